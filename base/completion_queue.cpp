@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//
+// Sleeping and waking. count_, the ring and the sleepers' wishes (wake_at_, wake_all_) are written
+// under mutex_ only, so a push and a sleeper are always in one of two orders:
+//
+//   push:    lock; count_ + 1; look at sleepers_ and wake_at_; unlock; notify if needed
+//   sleeper: lock; sleepers_ + 1, wake_at_; look at count_; wait (unlocks); look again; ...
+//
+//   push first     the sleeper finds the completion and does not wait.
+//   sleeper first  it has left its wish and let go of the lock inside wait(), that is, it is on the
+//                  condition variable; push sees the wish, and its notify, although after the
+//                  unlock, finds it there.
+//
+// wake() takes no lock while nobody sleeps, so there the order is kept by sequential consistency of
+// two words, each side writing its own before it reads the other's:
+//
+//   waker:   W1 wakes_ + 1       W2 read sleepers_; if not 0: lock, unlock, notify all
+//   sleeper: S1 sleepers_ + 1    S2 read wakes_; differs from `seen`: do not wait
+//
+//   W1 W2 S1 S2    W2 reads 0: no notify.         S2 sees W1: does not wait.
+//   W1 S1 W2 S2    W2 reads 1: lock, notify all.  S2 sees W1 too.
+//   W1 S1 S2 W2    the same.
+//   S1 S2 W1 W2    S2 sees nothing new: waits.    W2 reads 1. S1, S2 and the start of wait() are
+//                                                 one stretch under mutex_, so when the waker has
+//                                                 had the lock, the sleeper is on the condition
+//                                                 variable, and the notify finds it.
+//   S1 W1 S2 W2    S2 sees W1: does not wait.     W2 notifies in vain.
+//   S1 W1 W2 S2    the same.
+//
+// What a sleeper looked at before S1 (say, that the driver's lock was taken) is covered by `seen`:
+// it reads wakes_ first, then looks; who lets go of that lock calls wake() after. Either the look
+// finds the lock free, or it came before the release, hence before W1, and S2 sees W1.
+//
+// size() and has_sleepers() are for hints, and for others who build the same pattern on top; that
+// is why count_ and sleepers_ are written with sequential consistency though mutex_ would do here.
+#include "base/completion_queue.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <limits>
+#include <new>
+
+namespace xsock {
+
+namespace {
+constexpr std::uint32_t kFirstRing = 64;  // entries
+
+bool fires_solicited(const Wc& wc) noexcept {
+    if (wc.status != WcStatus::success) return true;
+    return wc.opcode == WcOpcode::recv && (wc.flags & kWcSolicited);
+}
+}  // namespace
+
+CompletionQueue::CompletionQueue(std::uint32_t depth, bool strict)
+    : depth_(depth), strict_(strict), ring_(std::bit_ceil(std::clamp(depth, 1u, kFirstRing))) {}
+
+bool CompletionQueue::grow() {
+    try {
+        std::vector<Wc> larger(2 * ring_.size());
+        for (std::size_t i = 0; i < ring_.size(); ++i) {
+            larger[i] = ring_[(head_ + i) & (ring_.size() - 1)];
+        }
+        ring_.swap(larger);
+        head_ = 0;
+        return true;
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
+}
+
+void CompletionQueue::push(const Wc& wc) {
+    bool wake_one = false, wake_all = false;
+    Notifier notifier = nullptr;
+    void* argument = nullptr;
+    {
+        std::lock_guard lock(mutex_);
+        const std::size_t n = count_.load(std::memory_order_relaxed);
+        if ((strict_ && n >= depth_) || (n == ring_.size() && !grow())) {
+            overrun_.store(true, std::memory_order_relaxed);
+            return;
+        }
+        ring_[(head_ + n) & (ring_.size() - 1)] = wc;
+        count_.store(n + 1, std::memory_order_seq_cst);
+        if (sleepers_.load(std::memory_order_relaxed) != 0 && n + 1 >= wake_at_) {
+            (wake_all_ ? wake_all : wake_one) = true;
+        }
+        if (armed_ != Armed::no && (armed_ == Armed::any || fires_solicited(wc))) {
+            armed_ = Armed::no;
+            notifier = notifier_;
+            argument = notifier_argument_;
+        }
+    }
+    if (wake_one) wakeup_.notify_one();
+    if (wake_all) wakeup_.notify_all();
+    if (notifier) notifier(argument);
+}
+
+std::size_t CompletionQueue::take_waiting(std::span<Wc> out) {
+    std::lock_guard lock(mutex_);
+    const std::size_t waiting = count_.load(std::memory_order_relaxed);
+    const std::size_t n = std::min(out.size(), waiting);
+    for (std::size_t i = 0; i < n; ++i) out[i] = ring_[(head_ + i) & (ring_.size() - 1)];
+    head_ = (head_ + n) & (ring_.size() - 1);
+    count_.store(waiting - n, std::memory_order_release);
+    return n;
+}
+
+bool CompletionQueue::sleep(std::size_t n, Time deadline, std::uint32_t seen) {
+    using Clock = std::chrono::steady_clock;
+    constexpr auto latest = static_cast<Time>(std::numeric_limits<std::int64_t>::max());
+
+    std::unique_lock lock(mutex_);
+    if (count_.load(std::memory_order_relaxed) >= n) return true;
+    if (sleepers_.fetch_add(1, std::memory_order_seq_cst) == 0) {
+        wake_at_ = n;
+        wake_all_ = false;
+    } else if (n != wake_at_) {
+        wake_at_ = std::min(wake_at_, n);
+        wake_all_ = true;
+    }
+    while (count_.load(std::memory_order_relaxed) < n &&
+           wakes_.load(std::memory_order_seq_cst) == seen) {
+        if (deadline > latest) {
+            wakeup_.wait(lock);
+        } else if (const Clock::time_point until{
+                       std::chrono::nanoseconds(static_cast<std::int64_t>(deadline))};
+                   wakeup_.wait_until(lock, until) == std::cv_status::timeout) {
+            break;
+        }
+    }
+    sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+    return count_.load(std::memory_order_relaxed) >= n;
+}
+
+void CompletionQueue::wake() {
+    wakes_.fetch_add(1, std::memory_order_seq_cst);
+    if (!has_sleepers()) return;
+    { std::lock_guard lock(mutex_); }
+    wakeup_.notify_all();
+}
+
+void CompletionQueue::set_notifier(Notifier notifier, void* argument) {
+    std::lock_guard lock(mutex_);
+    notifier_ = notifier;
+    notifier_argument_ = argument;
+}
+
+void CompletionQueue::arm(bool solicited_only) {
+    std::lock_guard lock(mutex_);
+    if (!solicited_only) {
+        armed_ = Armed::any;
+    } else if (armed_ == Armed::no) {
+        armed_ = Armed::solicited;
+    }
+}
+
+void CompletionQueue::purge(std::uint32_t qp_num) {
+    std::lock_guard lock(mutex_);
+    const std::size_t waiting = count_.load(std::memory_order_relaxed);
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < waiting; ++i) {
+        const Wc wc = ring_[(head_ + i) & (ring_.size() - 1)];
+        if (wc.qp_num == qp_num) continue;
+        ring_[(head_ + kept++) & (ring_.size() - 1)] = wc;
+    }
+    count_.store(kept, std::memory_order_release);
+}
+
+}  // namespace xsock

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Completions on their way from drivers to any number of polling threads. Never loses one: it
+// grows beyond its depth instead (what is outstanding is bounded by the queues that feed it),
+// unless made strict, where what does not fit is dropped and remembered as overrun() (verbs).
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/work.hpp"
+
+namespace xsock {
+
+class CompletionQueue {
+  public:
+    explicit CompletionQueue(std::uint32_t depth, bool strict = false);
+    CompletionQueue(const CompletionQueue&) = delete;
+    CompletionQueue& operator=(const CompletionQueue&) = delete;
+
+    /// Drivers. Order of one driver's pushes is kept. Wakes sleepers and fires an armed notifier.
+    void push(const Wc& wc);
+
+    /// Takes up to out.size() completions, oldest first. Any thread. Does not drive anything.
+    std::size_t take(std::span<Wc> out) { return size() == 0 ? 0 : take_waiting(out); }
+
+    /// Completions waiting; without a lock, so a hint to other threads.
+    [[nodiscard]] std::size_t size() const noexcept {
+        return count_.load(std::memory_order_seq_cst);
+    }
+
+    /// Sleeps until size() >= n, the deadline (nanoseconds of CLOCK_MONOTONIC; kNever: no limit) or
+    /// a wake(). True when enough are there.
+    bool sleep(std::size_t n, Time deadline) { return sleep(n, deadline, wakes()); }
+    /// The same, but does not fall asleep when wake() was called since `seen` was read from
+    /// wakes(). For whoever looks at something else before sleeping, such as the driver's lock.
+    bool sleep(std::size_t n, Time deadline, std::uint32_t seen);
+    /// Wakes every sleeper, for them to look again. Cheap when nobody sleeps.
+    void wake();
+    /// How often wake() was called (modulo 2^32).
+    [[nodiscard]] std::uint32_t wakes() const noexcept {
+        return wakes_.load(std::memory_order_seq_cst);
+    }
+    [[nodiscard]] bool has_sleepers() const noexcept {
+        return sleepers_.load(std::memory_order_seq_cst) != 0;
+    }
+
+    /// One-shot: the next push() after arm() (with solicited_only: the next receive of a solicited
+    /// Send, or the next failure) calls the notifier once, outside the lock, in the driver's
+    /// thread. What waits already does not fire it. arm(true) does not weaken an earlier
+    /// arm(false).
+    using Notifier = void (*)(void* argument);
+    void set_notifier(Notifier notifier, void* argument);
+    void arm(bool solicited_only);
+
+    /// A completion was lost: the strict queue was full, or there was no memory to grow.
+    [[nodiscard]] bool overrun() const noexcept { return overrun_.load(std::memory_order_relaxed); }
+    [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
+
+    /// Removes completions of a QP that is being destroyed (verbs: they must not surface later).
+    void purge(std::uint32_t qp_num);
+
+  private:
+    std::size_t take_waiting(std::span<Wc> out);
+    bool grow();
+
+    std::uint32_t depth_;
+    bool strict_;
+    mutable std::mutex mutex_;
+    std::condition_variable wakeup_;
+    std::vector<Wc> ring_;  // power of two, grows
+    std::size_t head_ = 0;
+    std::size_t wake_at_ = 0;  // with sleepers_: the least that a sleeper waits for
+    bool wake_all_ = false;    // sleepers wait for different counts
+    enum class Armed : std::uint8_t { no, any, solicited } armed_ = Armed::no;
+    Notifier notifier_ = nullptr;
+    void* notifier_argument_ = nullptr;
+    std::atomic<std::size_t> count_{0};  // written under mutex_
+    std::atomic<std::uint32_t> sleepers_{0};
+    std::atomic<std::uint32_t> wakes_{0};
+    std::atomic<bool> overrun_{false};
+};
+
+}  // namespace xsock

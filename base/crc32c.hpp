@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// CRC32c (Castagnoli, reflected), as RFC 5044 section 4.4 asks for. Chosen once per process by what
+// the CPU can do and per call by size; portable fallback on every machine. Any thread.
+#pragma once
+
+#include "base/bytes.hpp"
+
+namespace xsock {
+
+/// The running register, not inverted: start with kCrc32cInit, end with crc32c_finish().
+inline constexpr std::uint32_t kCrc32cInit = 0xffffffffu;
+[[nodiscard]] constexpr std::uint32_t crc32c_finish(std::uint32_t reg) noexcept { return ~reg; }
+
+/// Continues `reg` over `octets`.
+[[nodiscard]] std::uint32_t crc32c(std::uint32_t reg, ConstBytes octets) noexcept;
+
+/// Copies `n` octets from `from` to `to` and continues `reg` over them, in one pass over memory.
+///
+/// Octets are stored in increasing address order, the last octet last (DESIGN §4). The ranges do
+/// not overlap. `from` is read once only, so a source that changes meanwhile still yields a CRC
+/// that matches what was stored.
+[[nodiscard]] std::uint32_t crc32c_copy(std::uint32_t reg, std::byte* to, const std::byte* from,
+                                        std::size_t n) noexcept;
+
+/// Name of the method in use, for reports: "avx512", "isa-l", "pclmul", "sse4.2", "arm-crc",
+/// "portable".
+[[nodiscard]] const char* crc32c_method() noexcept;
+
+namespace crc32c_detail {
+/// Every method this machine can run, so that tests and benchmarks can compare them.
+struct Method {
+    const char* name;
+    std::uint32_t (*crc)(std::uint32_t reg, const std::byte* from, std::size_t n) noexcept;
+    std::uint32_t (*copy)(std::uint32_t reg, std::byte* to, const std::byte* from,
+                          std::size_t n) noexcept;
+};
+[[nodiscard]] std::span<const Method> usable_methods() noexcept;
+}  // namespace crc32c_detail
+
+}  // namespace xsock

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The seam above RDMAP: what every face (extended sockets, overlay, verbs) asks of a stack, and
+// what the software device (transport/), a kernel one and one day a hardware one offer. The boxes
+// of paper 003, Figure 3.
+//
+// Every function may be called from any thread unless it says otherwise; a Qp may be posted to, and
+// a Cq polled, by many threads at once. Objects are ended by deleting them; the rule for each is
+// with it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/memory_table.hpp"
+#include "base/result.hpp"
+#include "base/ulp.hpp"
+#include "base/violation.hpp"
+#include "base/work.hpp"
+
+namespace xsock {
+
+class Cq {
+  public:
+    virtual ~Cq() = default;
+
+    /// Takes up to out.size() completions; moves octets of the connections that feed this queue
+    /// when there are too few. Never blocks.
+    virtual std::size_t poll(std::span<Wc> out) = 0;
+    /// Waits until `at_least` completions are there (or `deadline`, CLOCK_MONOTONIC nanoseconds;
+    /// kNever: for ever), driving meanwhile, then takes up to out.size().
+    virtual std::size_t wait(std::span<Wc> out, std::size_t at_least, Time deadline) = 0;
+    /// A descriptor that polls readable when poll() may find something. Level-triggered, may be
+    /// spurious; owned by the queue.
+    virtual Result<int> fd() = 0;
+    /// One-shot notification (verbs): see CompletionQueue::arm(). The notifier runs in a driver.
+    using Notifier = void (*)(void* argument);
+    virtual void set_notifier(Notifier notifier, void* argument) = 0;
+    virtual void arm(bool solicited_only) = 0;
+    virtual bool overrun() const = 0;
+};
+
+class Srq {
+  public:
+    virtual ~Srq() = default;  ///< after every Qp that uses it
+    virtual Result<void> post_recv(const RecvWr& wr) = 0;
+    virtual void arm_limit(std::uint32_t limit) = 0;  ///< yields AsyncEventKind::srq_limit
+    virtual std::uint32_t size() const = 0;
+};
+
+/// How a QP's MPA start-up shall go (RFC 5044 §7.1, RFC 6581). Defaults suit xsock, siw and RNICs.
+struct ConnectAttr {
+    enum class Role : std::uint8_t { automatic, initiator, responder };
+    Role role = Role::automatic;
+    std::uint8_t revision = 2;
+    bool crc = true;
+    bool markers = false;
+    bool defer_reply = false;  ///< responder: QpState::requested until accept() or reject()
+    std::uint16_t ird = 16, ord = 16;
+    std::uint8_t rtr = 0;  ///< mask of mpa::RtrMask; 0: client-server model
+    bool xsock_mark = true;
+    std::uint32_t fpdu_limit = 0;  ///< largest ULPDU, octets; 0: from the path and the peer
+    std::span<const std::byte> private_data;
+    std::uint32_t startup_timeout_ms = 10'000;
+    std::uint32_t user_timeout_ms = 30'000;  ///< TCP_USER_TIMEOUT: unacknowledged data
+    std::uint32_t keepalive_s = 60;          ///< 0: off
+};
+
+struct QpAttr {
+    PdId pd = 0;
+    Cq* send_cq = nullptr;
+    Cq* recv_cq = nullptr;
+    Srq* srq = nullptr;
+    std::uint32_t sq_depth = 128;
+    std::uint32_t rq_depth = 128;
+    bool require_lkeys = false;
+    bool event_completions = false;  ///< Wc of opcode connected / closed on recv_cq
+    std::uint64_t context = 0;
+    /// How long a Send of the peer may wait for a receive; kNever: for ever; 0: refused at once.
+    Time receive_patience = kSecond;
+    std::uint32_t linger_ms = 5000;
+};
+
+enum class QpState : std::uint8_t {
+    fresh,      ///< no connection yet
+    starting,   ///< MPA start-up
+    requested,  ///< responder with defer_reply: the Request is there
+    established,
+    peer_closed,  ///< the peer will send no more (FIN); sending is still possible
+    closing,      ///< shutdown() was called: draining
+    error,        ///< ended; everything was flushed
+    closed,       ///< ended in good order
+};
+
+/// Everything worth telling about a connection. Strings are copies.
+struct QpInfo {
+    QpState state = QpState::fresh;
+    Negotiated negotiated;
+    std::uint16_t ird = 0, ord = 0;
+    std::size_t mulpdu = 0;
+    Violation violation = Violation::none;
+    int error = 0;           ///< errno that fits how it ended; 0 while nothing went wrong
+    std::string error_text;  ///< in words; empty while nothing went wrong
+    std::vector<std::byte> private_data;  ///< the peer's
+    std::uint64_t rx_octets = 0, tx_octets = 0;
+};
+
+class Qp {
+  public:
+    /// Ends the connection as shutdown() does, in the background, without waiting; receives are
+    /// flushed at once, sends go on until the linger time and complete on their Cq.
+    virtual ~Qp() = default;
+
+    virtual std::uint32_t num() const = 0;
+    /// Takes a connected TCP socket and begins start-up. On success the descriptor is ours.
+    virtual Result<void> connect(int fd, const ConnectAttr& attr) = 0;
+    virtual Result<void> accept(std::span<const std::byte> private_data, std::uint16_t ird,
+                                std::uint16_t ord) = 0;
+    virtual Result<void> reject(std::span<const std::byte> private_data) = 0;
+
+    /// Never blocks. Before start-up has ended, requests wait in the queue.
+    virtual Result<void> post_send(const SendWr& wr) = 0;
+    virtual Result<void> post_recv(const RecvWr& wr) = 0;
+
+    /// Later completions carry `context`.
+    virtual void set_context(std::uint64_t context) = 0;
+
+    /// Drains what is queued, then FIN. Returns at once.
+    virtual Result<void> shutdown() = 0;
+    /// RST now; everything outstanding is flushed before this returns.
+    virtual void abort() = 0;
+
+    virtual QpState state() const = 0;
+    virtual QpInfo info() const = 0;
+    /// Waits, driving, until state() is none of fresh and starting, or the deadline.
+    virtual QpState wait_started(Time deadline) = 0;
+    /// Waits, driving, until state() is closed or error.
+    virtual QpState wait_ended(Time deadline) = 0;
+};
+
+enum class AsyncEventKind : std::uint8_t { qp_state, srq_limit, cq_overrun };
+
+struct AsyncEvent {
+    AsyncEventKind kind = AsyncEventKind::qp_state;
+    std::uint64_t context = 0;  ///< of the QP or SRQ
+    QpState state = QpState::fresh;
+};
+
+/// Connections coming in on a listening socket, started side by side: a silent client delays
+/// nobody.
+class Listener {
+  public:
+    virtual ~Listener() = default;  ///< pending start-ups are dropped
+    /// The next connection whose start-up ended well (with defer_reply: whose Request arrived), or
+    /// null at the deadline.
+    virtual std::unique_ptr<Qp> accept(Time deadline) = 0;
+    /// Readable when accept() may find something.
+    virtual Result<int> fd() = 0;
+};
+
+class Device {
+  public:
+    virtual ~Device() = default;
+
+    virtual PdId create_pd() = 0;
+    virtual Result<std::uint32_t> register_memory(const RegionAttr& attr) = 0;
+    /// On return no driver touches the memory through this STag any more.
+    virtual Result<void> deregister_memory(std::uint32_t stag) = 0;
+    virtual Result<RegionAttr> query_memory(std::uint32_t stag) const = 0;
+
+    /// `strict`: overflow is an error of the queue (verbs) instead of growth.
+    virtual Result<std::unique_ptr<Cq>> create_cq(std::uint32_t depth, bool strict) = 0;
+    virtual Result<std::unique_ptr<Srq>> create_srq(std::uint32_t depth, std::uint64_t context) = 0;
+    virtual Result<std::unique_ptr<Qp>> create_qp(const QpAttr& attr) = 0;
+    /// Takes a listening TCP socket (ours on success). Each connection becomes a Qp of `attr`.
+    virtual Result<std::unique_ptr<Listener>> listen(int fd, const QpAttr& attr,
+                                                     const ConnectAttr& connect) = 0;
+
+    /// Asynchronous events, oldest first; false when there is none. event_fd() polls readable when
+    /// there is one. Collected only after the first call of event_fd().
+    virtual Result<int> event_fd() = 0;
+    virtual bool next_event(AsyncEvent& out) = 0;
+};
+
+}  // namespace xsock

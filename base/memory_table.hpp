@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// STag -> registered memory. Written by any thread (register, invalidate, deregister), read by
+// drivers inside an Epochs::Reader section without locks.
+//
+// STags are 32 random bits (getrandom), unpredictable and sparse over the whole range (RFC 5040
+// §8.1 item 8); 0 is never given out. A hash table with open addressing leads from STag to slot;
+// tables only ever grow, by doubling, and an outgrown table is kept until the end, so that a reader
+// may finish its look-up in it: all of them together are smaller than the current one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/bytes.hpp"
+#include "base/epoch.hpp"
+#include "base/result.hpp"
+#include "base/violation.hpp"
+
+namespace xsock {
+
+enum Access : std::uint32_t {
+    kLocalRead = 0,  // always
+    kLocalWrite = 1,
+    kRemoteWrite = 2,
+    kRemoteRead = 4,
+    kZeroBased = 8,  ///< TO counts from 0 instead of from the virtual address
+};
+
+using PdId = std::uint32_t;
+using QpNum = std::uint32_t;
+
+struct RegionAttr {
+    std::byte* address = nullptr;
+    std::uint64_t length = 0;  ///< octets; 0 is a region that matches nothing but zero lengths
+    std::uint32_t access = kLocalWrite;
+    PdId pd = 0;
+    QpNum only_qp = 0;  ///< non-zero: the STag is valid on this QP only (RFC 5040 §8.1 item 2),
+                        ///< and only then may the peer invalidate it (item 7)
+};
+
+/// What a tagged access wants.
+enum class Right : std::uint8_t { remote_write, remote_read };
+
+class MemoryTable {
+  public:
+    explicit MemoryTable(Epochs& epochs, std::size_t max_regions = 1u << 24);
+    ~MemoryTable();
+    MemoryTable(const MemoryTable&) = delete;
+    MemoryTable& operator=(const MemoryTable&) = delete;
+
+    /// Makes memory reachable. Does not touch or pin it. O(1).
+    ///
+    /// @return the STag (both lkey and rkey). EINVAL: address + length wraps, or an unknown access
+    ///         bit; ENOMEM: max_regions or memory exhausted.
+    Result<std::uint32_t> add(const RegionAttr& attr);
+
+    /// Ends a region: look-ups fail from now on, and on return no driver is still touching the
+    /// memory through it. ENOENT: no such STag. Not from inside a Reader section.
+    Result<void> remove(std::uint32_t stag);
+
+    /// Revokes the STag but keeps the slot until remove(): what Local Invalidate and Send with
+    /// Invalidate do. Does not wait (safe inside a section: the driver that runs this is the one
+    /// that would touch the memory for that stream). False when it was not valid.
+    bool invalidate(std::uint32_t stag) noexcept;
+
+    /// Where `length` octets at tagged offset `to` of `stag` lie, for a peer of QP `qp` in `pd`.
+    ///
+    /// Checks validity, association (PD, QP), right and bounds in 64-bit arithmetic that cannot
+    /// wrap, in the order of RFC 5041 §7.1 / RFC 5040 §7.2: for a Write DDP checks bounds before
+    /// RDMAP looks at rights, for a Read all is RDMAP's. Not called for zero lengths (RFC 5041
+    /// §7.1). Only inside a Reader section; the pointer is good until the section ends.
+    struct Found {
+        Violation violation = Violation::none;  ///< worded for Right: read_* or tagged_*/write_*
+        std::byte* address = nullptr;
+    };
+    [[nodiscard]] Found check_remote(std::uint32_t stag, PdId pd, QpNum qp, Right right,
+                                     std::uint64_t to, std::uint64_t length) const noexcept;
+
+    /// True when [address, address + length) lies in region `lkey` of `pd` (any QP scope that
+    /// fits), with kLocalWrite when `write`. Zero length is always true. Only inside a Reader
+    /// section, or as a hint outside.
+    [[nodiscard]] bool check_local(std::uint32_t lkey, PdId pd, QpNum qp, const std::byte* address,
+                                   std::uint64_t length, bool write) const noexcept;
+
+    /// May a peer of `qp` in `pd` invalidate `stag` (Send with Invalidate)? none, or
+    /// invalidate_stag_invalid / invalidate_not_permitted.
+    [[nodiscard]] Violation check_invalidate(std::uint32_t stag, PdId pd, QpNum qp) const noexcept;
+
+    /// A region's attributes, as given to add(); for keys handed to peers (the tagged offset of its
+    /// first octet is 0 with kZeroBased, else the address). Also after invalidate(). ENOENT.
+    Result<RegionAttr> query(std::uint32_t stag) const;
+
+    /// Regions between add() and remove().
+    [[nodiscard]] std::size_t size() const noexcept;
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace xsock

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "base/recv_queue.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <limits>
+#include <new>
+
+namespace xsock {
+
+namespace {
+constexpr std::uint32_t kMaxDepth = 1u << 24;
+constexpr std::size_t kFirstRing = 4;  // entries; most connections never need more
+
+void copy(RecvWqe& to, const RecvWqe& from) noexcept {
+    to.wr_id = from.wr_id;
+    to.length = from.length;
+    to.sge_count = from.sge_count;
+    std::copy_n(from.sge.begin(), from.sge_count, to.sge.begin());
+}
+}  // namespace
+
+RecvQueue::RecvQueue(std::uint32_t depth) : depth_(std::min(depth, kMaxDepth)) {}
+
+Result<bool> RecvQueue::post(const RecvWr& wr) {
+    if (wr.sges.size() > kMaxSge) return Error{EINVAL, "a receive with too many SGEs"};
+    const std::uint64_t length = total_length(wr.sges);
+    if (length > std::numeric_limits<std::uint32_t>::max()) {
+        return Error{EMSGSIZE, "a receive of more than 2^32-1 octets"};
+    }
+
+    std::lock_guard lock(mutex_);
+    if (closed_) return Error{EPIPE, "the connection is closed for posting"};
+    const std::uint32_t n = size_.load(std::memory_order_relaxed);
+    if (n >= depth_) return Error{ENOBUFS, "the receive queue is full"};
+    if (n == ring_.size()) {
+        try {
+            std::vector<RecvWqe> larger(std::max(kFirstRing, 2 * ring_.size()));
+            for (std::uint32_t i = 0; i < n; ++i) {
+                copy(larger[i], ring_[(head_ + i) & (ring_.size() - 1)]);
+            }
+            ring_.swap(larger);
+            head_ = 0;
+        } catch (const std::bad_alloc&) {
+            return Error{ENOMEM, "no memory for the receive queue"};
+        }
+    }
+    RecvWqe& wqe = ring_[(head_ + n) & (ring_.size() - 1)];
+    wqe.wr_id = wr.wr_id;
+    wqe.length = static_cast<std::uint32_t>(length);
+    wqe.sge_count = static_cast<std::uint8_t>(wr.sges.size());
+    std::copy(wr.sges.begin(), wr.sges.end(), wqe.sge.begin());
+    size_.store(n + 1, std::memory_order_release);
+    return std::exchange(starved_, false);
+}
+
+bool RecvQueue::take(RecvWqe& out) {
+    std::lock_guard lock(mutex_);
+    const std::uint32_t n = size_.load(std::memory_order_relaxed);
+    const std::uint32_t left = n == 0 ? 0 : n - 1;
+    if (left < limit_) {
+        limit_ = 0;
+        limit_hit_.store(true, std::memory_order_release);
+    }
+    if (n == 0) {
+        starved_ = true;
+        return false;
+    }
+    copy(out, ring_[head_]);
+    head_ = static_cast<std::uint32_t>((head_ + 1) & (ring_.size() - 1));
+    size_.store(left, std::memory_order_release);
+    return true;
+}
+
+void RecvQueue::close() {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+}
+
+std::uint32_t RecvQueue::size() const noexcept { return size_.load(std::memory_order_acquire); }
+
+void RecvQueue::arm_limit(std::uint32_t limit) {
+    std::lock_guard lock(mutex_);
+    limit_ = limit;
+    limit_hit_.store(false, std::memory_order_relaxed);
+}
+
+bool RecvQueue::limit_reached() noexcept {
+    return limit_hit_.load(std::memory_order_relaxed) &&
+           limit_hit_.exchange(false, std::memory_order_acquire);
+}
+
+}  // namespace xsock

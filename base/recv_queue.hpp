@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Receives waiting for messages. An object of its own: one QP's, or shared by many (SRQ); arrival
+// chooses the WQE. Posters and drivers serialise on a mutex.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "base/result.hpp"
+#include "base/work.hpp"
+
+namespace xsock {
+
+class RecvQueue {
+  public:
+    explicit RecvQueue(std::uint32_t depth);
+    RecvQueue(const RecvQueue&) = delete;
+    RecvQueue& operator=(const RecvQueue&) = delete;
+
+    /// Any thread. ENOBUFS: full. EINVAL: too many SGEs. EMSGSIZE: over 2^32-1 octets. ENOMEM.
+    /// EPIPE: closed.
+    ///
+    /// @return true when a driver found the queue empty since the last post: whoever posted must
+    ///         kick the connections that wait (transport does).
+    Result<bool> post(const RecvWr& wr);
+
+    /// The driver: takes the oldest receive. False when empty; then the next post() answers true.
+    bool take(RecvWqe& out);
+
+    /// post() answers EPIPE from now on; take() still works (flushing). Any thread.
+    void close();
+
+    [[nodiscard]] std::uint32_t size() const noexcept;
+    [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
+
+    /// SRQ limit (verbs): when size() falls below `limit`, take() clears it and limit_reached()
+    /// answers true once. 0: none.
+    void arm_limit(std::uint32_t limit);
+    [[nodiscard]] bool limit_reached() noexcept;
+
+  private:
+    std::uint32_t depth_;
+    mutable std::mutex mutex_;
+    bool closed_ = false;
+    bool starved_ = false;
+    std::uint32_t limit_ = 0;
+    std::atomic<bool> limit_hit_{false};
+    std::vector<RecvWqe> ring_;  // grows by doubling to depth_
+    std::uint32_t head_ = 0;     // index of the oldest in ring_
+    std::atomic<std::uint32_t> size_{0};
+};
+
+}  // namespace xsock

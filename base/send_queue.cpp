@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "base/send_queue.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <limits>
+#include <new>
+
+namespace xsock {
+
+namespace {
+constexpr std::uint32_t kMaxDepth = 1u << 24;
+
+// Everything about a request that does not depend on the queue.
+Error check(const SendWr& wr, std::uint64_t length) noexcept {
+    if (wr.sges.size() > kMaxSge) return {EINVAL, "a work request with too many SGEs"};
+    switch (wr.opcode) {
+        case SendOpcode::send:
+        case SendOpcode::send_invalidate:
+        case SendOpcode::write:
+            break;
+        case SendOpcode::read:
+            if (wr.flags & kSendInline) return {EINVAL, "a Read cannot be inline"};
+            break;
+        case SendOpcode::local_invalidate:
+            if (!wr.sges.empty()) return {EINVAL, "an invalidation takes no SGEs"};
+            break;
+        default:
+            return {EINVAL, "unknown opcode of a work request"};
+    }
+    if ((wr.flags & kSendInline) && length > kMaxInline) {
+        return {EINVAL, "more inline data than fits a work request"};
+    }
+    if (length > std::numeric_limits<std::uint32_t>::max()) {
+        return {EMSGSIZE, "a message of more than 2^32-1 octets"};
+    }
+    return {};
+}
+
+void fill(SendWqe& wqe, const SendWr& wr, std::uint32_t length) noexcept {
+    wqe.wr_id = wr.wr_id;
+    wqe.remote_to = wr.remote_to;
+    wqe.remote_stag = wr.remote_stag;
+    wqe.invalidate_stag = wr.invalidate_stag;
+    wqe.length = length;
+    wqe.opcode = wr.opcode;
+    wqe.flags = wr.flags;
+    if (wr.flags & kSendInline) {
+        wqe.sge_count = 0;
+        std::byte* to = wqe.inline_data.data();
+        for (const Sge& sge : wr.sges) {
+            if (sge.length == 0) continue;
+            std::memcpy(to, sge.address, sge.length);
+            to += sge.length;
+        }
+    } else {
+        wqe.sge_count = static_cast<std::uint8_t>(wr.sges.size());
+        std::copy(wr.sges.begin(), wr.sges.end(), wqe.sge.begin());
+    }
+}
+}  // namespace
+
+SendQueue::SendQueue(std::uint32_t depth)
+    : depth_(std::bit_ceil(std::clamp(depth, kChunk, kMaxDepth))), chunks_(depth_ / kChunk) {
+    static_assert(std::has_single_bit(kChunk));
+}
+
+Result<void> SendQueue::post(const SendWr& wr) {
+    const std::uint64_t length = total_length(wr.sges);
+    if (const Error error = check(wr, length); error.code != 0) return error;
+
+    std::lock_guard lock(mutex_);
+    if (closed_) return Error{EPIPE, "the connection is closed for posting"};
+    const std::uint64_t sequence = posted_.load(std::memory_order_relaxed);
+    if (sequence - retired_seen_ == depth_) {
+        // Acquire: the driver is done with the slot that we are about to fill.
+        retired_seen_ = retired_.load(std::memory_order_acquire);
+        if (sequence - retired_seen_ == depth_) return Error{ENOBUFS, "the send queue is full"};
+    }
+    std::unique_ptr<SendWqe[]>& chunk = chunks_[(sequence & (depth_ - 1)) / kChunk];
+    if (!chunk) {
+        chunk.reset(new (std::nothrow) SendWqe[kChunk]);
+        if (!chunk) return Error{ENOMEM, "no memory for the send queue"};
+    }
+    fill(chunk[sequence % kChunk], wr, static_cast<std::uint32_t>(length));
+    posted_.store(sequence + 1, std::memory_order_seq_cst);
+    return {};
+}
+
+void SendQueue::close() {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+}
+
+std::uint32_t SendQueue::room() const noexcept {
+    // In this order: what is retired never overtakes what is posted. The driver may retire and
+    // posters fill between the two looks, so the difference may exceed the depth.
+    const std::uint64_t retired = retired_.load(std::memory_order_acquire);
+    const std::uint64_t posted = posted_.load(std::memory_order_acquire);
+    return depth_ - static_cast<std::uint32_t>(std::min<std::uint64_t>(posted - retired, depth_));
+}
+
+}  // namespace xsock

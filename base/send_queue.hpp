@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The send queue of a QP: the hand-off from any number of posting threads to the one driver.
+//
+// Posters serialise on a mutex; the driver reads without it. Entries live in chunks that are made
+// when first needed and never move, so an idle connection costs one chunk or none. A slot is
+// occupied from post() until retire(): depth bounds what is posted and not yet completed.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/result.hpp"
+#include "base/work.hpp"
+
+namespace xsock {
+
+class SendQueue {
+  public:
+    static constexpr std::uint32_t kChunk = 4;  // entries
+
+    /// `depth` is rounded up to a power of two of at least kChunk.
+    explicit SendQueue(std::uint32_t depth);
+    SendQueue(const SendQueue&) = delete;
+    SendQueue& operator=(const SendQueue&) = delete;
+
+    // -- posters, any thread --
+
+    /// Copies the request in (and, for kSendInline, its payload). Never blocks on anything but
+    /// other posters.
+    ///
+    /// ENOBUFS: queue full. EINVAL: too many SGEs, inline data too long, inline on a Read, an
+    /// opcode with SGEs that takes none. EMSGSIZE: more than 2^32-1 octets in all. ENOMEM.
+    /// EPIPE: closed for posting.
+    Result<void> post(const SendWr& wr);
+
+    /// From now on post() answers EPIPE. What was posted before stays. Any thread.
+    void close();
+
+    /// Free slots; a hint for writability.
+    [[nodiscard]] std::uint32_t room() const noexcept;
+    [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
+
+    // -- the driver only --
+
+    /// Sequence number one past the newest posted entry. Entries are numbered from 0, 64 bits,
+    /// never wrapping. Sequentially consistent on both sides: a driver that announces its sleep and
+    /// then finds nothing here is seen asleep by the poster that comes next (base/doorbell.hpp).
+    [[nodiscard]] std::uint64_t posted() const noexcept {
+        return posted_.load(std::memory_order_seq_cst);
+    }
+    /// Oldest entry not yet retired.
+    [[nodiscard]] std::uint64_t retired() const noexcept {
+        return retired_.load(std::memory_order_relaxed);
+    }
+    /// @pre retired() <= sequence < posted()
+    [[nodiscard]] SendWqe& at(std::uint64_t sequence) noexcept {
+        const std::uint64_t slot = sequence & (depth_ - 1);
+        return chunks_[slot / kChunk][slot % kChunk];
+    }
+    /// Frees the oldest slot. @pre retired() < posted()
+    void retire() noexcept { retired_.store(retired() + 1, std::memory_order_release); }
+
+  private:
+    std::uint32_t depth_;                             // power of two
+    std::vector<std::unique_ptr<SendWqe[]>> chunks_;  // sized once; filled under mutex_
+
+    // Posters' and driver's words lie on cache lines of their own, and posters look at the driver's
+    // only when the queue seems full.
+    alignas(64) mutable std::mutex mutex_;  // posters
+    bool closed_ = false;
+    std::uint64_t retired_seen_ = 0;  // what posters last saw of retired_
+    std::atomic<std::uint64_t> posted_{0};
+    alignas(64) std::atomic<std::uint64_t> retired_{0};
+};
+
+}  // namespace xsock

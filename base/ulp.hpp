@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The seam below DDP: what a lower layer protocol (MPA over TCP, one day TRP over UDP, a simulated
+// pipe) and DDP say to each other. The LLP calls; DDP answers and never calls back from inside.
+// One thread at a time: the driver of the connection.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/bytes.hpp"
+#include "base/violation.hpp"
+#include "base/work.hpp"
+
+namespace xsock {
+
+inline constexpr std::size_t kMaxUlpduHeader = 80;  // a Terminate with both headers is the longest
+
+/// RFC 6581 §9: what an initiator sends first in the peer-to-peer model.
+enum class Rtr : std::uint8_t { none, send, write, read };
+
+/// What both ends agreed on at start-up.
+struct Negotiated {
+    bool initiator = false;
+    std::uint8_t revision = 2;
+    bool crc = true;
+    bool markers_tx = false;
+    bool markers_rx = false;
+    bool peer_is_xsock = false;
+    bool peer_accepts_gso = false;  ///< siw's private bit, for the log
+    bool enhanced = false;          ///< IRD/ORD were negotiated (RFC 6581)
+    std::uint16_t ird = 0;          ///< inbound Reads we answer at once; valid if enhanced
+    std::uint16_t ord = 0;          ///< outbound Reads the peer answers at once; valid if enhanced
+    Rtr rtr = Rtr::none;            ///< the initiator must send this first
+};
+
+struct UlpduOut {                                   // a ULPDU on its way out
+    std::array<std::byte, kMaxUlpduHeader> header;  // copied: it is small
+    std::size_t header_size = 0;
+    std::array<ConstBytes, kMaxSge> payload;  // referred to where the application left it
+    std::size_t payload_count = 0;
+};
+
+enum class CloseKind : std::uint8_t {
+    peer_finished,  ///< orderly: the peer will send nothing more (FIN)
+    reset,          ///< abortive: RST, or any failure of the transport
+    local,          ///< we closed
+};
+
+class Ulp {
+  public:
+    /// Builds the next ULPDU of at most `mulpdu` octets. False: nothing to send now. May be called
+    /// several times before tx_done(): batching. The payload spans stay valid until tx_done() of
+    /// this ULPDU, inside the caller's Epochs section; later sections ask tx_intact() first.
+    virtual bool tx_next(std::size_t mulpdu, UlpduOut& out) = 0;
+    /// The oldest ULPDU that tx_next() gave is now the LLP's promise.
+    virtual void tx_done() = 0;
+    /// May memory of ULPDUs given and not yet done still be read? False: a region was revoked
+    /// meanwhile; the LLP must abandon the connection rather than send.
+    virtual bool tx_intact() = 0;
+
+    /// A ULPDU of this many octets begins.
+    virtual void rx_begin(std::size_t ulpdu_length) = 0;
+    /// Where its next octets belong: never more than remain of it. Empty: not now (no receive is
+    /// posted for this Send); the LLP stops consuming and asks again later.
+    virtual Bytes rx_target() = 0;
+    /// `n` octets were stored at rx_target(). @pre n <= its size
+    virtual void rx_advance(std::size_t n) = 0;
+    /// The ULPDU is complete; deliver only if `intact` (the CRC held, or is off). After a false one
+    /// llp_failed() follows.
+    virtual void rx_end(bool intact) = 0;
+
+    virtual void llp_established(const Negotiated& negotiated) = 0;
+    /// E.g. CRC or marker: DDP queues the Terminate, MPA cannot. Nothing is received after it.
+    virtual void llp_failed(Violation violation) = 0;
+    virtual void llp_closed(CloseKind kind) = 0;
+    /// Initiator, some milliseconds after start-up with nothing heard: send a zero-length Write if
+    /// nothing else is waiting (siw can miss the first FPDU).
+    virtual void llp_nudge() = 0;
+
+  protected:
+    ~Ulp() = default;
+};
+
+}  // namespace xsock

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Work requests and completions, as values. Posted by the application through base/device.hpp,
+// consumed by ddp_user. Field words follow the verbs (RFC 5040 §1.2 and the InfiniBand verbs).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/bytes.hpp"
+
+namespace xsock {
+
+inline constexpr std::size_t kMaxSge = 6;  // as siw
+inline constexpr std::size_t kMaxInline = kMaxSge * 16;
+
+/// A piece of local memory. The memory stays the application's: it must stay mapped and, for what
+/// is sent, unchanged until the completion of the work request that names it.
+struct Sge {
+    std::byte* address = nullptr;
+    std::uint32_t length = 0;  ///< octets
+    std::uint32_t lkey = 0;    ///< STag of a region that covers it, or kLkeyNone
+};
+static_assert(sizeof(Sge) == 16);
+
+/// Memory of the calling process that no region covers. Accepted unless the QP requires keys.
+inline constexpr std::uint32_t kLkeyNone = 0;
+
+enum class SendOpcode : std::uint8_t { send, send_invalidate, write, read, local_invalidate };
+
+enum SendFlag : std::uint8_t {
+    kSendSignaled = 1,   ///< yields a completion on success; failures always do
+    kSendSolicited = 2,  ///< Send with Solicited Event
+    kSendFence = 4,      ///< start only after all earlier Reads of this QP have completed
+    kSendInline = 8,     ///< payload copied at post time, at most kMaxInline octets
+    kSendMore = 16,      ///< another post follows: may wait for it
+};
+
+struct SendWr {
+    std::uint64_t wr_id = 0;
+    SendOpcode opcode = SendOpcode::send;
+    std::uint8_t flags = kSendSignaled;
+    std::uint32_t remote_stag = 0;      ///< Write, Read
+    std::uint64_t remote_to = 0;        ///< Write, Read
+    std::uint32_t invalidate_stag = 0;  ///< send_invalidate: the peer's; local_invalidate: ours
+    std::span<const Sge> sges = {};     ///< at most kMaxSge; for a Read, where its octets go
+};
+
+struct RecvWr {
+    std::uint64_t wr_id = 0;
+    std::span<const Sge> sges = {};
+};
+
+/// A send work request as it lies in the send queue.
+struct SendWqe {
+    std::uint64_t wr_id;
+    std::uint64_t remote_to;
+    std::uint32_t remote_stag;
+    std::uint32_t invalidate_stag;
+    std::uint32_t length;  ///< octets of payload, all SGEs
+    SendOpcode opcode;
+    std::uint8_t flags;
+    std::uint8_t sge_count;
+    union {
+        std::array<Sge, kMaxSge> sge;
+        std::array<std::byte, kMaxInline> inline_data;  ///< when flags has kSendInline
+    };
+    SendWqe() noexcept : sge{} {}
+};
+
+struct RecvWqe {
+    std::uint64_t wr_id;
+    std::uint32_t length;  ///< octets, all SGEs
+    std::uint8_t sge_count;
+    std::array<Sge, kMaxSge> sge;
+};
+
+enum class WcStatus : std::uint8_t {
+    success,
+    local_length_error,      ///< a message longer than the receive, or than the protocol allows
+    local_protection_error,  ///< an SGE outside its region, or without the right
+    local_qp_error,          ///< operation not possible on this connection
+    flushed,                 ///< the connection ended before this was done
+    remote_access_error,     ///< the peer refused the STag, bounds or right (its Terminate says so)
+    remote_invalid_request,  ///< the peer found our message malformed or unexpected
+    remote_operation_error,  ///< the peer failed otherwise
+    bad_response,            ///< the peer's answer did not fit the question
+    connection_lost,         ///< reset, time-out: the transport failed
+};
+
+enum class WcOpcode : std::uint8_t { send, write, read, local_invalidate, recv, connected, closed };
+
+enum WcFlag : std::uint8_t {
+    kWcSolicited = 1,
+    kWcInvalidated = 2,  ///< invalidated_stag is valid
+};
+
+struct Wc {
+    std::uint64_t wr_id = 0;
+    std::uint64_t qp_context = 0;  ///< what the owner of the QP gave at creation
+    std::uint32_t qp_num = 0;
+    std::uint32_t byte_len = 0;  ///< receives and Reads: octets placed
+    std::uint32_t invalidated_stag = 0;
+    WcOpcode opcode = WcOpcode::send;
+    WcStatus status = WcStatus::success;
+    std::uint8_t flags = 0;
+    friend bool operator==(const Wc&, const Wc&) = default;
+};
+
+/// Octets of all SGEs together, as 64 bits so that it cannot wrap.
+[[nodiscard]] inline std::uint64_t total_length(std::span<const Sge> sges) noexcept {
+    std::uint64_t n = 0;
+    for (const Sge& s : sges) n += s.length;
+    return n;
+}
+
+}  // namespace xsock

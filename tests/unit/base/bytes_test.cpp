@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "base/bytes.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+namespace xsock {
+namespace {
+
+// At an odd address, so that alignment is not taken for granted.
+struct Octets {
+    alignas(8) std::array<std::uint8_t, 16> storage{};
+    std::uint8_t* at = storage.data() + 1;
+};
+
+TEST(Bytes, loads_big_endian) {
+    Octets o;
+    for (std::uint8_t i = 0; i < 8; ++i) o.at[i] = static_cast<std::uint8_t>(i + 1);
+    EXPECT_EQ(load_be16(o.at), 0x0102u);
+    EXPECT_EQ(load_be32(o.at), 0x01020304u);
+    EXPECT_EQ(load_be64(o.at), 0x0102030405060708u);
+}
+
+TEST(Bytes, loads_little_endian) {
+    Octets o;
+    for (std::uint8_t i = 0; i < 8; ++i) o.at[i] = static_cast<std::uint8_t>(i + 1);
+    EXPECT_EQ(load_le32(o.at), 0x04030201u);
+    EXPECT_EQ(load_le64(o.at), 0x0807060504030201u);
+}
+
+TEST(Bytes, stores_big_endian_and_nothing_beside) {
+    Octets o;
+    store_be64(o.at, 0x0102030405060708u);
+    EXPECT_EQ(o.at[0], 1);
+    EXPECT_EQ(o.at[7], 8);
+    EXPECT_EQ(o.storage[0], 0);
+    EXPECT_EQ(o.at[8], 0);
+    store_be32(o.at, 0xa1a2a3a4u);
+    EXPECT_EQ(o.at[0], 0xa1);
+    EXPECT_EQ(o.at[3], 0xa4);
+    EXPECT_EQ(o.at[4], 5);
+    store_be16(o.at, 0xb1b2u);
+    EXPECT_EQ(o.at[0], 0xb1);
+    EXPECT_EQ(o.at[1], 0xb2);
+    EXPECT_EQ(o.at[2], 0xa3);
+}
+
+TEST(Bytes, stores_little_endian) {
+    Octets o;
+    store_le32(o.at, 0x01020304u);
+    EXPECT_EQ(o.at[0], 4);
+    EXPECT_EQ(o.at[3], 1);
+    EXPECT_EQ(o.at[4], 0);
+}
+
+TEST(Bytes, round_trips_extremes) {
+    Octets o;
+    for (const std::uint64_t v : {std::uint64_t{0}, ~std::uint64_t{0}, std::uint64_t{1} << 63}) {
+        store_be64(o.at, v);
+        EXPECT_EQ(load_be64(o.at), v);
+    }
+}
+
+}  // namespace
+}  // namespace xsock

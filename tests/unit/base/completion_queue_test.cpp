@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "base/completion_queue.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace xsock {
+namespace {
+
+Time now() {
+    return static_cast<Time>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                 std::chrono::steady_clock::now().time_since_epoch())
+                                 .count());
+}
+
+Wc wc_of(std::uint64_t id, std::uint32_t qp = 0) { return {.wr_id = id, .qp_num = qp}; }
+
+std::vector<std::uint64_t> drain(CompletionQueue& queue) {
+    std::vector<std::uint64_t> ids;
+    std::array<Wc, 3> out;
+    while (const std::size_t n = queue.take(out)) {
+        for (std::size_t i = 0; i < n; ++i) ids.push_back(out[i].wr_id);
+    }
+    return ids;
+}
+
+void wait_for_sleepers(const CompletionQueue& queue) {
+    while (!queue.has_sleepers()) std::this_thread::yield();
+}
+
+TEST(CompletionQueue, gives_completions_oldest_first) {
+    CompletionQueue queue(4);
+    for (std::uint64_t i = 0; i < 4; ++i) queue.push(wc_of(i));
+    EXPECT_EQ(queue.size(), 4u);
+    EXPECT_EQ(drain(queue), (std::vector<std::uint64_t>{0, 1, 2, 3}));
+    EXPECT_EQ(queue.size(), 0u);
+}
+
+TEST(CompletionQueue, keeps_every_field) {
+    CompletionQueue queue(4);
+    const Wc wc{.wr_id = 1,
+                .qp_context = 2,
+                .qp_num = 3,
+                .byte_len = 4,
+                .invalidated_stag = 5,
+                .opcode = WcOpcode::recv,
+                .status = WcStatus::flushed,
+                .flags = kWcSolicited};
+    queue.push(wc);
+    std::array<Wc, 1> out;
+    ASSERT_EQ(queue.take(out), 1u);
+    EXPECT_EQ(out[0], wc);
+}
+
+TEST(CompletionQueue, takes_no_more_than_asked_for) {
+    CompletionQueue queue(4);
+    queue.push(wc_of(1));
+    EXPECT_EQ(queue.take({}), 0u);
+    EXPECT_EQ(queue.size(), 1u);
+}
+
+TEST(CompletionQueue, grows_beyond_its_depth_and_keeps_order) {
+    CompletionQueue queue(2);
+    std::vector<std::uint64_t> expected;
+    std::array<Wc, 1> out;
+    queue.push(wc_of(0));
+    ASSERT_EQ(queue.take(out), 1u);  // so that the ring has wrapped when it grows
+    for (std::uint64_t i = 1; i < 1000; ++i) {
+        queue.push(wc_of(i));
+        expected.push_back(i);
+    }
+    EXPECT_FALSE(queue.overrun());
+    EXPECT_EQ(drain(queue), expected);
+}
+
+TEST(CompletionQueue, strict_remembers_an_overrun) {
+    CompletionQueue queue(3, true);
+    for (std::uint64_t i = 0; i < 3; ++i) queue.push(wc_of(i));
+    EXPECT_FALSE(queue.overrun());
+    queue.push(wc_of(3));
+    EXPECT_TRUE(queue.overrun());
+    EXPECT_EQ(drain(queue), (std::vector<std::uint64_t>{0, 1, 2}));
+    EXPECT_TRUE(queue.overrun());
+}
+
+TEST(CompletionQueue, purge_removes_one_qp_only) {
+    CompletionQueue queue(8);
+    for (std::uint64_t i = 0; i < 200; ++i) queue.push(wc_of(i, i % 3 == 0 ? 7 : 8));
+    queue.purge(8);
+    const auto ids = drain(queue);
+    EXPECT_EQ(ids.size(), 67u);
+    for (std::size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(ids[i], 3 * i);
+}
+
+TEST(CompletionQueue, sleep_ends_at_once_when_enough_are_there) {
+    CompletionQueue queue(8);
+    EXPECT_TRUE(queue.sleep(0, kNever));
+    queue.push(wc_of(1));
+    EXPECT_TRUE(queue.sleep(1, kNever));
+    EXPECT_FALSE(queue.sleep(2, 0));
+    EXPECT_FALSE(queue.has_sleepers());
+}
+
+TEST(CompletionQueue, sleep_ends_at_the_deadline) {
+    CompletionQueue queue(8);
+    const Time deadline = now() + 20 * kMillisecond;
+    EXPECT_FALSE(queue.sleep(1, deadline));
+    EXPECT_GE(now(), deadline);
+    EXPECT_FALSE(queue.has_sleepers());
+}
+
+TEST(CompletionQueue, sleep_ends_when_the_last_awaited_one_comes) {
+    CompletionQueue queue(8);
+    std::thread driver([&] {
+        wait_for_sleepers(queue);
+        for (std::uint64_t i = 0; i < 3; ++i) queue.push(wc_of(i));
+    });
+    EXPECT_TRUE(queue.sleep(3, kNever));
+    EXPECT_EQ(queue.size(), 3u);
+    driver.join();
+}
+
+TEST(CompletionQueue, wake_makes_a_sleeper_look_again) {
+    CompletionQueue queue(8);
+    std::thread waker([&] {
+        wait_for_sleepers(queue);
+        queue.wake();
+    });
+    EXPECT_FALSE(queue.sleep(1, kNever));
+    waker.join();
+}
+
+TEST(CompletionQueue, sleep_does_not_miss_a_wake_since_it_last_looked) {
+    CompletionQueue queue(8);
+    const std::uint32_t seen = queue.wakes();
+    queue.wake();
+    EXPECT_FALSE(queue.sleep(1, kNever, seen));
+}
+
+TEST(CompletionQueue, sleepers_that_wait_for_different_counts_all_wake) {
+    CompletionQueue queue(8);
+    std::vector<std::thread> sleepers;
+    std::atomic<int> woken{0};
+    for (std::size_t n : {3, 1, 2, 1, 3}) {
+        sleepers.emplace_back([&, n] { woken += queue.sleep(n, kNever); });
+    }
+    wait_for_sleepers(queue);
+    for (std::uint64_t i = 0; i < 5; ++i) queue.push(wc_of(i));
+    for (std::thread& t : sleepers) t.join();
+    EXPECT_EQ(woken.load(), 5);
+    EXPECT_EQ(queue.size(), 5u);
+}
+
+// -- notification --
+
+void count(void* argument) { ++*static_cast<int*>(argument); }
+
+TEST(CompletionQueue, notifies_once_for_each_arming) {
+    CompletionQueue queue(8);
+    int fired = 0;
+    queue.set_notifier(count, &fired);
+    queue.push(wc_of(0));
+    EXPECT_EQ(fired, 0);
+    queue.arm(false);
+    EXPECT_EQ(fired, 0);
+    queue.push(wc_of(1));
+    queue.push(wc_of(2));
+    EXPECT_EQ(fired, 1);
+    queue.arm(false);
+    queue.push(wc_of(3));
+    EXPECT_EQ(fired, 2);
+}
+
+TEST(CompletionQueue, solicited_arming_waits_for_solicited_receives_and_failures) {
+    CompletionQueue queue(8);
+    int fired = 0;
+    queue.set_notifier(count, &fired);
+    queue.arm(true);
+    queue.push({.opcode = WcOpcode::recv});
+    queue.push({.opcode = WcOpcode::send, .flags = kWcSolicited});
+    EXPECT_EQ(fired, 0);
+    queue.push({.opcode = WcOpcode::recv, .flags = kWcSolicited});
+    EXPECT_EQ(fired, 1);
+    queue.arm(true);
+    queue.push({.opcode = WcOpcode::send, .status = WcStatus::flushed});
+    EXPECT_EQ(fired, 2);
+}
+
+TEST(CompletionQueue, arming_for_any_is_not_weakened) {
+    CompletionQueue queue(8);
+    int fired = 0;
+    queue.set_notifier(count, &fired);
+    queue.arm(false);
+    queue.arm(true);
+    queue.push({.opcode = WcOpcode::send});
+    EXPECT_EQ(fired, 1);
+    queue.arm(true);
+    queue.arm(false);
+    queue.push({.opcode = WcOpcode::send});
+    EXPECT_EQ(fired, 2);
+}
+
+TEST(CompletionQueue, notifier_may_use_the_queue) {
+    CompletionQueue queue(8);
+    queue.set_notifier([](void* q) { static_cast<CompletionQueue*>(q)->arm(false); }, &queue);
+    queue.arm(false);
+    queue.push(wc_of(1));
+    queue.push(wc_of(2));
+    EXPECT_EQ(queue.size(), 2u);
+}
+
+// -- threads --
+
+// Every completion reaches exactly one poller, and one driver's in their order for each poller.
+TEST(CompletionQueue, many_drivers_many_pollers) {
+    constexpr std::uint64_t kThreads = 3, kEach = 10'000;
+    CompletionQueue queue(16);
+    std::vector<std::atomic<int>> seen(kThreads * kEach);
+    std::atomic<std::uint64_t> taken{0}, misplaced{0};
+    std::vector<std::thread> threads;
+    for (std::uint64_t t = 0; t < kThreads; ++t) {
+        threads.emplace_back([&, t] {
+            for (std::uint64_t i = 0; i < kEach; ++i) {
+                queue.push(wc_of(i, static_cast<std::uint32_t>(t)));
+            }
+        });
+        threads.emplace_back([&] {
+            std::array<Wc, 5> out;
+            std::array<std::uint64_t, kThreads> next{};
+            while (taken.load() < kThreads * kEach) {
+                const std::size_t n = queue.take(out);
+                for (std::size_t i = 0; i < n; ++i) {
+                    ++seen[out[i].qp_num * kEach + out[i].wr_id];
+                    misplaced += out[i].wr_id < next[out[i].qp_num];
+                    next[out[i].qp_num] = out[i].wr_id + 1;
+                }
+                taken += n;
+                if (n == 0) std::this_thread::yield();
+            }
+        });
+    }
+    for (std::thread& t : threads) t.join();
+    for (const auto& n : seen) ASSERT_EQ(n.load(), 1);
+    EXPECT_EQ(misplaced.load(), 0u);
+}
+
+// Sleeps without a deadline: one lost wake-up hangs the test.
+TEST(CompletionQueue, no_wake_up_is_lost) {
+    constexpr std::uint64_t kRounds = 5000;
+    CompletionQueue there(4), back(4);
+    std::thread echo([&] {
+        std::array<Wc, 1> out;
+        for (std::uint64_t i = 0; i < kRounds; ++i) {
+            while (there.take(out) == 0) there.sleep(1, kNever);
+            back.push(out[0]);
+        }
+    });
+    std::array<Wc, 1> out;
+    for (std::uint64_t i = 0; i < kRounds; ++i) {
+        there.push(wc_of(i));
+        while (back.take(out) == 0) back.sleep(1, kNever);
+        ASSERT_EQ(out[0].wr_id, i);
+    }
+    echo.join();
+}
+
+TEST(CompletionQueue, many_sleepers_share_what_comes) {
+    constexpr std::uint64_t kSleepers = 4, kEach = 1500;
+    CompletionQueue queue(4);
+    std::vector<std::thread> sleepers;
+    for (std::uint64_t s = 0; s < kSleepers; ++s) {
+        sleepers.emplace_back([&] {
+            std::array<Wc, 1> out;
+            for (std::uint64_t i = 0; i < kEach; ++i) {
+                while (queue.take(out) == 0) queue.sleep(1, kNever);
+            }
+        });
+    }
+    for (std::uint64_t i = 0; i < kSleepers * kEach; ++i) {
+        queue.push(wc_of(i));
+        if (i % 7 == 0) std::this_thread::yield();
+    }
+    for (std::thread& t : sleepers) t.join();
+    EXPECT_EQ(queue.size(), 0u);
+}
+
+// Threads that find the driver's lock taken sleep; whoever lets go of it wakes them. All without a
+// deadline.
+TEST(CompletionQueue, driving_is_handed_over) {
+    constexpr int kRounds = 3000;
+    CompletionQueue queue(4);
+    std::mutex driver;
+    std::atomic<int> driven{0};
+    auto run = [&] {
+        for (int i = 0; i < kRounds;) {
+            const std::uint32_t seen = queue.wakes();
+            if (driver.try_lock()) {
+                ++driven;
+                ++i;
+                driver.unlock();
+                queue.wake();
+            } else {
+                queue.sleep(1, kNever, seen);
+            }
+        }
+    };
+    std::thread a(run), b(run), c(run);
+    a.join();
+    b.join();
+    c.join();
+    EXPECT_EQ(driven.load(), 3 * kRounds);
+}
+
+}  // namespace
+}  // namespace xsock

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "base/epoch.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace xsock {
+namespace {
+
+TEST(Epochs, nobody_to_wait_for) {
+    Epochs epochs;
+    epochs.wait_for_readers();
+    Epochs::Reader reader(epochs);
+    epochs.wait_for_readers();
+    reader.enter();
+    reader.leave();
+    epochs.wait_for_readers();
+}
+
+TEST(Epochs, waits_for_the_section_under_way) {
+    Epochs epochs;
+    Epochs::Reader reader(epochs);
+    std::atomic<bool> returned{false};
+    reader.enter();
+    std::thread revoker([&] {
+        epochs.wait_for_readers();
+        returned = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_FALSE(returned.load());
+    reader.leave();
+    revoker.join();
+    EXPECT_TRUE(returned.load());
+}
+
+TEST(Epochs, does_not_wait_for_later_sections) {
+    Epochs epochs;
+    std::atomic<bool> stop{false};
+    std::atomic<int> sections{0};
+    std::thread driver([&] {
+        Epochs::Reader reader(epochs);
+        while (!stop.load()) {
+            reader.enter();
+            ++sections;
+            reader.leave();
+        }
+    });
+    while (sections.load() == 0) std::this_thread::yield();
+    for (int i = 0; i < 200; ++i) epochs.wait_for_readers();
+    stop = true;
+    driver.join();
+}
+
+TEST(Epochs, readers_come_and_go) {
+    Epochs epochs;
+    auto a = std::make_unique<Epochs::Reader>(epochs);
+    auto b = std::make_unique<Epochs::Reader>(epochs);
+    a->enter();
+    a->leave();
+    a.reset();
+    epochs.wait_for_readers();
+    Epochs::Reader c(epochs);  // takes over what a left
+    b->enter();
+    b->leave();
+    epochs.wait_for_readers();
+}
+
+// A new driver may start inside a section while somebody waits for that section.
+TEST(Epochs, a_reader_may_be_made_while_somebody_waits) {
+    Epochs epochs;
+    Epochs::Reader reader(epochs);
+    reader.enter();
+    std::thread revoker([&] { epochs.wait_for_readers(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    { Epochs::Reader another(epochs); }
+    reader.leave();
+    revoker.join();
+}
+
+// What is replaced and, after waiting, written to is never seen half by a section.
+TEST(Epochs, protects_what_readers_look_at) {
+    struct Pair {
+        int a = 0, b = 0;
+    };
+    Epochs epochs;
+    Pair pairs[2];
+    std::atomic<Pair*> current{&pairs[0]};
+    std::atomic<bool> stop{false};
+    std::atomic<int> torn{0};
+    std::vector<std::thread> drivers;
+    for (int i = 0; i < 2; ++i) {
+        drivers.emplace_back([&] {
+            Epochs::Reader reader(epochs);
+            while (!stop.load(std::memory_order_relaxed)) {
+                reader.enter();
+                const Pair* const p = current.load(std::memory_order_seq_cst);
+                torn += p->a != p->b;
+                reader.leave();
+            }
+        });
+    }
+    for (int i = 1; i <= 500; ++i) {
+        Pair& idle = pairs[i % 2];
+        idle.a = i;
+        idle.b = i;
+        current.store(&idle, std::memory_order_seq_cst);
+        epochs.wait_for_readers();
+    }
+    stop = true;
+    for (std::thread& t : drivers) t.join();
+    EXPECT_EQ(torn.load(), 0);
+}
+
+}  // namespace
+}  // namespace xsock

@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "base/memory_table.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <limits>
+#include <map>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace xsock {
+namespace {
+
+constexpr PdId kPd = 3;
+constexpr QpNum kQp = 11;
+constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
+
+std::array<std::byte, 4096> memory;
+
+std::uint64_t va(const std::byte* p) { return reinterpret_cast<std::uintptr_t>(p); }
+
+// One region [memory, memory + 100), all rights.
+RegionAttr hundred() {
+    return {.address = memory.data(),
+            .length = 100,
+            .access = kLocalWrite | kRemoteWrite | kRemoteRead,
+            .pd = kPd};
+}
+
+struct MemoryTableTest : testing::Test {
+    Epochs epochs;
+    MemoryTable table{epochs};
+    Epochs::Reader reader{epochs};
+
+    std::uint32_t add(const RegionAttr& attr) { return table.add(attr).value(); }
+    Violation write(std::uint32_t stag, std::uint64_t to, std::uint64_t n, PdId pd = kPd) {
+        return table.check_remote(stag, pd, kQp, Right::remote_write, to, n).violation;
+    }
+    Violation read(std::uint32_t stag, std::uint64_t to, std::uint64_t n, PdId pd = kPd) {
+        return table.check_remote(stag, pd, kQp, Right::remote_read, to, n).violation;
+    }
+    bool local(std::uint32_t key, const std::byte* p, std::uint64_t n, bool w) {
+        return table.check_local(key, kPd, kQp, p, n, w);
+    }
+};
+
+// -- add --
+
+TEST_F(MemoryTableTest, refuses_a_region_that_wraps) {
+    auto* const high = reinterpret_cast<std::byte*>(~std::uintptr_t{0} - 9);
+    EXPECT_TRUE(table.add({.address = high, .length = 9}));
+    EXPECT_EQ(table.add({.address = high, .length = 10}).error().code, EINVAL);
+    EXPECT_EQ(table.add({.address = high, .length = kMax}).error().code, EINVAL);
+    EXPECT_EQ(table.add({.address = high, .length = 10, .access = kZeroBased}).error().code,
+              EINVAL);
+    EXPECT_EQ(table.size(), 1u);
+}
+
+TEST_F(MemoryTableTest, refuses_unknown_rights) {
+    EXPECT_EQ(table.add({.address = memory.data(), .length = 1, .access = 1u << 31}).error().code,
+              EINVAL);
+    EXPECT_EQ(table.add({.address = memory.data(), .length = 1, .access = 16}).error().code,
+              EINVAL);
+}
+
+TEST_F(MemoryTableTest, refuses_more_regions_than_it_was_made_for) {
+    MemoryTable small(epochs, 2);
+    const std::uint32_t first = small.add(hundred()).value();
+    ASSERT_TRUE(small.add(hundred()));
+    EXPECT_EQ(small.add(hundred()).error().code, ENOMEM);
+    ASSERT_TRUE(small.remove(first));
+    EXPECT_TRUE(small.add(hundred()));
+}
+
+TEST_F(MemoryTableTest, stags_are_not_zero_and_spread_over_all_bits) {
+    std::uint32_t all = 0, common = ~0u;
+    for (int i = 0; i < 200; ++i) {
+        const std::uint32_t stag = add(hundred());
+        EXPECT_NE(stag, 0u);
+        all |= stag;
+        common &= stag;
+    }
+    EXPECT_EQ(all, ~0u);
+    EXPECT_EQ(common, 0u);
+}
+
+// -- check_remote --
+
+TEST_F(MemoryTableTest, finds_where_the_octets_lie) {
+    const std::uint32_t stag = add(hundred());
+    for (const Right right : {Right::remote_write, Right::remote_read}) {
+        const auto found = table.check_remote(stag, kPd, kQp, right, va(memory.data()) + 40, 60);
+        EXPECT_EQ(found.violation, Violation::none);
+        EXPECT_EQ(found.address, memory.data() + 40);
+    }
+}
+
+TEST_F(MemoryTableTest, zero_based_offsets_count_from_zero) {
+    RegionAttr attr = hundred();
+    attr.access |= kZeroBased;
+    const std::uint32_t stag = add(attr);
+    const auto found = table.check_remote(stag, kPd, kQp, Right::remote_write, 99, 1);
+    EXPECT_EQ(found.violation, Violation::none);
+    EXPECT_EQ(found.address, memory.data() + 99);
+    EXPECT_EQ(write(stag, 100, 1), Violation::tagged_bounds);
+    EXPECT_EQ(write(stag, va(memory.data()), 1), Violation::tagged_bounds);
+}
+
+TEST_F(MemoryTableTest, bounds_hold_at_both_ends) {
+    const std::uint32_t stag = add(hundred());
+    const std::uint64_t base = va(memory.data());
+    EXPECT_EQ(write(stag, base, 100), Violation::none);
+    EXPECT_EQ(write(stag, base, 101), Violation::tagged_bounds);
+    EXPECT_EQ(write(stag, base - 1, 1), Violation::tagged_bounds);
+    EXPECT_EQ(write(stag, base - 1, 2), Violation::tagged_bounds);
+    EXPECT_EQ(write(stag, base + 99, 1), Violation::none);
+    EXPECT_EQ(write(stag, base + 99, 2), Violation::tagged_bounds);
+    EXPECT_EQ(write(stag, base + 100, 1), Violation::tagged_bounds);
+    EXPECT_EQ(write(stag, 0, 1), Violation::tagged_bounds);
+    EXPECT_EQ(read(stag, base, 101), Violation::read_bounds);
+    EXPECT_EQ(read(stag, base - 1, 1), Violation::read_bounds);
+}
+
+TEST_F(MemoryTableTest, offsets_that_wrap_are_told_from_those_out_of_bounds) {
+    const std::uint32_t stag = add(hundred());
+    const std::uint64_t base = va(memory.data());
+    EXPECT_EQ(write(stag, base + 1, kMax - base), Violation::tagged_to_wrap);
+    EXPECT_EQ(write(stag, base, kMax - base), Violation::tagged_bounds);
+    EXPECT_EQ(write(stag, kMax, 1), Violation::tagged_to_wrap);
+    EXPECT_EQ(write(stag, 1, kMax), Violation::tagged_to_wrap);
+    EXPECT_EQ(write(stag, 0, kMax), Violation::tagged_bounds);
+    EXPECT_EQ(read(stag, kMax - 1, 2), Violation::read_to_wrap);
+}
+
+TEST_F(MemoryTableTest, an_empty_region_holds_nothing) {
+    RegionAttr attr = hundred();
+    attr.length = 0;
+    const std::uint32_t stag = add(attr);
+    EXPECT_EQ(write(stag, va(memory.data()), 1), Violation::tagged_bounds);
+    EXPECT_EQ(read(stag, va(memory.data()), 1), Violation::read_bounds);
+}
+
+TEST_F(MemoryTableTest, unknown_stags_are_invalid) {
+    const std::uint32_t stag = add(hundred());
+    for (const std::uint32_t other : {0u, 1u, stag ^ 1, stag ^ 0x80000000, ~stag}) {
+        EXPECT_EQ(write(other, va(memory.data()), 1), Violation::tagged_stag_invalid);
+        EXPECT_EQ(read(other, va(memory.data()), 1), Violation::read_stag_invalid);
+    }
+}
+
+TEST_F(MemoryTableTest, regions_of_another_domain_or_stream_are_refused) {
+    const std::uint32_t shared = add(hundred());
+    EXPECT_EQ(write(shared, va(memory.data()), 1, kPd + 1), Violation::tagged_stag_not_associated);
+    EXPECT_EQ(read(shared, va(memory.data()), 1, kPd + 1), Violation::read_stag_not_associated);
+
+    RegionAttr attr = hundred();
+    attr.only_qp = kQp;
+    const std::uint32_t own = add(attr);
+    attr.only_qp = kQp + 1;
+    const std::uint32_t others = add(attr);
+    EXPECT_EQ(write(own, va(memory.data()), 1), Violation::none);
+    EXPECT_EQ(write(own, va(memory.data()), 1, kPd + 1), Violation::tagged_stag_not_associated);
+    EXPECT_EQ(write(others, va(memory.data()), 1), Violation::tagged_stag_not_associated);
+    EXPECT_EQ(read(others, va(memory.data()), 1), Violation::read_stag_not_associated);
+}
+
+TEST_F(MemoryTableTest, rights_are_kept_apart) {
+    RegionAttr attr = hundred();
+    attr.access = kLocalWrite | kRemoteRead;
+    const std::uint32_t readable = add(attr);
+    attr.access = kLocalWrite | kRemoteWrite;
+    const std::uint32_t writable = add(attr);
+    EXPECT_EQ(read(readable, va(memory.data()), 1), Violation::none);
+    EXPECT_EQ(write(readable, va(memory.data()), 1), Violation::write_access);
+    EXPECT_EQ(write(writable, va(memory.data()), 1), Violation::none);
+    EXPECT_EQ(read(writable, va(memory.data()), 1), Violation::read_access);
+}
+
+TEST_F(MemoryTableTest, the_first_error_in_the_rfcs_order_is_reported) {
+    RegionAttr attr = hundred();
+    attr.access = kLocalRead;
+    const std::uint32_t stag = add(attr);
+    EXPECT_EQ(write(stag, kMax, 2, kPd + 1), Violation::tagged_stag_not_associated);
+    EXPECT_EQ(write(stag, kMax, 2), Violation::tagged_to_wrap);
+    EXPECT_EQ(write(stag, 0, 2), Violation::tagged_bounds);
+    EXPECT_EQ(write(stag, va(memory.data()), 2), Violation::write_access);
+    EXPECT_EQ(read(stag, kMax, 2, kPd + 1), Violation::read_stag_not_associated);
+    EXPECT_EQ(read(stag, kMax, 2), Violation::read_access);
+}
+
+// -- check_local --
+
+TEST_F(MemoryTableTest, local_use_is_checked_by_address) {
+    RegionAttr attr = hundred();
+    attr.access |= kZeroBased;
+    const std::uint32_t key = add(attr);
+    EXPECT_TRUE(local(key, memory.data(), 100, true));
+    EXPECT_FALSE(local(key, memory.data(), 101, false));
+    EXPECT_FALSE(local(key, memory.data() + 100, 1, false));
+    EXPECT_TRUE(local(key, memory.data() + 99, 1, false));
+    EXPECT_FALSE(local(key, memory.data() + 1, kMax, false));
+    EXPECT_FALSE(local(key, nullptr, 1, false));
+    EXPECT_FALSE(local(key ^ 1, memory.data(), 1, false));
+    EXPECT_FALSE(table.check_local(key, kPd + 1, kQp, memory.data(), 1, false));
+}
+
+TEST_F(MemoryTableTest, zero_octets_need_no_region) {
+    EXPECT_TRUE(local(0, nullptr, 0, true));
+    EXPECT_TRUE(local(12345, memory.data(), 0, true));
+}
+
+TEST_F(MemoryTableTest, local_writes_need_the_right) {
+    RegionAttr attr = hundred();
+    attr.access = kLocalRead;
+    const std::uint32_t key = add(attr);
+    EXPECT_TRUE(local(key, memory.data(), 1, false));
+    EXPECT_FALSE(local(key, memory.data(), 1, true));
+}
+
+TEST_F(MemoryTableTest, local_use_respects_the_stream) {
+    RegionAttr attr = hundred();
+    attr.only_qp = kQp + 1;
+    const std::uint32_t key = add(attr);
+    EXPECT_FALSE(local(key, memory.data(), 1, false));
+    EXPECT_TRUE(table.check_local(key, kPd, kQp + 1, memory.data(), 1, false));
+}
+
+// -- invalidate --
+
+TEST_F(MemoryTableTest, peers_may_invalidate_only_what_is_theirs_alone) {
+    RegionAttr attr = hundred();
+    const std::uint32_t shared = add(attr);
+    attr.only_qp = kQp;
+    const std::uint32_t own = add(attr);
+    EXPECT_EQ(table.check_invalidate(own, kPd, kQp), Violation::none);
+    EXPECT_EQ(table.check_invalidate(own, kPd, kQp + 1), Violation::invalidate_not_permitted);
+    EXPECT_EQ(table.check_invalidate(own, kPd + 1, kQp), Violation::invalidate_not_permitted);
+    EXPECT_EQ(table.check_invalidate(shared, kPd, kQp), Violation::invalidate_not_permitted);
+    EXPECT_EQ(table.check_invalidate(shared, kPd, 0), Violation::invalidate_not_permitted);
+    EXPECT_EQ(table.check_invalidate(own ^ 1, kPd, kQp), Violation::invalidate_stag_invalid);
+    EXPECT_EQ(table.check_invalidate(0, kPd, kQp), Violation::invalidate_stag_invalid);
+}
+
+TEST_F(MemoryTableTest, invalidation_revokes_all_use_but_keeps_the_region) {
+    RegionAttr attr = hundred();
+    attr.only_qp = kQp;
+    const std::uint32_t stag = add(attr);
+    EXPECT_TRUE(table.invalidate(stag));
+    EXPECT_FALSE(table.invalidate(stag));
+    EXPECT_EQ(write(stag, va(memory.data()), 1), Violation::tagged_stag_invalid);
+    EXPECT_EQ(read(stag, va(memory.data()), 1), Violation::read_stag_invalid);
+    EXPECT_FALSE(local(stag, memory.data(), 1, false));
+    EXPECT_EQ(table.check_invalidate(stag, kPd, kQp), Violation::invalidate_stag_invalid);
+    EXPECT_EQ(table.size(), 1u);
+    EXPECT_TRUE(table.query(stag));
+    EXPECT_TRUE(table.remove(stag));
+    EXPECT_EQ(table.size(), 0u);
+    EXPECT_FALSE(table.invalidate(stag));
+}
+
+// -- query, remove --
+
+TEST_F(MemoryTableTest, query_tells_what_was_given) {
+    RegionAttr attr = hundred();
+    attr.only_qp = 5;
+    attr.access = kRemoteRead | kZeroBased;
+    const std::uint32_t stag = add(attr);
+    const RegionAttr got = table.query(stag).value();
+    EXPECT_EQ(got.address, attr.address);
+    EXPECT_EQ(got.length, attr.length);
+    EXPECT_EQ(got.access, attr.access);
+    EXPECT_EQ(got.pd, attr.pd);
+    EXPECT_EQ(got.only_qp, attr.only_qp);
+    EXPECT_EQ(table.query(stag ^ 1).error().code, ENOENT);
+}
+
+TEST_F(MemoryTableTest, a_removed_region_is_gone) {
+    const std::uint32_t stag = add(hundred());
+    ASSERT_TRUE(table.remove(stag));
+    EXPECT_EQ(table.remove(stag).error().code, ENOENT);
+    EXPECT_EQ(table.remove(0).error().code, ENOENT);
+    EXPECT_EQ(table.query(stag).error().code, ENOENT);
+    EXPECT_EQ(write(stag, va(memory.data()), 1), Violation::tagged_stag_invalid);
+    EXPECT_EQ(table.size(), 0u);
+}
+
+TEST_F(MemoryTableTest, agrees_with_a_map_over_many_additions_and_removals) {
+    std::mt19937 random(1);
+    std::map<std::uint32_t, std::uint64_t> oracle;  // STag -> length
+    std::vector<std::uint32_t> live, dead;
+    for (int i = 0; i < 100'000; ++i) {
+        // Waves, so that the table grows, empties and fills again.
+        const bool grow = live.empty() || random() % 100 < ((i / 20'000) % 2 == 0 ? 60u : 40u);
+        if (grow) {
+            const std::uint64_t length = 1 + random() % 4096;
+            const std::uint32_t stag = add(
+                {.address = memory.data(), .length = length, .access = kRemoteWrite, .pd = kPd});
+            ASSERT_TRUE(oracle.emplace(stag, length).second);
+            live.push_back(stag);
+        } else {
+            std::swap(live[random() % live.size()], live.back());
+            ASSERT_TRUE(table.remove(live.back()));
+            oracle.erase(live.back());
+            dead.push_back(live.back());
+            live.pop_back();
+        }
+        if (!live.empty()) {
+            const std::uint32_t stag = live[random() % live.size()];
+            const std::uint64_t length = oracle.at(stag);
+            ASSERT_EQ(write(stag, va(memory.data()), length), Violation::none);
+            ASSERT_EQ(write(stag, va(memory.data()), length + 1), Violation::tagged_bounds);
+        }
+        if (!dead.empty()) {
+            const std::uint32_t stag = dead[random() % dead.size()];
+            if (!oracle.contains(stag)) {
+                ASSERT_EQ(write(stag, va(memory.data()), 1), Violation::tagged_stag_invalid);
+            }
+        }
+        ASSERT_EQ(table.size(), oracle.size());
+    }
+    for (const auto& [stag, length] : oracle) ASSERT_EQ(table.query(stag).value().length, length);
+}
+
+// -- threads --
+
+TEST_F(MemoryTableTest, of_many_removals_of_one_stag_one_wins) {
+    for (int round = 0; round < 200; ++round) {
+        const std::uint32_t stag = add(hundred());
+        std::atomic<int> won{0}, lost{0};
+        auto remove = [&] {
+            const auto removed = table.remove(stag);
+            won += removed.ok();
+            lost += removed.error().code == ENOENT;
+        };
+        std::thread a(remove), b(remove);
+        a.join();
+        b.join();
+        ASSERT_EQ(won.load(), 1);
+        ASSERT_EQ(lost.load(), 1);
+    }
+}
+
+TEST_F(MemoryTableTest, removal_waits_for_the_section_under_way) {
+    const std::uint32_t stag = add(hundred());
+    reader.enter();
+    const auto found =
+        table.check_remote(stag, kPd, kQp, Right::remote_write, va(memory.data()), 1);
+    ASSERT_EQ(found.violation, Violation::none);
+    std::atomic<bool> removed{false};
+    std::thread owner([&] {
+        ASSERT_TRUE(table.remove(stag));
+        removed = true;
+    });
+    // The right is gone at once, the wait lasts until the section ends.
+    while (write(stag, va(memory.data()), 1) == Violation::none) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_FALSE(removed.load());
+    *found.address = std::byte{1};
+    reader.leave();
+    owner.join();
+}
+
+// The memory is plain: a write through a pointer that was found, after remove() has returned, is a
+// data race that the thread sanitizer sees, and a changed octet that the test sees.
+TEST_F(MemoryTableTest, nobody_writes_after_removal) {
+    std::atomic<std::uint32_t> current{0};
+    std::atomic<bool> stop{false};
+    std::atomic<long> written{0};
+    std::vector<std::thread> drivers;
+    std::array<std::array<std::byte, 64>, 2> target{};  // one for each driver
+    for (std::size_t d = 0; d < target.size(); ++d) {
+        drivers.emplace_back([&, d] {
+            Epochs::Reader own(epochs);
+            while (!stop.load(std::memory_order_relaxed)) {
+                own.enter();
+                const auto found = table.check_remote(current.load(std::memory_order_relaxed), kPd,
+                                                      kQp, Right::remote_write, 64 * d, 64);
+                if (found.violation == Violation::none) {
+                    for (int i = 0; i < 64; ++i) found.address[i] = std::byte{0xff};
+                    ++written;
+                }
+                own.leave();
+                std::this_thread::yield();
+            }
+        });
+    }
+    auto* const first = target[0].data();
+    int changed = 0;
+    for (int round = 0; round < 100; ++round) {
+        const std::uint32_t stag = add({.address = first,
+                                        .length = sizeof target,
+                                        .access = kRemoteWrite | kZeroBased,
+                                        .pd = kPd});
+        current.store(stag, std::memory_order_relaxed);
+        const long before = written.load();
+        // The first round waits for a driver to be there at all; later ones meet it where it is.
+        for (int i = 0; (round == 0 || i < 20) && written.load() == before; ++i) {
+            std::this_thread::yield();
+        }
+        ASSERT_TRUE(table.remove(stag));
+        for (auto& t : target) t.fill(std::byte{0});
+        for (int i = 0; i < 3; ++i) std::this_thread::yield();
+        for (const auto& t : target) {
+            for (const std::byte b : t) changed += b != std::byte{0};
+        }
+    }
+    stop = true;
+    for (std::thread& t : drivers) t.join();
+    EXPECT_EQ(changed, 0);
+    EXPECT_GT(written.load(), 0);
+}
+
+// A driver that holds an STag while others come and go, tables grow and slots are reused, never
+// gets another region's memory.
+TEST_F(MemoryTableTest, an_stag_leads_to_its_own_memory_or_nowhere) {
+    constexpr int kRegions = 3000;
+    std::vector<std::atomic<std::uint64_t>> published(64);  // STag << 32 | offset of its memory
+    std::atomic<bool> stop{false};
+    std::atomic<int> wrong{0};
+    std::thread driver([&] {
+        std::mt19937 random(2);
+        Epochs::Reader own(epochs);
+        while (!stop.load(std::memory_order_relaxed)) {
+            own.enter();
+            const std::uint64_t p = published[random() % 64].load(std::memory_order_relaxed);
+            const auto found = table.check_remote(static_cast<std::uint32_t>(p >> 32), kPd, kQp,
+                                                  Right::remote_read, 0, 1);
+            wrong += found.violation == Violation::none &&
+                     found.address != memory.data() + (p & 0xffffffff);
+            own.leave();
+            if (random() % 64 == 0) std::this_thread::yield();
+        }
+    });
+    std::mt19937 random(3);
+    std::vector<std::uint32_t> live;
+    for (std::uint32_t i = 0; i < kRegions; ++i) {
+        const std::uint32_t offset = i % 4000;
+        const std::uint32_t stag = add({.address = memory.data() + offset,
+                                        .length = 1,
+                                        .access = kRemoteRead | kZeroBased,
+                                        .pd = kPd});
+        published[random() % 64].store(std::uint64_t{stag} << 32 | offset,
+                                       std::memory_order_relaxed);
+        live.push_back(stag);
+        if (i % 3 == 0) {
+            std::swap(live[random() % live.size()], live.back());
+            ASSERT_TRUE(table.remove(live.back()));
+            live.pop_back();
+        }
+    }
+    stop = true;
+    driver.join();
+    EXPECT_EQ(wrong.load(), 0);
+}
+
+}  // namespace
+}  // namespace xsock

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "base/send_queue.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cerrno>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace xsock {
+namespace {
+
+std::array<std::byte, 256> memory;
+
+SendWr send_of(std::uint64_t id, std::span<const Sge> sges = {}) {
+    return {.wr_id = id, .sges = sges};
+}
+
+TEST(SendQueue, rounds_its_depth_up) {
+    EXPECT_EQ(SendQueue(0).depth(), SendQueue::kChunk);
+    EXPECT_EQ(SendQueue(5).depth(), 8u);
+    EXPECT_EQ(SendQueue(128).depth(), 128u);
+    EXPECT_EQ(SendQueue(8).room(), 8u);
+}
+
+TEST(SendQueue, keeps_every_field) {
+    SendQueue queue(4);
+    const std::array sges{Sge{memory.data(), 10, 7}, Sge{memory.data() + 10, 20, 8}};
+    ASSERT_TRUE(queue.post({.wr_id = 42,
+                            .opcode = SendOpcode::write,
+                            .flags = kSendSignaled | kSendFence,
+                            .remote_stag = 0xaabbccdd,
+                            .remote_to = 0x1122334455667788,
+                            .invalidate_stag = 9,
+                            .sges = sges}));
+    ASSERT_EQ(queue.posted(), 1u);
+    const SendWqe& wqe = queue.at(0);
+    EXPECT_EQ(wqe.wr_id, 42u);
+    EXPECT_EQ(wqe.opcode, SendOpcode::write);
+    EXPECT_EQ(wqe.flags, kSendSignaled | kSendFence);
+    EXPECT_EQ(wqe.remote_stag, 0xaabbccdd);
+    EXPECT_EQ(wqe.remote_to, 0x1122334455667788u);
+    EXPECT_EQ(wqe.invalidate_stag, 9u);
+    EXPECT_EQ(wqe.length, 30u);
+    ASSERT_EQ(wqe.sge_count, 2);
+    EXPECT_EQ(wqe.sge[1].address, memory.data() + 10);
+    EXPECT_EQ(wqe.sge[1].length, 20u);
+    EXPECT_EQ(wqe.sge[1].lkey, 8u);
+}
+
+TEST(SendQueue, copies_inline_payload_at_once) {
+    SendQueue queue(4);
+    std::array<char, 5> text{'a', 'b', 'c', 'd', 'e'};
+    auto* const octets = reinterpret_cast<std::byte*>(text.data());
+    const std::array sges{Sge{octets, 2, 0}, Sge{nullptr, 0, 0}, Sge{octets + 3, 2, 0}};
+    ASSERT_TRUE(queue.post({.flags = kSendInline, .sges = sges}));
+    text.fill('x');
+    const SendWqe& wqe = queue.at(0);
+    EXPECT_EQ(wqe.length, 4u);
+    EXPECT_EQ(std::string_view(reinterpret_cast<const char*>(wqe.inline_data.data()), 4), "abde");
+}
+
+TEST(SendQueue, refuses_what_is_malformed) {
+    SendQueue queue(4);
+    const std::vector<Sge> many(kMaxSge + 1, Sge{memory.data(), 1, 0});
+    EXPECT_EQ(queue.post(send_of(1, many)).error().code, EINVAL);
+    EXPECT_TRUE(queue.post(send_of(1, std::span(many).first(kMaxSge))));
+
+    const std::array most{Sge{memory.data(), kMaxInline, 0}};
+    const std::array too_much{Sge{memory.data(), kMaxInline + 1, 0}};
+    EXPECT_TRUE(queue.post({.flags = kSendInline, .sges = most}));
+    EXPECT_EQ(queue.post({.flags = kSendInline, .sges = too_much}).error().code, EINVAL);
+    EXPECT_EQ(
+        queue.post({.opcode = SendOpcode::read, .flags = kSendInline, .sges = most}).error().code,
+        EINVAL);
+    EXPECT_EQ(queue.post({.opcode = SendOpcode::local_invalidate, .sges = most}).error().code,
+              EINVAL);
+    EXPECT_EQ(queue.post({.opcode = static_cast<SendOpcode>(77)}).error().code, EINVAL);
+    EXPECT_EQ(queue.posted(), 2u);
+}
+
+TEST(SendQueue, refuses_messages_that_the_wire_cannot_say) {
+    SendQueue queue(4);
+    std::array sges{Sge{memory.data(), ~0u, 0}, Sge{memory.data(), 0, 0}};
+    EXPECT_TRUE(queue.post(send_of(1, sges)));
+    EXPECT_EQ(queue.at(0).length, ~0u);
+    sges[1].length = 1;
+    EXPECT_EQ(queue.post(send_of(2, sges)).error().code, EMSGSIZE);
+}
+
+TEST(SendQueue, is_full_at_its_depth_until_something_is_retired) {
+    SendQueue queue(8);
+    for (std::uint64_t id = 0; id < 8; ++id) ASSERT_TRUE(queue.post(send_of(id)));
+    EXPECT_EQ(queue.room(), 0u);
+    EXPECT_EQ(queue.post(send_of(8)).error().code, ENOBUFS);
+    queue.retire();
+    EXPECT_EQ(queue.room(), 1u);
+    EXPECT_TRUE(queue.post(send_of(8)));
+    EXPECT_EQ(queue.post(send_of(9)).error().code, ENOBUFS);
+    for (std::uint64_t s = queue.retired(); s < queue.posted(); ++s) {
+        EXPECT_EQ(queue.at(s).wr_id, s);
+    }
+}
+
+TEST(SendQueue, entries_do_not_move) {
+    SendQueue queue(16);
+    ASSERT_TRUE(queue.post(send_of(0)));
+    const SendWqe* const first = &queue.at(0);
+    for (std::uint64_t id = 1; id < 16; ++id) ASSERT_TRUE(queue.post(send_of(id)));
+    EXPECT_EQ(&queue.at(0), first);
+}
+
+TEST(SendQueue, closed_keeps_what_it_has) {
+    SendQueue queue(4);
+    ASSERT_TRUE(queue.post(send_of(5)));
+    queue.close();
+    EXPECT_EQ(queue.post(send_of(6)).error().code, EPIPE);
+    ASSERT_EQ(queue.posted(), 1u);
+    EXPECT_EQ(queue.at(0).wr_id, 5u);
+}
+
+// Each poster's requests arrive once each and in its order, whole.
+TEST(SendQueue, many_posters_one_driver) {
+    constexpr std::uint64_t kPosters = 4, kEach = 20'000;
+    SendQueue queue(64);
+    std::vector<std::thread> posters;
+    for (std::uint64_t p = 0; p < kPosters; ++p) {
+        posters.emplace_back([&, p] {
+            for (std::uint64_t i = 0; i < kEach;) {
+                const std::array sges{Sge{memory.data(), static_cast<std::uint32_t>(i),
+                                          static_cast<std::uint32_t>(p)}};
+                const auto posted = queue.post({.wr_id = p << 32 | i,
+                                                .opcode = SendOpcode::write,
+                                                .remote_to = i,
+                                                .sges = sges});
+                if (posted) {
+                    ++i;
+                } else {
+                    ASSERT_EQ(posted.error().code, ENOBUFS);
+                    std::this_thread::yield();
+                }
+            }
+        });
+    }
+    std::array<std::uint64_t, kPosters> next{};
+    std::uint64_t torn = 0, misplaced = 0;
+    for (std::uint64_t s = 0; s < kPosters * kEach; ++s) {
+        while (queue.posted() == s) std::this_thread::yield();
+        const SendWqe& wqe = queue.at(s);
+        const std::uint64_t p = wqe.wr_id >> 32, i = wqe.wr_id & 0xffffffff;
+        torn += p >= kPosters || wqe.remote_to != i || wqe.length != i || wqe.sge[0].lkey != p;
+        misplaced += p < kPosters && next[p]++ != i;
+        queue.retire();
+    }
+    for (std::thread& t : posters) t.join();
+    EXPECT_EQ(torn, 0u);
+    EXPECT_EQ(misplaced, 0u);
+    EXPECT_EQ(queue.posted(), kPosters * kEach);
+    EXPECT_EQ(queue.room(), queue.depth());
+}
+
+}  // namespace
+}  // namespace xsock

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "mpa/fpdu_receiver.hpp"
+
+#include <algorithm>
+
+#include "base/fault.hpp"
+#include "mpa/fpdu.hpp"
+#include "mpa/place.hpp"
+
+namespace xsock::mpa {
+namespace {
+
+/// FPDUs that lie wholly in the input, up to this size, have their CRC checked before anything is
+/// placed: two passes, yet the second finds the octets in the first-level cache, and each copy is
+/// a plain one (measured: 53 against 80 ns at 1428 octets of payload; equal from 4096 on).
+constexpr std::size_t kCheckFirstOctets = 4096;
+
+}  // namespace
+
+/// What is left of the octets given.
+struct FpduReceiver::Input {
+    const std::byte* at;
+    const std::byte* end;
+    [[nodiscard]] std::size_t size() const noexcept { return static_cast<std::size_t>(end - at); }
+};
+
+std::size_t FpduReceiver::consume(ConstBytes octets, Ulp& ulp) {
+    Input in{octets.data(), octets.data() + octets.size()};
+    while (in.at != in.end && violation_ == Violation::none) {
+        if (step_ == Step::length && held_count_ == 0 && !markers_.enabled()) {
+            take_whole_fpdus(in, ulp);
+            if (in.at == in.end) break;
+        }
+        // By its multiples of four octets an FPDU meets markers only before its length, inside its
+        // ULPDU and before its CRC (RFC 5044 §4.3); here they are looked for everywhere.
+        const std::size_t limit = std::min(in.size(), markers_.until_next());
+        if (limit == 0) {
+            if (!take_marker(in)) break;
+            continue;
+        }
+        switch (step_) {
+            case Step::length:
+                take_length(in, limit, ulp);
+                break;
+            case Step::ulpdu:
+                if (!take_ulpdu(in, limit, ulp)) return octets.size() - in.size();
+                break;
+            case Step::pad:
+                take_pad(in, limit);
+                break;
+            case Step::crc:
+                take_crc(in, limit, ulp);
+                break;
+        }
+    }
+    return octets.size() - in.size();
+}
+
+/// The common case, made short: FPDUs without markers that lie wholly in the input. Stops at the
+/// first that is large, incomplete or broken, and leaves it to the steps below.
+void FpduReceiver::take_whole_fpdus(Input& in, Ulp& ulp) {
+    while (in.size() >= MPA_LENGTH_OCTETS) {
+        const std::byte* const fpdu = in.at;
+        const std::size_t length = load_be16(fpdu);
+        const std::size_t octets = fpdu_octets(length);
+        if (octets > in.size() || (crc_ && octets > kCheckFirstOctets)) return;
+        const std::size_t covered = octets - MPA_CRC_OCTETS;
+        if (crc_ &&
+            crc32c_finish(crc32c(kCrc32cInit, {fpdu, covered})) != load_le32(fpdu + covered)) {
+            return;
+        }
+        ulp.rx_begin(length);
+        const std::byte* from = fpdu + MPA_LENGTH_OCTETS;
+        for (std::size_t left = length; left != 0;) {
+            const Bytes target = ulp.rx_target();
+            if (target.empty()) {
+                suspend(fpdu, static_cast<std::size_t>(from - fpdu), left);
+                in.at = from;
+                return;
+            }
+            const std::size_t n = std::min(target.size(), left);
+            {
+                const fault::Touch touch(1, target.data(), n);
+                place(target.data(), from, n);
+            }
+            ulp.rx_advance(n);
+            from += n;
+            left -= n;
+        }
+        in.at += octets;
+        end_fpdu();
+        ulp.rx_end(true);
+    }
+}
+
+/// Leaves an FPDU whose first `covered` octets were consumed to the steps below.
+void FpduReceiver::suspend(const std::byte* fpdu, std::size_t covered, std::size_t left) {
+    step_ = Step::ulpdu;
+    left_ = static_cast<std::uint32_t>(left);
+    pad_ = static_cast<std::uint8_t>(fpdu_pad(load_be16(fpdu)));
+    register_ = crc_ ? crc32c(kCrc32cInit, {fpdu, covered}) : kCrc32cInit;
+}
+
+bool FpduReceiver::take_marker(Input& in) {
+    while (marker_count_ < marker_.size()) {
+        if (in.at == in.end) return true;
+        marker_[marker_count_++] = *in.at++;
+    }
+    marker_count_ = 0;
+    markers_.pass_marker();
+    // Between FPDUs since_length_ is 0, and the marker belongs to the FPDU that follows.
+    if (marker_fpduptr(marker_.data()) != (since_length_ & 0xfffcu)) {
+        violation_ = Violation::mpa_marker;
+        return false;
+    }
+    if (crc_) register_ = crc32c(register_, marker_);
+    if (since_length_ != 0) since_length_ += MPA_MARKER_OCTETS;
+    return true;
+}
+
+void FpduReceiver::take_length(Input& in, std::size_t limit, Ulp& ulp) {
+    while (limit != 0 && held_count_ < MPA_LENGTH_OCTETS) {
+        held_[held_count_++] = *in.at++;
+        passed(1);
+        --limit;
+    }
+    if (held_count_ < MPA_LENGTH_OCTETS) return;
+    held_count_ = 0;
+    if (crc_) register_ = crc32c(register_, {held_.data(), MPA_LENGTH_OCTETS});
+    left_ = load_be16(held_.data());
+    pad_ = static_cast<std::uint8_t>(fpdu_pad(left_));
+    step_ = left_ != 0 ? Step::ulpdu : Step::pad;
+    ulp.rx_begin(left_);
+}
+
+bool FpduReceiver::take_ulpdu(Input& in, std::size_t limit, Ulp& ulp) {
+    const Bytes target = ulp.rx_target();
+    if (target.empty()) return false;
+    const std::size_t n = std::min({target.size(), limit, std::size_t{left_}});
+    {
+        const fault::Touch touch(1, target.data(), n);
+        if (crc_) {
+            register_ = crc32c_copy(register_, target.data(), in.at, n);
+        } else {
+            place(target.data(), in.at, n);
+        }
+    }
+    ulp.rx_advance(n);
+    in.at += n;
+    passed(n);
+    left_ -= static_cast<std::uint32_t>(n);
+    if (left_ == 0) step_ = pad_ != 0 ? Step::pad : Step::crc;
+    return true;
+}
+
+void FpduReceiver::take_pad(Input& in, std::size_t limit) {
+    const std::size_t n = std::min<std::size_t>(limit, pad_);
+    if (crc_) register_ = crc32c(register_, {in.at, n});
+    in.at += n;
+    passed(n);
+    pad_ = static_cast<std::uint8_t>(pad_ - n);
+    if (pad_ == 0) step_ = Step::crc;
+}
+
+void FpduReceiver::take_crc(Input& in, std::size_t limit, Ulp& ulp) {
+    while (limit != 0 && held_count_ < MPA_CRC_OCTETS) {
+        held_[held_count_++] = *in.at++;
+        passed(1);
+        --limit;
+    }
+    if (held_count_ < MPA_CRC_OCTETS) return;
+    const bool intact = !crc_ || crc32c_finish(register_) == load_le32(held_.data());
+    if (intact) {
+        end_fpdu();
+    } else {
+        violation_ = Violation::mpa_crc;
+    }
+    ulp.rx_end(intact);
+}
+
+void FpduReceiver::passed(std::size_t n) noexcept {
+    since_length_ += static_cast<std::uint32_t>(n);
+    markers_.advance(n);
+}
+
+/// Ready for the next FPDU. What was placed becomes visible before what its delivery tells.
+void FpduReceiver::end_fpdu() noexcept {
+    step_ = Step::length;
+    held_count_ = 0;
+    since_length_ = 0;
+    register_ = kCrc32cInit;
+    delivered_any_ = true;
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
+}  // namespace xsock::mpa

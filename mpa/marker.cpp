@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "mpa/marker.hpp"
+
+#include "base/assert.hpp"
+#include "include/xsock/iwarp.h"
+
+namespace xsock::mpa {
+namespace {
+
+constexpr std::size_t kBetweenMarkers = MPA_MARKER_SPACING - MPA_MARKER_OCTETS;
+
+}  // namespace
+
+std::size_t MarkerGrid::until_next() const noexcept {
+    if (!enabled_) return SIZE_MAX;
+    return position_ == 0 ? 0 : MPA_MARKER_SPACING - position_;
+}
+
+void MarkerGrid::advance(std::size_t n) noexcept {
+    if (!enabled_ || n == 0) return;
+    XSOCK_ASSERT(n <= until_next());
+    position_ += n;
+    if (position_ == MPA_MARKER_SPACING) position_ = 0;
+}
+
+void MarkerGrid::pass_marker() noexcept {
+    XSOCK_ASSERT(enabled_ && position_ == 0);
+    position_ = MPA_MARKER_OCTETS;
+}
+
+std::size_t MarkerGrid::count_within(std::size_t octets) const noexcept {
+    const std::size_t free_octets = until_next();
+    if (octets <= free_octets) return 0;
+    return 1 + (octets - free_octets - 1) / kBetweenMarkers;
+}
+
+std::array<std::byte, 4> marker_octets(std::size_t fpduptr) noexcept {
+    std::array<std::byte, 4> marker{};
+    store_be16(marker.data() + 2, static_cast<std::uint16_t>(fpduptr));
+    return marker;
+}
+
+std::size_t marker_fpduptr(const std::byte* marker) noexcept {
+    return load_be16(marker + 2) & ~std::size_t{3};
+}
+
+}  // namespace xsock::mpa

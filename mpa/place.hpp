@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Copies into program memory whose last octet arrives last (DESIGN §4): programs poll it.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+
+namespace xsock::mpa {
+
+/// Copies `n` octets; the last (at most eight) are stored behind all others. memcpy() alone may
+/// store in any order: glibc's writes the first vector last.
+inline void place(std::byte* to, const std::byte* from, std::size_t n) noexcept {
+    constexpr std::size_t kTail = 8;
+    if (n < kTail) {
+        for (; n != 0; --n) *reinterpret_cast<volatile std::byte*>(to++) = *from++;
+        return;
+    }
+    std::memcpy(to, from, n - kTail);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    std::memcpy(to + n - kTail, from + n - kTail, kTail);
+}
+
+}  // namespace xsock::mpa

@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "mpa/startup.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/assert.hpp"
+
+namespace xsock::mpa {
+namespace {
+
+constexpr std::size_t kHeaderOctets = sizeof(mpa_frame);
+constexpr std::size_t kFlagsAt = offsetof(mpa_frame, flags);
+constexpr std::size_t kRevisionAt = offsetof(mpa_frame, revision);
+constexpr std::size_t kPdLengthAt = offsetof(mpa_frame, pd_length);
+constexpr std::size_t kEnhancedOctets = sizeof(mpa_enhanced);
+constexpr std::uint16_t kDepthMax = MPA_ENH_DEPTH_NONE - 1;
+
+constexpr bool has(unsigned flags, unsigned flag) { return (flags & flag) != 0; }
+
+unsigned depth(unsigned field) { return field & MPA_ENH_DEPTH_MASK; }
+
+/// The kinds of RTR message that enhanced data names.
+std::uint8_t rtr_mask(unsigned enhanced_ird, unsigned enhanced_ord) {
+    unsigned mask = 0;
+    if (has(enhanced_ird, MPA_ENH_RTR_SEND)) mask |= kRtrSend;
+    if (has(enhanced_ord, MPA_ENH_RTR_WRITE)) mask |= kRtrWrite;
+    if (has(enhanced_ord, MPA_ENH_RTR_READ)) mask |= kRtrRead;
+    return static_cast<std::uint8_t>(mask);
+}
+
+unsigned rtr_bits_in_ird(unsigned mask) {
+    return MPA_ENH_P2P | (has(mask, kRtrSend) ? MPA_ENH_RTR_SEND : 0u);
+}
+
+unsigned rtr_bits_in_ord(unsigned mask) {
+    return (has(mask, kRtrWrite) ? MPA_ENH_RTR_WRITE : 0u) |
+           (has(mask, kRtrRead) ? MPA_ENH_RTR_READ : 0u);
+}
+
+/// A Write disturbs the peer least: it needs neither a receive nor an answer. As siw prefers.
+Rtr preferred_rtr(unsigned mask) {
+    if (has(mask, kRtrWrite)) return Rtr::write;
+    if (has(mask, kRtrRead)) return Rtr::read;
+    if (has(mask, kRtrSend)) return Rtr::send;
+    return Rtr::none;
+}
+
+unsigned mask_of(Rtr rtr) {
+    switch (rtr) {
+        case Rtr::none:
+            return 0;
+        case Rtr::send:
+            return kRtrSend;
+        case Rtr::write:
+            return kRtrWrite;
+        case Rtr::read:
+            return kRtrRead;
+    }
+    return 0;
+}
+
+}  // namespace
+
+Startup::Startup(StartupConfig config) : config_(std::move(config)) {
+    config_.ird = std::min(config_.ird, kDepthMax);
+    config_.ord = std::min(config_.ord, kDepthMax);
+    if (config_.revision < MPA_REVISION_2) config_.negotiate_depths = false;
+    if (initiator() && !config_.negotiate_depths) config_.rtr = 0;  // nowhere to offer it
+    // A responder may meet an enhanced Request whatever it prefers itself.
+    const bool enhanced = initiator() ? config_.negotiate_depths : config_.revision >= 2;
+    XSOCK_ASSERT(config_.private_data.size() <= MPA_PD_MAX - (enhanced ? kEnhancedOctets : 0));
+    negotiated_.initiator = initiator();
+    negotiated_.ird = config_.ird;
+    negotiated_.ord = config_.ord;
+}
+
+void Startup::begin(Time now) {
+    XSOCK_ASSERT(state_ == State::idle);
+    deadline_ = config_.timeout < kNever - now ? now + config_.timeout : kNever;
+    if (initiator()) {
+        send_request();
+        state_ = State::await_reply;
+    } else {
+        state_ = State::await_request;
+    }
+}
+
+std::size_t Startup::rx(ConstBytes octets) {
+    std::size_t used = 0;
+    while (used < octets.size() && receiving()) {
+        if (received_ < MPA_KEY_OCTETS && !take_key_octet(octets[used])) return used;
+        if (received_ < kHeaderOctets) {
+            header_[received_++] = octets[used++];
+            if (received_ == kHeaderOctets) on_header();
+        } else {
+            const std::size_t left = kHeaderOctets + pd_length_ - received_;
+            const ConstBytes piece = octets.subspan(used, std::min(left, octets.size() - used));
+            peer_private_data_.insert(peer_private_data_.end(), piece.begin(), piece.end());
+            received_ = static_cast<std::uint16_t>(received_ + piece.size());
+            used += piece.size();
+        }
+        const bool complete = received_ >= kHeaderOctets && received_ == kHeaderOctets + pd_length_;
+        if (complete && receiving()) on_frame();
+    }
+    if (used == octets.size()) return used;
+    switch (state_) {
+        case State::await_decision:
+        case State::replying:
+            // Nothing may follow the Request before our Reply (RFC 5044 §7.1.2).
+            fail(Violation::mpa_startup_frame);
+            return octets.size();
+        case State::rejecting:
+            return octets.size();  // the peer may say what it likes: the answer is no
+        case State::idle:
+        case State::await_reply:
+        case State::await_request:
+        case State::established:
+        case State::rejected:
+        case State::failed:
+            return used;
+    }
+    return used;
+}
+
+void Startup::rx_eof() {
+    switch (state_) {
+        case State::idle:
+        case State::await_reply:
+        case State::await_request:
+        case State::await_decision:
+        case State::replying:
+            fail(Violation::mpa_connection_lost);
+            return;
+        case State::rejecting:  // the Reply may still be of use to a peer that half-closed
+        case State::established:
+        case State::rejected:
+        case State::failed:
+            return;
+    }
+}
+
+ConstBytes Startup::tx() const noexcept { return ConstBytes(tx_).subspan(tx_written_); }
+
+void Startup::tx_commit(std::size_t n) {
+    XSOCK_ASSERT(n <= tx_.size() - tx_written_);
+    tx_written_ += n;
+    if (n == 0 || tx_written_ < tx_.size()) return;
+    std::vector<std::byte>().swap(tx_);
+    tx_written_ = 0;
+    if (state_ == State::replying) {
+        state_ = State::established;
+    } else if (state_ == State::rejecting) {
+        fail(reject_reason_);
+    }
+}
+
+bool Startup::accept(ConstBytes private_data, std::uint16_t ird, std::uint16_t ord) {
+    if (state_ != State::await_decision || private_data.size() > pd_limit()) return false;
+    send_reply(private_data, std::min(ird, kDepthMax), std::min(ord, kDepthMax));
+    return true;
+}
+
+bool Startup::reject(ConstBytes private_data) {
+    if (state_ != State::await_decision || private_data.size() > pd_limit()) return false;
+    send_reject(Violation::startup_rejected, private_data);
+    return true;
+}
+
+Time Startup::next_timeout() const noexcept {
+    switch (state_) {
+        case State::await_reply:
+        case State::await_request:
+        case State::await_decision:
+        case State::replying:
+        case State::rejecting:
+            return deadline_;
+        case State::idle:
+        case State::established:
+        case State::rejected:
+        case State::failed:
+            return kNever;
+    }
+    return kNever;
+}
+
+void Startup::on_time(Time now) {
+    const Time deadline = next_timeout();
+    if (deadline != kNever && now >= deadline) fail(Violation::startup_timeout);
+}
+
+bool Startup::receiving() const noexcept {
+    return state_ == State::await_reply || state_ == State::await_request;
+}
+
+/// Octets of private data that fit into our Reply.
+std::size_t Startup::pd_limit() const noexcept {
+    return MPA_PD_MAX - (request_.enhanced ? kEnhancedOctets : 0);
+}
+
+/// Checks each octet of the key as it comes, so that the first wrong one ends a stranger's
+/// connection. The two keys part at one octet: there, a Request in place of a Reply is recognised.
+bool Startup::take_key_octet(std::byte octet) {
+    const auto is = [&](const char* key) {
+        return octet == static_cast<std::byte>(key[received_]);
+    };
+    if (is(initiator() ? MPA_KEY_REPLY : MPA_KEY_REQUEST)) return true;
+    fail(initiator() && is(MPA_KEY_REQUEST) ? Violation::startup_both_initiators
+                                            : Violation::startup_not_mpa);
+    return false;
+}
+
+void Startup::on_header() {
+    const auto revision = std::to_integer<unsigned>(header_[kRevisionAt]);
+    pd_length_ = load_be16(header_.data() + kPdLengthAt);
+    // Revision 0 is from before RFC 5044; as siw does, we answer such a Request but do not take
+    // such a Reply.
+    const unsigned lowest = initiator() ? MPA_REVISION_1 : 0;
+    if (revision < lowest || revision > config_.revision || pd_length_ > MPA_PD_MAX) {
+        fail(Violation::mpa_startup_frame);
+    }
+}
+
+void Startup::on_frame() {
+    if (initiator()) {
+        on_reply();
+    } else {
+        on_request();
+    }
+}
+
+void Startup::on_request() {
+    const auto flags = std::to_integer<unsigned>(header_[kFlagsAt]);
+    request_.revision = std::to_integer<std::uint8_t>(header_[kRevisionAt]);
+    request_.crc = has(flags, MPA_FLAG_CRC);
+    request_.markers = has(flags, MPA_FLAG_MARKERS);
+    request_.xsock = config_.xsock_mark && has(flags, MPA_FLAG_XSOCK_REQUEST) &&
+                     !has(flags, MPA_FLAG_XSOCK_REPLY);
+
+    negotiated_.revision = request_.revision;
+    negotiated_.crc = config_.crc || request_.crc;
+    negotiated_.markers_tx = request_.markers;
+    negotiated_.markers_rx = config_.markers;
+    negotiated_.peer_is_xsock = request_.xsock;
+    negotiated_.peer_accepts_gso = has(flags, MPA_FLAG_SIW_GSO);
+
+    std::uint8_t offered = 0;
+    if (request_.revision >= MPA_REVISION_2 && has(flags, MPA_FLAG_ENHANCED)) {
+        if (pd_length_ < kEnhancedOctets) {
+            return send_reject(Violation::mpa_startup_frame, {});
+        }
+        const unsigned enhanced_ird = load_be16(peer_private_data_.data());
+        const unsigned enhanced_ord = load_be16(peer_private_data_.data() + 2);
+        peer_private_data_.erase(peer_private_data_.begin(),
+                                 peer_private_data_.begin() + kEnhancedOctets);
+        request_.enhanced = true;
+        request_.peer_to_peer = has(enhanced_ird, MPA_ENH_P2P);
+        request_.ird = static_cast<std::uint16_t>(depth(enhanced_ird));
+        request_.ord = static_cast<std::uint16_t>(depth(enhanced_ord));
+        offered = rtr_mask(enhanced_ird, enhanced_ord);
+    }
+    request_.private_data = peer_private_data_;
+
+    if (request_.markers && !config_.accept_markers) {
+        return send_reject(Violation::mpa_startup_frame, {});
+    }
+    if (request_.peer_to_peer) {
+        negotiated_.rtr = preferred_rtr(offered & config_.rtr);
+        if (negotiated_.rtr == Rtr::none) return send_reject(Violation::mpa_no_rtr, {});
+    }
+    if (config_.defer_reply) {
+        state_ = State::await_decision;
+        return;
+    }
+    send_reply(config_.private_data, config_.ird, config_.ord);
+}
+
+void Startup::on_reply() {
+    // An answer to what we have not finished asking comes from no MPA implementation.
+    if (!tx_.empty()) return fail(Violation::mpa_startup_frame);
+    const auto flags = std::to_integer<unsigned>(header_[kFlagsAt]);
+    const auto revision = std::to_integer<std::uint8_t>(header_[kRevisionAt]);
+    const bool enhanced = revision >= MPA_REVISION_2 && has(flags, MPA_FLAG_ENHANCED);
+    unsigned enhanced_ird = 0, enhanced_ord = 0;
+    const bool enhanced_data = enhanced && pd_length_ >= kEnhancedOctets;
+    if (enhanced_data) {
+        enhanced_ird = load_be16(peer_private_data_.data());
+        enhanced_ord = load_be16(peer_private_data_.data() + 2);
+        peer_private_data_.erase(peer_private_data_.begin(),
+                                 peer_private_data_.begin() + kEnhancedOctets);
+    }
+
+    negotiated_.revision = revision;
+    if (has(flags, MPA_FLAG_REJECT)) {
+        // siw rejects malformed enhanced data with S set and none of its own: take that too.
+        state_ = State::rejected;
+        violation_ = Violation::startup_rejected;
+        return;
+    }
+    if (enhanced && (!enhanced_data || !config_.negotiate_depths)) {
+        return fail(Violation::mpa_startup_frame);
+    }
+    negotiated_.crc = config_.crc || has(flags, MPA_FLAG_CRC);
+    negotiated_.markers_tx = has(flags, MPA_FLAG_MARKERS);
+    negotiated_.markers_rx = config_.markers;
+    negotiated_.peer_is_xsock = config_.xsock_mark && has(flags, MPA_FLAG_XSOCK_REPLY) &&
+                                !has(flags, MPA_FLAG_XSOCK_REQUEST);
+    negotiated_.peer_accepts_gso = has(flags, MPA_FLAG_SIW_GSO);
+    if (negotiated_.markers_tx && !config_.accept_markers) {
+        return fail(Violation::mpa_startup_frame);
+    }
+    accept_reply(enhanced, static_cast<std::uint16_t>(enhanced_ird),
+                 static_cast<std::uint16_t>(enhanced_ord));
+}
+
+/// Initiator: the depths and the RTR message that the Reply leaves us (RFC 6581 §9).
+void Startup::accept_reply(bool enhanced, std::uint16_t enhanced_ird, std::uint16_t enhanced_ord) {
+    negotiated_.enhanced = enhanced;
+    if (enhanced) {
+        const auto peer_ird = static_cast<std::uint16_t>(depth(enhanced_ird));
+        const auto peer_ord = static_cast<std::uint16_t>(depth(enhanced_ord));
+        if (peer_ird != MPA_ENH_DEPTH_NONE) negotiated_.ord = std::min(config_.ord, peer_ird);
+        if (config_.rtr != 0 && has(enhanced_ird, MPA_ENH_P2P)) {
+            negotiated_.rtr = preferred_rtr(rtr_mask(enhanced_ird, enhanced_ord) & config_.rtr);
+            if (negotiated_.rtr == Rtr::none) return fail(Violation::mpa_no_rtr);
+            // The responder raised its IRD for the sake of a Read as RTR message.
+            if (negotiated_.rtr == Rtr::read && peer_ird != 0) {
+                negotiated_.ord = std::max<std::uint16_t>(negotiated_.ord, 1);
+            }
+        }
+        if (peer_ord != MPA_ENH_DEPTH_NONE) {
+            if (peer_ord > config_.ird) return fail(Violation::mpa_insufficient_ird);
+            negotiated_.ird = peer_ord;
+        }
+    }
+    state_ = State::established;
+}
+
+void Startup::send_request() {
+    const unsigned flags = (config_.markers ? MPA_FLAG_MARKERS : 0u) |
+                           (config_.crc ? MPA_FLAG_CRC : 0u) |
+                           (config_.negotiate_depths ? MPA_FLAG_ENHANCED : 0u) |
+                           (config_.xsock_mark ? MPA_FLAG_XSOCK_REQUEST : 0u);
+    unsigned enhanced_ird = config_.ird, enhanced_ord = config_.ord;
+    if (config_.rtr != 0) {
+        enhanced_ird |= rtr_bits_in_ird(config_.rtr);
+        enhanced_ord |= rtr_bits_in_ord(config_.rtr);
+    }
+    queue_frame(MPA_KEY_REQUEST, flags, config_.revision, config_.negotiate_depths, enhanced_ird,
+                enhanced_ord, config_.private_data);
+}
+
+void Startup::send_reply(ConstBytes private_data, std::uint16_t ird, std::uint16_t ord) {
+    unsigned reply_ird = MPA_ENH_DEPTH_NONE, reply_ord = MPA_ENH_DEPTH_NONE;
+    negotiated_.enhanced = request_.enhanced;
+    negotiated_.ird = ird;
+    negotiated_.ord = ord;
+    if (request_.enhanced) {
+        // Each end's inbound Reads are the other's outbound ones; 0x3fff is echoed (RFC 6581 §9).
+        if (request_.ord != MPA_ENH_DEPTH_NONE) {
+            negotiated_.ird = std::min(ird, request_.ord);
+            if (negotiated_.rtr == Rtr::read && negotiated_.ird == 0) negotiated_.ird = 1;
+            reply_ird = negotiated_.ird;
+        }
+        if (request_.ird != MPA_ENH_DEPTH_NONE) {
+            negotiated_.ord = std::min(ord, request_.ird);
+            reply_ord = negotiated_.ord;
+        }
+        if (negotiated_.rtr != Rtr::none) {
+            reply_ird |= rtr_bits_in_ird(mask_of(negotiated_.rtr));
+            reply_ord |= rtr_bits_in_ord(mask_of(negotiated_.rtr));
+        }
+    }
+    const unsigned flags =
+        (config_.markers ? MPA_FLAG_MARKERS : 0u) | (negotiated_.crc ? MPA_FLAG_CRC : 0u) |
+        (request_.enhanced ? MPA_FLAG_ENHANCED : 0u) | (request_.xsock ? MPA_FLAG_XSOCK_REPLY : 0u);
+    queue_frame(MPA_KEY_REPLY, flags, request_.revision, request_.enhanced, reply_ird, reply_ord,
+                private_data);
+    state_ = State::replying;
+}
+
+void Startup::send_reject(Violation why, ConstBytes private_data) {
+    const unsigned flags = MPA_FLAG_REJECT | (negotiated_.crc ? MPA_FLAG_CRC : 0u) |
+                           (request_.enhanced ? MPA_FLAG_ENHANCED : 0u) |
+                           (request_.xsock ? MPA_FLAG_XSOCK_REPLY : 0u);
+    queue_frame(MPA_KEY_REPLY, flags, request_.revision, request_.enhanced, config_.ird,
+                config_.ord, private_data);
+    reject_reason_ = why;
+    state_ = State::rejecting;
+}
+
+void Startup::queue_frame(const char* key, unsigned flags, unsigned revision, bool enhanced,
+                          unsigned enhanced_ird, unsigned enhanced_ord, ConstBytes private_data) {
+    const std::size_t extra = enhanced ? kEnhancedOctets : 0;
+    XSOCK_ASSERT(tx_.empty() && extra + private_data.size() <= MPA_PD_MAX);
+    tx_.resize(kHeaderOctets + extra + private_data.size());
+    std::memcpy(tx_.data(), key, MPA_KEY_OCTETS);
+    tx_[kFlagsAt] = static_cast<std::byte>(flags);
+    tx_[kRevisionAt] = static_cast<std::byte>(revision);
+    store_be16(tx_.data() + kPdLengthAt, static_cast<std::uint16_t>(tx_.size() - kHeaderOctets));
+    if (enhanced) {
+        store_be16(tx_.data() + kHeaderOctets, static_cast<std::uint16_t>(enhanced_ird));
+        store_be16(tx_.data() + kHeaderOctets + 2, static_cast<std::uint16_t>(enhanced_ord));
+    }
+    std::copy(private_data.begin(), private_data.end(),
+              tx_.begin() + static_cast<std::ptrdiff_t>(kHeaderOctets + extra));
+    std::vector<std::byte>().swap(config_.private_data);  // one frame is all we ever send
+}
+
+void Startup::fail(Violation violation) {
+    state_ = State::failed;
+    violation_ = violation;
+    std::vector<std::byte>().swap(tx_);
+    tx_written_ = 0;
+}
+
+}  // namespace xsock::mpa

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// MPA connection start-up, RFC 5044 §7.1 and RFC 6581: one state machine for both roles, sans-IO.
+// Used by mpa::Stream only; tested on its own.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "base/ulp.hpp"
+#include "include/xsock/iwarp.h"
+
+namespace xsock::mpa {
+
+enum class Role : std::uint8_t { initiator, responder };
+
+enum RtrMask : std::uint8_t { kRtrSend = 1, kRtrWrite = 2, kRtrRead = 4 };
+
+struct StartupConfig {
+    Role role = Role::initiator;
+    std::uint8_t revision = 2;     ///< initiator: 1 or 2. Responder: the highest it answers
+    bool crc = true;               ///< our C; on for the connection if either end says so
+    bool markers = false;          ///< our M: the peer shall insert markers
+    bool accept_markers = true;    ///< insert them if the peer asks (RFC MUST); false: reject
+    bool negotiate_depths = true;  ///< S: enhanced data with IRD/ORD (revision 2 only)
+    std::uint16_t ird = 16, ord = 16;
+    std::uint8_t rtr = 0;  ///< RtrMask; non-zero: peer-to-peer model (initiator offers,
+                           ///< responder accepts these)
+    bool xsock_mark = true;
+    bool defer_reply = false;  ///< responder: wait for accept() or reject()
+    /// Without the enhanced octets; at most 512, or 508 if the frame may be enhanced (revision 2).
+    std::vector<std::byte> private_data = {};
+    Time timeout = 10 * kSecond;
+};
+
+/// What the initiator asked for, seen by a responder that defers its Reply.
+struct Request {
+    std::uint8_t revision = 0;
+    bool crc = false, markers = false, enhanced = false, peer_to_peer = false, xsock = false;
+    std::uint16_t ird = 0, ord = 0;  ///< as the initiator sent them
+    std::vector<std::byte> private_data;
+};
+
+class Startup {
+  public:
+    enum class State : std::uint8_t {
+        idle,
+        await_reply,     // initiator: Request queued or sent
+        await_request,   // responder
+        await_decision,  // responder that defers: Request is there
+        replying,        // responder: Reply not yet written out
+        rejecting,       // responder: a Reply with R set not yet written out
+        established,
+        rejected,  // initiator: the peer said no; private_data() tells why
+        failed,    // violation() tells why; also a responder once its reject is written
+    };
+
+    explicit Startup(StartupConfig config);
+
+    void begin(Time now);
+
+    /// Takes octets of the stream; answers how many were start-up octets. Fewer than given only
+    /// when start-up ended. A responder treats octets behind the Request, before its Reply was
+    /// written, as a violation (RFC 5044 §7.1.2), also while a decision is pending.
+    std::size_t rx(ConstBytes octets);
+    /// The peer finished sending.
+    void rx_eof();
+
+    /// Octets to write now; empty when none.
+    [[nodiscard]] ConstBytes tx() const noexcept;
+    void tx_commit(std::size_t n);
+
+    /// Responder in await_decision. Depths and private data of the Reply. False when not in
+    /// await_decision or private data too long (508 octets if the Request was enhanced, else 512).
+    bool accept(ConstBytes private_data, std::uint16_t ird, std::uint16_t ord);
+    bool reject(ConstBytes private_data);
+
+    [[nodiscard]] Time next_timeout() const noexcept;
+    void on_time(Time now);
+
+    [[nodiscard]] State state() const noexcept { return state_; }
+    [[nodiscard]] Violation violation() const noexcept { return violation_; }
+    [[nodiscard]] const Negotiated& negotiated() const noexcept { return negotiated_; }
+    /// Peer's Request (responder). Valid from await_decision on.
+    [[nodiscard]] const Request& request() const noexcept { return request_; }
+    /// Private data of the peer's frame, enhanced octets taken off. Valid once it was received.
+    [[nodiscard]] ConstBytes private_data() const noexcept { return peer_private_data_; }
+
+  private:
+    [[nodiscard]] bool initiator() const noexcept { return config_.role == Role::initiator; }
+    [[nodiscard]] bool receiving() const noexcept;
+    [[nodiscard]] std::size_t pd_limit() const noexcept;
+    bool take_key_octet(std::byte octet);
+    void on_header();
+    void on_frame();
+    void on_request();
+    void on_reply();
+    void accept_reply(bool enhanced, std::uint16_t enhanced_ird, std::uint16_t enhanced_ord);
+    void send_request();
+    void send_reply(ConstBytes private_data, std::uint16_t ird, std::uint16_t ord);
+    void send_reject(Violation why, ConstBytes private_data);
+    void queue_frame(const char* key, unsigned flags, unsigned revision, bool enhanced,
+                     unsigned enhanced_ird, unsigned enhanced_ord, ConstBytes private_data);
+    void fail(Violation violation);
+
+    StartupConfig config_;
+    State state_ = State::idle;
+    Violation violation_ = Violation::none;
+    Violation reject_reason_ = Violation::none;  // becomes violation_ once the Reply is written
+    std::uint16_t received_ = 0;                 // octets of the peer's frame so far
+    std::uint16_t pd_length_ = 0;                // PD_Length of the peer's frame
+    Negotiated negotiated_;
+    Request request_;
+    std::vector<std::byte> peer_private_data_;
+    std::array<std::byte, sizeof(mpa_frame)> header_{};  // of the peer's frame
+    std::vector<std::byte> tx_;                          // our frame, until it is written
+    std::size_t tx_written_ = 0;
+    Time deadline_ = kNever;
+};
+
+}  // namespace xsock::mpa

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "mpa/fpdu_sender.hpp"
+
+#include <gtest/gtest.h>
+
+#include "mpa/fpdu.hpp"
+#include "mpa/fpdu_receiver.hpp"
+#include "tests/unit/mpa/recording_ulp.hpp"
+#include "tests/unit/mpa/rfc5044_vectors.hpp"
+
+namespace xsock::mpa {
+namespace {
+
+using test::flatten;
+using test::Octets;
+using test::RecordingUlp;
+
+struct Rig {
+    explicit Rig(bool crc = true, bool markers = false) : sender(crc, markers) {}
+
+    TxBatch prepare() { return sender.prepare(ulp, scratch, limits); }
+    /// Writes out everything the Ulp has, in whole batches.
+    Octets run() {
+        Octets out;
+        for (TxBatch batch = prepare(); batch.octets != 0; batch = prepare()) {
+            const Octets piece = flatten(batch);
+            EXPECT_EQ(piece.size(), batch.octets);
+            out.insert(out.end(), piece.begin(), piece.end());
+            sender.commit(ulp, batch.octets);
+        }
+        return out;
+    }
+
+    RecordingUlp ulp;
+    Octets scratch = Octets(64 * 1024);
+    FpduSender::Limits limits{.mulpdu = 65535, .octet_budget = 1 << 20};
+    FpduSender sender;
+};
+
+RecordingUlp::Outgoing cut(const Octets& ulpdu, std::size_t header) {
+    const auto at = ulpdu.begin() + static_cast<std::ptrdiff_t>(header);
+    return {Octets(ulpdu.begin(), at), {Octets(at, ulpdu.end())}};
+}
+
+TEST(FpduSender, makes_figure_5_of_rfc_5044) {
+    for (const std::size_t copy_limit : {0, 4096}) {
+        Rig rig(true, true);
+        rig.limits.copy_limit = copy_limit;
+        rig.ulp.outgoing = {cut(test::figure_ulpdu(1), test::kFigureHeader)};
+        EXPECT_EQ(rig.run(), test::figure5());
+    }
+}
+
+TEST(FpduSender, makes_figure_6_of_rfc_5044) {
+    for (const std::size_t copy_limit : {0, 4096}) {
+        Rig rig(true, true);
+        rig.limits.copy_limit = copy_limit;
+        rig.ulp.queue(18, 482 - 18);  // fills the stream up to where the figure begins
+        rig.ulp.outgoing.push_back(cut(test::figure_ulpdu(2), test::kFigureHeader));
+        const Octets stream = rig.run();
+        ASSERT_GT(stream.size(), test::kFigure6Offset);
+        EXPECT_EQ(Octets(stream.begin() + test::kFigure6Offset, stream.end()), test::figure6());
+    }
+}
+
+TEST(FpduSender, without_crc_the_field_is_zero) {
+    Rig rig(false, false);
+    rig.ulp.outgoing = {cut(test::figure_ulpdu(1), test::kFigureHeader)};
+    Octets expected = test::figure5();
+    expected.erase(expected.begin(), expected.begin() + MPA_MARKER_OCTETS);
+    std::fill(expected.end() - MPA_CRC_OCTETS, expected.end(), std::byte{0});
+    EXPECT_EQ(rig.run(), expected);
+}
+
+TEST(FpduSender, small_fpdus_share_one_iovec) {
+    Rig rig;
+    for (int i = 0; i < 100; ++i) rig.ulp.queue(14, 64);
+    const TxBatch batch = rig.prepare();
+    EXPECT_EQ(rig.ulp.given, 100u);
+    ASSERT_EQ(batch.iov.size(), 1u);
+    ASSERT_EQ(batch.group_ends.size(), 1u);
+    EXPECT_EQ(batch.group_ends[0], 1u);
+    EXPECT_FALSE(batch.separate_groups);
+    EXPECT_EQ(batch.octets, 100 * fpdu_octets(78));
+}
+
+TEST(FpduSender, large_payloads_are_gathered_where_they_lie) {
+    Rig rig;
+    rig.limits.copy_limit = 100;
+    rig.ulp.queue(14, 101);
+    rig.ulp.queue(14, 100);
+    rig.ulp.queue(14, 5000, 3);
+    const TxBatch batch = rig.prepare();
+    // header | payload | trailer, the copied FPDU, header | three payloads | trailer
+    ASSERT_EQ(batch.iov.size(), 7u);
+    EXPECT_EQ(batch.iov[1].iov_base, rig.ulp.outgoing[0].payload[0].data());
+    EXPECT_EQ(batch.iov[3].iov_base, rig.ulp.outgoing[2].payload[0].data());
+    EXPECT_TRUE(rig.sender.gathers());
+}
+
+TEST(FpduSender, copies_do_not_gather) {
+    Rig rig;
+    rig.ulp.queue(14, 4096);
+    rig.prepare();
+    EXPECT_FALSE(rig.sender.gathers());
+}
+
+TEST(FpduSender, gathering_and_copying_make_the_same_stream) {
+    for (const bool crc : {false, true}) {
+        for (const bool markers : {false, true}) {
+            Octets streams[2];
+            for (const std::size_t copy_limit : {0, 65535}) {
+                Rig rig(crc, markers);
+                rig.limits.copy_limit = copy_limit;
+                for (std::size_t n = 0; n < 1200; n += 7) rig.ulp.queue(14 + n % 5, n, 1 + n % 6);
+                rig.ulp.queue(18, 60000, 6);
+                streams[copy_limit == 0 ? 0 : 1] = rig.run();
+            }
+            EXPECT_EQ(streams[0], streams[1]);
+        }
+    }
+}
+
+TEST(FpduSender, done_follows_the_last_octet_of_each_fpdu) {
+    Rig rig;
+    rig.limits.copy_limit = 30;
+    for (const std::size_t n : {0, 5, 40, 30, 31, 100}) rig.ulp.queue(14, n);
+    const TxBatch batch = rig.prepare();
+    std::size_t written = 0, end = 0, fpdus = 0;
+    while (written != batch.octets) {
+        if (written == end) end += fpdu_octets(rig.ulp.queued()[fpdus++].size());
+        rig.sender.commit(rig.ulp, 1);
+        ++written;
+        EXPECT_EQ(rig.ulp.done, written == end ? fpdus : fpdus - 1);
+    }
+    EXPECT_EQ(rig.ulp.done, 6u);
+    EXPECT_EQ(rig.sender.pending(), 0u);
+}
+
+TEST(FpduSender, a_partial_write_at_any_octet_continues_the_stream) {
+    for (const std::size_t group : {0, 300}) {
+        for (const bool markers : {false, true}) {
+            Octets whole;
+            for (std::size_t split = 0; split == 0 || split < whole.size(); ++split) {
+                Rig rig(true, markers);
+                rig.limits.copy_limit = 100;
+                rig.limits.group_octets = group;
+                for (const std::size_t n : {0, 5, 120, 100, 101, 230}) rig.ulp.queue(18, n, 3);
+                const TxBatch batch = rig.prepare();
+                if (split == 0) {
+                    whole = flatten(batch);
+                    continue;
+                }
+                Octets out = flatten(batch, split);
+                rig.sender.commit(rig.ulp, split);
+                const TxBatch rest = rig.sender.remainder();
+                EXPECT_EQ(rest.octets, whole.size() - split);
+                ASSERT_FALSE(rest.group_ends.empty());
+                EXPECT_EQ(rest.group_ends.back(), rest.iov.size());
+                EXPECT_GT(rest.group_ends.front(), 0u);
+                const Octets tail = flatten(rest);
+                out.insert(out.end(), tail.begin(), tail.end());
+                ASSERT_EQ(out, whole) << split;
+                rig.sender.commit(rig.ulp, rest.octets);
+                EXPECT_EQ(rig.ulp.done, 6u);
+            }
+        }
+    }
+}
+
+TEST(FpduSender, writes_in_steps_of_any_size_make_the_same_stream) {
+    Octets whole;
+    for (const std::size_t step : {100000, 1, 2, 3, 7, 64, 513}) {
+        Rig rig(true, true);
+        rig.limits.copy_limit = 64;
+        rig.limits.group_octets = 400;
+        for (std::size_t n = 0; n < 300; n += 11) rig.ulp.queue(14, n, 2);
+        Octets out;
+        TxBatch batch = rig.prepare();
+        while (batch.octets != 0) {
+            const std::size_t n = std::min(step, batch.octets);
+            const Octets piece = flatten(batch, n);
+            out.insert(out.end(), piece.begin(), piece.end());
+            rig.sender.commit(rig.ulp, n);
+            batch = rig.sender.pending() != 0 ? rig.sender.remainder() : rig.prepare();
+        }
+        if (whole.empty()) whole = out;
+        EXPECT_EQ(out, whole) << step;
+        EXPECT_EQ(rig.ulp.done, rig.ulp.outgoing.size());
+    }
+}
+
+TEST(FpduSender, groups_hold_whole_fpdus_of_at_most_emss) {
+    for (const bool markers : {false, true}) {
+        Rig rig(true, markers);
+        rig.limits.group_octets = 1448;
+        rig.limits.mulpdu = markers ? 1430 : 1442;
+        rig.limits.copy_limit = 600;
+        for (std::size_t n = 0; n < 200; ++n) rig.ulp.queue(14, (n * 37) % 1400, 1 + n % 3);
+        Octets stream;
+        std::vector<std::size_t> group_ends;
+        for (TxBatch batch = rig.prepare(); batch.octets != 0; batch = rig.prepare()) {
+            EXPECT_TRUE(batch.separate_groups);
+            std::size_t from = 0;
+            for (const std::uint32_t to : batch.group_ends) {
+                ASSERT_GT(to, from);
+                TxBatch one = batch;
+                one.iov = batch.iov.subspan(from, to - from);
+                const Octets group = flatten(one);
+                EXPECT_LE(group.size(), 1448u);
+                stream.insert(stream.end(), group.begin(), group.end());
+                group_ends.push_back(stream.size());
+                from = to;
+            }
+            EXPECT_EQ(from, batch.iov.size());
+            rig.sender.commit(rig.ulp, batch.octets);
+        }
+        EXPECT_LT(group_ends.size(), 200u) << "several FPDUs share a group";
+        // Each group ends between two FPDUs.
+        RecordingUlp peer;
+        FpduReceiver receiver(true, markers);
+        std::size_t at = 0;
+        for (const std::size_t end : group_ends) {
+            receiver.consume(ConstBytes(stream).subspan(at, end - at), peer);
+            EXPECT_TRUE(receiver.between_fpdus());
+            at = end;
+        }
+        EXPECT_EQ(peer.delivered, rig.ulp.queued());
+    }
+}
+
+TEST(FpduSender, stops_at_the_budget_and_goes_on) {
+    Rig rig;
+    for (int i = 0; i < 10; ++i) rig.ulp.queue(14, 64);
+    rig.limits.octet_budget = 3 * fpdu_octets(78) - 1;
+    EXPECT_EQ(rig.prepare().octets, 3 * fpdu_octets(78));
+    EXPECT_EQ(rig.ulp.given, 3u);
+    rig.sender.commit(rig.ulp, rig.sender.pending());
+    rig.limits.octet_budget = 0;
+    EXPECT_EQ(rig.prepare().octets, 0u);
+}
+
+TEST(FpduSender, stops_when_scratch_iovecs_or_fpdus_are_used_up) {
+    for (const std::size_t payload : {std::size_t{0}, std::size_t{64}, std::size_t{5000}}) {
+        for (const bool markers : {false, true}) {
+            Rig rig(true, markers);
+            // Guarded on both sides, and nowhere aligned.
+            Octets memory(kMinTxScratch + 67, std::byte{0x5a});
+            const Bytes scratch = Bytes(memory).subspan(33, kMinTxScratch);
+            for (int i = 0; i < 3000; ++i) rig.ulp.queue(14, payload, 6);
+            Octets stream;
+            int batches = 0;
+            for (;;) {
+                const TxBatch batch = rig.sender.prepare(rig.ulp, scratch, rig.limits);
+                if (batch.octets == 0) break;
+                ++batches;
+                EXPECT_LE(batch.iov.size(), 512u);
+                const Octets piece = flatten(batch);
+                stream.insert(stream.end(), piece.begin(), piece.end());
+                rig.sender.commit(rig.ulp, batch.octets);
+            }
+            EXPECT_GT(batches, 2);
+            EXPECT_EQ(rig.ulp.done, 3000u);
+            for (std::size_t i = 0; i < 33; ++i) {
+                EXPECT_EQ(memory[i], std::byte{0x5a});
+                EXPECT_EQ(memory[memory.size() - 1 - i], std::byte{0x5a});
+            }
+            RecordingUlp peer;
+            FpduReceiver receiver(true, markers);
+            EXPECT_EQ(receiver.consume(stream, peer), stream.size());
+            EXPECT_EQ(peer.delivered.size(), 3000u);
+        }
+    }
+}
+
+TEST(FpduSender, largest_ulpdu_fits_into_the_smallest_scratch) {
+    for (const std::size_t copy_limit : {0, 65535}) {
+        for (const bool markers : {false, true}) {
+            Rig rig(true, markers);
+            rig.scratch.resize(kMinTxScratch);
+            rig.limits.copy_limit = copy_limit;
+            rig.limits.mulpdu = markers ? 64768 : 65535;
+            rig.ulp.queue(80, rig.limits.mulpdu - 80, 6);
+            const Octets stream = rig.run();
+            RecordingUlp peer;
+            FpduReceiver receiver(true, markers);
+            receiver.consume(stream, peer);
+            EXPECT_EQ(peer.delivered, rig.ulp.queued());
+        }
+    }
+}
+
+TEST(FpduSender, is_small_when_idle) { EXPECT_LE(sizeof(FpduSender), 96u); }
+
+}  // namespace
+}  // namespace xsock::mpa

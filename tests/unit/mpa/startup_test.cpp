@@ -1,0 +1,531 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "mpa/startup.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "tests/unit/mpa/recording_ulp.hpp"
+
+namespace xsock::mpa {
+namespace {
+
+using test::Octets;
+using test::octets_of;
+using State = Startup::State;
+
+constexpr int kM = MPA_FLAG_MARKERS, kC = MPA_FLAG_CRC, kR = MPA_FLAG_REJECT;
+constexpr int kS = MPA_FLAG_ENHANCED, kGso = MPA_FLAG_SIW_GSO;
+constexpr int kXq = MPA_FLAG_XSOCK_REQUEST, kXr = MPA_FLAG_XSOCK_REPLY;
+
+Octets frame(const char* key, int flags, int revision, const Octets& pd, int pd_length = -1) {
+    Octets out(sizeof(mpa_frame) + pd.size());
+    std::memcpy(out.data(), key, MPA_KEY_OCTETS);
+    out[16] = static_cast<std::byte>(flags);
+    out[17] = static_cast<std::byte>(revision);
+    store_be16(out.data() + 18,
+               static_cast<std::uint16_t>(pd_length < 0 ? static_cast<int>(pd.size()) : pd_length));
+    std::copy(pd.begin(), pd.end(), out.begin() + sizeof(mpa_frame));
+    return out;
+}
+Octets request(int flags, int revision, const Octets& pd = {}, int pd_length = -1) {
+    return frame(MPA_KEY_REQUEST, flags, revision, pd, pd_length);
+}
+Octets reply(int flags, int revision, const Octets& pd = {}, int pd_length = -1) {
+    return frame(MPA_KEY_REPLY, flags, revision, pd, pd_length);
+}
+Octets enhanced(unsigned ird, unsigned ord, const char* private_data = "") {
+    Octets out(4);
+    store_be16(out.data(), static_cast<std::uint16_t>(ird));
+    store_be16(out.data() + 2, static_cast<std::uint16_t>(ord));
+    for (; *private_data != 0; ++private_data) {
+        out.push_back(static_cast<std::byte>(*private_data));
+    }
+    return out;
+}
+Octets octets(ConstBytes span) { return {span.begin(), span.end()}; }
+Octets octets(const char* text) {
+    return octets(std::as_bytes(std::span(text, std::strlen(text))));
+}
+
+StartupConfig initiator() { return {.role = Role::initiator}; }
+StartupConfig responder() { return {.role = Role::responder}; }
+
+/// Writes out all that is queued.
+Octets written(Startup& s) {
+    const Octets out = octets(s.tx());
+    s.tx_commit(out.size());
+    return out;
+}
+
+// -- initiator: Request --
+
+TEST(StartupInitiator, asks_with_crc_depths_and_the_mark_by_default) {
+    Startup s(initiator());
+    s.begin(0);
+    EXPECT_EQ(octets(s.tx()), request(kC | kS | kXq, 2, enhanced(16, 16)));
+    EXPECT_EQ(s.state(), State::await_reply);
+}
+
+TEST(StartupInitiator, revision_1_has_no_enhanced_data) {
+    StartupConfig c = initiator();
+    c.revision = 1;
+    c.crc = false;
+    c.markers = true;
+    c.xsock_mark = false;
+    c.rtr = kRtrWrite;
+    c.private_data = octets("hello");
+    Startup s(c);
+    s.begin(0);
+    EXPECT_EQ(octets(s.tx()), request(kM, 1, octets("hello")));
+}
+
+TEST(StartupInitiator, offers_rtr_kinds_as_siw_does) {
+    StartupConfig c = initiator();
+    c.ird = c.ord = 1;
+    c.rtr = kRtrWrite | kRtrRead;
+    c.xsock_mark = false;
+    Startup s(c);
+    s.begin(0);
+    EXPECT_EQ(octets(s.tx()), request(kC | kS, 2, enhanced(0x8001, 0xc001)));
+}
+
+TEST(StartupInitiator, request_may_be_written_octet_by_octet) {
+    Startup s(initiator());
+    s.begin(0);
+    const Octets all = octets(s.tx());
+    Octets out;
+    while (!s.tx().empty()) {
+        out.push_back(s.tx().front());
+        s.tx_commit(1);
+    }
+    EXPECT_EQ(out, all);
+}
+
+// -- initiator: Reply --
+
+struct ReplyCase {
+    const char* name;
+    StartupConfig config;
+    Octets reply;
+    State state;
+    Violation violation;
+    std::uint16_t ird, ord;
+    Rtr rtr;
+    bool crc;
+};
+
+StartupConfig with(void (*change)(StartupConfig&), StartupConfig c = initiator()) {
+    change(c);
+    return c;
+}
+
+TEST(StartupInitiator, judges_replies) {
+    const auto none = Violation::none;
+    const auto bad = Violation::mpa_startup_frame;
+    const StartupConfig plain = initiator();
+    const StartupConfig no_crc = with([](StartupConfig& c) { c.crc = false; });
+    const StartupConfig p2p = with([](StartupConfig& c) { c.rtr = kRtrWrite | kRtrRead; });
+    const StartupConfig p2p_no_ord = with([](StartupConfig& c) {
+        c.rtr = kRtrRead;
+        c.ord = 0;
+    });
+    const StartupConfig revision_1 = with([](StartupConfig& c) { c.revision = 1; });
+    const StartupConfig no_depths = with([](StartupConfig& c) { c.negotiate_depths = false; });
+    const StartupConfig no_markers = with([](StartupConfig& c) { c.accept_markers = false; });
+    const ReplyCase cases[] = {
+        {"as asked", plain, reply(kC | kS, 2, enhanced(16, 16)), State::established, none, 16, 16,
+         Rtr::none, true},
+        {"lower depths", plain, reply(kC | kS, 2, enhanced(3, 5)), State::established, none, 5, 3,
+         Rtr::none, true},
+        {"higher IRD than needed", plain, reply(kC | kS, 2, enhanced(99, 5)), State::established,
+         none, 5, 16, Rtr::none, true},
+        {"ORD above our IRD", plain, reply(kC | kS, 2, enhanced(16, 17)), State::failed,
+         Violation::mpa_insufficient_ird, 0, 0, Rtr::none, true},
+        {"depths not negotiated", plain, reply(kC | kS, 2, enhanced(0x3fff, 0x3fff)),
+         State::established, none, 16, 16, Rtr::none, true},
+        {"zero depths", plain, reply(kC | kS, 2, enhanced(0, 0)), State::established, none, 0, 0,
+         Rtr::none, true},
+        {"CRC only of ours", plain, reply(kS, 2, enhanced(16, 16)), State::established, none, 16,
+         16, Rtr::none, true},
+        {"CRC only of theirs", no_crc, reply(kC, 2), State::established, none, 16, 16, Rtr::none,
+         true},
+        {"CRC off", no_crc, reply(0, 2), State::established, none, 16, 16, Rtr::none, false},
+        {"revision 1 to 2", plain, reply(kC, 1), State::established, none, 16, 16, Rtr::none, true},
+        {"S of revision 1 is ignored", plain, reply(kC | kS, 1, octets("x")), State::established,
+         none, 16, 16, Rtr::none, true},
+        {"revision 2 without S", plain, reply(kC, 2, octets("x")), State::established, none, 16, 16,
+         Rtr::none, true},
+        {"revision 2 to 1", revision_1, reply(kC, 2), State::failed, bad, 0, 0, Rtr::none, true},
+        {"revision 0", plain, reply(kC, 0), State::failed, bad, 0, 0, Rtr::none, true},
+        {"revision 3", plain, reply(kC, 3), State::failed, bad, 0, 0, Rtr::none, true},
+        {"S unasked", no_depths, reply(kC | kS, 2, enhanced(1, 1)), State::failed, bad, 0, 0,
+         Rtr::none, true},
+        {"S without its data", plain, reply(kC | kS, 2, octets("abc")), State::failed, bad, 0, 0,
+         Rtr::none, true},
+        {"private data too long", plain, reply(kC, 2, {}, 513), State::failed, bad, 0, 0, Rtr::none,
+         true},
+        {"markers wanted, refused", no_markers, reply(kC | kM, 2), State::failed, bad, 0, 0,
+         Rtr::none, true},
+        {"peer to peer by Write", p2p, reply(kC | kS, 2, enhanced(0x8010, 0x8010)),
+         State::established, none, 16, 16, Rtr::write, true},
+        {"peer to peer by Read", p2p, reply(kC | kS, 2, enhanced(0x8010, 0x4010)),
+         State::established, none, 16, 16, Rtr::read, true},
+        {"peer to peer by Send, not offered", p2p, reply(kC | kS, 2, enhanced(0xc010, 0x0010)),
+         State::failed, Violation::mpa_no_rtr, 0, 0, Rtr::none, true},
+        {"peer to peer declined", p2p, reply(kC | kS, 2, enhanced(16, 16)), State::established,
+         none, 16, 16, Rtr::none, true},
+        {"Read as RTR needs ORD 1", p2p_no_ord, reply(kC | kS, 2, enhanced(0x8001, 0x4000)),
+         State::established, none, 0, 1, Rtr::read, true},
+        {"rejected", plain, reply(kC | kR | kS, 2, enhanced(1, 1, "no")), State::rejected,
+         Violation::startup_rejected, 0, 0, Rtr::none, true},
+        {"rejected by siw, S without data", plain, reply(kC | kR | kS, 2), State::rejected,
+         Violation::startup_rejected, 0, 0, Rtr::none, true},
+        {"a Request", plain, request(kC, 2), State::failed, Violation::startup_both_initiators, 0,
+         0, Rtr::none, true},
+    };
+    for (const ReplyCase& c : cases) {
+        for (const bool octet_by_octet : {false, true}) {
+            SCOPED_TRACE(std::string(c.name) + (octet_by_octet ? ", by octets" : ""));
+            Startup s(c.config);
+            s.begin(0);
+            written(s);
+            if (octet_by_octet) {
+                for (const std::byte& b : c.reply) s.rx({&b, 1});
+            } else {
+                s.rx(c.reply);
+            }
+            ASSERT_EQ(s.state(), c.state);
+            EXPECT_EQ(s.violation(), c.violation);
+            EXPECT_EQ(s.next_timeout(), kNever);
+            if (c.state != State::established) continue;
+            EXPECT_TRUE(s.negotiated().initiator);
+            EXPECT_EQ(s.negotiated().ird, c.ird);
+            EXPECT_EQ(s.negotiated().ord, c.ord);
+            EXPECT_EQ(s.negotiated().rtr, c.rtr);
+            EXPECT_EQ(s.negotiated().crc, c.crc);
+        }
+    }
+}
+
+TEST(StartupInitiator, private_data_of_the_reply_comes_without_enhanced_octets) {
+    Startup s(initiator());
+    s.begin(0);
+    written(s);
+    s.rx(reply(kS | kR, 2, enhanced(1, 2, "sorry")));
+    EXPECT_EQ(octets(s.private_data()), octets("sorry"));
+}
+
+TEST(StartupInitiator, takes_no_octet_behind_the_reply) {
+    Startup s(initiator());
+    s.begin(0);
+    written(s);
+    Octets in = reply(kC | kS, 2, enhanced(1, 2, "x"));
+    const std::size_t size = in.size();
+    in.resize(size + 9);
+    EXPECT_EQ(s.rx(in), size);
+    EXPECT_EQ(s.state(), State::established);
+}
+
+TEST(StartupInitiator, fails_at_the_first_wrong_octet_of_the_key) {
+    for (std::size_t wrong = 0; wrong < MPA_KEY_OCTETS; ++wrong) {
+        Octets in = reply(kC, 1);
+        in[wrong] ^= std::byte{0x80};
+        Startup s(initiator());
+        s.begin(0);
+        written(s);
+        s.rx(ConstBytes(in).first(wrong));
+        EXPECT_EQ(s.state(), State::await_reply);
+        s.rx(ConstBytes(in).subspan(wrong, 1));
+        EXPECT_EQ(s.state(), State::failed);
+        EXPECT_EQ(s.violation(), Violation::startup_not_mpa);
+    }
+}
+
+TEST(StartupInitiator, reply_before_the_request_was_written_is_a_violation) {
+    Startup s(initiator());
+    s.begin(0);
+    s.rx(reply(kC, 2));
+    EXPECT_EQ(s.violation(), Violation::mpa_startup_frame);
+}
+
+TEST(StartupInitiator, knows_an_xsock_by_the_mark_it_changed) {
+    const auto peer_is_xsock = [](int flags, bool mark) {
+        StartupConfig c = initiator();
+        c.xsock_mark = mark;
+        Startup s(c);
+        s.begin(0);
+        written(s);
+        s.rx(reply(kC | flags, 2));
+        EXPECT_EQ(s.state(), State::established);
+        return s.negotiated().peer_is_xsock;
+    };
+    EXPECT_TRUE(peer_is_xsock(kXr, true));
+    EXPECT_FALSE(peer_is_xsock(kXq, true)) << "echoed";
+    EXPECT_FALSE(peer_is_xsock(kXq | kXr, true));
+    EXPECT_FALSE(peer_is_xsock(0, true));
+    EXPECT_FALSE(peer_is_xsock(kXr, false)) << "unasked";
+}
+
+TEST(StartupInitiator, sees_siws_private_bit) {
+    Startup s(initiator());
+    s.begin(0);
+    written(s);
+    s.rx(reply(kC | kGso, 2));
+    EXPECT_TRUE(s.negotiated().peer_accepts_gso);
+}
+
+// -- responder --
+
+struct RequestCase {
+    const char* name;
+    StartupConfig config;
+    Octets request;
+    Octets reply;
+    State state;  // after the Reply, if any, is written
+    Violation violation;
+    std::uint16_t ird, ord;
+    Rtr rtr;
+};
+
+TEST(StartupResponder, judges_requests) {
+    const auto none = Violation::none;
+    const auto bad = Violation::mpa_startup_frame;
+    const auto change = [](void (*f)(StartupConfig&)) { return with(f, responder()); };
+    const StartupConfig plain = responder();
+    const StartupConfig no_crc = change([](StartupConfig& c) { c.crc = false; });
+    const StartupConfig markers = change([](StartupConfig& c) { c.markers = true; });
+    const StartupConfig no_markers = change([](StartupConfig& c) { c.accept_markers = false; });
+    const StartupConfig revision_1 = change([](StartupConfig& c) { c.revision = 1; });
+    const StartupConfig all_rtr =
+        change([](StartupConfig& c) { c.rtr = kRtrSend | kRtrWrite | kRtrRead; });
+    const StartupConfig send_rtr = change([](StartupConfig& c) { c.rtr = kRtrSend; });
+    const StartupConfig data = change([](StartupConfig& c) { c.private_data = octets("hi"); });
+    const RequestCase cases[] = {
+        {"siw's", plain, request(kC | kS, 2, enhanced(1, 1)), reply(kC | kS, 2, enhanced(1, 1)),
+         State::established, none, 1, 1, Rtr::none},
+        {"deep", plain, request(kC | kS, 2, enhanced(200, 128)),
+         reply(kC | kS, 2, enhanced(16, 16)), State::established, none, 16, 16, Rtr::none},
+        {"crossed depths", plain, request(kC | kS, 2, enhanced(3, 5)),
+         reply(kC | kS, 2, enhanced(5, 3)), State::established, none, 5, 3, Rtr::none},
+        {"depths not negotiated", plain, request(kC | kS, 2, enhanced(0x3fff, 0x3fff)),
+         reply(kC | kS, 2, enhanced(0x3fff, 0x3fff)), State::established, none, 16, 16, Rtr::none},
+        {"zero depths", plain, request(kC | kS, 2, enhanced(0, 0)),
+         reply(kC | kS, 2, enhanced(0, 0)), State::established, none, 0, 0, Rtr::none},
+        {"private data both ways", data, request(kC | kS, 2, enhanced(1, 1, "hello")),
+         reply(kC | kS, 2, enhanced(1, 1, "hi")), State::established, none, 1, 1, Rtr::none},
+        {"without S", plain, request(kC, 2, octets("x")), reply(kC, 2), State::established, none,
+         16, 16, Rtr::none},
+        {"revision 1, S ignored", plain, request(kC | kS, 1, octets("x")), reply(kC, 1),
+         State::established, none, 16, 16, Rtr::none},
+        {"revision 0", plain, request(kC, 0), reply(kC, 0), State::established, none, 16, 16,
+         Rtr::none},
+        {"R is ignored", plain, request(kC | kR, 1), reply(kC, 1), State::established, none, 16, 16,
+         Rtr::none},
+        {"reserved bits are not echoed", plain, request(kC | kGso | 1, 1), reply(kC, 1),
+         State::established, none, 16, 16, Rtr::none},
+        {"xsock", plain, request(kC | kXq, 1), reply(kC | kXr, 1), State::established, none, 16, 16,
+         Rtr::none},
+        {"CRC off", no_crc, request(0, 1), reply(0, 1), State::established, none, 16, 16,
+         Rtr::none},
+        {"CRC theirs", no_crc, request(kC, 1), reply(kC, 1), State::established, none, 16, 16,
+         Rtr::none},
+        {"CRC ours", plain, request(0, 1), reply(kC, 1), State::established, none, 16, 16,
+         Rtr::none},
+        {"markers both ways", markers, request(kC | kM, 1), reply(kC | kM, 1), State::established,
+         none, 16, 16, Rtr::none},
+        {"markers refused", no_markers, request(kC | kM, 1), reply(kC | kR, 1), State::failed, bad,
+         0, 0, Rtr::none},
+        {"revision 3", plain, request(kC, 3), {}, State::failed, bad, 0, 0, Rtr::none},
+        {"revision 2 to a responder of 1",
+         revision_1,
+         request(kC, 2),
+         {},
+         State::failed,
+         bad,
+         0,
+         0,
+         Rtr::none},
+        {"private data too long",
+         plain,
+         request(kC, 2, {}, 513),
+         {},
+         State::failed,
+         bad,
+         0,
+         0,
+         Rtr::none},
+        {"enhanced without its data", plain, request(kC | kS, 2), reply(kC | kR, 2), State::failed,
+         bad, 0, 0, Rtr::none},
+        {"enhanced with half its data", plain, request(kC | kS, 2, octets("ab")), reply(kC | kR, 2),
+         State::failed, bad, 0, 0, Rtr::none},
+        {"a Reply",
+         plain,
+         reply(kC, 2),
+         {},
+         State::failed,
+         Violation::startup_not_mpa,
+         0,
+         0,
+         Rtr::none},
+        {"RTR: Write first, as siw", all_rtr, request(kC | kS, 2, enhanced(0x8001, 0xc001)),
+         reply(kC | kS, 2, enhanced(0x8001, 0x8001)), State::established, none, 1, 1, Rtr::write},
+        {"RTR: Read before Send", all_rtr, request(kC | kS, 2, enhanced(0xc001, 0x4001)),
+         reply(kC | kS, 2, enhanced(0x8001, 0x4001)), State::established, none, 1, 1, Rtr::read},
+        {"RTR: Read raises IRD to 1", all_rtr, request(kC | kS, 2, enhanced(0x8000, 0x4000)),
+         reply(kC | kS, 2, enhanced(0x8001, 0x4000)), State::established, none, 1, 0, Rtr::read},
+        {"RTR: Send", send_rtr, request(kC | kS, 2, enhanced(0xc001, 0xc001)),
+         reply(kC | kS, 2, enhanced(0xc001, 0x0001)), State::established, none, 1, 1, Rtr::send},
+        {"RTR: none in common", send_rtr, request(kC | kS, 2, enhanced(0x8001, 0xc001)),
+         reply(kC | kR | kS, 2, enhanced(16, 16)), State::failed, Violation::mpa_no_rtr, 0, 0,
+         Rtr::none},
+    };
+    for (const RequestCase& c : cases) {
+        for (const bool octet_by_octet : {false, true}) {
+            SCOPED_TRACE(std::string(c.name) + (octet_by_octet ? ", by octets" : ""));
+            Startup s(c.config);
+            s.begin(0);
+            if (octet_by_octet) {
+                for (const std::byte& b : c.request) {
+                    if (s.state() == State::await_request) s.rx({&b, 1});
+                }
+            } else {
+                s.rx(c.request);
+            }
+            EXPECT_EQ(written(s), c.reply);
+            ASSERT_EQ(s.state(), c.state);
+            EXPECT_EQ(s.violation(), c.violation);
+            if (c.state != State::established) continue;
+            EXPECT_FALSE(s.negotiated().initiator);
+            EXPECT_EQ(s.negotiated().ird, c.ird);
+            EXPECT_EQ(s.negotiated().ord, c.ord);
+            EXPECT_EQ(s.negotiated().rtr, c.rtr);
+        }
+    }
+}
+
+TEST(StartupResponder, is_established_only_once_all_of_the_reply_is_written) {
+    Startup s(responder());
+    s.begin(0);
+    s.rx(request(kC, 1));
+    while (s.tx().size() > 1) {
+        s.tx_commit(1);
+        EXPECT_EQ(s.state(), State::replying);
+    }
+    s.tx_commit(1);
+    EXPECT_EQ(s.state(), State::established);
+}
+
+TEST(StartupResponder, octets_behind_the_request_are_a_violation) {
+    Octets in = request(kC, 1);
+    in.push_back(std::byte{0});
+    Startup together(responder());
+    together.begin(0);
+    together.rx(in);
+    EXPECT_EQ(together.violation(), Violation::mpa_startup_frame);
+    EXPECT_TRUE(together.tx().empty());
+
+    Startup apart(with([](StartupConfig& c) { c.defer_reply = true; }, responder()));
+    apart.begin(0);
+    apart.rx(ConstBytes(in).first(in.size() - 1));
+    EXPECT_EQ(apart.state(), State::await_decision);
+    apart.rx(ConstBytes(in).last(1));
+    EXPECT_EQ(apart.violation(), Violation::mpa_startup_frame);
+}
+
+TEST(StartupResponder, defers_and_accepts) {
+    Startup s(with([](StartupConfig& c) { c.defer_reply = true; }, responder()));
+    s.begin(0);
+    EXPECT_FALSE(s.accept({}, 1, 1));
+    s.rx(request(kC | kS | kXq, 2, enhanced(7, 9, "who")));
+    ASSERT_EQ(s.state(), State::await_decision);
+    EXPECT_EQ(s.request().ird, 7);
+    EXPECT_EQ(s.request().ord, 9);
+    EXPECT_TRUE(s.request().enhanced);
+    EXPECT_TRUE(s.request().xsock);
+    EXPECT_EQ(s.request().private_data, octets("who"));
+    EXPECT_EQ(octets(s.private_data()), octets("who"));
+    EXPECT_FALSE(s.accept(test::pattern(509), 4, 4));
+    EXPECT_TRUE(s.accept(octets("ok"), 4, 5));
+    EXPECT_EQ(written(s), reply(kC | kS | kXr, 2, enhanced(4, 5, "ok")));
+    EXPECT_EQ(s.state(), State::established);
+    EXPECT_EQ(s.negotiated().ird, 4);
+    EXPECT_EQ(s.negotiated().ord, 5);
+    EXPECT_FALSE(s.accept({}, 1, 1));
+}
+
+TEST(StartupResponder, takes_the_longest_private_data) {
+    Startup s(with([](StartupConfig& c) { c.defer_reply = true; }, responder()));
+    s.begin(0);
+    s.rx(request(kC, 2, test::pattern(512)));
+    EXPECT_EQ(s.request().private_data, test::pattern(512));
+    EXPECT_FALSE(s.accept(test::pattern(513), 4, 4));
+    EXPECT_TRUE(s.accept(test::pattern(512, 2), 4, 4));
+    EXPECT_EQ(written(s), reply(kC, 2, test::pattern(512, 2)));
+}
+
+TEST(StartupResponder, defers_and_rejects) {
+    Startup s(with([](StartupConfig& c) { c.defer_reply = true; }, responder()));
+    s.begin(0);
+    s.rx(request(kC, 1));
+    EXPECT_TRUE(s.reject(octets("no")));
+    EXPECT_EQ(s.state(), State::rejecting);
+    EXPECT_EQ(written(s), reply(kC | kR, 1, octets("no")));
+    EXPECT_EQ(s.state(), State::failed);
+    EXPECT_EQ(s.violation(), Violation::startup_rejected);
+}
+
+// -- both --
+
+TEST(Startup, both_ends_agree) {
+    StartupConfig a = initiator(), b = responder();
+    a.rtr = b.rtr = kRtrRead;
+    a.ird = 3;
+    a.markers = true;
+    Startup i(a), r(b);
+    i.begin(0);
+    r.begin(0);
+    r.rx(written(i));
+    i.rx(written(r));
+    ASSERT_EQ(i.state(), State::established);
+    ASSERT_EQ(r.state(), State::established);
+    EXPECT_TRUE(i.negotiated().peer_is_xsock && r.negotiated().peer_is_xsock);
+    EXPECT_TRUE(i.negotiated().markers_rx && r.negotiated().markers_tx);
+    EXPECT_FALSE(i.negotiated().markers_tx || r.negotiated().markers_rx);
+    EXPECT_EQ(i.negotiated().ird, r.negotiated().ord);
+    EXPECT_EQ(i.negotiated().ord, r.negotiated().ird);
+    EXPECT_EQ(i.negotiated().rtr, Rtr::read);
+    EXPECT_EQ(r.negotiated().rtr, Rtr::read);
+}
+
+TEST(Startup, times_out_whichever_role) {
+    for (const StartupConfig& c : {initiator(), responder()}) {
+        Startup s(c);
+        EXPECT_EQ(s.next_timeout(), kNever);
+        s.begin(5);
+        EXPECT_EQ(s.next_timeout(), 5 + 10 * kSecond);
+        s.on_time(4 + 10 * kSecond);
+        EXPECT_NE(s.state(), State::failed);
+        s.on_time(5 + 10 * kSecond);
+        EXPECT_EQ(s.state(), State::failed);
+        EXPECT_EQ(s.violation(), Violation::startup_timeout);
+    }
+}
+
+TEST(Startup, end_of_stream_is_a_lost_connection) {
+    for (const StartupConfig& c : {initiator(), responder()}) {
+        for (const std::size_t octets_before : {0, 7}) {
+            Startup s(c);
+            s.begin(0);
+            written(s);
+            const Octets in = c.role == Role::initiator ? reply(kC, 2) : request(kC, 2);
+            s.rx(ConstBytes(in).first(octets_before));
+            s.rx_eof();
+            EXPECT_EQ(s.violation(), Violation::mpa_connection_lost);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace xsock::mpa

@@ -1,0 +1,590 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "mpa/stream.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <string>
+
+#include "base/fault.hpp"
+#include "mpa/fpdu.hpp"
+#include "mpa/fpdu_receiver.hpp"
+#include "mpa/fpdu_sender.hpp"
+#include "tests/unit/mpa/recording_ulp.hpp"
+#include "tests/vectors/pcap_streams.hpp"
+
+namespace xsock::mpa {
+namespace {
+
+using test::flatten;
+using test::Octets;
+using test::RecordingUlp;
+using Events = std::vector<std::string>;
+using State = Stream::State;
+
+Config config(Role role) {
+    Config c;
+    c.startup.role = role;
+    return c;
+}
+
+/// A stream, its ULP and its scratch.
+struct End {
+    explicit End(Config c) : stream(std::move(c), ulp) { stream.start(0); }
+    explicit End(Role role) : End(config(role)) {}
+
+    /// Everything it wants to write, at most `step` octets at a time.
+    Octets write(Time now = 0, std::size_t step = SIZE_MAX) {
+        Octets out;
+        for (;;) {
+            const TxBatch batch = stream.tx_prepare(scratch, 1 << 20, now);
+            EXPECT_EQ(batch.octets, stream.tx_pending());
+            if (batch.octets == 0) return out;
+            const Octets piece = flatten(batch, step);
+            out.insert(out.end(), piece.begin(), piece.end());
+            stream.tx_commit(piece.size(), now);
+        }
+    }
+    std::size_t read(ConstBytes octets, Time now = 0) { return stream.rx_consume(octets, now); }
+
+    RecordingUlp ulp;
+    Octets scratch = Octets(64 * 1024);
+    Stream stream;
+};
+
+void start_up(End& initiator, End& responder, Time now = 0) {
+    responder.read(initiator.write(now), now);
+    initiator.read(responder.write(now), now);
+    ASSERT_EQ(initiator.stream.state(), State::operational);
+    ASSERT_EQ(responder.stream.state(), State::operational);
+}
+
+Config not_xsock(Role role) {
+    Config c = config(role);
+    c.startup.xsock_mark = false;
+    return c;
+}
+
+// -- start-up --
+
+TEST(Stream, establishes_and_carries_ulpdus_both_ways) {
+    End i(Role::initiator), r(Role::responder);
+    EXPECT_EQ(i.stream.state(), State::startup);
+    EXPECT_TRUE(i.stream.tx_allowed());
+    EXPECT_FALSE(r.stream.tx_allowed());
+    start_up(i, r);
+    EXPECT_EQ(r.ulp.events, Events{"established"});
+    i.ulp.queue(14, 100);
+    r.ulp.queue(18, 9000, 2);
+    r.read(i.write());
+    i.read(r.write());
+    EXPECT_EQ(r.ulp.delivered, i.ulp.queued());
+    EXPECT_EQ(i.ulp.delivered, r.ulp.queued());
+    EXPECT_EQ(i.ulp.done, 1u);
+    EXPECT_EQ(r.ulp.done, 1u);
+}
+
+TEST(Stream, octet_by_octet_is_the_same) {
+    End i(Role::initiator), r(Role::responder);
+    for (const std::byte& b : i.write(0, 1)) EXPECT_EQ(r.read({&b, 1}), 1u);
+    for (const std::byte& b : r.write(0, 1)) EXPECT_EQ(i.read({&b, 1}), 1u);
+    i.ulp.queue(14, 5000, 2);
+    for (const std::byte& b : i.write(0, 1)) EXPECT_EQ(r.read({&b, 1}), 1u);
+    EXPECT_EQ(r.ulp.delivered, i.ulp.queued());
+}
+
+TEST(Stream, responder_is_established_once_its_reply_is_written) {
+    End i(Role::initiator), r(Role::responder);
+    r.read(i.write());
+    const TxBatch reply = r.stream.tx_prepare(r.scratch, 1000, 0);
+    r.stream.tx_commit(reply.octets - 1, 0);
+    EXPECT_TRUE(r.ulp.events.empty());
+    EXPECT_EQ(r.stream.tx_prepare(r.scratch, 1000, 0).octets, 1u);
+    r.stream.tx_commit(1, 0);
+    EXPECT_EQ(r.ulp.events, Events{"established"});
+}
+
+TEST(Stream, takes_fpdus_glued_to_the_reply) {
+    End i(not_xsock(Role::initiator)), r(not_xsock(Role::responder));
+    r.read(i.write());
+    r.ulp.queue(18, 30);
+    Octets in = r.write(0);
+    const Octets fpdu = r.write(r.stream.next_timeout());
+    in.insert(in.end(), fpdu.begin(), fpdu.end());
+    EXPECT_EQ(i.read(in), in.size());
+    EXPECT_EQ(i.ulp.events, Events{"established"});
+    EXPECT_EQ(i.ulp.delivered, r.ulp.queued());
+    EXPECT_EQ(i.stream.next_timeout(), kNever) << "no nudge is due";
+}
+
+TEST(Stream, defers_the_reply_until_accepted) {
+    Config c = config(Role::responder);
+    c.startup.defer_reply = true;
+    c.startup.private_data = {};
+    End i(Role::initiator), r(c);
+    r.read(i.write());
+    EXPECT_EQ(r.stream.state(), State::await_decision);
+    EXPECT_TRUE(r.stream.request().enhanced);
+    EXPECT_TRUE(r.stream.accept(test::pattern(5), 2, 3, 0));
+    i.read(r.write());
+    EXPECT_EQ(i.stream.state(), State::operational);
+    EXPECT_EQ(i.stream.negotiated().ord, 2);
+    EXPECT_EQ(i.stream.private_data().size(), 5u);
+    EXPECT_FALSE(r.stream.accept({}, 2, 3, 0));
+}
+
+TEST(Stream, rejection_closes_both_ends) {
+    Config c = config(Role::responder);
+    c.startup.defer_reply = true;
+    End i(Role::initiator), r(c);
+    r.read(i.write());
+    EXPECT_TRUE(r.stream.reject(test::pattern(7), 0));
+    i.read(r.write());
+    EXPECT_EQ(i.stream.state(), State::closed);
+    EXPECT_EQ(i.stream.violation(), Violation::startup_rejected);
+    EXPECT_EQ(i.stream.private_data().size(), 7u);
+    EXPECT_EQ(i.ulp.failures, std::vector{Violation::startup_rejected});
+    EXPECT_EQ(r.stream.state(), State::closed);
+    EXPECT_EQ(r.ulp.failures.size(), 1u);
+}
+
+TEST(Stream, two_initiators_fail) {
+    End a(Role::initiator), b(Role::initiator);
+    const Octets in = a.write();
+    b.write();
+    EXPECT_EQ(b.read(in), in.size());
+    EXPECT_EQ(b.stream.violation(), Violation::startup_both_initiators);
+    EXPECT_EQ(b.stream.state(), State::closed);
+    EXPECT_FALSE(b.stream.tx_allowed());
+    EXPECT_EQ(b.stream.tx_pending(), 0u);
+}
+
+TEST(Stream, insufficient_ird_leaves_room_for_a_terminate) {
+    Config c = config(Role::initiator);
+    c.startup.ird = 1;
+    End i(c);
+    i.write();
+    Octets reply(24);
+    std::memcpy(reply.data(), MPA_KEY_REPLY, MPA_KEY_OCTETS);
+    reply[16] = std::byte{MPA_FLAG_CRC | MPA_FLAG_ENHANCED};
+    reply[17] = std::byte{2};
+    reply[19] = std::byte{4};
+    reply[23] = std::byte{9};  // ORD
+    i.read(reply);
+    EXPECT_EQ(i.ulp.failures, std::vector{Violation::mpa_insufficient_ird});
+    EXPECT_EQ(i.stream.state(), State::failed);
+    i.ulp.queue(40, 0);
+    EXPECT_EQ(i.write().size(), fpdu_octets(40));
+}
+
+TEST(Stream, start_up_times_out) {
+    for (const Role role : {Role::initiator, Role::responder}) {
+        End e(role);
+        EXPECT_EQ(e.stream.next_timeout(), 10 * kSecond);
+        e.stream.on_time(10 * kSecond);
+        EXPECT_EQ(e.stream.state(), State::closed);
+        EXPECT_EQ(e.ulp.failures, std::vector{Violation::startup_timeout});
+        EXPECT_EQ(e.stream.next_timeout(), kNever);
+        e.stream.on_time(20 * kSecond);
+        EXPECT_EQ(e.ulp.failures.size(), 1u);
+    }
+}
+
+TEST(Stream, end_of_stream_during_start_up) {
+    End r(Role::responder);
+    r.stream.rx_eof(0);
+    EXPECT_EQ(r.stream.state(), State::closed);
+    EXPECT_EQ(r.stream.violation(), Violation::mpa_connection_lost);
+}
+
+// -- who may send first --
+
+TEST(Stream, responder_waits_for_the_first_fpdu_of_its_peer) {
+    End i(not_xsock(Role::initiator)), r(not_xsock(Role::responder));
+    start_up(i, r);
+    r.ulp.queue(18, 10);
+    EXPECT_TRUE(r.write(0).empty());
+    EXPECT_FALSE(r.stream.tx_allowed());
+    i.ulp.queue(14, 0);
+    const Octets fpdu = i.write();
+    r.read(ConstBytes(fpdu).first(fpdu.size() - 1));
+    EXPECT_FALSE(r.stream.tx_allowed()) << "it must be whole";
+    r.read(ConstBytes(fpdu).last(1));
+    EXPECT_TRUE(r.stream.tx_allowed());
+    EXPECT_EQ(r.stream.next_timeout(), kNever);
+    EXPECT_FALSE(r.write(0).empty());
+}
+
+TEST(Stream, responder_waits_no_longer_than_the_hold) {
+    End i(not_xsock(Role::initiator)), r(not_xsock(Role::responder));
+    start_up(i, r, 7);
+    const Time end = 7 + 20 * kMillisecond;
+    EXPECT_EQ(r.stream.next_timeout(), end);
+    r.stream.on_time(end - 1);
+    EXPECT_FALSE(r.stream.tx_allowed());
+    r.stream.on_time(end);
+    EXPECT_TRUE(r.stream.tx_allowed());
+    EXPECT_EQ(r.stream.next_timeout(), kNever);
+}
+
+TEST(Stream, responder_waits_for_the_rtr_message_however_long) {
+    Config ci = not_xsock(Role::initiator), cr = not_xsock(Role::responder);
+    ci.startup.rtr = cr.startup.rtr = kRtrWrite;
+    End i(ci), r(cr);
+    start_up(i, r);
+    EXPECT_EQ(i.ulp.negotiated.rtr, Rtr::write);
+    EXPECT_EQ(r.stream.next_timeout(), kNever);
+    EXPECT_FALSE(r.stream.tx_allowed());
+}
+
+TEST(Stream, initiator_nudges_a_silent_peer_once) {
+    End i(not_xsock(Role::initiator)), r(not_xsock(Role::responder));
+    start_up(i, r, 3);
+    EXPECT_EQ(i.stream.next_timeout(), 3 + 5 * kMillisecond);
+    i.stream.on_time(i.stream.next_timeout());
+    EXPECT_EQ(i.ulp.events, (Events{"established", "nudge"}));
+    EXPECT_EQ(i.stream.next_timeout(), kNever);
+}
+
+TEST(Stream, initiator_does_not_nudge_a_peer_that_spoke) {
+    End i(not_xsock(Role::initiator)), r(not_xsock(Role::responder));
+    start_up(i, r);
+    const std::byte octet{0};
+    i.read({&octet, 1});
+    EXPECT_EQ(i.stream.next_timeout(), kNever);
+}
+
+TEST(Stream, initiator_that_has_finished_does_not_nudge) {
+    End i(not_xsock(Role::initiator)), r(not_xsock(Role::responder));
+    start_up(i, r);
+    i.stream.tx_finished();  // nothing may follow a FIN
+    EXPECT_EQ(i.stream.next_timeout(), kNever);
+    i.stream.on_time(kSecond);
+    EXPECT_EQ(i.ulp.events, (Events{"established"}));
+}
+
+TEST(Stream, initiator_releases_an_xsock_at_once) {
+    End i(Role::initiator), r(Role::responder);
+    start_up(i, r);
+    EXPECT_EQ(i.ulp.events, (Events{"established", "nudge"}));
+    EXPECT_EQ(i.stream.next_timeout(), kNever);
+}
+
+// -- reception --
+
+TEST(Stream, reception_ends_at_a_crc_error_but_a_terminate_may_go) {
+    End i(Role::initiator), r(Role::responder);
+    start_up(i, r);
+    i.ulp.queue(14, 50);
+    i.ulp.queue(14, 50);
+    Octets in = i.write();
+    in[20] ^= std::byte{1};
+    EXPECT_EQ(r.read(in), in.size());
+    EXPECT_EQ(r.stream.state(), State::failed);
+    EXPECT_EQ(r.stream.violation(), Violation::mpa_crc);
+    EXPECT_EQ(r.ulp.failures, std::vector{Violation::mpa_crc});
+    EXPECT_TRUE(r.ulp.delivered.empty());
+    EXPECT_EQ(r.read(in), in.size()) << "dropped";
+    EXPECT_EQ(r.ulp.begun, 1u);
+    r.ulp.queue(40, 0);
+    EXPECT_FALSE(r.write().empty()) << "not held back any more";
+}
+
+TEST(Stream, octets_wait_while_the_ulp_has_no_room) {
+    End i(Role::initiator), r(Role::responder);
+    start_up(i, r);
+    i.ulp.queue(18, 50);
+    const Octets in = i.write();
+    r.ulp.block_at = 18;
+    EXPECT_EQ(r.read(in), 20u);
+    EXPECT_EQ(r.read(ConstBytes(in).subspan(20)), 0u);
+    r.ulp.block_at = SIZE_MAX;
+    EXPECT_EQ(r.read(ConstBytes(in).subspan(20)), in.size() - 20);
+    EXPECT_EQ(r.ulp.delivered, i.ulp.queued());
+}
+
+TEST(Stream, end_of_stream_between_fpdus_is_orderly) {
+    End i(Role::initiator), r(Role::responder);
+    start_up(i, r);
+    i.ulp.queue(14, 50);
+    r.read(i.write());
+    r.stream.rx_eof(0);
+    EXPECT_EQ(r.ulp.events, (Events{"established", "finished"}));
+    EXPECT_EQ(r.stream.state(), State::operational);
+    r.ulp.queue(14, 50);
+    EXPECT_FALSE(r.write().empty()) << "half-closed";
+}
+
+TEST(Stream, end_of_stream_inside_an_fpdu_is_a_lost_connection) {
+    End i(Role::initiator), r(Role::responder);
+    start_up(i, r);
+    i.ulp.queue(14, 50);
+    const Octets in = i.write();
+    for (const std::size_t n : {std::size_t{1}, in.size() - 2}) {
+        End i2(Role::initiator), r2(Role::responder);
+        start_up(i2, r2);
+        r2.read(ConstBytes(in).first(n));
+        r2.stream.rx_eof(0);
+        EXPECT_EQ(r2.stream.violation(), Violation::mpa_connection_lost);
+    }
+}
+
+TEST(Stream, lost_is_told_once) {
+    End i(Role::initiator), r(Role::responder);
+    start_up(i, r);
+    r.ulp.queue(14, 50);
+    r.stream.lost();
+    r.stream.lost();
+    r.stream.rx_eof(0);
+    EXPECT_EQ(r.ulp.events, (Events{"established", "reset"}));
+    EXPECT_EQ(r.stream.state(), State::closed);
+    EXPECT_TRUE(r.write(kSecond).empty());
+}
+
+// -- transmission --
+
+TEST(Stream, remainder_comes_first_and_nothing_new_with_it) {
+    End i(Role::initiator), r(Role::responder);
+    start_up(i, r);
+    i.ulp.queue(14, 50);
+    const std::size_t size = i.stream.tx_prepare(i.scratch, 1 << 20, 0).octets;
+    i.ulp.queue(14, 50);
+    i.stream.tx_commit(3, 0);
+    EXPECT_EQ(i.stream.tx_prepare(i.scratch, 1 << 20, 0).octets, size - 3);
+    EXPECT_EQ(i.ulp.given, 1u);
+    i.stream.tx_commit(size - 3, 0);
+    EXPECT_EQ(i.ulp.done, 1u);
+    EXPECT_EQ(i.stream.tx_prepare(i.scratch, 1 << 20, 0).octets, size);
+}
+
+TEST(Stream, revoked_memory_under_a_remainder_closes) {
+    End i(Role::initiator), r(Role::responder);
+    start_up(i, r);
+    i.ulp.queue(14, 50000);
+    i.stream.tx_prepare(i.scratch, 1 << 20, 0);
+    i.stream.tx_commit(3, 0);
+    i.ulp.intact = false;
+    EXPECT_EQ(i.stream.tx_prepare(i.scratch, 1 << 20, 0).octets, 0u);
+    EXPECT_EQ(i.stream.state(), State::closed);
+    EXPECT_EQ(i.stream.violation(), Violation::local_fault);
+    EXPECT_EQ(i.ulp.failures, std::vector{Violation::local_fault});
+    EXPECT_EQ(i.stream.tx_pending(), 0u);
+    EXPECT_FALSE(i.stream.tx_allowed());
+    i.stream.tx_commit(0, 0);
+}
+
+TEST(Stream, revoked_memory_does_not_touch_copies) {
+    End i(Role::initiator), r(Role::responder);
+    start_up(i, r);
+    i.ulp.queue(14, 500);
+    i.stream.tx_prepare(i.scratch, 1 << 20, 0);
+    i.stream.tx_commit(3, 0);
+    i.ulp.intact = false;
+    EXPECT_NE(i.stream.tx_prepare(i.scratch, 1 << 20, 0).octets, 0u);
+}
+
+TEST(Stream, groups_only_toward_others) {
+    for (const bool xsock : {false, true}) {
+        End i(xsock ? config(Role::initiator) : not_xsock(Role::initiator)), r(Role::responder);
+        start_up(i, r);
+        i.stream.set_emss(1448);
+        for (int n = 0; n < 40; ++n) i.ulp.queue(14, 64);
+        const TxBatch batch = i.stream.tx_prepare(i.scratch, 1 << 20, 0);
+        EXPECT_EQ(batch.separate_groups, !xsock);
+        EXPECT_EQ(batch.group_ends.size(), xsock ? 1u : 3u);
+        EXPECT_EQ(batch.group_ends.back(), batch.iov.size());
+    }
+}
+
+TEST(Stream, mulpdu_follows_emss_and_markers) {
+    const auto mulpdu = [](bool markers, std::size_t emss) {
+        Config c = not_xsock(Role::responder);
+        c.startup.markers = markers;
+        End i(not_xsock(Role::initiator)), r(c);
+        start_up(i, r);
+        i.stream.set_emss(emss);
+        i.ulp.queue(14, 1);
+        i.write();
+        EXPECT_EQ(i.ulp.last_mulpdu, i.stream.mulpdu());
+        return i.stream.mulpdu();
+    };
+    EXPECT_EQ(mulpdu(false, 1448), 1442u);
+    EXPECT_EQ(mulpdu(false, 1449), 1442u);
+    EXPECT_EQ(mulpdu(true, 1448), 1448u - 6 - 12);
+    EXPECT_EQ(mulpdu(true, 1451), 1448u - 6 - 12);
+    EXPECT_EQ(mulpdu(false, 0), 138u);
+    EXPECT_EQ(mulpdu(true, 1), 134u);
+    EXPECT_EQ(mulpdu(false, 1 << 30), 65535u - 6 - 3);
+}
+
+TEST(Stream, mulpdu_toward_an_xsock_is_as_configured) {
+    End i(Role::initiator), r(Role::responder);
+    start_up(i, r);
+    EXPECT_EQ(i.stream.mulpdu(), 65472u + 14);
+}
+
+TEST(Stream, markers_only_in_the_direction_that_asked) {
+    Config c = config(Role::responder);
+    c.startup.markers = true;
+    End i(Role::initiator), r(c);
+    start_up(i, r);
+    i.ulp.queue(14, 3000);
+    r.ulp.queue(14, 3000);
+    const Octets to_responder = i.write();
+    r.read(to_responder);
+    const Octets to_initiator = r.write();
+    i.read(to_initiator);
+    EXPECT_EQ(to_initiator.size(), fpdu_octets(3014));
+    EXPECT_EQ(to_responder.size(), fpdu_octets(3014) + 6 * MPA_MARKER_OCTETS);
+    EXPECT_EQ(r.ulp.delivered, i.ulp.queued());
+    EXPECT_EQ(i.ulp.delivered, r.ulp.queued());
+}
+
+// -- memory that is not there --
+
+struct Unmapped {
+    static constexpr std::size_t kSize = 1 << 16;
+    Unmapped()
+        : at(static_cast<std::byte*>(
+              mmap(nullptr, kSize, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+        fault::install();
+    }
+    ~Unmapped() { munmap(at, kSize); }
+    std::byte* at;
+};
+
+/// Places and sends memory of somebody else's.
+struct PointingUlp final : Ulp {
+    bool tx_next(std::size_t, UlpduOut& out) override {
+        out.header_size = 14;
+        out.payload[0] = memory;
+        out.payload_count = 1;
+        return left-- > 0;
+    }
+    void tx_done() override {}
+    bool tx_intact() override { return true; }
+    void rx_begin(std::size_t) override {}
+    Bytes rx_target() override { return memory; }
+    void rx_advance(std::size_t) override {}
+    void rx_end(bool) override {}
+    void llp_established(const Negotiated&) override {}
+    void llp_failed(Violation) override {}
+    void llp_closed(CloseKind) override {}
+    void llp_nudge() override {}
+    Bytes memory;
+    int left = 1;
+};
+
+TEST(FaultInProgramMemory, while_placing_ends_the_guarded_call) {
+    Unmapped hole;
+    for (const std::size_t size : {40, 9000}) {
+        for (const bool crc : {false, true}) {
+            RecordingUlp source;
+            source.queue(14, size);
+            Octets scratch(64 * 1024);
+            FpduSender sender(crc, false);
+            const Octets in = flatten(
+                sender.prepare(source, scratch, {.mulpdu = 65535, .octet_budget = 1 << 20}));
+            PointingUlp ulp;
+            ulp.memory = {hole.at, size};
+            FpduReceiver receiver(crc, false);
+            EXPECT_FALSE(fault::guard([&] { receiver.consume(in, ulp); }));
+        }
+    }
+}
+
+TEST(FaultInProgramMemory, while_sending_leaves_no_half_batch) {
+    Unmapped hole;
+    for (const std::size_t size : {40, 3000, 9000}) {
+        PointingUlp ulp;
+        ulp.memory = {hole.at, size};
+        Octets scratch(64 * 1024);
+        FpduSender sender(true, true);
+        EXPECT_FALSE(fault::guard(
+            [&] { sender.prepare(ulp, scratch, {.mulpdu = 65535, .octet_budget = 1 << 20}); }));
+        EXPECT_EQ(sender.pending(), 0u);
+    }
+}
+
+// -- what siw sent: tests/vectors --
+
+struct Capture {
+    const char* name;
+    bool crc, peer_to_peer;
+    std::size_t fpdus_of_client, fpdus_of_server;
+};
+
+class Captures : public ::testing::TestWithParam<Capture> {};
+
+/// Takes the place of one end: starts up with what the capture's other end said, then decodes it.
+void decode(const Capture& capture, Role role, const Octets& peer, std::size_t step,
+            std::vector<Octets>& ulpdus) {
+    Config c = not_xsock(role);
+    c.startup.crc = false;
+    c.startup.ird = c.startup.ord = 1;
+    if (capture.peer_to_peer) c.startup.rtr = kRtrWrite | kRtrRead;
+    End end(c);
+    end.ulp.header_octets = 14;
+    end.write();
+    for (std::size_t at = 0; at < peer.size();) {
+        const std::size_t n = std::min(step, peer.size() - at);
+        // What follows the Request follows our Reply.
+        const bool request = role == Role::responder && at < 24;
+        at +=
+            end.read(ConstBytes(peer).subspan(at, request ? std::min<std::size_t>(n, 24 - at) : n));
+        end.write();
+    }
+    end.stream.rx_eof(0);
+    EXPECT_EQ(end.stream.violation(), Violation::none);
+    EXPECT_EQ(end.ulp.events.back(), "finished");
+    const Negotiated& n = end.stream.negotiated();
+    EXPECT_EQ(n.crc, capture.crc);
+    EXPECT_EQ(n.revision, 2);
+    EXPECT_TRUE(n.enhanced);
+    EXPECT_EQ(n.ird, 1);
+    EXPECT_EQ(n.ord, 1);
+    EXPECT_EQ(n.rtr, capture.peer_to_peer ? Rtr::write : Rtr::none);
+    EXPECT_FALSE(n.peer_is_xsock);
+    EXPECT_EQ(n.peer_accepts_gso, capture.peer_to_peer);
+    ulpdus = end.ulp.delivered;
+}
+
+TEST_P(Captures, are_decoded_and_made_again_bit_for_bit) {
+    const Capture& capture = GetParam();
+    const test::TcpStreams streams =
+        test::read_tcp_streams(std::string(XSOCK_VECTORS "/siw-siw-") + capture.name + ".pcap");
+    for (const Role peer : {Role::initiator, Role::responder}) {
+        const bool client = peer == Role::initiator;
+        const Octets& octets = client ? streams.from_client : streams.from_server;
+        for (const std::size_t step : {std::size_t{1}, std::size_t{1448}, octets.size()}) {
+            std::vector<Octets> ulpdus;
+            decode(capture, client ? Role::responder : Role::initiator, octets, step, ulpdus);
+            EXPECT_EQ(ulpdus.size(), client ? capture.fpdus_of_client : capture.fpdus_of_server);
+
+            RecordingUlp again;
+            for (const Octets& u : ulpdus) {
+                const auto header_end = u.begin() + 14;
+                again.outgoing.push_back(
+                    {Octets(u.begin(), header_end), {Octets(header_end, u.end())}});
+            }
+            for (const std::size_t copy_limit : {0, 100000}) {
+                again.given = 0;
+                Octets scratch(256 * 1024);
+                FpduSender sender(capture.crc, false);
+                const Octets made = flatten(sender.prepare(
+                    again, scratch,
+                    {.mulpdu = 65535, .copy_limit = copy_limit, .octet_budget = 1 << 20}));
+                EXPECT_EQ(made, Octets(octets.begin() + 24, octets.end()));
+            }
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Siw, Captures,
+                         ::testing::Values(Capture{"rping-64", false, false, 6, 8},
+                                           Capture{"rping-8000", false, false, 8, 9},
+                                           Capture{"rping-crc-p2p-gso", true, true, 4, 4},
+                                           Capture{"terminate-base-bounds", false, false, 4, 2}));
+
+}  // namespace
+}  // namespace xsock::mpa

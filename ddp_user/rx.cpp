@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Inbound: ULPDUs -> user memory, completions, the IRQ. Everything here was written by a peer that
+// may be hostile: a header is believed only after its checks, and memory is looked up again for
+// every piece, because a region may be revoked between two of them.
+#include <algorithm>
+
+#include "ddp_user/stream_impl.hpp"
+
+namespace xsock::ddp {
+
+const std::array<Stream::Impl::RxHandler, static_cast<std::size_t>(RxKind::kCount)>
+    Stream::Impl::kRxHandlers = {{
+        // in the order of RxKind
+        {&Impl::begin_write, &Impl::target_write, &Impl::deliver_write},
+        {&Impl::begin_read_request, &Impl::target_body, &Impl::deliver_read_request},
+        {&Impl::begin_read_response, &Impl::target_read_response, &Impl::deliver_read_response},
+        {&Impl::begin_send, &Impl::target_send, &Impl::deliver_send},
+        {&Impl::begin_terminate, &Impl::target_body, &Impl::deliver_terminate},
+    }};
+
+// -- one ULPDU --
+
+void Stream::Impl::rx_begin(std::size_t ulpdu_length) {
+    rx.length = ulpdu_length;
+    rx.have = 0;
+    rx.op = nullptr;
+    rx.cursor = nullptr;
+    rx.fault = Violation::none;
+    rx.fault_status = WcStatus::success;
+    rx.phase = receiving() ? Rx::Phase::start : Rx::Phase::discard;
+    if (receiving() && ulpdu_length < kTaggedOctets) rx_fault(Violation::segment_truncated);
+}
+
+Bytes Stream::Impl::rx_target() {
+    switch (rx.phase) {
+        case Rx::Phase::start:
+            return Bytes(rx.header).subspan(rx.have, kTaggedOctets - rx.have);
+        case Rx::Phase::blocked:
+            if (!take_receive()) return {};
+            rx.phase = Rx::Phase::rest;
+            [[fallthrough]];
+        case Rx::Phase::rest:
+            return Bytes(rx.header).subspan(rx.have);
+        case Rx::Phase::payload:
+            if (rx.remaining() == 0) return {};
+            return (this->*rx_handler().target)();
+        case Rx::Phase::discard:
+            break;
+    }
+    return rx_discard();
+}
+
+void Stream::Impl::rx_advance(std::size_t n) {
+    XSOCK_ASSERT(n <= rx.remaining());
+    rx.have += n;
+    switch (rx.phase) {
+        case Rx::Phase::start:
+            if (rx.have == kTaggedOctets) rx_on_start();
+            return;
+        case Rx::Phase::rest:
+            if (rx.have == kUntaggedOctets) rx_on_header();
+            return;
+        case Rx::Phase::payload:
+            if (rx.cursor != nullptr) rx.cursor->offset += static_cast<std::uint32_t>(n);
+            return;
+        case Rx::Phase::blocked:
+        case Rx::Phase::discard:
+            return;
+    }
+}
+
+void Stream::Impl::rx_end(bool intact) {
+    if (!receiving()) return;
+    if (!intact) {
+        rx.phase = Rx::Phase::discard;
+        return;
+    }
+    if (rx.fault != Violation::none) {
+        rx_raise(rx.fault);
+        return;
+    }
+    if (rx.phase != Rx::Phase::payload) return;  // flush_receives() came between
+    XSOCK_ASSERT(rx.remaining() == 0);
+    rx.phase = Rx::Phase::discard;
+    ++counters.rx_segments;
+    counters.rx_payload_octets += rx.payload_octets();
+    if (rx.segment.last) ++counters.rx_messages[rx.segment.opcode];
+    (this->*rx_handler().deliver)();
+    if (awaiting_rtr && receiving()) {
+        // RFC 6581 §9 wants the RTR message that was agreed on here; any sound FPDU proves as well
+        // that the initiator has ended its start-up.
+        awaiting_rtr = false;
+        state = State::established;
+    }
+}
+
+/// The first 14 octets: all of a tagged header; of an untagged one, enough to find its receive.
+/// A receive is taken before the last four, so that a zero-length Send can wait for one too.
+void Stream::Impl::rx_on_start() {
+    const Violation v = parse_start(std::span(rx.header).first<kTaggedOctets>(), rx.segment, rx.op);
+    if (!rx.segment.tagged && rx.length < kUntaggedOctets) {
+        rx_fault(Violation::segment_truncated);
+        return;
+    }
+    if (rx.segment.tagged) {
+        rx.phase = Rx::Phase::payload;
+        if (v != Violation::none) {
+            rx_fault(v);
+        } else {
+            (this->*rx_handler().begin)();
+        }
+        return;
+    }
+    rx.phase = Rx::Phase::rest;  // even of a bad header: the Terminate quotes all of it
+    if (v != Violation::none) {
+        rx.fault = v;
+    } else if (rx.op->kind != RxKind::terminate && rx.segment.msn != expected_msn[rx.segment.qn]) {
+        rx.fault = Violation::untagged_msn_range;
+    } else if (rx.op->kind == RxKind::send && !take_receive()) {
+        rx.phase = Rx::Phase::blocked;
+    }
+}
+
+/// An untagged header is complete.
+void Stream::Impl::rx_on_header() {
+    parse_untagged_rest(rx.header, rx.segment);
+    rx.phase = rx.fault == Violation::none ? Rx::Phase::payload : Rx::Phase::discard;
+    if (rx.fault == Violation::none) (this->*rx_handler().begin)();
+}
+
+/// Something is wrong with this ULPDU: the rest of it goes nowhere.
+Bytes Stream::Impl::rx_fault(Violation v, WcStatus status) {
+    rx.fault = v;
+    rx.fault_status = status;
+    rx.phase = Rx::Phase::discard;
+    return rx_discard();
+}
+
+Bytes Stream::Impl::rx_discard() noexcept {
+    return Bytes(rx.discarded).first(std::min(rx.remaining(), rx.discarded.size()));
+}
+
+/// Ends the stream over the ULPDU in hand.
+void Stream::Impl::rx_raise(Violation v, ConstBytes rdmap_header) {
+    if (rx.fault_status != WcStatus::success && rx.op->kind == RxKind::read_response) {
+        if (!orq.empty()) blame(orq.front().sequence, rx.fault_status);
+    }
+    Offender offender{.rdmap_header = rdmap_header, .segment_octets = rx.length};
+    if (rx.length >= kTaggedOctets && rx.length >= rx.header_octets()) {
+        offender.ddp_header = ConstBytes(rx.header).first(rx.header_octets());
+    }
+    violate(v, offender);
+    if (rx.fault_status != WcStatus::success && rx.op->kind == RxKind::send && receive_taken) {
+        receive_taken = false;
+        complete_receive(receive, rx.fault_status);
+    }
+}
+
+// -- Write (RFC 5040 §5.2): placed, never delivered --
+
+void Stream::Impl::begin_write() {}
+
+Bytes Stream::Impl::target_write() {
+    const std::size_t done = rx.have - kTaggedOctets;
+    const auto found =
+        config.memory->check_remote(rx.segment.stag, config.pd, config.qp_num, Right::remote_write,
+                                    rx.segment.to + done, rx.remaining());
+    if (found.violation != Violation::none) return rx_fault(found.violation);
+    return {found.address, rx.remaining()};
+}
+
+void Stream::Impl::deliver_write() {}
+
+// -- Read Request --
+
+void Stream::Impl::begin_read_request() {
+    if (rx.segment.mo != 0) {
+        rx_fault(Violation::untagged_mo);
+    } else if (!rx.segment.last || rx.payload_octets() != kReadRequestOctets) {
+        rx_fault(Violation::read_request_malformed);
+    }
+}
+
+/// RDMAP headers of untagged messages; whatever is beyond them is dropped.
+Bytes Stream::Impl::target_body() {
+    const std::size_t done = rx.have - kUntaggedOctets;
+    if (done >= rx.body.size()) return rx_discard();
+    return Bytes(rx.body).subspan(done, std::min(rx.remaining(), rx.body.size() - done));
+}
+
+void Stream::Impl::deliver_read_request() {
+    const auto octets = std::span<const std::byte>(rx.body).first<kReadRequestOctets>();
+    const InboundRead read{.request = parse_read_request(octets), .msn = rx.segment.msn};
+    if (irq.size() >= ird) {
+        rx_raise(Violation::read_queue_overflow, octets);
+        return;
+    }
+    // RFC 5040 §5.2.1: the source of a zero-length Read is not looked at.
+    if (read.request.size > 0) {
+        const auto found = config.memory->check_remote(read.request.source_stag, config.pd,
+                                                       config.qp_num, Right::remote_read,
+                                                       read.request.source_to, read.request.size);
+        if (found.violation != Violation::none) {
+            rx_raise(found.violation, octets);
+            return;
+        }
+    }
+    if (!irq.push(read)) {
+        rx_raise(Violation::local_catastrophic);
+        return;
+    }
+    ++expected_msn[DDP_QN_READ_REQUEST];
+}
+
+// -- Read Response: exactly what the oldest Read asked for, in order --
+
+void Stream::Impl::begin_read_response() {
+    const std::size_t octets = rx.payload_octets();
+    if (orq.empty() || rx.segment.stag != orq.front().sink_stag || rx.segment.to != read_offset ||
+        octets > orq.front().length - read_offset ||
+        rx.segment.last != (octets == orq.front().length - read_offset)) {
+        rx_fault(Violation::response_unexpected, WcStatus::bad_response);
+        return;
+    }
+    rx.cursor = &read_cursor;
+}
+
+Bytes Stream::Impl::target_read_response() {
+    const SendWqe& wqe = config.sq->at(orq.front().sequence);
+    const Sge piece = read_cursor.piece({wqe.sge.data(), wqe.sge_count}, rx.remaining());
+    if (!permits(piece, true)) {
+        return rx_fault(Violation::local_catastrophic, WcStatus::local_protection_error);
+    }
+    return {piece.address, piece.length};
+}
+
+void Stream::Impl::deliver_read_response() {
+    read_offset += static_cast<std::uint32_t>(rx.payload_octets());
+    if (!rx.segment.last) return;
+    const bool posted = orq.front().sequence != kNoEntry;
+    orq.pop();
+    read_offset = 0;
+    read_cursor = {};
+    if (posted) {
+        ++reads_delivered;
+        complete_sent();
+    }
+    run_local();  // a fence may have fallen
+}
+
+// -- Send, in all its forms --
+
+/// False: no receive is posted.
+bool Stream::Impl::take_receive() {
+    if (receive_taken || rtr_send) return true;
+    if (awaiting_rtr && negotiated.rtr == Rtr::send && rx.segment.last &&
+        rx.length == kUntaggedOctets) {
+        rtr_send = true;
+    } else if (config.rq->take(receive)) {
+        receive_taken = true;
+    } else {
+        return false;
+    }
+    message_opcode = rx.segment.opcode;
+    message_stag = rx.segment.stag;
+    message_offset = 0;
+    receive_cursor = {};
+    return true;
+}
+
+void Stream::Impl::begin_send() {
+    if (rx.segment.mo != message_offset) {
+        rx_fault(Violation::untagged_mo);
+    } else if (rx.segment.opcode != message_opcode) {
+        rx_fault(Violation::rdmap_opcode);
+    } else if (rx.op->invalidates && rx.segment.stag != message_stag) {
+        rx_fault(Violation::invalidate_stag_invalid);
+    } else if (receive_taken && rx.payload_octets() > receive.length - message_offset) {
+        rx_fault(Violation::untagged_too_long, WcStatus::local_length_error);
+    } else {
+        rx.cursor = &receive_cursor;
+    }
+}
+
+Bytes Stream::Impl::target_send() {
+    const Sge piece = receive_cursor.piece({receive.sge.data(), receive.sge_count}, rx.remaining());
+    if (!permits(piece, true)) {
+        return rx_fault(Violation::local_catastrophic, WcStatus::local_protection_error);
+    }
+    return {piece.address, piece.length};
+}
+
+void Stream::Impl::deliver_send() {
+    message_offset += static_cast<std::uint32_t>(rx.payload_octets());
+    if (!rx.segment.last) return;
+    ++expected_msn[DDP_QN_SEND];
+    if (rtr_send) {
+        rtr_send = false;
+        return;
+    }
+    if (rx.op->invalidates) {
+        const Violation v =
+            config.memory->check_invalidate(rx.segment.stag, config.pd, config.qp_num);
+        if (v != Violation::none) {
+            rx_raise(v);
+            return;
+        }
+        config.memory->invalidate(rx.segment.stag);
+    }
+    receive_taken = false;
+    complete_receive(receive, WcStatus::success, message_offset);
+}
+
+// -- Terminate: the last thing the peer says --
+
+void Stream::Impl::begin_terminate() {}
+
+void Stream::Impl::deliver_terminate() {
+    Terminated about;
+    const std::size_t octets = std::min(rx.payload_octets(), rx.body.size());
+    const bool sound =
+        parse_terminate(ConstBytes(rx.body).first(octets), terminate_received, about);
+    terminate_seen = true;
+    if (!sound) {
+        violation = Violation::terminate_malformed;  // noted; one does not answer a Terminate
+        end();
+        return;
+    }
+    const WcStatus status = status_of(terminate_received);
+    const SendQueue& sq = *config.sq;
+    const bool started = tx.under_way == Source::send_queue;
+    if (about.known && about.segment.opcode == RDMAP_READ_RESPONSE) {
+        // Our answer to a Read of the peer's: no entry of ours is at fault.
+    } else if (about.known && about.segment.opcode == RDMAP_READ_REQUEST && !orq.empty()) {
+        std::uint64_t sequence = orq.front().sequence;
+        for (std::uint32_t i = 0; about.has_read_request && i < orq.size(); ++i) {
+            if (orq[i].sink_stag == about.read_request.sink_stag) sequence = orq[i].sequence;
+        }
+        blame(sequence, status);
+    } else if (sq.retired() < tx.next + (started ? 1 : 0)) {
+        blame(sq.retired(), status);
+    }
+    end();
+}
+
+}  // namespace xsock::ddp

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The header of a DDP segment as a value (RFC 5041 §4, RFC 5040 §4.1), and the Read Request header
+// behind it (RFC 5040 §4.4). Whatever comes from the wire is parsed and validated here before
+// anyone uses it. No state.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/bytes.hpp"
+#include "base/violation.hpp"
+#include "ddp_user/opcode.hpp"
+#include "include/xsock/iwarp.h"
+
+namespace xsock::ddp {
+
+inline constexpr std::size_t kTaggedOctets = sizeof(ddp_tagged);
+inline constexpr std::size_t kUntaggedOctets = sizeof(ddp_untagged);
+
+struct Segment {
+    std::uint8_t opcode = RDMAP_SEND;
+    bool tagged = false;
+    bool last = true;
+    std::uint32_t stag = 0;  ///< tagged: where to; untagged: the Invalidate STag, or 0
+    std::uint64_t to = 0;    ///< tagged
+    std::uint32_t qn = 0;    ///< untagged, as are the following
+    std::uint32_t msn = 0;
+    std::uint32_t mo = 0;
+    friend bool operator==(const Segment&, const Segment&) = default;
+};
+
+/// The part of a header that both models share, plus the queue and MSN of an untagged one: enough
+/// to know whose message it is.
+///
+/// @param header its first kTaggedOctets octets
+/// @param info   row of the opcode, when the answer is `none`
+/// @return none; *_version, untagged_qn, rdmap_version or rdmap_opcode. DDP's checks come first, as
+///         the lower layer's would.
+[[nodiscard]] Violation parse_start(std::span<const std::byte, kTaggedOctets> header, Segment& out,
+                                    const OpcodeInfo*& info) noexcept;
+
+/// The rest of an untagged header: MO. @param header all kUntaggedOctets octets
+inline void parse_untagged_rest(std::span<const std::byte, kUntaggedOctets> header,
+                                Segment& out) noexcept {
+    out.mo = load_be32(header.data() + offsetof(ddp_untagged, mo));
+}
+
+/// Writes the header. @return its size. @pre room for kUntaggedOctets
+inline std::size_t encode(const Segment& segment, std::byte* out) noexcept {
+    const unsigned control =
+        (segment.tagged ? DDP_FLAG_TAGGED : 0u) | (segment.last ? DDP_FLAG_LAST : 0u) | DDP_VERSION;
+    out[0] = static_cast<std::byte>(control);
+    out[1] = static_cast<std::byte>(RDMAP_VERSION | segment.opcode);
+    store_be32(out + 2, segment.stag);
+    if (segment.tagged) {
+        store_be64(out + offsetof(ddp_tagged, to), segment.to);
+        return kTaggedOctets;
+    }
+    store_be32(out + offsetof(ddp_untagged, qn), segment.qn);
+    store_be32(out + offsetof(ddp_untagged, msn), segment.msn);
+    store_be32(out + offsetof(ddp_untagged, mo), segment.mo);
+    return kUntaggedOctets;
+}
+
+struct ReadRequest {
+    std::uint32_t sink_stag = 0;
+    std::uint64_t sink_to = 0;
+    std::uint32_t size = 0;
+    std::uint32_t source_stag = 0;
+    std::uint64_t source_to = 0;
+    friend bool operator==(const ReadRequest&, const ReadRequest&) = default;
+};
+inline constexpr std::size_t kReadRequestOctets = sizeof(rdmap_read_request);
+
+[[nodiscard]] inline ReadRequest parse_read_request(
+    std::span<const std::byte, kReadRequestOctets> octets) noexcept {
+    const std::byte* p = octets.data();
+    return {.sink_stag = load_be32(p + offsetof(rdmap_read_request, sink_stag)),
+            .sink_to = load_be64(p + offsetof(rdmap_read_request, sink_to)),
+            .size = load_be32(p + offsetof(rdmap_read_request, size)),
+            .source_stag = load_be32(p + offsetof(rdmap_read_request, source_stag)),
+            .source_to = load_be64(p + offsetof(rdmap_read_request, source_to))};
+}
+
+inline void encode(const ReadRequest& request, std::byte* out) noexcept {
+    store_be32(out + offsetof(rdmap_read_request, sink_stag), request.sink_stag);
+    store_be64(out + offsetof(rdmap_read_request, sink_to), request.sink_to);
+    store_be32(out + offsetof(rdmap_read_request, size), request.size);
+    store_be32(out + offsetof(rdmap_read_request, source_stag), request.source_stag);
+    store_be64(out + offsetof(rdmap_read_request, source_to), request.source_to);
+}
+
+}  // namespace xsock::ddp

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "ddp_user/stream.hpp"
+
+#include <algorithm>
+
+#include "ddp_user/stream_impl.hpp"
+
+namespace xsock::ddp {
+
+// -- what both directions share --
+
+void Stream::Impl::violate(Violation v, const Offender& offender) {
+    if (!receiving()) return;
+    violation = v;
+    if (violation_info(v).layer == TermLayer::none) {
+        end();
+        return;
+    }
+    terminate = build_terminate(v, offender);
+    has_terminate = true;
+    state = State::terminating;
+    rx.phase = Rx::Phase::discard;
+}
+
+void Stream::Impl::end() {
+    state = State::ended;
+    rx.phase = Rx::Phase::discard;
+}
+
+void Stream::Impl::blame(std::uint64_t sequence, WcStatus status) noexcept {
+    if (failed_sequence != kNoEntry || !receiving()) return;
+    failed_sequence = sequence;
+    failed_status = status;
+}
+
+bool Stream::Impl::permits(const Sge& sge, bool write) const noexcept {
+    if (sge.lkey == kLkeyNone) return !config.require_lkeys;
+    return config.memory->check_local(sge.lkey, config.pd, config.qp_num, sge.address, sge.length,
+                                      write);
+}
+
+void Stream::Impl::complete_oldest(WcStatus status) {
+    SendQueue& sq = *config.sq;
+    const SendWqe& wqe = sq.at(sq.retired());
+    static constexpr std::array kOpcodes = {WcOpcode::send, WcOpcode::send, WcOpcode::write,
+                                            WcOpcode::read, WcOpcode::local_invalidate};
+    const bool read = wqe.opcode == SendOpcode::read && status == WcStatus::success;
+    const bool silent = status == WcStatus::success && (wqe.flags & kSendSignaled) == 0;
+    const Wc wc{.wr_id = wqe.wr_id,
+                .qp_context = config.qp_context,
+                .qp_num = config.qp_num,
+                .byte_len = read ? wqe.length : 0,
+                .opcode = kOpcodes[static_cast<std::size_t>(wqe.opcode)],
+                .status = status};
+    // The slot first: whoever sees the completion may post into it at once.
+    sq.retire();
+    if (!silent) config.send_cq->push(wc);
+}
+
+void Stream::Impl::complete_receive(const RecvWqe& wqe, WcStatus status, std::uint32_t byte_len) {
+    const bool ok = status == WcStatus::success;
+    const bool invalidated = ok && rx.op->invalidates;
+    unsigned flags = 0;
+    if (ok && rx.op->solicited) flags |= kWcSolicited;
+    if (invalidated) flags |= kWcInvalidated;
+    config.recv_cq->push({.wr_id = wqe.wr_id,
+                          .qp_context = config.qp_context,
+                          .qp_num = config.qp_num,
+                          .byte_len = byte_len,
+                          .invalidated_stag = invalidated ? rx.segment.stag : 0,
+                          .opcode = WcOpcode::recv,
+                          .status = status,
+                          .flags = static_cast<std::uint8_t>(flags)});
+}
+
+void Stream::Impl::complete_sent() {
+    SendQueue& sq = *config.sq;
+    while (sq.retired() < tx.sent) {
+        WcStatus status = WcStatus::success;
+        if (sq.at(sq.retired()).opcode == SendOpcode::read) {
+            if (reads_delivered > 0) {
+                --reads_delivered;
+            } else if (reads_dead) {
+                status = WcStatus::flushed;
+            } else {
+                return;
+            }
+        }
+        complete_oldest(status);
+    }
+}
+
+void Stream::Impl::flush_posted_receives(WcStatus status) {
+    if (!config.rq_shared) config.rq->close();
+    if (receive_taken) {
+        receive_taken = false;
+        complete_receive(receive, status);
+    }
+    if (config.rq_shared) return;
+    RecvWqe wqe;
+    while (config.rq->take(wqe)) complete_receive(wqe, status);
+}
+
+// -- life and end --
+
+Stream::Stream(const Config& config) : impl_(std::make_unique<Impl>(config)) {
+    static_assert(sizeof(Impl) <= 1216, "an idle connection should cost little");
+    XSOCK_ASSERT(config.memory != nullptr && config.sq != nullptr && config.rq != nullptr);
+    XSOCK_ASSERT(config.send_cq != nullptr && config.recv_cq != nullptr);
+    impl_->tx.next = impl_->tx.sent = config.sq->retired();
+}
+
+Stream::~Stream() = default;
+
+void Stream::llp_established(const Negotiated& negotiated) {
+    Impl& s = *impl_;
+    s.negotiated = negotiated;
+    if (negotiated.enhanced) {
+        s.ird = negotiated.ird;
+        s.ord = negotiated.ord;
+    }
+    if (s.state != State::idle) return;
+    if (negotiated.rtr != Rtr::none && !negotiated.initiator) {
+        // RFC 6581 §9: the ULP sees nothing of the connection before the RTR message.
+        s.awaiting_rtr = true;
+        if (negotiated.rtr == Rtr::read && s.ird == 0) s.ird = 1;
+        return;
+    }
+    s.tx.rtr = negotiated.rtr;
+    s.state = State::established;
+}
+
+void Stream::llp_failed(Violation violation) { impl_->violate(violation); }
+
+void Stream::llp_closed(CloseKind kind) {
+    switch (kind) {
+        case CloseKind::peer_finished:
+            return;  // half a connection is left: we may still send
+        case CloseKind::reset:
+            impl_->violate(Violation::mpa_connection_lost);
+            break;
+        case CloseKind::local:
+            break;
+    }
+    impl_->end();
+}
+
+void Stream::llp_nudge() {
+    Impl& s = *impl_;
+    if (s.state == State::established && !s.tx_wanted()) s.tx.nudge = true;
+}
+
+void Stream::receive_overdue() {
+    Impl& s = *impl_;
+    if (!rx_blocked()) return;
+    // MO has not been read yet; of a message that begins it can only be 0.
+    std::fill(s.rx.header.begin() + offsetof(ddp_untagged, mo), s.rx.header.end(), std::byte{0});
+    s.rx_raise(Violation::untagged_no_buffer);
+}
+
+void Stream::fail(Violation violation) { impl_->violate(violation); }
+
+void Stream::flush(WcStatus status) {
+    Impl& s = *impl_;
+    SendQueue& sq = *s.config.sq;
+    sq.close();
+    s.end();
+    s.tx.log.clear();
+    s.tx.under_way = Impl::Source::none;
+    s.tx.rtr = Rtr::none;
+    s.tx.nudge = false;
+    s.orq.clear();
+    s.irq.clear();
+    s.tx.answered = 0;
+
+    while (sq.retired() < sq.posted()) {
+        s.complete_oldest(sq.retired() == s.failed_sequence ? s.failed_status : status);
+    }
+    s.tx.next = s.tx.sent = sq.retired();
+    s.flush_posted_receives(status);
+}
+
+void Stream::flush_receives() {
+    Impl& s = *impl_;
+    s.rx.phase = Impl::Rx::Phase::discard;
+    s.flush_posted_receives(WcStatus::flushed);
+    s.reads_dead = true;
+    s.orq.clear();
+    s.run_local();
+    s.complete_sent();
+}
+
+// -- the two directions --
+
+bool Stream::tx_next(std::size_t mulpdu, UlpduOut& out) { return impl_->tx_next(mulpdu, out); }
+void Stream::tx_done() { impl_->tx_done(); }
+bool Stream::tx_intact() { return impl_->tx_intact(); }
+void Stream::rx_begin(std::size_t ulpdu_length) { impl_->rx_begin(ulpdu_length); }
+Bytes Stream::rx_target() { return impl_->rx_target(); }
+void Stream::rx_advance(std::size_t n) { impl_->rx_advance(n); }
+void Stream::rx_end(bool intact) { impl_->rx_end(intact); }
+
+// -- what may be asked --
+
+bool Stream::tx_wanted() const noexcept { return impl_->tx_wanted(); }
+
+bool Stream::rx_blocked() const noexcept { return impl_->rx.phase == Impl::Rx::Phase::blocked; }
+
+bool Stream::drained() const noexcept {
+    const Impl& s = *impl_;
+    return s.config.sq->retired() == s.config.sq->posted() && s.tx.log.empty() &&
+           s.tx.rtr == Rtr::none && !s.tx.nudge && s.irq.empty() && s.orq.empty();
+}
+
+Stream::State Stream::state() const noexcept { return impl_->state; }
+Violation Stream::violation() const noexcept { return impl_->violation; }
+
+const TerminateInfo* Stream::terminate_sent() const noexcept {
+    return impl_->terminate_given ? &impl_->terminate.info : nullptr;
+}
+
+const TerminateInfo* Stream::terminate_received() const noexcept {
+    return impl_->terminate_seen ? &impl_->terminate_received : nullptr;
+}
+
+const Negotiated& Stream::negotiated() const noexcept { return impl_->negotiated; }
+std::uint16_t Stream::ird() const noexcept { return impl_->ird; }
+std::uint16_t Stream::ord() const noexcept { return impl_->ord; }
+const Counters& Stream::counters() const noexcept { return impl_->counters; }
+void Stream::set_context(std::uint64_t context) noexcept { impl_->config.qp_context = context; }
+
+}  // namespace xsock::ddp

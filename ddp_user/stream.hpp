@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// DDP and RDMAP of one queue pair (RFC 5041, 5040): work requests <-> ULPDUs. Sans-IO; one thread
+// at a time (the driver of the connection). Posters reach it only through SendQueue and RecvQueue,
+// pollers only through CompletionQueue.
+//
+// Receiving never sends: a Read Request fills the IRQ and the next tx_next() answers it.
+// Completions are only queued. Send-queue entries complete in order, each exactly once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/completion_queue.hpp"
+#include "base/memory_table.hpp"
+#include "base/recv_queue.hpp"
+#include "base/send_queue.hpp"
+#include "base/ulp.hpp"
+
+namespace xsock::ddp {
+
+struct Config {
+    QpNum qp_num = 1;
+    std::uint64_t qp_context = 0;  ///< copied into every Wc
+    PdId pd = 0;
+    bool require_lkeys = false;  ///< verbs: every SGE must lie in a region of this PD
+    std::uint16_t ird = 16;      ///< until llp_established() says what was negotiated
+    std::uint16_t ord = 16;
+    MemoryTable* memory = nullptr;
+    SendQueue* sq = nullptr;
+    RecvQueue* rq = nullptr;  ///< may be shared (SRQ): then `rq_shared`
+    bool rq_shared = false;   ///< flush() leaves what is still queued alone
+    CompletionQueue* send_cq = nullptr;
+    CompletionQueue* recv_cq = nullptr;
+};
+
+/// A Terminate Message, sent or received (RFC 5040 §4.8).
+struct TerminateInfo {
+    std::uint8_t layer = 0, etype = 0, code = 0;
+    bool swapped = false;  ///< received from siw, whose control word has its nibbles swapped
+    bool has_ddp_header = false, has_rdmap_header = false;
+    std::uint16_t ddp_segment_length = 0;
+};
+
+struct Counters {
+    std::uint64_t tx_messages[16] = {};  ///< by RDMAP opcode
+    std::uint64_t rx_messages[16] = {};
+    std::uint64_t tx_payload_octets = 0, rx_payload_octets = 0;
+    std::uint64_t tx_segments = 0, rx_segments = 0;
+};
+
+class Stream final : public Ulp {
+  public:
+    enum class State : std::uint8_t {
+        idle,         ///< before llp_established()
+        established,  ///< peer-to-peer responder: not until the RTR message has come
+        terminating,  ///< a Terminate waits to be sent, or is being sent; nothing is received
+        ended,        ///< nothing will be sent or delivered any more; flush() was or must be called
+    };
+
+    explicit Stream(const Config& config);
+    ~Stream();
+    Stream(const Stream&) = delete;
+    Stream& operator=(const Stream&) = delete;
+
+    // -- Ulp --
+    bool tx_next(std::size_t mulpdu, UlpduOut& out) override;
+    void tx_done() override;
+    bool tx_intact() override;
+    void rx_begin(std::size_t ulpdu_length) override;
+    Bytes rx_target() override;
+    void rx_advance(std::size_t n) override;
+    void rx_end(bool intact) override;
+    void llp_established(const Negotiated& negotiated) override;
+    void llp_failed(Violation violation) override;
+    void llp_closed(CloseKind kind) override;
+    void llp_nudge() override;
+
+    // -- the transport --
+
+    /// Would tx_next() build something now (fences and ORD considered)?
+    [[nodiscard]] bool tx_wanted() const noexcept;
+    /// Reception stands still because no receive is posted for the Send that has begun.
+    [[nodiscard]] bool rx_blocked() const noexcept;
+    /// The time limit for that passed: Terminate untagged_no_buffer.
+    void receive_overdue();
+    /// Everything posted was sent, every Read answered, every Read Request of the peer served.
+    [[nodiscard]] bool drained() const noexcept;
+    /// Completions from now on carry `context`.
+    void set_context(std::uint64_t context) noexcept;
+    /// A fault of ours or of the program's (e.g. unmapped memory): Terminate if there is one for
+    /// it.
+    void fail(Violation violation);
+
+    /// Ends the stream and completes all that was posted, exactly once, in order: the entry that
+    /// caused the end with its own status if known, the rest `status`. Closes the SQ (and the RQ
+    /// unless shared) for posting first, so that nothing can slip in behind. Idempotent.
+    void flush(WcStatus status);
+    /// Completes posted receives with `flushed` and closes the RQ: the peer will send no more, we
+    /// still may. Reads outstanding fail too. (Half-close, DESIGN §6a.)
+    void flush_receives();
+
+    [[nodiscard]] State state() const noexcept;
+    /// First thing that went wrong; none if the end was orderly.
+    [[nodiscard]] Violation violation() const noexcept;
+    [[nodiscard]] const TerminateInfo* terminate_sent() const noexcept;      ///< null: none
+    [[nodiscard]] const TerminateInfo* terminate_received() const noexcept;  ///< null: none
+    [[nodiscard]] const Negotiated& negotiated() const noexcept;
+    [[nodiscard]] std::uint16_t ird() const noexcept;
+    [[nodiscard]] std::uint16_t ord() const noexcept;
+    [[nodiscard]] const Counters& counters() const noexcept;
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace xsock::ddp

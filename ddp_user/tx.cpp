@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Outbound: send-queue entries and the peer's Read Requests -> ULPDUs. Messages are never
+// interleaved; where both sources have one, they alternate.
+#include <algorithm>
+
+#include "base/random.hpp"
+#include "ddp_user/stream_impl.hpp"
+
+namespace xsock::ddp {
+namespace {
+
+constexpr std::uint32_t kAnyStag = 1;  // of zero-length messages: nobody looks it up, but iw_cxgb4
+                                       // stumbles over 0
+
+/// RDMAP's opcode for an entry of the send queue.
+std::uint8_t rdmap_opcode(const SendWqe& wqe) {
+    const bool solicited = (wqe.flags & kSendSolicited) != 0;
+    switch (wqe.opcode) {
+        case SendOpcode::send:
+            return solicited ? RDMAP_SEND_SE : RDMAP_SEND;
+        case SendOpcode::send_invalidate:
+            return solicited ? RDMAP_SEND_SE_INVALIDATE : RDMAP_SEND_INVALIDATE;
+        case SendOpcode::write:
+            return RDMAP_WRITE;
+        case SendOpcode::read:
+            return RDMAP_READ_REQUEST;
+        case SendOpcode::local_invalidate:
+            break;
+    }
+    XSOCK_ASSERT(false);  // yields no message
+}
+
+std::span<const Sge> sges_of(const SendWqe& wqe) { return {wqe.sge.data(), wqe.sge_count}; }
+
+void set_header(const Segment& segment, UlpduOut& out) {
+    out.header_size = encode(segment, out.header.data());
+    out.payload_count = 0;
+}
+
+void add_payload(UlpduOut& out, const std::byte* from, std::size_t octets) {
+    out.payload[out.payload_count++] = {from, octets};
+}
+
+}  // namespace
+
+bool Stream::Impl::tx_next(std::size_t mulpdu, UlpduOut& out) {
+    XSOCK_ASSERT(mulpdu >= kMaxUlpduHeader);
+    if (tx.log.full()) return false;
+
+    // Building may find a reason to end the stream; then there is a Terminate to send instead.
+    if (state == State::established && pick_source() && build(mulpdu, out)) {
+        ++counters.tx_segments;
+        return true;
+    }
+    if (state != State::terminating || terminate_given) return false;
+    terminate_given = true;
+    std::copy_n(terminate.octets.data(), terminate.size, out.header.data());
+    out.header_size = terminate.size;
+    out.payload_count = 0;
+    tx.log.push(TxLog::Kind::terminate, true);
+    ++counters.tx_segments;
+    ++counters.tx_messages[RDMAP_TERMINATE];
+    return true;
+}
+
+/// The next segment of what pick_source() chose. False: the stream has ended over it.
+bool Stream::Impl::build(std::size_t mulpdu, UlpduOut& out) {
+    if (tx.rtr != Rtr::none || tx.nudge) return build_unposted(out);
+    if (tx.under_way == Source::response) return build_response(mulpdu, out);
+    return build_from_send_queue(mulpdu, out);
+}
+
+/// Decides whose message goes on or starts. False: there is nothing to send.
+bool Stream::Impl::pick_source() {
+    if (tx.under_way != Source::none) return true;
+    if (tx.rtr != Rtr::none) return true;
+    run_local();
+    if (state != State::established) return false;
+
+    const bool entry = tx.next < config.sq->posted() && may_start(config.sq->at(tx.next));
+    const bool response = tx.answered < irq.size();
+    if (!entry && !response) return tx.nudge;
+    tx.nudge = false;  // whatever is sent now serves
+    tx.under_way = entry && (!response || tx.previous == Source::response) ? Source::send_queue
+                                                                           : Source::response;
+    tx.previous = tx.under_way;
+    return true;
+}
+
+/// The RTR message (RFC 6581 §9) or a nudge: zero-length, and nobody's work request.
+bool Stream::Impl::build_unposted(UlpduOut& out) {
+    const Rtr kind = tx.rtr != Rtr::none ? tx.rtr : Rtr::write;
+    tx.rtr = Rtr::none;
+    tx.nudge = false;
+    switch (kind) {
+        case Rtr::send:
+            set_header({.opcode = RDMAP_SEND, .qn = DDP_QN_SEND, .msn = tx.send_msn++}, out);
+            break;
+        case Rtr::read:
+            if (!start_read(kNoEntry, {.source_stag = kAnyStag}, out)) return false;
+            break;
+        case Rtr::none:
+        case Rtr::write:
+            set_header({.opcode = RDMAP_WRITE, .tagged = true, .stag = kAnyStag}, out);
+            break;
+    }
+    ++counters.tx_messages[kind == Rtr::send   ? RDMAP_SEND
+                           : kind == Rtr::read ? RDMAP_READ_REQUEST
+                                               : RDMAP_WRITE];
+    tx.log.push(TxLog::Kind::unposted, true);
+    return true;
+}
+
+bool Stream::Impl::build_from_send_queue(std::size_t mulpdu, UlpduOut& out) {
+    const SendWqe& wqe = config.sq->at(tx.next);
+    if (wqe.opcode == SendOpcode::read) return build_read_request(wqe, out);
+
+    const bool tagged = wqe.opcode == SendOpcode::write;
+    const std::size_t room = mulpdu - (tagged ? kTaggedOctets : kUntaggedOctets);
+    const std::uint32_t left = wqe.length - tx.offset;
+    const auto octets = static_cast<std::uint32_t>(std::min<std::size_t>(left, room));
+    const bool last = octets == left;
+    const std::uint8_t opcode = rdmap_opcode(wqe);
+    if (tagged) {
+        set_header({.opcode = opcode,
+                    .tagged = true,
+                    .last = last,
+                    .stag = wqe.remote_stag,
+                    .to = wqe.remote_to + tx.offset},
+                   out);
+    } else {
+        const bool invalidates = wqe.opcode == SendOpcode::send_invalidate;
+        set_header({.opcode = opcode,
+                    .last = last,
+                    .stag = invalidates ? wqe.invalidate_stag : 0,
+                    .qn = DDP_QN_SEND,
+                    .msn = tx.send_msn,
+                    .mo = tx.offset},
+                   out);
+    }
+
+    if ((wqe.flags & kSendInline) != 0) {
+        if (octets > 0) add_payload(out, wqe.inline_data.data() + tx.offset, octets);
+    } else {
+        for (std::uint32_t n = octets; n > 0;) {
+            const Sge piece = tx.cursor.piece(sges_of(wqe), n);
+            if (!permits(piece, false)) {
+                fail_entry(WcStatus::local_protection_error);
+                return false;
+            }
+            add_payload(out, piece.address, piece.length);
+            tx.cursor.offset += piece.length;
+            n -= piece.length;
+        }
+    }
+    tx.offset += octets;
+    counters.tx_payload_octets += octets;
+    tx.log.push(TxLog::Kind::send_queue, last);
+    if (last) {
+        ++counters.tx_messages[opcode];
+        if (!tagged) ++tx.send_msn;
+        finish_entry();
+    }
+    return true;
+}
+
+bool Stream::Impl::build_read_request(const SendWqe& wqe, UlpduOut& out) {
+    if (ord == 0) {
+        fail_entry(WcStatus::local_qp_error);
+        return false;
+    }
+    for (const Sge& sge : sges_of(wqe)) {
+        if (sge.length > 0 && !permits(sge, true)) {
+            fail_entry(WcStatus::local_protection_error);
+            return false;
+        }
+    }
+    const ReadRequest request{
+        .size = wqe.length, .source_stag = wqe.remote_stag, .source_to = wqe.remote_to};
+    if (!start_read(tx.next, request, out)) return false;
+    ++counters.tx_messages[RDMAP_READ_REQUEST];
+    tx.log.push(TxLog::Kind::send_queue, true);
+    finish_entry();
+    return true;
+}
+
+/// Enters a Read into the ORQ and writes its Request. The sink STag is no region of anybody's: it
+/// is a fresh random number for each Read that only the head of the ORQ is compared with, so that
+/// the sink needs no registration and the peer can reach nothing by it but this one answer.
+bool Stream::Impl::start_read(std::uint64_t sequence, const ReadRequest& what, UlpduOut& out) {
+    ReadRequest request = what;
+    do {
+        request.sink_stag = random_u32();
+    } while (request.sink_stag == 0);
+    if (!orq.push({.sequence = sequence, .sink_stag = request.sink_stag, .length = what.size})) {
+        blame(sequence, WcStatus::local_qp_error);  // no memory
+        violate(Violation::local_catastrophic);
+        return false;
+    }
+    set_header(
+        {.opcode = RDMAP_READ_REQUEST, .qn = DDP_QN_READ_REQUEST, .msn = tx.read_request_msn++},
+        out);
+    encode(request, out.header.data() + out.header_size);
+    out.header_size += kReadRequestOctets;
+    return true;
+}
+
+/// Entry tx.next was given in full.
+void Stream::Impl::finish_entry() {
+    ++tx.next;
+    tx.offset = 0;
+    tx.cursor = {};
+    tx.under_way = Source::none;
+}
+
+/// Entry tx.next cannot be sent, and with it the stream ends.
+void Stream::Impl::fail_entry(WcStatus status) {
+    blame(tx.next, status);
+    violate(Violation::local_catastrophic);
+}
+
+bool Stream::Impl::build_response(std::size_t mulpdu, UlpduOut& out) {
+    const InboundRead& read = irq[tx.answered];
+    const std::uint32_t left = read.request.size - tx.response_offset;
+    const auto octets =
+        static_cast<std::uint32_t>(std::min<std::size_t>(left, mulpdu - kTaggedOctets));
+    const bool last = octets == left;
+    set_header({.opcode = RDMAP_READ_RESPONSE,
+                .tagged = true,
+                .last = last,
+                .stag = read.request.sink_stag,
+                .to = read.request.sink_to + tx.response_offset},
+               out);
+    if (octets > 0) {
+        // Looked up again for each segment: the region may have been revoked since the last.
+        const auto found = config.memory->check_remote(
+            read.request.source_stag, config.pd, config.qp_num, Right::remote_read,
+            read.request.source_to + tx.response_offset, octets);
+        if (found.violation != Violation::none) {
+            violate_read(read, found.violation);
+            return false;
+        }
+        add_payload(out, found.address, octets);
+    }
+    tx.response_offset += octets;
+    counters.tx_payload_octets += octets;
+    tx.log.push(TxLog::Kind::response, last);
+    if (last) {
+        ++counters.tx_messages[RDMAP_READ_RESPONSE];
+        ++tx.answered;
+        tx.response_offset = 0;
+        tx.under_way = Source::none;
+    }
+    return true;
+}
+
+/// The Read Request is long gone: its headers are written anew for the Terminate to quote.
+void Stream::Impl::violate_read(const InboundRead& read, Violation v) {
+    std::array<std::byte, kUntaggedOctets + kReadRequestOctets> ulpdu;
+    encode(Segment{.opcode = RDMAP_READ_REQUEST, .qn = DDP_QN_READ_REQUEST, .msn = read.msn},
+           ulpdu.data());
+    encode(read.request, ulpdu.data() + kUntaggedOctets);
+    violate(v, {.ddp_header = ConstBytes(ulpdu).first(kUntaggedOctets),
+                .rdmap_header = ConstBytes(ulpdu).subspan(kUntaggedOctets),
+                .segment_octets = ulpdu.size()});
+}
+
+bool Stream::Impl::may_start(const SendWqe& wqe) const noexcept {
+    if (local(wqe)) return false;  // sends nothing: run_local()
+    if ((wqe.flags & kSendFence) != 0 && !orq.empty()) return false;
+    // A Read that can never be sent is let through, to fail.
+    return wqe.opcode != SendOpcode::read || orq.size() < ord || ord == 0;
+}
+
+// -- entries that send nothing --
+
+bool Stream::Impl::local(const SendWqe& wqe) const noexcept {
+    return wqe.opcode == SendOpcode::local_invalidate ||
+           (wqe.opcode == SendOpcode::read && reads_dead);
+}
+
+/// Not while an earlier entry may still be read by the LLP: it may lie in the region.
+bool Stream::Impl::may_run_local(const SendWqe& wqe) const noexcept {
+    return tx.sent == tx.next && ((wqe.flags & kSendFence) == 0 || orq.empty());
+}
+
+void Stream::Impl::run_local() {
+    if (state != State::established || tx.under_way == Source::send_queue) return;
+    while (tx.next < config.sq->posted()) {
+        const SendWqe& wqe = config.sq->at(tx.next);
+        if (!local(wqe) || !may_run_local(wqe)) return;
+        if (wqe.opcode == SendOpcode::local_invalidate &&
+            !config.memory->invalidate(wqe.invalidate_stag)) {
+            fail_entry(WcStatus::local_protection_error);
+            return;
+        }
+        tx.sent = ++tx.next;
+        complete_sent();
+    }
+}
+
+// -- after the LLP has them --
+
+void Stream::Impl::tx_done() {
+    if (state == State::ended) return;  // the LLP clears its books
+    const TxLog::Run ulpdu = tx.log.pop();
+    switch (ulpdu.kind) {
+        case TxLog::Kind::send_queue:
+            if (!ulpdu.last) return;
+            ++tx.sent;
+            complete_sent();
+            run_local();
+            return;
+        case TxLog::Kind::response:
+            if (!ulpdu.last) return;
+            irq.pop();
+            --tx.answered;
+            return;
+        case TxLog::Kind::unposted:
+            return;
+        case TxLog::Kind::terminate:
+            end();
+            return;
+    }
+}
+
+bool Stream::Impl::tx_intact() {
+    if (tx.log.empty() || state == State::ended) return true;
+    const bool started = tx.under_way == Source::send_queue;
+    for (std::uint64_t sequence = tx.sent; sequence < tx.next + (started ? 1 : 0); ++sequence) {
+        const SendWqe& wqe = config.sq->at(sequence);
+        if (wqe.opcode == SendOpcode::read || (wqe.flags & kSendInline) != 0) continue;
+        std::uint32_t given = sequence == tx.next ? tx.offset : wqe.length;
+        for (Cursor at; given > 0;) {
+            const Sge piece = at.piece(sges_of(wqe), given);
+            if (!permits(piece, false)) {
+                blame(sequence, WcStatus::local_protection_error);
+                violation = receiving() ? Violation::local_catastrophic : violation;
+                end();
+                return false;
+            }
+            at.offset += piece.length;
+            given -= piece.length;
+        }
+    }
+    for (std::uint32_t i = 0; i < irq.size() && i <= tx.answered; ++i) {
+        const ReadRequest& request = irq[i].request;
+        const std::uint32_t given = i < tx.answered ? request.size : tx.response_offset;
+        if (given == 0) continue;
+        const auto found =
+            config.memory->check_remote(request.source_stag, config.pd, config.qp_num,
+                                        Right::remote_read, request.source_to, given);
+        if (found.violation != Violation::none) {
+            violation = receiving() ? found.violation : violation;
+            end();
+            return false;
+        }
+    }
+    return true;
+}
+
+bool Stream::Impl::tx_wanted() const noexcept {
+    if (tx.log.full()) return false;
+    if (state == State::terminating) return !terminate_given;
+    if (state != State::established) return false;
+    if (tx.under_way != Source::none || tx.rtr != Rtr::none || tx.nudge) return true;
+    if (tx.answered < irq.size()) return true;
+    if (tx.next == config.sq->posted()) return false;
+    const SendWqe& wqe = config.sq->at(tx.next);
+    return local(wqe) ? may_run_local(wqe) : may_start(wqe);
+}
+
+}  // namespace xsock::ddp

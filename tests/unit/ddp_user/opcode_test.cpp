@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "ddp_user/opcode.hpp"
+
+#include <gtest/gtest.h>
+
+#include "include/xsock/iwarp.h"
+
+namespace xsock::ddp {
+namespace {
+
+TEST(Opcode, table_is_indexed_by_opcode) {
+    for (const OpcodeInfo& row : opcode_table()) EXPECT_EQ(opcode_info(row.opcode), &row);
+    EXPECT_EQ(opcode_info(RDMAP_IMMEDIATE), nullptr);
+    EXPECT_EQ(opcode_info(0xf), nullptr);
+}
+
+TEST(Opcode, queues_are_those_of_rfc5040) {
+    EXPECT_TRUE(queue_known(DDP_QN_SEND));
+    EXPECT_TRUE(queue_known(DDP_QN_READ_REQUEST));
+    EXPECT_TRUE(queue_known(DDP_QN_TERMINATE));
+    EXPECT_FALSE(queue_known(DDP_QN_ATOMIC_RESPONSE));
+    EXPECT_FALSE(queue_known(31));
+    EXPECT_FALSE(queue_known(32));
+    EXPECT_FALSE(queue_known(0xffffffff));
+}
+
+TEST(Opcode, sends_differ_in_event_and_invalidation) {
+    EXPECT_FALSE(opcode_info(RDMAP_SEND)->solicited || opcode_info(RDMAP_SEND)->invalidates);
+    EXPECT_TRUE(opcode_info(RDMAP_SEND_SE)->solicited);
+    EXPECT_FALSE(opcode_info(RDMAP_SEND_SE)->invalidates);
+    EXPECT_TRUE(opcode_info(RDMAP_SEND_INVALIDATE)->invalidates);
+    EXPECT_TRUE(opcode_info(RDMAP_SEND_SE_INVALIDATE)->invalidates);
+    EXPECT_TRUE(opcode_info(RDMAP_SEND_SE_INVALIDATE)->solicited);
+}
+
+}  // namespace
+}  // namespace xsock::ddp

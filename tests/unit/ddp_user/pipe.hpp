@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// A world for tests of ddp_user: memory, queue pairs, and a pipe that carries ULPDUs from one
+// Stream to another with a chosen MULPDU and in pieces of a chosen size. Single-threaded.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "base/completion_queue.hpp"
+#include "base/epoch.hpp"
+#include "base/memory_table.hpp"
+#include "base/recv_queue.hpp"
+#include "base/send_queue.hpp"
+#include "ddp_user/segment.hpp"
+#include "ddp_user/stream.hpp"
+
+namespace xsock::ddp {
+
+using Octets = std::vector<std::byte>;
+
+inline Octets pattern(std::size_t n, unsigned seed = 1) {
+    Octets out(n);
+    unsigned x = seed * 2654435761u + 1;
+    for (std::byte& b : out) {
+        x = x * 1664525u + 1013904223u;
+        b = static_cast<std::byte>(x >> 24);
+    }
+    return out;
+}
+
+inline Octets from_hex(const char* hex) {
+    auto digit = [](char c) {
+        return static_cast<unsigned>(c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10);
+    };
+    Octets out;
+    while (*hex != '\0') {
+        if (*hex == ' ') {
+            ++hex;
+            continue;
+        }
+        out.push_back(static_cast<std::byte>(digit(hex[0]) << 4 | digit(hex[1])));
+        hex += 2;
+    }
+    return out;
+}
+
+inline Octets operator+(Octets a, ConstBytes b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+}
+
+inline Octets header(const Segment& segment) {
+    Octets out(kUntaggedOctets);
+    out.resize(encode(segment, out.data()));
+    return out;
+}
+
+inline Octets body(const ReadRequest& request) {
+    Octets out(kReadRequestOctets);
+    encode(request, out.data());
+    return out;
+}
+
+inline Sge sge(Octets& memory, std::uint32_t lkey = kLkeyNone) {
+    return {.address = memory.data(),
+            .length = static_cast<std::uint32_t>(memory.size()),
+            .lkey = lkey};
+}
+
+/// The memory of one program. The driver is inside an Epochs section except while it revokes.
+struct World {
+    Epochs epochs;
+    MemoryTable table{epochs};
+    Epochs::Reader reader{epochs};
+    World() { reader.enter(); }
+    ~World() { reader.leave(); }
+
+    std::uint32_t add(Octets& memory, std::uint32_t access, PdId pd = 1, QpNum only_qp = 0) {
+        auto stag = table.add({.address = memory.data(),
+                               .length = memory.size(),
+                               .access = access | kZeroBased,
+                               .pd = pd,
+                               .only_qp = only_qp});
+        return stag.value();
+    }
+    void remove(std::uint32_t stag) {
+        reader.leave();
+        EXPECT_TRUE(table.remove(stag).ok());
+        reader.enter();
+    }
+};
+
+/// A queue pair with its Stream.
+struct End {
+    SendQueue sq{64};
+    RecvQueue rq{64};
+    CompletionQueue send_cq{256};
+    CompletionQueue recv_cq{256};
+    std::unique_ptr<Stream> stream;
+
+    explicit End(World& world, Config config = {.pd = 1}) {
+        config.memory = &world.table;
+        config.sq = &sq;
+        config.rq = &rq;
+        config.send_cq = &send_cq;
+        config.recv_cq = &recv_cq;
+        stream = std::make_unique<Stream>(config);
+    }
+    Stream* operator->() { return stream.get(); }
+
+    void establish(const Negotiated& negotiated = {}) { stream->llp_established(negotiated); }
+
+    void post(SendWr wr, std::initializer_list<Sge> sges = {}) {
+        wr.sges = {sges.begin(), sges.size()};
+        ASSERT_TRUE(sq.post(wr).ok());
+    }
+    void post_recv(std::uint64_t wr_id, std::initializer_list<Sge> sges = {}) {
+        ASSERT_TRUE(rq.post({.wr_id = wr_id, .sges = {sges.begin(), sges.size()}}).ok());
+    }
+    static std::vector<Wc> take(CompletionQueue& cq) {
+        std::vector<Wc> out(cq.size());
+        out.resize(cq.take(out));
+        return out;
+    }
+    std::vector<Wc> sent() { return take(send_cq); }
+    std::vector<Wc> received() { return take(recv_cq); }
+};
+
+/// The octets of a ULPDU as the wire would have them.
+inline Octets flatten(const UlpduOut& ulpdu) {
+    Octets out(ulpdu.header.begin(), ulpdu.header.begin() + ulpdu.header_size);
+    for (std::size_t i = 0; i < ulpdu.payload_count; ++i) out = std::move(out) + ulpdu.payload[i];
+    return out;
+}
+
+/// All ULPDUs that a stream has to send now, each done at once.
+inline std::vector<Octets> drain(Stream& stream, std::size_t mulpdu = 1024) {
+    std::vector<Octets> out;
+    UlpduOut ulpdu;
+    while (stream.tx_next(mulpdu, ulpdu)) {
+        out.push_back(flatten(ulpdu));
+        EXPECT_LE(out.back().size(), mulpdu);
+        stream.tx_done();
+    }
+    return out;
+}
+
+/// A ULPDU on its way into a stream; it may have to wait for a receive.
+class Inbound {
+  public:
+    Inbound(Octets octets, bool intact = true) : octets_(std::move(octets)), intact_(intact) {}
+
+    /// True once all of it was consumed; `step`: at most that many octets at a time.
+    bool feed(Stream& stream, std::size_t step = ~std::size_t{0}) {
+        if (!begun_) stream.rx_begin(octets_.size());
+        begun_ = true;
+        while (at_ < octets_.size()) {
+            const Bytes target = stream.rx_target();
+            if (target.empty()) {
+                EXPECT_TRUE(stream.rx_blocked());
+                return false;
+            }
+            EXPECT_LE(target.size(), octets_.size() - at_);
+            const std::size_t n = std::min(target.size(), step);
+            std::copy_n(octets_.begin() + static_cast<std::ptrdiff_t>(at_), n, target.begin());
+            at_ += n;
+            stream.rx_advance(n);
+        }
+        stream.rx_end(intact_);
+        return true;
+    }
+
+  private:
+    Octets octets_;
+    bool intact_;
+    bool begun_ = false;
+    std::size_t at_ = 0;
+};
+
+/// One ULPDU, whole. @return false: it waits for a receive
+inline bool feed(Stream& stream, const Octets& octets, bool intact = true,
+                 std::size_t step = ~std::size_t{0}) {
+    return Inbound(octets, intact).feed(stream, step);
+}
+
+/// Two queue pairs and what is under way between them.
+struct Pipe {
+    World world;
+    End a, b;
+    std::size_t mulpdu = 1024;
+    std::size_t step = ~std::size_t{0};
+    std::size_t batch = 4;  // ULPDUs given before the first is done
+    std::deque<Inbound> to_a, to_b;
+
+    explicit Pipe(Config config_a = {.qp_num = 1, .pd = 1},
+                  Config config_b = {.qp_num = 2, .pd = 1})
+        : a(world, config_a), b(world, config_b) {}
+
+    void establish(Negotiated negotiated = {}) {
+        negotiated.initiator = true;
+        a.establish(negotiated);
+        negotiated.initiator = false;
+        b.establish(negotiated);
+    }
+
+    /// Sends up to `batch` ULPDUs of `end`.
+    bool send(End& end, std::deque<Inbound>& out) {
+        std::size_t given = 0;
+        for (UlpduOut ulpdu; given < batch && end->tx_next(mulpdu, ulpdu); ++given) {
+            out.emplace_back(flatten(ulpdu));
+        }
+        EXPECT_TRUE(end->tx_intact() || end->state() == Stream::State::ended);
+        for (std::size_t i = 0; i < given; ++i) end->tx_done();
+        return given > 0;
+    }
+    /// Delivers one ULPDU to `end`.
+    bool receive(End& end, std::deque<Inbound>& in) {
+        if (in.empty() || !in.front().feed(*end.stream, step)) return false;
+        in.pop_front();
+        return true;
+    }
+    /// Carries ULPDUs until nothing moves.
+    void run() {
+        bool moved = true;
+        while (moved) {
+            moved = send(a, to_b);
+            moved = send(b, to_a) || moved;
+            moved = receive(a, to_a) || moved;
+            moved = receive(b, to_b) || moved;
+        }
+    }
+};
+
+}  // namespace xsock::ddp

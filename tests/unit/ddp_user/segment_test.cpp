@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "ddp_user/segment.hpp"
+
+#include "tests/unit/ddp_user/pipe.hpp"
+
+namespace xsock::ddp {
+namespace {
+
+Violation parse(Octets octets, Segment& out) {
+    const OpcodeInfo* info = nullptr;
+    octets.resize(std::max(octets.size(), kUntaggedOctets));
+    const std::span<const std::byte> all(octets);
+    const Violation v = parse_start(all.first<kTaggedOctets>(), out, info);
+    EXPECT_TRUE(v != Violation::none || info != nullptr);
+    if (!out.tagged) parse_untagged_rest(all.first<kUntaggedOctets>(), out);
+    return v;
+}
+
+Violation parse(const char* hex) {
+    Segment out;
+    return parse(from_hex(hex), out);
+}
+
+TEST(Segment, encodes_control_words_as_peers_expect) {
+    EXPECT_EQ(header({.opcode = RDMAP_SEND, .msn = 1}),
+              from_hex("4143 00000000 00000000 00000001 00000000"));
+    EXPECT_EQ(header({.opcode = RDMAP_SEND, .last = false, .msn = 1})[0], std::byte{0x01});
+    EXPECT_EQ(header({.opcode = RDMAP_WRITE, .tagged = true, .stag = 1}),
+              from_hex("c140 00000001 0000000000000000"));
+    EXPECT_EQ(header({.opcode = RDMAP_READ_RESPONSE,
+                      .tagged = true,
+                      .last = false,
+                      .stag = 0x11223344,
+                      .to = 0x0102030405060708}),
+              from_hex("8142 11223344 0102030405060708"));
+    EXPECT_EQ(header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 7}),
+              from_hex("4141 00000000 00000001 00000007 00000000"));
+}
+
+TEST(Segment, parses_what_it_encodes) {
+    for (const OpcodeInfo& row : opcode_table()) {
+        Segment in{.opcode = row.opcode, .tagged = row.tagged, .last = (row.opcode & 1) != 0};
+        if (row.tagged) {
+            in.stag = 0xa1b2c3d4;
+            in.to = 0xfedcba9876543210;
+        } else {
+            in.stag = row.invalidates ? 0x01020304 : 0;
+            in.qn = row.qn;
+            in.msn = 0xffffffff;
+            in.mo = 0x80000001;
+        }
+        Segment out;
+        EXPECT_EQ(parse(header(in), out), Violation::none) << row.name;
+        EXPECT_EQ(out, in) << row.name;
+    }
+}
+
+TEST(Segment, reserved_bits_are_not_checked) {
+    EXPECT_EQ(parse("7d73 00000000 00000000 00000001 00000000"), Violation::none);
+}
+
+TEST(Segment, refuses_versions_queues_and_opcodes) {
+    EXPECT_EQ(parse("c040 00000001 0000000000000000"), Violation::tagged_version);
+    EXPECT_EQ(parse("4243 00000000 00000000 00000001 00000000"), Violation::untagged_version);
+    EXPECT_EQ(parse("4143 00000000 00000003 00000001 00000000"), Violation::untagged_qn);
+    EXPECT_EQ(parse("4103 00000000 00000000 00000001 00000000"), Violation::rdmap_version);
+    EXPECT_EQ(parse("c180 00000001 0000000000000000"), Violation::rdmap_version);
+    EXPECT_EQ(parse("4148 00000000 00000000 00000001 00000000"), Violation::rdmap_opcode);
+    EXPECT_EQ(parse("414f 00000000 00000000 00000001 00000000"), Violation::rdmap_opcode);
+    EXPECT_EQ(parse("c143 00000001 0000000000000000"), Violation::rdmap_opcode);  // tagged Send
+    EXPECT_EQ(parse("4140 00000000 00000000 00000001 00000000"), Violation::rdmap_opcode);
+    EXPECT_EQ(parse("4143 00000000 00000001 00000001 00000000"), Violation::rdmap_opcode);
+}
+
+TEST(Segment, ddp_errors_come_before_rdmap_errors) {
+    EXPECT_EQ(parse("400f 00000000 00000009 00000001 00000000"), Violation::untagged_version);
+    EXPECT_EQ(parse("410f 00000000 00000009 00000001 00000000"), Violation::untagged_qn);
+}
+
+TEST(ReadRequest, parses_what_siw_sent) {
+    // The Read Request of a siw capture, behind its DDP header.
+    const Octets octets = from_hex("05dbf900 000055a88e34b550 00000fa0 7ec28100 00005636056a5470");
+    const ReadRequest request =
+        parse_read_request(std::span<const std::byte>(octets).first<kReadRequestOctets>());
+    EXPECT_EQ(request, (ReadRequest{.sink_stag = 0x05dbf900,
+                                    .sink_to = 0x55a88e34b550,
+                                    .size = 4000,
+                                    .source_stag = 0x7ec28100,
+                                    .source_to = 0x5636056a5470}));
+    EXPECT_EQ(body(request), octets);
+}
+
+}  // namespace
+}  // namespace xsock::ddp

@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// What a Stream sends, octet by octet; order, fences and limits; completions of the send queue.
+#include <gmock/gmock.h>
+
+#include "tests/unit/ddp_user/pipe.hpp"
+
+namespace xsock::ddp {
+namespace {
+
+using testing::ElementsAre;
+using testing::Field;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class Tx : public testing::Test {
+  protected:
+    World world;
+    End end{world, {.qp_num = 7, .qp_context = 0x77, .pd = 1}};
+    Octets memory = pattern(3000);
+
+    void SetUp() override { end.establish(); }
+    Octets part(std::size_t from, std::size_t n) const {
+        return {memory.begin() + static_cast<std::ptrdiff_t>(from),
+                memory.begin() + static_cast<std::ptrdiff_t>(from + n)};
+    }
+    Sge piece(std::size_t from, std::size_t n, std::uint32_t lkey = kLkeyNone) {
+        return {memory.data() + from, static_cast<std::uint32_t>(n), lkey};
+    }
+    /// The Read Request that the peer would see in `ulpdu`.
+    static ReadRequest request_in(const Octets& ulpdu) {
+        EXPECT_EQ(ulpdu.size(), 46u);
+        return parse_read_request(
+            std::span<const std::byte>(ulpdu).subspan<kUntaggedOctets, kReadRequestOctets>());
+    }
+    /// Answers the oldest Read whose Request was `ulpdu`.
+    void answer(const Octets& ulpdu, const Octets& data) {
+        const ReadRequest request = request_in(ulpdu);
+        ASSERT_TRUE(feed(
+            *end.stream,
+            header({.opcode = RDMAP_READ_RESPONSE, .tagged = true, .stag = request.sink_stag}) +
+                data));
+    }
+};
+
+auto WrId(std::uint64_t id) { return Field(&Wc::wr_id, id); }
+
+TEST_F(Tx, send_is_one_untagged_segment) {
+    end.post({.wr_id = 5}, {piece(0, 64)});
+    EXPECT_TRUE(end->tx_wanted());
+    EXPECT_THAT(drain(*end.stream),
+                ElementsAre(header({.opcode = RDMAP_SEND, .msn = 1}) + part(0, 64)));
+    EXPECT_FALSE(end->tx_wanted());
+    EXPECT_THAT(
+        end.sent(),
+        ElementsAre(Wc{.wr_id = 5, .qp_context = 0x77, .qp_num = 7, .opcode = WcOpcode::send}));
+    EXPECT_TRUE(end->drained());
+    EXPECT_EQ(end->counters().tx_messages[RDMAP_SEND], 1u);
+    EXPECT_EQ(end->counters().tx_payload_octets, 64u);
+}
+
+TEST_F(Tx, every_kind_of_send_has_its_opcode) {
+    end.post({.opcode = SendOpcode::send, .flags = kSendSolicited});
+    end.post({.opcode = SendOpcode::send_invalidate, .invalidate_stag = 0x01020304});
+    end.post(
+        {.opcode = SendOpcode::send_invalidate, .flags = kSendSolicited, .invalidate_stag = 9});
+    EXPECT_THAT(drain(*end.stream),
+                ElementsAre(header({.opcode = RDMAP_SEND_SE, .msn = 1}),
+                            header({.opcode = RDMAP_SEND_INVALIDATE, .stag = 0x01020304, .msn = 2}),
+                            header({.opcode = RDMAP_SEND_SE_INVALIDATE, .stag = 9, .msn = 3})));
+    EXPECT_THAT(end.sent(), SizeIs(1));  // the only one that was signaled
+}
+
+TEST_F(Tx, inline_payload_needs_no_memory_of_the_program) {
+    Octets gone = pattern(20, 9);
+    const Octets copy = gone;
+    end.post({.flags = kSendInline | kSendSignaled},
+             {{gone.data(), 5, 0xbad}, {gone.data() + 5, 15, 0xbad}});
+    std::ranges::fill(gone, std::byte{0});
+    EXPECT_THAT(drain(*end.stream), ElementsAre(header({.opcode = RDMAP_SEND, .msn = 1}) + copy));
+}
+
+TEST_F(Tx, segments_fill_the_mulpdu_exactly) {
+    const std::size_t mulpdu = 128, room = mulpdu - kUntaggedOctets;
+    for (std::size_t n :
+         {std::size_t{0}, std::size_t{1}, room - 1, room, room + 1, 2 * room, 2 * room + 1}) {
+        World w;
+        End e(w);
+        e.establish();
+        e.post({}, {piece(0, n)});
+        const auto ulpdus = drain(*e.stream, mulpdu);
+        ASSERT_EQ(ulpdus.size(), n == 0 ? 1 : (n + room - 1) / room) << n;
+        for (std::size_t i = 0; i < ulpdus.size(); ++i) {
+            const bool last = i + 1 == ulpdus.size();
+            const auto mo = static_cast<std::uint32_t>(i * room);
+            EXPECT_EQ(ulpdus[i], header({.opcode = RDMAP_SEND, .last = last, .msn = 1, .mo = mo}) +
+                                     part(mo, last ? n - mo : room));
+        }
+        EXPECT_THAT(e.sent(), SizeIs(1));
+    }
+}
+
+TEST_F(Tx, write_segments_count_up_the_tagged_offset) {
+    end.post({.opcode = SendOpcode::write, .remote_stag = 0xabc, .remote_to = 0x100000000},
+             {piece(0, 150)});
+    EXPECT_THAT(
+        drain(*end.stream, 128),
+        ElementsAre(
+            header({.opcode = RDMAP_WRITE,
+                    .tagged = true,
+                    .last = false,
+                    .stag = 0xabc,
+                    .to = 0x100000000}) +
+                part(0, 114),
+            header(
+                {.opcode = RDMAP_WRITE, .tagged = true, .stag = 0xabc, .to = 0x100000000 + 114}) +
+                part(114, 36)));
+    EXPECT_THAT(end.sent(), ElementsAre(Field(&Wc::opcode, WcOpcode::write)));
+}
+
+TEST_F(Tx, segments_gather_from_all_sges) {
+    end.post({}, {piece(0, 100), piece(0, 0), piece(100, 1), piece(101, 300), piece(401, 0)});
+    const auto ulpdus = drain(*end.stream, 128);
+    Octets together;
+    for (const Octets& u : ulpdus) together = together + ConstBytes(u).subspan(kUntaggedOctets);
+    EXPECT_EQ(together, part(0, 401));
+}
+
+TEST_F(Tx, mulpdu_may_change_between_segments) {
+    end.post({}, {piece(0, 1000)});
+    UlpduOut out;
+    Octets together;
+    for (std::size_t mulpdu : {128, 512, 130, 1024}) {
+        ASSERT_TRUE(end->tx_next(mulpdu, out));
+        together = together + ConstBytes(flatten(out)).subspan(kUntaggedOctets);
+    }
+    EXPECT_EQ(together, part(0, 1000));
+    EXPECT_THAT(end.sent(), IsEmpty());  // not before the LLP has them all
+    for (int i = 0; i < 3; ++i) end->tx_done();
+    EXPECT_THAT(end.sent(), IsEmpty());
+    end->tx_done();
+    EXPECT_THAT(end.sent(), SizeIs(1));
+}
+
+TEST_F(Tx, a_slot_is_free_before_its_completion_is_seen) {
+    for (std::uint32_t i = 0; i < end.sq.depth(); ++i) end.post({.wr_id = i});
+    EXPECT_FALSE(end.sq.post({}).ok());
+    UlpduOut out;
+    ASSERT_TRUE(end->tx_next(1024, out));
+    end->tx_done();
+    EXPECT_THAT(end.sent(), ElementsAre(WrId(0)));
+    EXPECT_TRUE(end.sq.post({}).ok());
+}
+
+TEST_F(Tx, read_request_names_a_sink_that_is_nobodys_memory) {
+    end.post({.wr_id = 1, .opcode = SendOpcode::read, .remote_stag = 0x55, .remote_to = 0x66},
+             {piece(0, 10), piece(500, 20)});
+    const auto ulpdus = drain(*end.stream);
+    ASSERT_THAT(ulpdus, SizeIs(1));
+    const ReadRequest request = request_in(ulpdus[0]);
+    EXPECT_EQ(ulpdus[0], header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1}) + body(request));
+    EXPECT_EQ(request.size, 30u);
+    EXPECT_EQ(request.sink_to, 0u);
+    EXPECT_EQ(request.source_stag, 0x55u);
+    EXPECT_EQ(request.source_to, 0x66u);
+    EXPECT_FALSE(world.table.query(request.sink_stag).ok());
+    EXPECT_THAT(end.sent(), IsEmpty());
+    EXPECT_FALSE(end->drained());
+
+    const Octets data = pattern(30, 3);
+    answer(ulpdus[0], data);
+    EXPECT_EQ(part(0, 10) + part(500, 20), data);
+    EXPECT_THAT(end.sent(), ElementsAre(Wc{.wr_id = 1,
+                                           .qp_context = 0x77,
+                                           .qp_num = 7,
+                                           .byte_len = 30,
+                                           .opcode = WcOpcode::read}));
+    EXPECT_TRUE(end->drained());
+}
+
+TEST_F(Tx, completions_wait_for_earlier_reads) {
+    end.post({.wr_id = 1, .opcode = SendOpcode::read}, {piece(0, 8)});
+    end.post({.wr_id = 2}, {piece(8, 8)});
+    end.post({.wr_id = 3, .opcode = SendOpcode::write}, {piece(8, 8)});
+    const auto ulpdus = drain(*end.stream);
+    ASSERT_THAT(ulpdus, SizeIs(3));  // RFC 5040 §5.5: later messages may overtake the Response
+    EXPECT_THAT(end.sent(), IsEmpty());
+    answer(ulpdus[0], pattern(8));
+    EXPECT_THAT(end.sent(), ElementsAre(WrId(1), WrId(2), WrId(3)));
+}
+
+TEST_F(Tx, a_read_completes_only_when_its_request_is_the_llps) {
+    end.post({.wr_id = 1, .opcode = SendOpcode::read}, {piece(0, 8)});
+    UlpduOut out;
+    ASSERT_TRUE(end->tx_next(1024, out));
+    answer(flatten(out), pattern(8));
+    EXPECT_THAT(end.sent(), IsEmpty());
+    end->tx_done();
+    EXPECT_THAT(end.sent(), SizeIs(1));
+}
+
+TEST_F(Tx, fence_waits_for_earlier_reads) {
+    end.post({.wr_id = 1, .opcode = SendOpcode::read}, {piece(0, 8)});
+    end.post({.wr_id = 2, .flags = kSendFence | kSendSignaled}, {piece(0, 8)});
+    const auto before = drain(*end.stream);
+    ASSERT_THAT(before, SizeIs(1));
+    EXPECT_FALSE(end->tx_wanted());
+    const Octets data = pattern(8, 4);
+    answer(before[0], data);
+    EXPECT_TRUE(end->tx_wanted());
+    EXPECT_THAT(drain(*end.stream), ElementsAre(header({.opcode = RDMAP_SEND, .msn = 1}) + data));
+    EXPECT_THAT(end.sent(), ElementsAre(WrId(1), WrId(2)));
+}
+
+TEST_F(Tx, reads_wait_for_room_within_ord) {
+    End e(world, {.pd = 1, .ord = 2});
+    e.establish();
+    for (std::uint64_t i = 0; i < 3; ++i) e.post({.wr_id = i, .opcode = SendOpcode::read});
+    const auto first = drain(*e.stream);
+    ASSERT_THAT(first, SizeIs(2));
+    EXPECT_FALSE(e->tx_wanted());
+    const auto stag = request_in(first[0]).sink_stag;
+    feed(*e.stream, header({.opcode = RDMAP_READ_RESPONSE, .tagged = true, .stag = stag}));
+    EXPECT_TRUE(e->tx_wanted());
+    EXPECT_THAT(drain(*e.stream), SizeIs(1));
+    EXPECT_THAT(e.sent(), ElementsAre(WrId(0)));
+}
+
+TEST_F(Tx, read_with_ord_zero_is_an_error_of_the_queue_pair) {
+    End e(world);
+    e.establish({.enhanced = true, .ird = 3, .ord = 0});
+    EXPECT_EQ(e->ird(), 3);
+    e.post({.wr_id = 1});
+    e.post({.wr_id = 2, .opcode = SendOpcode::read});
+    e.post({.wr_id = 3});
+    const auto ulpdus = drain(*e.stream);
+    ASSERT_THAT(ulpdus, SizeIs(2));
+    EXPECT_EQ(ulpdus[1], from_hex("4147 00000000 00000002 00000001 00000000 00000000"));
+    EXPECT_EQ(e->state(), Stream::State::ended);
+    e->flush(WcStatus::flushed);
+    EXPECT_THAT(e.sent(), ElementsAre(WrId(1), Field(&Wc::status, WcStatus::local_qp_error),
+                                      Field(&Wc::status, WcStatus::flushed)));
+}
+
+TEST_F(Tx, local_invalidate_runs_in_order_once_nothing_is_read_through_the_region) {
+    const std::uint32_t stag = world.add(memory, kLocalWrite);
+    end.post({.wr_id = 1}, {piece(0, 8, stag)});
+    end.post({.wr_id = 2, .opcode = SendOpcode::local_invalidate, .invalidate_stag = stag});
+    end.post({.wr_id = 3}, {piece(0, 8)});
+    UlpduOut out;
+    ASSERT_TRUE(end->tx_next(1024, out));
+    ASSERT_FALSE(end->tx_next(1024, out));
+    EXPECT_TRUE(end->tx_intact());
+    EXPECT_TRUE(world.table.check_local(stag, 1, 7, memory.data(), 8, false));
+    end->tx_done();
+    EXPECT_FALSE(world.table.check_local(stag, 1, 7, memory.data(), 8, false));
+    EXPECT_THAT(end.sent(), ElementsAre(WrId(1), WrId(2)));
+    EXPECT_THAT(drain(*end.stream), SizeIs(1));
+    EXPECT_THAT(end.sent(), ElementsAre(WrId(3)));
+}
+
+TEST_F(Tx, fenced_local_invalidate_waits_for_reads) {
+    const std::uint32_t stag = world.add(memory, kLocalWrite);
+    end.post({.wr_id = 1, .opcode = SendOpcode::read}, {piece(0, 8, stag)});
+    end.post({.wr_id = 2,
+              .opcode = SendOpcode::local_invalidate,
+              .flags = kSendFence | kSendSignaled,
+              .invalidate_stag = stag});
+    const auto ulpdus = drain(*end.stream);
+    ASSERT_THAT(ulpdus, SizeIs(1));
+    EXPECT_FALSE(end->tx_wanted());
+    answer(ulpdus[0], pattern(8));
+    EXPECT_THAT(end.sent(), ElementsAre(WrId(1), Field(&Wc::opcode, WcOpcode::local_invalidate)));
+}
+
+TEST_F(Tx, local_invalidate_of_nothing_fails) {
+    end.post({.wr_id = 1, .opcode = SendOpcode::local_invalidate, .invalidate_stag = 0x1234});
+    EXPECT_THAT(drain(*end.stream), SizeIs(1));  // the Terminate
+    end->flush(WcStatus::flushed);
+    EXPECT_THAT(end.sent(), ElementsAre(Field(&Wc::status, WcStatus::local_protection_error)));
+}
+
+TEST_F(Tx, keys_are_checked_for_each_segment) {
+    const std::uint32_t stag = world.add(memory, 0);
+    end.post({.wr_id = 1}, {piece(0, 50)});
+    end.post({.wr_id = 2}, {piece(0, 300, stag)});
+    end.post({.wr_id = 3});
+    UlpduOut out;
+    ASSERT_TRUE(end->tx_next(128, out));
+    ASSERT_TRUE(end->tx_next(128, out));
+    end->tx_done();
+    end->tx_done();
+    world.table.invalidate(stag);
+    EXPECT_THAT(drain(*end.stream),
+                ElementsAre(from_hex("4147 00000000 00000002 00000001 00000000 00000000")));
+    end->flush(WcStatus::flushed);
+    EXPECT_THAT(end.sent(),
+                ElementsAre(WrId(1), Field(&Wc::status, WcStatus::local_protection_error),
+                            Field(&Wc::status, WcStatus::flushed)));
+}
+
+TEST_F(Tx, keys_outside_their_region_fail) {
+    Octets small = pattern(16);
+    const std::uint32_t stag = world.add(small, kLocalWrite);
+    for (auto opcode : {SendOpcode::send, SendOpcode::write, SendOpcode::read}) {
+        End e(world);
+        e.establish();
+        e.post({.opcode = opcode}, {{small.data() + 1, 16, stag}});
+        EXPECT_THAT(drain(*e.stream), SizeIs(1));
+        e->flush(WcStatus::flushed);
+        EXPECT_THAT(e.sent(), ElementsAre(Field(&Wc::status, WcStatus::local_protection_error)));
+    }
+}
+
+TEST_F(Tx, read_sink_needs_the_right_to_write) {
+    const std::uint32_t stag = world.add(memory, 0);
+    end.post({.opcode = SendOpcode::read}, {piece(0, 16, stag)});
+    drain(*end.stream);
+    end->flush(WcStatus::flushed);
+    EXPECT_THAT(end.sent(), ElementsAre(Field(&Wc::status, WcStatus::local_protection_error)));
+}
+
+TEST_F(Tx, queue_pairs_may_insist_on_keys) {
+    End e(world, {.pd = 1, .require_lkeys = true});
+    e.establish();
+    e.post({.wr_id = 1});  // nothing to touch
+    e.post({.wr_id = 2}, {piece(0, 1)});
+    drain(*e.stream);
+    e->flush(WcStatus::flushed);
+    EXPECT_THAT(e.sent(), ElementsAre(Field(&Wc::status, WcStatus::success),
+                                      Field(&Wc::status, WcStatus::local_protection_error)));
+}
+
+TEST_F(Tx, what_was_given_is_checked_again_until_done) {
+    const std::uint32_t stag = world.add(memory, 0);
+    end.post({.wr_id = 1}, {piece(0, 10)});
+    end.post({.wr_id = 2}, {piece(0, 300, stag)});
+    UlpduOut out;
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(end->tx_next(128, out));
+    EXPECT_TRUE(end->tx_intact());
+    world.table.invalidate(stag);
+    EXPECT_FALSE(end->tx_intact());
+    EXPECT_EQ(end->state(), Stream::State::ended);
+    EXPECT_FALSE(end->tx_next(128, out));
+    end->flush(WcStatus::connection_lost);
+    EXPECT_THAT(end.sent(), ElementsAre(Field(&Wc::status, WcStatus::connection_lost),
+                                        Field(&Wc::status, WcStatus::local_protection_error)));
+}
+
+TEST_F(Tx, only_given_octets_are_checked_again) {
+    const std::uint32_t stag = world.add(memory, 0);
+    end.post({}, {piece(0, 110), piece(110, 200, stag)});
+    UlpduOut out;
+    ASSERT_TRUE(end->tx_next(128, out));  // exactly the first SGE
+    world.table.invalidate(stag);
+    EXPECT_TRUE(end->tx_intact());
+}
+
+TEST_F(Tx, given_response_is_checked_again_until_done) {
+    const std::uint32_t stag = world.add(memory, kRemoteRead);
+    feed(*end.stream, header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1}) +
+                          body({.sink_stag = 1, .size = 100, .source_stag = stag}));
+    UlpduOut out;
+    ASSERT_TRUE(end->tx_next(1024, out));
+    EXPECT_TRUE(end->tx_intact());
+    world.table.invalidate(stag);
+    EXPECT_FALSE(end->tx_intact());
+    EXPECT_EQ(end->violation(), Violation::read_stag_invalid);
+}
+
+TEST_F(Tx, responses_and_posted_messages_alternate) {
+    const std::uint32_t stag = world.add(memory, kRemoteRead);
+    for (std::uint32_t i = 1; i <= 3; ++i) {
+        end.post({.wr_id = i}, {piece(0, 200)});
+        feed(*end.stream,
+             header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = i}) +
+                 body({.sink_stag = i, .sink_to = 9, .size = 200, .source_stag = stag}));
+    }
+    std::string order;
+    for (const Octets& u : drain(*end.stream, 128)) {
+        order += (u[1] & std::byte{15}) == std::byte{RDMAP_SEND} ? 's' : 'r';
+        order += (u[0] & std::byte{DDP_FLAG_LAST}) == std::byte{0} ? '+' : '.';
+    }
+    EXPECT_EQ(order, "s+s.r+r.s+s.r+r.s+s.r+r.");
+}
+
+TEST_F(Tx, response_goes_where_the_request_said) {
+    const std::uint32_t stag = world.add(memory, kRemoteRead);
+    feed(*end.stream,
+         header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1}) + body({.sink_stag = 0xaa,
+                                                                           .sink_to = 0xbb00,
+                                                                           .size = 120,
+                                                                           .source_stag = stag,
+                                                                           .source_to = 30}));
+    EXPECT_FALSE(end->drained());
+    EXPECT_THAT(
+        drain(*end.stream, 128),
+        ElementsAre(
+            header({.opcode = RDMAP_READ_RESPONSE,
+                    .tagged = true,
+                    .last = false,
+                    .stag = 0xaa,
+                    .to = 0xbb00}) +
+                part(30, 114),
+            header(
+                {.opcode = RDMAP_READ_RESPONSE, .tagged = true, .stag = 0xaa, .to = 0xbb00 + 114}) +
+                part(144, 6)));
+    EXPECT_TRUE(end->drained());
+}
+
+TEST_F(Tx, response_from_a_region_revoked_between_segments_stops) {
+    const std::uint32_t stag = world.add(memory, kRemoteRead);
+    const Octets request_body = body({.sink_stag = 1, .size = 200, .source_stag = stag});
+    const Octets request_header = header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1});
+    feed(*end.stream, request_header + request_body);
+    UlpduOut out;
+    ASSERT_TRUE(end->tx_next(128, out));
+    end->tx_done();
+    world.table.invalidate(stag);
+    EXPECT_THAT(drain(*end.stream),
+                ElementsAre(from_hex("4147 00000000 00000002 00000001 00000000 0100e000 002e") +
+                            request_header + request_body));
+}
+
+TEST_F(Tx, msn_wraps_around_never_meets_itself) {
+    // Two queues, two counters.
+    end.post({});
+    end.post({.opcode = SendOpcode::read});
+    end.post({});
+    end.post({.opcode = SendOpcode::read});
+    std::vector<std::uint32_t> msns;
+    for (const Octets& u : drain(*end.stream)) msns.push_back(load_be32(u.data() + 10));
+    EXPECT_THAT(msns, ElementsAre(1, 1, 2, 2));
+}
+
+TEST_F(Tx, many_messages_may_be_given_before_the_first_is_done) {
+    for (std::uint64_t i = 0; i < 60; ++i)
+        end.post({.wr_id = i}, {piece(0, i % 3 == 0 ? 300 : 10)});
+    UlpduOut out;
+    std::size_t given = 0;
+    while (end->tx_next(128, out)) ++given;
+    EXPECT_GT(given, 15u);
+    std::vector<Wc> wcs;
+    while (given > 0) {
+        end->tx_done();
+        --given;
+        while (end->tx_next(128, out)) ++given;
+    }
+    EXPECT_THAT(end.sent(), SizeIs(60));
+    EXPECT_TRUE(end->drained());
+}
+
+TEST_F(Tx, nudge_is_a_write_that_touches_nothing) {
+    end->llp_nudge();
+    EXPECT_TRUE(end->tx_wanted());
+    EXPECT_THAT(drain(*end.stream), ElementsAre(from_hex("c140 00000001 0000000000000000")));
+    EXPECT_THAT(end.sent(), IsEmpty());
+}
+
+TEST_F(Tx, nudge_is_superfluous_when_something_waits) {
+    end.post({});
+    end->llp_nudge();
+    EXPECT_THAT(drain(*end.stream), ElementsAre(header({.opcode = RDMAP_SEND, .msn = 1})));
+    end->llp_nudge();
+    end.post({});
+    EXPECT_THAT(drain(*end.stream), ElementsAre(header({.opcode = RDMAP_SEND, .msn = 2})));
+}
+
+}  // namespace
+}  // namespace xsock::ddp

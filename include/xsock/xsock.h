@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/**
+ * @file xsock.h
+ * Extended sockets: zero-copy, asynchronous and one-sided operations over iWARP on TCP sockets.
+ *
+ * Model. An endpoint (xsock_ep) is one iWARP connection over one TCP socket. Work is posted to it
+ * and never blocks; when it is done, a completion (xsock_wc) appears in the endpoint's completion
+ * queue (xsock_cq), which may serve many endpoints. A memory region (xsock_mr) makes memory
+ * reachable for the peer's one-sided operations; nothing is pinned.
+ *
+ * Progress. Whoever polls or waits moves the bytes; background threads move them when nobody does
+ * (XSOCK_PROGRESS=both, the default; see xsock(7)). So one-sided operations of a peer are served
+ * while the owner of the memory sleeps.
+ *
+ * Errors. Functions that return int answer 0 or -1 with errno; those that return a pointer, NULL
+ * with errno. A connection that ends, for whatever reason, completes everything posted to it, each
+ * exactly once, with XSOCK_WC_FLUSHED or the status that says why; xsock_ep_query() has it in
+ * words.
+ *
+ * Threads. Every function may be called from any thread, also several at once on one object, except
+ * that an object must not be used during or after the call that destroys it. After fork() the child
+ * must not use objects of its parent: calls fail with EPERM; creating new ones is fine once it has
+ * called exec, not before.
+ *
+ * ABI. Structures start with their size; fill in `size` (XSOCK_INIT does) and zero the rest. A
+ * newer library accepts an older, smaller structure.
+ *
+ * Wire: RFC 5040 (RDMAP), 5041 (DDP), 5044 and 6581 (MPA).
+ */
+#ifndef XSOCK_XSOCK_H
+#define XSOCK_XSOCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define XSOCK_VERSION_MAJOR 0
+#define XSOCK_VERSION_MINOR 1
+#define XSOCK_VERSION_PATCH 0
+
+#if defined(__GNUC__) && !defined(XSOCK_NO_EXPORT)
+#define XSOCK_API __attribute__((visibility("default")))
+#else
+#define XSOCK_API
+#endif
+
+/** Declares and initialises a structure with a size: XSOCK_INIT(xsock_ep_attr, attr); */
+#ifdef __cplusplus
+#define XSOCK_INIT(type, name) \
+    struct type name = {};     \
+    name.size = sizeof(struct type)
+#else
+#define XSOCK_INIT(type, name) struct type name = {.size = sizeof(struct type)}
+#endif
+
+struct xsock_cq;       /**< completion queue */
+struct xsock_srq;      /**< shared receive queue */
+struct xsock_pd;       /**< protection domain */
+struct xsock_mr;       /**< memory region */
+struct xsock_ep;       /**< endpoint: one iWARP connection */
+struct xsock_listener; /**< connections coming in */
+
+/** No time limit, for every timeout_ms. 0 means: do not wait. */
+#define XSOCK_FOREVER (-1)
+
+/** Most pieces of memory in one gather or scatter list. */
+#define XSOCK_MAX_SGE 6
+/** Most octets that XSOCK_INLINE may copy. */
+#define XSOCK_MAX_INLINE 96
+
+/** Version of the running library, e.g. "0.1.0 (crc32c: avx512)". Static storage. */
+XSOCK_API const char* xsock_version(void);
+
+/* ---- completion queues -------------------------------------------------- */
+
+enum xsock_op {
+    XSOCK_OP_SEND = 0,
+    XSOCK_OP_WRITE = 1,
+    XSOCK_OP_READ = 2,
+    XSOCK_OP_INVALIDATE = 3,
+    XSOCK_OP_RECV = 4,
+    XSOCK_OP_CONNECTED = 5, /**< endpoint with XSOCK_EP_EVENTS: start-up ended well */
+    XSOCK_OP_CLOSED = 6     /**< endpoint with XSOCK_EP_EVENTS: nothing more will come */
+};
+
+enum xsock_wc_status {
+    XSOCK_WC_SUCCESS = 0,
+    XSOCK_WC_LENGTH,         /**< message longer than the receive */
+    XSOCK_WC_PROTECTION,     /**< a local buffer is outside its region, or lacks the right */
+    XSOCK_WC_LOCAL,          /**< operation not possible on this connection */
+    XSOCK_WC_FLUSHED,        /**< the connection ended before this was done */
+    XSOCK_WC_REMOTE_ACCESS,  /**< the peer refused key, bounds or right */
+    XSOCK_WC_REMOTE_INVALID, /**< the peer found the message malformed or unexpected */
+    XSOCK_WC_REMOTE_FAILED,  /**< the peer failed otherwise */
+    XSOCK_WC_BAD_RESPONSE,   /**< the peer's answer did not fit the question */
+    XSOCK_WC_CONNECTION_LOST /**< reset or time-out */
+};
+
+#define XSOCK_WC_SOLICITED 1u   /**< receive: the peer asked for an event (Send with SE) */
+#define XSOCK_WC_INVALIDATED 2u /**< receive: the peer invalidated `invalidated_stag` */
+
+/** One completion. Fixed layout; not sized, it travels in arrays. */
+struct xsock_wc {
+    uint64_t wr_id;            /**< as given at post time; 0 for events */
+    void* context;             /**< the endpoint's xsock_ep_attr.context */
+    uint32_t length;           /**< RECV, READ: octets placed */
+    uint32_t invalidated_stag; /**< valid with XSOCK_WC_INVALIDATED */
+    uint16_t op;               /**< enum xsock_op */
+    uint16_t status;           /**< enum xsock_wc_status; other fields but wr_id, context and op
+                                    are meaningful on success only */
+    uint32_t flags;
+};
+
+struct xsock_cq_attr {
+    size_t size;
+    uint32_t depth; /**< completions expected at once, a hint; 0: 256. Grows: none is ever lost */
+};
+
+/** Creates a completion queue. `attr` may be NULL. */
+XSOCK_API struct xsock_cq* xsock_cq_create(const struct xsock_cq_attr* attr);
+/** Destroys it. EBUSY while open endpoints, listeners or shared queues use it. Endpoints closed but
+ * still draining go on without it. */
+XSOCK_API int xsock_cq_destroy(struct xsock_cq* cq);
+/** Takes up to `max` completions, oldest first, moving octets when there are none. Never blocks.
+ * @return how many, or -1 (EINVAL) */
+XSOCK_API int xsock_cq_poll(struct xsock_cq* cq, struct xsock_wc* wc, int max);
+/** Waits until at least `min` completions are there, driving meanwhile; takes up to `max`.
+ * @param min  0 to `max`; with `max` the wait is for a full batch
+ * @param timeout_ms  XSOCK_FOREVER, or milliseconds
+ * @return how many were taken: fewer than `min` only when time ran out; -1: EINVAL */
+XSOCK_API int xsock_cq_wait(struct xsock_cq* cq, struct xsock_wc* wc, int min, int max,
+                            int timeout_ms);
+/** A descriptor for poll/epoll: readable when xsock_cq_poll() may find something. Level-triggered,
+ * may be spurious: poll until nothing is found. Belongs to the queue; do not read or close it. */
+XSOCK_API int xsock_cq_fd(struct xsock_cq* cq);
+/** Words for a status. Static storage. */
+XSOCK_API const char* xsock_wc_str(int status);
+
+/* ---- memory ------------------------------------------------------------- */
+
+/** A protection domain: keys of one are refused on connections of another (RFC 5042). NULL stands
+ * for the process's default domain everywhere. */
+XSOCK_API struct xsock_pd* xsock_pd_create(void);
+/** EBUSY while regions or endpoints use it. */
+XSOCK_API int xsock_pd_destroy(struct xsock_pd* pd);
+
+#define XSOCK_REMOTE_READ 4u  /**< the peer may RDMA Read */
+#define XSOCK_REMOTE_WRITE 2u /**< the peer may RDMA Write */
+#define XSOCK_LOCAL_WRITE 1u  /**< receives and Reads may go there; implied by REMOTE_WRITE */
+#define XSOCK_ZERO_BASED 8u   /**< tagged offsets count from 0 instead of from the address */
+
+/** Makes [address, address + length) reachable for peers of endpoints in `pd`, with the rights in
+ * `access`. Does not touch, pin or copy the memory; constant time. The memory stays yours and must
+ * stay mapped until xsock_mr_deregister(); unmapping it earlier costs the connections that touch
+ * it, not the process.
+ * @param only  not NULL: the key is valid on this endpoint only, and its peer may invalidate it
+ * @return NULL: EINVAL (wraps the address space, unknown right), ENOMEM */
+XSOCK_API struct xsock_mr* xsock_mr_register(struct xsock_pd* pd, void* address, size_t length,
+                                             unsigned access, struct xsock_ep* only);
+/** Revokes the key. On return no peer's operation touches the memory any more. */
+XSOCK_API int xsock_mr_deregister(struct xsock_mr* mr);
+/** For xsock_sge.lkey, and what a peer calls the region. */
+XSOCK_API uint32_t xsock_mr_stag(const struct xsock_mr* mr);
+
+/** What a peer needs to reach memory, in host order. */
+struct xsock_remote {
+    uint64_t to;     /**< tagged offset of the first octet */
+    uint64_t length; /**< octets */
+    uint32_t stag;
+    uint32_t access;
+};
+
+/** The same for the wire: send it as it is (private data, a Send, any other way). */
+struct xsock_key {
+    uint8_t octets[24];
+};
+
+/** Describes a region (or, with length < the region's, its part at `offset`). ERANGE: not inside.
+ */
+XSOCK_API int xsock_mr_key(const struct xsock_mr* mr, size_t offset, size_t length,
+                           struct xsock_key* key);
+/** Reads a key that came from a peer. */
+XSOCK_API void xsock_key_read(const struct xsock_key* key, struct xsock_remote* remote);
+
+/* ---- endpoints ---------------------------------------------------------- */
+
+enum xsock_role {
+    XSOCK_ROLE_AUTO = 0, /**< initiator in xsock_ep_create(), responder behind a listener */
+    XSOCK_ROLE_INITIATOR = 1,
+    XSOCK_ROLE_RESPONDER = 2
+};
+
+#define XSOCK_EP_EVENTS 1u  /**< CONNECTED and CLOSED completions on recv_cq */
+#define XSOCK_EP_DEFER 2u   /**< responder: hold the Reply until xsock_ep_accept() or _reject() */
+#define XSOCK_EP_NO_CRC 4u  /**< do not ask for CRCs; they are off only if the peer agrees */
+#define XSOCK_EP_MARKERS 8u /**< ask the peer for markers */
+#define XSOCK_EP_REQUIRE_LKEYS 16u /**< refuse local memory without a region */
+
+struct xsock_ep_attr {
+    size_t size;
+    struct xsock_pd* pd;        /**< NULL: default */
+    struct xsock_cq* send_cq;   /**< required */
+    struct xsock_cq* recv_cq;   /**< NULL: send_cq */
+    struct xsock_srq* srq;      /**< NULL: a receive queue of its own */
+    void* context;              /**< comes back in every completion */
+    uint32_t flags;             /**< XSOCK_EP_* */
+    uint32_t role;              /**< enum xsock_role */
+    uint32_t sq_depth;          /**< outstanding sends, Writes and Reads; 0: 128 */
+    uint32_t rq_depth;          /**< outstanding receives; 0: 128 */
+    uint16_t ird;               /**< Reads of the peer served at once; 0: 16 */
+    uint16_t ord;               /**< our Reads at once; 0: 16 */
+    uint32_t mpa_revision;      /**< 1 or 2; 0: 2 */
+    uint32_t fpdu_limit;        /**< largest ULPDU, octets; 0: from the path and the peer */
+    const void* private_data;   /**< copied; goes with Request or Reply */
+    size_t private_data_length; /**< at most 508 octets (512 with revision 1) */
+    int32_t startup_timeout_ms; /**< 0: 10,000 */
+    int32_t receive_wait_ms;    /**< how long a message may wait for a receive; 0: 1,000 (or
+                                     XSOCK_RNR_MS); negative: without limit */
+    int32_t linger_ms;          /**< draining after close; 0: 5,000 */
+};
+
+/** Begins iWARP on a connected TCP socket (IPv4 or IPv6). Returns at once; start-up goes on in the
+ * background, and work may be posted meanwhile. On success the descriptor belongs to the endpoint.
+ * @return NULL: EBADF, ENOTSOCK, EPROTOTYPE (not a TCP socket), ENOTCONN, EINVAL, EMFILE, ENOMEM;
+ *         the descriptor is then still yours */
+XSOCK_API struct xsock_ep* xsock_ep_create(int fd, const struct xsock_ep_attr* attr);
+/** Resolves `host` and `service` (as getaddrinfo), connects, begins start-up as initiator and waits
+ * until it ended. @return NULL: ECONNREFUSED (also: refused by the peer's application), EPROTO (the
+ * peer does not speak MPA), ETIMEDOUT, EHOSTUNREACH, EADDRNOTAVAIL (name not found), ... */
+XSOCK_API struct xsock_ep* xsock_connect(const char* host, const char* service,
+                                         const struct xsock_ep_attr* attr, int timeout_ms);
+/** Waits until start-up ended. @return 0: established (or, with XSOCK_EP_DEFER, a Request is
+ * there); -1: ETIMEDOUT, or the errno of xsock_connect() */
+XSOCK_API int xsock_ep_wait(struct xsock_ep* ep, int timeout_ms);
+/** XSOCK_EP_DEFER: answers the Request. Private data is copied. EINVAL: no Request waits. */
+XSOCK_API int xsock_ep_accept(struct xsock_ep* ep, const void* private_data, size_t length);
+XSOCK_API int xsock_ep_reject(struct xsock_ep* ep, const void* private_data, size_t length);
+
+enum xsock_ep_state {
+    XSOCK_EP_FRESH = 0,
+    XSOCK_EP_STARTING,
+    XSOCK_EP_REQUESTED,
+    XSOCK_EP_ESTABLISHED,
+    XSOCK_EP_PEER_CLOSED,
+    XSOCK_EP_CLOSING,
+    XSOCK_EP_ERROR,
+    XSOCK_EP_CLOSED
+};
+
+struct xsock_ep_info {
+    size_t size;
+    uint32_t state; /**< enum xsock_ep_state */
+    int32_t error;  /**< errno of how it ended, 0 if well */
+    uint32_t mpa_revision;
+    uint32_t crc, markers_tx, markers_rx, peer_is_xsock, initiator; /**< 0 or 1 */
+    uint32_t ird, ord;
+    uint32_t mulpdu;               /**< largest ULPDU now */
+    uint64_t tx_octets, rx_octets; /**< of TCP stream */
+    char error_text[160];          /**< in words; "" if well */
+    uint32_t private_data_length;
+    uint8_t private_data[512]; /**< the peer's */
+};
+
+XSOCK_API int xsock_ep_query(const struct xsock_ep* ep, struct xsock_ep_info* info);
+/** Sends what is queued, then FIN; receives go on until the peer finishes too. Returns at once. */
+XSOCK_API int xsock_ep_shutdown(struct xsock_ep* ep);
+/** Ends the endpoint and frees it; returns at once. Receives are flushed now; what was posted to
+ * send drains in the background for up to linger_ms and completes on its queue. */
+XSOCK_API int xsock_ep_close(struct xsock_ep* ep);
+/** The same with RST: nothing more is sent; all is flushed before this returns. */
+XSOCK_API int xsock_ep_abort(struct xsock_ep* ep);
+
+/* ---- listening ---------------------------------------------------------- */
+
+/** Serves a listening TCP socket; each connection becomes an endpoint made with `attr`. On success
+ * the descriptor belongs to the listener. Start-ups run side by side; peers that do not speak MPA,
+ * or stay silent for the start-up time, are closed with one log line. */
+XSOCK_API struct xsock_listener* xsock_listener_create(int fd, const struct xsock_ep_attr* attr);
+/** Binds and listens on `host` (NULL: any address, IPv6 and IPv4) and `service`, then as above. */
+XSOCK_API struct xsock_listener* xsock_listen(const char* host, const char* service, int backlog,
+                                              const struct xsock_ep_attr* attr);
+/** The next established endpoint (with XSOCK_EP_DEFER: with a Request). NULL: EAGAIN when time ran
+ * out. Its context is attr->context until xsock_ep_set_context(). */
+XSOCK_API struct xsock_ep* xsock_accept(struct xsock_listener* listener, int timeout_ms);
+/** Local TCP port. */
+XSOCK_API int xsock_listener_port(const struct xsock_listener* listener);
+/** Readable when xsock_accept() may find something; see xsock_cq_fd(). */
+XSOCK_API int xsock_listener_fd(struct xsock_listener* listener);
+XSOCK_API int xsock_listener_close(struct xsock_listener* listener);
+/** Completions that come after this call carry `context`. */
+XSOCK_API int xsock_ep_set_context(struct xsock_ep* ep, void* context);
+
+/* ---- work --------------------------------------------------------------- */
+
+/** A piece of local memory. Stays yours; must stay mapped and (sends, Writes) unchanged, or
+ * (receives, Reads) untouched, until the completion of the request. */
+struct xsock_sge {
+    void* address;
+    uint32_t length;
+    uint32_t lkey; /**< xsock_mr_stag() of a region that covers it; 0: memory without a region */
+};
+
+#define XSOCK_UNSIGNALED 1u /**< no completion on success; failures always complete */
+#define XSOCK_SOLICITED 2u  /**< SEND: wakes a peer that waits for solicited events only */
+#define XSOCK_FENCE 4u      /**< starts only when all earlier Reads have completed */
+#define XSOCK_INLINE \
+    8u /**< copies the payload (at most XSOCK_MAX_INLINE); buffers are free at once */
+#define XSOCK_MORE 32u       /**< another post follows at once: gather, do not send yet */
+#define XSOCK_INVALIDATE 16u /**< SEND: invalidates `remote.stag` at the peer */
+
+struct xsock_wr {
+    size_t size;
+    uint64_t wr_id; /**< comes back in the completion */
+    uint32_t op;    /**< SEND, WRITE, READ, INVALIDATE (local; remote.stag is ours) */
+    uint32_t flags;
+    const struct xsock_sge* sge; /**< copied, so it may go after the call */
+    uint32_t sge_count;          /**< at most XSOCK_MAX_SGE */
+    struct xsock_remote remote;  /**< WRITE and READ: `to` and `stag`; length is ignored */
+};
+
+/** Posts a request. Never blocks; keeps order.
+ * @return -1: ENOBUFS (queue full: take completions first), EINVAL (bad request), EMSGSIZE,
+ *         EPIPE (connection ended or shut down), EPERM (other process) */
+XSOCK_API int xsock_post(struct xsock_ep* ep, const struct xsock_wr* wr);
+/** Posts a receive: takes one message. Errors as xsock_post(). EOPNOTSUPP: endpoint with a shared
+ * queue. */
+XSOCK_API int xsock_post_recv(struct xsock_ep* ep, uint64_t wr_id, const struct xsock_sge* sge,
+                              uint32_t sge_count);
+
+/** Shorthands for one piece of memory. `remote_offset` counts from remote->to; ERANGE when the
+ * access would leave [to, to + length). */
+XSOCK_API int xsock_send(struct xsock_ep* ep, uint64_t wr_id, const void* buffer, uint32_t length,
+                         uint32_t flags);
+XSOCK_API int xsock_recv(struct xsock_ep* ep, uint64_t wr_id, void* buffer, uint32_t length);
+XSOCK_API int xsock_write(struct xsock_ep* ep, uint64_t wr_id, const void* buffer, uint32_t length,
+                          const struct xsock_remote* remote, uint64_t remote_offset,
+                          uint32_t flags);
+XSOCK_API int xsock_read(struct xsock_ep* ep, uint64_t wr_id, void* buffer, uint32_t length,
+                         const struct xsock_remote* remote, uint64_t remote_offset, uint32_t flags);
+
+/* ---- shared receive queues ---------------------------------------------- */
+
+/** Receives that many endpoints share. `depth` 0: 1024. */
+XSOCK_API struct xsock_srq* xsock_srq_create(uint32_t depth);
+/** EBUSY while endpoints use it. Receives still in it are dropped without completions. */
+XSOCK_API int xsock_srq_destroy(struct xsock_srq* srq);
+XSOCK_API int xsock_srq_post_recv(struct xsock_srq* srq, uint64_t wr_id,
+                                  const struct xsock_sge* sge, uint32_t sge_count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* XSOCK_XSOCK_H */

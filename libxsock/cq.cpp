@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Completion queues and shared receive queues of xsock.h.
+#include <algorithm>
+#include <array>
+
+#include "libxsock/api.hpp"
+#include "libxsock/objects.hpp"
+#include "libxsock/work.hpp"
+
+namespace xsock::api {
+namespace {
+
+constexpr std::uint32_t kDefaultCqDepth = 256;
+constexpr std::uint32_t kDefaultSrqDepth = 1024;
+constexpr std::size_t kBatch = 32;
+
+#define SAME(ours, theirs) static_assert(static_cast<int>(ours) == static_cast<int>(theirs))
+SAME(WcOpcode::send, XSOCK_OP_SEND);
+SAME(WcOpcode::write, XSOCK_OP_WRITE);
+SAME(WcOpcode::read, XSOCK_OP_READ);
+SAME(WcOpcode::local_invalidate, XSOCK_OP_INVALIDATE);
+SAME(WcOpcode::recv, XSOCK_OP_RECV);
+SAME(WcOpcode::connected, XSOCK_OP_CONNECTED);
+SAME(WcOpcode::closed, XSOCK_OP_CLOSED);
+SAME(WcStatus::success, XSOCK_WC_SUCCESS);
+SAME(WcStatus::local_length_error, XSOCK_WC_LENGTH);
+SAME(WcStatus::local_protection_error, XSOCK_WC_PROTECTION);
+SAME(WcStatus::local_qp_error, XSOCK_WC_LOCAL);
+SAME(WcStatus::flushed, XSOCK_WC_FLUSHED);
+SAME(WcStatus::remote_access_error, XSOCK_WC_REMOTE_ACCESS);
+SAME(WcStatus::remote_invalid_request, XSOCK_WC_REMOTE_INVALID);
+SAME(WcStatus::remote_operation_error, XSOCK_WC_REMOTE_FAILED);
+SAME(WcStatus::bad_response, XSOCK_WC_BAD_RESPONSE);
+SAME(WcStatus::connection_lost, XSOCK_WC_CONNECTION_LOST);
+SAME(kWcSolicited, XSOCK_WC_SOLICITED);
+SAME(kWcInvalidated, XSOCK_WC_INVALIDATED);
+#undef SAME
+
+void convert(const Wc& from, xsock_wc& to) noexcept {
+    to.wr_id = from.wr_id;
+    to.context = reinterpret_cast<void*>(static_cast<std::uintptr_t>(from.qp_context));
+    to.length = from.byte_len;
+    to.invalidated_stag = from.invalidated_stag;
+    to.op = static_cast<std::uint16_t>(from.opcode);
+    to.status = static_cast<std::uint16_t>(from.status);
+    to.flags = from.flags;
+}
+
+// Polls into `wc` in batches until a batch is not full.
+int poll_into(Cq& cq, xsock_wc* wc, int max) {
+    std::array<Wc, kBatch> batch;
+    int total = 0;
+    while (total < max) {
+        const auto want = std::min<std::size_t>(kBatch, static_cast<std::size_t>(max - total));
+        const std::size_t n = cq.poll(std::span(batch).first(want));
+        for (std::size_t i = 0; i < n; ++i) convert(batch[i], wc[total + static_cast<int>(i)]);
+        total += static_cast<int>(n);
+        if (n < want) break;
+    }
+    return total;
+}
+
+}  // namespace
+
+xsock_cq* cq_create(const xsock_cq_attr* given) noexcept {
+    xsock_cq_attr attr;
+    if (!widen(given, attr)) return nullptr;
+    Device* const d = device();
+    if (d == nullptr) return nullptr;
+    return guarded<xsock_cq*>(nullptr, [&]() -> xsock_cq* {
+        auto cq = d->create_cq(attr.depth != 0 ? attr.depth : kDefaultCqDepth, false);
+        if (!cq) {
+            errno = cq.error().code;
+            return nullptr;
+        }
+        return new xsock_cq{std::move(*cq)};
+    });
+}
+
+int cq_destroy(xsock_cq* cq) noexcept {
+    if (cq == nullptr) return fail(EINVAL);
+    if (!usable()) return -1;
+    if (cq->users.load() != 0) return fail(EBUSY);
+    delete cq;
+    return 0;
+}
+
+int cq_poll(xsock_cq* cq, xsock_wc* wc, int max) noexcept {
+    if (cq == nullptr || max < 0 || (wc == nullptr && max > 0)) return fail(EINVAL);
+    if (!usable()) return -1;
+    return guarded(-1, [&] { return poll_into(*cq->cq, wc, max); });
+}
+
+int cq_wait(xsock_cq* cq, xsock_wc* wc, int min, int max, int timeout_ms) noexcept {
+    if (cq == nullptr || max < 0 || min < 0 || min > max || (wc == nullptr && max > 0)) {
+        return fail(EINVAL);
+    }
+    if (!usable()) return -1;
+    return guarded(-1, [&] {
+        std::array<Wc, kBatch> batch;
+        const auto want = std::min<std::size_t>(kBatch, static_cast<std::size_t>(max));
+        const std::size_t n = cq->cq->wait(std::span(batch).first(want),
+                                           static_cast<std::size_t>(min), deadline_of(timeout_ms));
+        for (std::size_t i = 0; i < n; ++i) convert(batch[i], wc[i]);
+        int total = static_cast<int>(n);
+        if (n == want && total < max) total += poll_into(*cq->cq, wc + total, max - total);
+        return total;
+    });
+}
+
+int cq_fd(xsock_cq* cq) noexcept {
+    if (cq == nullptr) return fail(EINVAL);
+    if (!usable()) return -1;
+    return guarded(-1, [&] {
+        auto fd = cq->cq->fd();
+        return fd ? *fd : fail(fd.error().code);
+    });
+}
+
+const char* wc_str(int status) noexcept {
+    switch (status) {
+        case XSOCK_WC_SUCCESS:
+            return "success";
+        case XSOCK_WC_LENGTH:
+            return "the message is longer than the receive";
+        case XSOCK_WC_PROTECTION:
+            return "a local buffer is not accessible as asked";
+        case XSOCK_WC_LOCAL:
+            return "the operation is not possible on this connection";
+        case XSOCK_WC_FLUSHED:
+            return "flushed: the connection ended first";
+        case XSOCK_WC_REMOTE_ACCESS:
+            return "the peer refused key, bounds or right";
+        case XSOCK_WC_REMOTE_INVALID:
+            return "the peer found the message malformed or unexpected";
+        case XSOCK_WC_REMOTE_FAILED:
+            return "the peer failed";
+        case XSOCK_WC_BAD_RESPONSE:
+            return "the peer's answer did not fit the question";
+        case XSOCK_WC_CONNECTION_LOST:
+            return "connection lost";
+        default:
+            return "unknown status";
+    }
+}
+
+xsock_srq* srq_create(std::uint32_t depth) noexcept {
+    Device* const d = device();
+    if (d == nullptr) return nullptr;
+    return guarded<xsock_srq*>(nullptr, [&]() -> xsock_srq* {
+        auto srq = d->create_srq(depth != 0 ? depth : kDefaultSrqDepth, 0);
+        if (!srq) {
+            errno = srq.error().code;
+            return nullptr;
+        }
+        return new xsock_srq{std::move(*srq)};
+    });
+}
+
+int srq_destroy(xsock_srq* srq) noexcept {
+    if (srq == nullptr) return fail(EINVAL);
+    if (!usable()) return -1;
+    if (srq->users.load() != 0) return fail(EBUSY);
+    delete srq;
+    return 0;
+}
+
+int srq_post_recv(xsock_srq* srq, std::uint64_t wr_id, const xsock_sge* sge,
+                  std::uint32_t count) noexcept {
+    if (srq == nullptr) return fail(EINVAL);
+    if (!usable()) return -1;
+    return guarded(-1, [&] {
+        SgeList list;
+        if (!list.assign(sge, count)) return fail(EINVAL);
+        return finish(srq->srq->post_recv({.wr_id = wr_id, .sges = list.span()}));
+    });
+}
+
+}  // namespace xsock::api

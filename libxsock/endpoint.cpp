@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Endpoints of xsock.h: beginning, state, end, and work posted to them.
+#include "libxsock/endpoint.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "libxsock/api.hpp"
+#include "libxsock/work.hpp"
+
+namespace xsock::api {
+namespace {
+
+constexpr std::uint32_t kDefaultDepth = 128;
+constexpr std::uint32_t kMaxDepth = 1u << 20;
+constexpr std::uint16_t kDefaultReads = 16;
+constexpr std::uint16_t kMaxReads = 0x3ffe;  // RFC 6581: 14 bits, all ones has a meaning of its own
+constexpr std::uint32_t kKnownFlags =
+    XSOCK_EP_EVENTS | XSOCK_EP_DEFER | XSOCK_EP_NO_CRC | XSOCK_EP_MARKERS | XSOCK_EP_REQUIRE_LKEYS;
+
+std::span<const std::byte> octets(const void* p, std::size_t n) {
+    return {static_cast<const std::byte*>(p), n};
+}
+
+}  // namespace
+
+Uses::Uses(const xsock_ep_attr& attr)
+    : cqs_{attr.send_cq, attr.recv_cq}, srq_(attr.srq), pd_(attr.pd) {
+    count(1);
+}
+Uses::Uses(Uses&& other) noexcept
+    : cqs_{std::exchange(other.cqs_[0], nullptr), std::exchange(other.cqs_[1], nullptr)},
+      srq_(std::exchange(other.srq_, nullptr)),
+      pd_(std::exchange(other.pd_, nullptr)) {}
+Uses::~Uses() { count(-1); }
+
+Uses Uses::again() const {
+    Uses other;
+    other.cqs_[0] = cqs_[0];
+    other.cqs_[1] = cqs_[1];
+    other.srq_ = srq_;
+    other.pd_ = pd_;
+    other.count(1);
+    return other;
+}
+
+void Uses::count(int by) noexcept {
+    for (xsock_cq* cq : cqs_) {
+        if (cq != nullptr) cq->users.fetch_add(by);
+    }
+    if (srq_ != nullptr) srq_->users.fetch_add(by);
+    if (pd_ != nullptr) pd_->users.fetch_add(by);
+}
+
+bool Prepared::from(const xsock_ep_attr* given, ConnectAttr::Role automatic) noexcept {
+    if (given == nullptr) {
+        errno = EINVAL;
+        return false;
+    }
+    if (!widen(given, attr)) return false;
+    const bool sane = attr.send_cq != nullptr && (attr.flags & ~kKnownFlags) == 0 &&
+                      attr.role <= XSOCK_ROLE_RESPONDER && attr.mpa_revision <= 2 &&
+                      attr.sq_depth <= kMaxDepth && attr.rq_depth <= kMaxDepth &&
+                      attr.ird <= kMaxReads && attr.ord <= kMaxReads && attr.fpdu_limit <= 65535 &&
+                      attr.startup_timeout_ms >= 0 && attr.linger_ms >= 0 &&
+                      (attr.private_data != nullptr || attr.private_data_length == 0) &&
+                      attr.private_data_length <= (attr.mpa_revision == 1 ? 512u : 508u);
+    if (!sane) {
+        errno = EINVAL;
+        return false;
+    }
+    if (attr.recv_cq == nullptr) attr.recv_cq = attr.send_cq;
+
+    qp.pd = attr.pd != nullptr ? attr.pd->id : 0;
+    qp.send_cq = attr.send_cq->cq.get();
+    qp.recv_cq = attr.recv_cq->cq.get();
+    qp.srq = attr.srq != nullptr ? attr.srq->srq.get() : nullptr;
+    qp.sq_depth = attr.sq_depth != 0 ? attr.sq_depth : kDefaultDepth;
+    qp.rq_depth = attr.rq_depth != 0 ? attr.rq_depth : kDefaultDepth;
+    qp.require_lkeys = (attr.flags & XSOCK_EP_REQUIRE_LKEYS) != 0;
+    qp.event_completions = (attr.flags & XSOCK_EP_EVENTS) != 0;
+    qp.context = reinterpret_cast<std::uintptr_t>(attr.context);
+    if (attr.receive_wait_ms < 0) {
+        qp.receive_patience = kNever;
+    } else if (attr.receive_wait_ms > 0) {
+        qp.receive_patience = Time{static_cast<unsigned>(attr.receive_wait_ms)} * kMillisecond;
+    } else {
+        qp.receive_patience = transport_config().receive_patience;
+    }
+    if (attr.linger_ms > 0) qp.linger_ms = static_cast<std::uint32_t>(attr.linger_ms);
+
+    switch (static_cast<xsock_role>(attr.role)) {
+        case XSOCK_ROLE_AUTO:
+            connect.role = automatic;
+            break;
+        case XSOCK_ROLE_INITIATOR:
+            connect.role = ConnectAttr::Role::initiator;
+            break;
+        case XSOCK_ROLE_RESPONDER:
+            connect.role = ConnectAttr::Role::responder;
+            break;
+    }
+    connect.revision = attr.mpa_revision == 1 ? 1 : 2;
+    connect.crc = (attr.flags & XSOCK_EP_NO_CRC) == 0;
+    connect.markers = (attr.flags & XSOCK_EP_MARKERS) != 0;
+    connect.defer_reply = (attr.flags & XSOCK_EP_DEFER) != 0;
+    connect.ird = attr.ird != 0 ? attr.ird : kDefaultReads;
+    connect.ord = attr.ord != 0 ? attr.ord : kDefaultReads;
+    connect.fpdu_limit = attr.fpdu_limit;
+    connect.private_data = octets(attr.private_data, attr.private_data_length);
+    if (attr.startup_timeout_ms != 0) {
+        connect.startup_timeout_ms = static_cast<std::uint32_t>(attr.startup_timeout_ms);
+    }
+    return true;
+}
+
+xsock_ep* make_endpoint(int fd, const Prepared& prepared) {
+    auto qp = device()->create_qp(prepared.qp);
+    if (!qp) {
+        errno = qp.error().code;
+        return nullptr;
+    }
+    auto ep = std::unique_ptr<xsock_ep>(new xsock_ep{std::move(*qp), Uses(prepared.attr),
+                                                     prepared.connect.ird, prepared.connect.ord});
+    if (auto r = ep->qp->connect(fd, prepared.connect); !r) {
+        errno = r.error().code;
+        return nullptr;
+    }
+    return ep.release();
+}
+
+xsock_ep* ep_create(int fd, const xsock_ep_attr* given) noexcept {
+    if (device() == nullptr) return nullptr;
+    Prepared prepared;
+    if (!prepared.from(given, ConnectAttr::Role::initiator)) return nullptr;
+    return guarded<xsock_ep*>(nullptr, [&] { return make_endpoint(fd, prepared); });
+}
+
+int ep_wait(xsock_ep* ep, int timeout_ms) noexcept {
+    if (ep == nullptr) return fail(EINVAL);
+    if (!usable()) return -1;
+    return guarded(-1, [&] {
+        switch (ep->qp->wait_started(deadline_of(timeout_ms))) {
+            case QpState::fresh:
+            case QpState::starting:
+                return fail(ETIMEDOUT);
+            case QpState::requested:
+            case QpState::established:
+            case QpState::peer_closed:
+            case QpState::closing:
+                return 0;
+            case QpState::error:
+            case QpState::closed:
+                break;
+        }
+        const int error = ep->qp->info().error;
+        return fail(error != 0 ? error : ECONNRESET);
+    });
+}
+
+int ep_accept(xsock_ep* ep, const void* private_data, std::size_t length) noexcept {
+    if (ep == nullptr || (private_data == nullptr && length > 0)) return fail(EINVAL);
+    if (!usable()) return -1;
+    return guarded(
+        -1, [&] { return finish(ep->qp->accept(octets(private_data, length), ep->ird, ep->ord)); });
+}
+
+int ep_reject(xsock_ep* ep, const void* private_data, std::size_t length) noexcept {
+    if (ep == nullptr || (private_data == nullptr && length > 0)) return fail(EINVAL);
+    if (!usable()) return -1;
+    return guarded(-1, [&] { return finish(ep->qp->reject(octets(private_data, length))); });
+}
+
+int ep_query(const xsock_ep* ep, xsock_ep_info* out) noexcept {
+    if (ep == nullptr || out == nullptr || out->size < sizeof(std::size_t)) return fail(EINVAL);
+    if (!usable()) return -1;
+    return guarded(-1, [&] {
+        const QpInfo from = ep->qp->info();
+        xsock_ep_info info{};
+        info.size = out->size;
+        info.state = static_cast<std::uint32_t>(from.state);
+        info.error = from.error;
+        info.mpa_revision = from.negotiated.revision;
+        info.crc = from.negotiated.crc;
+        info.markers_tx = from.negotiated.markers_tx;
+        info.markers_rx = from.negotiated.markers_rx;
+        info.peer_is_xsock = from.negotiated.peer_is_xsock;
+        info.initiator = from.negotiated.initiator;
+        info.ird = from.ird;
+        info.ord = from.ord;
+        info.mulpdu = static_cast<std::uint32_t>(from.mulpdu);
+        info.tx_octets = from.tx_octets;
+        info.rx_octets = from.rx_octets;
+        std::strncpy(info.error_text, from.error_text.c_str(), sizeof info.error_text - 1);
+        info.private_data_length = static_cast<std::uint32_t>(
+            std::min(from.private_data.size(), sizeof info.private_data));
+        std::copy_n(reinterpret_cast<const std::uint8_t*>(from.private_data.data()),
+                    info.private_data_length, info.private_data);
+        std::memcpy(out, &info, std::min(out->size, sizeof info));
+        return 0;
+    });
+}
+
+int ep_shutdown(xsock_ep* ep) noexcept {
+    if (ep == nullptr) return fail(EINVAL);
+    if (!usable()) return -1;
+    return guarded(-1, [&] { return finish(ep->qp->shutdown()); });
+}
+
+int ep_close(xsock_ep* ep) noexcept {
+    if (ep == nullptr) return fail(EINVAL);
+    if (!usable()) return -1;
+    return guarded(-1, [&] {
+        delete ep;
+        return 0;
+    });
+}
+
+int ep_abort(xsock_ep* ep) noexcept {
+    if (ep == nullptr) return fail(EINVAL);
+    if (!usable()) return -1;
+    return guarded(-1, [&] {
+        ep->qp->abort();
+        delete ep;
+        return 0;
+    });
+}
+
+int ep_set_context(xsock_ep* ep, void* context) noexcept {
+    if (ep == nullptr) return fail(EINVAL);
+    if (!usable()) return -1;
+    return guarded(-1, [&] {
+        ep->qp->set_context(reinterpret_cast<std::uintptr_t>(context));
+        return 0;
+    });
+}
+
+// ---- work -----------------------------------------------------------------
+
+namespace {
+
+constexpr std::uint32_t kKnownWrFlags =
+    XSOCK_UNSIGNALED | XSOCK_SOLICITED | XSOCK_FENCE | XSOCK_INLINE | XSOCK_INVALIDATE | XSOCK_MORE;
+
+int post_one(xsock_ep* ep, std::uint64_t wr_id, std::uint32_t op, std::uint32_t flags,
+             std::span<const Sge> sges, std::uint64_t to, std::uint32_t stag) {
+    if ((flags & ~kKnownWrFlags) != 0) return fail(EINVAL);
+    SendWr wr;
+    wr.wr_id = wr_id;
+    wr.flags = static_cast<std::uint8_t>(((flags & XSOCK_UNSIGNALED) != 0 ? 0 : kSendSignaled) |
+                                         ((flags & XSOCK_SOLICITED) != 0 ? kSendSolicited : 0) |
+                                         ((flags & XSOCK_FENCE) != 0 ? kSendFence : 0) |
+                                         ((flags & XSOCK_INLINE) != 0 ? kSendInline : 0) |
+                                         ((flags & XSOCK_MORE) != 0 ? kSendMore : 0));
+    wr.sges = sges;
+    switch (op) {
+        case XSOCK_OP_SEND:
+            wr.opcode =
+                (flags & XSOCK_INVALIDATE) != 0 ? SendOpcode::send_invalidate : SendOpcode::send;
+            wr.invalidate_stag = stag;
+            break;
+        case XSOCK_OP_WRITE:
+            wr.opcode = SendOpcode::write;
+            break;
+        case XSOCK_OP_READ:
+            wr.opcode = SendOpcode::read;
+            break;
+        case XSOCK_OP_INVALIDATE:
+            wr.opcode = SendOpcode::local_invalidate;
+            wr.invalidate_stag = stag;
+            break;
+        default:
+            return fail(EINVAL);
+    }
+    if (op != XSOCK_OP_SEND && (flags & (XSOCK_SOLICITED | XSOCK_INVALIDATE)) != 0) {
+        return fail(EINVAL);
+    }
+    wr.remote_to = to;
+    wr.remote_stag = stag;
+    return finish(ep->qp->post_send(wr));
+}
+
+// One piece of memory, at an offset into what the peer offered.
+int post_simple(xsock_ep* ep, std::uint64_t wr_id, std::uint32_t op, void* buffer,
+                std::uint32_t length, const xsock_remote* remote, std::uint64_t offset,
+                std::uint32_t flags) {
+    if (ep == nullptr || (buffer == nullptr && length > 0)) return fail(EINVAL);
+    if (!usable()) return -1;
+    std::uint64_t to = 0;
+    std::uint32_t stag = 0;
+    if (op != XSOCK_OP_SEND) {
+        if (remote == nullptr) return fail(EINVAL);
+        if (offset > remote->length || length > remote->length - offset) return fail(ERANGE);
+        to = remote->to + offset;
+        stag = remote->stag;
+    } else if ((flags & XSOCK_INVALIDATE) != 0) {
+        return fail(EINVAL);  // needs a key: xsock_post()
+    }
+    const Sge sge{static_cast<std::byte*>(buffer), length, kLkeyNone};
+    return guarded(-1, [&] { return post_one(ep, wr_id, op, flags, {&sge, 1}, to, stag); });
+}
+
+}  // namespace
+
+int post(xsock_ep* ep, const xsock_wr* given) noexcept {
+    if (ep == nullptr || given == nullptr) return fail(EINVAL);
+    if (!usable()) return -1;
+    xsock_wr wr;
+    if (!widen(given, wr)) return -1;
+    return guarded(-1, [&] {
+        SgeList list;
+        if (!list.assign(wr.sge, wr.sge_count)) return fail(EINVAL);
+        return post_one(ep, wr.wr_id, wr.op, wr.flags, list.span(), wr.remote.to, wr.remote.stag);
+    });
+}
+
+int post_recv(xsock_ep* ep, std::uint64_t wr_id, const xsock_sge* sge,
+              std::uint32_t count) noexcept {
+    if (ep == nullptr) return fail(EINVAL);
+    if (!usable()) return -1;
+    return guarded(-1, [&] {
+        SgeList list;
+        if (!list.assign(sge, count)) return fail(EINVAL);
+        return finish(ep->qp->post_recv({.wr_id = wr_id, .sges = list.span()}));
+    });
+}
+
+int send(xsock_ep* ep, std::uint64_t wr_id, const void* buffer, std::uint32_t length,
+         std::uint32_t flags) noexcept {
+    return post_simple(ep, wr_id, XSOCK_OP_SEND, const_cast<void*>(buffer), length, nullptr, 0,
+                       flags);
+}
+
+int recv(xsock_ep* ep, std::uint64_t wr_id, void* buffer, std::uint32_t length) noexcept {
+    if (buffer == nullptr && length > 0) return fail(EINVAL);
+    const xsock_sge sge{buffer, length, 0};
+    return post_recv(ep, wr_id, &sge, 1);
+}
+
+int write(xsock_ep* ep, std::uint64_t wr_id, const void* buffer, std::uint32_t length,
+          const xsock_remote* remote, std::uint64_t offset, std::uint32_t flags) noexcept {
+    return post_simple(ep, wr_id, XSOCK_OP_WRITE, const_cast<void*>(buffer), length, remote, offset,
+                       flags);
+}
+
+int read(xsock_ep* ep, std::uint64_t wr_id, void* buffer, std::uint32_t length,
+         const xsock_remote* remote, std::uint64_t offset, std::uint32_t flags) noexcept {
+    return post_simple(ep, wr_id, XSOCK_OP_READ, buffer, length, remote, offset, flags);
+}
+
+}  // namespace xsock::api

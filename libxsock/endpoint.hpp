@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// From the caller's attributes to ours; shared by endpoints and listeners.
+#pragma once
+
+#include "libxsock/objects.hpp"
+
+namespace xsock::api {
+
+/// An xsock_ep_attr, checked. Refers to its private data.
+struct Prepared {
+    xsock_ep_attr attr{};
+    QpAttr qp;
+    ConnectAttr connect;
+
+    /// False with errno EINVAL.
+    bool from(const xsock_ep_attr* given, ConnectAttr::Role automatic) noexcept;
+};
+
+/// An endpoint over `fd`, which is taken on success; null with errno.
+xsock_ep* make_endpoint(int fd, const Prepared& prepared);
+
+}  // namespace xsock::api

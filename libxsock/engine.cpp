@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The process's engine: the device behind the C functions, made on first use and never destroyed
+// (other threads may still be in it at exit), and the table that leads to them.
+#include <pthread.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+
+#include "base/crc32c.hpp"
+#include "libxsock/api.hpp"
+#include "libxsock/objects.hpp"
+#include "transport/log.hpp"
+#include "transport/soft_device.hpp"
+
+namespace xsock::api {
+namespace {
+
+constexpr Time kExitDrain = kSecond;
+
+std::mutex mutex;
+std::atomic<Device*> the_device{nullptr};
+std::atomic<bool> forked{false};
+TransportConfig the_config;
+
+// Exit sends what is queued, for a moment. A forked child owns nothing here and sends nothing.
+void at_exit() {
+    Device* const device = the_device.load(std::memory_order_acquire);
+    if (device != nullptr && !forked.load(std::memory_order_relaxed)) {
+        drain_soft_device(*device, kExitDrain);
+    }
+}
+
+}  // namespace
+
+bool usable() noexcept {
+    if (!forked.load(std::memory_order_relaxed)) return true;
+    errno = EPERM;
+    return false;
+}
+
+Device* device() noexcept {
+    if (!usable()) return nullptr;
+    if (Device* d = the_device.load(std::memory_order_acquire)) return d;
+    return guarded<Device*>(nullptr, []() -> Device* {
+        const std::lock_guard lock(mutex);
+        if (Device* d = the_device.load(std::memory_order_acquire)) return d;
+        the_config = TransportConfig::from_environment();
+        auto made = make_soft_device(the_config);
+        if (!made) {
+            log(LogLevel::error, "no-device", "%s", made.error().what);
+            errno = made.error().code;
+            return nullptr;
+        }
+        pthread_atfork(nullptr, nullptr, [] { forked.store(true, std::memory_order_relaxed); });
+        std::atexit(at_exit);
+        the_device.store(made->release(), std::memory_order_release);
+        return the_device.load(std::memory_order_acquire);
+    });
+}
+
+const TransportConfig& transport_config() noexcept { return the_config; }
+
+const char* version() noexcept {
+    static char text[64];
+    static std::once_flag once;
+    std::call_once(once, [] {
+        std::snprintf(text, sizeof text, "%d.%d.%d (crc32c: %s)", XSOCK_VERSION_MAJOR,
+                      XSOCK_VERSION_MINOR, XSOCK_VERSION_PATCH, crc32c_method());
+    });
+    return text;
+}
+
+}  // namespace xsock::api
+
+extern "C" const xsock_engine* xsock_engine_table(void) {
+#define XSOCK_FILL(type, name, failed, parameters, arguments) xsock::api::name,
+    static const xsock_engine table = {XSOCK_ENGINE_VERSION, sizeof(xsock_engine),
+                                       XSOCK_FUNCTIONS(XSOCK_FILL)};
+#undef XSOCK_FILL
+    return &table;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * libxsock.so: the public functions, each a call through the engine's table. The engine is opened
+ * on first need, from beside this library, with a scope of its own: its libuv and libstdc++ are not
+ * the program's, and a program that never uses xsock never loads it (docs/threading.md).
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "libxsock/engine_table.h"
+
+static const struct xsock_engine* engine;
+static int engine_errno = ELIBACC;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void complain(const char* what, const char* detail) {
+    char line[512];
+    int n = snprintf(line, sizeof line, "xsock: %s%s%s\n", what, detail ? ": " : "",
+                     detail ? detail : "");
+    if (n > (int)sizeof line) n = (int)sizeof line;
+    /* To stderr and at once: every call of the program is about to fail because of this. */
+    if (write(STDERR_FILENO, line, (size_t)n) < 0) return;
+}
+
+static void accept_table(const struct xsock_engine* table) {
+    if (table == NULL || table->table_version != XSOCK_ENGINE_VERSION ||
+        table->table_size != sizeof(struct xsock_engine)) {
+        complain("libxsock.so and libxsock-engine.so are of different versions; reinstall both",
+                 NULL);
+        engine_errno = ELIBBAD;
+        return;
+    }
+    engine = table;
+}
+
+#ifdef XSOCK_ENGINE_LINKED
+/* Sanitizers and RTLD_DEEPBIND do not mix: such builds contain the engine. */
+static void load(void) { accept_table(xsock_engine_table()); }
+#else
+static void load(void) {
+    static const char* const places[] = {"xsock/libxsock-engine.so", "libxsock-engine.so"};
+    const struct xsock_engine* (*table)(void);
+    char path[4096];
+    const char* slash;
+    void* handle = NULL;
+    Dl_info self;
+    size_t i;
+
+    if (!dladdr((void*)&engine, &self) || self.dli_fname == NULL) {
+        complain("cannot find my own file", NULL);
+        return;
+    }
+    slash = strrchr(self.dli_fname, '/');
+    for (i = 0; i < sizeof places / sizeof *places && handle == NULL; i++) {
+        int n = snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash - self.dli_fname + 1) : 0,
+                         self.dli_fname, places[i]);
+        if (n < 0 || (size_t)n >= sizeof path || access(path, F_OK) != 0) continue;
+        handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+        if (handle == NULL) {
+            complain("cannot load the engine", dlerror());
+            return;
+        }
+    }
+    if (handle == NULL) {
+        complain("libxsock-engine.so is not beside libxsock.so", self.dli_fname);
+        return;
+    }
+    *(void**)&table = dlsym(handle, "xsock_engine_table");
+    if (table == NULL) {
+        complain("libxsock-engine.so lacks its table", dlerror());
+        engine_errno = ELIBBAD;
+        return;
+    }
+    accept_table(table());
+}
+#endif
+
+static int ready(void) {
+    if (__builtin_expect(engine != NULL, 1)) return 1;
+    pthread_once(&once, load);
+    if (engine != NULL) return 1;
+    errno = engine_errno;
+    return 0;
+}
+
+#define CALL(type, name, failed, parameters, arguments) \
+    XSOCK_API type xsock_##name parameters {            \
+        if (!ready()) return failed;                    \
+        return engine->name arguments;                  \
+    }
+XSOCK_FUNCTIONS(CALL)
+
+/* Needs no engine: reading what a peer sent. */
+XSOCK_API void xsock_key_read(const struct xsock_key* key, struct xsock_remote* remote) {
+    const uint8_t* o = key->octets;
+    int i;
+
+    memset(remote, 0, sizeof *remote);
+    for (i = 0; i < 8; i++) remote->to = remote->to << 8 | o[i];
+    for (i = 8; i < 16; i++) remote->length = remote->length << 8 | o[i];
+    for (i = 16; i < 20; i++) remote->stag = remote->stag << 8 | o[i];
+    for (i = 20; i < 24; i++) remote->access = remote->access << 8 | o[i];
+}

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Listeners, and what strangers may throw at them.
+#include <poll.h>
+
+#include <chrono>
+#include <random>
+
+#include "tests/unit/libxsock/pair.hpp"
+#include "tests/unit/libxsock/raw_peer.hpp"
+
+namespace xsock::test {
+namespace {
+
+class ListenerTest : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        cq = xsock_cq_create(nullptr);
+        ASSERT_NE(cq, nullptr);
+        attr.size = sizeof attr;
+        attr.send_cq = cq;
+    }
+    void open() {
+        listener = xsock_listen("127.0.0.1", "0", 64, &attr);
+        ASSERT_NE(listener, nullptr) << strerror(errno);
+        port = xsock_listener_port(listener);
+    }
+    void TearDown() override {
+        if (listener != nullptr) {
+            EXPECT_EQ(xsock_listener_close(listener), 0);
+        }
+        EXPECT_EQ(xsock_cq_destroy(cq), 0) << strerror(errno);
+    }
+    xsock_ep* connect() {
+        XSOCK_INIT(xsock_ep_attr, a);
+        a.send_cq = cq;
+        return xsock_connect("127.0.0.1", std::to_string(port).c_str(), &a, kLimitMs);
+    }
+    // An honest client is served, whatever else is going on.
+    void expect_service() {
+        xsock_ep* client = connect();
+        ASSERT_NE(client, nullptr) << strerror(errno);
+        xsock_ep* server = xsock_accept(listener, kLimitMs);
+        ASSERT_NE(server, nullptr) << strerror(errno);
+        char into[8] = {};
+        ASSERT_EQ(xsock_recv(server, 1, into, sizeof into), 0);
+        ASSERT_EQ(xsock_send(client, 2, "honest", 7, XSOCK_UNSIGNALED), 0);
+        EXPECT_EQ(next(cq).status, XSOCK_WC_SUCCESS);
+        EXPECT_STREQ(into, "honest");
+        xsock_ep_abort(client);
+        xsock_ep_abort(server);
+        xsock_wc wc[8];
+        while (xsock_cq_poll(cq, wc, 8) > 0) continue;
+    }
+
+    xsock_cq* cq = nullptr;
+    xsock_listener* listener = nullptr;
+    xsock_ep_attr attr{};
+    int port = 0;
+};
+
+TEST_F(ListenerTest, accepts_and_says_when_there_is_nothing) {
+    open();
+    EXPECT_EQ(xsock_accept(listener, 0), nullptr);
+    EXPECT_EQ(errno, EAGAIN);
+    EXPECT_EQ(xsock_accept(listener, 20), nullptr);
+    expect_service();
+}
+
+TEST_F(ListenerTest, descriptor_tells_of_connections) {
+    open();
+    const int fd = xsock_listener_fd(listener);
+    ASSERT_GE(fd, 0);
+    xsock_ep* client = connect();
+    ASSERT_NE(client, nullptr);
+    xsock_ep* server = nullptr;
+    for (int i = 0; i < 100'000 && server == nullptr; ++i) {
+        pollfd p{fd, POLLIN, 0};
+        ASSERT_EQ(poll(&p, 1, kLimitMs), 1);
+        server = xsock_accept(listener, 0);
+    }
+    ASSERT_NE(server, nullptr);
+    xsock_ep_abort(client);
+    xsock_ep_abort(server);
+}
+
+TEST_F(ListenerTest, serves_ipv6_and_mapped_ipv4_on_any_address) {
+    listener = xsock_listen(nullptr, "0", 8, &attr);
+    ASSERT_NE(listener, nullptr);
+    port = xsock_listener_port(listener);
+    expect_service();
+    XSOCK_INIT(xsock_ep_attr, a);
+    a.send_cq = cq;
+    xsock_ep* client = xsock_connect("::1", std::to_string(port).c_str(), &a, kLimitMs);
+    ASSERT_NE(client, nullptr) << strerror(errno);
+    xsock_ep* server = xsock_accept(listener, kLimitMs);
+    ASSERT_NE(server, nullptr);
+    xsock_ep_abort(client);
+    xsock_ep_abort(server);
+}
+
+TEST_F(ListenerTest, connect_has_the_errno_one_expects) {
+    open();
+    xsock_listener_close(listener);
+    listener = nullptr;
+    EXPECT_EQ(connect(), nullptr);
+    EXPECT_EQ(errno, ECONNREFUSED);
+    XSOCK_INIT(xsock_ep_attr, a);
+    a.send_cq = cq;
+    EXPECT_EQ(xsock_connect("no such host.invalid", "1", &a, 100), nullptr);
+    EXPECT_EQ(errno, EADDRNOTAVAIL);
+}
+
+// A plain TCP server at the other end.
+class PlainServer {
+  public:
+    PlainServer() {
+        fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t size = sizeof address;
+        EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+        EXPECT_EQ(::listen(fd_, 4), 0);
+        ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size);
+        port = ntohs(address.sin_port);
+    }
+    ~PlainServer() { ::close(fd_); }
+    int accept() { return ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC); }
+    int port = 0;
+
+  private:
+    int fd_ = -1;
+};
+
+TEST_F(ListenerTest, a_server_that_is_not_mpa_is_eproto_and_a_silent_one_etimedout) {
+    PlainServer plain;
+    int fds[2];
+    tcp_pair(fds[0], fds[1]);
+    XSOCK_INIT(xsock_ep_attr, a);
+    a.send_cq = cq;
+    xsock_ep* ep = xsock_ep_create(fds[0], &a);
+    const std::string http = "HTTP/1.1 400 Bad Request\r\n\r\n";
+    ASSERT_EQ(::send(fds[1], http.data(), http.size(), 0), static_cast<ssize_t>(http.size()));
+    EXPECT_EQ(xsock_ep_wait(ep, kLimitMs), -1);
+    EXPECT_EQ(errno, EPROTO);
+    EXPECT_STRNE(query(ep).error_text, "");
+    xsock_ep_close(ep);
+    close(fds[1]);
+
+    a.startup_timeout_ms = 50;
+    EXPECT_EQ(xsock_connect("127.0.0.1", std::to_string(plain.port).c_str(), &a, kLimitMs),
+              nullptr);
+    EXPECT_EQ(errno, ETIMEDOUT);
+}
+
+TEST_F(ListenerTest, two_initiators_are_eproto) {
+    Pair pair({.adjust = [](xsock_ep_attr&,
+                            xsock_ep_attr& server) { server.role = XSOCK_ROLE_INITIATOR; },
+               .wait = false});
+    EXPECT_EQ(xsock_ep_wait(pair.client, kLimitMs), -1);
+    EXPECT_EQ(errno, EPROTO);
+    EXPECT_EQ(xsock_ep_wait(pair.server, kLimitMs), -1);
+    EXPECT_EQ(errno, EPROTO);
+}
+
+TEST_F(ListenerTest, strangers_are_closed_and_delay_nobody) {
+    attr.startup_timeout_ms = 300;
+    open();
+    RawPeer silent(port), http(port), tls(port), slow(port), half(port), gone(port);
+    ASSERT_TRUE(http.say("GET / HTTP/1.1\r\nHost: x\r\n\r\n"));
+    ASSERT_TRUE(tls.say(std::string("\x16\x03\x01\x02\x00\x01", 6)));
+    ASSERT_TRUE(slow.say("MPA ID"));
+    ASSERT_TRUE(half.say(RawPeer::request(MPA_FLAG_CRC, 1, "abc", 100)));
+    gone.reset();
+    expect_service();
+    std::string heard;
+    for (RawPeer* peer : {&http, &tls, &silent, &slow, &half}) {
+        EXPECT_TRUE(peer->hear_end(heard)) << "the stranger was not closed";
+        EXPECT_EQ(heard, "");
+    }
+    expect_service();
+}
+
+TEST_F(ListenerTest, wrong_requests_are_closed) {
+    open();
+    for (const std::string& bad :
+         {RawPeer::request(0, 3, ""), RawPeer::request(0, 255, ""),
+          RawPeer::request(0, 1, std::string(513, 'x')), RawPeer::request(0, 1, "", 65535),
+          RawPeer::request(0, 1, "") + RawPeer::send_message(1, "too early"),
+          std::string("MPA ID Rep Frame\x40\x01\x00\x00", 20)}) {
+        RawPeer peer(port);
+        ASSERT_TRUE(peer.say(bad));
+        std::string heard;
+        EXPECT_TRUE(peer.hear_end(heard));
+        EXPECT_EQ(heard, "");
+    }
+    // Enhanced, but without the octets that say how: answered with a rejection.
+    RawPeer peer(port);
+    ASSERT_TRUE(peer.say(RawPeer::request(MPA_FLAG_ENHANCED, 2, "ab")));
+    std::string heard;
+    EXPECT_TRUE(peer.hear_end(heard));
+    ASSERT_GE(heard.size(), 20u);
+    EXPECT_NE(heard[16] & MPA_FLAG_REJECT, 0);
+    expect_service();
+}
+
+TEST_F(ListenerTest, a_request_may_come_octet_by_octet) {
+    open();
+    RawPeer peer(port);
+    const int on = 1;
+    setsockopt(peer.fd(), IPPROTO_TCP, 1 /* TCP_NODELAY */, &on, sizeof on);
+    for (const char octet : RawPeer::request(MPA_FLAG_CRC, 1, "hello")) {
+        ASSERT_TRUE(peer.say(std::string(1, octet)));
+    }
+    EXPECT_EQ(peer.hear(20).substr(0, 16), MPA_KEY_REPLY);
+    xsock_ep* ep = xsock_accept(listener, kLimitMs);
+    ASSERT_NE(ep, nullptr);
+    EXPECT_EQ(query(ep).private_data_length, 5u);
+    EXPECT_EQ(query(ep).peer_is_xsock, 0u);
+    xsock_ep_abort(ep);
+}
+
+struct Attack {
+    const char* name;
+    std::string octets;
+    int terminate;  // 0xLTCC; -1: closed without one
+};
+
+class Attacks : public ListenerTest {};
+
+TEST_F(Attacks, each_gets_its_terminate_and_nobody_else_is_disturbed) {
+    open();
+    char memory[64] = {};
+    xsock_mr* readable =
+        xsock_mr_register(nullptr, memory, sizeof memory, XSOCK_REMOTE_READ, nullptr);
+    xsock_mr* writable =
+        xsock_mr_register(nullptr, memory, sizeof memory, XSOCK_REMOTE_WRITE, nullptr);
+    xsock_pd* pd = xsock_pd_create();
+    xsock_mr* foreign = xsock_mr_register(pd, memory, sizeof memory, XSOCK_REMOTE_WRITE, nullptr);
+    xsock_mr* stale =
+        xsock_mr_register(nullptr, memory, sizeof memory, XSOCK_REMOTE_WRITE, nullptr);
+    const uint32_t stale_stag = xsock_mr_stag(stale);
+    ASSERT_EQ(xsock_mr_deregister(stale), 0);
+    const uint32_t w = xsock_mr_stag(writable), r = xsock_mr_stag(readable);
+    const uint64_t base = reinterpret_cast<uintptr_t>(memory);
+
+    std::string bad_crc = RawPeer::send_message(1, "x");
+    bad_crc.back() = static_cast<char>(bad_crc.back() ^ 1);
+    std::string many_reads;
+    for (uint32_t msn = 1; msn <= 400; ++msn) many_reads += RawPeer::read_request(msn, 64, r, base);
+
+    const std::vector<Attack> attacks = {
+        {"wrong CRC", bad_crc, 0x2002},
+        {"ULPDU of 0 octets", RawPeer::fpdu(""), 0x2003},
+        {"ULPDU of 1 octet", RawPeer::fpdu("\xc1"), 0x2003},
+        {"ULPDU of 13 octets", RawPeer::fpdu("\xc1\x40" + std::string(11, 'x')), 0x2003},
+        {"ULPDU of 17 octets", RawPeer::fpdu("\x41\x43" + std::string(15, '\0')), 0x2003},
+        {"DDP version 0", RawPeer::fpdu(RawPeer::untagged(0x40, 0x43, 0, 1, 0, "x")), 0x1206},
+        {"DDP version 2, tagged", RawPeer::fpdu(RawPeer::tagged(0xc2, 0x40, w, base, "x")), 0x1104},
+        {"RDMAP version 0", RawPeer::fpdu(RawPeer::untagged(0x41, 0x03, 0, 1, 0, "x")), 0x0205},
+        {"unknown opcode", RawPeer::fpdu(RawPeer::untagged(0x41, 0x4f, 0, 1, 0, "x")), 0x0206},
+        {"queue number 9", RawPeer::fpdu(RawPeer::untagged(0x41, 0x43, 9, 1, 0, "x")), 0x1201},
+        {"MSN skipped", RawPeer::send_message(7, "x"), 0x1203},
+        {"MO not from 0", RawPeer::fpdu(RawPeer::untagged(0x41, 0x43, 0, 1, 5, "x")), 0x1204},
+        {"STag 0", RawPeer::fpdu(RawPeer::tagged(0xc1, 0x40, 0, base, "x")), 0x1100},
+        {"stale STag", RawPeer::fpdu(RawPeer::tagged(0xc1, 0x40, stale_stag, base, "x")), 0x1100},
+        {"STag of another domain",
+         RawPeer::fpdu(RawPeer::tagged(0xc1, 0x40, xsock_mr_stag(foreign), base, "x")), 0x1102},
+        {"no right to write", RawPeer::fpdu(RawPeer::tagged(0xc1, 0x40, r, base, "x")), 0x0102},
+        {"past the end", RawPeer::fpdu(RawPeer::tagged(0xc1, 0x40, w, base + 63, "xy")), 0x1101},
+        {"before the start", RawPeer::fpdu(RawPeer::tagged(0xc1, 0x40, w, base - 1, "x")), 0x1101},
+        {"TO wraps", RawPeer::fpdu(RawPeer::tagged(0xc1, 0x40, w, UINT64_MAX, "xy")), 0x1103},
+        {"unrequested Read Response", RawPeer::fpdu(RawPeer::tagged(0xc1, 0x42, w, base, "x")),
+         0x0206},
+        {"read: STag 0", RawPeer::read_request(1, 8, 0, base), 0x0100},
+        {"read: no right", RawPeer::read_request(1, 8, w, base), 0x0102},
+        {"read: past the end", RawPeer::read_request(1, 65, r, base), 0x0101},
+        {"read: 2^32-1 octets", RawPeer::read_request(1, UINT32_MAX, r, base), 0x0101},
+        {"read: TO wraps", RawPeer::read_request(1, 8, r, UINT64_MAX - 3), 0x0104},
+        {"invalidates what is shared",
+         RawPeer::fpdu(RawPeer::untagged(0x41, 0x44, 0, 1, 0, "x", w)), 0x0109},
+        {"more Reads than IRD", many_reads, 0x1202},
+    };
+    for (const Attack& attack : attacks) {
+        SCOPED_TRACE(attack.name);
+        RawPeer peer(port);
+        ASSERT_TRUE(peer.start());
+        xsock_ep* ep = xsock_accept(listener, kLimitMs);
+        ASSERT_NE(ep, nullptr);
+        char into[32];
+        ASSERT_EQ(xsock_recv(ep, 1, into, sizeof into), 0);
+        ASSERT_TRUE(peer.say(attack.octets));
+        xsock_wc wc{};
+        ASSERT_EQ(xsock_cq_wait(cq, &wc, 1, 1, kLimitMs), 1);
+        EXPECT_NE(wc.status, XSOCK_WC_SUCCESS);
+        const xsock_ep_info info = query(ep);
+        EXPECT_EQ(info.state, XSOCK_EP_ERROR);
+        EXPECT_STRNE(info.error_text, "");
+        xsock_ep_close(ep);
+        peer.finish();
+        std::string heard;
+        EXPECT_TRUE(peer.hear_end(heard)) << "the attacker was not closed";
+        EXPECT_EQ(RawPeer::terminate_in(heard), attack.terminate)
+            << std::hex << RawPeer::terminate_in(heard) << " " << info.error_text;
+        for (const char octet : memory) ASSERT_EQ(octet, 0);
+    }
+    expect_service();
+    for (xsock_mr* mr : {readable, writable, foreign}) EXPECT_EQ(xsock_mr_deregister(mr), 0);
+    EXPECT_EQ(xsock_pd_destroy(pd), 0);
+}
+
+TEST_F(Attacks, reset_finish_and_terminate_in_every_state) {
+    open();
+    const std::string terminate =
+        RawPeer::fpdu(RawPeer::untagged(0x41, 0x47, 2, 1, 0, std::string("\x20\x02\x00\x00", 4)));
+    for (int state = 0; state < 4; ++state) {
+        for (int how = 0; how < 3; ++how) {
+            SCOPED_TRACE(state * 10 + how);
+            RawPeer peer(port);
+            const std::string message = RawPeer::send_message(1, "a message");
+            xsock_ep* ep = nullptr;
+            char into[32];
+            if (state == 1) {
+                ASSERT_TRUE(peer.say(RawPeer::request(0, 1, "").substr(0, 11)));
+            }
+            if (state >= 2) {
+                ASSERT_TRUE(peer.start());
+                ep = xsock_accept(listener, kLimitMs);
+                ASSERT_NE(ep, nullptr);
+                ASSERT_EQ(xsock_recv(ep, 1, into, sizeof into), 0);
+            }
+            if (state == 3) {
+                ASSERT_TRUE(peer.say(message.substr(0, message.size() - 6)));
+            }
+            if (how == 0) peer.reset();
+            if (how == 1) peer.finish();
+            if (how == 2) {
+                ASSERT_TRUE(peer.say(terminate));
+            }
+            if (ep != nullptr) {
+                xsock_wc wc{};
+                EXPECT_EQ(xsock_cq_wait(cq, &wc, 1, 1, kLimitMs), 1);
+                EXPECT_NE(wc.status, XSOCK_WC_SUCCESS);
+                EXPECT_EQ(xsock_cq_wait(cq, &wc, 1, 1, 5), 0);
+                xsock_ep_abort(ep);
+            }
+        }
+    }
+    expect_service();
+}
+
+TEST_F(Attacks, random_octets_after_start_up) {
+    open();
+    std::mt19937 random(20261121);
+    for (int round = 0; round < 200; ++round) {
+        SCOPED_TRACE(round);
+        RawPeer peer(port);
+        ASSERT_TRUE(peer.start());
+        xsock_ep* ep = xsock_accept(listener, kLimitMs);
+        ASSERT_NE(ep, nullptr);
+        char into[64];
+        ASSERT_EQ(xsock_recv(ep, 1, into, sizeof into), 0);
+        std::string noise(1 + random() % 3000, '\0');
+        for (char& octet : noise) octet = static_cast<char>(random());
+        if (round % 2 == 0) noise = RawPeer::fpdu(noise);  // gets past the CRC
+        peer.say(noise);
+        peer.finish();
+        xsock_wc wc{};
+        ASSERT_EQ(xsock_cq_wait(cq, &wc, 1, 1, kLimitMs), 1);
+        xsock_ep_abort(ep);
+        while (xsock_cq_poll(cq, &wc, 1) > 0) continue;
+    }
+    expect_service();
+}
+
+}  // namespace
+}  // namespace xsock::test

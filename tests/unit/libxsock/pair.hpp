@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Two endpoints joined over loopback TCP in one process, for tests of the C interface.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "include/xsock/xsock.h"
+
+namespace xsock::test {
+
+inline constexpr int kLimitMs = 20'000;  // only reached by a failure
+
+/// A connected TCP pair over 127.0.0.1.
+inline void tcp_pair(int& client, int& server) {
+    const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    ASSERT_EQ(::listen(listener, 8), 0);
+    ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    client = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(::connect(client, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    server = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    ASSERT_GE(server, 0);
+    ::close(listener);
+}
+
+struct PairOptions {
+    std::function<void(xsock_ep_attr& client, xsock_ep_attr& server)> adjust;
+    bool wait = true;
+};
+
+class Pair {
+  public:
+    explicit Pair(const PairOptions& options = {}) {
+        client_cq = xsock_cq_create(nullptr);
+        server_cq = xsock_cq_create(nullptr);
+        XSOCK_INIT(xsock_ep_attr, client_attr);
+        XSOCK_INIT(xsock_ep_attr, server_attr);
+        client_attr.send_cq = client_cq;
+        server_attr.send_cq = server_cq;
+        client_attr.role = XSOCK_ROLE_INITIATOR;
+        server_attr.role = XSOCK_ROLE_RESPONDER;
+        if (options.adjust) options.adjust(client_attr, server_attr);
+        int client_fd = -1, server_fd = -1;
+        tcp_pair(client_fd, server_fd);
+        server = xsock_ep_create(server_fd, &server_attr);
+        client = xsock_ep_create(client_fd, &client_attr);
+        EXPECT_NE(server, nullptr) << strerror(errno);
+        EXPECT_NE(client, nullptr) << strerror(errno);
+        if (options.wait) {
+            EXPECT_EQ(xsock_ep_wait(client, kLimitMs), 0) << strerror(errno);
+            EXPECT_EQ(xsock_ep_wait(server, kLimitMs), 0) << strerror(errno);
+        }
+    }
+    ~Pair() {
+        if (client != nullptr) xsock_ep_abort(client);
+        if (server != nullptr) xsock_ep_abort(server);
+        EXPECT_EQ(xsock_cq_destroy(client_cq), 0) << strerror(errno);
+        EXPECT_EQ(xsock_cq_destroy(server_cq), 0) << strerror(errno);
+    }
+    Pair(const Pair&) = delete;
+    Pair& operator=(const Pair&) = delete;
+
+    xsock_cq* client_cq = nullptr;
+    xsock_cq* server_cq = nullptr;
+    xsock_ep* client = nullptr;
+    xsock_ep* server = nullptr;
+};
+
+/// The next completion; fails the test when none comes.
+inline xsock_wc next(xsock_cq* cq) {
+    xsock_wc wc{};
+    wc.status = 0xffff;
+    EXPECT_EQ(xsock_cq_wait(cq, &wc, 1, 1, kLimitMs), 1) << "no completion came";
+    return wc;
+}
+
+inline xsock_ep_info query(const xsock_ep* ep) {
+    XSOCK_INIT(xsock_ep_info, info);
+    EXPECT_EQ(xsock_ep_query(ep, &info), 0);
+    return info;
+}
+
+inline std::vector<unsigned char> pattern(std::size_t n, unsigned seed = 1) {
+    std::vector<unsigned char> v(n);
+    unsigned x = seed * 2654435761u + 1;
+    for (auto& octet : v) {
+        x = x * 1664525u + 1013904223u;
+        octet = static_cast<unsigned char>(x >> 24);
+    }
+    return v;
+}
+
+}  // namespace xsock::test

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// CLOCK_MONOTONIC in nanoseconds. The cores get the time as an argument; this is where it comes
+// from.
+#pragma once
+
+#include <time.h>
+
+#include "base/bytes.hpp"
+
+namespace xsock {
+
+[[nodiscard]] inline Time monotonic_now() noexcept {
+    timespec t{};
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return static_cast<Time>(t.tv_sec) * kSecond + static_cast<Time>(t.tv_nsec);
+}
+
+/// `now + delta`, kNever when either is kNever or the sum would wrap.
+[[nodiscard]] inline Time time_after(Time now, Time delta) noexcept {
+    return delta > kNever - now ? kNever : now + delta;
+}
+
+}  // namespace xsock

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// What the environment says (XSOCK_*), read once when the device is made. A value that makes no
+// sense is reported once and the default stays.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/bytes.hpp"
+
+namespace xsock {
+
+enum class ProgressMode : std::uint8_t {
+    app,     ///< only who polls or waits drives; no thread is ever made
+    thread,  ///< only the threads drive
+    both,    ///< who polls or waits drives; threads drive when nobody does
+};
+
+struct TransportConfig {
+    ProgressMode progress = ProgressMode::both;  ///< XSOCK_PROGRESS=app|thread|both
+    unsigned threads = 1;                        ///< XSOCK_THREADS, 1 to 64
+    std::vector<int> cpus;                       ///< XSOCK_CPUS=0,2-3: affinity of the threads
+    Time spin = 50'000;                          ///< XSOCK_SPIN_US: longest spin before blocking
+    Time receive_patience = kSecond;             ///< XSOCK_RNR_MS; 0: strict
+    std::size_t copy_limit = 4096;    ///< XSOCK_COPY_LIMIT: octets copied beside a header
+    std::uint32_t fpdu_limit = 0;     ///< XSOCK_FPDU_LIMIT: largest ULPDU; 0: no limit
+    std::size_t max_starting = 4096;  ///< XSOCK_MAX_STARTING: half-open start-ups a listener
+
+    /// Reads the environment. Problems go to the log.
+    static TransportConfig from_environment();
+};
+
+/// "0,2-3" -> {0, 2, 3}; empty when malformed.
+std::vector<int> parse_cpu_list(const std::string& text);
+
+}  // namespace xsock

@@ -1,0 +1,667 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "transport/connection.hpp"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/assert.hpp"
+#include "base/fault.hpp"
+#include "transport/clock.hpp"
+#include "transport/log.hpp"
+#include "transport/tcp.hpp"
+
+namespace xsock {
+namespace {
+
+// One connection's share of a pass.
+constexpr int kReadsPerPass = 4;
+constexpr int kBatchesPerPass = 8;
+constexpr std::size_t kOctetsPerBatch = 512 * 1024;
+
+// A gathering connection sends at once when this much waits.
+constexpr std::uint32_t kGatherPosts = 256;
+constexpr std::uint32_t kGatherOctets = 64 * 1024;
+
+// How often the segment size of the path is asked for, toward peers that care.
+constexpr Time kEmssPeriod = 100 * kMillisecond;
+
+ddp::Config ddp_config(const Connection::Parts& parts, SendQueue& sq, RecvQueue& rq) {
+    ddp::Config config;
+    config.qp_num = parts.num;
+    config.qp_context = parts.attr.context;
+    config.pd = parts.attr.pd;
+    config.require_lkeys = parts.attr.require_lkeys;
+    config.memory = parts.memory;
+    config.sq = &sq;
+    config.rq = &rq;
+    config.rq_shared = parts.srq != nullptr;
+    config.send_cq = &parts.send_cq->queue;
+    config.recv_cq = &parts.recv_cq->queue;
+    return config;
+}
+
+// The errno that tells a socket programmer how a stream ended.
+int errno_of(Violation violation) {
+    switch (violation) {
+        case Violation::none:
+            return 0;
+        case Violation::startup_timeout:
+        case Violation::peer_silent:
+            return ETIMEDOUT;
+        case Violation::startup_rejected:
+            return ECONNREFUSED;
+        case Violation::mpa_connection_lost:
+            return ECONNRESET;
+        case Violation::local_fault:
+            return EFAULT;
+        default:
+            return EPROTO;
+    }
+}
+
+}  // namespace
+
+Connection::Connection(Parts parts)
+    : parts_(std::move(parts)),
+      sq_(parts_.attr.sq_depth),
+      rq_(parts_.srq ? parts_.srq->queue : std::make_shared<RecvQueue>(parts_.attr.rq_depth)),
+      ddp_(ddp_config(parts_, sq_, *rq_)) {}
+
+Connection::~Connection() {
+    if (fd_ >= 0) ::close(fd_);
+}
+
+// ---- posting --------------------------------------------------------------
+
+Result<void> Connection::post_send(const SendWr& wr) {
+    if (auto r = sq_.post(wr); !r) return r;
+
+    // The first post of a poll interval goes at once, unless the caller is known to post several in
+    // a row: then they gather until it polls, the budget is full, or a tick. Counted without
+    // read-modify-write: posters that race only misjudge how much waits.
+    constexpr auto relaxed = std::memory_order_relaxed;
+    Progress& progress = *parts_.progress;
+    const std::uint64_t interval = progress.interval();
+    const auto octets =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(total_length(wr.sges), kGatherOctets));
+    const bool more = (wr.flags & kSendMore) != 0;
+    if (post_interval_.load(relaxed) != interval) {
+        const bool streaming = interval_posts_.load(relaxed) > 1;
+        post_interval_.store(interval, relaxed);
+        interval_posts_.store(1, relaxed);
+        interval_octets_.store(octets, relaxed);
+        if (!streaming && !more) {
+            progress.kick_now(*this);
+            return {};
+        }
+    } else {
+        interval_posts_.store(interval_posts_.load(relaxed) + 1, relaxed);
+        interval_octets_.store(interval_octets_.load(relaxed) + octets, relaxed);
+    }
+    if (interval_posts_.load(relaxed) % kGatherPosts == 0 ||
+        interval_octets_.load(relaxed) >= kGatherOctets || (progress.has_leader() && !more)) {
+        interval_octets_.store(0, relaxed);
+        progress.kick_now(*this);
+    } else {
+        progress.kick_later(*this);
+    }
+    return {};
+}
+
+Result<void> Connection::post_recv(const RecvWr& wr) {
+    if (parts_.srq != nullptr) {
+        return Error{EOPNOTSUPP, "the endpoint takes its receives from a shared queue"};
+    }
+    auto posted = rq_->post(wr);
+    if (!posted) return posted.error();
+    if (*posted) receive_posted();
+    return {};
+}
+
+void Connection::receive_posted() { parts_.progress->kick_now(*this); }
+
+// ---- beginning ------------------------------------------------------------
+
+Result<void> Connection::start(int fd, const ConnectAttr& attr, mpa::Role role, Pass& pass) {
+    if (state() != QpState::fresh) return Error{EISCONN, "the endpoint has a connection already"};
+    mpa::Config config;
+    config.startup.role = role;
+    config.startup.revision = attr.revision;
+    config.startup.crc = attr.crc;
+    config.startup.markers = attr.markers;
+    config.startup.ird = attr.ird;
+    config.startup.ord = attr.ord;
+    config.startup.rtr = attr.rtr;
+    if (role == mpa::Role::responder && attr.rtr == 0) {
+        // Who is asked serves whatever the peer-to-peer model offers (RFC 6581 §9).
+        config.startup.rtr = mpa::kRtrSend | mpa::kRtrWrite | mpa::kRtrRead;
+    }
+    config.startup.xsock_mark = attr.xsock_mark;
+    config.startup.defer_reply = attr.defer_reply;
+    config.startup.negotiate_depths = attr.revision >= 2;
+    config.startup.private_data.assign(attr.private_data.begin(), attr.private_data.end());
+    config.startup.timeout = Time{attr.startup_timeout_ms} * kMillisecond;
+    const TransportConfig& transport = parts_.progress->config();
+    config.copy_limit = transport.copy_limit;
+    const std::uint32_t limit = attr.fpdu_limit != 0 ? attr.fpdu_limit : transport.fpdu_limit;
+    if (limit != 0) config.xsock_mulpdu = std::max<std::size_t>(limit, 128);
+    const std::size_t private_data_max = attr.revision >= 2 ? 508 : 512;
+    if (attr.private_data.size() > private_data_max) {
+        return Error{EINVAL, "too much private data"};
+    }
+
+    if (auto r = tcp::prepare(fd, attr.user_timeout_ms, attr.keepalive_s); !r) return r;
+    if (auto r = parts_.progress->add(shared_from_this(), fd, EPOLLIN | EPOLLRDHUP); !r) return r;
+    fault::install();
+    parts_.send_cq->add_feeder(*parts_.progress);
+    parts_.recv_cq->add_feeder(*parts_.progress);
+    fd_ = fd;
+    interest_ = EPOLLIN | EPOLLRDHUP;
+    peer_ = tcp::peer_name(fd);
+    mpa_ = std::make_unique<mpa::Stream>(std::move(config), ddp_);
+    if (const std::size_t emss = tcp::emss(fd); emss != 0) mpa_->set_emss(emss);
+    emss_checked_ = pass.now;
+    set_state(QpState::starting, pass);
+    mpa_->start(pass.now);
+    transmit(pass);  // an initiator speaks before it listens
+    receive(pass);   // a Request may be there already
+    transmit(pass);
+    return {};
+}
+
+Result<void> Connection::accept(std::span<const std::byte> private_data, std::uint16_t ird,
+                                std::uint16_t ord, Pass& pass) {
+    if (state() != QpState::requested) return Error{EINVAL, "no Request waits for an answer"};
+    if (!mpa_->accept(private_data, ird, ord, pass.now)) {
+        return Error{EINVAL, "too much private data"};
+    }
+    set_state(QpState::starting, pass);
+    transmit(pass);
+    return {};
+}
+
+Result<void> Connection::reject(std::span<const std::byte> private_data, Pass& pass) {
+    if (state() != QpState::requested) return Error{EINVAL, "no Request waits for an answer"};
+    if (!mpa_->reject(private_data, pass.now)) return Error{EINVAL, "too much private data"};
+    transmit(pass);
+    return {};
+}
+
+// ---- reception ------------------------------------------------------------
+
+void Connection::on_ready(std::uint32_t events, Pass& pass) {
+    if (fd_ < 0) return;
+    if ((events & EPOLLOUT) != 0) tx_blocked_ = false;
+    if ((events & EPOLLERR) != 0 && !stash_.empty()) {
+        // Nothing is read while a message waits for its receive: the reset must be asked for.
+        const int error = tcp::pending_error(fd_);
+        lost(error != 0 ? error : ECONNRESET, pass);
+        return;
+    }
+    if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) receive(pass);
+    transmit(pass);
+}
+
+void Connection::on_kick(Pass& pass) {
+    if (fd_ < 0) return;
+    if (!stash_.empty()) resume(pass);
+    transmit(pass);
+}
+
+// Hands octets to MPA. False when the program's memory failed underneath.
+bool Connection::consume(ConstBytes octets, Pass& pass) {
+    std::size_t taken = 0;
+    if (!fault::guard([&] { taken = mpa_->rx_consume(octets, pass.now); })) {
+        log(LogLevel::warn, "local-fault",
+            "%s: a registered or posted buffer was unmapped under a transfer; connection reset",
+            peer_.c_str());
+        end(QpState::error, EFAULT, WcStatus::local_protection_error, false, pass);
+        return false;
+    }
+    if (taken > 0) pass.active = true;
+    if (taken < octets.size()) {
+        if (stash_.empty()) {
+            stash_.assign(octets.begin() + static_cast<std::ptrdiff_t>(taken), octets.end());
+            stash_at_ = 0;
+        } else {
+            stash_at_ += taken;
+        }
+    } else {
+        stash_.clear();
+    }
+    return true;
+}
+
+void Connection::receive(Pass& pass) {
+    for (int i = 0; i < kReadsPerPass && fd_ >= 0 && !eof_ && stash_.empty(); ++i) {
+        const long n = tcp::receive(fd_, pass.staging);
+        if (n > 0) {
+            rx_octets_ += static_cast<std::uint64_t>(n);
+            if (ended_) {  // only waiting for the peer's FIN
+                pass.active = true;
+                continue;
+            }
+            const ConstBytes octets = pass.staging.first(static_cast<std::size_t>(n));
+            if (!consume(octets, pass)) return;
+            if (!stash_.empty()) resume(pass);
+            if (static_cast<std::size_t>(n) < pass.staging.size()) break;
+        } else if (n == 0) {
+            eof_ = true;
+            pass.active = true;
+            if (!ended_) mpa_->rx_eof(pass.now);
+        } else if (n == -EAGAIN) {
+            break;
+        } else if (n != -EINTR) {
+            lost(static_cast<int>(-n), pass);
+            return;
+        }
+    }
+}
+
+// Offers the stash again: after a receive was posted, or right after the queue was found empty (a
+// shared queue may have been filled between the look and the note that we starve).
+void Connection::resume(Pass& pass) {
+    if (ended_) {
+        stash_.clear();
+        return;
+    }
+    if (parts_.srq != nullptr && ddp_.rx_blocked()) {
+        parts_.srq->starve(std::static_pointer_cast<Connection>(shared_from_this()));
+    }
+    const ConstBytes rest = ConstBytes(stash_).subspan(stash_at_);
+    if (!consume(rest, pass)) return;
+    if (stash_.empty()) {
+        stash_.shrink_to_fit();
+        starve_deadline_ = kNever;
+    } else if (ddp_.rx_blocked() && starve_deadline_ == kNever) {
+        starve_deadline_ = time_after(pass.now, parts_.attr.receive_patience);
+    } else if (!ddp_.rx_blocked()) {
+        starve_deadline_ = kNever;
+    }
+}
+
+// ---- transmission ---------------------------------------------------------
+
+bool Connection::tx_wanted() const {
+    if (mpa_->tx_pending() != 0) return true;
+    if (!mpa_->tx_allowed()) return false;
+    switch (mpa_->state()) {
+        case mpa::Stream::State::startup:
+        case mpa::Stream::State::await_decision:
+            return true;
+        case mpa::Stream::State::operational:
+        case mpa::Stream::State::failed:
+            return ddp_.tx_wanted();
+        case mpa::Stream::State::closed:
+            return false;
+    }
+    return false;
+}
+
+void Connection::transmit(Pass& pass) {
+    if (fd_ < 0) return;
+    if (!mpa_->negotiated().peer_is_xsock && pass.now - emss_checked_ > kEmssPeriod && !ended_) {
+        emss_checked_ = pass.now;
+        if (const std::size_t emss = tcp::emss(fd_); emss != 0) mpa_->set_emss(emss);
+    }
+    for (int i = 0; i < kBatchesPerPass && !tx_blocked_ && !ended_ && tx_wanted(); ++i) {
+        if (tx_buffer_ == nullptr) tx_buffer_ = parts_.progress->take_tx_buffer();
+        mpa::TxBatch batch;
+        if (!fault::guard([&] {
+                batch = mpa_->tx_prepare(tx_buffer_->bytes(), kOctetsPerBatch, pass.now);
+            })) {
+            log(LogLevel::warn, "local-fault",
+                "%s: a buffer that was being sent was unmapped; connection reset", peer_.c_str());
+            end(QpState::error, EFAULT, WcStatus::local_protection_error, false, pass);
+            return;
+        }
+        if (batch.octets == 0) break;
+        const long n = tcp::send(fd_, batch);
+        if (n < 0) {
+            if (n == -EAGAIN || n == -ENOBUFS || n == -EINTR) {
+                tx_blocked_ = n != -EINTR;
+                continue;
+            }
+            if (n == -EFAULT) {
+                end(QpState::error, EFAULT, WcStatus::local_protection_error, false, pass);
+            } else {
+                lost(static_cast<int>(-n), pass);
+            }
+            return;
+        }
+        pass.active = true;
+        tx_octets_ += static_cast<std::uint64_t>(n);
+        mpa_->tx_commit(static_cast<std::size_t>(n), pass.now);
+        if (static_cast<std::size_t>(n) < batch.octets) tx_blocked_ = true;
+    }
+    if (tx_buffer_ != nullptr && mpa_->tx_pending() == 0) {
+        parts_.progress->give_tx_buffer(std::move(tx_buffer_));
+    }
+    settle(pass);
+}
+
+// ---- changes of state -----------------------------------------------------
+
+void Connection::settle(Pass& pass) {
+    if (fd_ < 0) return;
+    if (!ended_) settle_start(pass);
+    if (!ended_) settle_end(pass);
+    if (fd_ < 0) return;
+    if (ended_ && (eof_ || !fin_sent_)) {
+        // What we had to say is said, and the peer has finished (or nobody waits for it).
+        close_descriptor(!eof_ && state() == QpState::error && !fin_sent_);
+        return;
+    }
+    // More to send than one pass may: come again, behind the others.
+    if (!ended_ && !tx_blocked_ && tx_wanted()) parts_.progress->kick_later(*this);
+    update_interest();
+    update_deadline(pass);
+}
+
+void Connection::settle_start(Pass& pass) {
+    const QpState now = state();
+    if (now != QpState::starting && now != QpState::requested && !closing_) return;
+    if (now == QpState::starting && mpa_->state() == mpa::Stream::State::await_decision) {
+        set_state(QpState::requested, pass);
+    }
+    if (!connected_event_ && ddp_.state() == ddp::Stream::State::established) {
+        connected_event_ = true;
+        push_event(WcOpcode::connected, WcStatus::success);
+        if (!closing_) set_state(QpState::established, pass);
+        const Negotiated& n = mpa_->negotiated();
+        log(LogLevel::info, "connected",
+            "%s: %s, MPA revision %u, CRC %s, markers tx %s rx %s, peer %s", peer_.c_str(),
+            n.initiator ? "initiator" : "responder", n.revision, n.crc ? "on" : "off",
+            n.markers_tx ? "on" : "off", n.markers_rx ? "on" : "off",
+            n.peer_is_xsock ? "xsock" : "other");
+    }
+}
+
+void Connection::settle_end(Pass& pass) {
+    const bool sending_terminate = ddp_.state() == ddp::Stream::State::terminating;
+    if (ddp_.state() == ddp::Stream::State::ended && ddp_.terminate_received() != nullptr) {
+        describe_end();
+        end(QpState::error, EPROTO, WcStatus::flushed, true, pass);
+        return;
+    }
+    if (mpa_->tx_pending() != 0 && !eof_) return;  // first things first: a Terminate, a Reply
+    if (ddp_.state() == ddp::Stream::State::ended || mpa_->state() == mpa::Stream::State::closed ||
+        (mpa_->state() == mpa::Stream::State::failed && !sending_terminate)) {
+        describe_end();
+        const Violation v =
+            ddp_.violation() != Violation::none ? ddp_.violation() : mpa_->violation();
+        const bool lost_it = v == Violation::mpa_connection_lost;
+        const bool said_something =
+            ddp_.terminate_sent() != nullptr || mpa_->state() == mpa::Stream::State::closed;
+        if (v == Violation::none) {
+            end(QpState::closed, 0, WcStatus::flushed, true, pass);
+        } else {
+            end(QpState::error, errno_of(v),
+                lost_it ? WcStatus::connection_lost : WcStatus::flushed, said_something, pass);
+        }
+        return;
+    }
+    if (sending_terminate) {
+        // A peer that does not read must not keep us.
+        if (linger_deadline_ == kNever) {
+            linger_deadline_ = time_after(pass.now, Time{parts_.attr.linger_ms} * kMillisecond);
+        }
+        return;
+    }
+    if (eof_ && stash_.empty() && state() != QpState::peer_closed && !closing_) {
+        ddp_.flush_receives();
+        push_event(WcOpcode::closed, WcStatus::success);
+        set_state(QpState::peer_closed, pass);
+    }
+    if (closing_ && !fin_sent_ && connected_event_ && ddp_.drained() && mpa_->tx_pending() == 0) {
+        tcp::finish(fd_);
+        fin_sent_ = true;
+        pass.active = true;
+    }
+    // A message that nobody will receive any more (the owner has let go) must not hold the peer.
+    const bool unwanted = released_ && fin_sent_ && ddp_.rx_blocked();
+    if (fin_sent_ && (eof_ || unwanted)) end(QpState::closed, 0, WcStatus::flushed, true, pass);
+}
+
+// Says in words why the stream is over, once, for the log and for info().
+void Connection::describe_end() {
+    if (!error_text_.empty()) return;
+    char text[256];
+    if (const ddp::TerminateInfo* t = ddp_.terminate_received()) {
+        std::snprintf(text, sizeof text, "peer terminated: %s (layer %u, type %u, code %02x%s)",
+                      terminate_text(t->layer, t->etype, t->code), t->layer, t->etype, t->code,
+                      t->swapped ? ", control word swapped as siw does" : "");
+        note(text);
+        log(LogLevel::warn, "terminate-received", "%s: %s", peer_.c_str(), text);
+        return;
+    }
+    const Violation v = ddp_.violation() != Violation::none ? ddp_.violation() : mpa_->violation();
+    if (v == Violation::none) return;
+    const ViolationInfo& row = violation_info(v);
+    std::snprintf(text, sizeof text, "%s (%s)", row.text, row.rfc);
+    note(text);
+    log(LogLevel::warn, row.name, "%s: %s%s", peer_.c_str(), text,
+        ddp_.terminate_sent() != nullptr ? "; Terminate sent" : "");
+}
+
+void Connection::note(const char* text) { error_text_ = text; }
+
+void Connection::lost(int error, Pass& pass) {
+    if (!ended_) {
+        if (error_text_.empty()) {
+            note((std::string("connection lost: ") + std::strerror(error)).c_str());
+            log(LogLevel::info, "connection-lost", "%s: %s", peer_.c_str(), std::strerror(error));
+        }
+        mpa_->lost();
+        end(QpState::error, error, WcStatus::connection_lost, false, pass);
+    }
+    close_descriptor(false);
+}
+
+// The end of all posted work. `orderly`: what was written shall still reach the peer, so we finish
+// and wait for its FIN a while; otherwise the descriptor goes at once.
+void Connection::end(QpState state, int error, WcStatus status, bool orderly, Pass& pass) {
+    if (ended_) return;
+    ended_ = true;
+    pass.active = true;
+    error_ = error;
+    const bool told = this->state() == QpState::peer_closed;
+    ddp_.flush(status);
+    if (!told) {
+        push_event(WcOpcode::closed, state == QpState::closed ? WcStatus::success
+                                     : status == WcStatus::flushed
+                                         ? WcStatus::remote_operation_error
+                                         : status);
+    }
+    set_state(state, pass);
+    stash_ = {};
+    starve_deadline_ = kNever;
+    if (tx_buffer_ != nullptr) parts_.progress->give_tx_buffer(std::move(tx_buffer_));
+    if (!orderly) {
+        close_descriptor(state == QpState::error);
+        return;
+    }
+    if (!fin_sent_) tcp::finish(fd_);
+    fin_sent_ = true;
+    if (eof_) {
+        close_descriptor(false);
+        return;
+    }
+    linger_deadline_ = time_after(pass.now, Time{parts_.attr.linger_ms} * kMillisecond);
+    update_interest();
+    update_deadline(pass);
+}
+
+void Connection::close_descriptor(bool reset) {
+    if (fd_ < 0) return;
+    parts_.progress->remove(*this);
+    if (reset) {
+        tcp::reset(fd_);
+    } else {
+        ::close(fd_);
+    }
+    fd_ = -1;
+}
+
+void Connection::set_state(QpState next, Pass& pass) {
+    if (state() == next) return;
+    state_.store(next, std::memory_order_seq_cst);
+    pass.active = true;
+    if (parts_.listener) parts_.listener(*this, next);
+}
+
+void Connection::push_event(WcOpcode opcode, WcStatus status) {
+    if (!parts_.attr.event_completions || released_) return;
+    Wc wc;
+    wc.opcode = opcode;
+    wc.status = status;
+    wc.qp_num = parts_.num;
+    wc.qp_context = parts_.attr.context;
+    parts_.recv_cq->queue.push(wc);
+}
+
+// ---- ending ---------------------------------------------------------------
+
+void Connection::shutdown(Pass& pass) {
+    if (ended_ || closing_) return;
+    sq_.close();
+    closing_ = true;
+    if (state() == QpState::fresh) {
+        end_without_connection(QpState::closed, pass);
+        return;
+    }
+    if (state() == QpState::established) set_state(QpState::closing, pass);
+    transmit(pass);
+}
+
+void Connection::end_without_connection(QpState state, Pass& pass) {
+    ended_ = true;
+    ddp_.flush(WcStatus::flushed);
+    set_state(state, pass);
+}
+
+void Connection::abort(Pass& pass) {
+    if (ended_) {
+        close_descriptor(true);
+        return;
+    }
+    sq_.close();
+    if (state() == QpState::fresh) {
+        end_without_connection(QpState::error, pass);
+        return;
+    }
+    note("aborted by this program");
+    end(QpState::error, ECONNABORTED, WcStatus::flushed, false, pass);
+}
+
+void Connection::release(Pass& pass) {
+    parts_.listener = nullptr;
+    released_ = true;
+    if (ended_) return;
+    if (state() == QpState::starting || state() == QpState::requested) {
+        // Nobody wants it any more; what was posted meanwhile still goes if start-up succeeds.
+        if (sq_.posted() == sq_.retired()) {
+            abort(pass);
+            return;
+        }
+    }
+    pass.active = true;
+    flush_posted_receives();
+    linger_deadline_ = time_after(pass.now, Time{parts_.attr.linger_ms} * kMillisecond);
+    shutdown(pass);
+    if (!ended_) transmit(pass);  // also when shutdown() had been called before
+}
+
+// Posted receives will not be used. One that a message has begun to fill ends with the connection.
+void Connection::flush_posted_receives() {
+    if (parts_.srq != nullptr) return;
+    rq_->close();
+    RecvWqe wqe;
+    while (rq_->take(wqe)) {
+        Wc wc;
+        wc.wr_id = wqe.wr_id;
+        wc.opcode = WcOpcode::recv;
+        wc.status = WcStatus::flushed;
+        wc.qp_num = parts_.num;
+        wc.qp_context = parts_.attr.context;
+        parts_.recv_cq->queue.push(wc);
+    }
+}
+
+// ---- time -----------------------------------------------------------------
+
+void Connection::update_interest() {
+    if (fd_ < 0) return;
+    std::uint32_t wanted = 0;
+    if (stash_.empty() && !eof_) wanted |= EPOLLIN | EPOLLRDHUP;
+    if (tx_blocked_) wanted |= EPOLLOUT;
+    // Hang-up cannot be masked; told once is enough while we do not read.
+    if ((wanted & EPOLLIN) == 0) wanted |= EPOLLET;
+    if (wanted == interest_) return;
+    interest_ = wanted;
+    parts_.progress->modify(*this, wanted);
+}
+
+void Connection::update_deadline(Pass&) {
+    if (fd_ < 0) return;
+    Time next = std::min(starve_deadline_, linger_deadline_);
+    if (!ended_) next = std::min(next, mpa_->next_timeout());
+    parts_.progress->set_deadline(*this, next);
+}
+
+void Connection::on_time(Pass& pass) {
+    if (fd_ < 0) return;
+    if (ended_) {
+        if (pass.now >= linger_deadline_) close_descriptor(false);
+        update_deadline(pass);
+        return;
+    }
+    if (mpa_->next_timeout() <= pass.now) mpa_->on_time(pass.now);
+    if (starve_deadline_ <= pass.now) {
+        starve_deadline_ = kNever;
+        ddp_.receive_overdue();
+        if (!stash_.empty()) resume(pass);  // consumed and dropped from here on
+    }
+    if (linger_deadline_ <= pass.now && fin_sent_) {
+        // All was said; the peer does not care to finish.
+        end(QpState::closed, 0, WcStatus::flushed, false, pass);
+        return;
+    }
+    if (linger_deadline_ <= pass.now) {
+        note("what was queued could not be sent within the linger time");
+        log(LogLevel::warn, "linger-expired", "%s: %s", peer_.c_str(), error_text_.c_str());
+        end(QpState::error, ETIMEDOUT, WcStatus::flushed, false, pass);
+        return;
+    }
+    transmit(pass);
+}
+
+bool Connection::draining() const {
+    return fd_ >= 0 && !ended_ && closing_ && !fin_sent_ && connected_event_;
+}
+
+QpInfo Connection::info() const {
+    QpInfo info;
+    info.state = state();
+    info.error = error_;
+    info.error_text = error_text_;
+    info.violation = ddp_.violation();
+    info.ird = ddp_.ird();
+    info.ord = ddp_.ord();
+    info.rx_octets = rx_octets_;
+    info.tx_octets = tx_octets_;
+    if (mpa_ != nullptr) {
+        info.negotiated = mpa_->negotiated();
+        info.mulpdu = mpa_->mulpdu();
+        if (info.violation == Violation::none) info.violation = mpa_->violation();
+        const ConstBytes data = mpa_->private_data();
+        info.private_data.assign(data.begin(), data.end());
+    }
+    return info;
+}
+
+}  // namespace xsock

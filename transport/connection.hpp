@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// One connection of the software device: a TCP socket, its MPA stream and its DDP stream, and the
+// decisions that are nobody else's: when to read, write, wait, close. Posts come from any thread;
+// everything else runs in the driver of its Progress.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/device.hpp"
+#include "ddp_user/stream.hpp"
+#include "mpa/stream.hpp"
+#include "transport/progress.hpp"
+#include "transport/soft_cq.hpp"
+
+namespace xsock {
+
+class Connection final : public Pollable {
+  public:
+    /// Told about every change of state, in the driver, inside a pass.
+    using StateListener = std::function<void(Connection&, QpState)>;
+
+    struct Parts {
+        QpNum num = 0;
+        QpAttr attr;
+        std::shared_ptr<CqCore> send_cq, recv_cq;
+        std::shared_ptr<SrqCore> srq;  ///< may be null
+        MemoryTable* memory = nullptr;
+        Progress* progress = nullptr;
+        StateListener listener;
+    };
+
+    explicit Connection(Parts parts);
+    ~Connection() override;
+
+    // -- any thread --
+
+    Result<void> post_send(const SendWr& wr);
+    Result<void> post_recv(const RecvWr& wr);
+    /// A receive was posted while this connection starved for one.
+    void receive_posted();
+    [[nodiscard]] QpState state() const noexcept { return state_.load(std::memory_order_seq_cst); }
+    [[nodiscard]] QpNum num() const noexcept { return parts_.num; }
+    [[nodiscard]] Progress& progress() const noexcept { return *parts_.progress; }
+    [[nodiscard]] const QpAttr& attr() const noexcept { return parts_.attr; }
+
+    // -- the driver, inside a pass (Progress::locked()) --
+
+    /// Takes the descriptor on success.
+    Result<void> start(int fd, const ConnectAttr& attr, mpa::Role role, Pass& pass);
+    Result<void> accept(std::span<const std::byte> private_data, std::uint16_t ird,
+                        std::uint16_t ord, Pass& pass);
+    Result<void> reject(std::span<const std::byte> private_data, Pass& pass);
+    void shutdown(Pass& pass);
+    void abort(Pass& pass);
+    /// The owner lets go: receives are flushed, sends drain until the linger time.
+    void release(Pass& pass);
+    /// Later completions carry it.
+    void set_context(std::uint64_t context) {
+        parts_.attr.context = context;
+        ddp_.set_context(context);
+    }
+    [[nodiscard]] QpInfo info() const;
+    void set_listener(StateListener listener) { parts_.listener = std::move(listener); }
+
+    void on_ready(std::uint32_t events, Pass& pass) override;
+    void on_kick(Pass& pass) override;
+    void on_time(Pass& pass) override;
+    void on_exit(Pass& pass) override { shutdown(pass); }
+    bool draining() const override;
+
+  private:
+    void receive(Pass& pass);
+    bool consume(ConstBytes octets, Pass& pass);
+    void resume(Pass& pass);
+    void transmit(Pass& pass);
+    void settle(Pass& pass);
+    void settle_start(Pass& pass);
+    void settle_end(Pass& pass);
+    void update_interest();
+    void update_deadline(Pass& pass);
+    void lost(int error, Pass& pass);
+    void end(QpState state, int error, WcStatus status, bool orderly, Pass& pass);
+    void end_without_connection(QpState state, Pass& pass);
+    void close_descriptor(bool reset);
+    void set_state(QpState state, Pass& pass);
+    void flush_posted_receives();
+    void push_event(WcOpcode opcode, WcStatus status);
+    void note(const char* text);
+    void describe_end();
+    [[nodiscard]] bool tx_wanted() const;
+    [[nodiscard]] bool over() const noexcept { return ended_; }
+
+    Parts parts_;
+    SendQueue sq_;
+    std::shared_ptr<RecvQueue> rq_;
+    ddp::Stream ddp_;
+    std::unique_ptr<mpa::Stream> mpa_;
+    std::atomic<QpState> state_{QpState::fresh};
+
+    // Gathering (any poster; relaxed, exactness does not matter).
+    std::atomic<std::uint64_t> post_interval_{0};
+    std::atomic<std::uint32_t> interval_posts_{0};
+    std::atomic<std::uint32_t> interval_octets_{0};
+
+    // The driver's.
+    int fd_ = -1;
+    std::uint32_t interest_ = 0;    // epoll bits asked for
+    std::vector<std::byte> stash_;  // read but not taken by MPA: no receive was posted
+    std::size_t stash_at_ = 0;
+    std::unique_ptr<TxBuffer> tx_buffer_;
+    bool tx_blocked_ = false;  // TCP's buffer is full
+    bool eof_ = false;
+    bool fin_sent_ = false;
+    bool closing_ = false;  // shutdown() or release() was called
+    bool released_ = false;
+    bool ended_ = false;  // flushed; the descriptor may still linger
+    bool connected_event_ = false;
+    Time starve_deadline_ = kNever;
+    Time linger_deadline_ = kNever;
+    Time emss_checked_ = 0;
+    std::uint64_t rx_octets_ = 0, tx_octets_ = 0;
+    int error_ = 0;
+    std::string error_text_;
+    std::string peer_;
+};
+
+}  // namespace xsock

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "transport/listener.hpp"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "transport/clock.hpp"
+#include "transport/log.hpp"
+#include "transport/tcp.hpp"
+
+namespace xsock {
+namespace {
+constexpr int kAcceptsPerPass = 64;
+constexpr Time kPauseWhenOutOfDescriptors = 100 * kMillisecond;
+constexpr Time kPauseWhenFull = 20 * kMillisecond;
+}  // namespace
+
+ListenSocket::ListenSocket(int fd, Progress& progress, const ConnectAttr& attr, MakeConnection make,
+                           std::size_t max_starting)
+    : fd_(fd),
+      progress_(progress),
+      attr_(attr),
+      private_data_(attr.private_data.begin(), attr.private_data.end()),
+      make_(std::move(make)),
+      max_starting_(max_starting) {
+    attr_.private_data = private_data_;
+}
+
+ListenSocket::~ListenSocket() {
+    if (fd_ >= 0) ::close(fd_);
+    if (ready_fd_ >= 0) ::close(ready_fd_);
+}
+
+Result<void> ListenSocket::open(Pass& pass) {
+    auto added = progress_.add(shared_from_this(), fd_, EPOLLIN);
+    if (!added) {
+        fd_ = -1;  // still the caller's
+        return added;
+    }
+    accept_some(pass);
+    return {};
+}
+
+void ListenSocket::close(Pass& pass) {
+    if (fd_ < 0) return;
+    progress_.remove(*this);
+    ::close(fd_);
+    fd_ = -1;
+    for (Connection* connection : std::exchange(starting_, {})) {
+        connection->set_listener(nullptr);
+        connection->abort(pass);
+    }
+    const std::lock_guard lock(ready_mutex_);
+    for (auto& connection : std::exchange(ready_, {})) connection->release(pass);
+    ready_count_.store(0, std::memory_order_seq_cst);
+}
+
+void ListenSocket::on_ready(std::uint32_t, Pass& pass) {
+    if (!paused_) accept_some(pass);
+}
+
+void ListenSocket::pause(Pass& pass, Time time) {
+    paused_ = true;
+    progress_.modify(*this, EPOLLET);
+    progress_.set_deadline(*this, time_after(pass.now, time));
+}
+
+void ListenSocket::on_time(Pass& pass) {
+    if (fd_ < 0) return;
+    paused_ = false;
+    progress_.modify(*this, EPOLLIN);
+    accept_some(pass);
+}
+
+void ListenSocket::accept_some(Pass& pass) {
+    for (int i = 0; i < kAcceptsPerPass; ++i) {
+        if (starting_.size() >= max_starting_) {
+            log(LogLevel::warn, "too-many-starting",
+                "%zu start-ups are under way; new connections wait in the listen queue",
+                starting_.size());
+            pause(pass, kPauseWhenFull);
+            return;
+        }
+        const int fd = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0) {
+            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+                log(LogLevel::error, "accept-failed", "%s; trying again soon",
+                    std::strerror(errno));
+                pause(pass, kPauseWhenOutOfDescriptors);
+                return;
+            }
+            if (errno == EINTR || errno == ECONNABORTED) continue;
+            return;
+        }
+        const auto self = std::static_pointer_cast<ListenSocket>(shared_from_this());
+        std::shared_ptr<Connection> connection =
+            make_([weak = std::weak_ptr<ListenSocket>(self)](Connection& c, QpState state) {
+                if (const auto listener = weak.lock()) listener->started(c, state);
+            });
+        starting_.insert(connection.get());
+        if (auto r = connection->start(fd, attr_, mpa::Role::responder, pass); !r) {
+            log(LogLevel::error, "accept-failed", "%s: %s", r.error().what,
+                std::strerror(r.error().code));
+            starting_.erase(connection.get());
+            ::close(fd);
+        }
+    }
+}
+
+// A connection of ours changed state; ours to report until it is ready or dead.
+void ListenSocket::started(Connection& connection, QpState state) {
+    switch (state) {
+        case QpState::fresh:
+        case QpState::starting:
+            return;
+        case QpState::requested:
+        case QpState::established:
+            break;
+        case QpState::peer_closed:
+        case QpState::closing:
+        case QpState::error:
+        case QpState::closed:
+            starting_.erase(&connection);
+            return;
+    }
+    if (starting_.erase(&connection) == 0) return;
+    const std::lock_guard lock(ready_mutex_);
+    ready_.push_back(std::static_pointer_cast<Connection>(connection.shared_from_this()));
+    ready_count_.store(ready_.size(), std::memory_order_seq_cst);
+    if (ready_fd_ >= 0) {
+        const std::uint64_t one = 1;
+        [[maybe_unused]] const ssize_t n = write(ready_fd_, &one, sizeof one);
+    }
+}
+
+std::shared_ptr<Connection> ListenSocket::take() {
+    const std::lock_guard lock(ready_mutex_);
+    if (ready_.empty()) return nullptr;
+    auto connection = std::move(ready_.front());
+    ready_.pop_front();
+    ready_count_.store(ready_.size(), std::memory_order_seq_cst);
+    if (ready_fd_ >= 0) {
+        std::uint64_t count = 0;
+        [[maybe_unused]] const ssize_t n = read(ready_fd_, &count, sizeof count);
+    }
+    return connection;
+}
+
+// A semaphore: one count for each ready connection.
+Result<int> ListenSocket::ready_fd() {
+    const std::lock_guard lock(ready_mutex_);
+    if (ready_fd_ >= 0) return ready_fd_;
+    const int fd =
+        eventfd(static_cast<unsigned>(ready_.size()), EFD_SEMAPHORE | EFD_NONBLOCK | EFD_CLOEXEC);
+    if (fd < 0) return Error{errno, "eventfd failed"};
+    ready_fd_ = fd;
+    return fd;
+}
+
+}  // namespace xsock

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Accepts TCP connections and runs their start-ups side by side; hands out those that succeeded.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <unordered_set>
+
+#include "base/device.hpp"
+#include "transport/connection.hpp"
+
+namespace xsock {
+
+/// The driver's half.
+class ListenSocket final : public Pollable {
+  public:
+    /// Makes a fresh connection object for an accepted socket.
+    using MakeConnection = std::function<std::shared_ptr<Connection>(Connection::StateListener)>;
+
+    ListenSocket(int fd, Progress& progress, const ConnectAttr& attr, MakeConnection make,
+                 std::size_t max_starting);
+    ~ListenSocket() override;
+
+    Result<void> open(Pass& pass);
+    void close(Pass& pass);
+
+    /// The next ready connection or null. Any thread.
+    std::shared_ptr<Connection> take();
+    [[nodiscard]] bool has_ready() const noexcept {
+        return ready_count_.load(std::memory_order_seq_cst) != 0;
+    }
+    /// Written when a connection becomes ready; -1 until asked for.
+    Result<int> ready_fd();
+
+    void on_ready(std::uint32_t events, Pass& pass) override;
+    void on_kick(Pass&) override {}
+    void on_time(Pass& pass) override;
+
+  private:
+    void accept_some(Pass& pass);
+    void started(Connection& connection, QpState state);
+    void pause(Pass& pass, Time time);
+
+    int fd_;
+    Progress& progress_;
+    ConnectAttr attr_;
+    std::vector<std::byte> private_data_;
+    MakeConnection make_;
+    const std::size_t max_starting_;
+    std::unordered_set<Connection*> starting_;  // the driver's; Progress owns them
+    bool paused_ = false;
+
+    std::mutex ready_mutex_;
+    std::deque<std::shared_ptr<Connection>> ready_;
+    std::atomic<std::size_t> ready_count_{0};
+    int ready_fd_ = -1;  // under ready_mutex_
+};
+
+}  // namespace xsock

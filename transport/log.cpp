@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "transport/log.hpp"
+
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+namespace xsock {
+namespace {
+
+constexpr int kLinesPerSecond = 20;  // for each code
+
+struct Sink {
+    int level = 0;
+    int fd = STDERR_FILENO;
+
+    Sink() {
+        const char* setting = std::getenv("XSOCK_LOG");
+        if (setting == nullptr || *setting == '\0') return;
+        const char* colon = std::strchr(setting, ':');
+        const std::size_t n =
+            colon ? static_cast<std::size_t>(colon - setting) : std::strlen(setting);
+        constexpr std::array<const char*, 5> kNames{"off", "error", "warn", "info", "debug"};
+        bool known = false;
+        for (std::size_t i = 0; i < kNames.size(); ++i) {
+            if (std::strlen(kNames[i]) == n && std::memcmp(kNames[i], setting, n) == 0) {
+                level = static_cast<int>(i);
+                known = true;
+            }
+        }
+        if (!known) {
+            level = static_cast<int>(LogLevel::error);
+            dprintf(
+                STDERR_FILENO,
+                "xsock[%d] error bad-setting: XSOCK_LOG=%s: the level is one of off, error, warn, "
+                "info, debug\n",
+                static_cast<int>(getpid()), setting);
+        }
+        if (colon != nullptr && colon[1] != '\0') {
+            // Our own file, not somebody's link: the path may lie in a world-writable folder.
+            const int file =
+                open(colon + 1, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+            if (file >= 0) {
+                fd = file;
+            } else {
+                dprintf(STDERR_FILENO,
+                        "xsock[%d] error bad-setting: XSOCK_LOG: cannot write %s: %s\n",
+                        static_cast<int>(getpid()), colon + 1, std::strerror(errno));
+            }
+        }
+    }
+};
+
+const Sink& sink() {
+    static const Sink s;
+    return s;
+}
+
+struct Bucket {
+    const char* code = nullptr;
+    time_t second = 0;
+    int lines = 0;
+    unsigned long suppressed = 0;
+};
+
+std::mutex bucket_mutex;
+std::array<Bucket, 64> buckets;
+
+// True when a line of `code` may be written now; `suppressed` then tells how many were not.
+bool admit(const char* code, unsigned long& suppressed) {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const std::lock_guard lock(bucket_mutex);
+    Bucket* bucket = nullptr;
+    for (Bucket& b : buckets) {
+        if (b.code == nullptr) b.code = code;
+        if (b.code == code) {
+            bucket = &b;
+            break;
+        }
+    }
+    if (bucket == nullptr) return true;
+    if (bucket->second != now.tv_sec) {
+        bucket->second = now.tv_sec;
+        bucket->lines = 0;
+    }
+    if (++bucket->lines > kLinesPerSecond) {
+        ++bucket->suppressed;
+        return false;
+    }
+    suppressed = bucket->suppressed;
+    bucket->suppressed = 0;
+    return true;
+}
+
+}  // namespace
+
+bool log_enabled(LogLevel level) noexcept { return static_cast<int>(level) <= sink().level; }
+
+void log(LogLevel level, const char* code, const char* format, ...) noexcept {
+    if (!log_enabled(level)) return;
+    unsigned long suppressed = 0;
+    if (!admit(code, suppressed)) return;
+
+    constexpr std::array<const char*, 5> kNames{"off", "error", "warn", "info", "debug"};
+    char line[512];
+    int n = std::snprintf(line, sizeof line, "xsock[%d] %s %s: ", static_cast<int>(getpid()),
+                          kNames[static_cast<std::size_t>(level)], code);
+    va_list arguments;
+    va_start(arguments, format);
+    n += std::vsnprintf(line + n, sizeof line - static_cast<std::size_t>(n), format, arguments);
+    va_end(arguments);
+    n = std::min(n, static_cast<int>(sizeof line) - 48);
+    if (suppressed != 0) {
+        n += std::snprintf(line + n, sizeof line - static_cast<std::size_t>(n),
+                           " (%lu more before)", suppressed);
+    }
+    line[n++] = '\n';
+    // Nothing can be done when the log itself cannot be written.
+    [[maybe_unused]] const ssize_t written = write(sink().fd, line, static_cast<std::size_t>(n));
+}
+
+}  // namespace xsock

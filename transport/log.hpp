@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The log: silent by default. XSOCK_LOG=error|warn|info|debug[:file]. Each line carries a code that
+// docs/troubleshooting.md explains; a code that comes too often is counted instead of written.
+// Any thread; never throws, never blocks on more than its own short lock and a write().
+#pragma once
+
+#include <cstdint>
+
+namespace xsock {
+
+enum class LogLevel : std::uint8_t { error = 1, warn, info, debug };
+
+/// True when a line of this level would be written (before rate limiting).
+[[nodiscard]] bool log_enabled(LogLevel level) noexcept;
+
+/// One line: "xsock[pid] warn code: text". `code` has static storage.
+void log(LogLevel level, const char* code, const char* format, ...) noexcept
+    __attribute__((format(printf, 3, 4)));
+
+}  // namespace xsock

@@ -1,0 +1,472 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "transport/progress.hpp"
+
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+
+#include "base/assert.hpp"
+#include "transport/clock.hpp"
+#include "transport/log.hpp"
+#include "transport/progress_thread.hpp"
+
+namespace xsock {
+namespace {
+
+constexpr std::size_t kStagingOctets = 256 * 1024;
+constexpr std::uint32_t kPassesBetweenEpoll = 8;
+constexpr std::uint32_t kPassesBetweenEpollAlone = 64;
+constexpr int kEventsPerPass = 64;
+constexpr std::size_t kSpareTxBuffers = 4;
+
+// epoll data of what is no Pollable.
+int bell_tag;
+int embed_tag;
+int timer_tag;
+
+constexpr int kLeaderEvents = 4;
+
+// Fails only when the counter is full, and then the descriptor is readable already.
+void signal_event(int fd) noexcept {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = write(fd, &one, sizeof one);
+}
+
+void clear_event(int fd) noexcept {
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t n = read(fd, &count, sizeof count);
+}
+
+void cpu_relax() noexcept {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+Progress::Progress(Epochs& epochs, const TransportConfig& config, unsigned index)
+    : config_(config), index_(index), reader_(epochs), staging_(new std::byte[kStagingOctets]) {}
+
+Result<std::unique_ptr<Progress>> Progress::create(Epochs& epochs, const TransportConfig& config,
+                                                   unsigned index) {
+    std::unique_ptr<Progress> p(new Progress(epochs, config, index));
+    p->epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
+    if (p->epoll_fd_ < 0) return Error{errno, "epoll_create1 failed"};
+    p->bell_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    p->embed_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (p->bell_fd_ < 0 || p->embed_fd_ < 0) return Error{errno, "eventfd failed"};
+    p->timer_fd_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (p->timer_fd_ < 0) return Error{errno, "timerfd_create failed"};
+    for (const auto& [fd, tag] :
+         {std::pair{p->bell_fd_, &bell_tag}, std::pair{p->embed_fd_, &embed_tag},
+          std::pair{p->timer_fd_, &timer_tag}}) {
+        epoll_event event{};
+        event.events = EPOLLIN;
+        event.data.ptr = tag;
+        if (epoll_ctl(p->epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0) {
+            return Error{errno, "epoll_ctl failed"};
+        }
+    }
+    return p;
+}
+
+Progress::~Progress() {
+    thread_.reset();  // joins
+    for (const int fd : {epoll_fd_, bell_fd_, embed_fd_, timer_fd_}) {
+        if (fd >= 0) close(fd);
+    }
+}
+
+void Progress::ensure_thread() {
+    if (config_.progress == ProgressMode::app) return;
+    std::call_once(thread_once_, [this] {
+        thread_ = ProgressThread::start(*this, config_, index_);
+        if (thread_ == nullptr) {
+            log(LogLevel::error, "no-thread",
+                "no background thread could be made: connections move only while the program "
+                "polls");
+        }
+        ringable_.store(thread_.get(), std::memory_order_seq_cst);
+    });
+}
+
+// ---- the driver lock ------------------------------------------------------
+
+void Progress::lock() noexcept {
+    for (int tries = 0; !try_lock(); ++tries) {
+        if (tries < 100) {
+            cpu_relax();
+        } else {
+            sched_yield();
+        }
+    }
+}
+
+// A poster that finds the lock taken publishes its item, sets urgent_, and tries the lock once
+// more; the holder frees the lock and then looks at urgent_. Both steps of both sides are
+// sequentially consistent, so either the poster's second try or the holder's look succeeds.
+void Progress::unlock() noexcept {
+    lock_.store(0, std::memory_order_seq_cst);
+    while (urgent_.load(std::memory_order_seq_cst)) {
+        if (!try_lock()) return;  // the new holder will look
+        urgent_.store(false, std::memory_order_seq_cst);
+        Pass pass = begin_pass();
+        serve_kicked(pass);
+        end_pass(pass);
+        lock_.store(0, std::memory_order_seq_cst);
+    }
+}
+
+Pass Progress::begin_pass() noexcept {
+    reader_.enter();
+    return {.now = monotonic_now(), .staging = {staging_.get(), kStagingOctets}};
+}
+
+void Progress::end_pass(Pass& pass) {
+    reader_.leave();
+    if (!graveyard_.empty()) graveyard_.clear();
+    if (pass.active) wake_sleepers();
+}
+
+void Progress::wake_sleepers() {
+    if (leader_bell_.should_ring()) signal_event(bell_fd_);
+    if (followers_.load(std::memory_order_seq_cst) != 0) {
+        { const std::lock_guard lock(followers_mutex_); }
+        followers_wake_.notify_all();
+    }
+}
+
+// ---- passes ---------------------------------------------------------------
+
+void Progress::drive() {
+    if (config_.progress == ProgressMode::thread) {
+        ring_thread();
+        return;
+    }
+    caller_passes_.fetch_add(1, std::memory_order_relaxed);
+    if (!try_lock()) return;
+    Pass pass = begin_pass();
+    run_pass(pass);
+    end_pass(pass);
+    unlock();
+}
+
+bool Progress::thread_pass() {
+    if (!try_lock()) return false;
+    Pass pass = begin_pass();
+    last_epoll_was_single_ = false;  // what woke the thread is known to epoll
+    run_pass(pass);
+    const bool active = pass.active;
+    end_pass(pass);
+    unlock();
+    return active;
+}
+
+void Progress::run_pass(Pass& pass) {
+    interval_.store(interval_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    serve_kicked(pass);
+    serve_ready(pass);
+    if (!deadlines_.empty() && deadlines_.begin()->first <= pass.now) serve_deadlines(pass);
+}
+
+void Progress::serve_kicked(Pass& pass) {
+    if (kicked_count_.load(std::memory_order_seq_cst) == 0) return;
+    {
+        const std::lock_guard lock(kicked_mutex_);
+        serving_.swap(kicked_);
+        kicked_count_.store(0, std::memory_order_seq_cst);
+    }
+    for (auto& item : serving_) {
+        // Cleared first: a kick from now on puts the item into the list again.
+        item->kicked_.store(false, std::memory_order_seq_cst);
+        if (item->registered_) item->on_kick(pass);
+    }
+    serving_.clear();
+}
+
+void Progress::serve_ready(Pass& pass) {
+    // With one busy connection, recv() itself is the cheapest question; epoll is asked now and then
+    // so that nobody else starves.
+    if (hot_ != nullptr && last_epoll_was_single_) {
+        const bool was_active = pass.active;
+        pass.active = false;
+        hot_->on_ready(EPOLLIN, pass);
+        const bool moved = pass.active;
+        pass.active = was_active || moved;
+        // Alone, epoll can only tell of timers and bells, which can wait for a few passes.
+        const std::uint32_t patience = items_.size() <= 1 ? kPassesBetweenEpollAlone
+                                       : moved            ? kPassesBetweenEpoll
+                                                          : 0;
+        if (++passes_since_epoll_ < patience) return;
+    }
+    passes_since_epoll_ = 0;
+    std::array<epoll_event, kEventsPerPass> events;
+    const int n = epoll_wait(epoll_fd_, events.data(), kEventsPerPass, 0);
+    int items = 0;
+    for (int i = 0; i < n; ++i) {
+        void* const tag = events[static_cast<std::size_t>(i)].data.ptr;
+        if (tag == &bell_tag) continue;  // the leader's: reading it here would lose his wake-up
+        if (tag == &embed_tag) {
+            clear_event(embed_fd_);
+            continue;
+        }
+        if (tag == &timer_tag) {
+            clear_event(timer_fd_);
+            armed_timer_ = kNever;
+            pass.now = monotonic_now();
+            serve_deadlines(pass);
+            continue;
+        }
+        auto* item = static_cast<Pollable*>(tag);
+        // An earlier item of this pass may have removed it; the graveyard keeps the memory.
+        if (!item->registered_) continue;
+        ++items;
+        hot_ = item;
+        item->on_ready(events[static_cast<std::size_t>(i)].events, pass);
+    }
+    if (items > 0) last_epoll_was_single_ = items == 1;
+    if (n == 0 && items_.size() <= 1) last_epoll_was_single_ = true;
+}
+
+void Progress::serve_deadlines(Pass& pass) {
+    while (!deadlines_.empty() && deadlines_.begin()->first <= pass.now) {
+        Pollable* const item = deadlines_.begin()->second;
+        deadlines_.erase(deadlines_.begin());
+        item->deadline_ = kNever;
+        item->on_time(pass);
+    }
+    update_timer();
+}
+
+// ---- registration ---------------------------------------------------------
+
+Result<void> Progress::add(std::shared_ptr<Pollable> item, int fd, std::uint32_t events) {
+    epoll_event event{};
+    event.events = events;
+    event.data.ptr = item.get();
+    if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0) {
+        return Error{errno, "the descriptor cannot be watched"};
+    }
+    item->fd_ = fd;
+    item->registered_ = true;
+    Pollable* const key = item.get();
+    items_.emplace(key, std::move(item));
+    registered_count_.store(items_.size(), std::memory_order_relaxed);
+    return {};
+}
+
+void Progress::modify(Pollable& item, std::uint32_t events) {
+    XSOCK_ASSERT(item.registered_);
+    epoll_event event{};
+    event.events = events;
+    event.data.ptr = &item;
+    epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, item.fd_, &event);
+}
+
+void Progress::remove(Pollable& item) {
+    if (!item.registered_) return;
+    epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, item.fd_, nullptr);
+    item.registered_ = false;
+    item.fd_ = -1;
+    set_deadline(item, kNever);
+    if (hot_ == &item) hot_ = nullptr;
+    const auto found = items_.find(&item);
+    XSOCK_ASSERT(found != items_.end());
+    graveyard_.push_back(std::move(found->second));
+    items_.erase(found);
+    registered_count_.store(items_.size(), std::memory_order_relaxed);
+}
+
+void Progress::set_deadline(Pollable& item, Time deadline) {
+    if (item.deadline_ == deadline) return;
+    if (item.deadline_ != kNever) deadlines_.erase({item.deadline_, &item});
+    item.deadline_ = deadline;
+    if (deadline != kNever) deadlines_.emplace(deadline, &item);
+    update_timer();
+}
+
+// The timer is only ever moved forward in time when it fires: an early wake-up is cheaper than a
+// system call for each deadline that is put off.
+void Progress::update_timer() {
+    if (deadlines_.empty()) return;
+    const Time earliest = deadlines_.begin()->first;
+    if (earliest >= armed_timer_) return;
+    armed_timer_ = earliest;
+    itimerspec at{};
+    at.it_value.tv_sec = static_cast<time_t>(earliest / kSecond);
+    at.it_value.tv_nsec = static_cast<long>(earliest % kSecond);
+    if (at.it_value.tv_sec == 0 && at.it_value.tv_nsec == 0) at.it_value.tv_nsec = 1;
+    timerfd_settime(timer_fd_, TFD_TIMER_ABSTIME, &at, nullptr);
+}
+
+std::unique_ptr<TxBuffer> Progress::take_tx_buffer() {
+    if (tx_buffers_.empty()) return std::make_unique<TxBuffer>();
+    auto buffer = std::move(tx_buffers_.back());
+    tx_buffers_.pop_back();
+    return buffer;
+}
+
+void Progress::give_tx_buffer(std::unique_ptr<TxBuffer> buffer) {
+    if (tx_buffers_.size() < kSpareTxBuffers) tx_buffers_.push_back(std::move(buffer));
+}
+
+// ---- kicks ----------------------------------------------------------------
+
+bool Progress::add_kicked(Pollable& item) {
+    // The server clears the flag before it looks at what was posted: set means it has yet to look.
+    if (item.kicked_.load(std::memory_order_seq_cst)) return false;
+    if (item.kicked_.exchange(true, std::memory_order_seq_cst)) return false;
+    const std::lock_guard lock(kicked_mutex_);
+    kicked_.push_back(item.shared_from_this());
+    kicked_count_.store(kicked_.size(), std::memory_order_seq_cst);
+    return true;
+}
+
+void Progress::kick_later(Pollable& item) {
+    if (!add_kicked(item)) return;
+    if (config_.progress != ProgressMode::app) {
+        ring_thread();
+    } else {
+        signal_event(embed_fd_);  // a loop that embeds us must come round
+    }
+}
+
+void Progress::kick_now(Pollable& item) {
+    if (config_.progress == ProgressMode::thread) {
+        add_kicked(item);
+        ring_thread();
+        return;
+    }
+    if (!try_lock()) {
+        add_kicked(item);
+        urgent_.store(true, std::memory_order_seq_cst);
+        if (!try_lock()) return;
+        urgent_.store(false, std::memory_order_seq_cst);
+        Pass pass = begin_pass();
+        serve_kicked(pass);
+        end_pass(pass);
+        unlock();
+        return;
+    }
+    Pass pass = begin_pass();
+    if (item.registered_) item.on_kick(pass);
+    end_pass(pass);
+    unlock();
+}
+
+void Progress::ring_thread() {
+    if (!thread_bell_.should_ring()) return;
+    if (ProgressThread* const thread = ringable_.load(std::memory_order_acquire)) thread->ring();
+}
+
+// ---- waiting --------------------------------------------------------------
+
+bool Progress::spin(const std::function<bool()>& done, Time deadline) {
+    const int score = spin_score_.load(std::memory_order_relaxed);
+    // When spinning has failed several times in a row the other end is slow: probe only briefly.
+    const Time budget = score > 0 ? config_.spin : config_.spin / 16;
+    if (budget == 0) return false;
+    const Time begin = monotonic_now();
+    const Time end = std::min(deadline, time_after(begin, budget));
+    do {
+        drive();
+        if (done()) {
+            spin_score_.store(8, std::memory_order_relaxed);
+            return true;
+        }
+    } while (monotonic_now() < end);
+    if (score > 0) spin_score_.store(score - 1, std::memory_order_relaxed);
+    return false;
+}
+
+void Progress::sleep_as_leader(Time deadline) {
+    int timeout = -1;
+    if (deadline != kNever) {
+        const Time now = monotonic_now();
+        const Time left = deadline > now ? deadline - now : 0;
+        timeout = static_cast<int>(
+            std::min<Time>((left + kMillisecond - 1) / kMillisecond, 1'000'000'000));
+    }
+    std::array<epoll_event, kLeaderEvents> events;
+    const int n = epoll_wait(epoll_fd_, events.data(), kLeaderEvents, timeout);
+    for (int i = 0; i < n; ++i) {
+        if (events[static_cast<std::size_t>(i)].data.ptr == &bell_tag) clear_event(bell_fd_);
+    }
+}
+
+bool Progress::wait(const std::function<bool()>& done, Time deadline) {
+    if (done()) return true;
+    const bool may_drive = config_.progress != ProgressMode::thread;
+    if (may_drive) {
+        drive();
+        if (done()) return true;
+        if (deadline == 0 || monotonic_now() >= deadline) return false;
+        if (spin(done, deadline)) return true;
+    } else {
+        ring_thread();
+    }
+    for (;;) {
+        if (may_drive && !leader_.exchange(true, std::memory_order_seq_cst)) {
+            caller_passes_.fetch_add(1, std::memory_order_relaxed);
+            leader_bell_.begin_sleep();
+            // Whatever completed before this line is seen here; whatever completes later rings.
+            if (!done() && !work_waiting()) sleep_as_leader(deadline);
+            leader_bell_.end_sleep();
+            drive();
+            const bool ready = done();
+            leader_.store(false, std::memory_order_seq_cst);
+            if (followers_.load(std::memory_order_seq_cst) != 0) {
+                { const std::lock_guard lock(followers_mutex_); }
+                followers_wake_.notify_all();
+            }
+            if (ready) return true;
+        } else {
+            std::unique_lock lock(followers_mutex_);
+            followers_.fetch_add(1, std::memory_order_seq_cst);
+            const bool lead_free = may_drive && !leader_.load(std::memory_order_seq_cst);
+            if (!done() && !lead_free) {
+                if (deadline == kNever) {
+                    followers_wake_.wait(lock);
+                } else {
+                    followers_wake_.wait_until(lock, std::chrono::steady_clock::time_point(
+                                                         std::chrono::nanoseconds(deadline)));
+                }
+            }
+            followers_.fetch_sub(1, std::memory_order_seq_cst);
+        }
+        if (done()) return true;
+        if (deadline != kNever && monotonic_now() >= deadline) return false;
+    }
+}
+
+void Progress::drain(Time deadline) {
+    bool busy = false;
+    const auto look = [&](Pass&) {
+        busy = std::any_of(items_.begin(), items_.end(),
+                           [](const auto& entry) { return entry.second->draining(); });
+    };
+    locked([&](Pass& pass) {
+        std::vector<std::shared_ptr<Pollable>> all;
+        for (const auto& entry : items_) all.push_back(entry.second);
+        for (const auto& item : all) item->on_exit(pass);
+        look(pass);
+    });
+    while (busy && monotonic_now() < deadline) {
+        epoll_event event{};
+        epoll_wait(epoll_fd_, &event, 1, 1);
+        locked([&](Pass& pass) {
+            run_pass(pass);
+            look(pass);
+        });
+    }
+}
+
+}  // namespace xsock

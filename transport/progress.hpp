@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Progress: who moves the bytes of a set of connections, and when (docs/threading.md).
+//
+// Whoever waits drives. A pass over the connections runs under the driver lock, which is only ever
+// tried on the data path: a poster that finds it taken flags its connection and goes on, and the
+// holder looks at the flags after letting go. A blocking caller becomes the leader, sleeps in epoll
+// without the lock and is woken through an eventfd only if it does sleep. A libuv thread
+// (progress_thread) takes over when no caller has driven for a tick.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "base/doorbell.hpp"
+#include "base/epoch.hpp"
+#include "base/result.hpp"
+#include "transport/config.hpp"
+
+namespace xsock {
+
+class Progress;
+class ProgressThread;
+
+/// One pass of a driver, as the things it drives see it.
+struct Pass {
+    Time now = 0;
+    Bytes staging;        ///< where received octets go first; shared by all connections
+    bool active = false;  ///< set by whoever moved octets, completed work or changed a state
+};
+
+/// Something with a descriptor in a Progress. All functions are called by the driver.
+class Pollable : public std::enable_shared_from_this<Pollable> {
+  public:
+    virtual ~Pollable() = default;
+    /// The descriptor is ready (epoll bits), or might be (EPOLLIN tried on a guess).
+    virtual void on_ready(std::uint32_t events, Pass& pass) = 0;
+    /// Something was posted, or room was made.
+    virtual void on_kick(Pass& pass) = 0;
+    /// The deadline given to Progress::set_deadline() has come.
+    virtual void on_time(Pass& pass) = 0;
+    /// The process is about to exit: finish what is queued.
+    virtual void on_exit(Pass&) {}
+    /// Something that was queued has not been handed to TCP yet.
+    [[nodiscard]] virtual bool draining() const { return false; }
+
+  private:
+    friend class Progress;
+    std::atomic<bool> kicked_{false};  // is in Progress::kicked_
+    bool registered_ = false;          // the driver only, as are the next
+    int fd_ = -1;
+    Time deadline_ = kNever;
+};
+
+/// Memory for headers, trailers and small payloads on their way out; kept by a connection only
+/// while it has unwritten octets.
+struct TxBuffer {
+    static constexpr std::size_t kOctets = 256 * 1024;
+    std::unique_ptr<std::byte[]> memory{new std::byte[kOctets]};
+    [[nodiscard]] Bytes bytes() const noexcept { return {memory.get(), kOctets}; }
+};
+
+class Progress {
+  public:
+    static Result<std::unique_ptr<Progress>> create(Epochs& epochs, const TransportConfig& config,
+                                                    unsigned index);
+    ~Progress();
+    Progress(const Progress&) = delete;
+    Progress& operator=(const Progress&) = delete;
+
+    // -- callers, any thread --
+
+    /// One pass, if nobody else is driving. What every poll does.
+    void drive();
+
+    /// Drives, then sleeps, until `done()` or the deadline. `done` must be cheap and free of locks
+    /// that drivers take. @return done()
+    bool wait(const std::function<bool()>& done, Time deadline);
+
+    /// `item` has something to send that may wait for others (gather): it goes with the next pass.
+    void kick_later(Pollable& item);
+    /// `item` has something to do: now, in this thread, or by whoever drives at the moment.
+    void kick_now(Pollable& item);
+
+    /// Runs `f(pass)` as the driver. Waits for the lock; not from inside a pass.
+    template <typename F>
+    void locked(F&& f) {
+        lock();
+        {
+            Pass pass = begin_pass();
+            f(pass);
+            end_pass(pass);
+        }
+        unlock();
+    }
+
+    /// Grows with every pass that a caller made or slept for: the thread's sign that it is not
+    /// needed.
+    [[nodiscard]] std::uint64_t caller_passes() const noexcept {
+        return caller_passes_.load(std::memory_order_relaxed);
+    }
+    /// Polls readable when a pass may find something: for loops that embed us (XSOCK_PROGRESS=app).
+    [[nodiscard]] int fd() const noexcept { return epoll_fd_; }
+    [[nodiscard]] ProgressMode mode() const noexcept { return config_.progress; }
+    [[nodiscard]] const TransportConfig& config() const noexcept { return config_; }
+    /// Counts passes; posts with the same number belong to one poll interval.
+    [[nodiscard]] std::uint64_t interval() const noexcept {
+        return interval_.load(std::memory_order_relaxed);
+    }
+    /// Makes the background thread if the mode wants one and it is not there yet.
+    void ensure_thread();
+    /// Registered items; a hint.
+    [[nodiscard]] std::size_t size() const noexcept {
+        return registered_count_.load(std::memory_order_relaxed);
+    }
+    /// Tells every item that the process exits, and drives until none is draining or the deadline.
+    void drain(Time deadline);
+
+    // -- the driver only (inside a pass) --
+
+    Result<void> add(std::shared_ptr<Pollable> item, int fd, std::uint32_t events);
+    void modify(Pollable& item, std::uint32_t events);
+    /// The item may be destroyed after this pass. Does not close the descriptor.
+    void remove(Pollable& item);
+    void set_deadline(Pollable& item, Time deadline);
+    [[nodiscard]] std::unique_ptr<TxBuffer> take_tx_buffer();
+    void give_tx_buffer(std::unique_ptr<TxBuffer> buffer);
+
+    // -- the background thread only --
+
+    /// One pass if nobody else drives. @return true when something moved
+    bool thread_pass();
+    /// True when a pass is owed that no caller may be about to make.
+    [[nodiscard]] bool work_waiting() const noexcept {
+        return kicked_count_.load(std::memory_order_seq_cst) != 0;
+    }
+    Doorbell& thread_bell() noexcept { return thread_bell_; }
+    [[nodiscard]] bool has_leader() const noexcept {
+        return leader_.load(std::memory_order_relaxed);
+    }
+
+  private:
+    Progress(Epochs& epochs, const TransportConfig& config, unsigned index);
+
+    bool try_lock() noexcept { return lock_.exchange(1, std::memory_order_seq_cst) == 0; }
+    void lock() noexcept;
+    void unlock() noexcept;
+    Pass begin_pass() noexcept;
+    void end_pass(Pass& pass);
+    void run_pass(Pass& pass);
+    void serve_kicked(Pass& pass);
+    void serve_ready(Pass& pass);
+    void serve_deadlines(Pass& pass);
+    void wake_sleepers();
+    void sleep_as_leader(Time deadline);
+    void update_timer();
+    bool add_kicked(Pollable& item);  ///< false: it is in the list already
+    void ring_thread();
+    bool spin(const std::function<bool()>& done, Time deadline);
+
+    const TransportConfig config_;
+    const unsigned index_;
+    int epoll_fd_ = -1;
+    int bell_fd_ = -1;   // eventfd: wakes the leader, who alone reads it
+    int embed_fd_ = -1;  // eventfd: makes fd() readable for a loop that embeds us
+    int timer_fd_ = -1;  // timerfd: earliest deadline
+
+    alignas(64) std::atomic<std::uint32_t> lock_{0};  // the driver lock
+    std::atomic<bool> urgent_{false};                 // kicked while the lock was taken
+    std::atomic<std::uint64_t> interval_{0};
+    std::atomic<std::uint64_t> caller_passes_{0};
+
+    alignas(64) std::mutex kicked_mutex_;
+    std::vector<std::shared_ptr<Pollable>> kicked_;
+    std::atomic<std::size_t> kicked_count_{0};
+
+    // Sleeping callers: one leader in epoll, the others here.
+    std::atomic<bool> leader_{false};
+    Doorbell leader_bell_;
+    std::mutex followers_mutex_;
+    std::condition_variable followers_wake_;
+    std::atomic<std::uint32_t> followers_{0};
+    std::atomic<int> spin_score_{8};  // how well spinning did of late
+
+    Doorbell thread_bell_;
+    std::once_flag thread_once_;
+    std::unique_ptr<ProgressThread> thread_;
+    std::atomic<ProgressThread*> ringable_{nullptr};  // thread_, once it runs
+
+    // Under the driver lock.
+    Epochs::Reader reader_;
+    std::unique_ptr<std::byte[]> staging_;
+    std::vector<std::unique_ptr<TxBuffer>> tx_buffers_;
+    std::unordered_map<Pollable*, std::shared_ptr<Pollable>> items_;
+    std::atomic<std::size_t> registered_count_{0};
+    std::vector<std::shared_ptr<Pollable>> serving_;    // scratch of serve_kicked()
+    std::vector<std::shared_ptr<Pollable>> graveyard_;  // removed in this pass
+    std::set<std::pair<Time, Pollable*>> deadlines_;
+    Time armed_timer_ = kNever;
+    Pollable* hot_ = nullptr;  // received last: tried without asking epoll
+    std::uint32_t passes_since_epoll_ = 0;
+    bool last_epoll_was_single_ = true;
+};
+
+}  // namespace xsock

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The asynchronous send and receive thread of a Progress: a libuv loop that drives what no caller
+// drives. It watches the Progress's epoll descriptor only while callers are inactive; while they
+// are active it looks in once a tick (1 to 8 ms), so that it neither steals their wake-ups nor
+// leaves a gathered post or a peer's Read Request lying for long.
+#pragma once
+
+#include <memory>
+
+#include "transport/config.hpp"
+
+namespace xsock {
+
+class Progress;
+
+class ProgressThread {
+  public:
+    /// Null when no thread or loop could be made. `index` picks the CPU from config.cpus.
+    static std::unique_ptr<ProgressThread> start(Progress& progress, const TransportConfig& config,
+                                                 unsigned index);
+    /// Stops and joins.
+    ~ProgressThread();
+    ProgressThread(const ProgressThread&) = delete;
+    ProgressThread& operator=(const ProgressThread&) = delete;
+
+    /// Wakes the loop. Any thread.
+    void ring() noexcept;
+
+  private:
+    struct Loop;
+    explicit ProgressThread(std::unique_ptr<Loop> loop);
+    std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace xsock

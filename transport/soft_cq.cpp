@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "transport/soft_cq.hpp"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "transport/clock.hpp"
+#include "transport/connection.hpp"
+
+namespace xsock {
+namespace {
+
+// A poller that always finds something must still move the bytes now and then.
+constexpr std::uint32_t kPollsWithoutDrive = 16;
+
+void add_to_epoll(int epoll_fd, int fd) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = fd;
+    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event);
+}
+
+}  // namespace
+
+void CqCore::add_feeder(Progress& progress) {
+    const std::lock_guard lock(mutex_);
+    if (std::find(feeders_.begin(), feeders_.end(), &progress) != feeders_.end()) return;
+    feeders_.push_back(&progress);
+    many_.store(true, std::memory_order_release);
+}
+
+CqCore::~CqCore() {
+    if (event_fd >= 0) close(event_fd);
+}
+
+SoftCq::~SoftCq() {
+    core_->queue.set_notifier(nullptr, nullptr);
+    if (fd_ >= 0) close(fd_);
+}
+
+// Takes, and keeps the descriptor's promise: readable while completions wait.
+std::size_t SoftCq::take(std::span<Wc> out) {
+    const std::size_t n = core_->queue.take(out);
+    if (fd_.load(std::memory_order_acquire) >= 0 && core_->queue.size() == 0) {
+        std::uint64_t count = 0;
+        const int event_fd = core_->event_fd.load(std::memory_order_relaxed);
+        if (read(event_fd, &count, sizeof count) == sizeof count) {
+            core_->queue.arm(false);
+            // What was pushed between the look and the arming has not notified anybody.
+            if (core_->queue.size() != 0) {
+                const std::uint64_t one = 1;
+                [[maybe_unused]] const ssize_t w = write(event_fd, &one, sizeof one);
+            }
+        }
+    }
+    return n;
+}
+
+std::size_t SoftCq::poll(std::span<Wc> out) {
+    std::size_t n = 0;
+    if (core_->queue.size() != 0) {
+        n = take(out);
+        if (n == out.size() || (n > 0 && polls_without_drive_.fetch_add(
+                                             1, std::memory_order_relaxed) < kPollsWithoutDrive)) {
+            return n;
+        }
+    }
+    polls_without_drive_.store(0, std::memory_order_relaxed);
+    core_->each_feeder([](Progress& p) { p.drive(); });
+    return n + take(out.subspan(n));
+}
+
+std::size_t SoftCq::wait(std::span<Wc> out, std::size_t at_least, Time deadline) {
+    CompletionQueue& queue = core_->queue;
+    if (at_least == 0 || deadline == 0) return poll(out);
+    if (queue.size() < at_least) {
+        if (!core_->many_feeders()) {
+            core_->home().wait([&] { return queue.size() >= at_least; }, deadline);
+        } else {
+            // Several Progresses feed this queue: their threads drive while we sleep.
+            for (;;) {
+                core_->each_feeder([](Progress& p) { p.drive(); });
+                const Time now = monotonic_now();
+                const Time slice = std::min(deadline, time_after(now, kMillisecond));
+                if (queue.sleep(at_least, slice) || monotonic_now() >= deadline) break;
+            }
+        }
+    } else if (polls_without_drive_.fetch_add(1, std::memory_order_relaxed) >= kPollsWithoutDrive) {
+        polls_without_drive_.store(0, std::memory_order_relaxed);
+        core_->each_feeder([](Progress& p) { p.drive(); });
+    }
+    return take(out);
+}
+
+Result<int> SoftCq::fd() {
+    const std::lock_guard lock(fd_mutex_);
+    if (fd_ >= 0) return fd_.load();
+    const int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (epoll_fd < 0) return Error{errno, "epoll_create1 failed"};
+    // Set: completions may be waiting already.
+    const int event_fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (event_fd < 0) {
+        const int error = errno;
+        close(epoll_fd);
+        return Error{error, "eventfd failed"};
+    }
+    core_->event_fd.store(event_fd, std::memory_order_relaxed);
+    add_to_epoll(epoll_fd, event_fd);
+    core_->each_feeder([epoll_fd](Progress& p) {
+        if (p.mode() != ProgressMode::thread) add_to_epoll(epoll_fd, p.fd());
+    });
+    core_->queue.set_notifier(
+        [](void* argument) {
+            const std::uint64_t one = 1;
+            const int event =
+                static_cast<CqCore*>(argument)->event_fd.load(std::memory_order_relaxed);
+            [[maybe_unused]] const ssize_t w = write(event, &one, sizeof one);
+        },
+        core_.get());
+    fd_.store(epoll_fd, std::memory_order_release);
+    return epoll_fd;
+}
+
+void SrqCore::starve(std::weak_ptr<Connection> connection) {
+    const std::lock_guard lock(mutex_);
+    starved_.push_back(std::move(connection));
+}
+
+std::vector<std::weak_ptr<Connection>> SrqCore::take_starved() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(starved_, {});
+}
+
+Result<void> SoftSrq::post_recv(const RecvWr& wr) {
+    auto posted = core_->queue->post(wr);
+    if (!posted) return posted.error();
+    if (*posted) {
+        for (const auto& weak : core_->take_starved()) {
+            if (const auto connection = weak.lock()) connection->receive_posted();
+        }
+    }
+    return {};
+}
+
+}  // namespace xsock

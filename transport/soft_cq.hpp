@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Completion queue and shared receive queue of the software device: the objects of base/ joined
+// with the Progresses that feed them.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/completion_queue.hpp"
+#include "base/device.hpp"
+#include "base/recv_queue.hpp"
+#include "transport/progress.hpp"
+
+namespace xsock {
+
+class Connection;
+
+/// What outlives the Cq object: connections that still drain keep pushing into it.
+class CqCore {
+  public:
+    CqCore(Progress& home, std::uint32_t depth, bool strict)
+        : queue(depth, strict), home_(home), feeders_{&home} {}
+    ~CqCore();
+
+    CompletionQueue queue;
+    /// eventfd behind SoftCq::fd(); here because a driver may be about to write it when the SoftCq
+    /// goes. -1 until asked for.
+    std::atomic<int> event_fd{-1};
+
+    /// A connection of `progress` will push here.
+    void add_feeder(Progress& progress);
+    [[nodiscard]] Progress& home() const noexcept { return home_; }
+
+    template <typename F>
+    void each_feeder(F&& f) {
+        if (!many_.load(std::memory_order_acquire)) {
+            f(home_);
+            return;
+        }
+        std::vector<Progress*> copy;
+        {
+            const std::lock_guard lock(mutex_);
+            copy = feeders_;
+        }
+        for (Progress* p : copy) f(*p);
+    }
+    [[nodiscard]] bool many_feeders() const noexcept {
+        return many_.load(std::memory_order_acquire);
+    }
+
+  private:
+    Progress& home_;
+    std::mutex mutex_;
+    std::vector<Progress*> feeders_;
+    std::atomic<bool> many_{false};
+};
+
+class SoftCq final : public Cq {
+  public:
+    SoftCq(Progress& home, std::uint32_t depth, bool strict)
+        : core_(std::make_shared<CqCore>(home, depth, strict)) {}
+    ~SoftCq() override;
+
+    std::size_t poll(std::span<Wc> out) override;
+    std::size_t wait(std::span<Wc> out, std::size_t at_least, Time deadline) override;
+    Result<int> fd() override;
+    void set_notifier(Notifier notifier, void* argument) override {
+        core_->queue.set_notifier(notifier, argument);
+    }
+    void arm(bool solicited_only) override { core_->queue.arm(solicited_only); }
+    bool overrun() const override { return core_->queue.overrun(); }
+
+    [[nodiscard]] const std::shared_ptr<CqCore>& core() const noexcept { return core_; }
+
+  private:
+    std::size_t take(std::span<Wc> out);
+
+    std::shared_ptr<CqCore> core_;
+    std::atomic<std::uint32_t> polls_without_drive_{0};
+    // fd(): an epoll descriptor over the feeders' and an eventfd that says "completions are
+    // waiting".
+    std::mutex fd_mutex_;
+    std::atomic<int> fd_{-1};
+};
+
+/// Receives that many connections share, and who of them waits for one.
+class SrqCore {
+  public:
+    SrqCore(std::uint32_t depth, std::uint64_t owner_context)
+        : queue(std::make_shared<RecvQueue>(depth)), context(owner_context) {}
+
+    const std::shared_ptr<RecvQueue> queue;
+    const std::uint64_t context;
+
+    /// The driver of a connection that found the queue empty. It must look once more afterwards.
+    void starve(std::weak_ptr<Connection> connection);
+    /// Those that starved, for whoever posted.
+    [[nodiscard]] std::vector<std::weak_ptr<Connection>> take_starved();
+
+  private:
+    std::mutex mutex_;
+    std::vector<std::weak_ptr<Connection>> starved_;
+};
+
+class SoftSrq final : public Srq {
+  public:
+    SoftSrq(std::uint32_t depth, std::uint64_t context)
+        : core_(std::make_shared<SrqCore>(depth, context)) {}
+    Result<void> post_recv(const RecvWr& wr) override;
+    void arm_limit(std::uint32_t limit) override { core_->queue->arm_limit(limit); }
+    std::uint32_t size() const override { return core_->queue->size(); }
+    [[nodiscard]] const std::shared_ptr<SrqCore>& core() const noexcept { return core_; }
+
+  private:
+    std::shared_ptr<SrqCore> core_;
+};
+
+}  // namespace xsock

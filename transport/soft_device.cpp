@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "transport/soft_device.hpp"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <deque>
+#include <mutex>
+#include <vector>
+
+#include "base/epoch.hpp"
+#include "base/memory_table.hpp"
+#include "base/random.hpp"
+#include "transport/clock.hpp"
+#include "transport/connection.hpp"
+#include "transport/listener.hpp"
+#include "transport/progress.hpp"
+#include "transport/soft_cq.hpp"
+#include "transport/tcp.hpp"
+
+namespace xsock {
+namespace {
+
+/// Asynchronous events, for whoever asked for the descriptor.
+class EventQueue {
+  public:
+    ~EventQueue() {
+        if (fd_ >= 0) close(fd_);
+    }
+    Result<int> fd() {
+        const std::lock_guard lock(mutex_);
+        if (fd_ < 0) {
+            fd_ = eventfd(0, EFD_SEMAPHORE | EFD_NONBLOCK | EFD_CLOEXEC);
+            if (fd_ < 0) return Error{errno, "eventfd failed"};
+        }
+        return fd_;
+    }
+    void push(const AsyncEvent& event) {
+        const std::lock_guard lock(mutex_);
+        if (fd_ < 0) return;
+        events_.push_back(event);
+        const std::uint64_t one = 1;
+        [[maybe_unused]] const ssize_t n = write(fd_, &one, sizeof one);
+    }
+    bool next(AsyncEvent& out) {
+        const std::lock_guard lock(mutex_);
+        if (events_.empty()) return false;
+        out = events_.front();
+        events_.pop_front();
+        std::uint64_t count = 0;
+        [[maybe_unused]] const ssize_t n = read(fd_, &count, sizeof count);
+        return true;
+    }
+
+  private:
+    std::mutex mutex_;
+    int fd_ = -1;
+    std::deque<AsyncEvent> events_;
+};
+
+class SoftQp final : public Qp {
+  public:
+    explicit SoftQp(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
+    ~SoftQp() override {
+        progress().locked([this](Pass& pass) { connection_->release(pass); });
+    }
+
+    std::uint32_t num() const override { return connection_->num(); }
+
+    Result<void> connect(int fd, const ConnectAttr& attr) override {
+        if (auto r = tcp::check_connected(fd); !r) return r;
+        const auto role =
+            attr.role == ConnectAttr::Role::responder ? mpa::Role::responder : mpa::Role::initiator;
+        Result<void> result;
+        progress().locked([&](Pass& pass) { result = connection_->start(fd, attr, role, pass); });
+        if (result) progress().ensure_thread();
+        return result;
+    }
+    Result<void> accept(std::span<const std::byte> private_data, std::uint16_t ird,
+                        std::uint16_t ord) override {
+        Result<void> result;
+        progress().locked(
+            [&](Pass& pass) { result = connection_->accept(private_data, ird, ord, pass); });
+        return result;
+    }
+    Result<void> reject(std::span<const std::byte> private_data) override {
+        Result<void> result;
+        progress().locked([&](Pass& pass) { result = connection_->reject(private_data, pass); });
+        return result;
+    }
+    Result<void> post_send(const SendWr& wr) override { return connection_->post_send(wr); }
+    Result<void> post_recv(const RecvWr& wr) override { return connection_->post_recv(wr); }
+    Result<void> shutdown() override {
+        progress().locked([&](Pass& pass) { connection_->shutdown(pass); });
+        return {};
+    }
+    void abort() override {
+        progress().locked([&](Pass& pass) { connection_->abort(pass); });
+    }
+    QpState state() const override { return connection_->state(); }
+    QpInfo info() const override {
+        QpInfo info;
+        progress().locked([&](Pass&) { info = connection_->info(); });
+        return info;
+    }
+    QpState wait_started(Time deadline) override {
+        progress().wait(
+            [this] {
+                const QpState s = state();
+                return s != QpState::fresh && s != QpState::starting;
+            },
+            deadline);
+        return state();
+    }
+    QpState wait_ended(Time deadline) override {
+        progress().wait(
+            [this] {
+                const QpState s = state();
+                return s == QpState::closed || s == QpState::error;
+            },
+            deadline);
+        return state();
+    }
+    void set_context(std::uint64_t context) override {
+        progress().locked([&](Pass&) { connection_->set_context(context); });
+    }
+
+  private:
+    Progress& progress() const { return connection_->progress(); }
+    std::shared_ptr<Connection> connection_;
+};
+
+class SoftListener final : public Listener {
+  public:
+    SoftListener(std::shared_ptr<ListenSocket> socket, Progress& progress,
+                 Connection::StateListener events)
+        : socket_(std::move(socket)), progress_(progress), events_(std::move(events)) {}
+    ~SoftListener() override {
+        progress_.locked([this](Pass& pass) { socket_->close(pass); });
+        if (fd_ >= 0) close(fd_);
+    }
+    std::unique_ptr<Qp> accept(Time deadline) override {
+        for (;;) {
+            if (!progress_.wait([this] { return socket_->has_ready(); }, deadline)) return nullptr;
+            if (auto connection = socket_->take()) {
+                progress_.locked([&](Pass&) { connection->set_listener(events_); });
+                return std::make_unique<SoftQp>(std::move(connection));
+            }
+        }
+    }
+    Result<int> fd() override {
+        if (fd_ >= 0) return fd_;
+        auto ready = socket_->ready_fd();
+        if (!ready) return ready;
+        const int fd = epoll_create1(EPOLL_CLOEXEC);
+        if (fd < 0) return Error{errno, "epoll_create1 failed"};
+        for (const int watched : {*ready, progress_.fd()}) {
+            if (watched == progress_.fd() && progress_.mode() == ProgressMode::thread) continue;
+            epoll_event event{};
+            event.events = EPOLLIN;
+            epoll_ctl(fd, EPOLL_CTL_ADD, watched, &event);
+        }
+        fd_ = fd;
+        return fd_;
+    }
+
+  private:
+    std::shared_ptr<ListenSocket> socket_;
+    Progress& progress_;
+    const Connection::StateListener events_;  // of the device, for connections handed out
+    int fd_ = -1;
+};
+
+class SoftDevice final : public Device {
+  public:
+    explicit SoftDevice(const TransportConfig& config) : config_(config), memory_(epochs_) {}
+
+    Result<void> open() {
+        for (unsigned i = 0; i < config_.threads; ++i) {
+            auto progress = Progress::create(epochs_, config_, i);
+            if (!progress) return progress.error();
+            progresses_.push_back(std::move(*progress));
+        }
+        return {};
+    }
+
+    PdId create_pd() override { return next_pd_.fetch_add(1, std::memory_order_relaxed); }
+
+    Result<std::uint32_t> register_memory(const RegionAttr& attr) override {
+        return memory_.add(attr);
+    }
+    Result<void> deregister_memory(std::uint32_t stag) override { return memory_.remove(stag); }
+    Result<RegionAttr> query_memory(std::uint32_t stag) const override {
+        return memory_.query(stag);
+    }
+
+    Result<std::unique_ptr<Cq>> create_cq(std::uint32_t depth, bool strict) override {
+        const unsigned n = next_progress_.fetch_add(1, std::memory_order_relaxed);
+        return std::unique_ptr<Cq>(
+            std::make_unique<SoftCq>(*progresses_[n % progresses_.size()], depth, strict));
+    }
+    Result<std::unique_ptr<Srq>> create_srq(std::uint32_t depth, std::uint64_t context) override {
+        return std::unique_ptr<Srq>(std::make_unique<SoftSrq>(depth, context));
+    }
+    Result<std::unique_ptr<Qp>> create_qp(const QpAttr& attr) override {
+        if (attr.send_cq == nullptr || attr.recv_cq == nullptr) {
+            return Error{EINVAL, "a QP needs completion queues"};
+        }
+        return std::unique_ptr<Qp>(std::make_unique<SoftQp>(make_connection(attr, nullptr)));
+    }
+    Result<std::unique_ptr<Listener>> listen(int fd, const QpAttr& attr,
+                                             const ConnectAttr& connect) override {
+        if (auto r = tcp::check_listening(fd); !r) return r.error();
+        if (attr.send_cq == nullptr || attr.recv_cq == nullptr) {
+            return Error{EINVAL, "a QP needs completion queues"};
+        }
+        if (auto r = tcp::make_nonblocking(fd); !r) return r.error();
+        Progress& progress = static_cast<SoftCq*>(attr.send_cq)->core()->home();
+        auto socket = std::make_shared<ListenSocket>(
+            fd, progress, connect,
+            [this, attr](Connection::StateListener listener) {
+                return make_connection(attr, std::move(listener));
+            },
+            config_.max_starting);
+        Result<void> opened;
+        progress.locked([&](Pass& pass) { opened = socket->open(pass); });
+        if (!opened) return opened.error();
+        progress.ensure_thread();
+        return std::unique_ptr<Listener>(
+            std::make_unique<SoftListener>(std::move(socket), progress, event_listener()));
+    }
+
+    Result<int> event_fd() override { return events_.fd(); }
+    bool next_event(AsyncEvent& out) override { return events_.next(out); }
+
+    void drain(Time limit) {
+        const Time deadline = time_after(monotonic_now(), limit);
+        for (auto& progress : progresses_) progress->drain(deadline);
+    }
+
+  private:
+    Connection::StateListener event_listener() {
+        return [this](Connection& c, QpState state) {
+            events_.push({AsyncEventKind::qp_state, c.attr().context, state});
+        };
+    }
+
+    std::shared_ptr<Connection> make_connection(const QpAttr& attr,
+                                                Connection::StateListener listener) {
+        Connection::Parts parts;
+        parts.num = next_qp_.fetch_add(1, std::memory_order_relaxed);
+        parts.attr = attr;
+        parts.send_cq = static_cast<SoftCq*>(attr.send_cq)->core();
+        parts.recv_cq = static_cast<SoftCq*>(attr.recv_cq)->core();
+        if (attr.srq != nullptr) parts.srq = static_cast<SoftSrq*>(attr.srq)->core();
+        parts.memory = &memory_;
+        parts.progress = &parts.send_cq->home();
+        parts.listener = std::move(listener);
+        if (!parts.listener) parts.listener = event_listener();
+        return std::make_shared<Connection>(std::move(parts));
+    }
+
+    const TransportConfig config_;
+    Epochs epochs_;
+    MemoryTable memory_;
+    EventQueue events_;
+    std::vector<std::unique_ptr<Progress>> progresses_;
+    std::atomic<unsigned> next_progress_{0};
+    std::atomic<PdId> next_pd_{1};
+    std::atomic<QpNum> next_qp_{1};
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> make_soft_device(const TransportConfig& config) {
+    auto device = std::make_unique<SoftDevice>(config);
+    if (auto r = device->open(); !r) return r.error();
+    return std::unique_ptr<Device>(std::move(device));
+}
+
+void drain_soft_device(Device& device, Time limit) {
+    static_cast<SoftDevice&>(device).drain(limit);
+}
+
+}  // namespace xsock

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The software Device: iWARP over kernel TCP in this process (base/device.hpp).
+#pragma once
+
+#include <memory>
+
+#include "base/device.hpp"
+#include "transport/config.hpp"
+
+namespace xsock {
+
+/// Descriptors and staging memory are made here; threads only with the first connection.
+Result<std::unique_ptr<Device>> make_soft_device(const TransportConfig& config);
+
+/// Lets connections that drain go on for at most `limit` nanoseconds (process exit).
+void drain_soft_device(Device& device, Time limit);
+
+}  // namespace xsock

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "transport/tcp.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace xsock::tcp {
+namespace {
+
+Result<void> check_stream_socket(int fd) {
+    int value = 0;
+    socklen_t size = sizeof value;
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &value, &size) != 0) {
+        return Error{errno, "the descriptor is not a socket"};
+    }
+    int protocol = 0;
+    size = sizeof protocol;
+    if (value != SOCK_STREAM || getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) != 0 ||
+        protocol != IPPROTO_TCP) {
+        return Error{EPROTOTYPE, "the socket is not a TCP socket"};
+    }
+    return {};
+}
+
+void set_option(int fd, int level, int option, int value) {
+    // Options that a restricted system may refuse; the connection works without them.
+    setsockopt(fd, level, option, &value, sizeof value);
+}
+
+}  // namespace
+
+Result<void> check_connected(int fd) {
+    if (auto r = check_stream_socket(fd); !r) return r;
+    sockaddr_storage peer{};
+    socklen_t size = sizeof peer;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0) {
+        return Error{errno, "the socket is not connected"};
+    }
+    return {};
+}
+
+Result<void> check_listening(int fd) {
+    if (auto r = check_stream_socket(fd); !r) return r;
+    int listening = 0;
+    socklen_t size = sizeof listening;
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 || listening == 0) {
+        return Error{EINVAL, "the socket is not listening"};
+    }
+    return {};
+}
+
+Result<void> make_nonblocking(int fd) {
+    const int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) {
+        return Error{errno, "the socket cannot be made non-blocking"};
+    }
+    return {};
+}
+
+Result<void> prepare(int fd, std::uint32_t user_timeout_ms, std::uint32_t keepalive_s) {
+    if (auto r = make_nonblocking(fd); !r) return r;
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(user_timeout_ms));
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, keepalive_s != 0);
+    if (keepalive_s != 0) {
+        set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, static_cast<int>(keepalive_s));
+        set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, static_cast<int>(std::max(1u, keepalive_s / 6)));
+        set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 6);
+    }
+    return {};
+}
+
+std::size_t emss(int fd) noexcept {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
+    return info.tcpi_snd_mss;
+}
+
+long send(int fd, const mpa::TxBatch& batch) noexcept {
+    if (!batch.separate_groups || batch.group_ends.size() <= 1) {
+        if (batch.iov.size() == 1) {  // the common small message: spares the kernel a header copy
+            const int single = MSG_DONTWAIT | MSG_NOSIGNAL | (batch.separate_groups ? MSG_EOR : 0);
+            const ssize_t n = ::send(fd, batch.iov[0].iov_base, batch.iov[0].iov_len, single);
+            return n >= 0 ? n : -errno;
+        }
+        msghdr message{};
+        message.msg_iov = const_cast<iovec*>(batch.iov.data());
+        message.msg_iovlen = batch.iov.size();
+        const int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (batch.separate_groups ? MSG_EOR : 0);
+        const ssize_t n = sendmsg(fd, &message, flags);
+        return n >= 0 ? n : -errno;
+    }
+    constexpr std::size_t kGroups = 64;
+    std::array<mmsghdr, kGroups> messages;
+    long total = 0;
+    for (std::size_t done = 0; done < batch.group_ends.size();) {
+        const std::size_t count = std::min(kGroups, batch.group_ends.size() - done);
+        std::uint32_t begin = done == 0 ? 0 : batch.group_ends[done - 1];
+        for (std::size_t i = 0; i < count; ++i) {
+            const std::uint32_t end = batch.group_ends[done + i];
+            messages[i] = {};
+            messages[i].msg_hdr.msg_iov = const_cast<iovec*>(batch.iov.data() + begin);
+            messages[i].msg_hdr.msg_iovlen = end - begin;
+            begin = end;
+        }
+        const int sent = sendmmsg(fd, messages.data(), static_cast<unsigned>(count),
+                                  MSG_DONTWAIT | MSG_NOSIGNAL | MSG_EOR);
+        if (sent < 0) return total > 0 ? total : -errno;
+        for (int i = 0; i < sent; ++i) {
+            const msghdr& m = messages[static_cast<std::size_t>(i)].msg_hdr;
+            std::size_t offered = 0;
+            for (std::size_t k = 0; k < m.msg_iovlen; ++k) offered += m.msg_iov[k].iov_len;
+            total += messages[static_cast<std::size_t>(i)].msg_len;
+            if (messages[static_cast<std::size_t>(i)].msg_len < offered) return total;
+        }
+        if (static_cast<std::size_t>(sent) < count) return total;
+        done += count;
+    }
+    return total;
+}
+
+long receive(int fd, Bytes into) noexcept {
+    const ssize_t n = recv(fd, into.data(), into.size(), MSG_DONTWAIT);
+    return n >= 0 ? n : -errno;
+}
+
+std::string peer_name(int fd) {
+    sockaddr_storage peer{};
+    socklen_t size = sizeof peer;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0) return "?";
+    char text[INET6_ADDRSTRLEN] = "?";
+    if (peer.ss_family == AF_INET) {
+        const auto& in = reinterpret_cast<const sockaddr_in&>(peer);
+        inet_ntop(AF_INET, &in.sin_addr, text, sizeof text);
+        return std::string(text) + ":" + std::to_string(ntohs(in.sin_port));
+    }
+    if (peer.ss_family == AF_INET6) {
+        const auto& in6 = reinterpret_cast<const sockaddr_in6&>(peer);
+        inet_ntop(AF_INET6, &in6.sin6_addr, text, sizeof text);
+        return "[" + std::string(text) + "]:" + std::to_string(ntohs(in6.sin6_port));
+    }
+    return "?";
+}
+
+int pending_error(int fd) noexcept {
+    int error = 0;
+    socklen_t size = sizeof error;
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+}
+
+void finish(int fd) noexcept { ::shutdown(fd, SHUT_WR); }
+
+void reset(int fd) noexcept {
+    const linger abort{1, 0};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &abort, sizeof abort);
+    ::close(fd);
+}
+
+}  // namespace xsock::tcp

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// What the transport asks of a TCP socket; every system call on a connection's descriptor is here.
+// Any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/result.hpp"
+#include "mpa/stream.hpp"
+
+namespace xsock::tcp {
+
+/// ENOTSOCK, EBADF, EPROTOTYPE (not TCP), ENOTCONN.
+Result<void> check_connected(int fd);
+/// ENOTSOCK, EBADF, EPROTOTYPE, EINVAL (not listening).
+Result<void> check_listening(int fd);
+
+Result<void> make_nonblocking(int fd);
+/// Non-blocking, no Nagle, time limits.
+Result<void> prepare(int fd, std::uint32_t user_timeout_ms, std::uint32_t keepalive_s);
+
+/// Effective maximum segment size towards the peer, octets; 0 when unknown.
+[[nodiscard]] std::size_t emss(int fd) noexcept;
+
+/// Writes a batch without blocking: one sendmsg, or for separate groups one sendmmsg whose messages
+/// end records (MSG_EOR), so that TCP does not join neighbours into one segment.
+///
+/// @return octets taken by TCP (perhaps fewer than offered), or -errno when none were.
+[[nodiscard]] long send(int fd, const mpa::TxBatch& batch) noexcept;
+
+/// recv without blocking. @return octets, 0 at end of stream, or -errno.
+[[nodiscard]] long receive(int fd, Bytes into) noexcept;
+
+/// "127.0.0.1:4711" or "[::1]:4711"; "?" when unknown.
+[[nodiscard]] std::string peer_name(int fd);
+
+/// SO_ERROR, cleared by asking.
+[[nodiscard]] int pending_error(int fd) noexcept;
+
+/// FIN. Errors do not matter: the connection is then already gone.
+void finish(int fd) noexcept;
+/// Close so that the peer sees a reset.
+void reset(int fd) noexcept;
+
+}  // namespace xsock::tcp

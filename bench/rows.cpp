@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The table: what is compared with what, and what must hold.
+#include "bench/bench.hpp"
+
+namespace xsock::bench {
+namespace {
+
+using enum Better;
+
+Variant tcp(Body server, Body client) {
+    return {.name = "tcp", .server = server, .client = client, .is_tcp = true};
+}
+
+Experiment polling_latency(const char* name, const char* what, Body server, Body client) {
+    return {.name = name,
+            .variants = {tcp(latency::tcp_poll_server, latency::tcp_poll_client),
+                         {.name = "xsock", .server = server, .client = client}},
+            .rows = {{name, what, 0, "us", lower, 1, 0, 1.10, 1.03}},
+            .quick = true};
+}
+
+Experiment read_latency() {
+    Experiment e =
+        polling_latency("read_lat_64",
+                        "Median of a whole 64 B RDMA Read, initiator polling, target's process in "
+                        "xsock_cq_poll(); against a TCP round trip, both sides polling.",
+                        latency::read_server, latency::read_client);
+    e.rows[0].figure = 2;
+    e.rows[0].must = 1.15;
+    e.rows[0].aim = 1.04;
+    return e;
+}
+
+Experiment blocking_latency() {
+    using namespace latency;
+    return {.name = "lat_64_block",
+            .variants = {tcp(tcp_block_server, tcp_block_client),
+                         {"xsock, default spin", send_block_server, send_block_client},
+                         {"xsock, no spin", send_block_server, send_block_client, "0"},
+                         {"xsock, default spin", write_block_server, write_block_client},
+                         {"xsock, no spin", write_block_server, write_block_client, "0"}},
+            .rows = {{"send_lat_64_block",
+                      "64 B Send one way, both sides in xsock_cq_wait(), which spins as long as it "
+                      "finds that worth while; against TCP, both sides blocking in recv().",
+                      0, "us", lower, 1, 0, 1.05, 1.01},
+                     {"send_lat_64_block_nospin", "The same with XSOCK_SPIN_US=0: asleep at once.",
+                      0, "us", lower, 2, 0, 1.05, 1.01},
+                     {"write_lat_64_block",
+                      "64 B Write and an empty Send that wakes the target, one way, both sides in "
+                      "xsock_cq_wait(); against TCP, both sides blocking in recv().",
+                      0, "us", lower, 3, 0, 1.05, 1.01},
+                     {"write_lat_64_block_nospin", "The same with XSOCK_SPIN_US=0.", 0, "us", lower,
+                      4, 0, 1.05, 1.01}}};
+}
+
+Experiment write_bandwidth() {
+    return {.name = "write_bw_1m",
+            .variants = {tcp(stream::tcp_server, stream::tcp_client),
+                         {"xsock", stream::write_server, stream::write_client}},
+            .rows = {{"write_bw_1m",
+                      "1 MiB Writes, 8 outstanding, CRC on, confirmed by a Send, both sides "
+                      "waiting, loopback; against TCP with 256 KiB send() and recv().",
+                      0, "GB/s", higher, 1, 0, 0.85, 1.00},
+                     {"cpu_per_gib",
+                      "CPU seconds, user and system, of both processes for each GiB of the row "
+                      "above.",
+                      1, "s/GiB", lower, 1, 0, 1.4, 1.1}},
+            .quick = true};
+}
+
+Experiment veth_bandwidth(const char* name, const char* cpu_name, const char* what, unsigned mtu,
+                          double must, double aim) {
+    Experiment e = write_bandwidth();
+    e.name = name;
+    e.rows = {{name, what, 0, "GB/s", higher, 1, 0, must, aim},
+              {cpu_name, "CPU seconds of both processes for each GiB of the row above.", 1, "s/GiB",
+               lower, 1, 0, 0, 0}};
+    e.mtu = mtu;
+    e.quick = false;
+    return e;
+}
+
+Experiment message_rate(const char* name, const char* polling_name, const char* what,
+                        unsigned depth, double must, double aim) {
+    using namespace rate;
+    return {
+        .name = name,
+        .variants = {tcp(tcp_block_server, tcp_client),
+                     tcp(tcp_poll_server, tcp_client),
+                     {"xsock", send_server, send_client}},
+        .rows = {{name, what, 0, "M/s", higher, 2, 0, must, aim},
+                 {polling_name, "The same against a TCP receiver that polls and so is never woken.",
+                  0, "M/s", higher, 2, 1, 0, 0}},
+        .depth = depth,
+        .quick = true};
+}
+
+Experiment registration() {
+    return {.name = "register_1g",
+            .variants = {{"xsock", memory::register_server, memory::register_client}},
+            .rows = {{"register_1g", "xsock_mr_register() of 1 GiB of untouched memory.", 0, "ns",
+                      lower, 0, Row::kNone, 1000, 50}}};
+}
+
+Experiment idle_memory() {
+    return {.name = "idle_memory",
+            .variants = {{"xsock", memory::idle_server, memory::idle_client}},
+            .rows = {{"idle_memory",
+                      "Growth of RssAnon for each of 2,000 connections after a 64 B echo on "
+                      "each, of the heavier process.",
+                      0, "KiB", lower, 0, Row::kNone, 16, 2}},
+            .connections = 2000,
+            .patience_s = 60};
+}
+
+Experiment ten_thousand() {
+    return {.name = "conn_10k",
+            .variants = {tcp(crowd::tcp_server, crowd::tcp_client),
+                         {"xsock", crowd::echo_server, crowd::echo_client}},
+            .rows = {{"conn_10k",
+                      "64 B echoes, 64 under way on random ones of 10,000 connections, one "
+                      "completion queue and one shared receive queue a process; against TCP "
+                      "with epoll.",
+                      0, "k/s", higher, 1, 0, 0.7, 0.95}},
+            .depth = 64,
+            .connections = 10'000,
+            .patience_s = 90};
+}
+
+}  // namespace
+
+std::vector<Experiment> all_experiments() {
+    return {
+        polling_latency("send_lat_64_poll",
+                        "Median of a 64 B Send one way (half a ping-pong), both sides in "
+                        "xsock_cq_poll(); against TCP with MSG_DONTWAIT.",
+                        latency::send_poll_server, latency::send_poll_client),
+        polling_latency("write_lat_64_poll",
+                        "Median of a 64 B Write one way, both sides watching the last octet "
+                        "while they call xsock_cq_poll(); against the same TCP.",
+                        latency::write_poll_server, latency::write_poll_client),
+        read_latency(),
+        blocking_latency(),
+        write_bandwidth(),
+        veth_bandwidth("write_bw_veth_9000", "cpu_per_gib_veth_9000",
+                       "write_bw_1m between two network namespaces over veth, MTU 9000, "
+                       "offload on.",
+                       9000, 0.80, 0.94),
+        veth_bandwidth("write_bw_veth_1500", "cpu_per_gib_veth_1500", "The same with MTU 1500.",
+                       1500, 0.65, 0.85),
+        message_rate("rate_64_16", "rate_64_16_polled",
+                     "64 B Sends, each posted by a call of its own, 16 outstanding, receiver in "
+                     "xsock_cq_wait(); against one TCP send() each, receiver blocking in recv().",
+                     16, 8, 13),
+        message_rate("rate_64_256", "rate_64_256_polled", "The same, 256 outstanding.", 256, 30,
+                     70),
+        registration(),
+        idle_memory(),
+        ten_thousand(),
+    };
+}
+
+}  // namespace xsock::bench

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Plain TCP sockets, the same for both sides of every comparison: cubic, and ports that the kernel
+// picks. Failures end the child.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "bench/bench.hpp"
+#include "bench/pair.hpp"
+
+namespace xsock::bench {
+
+/// Listens on run.server_address; `port` receives the port.
+int tcp_listen(const Run& run, std::uint16_t& port);
+/// Connects to run.server_address.
+int tcp_connect(const Run& run, std::uint16_t port);
+
+/// One plain TCP connection between the two processes, TCP_NODELAY set.
+int tcp_server_socket(Child& child, const Run& run);
+int tcp_client_socket(Child& child, const Run& run);
+void set_nodelay(int fd);
+
+void send_all(int fd, const void* data, std::size_t size);
+/// `flags` 0 blocks; MSG_DONTWAIT asks again and again. False at end of file.
+bool receive_all(int fd, void* data, std::size_t size, int flags);
+
+}  // namespace xsock::bench

@@ -202,7 +202,10 @@ void Connection::on_ready(std::uint32_t events, Pass& pass) {
         lost(error != 0 ? error : ECONNRESET, pass);
         return;
     }
-    if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) receive(pass);
+    if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
+        // What was posted is served by kicks: a look that found nothing has nothing to send either.
+        if (!receive(pass) && (events & EPOLLOUT) == 0) return;
+    }
     transmit(pass);
 }
 
@@ -236,9 +239,13 @@ bool Connection::consume(ConstBytes octets, Pass& pass) {
     return true;
 }
 
-void Connection::receive(Pass& pass) {
+// Reads and takes what there is, within this pass's share. False when there was nothing.
+bool Connection::receive(Pass& pass) {
+    bool found = false;
     for (int i = 0; i < kReadsPerPass && fd_ >= 0 && !eof_ && stash_.empty(); ++i) {
         const long n = tcp::receive(fd_, pass.staging);
+        if (n == -EAGAIN) break;
+        found = true;
         if (n > 0) {
             rx_octets_ += static_cast<std::uint64_t>(n);
             if (ended_) {  // only waiting for the peer's FIN
@@ -246,20 +253,18 @@ void Connection::receive(Pass& pass) {
                 continue;
             }
             const ConstBytes octets = pass.staging.first(static_cast<std::size_t>(n));
-            if (!consume(octets, pass)) return;
+            if (!consume(octets, pass)) break;
             if (!stash_.empty()) resume(pass);
             if (static_cast<std::size_t>(n) < pass.staging.size()) break;
         } else if (n == 0) {
             eof_ = true;
             pass.active = true;
             if (!ended_) mpa_->rx_eof(pass.now);
-        } else if (n == -EAGAIN) {
-            break;
         } else if (n != -EINTR) {
             lost(static_cast<int>(-n), pass);
-            return;
         }
     }
+    return found;
 }
 
 // Offers the stash again: after a receive was posted, or right after the queue was found empty (a

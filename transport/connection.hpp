@@ -74,7 +74,7 @@ class Connection final : public Pollable {
     bool draining() const override;
 
   private:
-    void receive(Pass& pass);
+    bool receive(Pass& pass);
     bool consume(ConstBytes octets, Pass& pass);
     void resume(Pass& pass);
     void transmit(Pass& pass);

@@ -32,8 +32,9 @@ class ProgressThread;
 /// One pass of a driver, as the things it drives see it.
 struct Pass {
     Time now = 0;
-    Bytes staging;        ///< where received octets go first; shared by all connections
-    bool active = false;  ///< set by whoever moved octets, completed work or changed a state
+    Bytes staging;           ///< where received octets go first; shared by all connections
+    bool by_caller = false;  ///< a thread of the program drives
+    bool active = false;     ///< set by whoever moved octets, completed work or changed a state
 };
 
 /// Something with a descriptor in a Progress. All functions are called by the driver.
@@ -56,6 +57,7 @@ class Pollable : public std::enable_shared_from_this<Pollable> {
     std::atomic<bool> kicked_{false};  // is in Progress::kicked_
     bool registered_ = false;          // the driver only, as are the next
     int fd_ = -1;
+    std::uint32_t events_ = 0;  // what epoll was asked for
     Time deadline_ = kNever;
 };
 
@@ -106,8 +108,8 @@ class Progress {
     [[nodiscard]] std::uint64_t caller_passes() const noexcept {
         return caller_passes_.load(std::memory_order_relaxed);
     }
-    /// Polls readable when a pass may find something: for loops that embed us (XSOCK_PROGRESS=app).
-    [[nodiscard]] int fd() const noexcept { return epoll_fd_; }
+    /// Polls readable when a pass may find something: for loops that embed us.
+    [[nodiscard]] int embed();
     [[nodiscard]] ProgressMode mode() const noexcept { return config_.progress; }
     [[nodiscard]] const TransportConfig& config() const noexcept { return config_; }
     /// Counts passes; posts with the same number belong to one poll interval.
@@ -135,8 +137,19 @@ class Progress {
 
     // -- the background thread only --
 
-    /// One pass if nobody else drives. @return true when something moved
-    bool thread_pass();
+    enum class ThreadPass : std::uint8_t {
+        busy,  ///< a caller drives at this moment
+        idle,  ///< nothing moved
+        moved,
+    };
+    /// One pass if nobody else drives. `take_over`: everything is watched by epoll afterwards.
+    ThreadPass thread_pass(bool take_over);
+    /// The thread looks in by itself every few milliseconds; then callers need not keep everything
+    /// watched by epoll. Set to false before thread_pass(true).
+    void set_thread_ticking(bool ticking) noexcept {
+        thread_ticking_.store(ticking, std::memory_order_seq_cst);
+    }
+    [[nodiscard]] int epoll_fd() const noexcept { return epoll_fd_; }
     /// True when a pass is owed that no caller may be about to make.
     [[nodiscard]] bool work_waiting() const noexcept {
         return kicked_count_.load(std::memory_order_seq_cst) != 0;
@@ -157,6 +170,10 @@ class Progress {
     void run_pass(Pass& pass);
     void serve_kicked(Pass& pass);
     void serve_ready(Pass& pass);
+    bool serve_hot(Pass& pass);
+    void make_hot(Pollable& item);
+    void detach_hot();
+    void attach_hot();
     void serve_deadlines(Pass& pass);
     void wake_sleepers();
     void sleep_as_leader(Time deadline);
@@ -190,6 +207,9 @@ class Progress {
     std::atomic<int> spin_score_{8};  // how well spinning did of late
 
     Doorbell thread_bell_;
+    std::atomic<bool> thread_ticking_{false};
+    std::atomic<bool> embedded_{false};      // somebody watches epoll_fd_ from outside
+    std::atomic<bool> hot_detached_{false};  // written under the driver lock
     std::once_flag thread_once_;
     std::unique_ptr<ProgressThread> thread_;
     std::atomic<ProgressThread*> ringable_{nullptr};  // thread_, once it runs
@@ -206,6 +226,8 @@ class Progress {
     Time armed_timer_ = kNever;
     Pollable* hot_ = nullptr;  // received last: tried without asking epoll
     std::uint32_t passes_since_epoll_ = 0;
+    std::uint32_t hot_idle_ = 0;    // passes since hot_ last moved something
+    std::uint32_t hot_passes_ = 0;  // by callers, since hot_ was made hot or attached
     bool last_epoll_was_single_ = true;
 };
 

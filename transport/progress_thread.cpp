@@ -73,6 +73,7 @@ struct ProgressThread::Loop {
         }
         uv_timer_start(
             &tick, [](uv_timer_t* t) { of(t).on_wake(); }, tick_ms, 0);
+        progress.set_thread_ticking(true);
     }
 
     void on_wake() {
@@ -83,11 +84,18 @@ struct ProgressThread::Loop {
         }
         if (callers_active()) {
             // Somebody polls: leave the receiving to him, but do not let gathered posts wait.
-            if (progress.work_waiting() && !progress.has_leader()) progress.thread_pass();
+            if (progress.work_waiting() && !progress.has_leader()) progress.thread_pass(false);
             step_back();
             return;
         }
-        for (int i = 0; i < kPassesPerWake && progress.thread_pass(); ++i) {
+        progress.set_thread_ticking(false);
+        for (int i = 0; i < kPassesPerWake; ++i) {
+            const Progress::ThreadPass did = progress.thread_pass(true);
+            if (did == Progress::ThreadPass::busy && progress.mode() != ProgressMode::thread) {
+                step_back();
+                return;
+            }
+            if (did != Progress::ThreadPass::moved) break;
         }
         watch();
     }
@@ -130,7 +138,7 @@ struct ProgressThread::Loop {
               reinterpret_cast<uv_handle_t*>(&after_sleep)}) {
             h->data = this;
         }
-        if (uv_poll_init(&loop, &poll, progress.fd()) != 0) {
+        if (uv_poll_init(&loop, &poll, progress.epoll_fd()) != 0) {
             close_handles();
             return false;
         }

@@ -111,7 +111,7 @@ Result<int> SoftCq::fd() {
     core_->event_fd.store(event_fd, std::memory_order_relaxed);
     add_to_epoll(epoll_fd, event_fd);
     core_->each_feeder([epoll_fd](Progress& p) {
-        if (p.mode() != ProgressMode::thread) add_to_epoll(epoll_fd, p.fd());
+        if (p.mode() != ProgressMode::thread) add_to_epoll(epoll_fd, p.embed());
     });
     core_->queue.set_notifier(
         [](void* argument) {

@@ -157,8 +157,9 @@ class SoftListener final : public Listener {
         if (!ready) return ready;
         const int fd = epoll_create1(EPOLL_CLOEXEC);
         if (fd < 0) return Error{errno, "epoll_create1 failed"};
-        for (const int watched : {*ready, progress_.fd()}) {
-            if (watched == progress_.fd() && progress_.mode() == ProgressMode::thread) continue;
+        const bool drives = progress_.mode() != ProgressMode::thread;
+        for (const int watched : {*ready, drives ? progress_.embed() : -1}) {
+            if (watched < 0) continue;
             epoll_event event{};
             event.events = EPOLLIN;
             epoll_ctl(fd, EPOLL_CTL_ADD, watched, &event);

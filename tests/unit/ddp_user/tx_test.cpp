@@ -452,8 +452,10 @@ TEST_F(Tx, many_messages_may_be_given_before_the_first_is_done) {
 TEST_F(Tx, nudge_is_a_write_that_touches_nothing) {
     end->llp_nudge();
     EXPECT_TRUE(end->tx_wanted());
+    EXPECT_FALSE(end->drained());  // a FIN must not go before it
     EXPECT_THAT(drain(*end.stream), ElementsAre(from_hex("c140 00000001 0000000000000000")));
     EXPECT_THAT(end.sent(), IsEmpty());
+    EXPECT_TRUE(end->drained());
 }
 
 TEST_F(Tx, nudge_is_superfluous_when_something_waits) {

@@ -46,14 +46,20 @@ void convert(const Wc& from, xsock_wc& to) noexcept {
     to.flags = from.flags;
 }
 
+/// Room for completions, not initialised: clearing it would cost as much as an empty poll.
+union Batch {
+    Batch() {}
+    std::array<Wc, kBatch> wc;
+};
+
 // Polls into `wc` in batches until a batch is not full.
 int poll_into(Cq& cq, xsock_wc* wc, int max) {
-    std::array<Wc, kBatch> batch;
+    Batch batch;
     int total = 0;
     while (total < max) {
         const auto want = std::min<std::size_t>(kBatch, static_cast<std::size_t>(max - total));
-        const std::size_t n = cq.poll(std::span(batch).first(want));
-        for (std::size_t i = 0; i < n; ++i) convert(batch[i], wc[total + static_cast<int>(i)]);
+        const std::size_t n = cq.poll(std::span(batch.wc).first(want));
+        for (std::size_t i = 0; i < n; ++i) convert(batch.wc[i], wc[total + static_cast<int>(i)]);
         total += static_cast<int>(n);
         if (n < want) break;
     }
@@ -97,11 +103,11 @@ int cq_wait(xsock_cq* cq, xsock_wc* wc, int min, int max, int timeout_ms) noexce
     }
     if (!usable()) return -1;
     return guarded(-1, [&] {
-        std::array<Wc, kBatch> batch;
+        Batch batch;
         const auto want = std::min<std::size_t>(kBatch, static_cast<std::size_t>(max));
-        const std::size_t n = cq->cq->wait(std::span(batch).first(want),
+        const std::size_t n = cq->cq->wait(std::span(batch.wc).first(want),
                                            static_cast<std::size_t>(min), deadline_of(timeout_ms));
-        for (std::size_t i = 0; i < n; ++i) convert(batch[i], wc[i]);
+        for (std::size_t i = 0; i < n; ++i) convert(batch.wc[i], wc[i]);
         int total = static_cast<int>(n);
         if (n == want && total < max) total += poll_into(*cq->cq, wc + total, max - total);
         return total;

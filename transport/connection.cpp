@@ -29,6 +29,8 @@ constexpr std::uint32_t kGatherOctets = 64 * 1024;
 // How often the segment size of the path is asked for, toward peers that care.
 constexpr Time kEmssPeriod = 100 * kMillisecond;
 
+constexpr std::uint32_t kReading = EPOLLIN | EPOLLRDHUP;
+
 ddp::Config ddp_config(const Connection::Parts& parts, SendQueue& sq, RecvQueue& rq) {
     ddp::Config config;
     config.qp_num = parts.num;
@@ -155,18 +157,18 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, mpa::Role role, 
     }
 
     if (auto r = tcp::prepare(fd, attr.user_timeout_ms, attr.keepalive_s); !r) return r;
-    if (auto r = parts_.progress->add(shared_from_this(), fd, EPOLLIN | EPOLLRDHUP); !r) return r;
+    if (auto r = parts_.progress->add(shared_from_this(), fd, kReading); !r) return r;
     fault::install();
     parts_.send_cq->add_feeder(*parts_.progress);
     parts_.recv_cq->add_feeder(*parts_.progress);
     fd_ = fd;
-    interest_ = EPOLLIN | EPOLLRDHUP;
+    interest_ = kReading;
     peer_ = tcp::peer_name(fd);
     mpa_ = std::make_unique<mpa::Stream>(std::move(config), ddp_);
     if (const std::size_t emss = tcp::emss(fd); emss != 0) mpa_->set_emss(emss);
-    emss_checked_ = pass.now;
+    emss_checked_ = pass.now();
     set_state(QpState::starting, pass);
-    mpa_->start(pass.now);
+    mpa_->start(pass.now());
     transmit(pass);  // an initiator speaks before it listens
     receive(pass);   // a Request may be there already
     transmit(pass);
@@ -176,7 +178,7 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, mpa::Role role, 
 Result<void> Connection::accept(std::span<const std::byte> private_data, std::uint16_t ird,
                                 std::uint16_t ord, Pass& pass) {
     if (state() != QpState::requested) return Error{EINVAL, "no Request waits for an answer"};
-    if (!mpa_->accept(private_data, ird, ord, pass.now)) {
+    if (!mpa_->accept(private_data, ird, ord, pass.now())) {
         return Error{EINVAL, "too much private data"};
     }
     set_state(QpState::starting, pass);
@@ -186,7 +188,7 @@ Result<void> Connection::accept(std::span<const std::byte> private_data, std::ui
 
 Result<void> Connection::reject(std::span<const std::byte> private_data, Pass& pass) {
     if (state() != QpState::requested) return Error{EINVAL, "no Request waits for an answer"};
-    if (!mpa_->reject(private_data, pass.now)) return Error{EINVAL, "too much private data"};
+    if (!mpa_->reject(private_data, pass.now())) return Error{EINVAL, "too much private data"};
     transmit(pass);
     return {};
 }
@@ -215,10 +217,15 @@ void Connection::on_kick(Pass& pass) {
     transmit(pass);
 }
 
+// MPA wants the time only while one of its timers runs.
+Time Connection::mpa_time(Pass& pass) const noexcept {
+    return steady_ && mpa_->next_timeout() == kNever ? 0 : pass.now();
+}
+
 // Hands octets to MPA. False when the program's memory failed underneath.
 bool Connection::consume(ConstBytes octets, Pass& pass) {
     std::size_t taken = 0;
-    if (!fault::guard([&] { taken = mpa_->rx_consume(octets, pass.now); })) {
+    if (!fault::guard([&] { taken = mpa_->rx_consume(octets, mpa_time(pass)); })) {
         log(LogLevel::warn, "local-fault",
             "%s: a registered or posted buffer was unmapped under a transfer; connection reset",
             peer_.c_str());
@@ -259,7 +266,7 @@ bool Connection::receive(Pass& pass) {
         } else if (n == 0) {
             eof_ = true;
             pass.active = true;
-            if (!ended_) mpa_->rx_eof(pass.now);
+            if (!ended_) mpa_->rx_eof(pass.now());
         } else if (n != -EINTR) {
             lost(static_cast<int>(-n), pass);
         }
@@ -283,7 +290,7 @@ void Connection::resume(Pass& pass) {
         stash_.shrink_to_fit();
         starve_deadline_ = kNever;
     } else if (ddp_.rx_blocked() && starve_deadline_ == kNever) {
-        starve_deadline_ = time_after(pass.now, parts_.attr.receive_patience);
+        starve_deadline_ = time_after(pass.now(), parts_.attr.receive_patience);
     } else if (!ddp_.rx_blocked()) {
         starve_deadline_ = kNever;
     }
@@ -309,15 +316,15 @@ bool Connection::tx_wanted() const {
 
 void Connection::transmit(Pass& pass) {
     if (fd_ < 0) return;
-    if (!mpa_->negotiated().peer_is_xsock && pass.now - emss_checked_ > kEmssPeriod && !ended_) {
-        emss_checked_ = pass.now;
+    if (!mpa_->negotiated().peer_is_xsock && pass.now() - emss_checked_ > kEmssPeriod && !ended_) {
+        emss_checked_ = pass.now();
         if (const std::size_t emss = tcp::emss(fd_); emss != 0) mpa_->set_emss(emss);
     }
     for (int i = 0; i < kBatchesPerPass && !tx_blocked_ && !ended_ && tx_wanted(); ++i) {
         if (tx_buffer_ == nullptr) tx_buffer_ = parts_.progress->take_tx_buffer();
         mpa::TxBatch batch;
         if (!fault::guard([&] {
-                batch = mpa_->tx_prepare(tx_buffer_->bytes(), kOctetsPerBatch, pass.now);
+                batch = mpa_->tx_prepare(tx_buffer_->bytes(), kOctetsPerBatch, mpa_time(pass));
             })) {
             log(LogLevel::warn, "local-fault",
                 "%s: a buffer that was being sent was unmapped; connection reset", peer_.c_str());
@@ -340,7 +347,7 @@ void Connection::transmit(Pass& pass) {
         }
         pass.active = true;
         tx_octets_ += static_cast<std::uint64_t>(n);
-        mpa_->tx_commit(static_cast<std::size_t>(n), pass.now);
+        mpa_->tx_commit(static_cast<std::size_t>(n), mpa_time(pass));
         if (static_cast<std::size_t>(n) < batch.octets) tx_blocked_ = true;
     }
     if (tx_buffer_ != nullptr && mpa_->tx_pending() == 0) {
@@ -353,6 +360,11 @@ void Connection::transmit(Pass& pass) {
 
 void Connection::settle(Pass& pass) {
     if (fd_ < 0) return;
+    // Established and nothing out of the ordinary: the state after nearly every message.
+    if (steady_ && ddp_.state() == ddp::Stream::State::established && !eof_ && !tx_blocked_ &&
+        stash_.empty() && interest_ == kReading && !tx_wanted() && mpa_->next_timeout() == kNever) {
+        return;
+    }
     if (!ended_) settle_start(pass);
     if (!ended_) settle_end(pass);
     if (fd_ < 0) return;
@@ -413,7 +425,7 @@ void Connection::settle_end(Pass& pass) {
     if (sending_terminate) {
         // A peer that does not read must not keep us.
         if (linger_deadline_ == kNever) {
-            linger_deadline_ = time_after(pass.now, Time{parts_.attr.linger_ms} * kMillisecond);
+            linger_deadline_ = time_after(pass.now(), Time{parts_.attr.linger_ms} * kMillisecond);
         }
         return;
     }
@@ -496,7 +508,7 @@ void Connection::end(QpState state, int error, WcStatus status, bool orderly, Pa
         close_descriptor(false);
         return;
     }
-    linger_deadline_ = time_after(pass.now, Time{parts_.attr.linger_ms} * kMillisecond);
+    linger_deadline_ = time_after(pass.now(), Time{parts_.attr.linger_ms} * kMillisecond);
     update_interest();
     update_deadline(pass);
 }
@@ -515,6 +527,7 @@ void Connection::close_descriptor(bool reset) {
 void Connection::set_state(QpState next, Pass& pass) {
     if (state() == next) return;
     state_.store(next, std::memory_order_seq_cst);
+    steady_ = next == QpState::established;
     pass.active = true;
     if (parts_.listener) parts_.listener(*this, next);
 }
@@ -576,7 +589,7 @@ void Connection::release(Pass& pass) {
     }
     pass.active = true;
     flush_posted_receives();
-    linger_deadline_ = time_after(pass.now, Time{parts_.attr.linger_ms} * kMillisecond);
+    linger_deadline_ = time_after(pass.now(), Time{parts_.attr.linger_ms} * kMillisecond);
     shutdown(pass);
     if (!ended_) transmit(pass);  // also when shutdown() had been called before
 }
@@ -602,7 +615,7 @@ void Connection::flush_posted_receives() {
 void Connection::update_interest() {
     if (fd_ < 0) return;
     std::uint32_t wanted = 0;
-    if (stash_.empty() && !eof_) wanted |= EPOLLIN | EPOLLRDHUP;
+    if (stash_.empty() && !eof_) wanted |= kReading;
     if (tx_blocked_) wanted |= EPOLLOUT;
     // Hang-up cannot be masked; told once is enough while we do not read.
     if ((wanted & EPOLLIN) == 0) wanted |= EPOLLET;
@@ -621,22 +634,22 @@ void Connection::update_deadline(Pass&) {
 void Connection::on_time(Pass& pass) {
     if (fd_ < 0) return;
     if (ended_) {
-        if (pass.now >= linger_deadline_) close_descriptor(false);
+        if (pass.now() >= linger_deadline_) close_descriptor(false);
         update_deadline(pass);
         return;
     }
-    if (mpa_->next_timeout() <= pass.now) mpa_->on_time(pass.now);
-    if (starve_deadline_ <= pass.now) {
+    if (mpa_->next_timeout() <= pass.now()) mpa_->on_time(pass.now());
+    if (starve_deadline_ <= pass.now()) {
         starve_deadline_ = kNever;
         ddp_.receive_overdue();
         if (!stash_.empty()) resume(pass);  // consumed and dropped from here on
     }
-    if (linger_deadline_ <= pass.now && fin_sent_) {
+    if (linger_deadline_ <= pass.now() && fin_sent_) {
         // All was said; the peer does not care to finish.
         end(QpState::closed, 0, WcStatus::flushed, false, pass);
         return;
     }
-    if (linger_deadline_ <= pass.now) {
+    if (linger_deadline_ <= pass.now()) {
         note("what was queued could not be sent within the linger time");
         log(LogLevel::warn, "linger-expired", "%s: %s", peer_.c_str(), error_text_.c_str());
         end(QpState::error, ETIMEDOUT, WcStatus::flushed, false, pass);

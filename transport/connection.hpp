@@ -93,6 +93,7 @@ class Connection final : public Pollable {
     void note(const char* text);
     void describe_end();
     [[nodiscard]] bool tx_wanted() const;
+    [[nodiscard]] Time mpa_time(Pass& pass) const noexcept;
     [[nodiscard]] bool over() const noexcept { return ended_; }
 
     Parts parts_;
@@ -113,6 +114,7 @@ class Connection final : public Pollable {
     std::vector<std::byte> stash_;  // read but not taken by MPA: no receive was posted
     std::size_t stash_at_ = 0;
     std::unique_ptr<TxBuffer> tx_buffer_;
+    bool steady_ = false;      // established, not closing
     bool tx_blocked_ = false;  // TCP's buffer is full
     bool eof_ = false;
     bool fin_sent_ = false;

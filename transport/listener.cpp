@@ -68,7 +68,7 @@ void ListenSocket::on_ready(std::uint32_t, Pass& pass) {
 void ListenSocket::pause(Pass& pass, Time time) {
     paused_ = true;
     progress_.modify(*this, EPOLLET);
-    progress_.set_deadline(*this, time_after(pass.now, time));
+    progress_.set_deadline(*this, time_after(pass.now(), time));
 }
 
 void ListenSocket::on_time(Pass& pass) {

@@ -129,7 +129,7 @@ void Progress::unlock() noexcept {
 
 Pass Progress::begin_pass() noexcept {
     reader_.enter();
-    return {.now = monotonic_now(), .staging = {staging_.get(), kStagingOctets}};
+    return Pass(Bytes(staging_.get(), kStagingOctets));
 }
 
 void Progress::end_pass(Pass& pass) {
@@ -180,7 +180,6 @@ void Progress::run_pass(Pass& pass) {
     interval_.store(interval_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     serve_kicked(pass);
     serve_ready(pass);
-    if (!deadlines_.empty() && deadlines_.begin()->first <= pass.now) serve_deadlines(pass);
 }
 
 void Progress::serve_kicked(Pass& pass) {
@@ -222,7 +221,6 @@ void Progress::serve_ready(Pass& pass) {
         if (tag == &timer_tag) {
             clear_event(timer_fd_);
             armed_timer_ = kNever;
-            pass.now = monotonic_now();
             serve_deadlines(pass);
             continue;
         }
@@ -292,7 +290,7 @@ int Progress::embed() {
 }
 
 void Progress::serve_deadlines(Pass& pass) {
-    while (!deadlines_.empty() && deadlines_.begin()->first <= pass.now) {
+    while (!deadlines_.empty() && deadlines_.begin()->first <= pass.now()) {
         Pollable* const item = deadlines_.begin()->second;
         deadlines_.erase(deadlines_.begin());
         item->deadline_ = kNever;

@@ -22,6 +22,7 @@
 #include "base/doorbell.hpp"
 #include "base/epoch.hpp"
 #include "base/result.hpp"
+#include "transport/clock.hpp"
 #include "transport/config.hpp"
 
 namespace xsock {
@@ -30,11 +31,21 @@ class Progress;
 class ProgressThread;
 
 /// One pass of a driver, as the things it drives see it.
-struct Pass {
-    Time now = 0;
+class Pass {
+  public:
+    explicit Pass(Bytes buffer) : staging(buffer) {}
+
+    /// Asked of the clock once in a pass, and only if somebody wants to know.
+    Time now() noexcept {
+        if (now_ == 0) now_ = monotonic_now();
+        return now_;
+    }
     Bytes staging;           ///< where received octets go first; shared by all connections
     bool by_caller = false;  ///< a thread of the program drives
     bool active = false;     ///< set by whoever moved octets, completed work or changed a state
+
+  private:
+    Time now_ = 0;
 };
 
 /// Something with a descriptor in a Progress. All functions are called by the driver.

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# Set-up shared by ./run and ./test; sourced, never run.
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+jobs=$(nproc)
+
+# Where Debian keeps ip; not on the path of every user.
+PATH=$PATH:/usr/sbin:/sbin
+
+say() { printf '== %s\n' "$*"; }
+die() {
+    printf '%s: %s\n' "${0##*/}" "$*" >&2
+    exit 1
+}
+
+# The packages of the named sections of scripts/packages.txt.
+packages_of() {
+    awk -v wanted=" $* " '
+        /^#/ || NF == 0 { next }
+        /^\[/ { section = substr($1, 2, length($1) - 2); next }
+        index(wanted, " " section " ") { print $1 }' "$top/scripts/packages.txt"
+}
+
+# Those of the given packages that are not installed. A package that another one provides counts.
+missing_packages() {
+    local installed
+    installed=$(dpkg-query -W -f '${db:Status-Status} ${Package} ${Provides}\n' |
+        sed -n 's/^installed //p' | sed 's/([^)]*)//g; s/,/ /g' | tr -s ' ' '\n')
+    grep -vxF -f <(printf '%s\n' "$installed") <(printf '%s\n' "$@") || true
+}
+
+# Installs what is missing of the named sections: as root by apt; otherwise says how and stops. Goes
+# on in silence when nothing is missing. XSOCK_SETUP=0 leaves the machine alone and tries its luck.
+setup() {
+    [ "${XSOCK_SETUP:-1}" != 0 ] || return 0
+    if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+        say "no apt here; needed are the equivalents of: $(packages_of "$@" | xargs)"
+        return 0
+    fi
+    local missing
+    # shellcheck disable=SC2046
+    missing=$(missing_packages $(packages_of "$@") | xargs)
+    [ -n "$missing" ] || return 0
+    local line="apt-get install -y --no-install-recommends $missing"
+    if [ "$(id -u)" -ne 0 ]; then
+        say "missing packages; as root:"
+        printf '    apt-get update && %s\n' "$line"
+        die "run that, then this again (or XSOCK_SETUP=0 $0 to go on without)"
+    fi
+    mkdir -p "$top/build"
+    local log=$top/build/apt.log
+    say "apt-get update"
+    apt-get update -qq >"$log" 2>&1 ||
+        say "apt-get update had trouble (build/apt.log); going on with the index there is"
+    say "installing: $missing"
+    # shellcheck disable=SC2086
+    DEBIAN_FRONTEND=noninteractive $line -qq -o DPkg::Lock::Timeout=300 \
+        -o Dpkg::Use-Pty=0 >>"$log" 2>&1 || {
+        tail -n 20 "$log" >&2
+        die "apt-get install failed; the whole log is build/apt.log"
+    }
+}
+
+# Configures and builds build/<preset>; the log goes to stdout. Further arguments are targets.
+# Warnings are errors in CI only: a newer compiler must not stop a user.
+build() {
+    local preset=$1
+    shift
+    if command -v ccache >/dev/null; then
+        export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
+        # A second clone finds the work of the first.
+        export CCACHE_BASEDIR=$top CCACHE_NOHASHDIR=1
+    fi
+    local werror=OFF
+    [ "${CI:-}" != true ] || werror=ON
+    (cd "$top" && cmake --preset "$preset" -DXSOCK_WERROR=$werror &&
+        cmake --build "build/$preset" -j "$jobs" ${1:+--target "$@"})
+}

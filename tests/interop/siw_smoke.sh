@@ -1,0 +1,147 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# xsock and the Linux kernel's siw ping each other with rdma-core's rping, in both directions: MPA
+# start-up with CRC, Sends, RDMA Reads and RDMA Writes. As root over a tap, so that TCP segments
+# arrive as they were sent; otherwise through QEMU's user network, which cuts the stream anew: siw
+# takes a CRC that lies across two segments for a wrong one, so that only small pings are sure there.
+#
+#   siw_smoke.sh BUILD     BUILD: where tests/interop/xsock_rping was built
+#
+# Exit status 77: something is missing (QEMU, packages to build the guest with, the program).
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+build=${1:?usage: siw_smoke.sh BUILD}
+SIW_RUN=$(mktemp -d "${TMPDIR:-/tmp}/xsock-siw.XXXXXX")
+SIW_NETNS=xsock-siw-$$
+export SIW_RUN SIW_NETNS
+. "$here/vm/lib.sh"
+
+guest() { "$here/vm/vmctl.py" -n siw -T 60 run "$@"; }
+own_server=
+network=
+finish() {
+    local status=$?
+    trap - EXIT
+    [ -z "$own_server" ] || kill "$own_server" 2>/dev/null || true
+    "$here/vm/vmctl.py" -n siw stop || true
+    if [ "$status" != 0 ] && [ "$status" != 77 ] && [ -s "$SIW_RUN/siw/console.log" ]; then
+        echo "--- the guest's console"
+        tail -n 40 "$SIW_RUN/siw/console.log"
+    fi
+    [ "$network" != tap ] || "$here/vm/netns.sh" down || true
+    rm -rf "$SIW_RUN"
+    exit "$status"
+}
+trap finish EXIT
+trap 'exit 130' INT TERM
+
+if program=$(missing_program qemu-system-x86_64 python3 cpio); then
+    skip "no $program: xsock is NOT tested against the kernel's siw (scripts/packages.txt)"
+fi
+SIW_IMAGE=$("$here/vm/build-image.sh")
+export SIW_IMAGE
+
+# ---- One guest, and where each side finds the other ------------------------------------------------
+port=7174       # siw listens
+own_port=7175   # xsock listens
+if [ "$(id -u)" = 0 ] && [ -c /dev/net/tun ] && "$here/vm/netns.sh" up 1 2>"$SIW_RUN/netns.log"; then
+    network=tap
+    own=("$here/vm/netns.sh" exec)
+    siw_address=$SIW_NET.2 siw_bind=$SIW_NET.2 siw_port=$port
+    own_address=$SIW_NET.1 own_bind=$SIW_NET.1
+    sizes="64 4096 60000"
+    "$here/vm/run-vm.sh" -n siw -t tap -i 1
+else
+    ip netns del "$SIW_NETNS" 2>/dev/null || true
+    network=user
+    own=(env)
+    read -r siw_port own_port <<<"$(python3 -c '
+import socket
+held = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+print(*(s.getsockname()[1] for s in held))')"
+    siw_address=127.0.0.1 siw_bind=10.0.2.15
+    own_address=10.0.2.2 own_bind=127.0.0.1
+    sizes="64 512"
+    "$here/vm/run-vm.sh" -n siw -t user -f "$siw_port:$port"
+fi
+
+# ---- Steps --------------------------------------------------------------------------------------
+count=10
+failures=0
+verdict() { # status, what
+    if [ "$1" = 0 ]; then
+        echo "ok    $2"
+    else
+        echo "FAIL  $2"
+        failures=$((failures + 1))
+    fi
+}
+# The i-th ping carries "rdma-ping-<i>": all of them must have come, in order, none twice.
+all_pings() { # file
+    [ "$(grep -ao 'rdma-ping-[0-9]*' "$1")" = "$(seq -f 'rdma-ping-%g' 0 $((count - 1)))" ]
+}
+siw_serves() { # size
+    guest "(rping -s -a $siw_bind -p $port -v -C $count -S $1 >/tmp/server.log 2>&1 &);
+        for i in \$(seq 100); do netstat -ltn | grep -q ':$port ' && exit 0; usleep 50000; done;
+        exit 1"
+}
+siw_served() { # file
+    guest "for i in \$(seq 100); do pidof rping >/dev/null || break; usleep 50000; done;
+        cat /tmp/server.log; ! pidof rping >/dev/null" >"$1" && all_pings "$1"
+}
+show() { for file in "$@"; do echo "--- $(basename "$file")" && cut -c1-100 "$file" | tail -n 20; done; }
+
+xsock_pings_siw() { # size
+    local mine=$SIW_RUN/xsock-client.log its=$SIW_RUN/siw-server.log
+    : >"$mine"
+    siw_serves "$1" && timeout 60 "${own[@]}" "$rping" -c -a "$siw_address" -p "$siw_port" \
+        -C $count -S "$1" -v >"$mine" 2>&1 && all_pings "$mine" && siw_served "$its" && return
+    guest "killall -q rping; cat /tmp/server.log" >"$its" 2>&1 || true
+    show "$mine" "$its"
+    return 1
+}
+siw_pings_xsock() { # size
+    local mine=$SIW_RUN/xsock-server.log its=$SIW_RUN/siw-client.log status=0
+    # Replaced by the program in one process, so that the pid is its own.
+    "${own[@]}" "$rping" -s -a "$own_bind" -p "$own_port" -C $count -S "$1" -v >"$mine" 2>&1 &
+    own_server=$!
+    for _ in $(seq 100); do
+        "${own[@]}" ss -Hltn "sport = :$own_port" 2>/dev/null | grep -q . && break
+        sleep 0.05
+    done
+    guest "timeout 50 rping -c -a $own_address -p $own_port -C $count -S $1 -v" >"$its" 2>&1 ||
+        status=1
+    # It ends by itself once its client has gone.
+    for _ in $(seq 100); do
+        kill -0 "$own_server" 2>/dev/null || break
+        sleep 0.05
+    done
+    kill "$own_server" 2>/dev/null && status=1
+    wait "$own_server" || status=1
+    own_server=
+    all_pings "$its" && all_pings "$mine" || status=1
+    [ $status = 0 ] || show "$mine" "$its"
+    return $status
+}
+
+# siw with itself first: when that fails, the fault is the rig's.
+siw_serves 4096
+guest "rping -c -a $siw_bind -p $port -C $count -S 4096 -v" >"$SIW_RUN/self.log" 2>&1 || true
+if ! all_pings "$SIW_RUN/self.log" || ! siw_served "$SIW_RUN/siw-server.log"; then
+    show "$SIW_RUN/self.log" "$SIW_RUN/siw-server.log"
+    die "siw does not even reach itself: the rig is broken"
+fi
+verdict 0 "siw and siw, $count pings of 4096 octets"
+
+rping=$build/tests/interop/xsock_rping
+[ -x "$rping" ] || skip "$rping was not built: xsock is NOT tested against the kernel's siw"
+for size in $sizes; do
+    status=0
+    xsock_pings_siw "$size" || status=1
+    verdict $status "xsock client, siw server, CRC, $count pings of $size octets"
+    status=0
+    siw_pings_xsock "$size" || status=1
+    verdict $status "siw client, xsock server, CRC, $count pings of $size octets"
+done
+"$here/vm/vmctl.py" -n siw alive || { verdict 1 "the guest is still there"; }
+exit $((failures > 0))

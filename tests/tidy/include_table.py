@@ -1,0 +1,96 @@
+#!/usr/bin/env -S python3 -B
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+"""Who may include whom: docs/architecture.md. The seams hold only as long as nobody reaches
+around them, and no compiler objects to that.
+
+    include_table.py [TREE]     one line for each breach; exit status 1 when there are any
+"""
+import os
+import re
+import sys
+
+import tree
+
+# A folder may include itself, the installed headers, and these. `bench` and `tests` see everything.
+MAY_INCLUDE = {
+    "include": set(),
+    "base": set(),
+    "mpa": {"base"},
+    "trp": {"base"},
+    "ddp_user": {"base"},
+    "transport": {"base", "mpa", "trp", "ddp_user"},
+    "libxsock": {"base", "mpa", "trp", "ddp_user", "transport"},
+    "verbs": {"base", "mpa", "trp", "ddp_user", "transport"},
+    "examples": set(),
+    "tools": {"base", "mpa", "ddp_user"},
+    "ddp_kernel": set(),
+}
+
+# The protocol cores do no I/O, know no time, roll no dice and run on one thread.
+CORES = {"mpa", "trp", "ddp_user"}
+NOT_IN_CORES = {
+    "sys/socket.h", "unistd.h", "thread", "mutex", "atomic", "chrono", "random",
+    # and their equals by other names
+    "condition_variable", "future", "shared_mutex", "semaphore", "pthread.h", "ctime", "time.h",
+    "sys/time.h", "poll.h", "sys/epoll.h", "fcntl.h", "netinet/in.h", "netinet/tcp.h",
+    "arpa/inet.h", "uv.h",
+}
+
+INCLUDE = re.compile(r'^\s*#\s*(?:include|include_next|import)\b\s*(.*)$')
+NAMED = re.compile(r'^(?:"([^"]+)"|<([^>]+)>)')
+
+
+def resolve(top, includer, name, quoted):
+    """The file of the tree that an #include means, as a path below `top`; None if it is none."""
+    places = [os.path.dirname(includer)] if quoted else []
+    for place in places + ["", "include"]:
+        path = os.path.normpath(os.path.join(place, name))
+        if os.path.isfile(os.path.join(top, path)):
+            return path
+    return None
+
+
+def breaches(top):
+    for path in tree.files(top):
+        folder = path.split(os.sep)[0]
+        if folder not in MAY_INCLUDE or not path.endswith(tree.SOURCES):
+            continue
+        for number, line in enumerate((tree.text(top, path) or "").splitlines(), 1):
+            directive = INCLUDE.match(line)
+            if not directive:
+                continue
+            where = "%s:%d" % (path, number)
+            named = NAMED.match(directive.group(1))
+            if not named:
+                yield "%s: #include of a macro hides what is included" % where
+                continue
+            name = named.group(1) or named.group(2)
+            if folder in CORES and name in NOT_IN_CORES:
+                yield "%s: <%s> has no place in %s/ (sans-IO, one thread)" % (where, name, folder)
+            found = resolve(top, path, name, quoted=named.group(1) is not None)
+            if found is None:
+                # A file that is not there yet still says where it would be.
+                target = name.split("/")[0]
+                if target not in MAY_INCLUDE and target not in ("tests", "bench"):
+                    if named.group(1) is not None and folder != "ddp_kernel":
+                        yield '%s: no file of the tree is "%s"' % (where, name)
+                    continue
+            else:
+                target = found.split(os.sep)[0]
+            if target == "include":
+                if not name.startswith("xsock/") and folder == "examples":
+                    yield "%s: write <xsock/...> as a user would" % where
+            elif target != folder and target not in MAY_INCLUDE[folder]:
+                yield "%s: %s/ may not include %s/ (%s)" % (where, folder, target, name)
+
+
+def main():
+    top = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "..")
+    found = list(breaches(os.path.abspath(top)))
+    for line in found:
+        print(line)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+#!/usr/bin/env -S python3 -B
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+"""A check that never fails checks nothing: plants each kind of breach in a copy of the tree, one at
+a time, and wants exactly that one found.
+
+    self_test.py [TREE]
+"""
+import os
+import shutil
+import sys
+import tempfile
+
+import house_rules
+import include_table
+import tree
+
+HEAD = "// " + house_rules.SPDX + "\n"
+
+# Where, what, and a part of the complaint.
+WRONG_INCLUDES = (
+    ("mpa/planted.cpp", '#include "ddp_user/segment.hpp"\n', "mpa/ may not include ddp_user/"),
+    ("mpa/planted.cpp", "#include <ddp_user/segment.hpp>\n", "mpa/ may not include ddp_user/"),
+    ("mpa/planted.cpp", '#include "../ddp_user/segment.hpp"\n', "mpa/ may not include ddp_user/"),
+    ("ddp_user/planted.hpp", '  #  include "mpa/stream.hpp"\n', "may not include mpa/"),
+    ("ddp_user/planted.cpp", "#include <atomic>\n", "<atomic> has no place in ddp_user/"),
+    ("trp/planted.cpp", "#include <sys/socket.h>\n", "<sys/socket.h> has no place in trp/"),
+    ("base/planted.hpp", '#include "mpa/stream.hpp"\n', "base/ may not include mpa/"),
+    ("transport/planted.cpp", '#include "libxsock/engine.hpp"\n', "may not include libxsock/"),
+    ("transport/planted.cpp", '#include "tests/planted.hpp"\n', "may not include tests/"),
+    ("examples/planted.c", '#include "base/result.hpp"\n', "examples/ may not include base/"),
+    ("examples/planted.c", '#include "include/xsock/xsock.h"\n', "as a user would"),
+    ("tools/planted.cpp", '#include "transport/tcp.hpp"\n', "tools/ may not include transport/"),
+    ("include/xsock/planted.h", '#include "base/bytes.hpp"\n', "include/ may not include base/"),
+    ("mpa/planted.cpp", "#include PLANTED\n", "#include of a macro"),
+)
+ALLOWED_INCLUDES = (
+    ("mpa/planted.cpp", '#include "base/bytes.hpp"\n#include <xsock/iwarp.h>\n#include <span>\n'),
+    ("examples/planted.c", "#include <xsock/xsock.h>\n#include <sys/socket.h>\n"),
+    ("tools/planted.cpp", '#include "mpa/fpdu.hpp"\n#include "ddp_user/segment.hpp"\n'),
+    ("tests/planted.cpp", '#include "transport/tcp.hpp"\n#include "libxsock/engine.hpp"\n'),
+)
+WRONG_LINES = (
+    ("base/planted.cpp", "int planted;\n", "no SPDX line"),
+    ("base/planted.cpp", HEAD + "//" + "-" * 99 + "\n", "101 columns"),
+    ("base/planted.cpp", HEAD + "int planted; \n", "white space at the end"),
+    ("base/planted.cpp", HEAD + "// TO" + "DO\n", "TO" + "DO: do it"),
+    ("docs/planted.md", "See /wor" + "k/main.\n", "a path of one machine"),
+    ("docs/planted.md", "No end", "no newline at the end"),
+)
+GOOD_LINES = (
+    ("base/planted.cpp", HEAD + "//" + "-" * 98 + "\n"),
+    ("scripts/planted.sh", "#!/bin/sh\n# " + house_rules.SPDX + "\nmktemp -d planted.XXXXXX\n"),
+    ("docs/planted.md", "A framework/root/path of no machine.\n"),
+)
+
+
+def complaints(check, top, path, content):
+    """What `check` says about the copy in which `path` was planted, as against the copy before."""
+    file = os.path.join(top, path)
+    os.makedirs(os.path.dirname(file), exist_ok=True)
+    before = set(check(top))
+    with open(file, "w") as f:
+        f.write(content)
+    after = set(check(top))
+    os.unlink(file)
+    return after - before
+
+
+def main():
+    source = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "..")
+    failures = 0
+
+    def expect(good, what):
+        nonlocal failures
+        if not good:
+            failures += 1
+            print("FAILED:", what)
+
+    with tempfile.TemporaryDirectory(prefix="xsock-tidy-") as top:
+        # Only what the checks look at; and no git, so that the planted files count.
+        for path in tree.files(source):
+            if path.endswith(tree.SOURCES):
+                os.makedirs(os.path.dirname(os.path.join(top, path)), exist_ok=True)
+                shutil.copy(os.path.join(source, path), os.path.join(top, path))
+        for check, wrong, allowed in (
+                (include_table.breaches, WRONG_INCLUDES, ALLOWED_INCLUDES),
+                (house_rules.breaches, WRONG_LINES, GOOD_LINES)):
+            for path, content, complaint in wrong:
+                found = complaints(check, top, path, content)
+                expect(len(found) == 1 and complaint in next(iter(found)),
+                       "%r in %s: %s" % (content, path, sorted(found) or "nothing found"))
+            for path, content in allowed:
+                found = complaints(check, top, path, content)
+                expect(not found, "%r in %s: %s" % (content, path, sorted(found)))
+    print("%d planted, %d failures" % (sum(map(len, (WRONG_INCLUDES, ALLOWED_INCLUDES, WRONG_LINES,
+                                                     GOOD_LINES))), failures))
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "base/spin_lock.hpp"
 #include "base/work.hpp"
 
 namespace xsock {
@@ -69,8 +70,8 @@ class CompletionQueue {
 
     std::uint32_t depth_;
     bool strict_;
-    mutable std::mutex mutex_;
-    std::condition_variable wakeup_;
+    mutable SpinLock mutex_;
+    std::condition_variable_any wakeup_;
     std::vector<Wc> ring_;  // power of two, grows
     std::size_t head_ = 0;
     std::size_t wake_at_ = 0;  // with sleepers_: the least that a sleeper waits for

@@ -35,7 +35,11 @@ class Epochs {
         /// What was revoked (by a seq_cst store) before this is seen as revoked (by a seq_cst load)
         /// inside.
         void enter() noexcept { section_.sequence.fetch_add(1, std::memory_order_seq_cst); }
-        void leave() noexcept { section_.sequence.fetch_add(1, std::memory_order_release); }
+        void leave() noexcept {
+            // The driver is the only writer: no read-modify-write is needed.
+            section_.sequence.store(section_.sequence.load(std::memory_order_relaxed) + 1,
+                                    std::memory_order_release);
+        }
 
       private:
         Section& section_;

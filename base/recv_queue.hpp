@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "base/spin_lock.hpp"
 #include "base/work.hpp"
 
 namespace xsock {
@@ -42,7 +43,7 @@ class RecvQueue {
 
   private:
     std::uint32_t depth_;
-    mutable std::mutex mutex_;
+    mutable SpinLock mutex_;
     bool closed_ = false;
     bool starved_ = false;
     std::uint32_t limit_ = 0;

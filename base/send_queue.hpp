@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "base/spin_lock.hpp"
 #include "base/work.hpp"
 
 namespace xsock {
@@ -69,7 +70,7 @@ class SendQueue {
 
     // Posters' and driver's words lie on cache lines of their own, and posters look at the driver's
     // only when the queue seems full.
-    alignas(64) mutable std::mutex mutex_;  // posters
+    alignas(64) mutable SpinLock mutex_;  // posters
     bool closed_ = false;
     std::uint64_t retired_seen_ = 0;  // what posters last saw of retired_
     std::atomic<std::uint64_t> posted_{0};

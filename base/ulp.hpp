@@ -39,6 +39,7 @@ struct UlpduOut {                                   // a ULPDU on its way out
     std::size_t header_size = 0;
     std::array<ConstBytes, kMaxSge> payload;  // referred to where the application left it
     std::size_t payload_count = 0;
+    bool unstable = false;  ///< may change under us (a Read Response's source): copy, do not refer
 };
 
 enum class CloseKind : std::uint8_t {

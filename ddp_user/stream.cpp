@@ -227,6 +227,14 @@ const Negotiated& Stream::negotiated() const noexcept { return impl_->negotiated
 std::uint16_t Stream::ird() const noexcept { return impl_->ird; }
 std::uint16_t Stream::ord() const noexcept { return impl_->ord; }
 const Counters& Stream::counters() const noexcept { return impl_->counters; }
+void Stream::set_depths(std::uint16_t ird, std::uint16_t ord) noexcept {
+    impl_->ird = ird;
+    impl_->ord = ord;
+}
+void Stream::leave_shared_queue(RecvQueue& own) noexcept {
+    impl_->config.rq = &own;
+    impl_->config.rq_shared = false;
+}
 void Stream::set_context(std::uint64_t context) noexcept { impl_->config.qp_context = context; }
 
 }  // namespace xsock::ddp

@@ -85,6 +85,10 @@ class Stream final : public Ulp {
     void receive_overdue();
     /// Everything posted was sent, every Read answered, every Read Request of the peer served.
     [[nodiscard]] bool drained() const noexcept;
+    /// Depths that hold if start-up negotiates none (revision 1). Before llp_established().
+    void set_depths(std::uint16_t ird, std::uint16_t ord) noexcept;
+    /// Takes later receives from `own`, an empty queue, instead of the shared one.
+    void leave_shared_queue(RecvQueue& own) noexcept;
     /// Completions from now on carry `context`.
     void set_context(std::uint64_t context) noexcept;
     /// A fault of ours or of the program's (e.g. unmapped memory): Terminate if there is one for

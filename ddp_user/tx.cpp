@@ -241,6 +241,8 @@ bool Stream::Impl::build_response(std::size_t mulpdu, UlpduOut& out) {
             return false;
         }
         add_payload(out, found.address, octets);
+        // The owner may change what a peer may read, at any time; the CRC must fit all the same.
+        out.unstable = true;
     }
     tx.response_offset += octets;
     counters.tx_payload_octets += octets;

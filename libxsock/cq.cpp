@@ -103,13 +103,27 @@ int cq_wait(xsock_cq* cq, xsock_wc* wc, int min, int max, int timeout_ms) noexce
     }
     if (!usable()) return -1;
     return guarded(-1, [&] {
+        const Time deadline = deadline_of(timeout_ms);
         Batch batch;
         const auto want = std::min<std::size_t>(kBatch, static_cast<std::size_t>(max));
-        const std::size_t n = cq->cq->wait(std::span(batch.wc).first(want),
-                                           static_cast<std::size_t>(min), deadline_of(timeout_ms));
+        const std::size_t n =
+            cq->cq->wait(std::span(batch.wc).first(want),
+                         std::min<std::size_t>(want, static_cast<std::size_t>(min)), deadline);
         for (std::size_t i = 0; i < n; ++i) convert(batch.wc[i], wc[i]);
         int total = static_cast<int>(n);
-        if (n == want && total < max) total += poll_into(*cq->cq, wc + total, max - total);
+        if (n < want) return total;
+        // More than a batch: the rest of what is there, and of what `min` asks for.
+        total += poll_into(*cq->cq, wc + total, max - total);
+        while (total < min) {
+            const auto room = std::min<std::size_t>(kBatch, static_cast<std::size_t>(max - total));
+            const auto need = std::min<std::size_t>(room, static_cast<std::size_t>(min - total));
+            const std::size_t more = cq->cq->wait(std::span(batch.wc).first(room), need, deadline);
+            for (std::size_t i = 0; i < more; ++i) {
+                convert(batch.wc[i], wc[total + static_cast<int>(i)]);
+            }
+            total += static_cast<int>(more);
+            if (more < need) break;
+        }
         return total;
     });
 }

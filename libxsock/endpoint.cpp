@@ -123,6 +123,7 @@ xsock_ep* make_endpoint(int fd, const Prepared& prepared) {
     auto ep = std::unique_ptr<xsock_ep>(new xsock_ep{std::move(*qp), Uses(prepared.attr),
                                                      prepared.connect.ird, prepared.connect.ord});
     if (auto r = ep->qp->connect(fd, prepared.connect); !r) {
+        ep.reset();  // drives others, which disturbs errno
         errno = r.error().code;
         return nullptr;
     }

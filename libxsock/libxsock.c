@@ -37,7 +37,7 @@ static void accept_table(const struct xsock_engine* table) {
         engine_errno = ELIBBAD;
         return;
     }
-    engine = table;
+    __atomic_store_n(&engine, table, __ATOMIC_RELEASE);
 }
 
 #ifdef XSOCK_ENGINE_LINKED
@@ -83,7 +83,7 @@ static void load(void) {
 #endif
 
 static int ready(void) {
-    if (__builtin_expect(engine != NULL, 1)) return 1;
+    if (__builtin_expect(__atomic_load_n(&engine, __ATOMIC_ACQUIRE) != NULL, 1)) return 1;
     pthread_once(&once, load);
     if (engine != NULL) return 1;
     errno = engine_errno;

@@ -36,6 +36,7 @@ class FpduSender::Layout {
 
     /// May the largest FPDU that the Ulp could give still be laid out?
     [[nodiscard]] bool has_room() const noexcept;
+    [[nodiscard]] std::size_t mulpdu() const noexcept { return mulpdu_; }
     void add(const UlpduOut& ulpdu);
     void finish();
 
@@ -54,7 +55,7 @@ class FpduSender::Layout {
     FpduSender& sender_;
     Ledger& ledger_;
     const Limits& limits_;
-    std::size_t copy_limit_;
+    std::size_t mulpdu_;        // so that what must be copied always fits
     std::size_t worst_octets_;  // of scratch that one FPDU may take, markers not counted
     std::byte* at_;             // next free octet of scratch
     std::byte* run_;            // octets from here to at_ are not yet in an iovec
@@ -74,14 +75,13 @@ FpduSender::Layout::Layout(FpduSender& sender, Bytes scratch, const Limits& limi
       end_(reinterpret_cast<std::byte*>(&ledger_)) {
     // Half of it, so that an FPDU always fits into scratch that is still empty.
     const auto room = static_cast<std::size_t>(end_ - at_);
-    copy_limit_ = std::min(limits.copy_limit, room / 2);
-    worst_octets_ = MPA_LENGTH_OCTETS + kMaxUlpduHeader + std::min(copy_limit_, limits.mulpdu) +
-                    kMaxPad + MPA_CRC_OCTETS;
+    mulpdu_ = std::min(limits.mulpdu, room / 2);
+    worst_octets_ = fpdu_octets(mulpdu_) + kMaxPad;
 }
 
 bool FpduSender::Layout::has_room() const noexcept {
     const std::size_t markers =
-        sender_.markers_.enabled() ? sender_.markers_.count_within(fpdu_octets(limits_.mulpdu)) : 0;
+        sender_.markers_.enabled() ? sender_.markers_.count_within(fpdu_octets(mulpdu_)) : 0;
     const std::size_t octets = worst_octets_ + markers * MPA_MARKER_OCTETS;
     // A run before the payload and one behind it; each marker may cut a payload in two.
     const std::size_t iovecs = 2 + kMaxSge + 2 * markers;
@@ -94,11 +94,11 @@ void FpduSender::Layout::add(const UlpduOut& ulpdu) {
     std::size_t payload = 0;
     for (std::size_t i = 0; i < ulpdu.payload_count; ++i) payload += ulpdu.payload[i].size();
     const std::size_t length = ulpdu.header_size + payload;
-    XSOCK_ASSERT(length <= limits_.mulpdu);
+    XSOCK_ASSERT(length <= mulpdu_);
 
     if (limits_.group_octets != 0) begin_group_for(length);
     const std::size_t before = sender_.octets_;
-    const bool copied = payload <= copy_limit_;
+    const bool copied = payload <= limits_.copy_limit || ulpdu.unstable;
     if (copied && !sender_.markers_.enabled()) {
         put_copied(ulpdu, length);
     } else {
@@ -276,7 +276,8 @@ TxBatch FpduSender::prepare(Ulp& ulp, Bytes scratch, const Limits& limits) {
     while (next.octets_ < budget && layout.has_room()) {
         ulpdu.header_size = 0;
         ulpdu.payload_count = 0;
-        if (!ulp.tx_next(limits.mulpdu, ulpdu)) break;
+        ulpdu.unstable = false;
+        if (!ulp.tx_next(layout.mulpdu(), ulpdu)) break;
         layout.add(ulpdu);
     }
     layout.finish();

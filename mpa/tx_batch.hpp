@@ -12,7 +12,7 @@ namespace xsock::mpa {
 
 /// Scratch that tx_prepare() needs at least; its tail holds the iovecs and the bookkeeping of the
 /// batch (some 14 KiB), so that an idle stream owns none of it. 256 KiB makes good batches.
-inline constexpr std::size_t kMinTxScratch = 32 * 1024;
+inline constexpr std::size_t kMinTxScratch = 192 * 1024;
 
 /// What to write: iovecs, cut into groups. Toward a peer that is not xsock each group is one whole
 /// number of FPDUs of at most EMSS octets (or one FPDU), to be sent as one MSG_EOR message;

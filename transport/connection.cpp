@@ -110,6 +110,8 @@ Result<void> Connection::post_send(const SendWr& wr) {
         progress.kick_now(*this);
     } else {
         progress.kick_later(*this);
+        // A leader that fell asleep between the look and the kick has not seen it.
+        if (!more && progress.has_leader()) progress.kick_now(*this);
     }
     return {};
 }
@@ -124,7 +126,10 @@ Result<void> Connection::post_recv(const RecvWr& wr) {
     return {};
 }
 
-void Connection::receive_posted() { parts_.progress->kick_now(*this); }
+void Connection::receive_posted() {
+    starving_.store(false);  // taken off the shared queue's list
+    parts_.progress->kick_now(*this);
+}
 
 // ---- beginning ------------------------------------------------------------
 
@@ -147,6 +152,7 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, mpa::Role role, 
     config.startup.negotiate_depths = attr.revision >= 2;
     config.startup.private_data.assign(attr.private_data.begin(), attr.private_data.end());
     config.startup.timeout = Time{attr.startup_timeout_ms} * kMillisecond;
+    const Time startup_limit = config.startup.timeout;
     const TransportConfig& transport = parts_.progress->config();
     config.copy_limit = transport.copy_limit;
     const std::uint32_t limit = attr.fpdu_limit != 0 ? attr.fpdu_limit : transport.fpdu_limit;
@@ -156,6 +162,7 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, mpa::Role role, 
         return Error{EINVAL, "too much private data"};
     }
 
+    auto stream = std::make_unique<mpa::Stream>(std::move(config), ddp_);
     if (auto r = tcp::prepare(fd, attr.user_timeout_ms, attr.keepalive_s); !r) return r;
     if (auto r = parts_.progress->add(shared_from_this(), fd, kReading); !r) return r;
     fault::install();
@@ -164,14 +171,20 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, mpa::Role role, 
     fd_ = fd;
     interest_ = kReading;
     peer_ = tcp::peer_name(fd);
-    mpa_ = std::make_unique<mpa::Stream>(std::move(config), ddp_);
+    mpa_ = std::move(stream);
+    ddp_.set_depths(attr.ird, attr.ord);  // unless start-up negotiates others
     if (const std::size_t emss = tcp::emss(fd); emss != 0) mpa_->set_emss(emss);
     emss_checked_ = pass.now();
     set_state(QpState::starting, pass);
     mpa_->start(pass.now());
-    transmit(pass);  // an initiator speaks before it listens
-    receive(pass);   // a Request may be there already
-    transmit(pass);
+    startup_deadline_ = time_after(pass.now(), startup_limit);
+    try {
+        transmit(pass);  // an initiator speaks before it listens
+        receive(pass);   // a Request may be there already
+        transmit(pass);
+    } catch (...) {
+        on_failure(pass);
+    }
     return {};
 }
 
@@ -198,8 +211,8 @@ Result<void> Connection::reject(std::span<const std::byte> private_data, Pass& p
 void Connection::on_ready(std::uint32_t events, Pass& pass) {
     if (fd_ < 0) return;
     if ((events & EPOLLOUT) != 0) tx_blocked_ = false;
-    if ((events & EPOLLERR) != 0 && !stash_.empty()) {
-        // Nothing is read while a message waits for its receive: the reset must be asked for.
+    if ((events & EPOLLERR) != 0 && (!stash_.empty() || eof_)) {
+        // Nothing is read any more, or not now: the reset must be asked for.
         const int error = tcp::pending_error(fd_);
         lost(error != 0 ? error : ECONNRESET, pass);
         return;
@@ -222,17 +235,37 @@ Time Connection::mpa_time(Pass& pass) const noexcept {
     return steady_ && mpa_->next_timeout() == kNever ? 0 : pass.now();
 }
 
-// Hands octets to MPA. False when the program's memory failed underneath.
+// Hands octets to MPA. False when the program's memory failed underneath, or ours ran out.
 bool Connection::consume(ConstBytes octets, Pass& pass) {
     std::size_t taken = 0;
-    if (!fault::guard([&] { taken = mpa_->rx_consume(octets, mpa_time(pass)); })) {
-        log(LogLevel::warn, "local-fault",
-            "%s: a registered or posted buffer was unmapped under a transfer; connection reset",
-            peer_.c_str());
-        end(QpState::error, EFAULT, WcStatus::local_protection_error, false, pass);
-        return false;
+    while (taken < octets.size() && !ended_) {
+        // Until the start is over octet by octet, so that nothing is delivered before its event.
+        const bool starting = !connected_event_;
+        const ConstBytes piece = octets.subspan(taken, starting ? 1 : octets.size() - taken);
+        std::size_t n = 0;
+        bool memory = true;
+        if (!fault::guard([&] {
+                try {
+                    n = mpa_->rx_consume(piece, mpa_time(pass));
+                } catch (...) {
+                    memory = false;
+                }
+            })) {
+            note("a registered or posted buffer was unmapped under a transfer");
+            log(LogLevel::warn, "local-fault", "%s: %s; connection reset", peer_.c_str(),
+                error_text_.c_str());
+            end(QpState::error, EFAULT, WcStatus::local_protection_error, false, pass);
+            return false;
+        }
+        if (!memory) {
+            lost(ENOMEM, pass);
+            return false;
+        }
+        taken += n;
+        if (n > 0) pass.active = true;
+        if (starting) settle_start(pass);
+        if (n < piece.size()) break;
     }
-    if (taken > 0) pass.active = true;
     if (taken < octets.size()) {
         if (stash_.empty()) {
             stash_.assign(octets.begin() + static_cast<std::ptrdiff_t>(taken), octets.end());
@@ -282,14 +315,16 @@ void Connection::resume(Pass& pass) {
         return;
     }
     if (parts_.srq != nullptr && ddp_.rx_blocked()) {
-        parts_.srq->starve(std::static_pointer_cast<Connection>(shared_from_this()));
+        if (!starving_.exchange(true)) {
+            parts_.srq->starve(std::static_pointer_cast<Connection>(shared_from_this()));
+        }
     }
     const ConstBytes rest = ConstBytes(stash_).subspan(stash_at_);
     if (!consume(rest, pass)) return;
     if (stash_.empty()) {
         stash_.shrink_to_fit();
         starve_deadline_ = kNever;
-    } else if (ddp_.rx_blocked() && starve_deadline_ == kNever) {
+    } else if (ddp_.rx_blocked() && starve_deadline_ == kNever && !released_) {
         starve_deadline_ = time_after(pass.now(), parts_.attr.receive_patience);
     } else if (!ddp_.rx_blocked()) {
         starve_deadline_ = kNever;
@@ -299,6 +334,7 @@ void Connection::resume(Pass& pass) {
 // ---- transmission ---------------------------------------------------------
 
 bool Connection::tx_wanted() const {
+    if (fin_sent_) return false;  // nothing may follow
     if (mpa_->tx_pending() != 0) return true;
     if (!mpa_->tx_allowed()) return false;
     switch (mpa_->state()) {
@@ -323,15 +359,28 @@ void Connection::transmit(Pass& pass) {
     for (int i = 0; i < kBatchesPerPass && !tx_blocked_ && !ended_ && tx_wanted(); ++i) {
         if (tx_buffer_ == nullptr) tx_buffer_ = parts_.progress->take_tx_buffer();
         mpa::TxBatch batch;
+        bool memory = true;
         if (!fault::guard([&] {
-                batch = mpa_->tx_prepare(tx_buffer_->bytes(), kOctetsPerBatch, mpa_time(pass));
+                try {
+                    batch = mpa_->tx_prepare(tx_buffer_->bytes(), kOctetsPerBatch, mpa_time(pass));
+                } catch (...) {
+                    memory = false;
+                }
             })) {
-            log(LogLevel::warn, "local-fault",
-                "%s: a buffer that was being sent was unmapped; connection reset", peer_.c_str());
+            note("a buffer that was being sent was unmapped");
+            log(LogLevel::warn, "local-fault", "%s: %s; connection reset", peer_.c_str(),
+                error_text_.c_str());
             end(QpState::error, EFAULT, WcStatus::local_protection_error, false, pass);
             return;
         }
-        if (batch.octets == 0) break;
+        if (!memory) {
+            lost(ENOMEM, pass);
+            return;
+        }
+        if (batch.octets == 0) {
+            pass.active = true;  // entries that send nothing may have completed
+            break;
+        }
         const long n = tcp::send(fd_, batch);
         if (n < 0) {
             if (n == -EAGAIN || n == -ENOBUFS || n == -EINTR) {
@@ -341,6 +390,9 @@ void Connection::transmit(Pass& pass) {
             if (n == -EFAULT) {
                 end(QpState::error, EFAULT, WcStatus::local_protection_error, false, pass);
             } else {
+                // The peer's last words, a Terminate perhaps, may still lie before its reset.
+                if (stash_.empty() && !eof_) receive(pass);
+                if (fd_ >= 0 && !ended_) settle_end(pass);
                 lost(static_cast<int>(-n), pass);
             }
             return;
@@ -405,6 +457,10 @@ void Connection::settle_end(Pass& pass) {
         end(QpState::error, EPROTO, WcStatus::flushed, true, pass);
         return;
     }
+    if (sending_terminate && linger_deadline_ == kNever) {
+        // A peer that does not read must not keep us.
+        linger_deadline_ = time_after(pass.now(), Time{parts_.attr.linger_ms} * kMillisecond);
+    }
     if (mpa_->tx_pending() != 0 && !eof_) return;  // first things first: a Terminate, a Reply
     if (ddp_.state() == ddp::Stream::State::ended || mpa_->state() == mpa::Stream::State::closed ||
         (mpa_->state() == mpa::Stream::State::failed && !sending_terminate)) {
@@ -413,7 +469,8 @@ void Connection::settle_end(Pass& pass) {
             ddp_.violation() != Violation::none ? ddp_.violation() : mpa_->violation();
         const bool lost_it = v == Violation::mpa_connection_lost;
         const bool said_something =
-            ddp_.terminate_sent() != nullptr || mpa_->state() == mpa::Stream::State::closed;
+            ddp_.terminate_sent() != nullptr ||
+            (mpa_->state() == mpa::Stream::State::closed && tx_octets_ != 0);
         if (v == Violation::none) {
             end(QpState::closed, 0, WcStatus::flushed, true, pass);
         } else {
@@ -423,20 +480,22 @@ void Connection::settle_end(Pass& pass) {
         return;
     }
     if (sending_terminate) {
-        // A peer that does not read must not keep us.
-        if (linger_deadline_ == kNever) {
-            linger_deadline_ = time_after(pass.now(), Time{parts_.attr.linger_ms} * kMillisecond);
-        }
+        if (!fin_sent_) return;
+        describe_end();  // too late to tell the peer
+        end(QpState::error, errno_of(ddp_.violation()), WcStatus::flushed, false, pass);
         return;
     }
-    if (eof_ && stash_.empty() && state() != QpState::peer_closed && !closing_) {
-        ddp_.flush_receives();
-        push_event(WcOpcode::closed, WcStatus::success);
-        set_state(QpState::peer_closed, pass);
+    if (eof_ && stash_.empty() && !receives_over_) {
+        receives_over_ = true;
+        ddp_.flush_receives();  // Reads too: no answer can come any more
+        pass.active = true;
+        if (!closing_) {
+            push_event(WcOpcode::closed, WcStatus::success);
+            set_state(QpState::peer_closed, pass);
+        }
     }
     if (closing_ && !fin_sent_ && connected_event_ && ddp_.drained() && mpa_->tx_pending() == 0) {
-        tcp::finish(fd_);
-        fin_sent_ = true;
+        finish();
         pass.active = true;
     }
     // A message that nobody will receive any more (the owner has let go) must not hold the peer.
@@ -479,6 +538,14 @@ void Connection::lost(int error, Pass& pass) {
     close_descriptor(false);
 }
 
+// FIN, once. MPA must not be asked for anything behind it.
+void Connection::finish() {
+    if (fin_sent_) return;
+    tcp::finish(fd_);
+    mpa_->tx_finished();
+    fin_sent_ = true;
+}
+
 // The end of all posted work. `orderly`: what was written shall still reach the peer, so we finish
 // and wait for its FIN a while; otherwise the descriptor goes at once.
 void Connection::end(QpState state, int error, WcStatus status, bool orderly, Pass& pass) {
@@ -502,8 +569,7 @@ void Connection::end(QpState state, int error, WcStatus status, bool orderly, Pa
         close_descriptor(state == QpState::error);
         return;
     }
-    if (!fin_sent_) tcp::finish(fd_);
-    fin_sent_ = true;
+    finish();
     if (eof_) {
         close_descriptor(false);
         return;
@@ -588,7 +654,13 @@ void Connection::release(Pass& pass) {
         }
     }
     pass.active = true;
+    if (parts_.srq != nullptr) {
+        // Later messages must not use up what others share: they find an empty queue of our own.
+        unshared_ = std::make_unique<RecvQueue>(1);
+        ddp_.leave_shared_queue(*unshared_);
+    }
     flush_posted_receives();
+    starve_deadline_ = kNever;  // nobody will post one: the linger time decides
     linger_deadline_ = time_after(pass.now(), Time{parts_.attr.linger_ms} * kMillisecond);
     shutdown(pass);
     if (!ended_) transmit(pass);  // also when shutdown() had been called before
@@ -618,7 +690,7 @@ void Connection::update_interest() {
     if (stash_.empty() && !eof_) wanted |= kReading;
     if (tx_blocked_) wanted |= EPOLLOUT;
     // Hang-up cannot be masked; told once is enough while we do not read.
-    if ((wanted & EPOLLIN) == 0) wanted |= EPOLLET;
+    if (wanted == 0) wanted = EPOLLET;
     if (wanted == interest_) return;
     interest_ = wanted;
     parts_.progress->modify(*this, wanted);
@@ -628,6 +700,7 @@ void Connection::update_deadline(Pass&) {
     if (fd_ < 0) return;
     Time next = std::min(starve_deadline_, linger_deadline_);
     if (!ended_) next = std::min(next, mpa_->next_timeout());
+    if (!ended_ && awaiting_rtr()) next = std::min(next, startup_deadline_);
     parts_.progress->set_deadline(*this, next);
 }
 
@@ -639,6 +712,7 @@ void Connection::on_time(Pass& pass) {
         return;
     }
     if (mpa_->next_timeout() <= pass.now()) mpa_->on_time(pass.now());
+    if (awaiting_rtr() && startup_deadline_ <= pass.now()) ddp_.fail(Violation::startup_timeout);
     if (starve_deadline_ <= pass.now()) {
         starve_deadline_ = kNever;
         ddp_.receive_overdue();
@@ -656,6 +730,14 @@ void Connection::on_time(Pass& pass) {
         return;
     }
     transmit(pass);
+}
+
+void Connection::on_failure(Pass& pass) noexcept {
+    try {
+        lost(ENOMEM, pass);
+    } catch (...) {
+        close_descriptor(true);  // even the telling needed memory
+    }
 }
 
 bool Connection::draining() const {

@@ -70,6 +70,7 @@ class Connection final : public Pollable {
     void on_ready(std::uint32_t events, Pass& pass) override;
     void on_kick(Pass& pass) override;
     void on_time(Pass& pass) override;
+    void on_failure(Pass& pass) noexcept override;
     void on_exit(Pass& pass) override { shutdown(pass); }
     bool draining() const override;
 
@@ -84,6 +85,7 @@ class Connection final : public Pollable {
     void update_interest();
     void update_deadline(Pass& pass);
     void lost(int error, Pass& pass);
+    void finish();
     void end(QpState state, int error, WcStatus status, bool orderly, Pass& pass);
     void end_without_connection(QpState state, Pass& pass);
     void close_descriptor(bool reset);
@@ -93,12 +95,17 @@ class Connection final : public Pollable {
     void note(const char* text);
     void describe_end();
     [[nodiscard]] bool tx_wanted() const;
+    /// MPA has started, but the RTR message (RFC 6581 §9) has not come.
+    [[nodiscard]] bool awaiting_rtr() const {
+        return mpa_->state() == mpa::Stream::State::operational && !connected_event_;
+    }
     [[nodiscard]] Time mpa_time(Pass& pass) const noexcept;
     [[nodiscard]] bool over() const noexcept { return ended_; }
 
     Parts parts_;
     SendQueue sq_;
     std::shared_ptr<RecvQueue> rq_;
+    std::unique_ptr<RecvQueue> unshared_;  // after release(), instead of a shared queue
     ddp::Stream ddp_;
     std::unique_ptr<mpa::Stream> mpa_;
     std::atomic<QpState> state_{QpState::fresh};
@@ -107,6 +114,8 @@ class Connection final : public Pollable {
     std::atomic<std::uint64_t> post_interval_{0};
     std::atomic<std::uint32_t> interval_posts_{0};
     std::atomic<std::uint32_t> interval_octets_{0};
+
+    std::atomic<bool> starving_{false};  // is in the shared queue's list
 
     // The driver's.
     int fd_ = -1;
@@ -122,6 +131,8 @@ class Connection final : public Pollable {
     bool released_ = false;
     bool ended_ = false;  // flushed; the descriptor may still linger
     bool connected_event_ = false;
+    bool receives_over_ = false;
+    Time startup_deadline_ = kNever;
     Time starve_deadline_ = kNever;
     Time linger_deadline_ = kNever;
     Time emss_checked_ = 0;

@@ -80,10 +80,11 @@ void ListenSocket::on_time(Pass& pass) {
 
 void ListenSocket::accept_some(Pass& pass) {
     for (int i = 0; i < kAcceptsPerPass; ++i) {
-        if (starting_.size() >= max_starting_) {
+        if (starting_.size() + ready_count_.load(std::memory_order_relaxed) >= max_starting_) {
             log(LogLevel::warn, "too-many-starting",
-                "%zu start-ups are under way; new connections wait in the listen queue",
-                starting_.size());
+                "%zu start-ups are under way or wait to be accepted; new connections wait in the "
+                "listen queue",
+                starting_.size() + ready_count_.load(std::memory_order_relaxed));
             pause(pass, kPauseWhenFull);
             return;
         }
@@ -98,19 +99,33 @@ void ListenSocket::accept_some(Pass& pass) {
             if (errno == EINTR || errno == ECONNABORTED) continue;
             return;
         }
-        const auto self = std::static_pointer_cast<ListenSocket>(shared_from_this());
-        std::shared_ptr<Connection> connection =
-            make_([weak = std::weak_ptr<ListenSocket>(self)](Connection& c, QpState state) {
-                if (const auto listener = weak.lock()) listener->started(c, state);
-            });
-        starting_.insert(connection.get());
-        if (auto r = connection->start(fd, attr_, mpa::Role::responder, pass); !r) {
-            log(LogLevel::error, "accept-failed", "%s: %s", r.error().what,
-                std::strerror(r.error().code));
-            starting_.erase(connection.get());
+        try {
+            start(fd, pass);
+        } catch (...) {
+            log(LogLevel::error, "accept-failed", "out of memory; the connection is dropped");
             ::close(fd);
         }
     }
+}
+
+// Makes a connection of an accepted socket, which it takes unless it throws.
+void ListenSocket::start(int fd, Pass& pass) {
+    const auto self = std::static_pointer_cast<ListenSocket>(shared_from_this());
+    std::shared_ptr<Connection> connection =
+        make_([weak = std::weak_ptr<ListenSocket>(self)](Connection& c, QpState state) {
+            if (const auto listener = weak.lock()) listener->started(c, state);
+        });
+    starting_.insert(connection.get());
+    if (auto r = connection->start(fd, attr_, mpa::Role::responder, pass); !r) {
+        log(LogLevel::error, "accept-failed", "%s: %s", r.error().what,
+            std::strerror(r.error().code));
+        starting_.erase(connection.get());
+        ::close(fd);
+    }
+}
+
+void ListenSocket::on_failure(Pass& pass) noexcept {
+    if (fd_ >= 0) pause(pass, kPauseWhenOutOfDescriptors);
 }
 
 // A connection of ours changed state; ours to report until it is ready or dead.

@@ -38,9 +38,11 @@ class ListenSocket final : public Pollable {
     void on_ready(std::uint32_t events, Pass& pass) override;
     void on_kick(Pass&) override {}
     void on_time(Pass& pass) override;
+    void on_failure(Pass& pass) noexcept override;
 
   private:
     void accept_some(Pass& pass);
+    void start(int fd, Pass& pass);
     void started(Connection& connection, QpState state);
     void pause(Pass& pass, Time time);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "transport/progress.hpp"
 
+#include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -26,14 +27,12 @@ constexpr std::uint32_t kPassesBetweenEpollAlone = 64;
 constexpr std::uint32_t kHotIdlePasses = 1024;  // then it is not hot any more
 constexpr std::uint32_t kPassesUntilDetach = 256;
 constexpr int kEventsPerPass = 64;
+constexpr int kRoundsForOthers = 64;
 constexpr std::size_t kSpareTxBuffers = 4;
 
 // epoll data of what is no Pollable.
-int bell_tag;
 int embed_tag;
 int timer_tag;
-
-constexpr int kLeaderEvents = 4;
 
 // Fails only when the counter is full, and then the descriptor is readable already.
 void signal_event(int fd) noexcept {
@@ -68,8 +67,7 @@ Result<std::unique_ptr<Progress>> Progress::create(Epochs& epochs, const Transpo
     p->timer_fd_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     if (p->timer_fd_ < 0) return Error{errno, "timerfd_create failed"};
     for (const auto& [fd, tag] :
-         {std::pair{p->bell_fd_, &bell_tag}, std::pair{p->embed_fd_, &embed_tag},
-          std::pair{p->timer_fd_, &timer_tag}}) {
+         {std::pair{p->embed_fd_, &embed_tag}, std::pair{p->timer_fd_, &timer_tag}}) {
         epoll_event event{};
         event.events = EPOLLIN;
         event.data.ptr = tag;
@@ -97,6 +95,7 @@ void Progress::ensure_thread() {
                 "polls");
         }
         ringable_.store(thread_.get(), std::memory_order_seq_cst);
+        locked([this](Pass&) { attach_hot(); });  // a poller may have detached it before that
     });
 }
 
@@ -117,7 +116,13 @@ void Progress::lock() noexcept {
 // sequentially consistent, so either the poster's second try or the holder's look succeeds.
 void Progress::unlock() noexcept {
     lock_.store(0, std::memory_order_seq_cst);
-    while (urgent_.load(std::memory_order_seq_cst)) {
+    for (int round = 0; urgent_.load(std::memory_order_seq_cst); ++round) {
+        // Posters that never pause must not make one of them work for all, for ever.
+        ProgressThread* const thread = ringable_.load(std::memory_order_acquire);
+        if (round == kRoundsForOthers && thread != nullptr) {
+            thread->ring();
+            return;
+        }
         if (!try_lock()) return;  // the new holder will look
         urgent_.store(false, std::memory_order_seq_cst);
         Pass pass = begin_pass();
@@ -132,7 +137,7 @@ Pass Progress::begin_pass() noexcept {
     return Pass(Bytes(staging_.get(), kStagingOctets));
 }
 
-void Progress::end_pass(Pass& pass) {
+void Progress::end_pass(Pass& pass) noexcept {
     reader_.leave();
     if (!graveyard_.empty()) graveyard_.clear();
     if (pass.active) wake_sleepers();
@@ -149,31 +154,26 @@ void Progress::wake_sleepers() {
 // ---- passes ---------------------------------------------------------------
 
 void Progress::drive() {
-    if (config_.progress == ProgressMode::thread) {
+    if (!callers_drive()) {
         ring_thread();
         return;
     }
-    caller_passes_.fetch_add(1, std::memory_order_relaxed);
+    count_caller_pass();
     if (!try_lock()) return;
-    Pass pass = begin_pass();
-    pass.by_caller = true;
-    run_pass(pass);
-    end_pass(pass);
-    unlock();
+    Driving driving(*this);
+    driving.pass.by_caller = true;
+    run_pass(driving.pass);
 }
 
 Progress::ThreadPass Progress::thread_pass(bool take_over) {
     if (!try_lock()) return ThreadPass::busy;
-    Pass pass = begin_pass();
+    Driving driving(*this);
     if (take_over) {
         attach_hot();
         last_epoll_was_single_ = false;  // what woke the thread is known to epoll
     }
-    run_pass(pass);
-    const bool active = pass.active;
-    end_pass(pass);
-    unlock();
-    return active ? ThreadPass::moved : ThreadPass::idle;
+    run_pass(driving.pass);
+    return driving.pass.active ? ThreadPass::moved : ThreadPass::idle;
 }
 
 void Progress::run_pass(Pass& pass) {
@@ -192,7 +192,7 @@ void Progress::serve_kicked(Pass& pass) {
     for (auto& item : serving_) {
         // Cleared first: a kick from now on puts the item into the list again.
         item->kicked_.store(false, std::memory_order_seq_cst);
-        if (item->registered_) item->on_kick(pass);
+        if (item->registered_) call(*item, pass, [&] { item->on_kick(pass); });
     }
     serving_.clear();
 }
@@ -213,7 +213,6 @@ void Progress::serve_ready(Pass& pass) {
     int items = 0;
     for (int i = 0; i < n; ++i) {
         void* const tag = events[static_cast<std::size_t>(i)].data.ptr;
-        if (tag == &bell_tag) continue;  // the leader's: reading it here would lose his wake-up
         if (tag == &embed_tag) {
             clear_event(embed_fd_);
             continue;
@@ -229,7 +228,8 @@ void Progress::serve_ready(Pass& pass) {
         if (!item->registered_) continue;
         ++items;
         make_hot(*item);
-        item->on_ready(events[static_cast<std::size_t>(i)].events, pass);
+        const std::uint32_t ready = events[static_cast<std::size_t>(i)].events;
+        call(*item, pass, [&] { item->on_ready(ready, pass); });
     }
     if (items > 0) last_epoll_was_single_ = items == 1;
     if (n == 0 && items_.size() <= 1) last_epoll_was_single_ = true;
@@ -239,7 +239,8 @@ void Progress::serve_ready(Pass& pass) {
 bool Progress::serve_hot(Pass& pass) {
     const bool was_active = pass.active;
     pass.active = false;
-    hot_->on_ready(EPOLLIN, pass);
+    Pollable& item = *hot_;
+    call(item, pass, [&] { item.on_ready(EPOLLIN, pass); });
     const bool moved = pass.active;
     pass.active = was_active || moved;
     hot_idle_ = moved ? 0 : hot_idle_ + 1;
@@ -279,7 +280,11 @@ void Progress::attach_hot() {
     epoll_event event{};
     event.events = hot_->events_;
     event.data.ptr = hot_;
-    epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, hot_->fd_, &event);
+    // Can fail for want of kernel memory only; the lock holder has nothing better to do than
+    // insist.
+    while (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, hot_->fd_, &event) != 0 && errno == ENOMEM) {
+        sched_yield();
+    }
     hot_detached_.store(false, std::memory_order_seq_cst);
 }
 
@@ -294,7 +299,7 @@ void Progress::serve_deadlines(Pass& pass) {
         Pollable* const item = deadlines_.begin()->second;
         deadlines_.erase(deadlines_.begin());
         item->deadline_ = kNever;
-        item->on_time(pass);
+        call(*item, pass, [&] { item->on_time(pass); });
     }
     update_timer();
 }
@@ -312,6 +317,7 @@ Result<void> Progress::add(std::shared_ptr<Pollable> item, int fd, std::uint32_t
     item->events_ = events;
     item->registered_ = true;
     Pollable* const key = item.get();
+    graveyard_.reserve(items_.size() + 1);  // so that remove() cannot fail
     items_.emplace(key, std::move(item));
     registered_count_.store(items_.size(), std::memory_order_relaxed);
     return {};
@@ -399,7 +405,7 @@ void Progress::kick_later(Pollable& item) {
 }
 
 void Progress::kick_now(Pollable& item) {
-    if (config_.progress == ProgressMode::thread) {
+    if (!callers_drive()) {
         add_kicked(item);
         ring_thread();
         return;
@@ -409,16 +415,12 @@ void Progress::kick_now(Pollable& item) {
         urgent_.store(true, std::memory_order_seq_cst);
         if (!try_lock()) return;
         urgent_.store(false, std::memory_order_seq_cst);
-        Pass pass = begin_pass();
-        serve_kicked(pass);
-        end_pass(pass);
-        unlock();
+        Driving driving(*this);
+        serve_kicked(driving.pass);
         return;
     }
-    Pass pass = begin_pass();
-    if (item.registered_) item.on_kick(pass);
-    end_pass(pass);
-    unlock();
+    Driving driving(*this);
+    if (item.registered_) call(item, driving.pass, [&] { item.on_kick(driving.pass); });
 }
 
 void Progress::ring_thread() {
@@ -454,16 +456,14 @@ void Progress::sleep_as_leader(Time deadline) {
         timeout = static_cast<int>(
             std::min<Time>((left + kMillisecond - 1) / kMillisecond, 1'000'000'000));
     }
-    std::array<epoll_event, kLeaderEvents> events;
-    const int n = epoll_wait(epoll_fd_, events.data(), kLeaderEvents, timeout);
-    for (int i = 0; i < n; ++i) {
-        if (events[static_cast<std::size_t>(i)].data.ptr == &bell_tag) clear_event(bell_fd_);
-    }
+    // Looked at, not taken: an epoll_wait() here would eat the edge of an EPOLLET item.
+    std::array<pollfd, 2> fds{{{epoll_fd_, POLLIN, 0}, {bell_fd_, POLLIN, 0}}};
+    if (poll(fds.data(), fds.size(), timeout) > 0 && fds[1].revents != 0) clear_event(bell_fd_);
 }
 
 bool Progress::wait(const std::function<bool()>& done, Time deadline) {
     if (done()) return true;
-    const bool may_drive = config_.progress != ProgressMode::thread;
+    const bool may_drive = callers_drive();
     if (may_drive) {
         drive();
         if (done()) return true;
@@ -474,7 +474,7 @@ bool Progress::wait(const std::function<bool()>& done, Time deadline) {
     }
     for (;;) {
         if (may_drive && !leader_.exchange(true, std::memory_order_seq_cst)) {
-            caller_passes_.fetch_add(1, std::memory_order_relaxed);
+            count_caller_pass();
             if (hot_detached_.load(std::memory_order_seq_cst)) {
                 locked([this](Pass&) { attach_hot(); });
             }
@@ -518,12 +518,12 @@ void Progress::drain(Time deadline) {
     locked([&](Pass& pass) {
         std::vector<std::shared_ptr<Pollable>> all;
         for (const auto& entry : items_) all.push_back(entry.second);
-        for (const auto& item : all) item->on_exit(pass);
+        for (const auto& item : all) call(*item, pass, [&] { item->on_exit(pass); });
         look(pass);
     });
     while (busy && monotonic_now() < deadline) {
-        epoll_event event{};
-        epoll_wait(epoll_fd_, &event, 1, 1);
+        pollfd ready{epoll_fd_, POLLIN, 0};
+        poll(&ready, 1, 1);
         locked([&](Pass& pass) {
             run_pass(pass);
             look(pass);

@@ -58,6 +58,8 @@ class Pollable : public std::enable_shared_from_this<Pollable> {
     virtual void on_kick(Pass& pass) = 0;
     /// The deadline given to Progress::set_deadline() has come.
     virtual void on_time(Pass& pass) = 0;
+    /// Something that it did ran out of memory: end, without asking for more.
+    virtual void on_failure(Pass& pass) noexcept = 0;
     /// The process is about to exit: finish what is queued.
     virtual void on_exit(Pass&) {}
     /// Something that was queued has not been handed to TCP yet.
@@ -106,12 +108,8 @@ class Progress {
     template <typename F>
     void locked(F&& f) {
         lock();
-        {
-            Pass pass = begin_pass();
-            f(pass);
-            end_pass(pass);
-        }
-        unlock();
+        Driving driving(*this);
+        f(driving.pass);
     }
 
     /// Grows with every pass that a caller made or slept for: the thread's sign that it is not
@@ -129,6 +127,8 @@ class Progress {
     }
     /// Makes the background thread if the mode wants one and it is not there yet.
     void ensure_thread();
+    /// Lets callers that sleep look again at what they wait for. Any thread.
+    void wake_sleepers();
     /// Registered items; a hint.
     [[nodiscard]] std::size_t size() const noexcept {
         return registered_count_.load(std::memory_order_relaxed);
@@ -167,17 +167,49 @@ class Progress {
     }
     Doorbell& thread_bell() noexcept { return thread_bell_; }
     [[nodiscard]] bool has_leader() const noexcept {
-        return leader_.load(std::memory_order_relaxed);
+        return leader_.load(std::memory_order_seq_cst);
     }
 
   private:
     Progress(Epochs& epochs, const TransportConfig& config, unsigned index);
 
+    // Callers that race may lose a count; that it changed is all that the thread wants to know.
+    void count_caller_pass() noexcept {
+        caller_passes_.store(caller_passes_.load(std::memory_order_relaxed) + 1,
+                             std::memory_order_relaxed);
+    }
+    /// A pass under way, by whoever holds the lock; ends and lets go also when something throws.
+    struct Driving {
+        explicit Driving(Progress& progress) noexcept
+            : owner(progress), pass(progress.begin_pass()) {}
+        ~Driving() {
+            owner.end_pass(pass);
+            owner.unlock();
+        }
+        Driving(const Driving&) = delete;
+        Driving& operator=(const Driving&) = delete;
+        Progress& owner;
+        Pass pass;
+    };
+    /// Calls into an item. Out of memory is that item's failure, nobody else's.
+    template <typename F>
+    static void call(Pollable& item, Pass& pass, F&& f) noexcept {
+        try {
+            f();
+        } catch (...) {
+            item.on_failure(pass);
+        }
+    }
+    [[nodiscard]] bool callers_drive() const noexcept {
+        return config_.progress != ProgressMode::thread ||
+               ringable_.load(std::memory_order_relaxed) == nullptr;
+    }
+
     bool try_lock() noexcept { return lock_.exchange(1, std::memory_order_seq_cst) == 0; }
     void lock() noexcept;
     void unlock() noexcept;
     Pass begin_pass() noexcept;
-    void end_pass(Pass& pass);
+    void end_pass(Pass& pass) noexcept;
     void run_pass(Pass& pass);
     void serve_kicked(Pass& pass);
     void serve_ready(Pass& pass);
@@ -186,7 +218,6 @@ class Progress {
     void detach_hot();
     void attach_hot();
     void serve_deadlines(Pass& pass);
-    void wake_sleepers();
     void sleep_as_leader(Time deadline);
     void update_timer();
     bool add_kicked(Pollable& item);  ///< false: it is in the list already

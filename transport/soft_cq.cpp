@@ -30,7 +30,8 @@ void CqCore::add_feeder(Progress& progress) {
     const std::lock_guard lock(mutex_);
     if (std::find(feeders_.begin(), feeders_.end(), &progress) != feeders_.end()) return;
     feeders_.push_back(&progress);
-    many_.store(true, std::memory_order_release);
+    many_.store(true, std::memory_order_seq_cst);
+    home_.wake_sleepers();  // who sleeps there must watch the new one too
 }
 
 CqCore::~CqCore() {
@@ -75,11 +76,21 @@ std::size_t SoftCq::poll(std::span<Wc> out) {
 }
 
 std::size_t SoftCq::wait(std::span<Wc> out, std::size_t at_least, Time deadline) {
-    CompletionQueue& queue = core_->queue;
     if (at_least == 0 || deadline == 0) return poll(out);
+    at_least = std::min(at_least, out.size());
+    std::size_t n = 0;
+    do {  // other threads may take what we were woken for
+        n += wait_once(out.subspan(n), at_least - n, deadline);
+    } while (n < at_least && monotonic_now() < deadline);
+    return n;
+}
+
+std::size_t SoftCq::wait_once(std::span<Wc> out, std::size_t at_least, Time deadline) {
+    CompletionQueue& queue = core_->queue;
     if (queue.size() < at_least) {
         if (!core_->many_feeders()) {
-            core_->home().wait([&] { return queue.size() >= at_least; }, deadline);
+            core_->home().wait([&] { return queue.size() >= at_least || core_->many_feeders(); },
+                               deadline);
         } else {
             // Several Progresses feed this queue: their threads drive while we sleep.
             for (;;) {

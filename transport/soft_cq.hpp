@@ -47,7 +47,7 @@ class CqCore {
         for (Progress* p : copy) f(*p);
     }
     [[nodiscard]] bool many_feeders() const noexcept {
-        return many_.load(std::memory_order_acquire);
+        return many_.load(std::memory_order_seq_cst);
     }
 
   private:
@@ -76,6 +76,7 @@ class SoftCq final : public Cq {
 
   private:
     std::size_t take(std::span<Wc> out);
+    std::size_t wait_once(std::span<Wc> out, std::size_t at_least, Time deadline);
 
     std::shared_ptr<CqCore> core_;
     std::atomic<std::uint32_t> polls_without_drive_{0};

@@ -152,6 +152,7 @@ class SoftListener final : public Listener {
         }
     }
     Result<int> fd() override {
+        const std::lock_guard lock(fd_mutex_);
         if (fd_ >= 0) return fd_;
         auto ready = socket_->ready_fd();
         if (!ready) return ready;
@@ -172,6 +173,7 @@ class SoftListener final : public Listener {
     std::shared_ptr<ListenSocket> socket_;
     Progress& progress_;
     const Connection::StateListener events_;  // of the device, for connections handed out
+    std::mutex fd_mutex_;
     int fd_ = -1;
 };
 

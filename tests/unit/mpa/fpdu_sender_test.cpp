@@ -32,7 +32,7 @@ struct Rig {
     }
 
     RecordingUlp ulp;
-    Octets scratch = Octets(64 * 1024);
+    Octets scratch = Octets(kMinTxScratch);
     FpduSender::Limits limits{.mulpdu = 65535, .octet_budget = 1 << 20};
     FpduSender sender;
 };

@@ -48,7 +48,7 @@ struct End {
     std::size_t read(ConstBytes octets, Time now = 0) { return stream.rx_consume(octets, now); }
 
     RecordingUlp ulp;
-    Octets scratch = Octets(64 * 1024);
+    Octets scratch = Octets(kMinTxScratch);
     Stream stream;
 };
 
@@ -481,7 +481,7 @@ TEST(FaultInProgramMemory, while_placing_ends_the_guarded_call) {
         for (const bool crc : {false, true}) {
             RecordingUlp source;
             source.queue(14, size);
-            Octets scratch(64 * 1024);
+            Octets scratch(kMinTxScratch);
             FpduSender sender(crc, false);
             const Octets in = flatten(
                 sender.prepare(source, scratch, {.mulpdu = 65535, .octet_budget = 1 << 20}));
@@ -498,7 +498,7 @@ TEST(FaultInProgramMemory, while_sending_leaves_no_half_batch) {
     for (const std::size_t size : {40, 3000, 9000}) {
         PointingUlp ulp;
         ulp.memory = {hole.at, size};
-        Octets scratch(64 * 1024);
+        Octets scratch(kMinTxScratch);
         FpduSender sender(true, true);
         EXPECT_FALSE(fault::guard(
             [&] { sender.prepare(ulp, scratch, {.mulpdu = 65535, .octet_budget = 1 << 20}); }));

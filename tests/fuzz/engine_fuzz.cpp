@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// A whole engine (MPA and DDP streams, queues, memory table) against a peer that says what the
+// input says, in valid FPDUs, while the program posts, revokes and closes. What must hold: no octet
+// outside what the peer may reach or the program has lent changes, and each request completes
+// exactly once.
+//
+// Input: two octets of configuration, then steps, each an octet and its operands.
+#include <array>
+#include <map>
+#include <memory>
+
+#include "base/completion_queue.hpp"
+#include "base/crc32c.hpp"
+#include "base/epoch.hpp"
+#include "base/memory_table.hpp"
+#include "base/recv_queue.hpp"
+#include "base/send_queue.hpp"
+#include "ddp_user/segment.hpp"
+#include "ddp_user/stream.hpp"
+#include "mpa/fpdu.hpp"
+#include "mpa/startup.hpp"
+#include "mpa/stream.hpp"
+#include "tests/fuzz/input.hpp"
+
+namespace {
+
+using namespace xsock;
+using Octets = std::vector<std::byte>;
+
+constexpr PdId kPd = 1;
+constexpr QpNum kQp = 1;
+constexpr std::size_t kGuard = 32, kSlot = 300, kSlots = 6, kRegion = 900;
+constexpr std::size_t kArena = 8192;
+
+/// Memory in slots with guards between them; what is lent may change, the rest not.
+class Memory {
+  public:
+    Memory() : now_(kArena) {
+        for (std::size_t i = 0; i < kArena; ++i) now_[i] = static_cast<std::byte>(i * 7 + 1);
+        before_ = now_;
+    }
+    std::byte* cut(std::size_t n) {
+        std::byte* const at = now_.data() + kGuard + used_;
+        used_ += n + kGuard;
+        FUZZ_CHECK(used_ + kGuard <= kArena);
+        return at;
+    }
+    void lend(const std::byte* at, std::size_t n) { lent_[at - now_.data()] = n; }
+    void take_back(const std::byte* at) {
+        const auto lent = lent_.find(at - now_.data());
+        FUZZ_CHECK(lent != lent_.end());
+        std::copy_n(now_.begin() + lent->first, lent->second, before_.begin() + lent->first);
+        lent_.erase(lent);
+    }
+    [[nodiscard]] bool lent(const std::byte* at) const {
+        return lent_.count(at - now_.data()) != 0;
+    }
+    void check() const {
+        std::ptrdiff_t at = 0;
+        for (const auto& [from, n] : lent_) {
+            FUZZ_CHECK(std::equal(now_.begin() + at, now_.begin() + from, before_.begin() + at));
+            at = from + static_cast<std::ptrdiff_t>(n);
+        }
+        FUZZ_CHECK(std::equal(now_.begin() + at, now_.end(), before_.begin() + at));
+    }
+
+  private:
+    Octets now_, before_;
+    std::size_t used_ = 0;
+    std::map<std::ptrdiff_t, std::size_t> lent_;
+};
+
+class Engine {
+  public:
+    Engine(unsigned a, unsigned b);
+    void run(fuzz::Input input);
+
+  private:
+    struct Slot {
+        std::byte* at = nullptr;
+        bool busy = false;
+    };
+    void start_up(unsigned b);
+    void step(fuzz::Input& input);
+    void post(SendOpcode opcode, fuzz::Input& input);
+    void post_recv(fuzz::Input& input);
+    void say(fuzz::Input& input);
+    void say_segment(fuzz::Input& input);
+    void fpdu(const Octets& ulpdu, std::size_t cut);
+    void hear(ConstBytes octets);
+    void transmit(std::size_t most);
+    void revoke(unsigned which);
+    void poll();
+    void finish();
+
+    Memory memory_;
+    Epochs epochs_;
+    MemoryTable table_{epochs_};
+    Epochs::Reader reader_{epochs_};
+    SendQueue sq_{8};
+    RecvQueue rq_{8};
+    CompletionQueue cq_{4};
+    mpa::Config config_;
+    std::unique_ptr<ddp::Stream> ddp_;
+    std::unique_ptr<mpa::Stream> mpa_;
+    Octets scratch_ = Octets(mpa::kMinTxScratch);
+    Octets waiting_;  // for a receive
+    std::array<Slot, kSlots> receives_, sinks_;
+    std::byte* source_ = nullptr;
+    std::array<std::byte*, 3> region_{};
+    std::array<std::uint32_t, 3> stag_{};
+    std::array<bool, 3> valid_ = {true, true, true};
+    std::map<std::uint64_t, int> posted_;  // wr_id -> sink, or -1
+    std::map<std::uint64_t, int> posted_receives_;
+    std::uint64_t next_id_ = 0;
+    std::uint32_t send_msn_ = 1, read_msn_ = 1;
+    std::vector<std::array<std::uint32_t, 2>> asked_;  // sink STag, size: of our Read Requests
+    Time now_ = 0;
+    bool eof_ = false, over_ = false;
+};
+
+Engine::Engine(unsigned a, unsigned b) {
+    for (Slot& slot : receives_) slot.at = memory_.cut(kSlot);
+    for (Slot& slot : sinks_) slot.at = memory_.cut(kSlot);
+    source_ = memory_.cut(kSlot);
+    constexpr std::array<std::uint32_t, 3> kAccess = {kRemoteWrite | kLocalWrite | kZeroBased,
+                                                      kRemoteRead | kZeroBased,
+                                                      kRemoteRead | kRemoteWrite | kLocalWrite};
+    for (std::size_t i = 0; i < 3; ++i) {
+        region_[i] = memory_.cut(kRegion);
+        stag_[i] = table_
+                       .add({.address = region_[i],
+                             .length = kRegion,
+                             .access = kAccess[i],
+                             .pd = kPd,
+                             .only_qp = i == 1 ? 0 : kQp})
+                       .value();
+        if (i != 1) memory_.lend(region_[i], kRegion);
+    }
+    ddp_ = std::make_unique<ddp::Stream>(ddp::Config{.qp_num = kQp,
+                                                     .pd = kPd,
+                                                     .ird = static_cast<std::uint16_t>(a >> 6),
+                                                     .ord = 2,
+                                                     .memory = &table_,
+                                                     .sq = &sq_,
+                                                     .rq = &rq_,
+                                                     .send_cq = &cq_,
+                                                     .recv_cq = &cq_});
+    config_.startup.role = (a & 1) != 0 ? mpa::Role::responder : mpa::Role::initiator;
+    config_.startup.markers = (a & 2) != 0;
+    config_.startup.xsock_mark = (a & 4) != 0;
+    config_.startup.ird = static_cast<std::uint16_t>(a >> 6);
+    config_.startup.ord = 2;
+    config_.startup.rtr = static_cast<std::uint8_t>(a >> 3 & 7);
+    config_.copy_limit = (b & 1) != 0 ? 0 : 4096;
+    config_.xsock_mulpdu = (b & 2) != 0 ? 128 : 60000;
+    mpa_ = std::make_unique<mpa::Stream>(config_, *ddp_);
+    start_up(b);
+}
+
+/// A peer of our own kind shakes hands; what it says afterwards is the fuzzer's.
+void Engine::start_up(unsigned b) {
+    mpa::StartupConfig peer;
+    peer.role =
+        config_.startup.role == mpa::Role::initiator ? mpa::Role::responder : mpa::Role::initiator;
+    peer.markers = (b & 4) != 0;
+    peer.xsock_mark = (b & 8) != 0;
+    peer.negotiate_depths = (b & 16) == 0;
+    peer.rtr = static_cast<std::uint8_t>(b >> 5);
+    mpa::Startup other(peer);
+    other.begin(0);
+    mpa_->start(0);
+    for (int i = 0; i < 2; ++i) {
+        if (mpa_->state() == mpa::Stream::State::startup) {
+            const mpa::TxBatch batch = mpa_->tx_prepare(scratch_, 1, 0);
+            for (const auto& v : batch.iov)
+                other.rx({static_cast<const std::byte*>(v.iov_base), v.iov_len});
+            mpa_->tx_commit(batch.octets, 0);
+        }
+        const Octets said(other.tx().begin(), other.tx().end());
+        other.tx_commit(said.size());
+        mpa_->rx_consume(said, 0);
+    }
+}
+
+void Engine::run(fuzz::Input input) {
+    for (int steps = 0; !input.empty() && steps < 400 && !over_; ++steps) {
+        reader_.enter();
+        step(input);
+        reader_.leave();
+        poll();
+        memory_.check();
+    }
+    finish();
+}
+
+void Engine::step(fuzz::Input& input) {
+    const unsigned what = input.octet();
+    switch (what & 15) {
+        case 0:
+        case 1:
+            return post_recv(input);
+        case 2:
+            return post((what & 16) != 0 ? SendOpcode::send : SendOpcode::send_invalidate, input);
+        case 3:
+            return post(SendOpcode::write, input);
+        case 4:
+            return post(SendOpcode::read, input);
+        case 5:
+        case 6:
+        case 7:
+            return say_segment(input);
+        case 8:
+            return say(input);
+        case 9:
+        case 10:
+            return transmit((what & 16) != 0 ? SIZE_MAX : 1 + input.octet());
+        case 11:
+            reader_.leave();
+            revoke(what >> 4);
+            return reader_.enter();
+        case 12:
+            now_ += Time{input.octet()} * kMillisecond;
+            if (mpa_->next_timeout() <= now_) mpa_->on_time(now_);
+            return;
+        case 13:  // octets that are no FPDUs
+            return hear(input.take(input.octet()));
+        case 14:
+            if ((what & 48) == 48) return ddp_->receive_overdue();
+            if ((what & 48) == 32) return ddp_->flush_receives();
+            if (waiting_.empty()) eof_ = true, mpa_->rx_eof(now_);
+            return;
+        case 15:
+            if ((what & 240) == 240) mpa_->lost();
+            if ((what & 240) == 224) post(SendOpcode::local_invalidate, input);
+            return;
+    }
+}
+
+void Engine::post(SendOpcode opcode, fuzz::Input& input) {
+    const unsigned size = input.octet(), how = input.octet();
+    std::array<Sge, 2> sges;
+    int sink = -1;
+    std::byte* memory = source_;
+    if (opcode == SendOpcode::read) {
+        for (std::size_t i = 0; i < kSlots && sink < 0; ++i) {
+            if (!sinks_[i].busy) sink = static_cast<int>(i);
+        }
+        if (sink < 0) return;
+        memory = sinks_[static_cast<std::size_t>(sink)].at;
+    }
+    const unsigned first = size / 3;
+    sges[0] = {memory, first, 0};
+    sges[1] = {memory + first, size - first, (how & 1) != 0 ? stag_[how >> 1 & 1] : 0};
+    SendWr wr{.wr_id = next_id_++,
+              .opcode = opcode,
+              .flags = static_cast<std::uint8_t>((how >> 2 & 7) |
+                                                 ((how & 128) != 0 && size < 96 ? kSendInline : 0)),
+              .remote_stag = 77,
+              .invalidate_stag = stag_[how >> 5 & 1],
+              .sges = sges};
+    if (opcode == SendOpcode::local_invalidate) wr.sges = {};
+    if (!sq_.post(wr).ok()) return;
+    posted_[wr.wr_id] = (wr.flags & kSendSignaled) != 0 ? sink : sink;
+    if (sink >= 0) {
+        sinks_[static_cast<std::size_t>(sink)].busy = true;
+        memory_.lend(memory, kSlot);
+    }
+}
+
+void Engine::post_recv(fuzz::Input& input) {
+    const unsigned size = input.octet();
+    for (std::size_t i = 0; i < kSlots; ++i) {
+        if (receives_[i].busy) continue;
+        const std::array<Sge, 2> sges = {Sge{receives_[i].at, size / 2, 0},
+                                         Sge{receives_[i].at + size / 2, size - size / 2, 0}};
+        const std::uint64_t id = next_id_++;
+        if (!rq_.post({.wr_id = id, .sges = sges}).ok()) return;
+        posted_receives_[id] = static_cast<int>(i);
+        receives_[i].busy = true;
+        memory_.lend(receives_[i].at, kSlot);
+        break;
+    }
+    hear({});
+}
+
+/// Any ULPDU.
+void Engine::say(fuzz::Input& input) {
+    const unsigned size = input.octet(), cut = input.octet();
+    fpdu(input.take(size), cut);
+}
+
+/// A ULPDU that makes sense, more or less.
+void Engine::say_segment(fuzz::Input& input) {
+    const unsigned kind = input.octet(), how = input.octet();
+    const std::size_t size = input.octet() * ((how & 1) != 0 ? 4 : 1);
+    const unsigned where = input.octet();
+    ddp::Segment segment{.opcode = static_cast<std::uint8_t>(kind & 7), .last = (how & 2) == 0};
+    Octets body(size, static_cast<std::byte>(where));
+    const bool wrong = (how & 0xf0) == 0xf0;
+    switch (segment.opcode) {
+        case RDMAP_WRITE:
+            segment.tagged = true;
+            segment.stag = stag_[where % 3];
+            segment.to =
+                where * 4 + (where % 3 == 2 ? reinterpret_cast<std::uintptr_t>(region_[2]) : 0);
+            break;
+        case RDMAP_READ_RESPONSE:
+            segment.tagged = true;
+            segment.to = (how & 4) != 0 ? where : 0;
+            if (!asked_.empty()) {
+                segment.stag = asked_.front()[0];
+                if ((how & 8) == 0) body.resize(asked_.front()[1]);
+                if (segment.last) asked_.erase(asked_.begin());
+            }
+            break;
+        case RDMAP_READ_REQUEST: {
+            segment.qn = DDP_QN_READ_REQUEST;
+            segment.msn = read_msn_++;
+            body.resize(ddp::kReadRequestOctets);
+            const std::size_t region = 1 + (where & 1);
+            ddp::encode(
+                ddp::ReadRequest{
+                    .sink_stag = 0x1234,
+                    .sink_to = where,
+                    .size = static_cast<std::uint32_t>(size),
+                    .source_stag = stag_[region],
+                    .source_to =
+                        where + (region == 2 ? reinterpret_cast<std::uintptr_t>(region_[2]) : 0)},
+                body.data());
+            break;
+        }
+        case RDMAP_TERMINATE:
+            segment.qn = DDP_QN_TERMINATE;
+            segment.msn = 1;
+            break;
+        default:
+            segment.stag = stag_[where % 3];
+            segment.msn = send_msn_;
+            segment.mo = (how & 8) != 0 ? where : 0;
+            if (segment.last) ++send_msn_;
+            break;
+    }
+    if (wrong) segment.msn ^= where, segment.to ^= std::uint64_t{where} << 56;
+    Octets ulpdu(ddp::kUntaggedOctets);
+    ulpdu.resize(ddp::encode(segment, ulpdu.data()));
+    ulpdu.insert(ulpdu.end(), body.begin(), body.end());
+    fpdu(ulpdu, input.octet());
+}
+
+/// Frames a ULPDU and lets the engine hear it, in two pieces. With markers the fuzzer has to do
+/// without valid FPDUs: seeds bring them.
+void Engine::fpdu(const Octets& ulpdu, std::size_t cut) {
+    Octets out(mpa::fpdu_octets(ulpdu.size()));
+    store_be16(out.data(), static_cast<std::uint16_t>(ulpdu.size()));
+    std::copy(ulpdu.begin(), ulpdu.end(), out.begin() + MPA_LENGTH_OCTETS);
+    const std::size_t covered = out.size() - MPA_CRC_OCTETS;
+    store_le32(out.data() + covered,
+               crc32c_finish(crc32c(kCrc32cInit, ConstBytes(out).first(covered))));
+    cut = std::min(cut, out.size());
+    hear(ConstBytes(out).first(cut));
+    hear(ConstBytes(out).subspan(cut));
+}
+
+void Engine::hear(ConstBytes octets) {
+    if (eof_) return;
+    waiting_.insert(waiting_.end(), octets.begin(), octets.end());
+    if (waiting_.empty()) return;
+    waiting_.shrink_to_fit();
+    const std::size_t used = mpa_->rx_consume(waiting_, now_);
+    FUZZ_CHECK(used <= waiting_.size());
+    FUZZ_CHECK(used == waiting_.size() || ddp_->rx_blocked() ||
+               mpa_->state() == mpa::Stream::State::startup);
+    waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(used));
+}
+
+void Engine::transmit(std::size_t most) {
+    const mpa::TxBatch batch = mpa_->tx_prepare(scratch_, 4096, now_);
+    Octets octets;
+    for (const auto& v : batch.iov) {
+        const auto* const from = static_cast<const std::byte*>(v.iov_base);
+        octets.insert(octets.end(), from, from + v.iov_len);
+    }
+    FUZZ_CHECK(octets.size() == batch.octets);
+    // Our Read Requests, so that the peer may answer them: 28 octets behind an untagged header.
+    constexpr std::size_t kUlpdu = ddp::kUntaggedOctets + ddp::kReadRequestOctets;
+    for (std::size_t at = 0; at + 2 + kUlpdu <= octets.size(); at += 4) {
+        const std::byte* const p = octets.data() + at;
+        if (load_be16(p) != kUlpdu || p[3] != std::byte{RDMAP_VERSION | RDMAP_READ_REQUEST})
+            continue;
+        const std::byte* const request = p + 2 + ddp::kUntaggedOctets;
+        const std::array<std::uint32_t, 2> entry = {load_be32(request), load_be32(request + 12)};
+        if (asked_.empty() || asked_.back() != entry) asked_.push_back(entry);
+    }
+    if (batch.octets > 0) mpa_->tx_commit(std::min(most, batch.octets), now_);
+}
+
+void Engine::revoke(unsigned which) {
+    const std::size_t i = which % 3;
+    if (!valid_[i]) return;
+    valid_[i] = false;
+    FUZZ_CHECK(table_.remove(stag_[i]).ok());
+    if (i != 1) memory_.take_back(region_[i]);
+}
+
+void Engine::poll() {
+    std::array<Wc, 16> wcs;
+    for (std::size_t n; (n = cq_.take(wcs)) > 0;) {
+        for (const Wc& wc : std::span(wcs).first(n)) {
+            auto& posted = wc.opcode == WcOpcode::recv ? posted_receives_ : posted_;
+            const auto entry = posted.find(wc.wr_id);
+            FUZZ_CHECK(entry != posted.end());
+            // Those before it were silent, or have completed.
+            while (wc.opcode != WcOpcode::recv && posted.begin() != entry) {
+                if (posted.begin()->second >= 0) {
+                    Slot& silent = sinks_[static_cast<std::size_t>(posted.begin()->second)];
+                    memory_.take_back(silent.at);
+                    silent.busy = false;
+                }
+                posted.erase(posted.begin());
+            }
+            FUZZ_CHECK(wc.opcode != WcOpcode::recv || posted.begin() == entry);
+            FUZZ_CHECK(wc.byte_len <= kSlot);
+            if (entry->second >= 0) {
+                auto& slots = wc.opcode == WcOpcode::recv ? receives_ : sinks_;
+                Slot& slot = slots[static_cast<std::size_t>(entry->second)];
+                memory_.take_back(slot.at);
+                slot.busy = false;
+            }
+            posted.erase(entry);
+        }
+    }
+}
+
+void Engine::finish() {
+    reader_.enter();
+    for (int i = 0; i < 40; ++i) transmit(SIZE_MAX);
+    ddp_->flush(WcStatus::flushed);
+    hear(Octets(100));
+    transmit(SIZE_MAX);
+    reader_.leave();
+    poll();
+    memory_.check();
+    FUZZ_CHECK(sq_.retired() == sq_.posted());
+    FUZZ_CHECK(posted_receives_.empty() && rq_.size() == 0);
+    FUZZ_CHECK(cq_.size() == 0);
+    for (unsigned i = 0; i < 3; ++i) revoke(i);
+    FUZZ_CHECK(table_.size() == 0);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    fuzz::Input input(data, size);
+    const unsigned a = input.octet(), b = input.octet();
+    Engine(a, b).run(input);
+    return 0;
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The octets of a fuzzer as a source of decisions. When they run out, everything is 0.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "base/bytes.hpp"
+
+/// What must hold in a fuzz target; the fuzzer keeps the input that broke it.
+#define FUZZ_CHECK(condition)                                                            \
+    do {                                                                                 \
+        if (!(condition)) {                                                              \
+            std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+            std::abort();                                                                \
+        }                                                                                \
+    } while (false)
+
+namespace xsock::fuzz {
+
+class Input {
+  public:
+    Input(const std::uint8_t* data, std::size_t size)
+        : octets_(reinterpret_cast<const std::byte*>(data), size) {}
+
+    [[nodiscard]] bool empty() const noexcept { return octets_.empty(); }
+    [[nodiscard]] ConstBytes rest() const noexcept { return octets_; }
+
+    unsigned octet() {
+        if (octets_.empty()) return 0;
+        const auto value = std::to_integer<unsigned>(octets_[0]);
+        octets_ = octets_.subspan(1);
+        return value;
+    }
+    std::uint32_t word() {
+        std::uint32_t value = 0;
+        for (int i = 0; i < 4; ++i) value = value << 8 | octet();
+        return value;
+    }
+    /// At most `n` octets, in memory of exactly their size.
+    std::vector<std::byte> take(std::size_t n) {
+        const ConstBytes piece = octets_.first(std::min(n, octets_.size()));
+        octets_ = octets_.subspan(piece.size());
+        return {piece.begin(), piece.end()};
+    }
+
+  private:
+    ConstBytes octets_;
+};
+
+}  // namespace xsock::fuzz

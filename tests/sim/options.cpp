@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "tests/sim/options.hpp"
+
+#include <algorithm>
+
+#include "tests/sim/trace.hpp"
+
+namespace xsock::sim {
+namespace {
+
+constexpr std::size_t kArenaMax = std::size_t{8} << 20;
+
+void draw_pipe(Rng& rng, PipeOptions& pipe) {
+    pipe.capacity = rng.pick<std::size_t>({1, 7, 64, 1000, 8192, 65536, 65536, 262144});
+    pipe.segment_max = rng.pick<std::size_t>({1, 3, 100, 536, 1460, 1460, 9000, 65536});
+    // A world of single octets takes for ever; one small thing at a time is enough.
+    if (pipe.capacity < 64) pipe.segment_max = 65536;
+    pipe.delay = rng.magnitude(kMillisecond);
+    pipe.jitter = rng.magnitude(kMillisecond);
+    pipe.stall_percent = rng.chance(20) ? static_cast<unsigned>(rng.between(1, 10)) : 0;
+    pipe.stall = rng.magnitude(100 * kMillisecond);
+}
+
+void draw_end(Rng& rng, const Options& world, EndOptions& end, bool initiator) {
+    mpa::StartupConfig& startup = end.mpa.startup;
+    startup.role = initiator ? mpa::Role::initiator : mpa::Role::responder;
+    startup.revision = initiator && rng.chance(25) ? 1 : 2;
+    startup.crc = rng.chance(70);
+    startup.markers = rng.chance(30);
+    startup.negotiate_depths = rng.chance(85);
+    startup.ird = static_cast<std::uint16_t>(rng.between(1, rng.chance(50) ? 2 : 16));
+    startup.ord = static_cast<std::uint16_t>(rng.between(1, rng.chance(50) ? 2 : 16));
+    startup.xsock_mark = rng.chance(60);
+    startup.defer_reply = !initiator && rng.chance(25);
+    startup.private_data.resize(rng.chance(50) ? 0 : rng.magnitude(508));
+    rng.fill(startup.private_data);
+    end.mpa.copy_limit = rng.pick<std::size_t>({0, 1, 100, 1428, 4096, 4096, 65536});
+    end.mpa.xsock_mulpdu = rng.pick<std::size_t>({128, 500, 1500, 9000, 65486, 65535});
+    end.mpa.first_fpdu_hold = rng.pick<Time>({0, kMillisecond, 20 * kMillisecond});
+    end.mpa.nudge_after = rng.pick<Time>({0, 5 * kMillisecond});
+    end.emss = rng.pick<std::size_t>({128, 536, 1448, 1460, 8948, 65483});
+    end.emss_changes = rng.chance(10);
+
+    end.sq_depth = static_cast<std::uint32_t>(rng.pick({1, 4, 16, 64}));
+    end.rq_depth = static_cast<std::uint32_t>(rng.pick({1, 2, 16, 64}));
+    end.receives_wanted = static_cast<std::uint32_t>(rng.between(1, std::min(end.rq_depth, 8u)));
+    end.require_lkeys = rng.chance(30);
+    end.scratch = rng.pick<std::size_t>({32768, 32769, 40001, 65536, 262144});
+    end.read_max = rng.pick<std::size_t>({1, 5, 100, 1460, 65536, 262144});
+    end.write_max = rng.pick<std::size_t>({1, 13, 500, 65536, 1 << 20});
+    if (world.message_max > 8192) {
+        end.read_max = std::max<std::size_t>(end.read_max, 100);
+        end.write_max = std::max<std::size_t>(end.write_max, 500);
+    }
+    end.batch_octets = rng.pick<std::size_t>({1, 3000, 1 << 19});
+    end.operations = static_cast<unsigned>(rng.magnitude(world.message_max > 60000  ? 12
+                                                         : world.message_max > 8192 ? 30
+                                                                                    : 80));
+    end.late_operations = rng.chance(30) ? static_cast<unsigned>(rng.below(5)) : 0;
+    for (unsigned& weight : end.weights) weight = static_cast<unsigned>(rng.below(6));
+    if (rng.chance(30)) end.weights[rng.below(5)] = 0;
+    end.unsignaled_percent = rng.pick({0u, 30u, 90u});
+    end.fence_percent = rng.pick({0u, 10u, 60u});
+    end.inline_percent = rng.pick({0u, 20u, 100u});
+    end.lkey_percent = end.require_lkeys ? 100 : rng.pick({0u, 50u});
+    end.poll_percent = rng.pick({20u, 90u, 100u});
+    end.pause = 1 + rng.magnitude(300'000);
+    end.closes_first = rng.chance(50);
+    if (world.errors) end.error_percent = rng.pick({0u, 3u, 15u});
+}
+
+/// RTR messages, refusals, and whether start-up can succeed at all.
+void draw_agreement(Rng& rng, Options& world, Options::Pair& pair) {
+    mpa::StartupConfig& asks = pair.end[0].mpa.startup;
+    mpa::StartupConfig& answers = pair.end[1].mpa.startup;
+    if (rng.chance(40)) {
+        const bool by_read = asks.ord > 0 && answers.ird > 0;
+        asks.rtr = static_cast<std::uint8_t>(rng.between(1, by_read ? 7 : 3));
+        answers.rtr = static_cast<std::uint8_t>(rng.between(1, 7));
+    }
+    if (asks.revision == 1) asks.negotiate_depths = false;
+    const bool peer_to_peer = asks.rtr != 0 && asks.negotiate_depths;
+    const bool agreed = !peer_to_peer || (asks.rtr & answers.rtr) != 0;
+    if (!agreed) {
+        if (!rng.chance(10)) {
+            answers.rtr = 7;
+        } else {
+            world.startup_succeeds = false;
+        }
+    }
+    if (rng.chance(2)) {
+        answers.revision = 1;
+        answers.private_data.resize(std::min<std::size_t>(answers.private_data.size(), 508));
+        if (asks.revision > 1) world.startup_succeeds = false;
+    }
+    for (int end = 0; end < 2; ++end) {
+        if (!rng.chance(3)) continue;
+        pair.end[end].mpa.startup.accept_markers = false;
+        if (pair.end[1 - end].mpa.startup.markers) world.startup_succeeds = false;
+    }
+    if (answers.defer_reply && rng.chance(10)) {
+        pair.end[1].reject = true;
+        world.startup_succeeds = false;
+    }
+    // Nobody negotiates: each end must be able to serve what the other may ask.
+    if (!asks.negotiate_depths) {
+        asks.ird = std::max(asks.ird, answers.ord);
+        answers.ird = std::max(answers.ird, asks.ord);
+    }
+    pair.crc = asks.crc || answers.crc;
+}
+
+}  // namespace
+
+Options draw_options(std::uint64_t seed) {
+    Rng rng(seed * 2 + 1);
+    Options world;
+    world.seed = seed;
+    if (!rng.chance(50)) {
+        world.clean = false;
+        world.errors = rng.chance(50);
+        world.flips = rng.chance(35);
+        world.flips_in_startup = world.flips && rng.chance(10);
+        world.resets = rng.chance(25);
+        world.aborts = rng.chance(15);
+        world.removals = rng.chance(20);
+        if (rng.chance(20)) world.receive_patience = kMillisecond;
+    }
+    world.pairs = rng.chance(80) ? 1 : static_cast<unsigned>(rng.between(2, 4));
+    world.share_queues = world.pairs > 1 ? rng.chance(70) : rng.chance(20);
+    world.shared_receives = world.share_queues && rng.chance(50);
+    world.message_max = rng.pick<std::size_t>({0, 1, 64, 1000, 4096, 9000, 9000, 40000, 150000});
+    if (world.pairs > 1) world.message_max = std::min<std::size_t>(world.message_max, 9000);
+    world.region_max = std::max<std::size_t>(rng.magnitude(world.message_max), 64);
+    world.arena_octets = std::min(kArenaMax, world.pairs * (65536 + 40 * world.message_max));
+
+    for (unsigned p = 0; p < world.pairs; ++p) {
+        Options::Pair& pair = world.pair[p];
+        for (unsigned i = 0; i < 2; ++i) {
+            draw_pipe(rng, pair.pipe[i]);
+            if (world.message_max > 8192) {
+                pair.pipe[i].capacity = std::max<std::size_t>(pair.pipe[i].capacity, 1000);
+                pair.pipe[i].segment_max = std::max<std::size_t>(pair.pipe[i].segment_max, 100);
+            }
+            draw_end(rng, world, pair.end[i], i == 0);
+        }
+        draw_agreement(rng, world, pair);
+        if (world.resets && rng.chance(80)) pair.reset_at = rng.magnitude(50 * kMillisecond);
+        for (unsigned i = 0; world.flips && i < 2; ++i) {
+            // Behind the start-up frame, which no CRC covers.
+            const mpa::StartupConfig& startup = pair.end[i].mpa.startup;
+            const std::uint64_t least =
+                world.flips_in_startup ? 0 : 20 + 4 + startup.private_data.size();
+            auto& flips = pair.pipe[i].flips;
+            for (std::uint64_t n = rng.below(3); n > 0; --n) {
+                const std::uint64_t at = least + rng.magnitude(200'000);
+                // Twice the same bit would be no damage.
+                if (std::find(flips.begin(), flips.end(), at) == flips.end()) flips.push_back(at);
+            }
+        }
+    }
+    if (!world.startup_succeeds) world.clean = false;
+    return world;
+}
+
+void describe(const Options& world) {
+    trace_line(
+        "seed %llu: %s, %u pair(s)%s%s, messages to %zu, errors %d flips %d%s resets %d "
+        "aborts %d removals %d",
+        static_cast<unsigned long long>(world.seed), world.clean ? "clean" : "not clean",
+        world.pairs, world.share_queues ? ", shared CQ" : "", world.shared_receives ? ", SRQ" : "",
+        world.message_max, world.errors, world.flips,
+        world.flips_in_startup ? " (start-up too)" : "", world.resets, world.aborts,
+        world.removals);
+    for (unsigned p = 0; p < world.pairs; ++p) {
+        for (unsigned i = 0; i < 2; ++i) {
+            const EndOptions& end = world.pair[p].end[i];
+            const mpa::StartupConfig& s = end.mpa.startup;
+            const PipeOptions& pipe = world.pair[p].pipe[i];
+            trace_line(
+                "  %u.%u: revision %u crc %d markers %d/%d mark %d rtr %u ird %u ord %u "
+                "defer %d pd %zu; mulpdu %zu emss %zu copy %zu; sq %u rq %u; ops %u+%u; "
+                "pipe %zu/%zu; read %zu write %zu; errors %u%%",
+                p, i, s.revision, s.crc, s.markers, s.accept_markers, s.xsock_mark, s.rtr, s.ird,
+                s.ord, s.defer_reply, s.private_data.size(), end.mpa.xsock_mulpdu, end.emss,
+                end.mpa.copy_limit, end.sq_depth, end.rq_depth, end.operations, end.late_operations,
+                pipe.capacity, pipe.segment_max, end.read_max, end.write_max, end.error_percent);
+        }
+    }
+}
+
+}  // namespace xsock::sim

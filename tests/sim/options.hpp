@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// What kind of world a seed stands for: the options themselves are drawn from it (swarm testing).
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "mpa/stream.hpp"
+#include "tests/sim/link.hpp"
+#include "tests/sim/rng.hpp"
+
+namespace xsock::sim {
+
+/// One end of a connection.
+struct EndOptions {
+    mpa::Config mpa;
+    std::size_t emss = 1460;
+    bool emss_changes = false;
+    std::uint32_t sq_depth = 16, rq_depth = 16;
+    std::uint32_t receives_wanted = 4;  ///< how many the program tries to keep posted
+    bool require_lkeys = false;
+    bool reject = false;  ///< responder that defers: says no
+    std::size_t scratch = mpa::kMinTxScratch;
+    std::size_t read_max = 65536;     ///< octets taken from TCP at once
+    std::size_t write_max = 1 << 20;  ///< octets that TCP takes at once
+    std::size_t batch_octets = 1 << 19;
+    unsigned operations = 20;
+    unsigned late_operations = 0;           ///< posted after the peer has finished
+    unsigned weights[5] = {4, 1, 3, 3, 1};  ///< by SendOpcode
+    unsigned unsignaled_percent = 0, solicited_percent = 10, fence_percent = 10;
+    unsigned inline_percent = 20, lkey_percent = 50, poll_percent = 90;
+    unsigned error_percent = 0;
+    Time pause = 10'000;  ///< between two looks of the program at its work
+    bool closes_first = false;
+};
+
+struct Options {
+    std::uint64_t seed = 0;
+    /// Nothing may go wrong: everything must succeed and end.
+    bool clean = true;
+    bool startup_succeeds = true;  ///< judged by the options alone
+    bool errors = false, flips = false, flips_in_startup = false, resets = false, aborts = false;
+    bool removals = false;  ///< regions are revoked under traffic
+    unsigned pairs = 1;
+    bool share_queues = false;  ///< one CQ for each program, and an SRQ
+    bool shared_receives = false;
+    std::size_t message_max = 4096;
+    std::size_t region_max = 4096;
+    std::size_t arena_octets = 1 << 17;
+    Time receive_patience = kNever;
+    struct Pair {
+        std::array<EndOptions, 2> end;    ///< [0] is the initiator
+        std::array<PipeOptions, 2> pipe;  ///< [i]: octets that end i sends
+        Time reset_at = kNever;
+        bool crc = true;  ///< both ends will have CRCs on
+    };
+    std::array<Pair, 4> pair;
+};
+
+[[nodiscard]] Options draw_options(std::uint64_t seed);
+void describe(const Options& options);
+
+}  // namespace xsock::sim

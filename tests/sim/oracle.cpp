@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// What the programs check: docs/architecture.md, invariants 1 to 3, 5 and 9.
+#include <algorithm>
+#include <utility>
+
+#include "tests/sim/program.hpp"
+
+namespace xsock::sim {
+namespace {
+
+unsigned long long number(std::uint64_t n) { return n; }
+
+std::vector<std::byte> gather(const std::vector<Buffer>& pieces) {
+    std::vector<std::byte> octets;
+    for (const Buffer& piece : pieces)
+        octets.insert(octets.end(), piece.at, piece.at + piece.octets);
+    return octets;
+}
+
+WcOpcode completion_opcode(SendOpcode opcode) {
+    switch (opcode) {
+        case SendOpcode::send:
+        case SendOpcode::send_invalidate:
+            return WcOpcode::send;
+        case SendOpcode::write:
+            return WcOpcode::write;
+        case SendOpcode::read:
+            return WcOpcode::read;
+        case SendOpcode::local_invalidate:
+            return WcOpcode::local_invalidate;
+    }
+    return WcOpcode::closed;
+}
+
+/// Says that the connection ended, rather than why.
+bool only_flushed(WcStatus status) {
+    return status == WcStatus::flushed || status == WcStatus::connection_lost;
+}
+
+}  // namespace
+
+bool Program::trusted() const noexcept {
+    const bool covered = pair_.crc && !world_.flips_in_startup;
+    return covered ||
+           (!end_.parts().link.in->damage_taken() && !end_.parts().link.out->damage_taken());
+}
+
+bool Program::damaged_by_peer() const noexcept { return end_.parts().link.in->damage_taken(); }
+
+/// Must the peer have refused this request, or one before it?
+bool Program::poisoned_before(std::uint64_t sequence) const {
+    for (std::uint64_t i = first_poison_; i <= sequence; ++i) {
+        // A Read is not even sent once the peer has finished.
+        const bool silent = operations_[i].opcode == SendOpcode::read && end_.peer_finished();
+        if (operations_[i].poison && !silent) return true;
+    }
+    return false;
+}
+
+// -- completions --
+
+void Program::poll() {
+    for (CompletionQueue* cq : {end_.parts().send_cq, end_.parts().recv_cq}) {
+        if (!rng_.chance(end_.options().poll_percent) && !end_.ended()) continue;
+        std::vector<Wc> completions(cq->size());
+        completions.resize(cq->take(completions));
+        if (!sabotaged_ && completions.size() > 1 && sabotage_ == Sabotage::swap_completions) {
+            sabotaged_ = true;
+            std::swap(completions[0], completions[1]);
+        }
+        for (Wc& wc : completions) {
+            if (!sabotaged_ && sabotage_ == Sabotage::drop_completion && rng_.chance(10)) {
+                sabotaged_ = true;
+                continue;
+            }
+            if (sabotage_ == Sabotage::wrong_status && wc.status == WcStatus::flushed) {
+                wc.status = WcStatus::success;
+            }
+            if (wc.qp_num == 0 || wc.qp_num > host_.programs.size())
+                fail("a completion of QP %u", wc.qp_num);
+            host_.programs[wc.qp_num - 1]->on_completion(wc);
+            if (!sabotaged_ && sabotage_ == Sabotage::duplicate_completion && rng_.chance(10)) {
+                sabotaged_ = true;
+                host_.programs[wc.qp_num - 1]->on_completion(wc);
+            }
+        }
+    }
+}
+
+void Program::on_completion(const Wc& wc) {
+    SIM_TRACE("    %s completes %llu: opcode %u, status %u, %u octets", name(), number(wc.wr_id),
+              static_cast<unsigned>(wc.opcode), static_cast<unsigned>(wc.status), wc.byte_len);
+    if (wc.qp_context != end_.parts().context)
+        fail("%s: a completion with another's context", name());
+    if (wc.opcode == WcOpcode::recv) {
+        on_received(wc);
+    } else {
+        on_sent(wc);
+    }
+}
+
+/// Exactly once, in the order of posting; the first failure ends all success.
+void Program::on_sent(const Wc& wc) {
+    if (wc.wr_id >= operations_.size()) fail("%s: completes what was never posted", name());
+    if (wc.wr_id < next_completion_) {
+        fail("%s: request %llu completes twice, or late", name(), number(wc.wr_id));
+    }
+    while (next_completion_ < wc.wr_id) {
+        // An unsignaled one is completed by its successor.
+        if ((operations_[next_completion_].flags & kSendSignaled) != 0 || failed_) {
+            fail("%s: request %llu completes before %llu", name(), number(wc.wr_id),
+                 number(next_completion_));
+        }
+        on_succeeded(next_completion_++);
+    }
+    ++next_completion_;
+    Operation& operation = operations_[wc.wr_id];
+    if (wc.opcode != completion_opcode(operation.opcode)) {
+        fail("%s: request %llu completes as another opcode", name(), number(wc.wr_id));
+    }
+    if (wc.status == WcStatus::success) {
+        if (failed_) fail("%s: request %llu succeeds after one failed", name(), number(wc.wr_id));
+        if ((operation.flags & kSendSignaled) == 0) {
+            fail("%s: request %llu was to be silent", name(), number(wc.wr_id));
+        }
+        if (operation.opcode == SendOpcode::read && wc.byte_len != operation.length) {
+            fail("%s: Read %llu of %u octets, asked for were %zu", name(), number(wc.wr_id),
+                 wc.byte_len, operation.length);
+        }
+        on_succeeded(wc.wr_id);
+        return;
+    }
+    if (operation.opcode == SendOpcode::read && wc.status == WcStatus::flushed &&
+        end_.peer_finished()) {
+        // Nobody is left to answer it; what needs no answer may still succeed.
+        if (world_.clean)
+            fail("%s: Read %llu, though the peer was to wait", name(), number(wc.wr_id));
+        on_failed(operation);
+        return;
+    }
+    if (world_.clean) {
+        fail(
+            "%s: request %llu fails with status %u in a world where nothing goes wrong (%s; peer: "
+            "%s)",
+            name(), number(wc.wr_id), static_cast<unsigned>(wc.status),
+            violation_info(end_.violation()).name, violation_info(peer_->end_.violation()).name);
+    }
+    if (!only_flushed(wc.status)) {
+        if (told_why_) fail("%s: two requests are blamed for one end", name());
+        told_why_ = true;
+    }
+    failed_ = true;
+    on_failed(operation);
+}
+
+void Program::on_succeeded(std::uint64_t sequence) {
+    Operation& operation = operations_[sequence];
+    if (std::exchange(operation.done, true))
+        fail("%s: request %llu twice", name(), number(sequence));
+    if (operation.must_fail) {
+        fail("%s: request %llu succeeds without the right to its memory", name(), number(sequence));
+    }
+    if (operation.opcode == SendOpcode::read) {
+        if (poisoned_before(sequence) && trusted()) {
+            fail("%s: Read %llu succeeds behind what the peer must refuse", name(),
+                 number(sequence));
+        }
+        Region* const region = operation.region;
+        if (region == nullptr && trusted()) {
+            fail("%s: Read %llu succeeds from nowhere", name(), number(sequence));
+        }
+        const std::vector<std::byte> found = gather(operation.pieces);
+        const bool certain = trusted() && !peer_->damaged_by_peer();
+        if (certain && !region->explains(found, operation.data, operation.offset, sequence)) {
+            fail("%s: Read %llu brings octets that were never there", name(), number(sequence));
+        }
+        for (const Buffer& piece : operation.pieces) {
+            if (piece.octets > 0) host_.arena.close(piece.at);
+        }
+        if (region != nullptr) --region->reads;
+        if (certain) {
+            for (const auto& other : peer_->regions_) other->settle(sequence);
+            peer_->check_regions();
+        }
+    }
+    if (operation.opcode == SendOpcode::local_invalidate) on_invalidated(*operation.region);
+    give_pieces(operation.pieces);
+}
+
+void Program::on_failed(Operation& operation) {
+    if (std::exchange(operation.done, true)) fail("%s: a request completes twice", name());
+    if (operation.opcode == SendOpcode::read) {
+        for (const Buffer& piece : operation.pieces) {
+            if (piece.octets > 0) host_.arena.close(piece.at);
+        }
+        if (operation.region != nullptr) --operation.region->reads;
+    }
+    give_pieces(operation.pieces);
+}
+
+void Program::on_received(const Wc& wc) {
+    const auto found = host_.receives.find(wc.wr_id);
+    if (found == host_.receives.end()) {
+        fail("%s: receive %llu completes twice, or was never posted", name(), number(wc.wr_id));
+    }
+    const PostedRecv receive = std::move(found->second);
+    host_.receives.erase(found);
+    if (!end_.parts().rq_shared) {
+        if (receive_order_.empty() || receive_order_.front() != wc.wr_id) {
+            fail("%s: receive %llu completes out of turn", name(), number(wc.wr_id));
+        }
+        receive_order_.pop_front();
+    }
+    if (wc.status == WcStatus::success) {
+        on_message(wc, receive);
+    } else if (world_.clean && !(wc.status == WcStatus::flushed && end_.peer_finished())) {
+        fail(
+            "%s: receive %llu fails with status %u in a world where nothing goes wrong (%s; peer: "
+            "%s)",
+            name(), number(wc.wr_id), static_cast<unsigned>(wc.status),
+            violation_info(end_.violation()).name, violation_info(peer_->end_.violation()).name);
+    } else if (wc.status == WcStatus::local_length_error && trusted()) {
+        const auto& sends = peer_->sends_;
+        if (delivered_ >= sends.size() ||
+            peer_->operations_[sends[delivered_]].length <= receive.length) {
+            fail("%s: receive %llu was long enough", name(), number(wc.wr_id));
+        }
+    }
+    for (const Buffer& piece : receive.pieces) {
+        if (piece.octets > 0) host_.arena.close(piece.at);
+    }
+    if (sabotage_ == Sabotage::late_touch && receive.length > 0) late_touch_ = receive.pieces[0].at;
+    give_pieces(receive.pieces);
+}
+
+/// A message was delivered: it must be the next Send that the peer posted.
+void Program::on_message(const Wc& wc, const PostedRecv& receive) {
+    if (receive.faulty && wc.byte_len > 0)
+        fail("%s: a receive without the right to its memory", name());
+    const std::size_t index = delivered_++;
+    if (!trusted()) return;
+    if (index >= peer_->sends_.size()) fail("%s: a message that nobody sent", name());
+    const std::uint64_t sequence = peer_->sends_[index];
+    const Operation& sent = peer_->operations_[sequence];
+    if (peer_->poisoned_before(sequence)) {
+        fail("%s: Send %llu is delivered behind what must be refused", name(), number(sequence));
+    }
+    if (sent.must_fail) fail("%s: Send %llu is delivered that must fail", name(), number(sequence));
+    if (sent.length > receive.length) fail("%s: a message longer than its receive", name());
+    if (wc.byte_len != sent.length) {
+        fail("%s: Send %llu of %zu octets arrives as %u", name(), number(sequence), sent.length,
+             wc.byte_len);
+    }
+    std::size_t at = 0;
+    for (const Buffer& piece : receive.pieces) {
+        const std::size_t n = std::min(piece.octets, sent.length - at);
+        if (!std::equal(piece.at, piece.at + n,
+                        sent.data.begin() + static_cast<std::ptrdiff_t>(at))) {
+            fail("%s: Send %llu arrives corrupted", name(), number(sequence));
+        }
+        const ConstBytes rest = host_.arena.before(piece.at + n, piece.octets - n);
+        if (!std::equal(rest.begin(), rest.end(), piece.at + n)) {
+            fail("%s: octets behind Send %llu changed", name(), number(sequence));
+        }
+        at += n;
+    }
+    const bool solicited = (sent.flags & kSendSolicited) != 0;
+    if (((wc.flags & kWcSolicited) != 0) != solicited) fail("%s: solicited, or not", name());
+    const bool invalidates = sent.opcode == SendOpcode::send_invalidate;
+    if (((wc.flags & kWcInvalidated) != 0) != invalidates ||
+        wc.invalidated_stag != (invalidates ? sent.stag : 0)) {
+        fail("%s: Send %llu, and what it invalidates", name(), number(sequence));
+    }
+    if ((sent.flags & kSendFence) != 0) {
+        for (std::uint64_t i = sequence; i-- > 0;) {
+            if (peer_->operations_[i].opcode != SendOpcode::read) continue;
+            if (peer_->end_.sq.retired() <= i)
+                fail("%s: Send %llu passed its fence", name(), number(sequence));
+            break;
+        }
+    }
+    // Invariant 5: all Writes before it are visible.
+    if (!damaged_by_peer()) {
+        for (const auto& region : regions_) region->settle(sequence);
+        check_regions();
+    }
+    if (invalidates && sent.region != nullptr) on_invalidated(*sent.region);
+}
+
+/// The peer can reach it no more.
+void Program::on_invalidated(Region& region) {
+    region.invalidated = true;
+    for (const auto& own : regions_) {
+        if (own.get() != &region || !region.window_open) continue;
+        if (trusted() && !damaged_by_peer()) region.check(name());
+        region.window_open = false;
+        host_.arena.close(region.address);
+    }
+}
+
+void Program::check_regions() const {
+    if (!trusted() || damaged_by_peer()) return;
+    for (const auto& region : regions_) {
+        if (region->window_open) region->check(name());
+    }
+}
+
+// -- the end --
+
+void Program::check_end(const Pipe& in) {
+    for (std::size_t i = 0; i < host_.programs.size() + 1; ++i) poll();
+    if (!end_.ended() || !end_.descriptor_closed()) fail("%s: has not ended", name());
+    if (end_.sq.retired() != end_.sq.posted() || end_.sq.posted() != operations_.size()) {
+        fail("%s: %llu requests posted, %llu retired", name(), number(end_.sq.posted()),
+             number(end_.sq.retired()));
+    }
+    for (; next_completion_ < operations_.size(); ++next_completion_) {
+        if ((operations_[next_completion_].flags & kSendSignaled) != 0 || failed_) {
+            fail("%s: request %llu never completes", name(), number(next_completion_));
+        }
+        on_succeeded(next_completion_);
+    }
+    if (!receive_order_.empty())
+        fail("%s: %zu receives never complete", name(), receive_order_.size());
+
+    const bool covered = pair_.crc && !world_.flips_in_startup;
+    if (covered && in.damage_taken() && end_.peer_finished() && end_.established() &&
+        end_.violation() == Violation::none && end_.ddp.terminate_received() == nullptr) {
+        fail("%s: takes a damaged stream for sound", name());
+    }
+    if (!world_.clean) return;
+    if (failed_ || end_.violation() != Violation::none ||
+        end_.ddp.terminate_received() != nullptr) {
+        fail("%s: ends badly (%s) in a world where nothing goes wrong", name(),
+             violation_info(end_.violation()).name);
+    }
+    if (peer_->delivered_ != sends_.size()) fail("%s: a Send was never delivered", name());
+    const auto& said = peer_->end_.options().mpa.startup.private_data;
+    const ConstBytes heard = end_.mpa->private_data();
+    if (!std::equal(said.begin(), said.end(), heard.begin(), heard.end())) {
+        fail("%s: private data differ", name());
+    }
+    if (!in.at_end(kNever - 1) || in.next_arrival() == kNever)
+        fail("%s: octets were left unread", name());
+}
+
+void Program::tidy_up() {
+    for (const auto& region : regions_) {
+        if (region->registered) {
+            if (sabotage_ == Sabotage::leak_region && !std::exchange(sabotaged_, true)) continue;
+            revoke(*region);
+        }
+        host_.arena.give(region->address);
+    }
+    regions_.clear();
+}
+
+}  // namespace xsock::sim

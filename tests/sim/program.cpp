@@ -1,0 +1,542 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// What the programs do. What they check is in oracle.cpp.
+#include "tests/sim/program.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+namespace xsock::sim {
+namespace {
+
+constexpr Time kLongestPause = 50 * kMillisecond;
+
+std::vector<std::byte> noise(Rng& rng, std::size_t n) {
+    std::vector<std::byte> octets(n);
+    rng.fill(octets);
+    return octets;
+}
+
+}  // namespace
+
+Host::Host(const char* called, Bytes memory, const Options& options, Rng& rng)
+    : name(called), arena(memory, rng) {
+    arena_key =
+        table.add({.address = memory.data(), .length = memory.size(), .pd = Program::kPd}).value();
+    if (options.share_queues) cq = std::make_shared<CompletionQueue>(16);
+    if (options.shared_receives) srq = std::make_shared<RecvQueue>(64);
+}
+
+Program::Program(Host& host, Endpoint& end, const Options& world, const Options::Pair& pair,
+                 Sabotage sabotage, std::uint64_t seed)
+    : host_(host),
+      end_(end),
+      world_(world),
+      pair_(pair),
+      sabotage_(sabotage),
+      rng_(seed),
+      left_(end.options().operations),
+      pause_(end.options().pause) {}
+
+// -- regions --
+
+void Program::register_region(std::uint32_t access, bool only_qp) {
+    auto region = std::make_unique<Region>();
+    region->length = 1 + rng_.magnitude(world_.region_max - 1);
+    if (rng_.chance(50)) region->length = world_.region_max;
+    region->address = host_.arena.take(region->length, rng_);
+    if (region->address == nullptr) return;
+    if (rng_.chance(60)) access |= kZeroBased;
+    region->access = access;
+    region->only_qp = only_qp;
+    region->first_to =
+        (access & kZeroBased) != 0 ? 0 : reinterpret_cast<std::uintptr_t>(region->address);
+    const std::size_t slack = sabotage_ == Sabotage::skip_bounds ? 8 : 0;
+    region->stag = host_.table
+                       .add({.address = region->address,
+                             .length = region->length + slack,
+                             .access = access,
+                             .pd = kPd,
+                             .only_qp = only_qp ? end_.parts().qp_num : 0})
+                       .value();
+    region->begin();
+    if ((access & kRemoteWrite) != 0) {
+        host_.arena.open(region->address, region->length);
+        region->window_open = true;
+    }
+    SIM_TRACE("    %s registers %08x: %zu octets, access %x%s", name(), region->stag,
+              region->length, access, only_qp ? ", this QP only" : "");
+    regions_.push_back(std::move(region));
+}
+
+void Program::register_regions() {
+    for (const std::uint32_t access :
+         {kRemoteWrite | kLocalWrite, 0u + kRemoteRead, kRemoteRead | kRemoteWrite | kLocalWrite}) {
+        if (rng_.chance(80)) register_region(access, rng_.chance(60));
+    }
+    if (world_.errors) register_region(kLocalWrite, false);
+}
+
+/// Ends a region for good. From here on its memory must not change.
+void Program::revoke(Region& region) {
+    SIM_TRACE("    %s deregisters %08x", name(), region.stag);
+    if (!host_.table.remove(region.stag)) fail("%s: %08x was not registered", name(), region.stag);
+    region.usable = region.registered = false;
+    on_invalidated(region);
+}
+
+void Program::tend_regions() {
+    if (!rng_.chance(10) || regions_.empty()) return;
+    Region& region = *regions_[rng_.below(regions_.size())];
+    if (!region.registered) return;
+    const bool idle = region.quiet() && !region.closing_op;
+    if (!region.usable) {
+        // Invalidated; the slot is still there.
+        if (region.invalidated && rng_.chance(30)) revoke(region);
+        if (regions_.size() < 12 && rng_.chance(50))
+            register_region(region.access & ~std::uint32_t{kZeroBased}, region.only_qp);
+        return;
+    }
+    if (idle && rng_.chance(60)) {
+        // Nobody is using it: the program may.
+        const auto octets = noise(rng_, region.length);
+        if (region.window_open) {
+            std::copy(octets.begin(), octets.end(), region.address);
+        } else {
+            host_.arena.store(region.address, octets);
+        }
+        region.begin();
+    } else if ((idle && rng_.chance(30)) ||
+               (world_.removals && !region.closing_op && rng_.chance(20))) {
+        revoke(region);
+        if (regions_.size() < 12) register_region(region.access, region.only_qp);
+    }
+}
+
+Region* Program::usable_region(Program& owner, std::uint32_t right) {
+    std::vector<Region*> fit;
+    for (const auto& region : owner.regions_) {
+        if (region->usable && (region->access & right) == right) fit.push_back(region.get());
+    }
+    return fit.empty() ? nullptr : fit[rng_.below(fit.size())];
+}
+
+// -- sizes, flags, memory --
+
+std::size_t Program::draw_length(std::size_t most) {
+    std::size_t n = 0;
+    switch (rng_.below(6)) {
+        case 0:
+            n = rng_.below(2);
+            break;
+        case 1: {
+            const std::size_t payload = end_.mpa->mulpdu() - (rng_.chance(50) ? 14 : 18);
+            n = payload * rng_.between(1, 3) + rng_.below(3) - 1;
+            break;
+        }
+        case 2:
+            n = rng_.pick<std::size_t>({96, 512, 1428, 4096}) + rng_.below(3) - 1;
+            break;
+        case 3:
+            n = most;
+            break;
+        default:
+            n = rng_.magnitude(most);
+            break;
+    }
+    return std::min(n, most);
+}
+
+std::uint8_t Program::draw_flags(std::size_t length, bool read) {
+    const EndOptions& options = end_.options();
+    unsigned flags = rng_.chance(options.unsignaled_percent) && left_ > 1 ? 0 : kSendSignaled;
+    if (rng_.chance(options.solicited_percent)) flags |= kSendSolicited;
+    if (rng_.chance(options.fence_percent)) flags |= kSendFence;
+    if (!read && length <= kMaxInline && rng_.chance(options.inline_percent)) flags |= kSendInline;
+    return static_cast<std::uint8_t>(flags);
+}
+
+std::optional<std::vector<Buffer>> Program::take_pieces(std::size_t octets) {
+    std::vector<Buffer> pieces;
+    const std::size_t count =
+        octets == 0 ? rng_.below(2) : rng_.between(1, rng_.chance(70) ? 1 : kMaxSge);
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::size_t size = i + 1 == count ? octets : rng_.below(octets + 1);
+        std::byte* const at = host_.arena.take(size, rng_);
+        if (at == nullptr) {
+            give_pieces(pieces);
+            return std::nullopt;
+        }
+        pieces.push_back({at, size});
+        octets -= size;
+    }
+    return pieces;
+}
+
+void Program::give_pieces(const std::vector<Buffer>& pieces) {
+    for (const Buffer& piece : pieces) host_.arena.give(piece.at);
+}
+
+std::uint32_t Program::draw_lkey() {
+    return rng_.chance(end_.options().lkey_percent) ? host_.arena_key : kLkeyNone;
+}
+
+// -- receives --
+
+bool Program::post_receive() {
+    RecvQueue& queue = *end_.parts().rq;
+    if (end_.ended() || end_.peer_finished()) return false;
+    const bool shared = end_.parts().rq_shared;
+    const std::size_t waiting = shared ? host_.receives.size() : receive_order_.size();
+    if (waiting >= end_.options().receives_wanted) return false;
+
+    PostedRecv receive;
+    receive.length = world_.message_max;
+    // The n-th receive takes the n-th Send: where that is known already, make it fit exactly.
+    if (!shared && receives_posted_ < peer_->sends_.size() && rng_.chance(50)) {
+        receive.length = peer_->operations_[peer_->sends_[receives_posted_]].length;
+    }
+    if (rng_.chance(end_.options().error_percent)) receive.length = rng_.below(receive.length + 1);
+    auto pieces = take_pieces(receive.length);
+    if (!pieces) return false;
+    receive.pieces = std::move(*pieces);
+
+    std::vector<Sge> sges;
+    receive.faulty = rng_.chance(end_.options().error_percent) && rng_.chance(30);
+    for (const Buffer& piece : receive.pieces) {
+        const std::uint32_t lkey = receive.faulty ? 0xbad : shared ? host_.arena_key : draw_lkey();
+        sges.push_back({piece.at, static_cast<std::uint32_t>(piece.octets), lkey});
+        if (piece.octets > 0) host_.arena.open(piece.at, piece.octets);
+    }
+    const std::uint64_t id = host_.next_receive++;
+    const auto posted = queue.post({.wr_id = id, .sges = sges});
+    if (!posted) {
+        if (posted.error().code != ENOBUFS)
+            fail("%s: a receive was refused: %s", name(), posted.error().what);
+        for (const Buffer& piece : receive.pieces) {
+            if (piece.octets > 0) host_.arena.close(piece.at);
+        }
+        give_pieces(receive.pieces);
+        return false;
+    }
+    SIM_TRACE("    %s posts receive %llu of %zu octets", name(),
+              static_cast<unsigned long long>(id), receive.length);
+    if (!shared) receive_order_.push_back(id);
+    ++receives_posted_;
+    host_.receives.emplace(id, std::move(receive));
+    return true;
+}
+
+// -- operations --
+
+bool Program::post(Operation operation, std::uint32_t remote_stag, std::uint64_t remote_to,
+                   std::uint32_t lkey_override) {
+    std::vector<Sge> sges;
+    for (const Buffer& piece : operation.pieces) {
+        const std::uint32_t lkey = lkey_override != 0 ? lkey_override : draw_lkey();
+        sges.push_back({piece.at, static_cast<std::uint32_t>(piece.octets), lkey});
+    }
+    const bool read = operation.opcode == SendOpcode::read;
+    if (!read && operation.opcode != SendOpcode::local_invalidate) {
+        if (operation.data.empty()) operation.data = noise(rng_, operation.length);
+        std::size_t at = 0;
+        for (const Buffer& piece : operation.pieces) {
+            host_.arena.store(piece.at, ConstBytes(operation.data).subspan(at, piece.octets));
+            at += piece.octets;
+        }
+    }
+    const std::uint64_t sequence = operations_.size();
+    const auto posted = end_.sq.post({.wr_id = sequence,
+                                      .opcode = operation.opcode,
+                                      .flags = operation.flags,
+                                      .remote_stag = remote_stag,
+                                      .remote_to = remote_to,
+                                      .invalidate_stag = operation.stag,
+                                      .sges = sges});
+    if (!posted) {
+        const int code = posted.error().code;
+        const bool closed = end_.ended() || end_.closing();
+        if (code != (closed ? EPIPE : ENOBUFS)) {
+            fail("%s: a request was refused: %s", name(), posted.error().what);
+        }
+        give_pieces(operation.pieces);
+        return false;
+    }
+    SIM_TRACE("    %s posts %llu: opcode %u, %zu octets, flags %x, STag %08x%s%s", name(),
+              static_cast<unsigned long long>(sequence), static_cast<unsigned>(operation.opcode),
+              operation.length, operation.flags, remote_stag != 0 ? remote_stag : operation.stag,
+              operation.poison ? ", poison" : "", operation.must_fail ? ", must fail" : "");
+    if (read) {
+        for (const Buffer& piece : operation.pieces) {
+            if (piece.octets > 0) host_.arena.open(piece.at, piece.octets);
+        }
+    }
+    if ((operation.flags & kSendInline) != 0) {
+        // Copied: the program may do with it what it likes.
+        for (const Buffer& piece : operation.pieces) {
+            host_.arena.store(piece.at, noise(rng_, piece.octets));
+        }
+        give_pieces(operation.pieces);
+        operation.pieces.clear();
+    }
+    if (operation.poison) first_poison_ = std::min(first_poison_, sequence);
+    if (operation.opcode == SendOpcode::send || operation.opcode == SendOpcode::send_invalidate) {
+        sends_.push_back(sequence);
+    }
+    operations_.push_back(std::move(operation));
+    return true;
+}
+
+bool Program::post_send(bool invalidate) {
+    Operation operation;
+    operation.length = draw_length(world_.message_max);
+    operation.flags = draw_flags(operation.length, false);
+    if (invalidate) {
+        Region* const region = usable_region(*peer_, 0);
+        if (region != nullptr && region->only_qp && !region->closing_op) {
+            // A Read of it that is under way would find it gone.
+            if (region->reads > 0) operation.flags |= kSendFence;
+            operation.opcode = SendOpcode::send_invalidate;
+            operation.stag = region->stag;
+            operation.region = region;
+        }
+    }
+    auto pieces = take_pieces(operation.length);
+    if (!pieces) return false;
+    operation.pieces = std::move(*pieces);
+    Region* const region = operation.region;
+    if (!post(std::move(operation), 0, 0)) return false;
+    if (region != nullptr) {
+        region->usable = false;
+        region->closing_op = true;
+    }
+    return true;
+}
+
+bool Program::post_write() {
+    Region* const region = usable_region(*peer_, kRemoteWrite);
+    if (region == nullptr) return false;
+    Operation operation;
+    operation.opcode = SendOpcode::write;
+    operation.length = draw_length(region->length);
+    operation.flags = draw_flags(operation.length, false);
+    operation.region = region;
+    operation.offset = rng_.below(region->length - operation.length + 1);
+    if (region->reads > 0) {
+        // What the peer is sending from there must not change under its hands, unless it copies.
+        const EndOptions& peer = peer_->end_.options();
+        if (peer.mpa.copy_limit < 65536 || peer.scratch < 262144) operation.flags |= kSendFence;
+    }
+    auto pieces = take_pieces(operation.length);
+    if (!pieces) return false;
+    operation.pieces = std::move(*pieces);
+    const std::size_t offset = operation.offset;
+    if (!post(std::move(operation), region->stag, region->first_to + offset)) return false;
+    region->on_write(operations_.size() - 1, offset, operations_.back().data);
+    return true;
+}
+
+bool Program::post_read() {
+    if (late_) return false;  // the peer has finished: it answers no more
+    Region* const region = usable_region(*peer_, kRemoteRead);
+    if (region == nullptr) return false;
+    Operation operation;
+    operation.opcode = SendOpcode::read;
+    operation.length = draw_length(region->length);
+    operation.flags = draw_flags(operation.length, true);
+    operation.region = region;
+    operation.offset = rng_.below(region->length - operation.length + 1);
+    operation.data = region->expected(operation.offset, operation.length);
+    auto pieces = take_pieces(operation.length);
+    if (!pieces) return false;
+    operation.pieces = std::move(*pieces);
+    const std::size_t offset = operation.offset;
+    if (!post(std::move(operation), region->stag, region->first_to + offset)) return false;
+    ++region->reads;
+    return true;
+}
+
+bool Program::post_local_invalidate() {
+    Region* const region = usable_region(*this, 0);
+    if (region == nullptr || region->closing_op) return false;
+    if (!region->quiet() && !(world_.removals && rng_.chance(50))) return false;
+    Operation operation;
+    operation.opcode = SendOpcode::local_invalidate;
+    operation.flags = draw_flags(0, true);
+    operation.region = region;
+    operation.stag = region->stag;
+    if (!post(std::move(operation), 0, 0)) return false;
+    region->usable = false;
+    region->closing_op = true;
+    return true;
+}
+
+/// Something that a correct program would not do.
+bool Program::post_error() {
+    Operation operation;
+    operation.length = std::max<std::size_t>(1, draw_length(world_.message_max));
+    auto pieces = take_pieces(operation.length);
+    if (!pieces) return false;
+    operation.pieces = std::move(*pieces);
+    std::uint32_t stag = 0, lkey = 0;
+    std::uint64_t to = 0;
+    const bool read = rng_.chance(50);
+    operation.opcode = read ? SendOpcode::read : SendOpcode::write;
+    if (read) operation.data.resize(operation.length);
+    operation.flags = draw_flags(operation.length, read);
+    Region* const region = usable_region(*peer_, read ? kRemoteRead : kRemoteWrite);
+    switch (rng_.below(7)) {
+        case 0:  // beyond the end, from inside or outside
+        case 1: {
+            if (region == nullptr) break;
+            const std::size_t over = rng_.between(1, std::min<std::size_t>(operation.length, 16));
+            const std::size_t inside = std::min(operation.length - over, region->length);
+            stag = region->stag;
+            operation.poison = true;
+            to = region->first_to + region->length - inside;
+            const std::size_t at = region->length - inside;
+            if (!post(std::move(operation), stag, to)) return false;
+            // Its first segments may be within bounds.
+            if (!read) {
+                region->on_write(operations_.size() - 1, at,
+                                 ConstBytes(operations_.back().data).first(inside));
+            }
+            return true;
+        }
+        case 2:  // before the beginning, or wrapping
+            if (region == nullptr) break;
+            stag = region->stag;
+            to = region->first_to - rng_.between(1, 9);
+            operation.poison = true;
+            break;
+        case 3:  // nobody's
+            stag = static_cast<std::uint32_t>(rng_.next()) | 1;
+            operation.poison = true;
+            break;
+        case 4:  // without the right, or not any more
+            for (const auto& other : peer_->regions_) {
+                const bool right = (other->access & (read ? kRemoteRead : kRemoteWrite)) != 0;
+                if (right && other->registered) continue;
+                stag = other->stag;
+                to = other->first_to;
+                operation.poison = true;
+            }
+            break;
+        case 5:  // the key of the SGEs
+            operation.must_fail = (operation.flags & kSendInline) == 0;
+            lkey = 0xbad;
+            if (region == nullptr || region->length < operation.length) {
+                operation.opcode = SendOpcode::send;
+                operation.data.clear();
+            } else {
+                stag = region->stag;
+                to = region->first_to;
+            }
+            break;
+        case 6:  // an invalidation that is not the peer's to ask for
+            operation.opcode = SendOpcode::send_invalidate;
+            operation.flags &= static_cast<std::uint8_t>(~kSendFence);
+            operation.data.clear();
+            operation.stag = rng_.chance(50) ? peer_->host_.arena_key : 0xbad;
+            operation.poison = true;
+            break;
+    }
+    const bool meant = operation.poison || operation.must_fail;
+    if (!meant && stag == 0) {
+        give_pieces(operation.pieces);
+        return false;
+    }
+    // An inline Write into a region by way of case 5 is a good one.
+    const bool good_write = !meant && operation.opcode == SendOpcode::write;
+    if (!meant && operation.opcode == SendOpcode::read) {
+        give_pieces(operation.pieces);
+        return false;
+    }
+    if (!post(std::move(operation), stag, to, lkey)) return false;
+    if (good_write) region->on_write(operations_.size() - 1, 0, operations_.back().data);
+    return true;
+}
+
+bool Program::post_operation() {
+    if (rng_.chance(end_.options().error_percent)) return post_error();
+    const auto& weights = end_.options().weights;
+    unsigned sum = 0;
+    for (const unsigned weight : weights) sum += weight;
+    std::uint64_t roll = rng_.below(sum);
+    unsigned kind = 0;
+    while (sum > 0 && roll >= weights[kind]) roll -= weights[kind++];
+    switch (static_cast<SendOpcode>(kind)) {
+        case SendOpcode::send:
+            return post_send(false);
+        case SendOpcode::send_invalidate:
+            return post_send(true);
+        case SendOpcode::write:
+            return post_write();
+        case SendOpcode::read:
+            return post_read();
+        case SendOpcode::local_invalidate:
+            return post_local_invalidate();
+    }
+    return false;
+}
+
+// -- a look at the work --
+
+Program::Look Program::look(Time now) {
+    Look look;
+    const std::uint64_t before =
+        next_completion_ + delivered_ + operations_.size() + receives_posted_;
+    if (late_touch_ != nullptr) *std::exchange(late_touch_, nullptr) ^= std::byte{1};
+    poll();
+    while (rng_.chance(60) && post_receive()) {
+        look.posted = true;
+        look.posted_shared = end_.parts().rq_shared;
+    }
+    tend_regions();
+    for (std::uint64_t n = rng_.below(5); n > 0 && left_ > 0 && !end_.ended(); --n) {
+        if (end_.closing()) {
+            left_ = 0;
+            break;
+        }
+        // What cannot be done now may never be possible: a Send always is.
+        if (end_.sq.room() == 0 && rng_.chance(80)) break;
+        if (post_operation() || post_send(false)) {
+            --left_;
+            look.posted = true;
+        }
+    }
+    maybe_close(now);
+    const std::uint64_t after =
+        next_completion_ + delivered_ + operations_.size() + receives_posted_;
+    pause_ = after != before ? end_.options().pause : std::min(pause_ * 2, kLongestPause);
+    look.again = now + 1 + rng_.below(2 * pause_);
+    return look;
+}
+
+bool Program::all_done() const noexcept {
+    return left_ == 0 && next_completion_ == operations_.size() &&
+           peer_->delivered_ == sends_.size();
+}
+
+void Program::maybe_close(Time now) {
+    if (world_.aborts && rng_.chance(1)) {
+        if (rng_.chance(50)) {
+            end_.abort();
+        } else {
+            end_.shutdown(now);
+        }
+    }
+    if (end_.ended() || end_.closing() || !end_.established()) return;
+    if (!all_done() || !peer_->all_done()) return;
+    if (peer_->end_.closing() && !late_given_) {
+        // The peer has finished, or is about to: it still listens.
+        late_given_ = late_ = true;
+        left_ = end_.options().late_operations;
+        if (left_ > 0) return;
+    }
+    const bool first = end_.options().closes_first || end_.peer_finished() ||
+                       peer_->end_.closing() ||
+                       (!peer_->end_.options().closes_first && end_.mpa->negotiated().initiator);
+    if (first) end_.shutdown(now);
+}
+
+}  // namespace xsock::sim

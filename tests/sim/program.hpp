@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The applications of a simulated world, and the oracle: each program posts random operations over
+// its connections and knows, for every completion and every octet of memory, what may be there.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/sim/arena.hpp"
+#include "tests/sim/endpoint.hpp"
+#include "tests/sim/region.hpp"
+
+namespace xsock::sim {
+
+class Program;
+
+/// A piece of memory cut from an arena.
+struct Buffer {
+    std::byte* at = nullptr;
+    std::size_t octets = 0;
+};
+
+struct PostedRecv {
+    std::vector<Buffer> pieces;
+    std::size_t length = 0;
+    bool faulty = false;  // its key does not cover it
+};
+
+/// A process: memory, keys, and the queues that its connections may share.
+struct Host {
+    Host(const char* name, Bytes memory, const Options& options, Rng& rng);
+
+    const char* name;
+    Arena arena;
+    Epochs epochs;
+    MemoryTable table{epochs};
+    Epochs::Reader reader{epochs};
+    std::uint32_t arena_key = 0;                   // for SGEs: all of the arena, no right for peers
+    std::shared_ptr<CompletionQueue> cq;           // shared, or null
+    std::shared_ptr<RecvQueue> srq;                // shared, or null
+    std::vector<Program*> programs;                // by qp_num - 1
+    std::map<std::uint64_t, PostedRecv> receives;  // by wr_id
+    std::uint64_t next_receive = 1;
+};
+
+/// What one end of a connection does, and what it must see.
+class Program {
+  public:
+    static constexpr PdId kPd = 1, kOtherPd = 2;
+
+    Program(Host& host, Endpoint& end, const Options& world, const Options::Pair& pair,
+            Sabotage sabotage, std::uint64_t seed);
+
+    void meet(Program& peer) { peer_ = &peer; }
+    void register_regions();
+
+    /// One look at the work. `posted`: something was posted, so the driver must run.
+    struct Look {
+        Time again = kNever;
+        bool posted = false;
+        bool posted_shared = false;
+    };
+    Look look(Time now);
+
+    /// Everything is over: was it as it must be?
+    void check_end(const Pipe& in);
+    /// Gives everything back.
+    void tidy_up();
+    void check_regions() const;
+    [[nodiscard]] const char* name() const noexcept { return end_.parts().name; }
+    [[nodiscard]] std::size_t operations_posted() const noexcept { return operations_.size(); }
+    [[nodiscard]] std::size_t delivered() const noexcept { return delivered_; }
+
+    /// For main()'s statistics.
+    [[nodiscard]] bool failed() const noexcept { return failed_; }
+
+  private:
+    struct Operation {
+        SendOpcode opcode = SendOpcode::send;
+        std::uint8_t flags = 0;
+        std::vector<Buffer> pieces;
+        std::vector<std::byte> data;  // Send, Write: what; Read: the least that must be found
+        std::size_t length = 0;
+        Region* region = nullptr;
+        std::size_t offset = 0;  // in the region
+        std::uint32_t stag = 0;  // invalidations
+        bool poison = false;     // the peer must refuse it: nothing behind it arrives
+        bool must_fail = false;  // locally
+        bool done = false;
+    };
+
+    // -- doing --
+    bool post_receive();
+    bool post_operation();
+    bool post_send(bool invalidate);
+    bool post_write();
+    bool post_read();
+    bool post_local_invalidate();
+    bool post_error();
+    bool post(Operation operation, std::uint32_t remote_stag, std::uint64_t remote_to,
+              std::uint32_t lkey_override = 0);
+    void tend_regions();
+    void revoke(Region& region);
+    void poll();
+    void maybe_close(Time now);
+    [[nodiscard]] bool all_done() const noexcept;
+    [[nodiscard]] std::size_t draw_length(std::size_t most);
+    [[nodiscard]] std::uint8_t draw_flags(std::size_t length, bool read);
+    std::optional<std::vector<Buffer>> take_pieces(std::size_t octets);
+    void give_pieces(const std::vector<Buffer>& pieces);
+    [[nodiscard]] std::uint32_t draw_lkey();
+    Region* usable_region(Program& owner, std::uint32_t right);
+    void register_region(std::uint32_t access, bool only_qp);
+
+    // -- checking --
+    void on_completion(const Wc& wc);
+    void on_sent(const Wc& wc);
+    void on_succeeded(std::uint64_t sequence);
+    void on_failed(Operation& operation);
+    void on_received(const Wc& wc);
+    void on_message(const Wc& wc, const PostedRecv& receive);
+    void on_invalidated(Region& region);
+    [[nodiscard]] bool poisoned_before(std::uint64_t sequence) const;
+    /// May what came from the peer be believed? Damage that no CRC covers makes anything possible.
+    [[nodiscard]] bool trusted() const noexcept;
+    /// May memory that the peer writes hold what it never sent? Placement runs ahead of the CRC.
+    [[nodiscard]] bool damaged_by_peer() const noexcept;
+
+    Host& host_;
+    Endpoint& end_;
+    const Options& world_;
+    const Options::Pair& pair_;
+    Sabotage sabotage_;
+    Rng rng_;
+    Program* peer_ = nullptr;
+
+    std::vector<std::unique_ptr<Region>> regions_;
+    std::deque<Operation> operations_;  // by sequence in the send queue
+    std::vector<std::uint64_t> sends_;  // sequences of the Sends among them
+    std::size_t delivered_ = 0;         // of the peer's Sends
+    std::uint64_t next_completion_ = 0;
+    std::uint64_t first_poison_ = ~std::uint64_t{0};
+    std::deque<std::uint64_t> receive_order_;  // wr_ids of receives of our own queue
+    std::size_t receives_posted_ = 0;
+    unsigned left_;
+    bool late_given_ = false, late_ = false;
+    bool failed_ = false, told_why_ = false;
+    bool sabotaged_ = false;
+    std::byte* late_touch_ = nullptr;
+    Time pause_;
+};
+
+}  // namespace xsock::sim

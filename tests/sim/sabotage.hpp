@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Faults put into the stack on purpose, to prove that the oracle sees them. Each stands for a bug
+// that somebody might write; `sim --sabotage NAME` must fail within a few hundred seeds.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace xsock::sim {
+
+enum class Sabotage : std::uint8_t {
+    none,
+    flip_after_crc,        // an octet of a message changes between its CRC check and its delivery
+    ignore_crc,            // an FPDU is delivered although its CRC is wrong
+    deliver_twice,         // an intact ULPDU is handed up a second time
+    lose_write,            // the payload of a Write goes nowhere
+    drop_completion,       // one completion never comes
+    duplicate_completion,  // one comes twice
+    swap_completions,      // two change places
+    wrong_status,          // a flushed request is said to have succeeded
+    skip_bounds,           // bounds checks are a few octets too generous
+    late_touch,            // memory is written after its completion
+    early_completion,      // the LLP's promise is given before the octets are written
+    lost_wakeup,           // after a while nobody sends any more
+    leak_region,           // a region outlives everything
+};
+
+struct SabotageName {
+    Sabotage what;
+    const char* name;
+};
+[[nodiscard]] std::span<const SabotageName> sabotages() noexcept;
+[[nodiscard]] std::optional<Sabotage> sabotage_named(std::string_view name) noexcept;
+
+}  // namespace xsock::sim

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "tests/sim/world.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/sim/program.hpp"
+#include "tests/sim/random.hpp"
+#include "tests/sim/trace.hpp"
+
+namespace xsock::sim {
+namespace {
+
+constexpr std::size_t kArenaRoom = std::size_t{16} << 20;
+constexpr Time kCleanDeadline = 300 * kSecond;  // far beyond what any clean world takes
+constexpr Time kPatience = 20 * kSecond;        // then the programs of other worlds abort
+constexpr std::uint64_t kMaxSteps = 5'000'000;
+
+/// Memory at the same address in each run, where the machine allows it: tagged offsets are
+/// addresses.
+Bytes arena_memory(int host) {
+    static Bytes rooms[2];
+    Bytes& room = rooms[host];
+    if (room.empty()) {
+        void* const hint =
+            reinterpret_cast<void*>(0x200000000000u + 0x1000000000u * static_cast<unsigned>(host));
+        void* const at = mmap(hint, kArenaRoom, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (at == MAP_FAILED) fail("sim: no memory");
+        room = {static_cast<std::byte*>(at), kArenaRoom};
+    }
+    return room;
+}
+
+struct Connection {
+    std::array<std::unique_ptr<Pipe>, 2> pipe;
+    std::array<std::unique_ptr<Endpoint>, 2> end;
+    std::array<std::unique_ptr<Program>, 2> program;
+    std::array<std::shared_ptr<CompletionQueue>, 4> cq;
+    std::array<std::string, 2> name;
+    bool reset = false;
+    Time reset_at = kNever;
+    std::array<Time, 2> run_at = {0, 0};  // when the driver wants to run
+    std::array<Time, 2> ran_at = {0, 0};
+    std::array<Time, 2> look_at = {0, 0};  // when the program looks at its work
+};
+
+class World {
+  public:
+    World(const Options& options, Sabotage sabotage);
+    Result run();
+
+  private:
+    struct Actor {
+        Connection* connection = nullptr;
+        unsigned end = 0;
+        bool program = false;
+    };
+    void connect(unsigned pair);
+    [[nodiscard]] Actor next_actor(Time& at);
+    [[nodiscard]] Time driver_time(const Connection& connection, unsigned end) const;
+    void drive(Connection& connection, unsigned end);
+    void let_look(Connection& connection, unsigned end);
+    void wake(Connection& connection, unsigned end);
+    void check_memory();
+    [[nodiscard]] bool over() const;
+    void abort_all();
+
+    Options options_;  // outlives the endpoints, which refer to it
+    Sabotage sabotage_;
+    Rng rng_;
+    std::array<std::unique_ptr<Host>, 2> host_;
+    std::vector<std::unique_ptr<Connection>> connections_;
+    Time now_ = 0;
+    std::uint64_t steps_ = 0;
+};
+
+World::World(const Options& options, Sabotage sabotage)
+    : options_(options), sabotage_(sabotage), rng_(options.seed ^ 0x5eed) {
+    seed_stags(options.seed);
+    for (int i = 0; i < 2; ++i) {
+        host_[i] = std::make_unique<Host>(
+            i == 0 ? "A" : "B", arena_memory(i).first(options.arena_octets), options_, rng_);
+    }
+    for (unsigned pair = 0; pair < options_.pairs; ++pair) connect(pair);
+}
+
+void World::connect(unsigned number) {
+    const Options::Pair& pair = options_.pair[number];
+    connections_.push_back(std::make_unique<Connection>());
+    Connection& c = *connections_.back();
+    c.reset_at = pair.reset_at;
+    for (unsigned i = 0; i < 2; ++i) c.pipe[i] = std::make_unique<Pipe>(pair.pipe[i], rng_.next());
+    for (unsigned i = 0; i < 2; ++i) {
+        Host& host = *host_[i];
+        c.name[i] = std::string(host.name) + std::to_string(number);
+        const bool one_cq = rng_.chance(30);
+        c.cq[2 * i] = host.cq ? host.cq : std::make_shared<CompletionQueue>(4);
+        c.cq[2 * i + 1] = host.cq || one_cq ? c.cq[2 * i] : std::make_shared<CompletionQueue>(4);
+        c.end[i] = std::make_unique<Endpoint>(Endpoint::Parts{
+            .options = &pair.end[i],
+            .link = {.out = c.pipe[i].get(), .in = c.pipe[1 - i].get(), .reset = &c.reset},
+            .qp_num = number + 1,
+            .context = 1000 + number,
+            .pd = Program::kPd,
+            .memory = &host.table,
+            .reader = &host.reader,
+            .rq = host.srq ? host.srq : std::make_shared<RecvQueue>(pair.end[i].rq_depth),
+            .rq_shared = host.srq != nullptr,
+            .send_cq = c.cq[2 * i].get(),
+            .recv_cq = c.cq[2 * i + 1].get(),
+            .receive_patience = options_.receive_patience,
+            .sabotage = sabotage_,
+            .seed = rng_.next(),
+            .name = c.name[i].c_str()});
+        c.program[i] =
+            std::make_unique<Program>(host, *c.end[i], options_, pair, sabotage_, rng_.next());
+        host.programs.push_back(c.program[i].get());
+        c.look_at[i] = rng_.magnitude(kMillisecond);
+        c.run_at[i] = rng_.magnitude(kMillisecond);
+    }
+    c.program[0]->meet(*c.program[1]);
+    c.program[1]->meet(*c.program[0]);
+    for (unsigned i = 0; i < 2; ++i) {
+        c.program[i]->register_regions();
+        c.end[i]->start(now_);
+    }
+}
+
+/// When the driver of an end runs next: when it asked to, or when something arrives.
+Time World::driver_time(const Connection& c, unsigned end) const {
+    if (c.end[end]->descriptor_closed()) return kNever;
+    Time at = c.run_at[end];
+    if (!c.end[end]->peer_finished() && !c.end[end]->ddp.rx_blocked()) {
+        const Time arrival = c.pipe[1 - end]->next_arrival();
+        if (arrival != kNever) at = std::min(at, std::max(arrival, c.ran_at[end] + 500));
+    }
+    return at;
+}
+
+World::Actor World::next_actor(Time& at) {
+    Actor next;
+    at = kNever;
+    const auto consider = [&](Time time, const Actor& actor) {
+        if (time < at || (time == at && time != kNever && rng_.chance(50))) {
+            at = time;
+            next = actor;
+        }
+    };
+    for (const auto& c : connections_) {
+        for (unsigned end = 0; end < 2; ++end) {
+            consider(driver_time(*c, end), {c.get(), end, false});
+            consider(c->look_at[end], {c.get(), end, true});
+        }
+    }
+    return next;
+}
+
+void World::wake(Connection& c, unsigned end) {
+    c.run_at[end] = std::min(c.run_at[end], now_ + rng_.magnitude(20'000));
+}
+
+void World::drive(Connection& c, unsigned end) {
+    const std::uint64_t taken = c.pipe[1 - end]->taken();
+    const bool was_reset = c.reset;
+    c.ran_at[end] = now_;
+    c.run_at[end] = kNever;
+    c.run_at[end] = c.end[end]->run(now_);
+    // Room for the peer to write, or the end of it all.
+    if (c.pipe[1 - end]->taken() != taken || c.reset != was_reset) wake(c, 1 - end);
+    if (c.reset && !was_reset) {
+        for (const auto& pipe : c.pipe) pipe->drop();
+    }
+}
+
+void World::let_look(Connection& c, unsigned end) {
+    const Program::Look look = c.program[end]->look(now_);
+    c.look_at[end] = c.end[end]->ended() && !host_[end]->srq ? kNever : look.again;
+    wake(c, end);
+    if (c.reset) wake(c, 1 - end);
+    if (!look.posted_shared) return;
+    for (const auto& other : connections_) wake(*other, end);
+}
+
+void World::check_memory() {
+    for (const auto& host : host_) host->arena.check(host->name);
+    for (const auto& c : connections_) {
+        for (const auto& program : c->program) program->check_regions();
+    }
+}
+
+bool World::over() const {
+    return std::all_of(connections_.begin(), connections_.end(), [](const auto& c) {
+        return c->end[0]->descriptor_closed() && c->end[1]->descriptor_closed();
+    });
+}
+
+void World::abort_all() {
+    for (const auto& c : connections_) {
+        for (const auto& end : c->end) end->abort();
+    }
+}
+
+Result World::run() {
+    const std::uint64_t check_every = std::max<std::uint64_t>(32, options_.arena_octets / 16384);
+    while (!over()) {
+        Time at = kNever;
+        const Actor actor = next_actor(at);
+        for (const auto& c : connections_) {
+            if (c->reset_at > std::min(at, kNever - 1) || c->reset) continue;
+            now_ = std::max(now_, c->reset_at);
+            SIM_TRACE("%12llu reset", static_cast<unsigned long long>(now_));
+            c->reset = true;
+            for (const auto& pipe : c->pipe) pipe->drop();
+            wake(*c, 0);
+            wake(*c, 1);
+        }
+        const bool late = at > (options_.clean ? kCleanDeadline : kPatience);
+        if (at == kNever || late || ++steps_ > kMaxSteps) {
+            if (options_.clean) {
+                fail("nothing goes wrong in this world, yet it does not end (%s)",
+                     at == kNever ? "nobody has anything to do"
+                     : late       ? "time"
+                                  : "steps");
+            }
+            abort_all();
+            continue;
+        }
+        now_ = std::max(now_, at);
+        SIM_TRACE("%12llu %s %s", static_cast<unsigned long long>(now_),
+                  actor.connection->name[actor.end].c_str(), actor.program ? "looks" : "runs");
+        if (actor.program) {
+            let_look(*actor.connection, actor.end);
+        } else {
+            drive(*actor.connection, actor.end);
+        }
+        if (steps_ % check_every == 0) check_memory();
+    }
+
+    check_memory();
+    Result result{.steps = steps_, .ended_at = now_};
+    for (const auto& c : connections_) {
+        for (unsigned i = 0; i < 2; ++i) {
+            c->program[i]->check_end(*c->pipe[1 - i]);
+            result.octets += c->pipe[i]->taken();
+            result.operations += c->program[i]->operations_posted();
+            result.messages += c->program[i]->delivered();
+            result.established += c->end[i]->established();
+            result.failed += c->program[i]->failed();
+        }
+    }
+    // Nothing touches memory any more, and nothing is left behind.
+    check_memory();
+    for (const auto& c : connections_) {
+        for (const auto& program : c->program) program->tidy_up();
+    }
+    for (const auto& host : host_) {
+        if (host->srq && host->srq->size() != host->receives.size()) {
+            fail("%s: the shared queue holds %u receives, %zu were not completed", host->name,
+                 host->srq->size(), host->receives.size());
+        }
+        if (!host->table.remove(host->arena_key))
+            fail("%s: the key of the arena is gone", host->name);
+        if (host->table.size() != 0)
+            fail("%s: %zu regions are left", host->name, host->table.size());
+        for (const auto& [id, receive] : host->receives) {
+            for (const Buffer& piece : receive.pieces) {
+                if (piece.octets > 0) host->arena.close(piece.at);
+                host->arena.give(piece.at);
+            }
+        }
+        host->arena.check(host->name);
+        if (!host->arena.empty())
+            fail("%s: buffers are left whose work never completed", host->name);
+    }
+    return result;
+}
+
+}  // namespace
+
+Result run_world(const Options& options, Sabotage sabotage) {
+    return World(options, sabotage).run();
+}
+
+}  // namespace xsock::sim

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// One world: two programs, their connections, virtual time. Runs to its end on one thread; all that
+// happens follows from the options and their seed.
+#pragma once
+
+#include <cstdint>
+
+#include "tests/sim/options.hpp"
+#include "tests/sim/sabotage.hpp"
+
+namespace xsock::sim {
+
+struct Result {
+    std::uint64_t steps = 0;
+    std::uint64_t octets = 0;  ///< of TCP stream
+    std::uint64_t operations = 0;
+    std::uint64_t messages = 0;  ///< delivered
+    Time ended_at = 0;
+    unsigned established = 0, failed = 0;  ///< ends
+};
+
+/// Throws Failure when the oracle disagrees.
+Result run_world(const Options& options, Sabotage sabotage);
+
+}  // namespace xsock::sim

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// What the process does around a connection: it exits with work queued, it forks and the child
+// exits, signals arrive while it waits.
+#include <sys/time.h>
+
+#include <csignal>
+
+#include "include/xsock/xsock.h"
+#include "tests/system/process.hpp"
+
+namespace xsock::test {
+namespace {
+
+constexpr std::uint32_t kPieces = 64;
+constexpr std::uint32_t kPieceOctets = kSanitized ? 64 * 1024 : 1024 * 1024;
+constexpr int kLimitMs = 20'000;
+
+unsigned char piece_octet(std::uint32_t piece, std::uint32_t i) {
+    return static_cast<unsigned char>((i * 2654435761u + piece * 40503u) >> 13);
+}
+
+// Queues everything and exits, at once and in good order.
+int sender(const char* port) {
+    static std::vector<unsigned char> memory(std::size_t{kPieces} * kPieceOctets);
+    for (std::uint32_t p = 0; p < kPieces; ++p) {
+        for (std::uint32_t i = 0; i < kPieceOctets; ++i) {
+            memory[std::size_t{p} * kPieceOctets + i] = piece_octet(p, i);
+        }
+    }
+    XSOCK_INIT(xsock_ep_attr, attr);
+    attr.send_cq = xsock_cq_create(nullptr);
+    REQUIRE(attr.send_cq != nullptr);
+    xsock_ep* const ep = xsock_connect("127.0.0.1", port, &attr, kLimitMs);
+    REQUIRE(ep != nullptr);
+    for (std::uint32_t p = 0; p < kPieces; ++p) {
+        REQUIRE(xsock_send(ep, p, &memory[std::size_t{p} * kPieceOctets], kPieceOctets,
+                           XSOCK_UNSIGNALED) == 0);
+    }
+    std::exit(0);  // memory is static and trivially kept until the very end of the process
+}
+
+struct Server {
+    Server() {
+        XSOCK_INIT(xsock_ep_attr, attr);
+        attr.send_cq = cq;
+        attr.receive_wait_ms = -1;
+        REQUIRE((listener = xsock_listen("127.0.0.1", "0", 4, &attr)) != nullptr);
+        port = std::to_string(xsock_listener_port(listener));
+    }
+    ~Server() {
+        REQUIRE(xsock_listener_close(listener) == 0);
+        REQUIRE(xsock_cq_destroy(cq) == 0);
+    }
+    Server(const Server&) = delete;
+    Server& operator=(const Server&) = delete;
+    xsock_cq* const cq = xsock_cq_create(nullptr);
+    xsock_listener* listener = nullptr;
+    std::string port;
+};
+
+void exit_drains() {
+    Server server;
+    Child child({"--sender", server.port});
+    xsock_ep* const ep = xsock_accept(server.listener, kLimitMs);
+    REQUIRE(ep != nullptr);
+    std::vector<std::vector<unsigned char>> memory(kPieces);
+    for (std::uint32_t p = 0; p < kPieces; ++p) {
+        memory[p].resize(kPieceOctets);
+        REQUIRE(xsock_recv(ep, p, memory[p].data(), kPieceOctets) == 0);
+    }
+    for (std::uint32_t p = 0; p < kPieces; ++p) {
+        xsock_wc wc;
+        REQUIRE(xsock_cq_wait(server.cq, &wc, 1, 1, kLimitMs) == 1);
+        if (wc.status != XSOCK_WC_SUCCESS || wc.wr_id != p || wc.length != kPieceOctets) {
+            die("after exit: piece %u of %u: %s", p, kPieces, xsock_wc_str(wc.status));
+        }
+        for (std::uint32_t i = 0; i < kPieceOctets; i += 97) {
+            REQUIRE(memory[p][i] == piece_octet(p, i));
+        }
+    }
+    REQUIRE(child.status() == 0);
+    REQUIRE(xsock_ep_close(ep) == 0);
+    std::printf("exit: %u MiB arrived\n", kPieces * kPieceOctets >> 20);
+}
+
+/// Both ends in this process.
+struct Loop : Server {
+    Loop() {
+        XSOCK_INIT(xsock_ep_attr, attr);
+        attr.send_cq = client_cq;
+        REQUIRE((client = xsock_connect("127.0.0.1", port.c_str(), &attr, kLimitMs)) != nullptr);
+        REQUIRE((peer = xsock_accept(listener, kLimitMs)) != nullptr);
+    }
+    ~Loop() {
+        REQUIRE(xsock_ep_abort(client) == 0 && xsock_ep_abort(peer) == 0);
+        REQUIRE(xsock_cq_destroy(client_cq) == 0);
+    }
+    void exchange(int times) {
+        for (int i = 0; i < times; ++i) {
+            char in[8] = {};
+            REQUIRE(xsock_recv(peer, 1, in, sizeof in) == 0);
+            REQUIRE(xsock_send(client, 2, "message", 8, 0) == 0);
+            xsock_wc wc;
+            REQUIRE(xsock_cq_wait(cq, &wc, 1, 1, kLimitMs) == 1 && wc.status == 0 && wc.wr_id == 1);
+            REQUIRE(std::strcmp(in, "message") == 0);
+            REQUIRE(xsock_cq_wait(client_cq, &wc, 1, 1, kLimitMs) == 1 && wc.wr_id == 2);
+        }
+    }
+    xsock_cq* const client_cq = xsock_cq_create(nullptr);
+    xsock_ep* client = nullptr;
+    xsock_ep* peer = nullptr;
+};
+
+void forked_child_disturbs_nothing() {
+    Loop loop;
+    loop.exchange(10);
+    for (int i = 0; i < 10; ++i) {
+        // Something is under way while the child comes and goes.
+        char in[8];
+        REQUIRE(xsock_recv(loop.peer, 7, in, sizeof in) == 0);
+        const pid_t pid = fork();
+        REQUIRE(pid >= 0);
+        if (pid == 0) {
+            xsock_wc wc;
+            const bool refused = xsock_send(loop.client, 0, "child", 6, 0) == -1 &&
+                                 errno == EPERM && xsock_cq_poll(loop.cq, &wc, 1) == -1 &&
+                                 errno == EPERM && xsock_ep_close(loop.client) == -1;
+            if (!refused) _exit(9);
+            if (i % 2 == 0) _exit(0);
+            std::exit(0);  // through the exit handlers
+        }
+        int status = 0;
+        REQUIRE(waitpid(pid, &status, 0) == pid);
+        if (status != 0) die("forked child ended with %#x", static_cast<unsigned>(status));
+        REQUIRE(xsock_send(loop.client, 0, "parent", 7, XSOCK_UNSIGNALED) == 0);
+        xsock_wc wc;
+        REQUIRE(xsock_cq_wait(loop.cq, &wc, 1, 1, kLimitMs) == 1 && wc.status == 0 &&
+                wc.wr_id == 7);
+        REQUIRE(std::strcmp(in, "parent") == 0);
+        loop.exchange(10);
+    }
+    std::printf("fork: children left no trace\n");
+}
+
+volatile std::sig_atomic_t interruptions = 0;
+
+// `restart`: whether system calls are restarted after the handler.
+void signals_do_not_break_waits(bool restart) {
+    Loop loop;
+    struct sigaction action = {};
+    action.sa_handler = [](int) { interruptions = interruptions + 1; };
+    action.sa_flags = restart ? SA_RESTART : 0;
+    REQUIRE(sigaction(SIGINT, &action, nullptr) == 0);
+    REQUIRE(sigaction(SIGALRM, &action, nullptr) == 0);
+    interruptions = 0;
+    const itimerval often{{0, 2000}, {0, 2000}};
+    REQUIRE(setitimer(ITIMER_REAL, &often, nullptr) == 0);
+
+    // A wait lasts as long as it was asked to, with nothing to find.
+    xsock_wc wc;
+    const std::uint64_t begin = now_us();
+    REQUIRE(xsock_cq_wait(loop.cq, &wc, 1, 1, 300) == 0);
+    const std::uint64_t took = now_us() - begin;
+    if (took < 295'000u || took > 1'000'000u * kSlow) {
+        die("a wait of 300 ms took %llu us among signals", static_cast<unsigned long long>(took));
+    }
+    errno = 0;
+    REQUIRE(xsock_accept(loop.listener, 100) == nullptr && errno == EAGAIN);
+    loop.exchange(2000 / kSlow);
+    // SIGINT to the process while it waits; what comes afterwards is found.
+    std::thread other([&] {
+        sigset_t mask;
+        sigfillset(&mask);
+        pthread_sigmask(SIG_BLOCK, &mask, nullptr);
+        for (int i = 0; i < 20; ++i) {
+            kill(getpid(), SIGINT);
+            sleep_us(2000);
+        }
+        REQUIRE(xsock_send(loop.client, 0, "late", 5, XSOCK_UNSIGNALED | XSOCK_INLINE) == 0);
+    });
+    char in[8];
+    REQUIRE(xsock_recv(loop.peer, 3, in, sizeof in) == 0);
+    REQUIRE(xsock_cq_wait(loop.cq, &wc, 1, 1, kLimitMs) == 1 && wc.wr_id == 3 && wc.status == 0);
+    other.join();
+    const itimerval never{};
+    REQUIRE(setitimer(ITIMER_REAL, &never, nullptr) == 0);
+    REQUIRE(interruptions > 100);
+    std::printf("signals (%s): %d, no wait broken\n", restart ? "restarting" : "interrupting",
+                static_cast<int>(interruptions));
+}
+
+}  // namespace
+}  // namespace xsock::test
+
+int main(int argc, char** argv) {
+    using namespace xsock::test;
+    if (argc == 3 && std::strcmp(argv[1], "--sender") == 0) return sender(argv[2]);
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);  // nothing for a forked child to print again
+    exit_drains();
+    forked_child_disturbs_nothing();
+    signals_do_not_break_waits(true);
+    signals_do_not_break_waits(false);
+    return 0;
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// What the system tests share: complaints that end the test, a seeded generator, a look at the own
+// process, and a second process made from the same program.
+#pragma once
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+extern char** environ;
+
+namespace xsock::test {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+inline constexpr int kSlow = kSanitized ? 8 : 1;  // factor on what a test waits for
+
+/// Ends the process; its children see their parent go and end too.
+[[noreturn]] inline void die [[gnu::format(printf, 1, 2)]] (const char* format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    std::fprintf(stderr, "FAIL [%d] ", static_cast<int>(getpid()));
+    std::vfprintf(stderr, format, arguments);
+    std::fputc('\n', stderr);
+    va_end(arguments);
+    _exit(1);
+}
+
+#define REQUIRE(condition)                                                              \
+    do {                                                                                \
+        if (!(condition)) {                                                             \
+            ::xsock::test::die("%s:%d: %s (errno: %s)", __FILE__, __LINE__, #condition, \
+                               std::strerror(errno));                                   \
+        }                                                                               \
+    } while (false)
+
+/// splitmix64.
+class Rng {
+  public:
+    explicit Rng(std::uint64_t seed) : state_(seed) {}
+    std::uint64_t next() {
+        std::uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+        return z ^ (z >> 31);
+    }
+    /// 0 to n - 1.
+    std::uint32_t below(std::uint32_t n) { return static_cast<std::uint32_t>(next() % n); }
+    bool one_in(std::uint32_t n) { return below(n) == 0; }
+
+  private:
+    std::uint64_t state_;
+};
+
+inline std::uint64_t now_us() {
+    timespec t{};
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000u +
+           static_cast<std::uint64_t>(t.tv_nsec) / 1000u;
+}
+inline void sleep_us(std::uint64_t us) { usleep(static_cast<useconds_t>(us)); }
+
+inline std::uint64_t cpu_us() {
+    rusage use{};
+    getrusage(RUSAGE_SELF, &use);
+    const auto us = [](const timeval& t) {
+        return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000u +
+               static_cast<std::uint64_t>(t.tv_usec);
+    };
+    return us(use.ru_utime) + us(use.ru_stime);
+}
+
+inline std::size_t open_descriptors() {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+inline long rss_anon_kib() {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);) {
+        if (line.rfind("RssAnon:", 0) == 0) return std::atol(line.c_str() + 8);
+    }
+    return 0;
+}
+
+/// This program once more, with other arguments. It reads a pipe from us as descriptor 0 (its end
+/// tells that we are gone) and says one line on descriptor 1.
+class Child {
+  public:
+    explicit Child(const std::vector<std::string>& arguments) {
+        int in[2], out[2];
+        REQUIRE(pipe2(in, O_CLOEXEC) == 0);
+        REQUIRE(pipe2(out, O_CLOEXEC) == 0);
+        posix_spawn_file_actions_t actions;
+        posix_spawn_file_actions_init(&actions);
+        posix_spawn_file_actions_adddup2(&actions, in[0], 0);
+        posix_spawn_file_actions_adddup2(&actions, out[1], 1);
+        std::vector<char*> argv{const_cast<char*>("child")};
+        for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+        argv.push_back(nullptr);
+        REQUIRE((errno = posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, argv.data(),
+                                     environ)) == 0);
+        posix_spawn_file_actions_destroy(&actions);
+        close(in[0]);
+        close(out[1]);
+        to_ = in[1];
+        from_ = out[0];
+    }
+    ~Child() {
+        if (pid_ > 0) {
+            kill(pid_, SIGKILL);
+            waitpid(pid_, nullptr, 0);
+        }
+        close(to_);
+        close(from_);
+    }
+    Child(const Child&) = delete;
+    Child& operator=(const Child&) = delete;
+
+    void signal(int number) const { REQUIRE(kill(pid_, number) == 0); }
+    std::string line() {
+        std::string line;
+        for (char c = 0; read(from_, &c, 1) == 1 && c != '\n';) line += c;
+        return line;
+    }
+    /// True once it is over; status() then answers at once.
+    [[nodiscard]] bool ended() const {
+        siginfo_t info{};
+        return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+               info.si_pid == pid_;
+    }
+    /// Waits for its end. @return its exit status, 128 + number when a signal ended it
+    int status() {
+        int status = 0;
+        REQUIRE(waitpid(pid_, &status, 0) == pid_);
+        pid_ = -1;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+
+    /// In the child: ends it as soon as its parent is gone.
+    static void end_with_parent() {
+        std::thread([] {
+            char c = 0;
+            while (read(0, &c, 1) > 0) {
+            }
+            _exit(3);
+        }).detach();
+    }
+
+  private:
+    pid_t pid_ = -1;
+    int to_ = -1, from_ = -1;
+};
+
+}  // namespace xsock::test

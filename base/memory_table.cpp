@@ -13,6 +13,7 @@
 // one is empty: nothing further along can then depend on it.
 #include "base/memory_table.hpp"
 
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -95,7 +96,9 @@ struct MemoryTable::Impl {
 
     // Chunk k holds kFirstChunk << k slots, so that few pointers reach many and none ever moves.
     static unsigned chunk_of(std::uint32_t index) noexcept {
-        return static_cast<unsigned>(std::bit_width(index / kFirstChunk + 1)) - 1;
+        const auto width = static_cast<unsigned>(std::bit_width(index / kFirstChunk + 1));
+        XSOCK_ASSERT(width != 0);  // index + 1 does not wrap: there are at most 2^24 slots
+        return width - 1;
     }
     Slot& slot(std::uint32_t index) const noexcept {
         const unsigned k = chunk_of(index);

@@ -202,9 +202,14 @@ void Progress::serve_ready(Pass& pass) {
         (last_epoll_was_single_ || hot_detached_.load(std::memory_order_relaxed))) {
         const bool moved = serve_hot(pass);
         // Alone, epoll can only tell of timers and bells, which can wait for a few passes.
-        const std::uint32_t patience = items_.size() <= 1 ? kPassesBetweenEpollAlone
-                                       : moved || hot_idle_ < kHotIdlePasses ? kPassesBetweenEpoll
-                                                                             : 0;
+        std::uint32_t patience = 0;
+        if (hot_ == nullptr || (hot_->events_ & EPOLLOUT) != 0) {
+            patience = 0;
+        } else if (items_.size() <= 1) {
+            patience = kPassesBetweenEpollAlone;
+        } else if (moved || hot_idle_ < kHotIdlePasses) {
+            patience = kPassesBetweenEpoll;
+        }
         if (++passes_since_epoll_ < patience) return;
     }
     passes_since_epoll_ = 0;
@@ -244,7 +249,9 @@ bool Progress::serve_hot(Pass& pass) {
     const bool moved = pass.active;
     pass.active = was_active || moved;
     hot_idle_ = moved ? 0 : hot_idle_ + 1;
-    if (pass.by_caller && hot_ != nullptr && ++hot_passes_ == kPassesUntilDetach) detach_hot();
+    // recv() tells of what comes in; that there is room to send, only epoll does.
+    const bool reads_only = hot_ != nullptr && (hot_->events_ & EPOLLOUT) == 0;
+    if (pass.by_caller && reads_only && ++hot_passes_ >= kPassesUntilDetach) detach_hot();
     return moved;
 }
 
@@ -263,6 +270,8 @@ void Progress::make_hot(Pollable& item) {
 // then makes sure that all is attached; here the detachment is published first and they are looked
 // for after.
 void Progress::detach_hot() {
+    if (hot_detached_.load(std::memory_order_relaxed)) return;
+    hot_passes_ = 0;
     if (config_.progress == ProgressMode::thread) return;
     epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, hot_->fd_, nullptr);
     hot_detached_.store(true, std::memory_order_seq_cst);

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "tests/unit/libxsock/pair.hpp"
@@ -168,6 +169,26 @@ TEST(Endpoint, many_messages_both_ways_at_depth) {
             }
         }
     }
+}
+
+TEST(Endpoint, a_sender_that_only_polls_goes_on_when_a_full_socket_drains) {
+    Pair pair({.adjust = [](xsock_ep_attr&, xsock_ep_attr& server) { server.receive_wait_ms = -1; },
+               .wait = true});
+    const auto data = pattern(32u << 20);
+    std::vector<unsigned char> into(data.size());
+    ASSERT_EQ(xsock_send(pair.client, 1, data.data(), static_cast<uint32_t>(data.size()), 0), 0);
+    xsock_wc wc{};
+    // Long enough for the poller to be taken for the only one who cares.
+    for (int i = 0; i < 20'000; ++i) ASSERT_EQ(xsock_cq_poll(pair.client_cq, &wc, 1), 0);
+    ASSERT_EQ(xsock_recv(pair.server, 2, into.data(), static_cast<uint32_t>(into.size())), 0);
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(kLimitMs);
+    int n = 0;
+    while (n == 0 && std::chrono::steady_clock::now() < limit) {
+        n = xsock_cq_poll(pair.client_cq, &wc, 1);
+    }
+    EXPECT_EQ(n, 1) << "the sender stopped for good";
+    EXPECT_EQ(next(pair.server_cq).status, XSOCK_WC_SUCCESS);
+    EXPECT_EQ(data, into);
 }
 
 TEST(Endpoint, unsignaled_and_inline_sends_need_no_completion) {

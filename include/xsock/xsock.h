@@ -83,7 +83,8 @@ enum xsock_op {
     XSOCK_OP_INVALIDATE = 3,
     XSOCK_OP_RECV = 4,
     XSOCK_OP_CONNECTED = 5, /**< endpoint with XSOCK_EP_EVENTS: start-up ended well */
-    XSOCK_OP_CLOSED = 6     /**< endpoint with XSOCK_EP_EVENTS: nothing more will come */
+    XSOCK_OP_CLOSED = 6     /**< endpoint with XSOCK_EP_EVENTS: the peer will send nothing more;
+                                 we may still send until xsock_ep_shutdown() */
 };
 
 enum xsock_wc_status {
@@ -130,7 +131,8 @@ XSOCK_API int xsock_cq_poll(struct xsock_cq* cq, struct xsock_wc* wc, int max);
 /** Waits until at least `min` completions are there, driving meanwhile; takes up to `max`.
  * @param min  0 to `max`; with `max` the wait is for a full batch
  * @param timeout_ms  XSOCK_FOREVER, or milliseconds
- * @return how many were taken: fewer than `min` only when time ran out; -1: EINVAL */
+ * @return how many were taken: fewer than `min` only when time ran out (errno is then not set); -1:
+ *         EINVAL, EPERM */
 XSOCK_API int xsock_cq_wait(struct xsock_cq* cq, struct xsock_wc* wc, int min, int max,
                             int timeout_ms);
 /** A descriptor for poll/epoll: readable when xsock_cq_poll() may find something. Level-triggered,
@@ -239,6 +241,7 @@ XSOCK_API int xsock_ep_wait(struct xsock_ep* ep, int timeout_ms);
 XSOCK_API int xsock_ep_accept(struct xsock_ep* ep, const void* private_data, size_t length);
 XSOCK_API int xsock_ep_reject(struct xsock_ep* ep, const void* private_data, size_t length);
 
+/** In the order of an endpoint's life: from PEER_CLOSED on nothing more is received. */
 enum xsock_ep_state {
     XSOCK_EP_FRESH = 0,
     XSOCK_EP_STARTING,

@@ -153,7 +153,9 @@ std::string peer_name(int fd) {
     if (peer.ss_family == AF_INET6) {
         const auto& in6 = reinterpret_cast<const sockaddr_in6&>(peer);
         inet_ntop(AF_INET6, &in6.sin6_addr, text, sizeof text);
-        return "[" + std::string(text) + "]:" + std::to_string(ntohs(in6.sin6_port));
+        std::string name = "[";
+        name.append(text).append("]:").append(std::to_string(ntohs(in6.sin6_port)));
+        return name;
     }
     return "?";
 }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Listeners, and what strangers may throw at them.
+#include <fcntl.h>
 #include <poll.h>
 
 #include <chrono>
 #include <random>
+#include <thread>
 
+#include "tests/unit/libxsock/own_process.hpp"
 #include "tests/unit/libxsock/pair.hpp"
 #include "tests/unit/libxsock/raw_peer.hpp"
 
@@ -217,6 +220,96 @@ TEST_F(ListenerTest, a_request_may_come_octet_by_octet) {
     ASSERT_NE(ep, nullptr);
     EXPECT_EQ(query(ep).private_data_length, 5u);
     EXPECT_EQ(query(ep).peer_is_xsock, 0u);
+    xsock_ep_abort(ep);
+}
+
+// A peer-to-peer initiator (RFC 6581 §9) has to send its RTR message; until then it counts as
+// starting, and its time is limited.
+TEST_F(ListenerTest, silent_peer_to_peer_initiators_time_out_and_others_are_served) {
+    with_environment("XSOCK_MAX_STARTING", "8", [this] {
+        attr.startup_timeout_ms = 200;
+        open();
+        const std::string depths("\xc0\x01\xc0\x01", 4);
+        std::vector<std::unique_ptr<RawPeer>> silent;
+        for (int i = 0; i < 8; ++i) {
+            silent.push_back(std::make_unique<RawPeer>(port));
+            ASSERT_TRUE(silent.back()->say(
+                RawPeer::request(MPA_FLAG_CRC | MPA_FLAG_ENHANCED, 2, depths)));
+            ASSERT_EQ(silent.back()->hear(24).size(), 24u);
+        }
+        for (const auto& peer : silent) {
+            std::string heard;
+            EXPECT_TRUE(peer->hear_end(heard, 5000)) << "still waiting for its RTR message";
+        }
+        expect_service();
+    });
+}
+
+// Refused without a word, so there is nothing whose arrival we would have to wait for.
+TEST_F(ListenerTest, a_crowd_of_strangers_keeps_no_descriptors) {
+    with_environment("XSOCK_MAX_STARTING", "8", [this] {
+        open();
+        const auto descriptors = [] {
+            int n = 0;
+            for (int fd = 0; fd < 1024; ++fd) n += fcntl(fd, F_GETFD) >= 0;
+            return n;
+        };
+        const int before = descriptors();
+        constexpr int kStrangers = 100;
+        std::vector<std::unique_ptr<RawPeer>> strangers;
+        for (int i = 0; i < kStrangers; ++i) {
+            strangers.push_back(std::make_unique<RawPeer>(port));
+            ASSERT_TRUE(strangers.back()->say("GET / HTTP/1.1\r\nHost: x\r\n\r\n"));
+        }
+        for (const auto& stranger : strangers) {
+            std::string heard;
+            EXPECT_TRUE(stranger->hear_end(heard));
+        }
+        // The descriptor goes a moment after the peer has learned of it.
+        for (int i = 0; i < 1000 && descriptors() > before + kStrangers; ++i) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        EXPECT_LE(descriptors(), before + kStrangers);
+        expect_service();
+    });
+}
+
+TEST_F(ListenerTest, connections_that_nobody_accepts_count_against_the_limit) {
+    with_environment("XSOCK_MAX_STARTING", "4", [this] {
+        open();
+        std::vector<std::unique_ptr<RawPeer>> peers;
+        for (int i = 0; i < 4; ++i) {
+            peers.push_back(std::make_unique<RawPeer>(port));
+            ASSERT_TRUE(peers.back()->start());
+        }
+        RawPeer fifth(port);
+        ASSERT_TRUE(fifth.say(RawPeer::request(MPA_FLAG_CRC, 1, "")));
+        EXPECT_EQ(fifth.hear(20, 100), "");
+        xsock_ep* ep = xsock_accept(listener, kLimitMs);
+        ASSERT_NE(ep, nullptr);
+        EXPECT_EQ(fifth.hear(20).size(), 20u);
+        xsock_ep_abort(ep);
+    });
+}
+
+TEST_F(ListenerTest, connected_comes_before_what_lies_behind_the_reply) {
+    int fds[2];
+    tcp_pair(fds[0], fds[1]);
+    RawPeer peer(RawPeer::Connected{fds[1]});
+    XSOCK_INIT(xsock_ep_attr, a);
+    a.send_cq = cq;
+    a.flags = XSOCK_EP_EVENTS;
+    a.mpa_revision = 1;
+    xsock_ep* ep = xsock_ep_create(fds[0], &a);
+    ASSERT_NE(ep, nullptr);
+    char into[16] = {};
+    ASSERT_EQ(xsock_recv(ep, 7, into, sizeof into), 0);
+    ASSERT_TRUE(peer.answer(RawPeer::send_message(1, "hello")));
+    EXPECT_EQ(next(cq).op, XSOCK_OP_CONNECTED);
+    const xsock_wc received = next(cq);
+    EXPECT_EQ(received.op, XSOCK_OP_RECV);
+    EXPECT_EQ(received.wr_id, 7u);
+    EXPECT_STREQ(into, "hello");
     xsock_ep_abort(ep);
 }
 

@@ -28,6 +28,11 @@ class RawPeer {
         address.sin_port = htons(static_cast<uint16_t>(port));
         connected_ = ::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
     }
+    /// The other end of a socket that an endpoint initiates on. Takes the descriptor.
+    struct Connected {
+        int fd;
+    };
+    explicit RawPeer(Connected connected) : fd_(connected.fd), connected_(true) {}
     ~RawPeer() {
         if (fd_ >= 0) ::close(fd_);
     }
@@ -78,6 +83,15 @@ class RawPeer {
                (static_cast<unsigned char>(reply[16]) & MPA_FLAG_REJECT) == 0;
     }
 
+    /// The responder's half: accepts the Request of a revision 1 initiator. `more` follows in the
+    /// same segment.
+    bool answer(const std::string& more = "") {
+        return hear(sizeof(mpa_frame)).size() == sizeof(mpa_frame) && say(reply() + more);
+    }
+
+    static std::string reply() {
+        return MPA_KEY_REPLY + std::string{static_cast<char>(MPA_FLAG_CRC), 1, 0, 0};
+    }
     static std::string request(int flags, int revision, const std::string& data, int length = -1) {
         std::string frame(MPA_KEY_REQUEST);
         const std::size_t n = length >= 0 ? static_cast<std::size_t>(length) : data.size();
@@ -124,6 +138,8 @@ class RawPeer {
     static std::string send_message(uint32_t msn, const std::string& payload) {
         return fpdu(untagged(0x41, 0x43, 0, msn, 0, payload));
     }
+    /// The first message of an initiator that has nothing to say: lets the responder speak.
+    static std::string empty_write() { return fpdu(tagged(0xc1, 0x40, 1, 0, "")); }
     static std::string read_request(uint32_t msn, uint32_t size, uint32_t stag, uint64_t to) {
         std::string r(sizeof(rdmap_read_request), '\0');
         store_be32(r.data(), 0x1234);

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "transport/config.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace xsock {
+namespace {
+
+using Cpus = std::vector<int>;
+
+TEST(ParseCpuList, takes_numbers_and_ranges) {
+    EXPECT_EQ(parse_cpu_list("0"), Cpus({0}));
+    EXPECT_EQ(parse_cpu_list("0,2-3"), Cpus({0, 2, 3}));
+    EXPECT_EQ(parse_cpu_list("7-7,1"), Cpus({7, 1}));
+    EXPECT_EQ(parse_cpu_list("4095"), Cpus({4095}));
+    EXPECT_EQ(parse_cpu_list("0-4095").size(), 4096u);
+}
+
+TEST(ParseCpuList, is_empty_when_malformed) {
+    for (const char* bad :
+         {"", ",", "a", "1,", ",1", "1,,2", "1-", "-1", "3-2", "1-2-3", "1 ,2", " 1", "1;2", "4096",
+          "0-4096", "99999999999", "0-99999999999", "1,x", "0x1", "+1"}) {
+        EXPECT_TRUE(parse_cpu_list(bad).empty()) << bad;
+    }
+}
+
+class Environment : public ::testing::Test {
+  protected:
+    static constexpr const char* kNames[] = {
+        "XSOCK_PROGRESS",   "XSOCK_THREADS",    "XSOCK_CPUS",        "XSOCK_SPIN_US",
+        "XSOCK_RNR_MS",     "XSOCK_COPY_LIMIT", "XSOCK_FPDU_LIMIT", "XSOCK_MAX_STARTING"};
+
+    void SetUp() override { clear(); }
+    void TearDown() override { clear(); }
+    static void clear() {
+        for (const char* name : kNames) unsetenv(name);
+    }
+    static void expect_defaults(const TransportConfig& config, const char* why) {
+        SCOPED_TRACE(why);
+        const TransportConfig defaults;
+        EXPECT_EQ(config.progress, defaults.progress);
+        EXPECT_EQ(config.threads, defaults.threads);
+        EXPECT_EQ(config.cpus, defaults.cpus);
+        EXPECT_TRUE(config.spin == defaults.spin || config.spin == 0);  // 0: a single processor
+        EXPECT_EQ(config.receive_patience, defaults.receive_patience);
+        EXPECT_EQ(config.copy_limit, defaults.copy_limit);
+        EXPECT_EQ(config.fpdu_limit, defaults.fpdu_limit);
+        EXPECT_EQ(config.max_starting, defaults.max_starting);
+    }
+};
+
+TEST_F(Environment, unset_and_empty_mean_defaults) {
+    expect_defaults(TransportConfig::from_environment(), "unset");
+    for (const char* name : kNames) setenv(name, "", 1);
+    expect_defaults(TransportConfig::from_environment(), "empty");
+}
+
+TEST_F(Environment, good_values_are_taken) {
+    setenv("XSOCK_PROGRESS", "thread", 1);
+    setenv("XSOCK_THREADS", "64", 1);
+    setenv("XSOCK_CPUS", "0,2-3", 1);
+    setenv("XSOCK_SPIN_US", "7", 1);
+    setenv("XSOCK_RNR_MS", "0", 1);
+    setenv("XSOCK_COPY_LIMIT", "65536", 1);
+    setenv("XSOCK_FPDU_LIMIT", "128", 1);
+    setenv("XSOCK_MAX_STARTING", "1", 1);
+    const TransportConfig config = TransportConfig::from_environment();
+    EXPECT_EQ(config.progress, ProgressMode::thread);
+    EXPECT_EQ(config.threads, 64u);
+    EXPECT_EQ(config.cpus, Cpus({0, 2, 3}));
+    EXPECT_EQ(config.spin, 7'000u);
+    EXPECT_EQ(config.receive_patience, 0u);
+    EXPECT_EQ(config.copy_limit, 65536u);
+    EXPECT_EQ(config.fpdu_limit, 128u);
+    EXPECT_EQ(config.max_starting, 1u);
+}
+
+TEST_F(Environment, bad_values_leave_the_default) {
+    struct Bad {
+        const char* name;
+        const char* value;
+    };
+    for (const Bad& bad :
+         {Bad{"XSOCK_PROGRESS", "App"}, Bad{"XSOCK_PROGRESS", "app "}, Bad{"XSOCK_THREADS", "0"},
+          Bad{"XSOCK_THREADS", "65"}, Bad{"XSOCK_THREADS", "-1"}, Bad{"XSOCK_THREADS", "2x"},
+          Bad{"XSOCK_THREADS", " 2"}, Bad{"XSOCK_THREADS", "18446744073709551617"},
+          Bad{"XSOCK_SPIN_US", "1000001"}, Bad{"XSOCK_RNR_MS", "forever"},
+          Bad{"XSOCK_COPY_LIMIT", "65537"}, Bad{"XSOCK_FPDU_LIMIT", "127"},
+          Bad{"XSOCK_FPDU_LIMIT", "65536"}, Bad{"XSOCK_MAX_STARTING", "0"},
+          Bad{"XSOCK_CPUS", "none"}}) {
+        setenv(bad.name, bad.value, 1);
+        expect_defaults(TransportConfig::from_environment(), bad.name);
+        unsetenv(bad.name);
+    }
+}
+
+TEST_F(Environment, without_threads_there_is_one_progress) {
+    setenv("XSOCK_PROGRESS", "app", 1);
+    setenv("XSOCK_THREADS", "8", 1);
+    EXPECT_EQ(TransportConfig::from_environment().threads, 1u);
+}
+
+}  // namespace
+}  // namespace xsock

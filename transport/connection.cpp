@@ -213,8 +213,9 @@ void Connection::on_ready(std::uint32_t events, Pass& pass) {
     if ((events & EPOLLOUT) != 0) tx_blocked_ = false;
     if ((events & EPOLLERR) != 0 && (!stash_.empty() || eof_)) {
         // Nothing is read any more, or not now: the reset must be asked for.
+        // (Behind the peer's FIN, Linux calls a reset EPIPE.)
         const int error = tcp::pending_error(fd_);
-        lost(error != 0 ? error : ECONNRESET, pass);
+        lost(error != 0 && error != EPIPE ? error : ECONNRESET, pass);
         return;
     }
     if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {

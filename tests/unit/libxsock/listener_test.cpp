@@ -233,8 +233,8 @@ TEST_F(ListenerTest, silent_peer_to_peer_initiators_time_out_and_others_are_serv
         std::vector<std::unique_ptr<RawPeer>> silent;
         for (int i = 0; i < 8; ++i) {
             silent.push_back(std::make_unique<RawPeer>(port));
-            ASSERT_TRUE(silent.back()->say(
-                RawPeer::request(MPA_FLAG_CRC | MPA_FLAG_ENHANCED, 2, depths)));
+            ASSERT_TRUE(
+                silent.back()->say(RawPeer::request(MPA_FLAG_CRC | MPA_FLAG_ENHANCED, 2, depths)));
             ASSERT_EQ(silent.back()->hear(24).size(), 24u);
         }
         for (const auto& peer : silent) {

@@ -19,9 +19,26 @@ TEST(ParseCpuList, takes_numbers_and_ranges) {
 }
 
 TEST(ParseCpuList, is_empty_when_malformed) {
-    for (const char* bad :
-         {"", ",", "a", "1,", ",1", "1,,2", "1-", "-1", "3-2", "1-2-3", "1 ,2", " 1", "1;2", "4096",
-          "0-4096", "99999999999", "0-99999999999", "1,x", "0x1", "+1"}) {
+    for (const char* bad : {"",
+                            ",",
+                            "a",
+                            "1,",
+                            ",1",
+                            "1,,2",
+                            "1-",
+                            "-1",
+                            "3-2",
+                            "1-2-3",
+                            "1 ,2",
+                            " 1",
+                            "1;2",
+                            "4096",
+                            "0-4096",
+                            "99999999999",
+                            "0-99999999999",
+                            "1,x",
+                            "0x1",
+                            "+1"}) {
         EXPECT_TRUE(parse_cpu_list(bad).empty()) << bad;
     }
 }
@@ -29,8 +46,8 @@ TEST(ParseCpuList, is_empty_when_malformed) {
 class Environment : public ::testing::Test {
   protected:
     static constexpr const char* kNames[] = {
-        "XSOCK_PROGRESS",   "XSOCK_THREADS",    "XSOCK_CPUS",        "XSOCK_SPIN_US",
-        "XSOCK_RNR_MS",     "XSOCK_COPY_LIMIT", "XSOCK_FPDU_LIMIT", "XSOCK_MAX_STARTING"};
+        "XSOCK_PROGRESS", "XSOCK_THREADS",    "XSOCK_CPUS",       "XSOCK_SPIN_US",
+        "XSOCK_RNR_MS",   "XSOCK_COPY_LIMIT", "XSOCK_FPDU_LIMIT", "XSOCK_MAX_STARTING"};
 
     void SetUp() override { clear(); }
     void TearDown() override { clear(); }

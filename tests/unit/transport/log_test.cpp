@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The log reads its setting once in a process, so each case runs in a child.
+// The log reads its setting once in a process, so each case runs in one of its own.
 #include "transport/log.hpp"
 
 #include <fcntl.h>
@@ -9,11 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
+#include <map>
 #include <sstream>
 #include <string>
 
@@ -24,6 +25,39 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+void one_of_each() {
+    log(LogLevel::error, "code-e", "number %d", 1);
+    log(LogLevel::warn, "code-w", "number %d", 2);
+    log(LogLevel::info, "code-i", "number %d", 3);
+    log(LogLevel::debug, "code-d", "number %d", 4);
+}
+
+void warnings_are_enabled() {
+    if (!log_enabled(LogLevel::warn) || log_enabled(LogLevel::info)) _exit(1);
+}
+
+void a_long_line() { log(LogLevel::error, "long", "%s", std::string(5000, 'x').c_str()); }
+
+void too_often() {
+    for (int i = 0; i < 1000; ++i) log(LogLevel::error, "often", "again");
+    log(LogLevel::error, "seldom", "heard");
+    usleep(1'050'000);
+    log(LogLevel::error, "often", "later");
+}
+
+const std::map<std::string, void (*)()> kBodies = {{"one_of_each", one_of_each},
+                                                   {"warnings_are_enabled", warnings_are_enabled},
+                                                   {"a_long_line", a_long_line},
+                                                   {"too_often", too_often}};
+
+// Not a test: what the child of Log::said() does.
+TEST(LogChild, DISABLED_speaks) {
+    const char* const body = std::getenv("XSOCK_LOG_TEST_BODY");
+    ASSERT_NE(body, nullptr);
+    kBodies.at(body)();
+    _exit(0);
+}
+
 class Log : public ::testing::Test {
   protected:
     void SetUp() override {
@@ -33,20 +67,22 @@ class Log : public ::testing::Test {
     }
     void TearDown() override { std::filesystem::remove_all(folder); }
 
-    // What `body` writes to stderr in a child whose setting is `setting`.
-    std::string said(const std::string& setting, const std::function<void()>& body) const {
+    // What `body` writes to stderr in this program started anew with XSOCK_LOG=`setting`.
+    [[nodiscard]] std::string said(const std::string& setting, const char* body) const {
         const std::string path = folder / "stderr";
         const pid_t child = fork();
         if (child == 0) {
-            const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-            dup2(fd, STDERR_FILENO);
+            dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDOUT_FILENO);
+            dup2(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), STDERR_FILENO);
             setenv("XSOCK_LOG", setting.c_str(), 1);
-            body();
-            _exit(0);
+            setenv("XSOCK_LOG_TEST_BODY", body, 1);
+            execl("/proc/self/exe", "unit_transport", "--gtest_filter=LogChild.*",
+                  "--gtest_also_run_disabled_tests", nullptr);
+            _exit(127);
         }
         int status = -1;
         EXPECT_EQ(waitpid(child, &status, 0), child);
-        EXPECT_EQ(status, 0);
+        EXPECT_EQ(status, 0) << body;
         return content(path);
     }
     static std::string content(const std::filesystem::path& path) {
@@ -54,36 +90,28 @@ class Log : public ::testing::Test {
         text << std::ifstream(path).rdbuf();
         return text.str();
     }
-    static void one_of_each() {
-        log(LogLevel::error, "code-e", "number %d", 1);
-        log(LogLevel::warn, "code-w", "number %d", 2);
-        log(LogLevel::info, "code-i", "number %d", 3);
-        log(LogLevel::debug, "code-d", "number %d", 4);
-    }
 
     std::filesystem::path folder;
 };
 
 TEST_F(Log, is_silent_by_default) {
-    EXPECT_EQ(said("", one_of_each), "");
-    EXPECT_EQ(said("off", one_of_each), "");
+    EXPECT_EQ(said("", "one_of_each"), "");
+    EXPECT_EQ(said("off", "one_of_each"), "");
 }
 
 TEST_F(Log, writes_its_level_and_what_is_worse) {
-    const std::string warn = said("warn", [] {
-        one_of_each();
-        if (!log_enabled(LogLevel::warn) || log_enabled(LogLevel::info)) _exit(1);
-    });
+    const std::string warn = said("warn", "one_of_each");
+    EXPECT_EQ(said("warn", "warnings_are_enabled"), "");
     EXPECT_THAT(warn, HasSubstr("] error code-e: number 1\n"));
     EXPECT_THAT(warn, HasSubstr("] warn code-w: number 2\n"));
     EXPECT_THAT(warn, Not(HasSubstr("code-i")));
-    EXPECT_THAT(said("debug", one_of_each), HasSubstr("] debug code-d: number 4\n"));
-    EXPECT_THAT(said("error", one_of_each), Not(HasSubstr("code-w")));
+    EXPECT_THAT(said("debug", "one_of_each"), HasSubstr("] debug code-d: number 4\n"));
+    EXPECT_THAT(said("error", "one_of_each"), Not(HasSubstr("code-w")));
 }
 
 TEST_F(Log, an_unknown_level_is_reported_and_means_error) {
     for (const char* unknown : {"loud", "warning", "warn ", "WARN", "2"}) {
-        const std::string text = said(unknown, one_of_each);
+        const std::string text = said(unknown, "one_of_each");
         EXPECT_THAT(text, HasSubstr("bad-setting")) << unknown;
         EXPECT_THAT(text, HasSubstr("code-e")) << unknown;
         EXPECT_THAT(text, Not(HasSubstr("code-w"))) << unknown;
@@ -91,19 +119,13 @@ TEST_F(Log, an_unknown_level_is_reported_and_means_error) {
 }
 
 TEST_F(Log, cuts_long_lines_and_ends_them) {
-    const std::string text =
-        said("error", [] { log(LogLevel::error, "long", "%s", std::string(5000, 'x').c_str()); });
+    const std::string text = said("error", "a_long_line");
     EXPECT_LE(text.size(), 512u);
     EXPECT_THAT(text, EndsWith("x\n"));
 }
 
 TEST_F(Log, a_code_that_comes_too_often_is_counted) {
-    const std::string text = said("error", [] {
-        for (int i = 0; i < 1000; ++i) log(LogLevel::error, "often", "again");
-        log(LogLevel::error, "seldom", "heard");
-        usleep(1'050'000);
-        log(LogLevel::error, "often", "later");
-    });
+    const std::string text = said("error", "too_often");
     const auto lines = std::count(text.begin(), text.end(), '\n');
     EXPECT_GE(lines, 22);
     EXPECT_LE(lines, 42) << "two seconds may have been touched";
@@ -114,12 +136,12 @@ TEST_F(Log, a_code_that_comes_too_often_is_counted) {
 
 TEST_F(Log, writes_to_a_file_of_its_own) {
     const std::filesystem::path file = folder / "log";
-    EXPECT_EQ(said("error:" + file.string(), one_of_each), "");
+    EXPECT_EQ(said("error:" + file.string(), "one_of_each"), "");
     EXPECT_THAT(content(file), HasSubstr("code-e: number 1\n"));
-    EXPECT_EQ(said("error:" + file.string(), one_of_each), "");
+    EXPECT_EQ(said("error:" + file.string(), "one_of_each"), "");
     const std::string twice = content(file);
     EXPECT_EQ(std::count(twice.begin(), twice.end(), '\n'), 2) << "appends";
-    struct stat info{};
+    struct stat info {};
     ASSERT_EQ(stat(file.c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 0777, 0600u);
 }
@@ -128,7 +150,7 @@ TEST_F(Log, refuses_a_link_and_falls_back_to_stderr) {
     const std::filesystem::path target = folder / "target", link = folder / "link";
     std::ofstream(target) << "precious";
     std::filesystem::create_symlink(target, link);
-    const std::string text = said("error:" + link.string(), one_of_each);
+    const std::string text = said("error:" + link.string(), "one_of_each");
     EXPECT_THAT(text, HasSubstr("cannot write"));
     EXPECT_THAT(text, HasSubstr("code-e"));
     EXPECT_EQ(content(target), "precious");

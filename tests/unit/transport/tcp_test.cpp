@@ -3,8 +3,8 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -126,7 +126,8 @@ TEST_F(Tcp, sends_groups_whole_and_in_order) {
         for (const bool separate : {false, true}) {
             SCOPED_TRACE(groups * 2 + separate);
             const Batch batch(groups, 20);
-            ASSERT_EQ(tcp::send(near, batch.view(separate)), static_cast<long>(batch.memory.size()));
+            ASSERT_EQ(tcp::send(near, batch.view(separate)),
+                      static_cast<long>(batch.memory.size()));
             EXPECT_EQ(hear(far, batch.memory.size()), batch.memory);
         }
     }

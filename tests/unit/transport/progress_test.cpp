@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Progress with items that are event counters instead of connections.
+#include "transport/progress.hpp"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <new>
+#include <string>
+#include <thread>
+
+namespace xsock {
+namespace {
+
+constexpr Time kLimit = 10 * kSecond;  // only reached by a failure
+
+class Item final : public Pollable {
+  public:
+    Item() : fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+    ~Item() override { close(fd); }
+
+    void ring() const {
+        const std::uint64_t one = 1;
+        EXPECT_EQ(write(fd, &one, sizeof one), static_cast<ssize_t>(sizeof one));
+    }
+    void on_ready(std::uint32_t, Pass& pass) override {
+        std::uint64_t count = 0;
+        if (read(fd, &count, sizeof count) < 0) return;  // a guess
+        if (exhausted) throw std::bad_alloc();
+        rings += count;
+        pass.active = true;
+    }
+    void on_kick(Pass& pass) override {
+        if (exhausted) throw std::bad_alloc();
+        const std::uint64_t now_posted = posted.load();
+        if (served.exchange(now_posted) != now_posted) pass.active = true;
+        ++kicks;
+    }
+    void on_time(Pass& pass) override {
+        if (exhausted) throw std::bad_alloc();
+        ++times;
+        pass.active = true;
+    }
+    void on_failure(Pass&) noexcept override { ++failures; }
+    void on_exit(Pass&) override { ++exits; }
+    [[nodiscard]] bool draining() const override { return drains && times == 0; }
+
+    const int fd;
+    std::atomic<std::uint64_t> rings{0}, posted{0}, served{0};
+    std::atomic<int> kicks{0}, times{0}, failures{0}, exits{0};
+    std::atomic<bool> exhausted{false};
+    bool drains = false;
+};
+
+class ProgressTest : public ::testing::TestWithParam<ProgressMode> {
+  protected:
+    void start(ProgressMode mode, Time spin = 0) {
+        TransportConfig config;
+        config.progress = mode;
+        config.spin = spin;
+        auto made = Progress::create(epochs, config, 0);
+        ASSERT_TRUE(made);
+        progress = std::move(*made);
+        progress->ensure_thread();
+    }
+    std::shared_ptr<Item> add(std::uint32_t events = EPOLLIN) {
+        auto item = std::make_shared<Item>();
+        progress->locked([&](Pass&) { EXPECT_TRUE(progress->add(item, item->fd, events)); });
+        return item;
+    }
+    void TearDown() override { progress.reset(); }
+    void set_deadline(Item& item, Time deadline) {
+        progress->locked([&](Pass&) { progress->set_deadline(item, deadline); });
+    }
+    static Time in(Time t) { return monotonic_now() + t; }
+
+    Epochs epochs;
+    std::unique_ptr<Progress> progress;
+};
+
+TEST_F(ProgressTest, a_kick_now_is_served_before_it_returns) {
+    start(ProgressMode::app);
+    const auto item = add();
+    progress->kick_now(*item);
+    EXPECT_EQ(item->kicks, 1);
+}
+
+TEST_F(ProgressTest, a_kick_later_is_served_once_by_the_next_pass) {
+    start(ProgressMode::app);
+    const auto item = add();
+    progress->kick_later(*item);
+    progress->kick_later(*item);
+    EXPECT_EQ(item->kicks, 0);
+    EXPECT_TRUE(progress->work_waiting());
+    progress->drive();
+    progress->drive();
+    EXPECT_EQ(item->kicks, 1);
+    EXPECT_FALSE(progress->work_waiting());
+}
+
+TEST_F(ProgressTest, a_removed_item_is_left_alone) {
+    start(ProgressMode::app);
+    const auto item = add();
+    set_deadline(*item, in(kMillisecond));
+    progress->kick_later(*item);
+    item->ring();
+    progress->locked([&](Pass&) { progress->remove(*item); });
+    EXPECT_EQ(progress->size(), 0u);
+    EXPECT_FALSE(progress->wait([] { return false; }, in(10 * kMillisecond)));
+    EXPECT_EQ(item->kicks + item->times, 0);
+    EXPECT_EQ(item->rings, 0u);
+}
+
+TEST_F(ProgressTest, what_cannot_be_watched_is_refused) {
+    start(ProgressMode::app);
+    const auto item = std::make_shared<Item>();
+    progress->locked([&](Pass&) {
+        const auto added = progress->add(item, -1, EPOLLIN);
+        ASSERT_FALSE(added);
+        EXPECT_EQ(added.error().code, EBADF);
+    });
+    EXPECT_EQ(progress->size(), 0u);
+}
+
+TEST_F(ProgressTest, polling_finds_every_item_also_beside_a_hot_one) {
+    start(ProgressMode::app);
+    const auto busy = add(), quiet = add();
+    for (std::uint64_t round = 1; round <= 1000; ++round) {
+        busy->ring();
+        if (round % 100 == 0) quiet->ring();
+        progress->drive();
+    }
+    for (int i = 0; i < 100; ++i) progress->drive();
+    EXPECT_EQ(busy->rings, 1000u);
+    EXPECT_EQ(quiet->rings, 10u);
+}
+
+TEST_F(ProgressTest, a_deadline_comes_once_and_not_early) {
+    start(ProgressMode::app);
+    const auto item = add(), other = add();
+    const Time due = in(20 * kMillisecond);
+    set_deadline(*item, in(5 * kMillisecond));
+    set_deadline(*item, due);  // put off
+    set_deadline(*other, in(kMillisecond));
+    set_deadline(*other, kNever);  // called off
+    EXPECT_TRUE(progress->wait([&] { return item->times != 0; }, in(kLimit)));
+    EXPECT_GE(monotonic_now(), due);
+    EXPECT_FALSE(progress->wait([] { return false; }, in(10 * kMillisecond)));
+    EXPECT_EQ(item->times, 1);
+    EXPECT_EQ(other->times, 0);
+}
+
+TEST_F(ProgressTest, an_embedding_loop_sees_kicks_events_and_deadlines) {
+    start(ProgressMode::app);
+    const auto item = add();
+    const int fd = progress->embed();
+    const auto readable = [fd](int ms) {
+        pollfd p{fd, POLLIN, 0};
+        return poll(&p, 1, ms) == 1;
+    };
+    EXPECT_FALSE(readable(0));
+    progress->kick_later(*item);
+    EXPECT_TRUE(readable(0));
+    // A pass may leave epoll out; a loop goes on until nothing is readable.
+    for (int i = 0; i < 1000 && readable(0); ++i) progress->drive();
+    EXPECT_FALSE(readable(0));
+    item->ring();
+    EXPECT_TRUE(readable(0));
+    for (int i = 0; i < 1000 && readable(0); ++i) progress->drive();
+    EXPECT_EQ(item->rings, 1u);
+    set_deadline(*item, in(kMillisecond));
+    EXPECT_TRUE(readable(5000));
+    for (int i = 0; i < 1000 && readable(0); ++i) progress->drive();
+    EXPECT_EQ(item->times, 1);
+}
+
+// ---- out of memory ---------------------------------------------------------
+
+TEST_F(ProgressTest, an_item_that_runs_out_of_memory_ends_alone) {
+    start(ProgressMode::app);
+    const auto victim = add(), other = add();
+    victim->exhausted = true;
+    progress->kick_now(*victim);
+    EXPECT_EQ(victim->failures, 1);
+    progress->kick_later(*victim);
+    progress->kick_later(*other);
+    progress->drive();
+    EXPECT_EQ(victim->failures, 2);
+    EXPECT_EQ(other->kicks, 1);
+    victim->ring();
+    other->ring();
+    EXPECT_TRUE(progress->wait([&] { return other->rings == 1; }, in(kLimit)));
+    EXPECT_TRUE(progress->wait([&] { return victim->failures == 3; }, in(kLimit)));
+    set_deadline(*victim, in(kMillisecond));
+    EXPECT_TRUE(progress->wait([&] { return victim->failures == 4; }, in(kLimit)));
+    progress->kick_now(*other);  // served at once only if the driver lock is free
+    EXPECT_EQ(other->kicks, 2);
+}
+
+TEST_F(ProgressTest, what_throws_as_driver_lets_go_of_the_lock) {
+    start(ProgressMode::app);
+    const auto item = add();
+    EXPECT_THROW(progress->locked([](Pass&) { throw std::bad_alloc(); }), std::bad_alloc);
+    progress->kick_now(*item);
+    EXPECT_EQ(item->kicks, 1);
+}
+
+// ---- sleeping and waking --------------------------------------------------
+
+INSTANTIATE_TEST_SUITE_P(Modes, ProgressTest,
+                         ::testing::Values(ProgressMode::app, ProgressMode::thread,
+                                           ProgressMode::both),
+                         [](const auto& mode) {
+                             return std::string(mode.param == ProgressMode::app      ? "app"
+                                                : mode.param == ProgressMode::thread ? "thread"
+                                                                                     : "both");
+                         });
+
+TEST_P(ProgressTest, wait_ends_at_its_deadline) {
+    start(GetParam());
+    const Time due = in(20 * kMillisecond);
+    EXPECT_FALSE(progress->wait([] { return false; }, due));
+    EXPECT_GE(monotonic_now(), due);
+    EXPECT_LT(monotonic_now(), due + kLimit);
+    EXPECT_FALSE(progress->wait([] { return false; }, 0));
+    EXPECT_TRUE(progress->wait([] { return true; }, 0));
+}
+
+TEST_P(ProgressTest, a_sleeper_sees_a_ready_descriptor) {
+    start(GetParam());
+    const auto item = add();
+    std::thread other([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        item->ring();
+    });
+    EXPECT_TRUE(progress->wait([&] { return item->rings == 1; }, in(kLimit)));
+    other.join();
+}
+
+// A sleeper only looks; the edge is for the pass.
+TEST_P(ProgressTest, an_edge_is_not_lost_to_a_sleeper) {
+    start(GetParam());
+    const auto item = add(EPOLLIN | EPOLLET);
+    for (std::uint64_t round = 1; round <= 200; ++round) {
+        std::thread other([&] {
+            if (round % 4 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            item->ring();
+        });
+        ASSERT_TRUE(progress->wait([&] { return item->rings == round; }, in(kLimit))) << round;
+        other.join();
+    }
+}
+
+// Two threads race for the bell and the lock: one waits for what the other posts.
+TEST_P(ProgressTest, no_wake_up_is_lost_between_a_poster_and_a_waiter) {
+    for (const Time spin : {Time{0}, Time{50'000}}) {
+        start(GetParam(), spin);
+        const auto item = add();
+        constexpr std::uint64_t kRounds = 5'000;
+        std::atomic<std::uint64_t> seen{0};
+        std::atomic<bool> hung{false};
+        std::thread poster([&] {
+            for (std::uint64_t round = 1; round <= kRounds && !hung; ++round) {
+                item->posted.store(round);
+                if (round % 3 == 0) {
+                    progress->kick_later(*item);
+                    if (progress->has_leader()) progress->kick_now(*item);
+                } else {
+                    progress->kick_now(*item);
+                }
+                seen.wait(round - 1);
+            }
+        });
+        for (std::uint64_t round = 1; round <= kRounds; ++round) {
+            if (!progress->wait([&] { return item->served >= round; }, in(kLimit))) {
+                hung = true;
+                ADD_FAILURE() << "round " << round << " never came";
+                break;
+            }
+            seen.store(round);
+            seen.notify_one();
+        }
+        if (hung) {
+            seen.store(kRounds + 1);
+            seen.notify_one();
+        }
+        poster.join();
+        progress.reset();
+    }
+}
+
+// One of them leads; whoever it is must pass the lead on, and wake those whose turn it is.
+TEST_P(ProgressTest, leader_and_followers_all_wake) {
+    start(GetParam());
+    constexpr std::size_t kWaiters = 4;
+    constexpr std::uint64_t kRounds = 300;
+    std::vector<std::shared_ptr<Item>> items;
+    for (std::size_t i = 0; i < kWaiters; ++i) items.push_back(add());
+    std::atomic<bool> hung{false};
+    std::array<std::atomic<std::uint64_t>, kWaiters> seen{};
+    std::vector<std::thread> waiters;
+    for (std::size_t i = 0; i < kWaiters; ++i) {
+        waiters.emplace_back([&, i] {
+            for (std::uint64_t round = 1; round <= kRounds && !hung; ++round) {
+                const Item& mine = *items[i];
+                if (!progress->wait([&] { return mine.rings >= round || hung; }, in(kLimit))) {
+                    hung = true;
+                    ADD_FAILURE() << "waiter " << i << " missed round " << round;
+                }
+                seen[i].store(round);
+            }
+        });
+    }
+    for (std::uint64_t round = 1; round <= kRounds && !hung; ++round) {
+        // A different one is left behind, asleep, each time.
+        for (std::size_t k = 0; k < kWaiters; ++k) {
+            const std::size_t i = (k + round) % kWaiters;
+            items[i]->ring();
+            while (seen[i].load() < round && !hung) std::this_thread::yield();
+        }
+    }
+    for (std::thread& waiter : waiters) waiter.join();
+}
+
+// ---- exit -----------------------------------------------------------------
+
+TEST_F(ProgressTest, drain_tells_everybody_and_ends_when_none_is_left_or_time_is) {
+    start(ProgressMode::app);
+    const auto slow = add(), stuck = add();
+    slow->drains = true;
+    set_deadline(*slow, in(5 * kMillisecond));
+    progress->drain(in(kLimit));
+    EXPECT_EQ(slow->exits, 1);
+    EXPECT_EQ(stuck->exits, 1);
+    EXPECT_EQ(slow->times, 1);
+    stuck->drains = true;
+    const Time due = in(20 * kMillisecond);
+    progress->drain(due);
+    EXPECT_GE(monotonic_now(), due);
+}
+
+}  // namespace
+}  // namespace xsock

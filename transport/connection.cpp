@@ -238,6 +238,7 @@ Time Connection::mpa_time(Pass& pass) const noexcept {
 
 // Hands octets to MPA. False when the program's memory failed underneath, or ours ran out.
 bool Connection::consume(ConstBytes octets, Pass& pass) {
+    pass.enter_section();
     std::size_t taken = 0;
     while (taken < octets.size() && !ended_) {
         // Until the start is over octet by octet, so that nothing is delivered before its event.
@@ -359,6 +360,7 @@ void Connection::transmit(Pass& pass) {
     }
     for (int i = 0; i < kBatchesPerPass && !tx_blocked_ && !ended_ && tx_wanted(); ++i) {
         if (tx_buffer_ == nullptr) tx_buffer_ = parts_.progress->take_tx_buffer();
+        pass.enter_section();
         mpa::TxBatch batch;
         bool memory = true;
         if (!fault::guard([&] {

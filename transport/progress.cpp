@@ -133,12 +133,11 @@ void Progress::unlock() noexcept {
 }
 
 Pass Progress::begin_pass() noexcept {
-    reader_.enter();
-    return Pass(Bytes(staging_.get(), kStagingOctets));
+    return Pass(Bytes(staging_.get(), kStagingOctets), reader_);
 }
 
 void Progress::end_pass(Pass& pass) noexcept {
-    reader_.leave();
+    pass.leave_section();
     if (!graveyard_.empty()) graveyard_.clear();
     if (pass.active) wake_sleepers();
 }

@@ -33,18 +33,30 @@ class ProgressThread;
 /// One pass of a driver, as the things it drives see it.
 class Pass {
   public:
-    explicit Pass(Bytes buffer) : staging(buffer) {}
+    Pass(Bytes buffer, Epochs::Reader& reader) : staging(buffer), reader_(reader) {}
 
     /// Asked of the clock once in a pass, and only if somebody wants to know.
     Time now() noexcept {
         if (now_ == 0) now_ = monotonic_now();
         return now_;
     }
+    /// To be called before memory of the program is looked up or touched; the section lasts until
+    /// the end of the pass. Most polls find nothing, and need none.
+    void enter_section() noexcept {
+        if (!inside_) reader_.enter();
+        inside_ = true;
+    }
+    void leave_section() noexcept {
+        if (inside_) reader_.leave();
+        inside_ = false;
+    }
     Bytes staging;           ///< where received octets go first; shared by all connections
     bool by_caller = false;  ///< a thread of the program drives
     bool active = false;     ///< set by whoever moved octets, completed work or changed a state
 
   private:
+    Epochs::Reader& reader_;
+    bool inside_ = false;
     Time now_ = 0;
 };
 

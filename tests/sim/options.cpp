@@ -45,7 +45,8 @@ void draw_end(Rng& rng, const Options& world, EndOptions& end, bool initiator) {
     end.rq_depth = static_cast<std::uint32_t>(rng.pick({1, 2, 16, 64}));
     end.receives_wanted = static_cast<std::uint32_t>(rng.between(1, std::min(end.rq_depth, 8u)));
     end.require_lkeys = rng.chance(30);
-    end.scratch = rng.pick<std::size_t>({32768, 32769, 40001, 65536, 262144});
+    end.scratch = rng.pick<std::size_t>(
+        {mpa::kMinTxScratch, mpa::kMinTxScratch + 1, mpa::kMinTxScratch + 8193, 262144, 300001});
     end.read_max = rng.pick<std::size_t>({1, 5, 100, 1460, 65536, 262144});
     end.write_max = rng.pick<std::size_t>({1, 13, 500, 65536, 1 << 20});
     if (world.message_max > 8192) {

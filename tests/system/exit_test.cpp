@@ -3,6 +3,7 @@
 // exits, signals arrive while it waits.
 #include <sys/time.h>
 
+#include <atomic>
 #include <csignal>
 
 #include "include/xsock/xsock.h"
@@ -142,13 +143,13 @@ void forked_child_disturbs_nothing() {
     std::printf("fork: children left no trace\n");
 }
 
-volatile std::sig_atomic_t interruptions = 0;
+std::atomic<int> interruptions{0};
 
 // `restart`: whether system calls are restarted after the handler.
 void signals_do_not_break_waits(bool restart) {
     Loop loop;
     struct sigaction action = {};
-    action.sa_handler = [](int) { interruptions = interruptions + 1; };
+    action.sa_handler = [](int) { ++interruptions; };
     action.sa_flags = restart ? SA_RESTART : 0;
     REQUIRE(sigaction(SIGINT, &action, nullptr) == 0);
     REQUIRE(sigaction(SIGALRM, &action, nullptr) == 0);
@@ -186,7 +187,7 @@ void signals_do_not_break_waits(bool restart) {
     REQUIRE(setitimer(ITIMER_REAL, &never, nullptr) == 0);
     REQUIRE(interruptions > 100);
     std::printf("signals (%s): %d, no wait broken\n", restart ? "restarting" : "interrupting",
-                static_cast<int>(interruptions));
+                interruptions.load());
 }
 
 }  // namespace

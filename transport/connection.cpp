@@ -164,21 +164,22 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, mpa::Role role, 
 
     auto stream = std::make_unique<mpa::Stream>(std::move(config), ddp_);
     if (auto r = tcp::prepare(fd, attr.user_timeout_ms, attr.keepalive_s); !r) return r;
-    if (auto r = parts_.progress->add(shared_from_this(), fd, kReading); !r) return r;
+    // What may run out of memory comes before the descriptor is taken.
     fault::install();
     parts_.send_cq->add_feeder(*parts_.progress);
     parts_.recv_cq->add_feeder(*parts_.progress);
+    peer_ = tcp::peer_name(fd);
+    if (auto r = parts_.progress->add(shared_from_this(), fd, kReading); !r) return r;
     fd_ = fd;
     interest_ = kReading;
-    peer_ = tcp::peer_name(fd);
     mpa_ = std::move(stream);
     ddp_.set_depths(attr.ird, attr.ord);  // unless start-up negotiates others
     if (const std::size_t emss = tcp::emss(fd); emss != 0) mpa_->set_emss(emss);
     emss_checked_ = pass.now();
-    set_state(QpState::starting, pass);
-    mpa_->start(pass.now());
     startup_deadline_ = time_after(pass.now(), startup_limit);
     try {
+        set_state(QpState::starting, pass);
+        mpa_->start(pass.now());
         transmit(pass);  // an initiator speaks before it listens
         receive(pass);   // a Request may be there already
         transmit(pass);

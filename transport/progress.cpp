@@ -315,18 +315,20 @@ void Progress::serve_deadlines(Pass& pass) {
 // ---- registration ---------------------------------------------------------
 
 Result<void> Progress::add(std::shared_ptr<Pollable> item, int fd, std::uint32_t events) {
-    epoll_event event{};
-    event.events = events;
-    event.data.ptr = item.get();
-    if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0) {
-        return Error{errno, "the descriptor cannot be watched"};
-    }
-    item->fd_ = fd;
-    item->events_ = events;
-    item->registered_ = true;
     Pollable* const key = item.get();
     graveyard_.reserve(items_.size() + 1);  // so that remove() cannot fail
-    items_.emplace(key, std::move(item));
+    const auto entry = items_.emplace(key, std::move(item)).first;
+    epoll_event event{};
+    event.events = events;
+    event.data.ptr = key;
+    if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0) {
+        const int error = errno;
+        items_.erase(entry);
+        return Error{error, "the descriptor cannot be watched"};
+    }
+    key->fd_ = fd;
+    key->events_ = events;
+    key->registered_ = true;
     registered_count_.store(items_.size(), std::memory_order_relaxed);
     return {};
 }

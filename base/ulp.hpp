@@ -60,8 +60,24 @@ class Ulp {
     /// meanwhile; the LLP must abandon the connection rather than send.
     virtual bool tx_intact() = 0;
 
+    /// The lone small message, made short: if exactly one is waiting, its octets cannot change, and
+    /// it fits into `ulpdu` whole, writes it there and answers its size; else 0. Changes nothing:
+    /// tx_next() would give the same octets. Between it and tx_lone_done() comes no other call.
+    virtual std::size_t tx_lone(Bytes ulpdu) {
+        static_cast<void>(ulpdu);
+        return 0;
+    }
+    /// What tx_lone() gave last is now the LLP's promise.
+    virtual void tx_lone_done() {}
+
     /// A ULPDU of this many octets begins.
     virtual void rx_begin(std::size_t ulpdu_length) = 0;
+    /// Right after rx_begin(), when the LLP has the ULPDU whole, and intact: takes its head if that
+    /// saves time. @return octets taken; the others go on to rx_target()
+    virtual std::size_t rx_head(ConstBytes ulpdu) {
+        static_cast<void>(ulpdu);
+        return 0;
+    }
     /// Where its next octets belong: never more than remain of it. Empty: not now (no receive is
     /// posted for this Send); the LLP stops consuming and asks again later.
     virtual Bytes rx_target() = 0;

@@ -31,6 +31,18 @@ void Stream::Impl::rx_begin(std::size_t ulpdu_length) {
     if (receiving() && ulpdu_length < kTaggedOctets) rx_fault(Violation::segment_truncated);
 }
 
+std::size_t Stream::Impl::rx_head(ConstBytes ulpdu) {
+    if (rx.phase != Rx::Phase::start || ulpdu.size() < kUntaggedOctets) return 0;
+    std::memcpy(rx.header.data(), ulpdu.data(), kUntaggedOctets);
+    rx.have = kTaggedOctets;
+    rx_on_start();
+    if (rx.phase == Rx::Phase::rest) {
+        rx.have = kUntaggedOctets;
+        rx_on_header();
+    }
+    return rx.have;
+}
+
 Bytes Stream::Impl::rx_target() {
     switch (rx.phase) {
         case Rx::Phase::start:

@@ -195,7 +195,10 @@ void Stream::flush_receives() {
 bool Stream::tx_next(std::size_t mulpdu, UlpduOut& out) { return impl_->tx_next(mulpdu, out); }
 void Stream::tx_done() { impl_->tx_done(); }
 bool Stream::tx_intact() { return impl_->tx_intact(); }
+std::size_t Stream::tx_lone(Bytes ulpdu) { return impl_->tx_lone(ulpdu); }
+void Stream::tx_lone_done() { impl_->tx_lone_done(); }
 void Stream::rx_begin(std::size_t ulpdu_length) { impl_->rx_begin(ulpdu_length); }
+std::size_t Stream::rx_head(ConstBytes ulpdu) { return impl_->rx_head(ulpdu); }
 Bytes Stream::rx_target() { return impl_->rx_target(); }
 void Stream::rx_advance(std::size_t n) { impl_->rx_advance(n); }
 void Stream::rx_end(bool intact) { impl_->rx_end(intact); }

@@ -66,7 +66,10 @@ class Stream final : public Ulp {
     bool tx_next(std::size_t mulpdu, UlpduOut& out) override;
     void tx_done() override;
     bool tx_intact() override;
+    std::size_t tx_lone(Bytes ulpdu) override;
+    void tx_lone_done() override;
     void rx_begin(std::size_t ulpdu_length) override;
+    std::size_t rx_head(ConstBytes ulpdu) override;
     Bytes rx_target() override;
     void rx_advance(std::size_t n) override;
     void rx_end(bool intact) override;

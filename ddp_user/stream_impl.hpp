@@ -154,6 +154,8 @@ struct Stream::Impl {
     bool reads_dead = false;            // the peer has finished: no Read can succeed any more
 
     bool tx_next(std::size_t mulpdu, UlpduOut& out);
+    std::size_t tx_lone(Bytes ulpdu);
+    void tx_lone_done();
     void tx_done();
     [[nodiscard]] bool tx_intact();
     [[nodiscard]] bool tx_wanted() const noexcept;
@@ -226,6 +228,7 @@ struct Stream::Impl {
     }
 
     void rx_begin(std::size_t ulpdu_length);
+    std::size_t rx_head(ConstBytes ulpdu);
     Bytes rx_target();
     void rx_advance(std::size_t n);
     void rx_end(bool intact);

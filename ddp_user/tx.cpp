@@ -63,6 +63,42 @@ bool Stream::Impl::tx_next(std::size_t mulpdu, UlpduOut& out) {
     return true;
 }
 
+/// A Send or Write with inline data, when nothing else is to be sent or on its way: most messages
+/// of a ping-pong.
+std::size_t Stream::Impl::tx_lone(Bytes ulpdu) {
+    if (state != State::established || tx.under_way != Source::none || tx.rtr != Rtr::none ||
+        tx.nudge || tx.sent != tx.next || !irq.empty() || config.sq->posted() != tx.next + 1) {
+        return 0;
+    }
+    const SendWqe& wqe = config.sq->at(tx.next);
+    const bool tagged = wqe.opcode == SendOpcode::write;
+    if ((!tagged && wqe.opcode != SendOpcode::send) || (wqe.flags & kSendInline) == 0 ||
+        !may_start(wqe) || ulpdu.size() < kUntaggedOctets + wqe.length) {
+        return 0;
+    }
+    const Segment segment{.opcode = rdmap_opcode(wqe),
+                          .tagged = tagged,
+                          .stag = tagged ? wqe.remote_stag : 0,
+                          .to = tagged ? wqe.remote_to : 0,
+                          .qn = DDP_QN_SEND,
+                          .msn = tx.send_msn};
+    const std::size_t header = encode(segment, ulpdu.data());
+    std::memcpy(ulpdu.data() + header, wqe.inline_data.data(), wqe.length);
+    return header + wqe.length;
+}
+
+void Stream::Impl::tx_lone_done() {
+    const SendWqe& wqe = config.sq->at(tx.next);
+    ++counters.tx_segments;
+    ++counters.tx_messages[rdmap_opcode(wqe)];
+    counters.tx_payload_octets += wqe.length;
+    if (wqe.opcode == SendOpcode::send) ++tx.send_msn;
+    tx.previous = Source::send_queue;
+    tx.sent = ++tx.next;
+    complete_sent();
+    run_local();
+}
+
 /// The next segment of what pick_source() chose. False: the stream has ended over it.
 bool Stream::Impl::build(std::size_t mulpdu, UlpduOut& out) {
     if (tx.rtr != Rtr::none || tx.nudge) return build_unposted(out);

@@ -71,7 +71,9 @@ void FpduReceiver::take_whole_fpdus(Input& in, Ulp& ulp) {
         }
         ulp.rx_begin(length);
         const std::byte* from = fpdu + MPA_LENGTH_OCTETS;
-        for (std::size_t left = length; left != 0;) {
+        const std::size_t head = ulp.rx_head({from, length});
+        from += head;
+        for (std::size_t left = length - head; left != 0;) {
             const Bytes target = ulp.rx_target();
             if (target.empty()) {
                 suspend(fpdu, static_cast<std::size_t>(from - fpdu), left);

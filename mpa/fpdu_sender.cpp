@@ -285,6 +285,22 @@ TxBatch FpduSender::prepare(Ulp& ulp, Bytes scratch, const Limits& limits) {
     return remainder();
 }
 
+std::size_t FpduSender::lay_out_lone(Ulp& ulp, Bytes frame) const {
+    constexpr std::size_t kAround = MPA_LENGTH_OCTETS + kMaxPad + MPA_CRC_OCTETS;
+    if (markers_.enabled() || frame.size() <= kAround) return 0;
+    std::byte* const fpdu = frame.data();
+    const std::size_t length =
+        ulp.tx_lone(frame.subspan(MPA_LENGTH_OCTETS, frame.size() - kAround));
+    if (length == 0) return 0;
+    store_be16(fpdu, static_cast<std::uint16_t>(length));
+    const std::size_t size = fpdu_octets(length);
+    std::byte* const trailer = fpdu + size - MPA_CRC_OCTETS;
+    store_le32(fpdu + MPA_LENGTH_OCTETS + length, 0);  // the PAD, and what the CRC overwrites
+    const ConstBytes covered(fpdu, static_cast<std::size_t>(trailer - fpdu));
+    store_le32(trailer, crc_ ? crc32c_finish(crc32c(kCrc32cInit, covered)) : 0);
+    return size;
+}
+
 TxBatch FpduSender::remainder() {
     if (pending() == 0) return {};
     // Group ends are indices into what is offered, so they move with its beginning.

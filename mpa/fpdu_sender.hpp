@@ -31,6 +31,9 @@ class FpduSender {
     /// Pulls ULPDUs from `ulp` and lays them out. @pre pending() == 0,
     /// scratch.size() >= kMinTxScratch, limits.mulpdu <= 65535.
     TxBatch prepare(Ulp& ulp, Bytes scratch, const Limits& limits);
+    /// Lays out the one ULPDU that `ulp` has, if it is small and there are no markers, else answers
+    /// 0. Begins no batch. @pre pending() == 0
+    [[nodiscard]] std::size_t lay_out_lone(Ulp& ulp, Bytes frame) const;
     /// What of the last batch is not yet committed.
     TxBatch remainder();
     /// `n` more octets were written. @pre n <= pending()

@@ -243,6 +243,17 @@ void Stream::tx_commit(std::size_t n, Time now) {
     }
 }
 
+std::size_t Stream::tx_lone(Bytes frame) {
+    Impl& s = *impl_;
+    const Negotiated& n = s.startup.negotiated();
+    if (s.state != State::operational || s.held || !n.peer_is_xsock || s.sender.pending() != 0) {
+        return 0;
+    }
+    return s.sender.lay_out_lone(s.ulp, frame);
+}
+
+void Stream::tx_lone_done() { impl_->ulp.tx_lone_done(); }
+
 void Stream::tx_finished() noexcept { impl_->nudge_at = kNever; }
 
 std::size_t Stream::tx_pending() const noexcept {

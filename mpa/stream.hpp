@@ -84,6 +84,11 @@ class Stream {
     /// The first `n` octets of the last batch were handed to TCP: Ulp::tx_done() for each ULPDU
     /// whose last octet was among them.
     void tx_commit(std::size_t n, Time now);
+    /// One small FPDU, whole, laid out in `frame` (Ulp::tx_lone()), or 0 when tx_prepare() must be
+    /// asked. Changes nothing: what was not written of it, tx_prepare() gives again.
+    std::size_t tx_lone(Bytes frame);
+    /// All of what tx_lone() gave last was handed to TCP.
+    void tx_lone_done();
     /// The transport has sent FIN: no nudge is due any more, for nothing may follow.
     void tx_finished() noexcept;
     /// Octets prepared and not yet committed.

@@ -79,6 +79,8 @@ class Connection final : public Pollable {
     bool consume(ConstBytes octets, Pass& pass);
     void resume(Pass& pass);
     void transmit(Pass& pass);
+    std::size_t transmit_lone(Pass& pass);
+    [[nodiscard]] bool quiet() const;
     void settle(Pass& pass);
     void settle_start(Pass& pass);
     void settle_end(Pass& pass);

@@ -26,6 +26,7 @@ constexpr std::uint32_t kPassesBetweenEpoll = 8;
 constexpr std::uint32_t kPassesBetweenEpollAlone = 64;
 constexpr std::uint32_t kHotIdlePasses = 1024;  // then it is not hot any more
 constexpr std::uint32_t kPassesUntilDetach = 256;
+constexpr int kLooksMoreWhenAlone = 2;
 constexpr int kEventsPerPass = 64;
 constexpr int kRoundsForOthers = 64;
 constexpr std::size_t kSpareTxBuffers = 4;
@@ -244,7 +245,11 @@ bool Progress::serve_hot(Pass& pass) {
     const bool was_active = pass.active;
     pass.active = false;
     Pollable& item = *hot_;
+    // Whoever polls one connection and nothing else asks the kernel more often than the way through
+    // here and back would let it.
+    if (hot_detached_.load(std::memory_order_relaxed)) pass.patience = kLooksMoreWhenAlone;
     call(item, pass, [&] { item.on_ready(EPOLLIN, pass); });
+    pass.patience = 0;
     const bool moved = pass.active;
     pass.active = was_active || moved;
     hot_idle_ = moved ? 0 : hot_idle_ + 1;

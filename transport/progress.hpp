@@ -52,6 +52,7 @@ class Pass {
     }
     Bytes staging;           ///< where received octets go first; shared by all connections
     bool by_caller = false;  ///< a thread of the program drives
+    int patience = 0;        ///< times that finding nothing is worth another look at once
     bool active = false;     ///< set by whoever moved octets, completed work or changed a state
 
   private:

@@ -136,6 +136,10 @@ long send(int fd, const mpa::TxBatch& batch) noexcept {
     return total;
 }
 
+long send(int fd, ConstBytes octets) noexcept {
+    return raw(SYS_sendto, fd, octets.data(), octets.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 long receive(int fd, Bytes into) noexcept {
     return raw(SYS_recvfrom, fd, into.data(), into.size(), MSG_DONTWAIT);
 }

@@ -30,6 +30,9 @@ Result<void> prepare(int fd, std::uint32_t user_timeout_ms, std::uint32_t keepal
 /// @return octets taken by TCP (perhaps fewer than offered), or -errno when none were.
 [[nodiscard]] long send(int fd, const mpa::TxBatch& batch) noexcept;
 
+/// The same for octets that lie together.
+[[nodiscard]] long send(int fd, ConstBytes octets) noexcept;
+
 /// recv without blocking. @return octets, 0 at end of stream, or -errno.
 [[nodiscard]] long receive(int fd, Bytes into) noexcept;
 

@@ -166,6 +166,18 @@ bool Endpoint::transmit(Time now) {
     for (int i = 0; i < kBatchesPerPass && !ended_ && tx_wanted(); ++i) {
         if (parts_.sabotage == Sabotage::lost_wakeup && passes_ > 20) return true;
         if (out.room() == 0 && !fin_sent_) return true;
+        // A lone message may go without a batch; what is left of it, the next batch begins with.
+        std::array<std::byte, 128> lone;
+        std::size_t lone_octets = 0, written = 0;
+        if (!fin_sent_ && mpa->tx_pending() == 0 && rng_.chance(50)) {
+            lone_octets = mpa->tx_lone(lone);
+            const std::size_t most = std::min(lone_octets, rng_.between(1, options().write_max));
+            written = out.write(ConstBytes(lone).first(most), now);
+            if (lone_octets != 0 && written == lone_octets) {
+                mpa->tx_lone_done();
+                continue;
+            }
+        }
         if (scratch_.empty()) scratch_.resize(options().scratch);
         const mpa::TxBatch batch = mpa->tx_prepare(scratch_, options().batch_octets, now);
         if (batch.octets == 0) return false;
@@ -183,9 +195,15 @@ bool Endpoint::transmit(Time now) {
         if (batch.group_ends.empty() || batch.group_ends.back() != batch.iov.size()) {
             fail("%s: the groups do not end where the iovecs do", parts_.name);
         }
+        if (lone_octets > octets.size() ||
+            !std::equal(lone.begin(), lone.begin() + static_cast<std::ptrdiff_t>(lone_octets),
+                        octets.begin())) {
+            fail("%s: a lone message and its batch disagree", parts_.name);
+        }
         const std::size_t most = rng_.between(1, options().write_max);
         const std::size_t n =
-            out.write(ConstBytes(octets).first(std::min(octets.size(), most)), now);
+            written != 0 ? written
+                         : out.write(ConstBytes(octets).first(std::min(octets.size(), most)), now);
         mpa->tx_commit(n, now);
         // Nothing of the batch may be wanted again.
         if (mpa->tx_pending() == 0) scratch_.clear(), scratch_.shrink_to_fit();

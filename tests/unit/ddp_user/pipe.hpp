@@ -159,6 +159,8 @@ class Inbound {
     /// True once all of it was consumed; `step`: at most that many octets at a time.
     bool feed(Stream& stream, std::size_t step = ~std::size_t{0}) {
         if (!begun_) stream.rx_begin(octets_.size());
+        // As MPA does with an FPDU that it has whole; in steps it comes as from a split one.
+        if (!begun_ && intact_ && step == ~std::size_t{0}) at_ = stream.rx_head(octets_);
         begun_ = true;
         while (at_ < octets_.size()) {
             const Bytes target = stream.rx_target();

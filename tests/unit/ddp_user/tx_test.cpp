@@ -70,6 +70,72 @@ TEST_F(Tx, every_kind_of_send_has_its_opcode) {
     EXPECT_THAT(end.sent(), SizeIs(1));  // the only one that was signaled
 }
 
+TEST_F(Tx, a_lone_inline_message_is_the_same_by_either_way) {
+    struct Case {
+        const char* what;
+        SendWr wr;
+    };
+    const Case cases[] = {
+        {"Send", {.wr_id = 1, .flags = kSendInline | kSendSignaled}},
+        {"Send with SE", {.wr_id = 2, .flags = kSendInline | kSendSolicited}},
+        {"Write",
+         {.wr_id = 3,
+          .opcode = SendOpcode::write,
+          .flags = kSendInline | kSendSignaled,
+          .remote_stag = 0x0a0b0c0d,
+          .remote_to = 0x1122334455667788}},
+    };
+    for (const Case& c : cases) {
+        for (const std::uint32_t octets : {0u, 1u, 64u, static_cast<std::uint32_t>(kMaxInline)}) {
+            SCOPED_TRACE(std::string(c.what) + " of " + std::to_string(octets));
+            Octets alone(kUntaggedOctets + kMaxInline, std::byte{0xee});
+            end.post(c.wr, {piece(0, octets)});
+            alone.resize(end->tx_lone(alone));
+            const std::vector<Octets> batch = drain(*end.stream);  // asks again: nothing changed
+            EXPECT_THAT(batch, ElementsAre(alone));
+            const auto by_batch = end.sent();
+
+            // The next one goes alone: its MSN counts on, its completion is alike.
+            end.post(c.wr, {piece(0, octets)});
+            Octets again(kUntaggedOctets + kMaxInline);
+            again.resize(end->tx_lone(again));
+            ASSERT_EQ(again.size(), alone.size());
+            if (c.wr.opcode == SendOpcode::send) {
+                EXPECT_EQ(load_be32(again.data() + offsetof(ddp_untagged, msn)),
+                          load_be32(alone.data() + offsetof(ddp_untagged, msn)) + 1);
+            }
+            end->tx_lone_done();
+            EXPECT_EQ(end.sent(), by_batch);
+            EXPECT_FALSE(end->tx_wanted());
+            EXPECT_TRUE(end->drained());
+        }
+    }
+}
+
+TEST_F(Tx, only_a_message_that_is_alone_and_copied_goes_alone) {
+    Octets room(kUntaggedOctets + kMaxInline);
+    EXPECT_EQ(end->tx_lone(room), 0u);  // nothing is posted
+    end.post({.wr_id = 1}, {piece(0, 8)});
+    EXPECT_EQ(end->tx_lone(room), 0u);  // in the program's memory
+    drain(*end.stream);
+    end.post({.wr_id = 2, .flags = kSendInline}, {piece(0, 8)});
+    EXPECT_EQ(end->tx_lone(Bytes(room).first(kUntaggedOctets + 7)), 0u);
+    EXPECT_NE(end->tx_lone(Bytes(room).first(kUntaggedOctets + 8)), 0u);
+    end.post({.wr_id = 3, .flags = kSendInline}, {piece(0, 8)});
+    EXPECT_EQ(end->tx_lone(room), 0u);  // two
+    UlpduOut out;
+    ASSERT_TRUE(end->tx_next(1000, out));
+    EXPECT_EQ(end->tx_lone(room), 0u);  // the first is on its way
+    end->tx_done();
+    EXPECT_NE(end->tx_lone(room), 0u);
+    drain(*end.stream);
+    // A fence holds back here as well.
+    end.post({.wr_id = 4, .opcode = SendOpcode::read, .remote_stag = 1}, {piece(0, 8)});
+    drain(*end.stream);
+    end.post({.wr_id = 5, .flags = kSendInline | kSendFence}, {piece(0, 8)});
+    EXPECT_EQ(end->tx_lone(room), 0u);
+}
+
 TEST_F(Tx, inline_payload_needs_no_memory_of_the_program) {
     Octets gone = pattern(20, 9);
     const Octets copy = gone;

@@ -71,6 +71,7 @@ TEST(FpduReceiver, places_into_whatever_targets_the_ulp_names) {
             RecordingUlp ulp;
             ulp.target_octets = target;
             ulp.header_octets = target;
+            ulp.head_octets = target;
             FpduReceiver receiver(crc, false);
             feed(receiver, ulp, stream, 997);
             EXPECT_EQ(ulp.delivered, whole.delivered);
@@ -184,6 +185,7 @@ TEST(FpduReceiver, stops_while_the_ulp_has_no_room_and_resumes_there) {
                     const Octets stream = stream_of({size, 20}, crc, markers);
                     RecordingUlp ulp;
                     ulp.block_at = block;
+                    ulp.head_octets = std::min<std::size_t>(block, 18);
                     FpduReceiver receiver(crc, markers);
                     const std::size_t used = receiver.consume(stream, ulp);
                     EXPECT_EQ(used, (markers ? 4 : 0) + 2 + block);

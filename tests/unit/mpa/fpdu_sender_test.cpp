@@ -290,6 +290,33 @@ TEST(FpduSender, largest_ulpdu_fits_into_the_smallest_scratch) {
     }
 }
 
+TEST(FpduSender, a_lone_fpdu_is_what_a_batch_would_hold) {
+    for (const bool crc : {true, false}) {
+        for (std::size_t payload = 0; payload <= 40; ++payload) {
+            Rig rig(crc, false);
+            rig.ulp.queue(18, payload);
+            Octets frame(128, std::byte{0xee});
+            const std::size_t size = rig.sender.lay_out_lone(rig.ulp, frame);
+            frame.resize(size);
+            EXPECT_EQ(rig.ulp.given, 0u) << "laying out changes nothing";
+            EXPECT_EQ(frame, rig.run()) << payload;
+        }
+    }
+}
+
+TEST(FpduSender, no_lone_fpdu_with_markers_or_without_room) {
+    Octets frame(128);
+    Rig marked(true, true);
+    marked.ulp.queue(18, 10);
+    EXPECT_EQ(marked.sender.lay_out_lone(marked.ulp, frame), 0u);
+    Rig rig(true, false);
+    rig.ulp.queue(18, 30);
+    for (std::size_t room = 0; room < 18 + 30 + 2 + 3 + 4; ++room) {
+        EXPECT_EQ(rig.sender.lay_out_lone(rig.ulp, Bytes(frame).first(room)), 0u) << room;
+    }
+    EXPECT_EQ(rig.sender.lay_out_lone(rig.ulp, Bytes(frame).first(57)), 56u);
+}
+
 TEST(FpduSender, is_small_when_idle) { EXPECT_LE(sizeof(FpduSender), 96u); }
 
 }  // namespace

@@ -58,6 +58,8 @@ class RecordingUlp final : public Ulp {
     std::size_t given = 0, done = 0;
     bool intact = true;
     std::size_t last_mulpdu = 0;
+    bool lone = true;             // answers tx_lone()
+    std::size_t head_octets = 0;  // that rx_head() takes
 
     // How targets are cut, and what was received.
     std::size_t header_octets = 18;        // the first target of each ULPDU
@@ -88,6 +90,22 @@ class RecordingUlp final : public Ulp {
     }
     void tx_done() override { ++done; }
     bool tx_intact() override { return intact; }
+    std::size_t tx_lone(Bytes ulpdu) override {
+        const std::vector<Octets> all = queued();
+        if (!lone || given + 1 != all.size() || all[given].size() > ulpdu.size()) return 0;
+        std::copy(all[given].begin(), all[given].end(), ulpdu.begin());
+        return all[given].size();
+    }
+    void tx_lone_done() override {
+        ++given;
+        ++done;
+    }
+    std::size_t rx_head(ConstBytes ulpdu) override {
+        const std::size_t n = std::min(head_octets, ulpdu.size());
+        std::copy_n(ulpdu.begin(), n, current_.begin());
+        at_ = n;
+        return n;
+    }
 
     void rx_begin(std::size_t ulpdu_length) override {
         ++begun;

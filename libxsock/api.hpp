@@ -8,4 +8,7 @@ namespace xsock::api {
 #define XSOCK_DECLARE(type, name, failed, parameters, arguments) type name parameters noexcept;
 XSOCK_FUNCTIONS(XSOCK_DECLARE)
 #undef XSOCK_DECLARE
+#define XSOCK_DECLARE(type, name, parameters) type name parameters noexcept;
+XSOCK_SOCK_FUNCTIONS(XSOCK_DECLARE)
+#undef XSOCK_DECLARE
 }  // namespace xsock::api

@@ -75,8 +75,11 @@ const char* version() noexcept {
 
 extern "C" const xsock_engine* xsock_engine_table(void) {
 #define XSOCK_FILL(type, name, failed, parameters, arguments) xsock::api::name,
+#define XSOCK_SOCK_FILL(type, name, parameters) xsock::api::name,
     static const xsock_engine table = {XSOCK_ENGINE_VERSION, sizeof(xsock_engine),
-                                       XSOCK_FUNCTIONS(XSOCK_FILL)};
+                                       XSOCK_FUNCTIONS(XSOCK_FILL)
+                                           XSOCK_SOCK_FUNCTIONS(XSOCK_SOCK_FILL)};
+#undef XSOCK_SOCK_FILL
 #undef XSOCK_FILL
     return &table;
 }

@@ -11,9 +11,10 @@
 #define XSOCK_ENGINE_TABLE_H
 
 #include "include/xsock/xsock.h"
+#include "libxsock/sock_table.h"
 
 /* Grows with every change of the table; both sides must agree exactly. */
-#define XSOCK_ENGINE_VERSION 1u
+#define XSOCK_ENGINE_VERSION 2u
 
 #define XSOCK_FUNCTIONS(F)                                                                         \
     F(const char*, version, "0 (no engine)", (void), ())                                           \
@@ -84,11 +85,13 @@
       (srq, wr_id, sge, sge_count))
 
 #define XSOCK_TABLE_ENTRY(type, name, failed, parameters, arguments) type(*name) parameters;
+#define XSOCK_SOCK_TABLE_ENTRY(type, name, parameters) type(*name) parameters;
 
 struct xsock_engine {
     uint32_t table_version; /* XSOCK_ENGINE_VERSION */
     uint32_t table_size;    /* sizeof(struct xsock_engine) */
     XSOCK_FUNCTIONS(XSOCK_TABLE_ENTRY)
+    XSOCK_SOCK_FUNCTIONS(XSOCK_SOCK_TABLE_ENTRY)
 };
 
 #ifdef __cplusplus

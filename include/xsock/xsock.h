@@ -353,6 +353,134 @@ XSOCK_API int xsock_srq_destroy(struct xsock_srq* srq);
 XSOCK_API int xsock_srq_post_recv(struct xsock_srq* srq, uint64_t wr_id,
                                   const struct xsock_sge* sge, uint32_t sge_count);
 
+/* ---- sockets in DDPMODE -------------------------------------------------- */
+
+/*
+ * With the xsock overlay (`xsock run`, or a program linked to libxsock) any TCP socket can carry
+ * iWARP and stay what it is to the program, a descriptor for send(), recv() and poll():
+ *
+ *     int on = DDPMODE_MESSAGE;
+ *     setsockopt(fd, SOL_XSOCK, DDPMODE, &on, sizeof on);
+ *
+ * on a fresh socket, on a listening one (what it accepts inherits all options), or on a connected
+ * one when both programs agreed to switch. Each send() is one message (one RDMAP Send), each recv()
+ * takes one. What every call does is in docs/ddpmode.md and xsock-ddpmode(7). Without the overlay
+ * the kernel answers ENOPROTOOPT.
+ */
+#define SOL_XSOCK 0x5853 /* above all levels of the kernel */
+
+/* Options. Values are ints unless said otherwise; all can be read. All but DDPMODE are to be set
+ * before start-up begins (EISCONN after that); out of range: EINVAL. */
+/** DDPMODE_OFF, _MESSAGE or _STREAM (EOPNOTSUPP). Set on a connected socket it begins start-up:
+ * blocks, or is EINPROGRESS, then writable. EBUSY: octets that are no MPA Request wait unread.
+ * EINVAL: the role is not known (DDPROLE). EISCONN: cannot be switched off any more. */
+#define DDPMODE 1
+/** enum xsock_role; automatic: initiator where this process called connect(), responder where
+ * accept(). */
+#define DDPROLE 2
+/** 1: a listening socket hands out only connections that speak MPA, and closes the others. 0, the
+ * default: plain peers are served as plain TCP. */
+#define DDPREQUIRE 3
+/** 0: do not ask for CRCs. Default 1. */
+#define DDPCRC 4
+/** 1: ask the peer for markers. Default 0. */
+#define DDPMARKERS 5
+/** MPA revision, 1 or 2. Default 2. */
+#define DDPREVISION 6
+/** Initiator: XSOCK_RTR_*, peer-to-peer start-up (RFC 6581 §9). Default 0. */
+#define DDPRTR 7
+/** Reads of the peer served at once, and of ours; 0 to 16382. Default 16. */
+#define DDPIRD 8
+#define DDPORD 9
+/** Octets, at most 508 (512 with revision 1). Set: what we send; get: what the peer sent, once
+ * start-up has ended. */
+#define DDPPRIVATE 10
+/** Largest ULPDU, 128 to 65535 octets; 0, the default: from path and peer. */
+#define DDPFPDU 11
+/** Messages and operations on their way out, 4 to 65536. Default 128. */
+#define DDPSQDEPTH 12
+/** Receives that can be posted (xsock_recv()), 1 to 65536. Default 128. */
+#define DDPRQDEPTH 13
+/** Messages that may wait unread, 1 to 65536. Default 1024. */
+#define DDPBUFCOUNT 14
+/** Largest message, both ways, octets, 1 to 2^28. Default 2^20. A peer that sends a longer one is
+ * ended by a Terminate. */
+#define DDPBUFSIZE 15
+/** Messages of up to this many octets, 0 to XSOCK_MAX_INLINE, are copied into the send queue,
+ * longer ones into a buffer. Default: XSOCK_MAX_INLINE. */
+#define DDPINLINE 16
+/** Time for start-up, ms. Default 10000. */
+#define DDPSTARTUP 17
+/** Unacknowledged data (TCP_USER_TIMEOUT), ms. Default 30000. */
+#define DDPUSERTIMEOUT 18
+/** Seconds; 0: off. Default 60. */
+#define DDPKEEPALIVE 19
+/** Draining after close, ms. Default 5000. */
+#define DDPLINGER 20
+/** Read-only: struct xsock_status. */
+#define DDPSTATUS 21
+
+#define DDPMODE_OFF 0
+#define DDPMODE_MESSAGE 1
+#define DDPMODE_STREAM 2 /**< not yet */
+
+#define XSOCK_RTR_SEND 1
+#define XSOCK_RTR_WRITE 2
+#define XSOCK_RTR_READ 4
+
+enum xsock_status_state {
+    XSOCK_STATUS_FRESH = 0, /**< DDPMODE may be set; nothing has begun */
+    XSOCK_STATUS_LISTENING,
+    XSOCK_STATUS_CONNECTING, /**< TCP */
+    XSOCK_STATUS_UNDECIDED,  /**< accepted; the peer has not shown yet whether it speaks MPA */
+    XSOCK_STATUS_STARTING,   /**< MPA start-up */
+    XSOCK_STATUS_OPEN,
+    XSOCK_STATUS_PEER_CLOSED, /**< end of file was received; sending is possible */
+    XSOCK_STATUS_CLOSING,     /**< shutdown() was called */
+    XSOCK_STATUS_ENDED,
+    XSOCK_STATUS_PLAIN,  /**< plain TCP */
+    XSOCK_STATUS_FOREIGN /**< started before fork(), in another process */
+};
+
+/** DDPSTATUS. Fill in `size` before getsockopt(); an older, smaller structure is filled as far as
+ * it goes. */
+struct xsock_status {
+    size_t size;
+    uint32_t mode;      /**< DDPMODE_* */
+    uint32_t state;     /**< enum xsock_status_state */
+    int32_t error;      /**< errno of how it ended; 0 if well */
+    uint32_t initiator; /**< this and the next: 0 or 1, as negotiated */
+    uint32_t crc, markers_tx, markers_rx, peer_is_xsock, enhanced;
+    uint32_t mpa_revision;
+    uint32_t ird, ord;
+    uint32_t mulpdu;                   /**< largest ULPDU now, octets */
+    uint32_t message_limit;            /**< octets */
+    uint64_t tx_octets, rx_octets;     /**< of TCP stream */
+    uint64_t tx_messages, rx_messages; /**< by send() and recv() */
+    uint32_t tx_waiting, rx_waiting;   /**< messages queued to be sent; messages unread */
+    uint64_t accepted;                 /**< listening: connections taken, */
+    uint64_t started;                  /**< of these: speak MPA, */
+    uint64_t fallbacks;                /**< turned out plain, */
+    uint64_t refused;                  /**< or were closed (DDPREQUIRE) */
+    char code[32]; /**< "message", "undecided", "off", or why not (docs/troubleshooting.md) */
+    char error_text[160]; /**< in words; "" if well */
+};
+
+/** The endpoint of a socket in DDPMODE, for the operations of this header: Writes, Reads, zero-copy
+ * Sends and receives, on the connection that send() and recv() use. Messages of send() and
+ * operations posted here go out in the order of the calls. Completions of what is posted through
+ * the endpoint go to `send_cq` and `recv_cq` (NULL: send_cq); what send() and recv() do yields
+ * none. Posted receives are filled before recv() gets anything; posting one while messages wait for
+ * recv() is EBUSY.
+ *
+ * The endpoint is lent: it lives as long as the socket and must not be closed or aborted (EBUSY),
+ * nor used after close(). The queues must outlive the socket. Later calls must name the same
+ * queues, or NULL.
+ * @return NULL: EBADF, ENOTCONN (not a socket in DDPMODE, or start-up has not begun), EINVAL (no
+ *         queue, or other ones than before), EPERM (started before fork()) */
+XSOCK_API struct xsock_ep* xsock_fd_endpoint(int fd, struct xsock_cq* send_cq,
+                                             struct xsock_cq* recv_cq);
+
 #ifdef __cplusplus
 }
 #endif

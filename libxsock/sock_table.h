@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The part of the border table that serves sockets in DDPMODE (docs/ddpmode.md). The thin layer
+ * keeps a table from descriptor to `struct xsock_sock`, asks here for every call on a descriptor
+ * that has one, and goes straight to libc for all others.
+ *
+ * One xsock_sock stands for one open file description: descriptors made by dup() share it, and each
+ * of them holds a reference. `fd` is always the program's number at the time of the call. The
+ * engine keeps no program number: once start-up begins it works on a duplicate of its own.
+ *
+ * Results are those of the libc call of the same name (-1 with errno), or one of these two, which
+ * no libc call gives:
+ */
+#ifndef XSOCK_SOCK_TABLE_H
+#define XSOCK_SOCK_TABLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <time.h>
+
+#include "include/xsock/xsock.h"
+
+/* Not for the engine: make the same call through libc. The socket stays in the table. */
+#define XSOCK_PASS (-2)
+/* The socket is, or has just become, plain TCP for good: take it out of the table (for all
+ * descriptors that share it, if you can; each learns it at its next call otherwise), drop the
+ * reference, and make the call through libc. No octet of the stream was taken. */
+#define XSOCK_PLAIN (-3)
+
+/* What the thin layer knows of a descriptor's past, for the MPA role (DDPROLE automatic). */
+enum xsock_sock_hint {
+    XSOCK_HINT_NONE = 0,
+    XSOCK_HINT_CONNECTED = 1, /* this process called connect() on it */
+    XSOCK_HINT_ACCEPTED = 2   /* this process got it from accept() */
+};
+
+struct xsock_sock;
+struct mmsghdr;
+
+/*
+ * type, name, parameters. Every function may be called from any thread, several at once on one
+ * handle, as long as the caller holds a reference.
+ *
+ * sock_open      At the first setsockopt(SOL_XSOCK) on a descriptor; the option itself follows by
+ *                sock_setsockopt(). One reference. NULL: EBADF, ENOTSOCK, EOPNOTSUPP (not a TCP
+ *                socket over IPv4 or IPv6), ENOMEM. Opens nothing and starts nothing.
+ * sock_ref/unref The last unref is the close: returns at once (unless SO_LINGER asks to wait) and
+ *                lets what is queued drain. Call it next to close(fd), before or after; holding no
+ *                lock. `fd` of unref: -1, or the number if it is still open.
+ * sock_setsockopt, sock_getsockopt   SOL_XSOCK, and those of other levels that mean something for
+ *                messages; PASS for the rest. setsockopt(DDPMODE, 0) answers PLAIN when it may.
+ * sock_connect   TCP connect and MPA start-up.
+ * sock_accept    A new descriptor (accept4() flags); *accepted is its handle with one reference, or
+ *                NULL when it is plain TCP already.
+ * sock_recv ...  read/recv/readv/... with flags 0 where there are none.
+ * sock_fcntl     F_GETFL, F_SETFL; PASS for others. Do let every F_SETFL come here.
+ * sock_ioctl     FIONREAD, FIONBIO, SIOCATMARK, SIOCOUTQ; PASS for others.
+ * sock_no_stream For sendfile, splice, tee, copy_file_range and the like, `writing` or reading: -1
+ *                with EOPNOTSUPP on a message socket, else PASS or PLAIN.
+ * sock_endpoint  Behind xsock_fd_endpoint().
+ * sock_verdict   For summaries: "message", "undecided", "off", or the code of the fallback
+ *                ("fallback-not-mpa", ...; docs/troubleshooting.md). Static storage.
+ * sock_owns      1 when `fd` is a descriptor of the engine's own (close_range() and the like must
+ *                leave it open), else 0. Async-signal-safe, lock-free.
+ */
+#define XSOCK_SOCK_FUNCTIONS(F)                                                                   \
+    F(struct xsock_sock*, sock_open, (int fd, int hint))                                          \
+    F(void, sock_ref, (struct xsock_sock * sock))                                                 \
+    F(void, sock_unref, (struct xsock_sock * sock, int fd))                                       \
+    F(int, sock_setsockopt,                                                                       \
+      (struct xsock_sock * sock, int fd, int level, int name, const void* value,                  \
+       socklen_t length))                                                                         \
+    F(int, sock_getsockopt,                                                                       \
+      (struct xsock_sock * sock, int fd, int level, int name, void* value, socklen_t* length))    \
+    F(int, sock_connect,                                                                          \
+      (struct xsock_sock * sock, int fd, const struct sockaddr* address, socklen_t length))       \
+    F(int, sock_listen, (struct xsock_sock * sock, int fd, int backlog))                          \
+    F(int, sock_accept,                                                                           \
+      (struct xsock_sock * sock, int fd, struct sockaddr* address, socklen_t* length, int flags,  \
+       struct xsock_sock** accepted))                                                             \
+    F(int, sock_shutdown, (struct xsock_sock * sock, int fd, int how))                            \
+    F(ssize_t, sock_send,                                                                         \
+      (struct xsock_sock * sock, int fd, const void* buffer, size_t length, int flags))           \
+    F(ssize_t, sock_recv,                                                                         \
+      (struct xsock_sock * sock, int fd, void* buffer, size_t length, int flags))                 \
+    F(ssize_t, sock_sendmsg,                                                                      \
+      (struct xsock_sock * sock, int fd, const struct msghdr* message, int flags))                \
+    F(ssize_t, sock_recvmsg,                                                                      \
+      (struct xsock_sock * sock, int fd, struct msghdr* message, int flags))                      \
+    F(int, sock_sendmmsg,                                                                         \
+      (struct xsock_sock * sock, int fd, struct mmsghdr* messages, unsigned count, int flags))    \
+    F(int, sock_recvmmsg,                                                                         \
+      (struct xsock_sock * sock, int fd, struct mmsghdr* messages, unsigned count, int flags,     \
+       struct timespec* timeout))                                                                 \
+    F(int, sock_fcntl, (struct xsock_sock * sock, int fd, int command, long argument))            \
+    F(int, sock_ioctl, (struct xsock_sock * sock, int fd, unsigned long request, void* argument)) \
+    F(int, sock_no_stream, (struct xsock_sock * sock, int fd, int writing))                       \
+    F(struct xsock_ep*, sock_endpoint,                                                            \
+      (struct xsock_sock * sock, int fd, struct xsock_cq* send_cq, struct xsock_cq* recv_cq))     \
+    F(const char*, sock_verdict, (struct xsock_sock * sock))                                      \
+    F(int, sock_owns, (int fd))
+
+#endif /* XSOCK_SOCK_TABLE_H */

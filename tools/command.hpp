@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The sub-commands of the program `xsock`. Each is one function that gets its own name as argv[0],
+// parses its options with Options and answers with an exit status. A new one: declare it here and
+// give it a row in main.cpp.
+#pragma once
+
+namespace xsock::tools {
+
+/// Exit statuses of every command; `run` has more, as env(1) does.
+inline constexpr int kOk = 0;
+inline constexpr int kFailed = 1;  ///< what was asked for did not work, or a check failed
+inline constexpr int kUsage = 2;   ///< the command line makes no sense
+
+struct Command {
+    const char* name;
+    const char* summary;  ///< half a line for the list
+    int (*run)(int argc, char** argv);
+};
+
+int run_command(int argc, char** argv);
+int info_command(int argc, char** argv);
+
+}  // namespace xsock::tools

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Finds a program as execvp() would and says whether a library can be preloaded into it.
+#pragma once
+
+#include <string>
+
+namespace xsock::tools {
+
+struct Executable {
+    std::string path;     ///< "" when not found
+    std::string refusal;  ///< why nothing can be preloaded, a sentence; "" if it can
+    int error = 0;        ///< errno when not found or not executable
+};
+
+/// `name` with a '/' is a path; otherwise PATH is searched. Scripts are followed to their
+/// interpreter.
+[[nodiscard]] Executable find_executable(const std::string& name);
+
+/// What ELF file, setuid bit or capability makes preloading into `path` impossible; "" if nothing.
+[[nodiscard]] std::string why_not_preloadable(const std::string& path);
+
+}  // namespace xsock::tools

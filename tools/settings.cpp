@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "tools/settings.hpp"
+
+#include <charconv>
+#include <initializer_list>
+
+#include "tools/text.hpp"
+
+namespace xsock::tools {
+namespace {
+
+std::string number(std::string_view value, std::uint64_t low, std::uint64_t high) {
+    std::uint64_t n = 0;
+    const char* end = value.data() + value.size();
+    const auto [rest, error] = std::from_chars(value.data(), end, n);
+    if (error == std::errc{} && rest == end && n >= low && n <= high) return {};
+    return format("not a number from %llu to %llu", static_cast<unsigned long long>(low),
+                  static_cast<unsigned long long>(high));
+}
+
+template <std::uint64_t low, std::uint64_t high>
+std::string in_range(std::string_view value) {
+    return number(value, low, high);
+}
+
+std::string one_of(std::string_view value, std::initializer_list<const char*> words) {
+    std::string list;
+    for (const char* word : words) {
+        if (value == word) return {};
+        list += list.empty() ? "" : ", ";
+        list += word;
+    }
+    return "none of " + list;
+}
+
+std::string check_log(std::string_view value) {
+    return one_of(value.substr(0, value.find(':')), {"off", "error", "warn", "info", "debug"});
+}
+
+std::string check_progress(std::string_view value) {
+    return one_of(value, {"app", "thread", "both"});
+}
+
+std::string check_cpus(std::string_view value) {
+    static constexpr const char* kWrong = "not a list of processors such as 0,2-3";
+    while (!value.empty()) {
+        const std::size_t comma = value.find(',');
+        const std::string_view part = value.substr(0, comma);
+        const std::size_t dash = part.find('-');
+        if (!number(part.substr(0, dash), 0, 4095).empty()) return kWrong;
+        if (dash != part.npos && !number(part.substr(dash + 1), 0, 4095).empty()) return kWrong;
+        if (comma == value.npos) return {};
+        value.remove_prefix(comma + 1);
+    }
+    return kWrong;
+}
+
+constexpr Setting kSettings[] = {
+    {"XSOCK_LOG", "log", "LEVEL[:FILE]", "off",
+     "log lines of this level and worse: off, error, warn,\ninfo or debug; to FILE or standard "
+     "error",
+     check_log},
+    {"XSOCK_PROGRESS", "progress", "MODE", "both",
+     "who moves the bytes: app (who polls or waits), thread\n(background threads) or both",
+     check_progress},
+    {"XSOCK_THREADS", "threads", "N", "1", "background threads, 1 to 64", in_range<1, 64>},
+    {"XSOCK_CPUS", "cpus", "LIST", "any", "processors for them, such as 0,2-3", check_cpus},
+    {"XSOCK_SPIN_US", "spin", "US", "50; 0 with one processor",
+     "longest spin before blocking, microseconds", in_range<0, 1'000'000>},
+    {"XSOCK_RNR_MS", "receive-wait", "MS", "1000",
+     "how long a message may wait for a receive; 0: not at all", in_range<0, 86'400'000>},
+    {"XSOCK_COPY_LIMIT", "copy-limit", "OCTETS", "4096",
+     "payloads up to this size are copied beside their header", in_range<0, 65536>},
+    {"XSOCK_FPDU_LIMIT", "fpdu-limit", "OCTETS", "none", "largest ULPDU, 128 to 65535",
+     in_range<128, 65535>},
+    {"XSOCK_MAX_STARTING", "max-starting", "N", "4096", "start-ups under way per listener",
+     in_range<1, 1'000'000>},
+};
+
+}  // namespace
+
+std::span<const Setting> settings() { return kSettings; }
+
+}  // namespace xsock::tools

@@ -508,6 +508,9 @@ TEST(Endpoint, a_forked_child_is_told_and_disturbs_nothing) {
     char into[8] = {};
     ASSERT_EQ(xsock_recv(pair.server, 1, into, sizeof into), 0);
     fflush(nullptr);
+    // A thread that is just starting may hold a lock of AddressSanitizer's, which does not survive
+    // a fork: let the engine's come to rest.
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {

@@ -16,6 +16,7 @@
 
 #include "base/memory_table.hpp"
 #include "base/result.hpp"
+#include "base/stats_page.hpp"
 #include "base/ulp.hpp"
 #include "base/violation.hpp"
 #include "base/work.hpp"
@@ -76,6 +77,7 @@ struct QpAttr {
     std::uint32_t sq_depth = 128;
     std::uint32_t rq_depth = 128;
     bool require_lkeys = false;
+    Face face = Face::endpoint;      ///< whose it is, for `xsock stat`
     bool event_completions = false;  ///< Wc of opcode connected / closed on recv_cq
     std::uint64_t context = 0;
     /// How long a Send of the peer may wait for a receive; kNever: for ever; 0: refused at once.

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "base/completion_queue.hpp"
+#include "base/counters.hpp"
 #include "base/memory_table.hpp"
 #include "base/recv_queue.hpp"
 #include "base/send_queue.hpp"
@@ -31,6 +32,7 @@ struct Config {
     bool rq_shared = false;   ///< flush() leaves what is still queued alone
     CompletionQueue* send_cq = nullptr;
     CompletionQueue* recv_cq = nullptr;
+    Counters* counters = nullptr;  ///< where the stream counts; null: in itself
 };
 
 /// A Terminate Message, sent or received (RFC 5040 §4.8).
@@ -39,13 +41,6 @@ struct TerminateInfo {
     bool swapped = false;  ///< received from siw, whose control word has its nibbles swapped
     bool has_ddp_header = false, has_rdmap_header = false;
     std::uint16_t ddp_segment_length = 0;
-};
-
-struct Counters {
-    std::uint64_t tx_messages[16] = {};  ///< by RDMAP opcode
-    std::uint64_t rx_messages[16] = {};
-    std::uint64_t tx_payload_octets = 0, rx_payload_octets = 0;
-    std::uint64_t tx_segments = 0, rx_segments = 0;
 };
 
 class Stream final : public Ulp {

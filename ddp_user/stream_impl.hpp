@@ -86,7 +86,11 @@ class TxLog {
 };
 
 struct Stream::Impl {
-    explicit Impl(const Config& c) : config(c), ird(c.ird), ord(c.ord) {}
+    explicit Impl(const Config& c)
+        : config(c),
+          ird(c.ird),
+          ord(c.ord),
+          counters(c.counters != nullptr ? *c.counters : own_counters) {}
 
     // -- both directions (stream.cpp) --
 
@@ -103,7 +107,8 @@ struct Stream::Impl {
     TerminateInfo terminate_received;
     std::uint64_t failed_sequence = kNoEntry;  // entry that caused the end, if known
     WcStatus failed_status = WcStatus::flushed;
-    Counters counters;
+    Counters own_counters;
+    Counters& counters;
 
     [[nodiscard]] bool receiving() const noexcept { return state < State::terminating; }
 

@@ -37,7 +37,8 @@ constexpr Time kEmssPeriod = 100 * kMillisecond;
 
 constexpr std::uint32_t kReading = EPOLLIN | EPOLLRDHUP;
 
-ddp::Config ddp_config(const Connection::Parts& parts, SendQueue& sq, RecvQueue& rq) {
+ddp::Config ddp_config(const Connection::Parts& parts, SendQueue& sq, RecvQueue& rq,
+                       Counters& counters) {
     ddp::Config config;
     config.qp_num = parts.num;
     config.qp_context = parts.attr.context;
@@ -49,6 +50,7 @@ ddp::Config ddp_config(const Connection::Parts& parts, SendQueue& sq, RecvQueue&
     config.rq_shared = parts.srq != nullptr;
     config.send_cq = &parts.send_cq->queue;
     config.recv_cq = &parts.recv_cq->queue;
+    config.counters = &counters;
     return config;
 }
 
@@ -77,7 +79,9 @@ Connection::Connection(Parts parts)
     : parts_(std::move(parts)),
       sq_(parts_.attr.sq_depth),
       rq_(parts_.srq ? parts_.srq->queue : std::make_shared<RecvQueue>(parts_.attr.rq_depth)),
-      ddp_(ddp_config(parts_, sq_, *rq_)) {}
+      ddp_(ddp_config(parts_, sq_, *rq_, stats_.counters())),
+      rx_octets_(stats_.rx_octets()),
+      tx_octets_(stats_.tx_octets()) {}
 
 Connection::~Connection() {
     if (fd_ >= 0) ::close(fd_);
@@ -175,6 +179,7 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, mpa::Role role, 
     parts_.send_cq->add_feeder(*parts_.progress);
     parts_.recv_cq->add_feeder(*parts_.progress);
     peer_ = tcp::peer_name(fd);
+    local_ = tcp::local_name(fd);
     if (auto r = parts_.progress->add(shared_from_this(), fd, kReading); !r) return r;
     fd_ = fd;
     interest_ = kReading;
@@ -636,7 +641,36 @@ void Connection::set_state(QpState next, Pass& pass) {
     state_.store(next, std::memory_order_seq_cst);
     steady_ = next == QpState::established;
     pass.active = true;
+    publish();
     if (parts_.listener) parts_.listener(*this, next);
+}
+
+// What `xsock stat` shows besides the counters, which it reads where we count.
+void Connection::publish() noexcept {
+    StatsDescription d{};
+    d.qp_num = parts_.num;
+    d.ird = ddp_.ird();
+    d.ord = ddp_.ord();
+    d.face = static_cast<std::uint8_t>(parts_.attr.face);
+    d.state = static_cast<std::uint8_t>(state());
+    d.error = error_;
+    Violation violation = ddp_.violation();
+    if (mpa_ != nullptr) {
+        if (violation == Violation::none) violation = mpa_->violation();
+        const Negotiated& n = mpa_->negotiated();
+        d.mulpdu = static_cast<std::uint32_t>(mpa_->mulpdu());
+        d.revision = connected_event_ ? n.revision : 0;
+        d.initiator = n.initiator;
+        d.crc = n.crc;
+        d.markers_tx = n.markers_tx;
+        d.markers_rx = n.markers_rx;
+        d.peer_is_xsock = n.peer_is_xsock;
+    }
+    d.violation = static_cast<std::uint8_t>(violation);
+    set_stats_text(d.local, local_.c_str());
+    set_stats_text(d.peer, peer_.c_str());
+    set_stats_text(d.error_text, error_text_.c_str());
+    stats_.describe(d);
 }
 
 void Connection::push_event(WcOpcode opcode, WcStatus status) {

@@ -16,6 +16,7 @@
 #include "mpa/stream.hpp"
 #include "transport/progress.hpp"
 #include "transport/soft_cq.hpp"
+#include "transport/stats.hpp"
 
 namespace xsock {
 
@@ -95,6 +96,7 @@ class Connection final : public Pollable {
     void flush_posted_receives();
     void push_event(WcOpcode opcode, WcStatus status);
     void note(const char* text);
+    void publish() noexcept;
     void describe_end();
     [[nodiscard]] bool tx_wanted() const;
     /// MPA has started, but the RTR message (RFC 6581 §9) has not come.
@@ -105,6 +107,7 @@ class Connection final : public Pollable {
     [[nodiscard]] bool over() const noexcept { return ended_; }
 
     Parts parts_;
+    StatsEntry stats_;
     SendQueue sq_;
     std::shared_ptr<RecvQueue> rq_;
     std::unique_ptr<RecvQueue> unshared_;  // after release(), instead of a shared queue
@@ -138,10 +141,11 @@ class Connection final : public Pollable {
     Time starve_deadline_ = kNever;
     Time linger_deadline_ = kNever;
     Time emss_checked_ = 0;
-    std::uint64_t rx_octets_ = 0, tx_octets_ = 0;
+    std::uint64_t& rx_octets_;  // in stats_
+    std::uint64_t& tx_octets_;
     int error_ = 0;
     std::string error_text_;
-    std::string peer_;
+    std::string local_, peer_;
 };
 
 }  // namespace xsock

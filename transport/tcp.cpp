@@ -45,6 +45,24 @@ void set_option(int fd, int level, int option, int value) {
     setsockopt(fd, level, option, &value, sizeof value);
 }
 
+std::string name_of(const sockaddr_storage& address, int failed) {
+    char text[INET6_ADDRSTRLEN] = "?";
+    if (failed != 0) return "?";
+    if (address.ss_family == AF_INET) {
+        const auto& in = reinterpret_cast<const sockaddr_in&>(address);
+        inet_ntop(AF_INET, &in.sin_addr, text, sizeof text);
+        return std::string(text) + ":" + std::to_string(ntohs(in.sin_port));
+    }
+    if (address.ss_family == AF_INET6) {
+        const auto& in6 = reinterpret_cast<const sockaddr_in6&>(address);
+        inet_ntop(AF_INET6, &in6.sin6_addr, text, sizeof text);
+        std::string name = "[";
+        name.append(text).append("]:").append(std::to_string(ntohs(in6.sin6_port)));
+        return name;
+    }
+    return "?";
+}
+
 }  // namespace
 
 Result<void> check_connected(int fd) {
@@ -147,21 +165,13 @@ long receive(int fd, Bytes into) noexcept {
 std::string peer_name(int fd) {
     sockaddr_storage peer{};
     socklen_t size = sizeof peer;
-    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0) return "?";
-    char text[INET6_ADDRSTRLEN] = "?";
-    if (peer.ss_family == AF_INET) {
-        const auto& in = reinterpret_cast<const sockaddr_in&>(peer);
-        inet_ntop(AF_INET, &in.sin_addr, text, sizeof text);
-        return std::string(text) + ":" + std::to_string(ntohs(in.sin_port));
-    }
-    if (peer.ss_family == AF_INET6) {
-        const auto& in6 = reinterpret_cast<const sockaddr_in6&>(peer);
-        inet_ntop(AF_INET6, &in6.sin6_addr, text, sizeof text);
-        std::string name = "[";
-        name.append(text).append("]:").append(std::to_string(ntohs(in6.sin6_port)));
-        return name;
-    }
-    return "?";
+    return name_of(peer, getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size));
+}
+
+std::string local_name(int fd) {
+    sockaddr_storage local{};
+    socklen_t size = sizeof local;
+    return name_of(local, getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size));
 }
 
 int pending_error(int fd) noexcept {

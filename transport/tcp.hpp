@@ -38,6 +38,8 @@ Result<void> prepare(int fd, std::uint32_t user_timeout_ms, std::uint32_t keepal
 
 /// "127.0.0.1:4711" or "[::1]:4711"; "?" when unknown.
 [[nodiscard]] std::string peer_name(int fd);
+/// The same of our end.
+[[nodiscard]] std::string local_name(int fd);
 
 /// SO_ERROR, cleared by asking.
 [[nodiscard]] int pending_error(int fd) noexcept;

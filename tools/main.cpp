@@ -15,6 +15,7 @@ namespace {
 constexpr Command kCommands[] = {
     {"run", "runs a program under the overlay", run_command},
     {"info", "what this xsock is, can and was told", info_command},
+    {"stat", "every DDP connection of this user", stat_command},
 };
 
 void help() {

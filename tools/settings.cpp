@@ -41,6 +41,11 @@ std::string check_progress(std::string_view value) {
     return one_of(value, {"app", "thread", "both"});
 }
 
+std::string check_stat(std::string_view value) {
+    if (value == "off" || value.substr(0, 1) == "/") return {};
+    return "neither off nor the absolute path of a folder";
+}
+
 std::string check_cpus(std::string_view value) {
     static constexpr const char* kWrong = "not a list of processors such as 0,2-3";
     while (!value.empty()) {
@@ -75,6 +80,8 @@ constexpr Setting kSettings[] = {
      in_range<128, 65535>},
     {"XSOCK_MAX_STARTING", "max-starting", "N", "4096", "start-ups under way per listener",
      in_range<1, 1'000'000>},
+    {"XSOCK_STAT", "stat", "off|FOLDER", "$XDG_RUNTIME_DIR/xsock or /dev/shm/xsock-UID",
+     "where xsock stat finds the connections; off: nowhere", check_stat},
 };
 
 }  // namespace

@@ -445,25 +445,86 @@ void Progress::ring_thread() {
 
 // ---- waiting --------------------------------------------------------------
 
-bool Progress::spin(const std::function<bool()>& done, Time deadline) {
-    const int score = spin_score_.load(std::memory_order_relaxed);
+Time Progress::spin_budget() const noexcept {
+    if (!callers_drive()) return 0;
     // When spinning has failed several times in a row the other end is slow: probe only briefly.
-    const Time budget = score > 0 ? config_.spin : config_.spin / 16;
+    return spin_score_.load(std::memory_order_relaxed) > 0 ? config_.spin : config_.spin / 16;
+}
+
+void Progress::count_spin(bool success) noexcept {
+    const int score = spin_score_.load(std::memory_order_relaxed);
+    if (success) {
+        spin_score_.store(8, std::memory_order_relaxed);
+    } else if (score > 0) {
+        spin_score_.store(score - 1, std::memory_order_relaxed);
+    }
+}
+
+bool Progress::spin(const std::function<bool()>& done, Time deadline) {
+    const Time budget = spin_budget();
     if (budget == 0) return false;
     const Time begin = monotonic_now();
     const Time end = std::min(deadline, time_after(begin, budget));
     do {
         drive();
         if (done()) {
-            spin_score_.store(8, std::memory_order_relaxed);
+            count_spin(true);
             return true;
         }
     } while (monotonic_now() < end);
-    if (score > 0) spin_score_.store(score - 1, std::memory_order_relaxed);
+    count_spin(false);
     return false;
 }
 
-void Progress::sleep_as_leader(Time deadline) {
+bool Progress::lead() {
+    if (!callers_drive() || leader_.exchange(true, std::memory_order_seq_cst)) return false;
+    count_caller_pass();
+    if (hot_detached_.load(std::memory_order_seq_cst)) {
+        locked([this](Pass&) { attach_hot(); });
+    }
+    leader_bell_.begin_sleep();
+    return true;
+}
+
+void Progress::end_lead(bool rung) {
+    if (rung) clear_event(bell_fd_);
+    leader_bell_.end_sleep();
+    drive();
+    leader_.store(false, std::memory_order_seq_cst);
+    offer_lead();
+}
+
+// Whoever stops leading lets the others know: those of wait() all look again, of those in poll()
+// one is told, who leads or passes it on.
+void Progress::offer_lead() {
+    const bool waiting = followers_.load(std::memory_order_seq_cst) != 0;
+    if (!waiting && polling_count_.load(std::memory_order_seq_cst) == 0) return;
+    {
+        const std::lock_guard lock(followers_mutex_);
+        if (!polling_followers_.empty()) polling_followers_.front()->on_lead_free();
+    }
+    if (waiting) followers_wake_.notify_all();
+}
+
+void Progress::follow(Follower& follower) {
+    const std::lock_guard lock(followers_mutex_);
+    polling_followers_.push_back(&follower);
+    polling_count_.store(polling_followers_.size(), std::memory_order_seq_cst);
+    if (callers_drive() && !leader_.load(std::memory_order_seq_cst)) follower.on_lead_free();
+}
+
+void Progress::unfollow(Follower& follower) {
+    const std::lock_guard lock(followers_mutex_);
+    polling_followers_.erase(
+        std::find(polling_followers_.begin(), polling_followers_.end(), &follower));
+    polling_count_.store(polling_followers_.size(), std::memory_order_seq_cst);
+    if (!polling_followers_.empty() && callers_drive() &&
+        !leader_.load(std::memory_order_seq_cst)) {
+        polling_followers_.front()->on_lead_free();
+    }
+}
+
+bool Progress::sleep_as_leader(Time deadline) {
     int timeout = -1;
     if (deadline != kNever) {
         const Time now = monotonic_now();
@@ -473,7 +534,7 @@ void Progress::sleep_as_leader(Time deadline) {
     }
     // Looked at, not taken: an epoll_wait() here would eat the edge of an EPOLLET item.
     std::array<pollfd, 2> fds{{{epoll_fd_, POLLIN, 0}, {bell_fd_, POLLIN, 0}}};
-    if (poll(fds.data(), fds.size(), timeout) > 0 && fds[1].revents != 0) clear_event(bell_fd_);
+    return poll(fds.data(), fds.size(), timeout) > 0 && fds[1].revents != 0;
 }
 
 bool Progress::wait(const std::function<bool()>& done, Time deadline) {
@@ -488,23 +549,10 @@ bool Progress::wait(const std::function<bool()>& done, Time deadline) {
         ring_thread();
     }
     for (;;) {
-        if (may_drive && !leader_.exchange(true, std::memory_order_seq_cst)) {
-            count_caller_pass();
-            if (hot_detached_.load(std::memory_order_seq_cst)) {
-                locked([this](Pass&) { attach_hot(); });
-            }
-            leader_bell_.begin_sleep();
+        if (may_drive && lead()) {
             // Whatever completed before this line is seen here; whatever completes later rings.
-            if (!done() && !work_waiting()) sleep_as_leader(deadline);
-            leader_bell_.end_sleep();
-            drive();
-            const bool ready = done();
-            leader_.store(false, std::memory_order_seq_cst);
-            if (followers_.load(std::memory_order_seq_cst) != 0) {
-                { const std::lock_guard lock(followers_mutex_); }
-                followers_wake_.notify_all();
-            }
-            if (ready) return true;
+            const bool rung = !done() && !work_waiting() && sleep_as_leader(deadline);
+            end_lead(rung);
         } else {
             std::unique_lock lock(followers_mutex_);
             followers_.fetch_add(1, std::memory_order_seq_cst);

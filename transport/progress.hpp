@@ -8,6 +8,7 @@
 // (progress_thread) takes over when no caller has driven for a tick.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -125,6 +126,35 @@ class Progress {
         f(driving.pass);
     }
 
+    // -- callers that sleep in a poll() of their own, with other descriptors beside ours --
+
+    /// One that sleeps while somebody else leads; told when nobody does any more.
+    class Follower {
+      public:
+        /// Somebody must lead(), or unfollow() so that the next one is told. A lock of the Progress
+        /// is held.
+        virtual void on_lead_free() noexcept = 0;
+
+      protected:
+        ~Follower() = default;
+    };
+
+    /// Makes the caller the leader if there is none and callers may drive at all. As leader it
+    /// looks once more at what it waits for and at work_waiting(), then polls lead_fds() for
+    /// POLLIN, and calls end_lead() when it woke.
+    [[nodiscard]] bool lead();
+    [[nodiscard]] std::array<int, 2> lead_fds() const noexcept { return {epoll_fd_, bell_fd_}; }
+    /// `rung`: the second of lead_fds() was readable. Makes a pass.
+    void end_lead(bool rung);
+    /// Between these two the follower is told when nobody leads; at once if that is so already.
+    void follow(Follower& follower);
+    void unfollow(Follower& follower);
+    /// How long a caller may spin before it sleeps, by how well that did of late; 0: not at all.
+    [[nodiscard]] Time spin_budget() const noexcept;
+    void count_spin(bool success) noexcept;
+    /// For callers that drive no more but sleep: the thread shall.
+    void ring_thread();
+
     /// Grows with every pass that a caller made or slept for: the thread's sign that it is not
     /// needed.
     [[nodiscard]] std::uint64_t caller_passes() const noexcept {
@@ -231,10 +261,10 @@ class Progress {
     void detach_hot();
     void attach_hot();
     void serve_deadlines(Pass& pass);
-    void sleep_as_leader(Time deadline);
+    bool sleep_as_leader(Time deadline);  ///< true: the bell was rung
+    void offer_lead();
     void update_timer();
     bool add_kicked(Pollable& item);  ///< false: it is in the list already
-    void ring_thread();
     bool spin(const std::function<bool()>& done, Time deadline);
 
     const TransportConfig config_;
@@ -259,6 +289,8 @@ class Progress {
     std::mutex followers_mutex_;
     std::condition_variable followers_wake_;
     std::atomic<std::uint32_t> followers_{0};
+    std::vector<Follower*> polling_followers_;  // under followers_mutex_
+    std::atomic<std::size_t> polling_count_{0};
     std::atomic<int> spin_score_{8};  // how well spinning did of late
 
     Doorbell thread_bell_;

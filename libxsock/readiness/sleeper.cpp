@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "libxsock/readiness/sleeper.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace xsock::readiness {
+namespace {
+
+constexpr std::size_t kIdleSleepers = 16;
+
+}  // namespace
+
+Sleeper::~Sleeper() {
+    if (fd_ >= 0) close(fd_);
+}
+
+void Sleeper::ring() noexcept {
+    if (rung_.exchange(true, std::memory_order_seq_cst)) return;
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = write(fd_, &one, sizeof one);  // cannot be full
+}
+
+// Read first: a ring that finds rung_ still set writes nothing, but what it tells of was published
+// before that and is seen when the thread looks, after this. The other way round, the read could
+// swallow the write of a ring that has set rung_ again, and no later ring would write.
+void Sleeper::clear() noexcept {
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t n = read(fd_, &count, sizeof count);
+    rung_.store(false, std::memory_order_seq_cst);
+}
+
+SleeperPool& SleeperPool::instance() noexcept {
+    static SleeperPool& pool = *new SleeperPool;  // threads may sleep until the process ends
+    return pool;
+}
+
+Result<SleeperPool::Lease> SleeperPool::lend() {
+    {
+        const std::lock_guard hold(mutex_);
+        if (!idle_.empty()) {
+            Lease lease(idle_.back().release());
+            idle_.pop_back();
+            return lease;
+        }
+    }
+    auto made = std::make_unique<Sleeper>();
+    made->fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (made->fd_ < 0) return Error{errno, "eventfd failed"};
+    return Lease(made.release());
+}
+
+void SleeperPool::Return::operator()(Sleeper* sleeper) const noexcept {
+    std::unique_ptr<Sleeper> owned(sleeper);
+    if (owned->rung()) owned->clear();
+    SleeperPool& pool = instance();
+    const std::lock_guard hold(pool.mutex_);
+    if (pool.idle_.size() >= kIdleSleepers) return;
+    try {
+        pool.idle_.push_back(std::move(owned));
+    } catch (...) {
+        owned.reset();
+    }
+}
+
+void SleeperPool::forget_after_fork() noexcept { idle_.clear(); }
+
+}  // namespace xsock::readiness

@@ -13,7 +13,6 @@
 // one is empty: nothing further along can then depend on it.
 #include "base/memory_table.hpp"
 
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -29,7 +28,8 @@ namespace xsock {
 
 namespace {
 
-constexpr std::uint32_t kAllAccess = kLocalWrite | kRemoteWrite | kRemoteRead | kZeroBased;
+constexpr std::uint32_t kAllAccess =
+    kLocalWrite | kRemoteWrite | kRemoteRead | kZeroBased | kRemoteAtomic;
 constexpr std::uint32_t kValid = 1u << 31;
 static_assert((kAllAccess & kValid) == 0);
 
@@ -281,7 +281,7 @@ bool MemoryTable::invalidate(std::uint32_t stag) noexcept {
 MemoryTable::Found MemoryTable::check_remote(std::uint32_t stag, PdId pd, QpNum qp, Right right,
                                              std::uint64_t to,
                                              std::uint64_t length) const noexcept {
-    const bool read = right == Right::remote_read;
+    const bool read = right != Right::remote_write;
     Region r;
     if (!impl_->look_up(stag, r)) {
         return {read ? Violation::read_stag_invalid : Violation::tagged_stag_invalid};
@@ -289,7 +289,8 @@ MemoryTable::Found MemoryTable::check_remote(std::uint32_t stag, PdId pd, QpNum 
     if (!r.belongs_to(pd, qp)) {
         return {read ? Violation::read_stag_not_associated : Violation::tagged_stag_not_associated};
     }
-    if (read && !(r.rights & kRemoteRead)) return {Violation::read_access};
+    const std::uint32_t wanted = right == Right::remote_read ? kRemoteRead : kRemoteAtomic;
+    if (read && !(r.rights & wanted)) return {Violation::read_access};
     if (length > std::numeric_limits<std::uint64_t>::max() - to) {
         return {read ? Violation::read_to_wrap : Violation::tagged_to_wrap};
     }

@@ -25,6 +25,7 @@ enum Access : std::uint32_t {
     kRemoteWrite = 2,
     kRemoteRead = 4,
     kZeroBased = 8,  ///< TO counts from 0 instead of from the virtual address
+    kRemoteAtomic = 16,
 };
 
 using PdId = std::uint32_t;
@@ -40,7 +41,7 @@ struct RegionAttr {
 };
 
 /// What a tagged access wants.
-enum class Right : std::uint8_t { remote_write, remote_read };
+enum class Right : std::uint8_t { remote_write, remote_read, remote_atomic };
 
 class MemoryTable {
   public:
@@ -68,8 +69,9 @@ class MemoryTable {
     ///
     /// Checks validity, association (PD, QP), right and bounds in 64-bit arithmetic that cannot
     /// wrap, in the order of RFC 5041 §7.1 / RFC 5040 §7.2: for a Write DDP checks bounds before
-    /// RDMAP looks at rights, for a Read all is RDMAP's. Not called for zero lengths (RFC 5041
-    /// §7.1). Only inside a Reader section; the pointer is good until the section ends.
+    /// RDMAP looks at rights, for a Read or an atomic operation all is RDMAP's. Not called for zero
+    /// lengths (RFC 5041 §7.1). Only inside a Reader section; the pointer is good until the section
+    /// ends.
     struct Found {
         Violation violation = Violation::none;  ///< worded for Right: read_* or tagged_*/write_*
         std::byte* address = nullptr;

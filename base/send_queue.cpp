@@ -19,12 +19,24 @@ Error check(const SendWr& wr, std::uint64_t length) noexcept {
         case SendOpcode::send:
         case SendOpcode::send_invalidate:
         case SendOpcode::write:
+        case SendOpcode::write_immediate:
             break;
         case SendOpcode::read:
             if (wr.flags & kSendInline) return {EINVAL, "a Read cannot be inline"};
             break;
         case SendOpcode::local_invalidate:
             if (!wr.sges.empty()) return {EINVAL, "an invalidation takes no SGEs"};
+            break;
+        case SendOpcode::immediate:
+            if (!wr.sges.empty()) return {EINVAL, "Immediate Data takes no SGEs"};
+            break;
+        case SendOpcode::fetch_add:
+        case SendOpcode::compare_swap:
+            if (wr.atomic == nullptr) return {EINVAL, "an atomic operation without operands"};
+            if (wr.flags & kSendInline) return {EINVAL, "an atomic operation cannot be inline"};
+            if (wr.sges.size() > kMaxAtomicSge || length != kAtomicOctets) {
+                return {EINVAL, "the result of an atomic operation is 8 octets"};
+            }
             break;
         default:
             return {EINVAL, "unknown opcode of a work request"};
@@ -41,6 +53,7 @@ Error check(const SendWr& wr, std::uint64_t length) noexcept {
 void fill(SendWqe& wqe, const SendWr& wr, std::uint32_t length) noexcept {
     wqe.wr_id = wr.wr_id;
     wqe.remote_to = wr.remote_to;
+    wqe.immediate = wr.immediate;
     wqe.remote_stag = wr.remote_stag;
     wqe.invalidate_stag = wr.invalidate_stag;
     wqe.length = length;
@@ -58,6 +71,7 @@ void fill(SendWqe& wqe, const SendWr& wr, std::uint32_t length) noexcept {
         wqe.sge_count = static_cast<std::uint8_t>(wr.sges.size());
         std::copy(wr.sges.begin(), wr.sges.end(), wqe.sge.begin());
     }
+    if (is_atomic(wr.opcode)) wqe.set_atomic(*wr.atomic);
 }
 }  // namespace
 

@@ -33,7 +33,8 @@ class SendQueue {
     /// other posters.
     ///
     /// ENOBUFS: queue full. EINVAL: too many SGEs, inline data too long, inline on a Read, an
-    /// opcode with SGEs that takes none. EMSGSIZE: more than 2^32-1 octets in all. ENOMEM.
+    /// opcode with SGEs that takes none, an atomic operation without operands or with a result of
+    /// other than 8 octets. EMSGSIZE: more than 2^32-1 octets in all. ENOMEM.
     /// EPIPE: closed for posting.
     Result<void> post(const SendWr& wr);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Everything that may go wrong on a stream, each with its Terminate code (RFC 5040 §4.8, RFC 5041
-// §7.2, RFC 5044 §8, RFC 6581 §8) and a sentence for the log. One table; nobody writes a code
-// anywhere else.
+// §7.2, RFC 5044 §8, RFC 6581 §8, RFC 7306 §9) and a sentence for the log. One table; nobody writes
+// a code anywhere else.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,10 @@ enum class Violation : std::uint8_t {
     response_unexpected,  // a Read Response that nobody asked for, or not the one asked for
     terminate_malformed,
     read_request_malformed,
+    atomic_malformed,
+    atomic_opcode,
+    atomic_unaligned,
+    immediate_malformed,
     remote_operation_unspecified,
     // DDP, layer 1
     ddp_catastrophic,

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Work requests and completions, as values. Posted by the application through base/device.hpp,
-// consumed by ddp_user. Field words follow the verbs (RFC 5040 §1.2 and the InfiniBand verbs).
+// consumed by ddp_user. Field words follow the verbs (RFC 5040 §1.2, RFC 7306 and the InfiniBand
+// verbs).
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "base/bytes.hpp"
 
@@ -26,12 +28,51 @@ static_assert(sizeof(Sge) == 16);
 /// Memory of the calling process that no region covers. Accepted unless the QP requires keys.
 inline constexpr std::uint32_t kLkeyNone = 0;
 
-enum class SendOpcode : std::uint8_t { send, send_invalidate, write, read, local_invalidate };
+enum class SendOpcode : std::uint8_t {
+    send,
+    send_invalidate,
+    write,
+    read,
+    local_invalidate,
+    // RFC 7306: only toward a peer that speaks it
+    fetch_add,
+    compare_swap,
+    write_immediate,  ///< a Write, then Immediate Data
+    immediate,        ///< Immediate Data alone: takes a receive, and no memory
+    kCount
+};
+
+/// Is it a question, so that it takes a place in the ORQ and completes with the peer's answer?
+[[nodiscard]] constexpr bool awaits_response(SendOpcode opcode) noexcept {
+    return opcode == SendOpcode::read || opcode == SendOpcode::fetch_add ||
+           opcode == SendOpcode::compare_swap;
+}
+[[nodiscard]] constexpr bool is_atomic(SendOpcode opcode) noexcept {
+    return opcode == SendOpcode::fetch_add || opcode == SendOpcode::compare_swap;
+}
+/// Does only RFC 7306 have it?
+[[nodiscard]] constexpr bool is_extension(SendOpcode opcode) noexcept {
+    return opcode >= SendOpcode::fetch_add;
+}
+
+inline constexpr std::uint32_t kAtomicOctets = 8;  ///< of target and result
+inline constexpr std::size_t kMaxAtomicSge = 2;
+
+/// Operands of an atomic operation (RFC 7306 §5.1), as numbers. A plain fetch and add has
+/// operand_mask 0; a plain compare and swap both masks ~0.
+struct Atomic {
+    std::uint64_t operand = 0;       ///< what is added, or swapped in
+    std::uint64_t operand_mask = 0;  ///< fetch_add: the highest bit of each field, which no carry
+                                     ///< leaves; compare_swap: bits to swap
+    std::uint64_t compare = 0;       ///< compare_swap
+    std::uint64_t compare_mask = 0;  ///< compare_swap: bits to compare
+    friend bool operator==(const Atomic&, const Atomic&) = default;
+};
 
 enum SendFlag : std::uint8_t {
     kSendSignaled = 1,   ///< yields a completion on success; failures always do
-    kSendSolicited = 2,  ///< Send with Solicited Event
-    kSendFence = 4,      ///< start only after all earlier Reads of this QP have completed
+    kSendSolicited = 2,  ///< Send or Immediate Data with Solicited Event
+    kSendFence = 4,      ///< start only after all earlier Reads and atomics of this QP completed
     kSendInline = 8,     ///< payload copied at post time, at most kMaxInline octets
     kSendMore = 16,      ///< another post follows: may wait for it
 };
@@ -40,10 +81,14 @@ struct SendWr {
     std::uint64_t wr_id = 0;
     SendOpcode opcode = SendOpcode::send;
     std::uint8_t flags = kSendSignaled;
-    std::uint32_t remote_stag = 0;      ///< Write, Read
-    std::uint64_t remote_to = 0;        ///< Write, Read
+    std::uint32_t remote_stag = 0;      ///< Write, Read, atomics
+    std::uint64_t remote_to = 0;        ///< Write, Read, atomics (the target is 8-octet aligned)
     std::uint32_t invalidate_stag = 0;  ///< send_invalidate: the peer's; local_invalidate: ours
-    std::span<const Sge> sges = {};     ///< at most kMaxSge; for a Read, where its octets go
+    std::span<const Sge> sges = {};     ///< at most kMaxSge; for a Read, where its octets go; for
+                                        ///< an atomic, at most kMaxAtomicSge of kAtomicOctets in
+                                        ///< all: where the former value goes, in host order
+    const Atomic* atomic = nullptr;     ///< atomics; read during the post only
+    std::uint64_t immediate = 0;        ///< write_immediate, immediate
 };
 
 struct RecvWr {
@@ -55,6 +100,7 @@ struct RecvWr {
 struct SendWqe {
     std::uint64_t wr_id;
     std::uint64_t remote_to;
+    std::uint64_t immediate;
     std::uint32_t remote_stag;
     std::uint32_t invalidate_stag;
     std::uint32_t length;  ///< octets of payload, all SGEs
@@ -66,6 +112,17 @@ struct SendWqe {
         std::array<std::byte, kMaxInline> inline_data;  ///< when flags has kSendInline
     };
     SendWqe() noexcept : sge{} {}
+
+    /// Operands of an atomic operation lie behind its SGEs, which are few.
+    void set_atomic(const Atomic& operands) noexcept {
+        static_assert((kMaxSge - kMaxAtomicSge) * sizeof(Sge) >= sizeof(Atomic));
+        std::memcpy(inline_data.data() + kMaxAtomicSge * sizeof(Sge), &operands, sizeof operands);
+    }
+    [[nodiscard]] Atomic atomic() const noexcept {
+        Atomic operands;
+        std::memcpy(&operands, inline_data.data() + kMaxAtomicSge * sizeof(Sge), sizeof operands);
+        return operands;
+    }
 };
 
 struct RecvWqe {
@@ -88,22 +145,37 @@ enum class WcStatus : std::uint8_t {
     connection_lost,         ///< reset, time-out: the transport failed
 };
 
-enum class WcOpcode : std::uint8_t { send, write, read, local_invalidate, recv, connected, closed };
+enum class WcOpcode : std::uint8_t {
+    send,
+    write,
+    read,
+    local_invalidate,
+    recv,
+    connected,
+    closed,
+    fetch_add,
+    compare_swap,
+    write_immediate,
+    immediate,
+};
 
 enum WcFlag : std::uint8_t {
     kWcSolicited = 1,
     kWcInvalidated = 2,  ///< invalidated_stag is valid
+    kWcImmediate = 4,    ///< a receive taken by Immediate Data: `immediate` is valid, its memory is
+                         ///< untouched, and byte_len counts the Write directly before it, if any
 };
 
 struct Wc {
     std::uint64_t wr_id = 0;
     std::uint64_t qp_context = 0;  ///< what the owner of the QP gave at creation
     std::uint32_t qp_num = 0;
-    std::uint32_t byte_len = 0;  ///< receives and Reads: octets placed
+    std::uint32_t byte_len = 0;  ///< receives, Reads and atomics: octets placed
     std::uint32_t invalidated_stag = 0;
     WcOpcode opcode = WcOpcode::send;
     WcStatus status = WcStatus::success;
     std::uint8_t flags = 0;
+    std::uint64_t immediate = 0;
     friend bool operator==(const Wc&, const Wc&) = default;
 };
 

@@ -3,15 +3,13 @@
 
 #include <array>
 
-#include "include/xsock/iwarp.h"
-
 namespace xsock::ddp {
 namespace {
 
 constexpr bool kTagged = true, kUntagged = false;
 constexpr std::uint8_t kNoQueue = 0xff;
 
-constexpr std::array<OpcodeInfo, 8> kOpcodes = {{
+constexpr std::array<OpcodeInfo, 12> kOpcodes = {{
     // name, opcode, tagged, QN, invalidates, solicited, RDMAP header, kind
     {"Write", RDMAP_WRITE, kTagged, kNoQueue, false, false, 0, RxKind::write},
     {"Read Request", RDMAP_READ_REQUEST, kUntagged, DDP_QN_READ_REQUEST, false, false,
@@ -26,6 +24,14 @@ constexpr std::array<OpcodeInfo, 8> kOpcodes = {{
      RxKind::send},
     {"Terminate", RDMAP_TERMINATE, kUntagged, DDP_QN_TERMINATE, false, false,
      sizeof(rdmap_terminate), RxKind::terminate},
+    {"Immediate Data", RDMAP_IMMEDIATE, kUntagged, DDP_QN_SEND, false, false,
+     sizeof(rdmap_immediate), RxKind::immediate},
+    {"Immediate Data with SE", RDMAP_IMMEDIATE_SE, kUntagged, DDP_QN_SEND, false, true,
+     sizeof(rdmap_immediate), RxKind::immediate},
+    {"Atomic Request", RDMAP_ATOMIC_REQUEST, kUntagged, DDP_QN_READ_REQUEST, false, false,
+     sizeof(rdmap_atomic_request), RxKind::atomic_request},
+    {"Atomic Response", RDMAP_ATOMIC_RESPONSE, kUntagged, DDP_QN_ATOMIC_RESPONSE, false, false,
+     sizeof(rdmap_atomic_response), RxKind::atomic_response},
 }};
 
 constexpr bool indexed_by_opcode() {

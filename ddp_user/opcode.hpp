@@ -1,16 +1,30 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// What RDMAP says of each opcode (RFC 5040 §4, figure 3), in one table. Parsing, sending and
-// receiving ask it; a new message (RFC 7306) is a new row and, if it behaves like none of those
-// here, a new RxKind with its handlers.
+// What RDMAP says of each opcode (RFC 5040 §4, figure 3; RFC 7306 §4), in one table, and of each
+// kind of work request, in another. Parsing, sending and receiving ask them; a new message is a new
+// row and, if it behaves like none of those here, a new RxKind with its handlers.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
+
+#include "base/work.hpp"
+#include "include/xsock/iwarp.h"
 
 namespace xsock::ddp {
 
 /// How a message is received: index of its handlers.
-enum class RxKind : std::uint8_t { write, read_request, read_response, send, terminate, kCount };
+enum class RxKind : std::uint8_t {
+    write,
+    read_request,
+    read_response,
+    send,
+    terminate,
+    immediate,
+    atomic_request,
+    atomic_response,
+    kCount
+};
 
 struct OpcodeInfo {
     const char* name;
@@ -31,5 +45,34 @@ struct OpcodeInfo {
 
 /// All rows.
 [[nodiscard]] std::span<const OpcodeInfo> opcode_table() noexcept;
+
+/// What becomes of a work request.
+struct SendInfo {
+    SendOpcode opcode;
+    std::uint8_t message;    ///< RDMAP opcode that ends it; 0xff: it sends nothing
+    std::uint8_t solicited;  ///< the same with kSendSolicited
+    WcOpcode completion;
+};
+inline constexpr std::array<SendInfo, static_cast<std::size_t>(SendOpcode::kCount)> kSendTable = {{
+    {SendOpcode::send, RDMAP_SEND, RDMAP_SEND_SE, WcOpcode::send},
+    {SendOpcode::send_invalidate, RDMAP_SEND_INVALIDATE, RDMAP_SEND_SE_INVALIDATE, WcOpcode::send},
+    {SendOpcode::write, RDMAP_WRITE, RDMAP_WRITE, WcOpcode::write},
+    {SendOpcode::read, RDMAP_READ_REQUEST, RDMAP_READ_REQUEST, WcOpcode::read},
+    {SendOpcode::local_invalidate, 0xff, 0xff, WcOpcode::local_invalidate},
+    {SendOpcode::fetch_add, RDMAP_ATOMIC_REQUEST, RDMAP_ATOMIC_REQUEST, WcOpcode::fetch_add},
+    {SendOpcode::compare_swap, RDMAP_ATOMIC_REQUEST, RDMAP_ATOMIC_REQUEST, WcOpcode::compare_swap},
+    {SendOpcode::write_immediate, RDMAP_IMMEDIATE, RDMAP_IMMEDIATE_SE, WcOpcode::write_immediate},
+    {SendOpcode::immediate, RDMAP_IMMEDIATE, RDMAP_IMMEDIATE_SE, WcOpcode::immediate},
+}};
+
+[[nodiscard]] constexpr const SendInfo& send_info(SendOpcode opcode) noexcept {
+    return kSendTable[static_cast<std::size_t>(opcode)];
+}
+static_assert([] {
+    for (std::size_t i = 0; i < kSendTable.size(); ++i) {
+        if (kSendTable[i].opcode != static_cast<SendOpcode>(i)) return false;
+    }
+    return true;
+}());
 
 }  // namespace xsock::ddp

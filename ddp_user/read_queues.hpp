@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The two queues of RDMA Reads (RFC 5040 §6.4): ORQ, what we asked for, and IRQ, what the peer
-// asked for. A connection that never reads pays nothing; one that does grows to the depth it uses,
-// which the negotiated limit bounds.
+// The two queues of RDMA Reads (RFC 5040 §6.4), which atomic operations share (RFC 7306 §5): ORQ,
+// what we asked for, and IRQ, what the peer asked for. A connection that never asks pays nothing;
+// one that does grows to the depth it uses, which the negotiated limit bounds.
 #pragma once
 
 #include <cstddef>
@@ -59,18 +59,23 @@ class ReadQueue {
     std::uint32_t size_ = 0;
 };
 
-/// A Read of ours that the peer has not finished answering.
+/// A Read or atomic operation of ours that the peer has not finished answering.
 struct OutboundRead {
     static constexpr std::uint64_t kNoEntry = ~std::uint64_t{0};
     std::uint64_t sequence = kNoEntry;  ///< entry of the send queue; kNoEntry: the RTR message
-    std::uint32_t sink_stag = 0;
-    std::uint32_t length = 0;  ///< octets asked for
+    std::uint32_t sink_stag = 0;        ///< atomic: the Request Identifier
+    std::uint32_t length = 0;           ///< octets asked for
+    std::uint32_t msn = 0;              ///< of the Request
+    bool atomic = false;
 };
 
-/// A Read of the peer's that we have not finished answering.
+/// A Read of the peer's that we have not finished answering, or the answer to an atomic operation
+/// that has been done and not yet been told.
 struct InboundRead {
-    ReadRequest request;
-    std::uint32_t msn = 0;  ///< of the Read Request: a Terminate quotes it
+    ReadRequest request = {};      ///< atomic: of size 0
+    AtomicResponse response = {};  ///< atomic
+    std::uint32_t msn = 0;         ///< of the Request: a Terminate quotes it
+    bool atomic = false;
 };
 
 }  // namespace xsock::ddp

@@ -3,7 +3,10 @@
 // may be hostile: a header is believed only after its checks, and memory is looked up again for
 // every piece, because a region may be revoked between two of them.
 #include <algorithm>
+#include <cstring>
 
+#include "base/atomic_operation.hpp"
+#include "base/fault.hpp"
 #include "ddp_user/stream_impl.hpp"
 
 namespace xsock::ddp {
@@ -16,6 +19,9 @@ const std::array<Stream::Impl::RxHandler, static_cast<std::size_t>(RxKind::kCoun
         {&Impl::begin_read_response, &Impl::target_read_response, &Impl::deliver_read_response},
         {&Impl::begin_send, &Impl::target_send, &Impl::deliver_send},
         {&Impl::begin_terminate, &Impl::target_body, &Impl::deliver_terminate},
+        {&Impl::begin_immediate, &Impl::target_body, &Impl::deliver_immediate},
+        {&Impl::begin_atomic_request, &Impl::target_body, &Impl::deliver_atomic_request},
+        {&Impl::begin_atomic_response, &Impl::target_body, &Impl::deliver_atomic_response},
     }};
 
 // -- one ULPDU --
@@ -128,7 +134,7 @@ void Stream::Impl::rx_on_start() {
         rx.fault = v;
     } else if (rx.op->kind != RxKind::terminate && rx.segment.msn != expected_msn[rx.segment.qn]) {
         rx.fault = Violation::untagged_msn_range;
-    } else if (rx.op->kind == RxKind::send && !take_receive()) {
+    } else if (rx.op->qn == DDP_QN_SEND && !take_receive()) {
         rx.phase = Rx::Phase::blocked;
     }
 }
@@ -154,7 +160,8 @@ Bytes Stream::Impl::rx_discard() noexcept {
 
 /// Ends the stream over the ULPDU in hand.
 void Stream::Impl::rx_raise(Violation v, ConstBytes rdmap_header) {
-    if (rx.fault_status != WcStatus::success && rx.op->kind == RxKind::read_response) {
+    if (rx.fault_status != WcStatus::success &&
+        (rx.op->kind == RxKind::read_response || rx.op->kind == RxKind::atomic_response)) {
         if (!orq.empty()) blame(orq.front().sequence, rx.fault_status);
     }
     Offender offender{.rdmap_header = rdmap_header, .segment_octets = rx.length};
@@ -181,7 +188,10 @@ Bytes Stream::Impl::target_write() {
     return {found.address, rx.remaining()};
 }
 
-void Stream::Impl::deliver_write() {}
+void Stream::Impl::deliver_write() {
+    write_octets = (write_over ? 0 : write_octets) + rx.payload_octets();
+    write_over = rx.segment.last;
+}
 
 // -- Read Request --
 
@@ -228,8 +238,8 @@ void Stream::Impl::deliver_read_request() {
 
 void Stream::Impl::begin_read_response() {
     const std::size_t octets = rx.payload_octets();
-    if (orq.empty() || rx.segment.stag != orq.front().sink_stag || rx.segment.to != read_offset ||
-        octets > orq.front().length - read_offset ||
+    if (orq.empty() || orq.front().atomic || rx.segment.stag != orq.front().sink_stag ||
+        rx.segment.to != read_offset || octets > orq.front().length - read_offset ||
         rx.segment.last != (octets == orq.front().length - read_offset)) {
         rx_fault(Violation::response_unexpected, WcStatus::bad_response);
         return;
@@ -249,10 +259,15 @@ Bytes Stream::Impl::target_read_response() {
 void Stream::Impl::deliver_read_response() {
     read_offset += static_cast<std::uint32_t>(rx.payload_octets());
     if (!rx.segment.last) return;
-    const bool posted = orq.front().sequence != kNoEntry;
-    orq.pop();
     read_offset = 0;
     read_cursor = {};
+    response_delivered();
+}
+
+/// The oldest entry of the ORQ has its answer.
+void Stream::Impl::response_delivered() {
+    const bool posted = orq.front().sequence != kNoEntry;
+    orq.pop();
     if (posted) {
         ++reads_delivered;
         complete_sent();
@@ -265,8 +280,8 @@ void Stream::Impl::deliver_read_response() {
 /// False: no receive is posted.
 bool Stream::Impl::take_receive() {
     if (receive_taken || rtr_send) return true;
-    if (awaiting_rtr && negotiated.rtr == Rtr::send && rx.segment.last &&
-        rx.length == kUntaggedOctets) {
+    if (awaiting_rtr && negotiated.rtr == Rtr::send && rx.op->kind == RxKind::send &&
+        rx.segment.last && rx.length == kUntaggedOctets) {
         rtr_send = true;
     } else if (config.rq->take(receive)) {
         receive_taken = true;
@@ -306,6 +321,7 @@ void Stream::Impl::deliver_send() {
     message_offset += static_cast<std::uint32_t>(rx.payload_octets());
     if (!rx.segment.last) return;
     ++expected_msn[DDP_QN_SEND];
+    write_octets = 0;
     if (rtr_send) {
         rtr_send = false;
         return;
@@ -323,6 +339,117 @@ void Stream::Impl::deliver_send() {
     complete_receive(receive, WcStatus::success, message_offset);
 }
 
+// -- Immediate Data (RFC 7306 §6): a message without memory --
+
+void Stream::Impl::begin_immediate() {
+    if (rx.segment.opcode != message_opcode) {
+        rx_fault(Violation::rdmap_opcode);  // amid a Send
+    } else if (rx.segment.mo != 0) {
+        rx_fault(Violation::untagged_mo);
+    } else if (!rx.segment.last || rx.payload_octets() != kImmediateOctets) {
+        rx_fault(Violation::immediate_malformed);
+    }
+}
+
+void Stream::Impl::deliver_immediate() {
+    ++expected_msn[DDP_QN_SEND];
+    receive_taken = false;
+    constexpr std::uint64_t kMost = 0xffffffff;
+    const std::uint64_t octets = write_over ? std::min(write_octets, kMost) : 0;
+    write_octets = 0;
+    complete_receive(receive, WcStatus::success, static_cast<std::uint32_t>(octets));
+}
+
+// -- atomic operations (RFC 7306 §5) --
+
+void Stream::Impl::begin_atomic_request() {
+    if (rx.segment.mo != 0) {
+        rx_fault(Violation::untagged_mo);
+    } else if (!rx.segment.last || rx.payload_octets() != kAtomicRequestOctets) {
+        rx_fault(Violation::atomic_malformed);
+    }
+}
+
+/// Done at once, in the order of arrival, once the CRC has held; the IRQ keeps the answer. (RFC
+/// 7306 §9.1: a Terminate over it quotes the DDP header only.)
+void Stream::Impl::deliver_atomic_request() {
+    const AtomicRequest request =
+        parse_atomic_request(std::span<const std::byte>(rx.body).first<kAtomicRequestOctets>());
+    if (irq.size() >= ird) {
+        rx_raise(Violation::read_queue_overflow);
+        return;
+    }
+    const bool add = request.opcode == RDMAP_ATOMIC_FETCH_ADD;
+    if (!add && request.opcode != RDMAP_ATOMIC_COMPARE_SWAP) {
+        rx_raise(Violation::atomic_opcode);
+        return;
+    }
+    const auto found =
+        config.memory->check_remote(request.remote_stag, config.pd, config.qp_num,
+                                    Right::remote_atomic, request.remote_to, kAtomicOctets);
+    if (found.violation != Violation::none) {
+        rx_raise(found.violation);
+        return;
+    }
+    if (reinterpret_cast<std::uintptr_t>(found.address) % kAtomicOctets != 0) {
+        rx_raise(Violation::atomic_unaligned);
+        return;
+    }
+    // Room for the answer first: what has been done must be told.
+    if (!irq.push({.response = {.request_id = request.request_id},
+                   .msn = rx.segment.msn,
+                   .atomic = true})) {
+        rx_raise(Violation::local_catastrophic);
+        return;
+    }
+    const fault::Touch touch(1, found.address, kAtomicOctets);
+    irq[irq.size() - 1].response.original = perform_atomic(
+        add ? SendOpcode::fetch_add : SendOpcode::compare_swap, found.address, request.operands);
+    ++expected_msn[DDP_QN_READ_REQUEST];
+}
+
+void Stream::Impl::begin_atomic_response() {
+    if (rx.segment.mo != 0) {
+        rx_fault(Violation::untagged_mo);
+    } else if (orq.empty() || !orq.front().atomic || !rx.segment.last ||
+               rx.payload_octets() != kAtomicResponseOctets) {
+        rx_fault(Violation::response_unexpected, WcStatus::bad_response);
+    }
+}
+
+void Stream::Impl::deliver_atomic_response() {
+    const AtomicResponse response =
+        parse_atomic_response(std::span<const std::byte>(rx.body).first<kAtomicResponseOctets>());
+    ++expected_msn[DDP_QN_ATOMIC_RESPONSE];
+    if (response.request_id != orq.front().sink_stag) {
+        rx.fault_status = WcStatus::bad_response;
+        rx_raise(Violation::response_unexpected);
+    } else if (!store_result(response.original)) {
+        rx.fault_status = WcStatus::local_protection_error;
+        rx_raise(Violation::local_catastrophic);
+    } else {
+        response_delivered();
+    }
+}
+
+/// Puts the former value, in host order, where the oldest atomic operation wants it. False: its key
+/// does not permit that any more.
+bool Stream::Impl::store_result(std::uint64_t value) {
+    const SendWqe& wqe = config.sq->at(orq.front().sequence);
+    std::array<std::byte, kAtomicOctets> octets;
+    std::memcpy(octets.data(), &value, octets.size());
+    Cursor to;
+    for (std::size_t done = 0; done < octets.size();) {
+        const Sge piece = to.piece({wqe.sge.data(), wqe.sge_count}, octets.size() - done);
+        if (!permits(piece, true)) return false;
+        const fault::Touch touch(1, piece.address, piece.length);
+        std::memcpy(piece.address, octets.data() + done, piece.length);
+        to.offset += piece.length;
+        done += piece.length;
+    }
+    return true;
+}
+
 // -- Terminate: the last thing the peer says --
 
 void Stream::Impl::begin_terminate() {}
@@ -338,11 +465,24 @@ void Stream::Impl::deliver_terminate() {
         end();
         return;
     }
-    const WcStatus status = status_of(terminate_received);
+    WcStatus status = status_of(terminate_received);
     const SendQueue& sq = *config.sq;
     const bool started = tx.under_way == Source::send_queue;
-    if (about.known && about.segment.opcode == RDMAP_READ_RESPONSE) {
-        // Our answer to a Read of the peer's: no entry of ours is at fault.
+    if (about.known && (about.segment.opcode == RDMAP_READ_RESPONSE ||
+                        about.segment.opcode == RDMAP_ATOMIC_RESPONSE)) {
+        // Our answer to a question of the peer's: no entry of ours is at fault.
+    } else if (about.known && about.segment.opcode == RDMAP_ATOMIC_REQUEST && !orq.empty()) {
+        std::uint64_t sequence = orq.front().sequence;
+        for (std::uint32_t i = 0; i < orq.size(); ++i) {
+            if (orq[i].msn == about.segment.msn) sequence = orq[i].sequence;
+        }
+        const ViolationInfo& unaligned = violation_info(Violation::atomic_unaligned);
+        if (terminate_received.layer == static_cast<std::uint8_t>(unaligned.layer) &&
+            terminate_received.etype == unaligned.etype &&
+            terminate_received.code == unaligned.code) {
+            status = WcStatus::remote_invalid_request;
+        }
+        blame(sequence, status);
     } else if (about.known && about.segment.opcode == RDMAP_READ_REQUEST && !orq.empty()) {
         std::uint64_t sequence = orq.front().sequence;
         for (std::uint32_t i = 0; about.has_read_request && i < orq.size(); ++i) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The header of a DDP segment as a value (RFC 5041 §4, RFC 5040 §4.1), and the Read Request header
-// behind it (RFC 5040 §4.4). Whatever comes from the wire is parsed and validated here before
-// anyone uses it. No state.
+// The header of a DDP segment as a value (RFC 5041 §4, RFC 5040 §4.1), and what may lie behind it:
+// Read Request (RFC 5040 §4.4), Atomic Request and Response, Immediate Data (RFC 7306 §5.2, §6.3).
+// Whatever comes from the wire is parsed and validated here before anyone uses it. No state.
 #pragma once
 
 #include <cstddef>
@@ -90,5 +90,63 @@ inline void encode(const ReadRequest& request, std::byte* out) noexcept {
     store_be32(out + offsetof(rdmap_read_request, source_stag), request.source_stag);
     store_be64(out + offsetof(rdmap_read_request, source_to), request.source_to);
 }
+
+struct AtomicRequest {
+    std::uint8_t opcode = RDMAP_ATOMIC_FETCH_ADD;  ///< AOpCode
+    std::uint32_t request_id = 0;
+    std::uint32_t remote_stag = 0;
+    std::uint64_t remote_to = 0;
+    Atomic operands = {};
+    friend bool operator==(const AtomicRequest&, const AtomicRequest&) = default;
+};
+inline constexpr std::size_t kAtomicRequestOctets = sizeof(rdmap_atomic_request);
+
+[[nodiscard]] inline AtomicRequest parse_atomic_request(
+    std::span<const std::byte, kAtomicRequestOctets> octets) noexcept {
+    const std::byte* p = octets.data();
+    return {
+        .opcode = static_cast<std::uint8_t>(load_be32(p + offsetof(rdmap_atomic_request, opcode)) &
+                                            RDMAP_ATOMIC_OPCODE_MASK),
+        .request_id = load_be32(p + offsetof(rdmap_atomic_request, request_id)),
+        .remote_stag = load_be32(p + offsetof(rdmap_atomic_request, remote_stag)),
+        .remote_to = load_be64(p + offsetof(rdmap_atomic_request, remote_to)),
+        .operands = {.operand = load_be64(p + offsetof(rdmap_atomic_request, operand)),
+                     .operand_mask = load_be64(p + offsetof(rdmap_atomic_request, operand_mask)),
+                     .compare = load_be64(p + offsetof(rdmap_atomic_request, compare)),
+                     .compare_mask = load_be64(p + offsetof(rdmap_atomic_request, compare_mask))}};
+}
+
+inline void encode(const AtomicRequest& request, std::byte* out) noexcept {
+    store_be32(out + offsetof(rdmap_atomic_request, opcode), request.opcode);
+    store_be32(out + offsetof(rdmap_atomic_request, request_id), request.request_id);
+    store_be32(out + offsetof(rdmap_atomic_request, remote_stag), request.remote_stag);
+    store_be64(out + offsetof(rdmap_atomic_request, remote_to), request.remote_to);
+    store_be64(out + offsetof(rdmap_atomic_request, operand), request.operands.operand);
+    store_be64(out + offsetof(rdmap_atomic_request, operand_mask), request.operands.operand_mask);
+    store_be64(out + offsetof(rdmap_atomic_request, compare), request.operands.compare);
+    store_be64(out + offsetof(rdmap_atomic_request, compare_mask), request.operands.compare_mask);
+}
+
+struct AtomicResponse {
+    std::uint32_t request_id = 0;
+    std::uint64_t original = 0;  ///< what was there before
+    friend bool operator==(const AtomicResponse&, const AtomicResponse&) = default;
+};
+inline constexpr std::size_t kAtomicResponseOctets = sizeof(rdmap_atomic_response);
+
+[[nodiscard]] inline AtomicResponse parse_atomic_response(
+    std::span<const std::byte, kAtomicResponseOctets> octets) noexcept {
+    return {
+        .request_id = load_be32(octets.data() + offsetof(rdmap_atomic_response, request_id)),
+        .original = load_be64(octets.data() + offsetof(rdmap_atomic_response, original)),
+    };
+}
+
+inline void encode(const AtomicResponse& response, std::byte* out) noexcept {
+    store_be32(out + offsetof(rdmap_atomic_response, request_id), response.request_id);
+    store_be64(out + offsetof(rdmap_atomic_response, original), response.original);
+}
+
+inline constexpr std::size_t kImmediateOctets = sizeof(rdmap_immediate);
 
 }  // namespace xsock::ddp

@@ -42,15 +42,13 @@ bool Stream::Impl::permits(const Sge& sge, bool write) const noexcept {
 void Stream::Impl::complete_oldest(WcStatus status) {
     SendQueue& sq = *config.sq;
     const SendWqe& wqe = sq.at(sq.retired());
-    static constexpr std::array kOpcodes = {WcOpcode::send, WcOpcode::send, WcOpcode::write,
-                                            WcOpcode::read, WcOpcode::local_invalidate};
-    const bool read = wqe.opcode == SendOpcode::read && status == WcStatus::success;
+    const bool read = awaits_response(wqe.opcode) && status == WcStatus::success;
     const bool silent = status == WcStatus::success && (wqe.flags & kSendSignaled) == 0;
     const Wc wc{.wr_id = wqe.wr_id,
                 .qp_context = config.qp_context,
                 .qp_num = config.qp_num,
                 .byte_len = read ? wqe.length : 0,
-                .opcode = kOpcodes[static_cast<std::size_t>(wqe.opcode)],
+                .opcode = send_info(wqe.opcode).completion,
                 .status = status};
     // The slot first: whoever sees the completion may post into it at once.
     sq.retire();
@@ -60,9 +58,11 @@ void Stream::Impl::complete_oldest(WcStatus status) {
 void Stream::Impl::complete_receive(const RecvWqe& wqe, WcStatus status, std::uint32_t byte_len) {
     const bool ok = status == WcStatus::success;
     const bool invalidated = ok && rx.op->invalidates;
+    const bool immediate = ok && rx.op->kind == RxKind::immediate;
     unsigned flags = 0;
     if (ok && rx.op->solicited) flags |= kWcSolicited;
     if (invalidated) flags |= kWcInvalidated;
+    if (immediate) flags |= kWcImmediate;
     config.recv_cq->push({.wr_id = wqe.wr_id,
                           .qp_context = config.qp_context,
                           .qp_num = config.qp_num,
@@ -70,14 +70,15 @@ void Stream::Impl::complete_receive(const RecvWqe& wqe, WcStatus status, std::ui
                           .invalidated_stag = invalidated ? rx.segment.stag : 0,
                           .opcode = WcOpcode::recv,
                           .status = status,
-                          .flags = static_cast<std::uint8_t>(flags)});
+                          .flags = static_cast<std::uint8_t>(flags),
+                          .immediate = immediate ? load_be64(rx.body.data()) : 0});
 }
 
 void Stream::Impl::complete_sent() {
     SendQueue& sq = *config.sq;
     while (sq.retired() < tx.sent) {
         WcStatus status = WcStatus::success;
-        if (sq.at(sq.retired()).opcode == SendOpcode::read) {
+        if (awaits_response(sq.at(sq.retired()).opcode)) {
             if (reads_delivered > 0) {
                 --reads_delivered;
             } else if (reads_dead) {
@@ -104,7 +105,7 @@ void Stream::Impl::flush_posted_receives(WcStatus status) {
 // -- life and end --
 
 Stream::Stream(const Config& config) : impl_(std::make_unique<Impl>(config)) {
-    static_assert(sizeof(Impl) <= 1216, "an idle connection should cost little");
+    static_assert(sizeof(Impl) <= 1280, "an idle connection should cost little");
     XSOCK_ASSERT(config.memory != nullptr && config.sq != nullptr && config.rq != nullptr);
     XSOCK_ASSERT(config.send_cq != nullptr && config.recv_cq != nullptr);
     impl_->tx.next = impl_->tx.sent = config.sq->retired();

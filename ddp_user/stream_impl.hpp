@@ -140,7 +140,8 @@ struct Stream::Impl {
         Rtr rtr = Rtr::none;  // still to be sent, before anything else
         bool nudge = false;
         std::uint32_t send_msn = 1;
-        std::uint32_t read_request_msn = 1;
+        std::uint32_t request_msn = 1;  // of Reads and atomics
+        std::uint32_t atomic_response_msn = 1;
 
         // The send queue: [retired, sent) are the LLP's, [sent, next) are given, next is being
         // segmented or the next to start.
@@ -148,6 +149,7 @@ struct Stream::Impl {
         std::uint64_t sent = 0;
         std::uint32_t offset = 0;  // octets of entry `next` given
         Cursor cursor;
+        bool immediate_due = false;  // of its message: the Write was given, the Immediate Data not
 
         // Inbound Reads [0, answered) are given in full, the one at `answered` up to this.
         std::uint32_t response_offset = 0;
@@ -168,9 +170,13 @@ struct Stream::Impl {
     bool build(std::size_t mulpdu, UlpduOut& out);
     bool build_unposted(UlpduOut& out);
     bool build_from_send_queue(std::size_t mulpdu, UlpduOut& out);
-    bool build_read_request(const SendWqe& wqe, UlpduOut& out);
+    bool build_immediate(const SendWqe& wqe, UlpduOut& out);
+    bool build_request(const SendWqe& wqe, UlpduOut& out);
+    void build_atomic_response(const AtomicResponse& response, UlpduOut& out);
     bool build_response(std::size_t mulpdu, UlpduOut& out);
     bool start_read(std::uint64_t sequence, const ReadRequest& request, UlpduOut& out);
+    bool start_atomic(const SendWqe& wqe, UlpduOut& out);
+    bool enter_orq(const OutboundRead& read);
     void fail_entry(WcStatus status);
     void finish_entry();
     [[nodiscard]] bool may_start(const SendWqe& wqe) const noexcept;
@@ -194,7 +200,8 @@ struct Stream::Impl {
         Violation fault = Violation::none;
         WcStatus fault_status = WcStatus::success;  // and what it does to its work request
         std::array<std::byte, kUntaggedOctets> header;
-        std::array<std::byte, kTerminateOctets> body;  // Read Request or Terminate
+        std::array<std::byte, kTerminateOctets> body;  // RDMAP's part of an untagged message
+        static_assert(kTerminateOctets >= kAtomicRequestOctets);
         std::array<std::byte, 64> discarded;
 
         [[nodiscard]] std::size_t header_octets() const noexcept {
@@ -217,6 +224,10 @@ struct Stream::Impl {
     std::uint32_t message_offset = 0;
     Cursor receive_cursor;
     RecvWqe receive;
+
+    // The Write before it, for Immediate Data to tell: its octets so far, and did it end?
+    std::uint64_t write_octets = 0;
+    bool write_over = true;
 
     // The Read Response that is coming in: to orq.front().
     std::uint32_t read_offset = 0;
@@ -258,6 +269,14 @@ struct Stream::Impl {
     void deliver_send();
     void begin_terminate();
     void deliver_terminate();
+    void begin_immediate();
+    void deliver_immediate();
+    void begin_atomic_request();
+    void deliver_atomic_request();
+    void begin_atomic_response();
+    void deliver_atomic_response();
+    void response_delivered();
+    [[nodiscard]] bool store_result(std::uint64_t value);
 };
 
 }  // namespace xsock::ddp

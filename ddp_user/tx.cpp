@@ -12,22 +12,10 @@ namespace {
 constexpr std::uint32_t kAnyStag = 1;  // of zero-length messages: nobody looks it up, but iw_cxgb4
                                        // stumbles over 0
 
-/// RDMAP's opcode for an entry of the send queue.
+/// RDMAP's opcode of the message that ends an entry of the send queue.
 std::uint8_t rdmap_opcode(const SendWqe& wqe) {
-    const bool solicited = (wqe.flags & kSendSolicited) != 0;
-    switch (wqe.opcode) {
-        case SendOpcode::send:
-            return solicited ? RDMAP_SEND_SE : RDMAP_SEND;
-        case SendOpcode::send_invalidate:
-            return solicited ? RDMAP_SEND_SE_INVALIDATE : RDMAP_SEND_INVALIDATE;
-        case SendOpcode::write:
-            return RDMAP_WRITE;
-        case SendOpcode::read:
-            return RDMAP_READ_REQUEST;
-        case SendOpcode::local_invalidate:
-            break;
-    }
-    XSOCK_ASSERT(false);  // yields no message
+    const SendInfo& row = send_info(wqe.opcode);
+    return (wqe.flags & kSendSolicited) != 0 ? row.solicited : row.message;
 }
 
 std::span<const Sge> sges_of(const SendWqe& wqe) { return {wqe.sge.data(), wqe.sge_count}; }
@@ -149,14 +137,20 @@ bool Stream::Impl::build_unposted(UlpduOut& out) {
 
 bool Stream::Impl::build_from_send_queue(std::size_t mulpdu, UlpduOut& out) {
     const SendWqe& wqe = config.sq->at(tx.next);
-    if (wqe.opcode == SendOpcode::read) return build_read_request(wqe, out);
+    if (is_extension(wqe.opcode) && !negotiated.peer_is_xsock) {
+        fail_entry(WcStatus::local_qp_error);  // the peer may not speak RFC 7306
+        return false;
+    }
+    if (awaits_response(wqe.opcode)) return build_request(wqe, out);
+    if (wqe.opcode == SendOpcode::immediate || tx.immediate_due) return build_immediate(wqe, out);
 
-    const bool tagged = wqe.opcode == SendOpcode::write;
+    const bool immediate_follows = wqe.opcode == SendOpcode::write_immediate;
+    const bool tagged = wqe.opcode == SendOpcode::write || immediate_follows;
     const std::size_t room = mulpdu - (tagged ? kTaggedOctets : kUntaggedOctets);
     const std::uint32_t left = wqe.length - tx.offset;
     const auto octets = static_cast<std::uint32_t>(std::min<std::size_t>(left, room));
     const bool last = octets == left;
-    const std::uint8_t opcode = rdmap_opcode(wqe);
+    const std::uint8_t opcode = tagged ? RDMAP_WRITE : rdmap_opcode(wqe);
     if (tagged) {
         set_header({.opcode = opcode,
                     .tagged = true,
@@ -191,16 +185,32 @@ bool Stream::Impl::build_from_send_queue(std::size_t mulpdu, UlpduOut& out) {
     }
     tx.offset += octets;
     counters.tx_payload_octets += octets;
-    tx.log.push(TxLog::Kind::send_queue, last);
+    tx.log.push(TxLog::Kind::send_queue, last && !immediate_follows);
     if (last) {
         ++counters.tx_messages[opcode];
         if (!tagged) ++tx.send_msn;
-        finish_entry();
+        if (immediate_follows) {
+            tx.immediate_due = true;
+        } else {
+            finish_entry();
+        }
     }
     return true;
 }
 
-bool Stream::Impl::build_read_request(const SendWqe& wqe, UlpduOut& out) {
+bool Stream::Impl::build_immediate(const SendWqe& wqe, UlpduOut& out) {
+    const std::uint8_t opcode = rdmap_opcode(wqe);
+    set_header({.opcode = opcode, .qn = DDP_QN_SEND, .msn = tx.send_msn++}, out);
+    store_be64(out.header.data() + out.header_size, wqe.immediate);
+    out.header_size += kImmediateOctets;
+    ++counters.tx_messages[opcode];
+    tx.log.push(TxLog::Kind::send_queue, true);
+    finish_entry();
+    return true;
+}
+
+/// A Read or Atomic Request.
+bool Stream::Impl::build_request(const SendWqe& wqe, UlpduOut& out) {
     if (ord == 0) {
         fail_entry(WcStatus::local_qp_error);
         return false;
@@ -213,8 +223,10 @@ bool Stream::Impl::build_read_request(const SendWqe& wqe, UlpduOut& out) {
     }
     const ReadRequest request{
         .size = wqe.length, .source_stag = wqe.remote_stag, .source_to = wqe.remote_to};
-    if (!start_read(tx.next, request, out)) return false;
-    ++counters.tx_messages[RDMAP_READ_REQUEST];
+    const bool started =
+        is_atomic(wqe.opcode) ? start_atomic(wqe, out) : start_read(tx.next, request, out);
+    if (!started) return false;
+    ++counters.tx_messages[rdmap_opcode(wqe)];
     tx.log.push(TxLog::Kind::send_queue, true);
     finish_entry();
     return true;
@@ -228,16 +240,56 @@ bool Stream::Impl::start_read(std::uint64_t sequence, const ReadRequest& what, U
     do {
         request.sink_stag = random_u32();
     } while (request.sink_stag == 0);
-    if (!orq.push({.sequence = sequence, .sink_stag = request.sink_stag, .length = what.size})) {
-        blame(sequence, WcStatus::local_qp_error);  // no memory
+    const std::uint32_t msn = tx.request_msn;
+    if (!enter_orq({.sequence = sequence,
+                    .sink_stag = request.sink_stag,
+                    .length = what.size,
+                    .msn = msn})) {
+        return false;
+    }
+    set_header({.opcode = RDMAP_READ_REQUEST, .qn = DDP_QN_READ_REQUEST, .msn = msn}, out);
+    encode(request, out.header.data() + out.header_size);
+    out.header_size += kReadRequestOctets;
+    return true;
+}
+
+/// Enters an atomic operation into the ORQ and writes its Request. Its identifier is its MSN: the
+/// head of the ORQ is all that an answer is compared with.
+bool Stream::Impl::start_atomic(const SendWqe& wqe, UlpduOut& out) {
+    const std::uint32_t msn = tx.request_msn;
+    if (!enter_orq({.sequence = tx.next,
+                    .sink_stag = msn,
+                    .length = wqe.length,
+                    .msn = msn,
+                    .atomic = true})) {
+        return false;
+    }
+    const bool add = wqe.opcode == SendOpcode::fetch_add;
+    Atomic operands = wqe.atomic();
+    if (add) {  // RFC 7306 §5.2: as if all were compared, with zero
+        operands.compare = 0;
+        operands.compare_mask = ~std::uint64_t{0};
+    }
+    const AtomicRequest request{.opcode = static_cast<std::uint8_t>(
+                                    add ? RDMAP_ATOMIC_FETCH_ADD : RDMAP_ATOMIC_COMPARE_SWAP),
+                                .request_id = msn,
+                                .remote_stag = wqe.remote_stag,
+                                .remote_to = wqe.remote_to,
+                                .operands = operands};
+    set_header({.opcode = RDMAP_ATOMIC_REQUEST, .qn = DDP_QN_READ_REQUEST, .msn = msn}, out);
+    encode(request, out.header.data() + out.header_size);
+    out.header_size += kAtomicRequestOctets;
+    return true;
+}
+
+/// False: no memory; the stream has ended over it.
+bool Stream::Impl::enter_orq(const OutboundRead& read) {
+    if (!orq.push(read)) {
+        blame(read.sequence, WcStatus::local_qp_error);
         violate(Violation::local_catastrophic);
         return false;
     }
-    set_header(
-        {.opcode = RDMAP_READ_REQUEST, .qn = DDP_QN_READ_REQUEST, .msn = tx.read_request_msn++},
-        out);
-    encode(request, out.header.data() + out.header_size);
-    out.header_size += kReadRequestOctets;
+    ++tx.request_msn;
     return true;
 }
 
@@ -246,6 +298,7 @@ void Stream::Impl::finish_entry() {
     ++tx.next;
     tx.offset = 0;
     tx.cursor = {};
+    tx.immediate_due = false;
     tx.under_way = Source::none;
 }
 
@@ -257,6 +310,10 @@ void Stream::Impl::fail_entry(WcStatus status) {
 
 bool Stream::Impl::build_response(std::size_t mulpdu, UlpduOut& out) {
     const InboundRead& read = irq[tx.answered];
+    if (read.atomic) {
+        build_atomic_response(read.response, out);
+        return true;
+    }
     const std::uint32_t left = read.request.size - tx.response_offset;
     const auto octets =
         static_cast<std::uint32_t>(std::min<std::size_t>(left, mulpdu - kTaggedOctets));
@@ -292,6 +349,20 @@ bool Stream::Impl::build_response(std::size_t mulpdu, UlpduOut& out) {
     return true;
 }
 
+/// The operation itself was done when it was asked for.
+void Stream::Impl::build_atomic_response(const AtomicResponse& response, UlpduOut& out) {
+    set_header({.opcode = RDMAP_ATOMIC_RESPONSE,
+                .qn = DDP_QN_ATOMIC_RESPONSE,
+                .msn = tx.atomic_response_msn++},
+               out);
+    encode(response, out.header.data() + out.header_size);
+    out.header_size += kAtomicResponseOctets;
+    ++counters.tx_messages[RDMAP_ATOMIC_RESPONSE];
+    tx.log.push(TxLog::Kind::response, true);
+    ++tx.answered;
+    tx.under_way = Source::none;
+}
+
 /// The Read Request is long gone: its headers are written anew for the Terminate to quote.
 void Stream::Impl::violate_read(const InboundRead& read, Violation v) {
     std::array<std::byte, kUntaggedOctets + kReadRequestOctets> ulpdu;
@@ -306,15 +377,15 @@ void Stream::Impl::violate_read(const InboundRead& read, Violation v) {
 bool Stream::Impl::may_start(const SendWqe& wqe) const noexcept {
     if (local(wqe)) return false;  // sends nothing: run_local()
     if ((wqe.flags & kSendFence) != 0 && !orq.empty()) return false;
-    // A Read that can never be sent is let through, to fail.
-    return wqe.opcode != SendOpcode::read || orq.size() < ord || ord == 0;
+    // What can never be asked is let through, to fail.
+    return !awaits_response(wqe.opcode) || orq.size() < ord || ord == 0;
 }
 
 // -- entries that send nothing --
 
 bool Stream::Impl::local(const SendWqe& wqe) const noexcept {
     return wqe.opcode == SendOpcode::local_invalidate ||
-           (wqe.opcode == SendOpcode::read && reads_dead);
+           (awaits_response(wqe.opcode) && reads_dead);
 }
 
 /// Not while an earlier entry may still be read by the LLP: it may lie in the region.
@@ -367,7 +438,7 @@ bool Stream::Impl::tx_intact() {
     const bool started = tx.under_way == Source::send_queue;
     for (std::uint64_t sequence = tx.sent; sequence < tx.next + (started ? 1 : 0); ++sequence) {
         const SendWqe& wqe = config.sq->at(sequence);
-        if (wqe.opcode == SendOpcode::read || (wqe.flags & kSendInline) != 0) continue;
+        if (awaits_response(wqe.opcode) || (wqe.flags & kSendInline) != 0) continue;
         std::uint32_t given = sequence == tx.next ? tx.offset : wqe.length;
         for (Cursor at; given > 0;) {
             const Sge piece = at.piece(sges_of(wqe), given);

@@ -22,6 +22,10 @@ SAME(WcOpcode::local_invalidate, XSOCK_OP_INVALIDATE);
 SAME(WcOpcode::recv, XSOCK_OP_RECV);
 SAME(WcOpcode::connected, XSOCK_OP_CONNECTED);
 SAME(WcOpcode::closed, XSOCK_OP_CLOSED);
+SAME(WcOpcode::fetch_add, XSOCK_OP_FETCH_ADD);
+SAME(WcOpcode::compare_swap, XSOCK_OP_COMPARE_SWAP);
+SAME(WcOpcode::write_immediate, XSOCK_OP_WRITE_IMM);
+SAME(WcOpcode::immediate, XSOCK_OP_IMM);
 SAME(WcStatus::success, XSOCK_WC_SUCCESS);
 SAME(WcStatus::local_length_error, XSOCK_WC_LENGTH);
 SAME(WcStatus::local_protection_error, XSOCK_WC_PROTECTION);
@@ -34,6 +38,7 @@ SAME(WcStatus::bad_response, XSOCK_WC_BAD_RESPONSE);
 SAME(WcStatus::connection_lost, XSOCK_WC_CONNECTION_LOST);
 SAME(kWcSolicited, XSOCK_WC_SOLICITED);
 SAME(kWcInvalidated, XSOCK_WC_INVALIDATED);
+SAME(kWcImmediate, XSOCK_WC_IMM);
 #undef SAME
 
 void convert(const Wc& from, xsock_wc& to) noexcept {
@@ -44,6 +49,7 @@ void convert(const Wc& from, xsock_wc& to) noexcept {
     to.op = static_cast<std::uint16_t>(from.opcode);
     to.status = static_cast<std::uint16_t>(from.status);
     to.flags = from.flags;
+    to.immediate = from.immediate;
 }
 
 /// Room for completions, not initialised: clearing it would cost as much as an empty poll.

@@ -240,12 +240,20 @@ int ep_set_context(xsock_ep* ep, void* context) noexcept {
 
 namespace {
 
-constexpr std::uint32_t kKnownWrFlags =
-    XSOCK_UNSIGNALED | XSOCK_SOLICITED | XSOCK_FENCE | XSOCK_INLINE | XSOCK_INVALIDATE | XSOCK_MORE;
+constexpr std::uint32_t kKnownWrFlags = XSOCK_UNSIGNALED | XSOCK_SOLICITED | XSOCK_FENCE |
+                                        XSOCK_INLINE | XSOCK_INVALIDATE | XSOCK_MORE | XSOCK_MASKED;
+
+/// What only RFC 7306's operations have.
+struct Extra {
+    Atomic atomic = {};
+    std::uint64_t immediate = 0;
+};
 
 int post_one(xsock_ep* ep, std::uint64_t wr_id, std::uint32_t op, std::uint32_t flags,
-             std::span<const Sge> sges, std::uint64_t to, std::uint32_t stag) {
+             std::span<const Sge> sges, std::uint64_t to, std::uint32_t stag,
+             const Extra& extra = {}) {
     if ((flags & ~kKnownWrFlags) != 0) return fail(EINVAL);
+    Atomic atomic = extra.atomic;
     SendWr wr;
     wr.wr_id = wr_id;
     wr.flags = static_cast<std::uint8_t>(((flags & XSOCK_UNSIGNALED) != 0 ? 0 : kSendSignaled) |
@@ -270,10 +278,33 @@ int post_one(xsock_ep* ep, std::uint64_t wr_id, std::uint32_t op, std::uint32_t 
             wr.opcode = SendOpcode::local_invalidate;
             wr.invalidate_stag = stag;
             break;
+        case XSOCK_OP_FETCH_ADD:
+            wr.opcode = SendOpcode::fetch_add;
+            wr.atomic = &atomic;
+            if ((flags & XSOCK_MASKED) == 0) atomic.operand_mask = 0;
+            break;
+        case XSOCK_OP_COMPARE_SWAP:
+            wr.opcode = SendOpcode::compare_swap;
+            wr.atomic = &atomic;
+            if ((flags & XSOCK_MASKED) == 0) {
+                atomic.operand_mask = atomic.compare_mask = ~std::uint64_t{0};
+            }
+            break;
+        case XSOCK_OP_WRITE_IMM:
+            wr.opcode = SendOpcode::write_immediate;
+            wr.immediate = extra.immediate;
+            break;
+        case XSOCK_OP_IMM:
+            wr.opcode = SendOpcode::immediate;
+            wr.immediate = extra.immediate;
+            break;
         default:
             return fail(EINVAL);
     }
-    if (op != XSOCK_OP_SEND && (flags & (XSOCK_SOLICITED | XSOCK_INVALIDATE)) != 0) {
+    const bool message = op == XSOCK_OP_SEND || op == XSOCK_OP_WRITE_IMM || op == XSOCK_OP_IMM;
+    if ((!message && (flags & XSOCK_SOLICITED) != 0) ||
+        (op != XSOCK_OP_SEND && (flags & XSOCK_INVALIDATE) != 0) ||
+        (wr.atomic == nullptr && (flags & XSOCK_MASKED) != 0)) {
         return fail(EINVAL);
     }
     wr.remote_to = to;
@@ -284,7 +315,7 @@ int post_one(xsock_ep* ep, std::uint64_t wr_id, std::uint32_t op, std::uint32_t 
 // One piece of memory, at an offset into what the peer offered.
 int post_simple(xsock_ep* ep, std::uint64_t wr_id, std::uint32_t op, void* buffer,
                 std::uint32_t length, const xsock_remote* remote, std::uint64_t offset,
-                std::uint32_t flags) {
+                std::uint32_t flags, const Extra& extra = {}) {
     if (ep == nullptr || (buffer == nullptr && length > 0)) return fail(EINVAL);
     if (!usable()) return -1;
     std::uint64_t to = 0;
@@ -298,7 +329,7 @@ int post_simple(xsock_ep* ep, std::uint64_t wr_id, std::uint32_t op, void* buffe
         return fail(EINVAL);  // needs a key: xsock_post()
     }
     const Sge sge{static_cast<std::byte*>(buffer), length, kLkeyNone};
-    return guarded(-1, [&] { return post_one(ep, wr_id, op, flags, {&sge, 1}, to, stag); });
+    return guarded(-1, [&] { return post_one(ep, wr_id, op, flags, {&sge, 1}, to, stag, extra); });
 }
 
 }  // namespace
@@ -311,7 +342,13 @@ int post(xsock_ep* ep, const xsock_wr* given) noexcept {
     return guarded(-1, [&] {
         SgeList list;
         if (!list.assign(wr.sge, wr.sge_count)) return fail(EINVAL);
-        return post_one(ep, wr.wr_id, wr.op, wr.flags, list.span(), wr.remote.to, wr.remote.stag);
+        const Extra extra{.atomic = {.operand = wr.operand,
+                                     .operand_mask = wr.operand_mask,
+                                     .compare = wr.compare,
+                                     .compare_mask = wr.compare_mask},
+                          .immediate = wr.immediate};
+        return post_one(ep, wr.wr_id, wr.op, wr.flags, list.span(), wr.remote.to, wr.remote.stag,
+                        extra);
     });
 }
 
@@ -347,6 +384,28 @@ int write(xsock_ep* ep, std::uint64_t wr_id, const void* buffer, std::uint32_t l
 int read(xsock_ep* ep, std::uint64_t wr_id, void* buffer, std::uint32_t length,
          const xsock_remote* remote, std::uint64_t offset, std::uint32_t flags) noexcept {
     return post_simple(ep, wr_id, XSOCK_OP_READ, buffer, length, remote, offset, flags);
+}
+
+int fetch_add(xsock_ep* ep, std::uint64_t wr_id, std::uint64_t* result, const xsock_remote* remote,
+              std::uint64_t offset, std::uint64_t add, std::uint32_t flags) noexcept {
+    if ((flags & XSOCK_MASKED) != 0) return fail(EINVAL);  // needs masks: xsock_post()
+    return post_simple(ep, wr_id, XSOCK_OP_FETCH_ADD, result, sizeof *result, remote, offset, flags,
+                       {.atomic = {.operand = add}});
+}
+
+int compare_swap(xsock_ep* ep, std::uint64_t wr_id, std::uint64_t* result,
+                 const xsock_remote* remote, std::uint64_t offset, std::uint64_t compare,
+                 std::uint64_t swap, std::uint32_t flags) noexcept {
+    if ((flags & XSOCK_MASKED) != 0) return fail(EINVAL);
+    return post_simple(ep, wr_id, XSOCK_OP_COMPARE_SWAP, result, sizeof *result, remote, offset,
+                       flags, {.atomic = {.operand = swap, .compare = compare}});
+}
+
+int write_imm(xsock_ep* ep, std::uint64_t wr_id, const void* buffer, std::uint32_t length,
+              const xsock_remote* remote, std::uint64_t offset, std::uint64_t immediate,
+              std::uint32_t flags) noexcept {
+    return post_simple(ep, wr_id, XSOCK_OP_WRITE_IMM, const_cast<void*>(buffer), length, remote,
+                       offset, flags, {.immediate = immediate});
 }
 
 }  // namespace xsock::api

@@ -78,6 +78,19 @@
       (struct xsock_ep * ep, uint64_t wr_id, void* buffer, uint32_t length,                        \
        const struct xsock_remote* remote, uint64_t remote_offset, uint32_t flags),                 \
       (ep, wr_id, buffer, length, remote, remote_offset, flags))                                   \
+    F(int, fetch_add, -1,                                                                          \
+      (struct xsock_ep * ep, uint64_t wr_id, uint64_t * result, const struct xsock_remote* remote, \
+       uint64_t remote_offset, uint64_t add, uint32_t flags),                                      \
+      (ep, wr_id, result, remote, remote_offset, add, flags))                                      \
+    F(int, compare_swap, -1,                                                                       \
+      (struct xsock_ep * ep, uint64_t wr_id, uint64_t * result, const struct xsock_remote* remote, \
+       uint64_t remote_offset, uint64_t compare, uint64_t swap, uint32_t flags),                   \
+      (ep, wr_id, result, remote, remote_offset, compare, swap, flags))                            \
+    F(int, write_imm, -1,                                                                          \
+      (struct xsock_ep * ep, uint64_t wr_id, const void* buffer, uint32_t length,                  \
+       const struct xsock_remote* remote, uint64_t remote_offset, uint64_t immediate,              \
+       uint32_t flags),                                                                            \
+      (ep, wr_id, buffer, length, remote, remote_offset, immediate, flags))                        \
     F(struct xsock_srq*, srq_create, NULL, (uint32_t depth), (depth))                              \
     F(int, srq_destroy, -1, (struct xsock_srq * srq), (srq))                                       \
     F(int, srq_post_recv, -1,                                                                      \

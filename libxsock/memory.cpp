@@ -11,8 +11,9 @@ static_assert(XSOCK_LOCAL_WRITE == kLocalWrite);
 static_assert(XSOCK_REMOTE_WRITE == kRemoteWrite);
 static_assert(XSOCK_REMOTE_READ == kRemoteRead);
 static_assert(XSOCK_ZERO_BASED == kZeroBased);
-constexpr unsigned kKnownAccess =
-    XSOCK_LOCAL_WRITE | XSOCK_REMOTE_WRITE | XSOCK_REMOTE_READ | XSOCK_ZERO_BASED;
+static_assert(XSOCK_REMOTE_ATOMIC == kRemoteAtomic);
+constexpr unsigned kKnownAccess = XSOCK_LOCAL_WRITE | XSOCK_REMOTE_WRITE | XSOCK_REMOTE_READ |
+                                  XSOCK_ZERO_BASED | XSOCK_REMOTE_ATOMIC;
 
 }  // namespace
 
@@ -47,7 +48,7 @@ xsock_mr* mr_register(xsock_pd* pd, void* address, std::size_t length, unsigned 
         attr.address = static_cast<std::byte*>(address);
         attr.length = length;
         attr.access = access;
-        if ((access & XSOCK_REMOTE_WRITE) != 0) attr.access |= kLocalWrite;
+        if ((access & (XSOCK_REMOTE_WRITE | XSOCK_REMOTE_ATOMIC)) != 0) attr.access |= kLocalWrite;
         attr.pd = pd != nullptr ? pd->id : 0;
         attr.only_qp = only != nullptr ? only->qp->num() : 0;
         auto mr = std::make_unique<xsock_mr>();

@@ -90,6 +90,9 @@ Connection::~Connection() {
 // ---- posting --------------------------------------------------------------
 
 Result<void> Connection::post_send(const SendWr& wr) {
+    if (is_extension(wr.opcode) && stranger_.load(std::memory_order_acquire)) {
+        return Error{EOPNOTSUPP, "the peer is not known to speak RFC 7306"};
+    }
     if (auto r = sq_.post(wr); !r) return r;
 
     // The first post of a poll interval goes at once, unless the caller is known to post several in
@@ -485,6 +488,7 @@ void Connection::settle_start(Pass& pass) {
     }
     if (!connected_event_ && ddp_.state() == ddp::Stream::State::established) {
         connected_event_ = true;
+        stranger_.store(!mpa_->negotiated().peer_is_xsock, std::memory_order_release);
         push_event(WcOpcode::connected, WcStatus::success);
         if (!closing_) set_state(QpState::established, pass);
         const Negotiated& n = mpa_->negotiated();

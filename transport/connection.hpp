@@ -120,6 +120,7 @@ class Connection final : public Pollable {
     std::atomic<std::uint32_t> interval_posts_{0};
     std::atomic<std::uint32_t> interval_octets_{0};
 
+    std::atomic<bool> stranger_{false};  // established, and the peer is no xsock
     std::atomic<bool> starving_{false};  // is in the shared queue's list
 
     // The driver's.

@@ -139,6 +139,35 @@ struct rdmap_read_request {
 };
 IWARP_SIZE(rdmap_read_request, 28);
 
+/* RFC 7306 section 5.2. Operands are numbers, whatever the byte order of the target's memory. */
+struct rdmap_atomic_request {
+    iwarp_octet opcode[4]; /* reserved:28 AOpCode:4 */
+    iwarp_octet request_id[4];
+    iwarp_octet remote_stag[4];
+    iwarp_octet remote_to[8];
+    iwarp_octet operand[8];      /* Add or Swap Data */
+    iwarp_octet operand_mask[8]; /* Add or Swap Mask */
+    iwarp_octet compare[8];
+    iwarp_octet compare_mask[8];
+};
+IWARP_SIZE(rdmap_atomic_request, 52);
+
+#define RDMAP_ATOMIC_OPCODE_MASK 0x0f
+#define RDMAP_ATOMIC_FETCH_ADD 0x0
+#define RDMAP_ATOMIC_COMPARE_SWAP 0x2 /* 1 is reserved */
+
+struct rdmap_atomic_response {
+    iwarp_octet request_id[4];
+    iwarp_octet original[8];
+};
+IWARP_SIZE(rdmap_atomic_response, 12);
+
+/* RFC 7306 section 6.3: all of an Immediate Data Message. */
+struct rdmap_immediate {
+    iwarp_octet data[8];
+};
+IWARP_SIZE(rdmap_immediate, 8);
+
 /* RFC 5040 section 4.8. The DDP Segment Length and the copied headers follow. */
 struct rdmap_terminate {
     iwarp_octet layer_etype; /* Layer:4 EType:4 */

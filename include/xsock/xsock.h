@@ -25,7 +25,7 @@
  * ABI. Structures start with their size; fill in `size` (XSOCK_INIT does) and zero the rest. A
  * newer library accepts an older, smaller structure.
  *
- * Wire: RFC 5040 (RDMAP), 5041 (DDP), 5044 and 6581 (MPA).
+ * Wire: RFC 5040 (RDMAP), 5041 (DDP), 5044 and 6581 (MPA), 7306 (atomics, immediate data).
  */
 #ifndef XSOCK_XSOCK_H
 #define XSOCK_XSOCK_H
@@ -83,8 +83,13 @@ enum xsock_op {
     XSOCK_OP_INVALIDATE = 3,
     XSOCK_OP_RECV = 4,
     XSOCK_OP_CONNECTED = 5, /**< endpoint with XSOCK_EP_EVENTS: start-up ended well */
-    XSOCK_OP_CLOSED = 6     /**< endpoint with XSOCK_EP_EVENTS: the peer will send nothing more;
+    XSOCK_OP_CLOSED = 6,    /**< endpoint with XSOCK_EP_EVENTS: the peer will send nothing more;
                                  we may still send until xsock_ep_shutdown() */
+    /* RFC 7306; only toward another xsock (xsock_ep_info.peer_is_xsock) */
+    XSOCK_OP_FETCH_ADD = 7,    /**< adds to 8 octets of the peer's, brings what was there */
+    XSOCK_OP_COMPARE_SWAP = 8, /**< replaces them if they are as expected, brings what was there */
+    XSOCK_OP_WRITE_IMM = 9,    /**< a Write, then IMM */
+    XSOCK_OP_IMM = 10          /**< completes a receive of the peer with 8 octets and no memory */
 };
 
 enum xsock_wc_status {
@@ -102,17 +107,21 @@ enum xsock_wc_status {
 
 #define XSOCK_WC_SOLICITED 1u   /**< receive: the peer asked for an event (Send with SE) */
 #define XSOCK_WC_INVALIDATED 2u /**< receive: the peer invalidated `invalidated_stag` */
+#define XSOCK_WC_IMM                                                                             \
+    4u /**< receive: taken by WRITE_IMM or IMM; `immediate` is valid, its buffers are untouched, \
+            and `length` is that of the Write directly before it, 0 if there was none */
 
 /** One completion. Fixed layout; not sized, it travels in arrays. */
 struct xsock_wc {
     uint64_t wr_id;            /**< as given at post time; 0 for events */
     void* context;             /**< the endpoint's xsock_ep_attr.context */
-    uint32_t length;           /**< RECV, READ: octets placed */
+    uint32_t length;           /**< RECV, READ, atomics: octets placed */
     uint32_t invalidated_stag; /**< valid with XSOCK_WC_INVALIDATED */
     uint16_t op;               /**< enum xsock_op */
     uint16_t status;           /**< enum xsock_wc_status; other fields but wr_id, context and op
                                     are meaningful on success only */
     uint32_t flags;
+    uint64_t immediate; /**< valid with XSOCK_WC_IMM */
 };
 
 struct xsock_cq_attr {
@@ -151,8 +160,11 @@ XSOCK_API int xsock_pd_destroy(struct xsock_pd* pd);
 
 #define XSOCK_REMOTE_READ 4u  /**< the peer may RDMA Read */
 #define XSOCK_REMOTE_WRITE 2u /**< the peer may RDMA Write */
-#define XSOCK_LOCAL_WRITE 1u  /**< receives and Reads may go there; implied by REMOTE_WRITE */
-#define XSOCK_ZERO_BASED 8u   /**< tagged offsets count from 0 instead of from the address */
+#define XSOCK_LOCAL_WRITE                                                                      \
+    1u                          /**< receives and Reads may go there; implied by REMOTE_WRITE, \
+                                   REMOTE_ATOMIC */
+#define XSOCK_ZERO_BASED 8u     /**< tagged offsets count from 0 instead of from the address */
+#define XSOCK_REMOTE_ATOMIC 16u /**< the peer may fetch and add, and compare and swap */
 
 /** Makes [address, address + length) reachable for peers of endpoints in `pd`, with the rights in
  * `access`. Does not touch, pin or copy the memory; constant time. The memory stays yours and must
@@ -210,10 +222,10 @@ struct xsock_ep_attr {
     void* context;              /**< comes back in every completion */
     uint32_t flags;             /**< XSOCK_EP_* */
     uint32_t role;              /**< enum xsock_role */
-    uint32_t sq_depth;          /**< outstanding sends, Writes and Reads; 0: 128 */
+    uint32_t sq_depth;          /**< outstanding requests other than receives; 0: 128 */
     uint32_t rq_depth;          /**< outstanding receives; 0: 128 */
-    uint16_t ird;               /**< Reads of the peer served at once; 0: 16 */
-    uint16_t ord;               /**< our Reads at once; 0: 16 */
+    uint16_t ird;               /**< Reads and atomics of the peer served at once; 0: 16 */
+    uint16_t ord;               /**< our Reads and atomics at once; 0: 16 */
     uint32_t mpa_revision;      /**< 1 or 2; 0: 2 */
     uint32_t fpdu_limit;        /**< largest ULPDU, octets; 0: from the path and the peer */
     const void* private_data;   /**< copied; goes with Request or Reply */
@@ -307,26 +319,41 @@ struct xsock_sge {
 };
 
 #define XSOCK_UNSIGNALED 1u /**< no completion on success; failures always complete */
-#define XSOCK_SOLICITED 2u  /**< SEND: wakes a peer that waits for solicited events only */
-#define XSOCK_FENCE 4u      /**< starts only when all earlier Reads have completed */
+#define XSOCK_SOLICITED \
+    2u /**< SEND, WRITE_IMM, IMM: wakes a peer that waits for solicited events only */
+#define XSOCK_FENCE 4u /**< starts only when all earlier Reads and atomics have completed */
 #define XSOCK_INLINE \
     8u /**< copies the payload (at most XSOCK_MAX_INLINE); buffers are free at once */
 #define XSOCK_MORE 32u       /**< another post follows at once: gather, do not send yet */
 #define XSOCK_INVALIDATE 16u /**< SEND: invalidates `remote.stag` at the peer */
+#define XSOCK_MASKED 64u     /**< atomics: operand_mask and compare_mask count */
 
 struct xsock_wr {
     size_t size;
     uint64_t wr_id; /**< comes back in the completion */
-    uint32_t op;    /**< SEND, WRITE, READ, INVALIDATE (local; remote.stag is ours) */
+    uint32_t op;    /**< SEND, WRITE, READ, INVALIDATE (local; remote.stag is ours), FETCH_ADD,
+                         COMPARE_SWAP, WRITE_IMM, IMM */
     uint32_t flags;
     const struct xsock_sge* sge; /**< copied, so it may go after the call */
     uint32_t sge_count;          /**< at most XSOCK_MAX_SGE */
-    struct xsock_remote remote;  /**< WRITE and READ: `to` and `stag`; length is ignored */
+    struct xsock_remote remote;  /**< WRITE(_IMM), READ, atomics: `to` and `stag`; length is
+                                      ignored. Atomics: `to` is that of 8 aligned octets */
+    uint64_t immediate;          /**< WRITE_IMM, IMM */
+    /** Atomics, RFC 7306 section 5.1: numbers in host order, as the target is in its own. The
+     * former value is stored into the SGEs, 8 octets in one or two pieces. */
+    uint64_t operand;      /**< what FETCH_ADD adds, COMPARE_SWAP stores */
+    uint64_t operand_mask; /**< with XSOCK_MASKED. FETCH_ADD: the highest bit of each field, beyond
+                                which no carry goes (0: one field of 64 bits). COMPARE_SWAP: the
+                                bits to replace */
+    uint64_t compare;      /**< COMPARE_SWAP: what is expected */
+    uint64_t compare_mask; /**< with XSOCK_MASKED: the bits to compare; 0: replaces in any case */
 };
 
 /** Posts a request. Never blocks; keeps order.
  * @return -1: ENOBUFS (queue full: take completions first), EINVAL (bad request), EMSGSIZE,
- *         EPIPE (connection ended or shut down), EPERM (other process) */
+ *         EPIPE (connection ended or shut down), EPERM (other process), EOPNOTSUPP (an operation of
+ *         RFC 7306, and the peer is no xsock; posted before that is known, it completes with
+ *         XSOCK_WC_LOCAL and ends the connection) */
 XSOCK_API int xsock_post(struct xsock_ep* ep, const struct xsock_wr* wr);
 /** Posts a receive: takes one message. Errors as xsock_post(). EOPNOTSUPP: endpoint with a shared
  * queue. */
@@ -343,6 +370,21 @@ XSOCK_API int xsock_write(struct xsock_ep* ep, uint64_t wr_id, const void* buffe
                           uint32_t flags);
 XSOCK_API int xsock_read(struct xsock_ep* ep, uint64_t wr_id, void* buffer, uint32_t length,
                          const struct xsock_remote* remote, uint64_t remote_offset, uint32_t flags);
+/** On 8 octets of the peer's at remote->to + remote_offset, which are aligned and whose region has
+ * XSOCK_REMOTE_ATOMIC; `*result` is what was there, and stays yours until the completion. Atomic
+ * toward all such operations of any connection of that process, and toward its own lock-free
+ * atomics (C11 or C++ atomic_uint64_t) there. */
+XSOCK_API int xsock_fetch_add(struct xsock_ep* ep, uint64_t wr_id, uint64_t* result,
+                              const struct xsock_remote* remote, uint64_t remote_offset,
+                              uint64_t add, uint32_t flags);
+/** The same: stores `swap` if `compare` is there. It did if `*result` is equal to `compare`. */
+XSOCK_API int xsock_compare_swap(struct xsock_ep* ep, uint64_t wr_id, uint64_t* result,
+                                 const struct xsock_remote* remote, uint64_t remote_offset,
+                                 uint64_t compare, uint64_t swap, uint32_t flags);
+/** A Write, and when it is there, a receive of the peer completes with `immediate`. */
+XSOCK_API int xsock_write_imm(struct xsock_ep* ep, uint64_t wr_id, const void* buffer,
+                              uint32_t length, const struct xsock_remote* remote,
+                              uint64_t remote_offset, uint64_t immediate, uint32_t flags);
 
 /* ---- shared receive queues ---------------------------------------------- */
 

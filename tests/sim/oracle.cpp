@@ -28,6 +28,16 @@ WcOpcode completion_opcode(SendOpcode opcode) {
             return WcOpcode::read;
         case SendOpcode::local_invalidate:
             return WcOpcode::local_invalidate;
+        case SendOpcode::fetch_add:
+            return WcOpcode::fetch_add;
+        case SendOpcode::compare_swap:
+            return WcOpcode::compare_swap;
+        case SendOpcode::write_immediate:
+            return WcOpcode::write_immediate;
+        case SendOpcode::immediate:
+            return WcOpcode::immediate;
+        case SendOpcode::kCount:
+            break;
     }
     return WcOpcode::closed;
 }

@@ -475,6 +475,8 @@ bool Program::post_operation() {
             return post_read();
         case SendOpcode::local_invalidate:
             return post_local_invalidate();
+        default:
+            break;
     }
     return false;
 }

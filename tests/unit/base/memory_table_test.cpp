@@ -64,7 +64,7 @@ TEST_F(MemoryTableTest, refuses_a_region_that_wraps) {
 TEST_F(MemoryTableTest, refuses_unknown_rights) {
     EXPECT_EQ(table.add({.address = memory.data(), .length = 1, .access = 1u << 31}).error().code,
               EINVAL);
-    EXPECT_EQ(table.add({.address = memory.data(), .length = 1, .access = 16}).error().code,
+    EXPECT_EQ(table.add({.address = memory.data(), .length = 1, .access = 32}).error().code,
               EINVAL);
 }
 

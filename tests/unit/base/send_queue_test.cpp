@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace xsock {
@@ -48,6 +49,48 @@ TEST(SendQueue, keeps_every_field) {
     EXPECT_EQ(wqe.sge[1].address, memory.data() + 10);
     EXPECT_EQ(wqe.sge[1].length, 20u);
     EXPECT_EQ(wqe.sge[1].lkey, 8u);
+}
+
+TEST(SendQueue, keeps_the_operands_of_an_atomic_operation) {
+    SendQueue queue(4);
+    Atomic operands{.operand = 1, .operand_mask = 2, .compare = 3, .compare_mask = 4};
+    const std::array sges{Sge{memory.data(), 3, 7}, Sge{memory.data() + 3, 5, 8}};
+    ASSERT_TRUE(queue.post({.opcode = SendOpcode::compare_swap,
+                            .remote_stag = 5,
+                            .remote_to = 6,
+                            .sges = sges,
+                            .atomic = &operands}));
+    const Atomic given = std::exchange(operands, {});
+    EXPECT_EQ(queue.at(0).atomic(), given);
+    EXPECT_EQ(queue.at(0).length, 8u);
+    EXPECT_EQ(queue.at(0).sge[0].lkey, 7u);
+    EXPECT_EQ(queue.at(0).sge[1].address, memory.data() + 3);
+    ASSERT_TRUE(queue.post({.opcode = SendOpcode::immediate, .immediate = 0x1122334455667788}));
+    EXPECT_EQ(queue.at(1).immediate, 0x1122334455667788u);
+}
+
+TEST(SendQueue, refuses_atomic_operations_and_immediate_data_that_make_no_sense) {
+    SendQueue queue(4);
+    const Atomic operands;
+    const std::array one{Sge{memory.data(), 8, 0}}, seven{Sge{memory.data(), 7, 0}};
+    const std::array three{Sge{memory.data(), 3, 0}, Sge{memory.data(), 3, 0},
+                           Sge{memory.data(), 2, 0}};
+    for (const SendOpcode opcode : {SendOpcode::fetch_add, SendOpcode::compare_swap}) {
+        EXPECT_EQ(queue.post({.opcode = opcode, .sges = one}).error().code, EINVAL);
+        EXPECT_EQ(queue.post({.opcode = opcode, .atomic = &operands}).error().code, EINVAL);
+        EXPECT_EQ(queue.post({.opcode = opcode, .sges = seven, .atomic = &operands}).error().code,
+                  EINVAL);
+        EXPECT_EQ(queue.post({.opcode = opcode, .sges = three, .atomic = &operands}).error().code,
+                  EINVAL);
+        EXPECT_EQ(
+            queue.post({.opcode = opcode, .flags = kSendInline, .sges = one, .atomic = &operands})
+                .error()
+                .code,
+            EINVAL);
+    }
+    EXPECT_EQ(queue.post({.opcode = SendOpcode::immediate, .sges = one}).error().code, EINVAL);
+    EXPECT_EQ(queue.post({.opcode = SendOpcode::kCount}).error().code, EINVAL);
+    EXPECT_EQ(queue.posted(), 0u);
 }
 
 TEST(SendQueue, copies_inline_payload_at_once) {

@@ -10,15 +10,16 @@ namespace {
 
 TEST(Opcode, table_is_indexed_by_opcode) {
     for (const OpcodeInfo& row : opcode_table()) EXPECT_EQ(opcode_info(row.opcode), &row);
-    EXPECT_EQ(opcode_info(RDMAP_IMMEDIATE), nullptr);
+    EXPECT_EQ(opcode_info(RDMAP_ATOMIC_RESPONSE + 1), nullptr);
     EXPECT_EQ(opcode_info(0xf), nullptr);
 }
 
-TEST(Opcode, queues_are_those_of_rfc5040) {
+TEST(Opcode, queues_are_those_of_rfc5040_and_rfc7306) {
     EXPECT_TRUE(queue_known(DDP_QN_SEND));
     EXPECT_TRUE(queue_known(DDP_QN_READ_REQUEST));
     EXPECT_TRUE(queue_known(DDP_QN_TERMINATE));
-    EXPECT_FALSE(queue_known(DDP_QN_ATOMIC_RESPONSE));
+    EXPECT_TRUE(queue_known(DDP_QN_ATOMIC_RESPONSE));
+    EXPECT_FALSE(queue_known(4));
     EXPECT_FALSE(queue_known(31));
     EXPECT_FALSE(queue_known(32));
     EXPECT_FALSE(queue_known(0xffffffff));

@@ -62,10 +62,11 @@ TEST(Segment, reserved_bits_are_not_checked) {
 TEST(Segment, refuses_versions_queues_and_opcodes) {
     EXPECT_EQ(parse("c040 00000001 0000000000000000"), Violation::tagged_version);
     EXPECT_EQ(parse("4243 00000000 00000000 00000001 00000000"), Violation::untagged_version);
-    EXPECT_EQ(parse("4143 00000000 00000003 00000001 00000000"), Violation::untagged_qn);
+    EXPECT_EQ(parse("4143 00000000 00000004 00000001 00000000"), Violation::untagged_qn);
+    EXPECT_EQ(parse("4143 00000000 00000003 00000001 00000000"), Violation::rdmap_opcode);
     EXPECT_EQ(parse("4103 00000000 00000000 00000001 00000000"), Violation::rdmap_version);
     EXPECT_EQ(parse("c180 00000001 0000000000000000"), Violation::rdmap_version);
-    EXPECT_EQ(parse("4148 00000000 00000000 00000001 00000000"), Violation::rdmap_opcode);
+    EXPECT_EQ(parse("414c 00000000 00000000 00000001 00000000"), Violation::rdmap_opcode);
     EXPECT_EQ(parse("414f 00000000 00000000 00000001 00000000"), Violation::rdmap_opcode);
     EXPECT_EQ(parse("c143 00000001 0000000000000000"), Violation::rdmap_opcode);  // tagged Send
     EXPECT_EQ(parse("4140 00000000 00000000 00000001 00000000"), Violation::rdmap_opcode);

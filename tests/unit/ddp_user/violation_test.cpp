@@ -27,6 +27,13 @@ struct Victim {
     std::uint32_t writable = world.add(memory, kRemoteWrite | kLocalWrite);
     std::uint32_t other_pd = world.add(memory, kRemoteRead | kRemoteWrite, 2);
     std::uint32_t other_qp = world.add(memory, kRemoteRead | kRemoteWrite, 1, 8);
+    alignas(8) std::array<std::uint64_t, 4> words{1, 2, 3, 4};
+    std::uint32_t atomic = world.table
+                               .add({.address = reinterpret_cast<std::byte*>(words.data()),
+                                     .length = sizeof words,
+                                     .access = kRemoteAtomic | kZeroBased,
+                                     .pd = 1})
+                               .value();
     std::uint32_t sink_stag = 0;
 
     Victim() {
@@ -51,6 +58,17 @@ struct Victim {
                        .stag = stag,
                        .to = to}) +
                pattern(n);
+    }
+    Octets atomically(std::uint32_t stag, std::uint64_t to, std::uint8_t opcode = 0,
+                      std::uint32_t msn = 1) const {
+        Octets request(kAtomicRequestOctets);
+        encode(AtomicRequest{.opcode = opcode,
+                             .request_id = 9,
+                             .remote_stag = stag,
+                             .remote_to = to,
+                             .operands = {.operand = 1}},
+               request.data());
+        return header({.opcode = RDMAP_ATOMIC_REQUEST, .qn = 1, .msn = msn}) + request;
     }
     Octets send(std::size_t n, Segment segment = {.msn = 1}) const {
         return header(segment) + pattern(n);
@@ -177,6 +195,88 @@ std::vector<Case> cases() {
              return L{u};
          },
          "02ffc000", 18},
+        // RFC 7306
+        {"atomic stag", V::read_stag_invalid, 0, kFlushed,
+         [](Victim& v) { return L{v.atomically(v.atomic ^ 1, 0)}; }, "0100c000", 18},
+        {"atomic bounds", V::read_bounds, 0, kFlushed,
+         [](Victim& v) { return L{v.atomically(v.atomic, 25)}; }, "0101c000", 18},
+        {"atomic access", V::read_access, 0, kFlushed,
+         [](Victim& v) { return L{v.atomically(v.writable, 0)}; }, "0102c000", 18},
+        {"atomic access by reading", V::read_access, 0, kFlushed,
+         [](Victim& v) { return L{v.atomically(v.readable, 0)}; }, "0102c000", 18},
+        {"atomic pd", V::read_stag_not_associated, 0, kFlushed,
+         [](Victim& v) { return L{v.atomically(v.other_pd, 0)}; }, "0103c000", 18},
+        {"atomic wrap", V::read_to_wrap, 0, kFlushed,
+         [](Victim& v) { return L{v.atomically(v.atomic, ~0ull - 3)}; }, "0104c000", 18},
+        {"read without the right, atomics with", V::read_access, 0, kFlushed,
+         [](Victim& v) { return L{v.read(v.atomic, 0, 8)}; }, "0102e000", 18 + 28},
+        {"atomic unaligned", V::atomic_unaligned, 0, kFlushed,
+         [](Victim& v) { return L{v.atomically(v.atomic, 4)}; }, "0207c000", 18},
+        {"atomic opcode reserved", V::atomic_opcode, 0, kFlushed,
+         [](Victim& v) { return L{v.atomically(v.atomic, 0, 1)}; }, "0206c000", 18},
+        {"atomic opcode unknown", V::atomic_opcode, 0, kFlushed,
+         [](Victim& v) { return L{v.atomically(v.atomic, 0, 15)}; }, "0206c000", 18},
+        {"atomic short", V::atomic_malformed, 0, kFlushed,
+         [](Victim& v) {
+             Octets u = v.atomically(v.atomic, 0);
+             u.pop_back();
+             return L{u};
+         },
+         "02ffc000", 18},
+        {"atomic long", V::atomic_malformed, 0, kFlushed,
+         [](Victim& v) { return L{v.atomically(v.atomic, 0) + pattern(100)}; }, "02ffc000", 18},
+        {"atomic not last", V::atomic_malformed, 0, kFlushed,
+         [](Victim& v) {
+             Octets u = v.atomically(v.atomic, 0);
+             u[0] = std::byte{0x01};
+             return L{u};
+         },
+         "02ffc000", 18},
+        {"atomic mo", V::untagged_mo, 0, kFlushed,
+         [](Victim& v) {
+             Octets u = v.atomically(v.atomic, 0);
+             u[17] = std::byte{1};
+             return L{u};
+         },
+         "1204c000", 18},
+        {"atomics beyond the IRD", V::read_queue_overflow, 0, kFlushed,
+         [](Victim& v) {
+             return L{v.atomically(v.atomic, 0, 0, 1), v.read(v.readable, 0, 1, 2),
+                      v.atomically(v.atomic, 0, 2, 3)};
+         },
+         "1202c000", 18},
+        {"atomic msn", V::untagged_msn_range, 0, kFlushed,
+         [](Victim& v) { return L{v.atomically(v.atomic, 0, 0, 2)}; }, "1203c000", 18},
+        {"answer to a Read by an atomic's", V::response_unexpected, 50, WcStatus::bad_response,
+         [](Victim&) {
+             return L{
+                 from_hex("414b 00000000 00000003 00000001 00000000 00000001"
+                          "0000000000000000")};
+         },
+         "0206c000", 18},
+        {"immediate short", V::immediate_malformed, 0, kFlushed,
+         [](Victim& v) { return L{v.send(7, {.opcode = RDMAP_IMMEDIATE, .msn = 1})}; }, "02ffc000",
+         18},
+        {"immediate long", V::immediate_malformed, 0, kFlushed,
+         [](Victim& v) { return L{v.send(9, {.opcode = RDMAP_IMMEDIATE_SE, .msn = 1})}; },
+         "02ffc000", 18},
+        {"immediate empty", V::immediate_malformed, 0, kFlushed,
+         [](Victim& v) { return L{v.send(0, {.opcode = RDMAP_IMMEDIATE, .msn = 1})}; }, "02ffc000",
+         18},
+        {"immediate not last", V::immediate_malformed, 0, kFlushed,
+         [](Victim& v) {
+             return L{v.send(8, {.opcode = RDMAP_IMMEDIATE, .last = false, .msn = 1})};
+         },
+         "02ffc000", 18},
+        {"immediate mo", V::untagged_mo, 0, kFlushed,
+         [](Victim& v) { return L{v.send(8, {.opcode = RDMAP_IMMEDIATE, .msn = 1, .mo = 8})}; },
+         "1204c000", 18},
+        {"immediate amid a Send", V::rdmap_opcode, 0, kFlushed,
+         [](Victim& v) {
+             return L{v.send(5, {.last = false, .msn = 1}),
+                      v.send(8, {.opcode = RDMAP_IMMEDIATE, .msn = 1, .mo = 5})};
+         },
+         "0206c000", 18},
         // DDP
         {"stag", V::tagged_stag_invalid, 0, kFlushed,
          [](Victim& v) { return L{v.write(v.writable ^ 1, 0, 10)}; }, "1100c000", 14},
@@ -193,7 +293,7 @@ std::vector<Case> cases() {
         {"ddp version, tagged", V::tagged_version, 0, kFlushed,
          [](Victim&) { return L{from_hex("c240 00000001 0000000000000000 77")}; }, "1104c000", 14},
         {"qn", V::untagged_qn, 0, kFlushed,
-         [](Victim&) { return L{from_hex("4143 00000000 00000003 00000001 00000000")}; },
+         [](Victim&) { return L{from_hex("4143 00000000 00000004 00000001 00000000")}; },
          "1201c000", 18},
         {"msn repeated", V::untagged_msn_range, 0, kFlushed,
          [](Victim& v) {

@@ -8,7 +8,7 @@ include(CMakePackageConfigHelpers)
 install(TARGETS xsock EXPORT xsockTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
                                           INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 if(TARGET xsock_engine)
-    install(TARGETS xsock_engine LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/xsock)
+    install(TARGETS xsock_engine xsock_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/xsock)
 endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/xsock
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")

@@ -10,5 +10,6 @@ XSOCK_FUNCTIONS(XSOCK_DECLARE)
 #undef XSOCK_DECLARE
 #define XSOCK_DECLARE(type, name, parameters) type name parameters noexcept;
 XSOCK_SOCK_FUNCTIONS(XSOCK_DECLARE)
+XSOCK_READY_FUNCTIONS(XSOCK_DECLARE)
 #undef XSOCK_DECLARE
 }  // namespace xsock::api

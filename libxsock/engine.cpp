@@ -78,7 +78,8 @@ extern "C" const xsock_engine* xsock_engine_table(void) {
 #define XSOCK_SOCK_FILL(type, name, parameters) xsock::api::name,
     static const xsock_engine table = {XSOCK_ENGINE_VERSION, sizeof(xsock_engine),
                                        XSOCK_FUNCTIONS(XSOCK_FILL)
-                                           XSOCK_SOCK_FUNCTIONS(XSOCK_SOCK_FILL)};
+                                           XSOCK_SOCK_FUNCTIONS(XSOCK_SOCK_FILL)
+                                               XSOCK_READY_FUNCTIONS(XSOCK_SOCK_FILL)};
 #undef XSOCK_SOCK_FILL
 #undef XSOCK_FILL
     return &table;

@@ -11,6 +11,7 @@
 #define XSOCK_ENGINE_TABLE_H
 
 #include "include/xsock/xsock.h"
+#include "libxsock/ready_table.h"
 #include "libxsock/sock_table.h"
 
 /* Grows with every change of the table; both sides must agree exactly. */
@@ -105,6 +106,7 @@ struct xsock_engine {
     uint32_t table_size;    /* sizeof(struct xsock_engine) */
     XSOCK_FUNCTIONS(XSOCK_TABLE_ENTRY)
     XSOCK_SOCK_FUNCTIONS(XSOCK_SOCK_TABLE_ENTRY)
+    XSOCK_READY_FUNCTIONS(XSOCK_SOCK_TABLE_ENTRY)
 };
 
 #ifdef __cplusplus

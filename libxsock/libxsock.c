@@ -1,101 +1,43 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * libxsock.so: the public functions, each a call through the engine's table. The engine is opened
- * on first need, from beside this library, with a scope of its own: its libuv and libstdc++ are not
- * the program's, and a program that never uses xsock never loads it (docs/threading.md).
+ * libxsock.so: the public functions, each a call through the engine's table. The libc names that
+ * the library exports too are in overlay/.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
-#include <dlfcn.h>
 #include <errno.h>
-#include <pthread.h>
-#include <stdio.h>
+#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "libxsock/engine_table.h"
+#include "libxsock/engine_open.h"
+#include "libxsock/overlay/fd_table.h"
+#include "libxsock/overlay/shared.h"
 
-static const struct xsock_engine* engine;
-static int engine_errno = ELIBACC;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static void complain(const char* what, const char* detail) {
-    char line[512];
-    int n = snprintf(line, sizeof line, "xsock: %s%s%s\n", what, detail ? ": " : "",
-                     detail ? detail : "");
-    if (n > (int)sizeof line) n = (int)sizeof line;
-    /* To stderr and at once: every call of the program is about to fail because of this. */
-    if (write(STDERR_FILENO, line, (size_t)n) < 0) return;
-}
-
-static void accept_table(const struct xsock_engine* table) {
-    if (table == NULL || table->table_version != XSOCK_ENGINE_VERSION ||
-        table->table_size != sizeof(struct xsock_engine)) {
-        complain("libxsock.so and libxsock-engine.so are of different versions; reinstall both",
-                 NULL);
-        engine_errno = ELIBBAD;
-        return;
-    }
-    __atomic_store_n(&engine, table, __ATOMIC_RELEASE);
-}
-
-#ifdef XSOCK_ENGINE_LINKED
-/* Sanitizers and RTLD_DEEPBIND do not mix: such builds contain the engine. */
-static void load(void) { accept_table(xsock_engine_table()); }
-#else
-static void load(void) {
-    static const char* const places[] = {"xsock/libxsock-engine.so", "libxsock-engine.so"};
-    const struct xsock_engine* (*table)(void);
-    char path[4096];
-    const char* slash;
-    void* handle = NULL;
-    Dl_info self;
-    size_t i;
-
-    if (!dladdr((void*)&engine, &self) || self.dli_fname == NULL) {
-        complain("cannot find my own file", NULL);
-        return;
-    }
-    slash = strrchr(self.dli_fname, '/');
-    for (i = 0; i < sizeof places / sizeof *places && handle == NULL; i++) {
-        int n = snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash - self.dli_fname + 1) : 0,
-                         self.dli_fname, places[i]);
-        if (n < 0 || (size_t)n >= sizeof path || access(path, F_OK) != 0) continue;
-        handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
-        if (handle == NULL) {
-            complain("cannot load the engine", dlerror());
-            return;
-        }
-    }
-    if (handle == NULL) {
-        complain("libxsock-engine.so is not beside libxsock.so", self.dli_fname);
-        return;
-    }
-    *(void**)&table = dlsym(handle, "xsock_engine_table");
-    if (table == NULL) {
-        complain("libxsock-engine.so lacks its table", dlerror());
-        engine_errno = ELIBBAD;
-        return;
-    }
-    accept_table(table());
-}
-#endif
-
-static int ready(void) {
-    if (__builtin_expect(__atomic_load_n(&engine, __ATOMIC_ACQUIRE) != NULL, 1)) return 1;
-    pthread_once(&once, load);
-    if (engine != NULL) return 1;
-    errno = engine_errno;
-    return 0;
-}
-
-#define CALL(type, name, failed, parameters, arguments) \
-    XSOCK_API type xsock_##name parameters {            \
-        if (!ready()) return failed;                    \
-        return engine->name arguments;                  \
+#define CALL(type, name, failed, parameters, arguments)                \
+    XSOCK_API type xsock_##name parameters {                           \
+        const struct xsock_engine* const engine = xsock_engine_open(); \
+        if (engine == NULL) return failed;                             \
+        return engine->name arguments;                                 \
     }
 XSOCK_FUNCTIONS(CALL)
+
+/* The descriptor may be in the table of the preload library. */
+XSOCK_API struct xsock_ep* xsock_fd_endpoint(int fd, struct xsock_cq* send_cq,
+                                             struct xsock_cq* recv_cq) {
+    const struct xsock_overlay* const overlay = overlay_first();
+    struct fd_handle* handle;
+    struct xsock_ep* ep = NULL;
+    int saved;
+    if (xsock_engine_open() == NULL) return NULL;
+    handle = overlay->get(fd);
+    if (handle == NULL || XSOCK_IS_SET(handle->sock)) {
+        errno = fcntl(fd, F_GETFD) < 0 ? EBADF : ENOTCONN;
+    } else {
+        ep = xsock_engine_opened->sock_endpoint(handle->sock, fd, send_cq, recv_cq);
+    }
+    saved = errno;
+    overlay->put(handle);
+    errno = saved;
+    return ep;
+}
 
 /* Needs no engine: reading what a peer sent. */
 XSOCK_API void xsock_key_read(const struct xsock_key* key, struct xsock_remote* remote) {

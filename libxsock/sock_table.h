@@ -64,6 +64,12 @@ struct mmsghdr;
  *                ("fallback-not-mpa", ...; docs/troubleshooting.md). Static storage.
  * sock_owns      1 when `fd` is a descriptor of the engine's own (close_range() and the like must
  *                leave it open), else 0. Async-signal-safe, lock-free.
+ * sock_started   0: its octets are still the kernel's alone (fresh, listening, undecided); 1:
+ *                start-up has begun in this process; 2: in its parent, before fork(). Wait-free.
+ * sock_drain     Before exec*() and _exit(): sends what all sockets have queued, for as long as
+ *                exit() would wait when `timeout_ms` is negative. Closes nothing.
+ * sock_forked    Tells a child that no fork handler told (_Fork(), clone()) what it is. Again is
+ *                harmless.
  */
 #define XSOCK_SOCK_FUNCTIONS(F)                                                                   \
     F(struct xsock_sock*, sock_open, (int fd, int hint))                                          \
@@ -100,6 +106,9 @@ struct mmsghdr;
     F(struct xsock_ep*, sock_endpoint,                                                            \
       (struct xsock_sock * sock, int fd, struct xsock_cq* send_cq, struct xsock_cq* recv_cq))     \
     F(const char*, sock_verdict, (struct xsock_sock * sock))                                      \
-    F(int, sock_owns, (int fd))
+    F(int, sock_owns, (int fd))                                                                   \
+    F(int, sock_started, (struct xsock_sock * sock))                                              \
+    F(void, sock_drain, (int timeout_ms))                                                         \
+    F(void, sock_forked, (void))
 
 #endif /* XSOCK_SOCK_TABLE_H */

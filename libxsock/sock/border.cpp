@@ -38,5 +38,29 @@ xsock_ep* sock_endpoint(xsock_sock*, int, xsock_cq*, xsock_cq*) noexcept {
 }
 const char* sock_verdict(xsock_sock*) noexcept { return "off"; }
 int sock_owns(int) noexcept { return 0; }
+int sock_started(xsock_sock*) noexcept { return 0; }
+void sock_drain(int) noexcept {}
+void sock_forked() noexcept {}
+
+int sock_poll(pollfd*, nfds_t, xsock_sock* const*, const timespec*, const sigset_t*) noexcept {
+    return XSOCK_PASS;
+}
+int sock_select(int, fd_set*, fd_set*, fd_set*, xsock_sock* const*, timespec*,
+                const sigset_t*) noexcept {
+    return XSOCK_PASS;
+}
+xsock_sock* sock_epoll_open(int) noexcept {
+    errno = EOPNOTSUPP;
+    return nullptr;
+}
+void sock_epoll_ref(xsock_sock*) noexcept {}
+void sock_epoll_unref(xsock_sock*) noexcept {}
+int sock_epoll_ctl(xsock_sock*, int, int, int, xsock_sock*, epoll_event*) noexcept {
+    return XSOCK_PASS;
+}
+int sock_epoll_wait(xsock_sock*, int, epoll_event*, int, const timespec*,
+                    const sigset_t*) noexcept {
+    return XSOCK_PASS;
+}
 
 }  // namespace xsock::api

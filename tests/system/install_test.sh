@@ -34,7 +34,15 @@ ok "files"
 
 # Everything else is hidden: a symbol of ours must not meet one of the program's.
 exported() { nm -D --defined-only --no-demangle "$1" | awk '$2 ~ /[TWBDVRi]/ {print $3}'; }
-if exported "$library" | grep -v '^xsock_'; then fail "libxsock.so exports these"; fi
+top=$(cd "$(dirname "$0")/../.." && pwd)
+libc_calls() { sed -nE 's/^ +(CALL|ALIAS)\(([a-zA-Z0-9_]+),.*/\2/p' "$top/libxsock/overlay/libc_calls.h"; }
+others=$(exported "$library" | grep -v '^xsock_' | grep -vxF -f <(libc_calls) || true)
+[ -z "$others" ] || fail "libxsock.so exports these: $others"
+if [ -e "$libdir/xsock/libxsock-preload.so" ]; then
+    wrong=$(exported "$libdir/xsock/libxsock-preload.so" | sort |
+        comm -3 - <({ libc_calls && echo xsock_overlay; } | sort))
+    [ -z "$wrong" ] || fail "libxsock-preload.so exports more or less than the list: $wrong"
+fi
 if [ -e "$libdir/xsock/libxsock-engine.so" ]; then
     [ "$(exported "$libdir/xsock/libxsock-engine.so" | wc -l)" = 1 ] ||
         fail "libxsock-engine.so exports more than its table"

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* What moves octets. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "libxsock/overlay/overlay.h"
+
+/* ---- receiving --------------------------------------------------------------------------------
+ */
+OVERLAY_CALL(ssize_t, read, (int fd, void* buffer, size_t count), (fd, buffer, count), fd,
+             engine->sock_recv(sock, fd, buffer, count, 0))
+XSOCK_LIBC_ALIAS(__read, read)
+
+OVERLAY_CALL(ssize_t, recv, (int fd, void* buffer, size_t count, int flags),
+             (fd, buffer, count, flags), fd, engine->sock_recv(sock, fd, buffer, count, flags))
+
+/* Like TCP: whoever asks for the sender's address is told that there is none. */
+static ssize_t no_address(ssize_t n, const struct sockaddr* address, socklen_t* length) {
+    if (n >= 0 && address != NULL && length != NULL) *length = 0;
+    return n;
+}
+
+OVERLAY_CALL(ssize_t, recvfrom,
+             (int fd, void* buffer, size_t count, int flags, struct sockaddr* address,
+              socklen_t* length),
+             (fd, buffer, count, flags, address, length), fd,
+             no_address(engine->sock_recv(sock, fd, buffer, count, flags), address, length))
+
+/* The fortified forms. A buffer smaller than what is asked for ends the process, in libc. */
+ssize_t overlay___read_chk(int fd, void* buffer, size_t count, size_t size) {
+    if (fd_has(fd) && count <= size) return overlay_read(fd, buffer, count);
+    return LIBC(__read_chk)(fd, buffer, count, size);
+}
+
+ssize_t overlay___recv_chk(int fd, void* buffer, size_t count, size_t size, int flags) {
+    if (fd_has(fd) && count <= size) return overlay_recv(fd, buffer, count, flags);
+    return LIBC(__recv_chk)(fd, buffer, count, size, flags);
+}
+
+ssize_t overlay___recvfrom_chk(int fd, void* buffer, size_t count, size_t size, int flags,
+                               struct sockaddr* address, socklen_t* length) {
+    if (fd_has(fd) && count <= size) {
+        return overlay_recvfrom(fd, buffer, count, flags, address, length);
+    }
+    return LIBC(__recvfrom_chk)(fd, buffer, count, size, flags, address, length);
+}
+
+static ssize_t recv_iov(struct xsock_sock* sock, int fd, const struct iovec* iov, int count,
+                        int flags) {
+    struct msghdr message = {.msg_iov = (struct iovec*)iov, .msg_iovlen = (size_t)count};
+    return count < 0 ? XSOCK_PASS : xsock_engine_opened->sock_recvmsg(sock, fd, &message, flags);
+}
+
+OVERLAY_CALL(ssize_t, readv, (int fd, const struct iovec* iov, int count), (fd, iov, count), fd,
+             recv_iov(sock, fd, iov, count, 0))
+
+/* preadv2() and pwritev2() with offset -1 use the file's own position, which a socket can do. */
+static int socket_flags(int rwf) { return rwf & RWF_NOWAIT ? MSG_DONTWAIT : 0; }
+
+OVERLAY_CALL(ssize_t, preadv2, (int fd, const struct iovec* iov, int count, off_t at, int flags),
+             (fd, iov, count, at, flags), fd,
+             at == -1 ? recv_iov(sock, fd, iov, count, socket_flags(flags)) : XSOCK_PASS)
+OVERLAY_CALL(ssize_t, preadv64v2,
+             (int fd, const struct iovec* iov, int count, off64_t at, int flags),
+             (fd, iov, count, at, flags), fd,
+             at == -1 ? recv_iov(sock, fd, iov, count, socket_flags(flags)) : XSOCK_PASS)
+
+/* ---- descriptors that travel in messages of other sockets ---------------------------------------
+ * A started socket cannot: the octets of its stream are the engine's, and who receives it has none.
+ * What has not started travels as the plain TCP socket that it is. */
+typedef int each_fd(int fd);
+
+static int any_right(const struct msghdr* message, each_fd* is) {
+    struct msghdr copy = *message; /* CMSG_NXTHDR wants it writable */
+    struct cmsghdr* c;
+    for (c = CMSG_FIRSTHDR(&copy); c != NULL; c = CMSG_NXTHDR(&copy, c)) {
+        size_t i;
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+        if (c->cmsg_len < CMSG_LEN(0)) continue;
+        for (i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
+            if (is(fd)) return 1;
+        }
+    }
+    return 0;
+}
+
+static int forget_received(int fd) {
+    fd_forget(fd);
+    overlay_hint(fd, XSOCK_HINT_NONE);
+    return 0;
+}
+
+static int may_not_travel(const struct msghdr* message) {
+    if (!fd_any() || message == NULL || message->msg_controllen == 0 ||
+        message->msg_control == NULL || !any_right(message, overlay_started)) {
+        return 0;
+    }
+    errno = EOPNOTSUPP;
+    return 1;
+}
+
+static __attribute__((noinline)) ssize_t recvmsg_slowly(int fd, struct msghdr* message, int flags) {
+    ssize_t n;
+    OVERLAY(ssize_t, fd, engine->sock_recvmsg(sock, fd, message, flags));
+    n = LIBC(recvmsg)(fd, message, flags);
+    if (n >= 0 && fd_any() && message->msg_controllen != 0) any_right(message, forget_received);
+    return n;
+}
+
+ssize_t overlay_recvmsg(int fd, struct msghdr* message, int flags) {
+    OVERLAY_UNLESS(fd_any(), recvmsg, (fd, message, flags), recvmsg_slowly);
+}
+
+int overlay_recvmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags,
+                     struct timespec* timeout) {
+    int n, i;
+    OVERLAY(int, fd, engine->sock_recvmmsg(sock, fd, messages, count, flags, timeout));
+    n = LIBC(recvmmsg)(fd, messages, count, flags, timeout);
+    for (i = 0; i < n && fd_any(); i++) {
+        if (messages[i].msg_hdr.msg_controllen != 0) {
+            any_right(&messages[i].msg_hdr, forget_received);
+        }
+    }
+    return n;
+}
+
+/* ---- sending ------------------------------------------------------------------------------------
+ */
+OVERLAY_CALL(ssize_t, write, (int fd, const void* buffer, size_t count), (fd, buffer, count), fd,
+             engine->sock_send(sock, fd, buffer, count, 0))
+XSOCK_LIBC_ALIAS(__write, write)
+
+OVERLAY_CALL(ssize_t, send, (int fd, const void* buffer, size_t count, int flags),
+             (fd, buffer, count, flags), fd, engine->sock_send(sock, fd, buffer, count, flags))
+XSOCK_LIBC_ALIAS(__send, send)
+
+OVERLAY_CALL(ssize_t, sendto,
+             (int fd, const void* buffer, size_t count, int flags, const struct sockaddr* address,
+              socklen_t length),
+             (fd, buffer, count, flags, address, length), fd,
+             engine->sock_send(sock, fd, buffer, count, flags))
+
+static ssize_t send_iov(struct xsock_sock* sock, int fd, const struct iovec* iov, int count,
+                        int flags) {
+    const struct msghdr message = {.msg_iov = (struct iovec*)iov, .msg_iovlen = (size_t)count};
+    return count < 0 ? XSOCK_PASS : xsock_engine_opened->sock_sendmsg(sock, fd, &message, flags);
+}
+
+OVERLAY_CALL(ssize_t, writev, (int fd, const struct iovec* iov, int count), (fd, iov, count), fd,
+             send_iov(sock, fd, iov, count, 0))
+OVERLAY_CALL(ssize_t, pwritev2, (int fd, const struct iovec* iov, int count, off_t at, int flags),
+             (fd, iov, count, at, flags), fd,
+             at == -1 ? send_iov(sock, fd, iov, count, socket_flags(flags)) : XSOCK_PASS)
+OVERLAY_CALL(ssize_t, pwritev64v2,
+             (int fd, const struct iovec* iov, int count, off64_t at, int flags),
+             (fd, iov, count, at, flags), fd,
+             at == -1 ? send_iov(sock, fd, iov, count, socket_flags(flags)) : XSOCK_PASS)
+
+static __attribute__((noinline)) ssize_t sendmsg_slowly(int fd, const struct msghdr* message,
+                                                        int flags) {
+    OVERLAY(ssize_t, fd, engine->sock_sendmsg(sock, fd, message, flags));
+    if (may_not_travel(message)) return -1;
+    return LIBC(sendmsg)(fd, message, flags);
+}
+
+ssize_t overlay_sendmsg(int fd, const struct msghdr* message, int flags) {
+    OVERLAY_UNLESS(fd_any(), sendmsg, (fd, message, flags), sendmsg_slowly);
+}
+
+/* Messages before the one that may not travel are sent, as the kernel does with a bad one. */
+int overlay_sendmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags) {
+    OVERLAY(int, fd, engine->sock_sendmmsg(sock, fd, messages, count, flags));
+    if (fd_any()) {
+        unsigned i;
+        for (i = 0; i < count; i++) {
+            if (!may_not_travel(&messages[i].msg_hdr)) continue;
+            if (i == 0) return -1;
+            count = i;
+        }
+    }
+    return LIBC(sendmmsg)(fd, messages, count, flags);
+}
+
+/* ---- from descriptor to descriptor, inside the kernel -------------------------------------------
+ */
+ssize_t overlay_sendfile(int out, int in, off_t* offset, size_t count) {
+    OVERLAY(ssize_t, out, engine->sock_no_stream(sock, out, 1));
+    OVERLAY(ssize_t, in, engine->sock_no_stream(sock, in, 0));
+    return LIBC(sendfile)(out, in, offset, count);
+}
+
+ssize_t overlay_sendfile64(int out, int in, off64_t* offset, size_t count) {
+    OVERLAY(ssize_t, out, engine->sock_no_stream(sock, out, 1));
+    OVERLAY(ssize_t, in, engine->sock_no_stream(sock, in, 0));
+    return LIBC(sendfile64)(out, in, offset, count);
+}
+
+ssize_t overlay_splice(int in, off64_t* in_at, int out, off64_t* out_at, size_t count,
+                       unsigned flags) {
+    OVERLAY(ssize_t, out, engine->sock_no_stream(sock, out, 1));
+    OVERLAY(ssize_t, in, engine->sock_no_stream(sock, in, 0));
+    return LIBC(splice)(in, in_at, out, out_at, count, flags);
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* The table of descriptors: how it is made, shared, closed, and what fork leaves of it. */
+#include "libxsock/overlay/fd_table.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "libxsock/overlay/overlay.h"
+#include "libxsock/overlay/summary.h"
+
+/* Pages of the table cost memory when they are first used only; address space is what is bounded.
+ */
+enum { SLOTS_LEAST = 1 << 20, SLOTS_MOST = 1 << 26, HANDLES_AT_ONCE = 512 };
+
+struct fd_table fd_table;
+_Atomic int fd_duplicated;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* making the table; the free list */
+static struct fd_handle* free_handles;
+
+/* A page that the kernel clears in a forked child and that a vforked one shares: `alive` tells the
+ * three kinds of process apart together with `owner`. */
+enum { PAGE_COPIED = 0, PAGE_ALIVE = 1 };
+struct fork_page {
+    _Atomic uint32_t alive;
+};
+static struct fork_page* fork_page;
+static _Atomic pid_t owner;
+
+static void count_again(void);
+
+/* In a forked child, from pthread_atfork() or, where nobody ran that (_Fork, clone), from the first
+ * use: this process has one thread still, or its threads meet at the lock. */
+static void adopt(void) {
+    static pthread_mutex_t adopting = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&adopting);
+    if (atomic_load(&fork_page->alive) != PAGE_ALIVE || atomic_load(&owner) != getpid()) {
+        pthread_mutex_init(&lock, NULL);
+        free_handles = NULL; /* may have been torn: leave it, make new ones */
+        count_again();
+        xsock_engine_opened->sock_forked();
+        atomic_store(&owner, getpid());
+        atomic_store(&fork_page->alive, PAGE_ALIVE);
+    }
+    pthread_mutex_unlock(&adopting);
+}
+
+static inline void notice_fork(void) {
+    if (__builtin_expect(
+            atomic_load_explicit(&fork_page->alive, memory_order_acquire) == PAGE_COPIED, 0)) {
+        adopt();
+    }
+}
+
+enum fd_owner fd_table_owner(void) {
+    if (!fd_any()) return FD_OWNER_SELF;
+    notice_fork();
+    return atomic_load(&owner) == getpid() ? FD_OWNER_SELF : FD_OWNER_VFORK;
+}
+
+/* References that the parent's threads held are nobody's here: only descriptors count. */
+static void count_again(void) {
+    const uint32_t top = atomic_load(&fd_table.top);
+    uint32_t fd;
+    for (fd = 0; fd < top; fd++) {
+        struct fd_handle* const handle = atomic_load(&fd_table.slots[fd]);
+        if (handle != NULL) atomic_store(&handle->refs, 0);
+    }
+    for (fd = 0; fd < top; fd++) {
+        struct fd_handle* const handle = atomic_load(&fd_table.slots[fd]);
+        if (handle != NULL) atomic_fetch_add(&handle->refs, 1);
+    }
+}
+
+static int make_table(void) {
+    struct rlimit files = {SLOTS_LEAST, SLOTS_LEAST};
+    uint32_t limit = SLOTS_LEAST;
+    void* page;
+    void* slots;
+
+    getrlimit(RLIMIT_NOFILE, &files);
+    while (limit < files.rlim_max && limit < SLOTS_MOST) limit *= 2;
+    slots = mmap(NULL, limit * sizeof(*fd_table.slots), PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (slots == MAP_FAILED) return -1;
+    page =
+        mmap(NULL, sizeof *fork_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) {
+        munmap(slots, limit * sizeof(*fd_table.slots));
+        return -1;
+    }
+    /* Linux before 4.14 has no such advice: there only fork() itself is noticed. */
+    madvise(page, sizeof *fork_page, MADV_WIPEONFORK);
+    fork_page = page;
+    atomic_store(&fork_page->alive, PAGE_ALIVE);
+    atomic_store(&owner, getpid());
+    fd_table.slots = slots;
+    pthread_atfork(NULL, NULL, adopt);
+    atomic_store_explicit(&fd_table.limit, limit, memory_order_release);
+    return 0;
+}
+
+static struct fd_handle* new_handle(void) {
+    struct fd_handle* handle = NULL;
+    pthread_mutex_lock(&lock);
+    if (free_handles == NULL) {
+        struct fd_handle* const many =
+            mmap(NULL, HANDLES_AT_ONCE * sizeof *many, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        int i;
+        for (i = 0; many != MAP_FAILED && i < HANDLES_AT_ONCE; i++) {
+            many[i].next = free_handles;
+            free_handles = &many[i];
+        }
+    }
+    handle = free_handles;
+    if (handle != NULL) free_handles = handle->next;
+    pthread_mutex_unlock(&lock);
+    return handle;
+}
+
+static void free_handle(struct fd_handle* handle) {
+    pthread_mutex_lock(&lock);
+    handle->next = free_handles;
+    free_handles = handle;
+    pthread_mutex_unlock(&lock);
+}
+
+struct fd_handle* fd_get(int fd) {
+    if (!fd_has(fd)) return NULL;
+    notice_fork();
+    for (;;) {
+        struct fd_handle* const handle =
+            atomic_load_explicit(&fd_table.slots[fd], memory_order_acquire);
+        uint32_t refs;
+        if (handle == NULL) return NULL;
+        refs = atomic_load_explicit(&handle->refs, memory_order_relaxed);
+        while (refs != 0 && !atomic_compare_exchange_weak(&handle->refs, &refs, refs + 1)) {
+        }
+        if (refs == 0) continue; /* let go of meanwhile: the slot says something else now */
+        if (atomic_load(&fd_table.slots[fd]) == handle) return handle;
+        fd_put(handle); /* it belongs to another descriptor by now */
+    }
+}
+
+/* Let go of in a signal handler that interrupted the engine or this file. */
+static struct fd_handle* _Atomic deferred;
+
+static void let_go(struct fd_handle* handle) {
+    const int saved = errno;
+    const int before = overlay_begin();
+    struct xsock_sock* const sock = handle->sock;
+    if (!handle->counted) summary_verdict(sock);
+    free_handle(handle);
+    if (XSOCK_IS_SET(sock)) {
+        xsock_engine_opened->sock_epoll_unref(sock);
+    } else {
+        xsock_engine_opened->sock_unref(sock, -1);
+    }
+    overlay_end(before);
+    errno = saved;
+}
+
+void fd_put(struct fd_handle* handle) {
+    if (handle == NULL || atomic_fetch_sub(&handle->refs, 1) != 1) return;
+    if (!overlay_inside()) {
+        let_go(handle);
+        return;
+    }
+    handle->next = atomic_load(&deferred);
+    while (!atomic_compare_exchange_weak(&deferred, &handle->next, handle)) {
+    }
+}
+
+void fd_put_deferred(void) {
+    struct fd_handle* handle;
+    if (atomic_load_explicit(&deferred, memory_order_relaxed) == NULL) return;
+    for (handle = atomic_exchange(&deferred, NULL); handle != NULL;) {
+        struct fd_handle* const next = handle->next;
+        let_go(handle);
+        handle = next;
+    }
+}
+
+static void raise_top(int fd) {
+    uint32_t top = atomic_load(&fd_table.top);
+    while (top <= (uint32_t)fd &&
+           !atomic_compare_exchange_weak(&fd_table.top, &top, (uint32_t)fd + 1)) {
+    }
+}
+
+/* The reference that the slot holds is already counted. */
+static int put_into_slot(int fd, struct fd_handle* handle) {
+    if ((uint32_t)fd >= atomic_load(&fd_table.limit)) {
+        errno = EMFILE;
+        return -1;
+    }
+    raise_top(fd);
+    fd_put(atomic_exchange(&fd_table.slots[fd], handle));
+    return 0;
+}
+
+/* Whether two numbers are one open file description. A socket's inode says so too, where kcmp() is
+ * not to be had; epoll sets all have the same one. */
+static int same_file(int a, int b, const struct stat* a_stat, const struct stat* b_stat) {
+    const pid_t pid = getpid();
+    if (a_stat->st_ino != b_stat->st_ino || a_stat->st_dev != b_stat->st_dev) return 0;
+    if (S_ISSOCK(a_stat->st_mode)) return 1;
+    return syscall(SYS_kcmp, pid, pid, 0 /* KCMP_FILE */, a, b) == 0;
+}
+
+/* dup() before DDPMODE: the other numbers of the same file. */
+static void share_with_duplicates(int fd, struct fd_handle* handle) {
+    enum { FREE_IN_A_ROW = 1024 };
+    const uint32_t limit = atomic_load(&fd_table.limit);
+    struct stat mine, other;
+    int holes = 0;
+    uint32_t i;
+    if (fstat(fd, &mine) != 0) return;
+    /* Numbers are given out from below: a long stretch of free ones is the end. */
+    for (i = 0; i < limit && holes < FREE_IN_A_ROW; i++) {
+        if (i == (uint32_t)fd) continue;
+        if (fstat((int)i, &other) != 0) {
+            holes++;
+            continue;
+        }
+        holes = 0;
+        if (same_file(fd, (int)i, &mine, &other)) fd_share((int)i, handle);
+    }
+}
+
+int fd_install(int fd, struct xsock_sock* sock) {
+    struct fd_handle* handle;
+    int failed = 0;
+    int before;
+    if (!fd_any()) {
+        pthread_mutex_lock(&lock);
+        if (!fd_any()) failed = make_table();
+        pthread_mutex_unlock(&lock);
+        if (failed) return -1;
+    }
+    notice_fork();
+    if ((uint32_t)fd >= atomic_load(&fd_table.limit)) {
+        errno = EMFILE;
+        return -1;
+    }
+    before = overlay_begin();
+    handle = new_handle();
+    overlay_end(before);
+    if (handle == NULL) {
+        errno = ENOMEM;
+        return -1;
+    }
+    handle->sock = sock;
+    handle->counted = 0;
+    /* Only now may others that still hold a stale pointer to it count on it. */
+    atomic_store(&handle->refs, 1);
+    put_into_slot(fd, handle);
+    if (atomic_load(&fd_duplicated)) share_with_duplicates(fd, handle);
+    return 0;
+}
+
+int fd_share(int fd, struct fd_handle* handle) {
+    atomic_fetch_add(&handle->refs, 1);
+    if (put_into_slot(fd, handle) == 0) return 0;
+    fd_put(handle);
+    errno = EMFILE;
+    return -1;
+}
+
+struct fd_handle* fd_take(int fd) {
+    if (!fd_has(fd) || fd_table_owner() != FD_OWNER_SELF) return NULL;
+    return atomic_exchange(&fd_table.slots[fd], NULL);
+}
+
+void fd_restore(int fd, struct fd_handle* handle) {
+    struct fd_handle* nobody = NULL;
+    if (handle == NULL) return;
+    if (!atomic_compare_exchange_strong(&fd_table.slots[fd], &nobody, handle)) fd_put(handle);
+}
+
+void fd_forget(int fd) {
+    if (fd_has(fd)) fd_put(fd_take(fd));
+}
+
+void fd_forget_all_of(int fd, struct fd_handle* handle) {
+    const uint32_t top = atomic_load(&fd_table.top);
+    uint32_t i;
+    for (i = 0; i <= top; i++) {
+        /* Its own slot first: mostly it is the only one. */
+        const uint32_t at = i == 0 ? (uint32_t)fd : i - 1;
+        struct fd_handle* expected = handle;
+        if (at >= atomic_load(&fd_table.limit)) continue;
+        if (atomic_load_explicit(&fd_table.slots[at], memory_order_relaxed) != handle) continue;
+        if (!atomic_compare_exchange_strong(&fd_table.slots[at], &expected, NULL)) continue;
+        if (atomic_fetch_sub(&handle->refs, 1) == 2) return; /* the caller's is the last one */
+    }
+}
+
+void fd_forget_range(unsigned first, unsigned last) {
+    uint32_t top;
+    if (!fd_any() || fd_table_owner() != FD_OWNER_SELF) return;
+    top = atomic_load(&fd_table.top);
+    for (; first < top && first <= last; first++) fd_forget((int)first);
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Which descriptors of this process are DDPMODE sockets, or epoll sets that have one as a member.
+ *
+ * A flat array of pointers, indexed by descriptor, reserved when the first of them appears; until
+ * then its length is 0, so that one comparison tells a process without any. A slot leads to a
+ * handle, which all descriptors of one open file description share: it counts them and holds one
+ * reference of the engine's object.
+ *
+ * Threads. A call on a descriptor holds a reference of the handle for as long as it lasts, as a
+ * system call does of the file: close() in another thread takes effect when the call has returned.
+ * Handles are recycled but their memory is never given back, so that a reference can be tried for
+ * before the slot is looked at again.
+ *
+ * Processes. A forked child has a copy of the table, sees at its first use that it is one, and
+ * counts its references anew. The child of vfork() has not a copy but the parent's own: what it
+ * closes or duplicates changes only the kernel's table, never this one.
+ */
+#ifndef XSOCK_OVERLAY_FD_TABLE_H
+#define XSOCK_OVERLAY_FD_TABLE_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct xsock_sock;
+
+struct fd_handle {
+    _Atomic uint32_t refs;   /* descriptors and calls under way; 0: free */
+    struct xsock_sock* sock; /* one reference of the engine's object */
+    struct fd_handle* next;  /* free list */
+    int counted;             /* its verdict is in the summary */
+};
+
+struct fd_table {
+    _Atomic uint32_t limit; /* descriptors below it may have a handle; 0: none ever had */
+    _Atomic uint32_t top;   /* descriptors at or above it never had one */
+    struct fd_handle* _Atomic* slots;
+};
+extern struct fd_table fd_table;
+
+/* Whose the table is, for the calling process. */
+enum fd_owner {
+    FD_OWNER_SELF,  /* ours */
+    FD_OWNER_VFORK, /* our parent's, who lent us his memory */
+};
+enum fd_owner fd_table_owner(void);
+
+/* True when `fd` has a handle. The one question that every call asks. */
+static inline int fd_has(int fd) {
+    return __builtin_expect(
+        (uint32_t)fd < atomic_load_explicit(&fd_table.limit, memory_order_acquire) &&
+            atomic_load_explicit(&fd_table.slots[fd], memory_order_relaxed) != NULL,
+        0);
+}
+
+/* True once any descriptor had one. */
+static inline int fd_any(void) {
+    return __builtin_expect(atomic_load_explicit(&fd_table.limit, memory_order_acquire) != 0, 0);
+}
+
+/* The handle of `fd` with a reference for the caller, or NULL. */
+struct fd_handle* fd_get(int fd);
+/* Gives the reference back. The last one lets go of the engine's object; errno stays. In a signal
+ * handler that interrupted the engine, that waits until the thread has left it. */
+void fd_put(struct fd_handle* handle);
+void fd_put_deferred(void);
+
+/* Makes `fd` lead to `sock`; the caller's reference of it goes to the table.
+ * @return 0; -1: EMFILE (descriptor beyond the table), ENOMEM; the reference is still yours */
+int fd_install(int fd, struct xsock_sock* sock);
+/* Makes `fd` lead to `handle` too. -1: EMFILE. */
+int fd_share(int fd, struct fd_handle* handle);
+/* Takes the handle out of the slot. The caller puts it, or puts it back. NULL: there was none, or
+ * the slot is not ours to change. */
+struct fd_handle* fd_take(int fd);
+/* After a take whose purpose failed. */
+void fd_restore(int fd, struct fd_handle* handle);
+/* `fd` is plain now, whatever it was. */
+void fd_forget(int fd);
+/* Every slot that leads to `handle`, that of `fd` first, is emptied: it turned out to be plain. */
+void fd_forget_all_of(int fd, struct fd_handle* handle);
+/* As fd_forget() for all from `first` to `last`. */
+void fd_forget_range(unsigned first, unsigned last);
+
+/* Whether another descriptor may have been made from a plain one by dup(): then one that turns to
+ * DDPMODE may have namesakes, which fd_install() looks for. */
+extern _Atomic int fd_duplicated;
+
+#endif /* XSOCK_OVERLAY_FD_TABLE_H */

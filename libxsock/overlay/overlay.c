@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* Entering and leaving the engine, and what is asked about descriptors. */
+#include "libxsock/overlay/overlay.h"
+
+#include <errno.h>
+#include <pthread.h>
+
+#include "libxsock/overlay/summary.h"
+
+/* One word in the static block: found without a call. */
+static __thread int inside __attribute__((tls_model("initial-exec")));
+
+int overlay_inside(void) { return inside; }
+
+int overlay_begin(void) {
+    const int before = inside;
+    inside = 1;
+    return before;
+}
+
+void overlay_end(int before) {
+    inside = before;
+    if (!before) fd_put_deferred();
+}
+
+int overlay_enter(struct overlay_call* call, int fd) {
+    struct fd_handle* const handle = fd_get(fd);
+    if (handle == NULL) return 0;
+    if (XSOCK_IS_SET(handle->sock)) {
+        fd_put(handle);
+        return 0;
+    }
+    if (inside) {
+        fd_put(handle);
+        if (XSOCK_ENGINE_CALLS_US) return 0;
+        errno = EDEADLK;
+        return -1;
+    }
+    call->handle = handle;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &call->cancel_state);
+    inside = 1;
+    return 1;
+}
+
+int overlay_leave(struct overlay_call* call, int fd, long result) {
+    const int saved = errno;
+    inside = 0;
+    if (XSOCK_UNLIKELY(result == XSOCK_PLAIN)) {
+        if (!call->handle->counted) summary_verdict(call->handle->sock);
+        call->handle->counted = 1;
+        fd_forget_all_of(fd, call->handle);
+    }
+    fd_put(call->handle);
+    fd_put_deferred();
+    pthread_setcancelstate(call->cancel_state, NULL);
+    errno = saved;
+    return result != XSOCK_PLAIN && result != XSOCK_PASS;
+}
+
+int overlay_is_sock(int fd) {
+    struct fd_handle* const handle = fd_get(fd);
+    const int is = handle != NULL && !XSOCK_IS_SET(handle->sock);
+    fd_put(handle);
+    return is;
+}
+
+int overlay_started(int fd) {
+    struct fd_handle* const handle = fd_get(fd);
+    const int started = handle != NULL && !XSOCK_IS_SET(handle->sock) &&
+                        xsock_engine_opened->sock_started(handle->sock);
+    fd_put(handle);
+    return started;
+}
+
+int overlay_engine_owns(int fd) {
+    if (XSOCK_ENGINE_CALLS_US) return 0; /* it could not close its own */
+    return fd_any() && xsock_engine_opened->sock_owns(fd);
+}
+
+void overlay_drain(void) {
+    int before;
+    if (!fd_any() || inside || fd_table_owner() != FD_OWNER_SELF) return;
+    before = overlay_begin();
+    xsock_engine_opened->sock_drain(-1);
+    overlay_end(before);
+}
+
+/* ---- hints ------------------------------------------------------------------------------------
+ * An octet for each descriptor. Pages of it exist once they are written. */
+static _Atomic unsigned char hints[1 << 20];
+
+void overlay_hint(int fd, int hint) {
+    if ((size_t)fd < sizeof hints) {
+        atomic_store_explicit(&hints[fd], (unsigned char)hint, memory_order_relaxed);
+    }
+}
+
+int overlay_hint_of(int fd) {
+    if ((size_t)fd >= sizeof hints) return XSOCK_HINT_NONE;
+    return atomic_load_explicit(&hints[fd], memory_order_relaxed);
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * What the wrappers share: entering the engine with a socket, and leaving it.
+ *
+ * Most wrappers are one line, OVERLAY_CALL: one comparison and a jump to libc when no descriptor
+ * has a handle, one load more when some have. What lies behind the question is a function of its
+ * own, so that the way past it needs no stack. The engine's answer is the program's, unless it says
+ * that the call is libc's after all.
+ */
+#ifndef XSOCK_OVERLAY_OVERLAY_H
+#define XSOCK_OVERLAY_OVERLAY_H
+
+#include "libxsock/engine_open.h"
+#include "libxsock/overlay/fd_table.h"
+#include "libxsock/overlay/libc_real.h"
+
+/* Sanitizer builds have the engine linked in, and its calls of libc come through these wrappers. */
+#ifdef XSOCK_ENGINE_LINKED
+#define XSOCK_ENGINE_CALLS_US 1
+#else
+#define XSOCK_ENGINE_CALLS_US 0
+#endif
+
+struct overlay_call {
+    struct fd_handle* handle;
+    int cancel_state;
+};
+
+/* Inside, the thread cannot be cancelled: unwinding must not go through the engine. A call on a
+ * DDPMODE descriptor from a signal handler that interrupted such a call is EDEADLK.
+ * @return 1: call the engine, then overlay_leave(); 0: the call is libc's; -1: errno is set */
+int overlay_enter(struct overlay_call* call, int fd);
+/* 1: the result is the program's; 0: the call is libc's. errno stays. */
+int overlay_leave(struct overlay_call* call, int fd, long result);
+
+#define OVERLAY(type, fd, call)                                            \
+    do {                                                                   \
+        struct overlay_call call_;                                         \
+        int entered_;                                                      \
+        if (!fd_has(fd)) break;                                            \
+        entered_ = overlay_enter(&call_, fd);                              \
+        if (entered_ < 0) return -1;                                       \
+        if (entered_ > 0) {                                                \
+            const struct xsock_engine* const engine = xsock_engine_opened; \
+            struct xsock_sock* const sock = call_.handle->sock;            \
+            (void)engine;                                                  \
+            const type result_ = call;                                     \
+            if (overlay_leave(&call_, fd, (long)result_)) return result_;  \
+        }                                                                  \
+    } while (0)
+
+/* libc's `name` if it is known and `special` is not; else `slowly`, which finds it. */
+#define OVERLAY_UNLESS(special, name, arguments, slowly)                         \
+    do {                                                                         \
+        libc_##name##_fn* const real_ = (libc_##name##_fn*)atomic_load_explicit( \
+            &libc_real[LIBC_##name], memory_order_relaxed);                      \
+        if (XSOCK_UNLIKELY((special) || real_ == NULL)) return slowly arguments; \
+        return real_ arguments;                                                  \
+    } while (0)
+
+/* Defines overlay_NAME: `call` on a DDPMODE descriptor, libc's function on any other. */
+#define OVERLAY_CALL(result, name, parameters, arguments, fd, call)    \
+    static __attribute__((noinline)) result name##_slowly parameters { \
+        OVERLAY(result, fd, call);                                     \
+        return LIBC(name) arguments;                                   \
+    }                                                                  \
+    result overlay_##name parameters { OVERLAY_UNLESS(fd_has(fd), name, arguments, name##_slowly); }
+
+/* The thread is inside the engine, or in a part of the overlay that a signal handler must not enter
+ * again. */
+int overlay_inside(void);
+/* Brackets such a part. Returns what overlay_end() needs. */
+int overlay_begin(void);
+void overlay_end(int before);
+
+/* 1: `fd` is a DDPMODE socket (not an epoll set). */
+int overlay_is_sock(int fd);
+/* 1: start-up has begun on it, here or in our parent process. */
+int overlay_started(int fd);
+/* A descriptor that the engine opened for itself; the program's loops over all numbers must leave
+ * it open. */
+int overlay_engine_owns(int fd);
+/* What is queued is sent, for as long as exit would wait. In the process that queued it only. */
+void overlay_drain(void);
+
+/* How a plain descriptor came to be, which decides the MPA role when it turns to DDPMODE later. */
+void overlay_hint(int fd, int hint);
+int overlay_hint_of(int fd);
+
+#endif /* XSOCK_OVERLAY_OVERLAY_H */

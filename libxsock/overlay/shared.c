@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* Loading, and the copy that counts when there are two. */
+#include "libxsock/overlay/shared.h"
+
+#include "libxsock/overlay/overlay.h"
+#include "libxsock/overlay/summary.h"
+
+#define OURS \
+    { XSOCK_OVERLAY_VERSION, sizeof(struct xsock_overlay), fd_get, fd_put }
+static const struct xsock_overlay own = OURS;
+const struct xsock_overlay xsock_overlay = OURS;
+
+const struct xsock_overlay* overlay_first(void) {
+    /* The name is one that a library loaded earlier may define as well: then it is that one's. */
+    const struct xsock_overlay* const first = &xsock_overlay;
+    const int known = first->version == XSOCK_OVERLAY_VERSION && first->size == sizeof own;
+    return known ? first : &own;
+}
+
+/* No thread, no memory, no engine: a program that uses no DDPMODE pays for this alone. */
+__attribute__((constructor)) static void loaded(void) {
+    libc_find_all();
+    if (overlay_first()->get == own.get) summary_init();
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* A socket's life, from socket() to shutdown(), and the options that turn it to DDPMODE. */
+#include <errno.h>
+#include <unistd.h>
+
+#include "libxsock/overlay/overlay.h"
+#include "libxsock/overlay/summary.h"
+
+/* A number that the kernel has just given out: plain, whatever it was before. */
+static int fresh(int fd, int hint) {
+    if (fd < 0) return fd;
+    fd_forget(fd);
+    overlay_hint(fd, hint);
+    return fd;
+}
+
+int overlay_socket(int domain, int type, int protocol) {
+    const int fd = fresh(LIBC(socket)(domain, type, protocol), XSOCK_HINT_NONE);
+    if (fd >= 0) summary_socket(domain, type);
+    return fd;
+}
+
+int overlay_socketpair(int domain, int type, int protocol, int* fds) {
+    const int result = LIBC(socketpair)(domain, type, protocol, fds);
+    if (result == 0) {
+        fresh(fds[0], XSOCK_HINT_NONE);
+        fresh(fds[1], XSOCK_HINT_NONE);
+    }
+    return result;
+}
+
+int overlay_bind(int fd, const struct sockaddr* address, socklen_t length) {
+    return LIBC(bind)(fd, address, length);
+}
+
+int overlay_listen(int fd, int backlog) {
+    int result;
+    OVERLAY(int, fd, engine->sock_listen(sock, fd, backlog));
+    result = LIBC(listen)(fd, backlog);
+    if (result == 0) summary_count(SUMMARY_LISTENING, fd);
+    return result;
+}
+
+/* What accept4() has brought: a descriptor, and a handle if it is not plain already. */
+static int keep_accepted(int fd, struct xsock_sock* sock) {
+    if (fd < 0) return fd;
+    fresh(fd, XSOCK_HINT_ACCEPTED);
+    summary_count(SUMMARY_ACCEPTED, fd);
+    if (sock == NULL) return fd;
+    summary_count(SUMMARY_ASKED, fd);
+    if (fd_install(fd, sock) != 0) {
+        const int saved = errno;
+        const int before = overlay_begin();
+        LIBC(close)(fd);
+        xsock_engine_opened->sock_unref(sock, -1);
+        overlay_end(before);
+        errno = saved;
+        return -1;
+    }
+    return fd;
+}
+
+/* 1: *result is the program's. */
+static int accept_on_sock(int fd, struct sockaddr* address, socklen_t* length, int flags,
+                          int* result) {
+    struct overlay_call call;
+    struct xsock_sock* accepted = NULL;
+    const int entered = overlay_enter(&call, fd);
+    *result = -1;
+    if (entered <= 0) return entered;
+    *result =
+        xsock_engine_opened->sock_accept(call.handle->sock, fd, address, length, flags, &accepted);
+    if (!overlay_leave(&call, fd, *result)) return 0;
+    *result = keep_accepted(*result, accepted);
+    return 1;
+}
+
+int overlay_accept(int fd, struct sockaddr* address, socklen_t* length) {
+    int result;
+    if (fd_has(fd) && accept_on_sock(fd, address, length, 0, &result)) return result;
+    return keep_accepted(LIBC(accept)(fd, address, length), NULL);
+}
+
+int overlay_accept4(int fd, struct sockaddr* address, socklen_t* length, int flags) {
+    int result;
+    if (fd_has(fd) && accept_on_sock(fd, address, length, flags, &result)) return result;
+    return keep_accepted(LIBC(accept4)(fd, address, length, flags), NULL);
+}
+
+int overlay_connect(int fd, const struct sockaddr* address, socklen_t length) {
+    int result;
+    if (fd_has(fd)) summary_count(SUMMARY_CONNECTED, fd);
+    OVERLAY(int, fd, engine->sock_connect(sock, fd, address, length));
+    result = LIBC(connect)(fd, address, length);
+    if (result == 0 || errno == EINPROGRESS || errno == EINTR) {
+        overlay_hint(fd, XSOCK_HINT_CONNECTED);
+        summary_count(SUMMARY_CONNECTED, fd);
+    }
+    return result;
+}
+XSOCK_LIBC_ALIAS(__connect, connect)
+
+OVERLAY_CALL(int, shutdown, (int fd, int how), (fd, how), fd, engine->sock_shutdown(sock, fd, how))
+
+int overlay_getsockname(int fd, struct sockaddr* address, socklen_t* length) {
+    return LIBC(getsockname)(fd, address, length);
+}
+
+int overlay_getpeername(int fd, struct sockaddr* address, socklen_t* length) {
+    return LIBC(getpeername)(fd, address, length);
+}
+
+int overlay_sockatmark(int fd) {
+    if (overlay_is_sock(fd)) return 0;
+    return LIBC(sockatmark)(fd);
+}
+
+/* ---- options ------------------------------------------------------------------------------------
+ * The first one at SOL_XSOCK makes the handle. One that fails at once leaves no trace. */
+static int first_option(int fd) {
+    const struct xsock_engine* const engine = xsock_engine_open();
+    struct xsock_sock* sock;
+    int before;
+    int result;
+    if (engine == NULL) return -1;
+    if (overlay_inside()) {
+        errno = EDEADLK;
+        return -1;
+    }
+    before = overlay_begin();
+    sock = engine->sock_open(fd, overlay_hint_of(fd));
+    overlay_end(before);
+    if (sock == NULL) return -1;
+    result = fd_install(fd, sock);
+    if (result != 0) {
+        const int saved = errno;
+        engine->sock_unref(sock, -1);
+        errno = saved;
+        return -1;
+    }
+    summary_count(SUMMARY_ASKED, fd);
+    return 0;
+}
+
+static __attribute__((noinline)) int setsockopt_slowly(int fd, int level, int name,
+                                                       const void* value, socklen_t length) {
+    if (XSOCK_UNLIKELY(level == SOL_XSOCK) && !fd_has(fd) && first_option(fd) != 0) return -1;
+    OVERLAY(int, fd, engine->sock_setsockopt(sock, fd, level, name, value, length));
+    if (XSOCK_UNLIKELY(level == SOL_XSOCK)) return 0; /* DDPMODE 0: plain again */
+    return LIBC(setsockopt)(fd, level, name, value, length);
+}
+
+int overlay_setsockopt(int fd, int level, int name, const void* value, socklen_t length) {
+    OVERLAY_UNLESS(level == SOL_XSOCK || fd_has(fd), setsockopt, (fd, level, name, value, length),
+                   setsockopt_slowly);
+}
+
+static __attribute__((noinline)) int getsockopt_slowly(int fd, int level, int name, void* value,
+                                                       socklen_t* length) {
+    if (XSOCK_UNLIKELY(level == SOL_XSOCK) && !fd_has(fd) && first_option(fd) != 0) return -1;
+    OVERLAY(int, fd, engine->sock_getsockopt(sock, fd, level, name, value, length));
+    return LIBC(getsockopt)(fd, level, name, value, length);
+}
+
+int overlay_getsockopt(int fd, int level, int name, void* value, socklen_t* length) {
+    OVERLAY_UNLESS(level == SOL_XSOCK || fd_has(fd), getsockopt, (fd, level, name, value, length),
+                   getsockopt_slowly);
+}

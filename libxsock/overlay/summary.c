@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* Counting sockets for the exit summary. Nothing here allocates. */
+#include "libxsock/overlay/summary.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "libxsock/overlay/overlay.h"
+
+int summary_wanted;
+
+enum { PATH_ROOM = 1024, VERDICTS = 24 };
+
+static char path[PATH_ROOM];
+static pid_t process; /* whose counts these are */
+static _Atomic unsigned long counts[SUMMARY_KEYS];
+static _Atomic int written;
+
+/* The words that sock_verdict() gives are few, and have static storage. */
+static struct {
+    const char* _Atomic word;
+    _Atomic unsigned long count;
+} verdicts[VERDICTS];
+
+static void begin_again(void) {
+    int i;
+    process = getpid();
+    for (i = 0; i < SUMMARY_KEYS; i++) atomic_store(&counts[i], 0);
+    for (i = 0; i < VERDICTS; i++) atomic_store(&verdicts[i].count, 0);
+    atomic_store(&written, 0);
+}
+
+static void at_exit(void) { summary_write("exit"); }
+
+void summary_init(void) {
+    const char* const wanted = secure_getenv("XSOCK_SUMMARY");
+    const size_t length = wanted != NULL ? strlen(wanted) : 0;
+    if (length == 0 || length >= sizeof path) return;
+    memcpy(path, wanted, length + 1);
+    process = getpid();
+    pthread_atfork(NULL, NULL, begin_again);
+    atexit(at_exit);
+    summary_wanted = 1;
+}
+
+void summary_socket_slowly(int domain, int type) {
+    if ((domain == AF_INET || domain == AF_INET6) &&
+        (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM) {
+        atomic_fetch_add(&counts[SUMMARY_SOCKETS], 1);
+    }
+}
+
+void summary_count_slowly(enum summary_key key, int fd) {
+    const int saved = errno;
+    int type = 0;
+    int domain = 0;
+    socklen_t length = sizeof type;
+    if (LIBC(getsockopt)(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 &&
+        LIBC(getsockopt)(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_STREAM &&
+        (domain == AF_INET || domain == AF_INET6)) {
+        atomic_fetch_add(&counts[key], 1);
+    }
+    errno = saved;
+}
+
+void summary_verdict_slowly(struct xsock_sock* sock) {
+    const char* word;
+    int i;
+    if (XSOCK_IS_SET(sock)) return;
+    word = xsock_engine_opened->sock_verdict(sock);
+    for (i = 0; i < VERDICTS; i++) {
+        const char* there = NULL;
+        if (atomic_compare_exchange_strong(&verdicts[i].word, &there, word) ||
+            strcmp(there, word) == 0) {
+            atomic_fetch_add(&verdicts[i].count, 1);
+            return;
+        }
+    }
+}
+
+/* ---- the line -----------------------------------------------------------------------------------
+ */
+struct line {
+    char text[2 * PATH_ROOM];
+    size_t length;
+};
+
+static void add_text(struct line* line, const char* text) {
+    while (*text != '\0' && line->length < sizeof line->text) line->text[line->length++] = *text++;
+}
+
+static void add_count(struct line* line, const char* key, unsigned long count) {
+    char digits[24];
+    size_t i = sizeof digits;
+    digits[--i] = '\0';
+    do {
+        digits[--i] = (char)('0' + count % 10);
+        count /= 10;
+    } while (count != 0);
+    add_text(line, " ");
+    add_text(line, key);
+    add_text(line, "=");
+    add_text(line, digits + i);
+}
+
+static int worth_a_line(void) {
+    int i;
+    for (i = 0; i < SUMMARY_KEYS; i++) {
+        if (atomic_load(&counts[i]) != 0) return 1;
+    }
+    return 0;
+}
+
+/* Sockets that are open still have no verdict yet. */
+static void count_open_ones(void) {
+    const uint32_t top = fd_any() ? atomic_load(&fd_table.top) : 0;
+    uint32_t fd;
+    for (fd = 0; fd < top; fd++) {
+        struct fd_handle* const handle = fd_get((int)fd);
+        /* Descriptors of one socket are counted once, at the lowest. */
+        if (handle != NULL && !handle->counted) {
+            handle->counted = 1;
+            summary_verdict_slowly(handle->sock);
+        }
+        fd_put(handle);
+    }
+}
+
+void summary_write(const char* end) {
+    static const char* const keys[SUMMARY_KEYS] = {"sockets", "connected", "accepted", "listening",
+                                                   "asked"};
+    const int saved = errno;
+    struct line line = {.length = 0};
+    ssize_t n;
+    int file;
+    int i;
+    /* A child of vfork() has its parent's counts before it. */
+    if (!summary_wanted || process != getpid() || !worth_a_line()) return;
+    if (atomic_exchange(&written, 1)) return;
+    count_open_ones();
+    add_text(&line, "xsock-summary 1");
+    add_count(&line, "pid", (unsigned long)getpid());
+    add_count(&line, "ppid", (unsigned long)getppid());
+    add_text(&line, " end=");
+    add_text(&line, end);
+    for (i = 0; i < SUMMARY_KEYS; i++) add_count(&line, keys[i], atomic_load(&counts[i]));
+    for (i = 0; i < VERDICTS; i++) {
+        const unsigned long count = atomic_load(&verdicts[i].count);
+        if (count != 0) add_count(&line, atomic_load(&verdicts[i].word), count);
+    }
+    add_text(&line, " program=");
+    if (line.length < PATH_ROOM) {
+        n = readlink("/proc/self/exe", line.text + line.length, PATH_ROOM);
+        if (n > 0) line.length += (size_t)n;
+    }
+    if (line.length == sizeof line.text) line.length--;
+    line.text[line.length++] = '\n';
+    file = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (file >= 0) {
+        /* One write: lines of several processes do not mix. Nobody is there to be told of errors.
+         */
+        n = LIBC(write)(file, line.text, line.length);
+        LIBC(close)(file);
+    }
+    (void)n;
+    errno = saved;
+}

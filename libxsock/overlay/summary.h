@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * What `xsock run --summary` prints after a program. XSOCK_SUMMARY names a file; each process that
+ * had TCP sockets appends one line to it when it ends or calls exec:
+ *
+ *   xsock-summary 1 pid=N ppid=N end=exit|exec sockets=N connected=N accepted=N listening=N asked=N
+ *   message=N undecided=N off=N CODE=N ... program=PATH
+ *
+ * (one line; the program comes last). Counts are of this process since it began or was forked. The
+ * keys after `asked` are what DDPMODE sockets were when they ended, as sock_verdict() calls it.
+ */
+#ifndef XSOCK_OVERLAY_SUMMARY_H
+#define XSOCK_OVERLAY_SUMMARY_H
+
+struct xsock_sock;
+
+enum summary_key {
+    SUMMARY_SOCKETS,
+    SUMMARY_CONNECTED,
+    SUMMARY_ACCEPTED,
+    SUMMARY_LISTENING,
+    SUMMARY_ASKED,
+    SUMMARY_KEYS
+};
+
+extern int summary_wanted;
+
+/* When the library is loaded. */
+void summary_init(void);
+void summary_socket_slowly(int domain, int type);
+void summary_count_slowly(enum summary_key key, int fd);
+void summary_verdict_slowly(struct xsock_sock* sock);
+/* Writes the line. Async-signal-safe. `end` is "exit" or "exec". */
+void summary_write(const char* end);
+
+static inline void summary_socket(int domain, int type) {
+    if (__builtin_expect(summary_wanted, 0)) summary_socket_slowly(domain, type);
+}
+/* Does not count what is no TCP socket. */
+static inline void summary_count(enum summary_key key, int fd) {
+    if (__builtin_expect(summary_wanted, 0)) summary_count_slowly(key, fd);
+}
+/* A DDPMODE socket ends, or has turned out to be plain; its verdict is counted. */
+static inline void summary_verdict(struct xsock_sock* sock) {
+    if (__builtin_expect(summary_wanted, 0)) summary_verdict_slowly(sock);
+}
+
+#endif /* XSOCK_OVERLAY_SUMMARY_H */

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Readiness. A call whose descriptors have no handle is libc's. One with a handle among them goes
+ * to the engine whole, with an array that has the handle, or NULL, of each; so does every call on
+ * an epoll set that a DDPMODE socket has ever joined.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+
+#include "libxsock/overlay/overlay.h"
+
+/* Handles of the descriptors of one call, a reference each. */
+struct handles {
+    size_t count;
+    struct fd_handle** handle; /* NULL: plain */
+    struct xsock_sock** sock;
+    int cancel_state;
+    void* memory; /* NULL: the two lie in `few` */
+    void* few[128];
+};
+
+static int handles_begin(struct handles* h, size_t count) {
+    void** memory = h->few;
+    h->memory = NULL;
+    h->count = count;
+    if (2 * count > sizeof h->few / sizeof *h->few) {
+        memory = h->memory = calloc(2 * count, sizeof *memory);
+        if (memory == NULL) return -1;
+    } else {
+        memset(memory, 0, 2 * count * sizeof *memory);
+    }
+    h->handle = (struct fd_handle**)memory;
+    h->sock = (struct xsock_sock**)(memory + count);
+    return 0;
+}
+
+static void handles_take(struct handles* h, size_t i, int fd) {
+    h->handle[i] = fd_get(fd);
+    if (h->handle[i] != NULL) h->sock[i] = h->handle[i]->sock;
+}
+
+static void handles_end(struct handles* h) {
+    const int saved = errno;
+    size_t i;
+    for (i = 0; i < h->count; i++) fd_put(h->handle[i]);
+    free(h->memory);
+    errno = saved;
+}
+
+/* A call of the engine that may wait: see overlay_enter(). */
+static int wait_begin(int* cancel_state) {
+    if (overlay_inside()) {
+        errno = EDEADLK;
+        return -1;
+    }
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, cancel_state);
+    overlay_begin();
+    return 0;
+}
+
+static void wait_end(int cancel_state) {
+    const int saved = errno;
+    overlay_end(0);
+    pthread_setcancelstate(cancel_state, NULL);
+    errno = saved;
+}
+
+static struct timespec of_ms(int ms) {
+    const struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
+    return t;
+}
+
+/* ---- poll ---------------------------------------------------------------------------------------
+ */
+static int has_handle(const struct pollfd* fds, nfds_t count) {
+    nfds_t i;
+    if (!fd_any() || fds == NULL || (XSOCK_ENGINE_CALLS_US && overlay_inside())) return 0;
+    for (i = 0; i < count; i++) {
+        if (fd_has(fds[i].fd)) return 1;
+    }
+    return 0;
+}
+
+/* XSOCK_PASS: the call is libc's after all. */
+static int poll_handles(struct pollfd* fds, nfds_t count, const struct timespec* timeout,
+                        const sigset_t* mask) {
+    struct handles h;
+    int result;
+    nfds_t i;
+    if (handles_begin(&h, count) != 0) return -1;
+    for (i = 0; i < count; i++) handles_take(&h, i, fds[i].fd);
+    if ((result = wait_begin(&h.cancel_state)) == 0) {
+        result = xsock_engine_opened->sock_poll(fds, count, (struct xsock_sock* const*)h.sock,
+                                                timeout, mask);
+        wait_end(h.cancel_state);
+    }
+    handles_end(&h);
+    return result;
+}
+
+static __attribute__((noinline)) int poll_slowly(struct pollfd* fds, nfds_t count, int timeout_ms) {
+    if (has_handle(fds, count)) {
+        const struct timespec timeout = of_ms(timeout_ms);
+        const int result = poll_handles(fds, count, timeout_ms < 0 ? NULL : &timeout, NULL);
+        if (result != XSOCK_PASS) return result;
+    }
+    return LIBC(poll)(fds, count, timeout_ms);
+}
+
+int overlay_poll(struct pollfd* fds, nfds_t count, int timeout_ms) {
+    OVERLAY_UNLESS(fd_any(), poll, (fds, count, timeout_ms), poll_slowly);
+}
+XSOCK_LIBC_ALIAS(__poll, poll)
+
+static __attribute__((noinline)) int ppoll_slowly(struct pollfd* fds, nfds_t count,
+                                                  const struct timespec* timeout,
+                                                  const sigset_t* mask) {
+    if (has_handle(fds, count)) {
+        const int result = poll_handles(fds, count, timeout, mask);
+        if (result != XSOCK_PASS) return result;
+    }
+    return LIBC(ppoll)(fds, count, timeout, mask);
+}
+
+int overlay_ppoll(struct pollfd* fds, nfds_t count, const struct timespec* timeout,
+                  const sigset_t* mask) {
+    OVERLAY_UNLESS(fd_any(), ppoll, (fds, count, timeout, mask), ppoll_slowly);
+}
+
+int overlay___poll_chk(struct pollfd* fds, nfds_t count, int timeout_ms, size_t size) {
+    if (size / sizeof *fds >= count && has_handle(fds, count)) {
+        return overlay_poll(fds, count, timeout_ms);
+    }
+    return LIBC(__poll_chk)(fds, count, timeout_ms, size);
+}
+
+int overlay___ppoll_chk(struct pollfd* fds, nfds_t count, const struct timespec* timeout,
+                        const sigset_t* mask, size_t size) {
+    if (size / sizeof *fds >= count && has_handle(fds, count)) {
+        return overlay_ppoll(fds, count, timeout, mask);
+    }
+    return LIBC(__ppoll_chk)(fds, count, timeout, mask, size);
+}
+
+/* ---- select -------------------------------------------------------------------------------------
+ */
+/* Sets may be longer than fd_set: programs allocate them for more descriptors. */
+static int is_set(const fd_set* set, int fd) {
+    const unsigned long* const words = (const unsigned long*)set;
+    const int bits = 8 * (int)sizeof *words;
+    return set != NULL && (words[fd / bits] >> fd % bits & 1);
+}
+
+static int wanted(int fd, const fd_set* reads, const fd_set* writes, const fd_set* excepts) {
+    return is_set(reads, fd) || is_set(writes, fd) || is_set(excepts, fd);
+}
+
+static int select_has_handle(int count, const fd_set* reads, const fd_set* writes,
+                             const fd_set* excepts) {
+    int fd;
+    if (!fd_any() || (XSOCK_ENGINE_CALLS_US && overlay_inside())) return 0;
+    for (fd = 0; fd < count; fd++) {
+        if (fd_has(fd) && wanted(fd, reads, writes, excepts)) return 1;
+    }
+    return 0;
+}
+
+static int select_handles(int count, fd_set* reads, fd_set* writes, fd_set* excepts,
+                          struct timespec* timeout, const sigset_t* mask) {
+    struct handles h;
+    int result;
+    int fd;
+    if (handles_begin(&h, (size_t)count) != 0) return -1;
+    for (fd = 0; fd < count; fd++) {
+        if (wanted(fd, reads, writes, excepts)) handles_take(&h, (size_t)fd, fd);
+    }
+    if ((result = wait_begin(&h.cancel_state)) == 0) {
+        result = xsock_engine_opened->sock_select(count, reads, writes, excepts,
+                                                  (struct xsock_sock* const*)h.sock, timeout, mask);
+        wait_end(h.cancel_state);
+    }
+    handles_end(&h);
+    return result;
+}
+
+static __attribute__((noinline)) int select_slowly(int count, fd_set* reads, fd_set* writes,
+                                                   fd_set* excepts, struct timeval* timeout) {
+    if (select_has_handle(count, reads, writes, excepts)) {
+        struct timespec left = {0, 0};
+        int result;
+        if (timeout != NULL) {
+            if (timeout->tv_sec < 0 || timeout->tv_usec < 0) {
+                errno = EINVAL;
+                return -1;
+            }
+            left.tv_sec = timeout->tv_sec + timeout->tv_usec / 1000000;
+            left.tv_nsec = timeout->tv_usec % 1000000 * 1000;
+        }
+        result = select_handles(count, reads, writes, excepts, timeout ? &left : NULL, NULL);
+        if (result != XSOCK_PASS) {
+            if (timeout != NULL) {
+                timeout->tv_sec = left.tv_sec;
+                timeout->tv_usec = left.tv_nsec / 1000;
+            }
+            return result;
+        }
+    }
+    return LIBC(select)(count, reads, writes, excepts, timeout);
+}
+
+int overlay_select(int count, fd_set* reads, fd_set* writes, fd_set* excepts,
+                   struct timeval* timeout) {
+    OVERLAY_UNLESS(fd_any(), select, (count, reads, writes, excepts, timeout), select_slowly);
+}
+XSOCK_LIBC_ALIAS(__select, select)
+
+static __attribute__((noinline)) int pselect_slowly(int count, fd_set* reads, fd_set* writes,
+                                                    fd_set* excepts, const struct timespec* timeout,
+                                                    const sigset_t* mask) {
+    if (select_has_handle(count, reads, writes, excepts)) {
+        struct timespec left = timeout != NULL ? *timeout : (struct timespec){0, 0};
+        const int result =
+            select_handles(count, reads, writes, excepts, timeout ? &left : NULL, mask);
+        if (result != XSOCK_PASS) return result;
+    }
+    return LIBC(pselect)(count, reads, writes, excepts, timeout, mask);
+}
+
+int overlay_pselect(int count, fd_set* reads, fd_set* writes, fd_set* excepts,
+                    const struct timespec* timeout, const sigset_t* mask) {
+    OVERLAY_UNLESS(fd_any(), pselect, (count, reads, writes, excepts, timeout, mask),
+                   pselect_slowly);
+}
+
+/* ---- epoll --------------------------------------------------------------------------------------
+ */
+static int fresh(int fd) {
+    if (fd >= 0) fd_forget(fd);
+    return fd;
+}
+
+int overlay_epoll_create(int size) { return fresh(LIBC(epoll_create)(size)); }
+int overlay_epoll_create1(int flags) { return fresh(LIBC(epoll_create1)(flags)); }
+
+/* The handle of an epoll set; NULL when it has none. */
+static struct fd_handle* get_set(int fd) {
+    struct fd_handle* const handle = fd_get(fd);
+    if (handle != NULL && !XSOCK_IS_SET(handle->sock)) {
+        fd_put(handle);
+        return NULL;
+    }
+    return handle;
+}
+
+/* The first DDPMODE member makes a set the engine's. */
+static struct fd_handle* make_set(int fd) {
+    static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+    struct fd_handle* handle;
+    pthread_mutex_lock(&making);
+    handle = get_set(fd);
+    if (handle == NULL) {
+        struct xsock_sock* const set = xsock_engine_opened->sock_epoll_open(fd);
+        if (set != NULL && fd_install(fd, set) == 0) {
+            handle = get_set(fd);
+        } else if (set != NULL) {
+            const int saved = errno;
+            xsock_engine_opened->sock_epoll_unref(set);
+            errno = saved;
+        }
+    }
+    pthread_mutex_unlock(&making);
+    return handle;
+}
+
+static __attribute__((noinline)) int epoll_ctl_slowly(int set, int operation, int fd,
+                                                      struct epoll_event* event) {
+    struct fd_handle *set_handle, *member;
+    int result = -1;
+    int cancel_state;
+    if (!fd_has(set) && !fd_has(fd)) return LIBC(epoll_ctl)(set, operation, fd, event);
+    if (XSOCK_ENGINE_CALLS_US && overlay_inside()) {
+        return LIBC(epoll_ctl)(set, operation, fd, event);
+    }
+    if (wait_begin(&cancel_state) != 0) return -1;
+    member = fd_get(fd);
+    set_handle = get_set(set);
+    if (set_handle == NULL &&
+        (member == NULL || (operation != EPOLL_CTL_ADD && !XSOCK_IS_SET(member->sock)))) {
+        result = XSOCK_PASS; /* not a member, or one from before it turned to DDPMODE */
+    } else if (set_handle != NULL || XSOCK_IS_SET(member->sock) ||
+               (set_handle = make_set(set)) != NULL) {
+        result = xsock_engine_opened->sock_epoll_ctl(set_handle != NULL ? set_handle->sock : NULL,
+                                                     set, operation, fd,
+                                                     member != NULL ? member->sock : NULL, event);
+    }
+    fd_put(member);
+    fd_put(set_handle);
+    wait_end(cancel_state);
+    return result != XSOCK_PASS ? result : LIBC(epoll_ctl)(set, operation, fd, event);
+}
+
+int overlay_epoll_ctl(int set, int operation, int fd, struct epoll_event* event) {
+    OVERLAY_UNLESS(fd_has(set) || fd_has(fd), epoll_ctl, (set, operation, fd, event),
+                   epoll_ctl_slowly);
+}
+
+/* XSOCK_PASS: the call is libc's after all. */
+static int wait_on_set(int set, struct epoll_event* events, int count,
+                       const struct timespec* timeout, const sigset_t* mask) {
+    struct fd_handle* handle;
+    int result;
+    int cancel_state;
+    if (!fd_has(set) || (XSOCK_ENGINE_CALLS_US && overlay_inside())) return XSOCK_PASS;
+    handle = get_set(set);
+    if (handle == NULL) return XSOCK_PASS;
+    if ((result = wait_begin(&cancel_state)) == 0) {
+        result =
+            xsock_engine_opened->sock_epoll_wait(handle->sock, set, events, count, timeout, mask);
+        wait_end(cancel_state);
+    }
+    fd_put(handle);
+    return result;
+}
+
+static __attribute__((noinline)) int epoll_wait_slowly(int set, struct epoll_event* events,
+                                                       int count, int timeout_ms) {
+    if (fd_has(set)) {
+        const struct timespec timeout = of_ms(timeout_ms);
+        const int result = wait_on_set(set, events, count, timeout_ms < 0 ? NULL : &timeout, NULL);
+        if (result != XSOCK_PASS) return result;
+    }
+    return LIBC(epoll_wait)(set, events, count, timeout_ms);
+}
+
+int overlay_epoll_wait(int set, struct epoll_event* events, int count, int timeout_ms) {
+    OVERLAY_UNLESS(fd_has(set), epoll_wait, (set, events, count, timeout_ms), epoll_wait_slowly);
+}
+
+static __attribute__((noinline)) int epoll_pwait_slowly(int set, struct epoll_event* events,
+                                                        int count, int timeout_ms,
+                                                        const sigset_t* mask) {
+    if (fd_has(set)) {
+        const struct timespec timeout = of_ms(timeout_ms);
+        const int result = wait_on_set(set, events, count, timeout_ms < 0 ? NULL : &timeout, mask);
+        if (result != XSOCK_PASS) return result;
+    }
+    return LIBC(epoll_pwait)(set, events, count, timeout_ms, mask);
+}
+
+int overlay_epoll_pwait(int set, struct epoll_event* events, int count, int timeout_ms,
+                        const sigset_t* mask) {
+    OVERLAY_UNLESS(fd_has(set), epoll_pwait, (set, events, count, timeout_ms, mask),
+                   epoll_pwait_slowly);
+}
+
+int overlay_epoll_pwait2(int set, struct epoll_event* events, int count,
+                         const struct timespec* timeout, const sigset_t* mask) {
+    if (fd_has(set)) {
+        const int result = wait_on_set(set, events, count, timeout, mask);
+        if (result != XSOCK_PASS) return result;
+    }
+    return LIBC(epoll_pwait2)(set, events, count, timeout, mask);
+}

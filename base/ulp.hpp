@@ -27,7 +27,7 @@ struct Negotiated {
     bool markers_tx = false;
     bool markers_rx = false;
     bool peer_is_xsock = false;
-    bool peer_accepts_gso = false;  ///< siw's private bit, for the log
+    bool peer_accepts_gso = false;  ///< siw's private bit: FPDUs may be larger than a segment
     bool enhanced = false;          ///< IRD/ORD were negotiated (RFC 6581)
     std::uint16_t ird = 0;          ///< inbound Reads we answer at once; valid if enhanced
     std::uint16_t ord = 0;          ///< outbound Reads the peer answers at once; valid if enhanced

@@ -38,7 +38,8 @@ struct Config {
 /// A Terminate Message, sent or received (RFC 5040 §4.8).
 struct TerminateInfo {
     std::uint8_t layer = 0, etype = 0, code = 0;
-    bool swapped = false;  ///< received from siw, whose control word has its nibbles swapped
+    bool swapped = false;    ///< received from siw, whose control word has its nibbles swapped
+    std::uint8_t first = 0;  ///< received: the first octet, Layer and EType, as it came
     bool has_ddp_header = false, has_rdmap_header = false;
     std::uint16_t ddp_segment_length = 0;
 };

@@ -96,6 +96,7 @@ bool parse_terminate(ConstBytes payload, TerminateInfo& info, Terminated& about)
     const auto first = std::to_integer<unsigned>(payload[offsetof(rdmap_terminate, layer_etype)]);
     const auto flags = std::to_integer<unsigned>(payload[offsetof(rdmap_terminate, hdrct)]);
     info.code = std::to_integer<std::uint8_t>(payload[offsetof(rdmap_terminate, code)]);
+    info.first = static_cast<std::uint8_t>(first);
     info.layer = static_cast<std::uint8_t>(first >> 4);
     info.etype = static_cast<std::uint8_t>(first & 0x0f);
     info.swapped = is_swapped(first, info.code, flags);

@@ -7,6 +7,7 @@
 
 #include "libxsock/api.hpp"
 #include "libxsock/work.hpp"
+#include "mpa/startup.hpp"
 
 namespace xsock::api {
 namespace {
@@ -15,6 +16,9 @@ constexpr std::uint32_t kDefaultDepth = 128;
 constexpr std::uint32_t kMaxDepth = 1u << 20;
 constexpr std::uint16_t kDefaultReads = 16;
 constexpr std::uint16_t kMaxReads = 0x3ffe;  // RFC 6581: 14 bits, all ones has a meaning of its own
+constexpr std::uint32_t kKnownRtr = XSOCK_RTR_SEND | XSOCK_RTR_WRITE | XSOCK_RTR_READ;
+static_assert(XSOCK_RTR_SEND == mpa::kRtrSend && XSOCK_RTR_WRITE == mpa::kRtrWrite &&
+              XSOCK_RTR_READ == mpa::kRtrRead);
 constexpr std::uint32_t kKnownFlags =
     XSOCK_EP_EVENTS | XSOCK_EP_DEFER | XSOCK_EP_NO_CRC | XSOCK_EP_MARKERS | XSOCK_EP_REQUIRE_LKEYS;
 
@@ -62,6 +66,7 @@ bool Prepared::from(const xsock_ep_attr* given, ConnectAttr::Role automatic) noe
                       attr.role <= XSOCK_ROLE_RESPONDER && attr.mpa_revision <= 2 &&
                       attr.sq_depth <= kMaxDepth && attr.rq_depth <= kMaxDepth &&
                       attr.ird <= kMaxReads && attr.ord <= kMaxReads && attr.fpdu_limit <= 65535 &&
+                      (attr.rtr & ~kKnownRtr) == 0 && (attr.rtr == 0 || attr.mpa_revision != 1) &&
                       attr.startup_timeout_ms >= 0 && attr.linger_ms >= 0 &&
                       (attr.private_data != nullptr || attr.private_data_length == 0) &&
                       attr.private_data_length <= (attr.mpa_revision == 1 ? 512u : 508u);
@@ -106,6 +111,10 @@ bool Prepared::from(const xsock_ep_attr* given, ConnectAttr::Role automatic) noe
     connect.defer_reply = (attr.flags & XSOCK_EP_DEFER) != 0;
     connect.ird = attr.ird != 0 ? attr.ird : kDefaultReads;
     connect.ord = attr.ord != 0 ? attr.ord : kDefaultReads;
+    // A responder accepts every kind unless told otherwise.
+    if (connect.role == ConnectAttr::Role::initiator) {
+        connect.rtr = static_cast<std::uint8_t>(attr.rtr);
+    }
     connect.fpdu_limit = attr.fpdu_limit;
     connect.private_data = octets(attr.private_data, attr.private_data_length);
     if (attr.startup_timeout_ms != 0) {

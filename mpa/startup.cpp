@@ -371,9 +371,12 @@ void Startup::send_reply(ConstBytes private_data, std::uint16_t ird, std::uint16
             reply_ord |= rtr_bits_in_ord(mask_of(negotiated_.rtr));
         }
     }
-    const unsigned flags =
-        (config_.markers ? MPA_FLAG_MARKERS : 0u) | (negotiated_.crc ? MPA_FLAG_CRC : 0u) |
-        (request_.enhanced ? MPA_FLAG_ENHANCED : 0u) | (request_.xsock ? MPA_FLAG_XSOCK_REPLY : 0u);
+    const unsigned flags = (config_.markers ? MPA_FLAG_MARKERS : 0u) |
+                           (negotiated_.crc ? MPA_FLAG_CRC : 0u) |
+                           (request_.enhanced ? MPA_FLAG_ENHANCED : 0u) |
+                           (request_.xsock ? MPA_FLAG_XSOCK_REPLY : 0u) |
+                           // We take FPDUs of any size, so who asks may send them.
+                           (negotiated_.peer_accepts_gso ? MPA_FLAG_SIW_GSO : 0u);
     queue_frame(MPA_KEY_REPLY, flags, request_.revision, request_.enhanced, reply_ird, reply_ord,
                 private_data);
     state_ = State::replying;

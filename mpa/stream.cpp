@@ -26,8 +26,10 @@ struct Stream::Impl {
           ulp(u),
           copy_limit(c.copy_limit),
           xsock_mulpdu(c.xsock_mulpdu),
+          mulpdu_limit(c.mulpdu_limit),
           first_fpdu_hold(c.first_fpdu_hold),
-          nudge_after(c.nudge_after) {}
+          rtr_settle(c.rtr_settle),
+          nudge_gap(c.nudge_after) {}
 
     void on_startup_progress(Time now);
     void on_established(Time now);
@@ -35,6 +37,7 @@ struct Stream::Impl {
     void fail(Violation v);
     void close(Violation v);
     [[nodiscard]] bool holds_back(Time now) const noexcept { return held && now < hold_until; }
+    [[nodiscard]] bool cuts_anywhere() const noexcept;
     [[nodiscard]] std::size_t mulpdu() const noexcept;
     TxBatch startup_batch();
 
@@ -42,8 +45,10 @@ struct Stream::Impl {
     Ulp& ulp;
     const std::size_t copy_limit;
     const std::size_t xsock_mulpdu;
+    const std::size_t mulpdu_limit;
     const Time first_fpdu_hold;
-    const Time nudge_after;
+    const Time rtr_settle;
+    Time nudge_gap;
     std::size_t emss = kDefaultEmss;
 
     State state = State::startup;  // await_decision is read off `startup`
@@ -52,6 +57,8 @@ struct Stream::Impl {
     bool held = false;      // responder: the peer's first FPDU has not come
     Time hold_until = kNever;
     Time nudge_at = kNever;
+    Time finish_at = 0;
+    int nudges_left = Config::kNudges;
     FpduReceiver receiver{true, false};  // as negotiated, from on_established() on
     FpduSender sender{true, false};
     struct iovec startup_iov = {};
@@ -118,7 +125,8 @@ void Stream::Impl::on_established(Time now) {
         // It holds its first FPDU back until it has seen one of ours; an RTR message is one.
         if (n.rtr == Rtr::none) ulp.llp_nudge();
     } else {
-        nudge_at = after(now, nudge_after);
+        nudge_at = after(now, nudge_gap);
+        if (n.rtr != Rtr::none) finish_at = after(now, rtr_settle);
     }
 }
 
@@ -173,6 +181,7 @@ std::size_t Stream::rx_consume(ConstBytes octets, Time now) {
     if (used == octets.size()) return used;
 
     s.nudge_at = kNever;
+    s.finish_at = 0;
     used += s.receiver.consume(octets.subspan(used), s.ulp);
     if (s.receiver.delivered_any()) s.held = false;
     if (s.receiver.violation() != Violation::none) {
@@ -225,10 +234,9 @@ TxBatch Stream::tx_prepare(Bytes scratch, std::size_t octet_budget, Time now) {
         return {};
     }
     if (s.holds_back(now)) return {};
-    const bool xsock = s.startup.negotiated().peer_is_xsock;
     return s.sender.prepare(s.ulp, scratch,
                             {.mulpdu = s.mulpdu(),
-                             .group_octets = xsock ? 0 : s.emss,
+                             .group_octets = s.cuts_anywhere() ? 0 : s.emss,
                              .copy_limit = s.copy_limit,
                              .octet_budget = octet_budget});
 }
@@ -253,6 +261,8 @@ std::size_t Stream::tx_lone(Bytes frame) {
 }
 
 void Stream::tx_lone_done() { impl_->ulp.tx_lone_done(); }
+
+Time Stream::finish_at() const noexcept { return impl_->finish_at; }
 
 void Stream::tx_finished() noexcept { impl_->nudge_at = kNever; }
 
@@ -299,7 +309,8 @@ void Stream::on_time(Time now) {
     if (s.state != State::operational) return;
     if (s.held && now >= s.hold_until) s.held = false;
     if (s.nudge_at != kNever && now >= s.nudge_at) {
-        s.nudge_at = kNever;
+        s.nudge_gap = after(s.nudge_gap, 3 * s.nudge_gap);
+        s.nudge_at = --s.nudges_left > 0 ? after(now, s.nudge_gap) : kNever;
         s.ulp.llp_nudge();
     }
 }
@@ -310,10 +321,18 @@ void Stream::set_emss(std::size_t emss) noexcept {
     impl_->emss = std::clamp(emss, kMinEmss, kMaxEmss);
 }
 
+/// No FPDU need lie within a TCP segment: between xsocks, and toward a siw that agreed to it. Not
+/// toward siw with CRC, for it takes one that lies across two segments for a wrong one.
+bool Stream::Impl::cuts_anywhere() const noexcept {
+    const Negotiated& n = startup.negotiated();
+    return n.peer_is_xsock || (n.peer_accepts_gso && !n.crc);
+}
+
 std::size_t Stream::Impl::mulpdu() const noexcept {
     const Negotiated& n = startup.negotiated();
-    const std::size_t most = n.markers_tx ? kMaxUlpduWithMarkers : std::size_t{MPA_ULPDU_MAX};
-    if (n.peer_is_xsock) {
+    const std::size_t possible = n.markers_tx ? kMaxUlpduWithMarkers : std::size_t{MPA_ULPDU_MAX};
+    const std::size_t most = std::clamp<std::size_t>(mulpdu_limit, MPA_MULPDU_MIN, possible);
+    if (cuts_anywhere()) {
         return std::clamp<std::size_t>(xsock_mulpdu, MPA_MULPDU_MIN, most);
     }
     // RFC 5044 §4.5: so that an FPDU fits into one segment, wherever the markers fall.

@@ -28,13 +28,21 @@ struct Config {
     /// Payloads of a ULPDU up to this many octets are copied beside their header (one buffer, one
     /// iovec); larger ones are gathered from where they lie.
     std::size_t copy_limit = 4096;
-    /// Largest ULPDU toward another xsock; others get what EMSS allows.
+    /// Largest ULPDU toward another xsock, and toward siw when it takes FPDUs larger than a segment
+    /// (docs/wire.md); others get what EMSS allows.
     std::size_t xsock_mulpdu = 65472 + 14;
+    /// Largest ULPDU toward anyone; EMSS may make it smaller.
+    std::size_t mulpdu_limit = MPA_ULPDU_MAX;
     /// Responder: time after the Reply was written until we may send first (RFC 5044 §7.1.2 rule 4
     /// wants the peer's first FPDU before; siw needs a pause; see docs/wire.md).
     Time first_fpdu_hold = 20 * kMillisecond;
-    /// Initiator: silence after start-up until llp_nudge().
+    /// Initiator: silence after start-up until llp_nudge(). While the silence lasts it is called
+    /// again, after four times as long each time, kNudges times in all.
     Time nudge_after = 5 * kMillisecond;
+    static constexpr int kNudges = 3;
+    /// Initiator that sent an RTR message, not toward an xsock: how long a silent peer is given
+    /// before the connection may be finished (docs/wire.md).
+    Time rtr_settle = 150 * kMillisecond;
 };
 
 class Stream {
@@ -89,6 +97,9 @@ class Stream {
     std::size_t tx_lone(Bytes frame);
     /// All of what tx_lone() gave last was handed to TCP.
     void tx_lone_done();
+    /// Until when FIN must wait although all was sent: 0 when it need not. Linux dies of a
+    /// connection that is finished before its siw has seen the RTR message.
+    [[nodiscard]] Time finish_at() const noexcept;
     /// The transport has sent FIN: no nudge is due any more, for nothing may follow.
     void tx_finished() noexcept;
     /// Octets prepared and not yet committed.

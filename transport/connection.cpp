@@ -169,7 +169,9 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, mpa::Role role, 
     const TransportConfig& transport = parts_.progress->config();
     config.copy_limit = transport.copy_limit;
     const std::uint32_t limit = attr.fpdu_limit != 0 ? attr.fpdu_limit : transport.fpdu_limit;
-    if (limit != 0) config.xsock_mulpdu = std::max<std::size_t>(limit, 128);
+    if (limit != 0) {
+        config.xsock_mulpdu = config.mulpdu_limit = std::max<std::size_t>(limit, 128);
+    }
     const std::size_t private_data_max = attr.revision >= 2 ? 508 : 512;
     if (attr.private_data.size() > private_data_max) {
         return Error{EINVAL, "too much private data"};
@@ -544,7 +546,8 @@ void Connection::settle_end(Pass& pass) {
             set_state(QpState::peer_closed, pass);
         }
     }
-    if (closing_ && !fin_sent_ && connected_event_ && ddp_.drained() && mpa_->tx_pending() == 0) {
+    if (closing_ && !fin_sent_ && connected_event_ && ddp_.drained() && mpa_->tx_pending() == 0 &&
+        (eof_ || mpa_->finish_at() <= pass.now())) {
         finish();
         pass.active = true;
     }
@@ -562,7 +565,14 @@ void Connection::describe_end() {
                       terminate_text(t->layer, t->etype, t->code), t->layer, t->etype, t->code,
                       t->swapped ? ", control word swapped as siw does" : "");
         note(text);
-        log(LogLevel::warn, "terminate-received", "%s: %s", peer_.c_str(), text);
+        // The other reading too: where both name an error, only the peer's maker can tell.
+        const auto high = static_cast<std::uint8_t>(t->first >> 4);
+        const auto low = static_cast<std::uint8_t>(t->first & 0x0f);
+        const std::uint8_t layer = t->swapped ? high : low, etype = t->swapped ? low : high;
+        log(LogLevel::warn, "terminate-received",
+            "%s: %s; first octet %02x, read as %s lays it out: %s (layer %u, type %u)",
+            peer_.c_str(), text, t->first, t->swapped ? "RFC 5040" : "siw",
+            terminate_text(layer, etype, t->code), layer, etype);
         return;
     }
     const Violation v = ddp_.violation() != Violation::none ? ddp_.violation() : mpa_->violation();
@@ -775,10 +785,13 @@ void Connection::update_interest() {
     parts_.progress->modify(*this, wanted);
 }
 
-void Connection::update_deadline(Pass&) {
+void Connection::update_deadline(Pass& pass) {
     if (fd_ < 0) return;
     Time next = std::min(starve_deadline_, linger_deadline_);
     if (!ended_) next = std::min(next, mpa_->next_timeout());
+    if (!ended_ && closing_ && !fin_sent_ && mpa_->finish_at() > pass.now()) {
+        next = std::min(next, mpa_->finish_at());
+    }
     if (!ended_ && awaiting_rtr()) next = std::min(next, startup_deadline_);
     parts_.progress->set_deadline(*this, next);
 }

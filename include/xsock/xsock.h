@@ -213,6 +213,12 @@ enum xsock_role {
 #define XSOCK_EP_MARKERS 8u /**< ask the peer for markers */
 #define XSOCK_EP_REQUIRE_LKEYS 16u /**< refuse local memory without a region */
 
+/** Peer-to-peer model (RFC 6581 §9): the initiator sends one empty message before anything else, so
+ * that a responder that speaks first may. The responder picks one of those offered. */
+#define XSOCK_RTR_SEND 1u
+#define XSOCK_RTR_WRITE 2u
+#define XSOCK_RTR_READ 4u
+
 struct xsock_ep_attr {
     size_t size;
     struct xsock_pd* pd;        /**< NULL: default */
@@ -227,13 +233,16 @@ struct xsock_ep_attr {
     uint16_t ird;               /**< Reads and atomics of the peer served at once; 0: 16 */
     uint16_t ord;               /**< our Reads and atomics at once; 0: 16 */
     uint32_t mpa_revision;      /**< 1 or 2; 0: 2 */
-    uint32_t fpdu_limit;        /**< largest ULPDU, octets; 0: from the path and the peer */
+    uint32_t fpdu_limit;        /**< largest ULPDU sent, octets (128 at least); 0: from the path
+                                     and the peer. Toward others never more than fits a segment */
     const void* private_data;   /**< copied; goes with Request or Reply */
     size_t private_data_length; /**< at most 508 octets (512 with revision 1) */
     int32_t startup_timeout_ms; /**< 0: 10,000 */
     int32_t receive_wait_ms;    /**< how long a message may wait for a receive; 0: 1,000 (or
                                      XSOCK_RNR_MS); negative: without limit */
     int32_t linger_ms;          /**< draining after close; 0: 5,000 */
+    uint32_t rtr;               /**< initiator, revision 2: XSOCK_RTR_* to offer for the
+                                     peer-to-peer model; 0: none. A responder takes each */
 };
 
 /** Begins iWARP on a connected TCP socket (IPv4 or IPv6). Returns at once; start-up goes on in the
@@ -465,10 +474,6 @@ XSOCK_API int xsock_srq_post_recv(struct xsock_srq* srq, uint64_t wr_id,
 #define DDPMODE_OFF 0
 #define DDPMODE_MESSAGE 1
 #define DDPMODE_STREAM 2 /**< not yet */
-
-#define XSOCK_RTR_SEND 1
-#define XSOCK_RTR_WRITE 2
-#define XSOCK_RTR_READ 4
 
 enum xsock_status_state {
     XSOCK_STATUS_FRESH = 0, /**< DDPMODE may be set; nothing has begun */

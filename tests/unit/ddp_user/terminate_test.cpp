@@ -107,6 +107,7 @@ TEST(Terminate, without_headers_is_read_the_way_that_makes_sense) {
         EXPECT_EQ(info.layer, c.layer) << c.octets;
         EXPECT_EQ(info.etype, c.etype) << c.octets;
         EXPECT_EQ(info.code, c.code) << c.octets;
+        EXPECT_EQ(info.first, std::stoi(std::string(c.octets, 2), nullptr, 16));
     }
 }
 

@@ -237,13 +237,68 @@ TEST(Stream, responder_waits_for_the_rtr_message_however_long) {
     EXPECT_FALSE(r.stream.tx_allowed());
 }
 
-TEST(Stream, initiator_nudges_a_silent_peer_once) {
+TEST(Stream, initiator_nudges_a_silent_peer_three_times) {
     End i(not_xsock(Role::initiator)), r(not_xsock(Role::responder));
     start_up(i, r, 3);
-    EXPECT_EQ(i.stream.next_timeout(), 3 + 5 * kMillisecond);
-    i.stream.on_time(i.stream.next_timeout());
-    EXPECT_EQ(i.ulp.events, (Events{"established", "nudge"}));
+    for (const Time at : {5, 25, 105}) {
+        EXPECT_EQ(i.stream.next_timeout(), 3 + at * kMillisecond);
+        i.stream.on_time(i.stream.next_timeout());
+    }
+    EXPECT_EQ(i.ulp.events, (Events{"established", "nudge", "nudge", "nudge"}));
     EXPECT_EQ(i.stream.next_timeout(), kNever);
+}
+
+TEST(Stream, initiator_nudges_no_more_once_the_peer_spoke) {
+    End i(not_xsock(Role::initiator)), r(not_xsock(Role::responder));
+    start_up(i, r);
+    i.stream.on_time(i.stream.next_timeout());
+    const std::byte octet{0};
+    i.read({&octet, 1});
+    EXPECT_EQ(i.stream.next_timeout(), kNever);
+}
+
+TEST(Stream, initiator_that_sent_an_rtr_message_finishes_once_the_peer_spoke_or_had_time) {
+    Config ci = not_xsock(Role::initiator), cr = not_xsock(Role::responder);
+    EXPECT_EQ(End(ci).stream.finish_at(), 0u);
+    ci.startup.rtr = cr.startup.rtr = kRtrWrite;
+    End i(ci), r(cr);
+    start_up(i, r, 3);
+    EXPECT_EQ(i.stream.finish_at(), 3 + 150 * kMillisecond);
+    EXPECT_EQ(r.stream.finish_at(), 0u);
+    const std::byte octet{0};
+    i.read({&octet, 1});
+    EXPECT_EQ(i.stream.finish_at(), 0u);
+}
+
+TEST(Stream, fpdus_are_larger_than_a_segment_only_where_siw_agreed_and_no_crc_is_on) {
+    struct {
+        bool crc, gso;
+        std::size_t mulpdu;
+    } const cases[] = {
+        {false, true, 65472 + 14}, {true, true, 1442}, {false, false, 1442}, {true, false, 1442}};
+    for (const auto& c : cases) {
+        Config config = not_xsock(Role::responder);
+        config.startup.crc = c.crc;
+        End r(config);
+        const int flags = (c.crc ? MPA_FLAG_CRC : 0) | (c.gso ? MPA_FLAG_SIW_GSO : 0);
+        std::string request = MPA_KEY_REQUEST;
+        request += {static_cast<char>(flags), 1, 0, 0};
+        r.read(std::as_bytes(std::span(request)));
+        r.write();
+        r.stream.set_emss(1448);
+        EXPECT_EQ(r.stream.mulpdu(), c.mulpdu) << c.crc << c.gso;
+    }
+}
+
+TEST(Stream, mulpdu_limit_holds_toward_anyone) {
+    for (const bool xsock : {false, true}) {
+        Config ci = xsock ? Config{} : not_xsock(Role::initiator), cr = ci;
+        ci.startup.role = Role::initiator, cr.startup.role = Role::responder;
+        ci.mulpdu_limit = 200;
+        End i(ci), r(cr);
+        start_up(i, r);
+        EXPECT_EQ(i.stream.mulpdu(), 200u);
+    }
 }
 
 TEST(Stream, initiator_does_not_nudge_a_peer_that_spoke) {

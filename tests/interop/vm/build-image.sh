@@ -4,7 +4,9 @@
 # they are in; a second run finds them in the cache. Debian ships the driver's source but does not
 # enable it (CONFIG_RDMA_SIW), so that siw.ko is compiled here against the packaged headers. Nothing
 # is installed and no privilege is needed: packages are downloaded (some 230 MB), unpacked, and
-# removed again. What stays is about 110 MB.
+# removed again. What stays is about 110 MB for each kernel version.
+#
+#   build-image.sh [6.1|6.12]    which of Debian's kernels (SIW_KERNEL, or 6.1)
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -14,18 +16,25 @@ if program=$(missing_program apt-get apt-cache dpkg gcc make depmod cpio python3
 fi
 
 # ---- Which kernel ------------------------------------------------------------------------------
+series=${1:-$SIW_KERNEL}
+case $series in
+6.1) meta_package=linux-image-amd64 ;;
+6.12) meta_package=linux-image-6.12-amd64 ;; # bookworm-security
+*) die "no kernel $series: 6.1 and 6.12 are those of Debian 12" ;;
+esac
 recipe=$(cat "$VM_DIR/build-image.sh" "$VM_DIR/extract_vmlinux.py" | sha256sum | cut -c1-16)
-image_package=$(apt-cache depends linux-image-amd64 2>/dev/null |
+image_package=$(apt-cache depends "$meta_package" 2>/dev/null |
     awk '/Depends: linux-image-/ {print $2; exit}')
 if [ -z "$image_package" ]; then
-    image=$(newest_image)
-    [ -n "$image" ] || skip "apt knows no linux-image-amd64 (apt-get update) and no image is cached"
+    image=$(newest_image "$series")
+    [ -n "$image" ] || skip "apt knows no $meta_package (apt-get update) and no image is cached"
     echo "$image"
     exit 0
 fi
-release=${image_package#linux-image-}         # 6.1.0-NN-amd64
-abi=${release%-amd64}                         # 6.1.0-NN
-series=$(echo "$release" | cut -d. -f1,2)     # 6.1
+release=${image_package#linux-image-}         # 6.1.0-NN-amd64, 6.12.NNN+deb12-amd64
+abi=${release%-amd64}                         # 6.1.0-NN, 6.12.NNN+deb12
+kbuild=linux-kbuild-$abi # 6.12 has one for each release, 6.1 one for all
+apt-cache show --no-all-versions "$kbuild" >/dev/null 2>&1 || kbuild=linux-kbuild-$series
 image=$SIW_CACHE/siw-$release
 if [ "$(cat "$image/complete" 2>/dev/null)" = "$recipe" ]; then
     touch "$image/complete" 2>/dev/null || true # the newest, should apt not answer one day
@@ -49,7 +58,7 @@ say() { echo "siw image: $*" >&2; }
 
 # ---- Packages ----------------------------------------------------------------------------------
 kernel_packages="$image_package linux-headers-$release linux-headers-$abi-common
-    linux-kbuild-$series linux-source-$series"
+    $kbuild linux-source-$series"
 user_packages="busybox-static kmod libkmod2 iproute2 ethtool tcpdump qperf perftest
     rdma-core libibverbs1 ibverbs-providers ibverbs-utils librdmacm1 rdmacm-utils libibumad3
     libc6 libpci3 libpcap0.8 libnl-3-200 libnl-route-3-200 libmnl0 libbpf1 libelf1 libcap2 libdb5.3
@@ -62,8 +71,8 @@ say "downloading packages for Linux $release"
     apt-get download -o APT::Sandbox::User=root $kernel_packages $user_packages) \
     >"$scratch/download.log" 2>&1 || {
     tail -n 5 "$scratch/download.log" >&2
-    older=$(newest_image)
-    [ -n "$older" ] || skip "the packages of the siw guest could not be downloaded"
+    older=$(newest_image "$series")
+    [ -n "$older" ] || skip "the packages of the siw guest ($series) could not be downloaded"
     say "download failed: using $older"
     echo "$older"
     exit 0
@@ -83,7 +92,7 @@ headers=$scratch/headers
 unpack "$kernel_root" "$image_package"
 # shellcheck disable=SC2086
 unpack "$user_root" $user_packages
-unpack "$headers" "linux-headers-$release" "linux-headers-$abi-common" "linux-kbuild-$series"
+unpack "$headers" "linux-headers-$release" "linux-headers-$abi-common" "$kbuild"
 # The packaged Makefile includes its sibling by absolute path.
 sed -i "s|^include /usr/src/|include $headers/usr/src/|" \
     "$headers/usr/src/linux-headers-$release/Makefile"
@@ -97,17 +106,18 @@ dpkg --fsys-tarfile "$(deb "linux-source-$series")" |
 cp -r "$scratch/source/siw" "$scratch/plain"
 cp -r "$scratch/source/siw" "$scratch/param"
 # CRC, peer-to-peer and GSO behaviour are compile-time constants in Linux; tests choose them when
-# the module is loaded (siw.module=param siw.options=...).
+# the module is loaded (siw.module=param siw.options=...) or while it runs (/sys/module/siw).
 for name in zcopy_tx try_gso loopback_enabled mpa_crc_required mpa_crc_strict siw_tcp_nagle \
     peer_to_peer; do
     sed -i "s/^const bool $name\b/bool $name/" "$scratch/param/siw_main.c"
     sed -i "s/^extern const bool $name\b/extern bool $name/" "$scratch/param/siw.h"
-    echo "module_param($name, bool, 0444);" >>"$scratch/param/siw_main.c"
+    echo "module_param($name, bool, 0644);" >>"$scratch/param/siw_main.c"
 done
-echo "module_param(mpa_version, byte, 0444);" >>"$scratch/param/siw_main.c"
+echo "module_param(mpa_version, byte, 0644);" >>"$scratch/param/siw_main.c"
 for variant in plain param; do
+    # No BTF: that would need pahole.
     make -s -C "$headers/usr/src/linux-headers-$release" M="$scratch/$variant" CONFIG_RDMA_SIW=m \
-        CC=gcc modules >"$scratch/$variant.log" 2>&1 || {
+        CONFIG_DEBUG_INFO_BTF_MODULES= CC=gcc modules >"$scratch/$variant.log" 2>&1 || {
         tail -n 20 "$scratch/$variant.log" >&2
         die "siw.ko ($variant) did not compile"
     }

@@ -5,6 +5,7 @@
 VM_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 SIW_CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/xsock
 SIW_RUN=${SIW_RUN:-${TMPDIR:-/tmp}/xsock-siw-$(id -u)}
+SIW_KERNEL=${SIW_KERNEL:-6.1}  # of Debian 12's: 6.1 or 6.12
 SIW_NETNS=${SIW_NETNS:-xsock-siw}
 SIW_NET=${SIW_NET:-10.77.0}   # the /24 used inside the namespace: host .1, guest ID i .(i+1)
 
@@ -32,9 +33,9 @@ missing_program() {
     return 1
 }
 
-# The newest complete image in the cache; empty when there is none.
+# The newest complete image of a kernel (6.1, 6.12) in the cache; empty when there is none.
 newest_image() {
     local stamp
-    stamp=$(ls -t "$SIW_CACHE"/siw-*/complete 2>/dev/null | head -n 1)
+    stamp=$(ls -t "$SIW_CACHE/siw-$1".*/complete 2>/dev/null | head -n 1)
     [ -z "$stamp" ] || dirname "$stamp"
 }

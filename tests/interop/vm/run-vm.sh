@@ -27,7 +27,7 @@ while getopts n:i:t:f:d:a: option; do
     esac
 done
 if program=$(missing_program qemu-system-x86_64 python3 cpio); then skip "no $program"; fi
-image=${SIW_IMAGE:-$(newest_image)}
+image=${SIW_IMAGE:-$(newest_image "$SIW_KERNEL")}
 [ -f "$image/complete" ] || die "no image; run build-image.sh"
 
 folder=$SIW_RUN/$name

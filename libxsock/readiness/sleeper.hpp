@@ -35,6 +35,11 @@ class Sleeper final : public Progress::Follower {
     void clear() noexcept;
     [[nodiscard]] bool rung() const noexcept { return rung_.load(std::memory_order_seq_cst); }
 
+    // Links of the list that it is in, under the lock of that list.
+    Sleeper* next = nullptr;
+    Sleeper* previous = nullptr;
+    bool listed = false;
+
   private:
     friend class SleeperPool;
     int fd_ = -1;

@@ -72,8 +72,8 @@ class Source {
     /// What moves this socket's bytes; the same one all the time that native() is false.
     [[nodiscard]] virtual Progress* progress() const noexcept = 0;
     /// Somebody begins to wait: a socket that does not know yet who its peer is begins to look.
-    /// Not from inside a pass.
-    virtual void attend() noexcept {}
+    /// `fd` is the program's number. Not from inside a pass.
+    virtual void attend(int /*fd*/) noexcept {}
 
     // -- watchers --
 
@@ -89,10 +89,11 @@ class Source {
     // -- what a socket says --
 
     /// Events may have come: one call for each message that was queued (EPOLLIN | EPOLLRDNORM), as
-    /// the kernel wakes for each segment; when room is made for a send that found none (EPOLLOUT |
-    /// EPOLLWRNORM); at the end of file (with EPOLLRDHUP), an error or the end of the connection
-    /// (with EPOLLERR, EPOLLHUP); when start-up has ended; for each connection that accept would
-    /// return. Any thread, inside a pass or not; to be called after events() tells of it.
+    /// the kernel wakes for each segment; when events() begins to tell of room to send after it had
+    /// not (EPOLLOUT | EPOLLWRNORM); at the end of file (with EPOLLRDHUP), an error or the end of
+    /// the connection (with EPOLLERR, EPOLLHUP); when start-up has ended; for each connection that
+    /// accept would return. Any thread, inside a pass or not; to be called after events() tells of
+    /// it.
     void wake(std::uint32_t events) noexcept {
         // Pairs with add_watcher(): its count is published before its caller looks at events(),
         // the event here before the count is read. One of the two sees the other.

@@ -2,6 +2,7 @@
 // The functions of sock_table.h: from the thin layer's handles to sockets in DDPMODE.
 #include "libxsock/api.hpp"
 #include "libxsock/objects.hpp"
+#include "libxsock/readiness/handle.hpp"
 
 namespace xsock::api {
 
@@ -42,25 +43,6 @@ int sock_started(xsock_sock*) noexcept { return 0; }
 void sock_drain(int) noexcept {}
 void sock_forked() noexcept {}
 
-int sock_poll(pollfd*, nfds_t, xsock_sock* const*, const timespec*, const sigset_t*) noexcept {
-    return XSOCK_PASS;
-}
-int sock_select(int, fd_set*, fd_set*, fd_set*, xsock_sock* const*, timespec*,
-                const sigset_t*) noexcept {
-    return XSOCK_PASS;
-}
-xsock_sock* sock_epoll_open(int) noexcept {
-    errno = EOPNOTSUPP;
-    return nullptr;
-}
-void sock_epoll_ref(xsock_sock*) noexcept {}
-void sock_epoll_unref(xsock_sock*) noexcept {}
-int sock_epoll_ctl(xsock_sock*, int, int, int, xsock_sock*, epoll_event*) noexcept {
-    return XSOCK_PASS;
-}
-int sock_epoll_wait(xsock_sock*, int, epoll_event*, int, const timespec*,
-                    const sigset_t*) noexcept {
-    return XSOCK_PASS;
-}
-
 }  // namespace xsock::api
+
+xsock::readiness::Source* xsock::readiness::source_of(xsock_sock*) noexcept { return nullptr; }

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The functions of ready_table.h.
+#include <algorithm>
+#include <climits>
+#include <optional>
+
+#include "libxsock/api.hpp"
+#include "libxsock/objects.hpp"
+#include "libxsock/readiness/handle.hpp"
+#include "libxsock/readiness/poll.hpp"
+#include "libxsock/readiness/select.hpp"
+
+namespace xsock::api {
+namespace {
+
+using readiness::EpollSet;
+using readiness::Handle;
+using readiness::Source;
+
+constexpr std::size_t kFewHandles = 32;
+
+// A set and its references, one for each descriptor.
+struct CountedSet {
+    explicit CountedSet(std::unique_ptr<EpollSet> s) : set(std::move(s)) {}
+    std::atomic<std::uint32_t> references{1};
+    const std::unique_ptr<EpollSet> set;
+};
+static_assert(alignof(CountedSet) > 1);
+
+xsock_sock* handle_of(CountedSet* counted) noexcept {
+    return reinterpret_cast<xsock_sock*>(reinterpret_cast<std::uintptr_t>(counted) | 1);
+}
+CountedSet& counted_of(xsock_sock* handle) noexcept {
+    return *reinterpret_cast<CountedSet*>(reinterpret_cast<std::uintptr_t>(handle) &
+                                          ~std::uintptr_t{1});
+}
+
+Handle known(xsock_sock* handle) noexcept {
+    if (handle == nullptr) return {};
+    if (XSOCK_IS_SET(handle)) return Handle(counted_of(handle).set.get());
+    return Handle(readiness::source_of(handle));
+}
+
+// A point in time for a relative limit; nothing when that is malformed.
+std::optional<Time> deadline_of(const timespec* timeout) noexcept {
+    if (timeout == nullptr) return kNever;
+    if (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= 1'000'000'000) {
+        return std::nullopt;
+    }
+    if (timeout->tv_sec == 0 && timeout->tv_nsec == 0) return 0;
+    const auto seconds = static_cast<Time>(timeout->tv_sec);
+    if (seconds > kNever / kSecond - 1) return kNever;
+    return time_after(monotonic_now(), seconds * kSecond + static_cast<Time>(timeout->tv_nsec));
+}
+
+int libc_result(int result) noexcept { return result < 0 ? fail(-result) : result; }
+
+}  // namespace
+
+int sock_poll(pollfd* fds, nfds_t count, xsock_sock* const* socks, const timespec* timeout,
+              const sigset_t* mask) noexcept {
+    const auto deadline = deadline_of(timeout);
+    if (!deadline) return fail(EINVAL);
+    return guarded(-1, [&] {
+        readiness::ShortArray<Handle, kFewHandles> handles(count);
+        std::transform(socks, socks + count, handles.data(), known);
+        readiness::PollTarget target({fds, count}, handles.span());
+        return libc_result(wait_for(target, *deadline, mask));
+    });
+}
+
+int sock_select(int nfds, fd_set* readable, fd_set* writable, fd_set* exceptional,
+                xsock_sock* const* socks, timespec* timeout, const sigset_t* mask) noexcept {
+    const auto deadline = deadline_of(timeout);
+    if (!deadline || nfds < 0) return fail(EINVAL);
+    const int result = guarded(-1, [&] {
+        const auto count = static_cast<std::size_t>(nfds);
+        readiness::ShortArray<Handle, kFewHandles> handles(count);
+        std::transform(socks, socks + count, handles.data(), known);
+        return libc_result(
+            readiness::select(handles.span(), readable, writable, exceptional, *deadline, mask));
+    });
+    if (timeout != nullptr && *deadline != kNever) {
+        const Time now = monotonic_now();
+        const Time left = *deadline > now ? *deadline - now : 0;
+        timeout->tv_sec = static_cast<time_t>(left / kSecond);
+        timeout->tv_nsec = static_cast<long>(left % kSecond);
+    }
+    return result;
+}
+
+xsock_sock* sock_epoll_open(int epfd) noexcept {
+    return guarded<xsock_sock*>(nullptr, [&]() -> xsock_sock* {
+        auto set = EpollSet::create(epfd);
+        if (!set) {
+            errno = set.error().code;
+            return nullptr;
+        }
+        return handle_of(new CountedSet(std::move(*set)));
+    });
+}
+
+void sock_epoll_ref(xsock_sock* handle) noexcept {
+    counted_of(handle).references.fetch_add(1, std::memory_order_relaxed);
+}
+
+void sock_epoll_unref(xsock_sock* handle) noexcept {
+    CountedSet& counted = counted_of(handle);
+    if (counted.references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete &counted;
+}
+
+int sock_epoll_ctl(xsock_sock* handle, int epfd, int op, int fd, xsock_sock* sock,
+                   epoll_event* event) noexcept {
+    if (op != EPOLL_CTL_DEL && event == nullptr) return fail(EFAULT);
+    return guarded(-1, [&] {
+        const Handle member = known(sock);
+        if (member.set() != nullptr || handle == nullptr) {
+            // A nested set stays in the kernel's; ours makes itself seen there.
+            if (member.set() != nullptr && op == EPOLL_CTL_ADD) member.set()->be_watched();
+            if (handle == nullptr) return epoll_ctl(epfd, op, fd, event);
+        }
+        Source* const source = member.set() != nullptr ? nullptr : member.source();
+        EpollSet& set = *counted_of(handle).set;
+        switch (op) {
+            case EPOLL_CTL_ADD:
+                return libc_result(set.add(fd, source, *event));
+            case EPOLL_CTL_MOD:
+                return libc_result(set.modify(fd, source, *event));
+            case EPOLL_CTL_DEL:
+                return libc_result(set.remove(fd, source));
+            default:
+                return fail(EINVAL);
+        }
+    });
+}
+
+int sock_epoll_wait(xsock_sock* handle, int, epoll_event* events, int max, const timespec* timeout,
+                    const sigset_t* mask) noexcept {
+    const auto deadline = deadline_of(timeout);
+    if (!deadline || max <= 0 || max > INT_MAX / static_cast<int>(sizeof(epoll_event))) {
+        return fail(EINVAL);
+    }
+    return guarded(-1, [&] {
+        return libc_result(counted_of(handle).set->wait(events, max, *deadline, mask));
+    });
+}
+
+}  // namespace xsock::api

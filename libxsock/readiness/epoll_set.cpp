@@ -1,0 +1,639 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "libxsock/readiness/epoll_set.hpp"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "base/random.hpp"
+#include "libxsock/readiness/eventpoll_info.hpp"
+#include "libxsock/readiness/membership.hpp"
+#include "transport/log.hpp"
+#include "transport/progress.hpp"
+
+namespace xsock::readiness {
+namespace {
+
+constexpr std::uint32_t kAlways = EPOLLERR | EPOLLHUP;
+// Bits that say how, not what. A member with no other bit is disabled (EPOLLONESHOT has fired).
+constexpr std::uint32_t kHow = EPOLLWAKEUP | EPOLLONESHOT | EPOLLET | EPOLLEXCLUSIVE;
+constexpr std::uint32_t kExclusiveMay =
+    EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
+// The engine's own descriptors go far up, out of the way of programs that count on low numbers.
+constexpr int kHighFd = 512;
+// When the kernel's answer was filled by what is not shown, it is asked again.
+constexpr int kKernelRounds = 4;
+
+// What the kernel tells of our own descriptors in a program's set, never shown to the program. A
+// random number, since any number may be one of the program's.
+std::uint64_t hidden_data() noexcept {
+    static const std::uint64_t number = std::uint64_t{random_u32()} << 32 | random_u32();
+    return number;
+}
+
+int high_duplicate(int fd) noexcept {
+    const int high = fcntl(fd, F_DUPFD_CLOEXEC, kHighFd);
+    return high >= 0 || errno != EINVAL ? high : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+}
+
+ino_t inode_of(int fd) noexcept {
+    struct stat status {};
+    return fstat(fd, &status) == 0 ? status.st_ino : 0;
+}
+
+}  // namespace
+
+// ---- making and ending -----------------------------------------------------
+
+EpollSet::EpollSet(int epfd) : epfd_(epfd), set_generation_(generation()) {}
+
+Result<std::unique_ptr<EpollSet>> EpollSet::create(int epfd) {
+    watch_forks();
+    // Asks the kernel whether it is an epoll descriptor, and changes nothing: ENOENT if it is.
+    auto some = SleeperPool::instance().lend();
+    if (!some) return some.error();
+    epoll_event event{};
+    if (epoll_ctl(epfd, EPOLL_CTL_DEL, (*some)->fd(), &event) != 0 && errno != ENOENT) {
+        return Error{errno, "not an epoll descriptor"};
+    }
+    const int own = high_duplicate(epfd);
+    if (own < 0) return Error{errno, "the epoll descriptor cannot be duplicated"};
+    std::unique_ptr<EpollSet> set;
+    try {
+        set.reset(new EpollSet(own));
+    } catch (...) {
+        close(own);
+        return Error{ENOMEM, "out of memory"};
+    }
+    // What was there before. Without /proc the worst is assumed: it only costs system calls.
+    set->kernel_members_ = count_registered(epfd).value_or(SIZE_MAX / 2);
+    if (is_nested(epfd).value_or(true)) set->be_watched();
+    return set;
+}
+
+EpollSet::~EpollSet() {
+    retire();
+    {
+        const std::lock_guard members(membership());
+        if (set_generation_.load(std::memory_order_relaxed) == generation()) {
+            for (auto& [fd, member] : members_) {
+                if (member->source != nullptr) member->source->remove_watcher(*member);
+            }
+        } else {
+            // The parent's: its sources are not to be touched.
+            for (auto& [fd, member] : members_) (void)member.release();
+        }
+    }
+    // Our descriptors hold the kernel's set no longer than the program's do.
+    if (mirror_fd_ >= 0) close(mirror_fd_);
+    close(epfd_);
+}
+
+// In a forked child the kernel's part of the set is shared with the parent and goes on; our part
+// belongs to the parent's threads and connections.
+void EpollSet::forget_if_forked() {
+    if (set_generation_.load(std::memory_order_acquire) == generation()) return;
+    const std::lock_guard members(membership());
+    if (set_generation_.load(std::memory_order_relaxed) == generation()) return;
+    for (auto& [fd, member] : members_) (void)member.release();
+    members_.clear();
+    new (&mutex_) std::mutex;
+    new (&ready_lock_) SpinLock;
+    uses_.clear();
+    first_ = last_ = turning_ = nullptr;
+    sleepers_ = nullptr;
+    awake_ = 0;
+    if (mirror_fd_ >= 0) close(std::exchange(mirror_fd_, -1));
+    mirror_set_ = false;
+    set_generation_.store(generation(), std::memory_order_release);
+}
+
+// ---- the ready list --------------------------------------------------------
+
+void EpollSet::append(Member& member) noexcept {
+    member.ready = true;
+    member.next = nullptr;
+    member.previous = last_;
+    (last_ != nullptr ? last_->next : first_) = &member;
+    last_ = &member;
+}
+
+void EpollSet::unlink(Member& member) noexcept {
+    if (!member.ready) return;
+    member.ready = false;
+    (member.previous != nullptr ? member.previous->next : first_) = member.next;
+    (member.next != nullptr ? member.next->previous : last_) = member.previous;
+    member.next = member.previous = nullptr;
+}
+
+void EpollSet::unlist(Sleeper& sleeper) noexcept {
+    if (!sleeper.listed) return;
+    sleeper.listed = false;
+    (sleeper.previous != nullptr ? sleeper.previous->next : sleepers_) = sleeper.next;
+    if (sleeper.next != nullptr) sleeper.next->previous = sleeper.previous;
+    sleeper.next = sleeper.previous = nullptr;
+}
+
+// One for each piece of news, as the kernel does; whoever leaves with news still there rings the
+// next.
+void EpollSet::ring_one() noexcept {
+    if (awake_ != 0 || sleepers_ == nullptr) return;
+    Sleeper& sleeper = *sleepers_;
+    unlist(sleeper);
+    sleeper.ring();
+}
+
+void EpollSet::push(Member& member) noexcept {
+    if (!member.ready) append(member);
+    if (mirror_fd_ >= 0) {
+        mirror_set_ = true;
+        const std::uint64_t one = 1;
+        [[maybe_unused]] const ssize_t n = write(mirror_fd_, &one, sizeof one);
+    }
+    ring_one();
+    wake(EPOLLIN | EPOLLRDNORM);
+}
+
+bool EpollSet::on_wake(Member& member, std::uint32_t events) noexcept {
+    const std::lock_guard hold(ready_lock_);
+    if ((member.wanted & ~kHow) == 0 || (member.wanted & events) == 0) return false;
+    const bool somebody_waits = awake_ != 0 || sleepers_ != nullptr;
+    push(member);
+    return somebody_waits;
+}
+
+void EpollSet::on_turned(Member& member) noexcept {
+    const std::lock_guard hold(ready_lock_);
+    if (!member.turning) {
+        member.turning = true;
+        member.next_turning = std::exchange(turning_, &member);
+    }
+    // Whoever waits must look at the kernel's set again; so must who watches from outside.
+    push(member);
+}
+
+// Asks at once what a wake-up would have told later.
+void EpollSet::look_at(Member& member) noexcept {
+    const std::uint32_t events = member.source->events();
+    const std::lock_guard hold(ready_lock_);
+    if ((member.wanted & ~kHow) != 0 && (member.wanted & events) != 0) push(member);
+}
+
+void EpollSet::clear_mirror_if_empty() {
+    const std::lock_guard hold(ready_lock_);
+    if (!mirror_set_ || first_ != nullptr) return;
+    mirror_set_ = false;
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t n = read(mirror_fd_, &count, sizeof count);
+}
+
+// ---- members ---------------------------------------------------------------
+
+EpollSet::Members::iterator EpollSet::find(int fd, const Source* source) {
+    const auto [begin, end] = members_.equal_range(fd);
+    const auto at =
+        std::find_if(begin, end, [&](const auto& entry) { return entry.second->source == source; });
+    return at == end ? members_.end() : at;
+}
+
+void EpollSet::forget(Members::iterator at) {
+    Member& member = *at->second;
+    use_progress(member, nullptr);
+    {
+        const std::lock_guard hold(ready_lock_);
+        unlink(member);
+        if (member.turning) {
+            Member** link = &turning_;
+            while (*link != &member) link = &(*link)->next_turning;
+            *link = member.next_turning;
+        }
+    }
+    members_.erase(at);
+    clear_mirror_if_empty();
+}
+
+void EpollSet::use_progress(Member& member, Progress* progress) {
+    if (member.progress == progress) return;
+    const auto of = [this](const Progress* p) {
+        return std::find_if(uses_.begin(), uses_.end(),
+                            [p](const Use& use) { return use.progress == p; });
+    };
+    if (progress != nullptr) {
+        if (const auto use = of(progress); use != uses_.end()) {
+            ++use->members;
+        } else {
+            uses_.push_back({progress, 1});
+            embed_if_watched(*progress);
+        }
+    }
+    if (member.progress != nullptr) {
+        const auto use = of(member.progress);
+        if (--use->members == 0) uses_.erase(use);
+    }
+    member.progress = progress;
+}
+
+int EpollSet::add_to_kernel(int fd, const epoll_event& event) {
+    epoll_event copy = event;
+    if (epoll_ctl(epfd_, EPOLL_CTL_ADD, fd, &copy) != 0) return -errno;
+    ++kernel_members_;
+    return 0;
+}
+
+// A socket that became plain TCP goes on under the program's own registration. The kernel looks at
+// it at once, so that nothing that has come meanwhile is missed.
+int EpollSet::enter_kernel(Member& member) {
+    epoll_event event{};
+    {
+        const std::lock_guard hold(ready_lock_);
+        unlink(member);
+        event.events = member.wanted;
+        event.data = member.data;
+    }
+    use_progress(member, nullptr);
+    if ((event.events & ~kHow) == 0) return 0;  // disabled: it enters when it is armed again
+    if (inode_of(member.fd) != member.inode) return -EBADF;  // closed, and the number used again
+    const int result = add_to_kernel(member.fd, event);
+    if (result == 0) member.in_kernel = true;
+    return result;
+}
+
+void EpollSet::leave_kernel(Member& member) {
+    epoll_event event{};
+    if (inode_of(member.fd) == member.inode &&
+        epoll_ctl(epfd_, EPOLL_CTL_DEL, member.fd, &event) == 0 && kernel_members_ > 0) {
+        --kernel_members_;
+    }
+    member.in_kernel = false;
+    use_progress(member, member.source->progress());
+    look_at(member);
+}
+
+void EpollSet::settle_turning() {
+    for (;;) {
+        Member* member = nullptr;
+        {
+            const std::lock_guard hold(ready_lock_);
+            if (turning_ == nullptr) return;
+            member = std::exchange(turning_, turning_->next_turning);
+            member->turning = false;
+        }
+        const bool native = member->source->native();
+        if (native && !member->in_kernel) {
+            const int result = enter_kernel(*member);
+            if (result != 0) {
+                log(LogLevel::warn, "epoll-move", "descriptor %d cannot go on in its epoll set: %s",
+                    member->fd, std::strerror(-result));
+            }
+        } else if (!native && member->in_kernel) {
+            leave_kernel(*member);
+        }
+    }
+}
+
+void EpollSet::on_retired(Member& member) noexcept {
+    const std::lock_guard hold(mutex_);
+    const auto [begin, end] = members_.equal_range(member.fd);
+    const auto at =
+        std::find_if(begin, end, [&](const auto& entry) { return entry.second.get() == &member; });
+    member.source->remove_watcher(member);
+    if (!member.in_kernel && member.source->native()) {
+        // Not closed, but out of the program's table because it is plain TCP.
+        (void)enter_kernel(member);
+        if (!member.in_kernel && (member.wanted & ~kHow) == 0) {
+            const std::lock_guard list(ready_lock_);
+            if (member.turning) {
+                Member** link = &turning_;
+                while (*link != &member) link = &(*link)->next_turning;
+                *link = member.next_turning;
+                member.turning = false;
+            }
+            member.source = nullptr;  // stays until it is armed or taken out
+            return;
+        }
+    }
+    forget(at);
+}
+
+int EpollSet::add(int fd, Source* source, const epoll_event& given) {
+    forget_if_forked();
+    epoll_event event = given;
+    event.events |= kAlways;
+    if ((event.events & EPOLLEXCLUSIVE) != 0 && (event.events & ~kExclusiveMay) != 0) {
+        return -EINVAL;
+    }
+    if (source != nullptr && !source->native()) source->attend(fd);
+    const std::lock_guard both(membership());
+    const std::lock_guard hold(mutex_);
+    settle_turning();
+    if (const auto parked = find(fd, nullptr); parked != members_.end()) {
+        if (inode_of(fd) == parked->second->inode) return -EEXIST;
+        forget(parked);  // of a descriptor that was closed
+    }
+    if (source == nullptr) return add_to_kernel(fd, given);
+    if (find(fd, source) != members_.end()) return -EEXIST;
+
+    // The kernel's opinion of the descriptor, and whether it was there before it was in DDPMODE.
+    epoll_event probe{};
+    probe.events = EPOLLET | EPOLLONESHOT;
+    probe.data.u64 = hidden_data();
+    if (epoll_ctl(epfd_, EPOLL_CTL_ADD, fd, &probe) != 0) return -errno;
+    epoll_ctl(epfd_, EPOLL_CTL_DEL, fd, &probe);
+
+    auto made = std::make_unique<Member>(*this, *source, fd, event);
+    Member& member = *made;
+    member.inode = inode_of(fd);
+    const auto at = members_.emplace(fd, std::move(made));
+    source->add_watcher(member);
+    if (source->native()) {
+        const int result = enter_kernel(member);
+        if (result != 0) {
+            source->remove_watcher(member);
+            forget(at);
+        }
+        return result;
+    }
+    use_progress(member, source->progress());
+    look_at(member);
+    return 0;
+}
+
+int EpollSet::modify(int fd, Source* source, const epoll_event& given) {
+    forget_if_forked();
+    epoll_event event = given;
+    event.events |= kAlways;
+    const std::lock_guard hold(mutex_);
+    settle_turning();
+    auto at = find(fd, source);
+    if (at == members_.end()) at = find(fd, nullptr);
+    if (at == members_.end()) {
+        return epoll_ctl(epfd_, EPOLL_CTL_MOD, fd, &event) == 0 ? 0 : -errno;
+    }
+    Member& member = *at->second;
+    if (((event.events | member.wanted) & EPOLLEXCLUSIVE) != 0) return -EINVAL;
+    {
+        const std::lock_guard list(ready_lock_);
+        member.wanted = event.events;
+        member.data = event.data;
+    }
+    if (member.in_kernel) {
+        return epoll_ctl(epfd_, EPOLL_CTL_MOD, fd, &event) == 0 ? 0 : -errno;
+    }
+    if (member.source == nullptr || member.source->native()) {
+        const int result = enter_kernel(member);
+        if (member.source == nullptr) forget(at);
+        return result;
+    }
+    look_at(member);
+    return 0;
+}
+
+int EpollSet::remove(int fd, Source* source) {
+    forget_if_forked();
+    const std::lock_guard both(membership());
+    const std::lock_guard hold(mutex_);
+    settle_turning();
+    auto at = find(fd, source);
+    if (at == members_.end()) at = find(fd, nullptr);
+    bool in_kernel = true;
+    if (at != members_.end()) {
+        Member& member = *at->second;
+        in_kernel = member.in_kernel;
+        if (member.source != nullptr) member.source->remove_watcher(member);
+        forget(at);
+    }
+    epoll_event event{};
+    if (!in_kernel) return 0;
+    if (epoll_ctl(epfd_, EPOLL_CTL_DEL, fd, &event) != 0) return -errno;
+    if (kernel_members_ > 0) --kernel_members_;
+    return 0;
+}
+
+// ---- waiting ---------------------------------------------------------------
+
+class EpollSet::Waiting final : public Target {
+  public:
+    Waiting(EpollSet& set, epoll_event* out, int room) : set_(set), out_(out), room_(room) {
+        {
+            const std::lock_guard hold(set_.ready_lock_);
+            ++set_.awake_;
+        }
+        const std::lock_guard hold(set_.mutex_);
+        copy_progresses();
+    }
+    ~Waiting() {
+        const std::lock_guard hold(set_.ready_lock_);
+        --set_.awake_;
+        if (set_.first_ != nullptr) set_.ring_one();
+    }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+    int look(Kernel kernel) override {
+        if (found_ != 0) return found_;  // level-triggered ones would come twice
+        if (kernel == Kernel::polled) kernel = fds_[0].revents != 0 ? Kernel::ask : Kernel::skip;
+        const std::lock_guard hold(set_.mutex_);
+        const bool turned = set_.turning_ != nullptr;
+        set_.settle_turning();
+        if (turned) kernel = Kernel::ask;
+        const bool ask = kernel == Kernel::ask && set_.kernel_members_ != 0;
+        bool kernel_next = false;
+        if (ask) {
+            // Neither kind of member starves the other when there is not room for both.
+            kernel_next = set_.kernel_first_ = !set_.kernel_first_;
+        }
+        if (kernel_next) {
+            if (const int n = take_kernel(); n < 0) return n;
+        }
+        found_ += set_.collect(out_ + found_, room_ - found_);
+        if (ask && !kernel_next) {
+            if (const int n = take_kernel(); n < 0 && found_ == 0) return n;
+        }
+        copy_progresses();
+        return found_;
+    }
+    std::span<Progress* const> progresses() override {
+        return {progresses_.data(), progress_count_};
+    }
+    KernelSet kernel() override {
+        fds_[0] = {set_.epfd_, POLLIN, 0};
+        return {fds_, 1};
+    }
+    void fall_asleep(Sleeper& sleeper) override {
+        const std::lock_guard hold(set_.ready_lock_);
+        --set_.awake_;
+        sleeper.listed = true;
+        sleeper.previous = nullptr;
+        sleeper.next = set_.sleepers_;
+        if (sleeper.next != nullptr) sleeper.next->previous = &sleeper;
+        set_.sleepers_ = &sleeper;
+    }
+    void wake_up(Sleeper& sleeper) override {
+        const std::lock_guard hold(set_.ready_lock_);
+        set_.unlist(sleeper);
+        ++set_.awake_;
+    }
+
+  private:
+    int take_kernel() {
+        if (found_ == room_) return 0;
+        const int n = set_.collect_kernel(out_ + found_, room_ - found_);
+        if (n > 0) found_ += n;
+        return n;
+    }
+    void copy_progresses() {
+        progress_count_ = std::min(set_.uses_.size(), progresses_.size());
+        for (std::size_t i = 0; i < progress_count_; ++i) {
+            progresses_[i] = set_.uses_[i].progress;
+        }
+    }
+
+    EpollSet& set_;
+    epoll_event* const out_;
+    const int room_;
+    int found_ = 0;
+    std::array<pollfd, 1 + kExtraFds> fds_{};
+    std::array<Progress*, 64> progresses_;
+    std::size_t progress_count_ = 0;
+};
+
+int EpollSet::wait(epoll_event* out, int room, Time deadline, const sigset_t* mask) {
+    forget_if_forked();
+    Waiting waiting(*this, out, room);
+    return wait_for(waiting, deadline, mask);
+}
+
+int EpollSet::collect(epoll_event* out, int room) {
+    int found = 0;
+    Member* again = nullptr;  // level-triggered ones, latest first; linked by next_again
+    std::size_t looks = members_.size() + 1;
+    while (found < room && looks-- > 0) {
+        Member* member = nullptr;
+        {
+            const std::lock_guard hold(ready_lock_);
+            if (first_ == nullptr) break;
+            member = first_;
+            unlink(*member);  // before it is asked: a wake-up from here on lists it again
+        }
+        const std::uint32_t ready = member->source == nullptr ? 0 : member->source->events();
+        const std::lock_guard hold(ready_lock_);
+        const std::uint32_t events = ready & member->wanted;
+        if (member->in_kernel || (member->wanted & ~kHow) == 0 || events == 0) continue;
+        out[found].events = events;
+        out[found].data = member->data;
+        ++found;
+        if ((member->wanted & EPOLLONESHOT) != 0) {
+            member->wanted &= kHow;
+        } else if ((member->wanted & EPOLLET) == 0) {
+            member->next_again = std::exchange(again, member);
+        }
+    }
+    {
+        const std::lock_guard hold(ready_lock_);
+        // To the end of the list, in the order in which they were found.
+        Member* in_order = nullptr;
+        while (again != nullptr) {
+            Member* const member = std::exchange(again, again->next_again);
+            member->next_again = std::exchange(in_order, member);
+        }
+        while (in_order != nullptr) {
+            Member* const member = std::exchange(in_order, in_order->next_again);
+            if (!member->ready) append(*member);
+        }
+    }
+    clear_mirror_if_empty();
+    return found;
+}
+
+// The events of the members that the kernel keeps, without those of our own descriptors among them.
+int EpollSet::collect_kernel(epoll_event* out, int room) {
+    int found = 0;
+    for (int round = 0; round < kKernelRounds; ++round) {
+        const int asked = room - found;
+        const int n = epoll_wait(epfd_, out + found, asked, 0);
+        if (n < 0) return found > 0 || errno == EINTR ? found : -errno;
+        epoll_event* const begin = out + found;
+        epoll_event* const end = std::remove_if(begin, begin + n, [](const epoll_event& event) {
+            return event.data.u64 == hidden_data();
+        });
+        const int shown = static_cast<int>(end - begin);
+        found += shown;
+        if (shown > 0 || n < asked) break;
+    }
+    return found;
+}
+
+// ---- watched from outside --------------------------------------------------
+
+void EpollSet::be_watched() {
+    forget_if_forked();
+    const std::lock_guard hold(mutex_);
+    if (mirror_fd_ >= 0) return;
+    const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    const int high = fd >= 0 ? high_duplicate(fd) : -1;
+    if (fd >= 0) close(fd);
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = hidden_data();
+    if (high < 0 || epoll_ctl(epfd_, EPOLL_CTL_ADD, high, &event) != 0) {
+        log(LogLevel::warn, "epoll-nested", "a nested epoll set cannot be watched: %s",
+            std::strerror(errno));
+        if (high >= 0) close(high);
+        return;
+    }
+    ++kernel_members_;
+    {
+        const std::lock_guard list(ready_lock_);
+        mirror_fd_ = high;
+        if (first_ != nullptr) push(*first_);
+    }
+    for (const Use& use : uses_) embed_if_watched(*use.progress);
+}
+
+// Without background threads nobody moves the bytes while the program sleeps on the outer
+// descriptor: then it is woken for every pass that may be of use.
+void EpollSet::embed_if_watched(Progress& progress) {
+    if (mirror_fd_ < 0 || progress.mode() != ProgressMode::app) return;
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = hidden_data();
+    if (epoll_ctl(epfd_, EPOLL_CTL_ADD, progress.embed(), &event) == 0) ++kernel_members_;
+}
+
+std::uint32_t EpollSet::events() const noexcept {
+    auto& self = const_cast<EpollSet&>(*this);
+    const std::lock_guard hold(self.mutex_);
+    self.settle_turning();
+    for (std::size_t looks = members_.size(); looks > 0; --looks) {
+        Member* member = nullptr;
+        {
+            const std::lock_guard list(self.ready_lock_);
+            if (first_ == nullptr) break;
+            member = first_;
+            self.unlink(*member);
+        }
+        const std::uint32_t ready = member->source == nullptr ? 0 : member->source->events();
+        const std::lock_guard list(self.ready_lock_);
+        if (member->in_kernel || (ready & member->wanted & ~kHow) == 0) continue;
+        if (!member->ready) self.append(*member);
+        return EPOLLIN | EPOLLRDNORM;
+    }
+    self.clear_mirror_if_empty();
+    return 0;
+}
+
+std::vector<Progress*> EpollSet::progresses() {
+    const std::lock_guard hold(mutex_);
+    std::vector<Progress*> all;
+    for (const Use& use : uses_) all.push_back(use.progress);
+    return all;
+}
+
+}  // namespace xsock::readiness

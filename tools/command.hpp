@@ -19,6 +19,7 @@ struct Command {
 
 int run_command(int argc, char** argv);
 int info_command(int argc, char** argv);
+int doctor_command(int argc, char** argv);
 int stat_command(int argc, char** argv);
 int ping_command(int argc, char** argv);
 

@@ -15,6 +15,7 @@ namespace {
 constexpr Command kCommands[] = {
     {"run", "runs a program under the overlay", run_command},
     {"info", "what this xsock is, can and was told", info_command},
+    {"doctor", "what could go wrong, and how to mend it", doctor_command},
     {"stat", "every DDP connection of this user", stat_command},
     {"ping", "round trips of Sends and Reads; rping", ping_command},
 };

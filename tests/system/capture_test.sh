@@ -40,6 +40,7 @@ export XSOCK_FPDU_LIMIT=1400
 capture() { # NAME COMMAND...: runs a command while tcpdump writes $work/NAME.pcap
     local name=$1 i
     shift
+    : >"$work/tcpdump.err"  # before the search below: the one before wrote here too
     # -Z root: dropping rights would lose the folder.
     tcpdump -Z root -i lo -s 0 -B 65536 -U --immediate-mode -w "$work/$name.pcap" tcp 2>"$work/tcpdump.err" &
     local dump=$!

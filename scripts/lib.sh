@@ -28,6 +28,28 @@ missing_packages() {
     grep -vxF -f <(printf '%s\n' "$installed") <(printf '%s\n' "$@") || true
 }
 
+# Debian starts the services that it installs, now and at every boot. They are here to be started by
+# tests, on ports of their own.
+policy=/usr/sbin/policy-rc.d
+services_stay_down() {
+    [ ! -e $policy ] || mv $policy $policy.before-xsock
+    printf '#!/bin/sh\nexit 101\n' >$policy
+    chmod 755 $policy
+}
+services_as_before() {  # services_as_before NEWLY-INSTALLED-PACKAGE...
+    rm -f $policy
+    [ ! -e $policy.before-xsock ] || mv $policy.before-xsock $policy
+    local unit
+    for unit in "$@"; do
+        case $unit in
+        openssh-server) unit=ssh ;;
+        nginx-light) unit=nginx ;;
+        esac
+        [ -e "/lib/systemd/system/$unit.service" ] || continue
+        systemctl --quiet disable "$unit.service" >>"$top/build/apt.log" 2>&1 || true
+    done
+}
+
 # Installs what is missing of the named sections: as root by apt; otherwise says how and stops. Goes
 # on in silence when nothing is missing. XSOCK_SETUP=0 leaves the machine alone and tries its luck.
 setup() {
@@ -52,9 +74,15 @@ setup() {
     apt-get update -qq >"$log" 2>&1 ||
         say "apt-get update had trouble (build/apt.log); going on with the index there is"
     say "installing: $missing"
+    local failed=
     # shellcheck disable=SC2086
-    DEBIAN_FRONTEND=noninteractive $line -qq -o DPkg::Lock::Timeout=300 \
-        -o Dpkg::Use-Pty=0 >>"$log" 2>&1 || {
+    (
+        trap 'services_as_before $missing' EXIT
+        services_stay_down
+        DEBIAN_FRONTEND=noninteractive $line -qq -o DPkg::Lock::Timeout=300 \
+            -o Dpkg::Use-Pty=0 >>"$log" 2>&1
+    ) || failed=1
+    [ -z "$failed" ] || {
         tail -n 20 "$log" >&2
         die "apt-get install failed; the whole log is build/apt.log"
     }

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * What a call costs more when the libc overlay stands before libc, for descriptors that are plain.
+ * Loads the overlay beside libc in one process, and calls the same function of both in turn, in
+ * short rounds: what the machine does meanwhile meets both alike. Prints nanoseconds per call:
+ * libc's, and the median of the differences, before any socket of the process is in DDPMODE and
+ * after one is.
+ *
+ *   overlay_cost [--json] [--rounds N] LIBXSOCK-PRELOAD.SO
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "include/xsock/xsock.h"
+
+enum { CALLS_PER_ROUND = 200 };
+
+static int zero, null, idle, set; /* descriptors */
+
+static void call_read(void* f) {
+    char octet;
+    ((ssize_t(*)(int, void*, size_t))f)(zero, &octet, 1);
+}
+static void call_write(void* f) { ((ssize_t(*)(int, const void*, size_t))f)(null, "", 1); }
+static void call_recv(void* f) {
+    char octet;
+    ((ssize_t(*)(int, void*, size_t, int))f)(idle, &octet, 1, MSG_DONTWAIT);
+}
+static void call_fcntl(void* f) { ((int (*)(int, int, ...))f)(idle, F_GETFL, 0); }
+static void call_ioctl(void* f) {
+    int waiting;
+    ((int (*)(int, unsigned long, ...))f)(idle, FIONREAD, &waiting);
+}
+static void call_epoll_wait(void* f) {
+    struct epoll_event event;
+    ((int (*)(int, struct epoll_event*, int, int))f)(set, &event, 1, 0);
+}
+static void call_poll(void* f) {
+    struct pollfd p = {.fd = idle, .events = POLLIN};
+    ((int (*)(struct pollfd*, nfds_t, int))f)(&p, 1, 0);
+}
+static void call_close(void* f) { ((int (*)(int))f)(-1); }
+
+static const struct {
+    const char* name;
+    void (*call)(void* function);
+} rows[] = {{"read", call_read},   {"write", call_write}, {"recv", call_recv},
+            {"fcntl", call_fcntl}, {"ioctl", call_ioctl}, {"epoll_wait", call_epoll_wait},
+            {"poll", call_poll},   {"close", call_close}};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static double now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
+}
+
+static double round_of(void (*call)(void*), void* function) {
+    const double begin = now_ns();
+    int i;
+    for (i = 0; i < CALLS_PER_ROUND; i++) call(function);
+    return (now_ns() - begin) / CALLS_PER_ROUND;
+}
+
+static int ascending(const void* a, const void* b) {
+    const double x = *(const double*)a, y = *(const double*)b;
+    return (x > y) - (x < y);
+}
+
+struct result {
+    double libc, more;
+};
+
+static struct result measure(int row, void* real, void* ours, int rounds) {
+    double* const base = malloc((size_t)rounds * sizeof *base);
+    double* const more = malloc((size_t)rounds * sizeof *more);
+    struct result r = {0, 0};
+    int i;
+    if (base == NULL || more == NULL) exit(1);
+    for (i = 0; i < rounds; i++) {
+        /* Each first as often as the other. */
+        const double a = i % 2 ? 0 : round_of(rows[row].call, real);
+        const double b = round_of(rows[row].call, ours);
+        base[i] = i % 2 ? round_of(rows[row].call, real) : a;
+        more[i] = b - base[i];
+    }
+    qsort(base, (size_t)rounds, sizeof *base, ascending);
+    qsort(more, (size_t)rounds, sizeof *more, ascending);
+    r.libc = base[rounds / 2];
+    r.more = more[rounds / 2];
+    free(base);
+    free(more);
+    return r;
+}
+
+static void* find(void* library, const char* name) {
+    void* const found = dlsym(library, name);
+    if (found == NULL) {
+        fprintf(stderr, "overlay_cost: no %s: %s\n", name, dlerror());
+        exit(1);
+    }
+    return found;
+}
+
+static int usage(FILE* out) {
+    fputs(
+        "usage: overlay_cost [--json] [--rounds N] LIBXSOCK-PRELOAD.SO\n\n"
+        "Nanoseconds that a call on a plain descriptor costs more under the libc overlay.\n",
+        out);
+    return out == stderr ? 2 : 0;
+}
+
+int main(int argc, char** argv) {
+    struct result before[ROWS], after[ROWS];
+    const char* path = NULL;
+    void *libc, *overlay;
+    struct epoll_event event = {.events = EPOLLIN};
+    int pair[2];
+    int on = DDPMODE_MESSAGE;
+    int json = 0;
+    int rounds = 2001;
+    int with_ddpmode;
+    int fd;
+    int i;
+
+    for (i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0) return usage(stdout);
+        if (strcmp(argv[i], "--json") == 0) {
+            json = 1;
+        } else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc) {
+            rounds = atoi(argv[++i]);
+        } else if (argv[i][0] != '-' && path == NULL) {
+            path = argv[i];
+        } else {
+            return usage(stderr);
+        }
+    }
+    if (path == NULL || rounds < 1) return usage(stderr);
+    libc = dlopen("libc.so.6", RTLD_NOW);
+    overlay = libc != NULL ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (overlay == NULL) {
+        fprintf(stderr, "overlay_cost: %s\n", dlerror());
+        return 1;
+    }
+    zero = open("/dev/zero", O_RDONLY);
+    null = open("/dev/null", O_WRONLY);
+    set = epoll_create1(0);
+    if (zero < 0 || null < 0 || set < 0 || socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) {
+        perror("overlay_cost");
+        return 1;
+    }
+    idle = pair[0];
+    epoll_ctl(set, EPOLL_CTL_ADD, idle, &event);
+
+    for (i = 0; i < ROWS; i++) {
+        before[i] = measure(i, find(libc, rows[i].name), find(overlay, rows[i].name), rounds);
+    }
+    fd = socket(AF_INET, SOCK_STREAM, 0);
+    with_ddpmode = ((int (*)(int, int, int, const void*, socklen_t))find(overlay, "setsockopt"))(
+                       fd, SOL_XSOCK, DDPMODE, &on, sizeof on) == 0;
+    for (i = 0; i < ROWS && with_ddpmode; i++) {
+        after[i] = measure(i, find(libc, rows[i].name), find(overlay, rows[i].name), rounds);
+    }
+
+    if (!json)
+        printf("%-12s %8s %10s %22s\n", "ns per call", "libc", "overlay", "with DDPMODE sockets");
+    for (i = 0; i < ROWS; i++) {
+        if (json) {
+            printf("%s{\"call\": \"%s\", \"libc_ns\": %.1f, \"more_ns\": %.2f", i ? ", " : "[",
+                   rows[i].name, before[i].libc, before[i].more);
+            if (with_ddpmode) printf(", \"more_with_ddpmode_ns\": %.2f", after[i].more);
+            printf("}");
+        } else {
+            printf("%-12s %8.1f %+10.2f", rows[i].name, before[i].libc, before[i].more);
+            if (with_ddpmode) printf(" %+22.2f", after[i].more);
+            printf("\n");
+        }
+    }
+    if (json) printf("]\n");
+    return 0;
+}

@@ -153,6 +153,20 @@ void Progress::wake_sleepers() {
 
 // ---- passes ---------------------------------------------------------------
 
+void Progress::drive_thoroughly() {
+    if (!callers_drive()) {
+        ring_thread();
+        return;
+    }
+    count_caller_pass();
+    if (!try_lock()) return;
+    Driving driving(*this);
+    driving.pass.by_caller = true;
+    thorough_ = true;
+    run_pass(driving.pass);
+    thorough_ = false;
+}
+
 void Progress::drive() {
     if (!callers_drive()) {
         ring_thread();
@@ -210,7 +224,7 @@ void Progress::serve_ready(Pass& pass) {
         } else if (moved || hot_idle_ < kHotIdlePasses) {
             patience = kPassesBetweenEpoll;
         }
-        if (++passes_since_epoll_ < patience) return;
+        if (++passes_since_epoll_ < patience && !thorough_) return;
     }
     passes_since_epoll_ = 0;
     std::array<epoll_event, kEventsPerPass> events;

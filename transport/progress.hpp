@@ -108,6 +108,8 @@ class Progress {
 
     /// One pass, if nobody else is driving. What every poll does.
     void drive();
+    /// The same, and asks epoll in any case: nothing that has arrived by now is left for later.
+    void drive_thoroughly();
 
     /// Drives, then sleeps, until `done()` or the deadline. `done` must be cheap and free of locks
     /// that drivers take. @return done()
@@ -313,6 +315,7 @@ class Progress {
     Time armed_timer_ = kNever;
     Pollable* hot_ = nullptr;  // received last: tried without asking epoll
     std::uint32_t passes_since_epoll_ = 0;
+    bool thorough_ = false;         // this pass asks epoll
     std::uint32_t hot_idle_ = 0;    // passes since hot_ last moved something
     std::uint32_t hot_passes_ = 0;  // by callers, since hot_ was made hot or attached
     bool last_epoll_was_single_ = true;

@@ -59,6 +59,13 @@ class TcpSource final : public Pollable, public Source {
         program_fd = -1;
     }
 
+    /// As when the thin layer drops its handle of a plain socket.
+    void retire_for_test() { retire(); }
+    /// What arrives by TCP is left alone.
+    void detach_for_test() {
+        progress_.locked([this](Pass&) { progress_.remove(*this); });
+    }
+
     ssize_t recv(std::size_t n) {
         const std::lock_guard hold(mutex_);
         if (queue_.empty()) {

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <initializer_list>
 
+#include "tools/options.hpp"
 #include "tools/text.hpp"
 
 namespace xsock::tools {
@@ -60,6 +61,16 @@ std::string check_cpus(std::string_view value) {
     return kWrong;
 }
 
+template <std::uint64_t low, std::uint64_t high>
+std::string size_in_range(std::string_view value) {
+    const auto octets = parse_size(value, high);
+    if (octets && *octets >= low) return {};
+    return format("not a size from %llu to %llu octets; K, M and G may follow",
+                  static_cast<unsigned long long>(low), static_cast<unsigned long long>(high));
+}
+
+std::string check_path(std::string_view value) { return value.empty() ? "not a path" : ""; }
+
 constexpr Setting kSettings[] = {
     {"XSOCK_LOG", "log", "LEVEL[:FILE]", "off",
      "log lines of this level and worse: off, error, warn,\ninfo or debug; to FILE or standard "
@@ -80,6 +91,14 @@ constexpr Setting kSettings[] = {
      in_range<128, 65535>},
     {"XSOCK_MAX_STARTING", "max-starting", "N", "4096", "start-ups under way per listener",
      in_range<1, 1'000'000>},
+    {"XSOCK_PCAP", "pcap", "FILE", "nowhere",
+     "record the connections in FILE, a pcapng; compressed if\nit ends in .gz; %p stands for the "
+     "process",
+     check_path},
+    {"XSOCK_PCAP_SIZE", "pcap-size", "OCTETS", "1G", "largest size of that file",
+     size_in_range<4096, std::uint64_t{1} << 50>},
+    {"XSOCK_PCAP_SNAP", "pcap-snap", "OCTETS", "256K", "octets kept of each frame",
+     size_in_range<64, 262144>},
     {"XSOCK_STAT", "stat", "off|FOLDER", "$XDG_RUNTIME_DIR/xsock or /dev/shm/xsock-UID",
      "where xsock stat finds the connections; off: nowhere", check_stat},
 };

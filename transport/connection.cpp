@@ -187,6 +187,7 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, mpa::Role role, 
     local_ = tcp::local_name(fd);
     if (auto r = parts_.progress->add(shared_from_this(), fd, kReading); !r) return r;
     fd_ = fd;
+    capture_ = Capture::begin(fd, role == mpa::Role::initiator);
     interest_ = kReading;
     mpa_ = std::move(stream);
     ddp_.set_depths(attr.ird, attr.ord);  // unless start-up negotiates others
@@ -313,6 +314,8 @@ bool Connection::receive(Pass& pass) {
         found = true;
         if (n > 0) {
             rx_octets_ += static_cast<std::uint64_t>(n);
+            if (capture_) [[unlikely]]
+                capture_->received(pass.staging.first(static_cast<std::size_t>(n)));
             if (ended_) {  // only waiting for the peer's FIN
                 pass.active = true;
                 continue;
@@ -324,6 +327,7 @@ bool Connection::receive(Pass& pass) {
         } else if (n == 0) {
             eof_ = true;
             pass.active = true;
+            if (capture_) capture_->received_fin();
             if (!ended_) mpa_->rx_eof(pass.now());
         } else if (n != -EINTR) {
             lost(static_cast<int>(-n), pass);
@@ -394,6 +398,8 @@ std::size_t Connection::transmit_lone(Pass& pass) {
     if (static_cast<std::size_t>(n) < size) return static_cast<std::size_t>(n);
     pass.active = true;
     tx_octets_ += size;
+    if (capture_) [[unlikely]]
+        capture_->sent(ConstBytes(frame).first(size));
     mpa_->tx_lone_done();
     return 0;
 }
@@ -454,6 +460,8 @@ void Connection::transmit(Pass& pass) {
         }
         pass.active = true;
         tx_octets_ += static_cast<std::uint64_t>(n);
+        if (capture_) [[unlikely]]
+            capture_->sent(batch.iov, static_cast<std::size_t>(n));
         mpa_->tx_commit(static_cast<std::size_t>(n), mpa_time(pass));
         if (static_cast<std::size_t>(n) < batch.octets) tx_blocked_ = true;
     }
@@ -587,6 +595,7 @@ void Connection::describe_end() {
 void Connection::note(const char* text) { error_text_ = text; }
 
 void Connection::lost(int error, Pass& pass) {
+    if (capture_ && error == ECONNRESET) capture_->was_reset(/*by_us=*/false);
     if (!ended_) {
         if (error_text_.empty()) {
             note((std::string("connection lost: ") + std::strerror(error)).c_str());
@@ -602,6 +611,7 @@ void Connection::lost(int error, Pass& pass) {
 void Connection::finish() {
     if (fin_sent_) return;
     tcp::finish(fd_);
+    if (capture_) capture_->sent_fin();
     mpa_->tx_finished();
     fin_sent_ = true;
 }
@@ -642,6 +652,8 @@ void Connection::end(QpState state, int error, WcStatus status, bool orderly, Pa
 void Connection::close_descriptor(bool reset) {
     if (fd_ < 0) return;
     parts_.progress->remove(*this);
+    if (capture_ && reset) capture_->was_reset(/*by_us=*/true);
+    capture_.reset();
     if (reset) {
         tcp::reset(fd_);
     } else {

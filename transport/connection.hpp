@@ -14,6 +14,7 @@
 #include "base/device.hpp"
 #include "ddp_user/stream.hpp"
 #include "mpa/stream.hpp"
+#include "transport/capture.hpp"
 #include "transport/progress.hpp"
 #include "transport/soft_cq.hpp"
 #include "transport/stats.hpp"
@@ -129,8 +130,9 @@ class Connection final : public Pollable {
     std::vector<std::byte> stash_;  // read but not taken by MPA: no receive was posted
     std::size_t stash_at_ = 0;
     std::unique_ptr<TxBuffer> tx_buffer_;
-    bool steady_ = false;      // established, not closing
-    bool tx_blocked_ = false;  // TCP's buffer is full
+    std::unique_ptr<Capture> capture_;  // null unless XSOCK_PCAP asks for it
+    bool steady_ = false;               // established, not closing
+    bool tx_blocked_ = false;           // TCP's buffer is full
     bool eof_ = false;
     bool fin_sent_ = false;
     bool closing_ = false;  // shutdown() or release() was called

@@ -14,6 +14,7 @@
 #include "base/epoch.hpp"
 #include "base/memory_table.hpp"
 #include "base/random.hpp"
+#include "transport/capture.hpp"
 #include "transport/clock.hpp"
 #include "transport/connection.hpp"
 #include "transport/listener.hpp"
@@ -286,6 +287,7 @@ Result<std::unique_ptr<Device>> make_soft_device(const TransportConfig& config) 
 
 void drain_soft_device(Device& device, Time limit) {
     static_cast<SoftDevice&>(device).drain(limit);
+    Capture::finish_all();
 }
 
 }  // namespace xsock

@@ -41,6 +41,7 @@ capture() { # NAME COMMAND...: runs a command while tcpdump writes $work/NAME.pc
     local name=$1 i
     shift
     : >"$work/tcpdump.err"  # before the search below: the one before wrote here too
+    : >"$work/tcpdump.err"  # not what the one before said
     # -Z root: dropping rights would lose the folder.
     tcpdump -Z root -i lo -s 0 -B 65536 -U --immediate-mode -w "$work/$name.pcap" tcp 2>"$work/tcpdump.err" &
     local dump=$!

@@ -23,13 +23,10 @@ constexpr int kCannotExec = 126;
 constexpr int kSignals[] = {SIGHUP,  SIGINT,  SIGQUIT,  SIGTERM, SIGUSR1,
                             SIGUSR2, SIGALRM, SIGWINCH, SIGCONT, SIGTSTP};
 
-bool take_number(std::string_view text, std::uint64_t& into) {
-    std::uint64_t n = 0;
+bool read_count(std::string_view text, std::uint64_t& count) {
     const char* end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(text.data(), end, n);
-    if (error != std::errc{} || rest != end) return false;
-    into += n;
-    return true;
+    const auto [rest, error] = std::from_chars(text.data(), end, count);
+    return error == std::errc{} && rest == end && count < 1ull << 60;
 }
 
 /// Waits for `child`, passing on what was sent to this process alone. What the terminal sends, it
@@ -70,19 +67,23 @@ void Summary::add(std::string_view text) {
             const std::size_t equals = word.find('=');
             if (equals == word.npos) continue;
             const std::string_view name = word.substr(0, equals);
-            const std::string_view value = word.substr(equals + 1);
-            static constexpr std::string_view kReason = "passed.";
+            if (name == "program") break;  // the rest of the line, blanks and all
+            std::uint64_t count = 0;
+            if (name == "pid" || name == "ppid" || !read_count(word.substr(equals + 1), count)) {
+                continue;
+            }
             if (name == "sockets") {
-                (void)take_number(value, sockets);
-            } else if (name == "carried") {
-                (void)take_number(value, carried);
-            } else if (name == "passed") {
-                (void)take_number(value, passed);
-            } else if (name.substr(0, kReason.size()) == kReason) {
-                std::uint64_t n = 0;
-                if (take_number(value, n)) {
-                    reasons[printable(name.substr(kReason.size()))] += n;
-                }
+                made += count;
+            } else if (name == "accepted") {
+                accepted += count;
+            } else if (name == "connected") {
+                connected += count;
+            } else if (name == "listening") {
+                listening += count;
+            } else if (name == "asked") {
+                asked += count;
+            } else if (count > 0) {
+                verdicts[printable(name)] += count;
             }
         }
     }
@@ -90,19 +91,30 @@ void Summary::add(std::string_view text) {
 
 std::string Summary::text() const {
     if (processes == 0) {
-        return "xsock: no summary came: the program ended without its exit handlers, or the "
-               "overlay was not loaded\n";
+        return "xsock: no TCP sockets were seen (a program that is killed tells nothing)\n";
     }
+    const auto number = [](std::uint64_t n) { return static_cast<unsigned long long>(n); };
     std::string said = format(
-        "xsock: %llu sockets in %llu process%s: %llu carried over iWARP, "
-        "%llu passed through\n",
-        static_cast<unsigned long long>(sockets), static_cast<unsigned long long>(processes),
-        processes == 1 ? "" : "es", static_cast<unsigned long long>(carried),
-        static_cast<unsigned long long>(passed));
-    for (const auto& [reason, count] : reasons) {
-        if (count == 0) continue;
-        said += format("xsock: %10llu passed through: %s\n", static_cast<unsigned long long>(count),
-                       reason.c_str());
+        "xsock: %llu TCP sockets in %llu process%s: %llu connected, %llu accepted, %llu "
+        "listening\n",
+        number(made + accepted), number(processes), processes == 1 ? "" : "es", number(connected),
+        number(accepted), number(listening));
+    std::uint64_t told = 0;
+    for (const auto& [verdict, count] : verdicts) {
+        told += count;
+        if (verdict == "message" || verdict == "stream") {
+            said += format("xsock: %10llu carried over iWARP (%s mode)\n", number(count),
+                           verdict.c_str());
+        } else {
+            const char* words = verdict == "undecided" ? "ended before it was decided"
+                                : verdict == "off"     ? "DDPMODE was switched off again"
+                                                       : verdict.c_str();
+            said += format("xsock: %10llu passed through: %s\n", number(count), words);
+        }
+    }
+    if (made + accepted > told) {
+        said += format("xsock: %10llu passed through: did not ask for DDPMODE\n",
+                       number(made + accepted - told));
     }
     return said;
 }

@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // `xsock run --summary`: what the overlay tells at the end of each process, added up.
 //
-// The overlay appends one line for each process, with one write(), to the file that XSOCK_SUMMARY
-// names:
-//
-//   xsock-summary 1 pid=4711 program=NAME sockets=12 carried=2 passed=10 passed.CODE=9
-//   passed.CODE2=1
-//
-// Words are separated by single spaces; unknown words are skipped. CODE says why sockets were
-// passed through: a word of letters, digits and '-'.
+// The overlay appends one line for each process to the file that XSOCK_SUMMARY names; its form is
+// in libxsock/overlay/summary.h.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +14,11 @@ namespace xsock::tools {
 
 struct Summary {
     std::uint64_t processes = 0;
-    std::uint64_t sockets = 0, carried = 0, passed = 0;
-    std::map<std::string, std::uint64_t> reasons;
+    std::uint64_t made = 0, accepted = 0;  ///< TCP sockets, by socket() and by accept()
+    std::uint64_t connected = 0, listening = 0, asked = 0;
+    std::map<std::string, std::uint64_t> verdicts;  ///< of sockets in DDPMODE, when they ended
 
-    /// Adds the lines of `text`; those that are not of the form above are skipped.
+    /// Adds the lines of `text`; those that are not of the form are skipped.
     void add(std::string_view text);
     /// In words, several lines.
     [[nodiscard]] std::string text() const;

@@ -305,7 +305,7 @@ std::string guess_protocol(std::string_view octets) {
     if (starts("-ERR") || starts("-DENIED") || starts("-NOAUTH")) return "redis";
     if (starts("ERROR\r\n")) return "memcached";
     if (starts("RFB ")) return "VNC";
-    if (starts("<?xml") || starts("<html") || starts("<!DOCTYPE")) return "HTML or XML";
+    if (starts("<?xml") || starts("<html") || starts("<!DOCTYPE")) return "HTTP";
     if (octets.size() >= 5 && octets[4] == '\x0a' && octets[3] == '\0') return "MySQL";
     if (starts(MPA_KEY_REQUEST)) return "MPA, but it asks instead of answering: it connects too";
     return {};

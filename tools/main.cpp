@@ -17,6 +17,7 @@ constexpr Command kCommands[] = {
     {"info", "what this xsock is, can and was told", info_command},
     {"doctor", "what could go wrong, and how to mend it", doctor_command},
     {"stat", "every DDP connection of this user", stat_command},
+    {"perf", "latency, bandwidth and message rate beside plain TCP", perf_command},
     {"ping", "round trips of Sends and Reads; rping", ping_command},
 };
 

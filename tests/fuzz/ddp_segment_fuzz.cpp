@@ -48,6 +48,22 @@ void read_request(ConstBytes octets) {
     FUZZ_CHECK(std::memcmp(again, octets.data(), sizeof again) == 0);
 }
 
+void atomic_request(ConstBytes octets) {
+    if (octets.size() < kAtomicRequestOctets) return;
+    std::byte again[kAtomicRequestOctets];
+    encode(parse_atomic_request(octets.first<kAtomicRequestOctets>()), again);
+    // 28 bits are reserved.
+    FUZZ_CHECK((again[3] & std::byte{15}) == (octets[3] & std::byte{15}));
+    FUZZ_CHECK(std::memcmp(again + 4, octets.data() + 4, sizeof again - 4) == 0);
+}
+
+void atomic_response(ConstBytes octets) {
+    if (octets.size() < kAtomicResponseOctets) return;
+    std::byte again[kAtomicResponseOctets];
+    encode(parse_atomic_response(octets.first<kAtomicResponseOctets>()), again);
+    FUZZ_CHECK(std::memcmp(again, octets.data(), sizeof again) == 0);
+}
+
 void terminate_in(ConstBytes payload) {
     TerminateInfo info;
     Terminated about;
@@ -89,6 +105,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     terminate_out(input);
     header(input.rest());
     read_request(input.rest());
+    atomic_request(input.rest());
+    atomic_response(input.rest());
     terminate_in(input.rest());
     if (input.rest().size() > kUntaggedOctets) terminate_in(input.rest().subspan(kUntaggedOctets));
     return 0;

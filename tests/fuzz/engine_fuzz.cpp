@@ -113,8 +113,9 @@ class Engine {
     std::map<std::uint64_t, int> posted_;  // wr_id -> sink, or -1
     std::map<std::uint64_t, int> posted_receives_;
     std::uint64_t next_id_ = 0;
-    std::uint32_t send_msn_ = 1, read_msn_ = 1;
-    std::vector<std::array<std::uint32_t, 2>> asked_;  // sink STag, size: of our Read Requests
+    std::uint32_t send_msn_ = 1, read_msn_ = 1, atomic_msn_ = 1;
+    // Sink STag and size of our Read Requests; identifier of our Atomic Requests, and 0.
+    std::vector<std::array<std::uint32_t, 2>> asked_;
     Time now_ = 0;
     bool eof_ = false, over_ = false;
 };
@@ -123,9 +124,9 @@ Engine::Engine(unsigned a, unsigned b) {
     for (Slot& slot : receives_) slot.at = memory_.cut(kSlot);
     for (Slot& slot : sinks_) slot.at = memory_.cut(kSlot);
     source_ = memory_.cut(kSlot);
-    constexpr std::array<std::uint32_t, 3> kAccess = {kRemoteWrite | kLocalWrite | kZeroBased,
-                                                      kRemoteRead | kZeroBased,
-                                                      kRemoteRead | kRemoteWrite | kLocalWrite};
+    constexpr std::array<std::uint32_t, 3> kAccess = {
+        kRemoteWrite | kLocalWrite | kZeroBased, kRemoteRead | kZeroBased,
+        kRemoteRead | kRemoteWrite | kRemoteAtomic | kLocalWrite};
     for (std::size_t i = 0; i < 3; ++i) {
         region_[i] = memory_.cut(kRegion);
         stag_[i] = table_
@@ -201,11 +202,17 @@ void Engine::step(fuzz::Input& input) {
         case 1:
             return post_recv(input);
         case 2:
-            return post((what & 16) != 0 ? SendOpcode::send : SendOpcode::send_invalidate, input);
+            return post((what & 32) != 0   ? SendOpcode::immediate
+                        : (what & 16) != 0 ? SendOpcode::send
+                                           : SendOpcode::send_invalidate,
+                        input);
         case 3:
-            return post(SendOpcode::write, input);
+            return post((what & 32) != 0 ? SendOpcode::write_immediate : SendOpcode::write, input);
         case 4:
-            return post(SendOpcode::read, input);
+            return post((what & 32) != 0   ? SendOpcode::fetch_add
+                        : (what & 16) != 0 ? SendOpcode::compare_swap
+                                           : SendOpcode::read,
+                        input);
         case 5:
         case 6:
         case 7:
@@ -238,11 +245,12 @@ void Engine::step(fuzz::Input& input) {
 }
 
 void Engine::post(SendOpcode opcode, fuzz::Input& input) {
-    const unsigned size = input.octet(), how = input.octet();
+    const unsigned drawn = input.octet(), how = input.octet();
+    const unsigned size = is_atomic(opcode) ? kAtomicOctets : drawn;
     std::array<Sge, 2> sges;
     int sink = -1;
     std::byte* memory = source_;
-    if (opcode == SendOpcode::read) {
+    if (awaits_response(opcode)) {
         for (std::size_t i = 0; i < kSlots && sink < 0; ++i) {
             if (!sinks_[i].busy) sink = static_cast<int>(i);
         }
@@ -250,16 +258,19 @@ void Engine::post(SendOpcode opcode, fuzz::Input& input) {
         memory = sinks_[static_cast<std::size_t>(sink)].at;
     }
     const unsigned first = size / 3;
+    const Atomic atomic{.operand = how, .compare_mask = how};
     sges[0] = {memory, first, 0};
     sges[1] = {memory + first, size - first, (how & 1) != 0 ? stag_[how >> 1 & 1] : 0};
     SendWr wr{.wr_id = next_id_++,
               .opcode = opcode,
-              .flags = static_cast<std::uint8_t>((how >> 2 & 7) |
-                                                 ((how & 128) != 0 && size < 96 ? kSendInline : 0)),
+              .flags = static_cast<std::uint8_t>(
+                  (how >> 2 & 7) | ((how & 128) != 0 && size < 96 && sink < 0 ? kSendInline : 0)),
               .remote_stag = 77,
               .invalidate_stag = stag_[how >> 5 & 1],
-              .sges = sges};
-    if (opcode == SendOpcode::local_invalidate) wr.sges = {};
+              .sges = sges,
+              .atomic = &atomic,
+              .immediate = how};
+    if (opcode == SendOpcode::local_invalidate || opcode == SendOpcode::immediate) wr.sges = {};
     if (!sq_.post(wr).ok()) return;
     posted_[wr.wr_id] = (wr.flags & kSendSignaled) != 0 ? sink : sink;
     if (sink >= 0) {
@@ -295,7 +306,7 @@ void Engine::say_segment(fuzz::Input& input) {
     const unsigned kind = input.octet(), how = input.octet();
     const std::size_t size = input.octet() * ((how & 1) != 0 ? 4 : 1);
     const unsigned where = input.octet();
-    ddp::Segment segment{.opcode = static_cast<std::uint8_t>(kind & 7), .last = (how & 2) == 0};
+    ddp::Segment segment{.opcode = static_cast<std::uint8_t>(kind & 15), .last = (how & 2) == 0};
     Octets body(size, static_cast<std::byte>(where));
     const bool wrong = (how & 0xf0) == 0xf0;
     switch (segment.opcode) {
@@ -330,10 +341,39 @@ void Engine::say_segment(fuzz::Input& input) {
                 body.data());
             break;
         }
+        case RDMAP_ATOMIC_REQUEST: {
+            segment.qn = DDP_QN_READ_REQUEST;
+            segment.msn = read_msn_++;
+            if ((how & 8) == 0) body.resize(ddp::kAtomicRequestOctets);
+            if (body.size() < ddp::kAtomicRequestOctets) break;
+            const auto base = reinterpret_cast<std::uintptr_t>(region_[2]);
+            const std::uint64_t aligned = (0 - base) % 8 + 8 * (where >> 1);
+            ddp::encode(
+                ddp::AtomicRequest{.opcode = static_cast<std::uint8_t>(how >> 4),
+                                   .request_id = where,
+                                   .remote_stag = stag_[(where & 1) != 0 ? 2 : kind >> 4 & 1],
+                                   .remote_to = base + ((how & 4) != 0 ? where : aligned),
+                                   .operands = {.operand = size, .operand_mask = where}},
+                body.data());
+            break;
+        }
+        case RDMAP_ATOMIC_RESPONSE:
+            segment.qn = DDP_QN_ATOMIC_RESPONSE;
+            segment.msn = atomic_msn_++;
+            if ((how & 8) == 0) body.resize(ddp::kAtomicResponseOctets);
+            if (!asked_.empty() && body.size() >= 4) {
+                store_be32(body.data(), asked_.front()[0]);
+                asked_.erase(asked_.begin());
+            }
+            break;
         case RDMAP_TERMINATE:
             segment.qn = DDP_QN_TERMINATE;
             segment.msn = 1;
             break;
+        case RDMAP_IMMEDIATE:
+        case RDMAP_IMMEDIATE_SE:
+            if ((how & 4) == 0) body.resize(ddp::kImmediateOctets);
+            [[fallthrough]];
         default:
             segment.stag = stag_[where % 3];
             segment.msn = send_msn_;
@@ -382,14 +422,19 @@ void Engine::transmit(std::size_t most) {
         octets.insert(octets.end(), from, from + v.iov_len);
     }
     FUZZ_CHECK(octets.size() == batch.octets);
-    // Our Read Requests, so that the peer may answer them: 28 octets behind an untagged header.
-    constexpr std::size_t kUlpdu = ddp::kUntaggedOctets + ddp::kReadRequestOctets;
-    for (std::size_t at = 0; at + 2 + kUlpdu <= octets.size(); at += 4) {
+    // Our Requests, so that the peer may answer them: 28 or 52 octets behind an untagged header.
+    constexpr std::size_t kRead = ddp::kUntaggedOctets + ddp::kReadRequestOctets;
+    constexpr std::size_t kAtomic = ddp::kUntaggedOctets + ddp::kAtomicRequestOctets;
+    for (std::size_t at = 0; at + 2 + kRead <= octets.size(); at += 4) {
         const std::byte* const p = octets.data() + at;
-        if (load_be16(p) != kUlpdu || p[3] != std::byte{RDMAP_VERSION | RDMAP_READ_REQUEST})
-            continue;
+        const bool read =
+            load_be16(p) == kRead && p[3] == std::byte{RDMAP_VERSION | RDMAP_READ_REQUEST};
+        const bool atomic =
+            load_be16(p) == kAtomic && p[3] == std::byte{RDMAP_VERSION | RDMAP_ATOMIC_REQUEST};
+        if (!read && !atomic) continue;
         const std::byte* const request = p + 2 + ddp::kUntaggedOctets;
-        const std::array<std::uint32_t, 2> entry = {load_be32(request), load_be32(request + 12)};
+        const std::array<std::uint32_t, 2> entry = {load_be32(request + (atomic ? 4 : 0)),
+                                                    atomic ? 0 : load_be32(request + 12)};
         if (asked_.empty() || asked_.back() != entry) asked_.push_back(entry);
     }
     if (batch.octets > 0) mpa_->tx_commit(std::min(most, batch.octets), now_);

@@ -122,9 +122,9 @@ class Mutator {
                 octets.resize(at);
                 break;
             case 4:
-                octets.erase(place, place + static_cast<std::ptrdiff_t>(
-                                                1 + below(std::min<std::size_t>(
-                                                        16, octets.size() - at))));
+                octets.erase(place,
+                             place + static_cast<std::ptrdiff_t>(
+                                         1 + below(std::min<std::size_t>(16, octets.size() - at))));
                 break;
             case 5:
                 octets.insert(place, 1 + below(16), random_octet());

@@ -36,6 +36,9 @@ class Arena {
     void check(const char* whose) const;
 
     [[nodiscard]] Bytes memory() const noexcept { return memory_; }
+    [[nodiscard]] bool contains(const std::byte* at) const noexcept {
+        return at >= memory_.data() && at < memory_.data() + memory_.size();
+    }
 
   private:
     [[nodiscard]] std::size_t offset(const std::byte* at) const noexcept {

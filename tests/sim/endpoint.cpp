@@ -2,6 +2,9 @@
 #include "tests/sim/endpoint.hpp"
 
 #include <algorithm>
+#include <exception>
+
+#include "base/fault.hpp"
 
 namespace xsock::sim {
 namespace {
@@ -115,6 +118,31 @@ Time Endpoint::run(Time now) {
     return std::max(next, now + 1);
 }
 
+/// Runs what touches the program's memory. False: some of it was unmapped, and the connection has
+/// ended over that.
+bool Endpoint::guarded(const std::function<void()>& body, Time now) {
+    if (parts_.unmapped == nullptr) {
+        body();
+        return true;
+    }
+    std::exception_ptr thrown;
+    const bool whole = fault::guard([&] {
+        try {
+            body();
+        } catch (...) {
+            thrown = std::current_exception();
+        }
+    });
+    if (thrown) std::rethrow_exception(thrown);
+    if (whole) return true;
+    if (!*parts_.unmapped) fail("%s: a fault, though all memory is there", parts_.name);
+    SIM_TRACE("    %s meets memory that is gone", parts_.name);
+    if (parts_.sabotage == Sabotage::ignore_fault) return true;
+    faulted_ = true;
+    end(WcStatus::local_protection_error, false, now);
+    return false;
+}
+
 // -- reception --
 
 void Endpoint::receive(Time now) {
@@ -143,7 +171,8 @@ void Endpoint::receive(Time now) {
 /// Hands octets to MPA; the stash first.
 void Endpoint::consume(std::vector<std::byte> octets, Time now) {
     if (!stash_.empty()) octets.insert(octets.begin(), stash_.begin(), stash_.end());
-    const std::size_t taken = mpa->rx_consume(octets, now);
+    std::size_t taken = 0;
+    if (!guarded([&] { taken = mpa->rx_consume(octets, now); }, now)) return;
     if (taken > octets.size()) fail("%s: more octets consumed than given", parts_.name);
     stash_.assign(octets.begin() + static_cast<std::ptrdiff_t>(taken), octets.end());
     if (stash_.empty() || !ddp.rx_blocked()) {
@@ -179,7 +208,11 @@ bool Endpoint::transmit(Time now) {
             }
         }
         if (scratch_.empty()) scratch_.resize(options().scratch);
-        const mpa::TxBatch batch = mpa->tx_prepare(scratch_, options().batch_octets, now);
+        mpa::TxBatch batch;
+        if (!guarded([&] { batch = mpa->tx_prepare(scratch_, options().batch_octets, now); },
+                     now)) {
+            return false;
+        }
         if (batch.octets == 0) return false;
         if (fin_sent_) {
             lost();  // as TCP would: EPIPE
@@ -187,10 +220,15 @@ bool Endpoint::transmit(Time now) {
         }
         std::vector<std::byte> octets;
         octets.reserve(batch.octets);
-        for (const auto& piece : batch.iov) {
-            const auto* from = static_cast<const std::byte*>(piece.iov_base);
-            octets.insert(octets.end(), from, from + piece.iov_len);
-        }
+        // The kernel would say EFAULT.
+        const auto take = [&] {
+            for (const auto& piece : batch.iov) {
+                const auto* from = static_cast<const std::byte*>(piece.iov_base);
+                const fault::Touch touch(0, from, piece.iov_len);
+                octets.insert(octets.end(), from, from + piece.iov_len);
+            }
+        };
+        if (!guarded(take, now)) return false;
         if (octets.size() != batch.octets) fail("%s: iovecs and octets disagree", parts_.name);
         if (batch.group_ends.empty() || batch.group_ends.back() != batch.iov.size()) {
             fail("%s: the groups do not end where the iovecs do", parts_.name);

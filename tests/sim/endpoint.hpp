@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -44,6 +45,8 @@ class Endpoint {
         CompletionQueue* send_cq = nullptr;
         CompletionQueue* recv_cq = nullptr;
         Time receive_patience = kNever;
+        /// Is some memory of the program unmapped now? Null: never, and nothing guards against it.
+        const bool* unmapped = nullptr;
         Sabotage sabotage = Sabotage::none;
         std::uint64_t seed = 0;
         const char* name = "";
@@ -65,6 +68,8 @@ class Endpoint {
     [[nodiscard]] bool fin_sent() const noexcept { return fin_sent_; }
     [[nodiscard]] bool peer_finished() const noexcept { return eof_; }
     [[nodiscard]] bool closing() const noexcept { return closing_; }
+    /// Memory was gone; all that was posted says so, since nobody knows whose it was.
+    [[nodiscard]] bool faulted() const noexcept { return faulted_; }
     [[nodiscard]] Violation violation() const noexcept {
         return ddp.violation() != Violation::none ? ddp.violation() : mpa->violation();
     }
@@ -88,6 +93,7 @@ class Endpoint {
     void receive(Time now);
     void consume(std::vector<std::byte> octets, Time now);
     bool transmit(Time now);
+    bool guarded(const std::function<void()>& body, Time now);
     void settle(Time now);
     void lost();
     void end(WcStatus status, bool orderly, Time now);
@@ -99,7 +105,7 @@ class Endpoint {
     std::vector<std::byte> stash_;  // read from the link, not yet consumed
     unsigned passes_ = 0;
     bool connected_ = false, eof_ = false, ended_ = false, closed_ = false;
-    bool closing_ = false, fin_sent_ = false, receives_flushed_ = false;
+    bool closing_ = false, fin_sent_ = false, receives_flushed_ = false, faulted_ = false;
     Time decision_at_ = kNever;
     Time starve_deadline_ = kNever;
     Time linger_deadline_ = kNever;

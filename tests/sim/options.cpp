@@ -2,6 +2,7 @@
 #include "tests/sim/options.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "tests/sim/trace.hpp"
 
@@ -111,6 +112,28 @@ void draw_agreement(Rng& rng, Options& world, Options::Pair& pair) {
     pair.crc = asks.crc || answers.crc;
 }
 
+/// What came later draws from numbers of its own, so that a world without it stays what it was.
+void draw_additions(Options& world) {
+    Rng rng(world.seed ^ 0xadd17105);
+    world.extensions = rng.chance(40);
+    world.foreign = world.errors && rng.chance(50);
+    world.faults = !world.clean && rng.chance(25);
+    for (unsigned p = 0; p < world.pairs && world.foreign; ++p) {
+        for (EndOptions& end : world.pair[p].end) end.error_percent = 10;
+    }
+    if (!world.extensions) return;
+    for (unsigned p = 0; p < world.pairs; ++p) {
+        // Most of these worlds are of xsocks: strangers may only be refused.
+        const bool xsocks = rng.chance(80);
+        for (EndOptions& end : world.pair[p].end) {
+            if (xsocks) end.mpa.startup.xsock_mark = true;
+            for (std::size_t i = 5; i < std::size(end.weights); ++i) {
+                end.weights[i] = static_cast<unsigned>(rng.below(5));
+            }
+        }
+    }
+}
+
 }  // namespace
 
 Options draw_options(std::uint64_t seed) {
@@ -161,18 +184,19 @@ Options draw_options(std::uint64_t seed) {
         }
     }
     if (!world.startup_succeeds) world.clean = false;
+    draw_additions(world);
     return world;
 }
 
 void describe(const Options& world) {
     trace_line(
         "seed %llu: %s, %u pair(s)%s%s, messages to %zu, errors %d flips %d%s resets %d "
-        "aborts %d removals %d",
+        "aborts %d removals %d foreign %d faults %d extensions %d",
         static_cast<unsigned long long>(world.seed), world.clean ? "clean" : "not clean",
         world.pairs, world.share_queues ? ", shared CQ" : "", world.shared_receives ? ", SRQ" : "",
         world.message_max, world.errors, world.flips,
-        world.flips_in_startup ? " (start-up too)" : "", world.resets, world.aborts,
-        world.removals);
+        world.flips_in_startup ? " (start-up too)" : "", world.resets, world.aborts, world.removals,
+        world.foreign, world.faults, world.extensions);
     for (unsigned p = 0; p < world.pairs; ++p) {
         for (unsigned i = 0; i < 2; ++i) {
             const EndOptions& end = world.pair[p].end[i];

@@ -25,8 +25,8 @@ struct EndOptions {
     std::size_t write_max = 1 << 20;  ///< octets that TCP takes at once
     std::size_t batch_octets = 1 << 19;
     unsigned operations = 20;
-    unsigned late_operations = 0;           ///< posted after the peer has finished
-    unsigned weights[5] = {4, 1, 3, 3, 1};  ///< by SendOpcode
+    unsigned late_operations = 0;                       ///< posted after the peer has finished
+    unsigned weights[9] = {4, 1, 3, 3, 1, 0, 0, 0, 0};  ///< by SendOpcode
     unsigned unsignaled_percent = 0, solicited_percent = 10, fence_percent = 10;
     unsigned inline_percent = 20, lkey_percent = 50, poll_percent = 90;
     unsigned error_percent = 0;
@@ -40,7 +40,10 @@ struct Options {
     bool clean = true;
     bool startup_succeeds = true;  ///< judged by the options alone
     bool errors = false, flips = false, flips_in_startup = false, resets = false, aborts = false;
-    bool removals = false;  ///< regions are revoked under traffic
+    bool removals = false;    ///< regions are revoked under traffic
+    bool foreign = false;     ///< there are regions of other domains and connections to ask for
+    bool faults = false;      ///< some memory is unmapped at times
+    bool extensions = false;  ///< RFC 7306 is used, where the peer speaks it
     unsigned pairs = 1;
     bool share_queues = false;  ///< one CQ for each program, and an SRQ
     bool shared_receives = false;

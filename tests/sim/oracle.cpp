@@ -57,11 +57,15 @@ bool Program::trusted() const noexcept {
 
 bool Program::damaged_by_peer() const noexcept { return end_.parts().link.in->damage_taken(); }
 
+bool Program::may_lack_atomics(const Region& region) const noexcept {
+    return region.atomics > 0 && world_.aborts && peer_->end_.peer_finished();
+}
+
 /// Must the peer have refused this request, or one before it?
 bool Program::poisoned_before(std::uint64_t sequence) const {
     for (std::uint64_t i = first_poison_; i <= sequence; ++i) {
         // A Read is not even sent once the peer has finished.
-        const bool silent = operations_[i].opcode == SendOpcode::read && end_.peer_finished();
+        const bool silent = awaits_response(operations_[i].opcode) && end_.peer_finished();
         if (operations_[i].poison && !silent) return true;
     }
     return false;
@@ -133,14 +137,14 @@ void Program::on_sent(const Wc& wc) {
         if ((operation.flags & kSendSignaled) == 0) {
             fail("%s: request %llu was to be silent", name(), number(wc.wr_id));
         }
-        if (operation.opcode == SendOpcode::read && wc.byte_len != operation.length) {
+        if (awaits_response(operation.opcode) && wc.byte_len != operation.length) {
             fail("%s: Read %llu of %u octets, asked for were %zu", name(), number(wc.wr_id),
                  wc.byte_len, operation.length);
         }
         on_succeeded(wc.wr_id);
         return;
     }
-    if (operation.opcode == SendOpcode::read && wc.status == WcStatus::flushed &&
+    if (awaits_response(operation.opcode) && wc.status == WcStatus::flushed &&
         end_.peer_finished()) {
         // Nobody is left to answer it; what needs no answer may still succeed.
         if (world_.clean)
@@ -155,7 +159,7 @@ void Program::on_sent(const Wc& wc) {
             name(), number(wc.wr_id), static_cast<unsigned>(wc.status),
             violation_info(end_.violation()).name, violation_info(peer_->end_.violation()).name);
     }
-    if (!only_flushed(wc.status)) {
+    if (!only_flushed(wc.status) && !end_.faulted()) {
         if (told_why_) fail("%s: two requests are blamed for one end", name());
         told_why_ = true;
     }
@@ -170,7 +174,7 @@ void Program::on_succeeded(std::uint64_t sequence) {
     if (operation.must_fail) {
         fail("%s: request %llu succeeds without the right to its memory", name(), number(sequence));
     }
-    if (operation.opcode == SendOpcode::read) {
+    if (awaits_response(operation.opcode)) {
         if (poisoned_before(sequence) && trusted()) {
             fail("%s: Read %llu succeeds behind what the peer must refuse", name(),
                  number(sequence));
@@ -181,15 +185,22 @@ void Program::on_succeeded(std::uint64_t sequence) {
         }
         const std::vector<std::byte> found = gather(operation.pieces);
         const bool certain = trusted() && !peer_->damaged_by_peer();
-        if (certain && !region->explains(found, operation.data, operation.offset, sequence)) {
+        if (certain && is_atomic(operation.opcode)) {
+            if (found != operation.data) {
+                fail("%s: atomic %llu brings what was not there", name(), number(sequence));
+            }
+        } else if (certain && !peer_->may_lack_atomics(*region) &&
+                   !region->explains(found, operation.data, operation.offset, sequence)) {
             fail("%s: Read %llu brings octets that were never there", name(), number(sequence));
         }
         for (const Buffer& piece : operation.pieces) {
-            if (piece.octets > 0) host_.arena.close(piece.at);
+            if (piece.octets > 0) host_.arena_of(piece.at).close(piece.at);
         }
         if (region != nullptr) --region->reads;
         if (certain) {
-            for (const auto& other : peer_->regions_) other->settle(sequence);
+            // An atomic has changed its region by now.
+            const std::uint64_t settled = is_atomic(operation.opcode) ? sequence + 1 : sequence;
+            for (const auto& other : peer_->regions_) other->settle(settled);
             peer_->check_regions();
         }
     }
@@ -199,9 +210,9 @@ void Program::on_succeeded(std::uint64_t sequence) {
 
 void Program::on_failed(Operation& operation) {
     if (std::exchange(operation.done, true)) fail("%s: a request completes twice", name());
-    if (operation.opcode == SendOpcode::read) {
+    if (awaits_response(operation.opcode)) {
         for (const Buffer& piece : operation.pieces) {
-            if (piece.octets > 0) host_.arena.close(piece.at);
+            if (piece.octets > 0) host_.arena_of(piece.at).close(piece.at);
         }
         if (operation.region != nullptr) --operation.region->reads;
     }
@@ -232,12 +243,12 @@ void Program::on_received(const Wc& wc) {
     } else if (wc.status == WcStatus::local_length_error && trusted()) {
         const auto& sends = peer_->sends_;
         if (delivered_ >= sends.size() ||
-            peer_->operations_[sends[delivered_]].length <= receive.length) {
+            peer_->operations_[sends[delivered_]].receive_octets() <= receive.length) {
             fail("%s: receive %llu was long enough", name(), number(wc.wr_id));
         }
     }
     for (const Buffer& piece : receive.pieces) {
-        if (piece.octets > 0) host_.arena.close(piece.at);
+        if (piece.octets > 0) host_.arena_of(piece.at).close(piece.at);
     }
     if (sabotage_ == Sabotage::late_touch && receive.length > 0) late_touch_ = receive.pieces[0].at;
     give_pieces(receive.pieces);
@@ -245,7 +256,8 @@ void Program::on_received(const Wc& wc) {
 
 /// A message was delivered: it must be the next Send that the peer posted.
 void Program::on_message(const Wc& wc, const PostedRecv& receive) {
-    if (receive.faulty && wc.byte_len > 0)
+    const bool immediate = (wc.flags & kWcImmediate) != 0;
+    if (receive.faulty && wc.byte_len > 0 && !immediate)
         fail("%s: a receive without the right to its memory", name());
     const std::size_t index = delivered_++;
     if (!trusted()) return;
@@ -256,19 +268,22 @@ void Program::on_message(const Wc& wc, const PostedRecv& receive) {
         fail("%s: Send %llu is delivered behind what must be refused", name(), number(sequence));
     }
     if (sent.must_fail) fail("%s: Send %llu is delivered that must fail", name(), number(sequence));
-    if (sent.length > receive.length) fail("%s: a message longer than its receive", name());
-    if (wc.byte_len != sent.length) {
+    if (sent.is_immediate() != immediate) fail("%s: Immediate Data, or not", name());
+    if (immediate) on_immediate(wc, sequence);
+    if (sent.receive_octets() > receive.length)
+        fail("%s: a message longer than its receive", name());
+    if (!immediate && wc.byte_len != sent.length) {
         fail("%s: Send %llu of %zu octets arrives as %u", name(), number(sequence), sent.length,
              wc.byte_len);
     }
     std::size_t at = 0;
     for (const Buffer& piece : receive.pieces) {
-        const std::size_t n = std::min(piece.octets, sent.length - at);
+        const std::size_t n = std::min(piece.octets, sent.receive_octets() - at);
         if (!std::equal(piece.at, piece.at + n,
                         sent.data.begin() + static_cast<std::ptrdiff_t>(at))) {
             fail("%s: Send %llu arrives corrupted", name(), number(sequence));
         }
-        const ConstBytes rest = host_.arena.before(piece.at + n, piece.octets - n);
+        const ConstBytes rest = host_.arena_of(piece.at).before(piece.at + n, piece.octets - n);
         if (!std::equal(rest.begin(), rest.end(), piece.at + n)) {
             fail("%s: octets behind Send %llu changed", name(), number(sequence));
         }
@@ -283,7 +298,7 @@ void Program::on_message(const Wc& wc, const PostedRecv& receive) {
     }
     if ((sent.flags & kSendFence) != 0) {
         for (std::uint64_t i = sequence; i-- > 0;) {
-            if (peer_->operations_[i].opcode != SendOpcode::read) continue;
+            if (!awaits_response(peer_->operations_[i].opcode)) continue;
             if (peer_->end_.sq.retired() <= i)
                 fail("%s: Send %llu passed its fence", name(), number(sequence));
             break;
@@ -291,10 +306,32 @@ void Program::on_message(const Wc& wc, const PostedRecv& receive) {
     }
     // Invariant 5: all Writes before it are visible.
     if (!damaged_by_peer()) {
-        for (const auto& region : regions_) region->settle(sequence);
+        // Also that of a Write with Immediate Data itself.
+        const std::uint64_t settled = immediate ? sequence + 1 : sequence;
+        for (const auto& region : regions_) region->settle(settled);
         check_regions();
     }
     if (invalidates && sent.region != nullptr) on_invalidated(*sent.region);
+}
+
+/// What the Immediate Data were, and the length of the Write directly before them.
+void Program::on_immediate(const Wc& wc, std::uint64_t sequence) {
+    const Operation& sent = peer_->operations_[sequence];
+    if (wc.immediate != sent.immediate) {
+        fail("%s: Immediate Data %llu arrive corrupted", name(), number(sequence));
+    }
+    std::size_t written = sent.length;
+    bool certain = sent.opcode == SendOpcode::write_immediate;
+    for (std::uint64_t i = sequence; !certain && i-- > 0;) {
+        const Operation& before = peer_->operations_[i];
+        if (before.opcode == SendOpcode::write) written = before.length;
+        if (before.opcode == SendOpcode::write || before.takes_receive()) break;
+    }
+    // A nudge or an RTR message is a Write too, of no octets.
+    if (wc.byte_len != written && (certain || wc.byte_len != 0)) {
+        fail("%s: Immediate Data %llu tell of %u octets, written were %zu", name(),
+             number(sequence), wc.byte_len, written);
+    }
 }
 
 /// The peer can reach it no more.
@@ -302,16 +339,16 @@ void Program::on_invalidated(Region& region) {
     region.invalidated = true;
     for (const auto& own : regions_) {
         if (own.get() != &region || !region.window_open) continue;
-        if (trusted() && !damaged_by_peer()) region.check(name());
+        if (trusted() && !damaged_by_peer() && !may_lack_atomics(region)) region.check(name());
         region.window_open = false;
-        host_.arena.close(region.address);
+        host_.arena_of(region.address).close(region.address);
     }
 }
 
 void Program::check_regions() const {
     if (!trusted() || damaged_by_peer()) return;
     for (const auto& region : regions_) {
-        if (region->window_open) region->check(name());
+        if (region->window_open && !may_lack_atomics(*region)) region->check(name());
     }
 }
 
@@ -360,7 +397,7 @@ void Program::tidy_up() {
             if (sabotage_ == Sabotage::leak_region && !std::exchange(sabotaged_, true)) continue;
             revoke(*region);
         }
-        host_.arena.give(region->address);
+        host_.arena_of(region->address).give(region->address);
     }
     regions_.clear();
 }

@@ -2,6 +2,8 @@
 // What the programs do. What they check is in oracle.cpp.
 #include "tests/sim/program.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cerrno>
 
@@ -18,12 +20,33 @@ std::vector<std::byte> noise(Rng& rng, std::size_t n) {
 
 }  // namespace
 
-Host::Host(const char* called, Bytes memory, const Options& options, Rng& rng)
+Host::Host(const char* called, Bytes memory, Bytes memory_that_goes, const Options& options,
+           Rng& rng)
     : name(called), arena(memory, rng) {
+    if (!memory_that_goes.empty()) {
+        doubtful = std::make_unique<Arena>(memory_that_goes, rng);
+        doubtful_key = table
+                           .add({.address = memory_that_goes.data(),
+                                 .length = memory_that_goes.size(),
+                                 .pd = Program::kPd})
+                           .value();
+    }
     arena_key =
         table.add({.address = memory.data(), .length = memory.size(), .pd = Program::kPd}).value();
     if (options.share_queues) cq = std::make_shared<CompletionQueue>(16);
     if (options.shared_receives) srq = std::make_shared<RecvQueue>(64);
+}
+
+void Host::take_memory_away() const {
+    if (!unmapped) return;
+    const Bytes memory = doubtful->memory();
+    if (mprotect(memory.data(), memory.size(), PROT_NONE) != 0) fail("sim: mprotect");
+}
+
+void Host::give_memory_back() const {
+    if (!unmapped) return;
+    const Bytes memory = doubtful->memory();
+    if (mprotect(memory.data(), memory.size(), PROT_READ | PROT_WRITE) != 0) fail("sim: mprotect");
 }
 
 Program::Program(Host& host, Endpoint& end, const Options& world, const Options::Pair& pair,
@@ -43,7 +66,7 @@ void Program::register_region(std::uint32_t access, bool only_qp) {
     auto region = std::make_unique<Region>();
     region->length = 1 + rng_.magnitude(world_.region_max - 1);
     if (rng_.chance(50)) region->length = world_.region_max;
-    region->address = host_.arena.take(region->length, rng_);
+    region->address = take_memory(region->length);
     if (region->address == nullptr) return;
     if (rng_.chance(60)) access |= kZeroBased;
     region->access = access;
@@ -59,8 +82,8 @@ void Program::register_region(std::uint32_t access, bool only_qp) {
                              .only_qp = only_qp ? end_.parts().qp_num : 0})
                        .value();
     region->begin();
-    if ((access & kRemoteWrite) != 0) {
-        host_.arena.open(region->address, region->length);
+    if ((access & (kRemoteWrite | kRemoteAtomic)) != 0) {
+        host_.arena_of(region->address).open(region->address, region->length);
         region->window_open = true;
     }
     SIM_TRACE("    %s registers %08x: %zu octets, access %x%s", name(), region->stag,
@@ -74,6 +97,37 @@ void Program::register_regions() {
         if (rng_.chance(80)) register_region(access, rng_.chance(60));
     }
     if (world_.errors) register_region(kLocalWrite, false);
+    if (world_.extensions) {
+        register_region(kRemoteAtomic | kLocalWrite, rng_.chance(60));
+        register_region(kRemoteAtomic | kRemoteRead | kRemoteWrite | kLocalWrite, rng_.chance(60));
+    }
+    if (world_.foreign) register_foreign_regions();
+}
+
+/// What this connection's peer must not reach, though it has every right of its own: regions of
+/// another domain, and of another connection.
+void Program::register_foreign_regions() {
+    for (const bool domain : {true, false}) {
+        auto region = std::make_unique<Region>();
+        region->length = std::max<std::size_t>(64, world_.message_max);
+        region->address = host_.arena.take(region->length, rng_);
+        if (region->address == nullptr) return;
+        region->access = kRemoteRead | kRemoteWrite | kRemoteAtomic | kLocalWrite | kZeroBased;
+        region->foreign = true;
+        region->usable = false;
+        const bool stray = domain && sabotage_ == Sabotage::foreign_domain;
+        region->stag = host_.table
+                           .add({.address = region->address,
+                                 .length = region->length,
+                                 .access = region->access,
+                                 .pd = domain && !stray ? kOtherPd : kPd,
+                                 .only_qp = domain ? 0 : end_.parts().qp_num + 1000})
+                           .value();
+        region->begin();
+        SIM_TRACE("    %s registers %08x for others: %zu octets", name(), region->stag,
+                  region->length);
+        regions_.push_back(std::move(region));
+    }
 }
 
 /// Ends a region for good. From here on its memory must not change.
@@ -85,9 +139,10 @@ void Program::revoke(Region& region) {
 }
 
 void Program::tend_regions() {
+    if (world_.faults) host_.unmapped = rng_.chance(host_.unmapped ? 70 : 3);
     if (!rng_.chance(10) || regions_.empty()) return;
     Region& region = *regions_[rng_.below(regions_.size())];
-    if (!region.registered) return;
+    if (!region.registered || region.foreign) return;
     const bool idle = region.quiet() && !region.closing_op;
     if (!region.usable) {
         // Invalidated; the slot is still there.
@@ -102,7 +157,7 @@ void Program::tend_regions() {
         if (region.window_open) {
             std::copy(octets.begin(), octets.end(), region.address);
         } else {
-            host_.arena.store(region.address, octets);
+            host_.arena_of(region.address).store(region.address, octets);
         }
         region.begin();
     } else if ((idle && rng_.chance(30)) ||
@@ -161,7 +216,7 @@ std::optional<std::vector<Buffer>> Program::take_pieces(std::size_t octets) {
         octets == 0 ? rng_.below(2) : rng_.between(1, rng_.chance(70) ? 1 : kMaxSge);
     for (std::size_t i = 0; i < count; ++i) {
         const std::size_t size = i + 1 == count ? octets : rng_.below(octets + 1);
-        std::byte* const at = host_.arena.take(size, rng_);
+        std::byte* const at = take_memory(size);
         if (at == nullptr) {
             give_pieces(pieces);
             return std::nullopt;
@@ -173,11 +228,16 @@ std::optional<std::vector<Buffer>> Program::take_pieces(std::size_t octets) {
 }
 
 void Program::give_pieces(const std::vector<Buffer>& pieces) {
-    for (const Buffer& piece : pieces) host_.arena.give(piece.at);
+    for (const Buffer& piece : pieces) host_.arena_of(piece.at).give(piece.at);
 }
 
-std::uint32_t Program::draw_lkey() {
-    return rng_.chance(end_.options().lkey_percent) ? host_.arena_key : kLkeyNone;
+std::uint32_t Program::draw_lkey(const std::byte* at) {
+    return rng_.chance(end_.options().lkey_percent) ? host_.key_of(at) : kLkeyNone;
+}
+
+std::byte* Program::take_memory(std::size_t octets) {
+    const bool there = host_.doubtful == nullptr || !rng_.chance(25);
+    return (there ? host_.arena : *host_.doubtful).take(octets, rng_);
 }
 
 // -- receives --
@@ -193,7 +253,7 @@ bool Program::post_receive() {
     receive.length = world_.message_max;
     // The n-th receive takes the n-th Send: where that is known already, make it fit exactly.
     if (!shared && receives_posted_ < peer_->sends_.size() && rng_.chance(50)) {
-        receive.length = peer_->operations_[peer_->sends_[receives_posted_]].length;
+        receive.length = peer_->operations_[peer_->sends_[receives_posted_]].receive_octets();
     }
     if (rng_.chance(end_.options().error_percent)) receive.length = rng_.below(receive.length + 1);
     auto pieces = take_pieces(receive.length);
@@ -203,9 +263,11 @@ bool Program::post_receive() {
     std::vector<Sge> sges;
     receive.faulty = rng_.chance(end_.options().error_percent) && rng_.chance(30);
     for (const Buffer& piece : receive.pieces) {
-        const std::uint32_t lkey = receive.faulty ? 0xbad : shared ? host_.arena_key : draw_lkey();
+        const std::uint32_t lkey = receive.faulty ? 0xbad
+                                   : shared       ? host_.key_of(piece.at)
+                                                  : draw_lkey(piece.at);
         sges.push_back({piece.at, static_cast<std::uint32_t>(piece.octets), lkey});
-        if (piece.octets > 0) host_.arena.open(piece.at, piece.octets);
+        if (piece.octets > 0) host_.arena_of(piece.at).open(piece.at, piece.octets);
     }
     const std::uint64_t id = host_.next_receive++;
     const auto posted = queue.post({.wr_id = id, .sges = sges});
@@ -213,7 +275,7 @@ bool Program::post_receive() {
         if (posted.error().code != ENOBUFS)
             fail("%s: a receive was refused: %s", name(), posted.error().what);
         for (const Buffer& piece : receive.pieces) {
-            if (piece.octets > 0) host_.arena.close(piece.at);
+            if (piece.octets > 0) host_.arena_of(piece.at).close(piece.at);
         }
         give_pieces(receive.pieces);
         return false;
@@ -232,15 +294,16 @@ bool Program::post(Operation operation, std::uint32_t remote_stag, std::uint64_t
                    std::uint32_t lkey_override) {
     std::vector<Sge> sges;
     for (const Buffer& piece : operation.pieces) {
-        const std::uint32_t lkey = lkey_override != 0 ? lkey_override : draw_lkey();
+        const std::uint32_t lkey = lkey_override != 0 ? lkey_override : draw_lkey(piece.at);
         sges.push_back({piece.at, static_cast<std::uint32_t>(piece.octets), lkey});
     }
-    const bool read = operation.opcode == SendOpcode::read;
-    if (!read && operation.opcode != SendOpcode::local_invalidate) {
+    const bool asks = awaits_response(operation.opcode);
+    if (!asks && operation.opcode != SendOpcode::local_invalidate) {
         if (operation.data.empty()) operation.data = noise(rng_, operation.length);
         std::size_t at = 0;
         for (const Buffer& piece : operation.pieces) {
-            host_.arena.store(piece.at, ConstBytes(operation.data).subspan(at, piece.octets));
+            host_.arena_of(piece.at).store(piece.at,
+                                           ConstBytes(operation.data).subspan(at, piece.octets));
             at += piece.octets;
         }
     }
@@ -251,7 +314,9 @@ bool Program::post(Operation operation, std::uint32_t remote_stag, std::uint64_t
                                       .remote_stag = remote_stag,
                                       .remote_to = remote_to,
                                       .invalidate_stag = operation.stag,
-                                      .sges = sges});
+                                      .sges = sges,
+                                      .atomic = &operation.atomic,
+                                      .immediate = operation.immediate});
     if (!posted) {
         const int code = posted.error().code;
         const bool closed = end_.ended() || end_.closing();
@@ -265,23 +330,21 @@ bool Program::post(Operation operation, std::uint32_t remote_stag, std::uint64_t
               static_cast<unsigned long long>(sequence), static_cast<unsigned>(operation.opcode),
               operation.length, operation.flags, remote_stag != 0 ? remote_stag : operation.stag,
               operation.poison ? ", poison" : "", operation.must_fail ? ", must fail" : "");
-    if (read) {
+    if (asks) {
         for (const Buffer& piece : operation.pieces) {
-            if (piece.octets > 0) host_.arena.open(piece.at, piece.octets);
+            if (piece.octets > 0) host_.arena_of(piece.at).open(piece.at, piece.octets);
         }
     }
     if ((operation.flags & kSendInline) != 0) {
         // Copied: the program may do with it what it likes.
         for (const Buffer& piece : operation.pieces) {
-            host_.arena.store(piece.at, noise(rng_, piece.octets));
+            host_.arena_of(piece.at).store(piece.at, noise(rng_, piece.octets));
         }
         give_pieces(operation.pieces);
         operation.pieces.clear();
     }
     if (operation.poison) first_poison_ = std::min(first_poison_, sequence);
-    if (operation.opcode == SendOpcode::send || operation.opcode == SendOpcode::send_invalidate) {
-        sends_.push_back(sequence);
-    }
+    if (operation.takes_receive()) sends_.push_back(sequence);
     operations_.push_back(std::move(operation));
     return true;
 }
@@ -312,11 +375,12 @@ bool Program::post_send(bool invalidate) {
     return true;
 }
 
-bool Program::post_write() {
+bool Program::post_write(bool immediate) {
     Region* const region = usable_region(*peer_, kRemoteWrite);
     if (region == nullptr) return false;
     Operation operation;
-    operation.opcode = SendOpcode::write;
+    operation.opcode = immediate ? SendOpcode::write_immediate : SendOpcode::write;
+    if (immediate) operation.immediate = rng_.next();
     operation.length = draw_length(region->length);
     operation.flags = draw_flags(operation.length, false);
     operation.region = region;
@@ -370,8 +434,148 @@ bool Program::post_local_invalidate() {
     return true;
 }
 
+bool Program::peer_speaks_extensions() const noexcept {
+    if (end_.established()) return end_.mpa->negotiated().peer_is_xsock;
+    return pair_.end[0].mpa.startup.xsock_mark && pair_.end[1].mpa.startup.xsock_mark;
+}
+
+bool Program::post_immediate() {
+    if (!peer_speaks_extensions()) return false;
+    Operation operation;
+    operation.opcode = SendOpcode::immediate;
+    operation.immediate = rng_.next();
+    operation.flags = draw_flags(0, true);
+    return post(std::move(operation), 0, 0);
+}
+
+/// What the operation leaves, by the words of RFC 7306 §5.1 and not by the stack's own code.
+std::uint64_t Program::Operation::left_by_atomic(std::uint64_t value) const {
+    if (opcode == SendOpcode::compare_swap) {
+        for (std::uint64_t bit = 1; bit != 0; bit <<= 1) {
+            const bool differs = (value & bit) != (atomic.compare & bit);
+            if ((atomic.compare_mask & bit) != 0 && differs) return value;
+        }
+        std::uint64_t left = 0;
+        for (std::uint64_t bit = 1; bit != 0; bit <<= 1) {
+            left |= ((atomic.operand_mask & bit) != 0 ? atomic.operand : value) & bit;
+        }
+        return left;
+    }
+    std::uint64_t left = 0;
+    bool carry = false;
+    for (std::uint64_t bit = 1; bit != 0; bit <<= 1) {
+        const int ones = ((value & bit) != 0) + ((atomic.operand & bit) != 0) + carry;
+        if (ones % 2 != 0) left |= bit;
+        carry = ones > 1 && (atomic.operand_mask & bit) == 0;
+    }
+    return left;
+}
+
+bool Program::post_atomic(SendOpcode opcode) {
+    if (late_ || !peer_speaks_extensions()) return false;
+    Region* const region = usable_region(*peer_, kRemoteAtomic);
+    if (region == nullptr) return false;
+    const std::size_t first = (0 - reinterpret_cast<std::uintptr_t>(region->address)) % 8;
+    if (region->length < first + 8) return false;
+    Operation operation;
+    operation.opcode = opcode;
+    operation.length = kAtomicOctets;
+    operation.flags = draw_flags(kAtomicOctets, true);
+    operation.region = region;
+    operation.offset = first + 8 * rng_.below((region->length - first) / 8);
+    // Like a Write, it must not change what the peer is sending.
+    if (region->reads > 0) operation.flags |= kSendFence;
+    operation.data = region->expected(operation.offset, kAtomicOctets);
+    std::uint64_t before = 0;
+    std::memcpy(&before, operation.data.data(), sizeof before);
+    const auto mask = [&] { return rng_.chance(50) ? 0 - rng_.below(2) : rng_.next(); };
+    operation.atomic = {.operand = rng_.next(),
+                        .operand_mask = mask(),
+                        .compare = rng_.chance(60) ? before : rng_.next(),
+                        .compare_mask = mask()};
+    auto pieces = take_pieces(kAtomicOctets);
+    if (!pieces) return false;
+    if (pieces->size() > kMaxAtomicSge) {
+        give_pieces(*pieces);
+        return false;
+    }
+    operation.pieces = std::move(*pieces);
+    const std::uint64_t after = operation.left_by_atomic(before);
+    const std::size_t offset = operation.offset;
+    if (!post(std::move(operation), region->stag, region->first_to + offset)) return false;
+    region->on_write(operations_.size() - 1, offset, std::as_bytes(std::span(&after, 1)));
+    ++region->reads;
+    ++region->atomics;
+    return true;
+}
+
+/// Asks for memory that is others'; or lets the stack send from it.
+bool Program::post_foreign(Operation operation) {
+    Program& owner = rng_.chance(70) ? *peer_ : *this;
+    std::vector<Region*> foreign;
+    for (const auto& region : owner.regions_) {
+        if (region->foreign) foreign.push_back(region.get());
+    }
+    if (foreign.empty()) {
+        give_pieces(operation.pieces);
+        return false;
+    }
+    const Region& region = *foreign[rng_.below(foreign.size())];
+    if (&owner == peer_) {
+        operation.poison = true;
+        return post(std::move(operation), region.stag, region.first_to);
+    }
+    operation.opcode = SendOpcode::send;
+    operation.data.clear();
+    operation.flags &= static_cast<std::uint8_t>(~kSendInline);
+    operation.must_fail = true;
+    return post(std::move(operation), 0, 0, region.stag);
+}
+
+/// RFC 7306 toward a stranger, or what no peer may grant.
+bool Program::post_bad_extension() {
+    if (!end_.established() || late_) return false;
+    Operation operation;
+    operation.opcode = rng_.pick({SendOpcode::fetch_add, SendOpcode::compare_swap});
+    operation.length = kAtomicOctets;
+    operation.flags = draw_flags(kAtomicOctets, true);
+    operation.data.resize(kAtomicOctets);
+    std::uint32_t stag = 0x5ca1ab1e;
+    std::uint64_t to = 0;
+    if (!peer_speaks_extensions()) {
+        operation.must_fail = true;
+    } else {
+        operation.poison = true;
+        const auto& regions = peer_->regions_;
+        if (!regions.empty()) {
+            const Region& region = *regions[rng_.below(regions.size())];
+            stag = region.stag;
+            to = region.first_to;
+            // Past the end, or not aligned; where there is no right, at its beginning.
+            const bool right = (region.access & kRemoteAtomic) != 0 && region.registered;
+            if (right && rng_.chance(50)) {
+                to += region.length - rng_.below(8);
+            } else if (right) {
+                const auto address = reinterpret_cast<std::uintptr_t>(region.address);
+                const std::size_t aligned = (0 - address) % 8;
+                if (region.length < aligned + 16) return false;
+                to += aligned + rng_.between(1, 7);
+            }
+        }
+    }
+    auto pieces = take_pieces(kAtomicOctets);
+    if (!pieces) return false;
+    if (pieces->size() > kMaxAtomicSge) {
+        give_pieces(*pieces);
+        return false;
+    }
+    operation.pieces = std::move(*pieces);
+    return post(std::move(operation), stag, to);
+}
+
 /// Something that a correct program would not do.
 bool Program::post_error() {
+    if (world_.extensions && rng_.chance(30)) return post_bad_extension();
     Operation operation;
     operation.length = std::max<std::size_t>(1, draw_length(world_.message_max));
     auto pieces = take_pieces(operation.length);
@@ -383,6 +587,7 @@ bool Program::post_error() {
     operation.opcode = read ? SendOpcode::read : SendOpcode::write;
     if (read) operation.data.resize(operation.length);
     operation.flags = draw_flags(operation.length, read);
+    if (world_.foreign && rng_.chance(50)) return post_foreign(std::move(operation));
     Region* const region = usable_region(*peer_, read ? kRemoteRead : kRemoteWrite);
     switch (rng_.below(7)) {
         case 0:  // beyond the end, from inside or outside
@@ -470,12 +675,19 @@ bool Program::post_operation() {
         case SendOpcode::send_invalidate:
             return post_send(true);
         case SendOpcode::write:
-            return post_write();
+            return post_write(false);
         case SendOpcode::read:
             return post_read();
         case SendOpcode::local_invalidate:
             return post_local_invalidate();
-        default:
+        case SendOpcode::fetch_add:
+        case SendOpcode::compare_swap:
+            return post_atomic(static_cast<SendOpcode>(kind));
+        case SendOpcode::write_immediate:
+            return peer_speaks_extensions() && post_write(true);
+        case SendOpcode::immediate:
+            return post_immediate();
+        case SendOpcode::kCount:
             break;
     }
     return false;

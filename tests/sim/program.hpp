@@ -33,19 +33,32 @@ struct PostedRecv {
 
 /// A process: memory, keys, and the queues that its connections may share.
 struct Host {
-    Host(const char* name, Bytes memory, const Options& options, Rng& rng);
+    Host(const char* name, Bytes memory, Bytes doubtful, const Options& options, Rng& rng);
 
     const char* name;
     Arena arena;
+    std::unique_ptr<Arena> doubtful;  ///< memory that is unmapped at times; null: none
+    bool unmapped = false;            ///< it is, whenever a driver runs
     Epochs epochs;
     MemoryTable table{epochs};
     Epochs::Reader reader{epochs};
     std::uint32_t arena_key = 0;                   // for SGEs: all of the arena, no right for peers
+    std::uint32_t doubtful_key = 0;                // likewise
     std::shared_ptr<CompletionQueue> cq;           // shared, or null
     std::shared_ptr<RecvQueue> srq;                // shared, or null
     std::vector<Program*> programs;                // by qp_num - 1
     std::map<std::uint64_t, PostedRecv> receives;  // by wr_id
     std::uint64_t next_receive = 1;
+
+    [[nodiscard]] Arena& arena_of(const std::byte* at) {
+        return doubtful != nullptr && doubtful->contains(at) ? *doubtful : arena;
+    }
+    [[nodiscard]] std::uint32_t key_of(const std::byte* at) {
+        return doubtful != nullptr && doubtful->contains(at) ? doubtful_key : arena_key;
+    }
+    /// While a driver runs.
+    void take_memory_away() const;
+    void give_memory_back() const;
 };
 
 /// What one end of a connection does, and what it must see.
@@ -89,19 +102,38 @@ class Program {
         Region* region = nullptr;
         std::size_t offset = 0;  // in the region
         std::uint32_t stag = 0;  // invalidations
+        Atomic atomic;
+        std::uint64_t immediate = 0;
         bool poison = false;     // the peer must refuse it: nothing behind it arrives
         bool must_fail = false;  // locally
         bool done = false;
+
+        [[nodiscard]] std::uint64_t left_by_atomic(std::uint64_t value) const;
+        [[nodiscard]] bool takes_receive() const noexcept {
+            return opcode == SendOpcode::send || opcode == SendOpcode::send_invalidate ||
+                   is_immediate();
+        }
+        [[nodiscard]] bool is_immediate() const noexcept {
+            return opcode == SendOpcode::write_immediate || opcode == SendOpcode::immediate;
+        }
+        /// Octets that the receive it takes must hold.
+        [[nodiscard]] std::size_t receive_octets() const noexcept {
+            return is_immediate() ? 0 : length;
+        }
     };
 
     // -- doing --
     bool post_receive();
     bool post_operation();
     bool post_send(bool invalidate);
-    bool post_write();
+    bool post_write(bool immediate);
     bool post_read();
     bool post_local_invalidate();
+    bool post_immediate();
+    bool post_atomic(SendOpcode opcode);
     bool post_error();
+    bool post_foreign(Operation operation);
+    bool post_bad_extension();
     bool post(Operation operation, std::uint32_t remote_stag, std::uint64_t remote_to,
               std::uint32_t lkey_override = 0);
     void tend_regions();
@@ -113,9 +145,12 @@ class Program {
     [[nodiscard]] std::uint8_t draw_flags(std::size_t length, bool read);
     std::optional<std::vector<Buffer>> take_pieces(std::size_t octets);
     void give_pieces(const std::vector<Buffer>& pieces);
-    [[nodiscard]] std::uint32_t draw_lkey();
+    [[nodiscard]] std::uint32_t draw_lkey(const std::byte* at);
+    [[nodiscard]] std::byte* take_memory(std::size_t octets);
+    [[nodiscard]] bool peer_speaks_extensions() const noexcept;
     Region* usable_region(Program& owner, std::uint32_t right);
     void register_region(std::uint32_t access, bool only_qp);
+    void register_foreign_regions();
 
     // -- checking --
     void on_completion(const Wc& wc);
@@ -124,12 +159,16 @@ class Program {
     void on_failed(Operation& operation);
     void on_received(const Wc& wc);
     void on_message(const Wc& wc, const PostedRecv& receive);
+    void on_immediate(const Wc& wc, std::uint64_t sequence);
     void on_invalidated(Region& region);
     [[nodiscard]] bool poisoned_before(std::uint64_t sequence) const;
     /// May what came from the peer be believed? Damage that no CRC covers makes anything possible.
     [[nodiscard]] bool trusted() const noexcept;
     /// May memory that the peer writes hold what it never sent? Placement runs ahead of the CRC.
     [[nodiscard]] bool damaged_by_peer() const noexcept;
+    /// May atomics on this region of ours have been dropped although what was posted behind them
+    /// arrived? The peer does not ask any more once we have finished.
+    [[nodiscard]] bool may_lack_atomics(const Region& region) const noexcept;
 
     Host& host_;
     Endpoint& end_;

@@ -23,13 +23,16 @@ class Region {
     bool usable = true;      ///< operations may still name it
     bool registered = true;  ///< between add() and remove()
     bool window_open = false;
-    unsigned reads = 0;        ///< Reads posted and not completed
+    bool foreign = false;      ///< of another domain or connection: nobody may reach it
+    unsigned reads = 0;        ///< Reads and atomics posted and not completed
+    unsigned atomics = 0;      ///< posted so far
     bool closing_op = false;   ///< an invalidation was posted
     bool invalidated = false;  ///< and has completed
 
     void begin() { settled_.assign(address, address + length); }
 
-    /// A Write was posted: entry `sequence` of its send queue.
+    /// A Write, or an atomic operation that must leave `data`, was posted: entry `sequence` of its
+    /// send queue.
     void on_write(std::uint64_t sequence, std::size_t offset, ConstBytes data) {
         writes_.push_back({sequence, offset, {data.begin(), data.end()}});
     }

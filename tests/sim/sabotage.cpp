@@ -18,6 +18,10 @@ constexpr SabotageName kNames[] = {
     {Sabotage::early_completion, "early-completion"},
     {Sabotage::lost_wakeup, "lost-wakeup"},
     {Sabotage::leak_region, "leak-region"},
+    {Sabotage::garble_atomic, "garble-atomic"},
+    {Sabotage::garble_immediate, "garble-immediate"},
+    {Sabotage::foreign_domain, "foreign-domain"},
+    {Sabotage::ignore_fault, "ignore-fault"},
 };
 }  // namespace
 

@@ -25,6 +25,10 @@ enum class Sabotage : std::uint8_t {
     early_completion,      // the LLP's promise is given before the octets are written
     lost_wakeup,           // after a while nobody sends any more
     leak_region,           // a region outlives everything
+    garble_atomic,         // an operand of an atomic operation changes
+    garble_immediate,      // Immediate Data change
+    foreign_domain,        // a region of another protection domain is as good as one of ours
+    ignore_fault,          // memory is gone, and the connection goes on
 };
 
 struct SabotageName {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/ulp.hpp"
+#include "include/xsock/iwarp.h"
 #include "tests/sim/sabotage.hpp"
 #include "tests/sim/trace.hpp"
 
@@ -61,6 +62,7 @@ class Tap final : public Ulp {
         if (n > given_target_.size()) fail("more octets than were asked for");
         copy_.insert(copy_.end(), given_target_.begin(),
                      given_target_.begin() + static_cast<std::ptrdiff_t>(n));
+        garble(n);
         if (have_ >= 18 && n > 0 && !lost_) last_ = given_target_.data() + n - 1;
         have_ += n;
         above_.rx_advance(n);
@@ -93,6 +95,20 @@ class Tap final : public Ulp {
     [[nodiscard]] bool established() const noexcept { return established_; }
 
   private:
+    /// Changes one octet of what was just stored, if the sabotage is about it.
+    void garble(std::size_t n) {
+        const bool untagged = copy_.size() > 18 && (copy_[0] & std::byte{0x80}) == std::byte{0};
+        if (!untagged) return;
+        const auto opcode = std::to_integer<unsigned>(copy_[1] & std::byte{15});
+        std::size_t at = 0;
+        if (sabotage_ == Sabotage::garble_atomic && opcode == RDMAP_ATOMIC_REQUEST) {
+            at = 18 + offsetof(rdmap_atomic_request, operand) + 7;
+        } else if (sabotage_ == Sabotage::garble_immediate && (opcode & 0xe) == RDMAP_IMMEDIATE) {
+            at = 18 + 5;
+        }
+        if (at >= have_ && at < have_ + n) given_target_[at - have_] ^= std::byte{1};
+    }
+
     void again() {
         const std::vector<std::byte> ulpdu = copy_;
         above_.rx_begin(ulpdu.size());

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fault.hpp"
 #include "tests/sim/program.hpp"
 #include "tests/sim/random.hpp"
 #include "tests/sim/trace.hpp"
@@ -16,6 +17,7 @@ namespace xsock::sim {
 namespace {
 
 constexpr std::size_t kArenaRoom = std::size_t{16} << 20;
+constexpr std::size_t kDoubtfulOctets = std::size_t{256} << 10;  // the end of it
 constexpr Time kCleanDeadline = 300 * kSecond;  // far beyond what any clean world takes
 constexpr Time kPatience = 20 * kSecond;        // then the programs of other worlds abort
 constexpr std::uint64_t kMaxSteps = 5'000'000;
@@ -82,9 +84,11 @@ class World {
 World::World(const Options& options, Sabotage sabotage)
     : options_(options), sabotage_(sabotage), rng_(options.seed ^ 0x5eed) {
     seed_stags(options.seed);
+    if (options.faults) fault::install();
     for (int i = 0; i < 2; ++i) {
         host_[i] = std::make_unique<Host>(
-            i == 0 ? "A" : "B", arena_memory(i).first(options.arena_octets), options_, rng_);
+            i == 0 ? "A" : "B", arena_memory(i).first(options.arena_octets),
+            options.faults ? arena_memory(i).last(kDoubtfulOctets) : Bytes{}, options_, rng_);
     }
     for (unsigned pair = 0; pair < options_.pairs; ++pair) connect(pair);
 }
@@ -114,6 +118,7 @@ void World::connect(unsigned number) {
             .send_cq = c.cq[2 * i].get(),
             .recv_cq = c.cq[2 * i + 1].get(),
             .receive_patience = options_.receive_patience,
+            .unmapped = options_.faults ? &host.unmapped : nullptr,
             .sabotage = sabotage_,
             .seed = rng_.next(),
             .name = c.name[i].c_str()});
@@ -169,7 +174,14 @@ void World::drive(Connection& c, unsigned end) {
     const bool was_reset = c.reset;
     c.ran_at[end] = now_;
     c.run_at[end] = kNever;
-    c.run_at[end] = c.end[end]->run(now_);
+    host_[end]->take_memory_away();
+    try {
+        c.run_at[end] = c.end[end]->run(now_);
+    } catch (...) {
+        host_[end]->give_memory_back();
+        throw;
+    }
+    host_[end]->give_memory_back();
     // Room for the peer to write, or the end of it all.
     if (c.pipe[1 - end]->taken() != taken || c.reset != was_reset) wake(c, 1 - end);
     if (c.reset && !was_reset) {
@@ -187,7 +199,10 @@ void World::let_look(Connection& c, unsigned end) {
 }
 
 void World::check_memory() {
-    for (const auto& host : host_) host->arena.check(host->name);
+    for (const auto& host : host_) {
+        host->arena.check(host->name);
+        if (host->doubtful) host->doubtful->check(host->name);
+    }
     for (const auto& c : connections_) {
         for (const auto& program : c->program) program->check_regions();
     }
@@ -265,16 +280,18 @@ Result World::run() {
         }
         if (!host->table.remove(host->arena_key))
             fail("%s: the key of the arena is gone", host->name);
+        if (host->doubtful && !host->table.remove(host->doubtful_key))
+            fail("%s: the key of the memory that comes and goes is gone", host->name);
         if (host->table.size() != 0)
             fail("%s: %zu regions are left", host->name, host->table.size());
         for (const auto& [id, receive] : host->receives) {
             for (const Buffer& piece : receive.pieces) {
-                if (piece.octets > 0) host->arena.close(piece.at);
-                host->arena.give(piece.at);
+                if (piece.octets > 0) host->arena_of(piece.at).close(piece.at);
+                host->arena_of(piece.at).give(piece.at);
             }
         }
         host->arena.check(host->name);
-        if (!host->arena.empty())
+        if (!host->arena.empty() || (host->doubtful && !host->doubtful->empty()))
             fail("%s: buffers are left whose work never completed", host->name);
     }
     return result;

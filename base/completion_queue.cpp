@@ -77,18 +77,20 @@ void CompletionQueue::push(const Wc& wc) {
         std::lock_guard lock(mutex_);
         const std::size_t n = count_.load(std::memory_order_relaxed);
         if ((strict_ && n >= depth_) || (n == ring_.size() && !grow())) {
-            overrun_.store(true, std::memory_order_relaxed);
-            return;
-        }
-        ring_[(head_ + n) & (ring_.size() - 1)] = wc;
-        count_.store(n + 1, std::memory_order_seq_cst);
-        if (sleepers_.load(std::memory_order_relaxed) != 0 && n + 1 >= wake_at_) {
-            (wake_all_ ? wake_all : wake_one) = true;
-        }
-        if (armed_ != Armed::no && (armed_ == Armed::any || fires_solicited(wc))) {
-            armed_ = Armed::no;
+            if (overrun_.exchange(true, std::memory_order_relaxed)) return;
             notifier = notifier_;
             argument = notifier_argument_;
+        } else {
+            ring_[(head_ + n) & (ring_.size() - 1)] = wc;
+            count_.store(n + 1, std::memory_order_seq_cst);
+            if (sleepers_.load(std::memory_order_relaxed) != 0 && n + 1 >= wake_at_) {
+                (wake_all_ ? wake_all : wake_one) = true;
+            }
+            if (armed_ != Armed::no && (armed_ == Armed::any || fires_solicited(wc))) {
+                armed_ = Armed::no;
+                notifier = notifier_;
+                argument = notifier_argument_;
+            }
         }
     }
     if (wake_one) wakeup_.notify_one();

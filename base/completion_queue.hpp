@@ -52,7 +52,7 @@ class CompletionQueue {
     /// One-shot: the next push() after arm() (with solicited_only: the next receive of a solicited
     /// Send, or the next failure) calls the notifier once, outside the lock, in the driver's
     /// thread. What waits already does not fire it. arm(true) does not weaken an earlier
-    /// arm(false).
+    /// arm(false). A strict queue's first overrun calls it too, armed or not.
     using Notifier = void (*)(void* argument);
     void set_notifier(Notifier notifier, void* argument);
     void arm(bool solicited_only);

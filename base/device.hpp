@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -40,7 +41,21 @@ class Cq {
     using Notifier = void (*)(void* argument);
     virtual void set_notifier(Notifier notifier, void* argument) = 0;
     virtual void arm(bool solicited_only) = 0;
+    /// A completion was lost (strict queues). The notifier is called when that happens, armed or
+    /// not.
     virtual bool overrun() const = 0;
+
+    // What the verbs face needs besides.
+
+    /// Adds a completion made by the face itself (a post on a QP in error).
+    virtual void push(const Wc& wc) = 0;
+    /// Removes completions of a QP that is being destroyed.
+    virtual void purge(std::uint32_t qp_num) = 0;
+    /// Drives what feeds this queue, or sleeps, until done() or the deadline. `done` must be cheap
+    /// and must not take locks that a notifier holds. @return done()
+    virtual bool wait_until(const std::function<bool()>& done, Time deadline) = 0;
+    /// The caller is about to sleep outside of the library: a thread of ours takes over at once.
+    virtual void hand_over() = 0;
 };
 
 class Srq {
@@ -133,6 +148,10 @@ class Qp {
     virtual Result<void> shutdown() = 0;
     /// RST now; everything outstanding is flushed before this returns.
     virtual void abort() = 0;
+    /// Verbs' destroy: on return nothing that was posted completes any more, and none of its memory
+    /// is touched. A connection with nothing outstanding ends as shutdown() does, any other as
+    /// abort() does. Completions made before or here stay in the queues: Cq::purge().
+    virtual void detach() = 0;
 
     virtual QpState state() const = 0;
     virtual QpInfo info() const = 0;

@@ -33,7 +33,7 @@ constexpr std::uint32_t kAllAccess =
 constexpr std::uint32_t kValid = 1u << 31;
 static_assert((kAllAccess & kValid) == 0);
 
-// Readers look at slots while others write them; hence every field is atomic. Half a cache line.
+// Readers look at slots while others write them; hence every field is atomic.
 struct Slot {
     std::atomic<std::uint64_t> address{0};  // while free: index of the next free slot
     std::atomic<std::uint64_t> length{0};
@@ -41,8 +41,9 @@ struct Slot {
     std::atomic<std::uint32_t> rights{0};  // Access, and kValid until revoked
     std::atomic<std::uint32_t> pd{0};
     std::atomic<std::uint32_t> only_qp{0};
+    std::atomic<std::uint64_t> first_to{0};  // TO of the octet at `address`
 };
-static_assert(sizeof(Slot) == 32);
+static_assert(sizeof(Slot) == 40);
 
 struct Table {
     // stag << 32 | slot index
@@ -71,7 +72,7 @@ constexpr std::uint32_t kNoSlot = ~0u;
 
 // What a region permits, read from its slot at one moment.
 struct Region {
-    std::uint64_t address, length;
+    std::uint64_t address, length, first_to;
     std::uint32_t rights;
     PdId pd;
     QpNum only_qp;
@@ -124,6 +125,7 @@ struct MemoryTable::Impl {
         const Slot& s = slot(index);
         region.address = s.address.load(std::memory_order_acquire);
         region.length = s.length.load(std::memory_order_acquire);
+        region.first_to = s.first_to.load(std::memory_order_acquire);
         region.pd = s.pd.load(std::memory_order_acquire);
         region.only_qp = s.only_qp.load(std::memory_order_acquire);
         if (s.stag.load(std::memory_order_seq_cst) != stag) return false;
@@ -218,6 +220,9 @@ Result<std::uint32_t> MemoryTable::add(const RegionAttr& attr) {
     if (attr.length > std::numeric_limits<std::uintptr_t>::max() - address) {
         return Error{EINVAL, "a region that wraps the address space"};
     }
+    if (attr.length > std::numeric_limits<std::uint64_t>::max() - attr.first_to) {
+        return Error{EINVAL, "a region that wraps the space of tagged offsets"};
+    }
     if (attr.access & ~kAllAccess) return Error{EINVAL, "an unknown access right"};
 
     std::uint32_t stag = random_u32();
@@ -241,6 +246,8 @@ Result<std::uint32_t> MemoryTable::add(const RegionAttr& attr) {
     Slot& s = impl_->slot(index);
     s.address.store(address, std::memory_order_release);
     s.length.store(attr.length, std::memory_order_release);
+    s.first_to.store((attr.access & kZeroBased) != 0 ? attr.first_to : address,
+                     std::memory_order_release);
     s.pd.store(attr.pd, std::memory_order_release);
     s.only_qp.store(attr.only_qp, std::memory_order_release);
     s.rights.store(attr.access | kValid, std::memory_order_release);
@@ -294,13 +301,12 @@ MemoryTable::Found MemoryTable::check_remote(std::uint32_t stag, PdId pd, QpNum 
     if (length > std::numeric_limits<std::uint64_t>::max() - to) {
         return {read ? Violation::read_to_wrap : Violation::tagged_to_wrap};
     }
-    const std::uint64_t base = r.rights & kZeroBased ? 0 : r.address;
-    if (to < base || to - base > r.length || length > r.length - (to - base)) {
+    if (to < r.first_to || to - r.first_to > r.length || length > r.length - (to - r.first_to)) {
         return {read ? Violation::read_bounds : Violation::tagged_bounds};
     }
     if (!read && !(r.rights & kRemoteWrite)) return {Violation::write_access};
-    return {Violation::none,
-            reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(r.address + (to - base)))};
+    return {Violation::none, reinterpret_cast<std::byte*>(
+                                 static_cast<std::uintptr_t>(r.address + (to - r.first_to)))};
 }
 
 bool MemoryTable::check_local(std::uint32_t lkey, PdId pd, QpNum qp, const std::byte* address,
@@ -326,12 +332,15 @@ Result<RegionAttr> MemoryTable::query(std::uint32_t stag) const {
     const std::uint32_t index = impl_->find(stag);
     if (index == kNoSlot) return Error{ENOENT, "no such memory region"};
     const Slot& s = impl_->slot(index);
-    return RegionAttr{.address = reinterpret_cast<std::byte*>(
-                          static_cast<std::uintptr_t>(s.address.load(std::memory_order_relaxed))),
-                      .length = s.length.load(std::memory_order_relaxed),
-                      .access = s.rights.load(std::memory_order_relaxed) & kAllAccess,
-                      .pd = s.pd.load(std::memory_order_relaxed),
-                      .only_qp = s.only_qp.load(std::memory_order_relaxed)};
+    const std::uint32_t access = s.rights.load(std::memory_order_relaxed) & kAllAccess;
+    return RegionAttr{
+        .address = reinterpret_cast<std::byte*>(
+            static_cast<std::uintptr_t>(s.address.load(std::memory_order_relaxed))),
+        .length = s.length.load(std::memory_order_relaxed),
+        .access = access,
+        .pd = s.pd.load(std::memory_order_relaxed),
+        .only_qp = s.only_qp.load(std::memory_order_relaxed),
+        .first_to = (access & kZeroBased) != 0 ? s.first_to.load(std::memory_order_relaxed) : 0};
 }
 
 std::size_t MemoryTable::size() const noexcept {

@@ -24,7 +24,7 @@ enum Access : std::uint32_t {
     kLocalWrite = 1,
     kRemoteWrite = 2,
     kRemoteRead = 4,
-    kZeroBased = 8,  ///< TO counts from 0 instead of from the virtual address
+    kZeroBased = 8,  ///< TO counts from `first_to` instead of from the virtual address
     kRemoteAtomic = 16,
 };
 
@@ -38,6 +38,7 @@ struct RegionAttr {
     PdId pd = 0;
     QpNum only_qp = 0;  ///< non-zero: the STag is valid on this QP only (RFC 5040 §8.1 item 2),
                         ///< and only then may the peer invalidate it (item 7)
+    std::uint64_t first_to = 0;  ///< with kZeroBased: TO of the first octet
 };
 
 /// What a tagged access wants.
@@ -52,8 +53,8 @@ class MemoryTable {
 
     /// Makes memory reachable. Does not touch or pin it. O(1).
     ///
-    /// @return the STag (both lkey and rkey). EINVAL: address + length wraps, or an unknown access
-    ///         bit; ENOMEM: max_regions or memory exhausted.
+    /// @return the STag (both lkey and rkey). EINVAL: address or TO + length wraps, or an unknown
+    ///         access bit; ENOMEM: max_regions or memory exhausted.
     Result<std::uint32_t> add(const RegionAttr& attr);
 
     /// Ends a region: look-ups fail from now on, and on return no driver is still touching the

@@ -56,21 +56,27 @@ Result<bool> RecvQueue::post(const RecvWr& wr) {
 }
 
 bool RecvQueue::take(RecvWqe& out) {
-    std::lock_guard lock(mutex_);
-    const std::uint32_t n = size_.load(std::memory_order_relaxed);
-    const std::uint32_t left = n == 0 ? 0 : n - 1;
-    if (left < limit_) {
-        limit_ = 0;
-        limit_hit_.store(true, std::memory_order_release);
+    bool taken = false, limit = false;
+    {
+        std::lock_guard lock(mutex_);
+        const std::uint32_t n = size_.load(std::memory_order_relaxed);
+        const std::uint32_t left = n == 0 ? 0 : n - 1;
+        if (left < limit_) {
+            limit_ = 0;
+            limit_hit_.store(true, std::memory_order_release);
+            limit = true;
+        }
+        if (n == 0) {
+            starved_ = true;
+        } else {
+            copy(out, ring_[head_]);
+            head_ = static_cast<std::uint32_t>((head_ + 1) & (ring_.size() - 1));
+            size_.store(left, std::memory_order_release);
+            taken = true;
+        }
     }
-    if (n == 0) {
-        starved_ = true;
-        return false;
-    }
-    copy(out, ring_[head_]);
-    head_ = static_cast<std::uint32_t>((head_ + 1) & (ring_.size() - 1));
-    size_.store(left, std::memory_order_release);
-    return true;
+    if (limit && notifier_ != nullptr) notifier_(notifier_argument_);
+    return taken;
 }
 
 void RecvQueue::close() {

@@ -40,6 +40,12 @@ class RecvQueue {
     /// answers true once. 0: none.
     void arm_limit(std::uint32_t limit);
     [[nodiscard]] bool limit_reached() noexcept;
+    /// Called by take(), outside the lock, when the limit is reached. Before first use.
+    using Notifier = void (*)(void* argument);
+    void set_limit_notifier(Notifier notifier, void* argument) noexcept {
+        notifier_ = notifier;
+        notifier_argument_ = argument;
+    }
 
   private:
     std::uint32_t depth_;
@@ -48,6 +54,8 @@ class RecvQueue {
     bool starved_ = false;
     std::uint32_t limit_ = 0;
     std::atomic<bool> limit_hit_{false};
+    Notifier notifier_ = nullptr;
+    void* notifier_argument_ = nullptr;
     std::vector<RecvWqe> ring_;  // grows by doubling to depth_
     std::uint32_t head_ = 0;     // index of the oldest in ring_
     std::atomic<std::uint32_t> size_{0};

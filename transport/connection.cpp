@@ -743,6 +743,28 @@ void Connection::abort(Pass& pass) {
     end(QpState::error, ECONNABORTED, WcStatus::flushed, false, pass);
 }
 
+void Connection::detach(Pass& pass) {
+    if (ended_) return;
+    const QpState now = state();
+    const bool in_order =
+        now == QpState::established || now == QpState::peer_closed || now == QpState::closing;
+    if (!in_order || sq_.posted() != sq_.retired()) {
+        abort(pass);
+        return;
+    }
+    shutdown(pass);
+    if (ended_) return;
+    if (parts_.srq != nullptr) {
+        unshared_ = std::make_unique<RecvQueue>(1);
+        ddp_.leave_shared_queue(*unshared_);
+    }
+    ddp_.flush_receives();
+    starve_deadline_ = kNever;
+    linger_deadline_ = time_after(pass.now(), Time{parts_.attr.linger_ms} * kMillisecond);
+    released_ = true;
+    transmit(pass);
+}
+
 void Connection::release(Pass& pass) {
     parts_.listener = nullptr;
     released_ = true;

@@ -59,6 +59,8 @@ class Connection final : public Pollable {
     Result<void> reject(std::span<const std::byte> private_data, Pass& pass);
     void shutdown(Pass& pass);
     void abort(Pass& pass);
+    /// Nothing posted completes, and none of its memory is touched, after this (Qp::detach()).
+    void detach(Pass& pass);
     /// The owner lets go: receives are flushed, sends drain until the linger time.
     void release(Pass& pass);
     /// Later completions carry it.

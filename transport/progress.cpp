@@ -452,6 +452,13 @@ void Progress::kick_now(Pollable& item) {
     if (item.registered_) call(item, driving.pass, [&] { item.on_kick(driving.pass); });
 }
 
+void Progress::hand_over() noexcept {
+    if (config_.progress == ProgressMode::app) return;
+    if (!thread_ticking_.load(std::memory_order_seq_cst)) return;  // it watches already
+    handed_over_.store(true, std::memory_order_release);
+    if (ProgressThread* const thread = ringable_.load(std::memory_order_acquire)) thread->ring();
+}
+
 void Progress::ring_thread() {
     if (!thread_bell_.should_ring()) return;
     if (ProgressThread* const thread = ringable_.load(std::memory_order_acquire)) thread->ring();

@@ -156,6 +156,14 @@ class Progress {
     void count_spin(bool success) noexcept;
     /// For callers that drive no more but sleep: the thread shall.
     void ring_thread();
+    /// The caller will not drive for a while: the background thread takes over at once instead of
+    /// after its tick.
+    void hand_over() noexcept;
+    /// The thread: was hand_over() called since the last time it asked?
+    [[nodiscard]] bool take_hand_over() noexcept {
+        return handed_over_.load(std::memory_order_relaxed) &&
+               handed_over_.exchange(false, std::memory_order_acquire);
+    }
 
     /// Grows with every pass that a caller made or slept for: the thread's sign that it is not
     /// needed.
@@ -297,6 +305,7 @@ class Progress {
 
     Doorbell thread_bell_;
     std::atomic<bool> thread_ticking_{false};
+    std::atomic<bool> handed_over_{false};
     std::atomic<bool> embedded_{false};      // somebody watches epoll_fd_ from outside
     std::atomic<bool> hot_detached_{false};  // written under the driver lock
     std::once_flag thread_once_;

@@ -50,7 +50,8 @@ struct ProgressThread::Loop {
     bool callers_active() {
         if (progress.mode() == ProgressMode::thread) return false;
         const std::uint64_t passes = progress.caller_passes();
-        const bool active = passes != seen_passes || progress.has_leader();
+        const bool handed_over = progress.take_hand_over();
+        const bool active = (passes != seen_passes && !handed_over) || progress.has_leader();
         seen_passes = passes;
         return active;
     }

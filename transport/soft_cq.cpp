@@ -107,6 +107,21 @@ std::size_t SoftCq::wait_once(std::span<Wc> out, std::size_t at_least, Time dead
     return take(out);
 }
 
+bool SoftCq::wait_until(const std::function<bool()>& done, Time deadline) {
+    if (!core_->many_feeders()) return core_->home().wait(done, deadline);
+    for (;;) {
+        core_->each_feeder([](Progress& p) { p.drive(); });
+        if (done()) return true;
+        const Time now = monotonic_now();
+        if (now >= deadline) return false;
+        core_->home().wait(done, std::min(deadline, time_after(now, kMillisecond)));
+    }
+}
+
+void SoftCq::hand_over() {
+    core_->each_feeder([](Progress& p) { p.hand_over(); });
+}
+
 Result<int> SoftCq::fd() {
     const std::lock_guard lock(fd_mutex_);
     if (fd_ >= 0) return fd_.load();

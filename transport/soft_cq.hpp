@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -71,6 +72,10 @@ class SoftCq final : public Cq {
     }
     void arm(bool solicited_only) override { core_->queue.arm(solicited_only); }
     bool overrun() const override { return core_->queue.overrun(); }
+    void push(const Wc& wc) override { core_->queue.push(wc); }
+    void purge(std::uint32_t qp_num) override { core_->queue.purge(qp_num); }
+    bool wait_until(const std::function<bool()>& done, Time deadline) override;
+    void hand_over() override;
 
     [[nodiscard]] const std::shared_ptr<CqCore>& core() const noexcept { return core_; }
 
@@ -89,11 +94,16 @@ class SoftCq final : public Cq {
 /// Receives that many connections share, and who of them waits for one.
 class SrqCore {
   public:
-    SrqCore(std::uint32_t depth, std::uint64_t owner_context)
-        : queue(std::make_shared<RecvQueue>(depth)), context(owner_context) {}
+    /// `on_limit`: called in a driver when the limit is reached, at most once for each arming.
+    SrqCore(std::uint32_t depth, std::function<void()> on_limit)
+        : queue(std::make_shared<RecvQueue>(depth)), on_limit_(std::move(on_limit)) {
+        if (on_limit_) {
+            queue->set_limit_notifier([](void* core) { static_cast<SrqCore*>(core)->on_limit_(); },
+                                      this);
+        }
+    }
 
     const std::shared_ptr<RecvQueue> queue;
-    const std::uint64_t context;
 
     /// The driver of a connection that found the queue empty. It must look once more afterwards.
     void starve(std::weak_ptr<Connection> connection);
@@ -101,14 +111,15 @@ class SrqCore {
     [[nodiscard]] std::vector<std::weak_ptr<Connection>> take_starved();
 
   private:
+    const std::function<void()> on_limit_;
     std::mutex mutex_;
     std::vector<std::weak_ptr<Connection>> starved_;
 };
 
 class SoftSrq final : public Srq {
   public:
-    SoftSrq(std::uint32_t depth, std::uint64_t context)
-        : core_(std::make_shared<SrqCore>(depth, context)) {}
+    SoftSrq(std::uint32_t depth, std::function<void()> on_limit)
+        : core_(std::make_shared<SrqCore>(depth, std::move(on_limit))) {}
     Result<void> post_recv(const RecvWr& wr) override;
     void arm_limit(std::uint32_t limit) override { core_->queue->arm_limit(limit); }
     std::uint32_t size() const override { return core_->queue->size(); }

@@ -101,6 +101,9 @@ class SoftQp final : public Qp {
     void abort() override {
         progress().locked([&](Pass& pass) { connection_->abort(pass); });
     }
+    void detach() override {
+        progress().locked([&](Pass& pass) { connection_->detach(pass); });
+    }
     QpState state() const override { return connection_->state(); }
     QpInfo info() const override {
         QpInfo info;
@@ -207,7 +210,9 @@ class SoftDevice final : public Device {
             std::make_unique<SoftCq>(*progresses_[n % progresses_.size()], depth, strict));
     }
     Result<std::unique_ptr<Srq>> create_srq(std::uint32_t depth, std::uint64_t context) override {
-        return std::unique_ptr<Srq>(std::make_unique<SoftSrq>(depth, context));
+        return std::unique_ptr<Srq>(std::make_unique<SoftSrq>(depth, [this, context] {
+            events_.push({AsyncEventKind::srq_limit, context, QpState::fresh});
+        }));
     }
     Result<std::unique_ptr<Qp>> create_qp(const QpAttr& attr) override {
         if (attr.send_cq == nullptr || attr.recv_cq == nullptr) {

@@ -89,6 +89,17 @@ TEST(CompletionQueue, strict_remembers_an_overrun) {
     EXPECT_TRUE(queue.overrun());
 }
 
+TEST(CompletionQueue, tells_of_its_first_overrun_though_not_armed) {
+    CompletionQueue queue(2, true);
+    int told = 0;
+    queue.set_notifier([](void* count) { ++*static_cast<int*>(count); }, &told);
+    for (std::uint64_t i = 0; i < 2; ++i) queue.push(wc_of(i));
+    EXPECT_EQ(told, 0);
+    queue.push(wc_of(2));
+    queue.push(wc_of(3));
+    EXPECT_EQ(told, 1);
+}
+
 TEST(CompletionQueue, purge_removes_one_qp_only) {
     CompletionQueue queue(8);
     for (std::uint64_t i = 0; i < 200; ++i) queue.push(wc_of(i, i % 3 == 0 ? 7 : 8));

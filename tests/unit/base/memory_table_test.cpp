@@ -111,6 +111,22 @@ TEST_F(MemoryTableTest, zero_based_offsets_count_from_zero) {
     EXPECT_EQ(write(stag, va(memory.data()), 1), Violation::tagged_bounds);
 }
 
+TEST_F(MemoryTableTest, tagged_offsets_may_begin_anywhere) {
+    RegionAttr attr = hundred();
+    attr.access |= kZeroBased;
+    attr.first_to = kMax - 100;
+    const std::uint32_t stag = add(attr);
+    const auto found =
+        table.check_remote(stag, kPd, kQp, Right::remote_write, attr.first_to + 40, 60);
+    EXPECT_EQ(found.violation, Violation::none);
+    EXPECT_EQ(found.address, memory.data() + 40);
+    EXPECT_EQ(write(stag, attr.first_to - 1, 1), Violation::tagged_bounds);
+    EXPECT_EQ(write(stag, attr.first_to + 41, 60), Violation::tagged_to_wrap);
+    EXPECT_EQ(table.query(stag)->first_to, attr.first_to);
+    attr.first_to = kMax - 99;
+    EXPECT_EQ(table.add(attr).error().code, EINVAL);
+}
+
 TEST_F(MemoryTableTest, bounds_hold_at_both_ends) {
     const std::uint32_t stag = add(hundred());
     const std::uint64_t base = va(memory.data());

@@ -106,6 +106,21 @@ TEST(RecvQueue, limit_is_reached_once) {
     EXPECT_FALSE(queue.limit_reached());
 }
 
+TEST(RecvQueue, tells_of_its_limit_once_for_each_arming) {
+    RecvQueue queue(8);
+    RecvWqe wqe;
+    int told = 0;
+    queue.set_limit_notifier([](void* count) { ++*static_cast<int*>(count); }, &told);
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(queue.post({}));
+    queue.arm_limit(4);
+    ASSERT_TRUE(queue.take(wqe));
+    ASSERT_TRUE(queue.take(wqe));
+    EXPECT_EQ(told, 1);
+    queue.arm_limit(2);
+    ASSERT_TRUE(queue.take(wqe));
+    EXPECT_EQ(told, 2);
+}
+
 TEST(RecvQueue, many_posters_many_drivers_each_receive_once) {
     constexpr std::uint64_t kThreads = 3, kEach = 10'000;
     RecvQueue queue(32);

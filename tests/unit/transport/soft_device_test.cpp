@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// What the device seam offers to a verbs face beyond the C library's needs.
+#include "transport/soft_device.hpp"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <vector>
+
+#include "transport/clock.hpp"
+
+namespace xsock {
+namespace {
+
+Time soon() { return monotonic_now() + 20 * kSecond; }
+
+// Two QPs of one device, connected over loopback.
+class SoftDeviceTest : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        auto made = make_soft_device({});
+        ASSERT_TRUE(made);
+        device = std::move(*made);
+        cq = std::move(*device->create_cq(64, false));
+        int fds[2];
+        dial(fds);
+        QpAttr attr;
+        attr.send_cq = attr.recv_cq = cq.get();
+        attr.receive_patience = kNever;
+        for (auto* qp : {&a, &b}) *qp = std::move(*device->create_qp(attr));
+        ConnectAttr connect;
+        connect.role = ConnectAttr::Role::responder;
+        ASSERT_TRUE(b->connect(fds[1], connect));
+        connect.role = ConnectAttr::Role::initiator;
+        ASSERT_TRUE(a->connect(fds[0], connect));
+        ASSERT_EQ(a->wait_started(soon()), QpState::established);
+        ASSERT_EQ(b->wait_started(soon()), QpState::established);
+    }
+    static void dial(int (&fds)[2]) {
+        const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t size = sizeof address;
+        auto* const any = reinterpret_cast<sockaddr*>(&address);
+        ASSERT_EQ(bind(listener, any, size), 0);
+        ASSERT_EQ(listen(listener, 1), 0);
+        ASSERT_EQ(getsockname(listener, any, &size), 0);
+        fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        ASSERT_EQ(::connect(fds[0], any, size), 0);
+        fds[1] = accept(listener, nullptr, nullptr);
+        ASSERT_GE(fds[1], 0);
+        close(listener);
+    }
+    std::vector<Wc> poll_all() {
+        std::vector<Wc> all;
+        std::array<Wc, 8> some;
+        while (const std::size_t n = cq->poll(some)) all.insert(all.end(), &some[0], &some[0] + n);
+        return all;
+    }
+
+    std::unique_ptr<Device> device;
+    std::unique_ptr<Cq> cq;
+    std::unique_ptr<Qp> a, b;
+    std::array<std::byte, 4096> memory{};
+};
+
+TEST_F(SoftDeviceTest, a_detached_qp_completes_nothing_more) {
+    const Sge sge{memory.data(), 100, kLkeyNone};
+    ASSERT_TRUE(b->post_recv({.wr_id = 7, .sges = {&sge, 1}}));
+    b->detach();
+    cq->purge(b->num());
+    b.reset();
+    (void)a->wait_ended(soon());
+    EXPECT_TRUE(poll_all().empty());
+}
+
+TEST_F(SoftDeviceTest, detaching_with_work_outstanding_resets_the_connection) {
+    // Nobody receives: the Send stays with us, or with TCP, without a receive at the other end.
+    const Sge sge{memory.data(), 4096, kLkeyNone};
+    SendWr read;
+    read.opcode = SendOpcode::read;
+    read.remote_stag = 1;
+    read.sges = {&sge, 1};
+    SendWr send;
+    send.sges = {&sge, 1};
+    ASSERT_TRUE(a->post_send(send));  // holds up the Read behind it at the peer
+    ASSERT_TRUE(a->post_send(read));
+    a->detach();
+    cq->purge(a->num());
+    const std::uint32_t num = a->num();
+    a.reset();
+    EXPECT_EQ(b->wait_ended(soon()), QpState::error);
+    for (const Wc& wc : poll_all()) EXPECT_NE(wc.qp_num, num);
+}
+
+TEST_F(SoftDeviceTest, a_face_may_add_completions_and_wait_for_them) {
+    bool done = false;
+    EXPECT_FALSE(cq->wait_until([&] { return done; }, monotonic_now() + kMillisecond));
+    done = true;
+    EXPECT_TRUE(cq->wait_until([&] { return done; }, soon()));
+    Wc wc;
+    wc.wr_id = 99;
+    cq->push(wc);
+    const auto all = poll_all();
+    ASSERT_EQ(all.size(), 1u);
+    EXPECT_EQ(all[0].wr_id, 99u);
+}
+
+TEST_F(SoftDeviceTest, an_srq_below_its_limit_is_an_event) {
+    ASSERT_TRUE(device->event_fd());
+    auto srq = std::move(*device->create_srq(8, 42));
+    QpAttr attr;
+    attr.send_cq = attr.recv_cq = cq.get();
+    attr.srq = srq.get();
+    auto receiver = std::move(*device->create_qp(attr));
+    attr.srq = nullptr;
+    auto sender = std::move(*device->create_qp(attr));
+    int fds[2];
+    dial(fds);
+    ConnectAttr connect;
+    connect.role = ConnectAttr::Role::responder;
+    ASSERT_TRUE(receiver->connect(fds[1], connect));
+    connect.role = ConnectAttr::Role::initiator;
+    ASSERT_TRUE(sender->connect(fds[0], connect));
+    const Sge sge{memory.data(), 100, kLkeyNone};
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(srq->post_recv({.sges = {&sge, 1}}));
+    srq->arm_limit(2);
+    ASSERT_TRUE(sender->post_send({.sges = {&sge, 1}}));
+    bool seen = false;
+    EXPECT_TRUE(cq->wait_until(
+        [&] {
+            AsyncEvent event;
+            while (device->next_event(event)) {
+                seen = seen || (event.kind == AsyncEventKind::srq_limit && event.context == 42);
+            }
+            return seen;
+        },
+        soon()));
+}
+
+// A program that sleeps in its own poll() is told without waiting for a thread's tick; here only
+// that it is told at all, whoever drove before.
+TEST_F(SoftDeviceTest, hand_over_lets_the_thread_drive) {
+    const Sge sge{memory.data(), 100, kLkeyNone};
+    ASSERT_TRUE(b->post_recv({.wr_id = 1, .sges = {&sge, 1}}));
+    for (int i = 0; i < 100; ++i) poll_all();
+    std::atomic<int> told{0};
+    cq->set_notifier([](void* count) { ++*static_cast<std::atomic<int>*>(count); }, &told);
+    cq->arm(false);
+    cq->hand_over();
+    ASSERT_TRUE(a->post_send({.flags = 0, .sges = {&sge, 1}}));
+    const Time limit = soon();
+    while (told == 0 && monotonic_now() < limit) usleep(1000);
+    EXPECT_EQ(told, 1);
+    cq->set_notifier(nullptr, nullptr);
+}
+
+}  // namespace
+}  // namespace xsock

@@ -10,6 +10,11 @@ install(TARGETS xsock EXPORT xsockTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LI
 if(TARGET xsock_engine)
     install(TARGETS xsock_engine xsock_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/xsock)
 endif()
+if(TARGET drop_in_ibverbs)
+    # A folder of their own: they must not be found unless asked for.
+    install(TARGETS drop_in_ibverbs drop_in_rdmacm
+            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/xsock/verbs)
+endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/xsock
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/LICENSES/BSD-2-Clause.txt

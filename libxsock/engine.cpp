@@ -73,10 +73,14 @@ const char* version() noexcept {
 
 }  // namespace xsock::api
 
+// In verbs/, which not every engine has.
+extern "C" __attribute__((weak)) const xsock_verbs* xsock_verbs_table(void);
+
 extern "C" const xsock_engine* xsock_engine_table(void) {
 #define XSOCK_FILL(type, name, failed, parameters, arguments) xsock::api::name,
 #define XSOCK_SOCK_FILL(type, name, parameters) xsock::api::name,
     static const xsock_engine table = {XSOCK_ENGINE_VERSION, sizeof(xsock_engine),
+                                       xsock_verbs_table != nullptr ? xsock_verbs_table() : nullptr,
                                        XSOCK_FUNCTIONS(XSOCK_FILL)
                                            XSOCK_SOCK_FUNCTIONS(XSOCK_SOCK_FILL)
                                                XSOCK_READY_FUNCTIONS(XSOCK_SOCK_FILL)};

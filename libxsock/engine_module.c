@@ -7,3 +7,9 @@
 
 const void* xsock_engine_anchor(void);
 const void* xsock_engine_anchor(void) { return (const void*)xsock_engine_table; }
+
+#ifdef XSOCK_WITH_VERBS
+extern const struct xsock_verbs* xsock_verbs_table(void);
+const void* xsock_verbs_anchor(void);
+const void* xsock_verbs_anchor(void) { return (const void*)xsock_verbs_table; }
+#endif

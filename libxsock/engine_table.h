@@ -101,9 +101,12 @@
 #define XSOCK_TABLE_ENTRY(type, name, failed, parameters, arguments) type(*name) parameters;
 #define XSOCK_SOCK_TABLE_ENTRY(type, name, parameters) type(*name) parameters;
 
+struct xsock_verbs; /* verbs/table.h */
+
 struct xsock_engine {
-    uint32_t table_version; /* XSOCK_ENGINE_VERSION */
-    uint32_t table_size;    /* sizeof(struct xsock_engine) */
+    uint32_t table_version;          /* XSOCK_ENGINE_VERSION */
+    uint32_t table_size;             /* sizeof(struct xsock_engine) */
+    const struct xsock_verbs* verbs; /* NULL: built without the verbs face */
     XSOCK_FUNCTIONS(XSOCK_TABLE_ENTRY)
     XSOCK_SOCK_FUNCTIONS(XSOCK_SOCK_TABLE_ENTRY)
     XSOCK_READY_FUNCTIONS(XSOCK_SOCK_TABLE_ENTRY)

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "verbs/addresses.hpp"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace xsock::verbs {
+namespace {
+
+const sockaddr_in& v4(const sockaddr* address) {
+    return *reinterpret_cast<const sockaddr_in*>(address);
+}
+const sockaddr_in6& v6(const sockaddr* address) {
+    return *reinterpret_cast<const sockaddr_in6*>(address);
+}
+
+}  // namespace
+
+std::vector<LocalAddress> local_addresses() {
+    std::vector<LocalAddress> all;
+    ifaddrs* list = nullptr;
+    if (getifaddrs(&list) != 0) return all;
+    for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+        if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0) continue;
+        if (length_of(i->ifa_addr) == 0) continue;
+        if (i->ifa_addr->sa_family == AF_INET6 &&
+            IN6_IS_ADDR_LINKLOCAL(&v6(i->ifa_addr).sin6_addr)) {
+            continue;
+        }
+        LocalAddress found;
+        copy_address(found.address, i->ifa_addr);
+        found.interface = if_nametoindex(i->ifa_name);
+        found.loopback = (i->ifa_flags & IFF_LOOPBACK) != 0;
+        all.push_back(found);
+    }
+    freeifaddrs(list);
+    const auto rank = [](const LocalAddress& a) {
+        return (a.address.ss_family == AF_INET6 ? 2 : 0) + (a.loopback ? 1 : 0);
+    };
+    std::stable_sort(all.begin(), all.end(), [&](const LocalAddress& a, const LocalAddress& b) {
+        return rank(a) < rank(b);
+    });
+    return all;
+}
+
+ibv_gid gid_of(const sockaddr_storage& address) noexcept {
+    ibv_gid gid{};
+    const auto* const any = reinterpret_cast<const sockaddr*>(&address);
+    if (address.ss_family == AF_INET6) {
+        std::memcpy(gid.raw, &v6(any).sin6_addr, sizeof gid.raw);
+    } else if (address.ss_family == AF_INET) {
+        gid.raw[10] = gid.raw[11] = 0xff;
+        std::memcpy(gid.raw + 12, &v4(any).sin_addr, 4);
+    }
+    return gid;
+}
+
+socklen_t length_of(const sockaddr* address) noexcept {
+    if (address == nullptr) return 0;
+    if (address->sa_family == AF_INET) return sizeof(sockaddr_in);
+    if (address->sa_family == AF_INET6) return sizeof(sockaddr_in6);
+    return 0;
+}
+
+std::uint16_t port_of(const sockaddr* address) noexcept {
+    if (address->sa_family == AF_INET) return ntohs(v4(address).sin_port);
+    if (address->sa_family == AF_INET6) return ntohs(v6(address).sin6_port);
+    return 0;
+}
+
+void set_port(sockaddr* address, std::uint16_t port) noexcept {
+    if (address->sa_family == AF_INET) {
+        reinterpret_cast<sockaddr_in*>(address)->sin_port = htons(port);
+    } else if (address->sa_family == AF_INET6) {
+        reinterpret_cast<sockaddr_in6*>(address)->sin6_port = htons(port);
+    }
+}
+
+bool is_wildcard(const sockaddr* address) noexcept {
+    if (address->sa_family == AF_INET) return v4(address).sin_addr.s_addr == htonl(INADDR_ANY);
+    if (address->sa_family == AF_INET6) return IN6_IS_ADDR_UNSPECIFIED(&v6(address).sin6_addr);
+    return true;
+}
+
+bool copy_address(sockaddr_storage& to, const sockaddr* from) noexcept {
+    const socklen_t length = length_of(from);
+    if (length == 0) return false;
+    to = {};
+    std::memcpy(&to, from, length);
+    return true;
+}
+
+std::string text_of(const sockaddr* address) {
+    char text[INET6_ADDRSTRLEN] = "?";
+    if (address->sa_family == AF_INET) {
+        inet_ntop(AF_INET, &v4(address).sin_addr, text, sizeof text);
+        return std::string(text) + ":" + std::to_string(port_of(address));
+    }
+    if (address->sa_family == AF_INET6) {
+        inet_ntop(AF_INET6, &v6(address).sin6_addr, text, sizeof text);
+        return "[" + std::string(text) + "]:" + std::to_string(port_of(address));
+    }
+    return text;
+}
+
+}  // namespace xsock::verbs

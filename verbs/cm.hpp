@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Connection management: what stands behind rdma_cm_id, rdma_event_channel and rdma_cm_event, each
+// beginning with the public structure. All of it is touched with the engine's mutex held.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "verbs/engine.hpp"
+#include "verbs/loop.hpp"
+
+namespace xsock::verbs {
+
+struct CmEvent;
+
+struct CmChannel {
+    rdma_event_channel base{};
+    std::deque<CmEvent*> events;
+    int ids = 0;
+};
+
+enum class IdState : std::uint8_t {
+    idle,
+    bound,  ///< has an address; its socket listens already (rdma_listen() is soon)
+    addr_resolved,
+    route_resolved,
+    dialing,   ///< TCP connect under way
+    starting,  ///< MPA start-up under way
+    listening,
+    requested,  ///< passive: the peer's Request was read, not yet answered
+    connected,
+    disconnecting,  ///< rdma_disconnect() was called
+    ended,
+};
+
+struct CmId {
+    rdma_cm_id base{};
+    // The host's librdmacm, when it runs rsockets over us, reads one field of its own structure
+    // behind the public one; this is where.
+    std::array<std::byte, 32> rsockets_looks_behind{};
+    int sync = 0;
+
+    Engine* engine = nullptr;
+    IdState state = IdState::idle;
+    bool passive = false;
+    bool own_channel = false;
+    bool use_counted = false;  ///< counted in Context::objects
+    Qp* qp = nullptr;          ///< base.qp, or one that the program connected by number
+
+    // Options.
+    bool reuse_address = true;
+    bool v6_only = false;
+    int tos = -1;
+
+    // Sockets.
+    int listen_fd = -1;
+    Loop::Token listen_token = 0;
+    int backlog = 0;
+    int fd = -1;  ///< dialing; or accepted, before rdma_accept() hands it to the QP
+    Loop::Token fd_token = 0;
+    Loop::Token timer = 0;
+    std::set<CmId*> reading;  ///< listening: those whose Request is being read
+
+    // Parameters.
+    std::vector<std::byte> private_data;  ///< ours
+    std::uint8_t responder_resources = 0, initiator_depth = 0;
+    std::uint8_t peer_ird = 0, peer_ord = 0;  ///< of the peer's Request, at most kMaxReads
+    std::vector<std::byte> peer_private_data;
+    CmId* listener = nullptr;
+    int waiting = 0;  ///< listening: requests told or to be told, not yet answered
+    bool counted_waiting = false;
+
+    // Events.
+    std::uint32_t delivered = 0;  ///< got by the program
+    std::uint32_t acknowledged = 0;
+
+    // rdma_create_ep().
+    std::unique_ptr<ibv_qp_init_attr> qp_init;
+    std::vector<std::byte> ep_connect_data;
+    ibv_pd* ep_pd = nullptr;
+
+    static CmId* of(rdma_cm_id* id) noexcept { return reinterpret_cast<CmId*>(id); }
+};
+static_assert(offsetof(CmId, sync) == 448);
+
+struct CmEvent {
+    rdma_cm_event base{};
+    std::array<std::byte, 512> private_data;
+    CmId* owner = nullptr;  ///< whose acknowledgements it counts among: listen_id if there is one
+    bool got = false;
+};
+
+// cm_events.cpp
+
+/// Queues an event about `id` (with CONNECT_REQUEST: for its listener).
+void tell(Engine& engine, CmId& id, rdma_cm_event_type type, int status = 0,
+          ConstBytes private_data = {});
+/// Drops what is queued about `id`; requests that nobody will see are dropped with their ids.
+void purge_events(Engine& engine, CmId& id);
+CmChannel* create_channel(Engine& engine);
+void destroy_channel(Engine& engine, CmChannel& channel);
+
+// cm_id.cpp
+
+CmId* create_id_locked(Engine& engine, CmChannel* channel, void* context, rdma_port_space ps);
+/// Sockets, timers, queue membership: everything that could call back. Not the memory.
+void detach_locked(Engine& engine, CmId& id);
+void free_id_locked(Engine& engine, CmId& id);
+/// Gives the id its device. 0 or an errno.
+int attach_device(Engine& engine, CmId& id);
+void close_sockets(Engine& engine, CmId& id);
+int create_id_qp(Engine& engine, CmId& id, ibv_pd* pd, ibv_qp_init_attr& attr);
+
+// cm_connect.cpp
+
+void on_established_locked(Engine& engine, CmId& id);
+void on_ended_locked(Engine& engine, CmId& id);
+/// The limits of Reads that are announced to a peer.
+ConnectAttr connect_attr(const CmId& id);
+
+// cm_listen.cpp
+
+int open_listener(Engine& engine, CmId& id);
+
+}  // namespace xsock::verbs

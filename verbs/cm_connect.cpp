@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Connecting, answering, parting.
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "mpa/startup.hpp"
+#include "transport/clock.hpp"
+#include "verbs/addresses.hpp"
+#include "verbs/cm.hpp"
+#include "verbs/ops.hpp"
+
+namespace xsock::verbs {
+namespace {
+
+constexpr Time kDialTimeout = 30 * kSecond;
+constexpr Time kPartTimeout = 5 * kSecond;
+constexpr Time kRejectTimeout = 2 * kSecond;
+
+void stop_timer(Engine& engine, CmId& id) {
+    if (id.timer != 0) engine.loop().cancel(id.timer);
+    id.timer = 0;
+}
+
+// A connect that came to nothing, in the words that rdma_cm has for it.
+void tell_failure(Engine& engine, CmId& id, int error, ConstBytes private_data = {}) {
+    rdma_cm_event_type type = RDMA_CM_EVENT_CONNECT_ERROR;
+    switch (error) {
+        case ECONNREFUSED:
+        case ECONNRESET:
+            type = RDMA_CM_EVENT_REJECTED;
+            break;
+        case ETIMEDOUT:
+        case EHOSTUNREACH:
+        case ENETUNREACH:
+            type = RDMA_CM_EVENT_UNREACHABLE;
+            break;
+        default:
+            break;
+    }
+    id.state = IdState::ended;
+    ++engine.refused;
+    tell(engine, id, type, -error, private_data);
+}
+
+// The QP of an id: its own, or one that the program names.
+Qp* qp_for(Engine& engine, CmId& id, const rdma_conn_param* param) {
+    if (id.qp != nullptr) return id.qp;
+    if (id.base.qp != nullptr || param == nullptr) return nullptr;
+    const auto found = engine.qps.find(param->qp_num);
+    if (found == engine.qps.end() || found->second->id != nullptr) return nullptr;
+    id.qp = found->second;
+    id.qp->id = &id;
+    return id.qp;
+}
+
+void keep_param(CmId& id, const rdma_conn_param* param) {
+    if (param == nullptr) return;
+    if (param->private_data != nullptr && param->private_data_len != 0) {
+        const auto* const data = static_cast<const std::byte*>(param->private_data);
+        id.private_data.assign(data, data + param->private_data_len);
+    } else {
+        id.private_data.clear();
+    }
+    id.responder_resources =
+        static_cast<std::uint8_t>(std::min<int>(param->responder_resources, kMaxReads));
+    id.initiator_depth =
+        static_cast<std::uint8_t>(std::min<int>(param->initiator_depth, kMaxReads));
+}
+
+void dialed(Engine& engine, CmId& id) {
+    int error = 0;
+    socklen_t size = sizeof error;
+    if (getsockopt(id.fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+    engine.loop().forget(id.fd_token);
+    id.fd_token = 0;
+    stop_timer(engine, id);
+    const int fd = id.fd;
+    id.fd = -1;
+    if (error != 0 || id.qp == nullptr) {
+        close(fd);
+        tell_failure(engine, id, error != 0 ? error : ECONNABORTED);
+        return;
+    }
+    size = sizeof(sockaddr_storage);
+    getsockname(fd, &id.base.route.addr.src_addr, &size);
+    ConnectAttr attr = connect_attr(id);
+    attr.role = ConnectAttr::Role::initiator;
+    id.state = IdState::starting;
+    if (const auto r = connect_qp_locked(engine, *id.qp, fd, attr); !r) {
+        close(fd);
+        tell_failure(engine, id, r.error().code);
+    }
+}
+
+// 0 or an errno.
+int dial(Engine& engine, CmId& id) {
+    const sockaddr* const to = &id.base.route.addr.dst_addr;
+    const sockaddr* const from = &id.base.route.addr.src_addr;
+    const int fd = socket(to->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return errno;
+    id.fd = fd;
+    if (id.tos >= 0) {
+        setsockopt(fd, to->sa_family == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IP,
+                   to->sa_family == AF_INET6 ? IPV6_TCLASS : IP_TOS, &id.tos, sizeof id.tos);
+    }
+    const int on = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (length_of(from) != 0 && from->sa_family == to->sa_family) {
+        if (port_of(from) == 0) {
+            setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
+        }
+        if (::bind(fd, from, length_of(from)) != 0) return errno;
+    }
+    if (::connect(fd, to, length_of(to)) != 0 && errno != EINPROGRESS) {
+        // Told as an event, like the refusals that come later.
+        id.fd = -1;
+        const int error = errno;
+        close(fd);
+        tell_failure(engine, id, error);
+        return 0;
+    }
+    id.state = IdState::dialing;
+    id.fd_token =
+        engine.loop().watch(fd, EPOLLOUT, [&engine, &id](std::uint32_t) { dialed(engine, id); });
+    if (id.fd_token == 0) return errno;
+    id.timer = engine.loop().at(monotonic_now() + kDialTimeout, [&engine, &id] {
+        id.timer = 0;
+        close_sockets(engine, id);
+        tell_failure(engine, id, ETIMEDOUT);
+    });
+    return 0;
+}
+
+void disconnected(Engine& engine, CmId& id) {
+    stop_timer(engine, id);
+    id.state = IdState::ended;
+    tell(engine, id, RDMA_CM_EVENT_DISCONNECTED);
+}
+
+}  // namespace
+
+ConnectAttr connect_attr(const CmId& id) {
+    ConnectAttr attr;
+    // Programs that name no depth and read all the same are common.
+    attr.ird = std::max<std::uint16_t>(1, id.responder_resources);
+    attr.ord = std::max<std::uint16_t>(1, id.initiator_depth);
+    // Which end sends first is the program's affair under verbs; MPA wants it to be the initiator.
+    // The ready-to-receive message of RFC 6581 §9 makes it so.
+    attr.rtr = mpa::kRtrWrite | mpa::kRtrRead | mpa::kRtrSend;
+    attr.private_data = id.private_data;
+    return attr;
+}
+
+void on_established_locked(Engine& engine, CmId& id) {
+    if (id.state != IdState::starting) return;
+    const QpInfo info = id.qp->qp->info();
+    id.state = IdState::connected;
+    id.responder_resources = static_cast<std::uint8_t>(std::min<int>(info.ird, 255));
+    id.initiator_depth = static_cast<std::uint8_t>(std::min<int>(info.ord, 255));
+    tell(engine, id, RDMA_CM_EVENT_ESTABLISHED, 0,
+         id.passive ? ConstBytes{} : ConstBytes(info.private_data));
+}
+
+void on_ended_locked(Engine& engine, CmId& id) {
+    switch (id.state) {
+        case IdState::starting: {
+            const QpInfo info = id.qp->qp->info();
+            const bool rejected = info.violation == Violation::startup_rejected;
+            tell_failure(engine, id,
+                         rejected          ? ECONNREFUSED
+                         : info.error != 0 ? info.error
+                                           : EPROTO,
+                         rejected ? ConstBytes(info.private_data) : ConstBytes{});
+            return;
+        }
+        case IdState::connected:
+        case IdState::disconnecting:
+            disconnected(engine, id);
+            return;
+        case IdState::idle:
+        case IdState::bound:
+        case IdState::addr_resolved:
+        case IdState::route_resolved:
+        case IdState::dialing:
+        case IdState::listening:
+        case IdState::requested:
+        case IdState::ended:
+            return;
+    }
+}
+
+namespace cm {
+
+int connect(rdma_cm_id* given, rdma_conn_param* param) noexcept {
+    return locked_cm([&](Engine& engine) {
+        if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
+        CmId& id = *CmId::of(given);
+        if (id.state != IdState::route_resolved && id.state != IdState::addr_resolved) {
+            return fail(EINVAL);
+        }
+        Qp* const qp = qp_for(engine, id, param);
+        if (qp == nullptr || qp->connected) return fail(EINVAL);
+        if (param == nullptr && !id.ep_connect_data.empty()) {
+            id.private_data = id.ep_connect_data;
+        }
+        keep_param(id, param);
+        // The socket that listened at bind gives way, and its port serves this connection.
+        if (id.listen_fd >= 0) close(id.listen_fd);
+        id.listen_fd = -1;
+        if (const int error = dial(engine, id); error != 0) {
+            close_sockets(engine, id);
+            id.state = IdState::route_resolved;
+            return fail(error);
+        }
+        qp->state.store(IBV_QPS_RTS, std::memory_order_release);
+        qp->base.qp_base.state = IBV_QPS_RTS;
+        return 0;
+    });
+}
+
+int accept(rdma_cm_id* given, rdma_conn_param* param) noexcept {
+    return locked_cm([&](Engine& engine) {
+        if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
+        CmId& id = *CmId::of(given);
+        if (id.state != IdState::requested) return fail(EINVAL);
+        Qp* const qp = qp_for(engine, id, param);
+        if (qp == nullptr || qp->connected) return fail(EINVAL);
+        keep_param(id, param);
+        if (id.listener != nullptr && id.counted_waiting) --id.listener->waiting;
+        id.counted_waiting = false;
+        ConnectAttr attr = connect_attr(id);
+        attr.role = ConnectAttr::Role::responder;
+        attr.rtr = 0;  // as the initiator wishes
+        const int fd = id.fd;
+        id.fd = -1;
+        id.state = IdState::starting;
+        if (const auto r = connect_qp_locked(engine, *qp, fd, attr); !r) {
+            close(fd);
+            id.state = IdState::ended;
+            return fail(r.error().code);
+        }
+        return 0;
+    });
+}
+
+int establish(rdma_cm_id* given) noexcept {
+    return locked_cm([&](Engine& engine) {
+        if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
+        // iWARP tells ESTABLISHED by itself, also to those who brought a QP of their own.
+        return CmId::of(given)->state == IdState::connected ? 0 : fail(EINVAL);
+    });
+}
+
+int reject(rdma_cm_id* given, const void* private_data, std::uint8_t length) noexcept {
+    return locked_cm([&](Engine& engine) {
+        if (!engine.alive(given, Kind::cm_id) || (private_data == nullptr && length != 0)) {
+            return fail(EINVAL);
+        }
+        CmId& id = *CmId::of(given);
+        if (id.state != IdState::requested) return fail(EINVAL);
+        if (id.listener != nullptr && id.counted_waiting) --id.listener->waiting;
+        id.counted_waiting = false;
+        ++engine.refused;
+        id.state = IdState::ended;
+        // A QP only for the Reply.
+        auto cq = engine.device().create_cq(8, false);
+        if (!cq) return fail(cq.error().code);
+        QpAttr qp_attr;
+        qp_attr.send_cq = qp_attr.recv_cq = cq->get();
+        qp_attr.sq_depth = qp_attr.rq_depth = 4;
+        auto qp = engine.device().create_qp(qp_attr);
+        if (!qp) return fail(qp.error().code);
+        ConnectAttr attr;
+        attr.role = ConnectAttr::Role::responder;
+        attr.defer_reply = true;
+        const int fd = id.fd;
+        id.fd = -1;
+        if (const auto r = (*qp)->connect(fd, attr); !r) {
+            close(fd);
+            return fail(r.error().code);
+        }
+        if ((*qp)->wait_started(monotonic_now() + kRejectTimeout) == QpState::requested) {
+            (void)(*qp)->reject({static_cast<const std::byte*>(private_data), length});
+        }
+        return 0;
+    });
+}
+
+int reject_ece(rdma_cm_id* id, const void* private_data, std::uint8_t length) noexcept {
+    return reject(id, private_data, length);
+}
+
+int disconnect(rdma_cm_id* given) noexcept {
+    return locked_cm([&](Engine& engine) {
+        if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
+        CmId& id = *CmId::of(given);
+        switch (id.state) {
+            case IdState::starting:
+            case IdState::connected:
+                break;
+            case IdState::disconnecting:
+            case IdState::ended:
+                return 0;
+            case IdState::idle:
+            case IdState::bound:
+            case IdState::addr_resolved:
+            case IdState::route_resolved:
+            case IdState::dialing:
+            case IdState::listening:
+            case IdState::requested:
+                return fail(EINVAL);
+        }
+        if (id.qp == nullptr) {
+            disconnected(engine, id);
+            return 0;
+        }
+        id.state = IdState::disconnecting;
+        (void)id.qp->qp->shutdown();
+        const std::uint32_t num = id.qp->num();
+        // A peer that does not finish its half must not keep the program.
+        id.timer = engine.loop().at(monotonic_now() + kPartTimeout, [&engine, &id, num] {
+            id.timer = 0;
+            if (const auto found = engine.qps.find(num); found != engine.qps.end()) {
+                fail_qp_locked(engine, *found->second);
+            }
+            if (id.state == IdState::disconnecting) disconnected(engine, id);
+        });
+        return 0;
+    });
+}
+
+int notify(rdma_cm_id* given, ibv_event_type) noexcept {
+    return locked_cm(
+        [&](Engine& engine) { return engine.alive(given, Kind::cm_id) ? 0 : fail(EINVAL); });
+}
+
+int init_qp_attr(rdma_cm_id* given, ibv_qp_attr* attr, int* mask) noexcept {
+    return locked_cm([&](Engine& engine) {
+        if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
+        switch (attr->qp_state) {
+            case IBV_QPS_INIT:
+            case IBV_QPS_RTR:
+                *mask = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS;
+                attr->qp_access_flags =
+                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+                if (attr->qp_state == IBV_QPS_INIT) {
+                    *mask |= IBV_QP_PORT | IBV_QP_PKEY_INDEX;
+                    attr->port_num = kPort;
+                    attr->pkey_index = 0;
+                }
+                return 0;
+            case IBV_QPS_RTS:
+                *mask = IBV_QP_STATE;
+                return 0;
+            default:
+                return fail(EINVAL);
+        }
+    });
+}
+
+}  // namespace cm
+}  // namespace xsock::verbs

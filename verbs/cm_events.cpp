@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Event channels. A descriptor that counts the events (an eventfd as a semaphore) beside a queue,
+// so that events of an id that goes away can be taken back.
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "verbs/cm.hpp"
+
+namespace xsock::verbs {
+namespace {
+
+void count_down(CmChannel& channel) {
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t n = read(channel.base.fd, &count, sizeof count);
+}
+
+}  // namespace
+
+CmChannel* create_channel(Engine& engine) {
+    auto channel = std::make_unique<CmChannel>();
+    channel->base.fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+    if (channel->base.fd < 0) return nullptr;
+    engine.add(channel.get(), Kind::cm_channel);
+    return channel.release();
+}
+
+void destroy_channel(Engine& engine, CmChannel& channel) {
+    for (CmEvent* const event : channel.events) {
+        engine.remove(event);
+        delete event;
+    }
+    engine.remove(&channel);
+    close(channel.base.fd);
+    delete &channel;
+}
+
+void tell(Engine& engine, CmId& id, rdma_cm_event_type type, int status, ConstBytes private_data) {
+    const bool request = type == RDMA_CM_EVENT_CONNECT_REQUEST;
+    CmId& owner = request ? *id.listener : id;
+    auto event = std::make_unique<CmEvent>();
+    event->owner = &owner;
+    event->base.id = &id.base;
+    event->base.listen_id = request ? &id.listener->base : nullptr;
+    event->base.event = type;
+    event->base.status = status;
+    const std::size_t n =
+        std::min({private_data.size(), event->private_data.size(), std::size_t{255}});
+    std::copy_n(private_data.begin(), n, event->private_data.begin());
+    rdma_conn_param& param = event->base.param.conn;
+    param.private_data = n != 0 ? event->private_data.data() : nullptr;
+    param.private_data_len = static_cast<std::uint8_t>(n);
+    // From the peer's point of view to ours: what it will issue is what we answer.
+    param.responder_resources = request ? id.peer_ord : id.responder_resources;
+    param.initiator_depth = request ? id.peer_ird : id.initiator_depth;
+    param.qp_num = id.qp != nullptr ? id.qp->num() : 0;
+    auto& channel = *reinterpret_cast<CmChannel*>(owner.base.channel);
+    engine.add(event.get(), Kind::cm_event);
+    channel.events.push_back(event.release());
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t w = write(channel.base.fd, &one, sizeof one);
+}
+
+void purge_events(Engine& engine, CmId& id) {
+    auto& channel = *reinterpret_cast<CmChannel*>(id.base.channel);
+    std::vector<CmId*> unseen;
+    for (auto i = channel.events.begin(); i != channel.events.end();) {
+        CmEvent* const event = *i;
+        if (event->owner != &id && event->base.id != &id.base) {
+            ++i;
+            continue;
+        }
+        if (event->base.event == RDMA_CM_EVENT_CONNECT_REQUEST && event->base.id != &id.base) {
+            unseen.push_back(CmId::of(event->base.id));
+        }
+        i = channel.events.erase(i);
+        count_down(channel);
+        engine.remove(event);
+        delete event;
+    }
+    for (CmId* const child : unseen) {
+        detach_locked(engine, *child);
+        free_id_locked(engine, *child);
+    }
+}
+
+int try_cm_event(rdma_event_channel* given, rdma_cm_event** out) noexcept {
+    return locked_errno([&](Engine& engine) {
+        if (!engine.alive(given, Kind::cm_channel)) return EINVAL;
+        auto& channel = *reinterpret_cast<CmChannel*>(given);
+        if (channel.events.empty()) return EAGAIN;
+        CmEvent* const event = channel.events.front();
+        if (event->base.event == RDMA_CM_EVENT_CONNECT_REQUEST && event->owner->sync != 0 &&
+            CmId::of(event->base.id)->base.channel == given) {
+            // The child of a synchronous listener waits on a channel of its own.
+            CmChannel* const own = create_channel(engine);
+            if (own == nullptr) return errno;
+            CmId& child = *CmId::of(event->base.id);
+            --channel.ids;
+            ++own->ids;
+            child.base.channel = &own->base;
+            child.own_channel = true;
+            child.sync = 1;
+        }
+        channel.events.pop_front();
+        count_down(channel);
+        event->got = true;
+        ++event->owner->delivered;
+        *out = &event->base;
+        return 0;
+    });
+}
+
+namespace cm {
+
+rdma_event_channel* create_event_channel() noexcept {
+    return locked_object<rdma_event_channel>([](Engine& engine) -> rdma_event_channel* {
+        CmChannel* const channel = create_channel(engine);
+        return channel != nullptr ? &channel->base : nullptr;
+    });
+}
+
+void destroy_event_channel(rdma_event_channel* given) noexcept {
+    locked_cm([&](Engine& engine) {
+        if (!engine.alive(given, Kind::cm_channel)) return fail(EINVAL);
+        auto& channel = *reinterpret_cast<CmChannel*>(given);
+        // Ids that are left would tell a channel that is gone.
+        if (channel.ids != 0) return fail(EBUSY);
+        destroy_channel(engine, channel);
+        return 0;
+    });
+}
+
+int ack_cm_event(rdma_cm_event* given) noexcept {
+    return locked_cm([&](Engine& engine) {
+        if (!engine.alive(given, Kind::cm_event)) return fail(EINVAL);
+        auto* const event = reinterpret_cast<CmEvent*>(given);
+        if (!event->got) return fail(EINVAL);
+        if (engine.alive(event->owner, Kind::cm_id)) ++event->owner->acknowledged;
+        engine.acknowledged.notify_all();
+        engine.remove(event);
+        delete event;
+        return 0;
+    });
+}
+
+}  // namespace cm
+}  // namespace xsock::verbs

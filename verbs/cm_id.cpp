@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Ids: made, bound, resolved, given queues, moved between channels, destroyed.
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "verbs/addresses.hpp"
+#include "verbs/cm.hpp"
+#include "verbs/ops.hpp"
+
+namespace xsock::verbs {
+namespace {
+
+sockaddr* src_of(CmId& id) noexcept { return &id.base.route.addr.src_addr; }
+
+/// The address that packets to `to` would leave from. 0 or an errno.
+int source_toward(const sockaddr* to, sockaddr_storage& from) {
+    const int fd = socket(to->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return errno;
+    sockaddr_storage copy{};
+    copy_address(copy, to);
+    auto* const any = reinterpret_cast<sockaddr*>(&copy);
+    if (port_of(any) == 0) set_port(any, 9);  // any port will do: nothing is sent
+    socklen_t size = sizeof from;
+    int error = 0;
+    if (::connect(fd, any, length_of(any)) != 0 ||
+        getsockname(fd, reinterpret_cast<sockaddr*>(&from), &size) != 0) {
+        error = errno;
+    }
+    close(fd);
+    set_port(reinterpret_cast<sockaddr*>(&from), 0);
+    return error;
+}
+
+void fill_gids(CmId& id) noexcept {
+    auto& addr = id.base.route.addr;
+    addr.addr.ibaddr.sgid = gid_of(addr.src_storage);
+    addr.addr.ibaddr.dgid = gid_of(addr.dst_storage);
+    addr.addr.ibaddr.pkey = 0xffff;
+}
+
+}  // namespace
+
+CmId* create_id_locked(Engine& engine, CmChannel* channel, void* context, rdma_port_space ps) {
+    auto id = std::make_unique<CmId>();
+    if (channel == nullptr) {
+        channel = create_channel(engine);
+        if (channel == nullptr) return nullptr;
+        id->own_channel = true;
+        id->sync = 1;
+    }
+    ++channel->ids;
+    id->engine = &engine;
+    id->base.channel = &channel->base;
+    id->base.context = context;
+    id->base.ps = ps;
+    id->base.qp_type = IBV_QPT_RC;
+    engine.add(id.get(), Kind::cm_id);
+    return id.release();
+}
+
+int attach_device(Engine& engine, CmId& id) {
+    if (id.base.verbs != nullptr) return 0;
+    ibv_context* const context = default_context_locked(engine);
+    if (context == nullptr) return errno;
+    id.base.verbs = context;
+    id.base.port_num = kPort;
+    return 0;
+}
+
+void close_sockets(Engine& engine, CmId& id) {
+    for (Loop::Token* token : {&id.listen_token, &id.fd_token}) {
+        if (*token != 0) engine.loop().forget(*token);
+        *token = 0;
+    }
+    if (id.timer != 0) engine.loop().cancel(id.timer);
+    id.timer = 0;
+    for (int* fd : {&id.listen_fd, &id.fd}) {
+        if (*fd >= 0) close(*fd);
+        *fd = -1;
+    }
+}
+
+void detach_locked(Engine& engine, CmId& id) {
+    close_sockets(engine, id);
+    for (CmId* const child : std::set<CmId*>(id.reading)) {
+        detach_locked(engine, *child);
+        free_id_locked(engine, *child);
+    }
+    purge_events(engine, id);
+    if (id.listener != nullptr && engine.alive(id.listener, Kind::cm_id)) {
+        id.listener->reading.erase(&id);
+        if (id.counted_waiting) --id.listener->waiting;
+    }
+    id.counted_waiting = false;
+    id.listener = nullptr;
+    if (id.qp != nullptr) id.qp->id = nullptr;
+    id.qp = nullptr;
+}
+
+void free_id_locked(Engine& engine, CmId& id) {
+    engine.remove(&id);
+    // Children that the program holds outlive their listener.
+    auto& channel = *reinterpret_cast<CmChannel*>(id.base.channel);
+    --channel.ids;
+    if (id.own_channel) destroy_channel(engine, channel);
+    delete &id;
+}
+
+int create_id_qp(Engine& engine, CmId& id, ibv_pd* pd, ibv_qp_init_attr& attr) {
+    if (id.base.verbs == nullptr || id.base.qp != nullptr) return EINVAL;
+    if (pd == nullptr) pd = id.base.pd;
+    if (pd == nullptr) {
+        if (engine.default_pd == nullptr) {
+            engine.default_pd = alloc_pd_locked(engine, *Context::of(id.base.verbs));
+        }
+        pd = engine.default_pd;
+    }
+    if (!engine.alive(pd, Kind::pd)) return EINVAL;
+    Context& context = *Context::of(id.base.verbs);
+    const auto queue = [&](ibv_comp_channel*& channel, std::uint32_t depth) -> ibv_cq* {
+        channel = create_channel_locked(engine, context);
+        if (channel == nullptr) return nullptr;
+        return create_cq_locked(engine, context, std::max(1u, depth), &id.base, channel);
+    };
+    if (attr.send_cq == nullptr) {
+        id.base.send_cq = queue(id.base.send_cq_channel, attr.cap.max_send_wr);
+        if (id.base.send_cq == nullptr) return errno;
+        attr.send_cq = id.base.send_cq;
+    }
+    if (attr.recv_cq == nullptr) {
+        id.base.recv_cq = queue(id.base.recv_cq_channel, attr.cap.max_recv_wr);
+        if (id.base.recv_cq == nullptr) return errno;
+        attr.recv_cq = id.base.recv_cq;
+    }
+    if (attr.srq == nullptr) attr.srq = id.base.srq;
+    ibv_qp* const qp = create_qp_locked(engine, pd, attr);
+    if (qp == nullptr) return errno;
+    id.base.pd = pd;
+    id.base.qp = qp;
+    id.qp = Qp::of(qp);
+    id.qp->id = &id;
+    id.qp->state.store(IBV_QPS_INIT);
+    qp->state = IBV_QPS_INIT;
+    return 0;
+}
+
+namespace cm {
+
+int create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,
+              rdma_port_space ps) noexcept {
+    return locked_cm([&](Engine& engine) {
+        if (out == nullptr || (channel != nullptr && !engine.alive(channel, Kind::cm_channel))) {
+            return fail(EINVAL);
+        }
+        // Datagrams and InfiniBand's own addresses have no place on iWARP.
+        if (ps != RDMA_PS_TCP) return fail(EPROTONOSUPPORT);
+        CmId* const id =
+            create_id_locked(engine, reinterpret_cast<CmChannel*>(channel), context, ps);
+        if (id == nullptr) return -1;
+        *out = &id->base;
+        return 0;
+    });
+}
+
+int destroy_id(rdma_cm_id* given) noexcept {
+    Engine* const engine = Engine::get();
+    if (engine == nullptr) return -1;
+    try {
+        std::unique_lock lock(engine->mutex);
+        if (!engine->alive(given, Kind::cm_id)) return fail(EINVAL);
+        CmId& id = *CmId::of(given);
+        if (given->event != nullptr) {
+            auto* const event = reinterpret_cast<CmEvent*>(given->event);
+            if (engine->alive(event, Kind::cm_event)) {
+                if (engine->alive(event->owner, Kind::cm_id)) ++event->owner->acknowledged;
+                engine->remove(event);
+                delete event;
+            }
+            given->event = nullptr;
+        }
+        detach_locked(*engine, id);
+        // Memory of events that the program still holds is its own until it acknowledges them.
+        engine->acknowledged.wait(lock, [&] { return id.delivered == id.acknowledged; });
+        free_id_locked(*engine, id);
+        return 0;
+    } catch (...) {
+        return fail(ENOMEM);
+    }
+}
+
+int bind_addr(rdma_cm_id* given, sockaddr* address) noexcept {
+    return locked_cm([&](Engine& engine) {
+        if (!engine.alive(given, Kind::cm_id) || length_of(address) == 0) return fail(EINVAL);
+        CmId& id = *CmId::of(given);
+        if (id.state != IdState::idle) return fail(EINVAL);
+        copy_address(given->route.addr.src_storage, address);
+        if (const int error = open_listener(engine, id); error != 0) {
+            given->route.addr.src_storage = {};
+            return fail(error);
+        }
+        if (!is_wildcard(address)) {
+            if (const int error = attach_device(engine, id); error != 0) return fail(error);
+        }
+        id.state = IdState::bound;
+        fill_gids(id);
+        return 0;
+    });
+}
+
+int resolve_addr(rdma_cm_id* given, sockaddr* src, sockaddr* dst, int) noexcept {
+    return locked_cm([&](Engine& engine) {
+        if (!engine.alive(given, Kind::cm_id) || length_of(dst) == 0 ||
+            (src != nullptr && length_of(src) == 0)) {
+            return fail(EINVAL);
+        }
+        CmId& id = *CmId::of(given);
+        if (id.state != IdState::idle && id.state != IdState::bound) return fail(EINVAL);
+        sockaddr_storage from{};
+        if (const int error = source_toward(dst, from); error != 0) return fail(error);
+        if (id.state == IdState::idle && src != nullptr) {
+            copy_address(given->route.addr.src_storage, src);
+        }
+        sockaddr* const source = src_of(id);
+        if (source->sa_family == AF_UNSPEC || is_wildcard(source)) {
+            const std::uint16_t port = length_of(source) != 0 ? port_of(source) : 0;
+            given->route.addr.src_storage = from;
+            set_port(source, port);
+        }
+        copy_address(given->route.addr.dst_storage, dst);
+        if (const int error = attach_device(engine, id); error != 0) return fail(error);
+        fill_gids(id);
+        id.state = IdState::addr_resolved;
+        tell(engine, id, RDMA_CM_EVENT_ADDR_RESOLVED);
+        return 0;
+    });
+}
+
+int resolve_route(rdma_cm_id* given, int) noexcept {
+    return locked_cm([&](Engine& engine) {
+        if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
+        CmId& id = *CmId::of(given);
+        if (id.state != IdState::addr_resolved) return fail(EINVAL);
+        id.state = IdState::route_resolved;  // IP routes by itself
+        tell(engine, id, RDMA_CM_EVENT_ROUTE_RESOLVED);
+        return 0;
+    });
+}
+
+int create_qp(rdma_cm_id* given, ibv_pd* pd, ibv_qp_init_attr* attr) noexcept {
+    const int result = locked_cm([&](Engine& engine) {
+        if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
+        const int error = create_id_qp(engine, *CmId::of(given), pd, *attr);
+        return error == 0 ? 0 : fail(error);
+    });
+    return result;
+}
+
+int create_qp_ex(rdma_cm_id* given, ibv_qp_init_attr_ex* attr) noexcept {
+    ibv_pd* pd = nullptr;
+    if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) != 0) pd = attr->pd;
+    constexpr std::uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    if ((attr->comp_mask & ~kKnown) != 0) return fail(EOPNOTSUPP);
+    ibv_qp_init_attr plain;
+    std::memcpy(&plain, attr, sizeof plain);
+    if (create_qp(given, pd, &plain) != 0) return -1;
+    std::memcpy(static_cast<void*>(attr), &plain, sizeof plain);
+    if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) {
+        set_send_ops(*Qp::of(given->qp), attr->send_ops_flags);
+    }
+    return 0;
+}
+
+namespace {
+void destroy_queue(ibv_cq*& cq, ibv_comp_channel*& channel) noexcept {
+    if (cq != nullptr) (void)verbs::destroy_cq(cq);
+    if (channel != nullptr) (void)verbs::destroy_comp_channel(channel);
+    cq = nullptr;
+    channel = nullptr;
+}
+}  // namespace
+
+void destroy_qp(rdma_cm_id* given) noexcept {
+    const int ok = locked_cm(
+        [&](Engine& engine) { return engine.alive(given, Kind::cm_id) ? 0 : fail(EINVAL); });
+    if (ok != 0) return;
+    if (given->qp != nullptr) (void)verbs::destroy_qp(given->qp);
+    given->qp = nullptr;
+    destroy_queue(given->send_cq, given->send_cq_channel);
+    destroy_queue(given->recv_cq, given->recv_cq_channel);
+}
+
+int create_srq(rdma_cm_id* given, ibv_pd* pd, ibv_srq_init_attr* attr) noexcept {
+    return locked_cm([&](Engine& engine) {
+        if (!engine.alive(given, Kind::cm_id) || given->verbs == nullptr) return fail(EINVAL);
+        if (pd == nullptr) pd = given->pd;
+        if (pd == nullptr) {
+            if (engine.default_pd == nullptr) {
+                engine.default_pd = alloc_pd_locked(engine, *Context::of(given->verbs));
+            }
+            pd = engine.default_pd;
+        }
+        if (!engine.alive(pd, Kind::pd)) return fail(EINVAL);
+        ibv_srq* const srq = create_srq_locked(engine, pd, *attr);
+        if (srq == nullptr) return -1;
+        given->srq = srq;
+        given->pd = pd;
+        return 0;
+    });
+}
+
+int create_srq_ex(rdma_cm_id* given, ibv_srq_init_attr_ex* attr) noexcept {
+    if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 && attr->srq_type != IBV_SRQT_BASIC) {
+        return fail(EOPNOTSUPP);
+    }
+    ibv_srq_init_attr plain{attr->srq_context, attr->attr};
+    ibv_pd* const pd = (attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) != 0 ? attr->pd : nullptr;
+    if (create_srq(given, pd, &plain) != 0) return -1;
+    attr->attr = plain.attr;
+    return 0;
+}
+
+void destroy_srq(rdma_cm_id* given) noexcept {
+    const int ok = locked_cm(
+        [&](Engine& engine) { return engine.alive(given, Kind::cm_id) ? 0 : fail(EINVAL); });
+    if (ok != 0 || given->srq == nullptr) return;
+    (void)verbs::destroy_srq(given->srq);
+    given->srq = nullptr;
+}
+
+int migrate_id(rdma_cm_id* given, rdma_event_channel* channel) noexcept {
+    return locked_cm([&](Engine& engine) {
+        if (!engine.alive(given, Kind::cm_id) ||
+            (channel != nullptr && !engine.alive(channel, Kind::cm_channel))) {
+            return fail(EINVAL);
+        }
+        CmId& id = *CmId::of(given);
+        auto& from = *reinterpret_cast<CmChannel*>(given->channel);
+        const bool synchronous = channel == nullptr;
+        if (synchronous && id.own_channel) return 0;
+        CmChannel* const to =
+            synchronous ? create_channel(engine) : reinterpret_cast<CmChannel*>(channel);
+        if (to == nullptr) return -1;
+        // Events about it that nobody has got move along.
+        for (auto i = from.events.begin(); i != from.events.end();) {
+            if ((*i)->owner != &id) {
+                ++i;
+                continue;
+            }
+            to->events.push_back(*i);
+            const std::uint64_t one = 1;
+            [[maybe_unused]] const ssize_t w = write(to->base.fd, &one, sizeof one);
+            i = from.events.erase(i);
+            std::uint64_t count = 0;
+            [[maybe_unused]] const ssize_t r = read(from.base.fd, &count, sizeof count);
+        }
+        --from.ids;
+        ++to->ids;
+        if (id.own_channel) destroy_channel(engine, from);
+        id.own_channel = synchronous;
+        id.sync = synchronous ? 1 : 0;
+        given->channel = &to->base;
+        return 0;
+    });
+}
+
+int set_option(rdma_cm_id* given, int level, int name, void* value, size_t length) noexcept {
+    return locked_cm([&](Engine& engine) {
+        if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
+        if (level != RDMA_OPTION_ID) return fail(ENOSYS);
+        CmId& id = *CmId::of(given);
+        if (name == RDMA_OPTION_ID_TOS || name == RDMA_OPTION_ID_ACK_TIMEOUT) {
+            if (length != sizeof(std::uint8_t)) return fail(EINVAL);
+            if (name == RDMA_OPTION_ID_TOS) id.tos = *static_cast<std::uint8_t*>(value);
+            return 0;
+        }
+        if (length != sizeof(int)) return fail(EINVAL);
+        int number = 0;
+        std::memcpy(&number, value, sizeof number);
+        if (name == RDMA_OPTION_ID_REUSEADDR) {
+            id.reuse_address = number != 0;
+        } else if (name == RDMA_OPTION_ID_AFONLY) {
+            if (id.state != IdState::idle) return fail(EINVAL);
+            id.v6_only = number != 0;
+        } else {
+            return fail(ENOSYS);
+        }
+        return 0;
+    });
+}
+
+__be16 get_src_port(rdma_cm_id* id) noexcept { return htons(port_of(&id->route.addr.src_addr)); }
+__be16 get_dst_port(rdma_cm_id* id) noexcept { return htons(port_of(&id->route.addr.dst_addr)); }
+
+ibv_context** get_devices(int* count) noexcept {
+    return locked_object<ibv_context*>([&](Engine& engine) -> ibv_context** {
+        ibv_context* const context = default_context_locked(engine);
+        if (context == nullptr) return nullptr;
+        auto** const list = static_cast<ibv_context**>(std::calloc(2, sizeof(ibv_context*)));
+        if (list == nullptr) return fail<ibv_context*>(ENOMEM);
+        list[0] = context;
+        if (count != nullptr) *count = 1;
+        return list;
+    });
+}
+
+void free_devices(ibv_context** list) noexcept { std::free(list); }
+
+int set_local_ece(rdma_cm_id*, ibv_ece*) noexcept { return 0; }  // nothing vendors could add
+int get_remote_ece(rdma_cm_id*, ibv_ece* ece) noexcept {
+    *ece = {};
+    return 0;
+}
+
+}  // namespace cm
+}  // namespace xsock::verbs

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The passive side: listening sockets, and the MPA Requests of those who connect. A Request is
+// looked at (MSG_PEEK) without being taken: the program decides with its private data in hand, and
+// only then is there a QP, whose connection reads the Request once more and answers it.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/bytes.hpp"
+#include "include/xsock/iwarp.h"
+#include "transport/clock.hpp"
+#include "transport/log.hpp"
+#include "verbs/addresses.hpp"
+#include "verbs/cm.hpp"
+#include "verbs/ops.hpp"
+
+namespace xsock::verbs {
+namespace {
+
+constexpr Time kRequestTimeout = 10 * kSecond;
+constexpr Time kPause = 100 * kMillisecond;
+constexpr int kAcceptsPerTurn = 64;
+constexpr std::size_t kReadingMax = 1024;  // Requests being read, for each listener
+
+void drop(Engine& engine, CmId& id) {
+    detach_locked(engine, id);
+    free_id_locked(engine, id);
+}
+
+// What the Request says, once it is all there.
+enum class Look : std::uint8_t { incomplete, complete, not_mpa };
+
+Look look_at_request(CmId& id) {
+    std::array<std::byte, sizeof(mpa_frame) + MPA_PD_MAX> octets;
+    const ssize_t n = recv(id.fd, octets.data(), octets.size(), MSG_PEEK | MSG_DONTWAIT);
+    if (n < 0) return errno == EAGAIN || errno == EINTR ? Look::incomplete : Look::not_mpa;
+    if (n == 0) return Look::not_mpa;
+    const auto have = static_cast<std::size_t>(n);
+    if (std::memcmp(octets.data(), MPA_KEY_REQUEST, std::min<std::size_t>(have, MPA_KEY_OCTETS)) !=
+        0) {
+        return Look::not_mpa;
+    }
+    if (have < sizeof(mpa_frame)) return Look::incomplete;
+    const std::size_t length = load_be16(octets.data() + offsetof(mpa_frame, pd_length));
+    if (length > MPA_PD_MAX) return Look::not_mpa;
+    if (have < sizeof(mpa_frame) + length) return Look::incomplete;
+    ConstBytes data = ConstBytes(octets).subspan(sizeof(mpa_frame), length);
+    const auto flags = std::to_integer<unsigned>(octets[offsetof(mpa_frame, flags)]);
+    const auto revision = std::to_integer<unsigned>(octets[offsetof(mpa_frame, revision)]);
+    id.peer_ird = id.peer_ord = kMaxReads;
+    if (revision >= MPA_REVISION_2 && (flags & MPA_FLAG_ENHANCED) != 0 &&
+        data.size() >= sizeof(mpa_enhanced)) {
+        const auto at_most = [](unsigned field) {
+            return static_cast<std::uint8_t>(
+                std::min<unsigned>(field & MPA_ENH_DEPTH_MASK, kMaxReads));
+        };
+        id.peer_ird = at_most(load_be16(data.data() + offsetof(mpa_enhanced, ird)));
+        id.peer_ord = at_most(load_be16(data.data() + offsetof(mpa_enhanced, ord)));
+        data = data.subspan(sizeof(mpa_enhanced));
+    }
+    id.peer_private_data.assign(data.begin(), data.end());
+    return Look::complete;
+}
+
+void on_request_octets(Engine& engine, CmId& id) {
+    const Look look = look_at_request(id);
+    if (look == Look::incomplete) return;
+    if (look == Look::not_mpa) {
+        log(LogLevel::warn, "startup-not-mpa", "%s: not an MPA Request; connection closed",
+            text_of(&id.base.route.addr.dst_addr).c_str());
+        ++engine.refused;
+        drop(engine, id);
+        return;
+    }
+    engine.loop().forget(id.fd_token);
+    id.fd_token = 0;
+    engine.loop().cancel(id.timer);
+    id.timer = 0;
+    id.listener->reading.erase(&id);
+    ++id.listener->waiting;
+    id.counted_waiting = true;
+    id.state = IdState::requested;
+    id.responder_resources = id.peer_ord;
+    id.initiator_depth = id.peer_ird;
+    tell(engine, id, RDMA_CM_EVENT_CONNECT_REQUEST, 0, id.peer_private_data);
+}
+
+void take_connection(Engine& engine, CmId& listener, int fd) {
+    auto* const channel = reinterpret_cast<CmChannel*>(listener.base.channel);
+    CmId* const id = create_id_locked(engine, channel, listener.base.context, listener.base.ps);
+    if (id == nullptr) {
+        close(fd);
+        return;
+    }
+    id->passive = true;
+    id->fd = fd;
+    id->base.qp_type = listener.base.qp_type;
+    socklen_t size = sizeof(sockaddr_storage);
+    getsockname(fd, &id->base.route.addr.src_addr, &size);
+    size = sizeof(sockaddr_storage);
+    getpeername(fd, &id->base.route.addr.dst_addr, &size);
+    id->base.route.addr.addr.ibaddr.sgid = gid_of(id->base.route.addr.src_storage);
+    id->base.route.addr.addr.ibaddr.dgid = gid_of(id->base.route.addr.dst_storage);
+    id->listener = &listener;
+    listener.reading.insert(id);
+    if (attach_device(engine, *id) != 0) {
+        drop(engine, *id);
+        return;
+    }
+    // Edge-triggered: octets that are only looked at stay readable.
+    id->fd_token =
+        engine.loop().watch(fd, EPOLLIN | EPOLLRDHUP | EPOLLET,
+                            [&engine, id](std::uint32_t) { on_request_octets(engine, *id); });
+    if (id->fd_token == 0) {
+        drop(engine, *id);
+        return;
+    }
+    id->timer = engine.loop().at(monotonic_now() + kRequestTimeout, [&engine, id] {
+        id->timer = 0;
+        log(LogLevel::warn, "startup-timeout", "%s: no MPA Request within 10 s; closed",
+            text_of(&id->base.route.addr.dst_addr).c_str());
+        ++engine.refused;
+        drop(engine, *id);
+    });
+}
+
+void watch(Engine& engine, CmId& listener);
+
+void pause(Engine& engine, CmId& listener) {
+    engine.loop().forget(listener.listen_token);
+    listener.listen_token = 0;
+    listener.timer = engine.loop().at(monotonic_now() + kPause, [&engine, &listener] {
+        listener.timer = 0;
+        watch(engine, listener);
+    });
+}
+
+void accept_some(Engine& engine, CmId& listener) {
+    for (int i = 0; i < kAcceptsPerTurn; ++i) {
+        if (listener.reading.size() >= kReadingMax || listener.waiting >= listener.backlog) {
+            pause(engine, listener);  // the others wait in TCP's queue
+            return;
+        }
+        const int fd = accept4(listener.listen_fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0) {
+            if (errno == ECONNABORTED || errno == EINTR) continue;
+            if (errno != EAGAIN) {
+                log(LogLevel::error, "accept-failed", "%s; trying again soon",
+                    std::strerror(errno));
+                pause(engine, listener);
+            }
+            return;
+        }
+        take_connection(engine, listener, fd);
+    }
+}
+
+void watch(Engine& engine, CmId& listener) {
+    listener.listen_token =
+        engine.loop().watch(listener.listen_fd, EPOLLIN,
+                            [&engine, &listener](std::uint32_t) { accept_some(engine, listener); });
+}
+
+}  // namespace
+
+// Binds, and listens already: programs such as qperf tell their peer the port before they call
+// rdma_listen(). Who connects early waits in TCP's queue.
+int open_listener(Engine&, CmId& id) {
+    sockaddr* const address = &id.base.route.addr.src_addr;
+    const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return errno;
+    const int reuse = id.reuse_address, v6_only = id.v6_only;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse);
+    if (address->sa_family == AF_INET6) {
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof v6_only);
+    }
+    socklen_t size = sizeof(sockaddr_storage);
+    if (::bind(fd, address, length_of(address)) != 0 || ::listen(fd, SOMAXCONN) != 0 ||
+        getsockname(fd, address, &size) != 0) {
+        const int error = errno;
+        close(fd);
+        return error;
+    }
+    id.listen_fd = fd;
+    return 0;
+}
+
+namespace cm {
+
+int listen(rdma_cm_id* given, int backlog) noexcept {
+    return locked_cm([&](Engine& engine) {
+        if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
+        CmId& id = *CmId::of(given);
+        if (id.state == IdState::idle) {  // any address, any port
+            sockaddr_in any{};
+            any.sin_family = AF_INET;
+            copy_address(given->route.addr.src_storage, reinterpret_cast<sockaddr*>(&any));
+            if (const int error = open_listener(engine, id); error != 0) return fail(error);
+            id.state = IdState::bound;
+        }
+        if (id.state != IdState::bound) return fail(EINVAL);
+        id.backlog = std::clamp(backlog, 16, 4096);
+        id.state = IdState::listening;
+        watch(engine, id);
+        if (id.listen_token == 0) return -1;
+        return 0;
+    });
+}
+
+}  // namespace cm
+}  // namespace xsock::verbs

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Completion channels and completion queues.
+#include <sys/eventfd.h>
+
+#include <algorithm>
+
+#include "transport/clock.hpp"
+#include "verbs/cancel.hpp"
+#include "verbs/engine.hpp"
+#include "verbs/events.hpp"
+#include "verbs/ops.hpp"
+
+namespace xsock::verbs {
+namespace {
+
+constexpr std::size_t kBatch = 32;
+constexpr Time kSpin = 50'000;  // before a caller that waits goes to sleep
+
+/// Room for completions, not initialised: clearing it would cost as much as an empty poll.
+union Batch {
+    Batch() {}
+    std::array<Wc, kBatch> wc;
+};
+
+ibv_wc_status status_of(WcStatus status) noexcept {
+    switch (status) {
+        case WcStatus::success:
+            return IBV_WC_SUCCESS;
+        case WcStatus::local_length_error:
+            return IBV_WC_LOC_LEN_ERR;
+        case WcStatus::local_protection_error:
+            return IBV_WC_LOC_PROT_ERR;
+        case WcStatus::local_qp_error:
+            return IBV_WC_LOC_QP_OP_ERR;
+        case WcStatus::flushed:
+            return IBV_WC_WR_FLUSH_ERR;
+        case WcStatus::remote_access_error:
+            return IBV_WC_REM_ACCESS_ERR;
+        case WcStatus::remote_invalid_request:
+            return IBV_WC_REM_INV_REQ_ERR;
+        case WcStatus::remote_operation_error:
+            return IBV_WC_REM_OP_ERR;
+        case WcStatus::bad_response:
+            return IBV_WC_BAD_RESP_ERR;
+        case WcStatus::connection_lost:
+            return IBV_WC_RETRY_EXC_ERR;
+    }
+    return IBV_WC_GENERAL_ERR;
+}
+
+ibv_wc_opcode opcode_of(const Wc& wc) noexcept {
+    switch (wc.opcode) {
+        case WcOpcode::send:
+            return IBV_WC_SEND;
+        case WcOpcode::write:
+            return IBV_WC_RDMA_WRITE;
+        case WcOpcode::read:
+            return IBV_WC_RDMA_READ;
+        case WcOpcode::local_invalidate:
+            return IBV_WC_LOCAL_INV;
+        case WcOpcode::fetch_add:
+            return IBV_WC_FETCH_ADD;
+        case WcOpcode::compare_swap:
+            return IBV_WC_COMP_SWAP;
+        case WcOpcode::write_immediate:
+        case WcOpcode::immediate:
+            return IBV_WC_RDMA_WRITE;
+        case WcOpcode::recv:
+            return (wc.flags & kWcImmediate) != 0 ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
+        case WcOpcode::connected:
+        case WcOpcode::closed:
+            return IBV_WC_RECV;
+    }
+    return IBV_WC_RECV;
+}
+
+// In a driver: an armed queue has a completion, or the queue overran.
+void notify(void* argument) noexcept {
+    Engine* const engine = Engine::current();
+    if (engine == nullptr) return;
+    const std::lock_guard lock(engine->notify_mutex);
+    const auto found = engine->notified.find(reinterpret_cast<std::uintptr_t>(argument));
+    if (found == engine->notified.end()) return;
+    Cq& cq = *found->second;
+    if (cq.cq->overrun() && !cq.overrun_told.exchange(true)) {
+        ibv_async_event event{};
+        event.element.cq = cq.plain();
+        event.event_type = IBV_EVENT_CQ_ERR;
+        engine->raise(*Context::of(cq.base.context), event);
+    }
+    if (cq.channel == nullptr) return;
+    Channel& channel = *cq.channel;
+    const std::lock_guard channel_lock(channel.mutex);
+    channel.ready.push_back(&cq);
+    channel.pending.store(static_cast<std::uint32_t>(channel.ready.size()),
+                          std::memory_order_seq_cst);
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = write(channel.base.fd, &one, sizeof one);
+}
+
+// The oldest event, or null.
+Cq* take(Channel& channel) {
+    const std::lock_guard lock(channel.mutex);
+    if (channel.ready.empty()) return nullptr;
+    Cq* const cq = channel.ready.front();
+    channel.ready.pop_front();
+    channel.pending.store(static_cast<std::uint32_t>(channel.ready.size()),
+                          std::memory_order_seq_cst);
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t n = read(channel.base.fd, &count, sizeof count);
+    pthread_mutex_lock(&cq->base.mutex);
+    ++cq->events_delivered;
+    pthread_mutex_unlock(&cq->base.mutex);
+    return cq;
+}
+
+// Moves bytes for a moment: what the caller waits for is often on its way.
+bool drive_a_moment(Channel& channel) {
+    xsock::Cq* cq = nullptr;
+    {
+        const std::lock_guard lock(channel.mutex);
+        if (!channel.cqs.empty()) cq = channel.cqs.front()->cq.get();
+    }
+    if (cq == nullptr) return false;
+    const auto there = [&] { return channel.pending.load(std::memory_order_seq_cst) != 0; };
+    const int score = channel.spin_score.load(std::memory_order_relaxed);
+    const Time end = monotonic_now() + (score > 0 ? kSpin : kSpin / 16);
+    do {
+        if (cq->wait_until(there, 0)) {
+            channel.spin_score.store(std::min(score + 1, 8), std::memory_order_relaxed);
+            return true;
+        }
+    } while (monotonic_now() < end);
+    channel.spin_score.store(std::max(score - 1, -8), std::memory_order_relaxed);
+    cq->hand_over();
+    return there();
+}
+
+}  // namespace
+
+void convert(const Wc& from, ibv_wc& to) noexcept {
+    to.wr_id = from.wr_id;
+    to.status = status_of(from.status);
+    to.opcode = opcode_of(from);
+    to.vendor_err = from.status == WcStatus::success ? 0 : static_cast<std::uint32_t>(from.status);
+    to.byte_len = from.byte_len;
+    to.qp_num = static_cast<std::uint32_t>(from.qp_context);
+    to.src_qp = 0;
+    to.wc_flags = 0;
+    to.imm_data = 0;
+    if ((from.flags & kWcInvalidated) != 0) {
+        to.wc_flags |= IBV_WC_WITH_INV;
+        to.invalidated_rkey = from.invalidated_stag;
+    }
+    if ((from.flags & kWcImmediate) != 0) {
+        to.wc_flags |= IBV_WC_WITH_IMM;
+        to.imm_data = immediate_data(from.immediate);
+    }
+    to.pkey_index = 0;
+    to.slid = 0;
+    to.sl = 0;
+    to.dlid_path_bits = 0;
+}
+
+// ---- channels ----
+
+ibv_comp_channel* create_channel_locked(Engine& engine, Context& context) {
+    auto channel = std::make_unique<Channel>();
+    const int fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+    if (fd < 0) return nullptr;
+    channel->base.context = context.base();
+    channel->base.fd = fd;
+    engine.add(channel.get(), Kind::channel);
+    ++context.objects;
+    return &channel.release()->base;
+}
+
+ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
+    return locked_object<ibv_comp_channel>([&](Engine& engine) {
+        if (!engine.alive(context, Kind::context)) return fail<ibv_comp_channel>(EINVAL);
+        return create_channel_locked(engine, *Context::of(context));
+    });
+}
+
+int destroy_channel_locked(Engine& engine, ibv_comp_channel* given) {
+    if (!engine.alive(given, Kind::channel)) return EINVAL;
+    auto* const channel = reinterpret_cast<Channel*>(given);
+    if (channel->users != 0) return EBUSY;
+    engine.remove(channel);
+    Context& context = *Context::of(given->context);
+    close(given->fd);
+    delete channel;
+    --context.objects;
+    release_locked(engine, context);
+    return 0;
+}
+
+int destroy_comp_channel(ibv_comp_channel* channel) noexcept {
+    return locked_errno([&](Engine& engine) { return destroy_channel_locked(engine, channel); });
+}
+
+int try_cq_event(ibv_comp_channel* given, ibv_cq** cq, void** cq_context) noexcept {
+    Engine* const engine = Engine::current();
+    if (engine == nullptr) return EPERM;
+    auto& channel = *reinterpret_cast<Channel*>(given);
+    {
+        const std::lock_guard lock(engine->mutex);
+        if (!engine->alive(given, Kind::channel)) return EINVAL;
+    }
+    Cq* found = take(channel);
+    if (found != nullptr) {
+        // The program knew: it polls the descriptor itself.
+        channel.polled_outside.store(true, std::memory_order_relaxed);
+    } else {
+        channel.polled_outside.store(false, std::memory_order_relaxed);
+        if (drive_a_moment(channel)) found = take(channel);
+        if (found == nullptr) return EAGAIN;
+    }
+    *cq = found->plain();
+    *cq_context = found->base.cq_context;
+    return 0;
+}
+
+void ack_cq_events(ibv_cq* cq, unsigned int events) noexcept {
+    if (events == 0) return;
+    pthread_mutex_lock(&cq->mutex);
+    cq->comp_events_completed += events;
+    pthread_cond_broadcast(&cq->cond);
+    pthread_mutex_unlock(&cq->mutex);
+}
+
+// ---- queues ----
+
+ibv_cq* create_cq_locked(Engine& engine, Context& context, std::uint32_t cqe, void* cq_context,
+                         ibv_comp_channel* channel) {
+    if (cqe == 0 || cqe > kMaxCqe ||
+        (channel != nullptr && !engine.alive(channel, Kind::channel))) {
+        return fail<ibv_cq>(EINVAL);
+    }
+    auto cq = std::make_unique<Cq>();
+    cq->engine = &engine;
+    cq->id = engine.next_number();
+    auto made = engine.device().create_cq(cqe, true);
+    if (!made) return fail<ibv_cq>(made.error().code);
+    cq->cq = std::move(*made);
+    cq->base.context = context.base();
+    cq->base.channel = channel;
+    cq->base.cq_context = cq_context;
+    cq->base.handle = static_cast<std::uint32_t>(cq->id);
+    cq->base.cqe = static_cast<int>(cqe);
+    pthread_mutex_init(&cq->base.mutex, nullptr);
+    pthread_cond_init(&cq->base.cond, nullptr);
+    if (channel != nullptr) {
+        cq->channel = reinterpret_cast<Channel*>(channel);
+        ++cq->channel->users;
+        ++channel->refcnt;
+        const std::lock_guard lock(cq->channel->mutex);
+        cq->channel->cqs.push_back(cq.get());
+    }
+    {
+        const std::lock_guard lock(engine.notify_mutex);
+        engine.notified.emplace(cq->id, cq.get());
+    }
+    cq->cq->set_notifier(notify, reinterpret_cast<void*>(static_cast<std::uintptr_t>(cq->id)));
+    engine.add(cq.get(), Kind::cq);
+    ++context.objects;
+    return cq.release()->plain();
+}
+
+ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
+                  int vector) noexcept {
+    return locked_object<ibv_cq>([&](Engine& engine) {
+        if (!engine.alive(context, Kind::context) || cqe < 1 || vector != 0) {
+            return fail<ibv_cq>(EINVAL);
+        }
+        return create_cq_locked(engine, *Context::of(context), static_cast<std::uint32_t>(cqe),
+                                cq_context, channel);
+    });
+}
+
+// Queues grow as they fill; what the program may rely on is what it asked for at first.
+int resize_cq(ibv_cq* cq, int cqe) noexcept {
+    return locked_errno([&](Engine& engine) {
+        if (!engine.alive(cq, Kind::cq) || cqe < 1) return EINVAL;
+        return EOPNOTSUPP;
+    });
+}
+
+int destroy_cq(ibv_cq* given) noexcept {
+    Cq* cq = nullptr;
+    const int error = locked_errno([&](Engine& engine) {
+        if (!engine.alive(given, Kind::cq)) return EINVAL;
+        cq = Cq::of(given);
+        if (cq->users != 0) return EBUSY;
+        engine.remove(cq);
+        const std::lock_guard lock(engine.notify_mutex);
+        engine.notified.erase(cq->id);
+        return 0;
+    });
+    if (error != 0) return error;
+    if (cq->channel != nullptr) {
+        Channel& channel = *cq->channel;
+        const std::lock_guard lock(channel.mutex);
+        for (auto i = channel.ready.begin(); i != channel.ready.end();) {
+            if (*i != cq) {
+                ++i;
+                continue;
+            }
+            i = channel.ready.erase(i);
+            std::uint64_t count = 0;
+            [[maybe_unused]] const ssize_t n = read(channel.base.fd, &count, sizeof count);
+        }
+        channel.pending.store(static_cast<std::uint32_t>(channel.ready.size()));
+        channel.cqs.erase(std::find(channel.cqs.begin(), channel.cqs.end(), cq));
+    }
+    Context& context = *Context::of(cq->base.context);
+    forget_async(context, [&](const ibv_async_event& event) {
+        return event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == given;
+    });
+    wait_acknowledged(cq->base.mutex, cq->base.cond, cq->base.comp_events_completed,
+                      cq->events_delivered);
+    wait_acknowledged(cq->base.mutex, cq->base.cond, cq->base.async_events_completed,
+                      cq->async_delivered);
+    return locked_errno([&](Engine& engine) {
+        if (cq->channel != nullptr) {
+            --cq->channel->users;
+            --cq->channel->base.refcnt;
+        }
+        pthread_mutex_destroy(&cq->base.mutex);
+        pthread_cond_destroy(&cq->base.cond);
+        delete cq;
+        --context.objects;
+        release_locked(engine, context);
+        return 0;
+    });
+}
+
+// ---- the data path ----
+
+int poll_cq(ibv_cq* given, int count, ibv_wc* wc) noexcept {
+    const HoldCancellation hold;
+    Cq& cq = *Cq::of(given);
+    if (cq.engine != Engine::current()) return -1;
+    try {
+        Batch batch;
+        int total = 0;
+        while (total < count) {
+            const auto want =
+                std::min<std::size_t>(kBatch, static_cast<std::size_t>(count - total));
+            const std::size_t got = cq.cq->poll(std::span(batch.wc).first(want));
+            for (std::size_t i = 0; i < got; ++i) convert(batch.wc[i], wc[total++]);
+            if (got < want) break;
+        }
+        return total;
+    } catch (...) {
+        return -1;
+    }
+}
+
+int req_notify_cq(ibv_cq* given, int solicited_only) noexcept {
+    const HoldCancellation hold;
+    Cq& cq = *Cq::of(given);
+    if (cq.engine != Engine::current()) return EPERM;
+    cq.cq->arm(solicited_only != 0);
+    if (cq.channel != nullptr && cq.channel->polled_outside.load(std::memory_order_relaxed)) {
+        cq.cq->hand_over();
+    }
+    return 0;
+}
+
+}  // namespace xsock::verbs

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The one device, xsock0: found, opened, asked.
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "include/xsock/xsock.h"
+#include "verbs/addresses.hpp"
+#include "verbs/bootstrap.hpp"
+#include "verbs/engine.hpp"
+#include "verbs/ops.hpp"
+
+namespace xsock::verbs {
+namespace {
+
+constexpr std::uint64_t kGuid = 0x0258'736f'636b'0001;  // locally administered: "Xsock"
+constexpr std::uint32_t kMaxMessage = 0x7fffffff;
+
+DeviceEntry& the_device() noexcept {
+    static DeviceEntry entry = [] {
+        DeviceEntry e;
+        e.base.node_type = IBV_NODE_RNIC;
+        e.base.transport_type = IBV_TRANSPORT_IWARP;
+        std::strcpy(e.base.name, "xsock0");
+        std::strcpy(e.base.dev_name, "xsock0");
+        // There is none: programs that look find no such file.
+        std::strcpy(e.base.dev_path, "/sys/class/infiniband_verbs/xsock0");
+        std::strcpy(e.base.ibdev_path, "/sys/class/infiniband/xsock0");
+        return e;
+    }();
+    return entry;
+}
+
+__be64 guid() noexcept {
+    return std::endian::native == std::endian::little ? __builtin_bswap64(kGuid) : kGuid;
+}
+
+std::vector<LocalAddress> gid_addresses(Engine& engine) {
+    auto all = local_addresses();
+    if (engine.bootstrap != nullptr) return engine.bootstrap->usable(std::move(all));
+    return all;
+}
+
+ibv_gid gid_for(Engine& engine, const LocalAddress& address) {
+    return engine.bootstrap != nullptr ? engine.bootstrap->gid_of(address.address)
+                                       : gid_of(address.address);
+}
+
+void fill(ibv_device_attr& attr) noexcept {
+    attr = {};
+    std::snprintf(attr.fw_ver, sizeof attr.fw_ver, "%d.%d.%d", XSOCK_VERSION_MAJOR,
+                  XSOCK_VERSION_MINOR, XSOCK_VERSION_PATCH);
+    attr.node_guid = attr.sys_image_guid = guid();
+    attr.max_mr_size = ~std::uint64_t{0};
+    attr.page_size_cap = 0xfffff000;
+    attr.vendor_id = 0x0258'73;  // of kGuid, not a registered one
+    attr.vendor_part_id = 1;
+    attr.hw_ver = 1;
+    attr.max_qp = 1 << 16;
+    attr.max_qp_wr = kMaxQpWr;
+    attr.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID;
+    attr.max_sge = attr.max_sge_rd = attr.max_srq_sge = static_cast<int>(kMaxSge);
+    attr.max_cq = 1 << 16;
+    attr.max_cqe = kMaxCqe;
+    attr.max_mr = 1 << 24;
+    attr.max_pd = 1 << 20;
+    attr.max_qp_rd_atom = attr.max_qp_init_rd_atom = kMaxReads;
+    attr.max_res_rd_atom = kMaxReads * attr.max_qp;
+    attr.atomic_cap = IBV_ATOMIC_GLOB;  // the CPU's own atomic instructions do them
+    attr.max_srq = 1 << 16;
+    attr.max_srq_wr = kMaxSrqWr;
+    attr.max_pkeys = 1;
+    attr.phys_port_cnt = 1;
+}
+
+}  // namespace
+
+// ---- the list ----
+
+ibv_device** get_device_list(int* count) noexcept {
+    auto** const list = static_cast<ibv_device**>(std::calloc(2, sizeof(ibv_device*)));
+    if (list == nullptr) return fail<ibv_device*>(ENOMEM);
+    list[0] = &the_device().base;
+    if (count != nullptr) *count = 1;
+    return list;
+}
+
+void free_device_list(ibv_device** list) noexcept { std::free(list); }
+
+const char* get_device_name(ibv_device* device) noexcept { return device->name; }
+int get_device_index(ibv_device*) noexcept { return 0; }
+__be64 get_device_guid(ibv_device*) noexcept { return guid(); }
+
+// ---- opening ----
+
+ibv_context* open_locked(Engine& engine) {
+    auto context = std::make_unique<Context>();
+    const int fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+    if (fd < 0) return nullptr;
+    context->engine = &engine;
+    verbs_context& verbs = context->verbs;
+    verbs.sz = sizeof(verbs_context);
+    verbs.priv = reinterpret_cast<verbs_ex_private*>(context.get());
+    verbs.query_port = query_port_ex;
+    verbs.query_device_ex = query_device_ex;
+    verbs.create_cq_ex = create_cq_ex;
+    verbs.create_qp_ex = create_qp_ex;
+    verbs.create_srq_ex = create_srq_ex;
+    ibv_context& base = verbs.context;
+    base.device = &the_device().base;
+    base.cmd_fd = -1;
+    base.async_fd = fd;
+    base.num_comp_vectors = 1;
+    pthread_mutex_init(&base.mutex, nullptr);
+    base.abi_compat = reinterpret_cast<void*>(UINTPTR_MAX);
+    base.ops.poll_cq = poll_cq;
+    base.ops.req_notify_cq = req_notify_cq;
+    base.ops.post_send = post_send;
+    base.ops.post_recv = post_recv;
+    base.ops.post_srq_recv = post_srq_recv;
+    engine.add(&base, Kind::context);
+    return &context.release()->verbs.context;
+}
+
+ibv_context* default_context_locked(Engine& engine) {
+    if (engine.default_context == nullptr) engine.default_context = open_locked(engine);
+    return engine.default_context;
+}
+
+void release_locked(Engine&, Context& context) {
+    if (!context.closed || context.objects != 0) return;
+    close(context.base()->async_fd);
+    pthread_mutex_destroy(&context.base()->mutex);
+    delete &context;
+}
+
+ibv_context* open_device(ibv_device*) noexcept {
+    return locked_object<ibv_context>([](Engine& engine) {
+        if (engine.bootstrap == nullptr && Bootstrap::wanted()) {
+            engine.bootstrap = Bootstrap::create(engine);
+        }
+        return open_locked(engine);
+    });
+}
+
+int close_device(ibv_context* context) noexcept {
+    return locked_cm([&](Engine& engine) {
+        if (!engine.alive(context, Kind::context)) return fail(EINVAL);
+        engine.remove(context);
+        Context& ours = *Context::of(context);
+        ours.closed = true;
+        release_locked(engine, ours);
+        return 0;
+    });
+}
+
+// ---- questions ----
+
+int query_device(ibv_context*, ibv_device_attr* attr) noexcept {
+    fill(*attr);
+    return 0;
+}
+
+int query_device_ex(ibv_context*, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
+                    size_t size) noexcept {
+    if (input != nullptr && input->comp_mask != 0) return EINVAL;
+    if (size < sizeof attr->orig_attr) return EINVAL;
+    ibv_device_attr_ex all{};
+    fill(all.orig_attr);
+    all.phys_port_cnt_ex = 1;
+    std::memcpy(attr, &all, std::min(size, sizeof all));
+    return 0;
+}
+
+int query_port_ex(ibv_context* context, std::uint8_t port, ibv_port_attr* attr,
+                  size_t size) noexcept {
+    if (port != kPort) return EINVAL;
+    ibv_port_attr all{};
+    all.state = IBV_PORT_ACTIVE;
+    all.max_mtu = IBV_MTU_4096;
+    all.active_mtu = IBV_MTU_1024;
+    all.max_msg_sz = kMaxMessage;
+    all.pkey_tbl_len = 1;
+    all.active_width = 2;   // 4x
+    all.active_speed = 32;  // EDR; a software device has none, but some programs want one
+    all.phys_state = 5;     // link up
+    all.link_layer = IBV_LINK_LAYER_ETHERNET;
+    const int error = locked_errno([&](Engine& engine) {
+        (void)context;
+        all.gid_tbl_len = static_cast<int>(gid_addresses(engine).size());
+        return 0;
+    });
+    if (error != 0) return error;
+    std::memcpy(attr, &all, std::min(size, sizeof all));
+    return 0;
+}
+
+int query_port(ibv_context* context, std::uint8_t port, _compat_ibv_port_attr* attr) noexcept {
+    // What programs gave before the structure grew.
+    return query_port_ex(context, port, reinterpret_cast<ibv_port_attr*>(attr),
+                         offsetof(ibv_port_attr, port_cap_flags2));
+}
+
+int query_gid(ibv_context*, std::uint8_t port, int index, ibv_gid* gid) noexcept {
+    return locked_cm([&](Engine& engine) {
+        const auto all = gid_addresses(engine);
+        if (port != kPort || index < 0 || static_cast<std::size_t>(index) >= all.size()) {
+            return fail(EINVAL);
+        }
+        *gid = gid_for(engine, all[static_cast<std::size_t>(index)]);
+        return 0;
+    });
+}
+
+int query_gid_ex(ibv_context*, std::uint32_t port, std::uint32_t index, ibv_gid_entry* entry,
+                 std::uint32_t flags, size_t entry_size) noexcept {
+    if (flags != 0) return EOPNOTSUPP;
+    return locked_errno([&](Engine& engine) {
+        const auto all = gid_addresses(engine);
+        if (port != kPort || index >= all.size()) return EINVAL;
+        ibv_gid_entry found{};
+        found.gid = gid_for(engine, all[index]);
+        found.gid_index = index;
+        found.port_num = port;
+        found.gid_type = IBV_GID_TYPE_IB;
+        found.ndev_ifindex = all[index].interface;
+        std::memcpy(entry, &found, std::min(entry_size, sizeof found));
+        return 0;
+    });
+}
+
+ssize_t query_gid_table(ibv_context*, ibv_gid_entry* entries, size_t max_entries,
+                        std::uint32_t flags, size_t entry_size) noexcept {
+    if (flags != 0) return -EOPNOTSUPP;
+    if (entry_size < sizeof(ibv_gid_entry)) return -EINVAL;
+    return locked<ssize_t>(-EPERM, -ENOMEM, [&](Engine& engine) -> ssize_t {
+        const auto all = gid_addresses(engine);
+        if (all.size() > max_entries) return -EINVAL;
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            ibv_gid_entry found{};
+            found.gid = gid_for(engine, all[i]);
+            found.gid_index = static_cast<std::uint32_t>(i);
+            found.port_num = kPort;
+            found.gid_type = IBV_GID_TYPE_IB;
+            found.ndev_ifindex = all[i].interface;
+            std::memcpy(reinterpret_cast<char*>(entries) + i * entry_size, &found, sizeof found);
+        }
+        return static_cast<ssize_t>(all.size());
+    });
+}
+
+int query_gid_type(ibv_context*, std::uint8_t port, unsigned int index, int* type) noexcept {
+    return locked_cm([&](Engine& engine) {
+        if (port != kPort || index >= gid_addresses(engine).size()) return fail(EINVAL);
+        *type = 0;  // neither RoCE v1 nor v2
+        return 0;
+    });
+}
+
+int query_pkey(ibv_context*, std::uint8_t port, int index, __be16* pkey) noexcept {
+    if (port != kPort || index != 0) return fail(EINVAL);
+    *pkey = 0xffff;
+    return 0;
+}
+
+int get_pkey_index(ibv_context*, std::uint8_t port, __be16 pkey) noexcept {
+    return port == kPort && pkey == 0xffff ? 0 : fail(EINVAL);
+}
+
+int fork_init() noexcept { return 0; }  // nothing is pinned
+
+}  // namespace xsock::verbs

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "verbs/engine.hpp"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/random.hpp"
+#include "transport/clock.hpp"
+#include "transport/log.hpp"
+#include "transport/soft_device.hpp"
+#include "verbs/bootstrap.hpp"
+#include "verbs/ops.hpp"
+
+namespace xsock::verbs {
+namespace {
+
+constexpr Time kExitDrain = kSecond;
+
+std::mutex making;
+std::atomic<Engine*> the_engine{nullptr};
+
+// One line for people who want to know what a run did (XSOCK_SUMMARY).
+void tell_summary(const Engine& engine) {
+    const char* const wanted = std::getenv("XSOCK_SUMMARY");
+    if (wanted == nullptr || *wanted == '\0' || (wanted[0] == '0' && wanted[1] == '\0')) return;
+    char line[256];
+    const int n = std::snprintf(
+        line, sizeof line,
+        "xsock: verbs: %llu connections, %llu refused, %llu ended by errors; %llu octets sent, "
+        "%llu received\n",
+        static_cast<unsigned long long>(engine.connections),
+        static_cast<unsigned long long>(engine.refused),
+        static_cast<unsigned long long>(engine.errors),
+        static_cast<unsigned long long>(engine.tx_octets),
+        static_cast<unsigned long long>(engine.rx_octets));
+    if (n > 0) [[maybe_unused]]
+        const ssize_t w = write(STDERR_FILENO, line, static_cast<size_t>(n));
+}
+
+}  // namespace
+
+// Exit sends what is queued, for a moment. A forked child owns nothing here and sends nothing.
+void drain_at_exit() {
+    Engine* const engine = the_engine.load(std::memory_order_acquire);
+    if (engine == nullptr) return;
+    drain_soft_device(*engine->device_, kExitDrain);
+    if (engine->mutex.try_lock()) {
+        for (const auto& [num, qp] : engine->qps) {
+            const QpInfo info = qp->qp->info();
+            engine->tx_octets += info.tx_octets;
+            engine->rx_octets += info.rx_octets;
+        }
+        tell_summary(*engine);
+        engine->mutex.unlock();
+    }
+}
+
+Engine* Engine::current() noexcept { return the_engine.load(std::memory_order_acquire); }
+
+Engine* Engine::get() noexcept {
+    if (Engine* const engine = current()) return engine;
+    try {
+        const std::lock_guard lock(making);
+        if (Engine* const engine = current()) return engine;
+        TransportConfig config = TransportConfig::from_environment();
+        // Programs wait in ways that we do not see (memory that a peer writes, descriptors of
+        // theirs): without threads of ours such a program would hang.
+        if (config.progress == ProgressMode::app) config.progress = ProgressMode::both;
+        auto engine = std::make_unique<Engine>();
+        auto device = make_soft_device(config);
+        if (!device) {
+            log(LogLevel::error, "no-device", "%s", device.error().what);
+            errno = device.error().code;
+            return nullptr;
+        }
+        engine->device_ = std::move(*device);
+        engine->receive_patience = config.receive_patience;
+        engine->qp_numbers_ = random_u32() & 0xffff;
+        static std::once_flag once;
+        std::call_once(once, [] {
+            pthread_atfork([] { making.lock(); }, [] { making.unlock(); },
+                           [] {
+                               the_engine.store(nullptr, std::memory_order_release);
+                               making.unlock();
+                           });
+            std::atexit(drain_at_exit);
+        });
+        the_engine.store(engine.release(), std::memory_order_release);
+        return current();
+    } catch (...) {
+        errno = ENOMEM;
+        return nullptr;
+    }
+}
+
+Loop& Engine::loop() {
+    if (loop_ == nullptr) {
+        auto loop = Loop::create(mutex);
+        if (!loop) throw std::bad_alloc();
+        loop_ = std::move(*loop);
+        auto fd = device_->event_fd();
+        if (!fd || loop_->watch(*fd, 1 /* EPOLLIN */,
+                                [this](std::uint32_t) { on_device_events(); }) == 0) {
+            throw std::bad_alloc();
+        }
+    }
+    return *loop_;
+}
+
+std::uint32_t Engine::next_qp_num() noexcept {
+    do {
+        qp_numbers_ = (qp_numbers_ + 1) & 0xffffff;  // as wide as InfiniBand's
+    } while (qp_numbers_ < 2 || qps.count(qp_numbers_) != 0);
+    return qp_numbers_;
+}
+
+void Engine::on_device_events() {
+    AsyncEvent event;
+    while (device_->next_event(event)) {
+        switch (event.kind) {
+            case AsyncEventKind::qp_state: {
+                const auto found = qps.find(static_cast<std::uint32_t>(event.context));
+                if (found != qps.end()) on_qp_state_locked(*this, *found->second, event.state);
+                break;
+            }
+            case AsyncEventKind::srq_limit: {
+                const auto found = srqs.find(event.context);
+                if (found == srqs.end()) break;
+                Srq& srq = *found->second;
+                srq.limit = 0;
+                ibv_async_event async{};
+                async.element.srq = &srq.base;
+                async.event_type = IBV_EVENT_SRQ_LIMIT_REACHED;
+                raise(*Context::of(srq.base.context), async);
+                break;
+            }
+            case AsyncEventKind::cq_overrun:
+                break;  // told by the queue's notifier
+        }
+    }
+}
+
+}  // namespace xsock::verbs
+
+// The table.
+extern "C" const xsock_verbs* xsock_verbs_table(void) {
+    namespace v = xsock::verbs;
+#define XSOCK_FILL(prefix, type, name, failed, parameters, arguments) v::name,
+#define XSOCK_FILL_CM(prefix, type, name, failed, parameters, arguments) v::cm::name,
+    static const xsock_verbs table = {
+        XSOCK_VERBS_VERSION, sizeof(xsock_verbs),
+        XSOCK_VERBS_PRIVATE_FUNCTIONS(XSOCK_FILL) XSOCK_IBV_FUNCTIONS(XSOCK_FILL)
+            XSOCK_RDMA_FUNCTIONS(XSOCK_FILL_CM) XSOCK_RDMA_WAITING_FUNCTIONS(XSOCK_FILL_CM)};
+#undef XSOCK_FILL
+#undef XSOCK_FILL_CM
+    return &table;
+}

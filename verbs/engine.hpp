@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The state of the verbs face of a process: its device, its thread, and which of the handles that
+// the program holds are alive. Made on first need and never destroyed. A forked child begins anew:
+// the parent's handles are unknown to it, and nothing it does reaches the parent's connections.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <unordered_map>
+
+#include "base/device.hpp"
+#include "verbs/loop.hpp"
+#include "verbs/objects.hpp"
+
+namespace xsock::verbs {
+
+enum class Kind : std::uint8_t {
+    context,
+    pd,
+    mr,
+    channel,
+    cq,
+    srq,
+    qp,
+    cm_channel,
+    cm_id,
+    cm_event,
+};
+
+class Bootstrap;
+
+class Engine {
+  public:
+    /// Null with errno when it cannot be made.
+    static Engine* get() noexcept;
+    /// The engine if there is one already.
+    static Engine* current() noexcept;
+
+    /// Guards everything below and every object of this face. Not taken inside drivers.
+    std::mutex mutex;
+    std::condition_variable acknowledged;  ///< rdma_ack_cm_event() was called
+
+    [[nodiscard]] Device& device() noexcept { return *device_; }
+    /// Made on first use. Throws std::bad_alloc when there is none.
+    Loop& loop();
+
+    // Programs free things twice, or what they never made: such handles are not followed.
+    void add(const void* handle, Kind kind) { alive_.emplace(handle, kind); }
+    void remove(const void* handle) noexcept { alive_.erase(handle); }
+    [[nodiscard]] bool alive(const void* handle, Kind kind) const noexcept {
+        const auto found = alive_.find(handle);
+        return found != alive_.end() && found->second == kind;
+    }
+
+    [[nodiscard]] std::uint64_t next_number() noexcept { return ++numbers_; }
+    [[nodiscard]] std::uint32_t next_qp_num() noexcept;
+
+    std::unordered_map<std::uint32_t, Qp*> qps;    // by number
+    std::unordered_map<std::uint64_t, Srq*> srqs;  // by Srq::id
+    int regions_elsewhere = 0;  ///< how many MRs have an iova that is not their address
+    std::unordered_map<std::uint32_t, Mr*> mrs;  // by lkey
+
+    /// CQs by Cq::id, for notifiers: a mutex of its own, taken inside drivers.
+    std::mutex notify_mutex;
+    std::unordered_map<std::uint64_t, Cq*> notified;
+
+    Time receive_patience = kSecond;  ///< XSOCK_RNR_MS
+
+    // What the exit summary tells.
+    std::uint64_t connections = 0, refused = 0, errors = 0, tx_octets = 0, rx_octets = 0;
+
+    /// A message to the program's asynchronous event descriptor.
+    void raise(Context& context, const ibv_async_event& event);
+    /// The default PD of ids that were given none.
+    ibv_pd* default_pd = nullptr;
+    ibv_context* default_context = nullptr;  ///< of ids; opened on first need
+
+    std::unique_ptr<Bootstrap> bootstrap;
+
+  private:
+    friend void drain_at_exit();
+    void on_device_events();
+
+    std::unique_ptr<Device> device_;
+    std::unique_ptr<Loop> loop_;
+    std::unordered_map<const void*, Kind> alive_;
+    std::uint64_t numbers_ = 0;
+    std::uint32_t qp_numbers_ = 0;
+};
+
+/// Runs `f` with the engine's mutex held; an exception (memory) becomes `out_of_memory`.
+template <typename T, typename F>
+T locked(T failed, T out_of_memory, F&& f) noexcept {
+    Engine* const engine = Engine::get();
+    if (engine == nullptr) return failed;
+    try {
+        const std::lock_guard lock(engine->mutex);
+        return f(*engine);
+    } catch (const std::exception&) {
+        errno = ENOMEM;
+        return out_of_memory;
+    }
+}
+/// For functions that return an errno.
+template <typename F>
+int locked_errno(F&& f) noexcept {
+    return locked<int>(EPERM, ENOMEM, f);
+}
+/// For functions that return -1 and errno.
+template <typename F>
+int locked_cm(F&& f) noexcept {
+    return locked<int>(-1, -1, f);
+}
+template <typename T, typename F>
+T* locked_object(F&& f) noexcept {
+    return locked<T*>(nullptr, nullptr, f);
+}
+
+// Functions of the table, by their names without the prefix. Those that other files of the face
+// call with the mutex already held have a `_locked` twin below.
+#define XSOCK_VERBS_DECLARE(prefix, type, name, failed, parameters, arguments) \
+    type name parameters noexcept;
+XSOCK_VERBS_PRIVATE_FUNCTIONS(XSOCK_VERBS_DECLARE)
+XSOCK_IBV_FUNCTIONS(XSOCK_VERBS_DECLARE)
+namespace cm {
+XSOCK_RDMA_FUNCTIONS(XSOCK_VERBS_DECLARE)
+XSOCK_RDMA_WAITING_FUNCTIONS(XSOCK_VERBS_DECLARE)
+}  // namespace cm
+#undef XSOCK_VERBS_DECLARE
+
+}  // namespace xsock::verbs

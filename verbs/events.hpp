@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Destroying an object that events were raised for: those not yet got vanish, those got and not yet
+// acknowledged are waited for, as verbs ask.
+#pragma once
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "verbs/objects.hpp"
+
+namespace xsock::verbs {
+
+template <typename F>
+void forget_async(Context& context, F&& concerns) {
+    const std::lock_guard lock(context.events_mutex);
+    const auto end = std::remove_if(context.events.begin(), context.events.end(), concerns);
+    for (auto i = end; i != context.events.end(); ++i) {
+        std::uint64_t count = 0;
+        [[maybe_unused]] const ssize_t n = read(context.base()->async_fd, &count, sizeof count);
+    }
+    context.events.erase(end, context.events.end());
+}
+
+/// Not with the engine's mutex held.
+inline void wait_acknowledged(pthread_mutex_t& mutex, pthread_cond_t& cond,
+                              const std::uint32_t& completed, std::uint32_t delivered) {
+    pthread_mutex_lock(&mutex);
+    while (completed != delivered) pthread_cond_wait(&cond, &mutex);
+    pthread_mutex_unlock(&mutex);
+}
+
+}  // namespace xsock::verbs

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "verbs/load_engine.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The beginning of the engine's table (struct xsock_engine), which is all that is needed here: the
+ * verbs table in it has a version and a size of its own. */
+struct engine_head {
+    uint32_t table_version;
+    uint32_t table_size;
+    const struct xsock_verbs* verbs;
+};
+
+static const struct xsock_verbs* verbs;
+static int engine_errno = ELIBACC;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void complain(const char* what, const char* detail) {
+    char line[512];
+    int n = snprintf(line, sizeof line, "xsock: %s%s%s\n", what, detail ? ": " : "",
+                     detail ? detail : "");
+    if (n > (int)sizeof line - 1) n = (int)sizeof line - 1;
+    if (write(STDERR_FILENO, line, (size_t)n) < 0) return;
+}
+
+static void accept_table(const struct engine_head* table) {
+    if (table == NULL || table->table_size < sizeof *table || table->verbs == NULL ||
+        table->verbs->table_version != XSOCK_VERBS_VERSION ||
+        table->verbs->table_size != sizeof(struct xsock_verbs)) {
+        complain(
+            "libibverbs.so.1, librdmacm.so.1 and libxsock-engine.so are of different versions; "
+            "reinstall them together",
+            NULL);
+        engine_errno = ELIBBAD;
+        return;
+    }
+    __atomic_store_n(&verbs, table->verbs, __ATOMIC_RELEASE);
+}
+
+#ifdef XSOCK_ENGINE_LINKED
+/* Sanitizers and RTLD_DEEPBIND do not mix: such builds are linked to the engine. */
+extern const struct engine_head* xsock_engine_table(void);
+static void load(void) { accept_table(xsock_engine_table()); }
+#else
+static void load(void) {
+    const struct engine_head* (*table)(void);
+    char path[4096];
+    const char* slash;
+    void* handle;
+    Dl_info self;
+    int n;
+
+    if (!dladdr((void*)&verbs, &self) || self.dli_fname == NULL) {
+        complain("cannot find my own file", NULL);
+        return;
+    }
+    slash = strrchr(self.dli_fname, '/');
+    n = snprintf(path, sizeof path, "%.*s../libxsock-engine.so",
+                 slash ? (int)(slash - self.dli_fname + 1) : 0, self.dli_fname);
+    if (n < 0 || (size_t)n >= sizeof path) return;
+    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+    if (handle == NULL) {
+        complain("cannot load the engine", dlerror());
+        return;
+    }
+    *(void**)&table = dlsym(handle, "xsock_engine_table");
+    if (table == NULL) {
+        complain("libxsock-engine.so lacks its table", dlerror());
+        engine_errno = ELIBBAD;
+        return;
+    }
+    accept_table(table());
+}
+#endif
+
+const struct xsock_verbs* xsock_verbs_load(void) {
+    const struct xsock_verbs* table = __atomic_load_n(&verbs, __ATOMIC_ACQUIRE);
+    if (__builtin_expect(table != NULL, 1)) return table;
+    pthread_once(&once, load);
+    if (verbs == NULL) errno = engine_errno;
+    return verbs;
+}
+
+int xsock_verbs_wait_readable(int fd) {
+    struct pollfd p = {fd, POLLIN, 0};
+    const int flags = fcntl(fd, F_GETFL);
+
+    if (flags < 0) return -1;
+    if (flags & O_NONBLOCK) {
+        errno = EAGAIN;
+        return -1;
+    }
+    return poll(&p, 1, -1) < 0 ? -1 : 0;
+}
+
+int xsock_verbs_hold_cancellation(void) {
+    int state;
+
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    return state;
+}
+
+void xsock_verbs_release_cancellation(const int* state) {
+    int ignored;
+
+    pthread_setcancelstate(*state, &ignored);
+}

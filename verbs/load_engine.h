@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * How both drop-in libraries come to the engine. Each has a copy of this; the engine is one object
+ * for the whole process.
+ */
+#ifndef XSOCK_VERBS_LOAD_ENGINE_H
+#define XSOCK_VERBS_LOAD_ENGINE_H
+
+#include "verbs/table.h"
+
+/* The table, or NULL with errno set, after a sentence on stderr the first time. Any thread. */
+const struct xsock_verbs* xsock_verbs_load(void);
+
+/* Waits until `fd` is readable; a cancellation point. 0, or -1 with errno (EINTR, and EAGAIN when
+ * the program has made the descriptor non-blocking). */
+int xsock_verbs_wait_readable(int fd);
+
+/* No thread is cancelled inside the engine: unwinding would end the process there. */
+int xsock_verbs_hold_cancellation(void);
+void xsock_verbs_release_cancellation(const int* state);
+
+/* A function of the lists in table.h, as the libraries export it. */
+#define XSOCK_VERBS_FUNCTION(prefix, type, name, failed, parameters, arguments)              \
+    __attribute__((visibility("default"))) type prefix##name parameters {                    \
+        __attribute__((cleanup(xsock_verbs_release_cancellation))) const int cancel_state_ = \
+            xsock_verbs_hold_cancellation();                                                 \
+        const struct xsock_verbs* const engine_ = xsock_verbs_load();                        \
+        if (engine_ == NULL) return failed;                                                  \
+        return engine_->prefix##name arguments;                                              \
+    }
+
+#endif /* XSOCK_VERBS_LOAD_ENGINE_H */

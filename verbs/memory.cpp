@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Protection domains and memory regions. lkey and rkey are the STag.
+#include "verbs/engine.hpp"
+#include "verbs/ops.hpp"
+
+namespace xsock::verbs {
+namespace {
+
+constexpr int kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                             IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+                             IBV_ACCESS_ZERO_BASED;
+constexpr unsigned kOptionalAccess = IBV_ACCESS_OPTIONAL_RANGE;  // may be ignored by definition
+
+/// 0 or an errno.
+int translate(unsigned access, std::uint32_t& out) noexcept {
+    access &= ~kOptionalAccess;
+    if ((access & ~static_cast<unsigned>(kKnownAccess)) != 0) return EOPNOTSUPP;
+    const bool writes = (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0;
+    if (writes && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
+    out = 0;
+    if ((access & IBV_ACCESS_LOCAL_WRITE) != 0) out |= kLocalWrite;
+    if ((access & IBV_ACCESS_REMOTE_WRITE) != 0) out |= kRemoteWrite;
+    if ((access & IBV_ACCESS_REMOTE_READ) != 0) out |= kRemoteRead;
+    if ((access & IBV_ACCESS_REMOTE_ATOMIC) != 0) out |= kRemoteAtomic;
+    return 0;
+}
+
+bool elsewhere(const Mr& mr) noexcept {
+    return mr.iova != reinterpret_cast<std::uintptr_t>(mr.base.addr);
+}
+
+/// Registers what `mr` says. 0 or an errno; on failure nothing has changed.
+int enter(Engine& engine, Mr& mr) {
+    RegionAttr attr;
+    if (const int error = translate(static_cast<unsigned>(mr.access), attr.access); error != 0) {
+        return error;
+    }
+    attr.address = static_cast<std::byte*>(mr.base.addr);
+    attr.length = mr.base.length;
+    attr.pd = reinterpret_cast<Pd*>(mr.base.pd)->id;
+    attr.access |= kZeroBased;
+    attr.first_to = mr.iova;
+    auto stag = engine.device().register_memory(attr);
+    if (!stag) return stag.error().code;
+    mr.attr = attr;
+    mr.base.lkey = mr.base.rkey = mr.base.handle = *stag;
+    engine.mrs.emplace(*stag, &mr);
+    if (elsewhere(mr)) ++engine.regions_elsewhere;
+    return 0;
+}
+
+void leave(Engine& engine, Mr& mr) {
+    (void)engine.device().deregister_memory(mr.base.lkey);
+    engine.mrs.erase(mr.base.lkey);
+    if (elsewhere(mr)) --engine.regions_elsewhere;
+}
+
+}  // namespace
+
+ibv_pd* alloc_pd_locked(Engine& engine, Context& context) {
+    auto pd = std::make_unique<Pd>();
+    pd->base.context = context.base();
+    pd->id = engine.device().create_pd();
+    pd->base.handle = pd->id;
+    engine.add(pd.get(), Kind::pd);
+    ++context.objects;
+    return &pd.release()->base;
+}
+
+ibv_pd* alloc_pd(ibv_context* context) noexcept {
+    return locked_object<ibv_pd>([&](Engine& engine) {
+        if (!engine.alive(context, Kind::context)) return fail<ibv_pd>(EINVAL);
+        return alloc_pd_locked(engine, *Context::of(context));
+    });
+}
+
+int dealloc_pd(ibv_pd* given) noexcept {
+    return locked_errno([&](Engine& engine) {
+        if (!engine.alive(given, Kind::pd)) return EINVAL;
+        auto* const pd = reinterpret_cast<Pd*>(given);
+        if (pd->users != 0) return EBUSY;
+        engine.remove(pd);
+        Context& context = *Context::of(pd->base.context);
+        delete pd;
+        --context.objects;
+        release_locked(engine, context);
+        return 0;
+    });
+}
+
+ibv_mr* reg_mr_iova2(ibv_pd* given, void* address, size_t length, std::uint64_t iova,
+                     unsigned int access) noexcept {
+    return locked_object<ibv_mr>([&](Engine& engine) {
+        if (!engine.alive(given, Kind::pd)) return fail<ibv_mr>(EINVAL);
+        auto mr = std::make_unique<Mr>();
+        mr->base.context = given->context;
+        mr->base.pd = given;
+        mr->base.addr = address;
+        mr->base.length = length;
+        mr->iova = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
+        mr->access = static_cast<int>(access);
+        if (const int error = enter(engine, *mr); error != 0) return fail<ibv_mr>(error);
+        engine.add(mr.get(), Kind::mr);
+        ++reinterpret_cast<Pd*>(given)->users;
+        return &mr.release()->base;
+    });
+}
+
+ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t length, int access) noexcept {
+    return reg_mr_iova2(pd, address, length, reinterpret_cast<std::uintptr_t>(address),
+                        static_cast<unsigned>(access));
+}
+
+ibv_mr* reg_mr_iova(ibv_pd* pd, void* address, size_t length, std::uint64_t iova,
+                    int access) noexcept {
+    return reg_mr_iova2(pd, address, length, iova, static_cast<unsigned>(access));
+}
+
+int rereg_mr(ibv_mr* given, int flags, ibv_pd* pd, void* address, size_t length,
+             int access) noexcept {
+    constexpr int kKnown =
+        IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+    Engine* const found = Engine::get();
+    if (found == nullptr) return IBV_REREG_MR_ERR_CMD;
+    return locked<int>(IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_CMD, [&](Engine& engine) -> int {
+        if (flags == 0 || (flags & ~kKnown) != 0 || !engine.alive(given, Kind::mr) ||
+            ((flags & IBV_REREG_MR_CHANGE_PD) != 0 && !engine.alive(pd, Kind::pd)) ||
+            ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0 && length == 0)) {
+            errno = EINVAL;
+            return IBV_REREG_MR_ERR_INPUT;
+        }
+        Mr& mr = *reinterpret_cast<Mr*>(given);
+        Mr changed = mr;
+        if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0) {
+            changed.base.addr = address;
+            changed.base.length = length;
+            changed.iova = reinterpret_cast<std::uintptr_t>(address);
+        }
+        if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) changed.base.pd = pd;
+        if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) changed.access = access;
+        std::uint32_t unused = 0;
+        if (const int error = translate(static_cast<unsigned>(changed.access), unused)) {
+            errno = error;
+            return IBV_REREG_MR_ERR_INPUT;
+        }
+        // The old key is gone before the new one is there (verbs allow another).
+        leave(engine, mr);
+        if (const int error = enter(engine, changed); error != 0) {
+            (void)enter(engine, mr);
+            errno = error;
+            return IBV_REREG_MR_ERR_CMD;
+        }
+        if (changed.base.pd != mr.base.pd) {
+            --reinterpret_cast<Pd*>(mr.base.pd)->users;
+            ++reinterpret_cast<Pd*>(changed.base.pd)->users;
+        }
+        mr = changed;
+        engine.mrs[mr.base.lkey] = &mr;
+        return 0;
+    });
+}
+
+int dereg_mr(ibv_mr* given) noexcept {
+    return locked_errno([&](Engine& engine) {
+        if (!engine.alive(given, Kind::mr)) return EINVAL;
+        auto* const mr = reinterpret_cast<Mr*>(given);
+        leave(engine, *mr);
+        engine.remove(mr);
+        --reinterpret_cast<Pd*>(mr->base.pd)->users;
+        delete mr;
+        return 0;
+    });
+}
+
+}  // namespace xsock::verbs

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// What stands behind the structures of verbs.h: each of ours begins with the public one, so that a
+// pointer to it is a pointer to ours. Made and destroyed under the engine's mutex; the calls of the
+// data path take no lock of this face but those that are named with a member.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/device.hpp"
+#include "verbs/table.h"
+
+namespace xsock::verbs {
+
+class Engine;
+struct CmId;
+
+inline constexpr std::uint8_t kPort = 1;
+inline constexpr std::uint32_t kMaxQpWr = 32768;
+inline constexpr std::uint32_t kMaxCqe = 1u << 22;
+inline constexpr std::uint32_t kMaxSrqWr = 32768;
+inline constexpr int kMaxReads = 128;  ///< inbound and outbound Reads and Atomics of a QP
+
+/// ibv_device, with room behind it that stays zero: the vendors' libraries that perftest and
+/// libfabric link look at the fields of their own device structures there, to find that it is not
+/// theirs.
+struct DeviceEntry {
+    ibv_device base{};
+    std::array<std::byte, 1024> not_a_vendors{};
+};
+
+/// An open device. verbs_context has to be reached from its last member, so ours hangs on the
+/// pointer that it keeps for the library's own use.
+struct Context {
+    Engine* engine = nullptr;
+    verbs_context verbs{};
+    int objects = 0;      ///< PDs, CQs, channels, ids that refer to it
+    bool closed = false;  ///< freed when the last of them goes
+
+    std::mutex events_mutex;
+    std::deque<ibv_async_event> events;
+
+    [[nodiscard]] ibv_context* base() noexcept { return &verbs.context; }
+    static Context* of(ibv_context* context) noexcept {
+        return reinterpret_cast<Context*>(
+            reinterpret_cast<verbs_context*>(reinterpret_cast<char*>(context) -
+                                             offsetof(verbs_context, context))
+                ->priv);
+    }
+};
+
+struct Pd {
+    ibv_pd base{};
+    PdId id = 0;
+    int users = 0;  ///< MRs, QPs, SRQs, MWs
+};
+
+struct Mr {
+    ibv_mr base{};
+    RegionAttr attr;
+    std::uint64_t iova = 0;
+    int access = 0;
+};
+
+struct Cq;
+
+struct Channel {
+    ibv_comp_channel base{};
+    int users = 0;  ///< CQs
+
+    std::mutex mutex;       ///< taken inside drivers (notifiers): nothing is called with it held
+    std::deque<Cq*> ready;  ///< one entry for each event not yet got
+    std::vector<Cq*> cqs;
+    std::atomic<std::uint32_t> pending{0};  ///< ready.size(), without the lock
+    /// How the program waits: it slept in a poll() of its own, so that a thread of ours must drive.
+    std::atomic<bool> polled_outside{false};
+    std::atomic<int> spin_score{4};  ///< how well driving a moment before sleeping did of late
+};
+
+struct Cq {
+    ibv_cq_ex base{};  ///< begins like ibv_cq
+    Engine* engine = nullptr;
+    std::unique_ptr<xsock::Cq> cq;
+    std::uint64_t id = 0;  ///< what the notifier is given instead of a pointer
+    Channel* channel = nullptr;
+    int users = 0;                       ///< QPs
+    std::uint32_t events_delivered = 0;  ///< under base.mutex, as is comp_events_completed
+    std::uint32_t async_delivered = 0;   ///< the same for base.async_events_completed
+    std::atomic<bool> overrun_told{false};
+
+    // The extended polling interface: one poller at a time, or locked.
+    std::array<Wc, 16> batch;
+    std::size_t batch_size = 0, batch_at = 0;
+
+    static Cq* of(ibv_cq* cq) noexcept { return reinterpret_cast<Cq*>(cq); }
+    static Cq* of(ibv_cq_ex* cq) noexcept { return reinterpret_cast<Cq*>(cq); }
+    [[nodiscard]] ibv_cq* plain() noexcept { return reinterpret_cast<ibv_cq*>(&base); }
+};
+
+struct Srq {
+    ibv_srq base{};
+    Engine* engine = nullptr;
+    std::unique_ptr<xsock::Srq> srq;
+    std::uint64_t id = 0;
+    std::uint32_t max_wr = 0, max_sge = 0;
+    std::uint32_t limit = 0;
+    int users = 0;                      ///< QPs
+    std::uint32_t async_delivered = 0;  ///< under base.mutex
+
+    static Srq* of(ibv_srq* srq) noexcept { return reinterpret_cast<Srq*>(srq); }
+};
+
+struct Qp {
+    ibv_qp_ex base{};  ///< begins with ibv_qp
+    Engine* engine = nullptr;
+    std::unique_ptr<xsock::Qp> qp;
+    ibv_qp_cap cap{};
+    bool signal_all = false;
+    std::uint64_t send_ops = 0;
+    QpAttr attr;  ///< for another xsock::Qp after a reset
+    ibv_qp_attr asked{};
+    std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
+    CmId* id = nullptr;      ///< the id that connects it
+    bool connected = false;  ///< a connection was given to `qp`
+    bool told_last_wqe = false;
+    std::uint32_t async_delivered = 0;  ///< under base.qp_base.mutex
+
+    /// Posts after the end of the connection has begun: completed as flushed once everything posted
+    /// before has completed.
+    std::mutex late_mutex;
+    std::vector<Wc> late;
+
+    // ibv_wr_*: requests between wr_start and wr_complete, under build_mutex.
+    struct Built {
+        SendWr wr;
+        Atomic atomic;
+        std::array<Sge, kMaxSge> sges;
+        std::array<std::byte, kMaxInline> inline_data;
+        std::size_t sge_count = 0;
+    };
+    std::mutex build_mutex;
+    std::vector<Built> built;
+    int build_error = 0;
+
+    static Qp* of(ibv_qp* qp) noexcept { return reinterpret_cast<Qp*>(qp); }
+    static Qp* of(ibv_qp_ex* qp) noexcept { return reinterpret_cast<Qp*>(qp); }
+    [[nodiscard]] ibv_qp* plain() noexcept { return &base.qp_base; }
+    [[nodiscard]] std::uint32_t num() const noexcept { return base.qp_base.qp_num; }
+};
+
+/// errno and null, for functions that return objects.
+template <typename T>
+T* fail(int error) noexcept {
+    errno = error;
+    return nullptr;
+}
+/// -1 and errno, for rdma_* functions.
+inline int fail(int error) noexcept {
+    errno = error;
+    return -1;
+}
+
+}  // namespace xsock::verbs

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The functions that programs reach through pointers in verbs.h's structures (ibv_context.ops,
+// verbs_context, ibv_cq_ex, ibv_qp_ex): calls of ibv_poll_cq() and the like land here without any
+// code of the drop-in libraries between.
+#pragma once
+
+#include "base/bytes.hpp"
+#include "verbs/objects.hpp"
+
+namespace xsock::verbs {
+
+// cq.cpp
+int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) noexcept;
+int req_notify_cq(ibv_cq* cq, int solicited_only) noexcept;
+// cq_ex.cpp
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) noexcept;
+// post.cpp
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept;
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept;
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept;
+// qp.cpp
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) noexcept;
+// srq.cpp
+ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) noexcept;
+// device.cpp
+int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
+                    ibv_device_attr_ex* attr, size_t size) noexcept;
+int query_port_ex(ibv_context* context, std::uint8_t port, ibv_port_attr* attr,
+                  size_t size) noexcept;
+
+// Shared by several files; the engine's mutex is held.
+
+ibv_context* open_locked(Engine& engine);
+/// The context of ids; opened when first asked for. Null with errno.
+ibv_context* default_context_locked(Engine& engine);
+void release_locked(Engine& engine, Context& context);
+ibv_pd* alloc_pd_locked(Engine& engine, Context& context);
+ibv_comp_channel* create_channel_locked(Engine& engine, Context& context);
+int destroy_channel_locked(Engine& engine, ibv_comp_channel* channel);
+ibv_cq* create_cq_locked(Engine& engine, Context& context, std::uint32_t cqe, void* cq_context,
+                         ibv_comp_channel* channel);
+ibv_qp* create_qp_locked(Engine& engine, ibv_pd* pd, ibv_qp_init_attr& attr);
+ibv_srq* create_srq_locked(Engine& engine, ibv_pd* pd, ibv_srq_init_attr& attr);
+/// The QP was given a connection (rdma_cm or the GID bootstrap). Requests wait until it has
+/// started.
+Result<void> connect_qp_locked(Engine& engine, Qp& qp, int fd, const ConnectAttr& attr);
+/// Ends a QP's connection now and completes everything; verbs' error state.
+void fail_qp_locked(Engine& engine, Qp& qp);
+/// Completes posts that came after the end of the connection had begun.
+void flush_late(Qp& qp);
+/// The device says that a QP changed state.
+void on_qp_state_locked(Engine& engine, Qp& qp, QpState state);
+
+/// Fills in functions of ibv_qp_ex (qp_ex.cpp).
+void set_send_ops(Qp& qp, std::uint64_t flags) noexcept;
+/// Posts to the QP's send queue, or queues a flushed completion on one that has ended.
+int post_one(Qp& qp, const SendWr& wr) noexcept;
+
+// Operands of RFC 7306 as verbs give them. The 32 bits of immediate data are the first four of the
+// eight octets on the wire.
+inline Atomic fetch_add_of(std::uint64_t add) noexcept { return {.operand = add}; }
+inline Atomic compare_swap_of(std::uint64_t compare, std::uint64_t swap) noexcept {
+    constexpr std::uint64_t kAll = ~std::uint64_t{0};
+    return {.operand = swap, .operand_mask = kAll, .compare = compare, .compare_mask = kAll};
+}
+inline std::uint64_t immediate_of(__be32 data) noexcept {
+    return std::uint64_t{load_be32(reinterpret_cast<const std::byte*>(&data))} << 32;
+}
+inline __be32 immediate_data(std::uint64_t immediate) noexcept {
+    __be32 data = 0;
+    store_be32(reinterpret_cast<std::byte*>(&data), static_cast<std::uint32_t>(immediate >> 32));
+    return data;
+}
+
+/// As ibv_wc has them.
+void convert(const Wc& from, ibv_wc& to) noexcept;
+
+}  // namespace xsock::verbs

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Posting: requests of verbs.h into the device's queues. Never blocks (the device's send queue does
+// not), and moves bytes only when nobody else does at the moment.
+#include <cstring>
+
+#include "verbs/cancel.hpp"
+#include "verbs/engine.hpp"
+#include "verbs/ops.hpp"
+
+namespace xsock::verbs {
+namespace {
+
+/// SGEs as the device wants them: the same but for regions whose addresses are not their own.
+class Sges {
+  public:
+    /// 0 or an errno.
+    int assign(Engine& engine, const ibv_sge* list, int count) {
+        if (count < 0 || static_cast<std::size_t>(count) > kMaxSge) return EINVAL;
+        if (count > 0 && list == nullptr) return EINVAL;
+        count_ = static_cast<std::size_t>(count);
+        for (std::size_t i = 0; i < count_; ++i) {
+            sges_[i].address =
+                reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(list[i].addr));
+            sges_[i].length = list[i].length;
+            sges_[i].lkey = list[i].lkey;
+        }
+        if (__builtin_expect(__atomic_load_n(&engine.regions_elsewhere, __ATOMIC_RELAXED) != 0,
+                             0)) {
+            relocate(engine);
+        }
+        return 0;
+    }
+    [[nodiscard]] std::span<const Sge> span() const noexcept { return {sges_.data(), count_}; }
+
+  private:
+    void relocate(Engine& engine) {
+        const std::lock_guard lock(engine.mutex);
+        for (std::size_t i = 0; i < count_; ++i) {
+            const auto found = engine.mrs.find(sges_[i].lkey);
+            if (found == engine.mrs.end()) continue;
+            const Mr& mr = *found->second;
+            const std::uint64_t at = reinterpret_cast<std::uintptr_t>(sges_[i].address);
+            sges_[i].address = static_cast<std::byte*>(mr.base.addr) + (at - mr.iova);
+        }
+    }
+    std::array<Sge, kMaxSge> sges_;
+    std::size_t count_ = 0;
+};
+
+std::uint8_t flags_of(const Qp& qp, unsigned given) noexcept {
+    unsigned flags = 0;
+    if ((given & IBV_SEND_SIGNALED) != 0 || qp.signal_all) flags |= kSendSignaled;
+    if ((given & IBV_SEND_SOLICITED) != 0) flags |= kSendSolicited;
+    if ((given & IBV_SEND_FENCE) != 0) flags |= kSendFence;
+    if ((given & IBV_SEND_INLINE) != 0) flags |= kSendInline;
+    return static_cast<std::uint8_t>(flags);
+}
+
+/// 0 or an errno.
+int translate(const ibv_send_wr& from, SendWr& to, Atomic& atomic) noexcept {
+    switch (from.opcode) {
+        case IBV_WR_SEND:
+            to.opcode = SendOpcode::send;
+            return 0;
+        case IBV_WR_SEND_WITH_INV:
+            to.opcode = SendOpcode::send_invalidate;
+            to.invalidate_stag = from.invalidate_rkey;
+            return 0;
+        case IBV_WR_RDMA_WRITE:
+            to.opcode = SendOpcode::write;
+            break;
+        case IBV_WR_RDMA_READ:
+            to.opcode = SendOpcode::read;
+            break;
+        case IBV_WR_LOCAL_INV:
+            to.opcode = SendOpcode::local_invalidate;
+            to.invalidate_stag = from.invalidate_rkey;
+            return 0;
+        case IBV_WR_RDMA_WRITE_WITH_IMM:
+            to.opcode = SendOpcode::write_immediate;
+            to.immediate = immediate_of(from.imm_data);
+            break;
+        case IBV_WR_ATOMIC_FETCH_AND_ADD:
+            to.opcode = SendOpcode::fetch_add;
+            atomic = fetch_add_of(from.wr.atomic.compare_add);
+            to.atomic = &atomic;
+            to.remote_to = from.wr.atomic.remote_addr;
+            to.remote_stag = from.wr.atomic.rkey;
+            return 0;
+        case IBV_WR_ATOMIC_CMP_AND_SWP:
+            to.opcode = SendOpcode::compare_swap;
+            atomic = compare_swap_of(from.wr.atomic.compare_add, from.wr.atomic.swap);
+            to.atomic = &atomic;
+            to.remote_to = from.wr.atomic.remote_addr;
+            to.remote_stag = from.wr.atomic.rkey;
+            return 0;
+        default:
+            // Send with Immediate has no form in RFC 7306 that takes one receive.
+            return EOPNOTSUPP;
+    }
+    to.remote_to = from.wr.rdma.remote_addr;
+    to.remote_stag = from.wr.rdma.rkey;
+    return 0;
+}
+
+WcOpcode completed_as(SendOpcode opcode) noexcept {
+    switch (opcode) {
+        case SendOpcode::send:
+        case SendOpcode::send_invalidate:
+            return WcOpcode::send;
+        case SendOpcode::write:
+            return WcOpcode::write;
+        case SendOpcode::read:
+            return WcOpcode::read;
+        case SendOpcode::local_invalidate:
+            return WcOpcode::local_invalidate;
+        case SendOpcode::fetch_add:
+            return WcOpcode::fetch_add;
+        case SendOpcode::compare_swap:
+            return WcOpcode::compare_swap;
+        case SendOpcode::write_immediate:
+            return WcOpcode::write_immediate;
+        case SendOpcode::immediate:
+            return WcOpcode::immediate;
+        case SendOpcode::kCount:
+            break;
+    }
+    return WcOpcode::send;
+}
+
+bool over(const Qp& qp) noexcept {
+    const QpState state = qp.qp->state();
+    return state == QpState::closed || state == QpState::error;
+}
+
+// A post on a QP whose connection ends or has ended. It is accepted, as verbs have it, and
+// completes as flushed, behind everything that was posted before.
+void post_late(Qp& qp, const Wc& wc) {
+    {
+        const std::lock_guard lock(qp.late_mutex);
+        qp.late.push_back(wc);
+    }
+    if (over(qp)) flush_late(qp);
+}
+
+Wc flushed(const Qp& qp, std::uint64_t wr_id, WcOpcode opcode) noexcept {
+    Wc wc;
+    wc.wr_id = wr_id;
+    wc.qp_context = qp.num();
+    wc.qp_num = qp.qp->num();  // what purge() goes by
+    wc.opcode = opcode;
+    wc.status = WcStatus::flushed;
+    return wc;
+}
+
+int post_receive(Qp& qp, const RecvWr& wr) {
+    const auto posted = qp.qp->post_recv(wr);
+    if (posted) return 0;
+    if (posted.error().code != EPIPE) {
+        return posted.error().code == ENOBUFS ? ENOMEM : posted.error().code;
+    }
+    post_late(qp, flushed(qp, wr.wr_id, WcOpcode::recv));
+    return 0;
+}
+
+}  // namespace
+
+void flush_late(Qp& qp) {
+    const std::lock_guard lock(qp.late_mutex);
+    for (const Wc& wc : qp.late) {
+        (wc.opcode == WcOpcode::recv ? Cq::of(qp.base.qp_base.recv_cq)
+                                     : Cq::of(qp.base.qp_base.send_cq))
+            ->cq->push(wc);
+    }
+    qp.late.clear();
+}
+
+int post_one(Qp& qp, const SendWr& wr) noexcept {
+    try {
+        const auto posted = qp.qp->post_send(wr);
+        if (posted) return 0;
+        if (posted.error().code != EPIPE) {
+            return posted.error().code == ENOBUFS ? ENOMEM : posted.error().code;
+        }
+        post_late(qp, flushed(qp, wr.wr_id, completed_as(wr.opcode)));
+        return 0;
+    } catch (...) {
+        return ENOMEM;
+    }
+}
+
+int post_send(ibv_qp* given, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
+    const HoldCancellation hold;
+    Qp& qp = *Qp::of(given);
+    int error = 0;
+    if (qp.engine != Engine::current()) {
+        error = EPERM;
+    } else {
+        const ibv_qp_state state = qp.state.load(std::memory_order_acquire);
+        if (state < IBV_QPS_RTS) error = EINVAL;
+    }
+    for (; error == 0 && wr != nullptr; wr = wr->next) {
+        Sges sges;
+        SendWr ours;
+        Atomic atomic;
+        ours.wr_id = wr->wr_id;
+        ours.flags = flags_of(qp, wr->send_flags);
+        if (wr->next != nullptr) ours.flags |= kSendMore;
+        if ((error = translate(*wr, ours, atomic)) != 0) break;
+        try {
+            if ((error = sges.assign(*qp.engine, wr->sg_list, wr->num_sge)) != 0) break;
+        } catch (...) {
+            error = ENOMEM;
+            break;
+        }
+        ours.sges = sges.span();
+        if (ours.sges.size() > qp.cap.max_send_sge) error = EINVAL;
+        if ((ours.flags & kSendInline) != 0 && total_length(ours.sges) > qp.cap.max_inline_data) {
+            error = EINVAL;
+        }
+        if (error == 0) error = post_one(qp, ours);
+        if (error != 0) break;
+    }
+    if (error != 0 && bad != nullptr) *bad = wr;
+    return error;
+}
+
+int post_recv(ibv_qp* given, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
+    const HoldCancellation hold;
+    Qp& qp = *Qp::of(given);
+    int error = 0;
+    if (qp.engine != Engine::current()) {
+        error = EPERM;
+    } else if (qp.state.load(std::memory_order_acquire) == IBV_QPS_RESET ||
+               qp.base.qp_base.srq != nullptr) {
+        error = EINVAL;
+    }
+    for (; error == 0 && wr != nullptr; wr = wr->next) {
+        Sges sges;
+        try {
+            error = sges.assign(*qp.engine, wr->sg_list, wr->num_sge);
+            if (error == 0 && sges.span().size() > qp.cap.max_recv_sge) error = EINVAL;
+            if (error == 0) error = post_receive(qp, {.wr_id = wr->wr_id, .sges = sges.span()});
+        } catch (...) {
+            error = ENOMEM;
+        }
+        if (error != 0) break;
+    }
+    if (error != 0 && bad != nullptr) *bad = wr;
+    return error;
+}
+
+int post_srq_recv(ibv_srq* given, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
+    const HoldCancellation hold;
+    Srq& srq = *Srq::of(given);
+    int error = srq.engine == Engine::current() ? 0 : EPERM;
+    for (; error == 0 && wr != nullptr; wr = wr->next) {
+        Sges sges;
+        try {
+            error = sges.assign(*srq.engine, wr->sg_list, wr->num_sge);
+            if (error == 0 && sges.span().size() > srq.max_sge) error = EINVAL;
+            if (error == 0) {
+                const auto posted = srq.srq->post_recv({.wr_id = wr->wr_id, .sges = sges.span()});
+                if (!posted) {
+                    error = posted.error().code == ENOBUFS ? ENOMEM : posted.error().code;
+                }
+            }
+        } catch (...) {
+            error = ENOMEM;
+        }
+        if (error != 0) break;
+    }
+    if (error != 0 && bad != nullptr) *bad = wr;
+    return error;
+}
+
+}  // namespace xsock::verbs

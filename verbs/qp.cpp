@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Queue pairs: made, moved through the verbs states, asked, destroyed. The connection underneath
+// has states of its own (base/device.hpp); the verbs state is what the program and rdma_cm have
+// set, until the connection ends: then it is the error state.
+#include <algorithm>
+#include <cstring>
+
+#include "transport/config.hpp"
+#include "verbs/bootstrap.hpp"
+#include "verbs/cm.hpp"
+#include "verbs/engine.hpp"
+#include "verbs/events.hpp"
+#include "verbs/ops.hpp"
+
+namespace xsock::verbs {
+namespace {
+
+constexpr std::uint64_t kSendOps =
+    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ |
+    IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+
+// Which state may follow which (InfiniBand volume 1, §10.3; RESET and ERR may always follow).
+bool may_follow(ibv_qp_state from, ibv_qp_state to) noexcept {
+    switch (to) {
+        case IBV_QPS_RESET:
+        case IBV_QPS_ERR:
+            return true;
+        case IBV_QPS_INIT:
+            return from == IBV_QPS_RESET || from == IBV_QPS_INIT;
+        case IBV_QPS_RTR:
+            return from == IBV_QPS_INIT;
+        case IBV_QPS_RTS:
+            return from == IBV_QPS_RTR || from == IBV_QPS_RTS || from == IBV_QPS_SQD;
+        case IBV_QPS_SQD:
+            return from == IBV_QPS_RTS || from == IBV_QPS_SQD;
+        default:
+            return false;
+    }
+}
+
+Result<std::unique_ptr<xsock::Qp>> make_device_qp(Engine& engine, const Qp& qp) {
+    return engine.device().create_qp(qp.attr);
+}
+
+void raise(Engine& engine, Qp& qp, ibv_event_type type) {
+    ibv_async_event event{};
+    event.element.qp = qp.plain();
+    event.event_type = type;
+    engine.raise(*Context::of(qp.base.qp_base.context), event);
+}
+
+// What hardware would call the fault that ended a connection, if it was found at this end.
+bool event_for(const QpInfo& info, ibv_event_type& type) noexcept {
+    switch (info.violation) {
+        case Violation::none:
+        case Violation::mpa_connection_lost:
+        case Violation::startup_timeout:
+        case Violation::startup_rejected:
+        case Violation::startup_both_initiators:
+        case Violation::startup_not_mpa:
+            return false;
+        case Violation::read_stag_invalid:
+        case Violation::read_bounds:
+        case Violation::read_access:
+        case Violation::read_stag_not_associated:
+        case Violation::read_to_wrap:
+        case Violation::write_access:
+        case Violation::invalidate_stag_invalid:
+        case Violation::invalidate_not_permitted:
+        case Violation::tagged_stag_invalid:
+        case Violation::tagged_bounds:
+        case Violation::tagged_stag_not_associated:
+        case Violation::tagged_to_wrap:
+            type = IBV_EVENT_QP_ACCESS_ERR;
+            return true;
+        case Violation::untagged_no_buffer:
+        case Violation::untagged_too_long:
+        case Violation::untagged_msn_range:
+        case Violation::untagged_mo:
+        case Violation::untagged_qn:
+        case Violation::rdmap_opcode:
+        case Violation::read_queue_overflow:
+        case Violation::read_request_malformed:
+            type = IBV_EVENT_QP_REQ_ERR;
+            return true;
+        default:
+            type = IBV_EVENT_QP_FATAL;
+            return true;
+    }
+}
+
+}  // namespace
+
+ibv_qp* create_qp_locked(Engine& engine, ibv_pd* pd, ibv_qp_init_attr& attr) {
+    if (attr.qp_type != IBV_QPT_RC) return fail<ibv_qp>(EOPNOTSUPP);
+    const bool srq_given = attr.srq != nullptr;
+    if (!engine.alive(attr.send_cq, Kind::cq) || !engine.alive(attr.recv_cq, Kind::cq) ||
+        (srq_given && !engine.alive(attr.srq, Kind::srq)) || attr.cap.max_send_wr > kMaxQpWr ||
+        (!srq_given && (attr.cap.max_recv_wr > kMaxQpWr || attr.cap.max_recv_sge > kMaxSge)) ||
+        attr.cap.max_send_sge > kMaxSge || attr.cap.max_inline_data > kMaxInline) {
+        return fail<ibv_qp>(EINVAL);
+    }
+    auto qp = std::make_unique<Qp>();
+    qp->engine = &engine;
+    qp->signal_all = attr.sq_sig_all != 0;
+    qp->cap.max_send_wr = std::max(1u, attr.cap.max_send_wr);
+    qp->cap.max_recv_wr = srq_given ? 0 : std::max(1u, attr.cap.max_recv_wr);
+    qp->cap.max_send_sge = std::max(1u, attr.cap.max_send_sge);
+    qp->cap.max_recv_sge = srq_given ? 0 : std::max(1u, attr.cap.max_recv_sge);
+    qp->cap.max_inline_data = kMaxInline;
+
+    ibv_qp& base = qp->base.qp_base;
+    base.context = pd->context;
+    base.qp_context = attr.qp_context;
+    base.pd = pd;
+    base.send_cq = attr.send_cq;
+    base.recv_cq = attr.recv_cq;
+    base.srq = attr.srq;
+    base.qp_num = engine.next_qp_num();
+    base.handle = base.qp_num;
+    base.state = IBV_QPS_RESET;
+    base.qp_type = IBV_QPT_RC;
+
+    qp->attr.pd = reinterpret_cast<Pd*>(pd)->id;
+    qp->attr.send_cq = Cq::of(attr.send_cq)->cq.get();
+    qp->attr.recv_cq = Cq::of(attr.recv_cq)->cq.get();
+    qp->attr.srq = srq_given ? Srq::of(attr.srq)->srq.get() : nullptr;
+    qp->attr.sq_depth = qp->cap.max_send_wr;
+    qp->attr.rq_depth = std::max(1u, qp->cap.max_recv_wr);
+    qp->attr.require_lkeys = true;
+    qp->attr.context = base.qp_num;
+    qp->attr.receive_patience = engine.receive_patience;
+    auto made = make_device_qp(engine, *qp);
+    if (!made) return fail<ibv_qp>(made.error().code);
+    qp->qp = std::move(*made);
+
+    pthread_mutex_init(&base.mutex, nullptr);
+    pthread_cond_init(&base.cond, nullptr);
+    engine.add(qp.get(), Kind::qp);
+    engine.qps.emplace(base.qp_num, qp.get());
+    ++reinterpret_cast<Pd*>(pd)->users;
+    ++Cq::of(attr.send_cq)->users;
+    ++Cq::of(attr.recv_cq)->users;
+    if (srq_given) ++Srq::of(attr.srq)->users;
+    attr.cap = qp->cap;
+    return qp.release()->plain();
+}
+
+ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) noexcept {
+    return locked_object<ibv_qp>([&](Engine& engine) {
+        if (!engine.alive(pd, Kind::pd)) return fail<ibv_qp>(EINVAL);
+        return create_qp_locked(engine, pd, *attr);
+    });
+}
+
+ibv_qp* create_qp_ex(ibv_context*, ibv_qp_init_attr_ex* attr) noexcept {
+    return locked_object<ibv_qp>([&](Engine& engine) {
+        constexpr std::uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+        if ((attr->comp_mask & ~kKnown) != 0) return fail<ibv_qp>(EOPNOTSUPP);
+        if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || !engine.alive(attr->pd, Kind::pd)) {
+            return fail<ibv_qp>(EINVAL);
+        }
+        std::uint64_t ops = 0;
+        if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) {
+            ops = attr->send_ops_flags;
+            if ((ops & ~kSendOps) != 0) return fail<ibv_qp>(EOPNOTSUPP);
+        }
+        ibv_qp_init_attr plain;
+        std::memcpy(&plain, attr, sizeof plain);  // the extended one begins with it
+        ibv_qp* const qp = create_qp_locked(engine, attr->pd, plain);
+        if (qp == nullptr) return qp;
+        std::memcpy(static_cast<void*>(attr), &plain, sizeof plain);
+        if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) {
+            set_send_ops(*Qp::of(qp), ops);
+        }
+        return qp;
+    });
+}
+
+ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) noexcept {
+    return Qp::of(qp)->send_ops != 0 ? &Qp::of(qp)->base : nullptr;
+}
+
+Result<void> connect_qp_locked(Engine& engine, Qp& qp, int fd, const ConnectAttr& attr) {
+    (void)engine.loop();  // collects the connection's events
+    qp.connected = true;
+    qp.state.store(IBV_QPS_RTS, std::memory_order_release);
+    qp.base.qp_base.state = IBV_QPS_RTS;
+    return qp.qp->connect(fd, attr);
+}
+
+void fail_qp_locked(Engine&, Qp& qp) {
+    qp.state.store(IBV_QPS_ERR, std::memory_order_release);
+    qp.base.qp_base.state = IBV_QPS_ERR;
+    qp.qp->abort();
+    flush_late(qp);
+}
+
+void on_qp_state_locked(Engine& engine, Qp& qp, QpState state) {
+    switch (state) {
+        case QpState::fresh:
+        case QpState::starting:
+        case QpState::requested:
+        case QpState::closing:
+            return;
+        case QpState::established:
+            ++engine.connections;
+            if (qp.id != nullptr) on_established_locked(engine, *qp.id);
+            return;
+        case QpState::peer_closed:
+            // iWARP has no half-closed QP: what is queued still goes, nothing new is taken.
+            (void)qp.qp->shutdown();
+            break;
+        case QpState::error:
+        case QpState::closed:
+            break;
+    }
+    if (state != QpState::peer_closed) {
+        const QpInfo info = qp.qp->info();
+        engine.tx_octets += info.tx_octets;
+        engine.rx_octets += info.rx_octets;
+        if (state == QpState::error && qp.state.load() != IBV_QPS_ERR) ++engine.errors;
+        qp.state.store(IBV_QPS_ERR, std::memory_order_release);
+        qp.base.qp_base.state = IBV_QPS_ERR;
+        flush_late(qp);
+        if (ibv_event_type type; state == QpState::error && event_for(info, type)) {
+            raise(engine, qp, type);
+        }
+        if (qp.base.qp_base.srq != nullptr && !qp.told_last_wqe) {
+            qp.told_last_wqe = true;
+            raise(engine, qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+        }
+    }
+    if (qp.id != nullptr) on_ended_locked(engine, *qp.id);
+}
+
+int modify_qp(ibv_qp* given, ibv_qp_attr* attr, int mask) noexcept {
+    return locked_errno([&](Engine& engine) {
+        if (!engine.alive(given, Kind::qp)) return EINVAL;
+        Qp& qp = *Qp::of(given);
+        const ibv_qp_state from = qp.state.load();
+        if ((mask & IBV_QP_CUR_STATE) != 0 && attr->cur_qp_state != from) return EINVAL;
+        const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr->qp_state : from;
+        if (!may_follow(from, to)) return EINVAL;
+        if ((mask & IBV_QP_PORT) != 0 && attr->port_num != kPort) return EINVAL;
+        if ((mask & IBV_QP_PKEY_INDEX) != 0 && attr->pkey_index != 0) return EINVAL;
+        if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0 && attr->max_rd_atomic > kMaxReads) {
+            return EINVAL;
+        }
+        if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && attr->max_dest_rd_atomic > kMaxReads) {
+            return EINVAL;
+        }
+
+        ibv_qp_attr& asked = qp.asked;
+        if ((mask & IBV_QP_ACCESS_FLAGS) != 0) asked.qp_access_flags = attr->qp_access_flags;
+        if ((mask & IBV_QP_PKEY_INDEX) != 0) asked.pkey_index = attr->pkey_index;
+        if ((mask & IBV_QP_PORT) != 0) asked.port_num = attr->port_num;
+        if ((mask & IBV_QP_QKEY) != 0) asked.qkey = attr->qkey;
+        if ((mask & IBV_QP_AV) != 0) asked.ah_attr = attr->ah_attr;
+        if ((mask & IBV_QP_PATH_MTU) != 0) asked.path_mtu = attr->path_mtu;
+        if ((mask & IBV_QP_TIMEOUT) != 0) asked.timeout = attr->timeout;
+        if ((mask & IBV_QP_RETRY_CNT) != 0) asked.retry_cnt = attr->retry_cnt;
+        if ((mask & IBV_QP_RNR_RETRY) != 0) asked.rnr_retry = attr->rnr_retry;
+        if ((mask & IBV_QP_RQ_PSN) != 0) asked.rq_psn = attr->rq_psn;
+        if ((mask & IBV_QP_SQ_PSN) != 0) asked.sq_psn = attr->sq_psn;
+        if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) asked.max_rd_atomic = attr->max_rd_atomic;
+        if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) {
+            asked.max_dest_rd_atomic = attr->max_dest_rd_atomic;
+        }
+        if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) asked.min_rnr_timer = attr->min_rnr_timer;
+        if ((mask & IBV_QP_DEST_QPN) != 0) asked.dest_qp_num = attr->dest_qp_num;
+
+        if (to == from) return 0;
+        if (to == IBV_QPS_ERR) {
+            fail_qp_locked(engine, qp);
+            return 0;
+        }
+        if (to == IBV_QPS_RESET) {
+            // A fresh connection, and nothing left of the old one.
+            auto fresh = make_device_qp(engine, qp);
+            if (!fresh) return fresh.error().code;
+            if (engine.bootstrap != nullptr) engine.bootstrap->forget(qp);
+            qp.qp->detach();
+            qp.attr.send_cq->purge(qp.qp->num());
+            qp.attr.recv_cq->purge(qp.qp->num());
+            qp.qp = std::move(*fresh);
+            qp.connected = qp.told_last_wqe = false;
+            qp.asked = {};
+        }
+        if (to == IBV_QPS_RTR && !qp.connected && qp.id == nullptr &&
+            (mask & IBV_QP_DEST_QPN) != 0) {
+            // Without rdma_cm the other end is named by its GID and QP number.
+            if (engine.bootstrap == nullptr) return EOPNOTSUPP;
+            if (const int error = engine.bootstrap->connect(engine, qp); error != 0) return error;
+        }
+        qp.state.store(to, std::memory_order_release);
+        given->state = to;
+        return 0;
+    });
+}
+
+int query_qp(ibv_qp* given, ibv_qp_attr* attr, int, ibv_qp_init_attr* init) noexcept {
+    return locked_errno([&](Engine& engine) {
+        if (!engine.alive(given, Kind::qp)) return EINVAL;
+        Qp& qp = *Qp::of(given);
+        *attr = qp.asked;
+        attr->qp_state = attr->cur_qp_state = given->state = qp.state.load();
+        attr->cap = qp.cap;
+        if (qp.connected) {
+            const QpInfo info = qp.qp->info();
+            attr->max_rd_atomic = static_cast<std::uint8_t>(std::min<int>(info.ord, 255));
+            attr->max_dest_rd_atomic = static_cast<std::uint8_t>(std::min<int>(info.ird, 255));
+        }
+        *init = {};
+        init->qp_context = given->qp_context;
+        init->send_cq = given->send_cq;
+        init->recv_cq = given->recv_cq;
+        init->srq = given->srq;
+        init->cap = qp.cap;
+        init->qp_type = given->qp_type;
+        init->sq_sig_all = qp.signal_all;
+        return 0;
+    });
+}
+
+int query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) noexcept {
+    return 0;  // placement ahead of the CRC check: nothing is promised
+}
+
+int destroy_qp(ibv_qp* given) noexcept {
+    Qp* qp = nullptr;
+    const int error = locked_errno([&](Engine& engine) {
+        if (!engine.alive(given, Kind::qp)) return EINVAL;
+        qp = Qp::of(given);
+        engine.remove(qp);
+        engine.qps.erase(qp->num());
+        if (engine.bootstrap != nullptr) engine.bootstrap->forget(*qp);
+        if (qp->id != nullptr) {
+            qp->id->qp = nullptr;
+            if (qp->id->base.qp == given) qp->id->base.qp = nullptr;
+        }
+        const QpState state = qp->qp->state();
+        if (qp->connected && state != QpState::closed && state != QpState::error) {
+            const QpInfo info = qp->qp->info();
+            engine.tx_octets += info.tx_octets;
+            engine.rx_octets += info.rx_octets;
+        }
+        qp->qp->detach();
+        qp->attr.send_cq->purge(qp->qp->num());
+        qp->attr.recv_cq->purge(qp->qp->num());
+        return 0;
+    });
+    if (error != 0) return error;
+    forget_async(*Context::of(given->context), [&](const ibv_async_event& event) {
+        switch (event.event_type) {
+            case IBV_EVENT_QP_FATAL:
+            case IBV_EVENT_QP_REQ_ERR:
+            case IBV_EVENT_QP_ACCESS_ERR:
+            case IBV_EVENT_QP_LAST_WQE_REACHED:
+            case IBV_EVENT_COMM_EST:
+                return event.element.qp == given;
+            default:
+                return false;
+        }
+    });
+    wait_acknowledged(given->mutex, given->cond, given->events_completed, qp->async_delivered);
+    return locked_errno([&](Engine&) {
+        --reinterpret_cast<Pd*>(given->pd)->users;
+        --Cq::of(given->send_cq)->users;
+        --Cq::of(given->recv_cq)->users;
+        if (given->srq != nullptr) --Srq::of(given->srq)->users;
+        qp->qp.reset();
+        pthread_mutex_destroy(&given->mutex);
+        pthread_cond_destroy(&given->cond);
+        delete qp;
+        return 0;
+    });
+}
+
+}  // namespace xsock::verbs

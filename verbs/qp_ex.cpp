@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The newer way to post: ibv_wr_start(), one or more ibv_wr_*() with their setters, and
+// ibv_wr_complete(), which posts all of them or none.
+#include <cstring>
+
+#include "verbs/cancel.hpp"
+#include "verbs/engine.hpp"
+#include "verbs/ops.hpp"
+
+namespace xsock::verbs {
+namespace {
+
+void wr_start(ibv_qp_ex* given) noexcept {
+    Qp& qp = *Qp::of(given);
+    qp.build_mutex.lock();
+    qp.built.clear();
+    qp.build_error = 0;
+}
+
+// The request being built; null once something went wrong (ibv_wr_complete() says so).
+Qp::Built* begin(ibv_qp_ex* given, SendOpcode opcode, std::uint32_t rkey = 0,
+                 std::uint64_t remote = 0) noexcept {
+    Qp& qp = *Qp::of(given);
+    if (qp.build_error != 0) return nullptr;
+    try {
+        Qp::Built& built = qp.built.emplace_back();
+        built.wr.wr_id = given->wr_id;
+        built.wr.opcode = opcode;
+        unsigned flags = 0;
+        if ((given->wr_flags & IBV_SEND_SIGNALED) != 0 || qp.signal_all) flags |= kSendSignaled;
+        if ((given->wr_flags & IBV_SEND_SOLICITED) != 0) flags |= kSendSolicited;
+        if ((given->wr_flags & IBV_SEND_FENCE) != 0) flags |= kSendFence;
+        built.wr.flags = static_cast<std::uint8_t>(flags);
+        built.wr.remote_stag = rkey;
+        built.wr.remote_to = remote;
+        return &built;
+    } catch (...) {
+        qp.build_error = ENOMEM;
+        return nullptr;
+    }
+}
+
+Qp::Built* last(ibv_qp_ex* given) noexcept {
+    Qp& qp = *Qp::of(given);
+    if (qp.build_error != 0) return nullptr;
+    if (qp.built.empty()) {
+        qp.build_error = EINVAL;
+        return nullptr;
+    }
+    return &qp.built.back();
+}
+
+void wr_send(ibv_qp_ex* qp) noexcept { begin(qp, SendOpcode::send); }
+void wr_send_inv(ibv_qp_ex* qp, std::uint32_t rkey) noexcept {
+    if (auto* built = begin(qp, SendOpcode::send_invalidate)) built->wr.invalidate_stag = rkey;
+}
+void wr_rdma_write(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote) noexcept {
+    begin(qp, SendOpcode::write, rkey, remote);
+}
+void wr_rdma_read(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote) noexcept {
+    begin(qp, SendOpcode::read, rkey, remote);
+}
+void wr_local_inv(ibv_qp_ex* qp, std::uint32_t rkey) noexcept {
+    if (auto* built = begin(qp, SendOpcode::local_invalidate)) built->wr.invalidate_stag = rkey;
+}
+
+void wr_rdma_write_imm(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote,
+                       __be32 data) noexcept {
+    if (auto* built = begin(qp, SendOpcode::write_immediate, rkey, remote)) {
+        built->wr.immediate = immediate_of(data);
+    }
+}
+void wr_atomic_cmp_swp(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote,
+                       std::uint64_t compare, std::uint64_t swap) noexcept {
+    if (auto* built = begin(qp, SendOpcode::compare_swap, rkey, remote)) {
+        built->atomic = compare_swap_of(compare, swap);
+    }
+}
+void wr_atomic_fetch_add(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote,
+                         std::uint64_t add) noexcept {
+    if (auto* built = begin(qp, SendOpcode::fetch_add, rkey, remote)) {
+        built->atomic = fetch_add_of(add);
+    }
+}
+
+void wr_set_sge_list(ibv_qp_ex* qp, size_t count, const ibv_sge* list) noexcept {
+    Qp::Built* const built = last(qp);
+    if (built == nullptr) return;
+    if (count > Qp::of(qp)->cap.max_send_sge) {
+        Qp::of(qp)->build_error = EINVAL;
+        return;
+    }
+    built->sge_count = count;
+    for (std::size_t i = 0; i < count; ++i) {
+        built->sges[i] = {reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(list[i].addr)),
+                          list[i].length, list[i].lkey};
+    }
+}
+
+void wr_set_sge(ibv_qp_ex* qp, std::uint32_t lkey, std::uint64_t address,
+                std::uint32_t length) noexcept {
+    const ibv_sge sge{address, length, lkey};
+    wr_set_sge_list(qp, 1, &sge);
+}
+
+void wr_set_inline_data_list(ibv_qp_ex* qp, size_t count, const ibv_data_buf* list) noexcept {
+    Qp::Built* const built = last(qp);
+    if (built == nullptr) return;
+    std::size_t total = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        if (list[i].length > Qp::of(qp)->cap.max_inline_data - total) {
+            Qp::of(qp)->build_error = EINVAL;
+            return;
+        }
+        // Copied here: the program may reuse the memory before ibv_wr_complete().
+        std::memcpy(built->inline_data.data() + total, list[i].addr, list[i].length);
+        total += list[i].length;
+    }
+    built->wr.flags |= kSendInline;
+    built->sge_count = 1;
+    built->sges[0] = {built->inline_data.data(), static_cast<std::uint32_t>(total), kLkeyNone};
+}
+
+void wr_set_inline_data(ibv_qp_ex* qp, void* address, size_t length) noexcept {
+    const ibv_data_buf buffer{address, length};
+    wr_set_inline_data_list(qp, 1, &buffer);
+}
+
+void wr_abort(ibv_qp_ex* given) noexcept {
+    Qp& qp = *Qp::of(given);
+    qp.built.clear();
+    qp.build_mutex.unlock();
+}
+
+int wr_complete(ibv_qp_ex* given) noexcept {
+    const HoldCancellation hold;
+    Qp& qp = *Qp::of(given);
+    int error = qp.build_error;
+    if (error == 0 && qp.engine != Engine::current()) error = EPERM;
+    if (error == 0 && qp.state.load(std::memory_order_acquire) < IBV_QPS_RTS) error = EINVAL;
+    for (std::size_t i = 0; error == 0 && i < qp.built.size(); ++i) {
+        Qp::Built& built = qp.built[i];
+        if ((built.wr.flags & kSendInline) != 0) {
+            built.sges[0].address = built.inline_data.data();  // the vector may have moved it
+        }
+        built.wr.sges = {built.sges.data(), built.sge_count};
+        if (is_atomic(built.wr.opcode)) built.wr.atomic = &built.atomic;
+        if (i + 1 < qp.built.size()) built.wr.flags |= kSendMore;
+        error = post_one(qp, built.wr);
+    }
+    qp.built.clear();
+    qp.build_mutex.unlock();
+    return error;
+}
+
+}  // namespace
+
+void set_send_ops(Qp& qp, std::uint64_t flags) noexcept {
+    qp.send_ops = flags | (std::uint64_t{1} << 63);  // also when no operation was asked for
+    ibv_qp_ex& ex = qp.base;
+    ex.wr_start = wr_start;
+    ex.wr_complete = wr_complete;
+    ex.wr_abort = wr_abort;
+    ex.wr_set_sge = wr_set_sge;
+    ex.wr_set_sge_list = wr_set_sge_list;
+    ex.wr_set_inline_data = wr_set_inline_data;
+    ex.wr_set_inline_data_list = wr_set_inline_data_list;
+    if ((flags & IBV_QP_EX_WITH_SEND) != 0) ex.wr_send = wr_send;
+    if ((flags & IBV_QP_EX_WITH_SEND_WITH_INV) != 0) ex.wr_send_inv = wr_send_inv;
+    if ((flags & IBV_QP_EX_WITH_RDMA_WRITE) != 0) ex.wr_rdma_write = wr_rdma_write;
+    if ((flags & IBV_QP_EX_WITH_RDMA_READ) != 0) ex.wr_rdma_read = wr_rdma_read;
+    if ((flags & IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM) != 0) ex.wr_rdma_write_imm = wr_rdma_write_imm;
+    if ((flags & IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP) != 0) ex.wr_atomic_cmp_swp = wr_atomic_cmp_swp;
+    if ((flags & IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD) != 0) {
+        ex.wr_atomic_fetch_add = wr_atomic_fetch_add;
+    }
+    if ((flags & IBV_QP_EX_WITH_LOCAL_INV) != 0) ex.wr_local_inv = wr_local_inv;
+}
+
+}  // namespace xsock::verbs

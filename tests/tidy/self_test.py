@@ -12,6 +12,7 @@ import tempfile
 
 import house_rules
 import include_table
+import overlay_calls
 import tree
 
 HEAD = "// " + house_rules.SPDX + "\n"
@@ -92,6 +93,18 @@ def main():
             for path, content in allowed:
                 found = complaints(check, top, path, content)
                 expect(not found, "%r in %s: %s" % (content, path, sorted(found)))
+        os.makedirs(os.path.join(top, "docs"), exist_ok=True)
+        shutil.copy(os.path.join(source, overlay_calls.PAGE), os.path.join(top, overlay_calls.PAGE))
+        expect(not list(overlay_calls.breaches(top)), "breaches of the overlay's list as it is")
+        listed = os.path.join(top, overlay_calls.LIST)
+        with open(listed) as f:
+            content = f.read()
+        with open(listed, "w") as f:
+            f.write(content.replace("    KEEP(tee,", '    CALL(planted, int, (int fd), "words") '
+                                    "\\\n    KEEP(tee,", 1))
+        found = list(overlay_calls.breaches(top))
+        expect(len(found) == 2 and "the table is not that of" in found[0] and
+               "planted has no function" in found[1], "a planted call: %s" % found)
     print("%d planted, %d failures" % (sum(map(len, (WRONG_INCLUDES, ALLOWED_INCLUDES, WRONG_LINES,
                                                      GOOD_LINES))), failures))
     return 1 if failures else 0

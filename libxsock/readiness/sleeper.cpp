@@ -14,22 +14,17 @@ constexpr std::size_t kIdleSleepers = 16;
 }  // namespace
 
 Sleeper::~Sleeper() {
-    if (fd_ >= 0) close(fd_);
+    if (event_.fd >= 0) close(event_.fd);
 }
 
-void Sleeper::ring() noexcept {
-    if (rung_.exchange(true, std::memory_order_seq_cst)) return;
+void EventFd::write() noexcept {
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t n = write(fd_, &one, sizeof one);  // cannot be full
+    [[maybe_unused]] const ssize_t n = ::write(fd, &one, sizeof one);  // cannot be full
 }
 
-// Read first: a ring that finds rung_ still set writes nothing, but what it tells of was published
-// before that and is seen when the thread looks, after this. The other way round, the read could
-// swallow the write of a ring that has set rung_ again, and no later ring would write.
-void Sleeper::clear() noexcept {
+void EventFd::read() noexcept {
     std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t n = read(fd_, &count, sizeof count);
-    rung_.store(false, std::memory_order_seq_cst);
+    [[maybe_unused]] const ssize_t n = ::read(fd, &count, sizeof count);
 }
 
 SleeperPool& SleeperPool::instance() noexcept {
@@ -47,8 +42,8 @@ Result<SleeperPool::Lease> SleeperPool::lend() {
         }
     }
     auto made = std::make_unique<Sleeper>();
-    made->fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (made->fd_ < 0) return Error{errno, "eventfd failed"};
+    made->event_.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (made->event_.fd < 0) return Error{errno, "eventfd failed"};
     return Lease(made.release());
 }
 

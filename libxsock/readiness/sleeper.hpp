@@ -18,6 +18,37 @@
 
 namespace xsock::readiness {
 
+/// Writes an event once, however often it is rung, until the sleeper has taken it.
+///
+/// take() reads first: a ring that finds rung_ still set writes nothing, but what it tells of was
+/// published before that and is seen when the thread looks, after take(). The other way round, the
+/// read could swallow the write of a ring that has set rung_ again, and no later ring would write.
+///
+/// `Flag` is std::atomic<bool>, `Event` has write() and read(); or a test's models of them.
+template <typename Flag, typename Event>
+class RingOnce {
+  public:
+    /// Any thread, after the news was published (seq_cst, or under a lock that the sleeper takes).
+    void ring(Event& event) {
+        if (!rung_.exchange(true, std::memory_order_seq_cst)) event.write();
+    }
+    /// The sleeper, after the event was found readable; looking for news comes behind it.
+    void take(Event& event) {
+        event.read();
+        rung_.store(false, std::memory_order_seq_cst);
+    }
+    [[nodiscard]] bool rung() const { return rung_.load(std::memory_order_seq_cst); }
+
+  private:
+    Flag rung_{false};
+};
+
+struct EventFd {
+    void write() noexcept;
+    void read() noexcept;
+    int fd = -1;
+};
+
 class Sleeper final : public Progress::Follower {
   public:
     Sleeper() = default;
@@ -25,15 +56,15 @@ class Sleeper final : public Progress::Follower {
 
     /// Makes fd() readable, once until clear(). Any thread that found the sleeper in a list, with
     /// the lock of the list: the sleeper leaves its lists before it goes.
-    void ring() noexcept;
+    void ring() noexcept { once_.ring(event_); }
     void on_lead_free() noexcept override { ring(); }
 
     // -- its thread only --
 
-    [[nodiscard]] int fd() const noexcept { return fd_; }
+    [[nodiscard]] int fd() const noexcept { return event_.fd; }
     /// After fd() was found readable, before looking at what the ring was for.
-    void clear() noexcept;
-    [[nodiscard]] bool rung() const noexcept { return rung_.load(std::memory_order_seq_cst); }
+    void clear() noexcept { once_.take(event_); }
+    [[nodiscard]] bool rung() const noexcept { return once_.rung(); }
 
     // Links of the list that it is in, under the lock of that list.
     Sleeper* next = nullptr;
@@ -42,8 +73,8 @@ class Sleeper final : public Progress::Follower {
 
   private:
     friend class SleeperPool;
-    int fd_ = -1;
-    std::atomic<bool> rung_{false};
+    EventFd event_;
+    RingOnce<std::atomic<bool>, EventFd> once_;
 };
 
 class SleeperPool {

@@ -47,11 +47,13 @@ TEST(Wait, a_sleeping_thread_is_woken_by_a_plain_member) {
     plain.events = EPOLLIN;
     plain.data.u64 = 6;
     ASSERT_EQ(w.set().add(event, nullptr, plain), 0);
-    const Later later([&] {
-        const std::uint64_t one = 1;
-        EXPECT_EQ(write(event, &one, sizeof one), 8);
-    });
-    EXPECT_EQ(text_of(w.wait(4, kLong)), "6:IN ");
+    {
+        const Later later([&] {
+            const std::uint64_t one = 1;
+            EXPECT_EQ(write(event, &one, sizeof one), 8);
+        });
+        EXPECT_EQ(text_of(w.wait(4, kLong)), "6:IN ");
+    }
     ASSERT_EQ(w.set().remove(event, nullptr), 0);
     close(event);
 }

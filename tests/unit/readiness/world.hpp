@@ -58,8 +58,8 @@ inline Progress& test_progress() {
     static Progress& progress = [&]() -> Progress& {
         TransportConfig config;
         config.progress = ProgressMode::app;
-        auto* const epochs = new Epochs;
-        auto made = Progress::create(*epochs, config, 0);
+        static Epochs epochs;
+        auto made = Progress::create(epochs, config, 0);
         EXPECT_TRUE(made);
         return *made->release();
     }();

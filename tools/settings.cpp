@@ -42,6 +42,10 @@ std::string check_progress(std::string_view value) {
     return one_of(value, {"app", "thread", "both"});
 }
 
+std::string check_one(std::string_view value) {
+    return value == "1" ? std::string() : std::string("only 1 switches it on");
+}
+
 std::string check_stat(std::string_view value) {
     if (value == "off" || value.substr(0, 1) == "/") return {};
     return "neither off nor the absolute path of a folder";
@@ -99,6 +103,8 @@ constexpr Setting kSettings[] = {
      size_in_range<4096, std::uint64_t{1} << 50>},
     {"XSOCK_PCAP_SNAP", "pcap-snap", "OCTETS", "256K", "octets kept of each frame",
      size_in_range<64, 262144>},
+    {"XSOCK_VERBS_GID", nullptr, "1", "off",
+     "verbs programs without rdma_cm find each other through the GID", check_one},
     {"XSOCK_STAT", "stat", "off|FOLDER", "$XDG_RUNTIME_DIR/xsock or /dev/shm/xsock-UID",
      "where xsock stat finds the connections; off: nowhere", check_stat},
 };

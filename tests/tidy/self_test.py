@@ -12,6 +12,7 @@ import tempfile
 
 import house_rules
 import include_table
+import log_codes
 import overlay_calls
 import tree
 
@@ -47,6 +48,21 @@ WRONG_LINES = (
     ("base/planted.cpp", HEAD + "// TO" + "DO\n", "TO" + "DO: do it"),
     ("docs/planted.md", "See /wor" + "k/main.\n", "a path of one machine"),
     ("docs/planted.md", "No end", "no newline at the end"),
+)
+WRONG_CODES = (
+    ("transport/planted.cpp", 'log(LogLevel::warn, "planted-code", "%d", 1);\n',
+     "the code planted-code is not explained"),
+    ("libxsock/planted.cpp", 'xsock::log(xsock::LogLevel::info,\n    "planted-code", "");\n',
+     "the code planted-code is not explained"),
+    ("docs/troubleshooting.md", "## Environment\n## Log codes\n| `planted-code` | x |\n",
+     "no source says planted-code"),
+    ("verbs/planted.cpp", 'read_number("XSOCK_PLANTED", n);\n', "XSOCK_PLANTED is missing in docs"),
+    ("verbs/planted.cpp", 'getenv("XSOCK_PLANTED");\n', "XSOCK_PLANTED is missing in"),
+    ("docs/troubleshooting.md", "## Environment\n| `XSOCK_PLANTED` | x |\n", "nobody reads it"),
+)
+GOOD_CODES = (
+    ("transport/planted.cpp", 'catalog(LogLevel::warn, "planted-code");\n'),
+    ("examples/planted.c", 'getenv("XSOCK_PLANTED");\n'),
 )
 GOOD_LINES = (
     ("base/planted.cpp", HEAD + "//" + "-" * 98 + "\n"),
@@ -85,7 +101,8 @@ def main():
                 shutil.copy(os.path.join(source, path), os.path.join(top, path))
         for check, wrong, allowed in (
                 (include_table.breaches, WRONG_INCLUDES, ALLOWED_INCLUDES),
-                (house_rules.breaches, WRONG_LINES, GOOD_LINES)):
+                (house_rules.breaches, WRONG_LINES, GOOD_LINES),
+                (log_codes.breaches, WRONG_CODES, GOOD_CODES)):
             for path, content, complaint in wrong:
                 found = complaints(check, top, path, content)
                 expect(len(found) == 1 and complaint in next(iter(found)),
@@ -106,7 +123,8 @@ def main():
         expect(len(found) == 2 and "the table is not that of" in found[0] and
                "planted has no function" in found[1], "a planted call: %s" % found)
     print("%d planted, %d failures" % (sum(map(len, (WRONG_INCLUDES, ALLOWED_INCLUDES, WRONG_LINES,
-                                                     GOOD_LINES))), failures))
+                                                     GOOD_LINES, WRONG_CODES, GOOD_CODES))),
+                                     failures))
     return 1 if failures else 0
 
 

@@ -1,0 +1,82 @@
+#!/usr/bin/env -S python3 -B
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+"""What the sources can say and what docs/troubleshooting.md explains are the same: the codes of log
+lines, and the settings of the environment, which tools/settings.cpp has too.
+
+    log_codes.py [TREE]     one line for each breach; exit status 1 when there are any
+"""
+import os
+import re
+import sys
+
+import tree
+
+PAGE = os.path.join("docs", "troubleshooting.md")
+SETTINGS = os.path.join("tools", "settings.cpp")
+SPEAKERS = ("base", "transport", "libxsock", "verbs")
+
+LOGGED = re.compile(r'\blog\(\s*(?:[\w:]+::)?LogLevel::\w+,\s*"([^"]+)"')
+VIOLATION = re.compile(r'"([a-z]+(?:-[a-z]+)+)"')  # a name in the table
+WORD = re.compile(r'"([a-z]+(?:-[a-z]+)*)"')  # may be a code on its way to a log line
+READ = re.compile(r'\w\(\s*"(XSOCK_[A-Z_]+)"')
+ROW = re.compile(r'^\| `([^`]+)` \|', re.M)
+
+# Told by one part of xsock to another, and no setting of a user's.
+INTERNAL = {"XSOCK_SUMMARY"}
+
+
+def section(page, title):
+    """The text behind a heading, up to the next of the same level."""
+    match = re.search(r"^## %s\n(.*?)(?=^## |\Z)" % re.escape(title), page, re.M | re.S)
+    return match.group(1) if match else ""
+
+
+def text_of(top, path):
+    return (tree.text(top, path) or "") if os.path.isfile(os.path.join(top, path)) else ""
+
+
+def breaches(top):
+    codes, words, read = {}, set(), {}
+    for path in tree.files(top):
+        if path.split(os.sep)[0] not in SPEAKERS or not path.endswith(tree.SOURCES):
+            continue
+        content = tree.text(top, path) or ""
+        for found in LOGGED.finditer(content):
+            codes.setdefault(found.group(1), path)
+        words.update(WORD.findall(content))
+        for found in READ.finditer(content):
+            read.setdefault(found.group(1), path)
+        if path == os.path.join("base", "violation.cpp"):
+            for found in VIOLATION.finditer(content):
+                codes.setdefault(found.group(1), path)
+    page = text_of(top, PAGE)
+    explained = set(ROW.findall(section(page, "Log codes")))
+    for code, path in sorted(codes.items()):
+        if code not in explained:
+            yield "%s: the code %s is not explained in %s" % (path, code, PAGE)
+    for code in sorted(explained - set(codes) - words):
+        yield "%s: no source says %s" % (PAGE, code)
+
+    described = {name for name in ROW.findall(section(page, "Environment"))}
+    shown = set(re.findall(r'\{"(XSOCK_[A-Z_]+)"', text_of(top, SETTINGS)))
+    for name, path in sorted(read.items()):
+        if name in INTERNAL:
+            continue
+        missing = [where for where, names in ((PAGE, described), (SETTINGS, shown))
+                   if name not in names]
+        if missing:
+            yield "%s: %s is missing in %s" % (path, name, " and ".join(missing))
+    for name in sorted((described | shown) - set(read)):
+        yield "%s: nobody reads it, but %s or %s tells of it" % (name, PAGE, SETTINGS)
+
+
+def main():
+    top = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "..")
+    found = list(breaches(os.path.abspath(top)))
+    for line in found:
+        print(line)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

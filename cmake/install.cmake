@@ -21,6 +21,12 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/LICENSES/BSD-2
               ${PROJECT_SOURCE_DIR}/LICENSES/GPL-2.0-only.txt
         DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
+file(GLOB man_pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/man/*.[1-8])
+foreach(page ${man_pages})
+    string(REGEX MATCH "[1-8]$" part ${page})
+    install(FILES ${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${part})
+endforeach()
+
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/xsock)
 install(EXPORT xsockTargets NAMESPACE xsock:: DESTINATION ${package_folder})
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/xsockConfig.cmake.in

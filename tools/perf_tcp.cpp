@@ -59,6 +59,8 @@ void TcpLanes::adopt(int fd, std::uint32_t index) {
     }
     const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    const timeval look_up{0, 200'000};  // for receive_all()
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &look_up, sizeof look_up);
     fds_[index] = fd;
 }
 
@@ -90,8 +92,6 @@ void TcpLanes::receive_all(int fd, std::size_t octets, bool spin) {
 
 double TcpLanes::run_latency(const Sample& sample) {
     const int fd = fds_.at(0);
-    const timeval look_up{0, 200'000};
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &look_up, sizeof look_up);
     const bool spin = sample.polling;
     const std::size_t ask = sample.op == Op::read ? kQuestionOctets : sample.size;
     const std::uint64_t begin = now_ns();
@@ -132,6 +132,15 @@ double TcpLanes::run_stream(const Sample& sample) {
     std::vector<pollfd> polled(fds_.size());
     std::uint64_t stalled = 0;
     const std::uint64_t begin = now_ns();
+    if (sample.op == Op::read && !sample.both_ways) {
+        // Reads begin when the reader asks, and so does its clock.
+        for (const int fd : fds_) {
+            if (sample.client) send_all(fd, kAckOctets, sample.polling);
+        }
+        for (const int fd : fds_) {
+            if (!sample.client) receive_all(fd, kAckOctets, sample.polling);
+        }
+    }
     for (;;) {
         bool any = false;
         bool finished = true;

@@ -31,18 +31,22 @@ constexpr std::uint64_t kReadId = kReceives;
 /// One connection, either end.
 class Rping {
   public:
-    explicit Rping(const PingOptions& options)
+    /// Completions of this connection alone come to `cq` until it is destroyed.
+    Rping(const PingOptions& options, xsock_cq* cq)
         : options_(options),
-          cq_(make_cq()),
+          cq_(cq),
           text_(options.size),
           copy_(options.size),
           patience_ms_(static_cast<int>(options.patience_s * 1000)) {}
     ~Rping() {
-        // Nothing may be sent from memory that goes with us; after a good end nothing is left.
-        if (!ended_) xsock_ep_abort(ep_.release());
+        // Nothing may be sent from memory that goes with us. After a client's good end nothing is
+        // left to send; a server's client has gone first.
+        if (ep_ == nullptr || (ended_ && !serving_)) return;
+        xsock_ep_abort(ep_.release());
+        xsock_wc wc;
+        while (xsock_cq_poll(cq_, &wc, 1) == 1) continue;
     }
 
-    [[nodiscard]] xsock_cq* cq() const { return cq_.get(); }
     void begin(EpPtr ep);
     /// All pings; fewer when interrupted.
     void client();
@@ -60,7 +64,7 @@ class Rping {
     void show(const char* what, const std::vector<char>& text) const;
 
     const PingOptions& options_;
-    CqPtr cq_;
+    xsock_cq* cq_;
     Advertisement received_[kReceives] = {};
     std::vector<char> text_;  // client: what the server reads
     std::vector<char> copy_;  // client: written by the server; server: read into
@@ -83,7 +87,7 @@ void Rping::begin(EpPtr ep) {
 }
 
 bool Rping::next(xsock_wc& wc) {
-    if (!next_completion(cq_.get(), wc, patience_ms_)) {
+    if (!next_completion(cq_, wc, patience_ms_)) {
         if (interrupted()) return false;
         fail("nothing came within %g s: %s", options_.patience_s, end_of(ep_.get()).c_str());
     }
@@ -222,15 +226,16 @@ void print_times(const char* what, const RoundTrips& times) {
 }  // namespace
 
 int rping_client(const PingOptions& options) {
-    Rping rping(options);
+    const CqPtr cq = make_cq();
     XSOCK_INIT(xsock_ep_attr, attr);
-    attr.send_cq = rping.cq();
+    attr.send_cq = cq.get();
     EpPtr ep(xsock_connect(options.host.c_str(), options.port.c_str(), &attr,
                            static_cast<int>(options.patience_s * 1000)));
     if (ep == nullptr) {
         fail("%s port %s: %s", options.host.c_str(), options.port.c_str(),
              connect_error(errno).c_str());
     }
+    Rping rping(options, cq.get());
     rping.begin(std::move(ep));
     rping.client();
     print_times("ping", rping.times());
@@ -238,20 +243,19 @@ int rping_client(const PingOptions& options) {
 }
 
 int rping_server(const PingOptions& options) {
-    for (bool first = true; !interrupted(); first = false) {
-        Rping rping(options);
-        XSOCK_INIT(xsock_ep_attr, attr);
-        attr.send_cq = rping.cq();
-        const ListenerPtr listener(xsock_listen(
-            options.host.empty() ? nullptr : options.host.c_str(), options.port.c_str(), 8, &attr));
-        if (listener == nullptr) fail_errno("cannot listen on port %s", options.port.c_str());
-        if (first) {
-            std::printf("listening on port %d\n", xsock_listener_port(listener.get()));
-            std::fflush(stdout);
-        }
-        EpPtr ep;
-        while (ep == nullptr && !interrupted()) ep.reset(xsock_accept(listener.get(), 100));
-        if (ep == nullptr) break;
+    const CqPtr cq = make_cq();
+    XSOCK_INIT(xsock_ep_attr, attr);
+    attr.send_cq = cq.get();
+    attr.receive_wait_ms = -1;  // the next client waits for its turn
+    const ListenerPtr listener(xsock_listen(options.host.empty() ? nullptr : options.host.c_str(),
+                                            options.port.c_str(), 8, &attr));
+    if (listener == nullptr) fail_errno("cannot listen on port %s", options.port.c_str());
+    std::printf("listening on port %d\n", xsock_listener_port(listener.get()));
+    std::fflush(stdout);
+    while (!interrupted()) {
+        EpPtr ep(xsock_accept(listener.get(), 100));
+        if (ep == nullptr) continue;
+        Rping rping(options, cq.get());
         rping.begin(std::move(ep));
         try {
             rping.server();

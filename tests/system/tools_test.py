@@ -1,0 +1,812 @@
+#!/usr/bin/env -S python3 -B
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+"""The program `xsock` as its users meet it: every command really run, right and wrong.
+
+    tools_test.py BUILD GROUP      GROUP: one of the functions below without "test_"
+
+Exit status 77: this machine lacks something.
+"""
+import json
+import mmap
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import xml.etree.ElementTree
+
+TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+PATIENCE = 120  # seconds, for machines that are slow and busy
+
+BUILD = os.path.abspath(sys.argv[1])
+XSOCK = os.path.join(BUILD, "tools", "xsock")
+SANITIZED = b"__asan" in open(XSOCK, "rb").read() or b"__tsan" in open(XSOCK, "rb").read()
+
+COMMANDS = ("run", "info", "doctor", "stat", "perf", "ping")
+
+
+class Failed(Exception):
+    pass
+
+
+def expect(good, *what):
+    if not good:
+        raise Failed(" ".join(str(w) for w in what))
+
+
+def xsock(*arguments, status=0, environment=None, **more):
+    """Runs it, wants that exit status, answers with the finished process (text)."""
+    surroundings = dict(os.environ, **(environment or {}))
+    done = subprocess.run([XSOCK, *map(str, arguments)], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+                          timeout=PATIENCE, env=surroundings, check=False, **more)
+    expect(status is None or done.returncode == status,
+           "xsock", *arguments, "ended with", done.returncode, "and said:\n", done.stdout,
+           done.stderr)
+    return done
+
+
+def xsock_json(*arguments, **more):
+    done = xsock(*arguments, **more)
+    try:
+        return json.loads(done.stdout)
+    except ValueError as e:
+        raise Failed("%s: no JSON (%s):\n%s" % (arguments, e, done.stdout)) from e
+
+
+class Server:
+    """A program in the background that says "listening on port N" first."""
+
+    def __init__(self, *command, environment=None):
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                        stdin=subprocess.DEVNULL, text=True,
+                                        env=dict(os.environ, **(environment or {})))
+        line = self.process.stdout.readline()
+        found = re.match(r"listening on port (\d+)", line)
+        if not found:
+            self.process.kill()
+            raise Failed("%s does not listen: %s" % (command, line))
+        self.port = int(found.group(1))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.terminate()
+        self.said = self.process.communicate(timeout=PATIENCE)[0]
+
+    def stop(self):
+        self.__exit__()
+        return self.said
+
+
+def until(condition, *what):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        expect(time.monotonic() < deadline, "never happened:", *what)
+        time.sleep(0.02)
+
+
+class PlainServer:
+    """Takes TCP connections and does `answer(socket)` with each."""
+
+    def __init__(self, answer):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.answer = answer
+        self.taken = []
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            connection = self.listener.accept()[0]
+            self.taken.append(connection)
+            threading.Thread(target=self.answer, args=(connection,), daemon=True).start()
+
+
+# ---- the command line ---------------------------------------------------------------------------
+
+def test_usage():
+    said = xsock("--help").stdout
+    for command in COMMANDS:
+        expect(re.search(r"^  %s " % command, said, re.M), command, "is not in --help")
+        expect(xsock(command, "--help").stdout.startswith("usage: xsock " + command), command)
+        expect(xsock("help", command).stdout.startswith("usage: xsock " + command), command)
+        wrong = xsock(command, "--nonsense", status=125 if command == "run" else 2)
+        expect("there is no option --nonsense" in wrong.stderr, wrong.stderr)
+        expect(wrong.stdout == "", "a complaint on standard output")
+        with open(os.path.join(TOP, "docs", "man", "xsock-%s.1" % command)) as page:
+            manual = page.read()
+        for side in ((command,), ) if command != "perf" else ((command, "server"),
+                                                              (command, "client")):
+            options = re.findall(r"^ .*?(--[a-z][a-z0-9-]*)", xsock(*side, "--help").stdout, re.M)
+            for option in options:
+                expect(option == "--help" or re.search(r"Fl.* ?%s\b" % option[1:], manual),
+                       "xsock-%s(1) lacks %s" % (command, option))
+    expect(re.fullmatch(r"xsock \d+\.\d+\.\d+\n", xsock("--version").stdout), "--version")
+    expect("usage" in xsock(status=2).stdout, "no command")
+    expect("no command 'nonsense'" in xsock("nonsense", status=2).stderr, "an unknown command")
+    expect("no command 'nonsense'" in xsock("help", "nonsense", status=2).stderr, "help for it")
+    for arguments, complaint in (
+            (("stat", "--pid"), "wants a value"),
+            (("stat", "--pid", "0"), "whole number from 1"),
+            (("stat", "--pid=12x"), "whole number"),
+            (("stat", "--json=1"), "takes no value"),
+            (("stat", "-Z"), "no option -Z"),
+            (("stat", "more"), "too much"),
+            (("stat", "-i", "nan"), "a number from"),
+            (("info", "more"), "too much"),
+            (("doctor", "localhost"), "which port"),
+            (("doctor", "a", "1", "b"), "too much"),
+            (("doctor", "[::1", "1"), "no host"),
+            (("ping",), "which host"),
+            (("ping", "-s", "0", "h"), "whole number from 1 to 1048576"),
+            (("ping", "-c", "99999999999999999999", "h"), "whole number"),
+            (("ping", "--rping", "-s", "8", "h"), "at least 32"),
+            (("perf",), "server or client"),
+            (("perf", "sideways"), "neither server nor client"),
+            (("perf", "client"), "which host"),
+            (("perf", "client", "-s", "64,,1K", "h"), "sizes"),
+            (("perf", "client", "-s", "17M", "h"), "sizes"),
+            (("perf", "client", "-s", "0", "h"), "sizes"),
+            (("perf", "client", "-t", "speed", "h"), "latency, bandwidth, rate"),
+            (("perf", "client", "-d", "5000", "h"), "from 1 to 1024"),
+            (("perf", "server", "1", "2"), "too much")):
+        expect(complaint in xsock(*arguments, status=2).stderr, arguments, "lacks:", complaint)
+    if os.path.exists("/dev/full"):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([XSOCK, "info"], stdout=full, stderr=subprocess.PIPE, check=False)
+        expect(done.returncode == 1, "a full disk is no failure")
+
+
+def test_info():
+    info = xsock_json("info", "--json", environment={"XSOCK_THREADS": "3", "XSOCK_CPUS": "1-"})
+    expect(info["version"]["library"].startswith(info["version"]["program"]), info["version"])
+    expect(os.path.samefile(info["paths"]["program"], XSOCK), info["paths"])
+    expect(info["machine"]["crc32c"] in info["machine"]["crc32c_usable"].split(), info["machine"])
+    settings = {row["variable"]: row for row in info["settings"]}
+    expect(settings["XSOCK_THREADS"]["value"] == "3", settings["XSOCK_THREADS"])
+    expect(settings["XSOCK_THREADS"]["source"] == "environment", settings["XSOCK_THREADS"])
+    expect("complaint" in settings["XSOCK_CPUS"], "a bad value is not told")
+    expect(settings["XSOCK_CPUS"]["source"] == "built in", settings["XSOCK_CPUS"])
+    said = xsock("info", environment={"XSOCK_LOG": "loud"}).stdout
+    expect(re.search(r"XSOCK_LOG .*loud: none of off", said), said)
+
+
+# ---- run ----------------------------------------------------------------------------------------
+
+def test_run():
+    preload = os.path.join(BUILD, "libxsock", "libxsock-preload.so")
+    with tempfile.TemporaryDirectory(prefix="xsock-tools.") as work:
+        missing = xsock("run", os.path.join(work, "nothing"), status=127)
+        expect("No such file" in missing.stderr, missing.stderr)
+        expect("which program" in xsock("run", status=125).stderr, "no program")
+        plain = os.path.join(work, "plain")
+        with open(plain, "w") as f:
+            f.write("text")
+        expect("Permission denied" in xsock("run", plain, status=126).stderr, "not executable")
+        expect("Is a directory" in xsock("run", work + "/", status=126).stderr, "a folder")
+        static = shutil.which("ldconfig", path="/sbin:/usr/sbin")
+        if static:
+            expect("statically linked" in xsock("run", static, "-p", status=126).stderr, static)
+        foreign = os.path.join(work, "foreign")
+        with open("/bin/true", "rb") as f:
+            image = bytearray(f.read())
+        image[18:20] = b"\x16\x00" if image[18] != 0x16 else b"\x3e\x00"  # e_machine
+        with open(foreign, "wb") as f:
+            f.write(image)
+        os.chmod(foreign, 0o755)
+        expect("another machine" in xsock("run", foreign, status=126).stderr, "a foreign program")
+        script = os.path.join(work, "script")
+        with open(script, "w") as f:
+            f.write("#!%s\n" % foreign)
+        os.chmod(script, 0o755)
+        expect("another machine" in xsock("run", script, status=126).stderr, "its script")
+        for cut in (0, 3, 17, 63, 64, 100):
+            with open(foreign, "wb") as f:
+                f.write(image[:cut])
+            os.chmod(foreign, 0o755)
+            xsock("run", foreign, status=None)  # whatever it says, it does not crash
+        if os.geteuid() == 0:
+            setuid = os.path.join(work, "setuid")
+            shutil.copy("/bin/true", setuid)
+            os.chown(setuid, 65534, 65534)
+            os.chmod(setuid, 0o4755)
+            expect("setuid" in xsock("run", setuid, status=126).stderr, "a setuid program")
+        if SANITIZED or not os.path.exists(preload):
+            return  # the overlay is no library of its own here
+        done = xsock("run", "--log", "debug:%s/log" % work, "--progress=app", "--", "env",
+                     environment={"LD_PRELOAD": "/lib/none.so"})
+        for line in ("LD_PRELOAD=%s:/lib/none.so" % os.path.realpath(preload),
+                     "XSOCK_LOG=debug:%s/log" % work, "XSOCK_PROGRESS=app"):
+            expect(line in done.stdout.split("\n"), line, "is not in", done.stdout)
+    expect("none of app" in xsock("run", "--progress", "x", "true", status=125).stderr, "a bad value")
+    # The options end with the program's name.
+    done = xsock("run", "sh", "-c", "exit $1", "sh", "--summary", status=None)
+    expect(done.returncode != 125 and "xsock:" not in done.stderr, done.stderr)
+    xsock("run", "sh", "-c", "exit 7", status=7)
+    xsock("run", "-s", "sh", "-c", "exit 7", status=7)
+    for options in ((), ("-s",)):
+        xsock("run", *options, "sh", "-c", "kill -TERM $$; sleep 100", status=-signal.SIGTERM)
+    # A signal to xsock run alone reaches the program.
+    child = subprocess.Popen([XSOCK, "run", "-s", "sh", "-c",
+                              "trap 'echo got; exit 5' USR1; echo up; while :; do sleep 0.05; done"],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    expect(child.stdout.readline() == "up\n", "the shell did not start")
+    child.send_signal(signal.SIGUSR1)
+    said = child.communicate(timeout=PATIENCE)
+    expect(child.returncode == 5 and said[0] == "got\n", child.returncode, said)
+    script = ("import socket as s\n"
+              "l=s.create_server(('127.0.0.1',0))\n"
+              "c=s.create_connection(l.getsockname())\n"
+              "a=l.accept()[0]\n")
+    said = xsock("run", "--summary", "/usr/bin/python3", "-c", script).stderr
+    expect("3 TCP sockets in 1 process: 1 connected, 1 accepted, 1 listening" in said, said)
+    expect(re.search(r"3 passed through: did not ask for DDPMODE", said), said)
+
+
+# ---- doctor -------------------------------------------------------------------------------------
+
+def findings(*arguments, status):
+    report = xsock_json("doctor", "--json", *arguments, status=status)
+    expect(report["failed"] == (status != 0), report)
+    for finding in report["findings"]:
+        expect(finding["verdict"] in ("OK", "note", "warning", "failure"), finding)
+        expect(finding["text"], "a finding without a word", finding)
+    return report["findings"]
+
+
+def verdict_of(found, subject):
+    return [f["verdict"] + ": " + f["text"] for f in found if f["subject"] == subject]
+
+
+def test_doctor():
+    found = findings(status=0)
+    subjects = [f["subject"] for f in found]
+    for subject in ("kernel", "descriptors", "crc32c", "engine", "self-test 127.0.0.1", "device lo",
+                    "statistics"):
+        expect(subject in subjects, subject, "is not looked at:", subjects)
+    text = xsock("doctor").stdout
+    expect(re.search(r"\d+ OK, \d+ notes?, \d+ warnings?, 0 failures\n$", text), text)
+    expect("OK  " not in xsock("doctor", "--brief").stdout, "--brief tells what is well")
+    found = xsock_json("doctor", "--json", environment={"XSOCK_SPIN_US": "lots"})["findings"]
+    expect("warning" in verdict_of(found, "XSOCK_SPIN_US")[0], "a bad setting is well")
+
+    with tempfile.TemporaryDirectory(prefix="xsock-tools.") as work:
+        os.chmod(work, 0o777)
+        found = xsock_json("doctor", "--json", environment={"XSOCK_STAT": work})["findings"]
+        expect("not ours alone" in verdict_of(found, "statistics")[0], "a folder for everybody")
+
+
+def test_doctor_peers():
+    # Nobody there.
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        found = findings("127.0.0.1", nobody.getsockname()[1], status=1)
+        expect("refused" in verdict_of(found, "TCP")[0], found)
+    found = findings("no-such-host.invalid", 1, status=1)
+    expect(verdict_of(found, "name"), found)
+
+    # Silent, and hanging up.
+    silent = PlainServer(lambda c: time.sleep(PATIENCE))
+    found = findings("127.0.0.1", silent.port, "-W", "0.3", status=1)
+    expect("says nothing" in verdict_of(found, "MPA")[0], found)
+    closes = PlainServer(lambda c: c.close())
+    found = findings("127.0.0.1", closes.port, status=1)
+    expect(re.search("closed|reset", verdict_of(found, "MPA")[0]), found)
+
+    # Other protocols: those that speak first, and one that wants a line.
+    def says(octets):
+        return PlainServer(lambda c: (c.sendall(octets), c.recv(1)))
+
+    for octets, name in ((b"SSH-2.0-OpenSSH\r\n", "SSH"), (b"\x15\x03\x01\x00\x02\x02\x46", "TLS"),
+                         (b"220 mail\r\n", "SMTP"), (b"-ERR unknown\r\n", "redis"),
+                         (b"MPA ID Req Frame\x40\x02\0\0", "MPA, but it asks")):
+        found = findings("127.0.0.1", says(octets).port, status=1)
+        expect(name in verdict_of(found, "MPA")[0], name, "was not recognised:", found)
+
+    def web(connection):
+        got = b""
+        while b"\r\n\r\n" not in got:
+            got += connection.recv(100)
+        connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+
+    found = findings("127.0.0.1", PlainServer(web).port, "-W", "0.5", status=1)
+    expect("HTTP" in verdict_of(found, "MPA")[0], found)
+
+    # Those that do speak MPA.
+    def reply(flags, revision, private=b"", only=None):
+        def answer(connection):
+            request = b""
+            while len(request) < 20:
+                request += connection.recv(1024)
+            if only is not None and request[17] != only:
+                connection.close()
+                return
+            connection.sendall(b"MPA ID Rep Frame" + bytes((flags, revision)) +
+                               struct.pack(">H", len(private)) + private)
+            connection.recv(1)
+        return PlainServer(answer)
+
+    found = findings("127.0.0.1", reply(0x40, 1).port, status=0)
+    expect("revision 1" in " ".join(verdict_of(found, "MPA")), found)
+    expect("not an xsock" in " ".join(verdict_of(found, "MPA")), found)
+    found = findings("127.0.0.1", reply(0x40, 1, only=1).port, status=0)
+    expect("hangs up at revision 2" in " ".join(verdict_of(found, "MPA")), found)
+    found = findings("127.0.0.1", reply(0x60, 2, b"go away").port, status=0)
+    expect("said no: go away" in " ".join(verdict_of(found, "MPA")), found)
+    found = findings("127.0.0.1", reply(0xd0, 2, struct.pack(">HH", 3, 5)).port, status=0)
+    expect("markers wanted" in " ".join(verdict_of(found, "MPA")), found)
+    expect("serves 3 of ours and sends 5" in " ".join(verdict_of(found, "MPA")), found)
+
+    with Server(os.path.join(BUILD, "examples", "echo"), "server", "0") as echo:
+        found = findings("localhost", echo.port, status=0)
+        expect("revision 2, CRC on, markers not wanted, an xsock" in verdict_of(found, "MPA")[0],
+               found)
+
+
+# ---- stat ---------------------------------------------------------------------------------------
+
+class Folder:
+    """A folder of our own for pages."""
+
+    def __enter__(self):
+        self.path = tempfile.mkdtemp(prefix="xsock-stat.")
+        self.environment = {"XSOCK_STAT": self.path}
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.path)
+
+    def stat(self, *arguments):
+        return xsock_json("stat", "--json", *arguments, environment=self.environment)["processes"]
+
+
+def test_stat():
+    with Folder() as folder:
+        expect(folder.stat() == [], "connections out of nothing")
+        expect("No DDP connections" in xsock("stat", environment=folder.environment).stdout, "text")
+        with Server(XSOCK, "ping", "--listen", "127.0.0.1:0",
+                    environment=folder.environment) as server:
+            def client(*arguments, count=7):
+                return subprocess.Popen(
+                    [XSOCK, "ping", "127.0.0.1", str(server.port), "-s", "1000", "-i", "0",
+                     "-c", str(count), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                    env=dict(os.environ, **folder.environment), text=True)
+
+            # Held up behind its seventh round by a long pause, it can be looked at.
+            pinger = subprocess.Popen(
+                [XSOCK, "ping", "127.0.0.1", str(server.port), "-s", "1000", "-i", "3600"],
+                stdout=subprocess.PIPE, env=dict(os.environ, **folder.environment), text=True)
+            pinger.stdout.readline()  # PING
+            pinger.stdout.readline()  # the first round
+            processes = {p["pid"]: p for p in folder.stat()}
+            expect(set(processes) == {pinger.pid, server.process.pid}, processes)
+            near = processes[pinger.pid]["connections"][0]
+            far = processes[server.process.pid]["connections"][0]
+            for end in (near, far):
+                expect(end["state"] == "established" and end["mode"] == "endpoint", end)
+                expect(end["negotiated"]["crc"] and end["negotiated"]["revision"] == 2, end)
+                expect(end["negotiated"]["peer_is_xsock"] and end["error"] == 0, end)
+            expect(near["negotiated"]["initiator"] and not far["negotiated"]["initiator"], near)
+            expect(near["peer"] == far["local"] == "127.0.0.1:%d" % server.port, near, far)
+            expect(near["local"] == far["peer"], near, far)
+            for ours, theirs in ((near, far), (far, near)):
+                expect(ours["sent"]["sends"] == theirs["received"]["sends"] == 1, ours, theirs)
+                expect(ours["sent_octets"] == theirs["received_octets"], ours, theirs)
+            expect(near["sent"]["reads"] == far["received"]["reads"] == 1, near, far)
+            expect(far["sent"]["read_responses"] == near["received"]["read_responses"] == 1, far)
+            expect(near["sent_payload"] == 1000 and near["received_payload"] == 2000, near)
+            expect([p["pid"] for p in folder.stat("--pid", pinger.pid)] == [pinger.pid], "--pid")
+            line = xsock("stat", environment=folder.environment).stdout
+            expect(re.search(r"%d +xsock +endpoint +established" % pinger.pid, line), line)
+            long = xsock("stat", "-l", environment=folder.environment).stdout
+            expect("Read Requests" in long and "MPA" not in long, long)
+            watched = xsock("stat", "-i", "0.1", "-n", "3", environment=folder.environment).stdout
+            expect(watched.count("OPTIONS") == 3 and "/s" in watched, watched)
+            documents = xsock("stat", "-j", "-i", "0.05", "-n", "2", environment=folder.environment)
+            expect(documents.stdout.count('"processes"') == 2, documents.stdout)
+
+            # Killed: gone at once, and its file with the next look. The other end tells why.
+            pinger.kill()
+            pinger.wait()
+            expect(all(p["pid"] != pinger.pid for p in folder.stat()), "a dead process is shown")
+            expect(not [n for n in os.listdir(folder.path) if n.startswith("%d-" % pinger.pid)],
+                   "a dead process's file stays")
+            # One that ends well leaves nothing behind at all.
+            polite = client()
+            polite.communicate(timeout=PATIENCE)
+            expect(polite.returncode == 0, "ping failed")
+            expect(not [n for n in os.listdir(folder.path) if n.startswith("%d-" % polite.pid)],
+                   "a process that ended well left its file")
+        expect(os.listdir(folder.path) == [], os.listdir(folder.path))
+
+    # Off, and not for others' eyes.
+    with Folder() as folder:
+        with Server(XSOCK, "ping", "--listen", "0", environment={"XSOCK_STAT": "off"}):
+            expect(folder.stat() == [], "XSOCK_STAT=off is shown")
+        mode = stat.S_IMODE(os.stat(folder.path).st_mode)
+        os.chmod(folder.path, 0o755)
+        refused = xsock("stat", environment=folder.environment)
+        expect("others may write" in refused.stderr, refused.stderr)
+        os.chmod(folder.path, mode)
+        with Server(XSOCK, "ping", "--listen", "0", environment=folder.environment) as server:
+            xsock("ping", "127.0.0.1", server.port, "-c", "1", environment={"XSOCK_STAT": "off"})
+            pages = os.listdir(folder.path)
+            expect(len(pages) == 1, pages)
+            expect(stat.S_IMODE(os.stat(os.path.join(folder.path, pages[0])).st_mode) == 0o600,
+                   "others may read a page")
+
+
+def test_stat_exec():
+    """A process that calls exec is another program: its connections are gone."""
+    with Folder() as folder:
+        with Server(XSOCK, "ping", "--listen", "0", environment=folder.environment) as server:
+            xsock("ping", "127.0.0.1", server.port, "-c", "1", environment={"XSOCK_STAT": "off"})
+            page = os.listdir(folder.path)[0]
+            # The same file under the name of a process that lives and has it not mapped.
+            stranger = subprocess.Popen(["sleep", str(PATIENCE)])
+            name = re.sub(r"^\d+", str(stranger.pid), page)
+            shutil.copy(os.path.join(folder.path, page), os.path.join(folder.path, name))
+            expect([p["pid"] for p in folder.stat()] == [server.process.pid], "a stranger is shown")
+            expect(name not in os.listdir(folder.path), "the stranger's file stays")
+            stranger.kill()
+            stranger.wait()
+
+
+def test_stat_fuzz():
+    """Pages with anything in them: complaints or nonsense, but an orderly end and good JSON."""
+    seed = int(os.environ.get("XSOCK_SEED", random.randrange(1 << 30)))
+    print("XSOCK_SEED=%d" % seed)
+    dice = random.Random(seed)
+    with Folder() as folder:
+        with Server(XSOCK, "ping", "--listen", "0", environment=folder.environment) as server:
+            pinger = subprocess.Popen(
+                [XSOCK, "ping", "127.0.0.1", str(server.port), "-i", "3600"],
+                stdout=subprocess.PIPE, env=dict(os.environ, XSOCK_STAT="off"), text=True)
+            pinger.stdout.readline()
+            pinger.stdout.readline()
+            page = os.listdir(folder.path)[0]
+            with open(os.path.join(folder.path, page), "rb") as f:
+                good = f.read()
+            pinger.kill()
+            pinger.wait()
+        # We have the file mapped, as its process would.
+        path = os.path.join(folder.path, re.sub(r"^\d+", str(os.getpid()), page))
+        for turn in range(40 if SANITIZED else 200):
+            octets = bytearray(good)
+            kind = dice.randrange(6)
+            if kind == 0:
+                octets = bytearray(dice.randbytes(dice.randrange(1, 20000)))
+            elif kind == 1:
+                octets[:192] = good[:8] + dice.randbytes(184)
+            elif kind == 2:  # sizes and counts
+                struct.pack_into("<I", octets, dice.choice((8, 12, 16, 20)),
+                                 dice.choice((0, 1, 7, 8, 191, 192, 704, 4096, 1 << 31, 0xffffffff)))
+            elif kind == 3:  # slots that are all taken, full of noise, never finished
+                for at in range(4096, len(octets) - 703, 704):
+                    octets[at:at + 704] = dice.randbytes(704)
+                    struct.pack_into("<II", octets, at, dice.getrandbits(32), 1)
+            elif kind == 4:
+                octets = octets[:dice.randrange(1, len(octets))]
+            else:
+                for _ in range(dice.randrange(1, 200)):
+                    octets[dice.randrange(len(octets))] = dice.getrandbits(8)
+            with open(path, "wb") as f:
+                f.write(octets)
+            with open(path, "r+b") as f:
+                mapped = mmap.mmap(f.fileno(), len(octets))
+                done = xsock("stat", *dice.choice((("-j",), (), ("-l",))), status=0,
+                             environment=folder.environment)
+                mapped.close()
+            expect("\x1b" not in done.stdout and "\0" not in done.stdout, "control characters", turn)
+        # Cut short again and again while it is read.
+        with open(path, "wb") as f:
+            f.write(good)
+        with open(path, "r+b") as f:
+            mapped = mmap.mmap(f.fileno(), len(good))
+            over = threading.Event()
+
+            def breathe():
+                while not over.is_set():
+                    os.truncate(path, 100)
+                    os.truncate(path, len(good))
+
+            thread = threading.Thread(target=breathe)
+            thread.start()
+            try:
+                for _ in range(30):
+                    xsock("stat", "-j", status=0, environment=folder.environment)
+            finally:
+                over.set()
+                thread.join()
+            mapped.close()
+
+
+def test_stat_churn():
+    """Looks again and again while hundreds of connections open and close."""
+    churn = os.path.join(BUILD, "tests", "system", "system_churn")
+    with Folder() as folder:
+        crowd = subprocess.Popen([churn, *(("300", "100") if SANITIZED else ("2000", "200"))],
+                                 stdout=subprocess.DEVNULL,
+                                 env=dict(os.environ, **folder.environment))
+        looks = most = 0
+        while crowd.poll() is None:
+            for process in folder.stat():
+                most = max(most, len(process["connections"]))
+                expect(process["unlisted"] == 0, process["unlisted"], "found no slot")
+                for c in process["connections"]:
+                    expect(c["state"] != "?" and c["mode"] == "endpoint", c)
+                    expect(re.fullmatch(r"127\.0\.0\.\d+:\d+|\[.*\]:\d+|\?|", c["peer"]), c)
+                    expect(c["state"] != "established" or c["negotiated"]["revision"] == 2, c)
+            looks += 1
+        expect(crowd.returncode == 0, "the crowd failed:", crowd.returncode)
+        expect(looks > 2 and most > 50, looks, "looks, at most", most, "connections")
+        print("%d looks, at most %d connections at once" % (looks, most))
+        expect(folder.stat() == [], "something is left")
+
+
+# ---- ping ---------------------------------------------------------------------------------------
+
+def test_ping():
+    for host in ("127.0.0.1", "::1"):
+        if host == "::1" and not os.path.exists("/proc/sys/net/ipv6"):
+            continue
+        where = "[%s]:0" % host if ":" in host else host + ":0"
+        with Server(XSOCK, "ping", "--listen", where) as server:
+            done = xsock("ping", host, server.port, "-c", "3", "-i", "0.01")
+            expect(len(re.findall(r"seq=\d send=\S+ [num]?s read=\S+ [num]?s", done.stdout)) == 3,
+                   done.stdout)
+            expect("3 round trips, 0 lost" in done.stdout, done.stdout)
+            expect(re.search(r"read min/avg/max/mdev = [\d./]+ us", done.stdout), done.stdout)
+            for size in (1, 4096, 1048576):
+                report = xsock_json("ping", host, server.port, "-c", 20, "-i", 0, "-s", size, "-j")
+                for kind in ("send", "read"):
+                    r = report[kind]
+                    expect(r["count"] == 20 and 0 < r["min_us"] <= r["avg_us"] <= r["max_us"], r)
+            report = xsock_json("ping", host, server.port, "-c", 5, "-i", 0, "--json", "--read")
+            expect("send" not in report and report["read"]["count"] == 5, report)
+            # Interrupted: the summary comes, and all is well.
+            patient = subprocess.Popen([XSOCK, "ping", host, str(server.port), "-i", "0.05"],
+                                       stdout=subprocess.PIPE, text=True)
+            patient.stdout.readline()
+            patient.stdout.readline()
+            patient.send_signal(signal.SIGINT)
+            said = patient.communicate(timeout=PATIENCE)[0]
+            expect(patient.returncode == 0 and "0 lost" in said, patient.returncode, said)
+            # Several at once.
+            many = [subprocess.Popen([XSOCK, "ping", host, str(server.port), "-c", "50", "-i", "0",
+                                      "-q"], stdout=subprocess.DEVNULL) for _ in range(8)]
+            expect(all(p.wait(PATIENCE) == 0 for p in many), "eight at once")
+            # One that dies in the midst harms nobody.
+            victim = subprocess.Popen([XSOCK, "ping", host, str(server.port), "-i", "0", "-s",
+                                       "100000"], stdout=subprocess.DEVNULL)
+            time.sleep(0.2)
+            victim.kill()
+            victim.wait()
+            xsock("ping", host, server.port, "-c", "3", "-i", "0")
+    with Server(os.path.join(BUILD, "examples", "echo"), "server", "0") as echo:
+        wrong = xsock("ping", "127.0.0.1", echo.port, status=1)
+        expect("is no 'xsock ping --listen'" in wrong.stderr, wrong.stderr)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        wrong = xsock("ping", "127.0.0.1", nobody.getsockname()[1], status=1)
+        expect("refused" in wrong.stderr, wrong.stderr)
+    # A server that dies: the client says so and fails.
+    server = Server(XSOCK, "ping", "--listen", "0")
+    client = subprocess.Popen([XSOCK, "ping", "127.0.0.1", str(server.port), "-i", "0.02"],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    client.stdout.readline()
+    client.stdout.readline()
+    server.process.kill()
+    said = client.communicate(timeout=PATIENCE)
+    server.stop()
+    expect(client.returncode == 1 and "xsock ping: " in said[1], client.returncode, said)
+
+
+def test_rping():
+    other = os.path.join(BUILD, "tests", "interop", "xsock_rping")
+    with Server(XSOCK, "ping", "--rping", "--listen", "127.0.0.1:0") as server:
+        for size in (64, 5000):
+            arguments = ("ping", "--rping", "127.0.0.1", server.port, "-c", 5, "-s", size, "-v")
+            if size == 64:
+                said = xsock(*arguments).stdout
+                expect(said.count("ping data: rdma-ping-") == 5 and "5 pings" in said, said)
+            else:
+                xsock(*arguments, status=1)  # the server was told of 64
+        if os.path.exists(other):
+            done = subprocess.run([other, "-c", "-a", "127.0.0.1", "-p", str(server.port), "-C",
+                                   "100", "-v"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  timeout=PATIENCE, text=True, check=False)
+            expect(done.returncode == 0 and "rdma-ping-99" in done.stdout, done.stdout)
+    if not os.path.exists(other):
+        print("SKIP  no xsock_rping here")
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    theirs = subprocess.Popen([other, "-s", "-a", "127.0.0.1", "-p", str(port), "-C", "20"])
+    for _ in range(100):
+        done = xsock("ping", "--rping", "127.0.0.1", port, "-c", 20, status=None)
+        if done.returncode == 0:
+            break
+        time.sleep(0.05)
+    expect("20 pings" in done.stdout, done.stdout, done.stderr)
+    expect(theirs.wait(PATIENCE) == 0, "rping -s failed")
+
+
+# ---- perf ---------------------------------------------------------------------------------------
+
+def measure(port, *arguments, host="127.0.0.1"):
+    return xsock_json("perf", "client", host, port, "--json", "-q", *arguments)
+
+
+def test_perf():
+    quick = ("-r", "2", "-n", "40")
+    with Server(XSOCK, "perf", "server", "127.0.0.1:0") as server:
+        report = measure(server.port, *quick, "-s", "1,64,70000")
+        expect(len(report["rows"]) == 3 * 3 * 3 and report["crc"], report)
+        for row in report["rows"]:
+            for name in ("xsock_rounds", "tcp_rounds", "ratio_rounds"):
+                expect(len(row[name]) == 2 and min(row[name]) > 0, row)
+            expect(row["ratio"] > 0 and row["xsock"] > 0 and row["tcp"] > 0, row)
+        expect(not measure(server.port, *quick, "-s", "64", "--no-crc")["crc"], "--no-crc")
+        report = measure(server.port, *quick, "-t", "bandwidth,rate", "-b", "-c", "5", "-d", "7",
+                         "-s", "100,9000")
+        expect(len(report["rows"]) == 12 and report["connections"] == 5, report)
+        report = measure(server.port, *quick, "--poll", "-s", "64", "-o", "send,read", "-t",
+                         "latency", "--no-tcp")
+        expect(len(report["rows"]) == 2 and "ratio" not in report["rows"][0], report)
+        report = measure(server.port, "-T", "0.01", "-r", "1", "-s", "1M", "-d", "1")
+        expect(len(report["rows"]) == 9, report)
+        with tempfile.TemporaryDirectory(prefix="xsock-tools.") as work:
+            picture = os.path.join(work, "picture.svg")
+            table = xsock("perf", "client", "127.0.0.1", server.port, *quick, "-s", "64,4K,64K",
+                          "--svg", picture).stdout
+            expect(len(re.findall(r"^(?:latency|bandwidth|rate) +[SWR]", table, re.M)) == 27, table)
+            root = xml.etree.ElementTree.parse(picture).getroot()
+            lines = root.findall(".//{http://www.w3.org/2000/svg}polyline")
+            expect(len(lines) == 3 * (1 + 6), len(lines), "lines")
+            wrong = xsock("perf", "client", "127.0.0.1", server.port, "-n", "10", "-r", "1", "-s",
+                          "64", "--svg", work + "/no/such", status=1)
+            expect("No such file" in wrong.stderr, wrong.stderr)
+    if os.path.exists("/proc/sys/net/ipv6"):
+        with Server(XSOCK, "perf", "server", "--once", "[::1]:0") as server:
+            expect(measure(server.port, *quick, "-s", "64", host="::1")["rows"], "IPv6")
+            expect(server.process.wait(PATIENCE) == 0, "--once")
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        wrong = xsock("perf", "client", "127.0.0.1", nobody.getsockname()[1], status=1)
+        expect("xsock perf server" in wrong.stderr, wrong.stderr)
+    with Server(os.path.join(BUILD, "examples", "echo"), "server", "0") as echo:
+        xsock("perf", "client", "127.0.0.1", echo.port, status=1)
+
+
+def test_perf_hostile():
+    """A server outlives strangers, liars, and clients that are killed."""
+    dice = random.Random(7)
+    quick = ("-r", "1", "-n", "10", "-s", "64", "-t", "latency")
+
+    def connect(octets):
+        connection = socket.create_connection(("127.0.0.1", server.port))
+        connection.sendall(octets)
+        return connection
+
+    def control(kind, token=0, size=64, depth=1, connections=1, count=1, version=1, flags=0):
+        return (b"xsockprf" + struct.pack(">IIQIIIIQQQQ", version, kind, token, 0, 0, flags, 0,
+                                          size, depth, connections, count) + bytes(80))
+
+    def receive(connection, octets=152):
+        got = b""
+        while len(got) < octets:
+            try:
+                piece = connection.recv(octets - len(got))
+            except ConnectionResetError:
+                piece = b""
+            if not piece:
+                return got
+            got += piece
+        return got
+
+    def begin():
+        connection = connect(control(1))
+        welcome = receive(connection)
+        expect(len(welcome) == 152 and struct.unpack_from(">I", welcome, 12)[0] == 2, welcome)
+        return connection, struct.unpack_from(">Q", welcome, 16)[0]
+
+    with Server(XSOCK, "perf", "server", "127.0.0.1:0") as server:
+        held = [connect(b"") for _ in range(80)]  # more than it keeps, and silent
+        for _ in range(60):
+            connect(dice.randbytes(dice.randrange(1, 400))).close()
+        held.append(connect(b"xsockp"))  # half a word
+        measure(server.port, *quick)
+        # Data connections of no session; an MPA Request from a stranger.
+        receive(connect(b"xsock-perf-data\n" + bytes(48)))
+        receive(connect(b"MPA ID Req Frame\x40\x02\0\0"))
+        # Another version; wishes that make no sense.
+        refused = receive(connect(control(1, version=9)))
+        expect(b"version 1" in refused, refused)
+        for nonsense in (control(3, size=1 << 40), control(3, depth=0), control(3, connections=65),
+                         control(3, size=0), control(5), control(77), dice.randbytes(152)):
+            connection, token = begin()
+            connection.sendall(nonsense[:16] + struct.pack(">Q", token) + nonsense[24:])
+            receive(connection)
+            connection.close()
+        connection, token = begin()
+        connection.sendall(control(3, token=token ^ 1))  # somebody else's session
+        expect(receive(connection) == b"", "a wrong token is taken")
+        # Busy with one, it tells the next.
+        connection, token = begin()
+        busy = xsock("perf", "client", "127.0.0.1", server.port, *quick, status=1)
+        expect("busy" in busy.stderr, busy.stderr)
+        connection.close()
+        until(lambda: xsock("perf", "client", "127.0.0.1", server.port, *quick,
+                            status=None).returncode == 0, "the next client")
+        # Killed in the midst.
+        for kind in ("latency", "bandwidth"):
+            victim = subprocess.Popen([XSOCK, "perf", "client", "127.0.0.1", str(server.port), "-T",
+                                       "60", "-t", kind], stdout=subprocess.DEVNULL,
+                                      stderr=subprocess.DEVNULL)
+            time.sleep(1)
+            victim.kill()
+            victim.wait()
+            until(lambda: xsock("perf", "client", "127.0.0.1", server.port, *quick,
+                                status=None).returncode == 0, "the next client after a killed one")
+        for connection in held:
+            connection.close()
+
+
+def test_completion():
+    """The shells offer what --help says."""
+    bash = shutil.which("bash")
+    script = r"""
+        . "$1/completion/xsock.bash"
+        offer() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _xsock; echo "${COMPREPLY[*]}"; }
+        offer xsock ""
+        offer xsock st
+        offer xsock stat --js
+        offer xsock perf ""
+        offer xsock perf client --si
+        offer xsock run --progress ""
+    """
+    done = subprocess.run([bash, "--norc", "-c", script, "bash", TOP], stdout=subprocess.PIPE,
+                          text=True, check=True, timeout=PATIENCE,
+                          env=dict(os.environ, PATH=os.path.dirname(XSOCK) + ":" + os.environ["PATH"]))
+    said = done.stdout.split("\n")
+    expect(set(COMMANDS) <= set(said[0].split()), said[0])
+    expect(said[1] == "stat", said[1])
+    expect(said[2] == "--json", said[2])
+    expect(said[3].split() == ["server", "client"], said[3])
+    expect(said[4] == "--sizes", said[4])
+    expect(said[5].split() == ["app", "thread", "both"], said[5])
+    zsh = shutil.which("zsh")
+    if zsh:
+        subprocess.run([zsh, "-n", os.path.join(TOP, "completion", "_xsock")], check=True,
+                       timeout=PATIENCE)
+
+
+def main():
+    group = globals().get("test_" + sys.argv[2])
+    if group is None:
+        print(__doc__)
+        return 2
+    try:
+        group()
+    except Failed as failed:
+        print("FAIL  %s: %s" % (sys.argv[2], failed))
+        return 1
+    print("ok    %s" % sys.argv[2])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -66,8 +66,10 @@ int overlay_is_sock(int fd) {
 
 int overlay_started(int fd) {
     struct fd_handle* const handle = fd_get(fd);
-    const int started = handle != NULL && !XSOCK_IS_SET(handle->sock) &&
-                        xsock_engine_opened->sock_started(handle->sock);
+    int started = 0;
+    if (handle != NULL && !XSOCK_IS_SET(handle->sock)) {
+        started = xsock_engine_opened->sock_started(handle->sock);
+    }
     fd_put(handle);
     return started;
 }

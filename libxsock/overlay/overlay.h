@@ -75,7 +75,7 @@ void overlay_end(int before);
 
 /* 1: `fd` is a DDPMODE socket (not an epoll set). */
 int overlay_is_sock(int fd);
-/* 1: start-up has begun on it, here or in our parent process. */
+/* As sock_started(): 1: start-up has begun on it; 2: in our parent process, before fork(). */
 int overlay_started(int fd);
 /* A descriptor that the engine opened for itself; the program's loops over all numbers must leave
  * it open. */

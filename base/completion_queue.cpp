@@ -70,6 +70,10 @@ bool CompletionQueue::grow() {
 }
 
 void CompletionQueue::push(const Wc& wc) {
+    if (sink_ != nullptr) {
+        sink_(sink_argument_, wc);
+        return;
+    }
     bool wake_one = false, wake_all = false;
     Notifier notifier = nullptr;
     void* argument = nullptr;

@@ -22,6 +22,14 @@ class CompletionQueue {
     CompletionQueue(const CompletionQueue&) = delete;
     CompletionQueue& operator=(const CompletionQueue&) = delete;
 
+    /// Completions go there, in the driver that makes them, instead of into the queue. Before the
+    /// first push.
+    using Sink = void (*)(void* argument, const Wc& wc);
+    void set_sink(Sink sink, void* argument) noexcept {
+        sink_ = sink;
+        sink_argument_ = argument;
+    }
+
     /// Drivers. Order of one driver's pushes is kept. Wakes sleepers and fires an armed notifier.
     void push(const Wc& wc);
 
@@ -77,6 +85,8 @@ class CompletionQueue {
     std::size_t wake_at_ = 0;  // with sleepers_: the least that a sleeper waits for
     bool wake_all_ = false;    // sleepers wait for different counts
     enum class Armed : std::uint8_t { no, any, solicited } armed_ = Armed::no;
+    Sink sink_ = nullptr;
+    void* sink_argument_ = nullptr;
     Notifier notifier_ = nullptr;
     void* notifier_argument_ = nullptr;
     std::atomic<std::size_t> count_{0};  // written under mutex_

@@ -82,6 +82,9 @@ struct ConnectAttr {
     std::uint32_t startup_timeout_ms = 10'000;
     std::uint32_t user_timeout_ms = 30'000;  ///< TCP_USER_TIMEOUT: unacknowledged data
     std::uint32_t keepalive_s = 60;          ///< 0: off
+    /// The program keeps a descriptor of the same socket: its flags stay as they are, and closing
+    /// ours alone would not tell the peer.
+    bool shared_descriptor = false;
 };
 
 struct QpAttr {

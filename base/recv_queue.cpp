@@ -17,6 +17,7 @@ void copy(RecvWqe& to, const RecvWqe& from) noexcept {
     to.wr_id = from.wr_id;
     to.length = from.length;
     to.sge_count = from.sge_count;
+    to.internal = from.internal;
     std::copy_n(from.sge.begin(), from.sge_count, to.sge.begin());
 }
 }  // namespace
@@ -50,6 +51,7 @@ Result<bool> RecvQueue::post(const RecvWr& wr) {
     wqe.wr_id = wr.wr_id;
     wqe.length = static_cast<std::uint32_t>(length);
     wqe.sge_count = static_cast<std::uint8_t>(wr.sges.size());
+    wqe.internal = false;
     std::copy(wr.sges.begin(), wr.sges.end(), wqe.sge.begin());
     size_.store(n + 1, std::memory_order_release);
     return std::exchange(starved_, false);

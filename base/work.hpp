@@ -70,11 +70,12 @@ struct Atomic {
 };
 
 enum SendFlag : std::uint8_t {
-    kSendSignaled = 1,   ///< yields a completion on success; failures always do
-    kSendSolicited = 2,  ///< Send or Immediate Data with Solicited Event
-    kSendFence = 4,      ///< start only after all earlier Reads and atomics of this QP completed
-    kSendInline = 8,     ///< payload copied at post time, at most kMaxInline octets
-    kSendMore = 16,      ///< another post follows: may wait for it
+    kSendSignaled = 1,    ///< yields a completion on success; failures always do
+    kSendSolicited = 2,   ///< Send or Immediate Data with Solicited Event
+    kSendFence = 4,       ///< start only after all earlier Reads and atomics of this QP completed
+    kSendInline = 8,      ///< payload copied at post time, at most kMaxInline octets
+    kSendMore = 16,       ///< another post follows: may wait for it
+    kSendInternal = 128,  ///< the face's own, not the program's: completes with kWcInternal
 };
 
 struct SendWr {
@@ -129,6 +130,7 @@ struct RecvWqe {
     std::uint64_t wr_id;
     std::uint32_t length;  ///< octets, all SGEs
     std::uint8_t sge_count;
+    bool internal;  ///< the face's own, not the program's: completes with kWcInternal
     std::array<Sge, kMaxSge> sge;
 };
 
@@ -164,6 +166,7 @@ enum WcFlag : std::uint8_t {
     kWcInvalidated = 2,  ///< invalidated_stag is valid
     kWcImmediate = 4,    ///< a receive taken by Immediate Data: `immediate` is valid, its memory is
                          ///< untouched, and byte_len counts the Write directly before it, if any
+    kWcInternal = 128,   ///< of a request that the face made for itself
 };
 
 struct Wc {

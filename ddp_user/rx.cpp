@@ -277,13 +277,26 @@ void Stream::Impl::response_delivered() {
 
 // -- Send, in all its forms --
 
+/// What the program posted goes first.
+bool Stream::Impl::find_receive() {
+    if (config.spare_receive != nullptr && config.rq->size() == 0) {
+        const std::size_t octets =
+            rx.segment.last ? rx.length - kUntaggedOctets : std::size_t{kUnknownOctets};
+        if (config.spare_receive(config.spare_argument, static_cast<std::uint32_t>(octets),
+                                 receive)) {
+            return true;
+        }
+    }
+    return config.rq->take(receive);
+}
+
 /// False: no receive is posted.
 bool Stream::Impl::take_receive() {
     if (receive_taken || rtr_send) return true;
     if (awaiting_rtr && negotiated.rtr == Rtr::send && rx.op->kind == RxKind::send &&
         rx.segment.last && rx.length == kUntaggedOctets) {
         rtr_send = true;
-    } else if (config.rq->take(receive)) {
+    } else if (find_receive()) {
         receive_taken = true;
     } else {
         return false;
@@ -447,6 +460,29 @@ bool Stream::Impl::store_result(std::uint64_t value) {
         to.offset += piece.length;
         done += piece.length;
     }
+    return true;
+}
+
+bool Stream::Impl::move_receive(std::uint64_t wr_id, const RecvWqe& other) {
+    if (!receive_taken || !receive.internal || receive.wr_id != wr_id) return false;
+    // Octets of the FPDU in hand are placed too.
+    std::size_t placed = receive_cursor.offset;
+    for (std::uint32_t i = 0; i < receive_cursor.index; ++i) placed += receive.sge[i].length;
+    Cursor from, to;
+    for (std::size_t left = placed; left > 0;) {
+        const Sge source = from.piece({receive.sge.data(), receive.sge_count}, left);
+        const Sge target = to.piece({other.sge.data(), other.sge_count}, source.length);
+        {
+            const fault::Touch reading(0, source.address, target.length);
+            const fault::Touch writing(1, target.address, target.length);
+            std::copy_n(source.address, target.length, target.address);
+        }
+        from.offset += target.length;
+        to.offset += target.length;
+        left -= target.length;
+    }
+    receive = other;
+    receive_cursor = to;
     return true;
 }
 

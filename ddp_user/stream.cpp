@@ -44,12 +44,14 @@ void Stream::Impl::complete_oldest(WcStatus status) {
     const SendWqe& wqe = sq.at(sq.retired());
     const bool read = awaits_response(wqe.opcode) && status == WcStatus::success;
     const bool silent = status == WcStatus::success && (wqe.flags & kSendSignaled) == 0;
-    const Wc wc{.wr_id = wqe.wr_id,
-                .qp_context = config.qp_context,
-                .qp_num = config.qp_num,
-                .byte_len = read ? wqe.length : 0,
-                .opcode = send_info(wqe.opcode).completion,
-                .status = status};
+    const Wc wc{
+        .wr_id = wqe.wr_id,
+        .qp_context = config.qp_context,
+        .qp_num = config.qp_num,
+        .byte_len = read ? wqe.length : 0,
+        .opcode = send_info(wqe.opcode).completion,
+        .status = status,
+        .flags = static_cast<std::uint8_t>((wqe.flags & kSendInternal) != 0 ? kWcInternal : 0)};
     // The slot first: whoever sees the completion may post into it at once.
     sq.retire();
     if (!silent) config.send_cq->push(wc);
@@ -60,6 +62,7 @@ void Stream::Impl::complete_receive(const RecvWqe& wqe, WcStatus status, std::ui
     const bool invalidated = ok && rx.op->invalidates;
     const bool immediate = ok && rx.op->kind == RxKind::immediate;
     unsigned flags = 0;
+    if (wqe.internal) flags |= kWcInternal;
     if (ok && rx.op->solicited) flags |= kWcSolicited;
     if (invalidated) flags |= kWcInvalidated;
     if (immediate) flags |= kWcImmediate;
@@ -234,6 +237,9 @@ const Counters& Stream::counters() const noexcept { return impl_->counters; }
 void Stream::set_depths(std::uint16_t ird, std::uint16_t ord) noexcept {
     impl_->ird = ird;
     impl_->ord = ord;
+}
+bool Stream::move_receive(std::uint64_t wr_id, const RecvWqe& other) {
+    return impl_->move_receive(wr_id, other);
 }
 void Stream::leave_shared_queue(RecvQueue& own) noexcept {
     impl_->config.rq = &own;

@@ -19,6 +19,12 @@
 
 namespace xsock::ddp {
 
+/// A receive of the face's own for a message that finds none posted: `octets` of payload, or
+/// kUnknownOctets when more segments follow. False: not now; Connection::receive_posted() has the
+/// driver ask again. Called by the driver; what it gives completes with kWcInternal.
+inline constexpr std::uint32_t kUnknownOctets = ~0u;
+using SpareReceive = bool (*)(void* argument, std::uint32_t octets, RecvWqe& out);
+
 struct Config {
     QpNum qp_num = 1;
     std::uint64_t qp_context = 0;  ///< copied into every Wc
@@ -30,6 +36,8 @@ struct Config {
     SendQueue* sq = nullptr;
     RecvQueue* rq = nullptr;  ///< may be shared (SRQ): then `rq_shared`
     bool rq_shared = false;   ///< flush() leaves what is still queued alone
+    SpareReceive spare_receive = nullptr;
+    void* spare_argument = nullptr;
     CompletionQueue* send_cq = nullptr;
     CompletionQueue* recv_cq = nullptr;
     Counters* counters = nullptr;  ///< where the stream counts; null: in itself
@@ -86,6 +94,11 @@ class Stream final : public Ulp {
     [[nodiscard]] bool drained() const noexcept;
     /// Depths that hold if start-up negotiates none (revision 1). Before llp_established().
     void set_depths(std::uint16_t ird, std::uint16_t ord) noexcept;
+    /// Puts the rest of the message that is coming in, and what has come of it, elsewhere: the
+    /// receive `wr_id` of the face's own that it fills becomes `other`, and the octets placed so
+    /// far are copied there. False: no message is coming in, or into another receive.
+    /// @pre `other` has room for as many octets
+    bool move_receive(std::uint64_t wr_id, const RecvWqe& other);
     /// Takes later receives from `own`, an empty queue, instead of the shared one.
     void leave_shared_queue(RecvQueue& own) noexcept;
     /// Completions from now on carry `context`.

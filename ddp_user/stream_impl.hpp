@@ -254,6 +254,8 @@ struct Stream::Impl {
     Bytes rx_discard() noexcept;
     void rx_raise(Violation v, ConstBytes rdmap_header = {});
     bool take_receive();
+    bool find_receive();
+    bool move_receive(std::uint64_t wr_id, const RecvWqe& other);
 
     void begin_write();
     Bytes target_write();

@@ -91,7 +91,7 @@ xsock_cq* cq_create(const xsock_cq_attr* given) noexcept {
 
 int cq_destroy(xsock_cq* cq) noexcept {
     if (cq == nullptr) return fail(EINVAL);
-    if (!usable()) return -1;
+    if (!usable(cq)) return -1;
     if (cq->users.load() != 0) return fail(EBUSY);
     delete cq;
     return 0;
@@ -99,7 +99,7 @@ int cq_destroy(xsock_cq* cq) noexcept {
 
 int cq_poll(xsock_cq* cq, xsock_wc* wc, int max) noexcept {
     if (cq == nullptr || max < 0 || (wc == nullptr && max > 0)) return fail(EINVAL);
-    if (!usable()) return -1;
+    if (!usable(cq)) return -1;
     return guarded(-1, [&] { return poll_into(*cq->cq, wc, max); });
 }
 
@@ -107,7 +107,7 @@ int cq_wait(xsock_cq* cq, xsock_wc* wc, int min, int max, int timeout_ms) noexce
     if (cq == nullptr || max < 0 || min < 0 || min > max || (wc == nullptr && max > 0)) {
         return fail(EINVAL);
     }
-    if (!usable()) return -1;
+    if (!usable(cq)) return -1;
     return guarded(-1, [&] {
         const Time deadline = deadline_of(timeout_ms);
         Batch batch;
@@ -136,7 +136,7 @@ int cq_wait(xsock_cq* cq, xsock_wc* wc, int min, int max, int timeout_ms) noexce
 
 int cq_fd(xsock_cq* cq) noexcept {
     if (cq == nullptr) return fail(EINVAL);
-    if (!usable()) return -1;
+    if (!usable(cq)) return -1;
     return guarded(-1, [&] {
         auto fd = cq->cq->fd();
         return fd ? *fd : fail(fd.error().code);
@@ -185,7 +185,7 @@ xsock_srq* srq_create(std::uint32_t depth) noexcept {
 
 int srq_destroy(xsock_srq* srq) noexcept {
     if (srq == nullptr) return fail(EINVAL);
-    if (!usable()) return -1;
+    if (!usable(srq)) return -1;
     if (srq->users.load() != 0) return fail(EBUSY);
     delete srq;
     return 0;
@@ -194,7 +194,7 @@ int srq_destroy(xsock_srq* srq) noexcept {
 int srq_post_recv(xsock_srq* srq, std::uint64_t wr_id, const xsock_sge* sge,
                   std::uint32_t count) noexcept {
     if (srq == nullptr) return fail(EINVAL);
-    if (!usable()) return -1;
+    if (!usable(srq)) return -1;
     return guarded(-1, [&] {
         SgeList list;
         if (!list.assign(sge, count)) return fail(EINVAL);

@@ -75,6 +75,10 @@ bool Prepared::from(const xsock_ep_attr* given, ConnectAttr::Role automatic) noe
         return false;
     }
     if (attr.recv_cq == nullptr) attr.recv_cq = attr.send_cq;
+    if (!usable(attr.send_cq) || !usable(attr.recv_cq) ||
+        (attr.srq != nullptr && !usable(attr.srq)) || (attr.pd != nullptr && !usable(attr.pd))) {
+        return false;
+    }
 
     qp.pd = attr.pd != nullptr ? attr.pd->id : 0;
     qp.send_cq = attr.send_cq->cq.get();
@@ -148,7 +152,7 @@ xsock_ep* ep_create(int fd, const xsock_ep_attr* given) noexcept {
 
 int ep_wait(xsock_ep* ep, int timeout_ms) noexcept {
     if (ep == nullptr) return fail(EINVAL);
-    if (!usable()) return -1;
+    if (!usable(ep)) return -1;
     return guarded(-1, [&] {
         switch (ep->qp->wait_started(deadline_of(timeout_ms))) {
             case QpState::fresh:
@@ -170,20 +174,20 @@ int ep_wait(xsock_ep* ep, int timeout_ms) noexcept {
 
 int ep_accept(xsock_ep* ep, const void* private_data, std::size_t length) noexcept {
     if (ep == nullptr || (private_data == nullptr && length > 0)) return fail(EINVAL);
-    if (!usable()) return -1;
+    if (!usable(ep)) return -1;
     return guarded(
         -1, [&] { return finish(ep->qp->accept(octets(private_data, length), ep->ird, ep->ord)); });
 }
 
 int ep_reject(xsock_ep* ep, const void* private_data, std::size_t length) noexcept {
     if (ep == nullptr || (private_data == nullptr && length > 0)) return fail(EINVAL);
-    if (!usable()) return -1;
+    if (!usable(ep)) return -1;
     return guarded(-1, [&] { return finish(ep->qp->reject(octets(private_data, length))); });
 }
 
 int ep_query(const xsock_ep* ep, xsock_ep_info* out) noexcept {
     if (ep == nullptr || out == nullptr || out->size < sizeof(std::size_t)) return fail(EINVAL);
-    if (!usable()) return -1;
+    if (!usable(ep)) return -1;
     return guarded(-1, [&] {
         const QpInfo from = ep->qp->info();
         xsock_ep_info info{};
@@ -213,13 +217,14 @@ int ep_query(const xsock_ep* ep, xsock_ep_info* out) noexcept {
 
 int ep_shutdown(xsock_ep* ep) noexcept {
     if (ep == nullptr) return fail(EINVAL);
-    if (!usable()) return -1;
+    if (!usable(ep)) return -1;
     return guarded(-1, [&] { return finish(ep->qp->shutdown()); });
 }
 
 int ep_close(xsock_ep* ep) noexcept {
     if (ep == nullptr) return fail(EINVAL);
-    if (!usable()) return -1;
+    if (ep->lent) return fail(EBUSY);
+    if (!usable(ep)) return -1;
     return guarded(-1, [&] {
         delete ep;
         return 0;
@@ -228,7 +233,8 @@ int ep_close(xsock_ep* ep) noexcept {
 
 int ep_abort(xsock_ep* ep) noexcept {
     if (ep == nullptr) return fail(EINVAL);
-    if (!usable()) return -1;
+    if (ep->lent) return fail(EBUSY);
+    if (!usable(ep)) return -1;
     return guarded(-1, [&] {
         ep->qp->abort();
         delete ep;
@@ -238,7 +244,7 @@ int ep_abort(xsock_ep* ep) noexcept {
 
 int ep_set_context(xsock_ep* ep, void* context) noexcept {
     if (ep == nullptr) return fail(EINVAL);
-    if (!usable()) return -1;
+    if (!usable(ep)) return -1;
     return guarded(-1, [&] {
         ep->qp->set_context(reinterpret_cast<std::uintptr_t>(context));
         return 0;
@@ -326,7 +332,7 @@ int post_simple(xsock_ep* ep, std::uint64_t wr_id, std::uint32_t op, void* buffe
                 std::uint32_t length, const xsock_remote* remote, std::uint64_t offset,
                 std::uint32_t flags, const Extra& extra = {}) {
     if (ep == nullptr || (buffer == nullptr && length > 0)) return fail(EINVAL);
-    if (!usable()) return -1;
+    if (!usable(ep)) return -1;
     std::uint64_t to = 0;
     std::uint32_t stag = 0;
     if (op != XSOCK_OP_SEND) {
@@ -345,7 +351,7 @@ int post_simple(xsock_ep* ep, std::uint64_t wr_id, std::uint32_t op, void* buffe
 
 int post(xsock_ep* ep, const xsock_wr* given) noexcept {
     if (ep == nullptr || given == nullptr) return fail(EINVAL);
-    if (!usable()) return -1;
+    if (!usable(ep)) return -1;
     xsock_wr wr;
     if (!widen(given, wr)) return -1;
     return guarded(-1, [&] {
@@ -364,7 +370,7 @@ int post(xsock_ep* ep, const xsock_wr* given) noexcept {
 int post_recv(xsock_ep* ep, std::uint64_t wr_id, const xsock_sge* sge,
               std::uint32_t count) noexcept {
     if (ep == nullptr) return fail(EINVAL);
-    if (!usable()) return -1;
+    if (!usable(ep)) return -1;
     return guarded(-1, [&] {
         SgeList list;
         if (!list.assign(sge, count)) return fail(EINVAL);

@@ -12,7 +12,7 @@ struct Prepared {
     QpAttr qp;
     ConnectAttr connect;
 
-    /// False with errno EINVAL.
+    /// False with errno EINVAL, or EPERM (an object of the process that this was forked from).
     bool from(const xsock_ep_attr* given, ConnectAttr::Role automatic) noexcept;
 };
 

@@ -20,27 +20,30 @@ constexpr Time kExitDrain = kSecond;
 
 std::mutex mutex;
 std::atomic<Device*> the_device{nullptr};
-std::atomic<bool> forked{false};
 TransportConfig the_config;
 
-// Exit sends what is queued, for a moment. A forked child owns nothing here and sends nothing.
+// Exit sends what is queued, for a moment.
 void at_exit() {
-    Device* const device = the_device.load(std::memory_order_acquire);
-    if (device != nullptr && !forked.load(std::memory_order_relaxed)) {
+    if (Device* const device = the_device.load(std::memory_order_acquire)) {
         drain_soft_device(*device, kExitDrain);
     }
 }
 
-}  // namespace
-
-bool usable() noexcept {
-    if (!forked.load(std::memory_order_relaxed)) return true;
-    errno = EPERM;
-    return false;
+// A forked child owns nothing of its parent's device and sends nothing: it leaves it where it is,
+// and makes one of its own when it needs one. (Memory of the old one cannot be given back: threads
+// that the child does not have may have been in the middle of it.)
+void register_for_process() {
+    static std::once_flag once;
+    std::call_once(once, [] {
+        pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); }, [] { mutex.unlock(); });
+        call_in_child([] { the_device.store(nullptr, std::memory_order_relaxed); });
+        std::atexit(at_exit);
+    });
 }
 
+}  // namespace
+
 Device* device() noexcept {
-    if (!usable()) return nullptr;
     if (Device* d = the_device.load(std::memory_order_acquire)) return d;
     return guarded<Device*>(nullptr, []() -> Device* {
         const std::lock_guard lock(mutex);
@@ -52,10 +55,20 @@ Device* device() noexcept {
             errno = made.error().code;
             return nullptr;
         }
-        pthread_atfork(nullptr, nullptr, [] { forked.store(true, std::memory_order_relaxed); });
-        std::atexit(at_exit);
+        register_for_process();
         the_device.store(made->release(), std::memory_order_release);
         return the_device.load(std::memory_order_acquire);
+    });
+}
+
+void flush_device(int timeout_ms) noexcept {
+    Device* const device = the_device.load(std::memory_order_acquire);
+    if (device == nullptr) return;
+    guarded(0, [&] {
+        flush_soft_device(*device, timeout_ms < 0
+                                       ? kExitDrain
+                                       : Time{static_cast<unsigned>(timeout_ms)} * kMillisecond);
+        return 0;
     });
 }
 

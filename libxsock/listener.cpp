@@ -201,7 +201,7 @@ xsock_ep* accept(xsock_listener* listener, int timeout_ms) noexcept {
         errno = EINVAL;
         return nullptr;
     }
-    if (!usable()) return nullptr;
+    if (!usable(listener)) return nullptr;
     return guarded<xsock_ep*>(nullptr, [&]() -> xsock_ep* {
         auto qp = listener->listener->accept(deadline_of(timeout_ms));
         if (qp == nullptr) {
@@ -218,7 +218,7 @@ int listener_port(const xsock_listener* listener) noexcept {
 
 int listener_fd(xsock_listener* listener) noexcept {
     if (listener == nullptr) return fail(EINVAL);
-    if (!usable()) return -1;
+    if (!usable(listener)) return -1;
     return guarded(-1, [&] {
         auto fd = listener->listener->fd();
         return fd ? *fd : fail(fd.error().code);
@@ -227,7 +227,7 @@ int listener_fd(xsock_listener* listener) noexcept {
 
 int listener_close(xsock_listener* listener) noexcept {
     if (listener == nullptr) return fail(EINVAL);
-    if (!usable()) return -1;
+    if (!usable(listener)) return -1;
     return guarded(-1, [&] {
         delete listener;
         return 0;

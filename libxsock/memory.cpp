@@ -29,7 +29,7 @@ xsock_pd* pd_create() noexcept {
 
 int pd_destroy(xsock_pd* pd) noexcept {
     if (pd == nullptr) return fail(EINVAL);
-    if (!usable()) return -1;
+    if (!usable(pd)) return -1;
     if (pd->users.load() != 0) return fail(EBUSY);
     delete pd;
     return 0;
@@ -41,6 +41,7 @@ xsock_mr* mr_register(xsock_pd* pd, void* address, std::size_t length, unsigned 
         errno = EINVAL;
         return nullptr;
     }
+    if ((pd != nullptr && !usable(pd)) || (only != nullptr && !usable(only))) return nullptr;
     Device* const d = device();
     if (d == nullptr) return nullptr;
     return guarded<xsock_mr*>(nullptr, [&]() -> xsock_mr* {
@@ -67,6 +68,7 @@ xsock_mr* mr_register(xsock_pd* pd, void* address, std::size_t length, unsigned 
 
 int mr_deregister(xsock_mr* mr) noexcept {
     if (mr == nullptr) return fail(EINVAL);
+    if (!usable(mr)) return -1;
     Device* const d = device();
     if (d == nullptr) return -1;
     return guarded(-1, [&] {

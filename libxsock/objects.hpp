@@ -12,23 +12,28 @@
 #include "include/xsock/xsock.h"
 #include "transport/clock.hpp"
 #include "transport/config.hpp"
+#include "transport/fork.hpp"
 
 struct xsock_cq {
     std::unique_ptr<xsock::Cq> cq;
     std::atomic<int> users{0};  // endpoints, listeners
+    std::uint32_t generation = xsock::process_generation();
 };
 struct xsock_srq {
     std::unique_ptr<xsock::Srq> srq;
     std::atomic<int> users{0};
+    std::uint32_t generation = xsock::process_generation();
 };
 struct xsock_pd {
     xsock::PdId id = 0;
     std::atomic<int> users{0};
+    std::uint32_t generation = xsock::process_generation();
 };
 struct xsock_mr {
     std::uint32_t stag = 0;
     xsock::RegionAttr attr;
     xsock_pd* pd = nullptr;
+    std::uint32_t generation = xsock::process_generation();
 };
 
 namespace xsock::api {
@@ -57,21 +62,32 @@ struct xsock_ep {
     std::unique_ptr<xsock::Qp> qp;
     xsock::api::Uses uses;
     std::uint16_t ird = 16, ord = 16;  // for a deferred Reply
+    bool lent = false;                 // of a socket in DDPMODE: xsock_fd_endpoint()
+    std::uint32_t generation = xsock::process_generation();
 };
 struct xsock_listener {
     std::unique_ptr<xsock::Listener> listener;
     xsock::api::Uses uses;
     std::uint16_t ird = 16, ord = 16;
     int port = 0;
+    std::uint32_t generation = xsock::process_generation();
 };
 
 namespace xsock::api {
 
-/// The device, made on first use; null with errno: EPERM in a forked child, or why it cannot be.
+/// The device of this process, made on first use (a forked child makes its own); null with errno.
 Device* device() noexcept;
 const TransportConfig& transport_config() noexcept;
-/// False in a child that was forked after the engine had started; then errno is EPERM.
-bool usable() noexcept;
+/// Sends what is queued on all connections of this process, for at most `timeout_ms` (negative: as
+/// long as exit() waits). Ends none.
+void flush_device(int timeout_ms) noexcept;
+/// False for what a process made from which this one was forked; then errno is EPERM.
+template <typename Object>
+bool usable(const Object* object) noexcept {
+    if (object->generation == process_generation()) return true;
+    errno = EPERM;
+    return false;
+}
 
 /// -1 with errno.
 inline int fail(int error) noexcept {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "transport/connection.hpp"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -48,6 +49,8 @@ ddp::Config ddp_config(const Connection::Parts& parts, SendQueue& sq, RecvQueue&
     config.sq = &sq;
     config.rq = &rq;
     config.rq_shared = parts.srq != nullptr;
+    config.spare_receive = parts.spare_receive;
+    config.spare_argument = parts.spare_argument;
     config.send_cq = &parts.send_cq->queue;
     config.recv_cq = &parts.recv_cq->queue;
     config.counters = &counters;
@@ -89,11 +92,15 @@ Connection::~Connection() {
 
 // ---- posting --------------------------------------------------------------
 
-Result<void> Connection::post_send(const SendWr& wr) {
+Result<void> Connection::post_send(const SendWr& wr, bool gather) {
     if (is_extension(wr.opcode) && stranger_.load(std::memory_order_acquire)) {
         return Error{EOPNOTSUPP, "the peer is not known to speak RFC 7306"};
     }
     if (auto r = sq_.post(wr); !r) return r;
+    if (!gather) {
+        parts_.progress->kick_now(*this);
+        return {};
+    }
 
     // The first post of a poll interval goes at once, unless the caller is known to post several in
     // a row: then they gather until it polls, the budget is full, or a tick. Counted without
@@ -178,7 +185,8 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, mpa::Role role, 
     }
 
     auto stream = std::make_unique<mpa::Stream>(std::move(config), ddp_);
-    if (auto r = tcp::prepare(fd, attr.user_timeout_ms, attr.keepalive_s); !r) return r;
+    const bool shared = attr.shared_descriptor;
+    if (auto r = tcp::prepare(fd, attr.user_timeout_ms, attr.keepalive_s, shared); !r) return r;
     // What may run out of memory comes before the descriptor is taken.
     fault::install();
     parts_.send_cq->add_feeder(*parts_.progress);
@@ -188,6 +196,7 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, mpa::Role role, 
     if (auto r = parts_.progress->add(shared_from_this(), fd, kReading); !r) return r;
     fd_ = fd;
     capture_ = Capture::begin(fd, role == mpa::Role::initiator);
+    shared_descriptor_ = shared;
     interest_ = kReading;
     mpa_ = std::move(stream);
     ddp_.set_depths(attr.ird, attr.ord);  // unless start-up negotiates others
@@ -654,7 +663,11 @@ void Connection::close_descriptor(bool reset) {
     parts_.progress->remove(*this);
     if (capture_ && reset) capture_->was_reset(/*by_us=*/true);
     capture_.reset();
-    if (reset) {
+    if (shared_descriptor_ && reset) {
+        tcp::disconnect(fd_);
+    } else if (shared_descriptor_) {
+        tcp::finish_and_close(fd_);
+    } else if (reset) {
         tcp::reset(fd_);
     } else {
         ::close(fd_);
@@ -805,6 +818,17 @@ void Connection::flush_posted_receives() {
     }
 }
 
+bool Connection::move_receive(std::uint64_t wr_id, const RecvWqe& other, Pass& pass) {
+    pass.enter_section();
+    bool moved = false;
+    if (!fault::guard([&] { moved = ddp_.move_receive(wr_id, other); })) {
+        note("a buffer that was being filled was unmapped");
+        end(QpState::error, EFAULT, WcStatus::local_protection_error, false, pass);
+        return false;
+    }
+    return moved;
+}
+
 // ---- time -----------------------------------------------------------------
 
 void Connection::update_interest() {
@@ -864,6 +888,13 @@ void Connection::on_failure(Pass& pass) noexcept {
     } catch (...) {
         close_descriptor(true);  // even the telling needed memory
     }
+}
+
+Result<int> Connection::descriptor() const {
+    if (fd_ < 0) return Error{ENOTCONN, "the connection has ended"};
+    const int copy = fcntl(fd_, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0) return Error{errno, "the descriptor cannot be duplicated"};
+    return copy;
 }
 
 bool Connection::draining() const {

@@ -34,6 +34,8 @@ class Connection final : public Pollable {
         MemoryTable* memory = nullptr;
         Progress* progress = nullptr;
         StateListener listener;
+        ddp::SpareReceive spare_receive = nullptr;  ///< and its argument; may be null
+        void* spare_argument = nullptr;
     };
 
     explicit Connection(Parts parts);
@@ -41,10 +43,13 @@ class Connection final : public Pollable {
 
     // -- any thread --
 
-    Result<void> post_send(const SendWr& wr);
+    /// `gather`: may wait for others (docs/threading.md).
+    Result<void> post_send(const SendWr& wr, bool gather = true);
     Result<void> post_recv(const RecvWr& wr);
     /// A receive was posted while this connection starved for one.
     void receive_posted();
+    /// Send requests that can be posted now; a hint.
+    [[nodiscard]] std::uint32_t send_room() const noexcept { return sq_.room(); }
     [[nodiscard]] QpState state() const noexcept { return state_.load(std::memory_order_seq_cst); }
     [[nodiscard]] QpNum num() const noexcept { return parts_.num; }
     [[nodiscard]] Progress& progress() const noexcept { return *parts_.progress; }
@@ -63,12 +68,18 @@ class Connection final : public Pollable {
     void detach(Pass& pass);
     /// The owner lets go: receives are flushed, sends drain until the linger time.
     void release(Pass& pass);
+    /// Octets that are still coming in go elsewhere: ddp::Stream::move_receive(). False too when
+    /// the memory that they were in is gone.
+    bool move_receive(std::uint64_t wr_id, const RecvWqe& other, Pass& pass);
     /// Later completions carry it.
     void set_context(std::uint64_t context) {
         parts_.attr.context = context;
         ddp_.set_context(context);
     }
     [[nodiscard]] QpInfo info() const;
+    [[nodiscard]] int error() const noexcept { return error_; }  ///< QpInfo::error
+    /// Another descriptor of the socket, close-on-exec, for the program. ENOTCONN: it has ended.
+    [[nodiscard]] Result<int> descriptor() const;
     void set_listener(StateListener listener) { parts_.listener = std::move(listener); }
 
     void on_ready(std::uint32_t events, Pass& pass) override;
@@ -77,6 +88,7 @@ class Connection final : public Pollable {
     void on_failure(Pass& pass) noexcept override;
     void on_exit(Pass& pass) override { shutdown(pass); }
     bool draining() const override;
+    bool unsent() const override { return fd_ >= 0 && !ended_ && tx_wanted(); }
 
   private:
     bool receive(Pass& pass);
@@ -128,6 +140,7 @@ class Connection final : public Pollable {
 
     // The driver's.
     int fd_ = -1;
+    bool shared_descriptor_ = false;
     std::uint32_t interest_ = 0;    // epoll bits asked for
     std::vector<std::byte> stash_;  // read but not taken by MPA: no receive was posted
     std::size_t stash_at_ = 0;

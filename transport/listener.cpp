@@ -141,17 +141,22 @@ void ListenSocket::started(Connection& connection, QpState state) {
         case QpState::closing:
         case QpState::error:
         case QpState::closed:
-            starting_.erase(&connection);
+            if (starting_.erase(&connection) != 0 && observer_.on_connection_failed) {
+                observer_.on_connection_failed(connection);
+            }
             return;
     }
     if (starting_.erase(&connection) == 0) return;
-    const std::lock_guard lock(ready_mutex_);
-    ready_.push_back(std::static_pointer_cast<Connection>(connection.shared_from_this()));
-    ready_count_.store(ready_.size(), std::memory_order_seq_cst);
-    if (ready_fd_ >= 0) {
-        const std::uint64_t one = 1;
-        [[maybe_unused]] const ssize_t n = write(ready_fd_, &one, sizeof one);
+    {
+        const std::lock_guard lock(ready_mutex_);
+        ready_.push_back(std::static_pointer_cast<Connection>(connection.shared_from_this()));
+        ready_count_.store(ready_.size(), std::memory_order_seq_cst);
+        if (ready_fd_ >= 0) {
+            const std::uint64_t one = 1;
+            [[maybe_unused]] const ssize_t n = write(ready_fd_, &one, sizeof one);
+        }
     }
+    if (observer_.on_connection_ready) observer_.on_connection_ready();
 }
 
 std::shared_ptr<Connection> ListenSocket::take() {
@@ -165,6 +170,16 @@ std::shared_ptr<Connection> ListenSocket::take() {
         [[maybe_unused]] const ssize_t n = read(ready_fd_, &count, sizeof count);
     }
     return connection;
+}
+
+void ListenSocket::give_back(std::shared_ptr<Connection> connection) {
+    const std::lock_guard lock(ready_mutex_);
+    ready_.push_front(std::move(connection));
+    ready_count_.store(ready_.size(), std::memory_order_seq_cst);
+    if (ready_fd_ >= 0) {
+        const std::uint64_t one = 1;
+        [[maybe_unused]] const ssize_t n = write(ready_fd_, &one, sizeof one);
+    }
 }
 
 // A semaphore: one count for each ready connection.

@@ -24,11 +24,20 @@ class ListenSocket final : public Pollable {
                  std::size_t max_starting);
     ~ListenSocket() override;
 
+    /// Told, in the driver, when a connection has become ready, and of each that did not. Before
+    /// open().
+    struct Observer {
+        std::function<void()> on_connection_ready;
+        std::function<void(Connection&)> on_connection_failed;
+    };
+    void set_observer(Observer observer) { observer_ = std::move(observer); }
     Result<void> open(Pass& pass);
     void close(Pass& pass);
 
     /// The next ready connection or null. Any thread.
     std::shared_ptr<Connection> take();
+    /// It is the next again. Any thread.
+    void give_back(std::shared_ptr<Connection> connection);
     [[nodiscard]] bool has_ready() const noexcept {
         return ready_count_.load(std::memory_order_seq_cst) != 0;
     }
@@ -52,6 +61,7 @@ class ListenSocket final : public Pollable {
     std::vector<std::byte> private_data_;
     MakeConnection make_;
     const std::size_t max_starting_;
+    Observer observer_;
     std::unordered_set<Connection*> starting_;  // the driver's; Progress owns them
     bool paused_ = false;
 

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <new>
 
 namespace xsock {
 namespace {
@@ -101,6 +102,10 @@ bool admit(const char* code, unsigned long& suppressed) {
 }
 
 }  // namespace
+
+void log_begin_fork() noexcept { bucket_mutex.lock(); }
+void log_end_fork() noexcept { bucket_mutex.unlock(); }
+void log_forget_lock() noexcept { new (&bucket_mutex) std::mutex; }
 
 bool log_enabled(LogLevel level) noexcept { return static_cast<int>(level) <= sink().level; }
 

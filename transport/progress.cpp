@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "transport/progress.hpp"
 
+#include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
+#include <climits>
+#include <ctime>
 
 #include "base/assert.hpp"
 #include "transport/clock.hpp"
+#include "transport/descriptors.hpp"
+#include "transport/fork.hpp"
+#include "transport/interrupt.hpp"
 #include "transport/log.hpp"
 #include "transport/progress_thread.hpp"
 
@@ -76,14 +82,32 @@ Result<std::unique_ptr<Progress>> Progress::create(Epochs& epochs, const Transpo
             return Error{errno, "epoll_ctl failed"};
         }
     }
+    for (const int fd : {p->epoll_fd_, p->bell_fd_, p->embed_fd_, p->timer_fd_}) own_descriptor(fd);
+    add_to_forks(*p);
     return p;
 }
 
 Progress::~Progress() {
     thread_.reset();  // joins
-    for (const int fd : {epoll_fd_, bell_fd_, embed_fd_, timer_fd_}) {
-        if (fd >= 0) close(fd);
+    remove_from_forks(*this);
+    close_descriptors();
+}
+
+void Progress::close_descriptors() noexcept {
+    for (const int fd : {epoll_fd_, bell_fd_, embed_fd_, timer_fd_, signal_fd_.load()}) {
+        if (fd < 0) continue;
+        disown_descriptor(fd);
+        close(fd);
     }
+}
+
+void Progress::abandon() noexcept {
+    for (const auto& entry : items_) {
+        const int fd = entry.first->fd_;
+        disown_descriptor(fd);
+        close(fd);
+    }
+    close_descriptors();
 }
 
 void Progress::ensure_thread() {
@@ -145,10 +169,7 @@ void Progress::end_pass(Pass& pass) noexcept {
 
 void Progress::wake_sleepers() {
     if (leader_bell_.should_ring()) signal_event(bell_fd_);
-    if (followers_.load(std::memory_order_seq_cst) != 0) {
-        { const std::lock_guard lock(followers_mutex_); }
-        followers_wake_.notify_all();
-    }
+    wake_followers();
 }
 
 // ---- passes ---------------------------------------------------------------
@@ -348,6 +369,7 @@ Result<void> Progress::add(std::shared_ptr<Pollable> item, int fd, std::uint32_t
     key->fd_ = fd;
     key->events_ = events;
     key->registered_ = true;
+    own_descriptor(fd);
     registered_count_.store(items_.size(), std::memory_order_relaxed);
     return {};
 }
@@ -369,6 +391,7 @@ void Progress::remove(Pollable& item) {
         hot_ = nullptr;
     }
     epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, item.fd_, nullptr);
+    disown_descriptor(item.fd_);
     item.registered_ = false;
     item.fd_ = -1;
     set_deadline(item, kNever);
@@ -518,13 +541,11 @@ void Progress::end_lead(bool rung) {
 // Whoever stops leading lets the others know: those of wait() all look again, of those in poll()
 // one is told, who leads or passes it on.
 void Progress::offer_lead() {
-    const bool waiting = followers_.load(std::memory_order_seq_cst) != 0;
-    if (!waiting && polling_count_.load(std::memory_order_seq_cst) == 0) return;
-    {
+    if (polling_count_.load(std::memory_order_seq_cst) != 0) {
         const std::lock_guard lock(followers_mutex_);
         if (!polling_followers_.empty()) polling_followers_.front()->on_lead_free();
     }
-    if (waiting) followers_wake_.notify_all();
+    wake_followers();
 }
 
 void Progress::follow(Follower& follower) {
@@ -545,7 +566,45 @@ void Progress::unfollow(Follower& follower) {
     }
 }
 
-bool Progress::sleep_as_leader(Time deadline) {
+// A follower counts itself, reads the number of wake-ups, looks at what it waits for, and sleeps
+// while the number stays as it was; a waker makes its news visible, looks at the count, and if
+// there is anybody raises the number and wakes. All in one order: either the waker sees the
+// follower, or the follower the news; and a number raised after the follower read it does not let
+// it sleep.
+void Progress::wake_followers() {
+    if (followers_.load(std::memory_order_seq_cst) == 0) return;
+    follower_wakes_.fetch_add(1, std::memory_order_seq_cst);
+    syscall(SYS_futex, &follower_wakes_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// False: a signal handler ran that ends system calls. (Without a time limit the kernel itself goes
+// on after those with SA_RESTART.)
+bool Progress::sleep_as_follower(std::uint32_t seen, Time deadline) {
+    timespec until{};
+    if (deadline != kNever) {
+        until.tv_sec = static_cast<time_t>(deadline / kSecond);
+        until.tv_nsec = static_cast<long>(deadline % kSecond);
+    }
+    const long n = syscall(SYS_futex, &follower_wakes_, FUTEX_WAIT_BITSET_PRIVATE, seen,
+                           deadline != kNever ? &until : nullptr, nullptr, FUTEX_BITSET_MATCH_ANY);
+    return n == 0 || errno != EINTR;
+}
+
+// -1 when no descriptor is left: then a handler ends the call whatever its flags say.
+int Progress::signal_descriptor() {
+    int fd = signal_fd_.load(std::memory_order_acquire);
+    if (fd >= 0) return fd;
+    const int made = make_signal_descriptor();
+    if (made < 0) return -1;
+    if (signal_fd_.compare_exchange_strong(fd, made, std::memory_order_acq_rel)) {
+        own_descriptor(made);
+        return made;
+    }
+    close(made);
+    return fd;
+}
+
+bool Progress::sleep_as_leader(Time deadline, Interrupt* interrupt) {
     int timeout = -1;
     if (deadline != kNever) {
         const Time now = monotonic_now();
@@ -554,42 +613,68 @@ bool Progress::sleep_as_leader(Time deadline) {
             std::min<Time>((left + kMillisecond - 1) / kMillisecond, 1'000'000'000));
     }
     // Looked at, not taken: an epoll_wait() here would eat the edge of an EPOLLET item.
-    std::array<pollfd, 2> fds{{{epoll_fd_, POLLIN, 0}, {bell_fd_, POLLIN, 0}}};
-    return poll(fds.data(), fds.size(), timeout) > 0 && fds[1].revents != 0;
+    std::array<pollfd, 3> fds{{{epoll_fd_, POLLIN, 0}, {bell_fd_, POLLIN, 0}, {-1, POLLIN, 0}}};
+    if (interrupt != nullptr) {
+        fds[2].fd = signal_descriptor();
+        if (fds[2].fd >= 0) interrupt->hold();
+    }
+    const int n = poll(fds.data(), fds.size(), timeout);
+    if (n < 0 && errno == EINTR && interrupt != nullptr) interrupt->note();
+    return n > 0 && fds[1].revents != 0;
 }
 
 bool Progress::wait(const std::function<bool()>& done, Time deadline) {
-    if (done()) return true;
+    return wait(done, deadline, nullptr) == Waited::done;
+}
+
+Progress::Waited Progress::wait_interruptibly(const std::function<bool()>& done, Time deadline,
+                                              bool restart) {
+    Interrupt interrupt(restart && deadline == kNever);
+    return wait(done, deadline, &interrupt);
+}
+
+Progress::Waited Progress::wait(const std::function<bool()>& done, Time deadline,
+                                Interrupt* interrupt) {
+    if (done()) return Waited::done;
     const bool may_drive = callers_drive();
     if (may_drive) {
         drive();
-        if (done()) return true;
-        if (deadline == 0 || monotonic_now() >= deadline) return false;
-        if (spin(done, deadline)) return true;
+        if (done()) return Waited::done;
+        if (deadline == 0 || monotonic_now() >= deadline) return Waited::timeout;
+        if (spin(done, deadline)) return Waited::done;
     } else {
         ring_thread();
     }
     for (;;) {
         if (may_drive && lead()) {
             // Whatever completed before this line is seen here; whatever completes later rings.
-            const bool rung = !done() && !work_waiting() && sleep_as_leader(deadline);
+            const bool rung = !done() && !work_waiting() && sleep_as_leader(deadline, interrupt);
             end_lead(rung);
+            if (done()) return Waited::done;
+            if (interrupt != nullptr && interrupt->release()) return Waited::interrupted;
         } else {
-            std::unique_lock lock(followers_mutex_);
             followers_.fetch_add(1, std::memory_order_seq_cst);
+            const std::uint32_t seen = follower_wakes_.load(std::memory_order_seq_cst);
             const bool lead_free = may_drive && !leader_.load(std::memory_order_seq_cst);
-            if (!done() && !lead_free) {
-                if (deadline == kNever) {
-                    followers_wake_.wait(lock);
-                } else {
-                    followers_wake_.wait_until(lock, std::chrono::steady_clock::time_point(
-                                                         std::chrono::nanoseconds(deadline)));
-                }
-            }
+            const bool undisturbed = done() || lead_free || sleep_as_follower(seen, deadline);
             followers_.fetch_sub(1, std::memory_order_seq_cst);
+            if (done()) return Waited::done;
+            if (!undisturbed && interrupt != nullptr) return Waited::interrupted;
         }
-        if (done()) return true;
-        if (deadline != kNever && monotonic_now() >= deadline) return false;
+        if (deadline != kNever && monotonic_now() >= deadline) return Waited::timeout;
+    }
+}
+
+void Progress::flush(Time deadline) {
+    for (bool busy = true; busy;) {
+        locked([&](Pass& pass) {
+            run_pass(pass);
+            busy = std::any_of(items_.begin(), items_.end(),
+                               [](const auto& entry) { return entry.second->unsent(); });
+        });
+        if (!busy || monotonic_now() >= deadline) return;
+        pollfd ready{epoll_fd_, POLLIN, 0};
+        poll(&ready, 1, 1);
     }
 }
 

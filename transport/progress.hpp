@@ -10,7 +10,6 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -28,6 +27,7 @@
 
 namespace xsock {
 
+class Interrupt;
 class Progress;
 class ProgressThread;
 
@@ -79,6 +79,18 @@ class Pollable : public std::enable_shared_from_this<Pollable> {
     /// Something that was queued has not been handed to TCP yet.
     [[nodiscard]] virtual bool draining() const { return false; }
 
+    /// Something that was queued could be sent, but for want of room.
+    [[nodiscard]] virtual bool unsent() const { return false; }
+
+  protected:
+    /// In a forked child: the Progress that it was registered with is the parent's.
+    void forget_progress() noexcept {
+        kicked_.store(false, std::memory_order_relaxed);
+        registered_ = false;
+        fd_ = -1;
+        deadline_ = kNever;
+    }
+
   private:
     friend class Progress;
     std::atomic<bool> kicked_{false};  // is in Progress::kicked_
@@ -127,6 +139,11 @@ class Progress {
         Driving driving(*this);
         f(driving.pass);
     }
+
+    enum class Waited : std::uint8_t { done, timeout, interrupted };
+    /// The same for calls that signals interrupt. `restart`: handlers with SA_RESTART do not, as
+    /// long as there is no deadline (signal(7)).
+    Waited wait_interruptibly(const std::function<bool()>& done, Time deadline, bool restart);
 
     // -- callers that sleep in a poll() of their own, with other descriptors beside ours --
 
@@ -182,12 +199,19 @@ class Progress {
     void ensure_thread();
     /// Lets callers that sleep look again at what they wait for. Any thread.
     void wake_sleepers();
+    /// Around fork() (transport/fork.hpp): nothing is under way in between. The child abandon()s:
+    /// its copies of all descriptors are closed, and nothing of this is used any more.
+    void begin_fork() noexcept { lock(); }
+    void end_fork() noexcept { unlock(); }
+    void abandon() noexcept;
     /// Registered items; a hint.
     [[nodiscard]] std::size_t size() const noexcept {
         return registered_count_.load(std::memory_order_relaxed);
     }
     /// Tells every item that the process exits, and drives until none is draining or the deadline.
     void drain(Time deadline);
+    /// Drives until no item has unsent() octets, or the deadline.
+    void flush(Time deadline);
 
     // -- the driver only (inside a pass) --
 
@@ -271,7 +295,13 @@ class Progress {
     void detach_hot();
     void attach_hot();
     void serve_deadlines(Pass& pass);
-    bool sleep_as_leader(Time deadline);  ///< true: the bell was rung
+    Waited wait(const std::function<bool()>& done, Time deadline, Interrupt* interrupt);
+    /// True: the bell was rung.
+    bool sleep_as_leader(Time deadline, Interrupt* interrupt);
+    bool sleep_as_follower(std::uint32_t seen, Time deadline);
+    void wake_followers();
+    void close_descriptors() noexcept;
+    int signal_descriptor();
     void offer_lead();
     void update_timer();
     bool add_kicked(Pollable& item);  ///< false: it is in the list already
@@ -297,9 +327,10 @@ class Progress {
     std::atomic<bool> leader_{false};
     Doorbell leader_bell_;
     std::mutex followers_mutex_;
-    std::condition_variable followers_wake_;
     std::atomic<std::uint32_t> followers_{0};
-    std::vector<Follower*> polling_followers_;  // under followers_mutex_
+    std::atomic<std::uint32_t> follower_wakes_{0};  // a futex: grows with each wake-up
+    std::atomic<int> signal_fd_{-1};                // made when first needed
+    std::vector<Follower*> polling_followers_;      // under followers_mutex_
     std::atomic<std::size_t> polling_count_{0};
     std::atomic<int> spin_score_{8};  // how well spinning did of late
 

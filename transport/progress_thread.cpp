@@ -7,9 +7,11 @@
 #include <uv.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <thread>
 
+#include "transport/descriptors.hpp"
 #include "transport/progress.hpp"
 
 namespace xsock {
@@ -144,10 +146,18 @@ struct ProgressThread::Loop {
             return false;
         }
         poll.data = this;
+        for (const int fd : descriptors()) own_descriptor(fd);
         return true;
     }
 
+    // What libuv has opened for the loop.
+    [[nodiscard]] std::array<int, 5> descriptors() const {
+        return {uv_backend_fd(&loop), loop.async_io_watcher.fd, loop.async_wfd,
+                loop.signal_pipefd[0], loop.signal_pipefd[1]};
+    }
+
     void close_handles() {
+        for (const int fd : descriptors()) disown_descriptor(fd);
         uv_walk(
             &loop,
             [](uv_handle_t* h, void*) {

@@ -10,6 +10,7 @@
 
 #include "transport/clock.hpp"
 #include "transport/connection.hpp"
+#include "transport/descriptors.hpp"
 
 namespace xsock {
 namespace {
@@ -35,11 +36,13 @@ void CqCore::add_feeder(Progress& progress) {
 }
 
 CqCore::~CqCore() {
+    disown_descriptor(event_fd);
     if (event_fd >= 0) close(event_fd);
 }
 
 SoftCq::~SoftCq() {
     core_->queue.set_notifier(nullptr, nullptr);
+    disown_descriptor(fd_);
     if (fd_ >= 0) close(fd_);
 }
 
@@ -134,6 +137,8 @@ Result<int> SoftCq::fd() {
         close(epoll_fd);
         return Error{error, "eventfd failed"};
     }
+    own_descriptor(epoll_fd);
+    own_descriptor(event_fd);
     core_->event_fd.store(event_fd, std::memory_order_relaxed);
     add_to_epoll(epoll_fd, event_fd);
     core_->each_feeder([epoll_fd](Progress& p) {

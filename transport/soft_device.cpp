@@ -245,9 +245,25 @@ class SoftDevice final : public Device {
     Result<int> event_fd() override { return events_.fd(); }
     bool next_event(AsyncEvent& out) override { return events_.next(out); }
 
+    Progress& next_progress() {
+        const unsigned n = next_progress_.fetch_add(1, std::memory_order_relaxed);
+        return *progresses_[n % progresses_.size()];
+    }
+    std::shared_ptr<Connection> make_connection(Connection::Parts parts) {
+        parts.num = next_qp_.fetch_add(1, std::memory_order_relaxed);
+        parts.memory = &memory_;
+        return std::make_shared<Connection>(std::move(parts));
+    }
+    [[nodiscard]] const TransportConfig& config() const noexcept { return config_; }
+
     void drain(Time limit) {
         const Time deadline = time_after(monotonic_now(), limit);
         for (auto& progress : progresses_) progress->drain(deadline);
+    }
+
+    void flush(Time limit) {
+        const Time deadline = time_after(monotonic_now(), limit);
+        for (auto& progress : progresses_) progress->flush(deadline);
     }
 
   private:
@@ -288,6 +304,20 @@ Result<std::unique_ptr<Device>> make_soft_device(const TransportConfig& config) 
     auto device = std::make_unique<SoftDevice>(config);
     if (auto r = device->open(); !r) return r.error();
     return std::unique_ptr<Device>(std::move(device));
+}
+
+Progress& soft_progress(Device& device) { return static_cast<SoftDevice&>(device).next_progress(); }
+
+std::shared_ptr<Connection> make_soft_connection(Device& device, Connection::Parts parts) {
+    return static_cast<SoftDevice&>(device).make_connection(std::move(parts));
+}
+
+std::size_t soft_max_starting(const Device& device) {
+    return static_cast<const SoftDevice&>(device).config().max_starting;
+}
+
+void flush_soft_device(Device& device, Time limit) {
+    static_cast<SoftDevice&>(device).flush(limit);
 }
 
 void drain_soft_device(Device& device, Time limit) {

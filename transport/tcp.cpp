@@ -93,8 +93,11 @@ Result<void> make_nonblocking(int fd) {
     return {};
 }
 
-Result<void> prepare(int fd, std::uint32_t user_timeout_ms, std::uint32_t keepalive_s) {
-    if (auto r = make_nonblocking(fd); !r) return r;
+Result<void> prepare(int fd, std::uint32_t user_timeout_ms, std::uint32_t keepalive_s,
+                     bool shared) {
+    if (!shared) {
+        if (auto r = make_nonblocking(fd); !r) return r;
+    }
     set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(user_timeout_ms));
     set_option(fd, SOL_SOCKET, SO_KEEPALIVE, keepalive_s != 0);
@@ -185,6 +188,18 @@ void finish(int fd) noexcept { ::shutdown(fd, SHUT_WR); }
 void reset(int fd) noexcept {
     const linger abort{1, 0};
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &abort, sizeof abort);
+    ::close(fd);
+}
+
+void disconnect(int fd) noexcept {
+    sockaddr none{};
+    none.sa_family = AF_UNSPEC;
+    raw(SYS_connect, fd, &none, sizeof none, 0);
+    ::close(fd);
+}
+
+void finish_and_close(int fd) noexcept {
+    ::shutdown(fd, SHUT_RDWR);
     ::close(fd);
 }
 

@@ -18,8 +18,9 @@ Result<void> check_connected(int fd);
 Result<void> check_listening(int fd);
 
 Result<void> make_nonblocking(int fd);
-/// Non-blocking, no Nagle, time limits.
-Result<void> prepare(int fd, std::uint32_t user_timeout_ms, std::uint32_t keepalive_s);
+/// Non-blocking (unless the flags are shared with the program), no Nagle, time limits.
+Result<void> prepare(int fd, std::uint32_t user_timeout_ms, std::uint32_t keepalive_s,
+                     bool shared = false);
 
 /// Effective maximum segment size towards the peer, octets; 0 when unknown.
 [[nodiscard]] std::size_t emss(int fd) noexcept;
@@ -48,5 +49,9 @@ Result<void> prepare(int fd, std::uint32_t user_timeout_ms, std::uint32_t keepal
 void finish(int fd) noexcept;
 /// Close so that the peer sees a reset.
 void reset(int fd) noexcept;
+/// The same, now, although other descriptors of the socket stay open (it becomes unconnected).
+void disconnect(int fd) noexcept;
+/// Close, with both directions at an end although other descriptors of the socket stay open.
+void finish_and_close(int fd) noexcept;
 
 }  // namespace xsock::tcp

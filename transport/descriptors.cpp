@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "transport/descriptors.hpp"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+
+namespace xsock {
+namespace {
+
+constexpr int kMost = 1 << 20;  // the kernel's own limit unless an administrator raises it
+constexpr int kOutOfTheWay = 4096;
+
+std::array<std::atomic<std::uint64_t>, kMost / 64> owned;
+
+std::uint64_t bit(int fd) noexcept { return std::uint64_t{1} << (fd % 64); }
+bool in_range(int fd) noexcept { return fd >= 0 && fd < kMost; }
+std::atomic<std::uint64_t>& word(int fd) noexcept {
+    return owned[static_cast<std::size_t>(fd) / 64];
+}
+
+}  // namespace
+
+void own_descriptor(int fd) noexcept {
+    if (in_range(fd)) word(fd).fetch_or(bit(fd), std::memory_order_relaxed);
+}
+
+void disown_descriptor(int fd) noexcept {
+    if (in_range(fd)) word(fd).fetch_and(~bit(fd), std::memory_order_relaxed);
+}
+
+bool owns_descriptor(int fd) noexcept {
+    return in_range(fd) && (word(fd).load(std::memory_order_relaxed) & bit(fd)) != 0;
+}
+
+Result<int> duplicate_descriptor(int fd) noexcept {
+    rlimit limit{};
+    const int from = getrlimit(RLIMIT_NOFILE, &limit) == 0
+                         ? static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 2, kOutOfTheWay))
+                         : 3;
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, from);
+    if (copy < 0 && errno != EBADF) copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (copy < 0) return Error{errno, "the descriptor cannot be duplicated"};
+    own_descriptor(copy);
+    return copy;
+}
+
+}  // namespace xsock

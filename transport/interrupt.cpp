@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "transport/interrupt.hpp"
+
+#include <pthread.h>
+#include <sys/signalfd.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace xsock {
+namespace {
+
+// Those of a fault in this thread cannot be held back, and the C library keeps its own to itself.
+sigset_t held_signals() noexcept {
+    sigset_t set;
+    sigfillset(&set);
+    for (const int raised : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) {
+        sigdelset(&set, raised);
+    }
+    return set;
+}
+
+}  // namespace
+
+void Interrupt::hold() noexcept {
+    if (held_) return;
+    const sigset_t set = held_signals();
+    held_ = pthread_sigmask(SIG_BLOCK, &set, &before_) == 0;
+}
+
+bool Interrupt::release() noexcept {
+    if (!held_) return std::exchange(noted_, false);
+    const int saved = errno;
+    held_ = false;
+    bool ends = false;
+    sigset_t pending;
+    if (sigpending(&pending) == 0) {
+        for (int signal = 1; signal < NSIG && !ends; ++signal) {
+            if (sigismember(&pending, signal) != 1 || sigismember(&before_, signal) == 1) continue;
+            struct sigaction action {};
+            if (sigaction(signal, nullptr, &action) != 0) continue;
+            const bool siginfo = (action.sa_flags & SA_SIGINFO) != 0;
+            if (!siginfo && (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN)) {
+                continue;  // stops, kills or does nothing, but interrupts nobody
+            }
+            ends = !restart_ || (action.sa_flags & SA_RESTART) == 0;
+        }
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    errno = saved;
+    return ends;
+}
+
+int make_signal_descriptor() noexcept {
+    const sigset_t set = held_signals();
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+}  // namespace xsock

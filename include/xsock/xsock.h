@@ -19,8 +19,8 @@
  *
  * Threads. Every function may be called from any thread, also several at once on one object, except
  * that an object must not be used during or after the call that destroys it. After fork() the child
- * must not use objects of its parent: calls fail with EPERM; creating new ones is fine once it has
- * called exec, not before.
+ * must not use objects of its parent: calls fail with EPERM. It may make objects of its own; and
+ * what the parent's connections had open is closed in the child, which no peer notices.
  *
  * ABI. Structures start with their size; fill in `size` (XSOCK_INIT does) and zero the rest. A
  * newer library accepts an older, smaller structure.

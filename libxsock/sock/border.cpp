@@ -1,48 +1,191 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The functions of sock_table.h: from the thin layer's handles to sockets in DDPMODE.
+// The functions of sock_table.h: from the thin layer's handles to sockets in DDPMODE. Shapes of the
+// libc calls are taken apart here; what they mean is the socket's.
+#include <sys/socket.h>
+
 #include "libxsock/api.hpp"
 #include "libxsock/objects.hpp"
 #include "libxsock/readiness/handle.hpp"
+#include "libxsock/sock/socket.hpp"
+#include "transport/clock.hpp"
+#include "transport/descriptors.hpp"
+#include "transport/fork.hpp"
 
 namespace xsock::api {
 
-xsock_sock* sock_open(int, int) noexcept {
-    errno = EOPNOTSUPP;
-    return nullptr;
+using sock::Pieces;
+using sock::Socket;
+
+namespace {
+
+ssize_t send_message(Socket& socket, int fd, const msghdr& message, int flags) {
+    Pieces pieces;
+    if (!pieces.assign(message.msg_iov, message.msg_iovlen)) return fail(EMSGSIZE);
+    return socket.send(fd, pieces, flags);
 }
-void sock_ref(xsock_sock*) noexcept {}
-void sock_unref(xsock_sock*, int) noexcept {}
-int sock_setsockopt(xsock_sock*, int, int, int, const void*, socklen_t) noexcept {
-    return XSOCK_PASS;
+
+ssize_t receive_message(Socket& socket, int fd, msghdr& message, int flags) {
+    Pieces pieces;
+    if (!pieces.assign(message.msg_iov, message.msg_iovlen)) return fail(EMSGSIZE);
+    int out_flags = 0;
+    const ssize_t n = socket.receive(fd, pieces, flags, out_flags);
+    if (n >= 0) {
+        message.msg_flags = out_flags;
+        message.msg_namelen = 0;
+        message.msg_controllen = 0;
+    }
+    return n;
 }
-int sock_getsockopt(xsock_sock*, int, int, int, void*, socklen_t*) noexcept { return XSOCK_PASS; }
-int sock_connect(xsock_sock*, int, const sockaddr*, socklen_t) noexcept { return XSOCK_PASS; }
-int sock_listen(xsock_sock*, int, int) noexcept { return XSOCK_PASS; }
-int sock_accept(xsock_sock*, int, sockaddr*, socklen_t*, int, xsock_sock**) noexcept {
-    return XSOCK_PASS;
+
+}  // namespace
+
+xsock_sock* sock_open(int fd, int hint) noexcept {
+    return guarded<xsock_sock*>(nullptr, [&]() -> xsock_sock* {
+        auto socket = Socket::open(fd, hint);
+        if (socket) return *socket;
+        errno = socket.error().code;
+        return nullptr;
+    });
 }
-int sock_shutdown(xsock_sock*, int, int) noexcept { return XSOCK_PASS; }
-ssize_t sock_send(xsock_sock*, int, const void*, size_t, int) noexcept { return XSOCK_PASS; }
-ssize_t sock_recv(xsock_sock*, int, void*, size_t, int) noexcept { return XSOCK_PASS; }
-ssize_t sock_sendmsg(xsock_sock*, int, const msghdr*, int) noexcept { return XSOCK_PASS; }
-ssize_t sock_recvmsg(xsock_sock*, int, msghdr*, int) noexcept { return XSOCK_PASS; }
-int sock_sendmmsg(xsock_sock*, int, mmsghdr*, unsigned, int) noexcept { return XSOCK_PASS; }
-int sock_recvmmsg(xsock_sock*, int, mmsghdr*, unsigned, int, timespec*) noexcept {
-    return XSOCK_PASS;
+
+void sock_ref(xsock_sock* handle) noexcept { Socket::of(handle)->ref(); }
+
+void sock_unref(xsock_sock* handle, int) noexcept {
+    const int saved = errno;
+    guarded(0, [&] {
+        Socket::of(handle)->unref();
+        return 0;
+    });
+    errno = saved;
 }
-int sock_fcntl(xsock_sock*, int, int, long) noexcept { return XSOCK_PASS; }
-int sock_ioctl(xsock_sock*, int, unsigned long, void*) noexcept { return XSOCK_PASS; }
-int sock_no_stream(xsock_sock*, int, int) noexcept { return XSOCK_PASS; }
-xsock_ep* sock_endpoint(xsock_sock*, int, xsock_cq*, xsock_cq*) noexcept {
-    errno = ENOTCONN;
-    return nullptr;
+
+int sock_setsockopt(xsock_sock* handle, int fd, int level, int name, const void* value,
+                    socklen_t length) noexcept {
+    return guarded(-1,
+                   [&] { return Socket::of(handle)->set_option(fd, level, name, value, length); });
 }
-const char* sock_verdict(xsock_sock*) noexcept { return "off"; }
-int sock_owns(int) noexcept { return 0; }
-int sock_started(xsock_sock*) noexcept { return 0; }
-void sock_drain(int) noexcept {}
-void sock_forked() noexcept {}
+
+int sock_getsockopt(xsock_sock* handle, int fd, int level, int name, void* value,
+                    socklen_t* length) noexcept {
+    return guarded(-1,
+                   [&] { return Socket::of(handle)->get_option(fd, level, name, value, length); });
+}
+
+int sock_connect(xsock_sock* handle, int fd, const sockaddr* address, socklen_t length) noexcept {
+    return guarded(-1, [&] { return Socket::of(handle)->connect(fd, address, length); });
+}
+
+int sock_listen(xsock_sock* handle, int fd, int backlog) noexcept {
+    return guarded(-1, [&] { return Socket::of(handle)->listen(fd, backlog); });
+}
+
+int sock_accept(xsock_sock* handle, int fd, sockaddr* address, socklen_t* length, int flags,
+                xsock_sock** accepted) noexcept {
+    return guarded(
+        -1, [&] { return Socket::of(handle)->accept(fd, address, length, flags, accepted); });
+}
+
+int sock_shutdown(xsock_sock* handle, int fd, int how) noexcept {
+    return guarded(-1, [&] { return Socket::of(handle)->shutdown(fd, how); });
+}
+
+ssize_t sock_send(xsock_sock* handle, int fd, const void* buffer, size_t length,
+                  int flags) noexcept {
+    return guarded<ssize_t>(-1, [&]() -> ssize_t {
+        const iovec iov{const_cast<void*>(buffer), length};
+        return Socket::of(handle)->send(fd, Pieces{&iov, 1, length}, flags);
+    });
+}
+
+ssize_t sock_recv(xsock_sock* handle, int fd, void* buffer, size_t length, int flags) noexcept {
+    return guarded<ssize_t>(-1, [&]() -> ssize_t {
+        const iovec iov{buffer, length};
+        int out_flags = 0;
+        return Socket::of(handle)->receive(fd, Pieces{&iov, 1, length}, flags, out_flags);
+    });
+}
+
+ssize_t sock_sendmsg(xsock_sock* handle, int fd, const msghdr* message, int flags) noexcept {
+    if (message == nullptr) return fail(EFAULT);
+    return guarded<ssize_t>(-1,
+                            [&] { return send_message(*Socket::of(handle), fd, *message, flags); });
+}
+
+ssize_t sock_recvmsg(xsock_sock* handle, int fd, msghdr* message, int flags) noexcept {
+    if (message == nullptr) return fail(EFAULT);
+    return guarded<ssize_t>(
+        -1, [&] { return receive_message(*Socket::of(handle), fd, *message, flags); });
+}
+
+int sock_sendmmsg(xsock_sock* handle, int fd, mmsghdr* messages, unsigned count,
+                  int flags) noexcept {
+    if (messages == nullptr && count > 0) return fail(EFAULT);
+    return guarded(-1, [&] {
+        for (unsigned i = 0; i < count; ++i) {
+            const ssize_t n = send_message(*Socket::of(handle), fd, messages[i].msg_hdr, flags);
+            if (n < 0) return i > 0 ? static_cast<int>(i) : static_cast<int>(n);
+            messages[i].msg_len = static_cast<unsigned>(n);
+        }
+        return static_cast<int>(count);
+    });
+}
+
+int sock_recvmmsg(xsock_sock* handle, int fd, mmsghdr* messages, unsigned count, int flags,
+                  timespec* timeout) noexcept {
+    if (messages == nullptr && count > 0) return fail(EFAULT);
+    return guarded(-1, [&] {
+        // As the kernel: the limit is looked at between messages only.
+        const Time begin = monotonic_now();
+        const Time limit = timeout != nullptr ? static_cast<Time>(timeout->tv_sec) * kSecond +
+                                                    static_cast<Time>(timeout->tv_nsec)
+                                              : kNever;
+        unsigned done = 0;
+        while (done < count) {
+            const int wanted = flags & ~MSG_WAITFORONE;
+            const ssize_t n =
+                receive_message(*Socket::of(handle), fd, messages[done].msg_hdr, wanted);
+            if (n < 0) return done > 0 ? static_cast<int>(done) : static_cast<int>(n);
+            messages[done].msg_len = static_cast<unsigned>(n);
+            // The end of the stream is the last thing that there is.
+            const bool end = (messages[done].msg_hdr.msg_flags & MSG_EOR) == 0;
+            ++done;
+            if (end) break;
+            if ((flags & MSG_WAITFORONE) != 0) flags |= MSG_DONTWAIT;
+            if (timeout != nullptr && monotonic_now() - begin >= limit) break;
+        }
+        return static_cast<int>(done);
+    });
+}
+
+int sock_fcntl(xsock_sock* handle, int fd, int command, long argument) noexcept {
+    return guarded(-1, [&] { return Socket::of(handle)->fcntl(fd, command, argument); });
+}
+
+int sock_ioctl(xsock_sock* handle, int fd, unsigned long request, void* argument) noexcept {
+    return guarded(-1, [&] { return Socket::of(handle)->ioctl(fd, request, argument); });
+}
+
+int sock_no_stream(xsock_sock* handle, int fd, int writing) noexcept {
+    return guarded(-1, [&] { return Socket::of(handle)->no_stream(fd, writing != 0); });
+}
+
+xsock_ep* sock_endpoint(xsock_sock* handle, int, xsock_cq* send_cq, xsock_cq* recv_cq) noexcept {
+    return guarded<xsock_ep*>(nullptr,
+                              [&] { return Socket::of(handle)->endpoint(send_cq, recv_cq); });
+}
+
+const char* sock_verdict(xsock_sock* handle) noexcept { return Socket::of(handle)->verdict(); }
+
+int sock_owns(int fd) noexcept { return owns_descriptor(fd) ? 1 : 0; }
+
+int sock_started(xsock_sock* handle) noexcept { return Socket::of(handle)->started(); }
+
+void sock_drain(int timeout_ms) noexcept { flush_device(timeout_ms); }
+
+void sock_forked() noexcept { forked_unannounced(); }
 
 }  // namespace xsock::api
 
-xsock::readiness::Source* xsock::readiness::source_of(xsock_sock*) noexcept { return nullptr; }
+xsock::readiness::Source* xsock::readiness::source_of(xsock_sock* handle) noexcept {
+    return xsock::sock::Socket::of(handle);
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Memory for messages between a program and its sockets in DDPMODE: what recv() has not asked for
+// yet, what send() has left behind. One pool for the process; an idle socket holds a small buffer
+// or none. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace xsock::sock {
+
+struct alignas(64) Buffer {
+    Buffer* next = nullptr;      ///< the holder's
+    std::uint32_t capacity = 0;  ///< octets at data()
+    std::uint32_t length = 0;    ///< octets of the message
+    std::uint32_t reserved = 0;  ///< octets that the holder has set aside for it
+    std::uint8_t size_class = 0;
+
+    [[nodiscard]] std::byte* data() noexcept {
+        return reinterpret_cast<std::byte*>(this) + sizeof(Buffer);
+    }
+};
+static_assert(sizeof(Buffer) == 64);
+
+/// A buffer of at least `octets`; null when there is no memory.
+[[nodiscard]] Buffer* take_buffer(std::size_t octets) noexcept;
+void give_buffer(Buffer* buffer) noexcept;
+/// Whether the buffer is small enough for a socket to keep while it is idle.
+[[nodiscard]] bool small(const Buffer& buffer) noexcept;
+
+struct GiveBuffer {
+    void operator()(Buffer* buffer) const noexcept { give_buffer(buffer); }
+};
+using BufferPtr = std::unique_ptr<Buffer, GiveBuffer>;
+
+/// In a forked child: locks are free, and what other threads held is lost.
+void renew_buffer_pool() noexcept;
+
+}  // namespace xsock::sock

@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Life of a socket in DDPMODE, what is ready, and the small calls.
+#include "libxsock/sock/socket.hpp"
+
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <climits>
+#include <mutex>
+
+#include "libxsock/sock/endpoint_qp.hpp"
+#include "transport/clock.hpp"
+#include "transport/descriptors.hpp"
+#include "transport/fork.hpp"
+#include "transport/soft_device.hpp"
+
+namespace xsock::sock {
+namespace {
+
+constexpr std::uint32_t kReadable = EPOLLIN | EPOLLRDNORM;
+constexpr std::uint32_t kWritable = EPOLLOUT | EPOLLWRNORM;
+
+bool option_is(int fd, int name, int wanted) {
+    int value = 0;
+    socklen_t size = sizeof value;
+    return getsockopt(fd, SOL_SOCKET, name, &value, &size) == 0 && value == wanted;
+}
+
+}  // namespace
+
+bool Pieces::assign(const iovec* from, std::size_t n) noexcept {
+    if (n > IOV_MAX) return false;
+    iov = from;
+    count = n;
+    octets = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+        if (from[i].iov_len > static_cast<std::size_t>(SSIZE_MAX) - octets) return false;
+        octets += from[i].iov_len;
+    }
+    return true;
+}
+
+// ---- life -----------------------------------------------------------------
+
+Result<Socket*> Socket::open(int fd, int hint) {
+    int domain = 0;
+    socklen_t size = sizeof domain;
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0) {
+        return Error{errno, "not a socket"};
+    }
+    if ((domain != AF_INET && domain != AF_INET6) || !option_is(fd, SO_TYPE, SOCK_STREAM) ||
+        !option_is(fd, SO_PROTOCOL, IPPROTO_TCP)) {
+        return Error{EOPNOTSUPP, "DDPMODE is for TCP sockets over IPv4 and IPv6"};
+    }
+    static std::once_flag once;
+    std::call_once(once, [] { call_in_child(renew_buffer_pool); });
+    auto socket = std::make_shared<Socket>(hint);
+    const int flags = ::fcntl(fd, F_GETFL);
+    socket->nonblocking_.store(flags >= 0 && (flags & O_NONBLOCK) != 0);
+    socket->receive_timeout_.store(timeout_of(fd, SO_RCVTIMEO));
+    socket->send_timeout_.store(timeout_of(fd, SO_SNDTIMEO));
+    socket->held_ = socket;
+    return socket.get();
+}
+
+Time Socket::timeout_of(int fd, int name) noexcept {
+    timeval value{};
+    socklen_t size = sizeof value;
+    if (getsockopt(fd, SOL_SOCKET, name, &value, &size) != 0) return 0;
+    return static_cast<Time>(value.tv_sec) * kSecond + static_cast<Time>(value.tv_usec) * 1000;
+}
+
+Socket::~Socket() {
+    drop_messages();
+    give_buffer(rx_spare_);
+    close_own_descriptor();
+}
+
+void Socket::unref() {
+    if (refs_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    retire();
+    close();
+}
+
+void Socket::close() {
+    // The parent's connection is not touched, and what stands behind it here is left where it is:
+    // its memory may be in the middle of something that only the parent goes on with.
+    if (foreign()) return;
+    const bool ours = generation_.load(std::memory_order_relaxed) == process_generation();
+    if (ours) {
+        close_listener();
+        if (connection_ != nullptr) {
+            close_connection();
+        } else if (Progress* const driver = progress()) {
+            driver->locked([this](Pass& pass) {
+                leave_progress(pass);
+                close_own_descriptor();
+            });
+        }
+        drop_messages();
+    } else {
+        own_fd_ = -1;  // closed when this process was forked; the number may be another's now
+    }
+    const std::shared_ptr<Socket> last = std::move(held_);
+}
+
+void Socket::close_connection() {
+    const int linger = linger_s_.load(std::memory_order_relaxed);
+    if (linger > 0) {
+        progress()->locked([this](Pass& pass) { connection_->shutdown(pass); });
+        wait(&Socket::drained, Time{static_cast<unsigned>(linger)} * kSecond);
+    }
+    std::shared_ptr<Connection> connection;
+    {
+        const std::lock_guard hold(rx_lock_);
+        rx_closed_ = true;
+    }
+    progress()->locked([&](Pass& pass) {
+        if (linger == 0) connection_->abort(pass);
+        connection_->release(pass);
+        connection = std::move(connection_);
+    });
+    endpoint_.reset();
+}
+
+bool Socket::drained() const noexcept {
+    return connection().send_room() >= static_cast<std::uint32_t>(options_.sq_depth) ||
+           phase() == Phase::ended;
+}
+
+bool Socket::foreign() const noexcept {
+    return phase() >= Phase::connecting && phase() != Phase::undecided && phase() != Phase::plain &&
+           generation_.load(std::memory_order_relaxed) != process_generation();
+}
+
+int Socket::started() const noexcept {
+    switch (phase()) {
+        case Phase::fresh:
+        case Phase::listening:
+        case Phase::undecided:
+        case Phase::plain:
+            return 0;
+        case Phase::connecting:
+        case Phase::starting:
+        case Phase::open:
+        case Phase::ended:
+            break;
+    }
+    return foreign() ? 2 : 1;
+}
+
+const char* Socket::verdict() const noexcept {
+    switch (phase()) {
+        case Phase::fresh:
+        case Phase::listening:
+            return on() ? "message" : "off";
+        case Phase::undecided:
+        case Phase::plain:
+            return code_.load(std::memory_order_relaxed);
+        case Phase::connecting:
+        case Phase::starting:
+        case Phase::open:
+        case Phase::ended:
+            break;
+    }
+    return "message";
+}
+
+// ---- waiting --------------------------------------------------------------
+
+Progress::Waited Socket::wait(bool (Socket::*done)() const noexcept, Time timeout) {
+    const Time deadline = timeout != 0 ? time_after(monotonic_now(), timeout) : kNever;
+    const auto look = [this, done] { return (this->*done)(); };
+    return progress()->wait_interruptibly(std::ref(look), deadline, timeout == 0);
+}
+
+// -1 with the errno for a wait that did not end well.
+int Socket::fail_wait(Progress::Waited why, int on_timeout) noexcept {
+    return no(why == Progress::Waited::interrupted ? EINTR : on_timeout);
+}
+
+bool Socket::settled() const noexcept {
+    const Phase now = phase();
+    return now != Phase::connecting && now != Phase::undecided && now != Phase::starting;
+}
+
+// Whether a call may go on to carry messages: 0; or what it answers instead.
+int Socket::gate(int fd, int flags, bool writing) {
+    for (;;) {
+        switch (phase()) {
+            case Phase::fresh:
+            case Phase::listening:
+                return XSOCK_PASS;
+            case Phase::plain:
+                return plain_answer(fd);
+            case Phase::open:
+            case Phase::ended:
+                if (foreign()) return no(EPERM);
+                keep_from_exec(fd);
+                return 0;
+            case Phase::undecided:
+                if (decide(fd, writing) != 0) return -1;
+                if (phase() != Phase::undecided) continue;
+                if (!blocking(flags)) return no(EAGAIN);
+                attend(fd);
+                break;
+            case Phase::connecting:
+            case Phase::starting:
+                if (foreign()) return no(EPERM);
+                if (!blocking(flags)) {
+                    progress()->drive();
+                    if (settled()) continue;
+                    return no(EAGAIN);
+                }
+                break;
+        }
+        const Time timeout = writing ? send_timeout_.load() : receive_timeout_.load();
+        const auto waited = wait(&Socket::settled, timeout);
+        if (waited != Progress::Waited::done) return fail_wait(waited, EAGAIN);
+    }
+}
+
+// ---- readiness ------------------------------------------------------------
+
+bool Socket::native() const noexcept {
+    if (generation_.load(std::memory_order_relaxed) != process_generation() &&
+        phase() != Phase::listening) {
+        return true;
+    }
+    switch (phase()) {
+        case Phase::fresh:
+        case Phase::plain:
+            return true;
+        case Phase::listening:
+            return options_.require == 0 || !on();
+        case Phase::undecided:
+            return native_.load(std::memory_order_acquire);
+        case Phase::connecting:
+        case Phase::starting:
+        case Phase::open:
+        case Phase::ended:
+            break;
+    }
+    return false;
+}
+
+std::uint32_t Socket::events() const noexcept {
+    std::uint32_t events = 0;
+    switch (phase()) {
+        case Phase::fresh:
+        case Phase::plain:
+            break;  // native
+        case Phase::listening:
+            return connection_waits() ? kReadable : 0;
+        case Phase::connecting:
+        case Phase::starting:
+            return 0;
+        case Phase::undecided:
+            return kWritable;  // a program that writes now has decided for plain TCP
+        case Phase::ended:
+            events = kReadable | kWritable | EPOLLRDHUP | EPOLLHUP;
+            if (error_.load(std::memory_order_acquire) != 0) events |= EPOLLERR;
+            break;
+        case Phase::open: {
+            const bool end = eof_.load(std::memory_order_acquire) || read_shut_.load();
+            const bool shut = write_shut_.load(std::memory_order_relaxed);
+            if (end) events |= kReadable | EPOLLRDHUP;
+            if (rx_count_.load(std::memory_order_seq_cst) != 0) events |= kReadable;
+            if (shut || can_send()) {
+                events |= kWritable;
+            } else {
+                // Whoever makes room from now on tells; it may have been made in between.
+                tx_starved_.store(true, std::memory_order_seq_cst);
+                if (can_send()) events |= kWritable;
+            }
+            if (shut && end) events |= EPOLLHUP;
+            break;
+        }
+    }
+    return events;
+}
+
+// ---- small calls ----------------------------------------------------------
+
+int Socket::fcntl(int fd, int command, long argument) {
+    if (command == F_GETFL) {
+        const int flags = ::fcntl(fd, F_GETFL);
+        if (flags < 0) return -1;
+        return (flags & ~O_NONBLOCK) | (nonblocking_.load() ? O_NONBLOCK : 0);
+    }
+    if (command != F_SETFL) return XSOCK_PASS;
+    const bool wanted = (argument & O_NONBLOCK) != 0;
+    // The engine accepts in passes, which must not block.
+    const bool keep = listener_now_.load(std::memory_order_acquire) != nullptr;
+    if (::fcntl(fd, F_SETFL, keep ? argument | O_NONBLOCK : argument) < 0) return -1;
+    nonblocking_.store(wanted);
+    return 0;
+}
+
+int Socket::ioctl(int fd, unsigned long request, void* argument) {
+    const Phase now = phase();
+    if (request == FIONBIO && argument != nullptr) {
+        const int wanted = *static_cast<const int*>(argument);
+        const bool keep = listener_now_.load(std::memory_order_acquire) != nullptr;
+        int applied = keep ? 1 : wanted;
+        if (::ioctl(fd, FIONBIO, &applied) < 0) return -1;
+        nonblocking_.store(wanted != 0);
+        return 0;
+    }
+    if ((now != Phase::open && now != Phase::ended) || argument == nullptr) return XSOCK_PASS;
+    if (foreign()) return no(EPERM);
+    switch (request) {
+        case FIONREAD: {
+            if (rx_count_.load(std::memory_order_acquire) == 0) progress()->drive();
+            const std::lock_guard hold(rx_lock_);
+            *static_cast<int*>(argument) =
+                rx_first_ != nullptr ? static_cast<int>(rx_first_->length) : 0;
+            return 0;
+        }
+        case SIOCOUTQ: {
+            int queued = 0;
+            if (::ioctl(fd, SIOCOUTQ, &queued) < 0) queued = 0;
+            const std::uint64_t here = tx_octets_.load(std::memory_order_relaxed);
+            *static_cast<int*>(argument) = static_cast<int>(
+                std::min<std::uint64_t>(here + static_cast<unsigned>(queued), INT_MAX));
+            return 0;
+        }
+        case SIOCATMARK:
+            *static_cast<int*>(argument) = 0;
+            return 0;
+        default:
+            return XSOCK_PASS;
+    }
+}
+
+int Socket::no_stream(int fd, bool writing) {
+    const int answer = gate(fd, 0, writing);
+    return answer != 0 ? answer : no(EOPNOTSUPP);
+}
+
+int Socket::shutdown(int fd, int how) {
+    if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return no(EINVAL);
+    switch (phase()) {
+        case Phase::fresh:
+            return XSOCK_PASS;
+        case Phase::listening:
+            close_listener();
+            return XSOCK_PASS;
+        case Phase::undecided:
+            if (decide(fd, how != SHUT_RD) != 0) return -1;
+            if (phase() == Phase::undecided) return no(ENOTCONN);
+            if (phase() == Phase::plain) return plain_answer(fd);
+            break;
+        case Phase::plain:
+            return plain_answer(fd);
+        case Phase::connecting:
+            return no(foreign() ? EPERM : ENOTCONN);
+        case Phase::starting:
+        case Phase::open:
+            break;
+        case Phase::ended:
+            return no(foreign() ? EPERM : ENOTCONN);
+    }
+    if (foreign()) return no(EPERM);
+    keep_from_exec(fd);
+    std::uint32_t told = 0;
+    if (how != SHUT_WR) {
+        read_shut_.store(true);
+        over_.store(true, std::memory_order_release);
+        told |= kReadable | EPOLLRDHUP;
+        drop_messages();
+        connection().receive_posted();  // what comes is taken and dropped from now on
+    }
+    if (how != SHUT_RD) {
+        write_shut_.store(true);
+        told |= kWritable;
+        progress()->locked([this](Pass& pass) { connection().shutdown(pass); });
+    }
+    progress()->wake_sleepers();
+    wake(told);
+    return 0;
+}
+
+xsock_ep* Socket::endpoint(xsock_cq* send_cq, xsock_cq* recv_cq) {
+    const Phase now = phase();
+    if (now != Phase::starting && now != Phase::open && now != Phase::ended) {
+        errno = ENOTCONN;
+        return nullptr;
+    }
+    if (foreign()) {
+        errno = EPERM;
+        return nullptr;
+    }
+    const std::lock_guard hold(endpoint_lock_);
+    if (recv_cq == nullptr) recv_cq = send_cq;
+    if (endpoint_ != nullptr) {
+        if (send_cq != nullptr && (send_cq != endpoint_cqs_[0] || recv_cq != endpoint_cqs_[1])) {
+            errno = EINVAL;
+            return nullptr;
+        }
+        return endpoint_.get();
+    }
+    if (send_cq == nullptr) {
+        errno = EINVAL;
+        return nullptr;
+    }
+    if (!api::usable(send_cq) || !api::usable(recv_cq)) return nullptr;
+    xsock_ep_attr attr{};
+    attr.size = sizeof attr;
+    attr.send_cq = send_cq;
+    attr.recv_cq = recv_cq;
+    std::unique_ptr<xsock_ep> ep(
+        new xsock_ep{std::make_unique<EndpointQp>(*this, connection_), api::Uses(attr)});
+    ep->lent = true;
+    const auto core = [](xsock_cq* cq) { return static_cast<SoftCq&>(*cq->cq).core(); };
+    // Whoever polls the queues drives this connection too.
+    core(send_cq)->add_feeder(*progress());
+    core(recv_cq)->add_feeder(*progress());
+    progress()->locked([&](Pass&) {
+        user_send_cq_ = core(send_cq);
+        user_recv_cq_ = core(recv_cq);
+        connection_->set_context(0);
+    });
+    endpoint_cqs_[0] = send_cq;
+    endpoint_cqs_[1] = recv_cq;
+    endpoint_ = std::move(ep);
+    return endpoint_.get();
+}
+
+}  // namespace xsock::sock

@@ -22,6 +22,7 @@ int info_command(int argc, char** argv);
 int doctor_command(int argc, char** argv);
 int stat_command(int argc, char** argv);
 int perf_command(int argc, char** argv);
+int decode_command(int argc, char** argv);
 int ping_command(int argc, char** argv);
 
 }  // namespace xsock::tools

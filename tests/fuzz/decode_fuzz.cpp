@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// `xsock decode` takes any file: whatever is in it is decoded within bounds, put into words, and
+// the same again when the octets come one by one.
+#include <set>
+#include <string>
+
+#include "include/xsock/iwarp.h"
+#include "tests/fuzz/input.hpp"
+#include "tools/decode_capture.hpp"
+#include "tools/decode_words.hpp"
+
+namespace {
+
+using namespace xsock;
+using namespace xsock::decode;
+
+class MemorySource final : public OctetSource {
+  public:
+    MemorySource(ConstBytes octets, std::size_t step) : octets_(octets), step_(step) {}
+    std::size_t read(Bytes into) override {
+        const std::size_t n = std::min({into.size(), octets_.size(), step_});
+        std::copy_n(octets_.begin(), n, into.begin());
+        octets_ = octets_.subspan(n);
+        return n;
+    }
+
+  private:
+    ConstBytes octets_;
+    const std::size_t step_;
+};
+
+class Recorder final : public CaptureListener {
+  public:
+    explicit Recorder(std::size_t file_octets) : file_octets_(file_octets) {}
+
+    void on_connection(const ConnectionSummary& c) override {
+        FUZZ_CHECK(c.number == ++connections_);
+        open_.insert(c.number);
+        text += c.first.text() + c.second.text();
+    }
+    void on_startup(const ConnectionSummary& c, const Place& place,
+                    const StartupFrame& frame) override {
+        check(c, place);
+        FUZZ_CHECK(frame.private_data.size() <= MPA_PD_MAX);
+        text += startup_words(frame);
+    }
+    void on_fpdu(const ConnectionSummary& c, const Place& place, const Fpdu& fpdu) override {
+        check(c, place);
+        FUZZ_CHECK(fpdu.ulpdu_octets <= MPA_ULPDU_MAX);
+        FUZZ_CHECK(fpdu.payload_octets <= fpdu.ulpdu_octets);
+        FUZZ_CHECK(fpdu.whole || fpdu.crc == Crc::unchecked || fpdu.crc == Crc::off);
+        // What is whole was in the file, and nowhere twice.
+        if (fpdu.whole) whole_octets_ += fpdu.octets;
+        FUZZ_CHECK(whole_octets_ <= file_octets_);
+        text += fpdu_words(fpdu);
+    }
+    void on_lost(const ConnectionSummary& c, const Place& place, const char* why,
+                 std::uint64_t) override {
+        check(c, place);
+        text += why;
+    }
+    void on_end(const ConnectionSummary& c) override { FUZZ_CHECK(open_.erase(c.number) == 1); }
+
+    void end(const CaptureDecoder::Totals& totals) {
+        FUZZ_CHECK(open_.empty());
+        FUZZ_CHECK(totals.mpa_connections == connections_);
+        text += std::to_string(totals.packets);
+    }
+
+    std::string text;
+
+  private:
+    void check(const ConnectionSummary& c, const Place& place) {
+        FUZZ_CHECK(open_.count(c.number) == 1);
+        FUZZ_CHECK(place.first_packet <= place.packet && place.packet != 0);
+    }
+
+    const std::size_t file_octets_;
+    std::uint64_t connections_ = 0;
+    std::uint64_t whole_octets_ = 0;
+    std::set<std::uint64_t> open_;
+};
+
+std::string decoded(ConstBytes file, std::size_t step) {
+    MemorySource source(file, step);
+    CaptureFile capture(source);
+    Recorder recorder(file.size());
+    CaptureDecoder decoder(recorder);
+    Packet packet;
+    while (capture.next(packet)) decoder.add(packet);
+    FUZZ_CHECK(!capture.next(packet));
+    decoder.finish();
+    recorder.end(decoder.totals());
+    return recorder.text + capture.error();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    const ConstBytes file(reinterpret_cast<const std::byte*>(data), size);
+    FUZZ_CHECK(decoded(file, SIZE_MAX) == decoded(file, 1));
+    return 0;
+}

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "tools/decode_stream.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/crc32c.hpp"
+#include "include/xsock/iwarp.h"
+#include "mpa/fpdu.hpp"
+#include "mpa/marker.hpp"
+
+namespace xsock::decode {
+namespace {
+
+constexpr std::size_t kFrameOctets = sizeof(mpa_frame);
+// Of a header, to tell an FPDU from anything else: length, control octets and queue number.
+constexpr std::size_t kPlausibleOctets = MPA_LENGTH_OCTETS + 10;
+
+/// Does the front of these octets begin as a start-up frame does?
+bool begins_startup(ConstBytes octets) {
+    const std::size_t n = std::min<std::size_t>(octets.size(), MPA_KEY_OCTETS);
+    return std::memcmp(octets.data(), MPA_KEY_REQUEST, n) == 0 ||
+           std::memcmp(octets.data(), MPA_KEY_REPLY, n) == 0;
+}
+
+/// Could an FPDU begin here? Nothing that a DDP receiver would refuse.
+bool plausible_fpdu(ConstBytes octets) {
+    if (octets.size() < kPlausibleOctets) return false;
+    const std::size_t length = load_be16(octets.data());
+    const auto control = std::to_integer<unsigned>(octets[2]);
+    const auto rdmap = std::to_integer<unsigned>(octets[3]);
+    const bool tagged = (control & DDP_FLAG_TAGGED) != 0;
+    if ((control & 0x3f) != DDP_VERSION || (rdmap & 0xf0) != RDMAP_VERSION) return false;
+    if (length < (tagged ? ddp::kTaggedOctets : ddp::kUntaggedOctets)) return false;
+    const ddp::OpcodeInfo* const info =
+        ddp::opcode_info(static_cast<std::uint8_t>(rdmap & RDMAP_OPCODE_MASK));
+    if (info == nullptr || info->tagged != tagged) return false;
+    return tagged || load_be32(octets.data() + MPA_LENGTH_OCTETS + 6) == info->qn;
+}
+
+/// Where markers fall, for a unit that begins `offset` octets into full operation.
+mpa::MarkerGrid grid_at(bool markers, std::uint64_t offset) {
+    mpa::MarkerGrid grid(markers);
+    const auto position = static_cast<std::size_t>(offset % MPA_MARKER_SPACING);
+    if (!markers || position == 0) return grid;
+    grid.pass_marker();
+    // Units begin at multiples of four octets; a capture may claim otherwise.
+    if (position > MPA_MARKER_OCTETS) grid.advance(position - MPA_MARKER_OCTETS);
+    return grid;
+}
+
+/// An FPDU without its markers.
+struct Clean {
+    std::vector<std::byte> octets;  // from ULPDU_Length on, as far as there are some
+    unsigned markers = 0, bad_markers = 0;
+};
+
+Clean without_markers(ConstBytes unit, std::uint64_t offset, bool markers) {
+    Clean clean;
+    if (!markers) {
+        clean.octets.assign(unit.begin(), unit.end());
+        return clean;
+    }
+    mpa::MarkerGrid grid = grid_at(true, offset);
+    std::size_t at = 0, begin = 0;
+    bool begun = false;
+    while (at < unit.size()) {
+        if (grid.until_next() == 0) {
+            if (unit.size() - at < MPA_MARKER_OCTETS) break;
+            const std::size_t expected = begun ? (at - begin) & 0xfffcu : 0;
+            ++clean.markers;
+            if (mpa::marker_fpduptr(unit.data() + at) != expected ||
+                load_be16(unit.data() + at) != 0) {
+                ++clean.bad_markers;
+            }
+            grid.pass_marker();
+            at += MPA_MARKER_OCTETS;
+            continue;
+        }
+        if (!begun) begin = at;
+        begun = true;
+        const std::size_t n = std::min(grid.until_next(), unit.size() - at);
+        clean.octets.insert(clean.octets.end(), unit.begin() + static_cast<std::ptrdiff_t>(at),
+                            unit.begin() + static_cast<std::ptrdiff_t>(at + n));
+        grid.advance(n);
+        at += n;
+    }
+    return clean;
+}
+
+void parse_header(ConstBytes ulpdu, Fpdu& fpdu) {
+    if (ulpdu.size() < ddp::kTaggedOctets) return;
+    const ddp::OpcodeInfo* info = nullptr;
+    fpdu.violation = ddp::parse_start(ulpdu.first<ddp::kTaggedOctets>(), fpdu.segment, info);
+    std::size_t header = ddp::kTaggedOctets;
+    if (!fpdu.segment.tagged) {
+        if (ulpdu.size() < ddp::kUntaggedOctets) return;
+        ddp::parse_untagged_rest(ulpdu.first<ddp::kUntaggedOctets>(), fpdu.segment);
+        header = ddp::kUntaggedOctets;
+    }
+    if (fpdu.ulpdu_octets < header) return;
+    fpdu.has_header = true;
+    fpdu.payload_octets = fpdu.ulpdu_octets - header;
+    const ConstBytes payload = ulpdu.subspan(header);
+    if (fpdu.violation != Violation::none) return;
+    if (fpdu.segment.opcode == RDMAP_READ_REQUEST && fpdu.segment.mo == 0 &&
+        payload.size() >= ddp::kReadRequestOctets) {
+        fpdu.read_request = ddp::parse_read_request(payload.first<ddp::kReadRequestOctets>());
+    }
+    if (fpdu.segment.opcode == RDMAP_TERMINATE) {
+        const ConstBytes kept =
+            payload.first(std::min<std::size_t>(payload.size(), ddp::kTerminateOctets));
+        fpdu.terminate.assign(kept.begin(), kept.end());
+    }
+}
+
+}  // namespace
+
+// ---- both directions --------------------------------------------------------
+
+void MpaConnection::segment(End from, std::uint32_t sequence, ConstBytes captured,
+                            std::size_t octets_on_wire, std::uint64_t packet,
+                            std::uint64_t time_ns) {
+    time_ns_ = time_ns;
+    Direction& d = direction(from);
+    d.tcp.add(sequence, captured, octets_on_wire, packet, d);
+}
+
+void MpaConnection::finish() {
+    for (Direction& d : directions_) {
+        d.tcp.finish(d);
+        d.end_early();
+    }
+}
+
+// ---- one direction ----------------------------------------------------------
+
+bool MpaConnection::Direction::markers() const {
+    return connection.directions_[end == End::first ? 1 : 0].asks_for_markers;
+}
+
+Place MpaConnection::Direction::place(std::uint64_t packet) const {
+    return {.packet = packet,
+            .first_packet = unit_octets != 0 ? unit_packet : packet,
+            .time_ns = connection.time_ns_,
+            .from = end};
+}
+
+void MpaConnection::Direction::begin_unit() {
+    budget.unit_octets_left += unit.size();
+    unit.clear();
+    unit_octets = unit_total = 0;
+    holed = false;
+}
+
+/// Octets of the unit that are needed for the next decision.
+std::size_t MpaConnection::Direction::unit_needs() const {
+    if (unit_total != 0) return unit_total;
+    if (phase == Phase::startup) return kFrameOctets;
+    const bool marker = markers() && offset % MPA_MARKER_SPACING == 0;
+    return (marker ? MPA_MARKER_OCTETS : 0) + MPA_LENGTH_OCTETS;
+}
+
+void MpaConnection::Direction::stream_octets(ConstBytes octets, std::uint64_t packet,
+                                             bool starts_segment) {
+    if (starts_segment && unit_octets == 0 && phase != Phase::startup) try_segment(octets);
+    while (!octets.empty()) {
+        if (phase == Phase::lost || phase == Phase::other) {
+            lost_octets += octets.size();
+            offset += octets.size();
+            return;
+        }
+        if (unit_octets == 0) unit_packet = packet;
+        const std::size_t n = std::min(octets.size(), unit_needs() - unit_octets);
+        take(octets.first(n));
+        octets = octets.subspan(n);
+        grew(packet);
+    }
+}
+
+void MpaConnection::Direction::stream_gap(std::uint64_t octets, std::uint64_t packet) {
+    if (phase == Phase::lost || phase == Phase::other) {
+        lost_octets += octets;
+        offset += octets;
+        return;
+    }
+    if (unit_total != 0 && octets <= unit_total - unit_octets) {
+        holed = true;
+        unit_octets += static_cast<std::size_t>(octets);
+        grew(packet);
+        return;
+    }
+    end_early();
+    lose("octets are missing from the capture", octets, packet);
+}
+
+/// The first octets of a segment, between units or out of step: what may begin here?
+void MpaConnection::Direction::try_segment(ConstBytes octets) {
+    if (octets.size() >= MPA_KEY_OCTETS && begins_startup(octets) &&
+        (phase == Phase::other || phase == Phase::lost)) {
+        phase = Phase::startup;
+        begin_unit();
+        return;
+    }
+    if (phase != Phase::lost) return;
+    const bool marker = markers() && offset_known && offset % MPA_MARKER_SPACING == 0;
+    if (markers() && !offset_known) return;
+    const std::size_t skip = marker ? MPA_MARKER_OCTETS : 0;
+    if (octets.size() <= skip || !plausible_fpdu(octets.subspan(skip))) return;
+    phase = Phase::fpdus;
+    tentative = true;
+    begin_unit();
+}
+
+void MpaConnection::Direction::take(ConstBytes octets) {
+    unit_octets += octets.size();
+    if (holed) return;
+    if (octets.size() > budget.unit_octets_left) {
+        holed = true;
+        return;
+    }
+    budget.unit_octets_left -= octets.size();
+    unit.insert(unit.end(), octets.begin(), octets.end());
+}
+
+/// The unit has more octets: what is known now?
+void MpaConnection::Direction::grew(std::uint64_t packet) {
+    if (phase == Phase::startup && unit_total == 0 && !begins_startup(unit)) {
+        // From the beginning of a connection: another protocol. From its middle: MPA perhaps.
+        const bool from_the_start = tcp.from_the_start();
+        const std::size_t octets = unit_octets;
+        begin_unit();
+        phase = from_the_start ? Phase::other : Phase::lost;
+        lost_octets += octets;
+        offset += octets;
+        return;
+    }
+    if (unit_octets < unit_needs()) return;
+    if (unit_total == 0) {
+        if (phase == Phase::startup) {
+            const std::size_t private_data =
+                load_be16(unit.data() + offsetof(mpa_frame, pd_length));
+            if (private_data > MPA_PD_MAX) {
+                lose("a start-up frame with more private data than MPA allows", 0, packet);
+                phase = Phase::other;
+                return;
+            }
+            unit_total = kFrameOctets + private_data;
+        } else {
+            const std::size_t before = unit_octets - MPA_LENGTH_OCTETS;
+            const std::size_t octets = mpa::fpdu_octets(load_be16(unit.data() + before));
+            unit_total =
+                octets + MPA_MARKER_OCTETS * grid_at(markers(), offset).count_within(octets);
+        }
+        if (unit_octets < unit_total) return;
+    }
+    if (phase == Phase::startup) {
+        end_startup(packet);
+    } else {
+        end_fpdu(packet);
+    }
+}
+
+void MpaConnection::Direction::end_startup(std::uint64_t packet) {
+    StartupFrame frame;
+    const std::byte* const p = unit.data();
+    frame.reply = std::memcmp(p, MPA_KEY_REPLY, MPA_KEY_OCTETS) == 0;
+    frame.flags = std::to_integer<unsigned>(p[offsetof(mpa_frame, flags)]);
+    frame.revision = std::to_integer<unsigned>(p[offsetof(mpa_frame, revision)]);
+    frame.pd_length = load_be16(p + offsetof(mpa_frame, pd_length));
+    frame.whole = !holed && unit_octets == unit_total;
+    ConstBytes data = ConstBytes(unit).subspan(kFrameOctets);
+    if ((frame.flags & MPA_FLAG_ENHANCED) != 0 && frame.revision >= MPA_REVISION_2 &&
+        data.size() >= sizeof(mpa_enhanced)) {
+        frame.enhanced = true;
+        frame.ird = load_be16(data.data());
+        frame.ord = load_be16(data.data() + 2);
+        data = data.subspan(sizeof(mpa_enhanced));
+    }
+    frame.private_data.assign(data.begin(), data.end());
+    connection.is_mpa_ = true;
+    connection.initiator_ = frame.reply ? (end == End::first ? End::second : End::first) : end;
+    const bool crc = (frame.flags & MPA_FLAG_CRC) != 0;
+    connection.crc_ = crc || connection.crc_.value_or(false);
+    asks_for_markers = (frame.flags & MPA_FLAG_MARKERS) != 0;
+    connection.listener_.on_startup(place(packet), frame);
+
+    begin_unit();
+    offset = 0;
+    offset_known = true;
+    tentative = resynchronised = false;
+    phase = Phase::fpdus;
+    if (frame.reply && (frame.flags & MPA_FLAG_REJECT) != 0) {
+        for (Direction& d : connection.directions_) {
+            d.phase = Phase::other;
+            d.begin_unit();
+        }
+    }
+}
+
+void MpaConnection::Direction::end_fpdu(std::uint64_t packet) {
+    Fpdu fpdu;
+    fpdu.stream_octet = offset;
+    fpdu.octets = unit_total;
+    fpdu.whole = !holed && unit_octets == unit_total;
+    const Clean clean = without_markers(unit, offset, markers());
+    fpdu.markers = clean.markers;
+    fpdu.bad_markers = clean.bad_markers;
+    const ConstBytes octets = clean.octets;
+    if (octets.size() < MPA_LENGTH_OCTETS) return lose("an FPDU without a length", 0, packet);
+    fpdu.ulpdu_octets = load_be16(octets.data());
+    parse_header(octets.subspan(MPA_LENGTH_OCTETS,
+                                std::min(fpdu.ulpdu_octets, octets.size() - MPA_LENGTH_OCTETS)),
+                 fpdu);
+
+    bool field_is_zero = false;
+    if (fpdu.whole) {
+        // A marker never lies inside the field, and one behind it belongs to the next FPDU.
+        const ConstBytes covered = ConstBytes(unit).first(unit_total - MPA_CRC_OCTETS);
+        const std::uint32_t field = load_le32(unit.data() + covered.size());
+        field_is_zero = field == 0;
+        const bool good = crc32c_finish(crc32c(kCrc32cInit, covered)) == field;
+        if (connection.crc_.has_value()) {
+            fpdu.crc = !*connection.crc_ ? Crc::off : good ? Crc::good : Crc::bad;
+        } else {
+            fpdu.crc = good ? Crc::good : field_is_zero ? Crc::off : Crc::bad;
+        }
+    }
+    if (tentative) {
+        // Proof: a CRC that holds, or where there are none a field that says so.
+        const bool proven = fpdu.whole && (fpdu.crc == Crc::good || field_is_zero) &&
+                            fpdu.violation == Violation::none && fpdu.has_header;
+        if (!proven) {
+            lost_octets += unit_octets;
+            offset += unit_octets;
+            begin_unit();
+            tentative = false;
+            phase = Phase::lost;
+            return;
+        }
+        tentative = false;
+        resynchronised = connection.is_mpa_;
+        connection.is_mpa_ = true;
+    }
+    fpdu.resynchronised = std::exchange(resynchronised, false);
+    lost_octets = 0;
+    connection.is_mpa_ = true;
+    const bool senseless = !fpdu.has_header || fpdu.violation != Violation::none;
+    connection.listener_.on_fpdu(place(packet), fpdu);
+    if (senseless && fpdu.crc != Crc::good && fpdu.whole && ++senseless_run == 2) {
+        return lose("FPDUs that make no sense: out of step", 0, packet);
+    }
+    if (!senseless || fpdu.crc == Crc::good) senseless_run = 0;
+    offset += unit_octets;
+    begin_unit();
+}
+
+/// No more octets of the unit will come: what there is of it is told.
+void MpaConnection::Direction::end_early() {
+    if (unit_octets == 0 || tentative || unit_total == 0) return;
+    holed = true;
+    const std::uint64_t packet = unit_packet;
+    if (phase == Phase::startup) {
+        end_startup(packet);
+    } else if (phase == Phase::fpdus) {
+        end_fpdu(packet);
+    }
+}
+
+void MpaConnection::Direction::lose(const char* why, std::uint64_t octets, std::uint64_t packet) {
+    if (connection.is_mpa_ && !tentative) connection.listener_.on_lost(place(packet), why, octets);
+    lost_octets += unit_octets + octets;
+    offset += unit_octets + octets;
+    begin_unit();
+    tentative = false;
+    senseless_run = 0;
+    phase = Phase::lost;
+}
+
+}  // namespace xsock::decode

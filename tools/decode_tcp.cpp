@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "tools/decode_tcp.hpp"
+
+#include <algorithm>
+
+namespace xsock::decode {
+namespace {
+
+constexpr std::size_t kWaitingSegmentsMax = 1024;
+constexpr std::size_t kWaitingOctetsMax = std::size_t{4} * 1024 * 1024;
+// No window is larger (RFC 7323): farther away is another connection, or no TCP at all.
+constexpr std::int64_t kWindowMax = std::int64_t{1} << 30;
+
+}  // namespace
+
+void TcpDirection::add(std::uint32_t sequence, ConstBytes captured, std::size_t octets_on_wire,
+                       std::uint64_t packet, StreamSink& sink) {
+    if (!known_) {
+        known_ = true;
+        next_ = sequence;
+    }
+    if (octets_on_wire == 0) return;
+    const std::int64_t ahead = static_cast<std::int32_t>(sequence - next_);
+    if (ahead > kWindowMax || ahead < -kWindowMax) return;
+    if (ahead <= 0) {
+        const auto behind = static_cast<std::size_t>(-ahead);
+        if (behind != 0) ++retransmitted_;
+        if (behind >= octets_on_wire) return;
+        give(captured.subspan(std::min(behind, captured.size())), octets_on_wire - behind, packet,
+             behind == 0, sink);
+        take_waiting(sink, false);
+        return;
+    }
+    ++early_;
+    const std::uint64_t at = offset_ + static_cast<std::uint64_t>(ahead);
+    Waiting& place = waiting_[at];
+    if (place.octets_on_wire >= octets_on_wire) return;  // it is there already
+    if (captured.size() > place.captured.size()) {
+        const std::size_t more = captured.size() - place.captured.size();
+        waiting_octets_ += more;
+        budget_->octets_left -= std::min(budget_->octets_left, more);
+        place.captured.assign(captured.begin(), captured.end());
+    }
+    place.octets_on_wire = octets_on_wire;
+    place.packet = packet;
+    while (waiting_.size() > kWaitingSegmentsMax || waiting_octets_ > kWaitingOctetsMax ||
+           (budget_->octets_left == 0 && !waiting_.empty())) {
+        take_waiting(sink, true);
+    }
+}
+
+void TcpDirection::finish(StreamSink& sink) {
+    while (!waiting_.empty()) take_waiting(sink, true);
+}
+
+void TcpDirection::give(ConstBytes captured, std::size_t octets_on_wire, std::uint64_t packet,
+                        bool start, StreamSink& sink) {
+    next_ += static_cast<std::uint32_t>(octets_on_wire);
+    offset_ += octets_on_wire;
+    if (!captured.empty()) sink.stream_octets(captured, packet, start);
+    const std::size_t cut = octets_on_wire - captured.size();
+    if (cut != 0) sink.stream_gap(cut, packet);
+}
+
+/// Gives what is in order now; with `over_gaps` also the first that is not.
+void TcpDirection::take_waiting(StreamSink& sink, bool over_gaps) {
+    while (!waiting_.empty()) {
+        const auto first = waiting_.begin();
+        if (first->first > offset_) {
+            if (!over_gaps) return;
+            over_gaps = false;
+            const std::uint64_t gap = first->first - offset_;
+            missing_ += gap;
+            offset_ += gap;
+            next_ += static_cast<std::uint32_t>(gap);
+            sink.stream_gap(gap, first->second.packet);
+        }
+        const std::uint64_t behind = offset_ - first->first;
+        const Waiting segment = std::move(first->second);
+        waiting_.erase(first);
+        waiting_octets_ -= segment.captured.size();
+        budget_->octets_left += segment.captured.size();
+        if (behind >= segment.octets_on_wire) continue;
+        const auto skip = static_cast<std::size_t>(behind);
+        give(ConstBytes(segment.captured).subspan(std::min(skip, segment.captured.size())),
+             segment.octets_on_wire - skip, segment.packet, skip == 0, sink);
+    }
+}
+
+}  // namespace xsock::decode

@@ -7,9 +7,11 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS xsock EXPORT xsockTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
                                           INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-if(TARGET xsock_engine)
-    install(TARGETS xsock_engine xsock_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/xsock)
-endif()
+foreach(part xsock_engine xsock_preload)
+    if(TARGET ${part})  # builds with sanitizers have one or none of them
+        install(TARGETS ${part} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/xsock)
+    endif()
+endforeach()
 if(TARGET drop_in_ibverbs)
     # A folder of their own: they must not be found unless asked for.
     install(TARGETS drop_in_ibverbs drop_in_rdmacm

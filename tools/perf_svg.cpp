@@ -148,7 +148,7 @@ void draw_panel(std::string& svg, const Report& report, Measure measure, double 
         svg += format("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>\n",
                       x.from, y.at(v), x.to, y.at(v));
         svg += format("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", x.from - 8,
-                      y.at(v) + 4, figure_text(measure, v).c_str());
+                      y.at(v) + 4, v == 0 ? "0" : figure_text(measure, v).c_str());
     }
     std::vector<std::uint64_t> sizes;
     for (const Row* row : all) sizes.push_back(row->size);

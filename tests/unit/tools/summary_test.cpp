@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "tools/summary.hpp"
+
+#include <gtest/gtest.h>
+
+namespace xsock::tools {
+namespace {
+
+TEST(Summary, adds_processes_up) {
+    Summary summary;
+    summary.add(
+        "xsock-summary 1 pid=1 ppid=0 end=exec sockets=3 connected=2 accepted=0 listening=1 "
+        "asked=1 "
+        "message=1 undecided=0 off=0 program=/bin/a b=c message=9\n"
+        "xsock-summary 1 pid=2 ppid=1 end=exit sockets=1 accepted=4 asked=2 message=1 not-mpa=1 "
+        "program=/bin/b\n");
+    EXPECT_EQ(summary.processes, 2u);
+    EXPECT_EQ(summary.made, 4u);
+    EXPECT_EQ(summary.accepted, 4u);
+    EXPECT_EQ(summary.verdicts["message"], 2u);
+    const std::string text = summary.text();
+    EXPECT_NE(text.find("8 TCP sockets in 2 processes"), text.npos) << text;
+    EXPECT_NE(text.find("2 carried over iWARP (message mode)"), text.npos) << text;
+    EXPECT_NE(text.find("1 passed through: not-mpa"), text.npos) << text;
+    EXPECT_NE(text.find("5 passed through: did not ask for DDPMODE"), text.npos) << text;
+}
+
+TEST(Summary, skips_what_is_not_of_the_form) {
+    Summary summary;
+    summary.add(
+        "xsock-summary 2 sockets=1\nnonsense\n\nxsock-summary 1 sockets=x =3 accepted=\n"
+        "xsock-summary 1 sockets=99999999999999999999999\nxsock-summary 1 sockets=5");
+    EXPECT_EQ(summary.processes, 2u);  // the last line has no end: cut short
+    EXPECT_EQ(summary.made, 0u);
+    EXPECT_EQ(summary.accepted, 0u);
+}
+
+}  // namespace
+}  // namespace xsock::tools

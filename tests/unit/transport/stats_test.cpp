@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "transport/stats.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace xsock {
+namespace {
+
+/// Each test is a process of its own: the page is the process's.
+class Stats : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        char path[] = "/tmp/xsock-unit.XXXXXX";
+        ASSERT_NE(mkdtemp(path), nullptr);
+        folder = path;
+    }
+    void TearDown() override { std::filesystem::remove_all(folder); }
+
+    /// Runs `body` in a child whose pages go to `folder`; its exit status, or 128 + its signal.
+    template <typename F>
+    int in_child(F&& body) {
+        const pid_t child = fork();
+        if (child == 0) {
+            setenv("XSOCK_STAT", folder.c_str(), 1);
+            std::exit(body());
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+    std::vector<std::string> files() const {
+        std::vector<std::string> found;
+        for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+            found.push_back(entry.path());
+        }
+        return found;
+    }
+    /// The only page there is, as a reader sees it.
+    std::string page() const {
+        const auto all = files();
+        if (all.size() != 1) return {};
+        std::ifstream in(all[0], std::ios::binary);
+        return {std::istreambuf_iterator<char>(in), {}};
+    }
+    static StatsHeader header(const std::string& page) {
+        StatsHeader h{};
+        std::memcpy(&h, page.data(), sizeof h);
+        return h;
+    }
+    static StatsSlot slot(const std::string& page, std::size_t i) {
+        StatsSlot s{};
+        std::memcpy(&s, page.data() + kStatsSlotsAt + i * sizeof s, sizeof s);
+        return s;
+    }
+    std::string folder;
+};
+
+TEST_F(Stats, entries_are_seen_while_they_live) {
+    EXPECT_EQ(in_child([&] {
+                  auto entry = std::make_unique<StatsEntry>();
+                  StatsDescription d{};
+                  d.qp_num = 77;
+                  set_stats_text(d.peer, "peer");
+                  entry->describe(d);
+                  entry->counters().tx_payload_octets = 5;
+                  entry->tx_octets() = 9;
+                  const std::string there = page();
+                  if (header(there).pid != static_cast<std::uint32_t>(getpid())) return 1;
+                  if (header(there).connections != 1 || header(there).unlisted != 0) return 2;
+                  const StatsSlot s = slot(there, 0);
+                  if (s.taken != 1 || s.sequence % 2 != 0) return 3;
+                  if (s.description.qp_num != 77 || s.description.opened_ns == 0) return 4;
+                  if (s.counters.tx_payload_octets != 5 || s.tx_octets != 9) return 5;
+                  entry.reset();
+                  if (slot(page(), 0).taken != 0) return 6;
+                  const StatsEntry next;  // the same slot, fresh
+                  const StatsSlot again = slot(page(), 0);
+                  if (again.taken != 1 || again.tx_octets != 0 || again.description.qp_num != 0) {
+                      return 7;
+                  }
+                  return again.sequence != s.sequence ? 0 : 8;
+              }),
+              0);
+    EXPECT_TRUE(files().empty());  // gone with the process
+}
+
+TEST_F(Stats, more_than_there_are_slots_are_counted) {
+    EXPECT_EQ(in_child([&] {
+                  std::vector<std::unique_ptr<StatsEntry>> entries;
+                  for (std::uint32_t i = 0; i < kStatsMaxSlots + 5; ++i) {
+                      entries.push_back(std::make_unique<StatsEntry>());
+                      entries.back()->counters().tx_segments = i;
+                      if (entries.back()->listed() != (i < kStatsMaxSlots)) return 1;
+                  }
+                  const StatsHeader h = header(page());
+                  if (h.slots != kStatsMaxSlots || h.unlisted != 5) return 2;
+                  if (h.connections != kStatsMaxSlots + 5) return 3;
+                  entries.erase(entries.begin());
+                  const StatsEntry late;
+                  return late.listed() ? 0 : 4;
+              }),
+              0);
+}
+
+TEST_F(Stats, works_where_nothing_can_be_published) {
+    const auto works_unlisted = [] {
+        StatsEntry entry;
+        entry.describe({});
+        entry.counters().rx_segments = 1;
+        return entry.listed() ? 1 : 0;
+    };
+    EXPECT_EQ(in_child([&] {
+                  setenv("XSOCK_STAT", "off", 1);
+                  return works_unlisted();
+              }),
+              0);
+    EXPECT_EQ(in_child([&] {
+                  setenv("XSOCK_STAT", (folder + "/no/such").c_str(), 1);
+                  return works_unlisted();
+              }),
+              0);
+    EXPECT_EQ(in_child([&] {
+                  const rlimit small{2048, 2048};  // a file that grows beyond it costs a signal
+                  setrlimit(RLIMIT_FSIZE, &small);
+                  return works_unlisted();
+              }),
+              0);
+    EXPECT_TRUE(files().empty());
+    EXPECT_EQ(in_child([&] {
+                  const rlimit small{kStatsSlotsAt, kStatsSlotsAt};  // the header, and no slot
+                  setrlimit(RLIMIT_FSIZE, &small);
+                  if (works_unlisted() != 0) return 1;
+                  return header(page()).unlisted == 1 ? 0 : 2;
+              }),
+              0);
+}
+
+TEST_F(Stats, a_forked_child_has_a_page_of_its_own) {
+    EXPECT_EQ(in_child([&] {
+                  auto parents = std::make_unique<StatsEntry>();
+                  StatsDescription d{};
+                  d.qp_num = 1;
+                  parents->describe(d);
+                  const pid_t child = fork();
+                  if (child == 0) {
+                      const StatsEntry own;
+                      if (!own.listed() || files().size() != 2) _exit(1);
+                      parents.reset();  // must not free the parent's slot
+                      std::exit(0);     // takes the own page away, and only that
+                  }
+                  int status = 0;
+                  waitpid(child, &status, 0);
+                  if (status != 0) return 1;
+                  if (files().size() != 1) return 2;
+                  return slot(page(), 0).taken == 1 && slot(page(), 0).description.qp_num == 1 ? 0
+                                                                                               : 3;
+              }),
+              0);
+}
+
+TEST_F(Stats, the_next_process_sweeps_up_behind_a_killed_one) {
+    EXPECT_EQ(in_child([&] {
+                  const StatsEntry entry;
+                  kill(getpid(), SIGKILL);
+                  return 0;
+              }),
+              128 + SIGKILL);
+    EXPECT_EQ(files().size(), 1u);
+    EXPECT_EQ(in_child([&] {
+                  const StatsEntry entry;
+                  return files().size() == 1 ? 0 : 1;
+              }),
+              0);
+    EXPECT_TRUE(files().empty());
+}
+
+}  // namespace
+}  // namespace xsock

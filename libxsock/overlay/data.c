@@ -87,9 +87,11 @@ static int any_right(const struct msghdr* message, each_fd* is) {
     return 0;
 }
 
-static int forget_received(int fd) {
+/* Mostly another process's socket. One of this process has got another number, as by dup(). */
+static int note_received(int fd) {
     fd_forget(fd);
     overlay_hint(fd, XSOCK_HINT_NONE);
+    fd_join(fd);
     return 0;
 }
 
@@ -106,7 +108,7 @@ static __attribute__((noinline)) ssize_t recvmsg_slowly(int fd, struct msghdr* m
     ssize_t n;
     OVERLAY(ssize_t, fd, engine->sock_recvmsg(sock, fd, message, flags));
     n = LIBC(recvmsg)(fd, message, flags);
-    if (n >= 0 && fd_any() && message->msg_controllen != 0) any_right(message, forget_received);
+    if (n >= 0 && fd_any() && message->msg_controllen != 0) any_right(message, note_received);
     return n;
 }
 
@@ -121,7 +123,7 @@ int overlay_recvmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags
     n = LIBC(recvmmsg)(fd, messages, count, flags, timeout);
     for (i = 0; i < n && fd_any(); i++) {
         if (messages[i].msg_hdr.msg_controllen != 0) {
-            any_right(&messages[i].msg_hdr, forget_received);
+            any_right(&messages[i].msg_hdr, note_received);
         }
     }
     return n;

@@ -224,14 +224,32 @@ static void share_with_duplicates(int fd, struct fd_handle* handle) {
     if (fstat(fd, &mine) != 0) return;
     /* Numbers are given out from below: a long stretch of free ones is the end. */
     for (i = 0; i < limit && holes < FREE_IN_A_ROW; i++) {
-        if (i == (uint32_t)fd) continue;
-        if (fstat((int)i, &other) != 0) {
+        if (fd_has((int)i)) {
+            holes = 0;
+        } else if (fstat((int)i, &other) != 0) {
             holes++;
-            continue;
+        } else {
+            holes = 0;
+            if (same_file(fd, (int)i, &mine, &other)) fd_share((int)i, handle);
         }
-        holes = 0;
-        if (same_file(fd, (int)i, &mine, &other)) fd_share((int)i, handle);
     }
+}
+
+int fd_join(int fd) {
+    const uint32_t top = fd_any() ? atomic_load(&fd_table.top) : 0;
+    struct stat mine, other;
+    uint32_t i;
+    if (top == 0 || fd_has(fd) || fstat(fd, &mine) != 0 || !S_ISSOCK(mine.st_mode)) return 0;
+    for (i = 0; i < top; i++) {
+        struct fd_handle* const handle = fd_get((int)i);
+        int shared = 0;
+        if (handle == NULL) continue;
+        shared = fstat((int)i, &other) == 0 && same_file(fd, (int)i, &mine, &other) &&
+                 fd_share(fd, handle) == 0;
+        fd_put(handle);
+        if (shared) return 1;
+    }
+    return 0;
 }
 
 int fd_install(int fd, struct xsock_sock* sock) {

@@ -71,6 +71,9 @@ void fd_put_deferred(void);
 int fd_install(int fd, struct xsock_sock* sock);
 /* Makes `fd` lead to `handle` too. -1: EMFILE. */
 int fd_share(int fd, struct fd_handle* handle);
+/* Makes a plain `fd` share the handle of another number of the same socket, if there is one. 1: it
+ * does now. */
+int fd_join(int fd);
 /* Takes the handle out of the slot. The caller puts it, or puts it back. NULL: there was none, or
  * the slot is not ours to change. */
 struct fd_handle* fd_take(int fd);

@@ -127,6 +127,7 @@ static int first_option(int fd) {
         errno = EDEADLK;
         return -1;
     }
+    if (atomic_load_explicit(&fd_duplicated, memory_order_relaxed) && fd_join(fd)) return 0;
     before = overlay_begin();
     sock = engine->sock_open(fd, overlay_hint_of(fd));
     overlay_end(before);

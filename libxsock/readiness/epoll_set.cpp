@@ -329,7 +329,7 @@ int EpollSet::add(int fd, Source* source, const epoll_event& given) {
     if ((event.events & EPOLLEXCLUSIVE) != 0 && (event.events & ~kExclusiveMay) != 0) {
         return -EINVAL;
     }
-    if (source != nullptr && !source->native()) source->attend(fd);
+    if (source != nullptr) source->attend(fd);
     const std::lock_guard both(membership());
     const std::lock_guard hold(mutex_);
     settle_turning();

@@ -43,7 +43,7 @@ PollTarget::PollTarget(std::span<pollfd> entries, std::span<const Handle> handle
         if (entries_[i].fd < 0) continue;
         if (Source* const source = handles_[i].source()) {
             ++sources_;
-            if (!source->native()) source->attend(entries_[i].fd);
+            source->attend(entries_[i].fd);
         }
     }
     choose_kernel();

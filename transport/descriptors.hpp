@@ -3,6 +3,8 @@
 // closes whole ranges must be kept from closing these. Lock-free and async-signal-safe.
 #pragma once
 
+#include <vector>
+
 #include "base/result.hpp"
 
 namespace xsock {
@@ -11,9 +13,24 @@ namespace xsock {
 void own_descriptor(int fd) noexcept;
 void disown_descriptor(int fd) noexcept;
 [[nodiscard]] bool owns_descriptor(int fd) noexcept;
+/// Disowns and closes: in this order, because the program may be given the number at once.
+void close_owned(int fd) noexcept;
 
 /// Another descriptor of the same open file, close-on-exec and owned, with a number out of the way
 /// of the program's where the limits allow one. EMFILE.
 Result<int> duplicate_descriptor(int fd) noexcept;
+
+/// Owns the pipe that a library opens for itself on first use, and tells nobody of: libuv's for its
+/// signals, one octet in it, whose ends a forked child closes. Make one before, claim() after.
+class PipeFinder {
+  public:
+    PipeFinder();
+    /// Both ends of each pipe that has appeared, with one octet unread. One that the program makes
+    /// at the same time is empty still, or not close-on-exec.
+    void claim() const;
+
+  private:
+    std::vector<int> before_;  // ascending
+};
 
 }  // namespace xsock

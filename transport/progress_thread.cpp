@@ -126,7 +126,9 @@ struct ProgressThread::Loop {
     }
 
     bool init() {
+        const PipeFinder finder;
         if (uv_loop_init(&loop) != 0) return false;
+        finder.claim();
         const auto on_bell = [](uv_async_t* a) { of(a).on_wake(); };
         if (uv_async_init(&loop, &bell, on_bell) != 0) {
             uv_loop_close(&loop);

@@ -15,6 +15,7 @@
 #include "base/random.hpp"
 #include "libxsock/readiness/eventpoll_info.hpp"
 #include "libxsock/readiness/membership.hpp"
+#include "transport/descriptors.hpp"
 #include "transport/log.hpp"
 #include "transport/progress.hpp"
 
@@ -39,8 +40,10 @@ std::uint64_t hidden_data() noexcept {
 }
 
 int high_duplicate(int fd) noexcept {
-    const int high = fcntl(fd, F_DUPFD_CLOEXEC, kHighFd);
-    return high >= 0 || errno != EINVAL ? high : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, kHighFd);
+    if (high < 0 && errno == EINVAL) high = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (high >= 0) own_descriptor(high);
+    return high;
 }
 
 ino_t inode_of(int fd) noexcept {
@@ -69,7 +72,7 @@ Result<std::unique_ptr<EpollSet>> EpollSet::create(int epfd) {
     try {
         set.reset(new EpollSet(own));
     } catch (...) {
-        close(own);
+        close_owned(own);
         return Error{ENOMEM, "out of memory"};
     }
     // What was there before. Without /proc the worst is assumed: it only costs system calls.
@@ -92,8 +95,8 @@ EpollSet::~EpollSet() {
         }
     }
     // Our descriptors hold the kernel's set no longer than the program's do.
-    if (mirror_fd_ >= 0) close(mirror_fd_);
-    close(epfd_);
+    if (mirror_fd_ >= 0) close_owned(mirror_fd_);
+    close_owned(epfd_);
 }
 
 // In a forked child the kernel's part of the set is shared with the parent and goes on; our part
@@ -110,7 +113,7 @@ void EpollSet::forget_if_forked() {
     first_ = last_ = turning_ = nullptr;
     sleepers_ = nullptr;
     awake_ = 0;
-    if (mirror_fd_ >= 0) close(std::exchange(mirror_fd_, -1));
+    if (mirror_fd_ >= 0) close_owned(std::exchange(mirror_fd_, -1));
     mirror_set_ = false;
     set_generation_.store(generation(), std::memory_order_release);
 }
@@ -585,7 +588,7 @@ void EpollSet::be_watched() {
     if (high < 0 || epoll_ctl(epfd_, EPOLL_CTL_ADD, high, &event) != 0) {
         log(LogLevel::warn, "epoll-nested", "a nested epoll set cannot be watched: %s",
             std::strerror(errno));
-        if (high >= 0) close(high);
+        if (high >= 0) close_owned(high);
         return;
     }
     ++kernel_members_;

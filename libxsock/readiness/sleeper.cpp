@@ -6,6 +6,8 @@
 
 #include <cerrno>
 
+#include "transport/descriptors.hpp"
+
 namespace xsock::readiness {
 namespace {
 
@@ -14,7 +16,7 @@ constexpr std::size_t kIdleSleepers = 16;
 }  // namespace
 
 Sleeper::~Sleeper() {
-    if (event_.fd >= 0) close(event_.fd);
+    if (event_.fd >= 0) close_owned(event_.fd);
 }
 
 void EventFd::write() noexcept {
@@ -44,6 +46,7 @@ Result<SleeperPool::Lease> SleeperPool::lend() {
     auto made = std::make_unique<Sleeper>();
     made->event_.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (made->event_.fd < 0) return Error{errno, "eventfd failed"};
+    own_descriptor(made->event_.fd);
     return Lease(made.release());
 }
 

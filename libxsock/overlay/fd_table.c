@@ -15,7 +15,7 @@
 
 /* Pages of the table cost memory when they are first used only; address space is what is bounded.
  */
-enum { SLOTS_LEAST = 1 << 20, SLOTS_MOST = 1 << 26, HANDLES_AT_ONCE = 512 };
+enum { SLOTS_FEW = 1 << 12, SLOTS_LEAST = 1 << 20, SLOTS_MOST = 1 << 26, HANDLES_AT_ONCE = 512 };
 
 struct fd_table fd_table;
 _Atomic int fd_duplicated;
@@ -85,8 +85,11 @@ static int make_table(void) {
 
     getrlimit(RLIMIT_NOFILE, &files);
     while (limit < files.rlim_max && limit < SLOTS_MOST) limit *= 2;
-    slots = mmap(NULL, limit * sizeof(*fd_table.slots), PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    do {
+        slots = mmap(NULL, limit * sizeof(*fd_table.slots), PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        /* Address space may be limited (RLIMIT_AS). */
+    } while (slots == MAP_FAILED && (limit /= 2) >= SLOTS_FEW);
     if (slots == MAP_FAILED) return -1;
     page =
         mmap(NULL, sizeof *fork_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -214,15 +217,16 @@ static int same_file(int a, int b, const struct stat* a_stat, const struct stat*
     return syscall(SYS_kcmp, pid, pid, 0 /* KCMP_FILE */, a, b) == 0;
 }
 
-/* dup() before DDPMODE: the other numbers of the same file. */
-static void share_with_duplicates(int fd, struct fd_handle* handle) {
+void fd_install_duplicates(int fd) {
     enum { FREE_IN_A_ROW = 1024 };
     const uint32_t limit = atomic_load(&fd_table.limit);
+    struct fd_handle* const handle = atomic_load(&fd_duplicated) ? fd_get(fd) : NULL;
     struct stat mine, other;
     int holes = 0;
     uint32_t i;
-    if (fstat(fd, &mine) != 0) return;
+    if (handle == NULL) return;
     /* Numbers are given out from below: a long stretch of free ones is the end. */
+    if (fstat(fd, &mine) != 0) holes = FREE_IN_A_ROW;
     for (i = 0; i < limit && holes < FREE_IN_A_ROW; i++) {
         if (fd_has((int)i)) {
             holes = 0;
@@ -230,9 +234,12 @@ static void share_with_duplicates(int fd, struct fd_handle* handle) {
             holes++;
         } else {
             holes = 0;
-            if (same_file(fd, (int)i, &mine, &other)) fd_share((int)i, handle);
+            if (same_file(fd, (int)i, &mine, &other) && !overlay_engine_owns((int)i)) {
+                fd_share((int)i, handle);
+            }
         }
     }
+    fd_put(handle);
 }
 
 int fd_join(int fd) {
@@ -279,7 +286,6 @@ int fd_install(int fd, struct xsock_sock* sock) {
     /* Only now may others that still hold a stale pointer to it count on it. */
     atomic_store(&handle->refs, 1);
     put_into_slot(fd, handle);
-    if (atomic_load(&fd_duplicated)) share_with_duplicates(fd, handle);
     return 0;
 }
 

@@ -87,7 +87,9 @@ void fd_forget_all_of(int fd, struct fd_handle* handle);
 void fd_forget_range(unsigned first, unsigned last);
 
 /* Whether another descriptor may have been made from a plain one by dup(): then one that turns to
- * DDPMODE may have namesakes, which fd_install() looks for. */
+ * DDPMODE may have namesakes. */
 extern _Atomic int fd_duplicated;
+/* Makes these share the handle that `fd` has just got. */
+void fd_install_duplicates(int fd);
 
 #endif /* XSOCK_OVERLAY_FD_TABLE_H */

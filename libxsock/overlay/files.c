@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "libxsock/overlay/overlay.h"
@@ -26,13 +27,24 @@ static __attribute__((noinline)) int close_slowly(int fd) {
 int overlay_close(int fd) { OVERLAY_UNLESS(fd_any(), close, (fd), close_slowly); }
 XSOCK_LIBC_ALIAS(__close, close)
 
+/* No open descriptor is at or above it: the soft limit may have been lowered, but hardly below what
+ * the engine, which likes high numbers, began with. */
+static unsigned beyond_all(void) {
+    enum { AT_LEAST = 1 << 16 };
+    const unsigned limit = atomic_load(&fd_table.limit);
+    struct rlimit files = {0, 0};
+    getrlimit(RLIMIT_NOFILE, &files);
+    if (files.rlim_cur >= limit) return limit;
+    return files.rlim_cur > AT_LEAST ? (unsigned)files.rlim_cur : AT_LEAST;
+}
+
 /* The numbers from `first` to `last` but for those that are the engine's, range by range. */
 static int close_around_the_engine(unsigned first, unsigned last, int flags) {
-    const unsigned limit = atomic_load(&fd_table.limit);
+    const unsigned end = beyond_all();
     unsigned begin = first;
     unsigned at;
     int result = 0;
-    for (at = first; at <= last && at < limit; at++) {
+    for (at = first; at <= last && at < end; at++) {
         if (!overlay_engine_owns((int)at)) continue;
         if (begin < at) result |= LIBC(close_range)(begin, at - 1, flags);
         begin = at + 1;

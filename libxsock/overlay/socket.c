@@ -139,6 +139,7 @@ static int first_option(int fd) {
         errno = saved;
         return -1;
     }
+    fd_install_duplicates(fd);
     summary_count(SUMMARY_ASKED, fd);
     return 0;
 }

@@ -264,6 +264,7 @@ static struct fd_handle* make_set(int fd) {
     if (handle == NULL) {
         struct xsock_sock* const set = xsock_engine_opened->sock_epoll_open(fd);
         if (set != NULL && fd_install(fd, set) == 0) {
+            fd_install_duplicates(fd);
             handle = get_set(fd);
         } else if (set != NULL) {
             const int saved = errno;

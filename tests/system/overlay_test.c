@@ -1,0 +1,644 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * What programs do to descriptors and processes, with DDPMODE sockets among them: dup, close,
+ * close_range, fork, vfork, posix_spawn, exec, SCM_RIGHTS, stdio, system calls by number, signal
+ * handlers, threads. Calls libc alone: run under the preload library, linked with libxsock.so, or
+ * both.
+ *
+ *   overlay_test [CASE]
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "include/xsock/xsock.h"
+
+#define CHECK(condition)                                                                     \
+    do {                                                                                     \
+        if (condition) break;                                                                \
+        fprintf(stderr, "%s:%d: %s (errno %d, %s)\n", __FILE__, __LINE__, #condition, errno, \
+                strerror(errno));                                                            \
+        exit(1);                                                                             \
+    } while (0)
+#define CHECK_ERROR(call, error) CHECK((call) == -1 && errno == (error))
+
+extern char** environ;
+
+/* ---- sockets ------------------------------------------------------------------------------------
+ */
+static void ddpmode(int fd) {
+    const int on = DDPMODE_MESSAGE;
+    CHECK(setsockopt(fd, SOL_XSOCK, DDPMODE, &on, sizeof on) == 0);
+}
+
+/* DDPMODE of a descriptor; -1 when the overlay does not know it. */
+static int mode_of(int fd) {
+    int mode = -1;
+    socklen_t length = sizeof mode;
+    return getsockopt(fd, SOL_XSOCK, DDPMODE, &mode, &length) == 0 ? mode : -1;
+}
+
+static int listener(struct sockaddr_in* address, int on) {
+    socklen_t length = sizeof *address;
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(fd >= 0);
+    memset(address, 0, sizeof *address);
+    address->sin_family = AF_INET;
+    address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (on) ddpmode(fd);
+    CHECK(bind(fd, (struct sockaddr*)address, length) == 0 && listen(fd, 64) == 0);
+    CHECK(getsockname(fd, (struct sockaddr*)address, &length) == 0);
+    return fd;
+}
+
+struct connecting {
+    struct sockaddr_in address;
+    int on, fd;
+};
+
+static void* connect_it(void* argument) {
+    struct connecting* const c = argument;
+    c->fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(c->fd >= 0);
+    if (c->on) ddpmode(c->fd);
+    CHECK(connect(c->fd, (struct sockaddr*)&c->address, sizeof c->address) == 0);
+    return NULL;
+}
+
+/* Two connected sockets; in DDPMODE both have started and have exchanged a message. */
+static void pair_of(int on, int fds[2]) {
+    struct connecting c = {.on = on};
+    pthread_t thread;
+    const int from = listener(&c.address, on);
+    char octets[8];
+    if (on) {
+        const int require = 1;
+        CHECK(setsockopt(from, SOL_XSOCK, DDPREQUIRE, &require, sizeof require) == 0);
+    }
+    CHECK(pthread_create(&thread, NULL, connect_it, &c) == 0);
+    fds[1] = accept(from, NULL, NULL);
+    CHECK(fds[1] >= 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    fds[0] = c.fd;
+    CHECK(close(from) == 0);
+    CHECK(send(fds[0], "hello", 5, 0) == 5);
+    CHECK(recv(fds[1], octets, sizeof octets, 0) == 5 && memcmp(octets, "hello", 5) == 0);
+}
+
+static void exchange(int from, int to) {
+    char octets[64];
+    CHECK(write(from, "a message", 9) == 9);
+    CHECK(write(from, "another", 7) == 7);
+    /* Two messages: in one piece each, whatever the room. */
+    CHECK(read(to, octets, sizeof octets) == 9 && memcmp(octets, "a message", 9) == 0);
+    CHECK(read(to, octets, sizeof octets) == 7 && memcmp(octets, "another", 7) == 0);
+}
+
+static void close_pair(int fds[2]) { CHECK(close(fds[0]) == 0 && close(fds[1]) == 0); }
+
+static void wait_ok(pid_t child) {
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* ---- cases --------------------------------------------------------------------------------------
+ */
+static void plain(void) {
+    int fds[2];
+    char octets[64];
+    pair_of(0, fds);
+    CHECK(write(fds[0], "one", 3) == 3 && write(fds[0], "two", 3) == 3);
+    CHECK(recv(fds[1], octets, 6, MSG_WAITALL) == 6 && memcmp(octets, "onetwo", 6) == 0);
+    CHECK_ERROR(recv(fds[1], octets, 1, MSG_DONTWAIT), EAGAIN);
+    CHECK_ERROR(read(-1, octets, 1), EBADF);
+    CHECK_ERROR(close(-1), EBADF);
+    CHECK_ERROR(fcntl(-1, F_GETFL), EBADF);
+    close_pair(fds);
+}
+
+static void shared_by_dup(void) {
+    int fds[2], copy, high;
+    pair_of(1, fds);
+    copy = dup(fds[0]);
+    CHECK(copy >= 0 && mode_of(copy) == DDPMODE_MESSAGE);
+    exchange(copy, fds[1]);
+    CHECK(close(fds[0]) == 0);
+    exchange(copy, fds[1]);
+    high = fcntl(copy, F_DUPFD_CLOEXEC, 700);
+    CHECK(high >= 700 && close(copy) == 0);
+    exchange(fds[1], high);
+    CHECK(dup2(high, 701) == 701 && dup3(701, 702, O_CLOEXEC) == 702);
+    CHECK(close(high) == 0 && close(701) == 0);
+    exchange(702, fds[1]);
+    CHECK_ERROR(dup3(702, 702, 0), EINVAL);
+    CHECK(dup2(702, 702) == 702);
+    /* The last one is the end of file of the other side. */
+    CHECK(close(702) == 0);
+    {
+        char octet;
+        CHECK(recv(fds[1], &octet, 1, 0) == 0);
+    }
+    CHECK(close(fds[1]) == 0);
+}
+
+static void dup_before_ddpmode(void) {
+    struct sockaddr_in address;
+    const int fd = listener(&address, 0);
+    const int copy = dup(fd);
+    CHECK(copy >= 0);
+    ddpmode(copy);
+    CHECK(mode_of(fd) == DDPMODE_MESSAGE);
+    CHECK(close(copy) == 0 && mode_of(fd) == DDPMODE_MESSAGE && close(fd) == 0);
+}
+
+static void closed_over(void) {
+    int fds[2];
+    int pipes[2];
+    char octets[8];
+    pair_of(1, fds);
+    CHECK(pipe(pipes) == 0);
+    CHECK(dup2(pipes[0], fds[0]) == fds[0]); /* the socket is closed, its number a pipe's */
+    CHECK(write(pipes[1], "pipe", 4) == 4 && read(fds[0], octets, 8) == 4);
+    CHECK(recv(fds[1], octets, 1, 0) == 0);
+    CHECK_ERROR(dup2(9999, fds[1]), EBADF); /* and this one is not */
+    CHECK(mode_of(fds[1]) == DDPMODE_MESSAGE);
+    close(pipes[0]), close(pipes[1]);
+    close_pair(fds);
+}
+
+static void closed_by_range(void) {
+    int fds[2], again[2];
+    char octet;
+    int other;
+    pair_of(1, fds);
+    pair_of(1, again);
+    CHECK(fcntl(fds[0], F_DUPFD, 500) == 500 && close(fds[0]) == 0);
+    CHECK(close_range(500, 600, 0) == 0);
+    CHECK(recv(fds[1], &octet, 1, 0) == 0);
+    exchange(again[0], again[1]);
+    /* All of ours; what the engine has open for itself stays. */
+    CHECK(dup2(again[1], 800) == 800);
+    other = fcntl(STDERR_FILENO, F_DUPFD, 900);
+    CHECK(close_range(3, ~0u, 0) == 0);
+    CHECK_ERROR(fcntl(other, F_GETFD), EBADF);
+    CHECK_ERROR(fcntl(800, F_GETFD), EBADF);
+    pair_of(1, fds);
+    exchange(fds[0], fds[1]);
+    closefrom(3);
+    pair_of(1, fds);
+    exchange(fds[1], fds[0]);
+    close_pair(fds);
+}
+
+static void flags(void) {
+    int fds[2];
+    char octet;
+    int waiting = -1;
+    int on = 1;
+    pair_of(1, fds);
+    CHECK(fcntl(fds[0], F_SETFL, fcntl(fds[0], F_GETFL) | O_NONBLOCK) == 0);
+    CHECK_ERROR(recv(fds[0], &octet, 1, 0), EAGAIN);
+    on = 0;
+    CHECK(ioctl(fds[0], FIONBIO, &on) == 0 && !(fcntl(fds[0], F_GETFL) & O_NONBLOCK));
+    CHECK(send(fds[1], "four", 4, 0) == 4);
+    {
+        struct pollfd p = {.fd = fds[0], .events = POLLIN};
+        CHECK(poll(&p, 1, 10000) == 1 && p.revents == POLLIN);
+    }
+    CHECK(ioctl(fds[0], FIONREAD, &waiting) == 0 && waiting == 4);
+    CHECK(recv(fds[0], &octet, 1, MSG_PEEK | MSG_TRUNC) == 4);
+    CHECK(recv(fds[0], &octet, 1, MSG_TRUNC) == 4);
+    /* Started sockets do not outlive exec. */
+    CHECK(fcntl(fds[0], F_GETFD) == FD_CLOEXEC);
+    CHECK_ERROR(fcntl(fds[0], F_SETFD, 0), EPERM);
+    CHECK_ERROR(ioctl(fds[0], FIONCLEX), EPERM);
+    CHECK(fcntl(fds[0], F_SETFD, FD_CLOEXEC) == 0);
+    close_pair(fds);
+}
+
+static void no_stream_calls(void) {
+    int fds[2], pipes[2];
+    const int file = open("/dev/zero", O_RDONLY);
+    pair_of(1, fds);
+    CHECK(file >= 0 && pipe(pipes) == 0);
+    CHECK_ERROR(sendfile(fds[0], file, NULL, 10), EOPNOTSUPP);
+    CHECK_ERROR(splice(fds[0], NULL, pipes[1], NULL, 10, 0), EOPNOTSUPP);
+    CHECK_ERROR(splice(pipes[0], NULL, fds[0], NULL, 10, 0), EOPNOTSUPP);
+    exchange(fds[0], fds[1]);
+    close(file), close(pipes[0]), close(pipes[1]);
+    close_pair(fds);
+}
+
+static void many_forms(void) {
+    int fds[2];
+    char a[4], b[60];
+    struct iovec out[2] = {{"gath", 4}, {"ered", 4}};
+    struct iovec in[2] = {{a, sizeof a}, {b, sizeof b}};
+    struct msghdr message = {.msg_iov = in, .msg_iovlen = 2};
+    struct mmsghdr two[2] = {{.msg_hdr = {.msg_iov = out, .msg_iovlen = 1}},
+                             {.msg_hdr = {.msg_iov = out, .msg_iovlen = 2}}};
+    struct sockaddr_in from;
+    socklen_t length = sizeof from;
+    pair_of(1, fds);
+    CHECK(writev(fds[0], out, 2) == 8);
+    CHECK(readv(fds[1], in, 2) == 8 && memcmp(a, "gath", 4) == 0 && memcmp(b, "ered", 4) == 0);
+    CHECK(pwritev2(fds[0], out, 2, -1, 0) == 8 && preadv2(fds[1], in, 2, -1, 0) == 8);
+    CHECK_ERROR(preadv2(fds[1], in, 2, -1, RWF_NOWAIT), EAGAIN);
+    CHECK_ERROR(pwritev2(fds[0], out, 2, 0, 0), ESPIPE);
+    CHECK(sendmmsg(fds[0], two, 2, 0) == 2 && two[0].msg_len == 4 && two[1].msg_len == 8);
+    CHECK(recvmsg(fds[1], &message, 0) == 4);
+    CHECK(recvfrom(fds[1], b, sizeof b, 0, (struct sockaddr*)&from, &length) == 8 && length == 0);
+    CHECK(sendto(fds[0], "to", 2, 0, NULL, 0) == 2 && recv(fds[1], b, sizeof b, 0) == 2);
+    CHECK(dprintf(fds[0], "%s %d", "number", 42) == 9);
+    CHECK(recv(fds[1], b, sizeof b, 0) == 9 && memcmp(b, "number 42", 9) == 0);
+    CHECK(syscall(SYS_write, fds[0], "sys", 3) == 3);
+    CHECK(syscall(SYS_recvfrom, fds[1], b, sizeof b, 0, NULL, NULL) == 3);
+    {
+        const struct timespec no_time = {0, 0};
+        struct pollfd p = {.fd = fds[1], .events = POLLIN};
+        CHECK(syscall(SYS_ppoll, &p, 1, &no_time, NULL, 8) == 0);
+    }
+    CHECK(syscall(SYS_close, fds[0]) == 0 && recv(fds[1], b, 1, 0) == 0);
+    CHECK(close(fds[1]) == 0);
+}
+
+static void streams(void) {
+    enum { LONG = 200000 };
+    int fds[2];
+    FILE *out, *in;
+    char line[64];
+    char* const text = malloc(LONG);
+    int i;
+    CHECK(text != NULL);
+    pair_of(1, fds);
+    out = fdopen(fds[0], "w");
+    in = fdopen(fds[1], "r");
+    CHECK(out != NULL && in != NULL && fileno(out) == fds[0] && fileno(in) == fds[1]);
+    CHECK(fprintf(out, "first\nsecond %d\n", 2) > 0 && fflush(out) == 0);
+    CHECK(fgets(line, sizeof line, in) != NULL && strcmp(line, "first\n") == 0);
+    CHECK(fgets(line, sizeof line, in) != NULL && strcmp(line, "second 2\n") == 0);
+    for (i = 0; i < LONG; i++) text[i] = (char)('a' + i % 23);
+    CHECK(fwrite(text, 1, LONG, out) == LONG && fclose(out) == 0);
+    for (i = 0; i < LONG; i++) CHECK(fgetc(in) == 'a' + i % 23);
+    CHECK(fgetc(in) == EOF && feof(in) && fclose(in) == 0);
+    CHECK_ERROR(fcntl(fds[0], F_GETFD), EBADF);
+    free(text);
+}
+
+static ssize_t send_fd(int over, int fd) {
+    char octet = 0;
+    struct iovec iov = {&octet, 1};
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control = {.space = {0}};
+    struct msghdr message = {.msg_iov = &iov,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof control};
+    struct cmsghdr* const c = CMSG_FIRSTHDR(&message);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    return sendmsg(over, &message, 0);
+}
+
+static int receive_fd(int over) {
+    char octet;
+    int fd = -1;
+    struct iovec iov = {&octet, 1};
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct msghdr message = {.msg_iov = &iov,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof control};
+    CHECK(recvmsg(over, &message, 0) == 1 && CMSG_FIRSTHDR(&message) != NULL);
+    memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+    return fd;
+}
+
+static void sent_to_others(void) {
+    int fds[2], over[2], got;
+    struct sockaddr_in address;
+    const int from = listener(&address, 1);
+    pair_of(1, fds);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, over) == 0);
+    CHECK_ERROR(send_fd(over[0], fds[0]), EOPNOTSUPP);
+    exchange(fds[0], fds[1]);
+    /* A listening one travels. Here it is one more number of the same socket. */
+    CHECK(send_fd(over[0], from) == 1);
+    got = receive_fd(over[1]);
+    CHECK(got >= 0 && mode_of(got) == DDPMODE_MESSAGE && mode_of(from) == DDPMODE_MESSAGE);
+    CHECK(close(from) == 0 && mode_of(got) == DDPMODE_MESSAGE && close(got) == 0);
+    close(over[0]), close(over[1]);
+    close_pair(fds);
+}
+
+/* ---- processes ----------------------------------------------------------------------------------
+ */
+static void forked(void) {
+    int fds[2];
+    char octet;
+    pid_t child;
+    pair_of(1, fds);
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        /* Our parent's: nothing of it can be used, all of it can be closed. */
+        CHECK(send(fds[0], "x", 1, MSG_NOSIGNAL) == -1);
+        CHECK(recv(fds[0], &octet, 1, MSG_DONTWAIT) == -1);
+        CHECK_ERROR(dup2(fds[0], 0), EPERM);
+        CHECK(close(fds[1]) == 0);
+        pair_of(1, fds); /* and new ones work */
+        exchange(fds[0], fds[1]);
+        exit(0);
+    }
+    wait_ok(child);
+    CHECK_ERROR(recv(fds[1], &octet, 1, MSG_DONTWAIT), EAGAIN);
+    exchange(fds[0], fds[1]);
+    exchange(fds[1], fds[0]);
+
+    child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); /* no fork handler runs */
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK(send(fds[0], "x", 1, MSG_NOSIGNAL) == -1);
+        CHECK(close(fds[0]) == 0 && close(fds[1]) == 0);
+        _exit(0);
+    }
+    wait_ok(child);
+    exchange(fds[0], fds[1]);
+    close_pair(fds);
+}
+
+/* Accept here, serve in a child: start-up is the child's. */
+static void served_by_child(void) {
+    struct connecting c = {.on = 1};
+    pthread_t thread;
+    const int from = listener(&c.address, 1);
+    int fd;
+    char octets[64];
+    pid_t child;
+    CHECK(pthread_create(&thread, NULL, connect_it, &c) == 0);
+    fd = accept(from, NULL, NULL);
+    CHECK(fd >= 0);
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        ssize_t n;
+        close(from);
+        while ((n = recv(fd, octets, sizeof octets, 0)) > 0) {
+            CHECK(send(fd, octets, (size_t)n, 0) == n);
+        }
+        CHECK(n == 0);
+        exit(0);
+    }
+    CHECK(close(fd) == 0 && close(from) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(send(c.fd, "served", 6, 0) == 6);
+    CHECK(recv(c.fd, octets, sizeof octets, 0) == 6 && memcmp(octets, "served", 6) == 0);
+    CHECK(close(c.fd) == 0);
+    wait_ok(child);
+}
+
+static void spawned(void) {
+    int fds[2];
+    int i;
+    pair_of(1, fds);
+    for (i = 0; i < 50; i++) {
+        /* volatile: both returns of vfork() see it. */
+        volatile int refused = 0;
+        char* const argv[] = {"true", NULL};
+        posix_spawn_file_actions_t actions;
+        FILE* piped;
+        char line[16];
+        const pid_t child = vfork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            refused = dup2(fds[0], 0) == -1 && errno == EPERM;
+            close(fds[1]);
+            close_range(3, ~0u, 0);
+            execve("/bin/true", argv, environ);
+            _exit(1);
+        }
+        wait_ok(child);
+        CHECK(refused);
+        {
+            pid_t spawned_pid;
+            CHECK(posix_spawn_file_actions_init(&actions) == 0);
+            CHECK(posix_spawn_file_actions_addclose(&actions, fds[0]) == 0);
+            CHECK(posix_spawn(&spawned_pid, "/bin/true", &actions, NULL, argv, environ) == 0);
+            posix_spawn_file_actions_destroy(&actions);
+            wait_ok(spawned_pid);
+        }
+        if (i % 10 != 0) continue;
+        CHECK(system("exit 0") == 0);
+        piped = popen("echo piped", "r");
+        CHECK(piped != NULL && fgets(line, sizeof line, piped) && strcmp(line, "piped\n") == 0);
+        CHECK(pclose(piped) == 0);
+        exchange(fds[0], fds[1]);
+    }
+    exchange(fds[1], fds[0]);
+    close_pair(fds);
+}
+
+/* What was sent before exec and before _exit arrives. */
+static void sent_before_the_end(void) {
+    enum { MESSAGES = 200, OCTETS = 5000 };
+    int how;
+    for (how = 0; how < 2; how++) {
+        struct sockaddr_in address;
+        const int from = listener(&address, 1);
+        static char octets[OCTETS];
+        int fd, i;
+        const pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            struct connecting c = {.address = address, .on = 1};
+            connect_it(&c);
+            for (i = 0; i < MESSAGES; i++) {
+                memset(octets, i, OCTETS);
+                CHECK(send(c.fd, octets, OCTETS, 0) == OCTETS);
+            }
+            if (how == 0) execl("/bin/true", "true", (char*)NULL);
+            _exit(0);
+        }
+        fd = accept(from, NULL, NULL);
+        CHECK(fd >= 0);
+        for (i = 0; i < MESSAGES; i++) {
+            CHECK(recv(fd, octets, OCTETS, 0) == OCTETS);
+            CHECK(octets[0] == (char)i && octets[OCTETS - 1] == (char)i);
+        }
+        CHECK(recv(fd, octets, OCTETS, 0) == 0);
+        wait_ok(child);
+        CHECK(close(fd) == 0 && close(from) == 0);
+    }
+}
+
+/* ---- signals and threads ------------------------------------------------------------------------
+ */
+static int signal_fd;
+static volatile int signal_result, signal_errno;
+
+static void on_signal(int number) {
+    const int saved = errno;
+    (void)number;
+    signal_result = (int)write(signal_fd, "handler", 7);
+    signal_errno = errno;
+    errno = saved;
+}
+
+static void* interrupt_it(void* argument) {
+    const pthread_t victim = *(pthread_t*)argument;
+    usleep(200000);
+    pthread_kill(victim, SIGUSR1);
+    return NULL;
+}
+
+static void in_a_handler(void) {
+    int fds[2];
+    char octet;
+    pthread_t thread, self = pthread_self();
+    struct sigaction action = {.sa_handler = on_signal};
+    pair_of(1, fds);
+    signal_fd = fds[0];
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    CHECK(pthread_create(&thread, NULL, interrupt_it, &self) == 0);
+    CHECK_ERROR(recv(fds[0], &octet, 1, 0), EINTR);
+    CHECK(pthread_join(thread, NULL) == 0);
+    /* A handler that interrupted the engine must not enter it again. */
+    CHECK((signal_result == -1 && signal_errno == EDEADLK) || signal_result == 7);
+    exchange(fds[1], fds[0]);
+    close_pair(fds);
+}
+
+static void* receive_until_end(void* argument) {
+    char octets[64];
+    const int fd = *(int*)argument;
+    while (recv(fd, octets, sizeof octets, 0) > 0) {
+    }
+    return NULL;
+}
+
+static void closed_meanwhile(void) {
+    int fds[2];
+    int i;
+    for (i = 0; i < 20; i++) {
+        pthread_t thread;
+        pair_of(1, fds);
+        CHECK(pthread_create(&thread, NULL, receive_until_end, &fds[1]) == 0);
+        usleep((unsigned)i * 500);
+        CHECK(close(fds[1]) == 0); /* under the receiver: it goes on, as with the kernel's */
+        CHECK(send(fds[0], "still", 5, MSG_NOSIGNAL) == 5 || errno == EPIPE || errno == ECONNRESET);
+        CHECK(close(fds[0]) == 0);
+        CHECK(pthread_join(thread, NULL) == 0);
+    }
+}
+
+/* Threads that open, duplicate, use and close; numbers are reused all the time. */
+static void* churn(void* argument) {
+    struct sockaddr_in* const address = argument;
+    int i;
+    for (i = 0; i < 60; i++) {
+        char octets[16];
+        const int fd = socket(AF_INET, SOCK_STREAM, 0);
+        int copy;
+        CHECK(fd >= 0);
+        if (i % 2) ddpmode(fd);
+        CHECK(connect(fd, (struct sockaddr*)address, sizeof *address) == 0);
+        CHECK((copy = dup(fd)) >= 0 && close(fd) == 0);
+        CHECK(send(copy, "ping", 4, 0) == 4);
+        CHECK(recv(copy, octets, sizeof octets, 0) == 4);
+        CHECK(close(copy) == 0);
+    }
+    return NULL;
+}
+
+static void* echo(void* argument) {
+    const int from = *(int*)argument;
+    for (;;) {
+        char octets[16];
+        ssize_t n;
+        const int fd = accept(from, NULL, NULL);
+        if (fd < 0) return NULL;
+        while ((n = recv(fd, octets, sizeof octets, 0)) > 0) {
+            CHECK(send(fd, octets, (size_t)n, MSG_NOSIGNAL) == n);
+        }
+        CHECK(close(fd) == 0);
+    }
+}
+
+static void churned(void) {
+    enum { CLIENTS = 4 };
+    struct sockaddr_in address;
+    int from = listener(&address, 1); /* DDPREQUIRE off: plain clients on the same port */
+    pthread_t clients[CLIENTS], servers[CLIENTS];
+    int i;
+    for (i = 0; i < CLIENTS; i++) {
+        CHECK(pthread_create(&servers[i], NULL, echo, &from) == 0);
+        CHECK(pthread_create(&clients[i], NULL, churn, &address) == 0);
+    }
+    for (i = 0; i < CLIENTS; i++) CHECK(pthread_join(clients[i], NULL) == 0);
+    CHECK(shutdown(from, SHUT_RDWR) == 0);
+    for (i = 0; i < CLIENTS; i++) CHECK(pthread_join(servers[i], NULL) == 0);
+    CHECK(close(from) == 0);
+}
+
+static const struct {
+    const char* name;
+    void (*run)(void);
+} cases[] = {
+    {"plain", plain},
+    {"shared_by_dup", shared_by_dup},
+    {"dup_before_ddpmode", dup_before_ddpmode},
+    {"closed_over", closed_over},
+    {"closed_by_range", closed_by_range},
+    {"flags", flags},
+    {"no_stream_calls", no_stream_calls},
+    {"many_forms", many_forms},
+    {"streams", streams},
+    {"sent_to_others", sent_to_others},
+    {"forked", forked},
+    {"served_by_child", served_by_child},
+    {"spawned", spawned},
+    {"sent_before_the_end", sent_before_the_end},
+    {"in_a_handler", in_a_handler},
+    {"closed_meanwhile", closed_meanwhile},
+    {"churned", churned},
+};
+
+int main(int argc, char** argv) {
+    size_t i;
+    int ran = 0;
+    for (i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (argc > 1 && strcmp(argv[1], cases[i].name) != 0) continue;
+        printf("%s\n", cases[i].name);
+        fflush(stdout);
+        alarm(120);
+        cases[i].run();
+        ran++;
+    }
+    if (ran == 0) fprintf(stderr, "overlay_test: no case %s\n", argv[1]);
+    return ran == 0;
+}

@@ -272,6 +272,7 @@ int reject(rdma_cm_id* given, const void* private_data, std::uint8_t length) noe
         auto cq = engine.device().create_cq(8, false);
         if (!cq) return fail(cq.error().code);
         QpAttr qp_attr;
+        qp_attr.face = Face::verbs;
         qp_attr.send_cq = qp_attr.recv_cq = cq->get();
         qp_attr.sq_depth = qp_attr.rq_depth = 4;
         auto qp = engine.device().create_qp(qp_attr);

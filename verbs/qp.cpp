@@ -129,6 +129,7 @@ ibv_qp* create_qp_locked(Engine& engine, ibv_pd* pd, ibv_qp_init_attr& attr) {
     qp->attr.sq_depth = qp->cap.max_send_wr;
     qp->attr.rq_depth = std::max(1u, qp->cap.max_recv_wr);
     qp->attr.require_lkeys = true;
+    qp->attr.face = Face::verbs;
     qp->attr.context = base.qp_num;
     qp->attr.receive_patience = engine.receive_patience;
     auto made = make_device_qp(engine, *qp);

@@ -67,6 +67,7 @@ Result<int> Options::get(int name) const {
 
 QpAttr Options::qp_attr() const {
     QpAttr attr;
+    attr.face = mode == DDPMODE_STREAM ? Face::stream : Face::message;
     attr.sq_depth = static_cast<std::uint32_t>(sq_depth);
     attr.rq_depth = static_cast<std::uint32_t>(rq_depth);
     attr.receive_patience = kNever;  // a program that does not read holds its peer by the window

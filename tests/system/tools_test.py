@@ -447,6 +447,44 @@ def test_stat():
                    "others may read a page")
 
 
+def test_stat_modes():
+    """Sockets in DDPMODE of an unmodified program, and what run's summary says of them."""
+    preload = os.path.join(BUILD, "libxsock", "libxsock-preload.so")
+    if SANITIZED or not os.path.exists(preload):
+        print("SKIP  the overlay is no library of its own here")
+        return 77
+    program = """
+import socket as s, sys, threading
+L, DDPMODE = 0x5853, 1
+l = s.socket(); l.setsockopt(L, DDPMODE, 1); l.bind(('127.0.0.1', 0)); l.listen()
+c = s.socket(); c.setsockopt(L, DDPMODE, 1); c.settimeout(60)
+def client():
+    c.connect(l.getsockname())
+    for i in range(3): c.send(b'x' * 100)
+thread = threading.Thread(target=client); thread.start()
+a = l.accept()[0]; a.settimeout(60)
+for i in range(3): assert a.recv(1000) == b'x' * 100
+thread.join()
+print('up', flush=True); sys.stdin.readline()
+"""
+    with Folder() as folder:
+        child = subprocess.Popen([XSOCK, "run", "--summary", "/usr/bin/python3", "-c", program],
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True,
+                                 env=dict(os.environ, **folder.environment))
+        line = child.stdout.readline()
+        if line != "up\n":
+            raise Failed("the program failed: %s" % child.communicate()[1])
+        connections = [c for p in folder.stat() for c in p["connections"]]
+        expect(sorted(c["mode"] for c in connections) == ["message", "message"], connections)
+        expect(sorted(c["sent"]["sends"] for c in connections) == [0, 3], connections)
+        said = child.communicate("\n", timeout=PATIENCE)[1]
+        expect(child.returncode == 0, said)
+        expect("carried over iWARP (message mode)" in said, said)
+        expect(folder.stat() == [], "something is left")
+    return 0
+
+
 def test_stat_exec():
     """A process that calls exec is another program: its connections are gone."""
     with Folder() as folder:
@@ -800,10 +838,12 @@ def main():
         print(__doc__)
         return 2
     try:
-        group()
+        status = group()
     except Failed as failed:
         print("FAIL  %s: %s" % (sys.argv[2], failed))
         return 1
+    if status:
+        return status
     print("ok    %s" % sys.argv[2])
     return 0
 

@@ -20,6 +20,19 @@ bool copy(sockaddr*& to, socklen_t& length, const sockaddr* from, socklen_t n) n
     return true;
 }
 
+/// The first address that others can reach, or that of the loopback interface.
+bool copy_first_address(rdma_addrinfo& info) noexcept {
+    try {
+        const auto all = local_addresses();
+        if (all.empty()) return true;
+        const auto* const first = reinterpret_cast<const sockaddr*>(&all.front().address);
+        info.ai_family = first->sa_family;
+        return copy(info.ai_src_addr, info.ai_src_len, first, length_of(first));
+    } catch (...) {
+        return false;
+    }
+}
+
 int errno_of(int gai) noexcept {
     switch (gai) {
         case EAI_MEMORY:
@@ -62,7 +75,12 @@ int getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hint
     info->ai_qp_type = IBV_QPT_RC;
     info->ai_port_space = hints->ai_port_space != 0 ? hints->ai_port_space : RDMA_PS_TCP;
     int error = 0;
-    if (node != nullptr || service != nullptr) {
+    if (node != nullptr && service == nullptr && (hints->ai_flags & RAI_PASSIVE) != 0 &&
+        std::strcmp(node, "localhost") == 0) {
+        // libfabric's question for the address that a server of its may be reached at. It knows
+        // devices that have none on the loopback interface; for others it would be that one.
+        error = copy_first_address(*info) ? 0 : ENOMEM;
+    } else if (node != nullptr || service != nullptr) {
         addrinfo wanted{};
         Found found;
         wanted.ai_family = hints->ai_family;

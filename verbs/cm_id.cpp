@@ -314,7 +314,8 @@ int create_srq(rdma_cm_id* given, ibv_pd* pd, ibv_srq_init_attr* attr) noexcept 
 }
 
 int create_srq_ex(rdma_cm_id* given, ibv_srq_init_attr_ex* attr) noexcept {
-    if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 && attr->srq_type != IBV_SRQT_BASIC) {
+    if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 &&
+        value_in(attr->srq_type) != IBV_SRQT_BASIC) {
         return fail(EOPNOTSUPP);
     }
     ibv_srq_init_attr plain{attr->srq_context, attr->attr};

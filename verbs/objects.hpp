@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -152,6 +153,16 @@ struct Qp {
     [[nodiscard]] ibv_qp* plain() noexcept { return &base.qp_base; }
     [[nodiscard]] std::uint32_t num() const noexcept { return base.qp_base.qp_num; }
 };
+
+/// What the program stored in a field of an enum's type: perhaps none of the enum's values, which
+/// C++ must not read as one.
+template <typename E>
+std::uint32_t value_in(const E& field) noexcept {
+    static_assert(sizeof(E) == sizeof(std::uint32_t));
+    std::uint32_t value = 0;
+    std::memcpy(&value, &field, sizeof value);
+    return value;
+}
 
 /// errno and null, for functions that return objects.
 template <typename T>

@@ -58,7 +58,7 @@ std::uint8_t flags_of(const Qp& qp, unsigned given) noexcept {
 
 /// 0 or an errno.
 int translate(const ibv_send_wr& from, SendWr& to, Atomic& atomic) noexcept {
-    switch (from.opcode) {
+    switch (value_in(from.opcode)) {
         case IBV_WR_SEND:
             to.opcode = SendOpcode::send;
             return 0;

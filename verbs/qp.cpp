@@ -82,6 +82,10 @@ bool event_for(const QpInfo& info, ibv_event_type& type) noexcept {
         case Violation::rdmap_opcode:
         case Violation::read_queue_overflow:
         case Violation::read_request_malformed:
+        case Violation::atomic_malformed:
+        case Violation::atomic_opcode:
+        case Violation::atomic_unaligned:
+        case Violation::immediate_malformed:
             type = IBV_EVENT_QP_REQ_ERR;
             return true;
         default:
@@ -93,7 +97,7 @@ bool event_for(const QpInfo& info, ibv_event_type& type) noexcept {
 }  // namespace
 
 ibv_qp* create_qp_locked(Engine& engine, ibv_pd* pd, ibv_qp_init_attr& attr) {
-    if (attr.qp_type != IBV_QPT_RC) return fail<ibv_qp>(EOPNOTSUPP);
+    if (value_in(attr.qp_type) != IBV_QPT_RC) return fail<ibv_qp>(EOPNOTSUPP);
     const bool srq_given = attr.srq != nullptr;
     if (!engine.alive(attr.send_cq, Kind::cq) || !engine.alive(attr.recv_cq, Kind::cq) ||
         (srq_given && !engine.alive(attr.srq, Kind::srq)) || attr.cap.max_send_wr > kMaxQpWr ||
@@ -241,8 +245,13 @@ int modify_qp(ibv_qp* given, ibv_qp_attr* attr, int mask) noexcept {
         if (!engine.alive(given, Kind::qp)) return EINVAL;
         Qp& qp = *Qp::of(given);
         const ibv_qp_state from = qp.state.load();
-        if ((mask & IBV_QP_CUR_STATE) != 0 && attr->cur_qp_state != from) return EINVAL;
+        if ((mask & IBV_QP_CUR_STATE) != 0 && value_in(attr->cur_qp_state) != from) return EINVAL;
+        if ((mask & IBV_QP_STATE) != 0 && value_in(attr->qp_state) > IBV_QPS_ERR) return EINVAL;
         const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr->qp_state : from;
+        if ((mask & IBV_QP_PATH_MTU) != 0 &&
+            (value_in(attr->path_mtu) < IBV_MTU_256 || value_in(attr->path_mtu) > IBV_MTU_4096)) {
+            return EINVAL;
+        }
         if (!may_follow(from, to)) return EINVAL;
         if ((mask & IBV_QP_PORT) != 0 && attr->port_num != kPort) return EINVAL;
         if ((mask & IBV_QP_PKEY_INDEX) != 0 && attr->pkey_index != 0) return EINVAL;

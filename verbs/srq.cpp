@@ -46,7 +46,8 @@ ibv_srq* create_srq_ex(ibv_context*, ibv_srq_init_attr_ex* attr) noexcept {
         if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || !engine.alive(attr->pd, Kind::pd)) {
             return fail<ibv_srq>(EINVAL);
         }
-        if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 && attr->srq_type != IBV_SRQT_BASIC) {
+        if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 &&
+            value_in(attr->srq_type) != IBV_SRQT_BASIC) {
             return fail<ibv_srq>(EOPNOTSUPP);
         }
         ibv_srq_init_attr plain{attr->srq_context, attr->attr};

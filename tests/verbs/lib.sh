@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# Common to the scripts of tests/verbs. Sourced with the build folder in $1; sets `drop_in` (the
+# drop-in libraries), `work` (a folder that goes at the end) and `failed` (0).
+set -u
+build=$(realpath "${1:?the build folder}")
+drop_in=$build/libxsock/verbs
+work=$(mktemp -d /tmp/xsock-verbs.XXXXXX)
+failed=0
+pids=()
+
+clean_up() {
+    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null; done
+    [ "$(type -t last_things)" != function ] || last_things
+    rm -rf "$work"
+}
+trap clean_up EXIT
+
+skip() {
+    echo "SKIPPED: $*"
+    exit 77
+}
+need() {
+    local program
+    for program; do command -v "$program" >/dev/null || skip "no $program here"; done
+}
+
+# verdict NAME STATUS: counts it.
+verdict() {
+    if [ "$2" = 0 ]; then
+        echo "ok      $1"
+    else
+        echo "FAILED  $1 (status $2)"
+        failed=1
+    fi
+}
+
+[ -e "$drop_in/libibverbs.so.1" ] || skip "the drop-in libraries are not built"
+export LD_LIBRARY_PATH=$drop_in

@@ -1,0 +1,730 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * A verbs program that does what it must not: the answer has to be the error that hardware would
+ * give, and the process has to live (under a sanitizer too). An ordinary program of libibverbs and
+ * librdmacm; run it with the drop-in libraries in LD_LIBRARY_PATH.
+ *
+ *     misbehave [CASE...]     all cases, or the named ones; exit status 1 when one fails
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LIMIT_S 30 /* only reached by a failure */
+#define ALL_ACCESS                                                               \
+    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
+     IBV_ACCESS_REMOTE_ATOMIC)
+
+static const char* case_name;
+static int failures;
+
+#define CHECK(condition, ...)                                                    \
+    do {                                                                         \
+        if (!(condition)) {                                                      \
+            ++failures;                                                          \
+            printf("FAILED %s, line %d: %s: ", case_name, __LINE__, #condition); \
+            printf(" " __VA_ARGS__);                                             \
+            printf("\n");                                                        \
+        }                                                                        \
+    } while (0)
+#define MUST(condition)                                                             \
+    do {                                                                            \
+        if (!(condition)) {                                                         \
+            printf("FAILED %s, line %d: %s: %s\n", case_name, __LINE__, #condition, \
+                   strerror(errno));                                                \
+            exit(1);                                                                \
+        }                                                                           \
+    } while (0)
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* One connected pair: a is the active end, b the passive one, both ours. */
+struct pair {
+    struct rdma_cm_id *listener, *a, *b;
+    struct ibv_mr *mr_a, *mr_b; /* of data_a and data_b, all rights */
+    char data_a[8192] __attribute__((aligned(64)));
+    char data_b[8192] __attribute__((aligned(64)));
+};
+
+static void* active(void* argument) {
+    struct pair* p = argument;
+    struct rdma_conn_param param;
+    memset(&param, 0, sizeof param);
+    param.responder_resources = param.initiator_depth = 4;
+    MUST(rdma_connect(p->a, &param) == 0);
+    return NULL;
+}
+
+static struct ibv_qp_init_attr qp_attr(void) {
+    struct ibv_qp_init_attr attr;
+    memset(&attr, 0, sizeof attr);
+    attr.cap.max_send_wr = attr.cap.max_recv_wr = 16;
+    attr.cap.max_send_sge = attr.cap.max_recv_sge = 2;
+    attr.cap.max_inline_data = 64;
+    attr.qp_type = IBV_QPT_RC;
+    attr.sq_sig_all = 1;
+    return attr;
+}
+
+static void connect_pair(struct pair* p) {
+    struct rdma_addrinfo hints, *passive, *to;
+    struct ibv_qp_init_attr attr = qp_attr();
+    struct rdma_conn_param param;
+    pthread_t thread;
+    char port[16];
+    memset(p, 0, sizeof *p);
+    memset(&hints, 0, sizeof hints);
+    hints.ai_flags = RAI_PASSIVE;
+    hints.ai_port_space = RDMA_PS_TCP;
+    MUST(rdma_getaddrinfo("127.0.0.1", "0", &hints, &passive) == 0);
+    MUST(rdma_create_ep(&p->listener, passive, NULL, &attr) == 0);
+    MUST(rdma_listen(p->listener, 4) == 0);
+    snprintf(port, sizeof port, "%u", ntohs(rdma_get_src_port(p->listener)));
+    hints.ai_flags = 0;
+    MUST(rdma_getaddrinfo("127.0.0.1", port, &hints, &to) == 0);
+    attr = qp_attr();
+    MUST(rdma_create_ep(&p->a, to, NULL, &attr) == 0);
+    MUST(pthread_create(&thread, NULL, active, p) == 0);
+    MUST(rdma_get_request(p->listener, &p->b) == 0);
+    memset(&param, 0, sizeof param);
+    param.responder_resources = param.initiator_depth = 4;
+    MUST(rdma_accept(p->b, &param) == 0);
+    pthread_join(thread, NULL);
+    rdma_freeaddrinfo(passive);
+    rdma_freeaddrinfo(to);
+    MUST((p->mr_a = ibv_reg_mr(p->a->pd, p->data_a, sizeof p->data_a, ALL_ACCESS)) != NULL);
+    MUST((p->mr_b = ibv_reg_mr(p->b->pd, p->data_b, sizeof p->data_b, ALL_ACCESS)) != NULL);
+}
+
+static void disconnect_pair(struct pair* p) {
+    rdma_disconnect(p->a);
+    rdma_disconnect(p->b);
+    if (p->mr_a != NULL) CHECK(ibv_dereg_mr(p->mr_a) == 0);
+    if (p->mr_b != NULL) CHECK(ibv_dereg_mr(p->mr_b) == 0);
+    rdma_destroy_ep(p->a);
+    rdma_destroy_ep(p->b);
+    rdma_destroy_ep(p->listener);
+}
+
+/* The next completion of a queue; none in time: status -1. */
+static struct ibv_wc next(struct ibv_cq* cq) {
+    const double limit = now() + LIMIT_S;
+    struct ibv_wc wc;
+    memset(&wc, 0, sizeof wc);
+    do {
+        const int n = ibv_poll_cq(cq, 1, &wc);
+        MUST(n >= 0);
+        if (n == 1) return wc;
+        usleep(100);
+    } while (now() < limit);
+    printf("%s: no completion came\n", case_name);
+    wc.status = (enum ibv_wc_status) - 1;
+    return wc;
+}
+
+static enum ibv_qp_state state_of(struct ibv_qp* qp) {
+    struct ibv_qp_attr attr;
+    struct ibv_qp_init_attr init;
+    MUST(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init) == 0);
+    return attr.qp_state;
+}
+static int reaches_error(struct ibv_qp* qp) {
+    const double limit = now() + LIMIT_S;
+    while (state_of(qp) != IBV_QPS_ERR) {
+        if (now() > limit) return 0;
+        usleep(1000);
+    }
+    return 1;
+}
+
+static int post(struct ibv_qp* qp, enum ibv_wr_opcode opcode, void* at, uint32_t length,
+                uint32_t lkey, uint64_t remote, uint32_t rkey) {
+    struct ibv_sge sge = {(uintptr_t)at, length, lkey};
+    struct ibv_send_wr wr, *bad = NULL;
+    memset(&wr, 0, sizeof wr);
+    wr.wr_id = 1;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = opcode;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_ATOMIC_CMP_AND_SWP) {
+        wr.wr.atomic.remote_addr = remote;
+        wr.wr.atomic.rkey = rkey;
+        wr.wr.atomic.compare_add = 1;
+    } else {
+        wr.wr.rdma.remote_addr = remote;
+        wr.wr.rdma.rkey = rkey;
+    }
+    const int error = ibv_post_send(qp, &wr, &bad);
+    CHECK((error == 0) == (bad == NULL));
+    return error;
+}
+static int post_recv(struct ibv_qp* qp, void* at, uint32_t length, uint32_t lkey) {
+    struct ibv_sge sge = {(uintptr_t)at, length, lkey};
+    struct ibv_recv_wr wr = {.wr_id = 2, .sg_list = &sge, .num_sge = 1}, *bad = NULL;
+    return ibv_post_recv(qp, &wr, &bad);
+}
+
+static void expect(struct ibv_cq* cq, enum ibv_wc_status status, int line) {
+    const struct ibv_wc wc = next(cq);
+    if (wc.status == status) return;
+    ++failures;
+    printf("FAILED %s, line %d: %s, expected %s\n", case_name, line,
+           (int)wc.status < 0 ? "no completion" : ibv_wc_status_str(wc.status),
+           ibv_wc_status_str(status));
+}
+#define EXPECT(cq, status) expect(cq, status, __LINE__)
+
+/* ---- objects ------------------------------------------------------------ */
+
+/* The handle is freed, and no other object is made in between. */
+static void handles_twice(void) {
+    int n = 0;
+    struct ibv_context** devices = rdma_get_devices(&n);
+    MUST(devices != NULL && n > 0);
+    struct ibv_context* context = devices[0];
+    struct ibv_pd* pd = ibv_alloc_pd(context);
+    struct ibv_comp_channel* channel = ibv_create_comp_channel(context);
+    struct ibv_cq* cq = ibv_create_cq(context, 8, NULL, channel, 0);
+    struct ibv_srq_init_attr srq_attr = {.attr = {.max_wr = 4, .max_sge = 1}};
+    struct ibv_srq* srq = ibv_create_srq(pd, &srq_attr);
+    static char memory[64];
+    struct ibv_mr* mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+    struct ibv_qp_init_attr attr = qp_attr();
+    attr.send_cq = attr.recv_cq = cq;
+    attr.srq = srq;
+    struct ibv_qp* qp = ibv_create_qp(pd, &attr);
+    MUST(pd && channel && cq && srq && mr && qp);
+
+    CHECK(ibv_dealloc_pd(pd) == EBUSY);
+    CHECK(ibv_destroy_cq(cq) == EBUSY);
+    CHECK(ibv_destroy_srq(srq) == EBUSY);
+    CHECK(ibv_destroy_comp_channel(channel) == EBUSY);
+    CHECK(ibv_destroy_qp(qp) == 0);
+    CHECK(ibv_destroy_qp(qp) != 0);
+    CHECK(ibv_destroy_srq(srq) == 0);
+    CHECK(ibv_destroy_srq(srq) != 0);
+    CHECK(ibv_destroy_cq(cq) == 0);
+    CHECK(ibv_destroy_cq(cq) != 0);
+    CHECK(ibv_destroy_comp_channel(channel) == 0);
+    CHECK(ibv_destroy_comp_channel(channel) != 0);
+    CHECK(ibv_dereg_mr(mr) == 0);
+    CHECK(ibv_dereg_mr(mr) != 0);
+    CHECK(ibv_dealloc_pd(pd) == 0);
+    CHECK(ibv_dealloc_pd(pd) != 0);
+    rdma_free_devices(devices);
+}
+
+static void ids_twice(void) {
+    struct rdma_event_channel* channel = rdma_create_event_channel();
+    struct rdma_cm_id* id = NULL;
+    MUST(channel != NULL && rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+    CHECK(rdma_listen(id, 1) != 0 || rdma_get_src_port(id) != 0);
+    CHECK(rdma_destroy_id(id) == 0);
+    CHECK(rdma_destroy_id(id) != 0);
+    CHECK(rdma_disconnect(id) != 0);
+    CHECK(rdma_accept(id, NULL) != 0);
+    CHECK(rdma_connect(id, NULL) != 0);
+    rdma_destroy_event_channel(channel);
+    rdma_destroy_event_channel(channel);
+    CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) != 0);
+}
+
+/* Calls in states in which they make no sense. */
+static void out_of_order(void) {
+    struct rdma_cm_id* id = NULL;
+    struct rdma_event_channel* channel = rdma_create_event_channel();
+    struct sockaddr_in any = {.sin_family = AF_INET};
+    struct ibv_qp_init_attr attr = qp_attr();
+    MUST(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+    CHECK(rdma_accept(id, NULL) != 0);
+    CHECK(rdma_reject(id, NULL, 0) != 0);
+    CHECK(rdma_disconnect(id) != 0);
+    CHECK(rdma_resolve_route(id, 1000) != 0);
+    CHECK(rdma_create_qp(id, NULL, &attr) != 0);
+    any.sin_addr.s_addr = htonl(0x7f000001);
+    CHECK(rdma_bind_addr(id, (struct sockaddr*)&any) == 0);
+    CHECK(rdma_bind_addr(id, (struct sockaddr*)&any) != 0);
+    CHECK(rdma_destroy_id(id) == 0);
+    rdma_destroy_event_channel(channel);
+}
+
+/* ---- local keys and bounds ---------------------------------------------- */
+
+static void wrong_lkey(void) {
+    struct pair p;
+    connect_pair(&p);
+    CHECK(post(p.a->qp, IBV_WR_SEND, p.data_a, 8, p.mr_a->lkey ^ 0x5555, 0, 0) == 0);
+    EXPECT(p.a->send_cq, IBV_WC_LOC_PROT_ERR);
+    CHECK(reaches_error(p.a->qp));
+    CHECK(reaches_error(p.b->qp));
+    disconnect_pair(&p);
+}
+
+static void no_lkey(void) {
+    struct pair p;
+    connect_pair(&p);
+    CHECK(post(p.a->qp, IBV_WR_SEND, p.data_a, 8, 0, 0, 0) == 0);
+    EXPECT(p.a->send_cq, IBV_WC_LOC_PROT_ERR);
+    disconnect_pair(&p);
+}
+
+static void past_the_mr(void) {
+    static const struct {
+        long offset;
+        uint32_t length;
+    } reach[] = {{8192 - 7, 8}, {8192, 1}, {-1, 2}, {0, 8193}, {0, 0xffffffff}};
+    for (size_t i = 0; i < sizeof reach / sizeof *reach; ++i) {
+        struct pair p;
+        connect_pair(&p);
+        CHECK(post(p.a->qp, IBV_WR_SEND, p.data_a + reach[i].offset, reach[i].length, p.mr_a->lkey,
+                   0, 0) == 0);
+        EXPECT(p.a->send_cq, IBV_WC_LOC_PROT_ERR);
+        disconnect_pair(&p);
+    }
+}
+
+static void receive_past_the_mr(void) {
+    struct pair p;
+    connect_pair(&p);
+    const size_t at = sizeof p.data_b - 16;
+    CHECK(post_recv(p.b->qp, p.data_b + at, 64, p.mr_b->lkey) == 0);
+    CHECK(post(p.a->qp, IBV_WR_SEND, p.data_a, 64, p.mr_a->lkey, 0, 0) == 0);
+    EXPECT(p.b->recv_cq, IBV_WC_LOC_PROT_ERR);
+    CHECK(reaches_error(p.a->qp));
+    disconnect_pair(&p);
+}
+
+static void receive_too_small(void) {
+    struct pair p;
+    connect_pair(&p);
+    memset(p.data_a, 'a', sizeof p.data_a);
+    CHECK(post_recv(p.b->qp, p.data_b, 63, p.mr_b->lkey) == 0);
+    CHECK(post_recv(p.a->qp, p.data_a, 8, p.mr_a->lkey) == 0);
+    CHECK(post(p.a->qp, IBV_WR_SEND, p.data_a, 64, p.mr_a->lkey, 0, 0) == 0);
+    EXPECT(p.b->recv_cq, IBV_WC_LOC_LEN_ERR);
+    CHECK(p.data_b[63] == 0);
+    EXPECT(p.a->recv_cq, IBV_WC_WR_FLUSH_ERR);
+    disconnect_pair(&p);
+}
+
+static void read_into_read_only(void) {
+    struct pair p;
+    connect_pair(&p);
+    struct ibv_mr* mr = ibv_reg_mr(p.a->pd, p.data_a, 64, 0);
+    MUST(mr != NULL);
+    CHECK(post(p.a->qp, IBV_WR_RDMA_READ, p.data_a, 8, mr->lkey, (uintptr_t)p.data_b,
+               p.mr_b->rkey) == 0);
+    EXPECT(p.a->send_cq, IBV_WC_LOC_PROT_ERR);
+    disconnect_pair(&p);
+    ibv_dereg_mr(mr);
+}
+
+/* ---- remote keys, bounds and rights ------------------------------------- */
+
+static void refused_by_the_peer(void) {
+    static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
+                                                 IBV_WR_ATOMIC_FETCH_AND_ADD};
+    for (size_t i = 0; i < sizeof opcodes / sizeof *opcodes; ++i) {
+        for (int how = 0; how < 5; ++how) {
+            struct pair p;
+            connect_pair(&p);
+            struct ibv_mr* weak = ibv_reg_mr(p.b->pd, p.data_b, 64, IBV_ACCESS_LOCAL_WRITE);
+            struct ibv_pd* other = ibv_alloc_pd(p.b->verbs);
+            struct ibv_mr* foreign = ibv_reg_mr(other, p.data_b, 64, ALL_ACCESS);
+            MUST(weak && other && foreign);
+            uint64_t at = (uintptr_t)p.data_b;
+            uint32_t rkey = p.mr_b->rkey;
+            if (how == 0) rkey ^= 0x5555;
+            if (how == 1) at += sizeof p.data_b - 7;
+            if (how == 2) at -= 8;
+            if (how == 3) rkey = weak->rkey;
+            if (how == 4) rkey = foreign->rkey;
+            /* The peer must hear of it: an RDMA Write ends with its placement. */
+            CHECK(post_recv(p.a->qp, p.data_a + 64, 8, p.mr_a->lkey) == 0);
+            CHECK(post(p.a->qp, opcodes[i], p.data_a, 8, p.mr_a->lkey, at, rkey) == 0);
+            if (opcodes[i] == IBV_WR_RDMA_WRITE) {
+                /* It has completed by then (RFC 5040: that says nothing of the peer). */
+                EXPECT(p.a->recv_cq, IBV_WC_WR_FLUSH_ERR);
+            } else {
+                EXPECT(p.a->send_cq, IBV_WC_REM_ACCESS_ERR);
+            }
+            CHECK(reaches_error(p.a->qp));
+            CHECK(reaches_error(p.b->qp));
+            for (size_t k = 0; k < sizeof p.data_b; ++k) MUST(p.data_b[k] == 0);
+            disconnect_pair(&p);
+            CHECK(ibv_dereg_mr(foreign) == 0 && ibv_dereg_mr(weak) == 0);
+            CHECK(ibv_dealloc_pd(other) == 0);
+        }
+    }
+}
+
+static void atomics(void) {
+    struct pair p;
+    connect_pair(&p);
+    uint64_t* const target = (uint64_t*)(void*)p.data_b;
+    uint64_t* const result = (uint64_t*)(void*)p.data_a;
+    *target = 41;
+    CHECK(post(p.a->qp, IBV_WR_ATOMIC_FETCH_AND_ADD, result, 8, p.mr_a->lkey, (uintptr_t)target,
+               p.mr_b->rkey) == 0);
+    EXPECT(p.a->send_cq, IBV_WC_SUCCESS);
+    CHECK(*result == 41 && *target == 42);
+    CHECK(post(p.a->qp, IBV_WR_ATOMIC_FETCH_AND_ADD, result, 4, p.mr_a->lkey, (uintptr_t)target,
+               p.mr_b->rkey) == EINVAL);
+    CHECK(post(p.a->qp, IBV_WR_ATOMIC_FETCH_AND_ADD, result, 8, p.mr_a->lkey, (uintptr_t)target + 4,
+               p.mr_b->rkey) == 0);
+    EXPECT(p.a->send_cq, IBV_WC_REM_INV_REQ_ERR);
+    CHECK(*target == 42);
+    disconnect_pair(&p);
+}
+
+/* ---- what goes away under traffic --------------------------------------- */
+
+static volatile int stop;
+static void* writer(void* argument) {
+    struct pair* p = argument;
+    while (!stop) {
+        struct ibv_wc wc;
+        if (post(p->a->qp, IBV_WR_RDMA_WRITE, p->data_a, 4096, p->mr_a->lkey, (uintptr_t)p->data_b,
+                 p->mr_b->rkey) != 0) {
+            usleep(10);
+        }
+        while (ibv_poll_cq(p->a->send_cq, 1, &wc) == 1) {
+            if (wc.status != IBV_WC_SUCCESS) return (void*)(uintptr_t)wc.status;
+        }
+    }
+    return NULL;
+}
+
+static void deregister_under_traffic(void) {
+    for (int remote = 0; remote < 2; ++remote) {
+        for (int round = 0; round < 5; ++round) {
+            static struct pair p;
+            pthread_t thread;
+            void* status = NULL;
+            connect_pair(&p);
+            stop = 0;
+            CHECK(post_recv(p.b->qp, p.data_b, 8, p.mr_b->lkey) == 0);
+            MUST(pthread_create(&thread, NULL, writer, &p) == 0);
+            usleep(1000u * (unsigned)(1 + round * 3));
+            /* The writer goes on with the key of a region that is no more. */
+            struct ibv_mr copy = remote ? *p.mr_b : *p.mr_a;
+            struct ibv_mr* const gone = remote ? p.mr_b : p.mr_a;
+            if (remote) {
+                p.mr_b = &copy;
+            } else {
+                p.mr_a = &copy;
+            }
+            CHECK(ibv_dereg_mr(gone) == 0);
+            if (remote) memset(p.data_b, 7, sizeof p.data_b);
+            EXPECT(p.b->recv_cq, IBV_WC_WR_FLUSH_ERR);
+            if (remote) {
+                for (size_t k = 0; k < sizeof p.data_b; ++k) MUST(p.data_b[k] == 7);
+            }
+            CHECK(reaches_error(p.a->qp));
+            stop = 1;
+            pthread_join(thread, &status);
+            if (!remote) {
+                CHECK((uintptr_t)status == IBV_WC_LOC_PROT_ERR, "%s",
+                      ibv_wc_status_str((enum ibv_wc_status)(uintptr_t)status));
+            }
+            if (remote) {
+                p.mr_b = NULL;
+            } else {
+                p.mr_a = NULL;
+            }
+            disconnect_pair(&p);
+        }
+    }
+}
+
+static void unmapped_buffers(void) {
+    const size_t size = 1 << 16;
+    for (int how = 0; how < 4; ++how) {
+        struct pair p;
+        connect_pair(&p);
+        struct rdma_cm_id* const owner = how < 2 ? p.a : p.b;
+        char* memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        MUST(memory != MAP_FAILED);
+        struct ibv_mr* mr = ibv_reg_mr(owner->pd, memory, size, ALL_ACCESS);
+        MUST(mr != NULL && munmap(memory, size) == 0);
+        CHECK(post_recv(p.a->qp, p.data_a + 4096, 8, p.mr_a->lkey) == 0);
+        switch (how) {
+            case 0:
+                CHECK(post(p.a->qp, IBV_WR_SEND, memory, 4096, mr->lkey, 0, 0) == 0);
+                break;
+            case 1:
+                CHECK(post(p.a->qp, IBV_WR_RDMA_READ, memory, 4096, mr->lkey, (uintptr_t)p.data_b,
+                           p.mr_b->rkey) == 0);
+                break;
+            case 2:
+                CHECK(post(p.a->qp, IBV_WR_RDMA_WRITE, p.data_a, 4096, p.mr_a->lkey,
+                           (uintptr_t)memory, mr->rkey) == 0);
+                break;
+            default:
+                CHECK(post(p.a->qp, IBV_WR_ATOMIC_FETCH_AND_ADD, p.data_a, 8, p.mr_a->lkey,
+                           (uintptr_t)memory, mr->rkey) == 0);
+                break;
+        }
+        const struct ibv_wc wc = next(p.a->recv_cq);
+        CHECK(wc.status != IBV_WC_SUCCESS);
+        CHECK(reaches_error(p.a->qp));
+        CHECK(reaches_error(p.b->qp));
+        CHECK(ibv_dereg_mr(mr) == 0);
+        disconnect_pair(&p);
+    }
+}
+
+/* ---- queues ------------------------------------------------------------- */
+
+static void send_queue_overflow(void) {
+    struct pair p;
+    int error = 0, posted = 0;
+    connect_pair(&p);
+    while (posted < 100000 &&
+           (error = post(p.a->qp, IBV_WR_SEND, p.data_a, 4096, p.mr_a->lkey, 0, 0)) == 0) {
+        ++posted;
+    }
+    CHECK(error == ENOMEM, "%d", error);
+    CHECK(posted >= 16);
+    error = 0;
+    for (posted = 0; posted < 100000 && error == 0; ++posted) {
+        error = post_recv(p.a->qp, p.data_a, 8, p.mr_a->lkey);
+    }
+    CHECK(error == ENOMEM, "%d", error);
+    disconnect_pair(&p);
+}
+
+static void malformed_requests(void) {
+    struct pair p;
+    connect_pair(&p);
+    struct ibv_sge sges[8];
+    struct ibv_send_wr wr, *bad;
+    for (int i = 0; i < 8; ++i) sges[i] = (struct ibv_sge){(uintptr_t)p.data_a, 8, p.mr_a->lkey};
+    memset(&wr, 0, sizeof wr);
+    wr.opcode = IBV_WR_SEND;
+    wr.sg_list = sges;
+    wr.num_sge = 8;
+    CHECK(ibv_post_send(p.a->qp, &wr, &bad) != 0 && bad == &wr);
+    wr.num_sge = -1;
+    CHECK(ibv_post_send(p.a->qp, &wr, &bad) != 0 && bad == &wr);
+    wr.num_sge = 1;
+    wr.opcode = (enum ibv_wr_opcode)77;
+    CHECK(ibv_post_send(p.a->qp, &wr, &bad) != 0 && bad == &wr);
+    wr.opcode = IBV_WR_SEND_WITH_IMM; /* RFC 7306 has no such message */
+    CHECK(ibv_post_send(p.a->qp, &wr, &bad) == EOPNOTSUPP && bad == &wr);
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_INLINE;
+    sges[0].length = 8192;
+    CHECK(ibv_post_send(p.a->qp, &wr, &bad) != 0 && bad == &wr);
+    wr.opcode = IBV_WR_RDMA_READ;
+    sges[0].length = 8;
+    CHECK(ibv_post_send(p.a->qp, &wr, &bad) != 0 && bad == &wr);
+    /* Nothing of that has harmed the connection. */
+    CHECK(post_recv(p.b->qp, p.data_b, 8, p.mr_b->lkey) == 0);
+    CHECK(post(p.a->qp, IBV_WR_SEND, p.data_a, 8, p.mr_a->lkey, 0, 0) == 0);
+    EXPECT(p.a->send_cq, IBV_WC_SUCCESS);
+    EXPECT(p.b->recv_cq, IBV_WC_SUCCESS);
+
+    /* Of a list, what comes before the bad one is posted. */
+    struct ibv_send_wr list[3];
+    memset(list, 0, sizeof list);
+    sges[1].length = 8;
+    for (int i = 0; i < 3; ++i) {
+        list[i].wr_id = 10u + (unsigned)i;
+        list[i].opcode = i == 1 ? (enum ibv_wr_opcode)77 : IBV_WR_RDMA_WRITE;
+        list[i].send_flags = IBV_SEND_SIGNALED;
+        list[i].wr.rdma.remote_addr = (uintptr_t)p.data_b;
+        list[i].wr.rdma.rkey = p.mr_b->rkey;
+        list[i].next = i < 2 ? &list[i + 1] : NULL;
+    }
+    CHECK(ibv_post_send(p.a->qp, list, &bad) != 0 && bad == &list[1]);
+    CHECK(next(p.a->send_cq).wr_id == 10);
+    disconnect_pair(&p);
+}
+
+static void post_in_other_states(void) {
+    struct pair p;
+    connect_pair(&p);
+    struct ibv_qp_attr attr;
+    memset(&attr, 0, sizeof attr);
+    CHECK(post_recv(p.a->qp, p.data_a, 8, p.mr_a->lkey) == 0);
+    attr.qp_state = IBV_QPS_ERR;
+    CHECK(ibv_modify_qp(p.a->qp, &attr, IBV_QP_STATE) == 0);
+    EXPECT(p.a->recv_cq, IBV_WC_WR_FLUSH_ERR);
+    CHECK(state_of(p.a->qp) == IBV_QPS_ERR);
+    for (int i = 0; i < 40; ++i) {
+        CHECK(post(p.a->qp, IBV_WR_SEND, p.data_a, 8, p.mr_a->lkey, 0, 0) == 0);
+        EXPECT(p.a->send_cq, IBV_WC_WR_FLUSH_ERR);
+        CHECK(post_recv(p.a->qp, p.data_a, 8, p.mr_a->lkey) == 0);
+        EXPECT(p.a->recv_cq, IBV_WC_WR_FLUSH_ERR);
+    }
+    attr.qp_state = IBV_QPS_RTS;
+    CHECK(ibv_modify_qp(p.a->qp, &attr, IBV_QP_STATE) != 0); /* not out of the error state */
+    attr.qp_state = IBV_QPS_RESET;
+    CHECK(ibv_modify_qp(p.a->qp, &attr, IBV_QP_STATE) == 0);
+    CHECK(post(p.a->qp, IBV_WR_SEND, p.data_a, 8, p.mr_a->lkey, 0, 0) == EINVAL);
+    CHECK(post_recv(p.a->qp, p.data_a, 8, p.mr_a->lkey) == EINVAL);
+    CHECK(reaches_error(p.b->qp));
+    disconnect_pair(&p);
+}
+
+static void completion_queue_overrun(void) {
+    struct pair p;
+    struct ibv_qp_init_attr attr = qp_attr();
+    connect_pair(&p);
+    /* A QP of its own with a queue that is far too small, on another pair of ids. */
+    struct ibv_cq* cq = ibv_create_cq(p.a->verbs, 2, NULL, NULL, 0);
+    MUST(cq != NULL);
+    attr.send_cq = attr.recv_cq = cq;
+    struct ibv_qp* qp = ibv_create_qp(p.a->pd, &attr);
+    MUST(qp != NULL);
+    struct ibv_qp_attr to;
+    memset(&to, 0, sizeof to);
+    to.qp_state = IBV_QPS_INIT;
+    to.port_num = 1;
+    CHECK(ibv_modify_qp(qp, &to,
+                        IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS) == 0);
+    for (int i = 0; i < 16; ++i) CHECK(post_recv(qp, p.data_a, 8, p.mr_a->lkey) == 0);
+    to.qp_state = IBV_QPS_ERR; /* sixteen flushed receives at once */
+    CHECK(ibv_modify_qp(qp, &to, IBV_QP_STATE) == 0);
+
+    struct ibv_async_event event;
+    struct pollfd ready = {p.a->verbs->async_fd, POLLIN, 0};
+    int found = 0;
+    while (!found && poll(&ready, 1, LIMIT_S * 1000) == 1) {
+        MUST(ibv_get_async_event(p.a->verbs, &event) == 0);
+        found = event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == cq;
+        ibv_ack_async_event(&event);
+    }
+    CHECK(found, "no IBV_EVENT_CQ_ERR");
+    struct ibv_wc wc[32];
+    const int n = ibv_poll_cq(cq, 32, wc);
+    CHECK(n < 16, "%d completions of a queue of 2", n);
+    CHECK(ibv_destroy_qp(qp) == 0);
+    CHECK(ibv_destroy_cq(cq) == 0);
+    /* Others are not harmed. */
+    CHECK(post_recv(p.b->qp, p.data_b, 8, p.mr_b->lkey) == 0);
+    CHECK(post(p.a->qp, IBV_WR_SEND, p.data_a, 8, p.mr_a->lkey, 0, 0) == 0);
+    EXPECT(p.b->recv_cq, IBV_WC_SUCCESS);
+    disconnect_pair(&p);
+}
+
+/* Nothing of a QP is left in its queue when it is gone. */
+static void destroy_with_work_outstanding(void) {
+    struct pair p;
+    struct ibv_wc wc[64];
+    connect_pair(&p);
+    struct ibv_cq *send_cq = p.a->send_cq, *recv_cq = p.a->recv_cq;
+    for (int i = 0; i < 8; ++i) {
+        CHECK(post_recv(p.a->qp, p.data_a, 8, p.mr_a->lkey) == 0);
+        CHECK(post(p.a->qp, IBV_WR_RDMA_READ, p.data_a, 4096, p.mr_a->lkey, (uintptr_t)p.data_b,
+                   p.mr_b->rkey) == 0);
+    }
+    (void)send_cq;
+    (void)recv_cq;
+    struct ibv_pd* pd = p.a->pd;
+    struct ibv_cq* cq = ibv_create_cq(p.a->verbs, 64, NULL, NULL, 0);
+    struct ibv_qp_init_attr attr = qp_attr();
+    attr.send_cq = attr.recv_cq = cq;
+    struct ibv_qp* qp = ibv_create_qp(pd, &attr);
+    MUST(cq && qp);
+    struct ibv_qp_attr to;
+    memset(&to, 0, sizeof to);
+    to.qp_state = IBV_QPS_INIT;
+    to.port_num = 1;
+    CHECK(ibv_modify_qp(qp, &to,
+                        IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS) == 0);
+    for (int i = 0; i < 8; ++i) CHECK(post_recv(qp, p.data_a, 8, p.mr_a->lkey) == 0);
+    CHECK(ibv_destroy_qp(qp) == 0);
+    CHECK(ibv_poll_cq(cq, 64, wc) == 0);
+    CHECK(ibv_destroy_cq(cq) == 0);
+    disconnect_pair(&p); /* with Reads under way */
+}
+
+/* ---- bad registrations -------------------------------------------------- */
+
+static void bad_registrations(void) {
+    struct pair p;
+    connect_pair(&p);
+    CHECK(ibv_reg_mr(p.a->pd, p.data_a, 64, IBV_ACCESS_REMOTE_WRITE) == NULL); /* no LOCAL_WRITE */
+    CHECK(ibv_reg_mr(p.a->pd, (void*)(uintptr_t)-4096, 8192, 0) == NULL);      /* wraps */
+    CHECK(ibv_reg_mr((struct ibv_pd*)p.data_a, p.data_a, 64, 0) == NULL);      /* no PD */
+    struct ibv_qp_init_attr attr = qp_attr();
+    attr.send_cq = p.a->send_cq;
+    attr.recv_cq = (struct ibv_cq*)p.data_a;
+    CHECK(ibv_create_qp(p.a->pd, &attr) == NULL);
+    attr.recv_cq = attr.send_cq;
+    attr.cap.max_send_sge = 1000;
+    CHECK(ibv_create_qp(p.a->pd, &attr) == NULL);
+    attr = qp_attr();
+    attr.send_cq = attr.recv_cq = p.a->send_cq;
+    attr.qp_type = IBV_QPT_UD;
+    CHECK(ibv_create_qp(p.a->pd, &attr) == NULL);
+    attr.qp_type = (enum ibv_qp_type)777;
+    CHECK(ibv_create_qp(p.a->pd, &attr) == NULL);
+    struct ibv_qp_attr state;
+    memset(&state, 0, sizeof state);
+    state.qp_state = (enum ibv_qp_state)777;
+    CHECK(ibv_modify_qp(p.a->qp, &state, IBV_QP_STATE) == EINVAL);
+    state.qp_state = IBV_QPS_RTS;
+    state.path_mtu = (enum ibv_mtu)777;
+    CHECK(ibv_modify_qp(p.a->qp, &state, IBV_QP_STATE | IBV_QP_PATH_MTU) == EINVAL);
+    CHECK(state_of(p.a->qp) == IBV_QPS_RTS);
+    CHECK(ibv_create_cq(p.a->verbs, -1, NULL, NULL, 0) == NULL);
+    CHECK(ibv_create_cq(p.a->verbs, 0x7fffffff, NULL, NULL, 0) == NULL);
+    disconnect_pair(&p);
+}
+
+static const struct {
+    const char* name;
+    void (*run)(void);
+} cases[] = {
+    {"handles_twice", handles_twice},
+    {"ids_twice", ids_twice},
+    {"out_of_order", out_of_order},
+    {"bad_registrations", bad_registrations},
+    {"wrong_lkey", wrong_lkey},
+    {"no_lkey", no_lkey},
+    {"past_the_mr", past_the_mr},
+    {"receive_past_the_mr", receive_past_the_mr},
+    {"receive_too_small", receive_too_small},
+    {"read_into_read_only", read_into_read_only},
+    {"refused_by_the_peer", refused_by_the_peer},
+    {"atomics", atomics},
+    {"deregister_under_traffic", deregister_under_traffic},
+    {"unmapped_buffers", unmapped_buffers},
+    {"send_queue_overflow", send_queue_overflow},
+    {"malformed_requests", malformed_requests},
+    {"post_in_other_states", post_in_other_states},
+    {"completion_queue_overrun", completion_queue_overrun},
+    {"destroy_with_work_outstanding", destroy_with_work_outstanding},
+};
+
+int main(int argc, char** argv) {
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        int wanted = argc < 2;
+        for (int k = 1; k < argc; ++k) wanted |= strcmp(argv[k], cases[i].name) == 0;
+        if (!wanted) continue;
+        const int before = failures;
+        case_name = cases[i].name;
+        cases[i].run();
+        printf("%-6s %s\n", failures == before ? "ok" : "FAILED", case_name);
+    }
+    return failures != 0;
+}

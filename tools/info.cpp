@@ -18,6 +18,7 @@
 #include "tools/paths.hpp"
 #include "tools/settings.hpp"
 #include "tools/text.hpp"
+#include "tools/verbs_info.hpp"
 
 namespace xsock::tools {
 namespace {
@@ -92,7 +93,8 @@ Section paths() {
              {"library", library_path()},
              {"engine",
               *XSOCK_BUILD_SANITIZE != '\0' ? "part of the library" : found("libxsock-engine.so")},
-             {"overlay", found("libxsock-preload.so")}}};
+             {"overlay", found("libxsock-preload.so")},
+             {"verbs", found("verbs/libibverbs.so.1")}}};
 }
 
 struct InForce {
@@ -163,16 +165,18 @@ void print_text(const std::vector<Section>& sections, const std::vector<InForce>
 }  // namespace
 
 int info_command(int argc, char** argv) {
-    bool json = false;
+    bool json = false, verbs = false;
     Options options(
         "info", "[options]",
         "Says what this xsock is, what it can on this machine, where its parts lie, and "
         "what the\nenvironment tells it.");
     options.flag('j', "json", json, "as JSON");
+    options.flag('v', "verbs", verbs, "what a program under 'xsock run --verbs' would see");
     if (const auto status = options.parse(argc, argv)) return *status;
     if (!options.arguments().empty()) {
         return options.wrong("'%s' is too much", options.arguments()[0]);
     }
+    if (verbs) return verbs_info(json);
     const std::vector<Section> sections{version(), machine(), limits(), paths()};
     const std::vector<InForce> rows = environment();
     if (json) {

@@ -47,10 +47,33 @@ bool preload() {
     return true;
 }
 
+/// Puts the drop-in libibverbs and librdmacm in front of the host's. False after a complaint.
+bool drop_in_verbs() {
+    constexpr const char* kLibrary = "verbs/libibverbs.so.1";
+    std::string path = part_path(kLibrary);
+    if (path.empty()) {
+        complain("run",
+                 "%s is not beside %s: this xsock was built without the verbs face (it wants "
+                 "libibverbs-dev and librdmacm-dev)",
+                 kLibrary, library_path().c_str());
+        return false;
+    }
+    path.resize(path.rfind('/'));
+    if (path.find_first_of(":;") != path.npos) {
+        complain("run", "%s: LD_LIBRARY_PATH cannot name a path with colons", path.c_str());
+        return false;
+    }
+    if (const char* before = std::getenv("LD_LIBRARY_PATH"); before != nullptr && *before != '\0') {
+        path += std::string(":") + before;
+    }
+    setenv("LD_LIBRARY_PATH", path.c_str(), 1);
+    return true;
+}
+
 }  // namespace
 
 int run_command(int argc, char** argv) {
-    bool summary = false;
+    bool summary = false, verbs = false, by_gid = false;
     Options options(
         "run", "[options] [--] PROGRAM [ARGUMENT...]",
         "Runs a program under the overlay: its sockets that ask for DDPMODE are carried over "
@@ -59,6 +82,13 @@ int run_command(int argc, char** argv) {
     options.flag('s', "summary", summary,
                  "at the end say on standard error how many sockets were\nseen, carried and passed "
                  "through, and why");
+    options.flag('v', "verbs", verbs,
+                 "give the program an RDMA device, xsock0, instead of the overlay:\nlibibverbs and "
+                 "librdmacm over xsock (see xsock-verbs(7))");
+    options.flag(
+        0, "gid", by_gid,
+        "with --verbs: let programs that do without rdma_cm find each\nother by their GIDs; "
+        "both ends must be xsock");
     options.heading("Settings, as the environment has them (see xsock(7))");
     for (const Setting& setting : settings()) {
         if (setting.option == nullptr) continue;
@@ -91,9 +121,19 @@ int run_command(int argc, char** argv) {
         complain("run", "%s", program.refusal.c_str());
         return kCannotExec;
     }
-    if (!preload()) return kRunItself;
+    if (by_gid && !verbs) {
+        (void)options.wrong("--gid goes with --verbs");
+        return kRunItself;
+    }
+    if (verbs) {
+        if (!drop_in_verbs()) return kRunItself;
+        if (by_gid) setenv("XSOCK_VERBS_GID", "1", 1);
+        if (summary) setenv("XSOCK_VERBS_SUMMARY", "1", 1);
+    } else if (!preload()) {
+        return kRunItself;
+    }
     arguments.push_back(nullptr);
-    if (summary) return run_with_summary(program.path, arguments.data());
+    if (summary && !verbs) return run_with_summary(program.path, arguments.data());
     execv(program.path.c_str(), arguments.data());
     complain("run", "%s: %s", program.path.c_str(), std::strerror(errno));
     return errno == ENOENT ? kNotFound : kCannotExec;

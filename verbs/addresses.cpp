@@ -90,8 +90,9 @@ bool is_wildcard(const sockaddr* address) noexcept {
 bool copy_address(sockaddr_storage& to, const sockaddr* from) noexcept {
     const socklen_t length = length_of(from);
     if (length == 0) return false;
-    to = {};
-    std::memcpy(&to, from, length);
+    sockaddr_storage copy{};
+    std::memcpy(&copy, from, length);  // rsockets hands us the id's own address
+    to = copy;
     return true;
 }
 

@@ -123,6 +123,9 @@ int create_id_qp(Engine& engine, CmId& id, ibv_pd* pd, ibv_qp_init_attr& attr);
 
 void on_established_locked(Engine& engine, CmId& id);
 void on_ended_locked(Engine& engine, CmId& id);
+/// The id's QP goes, perhaps with the connection: programs (cmtime) wait for the event all the
+/// same.
+void on_qp_destroyed_locked(Engine& engine, CmId& id);
 /// The limits of Reads that are announced to a peer.
 ConnectAttr connect_attr(const CmId& id);
 

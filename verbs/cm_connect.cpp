@@ -195,6 +195,33 @@ void on_ended_locked(Engine& engine, CmId& id) {
     }
 }
 
+void on_qp_destroyed_locked(Engine& engine, CmId& id) {
+    if (id.base.qp != nullptr && Qp::of(id.base.qp) == id.qp) id.base.qp = nullptr;
+    if (id.qp != nullptr) id.qp->id = nullptr;
+    id.qp = nullptr;
+    switch (id.state) {
+        case IdState::connected:
+        case IdState::disconnecting:
+            disconnected(engine, id);
+            return;
+        case IdState::dialing:
+            close_sockets(engine, id);
+            tell_failure(engine, id, ECONNABORTED);
+            return;
+        case IdState::starting:
+            tell_failure(engine, id, ECONNABORTED);
+            return;
+        case IdState::idle:
+        case IdState::bound:
+        case IdState::addr_resolved:
+        case IdState::route_resolved:
+        case IdState::listening:
+        case IdState::requested:
+        case IdState::ended:
+            return;
+    }
+}
+
 namespace cm {
 
 int connect(rdma_cm_id* given, rdma_conn_param* param) noexcept {

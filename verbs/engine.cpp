@@ -22,9 +22,9 @@ constexpr Time kExitDrain = kSecond;
 std::mutex making;
 std::atomic<Engine*> the_engine{nullptr};
 
-// One line for people who want to know what a run did (XSOCK_SUMMARY).
+// One line for people who want to know what a run did (XSOCK_VERBS_SUMMARY).
 void tell_summary(const Engine& engine) {
-    const char* const wanted = std::getenv("XSOCK_SUMMARY");
+    const char* const wanted = std::getenv("XSOCK_VERBS_SUMMARY");
     if (wanted == nullptr || *wanted == '\0' || (wanted[0] == '0' && wanted[1] == '\0')) return;
     char line[256];
     const int n = std::snprintf(

@@ -93,6 +93,7 @@ struct Cq {
     std::uint32_t events_delivered = 0;  ///< under base.mutex, as is comp_events_completed
     std::uint32_t async_delivered = 0;   ///< the same for base.async_events_completed
     std::atomic<bool> overrun_told{false};
+    std::atomic<std::uint32_t> empty_polls{0};  ///< in a row
 
     // The extended polling interface: one poller at a time, or locked.
     std::array<Wc, 16> batch;

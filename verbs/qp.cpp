@@ -132,6 +132,7 @@ ibv_qp* create_qp_locked(Engine& engine, ibv_pd* pd, ibv_qp_init_attr& attr) {
     qp->attr.srq = srq_given ? Srq::of(attr.srq)->srq.get() : nullptr;
     qp->attr.sq_depth = qp->cap.max_send_wr;
     qp->attr.rq_depth = std::max(1u, qp->cap.max_recv_wr);
+    qp->attr.face = Face::verbs;
     qp->attr.require_lkeys = true;
     qp->attr.face = Face::verbs;
     qp->attr.context = base.qp_num;
@@ -346,10 +347,6 @@ int destroy_qp(ibv_qp* given) noexcept {
         engine.remove(qp);
         engine.qps.erase(qp->num());
         if (engine.bootstrap != nullptr) engine.bootstrap->forget(*qp);
-        if (qp->id != nullptr) {
-            qp->id->qp = nullptr;
-            if (qp->id->base.qp == given) qp->id->base.qp = nullptr;
-        }
         const QpState state = qp->qp->state();
         if (qp->connected && state != QpState::closed && state != QpState::error) {
             const QpInfo info = qp->qp->info();
@@ -359,6 +356,7 @@ int destroy_qp(ibv_qp* given) noexcept {
         qp->qp->detach();
         qp->attr.send_cq->purge(qp->qp->num());
         qp->attr.recv_cq->purge(qp->qp->num());
+        if (qp->id != nullptr) on_qp_destroyed_locked(engine, *qp->id);
         return 0;
     });
     if (error != 0) return error;

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "tools/verbs_info.hpp"
+
+#if __has_include(<infiniband/verbs.h>)
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <infiniband/verbs.h>
+
+#include <cstring>
+#endif
+
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tools/command.hpp"
+#include "tools/json.hpp"
+#include "tools/paths.hpp"
+#include "tools/text.hpp"
+
+namespace xsock::tools {
+
+#if __has_include(<infiniband/verbs.h>)
+namespace {
+
+/// A function of the drop-in library, by its name.
+template <typename F>
+bool find(void* library, const char* name, F*& function) {
+    *reinterpret_cast<void**>(&function) = dlsym(library, name);
+    if (function == nullptr) complain("info", "libibverbs.so.1 has no %s", name);
+    return function != nullptr;
+}
+
+std::string text_of(const ibv_gid& gid) {
+    static constexpr unsigned char kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    char text[INET6_ADDRSTRLEN] = "?";
+    if (std::memcmp(gid.raw, kMapped, sizeof kMapped) == 0) {
+        inet_ntop(AF_INET, gid.raw + 12, text, sizeof text);
+    } else {
+        inet_ntop(AF_INET6, gid.raw, text, sizeof text);
+    }
+    return text;
+}
+
+}  // namespace
+
+int verbs_info(bool as_json) {
+    const std::string path = part_path("verbs/libibverbs.so.1");
+    if (path.empty()) {
+        complain("info", "this xsock was built without the verbs face");
+        return kFailed;
+    }
+    void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+        complain("info", "%s", dlerror());
+        return kFailed;
+    }
+    ibv_device** (*list)(int*) = nullptr;
+    ibv_context* (*open)(ibv_device*) = nullptr;
+    int (*query_device)(ibv_context*, ibv_device_attr*) = nullptr;
+    int (*query_gid)(ibv_context*, std::uint8_t, int, ibv_gid*) = nullptr;
+    if (!find(library, "ibv_get_device_list", list) || !find(library, "ibv_open_device", open) ||
+        !find(library, "ibv_query_device", query_device) ||
+        !find(library, "ibv_query_gid", query_gid)) {
+        return kFailed;
+    }
+    ibv_device** const devices = list(nullptr);
+    ibv_context* const context = devices != nullptr ? open(devices[0]) : nullptr;
+    ibv_device_attr attr{};
+    if (context == nullptr || query_device(context, &attr) != 0) {
+        complain("info", "the device cannot be opened");
+        return kFailed;
+    }
+    const std::vector<std::pair<std::string, std::string>> rows{
+        {"device", devices[0]->name},
+        {"transport", "iWARP over TCP"},
+        {"folder", path.substr(0, path.rfind('/'))},
+        {"queue_pairs", std::to_string(attr.max_qp)},
+        {"work_requests", std::to_string(attr.max_qp_wr)},
+        {"pieces_in_a_list", std::to_string(attr.max_sge)},
+        {"completions", std::to_string(attr.max_cqe)},
+        {"reads_and_atomics_at_once", std::to_string(attr.max_qp_rd_atom)},
+        {"shared_receives", std::to_string(attr.max_srq_wr)},
+        {"atomics", attr.atomic_cap != IBV_ATOMIC_NONE ? "between xsock ends" : "none"}};
+    std::vector<std::string> gids;
+    ibv_gid gid;
+    for (int i = 0; query_gid(context, 1, i, &gid) == 0; ++i) gids.push_back(text_of(gid));
+    if (as_json) {
+        Json json;
+        json.object();
+        for (const auto& [name, value] : rows) json(name.c_str(), value);
+        json.key("gids").array();
+        for (const std::string& text : gids) json.value(text);
+        json.end().end();
+        json.print();
+        return kOk;
+    }
+    std::printf("Verbs\n");
+    for (const auto& [name, value] : rows) {
+        std::string words = name;
+        for (char& c : words) c = c == '_' ? ' ' : c;
+        std::printf("  %-28s%s\n", words.c_str(), printable(value).c_str());
+    }
+    for (std::size_t i = 0; i < gids.size(); ++i) {
+        std::printf("  %-28s%s\n", format("gid %zu", i).c_str(), gids[i].c_str());
+    }
+    return kOk;
+}
+
+#else
+
+int verbs_info(bool) {
+    complain("info", "this xsock was built without the verbs face");
+    return kFailed;
+}
+
+#endif
+
+}  // namespace xsock::tools

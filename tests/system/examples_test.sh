@@ -71,7 +71,7 @@ status_is() {  # status_is N COMMAND...
     [ "$got" = "$want" ] || { echo "exit status $got instead of $want"; false; }
 }
 
-for program in echo async putget kv filecopy; do
+for program in echo echo_socket async putget kv filecopy; do
     check "$program --help" status_is 0 "$bin/$program" --help
     check "$program --help is on standard output" said '^usage: '
     check "$program without arguments" status_is 2 "$bin/$program"
@@ -95,6 +95,21 @@ if start "$bin/echo" server 0; then
     check "echo: an empty message" client "$bin/echo" client 127.0.0.1 "$port" ''
     check "echo: four clients left in good order" server_said '^client left$'
     check "echo: none was lost" test "$(grep -c 'client lost' "$work/server")" = 0
+    stop
+fi
+
+if start "$bin/echo_socket" server 0 --ddp; then
+    check "echo_socket: by iWARP" client "$bin/echo_socket" client 127.0.0.1 "$port" 500 --ddp
+    check "echo_socket: ... and says so" said '^500 round trips of 64 octets over iWARP .*CRC on'
+    check "echo_socket: a plain client" client "$bin/echo_socket" client 127.0.0.1 "$port" 500
+    check "echo_socket: ... is served as before" said '^500 round trips of 64 octets over plain TCP'
+    check "echo_socket: the server knows" server_said '^500 messages echoed over iWARP'
+    stop
+fi
+if start "$bin/echo_socket" server 0; then
+    check "echo_socket: plain TCP" client "$bin/echo_socket" client 127.0.0.1 "$port" 500
+    check "echo_socket: a plain server refuses" status_is 1 \
+        timeout 20 "$bin/echo_socket" client 127.0.0.1 "$port" 1 --ddp
     stop
 fi
 

@@ -135,7 +135,7 @@ static void free_handle(struct fd_handle* handle) {
 }
 
 struct fd_handle* fd_get(int fd) {
-    if (!fd_has(fd)) return NULL;
+    if (!fd_has_handle(fd)) return NULL;
     notice_fork();
     for (;;) {
         struct fd_handle* const handle =

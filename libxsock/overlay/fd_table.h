@@ -46,13 +46,22 @@ enum fd_owner {
 };
 enum fd_owner fd_table_owner(void);
 
-/* True when `fd` has a handle. The one question that every call asks. */
-static inline int fd_has(int fd) {
+/* True when `fd` has a handle. */
+static inline int fd_has_handle(int fd) {
     return __builtin_expect(
         (uint32_t)fd < atomic_load_explicit(&fd_table.limit, memory_order_acquire) &&
             atomic_load_explicit(&fd_table.slots[fd], memory_order_relaxed) != NULL,
         0);
 }
+
+/* The one question that every call asks. In sanitizer builds, which have the engine linked in, its
+ * own calls of libc come through the wrappers, and are libc's whatever the descriptor. */
+#ifdef XSOCK_ENGINE_LINKED
+int overlay_inside(void);
+static inline int fd_has(int fd) { return fd_has_handle(fd) && !overlay_inside(); }
+#else
+static inline int fd_has(int fd) { return fd_has_handle(fd); }
+#endif
 
 /* True once any descriptor had one. */
 static inline int fd_any(void) {

@@ -17,7 +17,8 @@ static __attribute__((noinline)) int close_slowly(int fd) {
         fd_put(handle);
         return result;
     }
-    if (overlay_engine_owns(fd) && fd_table_owner() == FD_OWNER_SELF) {
+    /* (where this is the engine's own call, it may) */
+    if (!XSOCK_ENGINE_CALLS_US && overlay_engine_owns(fd) && fd_table_owner() == FD_OWNER_SELF) {
         errno = EBADF;
         return -1;
     }
@@ -78,7 +79,7 @@ void overlay_closefrom(int first) {
 static int duplicated(int fd, int copy) {
     struct fd_handle* handle;
     if (copy < 0) return copy;
-    handle = fd_get(fd);
+    handle = fd_has(fd) ? fd_get(fd) : NULL;
     if (handle == NULL) {
         fd_forget(copy);
         if (copy > STDERR_FILENO) atomic_store_explicit(&fd_duplicated, 1, memory_order_relaxed);

@@ -74,10 +74,7 @@ int overlay_started(int fd) {
     return started;
 }
 
-int overlay_engine_owns(int fd) {
-    if (XSOCK_ENGINE_CALLS_US) return 0; /* it could not close its own */
-    return fd_any() && xsock_engine_opened->sock_owns(fd);
-}
+int overlay_engine_owns(int fd) { return fd_any() && xsock_engine_opened->sock_owns(fd); }
 
 void overlay_drain(void) {
     int before;

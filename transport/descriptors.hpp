@@ -30,6 +30,7 @@ class PipeFinder {
     void claim() const;
 
   private:
+    bool first_ = false;       // in this process: later ones find nothing
     std::vector<int> before_;  // ascending
 };
 

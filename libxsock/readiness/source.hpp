@@ -71,8 +71,8 @@ class Source {
     [[nodiscard]] virtual bool native() const noexcept = 0;
     /// What moves this socket's bytes; the same one all the time that native() is false.
     [[nodiscard]] virtual Progress* progress() const noexcept = 0;
-    /// Somebody begins to wait: a socket that does not know yet who its peer is begins to look.
-    /// `fd` is the program's number. Not from inside a pass.
+    /// Somebody begins to wait: a native socket that has yet to find out who its peer is begins to
+    /// look, and is native no more. `fd` is the program's number. Not from inside a pass.
     virtual void attend(int /*fd*/) noexcept {}
 
     // -- watchers --

@@ -183,7 +183,8 @@ void Progress::drive_thoroughly() {
     if (!try_lock()) return;
     Driving driving(*this);
     driving.pass.by_caller = true;
-    thorough_ = true;
+    // Alone, the hot one answers for all: epoll could only tell of timers and bells.
+    thorough_ = items_.size() > 1;
     run_pass(driving.pass);
     thorough_ = false;
 }

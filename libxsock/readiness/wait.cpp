@@ -169,15 +169,15 @@ int sleep_until(Target& target, Time deadline, const sigset_t& mask) {
 }  // namespace
 
 int wait_for(Target& target, Time deadline, const sigset_t* mask) {
+    if (deadline == 0) {
+        // "Nothing" is an answer that the program may build on.
+        for (Progress* progress : target.progresses()) progress->drive_thoroughly();
+        return target.look(Kernel::ask);
+    }
     // Driven first even if something is ready already: what has arrived by now must be told.
     drive(target);
     int n = target.look(Kernel::ask);
     if (n != 0) return n;
-    if (deadline == 0) {
-        // "Nothing" is an answer that the program may build on.
-        for (Progress* progress : target.progresses()) progress->drive_thoroughly();
-        return target.look(Kernel::skip);
-    }
 
     const SignalsHeld held;
     n = spin(target, deadline);

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 
+#include "libxsock/readiness/membership.hpp"
 #include "transport/descriptors.hpp"
 
 namespace xsock::readiness {
@@ -35,6 +36,7 @@ SleeperPool& SleeperPool::instance() noexcept {
 }
 
 Result<SleeperPool::Lease> SleeperPool::lend() {
+    watch_forks();  // an eventfd of the parent's is not to be rung, or read, by its child
     {
         const std::lock_guard hold(mutex_);
         if (!idle_.empty()) {

@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <set>
 #include <tuple>
@@ -213,6 +215,24 @@ TEST(Sleeper, is_lent_clean) {
     ASSERT_TRUE(again);
     EXPECT_FALSE((*again)->rung());
     pollfd readable{(*again)->fd(), POLLIN, 0};
+    EXPECT_EQ(poll(&readable, 1, 0), 0);
+}
+
+// A child that shared its parent's eventfds would wake it, or take its wake-ups.
+TEST(Sleeper, is_not_shared_with_a_child) {
+    { ASSERT_TRUE(SleeperPool::instance().lend()); }  // one lies idle
+    const pid_t child = fork();
+    if (child == 0) {
+        auto lent = SleeperPool::instance().lend();
+        if (lent) (*lent)->ring();
+        _exit(lent ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    auto lent = SleeperPool::instance().lend();
+    ASSERT_TRUE(lent);
+    pollfd readable{(*lent)->fd(), POLLIN, 0};
     EXPECT_EQ(poll(&readable, 1, 0), 0);
 }
 

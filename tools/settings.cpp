@@ -89,6 +89,8 @@ constexpr Setting kSettings[] = {
      "longest spin before blocking, microseconds", in_range<0, 1'000'000>},
     {"XSOCK_RNR_MS", "receive-wait", "MS", "1000",
      "how long a message may wait for a receive; 0: not at all", in_range<0, 86'400'000>},
+    {"XSOCK_PEER_SILENT_MS", "peer-silent", "MS", "30000",
+     "a peer that acknowledges nothing for so long is given up; 0: never", in_range<0, 86'400'000>},
     {"XSOCK_COPY_LIMIT", "copy-limit", "OCTETS", "4096",
      "payloads up to this size are copied beside their header", in_range<0, 65536>},
     {"XSOCK_FPDU_LIMIT", "fpdu-limit", "OCTETS", "none", "largest ULPDU, 128 to 65535",

@@ -73,6 +73,7 @@ TransportConfig TransportConfig::from_environment() {
     read_number("XSOCK_THREADS", config.threads, 1, 64);
     read_number("XSOCK_SPIN_US", config.spin, 0, 1'000'000, 1000);
     read_number("XSOCK_RNR_MS", config.receive_patience, 0, 86'400'000, kMillisecond);
+    read_number("XSOCK_PEER_SILENT_MS", config.peer_silence, 0, 86'400'000, kMillisecond);
     read_number("XSOCK_COPY_LIMIT", config.copy_limit, 0, 65536);
     read_number("XSOCK_FPDU_LIMIT", config.fpdu_limit, 128, 65535);
     read_number("XSOCK_MAX_STARTING", config.max_starting, 1, 1'000'000);

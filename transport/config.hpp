@@ -23,6 +23,7 @@ struct TransportConfig {
     std::vector<int> cpus;                       ///< XSOCK_CPUS=0,2-3: affinity of the threads
     Time spin = 50'000;                          ///< XSOCK_SPIN_US: longest spin before blocking
     Time receive_patience = kSecond;             ///< XSOCK_RNR_MS; 0: strict
+    Time peer_silence = kNever;       ///< XSOCK_PEER_SILENT_MS; kNever: as each connection says
     std::size_t copy_limit = 4096;    ///< XSOCK_COPY_LIMIT: octets copied beside a header
     std::uint32_t fpdu_limit = 0;     ///< XSOCK_FPDU_LIMIT: largest ULPDU; 0: no limit
     std::size_t max_starting = 4096;  ///< XSOCK_MAX_STARTING: half-open start-ups a listener

@@ -186,7 +186,7 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, mpa::Role role, 
 
     auto stream = std::make_unique<mpa::Stream>(std::move(config), ddp_);
     const bool shared = attr.shared_descriptor;
-    if (auto r = tcp::prepare(fd, attr.user_timeout_ms, attr.keepalive_s, shared); !r) return r;
+    if (auto r = tcp::prepare(fd, attr.keepalive_s, shared); !r) return r;
     // What may run out of memory comes before the descriptor is taken.
     fault::install();
     parts_.send_cq->add_feeder(*parts_.progress);
@@ -203,6 +203,10 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, mpa::Role role, 
     if (const std::size_t emss = tcp::emss(fd); emss != 0) mpa_->set_emss(emss);
     emss_checked_ = pass.now();
     startup_deadline_ = time_after(pass.now(), startup_limit);
+    silence_limit_ = transport.peer_silence != kNever ? transport.peer_silence
+                                                      : Time{attr.user_timeout_ms} * kMillisecond;
+    stuck_since_ = pass.now();
+    if (silence_limit_ != 0) peer_check_ = time_after(pass.now(), silence_limit_ / 3);
     try {
         set_state(QpState::starting, pass);
         mpa_->start(pass.now());
@@ -851,6 +855,7 @@ void Connection::update_deadline(Pass& pass) {
         next = std::min(next, mpa_->finish_at());
     }
     if (!ended_ && awaiting_rtr()) next = std::min(next, startup_deadline_);
+    if (!ended_) next = std::min(next, peer_check_);
     parts_.progress->set_deadline(*this, next);
 }
 
@@ -860,6 +865,10 @@ void Connection::on_time(Pass& pass) {
         if (pass.now() >= linger_deadline_) close_descriptor(false);
         update_deadline(pass);
         return;
+    }
+    if (peer_check_ <= pass.now()) {
+        check_peer(pass);
+        if (fd_ < 0 || ended_) return;
     }
     if (mpa_->next_timeout() <= pass.now()) mpa_->on_time(pass.now());
     if (awaiting_rtr() && startup_deadline_ <= pass.now()) ddp_.fail(Violation::startup_timeout);
@@ -880,6 +889,28 @@ void Connection::on_time(Pass& pass) {
         return;
     }
     transmit(pass);
+    update_deadline(pass);  // also when there was nothing to send
+}
+
+// TCP_USER_TIMEOUT would not do: Linux also counts the time during which a peer that answers every
+// probe keeps its window closed, and such a peer may wait for a receive as long as it likes. Dead
+// is who leaves what TCP repeats unacknowledged, or, with a closed window, its probes unanswered.
+void Connection::check_peer(Pass& pass) {
+    peer_check_ = time_after(pass.now(), silence_limit_ / 3);
+    const tcp::Standing standing = tcp::standing(fd_);
+    if (!standing.waiting || standing.acknowledged != acknowledged_) {
+        acknowledged_ = standing.acknowledged;
+        stuck_since_ = pass.now();
+        return;
+    }
+    const Time silence = standing.window_closed ? standing.since_ack : pass.now() - stuck_since_;
+    if (standing.attempts < 2 || silence < silence_limit_) return;
+    const ViolationInfo& row = violation_info(Violation::peer_silent);
+    note(row.text);
+    log(LogLevel::warn, row.name, "%s: nothing for %llu ms, %u attempts unanswered", peer_.c_str(),
+        static_cast<unsigned long long>(silence / kMillisecond), standing.attempts);
+    mpa_->lost();
+    end(QpState::error, ETIMEDOUT, WcStatus::connection_lost, false, pass);
 }
 
 void Connection::on_failure(Pass& pass) noexcept {

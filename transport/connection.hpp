@@ -102,6 +102,7 @@ class Connection final : public Pollable {
     void settle_end(Pass& pass);
     void update_interest();
     void update_deadline(Pass& pass);
+    void check_peer(Pass& pass);
     void lost(int error, Pass& pass);
     void finish();
     void end(QpState state, int error, WcStatus status, bool orderly, Pass& pass);
@@ -159,6 +160,10 @@ class Connection final : public Pollable {
     Time starve_deadline_ = kNever;
     Time linger_deadline_ = kNever;
     Time emss_checked_ = 0;
+    Time silence_limit_ = 0;    // 0: none
+    Time peer_check_ = kNever;  // when to look whether the peer still answers
+    Time stuck_since_ = 0;      // nothing more was acknowledged since
+    std::uint64_t acknowledged_ = 0;
     std::uint64_t& rx_octets_;  // in stats_
     std::uint64_t& tx_octets_;
     int error_ = 0;

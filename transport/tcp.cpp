@@ -93,13 +93,11 @@ Result<void> make_nonblocking(int fd) {
     return {};
 }
 
-Result<void> prepare(int fd, std::uint32_t user_timeout_ms, std::uint32_t keepalive_s,
-                     bool shared) {
+Result<void> prepare(int fd, std::uint32_t keepalive_s, bool shared) {
     if (!shared) {
         if (auto r = make_nonblocking(fd); !r) return r;
     }
     set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(user_timeout_ms));
     set_option(fd, SOL_SOCKET, SO_KEEPALIVE, keepalive_s != 0);
     if (keepalive_s != 0) {
         set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, static_cast<int>(keepalive_s));
@@ -107,6 +105,22 @@ Result<void> prepare(int fd, std::uint32_t user_timeout_ms, std::uint32_t keepal
         set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 6);
     }
     return {};
+}
+
+Standing standing(int fd) noexcept {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    Standing standing;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return standing;
+    standing.waiting = info.tcpi_unacked != 0 || info.tcpi_notsent_bytes != 0;
+    // Kernels before 5.4 do not tell the window; nothing in flight while something waits does.
+    const bool told = size >= offsetof(tcp_info, tcpi_snd_wnd) + sizeof info.tcpi_snd_wnd;
+    standing.window_closed =
+        standing.waiting && (info.tcpi_unacked == 0 || (told && info.tcpi_snd_wnd == 0));
+    standing.attempts = unsigned{info.tcpi_retransmits} + info.tcpi_probes;
+    standing.acknowledged = info.tcpi_bytes_acked;
+    standing.since_ack = Time{info.tcpi_last_ack_recv} * kMillisecond;
+    return standing;
 }
 
 std::size_t emss(int fd) noexcept {

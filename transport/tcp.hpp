@@ -18,12 +18,22 @@ Result<void> check_connected(int fd);
 Result<void> check_listening(int fd);
 
 Result<void> make_nonblocking(int fd);
-/// Non-blocking (unless the flags are shared with the program), no Nagle, time limits.
-Result<void> prepare(int fd, std::uint32_t user_timeout_ms, std::uint32_t keepalive_s,
-                     bool shared = false);
+/// Non-blocking (unless the flags are shared with the program), no Nagle, keepalive.
+Result<void> prepare(int fd, std::uint32_t keepalive_s, bool shared = false);
 
 /// Effective maximum segment size towards the peer, octets; 0 when unknown.
 [[nodiscard]] std::size_t emss(int fd) noexcept;
+
+/// How far TCP has come with what it was given.
+struct Standing {
+    bool waiting = false;            ///< octets are unsent or unacknowledged
+    bool window_closed = false;      ///< the peer takes no more: it does not read
+    unsigned attempts = 0;           ///< repetitions or window probes in a row, unanswered
+    std::uint64_t acknowledged = 0;  ///< octets, since the connection began
+    Time since_ack = 0;              ///< since the peer's last acknowledgement, of anything
+};
+/// All zero when unknown.
+[[nodiscard]] Standing standing(int fd) noexcept;
 
 /// Writes a batch without blocking: one sendmsg, or for separate groups one sendmmsg whose messages
 /// end records (MSG_EOR), so that TCP does not join neighbours into one segment.

@@ -67,7 +67,7 @@ TEST_F(Tcp, check_listening_names_what_is_wrong) {
 }
 
 TEST_F(Tcp, prepare_sets_what_latency_and_time_limits_need) {
-    ASSERT_TRUE(tcp::prepare(near, 12'345, 60));
+    ASSERT_TRUE(tcp::prepare(near, 60));
     EXPECT_NE(fcntl(near, F_GETFL) & O_NONBLOCK, 0);
     const auto option = [this](int level, int name) {
         int value = -1;
@@ -76,11 +76,30 @@ TEST_F(Tcp, prepare_sets_what_latency_and_time_limits_need) {
         return value;
     };
     EXPECT_NE(option(IPPROTO_TCP, TCP_NODELAY), 0);
-    EXPECT_EQ(option(IPPROTO_TCP, TCP_USER_TIMEOUT), 12'345);
     EXPECT_NE(option(SOL_SOCKET, SO_KEEPALIVE), 0);
     EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPIDLE), 60);
     EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPINTVL), 10);
-    EXPECT_EQ(tcp::prepare(-1, 0, 0).error().code, EBADF);
+    EXPECT_EQ(tcp::prepare(-1, 0).error().code, EBADF);
+}
+
+TEST_F(Tcp, standing_tells_a_closed_window_from_silence) {
+    EXPECT_FALSE(tcp::standing(near).waiting);
+    EXPECT_FALSE(tcp::standing(-1).waiting);
+    const std::vector<std::byte> octets(1 << 20);
+    while (::send(near, octets.data(), octets.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
+    }
+    // The peer reads nothing, and its kernel answers: the window closes, no attempt stays
+    // unanswered.
+    tcp::Standing standing;
+    for (int i = 0; i < 500; ++i) {
+        standing = tcp::standing(near);
+        if (standing.window_closed) break;
+        usleep(10'000);
+    }
+    EXPECT_TRUE(standing.waiting);
+    EXPECT_TRUE(standing.window_closed);
+    EXPECT_LT(standing.attempts, 2u);
+    EXPECT_GT(standing.acknowledged, 1000u);
 }
 
 TEST_F(Tcp, emss_and_peer_name_are_of_the_connection) {
@@ -120,7 +139,7 @@ std::vector<std::byte> hear(int fd, std::size_t n) {
 }
 
 TEST_F(Tcp, sends_groups_whole_and_in_order) {
-    ASSERT_TRUE(tcp::prepare(near, 0, 0));
+    ASSERT_TRUE(tcp::prepare(near, 0));
     // One call takes 64 groups: the last batch needs three.
     for (const std::size_t groups : {1u, 2u, 64u, 65u, 150u}) {
         for (const bool separate : {false, true}) {
@@ -134,7 +153,7 @@ TEST_F(Tcp, sends_groups_whole_and_in_order) {
 }
 
 TEST_F(Tcp, separate_groups_keep_to_segments_of_their_own) {
-    ASSERT_TRUE(tcp::prepare(near, 0, 0));
+    ASSERT_TRUE(tcp::prepare(near, 0));
     const auto segments = [this] {
         tcp_info info{};
         socklen_t size = sizeof info;
@@ -153,7 +172,7 @@ TEST_F(Tcp, separate_groups_keep_to_segments_of_their_own) {
 TEST_F(Tcp, reports_exactly_what_tcp_took) {
     for (const bool separate : {false, true}) {
         SCOPED_TRACE(separate);
-        ASSERT_TRUE(tcp::prepare(near, 0, 0));
+        ASSERT_TRUE(tcp::prepare(near, 0));
         const int small = 16384;
         setsockopt(near, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
         const Batch batch(40, 15'000);
@@ -175,7 +194,7 @@ TEST_F(Tcp, reports_exactly_what_tcp_took) {
 }
 
 TEST_F(Tcp, a_gone_peer_is_an_errno_without_signal) {
-    ASSERT_TRUE(tcp::prepare(near, 0, 0));
+    ASSERT_TRUE(tcp::prepare(near, 0));
     tcp::reset(far);
     far = -1;
     std::array<std::byte, 64> into;
@@ -186,7 +205,7 @@ TEST_F(Tcp, a_gone_peer_is_an_errno_without_signal) {
 }
 
 TEST_F(Tcp, receive_tells_nothing_from_the_end) {
-    ASSERT_TRUE(tcp::prepare(near, 0, 0));
+    ASSERT_TRUE(tcp::prepare(near, 0));
     std::array<std::byte, 64> into;
     EXPECT_EQ(tcp::receive(near, into), -EAGAIN);
     ASSERT_EQ(send(far, "abc", 3, 0), 3);
@@ -196,7 +215,7 @@ TEST_F(Tcp, receive_tells_nothing_from_the_end) {
 }
 
 TEST_F(Tcp, pending_error_is_cleared_by_asking) {
-    ASSERT_TRUE(tcp::prepare(near, 0, 0));
+    ASSERT_TRUE(tcp::prepare(near, 0));
     EXPECT_EQ(tcp::pending_error(near), 0);
     tcp::reset(far);
     far = -1;
@@ -205,7 +224,7 @@ TEST_F(Tcp, pending_error_is_cleared_by_asking) {
 }
 
 TEST_F(Tcp, unmapped_memory_is_an_errno) {
-    ASSERT_TRUE(tcp::prepare(near, 0, 0));
+    ASSERT_TRUE(tcp::prepare(near, 0));
     iovec nowhere{reinterpret_cast<void*>(16), 8};
     const std::uint32_t end = 1;
     EXPECT_EQ(tcp::send(near, {{&nowhere, 1}, {&end, 1}, 8, false}), -EFAULT);

@@ -50,6 +50,10 @@ class Traffic {
         return done_sent_ && done_received_ && sends_.empty() && acks_owed_.empty();
     }
     [[nodiscard]] bool failed() const noexcept { return failed_; }
+    /// A completion told that the connection ended early.
+    [[nodiscard]] bool ended() const noexcept {
+        return failed_ || (receives_flushed_ && !done_received_);
+    }
     /// Requests and receives that owe a completion (an unsignaled one may, if it fails).
     [[nodiscard]] std::size_t outstanding() const noexcept {
         return static_cast<std::size_t>(std::count_if(sends_.begin(), sends_.end(),

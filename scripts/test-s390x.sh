@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The unit tests of the protocol cores on a big-endian machine without CRC instructions: s390x under
-# qemu-user. Arguments go to ctest. Exit status 77 when the cross compiler or QEMU is missing.
+# qemu-user; then exchanges with this machine. Arguments go to ctest. Exit status 77 when the cross compiler or QEMU is missing.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -21,6 +21,37 @@ done
 export GTEST_FILTER='-FaultChain.*:Fault.file_truncated_under_its_mapping_ends_the_call'
 GTEST_FILTER+=':Random.forked_child_does_not_repeat_its_parent'
 
-build s390x unit_base unit_mpa unit_ddp_user
-exec ctest --test-dir "$top/build/s390x" --output-on-failure --no-tests=error -j "$jobs" \
+build s390x unit_base unit_mpa unit_ddp_user interop_endian
+ctest --test-dir "$top/build/s390x" --output-on-failure --no-tests=error -j "$jobs" \
     -R '^unit_(base|mpa|ddp_user)$' "$@"
+
+# Big and little: an end of each byte order, each in both roles, over loopback; every kind of
+# operation both ways, CRCs and markers, every octet and every number checked.
+build release interop_endian
+little=("$top/build/release/tests/interop/interop_endian")
+big=(qemu-s390x-static -L /usr/s390x-linux-gnu "$top/build/s390x/tests/interop/interop_endian")
+work=$(mktemp -d)
+server=
+trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$work"' EXIT
+exchange() { # ARRAY-OF-THE-SERVER ARRAY-OF-THE-CLIENT OPTION...
+    local -n first=$1 second=$2
+    local port= i
+    shift 2
+    : >"$work/out"
+    timeout 300 "${first[@]}" serve 0 "$@" >"$work/out" 2>&1 &
+    server=$!
+    for ((i = 0; i < 600; i++)); do
+        port=$(sed -n 's/^listening on port //p' "$work/out")
+        [ -n "$port" ] && break
+        sleep 0.1
+    done
+    timeout 300 "${second[@]}" drive "$port" "$@" || die "the connecting end failed"
+    wait "$server" || die "the listening end failed: $(cat "$work/out")"
+    server=
+    sed 1d "$work/out"
+}
+exchange big little
+exchange little big
+exchange big little --revision 1 --no-markers
+exchange little big --revision 1 --no-markers
+say "big and little endian understand each other"

@@ -109,6 +109,7 @@ int Bootstrap::connect(Engine& engine, Qp& qp) {
     const std::uint16_t port = load_be16(reinterpret_cast<const std::byte*>(dgid.raw + 6));
     const auto ours = std::pair(port_, qp.num()), theirs = std::pair(port, qp.asked.dest_qp_num);
     if (ours == theirs) return EOPNOTSUPP;  // a QP connected to itself
+    if (port == port_) engine.talks_to_itself.store(true, std::memory_order_relaxed);
     if (theirs < ours) {
         match(engine, qp);  // the lower one dials
         return 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The one device, xsock0: found, opened, asked.
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -48,6 +49,8 @@ ibv_gid gid_for(Engine& engine, const LocalAddress& address) {
     return engine.bootstrap != nullptr ? engine.bootstrap->gid_of(address.address)
                                        : gid_of(address.address);
 }
+
+int dup_cloexec(int fd) noexcept { return fcntl(fd, F_DUPFD_CLOEXEC, 0); }
 
 void fill(ibv_device_attr& attr) noexcept {
     attr = {};
@@ -111,7 +114,8 @@ ibv_context* open_locked(Engine& engine) {
     verbs.create_srq_ex = create_srq_ex;
     ibv_context& base = verbs.context;
     base.device = &the_device().base;
-    base.cmd_fd = -1;
+    // Where a kernel's device would be: programs duplicate it to share the device.
+    base.cmd_fd = dup_cloexec(fd);
     base.async_fd = fd;
     base.num_comp_vectors = 1;
     pthread_mutex_init(&base.mutex, nullptr);
@@ -133,6 +137,7 @@ ibv_context* default_context_locked(Engine& engine) {
 void release_locked(Engine&, Context& context) {
     if (!context.closed || context.objects != 0) return;
     close(context.base()->async_fd);
+    if (context.base()->cmd_fd >= 0) close(context.base()->cmd_fd);
     pthread_mutex_destroy(&context.base()->mutex);
     delete &context;
 }

@@ -4,6 +4,7 @@
 // the parent's handles are unknown to it, and nothing it does reaches the parent's connections.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -80,6 +81,8 @@ class Engine {
     ibv_context* default_context = nullptr;  ///< of ids; opened on first need
 
     std::unique_ptr<Bootstrap> bootstrap;
+    /// Both ends of a bootstrapped connection are in this process.
+    std::atomic<bool> talks_to_itself{false};
 
   private:
     friend void drain_at_exit();

@@ -316,7 +316,11 @@ int query_qp(ibv_qp* given, ibv_qp_attr* attr, int, ibv_qp_init_attr* init) noex
         if (!engine.alive(given, Kind::qp)) return EINVAL;
         Qp& qp = *Qp::of(given);
         *attr = qp.asked;
-        attr->qp_state = attr->cur_qp_state = given->state = qp.state.load();
+        given->state = qp.state.load();
+        // An RNIC's QP is never in RESET: its idle state is INIT (RFC 5040's verbs; siw says so
+        // too).
+        attr->qp_state = given->state == IBV_QPS_RESET ? IBV_QPS_INIT : given->state;
+        attr->cur_qp_state = attr->qp_state;
         attr->cap = qp.cap;
         if (qp.connected) {
             const QpInfo info = qp.qp->info();

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # What ./run shows: real files copied over iWARP three ways, a key-value server that sleeps while it
-# is read, and the figures beside plain TCP. Under a minute, no root, nothing left behind.
+# is read, the figures beside plain TCP, and unmodified RDMA programs. About a minute, no root,
+# nothing left behind.
 #   demo.sh [BUILD-DIRECTORY]      (default: build/release)
 # XSOCK_DEMO_MIB: how much to copy (default 300). Exit status: 0 when all worked and was verified.
 set -u -o pipefail
@@ -163,6 +164,62 @@ figures() {
     fi
 }
 
+# -- 4. unmodified RDMA programs -------------------------------------------------------------------
+
+# rdma_pair PORT PROGRAM...: a server in the background, the same with the address as client.
+rdma_pair() {
+    local on=$1 s c
+    shift
+    "${verbs[@]}" "$@" -p "$on" >"$work/rdma-server" 2>&1 &
+    server=$!
+    for _ in $(seq 100); do
+        ss -Hltn "sport = :$on" | grep -q . && break
+        sleep 0.1
+    done
+    timeout 60 "${verbs[@]}" "$@" -p "$on" 127.0.0.1 >"$work/rdma-client" 2>&1
+    c=$?
+    wait "$server"
+    s=$?
+    server=
+    [ $s = 0 ] && [ $c = 0 ]
+}
+
+rdma_programs() {
+    local verbs=("$build/tools/xsock" run --verbs --) on=$((21000 + RANDOM % 8000)) average
+    [ -x "$build/tools/xsock" ] && [ -e "$build/libxsock/verbs/libibverbs.so.1" ] || return 0
+    if ! command -v rping ib_write_bw ss >/dev/null; then
+        say "Unmodified RDMA programs: rping and ib_write_bw are not installed (rdmacm-utils, perftest)"
+        return 0
+    fi
+    say "Unmodified RDMA programs on this machine, RDMA device or not: rping, ib_write_bw -R"
+    "${verbs[@]}" rping -s -a 127.0.0.1 -p $on -C 100 -V >"$work/rdma-server" 2>&1 &
+    server=$!
+    sleep 1
+    if timeout 60 "${verbs[@]}" rping -c -a 127.0.0.1 -p $on -C 100 -V && wait "$server"; then
+        result ok "rping: 100 rounds of Send, RDMA Read and RDMA Write, verified by rping"
+    else
+        result FAILED "rping"
+    fi
+    server=
+    if rdma_pair $((on + 1)) ib_write_bw -R -F -n 20000; then
+        tail -4 "$work/rdma-client"
+        average=$(awk '$1 == 65536 { print $4 }' "$work/rdma-client")
+        result ok "ib_write_bw -R, 64 KiB RDMA Writes: $average MB/s"
+    else
+        tail -5 "$work/rdma-client"
+        result FAILED "ib_write_bw -R"
+    fi
+    command -v iperf3 >/dev/null || return 0
+    iperf3 -s -1 -p $((on + 2)) >/dev/null 2>&1 &
+    server=$!
+    sleep 1
+    average=$(iperf3 -c 127.0.0.1 -p $((on + 2)) -t 3 -l 64K -f M 2>/dev/null |
+        awk '/receiver/ { for (i = 1; i < NF; i++) if ($(i + 1) ~ /Bytes\/sec/) print $i }')
+    wait "$server"
+    server=
+    [ -z "$average" ] || result ok "iperf3 beside it, plain TCP, calls of 64 KiB: $average MB/s"
+}
+
 for program in filecopy kv; do
     [ -x "$bin/$program" ] || {
         echo "demo.sh: $bin/$program is missing; build first (./run does)" >&2
@@ -172,6 +229,7 @@ done
 copy_files
 key_value
 figures
+rdma_programs
 
 say "Summary ($((SECONDS - began)) s)"
 printf '%s\n' "${summary[@]}"

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #endif
 #include <errno.h>
+#include <poll.h>
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -25,6 +26,14 @@ EXPORT int rdma_get_cm_event(struct rdma_event_channel* channel, struct rdma_cm_
         const int error = engine->verbs_try_cm_event(channel, event);
         xsock_verbs_release_cancellation(&state);
         if (error == 0) return 0;
+        if (error == EINVAL) {
+            /* The channel is gone. A thread that waits in a loop may come here at the end of a
+             * program that has destroyed it (rping, which then exits with an error): it is told
+             * when the others have had the time to end the process. */
+            poll(NULL, 0, 1000);
+            errno = error;
+            return -1;
+        }
         if (error != EAGAIN) {
             errno = error;
             return -1;

@@ -21,16 +21,22 @@ set -u
 export LD_LIBRARY_PATH=$1 XSOCK_LOG=off
 port=$2
 ulimit -l 64 || exit 3
+listens() {  # waits until somebody does, at most half a minute
+    for _ in $(seq 300); do
+        grep -q ":$(printf %04X "$1") .* 0A " /proc/net/tcp && return
+        sleep 0.1
+    done
+}
 ibv_devinfo -d xsock0 >/dev/null || exit 4
 rping -s -a 127.0.0.1 -p "$port" -C 100 -v >/dev/null 2>&1 &
 server=$!
-sleep 0.5
+listens "$port"
 timeout -k 5 60 rping -c -a 127.0.0.1 -p "$port" -C 100 -v >/dev/null || exit 5
 wait "$server" || exit 6
 # 8 MiB are registered: far more than may be locked.
 ib_write_bw -R -p "$((port + 1))" -s 4194304 -n 20 >/dev/null 2>&1 &
 server=$!
-sleep 1
+listens "$((port + 1))"
 timeout -k 5 60 ib_write_bw -R -p "$((port + 1))" -s 4194304 -n 20 127.0.0.1 >/dev/null 2>&1 || exit 7
 wait "$server" || exit 8
 SCRIPT

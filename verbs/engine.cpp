@@ -123,7 +123,10 @@ void Engine::on_device_events() {
         switch (event.kind) {
             case AsyncEventKind::qp_state: {
                 const auto found = qps.find(static_cast<std::uint32_t>(event.context));
-                if (found != qps.end()) on_qp_state_locked(*this, *found->second, event.state);
+                // Not what a connection of before a reset has still to say.
+                if (found != qps.end() && found->second->attr.context == event.context) {
+                    on_qp_state_locked(*this, *found->second, event.state);
+                }
                 break;
             }
             case AsyncEventKind::srq_limit: {

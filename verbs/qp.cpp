@@ -289,6 +289,7 @@ int modify_qp(ibv_qp* given, ibv_qp_attr* attr, int mask) noexcept {
         }
         if (to == IBV_QPS_RESET) {
             // A fresh connection, and nothing left of the old one.
+            qp.attr.context += std::uint64_t{1} << 32;  // the number stays in the lower half
             auto fresh = make_device_qp(engine, qp);
             if (!fresh) return fresh.error().code;
             if (engine.bootstrap != nullptr) engine.bootstrap->forget(qp);

@@ -376,7 +376,12 @@ int set_option(rdma_cm_id* given, int level, int name, void* value, size_t lengt
         CmId& id = *CmId::of(given);
         if (name == RDMA_OPTION_ID_TOS || name == RDMA_OPTION_ID_ACK_TIMEOUT) {
             if (length != sizeof(std::uint8_t)) return fail(EINVAL);
-            if (name == RDMA_OPTION_ID_TOS) id.tos = *static_cast<std::uint8_t*>(value);
+            const auto octet = *static_cast<std::uint8_t*>(value);
+            if (name == RDMA_OPTION_ID_TOS) {
+                id.tos = octet;
+            } else if (id.qp != nullptr) {
+                id.qp->asked.timeout = octet;  // TCP has its own; kept for who asks
+            }
             return 0;
         }
         if (length != sizeof(int)) return fail(EINVAL);

@@ -36,7 +36,7 @@ void register_for_process() {
     static std::once_flag once;
     std::call_once(once, [] {
         pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); }, [] { mutex.unlock(); });
-        call_in_child([] { the_device.store(nullptr, std::memory_order_relaxed); });
+        call_in_child([] { leave_behind(std::shared_ptr<Device>(the_device.exchange(nullptr))); });
         std::atexit(at_exit);
     });
 }

@@ -23,6 +23,7 @@ struct Registry {
     std::mutex mutex;
     std::vector<Progress*> progresses;
     std::vector<void (*)()> in_child;
+    std::vector<std::shared_ptr<void>> left;
 };
 
 Registry& registry() {
@@ -86,6 +87,11 @@ void add_to_forks(Progress& progress) {
 void remove_from_forks(Progress& progress) noexcept {
     const std::lock_guard lock(registry().mutex);
     std::erase(registry().progresses, &progress);
+}
+
+void leave_behind(std::shared_ptr<void> object) {
+    const std::lock_guard lock(registry().mutex);
+    registry().left.push_back(std::move(object));
 }
 
 void call_in_child(void (*handler)()) {

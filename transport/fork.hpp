@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 namespace xsock {
 
@@ -22,6 +23,10 @@ void remove_from_forks(Progress& progress) noexcept;
 /// For a child that no fork handler has told of its birth (_Fork(), clone()): what another thread
 /// of the parent held at that moment is given up. Does nothing in a process that was told.
 void forked_unannounced() noexcept;
+
+/// Keeps what a parent's device or connection consists of where it is, in a child that must neither
+/// use nor destroy it.
+void leave_behind(std::shared_ptr<void> object);
 
 /// Called in the child behind everything else, oldest first. Static storage; once for each.
 void call_in_child(void (*handler)());

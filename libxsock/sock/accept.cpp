@@ -67,7 +67,7 @@ int Socket::ensure_listener(int fd) {
     if (listener_ != nullptr) {
         // The parent's: its descriptors were closed when this process was forked, and their numbers
         // may be others' now. It stays where it is.
-        [[maybe_unused]] auto* const left = new std::shared_ptr<ListenSocket>(std::move(listener_));
+        leave_behind(std::move(listener_));
     }
     if (auto r = tcp::check_listening(fd); !r) return no(r.error().code);
     auto copy = duplicate_descriptor(fd);

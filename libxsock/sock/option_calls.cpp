@@ -141,7 +141,7 @@ int Socket::set_option(int fd, int level, int name, const void* value, socklen_t
 }
 
 int Socket::get_option(int, int level, int name, void* value, socklen_t* length) {
-    const Phase now = phase();
+    Phase now = phase();
     const bool started = now == Phase::connecting || now == Phase::starting || now == Phase::open ||
                          now == Phase::ended;
     if (level == SOL_XSOCK) {
@@ -168,6 +168,8 @@ int Socket::get_option(int, int level, int name, void* value, socklen_t* length)
     if (!started) return XSOCK_PASS;
     if (level == SOL_SOCKET && name == SO_ERROR) {
         if (foreign()) return no(EPERM);
+        if (!settled()) progress()->drive();
+        now = phase();
         return give_int(now == Phase::starting || now == Phase::connecting ? 0 : error_.exchange(0),
                         value, length);
     }
@@ -222,6 +224,9 @@ int Socket::fill_status(void* value, socklen_t* length) {
     status.mode = static_cast<std::uint32_t>(on() ? options_.mode : DDPMODE_OFF);
     const bool others = foreign();
     QpState state = QpState::fresh;
+    if (!others && (phase() == Phase::connecting || phase() == Phase::starting)) {
+        progress()->drive();
+    }
     if (!others && connection_ != nullptr) {
         QpInfo info;
         progress()->locked([&](Pass&) { info = connection_->info(); });

@@ -88,7 +88,10 @@ void Socket::unref() {
 void Socket::close() {
     // The parent's connection is not touched, and what stands behind it here is left where it is:
     // its memory may be in the middle of something that only the parent goes on with.
-    if (foreign()) return;
+    if (foreign()) {
+        if (held_ != nullptr) leave_behind(std::move(held_));
+        return;
+    }
     const bool ours = generation_.load(std::memory_order_relaxed) == process_generation();
     if (ours) {
         close_listener();
@@ -204,7 +207,11 @@ int Socket::gate(int fd, int flags, bool writing) {
             case Phase::undecided:
                 if (decide(fd, writing) != 0) return -1;
                 if (phase() != Phase::undecided) continue;
-                if (!blocking(flags)) return no(EAGAIN);
+                if (!blocking(flags)) {
+                    progress()->drive();  // somebody must, where no thread does
+                    if (phase() != Phase::undecided) continue;
+                    return no(EAGAIN);
+                }
                 attend(fd);
                 break;
             case Phase::connecting:

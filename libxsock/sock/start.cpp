@@ -171,7 +171,11 @@ int Socket::connect(int fd, const sockaddr* address, socklen_t length) {
         case Phase::connecting:
         case Phase::starting:
             if (foreign()) return no(EPERM);
-            return blocks ? wait_started() : no(EALREADY);
+            if (!blocks) {
+                progress()->drive();
+                return no(phase() == Phase::open ? EISCONN : EALREADY);
+            }
+            return wait_started();
         case Phase::open:
             return no(foreign() ? EPERM : EISCONN);
         case Phase::ended: {
@@ -231,15 +235,9 @@ int Socket::switch_connected(int fd) {
             if (hint_ == XSOCK_HINT_ACCEPTED) role = mpa::Role::responder;
             break;
     }
-    const PeerLook look = look_at_peer(fd);
-    const bool request = look.kind == PeerLook::Kind::mpa || look.kind == PeerLook::Kind::beginning;
-    if (look.kind == PeerLook::Kind::other) return no(EBUSY);
-    if (request && role == mpa::Role::initiator) {
-        log(LogLevel::warn, "both-initiate",
-            "%s: the peer began start-up as initiator too; set DDPROLE at one end",
-            tcp::peer_name(fd).c_str());
-        return no(EPROTO);
-    }
+    // A Request toward an initiator is no reason to hold back: it must get ours to know that both
+    // began (EPROTO at either end).
+    if (look_at_peer(fd).kind == PeerLook::Kind::other) return no(EBUSY);
     if (begin(fd, role) != 0) return -1;
     return blocking(0) ? wait_started() : no(EINPROGRESS);
 }

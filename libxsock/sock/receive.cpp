@@ -288,6 +288,8 @@ bool Socket::give_receive(std::uint32_t octets, RecvWqe& out) {
 // A message is complete, or will not come any more.
 void Socket::received(const Wc& wc) {
     const bool success = wc.status == WcStatus::success;
+    // Immediate Data (RFC 7306 §6) brings no octets; byte_len then tells of a Write.
+    const std::uint32_t length = (wc.flags & kWcImmediate) != 0 ? 0 : wc.byte_len;
     bool queued = false;
     BufferPtr dropped;
     {
@@ -296,7 +298,7 @@ void Socket::received(const Wc& wc) {
         if (wc.wr_id == kLandingId) {
             rx_held_ -= landing_.reserved;
             dropped.reset(std::exchange(landing_.rest, nullptr));
-            landing_.length = wc.byte_len;
+            landing_.length = length;
             landing_.state.store(success ? Landing::State::done : Landing::State::none,
                                  std::memory_order_release);
         } else {
@@ -305,9 +307,9 @@ void Socket::received(const Wc& wc) {
             if (!success || rx_closed_ || read_shut_.load(std::memory_order_relaxed)) {
                 dropped.reset(buffer);
             } else {
-                buffer->length = wc.byte_len;
-                buffer->reserved = wc.byte_len;
-                rx_held_ += wc.byte_len;
+                buffer->length = length;
+                buffer->reserved = length;
+                rx_held_ += length;
                 buffer->next = nullptr;
                 (rx_last_ != nullptr ? rx_last_->next : rx_first_) = buffer;
                 rx_last_ = buffer;

@@ -128,6 +128,25 @@ TEST(SockEnd, a_message_beyond_the_limit_is_terminated) {
     EXPECT_NE(RawPeer::terminate_in(heard), -1);
 }
 
+TEST(SockEnd, immediate_data_is_a_message_of_no_octets) {
+    Sock listener = listening(true);
+    RawPeer raw(listener.port());
+    std::thread peer([&] { EXPECT_TRUE(raw.start()); });
+    Sock server = listener.accept();
+    peer.join();
+    constexpr int kImmediate = 0x40 | RDMAP_IMMEDIATE;
+    raw.say(RawPeer::fpdu(RawPeer::untagged(0x41, kImmediate, 0, 1, 0, "12345678")));
+    raw.say(RawPeer::send_message(2, "next"));
+    char c;
+    iovec iov{&c, 1};
+    msghdr m{};
+    m.msg_iov = &iov;
+    m.msg_iovlen = 1;
+    EXPECT_EQ(server.recvmsg(m), 0);
+    EXPECT_EQ(m.msg_flags, MSG_EOR);
+    EXPECT_EQ(server.recv(), "next");
+}
+
 // ---- signals ----
 
 std::atomic<int> handled{0};

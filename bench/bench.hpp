@@ -85,6 +85,10 @@ void tcp_poll_server(Child&, const Run&);
 void tcp_poll_client(Child&, const Run&);
 void tcp_block_server(Child&, const Run&);
 void tcp_block_client(Child&, const Run&);
+void message_poll_server(Child&, const Run&);
+void message_poll_client(Child&, const Run&);
+void message_block_server(Child&, const Run&);
+void message_block_client(Child&, const Run&);
 void send_poll_server(Child&, const Run&);
 void send_poll_client(Child&, const Run&);
 void send_block_server(Child&, const Run&);
@@ -99,6 +103,8 @@ void read_client(Child&, const Run&);
 namespace stream {
 void tcp_server(Child&, const Run&);
 void tcp_client(Child&, const Run&);
+void message_server(Child&, const Run&);
+void message_client(Child&, const Run&);
 void write_server(Child&, const Run&);
 void write_client(Child&, const Run&);
 }  // namespace stream

@@ -49,10 +49,9 @@ Figures time_round_trips(const Run& run, RoundTrip round_trip) {
     return {median / 2, percentile_us(took_ns, 99) / 2, median, 0};
 }
 
-// ---- plain TCP ----
+// ---- plain TCP, and sockets in DDPMODE ----
 
-void tcp_server(Child& child, const Run& run, int flags) {
-    const int fd = tcp_server_socket(child, run);
+void echo_server(int fd, int flags) {
     Message message{};
     do {
         if (!receive_all(fd, message.data(), kSize, flags)) fail("unexpected end of stream");
@@ -60,8 +59,7 @@ void tcp_server(Child& child, const Run& run, int flags) {
     } while (message[0] == 0);
 }
 
-void tcp_client(Child& child, const Run& run, int flags) {
-    const int fd = tcp_client_socket(child, run);
+void echo_client(Child& child, const Run& run, int fd, int flags) {
     Message message{};
     child.report(time_round_trips(run, [&](bool last) {
         message[0] = last;
@@ -155,10 +153,30 @@ struct WriteSides {
 
 }  // namespace
 
-void tcp_poll_server(Child& child, const Run& run) { tcp_server(child, run, MSG_DONTWAIT); }
-void tcp_poll_client(Child& child, const Run& run) { tcp_client(child, run, MSG_DONTWAIT); }
-void tcp_block_server(Child& child, const Run& run) { tcp_server(child, run, 0); }
-void tcp_block_client(Child& child, const Run& run) { tcp_client(child, run, 0); }
+void tcp_poll_server(Child& child, const Run& run) {
+    echo_server(tcp_server_socket(child, run), MSG_DONTWAIT);
+}
+void tcp_poll_client(Child& child, const Run& run) {
+    echo_client(child, run, tcp_client_socket(child, run), MSG_DONTWAIT);
+}
+void tcp_block_server(Child& child, const Run& run) {
+    echo_server(tcp_server_socket(child, run), 0);
+}
+void tcp_block_client(Child& child, const Run& run) {
+    echo_client(child, run, tcp_client_socket(child, run), 0);
+}
+void message_poll_server(Child& child, const Run& run) {
+    echo_server(message_server_socket(child, run), MSG_DONTWAIT);
+}
+void message_poll_client(Child& child, const Run& run) {
+    echo_client(child, run, message_client_socket(child, run), MSG_DONTWAIT);
+}
+void message_block_server(Child& child, const Run& run) {
+    echo_server(message_server_socket(child, run), 0);
+}
+void message_block_client(Child& child, const Run& run) {
+    echo_client(child, run, message_client_socket(child, run), 0);
+}
 
 void send_poll_server(Child& child, const Run& run) { send_server(child, run, &Completions::spin); }
 void send_poll_client(Child& child, const Run& run) { send_client(child, run, &Completions::spin); }

@@ -19,6 +19,17 @@ Experiment polling_latency(const char* name, const char* what, Body server, Body
             .quick = true};
 }
 
+Experiment message_latency_polling() {
+    Experiment e = polling_latency("message_lat_64_poll",
+                                   "64 B send() and recv(MSG_DONTWAIT) on sockets in DDPMODE, one "
+                                   "way; against the same calls on TCP.",
+                                   latency::message_poll_server, latency::message_poll_client);
+    e.rows[0].must = 1.15;
+    e.rows[0].aim = 1.05;
+    e.quick = false;
+    return e;
+}
+
 Experiment read_latency() {
     Experiment e =
         polling_latency("read_lat_64",
@@ -66,6 +77,30 @@ Experiment write_bandwidth() {
                       "above.",
                       1, "s/GiB", lower, 1, 0, 1.4, 1.1}},
             .quick = true};
+}
+
+Experiment message_latency_blocking() {
+    using namespace latency;
+    return {.name = "message_lat_64_block",
+            .variants = {tcp(tcp_block_server, tcp_block_client),
+                         {"message, default spin", message_block_server, message_block_client},
+                         {"message, no spin", message_block_server, message_block_client, "0"}},
+            .rows = {{"message_lat_64_block",
+                      "64 B send() and recv() on blocking sockets in DDPMODE, one way; against the "
+                      "same calls on TCP.",
+                      0, "us", lower, 1, 0, 1.15, 1.05},
+                     {"message_lat_64_block_nospin", "The same with XSOCK_SPIN_US=0.", 0, "us",
+                      lower, 2, 0, 1.15, 1.05}}};
+}
+
+Experiment message_bandwidth() {
+    return {.name = "message_bw_1m",
+            .variants = {tcp(stream::tcp_server, stream::tcp_client),
+                         {"message", stream::message_server, stream::message_client}},
+            .rows = {{"message_bw_1m",
+                      "1 MiB messages by send() and recv() on blocking sockets in DDPMODE, CRC on, "
+                      "loopback; against TCP with 256 KiB calls.",
+                      0, "GB/s", higher, 1, 0, 0.80, 0.95}}};
 }
 
 Experiment veth_bandwidth(const char* name, const char* cpu_name, const char* what, unsigned mtu,
@@ -141,7 +176,10 @@ std::vector<Experiment> all_experiments() {
                         latency::write_poll_server, latency::write_poll_client),
         read_latency(),
         blocking_latency(),
+        message_latency_polling(),
+        message_latency_blocking(),
         write_bandwidth(),
+        message_bandwidth(),
         veth_bandwidth("write_bw_veth_9000", "cpu_per_gib_veth_9000",
                        "write_bw_1m between two network namespaces over veth, MTU 9000, "
                        "offload on.",

@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "include/xsock/xsock.h"
+
 namespace xsock::bench {
 namespace {
 
@@ -70,6 +72,23 @@ int tcp_client_socket(Child& child, const Run& run) {
     const int fd = tcp_connect(run, child.hear<std::uint16_t>());
     set_nodelay(fd);
     return fd;
+}
+
+namespace {
+int switch_to_messages(int fd, int role) {
+    const int mode = DDPMODE_MESSAGE;
+    if (setsockopt(fd, SOL_XSOCK, DDPROLE, &role, sizeof role) != 0) fail_errno("DDPROLE");
+    if (setsockopt(fd, SOL_XSOCK, DDPMODE, &mode, sizeof mode) != 0) fail_errno("DDPMODE");
+    return fd;
+}
+}  // namespace
+
+int message_server_socket(Child& child, const Run& run) {
+    return switch_to_messages(tcp_server_socket(child, run), XSOCK_ROLE_RESPONDER);
+}
+
+int message_client_socket(Child& child, const Run& run) {
+    return switch_to_messages(tcp_client_socket(child, run), XSOCK_ROLE_INITIATOR);
 }
 
 void set_nodelay(int fd) {

@@ -20,6 +20,9 @@ int tcp_connect(const Run& run, std::uint16_t port);
 int tcp_server_socket(Child& child, const Run& run);
 int tcp_client_socket(Child& child, const Run& run);
 void set_nodelay(int fd);
+/// The same connection switched to DDPMODE: send() and recv() are messages.
+int message_server_socket(Child& child, const Run& run);
+int message_client_socket(Child& child, const Run& run);
 
 void send_all(int fd, const void* data, std::size_t size);
 /// `flags` 0 blocks; MSG_DONTWAIT asks again and again. False at end of file.

@@ -80,6 +80,40 @@ void tcp_client(Child& child, const Run& run) {
     });
 }
 
+// The first octet of a message says whether it is the last one of a transfer.
+
+void message_server(Child& child, const Run& run) {
+    const int fd = message_server_socket(child, run);
+    std::vector<std::uint8_t> buffer(kWrite);
+    absorb_transfers(child, [&] {
+        for (bool last = false; !last;) {
+            if (recv(fd, buffer.data(), kWrite, 0) != static_cast<ssize_t>(kWrite)) {
+                fail_errno("recv");
+            }
+            last = buffer[0] == 1;
+        }
+        const std::uint8_t confirmation = 1;
+        send_all(fd, &confirmation, 1);
+    });
+}
+
+void message_client(Child& child, const Run& run) {
+    const int fd = message_client_socket(child, run);
+    std::vector<std::uint8_t> buffer(kWrite, kPattern);
+    time_transfer(child, run, [&](double seconds) {
+        std::uint64_t octets = 0;
+        const std::int64_t end = now_ns() + to_ns(seconds);
+        for (bool last = false; !last; octets += kWrite) {
+            last = now_ns() >= end;
+            buffer[0] = last;
+            send_all(fd, buffer.data(), kWrite);
+        }
+        std::uint8_t confirmation = 0;
+        if (!receive_all(fd, &confirmation, 1, 0)) fail("no confirmation");
+        return octets;
+    });
+}
+
 void write_server(Child& child, const Run& run) {
     const Endpoint end = server_endpoint(child, run);
     Completions completions(end.cq);

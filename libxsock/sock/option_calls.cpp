@@ -154,8 +154,8 @@ int Socket::get_option(int, int level, int name, void* value, socklen_t* length)
                 data = options_.private_data;
             } else if (foreign()) {
                 return no(EPERM);
-            } else if (connection_ != nullptr) {
-                progress()->locked([&](Pass&) { data = connection_->info().private_data; });
+            } else if (const Connection* const c = connection_now_.load()) {
+                progress()->locked([&](Pass&) { data = c->info().private_data; });
             }
             const std::size_t n = std::min<std::size_t>(data.size(), *length);
             std::copy_n(data.begin(), n, static_cast<std::byte*>(value));
@@ -227,9 +227,10 @@ int Socket::fill_status(void* value, socklen_t* length) {
     if (!others && (phase() == Phase::connecting || phase() == Phase::starting)) {
         progress()->drive();
     }
-    if (!others && connection_ != nullptr) {
+    const Connection* const c = connection_now_.load(std::memory_order_acquire);
+    if (!others && c != nullptr) {
         QpInfo info;
-        progress()->locked([&](Pass&) { info = connection_->info(); });
+        progress()->locked([&](Pass&) { info = c->info(); });
         state = info.state;
         status.error = info.error;
         status.initiator = info.negotiated.initiator;
@@ -246,7 +247,7 @@ int Socket::fill_status(void* value, socklen_t* length) {
         status.rx_octets = info.rx_octets;
         std::strncpy(status.error_text, info.error_text.c_str(), sizeof status.error_text - 1);
         const auto depth = static_cast<std::uint32_t>(options_.sq_depth);
-        status.tx_waiting = depth - std::min(depth, connection_->send_room());
+        status.tx_waiting = depth - std::min(depth, c->send_room());
     }
     status.state = status_state(phase(), others, state);
     status.message_limit = static_cast<std::uint32_t>(options_.buffer_size);

@@ -95,14 +95,17 @@ void Socket::close() {
     const bool ours = generation_.load(std::memory_order_relaxed) == process_generation();
     if (ours) {
         close_listener();
-        if (connection_ != nullptr) {
-            close_connection();
-        } else if (Progress* const driver = progress()) {
-            driver->locked([this](Pass& pass) {
+        bool connected = false;
+        if (Progress* const driver = progress()) {
+            // A pass may be about to find out that the peer speaks MPA.
+            driver->locked([&](Pass& pass) {
+                connected = connection_ != nullptr;
+                if (connected) return;
                 leave_progress(pass);
                 close_own_descriptor();
             });
         }
+        if (connected) close_connection();
         drop_messages();
     } else {
         own_fd_ = -1;  // closed when this process was forked; the number may be another's now

@@ -250,6 +250,7 @@ class Socket final : public ::xsock_sock, public Pollable, public readiness::Sou
     } landing_;
 
     // Listening.
+    std::mutex begin_mutex_;  // ensure_progress()
     std::mutex listener_mutex_;
     std::shared_ptr<ListenSocket> listener_;
     std::uint32_t listener_generation_ = 0;

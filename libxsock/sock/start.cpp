@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <mutex>
 
 #include "libxsock/sock/key.hpp"
 #include "libxsock/sock/socket.hpp"
@@ -33,12 +34,15 @@ void set_int(int fd, int level, int name, int value) noexcept {
 // The driver of this socket in this process; null with errno when there can be none.
 Progress* Socket::ensure_progress() {
     const std::uint32_t now = process_generation();
-    if (Progress* const driver = progress_.load(std::memory_order_acquire);
-        driver != nullptr && generation_.load(std::memory_order_relaxed) == now) {
-        return driver;
+    if (generation_.load(std::memory_order_acquire) == now && progress() != nullptr) {
+        return progress();
     }
     Device* const device = api::device();
     if (device == nullptr) return nullptr;
+    const std::lock_guard hold(begin_mutex_);
+    if (progress() != nullptr && generation_.load(std::memory_order_relaxed) == now) {
+        return progress();
+    }
     // A child begins anew: what its parent had begun here was closed when it was forked.
     if (progress() != nullptr) forget_progress();
     own_fd_ = -1;

@@ -493,8 +493,10 @@ void Stream::Impl::begin_terminate() {}
 void Stream::Impl::deliver_terminate() {
     Terminated about;
     const std::size_t octets = std::min(rx.payload_octets(), rx.body.size());
+    // This segment has been counted.
+    const bool starting = !negotiated.initiator && counters.rx_segments == 1;
     const bool sound =
-        parse_terminate(ConstBytes(rx.body).first(octets), terminate_received, about);
+        parse_terminate(ConstBytes(rx.body).first(octets), terminate_received, about, starting);
     terminate_seen = true;
     if (!sound) {
         violation = Violation::terminate_malformed;  // noted; one does not answer a Terminate

@@ -14,7 +14,7 @@ constexpr unsigned kSwappedD = 0x02, kSwappedR = 0x04, kSwappedFlags = 0x07;
 constexpr unsigned kFlags = RDMAP_TERM_M | RDMAP_TERM_D | RDMAP_TERM_R;
 
 /// Is this an error that some RFC defines? (RFC 5040 §4.8, 5041 §7.2, 5044 §8, 6581 §8)
-bool known(std::uint8_t layer, std::uint8_t etype, std::uint8_t code) {
+bool known(std::uint8_t layer, std::uint8_t etype, std::uint8_t code, bool starting) {
     switch (layer << 4 | etype) {
         case 0x00:  // RDMAP, local catastrophic: the code is the sender's own
         case 0x10:  // DDP, likewise
@@ -27,19 +27,19 @@ bool known(std::uint8_t layer, std::uint8_t etype, std::uint8_t code) {
             return code <= 0x04;
         case 0x12:  // DDP, untagged buffer
             return code >= 0x01 && code <= 0x06;
-        case 0x20:  // MPA
-            return code >= 0x01 && code <= 0x07;
+        case 0x20:  // MPA; from 05 on of a Reply (RFC 6581 §8)
+            return code >= 0x01 && code <= (starting ? 0x07 : 0x04);
         default:
             return false;
     }
 }
 
-bool is_swapped(unsigned first, std::uint8_t code, unsigned flags) {
+bool is_swapped(unsigned first, std::uint8_t code, unsigned flags, bool starting) {
     if ((flags & kFlags) != 0) return false;
     if ((flags & kSwappedFlags) != 0) return true;
     const auto high = static_cast<std::uint8_t>(first >> 4);
     const auto low = static_cast<std::uint8_t>(first & 0x0f);
-    return !known(high, low, code) && known(low, high, code);
+    return !known(high, low, code, starting) && known(low, high, code, starting);
 }
 
 std::size_t append(std::byte* out, ConstBytes octets) {
@@ -88,7 +88,7 @@ TerminateMessage build_terminate(Violation violation, const Offender& offender) 
     return message;
 }
 
-bool parse_terminate(ConstBytes payload, TerminateInfo& info, Terminated& about) {
+bool parse_terminate(ConstBytes payload, TerminateInfo& info, Terminated& about, bool starting) {
     info = {};
     about = {};
     if (payload.size() < kControlOctets) return false;
@@ -99,7 +99,7 @@ bool parse_terminate(ConstBytes payload, TerminateInfo& info, Terminated& about)
     info.first = static_cast<std::uint8_t>(first);
     info.layer = static_cast<std::uint8_t>(first >> 4);
     info.etype = static_cast<std::uint8_t>(first & 0x0f);
-    info.swapped = is_swapped(first, info.code, flags);
+    info.swapped = is_swapped(first, info.code, flags, starting);
     if (info.swapped) std::swap(info.layer, info.etype);
     payload = payload.subspan(kControlOctets);
 

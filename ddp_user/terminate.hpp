@@ -50,10 +50,12 @@ struct Terminated {
 /// Deviation: Linux siw declares the control word with bit-fields in host order, so that Layer and
 /// EType change places in the first octet, and M, D, R arrive as 1, 2, 4 in the third. Flags tell
 /// which it is; where there are none, the reading that names a known error wins, the RFC's first.
-/// (That leaves siw's bare "RDMAP version" and "opcode", 20 05 and 20 06, to be read as MPA's.)
+/// siw's bare "RDMAP version" and "opcode", 20 05 and 20 06, are MPA errors too, but such as only
+/// an initiator reports, about our Reply (RFC 6581 §8).
 ///
+/// @param starting  nothing else has come from the peer, and it is the initiator
 /// @return false: shorter than its control word; nothing is known
-bool parse_terminate(ConstBytes payload, TerminateInfo& info, Terminated& about);
+bool parse_terminate(ConstBytes payload, TerminateInfo& info, Terminated& about, bool starting);
 
 /// The status of the work request that a received Terminate concerns.
 [[nodiscard]] WcStatus status_of(const TerminateInfo& info) noexcept;

@@ -195,7 +195,8 @@ bool Startup::receiving() const noexcept {
 
 /// Octets of private data that fit into our Reply.
 std::size_t Startup::pd_limit() const noexcept {
-    return MPA_PD_MAX - (request_.enhanced ? kEnhancedOctets : 0);
+    const std::size_t most = request_.xsock ? MPA_PD_MAX : MPA_PD_MAX_OTHERS;
+    return most - (request_.enhanced ? kEnhancedOctets : 0);
 }
 
 /// Checks each octet of the key as it comes, so that the first wrong one ends a stranger's
@@ -272,6 +273,10 @@ void Startup::on_request() {
         state_ = State::await_decision;
         return;
     }
+    // Deviation: RFC 5044 allows 512 octets, of which a stranger's kernel may die (docs/wire.md).
+    if (config_.private_data.size() > pd_limit()) {
+        return send_reject(Violation::mpa_startup_frame, {});
+    }
     send_reply(config_.private_data, config_.ird, config_.ord);
 }
 
@@ -321,7 +326,13 @@ void Startup::accept_reply(bool enhanced, std::uint16_t enhanced_ird, std::uint1
         const auto peer_ord = static_cast<std::uint16_t>(depth(enhanced_ord));
         if (peer_ird != MPA_ENH_DEPTH_NONE) negotiated_.ord = std::min(config_.ord, peer_ird);
         if (config_.rtr != 0 && has(enhanced_ird, MPA_ENH_P2P)) {
-            negotiated_.rtr = preferred_rtr(rtr_mask(enhanced_ird, enhanced_ord) & config_.rtr);
+            const std::uint8_t chosen = rtr_mask(enhanced_ird, enhanced_ord);
+            negotiated_.rtr = preferred_rtr(chosen & config_.rtr);
+            // Deviation: siw answers Write to whoever offers Send only, and the Terminate that RFC
+            // 6581 has for that is the end of its kernel (docs/wire.md). We can do what it asks.
+            if (negotiated_.rtr == Rtr::none) {
+                negotiated_.rtr = preferred_rtr(chosen & (kRtrWrite | kRtrRead));
+            }
             if (negotiated_.rtr == Rtr::none) return fail(Violation::mpa_no_rtr);
             // The responder raised its IRD for the sake of a Read as RTR message.
             if (negotiated_.rtr == Rtr::read && peer_ird != 0) {

@@ -73,7 +73,8 @@ class Startup {
     void tx_commit(std::size_t n);
 
     /// Responder in await_decision. Depths and private data of the Reply. False when not in
-    /// await_decision or private data too long (508 octets if the Request was enhanced, else 512).
+    /// await_decision or private data too long: 512 octets, toward strangers 256, and 4 fewer if
+    /// the Request was enhanced.
     bool accept(ConstBytes private_data, std::uint16_t ird, std::uint16_t ord);
     bool reject(ConstBytes private_data);
 

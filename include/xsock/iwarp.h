@@ -51,6 +51,7 @@ IWARP_SIZE(mpa_frame, 20);
 #define MPA_REVISION_1 1 /* RFC 5044 */
 #define MPA_REVISION_2 2 /* RFC 6581 */
 #define MPA_PD_MAX 512
+#define MPA_PD_MAX_OTHERS 256 /* what Linux and its drivers take; siw dies of more in a Reply */
 
 /* RFC 6581 section 9: first four octets of the private data when S is set. */
 struct mpa_enhanced {

@@ -236,7 +236,8 @@ struct xsock_ep_attr {
     uint32_t fpdu_limit;        /**< largest ULPDU sent, octets (128 at least); 0: from the path
                                      and the peer. Toward others never more than fits a segment */
     const void* private_data;   /**< copied; goes with Request or Reply */
-    size_t private_data_length; /**< at most 508 octets (512 with revision 1) */
+    size_t private_data_length; /**< at most 508 octets (512 with revision 1); in a Reply to others
+                                     252 (256), or the connection is refused */
     int32_t startup_timeout_ms; /**< 0: 10,000 */
     int32_t receive_wait_ms;    /**< how long a message may wait for a receive; 0: 1,000 (or
                                      XSOCK_RNR_MS); negative: without limit */

@@ -67,7 +67,7 @@ void atomic_response(ConstBytes octets) {
 void terminate_in(ConstBytes payload) {
     TerminateInfo info;
     Terminated about;
-    const bool sound = parse_terminate(payload, info, about);
+    const bool sound = parse_terminate(payload, info, about, payload.size() % 2 == 0);
     FUZZ_CHECK(sound == (payload.size() >= sizeof(rdmap_terminate)));
     FUZZ_CHECK(info.layer <= 15 && info.etype <= 15);
     FUZZ_CHECK(!about.has_read_request || about.known);
@@ -92,8 +92,9 @@ void terminate_out(fuzz::Input input) {
     FUZZ_CHECK(message.size <= message.octets.size());
     TerminateInfo info;
     Terminated about;
-    FUZZ_CHECK(parse_terminate(
-        ConstBytes(message.octets).first(message.size).subspan(kUntaggedOctets), info, about));
+    FUZZ_CHECK(
+        parse_terminate(ConstBytes(message.octets).first(message.size).subspan(kUntaggedOctets),
+                        info, about, true));
     FUZZ_CHECK(info.layer == message.info.layer && info.etype == message.info.etype &&
                info.code == message.info.code && !info.swapped);
 }

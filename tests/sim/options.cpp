@@ -95,6 +95,9 @@ void draw_agreement(Rng& rng, Options& world, Options::Pair& pair) {
         answers.private_data.resize(std::min<std::size_t>(answers.private_data.size(), 508));
         if (asks.revision > 1) world.startup_succeeds = false;
     }
+    if (!asks.xsock_mark || !answers.xsock_mark) {  // strangers are not sent more
+        answers.private_data.resize(std::min<std::size_t>(answers.private_data.size(), 252));
+    }
     for (int end = 0; end < 2; ++end) {
         if (!rng.chance(3)) continue;
         pair.end[end].mpa.startup.accept_markers = false;

@@ -51,7 +51,7 @@ TEST(Terminate, is_understood_by_ourselves_for_every_row) {
             {.ddp_header = kRequestHeader, .rdmap_header = kRequest, .segment_octets = 46});
         TerminateInfo info;
         Terminated about;
-        ASSERT_TRUE(parse_terminate(payload_of(octets_of(message)), info, about)) << row.name;
+        ASSERT_TRUE(parse_terminate(payload_of(octets_of(message)), info, about, true)) << row.name;
         EXPECT_FALSE(info.swapped) << row.name;
         EXPECT_EQ(info.layer, static_cast<std::uint8_t>(row.layer)) << row.name;
         EXPECT_EQ(info.etype, row.etype) << row.name;
@@ -69,7 +69,7 @@ TEST(Terminate, of_siw_base_bounds_capture_is_read_as_swapped) {
         "05dbf900000055a88e34b550");
     TerminateInfo info;
     Terminated about;
-    ASSERT_TRUE(parse_terminate(payload_of(ulpdu), info, about));
+    ASSERT_TRUE(parse_terminate(payload_of(ulpdu), info, about, true));
     EXPECT_TRUE(info.swapped);
     EXPECT_EQ(info.layer, 1);
     EXPECT_EQ(info.etype, 1);
@@ -102,12 +102,29 @@ TEST(Terminate, without_headers_is_read_the_way_that_makes_sense) {
     for (const auto& c : cases) {
         TerminateInfo info;
         Terminated about;
-        ASSERT_TRUE(parse_terminate(from_hex(c.octets), info, about));
+        ASSERT_TRUE(parse_terminate(from_hex(c.octets), info, about, true));
         EXPECT_EQ(info.swapped, c.swapped) << c.octets;
         EXPECT_EQ(info.layer, c.layer) << c.octets;
         EXPECT_EQ(info.etype, c.etype) << c.octets;
         EXPECT_EQ(info.code, c.code) << c.octets;
         EXPECT_EQ(info.first, std::stoi(std::string(c.octets, 2), nullptr, 16));
+    }
+}
+
+TEST(Terminate, mpa_errors_of_start_up_are_not_believed_later) {
+    struct {
+        const char* octets;
+        int layer, etype;  // once start-up is over
+    } const cases[] = {
+        {"20050000", 0, 2}, {"20060000", 0, 2}, {"20070000", 0, 2}, {"20020000", 2, 0}};
+    for (const auto& c : cases) {
+        TerminateInfo info;
+        Terminated about;
+        ASSERT_TRUE(parse_terminate(from_hex(c.octets), info, about, true));
+        EXPECT_EQ(info.layer, 2) << c.octets;
+        ASSERT_TRUE(parse_terminate(from_hex(c.octets), info, about, false));
+        EXPECT_EQ(info.layer, c.layer) << c.octets;
+        EXPECT_EQ(info.etype, c.etype) << c.octets;
     }
 }
 
@@ -120,7 +137,7 @@ TEST(Terminate, cut_anywhere_is_tolerated) {
         const Octets cut(payload.begin(), payload.begin() + static_cast<std::ptrdiff_t>(n));
         TerminateInfo info;
         Terminated about;
-        EXPECT_EQ(parse_terminate(cut, info, about), n >= 4) << n;
+        EXPECT_EQ(parse_terminate(cut, info, about, true), n >= 4) << n;
         EXPECT_EQ(info.has_ddp_header, n >= 24) << n;
         EXPECT_EQ(info.has_rdmap_header, n == payload.size()) << n;
     }

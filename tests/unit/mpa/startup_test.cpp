@@ -127,6 +127,7 @@ TEST(StartupInitiator, judges_replies) {
     const StartupConfig plain = initiator();
     const StartupConfig no_crc = with([](StartupConfig& c) { c.crc = false; });
     const StartupConfig p2p = with([](StartupConfig& c) { c.rtr = kRtrWrite | kRtrRead; });
+    const StartupConfig p2p_send = with([](StartupConfig& c) { c.rtr = kRtrSend; });
     const StartupConfig p2p_no_ord = with([](StartupConfig& c) {
         c.rtr = kRtrRead;
         c.ord = 0;
@@ -174,6 +175,9 @@ TEST(StartupInitiator, judges_replies) {
          State::established, none, 16, 16, Rtr::read, true},
         {"peer to peer by Send, not offered", p2p, reply(kC | kS, 2, enhanced(0xc010, 0x0010)),
          State::failed, Violation::mpa_no_rtr, 0, 0, Rtr::none, true},
+        {"peer to peer by Write, not offered: siw's answer to Send", p2p_send,
+         reply(kC | kS, 2, enhanced(0x8010, 0x8010)), State::established, none, 16, 16, Rtr::write,
+         true},
         {"peer to peer declined", p2p, reply(kC | kS, 2, enhanced(16, 16)), State::established,
          none, 16, 16, Rtr::none, true},
         {"Read as RTR needs ORD 1", p2p_no_ord, reply(kC | kS, 2, enhanced(0x8001, 0x4000)),
@@ -460,11 +464,34 @@ TEST(StartupResponder, defers_and_accepts) {
 TEST(StartupResponder, takes_the_longest_private_data) {
     Startup s(with([](StartupConfig& c) { c.defer_reply = true; }, responder()));
     s.begin(0);
-    s.rx(request(kC, 2, test::pattern(512)));
+    s.rx(request(kC | kXq, 2, test::pattern(512)));
     EXPECT_EQ(s.request().private_data, test::pattern(512));
     EXPECT_FALSE(s.accept(test::pattern(513), 4, 4));
     EXPECT_TRUE(s.accept(test::pattern(512, 2), 4, 4));
-    EXPECT_EQ(written(s), reply(kC, 2, test::pattern(512, 2)));
+    EXPECT_EQ(written(s), reply(kC | kXr, 2, test::pattern(512, 2)));
+}
+
+TEST(StartupResponder, sends_no_more_private_data_than_siw_survives) {
+    for (const bool depths : {false, true}) {
+        const std::size_t most = depths ? 252 : 256;
+        const int flags = kC | (depths ? kS : 0);
+        const Octets asked = depths ? request(flags, 2, enhanced(1, 1)) : request(flags, 2);
+        Startup later(with([](StartupConfig& c) { c.defer_reply = true; }, responder()));
+        later.begin(0);
+        later.rx(asked);
+        EXPECT_FALSE(later.accept(test::pattern(most + 1), 1, 1));
+        EXPECT_FALSE(later.reject(test::pattern(most + 1)));
+        EXPECT_TRUE(later.accept(test::pattern(most), 1, 1));
+
+        StartupConfig config = responder();
+        config.private_data = test::pattern(most + 1);
+        Startup now(config);
+        now.begin(0);
+        now.rx(asked);
+        EXPECT_EQ(now.state(), State::rejecting);
+        written(now);
+        EXPECT_EQ(now.violation(), Violation::mpa_startup_frame);
+    }
 }
 
 TEST(StartupResponder, defers_and_rejects) {

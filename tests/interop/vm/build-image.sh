@@ -139,7 +139,7 @@ cp "$scratch/param/siw.ko" "$root/opt/siw/siw-param.ko"
 
 # Modules needed for boot go into /etc/modules.boot in load order; the others only have to be there.
 python3 - "$modules" "$root/lib/modules/$release" "$root/etc/modules.boot" <<'PY'
-import os, shutil, sys
+import lzma, os, shutil, sys
 
 source, target, order_file = sys.argv[1:]
 boot = ("virtio_pci virtio_net virtio_console crc32c_generic crc32c-intel siw rdma_ucm ib_uverbs "
@@ -173,17 +173,24 @@ def add(name):
     ordered.append(name)
 
 
+def unpacked(name):
+    """6.12's modules are compressed; busybox loads only plain ones."""
+    return path[name][:-3] if path[name].endswith(".xz") else path[name]
+
+
 for name in boot:
     add(plain(name))
 with open(order_file, "w") as f:
     for name in ordered:
-        f.write("/lib/modules/%s/%s\n" % (os.path.basename(source), path[name]))
+        f.write("/lib/modules/%s/%s\n" % (os.path.basename(source), unpacked(name)))
 for name in more:
     add(plain(name))
 for name in ordered:
-    file = os.path.join(target, path[name])
+    file = os.path.join(target, unpacked(name))
     os.makedirs(os.path.dirname(file), exist_ok=True)
-    shutil.copy(os.path.join(source, path[name]), file)
+    reader = lzma.open if path[name].endswith(".xz") else open
+    with reader(os.path.join(source, path[name]), "rb") as packed, open(file, "wb") as plain_file:
+        shutil.copyfileobj(packed, plain_file)
 for name in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):
     shutil.copy(os.path.join(source, name), target)
 PY

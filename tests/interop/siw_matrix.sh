@@ -1,19 +1,39 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# xsock and the Linux kernel's siw ping each other with rdma-core's rping, in both directions: MPA
-# start-up with CRC, Sends, RDMA Reads and RDMA Writes. As root over a tap, so that TCP segments
+# xsock and the Linux kernel's siw, in a guest that is booted for it: rdma-core's rping against ours in
+# both directions, then the matrix (tests/interop/matrix). As root over a tap, so that TCP segments
 # arrive as they were sent; otherwise through QEMU's user network, which cuts the stream anew: siw
-# takes a CRC that lies across two segments for a wrong one, so that only small pings are sure there.
+# takes a CRC that lies across two segments for a wrong one, so that only small pings are sure there
+# and the matrix is left out.
 #
-#   siw_smoke.sh BUILD     BUILD: where tests/interop/xsock_rping was built
+#   siw_matrix.sh [--full] [--kernel 6.1|6.12] [--rows REGEX] [--report FILE] BUILD
 #
-# Exit status 77: something is missing (QEMU, packages to build the guest with, the program).
+#   --full      all rows of the matrix, not only the short one of ./test
+#   --kernel    which of Debian's kernels the guest runs (SIW_KERNEL, or 6.1)
+#   --rows      only rows whose "group: name" matches
+#   --report    the rows, separated by tabs, as matrix_xsock prints them
+#   BUILD       where tests/interop was built
+#
+# Exit status 77: something is missing (QEMU, packages to build the guest with, the programs).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-build=${1:?usage: siw_smoke.sh BUILD}
+usage() { sed -n 's/^#   \(siw_matrix.sh.*\)/usage: \1/p' "$0" >&2; }
+brief=--brief report= rows=
+while [ $# -gt 1 ]; do
+    case $1 in
+    --full) brief= ;;
+    --kernel) SIW_KERNEL=$2 && shift ;;
+    --rows) rows=$2 && shift ;;
+    --report) report=$2 && shift ;;
+    *) usage && exit 2 ;;
+    esac
+    shift
+done
+if [ $# != 1 ] || [ "${1#-}" != "$1" ]; then usage && exit 2; fi
+build=$1
 SIW_RUN=$(mktemp -d "${TMPDIR:-/tmp}/xsock-siw.XXXXXX")
 SIW_NETNS=xsock-siw-$$
-export SIW_RUN SIW_NETNS
+export SIW_RUN SIW_NETNS SIW_KERNEL
 . "$here/vm/lib.sh"
 
 guest() { "$here/vm/vmctl.py" -n siw -T 60 run "$@"; }
@@ -38,7 +58,7 @@ trap 'exit 130' INT TERM
 if program=$(missing_program qemu-system-x86_64 python3 cpio); then
     skip "no $program: xsock is NOT tested against the kernel's siw (scripts/packages.txt)"
 fi
-SIW_IMAGE=$("$here/vm/build-image.sh")
+SIW_IMAGE=$("$here/vm/build-image.sh" "$SIW_KERNEL")
 export SIW_IMAGE
 
 # ---- One guest, and where each side finds the other ------------------------------------------------
@@ -50,7 +70,7 @@ if [ "$(id -u)" = 0 ] && [ -c /dev/net/tun ] && "$here/vm/netns.sh" up 1 2>"$SIW
     siw_address=$SIW_NET.2 siw_bind=$SIW_NET.2 siw_port=$port
     own_address=$SIW_NET.1 own_bind=$SIW_NET.1
     sizes="64 4096 60000"
-    "$here/vm/run-vm.sh" -n siw -t tap -i 1
+    "$here/vm/run-vm.sh" -n siw -t tap -i 1 -a siw.module=param
 else
     ip netns del "$SIW_NETNS" 2>/dev/null || true
     network=user
@@ -143,5 +163,33 @@ for size in $sizes; do
     siw_pings_xsock "$size" || status=1
     verdict $status "siw client, xsock server, CRC, $count pings of $size octets"
 done
-"$here/vm/vmctl.py" -n siw alive || { verdict 1 "the guest is still there"; }
+
+# ---- The matrix -----------------------------------------------------------------------------------
+matrix=$build/tests/interop/matrix
+control_port=7199
+if [ "$network" != tap ]; then
+    echo "SKIPPED: the matrix needs root and /dev/net/tun: only pings were tried" >&2
+elif [ ! -x "$matrix/matrix_siw" ]; then
+    echo "SKIPPED: matrix_siw was not built (libibverbs-dev, librdmacm-dev): only pings were tried" >&2
+    [ -n "$report" ] && failures=$((failures + 1))
+else
+    cp "$matrix/matrix_siw" "$("$here/vm/vmctl.py" -n siw share)/"
+    guest "cp /share/matrix_siw /tmp/ &&
+        (/tmp/matrix_siw $SIW_NET.2 $control_port >/tmp/matrix.log 2>&1 &);
+        for i in \$(seq 100); do netstat -ltn | grep -q ':$control_port ' && exit 0; usleep 50000; done;
+        exit 1"
+    release=$(guest "uname -r" | tr -d '\r\n')
+    # The last row turns the guest off.
+    status=0
+    # shellcheck disable=SC2086
+    "${own[@]}" "$matrix/matrix_xsock" --guest "$SIW_NET.2" --port $control_port --own "$SIW_NET.1" \
+        $brief --rows "$rows" --power-off "kill -KILL $(cat "$SIW_RUN/siw/pid")" \
+        >"$SIW_RUN/matrix.tsv" || status=1
+    awk -F '\t' '$1 == "FAIL" {printf "FAIL  %s: %s\n      %s\n", $2, $3, $5}' \
+        "$SIW_RUN/matrix.tsv"
+    verdict $status "matrix with Linux $release: $(awk -F '\t' '{n[$1]++}
+        END {printf "%d pass, %d refused as expected, %d failed", n["pass"], n["refused"], n["FAIL"]}' \
+        "$SIW_RUN/matrix.tsv")"
+    [ -z "$report" ] || { echo "# Linux $release" && cat "$SIW_RUN/matrix.tsv"; } >"$report"
+fi
 exit $((failures > 0))

@@ -1,0 +1,870 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+#include "rows.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ROWS_MAX = 400, MIB = 1 << 20, END_WAIT_MS = 60000 };
+
+/* What one side does that the other must refuse. */
+enum fault {
+    FAULT_WRITE_STAG,   /* a Write to an STag that nobody gave out */
+    FAULT_WRITE_BOUNDS, /* a Write past the end of a region */
+    FAULT_WRITE_RIGHT,  /* a Write to a region that may be read only */
+    FAULT_READ_STAG,
+    FAULT_READ_BOUNDS,
+    FAULT_READ_RIGHT,
+    FAULT_SEND_LONG,    /* longer than the receive */
+    FAULT_SEND_NO_RECV, /* no receive at all */
+    FAULT_INVALIDATE_STAG
+};
+
+/* ---- steps
+ * --------------------------------------------------------------------------------------- */
+
+static void end_well(struct row* row, const struct row_plan* plan, unsigned ep) {
+    if (plan->siw_closes)
+        row_close_siw(row, ep);
+    else
+        row_close(row, ep);
+}
+
+/* A little of everything. */
+static void exchange(struct row* row, unsigned ep, uint32_t seed) {
+    row_send(row, ep, 64, 4, seed);
+    row_send_siw(row, ep, 64, 4, seed + 10);
+    row_write(row, ep, 5000, 2, seed + 20);
+    row_write_siw(row, ep, 5000, 2, seed + 30);
+    row_read(row, ep, 5000, 2, seed + 40);
+    row_read_siw(row, ep, 5000, 2, seed + 50);
+}
+
+static void establish_or_fail(struct row* row, struct setup* setup) {
+    if (!row_establish(row, setup)) row_fail("not established");
+}
+
+static struct xsock_ep_info info_of(const struct row* row, unsigned ep) {
+    XSOCK_INIT(xsock_ep_info, info);
+
+    if (xsock_ep_query(row->eps[ep], &info) != 0) row_fail("xsock_ep_query: %s", strerror(errno));
+    return info;
+}
+
+static void await_end(struct row* row, unsigned ep) {
+    const int64_t end = now_ms() + END_WAIT_MS;
+
+    while (!row->closed[ep]) {
+        if (now_ms() > end) row_fail("the connection does not end");
+        row_drive(row, 100);
+    }
+}
+
+/* ---- rows that must work
+ * ------------------------------------------------------------------------- */
+
+static int run_exchange(struct row* row, struct row_plan* plan) {
+    establish_or_fail(row, &plan->setup);
+    row_check_negotiated(row, &plan->setup, 0);
+    exchange(row, 0, 1000);
+    end_well(row, plan, 0);
+    return PASSED;
+}
+
+/* Depths: what each side will serve is what the other may ask. */
+static int run_depths(struct row* row, struct row_plan* plan) {
+    const struct setup* s = &plan->setup;
+
+    establish_or_fail(row, &plan->setup);
+    const struct xsock_ep_info info = info_of(row, 0);
+    const unsigned ours = s->ird != 0 ? s->ird : 16, most = s->ord != 0 ? s->ord : 16;
+
+    /* siw as responder raises its IRD to what is asked, up to 128. */
+    if (info.ord > most || info.ord > 128 || info.ird > ours)
+        row_fail("IRD %u of %u, ORD %u of %u", info.ird, ours, info.ord, most);
+    row_note("IRD %u, ORD %u", info.ird, info.ord);
+    if (info.ord > 0) row_read(row, 0, 3000, 40, 1000);
+    if (info.ird > 0) row_read_siw(row, 0, 3000, 40, 2000);
+    row_send(row, 0, 64, 2, 3000);
+    end_well(row, plan, 0);
+    return PASSED;
+}
+
+static int run_messages(struct row* row, struct row_plan* plan) {
+    establish_or_fail(row, &plan->setup);
+    switch (plan->operation) {
+        case 's':
+            row_send(row, 0, plan->size, plan->count, 1);
+            row_send_siw(row, 0, plan->size, plan->count, 101);
+            break;
+        case 'w':
+            row_write(row, 0, plan->size, plan->count, 1);
+            row_write_siw(row, 0, plan->size, plan->count, 101);
+            break;
+        case 'r':
+            row_read(row, 0, plan->size, plan->count, 1);
+            row_read_siw(row, 0, plan->size, plan->count, 101);
+            break;
+        default:
+            row_fail("no operation %c", plan->operation);
+    }
+    end_well(row, plan, 0);
+    return PASSED;
+}
+
+static int run_invalidate(struct row* row, struct row_plan* plan) {
+    static uint8_t octets[4096];
+    int index;
+    char answer[LINE_MAX_OCTETS];
+    struct xsock_remote remote;
+    struct xsock_key key;
+
+    establish_or_fail(row, &plan->setup);
+    /* Ours: siw's region is gone when its receive completes. */
+    remote = row_guest_memory(row, sizeof(octets), "rw", 0, &index);
+    pattern_fill(octets, 64, 5);
+    const struct xsock_sge sge = {.address = octets, .length = 64};
+    XSOCK_INIT(xsock_wr, wr);
+
+    wr.op = XSOCK_OP_SEND;
+    wr.flags = XSOCK_INVALIDATE;
+    wr.sge = &sge;
+    wr.sge_count = 1;
+    wr.remote = remote;
+    row_ask(row, NULL, "recv 64 1");
+    if (xsock_post(row->eps[0], &wr) != 0) row_fail("xsock_post: %s", strerror(errno));
+    row_ask(row, answer, "got 5");
+    if (strtoul(answer + 3, NULL, 10) != remote.stag)
+        row_fail("the guest reports STag %s invalidated, not %u", answer + 3, remote.stag);
+    /* Its: our region is gone when our receive completes. */
+    struct xsock_mr* mr = xsock_mr_register(NULL, octets, sizeof(octets),
+                                            XSOCK_REMOTE_WRITE | XSOCK_REMOTE_READ, row->eps[0]);
+
+    if (mr == NULL || xsock_mr_key(mr, 0, sizeof(octets), &key) != 0)
+        row_fail("xsock_mr_register: %s", strerror(errno));
+    xsock_key_read(&key, &remote);
+    static uint8_t received[64];
+    const unsigned before = row->receives[0];
+
+    if (xsock_recv(row->eps[0], 9, received, sizeof(received)) != 0)
+        row_fail("xsock_recv: %s", strerror(errno));
+    row_ask(row, NULL, "send 64 1 6 %u", remote.stag);
+    if (!row_await(row, 0, 0, before + 1) || row->invalidated != remote.stag)
+        row_fail("STag %u was not invalidated, but %u", remote.stag, row->invalidated);
+    if (pattern_check(received, sizeof(received), 6) != PATTERN_OK) row_fail("the message differs");
+    /* And a Write to it is refused. */
+    row_tell(row, "write 64 1 7 %" PRIu64 " %u", remote.to, remote.stag);
+    await_end(row, 0);
+    row_answer(row, answer);
+    row_ask(row, NULL, "waitend");
+    row_note("a Write to the invalidated region: %s", info_of(row, 0).error_text);
+    if (strstr(info_of(row, 0).error_text, "does not exist or was revoked") == NULL)
+        row_fail("the Write was not refused");
+    return PASSED;
+}
+
+static int run_crowd(struct row* row, struct row_plan* plan) {
+    establish_or_fail(row, &plan->setup);
+    for (unsigned ep = 0; ep < row->count; ep++) {
+        row_send(row, ep, 64, 2, 100 * ep + 1);
+        row_send_siw(row, ep, 3000, 2, 100 * ep + 11);
+    }
+    for (unsigned ep = 0; ep < row->count; ep++) {
+        row_write(row, ep, 5000, 1, 100 * ep + 21);
+        row_read_siw(row, ep, 5000, 1, 100 * ep + 31);
+    }
+    for (unsigned ep = 0; ep < row->count; ep++) {
+        if (ep % 2 == 0)
+            row_close(row, ep);
+        else
+            row_close_siw(row, ep);
+    }
+    return PASSED;
+}
+
+/* Closed at once: nothing is sent but what start-up asks for. */
+static int run_early_close(struct row* row, struct row_plan* plan) {
+    establish_or_fail(row, &plan->setup);
+    end_well(row, plan, 0);
+    return PASSED;
+}
+
+/* The initiator says nothing; the responder speaks first. */
+static int run_responder_first(struct row* row, struct row_plan* plan) {
+    establish_or_fail(row, &plan->setup);
+    if (plan->setup.siw_initiates)
+        row_send(row, 0, 64, 1, 1);
+    else
+        row_send_siw(row, 0, 64, 1, 1);
+    end_well(row, plan, 0);
+    return PASSED;
+}
+
+/* ---- rows that must be refused
+ * ------------------------------------------------------------------- */
+
+static int run_refused(struct row* row, struct row_plan* plan) {
+    if (row_establish(row, &plan->setup)) row_fail("established");
+    return REFUSED;
+}
+
+/* ---- abrupt ends
+ * --------------------------------------------------------------------------------- */
+
+static void write_for_ever(struct row* row, const struct xsock_remote* remote, int ready_fd) {
+    uint8_t* octets = malloc(MIB);
+
+    if (octets == NULL) row_fail("no memory");
+    pattern_fill(octets, MIB, 3);
+    for (unsigned round = 0;; round++) {
+        while (xsock_write(row->eps[0], 0, octets, MIB, remote, 0, 0) == 0) continue;
+        row_drive(row, 100);
+        if (round == 3 && ready_fd >= 0 && write(ready_fd, "x", 1) != 1) _exit(FAILED);
+        if (row->closed[0]) return;
+    }
+}
+
+static int run_kill_own(struct row* row, struct row_plan* plan) {
+    int ready[2], index;
+    char octet, answer[LINE_MAX_OCTETS];
+
+    if (pipe(ready) != 0) row_fail("pipe: %s", strerror(errno));
+    /* Before this process has used xsock: the child is a program of its own. */
+    const pid_t victim = fork();
+
+    if (victim == 0) {
+        establish_or_fail(row, &plan->setup);
+        const struct xsock_remote remote = row_guest_memory(row, MIB, "w", 0, &index);
+
+        write_for_ever(row, &remote, ready[1]);
+        _exit(FAILED);
+    }
+    close(ready[1]);
+    if (read(ready[0], &octet, 1) != 1) {
+        int status;
+
+        waitpid(victim, &status, 0);
+        _exit(FAILED); /* it has said why */
+    }
+    kill(victim, SIGKILL);
+    waitpid(victim, NULL, 0);
+    row_ask(row, answer, "waitend");
+    row_note("the guest: %s", answer + 3);
+    return PASSED;
+}
+
+static int run_kill_siw(struct row* row, struct row_plan* plan) {
+    struct row second;
+    char answer[LINE_MAX_OCTETS];
+    int index;
+    static uint8_t octets[MIB];
+    struct xsock_key key;
+    struct xsock_remote own;
+
+    establish_or_fail(row, &plan->setup);
+    row_ask(row, answer, "pid");
+    const int pid = atoi(answer + 3);
+    const struct xsock_remote remote = row_guest_memory(row, MIB, "w", 0, &index);
+    struct xsock_mr* mr =
+        xsock_mr_register(NULL, octets, sizeof(octets), XSOCK_REMOTE_WRITE, row->eps[0]);
+
+    if (mr == NULL || xsock_mr_key(mr, 0, sizeof(octets), &key) != 0)
+        row_fail("xsock_mr_register: %s", strerror(errno));
+    xsock_key_read(&key, &own);
+    row_ask(row, NULL, "stream %u %" PRIu64 " %u", MIB, own.to, own.stag);
+    for (int i = 0; i < 8; i++) {
+        if (xsock_write(row->eps[0], 1, octets, MIB, &remote, 0, 0) != 0)
+            row_fail("xsock_write: %s", strerror(errno));
+    }
+    const int64_t end = now_ms() + 1000;
+
+    while (now_ms() < end) row_drive(row, 50);
+    row_begin(&second, row->setting);
+    row_ask(&second, NULL, "kill %d", pid);
+    await_end(row, 0);
+    row_drive(row, 0);
+    if (row->sends[0] + row->flushed + (row->bad_status != XSOCK_WC_SUCCESS) < 8)
+        row_fail("of 8 Writes %u completed well and %u were flushed", row->sends[0], row->flushed);
+    row_note("we see: %s", info_of(row, 0).error_text);
+    return PASSED;
+}
+
+static int run_power_off(struct row* row, struct row_plan* plan) {
+    int index;
+
+    if (row->setting->power_off == NULL) row_fail("no --power-off command was given");
+    establish_or_fail(row, &plan->setup);
+    const struct xsock_remote remote = row_guest_memory(row, MIB, "w", 0, &index);
+    int ready[2];
+
+    if (pipe(ready) != 0) row_fail("pipe: %s", strerror(errno));
+    const pid_t switcher = fork();
+
+    if (switcher == 0) {
+        char octet;
+
+        close(ready[1]);
+        if (read(ready[0], &octet, 1) != 1) _exit(1);
+        _exit(system(row->setting->power_off) == 0 ? 0 : 1); /* NOLINT: as the caller says */
+    }
+    close(ready[0]);
+    const int64_t start = now_ms();
+
+    write_for_ever(row, &remote, ready[1]);
+    int status = -1;
+
+    waitpid(switcher, &status, 0);
+    if (status != 0) row_fail("the guest could not be turned off");
+    row_note("after %d s: %s", (int)((now_ms() - start) / 1000), info_of(row, 0).error_text);
+    if (info_of(row, 0).state != XSOCK_EP_ERROR) row_fail("the connection has not ended in error");
+    return PASSED;
+}
+
+/* ---- Terminate
+ * ------------------------------------------------------------------------------------ */
+
+/* What siw reported: our text has it in words. */
+static void expect_from_siw(struct row* row, const struct row_plan* plan) {
+    char wanted[64], answer[LINE_MAX_OCTETS];
+
+    await_end(row, 0);
+    const struct xsock_ep_info info = info_of(row, 0);
+
+    snprintf(wanted, sizeof(wanted), "layer %u, type %u, code %02x", plan->layer, plan->type,
+             plan->code);
+    row_note("xsock: %s", info.error_text);
+    if (strstr(info.error_text, wanted) == NULL) row_fail("not %s", wanted);
+    row_ask(row, answer, "waitend");
+    row_ask(row, answer, "status");
+    row_note("guest: %.200s", answer + 3);
+}
+
+/* What we reported: the kernel has logged it, with layer and type in each other's place (it reads
+ * the octet the other way round). */
+static void expect_from_xsock(struct row* row, const struct row_plan* plan) {
+    char answer[LINE_MAX_OCTETS];
+    unsigned layer = 99, type = 99, code = 99;
+
+    await_end(row, 0);
+    const struct xsock_ep_info info = info_of(row, 0);
+
+    row_note("xsock: %s", info.error_text);
+    row_ask(row, answer, "waitend");
+    if (!row_guest_terminate(row, &layer, &type, &code)) row_fail("the guest got no Terminate");
+    row_note("guest: layer %u, type %u, code %u (swapped)", layer, type, code);
+    if (layer != plan->type || type != plan->layer || code != plan->code)
+        row_fail("not layer %u, type %u, code %u", plan->layer, plan->type, plan->code);
+    if (info.error_text[0] == '\0' || info.state != XSOCK_EP_ERROR)
+        row_fail("xsock knows of no error");
+}
+
+/* We do wrong, siw refuses. */
+static int run_fault(struct row* row, struct row_plan* plan) {
+    static uint8_t octets[8192];
+    int index;
+    struct xsock_remote remote;
+    int posted = 0;
+
+    establish_or_fail(row, &plan->setup);
+    row_send_siw(row, 0, 64, 1, 1);
+    remote = row_guest_memory(row, 4096,
+                              plan->fault == FAULT_WRITE_RIGHT  ? "r"
+                              : plan->fault == FAULT_READ_RIGHT ? "w"
+                                                                : "rw",
+                              0, &index);
+    remote.length = sizeof(octets);
+    if (plan->fault == FAULT_WRITE_STAG || plan->fault == FAULT_READ_STAG ||
+        plan->fault == FAULT_INVALIDATE_STAG)
+        remote.stag ^= 0x5a5a0000;
+    switch ((enum fault)plan->fault) {
+        case FAULT_WRITE_STAG:
+        case FAULT_WRITE_RIGHT:
+            posted = xsock_write(row->eps[0], 0, octets, 64, &remote, 0, 0);
+            break;
+        case FAULT_WRITE_BOUNDS:
+            posted = xsock_write(row->eps[0], 0, octets, 64, &remote, 4090, 0);
+            break;
+        case FAULT_READ_STAG:
+        case FAULT_READ_RIGHT:
+            posted = xsock_read(row->eps[0], 0, octets, 64, &remote, 0, 0);
+            break;
+        case FAULT_READ_BOUNDS:
+            posted = xsock_read(row->eps[0], 0, octets, 64, &remote, 4090, 0);
+            break;
+        case FAULT_SEND_LONG:
+            row_ask(row, NULL, "recv 64 1");
+            posted = xsock_send(row->eps[0], 0, octets, 65, 0);
+            break;
+        case FAULT_SEND_NO_RECV:
+            posted = xsock_send(row->eps[0], 0, octets, 64, 0);
+            break;
+        case FAULT_INVALIDATE_STAG: {
+            const struct xsock_sge sge = {.address = octets, .length = 64};
+            XSOCK_INIT(xsock_wr, wr);
+
+            row_ask(row, NULL, "recv 64 1");
+            wr.op = XSOCK_OP_SEND;
+            wr.flags = XSOCK_INVALIDATE;
+            wr.sge = &sge;
+            wr.sge_count = 1;
+            wr.remote = remote;
+            posted = xsock_post(row->eps[0], &wr);
+            break;
+        }
+    }
+    if (posted != 0) row_fail("post: %s", strerror(errno));
+    expect_from_siw(row, plan);
+    return PASSED;
+}
+
+/* siw's program does wrong, we refuse. */
+static int run_fault_siw(struct row* row, struct row_plan* plan) {
+    static uint8_t octets[4096];
+    struct xsock_key key;
+    struct xsock_remote remote;
+    char answer[LINE_MAX_OCTETS];
+
+    establish_or_fail(row, &plan->setup);
+    row_send(row, 0, 64, 1, 1);
+    struct xsock_mr* mr = xsock_mr_register(NULL, octets, sizeof(octets),
+                                            plan->fault == FAULT_WRITE_RIGHT ? XSOCK_REMOTE_READ
+                                            : plan->fault == FAULT_READ_RIGHT
+                                                ? XSOCK_REMOTE_WRITE
+                                                : XSOCK_REMOTE_READ | XSOCK_REMOTE_WRITE,
+                                            row->eps[0]);
+
+    if (mr == NULL || xsock_mr_key(mr, 0, sizeof(octets), &key) != 0)
+        row_fail("xsock_mr_register: %s", strerror(errno));
+    xsock_key_read(&key, &remote);
+    switch ((enum fault)plan->fault) {
+        case FAULT_WRITE_STAG:
+            row_tell(row, "write 64 1 7 %" PRIu64 " %u", remote.to, remote.stag ^ 0x5a5a0000);
+            break;
+        case FAULT_WRITE_RIGHT:
+            row_tell(row, "write 64 1 7 %" PRIu64 " %u", remote.to, remote.stag);
+            break;
+        case FAULT_WRITE_BOUNDS:
+            row_tell(row, "write 64 1 7 %" PRIu64 " %u", remote.to + 4090, remote.stag);
+            break;
+        case FAULT_READ_STAG:
+            row_tell(row, "read 64 1 7 %" PRIu64 " %u", remote.to, remote.stag ^ 0x5a5a0000);
+            break;
+        case FAULT_READ_RIGHT:
+            row_tell(row, "read 64 1 7 %" PRIu64 " %u", remote.to, remote.stag);
+            break;
+        case FAULT_READ_BOUNDS:
+            row_tell(row, "read 64 1 7 %" PRIu64 " %u", remote.to + 4090, remote.stag);
+            break;
+        case FAULT_SEND_LONG:
+            if (xsock_recv(row->eps[0], 9, octets, 64) != 0)
+                row_fail("xsock_recv: %s", strerror(errno));
+            row_tell(row, "send 65 1 7");
+            break;
+        case FAULT_SEND_NO_RECV:
+            row_tell(row, "send 64 1 7");
+            break;
+        case FAULT_INVALIDATE_STAG:
+            if (xsock_recv(row->eps[0], 9, octets, 64) != 0)
+                row_fail("xsock_recv: %s", strerror(errno));
+            row_tell(row, "send 64 1 7 %u", remote.stag ^ 0x5a5a0000);
+            break;
+    }
+    await_end(row, 0);
+    row_answer(row, answer); /* done or not: TCP has taken it */
+    expect_from_xsock(row, plan);
+    return PASSED;
+}
+
+static int listen_on(const char* host, int* port) {
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t size = sizeof(address);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || inet_pton(AF_INET, host, &address.sin_addr) != 1 ||
+        bind(fd, (struct sockaddr*)&address, sizeof(address)) != 0 || listen(fd, 4) != 0 ||
+        getsockname(fd, (struct sockaddr*)&address, &size) != 0)
+        row_fail("listen on %s: %s", host, strerror(errno));
+    *port = ntohs(address.sin_port);
+    return fd;
+}
+
+/* An FPDU is changed on its way; `siw_initiates` says who initiates, `siw_closes` who refuses: siw
+ * an FPDU of ours when set, else we one of siw's. */
+static int run_edit(struct row* row, struct row_plan* plan) {
+    struct setup* setup = &plan->setup;
+    const bool siw_refuses = plan->siw_closes;
+    static uint8_t octets[8192];
+    struct sockaddr_in target = {.sin_family = AF_INET};
+    char answer[LINE_MAX_OCTETS];
+    int index;
+
+    /* The editor is forked before xsock has threads; it learns xsock's port by a fixed order. */
+    const char* listen_host = setup->siw_initiates ? row->setting->own : "127.0.0.1";
+    const int listener = listen_on(listen_host, &setup->via_port);
+    const char* target_host = setup->siw_initiates ? "127.0.0.1" : row->setting->guest;
+
+    setup->via_host = "127.0.0.1";
+    row_listen(row, setup);
+    target.sin_port = htons((uint16_t)setup->listen_port);
+    inet_pton(AF_INET, target_host, &target.sin_addr);
+    /* The accepted end is the initiator's; whose FPDUs are edited is the other of who refuses. */
+    const int edit_accepted = setup->siw_initiates != siw_refuses;
+    const pid_t editor = editor_start(listener, &target, edit_accepted, plan->edit, plan->opcode);
+
+    if (editor < 0) row_fail("fork: %s", strerror(errno));
+    close(listener);
+    establish_or_fail(row, setup);
+    if (siw_refuses) {
+        row_send_siw(row, 0, 64, 1, 1);
+        const struct xsock_remote remote = row_guest_memory(row, 4096, "rw", 0, &index);
+        int posted;
+
+        row_ask(row, NULL, "recv 64 2");
+        if (plan->opcode == 0)
+            posted = xsock_write(row->eps[0], 0, octets, 64, &remote, 0, 0);
+        else if (plan->opcode == 1)
+            posted = xsock_read(row->eps[0], 0, octets, 64, &remote, 0, 0);
+        else
+            posted = xsock_send(row->eps[0], 0, octets, 64, 0);
+        if (posted != 0) row_fail("post: %s", strerror(errno));
+        expect_from_siw(row, plan);
+    } else {
+        struct xsock_key key;
+        struct xsock_remote remote;
+
+        row_send(row, 0, 64, 1, 1);
+        struct xsock_mr* mr = xsock_mr_register(
+            NULL, octets, sizeof(octets), XSOCK_REMOTE_READ | XSOCK_REMOTE_WRITE, row->eps[0]);
+
+        if (mr == NULL || xsock_mr_key(mr, 0, sizeof(octets), &key) != 0)
+            row_fail("xsock_mr_register: %s", strerror(errno));
+        xsock_key_read(&key, &remote);
+        if (xsock_recv(row->eps[0], 9, octets + 4096, 64) != 0)
+            row_fail("xsock_recv: %s", strerror(errno));
+        if (plan->opcode == 0)
+            row_tell(row, "write 64 1 7 %" PRIu64 " %u", remote.to, remote.stag);
+        else if (plan->opcode == 1)
+            row_tell(row, "read 64 1 7 %" PRIu64 " %u", remote.to, remote.stag);
+        else
+            row_tell(row, "send 64 1 7");
+        await_end(row, 0);
+        row_answer(row, answer);
+        expect_from_xsock(row, plan);
+    }
+    kill(editor, SIGTERM);
+    waitpid(editor, NULL, 0);
+    return PASSED;
+}
+
+/* ---- the table
+ * ------------------------------------------------------------------------------------ */
+
+static struct row_plan plans[ROWS_MAX];
+static unsigned plan_count;
+
+static struct row_plan* add(const char* group, int (*run)(struct row*, struct row_plan*),
+                            bool siw_initiates, bool brief, const char* format, ...)
+    __attribute__((format(printf, 5, 6)));
+static struct row_plan* add(const char* group, int (*run)(struct row*, struct row_plan*),
+                            bool siw_initiates, bool brief, const char* format, ...) {
+    struct row_plan* plan = &plans[plan_count];
+    va_list arguments;
+
+    if (plan_count == ROWS_MAX) abort();
+    plan_count++;
+    *plan = (struct row_plan){.group = group, .run = run, .brief = brief, .limit_s = 120};
+    plan->setup.siw_initiates = siw_initiates;
+    va_start(arguments, format);
+    const int n = vsnprintf(plan->name, sizeof(plan->name), format, arguments);
+    va_end(arguments);
+    if (n > 0 && (size_t)n < sizeof(plan->name))
+        snprintf(plan->name + n, sizeof(plan->name) - (size_t)n, ", %s initiates",
+                 siw_initiates ? "siw" : "xsock");
+    return plan;
+}
+
+static void add_start_up(bool siw) {
+    static const char kGroup[] = "start-up";
+    struct row_plan* p;
+
+    add(kGroup, run_exchange, siw, true, "revision 2, CRC");
+    p = add(kGroup, run_exchange, siw, true, "revision 1, CRC");
+    p->setup.revision = 1;
+    p->setup.siw_revision_1 = siw;
+    p = add(kGroup, run_exchange, siw, true, "revision 2, no CRC");
+    p->setup.no_crc = true;
+    p = add(kGroup, run_exchange, siw, false, "revision 1, no CRC");
+    p->setup.revision = 1;
+    p->setup.siw_revision_1 = siw;
+    p->setup.no_crc = true;
+    p = add(kGroup, run_exchange, siw, true,
+            siw ? "CRC asked by siw only" : "CRC required by siw, which does not say so");
+    p->setup.no_crc = true;
+    p->setup.siw_crc = true;
+    p = add(kGroup, run_exchange, siw, false, "CRC asked by both");
+    p->setup.siw_crc = true;
+    p = add(kGroup, run_refused, siw, true, "CRC strictly off at siw, asked by xsock");
+    p->setup.siw_crc_strict = true;
+    p = add(kGroup, run_refused, siw, true, "markers asked by xsock");
+    p->setup.markers = true;
+
+    static const struct {
+        unsigned ird, ord, siw_ird, siw_ord;
+    } kDepths[] = {
+        {1, 1, 1, 1}, {16, 16, 1, 1}, {1, 1, 16, 16}, {4, 8, 2, 16}, {200, 200, 128, 128}};
+    for (unsigned i = 0; i < sizeof(kDepths) / sizeof(kDepths[0]); i++) {
+        p = add(kGroup, run_depths, siw, i == 3, "IRD %u ORD %u, siw's IRD %u ORD %u",
+                kDepths[i].ird, kDepths[i].ord, kDepths[i].siw_ird, kDepths[i].siw_ord);
+        p->setup.ird = kDepths[i].ird;
+        p->setup.ord = kDepths[i].ord;
+        p->setup.siw_ird = kDepths[i].siw_ird;
+        p->setup.siw_ord = kDepths[i].siw_ord;
+        p->setup.depth = 128;
+    }
+
+    if (siw) {
+        p = add(kGroup, run_exchange, siw, true, "peer-to-peer, Write or Read as RTR");
+        p->setup.siw_p2p = true;
+        p = add(kGroup, run_responder_first, siw, false, "peer-to-peer, responder speaks first");
+        p->setup.siw_p2p = true;
+    } else {
+        static const char* const kNames[] = {
+            "Send", "Write", "Send or Write", "Read", "Send or Read", "Write or Read", "any"};
+        for (unsigned rtr = 1; rtr <= 7; rtr++) {
+            /* To Send alone siw answers Write, which RFC 6581 does not allow; we do as it says. */
+            p = add(kGroup, run_exchange, siw, rtr == XSOCK_RTR_WRITE || rtr == XSOCK_RTR_READ,
+                    "peer-to-peer, %s as RTR", kNames[rtr - 1]);
+            p->setup.rtr = rtr;
+        }
+        for (unsigned rtr = XSOCK_RTR_WRITE; rtr <= XSOCK_RTR_READ; rtr *= 2) {
+            p = add(kGroup, run_early_close, siw, true, "peer-to-peer, %s as RTR, closed at once",
+                    rtr == XSOCK_RTR_WRITE ? "Write" : "Read");
+            p->setup.rtr = rtr;
+            p = add(kGroup, run_responder_first, siw, false,
+                    "peer-to-peer, %s as RTR, responder speaks first",
+                    rtr == XSOCK_RTR_WRITE ? "Write" : "Read");
+            p->setup.rtr = rtr;
+        }
+    }
+    add(kGroup, run_responder_first, siw, true, "responder speaks first");
+}
+
+static void add_private_data(bool siw) {
+    static const char kGroup[] = "private data";
+    struct row_plan* p;
+    /* siw takes 256 octets with those of RFC 6581; its own length is eight bits wide. */
+    static const unsigned kLengths[] = {1, 4, 100, 251, 252};
+
+    for (unsigned i = 0; i < 5; i++) {
+        p = add(kGroup, run_exchange, siw, kLengths[i] == 252, "%u octets from xsock", kLengths[i]);
+        p->setup.data = kLengths[i];
+    }
+    /* siw would not survive such a Reply: we refuse. */
+    p = add(kGroup, run_refused, siw, true, "253 octets from xsock, one too many");
+    p->setup.data = 253;
+    for (unsigned i = 0; i < 4; i++) {
+        p = add(kGroup, run_exchange, siw, kLengths[i] == 251, "%u octets from siw", kLengths[i]);
+        p->setup.siw_data = kLengths[i];
+    }
+    p = add(kGroup, run_refused, siw, true, "252 octets from siw, one too many");
+    p->setup.siw_data = 252;
+    p = add(kGroup, run_exchange, siw, false, "revision 1, 200 octets from each");
+    p->setup.revision = 1;
+    p->setup.siw_revision_1 = siw;
+    p->setup.data = p->setup.siw_data = 200;
+}
+
+static void add_fpdus(bool siw) {
+    static const char kGroup[] = "FPDU sizes";
+    static const unsigned kLimits[] = {128, 129, 130, 131, 512, 1000, 1441, 1442};
+    struct row_plan* p;
+
+    for (unsigned i = 0; i < sizeof(kLimits) / sizeof(kLimits[0]); i++) {
+        p = add(kGroup, run_messages, siw, i == 0, "ULPDUs of up to %u octets", kLimits[i]);
+        p->setup.fpdu_limit = kLimits[i];
+        p->operation = "swr"[i % 3];
+        p->size = 20011;
+        p->count = 3;
+    }
+    for (int crc = 0; crc < 2; crc++) {
+        for (int zero_copy = 0; zero_copy < 2; zero_copy++) {
+            p = add(kGroup, run_exchange, siw, siw && zero_copy, "GSO %s, CRC %s, siw %s",
+                    siw ? "agreed" : "offered by siw only", crc ? "on" : "off",
+                    zero_copy ? "without copying" : "copying");
+            p->setup.siw_gso = true;
+            p->setup.no_crc = !crc;
+            p->setup.siw_no_zcopy = !zero_copy;
+        }
+        p = add(kGroup, run_messages, siw, false, "GSO %s, CRC %s, 1 MiB Writes",
+                siw ? "agreed" : "offered by siw only", crc ? "on" : "off");
+        p->setup.siw_gso = true;
+        p->setup.no_crc = !crc;
+        p->operation = 'w';
+        p->size = MIB;
+        p->count = 2;
+    }
+}
+
+static void add_messages(bool siw) {
+    static const char kGroup[] = "messages";
+    static const uint32_t kSizes[] = {0, 1, 3, 4, 1427, 1428, 1429, 4096, 65535, 65536, 16 * MIB};
+    static const struct {
+        char operation;
+        const char* name;
+    } kOperations[] = {{'s', "Send"}, {'w', "Write"}, {'r', "Read"}};
+    struct row_plan* p;
+
+    for (int crc = 1; crc >= 0; crc--) {
+        for (unsigned o = 0; o < 3; o++) {
+            for (unsigned i = 0; i < sizeof(kSizes) / sizeof(kSizes[0]); i++) {
+                const bool large = kSizes[i] > MIB;
+
+                p = add(kGroup, run_messages, siw,
+                        crc == 1 && siw == (o == 1) && (kSizes[i] == 1428 || kSizes[i] == 65535),
+                        "%s of %u octets, CRC %s", kOperations[o].name, kSizes[i],
+                        crc ? "on" : "off");
+                p->setup.no_crc = !crc;
+                p->operation = kOperations[o].operation;
+                p->size = kSizes[i];
+                p->count = large ? 1 : 5;
+                p->siw_closes = i % 2 == 1;
+                if (large) p->limit_s = 300;
+            }
+        }
+        p = add(kGroup, run_messages, siw, crc == 1, "4000 Sends of 64 octets at depth, CRC %s",
+                crc ? "on" : "off");
+        p->setup.no_crc = !crc;
+        p->setup.depth = 4096;
+        p->operation = 's';
+        p->size = 64;
+        p->count = 4000;
+    }
+    add(kGroup, run_invalidate, siw, true, "Send with Invalidate")->kernel_complains = true;
+    p = add(kGroup, run_messages, siw, true, "16 Reads outstanding");
+    p->setup.depth = 128;
+    p->operation = 'r';
+    p->size = 4096;
+    p->count = 64;
+    p = add(kGroup, run_crowd, siw, true, "32 connections at once");
+    p->setup.connections = 32;
+    p->limit_s = 300;
+}
+
+static void add_ends(bool siw) {
+    static const char kGroup[] = "ends";
+    struct row_plan* p;
+
+    add(kGroup, run_early_close, siw, true, "orderly close by xsock, at once");
+    add(kGroup, run_early_close, siw, true, "orderly close by siw, at once")->siw_closes = true;
+    add(kGroup, run_exchange, siw, false, "orderly close by xsock");
+    add(kGroup, run_exchange, siw, false, "orderly close by siw")->siw_closes = true;
+    p = add(kGroup, run_kill_own, siw, true, "kill -9 of xsock in mid transfer");
+    p->kernel_complains = true;
+    p = add(kGroup, run_kill_siw, siw, true, "kill -9 of siw's program in mid transfer");
+    p->kernel_complains = true;
+}
+
+struct expectation {
+    unsigned layer, type, code;
+};
+
+static void add_terminates(bool siw) {
+    static const char kGroup[] = "Terminate";
+    static const struct {
+        enum fault fault;
+        const char* name;
+        struct expectation by_siw, by_xsock;
+    } kFaults[] = {
+        {FAULT_WRITE_STAG, "Write to an unknown STag", {1, 1, 0}, {1, 1, 0}},
+        {FAULT_WRITE_BOUNDS, "Write past a region", {1, 1, 1}, {1, 1, 1}},
+        {FAULT_WRITE_RIGHT, "Write without the right", {1, 1, 0}, {0, 1, 2}},
+        {FAULT_READ_STAG, "Read of an unknown STag", {0, 1, 0}, {0, 1, 0}},
+        {FAULT_READ_BOUNDS, "Read past a region", {0, 1, 1}, {0, 1, 1}},
+        {FAULT_READ_RIGHT, "Read without the right", {0, 1, 2}, {0, 1, 2}},
+        {FAULT_SEND_LONG, "Send longer than the receive", {1, 2, 2}, {1, 2, 5}},
+        {FAULT_SEND_NO_RECV, "Send without a receive", {1, 2, 2}, {1, 2, 2}},
+        {FAULT_INVALIDATE_STAG, "Send that invalidates an unknown STag", {0, 2, 9}, {0, 1, 0}},
+    };
+    enum { WRITE = 0, READ = 1, SEND = 3 };
+    static const struct {
+        enum edit edit;
+        unsigned opcode;
+        const char* name;
+        struct expectation by_siw, by_xsock;
+    } kEdits[] = {
+        {EDIT_CRC, SEND, "wrong CRC", {2, 0, 2}, {2, 0, 2}},
+        {EDIT_SHORT, SEND, "ULPDU shorter than its header", {2, 0, 3}, {2, 0, 3}},
+        {EDIT_DDP_VERSION, SEND, "DDP version, untagged", {1, 2, 6}, {1, 2, 6}},
+        {EDIT_DDP_VERSION, WRITE, "DDP version, tagged", {1, 1, 4}, {1, 1, 4}},
+        {EDIT_RDMAP_VERSION, SEND, "RDMAP version", {0, 2, 5}, {0, 2, 5}},
+        {EDIT_OPCODE, SEND, "unknown opcode", {0, 2, 6}, {0, 2, 6}},
+        {EDIT_QN, SEND, "unknown queue", {1, 2, 1}, {1, 2, 1}},
+        {EDIT_MSN, SEND, "MSN out of order", {1, 2, 3}, {1, 2, 3}},
+        {EDIT_MSN, READ, "MSN out of order, Read", {1, 2, 3}, {1, 2, 3}},
+        {EDIT_MO, SEND, "wrong MO", {1, 2, 4}, {1, 2, 4}},
+        {EDIT_STAG, WRITE, "STag changed", {1, 1, 0}, {1, 1, 0}},
+        {EDIT_BOUNDS, WRITE, "offset changed", {1, 1, 1}, {1, 1, 1}},
+        {EDIT_WRAP, WRITE, "offset that wraps", {1, 1, 1}, {1, 1, 3}},
+        {EDIT_RESPONSE, WRITE, "Read Response that nobody asked for", {1, 0, 0}, {0, 2, 6}},
+        {EDIT_READ_SHORT, READ, "Read Request of 24 octets", {2, 0, 3}, {0, 2, 255}},
+    };
+
+    for (unsigned i = 0; i < sizeof(kFaults) / sizeof(kFaults[0]); i++) {
+        for (int by_siw = 0; by_siw < 2; by_siw++) {
+            struct row_plan* p = add(kGroup, by_siw ? run_fault : run_fault_siw, siw,
+                                     siw == (by_siw == 1) && i % 4 == 0, "%s, refused by %s",
+                                     kFaults[i].name, by_siw ? "siw" : "xsock");
+            const struct expectation* e = by_siw ? &kFaults[i].by_siw : &kFaults[i].by_xsock;
+
+            p->fault = (int)kFaults[i].fault;
+            p->layer = e->layer;
+            p->type = e->type;
+            p->code = e->code;
+            p->kernel_complains = true;
+            p->setup.receive_wait_ms = 200;
+        }
+    }
+    for (unsigned i = 0; i < sizeof(kEdits) / sizeof(kEdits[0]); i++) {
+        for (int by_siw = 0; by_siw < 2; by_siw++) {
+            struct row_plan* p = add(kGroup, run_edit, siw, siw == (by_siw == 1) && i % 6 == 0,
+                                     "%s, refused by %s", kEdits[i].name, by_siw ? "siw" : "xsock");
+            const struct expectation* e = by_siw ? &kEdits[i].by_siw : &kEdits[i].by_xsock;
+
+            p->fault = -1;
+            p->edit = kEdits[i].edit;
+            p->opcode = kEdits[i].opcode;
+            p->siw_closes = by_siw;
+            p->layer = e->layer;
+            p->type = e->type;
+            p->code = e->code;
+            p->kernel_complains = true;
+            p->setup.fpdu_limit = 1024;
+        }
+    }
+}
+
+struct row_plan* row_plans(unsigned* count) {
+    if (plan_count == 0) {
+        for (int siw = 0; siw < 2; siw++) add_start_up(siw);
+        for (int siw = 0; siw < 2; siw++) add_private_data(siw);
+        for (int siw = 0; siw < 2; siw++) add_fpdus(siw);
+        for (int siw = 0; siw < 2; siw++) add_messages(siw);
+        for (int siw = 0; siw < 2; siw++) add_terminates(siw);
+        for (int siw = 0; siw < 2; siw++) add_ends(siw);
+        struct row_plan* p =
+            add("ends", run_power_off, false, true, "guest powered off in mid transfer");
+
+        p->ends_guest = true;
+        p->limit_s = 180;
+    }
+    *count = plan_count;
+    return plans;
+}

@@ -55,7 +55,8 @@ struct Terminated {
 ///
 /// @param starting  nothing else has come from the peer, and it is the initiator
 /// @return false: shorter than its control word; nothing is known
-bool parse_terminate(ConstBytes payload, TerminateInfo& info, Terminated& about, bool starting);
+bool parse_terminate(ConstBytes payload, TerminateInfo& info, Terminated& about,
+                     bool starting = true);
 
 /// The status of the work request that a received Terminate concerns.
 [[nodiscard]] WcStatus status_of(const TerminateInfo& info) noexcept;

@@ -404,8 +404,8 @@ static void do_mem(const char* arguments) {
     if (mem == NULL)
         answer("fail mem: %s", strerror(errno));
     else
-        answer("ok %d %" PRIu64 " %" PRIu32, g.mem_count - 1, (uint64_t)(uintptr_t)mem->octets,
-               mem->mr->rkey);
+        answer("ok %d %" PRIu64 " %" PRIu32, (g.mem_count - 1) % MEMS_MAX,
+               (uint64_t)(uintptr_t)mem->octets, mem->mr->rkey);
 }
 
 /* memcheck INDEX OFFSET LENGTH SEED */
@@ -415,7 +415,7 @@ static void do_memcheck(const char* arguments) {
     uint32_t seed;
 
     if (sscanf(arguments, "%d %zu %zu %" SCNu32, &index, &offset, &length, &seed) != 4 ||
-        index < 0 || index >= g.mem_count || offset > g.mems[index].length ||
+        index < 0 || index >= MEMS_MAX || offset > g.mems[index].length ||
         length > g.mems[index].length - offset) {
         answer("fail memcheck: INDEX OFFSET LENGTH SEED");
         return;

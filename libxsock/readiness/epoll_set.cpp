@@ -154,7 +154,11 @@ void EpollSet::ring_one() noexcept {
 }
 
 void EpollSet::push(Member& member) noexcept {
-    if (!member.ready) append(member);
+    if (member.told) {
+        member.woken = true;  // collect() lists it when it is through
+    } else if (!member.ready) {
+        append(member);
+    }
     if (mirror_fd_ >= 0) {
         mirror_set_ = true;
         const std::uint64_t one = 1;
@@ -515,7 +519,7 @@ int EpollSet::wait(epoll_event* out, int room, Time deadline, const sigset_t* ma
 
 int EpollSet::collect(epoll_event* out, int room) {
     int found = 0;
-    Member* again = nullptr;  // level-triggered ones, latest first; linked by next_again
+    Member* told = nullptr;  // latest first; linked by next_told
     std::size_t looks = members_.size() + 1;
     while (found < room && looks-- > 0) {
         Member* member = nullptr;
@@ -532,23 +536,26 @@ int EpollSet::collect(epoll_event* out, int room) {
         out[found].events = events;
         out[found].data = member->data;
         ++found;
-        if ((member->wanted & EPOLLONESHOT) != 0) {
-            member->wanted &= kHow;
-        } else if ((member->wanted & EPOLLET) == 0) {
-            member->next_again = std::exchange(again, member);
-        }
+        // Once in one answer, however often it is woken meanwhile.
+        member->told = true;
+        member->woken = member->ready;
+        unlink(*member);
+        member->next_told = std::exchange(told, member);
+        if ((member->wanted & EPOLLONESHOT) != 0) member->wanted &= kHow;
     }
     {
         const std::lock_guard hold(ready_lock_);
-        // To the end of the list, in the order in which they were found.
         Member* in_order = nullptr;
-        while (again != nullptr) {
-            Member* const member = std::exchange(again, again->next_again);
-            member->next_again = std::exchange(in_order, member);
+        while (told != nullptr) {
+            Member* const member = std::exchange(told, told->next_told);
+            member->next_told = std::exchange(in_order, member);
         }
+        // Level-triggered ones go to the end of the list, in the order in which they were told.
         while (in_order != nullptr) {
-            Member* const member = std::exchange(in_order, in_order->next_again);
-            if (!member->ready) append(*member);
+            Member* const member = std::exchange(in_order, in_order->next_told);
+            const bool level = (member->wanted & EPOLLET) == 0;
+            member->told = false;
+            if ((member->wanted & ~kHow) != 0 && (level || member->woken)) append(*member);
         }
     }
     clear_mirror_if_empty();

@@ -76,7 +76,9 @@ class EpollSet final : public Source {
         Member* next = nullptr;
         Member* previous = nullptr;
         Member* next_turning = nullptr;
-        Member* next_again = nullptr;  // scratch of collect()
+        bool told = false;   // is in the answer that collect() makes
+        bool woken = false;  // since it was told
+        Member* next_told = nullptr;
         // Under mutex_.
         bool in_kernel = false;
         Progress* progress = nullptr;

@@ -132,6 +132,34 @@ TEST(Member, was_in_the_kernels_set_before) {
     ASSERT_EQ(epoll_ctl(w.epfd(), EPOLL_CTL_DEL, w.fd(a), &event), 0);
 }
 
+/// Is woken at the worst of moments: while it is asked.
+class RestlessSource final : public Source {
+  public:
+    std::uint32_t events() const noexcept override {
+        if (restless) const_cast<RestlessSource*>(this)->wake(EPOLLIN);
+        return EPOLLIN;
+    }
+    bool native() const noexcept override { return false; }
+    Progress* progress() const noexcept override { return &test_progress(); }
+    void end() { retire(); }
+    bool restless = true;
+};
+
+TEST(Member, is_told_once_in_one_answer_though_it_is_woken_meanwhile) {
+    for (const std::uint32_t how : {0u, std::uint32_t{EPOLLET}}) {
+        EngineWorld w;
+        const auto a = w.connect();  // lends its number
+        RestlessSource source;
+        ASSERT_EQ(w.set().add(w.fd(a), &source, event_of(EPOLLIN | how, 1)), 0);
+        for (int i = 0; i < 3; ++i) EXPECT_EQ(text_of(w.wait(8, 1000)), "1:IN ");
+        source.restless = false;
+        EXPECT_EQ(text_of(w.wait(8, 1000)), "1:IN ");  // the last wake-up
+        EXPECT_EQ(text_of(w.wait(8, 0)), how == 0 ? "1:IN " : "nothing");
+        source.end();
+        EXPECT_EQ(text_of(w.wait(8, 0)), "nothing");
+    }
+}
+
 TEST(Member, only_epoll_descriptors_become_sets) {
     const int pipe_end = eventfd(0, EFD_CLOEXEC);
     auto made = EpollSet::create(pipe_end);

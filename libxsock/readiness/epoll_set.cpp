@@ -283,12 +283,12 @@ void EpollSet::leave_kernel(Member& member) {
     look_at(member);
 }
 
-void EpollSet::settle_turning() {
-    for (;;) {
+bool EpollSet::settle_turning() {
+    for (bool some = false;; some = true) {
         Member* member = nullptr;
         {
             const std::lock_guard hold(ready_lock_);
-            if (turning_ == nullptr) return;
+            if (turning_ == nullptr) return some;
             member = std::exchange(turning_, turning_->next_turning);
             member->turning = false;
         }
@@ -447,9 +447,7 @@ class EpollSet::Waiting final : public Target {
         if (found_ != 0) return found_;  // level-triggered ones would come twice
         if (kernel == Kernel::polled) kernel = fds_[0].revents != 0 ? Kernel::ask : Kernel::skip;
         const std::lock_guard hold(set_.mutex_);
-        const bool turned = set_.turning_ != nullptr;
-        set_.settle_turning();
-        if (turned) kernel = Kernel::ask;
+        if (set_.settle_turning()) kernel = Kernel::ask;
         const bool ask = kernel == Kernel::ask && set_.kernel_members_ != 0;
         bool kernel_next = false;
         if (ask) {

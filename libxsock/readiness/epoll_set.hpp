@@ -98,7 +98,7 @@ class EpollSet final : public Source {
     int add_to_kernel(int fd, const epoll_event& event);
     int enter_kernel(Member& member);
     void leave_kernel(Member& member);
-    void settle_turning();
+    bool settle_turning();  ///< true: there was something
     void look_at(Member& member) noexcept;
     int collect(epoll_event* out, int room);
     int collect_kernel(epoll_event* out, int room);

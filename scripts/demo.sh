@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # What ./run shows: real files copied over iWARP three ways, a key-value server that sleeps while it
-# is read, the figures beside plain TCP, and unmodified RDMA programs. About a minute, no root,
-# nothing left behind.
+# is read, an echo server that two lines turn into a DDP one, unmodified programs under the overlay,
+# unmodified RDMA programs with no RDMA device, and the figures beside plain TCP. About a minute, no
+# root, nothing left behind.
 #   demo.sh [BUILD-DIRECTORY]      (default: build/release)
 # XSOCK_DEMO_MIB: how much to copy (default 300). Exit status: 0 when all worked and was verified.
 set -u -o pipefail
@@ -151,7 +152,111 @@ key_value() {
     fi
 }
 
-# -- 3. beside plain TCP ---------------------------------------------------------------------------
+# -- 3. sockets: two lines, and none --------------------------------------------------------------
+
+us_each() { sed -n 's/.* over '"$1"'.*: \([0-9.]*\) us each$/\1/p' "$work/out" | sort -n | sed -n 2p; }
+
+two_lines() {
+    say "An echo server of plain socket calls, and the same with two lines more (setsockopt DDPMODE)"
+    if ! start_server "$work/log" "$bin/echo_socket" server 0 --ddp; then
+        result FAILED "echo_socket: does not start"
+        return
+    fi
+    : >"$work/out"
+    for _ in 1 2 3; do  # interleaved; the server serves both kinds of clients on its one port
+        timeout 20 "$bin/echo_socket" client 127.0.0.1 "$port" 5000 >>"$work/out" 2>&1
+        timeout 20 "$bin/echo_socket" client 127.0.0.1 "$port" 5000 --ddp >>"$work/out" 2>&1
+    done
+    stop_server
+    cat "$work/out"
+    local plain ddp
+    plain=$(us_each 'plain TCP')
+    ddp=$(us_each iWARP)
+    if [ -n "$plain" ] && [ -n "$ddp" ]; then
+        result ok "echo by recv() and send(), 64 octets and back: plain TCP $plain us, with the two lines $ddp us over iWARP"
+    else
+        result FAILED "echo by recv() and send()"
+    fi
+}
+
+free_port() {  # one that a server of ours had a moment ago: sets $port
+    start_server "$work/log" "$bin/echo" server 0 && stop_server
+}
+
+# What iperf3 counts in a second, Mbit/s, both ends started by "$@".
+iperf_once() {
+    free_port || return
+    timeout 20 "$@" iperf3 -s -1 -p "$port" >/dev/null 2>&1 &
+    server=$!
+    sleep 0.3
+    timeout 20 "$@" iperf3 -c 127.0.0.1 -p "$port" -t 1 -f m 2>/dev/null |
+        awk '/receiver/ { print $(NF - 2) }'
+    stop_server
+}
+
+unmodified() {
+    command -v iperf3 >/dev/null || {
+        result skipped "an unmodified program under the overlay: iperf3 is not installed"
+        return
+    }
+    say "An unmodified program under the overlay, beside itself without it: iperf3, 3 rounds in turn"
+    local ratios=
+    for _ in 1 2 3; do
+        local without with
+        without=$(iperf_once)
+        with=$(iperf_once "$build/tools/xsock" run --)
+        if [ -z "$without" ] || [ -z "$with" ]; then
+            result FAILED "iperf3 under the overlay"
+            return
+        fi
+        echo "without $without Mbit/s, with $with Mbit/s"
+        ratios+="$(awk -v a="$with" -v b="$without" 'BEGIN { printf "%.2f", a / b }')"$'\n'
+    done
+    tcp_mbits=$without
+    result ok "iperf3 under the overlay, passed through: $(printf %s "$ratios" | sort -n | sed -n 2p) times what it has without (median of 3)"
+}
+
+# -- 4. RDMA programs without an RDMA device ---------------------------------------------------------
+
+rdma() {
+    local program
+    for program in rping ib_write_bw; do
+        command -v $program >/dev/null || {
+            result skipped "RDMA programs: $program is not installed"
+            return
+        }
+    done
+    local rdma=("$build/tools/xsock" run --verbs --)
+    say "Unmodified RDMA programs on this machine, which has $(find /sys/class/infiniband -mindepth 1 -maxdepth 1 2>/dev/null | wc -l) RDMA devices"
+    free_port || return
+    timeout 30 "${rdma[@]}" rping -s -a 127.0.0.1 -p "$port" -C 1000 >/dev/null 2>&1 &
+    server=$!
+    sleep 0.5
+    if timeout 30 "${rdma[@]}" rping -c -a 127.0.0.1 -p "$port" -C 1000 -V >"$work/out" 2>&1; then
+        result ok "rping: 1000 rounds of Send, RDMA Read and RDMA Write, every octet verified"
+    else
+        tail -n 5 "$work/out"
+        result FAILED "rping"
+    fi
+    stop_server
+    free_port || return
+    timeout 30 "${rdma[@]}" ib_write_bw -R -F -p "$port" -D 2 -s 65536 >/dev/null 2>&1 &
+    server=$!
+    sleep 0.5
+    timeout 30 "${rdma[@]}" ib_write_bw -R -F -p "$port" -D 2 -s 65536 127.0.0.1 >"$work/out" 2>&1
+    local mib
+    mib=$(awk '$1 == 65536 && NF >= 4 { print $4 }' "$work/out")
+    stop_server
+    grep -E '^ *(#bytes|65536)' "$work/out"
+    if [ -n "$mib" ]; then
+        result ok "ib_write_bw, 64 KiB: $(awk -v m="$mib" 'BEGIN { printf "%.1f", m * 8.388608 / 1000 }') Gbit/s, CRC on; iperf3 over plain TCP: $(awk -v m="${tcp_mbits:-0}" 'BEGIN { if (m > 0) printf "%.1f", m / 1000; else printf "?" }') Gbit/s"
+    else
+        tail -n 5 "$work/out"
+        result FAILED "ib_write_bw"
+    fi
+}
+
+# -- 5. beside plain TCP ---------------------------------------------------------------------------
 
 figures() {
     local bench=$build/bench/xsock_bench
@@ -164,63 +269,8 @@ figures() {
     fi
 }
 
-# -- 4. unmodified RDMA programs -------------------------------------------------------------------
-
-# rdma_pair PORT PROGRAM...: a server in the background, the same with the address as client.
-rdma_pair() {
-    local on=$1 s c
-    shift
-    "${verbs[@]}" "$@" -p "$on" >"$work/rdma-server" 2>&1 &
-    server=$!
-    for _ in $(seq 100); do
-        ss -Hltn "sport = :$on" | grep -q . && break
-        sleep 0.1
-    done
-    timeout 60 "${verbs[@]}" "$@" -p "$on" 127.0.0.1 >"$work/rdma-client" 2>&1
-    c=$?
-    wait "$server"
-    s=$?
-    server=
-    [ $s = 0 ] && [ $c = 0 ]
-}
-
-rdma_programs() {
-    local verbs=("$build/tools/xsock" run --verbs --) on=$((21000 + RANDOM % 8000)) average
-    [ -x "$build/tools/xsock" ] && [ -e "$build/libxsock/verbs/libibverbs.so.1" ] || return 0
-    if ! command -v rping ib_write_bw ss >/dev/null; then
-        say "Unmodified RDMA programs: rping and ib_write_bw are not installed (rdmacm-utils, perftest)"
-        return 0
-    fi
-    say "Unmodified RDMA programs on this machine, RDMA device or not: rping, ib_write_bw -R"
-    "${verbs[@]}" rping -s -a 127.0.0.1 -p $on -C 100 -V >"$work/rdma-server" 2>&1 &
-    server=$!
-    sleep 1
-    if timeout 60 "${verbs[@]}" rping -c -a 127.0.0.1 -p $on -C 100 -V && wait "$server"; then
-        result ok "rping: 100 rounds of Send, RDMA Read and RDMA Write, verified by rping"
-    else
-        result FAILED "rping"
-    fi
-    server=
-    if rdma_pair $((on + 1)) ib_write_bw -R -F -n 20000; then
-        tail -4 "$work/rdma-client"
-        average=$(awk '$1 == 65536 { print $4 }' "$work/rdma-client")
-        result ok "ib_write_bw -R, 64 KiB RDMA Writes: $average MB/s"
-    else
-        tail -5 "$work/rdma-client"
-        result FAILED "ib_write_bw -R"
-    fi
-    command -v iperf3 >/dev/null || return 0
-    iperf3 -s -1 -p $((on + 2)) >/dev/null 2>&1 &
-    server=$!
-    sleep 1
-    average=$(iperf3 -c 127.0.0.1 -p $((on + 2)) -t 3 -l 64K -f M 2>/dev/null |
-        awk '/receiver/ { for (i = 1; i < NF; i++) if ($(i + 1) ~ /Bytes\/sec/) print $i }')
-    wait "$server"
-    server=
-    [ -z "$average" ] || result ok "iperf3 beside it, plain TCP, calls of 64 KiB: $average MB/s"
-}
-
-for program in filecopy kv; do
+tcp_mbits=
+for program in filecopy kv echo echo_socket; do
     [ -x "$bin/$program" ] || {
         echo "demo.sh: $bin/$program is missing; build first (./run does)" >&2
         exit 1
@@ -228,8 +278,10 @@ for program in filecopy kv; do
 done
 copy_files
 key_value
+two_lines
+unmodified
+rdma
 figures
-rdma_programs
 
 say "Summary ($((SECONDS - began)) s)"
 printf '%s\n' "${summary[@]}"

@@ -192,6 +192,8 @@ class Device {
     virtual Result<std::uint32_t> register_memory(const RegionAttr& attr) = 0;
     /// On return no driver touches the memory through this STag any more.
     virtual Result<void> deregister_memory(std::uint32_t stag) = 0;
+    /// The same STag, another meaning: MemoryTable::replace().
+    virtual Result<void> replace_memory(std::uint32_t stag, const RegionAttr& attr) = 0;
     virtual Result<RegionAttr> query_memory(std::uint32_t stag) const = 0;
 
     /// `strict`: overflow is an error of the queue (verbs) instead of growth.

@@ -215,15 +215,37 @@ MemoryTable::MemoryTable(Epochs& epochs, std::size_t max_regions)
 
 MemoryTable::~MemoryTable() = default;
 
-Result<std::uint32_t> MemoryTable::add(const RegionAttr& attr) {
+namespace {
+
+// What no region may be.
+Error check(const RegionAttr& attr) noexcept {
     const auto address = reinterpret_cast<std::uintptr_t>(attr.address);
     if (attr.length > std::numeric_limits<std::uintptr_t>::max() - address) {
-        return Error{EINVAL, "a region that wraps the address space"};
+        return {EINVAL, "a region that wraps the address space"};
     }
     if (attr.length > std::numeric_limits<std::uint64_t>::max() - attr.first_to) {
-        return Error{EINVAL, "a region that wraps the space of tagged offsets"};
+        return {EINVAL, "a region that wraps the space of tagged offsets"};
     }
-    if (attr.access & ~kAllAccess) return Error{EINVAL, "an unknown access right"};
+    if (attr.access & ~kAllAccess) return {EINVAL, "an unknown access right"};
+    return {};
+}
+
+// Everything but what makes it valid. Release: whoever reads one of these from outside a section,
+// having come by the slot's former STag, also sees that this STag is gone, and gives up.
+void fill(Slot& s, const RegionAttr& attr) noexcept {
+    const auto address = reinterpret_cast<std::uintptr_t>(attr.address);
+    s.address.store(address, std::memory_order_release);
+    s.length.store(attr.length, std::memory_order_release);
+    s.first_to.store((attr.access & kZeroBased) != 0 ? attr.first_to : address,
+                     std::memory_order_release);
+    s.pd.store(attr.pd, std::memory_order_release);
+    s.only_qp.store(attr.only_qp, std::memory_order_release);
+}
+
+}  // namespace
+
+Result<std::uint32_t> MemoryTable::add(const RegionAttr& attr) {
+    if (const Error error = check(attr); error.code != 0) return error;
 
     std::uint32_t stag = random_u32();
     std::lock_guard lock(impl_->mutex);
@@ -241,15 +263,8 @@ Result<std::uint32_t> MemoryTable::add(const RegionAttr& attr) {
         stag = random_u32();
     }
 
-    // Release: whoever reads one of these from outside a section, having come by the slot's former
-    // STag, also sees that this STag is gone, and gives up.
     Slot& s = impl_->slot(index);
-    s.address.store(address, std::memory_order_release);
-    s.length.store(attr.length, std::memory_order_release);
-    s.first_to.store((attr.access & kZeroBased) != 0 ? attr.first_to : address,
-                     std::memory_order_release);
-    s.pd.store(attr.pd, std::memory_order_release);
-    s.only_qp.store(attr.only_qp, std::memory_order_release);
+    fill(s, attr);
     s.rights.store(attr.access | kValid, std::memory_order_release);
     s.stag.store(stag, std::memory_order_release);
     Impl::insert(*impl_->newest, *place, stag, index);
@@ -275,6 +290,24 @@ Result<void> MemoryTable::remove(std::uint32_t stag) {
     impl_->free_slot = index;
     impl_->regions.store(impl_->regions.load(std::memory_order_relaxed) - 1,
                          std::memory_order_relaxed);
+    return {};
+}
+
+Result<void> MemoryTable::replace(std::uint32_t stag, const RegionAttr& attr) {
+    if (const Error error = check(attr); error.code != 0) return error;
+    Slot* slot = nullptr;
+    {
+        std::lock_guard lock(impl_->mutex);
+        const std::uint32_t index = impl_->find(stag);
+        if (index == kNoSlot) return Error{ENOENT, "no such memory region"};
+        slot = &impl_->slot(index);
+        slot->rights.fetch_and(~kValid, std::memory_order_seq_cst);
+    }
+    impl_->epochs.wait_for_readers();
+    fill(*slot, attr);
+    // Who has read a part of the former meaning must not find the slot valid at the end.
+    impl_->epochs.wait_for_readers();
+    slot->rights.store(attr.access | kValid, std::memory_order_seq_cst);
     return {};
 }
 

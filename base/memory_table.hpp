@@ -61,6 +61,12 @@ class MemoryTable {
     /// memory through it. ENOENT: no such STag. Not from inside a Reader section.
     Result<void> remove(std::uint32_t stag);
 
+    /// Lets an STag mean something else (ibv_rereg_mr). On return no driver touches memory through
+    /// its former meaning; meanwhile look-ups fail. Also after invalidate(). ENOENT, and what add()
+    /// refuses; then nothing has changed. Not from inside a Reader section, nor at once with
+    /// remove() of the same.
+    Result<void> replace(std::uint32_t stag, const RegionAttr& attr);
+
     /// Revokes the STag but keeps the slot until remove(): what Local Invalidate and Send with
     /// Invalidate do. Does not wait (safe inside a section: the driver that runs this is the one
     /// that would touch the memory for that stream). False when it was not valid.

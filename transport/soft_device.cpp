@@ -200,6 +200,9 @@ class SoftDevice final : public Device {
         return memory_.add(attr);
     }
     Result<void> deregister_memory(std::uint32_t stag) override { return memory_.remove(stag); }
+    Result<void> replace_memory(std::uint32_t stag, const RegionAttr& attr) override {
+        return memory_.replace(stag, attr);
+    }
     Result<RegionAttr> query_memory(std::uint32_t stag) const override {
         return memory_.query(stag);
     }

@@ -29,8 +29,8 @@ bool elsewhere(const Mr& mr) noexcept {
     return mr.iova != reinterpret_cast<std::uintptr_t>(mr.base.addr);
 }
 
-/// Registers what `mr` says. 0 or an errno; on failure nothing has changed.
-int enter(Engine& engine, Mr& mr) {
+/// What `mr` says, for the device. 0 or an errno.
+int describe(Mr& mr) noexcept {
     RegionAttr attr;
     if (const int error = translate(static_cast<unsigned>(mr.access), attr.access); error != 0) {
         return error;
@@ -40,9 +40,15 @@ int enter(Engine& engine, Mr& mr) {
     attr.pd = reinterpret_cast<Pd*>(mr.base.pd)->id;
     attr.access |= kZeroBased;
     attr.first_to = mr.iova;
-    auto stag = engine.device().register_memory(attr);
-    if (!stag) return stag.error().code;
     mr.attr = attr;
+    return 0;
+}
+
+/// 0 or an errno.
+int enter(Engine& engine, Mr& mr) {
+    if (const int error = describe(mr); error != 0) return error;
+    auto stag = engine.device().register_memory(mr.attr);
+    if (!stag) return stag.error().code;
     mr.base.lkey = mr.base.rkey = mr.base.handle = *stag;
     engine.mrs.emplace(*stag, &mr);
     if (elsewhere(mr)) ++engine.regions_elsewhere;
@@ -138,24 +144,21 @@ int rereg_mr(ibv_mr* given, int flags, ibv_pd* pd, void* address, size_t length,
         }
         if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) changed.base.pd = pd;
         if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) changed.access = access;
-        std::uint32_t unused = 0;
-        if (const int error = translate(static_cast<unsigned>(changed.access), unused)) {
+        if (const int error = describe(changed); error != 0) {
             errno = error;
             return IBV_REREG_MR_ERR_INPUT;
         }
-        // The old key is gone before the new one is there (verbs allow another).
-        leave(engine, mr);
-        if (const int error = enter(engine, changed); error != 0) {
-            (void)enter(engine, mr);
-            errno = error;
+        // The key stays: peers may know it.
+        if (auto r = engine.device().replace_memory(mr.base.lkey, changed.attr); !r) {
+            errno = r.error().code;
             return IBV_REREG_MR_ERR_CMD;
         }
+        engine.regions_elsewhere += static_cast<int>(elsewhere(changed)) - elsewhere(mr);
         if (changed.base.pd != mr.base.pd) {
             --reinterpret_cast<Pd*>(mr.base.pd)->users;
             ++reinterpret_cast<Pd*>(changed.base.pd)->users;
         }
         mr = changed;
-        engine.mrs[mr.base.lkey] = &mr;
         return 0;
     });
 }

@@ -127,6 +127,25 @@ TEST_F(MemoryTableTest, tagged_offsets_may_begin_anywhere) {
     EXPECT_EQ(table.add(attr).error().code, EINVAL);
 }
 
+TEST_F(MemoryTableTest, an_stag_may_come_to_mean_something_else) {
+    const std::uint32_t stag = add(hundred());
+    RegionAttr other = hundred();
+    other.address += 100;
+    other.length = 50;
+    other.pd = kPd + 1;
+    ASSERT_TRUE(table.replace(stag, other));
+    EXPECT_EQ(write(stag, va(memory.data()), 1), Violation::tagged_stag_not_associated);
+    EXPECT_EQ(write(stag, va(memory.data()) + 100, 50, kPd + 1), Violation::none);
+    EXPECT_EQ(write(stag, va(memory.data()) + 100, 51, kPd + 1), Violation::tagged_bounds);
+    EXPECT_EQ(table.size(), 1u);
+    RegionAttr bad = other;
+    bad.access = 1u << 30;
+    EXPECT_EQ(table.replace(stag, bad).error().code, EINVAL);
+    EXPECT_EQ(write(stag, va(memory.data()) + 100, 50, kPd + 1), Violation::none);
+    EXPECT_EQ(table.replace(stag ^ 1, other).error().code, ENOENT);
+    EXPECT_TRUE(table.remove(stag));
+}
+
 TEST_F(MemoryTableTest, bounds_hold_at_both_ends) {
     const std::uint32_t stag = add(hundred());
     const std::uint64_t base = va(memory.data());

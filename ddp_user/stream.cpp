@@ -241,6 +241,9 @@ void Stream::set_depths(std::uint16_t ird, std::uint16_t ord) noexcept {
 bool Stream::move_receive(std::uint64_t wr_id, const RecvWqe& other) {
     return impl_->move_receive(wr_id, other);
 }
+ConstBytes Stream::move_send(std::uint64_t wr_id, std::uint64_t new_id, std::byte* to) {
+    return impl_->move_send(wr_id, new_id, to);
+}
 void Stream::leave_shared_queue(RecvQueue& own) noexcept {
     impl_->config.rq = &own;
     impl_->config.rq_shared = false;

@@ -99,6 +99,10 @@ class Stream final : public Ulp {
     /// far are copied there. False: no message is coming in, or into another receive.
     /// @pre `other` has room for as many octets
     bool move_receive(std::uint64_t wr_id, const RecvWqe& other);
+    /// The entry `wr_id` of the face's own, with one SGE, whose octets the LLP does not all have
+    /// yet: they are copied to `to`, which becomes its memory, and it is `new_id` from now on.
+    /// @return where they lay; the LLP must follow. Empty: there is no such entry.
+    ConstBytes move_send(std::uint64_t wr_id, std::uint64_t new_id, std::byte* to);
     /// Takes later receives from `own`, an empty queue, instead of the shared one.
     void leave_shared_queue(RecvQueue& own) noexcept;
     /// Completions from now on carry `context`.

@@ -160,6 +160,7 @@ struct Stream::Impl {
     std::uint32_t reads_delivered = 0;  // Reads answered in full whose entries are not yet retired
     bool reads_dead = false;            // the peer has finished: no Read can succeed any more
 
+    ConstBytes move_send(std::uint64_t wr_id, std::uint64_t new_id, std::byte* to);
     bool tx_next(std::size_t mulpdu, UlpduOut& out);
     std::size_t tx_lone(Bytes ulpdu);
     void tx_lone_done();

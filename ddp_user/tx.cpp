@@ -3,6 +3,7 @@
 // interleaved; where both sources have one, they alternate.
 #include <algorithm>
 
+#include "base/fault.hpp"
 #include "base/random.hpp"
 #include "ddp_user/stream_impl.hpp"
 
@@ -466,6 +467,24 @@ bool Stream::Impl::tx_intact() {
         }
     }
     return true;
+}
+
+ConstBytes Stream::Impl::move_send(std::uint64_t wr_id, std::uint64_t new_id, std::byte* to) {
+    SendQueue& sq = *config.sq;
+    for (std::uint64_t sequence = sq.retired(); sequence < sq.posted(); ++sequence) {
+        SendWqe& wqe = sq.at(sequence);
+        if (wqe.wr_id != wr_id || (wqe.flags & kSendInternal) == 0) continue;
+        XSOCK_ASSERT((wqe.flags & kSendInline) == 0 && wqe.sge_count == 1);
+        const ConstBytes from(wqe.sge[0].address, wqe.sge[0].length);
+        {
+            const fault::Touch reading(0, from.data(), from.size());
+            std::copy(from.begin(), from.end(), to);
+        }
+        wqe.wr_id = new_id;
+        wqe.sge[0].address = to;
+        return from;
+    }
+    return {};
 }
 
 bool Stream::Impl::tx_wanted() const noexcept {

@@ -314,6 +314,15 @@ TxBatch FpduSender::remainder() {
             .separate_groups = separate_groups_};
 }
 
+void FpduSender::move(const std::byte* from, std::size_t n, std::byte* to) noexcept {
+    for (std::uint32_t i = iov_begin_; i != iov_end_; ++i) {
+        struct iovec& v = ledger_->iov[i];
+        const auto offset =
+            reinterpret_cast<std::uintptr_t>(v.iov_base) - reinterpret_cast<std::uintptr_t>(from);
+        if (offset < n) v.iov_base = to + offset;
+    }
+}
+
 void FpduSender::commit(Ulp& ulp, std::size_t n) {
     XSOCK_ASSERT(n <= pending());
     committed_ += n;

@@ -38,6 +38,9 @@ class FpduSender {
     TxBatch remainder();
     /// `n` more octets were written. @pre n <= pending()
     void commit(Ulp& ulp, std::size_t n);
+    /// Program memory [from, from + n) now lies at `to`, with the same octets: what the batch still
+    /// refers to follows it.
+    void move(const std::byte* from, std::size_t n, std::byte* to) noexcept;
     /// Forgets the batch: nothing of it will be written any more.
     void drop() noexcept { *this = FpduSender(crc_, markers_); }
 

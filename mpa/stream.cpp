@@ -264,6 +264,10 @@ void Stream::tx_lone_done() { impl_->ulp.tx_lone_done(); }
 
 Time Stream::finish_at() const noexcept { return impl_->finish_at; }
 
+void Stream::tx_move(const std::byte* from, std::size_t n, std::byte* to) noexcept {
+    impl_->sender.move(from, n, to);
+}
+
 void Stream::tx_finished() noexcept { impl_->nudge_at = kNever; }
 
 std::size_t Stream::tx_pending() const noexcept {

@@ -100,6 +100,8 @@ class Stream {
     /// Until when FIN must wait although all was sent: 0 when it need not. Linux dies of a
     /// connection that is finished before its siw has seen the RTR message.
     [[nodiscard]] Time finish_at() const noexcept;
+    /// FpduSender::move()
+    void tx_move(const std::byte* from, std::size_t n, std::byte* to) noexcept;
     /// The transport has sent FIN: no nudge is due any more, for nothing may follow.
     void tx_finished() noexcept;
     /// Octets prepared and not yet committed.

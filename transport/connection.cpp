@@ -316,6 +316,7 @@ bool Connection::consume(ConstBytes octets, Pass& pass) {
 // Reads and takes what there is, within this pass's share. False when there was nothing.
 bool Connection::receive(Pass& pass) {
     bool found = false;
+    enough_read_ = false;
     for (int i = 0; i < kReadsPerPass && fd_ >= 0 && !eof_ && stash_.empty(); ++i) {
         const long n = tcp::receive(fd_, pass.staging);
         if (n == -EAGAIN) {
@@ -337,6 +338,7 @@ bool Connection::receive(Pass& pass) {
             if (!consume(octets, pass)) break;
             if (!stash_.empty()) resume(pass);
             if (static_cast<std::size_t>(n) < pass.staging.size()) break;
+            if (enough_read_) break;
         } else if (n == 0) {
             eof_ = true;
             pass.active = true;
@@ -831,6 +833,20 @@ bool Connection::move_receive(std::uint64_t wr_id, const RecvWqe& other, Pass& p
         return false;
     }
     return moved;
+}
+
+bool Connection::move_send(std::uint64_t wr_id, std::uint64_t new_id, std::byte* to, Pass& pass) {
+    if (ended_) return false;
+    pass.enter_section();
+    ConstBytes from;
+    if (!fault::guard([&] { from = ddp_.move_send(wr_id, new_id, to); })) {
+        note("a buffer that was being sent was unmapped");
+        end(QpState::error, EFAULT, WcStatus::local_protection_error, false, pass);
+        return false;
+    }
+    if (from.empty()) return false;
+    if (mpa_ != nullptr) mpa_->tx_move(from.data(), from.size(), to);
+    return true;
 }
 
 // ---- time -----------------------------------------------------------------

@@ -71,6 +71,12 @@ class Connection final : public Pollable {
     /// Octets that are still coming in go elsewhere: ddp::Stream::move_receive(). False too when
     /// the memory that they were in is gone.
     bool move_receive(std::uint64_t wr_id, const RecvWqe& other, Pass& pass);
+    /// Who waits has what he waited for: no more is read in this pass, for he may have a better
+    /// place for what comes next.
+    void enough_read() noexcept { enough_read_ = true; }
+    /// Octets that TCP has not taken yet go on from `to`: ddp::Stream::move_send(). False: it has
+    /// completed, or its memory is gone and with it the connection, so that it completes now.
+    bool move_send(std::uint64_t wr_id, std::uint64_t new_id, std::byte* to, Pass& pass);
     /// Later completions carry it.
     void set_context(std::uint64_t context) {
         parts_.attr.context = context;
@@ -150,6 +156,7 @@ class Connection final : public Pollable {
     bool steady_ = false;               // established, not closing
     bool tx_blocked_ = false;           // TCP's buffer is full
     bool eof_ = false;
+    bool enough_read_ = false;
     bool fin_sent_ = false;
     bool closing_ = false;  // shutdown() or release() was called
     bool released_ = false;

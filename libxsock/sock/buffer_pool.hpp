@@ -4,6 +4,7 @@
 // or none. Any thread.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,6 +17,9 @@ struct alignas(64) Buffer {
     std::uint32_t length = 0;    ///< octets of the message
     std::uint32_t reserved = 0;  ///< octets that the holder has set aside for it
     std::uint8_t size_class = 0;
+    /// The message lies in memory that a blocked send() lends; this stands for it in the queue.
+    bool stands_for_lent = false;
+    std::atomic<std::uint8_t> lent_state{0};  ///< 0: lent; 1 + WcStatus: the call has it back
 
     [[nodiscard]] std::byte* data() noexcept {
         return reinterpret_cast<std::byte*>(this) + sizeof(Buffer);

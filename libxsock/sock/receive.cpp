@@ -165,6 +165,7 @@ ssize_t Socket::receive_landing(const Pieces& pieces, int flags, int& out_flags,
             landing_.state.store(State::offered, std::memory_order_relaxed);
         }
     }
+    if (!lent) lent = land_the_rest(pieces);
     const auto waited = wait(lent ? &Socket::landed : &Socket::something_to_read, timeout);
     over = waited != Progress::Waited::done;
     if (lent) {
@@ -187,6 +188,35 @@ ssize_t Socket::receive_landing(const Pieces& pieces, int flags, int& out_flags,
         }
     }
     return over ? fail_wait(waited, EAGAIN) : 0;
+}
+
+// The next message has begun to come into a buffer, behind the last one: it goes on into the
+// pieces, and what has come of it is copied there.
+bool Socket::land_the_rest(const Pieces& pieces) {
+    bool moved = false;
+    progress()->locked([&](Pass& pass) {
+        Buffer* from = nullptr;
+        RecvWqe other;
+        {
+            const std::lock_guard hold(rx_lock_);
+            if (rx_first_ != nullptr || rx_filling_ == nullptr || rx_closed_ ||
+                landing_.state.load(std::memory_order_relaxed) != Landing::State::none) {
+                return;
+            }
+            from = rx_filling_;
+            landing_.where = &pieces;
+            if (!lay_landing(pieces, from->reserved, other)) return;
+        }
+        moved = connection().move_receive(reinterpret_cast<std::uintptr_t>(from), other, pass);
+        const std::lock_guard hold(rx_lock_);
+        if (!moved) {
+            give_buffer(std::exchange(landing_.rest, nullptr));
+            return;
+        }
+        give_buffer(std::exchange(rx_filling_, nullptr));
+        landing_.state.store(Landing::State::under_way, std::memory_order_relaxed);
+    });
+    return moved;
 }
 
 // The call ends while a message is coming into its memory: the rest, and what has come of it, goes
@@ -213,11 +243,38 @@ void Socket::take_back_landing() {
         }
         const std::lock_guard hold(rx_lock_);
         give_buffer(std::exchange(landing_.rest, nullptr));
+        rx_filling_ = buffer;
         landing_.state.store(Landing::State::none, std::memory_order_relaxed);
     });
 }
 
 // ---- the driver -------------------------------------------------------------
+
+// Makes `out` a receive of `need` octets into the pieces and, where they end, a buffer. False: no
+// memory for that. @pre rx_lock_ is held
+bool Socket::lay_landing(const Pieces& where, std::uint32_t need, RecvWqe& out) {
+    std::uint32_t left = need;
+    std::uint8_t count = 0;
+    for (std::size_t i = 0; i < where.count && left > 0; ++i) {
+        const auto n =
+            static_cast<std::uint32_t>(std::min<std::size_t>(where.iov[i].iov_len, left));
+        out.sge[count++] = {static_cast<std::byte*>(where.iov[i].iov_base), n, kLkeyNone};
+        left -= n;
+    }
+    if (left > 0) {
+        landing_.rest = take_buffer(left);
+        if (landing_.rest == nullptr) return false;
+        out.sge[count++] = {landing_.rest->data(), left, kLkeyNone};
+    }
+    if (count == 0) out.sge[count++] = {nullptr, 0, kLkeyNone};
+    out.internal = true;
+    out.length = need;
+    out.wr_id = kLandingId;
+    out.sge_count = count;
+    landing_.limit = need;
+    landing_.reserved = need;
+    return true;
+}
 
 bool Socket::spare_receive(void* self, std::uint32_t octets, RecvWqe& out) {
     return static_cast<Socket*>(self)->give_receive(octets, out);
@@ -232,27 +289,7 @@ bool Socket::give_receive(std::uint32_t octets, RecvWqe& out) {
     out.internal = true;
     out.length = need;
     if (landing_.state.load(std::memory_order_relaxed) == Landing::State::offered) {
-        const Pieces& where = *landing_.where;
-        std::uint32_t left = need;
-        std::uint8_t count = 0;
-        for (std::size_t i = 0; i < where.count && left > 0; ++i) {
-            const auto n =
-                static_cast<std::uint32_t>(std::min<std::size_t>(where.iov[i].iov_len, left));
-            out.sge[count++] = {static_cast<std::byte*>(where.iov[i].iov_base), n, kLkeyNone};
-            left -= n;
-        }
-        if (left > 0) {
-            landing_.rest = take_buffer(left);
-            if (landing_.rest != nullptr) {
-                out.sge[count++] = {landing_.rest->data(), left, kLkeyNone};
-            }
-        }
-        if (left == 0 || landing_.rest != nullptr) {
-            if (count == 0) out.sge[count++] = {nullptr, 0, kLkeyNone};
-            out.wr_id = kLandingId;
-            out.sge_count = count;
-            landing_.limit = need;
-            landing_.reserved = need;
+        if (lay_landing(*landing_.where, need, out)) {
             rx_held_ += need;
             rx_incoming_ = true;
             landing_.state.store(Landing::State::under_way, std::memory_order_relaxed);
@@ -279,6 +316,7 @@ bool Socket::give_receive(std::uint32_t octets, RecvWqe& out) {
     buffer->reserved = need;
     rx_held_ += need;
     rx_incoming_ = true;
+    rx_filling_ = buffer;
     out.wr_id = reinterpret_cast<std::uintptr_t>(buffer);
     out.sge_count = 1;
     out.sge[0] = {buffer->data(), need, kLkeyNone};
@@ -295,10 +333,12 @@ void Socket::received(const Wc& wc) {
     {
         const std::lock_guard hold(rx_lock_);
         rx_incoming_ = false;
+        rx_filling_ = nullptr;
         if (wc.wr_id == kLandingId) {
             rx_held_ -= landing_.reserved;
             dropped.reset(std::exchange(landing_.rest, nullptr));
             landing_.length = length;
+            connection().enough_read();
             landing_.state.store(success ? Landing::State::done : Landing::State::none,
                                  std::memory_order_release);
         } else {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// send(): one message, copied, never a part of it.
+// send(): one message, never a part of it. It is copied, but for a large one of a blocking call:
+// that waits, as send() does, until TCP has the octets, and so may lend them. When it has to return
+// before, they are copied after all and the message is on its way as any other.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -7,11 +9,17 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/assert.hpp"
 #include "base/fault.hpp"
 #include "libxsock/sock/socket.hpp"
+#include "transport/log.hpp"
 
 namespace xsock::sock {
 namespace {
+
+/// Where a second copy costs more than waiting for TCP (which has buffers of its own): at 64 KiB
+/// and above.
+constexpr std::size_t kLendOctets = 64 * 1024;
 
 // Octets of all pieces, one after the other. False: the program's memory is not there.
 bool gather(const Pieces& pieces, std::byte* to) {
@@ -23,6 +31,17 @@ bool gather(const Pieces& pieces, std::byte* to) {
             std::memcpy(to, piece.iov_base, piece.iov_len);
             to += piece.iov_len;
         }
+    });
+}
+
+// Whether the memory is there, without a copy of it. (What goes away later costs the connection.)
+bool readable(const std::byte* from, std::size_t n) {
+    constexpr std::size_t kPage = 4096;
+    return fault::guard([&] {
+        const fault::Touch reading(0, from, n);
+        const volatile std::byte* const at = from;
+        for (std::size_t i = 0; i < n; i += kPage) static_cast<void>(at[i]);
+        static_cast<void>(at[n - 1]);
     });
 }
 
@@ -65,14 +84,21 @@ ssize_t Socket::send(int fd, const Pieces& pieces, int flags) {
         wr.flags |= kSendInline;
         sge.address = octets.data();
     } else {
-        buffer.reset(take_buffer(pieces.octets));
+        const bool lend = pieces.octets >= kLendOctets && pieces.count == 1 && blocking(flags) &&
+                          (flags & MSG_MORE) == 0;
+        buffer.reset(take_buffer(lend ? 0 : pieces.octets));
         if (buffer == nullptr) return no(ENOMEM);
         buffer->length = sge.length;
+        buffer->stands_for_lent = lend;
+        buffer->lent_state.store(0, std::memory_order_relaxed);
         wr.wr_id = reinterpret_cast<std::uintptr_t>(buffer.get());
         wr.flags |= kSendSignaled;
-        sge.address = buffer->data();
+        sge.address = lend ? static_cast<std::byte*>(pieces.iov[0].iov_base) : buffer->data();
     }
-    if (!gather(pieces, sge.address)) return no(EFAULT);
+    const bool lent = buffer != nullptr && buffer->stands_for_lent;
+    if (!(lent ? readable(sge.address, sge.length) : gather(pieces, sge.address))) {
+        return no(EFAULT);
+    }
     wr.sges = {&sge, 1};
 
     Connection& to = connection();
@@ -87,6 +113,7 @@ ssize_t Socket::send(int fd, const Pieces& pieces, int flags) {
             }
             if (buffer != nullptr) tx_octets_.fetch_add(sge.length, std::memory_order_seq_cst);
             const Result<void> posted = to.post_send(wr, (flags & MSG_MORE) != 0);
+            if (posted && lent) return wait_for_lent(*buffer, flags);
             if (posted) {
                 [[maybe_unused]] Buffer* const queued = buffer.release();  // until sent()
                 tx_messages_.fetch_add(1, std::memory_order_relaxed);
@@ -110,12 +137,51 @@ ssize_t Socket::send(int fd, const Pieces& pieces, int flags) {
     }
 }
 
+// The message is queued and lies in the caller's memory. On return nobody looks at that any more.
+ssize_t Socket::wait_for_lent(Buffer& buffer, int flags) {
+    const Time timeout = send_timeout_.load();
+    const Time deadline = timeout != 0 ? time_after(monotonic_now(), timeout) : kNever;
+    const auto over = [&buffer] { return buffer.lent_state.load(std::memory_order_seq_cst) != 0; };
+    const auto waited = progress()->wait_interruptibly(std::ref(over), deadline, timeout == 0);
+    if (waited != Progress::Waited::done) {
+        BufferPtr copy(take_buffer(buffer.length));
+        progress()->locked([&](Pass& pass) {
+            if (over()) return;
+            if (copy == nullptr) {
+                log(LogLevel::error, "no-memory", "a message under way finds no buffer; reset");
+                connection().abort(pass);
+                return;
+            }
+            copy->length = buffer.length;
+            copy->stands_for_lent = false;
+            const auto from = reinterpret_cast<std::uintptr_t>(&buffer);
+            const auto to = reinterpret_cast<std::uintptr_t>(copy.get());
+            if (connection().move_send(from, to, copy->data(), pass)) {
+                [[maybe_unused]] Buffer* const queued = copy.release();  // until sent()
+                buffer.lent_state.store(1, std::memory_order_relaxed);
+            }
+        });
+        XSOCK_ASSERT(over());
+    }
+    const auto status = static_cast<WcStatus>(buffer.lent_state.load() - 1);
+    if (status == WcStatus::local_protection_error) return no(EFAULT);
+    if (status != WcStatus::success) return send_error(flags);
+    tx_messages_.fetch_add(1, std::memory_order_relaxed);
+    return static_cast<ssize_t>(buffer.length);
+}
+
 // The driver: a message of ours was handed to TCP, or will not be.
 void Socket::sent(const Wc& wc) {
     if (wc.wr_id != 0) {
         auto* const buffer = reinterpret_cast<Buffer*>(static_cast<std::uintptr_t>(wc.wr_id));
         tx_octets_.fetch_sub(buffer->length, std::memory_order_seq_cst);
-        give_buffer(buffer);
+        if (buffer->stands_for_lent) {
+            // The call's: once it sees this, the buffer is gone.
+            buffer->lent_state.store(static_cast<std::uint8_t>(1 + static_cast<int>(wc.status)),
+                                     std::memory_order_seq_cst);
+        } else {
+            give_buffer(buffer);
+        }
     }
     if (tx_starved_.load(std::memory_order_seq_cst) && phase() == Phase::open && can_send() &&
         tx_starved_.exchange(false, std::memory_order_seq_cst)) {

@@ -132,6 +132,7 @@ class Socket final : public ::xsock_sock, public Pollable, public readiness::Sou
     int plain_answer(int fd) noexcept;
     int gate(int fd, int flags, bool writing);
     int wait_started();
+    ssize_t wait_for_lent(Buffer& buffer, int flags);
     int fail_wait(Progress::Waited why, int on_timeout) noexcept;
     Progress::Waited wait(bool (Socket::*done)() const noexcept, Time timeout);
     [[nodiscard]] bool blocking(int flags) const noexcept {
@@ -168,6 +169,8 @@ class Socket final : public ::xsock_sock, public Pollable, public readiness::Sou
     ssize_t receive_landing(const Pieces& pieces, int flags, int& out_flags, Time timeout,
                             bool& over);
     void take_back_landing();
+    bool lay_landing(const Pieces& where, std::uint32_t need, RecvWqe& out);
+    bool land_the_rest(const Pieces& pieces);
     static bool spare_receive(void* self, std::uint32_t octets, RecvWqe& out);
     bool give_receive(std::uint32_t octets, RecvWqe& out);
     void received(const Wc& wc);
@@ -237,7 +240,8 @@ class Socket final : public ::xsock_sock, public Pollable, public readiness::Sou
     std::uint64_t rx_held_ = 0;  // octets of messages that wait and of the one that comes in
     bool rx_starved_ = false;    // the driver found no room
     bool rx_closed_ = false;
-    bool rx_incoming_ = false;  // a message is coming in
+    bool rx_incoming_ = false;      // a message is coming in
+    Buffer* rx_filling_ = nullptr;  // into this, if it is a buffer of ours
     std::atomic<std::uint32_t> rx_count_{0};
     struct Landing {  // a blocked receiver's own memory, for the next message
         enum class State : std::uint8_t { none, offered, under_way, done };

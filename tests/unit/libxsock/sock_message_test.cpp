@@ -207,10 +207,53 @@ TEST(SockMessage, a_bad_pointer_is_efault_and_no_more) {
     EXPECT_EQ(errno, EFAULT);
     EXPECT_EQ(p.client.send(bad, 1000), -1);
     EXPECT_EQ(errno, EFAULT);
+    EXPECT_EQ(p.client.send(bad, 200'000), -1);  // would be lent
+    EXPECT_EQ(errno, EFAULT);
     ASSERT_EQ(p.client.send("still here"), 10);
     EXPECT_EQ(p.server.recv(bad, 100), -1);
     EXPECT_EQ(errno, EFAULT);
     EXPECT_EQ(p.server.recv(), "still here");
+}
+
+TEST(SockMessage, a_large_one_that_a_blocking_send_lends_may_be_changed_after_it) {
+    // Nobody reads at first: TCP's buffers fill, a send runs into its time limit with a part of its
+    // message written, and what is left of it is copied. Whatever a call took arrives as it was.
+    SockPair p;
+    p.client.timeout(SO_SNDTIMEO, 100);
+    std::vector<std::string> taken;
+    std::string memory;
+    for (unsigned i = 0; i < 400; ++i) {
+        memory = text_of(600'000 + i, i);
+        const std::string original = memory;
+        const ssize_t n = p.client.send(memory);
+        memory.assign(memory.size(), '?');
+        if (n < 0) {
+            ASSERT_EQ(errno, EAGAIN);
+            break;
+        }
+        ASSERT_EQ(n, static_cast<ssize_t>(original.size()));
+        taken.push_back(original);
+    }
+    ASSERT_LT(taken.size(), 400u) << "the sender was never held";
+    for (const std::string& want : taken) ASSERT_TRUE(p.server.recv() == want);
+    EXPECT_EQ(p.client.send("more"), 4);
+    EXPECT_EQ(p.server.recv(), "more");
+}
+
+TEST(SockMessage, a_send_that_lends_ends_with_the_connection) {
+    SockPair p;
+    std::thread sender([&] {
+        const std::string large = text_of(1 << 20, 1);
+        ssize_t n = 0;
+        while ((n = p.client.send(large.data(), large.size(), MSG_NOSIGNAL)) > 0) continue;
+        EXPECT_EQ(n, -1);
+        EXPECT_TRUE(errno == ECONNRESET || errno == EPIPE) << errno;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it is held by then
+    const linger reset{1, 0};
+    ASSERT_EQ(p.server.set(SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
+    p.server.close();
+    sender.join();
 }
 
 TEST(SockMessage, large_ones_land_in_a_waiting_receiver) {
@@ -226,6 +269,32 @@ TEST(SockMessage, large_ones_land_in_a_waiting_receiver) {
         receiver.join();
         EXPECT_EQ(got, sent);
     }
+}
+
+TEST(SockMessage, what_has_begun_to_come_goes_on_into_the_receivers_memory) {
+    // One after the other without a pause: each has begun to come, into a buffer, when its receiver
+    // asks. Receivers with room for all of it, for less, and such that give up on the way.
+    SockPair p;
+    constexpr unsigned kCount = 120;
+    std::thread sender([&] {
+        for (unsigned i = 0; i < kCount; ++i) {
+            const std::string text = text_of(700'000 + 977 * i, i);
+            EXPECT_EQ(p.client.send(text), static_cast<ssize_t>(text.size()));
+        }
+    });
+    p.server.timeout(SO_RCVTIMEO, 1);
+    std::string into;
+    for (unsigned i = 0; i < kCount; ++i) {
+        const std::string want = text_of(700'000 + 977 * i, i);
+        into.assign(i % 3 == 1 ? 300'000 : 1 << 20, '-');
+        ssize_t n = -1;
+        while ((n = p.server.recv(into.data(), into.size(), 0)) < 0) ASSERT_EQ(errno, EAGAIN);
+        ASSERT_EQ(static_cast<std::size_t>(n), std::min(want.size(), into.size()));
+        ASSERT_TRUE(
+            want.compare(0, static_cast<std::size_t>(n), into, 0, static_cast<std::size_t>(n)) == 0)
+            << i;
+    }
+    sender.join();
 }
 
 TEST(SockMessage, a_receiver_with_less_room_gets_the_beginning) {

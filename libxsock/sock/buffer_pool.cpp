@@ -74,8 +74,14 @@ void give_buffer(Buffer* buffer) noexcept {
 
 bool small(const Buffer& buffer) noexcept { return buffer.size_class <= 1; }
 
+// Another thread may have been at work on a list, so that it cannot be used; it stays reachable,
+// for leak checkers.
 void renew_buffer_pool() noexcept {
-    for (FreeList& list : free_lists) new (&list) FreeList;
+    static std::array<Buffer* volatile, kClasses.size()> abandoned;
+    for (std::size_t n = 0; n < free_lists.size(); ++n) {
+        abandoned[n] = free_lists[n].first;
+        new (&free_lists[n]) FreeList;
+    }
 }
 
 }  // namespace xsock::sock

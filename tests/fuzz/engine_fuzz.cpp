@@ -465,7 +465,8 @@ void Engine::poll() {
                 posted.erase(posted.begin());
             }
             FUZZ_CHECK(wc.opcode != WcOpcode::recv || posted.begin() == entry);
-            FUZZ_CHECK(wc.byte_len <= kSlot);
+            // Behind Immediate Data it tells of the Write before, which fills no receive.
+            FUZZ_CHECK((wc.flags & kWcImmediate) != 0 || wc.byte_len <= kSlot);
             if (entry->second >= 0) {
                 auto& slots = wc.opcode == WcOpcode::recv ? receives_ : sinks_;
                 Slot& slot = slots[static_cast<std::size_t>(entry->second)];

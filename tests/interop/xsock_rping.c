@@ -217,7 +217,7 @@ static void run_server(struct rping *rp)
 
 int main(int argc, char **argv)
 {
-    struct rping rp = {.size = 64, .count = 10};
+    static struct rping rp = {.size = 64, .count = 10}; /* its queue lives until the end */
     const char *address = NULL, *port = "7174";
     struct xsock_listener *listener = NULL;
     XSOCK_INIT(xsock_ep_attr, attr);

@@ -17,7 +17,7 @@ static void complain(const char* what, const char* detail) {
     char line[512];
     int n = snprintf(line, sizeof line, "xsock: %s%s%s\n", what, detail ? ": " : "",
                      detail ? detail : "");
-    if (n > (int)sizeof line) n = (int)sizeof line;
+    if (n > (int)sizeof line - 1) n = (int)sizeof line - 1;
     /* To stderr and at once: every call of the program is about to fail because of this. */
     if (write(STDERR_FILENO, line, (size_t)n) < 0) return;
 }

@@ -67,7 +67,10 @@ static void load(void) {
     slash = strrchr(self.dli_fname, '/');
     n = snprintf(path, sizeof path, "%.*s../libxsock-engine.so",
                  slash ? (int)(slash - self.dli_fname + 1) : 0, self.dli_fname);
-    if (n < 0 || (size_t)n >= sizeof path) return;
+    if (n < 0 || (size_t)n >= sizeof path) {
+        complain("the path of the engine is too long", self.dli_fname);
+        return;
+    }
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
     if (handle == NULL) {
         complain("cannot load the engine", dlerror());

@@ -80,8 +80,8 @@ struct ConnectAttr {
     std::uint32_t fpdu_limit = 0;  ///< largest ULPDU, octets; 0: from the path and the peer
     std::span<const std::byte> private_data;
     std::uint32_t startup_timeout_ms = 10'000;
-    std::uint32_t user_timeout_ms = 30'000;  ///< nothing acknowledged; 0: no limit
-    std::uint32_t keepalive_s = 60;          ///< 0: off
+    std::uint32_t user_timeout_ms = 30'000;  ///< no sign of life, though one is due; 0: no limit
+    std::uint32_t keepalive_s = 60;          ///< idle time after which one is due; 0: never
     /// The program keeps a descriptor of the same socket: its flags stay as they are, and closing
     /// ours alone would not tell the peer.
     bool shared_descriptor = false;

@@ -219,6 +219,8 @@ bool Stream::drained() const noexcept {
            s.tx.rtr == Rtr::none && !s.tx.nudge && s.irq.empty() && s.orq.empty();
 }
 
+bool Stream::awaits_answers() const noexcept { return !impl_->orq.empty(); }
+
 Stream::State Stream::state() const noexcept { return impl_->state; }
 Violation Stream::violation() const noexcept { return impl_->violation; }
 

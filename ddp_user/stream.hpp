@@ -92,6 +92,8 @@ class Stream final : public Ulp {
     void receive_overdue();
     /// Everything posted was sent, every Read answered, every Read Request of the peer served.
     [[nodiscard]] bool drained() const noexcept;
+    /// The peer owes answers: Reads or Atomics of ours are outstanding.
+    [[nodiscard]] bool awaits_answers() const noexcept;
     /// Depths that hold if start-up negotiates none (revision 1). Before llp_established().
     void set_depths(std::uint16_t ird, std::uint16_t ord) noexcept;
     /// Puts the rest of the message that is coming in, and what has come of it, elsewhere: the

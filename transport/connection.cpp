@@ -186,7 +186,10 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, mpa::Role role, 
 
     auto stream = std::make_unique<mpa::Stream>(std::move(config), ddp_);
     const bool shared = attr.shared_descriptor;
-    if (auto r = tcp::prepare(fd, attr.keepalive_s, shared); !r) return r;
+    const Time silence_limit = transport.peer_silence != kNever
+                                   ? transport.peer_silence
+                                   : Time{attr.user_timeout_ms} * kMillisecond;
+    if (auto r = tcp::prepare(fd, {attr.keepalive_s, silence_limit}, shared); !r) return r;
     // What may run out of memory comes before the descriptor is taken.
     fault::install();
     parts_.send_cq->add_feeder(*parts_.progress);
@@ -203,10 +206,7 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, mpa::Role role, 
     if (const std::size_t emss = tcp::emss(fd); emss != 0) mpa_->set_emss(emss);
     emss_checked_ = pass.now();
     startup_deadline_ = time_after(pass.now(), startup_limit);
-    silence_limit_ = transport.peer_silence != kNever ? transport.peer_silence
-                                                      : Time{attr.user_timeout_ms} * kMillisecond;
-    stuck_since_ = pass.now();
-    if (silence_limit_ != 0) peer_check_ = time_after(pass.now(), silence_limit_ / 3);
+    peer_watch_.begin(silence_limit, pass.now());
     try {
         set_state(QpState::starting, pass);
         mpa_->start(pass.now());
@@ -871,7 +871,7 @@ void Connection::update_deadline(Pass& pass) {
         next = std::min(next, mpa_->finish_at());
     }
     if (!ended_ && awaiting_rtr()) next = std::min(next, startup_deadline_);
-    if (!ended_) next = std::min(next, peer_check_);
+    if (!ended_) next = std::min(next, peer_watch_.due());
     parts_.progress->set_deadline(*this, next);
 }
 
@@ -882,7 +882,7 @@ void Connection::on_time(Pass& pass) {
         update_deadline(pass);
         return;
     }
-    if (peer_check_ <= pass.now()) {
+    if (peer_watch_.due() <= pass.now()) {
         check_peer(pass);
         if (fd_ < 0 || ended_) return;
     }
@@ -908,23 +908,13 @@ void Connection::on_time(Pass& pass) {
     update_deadline(pass);  // also when there was nothing to send
 }
 
-// TCP_USER_TIMEOUT would not do: Linux also counts the time during which a peer that answers every
-// probe keeps its window closed, and such a peer may wait for a receive as long as it likes. Dead
-// is who leaves what TCP repeats unacknowledged, or, with a closed window, its probes unanswered.
 void Connection::check_peer(Pass& pass) {
-    peer_check_ = time_after(pass.now(), silence_limit_ / 3);
-    const tcp::Standing standing = tcp::standing(fd_);
-    if (!standing.waiting || standing.acknowledged != acknowledged_) {
-        acknowledged_ = standing.acknowledged;
-        stuck_since_ = pass.now();
-        return;
-    }
-    const Time silence = standing.window_closed ? standing.since_ack : pass.now() - stuck_since_;
-    if (standing.attempts < 2 || silence < silence_limit_) return;
+    if (!peer_watch_.look(fd_, ddp_.awaits_answers(), pass.now())) return;
     const ViolationInfo& row = violation_info(Violation::peer_silent);
     note(row.text);
     log(LogLevel::warn, row.name, "%s: nothing for %llu ms, %u attempts unanswered", peer_.c_str(),
-        static_cast<unsigned long long>(silence / kMillisecond), standing.attempts);
+        static_cast<unsigned long long>(peer_watch_.silence() / kMillisecond),
+        peer_watch_.attempts());
     mpa_->lost();
     end(QpState::error, ETIMEDOUT, WcStatus::connection_lost, false, pass);
 }

@@ -15,6 +15,7 @@
 #include "ddp_user/stream.hpp"
 #include "mpa/stream.hpp"
 #include "transport/capture.hpp"
+#include "transport/peer_watch.hpp"
 #include "transport/progress.hpp"
 #include "transport/soft_cq.hpp"
 #include "transport/stats.hpp"
@@ -167,10 +168,7 @@ class Connection final : public Pollable {
     Time starve_deadline_ = kNever;
     Time linger_deadline_ = kNever;
     Time emss_checked_ = 0;
-    Time silence_limit_ = 0;    // 0: none
-    Time peer_check_ = kNever;  // when to look whether the peer still answers
-    Time stuck_since_ = 0;      // nothing more was acknowledged since
-    std::uint64_t acknowledged_ = 0;
+    PeerWatch peer_watch_;
     std::uint64_t& rx_octets_;  // in stats_
     std::uint64_t& tx_octets_;
     int error_ = 0;

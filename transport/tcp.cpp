@@ -17,6 +17,8 @@
 namespace xsock::tcp {
 namespace {
 
+constexpr int kTcpRtoMaxMs = 44;  // TCP_RTO_MAX_MS, which older headers lack
+
 Result<void> check_stream_socket(int fd) {
     int value = 0;
     socklen_t size = sizeof value;
@@ -40,7 +42,7 @@ long raw(long number, long a, const void* b, unsigned long c, long d) noexcept {
     return n >= 0 ? n : -errno;
 }
 
-void set_option(int fd, int level, int option, int value) {
+void set_option(int fd, int level, int option, int value) noexcept {
     // Options that a restricted system may refuse; the connection works without them.
     setsockopt(fd, level, option, &value, sizeof value);
 }
@@ -93,18 +95,46 @@ Result<void> make_nonblocking(int fd) {
     return {};
 }
 
-Result<void> prepare(int fd, std::uint32_t keepalive_s, bool shared) {
+Result<void> prepare(int fd, const Limits& limits, bool shared) {
     if (!shared) {
         if (auto r = make_nonblocking(fd); !r) return r;
     }
     set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, keepalive_s != 0);
-    if (keepalive_s != 0) {
-        set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, static_cast<int>(keepalive_s));
-        set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, static_cast<int>(std::max(1u, keepalive_s / 6)));
-        set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 6);
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, limits.keepalive_s != 0);
+    constexpr int kQuestions = 6;
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kQuestions);
+    Time patience = Time{limits.keepalive_s} * kSecond;
+    if (limits.keepalive_s != 0) {
+        if (limits.silence != 0) patience = std::min(patience, limits.silence);
+        set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, static_cast<int>(limits.keepalive_s));
+        set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL,
+                   static_cast<int>(std::max<Time>(1, patience / kQuestions / kSecond)));
+    }
+    if (limits.silence != 0) {
+        // Behind a window that is closed for long TCP asks every two minutes only, and keepalive is
+        // off: a peer that dies there must be asked more often. Since Linux 6.15.
+        constexpr Time kLeast = kSecond, kMost = 120 * kSecond;
+        set_option(fd, IPPROTO_TCP, kTcpRtoMaxMs,
+                   static_cast<int>(std::clamp(limits.silence / 3, kLeast, kMost) / kMillisecond));
     }
     return {};
+}
+
+Keepalive keepalive(int fd) noexcept {
+    const auto option = [fd](int level, int name) {
+        int value = 0;
+        socklen_t size = sizeof value;
+        return getsockopt(fd, level, name, &value, &size) == 0 ? value : 0;
+    };
+    return {option(SOL_SOCKET, SO_KEEPALIVE) != 0, option(IPPROTO_TCP, TCP_KEEPIDLE),
+            option(IPPROTO_TCP, TCP_KEEPINTVL)};
+}
+
+// The interval first: the idle time is what starts the timer.
+void set_keepalive(int fd, const Keepalive& keepalive) noexcept {
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, keepalive.interval_s);
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, keepalive.on);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, keepalive.idle_s);
 }
 
 Standing standing(int fd) noexcept {
@@ -119,7 +149,9 @@ Standing standing(int fd) noexcept {
         standing.waiting && (info.tcpi_unacked == 0 || (told && info.tcpi_snd_wnd == 0));
     standing.attempts = unsigned{info.tcpi_retransmits} + info.tcpi_probes;
     standing.acknowledged = info.tcpi_bytes_acked;
-    standing.since_ack = Time{info.tcpi_last_ack_recv} * kMillisecond;
+    // Data that acknowledges nothing new does not count as an acknowledgement, but it has come.
+    standing.since_heard =
+        Time{std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv)} * kMillisecond;
     return standing;
 }
 

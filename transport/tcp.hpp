@@ -18,8 +18,25 @@ Result<void> check_connected(int fd);
 Result<void> check_listening(int fd);
 
 Result<void> make_nonblocking(int fd);
-/// Non-blocking (unless the flags are shared with the program), no Nagle, keepalive.
-Result<void> prepare(int fd, std::uint32_t keepalive_s, bool shared = false);
+
+/// The time limits of an idle connection, and of one whose peer is silent.
+struct Limits {
+    std::uint32_t keepalive_s = 0;  ///< idle time before the peer is asked; 0: never
+    Time silence = 0;               ///< then, or while something is unacknowledged; 0: no limit
+};
+/// Non-blocking (unless the flags are shared with the program), no Nagle, time limits. An idle peer
+/// that leaves six questions unanswered is given up by TCP itself: after keepalive_s and the limit.
+Result<void> prepare(int fd, const Limits& limits, bool shared = false);
+
+/// When TCP asks an idle peer for a sign of life.
+struct Keepalive {
+    bool on = false;
+    int idle_s = 0, interval_s = 0;
+    friend bool operator==(const Keepalive&, const Keepalive&) = default;
+};
+[[nodiscard]] Keepalive keepalive(int fd) noexcept;
+/// Holds at once: a peer that has been idle for longer is asked now.
+void set_keepalive(int fd, const Keepalive& keepalive) noexcept;
 
 /// Effective maximum segment size towards the peer, octets; 0 when unknown.
 [[nodiscard]] std::size_t emss(int fd) noexcept;
@@ -28,9 +45,9 @@ Result<void> prepare(int fd, std::uint32_t keepalive_s, bool shared = false);
 struct Standing {
     bool waiting = false;            ///< octets are unsent or unacknowledged
     bool window_closed = false;      ///< the peer takes no more: it does not read
-    unsigned attempts = 0;           ///< repetitions or window probes in a row, unanswered
+    unsigned attempts = 0;           ///< repetitions or probes in a row, unanswered
     std::uint64_t acknowledged = 0;  ///< octets, since the connection began
-    Time since_ack = 0;              ///< since the peer's last acknowledgement, of anything
+    Time since_heard = 0;            ///< since anything came from the peer
 };
 /// All zero when unknown.
 [[nodiscard]] Standing standing(int fd) noexcept;

@@ -463,9 +463,11 @@ XSOCK_API int xsock_srq_post_recv(struct xsock_srq* srq, uint64_t wr_id,
 #define DDPINLINE 16
 /** Time for start-up, ms. Default 10000. */
 #define DDPSTARTUP 17
-/** Unacknowledged data (TCP_USER_TIMEOUT), ms. Default 30000. */
+/** How long the peer's TCP may acknowledge nothing while something is outstanding, ms; 0: without
+ * limit. Default 30000. */
 #define DDPUSERTIMEOUT 18
-/** Seconds; 0: off. Default 60. */
+/** Seconds without traffic after which TCP asks the peer for a sign of life; it gives up after
+ * DDPUSERTIMEOUT more. 0: never asks. Default 60. */
 #define DDPKEEPALIVE 19
 /** Draining after close, ms. Default 5000. */
 #define DDPLINGER 20

@@ -8,7 +8,7 @@
 //   roads proxy ADDRESS PORT TARGET TARGET-PORT [--seed N]   cuts and joins the stream at random
 //   options: --seconds S  --connections N  --seed N  --octets N (largest operation)  --depth N
 //            --may-fail (connections may end early)  --must-fail (all of them must)
-//            --no-reads  --patience S (longest time without a completion)
+//            --only-reads  --patience S (longest time without a completion)
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -25,10 +25,10 @@ namespace {
 struct Plan {
     std::string verb, address, target;
     int port = 0, target_port = 0;
-    double seconds = 3, patience = 60;
+    double seconds = 3, patience = 120;  // an idle peer that dies is noticed after 90 s
     std::uint32_t connections = 3, octets = 32 * 1024, depth = 32;
     std::uint64_t seed = 1;
-    bool may_fail = false, must_fail = false, reads = true;
+    bool may_fail = false, must_fail = false, only_reads = false;
 };
 
 sockaddr_in address_of(const std::string& text, int port) {
@@ -83,7 +83,7 @@ class Road {
             options.seed = plan_.seed * 1000 + i * 2 + (server ? 0 : 1);
             options.octets_max = plan_.octets;
             options.sq_depth = plan_.depth;
-            options.reads = plan_.reads;
+            options.only_reads = plan_.only_reads;
             options.may_fail = plan_.may_fail || plan_.must_fail;
             traffics_.push_back(std::make_unique<Traffic>(options));
             Traffic& traffic = *traffics_.back();
@@ -262,8 +262,8 @@ int main(int argc, char** argv) {
             words.push_back(name);
         } else if (name == "--may-fail") {
             plan.may_fail = true;
-        } else if (name == "--no-reads") {
-            plan.reads = false;
+        } else if (name == "--only-reads") {
+            plan.only_reads = true;
         } else if (name == "--must-fail") {
             plan.must_fail = true;
         } else if (i + 1 == argc) {

@@ -80,10 +80,11 @@ begin() { # OPTION...: the server in the second namespace, the client in the fir
     client=$!
     pids+=("$client")
 }
-settled() { # both must end well, within two minutes
-    local pid i
+settled_within() { # SECONDS PID...: must end well
+    local limit=$1 pid i
+    shift
     for pid in "$@"; do
-        for ((i = 0; i < 1200; i++)); do
+        for ((i = 0; i < limit * 10; i++)); do
             kill -0 "$pid" 2>/dev/null || break
             sleep 0.1
         done
@@ -92,6 +93,7 @@ settled() { # both must end well, within two minutes
     done
     pids=()
 }
+settled() { settled_within 240 "$@"; }
 finish() {
     settled "$server" "$client"
     echo "ok    $current: $(sed -n 's/^drive: //p' "$work/drive.out")"
@@ -193,10 +195,21 @@ if road stopped 1500; then
     finish
 fi
 if road silent 1500; then
-    # Who only waits for the answer to a Read has nothing that TCP repeats; keepalive tells it, which
-    # takes up to two minutes.
-    begin --must-fail --no-reads
+    begin --must-fail
     sleep "$(awk "BEGIN { print $seconds / 3 }")"
     both iptables -A INPUT -p tcp -j DROP
     finish
+fi
+if road silent-reads 1500; then
+    # Who only waits for answers to Reads has nothing that TCP repeats. So small that the window of a
+    # peer that is stopped stays open.
+    begin --must-fail --only-reads --octets 1024 --depth 16
+    sleep "$(awk "BEGIN { print $seconds / 3 }")"
+    kill -STOP "$server"
+    sleep 0.5
+    both iptables -A INPUT -p tcp -j DROP
+    settled_within 60 "$client"
+    kill -9 "$server"
+    wait "$server" 2>/dev/null
+    echo "ok    $current: $(sed -n 's/^drive: //p' "$work/drive.out")"
 fi

@@ -205,7 +205,7 @@ std::uint32_t Traffic::random_length() {
 bool Traffic::post_random() {
     const std::uint32_t length = random_length();
     const std::uint32_t pool_offset = rng_.below(kPoolOctets - options_.octets_max);
-    const std::uint32_t what = rng_.below(3);
+    const std::uint32_t what = options_.only_reads ? 1 : rng_.below(3);
     if (what == 0) {
         const auto slot = static_cast<std::uint32_t>(
             std::find(slot_busy_.begin(), slot_busy_.end(), false) - slot_busy_.begin());

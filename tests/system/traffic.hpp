@@ -22,7 +22,8 @@ struct TrafficOptions {
     std::uint32_t octets_max = 64 * 1024;
     bool ordered = true;  ///< completions are seen in order: one thread polls
     bool reads = true;
-    bool may_fail = false;  ///< the connection may end early
+    bool only_reads = false;  ///< besides what the end needs
+    bool may_fail = false;    ///< the connection may end early
 };
 
 class Traffic {

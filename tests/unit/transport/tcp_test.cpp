@@ -67,7 +67,7 @@ TEST_F(Tcp, check_listening_names_what_is_wrong) {
 }
 
 TEST_F(Tcp, prepare_sets_what_latency_and_time_limits_need) {
-    ASSERT_TRUE(tcp::prepare(near, 60));
+    ASSERT_TRUE(tcp::prepare(near, {60, 30 * kSecond}));
     EXPECT_NE(fcntl(near, F_GETFL) & O_NONBLOCK, 0);
     const auto option = [this](int level, int name) {
         int value = -1;
@@ -78,8 +78,9 @@ TEST_F(Tcp, prepare_sets_what_latency_and_time_limits_need) {
     EXPECT_NE(option(IPPROTO_TCP, TCP_NODELAY), 0);
     EXPECT_NE(option(SOL_SOCKET, SO_KEEPALIVE), 0);
     EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPIDLE), 60);
-    EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPINTVL), 10);
-    EXPECT_EQ(tcp::prepare(-1, 0).error().code, EBADF);
+    EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPINTVL), 5);  // six unanswered ones are the limit
+    EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPCNT), 6);
+    EXPECT_EQ(tcp::prepare(-1, {}).error().code, EBADF);
 }
 
 TEST_F(Tcp, standing_tells_a_closed_window_from_silence) {
@@ -139,7 +140,7 @@ std::vector<std::byte> hear(int fd, std::size_t n) {
 }
 
 TEST_F(Tcp, sends_groups_whole_and_in_order) {
-    ASSERT_TRUE(tcp::prepare(near, 0));
+    ASSERT_TRUE(tcp::prepare(near, {}));
     // One call takes 64 groups: the last batch needs three.
     for (const std::size_t groups : {1u, 2u, 64u, 65u, 150u}) {
         for (const bool separate : {false, true}) {
@@ -153,7 +154,7 @@ TEST_F(Tcp, sends_groups_whole_and_in_order) {
 }
 
 TEST_F(Tcp, separate_groups_keep_to_segments_of_their_own) {
-    ASSERT_TRUE(tcp::prepare(near, 0));
+    ASSERT_TRUE(tcp::prepare(near, {}));
     const auto segments = [this] {
         tcp_info info{};
         socklen_t size = sizeof info;
@@ -172,7 +173,7 @@ TEST_F(Tcp, separate_groups_keep_to_segments_of_their_own) {
 TEST_F(Tcp, reports_exactly_what_tcp_took) {
     for (const bool separate : {false, true}) {
         SCOPED_TRACE(separate);
-        ASSERT_TRUE(tcp::prepare(near, 0));
+        ASSERT_TRUE(tcp::prepare(near, {}));
         const int small = 16384;
         setsockopt(near, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
         const Batch batch(40, 15'000);
@@ -194,7 +195,7 @@ TEST_F(Tcp, reports_exactly_what_tcp_took) {
 }
 
 TEST_F(Tcp, a_gone_peer_is_an_errno_without_signal) {
-    ASSERT_TRUE(tcp::prepare(near, 0));
+    ASSERT_TRUE(tcp::prepare(near, {}));
     tcp::reset(far);
     far = -1;
     std::array<std::byte, 64> into;
@@ -205,7 +206,7 @@ TEST_F(Tcp, a_gone_peer_is_an_errno_without_signal) {
 }
 
 TEST_F(Tcp, receive_tells_nothing_from_the_end) {
-    ASSERT_TRUE(tcp::prepare(near, 0));
+    ASSERT_TRUE(tcp::prepare(near, {}));
     std::array<std::byte, 64> into;
     EXPECT_EQ(tcp::receive(near, into), -EAGAIN);
     ASSERT_EQ(send(far, "abc", 3, 0), 3);
@@ -215,7 +216,7 @@ TEST_F(Tcp, receive_tells_nothing_from_the_end) {
 }
 
 TEST_F(Tcp, pending_error_is_cleared_by_asking) {
-    ASSERT_TRUE(tcp::prepare(near, 0));
+    ASSERT_TRUE(tcp::prepare(near, {}));
     EXPECT_EQ(tcp::pending_error(near), 0);
     tcp::reset(far);
     far = -1;
@@ -224,7 +225,7 @@ TEST_F(Tcp, pending_error_is_cleared_by_asking) {
 }
 
 TEST_F(Tcp, unmapped_memory_is_an_errno) {
-    ASSERT_TRUE(tcp::prepare(near, 0));
+    ASSERT_TRUE(tcp::prepare(near, {}));
     iovec nowhere{reinterpret_cast<void*>(16), 8};
     const std::uint32_t end = 1;
     EXPECT_EQ(tcp::send(near, {{&nowhere, 1}, {&end, 1}, 8, false}), -EFAULT);

@@ -104,12 +104,9 @@ static void on_completion(struct row* row, const struct xsock_wc* wc) {
         row->closed[ep] = true;
         return;
     }
-    if (wc->status == XSOCK_WC_FLUSHED) {
-        row->flushed++;
-        return;
-    }
     if (wc->status != XSOCK_WC_SUCCESS) {
-        if (row->bad_status == XSOCK_WC_SUCCESS) {
+        row->unsuccessful++;
+        if (wc->status != XSOCK_WC_FLUSHED && row->bad_status == XSOCK_WC_SUCCESS) {
             row->bad_status = wc->status;
             row->bad_op = wc->op;
         }

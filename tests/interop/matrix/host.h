@@ -56,7 +56,7 @@ struct row {
     uint32_t last_length;
     uint16_t bad_status; /* the first completion that was neither well nor flushed */
     uint16_t bad_op;
-    unsigned flushed;
+    unsigned unsuccessful; /* flushed, lost with the connection, or bad in another way */
 };
 
 void row_fail(const char* format, ...) __attribute__((format(printf, 1, 2), noreturn));

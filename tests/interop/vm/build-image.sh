@@ -11,7 +11,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 [ "$(uname -m)" = x86_64 ] || skip "the siw guest is built on x86-64 only"
-if program=$(missing_program apt-get apt-cache dpkg gcc make depmod cpio python3 tar xz strip); then
+if program=$(missing_program apt-get apt-cache dpkg gcc make depmod cpio python3 tar xz zstd strip); then
     skip "no $program to build the siw guest with (scripts/packages.txt, section test)"
 fi
 

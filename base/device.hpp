@@ -125,6 +125,7 @@ struct QpInfo {
     std::string error_text;  ///< in words; empty while nothing went wrong
     std::vector<std::byte> private_data;  ///< the peer's
     std::uint64_t rx_octets = 0, tx_octets = 0;
+    std::uint64_t rx_writes = 0;  ///< RDMA Writes of the peer, but for start-up's
 };
 
 class Qp {

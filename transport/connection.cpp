@@ -950,6 +950,9 @@ QpInfo Connection::info() const {
     info.tx_octets = tx_octets_;
     if (mpa_ != nullptr) {
         info.negotiated = mpa_->negotiated();
+        const bool rtr = info.negotiated.rtr == Rtr::write && !info.negotiated.initiator;
+        const std::uint64_t writes = ddp_.counters().rx_messages[RDMAP_WRITE];
+        info.rx_writes = writes - (rtr && writes != 0 ? 1 : 0);
         info.mulpdu = mpa_->mulpdu();
         if (info.violation == Violation::none) info.violation = mpa_->violation();
         const ConstBytes data = mpa_->private_data();

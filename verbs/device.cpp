@@ -100,6 +100,9 @@ __be64 get_device_guid(ibv_device*) noexcept { return guid(); }
 // ---- opening ----
 
 ibv_context* open_locked(Engine& engine) {
+    if (engine.bootstrap == nullptr && Bootstrap::wanted()) {
+        engine.bootstrap = Bootstrap::create(engine);
+    }
     auto context = std::make_unique<Context>();
     const int fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
     if (fd < 0) return nullptr;
@@ -143,12 +146,7 @@ void release_locked(Engine&, Context& context) {
 }
 
 ibv_context* open_device(ibv_device*) noexcept {
-    return locked_object<ibv_context>([](Engine& engine) {
-        if (engine.bootstrap == nullptr && Bootstrap::wanted()) {
-            engine.bootstrap = Bootstrap::create(engine);
-        }
-        return open_locked(engine);
-    });
+    return locked_object<ibv_context>([](Engine& engine) { return open_locked(engine); });
 }
 
 int close_device(ibv_context* context) noexcept {

@@ -21,19 +21,24 @@ XSOCK_IBV_FUNCTIONS(XSOCK_VERBS_FUNCTION)
 
 EXPORT int ibv_get_cq_event(struct ibv_comp_channel* channel, struct ibv_cq** cq,
                             void** cq_context) {
+    enum { PATIENCE_MS = 200, PATIENCE_MAX_MS = 3200 };
     const struct xsock_verbs* const engine = xsock_verbs_load();
+    int patience_ms = PATIENCE_MS, late = 0;
 
     if (engine == NULL) return -1;
     for (;;) {
         const int state = xsock_verbs_hold_cancellation();
-        const int error = engine->verbs_try_cq_event(channel, cq, cq_context);
+        const int error = late ? engine->verbs_late_cq_event(channel, cq, cq_context)
+                               : engine->verbs_try_cq_event(channel, cq, cq_context);
         xsock_verbs_release_cancellation(&state);
         if (error == 0) return 0;
         if (error != EAGAIN) {
             errno = error;
             return -1;
         }
-        if (xsock_verbs_wait_readable(channel->fd) != 0) return -1;
+        if (late && patience_ms < PATIENCE_MAX_MS) patience_ms *= 2;
+        late = xsock_verbs_wait_readable(channel->fd, patience_ms);
+        if (late < 0) return -1;
     }
 }
 
@@ -50,7 +55,7 @@ EXPORT int ibv_get_async_event(struct ibv_context* context, struct ibv_async_eve
             errno = error;
             return -1;
         }
-        if (xsock_verbs_wait_readable(context->async_fd) != 0) return -1;
+        if (xsock_verbs_wait_readable(context->async_fd, -1) != 0) return -1;
     }
 }
 

@@ -38,7 +38,7 @@ EXPORT int rdma_get_cm_event(struct rdma_event_channel* channel, struct rdma_cm_
             errno = error;
             return -1;
         }
-        if (xsock_verbs_wait_readable(channel->fd) != 0) return -1;
+        if (xsock_verbs_wait_readable(channel->fd, -1) != 0) return -1;
     }
 }
 
@@ -56,7 +56,7 @@ static int finish(const struct xsock_verbs* engine, struct rdma_cm_id* id, int b
             errno = error;
             return -1;
         }
-        if (xsock_verbs_wait_readable(id->channel->fd) != 0 && errno != EINTR) return -1;
+        if (xsock_verbs_wait_readable(id->channel->fd, -1) != 0 && errno != EINTR) return -1;
     }
 }
 
@@ -130,7 +130,7 @@ EXPORT int rdma_get_request(struct rdma_cm_id* listen, struct rdma_cm_id** id) {
             errno = error;
             return -1;
         }
-        if (xsock_verbs_wait_readable(listen->channel->fd) != 0) return -1;
+        if (xsock_verbs_wait_readable(listen->channel->fd, -1) != 0) return -1;
     }
 }
 

@@ -11,9 +11,10 @@
 /* The table, or NULL with errno set, after a sentence on stderr the first time. Any thread. */
 const struct xsock_verbs* xsock_verbs_load(void);
 
-/* Waits until `fd` is readable; a cancellation point. 0, or -1 with errno (EINTR, and EAGAIN when
- * the program has made the descriptor non-blocking). */
-int xsock_verbs_wait_readable(int fd);
+/* Waits until `fd` is readable, `timeout_ms` at most (-1: no limit); a cancellation point. 0; 1:
+ * the time is up; or -1 with errno: EAGAIN when the program has made the descriptor non-blocking,
+ * and EINTR after a signal, unless all handlers of the process have SA_RESTART. */
+int xsock_verbs_wait_readable(int fd, int timeout_ms);
 
 /* No thread is cancelled inside the engine: unwinding would end the process there. */
 int xsock_verbs_hold_cancellation(void);

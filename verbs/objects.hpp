@@ -130,6 +130,7 @@ struct Qp {
     CmId* id = nullptr;      ///< the id that connects it
     bool connected = false;  ///< a connection was given to `qp`
     bool told_last_wqe = false;
+    std::uint64_t writes_told = 0;      ///< QpInfo::rx_writes when late_cq_event() last looked
     std::uint32_t async_delivered = 0;  ///< under base.qp_base.mutex
 
     /// Posts after the end of the connection has begun: completed as flushed once everything posted

@@ -298,6 +298,7 @@ int modify_qp(ibv_qp* given, ibv_qp_attr* attr, int mask) noexcept {
             qp.attr.recv_cq->purge(qp.qp->num());
             qp.qp = std::move(*fresh);
             qp.connected = qp.told_last_wqe = false;
+            qp.writes_told = 0;
             qp.asked = {};
         }
         if (to == IBV_QPS_RTR && !qp.connected && qp.id == nullptr &&

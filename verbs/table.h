@@ -31,6 +31,11 @@
     F(verbs_, int, try_cq_event, ENOSYS,                                                           \
       (struct ibv_comp_channel * channel, struct ibv_cq * *cq, void** cq_context),                 \
       (channel, cq, cq_context))                                                                   \
+    /* After waiting in vain for a while: 0 and an event, if peers have written into memory since  \
+     * this was last asked; EAGAIN: they have not; or another errno. */                            \
+    F(verbs_, int, late_cq_event, ENOSYS,                                                          \
+      (struct ibv_comp_channel * channel, struct ibv_cq * *cq, void** cq_context),                 \
+      (channel, cq, cq_context))                                                                   \
     F(verbs_, int, try_async_event, ENOSYS,                                                        \
       (struct ibv_context * context, struct ibv_async_event * event), (context, event))            \
     F(verbs_, int, try_cm_event, ENOSYS,                                                           \

@@ -6,188 +6,7 @@
  *
  *     misbehave [CASE...]     all cases, or the named ones; exit status 1 when one fails
  */
-#define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
-#include <poll.h>
-#include <pthread.h>
-#include <rdma/rdma_cma.h>
-#include <rdma/rdma_verbs.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <time.h>
-#include <unistd.h>
-
-#define LIMIT_S 30 /* only reached by a failure */
-#define ALL_ACCESS                                                               \
-    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
-     IBV_ACCESS_REMOTE_ATOMIC)
-
-static const char* case_name;
-static int failures;
-
-#define CHECK(condition, ...)                                                    \
-    do {                                                                         \
-        if (!(condition)) {                                                      \
-            ++failures;                                                          \
-            printf("FAILED %s, line %d: %s: ", case_name, __LINE__, #condition); \
-            printf(" " __VA_ARGS__);                                             \
-            printf("\n");                                                        \
-        }                                                                        \
-    } while (0)
-#define MUST(condition)                                                             \
-    do {                                                                            \
-        if (!(condition)) {                                                         \
-            printf("FAILED %s, line %d: %s: %s\n", case_name, __LINE__, #condition, \
-                   strerror(errno));                                                \
-            exit(1);                                                                \
-        }                                                                           \
-    } while (0)
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-/* One connected pair: a is the active end, b the passive one, both ours. */
-struct pair {
-    struct rdma_cm_id *listener, *a, *b;
-    struct ibv_mr *mr_a, *mr_b; /* of data_a and data_b, all rights */
-    char data_a[8192] __attribute__((aligned(64)));
-    char data_b[8192] __attribute__((aligned(64)));
-};
-
-static void* active(void* argument) {
-    struct pair* p = argument;
-    struct rdma_conn_param param;
-    memset(&param, 0, sizeof param);
-    param.responder_resources = param.initiator_depth = 4;
-    MUST(rdma_connect(p->a, &param) == 0);
-    return NULL;
-}
-
-static struct ibv_qp_init_attr qp_attr(void) {
-    struct ibv_qp_init_attr attr;
-    memset(&attr, 0, sizeof attr);
-    attr.cap.max_send_wr = attr.cap.max_recv_wr = 16;
-    attr.cap.max_send_sge = attr.cap.max_recv_sge = 2;
-    attr.cap.max_inline_data = 64;
-    attr.qp_type = IBV_QPT_RC;
-    attr.sq_sig_all = 1;
-    return attr;
-}
-
-static void connect_pair(struct pair* p) {
-    struct rdma_addrinfo hints, *passive, *to;
-    struct ibv_qp_init_attr attr = qp_attr();
-    struct rdma_conn_param param;
-    pthread_t thread;
-    char port[16];
-    memset(p, 0, sizeof *p);
-    memset(&hints, 0, sizeof hints);
-    hints.ai_flags = RAI_PASSIVE;
-    hints.ai_port_space = RDMA_PS_TCP;
-    MUST(rdma_getaddrinfo("127.0.0.1", "0", &hints, &passive) == 0);
-    MUST(rdma_create_ep(&p->listener, passive, NULL, &attr) == 0);
-    MUST(rdma_listen(p->listener, 4) == 0);
-    snprintf(port, sizeof port, "%u", ntohs(rdma_get_src_port(p->listener)));
-    hints.ai_flags = 0;
-    MUST(rdma_getaddrinfo("127.0.0.1", port, &hints, &to) == 0);
-    attr = qp_attr();
-    MUST(rdma_create_ep(&p->a, to, NULL, &attr) == 0);
-    MUST(pthread_create(&thread, NULL, active, p) == 0);
-    MUST(rdma_get_request(p->listener, &p->b) == 0);
-    memset(&param, 0, sizeof param);
-    param.responder_resources = param.initiator_depth = 4;
-    MUST(rdma_accept(p->b, &param) == 0);
-    pthread_join(thread, NULL);
-    rdma_freeaddrinfo(passive);
-    rdma_freeaddrinfo(to);
-    MUST((p->mr_a = ibv_reg_mr(p->a->pd, p->data_a, sizeof p->data_a, ALL_ACCESS)) != NULL);
-    MUST((p->mr_b = ibv_reg_mr(p->b->pd, p->data_b, sizeof p->data_b, ALL_ACCESS)) != NULL);
-}
-
-static void disconnect_pair(struct pair* p) {
-    rdma_disconnect(p->a);
-    rdma_disconnect(p->b);
-    if (p->mr_a != NULL) CHECK(ibv_dereg_mr(p->mr_a) == 0);
-    if (p->mr_b != NULL) CHECK(ibv_dereg_mr(p->mr_b) == 0);
-    rdma_destroy_ep(p->a);
-    rdma_destroy_ep(p->b);
-    rdma_destroy_ep(p->listener);
-}
-
-/* The next completion of a queue; none in time: status -1. */
-static struct ibv_wc next(struct ibv_cq* cq) {
-    const double limit = now() + LIMIT_S;
-    struct ibv_wc wc;
-    memset(&wc, 0, sizeof wc);
-    do {
-        const int n = ibv_poll_cq(cq, 1, &wc);
-        MUST(n >= 0);
-        if (n == 1) return wc;
-        usleep(100);
-    } while (now() < limit);
-    printf("%s: no completion came\n", case_name);
-    wc.status = (enum ibv_wc_status) - 1;
-    return wc;
-}
-
-static enum ibv_qp_state state_of(struct ibv_qp* qp) {
-    struct ibv_qp_attr attr;
-    struct ibv_qp_init_attr init;
-    MUST(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init) == 0);
-    return attr.qp_state;
-}
-static int reaches_error(struct ibv_qp* qp) {
-    const double limit = now() + LIMIT_S;
-    while (state_of(qp) != IBV_QPS_ERR) {
-        if (now() > limit) return 0;
-        usleep(1000);
-    }
-    return 1;
-}
-
-static int post(struct ibv_qp* qp, enum ibv_wr_opcode opcode, void* at, uint32_t length,
-                uint32_t lkey, uint64_t remote, uint32_t rkey) {
-    struct ibv_sge sge = {(uintptr_t)at, length, lkey};
-    struct ibv_send_wr wr, *bad = NULL;
-    memset(&wr, 0, sizeof wr);
-    wr.wr_id = 1;
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    wr.opcode = opcode;
-    wr.send_flags = IBV_SEND_SIGNALED;
-    if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_ATOMIC_CMP_AND_SWP) {
-        wr.wr.atomic.remote_addr = remote;
-        wr.wr.atomic.rkey = rkey;
-        wr.wr.atomic.compare_add = 1;
-    } else {
-        wr.wr.rdma.remote_addr = remote;
-        wr.wr.rdma.rkey = rkey;
-    }
-    const int error = ibv_post_send(qp, &wr, &bad);
-    CHECK((error == 0) == (bad == NULL));
-    return error;
-}
-static int post_recv(struct ibv_qp* qp, void* at, uint32_t length, uint32_t lkey) {
-    struct ibv_sge sge = {(uintptr_t)at, length, lkey};
-    struct ibv_recv_wr wr = {.wr_id = 2, .sg_list = &sge, .num_sge = 1}, *bad = NULL;
-    return ibv_post_recv(qp, &wr, &bad);
-}
-
-static void expect(struct ibv_cq* cq, enum ibv_wc_status status, int line) {
-    const struct ibv_wc wc = next(cq);
-    if (wc.status == status) return;
-    ++failures;
-    printf("FAILED %s, line %d: %s, expected %s\n", case_name, line,
-           (int)wc.status < 0 ? "no completion" : ibv_wc_status_str(wc.status),
-           ibv_wc_status_str(status));
-}
-#define EXPECT(cq, status) expect(cq, status, __LINE__)
+#include "tests/verbs/pair.h"
 
 /* ---- objects ------------------------------------------------------------ */
 
@@ -690,10 +509,7 @@ static void bad_registrations(void) {
     disconnect_pair(&p);
 }
 
-static const struct {
-    const char* name;
-    void (*run)(void);
-} cases[] = {
+static const struct test_case cases[] = {
     {"handles_twice", handles_twice},
     {"ids_twice", ids_twice},
     {"out_of_order", out_of_order},
@@ -716,15 +532,5 @@ static const struct {
 };
 
 int main(int argc, char** argv) {
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
-        int wanted = argc < 2;
-        for (int k = 1; k < argc; ++k) wanted |= strcmp(argv[k], cases[i].name) == 0;
-        if (!wanted) continue;
-        const int before = failures;
-        case_name = cases[i].name;
-        cases[i].run();
-        printf("%-6s %s\n", failures == before ? "ok" : "FAILED", case_name);
-    }
-    return failures != 0;
+    return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
 }

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * What programs rely on without asking: order of completions, states that do not wait for the peer,
+ * events, signals. Each case stands for a program that would otherwise hang or fail.
+ *
+ *     lessons [CASE...]       all cases, or the named ones; exit status 1 when one fails
+ */
+#include <signal.h>
+
+#include "tests/verbs/pair.h"
+
+static int post_numbered(struct ibv_qp* qp, uint64_t wr_id, enum ibv_wr_opcode opcode, void* at,
+                         uint32_t length, uint32_t lkey, void* remote, uint32_t rkey) {
+    struct ibv_sge sge = {(uintptr_t)at, length, lkey};
+    struct ibv_send_wr wr, *bad = NULL;
+    memset(&wr, 0, sizeof wr);
+    wr.wr_id = wr_id;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = opcode;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.rdma.remote_addr = (uintptr_t)remote;
+    wr.wr.rdma.rkey = rkey;
+    return ibv_post_send(qp, &wr, &bad);
+}
+
+/* ---- completions ---------------------------------------------------------- */
+
+/* Reads take a round trip and Writes none, but what was posted first completes first. */
+static void completions_in_order(void) {
+    static const enum ibv_wr_opcode opcodes[] = {
+        IBV_WR_RDMA_READ,  IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,  IBV_WR_RDMA_READ,
+        IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,  IBV_WR_RDMA_WRITE,
+        IBV_WR_RDMA_READ,  IBV_WR_RDMA_READ,  IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ};
+    const unsigned count = sizeof opcodes / sizeof *opcodes;
+    static struct pair p;
+    connect_pair(&p);
+    for (int round = 0; round < 20; ++round) {
+        for (unsigned i = 0; i < count; ++i) {
+            const int read = opcodes[i] == IBV_WR_RDMA_READ;
+            CHECK(post_numbered(p.a->qp, i, opcodes[i], p.data_a, read ? 4096 : 8, p.mr_a->lkey,
+                                p.data_b, p.mr_b->rkey) == 0);
+        }
+        for (unsigned i = 0; i < count; ++i) {
+            const struct ibv_wc wc = next(p.a->send_cq);
+            CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == i, "%u: %d", (unsigned)wc.wr_id,
+                  (int)i);
+        }
+    }
+    disconnect_pair(&p);
+}
+
+/* ---- events --------------------------------------------------------------- */
+
+static void too_late(int signal) {
+    static const char text[] = "FAILED: no event came\n";
+    (void)signal;
+    if (write(STDOUT_FILENO, text, sizeof text - 1) < 0) _exit(2);
+    _exit(1);
+}
+
+/* ib_send_bw -e over iWARP sleeps on its completion channel until the peer writes credit into its
+ * memory, for which there is no completion. */
+static void event_for_a_late_write(void) {
+    struct pair p;
+    struct ibv_cq* cq = NULL;
+    struct ibv_wc wc;
+    void* context = NULL;
+    connect_pair(&p);
+    MUST(ibv_req_notify_cq(p.a->send_cq, 0) == 0);
+    for (int round = 0; round < 2; ++round) {
+        memset(p.data_b, 'b' + round, 8);
+        CHECK(post(p.b->qp, IBV_WR_RDMA_WRITE, p.data_b, 8, p.mr_b->lkey, (uintptr_t)p.data_a,
+                   p.mr_a->rkey) == 0);
+        EXPECT(p.b->send_cq, IBV_WC_SUCCESS);
+        signal(SIGALRM, too_late);
+        alarm(LIMIT_S);
+        CHECK(ibv_get_cq_event(p.a->send_cq_channel, &cq, &context) == 0);
+        alarm(0);
+        CHECK(cq == p.a->send_cq);
+        ibv_ack_cq_events(cq, 1);
+        CHECK(ibv_poll_cq(cq, 1, &wc) == 0);
+        CHECK(p.data_a[0] == 'b' + round);
+    }
+    /* The notification that was asked for is still to come. */
+    CHECK(post_recv(p.b->qp, p.data_b, 8, p.mr_b->lkey) == 0);
+    CHECK(post(p.a->qp, IBV_WR_SEND, p.data_a, 8, p.mr_a->lkey, 0, 0) == 0);
+    alarm(LIMIT_S);
+    CHECK(ibv_get_cq_event(p.a->send_cq_channel, &cq, &context) == 0);
+    alarm(0);
+    ibv_ack_cq_events(cq, 1);
+    EXPECT(p.a->send_cq, IBV_WC_SUCCESS);
+    disconnect_pair(&p);
+}
+
+static volatile sig_atomic_t handled;
+static void handle(int signal) {
+    (void)signal;
+    handled = 1;
+}
+
+struct waiter {
+    struct ibv_comp_channel* channel;
+    int result, error;
+};
+static void* wait_for_event(void* argument) {
+    struct waiter* w = argument;
+    struct ibv_cq* cq = NULL;
+    void* context = NULL;
+    w->result = ibv_get_cq_event(w->channel, &cq, &context);
+    w->error = errno;
+    if (w->result == 0) ibv_ack_cq_events(cq, 1);
+    return NULL;
+}
+
+/* A handler with SA_RESTART (signal() makes such) does not end the wait, any other does. */
+static void waiting_through_signals(void) {
+    for (int restarts = 1; restarts >= 0; --restarts) {
+        struct pair p;
+        struct sigaction action, before;
+        pthread_t thread;
+        connect_pair(&p);
+        memset(&action, 0, sizeof action);
+        action.sa_handler = handle;
+        action.sa_flags = restarts ? SA_RESTART : 0;
+        MUST(sigaction(SIGUSR1, &action, &before) == 0);
+        struct waiter w = {p.b->recv_cq_channel, -2, 0};
+        MUST(ibv_req_notify_cq(p.b->recv_cq, 0) == 0);
+        MUST(post_recv(p.b->qp, p.data_b, 8, p.mr_b->lkey) == 0);
+        handled = 0;
+        MUST(pthread_create(&thread, NULL, wait_for_event, &w) == 0);
+        usleep(300000); /* long enough to fall asleep; if not, the case tests less */
+        MUST(pthread_kill(thread, SIGUSR1) == 0);
+        for (double limit = now() + LIMIT_S; !handled && now() < limit;) usleep(1000);
+        usleep(100000);
+        CHECK(post(p.a->qp, IBV_WR_SEND, p.data_a, 8, p.mr_a->lkey, 0, 0) == 0);
+        pthread_join(thread, NULL);
+        if (restarts) {
+            CHECK(w.result == 0, "errno %d", w.error);
+        } else {
+            CHECK(w.result == -1 && w.error == EINTR, "%d, errno %d", w.result, w.error);
+        }
+        EXPECT(p.b->recv_cq, IBV_WC_SUCCESS);
+        MUST(sigaction(SIGUSR1, &before, NULL) == 0);
+        disconnect_pair(&p);
+    }
+}
+
+/* ---- connections without rdma_cm (XSOCK_VERBS_GID=1) --------------------- */
+
+struct end {
+    struct ibv_cq* cq;
+    struct ibv_qp* qp;
+    union ibv_gid gid;
+};
+
+static struct end make_end(struct ibv_context* context, struct ibv_pd* pd) {
+    struct end e;
+    struct ibv_qp_init_attr init = qp_attr();
+    struct ibv_qp_attr attr;
+    memset(&attr, 0, sizeof attr);
+    MUST((e.cq = ibv_create_cq(context, 64, NULL, NULL, 0)) != NULL);
+    init.send_cq = init.recv_cq = e.cq;
+    MUST((e.qp = ibv_create_qp(pd, &init)) != NULL);
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    attr.qp_access_flags = ALL_ACCESS;
+    MUST(ibv_modify_qp(e.qp, &attr,
+                       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
+    MUST(ibv_query_gid(context, 1, 0, &e.gid) == 0);
+    return e;
+}
+static void destroy_end(struct end* e) {
+    CHECK(ibv_destroy_qp(e->qp) == 0);
+    CHECK(ibv_destroy_cq(e->cq) == 0);
+}
+static void ready_to_send(struct end* e, const struct end* peer) {
+    struct ibv_qp_attr attr;
+    memset(&attr, 0, sizeof attr);
+    attr.qp_state = IBV_QPS_RTR;
+    attr.path_mtu = IBV_MTU_1024;
+    attr.dest_qp_num = peer->qp->qp_num;
+    attr.max_dest_rd_atomic = 1;
+    attr.min_rnr_timer = 12;
+    attr.ah_attr.is_global = 1;
+    attr.ah_attr.grh.dgid = peer->gid;
+    attr.ah_attr.port_num = 1;
+    CHECK(ibv_modify_qp(e->qp, &attr,
+                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                            IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
+    attr.qp_state = IBV_QPS_RTS;
+    attr.timeout = 14;
+    attr.retry_cnt = attr.rnr_retry = 7;
+    attr.max_rd_atomic = 1;
+    CHECK(ibv_modify_qp(e->qp, &attr,
+                        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                            IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+}
+
+static char memory_a[4096], memory_b[4096];
+
+/* ibv_rc_pingpong's server is ready to send before it answers the client: RTS waits for nobody, and
+ * what is posted then goes when the peer has come. Either end may be the first. */
+static void ready_before_the_peer(void) {
+    int n = 0;
+    struct ibv_context** devices = rdma_get_devices(&n);
+    MUST(devices != NULL && n > 0);
+    struct ibv_pd* pd = ibv_alloc_pd(devices[0]);
+    struct ibv_mr* mr_a = ibv_reg_mr(pd, memory_a, sizeof memory_a, ALL_ACCESS);
+    struct ibv_mr* mr_b = ibv_reg_mr(pd, memory_b, sizeof memory_b, ALL_ACCESS);
+    MUST(pd && mr_a && mr_b);
+    for (int round = 0; round < 4; ++round) {
+        struct end a = make_end(devices[0], pd), b = make_end(devices[0], pd);
+        struct end *first = round % 2 ? &a : &b, *second = round % 2 ? &b : &a;
+        memset(memory_a, 'a' + round, 64);
+        memset(memory_b, 0, 64);
+        ready_to_send(first, second);
+        CHECK(post(first->qp, IBV_WR_SEND, memory_a, 64, mr_a->lkey, 0, 0) == 0);
+        CHECK(state_of(first->qp) == IBV_QPS_RTS);
+        usleep(20000);
+        struct ibv_wc wc;
+        CHECK(ibv_poll_cq(first->cq, 1, &wc) == 0);
+        CHECK(post_recv(second->qp, memory_b, 64, mr_b->lkey) == 0);
+        ready_to_send(second, first);
+        EXPECT(second->cq, IBV_WC_SUCCESS);
+        EXPECT(first->cq, IBV_WC_SUCCESS);
+        CHECK(memcmp(memory_a, memory_b, 64) == 0);
+        destroy_end(&a);
+        destroy_end(&b);
+    }
+    CHECK(ibv_dereg_mr(mr_a) == 0 && ibv_dereg_mr(mr_b) == 0 && ibv_dealloc_pd(pd) == 0);
+    rdma_free_devices(devices);
+}
+
+/* ---- rdma_cm -------------------------------------------------------------- */
+
+/* libfabric gives addresses in the hints, and neither node nor service. */
+static void addresses_in_the_hints(void) {
+    struct sockaddr_in from = {.sin_family = AF_INET, .sin_port = htons(4711)}, to = from;
+    struct rdma_addrinfo hints, *found = NULL;
+    from.sin_addr.s_addr = htonl(0x7f000001);
+    to.sin_addr.s_addr = htonl(0x7f000002);
+    memset(&hints, 0, sizeof hints);
+    hints.ai_family = AF_INET;
+    hints.ai_port_space = RDMA_PS_TCP;
+    hints.ai_src_addr = (struct sockaddr*)&from;
+    hints.ai_src_len = sizeof from;
+    hints.ai_dst_addr = (struct sockaddr*)&to;
+    hints.ai_dst_len = sizeof to;
+    MUST(rdma_getaddrinfo(NULL, NULL, &hints, &found) == 0);
+    CHECK(found->ai_src_len == sizeof from && memcmp(found->ai_src_addr, &from, sizeof from) == 0);
+    CHECK(found->ai_dst_len == sizeof to && memcmp(found->ai_dst_addr, &to, sizeof to) == 0);
+    CHECK(found->ai_src_addr != hints.ai_src_addr && found->ai_dst_addr != hints.ai_dst_addr);
+    rdma_freeaddrinfo(found);
+    errno = 0;
+    hints.ai_flags = RAI_NUMERICHOST;
+    CHECK(rdma_getaddrinfo("no such host", "1", &hints, &found) == -1 && errno != 0);
+}
+
+static const struct test_case cases[] = {
+    {"completions_in_order", completions_in_order},
+    {"event_for_a_late_write", event_for_a_late_write},
+    {"waiting_through_signals", waiting_through_signals},
+    {"ready_before_the_peer", ready_before_the_peer},
+    {"addresses_in_the_hints", addresses_in_the_hints},
+};
+
+int main(int argc, char** argv) {
+    return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
+}

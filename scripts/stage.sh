@@ -24,7 +24,8 @@ test)
     # A report names the line; a leak is as bad as a crash.
     export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:${ASAN_OPTIONS:-}
     export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:${UBSAN_OPTIONS:-}
-    export TSAN_OPTIONS=second_deadlock_stack=1:halt_on_error=1:${TSAN_OPTIONS:-}
+    # Threads in a child that forked are what some tests are about.
+    export TSAN_OPTIONS=second_deadlock_stack=1:halt_on_error=1:die_after_fork=0:${TSAN_OPTIONS:-}
     exec ctest --test-dir "$top/build/$preset" --output-on-failure -j "$jobs" \
         -LE '^(tidy|interop)$' "$@"
     ;;

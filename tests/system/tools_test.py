@@ -588,7 +588,10 @@ def test_stat_churn():
                     expect(c["state"] != "established" or c["negotiated"]["revision"] == 2, c)
             looks += 1
         expect(crowd.returncode == 0, "the crowd failed:", crowd.returncode)
-        expect(looks > 2 and most > 50, looks, "looks, at most", most, "connections")
+        # A hundred are open at once in either crowd's second half; how many one look meets is a
+        # matter of the machine's speed.
+        expect(looks > 2 and most > (10 if SANITIZED else 50), looks, "looks, at most", most,
+               "connections")
         print("%d looks, at most %d connections at once" % (looks, most))
         expect(folder.stat() == [], "something is left")
 

@@ -12,19 +12,15 @@
 #include <thread>
 #include <vector>
 
+#include "tests/unit/sanitizers.hpp"
+
 namespace xsock {
 namespace {
 
 using crc32c_detail::Method;
 
-#if defined(__SANITIZE_THREAD__)
+#if defined(XSOCK_TEST_TSAN)
 constexpr bool kThreadSanitizer = true;
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-constexpr bool kThreadSanitizer = true;
-#else
-constexpr bool kThreadSanitizer = false;
-#endif
 #else
 constexpr bool kThreadSanitizer = false;
 #endif

@@ -14,24 +14,13 @@
 #include <vector>
 
 #include "base/crc32c.hpp"
+#include "tests/unit/sanitizers.hpp"
 
 namespace xsock {
 namespace {
 
 using fault::guard;
 using fault::Touch;
-
-#if defined(__SANITIZE_THREAD__)
-#define XSOCK_TEST_TSAN 1
-#elif defined(__SANITIZE_ADDRESS__)
-#define XSOCK_TEST_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define XSOCK_TEST_TSAN 1
-#elif __has_feature(address_sanitizer)
-#define XSOCK_TEST_ASAN 1
-#endif
-#endif
 
 const auto kPage = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 

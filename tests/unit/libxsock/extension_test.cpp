@@ -9,6 +9,7 @@
 
 #include "tests/unit/libxsock/pair.hpp"
 #include "tests/unit/libxsock/raw_peer.hpp"
+#include "tests/unit/sanitizers.hpp"
 
 namespace xsock::test {
 namespace {
@@ -124,6 +125,10 @@ TEST(Extension, a_target_without_the_right_or_alignment_is_refused) {
 }
 
 TEST(Extension, a_target_that_was_unmapped_costs_the_connection_only) {
+#if defined(XSOCK_TEST_TSAN)
+    GTEST_SKIP() << "TSan carries an atomic out in a function of its own, under a lock of its own "
+                    "that the fault would leave locked";
+#endif
     Pair pair;
     void* const page =
         mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

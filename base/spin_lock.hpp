@@ -5,6 +5,7 @@
 #pragma once
 
 #include <sched.h>
+#include <time.h>
 
 #include <atomic>
 
@@ -16,12 +17,19 @@ class SpinLock {
         for (int tries = 0; taken_.exchange(true, std::memory_order_acquire); ++tries) {
             while (taken_.load(std::memory_order_relaxed) && tries < kTriesBeforeYield) ++tries;
             if (tries >= kTriesBeforeYield) sched_yield();
+            // A thread of a real-time priority would keep the holder, of a lower one, from the
+            // processor for ever.
+            if (tries >= kTriesBeforeNap) {
+                constexpr timespec kNap{0, 50'000};
+                nanosleep(&kNap, nullptr);
+            }
         }
     }
     void unlock() noexcept { taken_.store(false, std::memory_order_release); }
 
   private:
     static constexpr int kTriesBeforeYield = 200;
+    static constexpr int kTriesBeforeNap = 2000;
     std::atomic<bool> taken_{false};
 };
 

@@ -25,6 +25,9 @@
 #include "transport/progress_thread.hpp"
 
 namespace xsock {
+
+[[gnu::tls_model("initial-exec")]] thread_local constinit char this_driver = 0;
+
 namespace {
 
 constexpr std::size_t kStagingOctets = 256 * 1024;
@@ -102,6 +105,7 @@ void Progress::close_descriptors() noexcept {
 }
 
 void Progress::abandon() noexcept {
+    if (fork_in_pass_) return;
     for (const auto& entry : items_) {
         const int fd = entry.first->fd_;
         disown_descriptor(fd);
@@ -126,21 +130,36 @@ void Progress::ensure_thread() {
 
 // ---- the driver lock ------------------------------------------------------
 
+// The nap is for a thread of a real-time priority, whose yielding would keep the holder, of a lower
+// one, from the processor for ever.
 void Progress::lock() noexcept {
+    constexpr timespec kNap{0, 50'000};
     for (int tries = 0; !try_lock(); ++tries) {
         if (tries < 100) {
             cpu_relax();
-        } else {
+        } else if (tries < 1000) {
             sched_yield();
+        } else {
+            nanosleep(&kNap, nullptr);
         }
     }
+}
+
+void Progress::begin_fork() noexcept {
+    const bool mine = driven_by_this_thread();
+    if (!mine) lock();
+    fork_in_pass_ = mine;
+}
+
+void Progress::end_fork() noexcept {
+    if (!fork_in_pass_) unlock();
 }
 
 // A poster that finds the lock taken publishes its item, sets urgent_, and tries the lock once
 // more; the holder frees the lock and then looks at urgent_. Both steps of both sides are
 // sequentially consistent, so either the poster's second try or the holder's look succeeds.
 void Progress::unlock() noexcept {
-    lock_.store(0, std::memory_order_seq_cst);
+    lock_.store(nullptr, std::memory_order_seq_cst);
     for (int round = 0; urgent_.load(std::memory_order_seq_cst); ++round) {
         // Posters that never pause must not make one of them work for all, for ever.
         ProgressThread* const thread = ringable_.load(std::memory_order_acquire);
@@ -153,7 +172,7 @@ void Progress::unlock() noexcept {
         Pass pass = begin_pass();
         serve_kicked(pass);
         end_pass(pass);
-        lock_.store(0, std::memory_order_seq_cst);
+        lock_.store(nullptr, std::memory_order_seq_cst);
     }
 }
 
@@ -344,7 +363,9 @@ int Progress::embed() {
 }
 
 void Progress::serve_deadlines(Pass& pass) {
-    while (!deadlines_.empty() && deadlines_.begin()->first <= pass.now()) {
+    // Not more than there are now: one that is set to the past again must not keep the driver.
+    for (std::size_t left = deadlines_.size();
+         left > 0 && !deadlines_.empty() && deadlines_.begin()->first <= pass.now(); --left) {
         Pollable* const item = deadlines_.begin()->second;
         deadlines_.erase(deadlines_.begin());
         item->deadline_ = kNever;

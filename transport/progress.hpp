@@ -31,6 +31,9 @@ class Interrupt;
 class Progress;
 class ProgressThread;
 
+/// Its address tells who holds a driver lock. Initial-exec: found without a call.
+[[gnu::tls_model("initial-exec")]] extern thread_local constinit char this_driver;
+
 /// One pass of a driver, as the things it drives see it.
 class Pass {
   public:
@@ -199,11 +202,17 @@ class Progress {
     void ensure_thread();
     /// Lets callers that sleep look again at what they wait for. Any thread.
     void wake_sleepers();
-    /// Around fork() (transport/fork.hpp): nothing is under way in between. The child abandon()s:
-    /// its copies of all descriptors are closed, and nothing of this is used any more.
-    void begin_fork() noexcept { lock(); }
-    void end_fork() noexcept { unlock(); }
+    /// Around fork() (transport/fork.hpp): nothing is under way in between, unless fork() is called
+    /// by a signal handler that interrupted a pass. The child abandon()s: its copies of all
+    /// descriptors are closed, and nothing of this is used any more. (After such a handler they
+    /// stay open, for the list of them may be half changed.)
+    void begin_fork() noexcept;
+    void end_fork() noexcept;
     void abandon() noexcept;
+    /// This thread is inside a pass: asked by what a signal handler may call in the middle of one.
+    [[nodiscard]] bool driven_by_this_thread() const noexcept {
+        return lock_.load(std::memory_order_relaxed) == &this_driver;
+    }
     /// Registered items; a hint.
     [[nodiscard]] std::size_t size() const noexcept {
         return registered_count_.load(std::memory_order_relaxed);
@@ -282,7 +291,10 @@ class Progress {
                ringable_.load(std::memory_order_relaxed) == nullptr;
     }
 
-    bool try_lock() noexcept { return lock_.exchange(1, std::memory_order_seq_cst) == 0; }
+    bool try_lock() noexcept {
+        const char* nobody = nullptr;
+        return lock_.compare_exchange_strong(nobody, &this_driver, std::memory_order_seq_cst);
+    }
     void lock() noexcept;
     void unlock() noexcept;
     Pass begin_pass() noexcept;
@@ -314,8 +326,9 @@ class Progress {
     int embed_fd_ = -1;  // eventfd: makes fd() readable for a loop that embeds us
     int timer_fd_ = -1;  // timerfd: earliest deadline
 
-    alignas(64) std::atomic<std::uint32_t> lock_{0};  // the driver lock
-    std::atomic<bool> urgent_{false};                 // kicked while the lock was taken
+    alignas(64) std::atomic<const char*> lock_{nullptr};  // the driver lock: its holder
+    bool fork_in_pass_ = false;                           // between begin_fork() and end_fork()
+    std::atomic<bool> urgent_{false};                     // kicked while the lock was taken
     std::atomic<std::uint64_t> interval_{0};
     std::atomic<std::uint64_t> caller_passes_{0};
 

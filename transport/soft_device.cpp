@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <deque>
@@ -259,6 +260,12 @@ class SoftDevice final : public Device {
     }
     [[nodiscard]] const TransportConfig& config() const noexcept { return config_; }
 
+    /// exit() or the like was called by a signal handler in the middle of a pass: nothing of ours
+    /// can be waited for.
+    [[nodiscard]] bool interrupted() const noexcept {
+        return std::any_of(progresses_.begin(), progresses_.end(),
+                           [](const auto& progress) { return progress->driven_by_this_thread(); });
+    }
     void drain(Time limit) {
         const Time deadline = time_after(monotonic_now(), limit);
         for (auto& progress : progresses_) progress->drain(deadline);
@@ -320,11 +327,14 @@ std::size_t soft_max_starting(const Device& device) {
 }
 
 void flush_soft_device(Device& device, Time limit) {
-    static_cast<SoftDevice&>(device).flush(limit);
+    auto& soft = static_cast<SoftDevice&>(device);
+    if (!soft.interrupted()) soft.flush(limit);
 }
 
 void drain_soft_device(Device& device, Time limit) {
-    static_cast<SoftDevice&>(device).drain(limit);
+    auto& soft = static_cast<SoftDevice&>(device);
+    if (soft.interrupted()) return;
+    soft.drain(limit);
     Capture::finish_all();
 }
 

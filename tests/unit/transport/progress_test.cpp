@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -343,6 +344,58 @@ TEST_F(ProgressTest, drain_tells_everybody_and_ends_when_none_is_left_or_time_is
     const Time due = in(20 * kMillisecond);
     progress->drain(due);
     EXPECT_GE(monotonic_now(), due);
+}
+
+// A signal handler may run in the middle of a pass, and many call exit() or fork().
+TEST_F(ProgressTest, a_fork_in_the_middle_of_a_pass_ends_and_leaves_the_parent_its_pass) {
+    start(ProgressMode::both);
+    const auto item = add();
+    progress->locked([&](Pass&) {
+        EXPECT_TRUE(progress->driven_by_this_thread());
+        const pid_t child = fork();
+        if (child == 0) _exit(7);
+        int status = 0;
+        EXPECT_EQ(waitpid(child, &status, 0), child);
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+        EXPECT_TRUE(progress->driven_by_this_thread());
+    });
+    EXPECT_FALSE(progress->driven_by_this_thread());
+    std::thread other([&] {
+        progress->locked([](Pass&) {});
+        EXPECT_FALSE(progress->driven_by_this_thread());
+    });
+    other.join();
+    item->ring();
+    EXPECT_TRUE(progress->wait([&] { return item->rings == 1; }, in(kLimit)));
+}
+
+TEST_F(ProgressTest, one_that_is_due_again_at_once_does_not_keep_the_driver) {
+    start(ProgressMode::app);
+    class Overdue final : public Pollable {
+      public:
+        explicit Overdue(Progress& p) : progress_(p) {}
+        void on_ready(std::uint32_t, Pass&) override {}
+        void on_kick(Pass&) override {}
+        void on_time(Pass&) override {
+            if (++times < 1000) progress_.set_deadline(*this, 1);
+        }
+        void on_failure(Pass&) noexcept override {}
+        int times = 0;
+
+      private:
+        Progress& progress_;
+    };
+    const auto item = std::make_shared<Overdue>(*progress);
+    const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    progress->locked([&](Pass&) {
+        EXPECT_TRUE(progress->add(item, fd, EPOLLIN));
+        progress->set_deadline(*item, 1);
+    });
+    for (int i = 0; i < 100 && item->times == 0; ++i) progress->drive_thoroughly();
+    EXPECT_GT(item->times, 0);
+    EXPECT_LT(item->times, 1000);
+    progress->locked([&](Pass&) { progress->remove(*item); });
+    close(fd);
 }
 
 }  // namespace

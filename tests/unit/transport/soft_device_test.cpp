@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "transport/clock.hpp"
+#include "transport/progress.hpp"
 
 namespace xsock {
 namespace {
@@ -159,6 +160,17 @@ TEST_F(SoftDeviceTest, hand_over_lets_the_thread_drive) {
     while (told == 0 && monotonic_now() < limit) usleep(1000);
     EXPECT_EQ(told, 1);
     cq->set_notifier(nullptr, nullptr);
+}
+
+// As at exit() in a signal handler that runs in the middle of a pass.
+TEST_F(SoftDeviceTest, draining_in_the_middle_of_a_pass_waits_for_nothing) {
+    soft_progress(*device).locked([&](Pass&) {
+        drain_soft_device(*device, 20 * kSecond);
+        flush_soft_device(*device, 20 * kSecond);
+    });
+    EXPECT_EQ(a->state(), QpState::established);
+    drain_soft_device(*device, kSecond);
+    EXPECT_NE(a->state(), QpState::established);
 }
 
 }  // namespace

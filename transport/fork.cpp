@@ -12,6 +12,7 @@
 
 #include "transport/log.hpp"
 #include "transport/progress.hpp"
+#include "transport/stats.hpp"
 
 namespace xsock {
 namespace {
@@ -45,6 +46,7 @@ void in_parent() {
 
 void in_child() {
     log_end_fork();
+    StatsEntry::forget_lock();
     process.store(getpid(), std::memory_order_relaxed);
     forks.fetch_add(1, std::memory_order_seq_cst);
     for (Progress* p : registry().progresses) p->abandon();
@@ -65,17 +67,19 @@ void watch() {
 
 std::uint32_t process_generation() noexcept { return forks.load(std::memory_order_relaxed); }
 
-void forked_unannounced() noexcept {
+bool forked_unannounced() noexcept {
     const pid_t known = process.load(std::memory_order_relaxed);
-    if (known == 0 || known == getpid()) return;
+    if (known == 0 || known == getpid()) return false;
     // Locks may be held by threads that are not here, and lists half changed: all is left behind,
     // descriptors included, for the little time that such a child usually has.
     process.store(getpid(), std::memory_order_relaxed);
     forks.fetch_add(1, std::memory_order_seq_cst);
     log_forget_lock();
+    StatsEntry::forget_lock();
     new (&registry().mutex) std::mutex;
     new (&registry().progresses) std::vector<Progress*>;
     for (void (*handler)() : registry().in_child) handler();
+    return true;
 }
 
 void add_to_forks(Progress& progress) {

@@ -22,7 +22,8 @@ void remove_from_forks(Progress& progress) noexcept;
 
 /// For a child that no fork handler has told of its birth (_Fork(), clone()): what another thread
 /// of the parent held at that moment is given up. Does nothing in a process that was told.
-void forked_unannounced() noexcept;
+/// @return true: this one was not
+bool forked_unannounced() noexcept;
 
 /// Keeps what a parent's device or connection consists of where it is, in a child that must neither
 /// use nor destroy it.

@@ -207,6 +207,8 @@ StatsEntry::StatsEntry() {
     }
 }
 
+void StatsEntry::forget_lock() noexcept { new (&mutex) std::mutex; }
+
 StatsEntry::~StatsEntry() {
     if (index_ == kPrivate) {
         delete slot_;

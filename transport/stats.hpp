@@ -29,6 +29,8 @@ class StatsEntry {
 
     /// Replaces the description, except for opened_ns. Readers see the old one or the new one.
     void describe(const StatsDescription& description) noexcept;
+    /// In a forked child: a thread of the parent may have held the lock over the slots.
+    static void forget_lock() noexcept;
     /// True when other processes can see it.
     [[nodiscard]] bool listed() const noexcept { return index_ != kPrivate; }
 

@@ -22,6 +22,12 @@ std::mutex& membership() noexcept {
 
 std::uint32_t generation() noexcept { return forks.load(std::memory_order_relaxed); }
 
+void forked_unannounced() noexcept {
+    forks.fetch_add(1, std::memory_order_relaxed);
+    new (&membership()) std::mutex;
+    SleeperPool::instance().forget_all();
+}
+
 void watch_forks() noexcept {
     static std::once_flag once;
     std::call_once(once, [] {

@@ -21,4 +21,8 @@ std::uint32_t generation() noexcept;
 /// Before the first use of the two in a process; again is harmless.
 void watch_forks() noexcept;
 
+/// In a child that no fork handler has told of its birth (_Fork(), clone()): what another thread of
+/// the parent held at that moment is given up.
+void forked_unannounced() noexcept;
+
 }  // namespace xsock::readiness

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <new>
 
 #include "libxsock/readiness/membership.hpp"
 #include "transport/descriptors.hpp"
@@ -66,5 +67,10 @@ void SleeperPool::Return::operator()(Sleeper* sleeper) const noexcept {
 }
 
 void SleeperPool::forget_after_fork() noexcept { idle_.clear(); }
+
+void SleeperPool::forget_all() noexcept {
+    new (&mutex_) std::mutex;
+    new (&idle_) std::vector<std::unique_ptr<Sleeper>>;
+}
 
 }  // namespace xsock::readiness

@@ -94,6 +94,8 @@ class SleeperPool {
     void unlock() noexcept { mutex_.unlock(); }
     /// The parent's eventfds are shared with it: they are closed here, never written.
     void forget_after_fork() noexcept;
+    /// The same where the lock may be another thread's and the list half changed: all stay behind.
+    void forget_all() noexcept;
 
   private:
     std::mutex mutex_;

@@ -6,6 +6,7 @@
 #include "libxsock/api.hpp"
 #include "libxsock/objects.hpp"
 #include "libxsock/readiness/handle.hpp"
+#include "libxsock/readiness/membership.hpp"
 #include "libxsock/sock/socket.hpp"
 #include "transport/clock.hpp"
 #include "transport/descriptors.hpp"
@@ -182,7 +183,9 @@ int sock_started(xsock_sock* handle) noexcept { return Socket::of(handle)->start
 
 void sock_drain(int timeout_ms) noexcept { flush_device(timeout_ms); }
 
-void sock_forked() noexcept { forked_unannounced(); }
+void sock_forked() noexcept {
+    if (forked_unannounced()) readiness::forked_unannounced();
+}
 
 }  // namespace xsock::api
 

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -15,7 +16,11 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
+
+#include "base/epoch.hpp"
+#include "transport/progress.hpp"
 
 namespace xsock {
 namespace {
@@ -168,6 +173,34 @@ TEST_F(Stats, a_forked_child_has_a_page_of_its_own) {
                   if (files().size() != 1) return 2;
                   return slot(page(), 0).taken == 1 && slot(page(), 0).description.qp_num == 1 ? 0
                                                                                                : 3;
+              }),
+              0);
+}
+
+// Another thread may be taking a slot while this one forks.
+TEST_F(Stats, a_forked_child_finds_no_lock_taken) {
+    EXPECT_EQ(in_child([&] {
+                  Epochs epochs;
+                  const auto progress = Progress::create(epochs, TransportConfig{}, 0);
+                  std::atomic<bool> stop{false};
+                  std::thread busy([&] {
+                      while (!stop) const StatsEntry entry;
+                  });
+                  int failed = 0;
+                  for (int i = 0; i < 200 && failed == 0; ++i) {
+                      const pid_t child = fork();
+                      if (child == 0) {
+                          alarm(60);
+                          { const StatsEntry own; }
+                          _exit(0);
+                      }
+                      int status = 0;
+                      waitpid(child, &status, 0);
+                      failed = status;
+                  }
+                  stop = true;
+                  busy.join();
+                  return failed == 0 ? 0 : 1;
               }),
               0);
 }

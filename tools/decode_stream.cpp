@@ -147,7 +147,7 @@ Place MpaConnection::Direction::place(std::uint64_t packet) const {
 }
 
 void MpaConnection::Direction::begin_unit() {
-    budget.unit_octets_left += unit.size();
+    budget.unit_octets_left += static_cast<std::int64_t>(unit.size());
     unit.clear();
     unit_octets = unit_total = 0;
     holed = false;
@@ -215,11 +215,12 @@ void MpaConnection::Direction::try_segment(ConstBytes octets) {
 void MpaConnection::Direction::take(ConstBytes octets) {
     unit_octets += octets.size();
     if (holed) return;
-    if (octets.size() > budget.unit_octets_left) {
+    // The first few are needed in any case: the length is among them.
+    if (unit_total != 0 && static_cast<std::int64_t>(octets.size()) > budget.unit_octets_left) {
         holed = true;
         return;
     }
-    budget.unit_octets_left -= octets.size();
+    budget.unit_octets_left -= static_cast<std::int64_t>(octets.size());
     unit.insert(unit.end(), octets.begin(), octets.end());
 }
 

@@ -38,13 +38,13 @@ void TcpDirection::add(std::uint32_t sequence, ConstBytes captured, std::size_t 
     if (captured.size() > place.captured.size()) {
         const std::size_t more = captured.size() - place.captured.size();
         waiting_octets_ += more;
-        budget_->octets_left -= std::min(budget_->octets_left, more);
+        budget_->octets_left -= static_cast<std::int64_t>(more);
         place.captured.assign(captured.begin(), captured.end());
     }
     place.octets_on_wire = octets_on_wire;
     place.packet = packet;
     while (waiting_.size() > kWaitingSegmentsMax || waiting_octets_ > kWaitingOctetsMax ||
-           (budget_->octets_left == 0 && !waiting_.empty())) {
+           (budget_->octets_left <= 0 && !waiting_.empty())) {
         take_waiting(sink, true);
     }
 }
@@ -79,7 +79,7 @@ void TcpDirection::take_waiting(StreamSink& sink, bool over_gaps) {
         const Waiting segment = std::move(first->second);
         waiting_.erase(first);
         waiting_octets_ -= segment.captured.size();
-        budget_->octets_left += segment.captured.size();
+        budget_->octets_left += static_cast<std::int64_t>(segment.captured.size());
         if (behind >= segment.octets_on_wire) continue;
         const auto skip = static_cast<std::size_t>(behind);
         give(ConstBytes(segment.captured).subspan(std::min(skip, segment.captured.size())),

@@ -26,8 +26,9 @@ class StreamSink {
 
 /// Memory that all connections share, for segments that wait and FPDUs that are incomplete.
 struct ReassemblyBudget {
-    std::size_t octets_left = std::size_t{64} * 1024 * 1024;
-    std::size_t unit_octets_left = std::size_t{256} * 1024 * 1024;  ///< for incomplete FPDUs
+    std::int64_t octets_left = std::int64_t{64} * 1024 * 1024;  ///< below 0 by a segment at most
+    /// For incomplete FPDUs; below 0 by their first octets at most.
+    std::int64_t unit_octets_left = std::int64_t{256} * 1024 * 1024;
 };
 
 class TcpDirection {

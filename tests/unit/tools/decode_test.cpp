@@ -11,6 +11,7 @@
 #include "mpa/fpdu.hpp"
 #include "mpa/marker.hpp"
 #include "tools/decode_capture.hpp"
+#include "tools/decode_stream.hpp"
 #include "tools/decode_words.hpp"
 
 namespace xsock::decode {
@@ -239,6 +240,46 @@ TEST(DecodeWords, a_terminate_is_read_both_ways) {
 
     const Octets rfc{std::byte{0x20}, std::byte{0x02}, std::byte{0}, std::byte{0}};
     EXPECT_FALSE(terminate_words(rfc).siw_is_meant);
+}
+
+// Memory for incomplete FPDUs is shared by all connections, and others may have used it up.
+TEST(DecodeBudget, one_that_is_used_up_costs_octets_and_no_more) {
+    class Frames final : public MpaListener {
+      public:
+        void on_startup(const Place&, const StartupFrame& f) override {
+            text += f.whole ? "frame " : "cut-frame ";
+        }
+        void on_fpdu(const Place&, const Fpdu& f) override {
+            text += std::to_string(f.octets) + (f.whole ? " " : "-cut ");
+        }
+        void on_lost(const Place&, const char*, std::uint64_t) override { text += "lost "; }
+        std::string text;
+    };
+    for (const std::int64_t left : {0, 1, 10, 19, 20, 21, 200}) {
+        Frames frames;
+        ReassemblyBudget budget;
+        budget.unit_octets_left = left;
+        budget.octets_left = 0;
+        MpaConnection connection(frames, budget);
+        connection.tcp(End::first).begin(999);
+        Octets stream = startup(false);
+        append(stream, send_fpdu(1, 100));
+        append(stream, send_fpdu(2, 100));
+        std::uint32_t sequence = 1000;
+        for (std::size_t at = 0; at < stream.size(); at += 7, sequence += 7) {
+            const ConstBytes piece =
+                ConstBytes(stream).subspan(at, std::min(stream.size() - at, std::size_t{7}));
+            connection.segment(End::first, sequence, piece, piece.size(), 1, 0);
+        }
+        // One that comes early finds no room either, and is taken at once.
+        const Octets early = send_fpdu(4, 10);
+        connection.segment(End::first, sequence + 40, early, early.size(), 2, 0);
+        connection.finish();
+        EXPECT_EQ(frames.text.substr(0, 6), "frame ") << left;
+        EXPECT_EQ(frames.text.find("-cut") == std::string::npos, left == 200) << frames.text;
+        EXPECT_EQ(budget.unit_octets_left, left);
+        EXPECT_EQ(budget.octets_left, 0);
+    }
 }
 
 }  // namespace

@@ -283,6 +283,7 @@ int fd_install(int fd, struct xsock_sock* sock) {
     }
     handle->sock = sock;
     handle->counted = 0;
+    atomic_store_explicit(&handle->plain, 0, memory_order_relaxed);
     /* Only now may others that still hold a stale pointer to it count on it. */
     atomic_store(&handle->refs, 1);
     put_into_slot(fd, handle);
@@ -312,8 +313,11 @@ void fd_forget(int fd) {
     if (fd_has(fd)) fd_put(fd_take(fd));
 }
 
-void fd_forget_all_of(int fd, struct fd_handle* handle) {
+int fd_forget_all_of(int fd, struct fd_handle* handle) {
     const uint32_t top = atomic_load(&fd_table.top);
+    /* Somebody else may be emptying the slots for the same reason. */
+    const int known = atomic_exchange(&handle->plain, 1) ||
+                      atomic_load_explicit(&fd_table.slots[fd], memory_order_relaxed) == handle;
     uint32_t i;
     for (i = 0; i <= top; i++) {
         /* Its own slot first: mostly it is the only one. */
@@ -322,8 +326,9 @@ void fd_forget_all_of(int fd, struct fd_handle* handle) {
         if (at >= atomic_load(&fd_table.limit)) continue;
         if (atomic_load_explicit(&fd_table.slots[at], memory_order_relaxed) != handle) continue;
         if (!atomic_compare_exchange_strong(&fd_table.slots[at], &expected, NULL)) continue;
-        if (atomic_fetch_sub(&handle->refs, 1) == 2) return; /* the caller's is the last one */
+        if (atomic_fetch_sub(&handle->refs, 1) == 2) break; /* the caller's is the last one */
     }
+    return known;
 }
 
 void fd_forget_range(unsigned first, unsigned last) {

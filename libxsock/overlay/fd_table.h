@@ -30,6 +30,7 @@ struct fd_handle {
     struct xsock_sock* sock; /* one reference of the engine's object */
     struct fd_handle* next;  /* free list */
     int counted;             /* its verdict is in the summary */
+    _Atomic int plain;       /* turned out to be plain TCP */
 };
 
 struct fd_table {
@@ -90,8 +91,9 @@ struct fd_handle* fd_take(int fd);
 void fd_restore(int fd, struct fd_handle* handle);
 /* `fd` is plain now, whatever it was. */
 void fd_forget(int fd);
-/* Every slot that leads to `handle`, that of `fd` first, is emptied: it turned out to be plain. */
-void fd_forget_all_of(int fd, struct fd_handle* handle);
+/* Every slot that leads to `handle`, that of `fd` first, is emptied: it turned out to be plain.
+ * 0: `fd` does not lead there any more because it was closed, or replaced, meanwhile. */
+int fd_forget_all_of(int fd, struct fd_handle* handle);
 /* As fd_forget() for all from `first` to `last`. */
 void fd_forget_range(unsigned first, unsigned last);
 

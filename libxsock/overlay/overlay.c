@@ -43,18 +43,22 @@ int overlay_enter(struct overlay_call* call, int fd) {
 }
 
 int overlay_leave(struct overlay_call* call, int fd, long result) {
-    const int saved = errno;
+    int saved = errno;
+    int answer = result != XSOCK_PLAIN && result != XSOCK_PASS;
     inside = 0;
     if (XSOCK_UNLIKELY(result == XSOCK_PLAIN)) {
         if (!call->handle->counted) summary_verdict(call->handle->sock);
         call->handle->counted = 1;
-        fd_forget_all_of(fd, call->handle);
+        if (!fd_forget_all_of(fd, call->handle)) {
+            saved = EBADF;
+            answer = -1;
+        }
     }
     fd_put(call->handle);
     fd_put_deferred();
     pthread_setcancelstate(call->cancel_state, NULL);
     errno = saved;
-    return result != XSOCK_PLAIN && result != XSOCK_PASS;
+    return answer;
 }
 
 int overlay_is_sock(int fd) {

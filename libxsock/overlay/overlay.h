@@ -30,7 +30,8 @@ struct overlay_call {
  * DDPMODE descriptor from a signal handler that interrupted such a call is EDEADLK.
  * @return 1: call the engine, then overlay_leave(); 0: the call is libc's; -1: errno is set */
 int overlay_enter(struct overlay_call* call, int fd);
-/* 1: the result is the program's; 0: the call is libc's. errno stays. */
+/* 1: the result is the program's; 0: the call is libc's; errno stays. -1: the call would be libc's,
+ * but `fd` was closed in another thread meanwhile and may be any file's now; errno is EBADF. */
 int overlay_leave(struct overlay_call* call, int fd, long result);
 
 #define OVERLAY(type, fd, call)                                            \
@@ -45,7 +46,9 @@ int overlay_leave(struct overlay_call* call, int fd, long result);
             struct xsock_sock* const sock = call_.handle->sock;            \
             (void)engine;                                                  \
             const type result_ = call;                                     \
-            if (overlay_leave(&call_, fd, (long)result_)) return result_;  \
+            entered_ = overlay_leave(&call_, fd, (long)result_);           \
+            if (entered_ > 0) return result_;                              \
+            if (entered_ < 0) return -1;                                   \
         }                                                                  \
     } while (0)
 

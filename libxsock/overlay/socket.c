@@ -70,9 +70,16 @@ static int accept_on_sock(int fd, struct sockaddr* address, socklen_t* length, i
     if (entered <= 0) return entered;
     *result =
         xsock_engine_opened->sock_accept(call.handle->sock, fd, address, length, flags, &accepted);
-    if (!overlay_leave(&call, fd, *result)) return 0;
-    *result = keep_accepted(*result, accepted);
-    return 1;
+    switch (overlay_leave(&call, fd, *result)) {
+        case 0:
+            return 0;
+        case -1:
+            *result = -1;
+            return 1;
+        default:
+            *result = keep_accepted(*result, accepted);
+            return 1;
+    }
 }
 
 int overlay_accept(int fd, struct sockaddr* address, socklen_t* length) {

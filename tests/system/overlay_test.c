@@ -556,6 +556,39 @@ static void closed_meanwhile(void) {
     }
 }
 
+static void* receive_once(void* argument) {
+    char octets[64];
+    const ssize_t n = recv(*(int*)argument, octets, sizeof octets, 0);
+    return (void*)(n < 0 ? -(intptr_t)errno : (intptr_t)n);
+}
+
+/* A receiver waits on a socket that turns out to be plain when its number is another file's: that
+ * one's octets are not his. */
+static void replaced_while_undecided(void) {
+    struct sockaddr_in address;
+    const int from = listener(&address, 1);
+    const int peer = socket(AF_INET, SOCK_STREAM, 0);
+    char octets[8];
+    int fd, others[2];
+    void* result;
+    pthread_t thread;
+    CHECK(connect(peer, (struct sockaddr*)&address, sizeof address) == 0);
+    fd = accept(from, NULL, NULL);
+    CHECK(fd >= 0);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, others) == 0);
+    CHECK(send(others[0], "theirs", 6, 0) == 6);
+    CHECK(pthread_create(&thread, NULL, receive_once, &fd) == 0);
+    usleep(100000);
+    CHECK(dup2(others[1], fd) == fd);
+    CHECK(send(peer, "plain", 5, MSG_NOSIGNAL) == 5);
+    CHECK(pthread_join(thread, &result) == 0);
+    errno = (int)-(intptr_t)result;
+    CHECK((intptr_t)result == -EBADF);
+    CHECK(recv(fd, octets, sizeof octets, 0) == 6 && memcmp(octets, "theirs", 6) == 0);
+    CHECK(close(fd) == 0 && close(peer) == 0 && close(from) == 0);
+    close_pair(others);
+}
+
 /* Threads that open, duplicate, use and close; numbers are reused all the time. */
 static void* churn(void* argument) {
     struct sockaddr_in* const address = argument;
@@ -625,6 +658,7 @@ static const struct {
     {"sent_before_the_end", sent_before_the_end},
     {"in_a_handler", in_a_handler},
     {"closed_meanwhile", closed_meanwhile},
+    {"replaced_while_undecided", replaced_while_undecided},
     {"churned", churned},
 };
 

@@ -71,6 +71,10 @@ void ListenSocket::pause(Pass& pass, Time time) {
     progress_.set_deadline(*this, time_after(pass.now(), time));
 }
 
+void ListenSocket::retry(Pass& pass) {
+    if (paused_) on_time(pass);
+}
+
 void ListenSocket::on_time(Pass& pass) {
     if (fd_ < 0) return;
     paused_ = false;
@@ -90,15 +94,22 @@ void ListenSocket::accept_some(Pass& pass) {
         }
         const int fd = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) {
-            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+            const int error = errno;
+            if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) {
                 log(LogLevel::error, "accept-failed", "%s; trying again soon",
-                    std::strerror(errno));
+                    std::strerror(error));
                 pause(pass, kPauseWhenOutOfDescriptors);
+                if (shortage_.exchange(error, std::memory_order_acq_rel) == 0) {
+                    pass.active = true;
+                    if (observer_.on_connection_ready) observer_.on_connection_ready();
+                }
                 return;
             }
             if (errno == EINTR || errno == ECONNABORTED) continue;
+            shortage_.store(0, std::memory_order_release);
             return;
         }
+        shortage_.store(0, std::memory_order_release);
         try {
             start(fd, pass);
         } catch (...) {

@@ -24,8 +24,8 @@ class ListenSocket final : public Pollable {
                  std::size_t max_starting);
     ~ListenSocket() override;
 
-    /// Told, in the driver, when a connection has become ready, and of each that did not. Before
-    /// open().
+    /// Told, in the driver, when a connection has become ready or there is a shortage(), and of
+    /// each that did not become ready. Before open().
     struct Observer {
         std::function<void()> on_connection_ready;
         std::function<void(Connection&)> on_connection_failed;
@@ -41,6 +41,13 @@ class ListenSocket final : public Pollable {
     [[nodiscard]] bool has_ready() const noexcept {
         return ready_count_.load(std::memory_order_seq_cst) != 0;
     }
+    /// The errno for want of which connections wait in the listen queue (EMFILE, ENFILE, ENOMEM,
+    /// ENOBUFS); 0: none does. Any thread.
+    [[nodiscard]] int shortage() const noexcept {
+        return shortage_.load(std::memory_order_acquire);
+    }
+    /// The driver: tries again at once instead of after the pause.
+    void retry(Pass& pass);
     /// Written when a connection becomes ready; -1 until asked for.
     Result<int> ready_fd();
 
@@ -64,6 +71,7 @@ class ListenSocket final : public Pollable {
     Observer observer_;
     std::unordered_set<Connection*> starting_;  // the driver's; Progress owns them
     bool paused_ = false;
+    std::atomic<int> shortage_{0};
 
     std::mutex ready_mutex_;
     std::deque<std::shared_ptr<Connection>> ready_;

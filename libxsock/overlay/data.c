@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /* What moves octets. */
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -46,10 +47,14 @@ ssize_t overlay___recvfrom_chk(int fd, void* buffer, size_t count, size_t size, 
     return LIBC(__recvfrom_chk)(fd, buffer, count, size, flags, address, length);
 }
 
+/* The kernel says EINVAL, and looks no further. */
+static int too_many(int count) { return count < 0 || count > IOV_MAX; }
+
 static ssize_t recv_iov(struct xsock_sock* sock, int fd, const struct iovec* iov, int count,
                         int flags) {
     struct msghdr message = {.msg_iov = (struct iovec*)iov, .msg_iovlen = (size_t)count};
-    return count < 0 ? XSOCK_PASS : xsock_engine_opened->sock_recvmsg(sock, fd, &message, flags);
+    return too_many(count) ? XSOCK_PASS
+                           : xsock_engine_opened->sock_recvmsg(sock, fd, &message, flags);
 }
 
 OVERLAY_CALL(ssize_t, readv, (int fd, const struct iovec* iov, int count), (fd, iov, count), fd,
@@ -148,7 +153,8 @@ OVERLAY_CALL(ssize_t, sendto,
 static ssize_t send_iov(struct xsock_sock* sock, int fd, const struct iovec* iov, int count,
                         int flags) {
     const struct msghdr message = {.msg_iov = (struct iovec*)iov, .msg_iovlen = (size_t)count};
-    return count < 0 ? XSOCK_PASS : xsock_engine_opened->sock_sendmsg(sock, fd, &message, flags);
+    return too_many(count) ? XSOCK_PASS
+                           : xsock_engine_opened->sock_sendmsg(sock, fd, &message, flags);
 }
 
 OVERLAY_CALL(ssize_t, writev, (int fd, const struct iovec* iov, int count), (fd, iov, count), fd,

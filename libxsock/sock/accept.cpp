@@ -17,6 +17,7 @@ namespace xsock::sock {
 
 int Socket::listen(int fd, int backlog) {
     if (::listen(fd, backlog) != 0) return -1;
+    if (listener_shut_.exchange(false)) turned();
     if (phase() == Phase::fresh && on()) {
         counters_ = std::make_shared<ListenCounters>();
         phase_.store(Phase::listening, std::memory_order_release);
@@ -27,7 +28,24 @@ int Socket::listen(int fd, int backlog) {
 
 bool Socket::connection_waits() const noexcept {
     const ListenSocket* const listener = listener_now_.load(std::memory_order_acquire);
-    return listener != nullptr && listener->has_ready();
+    return listener != nullptr && (listener->has_ready() || listener->shortage() != 0);
+}
+
+// A blocked accept() has something to look at.
+bool Socket::accept_may_end() const noexcept {
+    return connection_waits() || listener_shut_.load(std::memory_order_acquire) ||
+           phase() != Phase::listening;
+}
+
+// As TCP: ends accept() in other threads, unless only the sending half is meant, of which a
+// listening socket has none.
+int Socket::shut_listening(int fd, int how) {
+    if (how == SHUT_WR) return XSOCK_PASS;
+    if (::shutdown(fd, how) != 0) return -1;
+    close_listener();
+    if (!listener_shut_.exchange(true) && options_.require != 0) turned();
+    if (Progress* const driver = progress()) driver->wake_sleepers();
+    return 0;
 }
 
 int Socket::accept(int fd, sockaddr* address, socklen_t* length, int flags, xsock_sock** accepted) {
@@ -35,7 +53,9 @@ int Socket::accept(int fd, sockaddr* address, socklen_t* length, int flags, xsoc
     if (phase() != Phase::listening) return XSOCK_PASS;
     if (!on()) return XSOCK_PASS;
     if ((flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) != 0) return no(EINVAL);
-    if (options_.require != 0) return accept_required(fd, address, length, flags, accepted);
+    if (options_.require != 0 && !listener_shut_.load(std::memory_order_acquire)) {
+        return accept_required(fd, address, length, flags, accepted);
+    }
 
     auto made = std::make_shared<Socket>(XSOCK_HINT_ACCEPTED);
     const int taken = ::accept4(fd, address, length, flags);
@@ -134,7 +154,8 @@ int Socket::accept_required(int fd, sockaddr* address, socklen_t* length, int fl
             const std::lock_guard hold(listener_mutex_);
             listener = listener_;
         }
-        if (listener == nullptr) return no(EINVAL);  // shut down meanwhile
+        if (phase() != Phase::listening) return XSOCK_PLAIN;  // DDPMODE was turned off meanwhile
+        if (listener == nullptr) return no(EINVAL);           // shut down meanwhile
         if (auto connection = listener->take()) {
             auto* const raw =
                 reinterpret_cast<Socket*>(static_cast<std::uintptr_t>(connection->attr().context));
@@ -149,13 +170,17 @@ int Socket::accept_required(int fd, sockaddr* address, socklen_t* length, int fl
             listener->give_back(std::move(connection));
             return no(error);
         }
+        if (listener->shortage() != 0) {
+            progress()->locked([&](Pass& pass) { listener->retry(pass); });
+            if (const int error = listener->shortage(); error != 0) return no(error);
+        }
         if (!blocking(0)) {
             if (tried) return no(EAGAIN);
             tried = true;
             progress()->drive();
             continue;
         }
-        const auto waited = wait(&Socket::connection_waits, receive_timeout_.load());
+        const auto waited = wait(&Socket::accept_may_end, receive_timeout_.load());
         if (waited != Progress::Waited::done) return fail_wait(waited, EAGAIN);
     }
 }

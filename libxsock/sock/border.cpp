@@ -21,13 +21,13 @@ namespace {
 
 ssize_t send_message(Socket& socket, int fd, const msghdr& message, int flags) {
     Pieces pieces;
-    if (!pieces.assign(message.msg_iov, message.msg_iovlen)) return fail(EMSGSIZE);
+    if (const int error = pieces.assign(message); error != 0) return fail(error);
     return socket.send(fd, pieces, flags);
 }
 
 ssize_t receive_message(Socket& socket, int fd, msghdr& message, int flags) {
     Pieces pieces;
-    if (!pieces.assign(message.msg_iov, message.msg_iovlen)) return fail(EMSGSIZE);
+    if (const int error = pieces.assign(message); error != 0) return fail(error);
     int out_flags = 0;
     const ssize_t n = socket.receive(fd, pieces, flags, out_flags);
     if (n >= 0) {
@@ -36,6 +36,12 @@ ssize_t receive_message(Socket& socket, int fd, msghdr& message, int flags) {
         message.msg_controllen = 0;
     }
     return n;
+}
+
+// Some messages of several went: that is the answer, and what ended the connection is told next.
+int kept_for_later(Socket& socket, unsigned done) noexcept {
+    socket.keep_error(errno);
+    return static_cast<int>(done);
 }
 
 }  // namespace
@@ -124,7 +130,8 @@ int sock_sendmmsg(xsock_sock* handle, int fd, mmsghdr* messages, unsigned count,
     return guarded(-1, [&] {
         for (unsigned i = 0; i < count; ++i) {
             const ssize_t n = send_message(*Socket::of(handle), fd, messages[i].msg_hdr, flags);
-            if (n < 0) return i > 0 ? static_cast<int>(i) : static_cast<int>(n);
+            if (n < 0 && i > 0) return kept_for_later(*Socket::of(handle), i);
+            if (n < 0) return static_cast<int>(n);
             messages[i].msg_len = static_cast<unsigned>(n);
         }
         return static_cast<int>(count);
@@ -145,7 +152,8 @@ int sock_recvmmsg(xsock_sock* handle, int fd, mmsghdr* messages, unsigned count,
             const int wanted = flags & ~MSG_WAITFORONE;
             const ssize_t n =
                 receive_message(*Socket::of(handle), fd, messages[done].msg_hdr, wanted);
-            if (n < 0) return done > 0 ? static_cast<int>(done) : static_cast<int>(n);
+            if (n < 0 && done > 0) return kept_for_later(*Socket::of(handle), done);
+            if (n < 0) return static_cast<int>(n);
             messages[done].msg_len = static_cast<unsigned>(n);
             // The end of the stream is the last thing that there is.
             const bool end = (messages[done].msg_hdr.msg_flags & MSG_EOR) == 0;

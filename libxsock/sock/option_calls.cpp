@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // setsockopt() and getsockopt() of a socket in DDPMODE.
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -31,6 +32,12 @@ int give_int(int result, void* value, socklen_t* length) noexcept {
 
 }  // namespace
 
+// O_NONBLOCK, which the engine set to accept in passes, is as the program has it again.
+void Socket::leave_blocking(int fd) const noexcept {
+    const int flags = ::fcntl(fd, F_GETFL);
+    if (flags >= 0 && !nonblocking_.load()) ::fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+}
+
 int Socket::set_mode(int fd, int value) {
     if (value == DDPMODE_STREAM) return no(EOPNOTSUPP);
     if (value != DDPMODE_OFF && value != DDPMODE_MESSAGE) return no(EINVAL);
@@ -41,6 +48,7 @@ int Socket::set_mode(int fd, int value) {
                 return XSOCK_PLAIN;
             case Phase::listening:
                 close_listener();
+                leave_blocking(fd);
                 [[fallthrough]];
             case Phase::fresh:
                 break;
@@ -61,6 +69,7 @@ int Socket::set_mode(int fd, int value) {
         code_.store("off");
         phase_.store(Phase::plain, std::memory_order_release);
         turned();
+        if (Progress* const driver = progress()) driver->wake_sleepers();  // accept() looks again
         return XSOCK_PLAIN;
     }
     if (now != Phase::fresh) return now == Phase::plain ? no(EISCONN) : 0;

@@ -11,6 +11,7 @@
 #include <climits>
 #include <mutex>
 
+#include "base/fault.hpp"
 #include "libxsock/sock/endpoint_qp.hpp"
 #include "transport/clock.hpp"
 #include "transport/descriptors.hpp"
@@ -31,16 +32,26 @@ bool option_is(int fd, int name, int wanted) {
 
 }  // namespace
 
-bool Pieces::assign(const iovec* from, std::size_t n) noexcept {
-    if (n > IOV_MAX) return false;
-    iov = from;
-    count = n;
-    octets = 0;
-    for (std::size_t i = 0; i < n; ++i) {
-        if (from[i].iov_len > static_cast<std::size_t>(SSIZE_MAX) - octets) return false;
-        octets += from[i].iov_len;
-    }
-    return true;
+int Pieces::assign(const msghdr& message) noexcept {
+    int error = 0;
+    const bool there = fault::guard([&] {
+        {
+            const fault::Touch reading(0, &message, sizeof message);
+            iov = message.msg_iov;
+            count = message.msg_iovlen;
+        }
+        octets = 0;
+        if (count > IOV_MAX) {
+            error = EMSGSIZE;
+            return;
+        }
+        const fault::Touch reading(0, iov, count * sizeof *iov);
+        for (std::size_t i = 0; i < count && error == 0; ++i) {
+            if (iov[i].iov_len > static_cast<std::size_t>(SSIZE_MAX) - octets) error = EINVAL;
+            octets += iov[i].iov_len;
+        }
+    });
+    return there ? error : EFAULT;
 }
 
 // ---- life -----------------------------------------------------------------
@@ -56,7 +67,10 @@ Result<Socket*> Socket::open(int fd, int hint) {
         return Error{EOPNOTSUPP, "DDPMODE is for TCP sockets over IPv4 and IPv6"};
     }
     static std::once_flag once;
-    std::call_once(once, [] { call_in_child(renew_buffer_pool); });
+    std::call_once(once, [] {
+        fault::install();
+        call_in_child(renew_buffer_pool);
+    });
     auto socket = std::make_shared<Socket>(hint);
     const int flags = ::fcntl(fd, F_GETFL);
     socket->nonblocking_.store(flags >= 0 && (flags & O_NONBLOCK) != 0);
@@ -245,7 +259,7 @@ bool Socket::native() const noexcept {
         case Phase::plain:
             return true;
         case Phase::listening:
-            return options_.require == 0 || !on();
+            return options_.require == 0 || !on() || listener_shut_.load(std::memory_order_acquire);
         case Phase::undecided:
             return native_.load(std::memory_order_acquire);
         case Phase::connecting:
@@ -351,17 +365,22 @@ int Socket::no_stream(int fd, bool writing) {
     return answer != 0 ? answer : no(EOPNOTSUPP);
 }
 
+void Socket::keep_error(int error) noexcept {
+    if (phase() != Phase::ended || error == EAGAIN || error == EPIPE) return;
+    int told = 0;
+    error_.compare_exchange_strong(told, error);
+}
+
 int Socket::shutdown(int fd, int how) {
     if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return no(EINVAL);
     switch (phase()) {
         case Phase::fresh:
             return XSOCK_PASS;
         case Phase::listening:
-            close_listener();
-            return XSOCK_PASS;
+            return shut_listening(fd, how);
         case Phase::undecided:
-            if (decide(fd, how != SHUT_RD) != 0) return -1;
-            if (phase() == Phase::undecided) return no(ENOTCONN);
+            // Who will not read can only be about to write.
+            if (decide(fd, true) != 0) return -1;
             if (phase() == Phase::plain) return plain_answer(fd);
             break;
         case Phase::plain:

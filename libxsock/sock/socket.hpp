@@ -46,8 +46,8 @@ struct Pieces {
     std::size_t count = 0;
     std::size_t octets = 0;  ///< all together
 
-    /// False when they are more than SSIZE_MAX, or too many pieces.
-    bool assign(const iovec* from, std::size_t n) noexcept;
+    /// 0; EMSGSIZE: too many pieces; EINVAL: more than SSIZE_MAX octets; EFAULT: no memory there.
+    int assign(const msghdr& message) noexcept;
 };
 
 class Socket final : public ::xsock_sock, public Pollable, public readiness::Source {
@@ -87,6 +87,9 @@ class Socket final : public ::xsock_sock, public Pollable, public readiness::Sou
     int fcntl(int fd, int command, long argument);
     int ioctl(int fd, unsigned long request, void* argument);
     int no_stream(int fd, bool writing);
+    /// The errno of a call that nobody was told of: if it was the reason why the connection ended,
+    /// the next call tells it.
+    void keep_error(int error) noexcept;
     xsock_ep* endpoint(xsock_cq* send_cq, xsock_cq* recv_cq);
     [[nodiscard]] const char* verdict() const noexcept;
     /// sock_started().
@@ -192,9 +195,12 @@ class Socket final : public ::xsock_sock, public Pollable, public readiness::Sou
     void inherit(const Socket& listening, int flags);
     int hand_out(const std::shared_ptr<Connection>& connection, int flags);
     void close_listener();
+    int shut_listening(int fd, int how);
+    bool accept_may_end() const noexcept;
 
     // Options (options_calls.cpp)
     int set_mode(int fd, int value);
+    void leave_blocking(int fd) const noexcept;
     int fill_status(void* value, socklen_t* length);
 
     std::atomic<std::uint32_t> refs_{1};
@@ -215,6 +221,7 @@ class Socket final : public ::xsock_sock, public Pollable, public readiness::Sou
     // The driver's.
     int own_fd_ = -1;  // while connecting or undecided; later it is the connection's
     bool attended_ = false;
+    bool beginning_ = false;                 // a part of a key has come, and the time limit runs
     std::atomic<bool> attended_now_{false};  // somebody has begun to attend
     int low_water_ = -1;                     // SO_RCVLOWAT of the program; -1: not changed
     std::optional<CqCore> cq_;
@@ -223,7 +230,8 @@ class Socket final : public ::xsock_sock, public Pollable, public readiness::Sou
     std::atomic<bool> native_{true};
 
     // How it goes.
-    std::atomic<int> error_{0};  // told once, as SO_ERROR
+    std::atomic<int> error_{0};        // told once, as SO_ERROR
+    std::atomic<bool> opened_{false};  // start-up ended well
     std::atomic<bool> eof_{false}, over_{false};
     std::atomic<bool> read_shut_{false}, write_shut_{false};
 
@@ -259,6 +267,7 @@ class Socket final : public ::xsock_sock, public Pollable, public readiness::Sou
     std::shared_ptr<ListenSocket> listener_;
     std::uint32_t listener_generation_ = 0;
     std::atomic<ListenSocket*> listener_now_{nullptr};
+    std::atomic<bool> listener_shut_{false};  // by shutdown(), until listen() is called again
 
     // xsock_fd_endpoint()
     SpinLock endpoint_lock_;

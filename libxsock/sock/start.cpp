@@ -46,7 +46,7 @@ Progress* Socket::ensure_progress() {
     // A child begins anew: what its parent had begun here was closed when it was forked.
     if (progress() != nullptr) forget_progress();
     own_fd_ = -1;
-    attended_ = false;
+    attended_ = beginning_ = false;
     attended_now_.store(false, std::memory_order_relaxed);
     native_.store(true, std::memory_order_relaxed);
     progress_.store(&soft_progress(*device), std::memory_order_release);
@@ -183,8 +183,9 @@ int Socket::connect(int fd, const sockaddr* address, socklen_t length) {
         case Phase::open:
             return no(foreign() ? EPERM : EISCONN);
         case Phase::ended: {
+            if (foreign()) return no(EPERM);
             const int error = error_.exchange(0);
-            return no(foreign() ? EPERM : error != 0 ? error : EISCONN);
+            return no(error != 0 ? error : opened_.load() ? EISCONN : ECONNABORTED);
         }
     }
     if (address != nullptr && length >= sizeof address->sa_family &&
@@ -329,6 +330,9 @@ void Socket::look(Pass& pass) {
                 low_water_ = 1;
                 socklen_t size = sizeof low_water_;
                 getsockopt(own_fd_, SOL_SOCKET, SO_RCVLOWAT, &low_water_, &size);
+            }
+            if (!beginning_) {  // a forked child begins anew, with its parent's SO_RCVLOWAT
+                beginning_ = true;
                 progress()->set_deadline(*this, time_after(pass.now(), options_.startup_limit()));
             }
             set_int(own_fd_, SOL_SOCKET, SO_RCVLOWAT, static_cast<int>(look.octets) + 1);
@@ -445,6 +449,7 @@ void Socket::on_state(Connection& connection, QpState state) {
             return;
         case QpState::established:
             if (counters_ != nullptr) counters_->started.fetch_add(1, std::memory_order_relaxed);
+            opened_.store(true, std::memory_order_relaxed);
             phase_.store(Phase::open, std::memory_order_release);
             wake(kWritable);
             return;

@@ -65,6 +65,28 @@ TEST(SockEnd, a_reset_is_told_once_then_epipe) {
     EXPECT_EQ(p.server.status().state, XSOCK_STATUS_ENDED);
 }
 
+// recvmmsg() and sendmmsg() that carried some messages say how many: the reason for the rest is
+// told by the next call.
+TEST(SockEnd, a_reset_that_cut_a_call_short_is_told_by_the_next) {
+    SockPair p;
+    for (int i = 0; i < 2; ++i) ASSERT_EQ(p.client.send("two"), 3);
+    ASSERT_TRUE(soon([&] { return p.server.status().rx_waiting == 2; }));
+    const linger now{1, 0};
+    ASSERT_EQ(p.client.set(SOL_SOCKET, SO_LINGER, &now, sizeof now), 0);
+    p.client.close();
+    char octets[3][8];
+    iovec pieces[3];
+    mmsghdr messages[3] = {};
+    for (int i = 0; i < 3; ++i) {
+        pieces[i] = {octets[i], sizeof octets[i]};
+        messages[i].msg_hdr.msg_iov = &pieces[i];
+        messages[i].msg_hdr.msg_iovlen = 1;
+    }
+    EXPECT_EQ(engine().sock_recvmmsg(p.server.handle(), p.server.fd(), messages, 3, 0, nullptr), 2);
+    EXPECT_EQ(p.server.recv(), "!ECONNRESET");
+    EXPECT_EQ(p.server.recv(), "");
+}
+
 std::atomic<int> pipes{0};
 
 TEST(SockEnd, sigpipe_comes_unless_told_otherwise) {

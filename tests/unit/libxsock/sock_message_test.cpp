@@ -209,6 +209,19 @@ TEST(SockMessage, a_bad_pointer_is_efault_and_no_more) {
     EXPECT_EQ(errno, EFAULT);
     EXPECT_EQ(p.client.send(bad, 200'000), -1);  // would be lent
     EXPECT_EQ(errno, EFAULT);
+    msghdr message{};
+    message.msg_iov = static_cast<iovec*>(bad);
+    message.msg_iovlen = 2;
+    EXPECT_EQ(p.client.sendmsg(message), -1);
+    EXPECT_EQ(errno, EFAULT);
+    EXPECT_EQ(p.client.sendmsg(*static_cast<const msghdr*>(bad)), -1);
+    EXPECT_EQ(errno, EFAULT);
+    EXPECT_EQ(p.server.recvmsg(message), -1);
+    EXPECT_EQ(errno, EFAULT);
+    iovec huge[2] = {{nullptr, SIZE_MAX / 2}, {nullptr, SIZE_MAX / 2}};
+    message.msg_iov = huge;
+    EXPECT_EQ(p.client.sendmsg(message), -1);
+    EXPECT_EQ(errno, EINVAL);
     ASSERT_EQ(p.client.send("still here"), 10);
     EXPECT_EQ(p.server.recv(bad, 100), -1);
     EXPECT_EQ(errno, EFAULT);

@@ -203,5 +203,17 @@ TEST(SockPlainPeer, mixes_on_one_port) {
     EXPECT_EQ(status.fallbacks, 3u);
 }
 
+// Who will not read can only be about to write, and that is plain TCP.
+TEST(SockPlainOnly, a_program_that_will_not_read_is_one_that_speaks_first) {
+    Sock listener = listening();
+    RawPeer raw(listener.port());
+    Sock server = listener.accept();
+    ASSERT_GE(server.fd(), 0);
+    EXPECT_EQ(server.shutdown(SHUT_RD), 0) << strerror(errno);
+    EXPECT_TRUE(server.plain());
+    EXPECT_EQ(server.send("daytime"), 7);
+    EXPECT_EQ(raw.hear(7), "daytime");
+}
+
 }  // namespace
 }  // namespace xsock::test

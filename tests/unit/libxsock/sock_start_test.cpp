@@ -335,5 +335,24 @@ TEST(SockDescriptor, settings_of_a_stream_do_no_harm) {
     EXPECT_EQ(errno, EOPNOTSUPP);
 }
 
+// "Already connected" would be taken for success by programs that ask connect() how it went.
+TEST(SockStart, connect_after_one_that_failed_is_not_told_that_it_is_connected) {
+    int port = 0;
+    {
+        const Sock gone = listening(true);
+        port = gone.port();
+    }
+    Sock client = Sock::fresh();
+    ASSERT_EQ(client.set(DDPMODE, DDPMODE_MESSAGE), 0);
+    client.nonblocking();
+    if (client.connect(port) == -1 && errno == EINPROGRESS) {
+        EXPECT_TRUE(soon([&] { return client.error() == ECONNREFUSED; }));
+        EXPECT_EQ(client.connect(port), -1);
+        EXPECT_EQ(errno, ECONNABORTED);
+    } else {
+        EXPECT_EQ(errno, ECONNREFUSED);
+    }
+}
+
 }  // namespace
 }  // namespace xsock::test

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// accept() on listening sockets with DDPREQUIRE, in the situations that end or fail it with TCP.
+#include <sys/resource.h>
+
+#include <atomic>
+
+#include "tests/unit/libxsock/raw_peer.hpp"
+#include "tests/unit/libxsock/sock_shim.hpp"
+
+namespace xsock::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+short kernel_events(const Sock& s) {
+    pollfd p{s.fd(), POLLIN, 0};
+    ::poll(&p, 1, 0);
+    return p.revents;
+}
+
+TEST(SockAccept, shutdown_ends_a_blocked_accept) {
+    Sock listener = listening(true);
+    for (int round = 0; round < 2; ++round) {
+        std::atomic<int> error{0};
+        std::thread acceptor([&] {
+            const Sock none = listener.accept();
+            error = none.fd() < 0 ? errno : -1;
+        });
+        std::this_thread::sleep_for(50ms);
+        ASSERT_EQ(listener.shutdown(SHUT_WR), 0);  // nothing, on a listening socket
+        std::this_thread::sleep_for(20ms);
+        EXPECT_EQ(error.load(), 0);
+        ASSERT_EQ(listener.shutdown(SHUT_RDWR), 0);
+        EXPECT_TRUE(soon([&] { return error.load() != 0; }));
+        EXPECT_EQ(error.load(), EINVAL);
+        acceptor.join();
+        EXPECT_EQ(listener.accept().fd(), -1);
+        EXPECT_EQ(errno, EINVAL);
+        EXPECT_NE(kernel_events(listener) & POLLHUP, 0);
+        // As a TCP socket it may listen again.
+        ASSERT_EQ(engine().sock_listen(listener.handle(), listener.fd(), 4), 0);
+        Sock client = Sock::fresh(), server;
+        ASSERT_EQ(client.set(DDPMODE, DDPMODE_MESSAGE), 0);
+        std::thread peer([&] { server = listener.accept(); });
+        EXPECT_EQ(client.connect(listener.port()), 0) << strerror(errno);
+        peer.join();
+        ASSERT_GE(server.fd(), 0) << strerror(errno);
+        EXPECT_EQ(client.send("again"), 5);
+        EXPECT_EQ(server.recv(), "again");
+    }
+}
+
+TEST(SockAccept, goes_on_as_tcp_when_ddpmode_is_turned_off) {
+    Sock listener = listening(true);
+    Sock server;
+    std::atomic<bool> accepted{false};
+    std::thread acceptor([&] {
+        server = Sock(static_cast<int>([&] {
+            xsock_sock* handle = nullptr;
+            const int fd = listener.fd();
+            const int n = engine().sock_accept(listener.handle(), fd, nullptr, nullptr, 0, &handle);
+            return n == XSOCK_PLAIN ? ::accept(fd, nullptr, nullptr) : n;
+        }()));
+        accepted = true;
+    });
+    std::this_thread::sleep_for(50ms);
+    const int off = DDPMODE_OFF;
+    EXPECT_EQ(engine().sock_setsockopt(listener.handle(), listener.fd(), SOL_XSOCK, DDPMODE, &off,
+                                       sizeof off),
+              XSOCK_PLAIN);
+    std::this_thread::sleep_for(50ms);
+    EXPECT_FALSE(accepted.load());  // it blocks, as the program has it
+    RawPeer raw(listener.port());
+    EXPECT_TRUE(soon([&] { return accepted.load(); }));
+    acceptor.join();
+    ASSERT_GE(server.fd(), 0) << strerror(errno);
+    raw.say("plain");
+    EXPECT_EQ(server.recv().substr(0, 5), "plain");
+}
+
+TEST(SockAccept, says_that_descriptors_are_wanting) {
+    Sock listener = listening(true);
+    listener.nonblocking();
+    EXPECT_EQ(listener.accept().fd(), -1);
+    EXPECT_EQ(errno, EAGAIN);
+    listener.nonblocking(false);
+    const RawPeer raw(listener.port());  // whose descriptor cannot be accepted
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    const rlimit before = limit;
+    limit.rlim_cur = 256;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    const RawPeer another(listener.port());
+    std::vector<int> taken;
+    for (int fd = ::open("/dev/null", O_RDONLY); fd >= 0; fd = ::open("/dev/null", O_RDONLY)) {
+        taken.push_back(fd);
+    }
+    EXPECT_EQ(errno, EMFILE);
+    std::vector<int> errors;
+    std::atomic<bool> done{false};
+    std::thread acceptor([&] {
+        for (int i = 0; i < 3; ++i) {
+            const Sock none = listener.accept();
+            errors.push_back(none.fd() < 0 ? errno : 0);
+        }
+        done = true;
+    });
+    EXPECT_TRUE(soon([&] { return done.load(); }));
+    for (const int fd : taken) ::close(fd);
+    setrlimit(RLIMIT_NOFILE, &before);
+    if (!done) listener.shutdown(SHUT_RD);
+    acceptor.join();
+    EXPECT_EQ(errors, (std::vector<int>{EMFILE, EMFILE, EMFILE}));
+    // With room again it waits for a peer that speaks, as before.
+    listener.timeout(SO_RCVTIMEO, 50);
+    EXPECT_EQ(listener.accept().fd(), -1);
+    EXPECT_EQ(errno, EAGAIN);
+}
+
+}  // namespace
+}  // namespace xsock::test

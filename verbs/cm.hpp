@@ -63,20 +63,20 @@ struct CmId {
     // Sockets.
     int listen_fd = -1;
     Loop::Token listen_token = 0;
-    int backlog = 0;
+    std::size_t backlog = 0;
     int fd = -1;  ///< dialing; or accepted, before rdma_accept() hands it to the QP
     Loop::Token fd_token = 0;
     Loop::Token timer = 0;
     std::set<CmId*> reading;  ///< listening: those whose Request is being read
+    std::set<CmId*>
+        waiting;  ///< listening: those whose Request is told or to be told; no answer yet
 
     // Parameters.
     std::vector<std::byte> private_data;  ///< ours
     std::uint8_t responder_resources = 0, initiator_depth = 0;
     std::uint8_t peer_ird = 0, peer_ord = 0;  ///< of the peer's Request, at most kMaxReads
     std::vector<std::byte> peer_private_data;
-    CmId* listener = nullptr;
-    int waiting = 0;  ///< listening: requests told or to be told, not yet answered
-    bool counted_waiting = false;
+    CmId* listener = nullptr;  ///< while it is in one of the listener's sets
 
     // Events.
     std::uint32_t delivered = 0;  ///< got by the program
@@ -132,5 +132,7 @@ ConnectAttr connect_attr(const CmId& id);
 // cm_listen.cpp
 
 int open_listener(Engine& engine, CmId& id);
+/// The id was answered or goes: its listener knows it no more.
+void leave_listener(Engine& engine, CmId& id);
 
 }  // namespace xsock::verbs

@@ -60,7 +60,11 @@ Qp* qp_for(Engine& engine, CmId& id, const rdma_conn_param* param) {
 }
 
 void keep_param(CmId& id, const rdma_conn_param* param) {
-    if (param == nullptr) return;
+    if (param == nullptr) {
+        // What the device can; of an accept, what the peer has asked for.
+        if (!id.passive) id.responder_resources = id.initiator_depth = kMaxReads;
+        return;
+    }
     if (param->private_data != nullptr && param->private_data_len != 0) {
         const auto* const data = static_cast<const std::byte*>(param->private_data);
         id.private_data.assign(data, data + param->private_data_len);
@@ -259,8 +263,7 @@ int accept(rdma_cm_id* given, rdma_conn_param* param) noexcept {
         Qp* const qp = qp_for(engine, id, param);
         if (qp == nullptr || qp->connected) return fail(EINVAL);
         keep_param(id, param);
-        if (id.listener != nullptr && id.counted_waiting) --id.listener->waiting;
-        id.counted_waiting = false;
+        leave_listener(engine, id);
         ConnectAttr attr = connect_attr(id);
         attr.role = ConnectAttr::Role::responder;
         attr.rtr = 0;  // as the initiator wishes
@@ -291,8 +294,7 @@ int reject(rdma_cm_id* given, const void* private_data, std::uint8_t length) noe
         }
         CmId& id = *CmId::of(given);
         if (id.state != IdState::requested) return fail(EINVAL);
-        if (id.listener != nullptr && id.counted_waiting) --id.listener->waiting;
-        id.counted_waiting = false;
+        leave_listener(engine, id);
         ++engine.refused;
         id.state = IdState::ended;
         // A QP only for the Reply.

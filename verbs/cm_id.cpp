@@ -92,19 +92,16 @@ void detach_locked(Engine& engine, CmId& id) {
         free_id_locked(engine, *child);
     }
     purge_events(engine, id);
-    if (id.listener != nullptr && engine.alive(id.listener, Kind::cm_id)) {
-        id.listener->reading.erase(&id);
-        if (id.counted_waiting) --id.listener->waiting;
-    }
-    id.counted_waiting = false;
-    id.listener = nullptr;
+    // Those that the program holds outlive their listener.
+    for (CmId* const child : id.waiting) child->listener = nullptr;
+    id.waiting.clear();
+    leave_listener(engine, id);
     if (id.qp != nullptr) id.qp->id = nullptr;
     id.qp = nullptr;
 }
 
 void free_id_locked(Engine& engine, CmId& id) {
     engine.remove(&id);
-    // Children that the program holds outlive their listener.
     auto& channel = *reinterpret_cast<CmChannel*>(id.base.channel);
     --channel.ids;
     if (id.own_channel) destroy_channel(engine, channel);
@@ -346,12 +343,19 @@ int migrate_id(rdma_cm_id* given, rdma_event_channel* channel) noexcept {
         CmChannel* const to =
             synchronous ? create_channel(engine) : reinterpret_cast<CmChannel*>(channel);
         if (to == nullptr) return -1;
-        // Events about it that nobody has got move along.
+        const auto take_along = [&](CmId& child) {
+            --from.ids;
+            ++to->ids;
+            child.base.channel = &to->base;
+        };
+        // Events about it that nobody has got move along, and the ids that nobody has seen.
+        for (CmId* const child : id.reading) take_along(*child);
         for (auto i = from.events.begin(); i != from.events.end();) {
             if ((*i)->owner != &id) {
                 ++i;
                 continue;
             }
+            if ((*i)->base.id != given) take_along(*CmId::of((*i)->base.id));
             to->events.push_back(*i);
             const std::uint64_t one = 1;
             [[maybe_unused]] const ssize_t w = write(to->base.fd, &one, sizeof one);

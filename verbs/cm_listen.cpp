@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/bytes.hpp"
 #include "include/xsock/iwarp.h"
@@ -27,6 +28,7 @@ constexpr Time kRequestTimeout = 10 * kSecond;
 constexpr Time kPause = 100 * kMillisecond;
 constexpr int kAcceptsPerTurn = 64;
 constexpr std::size_t kReadingMax = 1024;  // Requests being read, for each listener
+constexpr int kBacklogMin = 16, kBacklogDefault = 1024, kBacklogMax = 4096;
 
 void drop(Engine& engine, CmId& id) {
     detach_locked(engine, id);
@@ -82,9 +84,8 @@ void on_request_octets(Engine& engine, CmId& id) {
     id.fd_token = 0;
     engine.loop().cancel(id.timer);
     id.timer = 0;
+    id.listener->waiting.insert(&id);
     id.listener->reading.erase(&id);
-    ++id.listener->waiting;
-    id.counted_waiting = true;
     id.state = IdState::requested;
     id.responder_resources = id.peer_ord;
     id.initiator_depth = id.peer_ird;
@@ -130,20 +131,20 @@ void take_connection(Engine& engine, CmId& listener, int fd) {
     });
 }
 
-void watch(Engine& engine, CmId& listener);
+bool watch(Engine& engine, CmId& listener);
 
 void pause(Engine& engine, CmId& listener) {
     engine.loop().forget(listener.listen_token);
     listener.listen_token = 0;
     listener.timer = engine.loop().at(monotonic_now() + kPause, [&engine, &listener] {
         listener.timer = 0;
-        watch(engine, listener);
+        if (!watch(engine, listener)) pause(engine, listener);
     });
 }
 
 void accept_some(Engine& engine, CmId& listener) {
     for (int i = 0; i < kAcceptsPerTurn; ++i) {
-        if (listener.reading.size() >= kReadingMax || listener.waiting >= listener.backlog) {
+        if (listener.reading.size() >= kReadingMax || listener.waiting.size() >= listener.backlog) {
             pause(engine, listener);  // the others wait in TCP's queue
             return;
         }
@@ -161,13 +162,26 @@ void accept_some(Engine& engine, CmId& listener) {
     }
 }
 
-void watch(Engine& engine, CmId& listener) {
+// False: errno says why not.
+bool watch(Engine& engine, CmId& listener) {
     listener.listen_token =
         engine.loop().watch(listener.listen_fd, EPOLLIN,
                             [&engine, &listener](std::uint32_t) { accept_some(engine, listener); });
+    return listener.listen_token != 0;
 }
 
 }  // namespace
+
+void leave_listener(Engine& engine, CmId& id) {
+    CmId* const listener = std::exchange(id.listener, nullptr);
+    if (listener == nullptr) return;
+    listener->reading.erase(&id);
+    listener->waiting.erase(&id);
+    if (listener->timer == 0) return;
+    // It made a pause, perhaps for want of this place.
+    engine.loop().cancel(std::exchange(listener->timer, 0));
+    if (!watch(engine, *listener)) pause(engine, *listener);
+}
 
 // Binds, and listens already: programs such as qperf tell their peer the port before they call
 // rdma_listen(). Who connects early waits in TCP's queue.
@@ -205,11 +219,11 @@ int listen(rdma_cm_id* given, int backlog) noexcept {
             id.state = IdState::bound;
         }
         if (id.state != IdState::bound) return fail(EINVAL);
-        id.backlog = std::clamp(backlog, 16, 4096);
+        // 0: as many as the device likes, as Linux has it.
+        id.backlog = static_cast<std::size_t>(
+            backlog <= 0 ? kBacklogDefault : std::clamp(backlog, kBacklogMin, kBacklogMax));
         id.state = IdState::listening;
-        watch(engine, id);
-        if (id.listen_token == 0) return -1;
-        return 0;
+        return watch(engine, id) ? 0 : -1;
     });
 }
 

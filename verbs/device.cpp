@@ -153,6 +153,8 @@ int close_device(ibv_context* context) noexcept {
     return locked_cm([&](Engine& engine) {
         if (!engine.alive(context, Kind::context)) return fail(EINVAL);
         engine.remove(context);
+        // That of the ids (id->verbs): it is not the program's.
+        if (context == engine.default_context) return fail(EBUSY);
         Context& ours = *Context::of(context);
         ours.closed = true;
         release_locked(engine, ours);

@@ -62,7 +62,8 @@ class Engine {
 
     std::unordered_map<std::uint32_t, Qp*> qps;    // by number
     std::unordered_map<std::uint64_t, Srq*> srqs;  // by Srq::id
-    int regions_elsewhere = 0;  ///< how many MRs have an iova that is not their address
+    /// How many MRs have an iova that is not their address. Read by posters without the mutex.
+    std::atomic<int> regions_elsewhere{0};
     std::unordered_map<std::uint32_t, Mr*> mrs;  // by lkey
 
     /// CQs by Cq::id, for notifiers: a mutex of its own, taken inside drivers.

@@ -85,6 +85,7 @@ int dealloc_pd(ibv_pd* given) noexcept {
         if (!engine.alive(given, Kind::pd)) return EINVAL;
         auto* const pd = reinterpret_cast<Pd*>(given);
         if (pd->users != 0) return EBUSY;
+        if (given == engine.default_pd) engine.default_pd = nullptr;  // the next id makes another
         engine.remove(pd);
         Context& context = *Context::of(pd->base.context);
         delete pd;

@@ -51,10 +51,19 @@ void flush_late(Qp& qp);
 /// The device says that a QP changed state.
 void on_qp_state_locked(Engine& engine, Qp& qp, QpState state);
 
+/// Operations that ibv_qp_ex has functions for.
+inline constexpr std::uint64_t kSendOps =
+    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ |
+    IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+
 /// Fills in functions of ibv_qp_ex (qp_ex.cpp).
 void set_send_ops(Qp& qp, std::uint64_t flags) noexcept;
 /// Posts to the QP's send queue, or queues a flushed completion on one that has ended.
 int post_one(Qp& qp, const SendWr& wr) noexcept;
+/// Turns what the program calls addresses, in regions whose iova is another, into those of memory.
+/// Not with the engine's mutex held.
+void relocate(Engine& engine, std::span<Sge> sges);
 
 // Operands of RFC 7306 as verbs give them. The 32 bits of immediate data are the first four of the
 // eight octets on the wire.

@@ -13,8 +13,8 @@ namespace {
 /// SGEs as the device wants them: the same but for regions whose addresses are not their own.
 class Sges {
   public:
-    /// 0 or an errno.
-    int assign(Engine& engine, const ibv_sge* list, int count) {
+    /// 0 or an errno. `relocatable`: not of inline data, whose addresses are the process's.
+    int assign(Engine& engine, const ibv_sge* list, int count, bool relocatable) {
         if (count < 0 || static_cast<std::size_t>(count) > kMaxSge) return EINVAL;
         if (count > 0 && list == nullptr) return EINVAL;
         count_ = static_cast<std::size_t>(count);
@@ -24,25 +24,12 @@ class Sges {
             sges_[i].length = list[i].length;
             sges_[i].lkey = list[i].lkey;
         }
-        if (__builtin_expect(__atomic_load_n(&engine.regions_elsewhere, __ATOMIC_RELAXED) != 0,
-                             0)) {
-            relocate(engine);
-        }
+        if (relocatable) relocate(engine, std::span(sges_).first(count_));
         return 0;
     }
     [[nodiscard]] std::span<const Sge> span() const noexcept { return {sges_.data(), count_}; }
 
   private:
-    void relocate(Engine& engine) {
-        const std::lock_guard lock(engine.mutex);
-        for (std::size_t i = 0; i < count_; ++i) {
-            const auto found = engine.mrs.find(sges_[i].lkey);
-            if (found == engine.mrs.end()) continue;
-            const Mr& mr = *found->second;
-            const std::uint64_t at = reinterpret_cast<std::uintptr_t>(sges_[i].address);
-            sges_[i].address = static_cast<std::byte*>(mr.base.addr) + (at - mr.iova);
-        }
-    }
     std::array<Sge, kMaxSge> sges_;
     std::size_t count_ = 0;
 };
@@ -165,6 +152,18 @@ int post_receive(Qp& qp, const RecvWr& wr) {
 
 }  // namespace
 
+void relocate(Engine& engine, std::span<Sge> sges) {
+    if (engine.regions_elsewhere.load(std::memory_order_relaxed) == 0) return;
+    const std::lock_guard lock(engine.mutex);
+    for (Sge& sge : sges) {
+        const auto found = engine.mrs.find(sge.lkey);
+        if (found == engine.mrs.end()) continue;
+        const Mr& mr = *found->second;
+        const std::uint64_t at = reinterpret_cast<std::uintptr_t>(sge.address);
+        sge.address = static_cast<std::byte*>(mr.base.addr) + (at - mr.iova);
+    }
+}
+
 void flush_late(Qp& qp) {
     const std::lock_guard lock(qp.late_mutex);
     for (const Wc& wc : qp.late) {
@@ -208,7 +207,10 @@ int post_send(ibv_qp* given, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
         if (wr->next != nullptr) ours.flags |= kSendMore;
         if ((error = translate(*wr, ours, atomic)) != 0) break;
         try {
-            if ((error = sges.assign(*qp.engine, wr->sg_list, wr->num_sge)) != 0) break;
+            const bool relocatable = (ours.flags & kSendInline) == 0;
+            if ((error = sges.assign(*qp.engine, wr->sg_list, wr->num_sge, relocatable)) != 0) {
+                break;
+            }
         } catch (...) {
             error = ENOMEM;
             break;
@@ -238,7 +240,7 @@ int post_recv(ibv_qp* given, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
     for (; error == 0 && wr != nullptr; wr = wr->next) {
         Sges sges;
         try {
-            error = sges.assign(*qp.engine, wr->sg_list, wr->num_sge);
+            error = sges.assign(*qp.engine, wr->sg_list, wr->num_sge, true);
             if (error == 0 && sges.span().size() > qp.cap.max_recv_sge) error = EINVAL;
             if (error == 0) error = post_receive(qp, {.wr_id = wr->wr_id, .sges = sges.span()});
         } catch (...) {
@@ -257,7 +259,7 @@ int post_srq_recv(ibv_srq* given, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
     for (; error == 0 && wr != nullptr; wr = wr->next) {
         Sges sges;
         try {
-            error = sges.assign(*srq.engine, wr->sg_list, wr->num_sge);
+            error = sges.assign(*srq.engine, wr->sg_list, wr->num_sge, true);
             if (error == 0 && sges.span().size() > srq.max_sge) error = EINVAL;
             if (error == 0) {
                 const auto posted = srq.srq->post_recv({.wr_id = wr->wr_id, .sges = sges.span()});

@@ -15,11 +15,6 @@
 namespace xsock::verbs {
 namespace {
 
-constexpr std::uint64_t kSendOps =
-    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ |
-    IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
-
 // Which state may follow which (InfiniBand volume 1, §10.3; RESET and ERR may always follow).
 bool may_follow(ibv_qp_state from, ibv_qp_state to) noexcept {
     switch (to) {

@@ -142,6 +142,8 @@ int wr_complete(ibv_qp_ex* given) noexcept {
         Qp::Built& built = qp.built[i];
         if ((built.wr.flags & kSendInline) != 0) {
             built.sges[0].address = built.inline_data.data();  // the vector may have moved it
+        } else {
+            relocate(*qp.engine, std::span(built.sges).first(built.sge_count));
         }
         built.wr.sges = {built.sges.data(), built.sge_count};
         if (is_atomic(built.wr.opcode)) built.wr.atomic = &built.atomic;

@@ -161,16 +161,20 @@ void CompletionQueue::arm(bool solicited_only) {
     }
 }
 
-void CompletionQueue::purge(std::uint32_t qp_num) {
+std::size_t CompletionQueue::purge(std::uint32_t qp_num) {
     std::lock_guard lock(mutex_);
     const std::size_t waiting = count_.load(std::memory_order_relaxed);
-    std::size_t kept = 0;
+    std::size_t kept = 0, sends = 0;
     for (std::size_t i = 0; i < waiting; ++i) {
         const Wc wc = ring_[(head_ + i) & (ring_.size() - 1)];
-        if (wc.qp_num == qp_num) continue;
+        if (wc.qp_num == qp_num) {
+            if (is_asked_send(wc)) ++sends;
+            continue;
+        }
         ring_[(head_ + kept++) & (ring_.size() - 1)] = wc;
     }
     count_.store(kept, std::memory_order_release);
+    return sends;
 }
 
 }  // namespace xsock

@@ -70,7 +70,8 @@ class CompletionQueue {
     [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
 
     /// Removes completions of a QP that is being destroyed (verbs: they must not surface later).
-    void purge(std::uint32_t qp_num);
+    /// @return how many of them were is_asked_send()
+    std::size_t purge(std::uint32_t qp_num);
 
   private:
     std::size_t take_waiting(std::span<Wc> out);

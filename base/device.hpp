@@ -49,8 +49,8 @@ class Cq {
 
     /// Adds a completion made by the face itself (a post on a QP in error).
     virtual void push(const Wc& wc) = 0;
-    /// Removes completions of a QP that is being destroyed.
-    virtual void purge(std::uint32_t qp_num) = 0;
+    /// Removes completions of a QP that is being destroyed. @return CompletionQueue::purge()
+    virtual std::size_t purge(std::uint32_t qp_num) = 0;
     /// Drives what feeds this queue, or sleeps, until done() or the deadline. `done` must be cheap
     /// and must not take locks that a notifier holds. @return done()
     virtual bool wait_until(const std::function<bool()>& done, Time deadline) = 0;

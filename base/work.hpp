@@ -166,6 +166,7 @@ enum WcFlag : std::uint8_t {
     kWcInvalidated = 2,  ///< invalidated_stag is valid
     kWcImmediate = 4,    ///< a receive taken by Immediate Data: `immediate` is valid, its memory is
                          ///< untouched, and byte_len counts the Write directly before it, if any
+    kWcUnasked = 64,     ///< of a send request without kSendSignaled that failed
     kWcInternal = 128,   ///< of a request that the face made for itself
 };
 
@@ -181,6 +182,12 @@ struct Wc {
     std::uint64_t immediate = 0;
     friend bool operator==(const Wc&, const Wc&) = default;
 };
+
+/// Of a send request that was to complete whatever became of it.
+[[nodiscard]] inline bool is_asked_send(const Wc& wc) noexcept {
+    return wc.opcode != WcOpcode::recv && wc.opcode != WcOpcode::connected &&
+           wc.opcode != WcOpcode::closed && (wc.flags & kWcUnasked) == 0;
+}
 
 /// Octets of all SGEs together, as 64 bits so that it cannot wrap.
 [[nodiscard]] inline std::uint64_t total_length(std::span<const Sge> sges) noexcept {

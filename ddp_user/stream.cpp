@@ -43,18 +43,19 @@ void Stream::Impl::complete_oldest(WcStatus status) {
     SendQueue& sq = *config.sq;
     const SendWqe& wqe = sq.at(sq.retired());
     const bool read = awaits_response(wqe.opcode) && status == WcStatus::success;
-    const bool silent = status == WcStatus::success && (wqe.flags & kSendSignaled) == 0;
-    const Wc wc{
-        .wr_id = wqe.wr_id,
-        .qp_context = config.qp_context,
-        .qp_num = config.qp_num,
-        .byte_len = read ? wqe.length : 0,
-        .opcode = send_info(wqe.opcode).completion,
-        .status = status,
-        .flags = static_cast<std::uint8_t>((wqe.flags & kSendInternal) != 0 ? kWcInternal : 0)};
+    const bool asked = (wqe.flags & kSendSignaled) != 0;
+    unsigned flags = asked ? 0 : kWcUnasked;
+    if ((wqe.flags & kSendInternal) != 0) flags |= kWcInternal;
+    const Wc wc{.wr_id = wqe.wr_id,
+                .qp_context = config.qp_context,
+                .qp_num = config.qp_num,
+                .byte_len = read ? wqe.length : 0,
+                .opcode = send_info(wqe.opcode).completion,
+                .status = status,
+                .flags = static_cast<std::uint8_t>(flags)};
     // The slot first: whoever sees the completion may post into it at once.
     sq.retire();
-    if (!silent) config.send_cq->push(wc);
+    if (asked || status != WcStatus::success) config.send_cq->push(wc);
 }
 
 void Stream::Impl::complete_receive(const RecvWqe& wqe, WcStatus status, std::uint32_t byte_len) {

@@ -48,7 +48,7 @@ void convert(const Wc& from, xsock_wc& to) noexcept {
     to.invalidated_stag = from.invalidated_stag;
     to.op = static_cast<std::uint16_t>(from.opcode);
     to.status = static_cast<std::uint16_t>(from.status);
-    to.flags = from.flags;
+    to.flags = from.flags & (kWcSolicited | kWcInvalidated | kWcImmediate);
     to.immediate = from.immediate;
 }
 

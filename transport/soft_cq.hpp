@@ -73,7 +73,7 @@ class SoftCq final : public Cq {
     void arm(bool solicited_only) override { core_->queue.arm(solicited_only); }
     bool overrun() const override { return core_->queue.overrun(); }
     void push(const Wc& wc) override { core_->queue.push(wc); }
-    void purge(std::uint32_t qp_num) override { core_->queue.purge(qp_num); }
+    std::size_t purge(std::uint32_t qp_num) override { return core_->queue.purge(qp_num); }
     bool wait_until(const std::function<bool()>& done, Time deadline) override;
     void hand_over() override;
 

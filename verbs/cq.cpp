@@ -119,10 +119,10 @@ Cq* take(Channel& channel) {
 
 // Moves bytes for a moment: what the caller waits for is often on its way.
 bool drive_a_moment(Channel& channel) {
-    xsock::Cq* cq = nullptr;
+    std::shared_ptr<xsock::Cq> cq;  // another thread may destroy the program's meanwhile
     {
         const std::lock_guard lock(channel.mutex);
-        if (!channel.cqs.empty()) cq = channel.cqs.front()->cq.get();
+        if (!channel.cqs.empty()) cq = channel.cqs.front()->cq;
     }
     if (cq == nullptr) return false;
     const auto there = [&] { return channel.pending.load(std::memory_order_seq_cst) != 0; };
@@ -373,13 +373,18 @@ int poll_cq(ibv_cq* given, int count, ibv_wc* wc) noexcept {
     try {
         Batch batch;
         int total = 0;
+        std::size_t sends = 0;
         while (total < count) {
             const auto want =
                 std::min<std::size_t>(kBatch, static_cast<std::size_t>(count - total));
             const std::size_t got = cq.cq->poll(std::span(batch.wc).first(want));
-            for (std::size_t i = 0; i < got; ++i) convert(batch.wc[i], wc[total++]);
+            for (std::size_t i = 0; i < got; ++i) {
+                if (is_asked_send(batch.wc[i])) ++sends;
+                convert(batch.wc[i], wc[total++]);
+            }
             if (got < want) break;
         }
+        cq.give_slots(sends);
         if (total != 0) {
             cq.empty_polls.store(0, std::memory_order_relaxed);
             if (cq.engine->talks_to_itself.load(std::memory_order_relaxed)) {

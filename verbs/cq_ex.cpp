@@ -13,31 +13,25 @@ constexpr std::uint64_t kKnownFields =
     IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM | IBV_WC_EX_WITH_SRC_QP |
     IBV_WC_EX_WITH_SLID | IBV_WC_EX_WITH_SL | IBV_WC_EX_WITH_DLID_PATH_BITS;
 
-const Wc& here(ibv_cq_ex* cq) noexcept { return Cq::of(cq)->batch[Cq::of(cq)->batch_at]; }
-
 ibv_wc converted(ibv_cq_ex* cq) noexcept {
     ibv_wc wc;
-    convert(here(cq), wc);
+    convert(Cq::of(cq)->current, wc);
     return wc;
 }
 
-void stand_on(Cq& cq) noexcept {
-    ibv_wc wc;
-    convert(cq.batch[cq.batch_at], wc);
-    cq.base.wr_id = wc.wr_id;
-    cq.base.status = wc.status;
-}
-
-int fill(Cq& cq) noexcept {
+// One at a time: what stays in the queue goes with its QP, and is there for ibv_poll_cq().
+int take_one(Cq& cq) noexcept {
     try {
-        cq.batch_at = 0;
-        cq.batch_size = cq.cq->poll(cq.batch);
-        if (cq.batch_size == 0) return ENOENT;
-        stand_on(cq);
-        return 0;
+        if (cq.cq->poll({&cq.current, 1}) == 0) return ENOENT;
     } catch (...) {
         return ENOMEM;
     }
+    if (is_asked_send(cq.current)) cq.give_slots(1);
+    ibv_wc wc;
+    convert(cq.current, wc);
+    cq.base.wr_id = wc.wr_id;
+    cq.base.status = wc.status;
+    return 0;
 }
 
 int start_poll(ibv_cq_ex* given, ibv_poll_cq_attr* attr) noexcept {
@@ -45,28 +39,18 @@ int start_poll(ibv_cq_ex* given, ibv_poll_cq_attr* attr) noexcept {
     const HoldCancellation hold;
     Cq& cq = *Cq::of(given);
     if (cq.engine != Engine::current()) return EPERM;
-    pthread_mutex_lock(&cq.base.mutex);  // until end_poll(), as a provider's CQ lock
-    if (cq.batch_at + 1 < cq.batch_size) {
-        ++cq.batch_at;  // taken from the queue by an earlier round, not yet read
-        stand_on(cq);
-        return 0;
-    }
-    const int error = fill(cq);
-    if (error != 0) pthread_mutex_unlock(&cq.base.mutex);
+    cq.poll_mutex.lock();  // until end_poll(), as a provider's CQ lock
+    const int error = take_one(cq);
+    if (error != 0) cq.poll_mutex.unlock();
     return error;
 }
 
 int next_poll(ibv_cq_ex* given) noexcept {
     const HoldCancellation hold;
-    Cq& cq = *Cq::of(given);
-    if (++cq.batch_at < cq.batch_size) {
-        stand_on(cq);
-        return 0;
-    }
-    return fill(cq);
+    return take_one(*Cq::of(given));
 }
 
-void end_poll(ibv_cq_ex* given) noexcept { pthread_mutex_unlock(&given->mutex); }
+void end_poll(ibv_cq_ex* given) noexcept { Cq::of(given)->poll_mutex.unlock(); }
 
 }  // namespace
 

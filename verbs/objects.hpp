@@ -86,22 +86,42 @@ struct Channel {
 struct Cq {
     ibv_cq_ex base{};  ///< begins like ibv_cq
     Engine* engine = nullptr;
-    std::unique_ptr<xsock::Cq> cq;
-    std::uint64_t id = 0;  ///< what the notifier is given instead of a pointer
+    std::shared_ptr<xsock::Cq> cq;  ///< held also by a thread that drives it meanwhile
+    std::uint64_t id = 0;           ///< what the notifier is given instead of a pointer
     Channel* channel = nullptr;
     int users = 0;                       ///< QPs
     std::uint32_t events_delivered = 0;  ///< under base.mutex, as is comp_events_completed
     std::uint32_t async_delivered = 0;   ///< the same for base.async_events_completed
     std::atomic<bool> overrun_told{false};
+    /// Signaled sends that have not been polled, and how many the QPs' send queues have room for.
+    /// Hardware frees a slot when the program has polled its completion, and programs that post
+    /// until there is no room rely on it: they never overrun a queue as large as theirs.
+    std::atomic<std::uint32_t> sends{0}, send_room{0};
     std::atomic<std::uint32_t> empty_polls{0};  ///< in a row
 
-    // The extended polling interface: one poller at a time, or locked.
-    std::array<Wc, 16> batch;
-    std::size_t batch_size = 0, batch_at = 0;
+    // The extended polling interface. A mutex of its own, held from start_poll() to end_poll():
+    // meanwhile events come and are acknowledged under base.mutex.
+    std::mutex poll_mutex;
+    Wc current;
 
     static Cq* of(ibv_cq* cq) noexcept { return reinterpret_cast<Cq*>(cq); }
     static Cq* of(ibv_cq_ex* cq) noexcept { return reinterpret_cast<Cq*>(cq); }
     [[nodiscard]] ibv_cq* plain() noexcept { return reinterpret_cast<ibv_cq*>(&base); }
+
+    /// Before a signaled send is posted. False: there is no room.
+    [[nodiscard]] bool take_slot() noexcept {
+        std::uint32_t taken = sends.load(std::memory_order_relaxed);
+        do {
+            // What an overrun queue has lost is never polled.
+            if (taken >= send_room.load(std::memory_order_relaxed) && !cq->overrun()) return false;
+        } while (!sends.compare_exchange_weak(taken, taken + 1, std::memory_order_relaxed));
+        return true;
+    }
+    void give_slots(std::size_t n) noexcept {
+        if (n != 0) sends.fetch_sub(static_cast<std::uint32_t>(n), std::memory_order_relaxed);
+    }
+    /// Nothing of a QP that is detached stays.
+    void purge(std::uint32_t qp_num) { give_slots(cq->purge(qp_num)); }
 };
 
 struct Srq {

@@ -175,17 +175,25 @@ void flush_late(Qp& qp) {
 }
 
 int post_one(Qp& qp, const SendWr& wr) noexcept {
+    const bool asked = (wr.flags & kSendSignaled) != 0;
+    Cq& cq = *Cq::of(qp.base.qp_base.send_cq);
+    if (asked && !cq.take_slot()) return ENOMEM;
+    int error = 0;
     try {
         const auto posted = qp.qp->post_send(wr);
         if (posted) return 0;
-        if (posted.error().code != EPIPE) {
-            return posted.error().code == ENOBUFS ? ENOMEM : posted.error().code;
+        error = posted.error().code == ENOBUFS ? ENOMEM : posted.error().code;
+        if (error == EPIPE) {
+            Wc wc = flushed(qp, wr.wr_id, completed_as(wr.opcode));
+            if (!asked) wc.flags |= kWcUnasked;
+            post_late(qp, wc);
+            return 0;
         }
-        post_late(qp, flushed(qp, wr.wr_id, completed_as(wr.opcode)));
-        return 0;
     } catch (...) {
-        return ENOMEM;
+        error = ENOMEM;
     }
+    if (asked) cq.give_slots(1);
+    return error;
 }
 
 int post_send(ibv_qp* given, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {

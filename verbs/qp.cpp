@@ -45,6 +45,18 @@ void raise(Engine& engine, Qp& qp, ibv_event_type type) {
     engine.raise(*Context::of(qp.base.qp_base.context), event);
 }
 
+// Of a QP that has been detached: nothing comes to its queues any more.
+void forget_completions(Qp& qp) {
+    Cq& send_cq = *Cq::of(qp.base.qp_base.send_cq);
+    {
+        const std::lock_guard lock(qp.late_mutex);
+        for (const Wc& wc : qp.late) send_cq.give_slots(is_asked_send(wc) ? 1 : 0);
+        qp.late.clear();
+    }
+    send_cq.purge(qp.qp->num());
+    Cq::of(qp.base.qp_base.recv_cq)->purge(qp.qp->num());
+}
+
 // What hardware would call the fault that ended a connection, if it was found at this end.
 bool event_for(const QpInfo& info, ibv_event_type& type) noexcept {
     switch (info.violation) {
@@ -143,6 +155,7 @@ ibv_qp* create_qp_locked(Engine& engine, ibv_pd* pd, ibv_qp_init_attr& attr) {
     ++reinterpret_cast<Pd*>(pd)->users;
     ++Cq::of(attr.send_cq)->users;
     ++Cq::of(attr.recv_cq)->users;
+    Cq::of(attr.send_cq)->send_room += qp->cap.max_send_wr;
     if (srq_given) ++Srq::of(attr.srq)->users;
     attr.cap = qp->cap;
     return qp.release()->plain();
@@ -289,8 +302,7 @@ int modify_qp(ibv_qp* given, ibv_qp_attr* attr, int mask) noexcept {
             if (!fresh) return fresh.error().code;
             if (engine.bootstrap != nullptr) engine.bootstrap->forget(qp);
             qp.qp->detach();
-            qp.attr.send_cq->purge(qp.qp->num());
-            qp.attr.recv_cq->purge(qp.qp->num());
+            forget_completions(qp);
             qp.qp = std::move(*fresh);
             qp.connected = qp.told_last_wqe = false;
             qp.writes_told = 0;
@@ -355,8 +367,7 @@ int destroy_qp(ibv_qp* given) noexcept {
             engine.rx_octets += info.rx_octets;
         }
         qp->qp->detach();
-        qp->attr.send_cq->purge(qp->qp->num());
-        qp->attr.recv_cq->purge(qp->qp->num());
+        forget_completions(*qp);
         if (qp->id != nullptr) on_qp_destroyed_locked(engine, *qp->id);
         return 0;
     });
@@ -378,6 +389,7 @@ int destroy_qp(ibv_qp* given) noexcept {
         --reinterpret_cast<Pd*>(given->pd)->users;
         --Cq::of(given->send_cq)->users;
         --Cq::of(given->recv_cq)->users;
+        Cq::of(given->send_cq)->send_room -= qp->cap.max_send_wr;
         if (given->srq != nullptr) --Srq::of(given->srq)->users;
         qp->qp.reset();
         pthread_mutex_destroy(&given->mutex);

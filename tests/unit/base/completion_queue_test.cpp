@@ -103,10 +103,21 @@ TEST(CompletionQueue, tells_of_its_first_overrun_though_not_armed) {
 TEST(CompletionQueue, purge_removes_one_qp_only) {
     CompletionQueue queue(8);
     for (std::uint64_t i = 0; i < 200; ++i) queue.push(wc_of(i, i % 3 == 0 ? 7 : 8));
-    queue.purge(8);
+    EXPECT_EQ(queue.purge(8), 133u);
     const auto ids = drain(queue);
     EXPECT_EQ(ids.size(), 67u);
     for (std::size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(ids[i], 3 * i);
+}
+
+TEST(CompletionQueue, purge_counts_the_sends_that_asked_to_complete) {
+    CompletionQueue queue(8);
+    for (const WcOpcode opcode :
+         {WcOpcode::send, WcOpcode::recv, WcOpcode::read, WcOpcode::connected, WcOpcode::closed}) {
+        queue.push({.qp_num = 8, .opcode = opcode});
+    }
+    queue.push({.qp_num = 8, .opcode = WcOpcode::write, .flags = kWcUnasked});
+    EXPECT_EQ(queue.purge(8), 2u);
+    EXPECT_EQ(queue.size(), 0u);
 }
 
 TEST(CompletionQueue, sleep_ends_at_once_when_enough_are_there) {

@@ -190,6 +190,18 @@ TEST(Stream, flush_is_idempotent_and_closes_for_posting) {
     EXPECT_EQ(end->state(), Stream::State::ended);
 }
 
+TEST(Stream, a_failure_that_was_not_asked_for_says_so) {
+    World world;
+    End end(world);
+    end.post({.wr_id = 1, .flags = 0});
+    end.post({.wr_id = 2});
+    end->flush(WcStatus::flushed);
+    const auto sent = end.sent();
+    ASSERT_THAT(sent, SizeIs(2));
+    EXPECT_FALSE(is_asked_send(sent[0]));
+    EXPECT_TRUE(is_asked_send(sent[1]));
+}
+
 TEST(Stream, what_was_given_may_be_done_after_the_end) {
     World world;
     End end(world);

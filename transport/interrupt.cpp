@@ -31,7 +31,6 @@ void Interrupt::hold() noexcept {
 bool Interrupt::release() noexcept {
     if (!held_) return std::exchange(noted_, false);
     const int saved = errno;
-    held_ = false;
     bool ends = false;
     sigset_t pending;
     if (sigpending(&pending) == 0) {
@@ -46,9 +45,17 @@ bool Interrupt::release() noexcept {
             ends = !restart_ || (action.sa_flags & SA_RESTART) == 0;
         }
     }
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    let_in();
     errno = saved;
     return ends;
+}
+
+// Also what a call that got what it waited for needs; whether a signal would have ended it is not
+// asked then.
+void Interrupt::let_in() noexcept {
+    if (!held_) return;
+    held_ = false;
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
 int make_signal_descriptor() noexcept {

@@ -15,7 +15,7 @@ class Interrupt {
   public:
     /// `restart`: the call goes on after handlers with SA_RESTART.
     explicit Interrupt(bool restart) noexcept : restart_(restart) {}
-    ~Interrupt() { release(); }
+    ~Interrupt() { let_in(); }
     Interrupt(const Interrupt&) = delete;
     Interrupt& operator=(const Interrupt&) = delete;
 
@@ -27,6 +27,8 @@ class Interrupt {
     bool release() noexcept;
 
   private:
+    void let_in() noexcept;
+
     const bool restart_;
     bool held_ = false;
     bool noted_ = false;

@@ -511,19 +511,9 @@ void Progress::ring_thread() {
 
 // ---- waiting --------------------------------------------------------------
 
-Time Progress::spin_budget() const noexcept {
-    if (!callers_drive()) return 0;
-    // When spinning has failed several times in a row the other end is slow: probe only briefly.
-    return spin_score_.load(std::memory_order_relaxed) > 0 ? config_.spin : config_.spin / 16;
-}
-
-void Progress::count_spin(bool success) noexcept {
-    const int score = spin_score_.load(std::memory_order_relaxed);
-    if (success) {
-        spin_score_.store(8, std::memory_order_relaxed);
-    } else if (score > 0) {
-        spin_score_.store(score - 1, std::memory_order_relaxed);
-    }
+Time Progress::spin_budget() noexcept {
+    if (config_.spin == 0 || !callers_drive()) return 0;
+    return spin_score_.worth_while() ? config_.spin : 0;
 }
 
 bool Progress::spin(const std::function<bool()>& done, Time deadline) {

@@ -24,6 +24,7 @@
 #include "base/result.hpp"
 #include "transport/clock.hpp"
 #include "transport/config.hpp"
+#include "transport/spin_score.hpp"
 
 namespace xsock {
 
@@ -171,9 +172,10 @@ class Progress {
     /// Between these two the follower is told when nobody leads; at once if that is so already.
     void follow(Follower& follower);
     void unfollow(Follower& follower);
-    /// How long a caller may spin before it sleeps, by how well that did of late; 0: not at all.
-    [[nodiscard]] Time spin_budget() const noexcept;
-    void count_spin(bool success) noexcept;
+    /// How long a caller that waits now may spin before it sleeps; 0: not at all. Who did spin says
+    /// by count_spin() whether he found what he waited for.
+    [[nodiscard]] Time spin_budget() noexcept;
+    void count_spin(bool found) noexcept { spin_score_.count(found); }
     /// For callers that drive no more but sleep: the thread shall.
     void ring_thread();
     /// The caller will not drive for a while: the background thread takes over at once instead of
@@ -345,7 +347,7 @@ class Progress {
     std::atomic<int> signal_fd_{-1};                // made when first needed
     std::vector<Follower*> polling_followers_;      // under followers_mutex_
     std::atomic<std::size_t> polling_count_{0};
-    std::atomic<int> spin_score_{8};  // how well spinning did of late
+    SpinScore spin_score_;
 
     Doorbell thread_bell_;
     std::atomic<bool> thread_ticking_{false};

@@ -22,6 +22,8 @@
 namespace xsock::test {
 namespace {
 
+constexpr double kFaultPatience = 180;
+
 struct Plan {
     std::string verb, address, target;
     int port = 0, target_port = 0;
@@ -106,7 +108,11 @@ class Road {
         const std::uint64_t end = now_us() + us(plan_.seconds);
         std::uint64_t last = now_us();
         for (;;) {
-            const bool over = now_us() >= end;
+            // What shall end the connections may come late.
+            const bool over = now_us() >= end && !plan_.must_fail;
+            if (plan_.must_fail && now_us() > end + us(kFaultPatience) * kSlow) {
+                die("%s: nothing has ended the connections", plan_.verb.c_str());
+            }
             bool all = true;
             for (auto& traffic : traffics_) {
                 if (over) traffic->finish();

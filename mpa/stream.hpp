@@ -34,8 +34,10 @@ struct Config {
     /// Largest ULPDU toward anyone; EMSS may make it smaller.
     std::size_t mulpdu_limit = MPA_ULPDU_MAX;
     /// Responder: time after the Reply was written until we may send first (RFC 5044 §7.1.2 rule 4
-    /// wants the peer's first FPDU before; siw needs a pause; see docs/wire.md).
-    Time first_fpdu_hold = 20 * kMillisecond;
+    /// wants the peer's first FPDU before; see docs/wire.md). siw gives a connection up when an
+    /// FPDU is there before it has looked at the Reply, which takes a busy machine tens of
+    /// milliseconds.
+    Time first_fpdu_hold = 200 * kMillisecond;
     /// Initiator: silence after start-up until llp_nudge(). While the silence lasts it is called
     /// again, after four times as long each time, kNudges times in all.
     Time nudge_after = 5 * kMillisecond;

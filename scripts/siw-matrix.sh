@@ -26,7 +26,7 @@ done
 if [ -z "$build_folder" ]; then
     build_folder=$top/build/release
     mkdir -p "$build_folder"
-    build release xsock_rping matrix_xsock matrix_siw >"$build_folder/siw-build.log" 2>&1 || {
+    build release xsock_program matrix_xsock matrix_siw >"$build_folder/siw-build.log" 2>&1 || {
         tail -n 40 "$build_folder/siw-build.log" >&2
         die "the build failed"
     }

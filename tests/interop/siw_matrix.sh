@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# xsock and the Linux kernel's siw, in a guest that is booted for it: rdma-core's rping against ours in
-# both directions, then the matrix (tests/interop/matrix). As root over a tap, so that TCP segments
+# xsock and the Linux kernel's siw, in a guest that is booted for it: rdma-core's rping there and
+# `xsock ping --rping` here in both directions, then the matrix (tests/interop/matrix). As root over a tap, so that TCP segments
 # arrive as they were sent; otherwise through QEMU's user network, which cuts the stream anew: siw
 # takes a CRC that lies across two segments for a wrong one, so that only small pings are sure there
 # and the matrix is left out.
@@ -12,7 +12,7 @@
 #   --kernel    which of Debian's kernels the guest runs (SIW_KERNEL, or 6.1)
 #   --rows      only rows whose "group: name" matches
 #   --report    the rows, separated by tabs, as matrix_xsock prints them
-#   BUILD       where tests/interop was built
+#   BUILD       where tools and tests/interop were built
 #
 # Exit status 77: something is missing (QEMU, packages to build the guest with, the programs).
 set -euo pipefail
@@ -114,8 +114,8 @@ show() { for file in "$@"; do echo "--- $(basename "$file")" && cut -c1-100 "$fi
 xsock_pings_siw() { # size
     local mine=$SIW_RUN/xsock-client.log its=$SIW_RUN/siw-server.log
     : >"$mine"
-    siw_serves "$1" && timeout 60 "${own[@]}" "$rping" -c -a "$siw_address" -p "$siw_port" \
-        -C $count -S "$1" -v >"$mine" 2>&1 && all_pings "$mine" && siw_served "$its" && return
+    siw_serves "$1" && timeout 60 "${own[@]}" "$xsock" ping --rping -v -c $count -s "$1" \
+        "$siw_address" "$siw_port" >"$mine" 2>&1 && all_pings "$mine" && siw_served "$its" && return
     guest "killall -q rping; cat /tmp/server.log" >"$its" 2>&1 || true
     show "$mine" "$its"
     return 1
@@ -123,7 +123,8 @@ xsock_pings_siw() { # size
 siw_pings_xsock() { # size
     local mine=$SIW_RUN/xsock-server.log its=$SIW_RUN/siw-client.log status=0
     # Replaced by the program in one process, so that the pid is its own.
-    "${own[@]}" "$rping" -s -a "$own_bind" -p "$own_port" -C $count -S "$1" -v >"$mine" 2>&1 &
+    "${own[@]}" "$xsock" ping --rping --listen --once -v -s "$1" "$own_bind:$own_port" \
+        >"$mine" 2>&1 &
     own_server=$!
     for _ in $(seq 100); do
         "${own[@]}" ss -Hltn "sport = :$own_port" 2>/dev/null | grep -q . && break
@@ -153,15 +154,15 @@ if ! all_pings "$SIW_RUN/self.log" || ! siw_served "$SIW_RUN/siw-server.log"; th
 fi
 verdict 0 "siw and siw, $count pings of 4096 octets"
 
-rping=$build/tests/interop/xsock_rping
-[ -x "$rping" ] || skip "$rping was not built: xsock is NOT tested against the kernel's siw"
+xsock=$build/tools/xsock
+[ -x "$xsock" ] || skip "$xsock was not built: xsock is NOT tested against the kernel's siw"
 for size in $sizes; do
     status=0
     xsock_pings_siw "$size" || status=1
-    verdict $status "xsock client, siw server, CRC, $count pings of $size octets"
+    verdict $status "xsock ping --rping, siw's rping -s, $count pings of $size octets"
     status=0
     siw_pings_xsock "$size" || status=1
-    verdict $status "siw client, xsock server, CRC, $count pings of $size octets"
+    verdict $status "siw's rping -c, xsock ping --rping --listen, $count pings of $size octets"
 done
 
 # ---- The matrix -----------------------------------------------------------------------------------

@@ -89,6 +89,12 @@ static void change(uint8_t* fpdu, enum edit edit) {
         case EDIT_READ_SHORT:
             fpdu[1] = (uint8_t)(fpdu[1] - 4);
             break;
+        case EDIT_ATOMIC:
+            ddp[1] = (uint8_t)((ddp[1] & 0xf0) | 10);
+            break;
+        case EDIT_IMMEDIATE:
+            ddp[1] = (uint8_t)((ddp[1] & 0xf0) | 8);
+            break;
     }
     seal(fpdu);
 }

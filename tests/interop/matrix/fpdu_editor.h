@@ -22,7 +22,9 @@ enum edit {
     EDIT_BOUNDS,        /* an offset outside the region */
     EDIT_WRAP,          /* an offset whose end is past 2^64 */
     EDIT_RESPONSE,      /* a Write turns into a Read Response that nobody asked for */
-    EDIT_READ_SHORT     /* a Read Request of another length */
+    EDIT_READ_SHORT,    /* a Read Request of another length */
+    EDIT_ATOMIC,        /* a Read Request turns into an Atomic Request, too short for one */
+    EDIT_IMMEDIATE      /* a Send turns into Immediate Data, too long for them */
 };
 
 /* Serves one connection of `listener` in a process of its own, toward `target`; the FPDUs that the

@@ -175,22 +175,24 @@ static void apply_settings(struct row* row, const struct setup* setup) {
     row_tell(row, "set private_data %u", setup->siw_data);
     row_tell(row, "set rq %u", depth);
     row_tell(row, "set sq %u", depth);
-    for (int i = 0; i < 11; i++) {
+    row_tell(row, "set first_recv %u", setup->first_recv);
+    for (int i = 0; i < 12; i++) {
         char answer[LINE_MAX_OCTETS];
 
         if (!row_answer(row, answer)) row_fail("guest: %s", answer);
     }
 }
 
-static struct xsock_ep_attr attributes(struct row* row, const struct setup* setup,
-                                       const uint8_t* private_data) {
+struct xsock_ep_attr row_attributes(struct row* row, const struct setup* setup) {
+    static uint8_t private_data[512];
     XSOCK_INIT(xsock_ep_attr, attr);
 
+    pattern_fill(private_data, sizeof(private_data), OWN_DATA_SEED);
     if (row->cq == NULL) row->cq = xsock_cq_create(NULL);
     if (row->cq == NULL) row_fail("xsock_cq_create: %s", strerror(errno));
     attr.send_cq = row->cq;
     attr.flags = XSOCK_EP_EVENTS | (setup->no_crc ? XSOCK_EP_NO_CRC : 0) |
-                 (setup->markers ? XSOCK_EP_MARKERS : 0);
+                 (setup->markers ? XSOCK_EP_MARKERS : 0) | (setup->defer ? XSOCK_EP_DEFER : 0);
     attr.sq_depth = attr.rq_depth = setup->depth != 0 ? setup->depth : 64;
     attr.ird = (uint16_t)setup->ird;
     attr.ord = (uint16_t)setup->ord;
@@ -198,13 +200,13 @@ static struct xsock_ep_attr attributes(struct row* row, const struct setup* setu
     attr.fpdu_limit = setup->fpdu_limit;
     attr.rtr = setup->rtr;
     attr.receive_wait_ms = setup->receive_wait_ms;
+    attr.startup_timeout_ms = setup->startup_timeout_ms;
     attr.private_data = setup->data != 0 ? private_data : NULL;
     attr.private_data_length = setup->data;
     return attr;
 }
 
 void row_listen(struct row* row, struct setup* setup) {
-    static uint8_t private_data[512];
     char answer[LINE_MAX_OCTETS];
 
     apply_settings(row, setup);
@@ -213,8 +215,7 @@ void row_listen(struct row* row, struct setup* setup) {
         setup->listen_port = atoi(answer + 3);
         return;
     }
-    pattern_fill(private_data, sizeof(private_data), OWN_DATA_SEED);
-    const struct xsock_ep_attr attr = attributes(row, setup, private_data);
+    const struct xsock_ep_attr attr = row_attributes(row, setup);
 
     row->listener = xsock_listen(setup->via_host != NULL ? "127.0.0.1" : row->setting->own, "0",
                                  EPS_MAX, &attr);
@@ -223,14 +224,12 @@ void row_listen(struct row* row, struct setup* setup) {
 }
 
 static bool connect_to_siw(struct row* row, const struct setup* setup, unsigned count) {
-    static uint8_t private_data[512];
     char service[16];
 
-    pattern_fill(private_data, sizeof(private_data), OWN_DATA_SEED);
     snprintf(service, sizeof(service), "%d",
              setup->via_port ? setup->via_port : setup->listen_port);
     for (row->count = 0; row->count < count; row->count++) {
-        struct xsock_ep_attr attr = attributes(row, setup, private_data);
+        struct xsock_ep_attr attr = row_attributes(row, setup);
 
         attr.context = (void*)(uintptr_t)row->count; /* NOLINT: an index */
         struct xsock_ep* ep =
@@ -242,11 +241,12 @@ static bool connect_to_siw(struct row* row, const struct setup* setup, unsigned 
             return false;
         }
         row->eps[row->count] = ep;
+        if (setup->on_connected != NULL) setup->on_connected(row, row->count);
     }
     return true;
 }
 
-static bool accept_siw(struct row* row, unsigned count) {
+static bool accept_siw(struct row* row, const struct setup* setup, unsigned count) {
     const int64_t end = now_ms() + WAIT_MS;
 
     for (row->count = 0; row->count < count;) {
@@ -254,7 +254,9 @@ static bool accept_siw(struct row* row, unsigned count) {
 
         if (ep != NULL) {
             xsock_ep_set_context(ep, (void*)(uintptr_t)row->count);
-            row->eps[row->count++] = ep;
+            row->eps[row->count] = ep;
+            if (setup->on_connected != NULL) setup->on_connected(row, row->count);
+            row->count++;
             continue;
         }
         /* The guest may know by now that nothing will come of it. */
@@ -283,7 +285,7 @@ bool row_establish(struct row* row, struct setup* setup) {
     else
         row_tell(row, "accept %u", count);
     const bool ours =
-        setup->siw_initiates ? accept_siw(row, count) : connect_to_siw(row, setup, count);
+        setup->siw_initiates ? accept_siw(row, setup, count) : connect_to_siw(row, setup, count);
 
     if (!ours) return false;
     if (!row_answer(row, answer)) {

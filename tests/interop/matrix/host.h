@@ -21,7 +21,10 @@ struct setting {
     int control_port;
     const char* own;       /* the host's address, as the guest sees it */
     const char* power_off; /* a command that turns the guest off at once */
+    bool brief;            /* the short matrix */
 };
+
+struct row;
 
 /* How a connection is made. Zeros are what both sides do by default, but for CRC. */
 struct setup {
@@ -37,6 +40,10 @@ struct setup {
     int receive_wait_ms;
     bool markers;
     unsigned connections; /* 0: 1 */
+    unsigned first_recv;  /* octets of a receive that siw's program posts ahead; 0: none */
+    bool defer;           /* our responder waits for its program's answer */
+    int startup_timeout_ms;
+    void (*on_connected)(struct row* row, unsigned ep); /* at once, on our side */
     /* Instead of each other, they reach an editor at this port of the host. */
     int via_port;
     const char* via_host;
@@ -72,6 +79,8 @@ bool row_answer(struct row* row, char answer[LINE_MAX_OCTETS]);
 void row_ask(struct row* row, char answer[LINE_MAX_OCTETS], const char* format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Of our endpoints, as `setup` says. */
+struct xsock_ep_attr row_attributes(struct row* row, const struct setup* setup);
 /* Establishes what `setup` says; false when either side refused, with both reasons in row_note. */
 bool row_establish(struct row* row, struct setup* setup);
 /* Listens on the side that shall respond, ahead of row_establish(): fills listen_port. */

@@ -58,7 +58,7 @@ static struct {
     struct lines control;
     struct rdma_event_channel* channel;
     struct ibv_context* verbs;
-    struct ibv_pd* pd;
+    struct ibv_pd *pd, *foreign_pd;
     struct ibv_comp_channel* completions;
     struct ibv_cq* cq;
     struct rdma_cm_id* listener;
@@ -73,7 +73,7 @@ static struct {
     int kernel_log;
     bool idle; /* waits for the next request */
     /* Of connections to come. */
-    uint32_t ird, ord, rq, sq, private_data;
+    uint32_t ird, ord, rq, sq, private_data, first_recv;
     unsigned async_events;
     char async_text[160];
 } g = {.ird = 16, .ord = 16, .rq = 64, .sq = 64};
@@ -114,6 +114,14 @@ static bool create_qp(struct rdma_cm_id* id) {
     return rdma_create_qp(id, g.pd, &attr) == 0;
 }
 
+/* The initiator's peer speaks with the Reply, the responder's spoke with the request. */
+static void take_peer_data(struct conn* conn, const struct rdma_conn_param* peer) {
+    if (conn->peer.private_data != NULL) return;
+    conn->peer = *peer;
+    if (peer->private_data != NULL)
+        memcpy(conn->peer_data, peer->private_data, peer->private_data_len);
+}
+
 static void on_cm_event(const struct rdma_cm_event* event) {
     struct conn* conn = event->id->context;
 
@@ -134,15 +142,12 @@ static void on_cm_event(const struct rdma_cm_event* event) {
     switch (event->event) {
         case RDMA_CM_EVENT_ESTABLISHED:
             conn->established = true;
-            /* The initiator's peer speaks here, the responder's spoke with the request. */
-            if (conn->peer.private_data == NULL) {
-                conn->peer = event->param.conn;
-                if (event->param.conn.private_data != NULL)
-                    memcpy(conn->peer_data, event->param.conn.private_data,
-                           event->param.conn.private_data_len);
-            }
+            take_peer_data(conn, &event->param.conn);
             break;
         case RDMA_CM_EVENT_REJECTED:
+            take_peer_data(conn, &event->param.conn);
+            conn->over = true;
+            break;
         case RDMA_CM_EVENT_CONNECT_ERROR:
         case RDMA_CM_EVENT_UNREACHABLE:
         case RDMA_CM_EVENT_DISCONNECTED:
@@ -153,6 +158,10 @@ static void on_cm_event(const struct rdma_cm_event* event) {
         default:
             break;
     }
+}
+
+static uint64_t wr_id_of(const struct conn* conn, enum kind kind, uint32_t i) {
+    return (uint64_t)(conn - g.conns) << 32 | (uint64_t)kind << 31 | i;
 }
 
 static struct conn* conn_of(uint64_t wr_id) { return &g.conns[wr_id >> 32]; }
@@ -246,12 +255,47 @@ static struct rdma_conn_param own_params(const uint8_t* private_data) {
                                     .private_data_len = (uint8_t)g.private_data};
 }
 
-static void report_connection(const struct conn* conn) {
-    const bool data_right =
-        pattern_check(conn->peer_data, conn->peer.private_data_len, 77) == PATTERN_OK;
+static const char* peer_data_right(const struct conn* conn) {
+    return pattern_check(conn->peer_data, conn->peer.private_data_len, 77) == PATTERN_OK ? "right"
+                                                                                         : "wrong";
+}
 
+static void report_connection(const struct conn* conn) {
     answer("ok ird=%u ord=%u private_data=%u %s", conn->peer.responder_resources,
-           conn->peer.initiator_depth, conn->peer.private_data_len, data_right ? "right" : "wrong");
+           conn->peer.initiator_depth, conn->peer.private_data_len, peer_data_right(conn));
+}
+
+/* Posts receives of a connection in place of the earlier ones, which must be used up. NULL, or why
+ * not. */
+static const char* post_receives(struct conn* conn, uint32_t size, uint32_t count) {
+    if (conn->recv_mr != NULL) ibv_dereg_mr(conn->recv_mr);
+    free(conn->recv_octets);
+    const size_t total = (size_t)size * count;
+
+    conn->recv_octets = calloc(1, total + 1);
+    conn->recv_mr = conn->recv_octets == NULL
+                        ? NULL
+                        : ibv_reg_mr(g.pd, conn->recv_octets, total + 1, IBV_ACCESS_LOCAL_WRITE);
+    if (conn->recv_mr == NULL) return "no memory";
+    conn->recv_size = size;
+    conn->recv_posted = count;
+    conn->recv_done = conn->recv_failed = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct ibv_sge sge = {.addr = (uintptr_t)conn->recv_octets + (size_t)i * size,
+                              .length = size,
+                              .lkey = conn->recv_mr->lkey};
+        struct ibv_recv_wr wr = {
+            .wr_id = wr_id_of(conn, KIND_RECV, i), .sg_list = &sge, .num_sge = 1};
+        struct ibv_recv_wr* bad;
+
+        if (ibv_post_recv(conn->id->qp, &wr, &bad) != 0) return "the queue is full";
+    }
+    return NULL;
+}
+
+/* The queue pair, and a receive for a peer that speaks the moment it can. */
+static bool prepare_qp(struct conn* conn) {
+    return create_qp(conn->id) && (g.first_recv == 0 || !post_receives(conn, g.first_recv, 1));
 }
 
 static void do_listen(void) {
@@ -275,7 +319,7 @@ static int accept_one(int i, const uint8_t* private_data) {
     conn->id->context = conn;
     conn->peer = g.request_params[i];
     memcpy(conn->peer_data, g.request_data[i], sizeof(conn->peer_data));
-    if (!create_qp(conn->id)) return -1;
+    if (!prepare_qp(conn)) return -1;
     return rdma_accept(conn->id, &params);
 }
 
@@ -310,6 +354,19 @@ static void do_accept(const char* arguments) {
     report_connection(&g.conns[0]);
 }
 
+/* reject OCTETS: of private data */
+static void do_reject(const char* arguments) {
+    uint8_t private_data[256];
+    const int length = atoi(arguments);
+
+    pattern_fill(private_data, sizeof(private_data), 78);
+    if (length < 0 || length > 255 || !WAIT_UNTIL(g.request_count > 0) ||
+        rdma_reject(g.requests[0], private_data, (uint8_t)length) != 0)
+        answer("fail reject: %s", g.request_count > 0 ? strerror(errno) : "no request");
+    else
+        answer("ok");
+}
+
 static bool connect_one(struct conn* conn, const char* host, int port,
                         const uint8_t* private_data) {
     struct sockaddr_in peer = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -323,7 +380,7 @@ static bool connect_one(struct conn* conn, const char* host, int port,
            WAIT_UNTIL(conn->last == RDMA_CM_EVENT_ADDR_RESOLVED || conn->over) && !conn->over &&
            rdma_resolve_route(conn->id, RESOLVE_MS) == 0 &&
            WAIT_UNTIL(conn->last == RDMA_CM_EVENT_ROUTE_RESOLVED || conn->over) && !conn->over &&
-           create_qp(conn->id) && rdma_connect(conn->id, &params) == 0;
+           prepare_qp(conn) && rdma_connect(conn->id, &params) == 0;
 }
 
 static void do_connect(const char* arguments) {
@@ -346,8 +403,9 @@ static void do_connect(const char* arguments) {
         struct conn* conn = &g.conns[i];
 
         if (!WAIT_UNTIL(conn->established || conn->over) || !conn->established) {
-            answer("fail connect %d: %s, status %d", i, rdma_event_str(conn->last),
-                   conn->last_status);
+            answer("fail connect %d: %s, status %d, private_data=%u %s", i,
+                   rdma_event_str(conn->last), conn->last_status, conn->peer.private_data_len,
+                   peer_data_right(conn));
             return;
         }
     }
@@ -371,7 +429,7 @@ static void do_wait_end(void) {
 /* ---- memory ------------------------------------------------------------------------------------
  */
 
-static struct mem* new_mem(size_t length, unsigned access, uint32_t seed) {
+static struct mem* new_mem(struct ibv_pd* pd, size_t length, unsigned access, uint32_t seed) {
     struct mem* mem = &g.mems[g.mem_count % MEMS_MAX];
 
     if (mem->mr != NULL) ibv_dereg_mr(mem->mr);
@@ -380,13 +438,14 @@ static struct mem* new_mem(size_t length, unsigned access, uint32_t seed) {
     mem->octets = malloc(length != 0 ? length : 1);
     if (mem->octets == NULL) return NULL;
     pattern_fill(mem->octets, length, seed);
-    mem->mr = ibv_reg_mr(g.pd, mem->octets, length != 0 ? length : 1, access);
+    mem->mr = ibv_reg_mr(pd, mem->octets, length != 0 ? length : 1, access);
     if (mem->mr == NULL) return NULL;
     g.mem_count++;
     return mem;
 }
 
-/* mem LENGTH RIGHTS SEED: RIGHTS of r and w for the peer, - for none. */
+/* mem LENGTH RIGHTS SEED: RIGHTS of r and w for the peer, - for none; p: of a protection domain
+ * that no connection has. */
 static void do_mem(const char* arguments) {
     size_t length;
     char rights[8];
@@ -399,7 +458,10 @@ static void do_mem(const char* arguments) {
     }
     if (strchr(rights, 'r') != NULL) access |= IBV_ACCESS_REMOTE_READ;
     if (strchr(rights, 'w') != NULL) access |= IBV_ACCESS_REMOTE_WRITE;
-    const struct mem* mem = new_mem(length, access, seed);
+    const bool foreign = strchr(rights, 'p') != NULL;
+
+    if (foreign && g.foreign_pd == NULL) g.foreign_pd = ibv_alloc_pd(g.verbs);
+    const struct mem* mem = new_mem(foreign ? g.foreign_pd : g.pd, length, access, seed);
 
     if (mem == NULL)
         answer("fail mem: %s", strerror(errno));
@@ -431,47 +493,20 @@ static void do_memcheck(const char* arguments) {
 /* ---- work ---------------------------------------------------------------------------------------
  */
 
-static uint64_t wr_id_of(enum kind kind, uint32_t i) {
-    return (uint64_t)(g.current - g.conns) << 32 | (uint64_t)kind << 31 | i;
-}
-
-/* recv SIZE COUNT: posts receives in place of the earlier ones, which must be used up. */
+/* recv SIZE COUNT */
 static void do_recv(const char* arguments) {
-    struct conn* conn = g.current;
     uint32_t size, count;
 
     if (sscanf(arguments, "%" SCNu32 " %" SCNu32, &size, &count) != 2) {
         answer("fail recv: SIZE COUNT");
         return;
     }
-    if (conn->recv_mr != NULL) ibv_dereg_mr(conn->recv_mr);
-    free(conn->recv_octets);
-    const size_t total = (size_t)size * count;
+    const char* why_not = post_receives(g.current, size, count);
 
-    conn->recv_octets = calloc(1, total + 1);
-    conn->recv_mr = conn->recv_octets == NULL
-                        ? NULL
-                        : ibv_reg_mr(g.pd, conn->recv_octets, total + 1, IBV_ACCESS_LOCAL_WRITE);
-    if (conn->recv_mr == NULL) {
-        answer("fail recv: no memory");
-        return;
-    }
-    conn->recv_size = size;
-    conn->recv_posted = count;
-    conn->recv_done = conn->recv_failed = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        struct ibv_sge sge = {.addr = (uintptr_t)conn->recv_octets + (size_t)i * size,
-                              .length = size,
-                              .lkey = conn->recv_mr->lkey};
-        struct ibv_recv_wr wr = {.wr_id = wr_id_of(KIND_RECV, i), .sg_list = &sge, .num_sge = 1};
-        struct ibv_recv_wr* bad;
-
-        if (ibv_post_recv(conn->id->qp, &wr, &bad) != 0) {
-            answer("fail recv: posted %u of %u", i, count);
-            return;
-        }
-    }
-    answer("ok");
+    if (why_not != NULL)
+        answer("fail recv: %s", why_not);
+    else
+        answer("ok");
 }
 
 /* got SEED: all posted receives have come, the i-th with the pattern of SEED + i. */
@@ -513,7 +548,7 @@ static bool post_all(enum ibv_wr_opcode opcode, const struct mem* mem, uint32_t 
             struct ibv_sge sge = {.addr = (uintptr_t)mem->octets + (size_t)posted * size,
                                   .length = size,
                                   .lkey = mem->mr->lkey};
-            struct ibv_send_wr wr = {.wr_id = wr_id_of(KIND_SEND, posted),
+            struct ibv_send_wr wr = {.wr_id = wr_id_of(conn, KIND_SEND, posted),
                                      .sg_list = &sge,
                                      .num_sge = 1,
                                      .opcode = opcode,
@@ -562,7 +597,7 @@ static void do_send(const char* arguments) {
     const int n = sscanf(arguments, "%" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32, &size, &count,
                          &seed, &rkey);
     const struct mem* mem =
-        n >= 3 ? new_mem((size_t)size * count, IBV_ACCESS_LOCAL_WRITE, 0) : NULL;
+        n >= 3 ? new_mem(g.pd, (size_t)size * count, IBV_ACCESS_LOCAL_WRITE, 0) : NULL;
 
     if (mem == NULL) {
         answer("fail send: SIZE COUNT SEED [RKEY], or no memory");
@@ -580,7 +615,7 @@ static void do_write(const char* arguments) {
     const int n = sscanf(arguments, "%" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu64 " %" SCNu32,
                          &size, &count, &seed, &address, &rkey);
     const struct mem* mem =
-        n == 5 ? new_mem((size_t)size * count, IBV_ACCESS_LOCAL_WRITE, 0) : NULL;
+        n == 5 ? new_mem(g.pd, (size_t)size * count, IBV_ACCESS_LOCAL_WRITE, 0) : NULL;
 
     if (mem == NULL) {
         answer("fail write: SIZE COUNT SEED ADDRESS RKEY, or no memory");
@@ -598,9 +633,9 @@ static void do_read(const char* arguments) {
     const int n = sscanf(arguments, "%" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu64 " %" SCNu32,
                          &size, &count, &seed, &address, &rkey);
     /* iWARP writes the answer through the sink's STag. */
-    const struct mem* mem =
-        n == 5 ? new_mem((size_t)size * count, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, 0)
-               : NULL;
+    const struct mem* mem = n == 5 ? new_mem(g.pd, (size_t)size * count,
+                                             IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, 0)
+                                   : NULL;
 
     if (mem == NULL) {
         answer("fail read: SIZE COUNT SEED ADDRESS RKEY, or no memory");
@@ -623,7 +658,7 @@ static void do_stream(const char* arguments) {
     uint32_t size, rkey;
     uint64_t address, rounds = 0;
     const int n = sscanf(arguments, "%" SCNu32 " %" SCNu64 " %" SCNu32, &size, &address, &rkey);
-    const struct mem* mem = n == 3 ? new_mem(size, IBV_ACCESS_LOCAL_WRITE, 5) : NULL;
+    const struct mem* mem = n == 3 ? new_mem(g.pd, size, IBV_ACCESS_LOCAL_WRITE, 5) : NULL;
 
     if (mem == NULL) {
         answer("fail stream: SIZE ADDRESS RKEY, or no memory");
@@ -687,7 +722,8 @@ static void do_set(const char* arguments) {
                      {"ord", &g.ord},
                      {"rq", &g.rq},
                      {"sq", &g.sq},
-                     {"private_data", &g.private_data}};
+                     {"private_data", &g.private_data},
+                     {"first_recv", &g.first_recv}};
     char name[32];
     uint32_t value;
 
@@ -727,6 +763,8 @@ static void do_line(const char* line) {
         do_listen();
     else if (strcmp(word, "accept") == 0)
         do_accept(arguments);
+    else if (strcmp(word, "reject") == 0)
+        do_reject(arguments);
     else if (strcmp(word, "connect") == 0)
         do_connect(arguments);
     else if (strcmp(word, "close") == 0)

@@ -184,6 +184,7 @@ int main(int argc, char** argv) {
         fputs(kUsage, stderr);
         return 2;
     }
+    setting.brief = brief;
     struct row watch;
     bool guest_there = true;
 

@@ -13,19 +13,24 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ROWS_MAX = 400, MIB = 1 << 20, END_WAIT_MS = 60000 };
+enum { ROWS_MAX = 512, MIB = 1 << 20, END_WAIT_MS = 60000, REJECT_OCTETS = 16 };
 
 /* What one side does that the other must refuse. */
 enum fault {
     FAULT_WRITE_STAG,   /* a Write to an STag that nobody gave out */
     FAULT_WRITE_BOUNDS, /* a Write past the end of a region */
     FAULT_WRITE_RIGHT,  /* a Write to a region that may be read only */
+    FAULT_WRITE_OTHER,  /* a Write to a region of another protection domain */
     FAULT_READ_STAG,
     FAULT_READ_BOUNDS,
     FAULT_READ_RIGHT,
+    FAULT_READ_OTHER,
+    FAULT_READ_WRAP,    /* a Read whose end is past 2^64 */
+    FAULT_READ_MANY,    /* more Reads at once than the other side's IRD */
     FAULT_SEND_LONG,    /* longer than the receive */
     FAULT_SEND_NO_RECV, /* no receive at all */
-    FAULT_INVALIDATE_STAG
+    FAULT_INVALIDATE_STAG,
+    FAULT_INVALIDATE_OTHER /* a region that this connection may not invalidate */
 };
 
 /* ---- steps
@@ -198,6 +203,26 @@ static int run_early_close(struct row* row, struct row_plan* plan) {
     return PASSED;
 }
 
+static void speak_at_once(struct row* row, unsigned ep) {
+    static uint8_t octets[EPS_MAX][64];
+
+    pattern_fill(octets[ep], sizeof(octets[ep]), 1 + ep);
+    if (xsock_send(row->eps[ep], ep, octets[ep], sizeof(octets[ep]), 0) != 0)
+        row_fail("xsock_send: %s", strerror(errno));
+}
+
+/* The first FPDU of many connections goes the moment each is there: siw can miss it. */
+static int run_speak_at_once(struct row* row, struct row_plan* plan) {
+    plan->setup.on_connected = speak_at_once;
+    establish_or_fail(row, &plan->setup);
+    for (unsigned ep = 0; ep < row->count; ep++) {
+        row_ask(row, NULL, "use %u", ep);
+        row_ask(row, NULL, "got %u", 1 + ep);
+    }
+    for (unsigned ep = 0; ep < row->count; ep++) row_close(row, ep);
+    return PASSED;
+}
+
 /* The initiator says nothing; the responder speaks first. */
 static int run_responder_first(struct row* row, struct row_plan* plan) {
     establish_or_fail(row, &plan->setup);
@@ -214,6 +239,95 @@ static int run_responder_first(struct row* row, struct row_plan* plan) {
 
 static int run_refused(struct row* row, struct row_plan* plan) {
     if (row_establish(row, &plan->setup)) row_fail("established");
+    return REFUSED;
+}
+
+/* A connection whose start-up its caller watches, unlike xsock_connect()'s. */
+static struct xsock_ep* begin_start_up(struct row* row, const struct setup* setup) {
+    struct sockaddr_in guest = {.sin_family = AF_INET,
+                                .sin_port = htons((uint16_t)setup->listen_port)};
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || inet_pton(AF_INET, row->setting->guest, &guest.sin_addr) != 1 ||
+        connect(fd, (struct sockaddr*)&guest, sizeof(guest)) != 0)
+        row_fail("connect: %s", strerror(errno));
+    const struct xsock_ep_attr attr = row_attributes(row, setup);
+    struct xsock_ep* ep = xsock_ep_create(fd, &attr);
+
+    if (ep == NULL) row_fail("xsock_ep_create: %s", strerror(errno));
+    row->eps[0] = ep;
+    return ep;
+}
+
+static struct xsock_ep* accept_request(struct row* row) {
+    struct xsock_ep* ep = xsock_accept(row->listener, END_WAIT_MS);
+
+    if (ep == NULL) row_fail("no Request came");
+    row->eps[0] = ep;
+    return ep;
+}
+
+/* The program of the responder says no, and why, in private data. */
+static int run_rejected(struct row* row, struct row_plan* plan) {
+    struct setup* setup = &plan->setup;
+    uint8_t why[REJECT_OCTETS];
+    char answer[LINE_MAX_OCTETS];
+
+    setup->defer = setup->siw_initiates;
+    row_listen(row, setup);
+    if (setup->siw_initiates) {
+        row_tell(row, "connect %s %d 1", row->setting->own, setup->listen_port);
+        pattern_fill(why, sizeof(why), 77);
+        if (xsock_ep_reject(accept_request(row), why, sizeof(why)) != 0)
+            row_fail("xsock_ep_reject: %s", strerror(errno));
+        if (row_answer(row, answer)) row_fail("established");
+        row_note("guest: %s", answer);
+        if (strstr(answer, "RDMA_CM_EVENT_REJECTED") == NULL ||
+            strstr(answer, "private_data=16 right") == NULL)
+            row_fail("not rejected with %d octets of private data", REJECT_OCTETS);
+        return REFUSED;
+    }
+    row_tell(row, "reject %d", REJECT_OCTETS);
+    struct xsock_ep* ep = begin_start_up(row, setup);
+
+    if (xsock_ep_wait(ep, END_WAIT_MS) == 0) row_fail("established");
+    const int error = errno;
+    const struct xsock_ep_info info = info_of(row, 0);
+
+    row_note("xsock: %s", info.error_text);
+    if (error != ECONNREFUSED) row_fail("%s", strerror(error));
+    if (info.private_data_length != REJECT_OCTETS ||
+        pattern_check(info.private_data, REJECT_OCTETS, 78) != PATTERN_OK)
+        row_fail("%u octets of private data came, or changed", info.private_data_length);
+    if (!row_answer(row, answer)) row_fail("guest: %s", answer);
+    return REFUSED;
+}
+
+/* The program of the responder does not answer: the initiator's patience ends. */
+static int run_unanswered(struct row* row, struct row_plan* plan) {
+    struct setup* setup = &plan->setup;
+    char answer[LINE_MAX_OCTETS];
+
+    setup->defer = setup->siw_initiates;
+    setup->startup_timeout_ms = setup->siw_initiates ? END_WAIT_MS : 3000;
+    row_listen(row, setup);
+    if (setup->siw_initiates) {
+        row_tell(row, "connect %s %d 1", row->setting->own, setup->listen_port);
+        struct xsock_ep* ep = accept_request(row);
+
+        if (row_answer(row, answer)) row_fail("established");
+        row_note("guest: %s", answer);
+        /* Too late, and known to be. */
+        if (xsock_ep_accept(ep, NULL, 0) == 0 && xsock_ep_wait(ep, END_WAIT_MS) == 0)
+            row_fail("xsock is established with nobody");
+        row_note("xsock: %s", info_of(row, 0).error_text);
+        return REFUSED;
+    }
+    if (xsock_ep_wait(begin_start_up(row, setup), END_WAIT_MS) == 0) row_fail("established");
+    const int error = errno;
+
+    row_note("xsock: %s", info_of(row, 0).error_text);
+    if (error != ETIMEDOUT) row_fail("%s", strerror(error));
     return REFUSED;
 }
 
@@ -302,34 +416,106 @@ static int run_kill_siw(struct row* row, struct row_plan* plan) {
     return PASSED;
 }
 
-static int run_power_off(struct row* row, struct row_plan* plan) {
+/* One of the connections that the guest leaves behind when it is turned off. */
+struct left {
+    const char* what;
+    char kind; /* w: we write, r: we read, s: siw writes, i: nobody says anything */
+    struct row row;
+    struct setup setup;
+    struct xsock_remote remote;
+    uint8_t* octets;
+    unsigned posted;
+    int64_t ended_ms;
+};
+
+static void left_begin(struct left* left, const struct setting* setting) {
+    enum { RECEIVES = 4 };
     int index;
 
-    if (row->setting->power_off == NULL) row_fail("no --power-off command was given");
-    establish_or_fail(row, &plan->setup);
-    const struct xsock_remote remote = row_guest_memory(row, MIB, "w", 0, &index);
-    int ready[2];
+    left->octets = malloc(MIB);
+    if (left->octets == NULL) row_fail("no memory");
+    row_begin(&left->row, setting);
+    establish_or_fail(&left->row, &left->setup);
+    if (left->kind == 'w' || left->kind == 'r')
+        left->remote = row_guest_memory(&left->row, MIB, "rw", 0, &index);
+    if (left->kind == 's') {
+        struct xsock_mr* mr =
+            xsock_mr_register(NULL, left->octets, MIB, XSOCK_REMOTE_WRITE, left->row.eps[0]);
+        struct xsock_key key;
 
-    if (pipe(ready) != 0) row_fail("pipe: %s", strerror(errno));
-    const pid_t switcher = fork();
-
-    if (switcher == 0) {
-        char octet;
-
-        close(ready[1]);
-        if (read(ready[0], &octet, 1) != 1) _exit(1);
-        _exit(system(row->setting->power_off) == 0 ? 0 : 1); /* NOLINT: as the caller says */
+        if (mr == NULL || xsock_mr_key(mr, 0, MIB, &key) != 0)
+            row_fail("xsock_mr_register: %s", strerror(errno));
+        xsock_key_read(&key, &left->remote);
+        row_ask(&left->row, NULL, "stream %u %" PRIu64 " %u", MIB, left->remote.to,
+                left->remote.stag);
     }
-    close(ready[0]);
+    for (; left->posted < RECEIVES; left->posted++) {
+        if (xsock_recv(left->row.eps[0], 0, left->octets, 64) != 0)
+            row_fail("xsock_recv: %s", strerror(errno));
+    }
+}
+
+/* Keeps the queue full, and sees what has come. */
+static void left_drive(struct left* left, int64_t start_ms) {
+    struct xsock_ep* ep = left->row.eps[0];
+
+    if (left->row.closed[0]) return;
+    if (left->kind == 'w')
+        while (xsock_write(ep, 0, left->octets, MIB, &left->remote, 0, 0) == 0) left->posted++;
+    if (left->kind == 'r')
+        while (xsock_read(ep, 0, left->octets, 65536, &left->remote, 0, 0) == 0) left->posted++;
+    row_drive(&left->row, 20);
+    if (left->row.closed[0]) left->ended_ms = now_ms() - start_ms;
+}
+
+static int run_power_off(struct row* row, struct row_plan* plan) {
+    static struct left lefts[] = {{.what = "xsock writes", .kind = 'w'},
+                                  {.what = "xsock reads", .kind = 'r'},
+                                  {.what = "siw writes", .kind = 's'},
+                                  {.what = "both are silent", .kind = 'i'}};
+    const struct setting* setting = row->setting;
+    /* Where nothing of ours is due, TCP asks after a minute; the short matrix does not wait for it.
+     */
+    const unsigned count = setting->brief ? 2 : 4;
+    bool over = false;
+
+    if (setting->power_off == NULL) row_fail("no --power-off command was given");
+    for (unsigned i = 0; i < count; i++) {
+        lefts[i].setup = plan->setup;
+        lefts[i].setup.siw_initiates = lefts[i].kind == 's';
+        left_begin(&lefts[i], setting);
+    }
+    const int64_t before = now_ms();
+
+    while (now_ms() < before + 1000) {
+        for (unsigned i = 0; i < count; i++) left_drive(&lefts[i], before);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (lefts[i].row.closed[0]) row_fail("%s: ended too early", lefts[i].what);
+    }
+    if (system(setting->power_off) != 0) /* NOLINT: as the caller says */
+        row_fail("the guest could not be turned off");
     const int64_t start = now_ms();
 
-    write_for_ever(row, &remote, ready[1]);
-    int status = -1;
+    while (!over && now_ms() < start + 150000) {
+        over = true;
+        for (unsigned i = 0; i < count; i++) {
+            left_drive(&lefts[i], start);
+            over = over && lefts[i].row.closed[0];
+        }
+    }
+    for (unsigned i = 0; i < count; i++) {
+        struct left* left = &lefts[i];
+        const struct xsock_ep_info info = info_of(&left->row, 0);
 
-    waitpid(switcher, &status, 0);
-    if (status != 0) row_fail("the guest could not be turned off");
-    row_note("after %d s: %s", (int)((now_ms() - start) / 1000), info_of(row, 0).error_text);
-    if (info_of(row, 0).state != XSOCK_EP_ERROR) row_fail("the connection has not ended in error");
+        if (!left->row.closed[0]) row_fail("%s: does not end", left->what);
+        row_drive(&left->row, 100);
+        row_note("%s: after %d s: %s", left->what, (int)(left->ended_ms / 1000), info.error_text);
+        if (info.state != XSOCK_EP_ERROR) row_fail("%s: has not ended in error", left->what);
+        if (left->row.sends[0] + left->row.receives[0] + left->row.unsuccessful != left->posted)
+            row_fail("%s: of %u requests %u completed", left->what, left->posted,
+                     left->row.sends[0] + left->row.receives[0] + left->row.unsuccessful);
+    }
     return PASSED;
 }
 
@@ -380,18 +566,24 @@ static int run_fault(struct row* row, struct row_plan* plan) {
 
     establish_or_fail(row, &plan->setup);
     row_send_siw(row, 0, 64, 1, 1);
+    const bool other = plan->fault == FAULT_WRITE_OTHER || plan->fault == FAULT_READ_OTHER ||
+                       plan->fault == FAULT_INVALIDATE_OTHER;
+
     remote = row_guest_memory(row, 4096,
                               plan->fault == FAULT_WRITE_RIGHT  ? "r"
                               : plan->fault == FAULT_READ_RIGHT ? "w"
+                              : other                           ? "rwp"
                                                                 : "rw",
                               0, &index);
     remote.length = sizeof(octets);
+    if (plan->fault == FAULT_READ_WRAP) remote.to = UINT64_MAX - 31;
     if (plan->fault == FAULT_WRITE_STAG || plan->fault == FAULT_READ_STAG ||
         plan->fault == FAULT_INVALIDATE_STAG)
         remote.stag ^= 0x5a5a0000;
     switch ((enum fault)plan->fault) {
         case FAULT_WRITE_STAG:
         case FAULT_WRITE_RIGHT:
+        case FAULT_WRITE_OTHER:
             posted = xsock_write(row->eps[0], 0, octets, 64, &remote, 0, 0);
             break;
         case FAULT_WRITE_BOUNDS:
@@ -399,7 +591,13 @@ static int run_fault(struct row* row, struct row_plan* plan) {
             break;
         case FAULT_READ_STAG:
         case FAULT_READ_RIGHT:
+        case FAULT_READ_OTHER:
+        case FAULT_READ_WRAP:
             posted = xsock_read(row->eps[0], 0, octets, 64, &remote, 0, 0);
+            break;
+        case FAULT_READ_MANY:
+            for (int i = 0; i < 16 && posted == 0; i++)
+                posted = xsock_read(row->eps[0], 0, octets, 4096, &remote, 0, 0);
             break;
         case FAULT_READ_BOUNDS:
             posted = xsock_read(row->eps[0], 0, octets, 64, &remote, 4090, 0);
@@ -411,7 +609,8 @@ static int run_fault(struct row* row, struct row_plan* plan) {
         case FAULT_SEND_NO_RECV:
             posted = xsock_send(row->eps[0], 0, octets, 64, 0);
             break;
-        case FAULT_INVALIDATE_STAG: {
+        case FAULT_INVALIDATE_STAG:
+        case FAULT_INVALIDATE_OTHER: {
             const struct xsock_sge sge = {.address = octets, .length = 64};
             XSOCK_INIT(xsock_wr, wr);
 
@@ -433,7 +632,14 @@ static int run_fault(struct row* row, struct row_plan* plan) {
         row_close(row, 0);
         return PASSED;
     }
-    if (plan->fault == FAULT_INVALIDATE_STAG) {
+    if (plan->fault == FAULT_READ_WRAP) {
+        await_end(row, 0);
+        row_note("siw closes without a word");
+        if (row->sends[0] != 0 || row->unsuccessful != 1) row_fail("the Read was served");
+        row_ask(row, NULL, "waitend");
+        return PASSED;
+    }
+    if (plan->fault == FAULT_INVALIDATE_STAG || plan->fault == FAULT_INVALIDATE_OTHER) {
         char answer[LINE_MAX_OCTETS];
 
         /* siw fails the receive and goes on; its Terminate comes when it closes. */
@@ -455,13 +661,17 @@ static int run_fault_siw(struct row* row, struct row_plan* plan) {
 
     establish_or_fail(row, &plan->setup);
     row_send(row, 0, 64, 1, 1);
-    struct xsock_mr* mr = xsock_mr_register(NULL, octets, sizeof(octets),
-                                            plan->fault == FAULT_WRITE_RIGHT ? XSOCK_REMOTE_READ
-                                            : plan->fault == FAULT_READ_RIGHT
-                                                ? XSOCK_REMOTE_WRITE
-                                                : XSOCK_REMOTE_READ | XSOCK_REMOTE_WRITE,
-                                            row->eps[0]);
+    const bool other = plan->fault == FAULT_WRITE_OTHER || plan->fault == FAULT_READ_OTHER;
+    struct xsock_pd* foreign = other ? xsock_pd_create() : NULL;
+    /* One that several connections may use is none of theirs to invalidate. */
+    struct xsock_mr* mr = xsock_mr_register(
+        foreign, octets, sizeof(octets),
+        plan->fault == FAULT_WRITE_RIGHT  ? XSOCK_REMOTE_READ
+        : plan->fault == FAULT_READ_RIGHT ? XSOCK_REMOTE_WRITE
+                                          : XSOCK_REMOTE_READ | XSOCK_REMOTE_WRITE,
+        other || plan->fault == FAULT_INVALIDATE_OTHER ? NULL : row->eps[0]);
 
+    if (other && foreign == NULL) row_fail("xsock_pd_create: %s", strerror(errno));
     if (mr == NULL || xsock_mr_key(mr, 0, sizeof(octets), &key) != 0)
         row_fail("xsock_mr_register: %s", strerror(errno));
     xsock_key_read(&key, &remote);
@@ -470,6 +680,7 @@ static int run_fault_siw(struct row* row, struct row_plan* plan) {
             row_tell(row, "write 64 1 7 %" PRIu64 " %u", remote.to, remote.stag ^ 0x5a5a0000);
             break;
         case FAULT_WRITE_RIGHT:
+        case FAULT_WRITE_OTHER:
             row_tell(row, "write 64 1 7 %" PRIu64 " %u", remote.to, remote.stag);
             break;
         case FAULT_WRITE_BOUNDS:
@@ -478,7 +689,14 @@ static int run_fault_siw(struct row* row, struct row_plan* plan) {
         case FAULT_READ_STAG:
             row_tell(row, "read 64 1 7 %" PRIu64 " %u", remote.to, remote.stag ^ 0x5a5a0000);
             break;
+        case FAULT_READ_MANY:
+            row_tell(row, "read 256 16 7 %" PRIu64 " %u", remote.to, remote.stag);
+            break;
+        case FAULT_READ_WRAP:
+            row_tell(row, "read 64 1 7 %" PRIu64 " %u", UINT64_MAX - 31, remote.stag);
+            break;
         case FAULT_READ_RIGHT:
+        case FAULT_READ_OTHER:
             row_tell(row, "read 64 1 7 %" PRIu64 " %u", remote.to, remote.stag);
             break;
         case FAULT_READ_BOUNDS:
@@ -496,6 +714,11 @@ static int run_fault_siw(struct row* row, struct row_plan* plan) {
             if (xsock_recv(row->eps[0], 9, octets, 64) != 0)
                 row_fail("xsock_recv: %s", strerror(errno));
             row_tell(row, "send 64 1 7 %u", remote.stag ^ 0x5a5a0000);
+            break;
+        case FAULT_INVALIDATE_OTHER:
+            if (xsock_recv(row->eps[0], 9, octets, 64) != 0)
+                row_fail("xsock_recv: %s", strerror(errno));
+            row_tell(row, "send 64 1 7 %u", remote.stag);
             break;
     }
     await_end(row, 0);
@@ -679,6 +902,11 @@ static void add_start_up(bool siw) {
         }
     }
     add(kGroup, run_responder_first, siw, true, "responder speaks first");
+    p = add(kGroup, run_speak_at_once, siw, true, "40 connections, xsock speaks at once");
+    p->setup.connections = 40;
+    p->setup.first_recv = 64;
+    add(kGroup, run_rejected, siw, true, "rejected by the responder's program");
+    add(kGroup, run_unanswered, siw, false, "the responder's program does not answer");
 }
 
 static void add_private_data(bool siw) {
@@ -687,6 +915,7 @@ static void add_private_data(bool siw) {
     /* siw takes 256 octets with those of RFC 6581; its own length is eight bits wide. */
     static const unsigned kLengths[] = {1, 4, 100, 251, 252};
 
+    add(kGroup, run_exchange, siw, false, "none from either");
     for (unsigned i = 0; i < 5; i++) {
         p = add(kGroup, run_exchange, siw, kLengths[i] == 252, "%u octets from xsock", kLengths[i]);
         p->setup.data = kLengths[i];
@@ -810,12 +1039,17 @@ static void add_terminates(bool siw) {
         {FAULT_WRITE_STAG, "Write to an unknown STag", {1, 1, 0}, {1, 1, 0}},
         {FAULT_WRITE_BOUNDS, "Write past a region", {1, 1, 1}, {1, 1, 1}},
         {FAULT_WRITE_RIGHT, "Write without the right", {1, 1, 0}, {0, 1, 2}},
+        {FAULT_WRITE_OTHER, "Write to another protection domain", {1, 1, 2}, {1, 1, 2}},
         {FAULT_READ_STAG, "Read of an unknown STag", {0, 1, 0}, {0, 1, 0}},
         {FAULT_READ_BOUNDS, "Read past a region", {0, 1, 1}, {0, 1, 1}},
         {FAULT_READ_RIGHT, "Read without the right", {0, 1, 2}, {0, 1, 2}},
+        {FAULT_READ_OTHER, "Read of another protection domain", {0, 1, 3}, {0, 1, 3}},
+        {FAULT_READ_WRAP, "Read whose offset wraps", {0, 1, 4}, {0, 1, 4}},
+        {FAULT_READ_MANY, "more Reads than the IRD", {0, 2, 7}, {1, 2, 2}},
         {FAULT_SEND_LONG, "Send longer than the receive", {1, 2, 2}, {1, 2, 5}},
         {FAULT_SEND_NO_RECV, "Send without a receive", {1, 2, 2}, {1, 2, 2}},
         {FAULT_INVALIDATE_STAG, "Send that invalidates an unknown STag", {0, 2, 9}, {0, 1, 0}},
+        {FAULT_INVALIDATE_OTHER, "Send that invalidates what it may not", {0, 1, 9}, {0, 1, 9}},
     };
     enum { WRITE = 0, READ = 1, SEND = 3 };
     static const struct {
@@ -839,6 +1073,8 @@ static void add_terminates(bool siw) {
         {EDIT_WRAP, WRITE, "offset that wraps", {1, 0, 0}, {1, 1, 3}},
         {EDIT_RESPONSE, WRITE, "Read Response that nobody asked for", {1, 0, 0}, {0, 2, 6}},
         {EDIT_READ_SHORT, READ, "Read Request of 24 octets", {2, 0, 3}, {0, 2, 255}},
+        {EDIT_ATOMIC, READ, "Atomic Request of 28 octets", {0, 2, 6}, {0, 2, 255}},
+        {EDIT_IMMEDIATE, SEND, "Immediate Data of 64 octets", {0, 2, 6}, {0, 2, 255}},
     };
 
     for (unsigned i = 0; i < sizeof(kFaults) / sizeof(kFaults[0]); i++) {
@@ -854,6 +1090,13 @@ static void add_terminates(bool siw) {
             p->code = e->code;
             p->kernel_complains = true;
             p->setup.receive_wait_ms = 200;
+            if (kFaults[i].fault == FAULT_READ_MANY) {
+                /* With revision 1 neither side knows the other's IRD. */
+                p->setup.revision = 1;
+                p->setup.siw_revision_1 = siw;
+                p->setup.ird = p->setup.siw_ird = 1;
+                p->setup.ord = p->setup.siw_ord = 16;
+            }
         }
     }
     for (unsigned i = 0; i < sizeof(kEdits) / sizeof(kEdits[0]); i++) {

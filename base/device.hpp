@@ -85,6 +85,12 @@ struct ConnectAttr {
     /// The program keeps a descriptor of the same socket: its flags stay as they are, and closing
     /// ours alone would not tell the peer.
     bool shared_descriptor = false;
+    /// Sends, Writes and Immediate Data complete when the peer has taken them, as InfiniBand's do.
+    /// Costs a zero-length RDMA Read each time the send queue runs empty, and a place of the ORD;
+    /// no effect when the ORD is 0.
+    bool acknowledged = false;
+    /// The peer's FIN is not told and receives stay posted: only what is sent then fails.
+    bool outlives_peer = false;
 };
 
 struct QpAttr {
@@ -95,8 +101,9 @@ struct QpAttr {
     std::uint32_t sq_depth = 128;
     std::uint32_t rq_depth = 128;
     bool require_lkeys = false;
-    Face face = Face::endpoint;      ///< whose it is, for `xsock stat`
-    bool event_completions = false;  ///< Wc of opcode connected / closed on recv_cq
+    std::uint32_t rights = kRemoteAccess;  ///< what the peer may do, if the region permits it too
+    Face face = Face::endpoint;            ///< whose it is, for `xsock stat`
+    bool event_completions = false;        ///< Wc of opcode connected / closed on recv_cq
     std::uint64_t context = 0;
     /// How long a Send of the peer may wait for a receive; kNever: for ever; 0: refused at once.
     Time receive_patience = kSecond;
@@ -147,6 +154,8 @@ class Qp {
 
     /// Later completions carry `context`.
     virtual void set_context(std::uint64_t context) = 0;
+    /// What the peer may do from now on (QpAttr::rights).
+    virtual void set_rights(std::uint32_t rights) = 0;
 
     /// Drains what is queued, then FIN. Returns at once.
     virtual Result<void> shutdown() = 0;

@@ -28,6 +28,9 @@ enum Access : std::uint32_t {
     kRemoteAtomic = 16,
 };
 
+/// All that a peer may be allowed.
+inline constexpr std::uint32_t kRemoteAccess = kRemoteWrite | kRemoteRead | kRemoteAtomic;
+
 using PdId = std::uint32_t;
 using QpNum = std::uint32_t;
 

@@ -62,10 +62,12 @@ class ReadQueue {
 /// A Read or atomic operation of ours that the peer has not finished answering.
 struct OutboundRead {
     static constexpr std::uint64_t kNoEntry = ~std::uint64_t{0};
-    std::uint64_t sequence = kNoEntry;  ///< entry of the send queue; kNoEntry: the RTR message
-    std::uint32_t sink_stag = 0;        ///< atomic: the Request Identifier
-    std::uint32_t length = 0;           ///< octets asked for
-    std::uint32_t msn = 0;              ///< of the Request
+    std::uint64_t sequence = kNoEntry;  ///< entry of the send queue; kNoEntry: nobody's, such as
+                                        ///< the RTR message
+    std::uint64_t confirms = 0;   ///< its answer says that the peer has taken all entries below
+    std::uint32_t sink_stag = 0;  ///< atomic: the Request Identifier
+    std::uint32_t length = 0;     ///< octets asked for
+    std::uint32_t msn = 0;        ///< of the Request
     bool atomic = false;
 };
 

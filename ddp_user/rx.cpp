@@ -182,8 +182,7 @@ void Stream::Impl::begin_write() {}
 Bytes Stream::Impl::target_write() {
     const std::size_t done = rx.have - kTaggedOctets;
     const auto found =
-        config.memory->check_remote(rx.segment.stag, config.pd, config.qp_num, Right::remote_write,
-                                    rx.segment.to + done, rx.remaining());
+        remote(rx.segment.stag, Right::remote_write, rx.segment.to + done, rx.remaining());
     if (found.violation != Violation::none) return rx_fault(found.violation);
     return {found.address, rx.remaining()};
 }
@@ -219,9 +218,8 @@ void Stream::Impl::deliver_read_request() {
     }
     // RFC 5040 §5.2.1: the source of a zero-length Read is not looked at.
     if (read.request.size > 0) {
-        const auto found = config.memory->check_remote(read.request.source_stag, config.pd,
-                                                       config.qp_num, Right::remote_read,
-                                                       read.request.source_to, read.request.size);
+        const auto found = remote(read.request.source_stag, Right::remote_read,
+                                  read.request.source_to, read.request.size);
         if (found.violation != Violation::none) {
             rx_raise(found.violation, octets);
             return;
@@ -267,11 +265,10 @@ void Stream::Impl::deliver_read_response() {
 /// The oldest entry of the ORQ has its answer.
 void Stream::Impl::response_delivered() {
     const bool posted = orq.front().sequence != kNoEntry;
+    tx.confirmed = orq.front().confirms;
     orq.pop();
-    if (posted) {
-        ++reads_delivered;
-        complete_sent();
-    }
+    if (posted) ++reads_delivered;
+    if (posted || acknowledged) complete_sent();
     run_local();  // a fence may have fallen
 }
 
@@ -398,8 +395,7 @@ void Stream::Impl::deliver_atomic_request() {
         return;
     }
     const auto found =
-        config.memory->check_remote(request.remote_stag, config.pd, config.qp_num,
-                                    Right::remote_atomic, request.remote_to, kAtomicOctets);
+        remote(request.remote_stag, Right::remote_atomic, request.remote_to, kAtomicOctets);
     if (found.violation != Violation::none) {
         rx_raise(found.violation);
         return;

@@ -39,6 +39,25 @@ bool Stream::Impl::permits(const Sge& sge, bool write) const noexcept {
                                       write);
 }
 
+MemoryTable::Found Stream::Impl::remote(std::uint32_t stag, Right right, std::uint64_t to,
+                                        std::uint64_t length) const noexcept {
+    const auto found =
+        config.memory->check_remote(stag, config.pd, config.qp_num, right, to, length);
+    if (found.violation != Violation::none || config.rights == kRemoteAccess) return found;
+    switch (right) {
+        case Right::remote_write:
+            if ((config.rights & kRemoteWrite) == 0) return {Violation::write_access};
+            break;
+        case Right::remote_read:
+            if ((config.rights & kRemoteRead) == 0) return {Violation::read_access};
+            break;
+        case Right::remote_atomic:
+            if ((config.rights & kRemoteAtomic) == 0) return {Violation::read_access};
+            break;
+    }
+    return found;
+}
+
 void Stream::Impl::complete_oldest(WcStatus status) {
     SendQueue& sq = *config.sq;
     const SendWqe& wqe = sq.at(sq.retired());
@@ -82,7 +101,8 @@ void Stream::Impl::complete_sent() {
     SendQueue& sq = *config.sq;
     while (sq.retired() < tx.sent) {
         WcStatus status = WcStatus::success;
-        if (awaits_response(sq.at(sq.retired()).opcode)) {
+        const SendOpcode opcode = sq.at(sq.retired()).opcode;
+        if (awaits_response(opcode)) {
             if (reads_delivered > 0) {
                 --reads_delivered;
             } else if (reads_dead) {
@@ -90,6 +110,10 @@ void Stream::Impl::complete_sent() {
             } else {
                 return;
             }
+        } else if (acknowledged && opcode != SendOpcode::local_invalidate &&
+                   sq.retired() >= tx.confirmed) {
+            if (!reads_dead) return;
+            status = WcStatus::connection_lost;
         }
         complete_oldest(status);
     }
@@ -112,7 +136,8 @@ Stream::Stream(const Config& config) : impl_(std::make_unique<Impl>(config)) {
     static_assert(sizeof(Impl) <= 1280, "an idle connection should cost little");
     XSOCK_ASSERT(config.memory != nullptr && config.sq != nullptr && config.rq != nullptr);
     XSOCK_ASSERT(config.send_cq != nullptr && config.recv_cq != nullptr);
-    impl_->tx.next = impl_->tx.sent = config.sq->retired();
+    Impl::Tx& tx = impl_->tx;
+    tx.next = tx.sent = tx.asked = tx.confirmed = config.sq->retired();
 }
 
 Stream::~Stream() = default;
@@ -124,6 +149,7 @@ void Stream::llp_established(const Negotiated& negotiated) {
         s.ird = negotiated.ird;
         s.ord = negotiated.ord;
     }
+    if (s.ord == 0) s.acknowledged = false;
     if (s.state != State::idle) return;
     if (negotiated.rtr != Rtr::none && !negotiated.initiator) {
         // RFC 6581 §9: the ULP sees nothing of the connection before the RTR message.
@@ -173,7 +199,7 @@ void Stream::flush(WcStatus status) {
     s.tx.log.clear();
     s.tx.under_way = Impl::Source::none;
     s.tx.rtr = Rtr::none;
-    s.tx.nudge = false;
+    s.tx.nudge = s.tx.ask = false;
     s.orq.clear();
     s.irq.clear();
     s.tx.answered = 0;
@@ -186,9 +212,13 @@ void Stream::flush(WcStatus status) {
 }
 
 void Stream::flush_receives() {
+    impl_->rx.phase = Impl::Rx::Phase::discard;
+    impl_->flush_posted_receives(WcStatus::flushed);
+    peer_finished();
+}
+
+void Stream::peer_finished() {
     Impl& s = *impl_;
-    s.rx.phase = Impl::Rx::Phase::discard;
-    s.flush_posted_receives(WcStatus::flushed);
     s.reads_dead = true;
     s.orq.clear();
     s.run_local();
@@ -251,6 +281,8 @@ void Stream::leave_shared_queue(RecvQueue& own) noexcept {
     impl_->config.rq = &own;
     impl_->config.rq_shared = false;
 }
+void Stream::set_rights(std::uint32_t rights) noexcept { impl_->config.rights = rights; }
+void Stream::set_acknowledged() noexcept { impl_->acknowledged = true; }
 void Stream::set_context(std::uint64_t context) noexcept { impl_->config.qp_context = context; }
 
 }  // namespace xsock::ddp

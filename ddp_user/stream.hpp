@@ -29,8 +29,9 @@ struct Config {
     QpNum qp_num = 1;
     std::uint64_t qp_context = 0;  ///< copied into every Wc
     PdId pd = 0;
-    bool require_lkeys = false;  ///< verbs: every SGE must lie in a region of this PD
-    std::uint16_t ird = 16;      ///< until llp_established() says what was negotiated
+    bool require_lkeys = false;            ///< verbs: every SGE must lie in a region of this PD
+    std::uint32_t rights = kRemoteAccess;  ///< what the peer may do here, if the region permits it
+    std::uint16_t ird = 16;                ///< until llp_established() says what was negotiated
     std::uint16_t ord = 16;
     MemoryTable* memory = nullptr;
     SendQueue* sq = nullptr;
@@ -107,6 +108,16 @@ class Stream final : public Ulp {
     ConstBytes move_send(std::uint64_t wr_id, std::uint64_t new_id, std::byte* to);
     /// Takes later receives from `own`, an empty queue, instead of the shared one.
     void leave_shared_queue(RecvQueue& own) noexcept;
+    /// What the peer may do from now on (Config::rights); with an operation under way, from its
+    /// next segment on.
+    void set_rights(std::uint32_t rights) noexcept;
+    /// Sends, Writes and Immediate Data complete when the peer has taken them, of which it is asked
+    /// by zero-length RDMA Reads (RFC 5040 §5.5: they are answered after what came before). Takes a
+    /// place of the ORQ at times; no effect when the depths that hold allow no Read. Before
+    /// llp_established().
+    void set_acknowledged() noexcept;
+    /// The peer will send no more, but posted receives stay: see flush_receives().
+    void peer_finished();
     /// Completions from now on carry `context`.
     void set_context(std::uint64_t context) noexcept;
     /// A fault of ours or of the program's (e.g. unmapped memory): Terminate if there is one for

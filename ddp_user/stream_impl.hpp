@@ -103,6 +103,7 @@ struct Stream::Impl {
     TerminateMessage terminate;  // valid when violation has one
     bool has_terminate = false;
     bool terminate_given = false;
+    bool acknowledged = false;  // set_acknowledged()
     bool terminate_seen = false;
     TerminateInfo terminate_received;
     std::uint64_t failed_sequence = kNoEntry;  // entry that caused the end, if known
@@ -125,6 +126,9 @@ struct Stream::Impl {
     /// Retires the oldest entry of the send queue.
     void complete_oldest(WcStatus status);
     void complete_receive(const RecvWqe& wqe, WcStatus status, std::uint32_t byte_len = 0);
+    /// Memory of ours that the peer names, if the region and this QP permit it.
+    [[nodiscard]] MemoryTable::Found remote(std::uint32_t stag, Right right, std::uint64_t to,
+                                            std::uint64_t length) const noexcept;
     /// Completes what is done at the head of the send queue.
     void complete_sent();
     void flush_posted_receives(WcStatus status);
@@ -150,6 +154,12 @@ struct Stream::Impl {
         std::uint32_t offset = 0;  // octets of entry `next` given
         Cursor cursor;
         bool immediate_due = false;  // of its message: the Write was given, the Immediate Data not
+
+        // With `acknowledged`: up to where the peer was asked whether it has taken the entries, and
+        // up to where it has said so.
+        std::uint64_t asked = 0;
+        std::uint64_t confirmed = 0;
+        bool ask = false;  // is to be built now
 
         // Inbound Reads [0, answered) are given in full, the one at `answered` up to this.
         std::uint32_t response_offset = 0;
@@ -184,6 +194,7 @@ struct Stream::Impl {
     [[nodiscard]] bool local(const SendWqe& wqe) const noexcept;
     [[nodiscard]] bool may_run_local(const SendWqe& wqe) const noexcept;
     void run_local();
+    [[nodiscard]] bool may_ask() const noexcept;
     void violate_read(const InboundRead& read, Violation v);
 
     // -- rx (rx.cpp) --

@@ -10,6 +10,10 @@
 namespace xsock::ddp {
 namespace {
 
+// With acknowledged completions: the peer is asked when nothing else is to be sent, but at least
+// once for so many entries, so that a busy queue does not fill up before the first is confirmed.
+constexpr std::uint64_t kAskEvery = 16;
+
 constexpr std::uint32_t kAnyStag = 1;  // of zero-length messages: nobody looks it up, but iw_cxgb4
                                        // stumbles over 0
 
@@ -56,7 +60,8 @@ bool Stream::Impl::tx_next(std::size_t mulpdu, UlpduOut& out) {
 /// of a ping-pong.
 std::size_t Stream::Impl::tx_lone(Bytes ulpdu) {
     if (state != State::established || tx.under_way != Source::none || tx.rtr != Rtr::none ||
-        tx.nudge || tx.sent != tx.next || !irq.empty() || config.sq->posted() != tx.next + 1) {
+        tx.nudge || may_ask() || tx.sent != tx.next || !irq.empty() ||
+        config.sq->posted() != tx.next + 1) {
         return 0;
     }
     const SendWqe& wqe = config.sq->at(tx.next);
@@ -90,7 +95,7 @@ void Stream::Impl::tx_lone_done() {
 
 /// The next segment of what pick_source() chose. False: the stream has ended over it.
 bool Stream::Impl::build(std::size_t mulpdu, UlpduOut& out) {
-    if (tx.rtr != Rtr::none || tx.nudge) return build_unposted(out);
+    if (tx.rtr != Rtr::none || tx.ask || tx.nudge) return build_unposted(out);
     if (tx.under_way == Source::response) return build_response(mulpdu, out);
     return build_from_send_queue(mulpdu, out);
 }
@@ -104,6 +109,11 @@ bool Stream::Impl::pick_source() {
 
     const bool entry = tx.next < config.sq->posted() && may_start(config.sq->at(tx.next));
     const bool response = tx.answered < irq.size();
+    if (may_ask() && (!entry || tx.next - tx.asked >= kAskEvery)) {
+        tx.nudge = false;
+        tx.ask = true;
+        return true;
+    }
     if (!entry && !response) return tx.nudge;
     tx.nudge = false;  // whatever is sent now serves
     tx.under_way = entry && (!response || tx.previous == Source::response) ? Source::send_queue
@@ -112,11 +122,15 @@ bool Stream::Impl::pick_source() {
     return true;
 }
 
-/// The RTR message (RFC 6581 §9) or a nudge: zero-length, and nobody's work request.
+/// The RTR message (RFC 6581 §9), a question for what the peer has taken, or a nudge: zero-length,
+/// and nobody's work request.
 bool Stream::Impl::build_unposted(UlpduOut& out) {
-    const Rtr kind = tx.rtr != Rtr::none ? tx.rtr : Rtr::write;
-    tx.rtr = Rtr::none;
-    tx.nudge = false;
+    const Rtr kind = tx.rtr != Rtr::none ? tx.rtr : tx.ask ? Rtr::read : Rtr::write;
+    if (tx.rtr != Rtr::none) {
+        tx.rtr = Rtr::none;
+    } else {
+        tx.ask = tx.nudge = false;
+    }
     switch (kind) {
         case Rtr::send:
             set_header({.opcode = RDMAP_SEND, .qn = DDP_QN_SEND, .msn = tx.send_msn++}, out);
@@ -242,7 +256,9 @@ bool Stream::Impl::start_read(std::uint64_t sequence, const ReadRequest& what, U
         request.sink_stag = random_u32();
     } while (request.sink_stag == 0);
     const std::uint32_t msn = tx.request_msn;
+    const std::uint64_t confirms = sequence == kNoEntry ? tx.next : sequence + 1;
     if (!enter_orq({.sequence = sequence,
+                    .confirms = confirms,
                     .sink_stag = request.sink_stag,
                     .length = what.size,
                     .msn = msn})) {
@@ -259,6 +275,7 @@ bool Stream::Impl::start_read(std::uint64_t sequence, const ReadRequest& what, U
 bool Stream::Impl::start_atomic(const SendWqe& wqe, UlpduOut& out) {
     const std::uint32_t msn = tx.request_msn;
     if (!enter_orq({.sequence = tx.next,
+                    .confirms = tx.next + 1,
                     .sink_stag = msn,
                     .length = wqe.length,
                     .msn = msn,
@@ -291,6 +308,7 @@ bool Stream::Impl::enter_orq(const OutboundRead& read) {
         return false;
     }
     ++tx.request_msn;
+    tx.asked = read.confirms;
     return true;
 }
 
@@ -327,9 +345,8 @@ bool Stream::Impl::build_response(std::size_t mulpdu, UlpduOut& out) {
                out);
     if (octets > 0) {
         // Looked up again for each segment: the region may have been revoked since the last.
-        const auto found = config.memory->check_remote(
-            read.request.source_stag, config.pd, config.qp_num, Right::remote_read,
-            read.request.source_to + tx.response_offset, octets);
+        const auto found = remote(read.request.source_stag, Right::remote_read,
+                                  read.request.source_to + tx.response_offset, octets);
         if (found.violation != Violation::none) {
             violate_read(read, found.violation);
             return false;
@@ -375,6 +392,12 @@ void Stream::Impl::violate_read(const InboundRead& read, Violation v) {
                 .segment_octets = ulpdu.size()});
 }
 
+/// Is there something to ask for, and room in the ORQ?
+bool Stream::Impl::may_ask() const noexcept {
+    return acknowledged && tx.asked < tx.next && tx.under_way == Source::none && !reads_dead &&
+           orq.size() < ord;
+}
+
 bool Stream::Impl::may_start(const SendWqe& wqe) const noexcept {
     if (local(wqe)) return false;  // sends nothing: run_local()
     if ((wqe.flags & kSendFence) != 0 && !orq.empty()) return false;
@@ -404,6 +427,7 @@ void Stream::Impl::run_local() {
             fail_entry(WcStatus::local_protection_error);
             return;
         }
+        if (tx.asked == tx.next) ++tx.asked;  // no peer has it
         tx.sent = ++tx.next;
         complete_sent();
     }
@@ -492,7 +516,7 @@ bool Stream::Impl::tx_wanted() const noexcept {
     if (state == State::terminating) return !terminate_given;
     if (state != State::established) return false;
     if (tx.under_way != Source::none || tx.rtr != Rtr::none || tx.nudge) return true;
-    if (tx.answered < irq.size()) return true;
+    if (tx.answered < irq.size() || may_ask()) return true;
     if (tx.next == config.sq->posted()) return false;
     const SendWqe& wqe = config.sq->at(tx.next);
     return local(wqe) ? may_run_local(wqe) : may_start(wqe);

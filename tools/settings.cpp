@@ -107,6 +107,8 @@ constexpr Setting kSettings[] = {
      size_in_range<64, 262144>},
     {"XSOCK_VERBS_GID", nullptr, "1", "off",
      "verbs programs without rdma_cm find each other through the GID", check_one},
+    {"XSOCK_VERBS_ACK", nullptr, "0|1", "1 with XSOCK_VERBS_GID, else 0",
+     "a verbs Send or Write completes when the peer has it", in_range<0, 1>},
     {"XSOCK_VERBS_SUMMARY", nullptr, "1", "off", "verbs programs say at their end what they did",
      check_one},
     {"XSOCK_STAT", "stat", "off|FOLDER", "$XDG_RUNTIME_DIR/xsock or /dev/shm/xsock-UID",

@@ -45,6 +45,7 @@ ddp::Config ddp_config(const Connection::Parts& parts, SendQueue& sq, RecvQueue&
     config.qp_context = parts.attr.context;
     config.pd = parts.attr.pd;
     config.require_lkeys = parts.attr.require_lkeys;
+    config.rights = parts.attr.rights;
     config.memory = parts.memory;
     config.sq = &sq;
     config.rq = &rq;
@@ -203,6 +204,8 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, mpa::Role role, 
     interest_ = kReading;
     mpa_ = std::move(stream);
     ddp_.set_depths(attr.ird, attr.ord);  // unless start-up negotiates others
+    if (attr.acknowledged) ddp_.set_acknowledged();
+    outlives_peer_ = attr.outlives_peer;
     if (const std::size_t emss = tcp::emss(fd); emss != 0) mpa_->set_emss(emss);
     emss_checked_ = pass.now();
     startup_deadline_ = time_after(pass.now(), startup_limit);
@@ -562,9 +565,13 @@ void Connection::settle_end(Pass& pass) {
     }
     if (eof_ && stash_.empty() && !receives_over_) {
         receives_over_ = true;
-        ddp_.flush_receives();  // Reads too: no answer can come any more
         pass.active = true;
-        if (!closing_) {
+        if (outlives_peer_ && !closing_) {
+            ddp_.peer_finished();
+        } else {
+            ddp_.flush_receives();  // Reads too: no answer can come any more
+        }
+        if (!closing_ && !outlives_peer_) {
             push_event(WcOpcode::closed, WcStatus::success);
             set_state(QpState::peer_closed, pass);
         }

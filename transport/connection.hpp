@@ -83,6 +83,7 @@ class Connection final : public Pollable {
         parts_.attr.context = context;
         ddp_.set_context(context);
     }
+    void set_rights(std::uint32_t rights) { ddp_.set_rights(rights); }
     [[nodiscard]] QpInfo info() const;
     [[nodiscard]] int error() const noexcept { return error_; }  ///< QpInfo::error
     /// Another descriptor of the socket, close-on-exec, for the program. ENOTCONN: it has ended.
@@ -164,6 +165,7 @@ class Connection final : public Pollable {
     bool ended_ = false;  // flushed; the descriptor may still linger
     bool connected_event_ = false;
     bool receives_over_ = false;
+    bool outlives_peer_ = false;
     Time startup_deadline_ = kNever;
     Time starve_deadline_ = kNever;
     Time linger_deadline_ = kNever;

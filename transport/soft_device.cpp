@@ -132,6 +132,9 @@ class SoftQp final : public Qp {
     void set_context(std::uint64_t context) override {
         progress().locked([&](Pass&) { connection_->set_context(context); });
     }
+    void set_rights(std::uint32_t rights) override {
+        progress().locked([&](Pass&) { connection_->set_rights(rights); });
+    }
 
   private:
     Progress& progress() const { return connection_->progress(); }

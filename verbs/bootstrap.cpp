@@ -34,8 +34,12 @@ void close_if_open(int& fd) noexcept {
     fd = -1;
 }
 
-ConnectAttr attr_of(std::span<const std::byte> private_data) {
+// As InfiniBand's: what has completed is at the peer, and that the peer is gone only a Send
+// notices.
+ConnectAttr attr_of(const Engine& engine, std::span<const std::byte> private_data) {
     ConnectAttr attr;
+    attr.acknowledged = engine.acknowledge != Engine::Acknowledge::never;
+    attr.outlives_peer = true;
     attr.ird = attr.ord = kMaxReads;
     attr.private_data = private_data;
     return attr;
@@ -109,7 +113,6 @@ int Bootstrap::connect(Engine& engine, Qp& qp) {
     const std::uint16_t port = load_be16(reinterpret_cast<const std::byte*>(dgid.raw + 6));
     const auto ours = std::pair(port_, qp.num()), theirs = std::pair(port, qp.asked.dest_qp_num);
     if (ours == theirs) return EOPNOTSUPP;  // a QP connected to itself
-    if (port == port_) engine.talks_to_itself.store(true, std::memory_order_relaxed);
     if (theirs < ours) {
         match(engine, qp);  // the lower one dials
         return 0;
@@ -161,7 +164,7 @@ void Bootstrap::dial(Engine& engine, std::uint32_t num) {
         std::memcpy(data.data(), kMagic, sizeof kMagic);
         store_be32(data.data() + 8, num);
         store_be32(data.data() + 12, dialing->target);
-        ConnectAttr attr = attr_of(data);
+        ConnectAttr attr = attr_of(engine, data);
         attr.role = ConnectAttr::Role::initiator;
         attr.rtr = mpa::kRtrWrite;
         const ibv_qp_state state = qp.state.load();
@@ -236,7 +239,7 @@ void Bootstrap::match(Engine& engine, Qp& qp) {
             arrived->from != qp.asked.dest_qp_num) {
             continue;
         }
-        ConnectAttr attr = attr_of({});
+        ConnectAttr attr = attr_of(engine, {});
         attr.role = ConnectAttr::Role::responder;
         const ibv_qp_state state = qp.state.load();
         const auto r = connect_qp_locked(engine, qp, arrived->fd, attr);

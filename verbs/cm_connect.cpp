@@ -158,6 +158,7 @@ ConnectAttr connect_attr(const CmId& id) {
     // The ready-to-receive message of RFC 6581 §9 makes it so.
     attr.rtr = mpa::kRtrWrite | mpa::kRtrRead | mpa::kRtrSend;
     attr.private_data = id.private_data;
+    attr.acknowledged = id.engine->acknowledge == Engine::Acknowledge::always;
     return attr;
 }
 
@@ -377,8 +378,8 @@ int init_qp_attr(rdma_cm_id* given, ibv_qp_attr* attr, int* mask) noexcept {
             case IBV_QPS_INIT:
             case IBV_QPS_RTR:
                 *mask = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS;
-                attr->qp_access_flags =
-                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+                attr->qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                        IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
                 if (attr->qp_state == IBV_QPS_INIT) {
                     *mask |= IBV_QP_PORT | IBV_QP_PKEY_INDEX;
                     attr->port_num = kPort;

@@ -16,8 +16,7 @@ namespace {
 
 constexpr std::size_t kBatch = 32;
 constexpr std::uint32_t kPollsPerYield = 64;
-constexpr int kDrivesForItself = 64;  // some of them ask epoll, not only the busiest connection
-constexpr Time kSpin = 50'000;        // before a caller that waits goes to sleep
+constexpr Time kSpin = 50'000;  // before a caller that waits goes to sleep
 
 /// Room for completions, not initialised: clearing it would cost as much as an empty poll.
 union Batch {
@@ -387,14 +386,6 @@ int poll_cq(ibv_cq* given, int count, ibv_wc* wc) noexcept {
         cq.give_slots(sends);
         if (total != 0) {
             cq.empty_polls.store(0, std::memory_order_relaxed);
-            if (cq.engine->talks_to_itself.load(std::memory_order_relaxed)) {
-                // What has completed at one end is placed at the other before anybody hears of it,
-                // as InfiniBand's acknowledgements have it: tests with both ends in one program
-                // look at once.
-                for (int i = 0; i < kDrivesForItself; ++i) {
-                    (void)cq.cq->wait_until([] { return false; }, 0);
-                }
-            }
         } else if (cq.empty_polls.fetch_add(1, std::memory_order_relaxed) % kPollsPerYield ==
                    kPollsPerYield - 1) {
             // Both ends of a test often poll on one machine: where there are more of them than

@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "base/random.hpp"
 #include "transport/clock.hpp"
@@ -21,6 +22,13 @@ constexpr Time kExitDrain = kSecond;
 
 std::mutex making;
 std::atomic<Engine*> the_engine{nullptr};
+
+Engine::Acknowledge acknowledge_wanted() noexcept {
+    const char* const value = std::getenv("XSOCK_VERBS_ACK");
+    if (value != nullptr && std::strcmp(value, "1") == 0) return Engine::Acknowledge::always;
+    if (value != nullptr && std::strcmp(value, "0") == 0) return Engine::Acknowledge::never;
+    return Engine::Acknowledge::as_usual;
+}
 
 // One line for people who want to know what a run did (XSOCK_VERBS_SUMMARY).
 void tell_summary(const Engine& engine) {
@@ -78,6 +86,7 @@ Engine* Engine::get() noexcept {
         }
         engine->device_ = std::move(*device);
         engine->receive_patience = config.receive_patience;
+        engine->acknowledge = acknowledge_wanted();
         engine->qp_numbers_ = random_u32() & 0xffff;
         static std::once_flag once;
         std::call_once(once, [] {

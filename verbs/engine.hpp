@@ -71,6 +71,8 @@ class Engine {
     std::unordered_map<std::uint64_t, Cq*> notified;
 
     Time receive_patience = kSecond;  ///< XSOCK_RNR_MS
+    /// XSOCK_VERBS_ACK: do completions wait for the peer? `as_usual`: of QPs that GIDs connect.
+    enum class Acknowledge : std::uint8_t { as_usual, never, always } acknowledge;
 
     // What the exit summary tells.
     std::uint64_t connections = 0, refused = 0, errors = 0, tx_octets = 0, rx_octets = 0;
@@ -82,8 +84,6 @@ class Engine {
     ibv_context* default_context = nullptr;  ///< of ids; opened on first need
 
     std::unique_ptr<Bootstrap> bootstrap;
-    /// Both ends of a bootstrapped connection are in this process.
-    std::atomic<bool> talks_to_itself{false};
 
   private:
     friend void drain_at_exit();

@@ -34,6 +34,14 @@ bool may_follow(ibv_qp_state from, ibv_qp_state to) noexcept {
     }
 }
 
+std::uint32_t rights_of(unsigned flags) noexcept {
+    std::uint32_t rights = 0;
+    if ((flags & IBV_ACCESS_REMOTE_WRITE) != 0) rights |= kRemoteWrite;
+    if ((flags & IBV_ACCESS_REMOTE_READ) != 0) rights |= kRemoteRead;
+    if ((flags & IBV_ACCESS_REMOTE_ATOMIC) != 0) rights |= kRemoteAtomic;
+    return rights;
+}
+
 Result<std::unique_ptr<xsock::Qp>> make_device_qp(Engine& engine, const Qp& qp) {
     return engine.device().create_qp(qp.attr);
 }
@@ -272,7 +280,11 @@ int modify_qp(ibv_qp* given, ibv_qp_attr* attr, int mask) noexcept {
         }
 
         ibv_qp_attr& asked = qp.asked;
-        if ((mask & IBV_QP_ACCESS_FLAGS) != 0) asked.qp_access_flags = attr->qp_access_flags;
+        if ((mask & IBV_QP_ACCESS_FLAGS) != 0) {
+            asked.qp_access_flags = attr->qp_access_flags;
+            qp.attr.rights = rights_of(attr->qp_access_flags);
+            qp.qp->set_rights(qp.attr.rights);
+        }
         if ((mask & IBV_QP_PKEY_INDEX) != 0) asked.pkey_index = attr->pkey_index;
         if ((mask & IBV_QP_PORT) != 0) asked.port_num = attr->port_num;
         if ((mask & IBV_QP_QKEY) != 0) asked.qkey = attr->qkey;
@@ -298,6 +310,7 @@ int modify_qp(ibv_qp* given, ibv_qp_attr* attr, int mask) noexcept {
         if (to == IBV_QPS_RESET) {
             // A fresh connection, and nothing left of the old one.
             qp.attr.context += std::uint64_t{1} << 32;  // the number stays in the lower half
+            qp.attr.rights = kRemoteAccess;
             auto fresh = make_device_qp(engine, qp);
             if (!fresh) return fresh.error().code;
             if (engine.bootstrap != nullptr) engine.bootstrap->forget(qp);

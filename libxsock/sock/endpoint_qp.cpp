@@ -11,6 +11,10 @@ void EndpointQp::set_context(std::uint64_t context) {
     progress().locked([&](Pass&) { connection_->set_context(context); });
 }
 
+void EndpointQp::set_rights(std::uint32_t rights) {
+    progress().locked([&](Pass&) { connection_->set_rights(rights); });
+}
+
 Result<void> EndpointQp::shutdown() {
     progress().locked([&](Pass& pass) { connection_->shutdown(pass); });
     return {};

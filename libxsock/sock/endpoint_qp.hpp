@@ -28,6 +28,7 @@ class EndpointQp final : public Qp {
     Result<void> post_send(const SendWr& wr) override { return connection_->post_send(wr); }
     Result<void> post_recv(const RecvWr& wr) override;
     void set_context(std::uint64_t context) override;
+    void set_rights(std::uint32_t rights) override;
     Result<void> shutdown() override;
     void abort() override {}
     void detach() override {}

@@ -232,6 +232,73 @@ static void ready_before_the_peer(void) {
     rdma_free_devices(devices);
 }
 
+struct ends {
+    struct ibv_context** devices;
+    struct ibv_pd* pd;
+    struct ibv_mr *mr_a, *mr_b;
+    struct end a, b;
+};
+static void connect_ends(struct ends* e, int rights_b) {
+    int n = 0;
+    MUST((e->devices = rdma_get_devices(&n)) != NULL && n > 0);
+    MUST((e->pd = ibv_alloc_pd(e->devices[0])) != NULL);
+    MUST((e->mr_a = ibv_reg_mr(e->pd, memory_a, sizeof memory_a, ALL_ACCESS)) != NULL);
+    MUST((e->mr_b = ibv_reg_mr(e->pd, memory_b, sizeof memory_b, rights_b)) != NULL);
+    e->a = make_end(e->devices[0], e->pd);
+    e->b = make_end(e->devices[0], e->pd);
+    ready_to_send(&e->a, &e->b);
+    ready_to_send(&e->b, &e->a);
+}
+static void disconnect_ends(struct ends* e) {
+    destroy_end(&e->a);
+    if (e->b.qp != NULL) destroy_end(&e->b);
+    CHECK(ibv_dereg_mr(e->mr_a) == 0 && ibv_dereg_mr(e->mr_b) == 0);
+    CHECK(ibv_dealloc_pd(e->pd) == 0);
+    rdma_free_devices(e->devices);
+}
+
+/* Without rdma_cm a program is one for InfiniBand: what has completed is where it should be, and
+ * what the peer refuses is told by the completion. */
+static void completions_wait_for_the_peer(void) {
+    struct ends e;
+    connect_ends(&e, ALL_ACCESS);
+    for (int round = 1; round < 200; ++round) {
+        memset(memory_a, round, 1000);
+        CHECK(post(e.a.qp, IBV_WR_RDMA_WRITE, memory_a, 1000, e.mr_a->lkey, (uintptr_t)memory_b,
+                   e.mr_b->rkey) == 0);
+        EXPECT(e.a.cq, IBV_WC_SUCCESS);
+        CHECK(memcmp(memory_a, memory_b, 1000) == 0, "round %d", round);
+    }
+    disconnect_ends(&e);
+    connect_ends(&e, IBV_ACCESS_LOCAL_WRITE);
+    CHECK(post(e.a.qp, IBV_WR_RDMA_WRITE, memory_a, 8, e.mr_a->lkey, (uintptr_t)memory_b,
+               e.mr_b->rkey) == 0);
+    EXPECT(e.a.cq, IBV_WC_REM_ACCESS_ERR);
+    disconnect_ends(&e);
+}
+
+/* ibv_rc_pingpong exits without a word when it has all its answers; the other end still has some
+ * completions to fetch, among which it does not want to find flushed receives. */
+static void a_peer_that_has_gone(void) {
+    struct ends e;
+    struct ibv_wc wc;
+    connect_ends(&e, ALL_ACCESS);
+    CHECK(post_recv(e.a.qp, memory_a, 64, e.mr_a->lkey) == 0);
+    CHECK(post_recv(e.b.qp, memory_b, 64, e.mr_b->lkey) == 0);
+    CHECK(post(e.a.qp, IBV_WR_SEND, memory_a, 64, e.mr_a->lkey, 0, 0) == 0);
+    EXPECT(e.b.cq, IBV_WC_SUCCESS);
+    EXPECT(e.a.cq, IBV_WC_SUCCESS);
+    destroy_end(&e.b);
+    e.b.qp = NULL;
+    for (const double limit = now() + 0.5; now() < limit; usleep(1000)) {
+        MUST(ibv_poll_cq(e.a.cq, 1, &wc) == 0);
+    }
+    CHECK(state_of(e.a.qp) == IBV_QPS_RTS);
+    CHECK(post(e.a.qp, IBV_WR_SEND, memory_a, 64, e.mr_a->lkey, 0, 0) == 0);
+    EXPECT(e.a.cq, IBV_WC_RETRY_EXC_ERR);
+    disconnect_ends(&e);
+}
+
 /* ---- rdma_cm -------------------------------------------------------------- */
 
 /* libfabric gives addresses in the hints, and neither node nor service. */
@@ -262,6 +329,8 @@ static const struct test_case cases[] = {
     {"event_for_a_late_write", event_for_a_late_write},
     {"waiting_through_signals", waiting_through_signals},
     {"ready_before_the_peer", ready_before_the_peer},
+    {"completions_wait_for_the_peer", completions_wait_for_the_peer},
+    {"a_peer_that_has_gone", a_peer_that_has_gone},
     {"addresses_in_the_hints", addresses_in_the_hints},
 };
 

@@ -192,6 +192,46 @@ static void refused_by_the_peer(void) {
     }
 }
 
+/* The region permits all, the QP only some. */
+static void refused_by_the_qp(void) {
+    static const struct {
+        enum ibv_wr_opcode opcode;
+        int right;
+    } kinds[] = {{IBV_WR_RDMA_WRITE, IBV_ACCESS_REMOTE_WRITE},
+                 {IBV_WR_RDMA_READ, IBV_ACCESS_REMOTE_READ},
+                 {IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_ACCESS_REMOTE_ATOMIC}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; ++i) {
+        struct pair p;
+        struct ibv_qp_attr attr;
+        connect_pair(&p);
+        memset(p.data_a, 5, 8);
+        memset(&attr, 0, sizeof attr);
+        attr.qp_access_flags = (unsigned)kinds[i].right;
+        CHECK(ibv_modify_qp(p.b->qp, &attr, IBV_QP_ACCESS_FLAGS) == 0);
+        CHECK(post(p.a->qp, kinds[i].opcode, p.data_a, 8, p.mr_a->lkey, (uintptr_t)p.data_b,
+                   p.mr_b->rkey) == 0);
+        EXPECT(p.a->send_cq, IBV_WC_SUCCESS);
+        for (double limit = now() + LIMIT_S; *(volatile char*)p.data_b == 0 && now() < limit;) {
+            if (kinds[i].opcode != IBV_WR_RDMA_WRITE) break;
+            usleep(100); /* a Write completes before it has arrived */
+        }
+        attr.qp_access_flags = ALL_ACCESS & (unsigned)~kinds[i].right;
+        CHECK(ibv_modify_qp(p.b->qp, &attr, IBV_QP_ACCESS_FLAGS) == 0);
+        memset(p.data_b, 7, 8);
+        CHECK(post_recv(p.a->qp, p.data_a + 64, 8, p.mr_a->lkey) == 0);
+        CHECK(post(p.a->qp, kinds[i].opcode, p.data_a, 8, p.mr_a->lkey, (uintptr_t)p.data_b,
+                   p.mr_b->rkey) == 0);
+        if (kinds[i].opcode == IBV_WR_RDMA_WRITE) {
+            EXPECT(p.a->recv_cq, IBV_WC_WR_FLUSH_ERR);
+        } else {
+            EXPECT(p.a->send_cq, IBV_WC_REM_ACCESS_ERR);
+        }
+        CHECK(reaches_error(p.b->qp));
+        CHECK(p.data_b[0] == 7);
+        disconnect_pair(&p);
+    }
+}
+
 static void atomics(void) {
     struct pair p;
     connect_pair(&p);
@@ -521,6 +561,7 @@ static const struct test_case cases[] = {
     {"receive_too_small", receive_too_small},
     {"read_into_read_only", read_into_read_only},
     {"refused_by_the_peer", refused_by_the_peer},
+    {"refused_by_the_qp", refused_by_the_qp},
     {"atomics", atomics},
     {"deregister_under_traffic", deregister_under_traffic},
     {"unmapped_buffers", unmapped_buffers},

@@ -207,6 +207,8 @@ done
 run+=(env XSOCK_VERBS_GID=1)
 both "ib_write_bw, no rdma_cm, --gid" "ib_write_bw -F -p PORT -n $number" \
     "ib_write_bw -F -p PORT -n $number 127.0.0.1" '^ 65536 ' "the opt-in, not a standard"
+both "ibv_rc_pingpong, --gid" "ibv_rc_pingpong -g 0 -p PORT" "ibv_rc_pingpong -g 0 -p PORT 127.0.0.1" \
+    '^1000 iters' "the opt-in, not a standard"
 if [ -n "$page" ]; then
     {
         sed '/^<!-- rows -->$/q' "$page"

@@ -3,7 +3,8 @@
 # rdma-core's own Python tests (Debian's python3-pyverbs, in its documentation) on the drop-in
 # libraries. They run in a network namespace with an address to reach, and in a mount namespace whose
 # /sys/class names the interface of the device, which is how they find that address. Queue pairs
-# that are connected without rdma_cm find each other by XSOCK_VERBS_GID.
+# that are connected without rdma_cm find each other by XSOCK_VERBS_GID; completions wait for the
+# peer (XSOCK_VERBS_ACK), as the tests expect of those that rdma_cm connects too.
 #
 #   pyverbs.sh BUILD [REPORT]     fails when a test fails that is not in pyverbs.known, or when fewer
 #                                 than 50 run; REPORT gets every test with its result and the
@@ -32,7 +33,7 @@ mkdir -p /sys/class/infiniband/xsock0/device/net/v0
 cd "$1"
 exec timeout -k 5 240 /usr/bin/python3 -B tests/run_tests.py --dev xsock0 -v
 SCRIPT
-XSOCK_LOG=off XSOCK_VERBS_GID=1 unshare --mount --net bash "$work/inside" "$work" \
+XSOCK_LOG=off XSOCK_VERBS_GID=1 XSOCK_VERBS_ACK=1 unshare --mount --net bash "$work/inside" "$work" \
     >"$work/log" 2>&1
 status=$?
 

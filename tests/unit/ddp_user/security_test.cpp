@@ -90,6 +90,34 @@ TEST_F(Security, item_4_rights_to_read_and_to_write_are_separate) {
     EXPECT_TRUE(accepted(read(readable, 0, 8)));
 }
 
+TEST_F(Security, a_queue_pair_may_allow_less_than_the_region) {
+    Octets words(64);
+    const std::uint32_t stag = world.add(memory, kRemoteRead | kRemoteWrite);
+    const std::uint32_t atomic = world.add(words, kRemoteAtomic);
+    const auto fetch_add = [&] {
+        AtomicRequest request{.opcode = RDMAP_ATOMIC_FETCH_ADD, .remote_stag = atomic};
+        Octets out(kAtomicRequestOctets);
+        encode(request, out.data());
+        return header({.opcode = RDMAP_ATOMIC_REQUEST, .qn = DDP_QN_READ_REQUEST, .msn = 1}) + out;
+    };
+    const auto found = [&](const Octets& ulpdu, std::uint32_t rights) {
+        End end(world, {.pd = 1});
+        end.establish();
+        end->set_rights(rights);
+        feed(*end.stream, ulpdu);
+        return end->violation();
+    };
+    EXPECT_EQ(found(write(stag, 0, 8), kRemoteRead | kRemoteAtomic), Violation::write_access);
+    EXPECT_EQ(found(read(stag, 0, 8), kRemoteWrite | kRemoteAtomic), Violation::read_access);
+    EXPECT_EQ(found(fetch_add(), kRemoteWrite | kRemoteRead), Violation::read_access);
+    EXPECT_EQ(memory, original);
+    EXPECT_EQ(found(write(stag, 0, 0), 0), Violation::none);
+    EXPECT_EQ(found(read(stag, 0, 0), 0), Violation::none);
+    EXPECT_EQ(found(write(stag, 0, 8), kRemoteWrite), Violation::none);
+    EXPECT_EQ(found(read(stag, 0, 8), kRemoteRead), Violation::none);
+    EXPECT_EQ(found(fetch_add(), kRemoteAtomic), Violation::none);
+}
+
 TEST_F(Security, item_5_revoking_one_stag_leaves_others_of_the_buffer) {
     const std::uint32_t one = world.add(memory, kRemoteRead | kRemoteWrite);
     const std::uint32_t two = world.add(memory, kRemoteRead);

@@ -161,9 +161,10 @@ class Qp {
     virtual Result<void> shutdown() = 0;
     /// RST now; everything outstanding is flushed before this returns.
     virtual void abort() = 0;
-    /// Verbs' destroy: on return nothing that was posted completes any more, and none of its memory
-    /// is touched. A connection with nothing outstanding ends as shutdown() does, any other as
-    /// abort() does. Completions made before or here stay in the queues: Cq::purge().
+    /// Verbs' destroy: on return nothing that was posted completes any more, none of its memory is
+    /// touched, and the peer's Writes go nowhere. A connection with nothing outstanding ends as
+    /// shutdown() does, any other as abort() does. Completions made before or here stay in the
+    /// queues: Cq::purge().
     virtual void detach() = 0;
 
     virtual QpState state() const = 0;

@@ -34,7 +34,9 @@ void Stream::Impl::rx_begin(std::size_t ulpdu_length) {
     rx.fault = Violation::none;
     rx.fault_status = WcStatus::success;
     rx.phase = receiving() ? Rx::Phase::start : Rx::Phase::discard;
-    if (receiving() && ulpdu_length < kTaggedOctets) rx_fault(Violation::segment_truncated);
+    if (!receiving() || ulpdu_length >= kTaggedOctets) return;
+    rx.phase = Rx::Phase::discard;
+    if (!deaf) rx.fault = Violation::segment_truncated;
 }
 
 std::size_t Stream::Impl::rx_head(ConstBytes ulpdu) {
@@ -116,6 +118,10 @@ void Stream::Impl::rx_end(bool intact) {
 /// A receive is taken before the last four, so that a zero-length Send can wait for one too.
 void Stream::Impl::rx_on_start() {
     const Violation v = parse_start(std::span(rx.header).first<kTaggedOctets>(), rx.segment, rx.op);
+    if (deaf && (v != Violation::none || rx.op->kind != RxKind::terminate)) {
+        rx.phase = Rx::Phase::discard;
+        return;
+    }
     if (!rx.segment.tagged && rx.length < kUntaggedOctets) {
         rx_fault(Violation::segment_truncated);
         return;

@@ -277,6 +277,10 @@ bool Stream::move_receive(std::uint64_t wr_id, const RecvWqe& other) {
 ConstBytes Stream::move_send(std::uint64_t wr_id, std::uint64_t new_id, std::byte* to) {
     return impl_->move_send(wr_id, new_id, to);
 }
+void Stream::stop_listening() noexcept {
+    impl_->deaf = true;
+    impl_->rx.phase = Impl::Rx::Phase::discard;
+}
 void Stream::leave_shared_queue(RecvQueue& own) noexcept {
     impl_->config.rq = &own;
     impl_->config.rq_shared = false;

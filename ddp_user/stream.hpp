@@ -106,6 +106,9 @@ class Stream final : public Ulp {
     /// yet: they are copied to `to`, which becomes its memory, and it is `new_id` from now on.
     /// @return where they lay; the LLP must follow. Empty: there is no such entry.
     ConstBytes move_send(std::uint64_t wr_id, std::uint64_t new_id, std::byte* to);
+    /// Nobody is left to hear the peer: what comes from now on is neither placed nor delivered nor
+    /// answered, but for a Terminate. Reads that were asked before are still answered.
+    void stop_listening() noexcept;
     /// Takes later receives from `own`, an empty queue, instead of the shared one.
     void leave_shared_queue(RecvQueue& own) noexcept;
     /// What the peer may do from now on (Config::rights); with an operation under way, from its

@@ -227,6 +227,7 @@ struct Stream::Impl {
 
     std::array<std::uint32_t, 4> expected_msn = {1, 1, 1, 1};  // by QN
     bool awaiting_rtr = false;                                 // peer-to-peer responder
+    bool deaf = false;                                         // stop_listening()
 
     // The Send that is coming in.
     bool receive_taken = false;

@@ -785,9 +785,11 @@ void Connection::detach(Pass& pass) {
         ddp_.leave_shared_queue(*unshared_);
     }
     ddp_.flush_receives();
+    ddp_.stop_listening();
     starve_deadline_ = kNever;
     linger_deadline_ = time_after(pass.now(), Time{parts_.attr.linger_ms} * kMillisecond);
     released_ = true;
+    if (!stash_.empty()) resume(pass);  // what waited for a receive goes by
     transmit(pass);
 }
 

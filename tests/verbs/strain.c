@@ -816,6 +816,45 @@ static void reset_forgets(void) {
     rdma_destroy_event_channel(channel);
 }
 
+/* A QP that was destroyed has no peer any more: what that still writes goes nowhere, although the
+ * region is there. */
+static void* write_on(void* argument) {
+    struct pair* p = argument;
+    while (!stop) {
+        struct ibv_sge sge = {(uintptr_t)p->data_a, sizeof p->data_a, p->mr_a->lkey};
+        struct ibv_send_wr wr, *bad = NULL;
+        struct ibv_wc wc[16];
+        memset(&wr, 0, sizeof wr);
+        wr.sg_list = &sge;
+        wr.num_sge = 1;
+        wr.opcode = IBV_WR_RDMA_WRITE;
+        wr.wr.rdma.remote_addr = (uintptr_t)p->data_b;
+        wr.wr.rdma.rkey = p->mr_b->rkey;
+        ibv_post_send(p->a->qp, &wr, &bad);
+        ibv_poll_cq(p->a->send_cq, 16, wc);
+    }
+    return NULL;
+}
+static void writes_to_a_destroyed_qp(void) {
+    for (int round = 0; round < 3; ++round) {
+        static struct pair p;
+        pthread_t thread;
+        int written = 0;
+        connect_pair(&p);
+        stop = 0;
+        MUST(pthread_create(&thread, NULL, write_on, &p) == 0);
+        usleep(20000);
+        rdma_destroy_qp(p.b);
+        memset(p.data_b, 7, sizeof p.data_b);
+        usleep(100000);
+        for (size_t i = 0; i < sizeof p.data_b; ++i) written += p.data_b[i] != 7;
+        CHECK(written == 0, "%d octets", written);
+        stop = 1;
+        pthread_join(thread, NULL);
+        disconnect_pair(&p);
+    }
+}
+
 /* ibv_destroy_cq() waits for events that were got, and for nothing else. */
 static void* acknowledge_late(void* argument) {
     usleep(200000);
@@ -982,6 +1021,7 @@ static const struct {
     {"extended_poll_behind_a_dead_qp", extended_poll_behind_a_dead_qp},
     {"other_addresses", other_addresses},
     {"reset_forgets", reset_forgets},
+    {"writes_to_a_destroyed_qp", writes_to_a_destroyed_qp},
     {"destroy_waits_for_acknowledgement", destroy_waits_for_acknowledgement},
     {"shared_receives", shared_receives},
     {"child_comes_and_goes", child_comes_and_goes},

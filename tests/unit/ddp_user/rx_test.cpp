@@ -209,6 +209,45 @@ TEST_F(Rx, read_response_of_several_segments_scatters) {
     EXPECT_THAT(e.sent(), ElementsAre(Field(&Wc::byte_len, 300u)));
 }
 
+TEST_F(Rx, places_and_answers_nothing_once_nobody_listens) {
+    const std::uint32_t stag =
+        world.add(memory, kLocalWrite | kRemoteWrite | kRemoteRead | kRemoteAtomic);
+    const Octets before = memory;
+    end.post_recv(1, {sge(memory)});
+    end->flush_receives();
+    EXPECT_THAT(end.received(), SizeIs(1));
+    end->stop_listening();
+    for (const std::size_t step : {std::size_t{1}, ~std::size_t{0}}) {
+        receive(header({.opcode = RDMAP_WRITE, .tagged = true, .stag = stag}) + pattern(64), step);
+        receive(header({.opcode = RDMAP_WRITE, .tagged = true, .stag = stag ^ 1}) + pattern(1),
+                step);
+        receive(header({.opcode = RDMAP_SEND, .msn = 1}) + pattern(8), step);
+        receive(header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1}) +
+                    body(ReadRequest{.size = 8, .source_stag = stag}),
+                step);
+        receive(pattern(3), step);
+    }
+    EXPECT_EQ(memory, before);
+    EXPECT_EQ(end->state(), Stream::State::established);
+    EXPECT_FALSE(end->tx_wanted());
+    EXPECT_THAT(end.received(), IsEmpty());
+    receive(header({.opcode = RDMAP_TERMINATE, .qn = 2, .msn = 1}) + from_hex("20020000"));
+    EXPECT_EQ(end->state(), Stream::State::ended);
+    EXPECT_NE(end->terminate_received(), nullptr);
+}
+
+TEST_F(Rx, nobody_listens_to_the_rest_of_a_write) {
+    const std::uint32_t stag = world.add(memory, kLocalWrite | kRemoteWrite);
+    const Octets write =
+        header({.opcode = RDMAP_WRITE, .tagged = true, .stag = stag}) + pattern(64);
+    end->rx_begin(write.size());
+    std::copy_n(write.begin(), kTaggedOctets, end->rx_target().begin());
+    end->rx_advance(kTaggedOctets);
+    EXPECT_EQ(end->rx_target().data(), memory.data());
+    end->stop_listening();
+    EXPECT_NE(end->rx_target().data(), memory.data());
+}
+
 TEST_F(Rx, terminate_ends_the_stream_without_an_answer) {
     end.post({.wr_id = 1});
     end.post({.wr_id = 2, .opcode = SendOpcode::read});

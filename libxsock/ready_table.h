@@ -39,6 +39,10 @@ struct xsock_sock;
  * sock_epoll_ctl    When `set` is not NULL (then `sock` may be), or when `sock` is. An epoll set as
  *                   `sock` (nested epoll) needs no `set`.
  * sock_epoll_wait   epoll_wait, epoll_pwait, epoll_pwait2 on a descriptor with a set.
+ * sock_epoll_next   The next epoll descriptor above `after` whose set has the socket behind `fd` by
+ *                   a registration of the kernel's; -1: none.
+ * sock_epoll_adopt  The socket behind `fd` has a handle now: these registrations become members of
+ *                   `set`. One that is a member already stays as it is.
  */
 #define XSOCK_READY_FUNCTIONS(F)                                                         \
     F(int, sock_poll,                                                                    \
@@ -53,6 +57,8 @@ struct xsock_sock;
     F(int, sock_epoll_ctl,                                                               \
       (struct xsock_sock * set, int epfd, int op, int fd, struct xsock_sock* sock,       \
        struct epoll_event* event))                                                       \
+    F(int, sock_epoll_next, (int fd, int after))                                         \
+    F(int, sock_epoll_adopt, (struct xsock_sock * set, int fd, struct xsock_sock* sock)) \
     F(int, sock_epoll_wait,                                                              \
       (struct xsock_sock * set, int epfd, struct epoll_event* events, int max,           \
        const struct timespec* timeout, const sigset_t* mask))

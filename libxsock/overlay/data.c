@@ -95,7 +95,7 @@ static int any_right(const struct msghdr* message, each_fd* is) {
 /* Mostly another process's socket. One of this process has got another number, as by dup(). */
 static int note_received(int fd) {
     fd_forget(fd);
-    overlay_hint(fd, XSOCK_HINT_NONE);
+    overlay_hint_fresh(fd, XSOCK_HINT_NONE);
     fd_join(fd);
     return 0;
 }

@@ -92,13 +92,33 @@ void overlay_drain(void) {
  * An octet for each descriptor. Pages of it exist once they are written. */
 static _Atomic unsigned char hints[1 << 20];
 
-void overlay_hint(int fd, int hint) {
+enum { HINT_REGISTERED = 0x80 }; /* beside one of enum xsock_sock_hint */
+
+static unsigned char hints_of(int fd) {
+    return atomic_load_explicit(&hints[fd], memory_order_relaxed);
+}
+
+void overlay_hint_fresh(int fd, int hint) {
     if ((size_t)fd < sizeof hints) {
         atomic_store_explicit(&hints[fd], (unsigned char)hint, memory_order_relaxed);
     }
 }
 
+void overlay_hint(int fd, int hint) {
+    if ((size_t)fd < sizeof hints) overlay_hint_fresh(fd, hint | (hints_of(fd) & HINT_REGISTERED));
+}
+
 int overlay_hint_of(int fd) {
     if ((size_t)fd >= sizeof hints) return XSOCK_HINT_NONE;
-    return atomic_load_explicit(&hints[fd], memory_order_relaxed);
+    return hints_of(fd) & ~HINT_REGISTERED;
+}
+
+void overlay_note_registered(int fd) {
+    if ((size_t)fd < sizeof hints && (hints_of(fd) & HINT_REGISTERED) == 0) {
+        overlay_hint_fresh(fd, hints_of(fd) | HINT_REGISTERED);
+    }
+}
+
+int overlay_may_be_registered(int fd) {
+    return (size_t)fd >= sizeof hints || (hints_of(fd) & HINT_REGISTERED) != 0;
 }

@@ -89,5 +89,12 @@ void overlay_drain(void);
 /* How a plain descriptor came to be, which decides the MPA role when it turns to DDPMODE later. */
 void overlay_hint(int fd, int hint);
 int overlay_hint_of(int fd);
+/* A number that the kernel has just given out: also, it is in no epoll set. */
+void overlay_hint_fresh(int fd, int hint);
+/* A plain descriptor is being added to an epoll set; whether that may have happened. */
+void overlay_note_registered(int fd);
+int overlay_may_be_registered(int fd);
+/* `fd` has just got its handle: it goes on in the epoll sets that it was in. -1 with errno. */
+int overlay_adopt_registrations(int fd);
 
 #endif /* XSOCK_OVERLAY_OVERLAY_H */

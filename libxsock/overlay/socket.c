@@ -10,7 +10,7 @@
 static int fresh(int fd, int hint) {
     if (fd < 0) return fd;
     fd_forget(fd);
-    overlay_hint(fd, hint);
+    overlay_hint_fresh(fd, hint);
     return fd;
 }
 
@@ -147,6 +147,14 @@ static int first_option(int fd) {
         return -1;
     }
     fd_install_duplicates(fd);
+    if (overlay_adopt_registrations(fd) != 0) {
+        const int saved = errno;
+        struct fd_handle* const handle = fd_get(fd);
+        if (handle != NULL) fd_forget_all_of(fd, handle);
+        fd_put(handle);
+        errno = saved;
+        return -1;
+    }
     summary_count(SUMMARY_ASKED, fd);
     return 0;
 }

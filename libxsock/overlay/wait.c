@@ -276,6 +276,34 @@ static struct fd_handle* make_set(int fd) {
     return handle;
 }
 
+/* Under the kernel's own registrations until it starts, then under ours with the same events and
+ * data. To look through all descriptors is for those that may have one, or have namesakes. */
+int overlay_adopt_registrations(int fd) {
+    const struct xsock_engine* const engine = xsock_engine_opened;
+    struct fd_handle* member;
+    int cancel_state;
+    int result = 0;
+    int epfd = -1;
+    if (!overlay_may_be_registered(fd) &&
+        !atomic_load_explicit(&fd_duplicated, memory_order_relaxed)) {
+        return 0;
+    }
+    member = fd_get(fd);
+    if (member == NULL) return 0;
+    if (wait_begin(&cancel_state) != 0) {
+        fd_put(member);
+        return -1;
+    }
+    while (result == 0 && (epfd = engine->sock_epoll_next(fd, epfd)) >= 0) {
+        struct fd_handle* const set = make_set(epfd);
+        result = set == NULL ? -1 : engine->sock_epoll_adopt(set->sock, fd, member->sock);
+        fd_put(set);
+    }
+    fd_put(member);
+    wait_end(cancel_state);
+    return result;
+}
+
 static __attribute__((noinline)) int epoll_ctl_slowly(int set, int operation, int fd,
                                                       struct epoll_event* event) {
     struct fd_handle *set_handle, *member;
@@ -304,6 +332,7 @@ static __attribute__((noinline)) int epoll_ctl_slowly(int set, int operation, in
 }
 
 int overlay_epoll_ctl(int set, int operation, int fd, struct epoll_event* event) {
+    if (operation == EPOLL_CTL_ADD) overlay_note_registered(fd);
     OVERLAY_UNLESS(fd_has(set) || fd_has(fd), epoll_ctl, (set, operation, fd, event),
                    epoll_ctl_slowly);
 }

@@ -6,6 +6,7 @@
 
 #include "libxsock/api.hpp"
 #include "libxsock/objects.hpp"
+#include "libxsock/readiness/eventpoll_info.hpp"
 #include "libxsock/readiness/handle.hpp"
 #include "libxsock/readiness/poll.hpp"
 #include "libxsock/readiness/select.hpp"
@@ -131,6 +132,18 @@ int sock_epoll_ctl(xsock_sock* handle, int epfd, int op, int fd, xsock_sock* soc
             default:
                 return fail(EINVAL);
         }
+    });
+}
+
+int sock_epoll_next(int fd, int after) noexcept {
+    return guarded(-1, [&] { return readiness::next_registered(fd, after); });
+}
+
+int sock_epoll_adopt(xsock_sock* handle, int fd, xsock_sock* sock) noexcept {
+    return guarded(-1, [&] {
+        Source* const source = known(sock).source();
+        if (source == nullptr) return fail(EINVAL);
+        return libc_result(counted_of(handle).set->adopt(fd, *source));
     });
 }
 

@@ -274,9 +274,12 @@ int EpollSet::enter_kernel(Member& member) {
 
 void EpollSet::leave_kernel(Member& member) {
     epoll_event event{};
-    if (inode_of(member.fd) == member.inode &&
-        epoll_ctl(epfd_, EPOLL_CTL_DEL, member.fd, &event) == 0 && kernel_members_ > 0) {
-        --kernel_members_;
+    if (inode_of(member.fd) == member.inode) {
+        if (epoll_ctl(epfd_, EPOLL_CTL_DEL, member.fd, &event) == 0 && kernel_members_ > 0) {
+            --kernel_members_;
+        }
+        // A socket that was added before listen(), or before DDPREQUIRE, begins to accept now.
+        member.source->attend(member.fd);
     }
     member.in_kernel = false;
     use_progress(member, member.source->progress());
@@ -369,6 +372,27 @@ int EpollSet::add(int fd, Source* source, const epoll_event& given) {
     }
     use_progress(member, source->progress());
     look_at(member);
+    return 0;
+}
+
+int EpollSet::adopt(int fd, Source& source) {
+    forget_if_forked();
+    const std::lock_guard both(membership());
+    const std::lock_guard hold(mutex_);
+    settle_turning();
+    // Exactly, for ways that passed us by.
+    kernel_members_ = count_registered(epfd_).value_or(kernel_members_);
+    for (const Registration& registration : registrations_of(fd, epfd_)) {
+        if (registration.event.data.u64 == hidden_data()) continue;
+        if (find(registration.fd, &source) != members_.end()) continue;
+        auto made = std::make_unique<Member>(*this, source, registration.fd, registration.event);
+        Member& member = *made;
+        member.inode = inode_of(registration.fd);
+        member.in_kernel = true;
+        members_.emplace(registration.fd, std::move(made));
+        source.add_watcher(member);
+        if (!source.native()) leave_kernel(member);
+    }
     return 0;
 }
 

@@ -39,6 +39,10 @@ class EpollSet final : public Source {
     int modify(int fd, Source* source, const epoll_event& event);
     int remove(int fd, Source* source);
 
+    /// The kernel's registrations of the socket behind `fd`, from before it was in DDPMODE, become
+    /// members.
+    int adopt(int fd, Source& source);
+
     /// epoll_wait(): events, 0, or a negative errno.
     int wait(epoll_event* out, int room, Time deadline, const sigset_t* mask);
 

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// What /proc/self/fdinfo tells of an epoll instance: who is in it. Asked once, when a set is made.
+// What /proc/self/fdinfo tells of an epoll instance: who is in it, and how. Asked when a set is
+// made, and when a socket that may be in one turns to DDPMODE.
 #pragma once
+
+#include <sys/epoll.h>
 
 #include <cstddef>
 #include <optional>
+#include <vector>
 
 namespace xsock::readiness {
 
@@ -12,5 +16,20 @@ std::optional<std::size_t> count_registered(int epfd) noexcept;
 
 /// Whether another epoll instance of this process has `epfd` registered; nothing without /proc.
 std::optional<bool> is_nested(int epfd) noexcept;
+
+/// One descriptor in an epoll instance. `event` as it was asked for, EPOLLERR and EPOLLHUP with it;
+/// without any event a one-shot registration that has fired.
+struct Registration {
+    int fd = -1;
+    epoll_event event{};
+};
+
+/// The registrations of the socket behind `fd` in the epoll instance behind `epfd`, by `fd` and by
+/// its other numbers. None without /proc. May throw std::bad_alloc.
+std::vector<Registration> registrations_of(int fd, int epfd);
+
+/// The next descriptor above `after` that is an epoll instance with such registrations; -1: none.
+/// The engine's own are passed over.
+int next_registered(int fd, int after);
 
 }  // namespace xsock::readiness

@@ -457,6 +457,118 @@ def scenario_signals():
         x.close()
 
 
+def scenario_in_a_set_before_the_option():
+    """Descriptors that are in epoll sets before they are in DDPMODE stay in them."""
+    a = socket.socket()
+    a.bind(("127.0.0.1", 0))
+    a.listen(8)
+    sets = [select.epoll(), select.epoll()]
+    for e in sets:
+        e.register(a, select.EPOLLIN)
+    a.setsockopt(SOL_XSOCK, DDPMODE, 1)
+    a.setsockopt(SOL_XSOCK, DDPREQUIRE, 1)
+
+    c = socket.socket()
+    c.setblocking(False)
+    out, into = select.epoll(), select.epoll()
+    out.register(c, select.EPOLLOUT | select.EPOLLONESHOT)
+    into.register(c, select.EPOLLIN | select.EPOLLET)
+    out.poll(0), into.poll(0)  # a fresh socket is hung up
+    c.setsockopt(SOL_XSOCK, DDPMODE, 1)
+    c.setsockopt(SOL_XSOCK, DDPREQUIRE, 1)
+    assert out.poll(0) == []
+    out.modify(c, select.EPOLLOUT | select.EPOLLONESHOT)
+    assert c.connect_ex(a.getsockname()) == errno.EINPROGRESS
+    for e in sets:
+        assert e.poll(LIMIT) == [(a.fileno(), select.EPOLLIN)]
+    s, _ = a.accept()
+    for e in sets:
+        assert e.poll(0) == []
+    # Start-up has ended, not only TCP's.
+    assert out.poll(LIMIT) == [(c.fileno(), select.EPOLLOUT)]
+    assert out.poll(0.05) == []
+    c.send(b"one")
+    assert s.recv(100) == b"one"
+    for i in range(20):
+        s.send(b"m%d" % i)
+        assert into.poll(LIMIT) == [(c.fileno(), select.EPOLLIN)]
+        assert into.poll(0) == []
+        assert c.recv(100) == b"m%d" % i
+    try:
+        into.register(c, select.EPOLLIN)
+        raise AssertionError("in the set twice")
+    except FileExistsError:
+        pass
+    into.unregister(c)
+    s.send(b"unseen")
+    assert into.poll(0.05) == []
+    # One that never is in DDPMODE, after one that was: by the same number, and not told of.
+    number = c.fileno()
+    c.close()
+    p = socket.socket()
+    assert p.fileno() == number
+    out.register(p, select.EPOLLHUP)
+    assert out.poll(LIMIT) == [(number, select.EPOLLHUP)]
+    for x in [s, a, p, out, into] + sets:
+        x.close()
+
+
+def scenario_in_a_set_before_it_listens():
+    a = ddp_socket(True)
+    a.bind(("127.0.0.1", 0))
+    a.setblocking(False)
+    e = select.epoll()
+    e.register(a, select.EPOLLIN | select.EPOLLET)
+    e.poll(0)
+    a.listen(8)
+    assert e.poll(0.05) == []
+    for _ in range(3):
+        t = threading.Thread(target=lambda: client(a.getsockname()).close())
+        t.start()
+        assert e.poll(LIMIT) == [(a.fileno(), select.EPOLLIN)]
+        s, _ = a.accept()
+        t.join(LIMIT)
+        s.close()
+    a.close()
+    e.close()
+
+
+def scenario_switched_in_a_set():
+    """A connection that both ends switch while it is in a set."""
+    a = socket.socket()
+    a.bind(("127.0.0.1", 0))
+    a.listen(8)
+    c = socket.create_connection(a.getsockname())
+    s, _ = a.accept()
+    e = select.epoll()
+    for end in (s, c):
+        end.setblocking(False)
+        e.register(end, select.EPOLLIN)
+    assert e.poll(0) == []
+    for end in (c, s):
+        try:
+            end.setsockopt(SOL_XSOCK, DDPMODE, 1)
+        except BlockingIOError:
+            pass
+    p = select.poll()
+    for end in (s, c):
+        p.register(end, select.POLLOUT)
+    deadline = time.monotonic() + LIMIT
+    while len(p.poll(100)) < 2:
+        assert time.monotonic() < deadline
+    assert e.poll(0.05) == []  # the frames of start-up are not the program's
+    for i in range(10):
+        c.send(b"there")
+        assert e.poll(LIMIT) == [(s.fileno(), select.EPOLLIN)]
+        assert s.recv(100) == b"there"
+        s.send(b"back")
+        assert e.poll(LIMIT) == [(c.fileno(), select.EPOLLIN)]
+        assert c.recv(100) == b"back"
+        assert e.poll(0) == []
+    for x in (s, c, a, e):
+        x.close()
+
+
 def scenario_threads_on_one_set():
     """Workers that share one epoll descriptor, one-shot, as thread pools do."""
     a = listener()

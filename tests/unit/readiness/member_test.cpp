@@ -10,6 +10,7 @@
 #include <set>
 #include <thread>
 
+#include "libxsock/readiness/eventpoll_info.hpp"
 #include "tests/unit/readiness/world.hpp"
 
 namespace xsock::readiness {
@@ -130,6 +131,93 @@ TEST(Member, was_in_the_kernels_set_before) {
     ASSERT_EQ(epoll_ctl(w.epfd(), EPOLL_CTL_ADD, w.fd(a), &event), 0);
     EXPECT_EQ(w.ctl(EPOLL_CTL_ADD, a, EPOLLIN, 1), -EEXIST);
     ASSERT_EQ(epoll_ctl(w.epfd(), EPOLL_CTL_DEL, w.fd(a), &event), 0);
+}
+
+// A native source of whom the kernel's set knows already.
+class AdoptedMember : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        const auto [ours, peer] = tcp_pair();
+        w.peers.push_back(peer);
+        w.sources.push_back(TcpSource::make(test_progress(), ours, /*native=*/true));
+    }
+    void put_into_kernels(int fd, std::uint32_t events, std::uint64_t data) {
+        epoll_event event = event_of(events, data);
+        ASSERT_EQ(epoll_ctl(w.epfd(), EPOLL_CTL_ADD, fd, &event), 0);
+    }
+    int adopt() { return w.set().adopt(w.fd(0), *w.sources[0]); }
+    EngineWorld w;
+};
+
+TEST_F(AdoptedMember, goes_on_with_its_events_and_data) {
+    put_into_kernels(w.fd(0), EPOLLIN, 9);
+    ASSERT_EQ(adopt(), 0);
+    ASSERT_EQ(adopt(), 0);  // again is harmless
+    w.peer_send(0, 2);
+    EXPECT_EQ(text_of(w.wait(4, 5000)), "9:IN ");
+    w.sources[0]->become_engine();
+    EXPECT_EQ(text_of(w.wait(4, 5000)), "9:IN ");
+    EXPECT_EQ(w.recv(0, 10), 2);
+    w.peer_send(0, 2);
+    EXPECT_EQ(text_of(w.wait(4, 5000)), "9:IN ");
+    EXPECT_EQ(w.recv(0, 10), 2);
+    EXPECT_EQ(text_of(w.wait(4, 20)), "nothing");
+    EXPECT_EQ(w.ctl(EPOLL_CTL_ADD, 0, EPOLLIN, 1), -EEXIST);
+    EXPECT_EQ(w.ctl(EPOLL_CTL_MOD, 0, EPOLLOUT, 3), 0);
+    EXPECT_EQ(text_of(w.wait(4, 5000)), "3:OUT ");
+    EXPECT_EQ(w.ctl(EPOLL_CTL_DEL, 0, 0, 0), 0);
+    EXPECT_EQ(w.ctl(EPOLL_CTL_DEL, 0, 0, 0), -ENOENT);
+    EXPECT_EQ(text_of(w.wait(4, 20)), "nothing");
+}
+
+TEST_F(AdoptedMember, may_have_begun_already) {
+    put_into_kernels(w.fd(0), EPOLLIN | EPOLLET, 9);
+    w.sources[0]->become_engine();
+    w.peer_send(0, 2);
+    ASSERT_EQ(adopt(), 0);
+    EXPECT_EQ(text_of(w.wait(4, 5000)), "9:IN ");
+    EXPECT_EQ(text_of(w.wait(4, 20)), "nothing");  // once for the edge, and not by the kernel
+    EXPECT_EQ(w.recv(0, 10), 2);
+}
+
+TEST_F(AdoptedMember, stays_silent_when_its_one_shot_has_fired) {
+    put_into_kernels(w.fd(0), EPOLLOUT | EPOLLONESHOT, 9);
+    epoll_event event{};
+    ASSERT_EQ(epoll_wait(w.epfd(), &event, 1, 5000), 1);
+    ASSERT_EQ(adopt(), 0);
+    w.sources[0]->become_engine();
+    EXPECT_EQ(text_of(w.wait(4, 20)), "nothing");
+    EXPECT_EQ(w.ctl(EPOLL_CTL_MOD, 0, EPOLLOUT | EPOLLONESHOT, 4), 0);
+    EXPECT_EQ(text_of(w.wait(4, 5000)), "4:OUT ");
+    EXPECT_EQ(text_of(w.wait(4, 20)), "nothing");
+}
+
+TEST_F(AdoptedMember, by_each_of_its_numbers_that_is_still_open) {
+    const int other = dup(w.fd(0)), gone = dup(w.fd(0));
+    put_into_kernels(w.fd(0), EPOLLIN, 1);
+    put_into_kernels(other, EPOLLIN, 2);
+    put_into_kernels(gone, EPOLLIN, 3);
+    close(gone);
+    ASSERT_EQ(adopt(), 0);
+    EXPECT_EQ(w.set().add(w.fd(0), w.sources[0].get(), event_of(EPOLLIN, 1)), -EEXIST);
+    EXPECT_EQ(w.set().add(other, w.sources[0].get(), event_of(EPOLLIN, 1)), -EEXIST);
+    EXPECT_EQ(w.set().remove(gone, w.sources[0].get()), -EBADF);
+    EXPECT_EQ(w.set().remove(other, w.sources[0].get()), 0);
+    close(other);
+}
+
+TEST_F(AdoptedMember, is_found_in_every_set_of_the_program) {
+    const int plain = epoll_create1(EPOLL_CLOEXEC), another = epoll_create1(EPOLL_CLOEXEC);
+    const int elsewhere = epoll_create1(EPOLL_CLOEXEC);
+    epoll_event event = event_of(EPOLLIN, 1);
+    for (const int epfd : {plain, another}) {
+        ASSERT_EQ(epoll_ctl(epfd, EPOLL_CTL_ADD, w.fd(0), &event), 0);
+    }
+    ASSERT_EQ(epoll_ctl(elsewhere, EPOLL_CTL_ADD, w.peers[0], &event), 0);
+    std::set<int> found;
+    for (int epfd = -1; (epfd = next_registered(w.fd(0), epfd)) >= 0;) found.insert(epfd);
+    EXPECT_EQ(found, (std::set<int>{plain, another}));
+    for (const int epfd : {plain, another, elsewhere}) close(epfd);
 }
 
 /// Is woken at the worst of moments: while it is asked.

@@ -24,8 +24,8 @@ union Batch {
     std::array<Wc, kBatch> wc;
 };
 
-ibv_wc_status status_of(WcStatus status) noexcept {
-    switch (status) {
+ibv_wc_status status_of(const Wc& wc) noexcept {
+    switch (wc.status) {
         case WcStatus::success:
             return IBV_WC_SUCCESS;
         case WcStatus::local_length_error:
@@ -45,7 +45,8 @@ ibv_wc_status status_of(WcStatus status) noexcept {
         case WcStatus::bad_response:
             return IBV_WC_BAD_RESP_ERR;
         case WcStatus::connection_lost:
-            return IBV_WC_RETRY_EXC_ERR;
+            // A receive has tried nothing: hardware flushes it, and programs look for that.
+            return wc.opcode == WcOpcode::recv ? IBV_WC_WR_FLUSH_ERR : IBV_WC_RETRY_EXC_ERR;
     }
     return IBV_WC_GENERAL_ERR;
 }
@@ -142,7 +143,7 @@ bool drive_a_moment(Channel& channel) {
 
 void convert(const Wc& from, ibv_wc& to) noexcept {
     to.wr_id = from.wr_id;
-    to.status = status_of(from.status);
+    to.status = status_of(from);
     to.opcode = opcode_of(from);
     to.vendor_err = from.status == WcStatus::success ? 0 : static_cast<std::uint32_t>(from.status);
     to.byte_len = from.byte_len;

@@ -19,6 +19,7 @@ namespace xsock::verbs {
 namespace {
 
 constexpr Time kExitDrain = kSecond;
+constexpr Time kExitLock = kSecond / 4;  // for the summary's sake
 
 std::mutex making;
 std::atomic<Engine*> the_engine{nullptr};
@@ -55,15 +56,17 @@ void drain_at_exit() {
     Engine* const engine = the_engine.load(std::memory_order_acquire);
     if (engine == nullptr) return;
     drain_soft_device(*engine->device_, kExitDrain);
-    if (engine->mutex.try_lock()) {
-        for (const auto& [num, qp] : engine->qps) {
-            const QpInfo info = qp->qp->info();
-            engine->tx_octets += info.tx_octets;
-            engine->rx_octets += info.rx_octets;
-        }
-        tell_summary(*engine);
-        engine->mutex.unlock();
+    // Other threads may be at work still; one that exit() interrupted may hold the lock for ever.
+    for (const Time end = monotonic_now() + kExitLock; !engine->mutex.try_lock(); usleep(1000)) {
+        if (monotonic_now() >= end) return;
     }
+    for (const auto& [num, qp] : engine->qps) {
+        const QpInfo info = qp->qp->info();
+        engine->tx_octets += info.tx_octets;
+        engine->rx_octets += info.rx_octets;
+    }
+    tell_summary(*engine);
+    engine->mutex.unlock();
 }
 
 Engine* Engine::current() noexcept { return the_engine.load(std::memory_order_acquire); }

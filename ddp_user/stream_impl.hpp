@@ -194,6 +194,7 @@ struct Stream::Impl {
     [[nodiscard]] bool local(const SendWqe& wqe) const noexcept;
     [[nodiscard]] bool may_run_local(const SendWqe& wqe) const noexcept;
     void run_local();
+    [[nodiscard]] bool revoke(std::uint32_t stag);
     [[nodiscard]] bool may_ask() const noexcept;
     void violate_read(const InboundRead& read, Violation v);
 

@@ -417,13 +417,20 @@ bool Stream::Impl::may_run_local(const SendWqe& wqe) const noexcept {
     return tx.sent == tx.next && ((wqe.flags & kSendFence) == 0 || orq.empty());
 }
 
+/// Local Invalidate: of a region that this QP could use itself. False: it is none, or not valid.
+bool Stream::Impl::revoke(std::uint32_t stag) {
+    auto region = config.memory->query(stag);
+    return region && region->pd == config.pd &&
+           (region->only_qp == 0 || region->only_qp == config.qp_num) &&
+           config.memory->invalidate(stag);
+}
+
 void Stream::Impl::run_local() {
     if (state != State::established || tx.under_way == Source::send_queue) return;
     while (tx.next < config.sq->posted()) {
         const SendWqe& wqe = config.sq->at(tx.next);
         if (!local(wqe) || !may_run_local(wqe)) return;
-        if (wqe.opcode == SendOpcode::local_invalidate &&
-            !config.memory->invalidate(wqe.invalidate_stag)) {
+        if (wqe.opcode == SendOpcode::local_invalidate && !revoke(wqe.invalidate_stag)) {
             fail_entry(WcStatus::local_protection_error);
             return;
         }

@@ -345,6 +345,21 @@ TEST_F(Tx, local_invalidate_of_nothing_fails) {
     EXPECT_THAT(end.sent(), ElementsAre(Field(&Wc::status, WcStatus::local_protection_error)));
 }
 
+TEST_F(Tx, local_invalidate_of_what_is_anothers_fails) {
+    for (const bool other_pd : {true, false}) {
+        World w;
+        End e(w, {.qp_num = 7, .pd = 1});
+        e.establish();
+        const std::uint32_t stag =
+            other_pd ? w.add(memory, kRemoteRead, 2) : w.add(memory, kRemoteRead, 1, 8);
+        e.post({.wr_id = 1, .opcode = SendOpcode::local_invalidate, .invalidate_stag = stag});
+        drain(*e.stream);
+        e->flush(WcStatus::flushed);
+        EXPECT_THAT(e.sent(), ElementsAre(Field(&Wc::status, WcStatus::local_protection_error)));
+        EXPECT_TRUE(w.table.invalidate(stag));  // it was still valid
+    }
+}
+
 TEST_F(Tx, keys_are_checked_for_each_segment) {
     const std::uint32_t stag = world.add(memory, 0);
     end.post({.wr_id = 1}, {piece(0, 50)});

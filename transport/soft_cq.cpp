@@ -158,6 +158,11 @@ Result<int> SoftCq::fd() {
 
 void SrqCore::starve(std::weak_ptr<Connection> connection) {
     const std::lock_guard lock(mutex_);
+    if (starved_.size() >= prune_at_) {
+        // Peers that come, ask for more than there is, and go must not pile up.
+        std::erase_if(starved_, [](const auto& weak) { return weak.expired(); });
+        prune_at_ = std::max(kPruneAtLeast, 2 * starved_.size());
+    }
     starved_.push_back(std::move(connection));
 }
 

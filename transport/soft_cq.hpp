@@ -114,6 +114,8 @@ class SrqCore {
     const std::function<void()> on_limit_;
     std::mutex mutex_;
     std::vector<std::weak_ptr<Connection>> starved_;
+    static constexpr std::size_t kPruneAtLeast = 64;
+    std::size_t prune_at_ = kPruneAtLeast;
 };
 
 class SoftSrq final : public Srq {

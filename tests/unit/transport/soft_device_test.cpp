@@ -14,6 +14,7 @@
 
 #include "transport/clock.hpp"
 #include "transport/progress.hpp"
+#include "transport/soft_cq.hpp"
 
 namespace xsock {
 namespace {
@@ -77,7 +78,8 @@ TEST_F(SoftDeviceTest, a_detached_qp_completes_nothing_more) {
     b->detach();
     cq->purge(b->num());
     b.reset();
-    (void)a->wait_ended(soon());
+    ASSERT_TRUE(a->shutdown());
+    EXPECT_EQ(a->wait_ended(soon()), QpState::closed);
     EXPECT_TRUE(poll_all().empty());
 }
 
@@ -98,6 +100,12 @@ TEST_F(SoftDeviceTest, detaching_with_work_outstanding_resets_the_connection) {
     a.reset();
     EXPECT_EQ(b->wait_ended(soon()), QpState::error);
     for (const Wc& wc : poll_all()) EXPECT_NE(wc.qp_num, num);
+}
+
+TEST(SrqCore, forgets_connections_that_starved_and_went) {
+    SrqCore core(8, nullptr);
+    for (int i = 0; i < 10000; ++i) core.starve({});
+    EXPECT_LE(core.take_starved().size(), 64u);
 }
 
 TEST_F(SoftDeviceTest, a_face_may_add_completions_and_wait_for_them) {

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { WAIT_MS = 60000, GUEST_DATA_SEED = 78, OWN_DATA_SEED = 77, NOTE_OCTETS = 4 };
+enum { WAIT_MS = 300000, GUEST_DATA_SEED = 78, OWN_DATA_SEED = 77, NOTE_OCTETS = 4 };
 
 static void say(const char* kind, const char* format, va_list arguments) {
     char text[600];

@@ -605,7 +605,7 @@ static void many_threads(void) {
 }
 
 /* A thread waits at a channel while queues come to it and go. */
-static volatile int stop;
+static _Atomic int stop;
 static void* wait_at_channel(void* argument) {
     struct ibv_comp_channel* const channel = argument;
     while (!stop) {
@@ -964,6 +964,10 @@ static void child_comes_and_goes(void) {
     struct pair p;
     struct ibv_wc wc;
     int status = 0;
+#ifdef __SANITIZE_THREAD__
+    printf("SKIPPED %s: ThreadSanitizer allows no threads in a forked child\n", case_name);
+    return;
+#endif
     connect_pair(&p);
     for (unsigned i = 0; i < 8; ++i) MUST(post_recv(p.b->qp, i, p.data_b, 8, p.mr_b->lkey) == 0);
     for (int round = 0; round < 3; ++round) {
@@ -1004,6 +1008,176 @@ static void child_comes_and_goes(void) {
     disconnect_pair(&p);
 }
 
+/* ---- everything at once ------------------------------------------------- */
+
+/* Threads make connections, post whatever there is to post, and take them apart in any order. What
+ * counts is that nobody waits for ever, and what a sanitizer says. */
+#define CHURNERS 4
+static struct ibv_cq* common_cq;
+static struct ibv_srq* common_srq;
+static struct ibv_mr* common_mr;
+static char common_memory[4096];
+static double churn_until;
+
+struct churner {
+    struct pair pair;
+    struct ibv_comp_channel* channel;
+    struct ibv_cq* cq;
+    unsigned seed;
+    unsigned rounds;
+};
+static unsigned any(struct churner* c, unsigned below) {
+    c->seed = c->seed * 1103515245u + 12345u;
+    return (c->seed >> 16) % below;
+}
+
+static void post_something(struct churner* c) {
+    static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_SEND,
+                                                 IBV_WR_RDMA_WRITE_WITH_IMM,
+                                                 IBV_WR_ATOMIC_FETCH_AND_ADD};
+    struct pair* const p = &c->pair;
+    const int from_a = any(c, 2) != 0;
+    struct ibv_qp* const qp = from_a ? p->a->qp : p->b->qp;
+    char* const data = from_a ? p->data_a : p->data_b;
+    struct ibv_mr* const mine = from_a ? p->mr_a : p->mr_b;
+    struct ibv_mr* const theirs = from_a ? p->mr_b : p->mr_a;
+    const unsigned what = any(c, 7);
+    if (what >= 5 && qp->srq != NULL) {
+        post_srq_recv(qp->srq, 1, common_memory, sizeof common_memory, common_mr->lkey);
+        return;
+    }
+    if (what >= 5) {
+        post_recv(qp, 1, data, sizeof p->data_a, mine->lkey);
+        return;
+    }
+    struct ibv_sge sge = {(uintptr_t)data + 8 * any(c, 100), 8 * (1 + any(c, 500)), mine->lkey};
+    struct ibv_send_wr wr, *bad = NULL;
+    memset(&wr, 0, sizeof wr);
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = opcodes[what];
+    wr.send_flags = (any(c, 2) ? IBV_SEND_SIGNALED : 0u) | (any(c, 4) ? 0u : IBV_SEND_FENCE);
+    if (wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+        sge.length = 8;
+        wr.wr.atomic.remote_addr = (uintptr_t)theirs->addr + 8 * any(c, 100);
+        wr.wr.atomic.rkey = theirs->rkey;
+    } else {
+        wr.wr.rdma.remote_addr = (uintptr_t)theirs->addr;
+        wr.wr.rdma.rkey = theirs->rkey ^ (any(c, 300) == 0);
+    }
+    ibv_post_send(qp, &wr, &bad);
+}
+
+static void look_around(struct churner* c) {
+    struct ibv_wc wc[16];
+    struct ibv_cq* cq;
+    void* context;
+    ibv_poll_cq(c->pair.a->qp->send_cq, 16, wc);
+    ibv_poll_cq(c->pair.b->qp->recv_cq, 16, wc);
+    if (c->channel != NULL && ibv_get_cq_event(c->channel, &cq, &context) == 0) {
+        ibv_ack_cq_events(cq, 1);
+        ibv_req_notify_cq(cq, 0);
+    }
+}
+
+static void break_something(struct churner* c) {
+    struct pair* const p = &c->pair;
+    struct ibv_qp_attr to;
+    memset(&to, 0, sizeof to);
+    switch (any(c, 7)) {
+        case 0:
+            rdma_disconnect(p->a);
+            break;
+        case 1:
+            rdma_disconnect(p->b);
+            rdma_disconnect(p->a);
+            break;
+        case 2:
+            to.qp_state = IBV_QPS_ERR;
+            CHECK(ibv_modify_qp(p->a->qp, &to, IBV_QP_STATE) == 0);
+            break;
+        case 3:
+            to.qp_state = IBV_QPS_RESET;
+            CHECK(ibv_modify_qp(p->b->qp, &to, IBV_QP_STATE) == 0);
+            break;
+        case 4:
+            rdma_destroy_qp(p->a);
+            break;
+        case 5:
+            CHECK(ibv_dereg_mr(p->mr_a) == 0);
+            p->mr_a = NULL;
+            usleep(any(c, 2000));
+            break;
+        default:
+            break;
+    }
+}
+
+static void* churn(void* argument) {
+    struct churner* c = argument;
+    struct pair* const p = &c->pair;
+    while (now() < churn_until) {
+        struct ibv_srq* const srq = any(c, 3) == 0 ? common_srq : NULL;
+        c->channel = NULL;
+        c->cq = NULL;
+        if (any(c, 2)) {
+            c->channel = ibv_create_comp_channel(device());
+            c->cq = ibv_create_cq(device(), 1024, NULL, c->channel, 0);
+            MUST(c->channel != NULL && c->cq != NULL);
+            MUST(fcntl(c->channel->fd, F_SETFL, O_NONBLOCK) == 0);
+            ibv_req_notify_cq(c->cq, 0);
+        }
+        connect_with(p, c->cq, srq != NULL ? common_cq : NULL, srq);
+        for (unsigned i = any(c, 200); i > 0; --i) {
+            post_something(c);
+            if (any(c, 4) == 0) look_around(c);
+        }
+        break_something(c);
+        CHECK(rdma_destroy_id(p->listener) == 0);
+        if (p->mr_a != NULL) CHECK(ibv_dereg_mr(p->mr_a) == 0);
+        end(p->a);
+        CHECK(ibv_dereg_mr(p->mr_b) == 0);
+        end(p->b);
+        rdma_destroy_event_channel(p->channel_a);
+        rdma_destroy_event_channel(p->channel_b);
+        if (c->cq != NULL) CHECK(ibv_destroy_cq(c->cq) == 0);
+        if (c->channel != NULL) CHECK(ibv_destroy_comp_channel(c->channel) == 0);
+        ++c->rounds;
+    }
+    return NULL;
+}
+
+static void everything_at_once(void) {
+    static struct churner churners[CHURNERS];
+    pthread_t threads[CHURNERS];
+    struct ibv_pd* const pd = ibv_alloc_pd(device());
+    struct ibv_srq_init_attr init = {.attr = {.max_wr = 1000, .max_sge = 1}};
+    struct ibv_wc wc[64];
+    MUST(pd != NULL);
+    MUST((common_srq = ibv_create_srq(pd, &init)) != NULL);
+    MUST((common_mr =
+              ibv_reg_mr(pd, common_memory, sizeof common_memory, IBV_ACCESS_LOCAL_WRITE)) != NULL);
+    MUST((common_cq = ibv_create_cq(device(), 1 << 20, NULL, NULL, 0)) != NULL);
+    const char* const seed = getenv("STRAIN_SEED");
+    churn_until = now() + 3;
+    for (unsigned i = 0; i < CHURNERS; ++i) {
+        churners[i].seed = (seed != NULL ? (unsigned)atoi(seed) : 0) + i * 7919;
+        MUST(pthread_create(&threads[i], NULL, churn, &churners[i]) == 0);
+    }
+    while (now() < churn_until) {
+        while (ibv_poll_cq(common_cq, 64, wc) > 0) continue;
+        usleep(1000);
+    }
+    for (int i = 0; i < CHURNERS; ++i) {
+        pthread_join(threads[i], NULL);
+        CHECK(churners[i].rounds > 0);
+    }
+    CHECK(ibv_destroy_cq(common_cq) == 0);
+    CHECK(ibv_destroy_srq(common_srq) == 0);
+    CHECK(ibv_dereg_mr(common_mr) == 0);
+    CHECK(ibv_dealloc_pd(pd) == 0);
+}
+
 static const struct {
     const char* name;
     void (*run)(void);
@@ -1025,6 +1199,7 @@ static const struct {
     {"destroy_waits_for_acknowledgement", destroy_waits_for_acknowledgement},
     {"shared_receives", shared_receives},
     {"child_comes_and_goes", child_comes_and_goes},
+    {"everything_at_once", everything_at_once},
 };
 
 int main(int argc, char** argv) {

@@ -67,7 +67,12 @@ int attach_device(Engine& engine, CmId& id) {
     if (id.base.verbs != nullptr) return 0;
     ibv_context* const context = default_context_locked(engine);
     if (context == nullptr) return errno;
+    if (engine.default_pd == nullptr) {
+        engine.default_pd = alloc_pd_locked(engine, *Context::of(context));
+    }
+    // Programs that make QPs by themselves take both from the id.
     id.base.verbs = context;
+    id.base.pd = engine.default_pd;
     id.base.port_num = kPort;
     return 0;
 }
@@ -111,12 +116,6 @@ void free_id_locked(Engine& engine, CmId& id) {
 int create_id_qp(Engine& engine, CmId& id, ibv_pd* pd, ibv_qp_init_attr& attr) {
     if (id.base.verbs == nullptr || id.base.qp != nullptr) return EINVAL;
     if (pd == nullptr) pd = id.base.pd;
-    if (pd == nullptr) {
-        if (engine.default_pd == nullptr) {
-            engine.default_pd = alloc_pd_locked(engine, *Context::of(id.base.verbs));
-        }
-        pd = engine.default_pd;
-    }
     if (!engine.alive(pd, Kind::pd)) return EINVAL;
     Context& context = *Context::of(id.base.verbs);
     const auto queue = [&](ibv_comp_channel*& channel, std::uint32_t depth) -> ibv_cq* {

@@ -355,6 +355,7 @@ int destroy_cq(ibv_cq* given) noexcept {
             --cq->channel->users;
             --cq->channel->base.refcnt;
         }
+        if (cq->parent_domain != nullptr) --cq->parent_domain->users;
         pthread_mutex_destroy(&cq->base.mutex);
         pthread_cond_destroy(&cq->base.cond);
         delete cq;

@@ -58,18 +58,27 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) noexcep
     return locked_object<ibv_cq_ex>([&](Engine& engine) {
         constexpr std::uint32_t kKnownFlags =
             IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+        constexpr std::uint32_t kKnownAttributes =
+            IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
         if (!engine.alive(context, Kind::context) || attr->comp_vector != 0) {
             return fail<ibv_cq_ex>(EINVAL);
         }
+        const bool pd_given = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0;
+        if (pd_given && !engine.alive(attr->parent_domain, Kind::pd)) {
+            return fail<ibv_cq_ex>(EINVAL);
+        }
         const bool flags_given = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0;
-        if ((attr->wc_flags & ~kKnownFields) != 0 ||
-            (attr->comp_mask & ~std::uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS}) != 0 ||
+        if ((attr->wc_flags & ~kKnownFields) != 0 || (attr->comp_mask & ~kKnownAttributes) != 0 ||
             (flags_given && (attr->flags & ~kKnownFlags) != 0)) {
             return fail<ibv_cq_ex>(EOPNOTSUPP);
         }
         ibv_cq* const plain = create_cq_locked(engine, *Context::of(context), attr->cqe,
                                                attr->cq_context, attr->channel);
         if (plain == nullptr) return fail<ibv_cq_ex>(errno);
+        if (pd_given) {
+            Cq::of(plain)->parent_domain = reinterpret_cast<Pd*>(attr->parent_domain);
+            ++Cq::of(plain)->parent_domain->users;
+        }
         ibv_cq_ex& cq = Cq::of(plain)->base;
         cq.start_poll = start_poll;
         cq.next_poll = next_poll;

@@ -115,6 +115,9 @@ ibv_context* open_locked(Engine& engine) {
     verbs.create_cq_ex = create_cq_ex;
     verbs.create_qp_ex = create_qp_ex;
     verbs.create_srq_ex = create_srq_ex;
+    verbs.alloc_td = alloc_td;
+    verbs.dealloc_td = dealloc_td;
+    verbs.alloc_parent_domain = alloc_parent_domain;
     ibv_context& base = verbs.context;
     base.device = &the_device().base;
     // Where a kernel's device would be: programs duplicate it to share the device.

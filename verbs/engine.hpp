@@ -22,6 +22,7 @@ namespace xsock::verbs {
 enum class Kind : std::uint8_t {
     context,
     pd,
+    td,
     mr,
     channel,
     cq,

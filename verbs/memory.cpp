@@ -87,6 +87,8 @@ int dealloc_pd(ibv_pd* given) noexcept {
         if (pd->users != 0) return EBUSY;
         if (given == engine.default_pd) engine.default_pd = nullptr;  // the next id makes another
         engine.remove(pd);
+        if (pd->parent_of != nullptr) --pd->parent_of->users;
+        if (pd->td != nullptr) --pd->td->users;
         Context& context = *Context::of(pd->base.context);
         delete pd;
         --context.objects;

@@ -55,10 +55,17 @@ struct Context {
     }
 };
 
+struct Td {
+    ibv_td base{};
+    int users = 0;  ///< parent domains
+};
+
 struct Pd {
     ibv_pd base{};
     PdId id = 0;
-    int users = 0;  ///< MRs, QPs, SRQs, MWs
+    int users = 0;            ///< MRs, QPs, SRQs, parent domains, CQs made with one
+    Pd* parent_of = nullptr;  ///< of a parent domain: the one that it stands for
+    Td* td = nullptr;         ///< of a parent domain, if any
 };
 
 struct Mr {
@@ -89,6 +96,7 @@ struct Cq {
     std::shared_ptr<xsock::Cq> cq;  ///< held also by a thread that drives it meanwhile
     std::uint64_t id = 0;           ///< what the notifier is given instead of a pointer
     Channel* channel = nullptr;
+    Pd* parent_domain = nullptr;         ///< that it was made with, if any
     int users = 0;                       ///< QPs
     std::uint32_t events_delivered = 0;  ///< under base.mutex, as is comp_events_completed
     std::uint32_t async_delivered = 0;   ///< the same for base.async_events_completed

@@ -178,8 +178,12 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) noexcept {
 
 ibv_qp* create_qp_ex(ibv_context*, ibv_qp_init_attr_ex* attr) noexcept {
     return locked_object<ibv_qp>([&](Engine& engine) {
-        constexpr std::uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-        if ((attr->comp_mask & ~kKnown) != 0) return fail<ibv_qp>(EOPNOTSUPP);
+        constexpr std::uint32_t kKnown =
+            IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+        if ((attr->comp_mask & ~kKnown) != 0 ||
+            ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attr->create_flags != 0)) {
+            return fail<ibv_qp>(EOPNOTSUPP);
+        }
         if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || !engine.alive(attr->pd, Kind::pd)) {
             return fail<ibv_qp>(EINVAL);
         }

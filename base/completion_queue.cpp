@@ -146,6 +146,13 @@ void CompletionQueue::wake() {
     wakeup_.notify_all();
 }
 
+bool CompletionQueue::resize(std::uint32_t depth) {
+    std::lock_guard lock(mutex_);
+    if (count_.load(std::memory_order_relaxed) > depth) return false;
+    depth_ = depth;
+    return true;
+}
+
 void CompletionQueue::set_notifier(Notifier notifier, void* argument) {
     std::lock_guard lock(mutex_);
     notifier_ = notifier;

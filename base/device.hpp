@@ -41,6 +41,8 @@ class Cq {
     using Notifier = void (*)(void* argument);
     virtual void set_notifier(Notifier notifier, void* argument) = 0;
     virtual void arm(bool solicited_only) = 0;
+    /// Another depth (strict queues). EINVAL: more completions wait.
+    virtual Result<void> resize(std::uint32_t depth) = 0;
     /// A completion was lost (strict queues). The notifier is called when that happens, armed or
     /// not.
     virtual bool overrun() const = 0;
@@ -206,6 +208,13 @@ class Device {
     /// The same STag, another meaning: MemoryTable::replace().
     virtual Result<void> replace_memory(std::uint32_t stag, const RegionAttr& attr) = 0;
     virtual Result<RegionAttr> query_memory(std::uint32_t stag) const = 0;
+    /// Memory windows, for SendOpcode::bind_window: MemoryTable's functions of these names. A
+    /// binding ends with deregister_memory().
+    virtual Result<std::uint32_t> reserve_window() = 0;
+    virtual void release_window(std::uint32_t stag) = 0;
+    virtual Result<void> prepare_window(std::uint32_t stag, const RegionAttr& attr,
+                                        std::uint32_t region) = 0;
+    virtual bool window_revoked(std::uint32_t stag) const = 0;
 
     /// `strict`: overflow is an error of the queue (verbs) instead of growth.
     virtual Result<std::unique_ptr<Cq>> create_cq(std::uint32_t depth, bool strict) = 0;

@@ -21,6 +21,8 @@
 #include <limits>
 #include <mutex>
 #include <new>
+#include <unordered_map>
+#include <utility>
 
 #include "base/random.hpp"
 
@@ -29,9 +31,11 @@ namespace xsock {
 namespace {
 
 constexpr std::uint32_t kAllAccess =
-    kLocalWrite | kRemoteWrite | kRemoteRead | kZeroBased | kRemoteAtomic;
+    kLocalWrite | kRemoteWrite | kRemoteRead | kZeroBased | kRemoteAtomic | kWindows;
 constexpr std::uint32_t kValid = 1u << 31;
-static_assert((kAllAccess & kValid) == 0);
+constexpr std::uint32_t kIsWindow = 1u << 30;  // serves peers only, not as an lkey
+constexpr std::uint32_t kWasBound = 1u << 29;
+static_assert((kAllAccess & (kValid | kIsWindow | kWasBound)) == 0);
 
 // Readers look at slots while others write them; hence every field is atomic.
 struct Slot {
@@ -42,8 +46,11 @@ struct Slot {
     std::atomic<std::uint32_t> pd{0};
     std::atomic<std::uint32_t> only_qp{0};
     std::atomic<std::uint64_t> first_to{0};  // TO of the octet at `address`
+    // Under the table's mutex:
+    std::uint32_t region = 0;   // of a window: the STag that it is bound to part of, else 0
+    std::uint32_t windows = 0;  // valid windows that are bound to it
 };
-static_assert(sizeof(Slot) == 40);
+static_assert(sizeof(Slot) == 48);
 
 struct Table {
     // stag << 32 | slot index
@@ -69,6 +76,7 @@ struct Table {
 constexpr std::size_t kFirstTable = 256;
 constexpr std::uint32_t kFirstChunk = 64;
 constexpr std::uint32_t kNoSlot = ~0u;
+constexpr std::uint32_t kWindowRange = 0xffffff00;
 
 // What a region permits, read from its slot at one moment.
 struct Region {
@@ -134,6 +142,38 @@ struct MemoryTable::Impl {
     }
 
     // -- under mutex --
+
+    // An STag that may be given out, and where it belongs.
+    std::uint32_t choose_stag(std::atomic<std::uint64_t>*& place) const noexcept {
+        for (;;) {
+            const std::uint32_t stag = random_u32();
+            if (stag == 0 || windows.count(stag & kWindowRange) != 0) continue;
+            place = place_for(*newest, stag);
+            if (place != nullptr) return stag;
+        }
+    }
+
+    // Index of a slot for a new entry. Throws std::bad_alloc.
+    std::uint32_t make_room() {
+        grow_if_half_full();
+        return take_slot();
+    }
+
+    // A slot is no longer valid: its region has a window less.
+    void unbound(Slot& s) noexcept {
+        const std::uint32_t index = s.region != 0 ? find(s.region) : kNoSlot;
+        if (index != kNoSlot) --slot(index).windows;
+    }
+
+    // False: it was not valid.
+    bool revoke(std::uint32_t stag) noexcept {
+        const std::uint32_t index = find(stag);
+        if (index == kNoSlot) return false;
+        Slot& s = slot(index);
+        if ((s.rights.fetch_and(~kValid, std::memory_order_seq_cst) & kValid) == 0) return false;
+        unbound(s);
+        return true;
+    }
 
     // Where a new entry for `stag` belongs: the first tombstone on its way, or the empty entry that
     // ends it. Null: the STag is there already.
@@ -205,6 +245,7 @@ struct MemoryTable::Impl {
     std::unique_ptr<Table> newest;
     std::atomic<Table*> table;
     std::array<std::atomic<Slot*>, 26> chunks{};
+    std::unordered_map<std::uint32_t, std::uint32_t> windows;  // reserved range -> STag last bound
     std::uint32_t free_slot = kNoSlot;
     std::uint32_t slots_made = 0;
     std::atomic<std::size_t> regions{0};  // between add() and the end of remove()
@@ -247,29 +288,116 @@ void fill(Slot& s, const RegionAttr& attr) noexcept {
 Result<std::uint32_t> MemoryTable::add(const RegionAttr& attr) {
     if (const Error error = check(attr); error.code != 0) return error;
 
-    std::uint32_t stag = random_u32();
     std::lock_guard lock(impl_->mutex);
     const std::size_t regions = impl_->regions.load(std::memory_order_relaxed);
     if (regions >= impl_->max_regions) return Error{ENOMEM, "too many memory regions"};
     std::uint32_t index;
     try {
-        impl_->grow_if_half_full();
-        index = impl_->take_slot();
+        index = impl_->make_room();
     } catch (const std::bad_alloc&) {
         return Error{ENOMEM, "no memory for a memory region"};
     }
     std::atomic<std::uint64_t>* place = nullptr;
-    while (stag == 0 || (place = Impl::place_for(*impl_->newest, stag)) == nullptr) {
-        stag = random_u32();
-    }
+    const std::uint32_t stag = impl_->choose_stag(place);
 
     Slot& s = impl_->slot(index);
     fill(s, attr);
+    s.region = s.windows = 0;
     s.rights.store(attr.access | kValid, std::memory_order_release);
     s.stag.store(stag, std::memory_order_release);
     Impl::insert(*impl_->newest, *place, stag, index);
     impl_->regions.store(regions + 1, std::memory_order_relaxed);
     return stag;
+}
+
+Result<std::uint32_t> MemoryTable::reserve_window() {
+    std::lock_guard lock(impl_->mutex);
+    for (;;) {
+        std::atomic<std::uint64_t>* place = nullptr;
+        const std::uint32_t stag = impl_->choose_stag(place), range = stag & kWindowRange;
+        bool taken = range == 0;
+        for (std::uint32_t key = 0; key <= ~kWindowRange && !taken; ++key) {
+            taken = impl_->find(range | key) != kNoSlot;
+        }
+        if (taken) continue;
+        try {
+            impl_->windows.emplace(range, 0);
+        } catch (const std::bad_alloc&) {
+            return Error{ENOMEM, "no memory for a memory window"};
+        }
+        return stag;
+    }
+}
+
+void MemoryTable::release_window(std::uint32_t stag) noexcept {
+    std::lock_guard lock(impl_->mutex);
+    impl_->windows.erase(stag & kWindowRange);
+}
+
+Result<void> MemoryTable::prepare_window(std::uint32_t stag, const RegionAttr& attr,
+                                         std::uint32_t region) {
+    if (const Error error = check(attr); error.code != 0) return error;
+    std::lock_guard lock(impl_->mutex);
+    const std::size_t regions = impl_->regions.load(std::memory_order_relaxed);
+    if (regions >= impl_->max_regions) return Error{ENOMEM, "too many memory regions"};
+    if (impl_->windows.count(stag & kWindowRange) == 0) return Error{EINVAL, "no such window"};
+    if (impl_->find(stag) != kNoSlot) return Error{EEXIST, "the window has this key already"};
+    std::uint32_t index;
+    try {
+        index = impl_->make_room();
+    } catch (const std::bad_alloc&) {
+        return Error{ENOMEM, "no memory for a memory window"};
+    }
+    Slot& s = impl_->slot(index);
+    fill(s, attr);
+    s.region = region;
+    s.windows = 0;
+    s.rights.store(attr.access | kIsWindow, std::memory_order_release);
+    s.stag.store(stag, std::memory_order_release);
+    Impl::insert(*impl_->newest, *Impl::place_for(*impl_->newest, stag), stag, index);
+    impl_->regions.store(regions + 1, std::memory_order_relaxed);
+    return {};
+}
+
+bool MemoryTable::bind(std::uint32_t stag) noexcept {
+    constexpr auto relaxed = std::memory_order_relaxed;
+    std::lock_guard lock(impl_->mutex);
+    const std::uint32_t index = impl_->find(stag);
+    if (index == kNoSlot) return false;
+    Slot& s = impl_->slot(index);
+    const std::uint32_t rights = s.rights.load(relaxed);
+    const std::uint32_t found = s.region != 0 ? impl_->find(s.region) : kNoSlot;
+    if ((rights & (kValid | kWasBound)) != 0 || found == kNoSlot) return false;
+    Slot& region = impl_->slot(found);
+    const std::uint32_t permitted = region.rights.load(relaxed);
+    const std::uint64_t offset = s.address.load(relaxed) - region.address.load(relaxed);
+    const std::uint64_t size = region.length.load(relaxed);
+    if ((permitted & kValid) == 0 || (permitted & kWindows) == 0 ||
+        ((rights & (kRemoteWrite | kRemoteAtomic)) != 0 && (permitted & kLocalWrite) == 0) ||
+        s.pd.load(relaxed) != region.pd.load(relaxed) || offset > size ||
+        s.length.load(relaxed) > size - offset) {
+        return false;
+    }
+    const auto range = impl_->windows.find(stag & kWindowRange);
+    if (range == impl_->windows.end()) return false;
+    impl_->revoke(std::exchange(range->second, stag));
+    ++region.windows;
+    s.rights.store(rights | kWasBound | kValid, std::memory_order_seq_cst);
+    return true;
+}
+
+void MemoryTable::unbind(std::uint32_t stag) noexcept {
+    std::lock_guard lock(impl_->mutex);
+    const auto range = impl_->windows.find(stag & kWindowRange);
+    if (range != impl_->windows.end()) impl_->revoke(std::exchange(range->second, 0));
+}
+
+bool MemoryTable::revoked(std::uint32_t stag) const noexcept {
+    std::lock_guard lock(impl_->mutex);
+    const std::uint32_t index = impl_->find(stag);
+    if (index == kNoSlot) return false;
+    const std::uint32_t rights = impl_->slot(index).rights.load(std::memory_order_relaxed);
+    return (rights & kWasBound) != 0 && (rights & kValid) == 0;
 }
 
 Result<void> MemoryTable::remove(std::uint32_t stag) {
@@ -278,7 +406,9 @@ Result<void> MemoryTable::remove(std::uint32_t stag) {
         std::lock_guard lock(impl_->mutex);
         index = impl_->find(stag);
         if (index == kNoSlot) return Error{ENOENT, "no such memory region"};
-        impl_->slot(index).rights.fetch_and(~kValid, std::memory_order_seq_cst);
+        Slot& s = impl_->slot(index);
+        if (s.windows != 0) return Error{EBUSY, "a memory window is bound to the region"};
+        if (s.rights.fetch_and(~kValid, std::memory_order_seq_cst) & kValid) impl_->unbound(s);
         Impl::erase(*impl_->newest, stag);
     }
     impl_->epochs.wait_for_readers();
@@ -301,6 +431,7 @@ Result<void> MemoryTable::replace(std::uint32_t stag, const RegionAttr& attr) {
         const std::uint32_t index = impl_->find(stag);
         if (index == kNoSlot) return Error{ENOENT, "no such memory region"};
         slot = &impl_->slot(index);
+        if (slot->windows != 0) return Error{EBUSY, "a memory window is bound to the region"};
         slot->rights.fetch_and(~kValid, std::memory_order_seq_cst);
     }
     impl_->epochs.wait_for_readers();
@@ -313,9 +444,7 @@ Result<void> MemoryTable::replace(std::uint32_t stag, const RegionAttr& attr) {
 
 bool MemoryTable::invalidate(std::uint32_t stag) noexcept {
     std::lock_guard lock(impl_->mutex);
-    const std::uint32_t index = impl_->find(stag);
-    if (index == kNoSlot) return false;
-    return impl_->slot(index).rights.fetch_and(~kValid, std::memory_order_seq_cst) & kValid;
+    return impl_->revoke(stag);
 }
 
 MemoryTable::Found MemoryTable::check_remote(std::uint32_t stag, PdId pd, QpNum qp, Right right,
@@ -347,7 +476,7 @@ bool MemoryTable::check_local(std::uint32_t lkey, PdId pd, QpNum qp, const std::
     if (length == 0) return true;
     Region r;
     if (!impl_->look_up(lkey, r) || !r.belongs_to(pd, qp)) return false;
-    if (write && !(r.rights & kLocalWrite)) return false;
+    if ((r.rights & kIsWindow) != 0 || (write && !(r.rights & kLocalWrite))) return false;
     const std::uint64_t at = reinterpret_cast<std::uintptr_t>(address);
     return at >= r.address && at - r.address <= r.length && length <= r.length - (at - r.address);
 }

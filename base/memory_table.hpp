@@ -26,6 +26,7 @@ enum Access : std::uint32_t {
     kRemoteRead = 4,
     kZeroBased = 8,  ///< TO counts from `first_to` instead of from the virtual address
     kRemoteAtomic = 16,
+    kWindows = 32,  ///< memory windows may be bound to parts of it
 };
 
 /// All that a peer may be allowed.
@@ -61,14 +62,35 @@ class MemoryTable {
     Result<std::uint32_t> add(const RegionAttr& attr);
 
     /// Ends a region: look-ups fail from now on, and on return no driver is still touching the
-    /// memory through it. ENOENT: no such STag. Not from inside a Reader section.
+    /// memory through it. ENOENT: no such STag; EBUSY: a window is bound to it. Not from inside a
+    /// Reader section.
     Result<void> remove(std::uint32_t stag);
 
     /// Lets an STag mean something else (ibv_rereg_mr). On return no driver touches memory through
-    /// its former meaning; meanwhile look-ups fail. Also after invalidate(). ENOENT, and what add()
-    /// refuses; then nothing has changed. Not from inside a Reader section, nor at once with
-    /// remove() of the same.
+    /// its former meaning; meanwhile look-ups fail. Also after invalidate(). ENOENT, EBUSY as for
+    /// remove(), and what add() refuses; then nothing has changed. Not from inside a Reader
+    /// section, nor at once with remove() of the same.
     Result<void> replace(std::uint32_t stag, const RegionAttr& attr);
+
+    // Memory windows: STags of the program's choice in a range of 256, for parts of regions. Each
+    // binding is an entry of its own, so that it can be made ahead and switched on by a driver.
+
+    /// A range of STags that no region has or will get: those that share the upper 24 bits with
+    /// the answer. ENOMEM.
+    Result<std::uint32_t> reserve_window();
+    /// Gives the range back; its bindings are remove()d before.
+    void release_window(std::uint32_t stag) noexcept;
+    /// Makes an STag of a reserved range that matches nothing until bind(). EEXIST: it is in use;
+    /// EINVAL: attributes that no region may have; ENOMEM.
+    Result<void> prepare_window(std::uint32_t stag, const RegionAttr& attr, std::uint32_t region);
+    /// Switches it on, once, and revokes what its range had bound, if its region is there, of the
+    /// same PD, permits windows (and local writes, where the window permits remote ones) and covers
+    /// it. Safe inside a section, as is unbind().
+    bool bind(std::uint32_t stag) noexcept;
+    /// Revokes what is bound in the range of `stag`.
+    void unbind(std::uint32_t stag) noexcept;
+    /// Was it bound, and is not any more? Any thread.
+    [[nodiscard]] bool revoked(std::uint32_t stag) const noexcept;
 
     /// Revokes the STag but keeps the slot until remove(): what Local Invalidate and Send with
     /// Invalidate do. Does not wait (safe inside a section: the driver that runs this is the one

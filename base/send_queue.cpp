@@ -27,6 +27,9 @@ Error check(const SendWr& wr, std::uint64_t length) noexcept {
         case SendOpcode::local_invalidate:
             if (!wr.sges.empty()) return {EINVAL, "an invalidation takes no SGEs"};
             break;
+        case SendOpcode::bind_window:
+            if (!wr.sges.empty()) return {EINVAL, "a binding takes no SGEs"};
+            break;
         case SendOpcode::immediate:
             if (!wr.sges.empty()) return {EINVAL, "Immediate Data takes no SGEs"};
             break;

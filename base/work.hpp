@@ -39,6 +39,9 @@ enum class SendOpcode : std::uint8_t {
     compare_swap,
     write_immediate,  ///< a Write, then Immediate Data
     immediate,        ///< Immediate Data alone: takes a receive, and no memory
+    // here again, nothing on the wire
+    bind_window,  ///< remote_stag: a prepared window to switch on; or 0, and invalidate_stag: one
+                  ///< to switch off
     kCount
 };
 
@@ -52,7 +55,7 @@ enum class SendOpcode : std::uint8_t {
 }
 /// Does only RFC 7306 have it?
 [[nodiscard]] constexpr bool is_extension(SendOpcode opcode) noexcept {
-    return opcode >= SendOpcode::fetch_add;
+    return opcode >= SendOpcode::fetch_add && opcode <= SendOpcode::immediate;
 }
 
 inline constexpr std::uint32_t kAtomicOctets = 8;  ///< of target and result
@@ -159,6 +162,7 @@ enum class WcOpcode : std::uint8_t {
     compare_swap,
     write_immediate,
     immediate,
+    bind_window,
 };
 
 enum WcFlag : std::uint8_t {

@@ -63,10 +63,15 @@ inline constexpr std::array<SendInfo, static_cast<std::size_t>(SendOpcode::kCoun
     {SendOpcode::compare_swap, RDMAP_ATOMIC_REQUEST, RDMAP_ATOMIC_REQUEST, WcOpcode::compare_swap},
     {SendOpcode::write_immediate, RDMAP_IMMEDIATE, RDMAP_IMMEDIATE_SE, WcOpcode::write_immediate},
     {SendOpcode::immediate, RDMAP_IMMEDIATE, RDMAP_IMMEDIATE_SE, WcOpcode::immediate},
+    {SendOpcode::bind_window, 0xff, 0xff, WcOpcode::bind_window},
 }};
 
 [[nodiscard]] constexpr const SendInfo& send_info(SendOpcode opcode) noexcept {
     return kSendTable[static_cast<std::size_t>(opcode)];
+}
+/// Is it done here, without a message?
+[[nodiscard]] constexpr bool sends_nothing(SendOpcode opcode) noexcept {
+    return send_info(opcode).message == 0xff;
 }
 static_assert([] {
     for (std::size_t i = 0; i < kSendTable.size(); ++i) {

@@ -110,8 +110,7 @@ void Stream::Impl::complete_sent() {
             } else {
                 return;
             }
-        } else if (acknowledged && opcode != SendOpcode::local_invalidate &&
-                   sq.retired() >= tx.confirmed) {
+        } else if (acknowledged && !sends_nothing(opcode) && sq.retired() >= tx.confirmed) {
             if (!reads_dead) return;
             status = WcStatus::connection_lost;
         }

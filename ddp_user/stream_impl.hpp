@@ -192,6 +192,7 @@ struct Stream::Impl {
     void finish_entry();
     [[nodiscard]] bool may_start(const SendWqe& wqe) const noexcept;
     [[nodiscard]] bool local(const SendWqe& wqe) const noexcept;
+    bool perform(const SendWqe& wqe);
     [[nodiscard]] bool may_run_local(const SendWqe& wqe) const noexcept;
     void run_local();
     [[nodiscard]] bool revoke(std::uint32_t stag);

@@ -408,8 +408,7 @@ bool Stream::Impl::may_start(const SendWqe& wqe) const noexcept {
 // -- entries that send nothing --
 
 bool Stream::Impl::local(const SendWqe& wqe) const noexcept {
-    return wqe.opcode == SendOpcode::local_invalidate ||
-           (awaits_response(wqe.opcode) && reads_dead);
+    return sends_nothing(wqe.opcode) || (awaits_response(wqe.opcode) && reads_dead);
 }
 
 /// Not while an earlier entry may still be read by the LLP: it may lie in the region.
@@ -425,12 +424,22 @@ bool Stream::Impl::revoke(std::uint32_t stag) {
            config.memory->invalidate(stag);
 }
 
+/// What sends nothing. False: it cannot be done.
+bool Stream::Impl::perform(const SendWqe& wqe) {
+    MemoryTable& memory = *config.memory;
+    if (wqe.opcode == SendOpcode::local_invalidate) return revoke(wqe.invalidate_stag);
+    if (wqe.opcode != SendOpcode::bind_window) return true;
+    if (wqe.remote_stag != 0) return memory.bind(wqe.remote_stag);
+    memory.unbind(wqe.invalidate_stag);
+    return true;
+}
+
 void Stream::Impl::run_local() {
     if (state != State::established || tx.under_way == Source::send_queue) return;
     while (tx.next < config.sq->posted()) {
         const SendWqe& wqe = config.sq->at(tx.next);
         if (!local(wqe) || !may_run_local(wqe)) return;
-        if (wqe.opcode == SendOpcode::local_invalidate && !revoke(wqe.invalidate_stag)) {
+        if (!perform(wqe)) {
             fail_entry(WcStatus::local_protection_error);
             return;
         }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cerrno>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -71,6 +72,10 @@ class SoftCq final : public Cq {
         core_->queue.set_notifier(notifier, argument);
     }
     void arm(bool solicited_only) override { core_->queue.arm(solicited_only); }
+    Result<void> resize(std::uint32_t depth) override {
+        if (!core_->queue.resize(depth)) return Error{EINVAL, "more completions wait than that"};
+        return {};
+    }
     bool overrun() const override { return core_->queue.overrun(); }
     void push(const Wc& wc) override { core_->queue.push(wc); }
     std::size_t purge(std::uint32_t qp_num) override { return core_->queue.purge(qp_num); }

@@ -211,6 +211,14 @@ class SoftDevice final : public Device {
         return memory_.query(stag);
     }
 
+    Result<std::uint32_t> reserve_window() override { return memory_.reserve_window(); }
+    void release_window(std::uint32_t stag) override { memory_.release_window(stag); }
+    Result<void> prepare_window(std::uint32_t stag, const RegionAttr& attr,
+                                std::uint32_t region) override {
+        return memory_.prepare_window(stag, attr, region);
+    }
+    bool window_revoked(std::uint32_t stag) const override { return memory_.revoked(stag); }
+
     Result<std::unique_ptr<Cq>> create_cq(std::uint32_t depth, bool strict) override {
         const unsigned n = next_progress_.fetch_add(1, std::memory_order_relaxed);
         return std::unique_ptr<Cq>(

@@ -70,6 +70,8 @@ ibv_wc_opcode opcode_of(const Wc& wc) noexcept {
             return IBV_WC_RDMA_WRITE;
         case WcOpcode::recv:
             return (wc.flags & kWcImmediate) != 0 ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
+        case WcOpcode::bind_window:
+            return IBV_WC_BIND_MW;
         case WcOpcode::connected:
         case WcOpcode::closed:
             return IBV_WC_RECV;
@@ -144,6 +146,9 @@ bool drive_a_moment(Channel& channel) {
 void convert(const Wc& from, ibv_wc& to) noexcept {
     to.wr_id = from.wr_id;
     to.status = status_of(from);
+    if (from.opcode == WcOpcode::bind_window && to.status == IBV_WC_LOC_PROT_ERR) {
+        to.status = IBV_WC_MW_BIND_ERR;
+    }
     to.opcode = opcode_of(from);
     to.vendor_err = from.status == WcStatus::success ? 0 : static_cast<std::uint32_t>(from.status);
     to.byte_len = from.byte_len;
@@ -307,11 +312,16 @@ ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_chan
     });
 }
 
-// Queues grow as they fill; what the program may rely on is what it asked for at first.
 int resize_cq(ibv_cq* cq, int cqe) noexcept {
     return locked_errno([&](Engine& engine) {
-        if (!engine.alive(cq, Kind::cq) || cqe < 1) return EINVAL;
-        return EOPNOTSUPP;
+        if (!engine.alive(cq, Kind::cq) || cqe < 1 || static_cast<std::uint32_t>(cqe) > kMaxCqe) {
+            return EINVAL;
+        }
+        if (auto r = Cq::of(cq)->cq->resize(static_cast<std::uint32_t>(cqe)); !r) {
+            return r.error().code;
+        }
+        cq->cqe = cqe;
+        return 0;
     });
 }
 

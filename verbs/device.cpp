@@ -64,7 +64,9 @@ void fill(ibv_device_attr& attr) noexcept {
     attr.hw_ver = 1;
     attr.max_qp = 1 << 16;
     attr.max_qp_wr = kMaxQpWr;
-    attr.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID;
+    attr.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID |
+                            IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+    attr.max_mw = 1 << 20;
     attr.max_sge = attr.max_sge_rd = attr.max_srq_sge = static_cast<int>(kMaxSge);
     attr.max_cq = 1 << 16;
     attr.max_cqe = kMaxCqe;
@@ -126,6 +128,9 @@ ibv_context* open_locked(Engine& engine) {
     base.num_comp_vectors = 1;
     pthread_mutex_init(&base.mutex, nullptr);
     base.abi_compat = reinterpret_cast<void*>(UINTPTR_MAX);
+    base.ops.alloc_mw = alloc_mw;
+    base.ops.bind_mw = bind_mw;
+    base.ops.dealloc_mw = dealloc_mw;
     base.ops.poll_cq = poll_cq;
     base.ops.req_notify_cq = req_notify_cq;
     base.ops.post_send = post_send;

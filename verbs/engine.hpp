@@ -24,6 +24,7 @@ enum class Kind : std::uint8_t {
     pd,
     td,
     mr,
+    mw,
     channel,
     cq,
     srq,

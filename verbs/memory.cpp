@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                              IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-                             IBV_ACCESS_ZERO_BASED;
+                             IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED;
 constexpr unsigned kOptionalAccess = IBV_ACCESS_OPTIONAL_RANGE;  // may be ignored by definition
 
 /// 0 or an errno.
@@ -22,6 +22,7 @@ int translate(unsigned access, std::uint32_t& out) noexcept {
     if ((access & IBV_ACCESS_REMOTE_WRITE) != 0) out |= kRemoteWrite;
     if ((access & IBV_ACCESS_REMOTE_READ) != 0) out |= kRemoteRead;
     if ((access & IBV_ACCESS_REMOTE_ATOMIC) != 0) out |= kRemoteAtomic;
+    if ((access & IBV_ACCESS_MW_BIND) != 0) out |= kWindows;
     return 0;
 }
 
@@ -55,10 +56,12 @@ int enter(Engine& engine, Mr& mr) {
     return 0;
 }
 
-void leave(Engine& engine, Mr& mr) {
-    (void)engine.device().deregister_memory(mr.base.lkey);
+/// 0 or an errno.
+int leave(Engine& engine, Mr& mr) {
+    if (auto r = engine.device().deregister_memory(mr.base.lkey); !r) return r.error().code;
     engine.mrs.erase(mr.base.lkey);
     if (elsewhere(mr)) --engine.regions_elsewhere;
+    return 0;
 }
 
 }  // namespace
@@ -170,7 +173,7 @@ int dereg_mr(ibv_mr* given) noexcept {
     return locked_errno([&](Engine& engine) {
         if (!engine.alive(given, Kind::mr)) return EINVAL;
         auto* const mr = reinterpret_cast<Mr*>(given);
-        leave(engine, *mr);
+        if (const int error = leave(engine, *mr); error != 0) return error;  // a window is bound
         engine.remove(mr);
         --reinterpret_cast<Pd*>(mr->base.pd)->users;
         delete mr;

@@ -75,6 +75,13 @@ struct Mr {
     int access = 0;
 };
 
+struct Mw {
+    ibv_mw base{};
+    /// STags of its bindings, each of which has one of its own: bound, still in a send queue, or
+    /// revoked and not yet forgotten.
+    std::vector<std::uint32_t> bindings;
+};
+
 struct Cq;
 
 struct Channel {
@@ -173,6 +180,7 @@ struct Qp {
         std::array<Sge, kMaxSge> sges;
         std::array<std::byte, kMaxInline> inline_data;
         std::size_t sge_count = 0;
+        ibv_mw* window = nullptr;  ///< of a binding
     };
     std::mutex build_mutex;
     std::vector<Built> built;

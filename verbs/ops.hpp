@@ -20,6 +20,16 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept;
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept;
 // qp.cpp
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) noexcept;
+// memory_window.cpp
+ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept;
+int dealloc_mw(ibv_mw* mw) noexcept;
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) noexcept;
+/// Makes `to` the request that binds `mw` as `info` says, under the key `rkey` (of which the lower
+/// eight bits count). 0 or an errno. Not with the engine's mutex held.
+int prepare_binding(Qp& qp, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info& info,
+                    SendWr& to) noexcept;
+/// It was not posted.
+void cancel_binding(ibv_mw* mw, const SendWr& wr) noexcept;
 // parent_domain.cpp
 ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr) noexcept;
 int dealloc_td(ibv_td* td) noexcept;
@@ -58,8 +68,9 @@ void on_qp_state_locked(Engine& engine, Qp& qp, QpState state);
 /// Operations that ibv_qp_ex has functions for.
 inline constexpr std::uint64_t kSendOps =
     IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ |
-    IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV |
+    IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 
 /// Fills in functions of ibv_qp_ex (qp_ex.cpp).
 void set_send_ops(Qp& qp, std::uint64_t flags) noexcept;

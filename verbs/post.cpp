@@ -44,7 +44,7 @@ std::uint8_t flags_of(const Qp& qp, unsigned given) noexcept {
 }
 
 /// 0 or an errno.
-int translate(const ibv_send_wr& from, SendWr& to, Atomic& atomic) noexcept {
+int translate(Qp& qp, const ibv_send_wr& from, SendWr& to, Atomic& atomic) noexcept {
     switch (value_in(from.opcode)) {
         case IBV_WR_SEND:
             to.opcode = SendOpcode::send;
@@ -63,6 +63,10 @@ int translate(const ibv_send_wr& from, SendWr& to, Atomic& atomic) noexcept {
             to.opcode = SendOpcode::local_invalidate;
             to.invalidate_stag = from.invalidate_rkey;
             return 0;
+        case IBV_WR_BIND_MW:
+            if (from.bind_mw.mw == nullptr || from.bind_mw.mw->type != IBV_MW_TYPE_2) return EINVAL;
+            return prepare_binding(qp, from.bind_mw.mw, from.bind_mw.rkey, from.bind_mw.bind_info,
+                                   to);
         case IBV_WR_RDMA_WRITE_WITH_IMM:
             to.opcode = SendOpcode::write_immediate;
             to.immediate = immediate_of(from.imm_data);
@@ -101,6 +105,8 @@ WcOpcode completed_as(SendOpcode opcode) noexcept {
             return WcOpcode::read;
         case SendOpcode::local_invalidate:
             return WcOpcode::local_invalidate;
+        case SendOpcode::bind_window:
+            return WcOpcode::bind_window;
         case SendOpcode::fetch_add:
             return WcOpcode::fetch_add;
         case SendOpcode::compare_swap:
@@ -213,7 +219,6 @@ int post_send(ibv_qp* given, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
         ours.wr_id = wr->wr_id;
         ours.flags = flags_of(qp, wr->send_flags);
         if (wr->next != nullptr) ours.flags |= kSendMore;
-        if ((error = translate(*wr, ours, atomic)) != 0) break;
         try {
             const bool relocatable = (ours.flags & kSendInline) == 0;
             if ((error = sges.assign(*qp.engine, wr->sg_list, wr->num_sge, relocatable)) != 0) {
@@ -223,12 +228,16 @@ int post_send(ibv_qp* given, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
             error = ENOMEM;
             break;
         }
+        if ((error = translate(qp, *wr, ours, atomic)) != 0) break;
         ours.sges = sges.span();
         if (ours.sges.size() > qp.cap.max_send_sge) error = EINVAL;
         if ((ours.flags & kSendInline) != 0 && total_length(ours.sges) > qp.cap.max_inline_data) {
             error = EINVAL;
         }
         if (error == 0) error = post_one(qp, ours);
+        if (error != 0 && ours.opcode == SendOpcode::bind_window) {
+            cancel_binding(wr->bind_mw.mw, ours);
+        }
         if (error != 0) break;
     }
     if (error != 0 && bad != nullptr) *bad = wr;

@@ -64,6 +64,16 @@ void wr_local_inv(ibv_qp_ex* qp, std::uint32_t rkey) noexcept {
     if (auto* built = begin(qp, SendOpcode::local_invalidate)) built->wr.invalidate_stag = rkey;
 }
 
+void wr_bind_mw(ibv_qp_ex* qp, ibv_mw* mw, std::uint32_t rkey,
+                const ibv_mw_bind_info* info) noexcept {
+    auto* const built = begin(qp, SendOpcode::bind_window);
+    if (built == nullptr) return;
+    built->window = mw;
+    Qp::of(qp)->build_error = mw->type == IBV_MW_TYPE_2
+                                  ? prepare_binding(*Qp::of(qp), mw, rkey, *info, built->wr)
+                                  : EINVAL;
+}
+
 void wr_rdma_write_imm(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote,
                        __be32 data) noexcept {
     if (auto* built = begin(qp, SendOpcode::write_immediate, rkey, remote)) {
@@ -126,9 +136,17 @@ void wr_set_inline_data(ibv_qp_ex* qp, void* address, size_t length) noexcept {
     wr_set_inline_data_list(qp, 1, &buffer);
 }
 
+/// What was built from `first` on is not posted.
+void give_up(Qp& qp, std::size_t first) noexcept {
+    for (std::size_t i = first; i < qp.built.size(); ++i) {
+        if (qp.built[i].window != nullptr) cancel_binding(qp.built[i].window, qp.built[i].wr);
+    }
+    qp.built.clear();
+}
+
 void wr_abort(ibv_qp_ex* given) noexcept {
     Qp& qp = *Qp::of(given);
-    qp.built.clear();
+    give_up(qp, 0);
     qp.build_mutex.unlock();
 }
 
@@ -138,8 +156,9 @@ int wr_complete(ibv_qp_ex* given) noexcept {
     int error = qp.build_error;
     if (error == 0 && qp.engine != Engine::current()) error = EPERM;
     if (error == 0 && qp.state.load(std::memory_order_acquire) < IBV_QPS_RTS) error = EINVAL;
-    for (std::size_t i = 0; error == 0 && i < qp.built.size(); ++i) {
-        Qp::Built& built = qp.built[i];
+    std::size_t posted = 0;
+    for (; error == 0 && posted < qp.built.size(); ++posted) {
+        Qp::Built& built = qp.built[posted];
         if ((built.wr.flags & kSendInline) != 0) {
             built.sges[0].address = built.inline_data.data();  // the vector may have moved it
         } else {
@@ -147,10 +166,11 @@ int wr_complete(ibv_qp_ex* given) noexcept {
         }
         built.wr.sges = {built.sges.data(), built.sge_count};
         if (is_atomic(built.wr.opcode)) built.wr.atomic = &built.atomic;
-        if (i + 1 < qp.built.size()) built.wr.flags |= kSendMore;
+        if (posted + 1 < qp.built.size()) built.wr.flags |= kSendMore;
         error = post_one(qp, built.wr);
+        if (error != 0) break;
     }
-    qp.built.clear();
+    give_up(qp, posted);
     qp.build_mutex.unlock();
     return error;
 }
@@ -176,6 +196,7 @@ void set_send_ops(Qp& qp, std::uint64_t flags) noexcept {
     if ((flags & IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD) != 0) {
         ex.wr_atomic_fetch_add = wr_atomic_fetch_add;
     }
+    if ((flags & IBV_QP_EX_WITH_BIND_MW) != 0) ex.wr_bind_mw = wr_bind_mw;
     if ((flags & IBV_QP_EX_WITH_LOCAL_INV) != 0) ex.wr_local_inv = wr_local_inv;
 }
 

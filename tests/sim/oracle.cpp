@@ -28,6 +28,8 @@ WcOpcode completion_opcode(SendOpcode opcode) {
             return WcOpcode::read;
         case SendOpcode::local_invalidate:
             return WcOpcode::local_invalidate;
+        case SendOpcode::bind_window:
+            return WcOpcode::bind_window;
         case SendOpcode::fetch_add:
             return WcOpcode::fetch_add;
         case SendOpcode::compare_swap:

@@ -515,6 +515,118 @@ static void destroy_with_work_outstanding(void) {
     disconnect_pair(&p); /* with Reads under way */
 }
 
+static void resized_queue(void) {
+    struct pair p;
+    connect_pair(&p);
+    struct ibv_cq* cq = ibv_create_cq(p.a->verbs, 2, NULL, NULL, 0);
+    struct ibv_qp_init_attr attr = qp_attr();
+    attr.send_cq = attr.recv_cq = cq;
+    struct ibv_qp* qp = ibv_create_qp(p.a->pd, &attr);
+    MUST(cq && qp);
+    CHECK(ibv_resize_cq(cq, 0) == EINVAL);
+    CHECK(ibv_resize_cq(cq, 0x7fffffff) == EINVAL);
+    CHECK(ibv_resize_cq(cq, 16) == 0 && cq->cqe >= 16);
+    struct ibv_qp_attr to;
+    memset(&to, 0, sizeof to);
+    to.qp_state = IBV_QPS_INIT;
+    to.port_num = 1;
+    CHECK(ibv_modify_qp(qp, &to,
+                        IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS) == 0);
+    for (int i = 0; i < 16; ++i) CHECK(post_recv(qp, p.data_a, 8, p.mr_a->lkey) == 0);
+    to.qp_state = IBV_QPS_ERR;
+    CHECK(ibv_modify_qp(qp, &to, IBV_QP_STATE) == 0);
+    CHECK(ibv_resize_cq(cq, 15) == EINVAL); /* sixteen wait */
+    struct ibv_wc wc[32];
+    CHECK(ibv_poll_cq(cq, 32, wc) == 16);
+    CHECK(ibv_resize_cq(cq, 1) == 0);
+    CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
+    CHECK(ibv_resize_cq(cq, 4) == EINVAL);
+    disconnect_pair(&p);
+}
+
+/* ---- memory windows ----------------------------------------------------- */
+
+static int post_bind(struct ibv_qp* qp, struct ibv_mw* mw, uint32_t rkey, struct ibv_mr* mr,
+                     void* at, uint64_t length, unsigned rights) {
+    struct ibv_send_wr wr, *bad = NULL;
+    memset(&wr, 0, sizeof wr);
+    wr.wr_id = 3;
+    wr.opcode = IBV_WR_BIND_MW;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.bind_mw.mw = mw;
+    wr.bind_mw.rkey = rkey;
+    wr.bind_mw.bind_info.mr = mr;
+    wr.bind_mw.bind_info.addr = (uintptr_t)at;
+    wr.bind_mw.bind_info.length = length;
+    wr.bind_mw.bind_info.mw_access_flags = rights;
+    return ibv_post_send(qp, &wr, &bad);
+}
+
+static void windows(void) {
+    const unsigned rights = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    struct pair p;
+    connect_pair(&p);
+    struct ibv_mr* mr =
+        ibv_reg_mr(p.b->pd, p.data_b, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+    struct ibv_mw* mw = ibv_alloc_mw(p.b->pd, IBV_MW_TYPE_2);
+    MUST(mr && mw);
+    CHECK(ibv_alloc_mw(p.b->pd, (enum ibv_mw_type)3) == NULL && errno == EINVAL);
+    for (int round = 0; round < 600; ++round) { /* more than there are keys */
+        const uint32_t rkey = ibv_inc_rkey(mw->rkey);
+        CHECK(post_bind(p.b->qp, mw, rkey, mr, p.data_b + 64, 64, rights) == 0);
+        const struct ibv_wc wc = next(p.b->send_cq);
+        CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_BIND_MW && wc.wr_id == 3);
+        CHECK(mw->rkey == rkey);
+    }
+    CHECK(post_bind(p.b->qp, mw, mw->rkey, mr, p.data_b, 64, rights) ==
+          EINVAL); /* the key is in use */
+    CHECK(post(p.a->qp, IBV_WR_RDMA_READ, p.data_a, 64, p.mr_a->lkey, (uintptr_t)p.data_b + 64,
+               mw->rkey) == 0);
+    EXPECT(p.a->send_cq, IBV_WC_SUCCESS);
+    CHECK(ibv_dereg_mr(mr) == EBUSY);
+    const uint32_t key = mw->rkey; /* many at once, the last of which holds; more than have room */
+    int posted = 0, error = 0;
+    for (uint32_t at = key; posted < 100 && error == 0; posted += error == 0) {
+        at = ibv_inc_rkey(at);
+        error = post_bind(p.b->qp, mw, at, mr, p.data_b + 64, 64, rights);
+    }
+    CHECK(error == ENOMEM && posted >= 16, "%d after %d", error, posted);
+    CHECK((mw->rkey & 0xff) == ((key + (uint32_t)posted) & 0xff), "the key of the last posted");
+    for (int i = 0; i < posted; ++i) EXPECT(p.b->send_cq, IBV_WC_SUCCESS);
+    CHECK(post(p.a->qp, IBV_WR_RDMA_READ, p.data_a, 64, p.mr_a->lkey, (uintptr_t)p.data_b + 64,
+               mw->rkey) == 0);
+    EXPECT(p.a->send_cq, IBV_WC_SUCCESS);
+    CHECK(post_recv(p.a->qp, p.data_a, 8, p.mr_a->lkey) == 0);
+    CHECK(post(p.a->qp, IBV_WR_RDMA_READ, p.data_a, 1, p.mr_a->lkey, (uintptr_t)p.data_b + 63,
+               mw->rkey) == 0);
+    EXPECT(p.a->send_cq, IBV_WC_REM_ACCESS_ERR); /* an octet before it */
+    disconnect_pair(&p);
+    CHECK(ibv_dealloc_mw(mw) == 0);
+    CHECK(ibv_dereg_mr(mr) == 0);
+}
+
+/* What is bound must lie in a region that permits windows. */
+static void bad_bindings(void) {
+    for (int how = 0; how < 3; ++how) {
+        struct pair p;
+        connect_pair(&p);
+        struct ibv_mr* mr = ibv_reg_mr(p.b->pd, p.data_b, 4096,
+                                       how == 0   ? IBV_ACCESS_LOCAL_WRITE
+                                       : how == 1 ? IBV_ACCESS_MW_BIND
+                                                  : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+        struct ibv_mw* mw = ibv_alloc_mw(p.b->pd, IBV_MW_TYPE_2);
+        MUST(mr && mw);
+        CHECK(post_bind(p.b->qp, mw, ibv_inc_rkey(mw->rkey), mr, p.data_b, how == 2 ? 4097 : 4096,
+                        IBV_ACCESS_REMOTE_WRITE) == 0);
+        EXPECT(p.b->send_cq, IBV_WC_MW_BIND_ERR);
+        CHECK(reaches_error(p.b->qp));
+        CHECK(post_bind(p.b->qp, mw, ibv_inc_rkey(mw->rkey), mr, p.data_b, 64, 0) == 0);
+        EXPECT(p.b->send_cq, IBV_WC_WR_FLUSH_ERR);
+        disconnect_pair(&p);
+        CHECK(ibv_dealloc_mw(mw) == 0 && ibv_dereg_mr(mr) == 0);
+    }
+}
+
 /* ---- bad registrations -------------------------------------------------- */
 
 static void bad_registrations(void) {
@@ -569,6 +681,9 @@ static const struct test_case cases[] = {
     {"malformed_requests", malformed_requests},
     {"post_in_other_states", post_in_other_states},
     {"completion_queue_overrun", completion_queue_overrun},
+    {"resized_queue", resized_queue},
+    {"windows", windows},
+    {"bad_bindings", bad_bindings},
     {"destroy_with_work_outstanding", destroy_with_work_outstanding},
 };
 

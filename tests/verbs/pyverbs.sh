@@ -8,7 +8,7 @@
 #
 #   pyverbs.sh BUILD [--report FILE] [--page docs/verbs.md]
 #
-# Fails when a test fails or fewer than its least number run. --report: every test with its result, and the reason
+# Fails when a test fails or fewer than 60 run. --report: every test with its result, and the reason
 # why it was skipped. --page: the numbers, and reasons of skips, go into the compatibility page.
 . "$(dirname "$0")/lib.sh"
 left_out=$(realpath "$(dirname "$0")")/pyverbs.left_out

@@ -79,6 +79,19 @@ TEST(CompletionQueue, grows_beyond_its_depth_and_keeps_order) {
     EXPECT_EQ(drain(queue), expected);
 }
 
+TEST(CompletionQueue, a_strict_queue_can_be_resized_down_to_what_waits) {
+    CompletionQueue queue(2, true);
+    queue.push({.wr_id = 1});
+    queue.push({.wr_id = 2});
+    EXPECT_FALSE(queue.resize(1));
+    EXPECT_TRUE(queue.resize(3));
+    queue.push({.wr_id = 3});
+    EXPECT_FALSE(queue.overrun());
+    EXPECT_TRUE(queue.resize(3));
+    queue.push({.wr_id = 4});
+    EXPECT_TRUE(queue.overrun());
+}
+
 TEST(CompletionQueue, strict_remembers_an_overrun) {
     CompletionQueue queue(3, true);
     for (std::uint64_t i = 0; i < 3; ++i) queue.push(wc_of(i));

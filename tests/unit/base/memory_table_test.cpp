@@ -62,10 +62,12 @@ TEST_F(MemoryTableTest, refuses_a_region_that_wraps) {
 }
 
 TEST_F(MemoryTableTest, refuses_unknown_rights) {
-    EXPECT_EQ(table.add({.address = memory.data(), .length = 1, .access = 1u << 31}).error().code,
-              EINVAL);
-    EXPECT_EQ(table.add({.address = memory.data(), .length = 1, .access = 32}).error().code,
-              EINVAL);
+    for (unsigned bit = 6; bit < 32; ++bit) {
+        EXPECT_EQ(
+            table.add({.address = memory.data(), .length = 1, .access = 1u << bit}).error().code,
+            EINVAL)
+            << bit;
+    }
 }
 
 TEST_F(MemoryTableTest, refuses_more_regions_than_it_was_made_for) {
@@ -226,6 +228,131 @@ TEST_F(MemoryTableTest, the_first_error_in_the_rfcs_order_is_reported) {
     EXPECT_EQ(write(stag, va(memory.data()), 2), Violation::write_access);
     EXPECT_EQ(read(stag, kMax, 2, kPd + 1), Violation::read_stag_not_associated);
     EXPECT_EQ(read(stag, kMax, 2), Violation::read_access);
+}
+
+// -- windows --
+
+struct MemoryWindowTest : MemoryTableTest {
+    RegionAttr region_attr() {
+        RegionAttr attr = hundred();
+        attr.access = kLocalWrite | kWindows;
+        return attr;
+    }
+    /// Octets [10, 10 + length) of the region.
+    RegionAttr part(std::uint64_t length = 20) {
+        return {.address = memory.data() + 10,
+                .length = length,
+                .access = kRemoteWrite | kRemoteRead,
+                .pd = kPd};
+    }
+};
+
+TEST_F(MemoryWindowTest, serves_once_it_is_bound_until_it_is_revoked) {
+    const std::uint32_t region = add(region_attr());
+    const std::uint32_t stag = table.reserve_window().value();
+    const std::uint64_t at = va(memory.data()) + 10;
+    EXPECT_EQ(write(stag, at, 1), Violation::tagged_stag_invalid);
+    ASSERT_TRUE(table.prepare_window(stag, part(), region).ok());
+    EXPECT_EQ(write(stag, at, 1), Violation::tagged_stag_invalid);
+    EXPECT_FALSE(table.revoked(stag)) << "not yet bound";
+    EXPECT_TRUE(table.bind(stag));
+    EXPECT_FALSE(table.bind(stag));
+    EXPECT_FALSE(table.revoked(stag));
+    EXPECT_EQ(write(stag, at, 20), Violation::none);
+    EXPECT_EQ(read(stag, at, 20), Violation::none);
+    EXPECT_EQ(write(stag, at, 21), Violation::tagged_bounds);
+    EXPECT_EQ(write(stag, at - 1, 1), Violation::tagged_bounds);
+    EXPECT_EQ(write(region, at, 1), Violation::write_access);
+    EXPECT_FALSE(local(stag, memory.data() + 10, 1, false)) << "an rkey is no lkey";
+    EXPECT_TRUE(table.invalidate(stag));
+    EXPECT_EQ(write(stag, at, 1), Violation::tagged_stag_invalid);
+    EXPECT_TRUE(table.revoked(stag));
+    EXPECT_FALSE(table.bind(stag)) << "once only";
+    EXPECT_TRUE(table.remove(stag).ok());
+    table.release_window(stag);
+}
+
+TEST_F(MemoryWindowTest, a_region_with_a_window_stays) {
+    const std::uint32_t region = add(region_attr());
+    const std::uint32_t stag = table.reserve_window().value();
+    ASSERT_TRUE(table.prepare_window(stag, part(), region).ok());
+    ASSERT_TRUE(table.bind(stag));
+    EXPECT_EQ(table.remove(region).error().code, EBUSY);
+    EXPECT_EQ(table.replace(region, region_attr()).error().code, EBUSY);
+    ASSERT_TRUE(table.invalidate(stag));
+    EXPECT_TRUE(table.replace(region, region_attr()).ok());
+    ASSERT_TRUE(table.prepare_window(stag ^ 1, part(), region).ok());
+    ASSERT_TRUE(table.bind(stag ^ 1));
+    EXPECT_EQ(table.remove(region).error().code, EBUSY);
+    EXPECT_TRUE(table.remove(stag ^ 1).ok());
+    EXPECT_TRUE(table.remove(region).ok());
+    EXPECT_TRUE(table.remove(stag).ok());
+}
+
+TEST_F(MemoryWindowTest, a_new_binding_takes_the_place_of_the_last) {
+    const std::uint32_t region = add(region_attr());
+    const std::uint32_t stag = table.reserve_window().value();
+    const std::uint64_t at = va(memory.data()) + 10;
+    for (const std::uint32_t key : {stag, stag ^ 1, stag ^ 2}) {
+        ASSERT_TRUE(table.prepare_window(key, part(), region).ok());
+    }
+    ASSERT_TRUE(table.bind(stag));
+    ASSERT_TRUE(table.bind(stag ^ 2));
+    EXPECT_TRUE(table.revoked(stag));
+    EXPECT_FALSE(table.revoked(stag ^ 1)) << "it waits";
+    EXPECT_EQ(write(stag, at, 1), Violation::tagged_stag_invalid);
+    EXPECT_EQ(write(stag ^ 2, at, 1), Violation::none);
+    table.unbind(stag);
+    EXPECT_EQ(write(stag ^ 2, at, 1), Violation::tagged_stag_invalid);
+    table.unbind(stag);
+    EXPECT_TRUE(table.remove(region).ok());
+    EXPECT_FALSE(table.bind(stag ^ 1)) << "its region is gone";
+}
+
+TEST_F(MemoryWindowTest, binds_only_what_its_region_permits) {
+    const auto binds = [&](const RegionAttr& attr, std::uint32_t region) {
+        const std::uint32_t stag = table.reserve_window().value();
+        EXPECT_TRUE(table.prepare_window(stag, attr, region).ok());
+        const bool bound = table.bind(stag);
+        EXPECT_TRUE(table.remove(stag).ok());
+        table.release_window(stag);
+        return bound;
+    };
+    const std::uint32_t region = add(region_attr());
+    EXPECT_TRUE(binds(part(90), region));
+    EXPECT_FALSE(binds(part(91), region));
+    RegionAttr attr = part();
+    attr.address = memory.data() - 1;
+    EXPECT_FALSE(binds(attr, region));
+    attr = part();
+    attr.pd = kPd + 1;
+    EXPECT_FALSE(binds(attr, region));
+    EXPECT_FALSE(binds(part(), region ^ 1));
+    EXPECT_FALSE(binds(part(), add(hundred()))) << "no windows there";
+    attr = region_attr();
+    attr.access = kWindows;
+    const std::uint32_t read_only = add(attr);
+    EXPECT_FALSE(binds(part(), read_only));
+    attr = part();
+    attr.access = kRemoteRead;
+    EXPECT_TRUE(binds(attr, read_only));
+    ASSERT_TRUE(table.invalidate(region));
+    EXPECT_FALSE(binds(part(), region));
+}
+
+TEST_F(MemoryWindowTest, its_range_of_keys_is_nobody_elses) {
+    const std::uint32_t region = add(region_attr());
+    const std::uint32_t stag = table.reserve_window().value();
+    EXPECT_EQ(table.prepare_window(stag ^ 0x100, part(), region).error().code, EINVAL);
+    for (std::uint32_t key = 0; key < 256; ++key) {
+        EXPECT_TRUE(table.prepare_window((stag & ~0xffu) | key, part(), region).ok());
+    }
+    EXPECT_EQ(table.prepare_window(stag, part(), region).error().code, EEXIST);
+    for (std::uint32_t key = 0; key < 256; ++key) {
+        EXPECT_TRUE(table.remove((stag & ~0xffu) | key).ok());
+    }
+    table.release_window(stag);
+    EXPECT_EQ(table.prepare_window(stag, part(), region).error().code, EINVAL);
 }
 
 // -- check_local --

@@ -28,14 +28,15 @@ void Interrupt::hold() noexcept {
     held_ = pthread_sigmask(SIG_BLOCK, &set, &before_) == 0;
 }
 
-bool Interrupt::release() noexcept {
+bool Interrupt::admit() noexcept {
     if (!held_) return std::exchange(noted_, false);
     const int saved = errno;
-    bool ends = false;
+    bool any = false, ends = false;
     sigset_t pending;
     if (sigpending(&pending) == 0) {
         for (int signal = 1; signal < NSIG && !ends; ++signal) {
             if (sigismember(&pending, signal) != 1 || sigismember(&before_, signal) == 1) continue;
+            any = true;
             struct sigaction action {};
             if (sigaction(signal, nullptr, &action) != 0) continue;
             const bool siginfo = (action.sa_flags & SA_SIGINFO) != 0;
@@ -45,7 +46,10 @@ bool Interrupt::release() noexcept {
             ends = !restart_ || (action.sa_flags & SA_RESTART) == 0;
         }
     }
-    let_in();
+    if (any) {
+        let_in();
+        if (!ends) hold();
+    }
     errno = saved;
     return ends;
 }

@@ -23,12 +23,13 @@ class Interrupt {
     void hold() noexcept;
     /// Says that a system call was interrupted although hold() was not possible.
     void note() noexcept { noted_ = !held_; }
-    /// Lets them in: pending ones are handled now. True when one of them ends the call.
-    bool release() noexcept;
-
-  private:
+    /// Handles those that are pending, and holds back again what comes after. True when one of them
+    /// ends the call: then none is held back any more.
+    bool admit() noexcept;
+    /// Holds none back any more.
     void let_in() noexcept;
 
+  private:
     const bool restart_;
     bool held_ = false;
     bool noted_ = false;

@@ -55,6 +55,15 @@ void clear_event(int fd) noexcept {
     [[maybe_unused]] const ssize_t n = read(fd, &count, sizeof count);
 }
 
+// For poll(): rounded up; -1 for kNever.
+int milliseconds_until(Time deadline) noexcept {
+    if (deadline == kNever) return -1;
+    const Time now = monotonic_now();
+    const Time left = deadline > now ? deadline - now : 0;
+    return static_cast<int>(
+        std::min<Time>((left + kMillisecond - 1) / kMillisecond, 1'000'000'000));
+}
+
 void cpu_relax() noexcept {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -102,6 +111,7 @@ void Progress::close_descriptors() noexcept {
         disown_descriptor(fd);
         close(fd);
     }
+    for (const int fd : events_) close_owned(fd);
 }
 
 void Progress::abandon() noexcept {
@@ -165,6 +175,7 @@ void Progress::unlock() noexcept {
         ProgressThread* const thread = ringable_.load(std::memory_order_acquire);
         if (round == kRoundsForOthers && thread != nullptr) {
             thread->ring();
+            wake_sleepers();  // a leader that sleeps: the thread leaves it to him
             return;
         }
         if (!try_lock()) return;  // the new holder will look
@@ -551,11 +562,17 @@ void Progress::end_lead(bool rung) {
 }
 
 // Whoever stops leading lets the others know: those of wait() all look again, of those in poll()
-// one is told, who leads or passes it on.
+// and in calls that signals interrupt one each is told, who leads or passes it on.
 void Progress::offer_lead() {
     if (polling_count_.load(std::memory_order_seq_cst) != 0) {
         const std::lock_guard lock(followers_mutex_);
         if (!polling_followers_.empty()) polling_followers_.front()->on_lead_free();
+    }
+    if (waiter_count_.load(std::memory_order_seq_cst) != 0) {
+        const std::lock_guard lock(followers_mutex_);
+        const auto asleep = std::find_if(waiters_.begin(), waiters_.end(),
+                                         [](const Waiter* waiter) { return !waiter->rung; });
+        if (asleep != waiters_.end()) ring(**asleep);
     }
     wake_followers();
 }
@@ -584,6 +601,12 @@ void Progress::unfollow(Follower& follower) {
 // follower, or the follower the news; and a number raised after the follower read it does not let
 // it sleep.
 void Progress::wake_followers() {
+    if (waiter_count_.load(std::memory_order_seq_cst) != 0) {
+        const std::lock_guard lock(followers_mutex_);
+        for (Waiter* const waiter : waiters_) {
+            if (!waiter->rung && (*waiter->done)()) ring(*waiter);
+        }
+    }
     if (followers_.load(std::memory_order_seq_cst) == 0) return;
     follower_wakes_.fetch_add(1, std::memory_order_seq_cst);
     syscall(SYS_futex, &follower_wakes_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
@@ -602,6 +625,53 @@ bool Progress::sleep_as_follower(std::uint32_t seen, Time deadline) {
     return n == 0 || errno != EINTR;
 }
 
+void Progress::ring(Waiter& waiter) noexcept {
+    waiter.rung = true;
+    signal_event(waiter.fd);
+}
+
+// A signal handler ends a blocking call however it is asleep, and also where it runs between two
+// looks of the call: so signals are held back all the time, and a descriptor says that one has
+// come. A futex cannot wait for that; a waiter has an eventfd, which is written when what it waits
+// for is there, or when it shall lead. The rule against lost wake-ups is that of the other
+// followers: it is in the list before it looks, they have published before they look into the list.
+// False: there are no descriptors for that.
+bool Progress::sleep_as_waiter(const std::function<bool()>& done, bool may_drive, Time deadline,
+                               Interrupt& interrupt) {
+    const int signals = signal_descriptor();
+    if (signals < 0) return false;
+    Waiter self{&done, -1, false};
+    {
+        const std::lock_guard lock(followers_mutex_);
+        waiters_.reserve(waiters_.size() + 1);
+        if (idle_events_.empty()) {
+            events_.reserve(events_.size() + 1);
+            idle_events_.reserve(events_.size() + 1);  // giving back must not fail
+            self.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+            if (self.fd < 0) return false;
+            own_descriptor(self.fd);
+            events_.push_back(self.fd);
+        } else {
+            self.fd = idle_events_.back();
+            idle_events_.pop_back();
+        }
+        waiters_.push_back(&self);
+        waiter_count_.store(waiters_.size(), std::memory_order_seq_cst);
+    }
+    const bool lead_free = may_drive && !leader_.load(std::memory_order_seq_cst);
+    if (!lead_free && !done()) {
+        interrupt.hold();
+        std::array<pollfd, 2> fds{{{self.fd, POLLIN, 0}, {signals, POLLIN, 0}}};
+        poll(fds.data(), fds.size(), milliseconds_until(deadline));
+    }
+    const std::lock_guard lock(followers_mutex_);
+    std::erase(waiters_, &self);
+    waiter_count_.store(waiters_.size(), std::memory_order_seq_cst);
+    if (self.rung) clear_event(self.fd);
+    idle_events_.push_back(self.fd);
+    return true;
+}
+
 // -1 when no descriptor is left: then a handler ends the call whatever its flags say.
 int Progress::signal_descriptor() {
     int fd = signal_fd_.load(std::memory_order_acquire);
@@ -617,20 +687,13 @@ int Progress::signal_descriptor() {
 }
 
 bool Progress::sleep_as_leader(Time deadline, Interrupt* interrupt) {
-    int timeout = -1;
-    if (deadline != kNever) {
-        const Time now = monotonic_now();
-        const Time left = deadline > now ? deadline - now : 0;
-        timeout = static_cast<int>(
-            std::min<Time>((left + kMillisecond - 1) / kMillisecond, 1'000'000'000));
-    }
     // Looked at, not taken: an epoll_wait() here would eat the edge of an EPOLLET item.
     std::array<pollfd, 3> fds{{{epoll_fd_, POLLIN, 0}, {bell_fd_, POLLIN, 0}, {-1, POLLIN, 0}}};
     if (interrupt != nullptr) {
         fds[2].fd = signal_descriptor();
         if (fds[2].fd >= 0) interrupt->hold();
     }
-    const int n = poll(fds.data(), fds.size(), timeout);
+    const int n = poll(fds.data(), fds.size(), milliseconds_until(deadline));
     if (n < 0 && errno == EINTR && interrupt != nullptr) interrupt->note();
     return n > 0 && fds[1].revents != 0;
 }
@@ -663,8 +726,17 @@ Progress::Waited Progress::wait(const std::function<bool()>& done, Time deadline
             const bool rung = !done() && !work_waiting() && sleep_as_leader(deadline, interrupt);
             end_lead(rung);
             if (done()) return Waited::done;
-            if (interrupt != nullptr && interrupt->release()) return Waited::interrupted;
+            if (interrupt != nullptr && interrupt->admit()) return Waited::interrupted;
+        } else if (interrupt != nullptr && sleep_as_waiter(done, may_drive, deadline, *interrupt)) {
+            const bool found = done();
+            const bool ends = !found && interrupt->admit();
+            if (found || ends || (deadline != kNever && monotonic_now() >= deadline)) {
+                // It may be this one that was told to lead.
+                if (may_drive && !leader_.load(std::memory_order_seq_cst)) offer_lead();
+                return found ? Waited::done : ends ? Waited::interrupted : Waited::timeout;
+            }
         } else {
+            if (interrupt != nullptr) interrupt->let_in();
             followers_.fetch_add(1, std::memory_order_seq_cst);
             const std::uint32_t seen = follower_wakes_.load(std::memory_order_seq_cst);
             const bool lead_free = may_drive && !leader_.load(std::memory_order_seq_cst);

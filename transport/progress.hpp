@@ -313,6 +313,8 @@ class Progress {
     /// True: the bell was rung.
     bool sleep_as_leader(Time deadline, Interrupt* interrupt);
     bool sleep_as_follower(std::uint32_t seen, Time deadline);
+    bool sleep_as_waiter(const std::function<bool()>& done, bool may_drive, Time deadline,
+                         Interrupt& interrupt);
     void wake_followers();
     void close_descriptors() noexcept;
     int signal_descriptor();
@@ -345,7 +347,18 @@ class Progress {
     std::atomic<std::uint32_t> followers_{0};
     std::atomic<std::uint32_t> follower_wakes_{0};  // a futex: grows with each wake-up
     std::atomic<int> signal_fd_{-1};                // made when first needed
-    std::vector<Follower*> polling_followers_;      // under followers_mutex_
+    /// A follower in a call that signals interrupt: asleep on an eventfd beside the signals'.
+    struct Waiter {
+        const std::function<bool()>* done;
+        int fd;
+        bool rung;
+    };
+    static void ring(Waiter& waiter) noexcept;
+    std::vector<Waiter*> waiters_;  // under followers_mutex_, as are the next two
+    std::vector<int> events_;       // the eventfds made for them
+    std::vector<int> idle_events_;  // of these, in use by none
+    std::atomic<std::size_t> waiter_count_{0};
+    std::vector<Follower*> polling_followers_;  // under followers_mutex_
     std::atomic<std::size_t> polling_count_{0};
     SpinScore spin_score_;
 

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/wait.h>
@@ -344,6 +346,91 @@ TEST_F(ProgressTest, drain_tells_everybody_and_ends_when_none_is_left_or_time_is
     const Time due = in(20 * kMillisecond);
     progress->drain(due);
     EXPECT_GE(monotonic_now(), due);
+}
+
+// ---- signals ----------------------------------------------------------------
+
+std::atomic<int> signals{0};
+
+// A call that blocks while others move octets is awake half of the time, and a handler that runs
+// then ends it as well.
+TEST_F(ProgressTest, a_signal_ends_a_wait_whatever_it_is_doing) {
+    constexpr int kRounds = 40;
+    start(ProgressMode::both);
+    struct sigaction action {
+    }, before{};
+    action.sa_handler = [](int) { signals.fetch_add(1); };
+    sigaction(SIGUSR1, &action, &before);
+    const auto item = add();
+    std::atomic<bool> stop{false};
+    std::thread traffic([&] {
+        for (std::uint64_t n = 1; !stop; ++n) {
+            item->ring();
+            progress->wait([&] { return item->rings >= n; }, in(kLimit));
+        }
+    });
+    int missed = 0;
+    for (int round = 0; round < kRounds; ++round) {
+        std::atomic<bool> begun{false}, ended{false}, give_up{false};
+        auto result = Progress::Waited::done;
+        std::thread waiter([&] {
+            begun = true;
+            result = progress->wait_interruptibly([&] { return give_up.load(); }, kNever, false);
+            ended = true;
+        });
+        while (!begun) std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        const int handled = signals;
+        pthread_kill(waiter.native_handle(), SIGUSR1);
+        const Time limit = in(kLimit / 20);
+        while (!ended && monotonic_now() < limit) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        if (!ended) {
+            ++missed;
+            give_up = true;
+            progress->wake_sleepers();
+        }
+        waiter.join();
+        EXPECT_GT(signals, handled);
+        EXPECT_TRUE(missed != 0 || result == Progress::Waited::interrupted);
+    }
+    stop = true;
+    traffic.join();
+    sigaction(SIGUSR1, &before, nullptr);
+    // One that came before the wait had begun ends nothing, as with system calls.
+    EXPECT_LE(missed, 4);
+}
+
+// Posters that never pause must not leave the last of them to a leader that sleeps.
+TEST_F(ProgressTest, what_many_posters_leave_behind_wakes_the_leader) {
+    constexpr int kLength = 1000;
+    start(ProgressMode::both);
+    class Chain final : public Pollable {
+      public:
+        explicit Chain(Progress& p) : progress_(p) {}
+        void on_ready(std::uint32_t, Pass&) override {}
+        void on_kick(Pass& pass) override {
+            pass.active = true;
+            if (++kicks < kLength) progress_.kick_now(*this);
+        }
+        void on_time(Pass&) override {}
+        void on_failure(Pass&) noexcept override {}
+        std::atomic<int> kicks{0};
+
+      private:
+        Progress& progress_;
+    };
+    const auto chain = std::make_shared<Chain>(*progress);
+    const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    progress->locked([&](Pass&) { EXPECT_TRUE(progress->add(chain, fd, EPOLLIN)); });
+    std::thread leader(
+        [&] { EXPECT_TRUE(progress->wait([&] { return chain->kicks >= kLength; }, in(kLimit))); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    progress->kick_now(*chain);
+    leader.join();
+    progress->locked([&](Pass&) { progress->remove(*chain); });
+    close(fd);
 }
 
 // A signal handler may run in the middle of a pass, and many call exit() or fork().

@@ -135,6 +135,7 @@ int Socket::ensure_listener(int fd) {
 }
 
 void Socket::close_listener() {
+    if (generation_.load(std::memory_order_acquire) != process_generation()) return;
     const std::lock_guard hold(listener_mutex_);
     listener_now_.store(nullptr, std::memory_order_release);
     if (listener_ == nullptr || listener_generation_ != process_generation()) return;

@@ -9,6 +9,7 @@
 
 #include <cstring>
 #include <mutex>
+#include <new>
 
 #include "libxsock/sock/key.hpp"
 #include "libxsock/sock/socket.hpp"
@@ -43,7 +44,9 @@ Progress* Socket::ensure_progress() {
     if (progress() != nullptr && generation_.load(std::memory_order_relaxed) == now) {
         return progress();
     }
-    // A child begins anew: what its parent had begun here was closed when it was forked.
+    // A child begins anew: what its parent had begun here was closed when it was forked, and a
+    // thread that is not here may have held the lock.
+    if (generation_.load(std::memory_order_relaxed) != now) new (&listener_mutex_) std::mutex;
     if (progress() != nullptr) forget_progress();
     own_fd_ = -1;
     attended_ = beginning_ = false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // accept() on listening sockets with DDPREQUIRE, in the situations that end or fail it with TCP.
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #include <atomic>
 
@@ -115,6 +116,39 @@ TEST(SockAccept, says_that_descriptors_are_wanting) {
     listener.timeout(SO_RCVTIMEO, 50);
     EXPECT_EQ(listener.accept().fd(), -1);
     EXPECT_EQ(errno, EAGAIN);
+}
+
+// Children of a server whose threads accept must not find a lock that one of those held.
+TEST(SockAccept, forked_children_accept_beside_their_parents_threads) {
+    constexpr int kChildren = 40;
+    Sock listener = listening(true);
+    listener.nonblocking();
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> acceptors;
+    for (int i = 0; i < 2; ++i) {
+        acceptors.emplace_back([&] {
+            xsock_sock* accepted = nullptr;
+            while (!stop) {
+                engine().sock_accept(listener.handle(), listener.fd(), nullptr, nullptr, 0,
+                                     &accepted);
+            }
+        });
+    }
+    int failed = 0;
+    for (int i = 0; i < kChildren && failed == 0; ++i) {
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(60);
+            xsock_sock* accepted = nullptr;
+            const int fd = engine().sock_accept(listener.handle(), listener.fd(), nullptr, nullptr,
+                                                0, &accepted);
+            _exit(fd == -1 && errno == EAGAIN ? 0 : 1);
+        }
+        waitpid(child, &failed, 0);
+    }
+    stop = true;
+    for (std::thread& acceptor : acceptors) acceptor.join();
+    EXPECT_EQ(failed, 0);
 }
 
 }  // namespace

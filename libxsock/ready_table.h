@@ -39,8 +39,15 @@ struct xsock_sock;
  * sock_epoll_ctl    When `set` is not NULL (then `sock` may be), or when `sock` is. An epoll set as
  *                   `sock` (nested epoll) needs no `set`.
  * sock_epoll_wait   epoll_wait, epoll_pwait, epoll_pwait2 on a descriptor with a set.
+ * sock_epoll_rouse  `set` has just got its handle in the table: threads that sleep in the kernel's
+ *                   epoll_wait() on it are woken, and call sock_epoll_sift.
+ *
+ * sock_epoll_sift   Removes those of `count` events of the kernel's that are not the program's; how
+ *                   many are left.
+ *
  * sock_epoll_next   The next epoll descriptor above `after` whose set has the socket behind `fd` by
  *                   a registration of the kernel's; -1: none.
+ *
  * sock_epoll_adopt  The socket behind `fd` has a handle now: these registrations become members of
  *                   `set`. One that is a member already stays as it is.
  */
@@ -57,6 +64,8 @@ struct xsock_sock;
     F(int, sock_epoll_ctl,                                                               \
       (struct xsock_sock * set, int epfd, int op, int fd, struct xsock_sock* sock,       \
        struct epoll_event* event))                                                       \
+    F(void, sock_epoll_rouse, (struct xsock_sock * set))                                 \
+    F(int, sock_epoll_sift, (struct epoll_event * events, int count))                    \
     F(int, sock_epoll_next, (int fd, int after))                                         \
     F(int, sock_epoll_adopt, (struct xsock_sock * set, int fd, struct xsock_sock* sock)) \
     F(int, sock_epoll_wait,                                                              \

@@ -266,6 +266,7 @@ static struct fd_handle* make_set(int fd) {
         if (set != NULL && fd_install(fd, set) == 0) {
             fd_install_duplicates(fd);
             handle = get_set(fd);
+            xsock_engine_opened->sock_epoll_rouse(set);
         } else if (set != NULL) {
             const int saved = errno;
             xsock_engine_opened->sock_epoll_unref(set);
@@ -355,6 +356,22 @@ static int wait_on_set(int set, struct epoll_event* events, int count,
     return result;
 }
 
+/* The set has become the engine's while the kernel alone was asked. Nothing of the program's came:
+ * it goes on there. How much of a time limit is left nobody knows; then it is as if a signal had
+ * come, which such callers must expect (signal(7): SIGCONT is enough). */
+static __attribute__((noinline)) int turned_meanwhile(int set, struct epoll_event* events, int n,
+                                                      int count, int limited,
+                                                      const sigset_t* mask) {
+    int result;
+    if (XSOCK_ENGINE_CALLS_US && overlay_inside()) return n;
+    n = xsock_engine_opened->sock_epoll_sift(events, n);
+    if (n > 0) return n;
+    result = limited ? XSOCK_PASS : wait_on_set(set, events, count, NULL, mask);
+    if (result != XSOCK_PASS) return result;
+    errno = EINTR;
+    return -1;
+}
+
 static __attribute__((noinline)) int epoll_wait_slowly(int set, struct epoll_event* events,
                                                        int count, int timeout_ms) {
     if (fd_has(set)) {
@@ -366,7 +383,11 @@ static __attribute__((noinline)) int epoll_wait_slowly(int set, struct epoll_eve
 }
 
 int overlay_epoll_wait(int set, struct epoll_event* events, int count, int timeout_ms) {
-    OVERLAY_UNLESS(fd_has(set), epoll_wait, (set, events, count, timeout_ms), epoll_wait_slowly);
+    int n;
+    if (fd_has(set)) return epoll_wait_slowly(set, events, count, timeout_ms);
+    n = LIBC(epoll_wait)(set, events, count, timeout_ms);
+    if (n <= 0 || !fd_has(set)) return n;
+    return turned_meanwhile(set, events, n, count, timeout_ms >= 0, NULL);
 }
 
 static __attribute__((noinline)) int epoll_pwait_slowly(int set, struct epoll_event* events,
@@ -382,15 +403,21 @@ static __attribute__((noinline)) int epoll_pwait_slowly(int set, struct epoll_ev
 
 int overlay_epoll_pwait(int set, struct epoll_event* events, int count, int timeout_ms,
                         const sigset_t* mask) {
-    OVERLAY_UNLESS(fd_has(set), epoll_pwait, (set, events, count, timeout_ms, mask),
-                   epoll_pwait_slowly);
+    int n;
+    if (fd_has(set)) return epoll_pwait_slowly(set, events, count, timeout_ms, mask);
+    n = LIBC(epoll_pwait)(set, events, count, timeout_ms, mask);
+    if (n <= 0 || !fd_has(set)) return n;
+    return turned_meanwhile(set, events, n, count, timeout_ms >= 0, mask);
 }
 
 int overlay_epoll_pwait2(int set, struct epoll_event* events, int count,
                          const struct timespec* timeout, const sigset_t* mask) {
+    int n;
     if (fd_has(set)) {
         const int result = wait_on_set(set, events, count, timeout, mask);
         if (result != XSOCK_PASS) return result;
     }
-    return LIBC(epoll_pwait2)(set, events, count, timeout, mask);
+    n = LIBC(epoll_pwait2)(set, events, count, timeout, mask);
+    if (n <= 0 || !fd_has(set)) return n;
+    return turned_meanwhile(set, events, n, count, timeout != NULL, mask);
 }

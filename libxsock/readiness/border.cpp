@@ -135,6 +135,17 @@ int sock_epoll_ctl(xsock_sock* handle, int epfd, int op, int fd, xsock_sock* soc
     });
 }
 
+void sock_epoll_rouse(xsock_sock* handle) noexcept {
+    guarded(0, [&] {
+        counted_of(handle).set->rouse();
+        return 0;
+    });
+}
+
+int sock_epoll_sift(epoll_event* events, int count) noexcept {
+    return EpollSet::sift(events, count);
+}
+
 int sock_epoll_next(int fd, int after) noexcept {
     return guarded(-1, [&] { return readiness::next_registered(fd, after); });
 }

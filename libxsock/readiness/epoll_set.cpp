@@ -591,15 +591,50 @@ int EpollSet::collect_kernel(epoll_event* out, int room) {
         const int asked = room - found;
         const int n = epoll_wait(epfd_, out + found, asked, 0);
         if (n < 0) return found > 0 || errno == EINTR ? found : -errno;
-        epoll_event* const begin = out + found;
-        epoll_event* const end = std::remove_if(begin, begin + n, [](const epoll_event& event) {
-            return event.data.u64 == hidden_data();
-        });
-        const int shown = static_cast<int>(end - begin);
+        const int shown = sift(out + found, n);
         found += shown;
         if (shown > 0 || n < asked) break;
     }
     return found;
+}
+
+int EpollSet::sift(epoll_event* events, int count) noexcept {
+    const std::uint64_t hidden = hidden_data();
+    epoll_event* const end = std::remove_if(
+        events, events + count, [&](const epoll_event& e) { return e.data.u64 == hidden; });
+    return static_cast<int>(end - events);
+}
+
+// Level-triggered, so that none is left out; the kernel wakes one after the other. What comes new
+// is in our wait already. A thread that has looked whose the set is, but not entered the kernel
+// yet, is not seen; it sleeps until something plain happens, or its time limit.
+void EpollSet::rouse() {
+    constexpr int kLooks = 2000;  // one that runs on in the program is not waited for any longer
+    constexpr unsigned kPauseUs = 500;
+    const int fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+    const int high = fd >= 0 ? high_duplicate(fd) : -1;
+    if (fd >= 0) close(fd);
+    // Nothing is asked of it yet: it only marks the instance.
+    epoll_event event{};
+    event.data.u64 = hidden_data();
+    if (high < 0 || epoll_ctl(epfd_, EPOLL_CTL_ADD, high, &event) != 0) {
+        log(LogLevel::warn, "epoll-rouse", "threads asleep in an epoll set cannot be woken: %s",
+            std::strerror(errno));
+        if (high >= 0) close_owned(high);
+        return;
+    }
+    try {
+        KernelSleepers sleepers(high);
+        if (sleepers.look()) {
+            event.events = EPOLLIN;
+            epoll_ctl(epfd_, EPOLL_CTL_MOD, high, &event);
+            for (int looks = 0; looks < kLooks && sleepers.look(); ++looks) usleep(kPauseUs);
+        }
+    } catch (...) {
+        log(LogLevel::error, "no-memory", "threads asleep in an epoll set cannot be woken");
+    }
+    epoll_ctl(epfd_, EPOLL_CTL_DEL, high, &event);
+    close_owned(high);
 }
 
 // ---- watched from outside --------------------------------------------------

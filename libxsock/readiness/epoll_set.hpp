@@ -43,6 +43,13 @@ class EpollSet final : public Source {
     /// members.
     int adopt(int fd, Source& source);
 
+    /// Wakes the threads that sleep on the kernel's set alone, from before it was ours: each gets
+    /// an event that sift() removes. When it returns none is asleep there, as far as can be seen.
+    void rouse();
+    /// Removes what is not for the program from an answer of the kernel's. @return how many are
+    /// left
+    static int sift(epoll_event* events, int count) noexcept;
+
     /// epoll_wait(): events, 0, or a negative errno.
     int wait(epoll_event* out, int room, Time deadline, const sigset_t* mask);
 

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -62,6 +63,21 @@ ino_t socket_inode(int fd) noexcept {
     return fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode) ? status.st_ino : 0;
 }
 
+bool waits_for_epoll(long number) noexcept {
+    switch (number) {
+#ifdef SYS_epoll_wait
+        case SYS_epoll_wait:
+#endif
+        case SYS_epoll_pwait:
+#ifdef SYS_epoll_pwait2
+        case SYS_epoll_pwait2:
+#endif
+            return true;
+        default:
+            return false;
+    }
+}
+
 }  // namespace
 
 std::optional<std::size_t> count_registered(int epfd) noexcept {
@@ -109,6 +125,35 @@ int next_registered(int fd, int after) {
         if (!registrations_of(fd, epfd).empty()) next = epfd;
     });
     return next != INT_MAX ? next : -1;
+}
+
+// One that has been woken runs, and may sleep again, until it is seen doing something else.
+bool KernelSleepers::look() {
+    const std::unique_ptr<DIR, CloseFolder> folder(opendir("/proc/self/task"));
+    if (folder == nullptr) return false;
+    const pid_t self = gettid();
+    std::vector<int> now;
+    while (const dirent* const entry = readdir(folder.get())) {
+        const int thread = std::atoi(entry->d_name);
+        if (thread <= 0 || thread == self) continue;
+        char path[64];
+        std::snprintf(path, sizeof path, "/proc/self/task/%d/syscall", thread);
+        const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path, "re"));
+        if (file == nullptr) continue;
+        long number = -1;
+        unsigned long epfd = 0;
+        bool sleeps = false;
+        if (std::fscanf(file.get(), "%ld %lx", &number, &epfd) != 2) {  // "running"
+            sleeps = std::find(threads_.begin(), threads_.end(), thread) != threads_.end();
+        } else if (waits_for_epoll(number) && epfd <= INT_MAX &&
+                   !owns_descriptor(static_cast<int>(epfd))) {
+            each_registered(static_cast<int>(epfd),
+                            [&](int member, const char*) { sleeps |= member == marker_; });
+        }
+        if (sleeps) now.push_back(thread);
+    }
+    threads_.swap(now);
+    return !threads_.empty();
 }
 
 }  // namespace xsock::readiness

@@ -32,4 +32,18 @@ std::vector<Registration> registrations_of(int fd, int epfd);
 /// The engine's own are passed over.
 int next_registered(int fd, int after);
 
+/// The other threads of this process that sleep in system calls of their own on one epoll instance.
+class KernelSleepers {
+  public:
+    /// On the instance that has `marker` registered.
+    explicit KernelSleepers(int marker) : marker_(marker) {}
+    /// Looks. True: some sleep, or did when they were last seen and are on their way out, for all
+    /// that can be told. False without /proc. May throw std::bad_alloc.
+    bool look();
+
+  private:
+    const int marker_;
+    std::vector<int> threads_;
+};
+
 }  // namespace xsock::readiness

@@ -513,6 +513,45 @@ def scenario_in_a_set_before_the_option():
         x.close()
 
 
+def scenario_asleep_before_the_first_member():
+    """Threads that sleep in epoll_wait() when the set gets its first member in DDPMODE hear of it."""
+    for limit in (None, LIMIT):
+        e = select.epoll()
+        r, w = os.pipe()
+        e.register(r, select.EPOLLIN)
+        heard = []
+
+        def sleep():
+            # Python goes on with what is left of the time when a signal seems to have come.
+            heard.append(e.poll(limit, 1))
+
+        threads = [threading.Thread(target=sleep) for _ in range(4)]
+        for t in threads:
+            t.start()
+        time.sleep(0.2)
+        s, c = pair()
+        time.sleep(0.1)
+        assert heard == []
+        e.register(c, select.EPOLLIN | select.EPOLLET)
+        time.sleep(0.1)
+        assert heard == []
+        for i in range(3):
+            s.send(b"%d" % i)
+            deadline = time.monotonic() + LIMIT
+            while len(heard) <= i:
+                assert time.monotonic() < deadline, heard
+                time.sleep(0.001)
+        os.write(w, b"x")
+        for t in threads:
+            t.join(LIMIT)
+            assert not t.is_alive()
+        assert heard == [[(c.fileno(), select.EPOLLIN)]] * 3 + [[(r, select.EPOLLIN)]], heard
+        for x in (s, c, e):
+            x.close()
+        os.close(r)
+        os.close(w)
+
+
 def scenario_in_a_set_before_it_listens():
     a = ddp_socket(True)
     a.bind(("127.0.0.1", 0))

@@ -153,6 +153,17 @@ void EpollSet::ring_one() noexcept {
     sleeper.ring();
 }
 
+// Who sleeps has fallen asleep without a hand on the Progress that is used from now on: all come
+// round, and one leads it.
+void EpollSet::ring_all() noexcept {
+    const std::lock_guard hold(ready_lock_);
+    while (sleepers_ != nullptr) {
+        Sleeper& sleeper = *sleepers_;
+        unlist(sleeper);
+        sleeper.ring();
+    }
+}
+
 void EpollSet::push(Member& member) noexcept {
     if (member.told) {
         member.woken = true;  // collect() lists it when it is through
@@ -238,6 +249,7 @@ void EpollSet::use_progress(Member& member, Progress* progress) {
         } else {
             uses_.push_back({progress, 1});
             embed_if_watched(*progress);
+            ring_all();
         }
     }
     if (member.progress != nullptr) {

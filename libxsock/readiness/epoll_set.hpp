@@ -116,6 +116,7 @@ class EpollSet final : public Source {
     void use_progress(Member& member, Progress* progress);
     void clear_mirror_if_empty();
     void embed_if_watched(Progress& progress);
+    void ring_all() noexcept;
 
     // With ready_lock_ held.
     void append(Member& member) noexcept;

@@ -552,6 +552,32 @@ def scenario_asleep_before_the_first_member():
         os.close(w)
 
 
+def scenario_asleep_while_a_member_joins():
+    """As before, in a set that has had such members already; without threads who moves the bytes?"""
+    e = select.epoll()
+    s, c = pair()
+    e.register(c, select.EPOLLIN | select.EPOLLET)
+    e.unregister(c)
+    heard = []
+    threads = [threading.Thread(target=lambda: heard.append(e.poll(LIMIT, 1))) for _ in range(3)]
+    for t in threads:
+        t.start()
+    time.sleep(0.1)
+    e.register(c, select.EPOLLIN | select.EPOLLET)
+    time.sleep(0.1)
+    for i in range(3):
+        s.send(b"%d" % i)
+        deadline = time.monotonic() + LIMIT / 2
+        while len(heard) <= i:
+            assert time.monotonic() < deadline, heard
+            time.sleep(0.001)
+    for t in threads:
+        t.join(LIMIT)
+    assert heard == [[(c.fileno(), select.EPOLLIN)]] * 3, heard
+    for x in (s, c, e):
+        x.close()
+
+
 def scenario_in_a_set_before_it_listens():
     a = ddp_socket(True)
     a.bind(("127.0.0.1", 0))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# The whole siw matrix, with each of Debian's kernels, and docs/interop.md from what it found. Some 340
+# The whole siw matrix, with each of Debian's kernels, and docs/interop.md from what it found. Some 380
 # rows a kernel; half an hour on a quiet machine. Root, QEMU and the packages of section [test].
 #
 #   siw-matrix.sh [-b BUILD] [-k KERNEL]... [-r REGEX]

@@ -11,7 +11,7 @@
 #   --full      all rows of the matrix, not only the short one of ./test
 #   --kernel    which of Debian's kernels the guest runs (SIW_KERNEL, or 6.1)
 #   --rows      only rows whose "group: name" matches
-#   --report    the rows, separated by tabs, as matrix_xsock prints them
+#   --report    the pings and the rows, separated by tabs, as matrix_xsock prints them
 #   BUILD       where tools and tests/interop were built
 #
 # Exit status 77: something is missing (QEMU, packages to build the guest with, the programs).
@@ -96,6 +96,11 @@ verdict() { # status, what
         failures=$((failures + 1))
     fi
 }
+ping_verdict() { # status, what
+    verdict "$@"
+    printf '%s\trping\t%s\t0\t\n' "$([ "$1" = 0 ] && echo pass || echo FAIL)" "$2" \
+        >>"$SIW_RUN/pings.tsv"
+}
 # The i-th ping carries "rdma-ping-<i>": all of them must have come, in order, none twice.
 all_pings() { # file
     [ "$(grep -ao 'rdma-ping-[0-9]*' "$1")" = "$(seq -f 'rdma-ping-%g' 0 $((count - 1)))" ]
@@ -159,10 +164,10 @@ xsock=$build/tools/xsock
 for size in $sizes; do
     status=0
     xsock_pings_siw "$size" || status=1
-    verdict $status "xsock ping --rping, siw's rping -s, $count pings of $size octets"
+    ping_verdict $status "xsock ping --rping, siw's rping -s, $count pings of $size octets"
     status=0
     siw_pings_xsock "$size" || status=1
-    verdict $status "siw's rping -c, xsock ping --rping --listen, $count pings of $size octets"
+    ping_verdict $status "siw's rping -c, xsock ping --rping --listen, $count pings of $size octets"
 done
 
 # ---- The matrix -----------------------------------------------------------------------------------
@@ -191,6 +196,7 @@ else
     verdict $status "matrix with Linux $release: $(awk -F '\t' '{n[$1]++}
         END {printf "%d pass, %d refused as expected, %d failed", n["pass"], n["refused"], n["FAIL"]}' \
         "$SIW_RUN/matrix.tsv")"
-    [ -z "$report" ] || { echo "# Linux $release" && cat "$SIW_RUN/matrix.tsv"; } >"$report"
+    [ -z "$report" ] ||
+        { echo "# Linux $release" && cat "$SIW_RUN/pings.tsv" "$SIW_RUN/matrix.tsv"; } >"$report"
 fi
 exit $((failures > 0))

@@ -33,7 +33,7 @@ enum {
     BULK = 65536,
     DEPTH = 16, /* Writes or Reads outstanding */
     PINGS = 1500,
-    BULKS = 400,
+    BULKS = 800,
     ROUNDS_MAX = 99,
     PATIENCE_S = 120
 };

@@ -52,6 +52,11 @@ void check_engine(Findings& findings);
 void check_loopback(Findings& findings);
 void check_overlay(Findings& findings);
 void check_statistics(Findings& findings);
+/// The drop-in verbs libraries, and what the host's rdma-core needs of them.
+void check_verbs(Findings& findings);
+/// Whether the program `name` finds all that it was linked against under `xsock run --verbs`. Asks
+/// the dynamic linker; the program does not run.
+void check_program(Findings& findings, const std::string& name);
 
 /// A peer: name, TCP, MPA. `patience_s` for each step.
 void check_peer(Findings& findings, const std::string& host, const std::string& port,

@@ -71,11 +71,16 @@ int doctor_command(int argc, char** argv) {
     bool json = false;
     bool brief = false;
     double patience_s = 5;
+    std::string program;
     Options options("doctor", "[options] [HOST PORT]",
                     "Looks for what could go wrong on this machine and says how to mend it. With "
-                    "HOST and PORT, tries\nthat peer instead: TCP, then MPA.");
+                    "HOST and PORT, tries\nthat peer instead: TCP, then MPA. With --program, looks "
+                    "at a program for the verbs face.");
     options.flag('j', "json", json, "as JSON")
         .flag('b', "brief", brief, "leave out what is well")
+        .text('p', "program", "PROGRAM", program,
+              "whether PROGRAM finds all it was linked against on xsock's\nverbs libraries; it is "
+              "not run")
         .real('W', "timeout", "S", patience_s, 0.05, 600, "longest wait for the peer; default 5")
         .epilogue(
             "A peer sees a connection that ends as soon as start-up has ended.\n"
@@ -93,9 +98,13 @@ int doctor_command(int argc, char** argv) {
         if (port.empty()) return options.wrong("which port of %s?", host.c_str());
     }
 
+    if (!program.empty() && !host.empty()) return options.wrong("a program or a peer, not both");
+
     catch_interrupts();
     Findings findings;
-    if (host.empty()) {
+    if (!program.empty()) {
+        check_program(findings, program);
+    } else if (host.empty()) {
         check_kernel(findings);
         check_limits(findings);
         check_processors(findings);
@@ -105,6 +114,7 @@ int doctor_command(int argc, char** argv) {
         check_loopback(findings);
         check_overlay(findings);
         check_statistics(findings);
+        check_verbs(findings);
         check_devices(findings);
         check_tcp_settings(findings);
         check_firewall(findings);

@@ -287,6 +287,42 @@ def test_doctor():
         expect("not ours alone" in verdict_of(found, "statistics")[0], "a folder for everybody")
 
 
+def test_doctor_program():
+    if not xsock_json("doctor", "--json")["findings"] or not any(
+            f["subject"] == "verbs" and f["verdict"] == "OK"
+            for f in xsock_json("doctor", "--json")["findings"]):
+        return  # built without the verbs face
+    # A library of rdma-core's, and a program linked against it and a symbol that nobody has.
+    compiler = shutil.which("cc")
+    with tempfile.TemporaryDirectory(prefix="xsock-tools.") as work:
+        def build(source, *arguments):
+            with open(work + "/source.c", "w") as file:
+                file.write(source)
+            subprocess.run([compiler, work + "/source.c", *arguments], check=True)
+
+        if compiler and os.path.exists("/usr/include/infiniband/verbs.h"):
+            build("#include <infiniband/verbs.h>\nint main(void) { int n; "
+                  "return ibv_get_device_list(&n) == 0; }", "-o", work + "/good", "-libverbs")
+            found = findings("--program", work + "/good", status=0)
+            expect(any("takes" in t and "verbs/libibverbs.so.1" in t
+                       for t in verdict_of(found, "program")), found)
+            build("int nowhere(void) { return 0; }", "-shared", "-fPIC", "-o",
+                  work + "/libgoes.so", "-Wl,-soname,libgoes.so")
+            build("extern int nowhere(void); int main(void) { return nowhere(); }", "-o",
+                  work + "/bad", "-L" + work, "-lgoes", "-Wl,-rpath," + work)
+            build("int other(void) { return 0; }", "-shared", "-fPIC", "-o", work + "/libgoes.so",
+                  "-Wl,-soname,libgoes.so")
+            found = findings("--program", work + "/bad", status=1)
+            expect("nowhere" in verdict_of(found, "program")[0], found)
+            os.unlink(work + "/libgoes.so")
+            found = findings("--program", work + "/bad", status=1)
+            expect("libgoes.so" in verdict_of(found, "program")[0], found)
+    found = findings("--program", "/bin/true", status=0)
+    expect(any("neither libibverbs" in t for t in verdict_of(found, "program")), found)
+    found = findings("--program", "/no/such/program", status=1)
+    expect("No such file" in verdict_of(found, "program")[0], found)
+
+
 def test_doctor_peers():
     # Nobody there.
     with socket.socket() as nobody:

@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# Debian's RDMA programs, the same binaries at both ends: on this machine over xsock's drop-in
+# libraries, in a guest over rdma-core and the kernel's siw. Each program in both directions.
+#
+#   siw.sh BUILD
+#
+# Needs root and /dev/net/tun (a network namespace with a tap), and what the guest is built from.
+# Exit status 77: something is missing.
+. "$(dirname "$0")/lib.sh"
+vm=$(realpath "$(dirname "$0")/../interop/vm")
+need rping ib_send_bw qperf qemu-system-x86_64 python3 cpio ip ss
+[ "$(id -u)" = 0 ] && [ -c /dev/net/tun ] || skip "a tap in a network namespace needs root and /dev/net/tun"
+SIW_RUN=$work/siw SIW_NETNS=xsock-verbs-$$
+export SIW_RUN SIW_NETNS
+mkdir "$SIW_RUN"
+libraries=$LD_LIBRARY_PATH
+unset LD_LIBRARY_PATH  # QEMU's own affair
+last_things() {
+    "$vm/vmctl.py" -n siw stop >/dev/null 2>&1
+    "$vm/netns.sh" down 2>/dev/null
+}
+SIW_IMAGE=$("$vm/build-image.sh" "${SIW_KERNEL:-6.1}") || {
+    status=$?
+    [ $status = 77 ] && skip "no guest can be built here"
+    exit $status
+}
+export SIW_IMAGE
+"$vm/netns.sh" up 1 && "$vm/run-vm.sh" -n siw -t tap -i 1 || exit 1
+siw=10.77.0.2 own=10.77.0.1
+
+guest() { "$vm/vmctl.py" -n siw -T 90 run "$@"; }
+here() { ip netns exec "$SIW_NETNS" env LD_LIBRARY_PATH="$libraries" XSOCK_LOG=info timeout -k 5 80 "$@"; }
+listens_here() {  # PORT
+    for _ in $(seq 200); do
+        ip netns exec "$SIW_NETNS" ss -Hltn "sport = :$1" | grep -q . && return
+        sleep 0.1
+    done
+}
+
+port=7300
+# (A guest's command is one line.)
+# both NAME "SERVER" "CLIENT" PATTERN: PORT and ADDR (the server's address) stand in the commands. The
+# client's output must have the pattern; both ends must end with 0, except a server that goes on.
+both() {
+    local name=$1 server=$2 client=$3 pattern=$4 goes_on=${5:-} status at
+    # xsock is the client.
+    port=$((port + 1)) at=${server//PORT/$port}
+    guest "(${at//ADDR/$siw} >/tmp/server.log 2>&1; echo ended \$? >>/tmp/server.log) >/dev/null 2>&1 & \
+        for i in \$(seq 800); do netstat -ltn | grep -q ':$port ' && break; usleep 50000; done; true" \
+        >/dev/null
+    at=${client//PORT/$port}
+    # shellcheck disable=SC2086  # words are meant to be split
+    here ${at//ADDR/$siw} >"$work/client" 2>&1
+    status=$?
+    if [ -n "$goes_on" ]; then
+        guest "killall -q ${server%% *}; true" >"$work/server"
+    else
+        guest "for i in \$(seq 200); do grep -q '^ended' /tmp/server.log && break; usleep 50000; done; \
+            tail -n 12 /tmp/server.log; grep -q '^ended 0' /tmp/server.log" >"$work/server" 2>&1 ||
+            [ $status != 0 ] || status=95
+        guest "killall -q ${server%% *}; true" >/dev/null
+    fi
+    [ $status != 0 ] || grep -qE "$pattern" "$work/client" || status=96
+    verdict "$name: xsock -> siw" $status
+    [ $status = 0 ] || tail -n 25 "$work/client" "$work/server"
+    figures
+    # siw is the client.
+    port=$((port + 1)) at=${server//PORT/$port}
+    # shellcheck disable=SC2086
+    here ${at//ADDR/$own} >"$work/server" 2>&1 &
+    pids=($!)
+    listens_here "$port"
+    at=${client//PORT/$port}
+    guest "timeout 80 ${at//ADDR/$own}" >"$work/client" 2>&1
+    status=$?
+    if [ -n "$goes_on" ]; then
+        kill "${pids[0]}" 2>/dev/null
+        wait "${pids[0]}" 2>/dev/null
+    else
+        wait "${pids[0]}" || [ $status != 0 ] || status=95
+    fi
+    pids=()
+    [ $status != 0 ] || grep -qE "$pattern" "$work/client" || status=96
+    verdict "$name: siw -> xsock" $status
+    [ $status = 0 ] || tail -n 25 "$work/client" "$work/server"
+    figures
+}
+figures() { grep -E '^ *[0-9]+ +[0-9]+ +[0-9]+\.|(bw|latency) +=' "$work/client" | tail -n 8 | sed 's/^/            /'; }
+
+both "rping, 200 rounds, verified" "rping -s -a ADDR -p PORT -C 200 -V" \
+    "rping -c -a ADDR -p PORT -C 200 -V -v" "rdma-ping-199"
+line='^ *[0-9]+ +[0-9]+ +[0-9.]+'
+for operation in send write read; do
+    both "ib_${operation}_bw -R" "ib_${operation}_bw -R -F -p PORT -n 500" \
+        "ib_${operation}_bw -R -F -p PORT -n 500 ADDR" "$line"
+    # The guest has one processor: its ends sleep where perftest can.
+    events=
+    [ $operation = write ] || events=-e
+    both "ib_${operation}_lat -R $events" "ib_${operation}_lat -R -F -p PORT -n 200 $events" \
+        "ib_${operation}_lat -R -F -p PORT -n 200 $events ADDR" "$line"
+done
+# qperf asks for a QP that some kernels' siw does not make; then it fails between siw and siw, too.
+if guest "(qperf -lp 7299 >/dev/null 2>&1 &); sleep 2; \
+    timeout 30 qperf -lp 7299 -cm 1 -t 1 $siw rc_lat >/tmp/qperf.log 2>&1; status=\$?; \
+    killall -q qperf; tail -n 1 /tmp/qperf.log; exit \$status" >"$work/qperf" 2>&1; then
+    both "qperf -cm 1" "qperf -lp PORT" \
+        "qperf -lp PORT -cm 1 -t 1 ADDR rc_bw rc_lat rc_bi_bw rc_rdma_read_bw rc_rdma_write_bw rc_rdma_write_lat" \
+        'latency +=' goes-on
+else
+    echo "SKIPPED  qperf does not run between siw and siw: $(tail -n 1 "$work/qperf")"
+fi
+exit $failed

@@ -36,7 +36,7 @@ clang-tidy)
         exit 77
     }
     exec "$program" -quiet -p "$top/build/$2" -j "$jobs" \
-        "^$top/(base|mpa|ddp_user|transport|libxsock|tools|examples)/.*"
+        "^$top/(base|mpa|ddp_user|transport|libxsock|tools|examples|verbs)/.*"
     ;;
 *)
     sed -n '3,9s/^# \{0,1\}//p' "$0" >&2

@@ -67,7 +67,8 @@ struct CmId {
     int fd = -1;  ///< dialing; or accepted, before rdma_accept() hands it to the QP
     Loop::Token fd_token = 0;
     Loop::Token timer = 0;
-    std::set<CmId*> reading;  ///< listening: those whose Request is being read
+    Time believe_refusal = 0;  ///< dialing: a refused connection is dialed again before this
+    std::set<CmId*> reading;   ///< listening: those whose Request is being read
     std::set<CmId*>
         waiting;  ///< listening: those whose Request is told or to be told; no answer yet
 

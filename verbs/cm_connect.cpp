@@ -19,6 +19,10 @@ namespace xsock::verbs {
 namespace {
 
 constexpr Time kDialTimeout = 30 * kSecond;
+// A server may tell its port before it listens there (qperf does, over the kernel's siw): a refusal
+// is not believed at once.
+constexpr Time kRefusedPatience = kSecond / 2;
+constexpr Time kRedialAfter = 10 * kMillisecond;
 constexpr Time kPartTimeout = 5 * kSecond;
 constexpr Time kRejectTimeout = 2 * kSecond;
 
@@ -77,6 +81,22 @@ void keep_param(CmId& id, const rdma_conn_param* param) {
         static_cast<std::uint8_t>(std::min<int>(param->initiator_depth, kMaxReads));
 }
 
+int dial(Engine& engine, CmId& id);
+
+// True: the refusal is not told; the id dials again in a moment.
+bool dials_again(Engine& engine, CmId& id, int error) {
+    if (error != ECONNREFUSED || monotonic_now() + kRedialAfter > id.believe_refusal) return false;
+    id.state = IdState::dialing;
+    id.timer = engine.loop().at(monotonic_now() + kRedialAfter, [&engine, &id] {
+        id.timer = 0;
+        if (const int again = dial(engine, id); again != 0) {
+            close_sockets(engine, id);
+            tell_failure(engine, id, again);
+        }
+    });
+    return true;
+}
+
 void dialed(Engine& engine, CmId& id) {
     int error = 0;
     socklen_t size = sizeof error;
@@ -88,6 +108,7 @@ void dialed(Engine& engine, CmId& id) {
     id.fd = -1;
     if (error != 0 || id.qp == nullptr) {
         close(fd);
+        if (id.qp != nullptr && dials_again(engine, id, error)) return;
         tell_failure(engine, id, error != 0 ? error : ECONNABORTED);
         return;
     }
@@ -126,7 +147,7 @@ int dial(Engine& engine, CmId& id) {
         id.fd = -1;
         const int error = errno;
         close(fd);
-        tell_failure(engine, id, error);
+        if (!dials_again(engine, id, error)) tell_failure(engine, id, error);
         return 0;
     }
     id.state = IdState::dialing;
@@ -245,6 +266,7 @@ int connect(rdma_cm_id* given, rdma_conn_param* param) noexcept {
         // The socket that listened at bind gives way, and its port serves this connection.
         if (id.listen_fd >= 0) close(id.listen_fd);
         id.listen_fd = -1;
+        id.believe_refusal = monotonic_now() + kRefusedPatience;
         if (const int error = dial(engine, id); error != 0) {
             close_sockets(engine, id);
             id.state = IdState::route_resolved;

@@ -5,7 +5,9 @@
  *
  *     lessons [CASE...]       all cases, or the named ones; exit status 1 when one fails
  */
+#include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 
 #include "tests/verbs/pair.h"
 
@@ -93,7 +95,14 @@ static void event_for_a_late_write(void) {
     disconnect_pair(&p);
 }
 
-static volatile sig_atomic_t handled;
+/* The handlers that TSan installs in a program's place do not restart calls. */
+#ifdef __SANITIZE_THREAD__
+enum { under_tsan = 1 };
+#else
+enum { under_tsan = 0 };
+#endif
+
+static atomic_int handled;
 static void handle(int signal) {
     (void)signal;
     handled = 1;
@@ -135,7 +144,7 @@ static void waiting_through_signals(void) {
         usleep(100000);
         CHECK(post(p.a->qp, IBV_WR_SEND, p.data_a, 8, p.mr_a->lkey, 0, 0) == 0);
         pthread_join(thread, NULL);
-        if (restarts) {
+        if (restarts && (w.result == 0 || !under_tsan)) {
             CHECK(w.result == 0, "errno %d", w.error);
         } else {
             CHECK(w.result == -1 && w.error == EINTR, "%d, errno %d", w.result, w.error);
@@ -324,6 +333,43 @@ static void addresses_in_the_hints(void) {
     CHECK(rdma_getaddrinfo("no such host", "1", &hints, &found) == -1 && errno != 0);
 }
 
+static void* listen_late(void* argument) {
+    const int server = *(const int*)argument;
+    struct pollfd ready = {.fd = server, .events = POLLIN};
+    usleep(150000);
+    MUST(listen(server, 1) == 0);
+    /* A connection comes all the same, and gets no answer that is MPA's. */
+    CHECK(poll(&ready, 1, 5000) == 1);
+    if (ready.revents != 0) close(accept(server, NULL, NULL));
+    return NULL;
+}
+
+/* qperf tells its port before it listens. */
+static void a_server_that_listens_late(void) {
+    struct sockaddr_in to = {.sin_family = AF_INET};
+    socklen_t size = sizeof to;
+    struct ibv_qp_init_attr attr;
+    struct rdma_cm_id* id = NULL;
+    pthread_t thread;
+    int server = socket(AF_INET, SOCK_STREAM, 0);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    MUST(server >= 0 && bind(server, (struct sockaddr*)&to, sizeof to) == 0);
+    MUST(getsockname(server, (struct sockaddr*)&to, &size) == 0);
+    MUST(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP) == 0);
+    MUST(rdma_resolve_addr(id, NULL, (struct sockaddr*)&to, 2000) == 0);
+    MUST(rdma_resolve_route(id, 2000) == 0);
+    memset(&attr, 0, sizeof attr);
+    attr.qp_type = IBV_QPT_RC;
+    attr.cap.max_send_wr = attr.cap.max_recv_wr = attr.cap.max_send_sge = attr.cap.max_recv_sge = 1;
+    MUST(rdma_create_qp(id, NULL, &attr) == 0);
+    MUST(pthread_create(&thread, NULL, listen_late, &server) == 0);
+    CHECK(rdma_connect(id, NULL) == -1);
+    MUST(pthread_join(thread, NULL) == 0);
+    close(server);
+    rdma_destroy_qp(id);
+    CHECK(rdma_destroy_id(id) == 0);
+}
+
 static const struct test_case cases[] = {
     {"completions_in_order", completions_in_order},
     {"event_for_a_late_write", event_for_a_late_write},
@@ -332,6 +378,7 @@ static const struct test_case cases[] = {
     {"completions_wait_for_the_peer", completions_wait_for_the_peer},
     {"a_peer_that_has_gone", a_peer_that_has_gone},
     {"addresses_in_the_hints", addresses_in_the_hints},
+    {"a_server_that_listens_late", a_server_that_listens_late},
 };
 
 int main(int argc, char** argv) {

@@ -103,7 +103,12 @@ static int every_handler_restarts(void) {
     int signal;
 
     for (signal = 1; signal < NSIG; ++signal) {
-        if (signal == SIGSEGV || signal == SIGBUS) continue; /* the engine's; poll() raises none */
+        /* Those of faults do not come from outside; the engine has some, sanitizers and reporters
+         * of crashes have more. */
+        if (signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL ||
+            signal == SIGTRAP || signal == SIGSYS || signal == SIGABRT) {
+            continue;
+        }
         if (sigaction(signal, NULL, &action) != 0) continue;
         if ((action.sa_flags & SA_SIGINFO) == 0 &&
             (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN)) {

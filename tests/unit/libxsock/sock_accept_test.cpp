@@ -92,20 +92,24 @@ TEST(SockAccept, says_that_descriptors_are_wanting) {
     limit.rlim_cur = 256;
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
     const RawPeer another(listener.port());
-    std::vector<int> taken;
-    for (int fd = ::open("/dev/null", O_RDONLY); fd >= 0; fd = ::open("/dev/null", O_RDONLY)) {
-        taken.push_back(fd);
-    }
-    EXPECT_EQ(errno, EMFILE);
+    // Begun while there are descriptors: UBSan looks at a thread's object through a pipe.
     std::vector<int> errors;
+    std::atomic<bool> begin{false};
     std::atomic<bool> done{false};
     std::thread acceptor([&] {
+        while (!begin) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         for (int i = 0; i < 3; ++i) {
             const Sock none = listener.accept();
             errors.push_back(none.fd() < 0 ? errno : 0);
         }
         done = true;
     });
+    std::vector<int> taken;
+    for (int fd = ::open("/dev/null", O_RDONLY); fd >= 0; fd = ::open("/dev/null", O_RDONLY)) {
+        taken.push_back(fd);
+    }
+    EXPECT_EQ(errno, EMFILE);
+    begin = true;
     EXPECT_TRUE(soon([&] { return done.load(); }));
     for (const int fd : taken) ::close(fd);
     setrlimit(RLIMIT_NOFILE, &before);

@@ -85,34 +85,40 @@ TEST(SockAccept, says_that_descriptors_are_wanting) {
     EXPECT_EQ(listener.accept().fd(), -1);
     EXPECT_EQ(errno, EAGAIN);
     listener.nonblocking(false);
-    const RawPeer raw(listener.port());  // whose descriptor cannot be accepted
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);
     const rlimit before = limit;
     limit.rlim_cur = 256;
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    const RawPeer another(listener.port());
-    // Begun while there are descriptors: UBSan looks at a thread's object through a pipe.
+    // The thread begins and ends while there are descriptors: UBSan looks at its object through a
+    // pipe.
     std::vector<int> errors;
-    std::atomic<bool> begin{false};
-    std::atomic<bool> done{false};
+    std::atomic<bool> begun{false}, none_left{false}, done{false}, some_left{false};
     std::thread acceptor([&] {
-        while (!begin) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        begun = true;
+        while (!none_left) std::this_thread::sleep_for(1ms);
         for (int i = 0; i < 3; ++i) {
             const Sock none = listener.accept();
             errors.push_back(none.fd() < 0 ? errno : 0);
         }
         done = true;
+        while (!some_left) std::this_thread::sleep_for(1ms);
     });
+    ASSERT_TRUE(soon([&] { return begun.load(); }));
     std::vector<int> taken;
     for (int fd = ::open("/dev/null", O_RDONLY); fd >= 0; fd = ::open("/dev/null", O_RDONLY)) {
         taken.push_back(fd);
     }
     EXPECT_EQ(errno, EMFILE);
-    begin = true;
+    ::close(taken.back());
+    taken.pop_back();
+    const RawPeer raw(listener.port());  // has the last one; there is none to accept it with
+    ASSERT_TRUE(raw.connected());
+    none_left = true;
     EXPECT_TRUE(soon([&] { return done.load(); }));
     for (const int fd : taken) ::close(fd);
     setrlimit(RLIMIT_NOFILE, &before);
+    some_left = true;
     if (!done) listener.shutdown(SHUT_RD);
     acceptor.join();
     EXPECT_EQ(errors, (std::vector<int>{EMFILE, EMFILE, EMFILE}));

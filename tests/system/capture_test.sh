@@ -77,6 +77,10 @@ both_ends() { # "SERVER ARGUMENTS" "CLIENT ARGUMENTS"; PORT stands for the port
     return 0
 }
 
+# A busy machine cuts segments elsewhere than at the ends of FPDUs (the receive window, a merge in the
+# queue). tshark then takes zeros of the payload for empty FPDUs, whose CRC is this one; we never send
+# such. Status 2: that and nothing worse, so capture once more.
+nothing_but_zeros='0x00000000 (Bad CRC32, should be 0xc74b6748)'
 dissect() { # NAME OPCODE...: the words tshark must have used
     local name=$1 word
     shift
@@ -85,7 +89,9 @@ dissect() { # NAME OPCODE...: the words tshark must have used
     [ -s "$work/$name.txt" ] || fail "$name: nothing was captured"
     grep -q 'iWARP' "$work/$name.txt" || skip "this tshark does not know iWARP"
     if grep -n 'Malformed' "$work/$name.txt"; then fail "$name: malformed"; fi
-    if grep -n '(Bad CRC\|BAD CRC' "$work/$name.txt"; then
+    if grep '(Bad CRC\|BAD CRC' "$work/$name.txt" >"$work/bad"; then
+        grep -qvF "$nothing_but_zeros" "$work/bad" || return 2
+        cat "$work/bad"
         fail "$name: a CRC is wrong"
     fi
     for word in "$@"; do
@@ -94,13 +100,20 @@ dissect() { # NAME OPCODE...: the words tshark must have used
     echo "ok    $name: $(grep -c 'Good CRC' "$work/$name.txt") FPDUs"
 }
 
-capture sends both_ends "async server 0" "async client PORT 500 64 4"
-dissect sends 'Request frame header' 'OpCode: Send'
-capture segmented both_ends "async server 0" "async client PORT 200 5000 1"
-dissect segmented 'OpCode: Send'
-capture reads both_ends "kv server 0 1000 0" "kv client PORT 300 1"
-dissect reads 'OpCode: Read Request' 'OpCode: Read Response'
+seen() { # NAME "SERVER ARGUMENTS" "CLIENT ARGUMENTS" OPCODE...
+    local name=$1 server=$2 client=$3 attempt
+    shift 3
+    for attempt in 1 2 3 4 5; do
+        capture "$name" both_ends "$server" "$client"
+        dissect "$name" "$@" && return
+        echo "      $name: tshark lost its place, attempt $attempt"
+    done
+    fail "$name: tshark found no FPDUs at the beginnings of segments"
+}
+
+seen sends "async server 0" "async client PORT 500 64 4" 'Request frame header' 'OpCode: Send'
+seen segmented "async server 0" "async client PORT 200 5000 1" 'OpCode: Send'
+seen reads "kv server 0 1000 0" "kv client PORT 300 1" 'OpCode: Read Request' 'OpCode: Read Response'
 mkdir "$work/to"
 head -c 1000 /dev/urandom >"$work/file"
-capture writes both_ends "filecopy server 0 to" "filecopy client --write PORT file"
-dissect writes 'OpCode: Write' 'OpCode: Send'
+seen writes "filecopy server 0 to" "filecopy client --write PORT file" 'OpCode: Write' 'OpCode: Send'

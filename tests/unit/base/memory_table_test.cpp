@@ -321,9 +321,11 @@ TEST_F(MemoryWindowTest, binds_only_what_its_region_permits) {
     const std::uint32_t region = add(region_attr());
     EXPECT_TRUE(binds(part(90), region));
     EXPECT_FALSE(binds(part(91), region));
-    RegionAttr attr = part();
-    attr.address = memory.data() - 1;
-    EXPECT_FALSE(binds(attr, region));
+    RegionAttr attr = region_attr();
+    attr.address = memory.data() + 11;
+    EXPECT_FALSE(binds(part(), add(attr))) << "an octet too early";
+    attr.address = memory.data() + 10;
+    EXPECT_TRUE(binds(part(), add(attr)));
     attr = part();
     attr.pd = kPd + 1;
     EXPECT_FALSE(binds(attr, region));

@@ -89,6 +89,10 @@ struct CmId {
     ibv_pd* ep_pd = nullptr;
 
     static CmId* of(rdma_cm_id* id) noexcept { return reinterpret_cast<CmId*>(id); }
+
+    /// An active id without a QP of its own: the program names another in rdma_connect(), is told
+    /// CONNECT_RESPONSE, moves that QP through its states and calls rdma_establish().
+    [[nodiscard]] bool program_moves_qp() const noexcept { return !passive && base.qp == nullptr; }
 };
 static_assert(offsetof(CmId, sync) == 448);
 

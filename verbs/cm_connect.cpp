@@ -189,7 +189,8 @@ void on_established_locked(Engine& engine, CmId& id) {
     id.state = IdState::connected;
     id.responder_resources = static_cast<std::uint8_t>(std::min<int>(info.ird, 255));
     id.initiator_depth = static_cast<std::uint8_t>(std::min<int>(info.ord, 255));
-    tell(engine, id, RDMA_CM_EVENT_ESTABLISHED, 0,
+    tell(engine, id,
+         id.program_moves_qp() ? RDMA_CM_EVENT_CONNECT_RESPONSE : RDMA_CM_EVENT_ESTABLISHED, 0,
          id.passive ? ConstBytes{} : ConstBytes(info.private_data));
 }
 
@@ -272,8 +273,10 @@ int connect(rdma_cm_id* given, rdma_conn_param* param) noexcept {
             id.state = IdState::route_resolved;
             return fail(error);
         }
-        qp->state.store(IBV_QPS_RTS, std::memory_order_release);
-        qp->base.qp_base.state = IBV_QPS_RTS;
+        if (!id.program_moves_qp()) {
+            qp->state.store(IBV_QPS_RTS, std::memory_order_release);
+            qp->base.qp_base.state = IBV_QPS_RTS;
+        }
         return 0;
     });
 }
@@ -305,8 +308,15 @@ int accept(rdma_cm_id* given, rdma_conn_param* param) noexcept {
 int establish(rdma_cm_id* given) noexcept {
     return locked_cm([&](Engine& engine) {
         if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
-        // iWARP tells ESTABLISHED by itself, also to those who brought a QP of their own.
-        return CmId::of(given)->state == IdState::connected ? 0 : fail(EINVAL);
+        CmId& id = *CmId::of(given);
+        if (id.state != IdState::connected) return fail(EINVAL);
+        // The peer has been told: MPA ends with the Reply. A QP that the program has not moved is
+        // connected like the others.
+        if (id.program_moves_qp() && id.qp != nullptr && id.qp->state.load() < IBV_QPS_RTS) {
+            id.qp->state.store(IBV_QPS_RTS, std::memory_order_release);
+            id.qp->base.qp_base.state = IBV_QPS_RTS;
+        }
+        return 0;
     });
 }
 

@@ -211,8 +211,10 @@ ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) noexcept {
 Result<void> connect_qp_locked(Engine& engine, Qp& qp, int fd, const ConnectAttr& attr) {
     (void)engine.loop();  // collects the connection's events
     qp.connected = true;
-    qp.state.store(IBV_QPS_RTS, std::memory_order_release);
-    qp.base.qp_base.state = IBV_QPS_RTS;
+    if (qp.id == nullptr || !qp.id->program_moves_qp()) {
+        qp.state.store(IBV_QPS_RTS, std::memory_order_release);
+        qp.base.qp_base.state = IBV_QPS_RTS;
+    }
     return qp.qp->connect(fd, attr);
 }
 

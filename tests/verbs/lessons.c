@@ -370,6 +370,87 @@ static void a_server_that_listens_late(void) {
     CHECK(rdma_destroy_id(id) == 0);
 }
 
+struct outer_connect {
+    struct rdma_cm_id* id;
+    uint32_t qp_num;
+};
+static void* connect_outer(void* argument) {
+    struct outer_connect* connect = argument;
+    struct rdma_conn_param param = {.qp_num = connect->qp_num, .responder_resources = 1};
+    CHECK(rdma_connect(connect->id, &param) == 0);
+    return NULL;
+}
+
+static void move(struct rdma_cm_id* id, struct ibv_qp* qp, enum ibv_qp_state state) {
+    struct ibv_qp_attr attr = {.qp_state = state};
+    int mask = 0;
+    CHECK(rdma_init_qp_attr(id, &attr, &mask) == 0);
+    CHECK(ibv_modify_qp(qp, &attr, mask) == 0);
+    CHECK(state_of(qp) == state);
+}
+
+/* Programs whose QP is not the id's (UCX, SPDK): at the active end they wait for CONNECT_RESPONSE,
+ * move the QP, and call rdma_establish(). One that leaves the QP to rdma_cm has it in RTS then. */
+static void a_queue_pair_that_is_not_the_ids(void) {
+    static char memory[64];
+    for (int moves = 0; moves < 2; ++moves) {
+        struct sockaddr_in at = {.sin_family = AF_INET};
+        struct ibv_qp_init_attr attr = qp_attr();
+        struct rdma_cm_id *listener = NULL, *passive_end = NULL;
+        struct outer_connect outer = {NULL, 0};
+        pthread_t thread;
+        at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        MUST(rdma_create_id(NULL, &listener, NULL, RDMA_PS_TCP) == 0);
+        MUST(rdma_bind_addr(listener, (struct sockaddr*)&at) == 0);
+        MUST(rdma_listen(listener, 1) == 0);
+        at.sin_port = rdma_get_src_port(listener);
+        MUST(rdma_create_id(NULL, &outer.id, NULL, RDMA_PS_TCP) == 0);
+        MUST(rdma_resolve_addr(outer.id, NULL, (struct sockaddr*)&at, 2000) == 0);
+        MUST(rdma_resolve_route(outer.id, 2000) == 0);
+        struct ibv_cq* cq = ibv_create_cq(outer.id->verbs, 16, NULL, NULL, 0);
+        MUST(cq != NULL);
+        attr.send_cq = attr.recv_cq = cq;
+        struct ibv_qp* qp = ibv_create_qp(outer.id->pd, &attr);
+        struct ibv_mr* mr = ibv_reg_mr(outer.id->pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+        MUST(qp != NULL && mr != NULL);
+        outer.qp_num = qp->qp_num;
+        MUST(pthread_create(&thread, NULL, connect_outer, &outer) == 0);
+        MUST(rdma_get_request(listener, &passive_end) == 0);
+        attr = qp_attr();
+        MUST(rdma_create_qp(passive_end, NULL, &attr) == 0);
+        struct ibv_mr* mr_passive =
+            ibv_reg_mr(passive_end->pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+        MUST(mr_passive != NULL);
+        CHECK(post_recv(passive_end->qp, memory + 32, 32, mr_passive->lkey) == 0);
+        CHECK(rdma_accept(passive_end, NULL) == 0);
+        CHECK(passive_end->event->event == RDMA_CM_EVENT_ESTABLISHED);
+        MUST(pthread_join(thread, NULL) == 0);
+        CHECK(outer.id->event->event == RDMA_CM_EVENT_CONNECT_RESPONSE);
+        CHECK(post(qp, IBV_WR_SEND, memory, 32, mr->lkey, 0, 0) == EINVAL);
+        if (moves) {
+            move(outer.id, qp, IBV_QPS_INIT);
+            move(outer.id, qp, IBV_QPS_RTR);
+            move(outer.id, qp, IBV_QPS_RTS);
+        }
+        CHECK(rdma_establish(outer.id) == 0);
+        CHECK(state_of(qp) == IBV_QPS_RTS);
+        memset(memory, 'a' + moves, 32);
+        CHECK(post(qp, IBV_WR_SEND, memory, 32, mr->lkey, 0, 0) == 0);
+        EXPECT(cq, IBV_WC_SUCCESS);
+        EXPECT(passive_end->recv_cq, IBV_WC_SUCCESS);
+        CHECK(memcmp(memory, memory + 32, 32) == 0);
+        CHECK(rdma_disconnect(passive_end) == 0);
+        CHECK(rdma_disconnect(outer.id) == 0);
+        CHECK(reaches_error(qp));
+        CHECK(rdma_establish(outer.id) == -1 && errno == EINVAL);
+        CHECK(ibv_dereg_mr(mr) == 0 && ibv_dereg_mr(mr_passive) == 0);
+        CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
+        CHECK(rdma_destroy_id(outer.id) == 0);
+        rdma_destroy_ep(passive_end);
+        rdma_destroy_ep(listener);
+    }
+}
+
 static const struct test_case cases[] = {
     {"completions_in_order", completions_in_order},
     {"event_for_a_late_write", event_for_a_late_write},
@@ -379,6 +460,7 @@ static const struct test_case cases[] = {
     {"a_peer_that_has_gone", a_peer_that_has_gone},
     {"addresses_in_the_hints", addresses_in_the_hints},
     {"a_server_that_listens_late", a_server_that_listens_late},
+    {"a_queue_pair_that_is_not_the_ids", a_queue_pair_that_is_not_the_ids},
 };
 
 int main(int argc, char** argv) {

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """Reads what rdma-core's Python tests said.
 
-    pyverbs_results.py LOG LEFT_OUT REPORT [PAGE]
+    pyverbs_results.py LOG REFUSED REPORT [PAGE]
 
 Writes one line for each test to REPORT and, between its marks, a table of the skipped ones into
-PAGE. Exit status 1 when a test has failed or fewer than LEAST have run.
+PAGE. Exit status 1 when a test has failed, fewer than LEAST have run, or one of REFUSED ended in
+another way than by its refusal.
 """
 import collections
 import re
@@ -20,7 +21,8 @@ def results_in(text):
     results = {}
     # "name (module.Class.name)", perhaps a line of its description, "... result"
     pattern = re.compile(r"^(test_\w+) \((tests\.[\w.]+)\)(?:\n(?!test_)[^\n]*?)? ?\.\.\. ?"
-                         r"(?:(?!\ntest_|\n=====).)*?(ok|FAIL|ERROR|skipped [^\n]*)$",
+                         r"(?:(?!\ntest_|\n=====).)*?(ok|FAIL|ERROR|expected failure|"
+                         r"unexpected success|skipped [^\n]*)$",
                          re.M | re.S)
     for match in pattern.finditer(text):
         results[match.group(2)] = match.group(3)
@@ -29,13 +31,13 @@ def results_in(text):
     return results
 
 
-def left_out_in(path):
-    """Tests that were not asked, with the reason."""
+def refused_in(path):
+    """Tests that the device refuses: the words of the refusal, and the reason."""
     found = {}
     for line in open(path):
         if line.startswith("tests."):
-            name, reason = line.split("#", 1)
-            found[name.strip()] = reason.strip()
+            name, words, reason = (part.strip() for part in line.split("|"))
+            found[name] = (words, reason)
     return found
 
 
@@ -44,7 +46,7 @@ def short(name):
     return "%s.%s" % (parts[1][len("test_"):], parts[-1][len("test_"):])
 
 
-def table(results, left_out):
+def table(results, refused):
     """Rows of Markdown: for each reason the tests that it kept from running."""
     by_reason = collections.defaultdict(list)
     vendors = collections.Counter()
@@ -62,8 +64,8 @@ def table(results, left_out):
         yield "| %s | %s |" % (reason.replace("|", "/"), ", ".join("`%s`" % n for n in names))
     for vendor, count in sorted(vendors.items()):
         yield "| of another vendor's hardware | %d of `%s` |" % (count, vendor)
-    for name, reason in sorted(left_out.items()):
-        yield "| left out by us: %s | `%s` |" % (reason, short(name))
+    for name, (_, reason) in sorted(refused.items()):
+        yield "| refused: %s | `%s` |" % (reason, short(name))
 
 
 def put(page, lines):
@@ -75,32 +77,34 @@ def put(page, lines):
 
 
 def main():
-    log, left_out_path, report = sys.argv[1:4]
+    log, refused_path, report = sys.argv[1:4]
     text = open(log, errors="replace").read()
     if not re.search(r"^Ran \d+ tests", text, re.M):
         print("FAILED  the tests did not come to their end")
         print(text[-2000:])
         return 1
-    results, left_out = results_in(text), left_out_in(left_out_path)
+    results, refused = results_in(text), refused_in(refused_path)
     with open(report, "w") as out:
         for name in sorted(results):
             out.write("%s %s\n" % (name, results[name]))
     held = [n for n, r in results.items() if r == "ok"]
-    bad = sorted(n for n, r in results.items() if r in ("FAIL", "ERROR"))
-    skipped = len(results) - len(held) - len(bad)
-    print("%d ran, %d of them failed; %d skipped themselves, %d left out"
-          % (len(held) + len(bad), len(bad), skipped, len(left_out)))
+    bad = sorted(n for n, r in results.items() if r in ("FAIL", "ERROR", "unexpected success"))
+    bad += sorted(n for n, (words, _) in refused.items()
+                  if results.get(n) != "expected failure" or words not in text)
+    skipped = sum(r.startswith("skipped") for r in results.values())
+    print("%d ran, %d of them failed; %d skipped themselves, %d refused, as they must be"
+          % (len(held) + len(bad), len(bad), skipped, len(refused)))
     for name in bad:
         print("FAILED  " + name)
-        at = text.find("%s: %s (" % (results[name], name.split(".")[-1]))
+        at = text.find("%s: %s (" % (results.get(name), name.split(".")[-1]))
         if at >= 0:
             print("    " + text[at:at + 1500].replace("\n", "\n    "))
     if len(held) + len(bad) < LEAST:
         print("FAILED  fewer than %d ran" % LEAST)
     if len(sys.argv) > 4:
-        lines = ["%d ran and hold, %d failed; %d skipped themselves and %d is left out, for these reasons."
-                 % (len(held), len(bad), skipped, len(left_out)), ""]
-        put(sys.argv[4], lines + list(table(results, left_out)))
+        lines = ["Of %d, %d hold and %d failed; %d skipped themselves and %d was refused, for these"
+                 " reasons." % (len(results), len(held), len(bad), skipped, len(refused)), ""]
+        put(sys.argv[4], lines + list(table(results, refused)))
     return 1 if bad or len(held) < LEAST else 0
 
 

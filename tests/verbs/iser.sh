@@ -5,6 +5,7 @@
 # write is read back and compared by them, and compared with the file behind the disk by this script.
 #
 #   iser.sh BUILD [--full]       --full: more of iscsi-test-cu's suites
+own_network=1
 . "$(dirname "$0")/lib.sh"
 full=0
 [ "${2:-}" != --full ] || full=1

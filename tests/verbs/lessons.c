@@ -11,21 +11,6 @@
 
 #include "tests/verbs/pair.h"
 
-static int post_numbered(struct ibv_qp* qp, uint64_t wr_id, enum ibv_wr_opcode opcode, void* at,
-                         uint32_t length, uint32_t lkey, void* remote, uint32_t rkey) {
-    struct ibv_sge sge = {(uintptr_t)at, length, lkey};
-    struct ibv_send_wr wr, *bad = NULL;
-    memset(&wr, 0, sizeof wr);
-    wr.wr_id = wr_id;
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    wr.opcode = opcode;
-    wr.send_flags = IBV_SEND_SIGNALED;
-    wr.wr.rdma.remote_addr = (uintptr_t)remote;
-    wr.wr.rdma.rkey = rkey;
-    return ibv_post_send(qp, &wr, &bad);
-}
-
 /* ---- completions ---------------------------------------------------------- */
 
 /* Reads take a round trip and Writes none, but what was posted first completes first. */
@@ -41,7 +26,7 @@ static void completions_in_order(void) {
         for (unsigned i = 0; i < count; ++i) {
             const int read = opcodes[i] == IBV_WR_RDMA_READ;
             CHECK(post_numbered(p.a->qp, i, opcodes[i], p.data_a, read ? 4096 : 8, p.mr_a->lkey,
-                                p.data_b, p.mr_b->rkey) == 0);
+                                IBV_SEND_SIGNALED, (uintptr_t)p.data_b, p.mr_b->rkey) == 0);
         }
         for (unsigned i = 0; i < count; ++i) {
             const struct ibv_wc wc = next(p.a->send_cq);

@@ -1,6 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Common to the scripts of tests/verbs. Sourced with the build folder in $1; sets `drop_in` (the
 # drop-in libraries), `work` (a folder that goes at the end) and `failed` (0).
+#
+# own_network=1, set before: the script starts again in a network namespace of its own, where it may
+# make one. Nobody else's ports are there.
+if [ -n "${own_network:-}" ] && [ -z "${XSOCK_OWN_NETWORK:-}" ] && unshare --net true 2>/dev/null; then
+    export XSOCK_OWN_NETWORK=1
+    exec unshare --net -- bash -c 'ip link set lo up && exec "$@"' - "$0" "$@"
+fi
 set -u
 build=$(realpath "${1:?the build folder}")
 drop_in=$build/libxsock/verbs

@@ -30,11 +30,12 @@
 
 static const char* case_name;
 static int failures;
+static inline void failed_once(void) { __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED); }
 
 #define CHECK(condition, ...)                                                    \
     do {                                                                         \
         if (!(condition)) {                                                      \
-            ++failures;                                                          \
+            failed_once();                                                       \
             printf("FAILED %s, line %d: %s: ", case_name, __LINE__, #condition); \
             printf(" " __VA_ARGS__);                                             \
             printf("\n");                                                        \
@@ -57,6 +58,7 @@ static inline double now(void) {
 
 /* One connected pair: a is the active end, b the passive one, both ours. */
 struct pair {
+    struct rdma_event_channel *channel_a, *channel_b; /* none: the ids are synchronous */
     struct rdma_cm_id *listener, *a, *b;
     struct ibv_mr *mr_a, *mr_b; /* of data_a and data_b, all rights */
     char data_a[8192] __attribute__((aligned(64)));
@@ -113,14 +115,23 @@ static inline void connect_pair(struct pair* p) {
     MUST((p->mr_b = ibv_reg_mr(p->b->pd, p->data_b, sizeof p->data_b, ALL_ACCESS)) != NULL);
 }
 
+static inline void end(struct rdma_cm_id* id) {
+    if (id == NULL) return;
+    if (id->qp != NULL) rdma_destroy_qp(id);
+    if (id->srq != NULL) rdma_destroy_srq(id);
+    CHECK(rdma_destroy_id(id) == 0);
+}
+/* What is NULL is gone already. */
 static inline void disconnect_pair(struct pair* p) {
     rdma_disconnect(p->a);
     rdma_disconnect(p->b);
     if (p->mr_a != NULL) CHECK(ibv_dereg_mr(p->mr_a) == 0);
     if (p->mr_b != NULL) CHECK(ibv_dereg_mr(p->mr_b) == 0);
-    rdma_destroy_ep(p->a);
-    rdma_destroy_ep(p->b);
-    rdma_destroy_ep(p->listener);
+    end(p->a);
+    end(p->b);
+    end(p->listener);
+    if (p->channel_a != NULL) rdma_destroy_event_channel(p->channel_a);
+    if (p->channel_b != NULL) rdma_destroy_event_channel(p->channel_b);
 }
 
 /* The next completion of a queue; none in time: status -1. */
@@ -154,16 +165,18 @@ static inline int reaches_error(struct ibv_qp* qp) {
     return 1;
 }
 
-static inline int post(struct ibv_qp* qp, enum ibv_wr_opcode opcode, void* at, uint32_t length,
-                       uint32_t lkey, uint64_t remote, uint32_t rkey) {
+/* Without a piece of memory where `at` is NULL. */
+static inline int post_numbered(struct ibv_qp* qp, uint64_t wr_id, enum ibv_wr_opcode opcode,
+                                const void* at, uint32_t length, uint32_t lkey, unsigned flags,
+                                uint64_t remote, uint32_t rkey) {
     struct ibv_sge sge = {(uintptr_t)at, length, lkey};
     struct ibv_send_wr wr, *bad = NULL;
     memset(&wr, 0, sizeof wr);
-    wr.wr_id = 1;
+    wr.wr_id = wr_id;
     wr.sg_list = &sge;
-    wr.num_sge = 1;
+    wr.num_sge = at != NULL;
     wr.opcode = opcode;
-    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.send_flags = flags;
     if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_ATOMIC_CMP_AND_SWP) {
         wr.wr.atomic.remote_addr = remote;
         wr.wr.atomic.rkey = rkey;
@@ -176,16 +189,24 @@ static inline int post(struct ibv_qp* qp, enum ibv_wr_opcode opcode, void* at, u
     CHECK((error == 0) == (bad == NULL));
     return error;
 }
-static inline int post_recv(struct ibv_qp* qp, void* at, uint32_t length, uint32_t lkey) {
+static inline int post(struct ibv_qp* qp, enum ibv_wr_opcode opcode, const void* at,
+                       uint32_t length, uint32_t lkey, uint64_t remote, uint32_t rkey) {
+    return post_numbered(qp, 1, opcode, at, length, lkey, IBV_SEND_SIGNALED, remote, rkey);
+}
+static inline int post_recv_numbered(struct ibv_qp* qp, uint64_t wr_id, void* at, uint32_t length,
+                                     uint32_t lkey) {
     struct ibv_sge sge = {(uintptr_t)at, length, lkey};
-    struct ibv_recv_wr wr = {.wr_id = 2, .sg_list = &sge, .num_sge = 1}, *bad = NULL;
+    struct ibv_recv_wr wr = {.wr_id = wr_id, .sg_list = &sge, .num_sge = 1}, *bad = NULL;
     return ibv_post_recv(qp, &wr, &bad);
+}
+static inline int post_recv(struct ibv_qp* qp, void* at, uint32_t length, uint32_t lkey) {
+    return post_recv_numbered(qp, 2, at, length, lkey);
 }
 
 static inline void expect(struct ibv_cq* cq, enum ibv_wc_status status, int line) {
     const struct ibv_wc wc = next(cq);
     if (wc.status == status) return;
-    ++failures;
+    failed_once();
     printf("FAILED %s, line %d: %s, expected %s\n", case_name, line,
            (int)wc.status < 0 ? "no completion" : ibv_wc_status_str(wc.status),
            ibv_wc_status_str(status));

@@ -6,68 +6,14 @@
  *
  *     strain [CASE...]     all cases, or the named ones; exit status 1 when one fails
  */
-#define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <pthread.h>
-#include <rdma/rdma_cma.h>
-#include <rdma/rdma_verbs.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
-#define LIMIT_S 30 /* only reached by a failure */
-#define ALL_ACCESS                                                               \
-    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
-     IBV_ACCESS_REMOTE_ATOMIC)
-
-static const char* case_name;
-static int failures;
-
-#define CHECK(condition, ...)                                                    \
-    do {                                                                         \
-        if (!(condition)) {                                                      \
-            __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED);                  \
-            printf("FAILED %s, line %d: %s: ", case_name, __LINE__, #condition); \
-            printf(" " __VA_ARGS__);                                             \
-            printf("\n");                                                        \
-        }                                                                        \
-    } while (0)
-#define MUST(condition)                                                             \
-    do {                                                                            \
-        if (!(condition)) {                                                         \
-            printf("FAILED %s, line %d: %s: %s\n", case_name, __LINE__, #condition, \
-                   strerror(errno));                                                \
-            exit(1);                                                                \
-        }                                                                           \
-    } while (0)
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
+#include "tests/verbs/pair.h"
 
 /* ---- connections -------------------------------------------------------- */
-
-static struct ibv_qp_init_attr qp_attr(struct ibv_cq* cq) {
-    struct ibv_qp_init_attr attr;
-    memset(&attr, 0, sizeof attr);
-    attr.cap.max_send_wr = attr.cap.max_recv_wr = 64;
-    attr.cap.max_send_sge = attr.cap.max_recv_sge = 2;
-    attr.cap.max_inline_data = 64;
-    attr.qp_type = IBV_QPT_RC;
-    attr.sq_sig_all = 1;
-    attr.send_cq = attr.recv_cq = cq;
-    return attr;
-}
 
 static struct rdma_conn_param depths(void) {
     struct rdma_conn_param param;
@@ -106,7 +52,7 @@ static struct told next_event(struct rdma_event_channel* channel) {
 static struct rdma_cm_id* expect_event(struct rdma_event_channel* channel, int type, int line) {
     const struct told told = next_event(channel);
     if (told.type != type) {
-        ++failures;
+        failed_once();
         printf("FAILED %s, line %d: %s (%d), expected %s\n", case_name, line,
                told.type < 0 ? "no event" : rdma_event_str((enum rdma_cm_event_type)told.type),
                told.status, rdma_event_str((enum rdma_cm_event_type)type));
@@ -143,21 +89,15 @@ static struct rdma_cm_id* resolve(struct rdma_event_channel* channel, uint16_t p
 }
 
 static void make_qp(struct rdma_cm_id* id, struct ibv_cq* cq, struct ibv_srq* srq) {
-    struct ibv_qp_init_attr attr = qp_attr(cq);
+    struct ibv_qp_init_attr attr = qp_attr();
+    attr.cap.max_send_wr = attr.cap.max_recv_wr = 64;
+    attr.send_cq = attr.recv_cq = cq;
     attr.srq = srq;
     MUST(rdma_create_qp(id, srq != NULL ? srq->pd : NULL, &attr) == 0);
 }
 
-/* A connection within the process: a is the active end. With queues of their own where none is
- * given. Memory of both is one region. */
-struct pair {
-    struct rdma_event_channel *channel_a, *channel_b;
-    struct rdma_cm_id *listener, *a, *b;
-    struct ibv_mr *mr_a, *mr_b;
-    char data_a[8192] __attribute__((aligned(64)));
-    char data_b[8192] __attribute__((aligned(64)));
-};
-
+/* A pair whose ids tell of their events on channels. With queues of their own where none is given.
+ */
 static void connect_with(struct pair* p, struct ibv_cq* cq_a, struct ibv_cq* cq_b,
                          struct ibv_srq* srq_b) {
     struct rdma_conn_param param = depths();
@@ -177,23 +117,7 @@ static void connect_with(struct pair* p, struct ibv_cq* cq_a, struct ibv_cq* cq_
     MUST((p->mr_a = ibv_reg_mr(p->a->pd, p->data_a, sizeof p->data_a, ALL_ACCESS)) != NULL);
     MUST((p->mr_b = ibv_reg_mr(p->b->pd, p->data_b, sizeof p->data_b, ALL_ACCESS)) != NULL);
 }
-static void connect_pair(struct pair* p) { connect_with(p, NULL, NULL, NULL); }
-
-static void end(struct rdma_cm_id* id) {
-    if (id->qp != NULL) rdma_destroy_qp(id);
-    CHECK(rdma_destroy_id(id) == 0);
-}
-static void disconnect_pair(struct pair* p) {
-    rdma_disconnect(p->a);
-    rdma_disconnect(p->b);
-    CHECK(ibv_dereg_mr(p->mr_a) == 0);
-    CHECK(ibv_dereg_mr(p->mr_b) == 0);
-    end(p->a);
-    end(p->b);
-    if (p->listener != NULL) end(p->listener);
-    rdma_destroy_event_channel(p->channel_a);
-    rdma_destroy_event_channel(p->channel_b);
-}
+static void connect_with_channels(struct pair* p) { connect_with(p, NULL, NULL, NULL); }
 
 static struct ibv_context* device(void) {
     struct ibv_context** const list = rdma_get_devices(NULL);
@@ -205,63 +129,16 @@ static struct ibv_context* device(void) {
 
 /* ---- posting ------------------------------------------------------------ */
 
-static int post(struct ibv_qp* qp, uint64_t wr_id, enum ibv_wr_opcode opcode, const void* at,
-                uint32_t length, uint32_t lkey, unsigned flags) {
-    struct ibv_sge sge = {(uintptr_t)at, length, lkey};
-    struct ibv_send_wr wr, *bad = NULL;
-    memset(&wr, 0, sizeof wr);
-    wr.wr_id = wr_id;
-    wr.sg_list = &sge;
-    wr.num_sge = length != 0;
-    wr.opcode = opcode;
-    wr.send_flags = flags;
-    return ibv_post_send(qp, &wr, &bad);
-}
 static int send_from(struct ibv_qp* qp, uint64_t wr_id, const void* at, uint32_t length,
                      uint32_t lkey) {
-    return post(qp, wr_id, IBV_WR_SEND, at, length, lkey, IBV_SEND_SIGNALED);
-}
-static struct ibv_recv_wr* receive_wr(uint64_t wr_id, void* at, uint32_t length, uint32_t lkey) {
-    static __thread struct ibv_sge sge;
-    static __thread struct ibv_recv_wr wr;
-    sge = (struct ibv_sge){(uintptr_t)at, length, lkey};
-    wr = (struct ibv_recv_wr){.wr_id = wr_id, .sg_list = &sge, .num_sge = 1};
-    return &wr;
-}
-static int post_recv(struct ibv_qp* qp, uint64_t wr_id, void* at, uint32_t length, uint32_t lkey) {
-    struct ibv_recv_wr* bad = NULL;
-    return ibv_post_recv(qp, receive_wr(wr_id, at, length, lkey), &bad);
+    return post_numbered(qp, wr_id, IBV_WR_SEND, at, length, lkey, IBV_SEND_SIGNALED, 0, 0);
 }
 static int post_srq_recv(struct ibv_srq* srq, uint64_t wr_id, void* at, uint32_t length,
                          uint32_t lkey) {
-    struct ibv_recv_wr* bad = NULL;
-    return ibv_post_srq_recv(srq, receive_wr(wr_id, at, length, lkey), &bad);
+    struct ibv_sge sge = {(uintptr_t)at, length, lkey};
+    struct ibv_recv_wr wr = {.wr_id = wr_id, .sg_list = &sge, .num_sge = 1}, *bad = NULL;
+    return ibv_post_srq_recv(srq, &wr, &bad);
 }
-
-/* The next completion of a queue; none in time: status -1. */
-static struct ibv_wc next(struct ibv_cq* cq) {
-    const double limit = now() + LIMIT_S;
-    struct ibv_wc wc;
-    memset(&wc, 0, sizeof wc);
-    do {
-        const int n = ibv_poll_cq(cq, 1, &wc);
-        MUST(n >= 0);
-        if (n == 1) return wc;
-        usleep(100);
-    } while (now() < limit);
-    printf("%s: no completion came\n", case_name);
-    wc.status = (enum ibv_wc_status) - 1;
-    return wc;
-}
-static void expect(struct ibv_cq* cq, enum ibv_wc_status status, int line) {
-    const struct ibv_wc wc = next(cq);
-    if (wc.status == status) return;
-    ++failures;
-    printf("FAILED %s, line %d: %s, expected %s\n", case_name, line,
-           (int)wc.status < 0 ? "no completion" : ibv_wc_status_str(wc.status),
-           ibv_wc_status_str(status));
-}
-#define EXPECT(cq, status) expect(cq, status, __LINE__)
 
 /* ---- connection management ---------------------------------------------- */
 
@@ -431,7 +308,7 @@ static void connects_to_strangers(void) {
     make_qp(id, NULL, NULL);
     static char buffer[64];
     struct ibv_mr* const mr = ibv_reg_mr(id->pd, buffer, sizeof buffer, IBV_ACCESS_LOCAL_WRITE);
-    CHECK(post_recv(id->qp, 1, buffer, sizeof buffer, mr->lkey) == 0);
+    CHECK(post_recv_numbered(id->qp, 1, buffer, sizeof buffer, mr->lkey) == 0);
     MUST(rdma_connect(id, &param) == 0);
     told = next_event(channel);
     CHECK(told.type == RDMA_CM_EVENT_CONNECT_ERROR && told.status == -EPROTO, "%d %d", told.type,
@@ -502,12 +379,12 @@ static void thousand_connections(void) {
 /* All that was posted completes, once, when the connection is given up. */
 static void disconnect_with_work_outstanding(void) {
     struct pair p;
-    connect_pair(&p);
+    connect_with_channels(&p);
     int seen[3][32] = {{0}};
     for (unsigned i = 0; i < 32; ++i) {
-        CHECK(post_recv(p.a->qp, 32 + i, p.data_a, 64, p.mr_a->lkey) == 0);
+        CHECK(post_recv_numbered(p.a->qp, 32 + i, p.data_a, 64, p.mr_a->lkey) == 0);
         CHECK(send_from(p.a->qp, i, p.data_a, 64, p.mr_a->lkey) == 0); /* b has no receives */
-        CHECK(post_recv(p.b->qp, 64 + i, p.data_b, 8, p.mr_b->lkey) == 0 || 1);
+        CHECK(post_recv_numbered(p.b->qp, 64 + i, p.data_b, 8, p.mr_b->lkey) == 0 || 1);
     }
     CHECK(rdma_disconnect(p.a) == 0);
     EXPECT_EVENT(p.channel_b, RDMA_CM_EVENT_DISCONNECTED);
@@ -542,8 +419,8 @@ static void* post_many(void* argument) {
     for (uint64_t i = 1; i <= EACH; ++i) {
         int error;
         const double limit = now() + LIMIT_S;
-        while ((error = post(c->pair.a->qp, i, IBV_WR_SEND, &i, sizeof i, 0,
-                             IBV_SEND_SIGNALED | IBV_SEND_INLINE)) == ENOMEM) {
+        while ((error = post_numbered(c->pair.a->qp, i, IBV_WR_SEND, &i, sizeof i, 0,
+                                      IBV_SEND_SIGNALED | IBV_SEND_INLINE, 0, 0)) == ENOMEM) {
             struct ibv_wc wc[16];
             const int n = ibv_poll_cq(c->pair.a->send_cq, 16, wc);
             for (int k = 0; k < n; ++k) {
@@ -569,7 +446,7 @@ static void* poll_many(void* argument) {
             if (wc[k].status != IBV_WC_SUCCESS || wc[k].byte_len != 8) c->failed = 1;
             __atomic_fetch_add(&c->sum, number, __ATOMIC_RELAXED);
             __atomic_fetch_add(&c->received, 1, __ATOMIC_RELAXED);
-            if (post_recv(c->pair.b->qp, wc[k].wr_id, at, 8, c->pair.mr_b->lkey) != 0) {
+            if (post_recv_numbered(c->pair.b->qp, wc[k].wr_id, at, 8, c->pair.mr_b->lkey) != 0) {
                 c->failed = 1;
             }
         }
@@ -583,7 +460,7 @@ static void many_threads(void) {
     MUST((c.cq_b = ibv_create_cq(device(), 256, NULL, NULL, 0)) != NULL);
     connect_with(&c.pair, NULL, c.cq_b, NULL);
     for (unsigned i = 0; i < 64; ++i) {
-        MUST(post_recv(c.pair.b->qp, i, c.pair.data_b + i * 8, 8, c.pair.mr_b->lkey) == 0);
+        MUST(post_recv_numbered(c.pair.b->qp, i, c.pair.data_b + i * 8, 8, c.pair.mr_b->lkey) == 0);
     }
     for (unsigned i = 0; i < POSTERS; ++i) {
         MUST(pthread_create(&threads[i], NULL, post_many, &c) == 0);
@@ -664,7 +541,8 @@ static void events_amid_an_extended_poll(void) {
     void* context;
     MUST(cq != NULL);
     connect_with(&p, NULL, ibv_cq_ex_to_cq(cq), NULL);
-    for (unsigned i = 0; i < 4; ++i) MUST(post_recv(p.b->qp, i, p.data_b, 8, p.mr_b->lkey) == 0);
+    for (unsigned i = 0; i < 4; ++i)
+        MUST(post_recv_numbered(p.b->qp, i, p.data_b, 8, p.mr_b->lkey) == 0);
     CHECK(ibv_req_notify_cq(ibv_cq_ex_to_cq(cq), 0) == 0);
     CHECK(send_from(p.a->qp, 1, p.data_a, 8, p.mr_a->lkey) == 0);
     CHECK(ibv_get_cq_event(channel, &found, &context) == 0);
@@ -690,7 +568,8 @@ static void extended_poll_behind_a_dead_qp(void) {
     struct ibv_wc wc;
     MUST(cq != NULL);
     connect_with(&p, NULL, ibv_cq_ex_to_cq(cq), NULL);
-    for (unsigned i = 0; i < 4; ++i) MUST(post_recv(p.b->qp, i, p.data_b, 8, p.mr_b->lkey) == 0);
+    for (unsigned i = 0; i < 4; ++i)
+        MUST(post_recv_numbered(p.b->qp, i, p.data_b, 8, p.mr_b->lkey) == 0);
     for (unsigned i = 0; i < 4; ++i) CHECK(send_from(p.a->qp, i, p.data_a, 8, p.mr_a->lkey) == 0);
     for (unsigned i = 0; i < 4; ++i) EXPECT(p.a->send_cq, IBV_WC_SUCCESS);
     usleep(100000);
@@ -709,7 +588,7 @@ static void extended_poll_behind_a_dead_qp(void) {
  * inline data does not. */
 static void other_addresses(void) {
     struct pair p;
-    connect_pair(&p);
+    connect_with_channels(&p);
     struct ibv_cq* const cq = ibv_create_cq(device(), 64, NULL, NULL, 0);
     struct rdma_conn_param param = depths();
     struct rdma_cm_id* const a = resolve(p.channel_a, ntohs(rdma_get_src_port(p.listener)));
@@ -738,7 +617,8 @@ static void other_addresses(void) {
     struct ibv_mr* const mr = ibv_reg_mr_iova(a->pd, p.data_a, 4096, iova, ALL_ACCESS);
     MUST(mr != NULL);
     memcpy(p.data_a + 16, "by iova", 8);
-    for (unsigned i = 0; i < 3; ++i) MUST(post_recv(b->qp, i, p.data_b, 64, p.mr_b->lkey) == 0);
+    for (unsigned i = 0; i < 3; ++i)
+        MUST(post_recv_numbered(b->qp, i, p.data_b, 64, p.mr_b->lkey) == 0);
     CHECK(send_from(a->qp, 1, (void*)(uintptr_t)(iova + 16), 8, mr->lkey) == 0);
     EXPECT(cq, IBV_WC_SUCCESS);
     EXPECT(b->recv_cq, IBV_WC_SUCCESS);
@@ -755,7 +635,7 @@ static void other_addresses(void) {
     EXPECT(b->recv_cq, IBV_WC_SUCCESS);
     CHECK(memcmp(p.data_b, "by wr_*", 8) == 0);
 
-    CHECK(post(a->qp, 3, IBV_WR_SEND, "inline!", 8, mr->lkey, IBV_SEND_INLINE) == 0);
+    CHECK(post_numbered(a->qp, 3, IBV_WR_SEND, "inline!", 8, mr->lkey, IBV_SEND_INLINE, 0, 0) == 0);
     EXPECT(cq, IBV_WC_SUCCESS);
     EXPECT(b->recv_cq, IBV_WC_SUCCESS);
     CHECK(memcmp(p.data_b, "inline!", 8) == 0);
@@ -840,7 +720,7 @@ static void writes_to_a_destroyed_qp(void) {
         static struct pair p;
         pthread_t thread;
         int written = 0;
-        connect_pair(&p);
+        connect_with_channels(&p);
         stop = 0;
         MUST(pthread_create(&thread, NULL, write_on, &p) == 0);
         usleep(20000);
@@ -870,7 +750,8 @@ static void destroy_waits_for_acknowledgement(void) {
     pthread_t thread;
     MUST(channel != NULL && cq != NULL);
     connect_with(&p, NULL, cq, NULL);
-    for (unsigned i = 0; i < 4; ++i) MUST(post_recv(p.b->qp, i, p.data_b, 8, p.mr_b->lkey) == 0);
+    for (unsigned i = 0; i < 4; ++i)
+        MUST(post_recv_numbered(p.b->qp, i, p.data_b, 8, p.mr_b->lkey) == 0);
     for (unsigned i = 0; i < 2; ++i) {
         CHECK(ibv_req_notify_cq(cq, 0) == 0);
         CHECK(send_from(p.a->qp, 1, p.data_a, 8, p.mr_a->lkey) == 0);
@@ -968,8 +849,9 @@ static void child_comes_and_goes(void) {
     printf("SKIPPED %s: ThreadSanitizer allows no threads in a forked child\n", case_name);
     return;
 #endif
-    connect_pair(&p);
-    for (unsigned i = 0; i < 8; ++i) MUST(post_recv(p.b->qp, i, p.data_b, 8, p.mr_b->lkey) == 0);
+    connect_with_channels(&p);
+    for (unsigned i = 0; i < 8; ++i)
+        MUST(post_recv_numbered(p.b->qp, i, p.data_b, 8, p.mr_b->lkey) == 0);
     for (int round = 0; round < 3; ++round) {
         fflush(stdout);
         const pid_t child = fork();
@@ -982,8 +864,9 @@ static void child_comes_and_goes(void) {
             wrong |= rdma_disconnect(p.a) == 0 ? 4 : 0;
             wrong |= ibv_destroy_qp(p.a->qp) == 0 ? 8 : 0;
             struct pair* const own = malloc(sizeof *own);
-            connect_pair(own);
-            wrong |= post_recv(own->b->qp, 1, own->data_b, 8, own->mr_b->lkey) != 0 ? 16 : 0;
+            connect_with_channels(own);
+            wrong |=
+                post_recv_numbered(own->b->qp, 1, own->data_b, 8, own->mr_b->lkey) != 0 ? 16 : 0;
             wrong |= send_from(own->a->qp, 1, own->data_a, 8, own->mr_a->lkey) != 0 ? 16 : 0;
             wrong |= next(own->b->recv_cq).status != IBV_WC_SUCCESS ? 32 : 0;
             if (round == 0) _exit(wrong);
@@ -1047,7 +930,7 @@ static void post_something(struct churner* c) {
         return;
     }
     if (what >= 5) {
-        post_recv(qp, 1, data, sizeof p->data_a, mine->lkey);
+        post_recv_numbered(qp, 1, data, sizeof p->data_a, mine->lkey);
         return;
     }
     struct ibv_sge sge = {(uintptr_t)data + 8 * any(c, 100), 8 * (1 + any(c, 500)), mine->lkey};
@@ -1178,10 +1061,7 @@ static void everything_at_once(void) {
     CHECK(ibv_dealloc_pd(pd) == 0);
 }
 
-static const struct {
-    const char* name;
-    void (*run)(void);
-} cases[] = {
+static const struct test_case cases[] = {
     {"listener_goes_first", listener_goes_first},
     {"listener_migrates", listener_migrates},
     {"no_parameters", no_parameters},
@@ -1203,15 +1083,5 @@ static const struct {
 };
 
 int main(int argc, char** argv) {
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
-        int wanted = argc < 2;
-        for (int k = 1; k < argc; ++k) wanted |= strcmp(argv[k], cases[i].name) == 0;
-        if (!wanted) continue;
-        const int before = failures;
-        case_name = cases[i].name;
-        cases[i].run();
-        printf("%-6s %s\n", failures == before ? "ok" : "FAILED", case_name);
-    }
-    return failures != 0;
+    return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
 }

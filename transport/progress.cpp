@@ -635,7 +635,8 @@ void Progress::ring(Waiter& waiter) noexcept {
 // come. A futex cannot wait for that; a waiter has an eventfd, which is written when what it waits
 // for is there, or when it shall lead. The rule against lost wake-ups is that of the other
 // followers: it is in the list before it looks, they have published before they look into the list.
-// False: there are no descriptors for that.
+// False: there are no descriptors for that, or no memory. (It must not throw: what its caller waits
+// for may be the end of what the driver does with the caller's memory.)
 bool Progress::sleep_as_waiter(const std::function<bool()>& done, bool may_drive, Time deadline,
                                Interrupt& interrupt) {
     const int signals = signal_descriptor();
@@ -643,10 +644,14 @@ bool Progress::sleep_as_waiter(const std::function<bool()>& done, bool may_drive
     Waiter self{&done, -1, false};
     {
         const std::lock_guard lock(followers_mutex_);
-        waiters_.reserve(waiters_.size() + 1);
-        if (idle_events_.empty()) {
+        try {
+            waiters_.reserve(waiters_.size() + 1);
             events_.reserve(events_.size() + 1);
             idle_events_.reserve(events_.size() + 1);  // giving back must not fail
+        } catch (...) {
+            return false;
+        }
+        if (idle_events_.empty()) {
             self.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
             if (self.fd < 0) return false;
             own_descriptor(self.fd);

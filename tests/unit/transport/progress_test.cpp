@@ -14,6 +14,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <new>
 #include <string>
 #include <thread>
@@ -352,6 +353,16 @@ TEST_F(ProgressTest, drain_tells_everybody_and_ends_when_none_is_left_or_time_is
 
 std::atomic<int> signals{0};
 
+bool holds_back(pid_t thread, int signal) {
+    std::ifstream status("/proc/self/task/" + std::to_string(thread) + "/status");
+    for (std::string word; status >> word;) {
+        std::string mask;
+        if (word != "SigBlk:" || !(status >> mask)) continue;
+        return (std::stoull(mask, nullptr, 16) >> (signal - 1) & 1) != 0;
+    }
+    return false;
+}
+
 // A call that blocks while others move octets is awake half of the time, and a handler that runs
 // then ends it as well.
 TEST_F(ProgressTest, a_signal_ends_a_wait_whatever_it_is_doing) {
@@ -369,37 +380,36 @@ TEST_F(ProgressTest, a_signal_ends_a_wait_whatever_it_is_doing) {
             progress->wait([&] { return item->rings >= n; }, in(kLimit));
         }
     });
-    int missed = 0;
     for (int round = 0; round < kRounds; ++round) {
-        std::atomic<bool> begun{false}, ended{false}, give_up{false};
+        std::atomic<pid_t> thread{0};
+        std::atomic<bool> ended{false}, give_up{false};
         auto result = Progress::Waited::done;
         std::thread waiter([&] {
-            begun = true;
+            thread = gettid();
             result = progress->wait_interruptibly([&] { return give_up.load(); }, kNever, false);
             ended = true;
         });
-        while (!begun) std::this_thread::yield();
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        // One that comes before it has slept for the first time ends nothing, as with system calls.
+        const Time limit = in(kLimit);
+        while ((thread == 0 || !holds_back(thread, SIGUSR1)) && monotonic_now() < limit) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(round % 4));
         const int handled = signals;
         pthread_kill(waiter.native_handle(), SIGUSR1);
-        const Time limit = in(kLimit / 20);
         while (!ended && monotonic_now() < limit) {
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
-        if (!ended) {
-            ++missed;
-            give_up = true;
-            progress->wake_sleepers();
-        }
+        EXPECT_TRUE(ended) << "round " << round;
+        give_up = true;
+        progress->wake_sleepers();
         waiter.join();
         EXPECT_GT(signals, handled);
-        EXPECT_TRUE(missed != 0 || result == Progress::Waited::interrupted);
+        EXPECT_EQ(result, Progress::Waited::interrupted);
     }
     stop = true;
     traffic.join();
     sigaction(SIGUSR1, &before, nullptr);
-    // One that came before the wait had begun ends nothing, as with system calls.
-    EXPECT_LE(missed, 4);
 }
 
 // Posters that never pause must not leave the last of them to a leader that sleeps.

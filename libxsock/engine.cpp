@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The process's engine: the device behind the C functions, made on first use and never destroyed
 // (other threads may still be in it at exit), and the table that leads to them.
-#include <pthread.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <new>
 
 #include "base/crc32c.hpp"
 #include "libxsock/api.hpp"
@@ -31,12 +30,16 @@ void at_exit() {
 
 // A forked child owns nothing of its parent's device and sends nothing: it leaves it where it is,
 // and makes one of its own when it needs one. (Memory of the old one cannot be given back: threads
-// that the child does not have may have been in the middle of it.)
+// that the child does not have may have been in the middle of it, or of making it.)
+void begin_again() {
+    new (&mutex) std::mutex;
+    leave_behind(std::shared_ptr<Device>(the_device.exchange(nullptr)));
+}
+
 void register_for_process() {
     static std::once_flag once;
     std::call_once(once, [] {
-        pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); }, [] { mutex.unlock(); });
-        call_in_child([] { leave_behind(std::shared_ptr<Device>(the_device.exchange(nullptr))); });
+        call_in_child(begin_again);
         std::atexit(at_exit);
     });
 }
@@ -46,6 +49,7 @@ void register_for_process() {
 Device* device() noexcept {
     if (Device* d = the_device.load(std::memory_order_acquire)) return d;
     return guarded<Device*>(nullptr, []() -> Device* {
+        register_for_process();  // before the lock is held: making a device takes its time
         const std::lock_guard lock(mutex);
         if (Device* d = the_device.load(std::memory_order_acquire)) return d;
         the_config = TransportConfig::from_environment();
@@ -55,7 +59,6 @@ Device* device() noexcept {
             errno = made.error().code;
             return nullptr;
         }
-        register_for_process();
         the_device.store(made->release(), std::memory_order_release);
         return the_device.load(std::memory_order_acquire);
     });

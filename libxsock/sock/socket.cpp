@@ -70,6 +70,7 @@ Result<Socket*> Socket::open(int fd, int hint) {
     std::call_once(once, [] {
         fault::install();
         call_in_child(renew_buffer_pool);
+        call_in_child(renew_beginning);
     });
     auto socket = std::make_shared<Socket>(hint);
     const int flags = ::fcntl(fd, F_GETFL);

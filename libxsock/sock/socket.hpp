@@ -262,7 +262,6 @@ class Socket final : public ::xsock_sock, public Pollable, public readiness::Sou
     } landing_;
 
     // Listening.
-    std::mutex begin_mutex_;  // ensure_progress()
     std::mutex listener_mutex_;
     std::shared_ptr<ListenSocket> listener_;
     std::uint32_t listener_generation_ = 0;
@@ -278,6 +277,9 @@ class Socket final : public ::xsock_sock, public Pollable, public readiness::Sou
 
 /// The answer of a call: -1 with errno.
 inline int no(int error) noexcept {
+/// In a forked child: the lock around the first use of sockets is free.
+void renew_beginning() noexcept;
+
     errno = error;
     return -1;
 }

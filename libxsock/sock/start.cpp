@@ -26,11 +26,17 @@ constexpr std::uint32_t kReadable = EPOLLIN | EPOLLRDNORM;
 constexpr std::uint32_t kWritable = EPOLLOUT | EPOLLWRNORM;
 constexpr std::uint32_t kEverything = kReadable | kWritable | EPOLLRDHUP | EPOLLHUP | EPOLLERR;
 
+// Around the first use of a socket in a process. One for all, so that a forked child, whose
+// parent's threads may have held it, knows where it is.
+std::mutex beginning;
+
 void set_int(int fd, int level, int name, int value) noexcept {
     setsockopt(fd, level, name, &value, sizeof value);
 }
 
 }  // namespace
+
+void renew_beginning() noexcept { new (&beginning) std::mutex; }
 
 // The driver of this socket in this process; null with errno when there can be none.
 Progress* Socket::ensure_progress() {
@@ -40,7 +46,7 @@ Progress* Socket::ensure_progress() {
     }
     Device* const device = api::device();
     if (device == nullptr) return nullptr;
-    const std::lock_guard hold(begin_mutex_);
+    const std::lock_guard hold(beginning);
     if (progress() != nullptr && generation_.load(std::memory_order_relaxed) == now) {
         return progress();
     }

@@ -161,5 +161,39 @@ TEST(SockAccept, forked_children_accept_beside_their_parents_threads) {
     EXPECT_EQ(failed, 0);
 }
 
+// The same while those threads make the first use of sockets in the process, which takes its time.
+// Each round is a process of its own that has not used any.
+TEST(SockAccept, children_begin_beside_their_parents_beginning_threads) {
+    constexpr int kRounds = 60;
+    constexpr int kStepUs = 25;
+    Sock listener = listening(true);
+    listener.nonblocking();
+    const auto accepts = [&] {
+        xsock_sock* accepted = nullptr;
+        const int fd =
+            engine().sock_accept(listener.handle(), listener.fd(), nullptr, nullptr, 0, &accepted);
+        return fd == -1 && errno == EAGAIN;
+    };
+    for (int i = 0; i < kRounds; ++i) {
+        const pid_t parent = fork();
+        if (parent == 0) {
+            std::thread beginning(accepts);
+            std::this_thread::sleep_for(std::chrono::microseconds(i * kStepUs));
+            const pid_t child = fork();
+            if (child == 0) {
+                alarm(60);
+                _exit(accepts() ? 0 : 1);
+            }
+            int status = -1;
+            waitpid(child, &status, 0);
+            beginning.join();
+            _exit(status == 0 ? 0 : 1);
+        }
+        int status = -1;
+        waitpid(parent, &status, 0);
+        ASSERT_EQ(status, 0) << "round " << i;
+    }
+}
+
 }  // namespace
 }  // namespace xsock::test

@@ -256,11 +256,11 @@ bool Socket::native() const noexcept {
         return true;
     }
     switch (phase()) {
-        case Phase::fresh:
         case Phase::plain:
             return true;
         case Phase::listening:
             return options_.require == 0 || !on() || listener_shut_.load(std::memory_order_acquire);
+        case Phase::fresh:  // not from turned() on, which comes before the start
         case Phase::undecided:
             return native_.load(std::memory_order_acquire);
         case Phase::connecting:

@@ -150,10 +150,17 @@ int Socket::begin(int fd, mpa::Role role) {
     if (!copy) return no(copy.error().code);
     native_.store(false, std::memory_order_release);
     turned();
-    driver->locked([&](Pass& pass) {
-        own_fd_ = *copy;
-        start(role, pass);
-    });
+    try {
+        driver->locked([&](Pass& pass) {
+            own_fd_ = *copy;
+            start(role, pass);
+        });
+    } catch (...) {
+        close_own_descriptor();
+        native_.store(true, std::memory_order_release);
+        turned();
+        throw;
+    }
     keep_from_exec(fd);
     driver->ensure_thread();
     return 0;

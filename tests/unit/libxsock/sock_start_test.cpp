@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // How sockets in DDPMODE begin: options, connect(), accept(), a switch of a connected socket.
 #include <netinet/tcp.h>
+#include <sys/epoll.h>
 
+#include <atomic>
+
+#include "libxsock/objects.hpp"
 #include "tests/unit/libxsock/pair.hpp"
 #include "tests/unit/libxsock/raw_peer.hpp"
 #include "tests/unit/libxsock/sock_shim.hpp"
+#include "transport/progress.hpp"
+#include "transport/soft_device.hpp"
 
 namespace xsock::test {
 namespace {
@@ -352,6 +358,56 @@ TEST(SockStart, connect_after_one_that_failed_is_not_told_that_it_is_connected) 
     } else {
         EXPECT_EQ(errno, ECONNREFUSED);
     }
+}
+
+// connect() tells the sets that the kernel's readiness is the program's no more, and begins. A set
+// that another thread asks in between must not take the news for old.
+TEST(SockStart, a_set_that_is_asked_in_the_middle_of_connect_knows_of_it) {
+    Sock tcp = Sock::fresh();  // accepts, and never speaks
+    ASSERT_EQ(tcp.bind_and_listen(), 0);
+    Sock client = Sock::fresh();
+    ASSERT_EQ(client.set(DDPMODE, DDPMODE_MESSAGE), 0);
+    client.nonblocking();
+    const int epfd = epoll_create1(EPOLL_CLOEXEC);
+    xsock_sock* const set = engine().sock_epoll_open(epfd);
+    ASSERT_NE(set, nullptr);
+    epoll_event event{};
+    event.events = EPOLLOUT;
+    ASSERT_EQ(
+        engine().sock_epoll_ctl(set, epfd, EPOLL_CTL_ADD, client.fd(), client.handle(), &event), 0);
+    const auto ready = [&](int ms) {
+        const timespec limit{0, ms * 1'000'000L};
+        return engine().sock_epoll_wait(set, epfd, &event, 1, &limit, nullptr);
+    };
+
+    // Somebody else drives for a while: the connecting thread has told the set, and waits.
+    std::atomic<bool> driving{false}, go_on{false};
+    std::thread driver([&] {
+        soft_progress(*api::device()).locked([&](Pass&) {
+            driving = true;
+            while (!go_on) std::this_thread::sleep_for(1ms);
+        });
+    });
+    ASSERT_TRUE(soon([&] { return driving.load(); }));
+    std::thread connecting([&] {
+        EXPECT_EQ(client.connect(tcp.port()), -1);
+        EXPECT_EQ(errno, EINPROGRESS);
+    });
+    EXPECT_TRUE(soon([&] {
+        tcp_info info{};
+        socklen_t size = sizeof info;
+        getsockopt(client.fd(), IPPROTO_TCP, TCP_INFO, &info, &size);
+        return info.tcpi_state == TCP_ESTABLISHED;
+    }));
+    std::this_thread::sleep_for(50ms);
+    ready(0);
+    go_on = true;
+    driver.join();
+    connecting.join();
+    EXPECT_EQ(client.status().state, XSOCK_STATUS_STARTING);
+    EXPECT_EQ(ready(100), 0) << "the kernel's opinion of a start-up that has not ended";
+    engine().sock_epoll_unref(set);
+    ::close(epfd);
 }
 
 }  // namespace

@@ -95,11 +95,15 @@ void ListenSocket::accept_some(Pass& pass) {
         const int fd = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) {
             const int error = errno;
-            if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) {
-                log(LogLevel::error, "accept-failed", "%s; trying again soon",
-                    std::strerror(error));
+            // EINVAL: another process, or a call that passed us by, has shut the socket down. As
+            // long as it does not listen again epoll reports it all the time.
+            if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS ||
+                error == EINVAL) {
                 pause(pass, kPauseWhenOutOfDescriptors);
-                if (shortage_.exchange(error, std::memory_order_acq_rel) == 0) {
+                if (shortage_.exchange(error, std::memory_order_acq_rel) != error) {
+                    log(error == EINVAL ? LogLevel::info : LogLevel::error, "accept-failed",
+                        "%s; trying again every %llu ms", std::strerror(error),
+                        static_cast<unsigned long long>(kPauseWhenOutOfDescriptors / kMillisecond));
                     pass.active = true;
                     if (observer_.on_connection_ready) observer_.on_connection_ready();
                 }

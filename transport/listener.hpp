@@ -42,7 +42,7 @@ class ListenSocket final : public Pollable {
         return ready_count_.load(std::memory_order_seq_cst) != 0;
     }
     /// The errno for want of which connections wait in the listen queue (EMFILE, ENFILE, ENOMEM,
-    /// ENOBUFS); 0: none does. Any thread.
+    /// ENOBUFS), or EINVAL when it was shut down elsewhere; 0: none does. Any thread.
     [[nodiscard]] int shortage() const noexcept {
         return shortage_.load(std::memory_order_acquire);
     }

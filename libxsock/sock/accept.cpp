@@ -44,7 +44,7 @@ int Socket::shut_listening(int fd, int how) {
     if (::shutdown(fd, how) != 0) return -1;
     close_listener();
     if (!listener_shut_.exchange(true) && options_.require != 0) turned();
-    if (Progress* const driver = progress()) driver->wake_sleepers();
+    wake_callers();
     return 0;
 }
 
@@ -87,6 +87,8 @@ int Socket::ensure_listener(int fd) {
     if (listener_ != nullptr) {
         // The parent's: its descriptors were closed when this process was forked, and their numbers
         // may be others' now. It stays where it is.
+        listener_now_.store(nullptr, std::memory_order_release);
+        listener_inherited_ = true;
         leave_behind(std::move(listener_));
     }
     if (auto r = tcp::check_listening(fd); !r) return no(r.error().code);
@@ -134,16 +136,21 @@ int Socket::ensure_listener(int fd) {
     return 0;
 }
 
-void Socket::close_listener() {
-    if (generation_.load(std::memory_order_acquire) != process_generation()) return;
+// False: a parent accepts on the same socket, for all that is known here.
+bool Socket::close_listener() {
+    if (generation_.load(std::memory_order_acquire) != process_generation()) {
+        return listener_now_.load(std::memory_order_acquire) == nullptr;
+    }
     const std::lock_guard hold(listener_mutex_);
     listener_now_.store(nullptr, std::memory_order_release);
-    if (listener_ == nullptr || listener_generation_ != process_generation()) return;
+    if (listener_ == nullptr) return !listener_inherited_;
+    if (listener_generation_ != process_generation()) return false;
     progress()->locked([this](Pass& pass) {
         listener_->set_observer({});
         listener_->close(pass);
     });
     listener_.reset();
+    return !listener_inherited_;
 }
 
 int Socket::accept_required(int fd, sockaddr* address, socklen_t* length, int flags,

@@ -32,7 +32,8 @@ int give_int(int result, void* value, socklen_t* length) noexcept {
 
 }  // namespace
 
-// O_NONBLOCK, which the engine set to accept in passes, is as the program has it again.
+// O_NONBLOCK, which the engine set to accept in passes, is as the program has it again. (Not where
+// the flag is that of a parent or child as well, who accepts in passes still.)
 void Socket::leave_blocking(int fd) const noexcept {
     const int flags = ::fcntl(fd, F_GETFL);
     if (flags >= 0 && !nonblocking_.load()) ::fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
@@ -47,8 +48,7 @@ int Socket::set_mode(int fd, int value) {
             case Phase::plain:
                 return XSOCK_PLAIN;
             case Phase::listening:
-                close_listener();
-                leave_blocking(fd);
+                if (close_listener()) leave_blocking(fd);
                 [[fallthrough]];
             case Phase::fresh:
                 break;
@@ -69,7 +69,7 @@ int Socket::set_mode(int fd, int value) {
         code_.store("off");
         phase_.store(Phase::plain, std::memory_order_release);
         turned();
-        if (Progress* const driver = progress()) driver->wake_sleepers();  // accept() looks again
+        wake_callers();  // accept() looks again
         return XSOCK_PLAIN;
     }
     if (now != Phase::fresh) return now == Phase::plain ? no(EISCONN) : 0;

@@ -145,6 +145,7 @@ class Socket final : public ::xsock_sock, public Pollable, public readiness::Sou
 
     // Beginning (start.cpp)
     Progress* ensure_progress();
+    void wake_callers() noexcept;
     Connection::Parts connection_parts(Connection::StateListener listener);
     int begin(int fd, mpa::Role role);
     void start(mpa::Role role, Pass& pass);
@@ -194,7 +195,7 @@ class Socket final : public ::xsock_sock, public Pollable, public readiness::Sou
     bool connection_waits() const noexcept;
     void inherit(const Socket& listening, int flags);
     int hand_out(const std::shared_ptr<Connection>& connection, int flags);
-    void close_listener();
+    bool close_listener();
     int shut_listening(int fd, int how);
     bool accept_may_end() const noexcept;
 
@@ -265,6 +266,7 @@ class Socket final : public ::xsock_sock, public Pollable, public readiness::Sou
     std::mutex listener_mutex_;
     std::shared_ptr<ListenSocket> listener_;
     std::uint32_t listener_generation_ = 0;
+    bool listener_inherited_ = false;  // there was one in a parent, too
     std::atomic<ListenSocket*> listener_now_{nullptr};
     std::atomic<bool> listener_shut_{false};  // by shutdown(), until listen() is called again
 
@@ -275,11 +277,11 @@ class Socket final : public ::xsock_sock, public Pollable, public readiness::Sou
     xsock_cq* endpoint_cqs_[2] = {};
 };
 
-/// The answer of a call: -1 with errno.
-inline int no(int error) noexcept {
 /// In a forked child: the lock around the first use of sockets is free.
 void renew_beginning() noexcept;
 
+/// The answer of a call: -1 with errno.
+inline int no(int error) noexcept {
     errno = error;
     return -1;
 }

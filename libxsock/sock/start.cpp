@@ -63,6 +63,13 @@ Progress* Socket::ensure_progress() {
     return progress();
 }
 
+// Those asleep in calls on this socket look again. In a child that has not used it there are none:
+// its progress() is the parent's, whose descriptors' numbers may be other files' here.
+void Socket::wake_callers() noexcept {
+    if (generation_.load(std::memory_order_acquire) != process_generation()) return;
+    if (Progress* const driver = progress()) driver->wake_sleepers();
+}
+
 // Program calls on a descriptor tell us its number; from the start on exec() must not hand it on.
 void Socket::keep_from_exec(int fd) noexcept {
     if (exec_kept_.load(std::memory_order_relaxed)) return;

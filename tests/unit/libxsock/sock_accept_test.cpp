@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // accept() on listening sockets with DDPREQUIRE, in the situations that end or fail it with TCP.
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <array>
 #include <atomic>
 
 #include "tests/unit/libxsock/raw_peer.hpp"
@@ -193,6 +195,97 @@ TEST(SockAccept, children_begin_beside_their_parents_beginning_threads) {
         waitpid(parent, &status, 0);
         ASSERT_EQ(status, 0) << "round " << i;
     }
+}
+
+// What a child does to the listening socket that it shares must not wake its parent's threads,
+// which it has not: the numbers of the descriptors that they sleep on are others' by then.
+TEST(SockAccept, a_child_writes_into_no_other_file_when_it_shuts_the_socket_down) {
+    constexpr int kFiles = 64;
+    // libuv makes a pipe of its own in a child: it gets these two, and not those of interest.
+    std::array<int, 2> low{};
+    const auto take_low = [&] {
+        for (int& fd : low) fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    };
+    take_low();
+    for (const bool off : {false, true}) {
+        Sock listener = listening(true);
+        std::atomic<int> error{0};
+        std::thread acceptor([&] {
+            xsock_sock* accepted = nullptr;
+            const int fd = engine().sock_accept(listener.handle(), listener.fd(), nullptr, nullptr,
+                                                0, &accepted);
+            error = fd < 0 ? errno : -1;
+        });
+        std::this_thread::sleep_for(100ms);
+        for (const int fd : low) ::close(fd);
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(60);
+            std::vector<int> files;
+            for (int i = 0; i < kFiles; ++i) files.push_back(memfd_create("other", MFD_CLOEXEC));
+            const int mode = DDPMODE_OFF;
+            const int result =
+                off ? engine().sock_setsockopt(listener.handle(), listener.fd(), SOL_XSOCK, DDPMODE,
+                                               &mode, sizeof mode)
+                    : engine().sock_shutdown(listener.handle(), listener.fd(), SHUT_RDWR);
+            for (const int file : files) {
+                if (lseek(file, 0, SEEK_END) != 0) _exit(2);
+            }
+            const bool nonblocking = (::fcntl(listener.fd(), F_GETFL) & O_NONBLOCK) != 0;
+            if (off && !nonblocking)
+                _exit(3);  // the parent accepts in passes, which must not block
+            _exit(result == (off ? XSOCK_PLAIN : 0) ? 0 : 1);
+        }
+        take_low();
+        int status = -1;
+        waitpid(child, &status, 0);
+        EXPECT_EQ(status, 0);
+        // The parent's socket is as it was when the child has turned to TCP, and shut down, as a
+        // TCP socket would be, when that is what the child did.
+        if (off) {
+            std::this_thread::sleep_for(50ms);
+            EXPECT_EQ(error.load(), 0);
+            listener.shutdown(SHUT_RD);
+        }
+        EXPECT_TRUE(soon([&] { return error.load() != 0; }));
+        EXPECT_EQ(error.load(), EINVAL);
+        if (error == 0) listener.shutdown(SHUT_RD);
+        acceptor.join();
+    }
+    for (const int fd : low) ::close(fd);
+}
+
+TEST(SockAccept, does_not_turn_round_on_a_socket_that_was_shut_down_elsewhere) {
+    Sock listener = listening(true);
+    listener.nonblocking();
+    EXPECT_EQ(listener.accept().fd(), -1);
+    EXPECT_EQ(errno, EAGAIN);
+    ASSERT_EQ(::shutdown(listener.fd(), SHUT_RDWR), 0);
+    EXPECT_TRUE(soon([&] {
+        xsock_sock* accepted = nullptr;
+        return engine().sock_accept(listener.handle(), listener.fd(), nullptr, nullptr, 0,
+                                    &accepted) == -1 &&
+               errno == EINVAL;
+    }));
+    timespec before{}, after{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    std::this_thread::sleep_for(500ms);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    const long used_ms =
+        (after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1'000'000;
+    EXPECT_LT(used_ms, 100);
+    // As a TCP socket it may listen again.
+    ASSERT_EQ(::listen(listener.fd(), 4), 0);
+    Sock client = Sock::fresh(), server;
+    ASSERT_EQ(client.set(DDPMODE, DDPMODE_MESSAGE), 0);
+    std::thread peer([&] {
+        EXPECT_TRUE(soon([&] {
+            server = listener.accept();
+            return server.fd() >= 0;
+        }));
+    });
+    EXPECT_EQ(client.connect(listener.port()), 0) << strerror(errno);
+    peer.join();
 }
 
 }  // namespace

@@ -62,8 +62,8 @@ static int finish(const struct xsock_verbs* engine, struct rdma_cm_id* id, int b
 
 #define WAITING_FUNCTION(prefix, type, name, failed, parameters, arguments)                   \
     static type begin_##name(const struct xsock_verbs* engine, XSOCK_VERBS_LIST parameters) { \
-        __attribute__((cleanup(xsock_verbs_release_cancellation))) const int cancel_state_ =  \
-            xsock_verbs_hold_cancellation();                                                  \
+        __attribute__((unused, cleanup(xsock_verbs_release_cancellation)))                    \
+        const int cancel_state_ = xsock_verbs_hold_cancellation();                            \
         return engine->prefix##name arguments;                                                \
     }                                                                                         \
     EXPORT type prefix##name parameters {                                                     \

@@ -21,13 +21,13 @@ int xsock_verbs_hold_cancellation(void);
 void xsock_verbs_release_cancellation(const int* state);
 
 /* A function of the lists in table.h, as the libraries export it. */
-#define XSOCK_VERBS_FUNCTION(prefix, type, name, failed, parameters, arguments)              \
-    __attribute__((visibility("default"))) type prefix##name parameters {                    \
-        __attribute__((cleanup(xsock_verbs_release_cancellation))) const int cancel_state_ = \
-            xsock_verbs_hold_cancellation();                                                 \
-        const struct xsock_verbs* const engine_ = xsock_verbs_load();                        \
-        if (engine_ == NULL) return failed;                                                  \
-        return engine_->prefix##name arguments;                                              \
+#define XSOCK_VERBS_FUNCTION(prefix, type, name, failed, parameters, arguments) \
+    __attribute__((visibility("default"))) type prefix##name parameters {       \
+        __attribute__((unused, cleanup(xsock_verbs_release_cancellation)))      \
+        const int cancel_state_ = xsock_verbs_hold_cancellation();              \
+        const struct xsock_verbs* const engine_ = xsock_verbs_load();           \
+        if (engine_ == NULL) return failed;                                     \
+        return engine_->prefix##name arguments;                                 \
     }
 
 #endif /* XSOCK_VERBS_LOAD_ENGINE_H */

@@ -214,6 +214,7 @@ class Device {
     virtual void release_window(std::uint32_t stag) = 0;
     virtual Result<void> prepare_window(std::uint32_t stag, const RegionAttr& attr,
                                         std::uint32_t region) = 0;
+    virtual void abandon_window(std::uint32_t stag) = 0;
     virtual bool window_revoked(std::uint32_t stag) const = 0;
 
     /// `strict`: overflow is an error of the queue (verbs) instead of growth.

@@ -165,11 +165,12 @@ struct MemoryTable::Impl {
         if (index != kNoSlot) --slot(index).windows;
     }
 
-    // False: it was not valid.
+    // False: it was not valid, or windows are bound to it.
     bool revoke(std::uint32_t stag) noexcept {
         const std::uint32_t index = find(stag);
         if (index == kNoSlot) return false;
         Slot& s = slot(index);
+        if (s.windows != 0) return false;
         if ((s.rights.fetch_and(~kValid, std::memory_order_seq_cst) & kValid) == 0) return false;
         unbound(s);
         return true;
@@ -390,6 +391,16 @@ void MemoryTable::unbind(std::uint32_t stag) noexcept {
     std::lock_guard lock(impl_->mutex);
     const auto range = impl_->windows.find(stag & kWindowRange);
     if (range != impl_->windows.end()) impl_->revoke(std::exchange(range->second, 0));
+}
+
+void MemoryTable::abandon(std::uint32_t stag) noexcept {
+    std::lock_guard lock(impl_->mutex);
+    const std::uint32_t index = impl_->find(stag);
+    if (index == kNoSlot) return;
+    Slot& s = impl_->slot(index);
+    if ((s.rights.load(std::memory_order_relaxed) & kIsWindow) == 0) return;
+    impl_->revoke(stag);
+    s.rights.fetch_or(kWasBound, std::memory_order_relaxed);
 }
 
 bool MemoryTable::revoked(std::uint32_t stag) const noexcept {

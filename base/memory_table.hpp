@@ -89,12 +89,16 @@ class MemoryTable {
     bool bind(std::uint32_t stag) noexcept;
     /// Revokes what is bound in the range of `stag`.
     void unbind(std::uint32_t stag) noexcept;
+    /// The request that was to bind it has failed: it counts as revoked. Safe inside a section.
+    void abandon(std::uint32_t stag) noexcept;
     /// Was it bound, and is not any more? Any thread.
     [[nodiscard]] bool revoked(std::uint32_t stag) const noexcept;
 
     /// Revokes the STag but keeps the slot until remove(): what Local Invalidate and Send with
     /// Invalidate do. Does not wait (safe inside a section: the driver that runs this is the one
-    /// that would touch the memory for that stream). False when it was not valid.
+    /// that would touch the memory for that stream; what another has looked up may serve it until
+    /// its section ends). False when it was not valid, or while windows are bound to it: they would
+    /// outlive it.
     bool invalidate(std::uint32_t stag) noexcept;
 
     /// Where `length` octets at tagged offset `to` of `stag` lie, for a peer of QP `qp` in `pd`.

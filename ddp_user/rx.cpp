@@ -343,13 +343,14 @@ void Stream::Impl::deliver_send() {
         return;
     }
     if (rx.op->invalidates) {
-        const Violation v =
-            config.memory->check_invalidate(rx.segment.stag, config.pd, config.qp_num);
+        Violation v = config.memory->check_invalidate(rx.segment.stag, config.pd, config.qp_num);
+        if (v == Violation::none && !config.memory->invalidate(rx.segment.stag)) {
+            v = Violation::invalidate_not_permitted;  // windows are bound to it
+        }
         if (v != Violation::none) {
             rx_raise(v);
             return;
         }
-        config.memory->invalidate(rx.segment.stag);
     }
     receive_taken = false;
     complete_receive(receive, WcStatus::success, message_offset);

@@ -65,6 +65,10 @@ void Stream::Impl::complete_oldest(WcStatus status) {
     const bool asked = (wqe.flags & kSendSignaled) != 0;
     unsigned flags = asked ? 0 : kWcUnasked;
     if ((wqe.flags & kSendInternal) != 0) flags |= kWcInternal;
+    if (status != WcStatus::success && wqe.opcode == SendOpcode::bind_window &&
+        wqe.remote_stag != 0) {
+        config.memory->abandon(wqe.remote_stag);
+    }
     const Wc wc{.wr_id = wqe.wr_id,
                 .qp_context = config.qp_context,
                 .qp_num = config.qp_num,

@@ -217,6 +217,7 @@ class SoftDevice final : public Device {
                                 std::uint32_t region) override {
         return memory_.prepare_window(stag, attr, region);
     }
+    void abandon_window(std::uint32_t stag) override { memory_.abandon(stag); }
     bool window_revoked(std::uint32_t stag) const override { return memory_.revoked(stag); }
 
     Result<std::unique_ptr<Cq>> create_cq(std::uint32_t depth, bool strict) override {

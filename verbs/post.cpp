@@ -192,6 +192,9 @@ int post_one(Qp& qp, const SendWr& wr) noexcept {
         if (error == EPIPE) {
             Wc wc = flushed(qp, wr.wr_id, completed_as(wr.opcode));
             if (!asked) wc.flags |= kWcUnasked;
+            if (wr.opcode == SendOpcode::bind_window && wr.remote_stag != 0) {
+                qp.engine->device().abandon_window(wr.remote_stag);
+            }
             post_late(qp, wc);
             return 0;
         }

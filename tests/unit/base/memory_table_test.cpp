@@ -342,6 +342,35 @@ TEST_F(MemoryWindowTest, binds_only_what_its_region_permits) {
     EXPECT_FALSE(binds(part(), region));
 }
 
+TEST_F(MemoryWindowTest, a_region_with_a_window_cannot_be_invalidated) {
+    const std::uint32_t region = add(region_attr());
+    const std::uint32_t stag = table.reserve_window().value();
+    const std::uint64_t at = va(memory.data()) + 10;
+    ASSERT_TRUE(table.prepare_window(stag, part(), region).ok());
+    ASSERT_TRUE(table.bind(stag));
+    EXPECT_FALSE(table.invalidate(region)) << "the window would outlive it";
+    EXPECT_EQ(write(stag, at, 1), Violation::none);
+    ASSERT_TRUE(table.invalidate(stag));
+    EXPECT_TRUE(table.invalidate(region));
+}
+
+TEST_F(MemoryWindowTest, what_is_abandoned_counts_as_revoked) {
+    const std::uint32_t region = add(region_attr());
+    const std::uint32_t stag = table.reserve_window().value(), bound = stag ^ 1;
+    ASSERT_TRUE(table.prepare_window(stag, part(), region).ok());
+    ASSERT_TRUE(table.prepare_window(bound, part(), region).ok());
+    table.abandon(stag);
+    EXPECT_TRUE(table.revoked(stag));
+    EXPECT_FALSE(table.bind(stag));
+    ASSERT_TRUE(table.bind(bound));
+    table.abandon(bound);
+    EXPECT_TRUE(table.revoked(bound));
+    EXPECT_EQ(write(bound, va(memory.data()) + 10, 1), Violation::tagged_stag_invalid);
+    table.abandon(region);
+    table.abandon(stag ^ 2);
+    EXPECT_TRUE(table.remove(region).ok()) << "a region is not abandoned";
+}
+
 TEST_F(MemoryWindowTest, its_range_of_keys_is_nobody_elses) {
     const std::uint32_t region = add(region_attr());
     const std::uint32_t stag = table.reserve_window().value();

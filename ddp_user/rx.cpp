@@ -388,7 +388,7 @@ void Stream::Impl::begin_atomic_request() {
 }
 
 /// Done at once, in the order of arrival, once the CRC has held; the IRQ keeps the answer. (RFC
-/// 7306 §9.1: a Terminate over it quotes the DDP header only.)
+/// 7306 §8: a Terminate over it quotes the DDP header only.)
 void Stream::Impl::deliver_atomic_request() {
     const AtomicRequest request =
         parse_atomic_request(std::span<const std::byte>(rx.body).first<kAtomicRequestOctets>());
@@ -493,6 +493,34 @@ bool Stream::Impl::move_receive(std::uint64_t wr_id, const RecvWqe& other) {
 
 void Stream::Impl::begin_terminate() {}
 
+/// The entry whose Send, Write or Immediate Data it was; of Writes to one place, the oldest.
+/// kNoEntry: it has completed, or was none of them.
+std::uint64_t Stream::Impl::sender_of(const Segment& segment) const noexcept {
+    SendQueue& sq = *config.sq;
+    const auto takes_msn = [](SendOpcode opcode) {
+        return opcode == SendOpcode::send || opcode == SendOpcode::send_invalidate ||
+               opcode == SendOpcode::immediate || opcode == SendOpcode::write_immediate;
+    };
+    std::uint32_t msn = tx.send_msn;
+    for (std::uint64_t i = sq.retired(); i < tx.next; ++i)
+        msn -= takes_msn(sq.at(i).opcode) ? 1 : 0;
+    const std::uint64_t end = tx.next + (tx.under_way == Source::send_queue ? 1 : 0);
+    for (std::uint64_t i = sq.retired(); i < end; ++i) {
+        const SendWqe& wqe = sq.at(i);
+        const bool writes =
+            wqe.opcode == SendOpcode::write || wqe.opcode == SendOpcode::write_immediate;
+        if (segment.tagged && writes && segment.opcode == RDMAP_WRITE &&
+            segment.stag == wqe.remote_stag &&
+            segment.to - wqe.remote_to < std::max(wqe.length, 1u)) {
+            return i;
+        }
+        if (!takes_msn(wqe.opcode)) continue;
+        if (!segment.tagged && segment.qn == DDP_QN_SEND && segment.msn == msn) return i;
+        ++msn;
+    }
+    return kNoEntry;
+}
+
 void Stream::Impl::deliver_terminate() {
     Terminated about;
     const std::size_t octets = std::min(rx.payload_octets(), rx.body.size());
@@ -530,6 +558,13 @@ void Stream::Impl::deliver_terminate() {
             if (orq[i].sink_stag == about.read_request.sink_stag) sequence = orq[i].sequence;
         }
         blame(sequence, status);
+    } else if (const auto refused = about.known ? sender_of(about.segment) : kNoEntry;
+               refused != kNoEntry) {
+        blame(refused, status);
+        if (acknowledged) {  // what came before it was taken
+            tx.confirmed = std::max(tx.confirmed, refused);
+            complete_sent();
+        }
     } else if (sq.retired() < tx.next + (started ? 1 : 0)) {
         blame(sq.retired(), status);
     }

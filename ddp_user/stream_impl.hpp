@@ -286,6 +286,7 @@ struct Stream::Impl {
     void deliver_send();
     void begin_terminate();
     void deliver_terminate();
+    [[nodiscard]] std::uint64_t sender_of(const Segment& segment) const noexcept;
     void begin_immediate();
     void deliver_immediate();
     void begin_atomic_request();

@@ -168,5 +168,46 @@ TEST(AcknowledgedPipe, the_peers_refusal_is_the_status_of_what_it_refused) {
     EXPECT_THAT(pipe.a.sent(), ElementsAre(Completed(2, WcStatus::remote_access_error)));
 }
 
+/// Sends and Writes of one batch, one of which the peer refuses.
+class Refusal : public testing::TestWithParam<std::uint64_t> {};
+
+TEST_P(Refusal, is_told_of_the_request_that_was_refused) {
+    const std::uint64_t wrong = GetParam();
+    Pipe pipe;
+    pipe.batch = 32;
+    Octets from = pattern(64), to(64), small(16);
+    pipe.a->set_acknowledged();
+    pipe.establish();
+    const std::uint32_t good = pipe.world.add(to, kRemoteWrite | kLocalWrite);
+    const std::uint32_t bad = pipe.world.add(small, kRemoteRead);
+    for (std::uint64_t id = 1; id <= 6; ++id) {
+        if (id % 2 == 0) {
+            pipe.b.post_recv(id, {id == wrong ? sge(small) : sge(to)});
+            pipe.a.post({.wr_id = id}, {sge(from)});
+        } else {
+            pipe.a.post(
+                {.wr_id = id, .opcode = SendOpcode::write, .remote_stag = id == wrong ? bad : good},
+                {sge(from)});
+        }
+    }
+    pipe.run();
+    pipe.a->flush(WcStatus::flushed);
+    const auto done = pipe.a.sent();
+    ASSERT_THAT(done, SizeIs(6));
+    for (std::uint64_t id = 1; id <= 6; ++id) {
+        const WcStatus status = done[id - 1].status;
+        if (id < wrong) {
+            EXPECT_EQ(status, WcStatus::success) << id;
+        } else if (id > wrong) {
+            EXPECT_EQ(status, WcStatus::flushed) << id;
+        } else {
+            EXPECT_NE(status, WcStatus::success);
+            EXPECT_NE(status, WcStatus::flushed);
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, Refusal, testing::Range<std::uint64_t>(1, 7));
+
 }  // namespace
 }  // namespace xsock::ddp

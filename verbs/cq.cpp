@@ -235,17 +235,24 @@ int try_cq_event(ibv_comp_channel* given, ibv_cq** cq, void** cq_context) noexce
 int late_cq_event(ibv_comp_channel* given, ibv_cq** cq, void** cq_context) noexcept {
     return locked_errno([&](Engine& engine) {
         if (!engine.alive(given, Kind::channel)) return EINVAL;
+        const auto queue_of = [&](const Qp& qp) {
+            Cq* const sends = Cq::of(qp.base.qp_base.send_cq);
+            return sends->base.channel == given ? sends : Cq::of(qp.base.qp_base.recv_cq);
+        };
+        // An event is about one queue: of those with news, the one whose turn was longest ago.
         Cq* found = nullptr;
         for (const auto& [number, qp] : engine.qps) {
-            Cq& sends = *Cq::of(qp->base.qp_base.send_cq);
-            Cq& receives = *Cq::of(qp->base.qp_base.recv_cq);
-            const bool by_send = sends.base.channel == given;
-            if (!by_send && receives.base.channel != given) continue;
-            const std::uint64_t writes = qp->qp->info().rx_writes;
-            if (writes != qp->writes_told) found = by_send ? &sends : &receives;
-            qp->writes_told = writes;
+            Cq* const queue = queue_of(*qp);
+            if (queue->base.channel == given && qp->qp->info().rx_writes != qp->writes_told &&
+                (found == nullptr || queue->late_event < found->late_event)) {
+                found = queue;
+            }
         }
         if (found == nullptr) return EAGAIN;
+        found->late_event = engine.next_number();
+        for (const auto& [number, qp] : engine.qps) {
+            if (queue_of(*qp) == found) qp->writes_told = qp->qp->info().rx_writes;
+        }
         pthread_mutex_lock(&found->base.mutex);
         ++found->events_delivered;
         pthread_mutex_unlock(&found->base.mutex);

@@ -160,9 +160,9 @@ ibv_context* open_device(ibv_device*) noexcept {
 int close_device(ibv_context* context) noexcept {
     return locked_cm([&](Engine& engine) {
         if (!engine.alive(context, Kind::context)) return fail(EINVAL);
-        engine.remove(context);
         // That of the ids (id->verbs): it is not the program's.
         if (context == engine.default_context) return fail(EBUSY);
+        engine.remove(context);
         Context& ours = *Context::of(context);
         ours.closed = true;
         release_locked(engine, ours);

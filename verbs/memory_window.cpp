@@ -30,12 +30,13 @@ void forget_revoked(Engine& engine, Mw& mw) {
 int describe(Qp& qp, const Mw& mw, const ibv_mw_bind_info& info, RegionAttr& attr) noexcept {
     const auto& mr = *reinterpret_cast<const Mr*>(info.mr);
     if ((info.mw_access_flags & ~kKnownRights) != 0) return EOPNOTSUPP;
-    if (mr.base.pd != mw.base.pd) return EPERM;
+    const PdId pd = reinterpret_cast<const Pd*>(mw.base.pd)->id;
+    if (reinterpret_cast<const Pd*>(mr.base.pd)->id != pd) return EPERM;
     // Addresses are as the region's; within it or not, bind() sees.
     attr.address = static_cast<std::byte*>(mr.base.addr) + (info.addr - mr.iova);
     attr.length = info.length;
     attr.first_to = (info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : info.addr;
-    attr.pd = reinterpret_cast<const Pd*>(mw.base.pd)->id;
+    attr.pd = pd;
     attr.only_qp = mw.base.type == IBV_MW_TYPE_2 ? qp.qp->num() : 0;
     attr.access = kZeroBased;
     if ((info.mw_access_flags & IBV_ACCESS_REMOTE_WRITE) != 0) attr.access |= kRemoteWrite;

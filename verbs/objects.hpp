@@ -107,6 +107,7 @@ struct Cq {
     int users = 0;                       ///< QPs
     std::uint32_t events_delivered = 0;  ///< under base.mutex, as is comp_events_completed
     std::uint32_t async_delivered = 0;   ///< the same for base.async_events_completed
+    std::uint64_t late_event = 0;        ///< number of the last one of late_cq_event()
     std::atomic<bool> overrun_told{false};
     /// Signaled sends that have not been polled, and how many the QPs' send queues have room for.
     /// Hardware frees a slot when the program has polled its completion, and programs that post

@@ -42,10 +42,6 @@ std::uint32_t rights_of(unsigned flags) noexcept {
     return rights;
 }
 
-Result<std::unique_ptr<xsock::Qp>> make_device_qp(Engine& engine, const Qp& qp) {
-    return engine.device().create_qp(qp.attr);
-}
-
 void raise(Engine& engine, Qp& qp, ibv_event_type type) {
     ibv_async_event event{};
     event.element.qp = qp.plain();
@@ -147,12 +143,11 @@ ibv_qp* create_qp_locked(Engine& engine, ibv_pd* pd, ibv_qp_init_attr& attr) {
     qp->attr.srq = srq_given ? Srq::of(attr.srq)->srq.get() : nullptr;
     qp->attr.sq_depth = qp->cap.max_send_wr;
     qp->attr.rq_depth = std::max(1u, qp->cap.max_recv_wr);
-    qp->attr.face = Face::verbs;
     qp->attr.require_lkeys = true;
     qp->attr.face = Face::verbs;
     qp->attr.context = base.qp_num;
     qp->attr.receive_patience = engine.receive_patience;
-    auto made = make_device_qp(engine, *qp);
+    auto made = engine.device().create_qp(qp->attr);
     if (!made) return fail<ibv_qp>(made.error().code);
     qp->qp = std::move(*made);
 
@@ -315,10 +310,12 @@ int modify_qp(ibv_qp* given, ibv_qp_attr* attr, int mask) noexcept {
         }
         if (to == IBV_QPS_RESET) {
             // A fresh connection, and nothing left of the old one.
-            qp.attr.context += std::uint64_t{1} << 32;  // the number stays in the lower half
-            qp.attr.rights = kRemoteAccess;
-            auto fresh = make_device_qp(engine, qp);
+            QpAttr next = qp.attr;
+            next.context += std::uint64_t{1} << 32;  // the number stays in the lower half
+            next.rights = kRemoteAccess;
+            auto fresh = engine.device().create_qp(next);
             if (!fresh) return fresh.error().code;
+            qp.attr = next;
             if (engine.bootstrap != nullptr) engine.bootstrap->forget(qp);
             qp.qp->detach();
             forget_completions(qp);

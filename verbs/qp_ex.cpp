@@ -136,9 +136,10 @@ void wr_set_inline_data(ibv_qp_ex* qp, void* address, size_t length) noexcept {
     wr_set_inline_data_list(qp, 1, &buffer);
 }
 
-/// What was built from `first` on is not posted.
+/// What was built from `first` on is not posted. The last first: each gives its window the key back
+/// that it had before.
 void give_up(Qp& qp, std::size_t first) noexcept {
-    for (std::size_t i = first; i < qp.built.size(); ++i) {
+    for (std::size_t i = qp.built.size(); i-- > first;) {
         if (qp.built[i].window != nullptr) cancel_binding(qp.built[i].window, qp.built[i].wr);
     }
     qp.built.clear();

@@ -148,12 +148,13 @@ struct end {
     union ibv_gid gid;
 };
 
-static struct end make_end(struct ibv_context* context, struct ibv_pd* pd) {
+static struct end make_end_at(struct ibv_context* context, struct ibv_pd* pd,
+                              struct ibv_comp_channel* channel) {
     struct end e;
     struct ibv_qp_init_attr init = qp_attr();
     struct ibv_qp_attr attr;
     memset(&attr, 0, sizeof attr);
-    MUST((e.cq = ibv_create_cq(context, 64, NULL, NULL, 0)) != NULL);
+    MUST((e.cq = ibv_create_cq(context, 64, NULL, channel, 0)) != NULL);
     init.send_cq = init.recv_cq = e.cq;
     MUST((e.qp = ibv_create_qp(pd, &init)) != NULL);
     attr.qp_state = IBV_QPS_INIT;
@@ -163,6 +164,9 @@ static struct end make_end(struct ibv_context* context, struct ibv_pd* pd) {
                        IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
     MUST(ibv_query_gid(context, 1, 0, &e.gid) == 0);
     return e;
+}
+static struct end make_end(struct ibv_context* context, struct ibv_pd* pd) {
+    return make_end_at(context, pd, NULL);
 }
 static void destroy_end(struct end* e) {
     CHECK(ibv_destroy_qp(e->qp) == 0);
@@ -269,6 +273,49 @@ static void completions_wait_for_the_peer(void) {
                e.mr_b->rkey) == 0);
     EXPECT(e.a.cq, IBV_WC_REM_ACCESS_ERR);
     disconnect_ends(&e);
+}
+
+/* Two queue pairs whose queues share a channel: the peers of both have written, and the program is
+ * told of both. */
+static void events_for_late_writes_to_two(void) {
+    int n = 0;
+    struct ibv_context** devices = rdma_get_devices(&n);
+    MUST(devices != NULL && n > 0);
+    struct ibv_pd* pd = ibv_alloc_pd(devices[0]);
+    struct ibv_mr* mr = ibv_reg_mr(pd, memory_a, sizeof memory_a, ALL_ACCESS);
+    struct ibv_comp_channel* channel = ibv_create_comp_channel(devices[0]);
+    struct end from[2], to[2];
+    int told[2] = {0, 0};
+    MUST(pd && mr && channel);
+    for (int i = 0; i < 2; ++i) {
+        from[i] = make_end(devices[0], pd);
+        to[i] = make_end_at(devices[0], pd, channel);
+        ready_to_send(&from[i], &to[i]);
+        ready_to_send(&to[i], &from[i]);
+    }
+    for (int i = 0; i < 2; ++i) {
+        CHECK(post(from[i].qp, IBV_WR_RDMA_WRITE, memory_a, 8, mr->lkey, (uintptr_t)memory_a + 64,
+                   mr->rkey) == 0);
+        EXPECT(from[i].cq, IBV_WC_SUCCESS);
+    }
+    signal(SIGALRM, too_late);
+    for (int i = 0; i < 2; ++i) {
+        struct ibv_cq* cq = NULL;
+        void* context = NULL;
+        alarm(LIMIT_S);
+        CHECK(ibv_get_cq_event(channel, &cq, &context) == 0);
+        alarm(0);
+        ibv_ack_cq_events(cq, 1);
+        for (int k = 0; k < 2; ++k) told[k] += cq == to[k].cq;
+    }
+    CHECK(told[0] == 1 && told[1] == 1, "%d, %d", told[0], told[1]);
+    for (int i = 0; i < 2; ++i) {
+        destroy_end(&from[i]);
+        destroy_end(&to[i]);
+    }
+    CHECK(ibv_destroy_comp_channel(channel) == 0);
+    CHECK(ibv_dereg_mr(mr) == 0 && ibv_dealloc_pd(pd) == 0);
+    rdma_free_devices(devices);
 }
 
 /* ibv_rc_pingpong exits without a word when it has all its answers; the other end still has some
@@ -443,6 +490,7 @@ static const struct test_case cases[] = {
     {"ready_before_the_peer", ready_before_the_peer},
     {"completions_wait_for_the_peer", completions_wait_for_the_peer},
     {"a_peer_that_has_gone", a_peer_that_has_gone},
+    {"events_for_late_writes_to_two", events_for_late_writes_to_two},
     {"addresses_in_the_hints", addresses_in_the_hints},
     {"a_server_that_listens_late", a_server_that_listens_late},
     {"a_queue_pair_that_is_not_the_ids", a_queue_pair_that_is_not_the_ids},

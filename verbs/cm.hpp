@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -68,7 +69,9 @@ struct CmId {
     Loop::Token fd_token = 0;
     Loop::Token timer = 0;
     Time believe_refusal = 0;  ///< dialing: a refused connection is dialed again before this
-    std::set<CmId*> reading;   ///< listening: those whose Request is being read
+    /// Listening: those whose Request is being read, by `arrival`, the oldest first.
+    std::map<std::uint64_t, CmId*> reading;
+    std::uint64_t arrival = 0;
     std::set<CmId*>
         waiting;  ///< listening: those whose Request is told or to be told; no answer yet
 

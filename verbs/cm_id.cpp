@@ -92,9 +92,10 @@ void close_sockets(Engine& engine, CmId& id) {
 
 void detach_locked(Engine& engine, CmId& id) {
     close_sockets(engine, id);
-    for (CmId* const child : std::set<CmId*>(id.reading)) {
-        detach_locked(engine, *child);
-        free_id_locked(engine, *child);
+    while (!id.reading.empty()) {
+        CmId& child = *id.reading.begin()->second;
+        detach_locked(engine, child);
+        free_id_locked(engine, child);
     }
     purge_events(engine, id);
     // Those that the program holds outlive their listener.
@@ -350,7 +351,7 @@ int migrate_id(rdma_cm_id* given, rdma_event_channel* channel) noexcept {
             child.base.channel = &to->base;
         };
         // Events about it that nobody has got move along, and the ids that nobody has seen.
-        for (CmId* const child : id.reading) take_along(*child);
+        for (const auto& [arrival, child] : id.reading) take_along(*child);
         for (auto i = from.events.begin(); i != from.events.end();) {
             if ((*i)->owner != &id) {
                 ++i;

@@ -85,7 +85,7 @@ void on_request_octets(Engine& engine, CmId& id) {
     engine.loop().cancel(id.timer);
     id.timer = 0;
     id.listener->waiting.insert(&id);
-    id.listener->reading.erase(&id);
+    id.listener->reading.erase(id.arrival);
     id.state = IdState::requested;
     id.responder_resources = id.peer_ord;
     id.initiator_depth = id.peer_ird;
@@ -109,7 +109,8 @@ void take_connection(Engine& engine, CmId& listener, int fd) {
     id->base.route.addr.addr.ibaddr.sgid = gid_of(id->base.route.addr.src_storage);
     id->base.route.addr.addr.ibaddr.dgid = gid_of(id->base.route.addr.dst_storage);
     id->listener = &listener;
-    listener.reading.insert(id);
+    id->arrival = engine.next_number();
+    listener.reading.emplace(id->arrival, id);
     if (attach_device(engine, *id) != 0) {
         drop(engine, *id);
         return;
@@ -142,9 +143,19 @@ void pause(Engine& engine, CmId& listener) {
     });
 }
 
+// A Request comes right behind the connection that brings it: of those that have said nothing yet,
+// who has been silent for longest goes, lest silent ones keep others out.
+void make_way(Engine& engine, CmId& listener) {
+    CmId& oldest = *listener.reading.begin()->second;
+    log(LogLevel::warn, "startup-crowded", "%s: %zu connections without an MPA Request; closed",
+        text_of(&oldest.base.route.addr.dst_addr).c_str(), listener.reading.size());
+    ++engine.refused;
+    drop(engine, oldest);
+}
+
 void accept_some(Engine& engine, CmId& listener) {
     for (int i = 0; i < kAcceptsPerTurn; ++i) {
-        if (listener.reading.size() >= kReadingMax || listener.waiting.size() >= listener.backlog) {
+        if (listener.waiting.size() >= listener.backlog) {
             pause(engine, listener);  // the others wait in TCP's queue
             return;
         }
@@ -158,6 +169,7 @@ void accept_some(Engine& engine, CmId& listener) {
             }
             return;
         }
+        if (listener.reading.size() >= kReadingMax) make_way(engine, listener);
         take_connection(engine, listener, fd);
     }
 }
@@ -175,7 +187,7 @@ bool watch(Engine& engine, CmId& listener) {
 void leave_listener(Engine& engine, CmId& id) {
     CmId* const listener = std::exchange(id.listener, nullptr);
     if (listener == nullptr) return;
-    listener->reading.erase(&id);
+    listener->reading.erase(id.arrival);
     listener->waiting.erase(&id);
     if (listener->timer == 0) return;
     // It made a pause, perhaps for want of this place.

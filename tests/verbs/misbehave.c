@@ -7,6 +7,7 @@
  *     misbehave [CASE...]     all cases, or the named ones; exit status 1 when one fails
  */
 #include <stdatomic.h>
+#include <sys/resource.h>
 
 #include "tests/verbs/pair.h"
 
@@ -80,6 +81,12 @@ static void out_of_order(void) {
     any.sin_addr.s_addr = htonl(0x7f000001);
     CHECK(rdma_bind_addr(id, (struct sockaddr*)&any) == 0);
     CHECK(rdma_bind_addr(id, (struct sockaddr*)&any) != 0);
+    for (int i = 0; i < 2; ++i) { /* it is the ids', and stays */
+        errno = 0;
+        CHECK(ibv_close_device(id->verbs) == -1 && errno == EBUSY, "errno %d", errno);
+    }
+    struct ibv_pd* pd = ibv_alloc_pd(id->verbs);
+    CHECK(pd != NULL && ibv_dealloc_pd(pd) == 0);
     CHECK(rdma_destroy_id(id) == 0);
     rdma_destroy_event_channel(channel);
 }
@@ -607,6 +614,117 @@ static void windows(void) {
     CHECK(ibv_dereg_mr(mr) == 0);
 }
 
+/* The region stays as long as a window is bound to it, and valid too. */
+static void region_below_a_window(void) {
+    struct pair p;
+    struct ibv_send_wr wr, *bad = NULL;
+    connect_pair(&p);
+    struct ibv_mr* mr =
+        ibv_reg_mr(p.b->pd, p.data_b, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+    struct ibv_mw* mw = ibv_alloc_mw(p.b->pd, IBV_MW_TYPE_2);
+    MUST(mr && mw);
+    CHECK(post_bind(p.b->qp, mw, ibv_inc_rkey(mw->rkey), mr, p.data_b, 64,
+                    IBV_ACCESS_REMOTE_READ) == 0);
+    EXPECT(p.b->send_cq, IBV_WC_SUCCESS);
+    memset(&wr, 0, sizeof wr);
+    wr.opcode = IBV_WR_LOCAL_INV;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.invalidate_rkey = mr->rkey;
+    CHECK(ibv_post_send(p.b->qp, &wr, &bad) == 0);
+    EXPECT(p.b->send_cq, IBV_WC_LOC_PROT_ERR);
+    disconnect_pair(&p);
+    CHECK(ibv_dereg_mr(mr) == EBUSY);
+    CHECK(ibv_dealloc_mw(mw) == 0 && ibv_dereg_mr(mr) == 0);
+}
+
+/* Bindings that were flushed, or that came too late, hold no key: there are only 256. */
+static void keys_of_flushed_bindings(void) {
+    struct pair p;
+    connect_pair(&p);
+    struct ibv_mr* mr =
+        ibv_reg_mr(p.b->pd, p.data_b, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+    struct ibv_mw* mw[] = {ibv_alloc_mw(p.b->pd, IBV_MW_TYPE_1),
+                           ibv_alloc_mw(p.b->pd, IBV_MW_TYPE_2)};
+    MUST(mr && mw[0] && mw[1]);
+    rdma_disconnect(p.a);
+    CHECK(reaches_error(p.b->qp));
+    for (int round = 0; round < 600; ++round) {
+        struct ibv_mw_bind bind;
+        memset(&bind, 0, sizeof bind);
+        bind.send_flags = IBV_SEND_SIGNALED;
+        bind.bind_info.mr = mr;
+        bind.bind_info.addr = (uintptr_t)p.data_b;
+        bind.bind_info.length = 64;
+        bind.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_READ;
+        MUST(ibv_bind_mw(p.b->qp, mw[0], &bind) == 0);
+        EXPECT(p.b->send_cq, IBV_WC_WR_FLUSH_ERR);
+        MUST(post_bind(p.b->qp, mw[1], ibv_inc_rkey(mw[1]->rkey), mr, p.data_b, 64, 0) == 0);
+        EXPECT(p.b->send_cq, IBV_WC_WR_FLUSH_ERR);
+    }
+    CHECK(ibv_dereg_mr(mr) == 0);
+    CHECK(ibv_dealloc_mw(mw[0]) == 0 && ibv_dealloc_mw(mw[1]) == 0);
+    disconnect_pair(&p);
+}
+
+/* A parent domain is another name for the domain below it: what is in one may be bound in the
+ * other. */
+static void windows_in_a_parent_domain(void) {
+    struct ibv_parent_domain_init_attr attr;
+    struct pair p;
+    connect_pair(&p);
+    memset(&attr, 0, sizeof attr);
+    attr.pd = p.b->pd;
+    struct ibv_pd* parent = ibv_alloc_parent_domain(p.b->verbs, &attr);
+    MUST(parent);
+    for (int how = 0; how < 2; ++how) {
+        struct ibv_mr* mr = ibv_reg_mr(how ? parent : p.b->pd, p.data_b, 4096,
+                                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+        struct ibv_mw* mw = ibv_alloc_mw(how ? p.b->pd : parent, IBV_MW_TYPE_2);
+        MUST(mr && mw);
+        CHECK(post_bind(p.b->qp, mw, ibv_inc_rkey(mw->rkey), mr, p.data_b, 64,
+                        IBV_ACCESS_REMOTE_READ) == 0);
+        EXPECT(p.b->send_cq, IBV_WC_SUCCESS);
+        CHECK(post(p.a->qp, IBV_WR_RDMA_READ, p.data_a, 64, p.mr_a->lkey, (uintptr_t)p.data_b,
+                   mw->rkey) == 0);
+        EXPECT(p.a->send_cq, IBV_WC_SUCCESS);
+        CHECK(ibv_dealloc_mw(mw) == 0 && ibv_dereg_mr(mr) == 0);
+    }
+    disconnect_pair(&p);
+    CHECK(ibv_dealloc_pd(parent) == 0);
+}
+
+/* A window whose bindings were built and given up has the key that it had. */
+static void abandoned_bindings(void) {
+    struct ibv_qp_init_attr_ex attr;
+    struct pair p;
+    connect_pair(&p);
+    struct ibv_mr* mr =
+        ibv_reg_mr(p.b->pd, p.data_b, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+    struct ibv_mw* mw = ibv_alloc_mw(p.b->pd, IBV_MW_TYPE_2);
+    MUST(mr && mw);
+    memset(&attr, 0, sizeof attr);
+    attr.send_cq = attr.recv_cq = p.b->send_cq;
+    attr.cap = qp_attr().cap;
+    attr.qp_type = IBV_QPT_RC;
+    attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    attr.pd = p.b->pd;
+    attr.send_ops_flags = IBV_QP_EX_WITH_BIND_MW;
+    struct ibv_qp* qp = ibv_create_qp_ex(p.b->verbs, &attr);
+    MUST(qp);
+    struct ibv_qp_ex* ex = ibv_qp_to_qp_ex(qp);
+    const struct ibv_mw_bind_info info = {mr, (uintptr_t)p.data_b, 64, IBV_ACCESS_REMOTE_READ};
+    const uint32_t key = mw->rkey;
+    for (int round = 0; round < 300; ++round) {
+        ibv_wr_start(ex);
+        for (int i = 0; i < 3; ++i) ibv_wr_bind_mw(ex, mw, ibv_inc_rkey(mw->rkey), &info);
+        ibv_wr_abort(ex);
+        CHECK(mw->rkey == key, "%08x, was %08x", mw->rkey, key);
+    }
+    CHECK(ibv_destroy_qp(qp) == 0);
+    CHECK(ibv_dealloc_mw(mw) == 0 && ibv_dereg_mr(mr) == 0);
+    disconnect_pair(&p);
+}
+
 /* What is bound must lie in a region that permits windows. */
 static void bad_bindings(void) {
     for (int how = 0; how < 3; ++how) {
@@ -627,6 +745,61 @@ static void bad_bindings(void) {
         disconnect_pair(&p);
         CHECK(ibv_dealloc_mw(mw) == 0 && ibv_dereg_mr(mr) == 0);
     }
+}
+
+/* ---- silent strangers ---------------------------------------------------- */
+
+/* More of them than a listener reads Requests of at once do not keep others out. */
+static void silent_clients(void) {
+    enum { STRANGERS = 1200 };
+    static int strangers[STRANGERS];
+    struct rlimit limit;
+    struct rdma_addrinfo hints, *passive, *to;
+    struct ibv_qp_init_attr attr = qp_attr();
+    struct rdma_conn_param param;
+    struct sockaddr_in at;
+    pthread_t thread;
+    struct pair p;
+    char port[16];
+    MUST(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    limit.rlim_cur = limit.rlim_max;
+    MUST(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    if (limit.rlim_cur < 2 * STRANGERS + 100) {
+        printf("%s: skipped, only %llu descriptors\n", case_name,
+               (unsigned long long)limit.rlim_cur);
+        return;
+    }
+    memset(&p, 0, sizeof p);
+    memset(&hints, 0, sizeof hints);
+    hints.ai_flags = RAI_PASSIVE;
+    hints.ai_port_space = RDMA_PS_TCP;
+    MUST(rdma_getaddrinfo("127.0.0.1", "0", &hints, &passive) == 0);
+    MUST(rdma_create_ep(&p.listener, passive, NULL, &attr) == 0);
+    MUST(rdma_listen(p.listener, 0) == 0);
+    memset(&at, 0, sizeof at);
+    at.sin_family = AF_INET;
+    at.sin_port = rdma_get_src_port(p.listener);
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    for (int i = 0; i < STRANGERS; ++i) {
+        MUST((strangers[i] = socket(AF_INET, SOCK_STREAM, 0)) >= 0);
+        MUST(connect(strangers[i], (struct sockaddr*)&at, sizeof at) == 0);
+    }
+    const double begun = now();
+    snprintf(port, sizeof port, "%u", ntohs(at.sin_port));
+    hints.ai_flags = 0;
+    MUST(rdma_getaddrinfo("127.0.0.1", port, &hints, &to) == 0);
+    attr = qp_attr();
+    MUST(rdma_create_ep(&p.a, to, NULL, &attr) == 0);
+    MUST(pthread_create(&thread, NULL, active, &p) == 0);
+    MUST(rdma_get_request(p.listener, &p.b) == 0);
+    memset(&param, 0, sizeof param);
+    MUST(rdma_accept(p.b, &param) == 0);
+    pthread_join(thread, NULL);
+    CHECK(now() - begun < 8, "%.1f s; silent ones are closed after 10", now() - begun);
+    for (int i = 0; i < STRANGERS; ++i) close(strangers[i]);
+    rdma_freeaddrinfo(passive);
+    rdma_freeaddrinfo(to);
+    disconnect_pair(&p);
 }
 
 /* ---- bad registrations -------------------------------------------------- */
@@ -685,6 +858,11 @@ static const struct test_case cases[] = {
     {"completion_queue_overrun", completion_queue_overrun},
     {"resized_queue", resized_queue},
     {"windows", windows},
+    {"silent_clients", silent_clients},
+    {"region_below_a_window", region_below_a_window},
+    {"keys_of_flushed_bindings", keys_of_flushed_bindings},
+    {"windows_in_a_parent_domain", windows_in_a_parent_domain},
+    {"abandoned_bindings", abandoned_bindings},
     {"bad_bindings", bad_bindings},
     {"destroy_with_work_outstanding", destroy_with_work_outstanding},
 };

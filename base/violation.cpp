@@ -86,7 +86,7 @@ constexpr ViolationInfo kTable[] = {
     row(V::atomic_opcode, kRdmap, 2, 0x06, kD, "atomic-opcode",
         "An Atomic Request asks for an operation that does not exist.", "RFC 7306 §5.2"),
     row(V::atomic_unaligned, kRdmap, 2, 0x07, kD, "atomic-unaligned",
-        "The target of an Atomic Request is not aligned to 8 octets.", "RFC 7306 §9.2"),
+        "The target of an Atomic Request is not aligned to 8 octets.", "RFC 7306 §8.2"),
     row(V::immediate_malformed, kRdmap, 2, 0xff, kD, "immediate-malformed",
         "Immediate Data are not a single segment of 8 octets.", "RFC 7306 §6.3"),
     row(V::remote_operation_unspecified, kRdmap, 2, 0xff, kD, "remote-operation-unspecified",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Everything that may go wrong on a stream, each with its Terminate code (RFC 5040 §4.8, RFC 5041
-// §7.2, RFC 5044 §8, RFC 6581 §8, RFC 7306 §9) and a sentence for the log. One table; nobody writes
+// §7.2, RFC 5044 §8, RFC 6581 §8, RFC 7306 §8) and a sentence for the log. One table; nobody writes
 // a code anywhere else.
 #pragma once
 

@@ -43,7 +43,8 @@ const PlainPeer kPeers[] = {
 class SockPlain : public ::testing::TestWithParam<std::tuple<PlainPeer, bool>> {};
 
 TEST_P(SockPlain, is_served_as_ever) {
-    const auto& [peer, blocking] = GetParam();
+    const PlainPeer& peer = std::get<0>(GetParam());
+    const bool blocking = std::get<1>(GetParam());
     Sock listener = listening(false, [&p = peer](Sock& s) {
         if (p.adjust != nullptr) p.adjust(s);
     });

@@ -303,12 +303,6 @@ struct fd_handle* fd_take(int fd) {
     return atomic_exchange(&fd_table.slots[fd], NULL);
 }
 
-void fd_restore(int fd, struct fd_handle* handle) {
-    struct fd_handle* nobody = NULL;
-    if (handle == NULL) return;
-    if (!atomic_compare_exchange_strong(&fd_table.slots[fd], &nobody, handle)) fd_put(handle);
-}
-
 void fd_forget(int fd) {
     if (fd_has(fd)) fd_put(fd_take(fd));
 }

@@ -84,11 +84,9 @@ int fd_share(int fd, struct fd_handle* handle);
 /* Makes a plain `fd` share the handle of another number of the same socket, if there is one. 1: it
  * does now. */
 int fd_join(int fd);
-/* Takes the handle out of the slot. The caller puts it, or puts it back. NULL: there was none, or
- * the slot is not ours to change. */
+/* Takes the handle out of the slot. The caller puts it. NULL: there was none, or the slot is not
+ * ours to change. */
 struct fd_handle* fd_take(int fd);
-/* After a take whose purpose failed. */
-void fd_restore(int fd, struct fd_handle* handle);
 /* `fd` is plain now, whatever it was. */
 void fd_forget(int fd);
 /* Every slot that leads to `handle`, that of `fd` first, is emptied: it turned out to be plain.

@@ -110,23 +110,16 @@ int overlay_dup(int fd) {
 
 typedef int replace_fn(int fd, int to, int flags);
 
+/* Until the kernel has replaced it `to` is what it was: another thread that sends must not find it
+ * plain, and write into the stream of a started socket. */
 static int duplicate_over(replace_fn* real, int fd, int to, int flags) {
-    struct fd_handle* old;
-    int copy;
     if (fd == to) return real(fd, to, flags); /* dup2: nothing happens; dup3: EINVAL */
     if (refuse_handing_on(fd)) return -1;
     if (overlay_engine_owns(to) && fd_table_owner() == FD_OWNER_SELF) {
         errno = EBUSY;
         return -1;
     }
-    old = fd_take(to);
-    copy = real(fd, to, flags);
-    if (copy < 0) {
-        fd_restore(to, old);
-        return copy;
-    }
-    fd_put(old);
-    return duplicated(fd, copy);
+    return duplicated(fd, real(fd, to, flags));
 }
 
 static int real_dup2(int fd, int to, int flags) {

@@ -4,6 +4,7 @@
  * to the engine whole, with an array that has the handle, or NULL, of each; so does every call on
  * an epoll set that a DDPMODE socket has ever joined.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -158,6 +159,24 @@ static int wanted(int fd, const fd_set* reads, const fd_set* writes, const fd_se
     return is_set(reads, fd) || is_set(writes, fd) || is_set(excepts, fd);
 }
 
+/* The kernel looks at no more numbers than its table of the process has, however many the caller
+ * says: programs say all that there might be (getdtablesize()), with sets of FD_SETSIZE. The
+ * engine's descriptors, far up, have made that table larger than the program's sets. */
+static int within_sets(int count) {
+    const struct dirent* entry;
+    int most = FD_SETSIZE;
+    DIR* folder;
+    if (count <= most) return count;
+    folder = opendir("/proc/self/fd");
+    if (folder == NULL) return count;
+    while ((entry = readdir(folder)) != NULL) {
+        const int fd = atoi(entry->d_name);
+        if (fd >= most && fd != dirfd(folder) && !overlay_engine_owns(fd)) most = fd + 1;
+    }
+    closedir(folder);
+    return most < count ? most : count;
+}
+
 static int select_has_handle(int count, const fd_set* reads, const fd_set* writes,
                              const fd_set* excepts) {
     int fd;
@@ -188,6 +207,7 @@ static int select_handles(int count, fd_set* reads, fd_set* writes, fd_set* exce
 
 static __attribute__((noinline)) int select_slowly(int count, fd_set* reads, fd_set* writes,
                                                    fd_set* excepts, struct timeval* timeout) {
+    if (fd_any()) count = within_sets(count);
     if (select_has_handle(count, reads, writes, excepts)) {
         struct timespec left = {0, 0};
         int result;
@@ -220,6 +240,7 @@ XSOCK_LIBC_ALIAS(__select, select)
 static __attribute__((noinline)) int pselect_slowly(int count, fd_set* reads, fd_set* writes,
                                                     fd_set* excepts, const struct timespec* timeout,
                                                     const sigset_t* mask) {
+    if (fd_any()) count = within_sets(count);
     if (select_has_handle(count, reads, writes, excepts)) {
         struct timespec left = timeout != NULL ? *timeout : (struct timespec){0, 0};
         const int result =

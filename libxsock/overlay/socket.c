@@ -161,9 +161,11 @@ static int first_option(int fd) {
 
 static __attribute__((noinline)) int setsockopt_slowly(int fd, int level, int name,
                                                        const void* value, socklen_t length) {
+    int turned_off = 0; /* by DDPMODE 0, for which XSOCK_PLAIN is the answer */
     if (XSOCK_UNLIKELY(level == SOL_XSOCK) && !fd_has(fd) && first_option(fd) != 0) return -1;
-    OVERLAY(int, fd, engine->sock_setsockopt(sock, fd, level, name, value, length));
-    if (XSOCK_UNLIKELY(level == SOL_XSOCK)) return 0; /* DDPMODE 0: plain again */
+    OVERLAY(int, fd, turned_off = engine->sock_setsockopt(sock, fd, level, name, value, length));
+    if (level == SOL_XSOCK && turned_off == XSOCK_PLAIN) return 0;
+    /* (the kernel knows no such level: what it says of another kind of descriptor is right) */
     return LIBC(setsockopt)(fd, level, name, value, length);
 }
 

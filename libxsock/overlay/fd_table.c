@@ -41,6 +41,8 @@ static void adopt(void) {
     pthread_mutex_lock(&adopting);
     if (atomic_load(&fork_page->alive) != PAGE_ALIVE || atomic_load(&owner) != getpid()) {
         pthread_mutex_init(&lock, NULL);
+        overlay_wait_forked();
+        overlay_stdio_forked();
         free_handles = NULL; /* may have been torn: leave it, make new ones */
         count_again();
         xsock_engine_opened->sock_forked();
@@ -77,6 +79,16 @@ static void count_again(void) {
     }
 }
 
+static void forked(void) {
+    if (fd_any()) {
+        adopt();
+    } else {
+        pthread_mutex_init(&lock, NULL); /* another thread may have begun with a table */
+    }
+}
+
+static void watch_forks(void) { pthread_atfork(NULL, NULL, forked); }
+
 static int make_table(void) {
     struct rlimit files = {SLOTS_LEAST, SLOTS_LEAST};
     uint32_t limit = SLOTS_LEAST;
@@ -103,7 +115,6 @@ static int make_table(void) {
     atomic_store(&fork_page->alive, PAGE_ALIVE);
     atomic_store(&owner, getpid());
     fd_table.slots = slots;
-    pthread_atfork(NULL, NULL, adopt);
     atomic_store_explicit(&fd_table.limit, limit, memory_order_release);
     return 0;
 }
@@ -260,13 +271,17 @@ int fd_join(int fd) {
 }
 
 int fd_install(int fd, struct xsock_sock* sock) {
+    static pthread_once_t watching = PTHREAD_ONCE_INIT;
     struct fd_handle* handle;
     int failed = 0;
     int before;
     if (!fd_any()) {
+        before = overlay_begin();
+        pthread_once(&watching, watch_forks);
         pthread_mutex_lock(&lock);
         if (!fd_any()) failed = make_table();
         pthread_mutex_unlock(&lock);
+        overlay_end(before);
         if (failed) return -1;
     }
     notice_fork();

@@ -94,6 +94,9 @@ void overlay_hint_fresh(int fd, int hint);
 /* A plain descriptor is being added to an epoll set; whether that may have happened. */
 void overlay_note_registered(int fd);
 int overlay_may_be_registered(int fd);
+/* In a forked child: locks that threads of the parent held are free, lists are whole. */
+void overlay_wait_forked(void);
+void overlay_stdio_forked(void);
 /* `fd` has just got its handle: it goes on in the epoll sets that it was in. -1 with errno. */
 int overlay_adopt_registrations(int fd);
 

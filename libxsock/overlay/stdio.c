@@ -71,6 +71,7 @@ static int stream_close(void* cookie) {
     struct stream* const s = cookie;
     struct stream** place;
     int result;
+    fd_table_owner();
     pthread_mutex_lock(&lock);
     for (place = &streams; *place != NULL && *place != s; place = &(*place)->next) {
     }
@@ -107,11 +108,20 @@ FILE* overlay_fdopen(int fd, const char* mode) {
     return s->file;
 }
 
+void overlay_stdio_forked(void) {
+    const struct stream* s;
+    int count = 0;
+    pthread_mutex_init(&lock, NULL);
+    for (s = streams; s != NULL; s = s->next) count++;
+    atomic_store(&stream_count, count);
+}
+
 /* The descriptor of a stream of ours, or -1. */
 static int stream_fd(const FILE* file) {
     const struct stream* s;
     int fd = -1;
     if (XSOCK_LIKELY(atomic_load_explicit(&stream_count, memory_order_relaxed) == 0)) return -1;
+    fd_table_owner(); /* a child that nobody has told of its birth hears of it now */
     pthread_mutex_lock(&lock);
     for (s = streams; s != NULL; s = s->next) {
         if (s->file == file) fd = s->fd;

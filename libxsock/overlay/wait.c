@@ -276,9 +276,12 @@ static struct fd_handle* get_set(int fd) {
     return handle;
 }
 
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER; /* a set the engine's */
+
+void overlay_wait_forked(void) { pthread_mutex_init(&making, NULL); }
+
 /* The first DDPMODE member makes a set the engine's. */
 static struct fd_handle* make_set(int fd) {
-    static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
     struct fd_handle* handle;
     pthread_mutex_lock(&making);
     handle = get_set(fd);

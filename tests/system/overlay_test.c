@@ -7,6 +7,7 @@
  *
  *   overlay_test [CASE]
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -20,6 +21,8 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -589,6 +592,142 @@ static void replaced_while_undecided(void) {
     close_pair(others);
 }
 
+static _Atomic int sender_stops;
+
+static void* send_all_the_time(void* argument) {
+    const int fd = *(int*)argument;
+    while (!sender_stops && send(fd, "a message", 9, MSG_NOSIGNAL) == 9) {
+    }
+    return NULL;
+}
+
+/* dup2() over a socket that another thread sends on: that one's messages go to the old file or to
+ * the new one, and its octets never into the stream of the old one. */
+static void replaced_under_a_sender(void) {
+    const int nothing = open("/dev/null", O_RDWR);
+    int i;
+    CHECK(nothing >= 0);
+    for (i = 0; i < 60; i++) {
+        int fds[2];
+        char octets[64];
+        ssize_t n;
+        pthread_t thread;
+        pair_of(1, fds);
+        sender_stops = 0;
+        CHECK(pthread_create(&thread, NULL, send_all_the_time, &fds[0]) == 0);
+        usleep((unsigned)i % 7 * 100);
+        CHECK(dup2(nothing, fds[0]) == fds[0]);
+        while ((n = recv(fds[1], octets, sizeof octets, 0)) == 9) {
+        }
+        CHECK(n == 0);
+        sender_stops = 1;
+        CHECK(pthread_join(thread, NULL) == 0);
+        close_pair(fds);
+    }
+    CHECK(close(nothing) == 0);
+}
+
+/* A program may say how many descriptors there may ever be, with sets of the usual size. */
+static void select_of_all_there_may_be(void) {
+    const long page = sysconf(_SC_PAGESIZE);
+    pid_t child;
+    fflush(stdout);
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        char* const two = mmap(NULL, 2 * (size_t)page, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        fd_set* const set = (fd_set*)(two + page) - 1;
+        int fds[2];
+        alarm(60);
+        CHECK(two != MAP_FAILED && mprotect(two + page, (size_t)page, PROT_NONE) == 0);
+        pair_of(1, fds);
+        FD_SET(fds[0], set);
+        CHECK(select(1 << 20, NULL, set, NULL, NULL) == 1 && FD_ISSET(fds[0], set));
+        CHECK(pselect(1 << 20, NULL, set, NULL, NULL, NULL) == 1 && FD_ISSET(fds[0], set));
+        close_pair(fds);
+        /* The same of plain ones alone, where the engine's lie far up. */
+        pair_of(0, fds);
+        FD_ZERO(set);
+        FD_SET(fds[0], set);
+        CHECK(select(1 << 20, NULL, set, NULL, NULL) == 1 && FD_ISSET(fds[0], set));
+        _exit(0);
+    }
+    wait_ok(child);
+}
+
+/* ---- epoll sets -------------------------------------------------------------------------------
+ */
+static void add_to(int epfd, int fd) {
+    struct epoll_event event = {.events = EPOLLIN, .data = {.fd = fd}};
+    CHECK(epoll_ctl(epfd, EPOLL_CTL_ADD, fd, &event) == 0);
+}
+
+static void a_set_is_no_socket(void) {
+    const int epfd = epoll_create1(EPOLL_CLOEXEC);
+    const int on = DDPMODE_MESSAGE;
+    int fds[2];
+    pair_of(1, fds);
+    add_to(epfd, fds[0]);
+    CHECK_ERROR(setsockopt(epfd, SOL_XSOCK, DDPMODE, &on, sizeof on), ENOTSOCK);
+    CHECK_ERROR(send(epfd, "x", 1, 0), ENOTSOCK);
+    CHECK(close(epfd) == 0);
+    close_pair(fds);
+}
+
+struct turning {
+    int epfd, member;
+    _Atomic int stop;
+};
+
+/* libc's own function: a thread that the wrappers do not see. */
+static void* wait_unseen(void* argument) {
+    struct turning* const t = argument;
+    typedef int wait_fn(int, struct epoll_event*, int, int);
+    wait_fn* const wait = (wait_fn*)dlsym(dlopen("libc.so.6", RTLD_NOW), "epoll_wait");
+    struct epoll_event event;
+    CHECK(wait != NULL);
+    while (!t->stop) wait(t->epfd, &event, 1, 100);
+    return NULL;
+}
+
+static void* turn_it(void* argument) {
+    const struct turning* const t = argument;
+    add_to(t->epfd, t->member);
+    return NULL;
+}
+
+/* A set gets its first DDPMODE member, which takes its time where a thread sleeps on it: a child
+ * that is forked meanwhile can do the same with a set of its own. */
+static void forked_while_a_set_turns(void) {
+    struct turning t = {.epfd = epoll_create1(EPOLL_CLOEXEC)};
+    pthread_t sleeper, turner;
+    pid_t child;
+    int fds[2];
+    pair_of(1, fds);
+    t.member = fds[0];
+    CHECK(pthread_create(&sleeper, NULL, wait_unseen, &t) == 0);
+    usleep(50000);
+    CHECK(pthread_create(&turner, NULL, turn_it, &t) == 0);
+    usleep(150000);
+    fflush(stdout);
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        int own[2];
+        alarm(30);
+        pair_of(1, own);
+        add_to(epoll_create1(EPOLL_CLOEXEC), own[0]);
+        _exit(0);
+    }
+    wait_ok(child);
+    CHECK(pthread_join(turner, NULL) == 0);
+    t.stop = 1;
+    CHECK(pthread_join(sleeper, NULL) == 0);
+    CHECK(close(t.epfd) == 0);
+    close_pair(fds);
+}
+
 /* Threads that open, duplicate, use and close; numbers are reused all the time. */
 static void* churn(void* argument) {
     struct sockaddr_in* const address = argument;
@@ -659,6 +798,10 @@ static const struct {
     {"in_a_handler", in_a_handler},
     {"closed_meanwhile", closed_meanwhile},
     {"replaced_while_undecided", replaced_while_undecided},
+    {"replaced_under_a_sender", replaced_under_a_sender},
+    {"select_of_all_there_may_be", select_of_all_there_may_be},
+    {"a_set_is_no_socket", a_set_is_no_socket},
+    {"forked_while_a_set_turns", forked_while_a_set_turns},
     {"churned", churned},
 };
 

@@ -8,10 +8,9 @@
 #include <utility>
 
 namespace xsock {
-namespace {
 
-// Those of a fault in this thread cannot be held back, and the C library keeps its own to itself.
-sigset_t held_signals() noexcept {
+// The C library keeps its own to itself.
+sigset_t signals_from_outside() noexcept {
     sigset_t set;
     sigfillset(&set);
     for (const int raised : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) {
@@ -20,11 +19,9 @@ sigset_t held_signals() noexcept {
     return set;
 }
 
-}  // namespace
-
 void Interrupt::hold() noexcept {
     if (held_) return;
-    const sigset_t set = held_signals();
+    const sigset_t set = signals_from_outside();
     held_ = pthread_sigmask(SIG_BLOCK, &set, &before_) == 0;
 }
 
@@ -63,7 +60,7 @@ void Interrupt::let_in() noexcept {
 }
 
 int make_signal_descriptor() noexcept {
-    const sigset_t set = held_signals();
+    const sigset_t set = signals_from_outside();
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 

@@ -10,6 +10,11 @@
 
 namespace xsock {
 
+/// All but those that an instruction of a thread raises (a fault, a system call that a filter
+/// traps), which must not be held back: the kernel kills a process that blocks what it has to
+/// deliver.
+sigset_t signals_from_outside() noexcept;
+
 /// One blocking call of one thread. Not moved between threads.
 class Interrupt {
   public:
@@ -19,7 +24,7 @@ class Interrupt {
     Interrupt(const Interrupt&) = delete;
     Interrupt& operator=(const Interrupt&) = delete;
 
-    /// Holds signals back from now on, but for those that an instruction raises.
+    /// Holds signals_from_outside() back from now on.
     void hold() noexcept;
     /// Says that a system call was interrupted although hold() was not possible.
     void note() noexcept { noted_ = !held_; }

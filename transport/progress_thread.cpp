@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "transport/descriptors.hpp"
+#include "transport/interrupt.hpp"
 #include "transport/progress.hpp"
 
 namespace xsock {
@@ -180,11 +181,9 @@ std::unique_ptr<ProgressThread> ProgressThread::start(Progress& progress,
     if (!loop->init()) return nullptr;
     // Signals are the program's business: none is delivered to our thread, but for those that our
     // own copies may raise (base/fault.hpp).
-    sigset_t all, before;
-    sigfillset(&all);
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT})
-        sigdelset(&all, fault);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const sigset_t set = signals_from_outside();
+    sigset_t before;
+    pthread_sigmask(SIG_SETMASK, &set, &before);
     bool made = true;
     try {
         loop->thread = std::thread([l = loop.get()] { l->run(); });

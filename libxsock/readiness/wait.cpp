@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <optional>
 
+#include "transport/interrupt.hpp"
 #include "transport/log.hpp"
 
 namespace xsock::readiness {
@@ -28,12 +29,8 @@ void drive(Target& target) {
 class SignalsHeld {
   public:
     SignalsHeld() {
-        sigset_t all;
-        sigfillset(&all);
-        for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) {
-            sigdelset(&all, fault);
-        }
-        pthread_sigmask(SIG_SETMASK, &all, &before_);
+        const sigset_t set = signals_from_outside();
+        pthread_sigmask(SIG_BLOCK, &set, &before_);
     }
     ~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
     SignalsHeld(const SignalsHeld&) = delete;

@@ -3,11 +3,18 @@
 #include "libxsock/readiness/wait.hpp"
 
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
 
 #include <atomic>
+#include <cstddef>
+#include <iterator>
 #include <thread>
 
 #include "tests/unit/readiness/world.hpp"
@@ -140,6 +147,42 @@ TEST(Wait, a_signal_ends_it_and_the_mask_holds_only_meanwhile) {
     pthread_sigmask(SIG_UNBLOCK, &usr1, nullptr);
     sigaction(SIGUSR1, &before, nullptr);
 }
+
+#if defined(__x86_64__)
+// A sandbox that traps system calls and does them in its handler of SIGSYS: a process in which that
+// is held back is killed.
+TEST(Wait, system_calls_may_be_trapped) {
+    EngineWorld w;
+    w.ctl(EPOLL_CTL_ADD, w.connect(), EPOLLIN, 5);
+    struct sigaction action {};
+    action.sa_sigaction = [](int, siginfo_t*, void* context) {
+        ++handled;
+        static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RAX] = 0;  // no events
+    };
+    action.sa_flags = SA_SIGINFO;
+    struct sigaction before {};
+    sigaction(SIGSYS, &action, &before);
+    handled = 0;
+    std::thread sandboxed([&] {
+        sock_filter filter[] = {
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_epoll_wait, 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        };
+        const sock_fprog program{std::size(filter), filter};
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+            return;  // not here
+        }
+        epoll_event out[2];
+        EXPECT_EQ(w.set().wait(out, 2, EngineWorld::deadline(50), nullptr), 0);
+        EXPECT_GT(handled, 0);
+    });
+    sandboxed.join();
+    sigaction(SIGSYS, &before, nullptr);
+}
+#endif
 
 // Signals that come at any moment of a wait, the spin and the edges of the sleep included: none may
 // be followed by a sleep.

@@ -24,9 +24,11 @@ constexpr int kReadsPerPass = 4;
 constexpr int kBatchesPerPass = 8;
 constexpr std::size_t kOctetsPerBatch = 512 * 1024;
 
-// A gathering connection sends at once when this much waits.
+// A gathering connection sends at once when this much waits: more where the caller has been seen to
+// post more between two polls, at most a batch.
 constexpr std::uint32_t kGatherPosts = 256;
 constexpr std::uint32_t kGatherOctets = 64 * 1024;
+constexpr std::uint32_t kGatherOctetsMax = kOctetsPerBatch;
 
 // Room for an FPDU of a lone small message.
 constexpr std::size_t kLoneOctets = 128;
@@ -109,11 +111,14 @@ Result<void> Connection::post_send(const SendWr& wr, bool gather) {
     constexpr auto relaxed = std::memory_order_relaxed;
     Progress& progress = *parts_.progress;
     const std::uint64_t interval = progress.interval();
-    const auto octets =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(total_length(wr.sges), kGatherOctets));
+    const auto octets = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(total_length(wr.sges), kGatherOctetsMax));
     const bool more = (wr.flags & kSendMore) != 0;
     if (post_interval_.load(relaxed) != interval) {
         const bool streaming = interval_posts_.load(relaxed) > 1;
+        const std::uint32_t before = kicked_octets_.load(relaxed) + interval_octets_.load(relaxed);
+        gather_octets_.store(std::clamp(before, kGatherOctets, kGatherOctetsMax), relaxed);
+        kicked_octets_.store(0, relaxed);
         post_interval_.store(interval, relaxed);
         interval_posts_.store(1, relaxed);
         interval_octets_.store(octets, relaxed);
@@ -126,7 +131,11 @@ Result<void> Connection::post_send(const SendWr& wr, bool gather) {
         interval_octets_.store(interval_octets_.load(relaxed) + octets, relaxed);
     }
     if (interval_posts_.load(relaxed) % kGatherPosts == 0 ||
-        interval_octets_.load(relaxed) >= kGatherOctets || (progress.has_leader() && !more)) {
+        interval_octets_.load(relaxed) >= gather_octets_.load(relaxed) ||
+        (progress.has_leader() && !more)) {
+        kicked_octets_.store(std::min(kicked_octets_.load(relaxed) + interval_octets_.load(relaxed),
+                                      kGatherOctetsMax),
+                             relaxed);
         interval_octets_.store(0, relaxed);
         progress.kick_now(*this);
     } else {

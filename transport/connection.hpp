@@ -142,7 +142,9 @@ class Connection final : public Pollable {
     // Gathering (any poster; relaxed, exactness does not matter).
     std::atomic<std::uint64_t> post_interval_{0};
     std::atomic<std::uint32_t> interval_posts_{0};
-    std::atomic<std::uint32_t> interval_octets_{0};
+    std::atomic<std::uint32_t> interval_octets_{0};  ///< since the last kick
+    std::atomic<std::uint32_t> kicked_octets_{0};    ///< in this interval, before that
+    std::atomic<std::uint32_t> gather_octets_{0};    ///< how much may wait
 
     std::atomic<bool> stranger_{false};  // established, and the peer is no xsock
     std::atomic<bool> starving_{false};  // is in the shared queue's list

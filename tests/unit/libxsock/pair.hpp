@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "include/xsock/xsock.h"
+#include "tests/unit/loopback.hpp"
 
 namespace xsock::test {
 
@@ -21,19 +22,9 @@ inline constexpr int kLimitMs = 20'000;  // only reached by a failure
 
 /// A connected TCP pair over 127.0.0.1.
 inline void tcp_pair(int& client, int& server) {
-    const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    ASSERT_EQ(::listen(listener, 8), 0);
-    ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    client = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ASSERT_EQ(::connect(client, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    server = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-    ASSERT_GE(server, 0);
-    ::close(listener);
+    const LoopbackPair pair = loopback_pair();
+    client = pair.client;
+    server = pair.server;
 }
 
 struct PairOptions {

@@ -84,9 +84,7 @@ TEST(Member, a_fallback_outlives_its_handle) {
 
 TEST(Member, a_socket_that_begins_leaves_the_kernel) {
     EngineWorld w;
-    const auto [ours, peer] = tcp_pair();
-    w.peers.push_back(peer);
-    w.sources.push_back(TcpSource::make(test_progress(), ours, /*native=*/true));
+    w.connect(/*native=*/true);
     w.ctl(EPOLL_CTL_ADD, 0, EPOLLIN, 9);
     w.peer_send(0, 2);
     EXPECT_EQ(text_of(w.wait(4, 5000)), "9:IN ");
@@ -136,11 +134,7 @@ TEST(Member, was_in_the_kernels_set_before) {
 // A native source of whom the kernel's set knows already.
 class AdoptedMember : public ::testing::Test {
   protected:
-    void SetUp() override {
-        const auto [ours, peer] = tcp_pair();
-        w.peers.push_back(peer);
-        w.sources.push_back(TcpSource::make(test_progress(), ours, /*native=*/true));
-    }
+    void SetUp() override { w.connect(/*native=*/true); }
     void put_into_kernels(int fd, std::uint32_t events, std::uint64_t data) {
         epoll_event event = event_of(events, data);
         ASSERT_EQ(epoll_ctl(w.epfd(), EPOLL_CTL_ADD, fd, &event), 0);

@@ -24,6 +24,7 @@
 #include "libxsock/readiness/epoll_set.hpp"
 #include "libxsock/readiness/poll.hpp"
 #include "libxsock/readiness/select.hpp"
+#include "tests/unit/loopback.hpp"
 #include "tests/unit/readiness/tcp_source.hpp"
 
 namespace xsock::readiness {
@@ -31,25 +32,14 @@ namespace xsock::readiness {
 /// A connected pair over loopback: the program's end and the peer's, both non-blocking, with small
 /// buffers.
 inline std::pair<int, int> tcp_pair() {
-    const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    EXPECT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
-    EXPECT_EQ(::listen(listener, 1), 0);
-    ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
-    const int peer = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    EXPECT_EQ(::connect(peer, reinterpret_cast<sockaddr*>(&address), length), 0);
-    const int ours = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    ::close(listener);
+    const auto [peer, ours] = test::loopback_pair();
     for (const int fd : {peer, ours}) {
         const int on = 1, small = 16384;
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
         setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+        fcntl(fd, F_SETFL, O_NONBLOCK);
     }
-    fcntl(peer, F_SETFL, O_NONBLOCK);
     return {ours, peer};
 }
 
@@ -187,10 +177,11 @@ class EngineWorld final : public World {
         set_.reset();
         ::close(epfd_);
     }
-    std::size_t connect() override {
+    std::size_t connect() override { return connect(/*native=*/false); }
+    std::size_t connect(bool native) {
         const auto [ours, peer] = tcp_pair();
         peers.push_back(peer);
-        sources.push_back(TcpSource::make(test_progress(), ours));
+        sources.push_back(TcpSource::make(test_progress(), ours, native));
         return sources.size() - 1;
     }
     int ctl(int op, std::size_t which, std::uint32_t events, std::uint64_t data) override {

@@ -21,6 +21,7 @@
 
 #include "base/fault.hpp"
 #include "include/xsock/iwarp.h"
+#include "tests/unit/loopback.hpp"
 #include "transport/pcapng_writer.hpp"
 
 namespace xsock {
@@ -179,23 +180,9 @@ void in_process(const std::vector<std::pair<const char*, std::string>>& environm
 
 struct Loopback {
     explicit Loopback(int family) {
-        const int listener = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        sockaddr_storage address{};
-        address.ss_family = static_cast<sa_family_t>(family);
-        auto* const any = reinterpret_cast<sockaddr*>(&address);
-        if (family == AF_INET6) {
-            reinterpret_cast<sockaddr_in6&>(address).sin6_addr = in6addr_loopback;
-        } else {
-            reinterpret_cast<sockaddr_in&>(address).sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        }
-        socklen_t size = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-        EXPECT_EQ(bind(listener, any, size), 0);
-        EXPECT_EQ(listen(listener, 1), 0);
-        EXPECT_EQ(getsockname(listener, any, &size), 0);
-        near = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        EXPECT_EQ(connect(near, any, size), 0);
-        far = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-        close(listener);
+        const test::LoopbackPair pair = test::loopback_pair(family);
+        near = pair.client;
+        far = pair.server;
     }
     ~Loopback() {
         close(near);

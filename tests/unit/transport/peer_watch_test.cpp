@@ -13,6 +13,7 @@
 
 #include "base/device.hpp"
 #include "tests/unit/libxsock/raw_peer.hpp"
+#include "tests/unit/loopback.hpp"
 #include "transport/clock.hpp"
 #include "transport/soft_device.hpp"
 
@@ -132,23 +133,12 @@ class DeafPeerTest : public ::testing::Test {
         attr.send_cq = attr.recv_cq = cq.get();
         attr.linger_ms = 0;
         qp = std::move(*device->create_qp(attr));
-        const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        test::LoopbackListener listening;
         // Inherited; small, so that the window closes soon.
         const int small = 16 * 1024;
-        setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        socklen_t size = sizeof address;
-        auto* const any = reinterpret_cast<sockaddr*>(&address);
-        ASSERT_EQ(bind(listener, any, size), 0);
-        ASSERT_EQ(listen(listener, 1), 0);
-        ASSERT_EQ(getsockname(listener, any, &size), 0);
-        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        ASSERT_EQ(::connect(fd, any, size), 0);
-        peer = std::make_unique<test::RawPeer>(
-            test::RawPeer::Connected{accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)});
-        close(listener);
+        setsockopt(listening.fd(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+        fd = listening.dial();
+        peer = std::make_unique<test::RawPeer>(test::RawPeer::Connected{listening.accept()});
         ConnectAttr connect;
         connect.role = ConnectAttr::Role::initiator;
         connect.revision = 1;

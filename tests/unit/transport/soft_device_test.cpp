@@ -12,6 +12,7 @@
 #include <atomic>
 #include <vector>
 
+#include "tests/unit/loopback.hpp"
 #include "transport/clock.hpp"
 #include "transport/progress.hpp"
 #include "transport/soft_cq.hpp"
@@ -29,35 +30,18 @@ class SoftDeviceTest : public ::testing::Test {
         ASSERT_TRUE(made);
         device = std::move(*made);
         cq = std::move(*device->create_cq(64, false));
-        int fds[2];
-        dial(fds);
+        const auto [client, server] = test::loopback_pair();
         QpAttr attr;
         attr.send_cq = attr.recv_cq = cq.get();
         attr.receive_patience = kNever;
         for (auto* qp : {&a, &b}) *qp = std::move(*device->create_qp(attr));
         ConnectAttr connect;
         connect.role = ConnectAttr::Role::responder;
-        ASSERT_TRUE(b->connect(fds[1], connect));
+        ASSERT_TRUE(b->connect(server, connect));
         connect.role = ConnectAttr::Role::initiator;
-        ASSERT_TRUE(a->connect(fds[0], connect));
+        ASSERT_TRUE(a->connect(client, connect));
         ASSERT_EQ(a->wait_started(soon()), QpState::established);
         ASSERT_EQ(b->wait_started(soon()), QpState::established);
-    }
-    static void dial(int (&fds)[2]) {
-        const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        socklen_t size = sizeof address;
-        auto* const any = reinterpret_cast<sockaddr*>(&address);
-        ASSERT_EQ(bind(listener, any, size), 0);
-        ASSERT_EQ(listen(listener, 1), 0);
-        ASSERT_EQ(getsockname(listener, any, &size), 0);
-        fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        ASSERT_EQ(::connect(fds[0], any, size), 0);
-        fds[1] = accept(listener, nullptr, nullptr);
-        ASSERT_GE(fds[1], 0);
-        close(listener);
     }
     std::vector<Wc> poll_all() {
         std::vector<Wc> all;
@@ -130,13 +114,12 @@ TEST_F(SoftDeviceTest, an_srq_below_its_limit_is_an_event) {
     auto receiver = std::move(*device->create_qp(attr));
     attr.srq = nullptr;
     auto sender = std::move(*device->create_qp(attr));
-    int fds[2];
-    dial(fds);
+    const auto [client, server] = test::loopback_pair();
     ConnectAttr connect;
     connect.role = ConnectAttr::Role::responder;
-    ASSERT_TRUE(receiver->connect(fds[1], connect));
+    ASSERT_TRUE(receiver->connect(server, connect));
     connect.role = ConnectAttr::Role::initiator;
-    ASSERT_TRUE(sender->connect(fds[0], connect));
+    ASSERT_TRUE(sender->connect(client, connect));
     const Sge sge{memory.data(), 100, kLkeyNone};
     for (int i = 0; i < 2; ++i) ASSERT_TRUE(srq->post_recv({.sges = {&sge, 1}}));
     srq->arm_limit(2);

@@ -12,34 +12,26 @@
 #include <cerrno>
 #include <vector>
 
+#include "tests/unit/loopback.hpp"
+
 namespace xsock {
 namespace {
 
 class Tcp : public ::testing::Test {
   protected:
     void SetUp() override {
-        listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        socklen_t size = sizeof address;
-        auto* const any = reinterpret_cast<sockaddr*>(&address);
-        ASSERT_EQ(bind(listener, any, size), 0);
-        ASSERT_EQ(listen(listener, 4), 0);
-        ASSERT_EQ(getsockname(listener, any, &size), 0);
-        port = ntohs(address.sin_port);
-        near = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        ASSERT_EQ(connect(near, any, size), 0);
-        far = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-        ASSERT_GE(far, 0);
+        near = listening.dial();
+        far = listening.accept();
     }
     void TearDown() override {
-        for (const int fd : {listener, near, far}) {
+        for (const int fd : {near, far}) {
             if (fd >= 0) close(fd);
         }
     }
 
-    int listener = -1, near = -1, far = -1, port = 0;
+    test::LoopbackListener listening;
+    const int listener = listening.fd(), port = listening.port();
+    int near = -1, far = -1;
 };
 
 TEST_F(Tcp, check_connected_names_what_is_wrong) {

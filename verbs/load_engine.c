@@ -4,15 +4,14 @@
 #endif
 #include "verbs/load_engine.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
+#include <stddef.h>
+
+#include "base/engine_file.h"
 
 /* The beginning of the engine's table (struct xsock_engine), which is all that is needed here: the
  * verbs table in it has a version and a size of its own. */
@@ -26,19 +25,11 @@ static const struct xsock_verbs* verbs;
 static int engine_errno = ELIBACC;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void complain(const char* what, const char* detail) {
-    char line[512];
-    int n = snprintf(line, sizeof line, "xsock: %s%s%s\n", what, detail ? ": " : "",
-                     detail ? detail : "");
-    if (n > (int)sizeof line - 1) n = (int)sizeof line - 1;
-    if (write(STDERR_FILENO, line, (size_t)n) < 0) return;
-}
-
 static void accept_table(const struct engine_head* table) {
     if (table == NULL || table->table_size < sizeof *table || table->verbs == NULL ||
         table->verbs->table_version != XSOCK_VERBS_VERSION ||
         table->verbs->table_size != sizeof(struct xsock_verbs)) {
-        complain(
+        xsock_engine_complain(
             "libibverbs.so.1, librdmacm.so.1 and libxsock-engine.so are of different versions; "
             "reinstall them together",
             NULL);
@@ -54,36 +45,9 @@ extern const struct engine_head* xsock_engine_table(void);
 static void load(void) { accept_table(xsock_engine_table()); }
 #else
 static void load(void) {
-    const struct engine_head* (*table)(void);
-    char path[4096];
-    const char* slash;
-    void* handle;
-    Dl_info self;
-    int n;
-
-    if (!dladdr((void*)&verbs, &self) || self.dli_fname == NULL) {
-        complain("cannot find my own file", NULL);
-        return;
-    }
-    slash = strrchr(self.dli_fname, '/');
-    n = snprintf(path, sizeof path, "%.*s../libxsock-engine.so",
-                 slash ? (int)(slash - self.dli_fname + 1) : 0, self.dli_fname);
-    if (n < 0 || (size_t)n >= sizeof path) {
-        complain("the path of the engine is too long", self.dli_fname);
-        return;
-    }
-    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
-    if (handle == NULL) {
-        complain("cannot load the engine", dlerror());
-        return;
-    }
-    *(void**)&table = dlsym(handle, "xsock_engine_table");
-    if (table == NULL) {
-        complain("libxsock-engine.so lacks its table", dlerror());
-        engine_errno = ELIBBAD;
-        return;
-    }
-    accept_table(table());
+    static const char* const places[] = {"../libxsock-engine.so"};
+    const void* const table = xsock_engine_load((const void*)&verbs, places, 1, &engine_errno);
+    if (table != NULL) accept_table(table);
 }
 #endif
 

@@ -35,6 +35,7 @@ struct Loading {
     std::string ibverbs;               ///< the libibverbs that is found; "" if none is wanted
     std::string rdmacm;                ///< the same of librdmacm
     std::vector<std::string> missing;  ///< libraries, versions and symbols that are not found
+    std::string refusal;               ///< what it says of an object that it cannot load at all
 };
 
 /// This process's dynamic linker, which is that of the programs it can preload into; "" if unknown.
@@ -105,6 +106,7 @@ Loading parse_trace(const std::string& said) {
     for (std::string line; std::getline(lines, line);) {
         const std::string_view view = trimmed(line);
         if (view.find(" (0x") != view.npos || view.find("=>") != view.npos) loading.asked = true;
+        if (loading.refusal.empty()) loading.refusal = between(view, "shared libraries: ", "");
         if (view.find("=> not found") != view.npos) {
             miss(std::string(view.substr(0, view.find(' '))));
         } else if (view.rfind("libibverbs.so.1 => ", 0) == 0) {
@@ -228,11 +230,16 @@ void check_verbs(Findings& findings) {
         if (access(path.c_str(), R_OK) != 0) {
             findings.add(Verdict::failure, "verbs", format("%s is not there", path.c_str()),
                          "reinstall xsock");
-        } else if (!loading.missing.empty()) {
+        } else if (!loading.missing.empty() || !loading.refusal.empty()) {
+            const std::string why =
+                loading.missing.empty() ? loading.refusal : some_of(loading.missing);
+            findings.add(Verdict::failure, "verbs",
+                         format("%s does not load: %s", path.c_str(), why.c_str()),
+                         "reinstall xsock");
+        } else if (!loading.asked) {
             findings.add(
-                Verdict::failure, "verbs",
-                format("%s does not load: %s", path.c_str(), some_of(loading.missing).c_str()),
-                "reinstall xsock");
+                Verdict::note, "verbs",
+                format("%s is there; the dynamic linker says nothing of it", path.c_str()));
         } else {
             findings.add(Verdict::ok, "verbs", path);
         }

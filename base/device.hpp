@@ -152,6 +152,8 @@ class Qp {
 
     /// Never blocks. Before start-up has ended, requests wait in the queue.
     virtual Result<void> post_send(const SendWr& wr) = 0;
+    /// As many may be posted now; more once some have completed.
+    virtual std::uint32_t send_room() const = 0;
     virtual Result<void> post_recv(const RecvWr& wr) = 0;
 
     /// Later completions carry `context`.

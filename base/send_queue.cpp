@@ -12,8 +12,7 @@ namespace xsock {
 namespace {
 constexpr std::uint32_t kMaxDepth = 1u << 24;
 
-// Everything about a request that does not depend on the queue.
-Error check(const SendWr& wr, std::uint64_t length) noexcept {
+Error check_length(const SendWr& wr, std::uint64_t length) noexcept {
     if (wr.sges.size() > kMaxSge) return {EINVAL, "a work request with too many SGEs"};
     switch (wr.opcode) {
         case SendOpcode::send:
@@ -83,9 +82,13 @@ SendQueue::SendQueue(std::uint32_t depth)
     static_assert(std::has_single_bit(kChunk));
 }
 
+Error SendQueue::check(const SendWr& wr) noexcept {
+    return check_length(wr, total_length(wr.sges));
+}
+
 Result<void> SendQueue::post(const SendWr& wr) {
     const std::uint64_t length = total_length(wr.sges);
-    if (const Error error = check(wr, length); error.code != 0) return error;
+    if (const Error error = check_length(wr, length); error.code != 0) return error;
 
     std::lock_guard lock(mutex_);
     if (closed_) return Error{EPIPE, "the connection is closed for posting"};

@@ -38,6 +38,9 @@ class SendQueue {
     /// EPIPE: closed for posting.
     Result<void> post(const SendWr& wr);
 
+    /// What post() would refuse in any queue. Error::code 0: nothing.
+    [[nodiscard]] static Error check(const SendWr& wr) noexcept;
+
     /// From now on post() answers EPIPE. What was posted before stays. Any thread.
     void close();
 

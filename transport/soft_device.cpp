@@ -94,6 +94,7 @@ class SoftQp final : public Qp {
         return result;
     }
     Result<void> post_send(const SendWr& wr) override { return connection_->post_send(wr); }
+    std::uint32_t send_room() const override { return connection_->send_room(); }
     Result<void> post_recv(const RecvWr& wr) override { return connection_->post_recv(wr); }
     Result<void> shutdown() override {
         progress().locked([&](Pass& pass) { connection_->shutdown(pass); });

@@ -124,13 +124,14 @@ struct Cq {
     static Cq* of(ibv_cq_ex* cq) noexcept { return reinterpret_cast<Cq*>(cq); }
     [[nodiscard]] ibv_cq* plain() noexcept { return reinterpret_cast<ibv_cq*>(&base); }
 
-    /// Before a signaled send is posted. False: there is no room.
-    [[nodiscard]] bool take_slot() noexcept {
+    /// Before `n` signaled sends are posted. False: there is no room.
+    [[nodiscard]] bool take_slots(std::uint32_t n) noexcept {
         std::uint32_t taken = sends.load(std::memory_order_relaxed);
         do {
+            const std::uint32_t room = send_room.load(std::memory_order_relaxed);
             // What an overrun queue has lost is never polled.
-            if (taken >= send_room.load(std::memory_order_relaxed) && !cq->overrun()) return false;
-        } while (!sends.compare_exchange_weak(taken, taken + 1, std::memory_order_relaxed));
+            if ((taken > room || n > room - taken) && !cq->overrun()) return false;
+        } while (!sends.compare_exchange_weak(taken, taken + n, std::memory_order_relaxed));
         return true;
     }
     void give_slots(std::size_t n) noexcept {

@@ -76,6 +76,8 @@ inline constexpr std::uint64_t kSendOps =
 void set_send_ops(Qp& qp, std::uint64_t flags) noexcept;
 /// Posts to the QP's send queue, or queues a flushed completion on one that has ended.
 int post_one(Qp& qp, const SendWr& wr) noexcept;
+/// The same, of a request that has its Cq::take_slots(), if it is signaled; it keeps it.
+int post_taken(Qp& qp, const SendWr& wr) noexcept;
 /// Turns what the program calls addresses, in regions whose iova is another, into those of memory.
 /// Not with the engine's mutex held.
 void relocate(Engine& engine, std::span<Sge> sges);

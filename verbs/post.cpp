@@ -183,26 +183,29 @@ void flush_late(Qp& qp) {
 int post_one(Qp& qp, const SendWr& wr) noexcept {
     const bool asked = (wr.flags & kSendSignaled) != 0;
     Cq& cq = *Cq::of(qp.base.qp_base.send_cq);
-    if (asked && !cq.take_slot()) return ENOMEM;
-    int error = 0;
+    if (asked && !cq.take_slots(1)) return ENOMEM;
+    const int error = post_taken(qp, wr);
+    if (error != 0 && asked) cq.give_slots(1);
+    return error;
+}
+
+int post_taken(Qp& qp, const SendWr& wr) noexcept {
     try {
         const auto posted = qp.qp->post_send(wr);
         if (posted) return 0;
-        error = posted.error().code == ENOBUFS ? ENOMEM : posted.error().code;
-        if (error == EPIPE) {
-            Wc wc = flushed(qp, wr.wr_id, completed_as(wr.opcode));
-            if (!asked) wc.flags |= kWcUnasked;
-            if (wr.opcode == SendOpcode::bind_window && wr.remote_stag != 0) {
-                qp.engine->device().abandon_window(wr.remote_stag);
-            }
-            post_late(qp, wc);
-            return 0;
+        if (posted.error().code != EPIPE) {
+            return posted.error().code == ENOBUFS ? ENOMEM : posted.error().code;
         }
+        Wc wc = flushed(qp, wr.wr_id, completed_as(wr.opcode));
+        if ((wr.flags & kSendSignaled) == 0) wc.flags |= kWcUnasked;
+        if (wr.opcode == SendOpcode::bind_window && wr.remote_stag != 0) {
+            qp.engine->device().abandon_window(wr.remote_stag);
+        }
+        post_late(qp, wc);
+        return 0;
     } catch (...) {
-        error = ENOMEM;
+        return ENOMEM;
     }
-    if (asked) cq.give_slots(1);
-    return error;
 }
 
 int post_send(ibv_qp* given, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {

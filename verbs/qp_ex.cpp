@@ -3,6 +3,7 @@
 // ibv_wr_complete(), which posts all of them or none.
 #include <cstring>
 
+#include "base/send_queue.hpp"
 #include "verbs/cancel.hpp"
 #include "verbs/engine.hpp"
 #include "verbs/ops.hpp"
@@ -157,9 +158,9 @@ int wr_complete(ibv_qp_ex* given) noexcept {
     int error = qp.build_error;
     if (error == 0 && qp.engine != Engine::current()) error = EPERM;
     if (error == 0 && qp.state.load(std::memory_order_acquire) < IBV_QPS_RTS) error = EINVAL;
-    std::size_t posted = 0;
-    for (; error == 0 && posted < qp.built.size(); ++posted) {
-        Qp::Built& built = qp.built[posted];
+    std::uint32_t asked = 0;
+    for (std::size_t i = 0; error == 0 && i < qp.built.size(); ++i) {
+        Qp::Built& built = qp.built[i];
         if ((built.wr.flags & kSendInline) != 0) {
             built.sges[0].address = built.inline_data.data();  // the vector may have moved it
         } else {
@@ -167,10 +168,22 @@ int wr_complete(ibv_qp_ex* given) noexcept {
         }
         built.wr.sges = {built.sges.data(), built.sge_count};
         if (is_atomic(built.wr.opcode)) built.wr.atomic = &built.atomic;
-        if (posted + 1 < qp.built.size()) built.wr.flags |= kSendMore;
-        error = post_one(qp, built.wr);
-        if (error != 0) break;
+        if (i + 1 < qp.built.size()) built.wr.flags |= kSendMore;
+        if ((built.wr.flags & kSendSignaled) != 0) ++asked;
+        error = SendQueue::check(built.wr).code;
     }
+    // Room for all first: nobody else posts between ibv_wr_start() and here.
+    Cq& cq = *Cq::of(given->qp_base.send_cq);
+    if (error == 0 && qp.qp->send_room() < qp.built.size()) error = ENOMEM;
+    const bool taken = error == 0 && cq.take_slots(asked);
+    if (error == 0 && !taken) error = ENOMEM;
+    std::size_t posted = 0;
+    for (; error == 0 && posted < qp.built.size(); ++posted) {
+        const SendWr& wr = qp.built[posted].wr;
+        if ((error = post_taken(qp, wr)) != 0) break;  // no memory
+        if ((wr.flags & kSendSignaled) != 0) --asked;
+    }
+    if (taken) cq.give_slots(asked);  // of those not posted
     give_up(qp, posted);
     qp.build_mutex.unlock();
     return error;

@@ -26,6 +26,7 @@ class EndpointQp final : public Qp {
         return Error{EINVAL, "no Request waits for an answer"};
     }
     Result<void> post_send(const SendWr& wr) override { return connection_->post_send(wr); }
+    std::uint32_t send_room() const override { return connection_->send_room(); }
     Result<void> post_recv(const RecvWr& wr) override;
     void set_context(std::uint64_t context) override;
     void set_rights(std::uint32_t rights) override;

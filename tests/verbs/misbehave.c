@@ -693,6 +693,68 @@ static void windows_in_a_parent_domain(void) {
     CHECK(ibv_dealloc_pd(parent) == 0);
 }
 
+/* ibv_wr_complete() posts all or nothing: who tries again posts nothing twice. */
+static void batches_without_room(void) {
+    struct ibv_qp_init_attr_ex init;
+    struct ibv_qp_attr attr;
+    struct pair p;
+    connect_pair(&p);
+    memset(&init, 0, sizeof init);
+    init.send_cq = init.recv_cq = ibv_create_cq(p.a->verbs, 64, NULL, NULL, 0);
+    MUST(init.send_cq);
+    init.cap = qp_attr().cap;
+    init.cap.max_send_wr = 4;
+    init.qp_type = IBV_QPT_RC;
+    init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    init.pd = p.a->pd;
+    init.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_LOCAL_INV;
+    for (int signaled = 0; signaled < 2; ++signaled) {
+        struct ibv_qp* qp = ibv_create_qp_ex(p.a->verbs, &init);
+        MUST(qp);
+        struct ibv_qp_ex* ex = ibv_qp_to_qp_ex(qp);
+        memset(&attr, 0, sizeof attr);
+        for (int state = IBV_QPS_INIT; state <= IBV_QPS_RTS; ++state) {
+            attr.qp_state = (enum ibv_qp_state)state; /* to nobody: requests wait */
+            MUST(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0);
+        }
+        ex->wr_flags = signaled ? IBV_SEND_SIGNALED : 0;
+        const int sizes[] = {3, 3, 2, 1, 1}, errors[] = {0, ENOMEM, ENOMEM, 0, ENOMEM};
+        for (int i = 0; i < 5; ++i) {
+            ibv_wr_start(ex);
+            for (int k = 0; k < sizes[i]; ++k) {
+                ibv_wr_rdma_write(ex, p.mr_b->rkey, (uintptr_t)p.data_b);
+                ibv_wr_set_sge(ex, p.mr_a->lkey, (uintptr_t)p.data_a, 8);
+            }
+            const int error = ibv_wr_complete(ex);
+            CHECK(error == errors[i], "%d: %d", i, error);
+        }
+        CHECK(ibv_destroy_qp(qp) == 0);
+        MUST((qp = ibv_create_qp_ex(p.a->verbs, &init)) != NULL);
+        ex = ibv_qp_to_qp_ex(qp);
+        for (int state = IBV_QPS_INIT; state <= IBV_QPS_RTS; ++state) {
+            attr.qp_state = (enum ibv_qp_state)state;
+            MUST(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0);
+        }
+        ex->wr_flags = signaled ? IBV_SEND_SIGNALED : 0;
+        const int bad[] = {EINVAL, 0};
+        for (int i = 0; i < 2; ++i) {
+            ibv_wr_start(ex);
+            for (int k = 0; k < 3 + i; ++k) {
+                ibv_wr_rdma_write(ex, p.mr_b->rkey, (uintptr_t)p.data_b);
+            }
+            if (i == 0) { /* it takes no SGE */
+                ibv_wr_local_inv(ex, p.mr_a->rkey);
+                ibv_wr_set_sge(ex, p.mr_a->lkey, (uintptr_t)p.data_a, 8);
+            }
+            const int error = ibv_wr_complete(ex);
+            CHECK(error == bad[i], "%d", error);
+        }
+        CHECK(ibv_destroy_qp(qp) == 0);
+    }
+    CHECK(ibv_destroy_cq(init.send_cq) == 0);
+    disconnect_pair(&p);
+}
+
 /* A window whose bindings were built and given up has the key that it had. */
 static void abandoned_bindings(void) {
     struct ibv_qp_init_attr_ex attr;
@@ -862,6 +924,7 @@ static const struct test_case cases[] = {
     {"region_below_a_window", region_below_a_window},
     {"keys_of_flushed_bindings", keys_of_flushed_bindings},
     {"windows_in_a_parent_domain", windows_in_a_parent_domain},
+    {"batches_without_room", batches_without_room},
     {"abandoned_bindings", abandoned_bindings},
     {"bad_bindings", bad_bindings},
     {"destroy_with_work_outstanding", destroy_with_work_outstanding},

@@ -2,10 +2,13 @@
 // A whole engine (MPA and DDP streams, queues, memory table) against a peer that says what the
 // input says, in valid FPDUs, while the program posts, revokes and closes. What must hold: no octet
 // outside what the peer may reach or the program has lent changes, and each request completes
-// exactly once.
+// exactly once. Completions that are to wait for the peer wait until it has answered a question
+// behind them.
 //
 // Input: two octets of configuration, then steps, each an octet and its operands.
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <map>
 #include <memory>
 
@@ -90,6 +93,11 @@ class Engine {
     void hear(ConstBytes octets);
     void transmit(std::size_t most);
     void revoke(unsigned which);
+    void post_binding(fuzz::Input& input);
+    void set_rights(unsigned rights);
+    void lend(std::size_t region);
+    void take_back(std::size_t region);
+    void forget_windows();
     void poll();
     void finish();
 
@@ -110,6 +118,11 @@ class Engine {
     std::array<std::byte*, 3> region_{};
     std::array<std::uint32_t, 3> stag_{};
     std::array<bool, 3> valid_ = {true, true, true};
+    std::uint32_t rights_ = kRemoteAccess;
+    // A region that no peer may use, and windows in the middle third of it.
+    std::byte* below_ = nullptr;
+    std::uint32_t below_stag_ = 0, window_range_ = 0, window_ = 0;
+    std::vector<std::uint32_t> windows_;   // prepared, bound or revoked
     std::map<std::uint64_t, int> posted_;  // wr_id -> sink, or -1
     std::map<std::uint64_t, int> posted_receives_;
     std::uint64_t next_id_ = 0;
@@ -117,7 +130,7 @@ class Engine {
     // Sink STag and size of our Read Requests; identifier of our Atomic Requests, and 0.
     std::vector<std::array<std::uint32_t, 2>> asked_;
     Time now_ = 0;
-    bool eof_ = false, over_ = false;
+    bool eof_ = false, over_ = false, acknowledged_ = false;
 };
 
 Engine::Engine(unsigned a, unsigned b) {
@@ -136,8 +149,15 @@ Engine::Engine(unsigned a, unsigned b) {
                              .pd = kPd,
                              .only_qp = i == 1 ? 0 : kQp})
                        .value();
-        if (i != 1) memory_.lend(region_[i], kRegion);
+        lend(i);
     }
+    below_ = memory_.cut(kRegion);
+    below_stag_ =
+        table_
+            .add(
+                {.address = below_, .length = kRegion, .access = kLocalWrite | kWindows, .pd = kPd})
+            .value();
+    window_range_ = table_.reserve_window().value() & ~0xffu;
     ddp_ = std::make_unique<ddp::Stream>(ddp::Config{.qp_num = kQp,
                                                      .pd = kPd,
                                                      .ird = static_cast<std::uint16_t>(a >> 6),
@@ -153,6 +173,8 @@ Engine::Engine(unsigned a, unsigned b) {
     config_.startup.ird = static_cast<std::uint16_t>(a >> 6);
     config_.startup.ord = 2;
     config_.startup.rtr = static_cast<std::uint8_t>(a >> 3 & 7);
+    acknowledged_ = (a >> 3 & 7) == 7 && b >> 5 == 7;
+    if (acknowledged_) ddp_->set_acknowledged();
     config_.copy_limit = (b & 1) != 0 ? 0 : 4096;
     config_.xsock_mulpdu = (b & 2) != 0 ? 128 : 60000;
     mpa_ = std::make_unique<mpa::Stream>(config_, *ddp_);
@@ -190,9 +212,72 @@ void Engine::run(fuzz::Input input) {
         step(input);
         reader_.leave();
         poll();
+        forget_windows();
         memory_.check();
     }
     finish();
+}
+
+/// Region `i` may change as long as it is there, and its rights and the queue pair's permit it.
+void Engine::lend(std::size_t i) {
+    const std::uint32_t rights = i == 0   ? 0u + kRemoteWrite
+                                 : i == 2 ? kRemoteWrite | kRemoteAtomic
+                                          : 0;
+    if (valid_[i] && (rights & rights_) != 0) memory_.lend(region_[i], kRegion);
+}
+void Engine::take_back(std::size_t i) {
+    if (memory_.lent(region_[i])) memory_.take_back(region_[i]);
+}
+
+void Engine::set_rights(unsigned rights) {
+    for (std::size_t i = 0; i < 3; ++i) take_back(i);
+    rights_ = rights & kRemoteAccess;
+    ddp_->set_rights(rights_);
+    for (std::size_t i = 0; i < 3; ++i) lend(i);
+}
+
+/// Binds a window to some of the middle third, or to what its region has not, or none.
+void Engine::post_binding(fuzz::Input& input) {
+    const unsigned key = input.octet(), where = input.octet(), how = input.octet();
+    const std::size_t third = kRegion / 3, offset = where % third;
+    const bool none = (how & 0xc0) == 0xc0, bad = (how & 0xc0) == 0x80;
+    const std::uint32_t stag = none ? 0 : window_range_ | key;
+    if (!none) {
+        const RegionAttr attr{
+            .address = below_ + third + offset,
+            .length = bad ? kRegion : third - offset,
+            .access = kZeroBased | ((how & 8) != 0 ? 0u + kRemoteWrite : kRemoteRead),
+            .pd = (how & 0x30) == 0x30 ? kPd + 1 : kPd,
+            .only_qp = (how & 16) != 0 ? kQp : 0};
+        if (!table_.prepare_window(stag, attr, below_stag_).ok()) return;
+    }
+    const SendWr wr{.wr_id = next_id_++,
+                    .opcode = SendOpcode::bind_window,
+                    .flags = static_cast<std::uint8_t>(how & 7),
+                    .remote_stag = stag,
+                    .invalidate_stag = window_range_};
+    if (!sq_.post(wr).ok()) {
+        if (!none) table_.abandon(stag);
+    } else {
+        posted_[wr.wr_id] = -1;
+    }
+    if (none) return;
+    if (windows_.empty()) memory_.lend(below_ + third, third);
+    windows_.push_back(stag);
+    window_ = stag;
+}
+
+/// Those that are revoked, or will not be bound, need no entry any more.
+void Engine::forget_windows() {
+    const auto gone = [&](std::uint32_t stag) {
+        if (!table_.revoked(stag)) return false;
+        FUZZ_CHECK(!table_.bind(stag));
+        FUZZ_CHECK(table_.remove(stag).ok());
+        return true;
+    };
+    const bool some = !windows_.empty();
+    windows_.erase(std::remove_if(windows_.begin(), windows_.end(), gone), windows_.end());
+    if (some && windows_.empty()) memory_.take_back(below_ + kRegion / 3);
 }
 
 void Engine::step(fuzz::Input& input) {
@@ -240,6 +325,8 @@ void Engine::step(fuzz::Input& input) {
         case 15:
             if ((what & 240) == 240) mpa_->lost();
             if ((what & 240) == 224) post(SendOpcode::local_invalidate, input);
+            if ((what & 240) == 208) post_binding(input);
+            if ((what & 240) == 192) set_rights(input.octet());
             return;
     }
 }
@@ -266,7 +353,7 @@ void Engine::post(SendOpcode opcode, fuzz::Input& input) {
               .flags = static_cast<std::uint8_t>(
                   (how >> 2 & 7) | ((how & 128) != 0 && size < 96 && sink < 0 ? kSendInline : 0)),
               .remote_stag = 77,
-              .invalidate_stag = stag_[how >> 5 & 1],
+              .invalidate_stag = (how & 24) == 24 && window_ != 0 ? window_ : stag_[how >> 5 & 1],
               .sges = sges,
               .atomic = &atomic,
               .immediate = how};
@@ -308,13 +395,14 @@ void Engine::say_segment(fuzz::Input& input) {
     const unsigned where = input.octet();
     ddp::Segment segment{.opcode = static_cast<std::uint8_t>(kind & 15), .last = (how & 2) == 0};
     Octets body(size, static_cast<std::byte>(where));
-    const bool wrong = (how & 0xf0) == 0xf0;
+    const bool wrong = (how & 0xf0) == 0xf0, window = (kind & 0x40) != 0 && window_ != 0;
     switch (segment.opcode) {
         case RDMAP_WRITE:
             segment.tagged = true;
             segment.stag = stag_[where % 3];
             segment.to =
                 where * 4 + (where % 3 == 2 ? reinterpret_cast<std::uintptr_t>(region_[2]) : 0);
+            if (window) segment.stag = window_, segment.to = where;
             break;
         case RDMAP_READ_RESPONSE:
             segment.tagged = true;
@@ -335,9 +423,10 @@ void Engine::say_segment(fuzz::Input& input) {
                     .sink_stag = 0x1234,
                     .sink_to = where,
                     .size = static_cast<std::uint32_t>(size),
-                    .source_stag = stag_[region],
-                    .source_to =
-                        where + (region == 2 ? reinterpret_cast<std::uintptr_t>(region_[2]) : 0)},
+                    .source_stag = window ? window_ : stag_[region],
+                    .source_to = where + (region == 2 && !window
+                                              ? reinterpret_cast<std::uintptr_t>(region_[2])
+                                              : 0)},
                 body.data());
             break;
         }
@@ -375,7 +464,7 @@ void Engine::say_segment(fuzz::Input& input) {
             if ((how & 4) == 0) body.resize(ddp::kImmediateOctets);
             [[fallthrough]];
         default:
-            segment.stag = stag_[where % 3];
+            segment.stag = window ? window_ : stag_[where % 3];
             segment.msn = send_msn_;
             segment.mo = (how & 8) != 0 ? where : 0;
             if (segment.last) ++send_msn_;
@@ -445,7 +534,7 @@ void Engine::revoke(unsigned which) {
     if (!valid_[i]) return;
     valid_[i] = false;
     FUZZ_CHECK(table_.remove(stag_[i]).ok());
-    if (i != 1) memory_.take_back(region_[i]);
+    take_back(i);
 }
 
 void Engine::poll() {
@@ -465,6 +554,13 @@ void Engine::poll() {
                 posted.erase(posted.begin());
             }
             FUZZ_CHECK(wc.opcode != WcOpcode::recv || posted.begin() == entry);
+            const bool asks = wc.opcode == WcOpcode::send || wc.opcode == WcOpcode::write ||
+                              wc.opcode == WcOpcode::write_immediate ||
+                              wc.opcode == WcOpcode::immediate;
+            if (acknowledged_ && asks && wc.status == WcStatus::success && ddp_->ord() != 0) {
+                const auto& heard = ddp_->counters().rx_messages;
+                FUZZ_CHECK(heard[RDMAP_READ_RESPONSE] + heard[RDMAP_ATOMIC_RESPONSE] != 0);
+            }
             // Behind Immediate Data it tells of the Write before, which fills no receive.
             FUZZ_CHECK((wc.flags & kWcImmediate) != 0 || wc.byte_len <= kSlot);
             if (entry->second >= 0) {
@@ -490,6 +586,15 @@ void Engine::finish() {
     FUZZ_CHECK(sq_.retired() == sq_.posted());
     FUZZ_CHECK(posted_receives_.empty() && rq_.size() == 0);
     FUZZ_CHECK(cq_.size() == 0);
+    // What was not bound will not be; what is bound keeps its region.
+    forget_windows();
+    FUZZ_CHECK(windows_.size() <= 1);
+    FUZZ_CHECK(windows_.empty() || table_.remove(below_stag_).error().code == EBUSY);
+    table_.unbind(window_range_);
+    forget_windows();
+    FUZZ_CHECK(windows_.empty());
+    table_.release_window(window_range_);
+    FUZZ_CHECK(table_.remove(below_stag_).ok());
     for (unsigned i = 0; i < 3; ++i) revoke(i);
     FUZZ_CHECK(table_.size() == 0);
 }

@@ -20,6 +20,7 @@ ddp::Config ddp_config(const Endpoint::Parts& parts, SendQueue& sq) {
     config.qp_context = parts.context;
     config.pd = parts.pd;
     config.require_lkeys = parts.options->require_lkeys;
+    if (parts.sabotage != Sabotage::grant_rights) config.rights = parts.options->rights;
     config.ird = parts.options->mpa.startup.ird;
     config.ord = parts.options->mpa.startup.ord;
     config.memory = parts.memory;
@@ -53,6 +54,9 @@ Endpoint::Endpoint(Parts parts)
       mpa(std::make_unique<mpa::Stream>(parts_.options->mpa, tap_)),
       rng_(parts_.seed) {
     mpa->set_emss(parts_.options->emss);
+    if (options().acknowledged && parts_.sabotage != Sabotage::skip_questions) {
+        ddp.set_acknowledged();
+    }
 }
 
 void Endpoint::start(Time now) { mpa->start(now); }

@@ -9,6 +9,7 @@
 namespace xsock::sim {
 namespace {
 
+constexpr std::size_t kFirstWeights = 9;  // those that the oldest worlds draw
 constexpr std::size_t kArenaMax = std::size_t{8} << 20;
 
 void draw_pipe(Rng& rng, PipeOptions& pipe) {
@@ -59,7 +60,9 @@ void draw_end(Rng& rng, const Options& world, EndOptions& end, bool initiator) {
                                                          : world.message_max > 8192 ? 30
                                                                                     : 80));
     end.late_operations = rng.chance(30) ? static_cast<unsigned>(rng.below(5)) : 0;
-    for (unsigned& weight : end.weights) weight = static_cast<unsigned>(rng.below(6));
+    for (std::size_t i = 0; i < kFirstWeights; ++i) {
+        end.weights[i] = static_cast<unsigned>(rng.below(6));
+    }
     if (rng.chance(30)) end.weights[rng.below(5)] = 0;
     end.unsignaled_percent = rng.pick({0u, 30u, 90u});
     end.fence_percent = rng.pick({0u, 10u, 60u});
@@ -130,8 +133,31 @@ void draw_additions(Options& world) {
         const bool xsocks = rng.chance(80);
         for (EndOptions& end : world.pair[p].end) {
             if (xsocks) end.mpa.startup.xsock_mark = true;
-            for (std::size_t i = 5; i < std::size(end.weights); ++i) {
+            for (std::size_t i = 5; i < kFirstWeights; ++i) {
                 end.weights[i] = static_cast<unsigned>(rng.below(5));
+            }
+        }
+    }
+}
+
+/// The same again: completions that wait for the peer, windows, rights of queue pairs.
+void draw_verbs(Options& world) {
+    Rng rng(world.seed ^ 0x7e2b5);
+    world.windows = rng.chance(40);
+    for (unsigned p = 0; p < world.pairs; ++p) {
+        for (EndOptions& end : world.pair[p].end) {
+            end.acknowledged = rng.chance(35);
+            // Nobody would answer once the peer has finished.
+            if (end.acknowledged) end.late_operations = 0;
+            if (rng.chance(20)) {
+                end.rights &= ~rng.pick({kRemoteWrite, kRemoteRead, kRemoteAtomic});
+            }
+            if (world.windows) {
+                if (world.errors) end.error_percent = 5;
+                if (world.message_max <= 9000)
+                    end.operations += static_cast<unsigned>(rng.below(40));
+                end.weights[static_cast<std::size_t>(SendOpcode::bind_window)] =
+                    static_cast<unsigned>(rng.between(1, 12));
             }
         }
     }
@@ -188,18 +214,19 @@ Options draw_options(std::uint64_t seed) {
     }
     if (!world.startup_succeeds) world.clean = false;
     draw_additions(world);
+    draw_verbs(world);
     return world;
 }
 
 void describe(const Options& world) {
     trace_line(
         "seed %llu: %s, %u pair(s)%s%s, messages to %zu, errors %d flips %d%s resets %d "
-        "aborts %d removals %d foreign %d faults %d extensions %d",
+        "aborts %d removals %d foreign %d faults %d extensions %d windows %d",
         static_cast<unsigned long long>(world.seed), world.clean ? "clean" : "not clean",
         world.pairs, world.share_queues ? ", shared CQ" : "", world.shared_receives ? ", SRQ" : "",
         world.message_max, world.errors, world.flips,
         world.flips_in_startup ? " (start-up too)" : "", world.resets, world.aborts, world.removals,
-        world.foreign, world.faults, world.extensions);
+        world.foreign, world.faults, world.extensions, world.windows);
     for (unsigned p = 0; p < world.pairs; ++p) {
         for (unsigned i = 0; i < 2; ++i) {
             const EndOptions& end = world.pair[p].end[i];
@@ -208,11 +235,12 @@ void describe(const Options& world) {
             trace_line(
                 "  %u.%u: revision %u crc %d markers %d/%d mark %d rtr %u ird %u ord %u "
                 "defer %d pd %zu; mulpdu %zu emss %zu copy %zu; sq %u rq %u; ops %u+%u; "
-                "pipe %zu/%zu; read %zu write %zu; errors %u%%",
+                "pipe %zu/%zu; read %zu write %zu; errors %u%%; acknowledged %d rights %x",
                 p, i, s.revision, s.crc, s.markers, s.accept_markers, s.xsock_mark, s.rtr, s.ird,
                 s.ord, s.defer_reply, s.private_data.size(), end.mpa.xsock_mulpdu, end.emss,
                 end.mpa.copy_limit, end.sq_depth, end.rq_depth, end.operations, end.late_operations,
-                pipe.capacity, pipe.segment_max, end.read_max, end.write_max, end.error_percent);
+                pipe.capacity, pipe.segment_max, end.read_max, end.write_max, end.error_percent,
+                end.acknowledged, end.rights);
         }
     }
 }

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 
+#include "base/memory_table.hpp"
 #include "mpa/stream.hpp"
 #include "tests/sim/link.hpp"
 #include "tests/sim/rng.hpp"
@@ -25,8 +26,10 @@ struct EndOptions {
     std::size_t write_max = 1 << 20;  ///< octets that TCP takes at once
     std::size_t batch_octets = 1 << 19;
     unsigned operations = 20;
-    unsigned late_operations = 0;                       ///< posted after the peer has finished
-    unsigned weights[9] = {4, 1, 3, 3, 1, 0, 0, 0, 0};  ///< by SendOpcode
+    unsigned late_operations = 0;                           ///< posted after the peer has finished
+    unsigned weights[10] = {4, 1, 3, 3, 1, 0, 0, 0, 0, 0};  ///< by SendOpcode
+    bool acknowledged = false;                              ///< completions wait for the peer
+    std::uint32_t rights = kRemoteAccess;  ///< what the peer may do, if the region permits it
     unsigned unsignaled_percent = 0, solicited_percent = 10, fence_percent = 10;
     unsigned inline_percent = 20, lkey_percent = 50, poll_percent = 90;
     unsigned error_percent = 0;
@@ -44,6 +47,7 @@ struct Options {
     bool foreign = false;     ///< there are regions of other domains and connections to ask for
     bool faults = false;      ///< some memory is unmapped at times
     bool extensions = false;  ///< RFC 7306 is used, where the peer speaks it
+    bool windows = false;     ///< memory windows are bound
     unsigned pairs = 1;
     bool share_queues = false;  ///< one CQ for each program, and an SRQ
     bool shared_receives = false;

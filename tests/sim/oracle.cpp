@@ -73,6 +73,12 @@ bool Program::poisoned_before(std::uint64_t sequence) const {
     return false;
 }
 
+bool Program::confirmed(const Operation& operation) const noexcept {
+    return end_.options().acknowledged && end_.ddp.ord() != 0 &&
+           operation.opcode != SendOpcode::local_invalidate &&
+           operation.opcode != SendOpcode::bind_window && !awaits_response(operation.opcode);
+}
+
 // -- completions --
 
 void Program::poll() {
@@ -154,6 +160,12 @@ void Program::on_sent(const Wc& wc) {
         on_failed(operation);
         return;
     }
+    if (confirmed(operation) && wc.status == WcStatus::connection_lost && end_.peer_finished() &&
+        !world_.clean) {
+        // The same: nobody is left to say that it was taken.
+        on_failed(operation);
+        return;
+    }
     if (world_.clean) {
         fail(
             "%s: request %llu fails with status %u in a world where nothing goes wrong (%s; peer: "
@@ -199,15 +211,57 @@ void Program::on_succeeded(std::uint64_t sequence) {
             if (piece.octets > 0) host_.arena_of(piece.at).close(piece.at);
         }
         if (region != nullptr) --region->reads;
-        if (certain) {
-            // An atomic has changed its region by now.
-            const std::uint64_t settled = is_atomic(operation.opcode) ? sequence + 1 : sequence;
-            for (const auto& other : peer_->regions_) other->settle(settled);
-            peer_->check_regions();
-        }
+        // An atomic has changed its region by now.
+        if (certain) on_placed(is_atomic(operation.opcode) ? sequence + 1 : sequence);
     }
+    if (confirmed(operation) && trusted()) {
+        if (poisoned_before(sequence)) {
+            fail("%s: request %llu succeeds, though the peer must refuse it or one before it",
+                 name(), number(sequence));
+        }
+        const Counters& there = peer_->end_.ddp.counters();
+        std::uint64_t taken = 0, sent = 0;
+        for (const unsigned opcode :
+             {RDMAP_SEND, RDMAP_SEND_INVALIDATE, RDMAP_SEND_SE, RDMAP_SEND_SE_INVALIDATE,
+              RDMAP_IMMEDIATE, RDMAP_IMMEDIATE_SE}) {
+            taken += there.rx_messages[opcode];
+        }
+        sent = static_cast<std::uint64_t>(std::upper_bound(sends_.begin(), sends_.end(), sequence) -
+                                          sends_.begin());
+        if (taken < sent) {
+            fail("%s: request %llu completes before the peer has taken %llu messages", name(),
+                 number(sequence), number(sent));
+        }
+        if (!peer_->damaged_by_peer()) on_placed(sequence + 1);
+    }
+    if (operation.opcode == SendOpcode::bind_window) on_bound(operation);
     if (operation.opcode == SendOpcode::local_invalidate) on_invalidated(*operation.region);
     give_pieces(operation.pieces);
+}
+
+void Program::on_placed(std::uint64_t sequence) {
+    for (const auto& region : peer_->regions_) region->settle(sequence);
+    peer_->check_regions();
+}
+
+void Program::on_bound(Operation& operation) {
+    if (operation.replaces != nullptr) {
+        if (!host_.table.revoked(operation.replaces->stag)) {
+            fail("%s: %08x is bound still", name(), operation.replaces->stag);
+        }
+        on_invalidated(*operation.replaces);
+    }
+    Region* const window = operation.region;
+    if (window == nullptr) return;
+    window->begin();
+    window->usable = true;
+    if ((window->access & kRemoteWrite) != 0) {
+        host_.arena_of(window->address).open(window->address, window->length);
+        window->window_open = true;
+    }
+    if (host_.table.invalidate(below_.stag) || host_.table.remove(below_.stag)) {
+        fail("%s: the region of %08x ends before it", name(), window->stag);
+    }
 }
 
 void Program::on_failed(Operation& operation) {
@@ -217,6 +271,11 @@ void Program::on_failed(Operation& operation) {
             if (piece.octets > 0) host_.arena_of(piece.at).close(piece.at);
         }
         if (operation.region != nullptr) --operation.region->reads;
+    }
+    if (operation.opcode == SendOpcode::bind_window && operation.region != nullptr &&
+        !host_.table.revoked(operation.region->stag)) {
+        fail("%s: the binding of %08x failed, and is in force or waits still", name(),
+             operation.region->stag);
     }
     give_pieces(operation.pieces);
 }
@@ -399,9 +458,14 @@ void Program::tidy_up() {
             if (sabotage_ == Sabotage::leak_region && !std::exchange(sabotaged_, true)) continue;
             revoke(*region);
         }
-        host_.arena_of(region->address).give(region->address);
+        if (!region->window) host_.arena_of(region->address).give(region->address);
     }
     regions_.clear();
+    window_ = nullptr;
+    if (below_.stag == 0) return;
+    revoke(below_);
+    host_.arena_of(below_.address).give(below_.address);
+    host_.table.release_window(window_key_);
 }
 
 }  // namespace xsock::sim

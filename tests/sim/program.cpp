@@ -102,6 +102,45 @@ void Program::register_regions() {
         register_region(kRemoteAtomic | kRemoteRead | kRemoteWrite | kLocalWrite, rng_.chance(60));
     }
     if (world_.foreign) register_foreign_regions();
+    if (!world_.windows) return;
+    below_.length = world_.region_max;
+    below_.address = take_memory(below_.length);
+    if (below_.address == nullptr) return;
+    below_.stag = host_.table
+                      .add({.address = below_.address,
+                            .length = below_.length,
+                            .access = kLocalWrite | kWindows,
+                            .pd = kPd})
+                      .value();
+    window_key_ = host_.table.reserve_window().value() & ~std::uint32_t{0xff};
+}
+
+/// A window that waits for its binding; null: all keys have been used.
+Region* Program::make_window(std::size_t offset, std::size_t length) {
+    if (window_key_ == 0 || (window_key_ & 0xff) == 0xff) return nullptr;
+    auto window = std::make_unique<Region>();
+    window->stag = ++window_key_;
+    window->window = true;
+    window->usable = false;
+    window->address = below_.address + offset;
+    window->length = length;
+    window->only_qp = rng_.chance(60);
+    window->access = rng_.pick({kRemoteWrite | 0u, kRemoteRead | 0u, kRemoteWrite | kRemoteRead});
+    if (rng_.chance(50)) window->access |= kZeroBased;
+    window->first_to =
+        (window->access & kZeroBased) != 0 ? 0 : reinterpret_cast<std::uintptr_t>(window->address);
+    const bool wide = sabotage_ == Sabotage::wide_window && offset + length + 8 <= below_.length;
+    const auto prepared =
+        host_.table.prepare_window(window->stag,
+                                   {.address = window->address,
+                                    .length = length + (wide ? 8 : 0),
+                                    .access = window->access,
+                                    .pd = kPd,
+                                    .only_qp = window->only_qp ? end_.parts().qp_num : 0},
+                                   below_.stag);
+    if (!prepared) fail("%s: a window cannot be prepared: %s", name(), prepared.error().what);
+    regions_.push_back(std::move(window));
+    return regions_.back().get();
 }
 
 /// What this connection's peer must not reach, though it has every right of its own: regions of
@@ -168,6 +207,7 @@ void Program::tend_regions() {
 }
 
 Region* Program::usable_region(Program& owner, std::uint32_t right) {
+    if ((owner.end_.options().rights & right) != right) return nullptr;
     std::vector<Region*> fit;
     for (const auto& region : owner.regions_) {
         if (region->usable && (region->access & right) == right) fit.push_back(region.get());
@@ -298,7 +338,9 @@ bool Program::post(Operation operation, std::uint32_t remote_stag, std::uint64_t
         sges.push_back({piece.at, static_cast<std::uint32_t>(piece.octets), lkey});
     }
     const bool asks = awaits_response(operation.opcode);
-    if (!asks && operation.opcode != SendOpcode::local_invalidate) {
+    const bool local = operation.opcode == SendOpcode::local_invalidate ||
+                       operation.opcode == SendOpcode::bind_window;
+    if (!asks && !local) {
         if (operation.data.empty()) operation.data = noise(rng_, operation.length);
         std::size_t at = 0;
         for (const Buffer& piece : operation.pieces) {
@@ -432,6 +474,91 @@ bool Program::post_local_invalidate() {
     region->usable = false;
     region->closing_op = true;
     return true;
+}
+
+/// Another window in the place of the last, or none.
+bool Program::post_binding() {
+    // What the peer still uses, or is about to invalidate, must stay.
+    if (window_ != nullptr && !window_->invalidated) {
+        if (!window_->usable || window_->closing_op) return false;
+        if (!window_->quiet() && !(world_.removals && rng_.chance(50))) return false;
+    }
+    if (rng_.chance(end_.options().error_percent)) return post_bad_binding();
+    Operation operation;
+    operation.opcode = SendOpcode::bind_window;
+    operation.flags = draw_flags(0, true);
+    operation.replaces = window_ != nullptr && window_->usable ? window_ : nullptr;
+    operation.stag = window_key_;
+    if (rng_.chance(80)) {
+        const std::size_t length = 1 + rng_.below(below_.length);
+        operation.region = make_window(rng_.below(below_.length - length + 1), length);
+        if (operation.region == nullptr) return false;
+    }
+    Region *const made = operation.region, *const replaced = operation.replaces;
+    if (window_key_ == 0 || (made == nullptr && replaced == nullptr)) return false;
+    if (!post(std::move(operation), made != nullptr ? made->stag : 0, 0)) {
+        if (made != nullptr) revoke(*made);
+        return false;
+    }
+    if (replaced != nullptr) {
+        replaced->usable = false;
+        replaced->closing_op = true;
+    }
+    if (made != nullptr) window_ = made;
+    return true;
+}
+
+/// To memory that its region does not have.
+bool Program::post_bad_binding() {
+    Region* const window = make_window(rng_.below(below_.length), below_.length + 1);
+    if (window == nullptr) return false;
+    Operation operation;
+    operation.opcode = SendOpcode::bind_window;
+    operation.flags = draw_flags(0, true);
+    operation.region = window;
+    operation.must_fail = true;
+    if (post(std::move(operation), window->stag, 0)) return true;
+    revoke(*window);
+    return false;
+}
+
+/// What lies right behind the peer's window: its region has it, the window has not.
+bool Program::post_beside_window() {
+    const Region* const window = peer_->window_;
+    if (window == nullptr || !window->usable) return false;
+    const std::uint32_t rights = window->access & peer_->end_.options().rights;
+    Operation operation;
+    operation.opcode = (rights & kRemoteWrite) != 0 ? SendOpcode::write : SendOpcode::read;
+    if ((rights & (kRemoteWrite | kRemoteRead)) == 0) return false;
+    operation.length = rng_.between(1, 8);
+    operation.flags = draw_flags(operation.length, true);
+    if (operation.opcode == SendOpcode::read) operation.data.resize(operation.length);
+    operation.poison = true;
+    auto pieces = take_pieces(operation.length);
+    if (!pieces) return false;
+    operation.pieces = std::move(*pieces);
+    return post(std::move(operation), window->stag, window->first_to + window->length);
+}
+
+/// What the peer's region permits and its queue pair does not.
+bool Program::post_withheld() {
+    const std::uint32_t withheld = kRemoteAccess & ~peer_->end_.options().rights;
+    Operation operation;
+    operation.opcode = withheld == kRemoteWrite ? SendOpcode::write : SendOpcode::read;
+    if (withheld == kRemoteAtomic) return false;
+    const Region* found = nullptr;
+    for (const auto& region : peer_->regions_) {
+        if (region->usable && (region->access & withheld) != 0) found = region.get();
+    }
+    if (found == nullptr) return false;
+    operation.length = 1 + rng_.below(found->length);
+    operation.flags = draw_flags(operation.length, withheld == kRemoteRead);
+    if (withheld == kRemoteRead) operation.data.resize(operation.length);
+    operation.poison = true;
+    auto pieces = take_pieces(operation.length);
+    if (!pieces) return false;
+    operation.pieces = std::move(*pieces);
+    return post(std::move(operation), found->stag, found->first_to);
 }
 
 bool Program::peer_speaks_extensions() const noexcept {
@@ -576,6 +703,7 @@ bool Program::post_bad_extension() {
 /// Something that a correct program would not do.
 bool Program::post_error() {
     if (world_.extensions && rng_.chance(30)) return post_bad_extension();
+    if (world_.windows && rng_.chance(60) && post_beside_window()) return true;
     Operation operation;
     operation.length = std::max<std::size_t>(1, draw_length(world_.message_max));
     auto pieces = take_pieces(operation.length);
@@ -588,7 +716,8 @@ bool Program::post_error() {
     if (read) operation.data.resize(operation.length);
     operation.flags = draw_flags(operation.length, read);
     if (world_.foreign && rng_.chance(50)) return post_foreign(std::move(operation));
-    Region* const region = usable_region(*peer_, read ? kRemoteRead : kRemoteWrite);
+    const std::uint32_t right = read ? kRemoteRead : kRemoteWrite;
+    Region* const region = usable_region(*peer_, right);
     switch (rng_.below(7)) {
         case 0:  // beyond the end, from inside or outside
         case 1: {
@@ -619,8 +748,7 @@ bool Program::post_error() {
             break;
         case 4:  // without the right, or not any more
             for (const auto& other : peer_->regions_) {
-                const bool right = (other->access & (read ? kRemoteRead : kRemoteWrite)) != 0;
-                if (right && other->registered) continue;
+                if ((other->access & right) != 0 && other->registered) continue;
                 stag = other->stag;
                 to = other->first_to;
                 operation.poison = true;
@@ -662,6 +790,10 @@ bool Program::post_error() {
 }
 
 bool Program::post_operation() {
+    if (end_.options().error_percent != 0 && peer_->end_.options().rights != kRemoteAccess &&
+        rng_.chance(end_.options().error_percent)) {
+        return post_withheld();
+    }
     if (rng_.chance(end_.options().error_percent)) return post_error();
     const auto& weights = end_.options().weights;
     unsigned sum = 0;
@@ -687,7 +819,8 @@ bool Program::post_operation() {
             return peer_speaks_extensions() && post_write(true);
         case SendOpcode::immediate:
             return post_immediate();
-        case SendOpcode::bind_window:  // needs a table of its own: tests/unit has it
+        case SendOpcode::bind_window:
+            return post_binding();
         case SendOpcode::kCount:
             break;
     }

@@ -100,8 +100,9 @@ class Program {
         std::vector<std::byte> data;  // Send, Write: what; Read: the least that must be found
         std::size_t length = 0;
         Region* region = nullptr;
-        std::size_t offset = 0;  // in the region
-        std::uint32_t stag = 0;  // invalidations
+        std::size_t offset = 0;      // in the region
+        std::uint32_t stag = 0;      // invalidations
+        Region* replaces = nullptr;  // bindings: the window that ends with it
         Atomic atomic;
         std::uint64_t immediate = 0;
         bool poison = false;     // the peer must refuse it: nothing behind it arrives
@@ -129,6 +130,11 @@ class Program {
     bool post_write(bool immediate);
     bool post_read();
     bool post_local_invalidate();
+    bool post_binding();
+    bool post_bad_binding();
+    bool post_withheld();
+    bool post_beside_window();
+    Region* make_window(std::size_t offset, std::size_t length);
     bool post_immediate();
     bool post_atomic(SendOpcode opcode);
     bool post_error();
@@ -157,6 +163,11 @@ class Program {
     void on_sent(const Wc& wc);
     void on_succeeded(std::uint64_t sequence);
     void on_failed(Operation& operation);
+    void on_bound(Operation& operation);
+    /// Everything before entry `sequence` has been placed at the peer.
+    void on_placed(std::uint64_t sequence);
+    /// Does success say that the peer has taken it?
+    [[nodiscard]] bool confirmed(const Operation& operation) const noexcept;
     void on_received(const Wc& wc);
     void on_message(const Wc& wc, const PostedRecv& receive);
     void on_immediate(const Wc& wc, std::uint64_t sequence);
@@ -179,6 +190,9 @@ class Program {
     Program* peer_ = nullptr;
 
     std::vector<std::unique_ptr<Region>> regions_;
+    Region below_;                      // what windows are bound to parts of; no peer may use it
+    std::uint32_t window_key_ = 0;      // of the next window; 0: there are none
+    Region* window_ = nullptr;          // the one bound last
     std::deque<Operation> operations_;  // by sequence in the send queue
     std::vector<std::uint64_t> sends_;  // sequences of the Sends among them
     std::size_t delivered_ = 0;         // of the peer's Sends

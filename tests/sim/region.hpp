@@ -23,6 +23,7 @@ class Region {
     bool usable = true;      ///< operations may still name it
     bool registered = true;  ///< between add() and remove()
     bool window_open = false;
+    bool window = false;       ///< a memory window: part of another region
     bool foreign = false;      ///< of another domain or connection: nobody may reach it
     unsigned reads = 0;        ///< Reads and atomics posted and not completed
     unsigned atomics = 0;      ///< posted so far

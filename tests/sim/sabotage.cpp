@@ -22,6 +22,9 @@ constexpr SabotageName kNames[] = {
     {Sabotage::garble_immediate, "garble-immediate"},
     {Sabotage::foreign_domain, "foreign-domain"},
     {Sabotage::ignore_fault, "ignore-fault"},
+    {Sabotage::skip_questions, "skip-questions"},
+    {Sabotage::wide_window, "wide-window"},
+    {Sabotage::grant_rights, "grant-rights"},
 };
 }  // namespace
 

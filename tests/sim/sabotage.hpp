@@ -29,6 +29,9 @@ enum class Sabotage : std::uint8_t {
     garble_immediate,      // Immediate Data change
     foreign_domain,        // a region of another protection domain is as good as one of ours
     ignore_fault,          // memory is gone, and the connection goes on
+    skip_questions,        // completions that are to wait for the peer do not
+    wide_window,           // a memory window reaches a few octets too far
+    grant_rights,          // a queue pair permits what it is to withhold
 };
 
 struct SabotageName {

@@ -383,9 +383,10 @@ class Progress {
     Time armed_timer_ = kNever;
     Pollable* hot_ = nullptr;  // received last: tried without asking epoll
     std::uint32_t passes_since_epoll_ = 0;
-    bool thorough_ = false;         // this pass asks epoll
-    std::uint32_t hot_idle_ = 0;    // passes since hot_ last moved something
-    std::uint32_t hot_passes_ = 0;  // by callers, since hot_ was made hot or attached
+    bool thorough_ = false;            // this pass asks epoll
+    std::uint32_t hot_idle_ = 0;       // passes since hot_ last moved something
+    std::uint32_t looks_put_off_ = 0;  // passes since hot_ was last tried
+    std::uint32_t hot_passes_ = 0;     // by callers, since hot_ was made hot or attached
     bool last_epoll_was_single_ = true;
 };
 

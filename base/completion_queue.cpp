@@ -69,32 +69,37 @@ bool CompletionQueue::grow() {
     }
 }
 
-void CompletionQueue::push(const Wc& wc) {
+void CompletionQueue::push(std::span<const Wc> wcs) {
     if (sink_ != nullptr) {
-        sink_(sink_argument_, wc);
+        for (const Wc& wc : wcs) sink_(sink_argument_, wc);
         return;
     }
-    bool wake_one = false, wake_all = false;
+    bool wake_one = false, wake_all = false, notify = false;
     Notifier notifier = nullptr;
     void* argument = nullptr;
     {
         std::lock_guard lock(mutex_);
-        const std::size_t n = count_.load(std::memory_order_relaxed);
-        if ((strict_ && n >= depth_) || (n == ring_.size() && !grow())) {
-            if (overrun_.exchange(true, std::memory_order_relaxed)) return;
-            notifier = notifier_;
-            argument = notifier_argument_;
-        } else {
-            ring_[(head_ + n) & (ring_.size() - 1)] = wc;
-            count_.store(n + 1, std::memory_order_seq_cst);
-            if (sleepers_.load(std::memory_order_relaxed) != 0 && n + 1 >= wake_at_) {
-                (wake_all_ ? wake_all : wake_one) = true;
+        std::size_t n = count_.load(std::memory_order_relaxed);
+        for (const Wc& wc : wcs) {
+            if ((strict_ && n >= depth_) || !room_for(n)) {
+                if (!overrun_.exchange(true, std::memory_order_relaxed)) notify = true;
+                continue;
             }
+            ring_[(head_ + n++) & (ring_.size() - 1)] = wc;
             if (armed_ != Armed::no && (armed_ == Armed::any || fires_solicited(wc))) {
                 armed_ = Armed::no;
-                notifier = notifier_;
-                argument = notifier_argument_;
+                notify = true;
             }
+        }
+        count_.store(n, std::memory_order_seq_cst);
+        const std::uint32_t sleepers = sleepers_.load(std::memory_order_relaxed);
+        if (sleepers != 0 && n >= wake_at_) {
+            // Several may serve several.
+            (wake_all_ || (sleepers > 1 && wcs.size() > 1) ? wake_all : wake_one) = true;
+        }
+        if (notify) {
+            notifier = notifier_;
+            argument = notifier_argument_;
         }
     }
     if (wake_one) wakeup_.notify_one();

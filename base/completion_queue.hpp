@@ -4,11 +4,13 @@
 // unless made strict, where what does not fit is dropped and remembered as overrun() (verbs).
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/spin_lock.hpp"
@@ -30,8 +32,12 @@ class CompletionQueue {
         sink_argument_ = argument;
     }
 
+    [[nodiscard]] bool has_sink() const noexcept { return sink_ != nullptr; }
+
     /// Drivers. Order of one driver's pushes is kept. Wakes sleepers and fires an armed notifier.
-    void push(const Wc& wc);
+    void push(const Wc& wc) { push(std::span(&wc, 1)); }
+    /// The same for several, oldest first, which become visible together.
+    void push(std::span<const Wc> wcs);
 
     /// Takes up to out.size() completions, oldest first. Any thread. Does not drive anything.
     std::size_t take(std::span<Wc> out) { return size() == 0 ? 0 : take_waiting(out); }
@@ -77,6 +83,7 @@ class CompletionQueue {
   private:
     std::size_t take_waiting(std::span<Wc> out);
     bool grow();
+    [[nodiscard]] bool room_for(std::size_t n) { return n < ring_.size() || grow(); }
 
     std::uint32_t depth_;
     bool strict_;
@@ -95,6 +102,32 @@ class CompletionQueue {
     std::atomic<std::uint32_t> sleepers_{0};
     std::atomic<std::uint32_t> wakes_{0};
     std::atomic<bool> overrun_{false};
+};
+
+/// What a driver has completed in this pass and nobody sees yet: one lock and one wake-up for many
+/// completions. All pushes of a driver go through its batch, so that their order is kept.
+class CompletionBatch {
+  public:
+    /// The queue must live until flush().
+    void push(CompletionQueue& queue, const Wc& wc) {
+        if (queue.has_sink()) {  // which wants to know at once
+            queue.push(wc);
+            return;
+        }
+        if (queue_ != &queue || count_ == wcs_.size()) flush();
+        queue_ = &queue;
+        wcs_[count_++] = wc;
+    }
+    void flush() {
+        if (count_ == 0) return;
+        queue_->push(std::span(wcs_).first(std::exchange(count_, 0)));
+    }
+
+  private:
+    static constexpr std::size_t kMost = 32;
+    CompletionQueue* queue_ = nullptr;
+    std::size_t count_ = 0;
+    std::array<Wc, kMost> wcs_;
 };
 
 }  // namespace xsock

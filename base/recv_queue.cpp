@@ -22,7 +22,8 @@ void copy(RecvWqe& to, const RecvWqe& from) noexcept {
 }
 }  // namespace
 
-RecvQueue::RecvQueue(std::uint32_t depth) : depth_(std::min(depth, kMaxDepth)) {}
+RecvQueue::RecvQueue(std::uint32_t depth, bool exclusive)
+    : depth_(std::min(depth, kMaxDepth)), exclusive_(exclusive) {}
 
 Result<bool> RecvQueue::post(const RecvWr& wr) {
     if (wr.sges.size() > kMaxSge) return Error{EINVAL, "a receive with too many SGEs"};
@@ -34,7 +35,9 @@ Result<bool> RecvQueue::post(const RecvWr& wr) {
     std::lock_guard lock(mutex_);
     if (closed_) return Error{EPIPE, "the connection is closed for posting"};
     const std::uint32_t n = size_.load(std::memory_order_relaxed);
-    if (n >= depth_) return Error{ENOBUFS, "the receive queue is full"};
+    // Whoever has seen a completion has seen its receive leave what was taken ahead.
+    const std::uint32_t ahead = exclusive_ ? ahead_left_.load(std::memory_order_relaxed) : 0;
+    if (n + ahead >= depth_) return Error{ENOBUFS, "the receive queue is full"};
     if (n == ring_.size()) {
         try {
             std::vector<RecvWqe> larger(std::max(kFirstRing, 2 * ring_.size()));
@@ -57,7 +60,36 @@ Result<bool> RecvQueue::post(const RecvWr& wr) {
     return std::exchange(starved_, false);
 }
 
+bool RecvQueue::take_ahead(RecvWqe& out) {
+    std::uint32_t left = ahead_left_.load(std::memory_order_relaxed);
+    if (left == 0) {
+        if (!ahead_) {
+            ahead_.reset(new (std::nothrow) RecvWqe[kAhead]);
+            if (!ahead_) return false;
+        }
+        std::lock_guard lock(mutex_);
+        const std::uint32_t n = size_.load(std::memory_order_relaxed);
+        left = std::min(n, kAhead);
+        for (std::uint32_t i = 0; i < left; ++i) {
+            copy(ahead_[i], ring_[(head_ + i) & (ring_.size() - 1)]);
+        }
+        head_ = static_cast<std::uint32_t>((head_ + left) & (ring_.size() - 1));
+        ahead_at_ = 0;
+        ahead_left_.store(left, std::memory_order_relaxed);
+        size_.store(n - left, std::memory_order_release);
+    }
+    copy(out, ahead_[ahead_at_++]);
+    ahead_left_.store(left - 1, std::memory_order_relaxed);
+    return true;
+}
+
 bool RecvQueue::take(RecvWqe& out) {
+    if (exclusive_ &&
+        (ahead_left_.load(std::memory_order_relaxed) != 0 ||
+         size_.load(std::memory_order_relaxed) >= kAhead) &&
+        take_ahead(out)) {
+        return true;
+    }
     bool taken = false, limit = false;
     {
         std::lock_guard lock(mutex_);
@@ -86,7 +118,9 @@ void RecvQueue::close() {
     closed_ = true;
 }
 
-std::uint32_t RecvQueue::size() const noexcept { return size_.load(std::memory_order_acquire); }
+std::uint32_t RecvQueue::size() const noexcept {
+    return size_.load(std::memory_order_acquire) + ahead_left_.load(std::memory_order_relaxed);
+}
 
 void RecvQueue::arm_limit(std::uint32_t limit) {
     std::lock_guard lock(mutex_);

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -16,7 +17,9 @@ namespace xsock {
 
 class RecvQueue {
   public:
-    explicit RecvQueue(std::uint32_t depth);
+    /// `exclusive`: one thread at a time takes, so that it may take several ahead under one lock.
+    /// It has no limit then (arm_limit()).
+    explicit RecvQueue(std::uint32_t depth, bool exclusive = false);
     RecvQueue(const RecvQueue&) = delete;
     RecvQueue& operator=(const RecvQueue&) = delete;
 
@@ -48,8 +51,18 @@ class RecvQueue {
     }
 
   private:
+    bool take_ahead(RecvWqe& out);
+
+    static constexpr std::uint32_t kAhead = 16;
+
     std::uint32_t depth_;
-    mutable SpinLock mutex_;
+    const bool exclusive_;
+    // Of the one who takes, if there is one only; made when the queue is long for the first time.
+    std::unique_ptr<RecvWqe[]> ahead_;
+    std::uint32_t ahead_at_ = 0;
+    std::atomic<std::uint32_t> ahead_left_{0};  // written by him
+
+    alignas(64) mutable SpinLock mutex_;
     bool closed_ = false;
     bool starved_ = false;
     std::uint32_t limit_ = 0;

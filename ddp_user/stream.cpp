@@ -78,7 +78,7 @@ void Stream::Impl::complete_oldest(WcStatus status) {
                 .flags = static_cast<std::uint8_t>(flags)};
     // The slot first: whoever sees the completion may post into it at once.
     sq.retire();
-    if (asked || status != WcStatus::success) config.send_cq->push(wc);
+    if (asked || status != WcStatus::success) complete(*config.send_cq, wc);
 }
 
 void Stream::Impl::complete_receive(const RecvWqe& wqe, WcStatus status, std::uint32_t byte_len) {
@@ -90,15 +90,15 @@ void Stream::Impl::complete_receive(const RecvWqe& wqe, WcStatus status, std::ui
     if (ok && rx.op->solicited) flags |= kWcSolicited;
     if (invalidated) flags |= kWcInvalidated;
     if (immediate) flags |= kWcImmediate;
-    config.recv_cq->push({.wr_id = wqe.wr_id,
-                          .qp_context = config.qp_context,
-                          .qp_num = config.qp_num,
-                          .byte_len = byte_len,
-                          .invalidated_stag = invalidated ? rx.segment.stag : 0,
-                          .opcode = WcOpcode::recv,
-                          .status = status,
-                          .flags = static_cast<std::uint8_t>(flags),
-                          .immediate = immediate ? load_be64(rx.body.data()) : 0});
+    complete(*config.recv_cq, {.wr_id = wqe.wr_id,
+                               .qp_context = config.qp_context,
+                               .qp_num = config.qp_num,
+                               .byte_len = byte_len,
+                               .invalidated_stag = invalidated ? rx.segment.stag : 0,
+                               .opcode = WcOpcode::recv,
+                               .status = status,
+                               .flags = static_cast<std::uint8_t>(flags),
+                               .immediate = immediate ? load_be64(rx.body.data()) : 0});
 }
 
 void Stream::Impl::complete_sent() {

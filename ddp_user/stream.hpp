@@ -41,7 +41,8 @@ struct Config {
     void* spare_argument = nullptr;
     CompletionQueue* send_cq = nullptr;
     CompletionQueue* recv_cq = nullptr;
-    Counters* counters = nullptr;  ///< where the stream counts; null: in itself
+    CompletionBatch* completions = nullptr;  ///< the driver's; null: straight into the queues
+    Counters* counters = nullptr;            ///< where the stream counts; null: in itself
 };
 
 /// A Terminate Message, sent or received (RFC 5040 §4.8).

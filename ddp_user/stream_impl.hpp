@@ -125,6 +125,13 @@ struct Stream::Impl {
 
     /// Retires the oldest entry of the send queue.
     void complete_oldest(WcStatus status);
+    void complete(CompletionQueue& queue, const Wc& wc) {
+        if (config.completions != nullptr) {
+            config.completions->push(queue, wc);
+        } else {
+            queue.push(wc);
+        }
+    }
     void complete_receive(const RecvWqe& wqe, WcStatus status, std::uint32_t byte_len = 0);
     /// Memory of ours that the peer names, if the region and this QP permit it.
     [[nodiscard]] MemoryTable::Found remote(std::uint32_t stag, Right right, std::uint64_t to,

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint32_t kDefaultCqDepth = 256;
 constexpr std::uint32_t kDefaultSrqDepth = 1024;
-constexpr std::size_t kBatch = 32;
+constexpr std::size_t kBatch = 64;
 
 #define SAME(ours, theirs) static_assert(static_cast<int>(ours) == static_cast<int>(theirs))
 SAME(WcOpcode::send, XSOCK_OP_SEND);

@@ -23,6 +23,7 @@ namespace {
 constexpr int kReadsPerPass = 4;
 constexpr int kBatchesPerPass = 8;
 constexpr std::size_t kOctetsPerBatch = 512 * 1024;
+constexpr std::size_t kLeastRead = 16 * 1024;
 
 // A gathering connection sends at once when this much waits: more where the caller has been seen to
 // post more between two polls, at most a batch.
@@ -56,6 +57,7 @@ ddp::Config ddp_config(const Connection::Parts& parts, SendQueue& sq, RecvQueue&
     config.spare_argument = parts.spare_argument;
     config.send_cq = &parts.send_cq->queue;
     config.recv_cq = &parts.recv_cq->queue;
+    config.completions = &parts.progress->completions();
     config.counters = &counters;
     return config;
 }
@@ -84,7 +86,8 @@ int errno_of(Violation violation) {
 Connection::Connection(Parts parts)
     : parts_(std::move(parts)),
       sq_(parts_.attr.sq_depth),
-      rq_(parts_.srq ? parts_.srq->queue : std::make_shared<RecvQueue>(parts_.attr.rq_depth)),
+      rq_(parts_.srq ? parts_.srq->queue
+                     : std::make_shared<RecvQueue>(parts_.attr.rq_depth, /*exclusive=*/true)),
       ddp_(ddp_config(parts_, sq_, *rq_, stats_.counters())),
       rx_octets_(stats_.rx_octets()),
       tx_octets_(stats_.tx_octets()) {}
@@ -156,9 +159,19 @@ Result<void> Connection::post_recv(const RecvWr& wr) {
     return {};
 }
 
+// The first of a poll interval is offered what waits at once; those behind it gather, as sends do,
+// for each would find one message and starve again.
 void Connection::receive_posted() {
     starving_.store(false);  // taken off the shared queue's list
-    parts_.progress->kick_now(*this);
+    Progress& progress = *parts_.progress;
+    const std::uint64_t interval = progress.interval();
+    if (starved_interval_.exchange(interval, std::memory_order_relaxed) != interval ||
+        progress.has_leader()) {
+        progress.kick_now(*this);
+        return;
+    }
+    progress.kick_later(*this);
+    if (progress.has_leader()) progress.kick_now(*this);
 }
 
 // ---- beginning ------------------------------------------------------------
@@ -330,7 +343,8 @@ bool Connection::receive(Pass& pass) {
     bool found = false;
     enough_read_ = false;
     for (int i = 0; i < kReadsPerPass && fd_ >= 0 && !eof_ && stash_.empty(); ++i) {
-        const long n = tcp::receive(fd_, pass.staging);
+        const Bytes room = pass.staging.first(std::min(pass.staging.size(), read_limit_));
+        const long n = tcp::receive(fd_, room);
         if (n == -EAGAIN) {
             if (found || pass.patience == 0) break;
             --pass.patience;
@@ -348,8 +362,14 @@ bool Connection::receive(Pass& pass) {
             }
             const ConstBytes octets = pass.staging.first(static_cast<std::size_t>(n));
             if (!consume(octets, pass)) break;
-            if (!stash_.empty()) resume(pass);
-            if (static_cast<std::size_t>(n) < pass.staging.size()) break;
+            if (!stash_.empty()) {
+                // What the receives could not take was read in vain: it is copied, and waits.
+                read_limit_ = std::max(kLeastRead, octets.size() - stash_.size());
+                resume(pass);
+            } else if (octets.size() == room.size() && room.size() < pass.staging.size()) {
+                read_limit_ *= 2;
+            }
+            if (static_cast<std::size_t>(n) < room.size()) break;
             if (enough_read_) break;
         } else if (n == 0) {
             eof_ = true;
@@ -741,7 +761,7 @@ void Connection::push_event(WcOpcode opcode, WcStatus status) {
     wc.status = status;
     wc.qp_num = parts_.num;
     wc.qp_context = parts_.attr.context;
-    parts_.recv_cq->queue.push(wc);
+    parts_.progress->completions().push(parts_.recv_cq->queue, wc);
 }
 
 // ---- ending ---------------------------------------------------------------
@@ -838,7 +858,7 @@ void Connection::flush_posted_receives() {
         wc.status = WcStatus::flushed;
         wc.qp_num = parts_.num;
         wc.qp_context = parts_.attr.context;
-        parts_.recv_cq->queue.push(wc);
+        parts_.progress->completions().push(parts_.recv_cq->queue, wc);
     }
 }
 

@@ -146,6 +146,8 @@ class Connection final : public Pollable {
     std::atomic<std::uint32_t> kicked_octets_{0};    ///< in this interval, before that
     std::atomic<std::uint32_t> gather_octets_{0};    ///< how much may wait
 
+    std::atomic<std::uint64_t> starved_interval_{0};  // of the last receive that was waited for
+
     std::atomic<bool> stranger_{false};  // established, and the peer is no xsock
     std::atomic<bool> starving_{false};  // is in the shared queue's list
 
@@ -155,6 +157,7 @@ class Connection final : public Pollable {
     std::uint32_t interest_ = 0;    // epoll bits asked for
     std::vector<std::byte> stash_;  // read but not taken by MPA: no receive was posted
     std::size_t stash_at_ = 0;
+    std::size_t read_limit_ = std::size_t{1} << 20;  // less where receives are fewer than messages
     std::unique_ptr<TxBuffer> tx_buffer_;
     std::unique_ptr<Capture> capture_;  // null unless XSOCK_PCAP asks for it
     bool steady_ = false;               // established, not closing

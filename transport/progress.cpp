@@ -194,6 +194,7 @@ Pass Progress::begin_pass() noexcept {
 
 void Progress::end_pass(Pass& pass) noexcept {
     pass.leave_section();
+    completions_.flush();
     if (!graveyard_.empty()) graveyard_.clear();
     if (pass.active) wake_sleepers();
 }
@@ -262,6 +263,7 @@ void Progress::serve_kicked(Pass& pass) {
         item->kicked_.store(false, std::memory_order_seq_cst);
         if (item->registered_) call(*item, pass, [&] { item->on_kick(pass); });
     }
+    completions_.flush();  // into queues that an item may have been the last to keep
     serving_.clear();
 }
 

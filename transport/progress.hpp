@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "base/completion_queue.hpp"
 #include "base/doorbell.hpp"
 #include "base/epoch.hpp"
 #include "base/result.hpp"
@@ -226,6 +227,8 @@ class Progress {
 
     // -- the driver only (inside a pass) --
 
+    /// Emptied at the end of the pass, or earlier.
+    [[nodiscard]] CompletionBatch& completions() noexcept { return completions_; }
     Result<void> add(std::shared_ptr<Pollable> item, int fd, std::uint32_t events);
     void modify(Pollable& item, std::uint32_t events);
     /// The item may be destroyed after this pass. Does not close the descriptor.
@@ -374,6 +377,7 @@ class Progress {
     // Under the driver lock.
     Epochs::Reader reader_;
     std::unique_ptr<std::byte[]> staging_;
+    CompletionBatch completions_;
     std::vector<std::unique_ptr<TxBuffer>> tx_buffers_;
     std::unordered_map<Pollable*, std::shared_ptr<Pollable>> items_;
     std::atomic<std::size_t> registered_count_{0};

@@ -56,9 +56,21 @@ class Ulp {
     virtual bool tx_next(std::size_t mulpdu, UlpduOut& out) = 0;
     /// The oldest ULPDU that tx_next() gave is now the LLP's promise.
     virtual void tx_done() = 0;
+    /// The `n` oldest are.
+    virtual void tx_done_all(std::uint32_t n) {
+        for (; n != 0; --n) tx_done();
+    }
     /// May memory of ULPDUs given and not yet done still be read? False: a region was revoked
     /// meanwhile; the LLP must abandon the connection rather than send.
     virtual bool tx_intact() = 0;
+
+    /// The next ULPDU, made short: if it is a message whole, and fits into `ulpdu`, writes it
+    /// there, payload and all, and answers its size: it counts as given. Else 0, and nothing has
+    /// changed.
+    virtual std::size_t tx_small(Bytes ulpdu) {
+        static_cast<void>(ulpdu);
+        return 0;
+    }
 
     /// The lone small message, made short: if exactly one is waiting, its octets cannot change, and
     /// it fits into `ulpdu` whole, writes it there and answers its size; else 0. Changes nothing:
@@ -69,6 +81,16 @@ class Ulp {
     }
     /// What tx_lone() gave last is now the LLP's promise.
     virtual void tx_lone_done() {}
+
+    /// A ULPDU that the LLP has whole, and intact, made short: answers where its last octets, all
+    /// that are to be placed, belong; the LLP stores them there and calls rx_whole_done(), with no
+    /// other call between. Empty: it is none for this way, and begins by rx_begin().
+    virtual Bytes rx_whole(ConstBytes ulpdu) {
+        static_cast<void>(ulpdu);
+        return {};
+    }
+    /// What rx_whole() was asked about is placed: delivers it.
+    virtual void rx_whole_done() {}
 
     /// A ULPDU of this many octets begins.
     virtual void rx_begin(std::size_t ulpdu_length) = 0;

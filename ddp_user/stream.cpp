@@ -231,10 +231,14 @@ void Stream::peer_finished() {
 // -- the two directions --
 
 bool Stream::tx_next(std::size_t mulpdu, UlpduOut& out) { return impl_->tx_next(mulpdu, out); }
-void Stream::tx_done() { impl_->tx_done(); }
+void Stream::tx_done() { impl_->tx_done_all(1); }
+void Stream::tx_done_all(std::uint32_t n) { impl_->tx_done_all(n); }
+std::size_t Stream::tx_small(Bytes ulpdu) { return impl_->tx_small(ulpdu); }
 bool Stream::tx_intact() { return impl_->tx_intact(); }
 std::size_t Stream::tx_lone(Bytes ulpdu) { return impl_->tx_lone(ulpdu); }
 void Stream::tx_lone_done() { impl_->tx_lone_done(); }
+Bytes Stream::rx_whole(ConstBytes ulpdu) { return impl_->rx_whole(ulpdu); }
+void Stream::rx_whole_done() { impl_->rx_whole_done(); }
 void Stream::rx_begin(std::size_t ulpdu_length) { impl_->rx_begin(ulpdu_length); }
 std::size_t Stream::rx_head(ConstBytes ulpdu) { return impl_->rx_head(ulpdu); }
 Bytes Stream::rx_target() { return impl_->rx_target(); }

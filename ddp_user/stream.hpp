@@ -71,9 +71,13 @@ class Stream final : public Ulp {
     // -- Ulp --
     bool tx_next(std::size_t mulpdu, UlpduOut& out) override;
     void tx_done() override;
+    void tx_done_all(std::uint32_t n) override;
+    std::size_t tx_small(Bytes ulpdu) override;
     bool tx_intact() override;
     std::size_t tx_lone(Bytes ulpdu) override;
     void tx_lone_done() override;
+    Bytes rx_whole(ConstBytes ulpdu) override;
+    void rx_whole_done() override;
     void rx_begin(std::size_t ulpdu_length) override;
     std::size_t rx_head(ConstBytes ulpdu) override;
     Bytes rx_target() override;

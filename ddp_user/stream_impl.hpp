@@ -3,6 +3,7 @@
 // stream.cpp has its life and end, tx.cpp and rx.cpp its two directions.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -66,15 +67,18 @@ class TxLog {
         runs_[(head_ + size_++) % kRuns] = {kind, last, 1};
     }
     /// The oldest ULPDU, as a run of one.
-    Run pop() noexcept {
+    Run pop() noexcept { return pop(1); }
+    /// The oldest run, at most `most` ULPDUs of it.
+    Run pop(std::uint32_t most) noexcept {
         XSOCK_ASSERT(!empty());
         Run& oldest = runs_[head_];
-        const Run ulpdu{oldest.kind, oldest.last, 1};
-        if (--oldest.ulpdus == 0) {
+        const Run taken{oldest.kind, oldest.last, std::min(most, oldest.ulpdus)};
+        oldest.ulpdus -= taken.ulpdus;
+        if (oldest.ulpdus == 0) {
             head_ = (head_ + 1) % kRuns;
             --size_;
         }
-        return ulpdu;
+        return taken;
     }
     void clear() noexcept { size_ = 0; }
 
@@ -181,7 +185,10 @@ struct Stream::Impl {
     bool tx_next(std::size_t mulpdu, UlpduOut& out);
     std::size_t tx_lone(Bytes ulpdu);
     void tx_lone_done();
-    void tx_done();
+    void tx_done_all(std::uint32_t n);
+    std::size_t tx_small(Bytes ulpdu);
+    std::size_t put_message_header(const SendWqe& wqe, std::byte* to) const noexcept;
+    void count_message(const SendWqe& wqe) noexcept;
     [[nodiscard]] bool tx_intact();
     [[nodiscard]] bool tx_wanted() const noexcept;
     bool pick_source();
@@ -265,6 +272,8 @@ struct Stream::Impl {
         return kRxHandlers[static_cast<std::size_t>(rx.op->kind)];
     }
 
+    Bytes rx_whole(ConstBytes ulpdu);
+    void rx_whole_done();
     void rx_begin(std::size_t ulpdu_length);
     std::size_t rx_head(ConstBytes ulpdu);
     Bytes rx_target();

@@ -56,6 +56,63 @@ bool Stream::Impl::tx_next(std::size_t mulpdu, UlpduOut& out) {
     return true;
 }
 
+/// A Send or Write that is small enough to be copied whole, while no other source has anything.
+std::size_t Stream::Impl::tx_small(Bytes ulpdu) {
+    if (state != State::established || tx.under_way != Source::none || tx.rtr != Rtr::none ||
+        tx.nudge || acknowledged || !irq.empty() || tx.log.full() ||
+        tx.next == config.sq->posted()) {
+        return 0;
+    }
+    const SendWqe& wqe = config.sq->at(tx.next);
+    const bool tagged = wqe.opcode == SendOpcode::write;
+    if ((!tagged && wqe.opcode != SendOpcode::send) || !may_start(wqe) ||
+        ulpdu.size() < kUntaggedOctets || ulpdu.size() - kUntaggedOctets < wqe.length) {
+        return 0;
+    }
+    const bool within = (wqe.flags & kSendInline) != 0;
+    for (std::size_t i = 0; !within && i < wqe.sge_count; ++i) {
+        const Sge& sge = wqe.sge[i];
+        if (sge.length != 0 && !permits(sge, false)) return 0;  // tx_next() finds the same
+    }
+    std::byte* const start = ulpdu.data();
+    std::byte* to = start + put_message_header(wqe, start);
+    if (within) {
+        std::memcpy(to, wqe.inline_data.data(), wqe.length);
+        to += wqe.length;
+    } else {
+        for (const Sge& sge : sges_of(wqe)) {
+            if (sge.length == 0) continue;
+            const fault::Touch touch(0, sge.address, sge.length);
+            std::memcpy(to, sge.address, sge.length);
+            to += sge.length;
+        }
+    }
+    count_message(wqe);
+    tx.log.push(TxLog::Kind::send_queue, true);
+    tx.previous = Source::send_queue;
+    ++tx.next;
+    return static_cast<std::size_t>(to - start);
+}
+
+/// The header of a message that is one segment, a Send or a Write. @return its size
+std::size_t Stream::Impl::put_message_header(const SendWqe& wqe, std::byte* to) const noexcept {
+    const bool tagged = wqe.opcode == SendOpcode::write;
+    return encode(Segment{.opcode = rdmap_opcode(wqe),
+                          .tagged = tagged,
+                          .stag = tagged ? wqe.remote_stag : 0,
+                          .to = tagged ? wqe.remote_to : 0,
+                          .qn = DDP_QN_SEND,
+                          .msn = tx.send_msn},
+                  to);
+}
+
+void Stream::Impl::count_message(const SendWqe& wqe) noexcept {
+    ++counters.tx_segments;
+    ++counters.tx_messages[rdmap_opcode(wqe)];
+    counters.tx_payload_octets += wqe.length;
+    if (wqe.opcode == SendOpcode::send) ++tx.send_msn;
+}
+
 /// A Send or Write with inline data, when nothing else is to be sent or on its way: most messages
 /// of a ping-pong.
 std::size_t Stream::Impl::tx_lone(Bytes ulpdu) {
@@ -70,23 +127,14 @@ std::size_t Stream::Impl::tx_lone(Bytes ulpdu) {
         !may_start(wqe) || ulpdu.size() < kUntaggedOctets + wqe.length) {
         return 0;
     }
-    const Segment segment{.opcode = rdmap_opcode(wqe),
-                          .tagged = tagged,
-                          .stag = tagged ? wqe.remote_stag : 0,
-                          .to = tagged ? wqe.remote_to : 0,
-                          .qn = DDP_QN_SEND,
-                          .msn = tx.send_msn};
-    const std::size_t header = encode(segment, ulpdu.data());
+    const std::size_t header = put_message_header(wqe, ulpdu.data());
     std::memcpy(ulpdu.data() + header, wqe.inline_data.data(), wqe.length);
     return header + wqe.length;
 }
 
 void Stream::Impl::tx_lone_done() {
     const SendWqe& wqe = config.sq->at(tx.next);
-    ++counters.tx_segments;
-    ++counters.tx_messages[rdmap_opcode(wqe)];
-    counters.tx_payload_octets += wqe.length;
-    if (wqe.opcode == SendOpcode::send) ++tx.send_msn;
+    count_message(wqe);
     tx.previous = Source::send_queue;
     tx.sent = ++tx.next;
     complete_sent();
@@ -451,26 +499,29 @@ void Stream::Impl::run_local() {
 
 // -- after the LLP has them --
 
-void Stream::Impl::tx_done() {
-    if (state == State::ended) return;  // the LLP clears its books
-    const TxLog::Run ulpdu = tx.log.pop();
-    switch (ulpdu.kind) {
-        case TxLog::Kind::send_queue:
-            if (!ulpdu.last) return;
-            ++tx.sent;
-            complete_sent();
-            run_local();
-            return;
-        case TxLog::Kind::response:
-            if (!ulpdu.last) return;
-            irq.pop();
-            --tx.answered;
-            return;
-        case TxLog::Kind::unposted:
-            return;
-        case TxLog::Kind::terminate:
-            end();
-            return;
+void Stream::Impl::tx_done_all(std::uint32_t n) {
+    while (n != 0) {
+        if (state == State::ended) return;  // the LLP clears its books
+        const TxLog::Run done = tx.log.pop(n);
+        n -= done.ulpdus;
+        switch (done.kind) {
+            case TxLog::Kind::send_queue:
+                if (!done.last) break;
+                tx.sent += done.ulpdus;
+                complete_sent();
+                run_local();
+                break;
+            case TxLog::Kind::response:
+                if (!done.last) break;
+                for (std::uint32_t i = 0; i < done.ulpdus; ++i) irq.pop();
+                tx.answered -= done.ulpdus;
+                break;
+            case TxLog::Kind::unposted:
+                break;
+            case TxLog::Kind::terminate:
+                end();
+                break;
+        }
     }
 }
 

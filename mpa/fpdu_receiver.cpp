@@ -69,8 +69,18 @@ void FpduReceiver::take_whole_fpdus(Input& in, Ulp& ulp) {
             crc32c_finish(crc32c(kCrc32cInit, {fpdu, covered})) != load_le32(fpdu + covered)) {
             return;
         }
-        ulp.rx_begin(length);
         const std::byte* from = fpdu + MPA_LENGTH_OCTETS;
+        if (const Bytes target = ulp.rx_whole({from, length}); !target.empty()) {
+            {
+                const fault::Touch touch(1, target.data(), target.size());
+                place(target.data(), from + length - target.size(), target.size());
+            }
+            in.at += octets;
+            end_fpdu();
+            ulp.rx_whole_done();
+            continue;
+        }
+        ulp.rx_begin(length);
         const std::size_t head = ulp.rx_head({from, length});
         from += head;
         for (std::size_t left = length - head; left != 0;) {

@@ -19,6 +19,21 @@ constexpr std::size_t kMaxPad = 3;
 /// Up to here an FPDU is copied together and its CRC computed in one go; beyond, copying and CRC in
 /// one pass over each piece are faster (measured: equal at 512, 25 % at 1428).
 constexpr std::size_t kTwoPassOctets = 512;
+/// Around a ULPDU.
+constexpr std::size_t kAround = MPA_LENGTH_OCTETS + kMaxPad + MPA_CRC_OCTETS;
+constexpr std::size_t kSmallUlpdu = kTwoPassOctets - kAround;
+
+/// Makes an FPDU of the ULPDU that lies behind room for its length. @return its size
+std::size_t seal(std::byte* fpdu, std::size_t ulpdu_length, bool crc) noexcept {
+    store_be16(fpdu, static_cast<std::uint16_t>(ulpdu_length));
+    const std::size_t size = fpdu_octets(ulpdu_length);
+    std::byte* const trailer = fpdu + size - MPA_CRC_OCTETS;
+    // The PAD, and what the CRC overwrites.
+    store_le32(fpdu + MPA_LENGTH_OCTETS + ulpdu_length, 0);
+    const ConstBytes covered(fpdu, static_cast<std::size_t>(trailer - fpdu));
+    store_le32(trailer, crc ? crc32c_finish(crc32c(kCrc32cInit, covered)) : 0);
+    return size;
+}
 
 }  // namespace
 
@@ -38,6 +53,8 @@ class FpduSender::Layout {
     [[nodiscard]] bool has_room() const noexcept;
     [[nodiscard]] std::size_t mulpdu() const noexcept { return mulpdu_; }
     void add(const UlpduOut& ulpdu);
+    /// The same for a small message, laid out by the Ulp itself. False: it has none to give now.
+    bool add_small(Ulp& ulp);
     void finish();
 
   private:
@@ -106,6 +123,19 @@ void FpduSender::Layout::add(const UlpduOut& ulpdu) {
     }
     group_octets_ += sender_.octets_ - before;
     ledger_.fpdu_ends[sender_.fpdu_end_++] = static_cast<std::uint32_t>(sender_.octets_);
+}
+
+bool FpduSender::Layout::add_small(Ulp& ulp) {
+    if (sender_.markers_.enabled() || limits_.group_octets != 0) return false;
+    const std::size_t most = std::min({kSmallUlpdu, limits_.copy_limit, mulpdu_});
+    const std::size_t length = ulp.tx_small({at_ + MPA_LENGTH_OCTETS, most});
+    if (length == 0) return false;
+    const std::size_t size = seal(at_, length, sender_.crc_);
+    at_ += size;
+    sender_.octets_ += size;
+    group_octets_ += size;
+    ledger_.fpdu_ends[sender_.fpdu_end_++] = static_cast<std::uint32_t>(sender_.octets_);
+    return true;
 }
 
 void FpduSender::Layout::finish() {
@@ -274,6 +304,7 @@ TxBatch FpduSender::prepare(Ulp& ulp, Bytes scratch, const Limits& limits) {
     const std::size_t budget = std::min(limits.octet_budget, kMaxBatchOctets);
     UlpduOut ulpdu;
     while (next.octets_ < budget && layout.has_room()) {
+        if (layout.add_small(ulp)) continue;
         ulpdu.header_size = 0;
         ulpdu.payload_count = 0;
         ulpdu.unstable = false;
@@ -286,19 +317,10 @@ TxBatch FpduSender::prepare(Ulp& ulp, Bytes scratch, const Limits& limits) {
 }
 
 std::size_t FpduSender::lay_out_lone(Ulp& ulp, Bytes frame) const {
-    constexpr std::size_t kAround = MPA_LENGTH_OCTETS + kMaxPad + MPA_CRC_OCTETS;
     if (markers_.enabled() || frame.size() <= kAround) return 0;
-    std::byte* const fpdu = frame.data();
     const std::size_t length =
         ulp.tx_lone(frame.subspan(MPA_LENGTH_OCTETS, frame.size() - kAround));
-    if (length == 0) return 0;
-    store_be16(fpdu, static_cast<std::uint16_t>(length));
-    const std::size_t size = fpdu_octets(length);
-    std::byte* const trailer = fpdu + size - MPA_CRC_OCTETS;
-    store_le32(fpdu + MPA_LENGTH_OCTETS + length, 0);  // the PAD, and what the CRC overwrites
-    const ConstBytes covered(fpdu, static_cast<std::size_t>(trailer - fpdu));
-    store_le32(trailer, crc_ ? crc32c_finish(crc32c(kCrc32cInit, covered)) : 0);
-    return size;
+    return length == 0 ? 0 : seal(frame.data(), length, crc_);
 }
 
 TxBatch FpduSender::remainder() {
@@ -327,7 +349,7 @@ void FpduSender::commit(Ulp& ulp, std::size_t n) {
     XSOCK_ASSERT(n <= pending());
     committed_ += n;
     if (pending() == 0) {
-        for (std::uint32_t left = fpdu_end_ - fpdu_begin_; left != 0; --left) ulp.tx_done();
+        ulp.tx_done_all(fpdu_end_ - fpdu_begin_);
         drop();
         return;
     }

@@ -15,7 +15,14 @@ inline void place(std::byte* to, const std::byte* from, std::size_t n) noexcept 
         for (; n != 0; --n) *reinterpret_cast<volatile std::byte*>(to++) = *from++;
         return;
     }
-    std::memcpy(to, from, n - kTail);
+    constexpr std::size_t kVector = 16, kFew = 8 * kVector;
+    if (const std::size_t body = n - kTail; body >= kVector && body <= kFew) {
+        std::size_t at = 0;
+        for (; at + kVector < body; at += kVector) std::memcpy(to + at, from + at, kVector);
+        std::memcpy(to + body - kVector, from + body - kVector, kVector);
+    } else {
+        std::memcpy(to, from, body);
+    }
     __atomic_thread_fence(__ATOMIC_RELEASE);
     std::memcpy(to + n - kTail, from + n - kTail, kTail);
 }

@@ -35,6 +35,28 @@ class Tap final : public Ulp {
         if (++done_ > given_) fail("more ULPDUs done than given");
         above_.tx_done();
     }
+    void tx_done_all(std::uint32_t n) override {
+        if (sabotage_ == Sabotage::early_completion) return;
+        if ((done_ += n) > given_) fail("more ULPDUs done than given");
+        above_.tx_done_all(n);
+    }
+    // Every other message goes the short ways.
+    std::size_t tx_small(Bytes ulpdu) override {
+        if (sabotage_ != Sabotage::none || ++small_asked_ % 2 == 0) return 0;
+        const std::size_t octets = above_.tx_small(ulpdu);
+        if (octets > ulpdu.size()) fail("a small ULPDU of %zu octets", octets);
+        if (octets != 0) ++given_;
+        return octets;
+    }
+    Bytes rx_whole(ConstBytes ulpdu) override {
+        if (in_ulpdu_) fail("a ULPDU begins inside another");
+        if (over_) fail("a ULPDU begins after reception was over");
+        if (sabotage_ != Sabotage::none || ++whole_asked_ % 2 == 0) return {};
+        const Bytes target = above_.rx_whole(ulpdu);
+        if (target.size() > ulpdu.size()) fail("a target longer than the ULPDU");
+        return target;
+    }
+    void rx_whole_done() override { above_.rx_whole_done(); }
     bool tx_intact() override { return above_.tx_intact(); }
 
     void rx_begin(std::size_t ulpdu_length) override {
@@ -125,7 +147,7 @@ class Tap final : public Ulp {
 
     Ulp& above_;
     Sabotage sabotage_;
-    std::uint64_t given_ = 0, done_ = 0;
+    std::uint64_t given_ = 0, done_ = 0, small_asked_ = 0, whole_asked_ = 0;
     bool in_ulpdu_ = false, established_ = false, failed_ = false, over_ = false, lost_ = false;
     std::size_t length_ = 0, have_ = 0;
     Bytes given_target_;

@@ -114,9 +114,14 @@ class CompletionBatch {
             queue.push(wc);
             return;
         }
+        place(queue) = wc;
+    }
+    /// Where the next completion of a queue without sink is to be written, every word of it: one
+    /// that is put together elsewhere and copied costs more than all the rest.
+    [[nodiscard]] Wc& place(CompletionQueue& queue) {
         if (queue_ != &queue || count_ == wcs_.size()) flush();
         queue_ = &queue;
-        wcs_[count_++] = wc;
+        return wcs_[count_++];
     }
     void flush() {
         if (count_ == 0) return;

@@ -55,7 +55,7 @@ Result<bool> RecvQueue::post(const RecvWr& wr) {
     wqe.length = static_cast<std::uint32_t>(length);
     wqe.sge_count = static_cast<std::uint8_t>(wr.sges.size());
     wqe.internal = false;
-    std::copy(wr.sges.begin(), wr.sges.end(), wqe.sge.begin());
+    for (std::size_t i = 0; i < wr.sges.size(); ++i) wqe.sge[i] = in_words(wr.sges[i]);
     size_.store(n + 1, std::memory_order_release);
     return std::exchange(starved_, false);
 }

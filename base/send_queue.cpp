@@ -71,7 +71,7 @@ void fill(SendWqe& wqe, const SendWr& wr, std::uint32_t length) noexcept {
         }
     } else {
         wqe.sge_count = static_cast<std::uint8_t>(wr.sges.size());
-        std::copy(wr.sges.begin(), wr.sges.end(), wqe.sge.begin());
+        for (std::size_t i = 0; i < wr.sges.size(); ++i) wqe.sge[i] = in_words(wr.sges[i]);
     }
     if (is_atomic(wr.opcode)) wqe.set_atomic(*wr.atomic);
 }

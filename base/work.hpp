@@ -25,6 +25,15 @@ struct Sge {
 };
 static_assert(sizeof(Sge) == 16);
 
+/// A copy, member by member. One that was just written that way must not be read as a whole: the
+/// processor would wait until the writes have reached its cache.
+[[nodiscard]] inline Sge in_words(const Sge& sge) noexcept {
+    std::uint32_t length = sge.length;
+    std::uint32_t lkey = sge.lkey;
+    __asm__("" : "+r"(length), "+r"(lkey));  // or the compiler reads both at once
+    return {sge.address, length, lkey};
+}
+
 /// Memory of the calling process that no region covers. Accepted unless the QP requires keys.
 inline constexpr std::uint32_t kLkeyNone = 0;
 

@@ -69,16 +69,23 @@ void Stream::Impl::complete_oldest(WcStatus status) {
         wqe.remote_stag != 0) {
         config.memory->abandon(wqe.remote_stag);
     }
-    const Wc wc{.wr_id = wqe.wr_id,
-                .qp_context = config.qp_context,
-                .qp_num = config.qp_num,
-                .byte_len = read ? wqe.length : 0,
-                .opcode = send_info(wqe.opcode).completion,
-                .status = status,
-                .flags = static_cast<std::uint8_t>(flags)};
+    const std::uint64_t wr_id = wqe.wr_id;
+    const std::uint32_t octets = read ? wqe.length : 0;
+    const WcOpcode opcode = send_info(wqe.opcode).completion;
     // The slot first: whoever sees the completion may post into it at once.
     sq.retire();
-    if (asked || status != WcStatus::success) complete(*config.send_cq, wc);
+    if (!asked && status == WcStatus::success) return;
+    complete(*config.send_cq, [&](Wc& wc) {
+        wc.wr_id = wr_id;
+        wc.qp_context = config.qp_context;
+        wc.qp_num = config.qp_num;
+        wc.byte_len = octets;
+        wc.invalidated_stag = 0;
+        wc.opcode = opcode;
+        wc.status = status;
+        wc.flags = static_cast<std::uint8_t>(flags);
+        wc.immediate = 0;
+    });
 }
 
 void Stream::Impl::complete_receive(const RecvWqe& wqe, WcStatus status, std::uint32_t byte_len) {
@@ -90,15 +97,17 @@ void Stream::Impl::complete_receive(const RecvWqe& wqe, WcStatus status, std::ui
     if (ok && rx.op->solicited) flags |= kWcSolicited;
     if (invalidated) flags |= kWcInvalidated;
     if (immediate) flags |= kWcImmediate;
-    complete(*config.recv_cq, {.wr_id = wqe.wr_id,
-                               .qp_context = config.qp_context,
-                               .qp_num = config.qp_num,
-                               .byte_len = byte_len,
-                               .invalidated_stag = invalidated ? rx.segment.stag : 0,
-                               .opcode = WcOpcode::recv,
-                               .status = status,
-                               .flags = static_cast<std::uint8_t>(flags),
-                               .immediate = immediate ? load_be64(rx.body.data()) : 0});
+    complete(*config.recv_cq, [&](Wc& wc) {
+        wc.wr_id = wqe.wr_id;
+        wc.qp_context = config.qp_context;
+        wc.qp_num = config.qp_num;
+        wc.byte_len = byte_len;
+        wc.invalidated_stag = invalidated ? rx.segment.stag : 0;
+        wc.opcode = WcOpcode::recv;
+        wc.status = status;
+        wc.flags = static_cast<std::uint8_t>(flags);
+        wc.immediate = immediate ? load_be64(rx.body.data()) : 0;
+    });
 }
 
 void Stream::Impl::complete_sent() {

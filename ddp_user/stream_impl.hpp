@@ -129,12 +129,16 @@ struct Stream::Impl {
 
     /// Retires the oldest entry of the send queue.
     void complete_oldest(WcStatus status);
-    void complete(CompletionQueue& queue, const Wc& wc) {
-        if (config.completions != nullptr) {
-            config.completions->push(queue, wc);
-        } else {
-            queue.push(wc);
+    /// Makes the completion where it is to stay.
+    template <typename Fill>
+    void complete(CompletionQueue& queue, Fill&& fill) {
+        if (config.completions != nullptr && !queue.has_sink()) {
+            fill(config.completions->place(queue));
+            return;
         }
+        Wc wc;
+        fill(wc);
+        queue.push(wc);
     }
     void complete_receive(const RecvWqe& wqe, WcStatus status, std::uint32_t byte_len = 0);
     /// Memory of ours that the peer names, if the region and this QP permit it.

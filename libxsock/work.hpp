@@ -16,6 +16,8 @@ static_assert(XSOCK_MAX_INLINE == kMaxInline);
 
 class SgeList {
   public:
+    SgeList() noexcept {}  // clearing it would cost more than a post
+
     /// False when there are too many or the list is missing.
     bool assign(const xsock_sge* from, std::uint32_t count) noexcept {
         if (count > kMaxSge || (count > 0 && from == nullptr)) return false;
@@ -28,7 +30,9 @@ class SgeList {
     [[nodiscard]] std::span<const Sge> span() const noexcept { return {sges_.data(), count_}; }
 
   private:
-    std::array<Sge, kMaxSge> sges_;
+    union {
+        std::array<Sge, kMaxSge> sges_;
+    };
     std::size_t count_ = 0;
 };
 

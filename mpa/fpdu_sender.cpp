@@ -23,16 +23,19 @@ constexpr std::size_t kTwoPassOctets = 512;
 constexpr std::size_t kAround = MPA_LENGTH_OCTETS + kMaxPad + MPA_CRC_OCTETS;
 constexpr std::size_t kSmallUlpdu = kTwoPassOctets - kAround;
 
-/// Makes an FPDU of the ULPDU that lies behind room for its length. @return its size
-std::size_t seal(std::byte* fpdu, std::size_t ulpdu_length, bool crc) noexcept {
+/// Puts the length before a ULPDU and the PAD behind it. @return size of the FPDU
+std::size_t frame(std::byte* fpdu, std::size_t ulpdu_length) noexcept {
     store_be16(fpdu, static_cast<std::uint16_t>(ulpdu_length));
-    const std::size_t size = fpdu_octets(ulpdu_length);
-    std::byte* const trailer = fpdu + size - MPA_CRC_OCTETS;
     // The PAD, and what the CRC overwrites.
     store_le32(fpdu + MPA_LENGTH_OCTETS + ulpdu_length, 0);
-    const ConstBytes covered(fpdu, static_cast<std::size_t>(trailer - fpdu));
+    return fpdu_octets(ulpdu_length);
+}
+
+/// Ends the FPDU of `size` octets.
+void seal(std::byte* fpdu, std::size_t size, bool crc) noexcept {
+    std::byte* const trailer = fpdu + size - MPA_CRC_OCTETS;
+    const ConstBytes covered(fpdu, size - MPA_CRC_OCTETS);
     store_le32(trailer, crc ? crc32c_finish(crc32c(kCrc32cInit, covered)) : 0);
-    return size;
 }
 
 }  // namespace
@@ -62,6 +65,7 @@ class FpduSender::Layout {
     void put_copied(const UlpduOut& ulpdu, std::size_t ulpdu_length);
     void put_in_pieces(const UlpduOut& ulpdu, std::size_t ulpdu_length, bool gather);
 
+    void seal_small();
     void put_copy(const std::byte* from, std::size_t n);
     void put_reference(ConstBytes payload);
     void put_marker();
@@ -77,6 +81,7 @@ class FpduSender::Layout {
     std::byte* at_;             // next free octet of scratch
     std::byte* run_;            // octets from here to at_ are not yet in an iovec
     std::byte* end_;
+    std::byte* sealed_;  // small FPDUs from here to at_ have no CRC yet
     std::size_t group_octets_ = 0;
     // The FPDU being laid out by put_in_pieces().
     std::uint32_t register_ = kCrc32cInit;
@@ -89,7 +94,8 @@ FpduSender::Layout::Layout(FpduSender& sender, Bytes scratch, const Limits& limi
       limits_(limits),
       at_(scratch.data()),
       run_(at_),
-      end_(reinterpret_cast<std::byte*>(&ledger_)) {
+      end_(reinterpret_cast<std::byte*>(&ledger_)),
+      sealed_(at_) {
     // Half of it, so that an FPDU always fits into scratch that is still empty.
     const auto room = static_cast<std::size_t>(end_ - at_);
     mulpdu_ = std::min(limits.mulpdu, room / 2);
@@ -114,6 +120,7 @@ void FpduSender::Layout::add(const UlpduOut& ulpdu) {
     XSOCK_ASSERT(length <= mulpdu_);
 
     if (limits_.group_octets != 0) begin_group_for(length);
+    seal_small();
     const std::size_t before = sender_.octets_;
     const bool copied = payload <= limits_.copy_limit || ulpdu.unstable;
     if (copied && !sender_.markers_.enabled()) {
@@ -121,6 +128,7 @@ void FpduSender::Layout::add(const UlpduOut& ulpdu) {
     } else {
         put_in_pieces(ulpdu, length, !copied);
     }
+    sealed_ = at_;
     group_octets_ += sender_.octets_ - before;
     ledger_.fpdu_ends[sender_.fpdu_end_++] = static_cast<std::uint32_t>(sender_.octets_);
 }
@@ -130,7 +138,7 @@ bool FpduSender::Layout::add_small(Ulp& ulp) {
     const std::size_t most = std::min({kSmallUlpdu, limits_.copy_limit, mulpdu_});
     const std::size_t length = ulp.tx_small({at_ + MPA_LENGTH_OCTETS, most});
     if (length == 0) return false;
-    const std::size_t size = seal(at_, length, sender_.crc_);
+    const std::size_t size = frame(at_, length);
     at_ += size;
     sender_.octets_ += size;
     group_octets_ += size;
@@ -138,7 +146,18 @@ bool FpduSender::Layout::add_small(Ulp& ulp) {
     return true;
 }
 
+/// Their CRCs, all together: by now their octets have left the processor's store buffer, from which
+/// they would come back only slowly, and it computes several at the same time.
+void FpduSender::Layout::seal_small() {
+    while (sealed_ != at_) {
+        const std::size_t size = fpdu_octets(load_be16(sealed_));
+        seal(sealed_, size, sender_.crc_);
+        sealed_ += size;
+    }
+}
+
 void FpduSender::Layout::finish() {
+    seal_small();
     end_run();
     end_group();
 }
@@ -320,7 +339,10 @@ std::size_t FpduSender::lay_out_lone(Ulp& ulp, Bytes frame) const {
     if (markers_.enabled() || frame.size() <= kAround) return 0;
     const std::size_t length =
         ulp.tx_lone(frame.subspan(MPA_LENGTH_OCTETS, frame.size() - kAround));
-    return length == 0 ? 0 : seal(frame.data(), length, crc_);
+    if (length == 0) return 0;
+    const std::size_t size = mpa::frame(frame.data(), length);
+    seal(frame.data(), size, crc_);
+    return size;
 }
 
 TxBatch FpduSender::remainder() {

@@ -112,7 +112,8 @@ std::size_t CompletionQueue::take_waiting(std::span<Wc> out) {
     const std::size_t waiting = count_.load(std::memory_order_relaxed);
     const std::size_t n = std::min(out.size(), waiting);
     for (std::size_t i = 0; i < n; ++i) out[i] = ring_[(head_ + i) & (ring_.size() - 1)];
-    head_ = (head_ + n) & (ring_.size() - 1);
+    // Empty, it begins anew where it is in the cache.
+    head_ = n == waiting ? 0 : (head_ + n) & (ring_.size() - 1);
     count_.store(waiting - n, std::memory_order_release);
     return n;
 }

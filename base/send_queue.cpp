@@ -104,9 +104,11 @@ Result<void> SendQueue::post(const SendWr& wr) {
         if (!chunk) return Error{ENOMEM, "no memory for the send queue"};
     }
     fill(chunk[sequence % kChunk], wr, static_cast<std::uint32_t>(length));
-    posted_.store(sequence + 1, std::memory_order_seq_cst);
+    posted_.store(sequence + 1, std::memory_order_release);
     return {};
 }
+
+void SendQueue::meet_posters() { std::lock_guard lock(mutex_); }
 
 void SendQueue::close() {
     std::lock_guard lock(mutex_);

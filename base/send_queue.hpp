@@ -51,11 +51,17 @@ class SendQueue {
     // -- the driver only --
 
     /// Sequence number one past the newest posted entry. Entries are numbered from 0, 64 bits,
-    /// never wrapping. Sequentially consistent on both sides: a driver that announces its sleep and
-    /// then finds nothing here is seen asleep by the poster that comes next (base/doorbell.hpp).
+    /// never wrapping.
     [[nodiscard]] std::uint64_t posted() const noexcept {
-        return posted_.load(std::memory_order_seq_cst);
+        return posted_.load(std::memory_order_acquire);
     }
+    /// Between taking back a sign that says "will be looked at" and looking: afterwards posted()
+    /// counts every entry whose poster still saw the sign behind its post(). One costly step here
+    /// for many posts spares each of them its own.
+    ///
+    /// Both sides take the posters' lock. A poster that took it first has let go by now, so its
+    /// entry is seen here; one that takes it later sees that the sign is gone.
+    void meet_posters();
     /// Oldest entry not yet retired.
     [[nodiscard]] std::uint64_t retired() const noexcept {
         return retired_.load(std::memory_order_relaxed);

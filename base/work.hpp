@@ -109,8 +109,9 @@ struct RecvWr {
     std::span<const Sge> sges = {};
 };
 
-/// A send work request as it lies in the send queue.
-struct SendWqe {
+/// A send work request as it lies in the send queue. Aligned so that one with a single SGE is one
+/// cache line.
+struct alignas(64) SendWqe {
     std::uint64_t wr_id;
     std::uint64_t remote_to;
     std::uint64_t immediate;
@@ -138,7 +139,7 @@ struct SendWqe {
     }
 };
 
-struct RecvWqe {
+struct alignas(64) RecvWqe {
     std::uint64_t wr_id;
     std::uint32_t length;  ///< octets, all SGEs
     std::uint8_t sge_count;

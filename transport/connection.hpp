@@ -91,6 +91,7 @@ class Connection final : public Pollable {
     void set_listener(StateListener listener) { parts_.listener = std::move(listener); }
 
     void on_ready(std::uint32_t events, Pass& pass) override;
+    void meet_kickers() override { sq_.meet_posters(); }
     void on_kick(Pass& pass) override;
     void on_time(Pass& pass) override;
     void on_failure(Pass& pass) noexcept override;

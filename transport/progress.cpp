@@ -261,6 +261,7 @@ void Progress::serve_kicked(Pass& pass) {
     for (auto& item : serving_) {
         // Cleared first: a kick from now on puts the item into the list again.
         item->kicked_.store(false, std::memory_order_seq_cst);
+        item->meet_kickers();
         if (item->registered_) call(*item, pass, [&] { item->on_kick(pass); });
     }
     completions_.flush();  // into queues that an item may have been the last to keep

@@ -73,6 +73,9 @@ class Pollable : public std::enable_shared_from_this<Pollable> {
     virtual ~Pollable() = default;
     /// The descriptor is ready (epoll bits), or might be (EPOLLIN tried on a guess).
     virtual void on_ready(std::uint32_t events, Pass& pass) = 0;
+    /// Called ahead of on_kick(), and after a further kick would come in vain no more: whatever was
+    /// queued by one who took the earlier kick for sufficient is visible afterwards.
+    virtual void meet_kickers() {}
     /// Something was posted, or room was made.
     virtual void on_kick(Pass& pass) = 0;
     /// The deadline given to Progress::set_deadline() has come.

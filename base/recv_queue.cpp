@@ -18,7 +18,9 @@ void copy(RecvWqe& to, const RecvWqe& from) noexcept {
     to.length = from.length;
     to.sge_count = from.sge_count;
     to.internal = from.internal;
-    std::copy_n(from.sge.begin(), from.sge_count, to.sge.begin());
+    to.sge[0] = from.sge[0];
+    if (from.sge_count > 1) [[unlikely]]
+        std::copy_n(from.sge.begin() + 1, from.sge_count - 1, to.sge.begin() + 1);
 }
 }  // namespace
 
@@ -55,7 +57,9 @@ Result<bool> RecvQueue::post(const RecvWr& wr) {
     wqe.length = static_cast<std::uint32_t>(length);
     wqe.sge_count = static_cast<std::uint8_t>(wr.sges.size());
     wqe.internal = false;
-    for (std::size_t i = 0; i < wr.sges.size(); ++i) wqe.sge[i] = in_words(wr.sges[i]);
+    if (!wr.sges.empty()) wqe.sge[0] = in_words(wr.sges[0]);
+    if (wr.sges.size() > 1) [[unlikely]]
+        std::copy(wr.sges.begin() + 1, wr.sges.end(), wqe.sge.begin() + 1);
     size_.store(n + 1, std::memory_order_release);
     return std::exchange(starved_, false);
 }

@@ -12,7 +12,7 @@ namespace xsock {
 namespace {
 constexpr std::uint32_t kMaxDepth = 1u << 24;
 
-Error check_length(const SendWr& wr, std::uint64_t length) noexcept {
+[[gnu::noinline]] Error check_length(const SendWr& wr, std::uint64_t length) noexcept {
     if (wr.sges.size() > kMaxSge) return {EINVAL, "a work request with too many SGEs"};
     switch (wr.opcode) {
         case SendOpcode::send:
@@ -52,7 +52,24 @@ Error check_length(const SendWr& wr, std::uint64_t length) noexcept {
     return {};
 }
 
-void fill(SendWqe& wqe, const SendWr& wr, std::uint32_t length) noexcept {
+/// A Send or Write of one piece of memory, with which nothing can be wrong.
+bool plain(const SendWr& wr) noexcept {
+    return (wr.opcode == SendOpcode::send || wr.opcode == SendOpcode::write) &&
+           wr.sges.size() == 1 && (wr.flags & kSendInline) == 0;
+}
+
+void fill_plain(SendWqe& wqe, const SendWr& wr) noexcept {
+    wqe.wr_id = wr.wr_id;
+    wqe.remote_to = wr.remote_to;
+    wqe.remote_stag = wr.remote_stag;
+    wqe.length = wr.sges[0].length;
+    wqe.opcode = wr.opcode;
+    wqe.flags = wr.flags;
+    wqe.sge_count = 1;
+    wqe.sge[0] = in_words(wr.sges[0]);
+}
+
+[[gnu::noinline]] void fill(SendWqe& wqe, const SendWr& wr, std::uint32_t length) noexcept {
     wqe.wr_id = wr.wr_id;
     wqe.remote_to = wr.remote_to;
     wqe.immediate = wr.immediate;
@@ -87,8 +104,12 @@ Error SendQueue::check(const SendWr& wr) noexcept {
 }
 
 Result<void> SendQueue::post(const SendWr& wr) {
-    const std::uint64_t length = total_length(wr.sges);
-    if (const Error error = check_length(wr, length); error.code != 0) return error;
+    const bool is_plain = plain(wr);
+    std::uint64_t length = 0;
+    if (!is_plain) {
+        length = total_length(wr.sges);
+        if (const Error error = check_length(wr, length); error.code != 0) return error;
+    }
 
     std::lock_guard lock(mutex_);
     if (closed_) return Error{EPIPE, "the connection is closed for posting"};
@@ -103,7 +124,12 @@ Result<void> SendQueue::post(const SendWr& wr) {
         chunk.reset(new (std::nothrow) SendWqe[kChunk]);
         if (!chunk) return Error{ENOMEM, "no memory for the send queue"};
     }
-    fill(chunk[sequence % kChunk], wr, static_cast<std::uint32_t>(length));
+    SendWqe& wqe = chunk[sequence % kChunk];
+    if (is_plain) {
+        fill_plain(wqe, wr);
+    } else {
+        fill(wqe, wr, static_cast<std::uint32_t>(length));
+    }
     posted_.store(sequence + 1, std::memory_order_release);
     return {};
 }

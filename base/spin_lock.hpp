@@ -14,6 +14,12 @@ namespace xsock {
 class SpinLock {
   public:
     void lock() noexcept {
+        if (taken_.exchange(true, std::memory_order_acquire)) wait();
+    }
+    void unlock() noexcept { taken_.store(false, std::memory_order_release); }
+
+  private:
+    [[gnu::noinline]] void wait() noexcept {
         for (int tries = 0; taken_.exchange(true, std::memory_order_acquire); ++tries) {
             while (taken_.load(std::memory_order_relaxed) && tries < kTriesBeforeYield) ++tries;
             if (tries >= kTriesBeforeYield) sched_yield();
@@ -25,9 +31,7 @@ class SpinLock {
             }
         }
     }
-    void unlock() noexcept { taken_.store(false, std::memory_order_release); }
 
-  private:
     static constexpr int kTriesBeforeYield = 200;
     static constexpr int kTriesBeforeNap = 2000;
     std::atomic<bool> taken_{false};

@@ -42,6 +42,22 @@ struct UlpduOut {                                   // a ULPDU on its way out
     bool unstable = false;  ///< may change under us (a Read Response's source): copy, do not refer
 };
 
+/// Where Ulp::tx_run() lays ULPDUs out, each with room around it for the LLP.
+struct UlpduRun {
+    Bytes room;
+    std::size_t before = 0;  ///< octets left free ahead of each
+    std::size_t align = 1;   ///< a power of two: what is left free behind each reaches up to a
+                             ///< multiple of it, counted from the start of its `before`
+    std::size_t after = 0;   ///< and so many octets further
+    std::size_t most = 0;    ///< octets of one ULPDU
+    std::span<std::uint16_t> sizes;  ///< receives theirs; no more are given than it has entries
+
+    /// Octets of the room that a ULPDU takes.
+    [[nodiscard]] std::size_t octets(std::size_t ulpdu) const noexcept {
+        return ((before + ulpdu + align - 1) & ~(align - 1)) + after;
+    }
+};
+
 enum class CloseKind : std::uint8_t {
     peer_finished,  ///< orderly: the peer will send nothing more (FIN)
     reset,          ///< abortive: RST, or any failure of the transport
@@ -64,11 +80,11 @@ class Ulp {
     /// meanwhile; the LLP must abandon the connection rather than send.
     virtual bool tx_intact() = 0;
 
-    /// The next ULPDU, made short: if it is a message whole, and fits into `ulpdu`, writes it
-    /// there, payload and all, and answers its size: it counts as given. Else 0, and nothing has
-    /// changed.
-    virtual std::size_t tx_small(Bytes ulpdu) {
-        static_cast<void>(ulpdu);
+    /// The next ULPDUs, made short: as long as they are messages whole, and find room, writes them
+    /// where `run` says, payload and all: they count as given. Answers how many; 0: tx_next() may
+    /// have one all the same.
+    virtual std::size_t tx_run(const UlpduRun& run) {
+        static_cast<void>(run);
         return 0;
     }
 

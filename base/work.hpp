@@ -205,6 +205,7 @@ struct Wc {
 
 /// Octets of all SGEs together, as 64 bits so that it cannot wrap.
 [[nodiscard]] inline std::uint64_t total_length(std::span<const Sge> sges) noexcept {
+    if (sges.size() == 1) return sges[0].length;  // nearly always
     std::uint64_t n = 0;
     for (const Sge& s : sges) n += s.length;
     return n;

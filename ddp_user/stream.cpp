@@ -114,7 +114,12 @@ void Stream::Impl::complete_sent() {
     SendQueue& sq = *config.sq;
     while (sq.retired() < tx.sent) {
         WcStatus status = WcStatus::success;
-        const SendOpcode opcode = sq.at(sq.retired()).opcode;
+        const SendWqe& wqe = sq.at(sq.retired());
+        const SendOpcode opcode = wqe.opcode;
+        if ((opcode == SendOpcode::send || opcode == SendOpcode::write) && !acknowledged) {
+            complete_plain(wqe);
+            continue;
+        }
         if (awaits_response(opcode)) {
             if (reads_delivered > 0) {
                 --reads_delivered;
@@ -129,6 +134,26 @@ void Stream::Impl::complete_sent() {
         }
         complete_oldest(status);
     }
+}
+
+/// complete_oldest() for a Send or Write that has succeeded, without its questions.
+void Stream::Impl::complete_plain(const SendWqe& wqe) {
+    const std::uint64_t wr_id = wqe.wr_id;
+    const unsigned flags = wqe.flags;
+    const WcOpcode opcode = wqe.opcode == SendOpcode::send ? WcOpcode::send : WcOpcode::write;
+    config.sq->retire();
+    if ((flags & kSendSignaled) == 0) return;
+    complete(*config.send_cq, [&](Wc& wc) {
+        wc.wr_id = wr_id;
+        wc.qp_context = config.qp_context;
+        wc.qp_num = config.qp_num;
+        wc.byte_len = 0;
+        wc.invalidated_stag = 0;
+        wc.opcode = opcode;
+        wc.status = WcStatus::success;
+        wc.flags = (flags & kSendInternal) != 0 ? std::uint8_t{kWcInternal} : std::uint8_t{0};
+        wc.immediate = 0;
+    });
 }
 
 void Stream::Impl::flush_posted_receives(WcStatus status) {
@@ -242,7 +267,7 @@ void Stream::peer_finished() {
 bool Stream::tx_next(std::size_t mulpdu, UlpduOut& out) { return impl_->tx_next(mulpdu, out); }
 void Stream::tx_done() { impl_->tx_done_all(1); }
 void Stream::tx_done_all(std::uint32_t n) { impl_->tx_done_all(n); }
-std::size_t Stream::tx_small(Bytes ulpdu) { return impl_->tx_small(ulpdu); }
+std::size_t Stream::tx_run(const UlpduRun& run) { return impl_->tx_run(run); }
 bool Stream::tx_intact() { return impl_->tx_intact(); }
 std::size_t Stream::tx_lone(Bytes ulpdu) { return impl_->tx_lone(ulpdu); }
 void Stream::tx_lone_done() { impl_->tx_lone_done(); }

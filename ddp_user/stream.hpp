@@ -72,7 +72,7 @@ class Stream final : public Ulp {
     bool tx_next(std::size_t mulpdu, UlpduOut& out) override;
     void tx_done() override;
     void tx_done_all(std::uint32_t n) override;
-    std::size_t tx_small(Bytes ulpdu) override;
+    std::size_t tx_run(const UlpduRun& run) override;
     bool tx_intact() override;
     std::size_t tx_lone(Bytes ulpdu) override;
     void tx_lone_done() override;

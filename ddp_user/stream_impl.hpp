@@ -55,16 +55,16 @@ class TxLog {
     [[nodiscard]] bool full() const noexcept { return size_ == kRuns; }
     [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
 
-    void push(Kind kind, bool last) noexcept {
+    void push(Kind kind, bool last, std::uint32_t ulpdus = 1) noexcept {
         if (size_ > 0) {
             Run& newest = runs_[(head_ + size_ - 1) % kRuns];
             if (newest.kind == kind && newest.last == last) {
-                ++newest.ulpdus;
+                newest.ulpdus += ulpdus;
                 return;
             }
         }
         XSOCK_ASSERT(!full());
-        runs_[(head_ + size_++) % kRuns] = {kind, last, 1};
+        runs_[(head_ + size_++) % kRuns] = {kind, last, ulpdus};
     }
     /// The oldest ULPDU, as a run of one.
     Run pop() noexcept { return pop(1); }
@@ -129,6 +129,7 @@ struct Stream::Impl {
 
     /// Retires the oldest entry of the send queue.
     void complete_oldest(WcStatus status);
+    void complete_plain(const SendWqe& wqe);
     /// Makes the completion where it is to stay.
     template <typename Fill>
     void complete(CompletionQueue& queue, Fill&& fill) {
@@ -190,8 +191,10 @@ struct Stream::Impl {
     std::size_t tx_lone(Bytes ulpdu);
     void tx_lone_done();
     void tx_done_all(std::uint32_t n);
-    std::size_t tx_small(Bytes ulpdu);
-    std::size_t put_message_header(const SendWqe& wqe, std::byte* to) const noexcept;
+    std::size_t tx_run(const UlpduRun& run);
+    [[nodiscard]] bool put_message(const SendWqe& wqe, std::uint32_t msn, std::byte* to) const;
+    static std::size_t put_message_header(const SendWqe& wqe, std::uint32_t msn,
+                                          std::byte* to) noexcept;
     void count_message(const SendWqe& wqe) noexcept;
     [[nodiscard]] bool tx_intact();
     [[nodiscard]] bool tx_wanted() const noexcept;

@@ -56,53 +56,77 @@ bool Stream::Impl::tx_next(std::size_t mulpdu, UlpduOut& out) {
     return true;
 }
 
-/// A Send or Write that is small enough to be copied whole, while no other source has anything.
-std::size_t Stream::Impl::tx_small(Bytes ulpdu) {
+/// Sends and Writes that are small enough to be copied whole, while no other source has anything.
+/// Nothing is changed before the last octet is copied: program memory may be gone.
+std::size_t Stream::Impl::tx_run(const UlpduRun& run) {
     if (state != State::established || tx.under_way != Source::none || tx.rtr != Rtr::none ||
-        tx.nudge || acknowledged || !irq.empty() || tx.log.full() ||
-        tx.next == config.sq->posted()) {
+        tx.nudge || acknowledged || !irq.empty() || tx.log.full()) {
         return 0;
     }
-    const SendWqe& wqe = config.sq->at(tx.next);
-    const bool tagged = wqe.opcode == SendOpcode::write;
-    if ((!tagged && wqe.opcode != SendOpcode::send) || !may_start(wqe) ||
-        ulpdu.size() < kUntaggedOctets || ulpdu.size() - kUntaggedOctets < wqe.length) {
-        return 0;
+    SendQueue& sq = *config.sq;
+    const std::uint64_t left = sq.posted() - tx.next;
+    const auto most = static_cast<std::size_t>(std::min<std::uint64_t>(left, run.sizes.size()));
+    std::byte* at = run.room.data();
+    std::byte* const end = at + run.room.size();
+    std::uint32_t msn = tx.send_msn;
+    std::size_t payload = 0, n = 0;
+    std::array<std::size_t, 16> messages{};  // by RDMAP opcode
+    static_assert(RDMAP_OPCODE_MASK < 16);
+    for (; n < most; ++n) {
+        const SendWqe& wqe = sq.at(tx.next + n);
+        const bool tagged = wqe.opcode == SendOpcode::write;
+        if (!tagged && wqe.opcode != SendOpcode::send) break;
+        if ((wqe.flags & kSendFence) != 0 && !orq.empty()) break;
+        const std::size_t size = (tagged ? kTaggedOctets : kUntaggedOctets) + wqe.length;
+        const std::size_t octets = run.octets(size);
+        if (size > run.most || octets > static_cast<std::size_t>(end - at)) break;
+        if (!put_message(wqe, msn, at + run.before)) break;
+        if (!tagged) ++msn;
+        ++messages[rdmap_opcode(wqe)];
+        payload += wqe.length;
+        run.sizes[n] = static_cast<std::uint16_t>(size);
+        at += octets;
     }
-    const bool within = (wqe.flags & kSendInline) != 0;
-    for (std::size_t i = 0; !within && i < wqe.sge_count; ++i) {
-        const Sge& sge = wqe.sge[i];
-        if (sge.length != 0 && !permits(sge, false)) return 0;  // tx_next() finds the same
+    if (n == 0) return 0;
+    counters.tx_segments += n;
+    counters.tx_payload_octets += payload;
+    for (const int opcode : {RDMAP_SEND, RDMAP_SEND_SE, RDMAP_WRITE}) {
+        counters.tx_messages[opcode] += messages[opcode];
     }
-    std::byte* const start = ulpdu.data();
-    std::byte* to = start + put_message_header(wqe, start);
-    if (within) {
-        std::memcpy(to, wqe.inline_data.data(), wqe.length);
-        to += wqe.length;
-    } else {
-        for (const Sge& sge : sges_of(wqe)) {
-            if (sge.length == 0) continue;
-            const fault::Touch touch(0, sge.address, sge.length);
-            std::memcpy(to, sge.address, sge.length);
-            to += sge.length;
-        }
-    }
-    count_message(wqe);
-    tx.log.push(TxLog::Kind::send_queue, true);
+    tx.log.push(TxLog::Kind::send_queue, true, static_cast<std::uint32_t>(n));
     tx.previous = Source::send_queue;
-    ++tx.next;
-    return static_cast<std::size_t>(to - start);
+    tx.send_msn = msn;
+    tx.next += n;
+    return n;
+}
+
+/// A message as one segment. False: memory that its key does not permit; tx_next() says so.
+bool Stream::Impl::put_message(const SendWqe& wqe, std::uint32_t msn, std::byte* to) const {
+    to += put_message_header(wqe, msn, to);
+    if ((wqe.flags & kSendInline) != 0) {
+        std::memcpy(to, wqe.inline_data.data(), wqe.length);
+        return true;
+    }
+    for (const Sge& sge : sges_of(wqe)) {
+        if (sge.length == 0) continue;
+        if (!permits(sge, false)) return false;
+        const fault::Touch touch(0, sge.address, sge.length);
+        std::memcpy(to, sge.address, sge.length);
+        to += sge.length;
+    }
+    return true;
 }
 
 /// The header of a message that is one segment, a Send or a Write. @return its size
-std::size_t Stream::Impl::put_message_header(const SendWqe& wqe, std::byte* to) const noexcept {
+std::size_t Stream::Impl::put_message_header(const SendWqe& wqe, std::uint32_t msn,
+                                             std::byte* to) noexcept {
     const bool tagged = wqe.opcode == SendOpcode::write;
     return encode(Segment{.opcode = rdmap_opcode(wqe),
                           .tagged = tagged,
                           .stag = tagged ? wqe.remote_stag : 0,
                           .to = tagged ? wqe.remote_to : 0,
                           .qn = DDP_QN_SEND,
-                          .msn = tx.send_msn},
+                          .msn = msn},
                   to);
 }
 
@@ -127,7 +151,7 @@ std::size_t Stream::Impl::tx_lone(Bytes ulpdu) {
         !may_start(wqe) || ulpdu.size() < kUntaggedOctets + wqe.length) {
         return 0;
     }
-    const std::size_t header = put_message_header(wqe, ulpdu.data());
+    const std::size_t header = put_message_header(wqe, tx.send_msn, ulpdu.data());
     std::memcpy(ulpdu.data() + header, wqe.inline_data.data(), wqe.length);
     return header + wqe.length;
 }

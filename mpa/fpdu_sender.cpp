@@ -2,6 +2,7 @@
 #include "mpa/fpdu_sender.hpp"
 
 #include <algorithm>
+#include <array>
 #include <new>
 
 #include "base/assert.hpp"
@@ -22,6 +23,7 @@ constexpr std::size_t kTwoPassOctets = 512;
 /// Around a ULPDU.
 constexpr std::size_t kAround = MPA_LENGTH_OCTETS + kMaxPad + MPA_CRC_OCTETS;
 constexpr std::size_t kSmallUlpdu = kTwoPassOctets - kAround;
+constexpr std::size_t kSmallRun = 64;
 
 /// Puts the length before a ULPDU and the PAD behind it. @return size of the FPDU
 std::size_t frame(std::byte* fpdu, std::size_t ulpdu_length) noexcept {
@@ -56,8 +58,8 @@ class FpduSender::Layout {
     [[nodiscard]] bool has_room() const noexcept;
     [[nodiscard]] std::size_t mulpdu() const noexcept { return mulpdu_; }
     void add(const UlpduOut& ulpdu);
-    /// The same for a small message, laid out by the Ulp itself. False: it has none to give now.
-    bool add_small(Ulp& ulp);
+    /// The same for small messages, laid out by the Ulp itself. False: it has none to give now.
+    bool add_small(Ulp& ulp, std::size_t octet_budget);
     void finish();
 
   private:
@@ -133,16 +135,31 @@ void FpduSender::Layout::add(const UlpduOut& ulpdu) {
     ledger_.fpdu_ends[sender_.fpdu_end_++] = static_cast<std::uint32_t>(sender_.octets_);
 }
 
-bool FpduSender::Layout::add_small(Ulp& ulp) {
+bool FpduSender::Layout::add_small(Ulp& ulp, std::size_t octet_budget) {
     if (sender_.markers_.enabled() || limits_.group_octets != 0) return false;
-    const std::size_t most = std::min({kSmallUlpdu, limits_.copy_limit, mulpdu_});
-    const std::size_t length = ulp.tx_small({at_ + MPA_LENGTH_OCTETS, most});
-    if (length == 0) return false;
-    const std::size_t size = frame(at_, length);
-    at_ += size;
-    sender_.octets_ += size;
-    group_octets_ += size;
-    ledger_.fpdu_ends[sender_.fpdu_end_++] = static_cast<std::uint32_t>(sender_.octets_);
+    std::array<std::uint16_t, kSmallRun> sizes;
+    const UlpduRun run{.room = {at_, std::min(static_cast<std::size_t>(end_ - at_), octet_budget)},
+                       .before = MPA_LENGTH_OCTETS,
+                       .align = 4,
+                       .after = MPA_CRC_OCTETS,
+                       .most = std::min({kSmallUlpdu, limits_.copy_limit, mulpdu_}),
+                       .sizes = std::span(sizes).first(
+                           std::min<std::size_t>(kSmallRun, kMaxFpdus - sender_.fpdu_end_))};
+    const std::size_t n = ulp.tx_run(run);
+    if (n == 0) return false;
+    std::byte* at = at_;
+    auto octets = static_cast<std::uint32_t>(sender_.octets_);
+    std::uint32_t* end = ledger_.fpdu_ends + sender_.fpdu_end_;
+    for (std::size_t i = 0; i < n; ++i) {
+        const std::size_t size = frame(at, sizes[i]);
+        at += size;
+        octets += static_cast<std::uint32_t>(size);
+        *end++ = octets;
+    }
+    group_octets_ += octets - sender_.octets_;
+    sender_.octets_ = octets;
+    sender_.fpdu_end_ += static_cast<std::uint32_t>(n);
+    at_ = at;
     return true;
 }
 
@@ -323,7 +340,7 @@ TxBatch FpduSender::prepare(Ulp& ulp, Bytes scratch, const Limits& limits) {
     const std::size_t budget = std::min(limits.octet_budget, kMaxBatchOctets);
     UlpduOut ulpdu;
     while (next.octets_ < budget && layout.has_room()) {
-        if (layout.add_small(ulp)) continue;
+        if (layout.add_small(ulp, budget - next.octets_)) continue;
         ulpdu.header_size = 0;
         ulpdu.payload_count = 0;
         ulpdu.unstable = false;

@@ -41,12 +41,18 @@ class Tap final : public Ulp {
         above_.tx_done_all(n);
     }
     // Every other message goes the short ways.
-    std::size_t tx_small(Bytes ulpdu) override {
+    std::size_t tx_run(const UlpduRun& run) override {
         if (sabotage_ != Sabotage::none || ++small_asked_ % 2 == 0) return 0;
-        const std::size_t octets = above_.tx_small(ulpdu);
-        if (octets > ulpdu.size()) fail("a small ULPDU of %zu octets", octets);
-        if (octets != 0) ++given_;
-        return octets;
+        const std::size_t n = above_.tx_run(run);
+        if (n > run.sizes.size()) fail("%zu ULPDUs in a run of %zu", n, run.sizes.size());
+        std::size_t octets = 0;
+        for (const std::uint16_t size : run.sizes.first(n)) {
+            if (size > run.most) fail("a ULPDU of %zu octets in a run", std::size_t{size});
+            octets += run.octets(size);
+        }
+        if (octets > run.room.size()) fail("a run of %zu octets is too long", octets);
+        given_ += n;
+        return n;
     }
     Bytes rx_whole(ConstBytes ulpdu) override {
         if (in_ulpdu_) fail("a ULPDU begins inside another");

@@ -158,7 +158,7 @@ class Connection final : public Pollable {
     std::uint32_t interest_ = 0;    // epoll bits asked for
     std::vector<std::byte> stash_;  // read but not taken by MPA: no receive was posted
     std::size_t stash_at_ = 0;
-    std::size_t read_limit_ = std::size_t{1} << 20;  // less where receives are fewer than messages
+    bool small_fpdus_ = false;  // the last read brought small ones
     std::unique_ptr<TxBuffer> tx_buffer_;
     std::unique_ptr<Capture> capture_;  // null unless XSOCK_PCAP asks for it
     bool steady_ = false;               // established, not closing

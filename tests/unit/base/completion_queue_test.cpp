@@ -196,6 +196,72 @@ TEST(CompletionQueue, sleepers_that_wait_for_different_counts_all_wake) {
 
 void count(void* argument) { ++*static_cast<int*>(argument); }
 
+TEST(CompletionQueue, several_pushed_at_once_keep_order_and_bounds) {
+    CompletionQueue queue(4);
+    std::vector<Wc> many;
+    for (std::uint64_t i = 0; i < 300; ++i) many.push_back(wc_of(i));
+    queue.push(many);
+    EXPECT_EQ(queue.size(), 300u);
+    std::uint64_t next = 0;
+    for (const std::uint64_t id : drain(queue)) EXPECT_EQ(id, next++);
+    EXPECT_EQ(next, 300u);
+
+    CompletionQueue strict(4, true);
+    unsigned told = 0;
+    strict.set_notifier([](void* n) { ++*static_cast<unsigned*>(n); }, &told);
+    strict.push(std::span(many).first(6));
+    EXPECT_TRUE(strict.overrun());
+    EXPECT_EQ(told, 1u);
+    EXPECT_EQ(drain(strict), (std::vector<std::uint64_t>{0, 1, 2, 3}));
+}
+
+TEST(CompletionQueue, several_pushed_at_once_wake_several_sleepers) {
+    CompletionQueue queue(4);
+    std::atomic<int> awake{0};
+    std::vector<std::thread> sleepers;
+    for (int i = 0; i < 3; ++i) {
+        sleepers.emplace_back([&] {
+            std::array<Wc, 1> out;
+            while (queue.take(out) == 0) queue.sleep(1, kNever);
+            ++awake;
+        });
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    queue.push(std::array{wc_of(1), wc_of(2), wc_of(3)});
+    for (std::thread& t : sleepers) t.join();
+    EXPECT_EQ(awake, 3);
+}
+
+TEST(CompletionBatch, shows_what_it_has_when_flushed_full_or_turned_elsewhere) {
+    CompletionQueue one(64), other(64);
+    CompletionBatch batch;
+    batch.flush();
+    for (std::uint64_t i = 0; i < 5; ++i) batch.push(one, wc_of(i));
+    EXPECT_EQ(one.size(), 0u);
+    batch.push(other, wc_of(100));
+    EXPECT_EQ(one.size(), 5u);
+    EXPECT_EQ(other.size(), 0u);
+    batch.flush();
+    batch.flush();
+    EXPECT_EQ(other.size(), 1u);
+    for (std::uint64_t i = 5; i < 205; ++i) batch.push(one, wc_of(i));
+    EXPECT_GE(one.size(), 105u);
+    batch.flush();
+    std::uint64_t next = 0;
+    for (const std::uint64_t id : drain(one)) EXPECT_EQ(id, next++);
+    EXPECT_EQ(next, 205u);
+}
+
+TEST(CompletionBatch, a_sink_is_told_at_once) {
+    CompletionQueue queue(4);
+    std::uint64_t told = 0;
+    queue.set_sink([](void* to, const Wc& wc) { *static_cast<std::uint64_t*>(to) = wc.wr_id; },
+                   &told);
+    CompletionBatch batch;
+    batch.push(queue, wc_of(7));
+    EXPECT_EQ(told, 7u);
+}
+
 TEST(CompletionQueue, notifies_once_for_each_arming) {
     CompletionQueue queue(8);
     int fired = 0;

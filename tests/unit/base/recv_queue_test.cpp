@@ -51,6 +51,48 @@ TEST(RecvQueue, keeps_order_while_it_wraps_and_grows) {
     EXPECT_EQ(taken, posted);
 }
 
+TEST(RecvQueue, taking_ahead_shows_in_nothing) {
+    RecvQueue queue(40, /*exclusive=*/true);
+    RecvWqe wqe;
+    std::uint64_t posted = 0, taken = 0;
+    for (int round = 0; round < 200; ++round) {
+        while (queue.size() < 40) {
+            const std::array sges{Sge{memory.data(), static_cast<std::uint32_t>(posted), 1},
+                                  Sge{memory.data(), 1, 2}};
+            ASSERT_TRUE(queue.post({.wr_id = posted, .sges = std::span(sges).first(posted % 3)}));
+            ++posted;
+        }
+        EXPECT_EQ(queue.post({}).error().code, ENOBUFS);
+        for (int i = 0; i < 1 + round % 41 && queue.size() != 0; ++i) {
+            ASSERT_TRUE(queue.take(wqe));
+            ASSERT_EQ(wqe.wr_id, taken);
+            ASSERT_EQ(wqe.sge_count, taken % 3);
+            if (wqe.sge_count > 0) {
+                EXPECT_EQ(wqe.sge[0].length, static_cast<std::uint32_t>(taken));
+            }
+            if (wqe.sge_count > 1) {
+                EXPECT_EQ(wqe.sge[1].lkey, 2u);
+            }
+            ++taken;
+            EXPECT_EQ(queue.size(), posted - taken);
+        }
+    }
+    queue.close();
+    while (queue.take(wqe)) EXPECT_EQ(wqe.wr_id, taken++);
+    EXPECT_EQ(taken, posted);
+    EXPECT_EQ(queue.size(), 0u);
+}
+
+TEST(RecvQueue, a_starved_queue_says_so_once_whoever_takes_ahead) {
+    RecvQueue queue(40, /*exclusive=*/true);
+    RecvWqe wqe;
+    for (int i = 0; i < 20; ++i) ASSERT_TRUE(queue.post({}));
+    for (int i = 0; i < 20; ++i) ASSERT_TRUE(queue.take(wqe));
+    EXPECT_FALSE(queue.take(wqe));
+    EXPECT_TRUE(queue.post({}).value());
+    EXPECT_FALSE(queue.post({}).value());
+}
+
 TEST(RecvQueue, is_full_at_its_very_depth) {
     RecvQueue queue(5);
     for (int i = 0; i < 5; ++i) ASSERT_TRUE(queue.post({}));

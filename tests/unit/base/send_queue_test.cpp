@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -202,6 +204,42 @@ TEST(SendQueue, many_posters_one_driver) {
     EXPECT_EQ(misplaced, 0u);
     EXPECT_EQ(queue.posted(), kPosters * kEach);
     EXPECT_EQ(queue.room(), queue.depth());
+}
+
+// The pattern of Progress's kicks: who finds the sign set relies on the driver, who takes the sign
+// back, meets the posters, and looks.
+TEST(SendQueue, nobody_who_saw_the_sign_is_overlooked) {
+    constexpr std::uint64_t kEach = 50'000;
+    SendQueue queue(64);
+    std::atomic<bool> sign{false};
+    std::atomic<std::uint64_t> kicks{0}, served{0};
+    std::vector<std::thread> posters;
+    for (int p = 0; p < 2; ++p) {
+        posters.emplace_back([&] {
+            for (std::uint64_t i = 0; i < kEach;) {
+                if (!queue.post({}).ok()) {
+                    std::this_thread::yield();
+                    continue;
+                }
+                ++i;
+                if (sign.load() || sign.exchange(true)) continue;
+                kicks.fetch_add(1);
+            }
+        });
+    }
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+    while (queue.retired() < 2 * kEach) {
+        ASSERT_LT(std::chrono::steady_clock::now(), give_up) << "an entry was overlooked";
+        if (kicks.load() == served) {
+            std::this_thread::yield();
+            continue;
+        }
+        ++served;
+        sign.store(false);
+        queue.meet_posters();
+        while (queue.retired() < queue.posted()) queue.retire();
+    }
+    for (std::thread& t : posters) t.join();
 }
 
 }  // namespace

@@ -158,9 +158,19 @@ class Inbound {
 
     /// True once all of it was consumed; `step`: at most that many octets at a time.
     bool feed(Stream& stream, std::size_t step = ~std::size_t{0}) {
-        if (!begun_) stream.rx_begin(octets_.size());
         // As MPA does with an FPDU that it has whole; in steps it comes as from a split one.
-        if (!begun_ && intact_ && step == ~std::size_t{0}) at_ = stream.rx_head(octets_);
+        const bool whole = !begun_ && intact_ && step == ~std::size_t{0};
+        if (whole) {
+            if (const Bytes target = stream.rx_whole(octets_); !target.empty()) {
+                EXPECT_LE(target.size(), octets_.size());
+                std::copy(octets_.end() - static_cast<std::ptrdiff_t>(target.size()), octets_.end(),
+                          target.begin());
+                stream.rx_whole_done();
+                return true;
+            }
+        }
+        if (!begun_) stream.rx_begin(octets_.size());
+        if (whole) at_ = stream.rx_head(octets_);
         begun_ = true;
         while (at_ < octets_.size()) {
             const Bytes target = stream.rx_target();

@@ -136,6 +136,93 @@ TEST_F(Tx, only_a_message_that_is_alone_and_copied_goes_alone) {
     EXPECT_EQ(end->tx_lone(room), 0u);
 }
 
+/// What tx_run() gives, each ULPDU by itself.
+std::vector<Octets> run(Stream& stream, std::size_t room, std::size_t most = 500,
+                        std::size_t at_most = 64) {
+    Octets scratch(room, std::byte{0xee});
+    std::vector<std::uint16_t> sizes(at_most);
+    const UlpduRun where{
+        .room = scratch, .before = 3, .align = 8, .after = 5, .most = most, .sizes = sizes};
+    const std::size_t n = stream.tx_run(where);
+    std::vector<Octets> out;
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+        EXPECT_LE(sizes[i], most);
+        const auto begin = scratch.begin() + static_cast<std::ptrdiff_t>(at + where.before);
+        out.emplace_back(begin, begin + sizes[i]);
+        at += (where.before + sizes[i] + 7) / 8 * 8 + where.after;
+    }
+    EXPECT_LE(at, room);
+    if (n != 0) stream.tx_done_all(static_cast<std::uint32_t>(n));
+    return out;
+}
+
+TEST_F(Tx, a_run_of_small_messages_is_what_they_are_one_by_one) {
+    const auto post_all = [&] {
+        end.post({.wr_id = 1}, {piece(0, 64)});
+        end.post({.wr_id = 2, .flags = kSendSolicited | kSendSignaled},
+                 {piece(5, 3), piece(90, 1)});
+        end.post({.wr_id = 3, .flags = kSendInline}, {piece(7, 20)});
+        end.post(
+            {.wr_id = 4, .opcode = SendOpcode::write, .remote_stag = 7, .remote_to = 1ull << 40},
+            {piece(0, 100)});
+        end.post({.wr_id = 5});
+        end.post({.wr_id = 6, .opcode = SendOpcode::write, .remote_stag = 8}, {piece(3, 0)});
+    };
+    post_all();
+    std::vector<Octets> one_by_one = drain(*end.stream);
+    const std::vector<Wc> completions = end.sent();
+    post_all();
+    std::vector<Octets> together = run(*end.stream, 4096);
+    EXPECT_EQ(end.sent(), completions);
+    EXPECT_TRUE(end->drained());
+    ASSERT_EQ(together.size(), one_by_one.size());
+    for (std::size_t i = 0; i < together.size(); ++i) {
+        const bool tagged = (together[i][0] & std::byte{0x80}) != std::byte{0};
+        if (!tagged) {  // four Sends later
+            std::byte* const msn = one_by_one[i].data() + offsetof(ddp_untagged, msn);
+            store_be32(msn, load_be32(msn) + 4);
+        }
+        EXPECT_EQ(together[i], one_by_one[i]) << i;
+    }
+    const Counters& counters = end->counters();
+    EXPECT_EQ(counters.tx_segments, 12u);
+    EXPECT_EQ(counters.tx_messages[RDMAP_SEND], 6u);
+    EXPECT_EQ(counters.tx_messages[RDMAP_SEND_SE], 2u);
+    EXPECT_EQ(counters.tx_messages[RDMAP_WRITE], 4u);
+    EXPECT_EQ(counters.tx_payload_octets, 2u * (64 + 4 + 20 + 100));
+}
+
+TEST_F(Tx, a_run_ends_at_what_is_not_small_or_finds_no_room) {
+    EXPECT_TRUE(run(*end.stream, 4096).empty());  // nothing is posted
+    for (std::uint64_t i = 0; i < 3; ++i) end.post({.wr_id = i}, {piece(0, 64)});
+    EXPECT_TRUE(run(*end.stream, 4096, kUntaggedOctets + 63).empty());
+    EXPECT_TRUE(run(*end.stream, 3 + 85 + 4).empty());  // one needs 88 + 5
+    EXPECT_EQ(run(*end.stream, 3 + 85 + 5).size(), 1u);
+    EXPECT_EQ(run(*end.stream, 4096, 500, 1).size(), 1u);
+    EXPECT_EQ(end.sent().size(), 2u);
+    // Behind a Read, and its fence, it goes no further.
+    end.post({.wr_id = 4, .opcode = SendOpcode::read, .remote_stag = 1}, {piece(0, 8)});
+    end.post({.wr_id = 5, .flags = kSendFence}, {piece(0, 8)});
+    EXPECT_EQ(run(*end.stream, 4096).size(), 1u);
+    EXPECT_TRUE(run(*end.stream, 4096).empty());
+    UlpduOut out;
+    ASSERT_TRUE(end->tx_next(1000, out));
+    end->tx_done();
+    EXPECT_TRUE(run(*end.stream, 4096).empty());
+    EXPECT_FALSE(end->tx_wanted());
+}
+
+TEST_F(Tx, a_run_leaves_what_no_key_permits_to_fail_by_the_long_way) {
+    end.post({.wr_id = 1}, {piece(0, 8)});
+    end.post({.wr_id = 2}, {Sge{piece(0, 8).address, 8, 0x12345678}});
+    EXPECT_EQ(run(*end.stream, 4096).size(), 1u);
+    EXPECT_TRUE(run(*end.stream, 4096).empty());
+    UlpduOut out;
+    EXPECT_TRUE(end->tx_next(1000, out));  // a Terminate
+    EXPECT_EQ(end->state(), Stream::State::terminating);
+}
+
 TEST_F(Tx, inline_payload_needs_no_memory_of_the_program) {
     Octets gone = pattern(20, 9);
     const Octets copy = gone;

@@ -80,6 +80,27 @@ TEST(FpduReceiver, places_into_whatever_targets_the_ulp_names) {
     }
 }
 
+TEST(FpduReceiver, whole_ulpdus_are_taken_whole_and_others_as_ever) {
+    std::vector<std::size_t> sizes;
+    for (std::size_t n = 0; n < 300; ++n) sizes.push_back(n);
+    sizes.push_back(5000);  // with a CRC, too large to be checked first
+    for (const bool crc : {false, true}) {
+        const Octets stream = stream_of(sizes, crc, false);
+        RecordingUlp expected;
+        FpduReceiver first(crc, false);
+        feed(first, expected, stream, 7);
+        for (const std::size_t step : {stream.size(), std::size_t{1000}, std::size_t{1}}) {
+            RecordingUlp ulp;
+            ulp.wholes = true;
+            FpduReceiver receiver(crc, false);
+            feed(receiver, ulp, stream, step);
+            EXPECT_EQ(ulp.delivered, expected.delivered);
+            EXPECT_EQ(ulp.taken_whole > (step == 1000 ? 100u : 250u), step != 1) << step;
+            EXPECT_EQ(ulp.taken_whole + ulp.begun, sizes.size());
+        }
+    }
+}
+
 TEST(FpduReceiver, corruption_of_any_octet_is_never_delivered) {
     const std::vector<std::size_t> sizes = {21, 600, 0, 33};
     for (const bool markers : {false, true}) {

@@ -304,6 +304,51 @@ TEST(FpduSender, a_lone_fpdu_is_what_a_batch_would_hold) {
     }
 }
 
+TEST(FpduSender, runs_of_small_fpdus_make_the_same_stream) {
+    for (const bool crc : {false, true}) {
+        Octets streams[2];
+        for (const bool runs : {false, true}) {
+            Rig rig(crc);
+            rig.ulp.runs = runs;
+            for (int i = 0; i < 200; ++i) rig.ulp.queue(18, static_cast<std::size_t>(i));
+            rig.ulp.queue(14, 3000);
+            for (int i = 0; i < 5; ++i) rig.ulp.queue(18, 64);
+            rig.ulp.queue(14, 30000);  // gathered
+            for (int i = 0; i < 1200; ++i) rig.ulp.queue(18, 1);
+            streams[runs] = rig.run();
+            EXPECT_EQ(rig.ulp.done, 1407u);
+            EXPECT_EQ(rig.ulp.in_runs > 1400, runs);
+        }
+        EXPECT_EQ(streams[0], streams[1]);
+    }
+}
+
+TEST(FpduSender, a_run_is_committed_octet_by_octet_and_keeps_to_the_budget) {
+    Rig rig;
+    rig.ulp.runs = true;
+    rig.limits.octet_budget = 300;  // three of 88
+    for (int i = 0; i < 5; ++i) rig.ulp.queue(18, 64);
+    TxBatch batch = rig.prepare();
+    EXPECT_EQ(batch.octets, 4u * 88);  // the fourth is begun before the budget is reached
+    for (std::size_t octet = 1; octet <= 4u * 88; ++octet) {
+        rig.sender.commit(rig.ulp, 1);
+        EXPECT_EQ(rig.ulp.done, octet / 88);
+    }
+    EXPECT_EQ(rig.prepare().octets, 88u);
+}
+
+TEST(FpduSender, no_runs_with_markers_or_in_groups) {
+    for (const bool markers : {false, true}) {
+        Rig rig(true, markers);
+        rig.ulp.runs = true;
+        rig.limits.group_octets = markers ? 0 : 200;
+        for (int i = 0; i < 5; ++i) rig.ulp.queue(18, 64);
+        rig.run();
+        EXPECT_EQ(rig.ulp.done, 5u);
+        EXPECT_EQ(rig.ulp.in_runs, 0u);
+    }
+}
+
 TEST(FpduSender, no_lone_fpdu_with_markers_or_without_room) {
     Octets frame(128);
     Rig marked(true, true);

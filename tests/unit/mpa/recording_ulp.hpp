@@ -59,7 +59,11 @@ class RecordingUlp final : public Ulp {
     bool intact = true;
     std::size_t last_mulpdu = 0;
     bool lone = true;             // answers tx_lone()
+    bool runs = false;            // answers tx_run()
+    std::size_t in_runs = 0;      // ULPDUs given by it
     std::size_t head_octets = 0;  // that rx_head() takes
+    bool wholes = false;          // answers rx_whole()
+    std::size_t taken_whole = 0;
 
     // How targets are cut, and what was received.
     std::size_t header_octets = 18;        // the first target of each ULPDU
@@ -90,6 +94,31 @@ class RecordingUlp final : public Ulp {
     }
     void tx_done() override { ++done; }
     bool tx_intact() override { return intact; }
+    std::size_t tx_run(const UlpduRun& run) override {
+        const std::vector<Octets> all = queued();
+        std::size_t n = 0, at = 0;
+        for (; runs && n < run.sizes.size() && given < all.size(); ++n, ++given) {
+            const Octets& ulpdu = all[given];
+            if (ulpdu.size() > run.most || run.octets(ulpdu.size()) > run.room.size() - at) break;
+            std::copy(ulpdu.begin(), ulpdu.end(),
+                      run.room.begin() + static_cast<std::ptrdiff_t>(at + run.before));
+            run.sizes[n] = static_cast<std::uint16_t>(ulpdu.size());
+            at += run.octets(ulpdu.size());
+        }
+        in_runs += n;
+        return n;
+    }
+    Bytes rx_whole(ConstBytes ulpdu) override {
+        if (!wholes || ulpdu.size() <= header_octets) return {};
+        current_.assign(ulpdu.size(), std::byte{0xee});
+        std::copy_n(ulpdu.begin(), header_octets, current_.begin());
+        return Bytes(current_).subspan(header_octets);
+    }
+    void rx_whole_done() override {
+        ++taken_whole;
+        delivered.push_back(std::move(current_));
+        current_.clear();
+    }
     std::size_t tx_lone(Bytes ulpdu) override {
         const std::vector<Octets> all = queued();
         if (!lone || given + 1 != all.size() || all[given].size() > ulpdu.size()) return 0;

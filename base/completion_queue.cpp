@@ -3,7 +3,7 @@
 // Sleeping and waking. count_, the ring and the sleepers' wishes (wake_at_, wake_all_) are written
 // under mutex_ only, so a push and a sleeper are always in one of two orders:
 //
-//   push:    lock; count_ + 1; look at sleepers_ and wake_at_; unlock; notify if needed
+//   push:    lock; count_ + n; look at sleepers_ and wake_at_; unlock; notify if needed
 //   sleeper: lock; sleepers_ + 1, wake_at_; look at count_; wait (unlocks); look again; ...
 //
 //   push first     the sleeper finds the completion and does not wait.

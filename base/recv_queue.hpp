@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Receives waiting for messages. An object of its own: one QP's, or shared by many (SRQ); arrival
-// chooses the WQE. Posters and drivers serialise on a mutex.
+// chooses the WQE. Posters and drivers serialise on a lock; the one driver of an exclusive queue
+// takes it once for several receives.
 #pragma once
 
 #include <atomic>

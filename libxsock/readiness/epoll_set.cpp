@@ -541,7 +541,7 @@ class EpollSet::Waiting final : public Target {
     const int room_;
     int found_ = 0;
     std::array<pollfd, 1 + kExtraFds> fds_{};
-    std::array<Progress*, 64> progresses_;
+    std::array<Progress*, kMaxProgresses> progresses_;
     std::size_t progress_count_ = 0;
 };
 

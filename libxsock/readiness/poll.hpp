@@ -78,7 +78,7 @@ class PollTarget final : public Target {
     std::size_t kernel_count_ = 0;
     std::size_t sources_ = 0;  // entries with a handle
     std::size_t natives_ = 0;  // of them asked of the kernel alone
-    std::array<Progress*, 64> progresses_;
+    std::array<Progress*, kMaxProgresses> progresses_;
     std::size_t progress_count_ = 0;
 
     // While asleep; whoever wakes a source reads bell_ first, under the source's lock.

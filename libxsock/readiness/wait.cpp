@@ -65,6 +65,8 @@ int spin(Target& target, Time deadline) {
 class Roles {
   public:
     Roles(std::span<Progress* const> all, Sleeper* sleeper) : sleeper_(sleeper) {
+        all_count_ = std::min(all.size(), all_.size());
+        std::copy_n(all.begin(), all_count_, all_.begin());
         for (Progress* progress : all) {
             if (led_count_ < led_.size() && progress->lead()) {
                 led_[led_count_++] = progress;
@@ -81,6 +83,11 @@ class Roles {
     Roles(const Roles&) = delete;
     Roles& operator=(const Roles&) = delete;
 
+    /// Were the roles taken for these?
+    [[nodiscard]] bool are_for(std::span<Progress* const> all) const noexcept {
+        return std::equal(all.begin(), all.end(), all_.begin(),
+                          all_.begin() + static_cast<std::ptrdiff_t>(all_count_));
+    }
     [[nodiscard]] bool work_waiting() const noexcept {
         return std::any_of(led_.begin(), led_.begin() + led_count_,
                            [](const Progress* p) { return p->work_waiting(); });
@@ -101,10 +108,11 @@ class Roles {
         return std::span(followed_).first(followed_count_);
     }
     Sleeper* sleeper_;
+    std::array<Progress*, Target::kMaxProgresses> all_;
     std::array<Progress*, Target::kMaxLeads> led_{};
     std::array<bool, Target::kMaxLeads> rung_{};
-    std::array<Progress*, 64> followed_{};
-    std::size_t led_count_ = 0, followed_count_ = 0;
+    std::array<Progress*, Target::kMaxProgresses> followed_{};
+    std::size_t all_count_ = 0, led_count_ = 0, followed_count_ = 0;
 };
 
 // One sleep. 0, or EINTR.
@@ -146,9 +154,11 @@ int sleep_until(Target& target, Time deadline, const sigset_t& mask) {
         if (sleeper != nullptr) target.fall_asleep(*sleeper);
         {
             Roles roles(target.progresses(), sleeper);
-            // What was published before this look is seen by it; what comes later rings.
+            // What was published before this look is seen by it; what comes later rings. That may
+            // be a Progress more, which rang before this thread was in the list: nobody would lead
+            // it.
             n = target.look(Kernel::skip);
-            if (n == 0 && !roles.work_waiting()) {
+            if (n == 0 && roles.are_for(target.progresses()) && !roles.work_waiting()) {
                 error = sleep(target, sleeper, roles, deadline, mask);
                 slept = true;
             }

@@ -30,12 +30,14 @@ class Target {
         std::span<pollfd> fds;  ///< all places
         std::size_t used = 0;   ///< of them filled
     };
-    static constexpr std::size_t kMaxLeads = 8;  ///< Progresses that one caller leads
+    static constexpr std::size_t kMaxProgresses = 64;  ///< that one caller knows
+    static constexpr std::size_t kMaxLeads = 8;        ///< and of these, leads
     static constexpr std::size_t kExtraFds = 1 + 2 * kMaxLeads;
 
     /// @return how many events there are in all; a negative errno if that cannot be said
     virtual int look(Kernel kernel) = 0;
-    /// What moves the bytes of those that are waited for. May change with every look().
+    /// What moves the bytes of those that are waited for, at most kMaxProgresses. May change with
+    /// every look().
     virtual std::span<Progress* const> progresses() = 0;
     /// Valid until the next look().
     virtual KernelSet kernel() = 0;

@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <ucontext.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <iterator>
@@ -217,6 +218,31 @@ TEST(Wait, no_signal_is_slept_over) {
     sender.join();
     pthread_sigmask(SIG_UNBLOCK, &usr1, nullptr);
     sigaction(SIGUSR1, &before, nullptr);
+}
+
+/// A set that gets its Progress at the worst moment: after the roles for a sleep were taken, and
+/// after those that slept by then were rung.
+class LateProgress final : public Target {
+  public:
+    int look(Kernel) override {
+        if (asleep_) known_ = 1;
+        return asleep_ && test_progress().has_leader() ? 1 : 0;
+    }
+    std::span<Progress* const> progresses() override { return {&progress_, known_}; }
+    KernelSet kernel() override { return {fds_, 0}; }
+    void fall_asleep(Sleeper&) override { asleep_ = true; }
+    void wake_up(Sleeper&) override { asleep_ = false; }
+
+  private:
+    bool asleep_ = false;
+    std::size_t known_ = 0;
+    Progress* const progress_ = &test_progress();
+    std::array<pollfd, kExtraFds> fds_{};
+};
+
+TEST(Wait, a_progress_that_joins_while_a_thread_falls_asleep_is_led) {
+    LateProgress target;
+    EXPECT_EQ(wait_for(target, time_after(monotonic_now(), 2 * kSecond), nullptr), 1);
 }
 
 // Two threads wait for sockets of one Progress, in sets of their own: one leads, the other follows,

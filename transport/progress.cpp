@@ -123,6 +123,7 @@ void Progress::abandon() noexcept {
         close(fd);
     }
     close_descriptors();
+    lock_.store(&kAbandoned, std::memory_order_relaxed);
 }
 
 void Progress::ensure_thread() {
@@ -578,6 +579,7 @@ void Progress::end_lead(bool rung) {
 // Whoever stops leading lets the others know: those of wait() all look again, of those in poll()
 // and in calls that signals interrupt one each is told, who leads or passes it on.
 void Progress::offer_lead() {
+    if (abandoned()) return;  // those in the lists are the parent's
     if (polling_count_.load(std::memory_order_seq_cst) != 0) {
         const std::lock_guard lock(followers_mutex_);
         if (!polling_followers_.empty()) polling_followers_.front()->on_lead_free();
@@ -599,6 +601,7 @@ void Progress::follow(Follower& follower) {
 }
 
 void Progress::unfollow(Follower& follower) {
+    if (abandoned()) return;
     const std::lock_guard lock(followers_mutex_);
     polling_followers_.erase(
         std::find(polling_followers_.begin(), polling_followers_.end(), &follower));
@@ -730,6 +733,8 @@ Progress::Waited Progress::wait_interruptibly(const std::function<bool()>& done,
 Progress::Waited Progress::wait(const std::function<bool()>& done, Time deadline,
                                 Interrupt* interrupt) {
     if (done()) return Waited::done;
+    // A handler that runs in between may fork, and return in the child: there nothing comes.
+    const std::uint32_t generation = process_generation();
     const bool may_drive = callers_drive();
     if (may_drive) {
         drive();
@@ -740,6 +745,7 @@ Progress::Waited Progress::wait(const std::function<bool()>& done, Time deadline
         ring_thread();
     }
     for (;;) {
+        if (process_generation() != generation) return Waited::interrupted;
         if (may_drive && lead()) {
             // Whatever completed before this line is seen here; whatever completes later rings.
             const bool rung = !done() && !work_waiting() && sleep_as_leader(deadline, interrupt);

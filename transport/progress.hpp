@@ -210,8 +210,9 @@ class Progress {
     void wake_sleepers();
     /// Around fork() (transport/fork.hpp): nothing is under way in between, unless fork() is called
     /// by a signal handler that interrupted a pass. The child abandon()s: its copies of all
-    /// descriptors are closed, and nothing of this is used any more. (After such a handler they
-    /// stay open, for the list of them may be half changed.)
+    /// descriptors are closed, and nothing of this is used any more; what is in the middle of a
+    /// wait, because a handler of its thread forked, ends it. (After a handler that interrupted a
+    /// pass they stay open, for the list of them may be half changed.)
     void begin_fork() noexcept;
     void end_fork() noexcept;
     void abandon() noexcept;
@@ -299,6 +300,10 @@ class Progress {
                ringable_.load(std::memory_order_relaxed) == nullptr;
     }
 
+    static inline const char kAbandoned = 0;  // its address, as that of a holder who never lets go
+    [[nodiscard]] bool abandoned() const noexcept {
+        return lock_.load(std::memory_order_relaxed) == &kAbandoned;
+    }
     bool try_lock() noexcept {
         const char* nobody = nullptr;
         return lock_.compare_exchange_strong(nobody, &this_driver, std::memory_order_seq_cst);

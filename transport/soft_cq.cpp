@@ -11,6 +11,7 @@
 #include "transport/clock.hpp"
 #include "transport/connection.hpp"
 #include "transport/descriptors.hpp"
+#include "transport/fork.hpp"
 
 namespace xsock {
 namespace {
@@ -82,9 +83,10 @@ std::size_t SoftCq::wait(std::span<Wc> out, std::size_t at_least, Time deadline)
     if (at_least == 0 || deadline == 0) return poll(out);
     at_least = std::min(at_least, out.size());
     std::size_t n = 0;
+    const std::uint32_t generation = process_generation();  // a handler may fork meanwhile
     do {  // other threads may take what we were woken for
         n += wait_once(out.subspan(n), at_least - n, deadline);
-    } while (n < at_least && monotonic_now() < deadline);
+    } while (n < at_least && monotonic_now() < deadline && process_generation() == generation);
     return n;
 }
 
@@ -96,7 +98,8 @@ std::size_t SoftCq::wait_once(std::span<Wc> out, std::size_t at_least, Time dead
                                deadline);
         } else {
             // Several Progresses feed this queue: their threads drive while we sleep.
-            for (;;) {
+            for (const std::uint32_t generation = process_generation();
+                 process_generation() == generation;) {
                 core_->each_feeder([](Progress& p) { p.drive(); });
                 const Time now = monotonic_now();
                 const Time slice = std::min(deadline, time_after(now, kMillisecond));

@@ -19,6 +19,7 @@ enum { SLOTS_FEW = 1 << 12, SLOTS_LEAST = 1 << 20, SLOTS_MOST = 1 << 26, HANDLES
 
 struct fd_table fd_table;
 _Atomic int fd_duplicated;
+_Atomic uint32_t fd_generation;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* making the table; the free list */
 static struct fd_handle* free_handles;
@@ -45,6 +46,7 @@ static void adopt(void) {
         overlay_stdio_forked();
         free_handles = NULL; /* may have been torn: leave it, make new ones */
         count_again();
+        atomic_fetch_add(&fd_generation, 1);
         xsock_engine_opened->sock_forked();
         atomic_store(&owner, getpid());
         atomic_store(&fork_page->alive, PAGE_ALIVE);

@@ -69,6 +69,10 @@ static inline int fd_any(void) {
     return __builtin_expect(atomic_load_explicit(&fd_table.limit, memory_order_acquire) != 0, 0);
 }
 
+/* Grows in a forked child, where the references of calls under way are not counted any more. A call
+ * whose thread's own signal handler forked goes on there: it must not give its references back. */
+extern _Atomic uint32_t fd_generation;
+
 /* The handle of `fd` with a reference for the caller, or NULL. */
 struct fd_handle* fd_get(int fd);
 /* Gives the reference back. The last one lets go of the engine's object; errno stays. In a signal

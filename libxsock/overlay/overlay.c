@@ -37,6 +37,7 @@ int overlay_enter(struct overlay_call* call, int fd) {
         return -1;
     }
     call->handle = handle;
+    call->generation = atomic_load_explicit(&fd_generation, memory_order_relaxed);
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &call->cancel_state);
     inside = 1;
     return 1;
@@ -54,7 +55,10 @@ int overlay_leave(struct overlay_call* call, int fd, long result) {
             answer = -1;
         }
     }
-    fd_put(call->handle);
+    if (XSOCK_LIKELY(call->generation ==
+                     atomic_load_explicit(&fd_generation, memory_order_relaxed))) {
+        fd_put(call->handle);
+    }
     fd_put_deferred();
     pthread_setcancelstate(call->cancel_state, NULL);
     errno = saved;

@@ -23,6 +23,7 @@
 
 struct overlay_call {
     struct fd_handle* handle;
+    uint32_t generation;
     int cancel_state;
 };
 

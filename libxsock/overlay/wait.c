@@ -18,15 +18,22 @@ struct handles {
     size_t count;
     struct fd_handle** handle; /* NULL: plain */
     struct xsock_sock** sock;
+    uint32_t generation;
     int cancel_state;
     void* memory; /* NULL: the two lie in `few` */
     void* few[128];
 };
 
+/* A reference that was taken in the process of that generation. */
+static void put_of(uint32_t generation, struct fd_handle* handle) {
+    if (generation == atomic_load_explicit(&fd_generation, memory_order_relaxed)) fd_put(handle);
+}
+
 static int handles_begin(struct handles* h, size_t count) {
     void** memory = h->few;
     h->memory = NULL;
     h->count = count;
+    h->generation = atomic_load_explicit(&fd_generation, memory_order_relaxed);
     if (2 * count > sizeof h->few / sizeof *h->few) {
         memory = h->memory = calloc(2 * count, sizeof *memory);
         if (memory == NULL) return -1;
@@ -46,7 +53,7 @@ static void handles_take(struct handles* h, size_t i, int fd) {
 static void handles_end(struct handles* h) {
     const int saved = errno;
     size_t i;
-    for (i = 0; i < h->count; i++) fd_put(h->handle[i]);
+    for (i = 0; i < h->count; i++) put_of(h->generation, h->handle[i]);
     free(h->memory);
     errno = saved;
 }
@@ -365,6 +372,7 @@ int overlay_epoll_ctl(int set, int operation, int fd, struct epoll_event* event)
 /* XSOCK_PASS: the call is libc's after all. */
 static int wait_on_set(int set, struct epoll_event* events, int count,
                        const struct timespec* timeout, const sigset_t* mask) {
+    const uint32_t generation = atomic_load_explicit(&fd_generation, memory_order_relaxed);
     struct fd_handle* handle;
     int result;
     int cancel_state;
@@ -376,7 +384,7 @@ static int wait_on_set(int set, struct epoll_event* events, int count,
             xsock_engine_opened->sock_epoll_wait(handle->sock, set, events, count, timeout, mask);
         wait_end(cancel_state);
     }
-    fd_put(handle);
+    put_of(generation, handle);
     return result;
 }
 

@@ -55,6 +55,8 @@ Result<SleeperPool::Lease> SleeperPool::lend() {
 
 void SleeperPool::Return::operator()(Sleeper* sleeper) const noexcept {
     std::unique_ptr<Sleeper> owned(sleeper);
+    // Lent before a fork in a signal handler: the parent's thread sleeps on the same eventfd.
+    if (owned->generation_ != generation()) return;
     if (owned->rung()) owned->clear();
     SleeperPool& pool = instance();
     const std::lock_guard hold(pool.mutex_);

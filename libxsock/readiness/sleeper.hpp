@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "libxsock/readiness/membership.hpp"
 #include "transport/progress.hpp"
 
 namespace xsock::readiness {
@@ -73,6 +74,7 @@ class Sleeper final : public Progress::Follower {
 
   private:
     friend class SleeperPool;
+    std::uint32_t generation_ = generation();  // of the process whose eventfd it is
     EventFd event_;
     RingOnce<std::atomic<bool>, EventFd> once_;
 };

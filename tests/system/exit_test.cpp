@@ -197,6 +197,38 @@ void signals_do_not_break_waits(bool restart) {
                 interruptions.load());
 }
 
+volatile pid_t handlers_child = -1;
+
+// A handler forks in the middle of a wait without a time limit, and returns on both sides: in the
+// child, where nothing comes, the wait ends; in the parent it goes on.
+void handler_that_forks_ends_the_childs_wait() {
+    Loop loop;
+    struct sigaction action = {};
+    action.sa_handler = [](int) {
+        handlers_child = fork();
+        if (handlers_child == 0) alarm(kLimitMs / 1000);
+    };
+    action.sa_flags = SA_RESTART;
+    REQUIRE(sigaction(SIGUSR1, &action, nullptr) == 0);
+    const pthread_t waiting = pthread_self();
+    std::thread other([&] {
+        sleep_us(200'000);
+        pthread_kill(waiting, SIGUSR1);
+        sleep_us(200'000);
+        REQUIRE(xsock_send(loop.client, 0, "late", 5, XSOCK_UNSIGNALED | XSOCK_INLINE) == 0);
+    });
+    char in[8];
+    xsock_wc wc;
+    REQUIRE(xsock_recv(loop.peer, 3, in, sizeof in) == 0);
+    const int n = xsock_cq_wait(loop.cq, &wc, 1, 1, -1);
+    if (handlers_child == 0) _exit(n == 0 ? 0 : 1);
+    REQUIRE(n == 1 && wc.wr_id == 3);
+    int status = -1;
+    REQUIRE(waitpid(handlers_child, &status, 0) == handlers_child && status == 0);
+    other.join();
+    std::printf("fork in a handler: the child's wait ends\n");
+}
+
 }  // namespace
 }  // namespace xsock::test
 
@@ -208,5 +240,6 @@ int main(int argc, char** argv) {
     forked_child_disturbs_nothing();
     signals_do_not_break_waits(true);
     signals_do_not_break_waits(false);
+    handler_that_forks_ends_the_childs_wait();
     return 0;
 }

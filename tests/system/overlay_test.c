@@ -536,6 +536,82 @@ static void in_a_handler(void) {
     close_pair(fds);
 }
 
+struct victim {
+    pthread_t thread;
+    int peer;
+};
+
+static void* interrupt_and_send(void* argument) {
+    const struct victim victim = *(struct victim*)argument;
+    usleep(200000);
+    pthread_kill(victim.thread, SIGUSR1);
+    usleep(200000);
+    CHECK(send(victim.peer, "x", 1, 0) == 1); /* for a call that goes on */
+    return NULL;
+}
+
+static volatile pid_t handlers_child;
+
+static void fork_on_signal(int number) {
+    (void)number;
+    handlers_child = fork();
+    if (handlers_child == 0) alarm(20);
+}
+
+/* A handler forks in the middle of a blocking call, and returns on both sides: in the child, whose
+ * socket it is not, the call ends; in the parent it is as with any handler. */
+static void forked_in_a_handler(void) {
+    enum { RECV, POLL, EPOLL, CALLS };
+    int i;
+    for (i = 0; i < 2 * CALLS; i++) {
+        struct sigaction action = {.sa_handler = fork_on_signal,
+                                   .sa_flags = i < CALLS ? 0 : SA_RESTART};
+        struct sigaction before;
+        struct epoll_event event;
+        struct victim victim = {.thread = pthread_self()};
+        const int epfd = epoll_create1(EPOLL_CLOEXEC);
+        int fds[2];
+        int result, reason;
+        char octets[8];
+        pthread_t thread;
+        struct pollfd p;
+        pair_of(1, fds);
+        victim.peer = fds[1];
+        p = (struct pollfd){fds[0], POLLIN, 0};
+        event = (struct epoll_event){.events = EPOLLIN};
+        CHECK(epoll_ctl(epfd, EPOLL_CTL_ADD, fds[0], &event) == 0);
+        CHECK(sigaction(SIGUSR1, &action, &before) == 0);
+        fflush(stdout);
+        handlers_child = -1;
+        CHECK(pthread_create(&thread, NULL, interrupt_and_send, &victim) == 0);
+        switch (i % CALLS) {
+            case RECV:
+                result = (int)recv(fds[0], octets, sizeof octets, 0);
+                break;
+            case POLL:
+                result = poll(&p, 1, -1);
+                break;
+            default:
+                result = epoll_wait(epfd, &event, 1, -1);
+                break;
+        }
+        reason = errno;
+        if (handlers_child == 0) {
+            if (result != -1 || reason != EINTR) _exit(2);
+            _exit(recv(fds[0], octets, sizeof octets, 0) == -1 && errno == EPERM ? 0 : 3);
+        }
+        CHECK(handlers_child > 0);
+        CHECK((result == -1 && reason == EINTR) || (i == CALLS + RECV && result == 1));
+        wait_ok(handlers_child);
+        CHECK(pthread_join(thread, NULL) == 0);
+        if (result != 1) CHECK(recv(fds[0], octets, sizeof octets, 0) == 1);
+        CHECK(sigaction(SIGUSR1, &before, NULL) == 0);
+        exchange(fds[1], fds[0]);
+        CHECK(close(epfd) == 0);
+        close_pair(fds);
+    }
+}
+
 static void* receive_until_end(void* argument) {
     char octets[64];
     const int fd = *(int*)argument;
@@ -796,6 +872,7 @@ static const struct {
     {"spawned", spawned},
     {"sent_before_the_end", sent_before_the_end},
     {"in_a_handler", in_a_handler},
+    {"forked_in_a_handler", forked_in_a_handler},
     {"closed_meanwhile", closed_meanwhile},
     {"replaced_while_undecided", replaced_while_undecided},
     {"replaced_under_a_sender", replaced_under_a_sender},

@@ -12,6 +12,7 @@
 #include <cerrno>
 
 #include "transport/clock.hpp"
+#include "transport/interrupt.hpp"
 
 namespace xsock::verbs {
 namespace {
@@ -28,12 +29,9 @@ Result<std::unique_ptr<Loop>> Loop::create(std::mutex& mutex) {
     event.data.u64 = kBell;
     epoll_ctl(loop->epoll_fd_, EPOLL_CTL_ADD, loop->bell_fd_, &event);
     // Signals are the program's business, but for those that our own code may raise.
-    sigset_t all, before;
-    sigfillset(&all);
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) {
-        sigdelset(&all, fault);
-    }
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const sigset_t set = signals_from_outside();
+    sigset_t before;
+    pthread_sigmask(SIG_SETMASK, &set, &before);
     bool made = true;
     try {
         std::thread([l = loop.get()] { l->run(); }).detach();

@@ -112,7 +112,8 @@ int Socket::set_option(int fd, int level, int name, const void* value, socklen_t
         if (foreign()) return no(EPERM);
         if (name == DDPSTATUS) return no(ENOPROTOOPT);
         if (name == DDPPRIVATE) {
-            if (started) return no(EISCONN);
+            // A listener that accepts has a copy, and reads ours for each connection.
+            if (started || listener_now_.load() != nullptr) return no(EISCONN);
             const socklen_t most = options_.revision == 1 ? 512 : 508;
             if (length > most || (value == nullptr && length != 0)) return no(EINVAL);
             const auto* from = static_cast<const std::byte*>(value);

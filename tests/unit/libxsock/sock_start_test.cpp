@@ -360,6 +360,16 @@ TEST(SockStart, connect_after_one_that_failed_is_not_told_that_it_is_connected) 
     }
 }
 
+TEST(SockStart, private_data_is_fixed_once_the_engine_accepts) {
+    Sock listener = listening(true);
+    EXPECT_EQ(listener.set(SOL_XSOCK, DDPPRIVATE, "one", 3), 0);
+    listener.nonblocking();
+    EXPECT_EQ(listener.accept().fd(), -1);
+    EXPECT_EQ(errno, EAGAIN);
+    EXPECT_EQ(listener.set(SOL_XSOCK, DDPPRIVATE, "other", 5), -1);
+    EXPECT_EQ(errno, EISCONN);
+}
+
 // connect() tells the sets that the kernel's readiness is the program's no more, and begins. A set
 // that another thread asks in between must not take the news for old.
 TEST(SockStart, a_set_that_is_asked_in_the_middle_of_connect_knows_of_it) {

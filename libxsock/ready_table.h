@@ -34,8 +34,9 @@ struct xsock_sock;
  * sock_select       select, pselect. `socks` has `nfds` entries. `timeout` is changed to the time
  *                   that was left.
  * sock_epoll_open   The handle for an epoll descriptor that has none, when a descriptor with a
- * handle is about to be added to it; not by two threads at once for one descriptor. One reference.
- * NULL: EBADF, EINVAL (not an epoll descriptor), EMFILE, ENOMEM. sock_epoll_ref/unref
+ * handle is about to be added to it; not by two threads at once for one descriptor.
+ * NULL: EBADF, EINVAL (not an epoll descriptor), EMFILE, ENOMEM.
+ * sock_epoll_close  The last descriptor of the set is closed, and no call is under way on it.
  * sock_epoll_ctl    When `set` is not NULL (then `sock` may be), or when `sock` is. An epoll set as
  *                   `sock` (nested epoll) needs no `set`.
  * sock_epoll_wait   epoll_wait, epoll_pwait, epoll_pwait2 on a descriptor with a set.
@@ -59,8 +60,7 @@ struct xsock_sock;
       (int nfds, fd_set* readable, fd_set* writable, fd_set* exceptional,                \
        struct xsock_sock* const* socks, struct timespec* timeout, const sigset_t* mask)) \
     F(struct xsock_sock*, sock_epoll_open, (int epfd))                                   \
-    F(void, sock_epoll_ref, (struct xsock_sock * set))                                   \
-    F(void, sock_epoll_unref, (struct xsock_sock * set))                                 \
+    F(void, sock_epoll_close, (struct xsock_sock * set))                                 \
     F(int, sock_epoll_ctl,                                                               \
       (struct xsock_sock * set, int epfd, int op, int fd, struct xsock_sock* sock,       \
        struct epoll_event* event))                                                       \

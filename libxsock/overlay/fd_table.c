@@ -174,7 +174,7 @@ static void let_go(struct fd_handle* handle) {
     if (!handle->counted) summary_verdict(sock);
     free_handle(handle);
     if (XSOCK_IS_SET(sock)) {
-        xsock_engine_opened->sock_epoll_unref(sock);
+        xsock_engine_opened->sock_epoll_close(sock);
     } else {
         xsock_engine_opened->sock_unref(sock, -1);
     }

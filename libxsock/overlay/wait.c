@@ -300,7 +300,7 @@ static struct fd_handle* make_set(int fd) {
             xsock_engine_opened->sock_epoll_rouse(set);
         } else if (set != NULL) {
             const int saved = errno;
-            xsock_engine_opened->sock_epoll_unref(set);
+            xsock_engine_opened->sock_epoll_close(set);
             errno = saved;
         }
     }

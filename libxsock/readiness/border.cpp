@@ -20,25 +20,19 @@ using readiness::Source;
 
 constexpr std::size_t kFewHandles = 32;
 
-// A set and its references, one for each descriptor.
-struct CountedSet {
-    explicit CountedSet(std::unique_ptr<EpollSet> s) : set(std::move(s)) {}
-    std::atomic<std::uint32_t> references{1};
-    const std::unique_ptr<EpollSet> set;
-};
-static_assert(alignof(CountedSet) > 1);
+static_assert(alignof(EpollSet) > 1);
 
-xsock_sock* handle_of(CountedSet* counted) noexcept {
-    return reinterpret_cast<xsock_sock*>(reinterpret_cast<std::uintptr_t>(counted) | 1);
+xsock_sock* handle_of(EpollSet* set) noexcept {
+    return reinterpret_cast<xsock_sock*>(reinterpret_cast<std::uintptr_t>(set) | 1);
 }
-CountedSet& counted_of(xsock_sock* handle) noexcept {
-    return *reinterpret_cast<CountedSet*>(reinterpret_cast<std::uintptr_t>(handle) &
-                                          ~std::uintptr_t{1});
+EpollSet& set_of(xsock_sock* handle) noexcept {
+    return *reinterpret_cast<EpollSet*>(reinterpret_cast<std::uintptr_t>(handle) &
+                                        ~std::uintptr_t{1});
 }
 
 Handle known(xsock_sock* handle) noexcept {
     if (handle == nullptr) return {};
-    if (XSOCK_IS_SET(handle)) return Handle(counted_of(handle).set.get());
+    if (XSOCK_IS_SET(handle)) return Handle(&set_of(handle));
     return Handle(readiness::source_of(handle));
 }
 
@@ -97,18 +91,11 @@ xsock_sock* sock_epoll_open(int epfd) noexcept {
             errno = set.error().code;
             return nullptr;
         }
-        return handle_of(new CountedSet(std::move(*set)));
+        return handle_of(set->release());
     });
 }
 
-void sock_epoll_ref(xsock_sock* handle) noexcept {
-    counted_of(handle).references.fetch_add(1, std::memory_order_relaxed);
-}
-
-void sock_epoll_unref(xsock_sock* handle) noexcept {
-    CountedSet& counted = counted_of(handle);
-    if (counted.references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete &counted;
-}
+void sock_epoll_close(xsock_sock* handle) noexcept { delete &set_of(handle); }
 
 int sock_epoll_ctl(xsock_sock* handle, int epfd, int op, int fd, xsock_sock* sock,
                    epoll_event* event) noexcept {
@@ -121,7 +108,7 @@ int sock_epoll_ctl(xsock_sock* handle, int epfd, int op, int fd, xsock_sock* soc
             if (handle == nullptr) return epoll_ctl(epfd, op, fd, event);
         }
         Source* const source = member.set() != nullptr ? nullptr : member.source();
-        EpollSet& set = *counted_of(handle).set;
+        EpollSet& set = set_of(handle);
         switch (op) {
             case EPOLL_CTL_ADD:
                 return libc_result(set.add(fd, source, *event));
@@ -137,7 +124,7 @@ int sock_epoll_ctl(xsock_sock* handle, int epfd, int op, int fd, xsock_sock* soc
 
 void sock_epoll_rouse(xsock_sock* handle) noexcept {
     guarded(0, [&] {
-        counted_of(handle).set->rouse();
+        set_of(handle).rouse();
         return 0;
     });
 }
@@ -154,7 +141,7 @@ int sock_epoll_adopt(xsock_sock* handle, int fd, xsock_sock* sock) noexcept {
     return guarded(-1, [&] {
         Source* const source = known(sock).source();
         if (source == nullptr) return fail(EINVAL);
-        return libc_result(counted_of(handle).set->adopt(fd, *source));
+        return libc_result(set_of(handle).adopt(fd, *source));
     });
 }
 
@@ -164,9 +151,8 @@ int sock_epoll_wait(xsock_sock* handle, int, epoll_event* events, int max, const
     if (!deadline || max <= 0 || max > INT_MAX / static_cast<int>(sizeof(epoll_event))) {
         return fail(EINVAL);
     }
-    return guarded(-1, [&] {
-        return libc_result(counted_of(handle).set->wait(events, max, *deadline, mask));
-    });
+    return guarded(-1,
+                   [&] { return libc_result(set_of(handle).wait(events, max, *deadline, mask)); });
 }
 
 }  // namespace xsock::api

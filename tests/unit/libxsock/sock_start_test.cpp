@@ -416,7 +416,7 @@ TEST(SockStart, a_set_that_is_asked_in_the_middle_of_connect_knows_of_it) {
     connecting.join();
     EXPECT_EQ(client.status().state, XSOCK_STATUS_STARTING);
     EXPECT_EQ(ready(100), 0) << "the kernel's opinion of a start-up that has not ended";
-    engine().sock_epoll_unref(set);
+    engine().sock_epoll_close(set);
     ::close(epfd);
 }
 

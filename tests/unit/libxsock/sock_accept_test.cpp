@@ -9,6 +9,7 @@
 
 #include "tests/unit/libxsock/raw_peer.hpp"
 #include "tests/unit/libxsock/sock_shim.hpp"
+#include "tests/unit/sanitizers.hpp"
 
 namespace xsock::test {
 namespace {
@@ -135,6 +136,7 @@ TEST(SockAccept, forked_children_accept_beside_their_parents_threads) {
     constexpr int kChildren = 40;
     Sock listener = listening(true);
     listener.nonblocking();
+    EXPECT_EQ(listener.accept().fd(), -1);  // begins; the next test is about that
     std::atomic<bool> stop{false};
     std::vector<std::thread> acceptors;
     for (int i = 0; i < 2; ++i) {
@@ -166,6 +168,9 @@ TEST(SockAccept, forked_children_accept_beside_their_parents_threads) {
 // The same while those threads make the first use of sockets in the process, which takes its time.
 // Each round is a process of its own that has not used any.
 TEST(SockAccept, children_begin_beside_their_parents_beginning_threads) {
+#if defined(XSOCK_TEST_ASAN) || defined(XSOCK_TEST_TSAN)
+    GTEST_SKIP() << "a sanitizer's allocator stops in a child that was forked beside a thread";
+#endif
     constexpr int kRounds = 60;
     constexpr int kStepUs = 25;
     Sock listener = listening(true);

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
 #include "base/bytes.hpp"
@@ -61,11 +60,6 @@ struct Bootstrap::Arrived {
     std::uint32_t from = 0, target = 0;  // QP numbers
     ~Arrived() { close_if_open(fd); }
 };
-
-bool Bootstrap::wanted() noexcept {
-    const char* const value = std::getenv("XSOCK_VERBS_GID");
-    return value != nullptr && value[0] == '1' && value[1] == '\0';
-}
 
 std::unique_ptr<Bootstrap> Bootstrap::create(Engine& engine) {
     auto made = std::make_unique<Bootstrap>();
@@ -186,8 +180,14 @@ void Bootstrap::accept_some(Engine& engine) {
         const int fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) return;
         if (arrived_.size() >= kArrivedMax) {
-            close(fd);
-            continue;
+            // Who has been silent for longest gives way.
+            const auto silent = std::find_if(arrived_.begin(), arrived_.end(),
+                                             [](const auto& entry) { return !entry.second->read; });
+            if (silent == arrived_.end()) {
+                close(fd);
+                continue;
+            }
+            drop(engine, silent->first);
         }
         const std::uint64_t number = ++numbers_;
         auto arrived = std::make_shared<Arrived>();

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -17,7 +18,6 @@ namespace xsock::verbs {
 
 class Bootstrap {
   public:
-    static bool wanted() noexcept;
     /// Null when it cannot listen.
     static std::unique_ptr<Bootstrap> create(Engine& engine);
 
@@ -44,7 +44,7 @@ class Bootstrap {
     int listen_fd_ = -1;
     std::uint16_t port_ = 0;
     std::unordered_map<std::uint32_t, std::shared_ptr<Dialing>> dialing_;  // by our QP number
-    std::unordered_map<std::uint64_t, std::shared_ptr<Arrived>> arrived_;
+    std::map<std::uint64_t, std::shared_ptr<Arrived>> arrived_;            // oldest first
     std::uint64_t numbers_ = 0;
 };
 

@@ -102,7 +102,7 @@ __be64 get_device_guid(ibv_device*) noexcept { return guid(); }
 // ---- opening ----
 
 ibv_context* open_locked(Engine& engine) {
-    if (engine.bootstrap == nullptr && Bootstrap::wanted()) {
+    if (engine.bootstrap == nullptr && engine.by_gid) {
         engine.bootstrap = Bootstrap::create(engine);
     }
     auto context = std::make_unique<Context>();

@@ -6,7 +6,7 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <optional>
 
 #include "base/random.hpp"
 #include "transport/clock.hpp"
@@ -24,17 +24,24 @@ constexpr Time kExitLock = kSecond / 4;  // for the summary's sake
 std::mutex making;
 std::atomic<Engine*> the_engine{nullptr};
 
+// Environment variables that are 0 or 1; nothing: unset, or neither.
+std::optional<bool> switch_named(const char* name) noexcept {
+    const char* const value = std::getenv(name);
+    if (value == nullptr || *value == '\0') return std::nullopt;
+    if ((*value == '0' || *value == '1') && value[1] == '\0') return *value == '1';
+    log(LogLevel::error, "bad-setting", "%s=%s is neither 0 nor 1; ignored", name, value);
+    return std::nullopt;
+}
+
 Engine::Acknowledge acknowledge_wanted() noexcept {
-    const char* const value = std::getenv("XSOCK_VERBS_ACK");
-    if (value != nullptr && std::strcmp(value, "1") == 0) return Engine::Acknowledge::always;
-    if (value != nullptr && std::strcmp(value, "0") == 0) return Engine::Acknowledge::never;
-    return Engine::Acknowledge::as_usual;
+    const auto wanted = switch_named("XSOCK_VERBS_ACK");
+    if (!wanted) return Engine::Acknowledge::as_usual;
+    return *wanted ? Engine::Acknowledge::always : Engine::Acknowledge::never;
 }
 
 // One line for people who want to know what a run did (XSOCK_VERBS_SUMMARY).
 void tell_summary(const Engine& engine) {
-    const char* const wanted = std::getenv("XSOCK_VERBS_SUMMARY");
-    if (wanted == nullptr || wanted[0] != '1' || wanted[1] != '\0') return;
+    if (!engine.summary) return;
     char line[256];
     const int n = std::snprintf(
         line, sizeof line,
@@ -90,6 +97,8 @@ Engine* Engine::get() noexcept {
         engine->device_ = std::move(*device);
         engine->receive_patience = config.receive_patience;
         engine->acknowledge = acknowledge_wanted();
+        engine->by_gid = switch_named("XSOCK_VERBS_GID").value_or(false);
+        engine->summary = switch_named("XSOCK_VERBS_SUMMARY").value_or(false);
         engine->qp_numbers_ = random_u32() & 0xffff;
         static std::once_flag once;
         std::call_once(once, [] {

@@ -76,7 +76,10 @@ class Engine {
     /// XSOCK_VERBS_ACK: do completions wait for the peer? `as_usual`: of QPs that GIDs connect.
     enum class Acknowledge : std::uint8_t { as_usual, never, always } acknowledge;
 
+    bool by_gid = false;  ///< XSOCK_VERBS_GID: QPs may be connected without rdma_cm
+
     // What the exit summary tells.
+    bool summary = false;  ///< XSOCK_VERBS_SUMMARY
     std::uint64_t connections = 0, refused = 0, errors = 0, tx_octets = 0, rx_octets = 0;
 
     /// A message to the program's asynchronous event descriptor.

@@ -580,6 +580,15 @@ static void windows(void) {
     struct ibv_mw* mw = ibv_alloc_mw(p.b->pd, IBV_MW_TYPE_2);
     MUST(mr && mw);
     CHECK(ibv_alloc_mw(p.b->pd, (enum ibv_mw_type)3) == NULL && errno == EINVAL);
+    /* Of a request without data the list is not looked at. */
+    struct ibv_send_wr idle, *bad = NULL;
+    memset(&idle, 0, sizeof idle);
+    idle.opcode = IBV_WR_BIND_MW;
+    idle.num_sge = 77;
+    idle.send_flags = IBV_SEND_SIGNALED;
+    idle.bind_mw.mw = mw;
+    CHECK(ibv_post_send(p.b->qp, &idle, &bad) == 0);
+    EXPECT(p.b->send_cq, IBV_WC_SUCCESS);
     for (int round = 0; round < 600; ++round) { /* more than there are keys */
         const uint32_t rkey = ibv_inc_rkey(mw->rkey);
         CHECK(post_bind(p.b->qp, mw, rkey, mr, p.data_b + 64, 64, rights) == 0);

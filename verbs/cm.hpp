@@ -69,6 +69,7 @@ struct CmId {
     Loop::Token fd_token = 0;
     Loop::Token timer = 0;
     Time believe_refusal = 0;  ///< dialing: a refused connection is dialed again before this
+    bool refused = false;      ///< dialing: at least once
     /// Listening: those whose Request is being read, by `arrival`, the oldest first.
     std::map<std::uint64_t, CmId*> reading;
     std::uint64_t arrival = 0;

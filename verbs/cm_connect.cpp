@@ -11,6 +11,7 @@
 
 #include "mpa/startup.hpp"
 #include "transport/clock.hpp"
+#include "transport/log.hpp"
 #include "verbs/addresses.hpp"
 #include "verbs/cm.hpp"
 #include "verbs/ops.hpp"
@@ -19,9 +20,9 @@ namespace xsock::verbs {
 namespace {
 
 constexpr Time kDialTimeout = 30 * kSecond;
-// A server may tell its port before it listens there (qperf does, over the kernel's siw): a refusal
-// is not believed at once.
-constexpr Time kRefusedPatience = kSecond / 2;
+// A server may tell its port before it listens there (qperf and perftest do, over the kernel's siw,
+// and perhaps on a busy machine): a refusal is not believed at once.
+constexpr Time kRefusedPatience = 2 * kSecond;
 constexpr Time kRedialAfter = 10 * kMillisecond;
 constexpr Time kPartTimeout = 5 * kSecond;
 constexpr Time kRejectTimeout = 2 * kSecond;
@@ -87,6 +88,7 @@ int dial(Engine& engine, CmId& id);
 bool dials_again(Engine& engine, CmId& id, int error) {
     if (error != ECONNREFUSED || monotonic_now() + kRedialAfter > id.believe_refusal) return false;
     id.state = IdState::dialing;
+    id.refused = true;
     id.timer = engine.loop().at(monotonic_now() + kRedialAfter, [&engine, &id] {
         id.timer = 0;
         if (const int again = dial(engine, id); again != 0) {
@@ -111,6 +113,11 @@ void dialed(Engine& engine, CmId& id) {
         if (id.qp != nullptr && dials_again(engine, id, error)) return;
         tell_failure(engine, id, error != 0 ? error : ECONNABORTED);
         return;
+    }
+    if (id.refused) {
+        const Time waited = monotonic_now() + kRefusedPatience - id.believe_refusal;
+        log(LogLevel::info, "listened-late", "%s: connected after being refused for %d ms",
+            text_of(&id.base.route.addr.dst_addr).c_str(), static_cast<int>(waited / kMillisecond));
     }
     size = sizeof(sockaddr_storage);
     getsockname(fd, &id.base.route.addr.src_addr, &size);
@@ -268,6 +275,7 @@ int connect(rdma_cm_id* given, rdma_conn_param* param) noexcept {
         if (id.listen_fd >= 0) close(id.listen_fd);
         id.listen_fd = -1;
         id.believe_refusal = monotonic_now() + kRefusedPatience;
+        id.refused = false;
         if (const int error = dial(engine, id); error != 0) {
             close_sockets(engine, id);
             id.state = IdState::route_resolved;

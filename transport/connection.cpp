@@ -42,6 +42,11 @@ static_assert(kLoneOctets >=
 // How often the segment size of the path is asked for, toward peers that care.
 constexpr Time kEmssPeriod = 100 * kMillisecond;
 
+// How long FIN waits toward a stranger when we close first. Linux siw looks whether the peer has
+// finished after it has sent a segment: a FIN that follows our answer at once makes it complete the
+// Send that we answered, all of which has come, with an error.
+constexpr Time kStrangerSettle = 100 * kMillisecond;
+
 constexpr std::uint32_t kReading = EPOLLIN | EPOLLRDHUP;
 
 ddp::Config ddp_config(const Connection::Parts& parts, SendQueue& sq, RecvQueue& rq,
@@ -605,7 +610,7 @@ void Connection::settle_end(Pass& pass) {
         }
     }
     if (closing_ && !fin_sent_ && connected_event_ && ddp_.drained() && mpa_->tx_pending() == 0 &&
-        (eof_ || mpa_->finish_at() <= pass.now())) {
+        (eof_ || std::max(mpa_->finish_at(), finish_at_) <= pass.now())) {
         finish();
         pass.active = true;
     }
@@ -773,6 +778,9 @@ void Connection::shutdown(Pass& pass) {
         end_without_connection(QpState::closed, pass);
         return;
     }
+    if (stranger_.load(std::memory_order_relaxed)) {
+        finish_at_ = time_after(pass.now(), kStrangerSettle);
+    }
     if (state() == QpState::established) set_state(QpState::closing, pass);
     transmit(pass);
 }
@@ -904,8 +912,9 @@ void Connection::update_deadline(Pass& pass) {
     if (fd_ < 0) return;
     Time next = std::min(starve_deadline_, linger_deadline_);
     if (!ended_) next = std::min(next, mpa_->next_timeout());
-    if (!ended_ && closing_ && !fin_sent_ && mpa_->finish_at() > pass.now()) {
-        next = std::min(next, mpa_->finish_at());
+    const Time finish_at = std::max(mpa_->finish_at(), finish_at_);
+    if (!ended_ && closing_ && !fin_sent_ && finish_at > pass.now()) {
+        next = std::min(next, finish_at);
     }
     if (!ended_ && awaiting_rtr()) next = std::min(next, startup_deadline_);
     if (!ended_) next = std::min(next, peer_watch_.due());

@@ -110,6 +110,19 @@ TEST_F(Ending, nothing_is_said_behind_our_fin) {
     expect_state(XSOCK_EP_CLOSED, 0);
 }
 
+// Linux siw completes the Send that we answered with an error if our FIN comes at once.
+TEST_F(Ending, our_fin_waits_a_moment_toward_a_stranger) {
+    respond();
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_EQ(xsock_ep_shutdown(ep), 0);
+    std::string heard;
+    ASSERT_TRUE(peer->hear_end(heard));
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(90));
+    peer->finish();
+    expect_event(XSOCK_OP_CLOSED);
+    expect_state(XSOCK_EP_CLOSED, 0);
+}
+
 TEST_F(Ending, a_read_request_that_crosses_our_fin_is_not_answered) {
     initiate();
     char memory[64] = {}, into[64] = {};

@@ -4,8 +4,10 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <thread>
 
 #include "tests/unit/libxsock/pair.hpp"
@@ -423,8 +425,10 @@ TEST(Endpoint, the_responder_may_speak_first) {
     EXPECT_STREQ(into, "hi");
 }
 
-TEST(Endpoint, unmapped_memory_costs_the_connection_not_the_process) {
-    const std::size_t n = 1u << 20;
+class UnmappedMemory : public testing::TestWithParam<std::uint32_t> {};
+
+TEST_P(UnmappedMemory, costs_the_connection_not_the_process) {
+    const std::uint32_t n = GetParam();
     for (const bool sink : {true, false}) {
         SCOPED_TRACE(sink ? "placed into" : "sent from");
         Pair pair;
@@ -445,6 +449,31 @@ TEST(Endpoint, unmapped_memory_costs_the_connection_not_the_process) {
             EXPECT_NE(next(pair.server_cq).status, XSOCK_WC_SUCCESS);
         }
     }
+}
+
+// Small messages go in runs and are taken whole, large ones piece by piece.
+INSTANTIATE_TEST_SUITE_P(Octets, UnmappedMemory, testing::Values(64, 1000, 1u << 20));
+
+TEST(Endpoint, unmapped_memory_in_a_run_ends_each_of_its_messages_once) {
+    Pair pair;
+    constexpr std::size_t kPage = 4096;
+    void* memory = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    ASSERT_EQ(munmap(memory, kPage), 0);
+    std::array<unsigned char, 64> good{}, into{};
+    for (int i = 0; i < 4; ++i) {
+        ASSERT_EQ(xsock_recv(pair.server, 1, into.data(), 64), 0);
+        const void* const from = i == 2 ? memory : good.data();
+        const unsigned flags = i < 3 ? XSOCK_MORE : 0u;
+        ASSERT_EQ(xsock_send(pair.client, static_cast<std::uint64_t>(i), from, 64, flags), 0);
+    }
+    std::map<std::uint64_t, std::uint16_t> ends;
+    for (int i = 0; i < 4; ++i) {
+        const xsock_wc wc = next(pair.client_cq);
+        EXPECT_TRUE(ends.emplace(wc.wr_id, wc.status).second) << wc.wr_id;
+    }
+    EXPECT_EQ(ends[2], XSOCK_WC_PROTECTION);
+    EXPECT_NE(ends[3], XSOCK_WC_SUCCESS);
 }
 
 TEST(Endpoint, queue_full_is_enobufs_and_others_go_on) {

@@ -44,7 +44,8 @@ constexpr Time kEmssPeriod = 100 * kMillisecond;
 
 // How long FIN waits toward a stranger when we close first. Linux siw looks whether the peer has
 // finished after it has sent a segment: a FIN that follows our answer at once makes it complete the
-// Send that we answered, all of which has come, with an error.
+// Send that we answered, all of which has come, with an error. And of a Reply that rejects it reads
+// nothing when FIN came in the same segment: its program is not told the private data.
 constexpr Time kStrangerSettle = 100 * kMillisecond;
 
 constexpr std::uint32_t kReading = EPOLLIN | EPOLLRDHUP;
@@ -530,7 +531,7 @@ void Connection::settle(Pass& pass) {
     if (!ended_) settle_start(pass);
     if (!ended_) settle_end(pass);
     if (fd_ < 0) return;
-    if (ended_ && (eof_ || !fin_sent_)) {
+    if (ended_ && (eof_ || !(fin_sent_ || fin_owed_))) {
         // What we had to say is said, and the peer has finished (or nobody waits for it).
         close_descriptor(!eof_ && state() == QpState::error && !fin_sent_);
         return;
@@ -669,6 +670,7 @@ void Connection::finish() {
     if (capture_) capture_->sent_fin();
     mpa_->tx_finished();
     fin_sent_ = true;
+    fin_owed_ = false;
 }
 
 // The end of all posted work. `orderly`: what was written shall still reach the peer, so we finish
@@ -694,7 +696,13 @@ void Connection::end(QpState state, int error, WcStatus status, bool orderly, Pa
         close_descriptor(state == QpState::error);
         return;
     }
-    finish();
+    const bool rejects = mpa_ != nullptr && !mpa_->negotiated().initiator && !connected_event_;
+    fin_owed_ = rejects && !mpa_->negotiated().peer_is_xsock && !eof_;
+    if (fin_owed_) {
+        finish_at_ = time_after(pass.now(), kStrangerSettle);
+    } else {
+        finish();
+    }
     if (eof_) {
         close_descriptor(false);
         return;
@@ -916,6 +924,7 @@ void Connection::update_deadline(Pass& pass) {
     if (!ended_ && closing_ && !fin_sent_ && finish_at > pass.now()) {
         next = std::min(next, finish_at);
     }
+    if (fin_owed_) next = std::min(next, finish_at_);
     if (!ended_ && awaiting_rtr()) next = std::min(next, startup_deadline_);
     if (!ended_) next = std::min(next, peer_watch_.due());
     parts_.progress->set_deadline(*this, next);
@@ -924,6 +933,7 @@ void Connection::update_deadline(Pass& pass) {
 void Connection::on_time(Pass& pass) {
     if (fd_ < 0) return;
     if (ended_) {
+        if (fin_owed_ && pass.now() >= finish_at_) finish();
         if (pass.now() >= linger_deadline_) close_descriptor(false);
         update_deadline(pass);
         return;

@@ -175,7 +175,8 @@ class Connection final : public Pollable {
     Time startup_deadline_ = kNever;
     Time starve_deadline_ = kNever;
     Time linger_deadline_ = kNever;
-    Time finish_at_ = 0;  // FIN waits until then
+    Time finish_at_ = 0;     // FIN waits until then
+    bool fin_owed_ = false;  // all is over but for FIN
     Time emss_checked_ = 0;
     PeerWatch peer_watch_;
     std::uint64_t& rx_octets_;  // in stats_

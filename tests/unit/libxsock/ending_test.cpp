@@ -123,6 +123,31 @@ TEST_F(Ending, our_fin_waits_a_moment_toward_a_stranger) {
     expect_state(XSOCK_EP_CLOSED, 0);
 }
 
+// Of a Reply that comes in one segment with FIN, Linux siw reads nothing.
+TEST_F(Ending, our_fin_waits_a_moment_behind_a_rejection) {
+    int fds[2];
+    tcp_pair(fds[0], fds[1]);
+    attr.role = XSOCK_ROLE_RESPONDER;
+    attr.flags |= XSOCK_EP_DEFER;
+    ep = xsock_ep_create(fds[0], &attr);
+    ASSERT_NE(ep, nullptr) << strerror(errno);
+    peer = std::make_unique<RawPeer>(RawPeer::Connected{fds[1]});
+    ASSERT_TRUE(peer->say(RawPeer::request(0, 1, "")));
+    ASSERT_EQ(xsock_ep_wait(ep, kLimitMs), 0) << strerror(errno);
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_EQ(xsock_ep_reject(ep, "no seats", 8), 0);
+    std::string heard;
+    ASSERT_TRUE(peer->hear_end(heard));
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(90));
+    ASSERT_EQ(heard.size(), 28u);
+    EXPECT_NE(heard[16] & MPA_FLAG_REJECT, 0);
+    EXPECT_EQ(heard.substr(20), "no seats");
+    peer->finish();
+    const xsock_wc closed = next(cq);
+    EXPECT_EQ(closed.op, XSOCK_OP_CLOSED);
+    EXPECT_NE(closed.status, XSOCK_WC_SUCCESS);
+}
+
 TEST_F(Ending, a_read_request_that_crosses_our_fin_is_not_answered) {
     initiate();
     char memory[64] = {}, into[64] = {};

@@ -731,6 +731,9 @@ void Connection::close_descriptor(bool reset) {
 
 void Connection::set_state(QpState next, Pass& pass) {
     if (state() == next) return;
+    // Whoever sees the state has seen, or finds, the completions that came before it: verbs pushes
+    // those of late posts behind them.
+    parts_.progress->completions().flush();
     state_.store(next, std::memory_order_seq_cst);
     steady_ = next == QpState::established;
     pass.active = true;

@@ -67,6 +67,32 @@ TEST_F(SoftDeviceTest, a_detached_qp_completes_nothing_more) {
     EXPECT_TRUE(poll_all().empty());
 }
 
+TEST_F(SoftDeviceTest, completions_are_there_before_the_state_that_follows_them) {
+    const Sge sge{memory.data(), 100, kLkeyNone};
+    for (std::uint64_t id = 1; id <= 3; ++id) {
+        ASSERT_TRUE(a->post_recv({.wr_id = id, .sges = {&sge, 1}}));
+    }
+    struct Seen {
+        Qp& qp;
+        int times = 0;
+        QpState state = QpState::fresh;
+    } seen{*a};
+    cq->set_notifier(
+        [](void* argument) {
+            auto& s = *static_cast<Seen*>(argument);
+            s.state = s.qp.state();
+            ++s.times;
+        },
+        &seen);
+    cq->arm(/*solicited_only=*/false);
+    a->abort();
+    EXPECT_EQ(seen.times, 1);
+    EXPECT_EQ(seen.state, QpState::established);
+    EXPECT_EQ(a->state(), QpState::error);
+    EXPECT_EQ(poll_all().size(), 3u);
+    cq->set_notifier(nullptr, nullptr);
+}
+
 TEST_F(SoftDeviceTest, detaching_with_work_outstanding_resets_the_connection) {
     // Nobody receives: the Send stays with us, or with TCP, without a receive at the other end.
     const Sge sge{memory.data(), 4096, kLkeyNone};

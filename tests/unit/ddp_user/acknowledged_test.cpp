@@ -8,15 +8,9 @@
 namespace xsock::ddp {
 namespace {
 
-using testing::AllOf;
 using testing::ElementsAre;
-using testing::Field;
 using testing::IsEmpty;
 using testing::SizeIs;
-
-auto Completed(std::uint64_t id, WcStatus status) {
-    return AllOf(Field(&Wc::wr_id, id), Field(&Wc::status, status));
-}
 
 class Acknowledged : public testing::Test {
   protected:

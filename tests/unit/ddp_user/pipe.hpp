@@ -3,6 +3,7 @@
 // Stream to another with a chosen MULPDU and in pieces of a chosen size. Single-threaded.
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,6 +22,11 @@
 #include "ddp_user/stream.hpp"
 
 namespace xsock::ddp {
+
+/// Matches a Wc.
+inline auto Completed(std::uint64_t id, WcStatus status) {
+    return testing::AllOf(testing::Field(&Wc::wr_id, id), testing::Field(&Wc::status, status));
+}
 
 using Octets = std::vector<std::byte>;
 

@@ -14,10 +14,6 @@ using testing::Field;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-auto Completed(std::uint64_t id, WcStatus status) {
-    return AllOf(Field(&Wc::wr_id, id), Field(&Wc::status, status));
-}
-
 /// `b` has memory with a window, `a` would write into it.
 class Windows : public testing::Test {
   protected:

@@ -283,6 +283,7 @@ TEST(SockFork, a_started_socket_stays_its_parents) {
 TEST(SockFork, accept_then_fork_servers_start_in_the_child) {
     Sock listener = listening();
     for (const bool polled_first : {false, true}) {
+        SCOPED_TRACE(polled_first ? "polled first" : "not looked at");
         Sock client = Sock::fresh();
         client.set(DDPMODE, 1);
         client.nonblocking();
@@ -296,12 +297,13 @@ TEST(SockFork, accept_then_fork_servers_start_in_the_child) {
         if (child == 0) {
             const std::string heard = server.recv();
             const bool ok = heard == "question" && server.send("answer") == 6;
+            if (!ok) fprintf(stderr, "the child heard %s\n", heard.c_str());
             server.close();
             exit(ok ? 0 : 1);
         }
         server.close();
         client.nonblocking(false);
-        EXPECT_EQ(client.send("question"), 8);
+        EXPECT_EQ(client.send("question"), 8) << strerror(errno);
         EXPECT_EQ(client.recv(), "answer");
         EXPECT_EQ(client.recv(), "");
         EXPECT_EQ(status_of(child), 0);

@@ -64,6 +64,8 @@ struct mmsghdr;
  *                ("fallback-not-mpa", ...; docs/troubleshooting.md). Static storage.
  * sock_owns      1 when `fd` is a descriptor of the engine's own (close_range() and the like must
  *                leave it open), else 0. Async-signal-safe, lock-free.
+ * sock_foreign   1 when `fd` is open and not a descriptor of the engine's own, else 0; waits for a
+ *                moment when the engine is neither opening nor closing one. Async-signal-safe.
  * sock_started   0: its octets are still the kernel's alone (fresh, listening, undecided); 1:
  *                start-up has begun in this process; 2: in its parent, before fork(). Wait-free.
  * sock_drain     Before exec*() and _exit(): sends what all sockets have queued, for as long as
@@ -107,6 +109,7 @@ struct mmsghdr;
       (struct xsock_sock * sock, int fd, struct xsock_cq* send_cq, struct xsock_cq* recv_cq))     \
     F(const char*, sock_verdict, (struct xsock_sock * sock))                                      \
     F(int, sock_owns, (int fd))                                                                   \
+    F(int, sock_foreign, (int fd))                                                                \
     F(int, sock_started, (struct xsock_sock * sock))                                              \
     F(void, sock_drain, (int timeout_ms))                                                         \
     F(void, sock_forked, (void))

@@ -13,6 +13,7 @@
 #include "base/fault.hpp"
 #include "ddp_user/segment.hpp"
 #include "transport/clock.hpp"
+#include "transport/descriptors.hpp"
 #include "transport/log.hpp"
 #include "transport/tcp.hpp"
 
@@ -102,7 +103,7 @@ Connection::Connection(Parts parts)
       tx_octets_(stats_.tx_octets()) {}
 
 Connection::~Connection() {
-    if (fd_ >= 0) ::close(fd_);
+    if (fd_ >= 0) close_owned(fd_);
 }
 
 // ---- posting --------------------------------------------------------------
@@ -714,7 +715,9 @@ void Connection::end(QpState state, int error, WcStatus status, bool orderly, Pa
 
 void Connection::close_descriptor(bool reset) {
     if (fd_ < 0) return;
+    const DescriptorChange change;
     parts_.progress->remove(*this);
+    disown_descriptor(fd_);
     if (capture_ && reset) capture_->was_reset(/*by_us=*/true);
     capture_.reset();
     if (shared_descriptor_ && reset) {

@@ -2,6 +2,7 @@
 #include "transport/descriptors.hpp"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -21,6 +22,9 @@ constexpr int kMost = 1 << 20;  // the kernel's own limit unless an administrato
 constexpr int kOutOfTheWay = 4096;
 
 std::array<std::atomic<std::uint64_t>, kMost / 64> owned;
+
+// Changes. Those of its parent's other threads never end in a forked child, which forgets them.
+std::atomic<std::uint64_t> begun{0}, ended{0};
 
 std::uint64_t bit(int fd) noexcept { return std::uint64_t{1} << (fd % 64); }
 bool in_range(int fd) noexcept { return fd >= 0 && fd < kMost; }
@@ -81,7 +85,27 @@ bool owns_descriptor(int fd) noexcept {
     return in_range(fd) && (word(fd).load(std::memory_order_relaxed) & bit(fd)) != 0;
 }
 
+DescriptorChange::DescriptorChange() noexcept { begun.fetch_add(1); }
+
+DescriptorChange::~DescriptorChange() { ended.fetch_add(1); }
+
+void forget_descriptor_changes() noexcept { ended.store(begun.load()); }
+
+bool strange_descriptor(int fd) noexcept {
+    constexpr int kPatience = 10'000;  // yields
+    for (int tries = 0;; ++tries) {
+        const std::uint64_t over = ended.load();
+        const std::uint64_t before = begun.load();
+        const bool strange = fcntl(fd, F_GETFD) >= 0 && !owns_descriptor(fd);
+        if (!strange || (over >= before && begun.load() == before) || tries == kPatience) {
+            return strange;
+        }
+        sched_yield();
+    }
+}
+
 void close_owned(int fd) noexcept {
+    const DescriptorChange change;
     disown_descriptor(fd);
     close(fd);
 }
@@ -91,6 +115,7 @@ Result<int> duplicate_descriptor(int fd) noexcept {
     const int from = getrlimit(RLIMIT_NOFILE, &limit) == 0
                          ? static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 2, kOutOfTheWay))
                          : 3;
+    const DescriptorChange change;
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, from);
     if (copy < 0 && errno != EBADF) copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (copy < 0) return Error{errno, "the descriptor cannot be duplicated"};

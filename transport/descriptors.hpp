@@ -16,6 +16,23 @@ void disown_descriptor(int fd) noexcept;
 /// Disowns and closes: in this order, because the program may be given the number at once.
 void close_owned(int fd) noexcept;
 
+/// While one lives, in any thread, a descriptor of ours may be open and not owned yet, or not owned
+/// any more: between open and own, or disown and close. Nests; no copy, no move.
+class DescriptorChange {
+  public:
+    DescriptorChange() noexcept;
+    ~DescriptorChange();
+    DescriptorChange(const DescriptorChange&) = delete;
+    DescriptorChange& operator=(const DescriptorChange&) = delete;
+};
+
+/// In a forked child: none is under way.
+void forget_descriptor_changes() noexcept;
+
+/// Whether `fd` is open and not ours: waits for changes under way, yielding, and takes what it sees
+/// when they do not end (a signal handler may have interrupted one).
+[[nodiscard]] bool strange_descriptor(int fd) noexcept;
+
 /// Another descriptor of the same open file, close-on-exec and owned, with a number out of the way
 /// of the program's where the limits allow one. EMFILE.
 Result<int> duplicate_descriptor(int fd) noexcept;

@@ -10,6 +10,7 @@
 #include <new>
 #include <vector>
 
+#include "transport/descriptors.hpp"
 #include "transport/log.hpp"
 #include "transport/progress.hpp"
 #include "transport/stats.hpp"
@@ -47,6 +48,7 @@ void in_parent() {
 void in_child() {
     log_end_fork();
     StatsEntry::forget_lock();
+    forget_descriptor_changes();
     process.store(getpid(), std::memory_order_relaxed);
     forks.fetch_add(1, std::memory_order_seq_cst);
     for (Progress* p : registry().progresses) p->abandon();
@@ -76,6 +78,7 @@ bool forked_unannounced() noexcept {
     forks.fetch_add(1, std::memory_order_seq_cst);
     log_forget_lock();
     StatsEntry::forget_lock();
+    forget_descriptor_changes();
     new (&registry().mutex) std::mutex;
     new (&registry().progresses) std::vector<Progress*>;
     for (void (*handler)() : registry().in_child) handler();

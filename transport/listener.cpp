@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "transport/clock.hpp"
+#include "transport/descriptors.hpp"
 #include "transport/log.hpp"
 #include "transport/tcp.hpp"
 
@@ -33,7 +34,7 @@ ListenSocket::ListenSocket(int fd, Progress& progress, const ConnectAttr& attr, 
 }
 
 ListenSocket::~ListenSocket() {
-    if (fd_ >= 0) ::close(fd_);
+    if (fd_ >= 0) close_owned(fd_);
     if (ready_fd_ >= 0) ::close(ready_fd_);
 }
 
@@ -49,9 +50,12 @@ Result<void> ListenSocket::open(Pass& pass) {
 
 void ListenSocket::close(Pass& pass) {
     if (fd_ < 0) return;
-    progress_.remove(*this);
-    ::close(fd_);
-    fd_ = -1;
+    {
+        const DescriptorChange change;
+        progress_.remove(*this);
+        close_owned(fd_);
+        fd_ = -1;
+    }
     for (Connection* connection : std::exchange(starting_, {})) {
         connection->set_listener(nullptr);
         connection->abort(pass);
@@ -92,6 +96,7 @@ void ListenSocket::accept_some(Pass& pass) {
             pause(pass, kPauseWhenFull);
             return;
         }
+        const DescriptorChange change;  // until the connection has it
         const int fd = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) {
             const int error = errno;

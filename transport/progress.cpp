@@ -417,6 +417,7 @@ Result<void> Progress::add(std::shared_ptr<Pollable> item, int fd, std::uint32_t
     key->fd_ = fd;
     key->events_ = events;
     key->registered_ = true;
+    key->owns_fd_ = !owns_descriptor(fd);
     own_descriptor(fd);
     registered_count_.store(items_.size(), std::memory_order_relaxed);
     return {};
@@ -439,7 +440,7 @@ void Progress::remove(Pollable& item) {
         hot_ = nullptr;
     }
     epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, item.fd_, nullptr);
-    disown_descriptor(item.fd_);
+    if (item.owns_fd_) disown_descriptor(item.fd_);
     item.registered_ = false;
     item.fd_ = -1;
     set_deadline(item, kNever);

@@ -103,6 +103,7 @@ class Pollable : public std::enable_shared_from_this<Pollable> {
     friend class Progress;
     std::atomic<bool> kicked_{false};  // is in Progress::kicked_
     bool registered_ = false;          // the driver only, as are the next
+    bool owns_fd_ = false;             // nobody else had declared fd_ as the library's own
     int fd_ = -1;
     std::uint32_t events_ = 0;  // what epoll was asked for
     Time deadline_ = kNever;

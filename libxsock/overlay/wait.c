@@ -178,7 +178,9 @@ static int within_sets(int count) {
     if (folder == NULL) return count;
     while ((entry = readdir(folder)) != NULL) {
         const int fd = atoi(entry->d_name);
-        if (fd >= most && fd != dirfd(folder) && !overlay_engine_owns(fd)) most = fd + 1;
+        if (fd >= most && fd != dirfd(folder) && xsock_engine_opened->sock_foreign(fd)) {
+            most = fd + 1;
+        }
     }
     closedir(folder);
     return most < count ? most : count;

@@ -40,6 +40,7 @@ std::uint64_t hidden_data() noexcept {
 }
 
 int high_duplicate(int fd) noexcept {
+    const DescriptorChange change;
     int high = fcntl(fd, F_DUPFD_CLOEXEC, kHighFd);
     if (high < 0 && errno == EINVAL) high = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (high >= 0) own_descriptor(high);

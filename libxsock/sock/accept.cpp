@@ -95,8 +95,7 @@ int Socket::ensure_listener(int fd) {
     auto copy = duplicate_descriptor(fd);
     if (!copy) return no(copy.error().code);
     if (auto r = tcp::make_nonblocking(*copy); !r) {
-        disown_descriptor(*copy);
-        ::close(*copy);
+        close_owned(*copy);
         return no(r.error().code);
     }
     Device& device = *api::device();

@@ -187,6 +187,8 @@ const char* sock_verdict(xsock_sock* handle) noexcept { return Socket::of(handle
 
 int sock_owns(int fd) noexcept { return owns_descriptor(fd) ? 1 : 0; }
 
+int sock_foreign(int fd) noexcept { return strange_descriptor(fd) ? 1 : 0; }
+
 int sock_started(xsock_sock* handle) noexcept { return Socket::of(handle)->started(); }
 
 void sock_drain(int timeout_ms) noexcept { flush_device(timeout_ms); }

@@ -80,8 +80,7 @@ void Socket::keep_from_exec(int fd) noexcept {
 
 void Socket::close_own_descriptor() noexcept {
     if (own_fd_ < 0) return;
-    disown_descriptor(own_fd_);
-    ::close(own_fd_);
+    close_owned(own_fd_);
     own_fd_ = -1;
 }
 
@@ -296,8 +295,7 @@ void Socket::attend(int fd) noexcept {
         turned();
         driver->locked([&](Pass& pass) {
             if (phase() != Phase::undecided) {
-                disown_descriptor(*copy);
-                ::close(*copy);
+                close_owned(*copy);
                 return;
             }
             own_fd_ = *copy;

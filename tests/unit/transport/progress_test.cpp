@@ -19,6 +19,8 @@
 #include <string>
 #include <thread>
 
+#include "transport/descriptors.hpp"
+
 namespace xsock {
 namespace {
 
@@ -119,6 +121,22 @@ TEST_F(ProgressTest, a_removed_item_is_left_alone) {
     EXPECT_FALSE(progress->wait([] { return false; }, in(10 * kMillisecond)));
     EXPECT_EQ(item->kicks + item->times, 0);
     EXPECT_EQ(item->rings, 0u);
+}
+
+TEST_F(ProgressTest, who_owned_a_descriptor_before_owns_it_after) {
+    start(ProgressMode::app);
+    auto ours = std::make_shared<Item>(), theirs = std::make_shared<Item>();
+    own_descriptor(ours->fd);
+    progress->locked([&](Pass&) {
+        ASSERT_TRUE(progress->add(ours, ours->fd, EPOLLIN));
+        ASSERT_TRUE(progress->add(theirs, theirs->fd, EPOLLIN));
+        EXPECT_TRUE(owns_descriptor(theirs->fd));
+        progress->remove(*ours);
+        progress->remove(*theirs);
+    });
+    EXPECT_TRUE(owns_descriptor(ours->fd));
+    EXPECT_FALSE(owns_descriptor(theirs->fd));
+    disown_descriptor(ours->fd);
 }
 
 TEST_F(ProgressTest, what_cannot_be_watched_is_refused) {

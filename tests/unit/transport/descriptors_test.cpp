@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "transport/descriptors.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+namespace xsock {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(Descriptors, a_duplicate_is_owned_until_it_is_closed) {
+    const int fd = eventfd(0, EFD_CLOEXEC);
+    EXPECT_TRUE(strange_descriptor(fd));
+    Result<int> made = duplicate_descriptor(fd);
+    const int copy = made ? *made : -1;
+    ASSERT_GE(copy, 0);
+    EXPECT_TRUE(owns_descriptor(copy));
+    EXPECT_FALSE(strange_descriptor(copy));
+    close_owned(copy);
+    EXPECT_FALSE(owns_descriptor(copy));
+    EXPECT_FALSE(strange_descriptor(copy));  // nobody's
+    EXPECT_EQ(fcntl(copy, F_GETFD), -1);
+    close(fd);
+}
+
+TEST(Descriptors, one_that_is_being_opened_or_closed_is_not_strange) {
+    const int opening = eventfd(0, EFD_CLOEXEC), closing = eventfd(0, EFD_CLOEXEC);
+    std::atomic<bool> begun{false}, over{false};
+    std::thread other([&] {
+        const DescriptorChange change;
+        begun = true;
+        std::this_thread::sleep_for(2ms);
+        own_descriptor(opening);
+        close(closing);
+        over = true;
+    });
+    while (!begun) std::this_thread::yield();
+    EXPECT_FALSE(strange_descriptor(opening));
+    EXPECT_FALSE(strange_descriptor(closing));
+    EXPECT_TRUE(over);
+    other.join();
+    close_owned(opening);
+}
+
+TEST(Descriptors, a_signal_handler_in_the_middle_of_a_change_gets_an_answer) {
+    const int fd = eventfd(0, EFD_CLOEXEC);
+    {
+        const DescriptorChange change;  // of this thread: it does not end while it waits
+        EXPECT_TRUE(strange_descriptor(fd));
+    }
+    close(fd);
+}
+
+TEST(Descriptors, a_child_does_not_wait_for_its_parents_changes) {
+    const int fd = eventfd(0, EFD_CLOEXEC);
+    const DescriptorChange change;
+    const pid_t child = fork();
+    if (child == 0) {
+        forget_descriptor_changes();
+        const auto begun = std::chrono::steady_clock::now();
+        for (int i = 0; i < 2000; ++i) {
+            if (!strange_descriptor(fd)) _exit(1);
+        }
+        // Each wait in vain is ten thousand system calls.
+        _exit(std::chrono::steady_clock::now() - begun < 2s ? 0 : 2);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    close(fd);
+}
+
+}  // namespace
+}  // namespace xsock

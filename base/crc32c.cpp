@@ -67,9 +67,14 @@ std::uint32_t portable_copy(std::uint32_t reg, std::byte* to, const std::byte* f
     return serial<Slicing, true>(reg, to, from, n);
 }
 
+void portable_lanes(const std::byte* first, std::size_t stride, std::size_t n,
+                    std::uint32_t* regs) noexcept {
+    serial_lanes<Slicing>(first, stride, n, regs);
+}
+
 MethodList find_methods() noexcept {
     MethodList list;
-    list.add({"portable", portable_crc, portable_copy});
+    list.add({"portable", portable_crc, portable_copy, portable_lanes});
 #if defined(__x86_64__) || defined(__aarch64__)
     add_machine_methods(list);
 #endif
@@ -94,7 +99,12 @@ std::uint32_t first_copy(std::uint32_t reg, std::byte* to, const std::byte* from
     return choose().copy(reg, to, from, n);
 }
 
-constexpr Method kFirst{"", first_crc, first_copy};
+void first_lanes(const std::byte* first, std::size_t stride, std::size_t n,
+                 std::uint32_t* regs) noexcept {
+    choose().lanes(first, stride, n, regs);
+}
+
+constexpr Method kFirst{"", first_crc, first_copy, first_lanes};
 constinit std::atomic<const Method*> chosen{&kFirst};
 
 const Method& choose() noexcept {
@@ -136,6 +146,12 @@ std::uint32_t crc32c(std::uint32_t reg, ConstBytes octets) noexcept {
 std::uint32_t crc32c_copy(std::uint32_t reg, std::byte* to, const std::byte* from,
                           std::size_t n) noexcept {
     return crc32c_detail::chosen.load(std::memory_order_acquire)->copy(reg, to, from, n);
+}
+
+void crc32c_lanes(const std::byte* first, std::size_t stride, std::size_t n,
+                  std::span<std::uint32_t, kCrc32cLanes> crcs) noexcept {
+    crc32c_detail::chosen.load(std::memory_order_acquire)->lanes(first, stride, n, crcs.data());
+    for (std::uint32_t& crc : crcs) crc = crc32c_finish(crc);
 }
 
 const char* crc32c_method() noexcept { return crc32c_detail::usable_methods().back().name; }

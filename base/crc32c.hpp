@@ -22,6 +22,19 @@ inline constexpr std::uint32_t kCrc32cInit = 0xffffffffu;
 [[nodiscard]] std::uint32_t crc32c_copy(std::uint32_t reg, std::byte* to, const std::byte* from,
                                         std::size_t n) noexcept;
 
+/// How many runs crc32c_lanes() takes.
+inline constexpr std::size_t kCrc32cLanes = 4;
+/// Up to here they are short: beyond, crc32c() is as fast.
+inline constexpr std::size_t kCrc32cLaneMost = 512;
+
+/// The finished CRCs of kCrc32cLanes short runs of `n` octets each, of which every one begins
+/// `stride` octets behind the one before.
+///
+/// A single short run is a chain in which each step waits for the last; several are computed side
+/// by side.
+void crc32c_lanes(const std::byte* first, std::size_t stride, std::size_t n,
+                  std::span<std::uint32_t, kCrc32cLanes> crcs) noexcept;
+
 /// Name of the method in use, for reports: "avx512", "isa-l", "pclmul", "sse4.2", "arm-crc",
 /// "portable".
 [[nodiscard]] const char* crc32c_method() noexcept;
@@ -33,6 +46,9 @@ struct Method {
     std::uint32_t (*crc)(std::uint32_t reg, const std::byte* from, std::size_t n) noexcept;
     std::uint32_t (*copy)(std::uint32_t reg, std::byte* to, const std::byte* from,
                           std::size_t n) noexcept;
+    /// crc32c_lanes(), not finished.
+    void (*lanes)(const std::byte* first, std::size_t stride, std::size_t n,
+                  std::uint32_t* regs) noexcept = nullptr;
 };
 [[nodiscard]] std::span<const Method> usable_methods() noexcept;
 }  // namespace crc32c_detail

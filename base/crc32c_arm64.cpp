@@ -39,6 +39,11 @@ std::uint32_t instruction_copy(std::uint32_t reg, std::byte* to, const std::byte
     return serial<Crc32Instruction, true>(reg, to, from, n);
 }
 
+void lanes(const std::byte* first, std::size_t stride, std::size_t n,
+           std::uint32_t* regs) noexcept {
+    serial_lanes<Crc32Instruction>(first, stride, n, regs);
+}
+
 #ifdef XSOCK_HAVE_ISAL
 std::uint32_t isal_or_instruction(std::uint32_t reg, const std::byte* from,
                                   std::size_t n) noexcept {
@@ -51,9 +56,9 @@ std::uint32_t isal_or_instruction(std::uint32_t reg, const std::byte* from,
 
 void add_machine_methods(MethodList& list) noexcept {
     if ((getauxval(AT_HWCAP) & HWCAP_CRC32) == 0) return;
-    list.add({"arm-crc", instruction_crc, instruction_copy});
+    list.add({"arm-crc", instruction_crc, instruction_copy, lanes});
 #ifdef XSOCK_HAVE_ISAL
-    list.add({"isa-l", isal_or_instruction, instruction_copy});
+    list.add({"isa-l", isal_or_instruction, instruction_copy, lanes});
 #endif
 }
 

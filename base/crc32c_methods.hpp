@@ -115,6 +115,42 @@ template <typename Step, bool kCopy>
     return reg;
 }
 
+/// The registers of kCrc32cLanes runs of `n` octets, `stride` apart: word by word in turns, so that
+/// the CPU computes them at the same time.
+template <typename Step>
+inline void serial_lanes(const std::byte* first, std::size_t stride, std::size_t n,
+                         std::uint32_t* regs) noexcept {
+    static_assert(kCrc32cLanes == 4);
+    const std::byte* const second = first + stride;
+    const std::byte* const third = second + stride;
+    const std::byte* const fourth = third + stride;
+    std::uint32_t r0 = kCrc32cInit, r1 = r0, r2 = r0, r3 = r0;
+    std::size_t at = 0;
+    for (; n - at >= 8; at += 8) {
+        r0 = Step::word8(r0, load_once<std::uint64_t>(first + at));
+        r1 = Step::word8(r1, load_once<std::uint64_t>(second + at));
+        r2 = Step::word8(r2, load_once<std::uint64_t>(third + at));
+        r3 = Step::word8(r3, load_once<std::uint64_t>(fourth + at));
+    }
+    if (n - at >= 4) {
+        r0 = Step::word4(r0, load_once<std::uint32_t>(first + at));
+        r1 = Step::word4(r1, load_once<std::uint32_t>(second + at));
+        r2 = Step::word4(r2, load_once<std::uint32_t>(third + at));
+        r3 = Step::word4(r3, load_once<std::uint32_t>(fourth + at));
+        at += 4;
+    }
+    for (; at < n; ++at) {
+        r0 = Step::word1(r0, load_once<std::uint8_t>(first + at));
+        r1 = Step::word1(r1, load_once<std::uint8_t>(second + at));
+        r2 = Step::word1(r2, load_once<std::uint8_t>(third + at));
+        r3 = Step::word1(r3, load_once<std::uint8_t>(fourth + at));
+    }
+    regs[0] = r0;
+    regs[1] = r1;
+    regs[2] = r2;
+    regs[3] = r3;
+}
+
 /// The methods found, from the slowest to the best.
 struct MethodList {
     std::array<Method, 6> methods{};

@@ -248,6 +248,11 @@ std::uint32_t fold512_copy(std::uint32_t reg, std::byte* to, const std::byte* fr
     return instruction<true>(reg, to, from, n);
 }
 
+void lanes(const std::byte* first, std::size_t stride, std::size_t n,
+           std::uint32_t* regs) noexcept {
+    serial_lanes<Crc32Instruction>(first, stride, n, regs);
+}
+
 #ifdef XSOCK_HAVE_ISAL
 std::uint32_t isal_or_instruction(std::uint32_t reg, const std::byte* from,
                                   std::size_t n) noexcept {
@@ -261,15 +266,15 @@ std::uint32_t isal_or_instruction(std::uint32_t reg, const std::byte* from,
 void add_machine_methods(MethodList& list) noexcept {
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("sse4.2")) return;
-    list.add({"sse4.2", instruction_crc, instruction_copy});
+    list.add({"sse4.2", instruction_crc, instruction_copy, lanes});
     if (!__builtin_cpu_supports("pclmul")) return;
-    list.add({"pclmul", fold128_crc, fold128_copy});
+    list.add({"pclmul", fold128_crc, fold128_copy, lanes});
 #ifdef XSOCK_HAVE_ISAL
-    list.add({"isa-l", isal_or_instruction, fold128_copy});
+    list.add({"isa-l", isal_or_instruction, fold128_copy, lanes});
 #endif
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("vpclmulqdq")) {
-        list.add({"avx512", fold512_crc, fold512_copy});
+        list.add({"avx512", fold512_crc, fold512_copy, lanes});
     }
 }
 

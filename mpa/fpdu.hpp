@@ -4,6 +4,8 @@
 
 #include <cstddef>
 
+#include "base/bytes.hpp"
+#include "base/crc32c.hpp"
 #include "include/xsock/iwarp.h"
 
 namespace xsock::mpa {
@@ -16,6 +18,18 @@ namespace xsock::mpa {
 /// Octets of the whole FPDU, markers not counted.
 [[nodiscard]] constexpr std::size_t fpdu_octets(std::size_t ulpdu_length) noexcept {
     return MPA_LENGTH_OCTETS + ulpdu_length + fpdu_pad(ulpdu_length) + MPA_CRC_OCTETS;
+}
+
+/// Are these `size` octets, from the first on, kCrc32cLanes FPDUs of `octets` each, whose CRCs are
+/// better computed together?
+[[nodiscard]] inline bool side_by_side(const std::byte* fpdu, std::size_t size,
+                                       std::size_t octets) noexcept {
+    if (octets > kCrc32cLaneMost || size < kCrc32cLanes * octets) return false;
+    bool alike = true;
+    for (std::size_t i = 1; i < kCrc32cLanes; ++i) {
+        alike &= fpdu_octets(load_be16(fpdu + i * octets)) == octets;
+    }
+    return alike;
 }
 
 static_assert(fpdu_octets(0) == 8 && fpdu_octets(1) == 8 && fpdu_octets(2) == 8);

@@ -2,6 +2,7 @@
 #include "mpa/fpdu_receiver.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "base/fault.hpp"
 #include "mpa/fpdu.hpp"
@@ -14,6 +15,23 @@ namespace {
 /// placed: two passes, yet the second finds the octets in the first-level cache, and each copy is
 /// a plain one (measured: 53 against 80 ns at 1428 octets of payload; equal from 4096 on).
 constexpr std::size_t kCheckFirstOctets = 4096;
+
+/// Octets at `fpdu`, of `size` that there are, which are FPDUs like the first, of `octets`, with
+/// CRCs that hold: one, several, or none.
+std::size_t intact(const std::byte* fpdu, std::size_t size, std::size_t octets) noexcept {
+    const std::size_t covered = octets - MPA_CRC_OCTETS;
+    if (side_by_side(fpdu, size, octets)) {
+        std::array<std::uint32_t, kCrc32cLanes> crcs;
+        crc32c_lanes(fpdu, octets, covered, crcs);
+        std::uint32_t wrong = 0;
+        for (std::size_t i = 0; i < crcs.size(); ++i) {
+            wrong |= crcs[i] ^ load_le32(fpdu + i * octets + covered);
+        }
+        if (wrong == 0) return kCrc32cLanes * octets;
+    }
+    const std::uint32_t crc = crc32c_finish(crc32c(kCrc32cInit, {fpdu, covered}));
+    return crc == load_le32(fpdu + covered) ? octets : 0;
+}
 
 }  // namespace
 
@@ -59,15 +77,15 @@ std::size_t FpduReceiver::consume(ConstBytes octets, Ulp& ulp) {
 /// The common case, made short: FPDUs without markers that lie wholly in the input. Stops at the
 /// first that is large, incomplete or broken, and leaves it to the steps below.
 void FpduReceiver::take_whole_fpdus(Input& in, Ulp& ulp) {
+    const std::byte* checked = in.at;  // up to here the CRCs hold
     while (in.size() >= MPA_LENGTH_OCTETS) {
         const std::byte* const fpdu = in.at;
         const std::size_t length = load_be16(fpdu);
         const std::size_t octets = fpdu_octets(length);
         if (octets > in.size() || (crc_ && octets > kCheckFirstOctets)) return;
-        const std::size_t covered = octets - MPA_CRC_OCTETS;
-        if (crc_ &&
-            crc32c_finish(crc32c(kCrc32cInit, {fpdu, covered})) != load_le32(fpdu + covered)) {
-            return;
+        if (crc_ && fpdu == checked) {
+            checked += intact(fpdu, in.size(), octets);
+            if (fpdu == checked) return;
         }
         const std::byte* from = fpdu + MPA_LENGTH_OCTETS;
         if (const Bytes target = ulp.rx_whole({from, length}); !target.empty()) {

@@ -168,6 +168,17 @@ bool FpduSender::Layout::add_small(Ulp& ulp, std::size_t octet_budget) {
 void FpduSender::Layout::seal_small() {
     while (sealed_ != at_) {
         const std::size_t size = fpdu_octets(load_be16(sealed_));
+        const auto octets = static_cast<std::size_t>(at_ - sealed_);
+        if (sender_.crc_ && side_by_side(sealed_, octets, size)) {
+            std::array<std::uint32_t, kCrc32cLanes> crcs;
+            const std::size_t covered = size - MPA_CRC_OCTETS;
+            crc32c_lanes(sealed_, size, covered, crcs);
+            for (const std::uint32_t crc : crcs) {
+                store_le32(sealed_ + covered, crc);
+                sealed_ += size;
+            }
+            continue;
+        }
         seal(sealed_, size, sender_.crc_);
         sealed_ += size;
     }

@@ -90,6 +90,33 @@ TEST(Crc32c, names_the_best_method) {
     EXPECT_STREQ(crc32c_method(), methods.back().name);
 }
 
+// Lengths around every word's end, and runs that lie close together, apart, or on each other.
+TEST_P(Crc32cMethod, lanes_are_single_runs) {
+    std::vector<std::byte> octets(kCrc32cLanes * 600);
+    std::mt19937 random(7);
+    for (std::byte& octet : octets) octet = static_cast<std::byte>(random());
+    for (std::size_t n = 0; n <= 100; ++n) {
+        for (const std::size_t stride :
+             {std::size_t{0}, std::size_t{1}, n, n + 5, std::size_t{500}}) {
+            std::array<std::uint32_t, kCrc32cLanes> regs;
+            GetParam().lanes(octets.data() + n % 8, stride, n, regs.data());
+            for (std::size_t i = 0; i < regs.size(); ++i) {
+                ASSERT_EQ(regs[i], crc32c(kCrc32cInit, {octets.data() + n % 8 + i * stride, n}))
+                    << n << " octets, stride " << stride << ", lane " << i;
+            }
+        }
+    }
+}
+
+TEST(Crc32c, lanes_are_finished) {
+    const std::vector<std::byte> octets(400, std::byte{0x5a});
+    std::array<std::uint32_t, kCrc32cLanes> crcs;
+    crc32c_lanes(octets.data(), 100, 84, crcs);
+    for (const std::uint32_t crc : crcs) {
+        EXPECT_EQ(crc, crc32c_finish(crc32c(kCrc32cInit, {octets.data(), 84})));
+    }
+}
+
 TEST(Crc32c, check_value) {
     EXPECT_EQ(crc32c_finish(crc32c(kCrc32cInit, as_octets("123456789"))), 0xe3069283u);
 }

@@ -125,6 +125,24 @@ TEST(FpduReceiver, corruption_of_any_octet_is_never_delivered) {
     }
 }
 
+// Equal FPDUs, whose CRCs are computed several at a time: those before the broken one are
+// delivered.
+TEST(FpduReceiver, corruption_in_a_run_of_equal_fpdus_stops_there) {
+    const std::vector<std::size_t> sizes(11, 30);
+    const Octets good = stream_of(sizes, true, false);
+    for (std::size_t at = 0; at < good.size(); ++at) {
+        Octets bad = good;
+        bad[at] ^= std::byte{4};
+        for (const bool wholes : {false, true}) {
+            RecordingUlp ulp;
+            ulp.wholes = wholes;
+            FpduReceiver receiver(true, false);
+            receiver.consume(bad, ulp);
+            ASSERT_EQ(ulp.delivered.size(), at / fpdu_octets(30)) << at;
+        }
+    }
+}
+
 TEST(FpduReceiver, wrong_crc_ends_the_ulpdu_as_not_intact) {
     Octets bad = stream_of({40, 40}, true, false);
     bad[10] ^= std::byte{1};

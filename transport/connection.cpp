@@ -22,18 +22,18 @@ namespace {
 
 // One connection's share of a pass.
 constexpr int kReadsPerPass = 4;
-constexpr int kBatchesPerPass = 8;
-constexpr std::size_t kOctetsPerBatch = 512 * 1024;
+constexpr int kBatchesPerPass = 4;
+constexpr std::size_t kOctetsPerBatch = 1024 * 1024;
 // Of small messages less is read at a time: they, their receives and their completions then stay in
 // the first-level cache from one of the three to the next.
 constexpr std::size_t kSmallRead = 48 * 1024;
 constexpr std::size_t kSmallFpdu = 512;
 
 // A gathering connection sends at once when this much waits: more where the caller has been seen to
-// post more between two polls, at most a batch.
+// post more between two polls, at most half a batch.
 constexpr std::uint32_t kGatherPosts = 256;
 constexpr std::uint32_t kGatherOctets = 64 * 1024;
-constexpr std::uint32_t kGatherOctetsMax = kOctetsPerBatch;
+constexpr std::uint32_t kGatherOctetsMax = 512 * 1024;
 
 // Room for an FPDU of a lone small message.
 constexpr std::size_t kLoneOctets = 128;

@@ -30,7 +30,7 @@ namespace xsock {
 
 namespace {
 
-constexpr std::size_t kStagingOctets = 256 * 1024;
+constexpr std::size_t kStagingOctets = 512 * 1024;
 constexpr std::uint32_t kPassesBetweenEpoll = 8;
 constexpr std::uint32_t kPassesBetweenEpollAlone = 64;
 constexpr std::uint32_t kHotIdlePasses = 1024;  // then it is not hot any more

@@ -38,9 +38,9 @@ TEST(Descriptors, one_that_is_being_opened_or_closed_is_not_strange) {
         const DescriptorChange change;
         begun = true;
         std::this_thread::sleep_for(2ms);
+        over = true;
         own_descriptor(opening);
         close(closing);
-        over = true;
     });
     while (!begun) std::this_thread::yield();
     EXPECT_FALSE(strange_descriptor(opening));

@@ -35,7 +35,7 @@ Result<bool> RecvQueue::post(const RecvWr& wr) {
         return Error{EMSGSIZE, "a receive of more than 2^32-1 octets"};
     }
 
-    std::lock_guard lock(mutex_);
+    const BiasedLock::Guard lock(mutex_);
     if (closed_) return Error{EPIPE, "the connection is closed for posting"};
     const std::uint32_t n = size_.load(std::memory_order_relaxed);
     // Whoever has seen a completion has seen its receive leave what was taken ahead.
@@ -74,7 +74,7 @@ bool RecvQueue::take_ahead(RecvWqe& out) {
             ahead_.reset(new (std::nothrow) RecvWqe[kAhead]);
             if (!ahead_) return false;
         }
-        std::lock_guard lock(mutex_);
+        const BiasedLock::Guard lock(mutex_);
         const std::uint32_t n = size_.load(std::memory_order_relaxed);
         left = std::min(n, kAhead);
         for (std::uint32_t i = 0; i < left; ++i) {
@@ -101,7 +101,7 @@ bool RecvQueue::take(RecvWqe& out) {
     }
     bool taken = false, limit = false;
     {
-        std::lock_guard lock(mutex_);
+        const BiasedLock::Guard lock(mutex_);
         const std::uint32_t n = size_.load(std::memory_order_relaxed);
         const std::uint32_t left = n == 0 ? 0 : n - 1;
         if (left < limit_) {
@@ -123,7 +123,7 @@ bool RecvQueue::take(RecvWqe& out) {
 }
 
 void RecvQueue::close() {
-    std::lock_guard lock(mutex_);
+    const BiasedLock::Guard lock(mutex_);
     closed_ = true;
 }
 
@@ -132,7 +132,7 @@ std::uint32_t RecvQueue::size() const noexcept {
 }
 
 void RecvQueue::arm_limit(std::uint32_t limit) {
-    std::lock_guard lock(mutex_);
+    const BiasedLock::Guard lock(mutex_);
     limit_ = limit;
     limit_hit_.store(false, std::memory_order_relaxed);
 }

@@ -7,11 +7,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/biased_lock.hpp"
 #include "base/result.hpp"
-#include "base/spin_lock.hpp"
 #include "base/work.hpp"
 
 namespace xsock {
@@ -63,16 +62,17 @@ class RecvQueue {
     std::uint32_t ahead_at_ = 0;
     std::atomic<std::uint32_t> ahead_left_{0};  // written by him
 
-    alignas(64) mutable SpinLock mutex_;
+    // What posts and receptions look at is one cache line, up to the first part of the lock.
+    alignas(64) std::vector<RecvWqe> ring_;  // grows by doubling to depth_
+    std::uint32_t head_ = 0;                 // index of the oldest in ring_
+    std::atomic<std::uint32_t> size_{0};
+    std::uint32_t limit_ = 0;
     bool closed_ = false;
     bool starved_ = false;
-    std::uint32_t limit_ = 0;
+    mutable BiasedLock mutex_;
     std::atomic<bool> limit_hit_{false};
     Notifier notifier_ = nullptr;
     void* notifier_argument_ = nullptr;
-    std::vector<RecvWqe> ring_;  // grows by doubling to depth_
-    std::uint32_t head_ = 0;     // index of the oldest in ring_
-    std::atomic<std::uint32_t> size_{0};
 };
 
 }  // namespace xsock

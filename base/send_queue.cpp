@@ -111,7 +111,7 @@ Result<void> SendQueue::post(const SendWr& wr) {
         if (const Error error = check_length(wr, length); error.code != 0) return error;
     }
 
-    std::lock_guard lock(mutex_);
+    const BiasedLock::Guard lock(mutex_);
     if (closed_) return Error{EPIPE, "the connection is closed for posting"};
     const std::uint64_t sequence = posted_.load(std::memory_order_relaxed);
     if (sequence - retired_seen_ == depth_) {
@@ -134,10 +134,10 @@ Result<void> SendQueue::post(const SendWr& wr) {
     return {};
 }
 
-void SendQueue::meet_posters() { std::lock_guard lock(mutex_); }
+void SendQueue::meet_posters() { const BiasedLock::Guard lock(mutex_); }
 
 void SendQueue::close() {
-    std::lock_guard lock(mutex_);
+    const BiasedLock::Guard lock(mutex_);
     closed_ = true;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The send queue of a QP: the hand-off from any number of posting threads to the one driver.
 //
-// Posters serialise on a mutex; the driver reads without it. Entries live in chunks that are made
+// Posters serialise on a lock; the driver reads without it. Entries live in chunks that are made
 // when first needed and never move, so an idle connection costs one chunk or none. A slot is
 // occupied from post() until retire(): depth bounds what is posted and not yet completed.
 #pragma once
@@ -9,11 +9,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/biased_lock.hpp"
 #include "base/result.hpp"
-#include "base/spin_lock.hpp"
 #include "base/work.hpp"
 
 namespace xsock {
@@ -80,10 +79,10 @@ class SendQueue {
 
     // Posters' and driver's words lie on cache lines of their own, and posters look at the driver's
     // only when the queue seems full.
-    alignas(64) mutable SpinLock mutex_;  // posters
-    bool closed_ = false;
+    alignas(64) std::atomic<std::uint64_t> posted_{0};
     std::uint64_t retired_seen_ = 0;  // what posters last saw of retired_
-    std::atomic<std::uint64_t> posted_{0};
+    bool closed_ = false;
+    mutable BiasedLock mutex_;  // posters
     alignas(64) std::atomic<std::uint64_t> retired_{0};
 };
 

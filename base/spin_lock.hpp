@@ -11,6 +11,21 @@
 
 namespace xsock {
 
+/// Looks until `done()`; then yields between looks, and at last sleeps, for a thread of a real-time
+/// priority would keep the one it waits for, of a lower one, from the processor for ever.
+template <typename Done>
+[[gnu::noinline]] void wait_until(Done done) noexcept {
+    constexpr int kTriesBeforeYield = 200;
+    constexpr int kTriesBeforeNap = 2000;
+    for (int tries = 0; !done(); ++tries) {
+        if (tries >= kTriesBeforeYield) sched_yield();
+        if (tries >= kTriesBeforeNap) {
+            constexpr timespec kNap{0, 50'000};
+            nanosleep(&kNap, nullptr);
+        }
+    }
+}
+
 class SpinLock {
   public:
     void lock() noexcept {
@@ -19,21 +34,13 @@ class SpinLock {
     void unlock() noexcept { taken_.store(false, std::memory_order_release); }
 
   private:
-    [[gnu::noinline]] void wait() noexcept {
-        for (int tries = 0; taken_.exchange(true, std::memory_order_acquire); ++tries) {
-            while (taken_.load(std::memory_order_relaxed) && tries < kTriesBeforeYield) ++tries;
-            if (tries >= kTriesBeforeYield) sched_yield();
-            // A thread of a real-time priority would keep the holder, of a lower one, from the
-            // processor for ever.
-            if (tries >= kTriesBeforeNap) {
-                constexpr timespec kNap{0, 50'000};
-                nanosleep(&kNap, nullptr);
-            }
-        }
+    void wait() noexcept {
+        wait_until([this] {
+            return !taken_.load(std::memory_order_relaxed) &&
+                   !taken_.exchange(true, std::memory_order_acquire);
+        });
     }
 
-    static constexpr int kTriesBeforeYield = 200;
-    static constexpr int kTriesBeforeNap = 2000;
     std::atomic<bool> taken_{false};
 };
 

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "base/biased_lock.hpp"
+
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace xsock {
+
+[[gnu::tls_model("initial-exec")]] thread_local constinit ThreadTag this_thread_tag{};
+
+namespace {
+
+bool membarrier(int command) noexcept { return syscall(SYS_membarrier, command, 0, 0) == 0; }
+
+/// Must succeed in this process before the first favourite is chosen: then barriers will.
+bool barriers_available() noexcept {
+    static const bool available = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) &&
+                                  membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+    return available;
+}
+
+/// Every running thread of the process passes a full memory barrier before this returns.
+void barrier_in_all_threads() noexcept {
+    if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
+    if (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) &&
+        membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
+        return;
+    }
+    // A filter of system calls was installed since. No store stays in a processor for so long.
+    constexpr timespec kNap{0, 10'000'000};
+    nanosleep(&kNap, nullptr);
+}
+
+}  // namespace
+
+void BiasedLock::lock_slowly(std::uintptr_t me) noexcept {
+    ordinary_.lock();
+    if (owner_.load(std::memory_order_relaxed) != 0) revoke();
+    if (last_ != me) {
+        last_ = me;
+        streak_ = 0;
+        return;
+    }
+    if (++streak_ < streak_wanted_) return;
+    streak_ = 0;
+    const auto used = favourites_.begin() + flags_used_;
+    const auto known = std::find(favourites_.begin(), used, me);
+    if (known == favourites_.end() || !barriers_available()) return;
+    if (known == used) {
+        *used = me;
+        ++flags_used_;
+    }
+    owner_.store(me | static_cast<std::uintptr_t>(known - favourites_.begin()),
+                 std::memory_order_relaxed);
+}
+
+/// @pre ordinary_ is held, and another thread may be the favourite
+void BiasedLock::revoke() noexcept {
+    const std::uintptr_t owner = owner_.load(std::memory_order_relaxed);
+    owner_.store(0, std::memory_order_relaxed);
+    streak_wanted_ = std::min(2 * streak_wanted_, kMostStreak);
+    barrier_in_all_threads();
+    const std::atomic<bool>& inside = inside_[owner & kFlagMask];
+    wait_until([&inside] { return !inside.load(std::memory_order_acquire); });
+}
+
+}  // namespace xsock

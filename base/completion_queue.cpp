@@ -69,6 +69,15 @@ bool CompletionQueue::grow() {
     }
 }
 
+/// @pre mutex_ is held, and there is room behind the `n` that wait
+void CompletionQueue::put(std::size_t n, std::span<const Wc> wcs) noexcept {
+    const std::size_t at = (head_ + n) & (ring_.size() - 1);
+    const std::size_t unbroken = std::min(wcs.size(), ring_.size() - at);
+    std::copy_n(wcs.begin(), unbroken, ring_.begin() + static_cast<std::ptrdiff_t>(at));
+    std::copy_n(wcs.begin() + static_cast<std::ptrdiff_t>(unbroken), wcs.size() - unbroken,
+                ring_.begin());
+}
+
 void CompletionQueue::push(std::span<const Wc> wcs) {
     if (sink_ != nullptr) {
         for (const Wc& wc : wcs) sink_(sink_argument_, wc);
@@ -80,7 +89,16 @@ void CompletionQueue::push(std::span<const Wc> wcs) {
     {
         std::lock_guard lock(mutex_);
         std::size_t n = count_.load(std::memory_order_relaxed);
-        for (const Wc& wc : wcs) {
+        // With room for all, and nobody to tell of one of them, they are copied together.
+        std::span<const Wc> left = wcs;
+        const std::size_t room =
+            strict_ ? std::min<std::size_t>(depth_, ring_.size()) : ring_.size();
+        if (armed_ == Armed::no && n <= room && wcs.size() <= room - n) {
+            put(n, wcs);
+            n += wcs.size();
+            left = {};
+        }
+        for (const Wc& wc : left) {
             if ((strict_ && n >= depth_) || !room_for(n)) {
                 if (!overrun_.exchange(true, std::memory_order_relaxed)) notify = true;
                 continue;
@@ -111,7 +129,9 @@ std::size_t CompletionQueue::take_waiting(std::span<Wc> out) {
     std::lock_guard lock(mutex_);
     const std::size_t waiting = count_.load(std::memory_order_relaxed);
     const std::size_t n = std::min(out.size(), waiting);
-    for (std::size_t i = 0; i < n; ++i) out[i] = ring_[(head_ + i) & (ring_.size() - 1)];
+    const std::size_t unbroken = std::min(n, ring_.size() - head_);
+    std::copy_n(ring_.begin() + static_cast<std::ptrdiff_t>(head_), unbroken, out.begin());
+    std::copy_n(ring_.begin(), n - unbroken, out.begin() + static_cast<std::ptrdiff_t>(unbroken));
     // Empty, it begins anew where it is in the cache.
     head_ = n == waiting ? 0 : (head_ + n) & (ring_.size() - 1);
     count_.store(waiting - n, std::memory_order_release);

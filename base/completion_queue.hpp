@@ -82,6 +82,7 @@ class CompletionQueue {
 
   private:
     std::size_t take_waiting(std::span<Wc> out);
+    void put(std::size_t n, std::span<const Wc> wcs) noexcept;
     bool grow();
     [[nodiscard]] bool room_for(std::size_t n) { return n < ring_.size() || grow(); }
 

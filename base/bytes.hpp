@@ -2,6 +2,7 @@
 // Octet spans and byte order. Used everywhere; no state, any thread.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -45,6 +46,30 @@ inline void store(void* to, T v) noexcept {
     std::memcpy(to, &v, sizeof v);
 }
 }  // namespace detail
+
+/// memcpy() for what is mostly short: 16 to 64 octets without a call, in pieces that may overlap.
+inline void copy_short(std::byte* to, const std::byte* from, std::size_t n) noexcept {
+    struct Piece {
+        std::array<std::byte, 16> octets;
+    };
+    const auto load = [](const std::byte* at) {
+        Piece piece;
+        std::memcpy(&piece, at, sizeof piece);
+        return piece;
+    };
+    if (n < sizeof(Piece) || n > 4 * sizeof(Piece)) {
+        std::memcpy(to, from, n);
+        return;
+    }
+    const std::size_t half = n <= 2 * sizeof(Piece) ? 0 : sizeof(Piece);
+    const std::size_t last = n - sizeof(Piece);
+    const Piece a = load(from), b = load(from + half), c = load(from + last - half),
+                d = load(from + last);
+    std::memcpy(to, &a, sizeof a);
+    std::memcpy(to + half, &b, sizeof b);
+    std::memcpy(to + last - half, &c, sizeof c);
+    std::memcpy(to + last, &d, sizeof d);
+}
 
 [[nodiscard]] inline std::uint16_t load_be16(const void* p) noexcept {
     return detail::load<std::uint16_t, std::endian::big>(p);

@@ -104,14 +104,14 @@ std::size_t Stream::Impl::tx_run(const UlpduRun& run) {
 bool Stream::Impl::put_message(const SendWqe& wqe, std::uint32_t msn, std::byte* to) const {
     to += put_message_header(wqe, msn, to);
     if ((wqe.flags & kSendInline) != 0) {
-        std::memcpy(to, wqe.inline_data.data(), wqe.length);
+        copy_short(to, wqe.inline_data.data(), wqe.length);
         return true;
     }
     for (const Sge& sge : sges_of(wqe)) {
         if (sge.length == 0) continue;
         if (!permits(sge, false)) return false;
         const fault::Touch touch(0, sge.address, sge.length);
-        std::memcpy(to, sge.address, sge.length);
+        copy_short(to, sge.address, sge.length);
         to += sge.length;
     }
     return true;

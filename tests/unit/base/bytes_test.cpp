@@ -62,5 +62,18 @@ TEST(Bytes, round_trips_extremes) {
     }
 }
 
+TEST(Bytes, copies_any_length_and_nothing_beside_it) {
+    std::array<std::byte, 200> from, to;
+    for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i + 1);
+    for (std::size_t n = 0; n <= 150; ++n) {
+        to.fill(std::byte{0xee});
+        copy_short(to.data() + 20, from.data() + n % 16, n);
+        for (std::size_t i = 0; i < to.size(); ++i) {
+            const bool inside = i >= 20 && i < 20 + n;
+            ASSERT_EQ(to[i], inside ? from[n % 16 + i - 20] : std::byte{0xee}) << n << " at " << i;
+        }
+    }
+}
+
 }  // namespace
 }  // namespace xsock

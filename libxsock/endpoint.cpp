@@ -258,6 +258,18 @@ namespace {
 constexpr std::uint32_t kKnownWrFlags = XSOCK_UNSIGNALED | XSOCK_SOLICITED | XSOCK_FENCE |
                                         XSOCK_INLINE | XSOCK_INVALIDATE | XSOCK_MORE | XSOCK_MASKED;
 
+/// Those of a Send that needs no key.
+constexpr std::uint32_t kSimpleSendFlags =
+    XSOCK_UNSIGNALED | XSOCK_SOLICITED | XSOCK_FENCE | XSOCK_INLINE | XSOCK_MORE;
+
+std::uint8_t send_flags(std::uint32_t flags) noexcept {
+    return static_cast<std::uint8_t>(((flags & XSOCK_UNSIGNALED) != 0 ? 0 : kSendSignaled) |
+                                     ((flags & XSOCK_SOLICITED) != 0 ? kSendSolicited : 0) |
+                                     ((flags & XSOCK_FENCE) != 0 ? kSendFence : 0) |
+                                     ((flags & XSOCK_INLINE) != 0 ? kSendInline : 0) |
+                                     ((flags & XSOCK_MORE) != 0 ? kSendMore : 0));
+}
+
 /// What only RFC 7306's operations have.
 struct Extra {
     Atomic atomic = {};
@@ -271,11 +283,7 @@ int post_one(xsock_ep* ep, std::uint64_t wr_id, std::uint32_t op, std::uint32_t 
     Atomic atomic = extra.atomic;
     SendWr wr;
     wr.wr_id = wr_id;
-    wr.flags = static_cast<std::uint8_t>(((flags & XSOCK_UNSIGNALED) != 0 ? 0 : kSendSignaled) |
-                                         ((flags & XSOCK_SOLICITED) != 0 ? kSendSolicited : 0) |
-                                         ((flags & XSOCK_FENCE) != 0 ? kSendFence : 0) |
-                                         ((flags & XSOCK_INLINE) != 0 ? kSendInline : 0) |
-                                         ((flags & XSOCK_MORE) != 0 ? kSendMore : 0));
+    wr.flags = send_flags(flags);
     wr.sges = sges;
     switch (op) {
         case XSOCK_OP_SEND:
@@ -327,24 +335,18 @@ int post_one(xsock_ep* ep, std::uint64_t wr_id, std::uint32_t op, std::uint32_t 
     return finish(ep->qp->post_send(wr));
 }
 
-// One piece of memory, at an offset into what the peer offered.
+// One piece of memory, at an offset into what the peer offered. Not for Sends.
 int post_simple(xsock_ep* ep, std::uint64_t wr_id, std::uint32_t op, void* buffer,
                 std::uint32_t length, const xsock_remote* remote, std::uint64_t offset,
                 std::uint32_t flags, const Extra& extra = {}) {
     if (ep == nullptr || (buffer == nullptr && length > 0)) return fail(EINVAL);
     if (!usable(ep)) return -1;
-    std::uint64_t to = 0;
-    std::uint32_t stag = 0;
-    if (op != XSOCK_OP_SEND) {
-        if (remote == nullptr) return fail(EINVAL);
-        if (offset > remote->length || length > remote->length - offset) return fail(ERANGE);
-        to = remote->to + offset;
-        stag = remote->stag;
-    } else if ((flags & XSOCK_INVALIDATE) != 0) {
-        return fail(EINVAL);  // needs a key: xsock_post()
-    }
+    if (remote == nullptr) return fail(EINVAL);
+    if (offset > remote->length || length > remote->length - offset) return fail(ERANGE);
     const Sge sge{static_cast<std::byte*>(buffer), length, kLkeyNone};
-    return guarded(-1, [&] { return post_one(ep, wr_id, op, flags, {&sge, 1}, to, stag, extra); });
+    return guarded(-1, [&] {
+        return post_one(ep, wr_id, op, flags, {&sge, 1}, remote->to + offset, remote->stag, extra);
+    });
 }
 
 }  // namespace
@@ -380,14 +382,25 @@ int post_recv(xsock_ep* ep, std::uint64_t wr_id, const xsock_sge* sge,
 
 int send(xsock_ep* ep, std::uint64_t wr_id, const void* buffer, std::uint32_t length,
          std::uint32_t flags) noexcept {
-    return post_simple(ep, wr_id, XSOCK_OP_SEND, const_cast<void*>(buffer), length, nullptr, 0,
-                       flags);
+    // The most frequent call of all, without a look at what other operations have.
+    if (ep == nullptr || (buffer == nullptr && length > 0)) return fail(EINVAL);
+    if (!usable(ep)) return -1;
+    if ((flags & ~kSimpleSendFlags) != 0) return fail(EINVAL);  // a key: xsock_post()
+    const Sge sge{static_cast<std::byte*>(const_cast<void*>(buffer)), length, kLkeyNone};
+    SendWr wr;
+    wr.wr_id = wr_id;
+    wr.flags = send_flags(flags);
+    wr.sges = {&sge, 1};
+    return guarded(-1, [&] { return finish(ep->qp->post_send(wr)); });
 }
 
 int recv(xsock_ep* ep, std::uint64_t wr_id, void* buffer, std::uint32_t length) noexcept {
-    if (buffer == nullptr && length > 0) return fail(EINVAL);
-    const xsock_sge sge{buffer, length, 0};
-    return post_recv(ep, wr_id, &sge, 1);
+    if (ep == nullptr || (buffer == nullptr && length > 0)) return fail(EINVAL);
+    if (!usable(ep)) return -1;
+    const Sge sge{static_cast<std::byte*>(buffer), length, kLkeyNone};
+    return guarded(-1, [&] {
+        return finish(ep->qp->post_recv({.wr_id = wr_id, .sges = {&sge, 1}}));
+    });
 }
 
 int write(xsock_ep* ep, std::uint64_t wr_id, const void* buffer, std::uint32_t length,

@@ -16,26 +16,30 @@ namespace {
 
 bool membarrier(int command) noexcept { return syscall(SYS_membarrier, command, 0, 0) == 0; }
 
-/// Must succeed in this process before the first favourite is chosen: then barriers will.
-bool barriers_available() noexcept {
-    static const bool available = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) &&
-                                  membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-    return available;
+bool register_for_barriers() noexcept {
+    return membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) &&
+           membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
 }
+
+// No favourite is chosen before. A forked child is as its parent was.
+std::atomic<bool> barriers_available{false};
 
 /// Every running thread of the process passes a full memory barrier before this returns.
 void barrier_in_all_threads() noexcept {
     if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
-    if (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) &&
-        membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
-        return;
-    }
+    if (register_for_barriers()) return;
     // A filter of system calls was installed since. No store stays in a processor for so long.
-    constexpr timespec kNap{0, 10'000'000};
-    nanosleep(&kNap, nullptr);
+    timespec left{0, 10'000'000};
+    while (nanosleep(&left, &left) != 0) {
+    }
 }
 
 }  // namespace
+
+void BiasedLock::prepare() noexcept {
+    if (barriers_available.load(std::memory_order_relaxed)) return;
+    barriers_available.store(register_for_barriers(), std::memory_order_relaxed);
+}
 
 void BiasedLock::lock_slowly(std::uintptr_t me) noexcept {
     ordinary_.lock();
@@ -49,7 +53,9 @@ void BiasedLock::lock_slowly(std::uintptr_t me) noexcept {
     streak_ = 0;
     const auto used = favourites_.begin() + flags_used_;
     const auto known = std::find(favourites_.begin(), used, me);
-    if (known == favourites_.end() || !barriers_available()) return;
+    if (known == favourites_.end() || !barriers_available.load(std::memory_order_relaxed)) {
+        return;
+    }
     if (known == used) {
         *used = me;
         ++flags_used_;

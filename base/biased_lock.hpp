@@ -54,6 +54,8 @@ class BiasedLock {
         ~Guard() {
             if (inside_ != nullptr) {
                 inside_->store(false, std::memory_order_release);
+                // The barrier that others pass for us orders what the CPU does, not the compiler.
+                std::atomic_signal_fence(std::memory_order_seq_cst);
             } else {
                 lock_.ordinary_.unlock();
             }
@@ -65,6 +67,10 @@ class BiasedLock {
         BiasedLock& lock_;
         std::atomic<bool>* inside_ = nullptr;  // as the favourite; else the ordinary lock is held
     };
+
+    /// Once for the process, best while it has one thread: it takes some ms otherwise. Until then,
+    /// and where the kernel has no membarrier(), all locks are ordinary ones.
+    static void prepare() noexcept;
 
     /// Does one thread have the privilege? A hint.
     [[nodiscard]] bool biased() const noexcept {

@@ -17,6 +17,7 @@
 #include <ctime>
 
 #include "base/assert.hpp"
+#include "base/biased_lock.hpp"
 #include "transport/clock.hpp"
 #include "transport/descriptors.hpp"
 #include "transport/fork.hpp"
@@ -78,6 +79,7 @@ Progress::Progress(Epochs& epochs, const TransportConfig& config, unsigned index
 
 Result<std::unique_ptr<Progress>> Progress::create(Epochs& epochs, const TransportConfig& config,
                                                    unsigned index) {
+    BiasedLock::prepare();
     std::unique_ptr<Progress> p(new Progress(epochs, config, index));
     p->epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
     if (p->epoll_fd_ < 0) return Error{errno, "epoll_create1 failed"};

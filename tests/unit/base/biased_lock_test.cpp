@@ -19,11 +19,16 @@ bool kernel_has_barriers() {
     return known > 0 && (known & MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0;
 }
 
+class BiasedLockTest : public testing::Test {
+  protected:
+    void SetUp() override { BiasedLock::prepare(); }
+};
+
 void lock_often(BiasedLock& lock, int times) {
     for (int i = 0; i < times; ++i) const BiasedLock::Guard guard(lock);
 }
 
-TEST(BiasedLock, who_locks_again_and_again_becomes_the_favourite) {
+TEST_F(BiasedLockTest, who_locks_again_and_again_becomes_the_favourite) {
     if (!kernel_has_barriers()) GTEST_SKIP() << "no membarrier()";
     BiasedLock lock;
     lock_often(lock, BiasedLock::kFirstStreak / 2);
@@ -34,7 +39,7 @@ TEST(BiasedLock, who_locks_again_and_again_becomes_the_favourite) {
     EXPECT_TRUE(lock.biased());
 }
 
-TEST(BiasedLock, another_thread_takes_the_privilege_away) {
+TEST_F(BiasedLockTest, another_thread_takes_the_privilege_away) {
     BiasedLock lock;
     lock_often(lock, 2 * BiasedLock::kFirstStreak);
     std::thread([&] { lock_often(lock, 1); }).join();
@@ -43,7 +48,7 @@ TEST(BiasedLock, another_thread_takes_the_privilege_away) {
     EXPECT_EQ(lock.biased(), kernel_has_barriers()) << "and it can be had again";
 }
 
-TEST(BiasedLock, waits_for_the_favourite_inside) {
+TEST_F(BiasedLockTest, waits_for_the_favourite_inside) {
     BiasedLock lock;
     lock_often(lock, 2 * BiasedLock::kFirstStreak);
     std::atomic<bool> left{false};
@@ -60,7 +65,7 @@ TEST(BiasedLock, waits_for_the_favourite_inside) {
     other.join();
 }
 
-TEST(BiasedLock, the_favourite_waits_for_the_holder) {
+TEST_F(BiasedLockTest, the_favourite_waits_for_the_holder) {
     BiasedLock lock;
     lock_often(lock, 2 * BiasedLock::kFirstStreak);
     std::atomic<bool> held{false}, left{false};
@@ -79,7 +84,7 @@ TEST(BiasedLock, the_favourite_waits_for_the_holder) {
 }
 
 // The tag of a thread that has ended may be given to the next one: all live at the same time.
-TEST(BiasedLock, few_threads_can_be_favourites) {
+TEST_F(BiasedLockTest, few_threads_can_be_favourites) {
     if (!kernel_has_barriers()) GTEST_SKIP() << "no membarrier()";
     constexpr int kThreads = 6;
     BiasedLock lock;
@@ -100,7 +105,7 @@ TEST(BiasedLock, few_threads_can_be_favourites) {
 }
 
 // Long streaks of each thread, met by the others at any moment: nothing is counted twice or lost.
-TEST(BiasedLock, excludes_threads_that_come_and_go) {
+TEST_F(BiasedLockTest, excludes_threads_that_come_and_go) {
     constexpr int kThreads = 3, kRounds = 60, kStreak = 3000;
     BiasedLock lock;
     long count = 0, mirror = 0;  // two words: a torn update shows

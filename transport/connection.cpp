@@ -715,11 +715,11 @@ void Connection::end(QpState state, int error, WcStatus status, bool orderly, Pa
 
 void Connection::close_descriptor(bool reset) {
     if (fd_ < 0) return;
+    if (capture_ && reset) capture_->was_reset(/*by_us=*/true);
+    capture_.reset();
     const DescriptorChange change;
     parts_.progress->remove(*this);
     disown_descriptor(fd_);
-    if (capture_ && reset) capture_->was_reset(/*by_us=*/true);
-    capture_.reset();
     if (shared_descriptor_ && reset) {
         tcp::disconnect(fd_);
     } else if (shared_descriptor_) {

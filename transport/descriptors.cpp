@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -85,22 +86,31 @@ bool owns_descriptor(int fd) noexcept {
     return in_range(fd) && (word(fd).load(std::memory_order_relaxed) & bit(fd)) != 0;
 }
 
-DescriptorChange::DescriptorChange() noexcept { begun.fetch_add(1); }
+DescriptorChange::DescriptorChange() noexcept {
+    begun.fetch_add(1);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+}
 
 DescriptorChange::~DescriptorChange() { ended.fetch_add(1); }
 
 void forget_descriptor_changes() noexcept { ended.store(begun.load()); }
 
 bool strange_descriptor(int fd) noexcept {
-    constexpr int kPatience = 10'000;  // yields
+    constexpr int kYields = 1000, kNaps = 10'000;
     for (int tries = 0;; ++tries) {
         const std::uint64_t over = ended.load();
         const std::uint64_t before = begun.load();
         const bool strange = fcntl(fd, F_GETFD) >= 0 && !owns_descriptor(fd);
-        if (!strange || (over >= before && begun.load() == before) || tries == kPatience) {
+        std::atomic_thread_fence(std::memory_order_acquire);
+        if (!strange || (over >= before && begun.load() == before) || tries == kYields + kNaps) {
             return strange;
         }
-        sched_yield();
+        if (tries < kYields) {
+            sched_yield();
+        } else {
+            constexpr timespec kNap{0, 50'000};
+            nanosleep(&kNap, nullptr);
+        }
     }
 }
 

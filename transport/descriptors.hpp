@@ -29,8 +29,8 @@ class DescriptorChange {
 /// In a forked child: none is under way.
 void forget_descriptor_changes() noexcept;
 
-/// Whether `fd` is open and not ours: waits for changes under way, yielding, and takes what it sees
-/// when they do not end (a signal handler may have interrupted one).
+/// Whether `fd` is open and not ours: waits for changes under way, for about a second at most: a
+/// signal handler may have interrupted one.
 [[nodiscard]] bool strange_descriptor(int fd) noexcept;
 
 /// Another descriptor of the same open file, close-on-exec and owned, with a number out of the way

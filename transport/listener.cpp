@@ -86,6 +86,13 @@ void ListenSocket::on_time(Pass& pass) {
     accept_some(pass);
 }
 
+int ListenSocket::accept_owned() const noexcept {
+    const DescriptorChange change;
+    const int fd = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) own_descriptor(fd);
+    return fd;
+}
+
 void ListenSocket::accept_some(Pass& pass) {
     for (int i = 0; i < kAcceptsPerPass; ++i) {
         if (starting_.size() + ready_count_.load(std::memory_order_relaxed) >= max_starting_) {
@@ -96,8 +103,7 @@ void ListenSocket::accept_some(Pass& pass) {
             pause(pass, kPauseWhenFull);
             return;
         }
-        const DescriptorChange change;  // until the connection has it
-        const int fd = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        const int fd = accept_owned();
         if (fd < 0) {
             const int error = errno;
             // EINVAL: another process, or a call that passed us by, has shut the socket down. As
@@ -123,7 +129,7 @@ void ListenSocket::accept_some(Pass& pass) {
             start(fd, pass);
         } catch (...) {
             log(LogLevel::error, "accept-failed", "out of memory; the connection is dropped");
-            ::close(fd);
+            close_owned(fd);
         }
     }
 }
@@ -136,11 +142,19 @@ void ListenSocket::start(int fd, Pass& pass) {
             if (const auto listener = weak.lock()) listener->started(c, state);
         });
     starting_.insert(connection.get());
-    if (auto r = connection->start(fd, attr_, mpa::Role::responder, pass); !r) {
+    const auto started_now = [&] {
+        try {
+            return connection->start(fd, attr_, mpa::Role::responder, pass);
+        } catch (...) {
+            starting_.erase(connection.get());
+            throw;
+        }
+    };
+    if (auto r = started_now(); !r) {
         log(LogLevel::error, "accept-failed", "%s: %s", r.error().what,
             std::strerror(r.error().code));
         starting_.erase(connection.get());
-        ::close(fd);
+        close_owned(fd);
     }
 }
 

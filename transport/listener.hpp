@@ -57,6 +57,7 @@ class ListenSocket final : public Pollable {
     void on_failure(Pass& pass) noexcept override;
 
   private:
+    int accept_owned() const noexcept;
     void accept_some(Pass& pass);
     void start(int fd, Pass& pass);
     void started(Connection& connection, QpState state);

@@ -127,7 +127,10 @@ int Socket::ensure_listener(int fd) {
          [this](Connection&) { counters_->refused.fetch_add(1, std::memory_order_relaxed); }});
     Result<void> opened;
     driver->locked([&](Pass& pass) { opened = listener->open(pass); });
-    if (!opened) return no(opened.error().code);
+    if (!opened) {
+        close_owned(*copy);
+        return no(opened.error().code);
+    }
     listener_ = std::move(listener);
     listener_generation_ = process_generation();
     listener_now_.store(listener_.get(), std::memory_order_release);

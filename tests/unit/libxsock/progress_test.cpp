@@ -131,12 +131,17 @@ TEST(ProgressOf, nobody_burns_cpu_when_nothing_happens) {
         xsock_wc wc[8];
         xsock_cq_poll(pair.client_cq, wc, 8);
         std::this_thread::sleep_for(milliseconds(10));
-        const double before = cpu_ms();
-        std::this_thread::sleep_for(milliseconds(10));
-        worst = std::max(worst, cpu_ms() - before);
+        // Who is kept busy stays so: a single busy look is a busy machine's, which sleeps longer.
+        double least = 10;
+        for (int looks = 0; looks < 20 && least >= 8; ++looks) {
+            const double before = cpu_ms();
+            std::this_thread::sleep_for(milliseconds(10));
+            least = std::min(least, cpu_ms() - before);
+        }
+        worst = std::max(worst, least);
     }
     waiter.join();
-    EXPECT_LT(worst, 8) << "ms of 10";
+    EXPECT_LT(worst, 8) << "ms of 10, twenty times";
     const double before = cpu_ms();
     std::this_thread::sleep_for(milliseconds(100));
     EXPECT_LT(cpu_ms() - before, 50) << "ms of 100";

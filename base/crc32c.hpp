@@ -24,8 +24,9 @@ inline constexpr std::uint32_t kCrc32cInit = 0xffffffffu;
 
 /// How many runs crc32c_lanes() takes.
 inline constexpr std::size_t kCrc32cLanes = 4;
-/// Up to here they are short: beyond, crc32c() is as fast.
-inline constexpr std::size_t kCrc32cLaneMost = 512;
+/// Runs below this are short; crc32c() has better ways for others. Octets, a run: 4.3 against 7.0
+/// ns at 84, 7.0 against 10.8 at 176, and 7.6 against 5.4 at 192, where AVX-512 begins to pay.
+inline constexpr std::size_t kCrc32cShort = 192;
 
 /// The finished CRCs of kCrc32cLanes short runs of `n` octets each, of which every one begins
 /// `stride` octets behind the one before.

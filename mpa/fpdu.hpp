@@ -24,7 +24,7 @@ namespace xsock::mpa {
 /// better computed together?
 [[nodiscard]] inline bool side_by_side(const std::byte* fpdu, std::size_t size,
                                        std::size_t octets) noexcept {
-    if (octets > kCrc32cLaneMost || size < kCrc32cLanes * octets) return false;
+    if (octets - MPA_CRC_OCTETS >= kCrc32cShort || size < kCrc32cLanes * octets) return false;
     bool alike = true;
     for (std::size_t i = 1; i < kCrc32cLanes; ++i) {
         alike &= fpdu_octets(load_be16(fpdu + i * octets)) == octets;

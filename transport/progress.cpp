@@ -406,8 +406,13 @@ void Progress::serve_deadlines(Pass& pass) {
 
 Result<void> Progress::add(std::shared_ptr<Pollable> item, int fd, std::uint32_t events) {
     Pollable* const key = item.get();
-    graveyard_.reserve(items_.size() + 1);  // so that remove() cannot fail
-    const auto entry = items_.emplace(key, std::move(item)).first;
+    auto entry = items_.end();
+    try {
+        graveyard_.reserve(items_.size() + 1);  // so that remove() cannot fail
+        entry = items_.emplace(key, std::move(item)).first;
+    } catch (const std::bad_alloc&) {
+        return Error{ENOMEM, "no memory to watch the descriptor"};
+    }
     epoll_event event{};
     event.events = events;
     event.data.ptr = key;

@@ -12,8 +12,7 @@ namespace xsock::bench::rate {
 namespace {
 
 constexpr std::size_t kSize = 64;
-// On either side the clock is read so seldom that it does not count: one reading takes about as
-// long as handing over one message.
+// On either side the clock is read so seldom that it does not count.
 constexpr std::uint64_t kMessagesPerClock = 256;
 constexpr std::uint64_t kReceive = std::uint64_t{1} << 32;  // in wr_id: not one of the sends
 using Message = std::array<std::uint8_t, kSize>;

@@ -110,20 +110,14 @@ Progress::~Progress() {
 
 void Progress::close_descriptors() noexcept {
     for (const int fd : {epoll_fd_, bell_fd_, embed_fd_, timer_fd_, signal_fd_.load()}) {
-        if (fd < 0) continue;
-        disown_descriptor(fd);
-        close(fd);
+        if (fd >= 0) close_owned(fd);
     }
     for (const int fd : events_) close_owned(fd);
 }
 
 void Progress::abandon() noexcept {
     if (fork_in_pass_) return;
-    for (const auto& entry : items_) {
-        const int fd = entry.first->fd_;
-        disown_descriptor(fd);
-        close(fd);
-    }
+    for (const auto& entry : items_) close_owned(entry.first->fd_);
     close_descriptors();
     lock_.store(&kAbandoned, std::memory_order_relaxed);
 }

@@ -251,9 +251,10 @@ void Progress::run_pass(Pass& pass) {
 void Progress::serve_kicked(Pass& pass) {
     if (kicked_count_.load(std::memory_order_seq_cst) == 0) return;
     {
-        const std::lock_guard lock(kicked_mutex_);
+        const BiasedLock::Guard lock(kicked_lock_);
         serving_.swap(kicked_);
-        kicked_count_.store(0, std::memory_order_seq_cst);
+        // Whoever reads the old count makes a pass in vain.
+        kicked_count_.store(0, std::memory_order_relaxed);
     }
     for (auto& item : serving_) {
         // Cleared first: a kick from now on puts the item into the list again.
@@ -490,9 +491,10 @@ void Progress::give_tx_buffer(std::unique_ptr<TxBuffer> buffer) {
 bool Progress::add_kicked(Pollable& item) {
     // The server clears the flag before it looks at what was posted: set means it has yet to look.
     if (item.kicked_.load(std::memory_order_seq_cst)) return false;
-    if (item.kicked_.exchange(true, std::memory_order_seq_cst)) return false;
-    const std::lock_guard lock(kicked_mutex_);
-    kicked_.push_back(item.shared_from_this());
+    const BiasedLock::Guard lock(kicked_lock_);
+    if (item.kicked_.load(std::memory_order_seq_cst)) return false;
+    kicked_.push_back(item.shared_from_this());           // may throw, so the flag is set behind it
+    item.kicked_.store(true, std::memory_order_relaxed);  // cleared after the list is taken only
     kicked_count_.store(kicked_.size(), std::memory_order_seq_cst);
     return true;
 }

@@ -18,6 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/biased_lock.hpp"
 #include "base/bytes.hpp"
 #include "base/completion_queue.hpp"
 #include "base/doorbell.hpp"
@@ -348,7 +349,7 @@ class Progress {
     std::atomic<std::uint64_t> interval_{0};
     std::atomic<std::uint64_t> caller_passes_{0};
 
-    alignas(64) std::mutex kicked_mutex_;
+    alignas(64) BiasedLock kicked_lock_;
     std::vector<std::shared_ptr<Pollable>> kicked_;
     std::atomic<std::size_t> kicked_count_{0};
 

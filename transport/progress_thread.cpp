@@ -75,9 +75,22 @@ struct ProgressThread::Loop {
         } else {
             tick_ms = std::min(tick_ms * 2, kTickMax);
         }
+        start_tick();
+        progress.set_thread_ticking(true);
+    }
+
+    void start_tick() {
         uv_timer_start(
             &tick, [](uv_timer_t* t) { of(t).on_wake(); }, tick_ms, 0);
-        progress.set_thread_ticking(true);
+    }
+
+    [[nodiscard]] bool posts_wait() const {
+        return progress.work_waiting() && !progress.has_leader();
+    }
+
+    void look_again() {
+        if (progress.caller_passes() == seen_passes && posts_wait()) progress.thread_pass(false);
+        start_tick();
     }
 
     void on_wake() {
@@ -87,9 +100,14 @@ struct ProgressThread::Loop {
             return;
         }
         if (callers_active()) {
-            // Somebody polls: leave the receiving to him, but do not let gathered posts wait.
-            if (progress.work_waiting() && !progress.has_leader()) progress.thread_pass(false);
+            // Somebody polls: leave the receiving to him, but do not let gathered posts wait. They
+            // may be of this very moment, and he about to send them: taken out of his hands they
+            // would cost him the favour of his locks (base/biased_lock.hpp).
             step_back();
+            if (posts_wait()) {
+                uv_timer_start(
+                    &tick, [](uv_timer_t* t) { of(t).look_again(); }, kTickMin, 0);
+            }
             return;
         }
         progress.set_thread_ticking(false);

@@ -461,6 +461,27 @@ TEST_F(ProgressTest, what_many_posters_leave_behind_wakes_the_leader) {
     close(fd);
 }
 
+// The thread leaves posts to a caller who polls; when he stops, it must still see to the last ones.
+TEST_F(ProgressTest, the_thread_serves_what_a_busy_caller_leaves_behind) {
+    start(ProgressMode::both);
+    const auto item = add();
+    for (std::uint64_t round = 1; round <= 40; ++round) {
+        // Up to the longest tick and a little more, so that the last post meets each of its phases.
+        const Time until = in(round % 10 * kMillisecond);
+        while (monotonic_now() < until) {
+            progress->kick_later(*item);
+            progress->drive();
+        }
+        item->posted = round;
+        progress->kick_later(*item);
+        const Time limit = in(kLimit);
+        while (item->served != round && monotonic_now() < limit) {
+            std::this_thread::sleep_for(std::chrono::microseconds(100));
+        }
+        ASSERT_EQ(item->served, round);
+    }
+}
+
 // A signal handler may run in the middle of a pass, and many call exit() or fork().
 TEST_F(ProgressTest, a_fork_in_the_middle_of_a_pass_ends_and_leaves_the_parent_its_pass) {
     start(ProgressMode::both);

@@ -158,7 +158,9 @@ class Connection final : public Pollable {
     std::uint32_t interest_ = 0;    // epoll bits asked for
     std::vector<std::byte> stash_;  // read but not taken by MPA: no receive was posted
     std::size_t stash_at_ = 0;
-    bool small_fpdus_ = false;  // the last read brought small ones
+    bool small_fpdus_ = false;           // the last read brought small ones
+    std::uint32_t flood_ = 0;            // evidence that the peer floods us with small messages
+    std::uint64_t flood_tx_octets_ = 0;  // tx_octets_ at the last read
     std::unique_ptr<TxBuffer> tx_buffer_;
     std::unique_ptr<Capture> capture_;  // null unless XSOCK_PCAP asks for it
     bool steady_ = false;               // established, not closing

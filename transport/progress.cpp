@@ -242,6 +242,11 @@ Progress::ThreadPass Progress::thread_pass(bool take_over) {
     return driving.pass.active ? ThreadPass::moved : ThreadPass::idle;
 }
 
+void Progress::relax(int pauses) noexcept {
+    constexpr auto relaxed = std::memory_order_relaxed;
+    while (pauses-- > 0 && !urgent_.load(relaxed) && kicked_count_.load(relaxed) == 0) cpu_relax();
+}
+
 void Progress::run_pass(Pass& pass) {
     interval_.store(interval_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     serve_kicked(pass);

@@ -233,6 +233,9 @@ class Progress {
 
     // -- the driver only (inside a pass) --
 
+    /// Keeps the processor quiet for so many of its pauses, or until somebody was kicked.
+    void relax(int pauses) noexcept;
+
     /// Emptied at the end of the pass, or earlier.
     [[nodiscard]] CompletionBatch& completions() noexcept { return completions_; }
     Result<void> add(std::shared_ptr<Pollable> item, int fd, std::uint32_t events);

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <chrono>
 #include <fstream>
+#include <limits>
 #include <new>
 #include <string>
 #include <thread>
@@ -108,6 +109,24 @@ TEST_F(ProgressTest, a_kick_later_is_served_once_by_the_next_pass) {
     progress->drive();
     EXPECT_EQ(item->kicks, 1);
     EXPECT_FALSE(progress->work_waiting());
+}
+
+TEST_F(ProgressTest, who_relaxes_is_called_back_by_a_kick) {
+    start(ProgressMode::app);
+    const auto item = add();
+    std::atomic<bool> relaxing{false};
+    std::thread poster([&] {
+        while (!relaxing) std::this_thread::yield();
+        progress->kick_now(*item);  // leaves it to who drives
+    });
+    const Time begin = monotonic_now();
+    progress->locked([&](Pass&) {
+        relaxing = true;
+        progress->relax(std::numeric_limits<int>::max());
+    });
+    poster.join();
+    EXPECT_LT(monotonic_now() - begin, kLimit);
+    EXPECT_EQ(item->kicks, 1);
 }
 
 TEST_F(ProgressTest, a_removed_item_is_left_alone) {

@@ -104,13 +104,26 @@ Error SendQueue::check(const SendWr& wr) noexcept {
 }
 
 Result<void> SendQueue::post(const SendWr& wr) {
-    const bool is_plain = plain(wr);
-    std::uint64_t length = 0;
-    if (!is_plain) {
-        length = total_length(wr.sges);
-        if (const Error error = check_length(wr, length); error.code != 0) return error;
-    }
+    if (plain(wr)) return post_filled([&](SendWqe& wqe) { fill_plain(wqe, wr); });
+    const std::uint64_t length = total_length(wr.sges);
+    if (const Error error = check_length(wr, length); error.code != 0) return error;
+    return post_filled([&](SendWqe& wqe) { fill(wqe, wr, static_cast<std::uint32_t>(length)); });
+}
 
+Result<void> SendQueue::post_plain(std::uint64_t wr_id, const Sge& sge, std::uint8_t flags) {
+    return post_filled([&](SendWqe& wqe) {
+        wqe.wr_id = wr_id;
+        wqe.length = sge.length;
+        wqe.opcode = SendOpcode::send;
+        wqe.flags = flags;
+        wqe.sge_count = 1;
+        wqe.sge[0] = in_words(sge);
+    });
+}
+
+/// Fills the next slot under the posters' lock.
+template <typename Fill>
+Result<void> SendQueue::post_filled(Fill&& fill) {
     const BiasedLock::Guard lock(mutex_);
     if (closed_) return Error{EPIPE, "the connection is closed for posting"};
     const std::uint64_t sequence = posted_.load(std::memory_order_relaxed);
@@ -125,11 +138,7 @@ Result<void> SendQueue::post(const SendWr& wr) {
         if (!chunk) return Error{ENOMEM, "no memory for the send queue"};
     }
     SendWqe& wqe = chunk[sequence % kChunk];
-    if (is_plain) {
-        fill_plain(wqe, wr);
-    } else {
-        fill(wqe, wr, static_cast<std::uint32_t>(length));
-    }
+    fill(wqe);
     posted_.store(sequence + 1, std::memory_order_release);
     return {};
 }

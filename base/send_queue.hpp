@@ -36,6 +36,8 @@ class SendQueue {
     /// other than 8 octets. EMSGSIZE: more than 2^32-1 octets in all. ENOMEM.
     /// EPIPE: closed for posting.
     Result<void> post(const SendWr& wr);
+    /// The same for a Send of one piece of memory, not inline: there is nothing to refuse in it.
+    Result<void> post_plain(std::uint64_t wr_id, const Sge& sge, std::uint8_t flags);
 
     /// What post() would refuse in any queue. Error::code 0: nothing.
     [[nodiscard]] static Error check(const SendWr& wr) noexcept;
@@ -71,9 +73,16 @@ class SendQueue {
         return chunks_[slot / kChunk][slot % kChunk];
     }
     /// Frees the oldest slot. @pre retired() < posted()
-    void retire() noexcept { retired_.store(retired() + 1, std::memory_order_release); }
+    void retire() noexcept { retire_to(retired() + 1); }
+    /// Frees all slots older than `sequence`. @pre retired() <= sequence <= posted()
+    void retire_to(std::uint64_t sequence) noexcept {
+        retired_.store(sequence, std::memory_order_release);
+    }
 
   private:
+    template <typename Fill>
+    Result<void> post_filled(Fill&& fill);
+
     std::uint32_t depth_;                             // power of two
     std::vector<std::unique_ptr<SendWqe[]>> chunks_;  // sized once; filled under mutex_
 

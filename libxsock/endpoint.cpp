@@ -387,9 +387,13 @@ int send(xsock_ep* ep, std::uint64_t wr_id, const void* buffer, std::uint32_t le
     if (!usable(ep)) return -1;
     if ((flags & ~kSimpleSendFlags) != 0) return fail(EINVAL);  // a key: xsock_post()
     const Sge sge{static_cast<std::byte*>(const_cast<void*>(buffer)), length, kLkeyNone};
+    const std::uint8_t ours = send_flags(flags);
+    if ((ours & kSendInline) == 0) {
+        return guarded(-1, [&] { return finish(ep->qp->post_plain_send(wr_id, sge, ours)); });
+    }
     SendWr wr;
     wr.wr_id = wr_id;
-    wr.flags = send_flags(flags);
+    wr.flags = ours;
     wr.sges = {&sge, 1};
     return guarded(-1, [&] { return finish(ep->qp->post_send(wr)); });
 }

@@ -127,27 +127,29 @@ Result<void> Connection::post_send(const SendWr& wr, bool gather) {
         parts_.progress->kick_now(*this);
         return {};
     }
+    kick_gathering(total_length(wr.sges), (wr.flags & kSendMore) != 0);
+    return {};
+}
 
-    // The first post of a poll interval goes at once, unless the caller is known to post several in
-    // a row: then they gather until it polls, the budget is full, or a tick. Counted without
-    // read-modify-write: posters that race only misjudge how much waits.
+Result<void> Connection::post_plain_send(std::uint64_t wr_id, const Sge& sge, std::uint8_t flags) {
+    if (auto r = sq_.post_plain(wr_id, sge, flags); !r) return r;
+    kick_gathering(sge.length, (flags & kSendMore) != 0);
+    return {};
+}
+
+// The first post of a poll interval goes at once, unless the caller is known to post several in a
+// row: then they gather until it polls, the budget is full, or a tick. Counted without
+// read-modify-write: posters that race only misjudge how much waits.
+void Connection::kick_gathering(std::uint64_t length, bool more) {
     constexpr auto relaxed = std::memory_order_relaxed;
     Progress& progress = *parts_.progress;
+    const auto octets =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(length, kGatherOctetsMax));
     const std::uint64_t interval = progress.interval();
-    const auto octets = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(total_length(wr.sges), kGatherOctetsMax));
-    const bool more = (wr.flags & kSendMore) != 0;
     if (post_interval_.load(relaxed) != interval) {
-        const bool streaming = interval_posts_.load(relaxed) > 1;
-        const std::uint32_t before = kicked_octets_.load(relaxed) + interval_octets_.load(relaxed);
-        gather_octets_.store(std::clamp(before, kGatherOctets, kGatherOctetsMax), relaxed);
-        kicked_octets_.store(0, relaxed);
-        post_interval_.store(interval, relaxed);
-        interval_posts_.store(1, relaxed);
-        interval_octets_.store(octets, relaxed);
-        if (!streaming && !more) {
+        if (begin_interval(interval, octets, more)) {
             progress.kick_now(*this);
-            return {};
+            return;
         }
     } else {
         interval_posts_.store(interval_posts_.load(relaxed) + 1, relaxed);
@@ -161,12 +163,24 @@ Result<void> Connection::post_send(const SendWr& wr, bool gather) {
                              relaxed);
         interval_octets_.store(0, relaxed);
         progress.kick_now(*this);
-    } else {
-        progress.kick_later(*this);
-        // A leader that fell asleep between the look and the kick has not seen it.
-        if (!more && progress.has_leader()) progress.kick_now(*this);
+        return;
     }
-    return {};
+    progress.kick_later(*this);
+    // A leader that fell asleep between the look and the kick has not seen it.
+    if (!more && progress.has_leader()) progress.kick_now(*this);
+}
+
+// True: this first post of an interval goes at once.
+bool Connection::begin_interval(std::uint64_t interval, std::uint32_t octets, bool more) {
+    constexpr auto relaxed = std::memory_order_relaxed;
+    const bool streaming = interval_posts_.load(relaxed) > 1;
+    const std::uint32_t before = kicked_octets_.load(relaxed) + interval_octets_.load(relaxed);
+    gather_octets_.store(std::clamp(before, kGatherOctets, kGatherOctetsMax), relaxed);
+    kicked_octets_.store(0, relaxed);
+    post_interval_.store(interval, relaxed);
+    interval_posts_.store(1, relaxed);
+    interval_octets_.store(octets, relaxed);
+    return !streaming && !more;
 }
 
 Result<void> Connection::post_recv(const RecvWr& wr) {

@@ -46,6 +46,7 @@ class Connection final : public Pollable {
 
     /// `gather`: may wait for others (docs/threading.md).
     Result<void> post_send(const SendWr& wr, bool gather = true);
+    Result<void> post_plain_send(std::uint64_t wr_id, const Sge& sge, std::uint8_t flags);
     Result<void> post_recv(const RecvWr& wr);
     /// A receive was posted while this connection starved for one.
     void receive_posted();
@@ -100,6 +101,8 @@ class Connection final : public Pollable {
     bool unsent() const override { return fd_ >= 0 && !ended_ && tx_wanted(); }
 
   private:
+    void kick_gathering(std::uint64_t length, bool more);
+    [[nodiscard]] bool begin_interval(std::uint64_t interval, std::uint32_t octets, bool more);
     bool receive(Pass& pass);
     bool consume(ConstBytes octets, Pass& pass);
     void resume(Pass& pass);

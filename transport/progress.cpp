@@ -504,7 +504,7 @@ bool Progress::add_kicked(Pollable& item) {
     return true;
 }
 
-void Progress::kick_later(Pollable& item) {
+void Progress::kick_later_anew(Pollable& item) {
     if (!add_kicked(item)) return;
     if (config_.progress != ProgressMode::app) {
         ring_thread();

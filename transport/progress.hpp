@@ -138,7 +138,9 @@ class Progress {
     bool wait(const std::function<bool()>& done, Time deadline);
 
     /// `item` has something to send that may wait for others (gather): it goes with the next pass.
-    void kick_later(Pollable& item);
+    void kick_later(Pollable& item) {
+        if (!item.kicked_.load(std::memory_order_seq_cst)) kick_later_anew(item);
+    }
     /// `item` has something to do: now, in this thread, or by whoever drives at the moment.
     void kick_now(Pollable& item);
 
@@ -336,6 +338,7 @@ class Progress {
     int signal_descriptor();
     void offer_lead();
     void update_timer();
+    void kick_later_anew(Pollable& item);
     bool add_kicked(Pollable& item);  ///< false: it is in the list already
     bool spin(const std::function<bool()>& done, Time deadline);
 

@@ -94,6 +94,9 @@ class SoftQp final : public Qp {
         return result;
     }
     Result<void> post_send(const SendWr& wr) override { return connection_->post_send(wr); }
+    Result<void> post_plain_send(std::uint64_t wr_id, const Sge& sge, std::uint8_t flags) override {
+        return connection_->post_plain_send(wr_id, sge, flags);
+    }
     std::uint32_t send_room() const override { return connection_->send_room(); }
     Result<void> post_recv(const RecvWr& wr) override { return connection_->post_recv(wr); }
     Result<void> shutdown() override {

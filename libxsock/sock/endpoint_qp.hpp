@@ -26,6 +26,9 @@ class EndpointQp final : public Qp {
         return Error{EINVAL, "no Request waits for an answer"};
     }
     Result<void> post_send(const SendWr& wr) override { return connection_->post_send(wr); }
+    Result<void> post_plain_send(std::uint64_t wr_id, const Sge& sge, std::uint8_t flags) override {
+        return connection_->post_plain_send(wr_id, sge, flags);
+    }
     std::uint32_t send_room() const override { return connection_->send_room(); }
     Result<void> post_recv(const RecvWr& wr) override;
     void set_context(std::uint64_t context) override;

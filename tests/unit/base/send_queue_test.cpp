@@ -53,6 +53,38 @@ TEST(SendQueue, keeps_every_field) {
     EXPECT_EQ(wqe.sge[1].lkey, 8u);
 }
 
+TEST(SendQueue, a_plain_send_is_what_post_makes_of_it) {
+    SendQueue queue(4);
+    const Sge sge{memory.data() + 3, 20, 8};
+    for (int i = 0; i < 4; ++i) {  // every slot has been used, by something longer
+        const std::array two{sge, sge};
+        ASSERT_TRUE(queue.post({.wr_id = 1,
+                                .opcode = SendOpcode::write_immediate,
+                                .remote_stag = 5,
+                                .remote_to = 6,
+                                .sges = two}));
+    }
+    queue.retire_to(4);
+    ASSERT_TRUE(queue.post(send_of(42, {&sge, 1})));
+    ASSERT_TRUE(queue.post_plain(42, sge, kSendSignaled));
+    for (const std::uint64_t sequence : {4u, 5u}) {
+        const SendWqe& wqe = queue.at(sequence);
+        EXPECT_EQ(wqe.wr_id, 42u);
+        EXPECT_EQ(wqe.opcode, SendOpcode::send);
+        EXPECT_EQ(wqe.flags, kSendSignaled);
+        EXPECT_EQ(wqe.length, 20u);
+        ASSERT_EQ(wqe.sge_count, 1);
+        EXPECT_EQ(wqe.sge[0].address, memory.data() + 3);
+        EXPECT_EQ(wqe.sge[0].length, 20u);
+        EXPECT_EQ(wqe.sge[0].lkey, 8u);
+    }
+    ASSERT_TRUE(queue.post_plain(1, sge, 0));
+    ASSERT_TRUE(queue.post_plain(2, sge, 0));
+    EXPECT_EQ(queue.post_plain(3, sge, 0).error().code, ENOBUFS);
+    queue.close();
+    EXPECT_EQ(queue.post_plain(3, sge, 0).error().code, EPIPE);
+}
+
 TEST(SendQueue, keeps_the_operands_of_an_atomic_operation) {
     SendQueue queue(4);
     Atomic operands{.operand = 1, .operand_mask = 2, .compare = 3, .compare_mask = 4};

@@ -25,7 +25,7 @@ class CompletionQueue {
     CompletionQueue& operator=(const CompletionQueue&) = delete;
 
     /// Completions go there, in the driver that makes them, instead of into the queue. Before the
-    /// first push.
+    /// first push. The sink must not end the stream that it hears of: it is being completed.
     using Sink = void (*)(void* argument, const Wc& wc);
     void set_sink(Sink sink, void* argument) noexcept {
         sink_ = sink;

@@ -112,14 +112,11 @@ void Stream::Impl::complete_receive(const RecvWqe& wqe, WcStatus status, std::ui
 
 void Stream::Impl::complete_sent() {
     SendQueue& sq = *config.sq;
-    while (sq.retired() < tx.sent) {
+    for (;;) {
+        if (!acknowledged) complete_plain();
+        if (sq.retired() >= tx.sent) return;
         WcStatus status = WcStatus::success;
-        const SendWqe& wqe = sq.at(sq.retired());
-        const SendOpcode opcode = wqe.opcode;
-        if ((opcode == SendOpcode::send || opcode == SendOpcode::write) && !acknowledged) {
-            complete_plain(wqe);
-            continue;
-        }
+        const SendOpcode opcode = sq.at(sq.retired()).opcode;
         if (awaits_response(opcode)) {
             if (reads_delivered > 0) {
                 --reads_delivered;
@@ -136,24 +133,30 @@ void Stream::Impl::complete_sent() {
     }
 }
 
-/// complete_oldest() for a Send or Write that has succeeded, without its questions.
-void Stream::Impl::complete_plain(const SendWqe& wqe) {
-    const std::uint64_t wr_id = wqe.wr_id;
-    const unsigned flags = wqe.flags;
-    const WcOpcode opcode = wqe.opcode == SendOpcode::send ? WcOpcode::send : WcOpcode::write;
-    config.sq->retire();
-    if ((flags & kSendSignaled) == 0) return;
-    complete(*config.send_cq, [&](Wc& wc) {
-        wc.wr_id = wr_id;
-        wc.qp_context = config.qp_context;
-        wc.qp_num = config.qp_num;
-        wc.byte_len = 0;
-        wc.invalidated_stag = 0;
-        wc.opcode = opcode;
-        wc.status = WcStatus::success;
-        wc.flags = (flags & kSendInternal) != 0 ? std::uint8_t{kWcInternal} : std::uint8_t{0};
-        wc.immediate = 0;
-    });
+/// complete_oldest() for the Sends and Writes at the head, which have succeeded, without its
+/// questions.
+void Stream::Impl::complete_plain() {
+    SendQueue& sq = *config.sq;
+    for (std::uint64_t oldest = sq.retired(); oldest < tx.sent;) {
+        const SendWqe& wqe = sq.at(oldest);
+        const SendOpcode opcode = wqe.opcode;
+        if (opcode != SendOpcode::send && opcode != SendOpcode::write) return;
+        const std::uint64_t wr_id = wqe.wr_id;
+        const unsigned flags = wqe.flags;
+        sq.retire_to(++oldest);
+        if ((flags & kSendSignaled) == 0) continue;
+        complete(*config.send_cq, [&](Wc& wc) {
+            wc.wr_id = wr_id;
+            wc.qp_context = config.qp_context;
+            wc.qp_num = config.qp_num;
+            wc.byte_len = 0;
+            wc.invalidated_stag = 0;
+            wc.opcode = opcode == SendOpcode::send ? WcOpcode::send : WcOpcode::write;
+            wc.status = WcStatus::success;
+            wc.flags = (flags & kSendInternal) != 0 ? std::uint8_t{kWcInternal} : std::uint8_t{0};
+            wc.immediate = 0;
+        });
+    }
 }
 
 void Stream::Impl::flush_posted_receives(WcStatus status) {

@@ -129,7 +129,7 @@ struct Stream::Impl {
 
     /// Retires the oldest entry of the send queue.
     void complete_oldest(WcStatus status);
-    void complete_plain(const SendWqe& wqe);
+    void complete_plain();
     /// Makes the completion where it is to stay.
     template <typename Fill>
     void complete(CompletionQueue& queue, Fill&& fill) {

@@ -69,9 +69,7 @@ std::size_t Stream::Impl::tx_run(const UlpduRun& run) {
     std::byte* at = run.room.data();
     std::byte* const end = at + run.room.size();
     std::uint32_t msn = tx.send_msn;
-    std::size_t payload = 0, n = 0;
-    std::array<std::size_t, 16> messages{};  // by RDMAP opcode
-    static_assert(RDMAP_OPCODE_MASK < 16);
+    std::size_t payload = 0, n = 0, solicited = 0, writes = 0;
     for (; n < most; ++n) {
         const SendWqe& wqe = sq.at(tx.next + n);
         const bool tagged = wqe.opcode == SendOpcode::write;
@@ -81,8 +79,12 @@ std::size_t Stream::Impl::tx_run(const UlpduRun& run) {
         const std::size_t octets = run.octets(size);
         if (size > run.most || octets > static_cast<std::size_t>(end - at)) break;
         if (!put_message(wqe, msn, at + run.before)) break;
-        if (!tagged) ++msn;
-        ++messages[rdmap_opcode(wqe)];
+        if (tagged) {
+            ++writes;
+        } else {
+            ++msn;
+            if ((wqe.flags & kSendSolicited) != 0) ++solicited;
+        }
         payload += wqe.length;
         run.sizes[n] = static_cast<std::uint16_t>(size);
         at += octets;
@@ -90,9 +92,9 @@ std::size_t Stream::Impl::tx_run(const UlpduRun& run) {
     if (n == 0) return 0;
     counters.tx_segments += n;
     counters.tx_payload_octets += payload;
-    for (const int opcode : {RDMAP_SEND, RDMAP_SEND_SE, RDMAP_WRITE}) {
-        counters.tx_messages[opcode] += messages[opcode];
-    }
+    counters.tx_messages[RDMAP_WRITE] += writes;
+    counters.tx_messages[RDMAP_SEND_SE] += solicited;
+    counters.tx_messages[RDMAP_SEND] += n - writes - solicited;
     tx.log.push(TxLog::Kind::send_queue, true, static_cast<std::uint32_t>(n));
     tx.previous = Source::send_queue;
     tx.send_msn = msn;

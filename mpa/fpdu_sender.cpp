@@ -58,8 +58,9 @@ class FpduSender::Layout {
     [[nodiscard]] bool has_room() const noexcept;
     [[nodiscard]] std::size_t mulpdu() const noexcept { return mulpdu_; }
     void add(const UlpduOut& ulpdu);
-    /// The same for small messages, laid out by the Ulp itself. False: it has none to give now.
-    bool add_small(Ulp& ulp, std::size_t octet_budget);
+    /// The same for small messages, laid out by the Ulp itself, up to kSmallRun of them: less means
+    /// that add() is next, or that there is nothing more.
+    std::size_t add_small(Ulp& ulp, std::size_t octet_budget);
     void finish();
 
   private:
@@ -135,8 +136,8 @@ void FpduSender::Layout::add(const UlpduOut& ulpdu) {
     ledger_.fpdu_ends[sender_.fpdu_end_++] = static_cast<std::uint32_t>(sender_.octets_);
 }
 
-bool FpduSender::Layout::add_small(Ulp& ulp, std::size_t octet_budget) {
-    if (sender_.markers_.enabled() || limits_.group_octets != 0) return false;
+std::size_t FpduSender::Layout::add_small(Ulp& ulp, std::size_t octet_budget) {
+    if (sender_.markers_.enabled() || limits_.group_octets != 0) return 0;
     std::array<std::uint16_t, kSmallRun> sizes;
     const UlpduRun run{.room = {at_, std::min(static_cast<std::size_t>(end_ - at_), octet_budget)},
                        .before = MPA_LENGTH_OCTETS,
@@ -146,7 +147,6 @@ bool FpduSender::Layout::add_small(Ulp& ulp, std::size_t octet_budget) {
                        .sizes = std::span(sizes).first(
                            std::min<std::size_t>(kSmallRun, kMaxFpdus - sender_.fpdu_end_))};
     const std::size_t n = ulp.tx_run(run);
-    if (n == 0) return false;
     std::byte* at = at_;
     auto octets = static_cast<std::uint32_t>(sender_.octets_);
     std::uint32_t* end = ledger_.fpdu_ends + sender_.fpdu_end_;
@@ -160,7 +160,7 @@ bool FpduSender::Layout::add_small(Ulp& ulp, std::size_t octet_budget) {
     sender_.octets_ = octets;
     sender_.fpdu_end_ += static_cast<std::uint32_t>(n);
     at_ = at;
-    return true;
+    return n;
 }
 
 /// Their CRCs, all together: by now their octets have left the processor's store buffer, from which
@@ -350,8 +350,14 @@ TxBatch FpduSender::prepare(Ulp& ulp, Bytes scratch, const Limits& limits) {
     Layout layout(next, scratch, limits);
     const std::size_t budget = std::min(limits.octet_budget, kMaxBatchOctets);
     UlpduOut ulpdu;
+    bool small = true;
     while (next.octets_ < budget && layout.has_room()) {
-        if (layout.add_small(ulp, budget - next.octets_)) continue;
+        if (small) {
+            const std::size_t n = layout.add_small(ulp, budget - next.octets_);
+            small = n == kSmallRun;
+            if (n > 0) continue;
+        }
+        small = true;
         ulpdu.header_size = 0;
         ulpdu.payload_count = 0;
         ulpdu.unstable = false;

@@ -498,9 +498,10 @@ bool Progress::add_kicked(Pollable& item) {
     if (item.kicked_.load(std::memory_order_seq_cst)) return false;
     const BiasedLock::Guard lock(kicked_lock_);
     if (item.kicked_.load(std::memory_order_seq_cst)) return false;
-    kicked_.push_back(item.shared_from_this());           // may throw, so the flag is set behind it
-    item.kicked_.store(true, std::memory_order_relaxed);  // cleared after the list is taken only
+    kicked_.push_back(item.shared_from_this());  // may throw, with nothing else changed
     kicked_count_.store(kicked_.size(), std::memory_order_seq_cst);
+    // Behind the count: who takes the flag for sufficient must leave something that is looked for.
+    item.kicked_.store(true, std::memory_order_release);
     return true;
 }
 

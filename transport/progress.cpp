@@ -172,6 +172,7 @@ void Progress::unlock() noexcept {
         // Posters that never pause must not make one of them work for all, for ever.
         ProgressThread* const thread = ringable_.load(std::memory_order_acquire);
         if (round == kRoundsForOthers && thread != nullptr) {
+            handed_over_.store(true, std::memory_order_release);  // he need not look twice
             thread->ring();
             wake_sleepers();  // a leader that sleeps: the thread leaves it to him
             return;

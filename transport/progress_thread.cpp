@@ -75,13 +75,13 @@ struct ProgressThread::Loop {
         } else {
             tick_ms = std::min(tick_ms * 2, kTickMax);
         }
-        start_tick();
+        start_tick(tick_ms);
         progress.set_thread_ticking(true);
     }
 
-    void start_tick() {
+    void start_tick(std::uint64_t ms) {
         uv_timer_start(
-            &tick, [](uv_timer_t* t) { of(t).on_wake(); }, tick_ms, 0);
+            &tick, [](uv_timer_t* t) { of(t).on_wake(); }, ms, 0);
     }
 
     [[nodiscard]] bool posts_wait() const {
@@ -90,7 +90,7 @@ struct ProgressThread::Loop {
 
     void look_again() {
         if (progress.caller_passes() == seen_passes && posts_wait()) progress.thread_pass(false);
-        start_tick();
+        start_tick(std::max(tick_ms - kTickMin, kTickMin));  // as if there had been no second look
     }
 
     void on_wake() {

@@ -37,7 +37,7 @@ constexpr std::uint64_t kFloodMessages = 8;
 constexpr std::uint32_t kFloodPerRead = 4;
 constexpr std::uint32_t kFloodSeen = 32;
 constexpr std::uint32_t kFloodMost = 64;
-constexpr int kFloodPauses = 80;  // of the processor: one to two us
+constexpr Time kFloodPause = 1400;
 
 // A gathering connection sends at once when this much waits: more where the caller has been seen to
 // post more between two polls, at most half a batch.
@@ -381,7 +381,7 @@ bool Connection::receive(Pass& pass) {
         const long n = tcp::receive(fd_, room);
         if (n == -EAGAIN) {
             if (found || pass.patience == 0) break;
-            if (flood_ >= kFloodSeen) parts_.progress->relax(kFloodPauses);
+            if (flood_ >= kFloodSeen) parts_.progress->relax(kFloodPause);
             if (flood_ > 0) --flood_;
             --pass.patience;
             --i;

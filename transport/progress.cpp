@@ -243,9 +243,13 @@ Progress::ThreadPass Progress::thread_pass(bool take_over) {
     return driving.pass.active ? ThreadPass::moved : ThreadPass::idle;
 }
 
-void Progress::relax(int pauses) noexcept {
+void Progress::relax(Time duration) noexcept {
     constexpr auto relaxed = std::memory_order_relaxed;
-    while (pauses-- > 0 && !urgent_.load(relaxed) && kicked_count_.load(relaxed) == 0) cpu_relax();
+    ++passes_since_epoll_;  // in the time of a pass, so that what only epoll sees waits no longer
+    const Time end = monotonic_now() + duration;
+    do {
+        cpu_relax();
+    } while (!urgent_.load(relaxed) && kicked_count_.load(relaxed) == 0 && monotonic_now() < end);
 }
 
 void Progress::run_pass(Pass& pass) {

@@ -235,8 +235,8 @@ class Progress {
 
     // -- the driver only (inside a pass) --
 
-    /// Keeps the processor quiet for so many of its pauses, or until somebody was kicked.
-    void relax(int pauses) noexcept;
+    /// Keeps the processor quiet for so long, some us at most, or until somebody was kicked.
+    void relax(Time duration) noexcept;
 
     /// Emptied at the end of the pass, or earlier.
     [[nodiscard]] CompletionBatch& completions() noexcept { return completions_; }

@@ -15,7 +15,6 @@
 #include <atomic>
 #include <chrono>
 #include <fstream>
-#include <limits>
 #include <new>
 #include <string>
 #include <thread>
@@ -122,7 +121,7 @@ TEST_F(ProgressTest, who_relaxes_is_called_back_by_a_kick) {
     const Time begin = monotonic_now();
     progress->locked([&](Pass&) {
         relaxing = true;
-        progress->relax(std::numeric_limits<int>::max());
+        progress->relax(kLimit);
     });
     poster.join();
     EXPECT_LT(monotonic_now() - begin, kLimit);

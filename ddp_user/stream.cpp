@@ -138,6 +138,7 @@ void Stream::Impl::complete_sent() {
 void Stream::Impl::complete_plain() {
     SendQueue& sq = *config.sq;
     for (std::uint64_t oldest = sq.retired(); oldest < tx.sent;) {
+        XSOCK_ASSERT(sq.retired() == oldest);  // else a sink has ended the stream
         const SendWqe& wqe = sq.at(oldest);
         const SendOpcode opcode = wqe.opcode;
         if (opcode != SendOpcode::send && opcode != SendOpcode::write) return;

@@ -24,6 +24,7 @@ namespace {
 constexpr int kReadsPerPass = 4;
 constexpr int kBatchesPerPass = 4;
 constexpr std::size_t kOctetsPerBatch = 1024 * 1024;
+constexpr long kMuch = 64 * 1024;  // beside which a look for something to read costs nothing
 // Of small messages less is read at a time: they, their receives and their completions then stay in
 // the first-level cache from one of the three to the next.
 constexpr std::size_t kSmallRead = 48 * 1024;
@@ -544,6 +545,7 @@ void Connection::transmit(Pass& pass) {
         }
         pass.active = true;
         tx_octets_ += static_cast<std::uint64_t>(n);
+        if (n >= kMuch) pass.sent_much = true;
         if (capture_) [[unlikely]]
             capture_->sent(batch.iov, static_cast<std::size_t>(n));
         mpa_->tx_commit(static_cast<std::size_t>(n), mpa_time(pass));

@@ -324,7 +324,7 @@ bool Progress::serve_hot(Pass& pass) {
     const bool was_active = pass.active;
     // Who sends in each pass and hears nothing back asks less often: an empty recv() for every
     // batch that goes out costs as much as ten small messages.
-    if (was_active && hot_idle_ > 0 && looks_put_off_ < kLooksPutOff) {
+    if (was_active && !pass.sent_much && hot_idle_ > 0 && looks_put_off_ < kLooksPutOff) {
         ++looks_put_off_;
         return true;
     }

@@ -61,6 +61,7 @@ class Pass {
     bool by_caller = false;  ///< a thread of the program drives
     int patience = 0;        ///< times that finding nothing is worth another look at once
     bool active = false;     ///< set by whoever moved octets, completed work or changed a state
+    bool sent_much = false;  ///< so much that a look for something to read costs nothing beside it
 
   private:
     Epochs::Reader& reader_;

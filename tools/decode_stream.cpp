@@ -140,7 +140,7 @@ bool MpaConnection::Direction::markers() const {
 }
 
 Place MpaConnection::Direction::place(std::uint64_t packet) const {
-    return {.packet = packet,
+    return {.packet = unit_octets != 0 ? std::max(unit_latest, packet) : packet,
             .first_packet = unit_octets != 0 ? unit_packet : packet,
             .time_ns = connection.time_ns_,
             .from = end};
@@ -170,7 +170,8 @@ void MpaConnection::Direction::stream_octets(ConstBytes octets, std::uint64_t pa
             offset += octets.size();
             return;
         }
-        if (unit_octets == 0) unit_packet = packet;
+        if (unit_octets == 0) unit_packet = unit_latest = packet;
+        unit_latest = std::max(unit_latest, packet);  // what came early is given late
         const std::size_t n = std::min(octets.size(), unit_needs() - unit_octets);
         take(octets.first(n));
         octets = octets.subspan(n);

@@ -23,9 +23,10 @@ enum class End : std::uint8_t { first, second };
 
 /// Where in the capture something lay.
 struct Place {
-    std::uint64_t packet = 0;        ///< that held its last octet
-    std::uint64_t first_packet = 0;  ///< and its first
-    std::uint64_t time_ns = 0;       ///< of `packet`
+    std::uint64_t packet = 0;        ///< the latest that held octets of it
+    std::uint64_t first_packet = 0;  ///< that held its first octet: not always the earliest
+    std::uint64_t time_ns = 0;       ///< of the packet that made it whole: a later one, perhaps,
+                                     ///< that filled a gap before it
     End from = End::first;
 };
 
@@ -132,6 +133,7 @@ class MpaConnection {
         std::size_t unit_octets = 0;    // of it so far, holes included
         std::size_t unit_total = 0;     // 0: not known yet
         std::uint64_t unit_packet = 0;  // that held its first octet
+        std::uint64_t unit_latest = 0;  // of those that held octets of it
         std::uint64_t lost_octets = 0;  // since step was lost
     };
 

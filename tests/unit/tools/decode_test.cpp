@@ -54,6 +54,8 @@ class Listener final : public CaptureListener {
         text += side(p) + " " + opcode_name(f.segment.opcode) + " " +
                 std::to_string(f.segment.msn) + " " + crc_name(f.crc) +
                 (f.resynchronised ? " again" : "") + (f.whole ? "\n" : " cut\n");
+        places.push_back(std::to_string(p.first_packet) + "-" + std::to_string(p.packet) + " at " +
+                         std::to_string(p.time_ns));
     }
     void on_lost(const ConnectionSummary&, const Place& p, const char*, std::uint64_t n) override {
         text += side(p) + " lost " + std::to_string(n) + "\n";
@@ -61,6 +63,7 @@ class Listener final : public CaptureListener {
     void on_end(const ConnectionSummary& c) override { summary = c; }
 
     std::string text;
+    std::vector<std::string> places;  // of FPDUs
     ConnectionSummary summary;
 
   private:
@@ -128,6 +131,9 @@ TEST_F(Decode, segments_that_come_late_twice_and_overlapping_are_one_stream) {
     EXPECT_EQ(end(), "> Send 1 good\n> Send 2 good\n> Send 3 good\n");
     EXPECT_EQ(listener.summary.directions[0].missing_octets, 0u);
     EXPECT_EQ(listener.summary.directions[0].retransmitted, 2u);
+    // Packet 10 fills the gap; the second FPDU goes on in 5, the third from 5 to 9.
+    const std::vector<std::string> expected{"6-10 at 10", "10-10 at 10", "5-9 at 10"};
+    EXPECT_EQ(listener.places, expected);
 }
 
 TEST_F(Decode, octets_before_the_syns_sequence_wrap_around) {

@@ -95,10 +95,9 @@ class RecordingUlp final : public Ulp {
     void tx_done() override { ++done; }
     bool tx_intact() override { return intact; }
     std::size_t tx_run(const UlpduRun& run) override {
-        const std::vector<Octets> all = queued();
         std::size_t n = 0, at = 0;
-        for (; runs && n < run.sizes.size() && given < all.size(); ++n, ++given) {
-            const Octets& ulpdu = all[given];
+        for (; runs && n < run.sizes.size() && given < outgoing.size(); ++n, ++given) {
+            const Octets ulpdu = whole(outgoing[given]);
             if (ulpdu.size() > run.most || run.octets(ulpdu.size()) > run.room.size() - at) break;
             std::copy(ulpdu.begin(), ulpdu.end(),
                       run.room.begin() + static_cast<std::ptrdiff_t>(at + run.before));
@@ -120,10 +119,11 @@ class RecordingUlp final : public Ulp {
         current_.clear();
     }
     std::size_t tx_lone(Bytes ulpdu) override {
-        const std::vector<Octets> all = queued();
-        if (!lone || given + 1 != all.size() || all[given].size() > ulpdu.size()) return 0;
-        std::copy(all[given].begin(), all[given].end(), ulpdu.begin());
-        return all[given].size();
+        if (!lone || given + 1 != outgoing.size()) return 0;
+        const Octets last = whole(outgoing[given]);
+        if (last.size() > ulpdu.size()) return 0;
+        std::copy(last.begin(), last.end(), ulpdu.begin());
+        return last.size();
     }
     void tx_lone_done() override {
         ++given;
@@ -184,15 +184,17 @@ class RecordingUlp final : public Ulp {
     }
     [[nodiscard]] std::vector<Octets> queued() const {
         std::vector<Octets> out;
-        for (const Outgoing& o : outgoing) {
-            Octets whole = o.header;
-            for (const Octets& p : o.payload) whole.insert(whole.end(), p.begin(), p.end());
-            out.push_back(std::move(whole));
-        }
+        for (const Outgoing& o : outgoing) out.push_back(whole(o));
         return out;
     }
 
   private:
+    static Octets whole(const Outgoing& o) {
+        Octets out = o.header;
+        for (const Octets& p : o.payload) out.insert(out.end(), p.begin(), p.end());
+        return out;
+    }
+
     Octets current_;
     std::size_t at_ = 0;
 };

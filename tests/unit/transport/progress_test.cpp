@@ -110,6 +110,15 @@ TEST_F(ProgressTest, a_kick_later_is_served_once_by_the_next_pass) {
     EXPECT_FALSE(progress->work_waiting());
 }
 
+TEST_F(ProgressTest, who_relaxes_does_so_for_his_time) {
+    start(ProgressMode::app);
+    progress->locked([&](Pass&) {
+        const Time begin = monotonic_now();
+        progress->relax(5 * kMillisecond);
+        EXPECT_GE(monotonic_now() - begin, 5 * kMillisecond);
+    });
+}
+
 TEST_F(ProgressTest, who_relaxes_is_called_back_by_a_kick) {
     start(ProgressMode::app);
     const auto item = add();

@@ -350,7 +350,7 @@ TxBatch FpduSender::prepare(Ulp& ulp, Bytes scratch, const Limits& limits) {
     Layout layout(next, scratch, limits);
     const std::size_t budget = std::min(limits.octet_budget, kMaxBatchOctets);
     UlpduOut ulpdu;
-    bool small = true;
+    bool small = true;  // not behind a short run: what comes next is not a small one, or nothing
     while (next.octets_ < budget && layout.has_room()) {
         if (small) {
             const std::size_t n = layout.add_small(ulp, budget - next.octets_);

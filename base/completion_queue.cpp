@@ -93,7 +93,7 @@ void CompletionQueue::push(std::span<const Wc> wcs) {
         std::span<const Wc> left = wcs;
         const std::size_t room =
             strict_ ? std::min<std::size_t>(depth_, ring_.size()) : ring_.size();
-        if (armed_ == Armed::no && n <= room && wcs.size() <= room - n) {
+        if (!armed() && n <= room && wcs.size() <= room - n) {
             put(n, wcs);
             n += wcs.size();
             left = {};
@@ -104,8 +104,9 @@ void CompletionQueue::push(std::span<const Wc> wcs) {
                 continue;
             }
             ring_[(head_ + n++) & (ring_.size() - 1)] = wc;
-            if (armed_ != Armed::no && (armed_ == Armed::any || fires_solicited(wc))) {
-                armed_ = Armed::no;
+            const Armed armed = armed_.load(std::memory_order_relaxed);
+            if (armed == Armed::any || (armed == Armed::solicited && fires_solicited(wc))) {
+                armed_.store(Armed::no, std::memory_order_relaxed);
                 notify = true;
             }
         }
@@ -188,10 +189,17 @@ void CompletionQueue::set_notifier(Notifier notifier, void* argument) {
 void CompletionQueue::arm(bool solicited_only) {
     std::lock_guard lock(mutex_);
     if (!solicited_only) {
-        armed_ = Armed::any;
-    } else if (armed_ == Armed::no) {
-        armed_ = Armed::solicited;
+        armed_.store(Armed::any, std::memory_order_relaxed);
+    } else if (!armed()) {
+        armed_.store(Armed::solicited, std::memory_order_relaxed);
     }
+}
+
+bool CompletionQueue::disarm() {
+    std::lock_guard lock(mutex_);
+    if (armed_.load(std::memory_order_relaxed) != Armed::any) return false;
+    armed_.store(Armed::no, std::memory_order_relaxed);
+    return true;
 }
 
 std::size_t CompletionQueue::purge(std::uint32_t qp_num) {

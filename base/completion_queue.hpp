@@ -70,6 +70,12 @@ class CompletionQueue {
     using Notifier = void (*)(void* argument);
     void set_notifier(Notifier notifier, void* argument);
     void arm(bool solicited_only);
+    /// Takes back an arm(false) that has not fired. False: there is none.
+    bool disarm();
+    /// Without a lock, so a hint to other threads.
+    [[nodiscard]] bool armed() const noexcept {
+        return armed_.load(std::memory_order_relaxed) != Armed::no;
+    }
 
     /// A completion was lost: the strict queue was full, or there was no memory to grow.
     [[nodiscard]] bool overrun() const noexcept { return overrun_.load(std::memory_order_relaxed); }
@@ -94,7 +100,8 @@ class CompletionQueue {
     std::size_t head_ = 0;
     std::size_t wake_at_ = 0;  // with sleepers_: the least that a sleeper waits for
     bool wake_all_ = false;    // sleepers wait for different counts
-    enum class Armed : std::uint8_t { no, any, solicited } armed_ = Armed::no;
+    enum class Armed : std::uint8_t { no, any, solicited };
+    std::atomic<Armed> armed_{Armed::no};  // written under mutex_
     Sink sink_ = nullptr;
     void* sink_argument_ = nullptr;
     Notifier notifier_ = nullptr;

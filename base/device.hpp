@@ -24,6 +24,27 @@
 
 namespace xsock {
 
+/// The connections that feed the completion queues of one channel, for a program that sleeps in a
+/// poll of its own. Functions may be called by any thread.
+class CompletionChannel {
+  public:
+    virtual ~CompletionChannel() = default;
+
+    /// Polls readable (level-triggered) while an established connection of one of the queues has
+    /// bytes to read, room to go on sending, or has ended. Owned by the channel; valid while it
+    /// lives.
+    virtual int fd() const noexcept = 0;
+    /// Serves these connections, and sends what was posted. Waits while another thread serves them.
+    virtual void poll() = 0;
+    /// The program sleeps on fd(): the first poll of an armed, empty queue need not ask the kernel
+    /// again.
+    virtual void set_watched(bool watched) noexcept = 0;
+    /// Grows when a connection of the channel has been found ready, in whichever thread. Wraps.
+    virtual std::uint32_t arrivals() const noexcept = 0;
+    /// Grows when RDMA Writes of a peer have been placed. Wraps.
+    virtual std::uint32_t writes() const noexcept = 0;
+};
+
 class Cq {
   public:
     virtual ~Cq() = default;
@@ -41,6 +62,8 @@ class Cq {
     using Notifier = void (*)(void* argument);
     virtual void set_notifier(Notifier notifier, void* argument) = 0;
     virtual void arm(bool solicited_only) = 0;
+    /// Takes the arming back. False: the queue was not armed, or for solicited events only.
+    virtual bool disarm() = 0;
     /// Another depth (strict queues). EINVAL: more completions wait.
     virtual Result<void> resize(std::uint32_t depth) = 0;
     /// A completion was lost (strict queues). The notifier is called when that happens, armed or
@@ -223,8 +246,11 @@ class Device {
     virtual void abandon_window(std::uint32_t stag) = 0;
     virtual bool window_revoked(std::uint32_t stag) const = 0;
 
-    /// `strict`: overflow is an error of the queue (verbs) instead of growth.
-    virtual Result<std::unique_ptr<Cq>> create_cq(std::uint32_t depth, bool strict) = 0;
+    virtual Result<std::shared_ptr<CompletionChannel>> create_channel() = 0;
+    /// `strict`: overflow is an error of the queue (verbs) instead of growth. `channel`, one of
+    /// this device, may be null.
+    virtual Result<std::unique_ptr<Cq>> create_cq(
+        std::uint32_t depth, bool strict, std::shared_ptr<CompletionChannel> channel = nullptr) = 0;
     virtual Result<std::unique_ptr<Srq>> create_srq(std::uint32_t depth, std::uint64_t context) = 0;
     virtual Result<std::unique_ptr<Qp>> create_qp(const QpAttr& attr) = 0;
     /// Takes a listening TCP socket (ours on success). Each connection becomes a Qp of `attr`.

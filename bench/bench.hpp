@@ -100,6 +100,24 @@ void write_block_client(Child&, const Run&);
 void read_server(Child&, const Run&);
 void read_client(Child&, const Run&);
 }  // namespace latency
+namespace event {
+void tcp_poll_server(Child&, const Run&);
+void tcp_poll_client(Child&, const Run&);
+void tcp_epoll_server(Child&, const Run&);
+void tcp_epoll_client(Child&, const Run&);
+void tcp_block_server(Child&, const Run&);
+void tcp_block_client(Child&, const Run&);
+void message_epoll_server(Child&, const Run&);
+void message_epoll_client(Child&, const Run&);
+void queue_server(Child&, const Run&);
+void queue_client(Child&, const Run&);
+void verbs_poll_server(Child&, const Run&);
+void verbs_poll_client(Child&, const Run&);
+void verbs_epoll_server(Child&, const Run&);
+void verbs_epoll_client(Child&, const Run&);
+void verbs_block_server(Child&, const Run&);
+void verbs_block_client(Child&, const Run&);
+}  // namespace event
 namespace stream {
 void tcp_server(Child&, const Run&);
 void tcp_client(Child&, const Run&);

@@ -64,6 +64,54 @@ Experiment blocking_latency() {
                       4, 0, 1.05, 1.01}}};
 }
 
+Experiment event_latency() {
+    using namespace event;
+    Experiment e{.name = "event_lat_64",
+                 .variants = {tcp(tcp_epoll_server, tcp_epoll_client),
+                              tcp(tcp_poll_server, tcp_poll_client),
+                              tcp(tcp_block_server, tcp_block_client),
+                              {"DDPMODE", message_epoll_server, message_epoll_client},
+                              {"xsock_cq_fd", queue_server, queue_client}},
+                 .rows = {{"event_lat_64_message",
+                           "64 B there and back, both sides asleep in epoll_wait() on a socket in "
+                           "DDPMODE; against TCP in epoll_wait().",
+                           0, "us", lower, 3, 0, 1.3, 1.1},
+                          {"event_cpu_64_message",
+                           "CPU time of both processes for each round trip of the row above.", 1,
+                           "us", lower, 3, 0, 0, 0},
+                          {"event_lat_64_cq_fd", "The same, asleep on xsock_cq_fd().", 0, "us",
+                           lower, 4, 0, 1.5, 1.1},
+                          {"event_cpu_64_cq_fd", "CPU time of the row above.", 1, "us", lower, 4,
+                           0, 0, 0}}};
+#ifdef XSOCK_BENCH_VERBS
+    e.variants.insert(e.variants.end(),
+                      {{"verbs, poll", verbs_poll_server, verbs_poll_client},
+                       {"verbs, epoll", verbs_epoll_server, verbs_epoll_client},
+                       {"verbs, ibv_get_cq_event", verbs_block_server, verbs_block_client},
+                       {"the same, no spin", verbs_block_server, verbs_block_client, "0"}});
+    e.rows.insert(
+        e.rows.end(),
+        {{"event_lat_64_verbs_poll",
+          "64 B there and back by ibv_post_send(), both sides asleep in poll() on a completion "
+          "channel; against TCP in poll().",
+          0, "us", lower, 5, 1, 1.5, 1.1},
+         {"event_cpu_64_verbs_poll", "CPU time of the row above.", 1, "us", lower, 5, 1, 0, 0},
+         {"event_lat_64_verbs_epoll", "The same in epoll_wait(); against TCP in epoll_wait().", 0,
+          "us", lower, 6, 0, 1.5, 1.1},
+         {"event_cpu_64_verbs_epoll", "CPU time of the row above.", 1, "us", lower, 6, 0, 0, 0},
+         {"event_lat_64_verbs_block",
+          "The same in a blocking ibv_get_cq_event(), which polls for a moment before it sleeps; "
+          "against TCP in recv().",
+          0, "us", lower, 7, 2, 1.5, 1.1},
+         {"event_cpu_64_verbs_block", "CPU time of the row above.", 1, "us", lower, 7, 2, 0, 0},
+         {"event_lat_64_verbs_block_nospin", "The same with XSOCK_SPIN_US=0.", 0, "us", lower, 8, 2,
+          1.5, 1.1},
+         {"event_cpu_64_verbs_block_nospin", "CPU time of the row above.", 1, "us", lower, 8, 2, 0,
+          0}});
+#endif
+    return e;
+}
+
 Experiment write_bandwidth() {
     return {.name = "write_bw_1m",
             .variants = {tcp(stream::tcp_server, stream::tcp_client),
@@ -178,6 +226,7 @@ std::vector<Experiment> all_experiments() {
         blocking_latency(),
         message_latency_polling(),
         message_latency_blocking(),
+        event_latency(),
         write_bandwidth(),
         message_bandwidth(),
         veth_bandwidth("write_bw_veth_9000", "cpu_per_gib_veth_9000",

@@ -111,7 +111,11 @@ Connection::Connection(Parts parts)
                      : std::make_shared<RecvQueue>(parts_.attr.rq_depth, /*exclusive=*/true)),
       ddp_(ddp_config(parts_, sq_, *rq_, stats_.counters())),
       rx_octets_(stats_.rx_octets()),
-      tx_octets_(stats_.tx_octets()) {}
+      tx_octets_(stats_.tx_octets()) {
+    const auto& sends = parts_.send_cq->channel;
+    const auto& receives = parts_.recv_cq->channel;
+    set_channels({sends, receives != sends ? receives : nullptr});
+}
 
 Connection::~Connection() {
     if (fd_ >= 0) close_owned(fd_);
@@ -156,9 +160,10 @@ void Connection::kick_gathering(std::uint64_t length, bool more) {
         interval_posts_.store(interval_posts_.load(relaxed) + 1, relaxed);
         interval_octets_.store(interval_octets_.load(relaxed) + octets, relaxed);
     }
+    // With an armed queue no poll may follow: the program is about to sleep.
     if (interval_posts_.load(relaxed) % kGatherPosts == 0 ||
         interval_octets_.load(relaxed) >= gather_octets_.load(relaxed) ||
-        (progress.has_leader() && !more)) {
+        (!more && (progress.has_leader() || is_watched()))) {
         kicked_octets_.store(std::min(kicked_octets_.load(relaxed) + interval_octets_.load(relaxed),
                                       kGatherOctetsMax),
                              relaxed);
@@ -181,7 +186,7 @@ bool Connection::begin_interval(std::uint64_t interval, std::uint32_t octets, bo
     post_interval_.store(interval, relaxed);
     interval_posts_.store(1, relaxed);
     interval_octets_.store(octets, relaxed);
-    return !streaming && !more;
+    return !more && (!streaming || is_watched());
 }
 
 Result<void> Connection::post_recv(const RecvWr& wr) {
@@ -301,6 +306,7 @@ Result<void> Connection::reject(std::span<const std::byte> private_data, Pass& p
 
 void Connection::on_ready(std::uint32_t events, Pass& pass) {
     if (fd_ < 0) return;
+    if ((events & (EPOLLOUT | EPOLLERR)) != 0) count_arrival();
     if ((events & EPOLLOUT) != 0) tx_blocked_ = false;
     if ((events & EPOLLERR) != 0 && (!stash_.empty() || eof_)) {
         // Nothing is read any more, or not now: the reset must be asked for.
@@ -389,6 +395,7 @@ bool Connection::receive(Pass& pass) {
             continue;
         }
         found = true;
+        count_arrival();
         if (n > 0) {
             rx_octets_ += static_cast<std::uint64_t>(n);
             if (capture_) [[unlikely]]
@@ -399,7 +406,9 @@ bool Connection::receive(Pass& pass) {
             }
             const ConstBytes octets = pass.staging.first(static_cast<std::size_t>(n));
             const std::uint64_t before = ddp_.counters().rx_segments;
+            const std::uint64_t writes = ddp_.counters().rx_messages[RDMAP_WRITE];
             if (!consume(octets, pass)) break;
+            if (ddp_.counters().rx_messages[RDMAP_WRITE] != writes) count_write();
             const std::uint64_t messages = ddp_.counters().rx_segments - before;
             small_fpdus_ = messages * kSmallFpdu > octets.size();
             const bool sent = flood_tx_octets_ != tx_octets_;
@@ -586,6 +595,7 @@ void Connection::settle_start(Pass& pass) {
         connected_event_ = true;
         stranger_.store(!mpa_->negotiated().peer_is_xsock, std::memory_order_release);
         push_event(WcOpcode::connected, WcStatus::success);
+        parts_.progress->join_channels(*this);
         if (!closing_) set_state(QpState::established, pass);
         const Negotiated& n = mpa_->negotiated();
         log(LogLevel::info, "connected",

@@ -103,6 +103,16 @@ class Connection final : public Pollable {
   private:
     void kick_gathering(std::uint64_t length, bool more);
     [[nodiscard]] bool begin_interval(std::uint64_t interval, std::uint32_t octets, bool more);
+    void count_arrival() const noexcept {
+        for (const auto& channel : channels()) {
+            if (channel != nullptr) channel->count_arrival();
+        }
+    }
+    void count_write() const noexcept {
+        for (const auto& channel : channels()) {
+            if (channel != nullptr) channel->count_write();
+        }
+    }
     bool receive(Pass& pass);
     bool consume(ConstBytes octets, Pass& pass);
     void resume(Pass& pass);
@@ -122,6 +132,9 @@ class Connection final : public Pollable {
     void close_descriptor(bool reset);
     void set_state(QpState state, Pass& pass);
     void flush_posted_receives();
+    [[nodiscard]] bool is_watched() const noexcept {
+        return parts_.send_cq->queue.armed() || parts_.recv_cq->queue.armed();
+    }
     void push_event(WcOpcode opcode, WcStatus status);
     void note(const char* text);
     void publish() noexcept;

@@ -14,6 +14,7 @@
 #include <array>
 #include <cerrno>
 #include <climits>
+#include <cstring>
 #include <ctime>
 
 #include "base/assert.hpp"
@@ -24,6 +25,7 @@
 #include "transport/interrupt.hpp"
 #include "transport/log.hpp"
 #include "transport/progress_thread.hpp"
+#include "transport/soft_channel.hpp"
 
 namespace xsock {
 
@@ -232,6 +234,30 @@ void Progress::drive() {
     run_pass(driving.pass);
 }
 
+void Progress::poll_subset(int epoll_fd) {
+    if (!callers_drive()) {
+        ring_thread();
+        return;
+    }
+    count_caller_pass();
+    lock();
+    Driving driving(*this);
+    Pass& pass = driving.pass;
+    pass.by_caller = true;
+    interval_.store(interval() + 1, std::memory_order_relaxed);
+    serve_kicked(pass);
+    std::array<epoll_event, kEventsPerPass> events;
+    const int n = epoll_wait(epoll_fd, events.data(), kEventsPerPass, 0);
+    for (int i = 0; i < n; ++i) {
+        const epoll_event& event = events[static_cast<std::size_t>(i)];
+        auto* const item = static_cast<Pollable*>(event.data.ptr);
+        // An earlier item of this pass may have removed it; removed items live until its end.
+        if (!item->registered_) continue;
+        const std::uint32_t ready = event.events;
+        call(*item, pass, [&] { item->on_ready(ready, pass); });
+    }
+}
+
 Progress::ThreadPass Progress::thread_pass(bool take_over) {
     if (!try_lock()) return ThreadPass::busy;
     Driving driving(*this);
@@ -435,9 +461,26 @@ Result<void> Progress::add(std::shared_ptr<Pollable> item, int fd, std::uint32_t
     return {};
 }
 
+void Progress::join_channels(Pollable& item) {
+    if (!item.registered_ || item.in_channels_ || config_.progress == ProgressMode::thread) return;
+    for (const auto& channel : item.channels_) {
+        if (channel == nullptr) continue;
+        if (auto joined = channel->add(*this, item, item.fd_, item.events_); !joined) {
+            log(LogLevel::warn, "channel-not-joined", "%s: %s; its events take a thread's way",
+                std::strerror(joined.error().code), joined.error().what);
+        }
+    }
+    item.in_channels_ = true;
+}
+
 void Progress::modify(Pollable& item, std::uint32_t events) {
     XSOCK_ASSERT(item.registered_);
     item.events_ = events;
+    if (item.in_channels_) {
+        for (const auto& channel : item.channels_) {
+            if (channel != nullptr) channel->modify(item, item.fd_, events);
+        }
+    }
     if (&item == hot_) attach_hot();
     epoll_event event{};
     event.events = events;
@@ -452,6 +495,12 @@ void Progress::remove(Pollable& item) {
         hot_ = nullptr;
     }
     epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, item.fd_, nullptr);
+    if (item.in_channels_) {
+        for (const auto& channel : item.channels_) {
+            if (channel != nullptr) channel->remove(item.fd_);
+        }
+        item.in_channels_ = false;
+    }
     if (item.owns_fd_) disown_descriptor(item.fd_);
     item.registered_ = false;
     item.fd_ = -1;

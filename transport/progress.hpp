@@ -33,6 +33,7 @@ namespace xsock {
 class Interrupt;
 class Progress;
 class ProgressThread;
+class SoftChannel;
 
 /// Its address tells who holds a driver lock. Initial-exec: found without a call.
 [[gnu::tls_model("initial-exec")]] extern thread_local constinit char this_driver;
@@ -93,10 +94,17 @@ class Pollable : public std::enable_shared_from_this<Pollable> {
     [[nodiscard]] virtual bool unsent() const { return false; }
 
   protected:
+    /// The completion channels that its descriptor belongs to, each once. Before it is registered.
+    void set_channels(std::array<std::shared_ptr<SoftChannel>, 2> channels) noexcept {
+        channels_ = std::move(channels);
+    }
+    [[nodiscard]] const auto& channels() const noexcept { return channels_; }
+
     /// In a forked child: the Progress that it was registered with is the parent's.
     void forget_progress() noexcept {
         kicked_.store(false, std::memory_order_relaxed);
         registered_ = false;
+        in_channels_ = false;
         fd_ = -1;
         deadline_ = kNever;
     }
@@ -108,7 +116,9 @@ class Pollable : public std::enable_shared_from_this<Pollable> {
     bool owns_fd_ = false;             // nobody else had declared fd_ as the library's own
     int fd_ = -1;
     std::uint32_t events_ = 0;  // what epoll was asked for
+    bool in_channels_ = false;  // channels_ watch fd_
     Time deadline_ = kNever;
+    std::array<std::shared_ptr<SoftChannel>, 2> channels_;  // may be null
 };
 
 /// Memory for headers, trailers and small payloads on their way out; kept by a connection only
@@ -133,6 +143,9 @@ class Progress {
     void drive();
     /// The same, and asks epoll in any case: nothing that has arrived by now is left for later.
     void drive_thoroughly();
+    /// Serves those of its items that are ready in `epoll_fd`, whose members are all items of this
+    /// Progress, and what was posted to any. Waits for the lock: the caller was woken for them.
+    void poll_subset(int epoll_fd);
 
     /// Drives, then sleeps, until `done()` or the deadline. `done` must be cheap and free of locks
     /// that drivers take. @return done()
@@ -195,6 +208,15 @@ class Progress {
         return handed_over_.load(std::memory_order_relaxed) &&
                handed_over_.exchange(false, std::memory_order_acquire);
     }
+    /// A caller has polled an armed, empty queue: unless another pass follows, callers are inactive
+    /// from now on, and the background thread serves what comes next.
+    void note_idle() noexcept {
+        idle_after_.store(caller_passes() + kIdleMark, std::memory_order_relaxed);
+    }
+    /// The number of caller passes is that at the last note_idle().
+    [[nodiscard]] bool idle_since(std::uint64_t passes) const noexcept {
+        return idle_after_.load(std::memory_order_relaxed) == passes + kIdleMark;
+    }
 
     /// Grows with every pass that a caller made or slept for: the thread's sign that it is not
     /// needed.
@@ -246,6 +268,8 @@ class Progress {
     /// The item may be destroyed after this pass. Does not close the descriptor.
     void remove(Pollable& item);
     void set_deadline(Pollable& item, Time deadline);
+    /// From now on the item's completion channels watch its descriptor too.
+    void join_channels(Pollable& item);
     [[nodiscard]] std::unique_ptr<TxBuffer> take_tx_buffer();
     void give_tx_buffer(std::unique_ptr<TxBuffer> buffer);
 
@@ -355,6 +379,8 @@ class Progress {
     std::atomic<bool> urgent_{false};                     // kicked while the lock was taken
     std::atomic<std::uint64_t> interval_{0};
     std::atomic<std::uint64_t> caller_passes_{0};
+    static constexpr std::uint64_t kIdleMark = 1;  // 0: note_idle() was never called
+    std::atomic<std::uint64_t> idle_after_{0};
 
     alignas(64) BiasedLock kicked_lock_;
     std::vector<std::shared_ptr<Pollable>> kicked_;

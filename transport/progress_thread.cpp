@@ -54,7 +54,9 @@ struct ProgressThread::Loop {
         if (progress.mode() == ProgressMode::thread) return false;
         const std::uint64_t passes = progress.caller_passes();
         const bool handed_over = progress.take_hand_over();
-        const bool active = (passes != seen_passes && !handed_over) || progress.has_leader();
+        // Of callers that went to sleep after their last pass nothing more is to be expected.
+        const bool passed = passes != seen_passes && !progress.idle_since(passes);
+        const bool active = (passed && !handed_over) || progress.has_leader();
         seen_passes = passes;
         return active;
     }

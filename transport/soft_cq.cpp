@@ -69,14 +69,32 @@ std::size_t SoftCq::poll(std::span<Wc> out) {
     std::size_t n = 0;
     if (core_->queue.size() != 0) {
         n = take(out);
+        if (core_->channel != nullptr) found_nothing_.store(false, std::memory_order_relaxed);
         if (n == out.size() || (n > 0 && polls_without_drive_.fetch_add(
                                              1, std::memory_order_relaxed) < kPollsWithoutDrive)) {
             return n;
         }
     }
     polls_without_drive_.store(0, std::memory_order_relaxed);
+    if (n == 0 && channel_will_tell()) return 0;
     core_->each_feeder([](Progress& p) { p.drive(); });
-    return core_->queue.size() == 0 ? n : n + take(out.subspan(n));
+    if (core_->queue.size() != 0) n += take(out.subspan(n));
+    found_nothing_.store(n == 0, std::memory_order_relaxed);
+    // Armed and empty: the program is about to sleep where only a thread of ours can wake it.
+    if (n == 0 && core_->channel != nullptr && core_->queue.armed() &&
+        !core_->channel->watched()) {
+        core_->each_feeder([](Progress& p) { p.note_idle(); });
+    }
+    return n;
+}
+
+// The last poll before a program sleeps on its channel finds the queue empty. What has come since
+// the one before makes the channel readable, so that this poll need not ask the kernel for it;
+// another one right behind it does.
+bool SoftCq::channel_will_tell() noexcept {
+    return core_->channel != nullptr && core_->channel->watched() && core_->queue.armed() &&
+           !core_->many_feeders() && !core_->home().work_waiting() &&
+           !found_nothing_.exchange(true, std::memory_order_relaxed);
 }
 
 std::size_t SoftCq::wait(std::span<Wc> out, std::size_t at_least, Time deadline) {

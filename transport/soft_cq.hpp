@@ -14,6 +14,7 @@
 #include "base/device.hpp"
 #include "base/recv_queue.hpp"
 #include "transport/progress.hpp"
+#include "transport/soft_channel.hpp"
 
 namespace xsock {
 
@@ -22,11 +23,13 @@ class Connection;
 /// What outlives the Cq object: connections that still drain keep pushing into it.
 class CqCore {
   public:
-    CqCore(Progress& home, std::uint32_t depth, bool strict)
-        : queue(depth, strict), home_(home), feeders_{&home} {}
+    CqCore(Progress& home, std::uint32_t depth, bool strict,
+           std::shared_ptr<SoftChannel> of = nullptr)
+        : queue(depth, strict), channel(std::move(of)), home_(home), feeders_{&home} {}
     ~CqCore();
 
     CompletionQueue queue;
+    const std::shared_ptr<SoftChannel> channel;  ///< may be null
     /// eventfd behind SoftCq::fd(); here because a driver may be about to write it when the SoftCq
     /// goes. -1 until asked for.
     std::atomic<int> event_fd{-1};
@@ -61,8 +64,8 @@ class CqCore {
 
 class SoftCq final : public Cq {
   public:
-    SoftCq(Progress& home, std::uint32_t depth, bool strict)
-        : core_(std::make_shared<CqCore>(home, depth, strict)) {}
+    SoftCq(Progress& home, std::uint32_t depth, bool strict, std::shared_ptr<SoftChannel> channel)
+        : core_(std::make_shared<CqCore>(home, depth, strict, std::move(channel))) {}
     ~SoftCq() override;
 
     std::size_t poll(std::span<Wc> out) override;
@@ -72,6 +75,7 @@ class SoftCq final : public Cq {
         core_->queue.set_notifier(notifier, argument);
     }
     void arm(bool solicited_only) override { core_->queue.arm(solicited_only); }
+    bool disarm() override { return core_->queue.disarm(); }
     Result<void> resize(std::uint32_t depth) override {
         if (!core_->queue.resize(depth)) return Error{EINVAL, "more completions wait than that"};
         return {};
@@ -86,10 +90,12 @@ class SoftCq final : public Cq {
 
   private:
     std::size_t take(std::span<Wc> out);
+    [[nodiscard]] bool channel_will_tell() noexcept;
     std::size_t wait_once(std::span<Wc> out, std::size_t at_least, Time deadline);
 
     std::shared_ptr<CqCore> core_;
     std::atomic<std::uint32_t> polls_without_drive_{0};
+    std::atomic<bool> found_nothing_{false};  // at the last poll
     // fd(): an epoll descriptor over the feeders' and an eventfd that says "completions are
     // waiting".
     std::mutex fd_mutex_;

@@ -224,10 +224,17 @@ class SoftDevice final : public Device {
     void abandon_window(std::uint32_t stag) override { memory_.abandon(stag); }
     bool window_revoked(std::uint32_t stag) const override { return memory_.revoked(stag); }
 
-    Result<std::unique_ptr<Cq>> create_cq(std::uint32_t depth, bool strict) override {
+    Result<std::shared_ptr<CompletionChannel>> create_channel() override {
+        auto channel = SoftChannel::create();
+        if (!channel) return channel.error();
+        return std::shared_ptr<CompletionChannel>(std::move(*channel));
+    }
+    Result<std::unique_ptr<Cq>> create_cq(std::uint32_t depth, bool strict,
+                                          std::shared_ptr<CompletionChannel> channel) override {
         const unsigned n = next_progress_.fetch_add(1, std::memory_order_relaxed);
         return std::unique_ptr<Cq>(
-            std::make_unique<SoftCq>(*progresses_[n % progresses_.size()], depth, strict));
+            std::make_unique<SoftCq>(*progresses_[n % progresses_.size()], depth, strict,
+                                     std::static_pointer_cast<SoftChannel>(std::move(channel))));
     }
     Result<std::unique_ptr<Srq>> create_srq(std::uint32_t depth, std::uint64_t context) override {
         return std::unique_ptr<Srq>(std::make_unique<SoftSrq>(depth, [this, context] {

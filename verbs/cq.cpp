@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Completion channels and completion queues.
+// Completion queues.
 #include <sched.h>
-#include <sys/eventfd.h>
 
 #include <algorithm>
 
-#include "transport/clock.hpp"
 #include "verbs/cancel.hpp"
 #include "verbs/engine.hpp"
 #include "verbs/events.hpp"
@@ -16,7 +14,6 @@ namespace {
 
 constexpr std::size_t kBatch = 32;
 constexpr std::uint32_t kPollsPerYield = 64;
-constexpr Time kSpin = 50'000;  // before a caller that waits goes to sleep
 
 /// Room for completions, not initialised: clearing it would cost as much as an empty poll.
 union Batch {
@@ -79,68 +76,6 @@ ibv_wc_opcode opcode_of(const Wc& wc) noexcept {
     return IBV_WC_RECV;
 }
 
-// In a driver: an armed queue has a completion, or the queue overran.
-void notify(void* argument) noexcept {
-    Engine* const engine = Engine::current();
-    if (engine == nullptr) return;
-    const std::lock_guard lock(engine->notify_mutex);
-    const auto found = engine->notified.find(reinterpret_cast<std::uintptr_t>(argument));
-    if (found == engine->notified.end()) return;
-    Cq& cq = *found->second;
-    if (cq.cq->overrun() && !cq.overrun_told.exchange(true)) {
-        ibv_async_event event{};
-        event.element.cq = cq.plain();
-        event.event_type = IBV_EVENT_CQ_ERR;
-        engine->raise(*Context::of(cq.base.context), event);
-    }
-    if (cq.channel == nullptr) return;
-    Channel& channel = *cq.channel;
-    const std::lock_guard channel_lock(channel.mutex);
-    channel.ready.push_back(&cq);
-    channel.pending.store(static_cast<std::uint32_t>(channel.ready.size()),
-                          std::memory_order_seq_cst);
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t n = write(channel.base.fd, &one, sizeof one);
-}
-
-// The oldest event, or null.
-Cq* take(Channel& channel) {
-    const std::lock_guard lock(channel.mutex);
-    if (channel.ready.empty()) return nullptr;
-    Cq* const cq = channel.ready.front();
-    channel.ready.pop_front();
-    channel.pending.store(static_cast<std::uint32_t>(channel.ready.size()),
-                          std::memory_order_seq_cst);
-    std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t n = read(channel.base.fd, &count, sizeof count);
-    pthread_mutex_lock(&cq->base.mutex);
-    ++cq->events_delivered;
-    pthread_mutex_unlock(&cq->base.mutex);
-    return cq;
-}
-
-// Moves bytes for a moment: what the caller waits for is often on its way.
-bool drive_a_moment(Channel& channel) {
-    std::shared_ptr<xsock::Cq> cq;  // another thread may destroy the program's meanwhile
-    {
-        const std::lock_guard lock(channel.mutex);
-        if (!channel.cqs.empty()) cq = channel.cqs.front()->cq;
-    }
-    if (cq == nullptr) return false;
-    const auto there = [&] { return channel.pending.load(std::memory_order_seq_cst) != 0; };
-    const int score = channel.spin_score.load(std::memory_order_relaxed);
-    const Time end = monotonic_now() + (score > 0 ? kSpin : kSpin / 16);
-    do {
-        if (cq->wait_until(there, 0)) {
-            channel.spin_score.store(std::min(score + 1, 8), std::memory_order_relaxed);
-            return true;
-        }
-    } while (monotonic_now() < end);
-    channel.spin_score.store(std::max(score - 1, -8), std::memory_order_relaxed);
-    cq->hand_over();
-    return there();
-}
-
 }  // namespace
 
 void convert(const Wc& from, ibv_wc& to) noexcept {
@@ -170,98 +105,6 @@ void convert(const Wc& from, ibv_wc& to) noexcept {
     to.dlid_path_bits = 0;
 }
 
-// ---- channels ----
-
-ibv_comp_channel* create_channel_locked(Engine& engine, Context& context) {
-    auto channel = std::make_unique<Channel>();
-    const int fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
-    if (fd < 0) return nullptr;
-    channel->base.context = context.base();
-    channel->base.fd = fd;
-    engine.add(channel.get(), Kind::channel);
-    ++context.objects;
-    return &channel.release()->base;
-}
-
-ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
-    return locked_object<ibv_comp_channel>([&](Engine& engine) {
-        if (!engine.alive(context, Kind::context)) return fail<ibv_comp_channel>(EINVAL);
-        return create_channel_locked(engine, *Context::of(context));
-    });
-}
-
-int destroy_channel_locked(Engine& engine, ibv_comp_channel* given) {
-    if (!engine.alive(given, Kind::channel)) return EINVAL;
-    auto* const channel = reinterpret_cast<Channel*>(given);
-    if (channel->users != 0) return EBUSY;
-    engine.remove(channel);
-    Context& context = *Context::of(given->context);
-    close(given->fd);
-    delete channel;
-    --context.objects;
-    release_locked(engine, context);
-    return 0;
-}
-
-int destroy_comp_channel(ibv_comp_channel* channel) noexcept {
-    return locked_errno([&](Engine& engine) { return destroy_channel_locked(engine, channel); });
-}
-
-int try_cq_event(ibv_comp_channel* given, ibv_cq** cq, void** cq_context) noexcept {
-    Engine* const engine = Engine::current();
-    if (engine == nullptr) return EPERM;
-    auto& channel = *reinterpret_cast<Channel*>(given);
-    {
-        const std::lock_guard lock(engine->mutex);
-        if (!engine->alive(given, Kind::channel)) return EINVAL;
-    }
-    Cq* found = take(channel);
-    if (found != nullptr) {
-        // The program knew: it polls the descriptor itself.
-        channel.polled_outside.store(true, std::memory_order_relaxed);
-    } else {
-        channel.polled_outside.store(false, std::memory_order_relaxed);
-        if (drive_a_moment(channel)) found = take(channel);
-        if (found == nullptr) return EAGAIN;
-    }
-    *cq = found->plain();
-    *cq_context = found->base.cq_context;
-    return 0;
-}
-
-// perftest's senders wait here, over iWARP, for credit that the receiver writes into their memory:
-// no completion tells of that, so that on any device they sleep for ever when the Write comes late.
-// An event without a completion is allowed (ibv_get_cq_event(3)).
-int late_cq_event(ibv_comp_channel* given, ibv_cq** cq, void** cq_context) noexcept {
-    return locked_errno([&](Engine& engine) {
-        if (!engine.alive(given, Kind::channel)) return EINVAL;
-        const auto queue_of = [&](const Qp& qp) {
-            Cq* const sends = Cq::of(qp.base.qp_base.send_cq);
-            return sends->base.channel == given ? sends : Cq::of(qp.base.qp_base.recv_cq);
-        };
-        // An event is about one queue: of those with news, the one whose turn was longest ago.
-        Cq* found = nullptr;
-        for (const auto& [number, qp] : engine.qps) {
-            Cq* const queue = queue_of(*qp);
-            if (queue->base.channel == given && qp->qp->info().rx_writes != qp->writes_told &&
-                (found == nullptr || queue->late_event < found->late_event)) {
-                found = queue;
-            }
-        }
-        if (found == nullptr) return EAGAIN;
-        found->late_event = engine.next_number();
-        for (const auto& [number, qp] : engine.qps) {
-            if (queue_of(*qp) == found) qp->writes_told = qp->qp->info().rx_writes;
-        }
-        pthread_mutex_lock(&found->base.mutex);
-        ++found->events_delivered;
-        pthread_mutex_unlock(&found->base.mutex);
-        *cq = found->plain();
-        *cq_context = found->base.cq_context;
-        return 0;
-    });
-}
-
 void ack_cq_events(ibv_cq* cq, unsigned int events) noexcept {
     if (events == 0) return;
     pthread_mutex_lock(&cq->mutex);
@@ -281,7 +124,9 @@ ibv_cq* create_cq_locked(Engine& engine, Context& context, std::uint32_t cqe, vo
     auto cq = std::make_unique<Cq>();
     cq->engine = &engine;
     cq->id = engine.next_number();
-    auto made = engine.device().create_cq(cqe, true);
+    auto made = engine.device().create_cq(
+        cqe, true,
+        channel != nullptr ? reinterpret_cast<Channel*>(channel)->connections : nullptr);
     if (!made) return fail<ibv_cq>(made.error().code);
     cq->cq = std::move(*made);
     cq->base.context = context.base();
@@ -302,7 +147,8 @@ ibv_cq* create_cq_locked(Engine& engine, Context& context, std::uint32_t cqe, vo
         const std::lock_guard lock(engine.notify_mutex);
         engine.notified.emplace(cq->id, cq.get());
     }
-    cq->cq->set_notifier(notify, reinterpret_cast<void*>(static_cast<std::uintptr_t>(cq->id)));
+    cq->cq->set_notifier(on_cq_notified,
+                         reinterpret_cast<void*>(static_cast<std::uintptr_t>(cq->id)));
     engine.add(cq.get(), Kind::cq);
     ++context.objects;
     return cq.release()->plain();
@@ -344,21 +190,7 @@ int destroy_cq(ibv_cq* given) noexcept {
         return 0;
     });
     if (error != 0) return error;
-    if (cq->channel != nullptr) {
-        Channel& channel = *cq->channel;
-        const std::lock_guard lock(channel.mutex);
-        for (auto i = channel.ready.begin(); i != channel.ready.end();) {
-            if (*i != cq) {
-                ++i;
-                continue;
-            }
-            i = channel.ready.erase(i);
-            std::uint64_t count = 0;
-            [[maybe_unused]] const ssize_t n = read(channel.base.fd, &count, sizeof count);
-        }
-        channel.pending.store(static_cast<std::uint32_t>(channel.ready.size()));
-        channel.cqs.erase(std::find(channel.cqs.begin(), channel.cqs.end(), cq));
-    }
+    leave_channel(*cq);
     Context& context = *Context::of(cq->base.context);
     forget_async(context, [&](const ibv_async_event& event) {
         return event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == given;
@@ -415,17 +247,6 @@ int poll_cq(ibv_cq* given, int count, ibv_wc* wc) noexcept {
     } catch (...) {
         return -1;
     }
-}
-
-int req_notify_cq(ibv_cq* given, int solicited_only) noexcept {
-    const HoldCancellation hold;
-    Cq& cq = *Cq::of(given);
-    if (cq.engine != Engine::current()) return EPERM;
-    cq.cq->arm(solicited_only != 0);
-    if (cq.channel != nullptr && cq.channel->polled_outside.load(std::memory_order_relaxed)) {
-        cq.cq->hand_over();
-    }
-    return 0;
 }
 
 }  // namespace xsock::verbs

@@ -2,6 +2,7 @@
 #include "verbs/engine.hpp"
 
 #include <pthread.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -10,6 +11,7 @@
 
 #include "base/random.hpp"
 #include "transport/clock.hpp"
+#include "transport/descriptors.hpp"
 #include "transport/log.hpp"
 #include "transport/soft_device.hpp"
 #include "verbs/bootstrap.hpp"
@@ -95,6 +97,10 @@ Engine* Engine::get() noexcept {
             return nullptr;
         }
         engine->device_ = std::move(*device);
+        engine->always_ready_fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (engine->always_ready_fd < 0) return nullptr;
+        own_descriptor(engine->always_ready_fd);
+        engine->spin = config.spin;
         engine->receive_patience = config.receive_patience;
         engine->acknowledge = acknowledge_wanted();
         engine->by_gid = switch_named("XSOCK_VERBS_GID").value_or(false);

@@ -23,13 +23,13 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel* channel, struct ibv_cq** cq
                             void** cq_context) {
     enum { PATIENCE_MS = 200, PATIENCE_MAX_MS = 3200 };
     const struct xsock_verbs* const engine = xsock_verbs_load();
-    int patience_ms = PATIENCE_MS, late = 0;
+    int patience_ms = PATIENCE_MS, late = 0, first = 1;
 
     if (engine == NULL) return -1;
     for (;;) {
         const int state = xsock_verbs_hold_cancellation();
         const int error = late ? engine->verbs_late_cq_event(channel, cq, cq_context)
-                               : engine->verbs_try_cq_event(channel, cq, cq_context);
+                               : engine->verbs_try_cq_event(channel, first, cq, cq_context);
         xsock_verbs_release_cancellation(&state);
         if (error == 0) return 0;
         if (error != EAGAIN) {
@@ -37,6 +37,7 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel* channel, struct ibv_cq** cq
             return -1;
         }
         if (late && patience_ms < PATIENCE_MAX_MS) patience_ms *= 2;
+        first = 0;
         late = xsock_verbs_wait_readable(channel->fd, patience_ms);
         if (late < 0) return -1;
     }

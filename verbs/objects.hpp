@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/device.hpp"
+#include "transport/spin_score.hpp"
 #include "verbs/table.h"
 
 namespace xsock::verbs {
@@ -84,17 +85,28 @@ struct Mw {
 
 struct Cq;
 
+/// A completion channel. The program's descriptor is an epoll set of two: one that is always
+/// readable, watched while events wait, and the connections' own (xsock::CompletionChannel), watched
+/// while the program is known to come when that becomes readable. See comp_channel.cpp.
 struct Channel {
     ibv_comp_channel base{};
     int users = 0;  ///< CQs
+    std::shared_ptr<xsock::CompletionChannel> connections;
 
     std::mutex mutex;       ///< taken inside drivers (notifiers): nothing is called with it held
     std::deque<Cq*> ready;  ///< one entry for each event not yet got
     std::vector<Cq*> cqs;
+    bool readable = false;  ///< an event waits, and the descriptor says so
+    std::size_t next_empty = 0;             ///< of cqs: the next to be given an event without completion
     std::atomic<std::uint32_t> pending{0};  ///< ready.size(), without the lock
-    /// How the program waits: it slept in a poll() of its own, so that a thread of ours must drive.
-    std::atomic<bool> polled_outside{false};
-    std::atomic<int> spin_score{4};  ///< how well driving a moment before sleeping did of late
+    std::atomic<bool> watched{false};       ///< the connections' descriptor is; written under mutex
+    std::atomic<bool> solicited{false};     ///< a queue was armed for solicited events only
+
+    // How the program waits. Threads that race misjudge it for one event.
+    std::atomic<bool> sleeps_inside{false};  ///< in ibv_get_cq_event(), not in a poll of its own
+    std::atomic<bool> takes_eagain{false};   ///< it was told EAGAIN before, and went on
+    std::atomic<std::uint32_t> seen_arrivals{0}, seen_writes{0};  ///< at the last event
+    SpinScore spin_score;
 };
 
 struct Cq {

@@ -53,6 +53,10 @@ ibv_comp_channel* create_channel_locked(Engine& engine, Context& context);
 int destroy_channel_locked(Engine& engine, ibv_comp_channel* channel);
 ibv_cq* create_cq_locked(Engine& engine, Context& context, std::uint32_t cqe, void* cq_context,
                          ibv_comp_channel* channel);
+/// In a driver: the queue with Cq::id `argument` has a completion it was armed for, or overran.
+void on_cq_notified(void* argument) noexcept;
+/// No event of the queue is told any more.
+void leave_channel(Cq& cq);
 ibv_qp* create_qp_locked(Engine& engine, ibv_pd* pd, ibv_qp_init_attr& attr);
 ibv_srq* create_srq_locked(Engine& engine, ibv_pd* pd, ibv_srq_init_attr& attr);
 /// The QP was given a connection (rdma_cm or the GID bootstrap). Requests wait until it has

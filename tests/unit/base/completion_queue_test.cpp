@@ -307,6 +307,22 @@ TEST(CompletionQueue, arming_for_any_is_not_weakened) {
     EXPECT_EQ(fired, 2);
 }
 
+TEST(CompletionQueue, an_arming_can_be_taken_back_unless_for_solicited_events_only) {
+    CompletionQueue queue(8);
+    int fired = 0;
+    queue.set_notifier(count, &fired);
+    EXPECT_FALSE(queue.disarm());
+    queue.arm(true);
+    EXPECT_TRUE(queue.armed());
+    EXPECT_FALSE(queue.disarm());
+    EXPECT_TRUE(queue.armed());
+    queue.arm(false);
+    EXPECT_TRUE(queue.disarm());
+    EXPECT_FALSE(queue.armed());
+    queue.push({.opcode = WcOpcode::recv, .flags = kWcSolicited});
+    EXPECT_EQ(fired, 0);
+}
+
 TEST(CompletionQueue, notifier_may_use_the_queue) {
     CompletionQueue queue(8);
     queue.set_notifier([](void* q) { static_cast<CompletionQueue*>(q)->arm(false); }, &queue);

@@ -97,6 +97,16 @@ TEST_F(ProgressTest, a_kick_now_is_served_before_it_returns) {
     EXPECT_EQ(item->kicks, 1);
 }
 
+TEST_F(ProgressTest, callers_are_idle_from_their_note_to_their_next_pass) {
+    start(ProgressMode::app);
+    EXPECT_FALSE(progress->idle_since(progress->caller_passes()));
+    progress->drive();
+    progress->note_idle();
+    EXPECT_TRUE(progress->idle_since(progress->caller_passes()));
+    progress->drive();
+    EXPECT_FALSE(progress->idle_since(progress->caller_passes()));
+}
+
 TEST_F(ProgressTest, a_kick_later_is_served_once_by_the_next_pass) {
     start(ProgressMode::app);
     const auto item = add();

@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Programs that sleep until a completion channel tells them something.
+ */
+#include "tests/verbs/pair.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+
+enum { SLOTS = 16, SIZE = 64 };
+
+/* One end of a connection: events of its id on a channel, all completions on one queue. */
+struct side {
+    struct rdma_event_channel* events;
+    struct rdma_cm_id* id;
+    struct ibv_comp_channel* channel;
+    struct ibv_cq* cq;
+    struct ibv_mr* mr;
+    unsigned sends; /* posted */
+    char in[SLOTS][SIZE], out[SIZE];
+};
+
+static enum rdma_cm_event_type take_event(struct rdma_event_channel* events,
+                                          struct rdma_cm_id** id) {
+    struct rdma_cm_event* event;
+    MUST(rdma_get_cm_event(events, &event) == 0);
+    const enum rdma_cm_event_type type = event->event;
+    if (id != NULL) *id = event->id;
+    MUST(rdma_ack_cm_event(event) == 0);
+    return type;
+}
+
+static void make_queues(struct side* s) {
+    struct ibv_qp_init_attr attr = qp_attr();
+    MUST((s->channel = ibv_create_comp_channel(s->id->verbs)) != NULL);
+    MUST((s->cq = ibv_create_cq(s->id->verbs, 256, NULL, s->channel, 0)) != NULL);
+    MUST(ibv_req_notify_cq(s->cq, 0) == 0);
+    attr.send_cq = attr.recv_cq = s->cq;
+    attr.sq_sig_all = 0;
+    attr.cap.max_send_wr = 64;
+    MUST(rdma_create_qp(s->id, NULL, &attr) == 0);
+    MUST((s->mr = ibv_reg_mr(s->id->pd, s, sizeof *s, ALL_ACCESS)) != NULL);
+    for (uint64_t i = 0; i < SLOTS; ++i) {
+        MUST(post_recv_numbered(s->id->qp, i, s->in[i], SIZE, s->mr->lkey) == 0);
+    }
+}
+
+static void send_one(struct side* s, char first, unsigned flags) {
+    s->out[0] = first;
+    /* A queue of unsignaled requests would never have room again. */
+    if (++s->sends % 32 == 0) flags |= IBV_SEND_SIGNALED;
+    MUST(post_numbered(s->id->qp, 0, IBV_WR_SEND, s->out, SIZE, s->mr->lkey,
+                       flags | IBV_SEND_INLINE, 0, 0) == 0);
+}
+
+static struct rdma_cm_id* listening(struct rdma_event_channel* events) {
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    struct rdma_cm_id* id;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    MUST(rdma_create_id(events, &id, NULL, RDMA_PS_TCP) == 0);
+    MUST(rdma_bind_addr(id, (struct sockaddr*)&address) == 0);
+    MUST(rdma_listen(id, 16) == 0);
+    return id;
+}
+
+/* The active end, up to rdma_connect(). */
+static void dial(struct side* s, struct rdma_cm_id* listener) {
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    struct rdma_conn_param param;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = rdma_get_src_port(listener);
+    MUST((s->events = rdma_create_event_channel()) != NULL);
+    MUST(rdma_create_id(s->events, &s->id, NULL, RDMA_PS_TCP) == 0);
+    MUST(rdma_resolve_addr(s->id, NULL, (struct sockaddr*)&address, 1000) == 0);
+    MUST(take_event(s->events, NULL) == RDMA_CM_EVENT_ADDR_RESOLVED);
+    MUST(rdma_resolve_route(s->id, 1000) == 0);
+    MUST(take_event(s->events, NULL) == RDMA_CM_EVENT_ROUTE_RESOLVED);
+    make_queues(s);
+    memset(&param, 0, sizeof param);
+    param.responder_resources = param.initiator_depth = 4;
+    MUST(rdma_connect(s->id, &param) == 0);
+}
+
+/* Up to rdma_accept(). */
+static void answer(struct side* s, struct rdma_event_channel* events) {
+    struct rdma_conn_param param;
+    s->events = events;
+    MUST(take_event(events, &s->id) == RDMA_CM_EVENT_CONNECT_REQUEST);
+    make_queues(s);
+    memset(&param, 0, sizeof param);
+    param.responder_resources = param.initiator_depth = 4;
+    MUST(rdma_accept(s->id, &param) == 0);
+}
+
+static struct rdma_event_channel* passive_events;
+static struct rdma_cm_id* listener;
+static struct side a, b;
+
+static void begin_pair(void) {
+    memset(&a, 0, sizeof a);
+    memset(&b, 0, sizeof b);
+    MUST((passive_events = rdma_create_event_channel()) != NULL);
+    listener = listening(passive_events);
+    dial(&a, listener);
+    answer(&b, passive_events);
+}
+static void connected_pair(void) {
+    begin_pair();
+    MUST(take_event(a.events, NULL) == RDMA_CM_EVENT_ESTABLISHED);
+    MUST(take_event(b.events, NULL) == RDMA_CM_EVENT_ESTABLISHED);
+}
+
+static void end_side(struct side* s) {
+    rdma_disconnect(s->id);
+    rdma_destroy_qp(s->id);
+    CHECK(ibv_dereg_mr(s->mr) == 0);
+    CHECK(ibv_destroy_cq(s->cq) == 0);
+    CHECK(ibv_destroy_comp_channel(s->channel) == 0);
+    CHECK(rdma_destroy_id(s->id) == 0);
+}
+static void end_pair(void) {
+    end_side(&a);
+    end_side(&b);
+    CHECK(rdma_destroy_id(listener) == 0);
+    rdma_destroy_event_channel(a.events);
+    rdma_destroy_event_channel(passive_events);
+}
+
+static int readable(int fd, int limit_ms) {
+    struct pollfd p = {fd, POLLIN, 0};
+    const int n = poll(&p, 1, limit_ms);
+    MUST(n >= 0);
+    return n == 1;
+}
+
+/* ---- how a program sleeps ---- */
+
+enum way { BLOCKING, POLLING, POLLING_NONBLOCKING, LEVEL, EDGE };
+
+/* Until an event of the channel was taken: 0; or EAGAIN: the descriptor was readable for nothing,
+ * which only a program is told that has set O_NONBLOCK. */
+static int sleep_for_event(struct side* s, enum way way, int epoll_fd) {
+    struct ibv_cq* cq;
+    void* context;
+    struct epoll_event event;
+    if (way == POLLING || way == POLLING_NONBLOCKING) {
+        MUST(readable(s->channel->fd, LIMIT_S * 1000));
+    } else if (way != BLOCKING) {
+        MUST(epoll_wait(epoll_fd, &event, 1, LIMIT_S * 1000) == 1);
+    }
+    if (ibv_get_cq_event(s->channel, &cq, &context) != 0) {
+        MUST(errno == EAGAIN && (way == POLLING_NONBLOCKING || way == EDGE));
+        return EAGAIN;
+    }
+    MUST(cq == s->cq);
+    ibv_ack_cq_events(cq, 1);
+    return 0;
+}
+
+/* Messages taken from the queue, each with the number that is due. */
+static unsigned take_messages(struct side* s, unsigned due) {
+    struct ibv_wc wc;
+    unsigned n = 0;
+    while (ibv_poll_cq(s->cq, 1, &wc) == 1) {
+        MUST(wc.status == IBV_WC_SUCCESS);
+        if (wc.opcode != IBV_WC_RECV) continue;
+        CHECK(s->in[wc.wr_id][0] == (char)(due + n), "%d", s->in[wc.wr_id][0]);
+        ++n;
+        MUST(post_recv_numbered(s->id->qp, wc.wr_id, s->in[wc.wr_id], SIZE, s->mr->lkey) == 0);
+    }
+    return n;
+}
+
+struct player {
+    struct side* side;
+    enum way way;
+    unsigned rounds, at_once;
+    int serves_first;
+    unsigned seed;
+};
+
+/* One end of a ping-pong of `at_once` messages each way. Sometimes it is busy elsewhere for a
+ * moment, so that messages come in all states between taking an event and sleeping again. */
+static void* play(void* argument) {
+    struct player* const player = argument;
+    struct side* const s = player->side;
+    int epoll_fd = -1;
+    unsigned sent = 0, received = 0;
+    if (player->way == LEVEL || player->way == EDGE) {
+        struct epoll_event event = {.events = EPOLLIN | (player->way == EDGE ? EPOLLET : 0u)};
+        MUST((epoll_fd = epoll_create1(EPOLL_CLOEXEC)) >= 0);
+        MUST(epoll_ctl(epoll_fd, EPOLL_CTL_ADD, s->channel->fd, &event) == 0);
+    }
+    if (player->way == POLLING_NONBLOCKING || player->way == EDGE) {
+        MUST(fcntl(s->channel->fd, F_SETFL, O_NONBLOCK) == 0);
+    }
+    for (unsigned round = 0; round < player->rounds; ++round) {
+        if (player->serves_first) {
+            for (unsigned i = 0; i < player->at_once; ++i) send_one(s, (char)sent++, 0);
+        }
+        for (const unsigned due = received + player->at_once; received != due;) {
+            int again = sleep_for_event(s, player->way, epoll_fd);
+            while (again == 0) { /* EPOLLET: up to EAGAIN */
+                MUST(ibv_req_notify_cq(s->cq, 0) == 0);
+                received += take_messages(s, received);
+                if (player->way != EDGE) break;
+                struct ibv_cq* cq;
+                void* context;
+                again = ibv_get_cq_event(s->channel, &cq, &context) == 0 ? 0 : errno;
+                if (again == 0) ibv_ack_cq_events(cq, 1);
+            }
+        }
+        if (rand_r(&player->seed) % 64 == 0) {
+            const struct timespec pause = {0, rand_r(&player->seed) % 300000};
+            nanosleep(&pause, NULL);
+        }
+        if (!player->serves_first) {
+            for (unsigned i = 0; i < player->at_once; ++i) send_one(s, (char)sent++, 0);
+        }
+    }
+    if (epoll_fd >= 0) close(epoll_fd);
+    return NULL;
+}
+
+static void every_way_of_sleeping(void) {
+    for (enum way way = BLOCKING; way <= EDGE; ++way) {
+        for (unsigned at_once = 1; at_once <= 8; at_once *= 8) {
+            pthread_t thread;
+            connected_pair();
+            struct player one = {&a, way, 1500, at_once, 1, way + 1};
+            struct player other = {&b, way, 1500, at_once, 0, way + 100};
+            MUST(pthread_create(&thread, NULL, play, &other) == 0);
+            play(&one);
+            pthread_join(thread, NULL);
+            end_pair();
+        }
+    }
+}
+
+/* A descriptor that is readable promises a program without O_NONBLOCK that ibv_get_cq_event() will
+ * not sleep, whatever made it so: here, Writes, Reads and parts of a large message. */
+static void* traffic_without_completions(void* argument) {
+    static char large[1 << 20];
+    struct ibv_mr* const mr = ibv_reg_mr(a.id->pd, large, sizeof large, ALL_ACCESS);
+    struct ibv_wc wc;
+    (void)argument;
+    MUST(mr != NULL);
+    for (int i = 0; i < 300; ++i) {
+        const enum ibv_wr_opcode opcode = i % 3 == 0 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+        const uint32_t length = i % 5 == 0 ? 1 << 20 : SIZE;
+        struct ibv_mr* const remote = argument;
+        MUST(post(a.id->qp, opcode, large, length, mr->lkey, (uintptr_t)remote->addr,
+                  remote->rkey) == 0);
+        do {
+            const int n = ibv_poll_cq(a.cq, 1, &wc);
+            MUST(n >= 0);
+            if (n == 1) break;
+        } while (1);
+        MUST(wc.status == IBV_WC_SUCCESS);
+        if (i % 50 == 49) usleep(20000); /* the background thread's turn, and back */
+    }
+    send_one(&a, 1, 0);
+    CHECK(ibv_dereg_mr(mr) == 0);
+    return NULL;
+}
+
+static void a_readable_channel_does_not_block(void) {
+    static char target[1 << 20];
+    pthread_t thread;
+    unsigned received = 0, empty = 0;
+    connected_pair();
+    struct ibv_mr* const mr = ibv_reg_mr(b.id->pd, target, sizeof target, ALL_ACCESS);
+    MUST(mr != NULL);
+    /* It learns that this program sleeps in a poll() of its own. */
+    send_one(&a, 0, 0);
+    while (received == 0) {
+        MUST(sleep_for_event(&b, POLLING, -1) == 0);
+        MUST(ibv_req_notify_cq(b.cq, 0) == 0);
+        received += take_messages(&b, received);
+    }
+    MUST(pthread_create(&thread, NULL, traffic_without_completions, mr) == 0);
+    alarm(LIMIT_S); /* asleep in ibv_get_cq_event(), it would be for good */
+    while (received == 1) {
+        MUST(sleep_for_event(&b, POLLING, -1) == 0);
+        MUST(ibv_req_notify_cq(b.cq, 0) == 0);
+        received += take_messages(&b, received);
+        if (received == 1) ++empty;
+    }
+    alarm(0);
+    pthread_join(thread, NULL);
+    /* One at most for each time that the program had a completion. */
+    CHECK(empty <= 2, "%u events without a completion", empty);
+    CHECK(ibv_dereg_mr(mr) == 0);
+    end_pair();
+}
+
+static void two_queues_on_one_channel(void) {
+    struct side more;
+    connected_pair();
+    /* A second connection whose passive end has its queue on the channel of the first. */
+    static struct side dialer;
+    struct ibv_qp_init_attr attr = qp_attr();
+    struct rdma_conn_param param;
+    memset(&dialer, 0, sizeof dialer);
+    memset(&more, 0, sizeof more);
+    dial(&dialer, listener);
+    more.events = passive_events;
+    MUST(take_event(passive_events, &more.id) == RDMA_CM_EVENT_CONNECT_REQUEST);
+    MUST((more.cq = ibv_create_cq(more.id->verbs, 16, &more, b.channel, 0)) != NULL);
+    attr.send_cq = attr.recv_cq = more.cq;
+    MUST(rdma_create_qp(more.id, NULL, &attr) == 0);
+    MUST((more.mr = ibv_reg_mr(more.id->pd, &more, sizeof more, ALL_ACCESS)) != NULL);
+    for (uint64_t i = 0; i < SLOTS; ++i) {
+        MUST(post_recv_numbered(more.id->qp, i, more.in[i], SIZE, more.mr->lkey) == 0);
+    }
+    MUST(ibv_req_notify_cq(more.cq, 0) == 0);
+    memset(&param, 0, sizeof param);
+    MUST(rdma_accept(more.id, &param) == 0);
+    MUST(take_event(dialer.events, NULL) == RDMA_CM_EVENT_ESTABLISHED);
+    MUST(take_event(passive_events, NULL) == RDMA_CM_EVENT_ESTABLISHED);
+
+    unsigned got_b = 0, got_more = 0;
+    for (unsigned i = 0; i < 200; ++i) {
+        /* By turns for one queue, for the other, for both. */
+        if (i % 3 != 1) send_one(&a, (char)got_b, 0);
+        if (i % 3 != 0) send_one(&dialer, (char)got_more, 0);
+        const unsigned due_b = got_b + (i % 3 != 1), due_more = got_more + (i % 3 != 0);
+        while (got_b != due_b || got_more != due_more) {
+            struct ibv_cq* cq;
+            void* context;
+            MUST(readable(b.channel->fd, LIMIT_S * 1000));
+            MUST(ibv_get_cq_event(b.channel, &cq, &context) == 0);
+            ibv_ack_cq_events(cq, 1);
+            MUST(ibv_req_notify_cq(cq, 0) == 0);
+            MUST(cq == b.cq || (cq == more.cq && context == &more));
+            if (cq == b.cq) {
+                got_b += take_messages(&b, got_b);
+            } else {
+                got_more += take_messages(&more, got_more);
+            }
+        }
+    }
+    rdma_disconnect(more.id);
+    rdma_destroy_qp(more.id);
+    CHECK(ibv_dereg_mr(more.mr) == 0);
+    CHECK(ibv_destroy_cq(more.cq) == 0);
+    CHECK(rdma_destroy_id(more.id) == 0);
+    end_side(&dialer);
+    rdma_destroy_event_channel(dialer.events);
+    end_pair();
+}
+
+static void solicited_events_only(void) {
+    struct ibv_cq* cq;
+    void* context;
+    struct ibv_wc wc;
+    connected_pair();
+    /* Once as usual, so that the program is known to sleep on the channel. */
+    send_one(&a, 0, 0);
+    MUST(readable(b.channel->fd, LIMIT_S * 1000));
+    MUST(ibv_get_cq_event(b.channel, &cq, &context) == 0);
+    ibv_ack_cq_events(cq, 1);
+    MUST(take_messages(&b, 0) == 1);
+    MUST(ibv_req_notify_cq(b.cq, 1) == 0);
+    send_one(&a, 1, 0);
+    CHECK(!readable(b.channel->fd, 200));
+    send_one(&a, 2, IBV_SEND_SOLICITED);
+    CHECK(readable(b.channel->fd, LIMIT_S * 1000));
+    MUST(ibv_get_cq_event(b.channel, &cq, &context) == 0);
+    ibv_ack_cq_events(cq, 1);
+    CHECK(take_messages(&b, 1) == 2);
+    CHECK(ibv_poll_cq(b.cq, 1, &wc) == 0);
+    end_pair();
+}
+
+static double cpu_time(void) {
+    struct timespec t;
+    MUST(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) == 0);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* Both ends armed, after traffic: nothing runs when nothing comes. */
+static void an_armed_idle_connection_uses_no_processor(void) {
+    connected_pair();
+    pthread_t thread;
+    struct player one = {&a, POLLING, 200, 1, 1, 1}, other = {&b, POLLING, 200, 1, 0, 2};
+    MUST(pthread_create(&thread, NULL, play, &other) == 0);
+    play(&one);
+    pthread_join(thread, NULL);
+    MUST(ibv_req_notify_cq(a.cq, 0) == 0);
+    MUST(ibv_req_notify_cq(b.cq, 0) == 0);
+    double least = 1e9;
+    for (int i = 0; i < 20 && least > 0.0005; ++i) {
+        usleep(50000); /* the thread may tick a few times more */
+        const double before = cpu_time();
+        CHECK(!readable(b.channel->fd, 200));
+        const double used = cpu_time() - before;
+        if (used < least) least = used;
+    }
+    CHECK(least <= 0.0005, "%.1f ms of processor time in 200 ms", least * 1e3);
+    end_pair();
+}
+
+static const struct test_case cases[] = {
+    {"every_way_of_sleeping", every_way_of_sleeping},
+    {"a_readable_channel_does_not_block", a_readable_channel_does_not_block},
+    {"two_queues_on_one_channel", two_queues_on_one_channel},
+    {"solicited_events_only", solicited_events_only},
+    {"an_armed_idle_connection_uses_no_processor", an_armed_idle_connection_uses_no_processor},
+};
+
+int main(int argc, char** argv) {
+    return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
+}

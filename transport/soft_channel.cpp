@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "transport/soft_channel.hpp"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "transport/descriptors.hpp"
+#include "transport/progress.hpp"
+
+namespace xsock {
+
+Result<std::shared_ptr<SoftChannel>> SoftChannel::create() {
+    const DescriptorChange change;
+    const int fd = epoll_create1(EPOLL_CLOEXEC);
+    if (fd < 0) return Error{errno, "epoll_create1 failed"};
+    own_descriptor(fd);
+    return std::shared_ptr<SoftChannel>(new SoftChannel(fd));
+}
+
+SoftChannel::~SoftChannel() { close_owned(epoll_fd_); }
+
+void SoftChannel::poll() {
+    if (!several_.load(std::memory_order_acquire)) {
+        if (Progress* const only = only_.load(std::memory_order_acquire)) {
+            only->poll_subset(epoll_fd_);
+        }
+        return;
+    }
+    std::vector<Progress*> copy;
+    {
+        const std::lock_guard lock(mutex_);
+        copy = progresses_;
+    }
+    // The events of a member are followed under the lock of its own Progress only.
+    for (Progress* const progress : copy) progress->drive_thoroughly();
+}
+
+Result<void> SoftChannel::add(Progress& progress, Pollable& item, int fd, std::uint32_t events) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (std::find(progresses_.begin(), progresses_.end(), &progress) == progresses_.end()) {
+            progresses_.push_back(&progress);
+            if (progresses_.size() == 1) only_.store(&progress, std::memory_order_release);
+            if (progresses_.size() > 1) several_.store(true, std::memory_order_release);
+        }
+    }
+    epoll_event event{};
+    event.events = events;
+    event.data.ptr = &item;
+    if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0) {
+        return Error{errno, "the channel cannot watch the connection"};
+    }
+    return {};
+}
+
+void SoftChannel::modify(Pollable& item, int fd, std::uint32_t events) noexcept {
+    epoll_event event{};
+    event.events = events;
+    event.data.ptr = &item;
+    epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, fd, &event);
+}
+
+void SoftChannel::remove(int fd) noexcept {
+    epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
+}
+
+}  // namespace xsock

@@ -116,6 +116,10 @@ struct ConnectAttr {
     bool acknowledged = false;
     /// The peer's FIN is not told and receives stay posted: only what is sent then fails.
     bool outlives_peer = false;
+    /// The program hears of start-up and end by events of the owner, ahead of completions: after
+    /// start-up nothing is received and nothing that was posted is sent until Qp::confirm_start();
+    /// after the peer's FIN or reset nothing is flushed until Qp::confirm_end().
+    bool confirmed = false;
 };
 
 struct QpAttr {
@@ -197,6 +201,11 @@ class Qp {
     /// shutdown() does, any other as abort() does. Completions made before or here stay in the
     /// queues: Cq::purge().
     virtual void detach() = 0;
+
+    /// With ConnectAttr::confirmed: the program was told that the connection is established; that
+    /// it has ended. Without effect when there is nothing to confirm.
+    virtual void confirm_start() = 0;
+    virtual void confirm_end() = 0;
 
     virtual QpState state() const = 0;
     virtual QpInfo info() const = 0;

@@ -258,6 +258,8 @@ void Stream::flush_receives() {
     peer_finished();
 }
 
+void Stream::hold_sends(bool held) noexcept { impl_->tx.held = held; }
+
 void Stream::peer_finished() {
     Impl& s = *impl_;
     s.reads_dead = true;

@@ -124,6 +124,9 @@ class Stream final : public Ulp {
     /// place of the ORQ at times; no effect when the depths that hold allow no Read. Before
     /// llp_established().
     void set_acknowledged() noexcept;
+    /// Work requests that are posted wait until they are held no more; the RTR message and answers
+    /// to Reads go. Before a message of the send queue has started.
+    void hold_sends(bool held) noexcept;
     /// The peer will send no more, but posted receives stay: see flush_receives().
     void peer_finished();
     /// Completions from now on carry `context`.

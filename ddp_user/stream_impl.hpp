@@ -170,6 +170,7 @@ struct Stream::Impl {
         std::uint32_t offset = 0;  // octets of entry `next` given
         Cursor cursor;
         bool immediate_due = false;  // of its message: the Write was given, the Immediate Data not
+        bool held = false;  // no work request starts: hold_sends()
 
         // With `acknowledged`: up to where the peer was asked whether it has taken the entries, and
         // up to where it has said so.

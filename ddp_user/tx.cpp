@@ -60,7 +60,7 @@ bool Stream::Impl::tx_next(std::size_t mulpdu, UlpduOut& out) {
 /// Nothing is changed before the last octet is copied: program memory may be gone.
 std::size_t Stream::Impl::tx_run(const UlpduRun& run) {
     if (state != State::established || tx.under_way != Source::none || tx.rtr != Rtr::none ||
-        tx.nudge || acknowledged || !irq.empty() || tx.log.full()) {
+        tx.nudge || tx.held || acknowledged || !irq.empty() || tx.log.full()) {
         return 0;
     }
     SendQueue& sq = *config.sq;
@@ -473,7 +473,7 @@ bool Stream::Impl::may_ask() const noexcept {
 }
 
 bool Stream::Impl::may_start(const SendWqe& wqe) const noexcept {
-    if (local(wqe)) return false;  // sends nothing: run_local()
+    if (tx.held || local(wqe)) return false;  // local: sends nothing, run_local()
     if ((wqe.flags & kSendFence) != 0 && !orq.empty()) return false;
     // What can never be asked is let through, to fail.
     return !awaits_response(wqe.opcode) || orq.size() < ord || ord == 0;
@@ -509,7 +509,7 @@ bool Stream::Impl::perform(const SendWqe& wqe) {
 }
 
 void Stream::Impl::run_local() {
-    if (state != State::established || tx.under_way == Source::send_queue) return;
+    if (state != State::established || tx.under_way == Source::send_queue || tx.held) return;
     while (tx.next < config.sq->posted()) {
         const SendWqe& wqe = config.sq->at(tx.next);
         if (!local(wqe) || !may_run_local(wqe)) return;
@@ -610,7 +610,7 @@ bool Stream::Impl::tx_wanted() const noexcept {
     if (state != State::established) return false;
     if (tx.under_way != Source::none || tx.rtr != Rtr::none || tx.nudge) return true;
     if (tx.answered < irq.size() || may_ask()) return true;
-    if (tx.next == config.sq->posted()) return false;
+    if (tx.next == config.sq->posted() || tx.held) return false;
     const SendWqe& wqe = config.sq->at(tx.next);
     return local(wqe) ? may_run_local(wqe) : may_start(wqe);
 }

@@ -268,6 +268,7 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, mpa::Role role, 
     ddp_.set_depths(attr.ird, attr.ord);  // unless start-up negotiates others
     if (attr.acknowledged) ddp_.set_acknowledged();
     outlives_peer_ = attr.outlives_peer;
+    confirmed_ = attr.confirmed;
     if (const std::size_t emss = tcp::emss(fd); emss != 0) mpa_->set_emss(emss);
     emss_checked_ = pass.now();
     startup_deadline_ = time_after(pass.now(), startup_limit);
@@ -325,7 +326,7 @@ void Connection::on_ready(std::uint32_t events, Pass& pass) {
 
 void Connection::on_kick(Pass& pass) {
     if (fd_ < 0) return;
-    if (!stash_.empty()) resume(pass);
+    if (!stash_.empty() && !start_held_) resume(pass);
     transmit(pass);
 }
 
@@ -364,7 +365,7 @@ bool Connection::consume(ConstBytes octets, Pass& pass) {
         taken += n;
         if (n > 0) pass.active = true;
         if (starting) settle_start(pass);
-        if (n < piece.size()) break;
+        if (n < piece.size() || start_held_) break;
     }
     if (taken < octets.size()) {
         if (stash_.empty()) {
@@ -383,6 +384,7 @@ bool Connection::consume(ConstBytes octets, Pass& pass) {
 bool Connection::receive(Pass& pass) {
     bool found = false;
     enough_read_ = false;
+    if (start_held_) return false;
     for (int i = 0; i < kReadsPerPass && fd_ >= 0 && !eof_ && stash_.empty(); ++i) {
         const Bytes room = small_fpdus_ ? pass.staging.first(kSmallRead) : pass.staging;
         const long n = tcp::receive(fd_, room);
@@ -415,6 +417,7 @@ bool Connection::receive(Pass& pass) {
             flood_tx_octets_ = tx_octets_;
             const bool flooded = small_fpdus_ && messages >= kFloodMessages && !sent;
             flood_ = flooded ? std::min(flood_ + kFloodPerRead, kFloodMost) : 0;
+            if (start_held_) break;
             if (!stash_.empty()) resume(pass);
             if (static_cast<std::size_t>(n) < room.size()) break;
             if (enough_read_) break;
@@ -595,7 +598,9 @@ void Connection::settle_start(Pass& pass) {
         connected_event_ = true;
         stranger_.store(!mpa_->negotiated().peer_is_xsock, std::memory_order_release);
         push_event(WcOpcode::connected, WcStatus::success);
-        parts_.progress->join_channels(*this);
+        start_held_ = confirmed_ && !closing_;
+        ddp_.hold_sends(start_held_);
+        if (!start_held_) parts_.progress->join_channels(*this);
         if (!closing_) set_state(QpState::established, pass);
         const Negotiated& n = mpa_->negotiated();
         log(LogLevel::info, "connected",
@@ -644,7 +649,7 @@ void Connection::settle_end(Pass& pass) {
     if (eof_ && stash_.empty() && !receives_over_) {
         receives_over_ = true;
         pass.active = true;
-        if (outlives_peer_ && !closing_) {
+        if ((outlives_peer_ || (confirmed_ && !end_confirmed_)) && !closing_) {
             ddp_.peer_finished();
         } else {
             ddp_.flush_receives();  // Reads too: no answer can come any more
@@ -725,7 +730,14 @@ void Connection::end(QpState state, int error, WcStatus status, bool orderly, Pa
     pass.active = true;
     error_ = error;
     const bool told = this->state() == QpState::peer_closed;
-    ddp_.flush(status);
+    // The program is told first, unless the end is its own doing or a fault of the stream.
+    const bool peer_left =
+        told || (state == QpState::error && status == WcStatus::connection_lost);
+    if (confirmed_ && !end_confirmed_ && connected_event_ && !released_ && peer_left) {
+        flush_held_ = status;
+    } else {
+        ddp_.flush(status);
+    }
     if (!told) {
         push_event(WcOpcode::closed, state == QpState::closed ? WcStatus::success
                                      : status == WcStatus::flushed
@@ -849,6 +861,7 @@ void Connection::end_without_connection(QpState state, Pass& pass) {
 }
 
 void Connection::abort(Pass& pass) {
+    confirm_end(pass);
     if (ended_) {
         close_descriptor(true);
         return;
@@ -862,7 +875,33 @@ void Connection::abort(Pass& pass) {
     end(QpState::error, ECONNABORTED, WcStatus::flushed, false, pass);
 }
 
+// What is known to the program may happen: receiving and sending begin.
+void Connection::confirm_start(Pass& pass) {
+    if (!start_held_) return;
+    start_held_ = false;
+    ddp_.hold_sends(false);
+    if (fd_ < 0 || ended_) return;
+    parts_.progress->join_channels(*this);
+    if (!stash_.empty()) resume(pass);
+    if (fd_ >= 0 && !ended_) receive(pass);
+    transmit(pass);
+}
+
+void Connection::confirm_end(Pass& pass) {
+    end_confirmed_ = true;
+    if (flush_held_) {
+        pass.active = true;
+        ddp_.flush(*flush_held_);
+        flush_held_.reset();
+    } else if (eof_ && !ended_ && receives_over_ && !closing_ && !outlives_peer_) {
+        pass.active = true;
+        ddp_.flush_receives();
+    }
+}
+
 void Connection::detach(Pass& pass) {
+    confirm_start(pass);
+    confirm_end(pass);
     if (ended_) return;
     const QpState now = state();
     const bool in_order =
@@ -888,6 +927,8 @@ void Connection::detach(Pass& pass) {
 
 void Connection::release(Pass& pass) {
     parts_.listener = nullptr;
+    confirm_start(pass);
+    confirm_end(pass);
     released_ = true;
     if (ended_) return;
     if (state() == QpState::starting || state() == QpState::requested) {
@@ -956,7 +997,7 @@ bool Connection::move_send(std::uint64_t wr_id, std::uint64_t new_id, std::byte*
 void Connection::update_interest() {
     if (fd_ < 0) return;
     std::uint32_t wanted = 0;
-    if (stash_.empty() && !eof_) wanted |= kReading;
+    if (stash_.empty() && !eof_ && !start_held_) wanted |= kReading;
     if (tx_blocked_) wanted |= EPOLLOUT;
     // Hang-up cannot be masked; told once is enough while we do not read.
     if (wanted == 0) wanted = EPOLLET;

@@ -70,6 +70,9 @@ class Connection final : public Pollable {
     void detach(Pass& pass);
     /// The owner lets go: receives are flushed, sends drain until the linger time.
     void release(Pass& pass);
+    /// ConnectAttr::confirmed: the owner's program was told.
+    void confirm_start(Pass& pass);
+    void confirm_end(Pass& pass);
     /// Octets that are still coming in go elsewhere: ddp::Stream::move_receive(). False too when
     /// the memory that they were in is gone.
     bool move_receive(std::uint64_t wr_id, const RecvWqe& other, Pass& pass);
@@ -190,6 +193,10 @@ class Connection final : public Pollable {
     bool connected_event_ = false;
     bool receives_over_ = false;
     bool outlives_peer_ = false;
+    bool confirmed_ = false;     // start-up's end and the peer's wait for the owner
+    bool start_held_ = false;    // established, confirm_start() is to come
+    bool end_confirmed_ = false;
+    std::optional<WcStatus> flush_held_;  // ended, confirm_end() is to come: the status to flush
     Time startup_deadline_ = kNever;
     Time starve_deadline_ = kNever;
     Time linger_deadline_ = kNever;

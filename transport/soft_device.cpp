@@ -109,6 +109,12 @@ class SoftQp final : public Qp {
     void detach() override {
         progress().locked([&](Pass& pass) { connection_->detach(pass); });
     }
+    void confirm_start() override {
+        progress().locked([&](Pass& pass) { connection_->confirm_start(pass); });
+    }
+    void confirm_end() override {
+        progress().locked([&](Pass& pass) { connection_->confirm_end(pass); });
+    }
     QpState state() const override { return connection_->state(); }
     QpInfo info() const override {
         QpInfo info;

@@ -186,6 +186,7 @@ ConnectAttr connect_attr(const CmId& id) {
     // The ready-to-receive message of RFC 6581 §9 makes it so.
     attr.rtr = mpa::kRtrWrite | mpa::kRtrRead | mpa::kRtrSend;
     attr.private_data = id.private_data;
+    attr.confirmed = true;  // this id's events come before completions
     attr.acknowledged = id.engine->acknowledge == Engine::Acknowledge::always;
     return attr;
 }
@@ -377,6 +378,7 @@ int disconnect(rdma_cm_id* given) noexcept {
                 break;
             case IdState::disconnecting:
             case IdState::ended:
+                if (id.qp != nullptr) end_read_locked(engine, *id.qp);
                 return 0;
             case IdState::idle:
             case IdState::bound:
@@ -392,6 +394,7 @@ int disconnect(rdma_cm_id* given) noexcept {
             return 0;
         }
         id.state = IdState::disconnecting;
+        end_read_locked(engine, *id.qp);
         (void)id.qp->qp->shutdown();
         const std::uint32_t num = id.qp->num();
         // A peer that does not finish its half must not keep the program.

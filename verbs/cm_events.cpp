@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "verbs/cm.hpp"
+#include "verbs/ops.hpp"
 
 namespace xsock::verbs {
 namespace {
@@ -107,6 +108,9 @@ int try_cm_event(rdma_event_channel* given, rdma_cm_event** out) noexcept {
         channel.events.pop_front();
         count_down(channel);
         event->got = true;
+        if (event->base.event == RDMA_CM_EVENT_DISCONNECTED && event->owner->qp != nullptr) {
+            end_read_locked(engine, *event->owner->qp);
+        }
         ++event->owner->delivered;
         *out = &event->base;
         return 0;

@@ -102,7 +102,10 @@ void detach_locked(Engine& engine, CmId& id) {
     for (CmId* const child : id.waiting) child->listener = nullptr;
     id.waiting.clear();
     leave_listener(engine, id);
-    if (id.qp != nullptr) id.qp->id = nullptr;
+    if (id.qp != nullptr) {
+        end_read_locked(engine, *id.qp);
+        id.qp->id = nullptr;
+    }
     id.qp = nullptr;
 }
 

@@ -179,6 +179,10 @@ struct Qp {
     CmId* id = nullptr;      ///< the id that connects it
     bool connected = false;  ///< a connection was given to `qp`
     bool told_last_wqe = false;
+    /// RDMA_CM_EVENT_DISCONNECTED is queued, and the program has not taken it: until it does, or for
+    /// kUnreadLimit, its receives are not flushed. Written under the engine's mutex.
+    std::atomic<bool> end_unread{false};
+    std::uint64_t end_timer = 0;
     std::uint64_t writes_told = 0;      ///< QpInfo::rx_writes when late_cq_event() last looked
     std::uint32_t async_delivered = 0;  ///< under base.qp_base.mutex
 

@@ -64,6 +64,9 @@ ibv_srq* create_srq_locked(Engine& engine, ibv_pd* pd, ibv_srq_init_attr& attr);
 Result<void> connect_qp_locked(Engine& engine, Qp& qp, int fd, const ConnectAttr& attr);
 /// Ends a QP's connection now and completes everything; verbs' error state.
 void fail_qp_locked(Engine& engine, Qp& qp);
+/// The program knows that the peer has left, or has been given time to: what is outstanding is
+/// flushed.
+void end_read_locked(Engine& engine, Qp& qp);
 /// Completes posts that came after the end of the connection had begun.
 void flush_late(Qp& qp);
 /// The device says that a QP changed state.

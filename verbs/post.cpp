@@ -122,6 +122,7 @@ WcOpcode completed_as(SendOpcode opcode) noexcept {
 }
 
 bool over(const Qp& qp) noexcept {
+    if (qp.end_unread.load(std::memory_order_acquire)) return false;  // not flushed yet
     const QpState state = qp.qp->state();
     return state == QpState::closed || state == QpState::error;
 }

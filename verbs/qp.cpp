@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "transport/clock.hpp"
 #include "transport/config.hpp"
 #include "verbs/bootstrap.hpp"
 #include "verbs/cm.hpp"
@@ -59,6 +60,39 @@ void forget_completions(Qp& qp) {
     }
     send_cq.purge(qp.qp->num());
     Cq::of(qp.base.qp_base.recv_cq)->purge(qp.qp->num());
+}
+
+// A program that watches its completion queue alone must learn of the end as well.
+constexpr Time kUnreadLimit = kSecond;
+
+// The state of verbs in which nothing is outstanding any more.
+void finish_qp_locked(Engine& engine, Qp& qp) {
+    qp.state.store(IBV_QPS_ERR, std::memory_order_release);
+    qp.base.qp_base.state = IBV_QPS_ERR;
+    flush_late(qp);
+    if (qp.base.qp_base.srq != nullptr && !qp.told_last_wqe) {
+        qp.told_last_wqe = true;
+        raise(engine, qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+    }
+}
+
+bool is_over(const Qp& qp) noexcept {
+    const QpState state = qp.qp->state();
+    return state == QpState::closed || state == QpState::error;
+}
+
+// The peer has left. Programs written for InfiniBand count on DISCONNECTED before their receives
+// are flushed: there a QP stays as it is until the program reacts.
+void hold_end_locked(Engine& engine, Qp& qp) {
+    if (qp.id == nullptr || qp.id->state != IdState::connected || qp.id->sync != 0) {
+        end_read_locked(engine, qp);
+        return;
+    }
+    qp.end_unread.store(true, std::memory_order_release);
+    qp.end_timer = engine.loop().at(monotonic_now() + kUnreadLimit, [&engine, &qp] {
+        qp.end_timer = 0;
+        end_read_locked(engine, qp);
+    });
 }
 
 // What hardware would call the fault that ended a connection, if it was found at this end.
@@ -213,7 +247,15 @@ Result<void> connect_qp_locked(Engine& engine, Qp& qp, int fd, const ConnectAttr
     return qp.qp->connect(fd, attr);
 }
 
-void fail_qp_locked(Engine&, Qp& qp) {
+void end_read_locked(Engine& engine, Qp& qp) {
+    if (qp.end_timer != 0) engine.loop().cancel(qp.end_timer);
+    qp.end_timer = 0;
+    qp.qp->confirm_end();
+    if (qp.end_unread.exchange(false) && is_over(qp)) finish_qp_locked(engine, qp);
+}
+
+void fail_qp_locked(Engine& engine, Qp& qp) {
+    end_read_locked(engine, qp);
     qp.state.store(IBV_QPS_ERR, std::memory_order_release);
     qp.base.qp_base.state = IBV_QPS_ERR;
     qp.qp->abort();
@@ -230,8 +272,10 @@ void on_qp_state_locked(Engine& engine, Qp& qp, QpState state) {
         case QpState::established:
             ++engine.connections;
             if (qp.id != nullptr) on_established_locked(engine, *qp.id);
+            qp.qp->confirm_start();
             return;
         case QpState::peer_closed:
+            hold_end_locked(engine, qp);
             // iWARP has no half-closed QP: what is queued still goes, nothing new is taken.
             (void)qp.qp->shutdown();
             break;
@@ -244,16 +288,13 @@ void on_qp_state_locked(Engine& engine, Qp& qp, QpState state) {
         engine.tx_octets += info.tx_octets;
         engine.rx_octets += info.rx_octets;
         if (state == QpState::error && qp.state.load() != IBV_QPS_ERR) ++engine.errors;
-        qp.state.store(IBV_QPS_ERR, std::memory_order_release);
-        qp.base.qp_base.state = IBV_QPS_ERR;
-        flush_late(qp);
         if (ibv_event_type type; state == QpState::error && event_for(info, type)) {
             raise(engine, qp, type);
         }
-        if (qp.base.qp_base.srq != nullptr && !qp.told_last_wqe) {
-            qp.told_last_wqe = true;
-            raise(engine, qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+        if (state == QpState::error && info.violation == Violation::mpa_connection_lost) {
+            hold_end_locked(engine, qp);
         }
+        if (!qp.end_unread.load()) finish_qp_locked(engine, qp);
     }
     if (qp.id != nullptr) on_ended_locked(engine, *qp.id);
 }
@@ -317,6 +358,7 @@ int modify_qp(ibv_qp* given, ibv_qp_attr* attr, int mask) noexcept {
             if (!fresh) return fresh.error().code;
             qp.attr = next;
             if (engine.bootstrap != nullptr) engine.bootstrap->forget(qp);
+            end_read_locked(engine, qp);
             qp.qp->detach();
             forget_completions(qp);
             qp.qp = std::move(*fresh);
@@ -376,6 +418,7 @@ int destroy_qp(ibv_qp* given) noexcept {
         engine.remove(qp);
         engine.qps.erase(qp->num());
         if (engine.bootstrap != nullptr) engine.bootstrap->forget(*qp);
+        if (qp->end_timer != 0) engine.loop().cancel(qp->end_timer);
         const QpState state = qp->qp->state();
         if (qp->connected && state != QpState::closed && state != QpState::error) {
             const QpInfo info = qp->qp->info();

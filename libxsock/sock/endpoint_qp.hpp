@@ -36,6 +36,8 @@ class EndpointQp final : public Qp {
     Result<void> shutdown() override;
     void abort() override {}
     void detach() override {}
+    void confirm_start() override {}  // sockets tell of start-up and end themselves
+    void confirm_end() override {}
     QpState state() const override { return connection_->state(); }
     QpInfo info() const override;
     QpState wait_started(Time deadline) override;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Programs that sleep until a completion channel tells them something.
+ * Programs that sleep until a completion channel or an event channel tells them something: how they
+ * are woken, and in which order they learn of connections, completions and ends.
  */
 #include "tests/verbs/pair.h"
 
@@ -401,12 +402,104 @@ static void an_armed_idle_connection_uses_no_processor(void) {
     end_pair();
 }
 
+/* ---- the order of events ---- */
+
+/* What came with the connection is not seen before the connection is. */
+static void established_comes_before_completions(void) {
+    for (int i = 0; i < 150; ++i) {
+        struct ibv_wc wc;
+        begin_pair();
+        MUST(take_event(a.events, NULL) == RDMA_CM_EVENT_ESTABLISHED);
+        send_one(&a, 0, 0);
+        const double limit = now() + LIMIT_S;
+        while (ibv_poll_cq(b.cq, 1, &wc) == 0) MUST(now() < limit);
+        CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV);
+        CHECK(readable(b.events->fd, 0), "round %d", i);
+        MUST(take_event(b.events, NULL) == RDMA_CM_EVENT_ESTABLISHED);
+        end_pair();
+    }
+}
+
+static void sends_complete_after_established(void) {
+    for (int i = 0; i < 150; ++i) {
+        struct ibv_wc wc;
+        begin_pair();
+        send_one(&b, 0, IBV_SEND_SIGNALED); /* allowed from rdma_accept() on */
+        const double limit = now() + LIMIT_S;
+        while (ibv_poll_cq(b.cq, 1, &wc) == 0) MUST(now() < limit);
+        CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_SEND);
+        CHECK(readable(b.events->fd, 0), "round %d", i);
+        MUST(take_event(b.events, NULL) == RDMA_CM_EVENT_ESTABLISHED);
+        MUST(take_event(a.events, NULL) == RDMA_CM_EVENT_ESTABLISHED);
+        end_pair();
+    }
+}
+
+/* The peer's last message and its end: the receives are flushed when the program has been told. */
+static void receives_are_flushed_after_disconnected(int resets) {
+    struct ibv_wc wc;
+    unsigned flushed = 0;
+    connected_pair();
+    send_one(&a, 0, 0);
+    EXPECT(b.cq, IBV_WC_SUCCESS);
+    if (resets) {
+        struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+        MUST(ibv_modify_qp(a.id->qp, &attr, IBV_QP_STATE) == 0);
+    } else {
+        MUST(rdma_disconnect(a.id) == 0);
+    }
+    MUST(readable(b.events->fd, LIMIT_S * 1000));
+    for (int i = 0; i < 100; ++i) {
+        CHECK(ibv_poll_cq(b.cq, 1, &wc) == 0, "status %d", wc.status);
+        usleep(1000);
+    }
+    MUST(take_event(b.events, NULL) == RDMA_CM_EVENT_DISCONNECTED);
+    while (flushed < SLOTS - 1) {
+        EXPECT(b.cq, IBV_WC_WR_FLUSH_ERR);
+        ++flushed;
+    }
+    /* Behind them, and only then, what is posted now. */
+    MUST(post_recv_numbered(b.id->qp, 99, b.in[0], SIZE, b.mr->lkey) == 0);
+    wc = next(b.cq);
+    CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == 99);
+    end_pair();
+}
+static void flushed_after_disconnected(void) { receives_are_flushed_after_disconnected(0); }
+static void flushed_after_a_reset(void) { receives_are_flushed_after_disconnected(1); }
+
+/* A program that watches its completion queue alone learns of the end as well. */
+static void flushed_for_a_program_that_takes_no_events(void) {
+    connected_pair();
+    MUST(rdma_disconnect(a.id) == 0);
+    for (int i = 0; i < SLOTS; ++i) EXPECT(b.cq, IBV_WC_WR_FLUSH_ERR);
+    MUST(take_event(b.events, NULL) == RDMA_CM_EVENT_DISCONNECTED);
+    end_pair();
+}
+
+/* Its own rdma_disconnect() waits for no event. */
+static void flushed_by_the_programs_own_disconnect(void) {
+    connected_pair();
+    MUST(rdma_disconnect(a.id) == 0);
+    MUST(readable(b.events->fd, LIMIT_S * 1000));
+    const double before = now();
+    MUST(rdma_disconnect(b.id) == 0);
+    for (int i = 0; i < SLOTS; ++i) EXPECT(b.cq, IBV_WC_WR_FLUSH_ERR);
+    CHECK(now() - before < 0.9, "only after %.1f s", now() - before);
+    end_pair();
+}
+
 static const struct test_case cases[] = {
     {"every_way_of_sleeping", every_way_of_sleeping},
     {"a_readable_channel_does_not_block", a_readable_channel_does_not_block},
     {"two_queues_on_one_channel", two_queues_on_one_channel},
     {"solicited_events_only", solicited_events_only},
     {"an_armed_idle_connection_uses_no_processor", an_armed_idle_connection_uses_no_processor},
+    {"established_comes_before_completions", established_comes_before_completions},
+    {"sends_complete_after_established", sends_complete_after_established},
+    {"flushed_after_disconnected", flushed_after_disconnected},
+    {"flushed_after_a_reset", flushed_after_a_reset},
+    {"flushed_for_a_program_that_takes_no_events", flushed_for_a_program_that_takes_no_events},
+    {"flushed_by_the_programs_own_disconnect", flushed_by_the_programs_own_disconnect},
 };
 
 int main(int argc, char** argv) {

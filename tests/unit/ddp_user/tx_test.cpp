@@ -118,7 +118,7 @@ TEST_F(Tx, only_a_message_that_is_alone_and_copied_goes_alone) {
     end.post({.wr_id = 1}, {piece(0, 8)});
     EXPECT_EQ(end->tx_lone(room), 0u);  // in the program's memory
     drain(*end.stream);
-    end.post({.wr_id = 2, .flags = kSendInline}, {piece(0, 8)});
+    end.post({.wr_id = 2, .flags = kSendInline | kSendSignaled}, {piece(0, 8)});
     EXPECT_EQ(end->tx_lone(Bytes(room).first(kUntaggedOctets + 7)), 0u);
     EXPECT_NE(end->tx_lone(Bytes(room).first(kUntaggedOctets + 8)), 0u);
     end.post({.wr_id = 3, .flags = kSendInline}, {piece(0, 8)});
@@ -221,6 +221,44 @@ TEST_F(Tx, a_run_leaves_what_no_key_permits_to_fail_by_the_long_way) {
     UlpduOut out;
     EXPECT_TRUE(end->tx_next(1000, out));  // a Terminate
     EXPECT_EQ(end->state(), Stream::State::terminating);
+}
+
+TEST_F(Tx, held_sends_go_in_order_when_they_are_held_no_more) {
+    end->hold_sends(true);
+    end.post({.wr_id = 1, .flags = kSendInline | kSendSignaled}, {piece(0, 8)});
+    end.post({.wr_id = 2, .flags = kSendInline | kSendSignaled}, {piece(8, 8)});
+    EXPECT_FALSE(end->tx_wanted());
+    Octets single(100);
+    EXPECT_EQ(end->tx_lone(single), 0u);
+    EXPECT_THAT(drain(*end.stream), IsEmpty());
+    EXPECT_THAT(end.sent(), IsEmpty());
+    end->hold_sends(false);
+    EXPECT_TRUE(end->tx_wanted());
+    EXPECT_THAT(drain(*end.stream),
+                ElementsAre(header({.opcode = RDMAP_SEND, .msn = 1}) + part(0, 8),
+                            header({.opcode = RDMAP_SEND, .msn = 2}) + part(8, 8)));
+    EXPECT_THAT(end.sent(), ElementsAre(WrId(1), WrId(2)));
+}
+
+TEST_F(Tx, answers_to_reads_go_while_sends_are_held) {
+    const std::uint32_t stag = world.add(memory, kRemoteRead);
+    end->hold_sends(true);
+    end.post({.wr_id = 1}, {piece(0, 8)});
+    ASSERT_TRUE(feed(*end.stream,
+                     header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1}) +
+                         body({.sink_stag = 9, .size = 16, .source_stag = stag})));
+    EXPECT_THAT(drain(*end.stream),
+                ElementsAre(header({.opcode = RDMAP_READ_RESPONSE, .tagged = true, .stag = 9}) +
+                            part(0, 16)));
+}
+
+TEST_F(Tx, the_rtr_message_goes_while_sends_are_held) {
+    End initiator(world);
+    initiator->hold_sends(true);
+    initiator.post({.wr_id = 1}, {piece(0, 8)});
+    initiator.establish({.initiator = true, .rtr = Rtr::write});
+    EXPECT_THAT(drain(*initiator.stream), SizeIs(1));
+    EXPECT_THAT(initiator.sent(), IsEmpty());
 }
 
 TEST_F(Tx, inline_payload_needs_no_memory_of_the_program) {

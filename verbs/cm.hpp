@@ -112,6 +112,9 @@ struct CmEvent {
 /// Queues an event about `id` (with CONNECT_REQUEST: for its listener).
 void tell(Engine& engine, CmId& id, rdma_cm_event_type type, int status = 0,
           ConstBytes private_data = {});
+/// The program has given an event back that it had got: its owner counts it, and a thread in
+/// rdma_destroy_id() that waits for it wakes up. Frees the event.
+void acknowledge_locked(Engine& engine, CmEvent& event);
 /// Drops what is queued about `id`; requests that nobody will see are dropped with their ids.
 void purge_events(Engine& engine, CmId& id);
 CmChannel* create_channel(Engine& engine);

@@ -14,10 +14,7 @@ void drop_shown_event(Engine& engine, rdma_cm_id& id) {
     if (id.event == nullptr) return;
     auto* const event = reinterpret_cast<CmEvent*>(id.event);
     id.event = nullptr;
-    if (!engine.alive(event, Kind::cm_event)) return;
-    if (engine.alive(event->owner, Kind::cm_id)) ++event->owner->acknowledged;
-    engine.remove(event);
-    delete event;
+    if (engine.alive(event, Kind::cm_event)) acknowledge_locked(engine, *event);
 }
 
 }  // namespace

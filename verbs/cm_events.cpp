@@ -64,6 +64,15 @@ void tell(Engine& engine, CmId& id, rdma_cm_event_type type, int status, ConstBy
     [[maybe_unused]] const ssize_t w = write(channel.base.fd, &one, sizeof one);
 }
 
+void acknowledge_locked(Engine& engine, CmEvent& event) {
+    if (engine.alive(event.owner, Kind::cm_id) || engine.alive(event.owner, Kind::cm_id_ending)) {
+        ++event.owner->acknowledged;
+        engine.acknowledged.notify_all();
+    }
+    engine.remove(&event);
+    delete &event;
+}
+
 void purge_events(Engine& engine, CmId& id) {
     auto& channel = *reinterpret_cast<CmChannel*>(id.base.channel);
     std::vector<CmId*> unseen;
@@ -142,10 +151,7 @@ int ack_cm_event(rdma_cm_event* given) noexcept {
         if (!engine.alive(given, Kind::cm_event)) return fail(EINVAL);
         auto* const event = reinterpret_cast<CmEvent*>(given);
         if (!event->got) return fail(EINVAL);
-        if (engine.alive(event->owner, Kind::cm_id)) ++event->owner->acknowledged;
-        engine.acknowledged.notify_all();
-        engine.remove(event);
-        delete event;
+        acknowledge_locked(engine, *event);
         return 0;
     });
 }

@@ -176,14 +176,12 @@ int destroy_id(rdma_cm_id* given) noexcept {
         CmId& id = *CmId::of(given);
         if (given->event != nullptr) {
             auto* const event = reinterpret_cast<CmEvent*>(given->event);
-            if (engine->alive(event, Kind::cm_event)) {
-                if (engine->alive(event->owner, Kind::cm_id)) ++event->owner->acknowledged;
-                engine->remove(event);
-                delete event;
-            }
+            if (engine->alive(event, Kind::cm_event)) acknowledge_locked(*engine, *event);
             given->event = nullptr;
         }
         detach_locked(*engine, id);
+        // While this thread waits, the mutex is free: to every other call the id is gone already.
+        engine->turn(&id, Kind::cm_id_ending);
         // Memory of events that the program still holds is its own until it acknowledges them.
         engine->acknowledged.wait(lock, [&] { return id.delivered == id.acknowledged; });
         free_id_locked(*engine, id);

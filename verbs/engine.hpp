@@ -31,6 +31,7 @@ enum class Kind : std::uint8_t {
     qp,
     cm_channel,
     cm_id,
+    cm_id_ending,  ///< in rdma_destroy_id(), which waits for acknowledgements
     cm_event,
 };
 
@@ -45,7 +46,7 @@ class Engine {
 
     /// Guards everything below and every object of this face. Not taken inside drivers.
     std::mutex mutex;
-    std::condition_variable acknowledged;  ///< rdma_ack_cm_event() was called
+    std::condition_variable acknowledged;  ///< an event that the program had got was given back
 
     [[nodiscard]] Device& device() noexcept { return *device_; }
     /// Made on first use. Throws std::bad_alloc when there is none.
@@ -54,6 +55,8 @@ class Engine {
     // Programs free things twice, or what they never made: such handles are not followed.
     void add(const void* handle, Kind kind) { alive_.emplace(handle, kind); }
     void remove(const void* handle) noexcept { alive_.erase(handle); }
+    /// @pre the handle is there
+    void turn(const void* handle, Kind kind) noexcept { alive_.find(handle)->second = kind; }
     [[nodiscard]] bool alive(const void* handle, Kind kind) const noexcept {
         const auto found = alive_.find(handle);
         return found != alive_.end() && found->second == kind;

@@ -275,6 +275,106 @@ static void destroyed_in_the_callback(void) {
     rdma_destroy_event_channel(active);
 }
 
+/* rdma_destroy_id() by a thread of its own. */
+struct destroyer {
+    struct rdma_cm_id* id;
+    pthread_t thread;
+    int result, error;
+    _Atomic int done;
+};
+static void* destroy_the_id(void* argument) {
+    struct destroyer* d = argument;
+    d->result = rdma_destroy_id(d->id);
+    d->error = errno;
+    d->done = 1;
+    return NULL;
+}
+static void start_destroy(struct destroyer* d, struct rdma_cm_id* id) {
+    memset(d, 0, sizeof *d);
+    d->id = id;
+    MUST(pthread_create(&d->thread, NULL, destroy_the_id, d) == 0);
+}
+static int ends_in_time(struct destroyer* d) {
+    const double limit = now() + LIMIT_S;
+    while (!d->done && now() < limit) usleep(1000);
+    return d->done && pthread_join(d->thread, NULL) == 0;
+}
+
+/* rdma_destroy_id() of a listener waits for the event that its child shows. The child gives it back
+ * when it is destroyed, or when it goes on. */
+static void destroy_waits_for_the_childs_event(void) {
+    for (int goes_on = 0; goes_on < 2; ++goes_on) {
+        struct rdma_event_channel* const active = rdma_create_event_channel();
+        struct rdma_conn_param param = depths();
+        struct rdma_cm_id *listener = NULL, *b = NULL;
+        struct sockaddr_in any = loopback(0);
+        struct destroyer d;
+        MUST(rdma_create_id(NULL, &listener, NULL, RDMA_PS_TCP) == 0);
+        MUST(rdma_bind_addr(listener, (struct sockaddr*)&any) == 0);
+        MUST(rdma_listen(listener, 4) == 0);
+        struct rdma_cm_id* const a = resolve(active, ntohs(rdma_get_src_port(listener)));
+        make_qp(a, NULL, NULL);
+        MUST(rdma_connect(a, &param) == 0);
+        MUST(rdma_get_request(listener, &b) == 0 && b->event != NULL);
+        start_destroy(&d, listener);
+        usleep(50000); /* asleep by now, or not yet: it must end either way */
+        CHECK(!d.done);
+        if (goes_on) {
+            make_qp(b, NULL, NULL);
+            CHECK(rdma_accept(b, &param) == 0);
+        } else {
+            CHECK(rdma_destroy_id(b) == 0);
+        }
+        if (!ends_in_time(&d)) {
+            CHECK(0, "rdma_destroy_id() sleeps on");
+            return;
+        }
+        CHECK(d.result == 0);
+        if (goes_on) end(b);
+        end(a);
+        rdma_destroy_event_channel(active);
+    }
+}
+
+/* The second of two that destroy one id is told so, although the first still waits. */
+static void two_destroy_one_id(void) {
+    struct rdma_event_channel* const passive = rdma_create_event_channel();
+    struct rdma_event_channel* const active = rdma_create_event_channel();
+    struct rdma_conn_param param = depths();
+    struct rdma_cm_id* const listener = listen_on(passive, 4);
+    struct rdma_cm_id* const a = resolve(active, ntohs(rdma_get_src_port(listener)));
+    struct rdma_cm_event* event;
+    struct destroyer d[2];
+    make_qp(a, NULL, NULL);
+    MUST(rdma_connect(a, &param) == 0);
+    MUST(readable(passive->fd) && rdma_get_cm_event(passive, &event) == 0);
+    struct rdma_cm_id* const b = event->id;
+    for (int i = 0; i < 2; ++i) start_destroy(&d[i], listener);
+    const double limit = now() + LIMIT_S;
+    while (!d[0].done && !d[1].done && now() < limit) usleep(1000);
+    struct destroyer* const second = d[0].done ? &d[0] : &d[1];
+    struct destroyer* const first = d[0].done ? &d[1] : &d[0];
+    if (!ends_in_time(second)) {
+        CHECK(0, "neither ends"); /* acknowledged, both would free it */
+        return;
+    }
+    CHECK(second->result == -1 && second->error == EINVAL, "%d, errno %d", second->result,
+          second->error);
+    CHECK(!first->done);
+    errno = 0;
+    CHECK(rdma_listen(listener, 4) == -1 && errno == EINVAL); /* it is no id any more */
+    CHECK(rdma_ack_cm_event(event) == 0);
+    if (!ends_in_time(first)) {
+        CHECK(0, "the first sleeps on");
+        return;
+    }
+    CHECK(first->result == 0);
+    end(b);
+    end(a);
+    rdma_destroy_event_channel(passive);
+    rdma_destroy_event_channel(active);
+}
+
 /* What answers a connect may be nobody, or no iWARP. */
 static void* stranger(void* argument) {
     const int fd = *(int*)argument;
@@ -1066,6 +1166,8 @@ static const struct test_case cases[] = {
     {"listener_migrates", listener_migrates},
     {"no_parameters", no_parameters},
     {"destroyed_in_the_callback", destroyed_in_the_callback},
+    {"destroy_waits_for_the_childs_event", destroy_waits_for_the_childs_event},
+    {"two_destroy_one_id", two_destroy_one_id},
     {"connects_to_strangers", connects_to_strangers},
     {"disconnect_with_work_outstanding", disconnect_with_work_outstanding},
     {"thousand_connections", thousand_connections},

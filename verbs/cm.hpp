@@ -54,7 +54,7 @@ struct CmId {
     bool passive = false;
     bool own_channel = false;
     bool use_counted = false;  ///< counted in Context::objects
-    Qp* qp = nullptr;          ///< base.qp, or one that the program connected by number
+    Qp* qp = nullptr;          ///< made by rdma_create_qp(), or connected: see qp_for()
 
     // Options.
     bool reuse_address = true;
@@ -129,6 +129,8 @@ void free_id_locked(Engine& engine, CmId& id);
 /// Gives the id its device. 0 or an errno.
 int attach_device(Engine& engine, CmId& id);
 void close_sockets(Engine& engine, CmId& id);
+/// The id and its QP know nothing of each other any more. Without effect where there is none.
+void release_qp(CmId& id) noexcept;
 int create_id_qp(Engine& engine, CmId& id, ibv_pd* pd, ibv_qp_init_attr& attr);
 
 // cm_connect.cpp

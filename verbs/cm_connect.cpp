@@ -53,15 +53,30 @@ void tell_failure(Engine& engine, CmId& id, int error, ConstBytes private_data =
     tell(engine, id, type, -error, private_data);
 }
 
-// The QP of an id: its own, or one that the program names.
-Qp* qp_for(Engine& engine, CmId& id, const rdma_conn_param* param) {
-    if (id.qp != nullptr) return id.qp;
-    if (id.base.qp != nullptr || param == nullptr) return nullptr;
+// The QP that the program wants connected: the one in rdma_cm_id.qp, where rdma_create_qp() puts it
+// and some programs put one that they have made with another id; or one named by its number.
+Qp* named_qp(Engine& engine, const CmId& id, const rdma_conn_param* param) {
+    if (id.base.qp != nullptr) {
+        return engine.alive(id.base.qp, Kind::qp) ? Qp::of(id.base.qp) : nullptr;
+    }
+    if (param == nullptr) return nullptr;
     const auto found = engine.qps.find(param->qp_num);
-    if (found == engine.qps.end() || found->second->id != nullptr) return nullptr;
-    id.qp = found->second;
-    id.qp->id = &id;
-    return id.qp;
+    return found != engine.qps.end() ? found->second : nullptr;
+}
+
+// Makes it this id's. Null: there is none, or it has or awaits a connection.
+Qp* qp_for(Engine& engine, CmId& id, const rdma_conn_param* param) {
+    Qp* const qp = named_qp(engine, id, param);
+    if (qp == nullptr || qp->connected) return nullptr;
+    if (qp == id.qp) return qp;
+    if (qp->id != nullptr) {
+        if (qp->id->state == IdState::dialing) return nullptr;
+        release_qp(*qp->id);
+    }
+    release_qp(id);
+    id.qp = qp;
+    qp->id = &id;
+    return qp;
 }
 
 void keep_param(CmId& id, const rdma_conn_param* param) {
@@ -232,8 +247,7 @@ void on_ended_locked(Engine& engine, CmId& id) {
 
 void on_qp_destroyed_locked(Engine& engine, CmId& id) {
     if (id.base.qp != nullptr && Qp::of(id.base.qp) == id.qp) id.base.qp = nullptr;
-    if (id.qp != nullptr) id.qp->id = nullptr;
-    id.qp = nullptr;
+    release_qp(id);
     switch (id.state) {
         case IdState::connected:
         case IdState::disconnecting:
@@ -267,7 +281,7 @@ int connect(rdma_cm_id* given, rdma_conn_param* param) noexcept {
             return fail(EINVAL);
         }
         Qp* const qp = qp_for(engine, id, param);
-        if (qp == nullptr || qp->connected) return fail(EINVAL);
+        if (qp == nullptr) return fail(EINVAL);
         if (param == nullptr && !id.ep_connect_data.empty()) {
             id.private_data = id.ep_connect_data;
         }
@@ -296,7 +310,7 @@ int accept(rdma_cm_id* given, rdma_conn_param* param) noexcept {
         CmId& id = *CmId::of(given);
         if (id.state != IdState::requested) return fail(EINVAL);
         Qp* const qp = qp_for(engine, id, param);
-        if (qp == nullptr || qp->connected) return fail(EINVAL);
+        if (qp == nullptr) return fail(EINVAL);
         keep_param(id, param);
         leave_listener(engine, id);
         ConnectAttr attr = connect_attr(id);

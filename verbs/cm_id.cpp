@@ -102,10 +102,12 @@ void detach_locked(Engine& engine, CmId& id) {
     for (CmId* const child : id.waiting) child->listener = nullptr;
     id.waiting.clear();
     leave_listener(engine, id);
-    if (id.qp != nullptr) {
-        end_read_locked(engine, *id.qp);
-        id.qp->id = nullptr;
-    }
+    if (id.qp != nullptr) end_read_locked(engine, *id.qp);
+    release_qp(id);
+}
+
+void release_qp(CmId& id) noexcept {
+    if (id.qp != nullptr) id.qp->id = nullptr;
     id.qp = nullptr;
 }
 
@@ -142,6 +144,7 @@ int create_id_qp(Engine& engine, CmId& id, ibv_pd* pd, ibv_qp_init_attr& attr) {
     if (qp == nullptr) return errno;
     id.base.pd = pd;
     id.base.qp = qp;
+    release_qp(id);  // of one that the program has moved to another id
     id.qp = Qp::of(qp);
     id.qp->id = &id;
     id.qp->state.store(IBV_QPS_INIT);

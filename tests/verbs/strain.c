@@ -375,6 +375,95 @@ static void two_destroy_one_id(void) {
     rdma_destroy_event_channel(active);
 }
 
+/* A queue pair made with one id and connected by another, as servers do that make them ahead of
+ * their clients: the program moves the pointer. */
+static void move_qp(struct rdma_cm_id* to, struct rdma_cm_id* from) {
+    to->qp = from->qp;
+    from->qp = NULL;
+}
+static void queue_pairs_that_move(void) {
+    for (int destroyed_late = 0; destroyed_late < 2; ++destroyed_late) {
+        struct pair p;
+        struct rdma_conn_param param = depths();
+        struct rdma_cm_id* old[2] = {NULL, NULL};
+        struct ibv_cq* cq[2];
+        struct sockaddr_in any = loopback(0);
+        memset(&p, 0, sizeof p);
+        MUST((p.channel_a = rdma_create_event_channel()) != NULL);
+        MUST((p.channel_b = rdma_create_event_channel()) != NULL);
+        for (int i = 0; i < 2; ++i) {
+            MUST((cq[i] = ibv_create_cq(device(), 128, NULL, NULL, 0)) != NULL);
+            MUST(rdma_create_id(p.channel_b, &old[i], NULL, RDMA_PS_TCP) == 0);
+            MUST(rdma_bind_addr(old[i], (struct sockaddr*)&any) == 0);
+            make_qp(old[i], cq[i], NULL);
+        }
+        p.listener = listen_on(p.channel_b, 4);
+        p.a = resolve(p.channel_a, ntohs(rdma_get_src_port(p.listener)));
+        move_qp(p.a, old[0]);
+        if (!destroyed_late) CHECK(rdma_destroy_id(old[0]) == 0);
+        MUST(rdma_connect(p.a, &param) == 0);
+        p.b = EXPECT_EVENT(p.channel_b, RDMA_CM_EVENT_CONNECT_REQUEST);
+        MUST(p.b != NULL);
+        move_qp(p.b, old[1]);
+        if (!destroyed_late) CHECK(rdma_destroy_id(old[1]) == 0);
+        MUST(rdma_accept(p.b, &param) == 0);
+        EXPECT_EVENT(p.channel_a, RDMA_CM_EVENT_ESTABLISHED);
+        EXPECT_EVENT(p.channel_b, RDMA_CM_EVENT_ESTABLISHED);
+        if (destroyed_late) {
+            for (int i = 0; i < 2; ++i) {
+                make_qp(old[i], cq[i], NULL); /* a place for another */
+                end(old[i]);
+            }
+        }
+        MUST((p.mr_a = ibv_reg_mr(p.a->pd, p.data_a, sizeof p.data_a, ALL_ACCESS)) != NULL);
+        MUST((p.mr_b = ibv_reg_mr(p.b->pd, p.data_b, sizeof p.data_b, ALL_ACCESS)) != NULL);
+        for (int i = 0; i < 2; ++i) { /* there and back */
+            struct ibv_qp* const from = i == 0 ? p.a->qp : p.b->qp;
+            struct ibv_qp* const to = i == 0 ? p.b->qp : p.a->qp;
+            CHECK(state_of(from) == IBV_QPS_RTS);
+            CHECK(post_recv(to, i == 0 ? p.data_b : p.data_a, 8,
+                            i == 0 ? p.mr_b->lkey : p.mr_a->lkey) == 0);
+            CHECK(send_from(from, 1, i == 0 ? p.data_a : p.data_b, 8,
+                            i == 0 ? p.mr_a->lkey : p.mr_b->lkey) == 0);
+            EXPECT(from->send_cq, IBV_WC_SUCCESS);
+            EXPECT(to->recv_cq, IBV_WC_SUCCESS);
+        }
+        CHECK(rdma_disconnect(p.a) == 0);
+        EXPECT_EVENT(p.channel_b, RDMA_CM_EVENT_DISCONNECTED);
+        EXPECT_EVENT(p.channel_a, RDMA_CM_EVENT_DISCONNECTED);
+        disconnect_pair(&p);
+        for (int i = 0; i < 2; ++i) CHECK(ibv_destroy_cq(cq[i]) == 0);
+    }
+}
+
+/* What is connected already, or is gone, no id takes over. */
+static void queue_pairs_that_cannot_move(void) {
+    struct pair p;
+    struct rdma_conn_param param = depths();
+    connect_with_channels(&p);
+    struct rdma_cm_id* const other = resolve(p.channel_a, ntohs(rdma_get_src_port(p.listener)));
+    other->qp = p.a->qp;
+    errno = 0;
+    CHECK(rdma_connect(other, &param) == -1 && errno == EINVAL);
+    other->qp = NULL;
+    make_qp(other, NULL, NULL);
+    struct ibv_qp* const gone = other->qp;
+    rdma_destroy_qp(other);
+    other->qp = gone;
+    errno = 0;
+    CHECK(rdma_connect(other, &param) == -1 && errno == EINVAL);
+    other->qp = NULL;
+    CHECK(rdma_destroy_id(other) == 0);
+    /* The connection has not noticed. */
+    CHECK(post_recv(p.b->qp, p.data_b, 8, p.mr_b->lkey) == 0);
+    CHECK(send_from(p.a->qp, 1, p.data_a, 8, p.mr_a->lkey) == 0);
+    EXPECT(p.b->recv_cq, IBV_WC_SUCCESS);
+    CHECK(rdma_disconnect(p.a) == 0);
+    EXPECT_EVENT(p.channel_a, RDMA_CM_EVENT_DISCONNECTED);
+    EXPECT_EVENT(p.channel_b, RDMA_CM_EVENT_DISCONNECTED);
+    disconnect_pair(&p);
+}
+
 /* What answers a connect may be nobody, or no iWARP. */
 static void* stranger(void* argument) {
     const int fd = *(int*)argument;
@@ -1168,6 +1257,8 @@ static const struct test_case cases[] = {
     {"destroyed_in_the_callback", destroyed_in_the_callback},
     {"destroy_waits_for_the_childs_event", destroy_waits_for_the_childs_event},
     {"two_destroy_one_id", two_destroy_one_id},
+    {"queue_pairs_that_move", queue_pairs_that_move},
+    {"queue_pairs_that_cannot_move", queue_pairs_that_cannot_move},
     {"connects_to_strangers", connects_to_strangers},
     {"disconnect_with_work_outstanding", disconnect_with_work_outstanding},
     {"thousand_connections", thousand_connections},

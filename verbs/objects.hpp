@@ -176,8 +176,9 @@ struct Qp {
     QpAttr attr;  ///< for another xsock::Qp after a reset
     ibv_qp_attr asked{};
     std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
-    CmId* id = nullptr;      ///< the id that connects it
-    bool connected = false;  ///< a connection was given to `qp`
+    std::atomic<bool> by_gid{false};  ///< moved to RTR with the peer's GID, without rdma_cm
+    CmId* id = nullptr;               ///< the id that connects it
+    bool connected = false;           ///< a connection was given to `qp`
     bool told_last_wqe = false;
     /// RDMA_CM_EVENT_DISCONNECTED is queued, and the program has not taken it: until it does, or for
     /// kUnreadLimit, its receives are not flushed. Written under the engine's mutex.
@@ -208,6 +209,13 @@ struct Qp {
     static Qp* of(ibv_qp_ex* qp) noexcept { return reinterpret_cast<Qp*>(qp); }
     [[nodiscard]] ibv_qp* plain() noexcept { return &base.qp_base; }
     [[nodiscard]] std::uint32_t num() const noexcept { return base.qp_base.qp_num; }
+
+    /// iWARP has no RTR, and perftest, whose receiving end stays there, knows: where it sees iWARP,
+    /// that end writes credit. What is posted before the connection is there waits for it.
+    [[nodiscard]] bool takes_sends() const noexcept {
+        const ibv_qp_state now = state.load(std::memory_order_acquire);
+        return now >= IBV_QPS_RTS || (now == IBV_QPS_RTR && by_gid.load(std::memory_order_relaxed));
+    }
 };
 
 /// What the program stored in a field of an enum's type: perhaps none of the enum's values, which

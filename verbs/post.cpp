@@ -215,9 +215,8 @@ int post_send(ibv_qp* given, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     int error = 0;
     if (qp.engine != Engine::current()) {
         error = EPERM;
-    } else {
-        const ibv_qp_state state = qp.state.load(std::memory_order_acquire);
-        if (state < IBV_QPS_RTS) error = EINVAL;
+    } else if (!qp.takes_sends()) {
+        error = EINVAL;
     }
     for (; error == 0 && wr != nullptr; wr = wr->next) {
         Sges sges;

@@ -363,6 +363,7 @@ int modify_qp(ibv_qp* given, ibv_qp_attr* attr, int mask) noexcept {
             forget_completions(qp);
             qp.qp = std::move(*fresh);
             qp.connected = qp.told_last_wqe = false;
+            qp.by_gid = false;
             qp.writes_told = 0;
             qp.asked = {};
         }
@@ -371,6 +372,7 @@ int modify_qp(ibv_qp* given, ibv_qp_attr* attr, int mask) noexcept {
             // Without rdma_cm the other end is named by its GID and QP number.
             if (engine.bootstrap == nullptr) return EOPNOTSUPP;
             if (const int error = engine.bootstrap->connect(engine, qp); error != 0) return error;
+            qp.by_gid = true;
         }
         qp.state.store(to, std::memory_order_release);
         given->state = to;

@@ -157,7 +157,7 @@ int wr_complete(ibv_qp_ex* given) noexcept {
     Qp& qp = *Qp::of(given);
     int error = qp.build_error;
     if (error == 0 && qp.engine != Engine::current()) error = EPERM;
-    if (error == 0 && qp.state.load(std::memory_order_acquire) < IBV_QPS_RTS) error = EINVAL;
+    if (error == 0 && !qp.takes_sends()) error = EINVAL;
     std::uint32_t asked = 0;
     for (std::size_t i = 0; error == 0 && i < qp.built.size(); ++i) {
         Qp::Built& built = qp.built[i];

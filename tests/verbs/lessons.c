@@ -172,7 +172,7 @@ static void destroy_end(struct end* e) {
     CHECK(ibv_destroy_qp(e->qp) == 0);
     CHECK(ibv_destroy_cq(e->cq) == 0);
 }
-static void ready_to_send(struct end* e, const struct end* peer) {
+static void ready_to_receive(struct end* e, const struct end* peer) {
     struct ibv_qp_attr attr;
     memset(&attr, 0, sizeof attr);
     attr.qp_state = IBV_QPS_RTR;
@@ -186,6 +186,11 @@ static void ready_to_send(struct end* e, const struct end* peer) {
     CHECK(ibv_modify_qp(e->qp, &attr,
                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
+}
+static void ready_to_send(struct end* e, const struct end* peer) {
+    struct ibv_qp_attr attr;
+    ready_to_receive(e, peer);
+    memset(&attr, 0, sizeof attr);
     attr.qp_state = IBV_QPS_RTS;
     attr.timeout = 14;
     attr.retry_cnt = attr.rnr_retry = 7;
@@ -227,6 +232,40 @@ static void ready_before_the_peer(void) {
         destroy_end(&b);
     }
     CHECK(ibv_dereg_mr(mr_a) == 0 && ibv_dereg_mr(mr_b) == 0 && ibv_dealloc_pd(pd) == 0);
+    rdma_free_devices(devices);
+}
+
+/* ib_send_bw's server, which receives only, stays in RTR, and writes credit to its client: iWARP
+ * has no such state, and perftest knows the device for iWARP. */
+static void credit_of_an_end_that_receives(void) {
+    int n = 0;
+    struct ibv_context** devices = rdma_get_devices(&n);
+    MUST(devices != NULL && n > 0);
+    struct ibv_pd* pd = ibv_alloc_pd(devices[0]);
+    struct ibv_mr* mr = ibv_reg_mr(pd, memory_a, sizeof memory_a, ALL_ACCESS);
+    MUST(pd && mr);
+    for (int early = 0; early < 2; ++early) {
+        struct end server = make_end(devices[0], pd), client = make_end(devices[0], pd);
+        memset(memory_a, 0, 128);
+        memset(memory_a, 'a' + early, 64);
+        CHECK(post(server.qp, IBV_WR_RDMA_WRITE, memory_a, 64, mr->lkey, (uintptr_t)memory_a + 64,
+                   mr->rkey) == EINVAL); /* in INIT there is no peer */
+        if (!early) ready_to_send(&client, &server);
+        ready_to_receive(&server, &client);
+        CHECK(post(server.qp, IBV_WR_RDMA_WRITE, memory_a, 64, mr->lkey, (uintptr_t)memory_a + 64,
+                   mr->rkey) == 0);
+        if (early) ready_to_send(&client, &server);
+        EXPECT(server.cq, IBV_WC_SUCCESS);
+        CHECK(memcmp(memory_a, memory_a + 64, 64) == 0);
+        CHECK(state_of(server.qp) == IBV_QPS_RTR);
+        struct ibv_qp_attr to = {.qp_state = IBV_QPS_RESET};
+        CHECK(ibv_modify_qp(server.qp, &to, IBV_QP_STATE) == 0);
+        CHECK(post(server.qp, IBV_WR_RDMA_WRITE, memory_a, 64, mr->lkey, (uintptr_t)memory_a + 64,
+                   mr->rkey) == EINVAL);
+        destroy_end(&server);
+        destroy_end(&client);
+    }
+    CHECK(ibv_dereg_mr(mr) == 0 && ibv_dealloc_pd(pd) == 0);
     rdma_free_devices(devices);
 }
 
@@ -488,6 +527,7 @@ static const struct test_case cases[] = {
     {"event_for_a_late_write", event_for_a_late_write},
     {"waiting_through_signals", waiting_through_signals},
     {"ready_before_the_peer", ready_before_the_peer},
+    {"credit_of_an_end_that_receives", credit_of_an_end_that_receives},
     {"completions_wait_for_the_peer", completions_wait_for_the_peer},
     {"a_peer_that_has_gone", a_peer_that_has_gone},
     {"events_for_late_writes_to_two", events_for_late_writes_to_two},

@@ -121,6 +121,7 @@ ibv_cq* create_cq_locked(Engine& engine, Context& context, std::uint32_t cqe, vo
         (channel != nullptr && !engine.alive(channel, Kind::channel))) {
         return fail<ibv_cq>(EINVAL);
     }
+    cqe = rounded_depth(cqe);
     auto cq = std::make_unique<Cq>();
     cq->engine = &engine;
     cq->id = engine.next_number();
@@ -170,10 +171,10 @@ int resize_cq(ibv_cq* cq, int cqe) noexcept {
         if (!engine.alive(cq, Kind::cq) || cqe < 1 || static_cast<std::uint32_t>(cqe) > kMaxCqe) {
             return EINVAL;
         }
-        if (auto r = Cq::of(cq)->cq->resize(static_cast<std::uint32_t>(cqe)); !r) {
-            return r.error().code;
-        }
-        cq->cqe = cqe;
+        const std::uint32_t depth = rounded_depth(static_cast<std::uint32_t>(cqe));
+        if (auto r = Cq::of(cq)->cq->resize(depth); !r) return r.error().code;
+        cq->cqe = static_cast<int>(depth);
+        Cq::of(cq)->set_send_room();
         return 0;
     });
 }

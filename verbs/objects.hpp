@@ -4,8 +4,10 @@
 // data path take no lock of this face but those that are named with a member.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -27,6 +29,15 @@ inline constexpr std::uint32_t kMaxQpWr = 32768;
 inline constexpr std::uint32_t kMaxCqe = 1u << 22;
 inline constexpr std::uint32_t kMaxSrqWr = 32768;
 inline constexpr int kMaxReads = 128;  ///< inbound and outbound Reads and Atomics of a QP
+
+/// How deep a queue is that a program wants `depth` deep: as on hardware, a power of two and not
+/// too small. Programs count on some room beyond what they ask for, and read back what they have
+/// got.
+inline constexpr std::uint32_t kMinDepth = 16;
+constexpr std::uint32_t rounded_depth(std::uint32_t depth) noexcept {
+    return std::bit_ceil(std::max(depth, kMinDepth));
+}
+static_assert(rounded_depth(kMaxQpWr) == kMaxQpWr && rounded_depth(kMaxCqe) == kMaxCqe);
 
 /// ibv_device, with room behind it that stays zero: the vendors' libraries that perftest and
 /// libfabric link look at the fields of their own device structures there, to find that it is not
@@ -125,6 +136,8 @@ struct Cq {
     /// Hardware frees a slot when the program has polled its completion, and programs that post
     /// until there is no room rely on it: they never overrun a queue as large as theirs.
     std::atomic<std::uint32_t> sends{0}, send_room{0};
+    /// The depths of those send queues, as the programs wanted them and as they are.
+    std::uint32_t sq_wanted = 0, sq_depths = 0;
     std::atomic<std::uint32_t> empty_polls{0};  ///< in a row
 
     // The extended polling interface. A mutex of its own, held from start_poll() to end_poll():
@@ -136,6 +149,13 @@ struct Cq {
     static Cq* of(ibv_cq_ex* cq) noexcept { return reinterpret_cast<Cq*>(cq); }
     [[nodiscard]] ibv_cq* plain() noexcept { return reinterpret_cast<ibv_cq*>(&base); }
 
+    /// After a change of base.cqe, sq_wanted or sq_depths. What the programs wanted they may post,
+    /// as they have counted; what rounding has added only as far as this queue holds it.
+    void set_send_room() noexcept {
+        send_room.store(
+            std::max(sq_wanted, std::min(sq_depths, static_cast<std::uint32_t>(base.cqe))),
+            std::memory_order_relaxed);
+    }
     /// Before `n` signaled sends are posted. False: there is no room.
     [[nodiscard]] bool take_slots(std::uint32_t n) noexcept {
         std::uint32_t taken = sends.load(std::memory_order_relaxed);
@@ -171,6 +191,7 @@ struct Qp {
     Engine* engine = nullptr;
     std::unique_ptr<xsock::Qp> qp;
     ibv_qp_cap cap{};
+    std::uint32_t sq_wanted = 0;  ///< cap.max_send_wr before it was rounded
     bool signal_all = false;
     std::uint64_t send_ops = 0;
     QpAttr attr;  ///< for another xsock::Qp after a reset

@@ -153,8 +153,9 @@ ibv_qp* create_qp_locked(Engine& engine, ibv_pd* pd, ibv_qp_init_attr& attr) {
     auto qp = std::make_unique<Qp>();
     qp->engine = &engine;
     qp->signal_all = attr.sq_sig_all != 0;
-    qp->cap.max_send_wr = std::max(1u, attr.cap.max_send_wr);
-    qp->cap.max_recv_wr = srq_given ? 0 : std::max(1u, attr.cap.max_recv_wr);
+    qp->sq_wanted = std::max(1u, attr.cap.max_send_wr);
+    qp->cap.max_send_wr = rounded_depth(attr.cap.max_send_wr);
+    qp->cap.max_recv_wr = srq_given ? 0 : rounded_depth(attr.cap.max_recv_wr);
     qp->cap.max_send_sge = std::max(1u, attr.cap.max_send_sge);
     qp->cap.max_recv_sge = srq_given ? 0 : std::max(1u, attr.cap.max_recv_sge);
     qp->cap.max_inline_data = kMaxInline;
@@ -192,7 +193,10 @@ ibv_qp* create_qp_locked(Engine& engine, ibv_pd* pd, ibv_qp_init_attr& attr) {
     ++reinterpret_cast<Pd*>(pd)->users;
     ++Cq::of(attr.send_cq)->users;
     ++Cq::of(attr.recv_cq)->users;
-    Cq::of(attr.send_cq)->send_room += qp->cap.max_send_wr;
+    Cq& send_cq = *Cq::of(attr.send_cq);
+    send_cq.sq_wanted += qp->sq_wanted;
+    send_cq.sq_depths += qp->cap.max_send_wr;
+    send_cq.set_send_room();
     if (srq_given) ++Srq::of(attr.srq)->users;
     attr.cap = qp->cap;
     return qp.release()->plain();
@@ -450,7 +454,10 @@ int destroy_qp(ibv_qp* given) noexcept {
         --reinterpret_cast<Pd*>(given->pd)->users;
         --Cq::of(given->send_cq)->users;
         --Cq::of(given->recv_cq)->users;
-        Cq::of(given->send_cq)->send_room -= qp->cap.max_send_wr;
+        Cq& send_cq = *Cq::of(given->send_cq);
+        send_cq.sq_wanted -= qp->sq_wanted;
+        send_cq.sq_depths -= qp->cap.max_send_wr;
+        send_cq.set_send_room();
         if (given->srq != nullptr) --Srq::of(given->srq)->users;
         qp->qp.reset();
         pthread_mutex_destroy(&given->mutex);

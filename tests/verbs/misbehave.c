@@ -458,6 +458,7 @@ static void completion_queue_overrun(void) {
     /* A QP of its own with a queue that is far too small, on another pair of ids. */
     struct ibv_cq* cq = ibv_create_cq(p.a->verbs, 2, NULL, NULL, 0);
     MUST(cq != NULL);
+    attr.cap.max_recv_wr = 64;
     attr.send_cq = attr.recv_cq = cq;
     struct ibv_qp* qp = ibv_create_qp(p.a->pd, &attr);
     MUST(qp != NULL);
@@ -467,8 +468,8 @@ static void completion_queue_overrun(void) {
     to.port_num = 1;
     CHECK(ibv_modify_qp(qp, &to,
                         IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS) == 0);
-    for (int i = 0; i < 16; ++i) CHECK(post_recv(qp, p.data_a, 8, p.mr_a->lkey) == 0);
-    to.qp_state = IBV_QPS_ERR; /* sixteen flushed receives at once */
+    for (int i = 0; i < 64; ++i) CHECK(post_recv(qp, p.data_a, 8, p.mr_a->lkey) == 0);
+    to.qp_state = IBV_QPS_ERR; /* as many flushed receives at once */
     CHECK(ibv_modify_qp(qp, &to, IBV_QP_STATE) == 0);
 
     struct ibv_async_event event;
@@ -480,9 +481,9 @@ static void completion_queue_overrun(void) {
         ibv_ack_async_event(&event);
     }
     CHECK(found, "no IBV_EVENT_CQ_ERR");
-    struct ibv_wc wc[32];
-    const int n = ibv_poll_cq(cq, 32, wc);
-    CHECK(n < 16, "%d completions of a queue of 2", n);
+    struct ibv_wc wc[64];
+    const int n = ibv_poll_cq(cq, 64, wc);
+    CHECK(n == cq->cqe, "%d completions of a queue of %d", n, cq->cqe);
     CHECK(ibv_destroy_qp(qp) == 0);
     CHECK(ibv_destroy_cq(cq) == 0);
     /* Others are not harmed. */
@@ -529,25 +530,26 @@ static void resized_queue(void) {
     connect_pair(&p);
     struct ibv_cq* cq = ibv_create_cq(p.a->verbs, 2, NULL, NULL, 0);
     struct ibv_qp_init_attr attr = qp_attr();
+    attr.cap.max_recv_wr = 64;
     attr.send_cq = attr.recv_cq = cq;
     struct ibv_qp* qp = ibv_create_qp(p.a->pd, &attr);
     MUST(cq && qp);
     CHECK(ibv_resize_cq(cq, 0) == EINVAL);
     CHECK(ibv_resize_cq(cq, 0x7fffffff) == EINVAL);
-    CHECK(ibv_resize_cq(cq, 16) == 0 && cq->cqe >= 16);
+    CHECK(ibv_resize_cq(cq, 64) == 0 && cq->cqe == 64);
     struct ibv_qp_attr to;
     memset(&to, 0, sizeof to);
     to.qp_state = IBV_QPS_INIT;
     to.port_num = 1;
     CHECK(ibv_modify_qp(qp, &to,
                         IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS) == 0);
-    for (int i = 0; i < 16; ++i) CHECK(post_recv(qp, p.data_a, 8, p.mr_a->lkey) == 0);
+    for (int i = 0; i < 64; ++i) CHECK(post_recv(qp, p.data_a, 8, p.mr_a->lkey) == 0);
     to.qp_state = IBV_QPS_ERR;
     CHECK(ibv_modify_qp(qp, &to, IBV_QP_STATE) == 0);
-    CHECK(ibv_resize_cq(cq, 15) == EINVAL); /* sixteen wait */
-    struct ibv_wc wc[32];
-    CHECK(ibv_poll_cq(cq, 32, wc) == 16);
-    CHECK(ibv_resize_cq(cq, 1) == 0);
+    CHECK(ibv_resize_cq(cq, 32) == EINVAL && cq->cqe == 64); /* 64 wait */
+    struct ibv_wc wc[64];
+    CHECK(ibv_poll_cq(cq, 64, wc) == 64);
+    CHECK(ibv_resize_cq(cq, 1) == 0 && cq->cqe == 16);
     CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
     CHECK(ibv_resize_cq(cq, 4) == EINVAL);
     disconnect_pair(&p);
@@ -727,7 +729,9 @@ static void batches_without_room(void) {
             MUST(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0);
         }
         ex->wr_flags = signaled ? IBV_SEND_SIGNALED : 0;
-        const int sizes[] = {3, 3, 2, 1, 1}, errors[] = {0, ENOMEM, ENOMEM, 0, ENOMEM};
+        const int depth = (int)init.cap.max_send_wr; /* as the device has rounded it */
+        const int sizes[] = {depth - 1, depth - 1, 2, 1, 1};
+        const int errors[] = {0, ENOMEM, ENOMEM, 0, ENOMEM};
         for (int i = 0; i < 5; ++i) {
             ibv_wr_start(ex);
             for (int k = 0; k < sizes[i]; ++k) {

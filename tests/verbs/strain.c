@@ -88,9 +88,10 @@ static struct rdma_cm_id* resolve(struct rdma_event_channel* channel, uint16_t p
     return id;
 }
 
+static uint32_t wanted_depth = 64;
 static void make_qp(struct rdma_cm_id* id, struct ibv_cq* cq, struct ibv_srq* srq) {
     struct ibv_qp_init_attr attr = qp_attr();
-    attr.cap.max_send_wr = attr.cap.max_recv_wr = 64;
+    attr.cap.max_send_wr = attr.cap.max_recv_wr = wanted_depth;
     attr.send_cq = attr.recv_cq = cq;
     attr.srq = srq;
     MUST(rdma_create_qp(id, srq != NULL ? srq->pd : NULL, &attr) == 0);
@@ -668,6 +669,107 @@ static void many_threads(void) {
     CHECK(c.sum == (uint64_t)POSTERS * EACH * (EACH + 1) / 2);
     disconnect_pair(&c.pair);
     CHECK(ibv_destroy_cq(c.cq_b) == 0);
+}
+
+/* Queues are as deep as the device says, which rounds up: a power of two, at least 16. */
+static uint32_t rounded(uint32_t depth) {
+    uint32_t power = 16;
+    while (power < depth) power *= 2;
+    return power;
+}
+static void rounded_depths(void) {
+    static const uint32_t wanted[] = {0, 1, 15, 16, 17, 100, 128, 20000, 32768};
+    struct ibv_pd* const pd = ibv_alloc_pd(device());
+    MUST(pd != NULL);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; ++i) {
+        const uint32_t expected = rounded(wanted[i]);
+        struct ibv_cq* const cq =
+            ibv_create_cq(device(), wanted[i] != 0 ? (int)wanted[i] : 1, NULL, NULL, 0);
+        struct ibv_qp_init_attr init = qp_attr();
+        struct ibv_qp_attr attr;
+        MUST(cq != NULL);
+        CHECK((uint32_t)cq->cqe == expected, "%d", cq->cqe);
+        init.send_cq = init.recv_cq = cq;
+        init.cap.max_send_wr = init.cap.max_recv_wr = wanted[i];
+        struct ibv_qp* const qp = ibv_create_qp(pd, &init);
+        MUST(qp != NULL);
+        CHECK(init.cap.max_send_wr == expected, "%u", init.cap.max_send_wr);
+        CHECK(init.cap.max_recv_wr == expected, "%u", init.cap.max_recv_wr);
+        MUST(ibv_query_qp(qp, &attr, IBV_QP_CAP, &init) == 0);
+        CHECK(attr.cap.max_send_wr == expected && attr.cap.max_recv_wr == expected);
+        CHECK(init.cap.max_send_wr == expected && init.cap.max_recv_wr == expected);
+        CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
+    }
+    CHECK(ibv_dealloc_pd(pd) == 0);
+}
+
+/* Posts signaled Writes and polls nothing: how many there is room for. */
+static int writes_that_fit(struct pair* p, struct ibv_qp* qp) {
+    int n = 0, error;
+    while ((error = post_numbered(qp, 1, IBV_WR_RDMA_WRITE, p->data_a, 8, p->mr_a->lkey,
+                                  IBV_SEND_SIGNALED, (uintptr_t)p->data_b, p->mr_b->rkey)) == 0) {
+        if (++n > 1000) return n;
+    }
+    CHECK(error == ENOMEM, "%d", error);
+    return n;
+}
+static void all_succeed(struct ibv_cq* cq, int n) {
+    for (int i = 0; i < n; ++i) EXPECT(cq, IBV_WC_SUCCESS);
+}
+
+/* Who posts until there is no room can post as much as the device has said, and loses none of the
+ * completions. */
+static void as_many_as_the_device_says(void) {
+    struct pair p;
+    int n = 0;
+    wanted_depth = 10;
+    connect_with(&p, NULL, NULL, NULL); /* whose queues rdma_create_qp() makes */
+    CHECK(writes_that_fit(&p, p.a->qp) == 16);
+    usleep(20000);
+    all_succeed(p.a->send_cq, 16);
+    CHECK(writes_that_fit(&p, p.a->qp) == 16);
+    all_succeed(p.a->send_cq, 16);
+    while (n < 1000 && post_recv(p.b->qp, p.data_b, 8, p.mr_b->lkey) == 0) ++n;
+    CHECK(n == 16, "%d", n);
+    for (int i = 0; i < 16; ++i) {
+        CHECK(send_from(p.a->qp, 1, p.data_a, 8, p.mr_a->lkey) == 0);
+        EXPECT(p.a->send_cq, IBV_WC_SUCCESS);
+    }
+    usleep(20000);
+    all_succeed(p.b->recv_cq, 16);
+    disconnect_pair(&p);
+    wanted_depth = 64;
+}
+
+/* Three queue pairs of 10 on one queue of 30, which is 32 deep: together they may have been
+ * promised 48, but what does not fit is refused before it can overrun the queue. */
+static void queue_pairs_that_share_a_small_queue(void) {
+    static struct pair p[3];
+    struct ibv_cq* const cq = ibv_create_cq(device(), 30, NULL, NULL, 0);
+    struct ibv_async_event event;
+    int n = 0;
+    MUST(cq != NULL);
+    wanted_depth = 10;
+    for (int i = 0; i < 3; ++i) connect_with(&p[i], cq, NULL, NULL);
+    for (int i = 0; i < 3; ++i) n += writes_that_fit(&p[i], p[i].a->qp);
+    CHECK(n == 32, "%d", n);
+    usleep(20000);
+    all_succeed(cq, n);
+    CHECK(ibv_resize_cq(cq, 48) == 0);
+    n = 0;
+    for (int i = 0; i < 3; ++i) n += writes_that_fit(&p[i], p[i].a->qp);
+    CHECK(n == 48, "%d", n);
+    usleep(20000);
+    all_succeed(cq, n);
+    struct pollfd ready = {device()->async_fd, POLLIN, 0};
+    while (poll(&ready, 1, 0) == 1) {
+        MUST(ibv_get_async_event(device(), &event) == 0);
+        CHECK(event.event_type != IBV_EVENT_CQ_ERR);
+        ibv_ack_async_event(&event);
+    }
+    for (int i = 0; i < 3; ++i) disconnect_pair(&p[i]);
+    CHECK(ibv_destroy_cq(cq) == 0);
+    wanted_depth = 64;
 }
 
 /* A thread waits at a channel while queues come to it and go. */
@@ -1263,6 +1365,9 @@ static const struct test_case cases[] = {
     {"disconnect_with_work_outstanding", disconnect_with_work_outstanding},
     {"thousand_connections", thousand_connections},
     {"many_threads", many_threads},
+    {"rounded_depths", rounded_depths},
+    {"as_many_as_the_device_says", as_many_as_the_device_says},
+    {"queue_pairs_that_share_a_small_queue", queue_pairs_that_share_a_small_queue},
     {"channel_outlives_queues", channel_outlives_queues},
     {"events_amid_an_extended_poll", events_amid_an_extended_poll},
     {"extended_poll_behind_a_dead_qp", extended_poll_behind_a_dead_qp},

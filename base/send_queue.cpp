@@ -69,7 +69,8 @@ void fill_plain(SendWqe& wqe, const SendWr& wr) noexcept {
     wqe.sge[0] = in_words(wr.sges[0]);
 }
 
-[[gnu::noinline]] void fill(SendWqe& wqe, const SendWr& wr, std::uint32_t length) noexcept {
+[[gnu::noinline]] void fill(SendWqe& wqe, const SendWr& wr, std::uint32_t length,
+                            std::byte* beside) noexcept {
     wqe.wr_id = wr.wr_id;
     wqe.remote_to = wr.remote_to;
     wqe.immediate = wr.immediate;
@@ -81,6 +82,7 @@ void fill_plain(SendWqe& wqe, const SendWr& wr) noexcept {
     if (wr.flags & kSendInline) {
         wqe.sge_count = 0;
         std::byte* to = wqe.inline_data.data();
+        if (length > kInlineInWqe) to = wqe.inline_beside = beside;
         for (const Sge& sge : wr.sges) {
             if (sge.length == 0) continue;
             std::memcpy(to, sge.address, sge.length);
@@ -104,24 +106,53 @@ Error SendQueue::check(const SendWr& wr) noexcept {
 }
 
 Result<void> SendQueue::post(const SendWr& wr) {
-    if (plain(wr)) return post_filled([&](SendWqe& wqe) { fill_plain(wqe, wr); });
+    if (plain(wr)) {
+        return post_filled([&](SendWqe& wqe, std::uint64_t) {
+            fill_plain(wqe, wr);
+            return true;
+        });
+    }
     const std::uint64_t length = total_length(wr.sges);
     if (const Error error = check_length(wr, length); error.code != 0) return error;
-    return post_filled([&](SendWqe& wqe) { fill(wqe, wr, static_cast<std::uint32_t>(length)); });
+    return post_filled([&](SendWqe& wqe, std::uint64_t slot) {
+        std::byte* room = nullptr;
+        if ((wr.flags & kSendInline) != 0 && length > kInlineInWqe) {
+            room = beside(slot);
+            if (room == nullptr) return false;
+        }
+        fill(wqe, wr, static_cast<std::uint32_t>(length), room);
+        return true;
+    });
 }
 
 Result<void> SendQueue::post_plain(std::uint64_t wr_id, const Sge& sge, std::uint8_t flags) {
-    return post_filled([&](SendWqe& wqe) {
+    return post_filled([&](SendWqe& wqe, std::uint64_t) {
         wqe.wr_id = wr_id;
         wqe.length = sge.length;
         wqe.opcode = SendOpcode::send;
         wqe.flags = flags;
         wqe.sge_count = 1;
         wqe.sge[0] = in_words(sge);
+        return true;
     });
 }
 
-/// Fills the next slot under the posters' lock.
+/// Room for the inline data of an entry, which stays for the next one there. Null: no memory.
+/// @pre mutex_ is held
+std::byte* SendQueue::beside(std::uint64_t slot) noexcept {
+    if (beside_.empty()) {
+        try {
+            beside_.resize(chunks_.size());
+        } catch (const std::bad_alloc&) {
+            return nullptr;
+        }
+    }
+    std::unique_ptr<std::byte[]>& room = beside_[slot / kChunk];
+    if (!room) room.reset(new (std::nothrow) std::byte[kChunk * kMaxInline]);
+    return room ? room.get() + slot % kChunk * kMaxInline : nullptr;
+}
+
+/// Fills the next slot under the posters' lock. `fill` says whether there was memory.
 template <typename Fill>
 Result<void> SendQueue::post_filled(Fill&& fill) {
     const BiasedLock::Guard lock(mutex_);
@@ -132,13 +163,14 @@ Result<void> SendQueue::post_filled(Fill&& fill) {
         retired_seen_ = retired_.load(std::memory_order_acquire);
         if (sequence - retired_seen_ == depth_) return Error{ENOBUFS, "the send queue is full"};
     }
-    std::unique_ptr<SendWqe[]>& chunk = chunks_[(sequence & (depth_ - 1)) / kChunk];
+    const std::uint64_t slot = sequence & (depth_ - 1);
+    std::unique_ptr<SendWqe[]>& chunk = chunks_[slot / kChunk];
     if (!chunk) {
         chunk.reset(new (std::nothrow) SendWqe[kChunk]);
         if (!chunk) return Error{ENOMEM, "no memory for the send queue"};
     }
     SendWqe& wqe = chunk[sequence % kChunk];
-    fill(wqe);
+    if (!fill(wqe, slot)) return Error{ENOMEM, "no memory for inline data"};
     posted_.store(sequence + 1, std::memory_order_release);
     return {};
 }

@@ -2,8 +2,9 @@
 // The send queue of a QP: the hand-off from any number of posting threads to the one driver.
 //
 // Posters serialise on a lock; the driver reads without it. Entries live in chunks that are made
-// when first needed and never move, so an idle connection costs one chunk or none. A slot is
-// occupied from post() until retire(): depth bounds what is posted and not yet completed.
+// when first needed and never move, so an idle connection costs one chunk or none. Inline data that
+// does not fit into its entry lies in memory beside the chunk, which is made when first needed too.
+// A slot is occupied from post() until retire(): depth bounds what is posted and not yet completed.
 #pragma once
 
 #include <atomic>
@@ -82,9 +83,13 @@ class SendQueue {
   private:
     template <typename Fill>
     Result<void> post_filled(Fill&& fill);
+    std::byte* beside(std::uint64_t slot) noexcept;
 
     std::uint32_t depth_;                             // power of two
     std::vector<std::unique_ptr<SendWqe[]>> chunks_;  // sized once; filled under mutex_
+    /// Of each chunk, kMaxInline octets for each entry, or nothing. Sized when first needed; only
+    /// posters look at it.
+    std::vector<std::unique_ptr<std::byte[]>> beside_;
 
     // Posters' and driver's words lie on cache lines of their own, and posters look at the driver's
     // only when the queue seems full.

@@ -14,7 +14,8 @@
 namespace xsock {
 
 inline constexpr std::size_t kMaxSge = 6;  // as siw
-inline constexpr std::size_t kMaxInline = kMaxSge * 16;
+inline constexpr std::size_t kMaxInline = 256;
+inline constexpr std::size_t kInlineInWqe = 144;  ///< more lies beside the send queue's entry
 
 /// A piece of local memory. The memory stays the application's: it must stay mapped and, for what
 /// is sent, unchanged until the completion of the work request that names it.
@@ -123,9 +124,15 @@ struct alignas(64) SendWqe {
     std::uint8_t sge_count;
     union {
         std::array<Sge, kMaxSge> sge;
-        std::array<std::byte, kMaxInline> inline_data;  ///< when flags has kSendInline
+        std::array<std::byte, kInlineInWqe> inline_data;  ///< flags has kSendInline, and it fits
+        std::byte* inline_beside;  ///< the same, and it does not: memory of the queue
     };
     SendWqe() noexcept : sge{} {}
+
+    /// Where the payload lies. @pre flags has kSendInline
+    [[nodiscard]] const std::byte* inline_payload() const noexcept {
+        return length <= kInlineInWqe ? inline_data.data() : inline_beside;
+    }
 
     /// Operands of an atomic operation lie behind its SGEs, which are few.
     void set_atomic(const Atomic& operands) noexcept {
@@ -138,6 +145,8 @@ struct alignas(64) SendWqe {
         return operands;
     }
 };
+
+static_assert(sizeof(SendWqe) == 192);  // no less without inline_data, which fills the last line
 
 struct alignas(64) RecvWqe {
     std::uint64_t wr_id;

@@ -106,7 +106,7 @@ std::size_t Stream::Impl::tx_run(const UlpduRun& run) {
 bool Stream::Impl::put_message(const SendWqe& wqe, std::uint32_t msn, std::byte* to) const {
     to += put_message_header(wqe, msn, to);
     if ((wqe.flags & kSendInline) != 0) {
-        copy_short(to, wqe.inline_data.data(), wqe.length);
+        copy_short(to, wqe.inline_payload(), wqe.length);
         return true;
     }
     for (const Sge& sge : sges_of(wqe)) {
@@ -154,7 +154,7 @@ std::size_t Stream::Impl::tx_lone(Bytes ulpdu) {
         return 0;
     }
     const std::size_t header = put_message_header(wqe, tx.send_msn, ulpdu.data());
-    std::memcpy(ulpdu.data() + header, wqe.inline_data.data(), wqe.length);
+    std::memcpy(ulpdu.data() + header, wqe.inline_payload(), wqe.length);
     return header + wqe.length;
 }
 
@@ -259,7 +259,7 @@ bool Stream::Impl::build_from_send_queue(std::size_t mulpdu, UlpduOut& out) {
     }
 
     if ((wqe.flags & kSendInline) != 0) {
-        if (octets > 0) add_payload(out, wqe.inline_data.data() + tx.offset, octets);
+        if (octets > 0) add_payload(out, wqe.inline_payload() + tx.offset, octets);
     } else {
         for (std::uint32_t n = octets; n > 0;) {
             const Sge piece = tx.cursor.piece(sges_of(wqe), n);

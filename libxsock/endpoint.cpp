@@ -280,6 +280,7 @@ int post_one(xsock_ep* ep, std::uint64_t wr_id, std::uint32_t op, std::uint32_t 
              std::span<const Sge> sges, std::uint64_t to, std::uint32_t stag,
              const Extra& extra = {}) {
     if ((flags & ~kKnownWrFlags) != 0) return fail(EINVAL);
+    if ((flags & XSOCK_INLINE) != 0 && total_length(sges) > XSOCK_MAX_INLINE) return fail(EINVAL);
     Atomic atomic = extra.atomic;
     SendWr wr;
     wr.wr_id = wr_id;
@@ -391,6 +392,7 @@ int send(xsock_ep* ep, std::uint64_t wr_id, const void* buffer, std::uint32_t le
     if ((ours & kSendInline) == 0) {
         return guarded(-1, [&] { return finish(ep->qp->post_plain_send(wr_id, sge, ours)); });
     }
+    if (length > XSOCK_MAX_INLINE) return fail(EINVAL);
     SendWr wr;
     wr.wr_id = wr_id;
     wr.flags = ours;

@@ -12,7 +12,7 @@
 namespace xsock::api {
 
 static_assert(XSOCK_MAX_SGE == kMaxSge);
-static_assert(XSOCK_MAX_INLINE == kMaxInline);
+static_assert(XSOCK_MAX_INLINE <= kInlineInWqe && XSOCK_MAX_INLINE <= kMaxInline);
 
 class SgeList {
   public:

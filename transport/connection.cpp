@@ -46,10 +46,12 @@ constexpr std::uint32_t kGatherPosts = 256;
 constexpr std::uint32_t kGatherOctets = 64 * 1024;
 constexpr std::uint32_t kGatherOctetsMax = 512 * 1024;
 
-// Room for an FPDU of a lone small message.
+// Room for an FPDU of a lone small message. Less than the smallest limit of a ULPDU (128 octets),
+// which nobody asks about there; longer inline data goes by the batch.
+constexpr std::size_t kLonePayload = 96;
 constexpr std::size_t kLoneOctets = 128;
 static_assert(kLoneOctets >=
-              MPA_LENGTH_OCTETS + ddp::kUntaggedOctets + kMaxInline + 3 + MPA_CRC_OCTETS);
+              MPA_LENGTH_OCTETS + ddp::kUntaggedOctets + kLonePayload + 3 + MPA_CRC_OCTETS);
 
 // How often the segment size of the path is asked for, toward peers that care.
 constexpr Time kEmssPeriod = 100 * kMillisecond;

@@ -218,12 +218,13 @@ struct Qp {
         SendWr wr;
         Atomic atomic;
         std::array<Sge, kMaxSge> sges;
-        std::array<std::byte, kMaxInline> inline_data;
+        std::size_t inline_at = 0;  ///< in built_inline
         std::size_t sge_count = 0;
         ibv_mw* window = nullptr;  ///< of a binding
     };
     std::mutex build_mutex;
     std::vector<Built> built;
+    std::vector<std::byte> built_inline;  ///< the inline data of them all
     int build_error = 0;
 
     static Qp* of(ibv_qp* qp) noexcept { return reinterpret_cast<Qp*>(qp); }

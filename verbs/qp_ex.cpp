@@ -15,6 +15,7 @@ void wr_start(ibv_qp_ex* given) noexcept {
     Qp& qp = *Qp::of(given);
     qp.build_mutex.lock();
     qp.built.clear();
+    qp.built_inline.clear();
     qp.build_error = 0;
 }
 
@@ -114,22 +115,30 @@ void wr_set_sge(ibv_qp_ex* qp, std::uint32_t lkey, std::uint64_t address,
     wr_set_sge_list(qp, 1, &sge);
 }
 
-void wr_set_inline_data_list(ibv_qp_ex* qp, size_t count, const ibv_data_buf* list) noexcept {
-    Qp::Built* const built = last(qp);
+void wr_set_inline_data_list(ibv_qp_ex* given, size_t count, const ibv_data_buf* list) noexcept {
+    Qp::Built* const built = last(given);
     if (built == nullptr) return;
+    Qp& qp = *Qp::of(given);
+    built->inline_at = qp.built_inline.size();
     std::size_t total = 0;
     for (std::size_t i = 0; i < count; ++i) {
-        if (list[i].length > Qp::of(qp)->cap.max_inline_data - total) {
-            Qp::of(qp)->build_error = EINVAL;
+        if (list[i].length > qp.cap.max_inline_data - total) {
+            qp.build_error = EINVAL;
             return;
         }
         // Copied here: the program may reuse the memory before ibv_wr_complete().
-        std::memcpy(built->inline_data.data() + total, list[i].addr, list[i].length);
+        const auto* const from = static_cast<const std::byte*>(list[i].addr);
+        try {
+            qp.built_inline.insert(qp.built_inline.end(), from, from + list[i].length);
+        } catch (...) {
+            qp.build_error = ENOMEM;
+            return;
+        }
         total += list[i].length;
     }
     built->wr.flags |= kSendInline;
     built->sge_count = 1;
-    built->sges[0] = {built->inline_data.data(), static_cast<std::uint32_t>(total), kLkeyNone};
+    built->sges[0] = {nullptr, static_cast<std::uint32_t>(total), kLkeyNone};
 }
 
 void wr_set_inline_data(ibv_qp_ex* qp, void* address, size_t length) noexcept {
@@ -162,7 +171,7 @@ int wr_complete(ibv_qp_ex* given) noexcept {
     for (std::size_t i = 0; error == 0 && i < qp.built.size(); ++i) {
         Qp::Built& built = qp.built[i];
         if ((built.wr.flags & kSendInline) != 0) {
-            built.sges[0].address = built.inline_data.data();  // the vector may have moved it
+            built.sges[0].address = qp.built_inline.data() + built.inline_at;
         } else {
             relocate(*qp.engine, std::span(built.sges).first(built.sge_count));
         }

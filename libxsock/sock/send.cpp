@@ -78,7 +78,7 @@ ssize_t Socket::send(int fd, const Pieces& pieces, int flags) {
     wr.flags = kSendInternal;
     if ((flags & MSG_MORE) != 0) wr.flags |= kSendMore;
     Sge sge{nullptr, static_cast<std::uint32_t>(pieces.octets), kLkeyNone};
-    std::array<std::byte, kMaxInline> octets;
+    std::array<std::byte, XSOCK_MAX_INLINE> octets;
     BufferPtr buffer;
     if (pieces.octets <= static_cast<std::size_t>(options_.inline_limit)) {
         wr.flags |= kSendInline;

@@ -772,6 +772,81 @@ static void queue_pairs_that_share_a_small_queue(void) {
     wanted_depth = 64;
 }
 
+/* Inline data: up to 256 octets, whose memory is the program's again at once. */
+static void inline_data(void) {
+    static const uint32_t sizes[] = {0, 1, 96, 97, 144, 145, 255, 256};
+    struct pair p;
+    struct ibv_qp_init_attr_ex attr;
+    struct rdma_conn_param param = depths();
+    connect_with_channels(&p);
+    struct ibv_cq* const cq = ibv_create_cq(device(), 64, NULL, NULL, 0);
+    struct rdma_cm_id* const a = resolve(p.channel_a, ntohs(rdma_get_src_port(p.listener)));
+    MUST(cq != NULL);
+    memset(&attr, 0, sizeof attr);
+    attr.qp_type = IBV_QPT_RC;
+    attr.sq_sig_all = 1;
+    attr.send_cq = attr.recv_cq = cq;
+    attr.cap.max_send_wr = attr.cap.max_recv_wr = 16;
+    attr.cap.max_send_sge = 2;
+    attr.cap.max_inline_data = 257;
+    attr.pd = p.a->pd;
+    attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    attr.send_ops_flags = IBV_QP_EX_WITH_SEND;
+    errno = 0;
+    CHECK(rdma_create_qp_ex(a, &attr) == -1 && errno == EINVAL);
+    attr.cap.max_inline_data = 256;
+    MUST(rdma_create_qp_ex(a, &attr) == 0);
+    CHECK(attr.cap.max_inline_data == 256, "%u", attr.cap.max_inline_data);
+    struct ibv_qp_ex* const ex = ibv_qp_to_qp_ex(a->qp);
+    MUST(ex != NULL && rdma_connect(a, &param) == 0);
+    struct rdma_cm_id* const b = EXPECT_EVENT(p.channel_b, RDMA_CM_EVENT_CONNECT_REQUEST);
+    make_qp(b, NULL, NULL);
+    MUST(rdma_accept(b, &param) == 0);
+    EXPECT_EVENT(p.channel_a, RDMA_CM_EVENT_ESTABLISHED);
+    EXPECT_EVENT(p.channel_b, RDMA_CM_EVENT_ESTABLISHED);
+
+    char text[257];
+    for (int extended = 0; extended < 2; ++extended) {
+        for (unsigned round = 0; round < 5; ++round) { /* slots are used again */
+            const unsigned count = sizeof sizes / sizeof *sizes;
+            for (unsigned i = 0; i < count; ++i) {
+                CHECK(post_recv_numbered(b->qp, i, p.data_b + 256 * i, 256, p.mr_b->lkey) == 0);
+            }
+            if (extended) ibv_wr_start(ex);
+            for (unsigned i = 0; i < count; ++i) {
+                memset(text, (int)('a' + i + round), sizeof text);
+                if (extended) {
+                    ex->wr_id = i;
+                    ex->wr_flags = 0;
+                    ibv_wr_send(ex);
+                    ibv_wr_set_inline_data(ex, text, sizes[i]);
+                } else {
+                    CHECK(post_numbered(a->qp, i, IBV_WR_SEND, text, sizes[i], 0, IBV_SEND_INLINE,
+                                        0, 0) == 0);
+                }
+                memset(text, 'z', sizeof text);
+            }
+            if (extended) CHECK(ibv_wr_complete(ex) == 0);
+            for (unsigned i = 0; i < count; ++i) {
+                EXPECT(cq, IBV_WC_SUCCESS);
+                const struct ibv_wc wc = next(b->recv_cq);
+                CHECK(wc.status == IBV_WC_SUCCESS && wc.byte_len == sizes[i]);
+                memset(text, (int)('a' + i + round), sizeof text);
+                CHECK(memcmp(p.data_b + 256 * i, text, sizes[i]) == 0, "%u octets", sizes[i]);
+            }
+        }
+    }
+    CHECK(post_numbered(a->qp, 1, IBV_WR_SEND, text, 257, 0, IBV_SEND_INLINE, 0, 0) == EINVAL);
+    ibv_wr_start(ex);
+    ibv_wr_send(ex);
+    ibv_wr_set_inline_data(ex, text, 257);
+    CHECK(ibv_wr_complete(ex) == EINVAL);
+    end(a);
+    end(b);
+    disconnect_pair(&p);
+    CHECK(ibv_destroy_cq(cq) == 0);
+}
+
 /* A thread waits at a channel while queues come to it and go. */
 static _Atomic int stop;
 static void* wait_at_channel(void* argument) {
@@ -1368,6 +1443,7 @@ static const struct test_case cases[] = {
     {"rounded_depths", rounded_depths},
     {"as_many_as_the_device_says", as_many_as_the_device_says},
     {"queue_pairs_that_share_a_small_queue", queue_pairs_that_share_a_small_queue},
+    {"inline_data", inline_data},
     {"channel_outlives_queues", channel_outlives_queues},
     {"events_amid_an_extended_poll", events_amid_an_extended_poll},
     {"extended_poll_behind_a_dead_qp", extended_poll_behind_a_dead_qp},

@@ -136,7 +136,38 @@ TEST(SendQueue, copies_inline_payload_at_once) {
     text.fill('x');
     const SendWqe& wqe = queue.at(0);
     EXPECT_EQ(wqe.length, 4u);
-    EXPECT_EQ(std::string_view(reinterpret_cast<const char*>(wqe.inline_data.data()), 4), "abde");
+    EXPECT_EQ(std::string_view(reinterpret_cast<const char*>(wqe.inline_payload()), 4), "abde");
+}
+
+TEST(SendQueue, copies_inline_payload_that_does_not_fit_into_an_entry) {
+    constexpr std::uint32_t kDepth = 8;
+    SendQueue queue(kDepth);
+    std::array<std::byte, kMaxInline> source;
+    const auto post = [&](std::uint64_t sequence, std::size_t length) {
+        source.fill(static_cast<std::byte>(sequence));
+        const std::array sges{Sge{source.data(), 1, 0},
+                              Sge{source.data() + 1, static_cast<std::uint32_t>(length - 1), 0}};
+        ASSERT_TRUE(queue.post({.flags = kSendInline, .sges = sges}));
+        source.fill(std::byte{0xee});
+    };
+    const auto expect = [&](std::uint64_t sequence, std::size_t length) {
+        const SendWqe& wqe = queue.at(sequence);
+        ASSERT_EQ(wqe.length, length);
+        for (std::size_t i = 0; i < length; ++i) {
+            ASSERT_EQ(wqe.inline_payload()[i], static_cast<std::byte>(sequence)) << i;
+        }
+    };
+    const std::array<std::size_t, 4> lengths{kInlineInWqe, kInlineInWqe + 1, kMaxInline, 1};
+    // More than once around, so that slots are used again by entries of other lengths.
+    for (std::uint64_t first = 0; first < 3 * kDepth; first += kDepth - 1) {
+        for (std::uint64_t i = first; i < first + kDepth - 1; ++i) {
+            post(i, lengths[i % lengths.size()]);
+        }
+        for (std::uint64_t i = first; i < first + kDepth - 1; ++i) {
+            expect(i, lengths[i % lengths.size()]);
+        }
+        queue.retire_to(first + kDepth - 1);
+    }
 }
 
 TEST(SendQueue, refuses_what_is_malformed) {

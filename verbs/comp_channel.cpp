@@ -211,6 +211,7 @@ void on_cq_notified(void* argument) noexcept {
         event.element.cq = cq.plain();
         event.event_type = IBV_EVENT_CQ_ERR;
         engine->raise(*Context::of(cq.base.context), event);
+        engine->on_overrun();
     }
     if (cq.channel == nullptr) return;
     Channel& channel = *cq.channel;

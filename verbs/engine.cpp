@@ -133,8 +133,44 @@ Loop& Engine::loop() {
                                 [this](std::uint32_t) { on_device_events(); }) == 0) {
             throw std::bad_alloc();
         }
+        const int overrun_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (overrun_fd < 0) throw std::bad_alloc();
+        const auto handle = [this, overrun_fd](std::uint32_t) {
+            std::uint64_t count = 0;
+            [[maybe_unused]] const ssize_t n = read(overrun_fd, &count, sizeof count);
+            end_overrun_qps();
+        };
+        if (loop_->watch(overrun_fd, 1 /* EPOLLIN */, handle) == 0) throw std::bad_alloc();
+        overrun_fd_.store(overrun_fd, std::memory_order_seq_cst);
+        // One that overran before finds the descriptor, or its sign is seen here.
+        end_overrun_qps();
     }
     return *loop_;
+}
+
+void Engine::on_overrun() noexcept {
+    overrun_.store(true, std::memory_order_seq_cst);
+    const int fd = overrun_fd_.load(std::memory_order_seq_cst);
+    const std::uint64_t one = 1;
+    if (fd >= 0) [[maybe_unused]]
+        const ssize_t n = write(fd, &one, sizeof one);
+}
+
+void Engine::end_overrun_qps() {
+    if (!overrun_.exchange(false, std::memory_order_seq_cst)) return;
+    for (const auto& [num, qp] : qps) {
+        if (qp->state.load() == IBV_QPS_ERR) continue;
+        if (!Cq::of(qp->base.qp_base.send_cq)->cq->overrun() &&
+            !Cq::of(qp->base.qp_base.recv_cq)->cq->overrun()) {
+            continue;
+        }
+        ++errors;
+        fail_qp_locked(*this, *qp);
+        ibv_async_event event{};
+        event.element.qp = qp->plain();
+        event.event_type = IBV_EVENT_QP_FATAL;
+        raise(*Context::of(qp->base.qp_base.context), event);
+    }
 }
 
 std::uint32_t Engine::next_qp_num() noexcept {

@@ -88,6 +88,11 @@ class Engine {
     bool summary = false;  ///< XSOCK_VERBS_SUMMARY
     std::uint64_t connections = 0, refused = 0, errors = 0, tx_octets = 0, rx_octets = 0;
 
+    /// In a driver: completion queues have overrun. Their QPs end soon, by the loop's thread.
+    void on_overrun() noexcept;
+    /// The QPs of completion queues that have overrun end, and IBV_EVENT_QP_FATAL is told of each.
+    void end_overrun_qps();
+
     /// A message to the program's asynchronous event descriptor.
     void raise(Context& context, const ibv_async_event& event);
     /// The default PD of ids that were given none.
@@ -102,6 +107,8 @@ class Engine {
 
     std::unique_ptr<Device> device_;
     std::unique_ptr<Loop> loop_;
+    std::atomic<bool> overrun_{false};  ///< end_overrun_qps() has work
+    std::atomic<int> overrun_fd_{-1};   ///< wakes the loop for it
     std::unordered_map<const void*, Kind> alive_;
     std::uint64_t numbers_ = 0;
     std::uint32_t qp_numbers_ = 0;

@@ -493,6 +493,43 @@ static void completion_queue_overrun(void) {
     disconnect_pair(&p);
 }
 
+/* A queue that has lost completions ends the QPs that use it, and each is told. */
+static void overrun_ends_the_queue_pairs(void) {
+    struct pair p, other;
+    struct ibv_async_event event;
+    int told_cq = 0, told_a = 0;
+    connect_pair(&p);
+    connect_pair(&other);
+    struct ibv_cq* const cq = p.b->recv_cq;
+    CHECK(ibv_resize_cq(cq, 1) == 0);
+    for (int i = 0; i < 16; ++i) CHECK(post_recv(p.b->qp, p.data_b, 8, p.mr_b->lkey) == 0);
+    for (int i = 0; i < 17; ++i) { /* and nobody polls b's queue, which has room for 16 */
+        if (i == 16) {
+            usleep(20000); /* all have been taken: there is room for another receive */
+            CHECK(post_recv(p.b->qp, p.data_b, 8, p.mr_b->lkey) == 0);
+        }
+        CHECK(post(p.a->qp, IBV_WR_SEND, p.data_a, 8, p.mr_a->lkey, 0, 0) == 0);
+        EXPECT(p.a->send_cq, IBV_WC_SUCCESS);
+    }
+    CHECK(reaches_error(p.b->qp));
+    CHECK(reaches_error(p.a->qp)); /* its connection is gone */
+    struct pollfd ready = {p.b->verbs->async_fd, POLLIN, 0};
+    while (!(told_cq && told_a) && poll(&ready, 1, LIMIT_S * 1000) == 1) {
+        MUST(ibv_get_async_event(p.b->verbs, &event) == 0);
+        told_cq += event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == cq;
+        told_a += event.event_type == IBV_EVENT_QP_FATAL && event.element.qp == p.b->qp;
+        CHECK(event.event_type != IBV_EVENT_QP_FATAL || event.element.qp == p.b->qp);
+        ibv_ack_async_event(&event);
+    }
+    CHECK(told_cq == 1 && told_a == 1, "%d, %d", told_cq, told_a);
+    /* Others are not harmed. */
+    CHECK(post_recv(other.b->qp, other.data_b, 8, other.mr_b->lkey) == 0);
+    CHECK(post(other.a->qp, IBV_WR_SEND, other.data_a, 8, other.mr_a->lkey, 0, 0) == 0);
+    EXPECT(other.b->recv_cq, IBV_WC_SUCCESS);
+    disconnect_pair(&p);
+    disconnect_pair(&other);
+}
+
 /* Nothing of a QP is left in its queue when it is gone. */
 static void destroy_with_work_outstanding(void) {
     struct pair p;
@@ -931,6 +968,7 @@ static const struct test_case cases[] = {
     {"malformed_requests", malformed_requests},
     {"post_in_other_states", post_in_other_states},
     {"completion_queue_overrun", completion_queue_overrun},
+    {"overrun_ends_the_queue_pairs", overrun_ends_the_queue_pairs},
     {"resized_queue", resized_queue},
     {"windows", windows},
     {"silent_clients", silent_clients},

@@ -46,6 +46,14 @@ std::string check_one(std::string_view value) {
     return value == "1" ? std::string() : std::string("only 1 switches it on");
 }
 
+std::string check_port_offset(std::string_view value) {
+    int n = 0;
+    const char* end = value.data() + value.size();
+    const auto [rest, error] = std::from_chars(value.data(), end, n);
+    if (error == std::errc{} && rest == end && n >= -65534 && n <= 65534) return {};
+    return "not a number from -65534 to 65534";
+}
+
 std::string check_stat(std::string_view value) {
     if (value == "off" || value.substr(0, 1) == "/") return {};
     return "neither off nor the absolute path of a folder";
@@ -109,6 +117,8 @@ constexpr Setting kSettings[] = {
      "verbs programs without rdma_cm find each other through the GID", check_one},
     {"XSOCK_VERBS_ACK", nullptr, "0|1", "1 with XSOCK_VERBS_GID, else 0",
      "a verbs Send or Write completes when the peer has it", in_range<0, 1>},
+    {"XSOCK_VERBS_PORT_OFFSET", nullptr, "N", "0",
+     "what TCP's ports are more than those of a verbs program", check_port_offset},
     {"XSOCK_VERBS_SUMMARY", nullptr, "1", "off", "verbs programs say at their end what they did",
      check_one},
     {"XSOCK_STAT", "stat", "off|FOLDER", "$XDG_RUNTIME_DIR/xsock or /dev/shm/xsock-UID",

@@ -12,6 +12,8 @@
 namespace xsock::verbs {
 namespace {
 
+constexpr int kPorts = 65535;  // the largest
+
 const sockaddr_in& v4(const sockaddr* address) {
     return *reinterpret_cast<const sockaddr_in*>(address);
 }
@@ -79,6 +81,21 @@ void set_port(sockaddr* address, std::uint16_t port) noexcept {
     } else if (address->sa_family == AF_INET6) {
         reinterpret_cast<sockaddr_in6*>(address)->sin6_port = htons(port);
     }
+}
+
+bool to_tcp_port(sockaddr* address, int offset) noexcept {
+    const int port = port_of(address);
+    if (port == 0 || offset == 0) return true;
+    if (port + offset < 1 || port + offset > kPorts) return false;
+    set_port(address, static_cast<std::uint16_t>(port + offset));
+    return true;
+}
+
+void to_program_port(sockaddr* address, int offset) noexcept {
+    const int port = port_of(address);
+    if (port == 0 || offset == 0) return;
+    const int left = (port - 1 - offset) % kPorts;
+    set_port(address, static_cast<std::uint16_t>((left < 0 ? left + kPorts : left) + 1));
 }
 
 bool is_wildcard(const sockaddr* address) noexcept {

@@ -30,6 +30,12 @@ socklen_t length_of(const sockaddr* address) noexcept;
 /// Host order.
 std::uint16_t port_of(const sockaddr* address) noexcept;
 void set_port(sockaddr* address, std::uint16_t port) noexcept;
+/// The port that TCP has, of one that the program names (XSOCK_VERBS_PORT_OFFSET): `offset` more. 0
+/// stays 0. False, and nothing changes: that is no port.
+[[nodiscard]] bool to_tcp_port(sockaddr* address, int offset) noexcept;
+/// The program's number of a port that TCP has: `offset` less. Below 1 it goes on from 65535, above
+/// that from 1, so that no two ports have one number; to_tcp_port() refuses such numbers.
+void to_program_port(sockaddr* address, int offset) noexcept;
 bool is_wildcard(const sockaddr* address) noexcept;
 bool copy_address(sockaddr_storage& to, const sockaddr* from) noexcept;
 std::string text_of(const sockaddr* address);

@@ -131,6 +131,8 @@ int attach_device(Engine& engine, CmId& id);
 void close_sockets(Engine& engine, CmId& id);
 /// The id and its QP know nothing of each other any more. Without effect where there is none.
 void release_qp(CmId& id) noexcept;
+/// The address of TCP for one that the program names. 0, or EADDRNOTAVAIL and a line in the log.
+int tcp_address(const Engine& engine, const sockaddr* named, sockaddr_storage& to);
 int create_id_qp(Engine& engine, CmId& id, ibv_pd* pd, ibv_qp_init_attr& attr);
 
 // cm_connect.cpp

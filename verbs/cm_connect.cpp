@@ -136,6 +136,7 @@ void dialed(Engine& engine, CmId& id) {
     }
     size = sizeof(sockaddr_storage);
     getsockname(fd, &id.base.route.addr.src_addr, &size);
+    to_program_port(&id.base.route.addr.src_addr, engine.port_offset);
     ConnectAttr attr = connect_attr(id);
     attr.role = ConnectAttr::Role::initiator;
     id.state = IdState::starting;
@@ -147,8 +148,11 @@ void dialed(Engine& engine, CmId& id) {
 
 // 0 or an errno.
 int dial(Engine& engine, CmId& id) {
-    const sockaddr* const to = &id.base.route.addr.dst_addr;
-    const sockaddr* const from = &id.base.route.addr.src_addr;
+    sockaddr_storage there, here{};
+    if (const int e = tcp_address(engine, &id.base.route.addr.dst_addr, there); e != 0) return e;
+    if (const int e = tcp_address(engine, &id.base.route.addr.src_addr, here); e != 0) return e;
+    const auto* const to = reinterpret_cast<const sockaddr*>(&there);
+    const auto* const from = reinterpret_cast<const sockaddr*>(&here);
     const int fd = socket(to->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return errno;
     id.fd = fd;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "transport/log.hpp"
 #include "verbs/addresses.hpp"
 #include "verbs/cm.hpp"
 #include "verbs/ops.hpp"
@@ -119,6 +120,14 @@ void free_id_locked(Engine& engine, CmId& id) {
     delete &id;
 }
 
+int tcp_address(const Engine& engine, const sockaddr* named, sockaddr_storage& to) {
+    copy_address(to, named);
+    if (to_tcp_port(reinterpret_cast<sockaddr*>(&to), engine.port_offset)) return 0;
+    log(LogLevel::error, "port-offset", "%s: the port and XSOCK_VERBS_PORT_OFFSET=%d make no port",
+        text_of(named).c_str(), engine.port_offset);
+    return EADDRNOTAVAIL;
+}
+
 int create_id_qp(Engine& engine, CmId& id, ibv_pd* pd, ibv_qp_init_attr& attr) {
     if (id.base.verbs == nullptr || id.base.qp != nullptr) return EINVAL;
     if (pd == nullptr) pd = id.base.pd;
@@ -221,7 +230,11 @@ int resolve_addr(rdma_cm_id* given, sockaddr* src, sockaddr* dst, int) noexcept 
         }
         CmId& id = *CmId::of(given);
         if (id.state != IdState::idle && id.state != IdState::bound) return fail(EINVAL);
-        sockaddr_storage from{};
+        sockaddr_storage from{}, tcp;
+        if (const int error = tcp_address(engine, dst, tcp); error != 0) return fail(error);
+        if (src != nullptr) {
+            if (const int error = tcp_address(engine, src, tcp); error != 0) return fail(error);
+        }
         if (const int error = source_toward(dst, from); error != 0) return fail(error);
         if (id.state == IdState::idle && src != nullptr) {
             copy_address(given->route.addr.src_storage, src);

@@ -28,6 +28,7 @@ constexpr Time kRequestTimeout = 10 * kSecond;
 constexpr Time kPause = 100 * kMillisecond;
 constexpr int kAcceptsPerTurn = 64;
 constexpr std::size_t kReadingMax = 1024;  // Requests being read, for each listener
+constexpr int kEphemeralTries = 64;
 constexpr int kBacklogMin = 16, kBacklogDefault = 1024, kBacklogMax = 4096;
 
 void drop(Engine& engine, CmId& id) {
@@ -106,6 +107,8 @@ void take_connection(Engine& engine, CmId& listener, int fd) {
     getsockname(fd, &id->base.route.addr.src_addr, &size);
     size = sizeof(sockaddr_storage);
     getpeername(fd, &id->base.route.addr.dst_addr, &size);
+    to_program_port(&id->base.route.addr.src_addr, engine.port_offset);
+    to_program_port(&id->base.route.addr.dst_addr, engine.port_offset);
     id->base.route.addr.addr.ibaddr.sgid = gid_of(id->base.route.addr.src_storage);
     id->base.route.addr.addr.ibaddr.dgid = gid_of(id->base.route.addr.dst_storage);
     id->listener = &listener;
@@ -197,24 +200,41 @@ void leave_listener(Engine& engine, CmId& id) {
 
 // Binds, and listens already: programs such as qperf tell their peer the port before they call
 // rdma_listen(). Who connects early waits in TCP's queue.
-int open_listener(Engine&, CmId& id) {
-    sockaddr* const address = &id.base.route.addr.src_addr;
-    const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) return errno;
-    const int reuse = id.reuse_address, v6_only = id.v6_only;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse);
-    if (address->sa_family == AF_INET6) {
-        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof v6_only);
-    }
-    socklen_t size = sizeof(sockaddr_storage);
-    if (::bind(fd, address, length_of(address)) != 0 || ::listen(fd, SOMAXCONN) != 0 ||
-        getsockname(fd, address, &size) != 0) {
-        const int error = errno;
+int open_listener(Engine& engine, CmId& id) {
+    sockaddr* const shown = &id.base.route.addr.src_addr;
+    sockaddr_storage storage;
+    if (const int error = tcp_address(engine, shown, storage); error != 0) return error;
+    for (int left = kEphemeralTries; left > 0; --left) {
+        sockaddr_storage bound = storage;
+        auto* const address = reinterpret_cast<sockaddr*>(&bound);
+        const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd < 0) return errno;
+        const int reuse = id.reuse_address, v6_only = id.v6_only;
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse);
+        if (address->sa_family == AF_INET6) {
+            setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof v6_only);
+        }
+        socklen_t size = sizeof bound;
+        if (::bind(fd, address, length_of(address)) != 0 || ::listen(fd, SOMAXCONN) != 0 ||
+            getsockname(fd, address, &size) != 0) {
+            const int error = errno;
+            close(fd);
+            return error;
+        }
+        // Of a port that the kernel has chosen, the program tells its peers the number that it is
+        // shown, and they must get here by it.
+        const std::uint16_t chosen = port_of(address);
+        to_program_port(address, engine.port_offset);
+        if (port_of(address) + engine.port_offset == chosen) {
+            copy_address(id.base.route.addr.src_storage, address);
+            id.listen_fd = fd;
+            return 0;
+        }
         close(fd);
-        return error;
     }
-    id.listen_fd = fd;
-    return 0;
+    log(LogLevel::error, "port-offset",
+        "no free port that is XSOCK_VERBS_PORT_OFFSET=%d from another port", engine.port_offset);
+    return EADDRNOTAVAIL;
 }
 
 namespace cm {

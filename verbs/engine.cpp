@@ -5,8 +5,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 
 #include "base/random.hpp"
@@ -39,6 +41,18 @@ Engine::Acknowledge acknowledge_wanted() noexcept {
     const auto wanted = switch_named("XSOCK_VERBS_ACK");
     if (!wanted) return Engine::Acknowledge::as_usual;
     return *wanted ? Engine::Acknowledge::always : Engine::Acknowledge::never;
+}
+
+int port_offset_wanted() noexcept {
+    const char* const value = std::getenv("XSOCK_VERBS_PORT_OFFSET");
+    if (value == nullptr || *value == '\0') return 0;
+    int offset = 0;
+    const char* const end = value + std::strlen(value);
+    const auto [rest, error] = std::from_chars(value, end, offset);
+    if (error == std::errc{} && rest == end && offset >= -65534 && offset <= 65534) return offset;
+    log(LogLevel::error, "bad-setting",
+        "XSOCK_VERBS_PORT_OFFSET=%s is not a number from -65534 to 65534; ignored", value);
+    return 0;
 }
 
 // One line for people who want to know what a run did (XSOCK_VERBS_SUMMARY).
@@ -105,6 +119,7 @@ Engine* Engine::get() noexcept {
         engine->acknowledge = acknowledge_wanted();
         engine->by_gid = switch_named("XSOCK_VERBS_GID").value_or(false);
         engine->summary = switch_named("XSOCK_VERBS_SUMMARY").value_or(false);
+        engine->port_offset = port_offset_wanted();
         engine->qp_numbers_ = random_u32() & 0xffff;
         static std::once_flag once;
         std::call_once(once, [] {

@@ -84,6 +84,8 @@ class Engine {
 
     bool by_gid = false;  ///< XSOCK_VERBS_GID: QPs may be connected without rdma_cm
 
+    int port_offset = 0;  ///< XSOCK_VERBS_PORT_OFFSET: what TCP's ports are more than rdma_cm's
+
     // What the exit summary tells.
     bool summary = false;  ///< XSOCK_VERBS_SUMMARY
     std::uint64_t connections = 0, refused = 0, errors = 0, tx_octets = 0, rx_octets = 0;

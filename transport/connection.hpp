@@ -52,6 +52,11 @@ class Connection final : public Pollable {
     void receive_posted();
     /// Send requests that can be posted now; a hint.
     [[nodiscard]] std::uint32_t send_room() const noexcept { return sq_.room(); }
+    /// Send requests that are posted and not complete; a hint. The queue may have more entries than
+    /// QpAttr asks for, so this is not that depth less send_room().
+    [[nodiscard]] std::uint32_t sends_outstanding() const noexcept {
+        return sq_.depth() - sq_.room();
+    }
     [[nodiscard]] QpState state() const noexcept { return state_.load(std::memory_order_seq_cst); }
     [[nodiscard]] QpNum num() const noexcept { return parts_.num; }
     [[nodiscard]] Progress& progress() const noexcept { return *parts_.progress; }

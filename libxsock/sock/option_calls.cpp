@@ -256,8 +256,7 @@ int Socket::fill_status(void* value, socklen_t* length) {
         status.tx_octets = info.tx_octets;
         status.rx_octets = info.rx_octets;
         std::strncpy(status.error_text, info.error_text.c_str(), sizeof status.error_text - 1);
-        const auto depth = static_cast<std::uint32_t>(options_.sq_depth);
-        status.tx_waiting = depth - std::min(depth, c->send_room());
+        status.tx_waiting = c->sends_outstanding();
     }
     status.state = status_state(phase(), others, state);
     status.message_limit = static_cast<std::uint32_t>(options_.buffer_size);

@@ -148,8 +148,7 @@ void Socket::close_connection() {
 }
 
 bool Socket::drained() const noexcept {
-    return connection().send_room() >= static_cast<std::uint32_t>(options_.sq_depth) ||
-           phase() == Phase::ended;
+    return connection().sends_outstanding() == 0 || phase() == Phase::ended;
 }
 
 bool Socket::foreign() const noexcept {

@@ -123,6 +123,27 @@ TEST(SockEnd, linger_waits_until_all_is_handed_over) {
     reader.join();
 }
 
+// The send queue has as many entries as the next power of two; the depth asked for is not one.
+TEST(SockEnd, linger_waits_whatever_the_depth_of_the_send_queue) {
+    Sock listener = listening(true, [](Sock& s) {
+        const int small = 4096;
+        ASSERT_EQ(s.set(DDPSQDEPTH, 5), 0);
+        ASSERT_EQ(s.set(SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);
+    });
+    RawPeer raw(listener.port());  // reads nothing
+    std::thread peer([&] { EXPECT_TRUE(raw.start()); });
+    Sock server = listener.accept();
+    peer.join();
+    const std::string block(300'000, 'x');
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(server.send(block, MSG_DONTWAIT), 300'000);
+    EXPECT_EQ(server.status().tx_waiting, 3u);
+    const linger one_second{1, 1};
+    ASSERT_EQ(server.set(SOL_SOCKET, SO_LINGER, &one_second, sizeof one_second), 0);
+    const auto begun = std::chrono::steady_clock::now();
+    server.close();
+    EXPECT_GE(std::chrono::steady_clock::now() - begun, 950ms);
+}
+
 TEST(SockEnd, a_terminate_is_eproto_in_words) {
     Sock listener = listening(true);
     RawPeer raw(listener.port());

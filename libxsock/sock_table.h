@@ -66,12 +66,13 @@ struct mmsghdr;
  *                leave it open), else 0. Async-signal-safe, lock-free.
  * sock_foreign   1 when `fd` is open and not a descriptor of the engine's own, else 0; waits for a
  *                moment when the engine is neither opening nor closing one. Async-signal-safe.
- * sock_started   0: its octets are still the kernel's alone (fresh, listening, undecided); 1:
- *                start-up has begun in this process; 2: in its parent, before fork(). Wait-free.
- * sock_drain     Before exec*() and _exit(): sends what all sockets have queued, for as long as
- *                exit() would wait when `timeout_ms` is negative. Closes nothing.
- * sock_forked    Tells a child that no fork handler told (_Fork(), clone()) what it is. Again is
- *                harmless.
+ * sock_inactive_fd   A new descriptor of the engine's own on which every call that moves bytes,
+ * waits or sets something is EBADF. -1 with errno. sock_started   0: its octets are still the
+ * kernel's alone (fresh, listening, undecided); 1: start-up has begun in this process; 2: in its
+ * parent, before fork(). Wait-free. sock_drain     Before exec*() and _exit(): sends what all
+ * sockets have queued, for as long as exit() would wait when `timeout_ms` is negative. Closes
+ * nothing. sock_forked    Tells a child that no fork handler told (_Fork(), clone()) what it is.
+ * Again is harmless.
  */
 #define XSOCK_SOCK_FUNCTIONS(F)                                                                   \
     F(struct xsock_sock*, sock_open, (int fd, int hint))                                          \
@@ -110,6 +111,7 @@ struct mmsghdr;
     F(const char*, sock_verdict, (struct xsock_sock * sock))                                      \
     F(int, sock_owns, (int fd))                                                                   \
     F(int, sock_foreign, (int fd))                                                                \
+    F(int, sock_inactive_fd, (void))                                                              \
     F(int, sock_started, (struct xsock_sock * sock))                                              \
     F(void, sock_drain, (int timeout_ms))                                                         \
     F(void, sock_forked, (void))

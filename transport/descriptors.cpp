@@ -133,4 +133,13 @@ Result<int> duplicate_descriptor(int fd) noexcept {
     return copy;
 }
 
+Result<int> open_inactive_descriptor() noexcept {
+    const DescriptorChange change;
+    const int fd = open("/", O_PATH | O_CLOEXEC);
+    if (fd < 0) return Error{errno, "the root folder cannot be opened"};
+    Result<int> copy = duplicate_descriptor(fd);
+    close(fd);
+    return copy;
+}
+
 }  // namespace xsock

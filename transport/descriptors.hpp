@@ -37,6 +37,10 @@ void forget_descriptor_changes() noexcept;
 /// of the program's where the limits allow one. EMFILE.
 Result<int> duplicate_descriptor(int fd) noexcept;
 
+/// A descriptor on which the kernel answers EBADF to every call but those that take any descriptor
+/// (close(), dup(), fstat()): an O_PATH one. Owned. EMFILE, or what open("/") may fail with.
+Result<int> open_inactive_descriptor() noexcept;
+
 /// Owns the pipe that a library opens for itself on first use, and tells nobody of: libuv's for its
 /// signals, one octet in it, whose ends a forked child closes. Make one before, claim() after.
 class PipeFinder {

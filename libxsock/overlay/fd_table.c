@@ -3,6 +3,7 @@
 #include "libxsock/overlay/fd_table.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -33,6 +34,10 @@ struct fork_page {
 static struct fork_page* fork_page;
 static _Atomic pid_t owner;
 
+/* The kernel answers EBADF to calls on it, and on each number that is about to be closed. */
+static int inactive_fd;
+static _Atomic uint32_t closings_begun, closings_ended;
+
 static void count_again(void);
 
 /* In a forked child, from pthread_atfork() or, where nobody ran that (_Fork, clone), from the first
@@ -45,6 +50,7 @@ static void adopt(void) {
         overlay_wait_forked();
         overlay_stdio_forked();
         free_handles = NULL; /* may have been torn: leave it, make new ones */
+        atomic_store(&closings_ended, atomic_load(&closings_begun));
         count_again();
         atomic_fetch_add(&fd_generation, 1);
         xsock_engine_opened->sock_forked();
@@ -113,6 +119,12 @@ static int make_table(void) {
     }
     /* Linux before 4.14 has no such advice: there only fork() itself is noticed. */
     madvise(page, sizeof *fork_page, MADV_WIPEONFORK);
+    inactive_fd = xsock_engine_opened->sock_inactive_fd();
+    if (inactive_fd < 0) {
+        munmap(page, sizeof *fork_page);
+        munmap(slots, limit * sizeof(*fd_table.slots));
+        return -1;
+    }
     fork_page = page;
     atomic_store(&fork_page->alive, PAGE_ALIVE);
     atomic_store(&owner, getpid());
@@ -182,8 +194,8 @@ static void let_go(struct fd_handle* handle) {
     errno = saved;
 }
 
-void fd_put(struct fd_handle* handle) {
-    if (handle == NULL || atomic_fetch_sub(&handle->refs, 1) != 1) return;
+/* No reference is left. */
+static void release(struct fd_handle* handle) {
     if (!overlay_inside()) {
         let_go(handle);
         return;
@@ -191,6 +203,10 @@ void fd_put(struct fd_handle* handle) {
     handle->next = atomic_load(&deferred);
     while (!atomic_compare_exchange_weak(&deferred, &handle->next, handle)) {
     }
+}
+
+void fd_put(struct fd_handle* handle) {
+    if (handle != NULL && atomic_fetch_sub(&handle->refs, 1) == 1) release(handle);
 }
 
 void fd_put_deferred(void) {
@@ -275,6 +291,7 @@ int fd_join(int fd) {
 int fd_install(int fd, struct xsock_sock* sock) {
     static pthread_once_t watching = PTHREAD_ONCE_INIT;
     struct fd_handle* handle;
+    struct stat status;
     int failed = 0;
     int before;
     if (!fd_any()) {
@@ -299,6 +316,7 @@ int fd_install(int fd, struct xsock_sock* sock) {
         return -1;
     }
     handle->sock = sock;
+    handle->inode = !XSOCK_IS_SET(sock) && fstat(fd, &status) == 0 ? status.st_ino : 0;
     handle->counted = 0;
     atomic_store_explicit(&handle->plain, 0, memory_order_relaxed);
     /* Only now may others that still hold a stale pointer to it count on it. */
@@ -318,6 +336,48 @@ int fd_share(int fd, struct fd_handle* handle) {
 struct fd_handle* fd_take(int fd) {
     if (!fd_has(fd) || fd_table_owner() != FD_OWNER_SELF) return NULL;
     return atomic_exchange(&fd_table.slots[fd], NULL);
+}
+
+/* Replaces the file under `fd` in the kernel's table. A number beyond a limit of RLIMIT_NOFILE that
+ * was lowered meanwhile stays what it is: the kernel does not replace such ones. */
+static void deactivate(int fd) {
+    const int saved = errno;
+    /* (dup3() would open a number that is closed) */
+    if (LIBC(fcntl)(fd, F_GETFD, NULL) >= 0) LIBC(dup3)(inactive_fd, fd, O_CLOEXEC);
+    errno = saved;
+}
+
+struct fd_handle* fd_begin_close(int fd) {
+    atomic_fetch_add(&closings_begun, 1);
+    deactivate(fd);
+    return fd_take(fd);
+}
+
+void fd_end_close(struct fd_handle* handle) {
+    atomic_fetch_add(&closings_ended, 1);
+    fd_put(handle);
+}
+
+uint32_t fd_closings(void) {
+    const uint32_t ended = atomic_load(&closings_ended);
+    const uint32_t begun = atomic_load(&closings_begun);
+    return begun == ended ? begun : begun - 1;
+}
+
+int fd_closed_while_copied(int copy, uint32_t closings) {
+    const pid_t pid = getpid();
+    int flags;
+    if (atomic_load(&closings_begun) == closings) return 0;
+    flags = LIBC(fcntl)(copy, F_GETFL, NULL);
+    if (flags < 0 || (flags & O_PATH) == 0) return 0;
+    /* One of the program's own? Where kcmp() is not to be had, hardly. */
+    return syscall(SYS_kcmp, pid, pid, 0 /* KCMP_FILE */, copy, inactive_fd) <= 0;
+}
+
+int fd_is_of(int fd, int copy, const struct fd_handle* handle) {
+    struct stat status;
+    if (handle->inode == 0) return atomic_load(&fd_table.slots[fd]) == handle;
+    return fstat(copy, &status) == 0 && S_ISSOCK(status.st_mode) && status.st_ino == handle->inode;
 }
 
 void fd_forget(int fd) {
@@ -347,4 +407,29 @@ void fd_forget_range(unsigned first, unsigned last) {
     if (!fd_any() || fd_table_owner() != FD_OWNER_SELF) return;
     top = atomic_load(&fd_table.top);
     for (; first < top && first <= last; first++) fd_forget((int)first);
+}
+
+struct fd_handle* fd_begin_close_range(unsigned first, unsigned last) {
+    const uint32_t top = atomic_load(&fd_table.top);
+    struct fd_handle* unreferenced = NULL;
+    atomic_fetch_add(&closings_begun, 1);
+    for (; first < top && first <= last; first++) {
+        struct fd_handle* handle;
+        if (!fd_has((int)first)) continue;
+        deactivate((int)first);
+        handle = fd_take((int)first);
+        if (handle == NULL || atomic_fetch_sub(&handle->refs, 1) != 1) continue;
+        handle->next = unreferenced;
+        unreferenced = handle;
+    }
+    return unreferenced;
+}
+
+void fd_end_close_range(struct fd_handle* handles) {
+    atomic_fetch_add(&closings_ended, 1);
+    while (handles != NULL) {
+        struct fd_handle* const next = handles->next;
+        release(handles);
+        handles = next;
+    }
 }

@@ -12,6 +12,13 @@
  * Handles are recycled but their memory is never given back, so that a reference can be tried for
  * before the slot is looked at again.
  *
+ * Closing. A number that is being closed must not be the plain TCP socket of a started stream for
+ * any other thread, not even for a moment: its bytes would lie in the middle of the engine's FPDUs.
+ * So an O_PATH file, which answers EBADF, replaces the socket under the number first; then the slot
+ * is emptied, the number closed, and the handle put. At each point another thread's call meets the
+ * engine or EBADF, also one that does not come through the wrappers; and the slot of a number is
+ * empty before the kernel can give it out again.
+ *
  * Processes. A forked child has a copy of the table, sees at its first use that it is one, and
  * counts its references anew. The child of vfork() has not a copy but the parent's own: what it
  * closes or duplicates changes only the kernel's table, never this one.
@@ -22,6 +29,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct xsock_sock;
 
@@ -29,6 +37,7 @@ struct fd_handle {
     _Atomic uint32_t refs;   /* descriptors and calls under way; 0: free */
     struct xsock_sock* sock; /* one reference of the engine's object */
     struct fd_handle* next;  /* free list */
+    ino_t inode;             /* of the socket; 0: an epoll set, or not known */
     int counted;             /* its verdict is in the summary */
     _Atomic int plain;       /* turned out to be plain TCP */
 };
@@ -91,6 +100,23 @@ int fd_join(int fd);
 /* Takes the handle out of the slot. The caller puts it. NULL: there was none, or the slot is not
  * ours to change. */
 struct fd_handle* fd_take(int fd);
+/* Around the kernel's close() of `fd`, in this order; fd_begin_close() returns what fd_end_close()
+ * needs, NULL if the slot was empty already. The end may wait (SO_LINGER).
+ * @pre fd_table_owner() is FD_OWNER_SELF */
+struct fd_handle* fd_begin_close(int fd);
+void fd_end_close(struct fd_handle* handle);
+/* The same for all from `first` to `last`. @pre fd_any() */
+struct fd_handle* fd_begin_close_range(unsigned first, unsigned last);
+void fd_end_close_range(struct fd_handle* handles);
+
+/* Around the kernel's making of a copy, by dup() or the like: 1 when the copy is one of a number
+ * between fd_begin_close() and the kernel's close(). `closings` is what fd_closings() said before:
+ * no value that fits later, if a close was under way. */
+uint32_t fd_closings(void);
+int fd_closed_while_copied(int copy, uint32_t closings);
+/* 1: `copy`, which was just made of `fd`, is a descriptor of the socket that `handle` stands for.
+ */
+int fd_is_of(int fd, int copy, const struct fd_handle* handle);
 /* `fd` is plain now, whatever it was. */
 void fd_forget(int fd);
 /* Every slot that leads to `handle`, that of `fd` first, is emptied: it turned out to be plain.

@@ -9,12 +9,12 @@
 
 #include "libxsock/overlay/overlay.h"
 
-/* The slot is emptied first: once the kernel has closed the number, another thread may get it. */
+/* The order of the steps is fd_table.h's. */
 static __attribute__((noinline)) int close_slowly(int fd) {
-    if (fd_has(fd)) {
-        struct fd_handle* const handle = fd_take(fd);
+    if (fd_has(fd) && fd_table_owner() == FD_OWNER_SELF) {
+        struct fd_handle* const handle = fd_begin_close(fd);
         const int result = LIBC(close)(fd);
-        fd_put(handle);
+        fd_end_close(handle);
         return result;
     }
     /* (where this is the engine's own call, it may) */
@@ -54,20 +54,24 @@ static int close_around_the_engine(unsigned first, unsigned last, int flags) {
     return result;
 }
 
+static int close_handles(unsigned first, unsigned last, int flags) {
+    struct fd_handle* const handles = fd_begin_close_range(first, last);
+    const int result = close_around_the_engine(first, last, flags);
+    fd_end_close_range(handles);
+    return result;
+}
+
 int overlay_close_range(unsigned first, unsigned last, int flags) {
     if (!fd_any() || first > last || (flags & CLOSE_RANGE_CLOEXEC) ||
         fd_table_owner() != FD_OWNER_SELF) {
         return LIBC(close_range)(first, last, flags);
     }
-    fd_forget_range(first, last);
-    return close_around_the_engine(first, last, flags);
+    return close_handles(first, last, flags);
 }
 
 void overlay_closefrom(int first) {
     if (fd_any() && fd_table_owner() == FD_OWNER_SELF) {
-        const unsigned from = first < 0 ? 0 : (unsigned)first;
-        fd_forget_range(from, ~0u);
-        close_around_the_engine(from, ~0u, 0);
+        close_handles(first < 0 ? 0 : (unsigned)first, ~0u, 0);
         return;
     }
     LIBC(closefrom)(first);
@@ -76,22 +80,63 @@ void overlay_closefrom(int first) {
 /* ---- dup and its like -------------------------------------------------------------------------
  * A new descriptor is plain until it shares a handle: whatever stale slot its number had (closed by
  * a way that passed us by) is emptied. */
-static int duplicated(int fd, int copy) {
-    struct fd_handle* handle;
-    if (copy < 0) return copy;
-    handle = fd_has(fd) ? fd_get(fd) : NULL;
-    if (handle == NULL) {
-        fd_forget(copy);
-        if (copy > STDERR_FILENO) atomic_store_explicit(&fd_duplicated, 1, memory_order_relaxed);
-        return copy;
-    }
-    if (fd_table_owner() == FD_OWNER_SELF && fd_share(copy, handle) != 0) {
-        LIBC(close)(copy);
-        errno = EMFILE;
-        copy = -1;
-    }
-    fd_put(handle);
+static int plain_copy(int copy) {
+    fd_forget(copy);
+    if (copy > STDERR_FILENO) atomic_store_explicit(&fd_duplicated, 1, memory_order_relaxed);
     return copy;
+}
+
+/* Asked before the kernel makes a copy of `fd`: another thread may close that at any time, and the
+ * copy of a started socket must not be left without a handle then. */
+struct copying {
+    struct fd_handle* handle; /* with a reference, or NULL */
+    uint32_t generation;      /* of the process, which a signal handler may fork meanwhile */
+    uint32_t closings;
+};
+
+static struct copying begin_copying(int fd) {
+    const struct copying c = {
+        .generation = atomic_load_explicit(&fd_generation, memory_order_relaxed),
+        .handle = fd_has(fd) ? fd_get(fd) : NULL,
+        .closings = fd_closings(),
+    };
+    return c;
+}
+
+static int end_copying_with(const struct copying* c, int result) {
+    if (c->generation == atomic_load_explicit(&fd_generation, memory_order_relaxed)) {
+        fd_put(c->handle);
+    }
+    return result;
+}
+
+static int share(int copy, struct fd_handle* handle) {
+    if (fd_table_owner() != FD_OWNER_SELF || fd_share(copy, handle) == 0) return copy;
+    LIBC(close)(copy);
+    errno = EMFILE;
+    return -1;
+}
+
+/* `replaced`: the copy has a number that the program named, and counts on: should it be one of what
+ * another thread was closing, it stays open, and answers EBADF. */
+static int end_copying(struct copying c, int fd, int copy, int replaced) {
+    if (copy < 0) return end_copying_with(&c, -1);
+    if (XSOCK_UNLIKELY(fd_closed_while_copied(copy, c.closings))) {
+        fd_forget(copy);
+        if (!replaced) LIBC(close)(copy);
+        errno = EBADF;
+        return end_copying_with(&c, -1);
+    }
+    if (c.handle == NULL || !fd_is_of(fd, copy, c.handle)) {
+        /* Turned to DDPMODE meanwhile, or closed and given out again? */
+        end_copying_with(&c, 0);
+        c.generation = atomic_load_explicit(&fd_generation, memory_order_relaxed);
+        c.handle = fd_has(fd) ? fd_get(fd) : NULL;
+        if (c.handle == NULL || !fd_is_of(fd, copy, c.handle)) {
+            return end_copying_with(&c, plain_copy(copy));
+        }
+    }
+    return end_copying_with(&c, share(copy, c.handle));
 }
 
 /* A started socket must not get a number that outlives exec: the new program would write plain
@@ -104,8 +149,10 @@ static int refuse_handing_on(int fd) {
 }
 
 int overlay_dup(int fd) {
+    struct copying c;
     if (refuse_handing_on(fd)) return -1;
-    return duplicated(fd, LIBC(dup)(fd));
+    c = begin_copying(fd);
+    return end_copying(c, fd, LIBC(dup)(fd), 0);
 }
 
 typedef int replace_fn(int fd, int to, int flags);
@@ -113,13 +160,15 @@ typedef int replace_fn(int fd, int to, int flags);
 /* Until the kernel has replaced it `to` is what it was: another thread that sends must not find it
  * plain, and write into the stream of a started socket. */
 static int duplicate_over(replace_fn* real, int fd, int to, int flags) {
+    struct copying c;
     if (fd == to) return real(fd, to, flags); /* dup2: nothing happens; dup3: EINVAL */
     if (refuse_handing_on(fd)) return -1;
     if (overlay_engine_owns(to) && fd_table_owner() == FD_OWNER_SELF) {
         errno = EBUSY;
         return -1;
     }
-    return duplicated(fd, real(fd, to, flags));
+    c = begin_copying(fd);
+    return end_copying(c, fd, real(fd, to, flags), 1);
 }
 
 static int real_dup2(int fd, int to, int flags) {
@@ -136,11 +185,13 @@ int overlay_dup3(int fd, int to, int flags) { return duplicate_over(real_dup3, f
 /* ---- fcntl and ioctl --------------------------------------------------------------------------
  */
 static int fcntl_handled(libc_fcntl_fn* real, int fd, int command, void* argument) {
+    struct copying c;
     switch (command) {
         case F_DUPFD:
         case F_DUPFD_CLOEXEC:
             if (refuse_handing_on(fd)) return -1;
-            return duplicated(fd, real(fd, command, argument));
+            c = begin_copying(fd);
+            return end_copying(c, fd, real(fd, command, argument), 0);
         case F_SETFD:
             if (!((long)argument & FD_CLOEXEC) && overlay_started(fd)) {
                 errno = EPERM;

@@ -189,6 +189,11 @@ int sock_owns(int fd) noexcept { return owns_descriptor(fd) ? 1 : 0; }
 
 int sock_foreign(int fd) noexcept { return strange_descriptor(fd) ? 1 : 0; }
 
+int sock_inactive_fd() noexcept {
+    Result<int> fd = open_inactive_descriptor();
+    return fd ? *fd : fail(fd.error().code);
+}
+
 int sock_started(xsock_sock* handle) noexcept { return Socket::of(handle)->started(); }
 
 void sock_drain(int timeout_ms) noexcept { flush_device(timeout_ms); }

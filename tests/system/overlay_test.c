@@ -14,6 +14,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -703,6 +704,150 @@ static void replaced_under_a_sender(void) {
     CHECK(close(nothing) == 0);
 }
 
+enum way { BY_CLOSE, BY_CLOSE_RANGE, BY_CLOSEFROM, WAYS };
+enum { ABOVE = 300 }; /* a number above all others of the program */
+
+struct closing {
+    enum way way;
+    int fd;
+};
+
+static void* close_it(void* argument) {
+    const struct closing* const c = argument;
+    switch (c->way) {
+        case BY_CLOSE:
+            CHECK(close(c->fd) == 0);
+            break;
+        case BY_CLOSE_RANGE:
+            CHECK(close_range((unsigned)c->fd, (unsigned)c->fd, 0) == 0);
+            break;
+        default:
+            closefrom(c->fd);
+            break;
+    }
+    return NULL;
+}
+
+/* Like send_all_the_time(), but never inside a call for long. Why the last one failed. */
+static void* send_until_refused(void* argument) {
+    const int fd = *(int*)argument;
+    for (;;) {
+        const ssize_t n = send(fd, "a message", 9, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n == 9) continue;
+        CHECK(n == -1);
+        if (errno != EAGAIN) return (void*)(intptr_t)errno;
+        sched_yield();
+    }
+}
+
+/* Two connected sockets; the first has a number above all others. */
+static void pair_above(int fds[2]) {
+    pair_of(1, fds);
+    CHECK(dup2(fds[0], ABOVE) == ABOVE && close(fds[0]) == 0);
+    fds[0] = ABOVE;
+}
+
+static void only_messages_then_the_end(int fd) {
+    char octets[64];
+    ssize_t n;
+    while ((n = recv(fd, octets, sizeof octets, 0)) == 9) {
+        CHECK(memcmp(octets, "a message", 9) == 0);
+    }
+    CHECK(n == 0);
+}
+
+/* Another thread sends on a socket that is closed: what it has sent with success arrives as
+ * messages, then its calls are EBADF; none of its octets meets the stream of the engine. */
+static void closed_under_a_sender(void) {
+    static const int rounds[WAYS] = {1000, 200, 200};
+    int way, i;
+    for (way = 0; way < WAYS; way++) {
+        for (i = 0; i < rounds[way]; i++) {
+            struct closing c = {.way = (enum way)way, .fd = ABOVE};
+            int fds[2];
+            void* reason;
+            pthread_t sender;
+            pair_above(fds);
+            CHECK(pthread_create(&sender, NULL, send_until_refused, &fds[0]) == 0);
+            usleep((unsigned)i % 7 * 50);
+            close_it(&c);
+            only_messages_then_the_end(fds[1]);
+            CHECK(pthread_join(sender, &reason) == 0);
+            errno = (int)(intptr_t)reason;
+            CHECK(errno == EBADF);
+            CHECK(close(fds[1]) == 0);
+        }
+    }
+}
+
+/* The same where close() waits, for a peer that reads late. */
+static void closed_under_a_sender_with_linger(void) {
+    const struct linger two_seconds = {1, 2};
+    int way, i;
+    for (way = 0; way < WAYS; way++) {
+        for (i = 0; i < 5; i++) {
+            struct closing c = {.way = (enum way)way, .fd = ABOVE};
+            int fds[2];
+            void* reason;
+            pthread_t sender, closer;
+            pair_above(fds);
+            CHECK(setsockopt(ABOVE, SOL_SOCKET, SO_LINGER, &two_seconds, sizeof two_seconds) == 0);
+            CHECK(pthread_create(&sender, NULL, send_until_refused, &fds[0]) == 0);
+            usleep(50000); /* the peer's buffers fill */
+            CHECK(pthread_create(&closer, NULL, close_it, &c) == 0);
+            usleep(100000);
+            only_messages_then_the_end(fds[1]);
+            CHECK(pthread_join(sender, &reason) == 0);
+            errno = (int)(intptr_t)reason;
+            CHECK(errno == EBADF);
+            CHECK(pthread_join(closer, NULL) == 0);
+            CHECK(close(fds[1]) == 0);
+        }
+    }
+}
+
+struct duplicating {
+    int way, fd;
+};
+
+static void* duplicate_until_refused(void* argument) {
+    enum { TO = ABOVE - 1 };
+    const struct duplicating* const d = argument;
+    for (;;) {
+        const int copy = d->way == 0   ? dup(d->fd)
+                         : d->way == 1 ? fcntl(d->fd, F_DUPFD_CLOEXEC, 3)
+                                       : dup2(d->fd, TO);
+        if (copy < 0) {
+            CHECK(errno == EBADF);
+            break;
+        }
+        CHECK(send(copy, "a message", 9, MSG_NOSIGNAL) == 9);
+        CHECK(close(copy) == 0);
+    }
+    close(TO);
+    return NULL;
+}
+
+/* A duplicate made while the number is closed is one of the socket, or there is none. */
+static void duplicated_while_closed(void) {
+    int way, i;
+    for (way = 0; way < 3; way++) {
+        for (i = 0; i < 200; i++) {
+            struct duplicating d = {.way = way};
+            int fds[2];
+            pthread_t thread;
+            pair_above(fds);
+            d.fd = fds[0];
+            CHECK(pthread_create(&thread, NULL, duplicate_until_refused, &d) == 0);
+            usleep((unsigned)i % 7 * 50);
+            CHECK(close(fds[0]) == 0);
+            only_messages_then_the_end(fds[1]);
+            CHECK(pthread_join(thread, NULL) == 0);
+            CHECK(close(fds[1]) == 0);
+        }
+    }
+}
+
 /* A program may say how many descriptors there may ever be, with sets of the usual size. */
 static void select_of_all_there_may_be(void) {
     const long page = sysconf(_SC_PAGESIZE);
@@ -876,6 +1021,9 @@ static const struct {
     {"closed_meanwhile", closed_meanwhile},
     {"replaced_while_undecided", replaced_while_undecided},
     {"replaced_under_a_sender", replaced_under_a_sender},
+    {"closed_under_a_sender", closed_under_a_sender},
+    {"closed_under_a_sender_with_linger", closed_under_a_sender_with_linger},
+    {"duplicated_while_closed", duplicated_while_closed},
     {"select_of_all_there_may_be", select_of_all_there_may_be},
     {"a_set_is_no_socket", a_set_is_no_socket},
     {"forked_while_a_set_turns", forked_while_a_set_turns},

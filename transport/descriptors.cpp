@@ -133,13 +133,22 @@ Result<int> duplicate_descriptor(int fd) noexcept {
     return copy;
 }
 
+int move_and_own(int fd) noexcept {
+    if (fd < 0) return fd;
+    Result<int> copy = duplicate_descriptor(fd);
+    if (!copy) {
+        own_descriptor(fd);
+        return fd;
+    }
+    close(fd);
+    return *copy;
+}
+
 Result<int> open_inactive_descriptor() noexcept {
     const DescriptorChange change;
-    const int fd = open("/", O_PATH | O_CLOEXEC);
+    const int fd = move_and_own(open("/", O_PATH | O_CLOEXEC));
     if (fd < 0) return Error{errno, "the root folder cannot be opened"};
-    Result<int> copy = duplicate_descriptor(fd);
-    close(fd);
-    return copy;
+    return fd;
 }
 
 }  // namespace xsock

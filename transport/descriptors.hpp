@@ -37,6 +37,10 @@ void forget_descriptor_changes() noexcept;
 /// of the program's where the limits allow one. EMFILE.
 Result<int> duplicate_descriptor(int fd) noexcept;
 
+/// Moves a descriptor that was just opened, if it was (`fd` >= 0), to such a number. What is left
+/// where there is none is `fd` itself, owned. Within a DescriptorChange that began before the open.
+int move_and_own(int fd) noexcept;
+
 /// A descriptor on which the kernel answers EBADF to every call but those that take any descriptor
 /// (close(), dup(), fstat()): an O_PATH one. Owned. EMFILE, or what open("/") may fail with.
 Result<int> open_inactive_descriptor() noexcept;

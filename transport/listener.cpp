@@ -35,7 +35,7 @@ ListenSocket::ListenSocket(int fd, Progress& progress, const ConnectAttr& attr, 
 
 ListenSocket::~ListenSocket() {
     if (fd_ >= 0) close_owned(fd_);
-    if (ready_fd_ >= 0) ::close(ready_fd_);
+    if (ready_fd_ >= 0) close_owned(ready_fd_);
 }
 
 Result<void> ListenSocket::open(Pass& pass) {
@@ -220,8 +220,9 @@ void ListenSocket::give_back(std::shared_ptr<Connection> connection) {
 Result<int> ListenSocket::ready_fd() {
     const std::lock_guard lock(ready_mutex_);
     if (ready_fd_ >= 0) return ready_fd_;
-    const int fd =
-        eventfd(static_cast<unsigned>(ready_.size()), EFD_SEMAPHORE | EFD_NONBLOCK | EFD_CLOEXEC);
+    const DescriptorChange change;
+    const int fd = move_and_own(
+        eventfd(static_cast<unsigned>(ready_.size()), EFD_SEMAPHORE | EFD_NONBLOCK | EFD_CLOEXEC));
     if (fd < 0) return Error{errno, "eventfd failed"};
     ready_fd_ = fd;
     return fd;

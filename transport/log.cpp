@@ -13,6 +13,8 @@
 #include <mutex>
 #include <new>
 
+#include "transport/descriptors.hpp"
+
 namespace xsock {
 namespace {
 
@@ -46,8 +48,9 @@ struct Sink {
         }
         if (colon != nullptr && colon[1] != '\0') {
             // Our own file, not somebody's link: the path may lie in a world-writable folder.
-            const int file =
-                open(colon + 1, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+            const DescriptorChange change;
+            const int file = move_and_own(
+                open(colon + 1, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
             if (file >= 0) {
                 fd = file;
             } else {

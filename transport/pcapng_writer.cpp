@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "include/xsock/xsock.h"
+#include "transport/descriptors.hpp"
 
 namespace xsock {
 namespace {
@@ -39,8 +40,12 @@ constexpr std::size_t padded(std::size_t n) { return (n + 3) & ~std::size_t{3}; 
 Result<std::unique_ptr<PcapngWriter>> PcapngWriter::create(const Options& options) {
     // The path may lie in a world-writable folder: our own file, not somebody's link, and a pipe
     // must not hold us.
-    const int fd = ::open(options.path.c_str(),
-                          O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    int fd = -1;
+    {
+        const DescriptorChange change;
+        fd = move_and_own(::open(options.path.c_str(),
+                                 O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+    }
     if (fd < 0) return Error{errno, "cannot be written"};
     struct stat status {};
     int error = 0;
@@ -54,7 +59,7 @@ Result<std::unique_ptr<PcapngWriter>> PcapngWriter::create(const Options& option
         error = errno;
     }
     if (error != 0) {
-        ::close(fd);
+        close_owned(fd);
         return Error{error, error == EINVAL ? "is not a regular file" : "cannot be written"};
     }
     std::unique_ptr<PcapngWriter> writer(
@@ -73,7 +78,7 @@ PcapngWriter::PcapngWriter(const Options& options, int fd, bool compress)
     if (compress_ &&
         deflateInit2(&z_, Z_BEST_SPEED, Z_DEFLATED, kGzipWindow, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
         compress_ = false;
-        ::close(fd_);
+        close_owned(fd_);
         fd_ = -1;
     }
 }
@@ -189,7 +194,7 @@ void PcapngWriter::close() noexcept {
         deflateEnd(&z_);
         compress_ = false;
     }
-    ::close(fd_);
+    close_owned(fd_);
     fd_ = -1;
 }
 

@@ -18,6 +18,7 @@
 #include "transport/capture.hpp"
 #include "transport/clock.hpp"
 #include "transport/connection.hpp"
+#include "transport/descriptors.hpp"
 #include "transport/listener.hpp"
 #include "transport/progress.hpp"
 #include "transport/soft_cq.hpp"
@@ -30,12 +31,13 @@ namespace {
 class EventQueue {
   public:
     ~EventQueue() {
-        if (fd_ >= 0) close(fd_);
+        if (fd_ >= 0) close_owned(fd_);
     }
     Result<int> fd() {
         const std::lock_guard lock(mutex_);
         if (fd_ < 0) {
-            fd_ = eventfd(0, EFD_SEMAPHORE | EFD_NONBLOCK | EFD_CLOEXEC);
+            const DescriptorChange change;
+            fd_ = move_and_own(eventfd(0, EFD_SEMAPHORE | EFD_NONBLOCK | EFD_CLOEXEC));
             if (fd_ < 0) return Error{errno, "eventfd failed"};
         }
         return fd_;
@@ -158,7 +160,7 @@ class SoftListener final : public Listener {
         : socket_(std::move(socket)), progress_(progress), events_(std::move(events)) {}
     ~SoftListener() override {
         progress_.locked([this](Pass& pass) { socket_->close(pass); });
-        if (fd_ >= 0) close(fd_);
+        if (fd_ >= 0) close_owned(fd_);
     }
     std::unique_ptr<Qp> accept(Time deadline) override {
         for (;;) {
@@ -174,7 +176,8 @@ class SoftListener final : public Listener {
         if (fd_ >= 0) return fd_;
         auto ready = socket_->ready_fd();
         if (!ready) return ready;
-        const int fd = epoll_create1(EPOLL_CLOEXEC);
+        const DescriptorChange change;
+        const int fd = move_and_own(epoll_create1(EPOLL_CLOEXEC));
         if (fd < 0) return Error{errno, "epoll_create1 failed"};
         const bool drives = progress_.mode() != ProgressMode::thread;
         for (const int watched : {*ready, drives ? progress_.embed() : -1}) {

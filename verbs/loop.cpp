@@ -12,6 +12,7 @@
 #include <cerrno>
 
 #include "transport/clock.hpp"
+#include "transport/descriptors.hpp"
 #include "transport/interrupt.hpp"
 
 namespace xsock::verbs {
@@ -21,8 +22,11 @@ constexpr Loop::Token kBell = 0;
 
 Result<std::unique_ptr<Loop>> Loop::create(std::mutex& mutex) {
     std::unique_ptr<Loop> loop(new Loop(mutex));
-    loop->epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
-    loop->bell_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    {
+        const DescriptorChange change;
+        loop->epoll_fd_ = move_and_own(epoll_create1(EPOLL_CLOEXEC));
+        loop->bell_fd_ = move_and_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    }
     if (loop->epoll_fd_ < 0 || loop->bell_fd_ < 0) return Error{errno, "no descriptors"};
     epoll_event event{};
     event.events = EPOLLIN;
@@ -46,8 +50,8 @@ Result<std::unique_ptr<Loop>> Loop::create(std::mutex& mutex) {
 
 Loop::~Loop() {
     if (running_) return;  // its thread still uses them
-    if (epoll_fd_ >= 0) close(epoll_fd_);
-    if (bell_fd_ >= 0) close(bell_fd_);
+    if (epoll_fd_ >= 0) close_owned(epoll_fd_);
+    if (bell_fd_ >= 0) close_owned(bell_fd_);
 }
 
 Loop::Token Loop::watch(int fd, std::uint32_t events, Handler handler) {

@@ -2,6 +2,7 @@
 // What the device seam offers to a verbs face beyond the C library's needs.
 #include "transport/soft_device.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -10,10 +11,14 @@
 
 #include <array>
 #include <atomic>
+#include <filesystem>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "tests/unit/loopback.hpp"
 #include "transport/clock.hpp"
+#include "transport/descriptors.hpp"
 #include "transport/progress.hpp"
 #include "transport/soft_cq.hpp"
 
@@ -110,6 +115,37 @@ TEST_F(SoftDeviceTest, detaching_with_work_outstanding_resets_the_connection) {
     a.reset();
     EXPECT_EQ(b->wait_ended(soon()), QpState::error);
     for (const Wc& wc : poll_all()) EXPECT_NE(wc.qp_num, num);
+}
+
+std::set<int> open_descriptors() {
+    std::set<int> all;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+        const int fd = std::stoi(entry.path().filename());
+        if (fcntl(fd, F_GETFD) >= 0) all.insert(fd);
+    }
+    return all;
+}
+
+// A program that closes all it knows nothing of must not close these, and be given their numbers.
+TEST_F(SoftDeviceTest, owns_the_descriptors_that_it_opens) {
+    test::LoopbackListener from;
+    QpAttr attr;
+    attr.send_cq = attr.recv_cq = cq.get();
+    const std::set<int> before = open_descriptors();
+    auto listener = device->listen(dup(from.fd()), attr, {});
+    ASSERT_TRUE(listener);
+    ASSERT_TRUE((*listener)->fd());
+    ASSERT_TRUE(device->event_fd());
+    std::set<int> opened = open_descriptors();
+    for (const int fd : before) opened.erase(fd);
+    EXPECT_GE(opened.size(), 4u);
+    for (const int fd : opened) EXPECT_FALSE(strange_descriptor(fd)) << fd;
+    listener->reset();
+    for (const int fd : opened) {
+        if (fcntl(fd, F_GETFD) < 0) {
+            EXPECT_FALSE(owns_descriptor(fd)) << fd;
+        }
+    }
 }
 
 TEST(SrqCore, forgets_connections_that_starved_and_went) {

@@ -22,7 +22,7 @@ void install() noexcept;
 
 template <typename F>
 [[nodiscard]] bool guard(F&& f) noexcept {
-    return guarded([](void* p) { (*static_cast<F*>(p))(); }, &f);
+    return fault::guarded([](void* p) { (*static_cast<F*>(p))(); }, &f);
 }
 
 struct Range {

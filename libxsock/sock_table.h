@@ -67,12 +67,15 @@ struct mmsghdr;
  * sock_foreign   1 when `fd` is open and not a descriptor of the engine's own, else 0; waits for a
  *                moment when the engine is neither opening nor closing one. Async-signal-safe.
  * sock_inactive_fd   A new descriptor of the engine's own on which every call that moves bytes,
- * waits or sets something is EBADF. -1 with errno. sock_started   0: its octets are still the
- * kernel's alone (fresh, listening, undecided); 1: start-up has begun in this process; 2: in its
- * parent, before fork(). Wait-free. sock_drain     Before exec*() and _exit(): sends what all
- * sockets have queued, for as long as exit() would wait when `timeout_ms` is negative. Closes
- * nothing. sock_forked    Tells a child that no fork handler told (_Fork(), clone()) what it is.
- * Again is harmless.
+ *                waits or sets something is EBADF. -1 with errno.
+ * sock_started   0: its octets are still the kernel's alone (fresh, listening, undecided); 1:
+ *                start-up has begun in this process; 2: in its parent, before fork(). Wait-free.
+ * sock_drain     Before exec*() and _exit(): sends what all sockets have queued, for as long as
+ *                exit() would wait when `timeout_ms` is negative. Closes nothing.
+ * sock_copy      Copies between the program's memory and the caller's. 0; -1 with EFAULT where the
+ *                program's is not mapped, or not writable. Async-signal-safe.
+ * sock_forked    Tells a child that no fork handler told (_Fork(), clone()) what it is. Again is
+ *                harmless.
  */
 #define XSOCK_SOCK_FUNCTIONS(F)                                                                   \
     F(struct xsock_sock*, sock_open, (int fd, int hint))                                          \
@@ -113,6 +116,7 @@ struct mmsghdr;
     F(int, sock_foreign, (int fd))                                                                \
     F(int, sock_inactive_fd, (void))                                                              \
     F(int, sock_started, (struct xsock_sock * sock))                                              \
+    F(int, sock_copy, (void* to, const void* from, size_t length))                                \
     F(void, sock_drain, (int timeout_ms))                                                         \
     F(void, sock_forked, (void))
 

@@ -9,8 +9,10 @@
 
 /* ---- receiving --------------------------------------------------------------------------------
  */
+/* Of zero bytes a read is over before the kernel asks the socket (sock_read_iter()): 0, and no
+ * message is taken. recv() of zero bytes takes one. */
 OVERLAY_CALL(ssize_t, read, (int fd, void* buffer, size_t count), (fd, buffer, count), fd,
-             engine->sock_recv(sock, fd, buffer, count, 0))
+             count == 0 ? 0 : engine->sock_recv(sock, fd, buffer, count, 0))
 XSOCK_LIBC_ALIAS(__read, read)
 
 OVERLAY_CALL(ssize_t, recv, (int fd, void* buffer, size_t count, int flags),
@@ -50,26 +52,50 @@ ssize_t overlay___recvfrom_chk(int fd, void* buffer, size_t count, size_t size, 
 /* The kernel says EINVAL, and looks no further. */
 static int too_many(int count) { return count < 0 || count > IOV_MAX; }
 
+/* 1: the buffers have no room at all; -1: EFAULT. */
+static int no_room(const struct iovec* iov, int count) {
+    int i;
+    for (i = 0; i < count; i++) {
+        struct iovec one;
+        if (xsock_engine_opened->sock_copy(&one, &iov[i], sizeof one) != 0) return -1;
+        if (one.iov_len != 0) return 0;
+    }
+    return 1;
+}
+
+/* A flag of a later kernel asks for something that cannot be given: EOPNOTSUPP, as from a kernel
+ * that does not know it. */
+enum { KNOWN_RWF = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND };
+static int socket_flags(int rwf) { return rwf & RWF_NOWAIT ? MSG_DONTWAIT : 0; }
+
+static int unknown_flags(int rwf) {
+    if ((rwf & ~KNOWN_RWF) == 0) return 0;
+    errno = EOPNOTSUPP;
+    return 1;
+}
+
 static ssize_t recv_iov(struct xsock_sock* sock, int fd, const struct iovec* iov, int count,
-                        int flags) {
+                        int rwf) {
     struct msghdr message = {.msg_iov = (struct iovec*)iov, .msg_iovlen = (size_t)count};
-    return too_many(count) ? XSOCK_PASS
-                           : xsock_engine_opened->sock_recvmsg(sock, fd, &message, flags);
+    int empty;
+    if (too_many(count)) return XSOCK_PASS;
+    empty = no_room(iov, count);
+    if (empty != 0) return empty < 0 ? -1 : 0;
+    if (unknown_flags(rwf)) return -1;
+    return xsock_engine_opened->sock_recvmsg(sock, fd, &message, socket_flags(rwf));
 }
 
 OVERLAY_CALL(ssize_t, readv, (int fd, const struct iovec* iov, int count), (fd, iov, count), fd,
              recv_iov(sock, fd, iov, count, 0))
 
 /* preadv2() and pwritev2() with offset -1 use the file's own position, which a socket can do. */
-static int socket_flags(int rwf) { return rwf & RWF_NOWAIT ? MSG_DONTWAIT : 0; }
-
 OVERLAY_CALL(ssize_t, preadv2, (int fd, const struct iovec* iov, int count, off_t at, int flags),
              (fd, iov, count, at, flags), fd,
-             at == -1 ? recv_iov(sock, fd, iov, count, socket_flags(flags)) : XSOCK_PASS)
+             at == -1 ? recv_iov(sock, fd, iov, count, flags) : XSOCK_PASS)
 OVERLAY_CALL(ssize_t, preadv64v2,
              (int fd, const struct iovec* iov, int count, off64_t at, int flags),
              (fd, iov, count, at, flags), fd,
-             at == -1 ? recv_iov(sock, fd, iov, count, socket_flags(flags)) : XSOCK_PASS)
+             at == -1 ? recv_iov(sock, fd, iov, count, flags) : XSOCK_PASS)
 
 /* ---- descriptors that travel in messages of other sockets ---------------------------------------
  * A started socket cannot: the octets of its stream are the engine's, and who receives it has none.
@@ -151,21 +177,22 @@ OVERLAY_CALL(ssize_t, sendto,
              engine->sock_send(sock, fd, buffer, count, flags))
 
 static ssize_t send_iov(struct xsock_sock* sock, int fd, const struct iovec* iov, int count,
-                        int flags) {
+                        int rwf) {
     const struct msghdr message = {.msg_iov = (struct iovec*)iov, .msg_iovlen = (size_t)count};
-    return too_many(count) ? XSOCK_PASS
-                           : xsock_engine_opened->sock_sendmsg(sock, fd, &message, flags);
+    if (too_many(count)) return XSOCK_PASS;
+    if (unknown_flags(rwf)) return -1;
+    return xsock_engine_opened->sock_sendmsg(sock, fd, &message, socket_flags(rwf));
 }
 
 OVERLAY_CALL(ssize_t, writev, (int fd, const struct iovec* iov, int count), (fd, iov, count), fd,
              send_iov(sock, fd, iov, count, 0))
 OVERLAY_CALL(ssize_t, pwritev2, (int fd, const struct iovec* iov, int count, off_t at, int flags),
              (fd, iov, count, at, flags), fd,
-             at == -1 ? send_iov(sock, fd, iov, count, socket_flags(flags)) : XSOCK_PASS)
+             at == -1 ? send_iov(sock, fd, iov, count, flags) : XSOCK_PASS)
 OVERLAY_CALL(ssize_t, pwritev64v2,
              (int fd, const struct iovec* iov, int count, off64_t at, int flags),
              (fd, iov, count, at, flags), fd,
-             at == -1 ? send_iov(sock, fd, iov, count, socket_flags(flags)) : XSOCK_PASS)
+             at == -1 ? send_iov(sock, fd, iov, count, flags) : XSOCK_PASS)
 
 static __attribute__((noinline)) ssize_t sendmsg_slowly(int fd, const struct msghdr* message,
                                                         int flags) {

@@ -61,7 +61,8 @@
     KEEP(__fxstat, "as fstat")                                                                     \
     KEEP(__fxstat64, "as fstat")                                                                   \
     /* ---- receiving ---- */                                                                      \
-    CALL(read, ssize_t, (int fd, void* buffer, size_t count), "takes one message")                 \
+    CALL(read, ssize_t, (int fd, void* buffer, size_t count),                                      \
+         "takes one message; a read of zero bytes takes none")                                     \
     ALIAS(__read, read)                                                                            \
     CALL(__read_chk, ssize_t, (int fd, void* buffer, size_t count, size_t size), "as read")        \
     CALL(readv, ssize_t, (int fd, const struct iovec* iov, int count),                             \

@@ -3,6 +3,9 @@
 // libc calls are taken apart here; what they mean is the socket's.
 #include <sys/socket.h>
 
+#include <cstring>
+
+#include "base/fault.hpp"
 #include "libxsock/api.hpp"
 #include "libxsock/objects.hpp"
 #include "libxsock/readiness/handle.hpp"
@@ -195,6 +198,19 @@ int sock_inactive_fd() noexcept {
 }
 
 int sock_started(xsock_sock* handle) noexcept { return Socket::of(handle)->started(); }
+
+int sock_copy(void* to, const void* from, size_t length) noexcept {
+    // In a signal handler: what the interrupted copy has named stays named.
+    const fault::Range read = fault::touched_ranges[0], written = fault::touched_ranges[1];
+    const bool there = fault::guard([&] {
+        const fault::Touch reading(0, from, length);
+        const fault::Touch writing(1, to, length);
+        std::memcpy(to, from, length);
+    });
+    fault::touched_ranges[0] = read;
+    fault::touched_ranges[1] = written;
+    return there ? 0 : fail(EFAULT);
+}
 
 void sock_drain(int timeout_ms) noexcept { flush_device(timeout_ms); }
 

@@ -33,96 +33,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "include/xsock/xsock.h"
-
-#define CHECK(condition)                                                                     \
-    do {                                                                                     \
-        if (condition) break;                                                                \
-        fprintf(stderr, "%s:%d: %s (errno %d, %s)\n", __FILE__, __LINE__, #condition, errno, \
-                strerror(errno));                                                            \
-        exit(1);                                                                             \
-    } while (0)
-#define CHECK_ERROR(call, error) CHECK((call) == -1 && errno == (error))
+#include "tests/system/overlay_pair.h"
 
 extern char** environ;
-
-/* ---- sockets ------------------------------------------------------------------------------------
- */
-static void ddpmode(int fd) {
-    const int on = DDPMODE_MESSAGE;
-    CHECK(setsockopt(fd, SOL_XSOCK, DDPMODE, &on, sizeof on) == 0);
-}
-
-/* DDPMODE of a descriptor; -1 when the overlay does not know it. */
-static int mode_of(int fd) {
-    int mode = -1;
-    socklen_t length = sizeof mode;
-    return getsockopt(fd, SOL_XSOCK, DDPMODE, &mode, &length) == 0 ? mode : -1;
-}
-
-static int listener(struct sockaddr_in* address, int on) {
-    socklen_t length = sizeof *address;
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(fd >= 0);
-    memset(address, 0, sizeof *address);
-    address->sin_family = AF_INET;
-    address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (on) ddpmode(fd);
-    CHECK(bind(fd, (struct sockaddr*)address, length) == 0 && listen(fd, 64) == 0);
-    CHECK(getsockname(fd, (struct sockaddr*)address, &length) == 0);
-    return fd;
-}
-
-struct connecting {
-    struct sockaddr_in address;
-    int on, fd;
-};
-
-static void* connect_it(void* argument) {
-    struct connecting* const c = argument;
-    c->fd = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(c->fd >= 0);
-    if (c->on) ddpmode(c->fd);
-    CHECK(connect(c->fd, (struct sockaddr*)&c->address, sizeof c->address) == 0);
-    return NULL;
-}
-
-/* Two connected sockets; in DDPMODE both have started and have exchanged a message. */
-static void pair_of(int on, int fds[2]) {
-    struct connecting c = {.on = on};
-    pthread_t thread;
-    const int from = listener(&c.address, on);
-    char octets[8];
-    if (on) {
-        const int require = 1;
-        CHECK(setsockopt(from, SOL_XSOCK, DDPREQUIRE, &require, sizeof require) == 0);
-    }
-    CHECK(pthread_create(&thread, NULL, connect_it, &c) == 0);
-    fds[1] = accept(from, NULL, NULL);
-    CHECK(fds[1] >= 0);
-    CHECK(pthread_join(thread, NULL) == 0);
-    fds[0] = c.fd;
-    CHECK(close(from) == 0);
-    CHECK(send(fds[0], "hello", 5, 0) == 5);
-    CHECK(recv(fds[1], octets, sizeof octets, 0) == 5 && memcmp(octets, "hello", 5) == 0);
-}
-
-static void exchange(int from, int to) {
-    char octets[64];
-    CHECK(write(from, "a message", 9) == 9);
-    CHECK(write(from, "another", 7) == 7);
-    /* Two messages: in one piece each, whatever the room. */
-    CHECK(read(to, octets, sizeof octets) == 9 && memcmp(octets, "a message", 9) == 0);
-    CHECK(read(to, octets, sizeof octets) == 7 && memcmp(octets, "another", 7) == 0);
-}
-
-static void close_pair(int fds[2]) { CHECK(close(fds[0]) == 0 && close(fds[1]) == 0); }
-
-static void wait_ok(pid_t child) {
-    int status = -1;
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-}
 
 /* ---- cases --------------------------------------------------------------------------------------
  */
@@ -357,6 +270,9 @@ static void many_forms(void) {
     CHECK(pwritev2(fds[0], out, 2, -1, 0) == 8 && preadv2(fds[1], in, 2, -1, 0) == 8);
     CHECK_ERROR(preadv2(fds[1], in, 2, -1, RWF_NOWAIT), EAGAIN);
     CHECK_ERROR(pwritev2(fds[0], out, 2, 0, 0), ESPIPE);
+    CHECK_ERROR(pwritev2(fds[0], out, 2, -1, 1 << 30),
+                EOPNOTSUPP); /* as the kernel: no such flag */
+    CHECK_ERROR(preadv2(fds[1], in, 2, -1, 1 << 30), EOPNOTSUPP);
     CHECK(sendmmsg(fds[0], two, 2, 0) == 2 && two[0].msg_len == 4 && two[1].msg_len == 8);
     CHECK(recvmsg(fds[1], &message, 0) == 4);
     CHECK(recvfrom(fds[1], b, sizeof b, 0, (struct sockaddr*)&from, &length) == 8 && length == 0);
@@ -372,6 +288,33 @@ static void many_forms(void) {
     }
     CHECK(syscall(SYS_close, fds[0]) == 0 && recv(fds[1], b, 1, 0) == 0);
     CHECK(close(fds[1]) == 0);
+}
+
+/* As any socket's: 0 at once, and what is queued stays. Only recv() of zero bytes takes a message,
+ * as on SOCK_SEQPACKET. */
+static void reads_of_zero_bytes(void) {
+    const struct iovec empty[2] = {{NULL, 0}, {NULL, 0}};
+    void* const nowhere = mmap(NULL, 1, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int fds[2];
+    char byte;
+    int queued;
+    pair_of(1, fds);
+    for (queued = 0; queued < 2; queued++) {
+        if (queued) {
+            struct pollfd p = {.fd = fds[1], .events = POLLIN};
+            CHECK(send(fds[0], "kept", 4, 0) == 4 && send(fds[0], "more", 4, 0) == 4);
+            CHECK(poll(&p, 1, 10000) == 1);
+        }
+        CHECK(read(fds[1], &byte, 0) == 0 && read(fds[1], NULL, 0) == 0);
+        CHECK(readv(fds[1], empty, 2) == 0 && readv(fds[1], NULL, 0) == 0);
+        CHECK(preadv2(fds[1], empty, 2, -1, 0) == 0);
+        CHECK(preadv2(fds[1], empty, 2, -1, RWF_NOWAIT) == 0);
+    }
+    CHECK_ERROR(readv(fds[1], nowhere, 1), EFAULT);
+    CHECK(recv(fds[1], &byte, 1, MSG_TRUNC) == 4);
+    CHECK(recv(fds[1], &byte, 0, 0) == 0);
+    CHECK_ERROR(recv(fds[1], &byte, 0, MSG_DONTWAIT), EAGAIN);
+    close_pair(fds);
 }
 
 static void streams(void) {
@@ -1102,6 +1045,7 @@ static const struct {
     {"flags", flags},
     {"no_stream_calls", no_stream_calls},
     {"many_forms", many_forms},
+    {"reads_of_zero_bytes", reads_of_zero_bytes},
     {"streams", streams},
     {"sent_to_others", sent_to_others},
     {"forked", forked},

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* What the tests of the libc overlay share: checks, and connected pairs of sockets. */
+#ifndef XSOCK_TESTS_SYSTEM_OVERLAY_PAIR_H
+#define XSOCK_TESTS_SYSTEM_OVERLAY_PAIR_H
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "include/xsock/xsock.h"
+
+#define CHECK(condition)                                                                     \
+    do {                                                                                     \
+        if (condition) break;                                                                \
+        fprintf(stderr, "%s:%d: %s (errno %d, %s)\n", __FILE__, __LINE__, #condition, errno, \
+                strerror(errno));                                                            \
+        exit(1);                                                                             \
+    } while (0)
+#define CHECK_ERROR(call, error) CHECK((call) == -1 && errno == (error))
+
+static inline void ddpmode(int fd) {
+    const int on = DDPMODE_MESSAGE;
+    CHECK(setsockopt(fd, SOL_XSOCK, DDPMODE, &on, sizeof on) == 0);
+}
+
+/* DDPMODE of a descriptor; -1 when the overlay does not know it. */
+static inline int mode_of(int fd) {
+    int mode = -1;
+    socklen_t length = sizeof mode;
+    return getsockopt(fd, SOL_XSOCK, DDPMODE, &mode, &length) == 0 ? mode : -1;
+}
+
+static inline int listener(struct sockaddr_in* address, int on) {
+    socklen_t length = sizeof *address;
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(fd >= 0);
+    memset(address, 0, sizeof *address);
+    address->sin_family = AF_INET;
+    address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (on) ddpmode(fd);
+    CHECK(bind(fd, (struct sockaddr*)address, length) == 0 && listen(fd, 64) == 0);
+    CHECK(getsockname(fd, (struct sockaddr*)address, &length) == 0);
+    return fd;
+}
+
+struct connecting {
+    struct sockaddr_in address;
+    int on, fd;
+};
+
+static inline void* connect_it(void* argument) {
+    struct connecting* const c = argument;
+    c->fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(c->fd >= 0);
+    if (c->on) ddpmode(c->fd);
+    CHECK(connect(c->fd, (struct sockaddr*)&c->address, sizeof c->address) == 0);
+    return NULL;
+}
+
+/* Two connected sockets; in DDPMODE both have started and have exchanged a message. */
+static inline void pair_of(int on, int fds[2]) {
+    struct connecting c = {.on = on};
+    pthread_t thread;
+    const int from = listener(&c.address, on);
+    char octets[8];
+    if (on) {
+        const int require = 1;
+        CHECK(setsockopt(from, SOL_XSOCK, DDPREQUIRE, &require, sizeof require) == 0);
+    }
+    CHECK(pthread_create(&thread, NULL, connect_it, &c) == 0);
+    fds[1] = accept(from, NULL, NULL);
+    CHECK(fds[1] >= 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    fds[0] = c.fd;
+    CHECK(close(from) == 0);
+    CHECK(send(fds[0], "hello", 5, 0) == 5);
+    CHECK(recv(fds[1], octets, sizeof octets, 0) == 5 && memcmp(octets, "hello", 5) == 0);
+}
+
+static inline void exchange(int from, int to) {
+    char octets[64];
+    CHECK(write(from, "a message", 9) == 9);
+    CHECK(write(from, "another", 7) == 7);
+    /* Two messages: in one piece each, whatever the room. */
+    CHECK(read(to, octets, sizeof octets) == 9 && memcmp(octets, "a message", 9) == 0);
+    CHECK(read(to, octets, sizeof octets) == 7 && memcmp(octets, "another", 7) == 0);
+}
+
+static inline void close_pair(int fds[2]) { CHECK(close(fds[0]) == 0 && close(fds[1]) == 0); }
+
+static inline void wait_ok(pid_t child) {
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+#endif /* XSOCK_TESTS_SYSTEM_OVERLAY_PAIR_H */

@@ -126,7 +126,13 @@ static int note_received(int fd) {
     return 0;
 }
 
-static int may_not_travel(const struct msghdr* message) {
+void overlay_note_rights(const struct msghdr* message) {
+    const int saved = errno;
+    if (fd_any() && message->msg_controllen != 0) any_right(message, note_received);
+    errno = saved;
+}
+
+int overlay_may_not_travel(const struct msghdr* message) {
     if (!fd_any() || message == NULL || message->msg_controllen == 0 ||
         message->msg_control == NULL || !any_right(message, overlay_started)) {
         return 0;
@@ -139,7 +145,7 @@ static __attribute__((noinline)) ssize_t recvmsg_slowly(int fd, struct msghdr* m
     ssize_t n;
     OVERLAY(ssize_t, fd, engine->sock_recvmsg(sock, fd, message, flags));
     n = LIBC(recvmsg)(fd, message, flags);
-    if (n >= 0 && fd_any() && message->msg_controllen != 0) any_right(message, note_received);
+    if (n >= 0) overlay_note_rights(message);
     return n;
 }
 
@@ -152,11 +158,7 @@ int overlay_recvmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags
     int n, i;
     OVERLAY(int, fd, engine->sock_recvmmsg(sock, fd, messages, count, flags, timeout));
     n = LIBC(recvmmsg)(fd, messages, count, flags, timeout);
-    for (i = 0; i < n && fd_any(); i++) {
-        if (messages[i].msg_hdr.msg_controllen != 0) {
-            any_right(&messages[i].msg_hdr, note_received);
-        }
-    }
+    for (i = 0; i < n; i++) overlay_note_rights(&messages[i].msg_hdr);
     return n;
 }
 
@@ -197,7 +199,7 @@ OVERLAY_CALL(ssize_t, pwritev64v2,
 static __attribute__((noinline)) ssize_t sendmsg_slowly(int fd, const struct msghdr* message,
                                                         int flags) {
     OVERLAY(ssize_t, fd, engine->sock_sendmsg(sock, fd, message, flags));
-    if (may_not_travel(message)) return -1;
+    if (overlay_may_not_travel(message)) return -1;
     return LIBC(sendmsg)(fd, message, flags);
 }
 
@@ -211,7 +213,7 @@ int overlay_sendmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags
     if (fd_any()) {
         unsigned i;
         for (i = 0; i < count; i++) {
-            if (!may_not_travel(&messages[i].msg_hdr)) continue;
+            if (!overlay_may_not_travel(&messages[i].msg_hdr)) continue;
             if (i == 0) return -1;
             count = i;
         }

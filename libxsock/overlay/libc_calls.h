@@ -200,7 +200,7 @@
     CALL(_Exit, void, (int status), "as _exit")                                                    \
     CALL(syscall, long, (long number, long a, long b, long c, long d, long e,                      \
          long f),                                                                                  \
-         "the system calls of this list go to its functions")                                      \
+         "the calls of this list by number, as the kernel has them")                               \
     KEEP(fork, "the next call in the child notices")                                               \
     KEEP(__fork, "as fork")                                                                        \
     KEEP(_Fork, "as fork")                                                                         \

@@ -92,6 +92,14 @@ void overlay_hint(int fd, int hint);
 int overlay_hint_of(int fd);
 /* A number that the kernel has just given out: also, it is in no epoll set. */
 void overlay_hint_fresh(int fd, int hint);
+/* What the kernel's accept() has brought; connect() has been called on a plain descriptor, with
+ * that result. errno stays. */
+int overlay_note_accepted(int fd);
+void overlay_note_connected(int fd, int result);
+/* What the kernel's recvmsg() has brought: descriptors among it are numbers of this process now. */
+void overlay_note_rights(const struct msghdr* message);
+/* 1 with EOPNOTSUPP: the message carries a started DDPMODE socket. */
+int overlay_may_not_travel(const struct msghdr* message);
 /* A plain descriptor is being added to an epoll set; whether that may have happened. */
 void overlay_note_registered(int fd);
 int overlay_may_be_registered(int fd);

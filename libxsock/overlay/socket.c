@@ -94,15 +94,21 @@ int overlay_accept4(int fd, struct sockaddr* address, socklen_t* length, int fla
     return keep_accepted(LIBC(accept4)(fd, address, length, flags), NULL);
 }
 
+int overlay_note_accepted(int fd) { return keep_accepted(fd, NULL); }
+
+void overlay_note_connected(int fd, int result) {
+    if (result == 0 || errno == EINPROGRESS || errno == EINTR) {
+        overlay_hint(fd, XSOCK_HINT_CONNECTED);
+        summary_count(SUMMARY_CONNECTED, fd);
+    }
+}
+
 int overlay_connect(int fd, const struct sockaddr* address, socklen_t length) {
     int result;
     if (fd_has(fd)) summary_count(SUMMARY_CONNECTED, fd);
     OVERLAY(int, fd, engine->sock_connect(sock, fd, address, length));
     result = LIBC(connect)(fd, address, length);
-    if (result == 0 || errno == EINPROGRESS || errno == EINTR) {
-        overlay_hint(fd, XSOCK_HINT_CONNECTED);
-        summary_count(SUMMARY_CONNECTED, fd);
-    }
+    overlay_note_connected(fd, result);
     return result;
 }
 XSOCK_LIBC_ALIAS(__connect, connect)

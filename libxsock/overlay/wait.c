@@ -4,6 +4,8 @@
  * to the engine whole, with an array that has the handle, or NULL, of each; so does every call on
  * an epoll set that a DDPMODE socket has ever joined.
  */
+#include "libxsock/overlay/wait.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
@@ -83,7 +85,7 @@ static struct timespec of_ms(int ms) {
 
 /* ---- poll ---------------------------------------------------------------------------------------
  */
-static int has_handle(const struct pollfd* fds, nfds_t count) {
+int wait_poll_has_handle(const struct pollfd* fds, nfds_t count) {
     nfds_t i;
     if (!fd_any() || fds == NULL || (XSOCK_ENGINE_CALLS_US && overlay_inside())) return 0;
     for (i = 0; i < count; i++) {
@@ -92,9 +94,8 @@ static int has_handle(const struct pollfd* fds, nfds_t count) {
     return 0;
 }
 
-/* XSOCK_PASS: the call is libc's after all. */
-static int poll_handles(struct pollfd* fds, nfds_t count, const struct timespec* timeout,
-                        const sigset_t* mask) {
+int wait_poll(struct pollfd* fds, nfds_t count, const struct timespec* timeout,
+              const sigset_t* mask) {
     struct handles h;
     int result;
     nfds_t i;
@@ -110,9 +111,9 @@ static int poll_handles(struct pollfd* fds, nfds_t count, const struct timespec*
 }
 
 static __attribute__((noinline)) int poll_slowly(struct pollfd* fds, nfds_t count, int timeout_ms) {
-    if (has_handle(fds, count)) {
+    if (wait_poll_has_handle(fds, count)) {
         const struct timespec timeout = of_ms(timeout_ms);
-        const int result = poll_handles(fds, count, timeout_ms < 0 ? NULL : &timeout, NULL);
+        const int result = wait_poll(fds, count, timeout_ms < 0 ? NULL : &timeout, NULL);
         if (result != XSOCK_PASS) return result;
     }
     return LIBC(poll)(fds, count, timeout_ms);
@@ -126,8 +127,8 @@ XSOCK_LIBC_ALIAS(__poll, poll)
 static __attribute__((noinline)) int ppoll_slowly(struct pollfd* fds, nfds_t count,
                                                   const struct timespec* timeout,
                                                   const sigset_t* mask) {
-    if (has_handle(fds, count)) {
-        const int result = poll_handles(fds, count, timeout, mask);
+    if (wait_poll_has_handle(fds, count)) {
+        const int result = wait_poll(fds, count, timeout, mask);
         if (result != XSOCK_PASS) return result;
     }
     return LIBC(ppoll)(fds, count, timeout, mask);
@@ -139,7 +140,7 @@ int overlay_ppoll(struct pollfd* fds, nfds_t count, const struct timespec* timeo
 }
 
 int overlay___poll_chk(struct pollfd* fds, nfds_t count, int timeout_ms, size_t size) {
-    if (size / sizeof *fds >= count && has_handle(fds, count)) {
+    if (size / sizeof *fds >= count && wait_poll_has_handle(fds, count)) {
         return overlay_poll(fds, count, timeout_ms);
     }
     return LIBC(__poll_chk)(fds, count, timeout_ms, size);
@@ -147,7 +148,7 @@ int overlay___poll_chk(struct pollfd* fds, nfds_t count, int timeout_ms, size_t 
 
 int overlay___ppoll_chk(struct pollfd* fds, nfds_t count, const struct timespec* timeout,
                         const sigset_t* mask, size_t size) {
-    if (size / sizeof *fds >= count && has_handle(fds, count)) {
+    if (size / sizeof *fds >= count && wait_poll_has_handle(fds, count)) {
         return overlay_ppoll(fds, count, timeout, mask);
     }
     return LIBC(__ppoll_chk)(fds, count, timeout, mask, size);
@@ -169,7 +170,7 @@ static int wanted(int fd, const fd_set* reads, const fd_set* writes, const fd_se
 /* The kernel looks at no more numbers than its table of the process has, however many the caller
  * says: programs say all that there might be (getdtablesize()), with sets of FD_SETSIZE. The
  * engine's descriptors, far up, have made that table larger than the program's sets. */
-static int within_sets(int count) {
+int wait_within_sets(int count) {
     const struct dirent* entry;
     int most = FD_SETSIZE;
     DIR* folder;
@@ -186,8 +187,8 @@ static int within_sets(int count) {
     return most < count ? most : count;
 }
 
-static int select_has_handle(int count, const fd_set* reads, const fd_set* writes,
-                             const fd_set* excepts) {
+int wait_select_has_handle(int count, const fd_set* reads, const fd_set* writes,
+                           const fd_set* excepts) {
     int fd;
     if (!fd_any() || (XSOCK_ENGINE_CALLS_US && overlay_inside())) return 0;
     for (fd = 0; fd < count; fd++) {
@@ -196,8 +197,8 @@ static int select_has_handle(int count, const fd_set* reads, const fd_set* write
     return 0;
 }
 
-static int select_handles(int count, fd_set* reads, fd_set* writes, fd_set* excepts,
-                          struct timespec* timeout, const sigset_t* mask) {
+int wait_select(int count, fd_set* reads, fd_set* writes, fd_set* excepts, struct timespec* timeout,
+                const sigset_t* mask) {
     struct handles h;
     int result;
     int fd;
@@ -216,8 +217,8 @@ static int select_handles(int count, fd_set* reads, fd_set* writes, fd_set* exce
 
 static __attribute__((noinline)) int select_slowly(int count, fd_set* reads, fd_set* writes,
                                                    fd_set* excepts, struct timeval* timeout) {
-    if (fd_any()) count = within_sets(count);
-    if (select_has_handle(count, reads, writes, excepts)) {
+    if (fd_any()) count = wait_within_sets(count);
+    if (wait_select_has_handle(count, reads, writes, excepts)) {
         struct timespec left = {0, 0};
         int result;
         if (timeout != NULL) {
@@ -228,7 +229,7 @@ static __attribute__((noinline)) int select_slowly(int count, fd_set* reads, fd_
             left.tv_sec = timeout->tv_sec + timeout->tv_usec / 1000000;
             left.tv_nsec = timeout->tv_usec % 1000000 * 1000;
         }
-        result = select_handles(count, reads, writes, excepts, timeout ? &left : NULL, NULL);
+        result = wait_select(count, reads, writes, excepts, timeout ? &left : NULL, NULL);
         if (result != XSOCK_PASS) {
             if (timeout != NULL) {
                 timeout->tv_sec = left.tv_sec;
@@ -249,11 +250,10 @@ XSOCK_LIBC_ALIAS(__select, select)
 static __attribute__((noinline)) int pselect_slowly(int count, fd_set* reads, fd_set* writes,
                                                     fd_set* excepts, const struct timespec* timeout,
                                                     const sigset_t* mask) {
-    if (fd_any()) count = within_sets(count);
-    if (select_has_handle(count, reads, writes, excepts)) {
+    if (fd_any()) count = wait_within_sets(count);
+    if (wait_select_has_handle(count, reads, writes, excepts)) {
         struct timespec left = timeout != NULL ? *timeout : (struct timespec){0, 0};
-        const int result =
-            select_handles(count, reads, writes, excepts, timeout ? &left : NULL, mask);
+        const int result = wait_select(count, reads, writes, excepts, timeout ? &left : NULL, mask);
         if (result != XSOCK_PASS) return result;
     }
     return LIBC(pselect)(count, reads, writes, excepts, timeout, mask);
@@ -371,9 +371,8 @@ int overlay_epoll_ctl(int set, int operation, int fd, struct epoll_event* event)
                    epoll_ctl_slowly);
 }
 
-/* XSOCK_PASS: the call is libc's after all. */
-static int wait_on_set(int set, struct epoll_event* events, int count,
-                       const struct timespec* timeout, const sigset_t* mask) {
+int wait_epoll(int set, struct epoll_event* events, int count, const struct timespec* timeout,
+               const sigset_t* mask) {
     const uint32_t generation = atomic_load_explicit(&fd_generation, memory_order_relaxed);
     struct fd_handle* handle;
     int result;
@@ -393,14 +392,13 @@ static int wait_on_set(int set, struct epoll_event* events, int count,
 /* The set has become the engine's while the kernel alone was asked. Nothing of the program's came:
  * it goes on there. How much of a time limit is left nobody knows; then it is as if a signal had
  * come, which such callers must expect (signal(7): SIGCONT is enough). */
-static __attribute__((noinline)) int turned_meanwhile(int set, struct epoll_event* events, int n,
-                                                      int count, int limited,
-                                                      const sigset_t* mask) {
+__attribute__((noinline)) int wait_turned_meanwhile(int set, struct epoll_event* events, int n,
+                                                    int count, int limited, const sigset_t* mask) {
     int result;
     if (XSOCK_ENGINE_CALLS_US && overlay_inside()) return n;
     n = xsock_engine_opened->sock_epoll_sift(events, n);
     if (n > 0) return n;
-    result = limited ? XSOCK_PASS : wait_on_set(set, events, count, NULL, mask);
+    result = limited ? XSOCK_PASS : wait_epoll(set, events, count, NULL, mask);
     if (result != XSOCK_PASS) return result;
     errno = EINTR;
     return -1;
@@ -410,7 +408,7 @@ static __attribute__((noinline)) int epoll_wait_slowly(int set, struct epoll_eve
                                                        int count, int timeout_ms) {
     if (fd_has(set)) {
         const struct timespec timeout = of_ms(timeout_ms);
-        const int result = wait_on_set(set, events, count, timeout_ms < 0 ? NULL : &timeout, NULL);
+        const int result = wait_epoll(set, events, count, timeout_ms < 0 ? NULL : &timeout, NULL);
         if (result != XSOCK_PASS) return result;
     }
     return LIBC(epoll_wait)(set, events, count, timeout_ms);
@@ -421,7 +419,7 @@ int overlay_epoll_wait(int set, struct epoll_event* events, int count, int timeo
     if (fd_has(set)) return epoll_wait_slowly(set, events, count, timeout_ms);
     n = LIBC(epoll_wait)(set, events, count, timeout_ms);
     if (n <= 0 || !fd_has(set)) return n;
-    return turned_meanwhile(set, events, n, count, timeout_ms >= 0, NULL);
+    return wait_turned_meanwhile(set, events, n, count, timeout_ms >= 0, NULL);
 }
 
 static __attribute__((noinline)) int epoll_pwait_slowly(int set, struct epoll_event* events,
@@ -429,7 +427,7 @@ static __attribute__((noinline)) int epoll_pwait_slowly(int set, struct epoll_ev
                                                         const sigset_t* mask) {
     if (fd_has(set)) {
         const struct timespec timeout = of_ms(timeout_ms);
-        const int result = wait_on_set(set, events, count, timeout_ms < 0 ? NULL : &timeout, mask);
+        const int result = wait_epoll(set, events, count, timeout_ms < 0 ? NULL : &timeout, mask);
         if (result != XSOCK_PASS) return result;
     }
     return LIBC(epoll_pwait)(set, events, count, timeout_ms, mask);
@@ -441,17 +439,17 @@ int overlay_epoll_pwait(int set, struct epoll_event* events, int count, int time
     if (fd_has(set)) return epoll_pwait_slowly(set, events, count, timeout_ms, mask);
     n = LIBC(epoll_pwait)(set, events, count, timeout_ms, mask);
     if (n <= 0 || !fd_has(set)) return n;
-    return turned_meanwhile(set, events, n, count, timeout_ms >= 0, mask);
+    return wait_turned_meanwhile(set, events, n, count, timeout_ms >= 0, mask);
 }
 
 int overlay_epoll_pwait2(int set, struct epoll_event* events, int count,
                          const struct timespec* timeout, const sigset_t* mask) {
     int n;
     if (fd_has(set)) {
-        const int result = wait_on_set(set, events, count, timeout, mask);
+        const int result = wait_epoll(set, events, count, timeout, mask);
         if (result != XSOCK_PASS) return result;
     }
     n = LIBC(epoll_pwait2)(set, events, count, timeout, mask);
     if (n <= 0 || !fd_has(set)) return n;
-    return turned_meanwhile(set, events, n, count, timeout != NULL, mask);
+    return wait_turned_meanwhile(set, events, n, count, timeout != NULL, mask);
 }

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <cstring>
+#include <optional>
 
 #include "base/fault.hpp"
 #include "libxsock/api.hpp"
@@ -39,6 +40,14 @@ ssize_t receive_message(Socket& socket, int fd, msghdr& message, int flags) {
         message.msg_controllen = 0;
     }
     return n;
+}
+
+// How long from now a time limit of recvmmsg() lasts; nothing when it is malformed.
+std::optional<Time> limit_of(const timespec& t) noexcept {
+    if (t.tv_sec < 0 || t.tv_nsec < 0 || t.tv_nsec >= 1'000'000'000) return std::nullopt;
+    const auto seconds = static_cast<Time>(t.tv_sec);
+    if (seconds > kNever / kSecond - 1) return kNever;
+    return seconds * kSecond + static_cast<Time>(t.tv_nsec);
 }
 
 // Some messages of several went: that is the answer, and what ended the connection is told next.
@@ -145,11 +154,13 @@ int sock_recvmmsg(xsock_sock* handle, int fd, mmsghdr* messages, unsigned count,
                   timespec* timeout) noexcept {
     if (messages == nullptr && count > 0) return fail(EFAULT);
     return guarded(-1, [&] {
-        // As the kernel: the limit is looked at between messages only.
+        // As the kernel: the limit is looked at between messages only, and what is left of it is
+        // written back behind each.
+        timespec given{};
+        if (timeout != nullptr && sock_copy(&given, timeout, sizeof given) != 0) return -1;
+        const auto limit = timeout != nullptr ? limit_of(given) : kNever;
+        if (!limit) return fail(EINVAL);
         const Time begin = monotonic_now();
-        const Time limit = timeout != nullptr ? static_cast<Time>(timeout->tv_sec) * kSecond +
-                                                    static_cast<Time>(timeout->tv_nsec)
-                                              : kNever;
         unsigned done = 0;
         while (done < count) {
             const int wanted = flags & ~MSG_WAITFORONE;
@@ -161,9 +172,16 @@ int sock_recvmmsg(xsock_sock* handle, int fd, mmsghdr* messages, unsigned count,
             // The end of the stream is the last thing that there is.
             const bool end = (messages[done].msg_hdr.msg_flags & MSG_EOR) == 0;
             ++done;
+            if (*limit != kNever) {
+                const Time spent = monotonic_now() - begin;
+                const Time ns = *limit > spent ? *limit - spent : 0;
+                const timespec left{static_cast<time_t>(ns / kSecond),
+                                    static_cast<long>(ns % kSecond)};
+                if (sock_copy(timeout, &left, sizeof left) != 0) return -1;
+                if (ns == 0) break;
+            }
             if (end) break;
             if ((flags & MSG_WAITFORONE) != 0) flags |= MSG_DONTWAIT;
-            if (timeout != nullptr && monotonic_now() - begin >= limit) break;
         }
         return static_cast<int>(done);
     });

@@ -22,7 +22,7 @@ std::mutex mutex;
 std::atomic<Device*> the_device{nullptr};
 TransportConfig the_config;
 
-// Exit sends what is queued, for a moment.
+// exit() and quick_exit() send what is queued, for a moment.
 void at_exit() {
     if (Device* const device = the_device.load(std::memory_order_acquire)) {
         drain_soft_device(*device, kExitDrain);
@@ -45,6 +45,7 @@ void register_for_process() {
     std::call_once(once, [] {
         call_in_child(begin_again);
         std::atexit(at_exit);
+        std::at_quick_exit(at_exit);
     });
 }
 

@@ -74,7 +74,8 @@ void tell_summary(const Engine& engine) {
 
 }  // namespace
 
-// Exit sends what is queued, for a moment. A forked child owns nothing here and sends nothing.
+// exit() and quick_exit() send what is queued, for a moment. A forked child owns nothing here and
+// sends nothing.
 void drain_at_exit() {
     Engine* const engine = the_engine.load(std::memory_order_acquire);
     if (engine == nullptr) return;
@@ -129,6 +130,7 @@ Engine* Engine::get() noexcept {
                                making.unlock();
                            });
             std::atexit(drain_at_exit);
+            std::at_quick_exit(drain_at_exit);
         });
         the_engine.store(engine.release(), std::memory_order_release);
         return current();

@@ -198,6 +198,7 @@
          "as execve")                                                                              \
     CALL(_exit, void, (int status), "what is queued drains first")                                 \
     CALL(_Exit, void, (int status), "as _exit")                                                    \
+    KEEP(quick_exit, "the engine drains at it, as at exit")                                        \
     CALL(syscall, long, (long number, long a, long b, long c, long d, long e,                      \
          long f),                                                                                  \
          "the calls of this list by number, as the kernel has them")                               \

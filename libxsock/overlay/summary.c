@@ -44,6 +44,7 @@ void summary_init(void) {
     process = getpid();
     pthread_atfork(NULL, NULL, begin_again);
     atexit(at_exit);
+    at_quick_exit(at_exit);
     summary_wanted = 1;
 }
 

@@ -500,30 +500,46 @@ static void spawned(void) {
     close_pair(fds);
 }
 
-/* What was sent before exec and before _exit arrives. */
+/* What was sent before exec, _exit, quick_exit and exit arrives: more than TCP took by then. */
 static void sent_before_the_end(void) {
-    enum { MESSAGES = 200, OCTETS = 5000 };
+    enum { EXEC, AT_ONCE, QUICK, EXIT, WAYS, OCTETS = 5000 };
     int how;
-    for (how = 0; how < 2; how++) {
+    for (how = 0; how < WAYS; how++) {
         struct sockaddr_in address;
         const int from = listener(&address, 1);
         static char octets[OCTETS];
-        int fd, i;
-        const pid_t child = fork();
+        int pipes[2], fd, sent, i;
+        pid_t child;
+        CHECK(pipe(pipes) == 0);
+        fflush(stdout);
+        child = fork();
         CHECK(child >= 0);
         if (child == 0) {
             struct connecting c = {.address = address, .on = 1};
             connect_it(&c);
-            for (i = 0; i < MESSAGES; i++) {
+            for (i = 0;; i++) {
                 memset(octets, i, OCTETS);
-                CHECK(send(c.fd, octets, OCTETS, 0) == OCTETS);
+                if (send(c.fd, octets, OCTETS, MSG_DONTWAIT) != OCTETS) break;
             }
-            if (how == 0) execl("/bin/true", "true", (char*)NULL);
-            _exit(0);
+            CHECK(errno == EAGAIN && write(pipes[1], &i, sizeof i) == sizeof i);
+            switch (how) {
+                case EXEC:
+                    execl("/bin/true", "true", (char*)NULL);
+                    _exit(1);
+                case QUICK:
+                    quick_exit(0);
+                case EXIT:
+                    exit(0);
+                default:
+                    _exit(0);
+            }
         }
         fd = accept(from, NULL, NULL);
         CHECK(fd >= 0);
-        for (i = 0; i < MESSAGES; i++) {
+        CHECK(recv(fd, octets, OCTETS, MSG_PEEK) == OCTETS);
+        CHECK(read(pipes[0], &sent, sizeof sent) == sizeof sent && sent > 0);
+        close_pair(pipes);
+        for (i = 0; i < sent; i++) {
             CHECK(recv(fd, octets, OCTETS, 0) == OCTETS);
             CHECK(octets[0] == (char)i && octets[OCTETS - 1] == (char)i);
         }

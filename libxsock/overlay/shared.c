@@ -17,8 +17,10 @@ const struct xsock_overlay* overlay_first(void) {
     return known ? first : &own;
 }
 
+int overlay_is_first(void) { return overlay_first()->get == own.get; }
+
 /* No thread, no memory, no engine: a program that uses no DDPMODE pays for this alone. */
 __attribute__((constructor)) static void loaded(void) {
     libc_find_all();
-    if (overlay_first()->get == own.get) summary_init();
+    summary_init();
 }

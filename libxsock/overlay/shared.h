@@ -26,5 +26,7 @@ extern const struct xsock_overlay xsock_overlay __attribute__((visibility("defau
 
 /* The first in the process; ours when the other is of another version. */
 const struct xsock_overlay* overlay_first(void);
+/* Whether that is this copy. */
+int overlay_is_first(void);
 
 #endif /* XSOCK_OVERLAY_SHARED_H */

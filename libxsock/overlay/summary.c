@@ -10,8 +10,9 @@
 #include <unistd.h>
 
 #include "libxsock/overlay/overlay.h"
+#include "libxsock/overlay/shared.h"
 
-int summary_wanted;
+_Atomic int summary_wanted = 1;
 
 enum { PATH_ROOM = 1024, VERDICTS = 24 };
 
@@ -36,19 +37,35 @@ static void begin_again(void) {
 
 static void at_exit(void) { summary_write("exit"); }
 
-void summary_init(void) {
+static void begin(void) {
     const char* const wanted = secure_getenv("XSOCK_SUMMARY");
     const size_t length = wanted != NULL ? strlen(wanted) : 0;
-    if (length == 0 || length >= sizeof path) return;
+    if (!overlay_is_first() || length == 0 || length >= sizeof path) {
+        atomic_store(&summary_wanted, 0);
+        return;
+    }
     memcpy(path, wanted, length + 1);
     process = getpid();
     pthread_atfork(NULL, NULL, begin_again);
     atexit(at_exit);
     at_quick_exit(at_exit);
-    summary_wanted = 1;
+}
+
+void summary_init(void) {
+    static pthread_once_t begun = PTHREAD_ONCE_INIT;
+    const int saved = errno;
+    pthread_once(&begun, begin);
+    errno = saved;
+}
+
+/* Whether to count. The first to ask may be a constructor that runs before this library's. */
+static int counting(void) {
+    summary_init();
+    return atomic_load_explicit(&summary_wanted, memory_order_relaxed);
 }
 
 void summary_socket_slowly(int domain, int type) {
+    if (!counting()) return;
     if ((domain == AF_INET || domain == AF_INET6) &&
         (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM) {
         atomic_fetch_add(&counts[SUMMARY_SOCKETS], 1);
@@ -60,6 +77,7 @@ void summary_count_slowly(enum summary_key key, int fd) {
     int type = 0;
     int domain = 0;
     socklen_t length = sizeof type;
+    if (!counting()) return;
     if (LIBC(getsockopt)(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 &&
         LIBC(getsockopt)(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_STREAM &&
         (domain == AF_INET || domain == AF_INET6)) {
@@ -71,7 +89,7 @@ void summary_count_slowly(enum summary_key key, int fd) {
 void summary_verdict_slowly(struct xsock_sock* sock) {
     const char* word;
     int i;
-    if (XSOCK_IS_SET(sock)) return;
+    if (!counting() || XSOCK_IS_SET(sock)) return;
     word = xsock_engine_opened->sock_verdict(sock);
     for (i = 0; i < VERDICTS; i++) {
         const char* there = NULL;
@@ -140,7 +158,7 @@ void summary_write(const char* end) {
     int file;
     int i;
     /* A child of vfork() has its parent's counts before it. */
-    if (!summary_wanted || process != getpid() || !worth_a_line()) return;
+    if (!summary_may_be_wanted() || process != getpid() || !worth_a_line()) return;
     if (atomic_exchange(&written, 1)) return;
     count_open_ones();
     add_text(&line, "xsock-summary 1");

@@ -12,6 +12,8 @@
 #ifndef XSOCK_OVERLAY_SUMMARY_H
 #define XSOCK_OVERLAY_SUMMARY_H
 
+#include <stdatomic.h>
+
 struct xsock_sock;
 
 enum summary_key {
@@ -23,9 +25,11 @@ enum summary_key {
     SUMMARY_KEYS
 };
 
-extern int summary_wanted;
+/* 0: XSOCK_SUMMARY is not set, or another copy of the overlay counts. Until somebody has looked: 1.
+ */
+extern _Atomic int summary_wanted;
 
-/* When the library is loaded. */
+/* When the library is loaded; a socket of a constructor that runs earlier may have come first. */
 void summary_init(void);
 void summary_socket_slowly(int domain, int type);
 void summary_count_slowly(enum summary_key key, int fd);
@@ -33,16 +37,20 @@ void summary_verdict_slowly(struct xsock_sock* sock);
 /* Writes the line. Async-signal-safe. `end` is "exit" or "exec". */
 void summary_write(const char* end);
 
+static inline int summary_may_be_wanted(void) {
+    return __builtin_expect(atomic_load_explicit(&summary_wanted, memory_order_relaxed), 0);
+}
+
 static inline void summary_socket(int domain, int type) {
-    if (__builtin_expect(summary_wanted, 0)) summary_socket_slowly(domain, type);
+    if (summary_may_be_wanted()) summary_socket_slowly(domain, type);
 }
 /* Does not count what is no TCP socket. */
 static inline void summary_count(enum summary_key key, int fd) {
-    if (__builtin_expect(summary_wanted, 0)) summary_count_slowly(key, fd);
+    if (summary_may_be_wanted()) summary_count_slowly(key, fd);
 }
 /* A DDPMODE socket ends, or has turned out to be plain; its verdict is counted. */
 static inline void summary_verdict(struct xsock_sock* sock) {
-    if (__builtin_expect(summary_wanted, 0)) summary_verdict_slowly(sock);
+    if (summary_may_be_wanted()) summary_verdict_slowly(sock);
 }
 
 #endif /* XSOCK_OVERLAY_SUMMARY_H */

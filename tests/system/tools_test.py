@@ -252,6 +252,11 @@ def test_run():
     said = xsock("run", "--summary", "/usr/bin/python3", "-c", script).stderr
     expect("3 TCP sockets in 1 process: 1 connected, 1 accepted, 1 listening" in said, said)
     expect(re.search(r"3 passed through: did not ask for DDPMODE", said), said)
+    # Sockets of a constructor that runs before the overlay's.
+    early = os.path.join(BUILD, "tests", "system", "libsystem_early_sockets.so")
+    if not SANITIZED:
+        said = xsock("run", "--summary", "true", environment={"LD_PRELOAD": early}).stderr
+        expect("3 TCP sockets in 1 process: 1 connected, 1 accepted, 1 listening" in said, said)
 
 
 # ---- doctor -------------------------------------------------------------------------------------

@@ -84,11 +84,7 @@ void drain_at_exit() {
     for (const Time end = monotonic_now() + kExitLock; !engine->mutex.try_lock(); usleep(1000)) {
         if (monotonic_now() >= end) return;
     }
-    for (const auto& [num, qp] : engine->qps) {
-        const QpInfo info = qp->qp->info();
-        engine->tx_octets += info.tx_octets;
-        engine->rx_octets += info.rx_octets;
-    }
+    for (const auto& [num, qp] : engine->qps) count_bytes_locked(*engine, *qp);
     tell_summary(*engine);
     engine->mutex.unlock();
 }

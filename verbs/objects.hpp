@@ -205,6 +205,7 @@ struct Qp {
     /// kUnreadLimit, its receives are not flushed. Written under the engine's mutex.
     std::atomic<bool> end_unread{false};
     std::uint64_t end_timer = 0;
+    bool counted = false;               ///< what the connection moved is in the exit summary
     std::uint64_t writes_told = 0;      ///< QpInfo::rx_writes when late_cq_event() last looked
     std::uint32_t async_delivered = 0;  ///< under base.qp_base.mutex
 

@@ -67,6 +67,8 @@ void fail_qp_locked(Engine& engine, Qp& qp);
 /// The program knows that the peer has left, or has been given time to: what is outstanding is
 /// flushed.
 void end_read_locked(Engine& engine, Qp& qp);
+/// Adds what the QP's connection has moved to the exit summary, once for each connection.
+void count_bytes_locked(Engine& engine, Qp& qp);
 /// Completes posts that came after the end of the connection had begun.
 void flush_late(Qp& qp);
 /// The device says that a QP changed state.

@@ -251,6 +251,14 @@ Result<void> connect_qp_locked(Engine& engine, Qp& qp, int fd, const ConnectAttr
     return qp.qp->connect(fd, attr);
 }
 
+void count_bytes_locked(Engine& engine, Qp& qp) {
+    if (!qp.connected || qp.counted) return;
+    qp.counted = true;
+    const QpInfo info = qp.qp->info();
+    engine.tx_octets += info.tx_octets;
+    engine.rx_octets += info.rx_octets;
+}
+
 void end_read_locked(Engine& engine, Qp& qp) {
     if (qp.end_timer != 0) engine.loop().cancel(qp.end_timer);
     qp.end_timer = 0;
@@ -288,9 +296,8 @@ void on_qp_state_locked(Engine& engine, Qp& qp, QpState state) {
             break;
     }
     if (state != QpState::peer_closed) {
+        count_bytes_locked(engine, qp);
         const QpInfo info = qp.qp->info();
-        engine.tx_octets += info.tx_octets;
-        engine.rx_octets += info.rx_octets;
         if (state == QpState::error && qp.state.load() != IBV_QPS_ERR) ++engine.errors;
         if (ibv_event_type type; state == QpState::error && event_for(info, type)) {
             raise(engine, qp, type);
@@ -363,10 +370,11 @@ int modify_qp(ibv_qp* given, ibv_qp_attr* attr, int mask) noexcept {
             qp.attr = next;
             if (engine.bootstrap != nullptr) engine.bootstrap->forget(qp);
             end_read_locked(engine, qp);
+            count_bytes_locked(engine, qp);
             qp.qp->detach();
             forget_completions(qp);
             qp.qp = std::move(*fresh);
-            qp.connected = qp.told_last_wqe = false;
+            qp.connected = qp.told_last_wqe = qp.counted = false;
             qp.by_gid = false;
             qp.writes_told = 0;
             qp.asked = {};
@@ -425,12 +433,7 @@ int destroy_qp(ibv_qp* given) noexcept {
         engine.qps.erase(qp->num());
         if (engine.bootstrap != nullptr) engine.bootstrap->forget(*qp);
         if (qp->end_timer != 0) engine.loop().cancel(qp->end_timer);
-        const QpState state = qp->qp->state();
-        if (qp->connected && state != QpState::closed && state != QpState::error) {
-            const QpInfo info = qp->qp->info();
-            engine.tx_octets += info.tx_octets;
-            engine.rx_octets += info.rx_octets;
-        }
+        count_bytes_locked(engine, *qp);
         qp->qp->detach();
         forget_completions(*qp);
         if (qp->id != nullptr) on_qp_destroyed_locked(engine, *qp->id);

@@ -85,6 +85,7 @@ void flush_device(int timeout_ms) noexcept;
 template <typename Object>
 bool usable(const Object* object) noexcept {
     if (object->generation == process_generation()) return true;
+    report_inherited("an object of xsock.h");
     errno = EPERM;
     return false;
 }

@@ -69,6 +69,14 @@ void watch() {
 
 std::uint32_t process_generation() noexcept { return forks.load(std::memory_order_relaxed); }
 
+void report_inherited(const char* what) noexcept {
+    static std::atomic<std::uint32_t> reported{0};  // the process that has its line; 0: none
+    const std::uint32_t generation = process_generation();
+    if (reported.exchange(generation, std::memory_order_relaxed) == generation) return;
+    log(LogLevel::warn, "inherited-handle",
+        "%s of the parent process is used after fork(): calls on it fail, make new ones", what);
+}
+
 bool forked_unannounced() noexcept {
     const pid_t known = process.load(std::memory_order_relaxed);
     if (known == 0 || known == getpid()) return false;

@@ -20,6 +20,10 @@ class Progress;
 void add_to_forks(Progress& progress);
 void remove_from_forks(Progress& progress) noexcept;
 
+/// An object, or a started socket, of a parent is used in this process, and its call fails: one log
+/// line for each process. `what` it is: "a DDPMODE socket".
+void report_inherited(const char* what) noexcept;
+
 /// For a child that no fork handler has told of its birth (_Fork(), clone()): what another thread
 /// of the parent held at that moment is given up. Does nothing in a process that was told.
 /// @return true: this one was not

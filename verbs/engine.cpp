@@ -14,6 +14,7 @@
 #include "base/random.hpp"
 #include "transport/clock.hpp"
 #include "transport/descriptors.hpp"
+#include "transport/fork.hpp"
 #include "transport/log.hpp"
 #include "transport/soft_device.hpp"
 #include "verbs/bootstrap.hpp"
@@ -27,6 +28,9 @@ constexpr Time kExitLock = kSecond / 4;  // for the summary's sake
 
 std::mutex making;
 std::atomic<Engine*> the_engine{nullptr};
+// In a forked child the parent's, which is only asked what it had; null where a thread of the
+// parent was changing it.
+Engine* parents_engine = nullptr;
 
 // Environment variables that are 0 or 1; nothing: unset, or neither.
 std::optional<bool> switch_named(const char* name) noexcept {
@@ -89,6 +93,19 @@ void drain_at_exit() {
     engine->mutex.unlock();
 }
 
+void Engine::begin_in_child() noexcept {
+    Engine* const parents = the_engine.exchange(nullptr, std::memory_order_acq_rel);
+    if (parents == nullptr) return;
+    const bool whole = parents->mutex.try_lock();
+    parents_engine = whole ? parents : nullptr;
+    if (whole) parents->mutex.unlock();
+}
+
+void Engine::report_if_inherited(const void* handle) noexcept {
+    if (parents_engine == nullptr || parents_engine->alive_.count(handle) == 0) return;
+    report_inherited("a verbs object");
+}
+
 Engine* Engine::current() noexcept { return the_engine.load(std::memory_order_acquire); }
 
 Engine* Engine::get() noexcept {
@@ -122,7 +139,7 @@ Engine* Engine::get() noexcept {
         std::call_once(once, [] {
             pthread_atfork([] { making.lock(); }, [] { making.unlock(); },
                            [] {
-                               the_engine.store(nullptr, std::memory_order_release);
+                               begin_in_child();
                                making.unlock();
                            });
             std::atexit(drain_at_exit);

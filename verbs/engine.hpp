@@ -59,7 +59,9 @@ class Engine {
     void turn(const void* handle, Kind kind) noexcept { alive_.find(handle)->second = kind; }
     [[nodiscard]] bool alive(const void* handle, Kind kind) const noexcept {
         const auto found = alive_.find(handle);
-        return found != alive_.end() && found->second == kind;
+        if (found != alive_.end() && found->second == kind) return true;
+        report_if_inherited(handle);
+        return false;
     }
 
     [[nodiscard]] std::uint64_t next_number() noexcept { return ++numbers_; }
@@ -105,6 +107,8 @@ class Engine {
 
   private:
     friend void drain_at_exit();
+    static void begin_in_child() noexcept;
+    static void report_if_inherited(const void* handle) noexcept;
     void on_device_events();
 
     std::unique_ptr<Device> device_;

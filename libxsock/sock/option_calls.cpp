@@ -109,7 +109,7 @@ int Socket::set_option(int fd, int level, int name, const void* value, socklen_t
     const bool started = now == Phase::connecting || now == Phase::starting || now == Phase::open ||
                          now == Phase::ended;
     if (level == SOL_XSOCK) {
-        if (foreign()) return no(EPERM);
+        if (foreign()) return inherited();
         if (name == DDPSTATUS) return no(ENOPROTOOPT);
         if (name == DDPPRIVATE) {
             // A listener that accepts has a copy, and reads ours for each connection.
@@ -163,7 +163,7 @@ int Socket::get_option(int, int level, int name, void* value, socklen_t* length)
             if (!started) {
                 data = options_.private_data;
             } else if (foreign()) {
-                return no(EPERM);
+                return inherited();
             } else if (const Connection* const c = connection_now_.load()) {
                 progress()->locked([&](Pass&) { data = c->info().private_data; });
             }
@@ -177,7 +177,7 @@ int Socket::get_option(int, int level, int name, void* value, socklen_t* length)
     }
     if (!started) return XSOCK_PASS;
     if (level == SOL_SOCKET && name == SO_ERROR) {
-        if (foreign()) return no(EPERM);
+        if (foreign()) return inherited();
         if (!settled()) progress()->drive();
         now = phase();
         return give_int(now == Phase::starting || now == Phase::connecting ? 0 : error_.exchange(0),

@@ -156,6 +156,11 @@ bool Socket::foreign() const noexcept {
            generation_.load(std::memory_order_relaxed) != process_generation();
 }
 
+int Socket::inherited() const noexcept {
+    report_inherited("a DDPMODE socket");
+    return no(EPERM);
+}
+
 int Socket::started() const noexcept {
     switch (phase()) {
         case Phase::fresh:
@@ -218,7 +223,7 @@ int Socket::gate(int fd, int flags, bool writing) {
                 return plain_answer(fd);
             case Phase::open:
             case Phase::ended:
-                if (foreign()) return no(EPERM);
+                if (foreign()) return inherited();
                 keep_from_exec(fd);
                 return 0;
             case Phase::undecided:
@@ -233,7 +238,7 @@ int Socket::gate(int fd, int flags, bool writing) {
                 break;
             case Phase::connecting:
             case Phase::starting:
-                if (foreign()) return no(EPERM);
+                if (foreign()) return inherited();
                 if (!blocking(flags)) {
                     progress()->drive();
                     if (settled()) continue;
@@ -335,7 +340,7 @@ int Socket::ioctl(int fd, unsigned long request, void* argument) {
         return 0;
     }
     if ((now != Phase::open && now != Phase::ended) || argument == nullptr) return XSOCK_PASS;
-    if (foreign()) return no(EPERM);
+    if (foreign()) return inherited();
     switch (request) {
         case FIONREAD: {
             if (rx_count_.load(std::memory_order_acquire) == 0) progress()->drive();
@@ -386,14 +391,14 @@ int Socket::shutdown(int fd, int how) {
         case Phase::plain:
             return plain_answer(fd);
         case Phase::connecting:
-            return no(foreign() ? EPERM : ENOTCONN);
+            return foreign() ? inherited() : no(ENOTCONN);
         case Phase::starting:
         case Phase::open:
             break;
         case Phase::ended:
-            return no(foreign() ? EPERM : ENOTCONN);
+            return foreign() ? inherited() : no(ENOTCONN);
     }
-    if (foreign()) return no(EPERM);
+    if (foreign()) return inherited();
     keep_from_exec(fd);
     std::uint32_t told = 0;
     if (how != SHUT_WR) {
@@ -420,7 +425,7 @@ xsock_ep* Socket::endpoint(xsock_cq* send_cq, xsock_cq* recv_cq) {
         return nullptr;
     }
     if (foreign()) {
-        errno = EPERM;
+        (void)inherited();
         return nullptr;
     }
     const std::lock_guard hold(endpoint_lock_);

@@ -124,6 +124,8 @@ class Socket final : public ::xsock_sock, public Pollable, public readiness::Sou
     [[nodiscard]] Phase phase() const noexcept { return phase_.load(std::memory_order_acquire); }
     /// Started before a fork(): the parent's.
     [[nodiscard]] bool foreign() const noexcept;
+    /// -1 with EPERM: what a call on a foreign one answers.
+    int inherited() const noexcept;
     [[nodiscard]] bool on() const noexcept { return mode_on_.load(std::memory_order_relaxed); }
     void close();
     void close_connection();

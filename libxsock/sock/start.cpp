@@ -196,16 +196,16 @@ int Socket::connect(int fd, const sockaddr* address, socklen_t length) {
             return plain_answer(fd);
         case Phase::connecting:
         case Phase::starting:
-            if (foreign()) return no(EPERM);
+            if (foreign()) return inherited();
             if (!blocks) {
                 progress()->drive();
                 return no(phase() == Phase::open ? EISCONN : EALREADY);
             }
             return wait_started();
         case Phase::open:
-            return no(foreign() ? EPERM : EISCONN);
+            return foreign() ? inherited() : no(EISCONN);
         case Phase::ended: {
-            if (foreign()) return no(EPERM);
+            if (foreign()) return inherited();
             const int error = error_.exchange(0);
             return no(error != 0 ? error : opened_.load() ? EISCONN : ECONNABORTED);
         }

@@ -429,6 +429,61 @@ static void forked(void) {
     close_pair(fds);
 }
 
+/* The first call on a parent's socket says so in the log; once in each process. */
+static void inherited_is_reported_once(void) {
+    static const char code[] = "inherited-handle";
+    const char* const folder = getenv("TMPDIR");
+    char path[128], name[160], text[4096];
+    int lines = 0;
+    const char* at;
+    ssize_t n;
+    int fd;
+    pid_t child;
+    snprintf(path, sizeof path, "%s/overlay-log.XXXXXX", folder != NULL ? folder : "/tmp");
+    fd = mkstemp(path);
+    CHECK(fd >= 0);
+    snprintf(name, sizeof name, "warn:%s", path);
+    fflush(stdout);
+    child = fork(); /* the setting is read once in a process */
+    CHECK(child >= 0);
+    if (child == 0) {
+        char* const argv[] = {"overlay_test", "use_inherited", NULL};
+        setenv("XSOCK_LOG", name, 1);
+        execv("/proc/self/exe", argv);
+        _exit(1);
+    }
+    wait_ok(child);
+    n = pread(fd, text, sizeof text - 1, 0);
+    CHECK(n >= 0);
+    text[n] = '\0';
+    for (at = text; (at = strstr(at, code)) != NULL; at += sizeof code) lines++;
+    if (lines != 2) fputs(text, stderr);
+    CHECK(lines == 2);
+    CHECK(unlink(path) == 0 && close(fd) == 0);
+}
+
+/* Two children, of which each is told once. */
+static void use_inherited(void) {
+    int fds[2];
+    int i;
+    char octet;
+    pair_of(1, fds);
+    for (i = 0; i < 2; i++) {
+        const pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            CHECK_ERROR(send(fds[0], "x", 1, MSG_NOSIGNAL), EPERM);
+            CHECK_ERROR(recv(fds[1], &octet, 1, 0), EPERM);
+            CHECK_ERROR(shutdown(fds[1], SHUT_WR), EPERM);
+            CHECK(close(fds[0]) == 0);
+            _exit(0);
+        }
+        wait_ok(child);
+    }
+    exchange(fds[0], fds[1]);
+    close_pair(fds);
+}
+
 /* Accept here, serve in a child: start-up is the child's. */
 static void served_by_child(void) {
     struct connecting c = {.on = 1};
@@ -1065,6 +1120,8 @@ static const struct {
     {"streams", streams},
     {"sent_to_others", sent_to_others},
     {"forked", forked},
+    {"inherited_is_reported_once", inherited_is_reported_once},
+    {"use_inherited", use_inherited},
     {"served_by_child", served_by_child},
     {"spawned", spawned},
     {"sent_before_the_end", sent_before_the_end},

@@ -183,6 +183,8 @@ static void let_go(struct fd_handle* handle) {
     const int saved = errno;
     const int before = overlay_begin();
     struct xsock_sock* const sock = handle->sock;
+    int cancel_state;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     if (!handle->counted) summary_verdict(sock);
     free_handle(handle);
     if (XSOCK_IS_SET(sock)) {
@@ -190,6 +192,7 @@ static void let_go(struct fd_handle* handle) {
     } else {
         xsock_engine_opened->sock_unref(sock, -1);
     }
+    pthread_setcancelstate(cancel_state, NULL);
     overlay_end(before);
     errno = saved;
 }

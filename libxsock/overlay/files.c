@@ -3,18 +3,25 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <pthread.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "libxsock/overlay/overlay.h"
 
-/* The order of the steps is fd_table.h's. */
+/* The order of the steps is fd_table.h's. A thread that was cancelled in between would leave the
+ * connection open for good. */
 static __attribute__((noinline)) int close_slowly(int fd) {
     if (fd_has(fd) && fd_table_owner() == FD_OWNER_SELF) {
-        struct fd_handle* const handle = fd_begin_close(fd);
-        const int result = LIBC(close)(fd);
+        int cancel_state;
+        int result;
+        struct fd_handle* handle;
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+        handle = fd_begin_close(fd);
+        result = LIBC(close)(fd);
         fd_end_close(handle);
+        pthread_setcancelstate(cancel_state, NULL);
         return result;
     }
     /* (where this is the engine's own call, it may) */

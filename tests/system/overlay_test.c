@@ -740,6 +740,36 @@ static void closed_meanwhile(void) {
     }
 }
 
+static void* close_with_cancel_pending(void* argument) {
+    pthread_cancel(pthread_self());
+    close(*(int*)argument);
+    pthread_testcancel();
+    return NULL; /* not reached */
+}
+
+/* close() closes, whether or not the thread is being cancelled: the peer sees the end. */
+static void closed_by_a_cancelled_thread(void) {
+    int linger_s;
+    for (linger_s = -1; linger_s < 2; linger_s++) {
+        const struct linger linger = {.l_onoff = 1, .l_linger = linger_s};
+        int fds[2];
+        char octet;
+        void* ended;
+        pthread_t thread;
+        struct pollfd p;
+        pair_of(1, fds);
+        if (linger_s >= 0) {
+            CHECK(setsockopt(fds[0], SOL_SOCKET, SO_LINGER, &linger, sizeof linger) == 0);
+        }
+        CHECK(pthread_create(&thread, NULL, close_with_cancel_pending, &fds[0]) == 0);
+        CHECK(pthread_join(thread, &ended) == 0 && ended == PTHREAD_CANCELED);
+        p = (struct pollfd){.fd = fds[1], .events = POLLIN};
+        CHECK(poll(&p, 1, 20000) == 1);
+        CHECK(recv(fds[1], &octet, 1, 0) <= 0);
+        CHECK(close(fds[1]) == 0);
+    }
+}
+
 static void* receive_once(void* argument) {
     char octets[64];
     const ssize_t n = recv(*(int*)argument, octets, sizeof octets, 0);
@@ -1128,6 +1158,7 @@ static const struct {
     {"in_a_handler", in_a_handler},
     {"forked_in_a_handler", forked_in_a_handler},
     {"closed_meanwhile", closed_meanwhile},
+    {"closed_by_a_cancelled_thread", closed_by_a_cancelled_thread},
     {"replaced_while_undecided", replaced_while_undecided},
     {"replaced_under_a_sender", replaced_under_a_sender},
     {"closed_under_a_sender", closed_under_a_sender},

@@ -234,7 +234,7 @@ void Progress::drive() {
     run_pass(driving.pass);
 }
 
-void Progress::poll_subset(int epoll_fd) {
+void Progress::poll_channel(SoftChannel& channel) {
     if (!callers_drive()) {
         ring_thread();
         return;
@@ -246,8 +246,14 @@ void Progress::poll_subset(int epoll_fd) {
     pass.by_caller = true;
     interval_.store(interval() + 1, std::memory_order_relaxed);
     serve_kicked(pass);
+    // Of one member recv() itself tells what came in.
+    if (Pollable* const item = channel.single_member();
+        item != nullptr && (item->events_ & (EPOLLIN | EPOLLOUT)) == EPOLLIN) {
+        call(*item, pass, [&] { item->on_ready(EPOLLIN, pass); });
+        return;
+    }
     std::array<epoll_event, kEventsPerPass> events;
-    const int n = epoll_wait(epoll_fd, events.data(), kEventsPerPass, 0);
+    const int n = epoll_wait(channel.fd(), events.data(), kEventsPerPass, 0);
     for (int i = 0; i < n; ++i) {
         const epoll_event& event = events[static_cast<std::size_t>(i)];
         auto* const item = static_cast<Pollable*>(event.data.ptr);

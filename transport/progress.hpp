@@ -143,9 +143,9 @@ class Progress {
     void drive();
     /// The same, and asks epoll in any case: nothing that has arrived by now is left for later.
     void drive_thoroughly();
-    /// Serves those of its items that are ready in `epoll_fd`, whose members are all items of this
-    /// Progress, and what was posted to any. Waits for the lock: the caller was woken for them.
-    void poll_subset(int epoll_fd);
+    /// Serves the ready members of `channel`, which are all items of this Progress, and what was
+    /// posted to any item. Waits for the lock: the caller was woken for them.
+    void poll_channel(SoftChannel& channel);
 
     /// Drives, then sleeps, until `done()` or the deadline. `done` must be cheap and free of locks
     /// that drivers take. @return done()

@@ -24,7 +24,7 @@ SoftChannel::~SoftChannel() { close_owned(epoll_fd_); }
 void SoftChannel::poll() {
     if (!several_.load(std::memory_order_acquire)) {
         if (Progress* const only = only_.load(std::memory_order_acquire)) {
-            only->poll_subset(epoll_fd_);
+            only->poll_channel(*this);
         }
         return;
     }
@@ -52,6 +52,9 @@ Result<void> SoftChannel::add(Progress& progress, Pollable& item, int fd, std::u
     if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0) {
         return Error{errno, "the channel cannot watch the connection"};
     }
+    if (!several_.load(std::memory_order_relaxed)) {
+        single_member_ = members_++ == 0 ? &item : nullptr;
+    }
     return {};
 }
 
@@ -63,7 +66,10 @@ void SoftChannel::modify(Pollable& item, int fd, std::uint32_t events) noexcept 
 }
 
 void SoftChannel::remove(int fd) noexcept {
-    epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
+    if (epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr) != 0) return;  // it could not be added
+    if (several_.load(std::memory_order_relaxed)) return;
+    --members_;
+    single_member_ = nullptr;
 }
 
 }  // namespace xsock

@@ -45,6 +45,10 @@ class SoftChannel final : public CompletionChannel {
     Result<void> add(Progress& progress, Pollable& item, int fd, std::uint32_t events);
     void modify(Pollable& item, int fd, std::uint32_t events) noexcept;
     void remove(int fd) noexcept;
+    /// The only member, if it is known that there is just one.
+    [[nodiscard]] Pollable* single_member() const noexcept {
+        return several_.load(std::memory_order_acquire) ? nullptr : single_member_;
+    }
 
   private:
     explicit SoftChannel(int epoll_fd) : epoll_fd_(epoll_fd) {}
@@ -56,6 +60,9 @@ class SoftChannel final : public CompletionChannel {
     std::vector<Progress*> progresses_;  // of its members, past ones too
     std::atomic<Progress*> only_{nullptr};
     std::atomic<bool> several_{false};
+    // While `several_` is not set, under the lock of the one Progress.
+    std::size_t members_ = 0;
+    Pollable* single_member_ = nullptr;
 };
 
 }  // namespace xsock

@@ -132,6 +132,27 @@ TEST_F(SoftChannelTest, an_item_may_be_a_member_of_two_channels) {
     EXPECT_FALSE(readable(*channel));
 }
 
+TEST_F(SoftChannelTest, serves_one_member_and_several_as_they_come_and_go) {
+    auto one = joined(*first, channel);
+    const auto check = [&](Item& item) {
+        const std::uint64_t before = item.signals;
+        item.signal();
+        channel->poll();
+        EXPECT_EQ(item.signals, before + 1);
+    };
+    check(*one);
+    const auto two = joined(*first, channel);
+    check(*one);
+    check(*two);
+    first->locked([&](Pass&) { first->remove(*one); });
+    one.reset();
+    check(*two);
+    first->locked([&](Pass&) { first->remove(*two); });
+    channel->poll();
+    const auto three = joined(*first, channel);
+    check(*three);
+}
+
 TEST_F(SoftChannelTest, poll_serves_what_was_posted) {
     const auto member = joined(*first, channel);
     first->kick_later(*member);

@@ -158,8 +158,10 @@ void prepare_sleep(Channel& channel) {
     if (cq != nullptr) cq->hand_over();
 }
 
-/// An event to return, or null: EAGAIN. `first`: the caller has not slept in this call yet.
-Cq* next_event(Channel& channel, bool first) {
+/// An event to return, or null with the answer in `error`. `first`: the caller has not slept in this
+/// call yet.
+Cq* next_event(Channel& channel, bool first, int& error) {
+    error = EINPROGRESS;
     Cq* found = take(channel);
     if (found == nullptr) {
         collecting = &channel;
@@ -184,6 +186,7 @@ Cq* next_event(Channel& channel, bool first) {
     if (nonblocking(channel)) {
         channel.takes_eagain.store(true, kRelaxed);
         prepare_sleep(channel);
+        error = EAGAIN;
         return nullptr;
     }
     // A peer's Writes may be what the caller waits for: perftest's credits are.
@@ -278,8 +281,9 @@ int try_cq_event(ibv_comp_channel* given, int first, ibv_cq** cq, void** cq_cont
         if (!engine->alive(given, Kind::channel)) return EINVAL;
     }
     try {
-        Cq* const found = next_event(channel, first != 0);
-        if (found == nullptr) return EAGAIN;
+        int error = 0;
+        Cq* const found = next_event(channel, first != 0, error);
+        if (found == nullptr) return error;
         channel.seen_arrivals.store(channel.connections->arrivals(), kRelaxed);
         channel.seen_writes.store(channel.connections->writes(), kRelaxed);
         deliver(*found, cq, cq_context);
@@ -308,7 +312,7 @@ int late_cq_event(ibv_comp_channel* given, ibv_cq** cq, void** cq_context) noexc
                 found = queue;
             }
         }
-        if (found == nullptr) return EAGAIN;
+        if (found == nullptr) return EINPROGRESS;
         found->late_event = engine.next_number();
         for (const auto& [number, qp] : engine.qps) {
             if (queue_of(*qp) == found) qp->writes_told = qp->qp->info().rx_writes;

@@ -32,13 +32,13 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel* channel, struct ibv_cq** cq
                                : engine->verbs_try_cq_event(channel, first, cq, cq_context);
         xsock_verbs_release_cancellation(&state);
         if (error == 0) return 0;
-        if (error != EAGAIN) {
+        if (error != EINPROGRESS) {
             errno = error;
             return -1;
         }
         if (late && patience_ms < PATIENCE_MAX_MS) patience_ms *= 2;
         first = 0;
-        late = xsock_verbs_wait_readable(channel->fd, patience_ms);
+        late = xsock_verbs_sleep(channel->fd, patience_ms);
         if (late < 0) return -1;
     }
 }

@@ -84,15 +84,20 @@ static int every_handler_restarts(void) {
 }
 
 int xsock_verbs_wait_readable(int fd, int timeout_ms) {
-    struct pollfd p = {fd, POLLIN, 0};
     const int flags = fcntl(fd, F_GETFL);
-    int n;
 
     if (flags < 0) return -1;
     if (flags & O_NONBLOCK) {
         errno = EAGAIN;
         return -1;
     }
+    return xsock_verbs_sleep(fd, timeout_ms);
+}
+
+int xsock_verbs_sleep(int fd, int timeout_ms) {
+    struct pollfd p = {fd, POLLIN, 0};
+    int n;
+
     do {
         n = poll(&p, 1, timeout_ms);
     } while (n < 0 && errno == EINTR && every_handler_restarts());

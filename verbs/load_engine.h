@@ -15,6 +15,8 @@ const struct xsock_verbs* xsock_verbs_load(void);
  * the time is up; or -1 with errno: EAGAIN when the program has made the descriptor non-blocking,
  * and EINTR after a signal, unless all handlers of the process have SA_RESTART. */
 int xsock_verbs_wait_readable(int fd, int timeout_ms);
+/* The same, whether O_NONBLOCK is set or not. */
+int xsock_verbs_sleep(int fd, int timeout_ms);
 
 /* No thread is cancelled inside the engine: unwinding would end the process there. */
 int xsock_verbs_hold_cancellation(void);

@@ -27,13 +27,13 @@
 
 /* Called by the libraries only, not exported: what the blocking calls are made of. */
 #define XSOCK_VERBS_PRIVATE_FUNCTIONS(F)                                                           \
-    /* 0, or EAGAIN: nothing there, wait for the descriptor; or another errno. `first`: the call   \
-     * has not waited yet. */                                                                      \
+    /* 0; EINPROGRESS: nothing there, wait for the descriptor; EAGAIN: nothing, and the descriptor \
+     * does not block; or another errno. `first`: the call has not waited yet. */                  \
     F(verbs_, int, try_cq_event, ENOSYS,                                                           \
       (struct ibv_comp_channel * channel, int first, struct ibv_cq * *cq, void** cq_context),      \
       (channel, first, cq, cq_context))                                                            \
     /* After waiting in vain for a while: 0 and an event, if peers have written into memory since  \
-     * this was last asked; EAGAIN: they have not; or another errno. */                            \
+     * this was last asked; EINPROGRESS: they have not; or another errno. */                       \
     F(verbs_, int, late_cq_event, ENOSYS,                                                          \
       (struct ibv_comp_channel * channel, struct ibv_cq * *cq, void** cq_context),                 \
       (channel, cq, cq_context))                                                                   \

@@ -120,7 +120,9 @@ void close_owned(int fd) noexcept {
     close(fd);
 }
 
-Result<int> duplicate_descriptor(int fd) noexcept {
+namespace {
+
+Result<int> duplicate(int fd) noexcept {
     rlimit limit{};
     const int from = getrlimit(RLIMIT_NOFILE, &limit) == 0
                          ? static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 2, kOutOfTheWay))
@@ -133,9 +135,21 @@ Result<int> duplicate_descriptor(int fd) noexcept {
     return copy;
 }
 
+}  // namespace
+
+Result<int> duplicate_descriptor(int fd) noexcept {
+    Result<int> copy = duplicate(fd);
+    // The number is being closed by another thread (open_inactive_descriptor()).
+    if (copy && (fcntl(*copy, F_GETFL) & O_PATH) != 0) {
+        close_owned(*copy);
+        return Error{EBADF, "the descriptor is being closed"};
+    }
+    return copy;
+}
+
 int move_and_own(int fd) noexcept {
     if (fd < 0) return fd;
-    Result<int> copy = duplicate_descriptor(fd);
+    Result<int> copy = duplicate(fd);
     if (!copy) {
         own_descriptor(fd);
         return fd;
@@ -146,8 +160,11 @@ int move_and_own(int fd) noexcept {
 
 Result<int> open_inactive_descriptor() noexcept {
     const DescriptorChange change;
-    const int fd = move_and_own(open("/", O_PATH | O_CLOEXEC));
-    if (fd < 0) return Error{errno, "the root folder cannot be opened"};
+    // No directory, if there is anything else: openat() and fchdir() would work on it.
+    int opened = open("/dev/null", O_PATH | O_CLOEXEC);
+    if (opened < 0) opened = open("/", O_PATH | O_CLOEXEC);
+    const int fd = move_and_own(opened);
+    if (fd < 0) return Error{errno, "neither /dev/null nor the root folder can be opened"};
     return fd;
 }
 

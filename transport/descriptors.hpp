@@ -42,7 +42,8 @@ Result<int> duplicate_descriptor(int fd) noexcept;
 int move_and_own(int fd) noexcept;
 
 /// A descriptor on which the kernel answers EBADF to every call but those that take any descriptor
-/// (close(), dup(), fstat()): an O_PATH one. Owned. EMFILE, or what open("/") may fail with.
+/// (close(), dup(), fstat()): an O_PATH one of /dev/null. Owned. EMFILE, or what open() may fail
+/// with.
 Result<int> open_inactive_descriptor() noexcept;
 
 /// Owns the pipe that a library opens for itself on first use, and tells nobody of: libuv's for its

@@ -177,8 +177,9 @@ class SoftListener final : public Listener {
         auto ready = socket_->ready_fd();
         if (!ready) return ready;
         const DescriptorChange change;
-        const int fd = move_and_own(epoll_create1(EPOLL_CLOEXEC));
+        const int fd = epoll_create1(EPOLL_CLOEXEC);  // not moved: programs may use it in select()
         if (fd < 0) return Error{errno, "epoll_create1 failed"};
+        own_descriptor(fd);
         const bool drives = progress_.mode() != ProgressMode::thread;
         for (const int watched : {*ready, drives ? progress_.embed() : -1}) {
             if (watched < 0) continue;

@@ -368,11 +368,12 @@ uint32_t fd_closings(void) {
 }
 
 int fd_closed_while_copied(int copy, uint32_t closings) {
-    const pid_t pid = getpid();
+    pid_t pid;
     int flags;
     if (atomic_load(&closings_begun) == closings) return 0;
     flags = LIBC(fcntl)(copy, F_GETFL, NULL);
     if (flags < 0 || (flags & O_PATH) == 0) return 0;
+    pid = getpid();
     /* One of the program's own? Where kcmp() is not to be had, hardly. */
     return syscall(SYS_kcmp, pid, pid, 0 /* KCMP_FILE */, copy, inactive_fd) <= 0;
 }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -17,10 +18,14 @@ static __attribute__((noinline)) int close_slowly(int fd) {
         int cancel_state;
         int result;
         struct fd_handle* handle;
+        const uint32_t generation = atomic_load_explicit(&fd_generation, memory_order_relaxed);
         pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
         handle = fd_begin_close(fd);
         result = LIBC(close)(fd);
-        fd_end_close(handle);
+        /* (the child of a signal handler's fork has counted its slots anew) */
+        if (generation == atomic_load_explicit(&fd_generation, memory_order_relaxed)) {
+            fd_end_close(handle);
+        }
         pthread_setcancelstate(cancel_state, NULL);
         return result;
     }
@@ -62,17 +67,22 @@ static int close_around_the_engine(unsigned first, unsigned last, int flags) {
 }
 
 static int close_handles(unsigned first, unsigned last, int flags) {
+    const uint32_t generation = atomic_load_explicit(&fd_generation, memory_order_relaxed);
     struct fd_handle* const handles = fd_begin_close_range(first, last);
     const int result = close_around_the_engine(first, last, flags);
-    fd_end_close_range(handles);
+    if (generation == atomic_load_explicit(&fd_generation, memory_order_relaxed)) {
+        fd_end_close_range(handles);
+    }
     return result;
 }
 
 int overlay_close_range(unsigned first, unsigned last, int flags) {
-    if (!fd_any() || first > last || (flags & CLOSE_RANGE_CLOEXEC) ||
+    if (!fd_any() || first > last || (flags & ~CLOSE_RANGE_UNSHARE) != 0 ||
         fd_table_owner() != FD_OWNER_SELF) {
         return LIBC(close_range)(first, last, flags);
     }
+    /* What is replaced below must not be in a table that other threads go on with. */
+    if ((flags & CLOSE_RANGE_UNSHARE) != 0 && unshare(CLONE_FILES) != 0) return -1;
     return close_handles(first, last, flags);
 }
 
@@ -102,11 +112,10 @@ struct copying {
 };
 
 static struct copying begin_copying(int fd) {
-    const struct copying c = {
-        .generation = atomic_load_explicit(&fd_generation, memory_order_relaxed),
-        .handle = fd_has(fd) ? fd_get(fd) : NULL,
-        .closings = fd_closings(),
-    };
+    struct copying c;
+    c.generation = atomic_load_explicit(&fd_generation, memory_order_relaxed);
+    c.handle = fd_has(fd) ? fd_get(fd) : NULL;
+    c.closings = fd_closings();
     return c;
 }
 

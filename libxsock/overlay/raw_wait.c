@@ -144,12 +144,28 @@ static void end_polled(struct polled* p) {
     errno = saved;
 }
 
+static int any_has_handle(const void* fds, unsigned count) {
+    struct pollfd few[FEW_FDS];
+    const struct pollfd* at = fds;
+    while (count != 0) {
+        const unsigned n = count < FEW_FDS ? count : FEW_FDS;
+        if (copy(few, at, n * sizeof *few) != 0) return 0; /* the kernel says so too */
+        if (wait_poll_has_handle(few, n)) return 1;
+        at += n;
+        count -= n;
+    }
+    return 0;
+}
+
 /* 1: the copy has a handle among its descriptors; 0: the call is the kernel's; -1: errno is set. */
 static int begin_polled(struct polled* p, const void* fds, unsigned count) {
     struct rlimit files;
     if (count == 0 || getrlimit(RLIMIT_NOFILE, &files) != 0 || count > files.rlim_cur) return 0;
     p->count = count;
     p->fds = p->few;
+    /* Memory is asked for only where a handle needs it: a signal handler's call on plain
+     * descriptors may have interrupted malloc(). */
+    if (count > FEW_FDS && !any_has_handle(fds, count)) return 0;
     if (count > FEW_FDS) p->fds = malloc(count * sizeof *p->fds);
     if (p->fds == NULL) return fail_with(ENOMEM);
     if (copy(p->fds, fds, count * sizeof *p->fds) == 0 && wait_poll_has_handle(p->fds, count)) {
@@ -163,8 +179,13 @@ static long poll_copy(struct polled* p, void* fds, const struct limit* limit,
                       const sigset_t* mask) {
     const long result = wait_poll(p->fds, p->count, limit->timeout, mask);
     const int saved = errno;
+    unsigned i;
     if (result < 0 && saved != EINTR) return result;
-    if (copy(fds, p->fds, p->count * sizeof *p->fds) != 0) return -1;
+    /* As the kernel: nothing but this, for other threads may change the rest meanwhile. */
+    for (i = 0; i < p->count; i++) {
+        struct pollfd* const to = (struct pollfd*)fds + i;
+        if (copy(&to->revents, &p->fds[i].revents, sizeof to->revents) != 0) return -1;
+    }
     errno = saved;
     return result;
 }

@@ -118,7 +118,7 @@ struct ConnectAttr {
     bool outlives_peer = false;
     /// The program hears of start-up and end by events of the owner, ahead of completions: after
     /// start-up nothing is received and nothing that was posted is sent until Qp::confirm_start();
-    /// after the peer's FIN or reset nothing is flushed until Qp::confirm_end().
+    /// after the peer's FIN or reset no posted receive is flushed until Qp::confirm_end().
     bool confirmed = false;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// One message of 64 bytes there and back, both processes asleep in epoll_wait() or poll() until a
-// descriptor tells them of it. Figures: 0 median of a round trip in us, 1 CPU time of both processes
-// for each round trip in us, 2 99th percentile of a round trip in us.
+// One message of 64 bytes there and back, both processes asleep in epoll_wait() or poll() until
+// their descriptor is readable. Figures: 0 median of a round trip in us, 1 CPU time of both
+// processes for each round trip in us, 2 99th percentile of a round trip in us.
 #include "bench/event.hpp"
 
 #include <poll.h>

@@ -40,9 +40,10 @@ class Library {
     void* handle_;
 };
 
-#define XSOCK_BENCH_RDMA(F)                                                                     \
-    F(create_event_channel) F(create_id) F(bind_addr) F(listen) F(get_src_port) F(resolve_addr) \
-    F(resolve_route) F(get_cm_event) F(ack_cm_event) F(create_qp) F(accept) F(connect)
+#define XSOCK_BENCH_RDMA(F)                                                              \
+    F(create_event_channel)                                                              \
+    F(create_id) F(bind_addr) F(listen) F(get_src_port) F(resolve_addr) F(resolve_route) \
+        F(get_cm_event) F(ack_cm_event) F(create_qp) F(accept) F(connect)
 #define XSOCK_BENCH_IBV(F) \
     F(alloc_pd) F(create_comp_channel) F(create_cq) F(get_cq_event) F(ack_cq_events)
 
@@ -98,9 +99,8 @@ class End {
     void connect(Child& child, const Run& run) {
         sockaddr_in address = address_of(run);
         address.sin_port = htons(child.hear<std::uint16_t>());
-        must_be_0(
-            verbs_.resolve_addr(id_, nullptr, reinterpret_cast<sockaddr*>(&address), 1000),
-            "rdma_resolve_addr");
+        must_be_0(verbs_.resolve_addr(id_, nullptr, reinterpret_cast<sockaddr*>(&address), 1000),
+                  "rdma_resolve_addr");
         wait_for(RDMA_CM_EVENT_ADDR_RESOLVED);
         must_be_0(verbs_.resolve_route(id_, 1000), "rdma_resolve_route");
         wait_for(RDMA_CM_EVENT_ROUTE_RESOLVED);
@@ -176,8 +176,11 @@ class End {
         must_be_0(ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
         ibv_qp_init_attr attr{};
         attr.send_cq = attr.recv_cq = cq;
-        attr.cap = {.max_send_wr = 2 * kSlots, .max_recv_wr = kSlots, .max_send_sge = 1,
-                    .max_recv_sge = 1, .max_inline_data = kSize};
+        attr.cap = {.max_send_wr = 2 * kSlots,
+                    .max_recv_wr = kSlots,
+                    .max_send_sge = 1,
+                    .max_recv_sge = 1,
+                    .max_inline_data = kSize};
         attr.qp_type = IBV_QPT_RC;
         must_be_0(verbs_.create_qp(id_, pd, &attr), "rdma_create_qp");
         mr_ = made(verbs_.reg_mr(pd, this, sizeof *this, IBV_ACCESS_LOCAL_WRITE), "ibv_reg_mr");

@@ -480,7 +480,8 @@ bool Connection::tx_wanted() const {
 
 // Established, nothing to send, nothing out of the ordinary: the state after nearly every message.
 bool Connection::quiet() const {
-    return steady_ && ddp_.state() == ddp::Stream::State::established && !eof_ && !tx_blocked_ &&
+    return steady_ && !start_held_ && ddp_.state() == ddp::Stream::State::established && !eof_ &&
+           !tx_blocked_ &&
            stash_.empty() && interest_ == kReading && !tx_wanted() &&
            mpa_->next_timeout() == kNever;
 }
@@ -883,10 +884,14 @@ void Connection::confirm_start(Pass& pass) {
     start_held_ = false;
     ddp_.hold_sends(false);
     if (fd_ < 0 || ended_) return;
-    parts_.progress->join_channels(*this);
-    if (!stash_.empty()) resume(pass);
-    if (fd_ >= 0 && !ended_) receive(pass);
-    transmit(pass);
+    try {
+        parts_.progress->join_channels(*this);
+        if (!stash_.empty()) resume(pass);
+        if (fd_ >= 0 && !ended_) receive(pass);
+        transmit(pass);
+    } catch (...) {
+        on_failure(pass);
+    }
 }
 
 void Connection::confirm_end(Pass& pass) {
@@ -895,7 +900,7 @@ void Connection::confirm_end(Pass& pass) {
         pass.active = true;
         ddp_.flush(*flush_held_);
         flush_held_.reset();
-    } else if (eof_ && !ended_ && receives_over_ && !closing_ && !outlives_peer_) {
+    } else if (eof_ && !ended_ && receives_over_ && !outlives_peer_) {
         pass.active = true;
         ddp_.flush_receives();
     }

@@ -234,6 +234,20 @@ void Progress::drive() {
     run_pass(driving.pass);
 }
 
+void Progress::poll_thoroughly() {
+    if (!callers_drive()) {
+        ring_thread();
+        return;
+    }
+    count_caller_pass();
+    lock();
+    Driving driving(*this);
+    driving.pass.by_caller = true;
+    thorough_ = true;
+    run_pass(driving.pass);
+    thorough_ = false;
+}
+
 void Progress::poll_channel(SoftChannel& channel) {
     if (!callers_drive()) {
         ring_thread();
@@ -254,6 +268,12 @@ void Progress::poll_channel(SoftChannel& channel) {
     }
     std::array<epoll_event, kEventsPerPass> events;
     const int n = epoll_wait(channel.fd(), events.data(), kEventsPerPass, 0);
+    if (channel.several()) {  // since just now: an event may be of another Progress's item
+        thorough_ = true;
+        run_pass(pass);
+        thorough_ = false;
+        return;
+    }
     for (int i = 0; i < n; ++i) {
         const epoll_event& event = events[static_cast<std::size_t>(i)];
         auto* const item = static_cast<Pollable*>(event.data.ptr);
@@ -472,7 +492,7 @@ void Progress::join_channels(Pollable& item) {
     for (const auto& channel : item.channels_) {
         if (channel == nullptr) continue;
         if (auto joined = channel->add(*this, item, item.fd_, item.events_); !joined) {
-            log(LogLevel::warn, "channel-not-joined", "%s: %s; its events take a thread's way",
+            log(LogLevel::warn, "channel-not-joined", "%s: %s; the background thread serves it",
                 std::strerror(joined.error().code), joined.error().what);
         }
     }

@@ -143,6 +143,8 @@ class Progress {
     void drive();
     /// The same, and asks epoll in any case: nothing that has arrived by now is left for later.
     void drive_thoroughly();
+    /// drive_thoroughly() that waits for the lock.
+    void poll_thoroughly();
     /// Serves the ready members of `channel`, which are all items of this Progress, and what was
     /// posted to any item. Waits for the lock: the caller was woken for them.
     void poll_channel(SoftChannel& channel);

@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "transport/descriptors.hpp"
@@ -34,7 +35,14 @@ void SoftChannel::poll() {
         copy = progresses_;
     }
     // The events of a member are followed under the lock of its own Progress only.
-    for (Progress* const progress : copy) progress->drive_thoroughly();
+    for (Progress* const progress : copy) progress->poll_thoroughly();
+    forget_events();
+}
+
+// A hang-up that cannot be masked (EPOLLET) makes the set readable until it is fetched.
+void SoftChannel::forget_events() const noexcept {
+    std::array<epoll_event, 64> events;
+    epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), 0);
 }
 
 Result<void> SoftChannel::add(Progress& progress, Pollable& item, int fd, std::uint32_t events) {

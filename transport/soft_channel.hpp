@@ -33,7 +33,9 @@ class SoftChannel final : public CompletionChannel {
         return arrivals_.load(std::memory_order_relaxed);
     }
 
-    std::uint32_t writes() const noexcept override { return writes_.load(std::memory_order_relaxed); }
+    std::uint32_t writes() const noexcept override {
+        return writes_.load(std::memory_order_relaxed);
+    }
 
     [[nodiscard]] bool watched() const noexcept { return watched_.load(std::memory_order_relaxed); }
     void count_arrival() noexcept { arrivals_.fetch_add(1, std::memory_order_relaxed); }
@@ -45,12 +47,15 @@ class SoftChannel final : public CompletionChannel {
     Result<void> add(Progress& progress, Pollable& item, int fd, std::uint32_t events);
     void modify(Pollable& item, int fd, std::uint32_t events) noexcept;
     void remove(int fd) noexcept;
+    /// Its members are of several Progresses. Visible before the first event of a second one's.
+    [[nodiscard]] bool several() const noexcept { return several_.load(std::memory_order_acquire); }
     /// The only member, if it is known that there is just one.
     [[nodiscard]] Pollable* single_member() const noexcept {
-        return several_.load(std::memory_order_acquire) ? nullptr : single_member_;
+        return several() ? nullptr : single_member_;
     }
 
   private:
+    void forget_events() const noexcept;
     explicit SoftChannel(int epoll_fd) : epoll_fd_(epoll_fd) {}
 
     const int epoll_fd_;

@@ -18,6 +18,7 @@
 // Queues armed for solicited events only are always the background thread's.
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,56 +38,59 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 /// an event that the thread itself makes meanwhile. Initial-exec: found without a call.
 [[gnu::tls_model("initial-exec")]] thread_local constinit const Channel* collecting = nullptr;
 
-// Added and removed rather than modified: to a program with EPOLLET the descriptor that becomes
-// ready again by EPOLL_CTL_MOD is no edge, because the one before still is in the kernel's list.
-bool watch(int channel_fd, int fd) noexcept {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    return epoll_ctl(channel_fd, EPOLL_CTL_ADD, fd, &event) == 0;
-}
-void unwatch(int channel_fd, int fd) noexcept {
-    epoll_ctl(channel_fd, EPOLL_CTL_DEL, fd, nullptr);
+class Collecting {
+  public:
+    explicit Collecting(const Channel& channel) noexcept { collecting = &channel; }
+    ~Collecting() { collecting = nullptr; }
+    Collecting(const Collecting&) = delete;
+    Collecting& operator=(const Collecting&) = delete;
+};
+
+/// @pre channel.mutex is held
+void make_readable(Channel& channel) noexcept {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = write(channel.event_fd, &one, sizeof one);
+    channel.readable = true;
 }
 
-/// Makes the descriptor readable while events wait; each new one is an edge to EPOLLET.
+/// After events were taken out of channel.ready.
 /// @pre channel.mutex is held
-void update_readable(Channel& channel, bool is_new) noexcept {
-    const bool wanted = !channel.ready.empty() && (collecting != &channel || !is_new);
-    const int fd = Engine::current()->always_ready_fd;
-    if (channel.readable && (!wanted || is_new)) {
-        unwatch(channel.base.fd, fd);
+void update_readable(Channel& channel) noexcept {
+    channel.pending.store(static_cast<std::uint32_t>(channel.ready.size()),
+                          std::memory_order_seq_cst);
+    if (!channel.ready.empty()) {
+        if (!channel.readable) make_readable(channel);
+    } else if (channel.readable) {
+        std::uint64_t count = 0;
+        [[maybe_unused]] const ssize_t n = read(channel.event_fd, &count, sizeof count);
         channel.readable = false;
     }
-    if (wanted && !channel.readable) channel.readable = watch(channel.base.fd, fd);
 }
 
-/// The connections' descriptor counts for the program's, from now on or no more.
+/// The connections' descriptor makes the program's readable, from now on or no more.
 void set_watched(Channel& channel, bool watched) {
     if (channel.watched.load(kRelaxed) == watched) return;
     const std::lock_guard lock(channel.mutex);
     if (watched && channel.solicited.load(kRelaxed)) return;
     if (channel.watched.load(kRelaxed) == watched) return;
-    if (!watched) {
-        unwatch(channel.base.fd, channel.connections->fd());
-    } else if (!watch(channel.base.fd, channel.connections->fd())) {
-        return;  // no memory: the background thread goes on
-    }
+    const int fd = channel.connections->fd();
+    // Added and removed rather than modified: to a program with EPOLLET a descriptor that becomes
+    // ready by EPOLL_CTL_MOD is no edge while an earlier one is still in the kernel's list. Without
+    // memory for it the background thread goes on.
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (watched && epoll_ctl(channel.base.fd, EPOLL_CTL_ADD, fd, &event) != 0) return;
+    // What skips a question to the kernel because the descriptor tells must stop before it does.
     channel.watched.store(watched, kRelaxed);
     channel.connections->set_watched(watched);
+    if (!watched) epoll_ctl(channel.base.fd, EPOLL_CTL_DEL, fd, nullptr);
 }
 
-/// @pre channel.mutex is held
-void count_pending(Channel& channel) noexcept {
-    channel.pending.store(static_cast<std::uint32_t>(channel.ready.size()),
-                          std::memory_order_seq_cst);
-}
-
-void deliver(Cq& found, ibv_cq** cq, void** cq_context) {
-    pthread_mutex_lock(&found.base.mutex);
-    ++found.events_delivered;
-    pthread_mutex_unlock(&found.base.mutex);
-    *cq = found.plain();
-    *cq_context = found.base.cq_context;
+/// Under channel.mutex or the engine's: afterwards ibv_destroy_cq() waits for the acknowledgement.
+void count_delivered(Cq& cq) noexcept {
+    pthread_mutex_lock(&cq.base.mutex);
+    ++cq.events_delivered;
+    pthread_mutex_unlock(&cq.base.mutex);
 }
 
 /// The oldest event, or null.
@@ -96,23 +100,26 @@ Cq* take(Channel& channel) {
     if (channel.ready.empty()) return nullptr;
     Cq* const cq = channel.ready.front();
     channel.ready.pop_front();
-    count_pending(channel);
-    update_readable(channel, false);
+    update_readable(channel);
+    count_delivered(*cq);
     return cq;
 }
 
-/// The queue to give an event without a completion to: one that is armed, and is so no more, or of
-/// those that are not. They take turns. Null: `armed` asks for one and there is none, or none at all.
+/// The queue that an event without a completion goes to: an armed one, which is disarmed, or,
+/// unless `armed`, any. They take turns. Null: there is none.
 Cq* choose_for_empty_event(Channel& channel, bool armed) {
     const std::lock_guard lock(channel.mutex);
     for (std::size_t i = 0; i < channel.cqs.size(); ++i) {
         const std::size_t at = (channel.next_empty + i) % channel.cqs.size();
         if (!channel.cqs[at]->cq->disarm()) continue;
         channel.next_empty = at + 1;
+        count_delivered(*channel.cqs[at]);
         return channel.cqs[at];
     }
     if (armed || channel.cqs.empty()) return nullptr;
-    return channel.cqs[channel.next_empty++ % channel.cqs.size()];
+    Cq* const cq = channel.cqs[channel.next_empty++ % channel.cqs.size()];
+    count_delivered(*cq);
+    return cq;
 }
 
 /// Something was received since the last event was taken.
@@ -138,10 +145,11 @@ Cq* poll_a_moment(Channel& channel) {
     const auto there = [&] { return channel.pending.load(std::memory_order_seq_cst) != 0; };
     const Time end = monotonic_now() + spin;
     bool found = false;
-    collecting = &channel;
-    do found = cq->wait_until(there, 0);
-    while (!found && monotonic_now() < end);
-    collecting = nullptr;
+    {
+        const Collecting here(channel);
+        do found = cq->wait_until(there, 0);
+        while (!found && monotonic_now() < end);
+    }
     channel.spin_score.count(found);
     return found ? take(channel) : nullptr;
 }
@@ -158,15 +166,15 @@ void prepare_sleep(Channel& channel) {
     if (cq != nullptr) cq->hand_over();
 }
 
-/// An event to return, or null with the answer in `error`. `first`: the caller has not slept in this
-/// call yet.
+/// An event to return, or null with the answer in `error`. `first`: the call has not slept yet.
 Cq* next_event(Channel& channel, bool first, int& error) {
     error = EINPROGRESS;
     Cq* found = take(channel);
     if (found == nullptr) {
-        collecting = &channel;
-        channel.connections->poll();
-        collecting = nullptr;
+        {
+            const Collecting here(channel);
+            channel.connections->poll();
+        }
         found = take(channel);
     }
     if (found != nullptr) {
@@ -174,16 +182,18 @@ Cq* next_event(Channel& channel, bool first, int& error) {
         set_watched(channel, true);
         return found;
     }
+    const bool does_not_block = nonblocking(channel);
     // tgtd polls the descriptor also while no queue is armed.
     const bool polled_for_it = first && channel.watched.load(kRelaxed) && arrived(channel) &&
-                               !channel.takes_eagain.load(kRelaxed);
+                               !(does_not_block && channel.takes_eagain.load(kRelaxed));
     if (polled_for_it) {
         if (Cq* const given = choose_for_empty_event(channel, false)) {
+            channel.sleeps_inside.store(false, kRelaxed);
             set_watched(channel, false);
             return given;
         }
     }
-    if (nonblocking(channel)) {
+    if (does_not_block) {
         channel.takes_eagain.store(true, kRelaxed);
         prepare_sleep(channel);
         error = EAGAIN;
@@ -220,8 +230,9 @@ void on_cq_notified(void* argument) noexcept {
     Channel& channel = *cq.channel;
     const std::lock_guard channel_lock(channel.mutex);
     channel.ready.push_back(&cq);
-    count_pending(channel);
-    update_readable(channel, true);
+    channel.pending.store(static_cast<std::uint32_t>(channel.ready.size()),
+                          std::memory_order_seq_cst);
+    if (collecting != &channel) make_readable(channel);  // each event is an edge to EPOLLET
 }
 
 void leave_channel(Cq& cq) {
@@ -229,8 +240,7 @@ void leave_channel(Cq& cq) {
     Channel& channel = *cq.channel;
     const std::lock_guard lock(channel.mutex);
     std::erase(channel.ready, &cq);
-    count_pending(channel);
-    update_readable(channel, false);
+    update_readable(channel);
     std::erase(channel.cqs, &cq);
 }
 
@@ -240,7 +250,18 @@ ibv_comp_channel* create_channel_locked(Engine& engine, Context& context) {
     if (!connections) return fail<ibv_comp_channel>(connections.error().code);
     channel->connections = std::move(*connections);
     const int fd = epoll_create1(EPOLL_CLOEXEC);
-    if (fd < 0) return nullptr;
+    {
+        const DescriptorChange change;
+        channel->event_fd = move_and_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    }
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (fd < 0 || channel->event_fd < 0 ||
+        epoll_ctl(fd, EPOLL_CTL_ADD, channel->event_fd, &event) != 0) {
+        const int error = errno;
+        if (fd >= 0) close(fd);
+        return fail<ibv_comp_channel>(error);
+    }
     channel->base.context = context.base();
     channel->base.fd = fd;
     engine.add(channel.get(), Kind::channel);
@@ -286,7 +307,8 @@ int try_cq_event(ibv_comp_channel* given, int first, ibv_cq** cq, void** cq_cont
         if (found == nullptr) return error;
         channel.seen_arrivals.store(channel.connections->arrivals(), kRelaxed);
         channel.seen_writes.store(channel.connections->writes(), kRelaxed);
-        deliver(*found, cq, cq_context);
+        *cq = found->plain();
+        *cq_context = found->base.cq_context;
         return 0;
     } catch (...) {
         return ENOMEM;
@@ -299,6 +321,12 @@ int try_cq_event(ibv_comp_channel* given, int first, ibv_cq** cq, void** cq_cont
 int late_cq_event(ibv_comp_channel* given, ibv_cq** cq, void** cq_context) noexcept {
     return locked_errno([&](Engine& engine) {
         if (!engine.alive(given, Kind::channel)) return EINVAL;
+        auto& channel = *reinterpret_cast<Channel*>(given);
+        if (Cq* const ready = take(channel)) {
+            *cq = ready->plain();
+            *cq_context = ready->base.cq_context;
+            return 0;
+        }
         const auto queue_of = [&](const Qp& qp) {
             Cq* const sends = Cq::of(qp.base.qp_base.send_cq);
             return sends->base.channel == given ? sends : Cq::of(qp.base.qp_base.recv_cq);
@@ -317,7 +345,9 @@ int late_cq_event(ibv_comp_channel* given, ibv_cq** cq, void** cq_context) noexc
         for (const auto& [number, qp] : engine.qps) {
             if (queue_of(*qp) == found) qp->writes_told = qp->qp->info().rx_writes;
         }
-        deliver(*found, cq, cq_context);
+        count_delivered(*found);
+        *cq = found->plain();
+        *cq_context = found->base.cq_context;
         return 0;
     });
 }
@@ -329,7 +359,10 @@ int req_notify_cq(ibv_cq* given, int solicited_only) noexcept {
     Channel* const channel = cq.channel;
     if (channel != nullptr && solicited_only != 0 && !channel->solicited.load(kRelaxed)) {
         // Whether a message is solicited is known when it has been read.
-        channel->solicited.store(true, kRelaxed);
+        {
+            const std::lock_guard lock(channel->mutex);
+            channel->solicited.store(true, kRelaxed);
+        }
         set_watched(*channel, false);
     }
     cq.cq->arm(solicited_only != 0);

@@ -125,9 +125,6 @@ Engine* Engine::get() noexcept {
             return nullptr;
         }
         engine->device_ = std::move(*device);
-        engine->always_ready_fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
-        if (engine->always_ready_fd < 0) return nullptr;
-        own_descriptor(engine->always_ready_fd);
         engine->spin = config.spin;
         engine->receive_patience = config.receive_patience;
         engine->acknowledge = acknowledge_wanted();
@@ -155,22 +152,26 @@ Engine* Engine::get() noexcept {
 
 Loop& Engine::loop() {
     if (loop_ == nullptr) {
-        auto loop = Loop::create(mutex);
-        if (!loop) throw std::bad_alloc();
-        loop_ = std::move(*loop);
+        auto made = Loop::create(mutex);
+        if (!made) throw std::bad_alloc();
+        // Its thread cannot be ended: a loop that lacks a descriptor, for want of memory, is
+        // leaked.
+        Loop* const loop = made->release();
         auto fd = device_->event_fd();
-        if (!fd || loop_->watch(*fd, 1 /* EPOLLIN */,
-                                [this](std::uint32_t) { on_device_events(); }) == 0) {
+        if (!fd ||
+            loop->watch(*fd, 1 /* EPOLLIN */, [this](std::uint32_t) { on_device_events(); }) == 0) {
             throw std::bad_alloc();
         }
-        const int overrun_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        const DescriptorChange change;
+        const int overrun_fd = move_and_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
         if (overrun_fd < 0) throw std::bad_alloc();
         const auto handle = [this, overrun_fd](std::uint32_t) {
             std::uint64_t count = 0;
             [[maybe_unused]] const ssize_t n = read(overrun_fd, &count, sizeof count);
             end_overrun_qps();
         };
-        if (loop_->watch(overrun_fd, 1 /* EPOLLIN */, handle) == 0) throw std::bad_alloc();
+        if (loop->watch(overrun_fd, 1 /* EPOLLIN */, handle) == 0) throw std::bad_alloc();
+        loop_.reset(loop);
         overrun_fd_.store(overrun_fd, std::memory_order_seq_cst);
         // One that overran before finds the descriptor, or its sign is seen here.
         end_overrun_qps();

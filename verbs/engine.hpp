@@ -77,8 +77,6 @@ class Engine {
     std::mutex notify_mutex;
     std::unordered_map<std::uint64_t, Cq*> notified;
 
-    int always_ready_fd = -1;  ///< an eventfd, never read: what makes channels readable
-
     Time spin = 0;  ///< XSOCK_SPIN_US: a caller polls for so long before it sleeps
     Time receive_patience = kSecond;  ///< XSOCK_RNR_MS
     /// XSOCK_VERBS_ACK: do completions wait for the peer? `as_usual`: of QPs that GIDs connect.

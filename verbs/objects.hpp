@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/device.hpp"
+#include "transport/descriptors.hpp"
 #include "transport/spin_score.hpp"
 #include "verbs/table.h"
 
@@ -96,19 +97,23 @@ struct Mw {
 
 struct Cq;
 
-/// A completion channel. The program's descriptor is an epoll set of two: one that is always
-/// readable, watched while events wait, and the connections' own (xsock::CompletionChannel), watched
-/// while the program is known to come when that becomes readable. See comp_channel.cpp.
+/// A completion channel. The program's descriptor is an epoll set of two: an eventfd that is
+/// readable while events wait, and the connections' own (xsock::CompletionChannel), watched while
+/// the program is known to call ibv_get_cq_event() then. See comp_channel.cpp.
 struct Channel {
+    ~Channel() {
+        if (event_fd >= 0) close_owned(event_fd);
+    }
     ibv_comp_channel base{};
+    int event_fd = -1;
     int users = 0;  ///< CQs
     std::shared_ptr<xsock::CompletionChannel> connections;
 
     std::mutex mutex;       ///< taken inside drivers (notifiers): nothing is called with it held
     std::deque<Cq*> ready;  ///< one entry for each event not yet got
     std::vector<Cq*> cqs;
-    bool readable = false;  ///< an event waits, and the descriptor says so
-    std::size_t next_empty = 0;             ///< of cqs: the next to be given an event without completion
+    bool readable = false;                  ///< event_fd is
+    std::size_t next_empty = 0;             ///< of cqs: the next for an event without a completion
     std::atomic<std::uint32_t> pending{0};  ///< ready.size(), without the lock
     std::atomic<bool> watched{false};       ///< the connections' descriptor is; written under mutex
     std::atomic<bool> solicited{false};     ///< a queue was armed for solicited events only
@@ -201,8 +206,8 @@ struct Qp {
     CmId* id = nullptr;               ///< the id that connects it
     bool connected = false;           ///< a connection was given to `qp`
     bool told_last_wqe = false;
-    /// RDMA_CM_EVENT_DISCONNECTED is queued, and the program has not taken it: until it does, or for
-    /// kUnreadLimit, its receives are not flushed. Written under the engine's mutex.
+    /// RDMA_CM_EVENT_DISCONNECTED is queued, and the program has not taken it: until it does, or
+    /// for kUnreadLimit, its receives are not flushed. Written under the engine's mutex.
     std::atomic<bool> end_unread{false};
     std::uint64_t end_timer = 0;
     bool counted = false;               ///< what the connection moved is in the exit summary

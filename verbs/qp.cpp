@@ -84,6 +84,7 @@ bool is_over(const Qp& qp) noexcept {
 // The peer has left. Programs written for InfiniBand count on DISCONNECTED before their receives
 // are flushed: there a QP stays as it is until the program reacts.
 void hold_end_locked(Engine& engine, Qp& qp) {
+    if (qp.end_unread.load()) return;  // a reset behind the FIN
     if (qp.id == nullptr || qp.id->state != IdState::connected || qp.id->sync != 0) {
         end_read_locked(engine, qp);
         return;
@@ -305,7 +306,10 @@ void on_qp_state_locked(Engine& engine, Qp& qp, QpState state) {
         if (state == QpState::error && info.violation == Violation::mpa_connection_lost) {
             hold_end_locked(engine, qp);
         }
-        if (!qp.end_unread.load()) finish_qp_locked(engine, qp);
+        if (!qp.end_unread.load()) {
+            qp.qp->confirm_end();
+            finish_qp_locked(engine, qp);
+        }
     }
     if (qp.id != nullptr) on_ended_locked(engine, *qp.id);
 }

@@ -351,6 +351,102 @@ static void two_queues_on_one_channel(void) {
     end_pair();
 }
 
+/* A queue pair that was never connected, in the error state: what is posted completes at once. */
+struct failed_pair {
+    struct ibv_comp_channel* channel;
+    struct ibv_cq* cq;
+    struct ibv_qp* qp;
+};
+
+static struct failed_pair make_failed_pair(struct ibv_pd* pd) {
+    struct failed_pair p;
+    struct ibv_qp_init_attr attr = qp_attr();
+    struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
+    MUST((p.channel = ibv_create_comp_channel(pd->context)) != NULL);
+    MUST((p.cq = ibv_create_cq(pd->context, 16, NULL, p.channel, 0)) != NULL);
+    attr.send_cq = attr.recv_cq = p.cq;
+    MUST((p.qp = ibv_create_qp(pd, &attr)) != NULL);
+    MUST(ibv_modify_qp(p.qp, &error, IBV_QP_STATE) == 0);
+    MUST(ibv_req_notify_cq(p.cq, 0) == 0);
+    return p;
+}
+
+/* The kernel limits by how many ways one file may wake epoll sets (1,000, 500, 100 by length). */
+static void many_channels_with_events_in_one_set(void) {
+    enum { CHANNELS = 600 };
+    static struct failed_pair pairs[CHANNELS];
+    int count = 0;
+    struct ibv_device** const devices = ibv_get_device_list(&count);
+    MUST(devices != NULL && count > 0);
+    struct ibv_context* const context = ibv_open_device(devices[0]);
+    MUST(context != NULL);
+    struct ibv_pd* const pd = ibv_alloc_pd(context);
+    const int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    unsigned found = 0;
+    for (int i = 0; i < CHANNELS; ++i) {
+        struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)i};
+        pairs[i] = make_failed_pair(pd);
+        MUST(epoll_ctl(epoll_fd, EPOLL_CTL_ADD, pairs[i].channel->fd, &event) == 0);
+    }
+    for (int i = 0; i < CHANNELS; ++i) MUST(post_recv(pairs[i].qp, NULL, 0, 0) == 0);
+    while (found < CHANNELS) {
+        struct epoll_event events[64];
+        const int n = epoll_wait(epoll_fd, events, 64, 2000);
+        CHECK(n > 0, "only %u of %u channels are readable", found, CHANNELS);
+        if (n <= 0) break;
+        for (int i = 0; i < n; ++i) {
+            struct ibv_cq* cq;
+            void* context_of_cq;
+            const struct failed_pair* const p = &pairs[events[i].data.u32];
+            MUST(ibv_get_cq_event(p->channel, &cq, &context_of_cq) == 0);
+            CHECK(cq == p->cq);
+            ibv_ack_cq_events(cq, 1);
+            ++found;
+        }
+    }
+    for (int i = 0; i < CHANNELS; ++i) {
+        CHECK(ibv_destroy_qp(pairs[i].qp) == 0);
+        CHECK(ibv_destroy_cq(pairs[i].cq) == 0);
+        CHECK(ibv_destroy_comp_channel(pairs[i].channel) == 0);
+    }
+    close(epoll_fd);
+    CHECK(ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
+    ibv_free_device_list(devices);
+}
+
+static void* take_and_acknowledge(void* argument) {
+    struct ibv_cq* cq;
+    void* context;
+    MUST(ibv_get_cq_event(argument, &cq, &context) == 0);
+    ibv_ack_cq_events(cq, 1);
+    return NULL;
+}
+
+/* ibv_destroy_cq() waits for the thread that has just been given its last event. */
+static void destroyed_while_its_event_is_taken(void) {
+    int count = 0;
+    struct ibv_device** const devices = ibv_get_device_list(&count);
+    MUST(devices != NULL && count > 0);
+    struct ibv_context* const context = ibv_open_device(devices[0]);
+    struct ibv_pd* const pd = ibv_alloc_pd(context);
+    MUST(context != NULL && pd != NULL);
+    for (int i = 0; i < 500; ++i) {
+        pthread_t thread;
+        struct failed_pair p = make_failed_pair(pd);
+        MUST(pthread_create(&thread, NULL, take_and_acknowledge, p.channel) == 0);
+        if (i % 2 == 0) sched_yield();
+        MUST(post_recv(p.qp, NULL, 0, 0) == 0);
+        MUST(ibv_destroy_qp(p.qp) == 0);
+        /* The thread takes its event before the queue goes, or while it does. */
+        while (readable(p.channel->fd, 0)) sched_yield();
+        MUST(ibv_destroy_cq(p.cq) == 0);
+        pthread_join(thread, NULL);
+        MUST(ibv_destroy_comp_channel(p.channel) == 0);
+    }
+    CHECK(ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
+    ibv_free_device_list(devices);
+}
+
 static void solicited_events_only(void) {
     struct ibv_cq* cq;
     void* context;
@@ -467,6 +563,31 @@ static void receives_are_flushed_after_disconnected(int resets) {
 static void flushed_after_disconnected(void) { receives_are_flushed_after_disconnected(0); }
 static void flushed_after_a_reset(void) { receives_are_flushed_after_disconnected(1); }
 
+/* The peer ends in order while messages are on their way to it, and is then killed: its reset comes
+ * behind its FIN. */
+static void flushed_after_a_fin_and_a_reset(void) {
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+    struct ibv_wc wc;
+    connected_pair();
+    for (int i = 0; i < 2 * SLOTS; ++i) send_one(&b, 0, 0); /* more than it has receives for */
+    MUST(rdma_disconnect(a.id) == 0);
+    MUST(readable(b.events->fd, LIMIT_S * 1000));
+    MUST(ibv_modify_qp(a.id->qp, &attr, IBV_QP_STATE) == 0);
+    for (int i = 0; i < 100; ++i) {
+        while (ibv_poll_cq(b.cq, 1, &wc) == 1) {
+            CHECK(wc.opcode != IBV_WC_RECV || wc.status == IBV_WC_SUCCESS, "flushed too early");
+        }
+        usleep(1000);
+    }
+    MUST(take_event(b.events, NULL) == RDMA_CM_EVENT_DISCONNECTED);
+    const double limit = now() + LIMIT_S;
+    for (unsigned flushed = 0; flushed < SLOTS;) {
+        MUST(now() < limit);
+        if (ibv_poll_cq(b.cq, 1, &wc) == 1 && wc.wr_id < SLOTS) ++flushed;
+    }
+    end_pair();
+}
+
 /* A program that watches its completion queue alone learns of the end as well. */
 static void flushed_for_a_program_that_takes_no_events(void) {
     connected_pair();
@@ -492,12 +613,15 @@ static const struct test_case cases[] = {
     {"every_way_of_sleeping", every_way_of_sleeping},
     {"a_readable_channel_does_not_block", a_readable_channel_does_not_block},
     {"two_queues_on_one_channel", two_queues_on_one_channel},
+    {"many_channels_with_events_in_one_set", many_channels_with_events_in_one_set},
+    {"destroyed_while_its_event_is_taken", destroyed_while_its_event_is_taken},
     {"solicited_events_only", solicited_events_only},
     {"an_armed_idle_connection_uses_no_processor", an_armed_idle_connection_uses_no_processor},
     {"established_comes_before_completions", established_comes_before_completions},
     {"sends_complete_after_established", sends_complete_after_established},
     {"flushed_after_disconnected", flushed_after_disconnected},
     {"flushed_after_a_reset", flushed_after_a_reset},
+    {"flushed_after_a_fin_and_a_reset", flushed_after_a_fin_and_a_reset},
     {"flushed_for_a_program_that_takes_no_events", flushed_for_a_program_that_takes_no_events},
     {"flushed_by_the_programs_own_disconnect", flushed_by_the_programs_own_disconnect},
 };

@@ -87,7 +87,7 @@ class SendQueue {
 
     std::uint32_t depth_;                             // power of two
     std::vector<std::unique_ptr<SendWqe[]>> chunks_;  // sized once; filled under mutex_
-    /// Of each chunk, kMaxInline octets for each entry, or nothing. Sized when first needed; only
+    /// Of each chunk, kMaxInline bytes for each entry, or nothing. Sized when first needed; only
     /// posters look at it.
     std::vector<std::unique_ptr<std::byte[]>> beside_;
 

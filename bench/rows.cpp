@@ -66,23 +66,23 @@ Experiment blocking_latency() {
 
 Experiment event_latency() {
     using namespace event;
-    Experiment e{.name = "event_lat_64",
-                 .variants = {tcp(tcp_epoll_server, tcp_epoll_client),
-                              tcp(tcp_poll_server, tcp_poll_client),
-                              tcp(tcp_block_server, tcp_block_client),
-                              {"DDPMODE", message_epoll_server, message_epoll_client},
-                              {"xsock_cq_fd", queue_server, queue_client}},
-                 .rows = {{"event_lat_64_message",
-                           "64 B there and back, both sides asleep in epoll_wait() on a socket in "
-                           "DDPMODE; against TCP in epoll_wait().",
-                           0, "us", lower, 3, 0, 1.3, 1.1},
-                          {"event_cpu_64_message",
-                           "CPU time of both processes for each round trip of the row above.", 1,
-                           "us", lower, 3, 0, 0, 0},
-                          {"event_lat_64_cq_fd", "The same, asleep on xsock_cq_fd().", 0, "us",
-                           lower, 4, 0, 1.5, 1.1},
-                          {"event_cpu_64_cq_fd", "CPU time of the row above.", 1, "us", lower, 4,
-                           0, 0, 0}}};
+    Experiment e{
+        .name = "event_lat_64",
+        .variants = {tcp(tcp_epoll_server, tcp_epoll_client),
+                     tcp(tcp_poll_server, tcp_poll_client),
+                     tcp(tcp_block_server, tcp_block_client),
+                     {"DDPMODE", message_epoll_server, message_epoll_client},
+                     {"xsock_cq_fd", queue_server, queue_client}},
+        .rows = {{"event_lat_64_message",
+                  "64 B there and back, both sides asleep in epoll_wait() on a socket in "
+                  "DDPMODE; against TCP in epoll_wait().",
+                  0, "us", lower, 3, 0, 1.3, 1.1},
+                 {"event_cpu_64_message",
+                  "CPU time of both processes for each round trip of the row above.", 1, "us",
+                  lower, 3, 0, 0, 0},
+                 {"event_lat_64_cq_fd", "The same, asleep on xsock_cq_fd().", 0, "us", lower, 4, 0,
+                  1.5, 1.1},
+                 {"event_cpu_64_cq_fd", "CPU time of the row above.", 1, "us", lower, 4, 0, 0, 0}}};
 #ifdef XSOCK_BENCH_VERBS
     e.variants.insert(e.variants.end(),
                       {{"verbs, poll", verbs_poll_server, verbs_poll_client},

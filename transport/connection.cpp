@@ -46,8 +46,8 @@ constexpr std::uint32_t kGatherPosts = 256;
 constexpr std::uint32_t kGatherOctets = 64 * 1024;
 constexpr std::uint32_t kGatherOctetsMax = 512 * 1024;
 
-// Room for an FPDU of a lone small message. Less than the smallest limit of a ULPDU (128 octets),
-// which nobody asks about there; longer inline data goes by the batch.
+// Room for an FPDU of a single small message. Less than the smallest limit of a ULPDU (128 bytes),
+// so that the limit need not be checked there; longer inline data goes by the batch.
 constexpr std::size_t kLonePayload = 96;
 constexpr std::size_t kLoneOctets = 128;
 static_assert(kLoneOctets >=
@@ -481,8 +481,7 @@ bool Connection::tx_wanted() const {
 // Established, nothing to send, nothing out of the ordinary: the state after nearly every message.
 bool Connection::quiet() const {
     return steady_ && !start_held_ && ddp_.state() == ddp::Stream::State::established && !eof_ &&
-           !tx_blocked_ &&
-           stash_.empty() && interest_ == kReading && !tx_wanted() &&
+           !tx_blocked_ && stash_.empty() && interest_ == kReading && !tx_wanted() &&
            mpa_->next_timeout() == kNever;
 }
 
@@ -734,8 +733,7 @@ void Connection::end(QpState state, int error, WcStatus status, bool orderly, Pa
     error_ = error;
     const bool told = this->state() == QpState::peer_closed;
     // The program is told first, unless the end is its own doing or a fault of the stream.
-    const bool peer_left =
-        told || (state == QpState::error && status == WcStatus::connection_lost);
+    const bool peer_left = told || (state == QpState::error && status == WcStatus::connection_lost);
     if (confirmed_ && !end_confirmed_ && connected_event_ && !released_ && peer_left) {
         flush_held_ = status;
     } else {

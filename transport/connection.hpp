@@ -198,8 +198,8 @@ class Connection final : public Pollable {
     bool connected_event_ = false;
     bool receives_over_ = false;
     bool outlives_peer_ = false;
-    bool confirmed_ = false;     // start-up's end and the peer's wait for the owner
-    bool start_held_ = false;    // established, confirm_start() is to come
+    bool confirmed_ = false;   // start-up's end and the peer's wait for the owner
+    bool start_held_ = false;  // established, confirm_start() is to come
     bool end_confirmed_ = false;
     std::optional<WcStatus> flush_held_;  // ended, confirm_end() is to come: the status to flush
     Time startup_deadline_ = kNever;

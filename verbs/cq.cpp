@@ -126,8 +126,7 @@ ibv_cq* create_cq_locked(Engine& engine, Context& context, std::uint32_t cqe, vo
     cq->engine = &engine;
     cq->id = engine.next_number();
     auto made = engine.device().create_cq(
-        cqe, true,
-        channel != nullptr ? reinterpret_cast<Channel*>(channel)->connections : nullptr);
+        cqe, true, channel != nullptr ? reinterpret_cast<Channel*>(channel)->connections : nullptr);
     if (!made) return fail<ibv_cq>(made.error().code);
     cq->cq = std::move(*made);
     cq->base.context = context.base();

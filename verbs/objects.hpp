@@ -238,8 +238,8 @@ struct Qp {
     [[nodiscard]] ibv_qp* plain() noexcept { return &base.qp_base; }
     [[nodiscard]] std::uint32_t num() const noexcept { return base.qp_base.qp_num; }
 
-    /// iWARP has no RTR, and perftest, whose receiving end stays there, knows: where it sees iWARP,
-    /// that end writes credit. What is posted before the connection is there waits for it.
+    /// iWARP has no RTR. perftest's receiving end stays there and, where it finds iWARP, writes
+    /// credit. What is posted before the connection is there waits for it.
     [[nodiscard]] bool takes_sends() const noexcept {
         const ibv_qp_state now = state.load(std::memory_order_acquire);
         return now >= IBV_QPS_RTS || (now == IBV_QPS_RTR && by_gid.load(std::memory_order_relaxed));

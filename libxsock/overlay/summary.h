@@ -25,7 +25,7 @@ enum summary_key {
     SUMMARY_KEYS
 };
 
-/* 0: XSOCK_SUMMARY is not set, or another copy of the overlay counts. Until somebody has looked: 1.
+/* 0: XSOCK_SUMMARY is not set, or another copy of the overlay counts. 1 until that is known.
  */
 extern _Atomic int summary_wanted;
 

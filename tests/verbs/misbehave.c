@@ -503,7 +503,7 @@ static void overrun_ends_the_queue_pairs(void) {
     struct ibv_cq* const cq = p.b->recv_cq;
     CHECK(ibv_resize_cq(cq, 1) == 0);
     for (int i = 0; i < 16; ++i) CHECK(post_recv(p.b->qp, p.data_b, 8, p.mr_b->lkey) == 0);
-    for (int i = 0; i < 17; ++i) { /* and nobody polls b's queue, which has room for 16 */
+    for (int i = 0; i < 17; ++i) { /* b's queue, which has room for 16, is not polled */
         if (i == 16) {
             usleep(20000); /* all have been taken: there is room for another receive */
             CHECK(post_recv(p.b->qp, p.data_b, 8, p.mr_b->lkey) == 0);

@@ -717,8 +717,8 @@ static void all_succeed(struct ibv_cq* cq, int n) {
     for (int i = 0; i < n; ++i) EXPECT(cq, IBV_WC_SUCCESS);
 }
 
-/* Who posts until there is no room can post as much as the device has said, and loses none of the
- * completions. */
+/* A program that posts until there is no room can post as much as the device has said, and loses
+ * none of the completions. */
 static void as_many_as_the_device_says(void) {
     struct pair p;
     int n = 0;
@@ -772,7 +772,7 @@ static void queue_pairs_that_share_a_small_queue(void) {
     wanted_depth = 64;
 }
 
-/* Inline data: up to 256 octets, whose memory is the program's again at once. */
+/* Inline data: up to 256 bytes, whose memory is the program's again at once. */
 static void inline_data(void) {
     static const uint32_t sizes[] = {0, 1, 96, 97, 144, 145, 255, 256};
     struct pair p;
@@ -832,7 +832,7 @@ static void inline_data(void) {
                 const struct ibv_wc wc = next(b->recv_cq);
                 CHECK(wc.status == IBV_WC_SUCCESS && wc.byte_len == sizes[i]);
                 memset(text, (int)('a' + i + round), sizeof text);
-                CHECK(memcmp(p.data_b + 256 * i, text, sizes[i]) == 0, "%u octets", sizes[i]);
+                CHECK(memcmp(p.data_b + 256 * i, text, sizes[i]) == 0, "%u bytes", sizes[i]);
             }
         }
     }

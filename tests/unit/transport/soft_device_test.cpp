@@ -126,7 +126,7 @@ std::set<int> open_descriptors() {
     return all;
 }
 
-// A program that closes all it knows nothing of must not close these, and be given their numbers.
+// A program that closes every descriptor but its own must not close these and get their numbers.
 TEST_F(SoftDeviceTest, owns_the_descriptors_that_it_opens) {
     test::LoopbackListener from;
     QpAttr attr;

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Asynchronous events: what happened to a QP, CQ or SRQ that no completion tells.
-#include <unistd.h>
-
 #include "verbs/engine.hpp"
 #include "verbs/ops.hpp"
 
@@ -37,8 +35,7 @@ Element element_of(ibv_event_type type) noexcept {
 void Engine::raise(Context& context, const ibv_async_event& event) {
     const std::lock_guard lock(context.events_mutex);
     context.events.push_back(event);
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t n = write(context.base()->async_fd, &one, sizeof one);
+    context.events_waiting.add();
 }
 
 int try_async_event(ibv_context* context, ibv_async_event* event) noexcept {
@@ -50,8 +47,7 @@ int try_async_event(ibv_context* context, ibv_async_event* event) noexcept {
         if (ours.events.empty()) return EAGAIN;
         *event = ours.events.front();
         ours.events.pop_front();
-        std::uint64_t count = 0;
-        [[maybe_unused]] const ssize_t n = read(context->async_fd, &count, sizeof count);
+        ours.events_waiting.take();
         switch (element_of(event->event_type)) {
             case Element::cq:
                 ++Cq::of(event->element.cq)->async_delivered;

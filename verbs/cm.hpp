@@ -25,6 +25,7 @@ struct CmEvent;
 struct CmChannel {
     rdma_event_channel base{};
     std::deque<CmEvent*> events;
+    EventCounter events_waiting;
     int ids = 0;
 };
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Event channels. A descriptor that counts the events (an eventfd as a semaphore) beside a queue,
 // so that events of an id that goes away can be taken back.
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,18 +10,10 @@
 #include "verbs/ops.hpp"
 
 namespace xsock::verbs {
-namespace {
-
-void count_down(CmChannel& channel) {
-    std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t n = read(channel.base.fd, &count, sizeof count);
-}
-
-}  // namespace
 
 CmChannel* create_channel(Engine& engine) {
     auto channel = std::make_unique<CmChannel>();
-    channel->base.fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+    channel->base.fd = channel->events_waiting.open();
     if (channel->base.fd < 0) return nullptr;
     engine.add(channel.get(), Kind::cm_channel);
     return channel.release();
@@ -60,8 +51,7 @@ void tell(Engine& engine, CmId& id, rdma_cm_event_type type, int status, ConstBy
     auto& channel = *reinterpret_cast<CmChannel*>(owner.base.channel);
     engine.add(event.get(), Kind::cm_event);
     channel.events.push_back(event.release());
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t w = write(channel.base.fd, &one, sizeof one);
+    channel.events_waiting.add();
 }
 
 void acknowledge_locked(Engine& engine, CmEvent& event) {
@@ -86,7 +76,7 @@ void purge_events(Engine& engine, CmId& id) {
             unseen.push_back(CmId::of(event->base.id));
         }
         i = channel.events.erase(i);
-        count_down(channel);
+        channel.events_waiting.take();
         engine.remove(event);
         delete event;
     }
@@ -115,7 +105,7 @@ int try_cm_event(rdma_event_channel* given, rdma_cm_event** out) noexcept {
             child.sync = 1;
         }
         channel.events.pop_front();
-        count_down(channel);
+        channel.events_waiting.take();
         event->got = true;
         if (event->base.event == RDMA_CM_EVENT_DISCONNECTED && event->owner->qp != nullptr) {
             end_read_locked(engine, *event->owner->qp);

@@ -376,11 +376,9 @@ int migrate_id(rdma_cm_id* given, rdma_event_channel* channel) noexcept {
             }
             if ((*i)->base.id != given) take_along(*CmId::of((*i)->base.id));
             to->events.push_back(*i);
-            const std::uint64_t one = 1;
-            [[maybe_unused]] const ssize_t w = write(to->base.fd, &one, sizeof one);
+            to->events_waiting.add();
             i = from.events.erase(i);
-            std::uint64_t count = 0;
-            [[maybe_unused]] const ssize_t r = read(from.base.fd, &count, sizeof count);
+            from.events_waiting.take();
         }
         --from.ids;
         ++to->ids;

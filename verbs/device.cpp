@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The one device, xsock0: found, opened, asked.
 #include <fcntl.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -106,7 +105,7 @@ ibv_context* open_locked(Engine& engine) {
         engine.bootstrap = Bootstrap::create(engine);
     }
     auto context = std::make_unique<Context>();
-    const int fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+    const int fd = context->events_waiting.open();
     if (fd < 0) return nullptr;
     context->engine = &engine;
     verbs_context& verbs = context->verbs;

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <pthread.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <mutex>
@@ -17,10 +16,7 @@ template <typename F>
 void forget_async(Context& context, F&& concerns) {
     const std::lock_guard lock(context.events_mutex);
     const auto end = std::remove_if(context.events.begin(), context.events.end(), concerns);
-    for (auto i = end; i != context.events.end(); ++i) {
-        std::uint64_t count = 0;
-        [[maybe_unused]] const ssize_t n = read(context.base()->async_fd, &count, sizeof count);
-    }
+    for (auto i = end; i != context.events.end(); ++i) context.events_waiting.take();
     context.events.erase(end, context.events.end());
 }
 

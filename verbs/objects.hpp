@@ -18,6 +18,7 @@
 #include "base/device.hpp"
 #include "transport/descriptors.hpp"
 #include "transport/spin_score.hpp"
+#include "verbs/event_counter.hpp"
 #include "verbs/table.h"
 
 namespace xsock::verbs {
@@ -58,6 +59,7 @@ struct Context {
 
     std::mutex events_mutex;
     std::deque<ibv_async_event> events;
+    EventCounter events_waiting;
 
     [[nodiscard]] ibv_context* base() noexcept { return &verbs.context; }
     static Context* of(ibv_context* context) noexcept {

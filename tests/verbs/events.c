@@ -3,10 +3,11 @@
  * Programs that sleep until a completion channel or an event channel tells them something: how they
  * are woken, and in which order they learn of connections, completions and ends.
  */
-#include "tests/verbs/pair.h"
-
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
+
+#include "tests/verbs/pair.h"
 
 enum { SLOTS = 16, SIZE = 64 };
 
@@ -414,6 +415,33 @@ static void many_channels_with_events_in_one_set(void) {
     ibv_free_device_list(devices);
 }
 
+/* A program that closes all descriptors it does not know may get their numbers for files. */
+static void events_spare_a_file_with_the_number_of_their_descriptor(void) {
+    char name[] = "/tmp/xsock-events.XXXXXX";
+    const int file = mkstemp(name);
+    struct rdma_event_channel* const events = rdma_create_event_channel();
+    struct rdma_cm_id* const id = listening(events);
+    struct rdma_cm_id* dialing;
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    struct stat status;
+    MUST(file >= 0 && unlink(name) == 0 && events != NULL);
+    struct failed_pair p = make_failed_pair(ibv_alloc_pd(id->verbs));
+    MUST(dup2(file, events->fd) == events->fd);
+    MUST(dup2(file, id->verbs->async_fd) == id->verbs->async_fd);
+    MUST(dup2(file, p.channel->fd) == p.channel->fd);
+    /* An event of rdma_cm, one of the queue's channel, and one of the device: an overrun. */
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = rdma_get_src_port(id);
+    MUST(rdma_create_id(events, &dialing, NULL, RDMA_PS_TCP) == 0);
+    MUST(rdma_resolve_addr(dialing, NULL, (struct sockaddr*)&address, 1000) == 0);
+    for (int i = 0; i < 64; ++i) MUST(post_recv(p.qp, NULL, 0, 0) == 0);
+    usleep(100000); /* the overrun is told by a thread */
+    MUST(fstat(file, &status) == 0);
+    CHECK(status.st_size == 0, "%lld bytes were written", (long long)status.st_size);
+    close(file); /* the numbers are left to the libraries, which close them */
+    CHECK(rdma_destroy_id(dialing) == 0 && rdma_destroy_id(id) == 0);
+}
+
 static void* take_and_acknowledge(void* argument) {
     struct ibv_cq* cq;
     void* context;
@@ -614,6 +642,8 @@ static const struct test_case cases[] = {
     {"a_readable_channel_does_not_block", a_readable_channel_does_not_block},
     {"two_queues_on_one_channel", two_queues_on_one_channel},
     {"many_channels_with_events_in_one_set", many_channels_with_events_in_one_set},
+    {"events_spare_a_file_with_the_number_of_their_descriptor",
+     events_spare_a_file_with_the_number_of_their_descriptor},
     {"destroyed_while_its_event_is_taken", destroyed_while_its_event_is_taken},
     {"solicited_events_only", solicited_events_only},
     {"an_armed_idle_connection_uses_no_processor", an_armed_idle_connection_uses_no_processor},

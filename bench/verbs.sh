@@ -5,7 +5,7 @@
 # (fi_pingpong) and UCX over tcp (ucx_perftest). Every round measures each of them once, one after the
 # other, so that what disturbs the machine disturbs all; server and client have a processor each.
 # Prints, for each figure, least, median and most, and the same of its ratio to TCP in its round.
-#   verbs.sh BUILD [ROUNDS [latency|bandwidth|rate ...]]
+#   verbs.sh BUILD [ROUNDS [latency|events|bandwidth|rate ...]]
 #
 # fi_pingpong keeps one message in flight: its rate and bandwidth are what that allows. A Read is
 # compared with a TCP round trip. Who wants to compare well runs this at `nice -n -20`.
@@ -16,9 +16,10 @@ esac
 build=$(cd "$1" && pwd) || exit 2
 rounds=${2:-7}
 shift $(($# < 2 ? $# : 2))
-only=${*:-latency bandwidth rate}
-for program in ib_send_lat ib_write_lat ib_read_lat ib_write_bw ib_send_bw fi_pingpong ucx_perftest ss \
-    taskset; do
+only=${*:-latency events bandwidth rate}
+needed=(rping ib_send_lat ib_write_lat ib_read_lat ib_write_bw ib_send_bw ss taskset)
+[ "$only" = events ] || needed+=(fi_pingpong ucx_perftest)
+for program in "${needed[@]}"; do
     command -v $program >/dev/null || { echo "SKIPPED: no $program here"; exit 77; }
 done
 [ -e "$build/libxsock/verbs/libibverbs.so.1" ] && [ -x "$build/bench/xsock_bench" ] ||
@@ -105,6 +106,19 @@ latency() {
     figure "64 B, there and back, us" "TCP, polling" "$(times "$t" 2)"
     figure "64 B, there and back, us" ib_read_lat "$(perftest ib_read_lat 5 -s 64 -n 50000)"
 }
+# Programs that sleep until their completion channel tells them something.
+events() {
+    local rounds=20000 begin run
+    figure "64 B, asleep between messages, us" "TCP, blocking" "$(tcp send_lat_64_block)"
+    figure "64 B, asleep between messages, us" "ib_send_lat -e" "$(perftest ib_send_lat 5 -s 64 -n 20000 -e)"
+    figure "64 B, asleep between messages, us" "ib_send_bw -e, a message" \
+        "$(perftest ib_send_bw 5 -s 64 -n 100000 -N -e | awk '{ print 1 / $1 }')"
+    run=("$build/tools/xsock" run --verbs -- rping -a 127.0.0.1 -p PORT -C $rounds -S 64)
+    begin=${EPOCHREALTIME/./}
+    # (with its connection and its end)
+    pair "${run[@]}" -s @ "${run[@]}" -c && figure "64 B, asleep between messages, us" \
+        "rping, a round" "$(times "$((${EPOCHREALTIME/./} - begin))" "$(awk "BEGIN { print 1 / $rounds }")")"
+}
 bandwidth() {
     figure "bandwidth, GB per s" "TCP, 256 KiB calls" "$(tcp write_bw_1m)"
     figure "bandwidth, GB per s" "ib_write_bw, 64 KiB" \
@@ -129,12 +143,12 @@ for ((round = 1; round <= rounds; ++round)); do
 done
 
 # One table for each group; the first line of each is TCP, whose figure of the same round divides.
-order=("TCP, polling" "TCP, 256 KiB calls" "TCP, a send() for each" ib_send_lat ib_write_lat ib_read_lat
+order=("TCP, polling" "TCP, blocking" "ib_send_lat -e" "ib_send_bw -e, a message" "rping, a round" "TCP, 256 KiB calls" "TCP, a send() for each" ib_send_lat ib_write_lat ib_read_lat
     ib_send_bw ib_write_bw "ib_write_bw, 64 KiB" "ib_write_bw, 1 MiB" "UCX tcp, tag_lat" "UCX tcp, tag_bw"
     "UCX tcp, tag_bw, 1 MiB" "libfabric tcp, fi_pingpong" "libfabric tcp, fi_pingpong, 1 MiB")
 three() { sort -g | awk '{ v[NR] = $1 } END { if (NR) printf "%9.3g %9.3g %9.3g", v[1], v[int((NR + 1) / 2)], v[NR] }'; }
 failed=0
-for group in "64 B, one way, us" "64 B, there and back, us" "bandwidth, GB per s" "64 B messages, million per s"; do
+for group in "64 B, one way, us" "64 B, there and back, us" "64 B, asleep between messages, us" "bandwidth, GB per s" "64 B messages, million per s"; do
     base=
     for name in "${order[@]}"; do
         file=$work/$group.$name

@@ -677,10 +677,10 @@ void EpollSet::be_watched() {
     for (const Use& use : uses_) embed_if_watched(*use.progress);
 }
 
-// Without background threads nobody moves the bytes while the program sleeps on the outer
-// descriptor: then it is woken for every pass that may be of use.
+// While the program sleeps on the outer descriptor it is woken for each pass that may be of use:
+// the background thread would be woken first and take the program's last calls for activity.
 void EpollSet::embed_if_watched(Progress& progress) {
-    if (mirror_fd_ < 0 || progress.mode() != ProgressMode::app) return;
+    if (mirror_fd_ < 0 || progress.mode() == ProgressMode::thread) return;
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = hidden_data();

@@ -303,6 +303,33 @@ TEST(Member, nested_sets_are_readable_from_outside) {
     close(outer);
 }
 
+// The arriving segment itself wakes the program: this Progress has no thread that could.
+TEST(Member, nested_sets_need_no_background_thread) {
+    TransportConfig config;
+    config.progress = ProgressMode::both;
+    static Epochs epochs;
+    auto progress = Progress::create(epochs, config, 0);
+    ASSERT_TRUE(progress);
+    const int inner = epoll_create1(EPOLL_CLOEXEC), outer = epoll_create1(EPOLL_CLOEXEC);
+    auto set = EpollSet::create(inner);
+    ASSERT_TRUE(set);
+    const auto [ours, peer] = tcp_pair();
+    auto source = TcpSource::make(**progress, ours);
+    ASSERT_EQ((*set)->add(ours, source.get(), event_of(EPOLLIN, 1)), 0);
+    (*set)->be_watched();
+    epoll_event event = event_of(EPOLLIN, 5), out{};
+    ASSERT_EQ(epoll_ctl(outer, EPOLL_CTL_ADD, inner, &event), 0);
+    EXPECT_EQ(epoll_wait(outer, &out, 1, 0), 0);
+    ASSERT_EQ(send(peer, "x", 1, 0), 1);
+    EXPECT_EQ(epoll_wait(outer, &out, 1, 20000), 1);
+    epoll_event ready{};
+    EXPECT_EQ((*set)->wait(&ready, 1, 0, nullptr), 1);
+    EXPECT_EQ(ready.data.u64, 1u);
+    source->close();
+    set->reset();
+    for (const int fd : {inner, outer, peer}) close(fd);
+}
+
 TEST(Member, a_set_that_was_nested_before_it_became_one) {
     const int inner = epoll_create1(EPOLL_CLOEXEC), outer = epoll_create1(EPOLL_CLOEXEC);
     epoll_event event = event_of(EPOLLIN, 5), out{};

@@ -430,15 +430,19 @@ void Progress::detach_hot() {
 void Progress::attach_hot() {
     hot_passes_ = 0;
     if (!hot_detached_.load(std::memory_order_relaxed)) return;
+    watch(*hot_);
+    hot_detached_.store(false, std::memory_order_seq_cst);
+}
+
+// Puts an item into epoll again. That can fail for want of kernel memory only; the lock holder has
+// nothing better to do than insist.
+void Progress::watch(Pollable& item) {
     epoll_event event{};
-    event.events = hot_->events_;
-    event.data.ptr = hot_;
-    // Can fail for want of kernel memory only; the lock holder has nothing better to do than
-    // insist.
-    while (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, hot_->fd_, &event) != 0 && errno == ENOMEM) {
+    event.events = item.events_;
+    event.data.ptr = &item;
+    while (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, item.fd_, &event) != 0 && errno == ENOMEM) {
         sched_yield();
     }
-    hot_detached_.store(false, std::memory_order_seq_cst);
 }
 
 int Progress::embed() {
@@ -487,8 +491,16 @@ Result<void> Progress::add(std::shared_ptr<Pollable> item, int fd, std::uint32_t
     return {};
 }
 
+// The kernel wakes the watchers of a socket while it holds the socket's lock, the latest first. The
+// program that sleeps on a channel shall be woken last: awake on another processor, it would wait
+// in recv() for that lock.
 void Progress::join_channels(Pollable& item) {
-    if (!item.registered_ || item.in_channels_ || config_.progress == ProgressMode::thread) return;
+    if (!item.registered_ || item.in_channels_ || config_.progress == ProgressMode::thread ||
+        (item.channels_[0] == nullptr && item.channels_[1] == nullptr)) {
+        return;
+    }
+    if (&item == hot_) attach_hot();
+    epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, item.fd_, nullptr);
     for (const auto& channel : item.channels_) {
         if (channel == nullptr) continue;
         if (auto joined = channel->add(*this, item, item.fd_, item.events_); !joined) {
@@ -497,6 +509,7 @@ void Progress::join_channels(Pollable& item) {
         }
     }
     item.in_channels_ = true;
+    watch(item);
 }
 
 void Progress::modify(Pollable& item, std::uint32_t events) {

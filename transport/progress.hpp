@@ -353,6 +353,7 @@ class Progress {
     void make_hot(Pollable& item);
     void detach_hot();
     void attach_hot();
+    void watch(Pollable& item);
     void serve_deadlines(Pass& pass);
     Waited wait(const std::function<bool()>& done, Time deadline, Interrupt* interrupt);
     /// True: the bell was rung.

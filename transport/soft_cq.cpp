@@ -79,9 +79,10 @@ std::size_t SoftCq::poll(std::span<Wc> out) {
     if (n == 0 && channel_will_tell()) return 0;
     core_->each_feeder([](Progress& p) { p.drive(); });
     if (core_->queue.size() != 0) n += take(out.subspan(n));
+    if (core_->channel == nullptr) return n;
     found_nothing_.store(n == 0, std::memory_order_relaxed);
     // Armed and empty: the program is about to sleep where only a thread of ours can wake it.
-    if (n == 0 && core_->channel != nullptr && core_->queue.armed() && !core_->channel->watched()) {
+    if (n == 0 && core_->queue.armed() && !core_->channel->watched()) {
         core_->each_feeder([](Progress& p) { p.note_idle(); });
     }
     return n;

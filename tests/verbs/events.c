@@ -3,6 +3,7 @@
  * Programs that sleep until a completion channel or an event channel tells them something: how they
  * are woken, and in which order they learn of connections, completions and ends.
  */
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
@@ -498,6 +499,54 @@ static void solicited_events_only(void) {
     end_pair();
 }
 
+/* How often the threads of the library that serve connections have woken. */
+static unsigned long wake_ups_of_background_threads(void) {
+    unsigned long sum = 0;
+    DIR* const tasks = opendir("/proc/self/task");
+    struct dirent* task;
+    MUST(tasks != NULL);
+    while ((task = readdir(tasks)) != NULL) {
+        char path[300], line[128];
+        unsigned long count = 0;
+        int ours = 0;
+        snprintf(path, sizeof path, "/proc/self/task/%s/status", task->d_name);
+        FILE* const status = fopen(path, "r");
+        if (status == NULL) continue;
+        while (fgets(line, sizeof line, status) != NULL) {
+            ours |= strcmp(line, "Name:\txsock-progress\n") == 0;
+            sscanf(line, "voluntary_ctxt_switches: %lu", &count);
+        }
+        fclose(status);
+        if (ours) sum += count;
+    }
+    closedir(tasks);
+    return sum;
+}
+
+/* The arriving segment wakes the program: the thread of the library ticks beside it, once in 8 ms
+ * or so, and is woken for no message. */
+static void no_thread_stands_between(void) {
+    enum { ROUNDS = 1000 };
+    const char* const mode = getenv("XSOCK_PROGRESS");
+    if (mode != NULL && strcmp(mode, "thread") == 0) return; /* there it does */
+    for (enum way way = POLLING; way <= LEVEL; ++way) {
+        pthread_t thread;
+        connected_pair();
+        struct player one = {&a, way, ROUNDS, 1, 1, 1}, other = {&b, way, ROUNDS, 1, 0, 2};
+        const double begin = now();
+        const unsigned long before = wake_ups_of_background_threads();
+        MUST(pthread_create(&thread, NULL, play, &other) == 0);
+        play(&one);
+        pthread_join(thread, NULL);
+        const unsigned long woken = wake_ups_of_background_threads() - before;
+        const double took_ms = (now() - begin) * 1e3;
+        /* Two ends: with a thread in between at least 2 a round. */
+        CHECK(woken <= ROUNDS / 2 + (unsigned long)(took_ms / 4), "%lu in %d rounds, %.0f ms",
+              woken, ROUNDS, took_ms);
+        end_pair();
+    }
+}
+
 static double cpu_time(void) {
     struct timespec t;
     MUST(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) == 0);
@@ -646,6 +695,7 @@ static const struct test_case cases[] = {
      events_spare_a_file_with_the_number_of_their_descriptor},
     {"destroyed_while_its_event_is_taken", destroyed_while_its_event_is_taken},
     {"solicited_events_only", solicited_events_only},
+    {"no_thread_stands_between", no_thread_stands_between},
     {"an_armed_idle_connection_uses_no_processor", an_armed_idle_connection_uses_no_processor},
     {"established_comes_before_completions", established_comes_before_completions},
     {"sends_complete_after_established", sends_complete_after_established},

@@ -14,8 +14,8 @@ for how in open quick disconnected destroyed reset; do
     status=$?
     line=$(grep -o '[0-9]* octets sent, [0-9]* received' <<<"$said") || status=1
     read -r sent _ _ received _ <<<"$line"
-    for octets in "${sent:-0}" "${received:-0}"; do
-        [ "$octets" -ge $least ] && [ "$octets" -le $most ] || status=1
+    for count in "${sent:-0}" "${received:-0}"; do
+        [ "$count" -ge $least ] && [ "$count" -le $most ] || status=1
     done
     verdict "$how: ${said:-no line}" $status
 done

@@ -15,8 +15,8 @@ void assertion_failed(const char* what, const char* file, int line) noexcept {
     const int length = std::snprintf(text, sizeof text, "xsock: assertion failed at %s:%d: %s\n",
                                      file, line, what);
     if (length > 0) {
-        const auto octets = std::min(static_cast<std::size_t>(length), sizeof text - 1);
-        [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, octets);
+        const auto bytes = std::min(static_cast<std::size_t>(length), sizeof text - 1);
+        [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, bytes);
     }
     std::abort();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The atomic operations of RFC 7306 §5.1 on memory of this process. Called by drivers, for a peer;
-// atomic toward other drivers that do the same and toward the program's own lock-free atomics on
-// the same eight octets. Not toward plain stores, Writes, or Sends.
+// The atomic operations of RFC 7306 §5.1 on memory of this process. Called by pollers, for a peer;
+// atomic toward other pollers that do the same and toward the program's own lock-free atomics on
+// the same eight bytes. Not toward plain stores, Writes, or Sends.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace xsock {
 /// Does it, sequentially consistent. Where the result equals what was there, that is stored again:
 /// the target must be writable.
 ///
-/// @param target aligned to 8 octets; if it may be unmapped, inside a fault::Touch for writing
+/// @param target aligned to 8 bytes; if it may be unmapped, inside a fault::Touch for writing
 /// @pre is_atomic(opcode)
 /// @return the value before, in host order
 std::uint64_t perform_atomic(SendOpcode opcode, std::byte* target, const Atomic& operands) noexcept;

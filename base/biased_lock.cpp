@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// By hand: a pthread mutex has no bias, and no packaged library brings a lock with one.
 #include "base/biased_lock.hpp"
 
 #include <linux/membarrier.h>
@@ -21,7 +22,7 @@ bool register_for_barriers() noexcept {
            membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
 }
 
-// No favourite is chosen before. A forked child is as its parent was.
+// No bias owner is chosen before. A forked child is as its parent was.
 std::atomic<bool> barriers_available{false};
 
 /// Every running thread of the process passes a full memory barrier before this returns.
@@ -41,7 +42,7 @@ void BiasedLock::prepare() noexcept {
     barriers_available.store(register_for_barriers(), std::memory_order_relaxed);
 }
 
-void BiasedLock::lock_slowly(std::uintptr_t me) noexcept {
+void BiasedLock::lock_slow(std::uintptr_t me) noexcept {
     ordinary_.lock();
     if (owner_.load(std::memory_order_relaxed) != 0) revoke();
     if (last_ != me) {
@@ -51,20 +52,20 @@ void BiasedLock::lock_slowly(std::uintptr_t me) noexcept {
     }
     if (++streak_ < streak_wanted_) return;
     streak_ = 0;
-    const auto used = favourites_.begin() + flags_used_;
-    const auto known = std::find(favourites_.begin(), used, me);
-    if (known == favourites_.end() || !barriers_available.load(std::memory_order_relaxed)) {
+    const auto used = bias_owners_.begin() + flags_used_;
+    const auto known = std::find(bias_owners_.begin(), used, me);
+    if (known == bias_owners_.end() || !barriers_available.load(std::memory_order_relaxed)) {
         return;
     }
     if (known == used) {
         *used = me;
         ++flags_used_;
     }
-    owner_.store(me | static_cast<std::uintptr_t>(known - favourites_.begin()),
+    owner_.store(me | static_cast<std::uintptr_t>(known - bias_owners_.begin()),
                  std::memory_order_relaxed);
 }
 
-/// @pre ordinary_ is held, and another thread may be the favourite
+/// @pre ordinary_ is held, and another thread may be the bias owner
 void BiasedLock::revoke() noexcept {
     const std::uintptr_t owner = owner_.load(std::memory_order_relaxed);
     owner_.store(0, std::memory_order_relaxed);

@@ -4,16 +4,17 @@
 // thread that wants the lock takes the privilege away first, by a system call that makes every
 // thread of the process pass a barrier, and then it is an ordinary lock for a while.
 //
-//   favourite:  F1 write inside     F2 read owner; it is still he: has it; else takes it back
-//   revoker:    R1 write owner      R2 barrier in all threads     R3 read inside; wait until not
+//   bias owner:  F1 write inside     F2 read owner; still its tag: has it; else takes it back
+//   revoker:     R1 write owner      R2 barrier in all threads            R3 read inside; wait
+//   until not
 //
-// F1 and F2 are in this order for the compiler only. Where R2 meets the favourite ahead of F1, F2
+// F1 and F2 are in this order for the compiler only. Where R2 meets the bias owner ahead of F1, F2
 // sees R1; where behind F1, R3 sees it; so never both go on. The revoker holds the ordinary lock
-// from before R1, and so does whoever becomes the favourite.
+// from before R1, and so does the thread that becomes the bias owner.
 //
-// Each favourite has a flag of his own, for ever: one who was kept from the processor between
-// reading that he is the favourite and F1 writes to nobody else's. There are few flags, then none
-// is chosen any more.
+// Each bias owner has a flag of its own, for ever: a thread that lost the processor between reading
+// its own tag and F1 then writes to no other thread's flag. There are few flags; when all are in
+// use, no further bias owner is chosen.
 #pragma once
 
 #include <array>
@@ -26,7 +27,7 @@ namespace xsock {
 
 /// Its address tells threads apart. Initial-exec: found without a call.
 struct alignas(4) ThreadTag {
-    char octet;
+    char byte;
 };
 [[gnu::tls_model("initial-exec")]] extern thread_local constinit ThreadTag this_thread_tag;
 
@@ -40,7 +41,7 @@ class BiasedLock {
             const auto me = reinterpret_cast<std::uintptr_t>(&this_thread_tag);
             const std::uintptr_t owner = lock.owner_.load(relaxed);
             if ((owner & ~kFlagMask) != me) {
-                lock.lock_slowly(me);
+                lock.lock_slow(me);
                 return;
             }
             inside_ = &lock.inside_[owner & kFlagMask];
@@ -49,7 +50,7 @@ class BiasedLock {
             if (lock.owner_.load(std::memory_order_acquire) == owner) return;
             inside_->store(false, std::memory_order_release);
             inside_ = nullptr;
-            lock.lock_slowly(me);
+            lock.lock_slow(me);
         }
         ~Guard() {
             if (inside_ != nullptr) {
@@ -65,7 +66,7 @@ class BiasedLock {
 
       private:
         BiasedLock& lock_;
-        std::atomic<bool>* inside_ = nullptr;  // as the favourite; else the ordinary lock is held
+        std::atomic<bool>* inside_ = nullptr;  // as the bias owner; else the ordinary lock is held
     };
 
     /// Once for the process, best while it has one thread: it takes some ms otherwise. Until then,
@@ -77,7 +78,7 @@ class BiasedLock {
         return owner_.load(std::memory_order_relaxed) != 0;
     }
 
-    /// Locks in a row by which a thread becomes the favourite. Grows with each revocation.
+    /// Locks in a row by which a thread becomes the bias owner. Grows with each revocation.
     static constexpr std::uint32_t kFirstStreak = 256;
 
   private:
@@ -85,18 +86,18 @@ class BiasedLock {
     static_assert(alignof(ThreadTag) > kFlagMask);
     static constexpr std::uint32_t kMostStreak = 16 * 1024;
 
-    void lock_slowly(std::uintptr_t me) noexcept;
+    void lock_slow(std::uintptr_t me) noexcept;
     void revoke() noexcept;
 
-    std::atomic<std::uintptr_t> owner_{0};  // the favourite's tag and which flag is his; or 0
+    std::atomic<std::uintptr_t> owner_{0};  // the bias owner's tag and the index of its flag; or 0
     std::array<std::atomic<bool>, kFlagMask + 1> inside_{};
     SpinLock ordinary_;
     // Under ordinary_.
     std::uint8_t flags_used_ = 0;
     std::uint32_t streak_ = 0;
     std::uint32_t streak_wanted_ = kFirstStreak;
-    std::uintptr_t last_ = 0;                                 // who locked last
-    std::array<std::uintptr_t, kFlagMask + 1> favourites_{};  // by flag
+    std::uintptr_t last_ = 0;                                  // tag of the thread that locked last
+    std::array<std::uintptr_t, kFlagMask + 1> bias_owners_{};  // by flag
 };
 
 }  // namespace xsock

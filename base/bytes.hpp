@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Octet spans and byte order. Used everywhere; no state, any thread.
+// Byte spans and byte order. Used everywhere; no state, any thread.
 #pragma once
 
 #include <array>
@@ -47,10 +47,10 @@ inline void store(void* to, T v) noexcept {
 }
 }  // namespace detail
 
-/// memcpy() for what is mostly short: 16 to 64 octets without a call, in pieces that may overlap.
+/// memcpy() for what is mostly short: 16 to 64 bytes without a call, in pieces that may overlap.
 inline void copy_short(std::byte* to, const std::byte* from, std::size_t n) noexcept {
     struct Piece {
-        std::array<std::byte, 16> octets;
+        std::array<std::byte, 16> bytes;
     };
     const auto load = [](const std::byte* at) {
         Piece piece;
@@ -82,9 +82,6 @@ inline void copy_short(std::byte* to, const std::byte* from, std::size_t n) noex
 }
 [[nodiscard]] inline std::uint32_t load_le32(const void* p) noexcept {
     return detail::load<std::uint32_t, std::endian::little>(p);
-}
-[[nodiscard]] inline std::uint64_t load_le64(const void* p) noexcept {
-    return detail::load<std::uint64_t, std::endian::little>(p);
 }
 inline void store_be16(void* p, std::uint16_t v) noexcept {
     detail::store<std::uint16_t, std::endian::big>(p, v);

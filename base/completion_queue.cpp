@@ -1,38 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //
-// Sleeping and waking. count_, the ring and the sleepers' wishes (wake_at_, wake_all_) are written
-// under mutex_ only, so a push and a sleeper are always in one of two orders:
+// Sleeping and waking. count_, the ring and the waiters' wishes (wake_at_, wake_all_) are written
+// under mutex_ only, so a push and a waiter are always in one of two orders:
 //
-//   push:    lock; count_ + n; look at sleepers_ and wake_at_; unlock; notify if needed
-//   sleeper: lock; sleepers_ + 1, wake_at_; look at count_; wait (unlocks); look again; ...
+//   push:    lock; count_ + n; look at waiters_ and wake_at_; unlock; notify if needed
+//   waiter:  lock; waiters_ + 1, wake_at_; look at count_; wait (unlocks); check again; ...
 //
-//   push first     the sleeper finds the completion and does not wait.
-//   sleeper first  it has left its wish and let go of the lock inside wait(), that is, it is on the
+//   push first     the waiter finds the completion and does not wait.
+//   waiter first   it has left its wish and let go of the lock inside wait(), that is, it is on the
 //                  condition variable; push sees the wish, and its notify, although after the
 //                  unlock, finds it there.
 //
-// wake() takes no lock while nobody sleeps, so there the order is kept by sequential consistency of
-// two words, each side writing its own before it reads the other's:
-//
-//   waker:   W1 wakes_ + 1       W2 read sleepers_; if not 0: lock, unlock, notify all
-//   sleeper: S1 sleepers_ + 1    S2 read wakes_; differs from `seen`: do not wait
-//
-//   W1 W2 S1 S2    W2 reads 0: no notify.         S2 sees W1: does not wait.
-//   W1 S1 W2 S2    W2 reads 1: lock, notify all.  S2 sees W1 too.
-//   W1 S1 S2 W2    the same.
-//   S1 S2 W1 W2    S2 sees nothing new: waits.    W2 reads 1. S1, S2 and the start of wait() are
-//                                                 one stretch under mutex_, so when the waker has
-//                                                 had the lock, the sleeper is on the condition
-//                                                 variable, and the notify finds it.
-//   S1 W1 S2 W2    S2 sees W1: does not wait.     W2 notifies in vain.
-//   S1 W1 W2 S2    the same.
-//
-// What a sleeper looked at before S1 (say, that the driver's lock was taken) is covered by `seen`:
-// it reads wakes_ first, then looks; who lets go of that lock calls wake() after. Either the look
-// finds the lock free, or it came before the release, hence before W1, and S2 sees W1.
-//
-// size() and has_sleepers() are for hints, and for others who build the same pattern on top; that
-// is why count_ and sleepers_ are written with sequential consistency though mutex_ would do here.
+// size() is a hint, and for others who build the same pattern on top; that is why count_ is written
+// with sequential consistency though mutex_ would do here.
 #include "base/completion_queue.hpp"
 
 #include <algorithm>
@@ -89,7 +69,7 @@ void CompletionQueue::push(std::span<const Wc> wcs) {
     {
         std::lock_guard lock(mutex_);
         std::size_t n = count_.load(std::memory_order_relaxed);
-        // With room for all, and nobody to tell of one of them, they are copied together.
+        // With room for all, and none of them to notify of, they are copied together.
         std::span<const Wc> left = wcs;
         const std::size_t room =
             strict_ ? std::min<std::size_t>(depth_, ring_.size()) : ring_.size();
@@ -111,10 +91,9 @@ void CompletionQueue::push(std::span<const Wc> wcs) {
             }
         }
         count_.store(n, std::memory_order_seq_cst);
-        const std::uint32_t sleepers = sleepers_.load(std::memory_order_relaxed);
-        if (sleepers != 0 && n >= wake_at_) {
+        if (waiters_ != 0 && n >= wake_at_) {
             // Several may serve several.
-            (wake_all_ || (sleepers > 1 && wcs.size() > 1) ? wake_all : wake_one) = true;
+            (wake_all_ || (waiters_ > 1 && wcs.size() > 1) ? wake_all : wake_one) = true;
         }
         if (notify) {
             notifier = notifier_;
@@ -139,21 +118,20 @@ std::size_t CompletionQueue::take_waiting(std::span<Wc> out) {
     return n;
 }
 
-bool CompletionQueue::sleep(std::size_t n, Time deadline, std::uint32_t seen) {
+bool CompletionQueue::sleep(std::size_t n, Time deadline) {
     using Clock = std::chrono::steady_clock;
     constexpr auto latest = static_cast<Time>(std::numeric_limits<std::int64_t>::max());
 
     std::unique_lock lock(mutex_);
     if (count_.load(std::memory_order_relaxed) >= n) return true;
-    if (sleepers_.fetch_add(1, std::memory_order_seq_cst) == 0) {
+    if (waiters_++ == 0) {
         wake_at_ = n;
         wake_all_ = false;
     } else if (n != wake_at_) {
         wake_at_ = std::min(wake_at_, n);
         wake_all_ = true;
     }
-    while (count_.load(std::memory_order_relaxed) < n &&
-           wakes_.load(std::memory_order_seq_cst) == seen) {
+    while (count_.load(std::memory_order_relaxed) < n) {
         if (deadline > latest) {
             wakeup_.wait(lock);
         } else if (const Clock::time_point until{
@@ -162,15 +140,8 @@ bool CompletionQueue::sleep(std::size_t n, Time deadline, std::uint32_t seen) {
             break;
         }
     }
-    sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+    --waiters_;
     return count_.load(std::memory_order_relaxed) >= n;
-}
-
-void CompletionQueue::wake() {
-    wakes_.fetch_add(1, std::memory_order_seq_cst);
-    if (!has_sleepers()) return;
-    { std::lock_guard lock(mutex_); }
-    wakeup_.notify_all();
 }
 
 bool CompletionQueue::resize(std::uint32_t depth) {
@@ -209,7 +180,7 @@ std::size_t CompletionQueue::purge(std::uint32_t qp_num) {
     for (std::size_t i = 0; i < waiting; ++i) {
         const Wc wc = ring_[(head_ + i) & (ring_.size() - 1)];
         if (wc.qp_num == qp_num) {
-            if (is_asked_send(wc)) ++sends;
+            if (is_signaled_send(wc)) ++sends;
             continue;
         }
         ring_[(head_ + kept++) & (ring_.size() - 1)] = wc;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Completions on their way from drivers to any number of polling threads. Never loses one: it
+// Completions on their way from pollers to any number of polling threads. Never loses one: it
 // grows beyond its depth instead (what is outstanding is bounded by the queues that feed it),
 // unless made strict, where what does not fit is dropped and remembered as overrun() (verbs).
 #pragma once
@@ -24,8 +24,8 @@ class CompletionQueue {
     CompletionQueue(const CompletionQueue&) = delete;
     CompletionQueue& operator=(const CompletionQueue&) = delete;
 
-    /// Completions go there, in the driver that makes them, instead of into the queue. Before the
-    /// first push. The sink must not end the stream that it hears of: it is being completed.
+    /// Completions go there, in the poller that makes them, instead of into the queue. Before the
+    /// first push. The sink must not end the stream that it is called for: it is being completed.
     using Sink = void (*)(void* argument, const Wc& wc);
     void set_sink(Sink sink, void* argument) noexcept {
         sink_ = sink;
@@ -34,12 +34,12 @@ class CompletionQueue {
 
     [[nodiscard]] bool has_sink() const noexcept { return sink_ != nullptr; }
 
-    /// Drivers. Order of one driver's pushes is kept. Wakes sleepers and fires an armed notifier.
+    /// Pollers. Order of one poller's pushes is kept. Wakes waiters and fires an armed notifier.
     void push(const Wc& wc) { push(std::span(&wc, 1)); }
     /// The same for several, oldest first, which become visible together.
     void push(std::span<const Wc> wcs);
 
-    /// Takes up to out.size() completions, oldest first. Any thread. Does not drive anything.
+    /// Takes up to out.size() completions, oldest first. Any thread. Moves no bytes.
     std::size_t take(std::span<Wc> out) { return size() == 0 ? 0 : take_waiting(out); }
 
     /// Completions waiting; without a lock, so a hint to other threads.
@@ -47,24 +47,12 @@ class CompletionQueue {
         return count_.load(std::memory_order_seq_cst);
     }
 
-    /// Sleeps until size() >= n, the deadline (nanoseconds of CLOCK_MONOTONIC; kNever: no limit) or
-    /// a wake(). True when enough are there.
-    bool sleep(std::size_t n, Time deadline) { return sleep(n, deadline, wakes()); }
-    /// The same, but does not fall asleep when wake() was called since `seen` was read from
-    /// wakes(). For whoever looks at something else before sleeping, such as the driver's lock.
-    bool sleep(std::size_t n, Time deadline, std::uint32_t seen);
-    /// Wakes every sleeper, for them to look again. Cheap when nobody sleeps.
-    void wake();
-    /// How often wake() was called (modulo 2^32).
-    [[nodiscard]] std::uint32_t wakes() const noexcept {
-        return wakes_.load(std::memory_order_seq_cst);
-    }
-    [[nodiscard]] bool has_sleepers() const noexcept {
-        return sleepers_.load(std::memory_order_seq_cst) != 0;
-    }
+    /// Sleeps until size() >= n or the deadline (nanoseconds of CLOCK_MONOTONIC; kNever: no limit).
+    /// True when enough are there.
+    bool sleep(std::size_t n, Time deadline);
 
     /// One-shot: the next push() after arm() (with solicited_only: the next receive of a solicited
-    /// Send, or the next failure) calls the notifier once, outside the lock, in the driver's
+    /// Send, or the next failure) calls the notifier once, outside the lock, in the poller's
     /// thread. What waits already does not fire it. arm(true) does not weaken an earlier
     /// arm(false). A strict queue's first overrun calls it too, armed or not.
     using Notifier = void (*)(void* argument);
@@ -83,7 +71,7 @@ class CompletionQueue {
     bool resize(std::uint32_t depth);
 
     /// Removes completions of a QP that is being destroyed (verbs: they must not surface later).
-    /// @return how many of them were is_asked_send()
+    /// @return how many of them were is_signaled_send()
     std::size_t purge(std::uint32_t qp_num);
 
   private:
@@ -98,8 +86,9 @@ class CompletionQueue {
     std::condition_variable_any wakeup_;
     std::vector<Wc> ring_;  // power of two, grows
     std::size_t head_ = 0;
-    std::size_t wake_at_ = 0;  // with sleepers_: the least that a sleeper waits for
-    bool wake_all_ = false;    // sleepers wait for different counts
+    std::uint32_t waiters_ = 0;
+    std::size_t wake_at_ = 0;  // with waiters_: the least that a waiter waits for
+    bool wake_all_ = false;    // waiters wait for different counts
     enum class Armed : std::uint8_t { no, any, solicited };
     std::atomic<Armed> armed_{Armed::no};  // written under mutex_
     Sink sink_ = nullptr;
@@ -107,18 +96,16 @@ class CompletionQueue {
     Notifier notifier_ = nullptr;
     void* notifier_argument_ = nullptr;
     std::atomic<std::size_t> count_{0};  // written under mutex_
-    std::atomic<std::uint32_t> sleepers_{0};
-    std::atomic<std::uint32_t> wakes_{0};
     std::atomic<bool> overrun_{false};
 };
 
-/// What a driver has completed in this pass and nobody sees yet: one lock and one wake-up for many
-/// completions. All pushes of a driver go through its batch, so that their order is kept.
+/// What a poller has completed in this cycle and has not published yet: one lock and one wake-up
+/// for many completions. All pushes of a poller go through its batch, so that their order is kept.
 class CompletionBatch {
   public:
     /// The queue must live until flush().
     void push(CompletionQueue& queue, const Wc& wc) {
-        if (queue.has_sink()) {  // which wants to know at once
+        if (queue.has_sink()) {  // which is called at once
             queue.push(wc);
             return;
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // CRC32c: the portable method, and the choice among all of them. Which is best was measured, see
 // bench/crc32c_bench.cpp.
+// By hand beside ISA-L, which does not copy while it computes and is not on every machine.
 #include "base/crc32c.hpp"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace xsock {
 namespace crc32c_detail {
 namespace {
 
-// kTables[k][v]: the register after octet v and k zero octets ("slicing by 8").
+// kTables[k][v]: the register after byte v and k zero bytes ("slicing by 8").
 using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
 
 constexpr Tables make_tables() noexcept {
@@ -33,12 +34,12 @@ constexpr Tables make_tables() noexcept {
 
 constexpr Tables kTables = make_tables();
 
-// Looks up the octets of a word: the first, in its low bits, has the most zeros behind it.
-template <std::size_t octets>
+// Looks up the bytes of a word: the first, in its low bits, has the most zeros behind it.
+template <std::size_t bytes>
 [[nodiscard]] constexpr std::uint32_t look_up(std::uint64_t word) noexcept {
     std::uint32_t reg = 0;
-    for (std::size_t i = 0; i < octets; ++i) {
-        reg ^= kTables[octets - 1 - i][(word >> (8 * i)) & 0xff];
+    for (std::size_t i = 0; i < bytes; ++i) {
+        reg ^= kTables[bytes - 1 - i][(word >> (8 * i)) & 0xff];
     }
     return reg;
 }
@@ -138,9 +139,9 @@ std::span<const Method> usable_methods() noexcept {
 
 }  // namespace crc32c_detail
 
-std::uint32_t crc32c(std::uint32_t reg, ConstBytes octets) noexcept {
+std::uint32_t crc32c(std::uint32_t reg, ConstBytes bytes) noexcept {
     return crc32c_detail::chosen.load(std::memory_order_acquire)
-        ->crc(reg, octets.data(), octets.size());
+        ->crc(reg, bytes.data(), bytes.size());
 }
 
 std::uint32_t crc32c_copy(std::uint32_t reg, std::byte* to, const std::byte* from,

@@ -11,25 +11,25 @@ namespace xsock {
 inline constexpr std::uint32_t kCrc32cInit = 0xffffffffu;
 [[nodiscard]] constexpr std::uint32_t crc32c_finish(std::uint32_t reg) noexcept { return ~reg; }
 
-/// Continues `reg` over `octets`.
-[[nodiscard]] std::uint32_t crc32c(std::uint32_t reg, ConstBytes octets) noexcept;
+/// Continues `reg` over `bytes`.
+[[nodiscard]] std::uint32_t crc32c(std::uint32_t reg, ConstBytes bytes) noexcept;
 
-/// Copies `n` octets from `from` to `to` and continues `reg` over them, in one pass over memory.
+/// Copies `n` bytes from `from` to `to` and continues `reg` over them, in one pass over memory.
 ///
-/// Octets are stored in increasing address order, the last octet last (DESIGN §4). The ranges do
-/// not overlap. `from` is read once only, so a source that changes meanwhile still yields a CRC
-/// that matches what was stored.
+/// Bytes are stored in increasing address order, the last byte last: a program may poll the last
+/// byte of its buffer. The ranges do not overlap. `from` is read once only, so a source that
+/// changes meanwhile still yields a CRC that matches what was stored.
 [[nodiscard]] std::uint32_t crc32c_copy(std::uint32_t reg, std::byte* to, const std::byte* from,
                                         std::size_t n) noexcept;
 
 /// How many runs crc32c_lanes() takes.
 inline constexpr std::size_t kCrc32cLanes = 4;
-/// Runs below this are short; crc32c() has better ways for others. Octets, a run: 4.3 against 7.0
+/// Runs below this are short; crc32c() has better ways for others. Bytes, a run: 4.3 against 7.0
 /// ns at 84, 7.0 against 10.8 at 176, and 7.6 against 5.4 at 192, where AVX-512 begins to pay.
 inline constexpr std::size_t kCrc32cShort = 192;
 
-/// The finished CRCs of kCrc32cLanes short runs of `n` octets each, of which every one begins
-/// `stride` octets behind the one before.
+/// The finished CRCs of kCrc32cLanes short runs of `n` bytes each, of which every one begins
+/// `stride` bytes behind the one before.
 ///
 /// A single short run is a chain in which each step waits for the last; several are computed side
 /// by side.

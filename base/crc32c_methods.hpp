@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// What the ways to compute CRC32c share: arithmetic modulo the polynomial, and the octet-serial
+// What the ways to compute CRC32c share: arithmetic modulo the polynomial, and the byte-serial
 // loop with its rules for copying. Included by base/crc32c*.cpp only.
 #pragma once
 
@@ -29,7 +29,7 @@ inline constexpr std::uint32_t kPolynomial = 0x82f63b78u;
 }
 
 /// Reads a little-endian T from memory that others may be writing. The compiler must not read it
-/// again in place of keeping it: what is stored and what is summed have to be the same octets.
+/// again in place of keeping it: what is stored and what is summed have to be the same bytes.
 template <typename T>
 [[nodiscard, gnu::always_inline]] inline T load_once(const std::byte* from) noexcept {
     T v;
@@ -45,17 +45,17 @@ template <typename T>
     std::memcpy(to, &v, sizeof v);
 }
 
-/// Continues `reg` over `n` octets one word after the other, by the instructions or tables of
+/// Continues `reg` over `n` bytes one word after the other, by the instructions or tables of
 /// Step; with kCopy it stores them as well.
 ///
-/// A program may poll the last octet of its buffer to learn that all have come (DESIGN §4), so
-/// that octet gets a store of its own, behind all others. A wider store would not do: where it
-/// crosses a cache line its halves become visible in any order.
+/// A program may poll the last byte of its buffer to learn that all have come, so that byte gets a
+/// store of its own, behind all others. A wider store would not do: where it crosses a cache line
+/// its halves become visible in any order.
 template <typename Step, bool kCopy>
 [[nodiscard, gnu::always_inline]] inline std::uint32_t serial(std::uint32_t reg, std::byte* to,
                                                               const std::byte* from,
                                                               std::size_t n) noexcept {
-    constexpr std::size_t kLast = kCopy ? 1 : 0;  // octets that the words leave over at least
+    constexpr std::size_t kLast = kCopy ? 1 : 0;  // bytes that the words leave over at least
     for (; n >= 8 + kLast; n -= 8, from += 8) {
         const auto word = load_once<std::uint64_t>(from);
         reg = Step::word8(reg, word);
@@ -66,7 +66,7 @@ template <typename Step, bool kCopy>
     }
     if (n == 0) return reg;
 
-    std::uint64_t rest = 0;  // the last 1 to 8 octets
+    std::uint64_t rest = 0;  // the last 1 to 8 bytes
     if (kCopy && n == 8) {
         rest = load_once<std::uint64_t>(from);
         reg = Step::word8(reg, rest);
@@ -115,7 +115,7 @@ template <typename Step, bool kCopy>
     return reg;
 }
 
-/// The registers of kCrc32cLanes runs of `n` octets, `stride` apart: word by word in turns, so that
+/// The registers of kCrc32cLanes runs of `n` bytes, `stride` apart: word by word in turns, so that
 /// the CPU computes them at the same time.
 template <typename Step>
 inline void serial_lanes(const std::byte* first, std::size_t stride, std::size_t n,

@@ -3,7 +3,7 @@
 // multiplication for long ones. Each function carries its own target attribute, so that the file
 // needs no flags and the library runs on every CPU.
 //
-// Folding: octets are taken as polynomials over GF(2). To move a 128-bit value V over the D bits
+// Folding: bytes are taken as polynomials over GF(2). To move a 128-bit value V over the D bits
 // that follow it means to add V * x^D, modulo P, to them. V's halves are multiplied by
 // constants of 32 bits, x^(D+64) and x^D; reflected operands make the product of clmul(v, k) one
 // of V * K * x^33, hence the constants x^(D+31) and x^(D-33). Nothing is reduced until 128 bits
@@ -60,7 +60,7 @@ template <bool kCopy>
 
 // ---- folding, what both widths share ----
 
-// kShift[i] = x^(8i - 33), the factor that moves 32 bits over i octets. A 128-bit value takes
+// kShift[i] = x^(8i - 33), the factor that moves 32 bits over i bytes. A 128-bit value takes
 // kShift[i + 8] for its first half and kShift[i] for its second.
 constexpr std::size_t kMostShift = 64;
 constexpr auto kShift = [] {
@@ -86,7 +86,7 @@ template <int bits>
     return _mm_xor_si128(_mm_clmulepi64_si128(v, by, 0x00), _mm_clmulepi64_si128(v, by, 0x11));
 }
 
-// The register behind the 128-bit value `v` and the `rest` octets that follow it, whose own
+// The register behind the 128-bit value `v` and the `rest` bytes that follow it, whose own
 // register, begun at zero, is `rest_reg`. The two are computed apart because the CPU can then do
 // them at the same time.
 [[XSOCK_PCLMUL, gnu::always_inline]] inline std::uint32_t reduce(__m128i v, std::size_t rest,
@@ -118,7 +118,7 @@ template <bool kCopy>
 [[XSOCK_PCLMUL, gnu::noinline]] std::uint32_t fold128(std::uint32_t reg, std::byte* to,
                                                       const std::byte* from,
                                                       std::size_t n) noexcept {
-    // What is left for the end holds the last octet of a copy, whose store has its rules.
+    // What is left for the end holds the last byte of a copy, whose store has its rules.
     const std::size_t rest = kCopy ? (n - 1) % 16 + 1 : n % 16;
     const std::byte* const end = from + (n - rest);
     __m128i v0 = _mm_xor_si128(take16<kCopy>(to, from), _mm_cvtsi32_si128(static_cast<int>(reg)));
@@ -141,7 +141,7 @@ template <bool kCopy>
 
 // ---- VPCLMULQDQ: four 512-bit values at a time ----
 
-// How far ahead long runs ask for their octets. The processor's own prefetching stops at each page,
+// How far ahead long runs ask for their bytes. The processor's own prefetching stops at each page,
 // and fetches the lines of a target only once they are being written.
 constexpr std::ptrdiff_t kStep = 256;
 constexpr std::ptrdiff_t kAhead = 2048;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The seam above RDMAP: what every face (extended sockets, overlay, verbs) asks of a stack, and
-// what the software device (transport/), a kernel one and one day a hardware one offer. The boxes
-// of paper 003, Figure 3.
+// The seam above RDMAP: what every API (extended sockets, overlay, verbs) asks of a stack, and
+// what the software device (transport/), a kernel one and one day a hardware one offer.
 //
 // Every function may be called from any thread unless it says otherwise; a Qp may be posted to, and
 // a Cq polled, by many threads at once. Objects are ended by deleting them; the rule for each is
@@ -18,8 +17,8 @@
 #include "base/memory_table.hpp"
 #include "base/result.hpp"
 #include "base/stats_page.hpp"
+#include "base/stream_error.hpp"
 #include "base/ulp.hpp"
-#include "base/violation.hpp"
 #include "base/work.hpp"
 
 namespace xsock {
@@ -49,16 +48,16 @@ class Cq {
   public:
     virtual ~Cq() = default;
 
-    /// Takes up to out.size() completions; moves octets of the connections that feed this queue
+    /// Takes up to out.size() completions; moves bytes of the connections that feed this queue
     /// when there are too few. Never blocks.
     virtual std::size_t poll(std::span<Wc> out) = 0;
     /// Waits until `at_least` completions are there (or `deadline`, CLOCK_MONOTONIC nanoseconds;
-    /// kNever: for ever), driving meanwhile, then takes up to out.size().
+    /// kNever: for ever), polling meanwhile, then takes up to out.size().
     virtual std::size_t wait(std::span<Wc> out, std::size_t at_least, Time deadline) = 0;
     /// A descriptor that polls readable when poll() may find something. Level-triggered, may be
     /// spurious; owned by the queue.
     virtual Result<int> fd() = 0;
-    /// One-shot notification (verbs): see CompletionQueue::arm(). The notifier runs in a driver.
+    /// One-shot notification (verbs): see CompletionQueue::arm(). The notifier runs in a poller.
     using Notifier = void (*)(void* argument);
     virtual void set_notifier(Notifier notifier, void* argument) = 0;
     virtual void arm(bool solicited_only) = 0;
@@ -70,13 +69,13 @@ class Cq {
     /// not.
     virtual bool overrun() const = 0;
 
-    // What the verbs face needs besides.
+    // What the verbs API needs besides.
 
-    /// Adds a completion made by the face itself (a post on a QP in error).
+    /// Adds a completion made by the API itself (a post on a QP in error).
     virtual void push(const Wc& wc) = 0;
     /// Removes completions of a QP that is being destroyed. @return CompletionQueue::purge()
     virtual std::size_t purge(std::uint32_t qp_num) = 0;
-    /// Drives what feeds this queue, or sleeps, until done() or the deadline. `done` must be cheap
+    /// Polls what feeds this queue, or sleeps, until done() or the deadline. `done` must be cheap
     /// and must not take locks that a notifier holds. @return done()
     virtual bool wait_until(const std::function<bool()>& done, Time deadline) = 0;
     /// The caller is about to sleep outside of the library: a thread of ours takes over at once.
@@ -102,7 +101,8 @@ struct ConnectAttr {
     std::uint16_t ird = 16, ord = 16;
     std::uint8_t rtr = 0;  ///< mask of mpa::RtrMask; 0: client-server model
     bool xsock_mark = true;
-    std::uint32_t fpdu_limit = 0;  ///< largest ULPDU, octets; 0: from the path and the peer
+    bool extensions = true;        ///< exchange extension frames with xsocks (docs/wire.md)
+    std::uint32_t fpdu_limit = 0;  ///< largest ULPDU, bytes; 0: from the path and the peer
     std::span<const std::byte> private_data;
     std::uint32_t startup_timeout_ms = 10'000;
     std::uint32_t user_timeout_ms = 30'000;  ///< no sign of life, though one is due; 0: no limit
@@ -116,7 +116,7 @@ struct ConnectAttr {
     bool acknowledged = false;
     /// The peer's FIN is not told and receives stay posted: only what is sent then fails.
     bool outlives_peer = false;
-    /// The program hears of start-up and end by events of the owner, ahead of completions: after
+    /// The program learns of start-up and end by events of the owner, ahead of completions: after
     /// start-up nothing is received and nothing that was posted is sent until Qp::confirm_start();
     /// after the peer's FIN or reset no posted receive is flushed until Qp::confirm_end().
     bool confirmed = false;
@@ -131,11 +131,12 @@ struct QpAttr {
     std::uint32_t rq_depth = 128;
     bool require_lkeys = false;
     std::uint32_t rights = kRemoteAccess;  ///< what the peer may do, if the region permits it too
-    Face face = Face::endpoint;            ///< whose it is, for `xsock stat`
+    Api api = Api::endpoint;               ///< whose it is, for `xsock stat`
     bool event_completions = false;        ///< Wc of opcode connected / closed on recv_cq
+    bool async_events = false;             ///< changes of its state are AsyncEvents
     std::uint64_t context = 0;
     /// How long a Send of the peer may wait for a receive; kNever: for ever; 0: refused at once.
-    Time receive_patience = kSecond;
+    Time rnr_timeout = kSecond;
     std::uint32_t linger_ms = 5000;
 };
 
@@ -154,13 +155,14 @@ enum class QpState : std::uint8_t {
 struct QpInfo {
     QpState state = QpState::fresh;
     Negotiated negotiated;
+    Implementation peer;  ///< what its extension frame says; empty without one
     std::uint16_t ird = 0, ord = 0;
     std::size_t mulpdu = 0;
-    Violation violation = Violation::none;
+    StreamError stream_error = StreamError::none;
     int error = 0;           ///< errno that fits how it ended; 0 while nothing went wrong
     std::string error_text;  ///< in words; empty while nothing went wrong
     std::vector<std::byte> private_data;  ///< the peer's
-    std::uint64_t rx_octets = 0, tx_octets = 0;
+    std::uint64_t rx_bytes = 0, tx_bytes = 0;
     std::uint64_t rx_writes = 0;  ///< RDMA Writes of the peer, but for start-up's
 };
 
@@ -209,9 +211,9 @@ class Qp {
 
     virtual QpState state() const = 0;
     virtual QpInfo info() const = 0;
-    /// Waits, driving, until state() is none of fresh and starting, or the deadline.
+    /// Waits, polling, until state() is none of fresh and starting, or the deadline.
     virtual QpState wait_started(Time deadline) = 0;
-    /// Waits, driving, until state() is closed or error.
+    /// Waits, polling, until state() is closed or error.
     virtual QpState wait_ended(Time deadline) = 0;
 };
 
@@ -223,8 +225,8 @@ struct AsyncEvent {
     QpState state = QpState::fresh;
 };
 
-/// Connections coming in on a listening socket, started side by side: a silent client delays
-/// nobody.
+/// Connections coming in on a listening socket, started side by side: a silent client delays no
+/// other.
 class Listener {
   public:
     virtual ~Listener() = default;  ///< pending start-ups are dropped
@@ -241,11 +243,10 @@ class Device {
 
     virtual PdId create_pd() = 0;
     virtual Result<std::uint32_t> register_memory(const RegionAttr& attr) = 0;
-    /// On return no driver touches the memory through this STag any more.
+    /// On return no poller touches the memory through this STag any more.
     virtual Result<void> deregister_memory(std::uint32_t stag) = 0;
     /// The same STag, another meaning: MemoryTable::replace().
     virtual Result<void> replace_memory(std::uint32_t stag, const RegionAttr& attr) = 0;
-    virtual Result<RegionAttr> query_memory(std::uint32_t stag) const = 0;
     /// Memory windows, for SendOpcode::bind_window: MemoryTable's functions of these names. A
     /// binding ends with deregister_memory().
     virtual Result<std::uint32_t> reserve_window() = 0;
@@ -266,8 +267,9 @@ class Device {
     virtual Result<std::unique_ptr<Listener>> listen(int fd, const QpAttr& attr,
                                                      const ConnectAttr& connect) = 0;
 
-    /// Asynchronous events, oldest first; false when there is none. event_fd() polls readable when
-    /// there is one. Collected only after the first call of event_fd().
+    /// Asynchronous events, of all SRQs and of QPs with QpAttr::async_events, oldest first; false
+    /// when there is none. event_fd() polls readable when there is one. Collected only after the
+    /// first call of event_fd().
     virtual Result<int> event_fd() = 0;
     virtual bool next_event(AsyncEvent& out) = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //
-// Why nobody touches revoked memory after wait_for_readers(). Four steps, all sequentially
+// Why no thread touches revoked memory after wait_for_readers(). Four steps, all sequentially
 // consistent:
 //
 //   revoker: A1 mark the region invalid       A2 read the reader's sequence
@@ -10,6 +10,9 @@
 // the region invalid. A2 after B1: it reads an odd sequence and waits for it to change, which
 // happens by leave(); its release meets the acquire here, so everything the section wrote is done
 // and visible. A later section of the same reader began after A1 and needs no waiting for.
+//
+// By hand: liburcu wants each thread registered and told of fork(), and the threads here are the
+// program's.
 #include "base/epoch.hpp"
 
 #include <thread>

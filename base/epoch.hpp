@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Who is touching registered memory right now. A driver (transport/progress) wraps each pass over
-// its connections in a Reader section; whoever revokes a region waits until every section that was
-// under way has ended (RFC 5040 §8.1: after revocation the peer can no longer modify the buffer).
+// Which threads may be touching registered memory now. A poller (transport/progress) wraps each
+// cycle over its connections in a Reader section; the revocation of a region waits until every
+// section that was under way has ended (RFC 5040 §8.1: after revocation the peer can no longer
+// modify the buffer).
 #pragma once
 
 #include <atomic>
@@ -10,8 +11,8 @@
 namespace xsock {
 
 class Epochs {
-    // Lives as long as the Epochs; a later Reader takes over what an earlier one left. So whoever
-    // waits may look at it without a lock, while readers come and go.
+    // Lives as long as the Epochs; a later Reader takes over what an earlier one left. So a waiting
+    // thread may read it without a lock, while readers come and go.
     struct alignas(64) Section {
         std::atomic<std::uint64_t> sequence{0};  // odd: inside a section
         std::atomic<bool> taken{true};
@@ -24,7 +25,7 @@ class Epochs {
     Epochs(const Epochs&) = delete;
     Epochs& operator=(const Epochs&) = delete;
 
-    /// One per driver. Registered for its whole life; enter/leave only by the thread that drives.
+    /// One per poller. Registered for its whole life; enter/leave only by the thread that polls.
     class Reader {
       public:
         explicit Reader(Epochs& epochs);
@@ -36,7 +37,7 @@ class Epochs {
         /// inside.
         void enter() noexcept { section_.sequence.fetch_add(1, std::memory_order_seq_cst); }
         void leave() noexcept {
-            // The driver is the only writer: no read-modify-write is needed.
+            // The poller is the only writer: no read-modify-write is needed.
             section_.sequence.store(section_.sequence.load(std::memory_order_relaxed) + 1,
                                     std::memory_order_release);
         }
@@ -46,7 +47,7 @@ class Epochs {
     };
 
     /// Returns when every section that was under way at the call has ended. Never called from
-    /// inside a section. Bounded by one pass (a fraction of a millisecond). Takes no lock.
+    /// inside a section. Bounded by one cycle (a fraction of a millisecond). Takes no lock.
     void wait_for_readers() noexcept;
 
   private:

@@ -74,7 +74,7 @@ void pass_on(int signal, siginfo_t* info, void* context) noexcept {
     const bool is_ignored = !with_info && before.sa_handler == SIG_IGN;
 
     if (is_ignored && !is_synchronous(*info)) return;
-    if (is_default || is_ignored) {  // the kernel lets nobody ignore a fault of its own
+    if (is_default || is_ignored) {  // the kernel lets no program ignore a fault it raises
         struct sigaction die = {};
         die.sa_handler = SIG_DFL;
         sigaction(signal, &die, nullptr);

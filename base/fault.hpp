@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Copies to and from program memory that cannot crash the process (DESIGN invariant 7).
+// Copies to and from program memory that cannot crash the process.
 //
-// A driver calls guarded(); inside, code that touches program memory names the range by a
+// A poller calls guarded(); inside, code that touches program memory names the range by a
 // fault::Touch object first. A SIGSEGV or SIGBUS at an address inside a named range ends the
 // guarded call with false; any other fault goes to the handler that was there before. Frames
 // between guarded() and the fault are abandoned without unwinding: they hold no locks and own

@@ -45,7 +45,7 @@ struct Slot {
     std::atomic<std::uint32_t> rights{0};  // Access, and kValid until revoked
     std::atomic<std::uint32_t> pd{0};
     std::atomic<std::uint32_t> only_qp{0};
-    std::atomic<std::uint64_t> first_to{0};  // TO of the octet at `address`
+    std::atomic<std::uint64_t> first_to{0};  // TO of the byte at `address`
     // Under the table's mutex:
     std::uint32_t region = 0;   // of a window: the STag that it is bound to part of, else 0
     std::uint32_t windows = 0;  // valid windows that are bound to it
@@ -272,8 +272,8 @@ Error check(const RegionAttr& attr) noexcept {
     return {};
 }
 
-// Everything but what makes it valid. Release: whoever reads one of these from outside a section,
-// having come by the slot's former STag, also sees that this STag is gone, and gives up.
+// Everything but what makes it valid. Release: a reader outside a section that came by the slot's
+// former STag and reads one of these also sees that this STag is gone, and gives up.
 void fill(Slot& s, const RegionAttr& attr) noexcept {
     const auto address = reinterpret_cast<std::uintptr_t>(attr.address);
     s.address.store(address, std::memory_order_release);
@@ -447,7 +447,7 @@ Result<void> MemoryTable::replace(std::uint32_t stag, const RegionAttr& attr) {
     }
     impl_->epochs.wait_for_readers();
     fill(*slot, attr);
-    // Who has read a part of the former meaning must not find the slot valid at the end.
+    // A reader of a part of the former meaning must not find the slot valid at the end.
     impl_->epochs.wait_for_readers();
     slot->rights.store(attr.access | kValid, std::memory_order_seq_cst);
     return {};
@@ -464,22 +464,23 @@ MemoryTable::Found MemoryTable::check_remote(std::uint32_t stag, PdId pd, QpNum 
     const bool read = right != Right::remote_write;
     Region r;
     if (!impl_->look_up(stag, r)) {
-        return {read ? Violation::read_stag_invalid : Violation::tagged_stag_invalid};
+        return {read ? StreamError::read_stag_invalid : StreamError::tagged_stag_invalid};
     }
     if (!r.belongs_to(pd, qp)) {
-        return {read ? Violation::read_stag_not_associated : Violation::tagged_stag_not_associated};
+        return {read ? StreamError::read_stag_not_associated
+                     : StreamError::tagged_stag_not_associated};
     }
     const std::uint32_t wanted = right == Right::remote_read ? kRemoteRead : kRemoteAtomic;
-    if (read && !(r.rights & wanted)) return {Violation::read_access};
+    if (read && !(r.rights & wanted)) return {StreamError::read_access};
     if (length > std::numeric_limits<std::uint64_t>::max() - to) {
-        return {read ? Violation::read_to_wrap : Violation::tagged_to_wrap};
+        return {read ? StreamError::read_to_wrap : StreamError::tagged_to_wrap};
     }
     if (to < r.first_to || to - r.first_to > r.length || length > r.length - (to - r.first_to)) {
-        return {read ? Violation::read_bounds : Violation::tagged_bounds};
+        return {read ? StreamError::read_bounds : StreamError::tagged_bounds};
     }
-    if (!read && !(r.rights & kRemoteWrite)) return {Violation::write_access};
-    return {Violation::none, reinterpret_cast<std::byte*>(
-                                 static_cast<std::uintptr_t>(r.address + (to - r.first_to)))};
+    if (!read && !(r.rights & kRemoteWrite)) return {StreamError::write_access};
+    return {StreamError::none, reinterpret_cast<std::byte*>(
+                                   static_cast<std::uintptr_t>(r.address + (to - r.first_to)))};
 }
 
 bool MemoryTable::check_local(std::uint32_t lkey, PdId pd, QpNum qp, const std::byte* address,
@@ -492,12 +493,13 @@ bool MemoryTable::check_local(std::uint32_t lkey, PdId pd, QpNum qp, const std::
     return at >= r.address && at - r.address <= r.length && length <= r.length - (at - r.address);
 }
 
-Violation MemoryTable::check_invalidate(std::uint32_t stag, PdId pd, QpNum qp) const noexcept {
+StreamError MemoryTable::check_invalidate(std::uint32_t stag, PdId pd, QpNum qp) const noexcept {
     Region r;
-    if (!impl_->look_up(stag, r)) return Violation::invalidate_stag_invalid;
+    if (!impl_->look_up(stag, r)) return StreamError::invalidate_stag_invalid;
     // RFC 5040 §8.1 item 7: never an STag that several streams may use.
-    if (r.pd != pd || r.only_qp == 0 || r.only_qp != qp) return Violation::invalidate_not_permitted;
-    return Violation::none;
+    if (r.pd != pd || r.only_qp == 0 || r.only_qp != qp)
+        return StreamError::invalidate_not_permitted;
+    return StreamError::none;
 }
 
 Result<RegionAttr> MemoryTable::query(std::uint32_t stag) const {

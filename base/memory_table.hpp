@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // STag -> registered memory. Written by any thread (register, invalidate, deregister), read by
-// drivers inside an Epochs::Reader section without locks.
+// pollers inside an Epochs::Reader section without locks.
 //
 // STags are 32 random bits (getrandom), unpredictable and sparse over the whole range (RFC 5040
 // §8.1 item 8); 0 is never given out. A hash table with open addressing leads from STag to slot;
@@ -15,7 +15,7 @@
 #include "base/bytes.hpp"
 #include "base/epoch.hpp"
 #include "base/result.hpp"
-#include "base/violation.hpp"
+#include "base/stream_error.hpp"
 
 namespace xsock {
 
@@ -37,12 +37,12 @@ using QpNum = std::uint32_t;
 
 struct RegionAttr {
     std::byte* address = nullptr;
-    std::uint64_t length = 0;  ///< octets; 0 is a region that matches nothing but zero lengths
+    std::uint64_t length = 0;  ///< bytes; 0 is a region that matches nothing but zero lengths
     std::uint32_t access = kLocalWrite;
     PdId pd = 0;
     QpNum only_qp = 0;  ///< non-zero: the STag is valid on this QP only (RFC 5040 §8.1 item 2),
                         ///< and only then may the peer invalidate it (item 7)
-    std::uint64_t first_to = 0;  ///< with kZeroBased: TO of the first octet
+    std::uint64_t first_to = 0;  ///< with kZeroBased: TO of the first byte
 };
 
 /// What a tagged access wants.
@@ -61,19 +61,19 @@ class MemoryTable {
     ///         access bit; ENOMEM: max_regions or memory exhausted.
     Result<std::uint32_t> add(const RegionAttr& attr);
 
-    /// Ends a region: look-ups fail from now on, and on return no driver is still touching the
+    /// Ends a region: look-ups fail from now on, and on return no poller is still touching the
     /// memory through it. ENOENT: no such STag; EBUSY: a window is bound to it. Not from inside a
     /// Reader section.
     Result<void> remove(std::uint32_t stag);
 
-    /// Lets an STag mean something else (ibv_rereg_mr). On return no driver touches memory through
+    /// Lets an STag mean something else (ibv_rereg_mr). On return no poller touches memory through
     /// its former meaning; meanwhile look-ups fail. Also after invalidate(). ENOENT, EBUSY as for
     /// remove(), and what add() refuses; then nothing has changed. Not from inside a Reader
     /// section, nor at once with remove() of the same.
     Result<void> replace(std::uint32_t stag, const RegionAttr& attr);
 
     // Memory windows: STags of the program's choice in a range of 256, for parts of regions. Each
-    // binding is an entry of its own, so that it can be made ahead and switched on by a driver.
+    // binding is an entry of its own, so that it can be made ahead and switched on by a poller.
 
     /// A range of STags that no region has or will get: those that share the upper 24 bits with
     /// the answer. ENOMEM.
@@ -95,13 +95,13 @@ class MemoryTable {
     [[nodiscard]] bool revoked(std::uint32_t stag) const noexcept;
 
     /// Revokes the STag but keeps the slot until remove(): what Local Invalidate and Send with
-    /// Invalidate do. Does not wait (safe inside a section: the driver that runs this is the one
+    /// Invalidate do. Does not wait (safe inside a section: the poller that runs this is the one
     /// that would touch the memory for that stream; what another has looked up may serve it until
     /// its section ends). False when it was not valid, or while windows are bound to it: they would
     /// outlive it.
     bool invalidate(std::uint32_t stag) noexcept;
 
-    /// Where `length` octets at tagged offset `to` of `stag` lie, for a peer of QP `qp` in `pd`.
+    /// Where `length` bytes at tagged offset `to` of `stag` lie, for a peer of QP `qp` in `pd`.
     ///
     /// Checks validity, association (PD, QP), right and bounds in 64-bit arithmetic that cannot
     /// wrap, in the order of RFC 5041 §7.1 / RFC 5040 §7.2: for a Write DDP checks bounds before
@@ -109,7 +109,8 @@ class MemoryTable {
     /// lengths (RFC 5041 §7.1). Only inside a Reader section; the pointer is good until the section
     /// ends.
     struct Found {
-        Violation violation = Violation::none;  ///< worded for Right: read_* or tagged_*/write_*
+        StreamError stream_error =
+            StreamError::none;  ///< worded for Right: read_* or tagged_*/write_*
         std::byte* address = nullptr;
     };
     [[nodiscard]] Found check_remote(std::uint32_t stag, PdId pd, QpNum qp, Right right,
@@ -123,10 +124,11 @@ class MemoryTable {
 
     /// May a peer of `qp` in `pd` invalidate `stag` (Send with Invalidate)? none, or
     /// invalidate_stag_invalid / invalidate_not_permitted.
-    [[nodiscard]] Violation check_invalidate(std::uint32_t stag, PdId pd, QpNum qp) const noexcept;
+    [[nodiscard]] StreamError check_invalidate(std::uint32_t stag, PdId pd,
+                                               QpNum qp) const noexcept;
 
     /// A region's attributes, as given to add(); for keys handed to peers (the tagged offset of its
-    /// first octet is 0 with kZeroBased, else the address). Also after invalidate(). ENOENT.
+    /// first byte is 0 with kZeroBased, else the address). Also after invalidate(). ENOENT.
     Result<RegionAttr> query(std::uint32_t stag) const;
 
     /// Regions between add() and remove().

@@ -15,14 +15,14 @@
 namespace xsock {
 namespace {
 
-void fill(void* to, std::size_t octets) noexcept {
+void fill(void* to, std::size_t bytes) noexcept {
     auto* at = static_cast<std::byte*>(to);
-    while (octets != 0) {
-        const ssize_t got = getrandom(at, octets, 0);
+    while (bytes != 0) {
+        const ssize_t got = getrandom(at, bytes, 0);
         XSOCK_ASSERT(got > 0 || errno == EINTR);  // predictable numbers are worse than none
         if (got <= 0) continue;
         at += got;
-        octets -= static_cast<std::size_t>(got);
+        bytes -= static_cast<std::size_t>(got);
     }
 }
 
@@ -33,8 +33,8 @@ std::uint32_t fetch_one() noexcept {
 }
 
 // One page of numbers for the whole process. A forked child finds it wiped (MADV_WIPEONFORK), and
-// all zeros are a valid state: nothing left, nobody busy. So no number is given out twice, and a
-// fork while another thread was in here leaves no lock behind.
+// all zeros are a valid state: nothing left, not busy. So no number is given out twice, and a fork
+// while another thread was in here leaves no lock behind.
 struct Batch {
     std::atomic<bool> busy;
     std::uint32_t left;
@@ -59,7 +59,7 @@ Batch* map_batch() noexcept {
 
 std::uint32_t random_u32() noexcept {
     static Batch* const batch = map_batch();
-    // Whoever finds it in use does not wait: the system call takes no longer.
+    // A thread that finds it in use does not wait: the system call takes no longer.
     if (batch == nullptr || batch->busy.exchange(true, std::memory_order_acquire)) {
         return fetch_one();
     }
@@ -69,7 +69,7 @@ std::uint32_t random_u32() noexcept {
     }
     std::uint32_t& slot = batch->numbers[--batch->left];
     const std::uint32_t number = slot;
-    slot = 0;  // who reads our memory later learns nothing of earlier STags
+    slot = 0;  // memory that is read later tells nothing of earlier STags
     __asm__ volatile("" ::: "memory");
     batch->busy.store(false, std::memory_order_release);
     return number;

@@ -32,13 +32,13 @@ Result<bool> RecvQueue::post(const RecvWr& wr) {
     if (wr.sges.size() > kMaxSge) return Error{EINVAL, "a receive with too many SGEs"};
     const std::uint64_t length = total_length(wr.sges);
     if (length > std::numeric_limits<std::uint32_t>::max()) {
-        return Error{EMSGSIZE, "a receive of more than 2^32-1 octets"};
+        return Error{EMSGSIZE, "a receive of more than 2^32-1 bytes"};
     }
 
     const BiasedLock::Guard lock(mutex_);
     if (closed_) return Error{EPIPE, "the connection is closed for posting"};
     const std::uint32_t n = size_.load(std::memory_order_relaxed);
-    // Whoever has seen a completion has seen its receive leave what was taken ahead.
+    // A thread that has seen a completion has seen its receive leave what was taken ahead.
     const std::uint32_t ahead = exclusive_ ? ahead_left_.load(std::memory_order_relaxed) : 0;
     if (n + ahead >= depth_) return Error{ENOBUFS, "the receive queue is full"};
     if (n == ring_.size()) {
@@ -64,7 +64,7 @@ Result<bool> RecvQueue::post(const RecvWr& wr) {
     if (wr.sges.size() > 1) [[unlikely]]
         std::copy(wr.sges.begin() + 1, wr.sges.end(), wqe.sge.begin() + 1);
     size_.store(n + 1, std::memory_order_release);
-    return std::exchange(starved_, false);
+    return std::exchange(found_empty_, false);
 }
 
 bool RecvQueue::take_ahead(RecvWqe& out) {
@@ -110,7 +110,7 @@ bool RecvQueue::take(RecvWqe& out) {
             limit = true;
         }
         if (n == 0) {
-            starved_ = true;
+            found_empty_ = true;
         } else {
             copy(out, ring_[head_]);
             head_ = static_cast<std::uint32_t>((head_ + 1) & (ring_.size() - 1));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Receives waiting for messages. An object of its own: one QP's, or shared by many (SRQ); arrival
-// chooses the WQE. Posters and drivers serialise on a lock; the one driver of an exclusive queue
+// chooses the WQE. Posters and pollers serialise on a lock; the one poller of an exclusive queue
 // takes it once for several receives.
 #pragma once
 
@@ -23,14 +23,14 @@ class RecvQueue {
     RecvQueue(const RecvQueue&) = delete;
     RecvQueue& operator=(const RecvQueue&) = delete;
 
-    /// Any thread. ENOBUFS: full. EINVAL: too many SGEs. EMSGSIZE: over 2^32-1 octets. ENOMEM.
+    /// Any thread. ENOBUFS: full. EINVAL: too many SGEs. EMSGSIZE: over 2^32-1 bytes. ENOMEM.
     /// EPIPE: closed.
     ///
-    /// @return true when a driver found the queue empty since the last post: whoever posted must
-    ///         kick the connections that wait (transport does).
+    /// @return true when a poller found the queue empty since the last post: the caller must notify
+    /// the connections that wait (transport does).
     Result<bool> post(const RecvWr& wr);
 
-    /// The driver: takes the oldest receive. False when empty; then the next post() answers true.
+    /// The poller: takes the oldest receive. False when empty; then the next post() answers true.
     bool take(RecvWqe& out);
 
     /// post() answers EPIPE from now on; take() still works (flushing). Any thread.
@@ -57,10 +57,10 @@ class RecvQueue {
 
     std::uint32_t depth_;
     const bool exclusive_;
-    // Of the one who takes, if there is one only; made when the queue is long for the first time.
+    // Of the poller of an exclusive queue; made when the queue is long for the first time.
     std::unique_ptr<RecvWqe[]> ahead_;
     std::uint32_t ahead_at_ = 0;
-    std::atomic<std::uint32_t> ahead_left_{0};  // written by him
+    std::atomic<std::uint32_t> ahead_left_{0};  // written by that poller
 
     // What posts and receptions look at is one cache line, up to the first part of the lock.
     alignas(64) std::vector<RecvWqe> ring_;  // grows by doubling to depth_
@@ -68,7 +68,7 @@ class RecvQueue {
     std::atomic<std::uint32_t> size_{0};
     std::uint32_t limit_ = 0;
     bool closed_ = false;
-    bool starved_ = false;
+    bool found_empty_ = false;
     mutable BiasedLock mutex_;
     std::atomic<bool> limit_hit_{false};
     Notifier notifier_ = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Result<T>: a value, or an errno with a sentence. For callers' mistakes and resource limits;
-// never on the data path (DESIGN: errors).
+// Result<T>: a value, or an errno with a sentence. For callers' mistakes and resource limits; never
+// on the data path.
 #pragma once
 
 #include <optional>

@@ -36,8 +36,8 @@ constexpr std::uint32_t kMaxDepth = 1u << 24;
         case SendOpcode::compare_swap:
             if (wr.atomic == nullptr) return {EINVAL, "an atomic operation without operands"};
             if (wr.flags & kSendInline) return {EINVAL, "an atomic operation cannot be inline"};
-            if (wr.sges.size() > kMaxAtomicSge || length != kAtomicOctets) {
-                return {EINVAL, "the result of an atomic operation is 8 octets"};
+            if (wr.sges.size() > kMaxAtomicSge || length != kAtomicBytes) {
+                return {EINVAL, "the result of an atomic operation is 8 bytes"};
             }
             break;
         default:
@@ -47,7 +47,7 @@ constexpr std::uint32_t kMaxDepth = 1u << 24;
         return {EINVAL, "more inline data than fits a work request"};
     }
     if (length > std::numeric_limits<std::uint32_t>::max()) {
-        return {EMSGSIZE, "a message of more than 2^32-1 octets"};
+        return {EMSGSIZE, "a message of more than 2^32-1 bytes"};
     }
     return {};
 }
@@ -159,7 +159,7 @@ Result<void> SendQueue::post_filled(Fill&& fill) {
     if (closed_) return Error{EPIPE, "the connection is closed for posting"};
     const std::uint64_t sequence = posted_.load(std::memory_order_relaxed);
     if (sequence - retired_seen_ == depth_) {
-        // Acquire: the driver is done with the slot that we are about to fill.
+        // Acquire: the poller is done with the slot that we are about to fill.
         retired_seen_ = retired_.load(std::memory_order_acquire);
         if (sequence - retired_seen_ == depth_) return Error{ENOBUFS, "the send queue is full"};
     }
@@ -175,7 +175,7 @@ Result<void> SendQueue::post_filled(Fill&& fill) {
     return {};
 }
 
-void SendQueue::meet_posters() { const BiasedLock::Guard lock(mutex_); }
+void SendQueue::sync_with_posters() { const BiasedLock::Guard lock(mutex_); }
 
 void SendQueue::close() {
     const BiasedLock::Guard lock(mutex_);
@@ -183,7 +183,7 @@ void SendQueue::close() {
 }
 
 std::uint32_t SendQueue::room() const noexcept {
-    // In this order: what is retired never overtakes what is posted. The driver may retire and
+    // In this order: what is retired never overtakes what is posted. The poller may retire and
     // posters fill between the two looks, so the difference may exceed the depth.
     const std::uint64_t retired = retired_.load(std::memory_order_acquire);
     const std::uint64_t posted = posted_.load(std::memory_order_acquire);

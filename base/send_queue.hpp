@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The send queue of a QP: the hand-off from any number of posting threads to the one driver.
+// The send queue of a QP: the hand-off from any number of posting threads to the one poller.
 //
-// Posters serialise on a lock; the driver reads without it. Entries live in chunks that are made
+// Posters serialise on a lock; the poller reads without it. Entries live in chunks that are made
 // when first needed and never move, so an idle connection costs one chunk or none. Inline data that
 // does not fit into its entry lies in memory beside the chunk, which is made when first needed too.
 // A slot is occupied from post() until retire(): depth bounds what is posted and not yet completed.
@@ -34,7 +34,7 @@ class SendQueue {
     ///
     /// ENOBUFS: queue full. EINVAL: too many SGEs, inline data too long, inline on a Read, an
     /// opcode with SGEs that takes none, an atomic operation without operands or with a result of
-    /// other than 8 octets. EMSGSIZE: more than 2^32-1 octets in all. ENOMEM.
+    /// other than 8 bytes. EMSGSIZE: more than 2^32-1 bytes in all. ENOMEM.
     /// EPIPE: closed for posting.
     Result<void> post(const SendWr& wr);
     /// The same for a Send of one piece of memory, not inline: there is nothing to refuse in it.
@@ -50,7 +50,7 @@ class SendQueue {
     [[nodiscard]] std::uint32_t room() const noexcept;
     [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
 
-    // -- the driver only --
+    // -- the poller only --
 
     /// Sequence number one past the newest posted entry. Entries are numbered from 0, 64 bits,
     /// never wrapping.
@@ -63,7 +63,7 @@ class SendQueue {
     ///
     /// Both sides take the posters' lock. A poster that took it first has let go by now, so its
     /// entry is seen here; one that takes it later sees that the sign is gone.
-    void meet_posters();
+    void sync_with_posters();
     /// Oldest entry not yet retired.
     [[nodiscard]] std::uint64_t retired() const noexcept {
         return retired_.load(std::memory_order_relaxed);
@@ -91,7 +91,7 @@ class SendQueue {
     /// posters look at it.
     std::vector<std::unique_ptr<std::byte[]>> beside_;
 
-    // Posters' and driver's words lie on cache lines of their own, and posters look at the driver's
+    // Posters' and poller's words lie on cache lines of their own, and posters look at the poller's
     // only when the queue seems full.
     alignas(64) std::atomic<std::uint64_t> posted_{0};
     std::uint64_t retired_seen_ = 0;  // what posters last saw of retired_

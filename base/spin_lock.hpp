@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A lock for stretches of a few dozen instructions that are taken for every message: half the cost
-// of a mutex, since letting go is a plain store. Whoever finds it taken for long yields, so that a
-// holder who lost the processor gets it back. BasicLockable.
+// of a mutex, since letting go is a plain store. A thread that finds it taken for long yields, so
+// that a holder that lost the processor gets it back. BasicLockable.
 #pragma once
 
 #include <sched.h>

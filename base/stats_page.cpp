@@ -16,7 +16,7 @@
 namespace xsock {
 namespace {
 
-// The environment of a setuid program is its caller's, who must not choose where it writes.
+// The environment of a setuid program is set by its caller, which must not choose where it writes.
 std::string setting(const char* name) {
     const char* value = secure_getenv(name);
     return value != nullptr ? value : "";

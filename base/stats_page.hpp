@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The shared page: one file for each process that uses the engine, in which `xsock stat` sees its
-// connections. The engine (transport/stats.cpp) writes, readers only look; they trust nothing in
+// connections. The engine (transport/stats.cpp) writes, readers only read; they check everything in
 // it, for any process of the user may have written the file.
 //
 //   <folder>/<pid>-<pid namespace>-<random>     mode 0600, unlinked at exit
-//     StatsHeader, then slots of StatsHeader::slot_size octets from StatsHeader::slots_at on
+//     StatsHeader, then slots of StatsHeader::slot_size bytes from StatsHeader::slots_at on
 //
-// A slot has two parts. Counters are 64-bit words that the driver of the connection stores into as
+// A slot has two parts. Counters are 64-bit words that the poller of the connection stores into as
 // it works. The description changes a few times in a connection's life and is guarded by
 // StatsSlot::sequence: odd while it is written, and different afterwards.
 #pragma once
@@ -22,10 +22,10 @@ namespace xsock {
 
 inline constexpr char kStatsMagic[8] = {'x', 's', 'o', 'c', 'k', 's', 't', '\n'};
 /// Grows when a field changes its place or meaning. Readers refuse other versions.
-inline constexpr std::uint32_t kStatsVersion = 1;
+inline constexpr std::uint32_t kStatsVersion = 2;
 
-/// Whose connection it is.
-enum class Face : std::uint8_t {
+/// Which API the connection belongs to.
+enum class Api : std::uint8_t {
     endpoint,  ///< xsock_ep
     message,   ///< socket in DDPMODE, message mode
     stream,    ///< socket in DDPMODE, stream mode
@@ -35,8 +35,8 @@ enum class Face : std::uint8_t {
 struct StatsHeader {
     char magic[8];  ///< stored last: the file is complete
     std::uint32_t version;
-    std::uint32_t slots_at;     ///< octets from the start of the file
-    std::uint32_t slot_size;    ///< octets
+    std::uint32_t slots_at;     ///< bytes from the start of the file
+    std::uint32_t slot_size;    ///< bytes
     std::uint32_t slots;        ///< that are there now; grows
     std::uint64_t connections;  ///< ever made
     std::uint64_t unlisted;     ///< of these, found no slot
@@ -52,12 +52,12 @@ static_assert(sizeof(StatsHeader) == 192);
 struct StatsDescription {
     std::uint64_t opened_ns;  ///< CLOCK_REALTIME
     std::uint32_t qp_num;
-    std::uint32_t mulpdu;  ///< octets
+    std::uint32_t mulpdu;  ///< bytes
     std::int32_t error;    ///< errno; 0 while nothing went wrong
     std::uint16_t ird, ord;
-    std::uint8_t face;                                    ///< Face
+    std::uint8_t api;                                     ///< Api
     std::uint8_t state;                                   ///< QpState
-    std::uint8_t violation;                               ///< Violation
+    std::uint8_t stream_error;                            ///< StreamError
     std::uint8_t revision;                                ///< of MPA; 0 until start-up has ended
     std::uint8_t initiator, crc, markers_tx, markers_rx;  // 0 or 1, as is the next
     std::uint8_t peer_is_xsock;
@@ -65,17 +65,23 @@ struct StatsDescription {
     char local[64];  ///< "127.0.0.1:4711"
     char peer[64];
     char error_text[168];  ///< in words; empty if well
+    // Of the peer's extension frame; 0 and empty without one.
+    std::uint64_t peer_features;  ///< MPA_FEATURE_*
+    std::uint16_t peer_delayed_ack_ms;
+    std::uint8_t reserved2[6];
+    char peer_name[72];
+    char peer_version[72];
 };
-static_assert(sizeof(StatsDescription) == 336);
+static_assert(sizeof(StatsDescription) == 496);
 
 struct alignas(64) StatsSlot {
-    std::uint32_t sequence;              ///< of the description; accessed atomically
-    std::uint32_t taken;                 ///< 0: free; accessed atomically
-    std::uint64_t tx_octets, rx_octets;  ///< of TCP stream
+    std::uint32_t sequence;            ///< of the description; accessed atomically
+    std::uint32_t taken;               ///< 0: free; accessed atomically
+    std::uint64_t tx_bytes, rx_bytes;  ///< of TCP stream
     Counters counters;
     StatsDescription description;
 };
-static_assert(sizeof(StatsSlot) == 704);
+static_assert(sizeof(StatsSlot) == 832);
 
 inline constexpr std::uint32_t kStatsSlotsAt = 4096;
 inline constexpr std::uint32_t kStatsMaxSlots = 16384;
@@ -88,11 +94,11 @@ inline constexpr std::uint32_t kStatsMaxSlots = 16384;
 [[nodiscard]] std::vector<std::string> stats_folders();
 
 /// Opens a folder that belongs to this user alone (no link, mode 0700), making it if `make`.
-/// @return a descriptor, or -1 with errno: EPERM when somebody else could write there
+/// @return a descriptor, or -1 with errno: EPERM when another user could write there
 [[nodiscard]] int open_stats_folder(const std::string& path, bool make);
 
-/// A file's name says whose it is, so that what a killed process left behind is found without
-/// trusting any content.
+/// A file's name tells its process, so that files of killed processes are found without trusting
+/// any content.
 struct StatsName {
     std::uint32_t pid = 0;
     std::uint64_t pid_namespace = 0;  ///< inode

@@ -1,7 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The seam below DDP: what a lower layer protocol (MPA over TCP, one day TRP over UDP, a simulated
-// pipe) and DDP say to each other. The LLP calls; DDP answers and never calls back from inside.
-// One thread at a time: the driver of the connection.
+// The seam below DDP: what a lower layer protocol (MPA over TCP, a simulated pipe, one day rings in
+// shared memory or datagrams) and DDP say to each other. The LLP calls; DDP answers and never calls
+// back from inside. One thread at a time.
+//
+// What the LLP promises. ULPDUs are whole: one that tx_fill() gave arrives as one, of the same
+// length, and nothing else arrives. They arrive in the order in which they were given, each exactly
+// once, none left out: DDP compares MSN, MO and the offset of a Read Response for equality, so an
+// LLP over datagrams sorts before it calls. One ULPDU is in hand at a time, and its bytes come in
+// rising order. When it cannot go on it says so by llp_failed() or llp_closed().
+//
+// What may not be assumed. tx_done() does not say that the peer has the ULPDU, or that memory of
+// the peer has changed. Batches are not kept together, nor is a ULPDU in one piece. The two
+// directions have no order between them. Bytes that were stored where rx_target() said are not
+// delivered before rx_end(true), and may prove damaged. Not every ULPDU that was given is done:
+// after llp_failed() or llp_closed() the rest is forgotten.
 #pragma once
 
 #include <array>
@@ -9,7 +21,8 @@
 #include <cstdint>
 
 #include "base/bytes.hpp"
-#include "base/violation.hpp"
+#include "base/implementation.hpp"
+#include "base/stream_error.hpp"
 #include "base/work.hpp"
 
 namespace xsock {
@@ -27,6 +40,7 @@ struct Negotiated {
     bool markers_tx = false;
     bool markers_rx = false;
     bool peer_is_xsock = false;
+    bool extensions = false;        ///< both ends sent an extension frame (docs/wire.md)
     bool peer_accepts_gso = false;  ///< siw's private bit: FPDUs may be larger than a segment
     bool enhanced = false;          ///< IRD/ORD were negotiated (RFC 6581)
     std::uint16_t ird = 0;          ///< inbound Reads we answer at once; valid if enhanced
@@ -34,28 +48,48 @@ struct Negotiated {
     Rtr rtr = Rtr::none;            ///< the initiator must send this first
 };
 
-struct UlpduOut {                                   // a ULPDU on its way out
+/// A ULPDU on its way out whose payload stays where it is.
+struct UlpduOut {
     std::array<std::byte, kMaxUlpduHeader> header;  // copied: it is small
     std::size_t header_size = 0;
     std::array<ConstBytes, kMaxSge> payload;  // referred to where the application left it
     std::size_t payload_count = 0;
     bool unstable = false;  ///< may change under us (a Read Response's source): copy, do not refer
+
+    [[nodiscard]] std::size_t size() const noexcept {
+        std::size_t bytes = header_size;
+        for (std::size_t i = 0; i < payload_count; ++i) bytes += payload[i].size();
+        return bytes;
+    }
 };
 
-/// Where Ulp::tx_run() lays ULPDUs out, each with room around it for the LLP.
-struct UlpduRun {
-    Bytes room;
-    std::size_t before = 0;  ///< octets left free ahead of each
+/// What Ulp::tx_fill() fills: small ULPDUs are written, payload and all, one behind the other, each
+/// with room around it for the LLP; one that is not small, or finds no room, is described.
+struct UlpduBatch {
+    Bytes room = {};         ///< for the small ones
+    std::size_t before = 0;  ///< bytes left free ahead of each
     std::size_t align = 1;   ///< a power of two: what is left free behind each reaches up to a
                              ///< multiple of it, counted from the start of its `before`
-    std::size_t after = 0;   ///< and so many octets further
-    std::size_t most = 0;    ///< octets of one ULPDU
-    std::span<std::uint16_t> sizes;  ///< receives theirs; no more are given than it has entries
+    std::size_t after = 0;   ///< and so many bytes further
+    std::size_t small = 0;   ///< bytes of the largest that is written
+    /// Receives theirs; no more are written than it has entries.
+    std::span<std::uint16_t> sizes = {};
+    std::size_t mulpdu = 0;         ///< bytes of the largest that is described
+    UlpduOut* described = nullptr;  ///< null only with `single`
+    /// Only if the next ULPDU is the only one, and its bytes are in the send queue itself: then it
+    /// is written, without a look at program memory. Else nothing is given.
+    bool single = false;
 
-    /// Octets of the room that a ULPDU takes.
-    [[nodiscard]] std::size_t octets(std::size_t ulpdu) const noexcept {
+    /// Bytes of the room that a ULPDU takes.
+    [[nodiscard]] std::size_t bytes(std::size_t ulpdu) const noexcept {
         return ((before + ulpdu + align - 1) & ~(align - 1)) + after;
     }
+};
+
+/// What it was given, in this order.
+struct UlpdusGiven {
+    std::size_t small = 0;   ///< so many were written
+    bool described = false;  ///< and behind them one was described
 };
 
 enum class CloseKind : std::uint8_t {
@@ -64,62 +98,35 @@ enum class CloseKind : std::uint8_t {
     local,          ///< we closed
 };
 
+/// No function has a body here: whatever stands between an LLP and DDP (a test that looks on, a
+/// filter) would compile without it, and switch a way off in silence.
 class Ulp {
   public:
-    /// Builds the next ULPDU of at most `mulpdu` octets. False: nothing to send now. May be called
-    /// several times before tx_done(): batching. The payload spans stay valid until tx_done() of
-    /// this ULPDU, inside the caller's Epochs section; later sections ask tx_intact() first.
-    virtual bool tx_next(std::size_t mulpdu, UlpduOut& out) = 0;
-    /// The oldest ULPDU that tx_next() gave is now the LLP's promise.
-    virtual void tx_done() = 0;
-    /// The `n` oldest are.
-    virtual void tx_done_all(std::uint32_t n) {
-        for (; n != 0; --n) tx_done();
-    }
+    /// Gives the next ULPDUs, as many as `batch` takes. Fewer small ones than it has entries, and
+    /// none described: there are no more now. May be called again before tx_done(): batching. The
+    /// payload spans stay valid until tx_done() of their ULPDU, inside the caller's Epochs section;
+    /// later sections ask tx_intact() first. Reads program memory, except with `single`.
+    /// @pre batch.mulpdu >= kMaxUlpduHeader, except with `single`
+    virtual UlpdusGiven tx_fill(const UlpduBatch& batch) = 0;
+    /// The `n` oldest ULPDUs that tx_fill() gave are now the LLP's promise.
+    virtual void tx_done(std::uint32_t n) = 0;
     /// May memory of ULPDUs given and not yet done still be read? False: a region was revoked
     /// meanwhile; the LLP must abandon the connection rather than send.
     virtual bool tx_intact() = 0;
 
-    /// The next ULPDUs, made short: as long as they are messages whole, and find room, writes them
-    /// where `run` says, payload and all: they count as given. Answers how many; 0: tx_next() may
-    /// have one all the same.
-    virtual std::size_t tx_run(const UlpduRun& run) {
-        static_cast<void>(run);
-        return 0;
-    }
+    /// A ULPDU that the LLP has whole, and intact: places and delivers it. The bytes are read more
+    /// than once, so only the LLP may change them. Writes program memory.
+    ///
+    /// @return bytes taken. Fewer than all: it has begun, but its Send finds no receive posted;
+    /// the rest goes on by rx_target(), later.
+    virtual std::size_t rx_ulpdu(ConstBytes ulpdu) = 0;
 
-    /// The lone small message, made short: if exactly one is waiting, its octets cannot change, and
-    /// it fits into `ulpdu` whole, writes it there and answers its size; else 0. Changes nothing:
-    /// tx_next() would give the same octets. Between it and tx_lone_done() comes no other call.
-    virtual std::size_t tx_lone(Bytes ulpdu) {
-        static_cast<void>(ulpdu);
-        return 0;
-    }
-    /// What tx_lone() gave last is now the LLP's promise.
-    virtual void tx_lone_done() {}
-
-    /// A ULPDU that the LLP has whole, and intact, made short: answers where its last octets, all
-    /// that are to be placed, belong; the LLP stores them there and calls rx_whole_done(), with no
-    /// other call between. Empty: it is none for this way, and begins by rx_begin().
-    virtual Bytes rx_whole(ConstBytes ulpdu) {
-        static_cast<void>(ulpdu);
-        return {};
-    }
-    /// What rx_whole() was asked about is placed: delivers it.
-    virtual void rx_whole_done() {}
-
-    /// A ULPDU of this many octets begins.
+    /// The same in steps, for what comes in pieces or is large. A ULPDU of this many bytes begins.
     virtual void rx_begin(std::size_t ulpdu_length) = 0;
-    /// Right after rx_begin(), when the LLP has the ULPDU whole, and intact: takes its head if that
-    /// saves time. @return octets taken; the others go on to rx_target()
-    virtual std::size_t rx_head(ConstBytes ulpdu) {
-        static_cast<void>(ulpdu);
-        return 0;
-    }
-    /// Where its next octets belong: never more than remain of it. Empty: not now (no receive is
+    /// Where its next bytes belong: never more than remain of it. Empty: not now (no receive is
     /// posted for this Send); the LLP stops consuming and asks again later.
     virtual Bytes rx_target() = 0;
-    /// `n` octets were stored at rx_target(). @pre n <= its size
+    /// `n` bytes were stored at rx_target(). @pre n <= its size
     virtual void rx_advance(std::size_t n) = 0;
     /// The ULPDU is complete; deliver only if `intact` (the CRC held, or is off). After a false one
     /// llp_failed() follows.
@@ -127,11 +134,11 @@ class Ulp {
 
     virtual void llp_established(const Negotiated& negotiated) = 0;
     /// E.g. CRC or marker: DDP queues the Terminate, MPA cannot. Nothing is received after it.
-    virtual void llp_failed(Violation violation) = 0;
+    virtual void llp_failed(StreamError stream_error) = 0;
     virtual void llp_closed(CloseKind kind) = 0;
     /// Initiator, some milliseconds after start-up with nothing heard: send a zero-length Write if
     /// nothing else is waiting (siw can miss the first FPDU).
-    virtual void llp_nudge() = 0;
+    virtual void llp_probe() = 0;
 
   protected:
     ~Ulp() = default;

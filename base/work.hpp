@@ -21,7 +21,7 @@ inline constexpr std::size_t kInlineInWqe = 144;  ///< more lies beside the send
 /// is sent, unchanged until the completion of the work request that names it.
 struct Sge {
     std::byte* address = nullptr;
-    std::uint32_t length = 0;  ///< octets
+    std::uint32_t length = 0;  ///< bytes
     std::uint32_t lkey = 0;    ///< STag of a region that covers it, or kLkeyNone
 };
 static_assert(sizeof(Sge) == 16);
@@ -68,7 +68,7 @@ enum class SendOpcode : std::uint8_t {
     return opcode >= SendOpcode::fetch_add && opcode <= SendOpcode::immediate;
 }
 
-inline constexpr std::uint32_t kAtomicOctets = 8;  ///< of target and result
+inline constexpr std::uint32_t kAtomicBytes = 8;  ///< of target and result
 inline constexpr std::size_t kMaxAtomicSge = 2;
 
 /// Operands of an atomic operation (RFC 7306 §5.1), as numbers. A plain fetch and add has
@@ -86,9 +86,9 @@ enum SendFlag : std::uint8_t {
     kSendSignaled = 1,    ///< yields a completion on success; failures always do
     kSendSolicited = 2,   ///< Send or Immediate Data with Solicited Event
     kSendFence = 4,       ///< start only after all earlier Reads and atomics of this QP completed
-    kSendInline = 8,      ///< payload copied at post time, at most kMaxInline octets
+    kSendInline = 8,      ///< payload copied at post time, at most kMaxInline bytes
     kSendMore = 16,       ///< another post follows: may wait for it
-    kSendInternal = 128,  ///< the face's own, not the program's: completes with kWcInternal
+    kSendInternal = 128,  ///< the API's own, not the program's: completes with kWcInternal
 };
 
 struct SendWr {
@@ -96,10 +96,10 @@ struct SendWr {
     SendOpcode opcode = SendOpcode::send;
     std::uint8_t flags = kSendSignaled;
     std::uint32_t remote_stag = 0;      ///< Write, Read, atomics
-    std::uint64_t remote_to = 0;        ///< Write, Read, atomics (the target is 8-octet aligned)
+    std::uint64_t remote_to = 0;        ///< Write, Read, atomics (the target is 8-byte aligned)
     std::uint32_t invalidate_stag = 0;  ///< send_invalidate: the peer's; local_invalidate: ours
-    std::span<const Sge> sges = {};     ///< at most kMaxSge; for a Read, where its octets go; for
-                                        ///< an atomic, at most kMaxAtomicSge of kAtomicOctets in
+    std::span<const Sge> sges = {};     ///< at most kMaxSge; for a Read, where its bytes go; for
+                                        ///< an atomic, at most kMaxAtomicSge of kAtomicBytes in
                                         ///< all: where the former value goes, in host order
     const Atomic* atomic = nullptr;     ///< atomics; read during the post only
     std::uint64_t immediate = 0;        ///< write_immediate, immediate
@@ -118,7 +118,7 @@ struct alignas(64) SendWqe {
     std::uint64_t immediate;
     std::uint32_t remote_stag;
     std::uint32_t invalidate_stag;
-    std::uint32_t length;  ///< octets of payload, all SGEs
+    std::uint32_t length;  ///< bytes of payload, all SGEs
     SendOpcode opcode;
     std::uint8_t flags;
     std::uint8_t sge_count;
@@ -150,9 +150,9 @@ static_assert(sizeof(SendWqe) == 192);  // no less without inline_data, which fi
 
 struct alignas(64) RecvWqe {
     std::uint64_t wr_id;
-    std::uint32_t length;  ///< octets, all SGEs
+    std::uint32_t length;  ///< bytes, all SGEs
     std::uint8_t sge_count;
-    bool internal;  ///< the face's own, not the program's: completes with kWcInternal
+    bool internal;  ///< the API's own, not the program's: completes with kWcInternal
     std::array<Sge, kMaxSge> sge;
 };
 
@@ -189,15 +189,15 @@ enum WcFlag : std::uint8_t {
     kWcInvalidated = 2,  ///< invalidated_stag is valid
     kWcImmediate = 4,    ///< a receive taken by Immediate Data: `immediate` is valid, its memory is
                          ///< untouched, and byte_len counts the Write directly before it, if any
-    kWcUnasked = 64,     ///< of a send request without kSendSignaled that failed
-    kWcInternal = 128,   ///< of a request that the face made for itself
+    kWcUnsignaled = 64,  ///< of a send request without kSendSignaled that failed
+    kWcInternal = 128,   ///< of a request that the API made for itself
 };
 
 struct Wc {
     std::uint64_t wr_id = 0;
     std::uint64_t qp_context = 0;  ///< what the owner of the QP gave at creation
     std::uint32_t qp_num = 0;
-    std::uint32_t byte_len = 0;  ///< receives, Reads and atomics: octets placed
+    std::uint32_t byte_len = 0;  ///< receives, Reads and atomics: bytes placed
     std::uint32_t invalidated_stag = 0;
     WcOpcode opcode = WcOpcode::send;
     WcStatus status = WcStatus::success;
@@ -207,12 +207,12 @@ struct Wc {
 };
 
 /// Of a send request that was to complete whatever became of it.
-[[nodiscard]] inline bool is_asked_send(const Wc& wc) noexcept {
+[[nodiscard]] inline bool is_signaled_send(const Wc& wc) noexcept {
     return wc.opcode != WcOpcode::recv && wc.opcode != WcOpcode::connected &&
-           wc.opcode != WcOpcode::closed && (wc.flags & kWcUnasked) == 0;
+           wc.opcode != WcOpcode::closed && (wc.flags & kWcUnsignaled) == 0;
 }
 
-/// Octets of all SGEs together, as 64 bits so that it cannot wrap.
+/// Bytes of all SGEs together, as 64 bits so that it cannot wrap.
 [[nodiscard]] inline std::uint64_t total_length(std::span<const Sge> sges) noexcept {
     if (sges.size() == 1) return sges[0].length;  // nearly always
     std::uint64_t n = 0;

@@ -58,9 +58,9 @@ struct Experiment {
     std::vector<Row> rows;
     unsigned depth = 1;
     unsigned connections = 1;
-    unsigned mtu = 0;     ///< not 0: over veth between two network namespaces
-    bool quick = false;   ///< part of --quick
-    int patience_s = 20;  ///< a sample that takes longer has hung
+    unsigned mtu = 0;    ///< not 0: over veth between two network namespaces
+    bool quick = false;  ///< part of --quick
+    int timeout_s = 20;  ///< a sample that takes longer has hung
 };
 
 /// All rows there are, in the order of the table.
@@ -139,11 +139,11 @@ void register_client(Child&, const Run&);
 void idle_server(Child&, const Run&);
 void idle_client(Child&, const Run&);
 }  // namespace memory
-namespace crowd {
+namespace many_connections {
 void tcp_server(Child&, const Run&);
 void tcp_client(Child&, const Run&);
 void echo_server(Child&, const Run&);
 void echo_client(Child&, const Run&);
-}  // namespace crowd
+}  // namespace many_connections
 
 }  // namespace xsock::bench

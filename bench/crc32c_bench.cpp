@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Compares all ways of CRC32c that this CPU can run: a table size x method, hot memory. Methods
-// take turns inside each round, so that a slow moment of the machine strikes all of them; what
-// counts is the ratio within a table.
+// Compares all ways of CRC32c that this CPU can run: a table size x method, memory in the cache.
+// Methods take turns inside each round, so that a slow moment of the machine strikes all of them;
+// what counts is the ratio within a table.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -25,10 +25,10 @@ constexpr int kRounds = 7;
 // Results go here, so that no call can be left out.
 volatile std::uint32_t sink;
 
-/// Nanoseconds of one call, from enough calls to fill about `budget_octets`.
+/// Nanoseconds of one call, from enough calls to fill about `budget_bytes`.
 template <typename Call>
-double time_call(std::size_t octets, std::size_t budget_octets, Call call) {
-    const std::size_t calls = std::clamp<std::size_t>(budget_octets / octets, 4, 20000);
+double time_call(std::size_t bytes, std::size_t budget_bytes, Call call) {
+    const std::size_t calls = std::clamp<std::size_t>(budget_bytes / bytes, 4, 20000);
     std::uint32_t sum = 0;
     const auto begin = Clock::now();
     for (std::size_t i = 0; i < calls; ++i) sum ^= call();
@@ -44,32 +44,32 @@ struct Column {
 };
 
 void table(const char* title, bool copy, const std::vector<Method>& methods,
-           std::size_t budget_octets) {
+           std::size_t budget_bytes) {
     std::vector<std::byte> from(kSizes.back() + 64, std::byte{0x5a});
     std::vector<std::byte> to(kSizes.back() + 64);
-    std::printf("\n%s\n%8s  %-10s %10s   GB/s min, median, max of %d rounds\n", title, "octets",
+    std::printf("\n%s\n%8s  %-10s %10s   GB/s min, median, max of %d rounds\n", title, "bytes",
                 "method", "median ns", kRounds);
-    for (const std::size_t octets : kSizes) {
+    for (const std::size_t bytes : kSizes) {
         std::vector<Column> columns;
         for (const Method& m : methods) columns.push_back({m.name, m, {}});
         for (int round = -1; round < kRounds; ++round) {  // the first only warms up
             for (Column& c : columns) {
                 const double ns =
-                    copy ? time_call(octets, budget_octets,
+                    copy ? time_call(bytes, budget_bytes,
                                      [&] {
                                          return c.method.copy(xsock::kCrc32cInit, to.data(),
-                                                              from.data(), octets);
+                                                              from.data(), bytes);
                                      })
-                         : time_call(octets, budget_octets, [&] {
-                               return c.method.crc(xsock::kCrc32cInit, from.data(), octets);
+                         : time_call(bytes, budget_bytes, [&] {
+                               return c.method.crc(xsock::kCrc32cInit, from.data(), bytes);
                            });
                 if (round >= 0) c.ns[static_cast<std::size_t>(round)] = ns;
             }
         }
         for (Column& c : columns) {
             std::sort(c.ns.begin(), c.ns.end());
-            const auto rate = [&](double ns) { return static_cast<double>(octets) / ns; };
-            std::printf("%8zu  %-10s %10.1f   %6.2f %6.2f %6.2f\n", octets, c.name,
+            const auto rate = [&](double ns) { return static_cast<double>(bytes) / ns; };
+            std::printf("%8zu  %-10s %10.1f   %6.2f %6.2f %6.2f\n", bytes, c.name,
                         c.ns[kRounds / 2], rate(c.ns.back()), rate(c.ns[kRounds / 2]),
                         rate(c.ns.front()));
         }
@@ -104,11 +104,11 @@ constexpr std::string_view kUsage =
 }  // namespace
 
 int main(int argc, char** argv) {
-    std::size_t budget_octets = 4 << 20;
+    std::size_t budget_bytes = 4 << 20;
     for (int i = 1; i < argc; ++i) {
         const std::string_view argument = argv[i];
         if (argument == "--quick") {
-            budget_octets /= 10;
+            budget_bytes /= 10;
         } else {
             const bool asked = argument == "--help";
             std::fputs(kUsage.data(), asked ? stdout : stderr);
@@ -119,9 +119,9 @@ int main(int argc, char** argv) {
     std::vector<Method> methods(usable.begin(), usable.end());
     methods.push_back({"chosen", public_crc, xsock::crc32c_copy});
     std::printf("crc32c uses: %s\n", xsock::crc32c_method());
-    table("crc", false, methods, budget_octets);
+    table("crc", false, methods, budget_bytes);
     methods.push_back({"memcpy", no_crc, only_memcpy});
     methods.push_back({"two passes", no_crc, copy_then_crc});
-    table("crc and copy", true, methods, budget_octets);
+    table("crc and copy", true, methods, budget_bytes);
     return EXIT_SUCCESS;
 }

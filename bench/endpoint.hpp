@@ -34,7 +34,7 @@ class Completions {
 
     explicit Completions(xsock_cq* cq) : cq_(cq) {}
 
-    /// What is there now, moving octets meanwhile; perhaps nothing.
+    /// What is there now, moving bytes meanwhile; perhaps nothing.
     std::span<const xsock_wc> poll() { return checked(xsock_cq_poll(cq_, wc_.data(), kMax)); }
     /// At least one, asleep until then.
     std::span<const xsock_wc> wait() {

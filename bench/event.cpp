@@ -16,7 +16,7 @@
 
 namespace xsock::bench::event {
 
-Sleeper::Sleeper(int fd, Way way) : fd_(fd), way_(way) {
+Waiter::Waiter(int fd, Way way) : fd_(fd), way_(way) {
     if (way != Way::epoll) return;
     epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
     epoll_event event{};
@@ -24,7 +24,7 @@ Sleeper::Sleeper(int fd, Way way) : fd_(fd), way_(way) {
     if (epoll_fd_ < 0 || epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0) fail_errno("epoll");
 }
 
-void Sleeper::sleep() const {
+void Waiter::sleep() const {
     if (way_ == Way::block) return;
     for (;;) {
         epoll_event event{};
@@ -71,11 +71,11 @@ void CpuOfTimedPart::answer(std::uint8_t stamp) {
 namespace {
 
 void echo_server(Child& child, int fd, Way way) {
-    const Sleeper sleeper(fd, way);
+    const Waiter waiter(fd, way);
     CpuOfTimedPart cpu(child);
     Message message{};
     do {
-        sleeper.sleep();
+        waiter.sleep();
         if (!receive_all(fd, message.data(), kSize, 0)) fail("unexpected end of stream");
         send_all(fd, message.data(), kSize);
         cpu.answer(message[0]);
@@ -84,20 +84,20 @@ void echo_server(Child& child, int fd, Way way) {
 
 struct SocketClient {
     int fd;
-    const Sleeper& sleeper;
+    const Waiter& waiter;
     Message message{};
 };
 
 void echo_client(Child& child, const Run& run, int fd, Way way) {
-    const Sleeper sleeper(fd, way);
-    SocketClient client{fd, sleeper};
+    const Waiter waiter(fd, way);
+    SocketClient client{fd, waiter};
     report_round_trips(
         child, run,
         [](void* argument, std::uint8_t stamp) {
             auto& self = *static_cast<SocketClient*>(argument);
             self.message[0] = stamp;
             send_all(self.fd, self.message.data(), kSize);
-            self.sleeper.sleep();
+            self.waiter.sleep();
             if (!receive_all(self.fd, self.message.data(), kSize, 0)) {
                 fail("unexpected end of stream");
             }
@@ -109,7 +109,7 @@ void echo_client(Child& child, const Run& run, int fd, Way way) {
 class Queue {
   public:
     explicit Queue(const Endpoint& end)
-        : end_(end), completions_(end.cq), sleeper_(xsock_cq_fd(end.cq), Way::epoll) {
+        : end_(end), completions_(end.cq), waiter_(xsock_cq_fd(end.cq), Way::epoll) {
         for (std::uint64_t slot = 0; slot < slots_.size(); ++slot) post(slot);
         while (!completions_.poll().empty()) continue;  // a queue is asleep only when it is empty
     }
@@ -120,7 +120,7 @@ class Queue {
     /// Sleeps until a message is there.
     Message receive() {
         for (;;) {
-            sleeper_.sleep();
+            waiter_.sleep();
             bool found = false;
             Message message{};
             for (auto taken = completions_.poll(); !taken.empty(); taken = completions_.poll()) {
@@ -139,7 +139,7 @@ class Queue {
     }
     Endpoint end_;
     Completions completions_;
-    Sleeper sleeper_;
+    Waiter waiter_;
     std::array<Message, 16> slots_{};
 };
 

@@ -26,9 +26,9 @@ enum Stamp : std::uint8_t {
 /// How a program waits for its descriptor: in poll(), in epoll_wait(), or in the call that reads.
 enum class Way : std::uint8_t { poll, epoll, block };
 
-class Sleeper {
+class Waiter {
   public:
-    Sleeper(int fd, Way way);
+    Waiter(int fd, Way way);
     /// Until the descriptor is readable; Way::block: returns at once.
     void sleep() const;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Ping-pong of 64 octets. Figures: 0 median one way, 1 99th percentile one way, 2 median of the
-// whole round trip or operation; all in us. Octet 0 of a message is 1 in the last one.
+// Ping-pong of 64 bytes. Figures: 0 median one way, 1 99th percentile one way, 2 median of the
+// whole round trip or operation; all in us. Byte 0 of a message is 1 in the last one.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -118,13 +118,13 @@ void send_client(Child& child, const Run& run, Take take) {
 
 // ---- Write ----
 
-// A message in memory that the peer writes. It has come when its last octet changes: the library
-// places in increasing order, the last octet last.
+// A message in memory that the peer writes. It has come when its last byte changes: the library
+// places in increasing order, the last byte last.
 struct alignas(64) Mailbox {
-    Message octets{};
+    Message bytes{};
 
     [[nodiscard]] std::uint8_t stamp() {
-        return std::atomic_ref(octets[kSize - 1]).load(std::memory_order_acquire);
+        return std::atomic_ref(bytes[kSize - 1]).load(std::memory_order_acquire);
     }
 };
 
@@ -136,7 +136,7 @@ struct WriteSides {
     xsock_remote peers_inbox{};
 
     void exchange(Child& child) {
-        share_memory(child, inbox.octets.data(), kSize, XSOCK_REMOTE_WRITE);
+        share_memory(child, inbox.bytes.data(), kSize, XSOCK_REMOTE_WRITE);
         peers_inbox = shared_memory(child);
         child.meet();
     }
@@ -197,7 +197,7 @@ void write_poll_server(Child& child, const Run& run) {
     while (!last) {
         stamp = next_stamp(stamp);
         sides.spin_until(stamp, completions);
-        last = sides.inbox.octets[0] != 0;
+        last = sides.inbox.bytes[0] != 0;
         sides.write_to(end, last, stamp);
     }
 }
@@ -225,7 +225,7 @@ void write_block_server(Child& child, const Run& run) {
     sides.exchange(child);
     for (bool last = false; !last;) {
         for (const xsock_wc& wc : completions.wait()) {
-            last = sides.inbox.octets[0] != 0;
+            last = sides.inbox.bytes[0] != 0;
             sides.write_to(end, last, sides.inbox.stamp());
             must(xsock_send(end.ep, 0, nullptr, 0, kFlags), "xsock_send");
             receives.post(wc.wr_id);
@@ -273,7 +273,7 @@ void read_client(Child& child, const Run& run) {
         completions.spin();
         if (last) must(xsock_send(end.ep, 0, sink.data(), kSize, kFlags), "xsock_send");
     }));
-    if (sink[0] != 0x5a || sink[kSize - 1] != 0x5a) fail("Reads brought the wrong octets");
+    if (sink[0] != 0x5a || sink[kSize - 1] != 0x5a) fail("Reads brought the wrong bytes");
 }
 
 }  // namespace xsock::bench::latency

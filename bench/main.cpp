@@ -226,7 +226,7 @@ Measured measure(const Experiment& experiment, const Options& options, unsigned 
             return variant == row.base || (variant == row.subject && !options.tcp_only);
         });
     };
-    // A round during which others kept the machine busy is taken again, while patience lasts.
+    // A round during which others kept the machine busy is taken again, within the time limit.
     unsigned spare_rounds = options.quick ? 0 : options.rounds;
     double foreign_cpus = 0;
     for (unsigned round = 0; round < options.rounds && !interrupted();) {
@@ -235,7 +235,7 @@ Measured measure(const Experiment& experiment, const Options& options, unsigned 
         for (std::size_t v = 0; v < variants && !interrupted(); v++) {
             if (!needed(v) || !measured.errors[v].empty()) continue;
             progress.show(experiment, round, options.rounds, experiment.variants[v].name);
-            const Outcome outcome = run_pair(experiment.variants[v], run, experiment.patience_s);
+            const Outcome outcome = run_pair(experiment.variants[v], run, experiment.timeout_s);
             most_foreign_cpus = std::max(most_foreign_cpus, outcome.foreign_cpus);
             if (outcome.ok) {
                 samples[v] = outcome.figures;

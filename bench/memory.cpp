@@ -6,14 +6,14 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "bench/crowd.hpp"
 #include "bench/endpoint.hpp"
+#include "bench/many_connections.hpp"
 
 namespace xsock::bench::memory {
 namespace {
 
 constexpr std::uint32_t kFlags = XSOCK_INLINE | XSOCK_UNSIGNALED;
-using Message = std::array<std::uint8_t, crowd::kSize>;
+using Message = std::array<std::uint8_t, many_connections::kSize>;
 
 // Anonymous memory that really is there, of this process.
 double resident_kib() {
@@ -30,14 +30,14 @@ double resident_kib() {
 }
 
 // Time for the library to put aside what only a busy connection needs.
-void settle() { usleep(200'000); }
+void wait_until_quiet() { usleep(200'000); }
 
 }  // namespace
 
 // Registration needs no peer.
 void register_server(Child&, const Run&) {}
 
-// Figure 0: ns to register 1 GiB that nobody touched, the median of groups of 32.
+// Figure 0: ns to register 1 GiB that was never touched, the median of groups of 32.
 void register_client(Child& child, const Run& run) {
     constexpr std::size_t kLength = std::size_t{1} << 30;
     constexpr std::size_t kGroup = 32;
@@ -73,28 +73,29 @@ constexpr unsigned kUncounted = 16;
 }
 
 void idle_server(Child& child, const Run& run) {
-    crowd::Crowd crowd = crowd::open_server(child, run);
+    many_connections::Connections all = many_connections::open_server(child, run);
     std::vector<Message> slots(64);
     const auto post = [&](std::uint64_t slot) {
-        const xsock_sge sge{.address = slots[slot].data(), .length = crowd::kSize, .lkey = 0};
-        must(xsock_srq_post_recv(crowd.srq, slot, &sge, 1), "xsock_srq_post_recv");
+        const xsock_sge sge{
+            .address = slots[slot].data(), .length = many_connections::kSize, .lkey = 0};
+        must(xsock_srq_post_recv(all.srq, slot, &sge, 1), "xsock_srq_post_recv");
     };
     for (std::uint64_t slot = 0; slot < slots.size(); slot++) post(slot);
-    Completions completions(crowd.cq);
+    Completions completions(all.cq);
     const auto serve = [&](unsigned connections) {
-        crowd::accept_some(crowd, connections);
+        many_connections::accept_some(all, connections);
         child.meet();
         for (unsigned echoed = 0; echoed < connections;) {
             for (const xsock_wc& wc : completions.wait()) {
                 must(xsock_send(static_cast<xsock_ep*>(wc.context), 0, slots[wc.wr_id].data(),
-                                crowd::kSize, kFlags),
+                                many_connections::kSize, kFlags),
                      "xsock_send");
                 post(wc.wr_id);
                 echoed++;
             }
         }
         child.meet();
-        settle();
+        wait_until_quiet();
     };
     serve(kUncounted);
     const double before = resident_kib();
@@ -103,23 +104,24 @@ void idle_server(Child& child, const Run& run) {
 }
 
 void idle_client(Child& child, const Run& run) {
-    crowd::ClientCrowd crowd = crowd::open_client(child, false);
+    many_connections::ClientConnections all = many_connections::open_client(child, false);
     // All buffers are the benchmark's, there and touched before the first reading.
     std::vector<Message> slots(run.connections + kUncounted, Message{1});
-    crowd.eps.reserve(run.connections + kUncounted);
-    Completions completions(crowd.cq);
+    all.eps.reserve(run.connections + kUncounted);
+    Completions completions(all.cq);
     const Message message{};
     const auto use = [&](unsigned connections) {
-        const std::size_t first = crowd.eps.size();
-        crowd::connect_some(crowd, run, connections);
+        const std::size_t first = all.eps.size();
+        many_connections::connect_some(all, run, connections);
         child.meet();
-        for (std::size_t i = first; i < crowd.eps.size(); i++) {
-            must(xsock_recv(crowd.eps[i], i, slots[i].data(), crowd::kSize), "xsock_recv");
-            must(xsock_send(crowd.eps[i], 0, message.data(), crowd::kSize, kFlags), "xsock_send");
+        for (std::size_t i = first; i < all.eps.size(); i++) {
+            must(xsock_recv(all.eps[i], i, slots[i].data(), many_connections::kSize), "xsock_recv");
+            must(xsock_send(all.eps[i], 0, message.data(), many_connections::kSize, kFlags),
+                 "xsock_send");
             completions.wait();
         }
         child.meet();
-        settle();
+        wait_until_quiet();
     };
     use(kUncounted);
     const double before = resident_kib();

@@ -29,13 +29,13 @@ enum { CALLS_PER_ROUND = 200 };
 static int zero, null, idle, set; /* descriptors */
 
 static void call_read(void* f) {
-    char octet;
-    ((ssize_t(*)(int, void*, size_t))f)(zero, &octet, 1);
+    char byte;
+    ((ssize_t(*)(int, void*, size_t))f)(zero, &byte, 1);
 }
 static void call_write(void* f) { ((ssize_t(*)(int, const void*, size_t))f)(null, "", 1); }
 static void call_recv(void* f) {
-    char octet;
-    ((ssize_t(*)(int, void*, size_t, int))f)(idle, &octet, 1, MSG_DONTWAIT);
+    char byte;
+    ((ssize_t(*)(int, void*, size_t, int))f)(idle, &byte, 1, MSG_DONTWAIT);
 }
 static void call_fcntl(void* f) { ((int (*)(int, int, ...))f)(idle, F_GETFL, 0); }
 static void call_ioctl(void* f) {

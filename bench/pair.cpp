@@ -165,13 +165,13 @@ double machine_busy_seconds() {
 
 }  // namespace
 
-void Child::tell_octets(const void* data, std::size_t size) {
+void Child::send_bytes(const void* data, std::size_t size) {
     if (send(peer_fd_, data, size, MSG_NOSIGNAL) != static_cast<ssize_t>(size)) {
         fail("the other process of the pair is gone");
     }
 }
 
-void Child::hear_octets(void* data, std::size_t size) {
+void Child::receive_bytes(void* data, std::size_t size) {
     if (recv(peer_fd_, data, size, 0) != static_cast<ssize_t>(size)) {
         fail("the other process of the pair is gone");
     }
@@ -189,13 +189,13 @@ void fail(const char* format, ...) {
 
 void fail_errno(const char* what) { fail("%s: %s", what, std::strerror(errno)); }
 
-Outcome run_pair(const Variant& variant, const Run& run, int patience_s) {
+Outcome run_pair(const Variant& variant, const Run& run, int timeout_s) {
     int peer[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, peer) != 0) {
         return {.error = std::strerror(errno)};
     }
     const std::int64_t start_ns = now_ns();
-    const std::int64_t deadline_ns = start_ns + std::int64_t{patience_s} * 1'000'000'000;
+    const std::int64_t deadline_ns = start_ns + std::int64_t{timeout_s} * 1'000'000'000;
     const double busy_before = machine_busy_seconds();
     const Process server = start(variant, run, true, peer);
     const Process client = start(variant, run, false, peer);

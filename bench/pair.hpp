@@ -20,14 +20,14 @@ class Child {
     template <typename T>
     void tell(const T& value) {
         static_assert(std::is_trivially_copyable_v<T>);
-        tell_octets(&value, sizeof value);
+        send_bytes(&value, sizeof value);
     }
     /// Waits for the value that the other process tells.
     template <typename T>
     T hear() {
         static_assert(std::is_trivially_copyable_v<T>);
         T value{};
-        hear_octets(&value, sizeof value);
+        receive_bytes(&value, sizeof value);
         return value;
     }
     /// Both processes call this; neither returns before the other has come.
@@ -42,8 +42,8 @@ class Child {
     [[nodiscard]] int report_fd() const { return report_fd_; }
 
   private:
-    void tell_octets(const void* data, std::size_t size);
-    void hear_octets(void* data, std::size_t size);
+    void send_bytes(const void* data, std::size_t size);
+    void receive_bytes(void* data, std::size_t size);
 
     int peer_fd_;
     int report_fd_;
@@ -62,8 +62,8 @@ struct Outcome {
     double foreign_cpus = 0;  ///< how many CPUs worked for others meanwhile, on average
 };
 
-/// Takes one sample. Returns within about patience_s; no process of the pair is left then.
-Outcome run_pair(const Variant& variant, const Run& run, int patience_s);
+/// Takes one sample. Returns within about timeout_s; no process of the pair is left then.
+Outcome run_pair(const Variant& variant, const Run& run, int timeout_s);
 
 /// From now on SIGINT and SIGTERM make run_pair() return early instead of ending the parent.
 void catch_interrupts();

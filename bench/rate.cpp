@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// 64-octet messages one way, as many as possible. Figure 0: millions a second. Every message is a
-// call of its own, send() or xsock_send(); octet 0 is 1 in the last one, which is confirmed.
+// 64-byte messages one way, as many as possible. Figure 0: millions a second. Every message is a
+// call of its own, send() or xsock_send(); byte 0 is 1 in the last one, which is confirmed.
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -17,12 +17,12 @@ constexpr std::uint64_t kMessagesPerClock = 256;
 constexpr std::uint64_t kReceive = std::uint64_t{1} << 32;  // in wr_id: not one of the sends
 using Message = std::array<std::uint8_t, kSize>;
 
-// Runs `flood(seconds)`, which answers how many messages arrived, first to warm up, then timed.
-template <typename Flood>
-void time_flood(Child& child, const Run& run, Flood flood) {
-    flood(warm_up_seconds(run));
+// Runs `burst(seconds)`, which answers how many messages arrived, first to warm up, then timed.
+template <typename Burst>
+void time_burst(Child& child, const Run& run, Burst burst) {
+    burst(warm_up_seconds(run));
     const std::int64_t before = now_ns();
-    const auto messages = static_cast<double>(flood(run.seconds));
+    const auto messages = static_cast<double>(burst(run.seconds));
     const auto took_ns = static_cast<double>(now_ns() - before);
     child.report({messages / took_ns * 1e3, 0, 0, 0});
 }
@@ -31,7 +31,7 @@ void tcp_server(Child& child, const Run& run, int flags) {
     constexpr std::size_t kCall = std::size_t{64} * 1024;
     const int fd = tcp_server_socket(child, run);
     std::vector<std::uint8_t> buffer(kCall);
-    for (int floods = 0; floods < 2; floods++) {
+    for (int bursts = 0; bursts < 2; bursts++) {
         std::size_t at = 0;  // of the stream, modulo kSize
         bool last = false;
         for (bool done = false; !done;) {
@@ -58,7 +58,7 @@ void tcp_poll_server(Child& child, const Run& run) { tcp_server(child, run, MSG_
 void tcp_client(Child& child, const Run& run) {
     const int fd = tcp_client_socket(child, run);
     Message message{};
-    time_flood(child, run, [&](double seconds) {
+    time_burst(child, run, [&](double seconds) {
         std::uint64_t messages = 0;
         const std::int64_t end = now_ns() + to_ns(seconds);
         for (bool last = false; !last; messages++) {
@@ -82,12 +82,12 @@ void send_server(Child& child, const Run& run) {
     };
     for (std::uint64_t slot = 0; slot < kReceives; slot++) post(slot);
     child.meet();
-    for (int floods = 0; floods < 2;) {
+    for (int bursts = 0; bursts < 2;) {
         for (const xsock_wc& wc : completions.wait()) {
             const bool last = slots[wc.wr_id][0] != 0;
             post(wc.wr_id);
             if (!last) continue;
-            floods++;
+            bursts++;
             must(xsock_send(end.ep, 0, &last, 1, XSOCK_INLINE | XSOCK_UNSIGNALED), "xsock_send");
         }
     }
@@ -100,7 +100,7 @@ void send_client(Child& child, const Run& run) {
     Message final_message{1};
     std::uint8_t confirmation = 0;
     child.meet();
-    time_flood(child, run, [&](double seconds) {
+    time_burst(child, run, [&](double seconds) {
         must(xsock_recv(end.ep, kReceive, &confirmation, 1), "xsock_recv");
         std::uint64_t messages = 0;
         unsigned outstanding = 0;

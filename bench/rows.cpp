@@ -193,13 +193,13 @@ Experiment idle_memory() {
                       "each, of the heavier process.",
                       0, "KiB", lower, 0, Row::kNone, 16, 2}},
             .connections = 2000,
-            .patience_s = 60};
+            .timeout_s = 60};
 }
 
 Experiment ten_thousand() {
     return {.name = "conn_10k",
-            .variants = {tcp(crowd::tcp_server, crowd::tcp_client),
-                         {"xsock", crowd::echo_server, crowd::echo_client}},
+            .variants = {tcp(many_connections::tcp_server, many_connections::tcp_client),
+                         {"xsock", many_connections::echo_server, many_connections::echo_client}},
             .rows = {{"conn_10k",
                       "64 B echoes, 64 under way on random ones of 10,000 connections, one "
                       "completion queue and one shared receive queue a process; against TCP "
@@ -207,7 +207,7 @@ Experiment ten_thousand() {
                       0, "k/s", higher, 1, 0, 0.7, 0.95}},
             .depth = 64,
             .connections = 10'000,
-            .patience_s = 90};
+            .timeout_s = 90};
 }
 
 }  // namespace
@@ -219,7 +219,7 @@ std::vector<Experiment> all_experiments() {
                         "xsock_cq_poll(); against TCP with MSG_DONTWAIT.",
                         latency::send_poll_server, latency::send_poll_client),
         polling_latency("write_lat_64_poll",
-                        "Median of a 64 B Write one way, both sides watching the last octet "
+                        "Median of a 64 B Write one way, both sides watching the last byte "
                         "while they call xsock_cq_poll(); against the same TCP.",
                         latency::write_poll_server, latency::write_poll_client),
         read_latency(),

@@ -28,14 +28,14 @@
 #include <xsock/xsock.h>
 
 enum {
-    NOTE = 64, /* octets of a small message */
+    NOTE = 64, /* bytes of a small message */
     NOTES = 16,
     BULK = 65536,
     DEPTH = 16, /* Writes or Reads outstanding */
     PINGS = 1500,
     BULKS = 800,
     ROUNDS_MAX = 99,
-    PATIENCE_S = 120
+    TIMEOUT_S = 120
 };
 
 static const char* g_address;
@@ -82,7 +82,7 @@ static struct {
 
 /* What is said at the beginning: where the server's memory lies. */
 union key_note {
-    uint8_t octets[NOTE];
+    uint8_t bytes[NOTE];
     struct xsock_key key;
     struct {
         uint64_t to;
@@ -147,18 +147,18 @@ static void tcp_connect(int port) {
     no_delay();
 }
 
-static void tcp_write(const void* octets, size_t length) {
+static void tcp_write(const void* bytes, size_t length) {
     for (size_t done = 0; done < length;) {
-        const ssize_t n = send(g.fd, (const uint8_t*)octets + done, length - done, MSG_NOSIGNAL);
+        const ssize_t n = send(g.fd, (const uint8_t*)bytes + done, length - done, MSG_NOSIGNAL);
 
         if (n <= 0) fail("send");
         done += (size_t)n;
     }
 }
 
-static void tcp_read(void* octets, size_t length) {
+static void tcp_read(void* bytes, size_t length) {
     for (size_t done = 0; done < length;) {
-        const ssize_t n = recv(g.fd, (uint8_t*)octets + done, length - done, 0);
+        const ssize_t n = recv(g.fd, (uint8_t*)bytes + done, length - done, 0);
 
         if (n <= 0) fail("recv");
         done += (size_t)n;
@@ -439,7 +439,7 @@ static void serve(const struct lane* lane, enum row row, int port_fd) {
     lane->accept();
     lane->receive(); /* the initiator speaks first */
     lane->lend(&note);
-    memcpy(g.out, note.octets, NOTE);
+    memcpy(g.out, note.bytes, NOTE);
     lane->send();
     if (row == ROW_PING) {
         for (int i = 0; i < PINGS; i++) {
@@ -461,7 +461,7 @@ static double drive(const struct lane* lane, enum row row, int port) {
 
     lane->connect(port);
     lane->send();
-    memcpy(note.octets, lane->receive(), NOTE);
+    memcpy(note.bytes, lane->receive(), NOTE);
     lane->borrow(&note);
     const double begin = now_s();
 
@@ -490,7 +490,7 @@ static double measure(const struct lane* lane, enum row row) {
 
     if (server == 0) {
         close(ports[0]);
-        alarm(PATIENCE_S);
+        alarm(TIMEOUT_S);
         serve(lane, row, ports[1]);
         _exit(0);
     }
@@ -499,7 +499,7 @@ static double measure(const struct lane* lane, enum row row) {
     const pid_t client = fork();
 
     if (client == 0) {
-        alarm(PATIENCE_S);
+        alarm(TIMEOUT_S);
         result = drive(lane, row, port);
         if (write(results[1], &result, sizeof(result)) != sizeof(result)) _exit(1);
         sleep(1); /* the server reads the end before it finds one */

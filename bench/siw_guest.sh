@@ -8,7 +8,7 @@
 #
 #   -k KERNEL   6.1 (default) or 6.12
 #   -r ROUNDS   default 7
-#   -c CPUS     of the guest, default 1: spinning is in nobody's way then
+#   -c CPUS     of the guest, default 1: spinning then disturbs no other processor
 #   BUILD       where bench/siw_guest was built
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -46,7 +46,7 @@ program=$build/bench/siw_guest
 [ -x "$program" ] || skip "$program was not built (libibverbs-dev, librdmacm-dev)"
 SIW_IMAGE=$("$vm/build-image.sh" "$SIW_KERNEL")
 export SIW_IMAGE
-# TCG moves octet by octet where a processor says that it moves fast (REP MOVSB): every copy would
+# TCG moves byte by byte where a processor says that it moves fast (REP MOVSB): every copy would
 # weigh several times what it does on hardware.
 "$vm/run-vm.sh" -n bench -c "$cpus" -m max,-erms,-fsrm -a siw.module=param >&2
 

@@ -12,23 +12,23 @@
 namespace xsock::bench::stream {
 namespace {
 
-constexpr std::size_t kCall = std::size_t{256} * 1024;    // octets per TCP send and recv
-constexpr std::size_t kWrite = std::size_t{1024} * 1024;  // octets per Write
+constexpr std::size_t kCall = std::size_t{256} * 1024;    // bytes per TCP send and recv
+constexpr std::size_t kWrite = std::size_t{1024} * 1024;  // bytes per Write
 constexpr unsigned kOutstanding = 8;
 constexpr std::uint8_t kPattern = 0x5a;
 
-// Runs `transfer(seconds)`, which answers the octets confirmed, first to warm up, then timed.
+// Runs `transfer(seconds)`, which answers the bytes confirmed, first to warm up, then timed.
 template <typename Transfer>
 void time_transfer(Child& child, const Run& run, Transfer transfer) {
     transfer(warm_up_seconds(run));
     child.meet();
     const std::int64_t cpu_before = cpu_ns();
     const std::int64_t before = now_ns();
-    const auto octets = static_cast<double>(transfer(run.seconds));
+    const auto bytes = static_cast<double>(transfer(run.seconds));
     const auto took_ns = static_cast<double>(now_ns() - before);
     const auto cpu = static_cast<double>(cpu_ns() - cpu_before + child.hear<std::int64_t>());
-    const double gib = octets / (1024.0 * 1024.0 * 1024.0);
-    child.report({octets / took_ns, cpu / 1e9 / gib, 0, 0});
+    const double gib = bytes / (1024.0 * 1024.0 * 1024.0);
+    child.report({bytes / took_ns, cpu / 1e9 / gib, 0, 0});
 }
 
 // The other process: `absorb()` returns when all of one transfer is there and confirmed.
@@ -43,7 +43,7 @@ void absorb_transfers(Child& child, Absorb absorb) {
 
 }  // namespace
 
-// The first octet of each 256 KiB says whether it is the last 256 KiB of a transfer.
+// The first byte of each 256 KiB says whether it is the last 256 KiB of a transfer.
 
 void tcp_server(Child& child, const Run& run) {
     const int fd = tcp_server_socket(child, run);
@@ -67,20 +67,20 @@ void tcp_client(Child& child, const Run& run) {
     const int fd = tcp_client_socket(child, run);
     std::vector<std::uint8_t> buffer(kCall, kPattern);
     time_transfer(child, run, [&](double seconds) {
-        std::uint64_t octets = 0;
+        std::uint64_t bytes = 0;
         const std::int64_t end = now_ns() + to_ns(seconds);
-        for (bool last = false; !last; octets += kCall) {
+        for (bool last = false; !last; bytes += kCall) {
             last = now_ns() >= end;
             buffer[0] = last;
             send_all(fd, buffer.data(), kCall);
         }
         std::uint8_t confirmation = 0;
         if (!receive_all(fd, &confirmation, 1, 0)) fail("no confirmation");
-        return octets;
+        return bytes;
     });
 }
 
-// The first octet of a message says whether it is the last one of a transfer.
+// The first byte of a message says whether it is the last one of a transfer.
 
 void message_server(Child& child, const Run& run) {
     const int fd = message_server_socket(child, run);
@@ -101,16 +101,16 @@ void message_client(Child& child, const Run& run) {
     const int fd = message_client_socket(child, run);
     std::vector<std::uint8_t> buffer(kWrite, kPattern);
     time_transfer(child, run, [&](double seconds) {
-        std::uint64_t octets = 0;
+        std::uint64_t bytes = 0;
         const std::int64_t end = now_ns() + to_ns(seconds);
-        for (bool last = false; !last; octets += kWrite) {
+        for (bool last = false; !last; bytes += kWrite) {
             last = now_ns() >= end;
             buffer[0] = last;
             send_all(fd, buffer.data(), kWrite);
         }
         std::uint8_t confirmation = 0;
         if (!receive_all(fd, &confirmation, 1, 0)) fail("no confirmation");
-        return octets;
+        return bytes;
     });
 }
 
@@ -126,8 +126,8 @@ void write_server(Child& child, const Run& run) {
         must(xsock_recv(end.ep, 0, &note, 1), "xsock_recv");
         must(xsock_send(end.ep, 0, &note, 1, XSOCK_INLINE | XSOCK_UNSIGNALED), "xsock_send");
     });
-    for (const std::uint8_t octet : target) {
-        if (octet != kPattern) fail("the Writes brought the wrong octets");
+    for (const std::uint8_t byte : target) {
+        if (byte != kPattern) fail("the Writes brought the wrong bytes");
     }
 }
 
@@ -139,12 +139,12 @@ void write_client(Child& child, const Run& run) {
     const xsock_remote target = shared_memory(child);
     time_transfer(child, run, [&](double seconds) {
         must(xsock_recv(end.ep, 0, &note, 1), "xsock_recv");
-        std::uint64_t octets = 0;
+        std::uint64_t bytes = 0;
         unsigned outstanding = 0;
         const std::int64_t stop = now_ns() + to_ns(seconds);
         bool more = true;
         while (more || outstanding > 0) {
-            for (; more && outstanding < kOutstanding; outstanding++, octets += kWrite) {
+            for (; more && outstanding < kOutstanding; outstanding++, bytes += kWrite) {
                 must(xsock_write(end.ep, 0, source.data(), kWrite, &target, 0, 0), "xsock_write");
                 more = now_ns() < stop;
             }
@@ -152,7 +152,7 @@ void write_client(Child& child, const Run& run) {
         }
         must(xsock_send(end.ep, 0, &note, 1, XSOCK_INLINE | XSOCK_UNSIGNALED), "xsock_send");
         completions.wait();  // the confirmation
-        return octets;
+        return bytes;
     });
 }
 

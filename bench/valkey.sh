@@ -37,7 +37,7 @@ for program in ss taskset timeout; do
     command -v $program >/dev/null || { echo "SKIPPED: no $program here"; exit 77; }
 done
 [ -e "$build/libxsock/verbs/libibverbs.so.1" ] && [ -x "$build/tools/xsock" ] ||
-    { echo "SKIPPED: the verbs face or the program xsock is not built"; exit 77; }
+    { echo "SKIPPED: the verbs API or the program xsock is not built"; exit 77; }
 valkey=$("$here/../tests/verbs/valkey_build.sh") || exit
 work=$(mktemp -d "${TMPDIR:-/tmp}/xsock-bench.XXXXXX")
 servers=()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# The verbs face beside its neighbours, on loopback: perftest's unmodified programs under
+# The verbs API beside its neighbours, on loopback: perftest's unmodified programs under
 # `xsock run --verbs` (CRC on), plain TCP (xsock_bench --tcp-only), libfabric's tcp provider
 # (fi_pingpong) and UCX over tcp (ucx_perftest). Every round measures each of them once, one after the
 # other, so that what disturbs the machine disturbs all; server and client have a processor each.
@@ -8,7 +8,7 @@
 #   verbs.sh BUILD [ROUNDS [latency|events|bandwidth|rate ...]]
 #
 # fi_pingpong keeps one message in flight: its rate and bandwidth are what that allows. A Read is
-# compared with a TCP round trip. Who wants to compare well runs this at `nice -n -20`.
+# compared with a TCP round trip. For a good comparison run this at `nice -n -20`.
 set -u -o pipefail
 case ${1:-} in
 '' | -h | --help) sed -n '3,12s/^# \{0,1\}//p' "$0" && exit 2 ;;
@@ -23,7 +23,7 @@ for program in "${needed[@]}"; do
     command -v $program >/dev/null || { echo "SKIPPED: no $program here"; exit 77; }
 done
 [ -e "$build/libxsock/verbs/libibverbs.so.1" ] && [ -x "$build/bench/xsock_bench" ] ||
-    { echo "SKIPPED: the verbs face or xsock_bench is not built"; exit 77; }
+    { echo "SKIPPED: the verbs API or xsock_bench is not built"; exit 77; }
 work=$(mktemp -d "${TMPDIR:-/tmp}/xsock-bench.XXXXXX")
 server=
 # shellcheck disable=SC2317  # called by the trap

@@ -40,10 +40,11 @@ class Library {
     void* handle_;
 };
 
-#define XSOCK_BENCH_RDMA(F)                                                              \
-    F(create_event_channel)                                                              \
-    F(create_id) F(bind_addr) F(listen) F(get_src_port) F(resolve_addr) F(resolve_route) \
-        F(get_cm_event) F(ack_cm_event) F(create_qp) F(accept) F(connect)
+#define XSOCK_BENCH_RDMA(F)                                                                 \
+    F(create_event_channel)                                                                 \
+    F(create_id)                                                                            \
+    F(bind_addr) F(listen) F(get_src_port) F(resolve_addr) F(resolve_route) F(get_cm_event) \
+        F(ack_cm_event) F(create_qp) F(accept) F(connect)
 #define XSOCK_BENCH_IBV(F) \
     F(alloc_pd) F(create_comp_channel) F(create_cq) F(get_cq_event) F(ack_cq_events)
 
@@ -128,7 +129,7 @@ class End {
     /// The loop of most programs: sleep, take the event, arm, poll until empty.
     Message receive() {
         for (;;) {
-            sleeper_->sleep();
+            waiter_->sleep();
             ibv_cq* cq = nullptr;
             void* context = nullptr;
             must_be_0(verbs_.get_cq_event(channel_, &cq, &context), "ibv_get_cq_event");
@@ -185,7 +186,7 @@ class End {
         must_be_0(verbs_.create_qp(id_, pd, &attr), "rdma_create_qp");
         mr_ = made(verbs_.reg_mr(pd, this, sizeof *this, IBV_ACCESS_LOCAL_WRITE), "ibv_reg_mr");
         for (std::size_t slot = 0; slot < kSlots; ++slot) post(slot);
-        sleeper_ = std::make_unique<Sleeper>(channel_->fd, way_);
+        waiter_ = std::make_unique<Waiter>(channel_->fd, way_);
     }
 
     void post(std::uint64_t slot) {
@@ -204,7 +205,7 @@ class End {
     rdma_cm_id* id_ = nullptr;
     ibv_comp_channel* channel_ = nullptr;
     ibv_mr* mr_ = nullptr;
-    std::unique_ptr<Sleeper> sleeper_;
+    std::unique_ptr<Waiter> waiter_;
     unsigned sends_ = 0;
     Message outgoing_{};
     std::array<Message, kSlots> incoming_{};

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# What `cmake --install` puts where; included by libxsock/CMakeLists.txt. Nothing of it knows its
+# What `cmake --install` puts where; included by CMakeLists.txt. Nothing of it knows its
 # prefix: the library finds its engine beside itself, the CMake package and xsock.pc theirs from
 # their own place, so that the folder may be moved.
 include(GNUInstallDirs)
@@ -7,9 +7,13 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS xsock EXPORT xsockTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
                                           INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+set(linked)
+if(XSOCK_SANITIZE OR XSOCK_FUZZ)
+    set(linked EXPORT xsockTargets)  # libxsock.so is linked to the engine, and nothing is preloaded
+endif()
 foreach(part xsock_engine xsock_preload)
-    if(TARGET ${part})  # builds with sanitizers have one or none of them
-        install(TARGETS ${part} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/xsock)
+    if(TARGET ${part})
+        install(TARGETS ${part} ${linked} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/xsock)
     endif()
 endforeach()
 if(TARGET drop_in_ibverbs)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The big-endian machine of the tests: Debian's cross compiler, its programs run by qemu-user.
-# scripts/test-s390x.sh uses it.
+# tests/long/test-s390x.sh uses it.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR s390x)
 set(CMAKE_C_COMPILER s390x-linux-gnu-gcc)

@@ -62,7 +62,7 @@ class ReadQueue {
 /// A Read or atomic operation of ours that the peer has not finished answering.
 struct OutboundRead {
     static constexpr std::uint64_t kNoEntry = ~std::uint64_t{0};
-    std::uint64_t sequence = kNoEntry;  ///< entry of the send queue; kNoEntry: nobody's, such as
+    std::uint64_t sequence = kNoEntry;  ///< entry of the send queue; kNoEntry: of none, such as
                                         ///< the RTR message
     std::uint64_t confirms = 0;   ///< its answer says that the peer has taken all entries below
     std::uint32_t sink_stag = 0;  ///< atomic: the Request Identifier

@@ -3,8 +3,8 @@
 
 namespace xsock::ddp {
 
-Violation parse_start(std::span<const std::byte, kTaggedOctets> header, Segment& out,
-                      const OpcodeInfo*& info) noexcept {
+StreamError parse_start(std::span<const std::byte, kTaggedOctets> header, Segment& out,
+                        const OpcodeInfo*& info) noexcept {
     const auto control = std::to_integer<unsigned>(header[0]);
     const auto rdmap = std::to_integer<unsigned>(header[1]);
     out.tagged = (control & DDP_FLAG_TAGGED) != 0;
@@ -13,7 +13,7 @@ Violation parse_start(std::span<const std::byte, kTaggedOctets> header, Segment&
     out.stag = load_be32(header.data() + 2);
 
     if ((control & DDP_VERSION_MASK) != DDP_VERSION) {
-        return out.tagged ? Violation::tagged_version : Violation::untagged_version;
+        return out.tagged ? StreamError::tagged_version : StreamError::untagged_version;
     }
     if (out.tagged) {
         out.to = load_be64(header.data() + offsetof(ddp_tagged, to));
@@ -23,16 +23,16 @@ Violation parse_start(std::span<const std::byte, kTaggedOctets> header, Segment&
         out.qn = load_be32(header.data() + offsetof(ddp_untagged, qn));
         out.msn = load_be32(header.data() + offsetof(ddp_untagged, msn));
         out.mo = 0;
-        if (!queue_known(out.qn)) return Violation::untagged_qn;
+        if (!queue_known(out.qn)) return StreamError::untagged_qn;
     }
-    if ((rdmap & RDMAP_VERSION_MASK) != RDMAP_VERSION) return Violation::rdmap_version;
+    if ((rdmap & RDMAP_VERSION_MASK) != RDMAP_VERSION) return StreamError::rdmap_version;
 
     // An opcode in the wrong model or on another opcode's queue is as unexpected as one that does
     // not exist (RFC 5040 §7.2): the queue itself is one that DDP has.
     info = opcode_info(out.opcode);
-    if (info == nullptr || info->tagged != out.tagged) return Violation::rdmap_opcode;
-    if (!out.tagged && info->qn != out.qn) return Violation::rdmap_opcode;
-    return Violation::none;
+    if (info == nullptr || info->tagged != out.tagged) return StreamError::rdmap_opcode;
+    if (!out.tagged && info->qn != out.qn) return StreamError::rdmap_opcode;
+    return StreamError::none;
 }
 
 }  // namespace xsock::ddp

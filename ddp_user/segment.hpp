@@ -9,7 +9,7 @@
 #include <span>
 
 #include "base/bytes.hpp"
-#include "base/violation.hpp"
+#include "base/stream_error.hpp"
 #include "ddp_user/opcode.hpp"
 #include "include/xsock/iwarp.h"
 
@@ -31,14 +31,14 @@ struct Segment {
 };
 
 /// The part of a header that both models share, plus the queue and MSN of an untagged one: enough
-/// to know whose message it is.
+/// to know which message it belongs to.
 ///
 /// @param header its first kTaggedOctets octets
 /// @param info   row of the opcode, when the answer is `none`
 /// @return none; *_version, untagged_qn, rdmap_version or rdmap_opcode. DDP's checks come first, as
 ///         the lower layer's would.
-[[nodiscard]] Violation parse_start(std::span<const std::byte, kTaggedOctets> header, Segment& out,
-                                    const OpcodeInfo*& info) noexcept;
+[[nodiscard]] StreamError parse_start(std::span<const std::byte, kTaggedOctets> header,
+                                      Segment& out, const OpcodeInfo*& info) noexcept;
 
 /// The rest of an untagged header: MO. @param header all kUntaggedOctets octets
 inline void parse_untagged_rest(std::span<const std::byte, kUntaggedOctets> header,
@@ -74,8 +74,8 @@ struct ReadRequest {
 inline constexpr std::size_t kReadRequestOctets = sizeof(rdmap_read_request);
 
 [[nodiscard]] inline ReadRequest parse_read_request(
-    std::span<const std::byte, kReadRequestOctets> octets) noexcept {
-    const std::byte* p = octets.data();
+    std::span<const std::byte, kReadRequestOctets> bytes) noexcept {
+    const std::byte* p = bytes.data();
     return {.sink_stag = load_be32(p + offsetof(rdmap_read_request, sink_stag)),
             .sink_to = load_be64(p + offsetof(rdmap_read_request, sink_to)),
             .size = load_be32(p + offsetof(rdmap_read_request, size)),
@@ -102,8 +102,8 @@ struct AtomicRequest {
 inline constexpr std::size_t kAtomicRequestOctets = sizeof(rdmap_atomic_request);
 
 [[nodiscard]] inline AtomicRequest parse_atomic_request(
-    std::span<const std::byte, kAtomicRequestOctets> octets) noexcept {
-    const std::byte* p = octets.data();
+    std::span<const std::byte, kAtomicRequestOctets> bytes) noexcept {
+    const std::byte* p = bytes.data();
     return {
         .opcode = static_cast<std::uint8_t>(load_be32(p + offsetof(rdmap_atomic_request, opcode)) &
                                             RDMAP_ATOMIC_OPCODE_MASK),
@@ -135,10 +135,10 @@ struct AtomicResponse {
 inline constexpr std::size_t kAtomicResponseOctets = sizeof(rdmap_atomic_response);
 
 [[nodiscard]] inline AtomicResponse parse_atomic_response(
-    std::span<const std::byte, kAtomicResponseOctets> octets) noexcept {
+    std::span<const std::byte, kAtomicResponseOctets> bytes) noexcept {
     return {
-        .request_id = load_be32(octets.data() + offsetof(rdmap_atomic_response, request_id)),
-        .original = load_be64(octets.data() + offsetof(rdmap_atomic_response, original)),
+        .request_id = load_be32(bytes.data() + offsetof(rdmap_atomic_response, request_id)),
+        .original = load_be64(bytes.data() + offsetof(rdmap_atomic_response, original)),
     };
 }
 

@@ -9,14 +9,14 @@ namespace xsock::ddp {
 
 // -- what both directions share --
 
-void Stream::Impl::violate(Violation v, const Offender& offender) {
+void Stream::Impl::fail(StreamError v, const ErrorContext& error_context) {
     if (!receiving()) return;
-    violation = v;
-    if (violation_info(v).layer == TermLayer::none) {
+    stream_error = v;
+    if (stream_error_info(v).layer == TermLayer::none) {
         end();
         return;
     }
-    terminate = build_terminate(v, offender);
+    terminate = build_terminate(v, error_context);
     has_terminate = true;
     state = State::terminating;
     rx.phase = Rx::Phase::discard;
@@ -27,7 +27,7 @@ void Stream::Impl::end() {
     rx.phase = Rx::Phase::discard;
 }
 
-void Stream::Impl::blame(std::uint64_t sequence, WcStatus status) noexcept {
+void Stream::Impl::set_failed_wqe(std::uint64_t sequence, WcStatus status) noexcept {
     if (failed_sequence != kNoEntry || !receiving()) return;
     failed_sequence = sequence;
     failed_status = status;
@@ -43,16 +43,16 @@ MemoryTable::Found Stream::Impl::remote(std::uint32_t stag, Right right, std::ui
                                         std::uint64_t length) const noexcept {
     const auto found =
         config.memory->check_remote(stag, config.pd, config.qp_num, right, to, length);
-    if (found.violation != Violation::none || config.rights == kRemoteAccess) return found;
+    if (found.stream_error != StreamError::none || config.rights == kRemoteAccess) return found;
     switch (right) {
         case Right::remote_write:
-            if ((config.rights & kRemoteWrite) == 0) return {Violation::write_access};
+            if ((config.rights & kRemoteWrite) == 0) return {StreamError::write_access};
             break;
         case Right::remote_read:
-            if ((config.rights & kRemoteRead) == 0) return {Violation::read_access};
+            if ((config.rights & kRemoteRead) == 0) return {StreamError::read_access};
             break;
         case Right::remote_atomic:
-            if ((config.rights & kRemoteAtomic) == 0) return {Violation::read_access};
+            if ((config.rights & kRemoteAtomic) == 0) return {StreamError::read_access};
             break;
     }
     return found;
@@ -63,23 +63,23 @@ void Stream::Impl::complete_oldest(WcStatus status) {
     const SendWqe& wqe = sq.at(sq.retired());
     const bool read = awaits_response(wqe.opcode) && status == WcStatus::success;
     const bool asked = (wqe.flags & kSendSignaled) != 0;
-    unsigned flags = asked ? 0 : kWcUnasked;
+    unsigned flags = asked ? 0 : kWcUnsignaled;
     if ((wqe.flags & kSendInternal) != 0) flags |= kWcInternal;
     if (status != WcStatus::success && wqe.opcode == SendOpcode::bind_window &&
         wqe.remote_stag != 0) {
         config.memory->abandon(wqe.remote_stag);
     }
     const std::uint64_t wr_id = wqe.wr_id;
-    const std::uint32_t octets = read ? wqe.length : 0;
+    const std::uint32_t bytes = read ? wqe.length : 0;
     const WcOpcode opcode = send_info(wqe.opcode).completion;
-    // The slot first: whoever sees the completion may post into it at once.
+    // The slot first: a thread that sees the completion may post into it at once.
     sq.retire();
     if (!asked && status == WcStatus::success) return;
     complete(*config.send_cq, [&](Wc& wc) {
         wc.wr_id = wr_id;
         wc.qp_context = config.qp_context;
         wc.qp_num = config.qp_num;
-        wc.byte_len = octets;
+        wc.byte_len = bytes;
         wc.invalidated_stag = 0;
         wc.opcode = opcode;
         wc.status = status;
@@ -202,14 +202,14 @@ void Stream::llp_established(const Negotiated& negotiated) {
     s.state = State::established;
 }
 
-void Stream::llp_failed(Violation violation) { impl_->violate(violation); }
+void Stream::llp_failed(StreamError stream_error) { impl_->fail(stream_error); }
 
 void Stream::llp_closed(CloseKind kind) {
     switch (kind) {
         case CloseKind::peer_finished:
             return;  // half a connection is left: we may still send
         case CloseKind::reset:
-            impl_->violate(Violation::mpa_connection_lost);
+            impl_->fail(StreamError::mpa_connection_lost);
             break;
         case CloseKind::local:
             break;
@@ -217,9 +217,9 @@ void Stream::llp_closed(CloseKind kind) {
     impl_->end();
 }
 
-void Stream::llp_nudge() {
+void Stream::llp_probe() {
     Impl& s = *impl_;
-    if (s.state == State::established && !s.tx_wanted()) s.tx.nudge = true;
+    if (s.state == State::established && !tx_wanted()) s.tx.probe = true;
 }
 
 void Stream::receive_overdue() {
@@ -227,10 +227,10 @@ void Stream::receive_overdue() {
     if (!rx_blocked()) return;
     // MO has not been read yet; of a message that begins it can only be 0.
     std::fill(s.rx.header.begin() + offsetof(ddp_untagged, mo), s.rx.header.end(), std::byte{0});
-    s.rx_raise(Violation::untagged_no_buffer);
+    s.rx_raise(StreamError::untagged_no_buffer);
 }
 
-void Stream::fail(Violation violation) { impl_->violate(violation); }
+void Stream::fail(StreamError stream_error) { impl_->fail(stream_error); }
 
 void Stream::flush(WcStatus status) {
     Impl& s = *impl_;
@@ -240,7 +240,7 @@ void Stream::flush(WcStatus status) {
     s.tx.log.clear();
     s.tx.under_way = Impl::Source::none;
     s.tx.rtr = Rtr::none;
-    s.tx.nudge = s.tx.ask = false;
+    s.tx.probe = false;
     s.orq.clear();
     s.irq.clear();
     s.tx.answered = 0;
@@ -270,37 +270,31 @@ void Stream::peer_finished() {
 
 // -- the two directions --
 
-bool Stream::tx_next(std::size_t mulpdu, UlpduOut& out) { return impl_->tx_next(mulpdu, out); }
-void Stream::tx_done() { impl_->tx_done_all(1); }
-void Stream::tx_done_all(std::uint32_t n) { impl_->tx_done_all(n); }
-std::size_t Stream::tx_run(const UlpduRun& run) { return impl_->tx_run(run); }
+UlpdusGiven Stream::tx_fill(const UlpduBatch& batch) { return impl_->tx_fill(batch); }
+void Stream::tx_done(std::uint32_t n) { impl_->tx_done(n); }
 bool Stream::tx_intact() { return impl_->tx_intact(); }
-std::size_t Stream::tx_lone(Bytes ulpdu) { return impl_->tx_lone(ulpdu); }
-void Stream::tx_lone_done() { impl_->tx_lone_done(); }
-Bytes Stream::rx_whole(ConstBytes ulpdu) { return impl_->rx_whole(ulpdu); }
-void Stream::rx_whole_done() { impl_->rx_whole_done(); }
+std::size_t Stream::rx_ulpdu(ConstBytes ulpdu) { return impl_->rx_ulpdu(ulpdu); }
 void Stream::rx_begin(std::size_t ulpdu_length) { impl_->rx_begin(ulpdu_length); }
-std::size_t Stream::rx_head(ConstBytes ulpdu) { return impl_->rx_head(ulpdu); }
 Bytes Stream::rx_target() { return impl_->rx_target(); }
 void Stream::rx_advance(std::size_t n) { impl_->rx_advance(n); }
 void Stream::rx_end(bool intact) { impl_->rx_end(intact); }
 
 // -- what may be asked --
 
-bool Stream::tx_wanted() const noexcept { return impl_->tx_wanted(); }
+bool Stream::tx_wanted() const noexcept { return impl_->next() != Impl::Next::nothing; }
 
 bool Stream::rx_blocked() const noexcept { return impl_->rx.phase == Impl::Rx::Phase::blocked; }
 
 bool Stream::drained() const noexcept {
     const Impl& s = *impl_;
     return s.config.sq->retired() == s.config.sq->posted() && s.tx.log.empty() &&
-           s.tx.rtr == Rtr::none && !s.tx.nudge && s.irq.empty() && s.orq.empty();
+           s.tx.rtr == Rtr::none && !s.tx.probe && s.irq.empty() && s.orq.empty();
 }
 
 bool Stream::awaits_answers() const noexcept { return !impl_->orq.empty(); }
 
 Stream::State Stream::state() const noexcept { return impl_->state; }
-Violation Stream::violation() const noexcept { return impl_->violation; }
+StreamError Stream::stream_error() const noexcept { return impl_->stream_error; }
 
 const TerminateInfo* Stream::terminate_sent() const noexcept {
     return impl_->terminate_given ? &impl_->terminate.info : nullptr;
@@ -324,8 +318,8 @@ bool Stream::move_receive(std::uint64_t wr_id, const RecvWqe& other) {
 ConstBytes Stream::move_send(std::uint64_t wr_id, std::uint64_t new_id, std::byte* to) {
     return impl_->move_send(wr_id, new_id, to);
 }
-void Stream::stop_listening() noexcept {
-    impl_->deaf = true;
+void Stream::stop_receiving() noexcept {
+    impl_->rx_discarding = true;
     impl_->rx.phase = Impl::Rx::Phase::discard;
 }
 void Stream::leave_shared_queue(RecvQueue& own) noexcept {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // DDP and RDMAP of one queue pair (RFC 5041, 5040): work requests <-> ULPDUs. Sans-IO; one thread
-// at a time (the driver of the connection). Posters reach it only through SendQueue and RecvQueue,
+// at a time (the poller of the connection). Posters reach it only through SendQueue and RecvQueue,
 // pollers only through CompletionQueue.
 //
-// Receiving never sends: a Read Request fills the IRQ and the next tx_next() answers it.
+// Receiving never sends: a Read Request fills the IRQ and the next tx_fill() answers it.
 // Completions are only queued. Send-queue entries complete in order, each exactly once.
 #pragma once
 
@@ -19,11 +19,11 @@
 
 namespace xsock::ddp {
 
-/// A receive of the face's own for a message that finds none posted: `octets` of payload, or
-/// kUnknownOctets when more segments follow. False: not now; Connection::receive_posted() has the
-/// driver ask again. Called by the driver; what it gives completes with kWcInternal.
-inline constexpr std::uint32_t kUnknownOctets = ~0u;
-using SpareReceive = bool (*)(void* argument, std::uint32_t octets, RecvWqe& out);
+/// A receive of the API's own for a message that finds none posted: `bytes` of payload, or
+/// kUnknownBytes when more segments follow. False: not now; Connection::receive_posted() has the
+/// poller ask again. Called by the poller; what it gives completes with kWcInternal.
+inline constexpr std::uint32_t kUnknownBytes = ~0u;
+using SpareReceive = bool (*)(void* argument, std::uint32_t bytes, RecvWqe& out);
 
 struct Config {
     QpNum qp_num = 1;
@@ -41,7 +41,7 @@ struct Config {
     void* spare_argument = nullptr;
     CompletionQueue* send_cq = nullptr;
     CompletionQueue* recv_cq = nullptr;
-    CompletionBatch* completions = nullptr;  ///< the driver's; null: straight into the queues
+    CompletionBatch* completions = nullptr;  ///< the poller's; null: straight into the queues
     Counters* counters = nullptr;            ///< where the stream counts; null: in itself
 };
 
@@ -69,28 +69,22 @@ class Stream final : public Ulp {
     Stream& operator=(const Stream&) = delete;
 
     // -- Ulp --
-    bool tx_next(std::size_t mulpdu, UlpduOut& out) override;
-    void tx_done() override;
-    void tx_done_all(std::uint32_t n) override;
-    std::size_t tx_run(const UlpduRun& run) override;
+    UlpdusGiven tx_fill(const UlpduBatch& batch) override;
+    void tx_done(std::uint32_t n) override;
     bool tx_intact() override;
-    std::size_t tx_lone(Bytes ulpdu) override;
-    void tx_lone_done() override;
-    Bytes rx_whole(ConstBytes ulpdu) override;
-    void rx_whole_done() override;
+    std::size_t rx_ulpdu(ConstBytes ulpdu) override;
     void rx_begin(std::size_t ulpdu_length) override;
-    std::size_t rx_head(ConstBytes ulpdu) override;
     Bytes rx_target() override;
     void rx_advance(std::size_t n) override;
     void rx_end(bool intact) override;
     void llp_established(const Negotiated& negotiated) override;
-    void llp_failed(Violation violation) override;
+    void llp_failed(StreamError stream_error) override;
     void llp_closed(CloseKind kind) override;
-    void llp_nudge() override;
+    void llp_probe() override;
 
     // -- the transport --
 
-    /// Would tx_next() build something now (fences and ORD considered)?
+    /// Would tx_fill() give something now (fences and ORD considered)?
     [[nodiscard]] bool tx_wanted() const noexcept;
     /// Reception stands still because no receive is posted for the Send that has begun.
     [[nodiscard]] bool rx_blocked() const noexcept;
@@ -103,17 +97,17 @@ class Stream final : public Ulp {
     /// Depths that hold if start-up negotiates none (revision 1). Before llp_established().
     void set_depths(std::uint16_t ird, std::uint16_t ord) noexcept;
     /// Puts the rest of the message that is coming in, and what has come of it, elsewhere: the
-    /// receive `wr_id` of the face's own that it fills becomes `other`, and the octets placed so
+    /// receive `wr_id` of the API's own that it fills becomes `other`, and the octets placed so
     /// far are copied there. False: no message is coming in, or into another receive.
     /// @pre `other` has room for as many octets
     bool move_receive(std::uint64_t wr_id, const RecvWqe& other);
-    /// The entry `wr_id` of the face's own, with one SGE, whose octets the LLP does not all have
+    /// The entry `wr_id` of the API's own, with one SGE, whose octets the LLP does not all have
     /// yet: they are copied to `to`, which becomes its memory, and it is `new_id` from now on.
     /// @return where they lay; the LLP must follow. Empty: there is no such entry.
     ConstBytes move_send(std::uint64_t wr_id, std::uint64_t new_id, std::byte* to);
-    /// Nobody is left to hear the peer: what comes from now on is neither placed nor delivered nor
-    /// answered, but for a Terminate. Reads that were asked before are still answered.
-    void stop_listening() noexcept;
+    /// Discards everything that the peer sends from now on except a Terminate: it is neither placed
+    /// nor delivered nor answered. Reads that were asked before are still answered.
+    void stop_receiving() noexcept;
     /// Takes later receives from `own`, an empty queue, instead of the shared one.
     void leave_shared_queue(RecvQueue& own) noexcept;
     /// What the peer may do from now on (Config::rights); with an operation under way, from its
@@ -133,19 +127,19 @@ class Stream final : public Ulp {
     void set_context(std::uint64_t context) noexcept;
     /// A fault of ours or of the program's (e.g. unmapped memory): Terminate if there is one for
     /// it.
-    void fail(Violation violation);
+    void fail(StreamError stream_error);
 
     /// Ends the stream and completes all that was posted, exactly once, in order: the entry that
     /// caused the end with its own status if known, the rest `status`. Closes the SQ (and the RQ
     /// unless shared) for posting first, so that nothing can slip in behind. Idempotent.
     void flush(WcStatus status);
     /// Completes posted receives with `flushed` and closes the RQ: the peer will send no more, we
-    /// still may. Reads outstanding fail too. (Half-close, DESIGN §6a.)
+    /// still may. Reads outstanding fail too. (Half-close, docs/wire.md.)
     void flush_receives();
 
     [[nodiscard]] State state() const noexcept;
     /// First thing that went wrong; none if the end was orderly.
-    [[nodiscard]] Violation violation() const noexcept;
+    [[nodiscard]] StreamError stream_error() const noexcept;
     [[nodiscard]] const TerminateInfo* terminate_sent() const noexcept;      ///< null: none
     [[nodiscard]] const TerminateInfo* terminate_received() const noexcept;  ///< null: none
     [[nodiscard]] const Negotiated& negotiated() const noexcept;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The state of a Stream: one part for each direction and what both share. Private to ddp_user;
-// stream.cpp has its life and end, tx.cpp and rx.cpp its two directions.
+// stream.cpp has its life and end, tx.cpp and rx.cpp its two directions, tx_messages.cpp
+// and rx_messages.cpp what differs from message to message.
 #pragma once
 
 #include <algorithm>
@@ -39,6 +40,16 @@ struct Cursor {
                 .lkey = sge.lkey};
     }
 };
+
+/// RDMAP's opcode of the message that ends an entry of the send queue.
+[[nodiscard]] inline std::uint8_t rdmap_opcode(const SendWqe& wqe) {
+    const SendInfo& row = send_info(wqe.opcode);
+    return (wqe.flags & kSendSolicited) != 0 ? row.solicited : row.message;
+}
+
+[[nodiscard]] inline std::span<const Sge> sges_of(const SendWqe& wqe) {
+    return {wqe.sge.data(), wqe.sge_count};
+}
 
 /// What was given to the LLP and is not yet its promise, oldest first. Runs of like ULPDUs share an
 /// entry, so that a large message or a burst of small ones takes one or two.
@@ -89,6 +100,8 @@ class TxLog {
     std::uint32_t size_ = 0;
 };
 
+class BatchWriter;  // tx.cpp
+
 struct Stream::Impl {
     explicit Impl(const Config& c)
         : config(c),
@@ -101,7 +114,7 @@ struct Stream::Impl {
     Config config;
     Negotiated negotiated;
     State state = State::idle;
-    Violation violation = Violation::none;
+    StreamError stream_error = StreamError::none;
     std::uint16_t ird;
     std::uint16_t ord;
     TerminateMessage terminate;  // valid when violation has one
@@ -118,12 +131,12 @@ struct Stream::Impl {
     [[nodiscard]] bool receiving() const noexcept { return state < State::terminating; }
 
     /// The first thing that goes wrong decides: queues its Terminate, or ends the stream when there
-    /// is none for it. Anything later is not heard.
-    void violate(Violation v, const Offender& offender = {});
+    /// is none for it. Anything later is ignored.
+    void fail(StreamError v, const ErrorContext& error_context = {});
     /// Nothing is sent or delivered any more.
     void end();
     /// The entry that caused what comes next.
-    void blame(std::uint64_t sequence, WcStatus status) noexcept;
+    void set_failed_wqe(std::uint64_t sequence, WcStatus status) noexcept;
     /// May these octets be touched under this SGE's key?
     [[nodiscard]] bool permits(const Sge& sge, bool write) const noexcept;
 
@@ -149,7 +162,7 @@ struct Stream::Impl {
     void complete_sent();
     void flush_posted_receives(WcStatus status);
 
-    // -- tx (tx.cpp) --
+    // -- tx (tx.cpp, tx_messages.cpp) --
 
     enum class Source : std::uint8_t { none, send_queue, response };
 
@@ -158,7 +171,7 @@ struct Stream::Impl {
         Source under_way = Source::none;  // a message whose first segment was given, not its last
         Source previous = Source::response;
         Rtr rtr = Rtr::none;  // still to be sent, before anything else
-        bool nudge = false;
+        bool probe = false;
         std::uint32_t send_msn = 1;
         std::uint32_t request_msn = 1;  // of Reads and atomics
         std::uint32_t atomic_response_msn = 1;
@@ -170,13 +183,12 @@ struct Stream::Impl {
         std::uint32_t offset = 0;  // octets of entry `next` given
         Cursor cursor;
         bool immediate_due = false;  // of its message: the Write was given, the Immediate Data not
-        bool held = false;  // no work request starts: hold_sends()
+        bool held = false;           // no work request starts: hold_sends()
 
         // With `acknowledged`: up to where the peer was asked whether it has taken the entries, and
         // up to where it has said so.
         std::uint64_t asked = 0;
         std::uint64_t confirmed = 0;
-        bool ask = false;  // is to be built now
 
         // Inbound Reads [0, answered) are given in full, the one at `answered` up to this.
         std::uint32_t response_offset = 0;
@@ -188,20 +200,26 @@ struct Stream::Impl {
     bool reads_dead = false;            // the peer has finished: no Read can succeed any more
 
     ConstBytes move_send(std::uint64_t wr_id, std::uint64_t new_id, std::byte* to);
-    bool tx_next(std::size_t mulpdu, UlpduOut& out);
-    std::size_t tx_lone(Bytes ulpdu);
-    void tx_lone_done();
-    void tx_done_all(std::uint32_t n);
-    std::size_t tx_run(const UlpduRun& run);
-    [[nodiscard]] bool put_message(const SendWqe& wqe, std::uint32_t msn, std::byte* to) const;
-    static std::size_t put_message_header(const SendWqe& wqe, std::uint32_t msn,
-                                          std::byte* to) noexcept;
-    void count_message(const SendWqe& wqe) noexcept;
+    enum class Next : std::uint8_t {
+        nothing,
+        local,      // entries that send nothing: run_local()
+        message,    // of the send queue: it starts, or goes on
+        response,   // to a Read or an atomic operation, likewise
+        rtr,        // Tx::rtr
+        question,   // has the peer taken the entries up to now?
+        probe,      // Tx::probe
+        terminate,  // the last
+    };
+    [[nodiscard]] Next next() const noexcept;
+    [[nodiscard]] std::uint64_t messages_in_a_row() const noexcept;
+    [[nodiscard]] bool is_single() const noexcept;
+    UlpdusGiven tx_fill(const UlpduBatch& batch);
+    void tx_done(std::uint32_t n);
     [[nodiscard]] bool tx_intact();
-    [[nodiscard]] bool tx_wanted() const noexcept;
-    bool pick_source();
-    bool build(std::size_t mulpdu, UlpduOut& out);
-    bool build_unposted(UlpduOut& out);
+    bool put_messages(BatchWriter& to);
+    [[nodiscard]] bool put_message(const SendWqe& wqe, std::uint32_t msn, std::byte* to) const;
+    bool build(Next what, std::size_t mulpdu, UlpduOut& out);
+    bool build_unposted(Rtr kind, UlpduOut& out);
     bool build_from_send_queue(std::size_t mulpdu, UlpduOut& out);
     bool build_immediate(const SendWqe& wqe, UlpduOut& out);
     bool build_request(const SendWqe& wqe, UlpduOut& out);
@@ -212,6 +230,7 @@ struct Stream::Impl {
     bool enter_orq(const OutboundRead& read);
     void fail_entry(WcStatus status);
     void finish_entry();
+    [[nodiscard]] bool fenced(const SendWqe& wqe) const noexcept;
     [[nodiscard]] bool may_start(const SendWqe& wqe) const noexcept;
     [[nodiscard]] bool local(const SendWqe& wqe) const noexcept;
     bool perform(const SendWqe& wqe);
@@ -219,9 +238,9 @@ struct Stream::Impl {
     void run_local();
     [[nodiscard]] bool revoke(std::uint32_t stag);
     [[nodiscard]] bool may_ask() const noexcept;
-    void violate_read(const InboundRead& read, Violation v);
+    void fail_read(const InboundRead& read, StreamError v);
 
-    // -- rx (rx.cpp) --
+    // -- rx (rx.cpp, rx_messages.cpp) --
 
     struct Rx {
         enum class Phase : std::uint8_t { start, blocked, rest, payload, discard };
@@ -233,7 +252,7 @@ struct Stream::Impl {
         Cursor* cursor = nullptr;  // where payload goes, if into SGEs
         // Found while the ULPDU was coming in. Raised when it has proved intact: of a corrupted
         // one the CRC error is the truth.
-        Violation fault = Violation::none;
+        StreamError fault = StreamError::none;
         WcStatus fault_status = WcStatus::success;  // and what it does to its work request
         std::array<std::byte, kUntaggedOctets> header;
         std::array<std::byte, kTerminateOctets> body;  // RDMAP's part of an untagged message
@@ -243,7 +262,7 @@ struct Stream::Impl {
         [[nodiscard]] std::size_t header_octets() const noexcept {
             return segment.tagged ? kTaggedOctets : kUntaggedOctets;
         }
-        [[nodiscard]] std::size_t payload_octets() const noexcept {
+        [[nodiscard]] std::size_t payload_bytes() const noexcept {
             return length - header_octets();
         }
         [[nodiscard]] std::size_t remaining() const noexcept { return length - have; }
@@ -251,7 +270,7 @@ struct Stream::Impl {
 
     std::array<std::uint32_t, 4> expected_msn = {1, 1, 1, 1};  // by QN
     bool awaiting_rtr = false;                                 // peer-to-peer responder
-    bool deaf = false;                                         // stop_listening()
+    bool rx_discarding = false;                                // stop_receiving()
 
     // The Send that is coming in.
     bool receive_taken = false;
@@ -263,7 +282,7 @@ struct Stream::Impl {
     RecvWqe receive;
 
     // The Write before it, for Immediate Data to tell: its octets so far, and did it end?
-    std::uint64_t write_octets = 0;
+    std::uint64_t write_bytes = 0;
     bool write_over = true;
 
     // The Read Response that is coming in: to orq.front().
@@ -280,18 +299,17 @@ struct Stream::Impl {
         return kRxHandlers[static_cast<std::size_t>(rx.op->kind)];
     }
 
-    Bytes rx_whole(ConstBytes ulpdu);
-    void rx_whole_done();
+    std::size_t rx_ulpdu(ConstBytes ulpdu);
+    bool take_short_send(ConstBytes ulpdu);
     void rx_begin(std::size_t ulpdu_length);
-    std::size_t rx_head(ConstBytes ulpdu);
     Bytes rx_target();
     void rx_advance(std::size_t n);
     void rx_end(bool intact);
     void rx_on_start();
     void rx_on_header();
-    Bytes rx_fault(Violation v, WcStatus status = WcStatus::success);
+    Bytes rx_fault(StreamError v, WcStatus status = WcStatus::success);
     Bytes rx_discard() noexcept;
-    void rx_raise(Violation v, ConstBytes rdmap_header = {});
+    void rx_raise(StreamError v, ConstBytes rdmap_header = {});
     bool take_receive();
     bool find_receive();
     bool move_receive(std::uint64_t wr_id, const RecvWqe& other);

@@ -7,7 +7,7 @@ namespace xsock::ddp {
 namespace {
 
 constexpr std::size_t kControlOctets = sizeof(rdmap_terminate);
-constexpr std::size_t kLengthOctets = 2;
+constexpr std::size_t kLengthBytes = 2;
 
 // siw's M, D and R: see parse_terminate().
 constexpr unsigned kSwappedD = 0x02, kSwappedR = 0x04, kSwappedFlags = 0x07;
@@ -42,33 +42,33 @@ bool is_swapped(unsigned first, std::uint8_t code, unsigned flags, bool starting
     return !known(high, low, code, starting) && known(low, high, code, starting);
 }
 
-std::size_t append(std::byte* out, ConstBytes octets) {
-    std::copy(octets.begin(), octets.end(), out);
-    return octets.size();
+std::size_t append(std::byte* out, ConstBytes bytes) {
+    std::copy(bytes.begin(), bytes.end(), out);
+    return bytes.size();
 }
 
 }  // namespace
 
-TerminateMessage build_terminate(Violation violation, const Offender& offender) {
-    const ViolationInfo& row = violation_info(violation);
+TerminateMessage build_terminate(StreamError stream_error, const ErrorContext& error_context) {
+    const StreamErrorInfo& row = stream_error_info(stream_error);
     XSOCK_ASSERT(row.layer != TermLayer::none);
-    XSOCK_ASSERT(offender.ddp_header.size() <= kUntaggedOctets);
-    XSOCK_ASSERT(offender.rdmap_header.size() <= kReadRequestOctets);
+    XSOCK_ASSERT(error_context.ddp_header.size() <= kUntaggedOctets);
+    XSOCK_ASSERT(error_context.rdmap_header.size() <= kReadRequestOctets);
 
     TerminateMessage message;
     TerminateInfo& info = message.info;
     info.layer = static_cast<std::uint8_t>(row.layer);
     info.etype = row.etype;
     info.code = row.code;
-    info.has_ddp_header = row.ddp_header && !offender.ddp_header.empty();
+    info.has_ddp_header = row.ddp_header && !error_context.ddp_header.empty();
     info.has_rdmap_header =
-        info.has_ddp_header && row.rdmap_header && !offender.rdmap_header.empty();
+        info.has_ddp_header && row.rdmap_header && !error_context.rdmap_header.empty();
     if (info.has_ddp_header) {
         info.ddp_segment_length =
-            static_cast<std::uint16_t>(std::min<std::size_t>(offender.segment_octets, 0xffff));
+            static_cast<std::uint16_t>(std::min<std::size_t>(error_context.segment_bytes, 0xffff));
     }
 
-    std::byte* p = message.octets.data();
+    std::byte* p = message.bytes.data();
     p += encode(Segment{.opcode = RDMAP_TERMINATE, .qn = DDP_QN_TERMINATE, .msn = 1}, p);
     const unsigned flags = (info.has_ddp_header ? RDMAP_TERM_M | RDMAP_TERM_D : 0u) |
                            (info.has_rdmap_header ? RDMAP_TERM_R : 0u);
@@ -80,11 +80,11 @@ TerminateMessage build_terminate(Violation violation, const Offender& offender) 
     p += kControlOctets;
     if (info.has_ddp_header) {
         store_be16(p, info.ddp_segment_length);
-        p += kLengthOctets;
-        p += append(p, offender.ddp_header);
+        p += kLengthBytes;
+        p += append(p, error_context.ddp_header);
     }
-    if (info.has_rdmap_header) p += append(p, offender.rdmap_header);
-    message.size = static_cast<std::size_t>(p - message.octets.data());
+    if (info.has_rdmap_header) p += append(p, error_context.rdmap_header);
+    message.size = static_cast<std::size_t>(p - message.bytes.data());
     return message;
 }
 
@@ -105,12 +105,12 @@ bool parse_terminate(ConstBytes payload, TerminateInfo& info, Terminated& about,
 
     const bool d = (flags & (info.swapped ? kSwappedD : RDMAP_TERM_D)) != 0;
     const bool r = (flags & (info.swapped ? kSwappedR : RDMAP_TERM_R)) != 0;
-    if (!d || payload.size() < kLengthOctets + kTaggedOctets) return true;
+    if (!d || payload.size() < kLengthBytes + kTaggedOctets) return true;
     const std::uint16_t length = load_be16(payload.data());
-    payload = payload.subspan(kLengthOctets);
+    payload = payload.subspan(kLengthBytes);
     const OpcodeInfo* row = nullptr;
-    if (parse_start(payload.first<kTaggedOctets>(), about.segment, row) != Violation::none) {
-        return true;  // we never sent such a header: whatever it is, it says nothing
+    if (parse_start(payload.first<kTaggedOctets>(), about.segment, row) != StreamError::none) {
+        return true;  // we never sent such a header: it has no meaning
     }
     if (!about.segment.tagged) {
         if (payload.size() < kUntaggedOctets) return true;
@@ -136,17 +136,17 @@ WcStatus status_of(const TerminateInfo& info) noexcept {
         case TermLayer::rdmap:
             if (info.etype == kRemoteProtection) return WcStatus::remote_access_error;
             if (info.etype != kRemoteOperation) return WcStatus::remote_operation_error;
-            if (info.code == violation_info(Violation::invalidate_not_permitted).code) {
+            if (info.code == stream_error_info(StreamError::invalidate_not_permitted).code) {
                 return WcStatus::remote_access_error;
             }
-            if (info.code == violation_info(Violation::rdmap_version).code ||
-                info.code == violation_info(Violation::rdmap_opcode).code) {
+            if (info.code == stream_error_info(StreamError::rdmap_version).code ||
+                info.code == stream_error_info(StreamError::rdmap_opcode).code) {
                 return WcStatus::remote_invalid_request;
             }
             return WcStatus::remote_operation_error;
         case TermLayer::ddp:
             if (info.etype == kTaggedBuffer &&
-                info.code != violation_info(Violation::tagged_version).code) {
+                info.code != stream_error_info(StreamError::tagged_version).code) {
                 return WcStatus::remote_access_error;
             }
             if (info.etype == kTaggedBuffer || info.etype == kUntaggedBuffer) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Terminate Messages (RFC 5040 §4.8): built from a row of the violation table, and read from peers
-// that lay them out as the RFC says or as Linux siw does. No state.
+// Terminate Messages (RFC 5040 §4.8): built from a row of the table of stream errors, and read from
+// peers that lay them out as the RFC says or as Linux siw does. No state.
 #pragma once
 
 #include <array>
@@ -8,8 +8,8 @@
 #include <cstdint>
 
 #include "base/bytes.hpp"
+#include "base/stream_error.hpp"
 #include "base/ulp.hpp"
-#include "base/violation.hpp"
 #include "base/work.hpp"
 #include "ddp_user/segment.hpp"
 #include "ddp_user/stream.hpp"
@@ -17,21 +17,22 @@
 namespace xsock::ddp {
 
 /// What offended: headers as they came, so that the peer can find the culprit.
-struct Offender {
-    ConstBytes ddp_header = {};      ///< 14 or 18 octets; empty: none
-    ConstBytes rdmap_header = {};    ///< the 28 octets of a Read Request; empty: none
-    std::size_t segment_octets = 0;  ///< whole DDP segment, header included
+struct ErrorContext {
+    ConstBytes ddp_header = {};     ///< 14 or 18 octets; empty: none
+    ConstBytes rdmap_header = {};   ///< the 28 octets of a Read Request; empty: none
+    std::size_t segment_bytes = 0;  ///< whole DDP segment, header included
 };
 
 /// A Terminate ULPDU, header and all, ready to be sent.
 struct TerminateMessage {
-    std::array<std::byte, kMaxUlpduHeader> octets;
+    std::array<std::byte, kMaxUlpduHeader> bytes;
     std::size_t size = 0;
     TerminateInfo info;
 };
 
 /// @pre the violation has a layer: it is one that goes on the wire
-[[nodiscard]] TerminateMessage build_terminate(Violation violation, const Offender& offender);
+[[nodiscard]] TerminateMessage build_terminate(StreamError stream_error,
+                                               const ErrorContext& error_context);
 
 /// Longest payload worth keeping: control word, segment length, both headers.
 inline constexpr std::size_t kTerminateOctets =

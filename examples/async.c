@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /* Asynchronous Sends and receives: both ends keep DEPTH of each under way over a single completion
- * queue, and nobody waits for an answer before sending on. */
+ * queue, and neither waits for an answer before sending on. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -9,9 +9,9 @@
 #include <time.h>
 #include <xsock/xsock.h>
 
-enum { BATCH = 64, TIMEOUT_MS = 10000, OCTETS_MAX = 65536, DEPTH_MAX = 128 };
-static char out[DEPTH_MAX][OCTETS_MAX], in[DEPTH_MAX][OCTETS_MAX]; /* wr_id is the index */
-static uint32_t messages, octets, depth;
+enum { BATCH = 64, TIMEOUT_MS = 10000, BYTES_MAX = 65536, DEPTH_MAX = 128 };
+static char out[DEPTH_MAX][BYTES_MAX], in[DEPTH_MAX][BYTES_MAX]; /* wr_id is the index */
+static uint32_t messages, bytes, depth;
 static uint32_t sending, receiving, sent, received; /* posted and completed; up to `messages` */
 
 static int failed(const char* what, const char* why) {
@@ -24,13 +24,13 @@ static int post_send(struct xsock_ep* ep, uint64_t slot) {
     if (sending == messages) return 0;
     uint32_t number = htonl(sending++);
     memcpy(out[slot], &number, sizeof(number));
-    return xsock_send(ep, slot, out[slot], octets, 0) ? failed("send", NULL) : 0;
+    return xsock_send(ep, slot, out[slot], bytes, 0) ? failed("send", NULL) : 0;
 }
 
 static int post_receive(struct xsock_ep* ep, uint64_t slot) {
     if (receiving == messages) return 0;
     receiving++;
-    return xsock_recv(ep, slot, in[slot], octets) ? failed("receive", NULL) : 0;
+    return xsock_recv(ep, slot, in[slot], bytes) ? failed("receive", NULL) : 0;
 }
 
 /* A completion gives its buffer back, and the next message goes into it. */
@@ -38,7 +38,7 @@ static int on_completion(struct xsock_ep* ep, const struct xsock_wc* wc) {
     if (wc->status != XSOCK_WC_SUCCESS) return failed("completion", xsock_wc_str(wc->status));
     if (wc->op == XSOCK_OP_SEND) return sent++, post_send(ep, wc->wr_id);
     uint32_t number = htonl(received++); /* messages arrive whole and in order */
-    if (wc->length == octets && memcmp(in[wc->wr_id], &number, sizeof(number)) == 0)
+    if (wc->length == bytes && memcmp(in[wc->wr_id], &number, sizeof(number)) == 0)
         return post_receive(ep, wc->wr_id);
     return failed("receive", "a message is not the one expected");
 }
@@ -57,8 +57,8 @@ static int exchange(struct xsock_ep* ep, struct xsock_cq* cq) {
     }
     clock_gettime(CLOCK_MONOTONIC, &t1);
     double s = (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) * 1e-9;
-    printf("%u messages of %u octets each way, %u under way: %.3f s, %.0f messages/s each way\n",
-           received, octets, depth, s, received / s);
+    printf("%u messages of %u bytes each way, %u under way: %.3f s, %.0f messages/s each way\n",
+           received, bytes, depth, s, received / s);
     return 0;
 }
 
@@ -68,13 +68,13 @@ int main(int argc, char** argv) {
     int server = argc == 3 && strcmp(argv[1], "server") == 0;
     int client = argc >= 4 && argc <= 7 && strcmp(argv[1], "client") == 0;
     uint32_t plan[3] = {htonl(argc > 4 ? (uint32_t)atol(argv[4]) : 100000), /* messages */
-                        htonl(argc > 5 ? (uint32_t)atol(argv[5]) : 64),     /* octets */
+                        htonl(argc > 5 ? (uint32_t)atol(argv[5]) : 64),     /* bytes */
                         htonl(argc > 6 ? (uint32_t)atol(argv[6]) : 64)};    /* under way */
     if (!server && !client) {
         int help = argc == 2 && strcmp(argv[1], "--help") == 0;
         fputs(
             "usage: async server PORT (0: any free port)\n"
-            "       async client HOST PORT [MESSAGES [OCTETS [DEPTH]]]\n",
+            "       async client HOST PORT [MESSAGES [BYTES [DEPTH]]]\n",
             help ? stdout : stderr);
         return help ? 0 : 2;
     }
@@ -89,9 +89,9 @@ int main(int argc, char** argv) {
     if (!ep) return -failed(server ? "accept" : "connect", NULL);
     if (server && xsock_ep_query(ep, &info) == 0 && info.private_data_length == sizeof(plan))
         memcpy(plan, info.private_data, sizeof(plan));
-    messages = ntohl(plan[0]), octets = ntohl(plan[1]), depth = ntohl(plan[2]);
-    if (depth < 1 || depth > DEPTH_MAX || octets < sizeof(uint32_t) || octets > OCTETS_MAX)
-        return -failed("plan", "OCTETS is 4 to 65536, DEPTH is 1 to 128");
+    messages = ntohl(plan[0]), bytes = ntohl(plan[1]), depth = ntohl(plan[2]);
+    if (depth < 1 || depth > DEPTH_MAX || bytes < sizeof(uint32_t) || bytes > BYTES_MAX)
+        return -failed("plan", "BYTES is 4 to 65536, DEPTH is 1 to 128");
     int result = exchange(ep, attr.send_cq);
     xsock_ep_close(ep); /* what was sent last drains in the background */
     return -result;

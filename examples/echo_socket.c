@@ -80,7 +80,7 @@ static int ask(const char* host, int port, int ddp, long count) {
     }
     clock_gettime(CLOCK_MONOTONIC, &end);
     const long ns = (end.tv_sec - begin.tv_sec) * 1000000000 + end.tv_nsec - begin.tv_nsec;
-    printf("%ld round trips of %d octets over %s: %.1f us each\n", count, SIZE, carrier(fd),
+    printf("%ld round trips of %d bytes over %s: %.1f us each\n", count, SIZE, carrier(fd),
            (double)ns / 1e3 / (double)count);
     return close(fd);
 }

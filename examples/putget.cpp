@@ -15,7 +15,7 @@
 namespace {
 
 constexpr int kTimeoutMs = 10'000;
-using Octets = std::vector<unsigned char>;
+using ByteVector = std::vector<unsigned char>;
 
 /// Throws errno in words if `good` (a pointer or a bool) is not; otherwise answers it.
 template <class T>
@@ -33,12 +33,12 @@ void wait(xsock_cq* cq, int timeout_ms) {
     if (wc.status != XSOCK_WC_SUCCESS) throw std::runtime_error(xsock_wc_str(wc.status));
 }
 
-unsigned long long sum(const Octets& memory) {
+unsigned long long sum(const ByteVector& memory) {
     return std::accumulate(memory.begin(), memory.end(), 0ull);
 }
 
 void serve(const char* port) {
-    Octets memory(16u << 20);
+    ByteVector memory(16u << 20);
     constexpr unsigned kAccess = XSOCK_REMOTE_READ | XSOCK_REMOTE_WRITE;
     xsock_mr* mr = xsock_mr_register(nullptr, memory.data(), memory.size(), kAccess, nullptr);
     xsock_key key;
@@ -53,7 +53,7 @@ void serve(const char* port) {
     xsock_ep* ep = check(xsock_accept(listener, XSOCK_FOREVER), "accept");
     check(xsock_recv(ep, 0, nullptr, 0) == 0, "receive");
     wait(attr.send_cq, XSOCK_FOREVER);  // a Send is delivered after the Writes before it
-    std::printf("the client is done; octets in memory add up to %llu\n", sum(memory));
+    std::printf("the client is done; bytes in memory add up to %llu\n", sum(memory));
     xsock_ep_close(ep);
     xsock_listener_close(listener);
     xsock_mr_deregister(mr);  // before `memory` goes
@@ -71,7 +71,7 @@ void put_get(const char* host, const char* port) {
     xsock_remote remote;
     xsock_key_read(&key, &remote);
 
-    Octets put(remote.length), got(remote.length);
+    ByteVector put(remote.length), got(remote.length);
     for (std::size_t i = 0; i < put.size(); ++i) put[i] = static_cast<unsigned char>(i ^ i >> 8);
     const auto length = static_cast<std::uint32_t>(put.size());
     check(xsock_write(ep, 1, put.data(), length, &remote, 0, XSOCK_UNSIGNALED) == 0, "write");
@@ -80,7 +80,7 @@ void put_get(const char* host, const char* port) {
     if (put != got) throw std::runtime_error("read back something else than was written");
     check(xsock_send(ep, 3, nullptr, 0, 0) == 0, "send");
     wait(attr.send_cq, kTimeoutMs);
-    std::printf("put and got %u octets; they add up to %llu\n", length, sum(put));
+    std::printf("put and got %u bytes; they add up to %llu\n", length, sum(put));
     xsock_ep_close(ep);
 }
 

@@ -2,14 +2,14 @@
 // The functions of xsock.h inside the engine, by their names without the prefix.
 #pragma once
 
-#include "libxsock/engine_table.h"
+#include "libxsock/engine/engine_table.h"
 
 namespace xsock::api {
 #define XSOCK_DECLARE(type, name, failed, parameters, arguments) type name parameters noexcept;
 XSOCK_FUNCTIONS(XSOCK_DECLARE)
 #undef XSOCK_DECLARE
 #define XSOCK_DECLARE(type, name, parameters) type name parameters noexcept;
-XSOCK_SOCK_FUNCTIONS(XSOCK_DECLARE)
-XSOCK_READY_FUNCTIONS(XSOCK_DECLARE)
+XSOCK_SOCKET_FUNCTIONS(XSOCK_DECLARE)
+XSOCK_POLL_FUNCTIONS(XSOCK_DECLARE)
 #undef XSOCK_DECLARE
 }  // namespace xsock::api

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Completion queues and shared receive queues of xsock.h.
 #include <algorithm>
-#include <array>
 
+#include "base/poll_batch.hpp"
 #include "libxsock/api.hpp"
 #include "libxsock/objects.hpp"
 #include "libxsock/work.hpp"
@@ -52,23 +52,10 @@ void convert(const Wc& from, xsock_wc& to) noexcept {
     to.immediate = from.immediate;
 }
 
-/// Room for completions, not initialised: clearing it would cost as much as an empty poll.
-union Batch {
-    Batch() {}
-    std::array<Wc, kBatch> wc;
-};
-
-// Polls into `wc` in batches until a batch is not full.
 int poll_into(Cq& cq, xsock_wc* wc, int max) {
-    Batch batch;
     int total = 0;
-    while (total < max) {
-        const auto want = std::min<std::size_t>(kBatch, static_cast<std::size_t>(max - total));
-        const std::size_t n = cq.poll(std::span(batch.wc).first(want));
-        for (std::size_t i = 0; i < n; ++i) convert(batch.wc[i], wc[total + static_cast<int>(i)]);
-        total += static_cast<int>(n);
-        if (n < want) break;
-    }
+    poll_batches<kBatch>(cq, static_cast<std::size_t>(max),
+                         [&](const Wc& taken) { convert(taken, wc[total++]); });
     return total;
 }
 
@@ -76,7 +63,7 @@ int poll_into(Cq& cq, xsock_wc* wc, int max) {
 
 xsock_cq* cq_create(const xsock_cq_attr* given) noexcept {
     xsock_cq_attr attr;
-    if (!widen(given, attr)) return nullptr;
+    if (!copy_versioned(given, attr)) return nullptr;
     Device* const d = device();
     if (d == nullptr) return nullptr;
     return guarded<xsock_cq*>(nullptr, [&]() -> xsock_cq* {
@@ -91,7 +78,7 @@ xsock_cq* cq_create(const xsock_cq_attr* given) noexcept {
 
 int cq_destroy(xsock_cq* cq) noexcept {
     if (cq == nullptr) return fail(EINVAL);
-    if (!usable(cq)) return -1;
+    if (!same_process(cq)) return -1;
     if (cq->users.load() != 0) return fail(EBUSY);
     delete cq;
     return 0;
@@ -99,7 +86,7 @@ int cq_destroy(xsock_cq* cq) noexcept {
 
 int cq_poll(xsock_cq* cq, xsock_wc* wc, int max) noexcept {
     if (cq == nullptr || max < 0 || (wc == nullptr && max > 0)) return fail(EINVAL);
-    if (!usable(cq)) return -1;
+    if (!same_process(cq)) return -1;
     return guarded(-1, [&] { return poll_into(*cq->cq, wc, max); });
 }
 
@@ -107,15 +94,15 @@ int cq_wait(xsock_cq* cq, xsock_wc* wc, int min, int max, int timeout_ms) noexce
     if (cq == nullptr || max < 0 || min < 0 || min > max || (wc == nullptr && max > 0)) {
         return fail(EINVAL);
     }
-    if (!usable(cq)) return -1;
+    if (!same_process(cq)) return -1;
     return guarded(-1, [&] {
         const Time deadline = deadline_of(timeout_ms);
-        Batch batch;
+        WcBatch<kBatch> batch;
         const auto want = std::min<std::size_t>(kBatch, static_cast<std::size_t>(max));
         const std::size_t n =
-            cq->cq->wait(std::span(batch.wc).first(want),
+            cq->cq->wait(std::span(batch.wcs).first(want),
                          std::min<std::size_t>(want, static_cast<std::size_t>(min)), deadline);
-        for (std::size_t i = 0; i < n; ++i) convert(batch.wc[i], wc[i]);
+        for (std::size_t i = 0; i < n; ++i) convert(batch.wcs[i], wc[i]);
         int total = static_cast<int>(n);
         if (n < want) return total;
         // More than a batch: the rest of what is there, and of what `min` asks for.
@@ -123,9 +110,9 @@ int cq_wait(xsock_cq* cq, xsock_wc* wc, int min, int max, int timeout_ms) noexce
         while (total < min) {
             const auto room = std::min<std::size_t>(kBatch, static_cast<std::size_t>(max - total));
             const auto need = std::min<std::size_t>(room, static_cast<std::size_t>(min - total));
-            const std::size_t more = cq->cq->wait(std::span(batch.wc).first(room), need, deadline);
+            const std::size_t more = cq->cq->wait(std::span(batch.wcs).first(room), need, deadline);
             for (std::size_t i = 0; i < more; ++i) {
-                convert(batch.wc[i], wc[total + static_cast<int>(i)]);
+                convert(batch.wcs[i], wc[total + static_cast<int>(i)]);
             }
             total += static_cast<int>(more);
             if (more < need) break;
@@ -136,7 +123,7 @@ int cq_wait(xsock_cq* cq, xsock_wc* wc, int min, int max, int timeout_ms) noexce
 
 int cq_fd(xsock_cq* cq) noexcept {
     if (cq == nullptr) return fail(EINVAL);
-    if (!usable(cq)) return -1;
+    if (!same_process(cq)) return -1;
     return guarded(-1, [&] {
         auto fd = cq->cq->fd();
         return fd ? *fd : fail(fd.error().code);
@@ -185,7 +172,7 @@ xsock_srq* srq_create(std::uint32_t depth) noexcept {
 
 int srq_destroy(xsock_srq* srq) noexcept {
     if (srq == nullptr) return fail(EINVAL);
-    if (!usable(srq)) return -1;
+    if (!same_process(srq)) return -1;
     if (srq->users.load() != 0) return fail(EBUSY);
     delete srq;
     return 0;
@@ -194,7 +181,7 @@ int srq_destroy(xsock_srq* srq) noexcept {
 int srq_post_recv(xsock_srq* srq, std::uint64_t wr_id, const xsock_sge* sge,
                   std::uint32_t count) noexcept {
     if (srq == nullptr) return fail(EINVAL);
-    if (!usable(srq)) return -1;
+    if (!same_process(srq)) return -1;
     return guarded(-1, [&] {
         SgeList list;
         if (!list.assign(sge, count)) return fail(EINVAL);

@@ -19,27 +19,28 @@ constexpr std::uint16_t kMaxReads = 0x3ffe;  // RFC 6581: 14 bits, all ones has 
 constexpr std::uint32_t kKnownRtr = XSOCK_RTR_SEND | XSOCK_RTR_WRITE | XSOCK_RTR_READ;
 static_assert(XSOCK_RTR_SEND == mpa::kRtrSend && XSOCK_RTR_WRITE == mpa::kRtrWrite &&
               XSOCK_RTR_READ == mpa::kRtrRead);
-constexpr std::uint32_t kKnownFlags =
-    XSOCK_EP_EVENTS | XSOCK_EP_DEFER | XSOCK_EP_NO_CRC | XSOCK_EP_MARKERS | XSOCK_EP_REQUIRE_LKEYS;
+constexpr std::uint32_t kKnownFlags = XSOCK_EP_EVENTS | XSOCK_EP_DEFER | XSOCK_EP_NO_CRC |
+                                      XSOCK_EP_MARKERS | XSOCK_EP_REQUIRE_LKEYS |
+                                      XSOCK_EP_NO_EXTENSIONS;
 
-std::span<const std::byte> octets(const void* p, std::size_t n) {
+std::span<const std::byte> bytes(const void* p, std::size_t n) {
     return {static_cast<const std::byte*>(p), n};
 }
 
 }  // namespace
 
-Uses::Uses(const xsock_ep_attr& attr)
+ObjectRefs::ObjectRefs(const xsock_ep_attr& attr)
     : cqs_{attr.send_cq, attr.recv_cq}, srq_(attr.srq), pd_(attr.pd) {
     count(1);
 }
-Uses::Uses(Uses&& other) noexcept
+ObjectRefs::ObjectRefs(ObjectRefs&& other) noexcept
     : cqs_{std::exchange(other.cqs_[0], nullptr), std::exchange(other.cqs_[1], nullptr)},
       srq_(std::exchange(other.srq_, nullptr)),
       pd_(std::exchange(other.pd_, nullptr)) {}
-Uses::~Uses() { count(-1); }
+ObjectRefs::~ObjectRefs() { count(-1); }
 
-Uses Uses::again() const {
-    Uses other;
+ObjectRefs ObjectRefs::again() const {
+    ObjectRefs other;
     other.cqs_[0] = cqs_[0];
     other.cqs_[1] = cqs_[1];
     other.srq_ = srq_;
@@ -48,7 +49,7 @@ Uses Uses::again() const {
     return other;
 }
 
-void Uses::count(int by) noexcept {
+void ObjectRefs::count(int by) noexcept {
     for (xsock_cq* cq : cqs_) {
         if (cq != nullptr) cq->users.fetch_add(by);
     }
@@ -56,12 +57,12 @@ void Uses::count(int by) noexcept {
     if (pd_ != nullptr) pd_->users.fetch_add(by);
 }
 
-bool Prepared::from(const xsock_ep_attr* given, ConnectAttr::Role automatic) noexcept {
+bool CheckedAttr::from(const xsock_ep_attr* given, ConnectAttr::Role automatic) noexcept {
     if (given == nullptr) {
         errno = EINVAL;
         return false;
     }
-    if (!widen(given, attr)) return false;
+    if (!copy_versioned(given, attr)) return false;
     const bool sane = attr.send_cq != nullptr && (attr.flags & ~kKnownFlags) == 0 &&
                       attr.role <= XSOCK_ROLE_RESPONDER && attr.mpa_revision <= 2 &&
                       attr.sq_depth <= kMaxDepth && attr.rq_depth <= kMaxDepth &&
@@ -75,8 +76,9 @@ bool Prepared::from(const xsock_ep_attr* given, ConnectAttr::Role automatic) noe
         return false;
     }
     if (attr.recv_cq == nullptr) attr.recv_cq = attr.send_cq;
-    if (!usable(attr.send_cq) || !usable(attr.recv_cq) ||
-        (attr.srq != nullptr && !usable(attr.srq)) || (attr.pd != nullptr && !usable(attr.pd))) {
+    if (!same_process(attr.send_cq) || !same_process(attr.recv_cq) ||
+        (attr.srq != nullptr && !same_process(attr.srq)) ||
+        (attr.pd != nullptr && !same_process(attr.pd))) {
         return false;
     }
 
@@ -89,12 +91,12 @@ bool Prepared::from(const xsock_ep_attr* given, ConnectAttr::Role automatic) noe
     qp.require_lkeys = (attr.flags & XSOCK_EP_REQUIRE_LKEYS) != 0;
     qp.event_completions = (attr.flags & XSOCK_EP_EVENTS) != 0;
     qp.context = reinterpret_cast<std::uintptr_t>(attr.context);
-    if (attr.receive_wait_ms < 0) {
-        qp.receive_patience = kNever;
-    } else if (attr.receive_wait_ms > 0) {
-        qp.receive_patience = Time{static_cast<unsigned>(attr.receive_wait_ms)} * kMillisecond;
+    if (attr.rnr_timeout_ms < 0) {
+        qp.rnr_timeout = kNever;
+    } else if (attr.rnr_timeout_ms > 0) {
+        qp.rnr_timeout = Time{static_cast<unsigned>(attr.rnr_timeout_ms)} * kMillisecond;
     } else {
-        qp.receive_patience = transport_config().receive_patience;
+        qp.rnr_timeout = runtime::config().rnr_timeout;
     }
     if (attr.linger_ms > 0) qp.linger_ms = static_cast<std::uint32_t>(attr.linger_ms);
 
@@ -112,6 +114,7 @@ bool Prepared::from(const xsock_ep_attr* given, ConnectAttr::Role automatic) noe
     connect.revision = attr.mpa_revision == 1 ? 1 : 2;
     connect.crc = (attr.flags & XSOCK_EP_NO_CRC) == 0;
     connect.markers = (attr.flags & XSOCK_EP_MARKERS) != 0;
+    connect.extensions = (attr.flags & XSOCK_EP_NO_EXTENSIONS) == 0;
     connect.defer_reply = (attr.flags & XSOCK_EP_DEFER) != 0;
     connect.ird = attr.ird != 0 ? attr.ird : kDefaultReads;
     connect.ord = attr.ord != 0 ? attr.ord : kDefaultReads;
@@ -120,23 +123,23 @@ bool Prepared::from(const xsock_ep_attr* given, ConnectAttr::Role automatic) noe
         connect.rtr = static_cast<std::uint8_t>(attr.rtr);
     }
     connect.fpdu_limit = attr.fpdu_limit;
-    connect.private_data = octets(attr.private_data, attr.private_data_length);
+    connect.private_data = bytes(attr.private_data, attr.private_data_length);
     if (attr.startup_timeout_ms != 0) {
         connect.startup_timeout_ms = static_cast<std::uint32_t>(attr.startup_timeout_ms);
     }
     return true;
 }
 
-xsock_ep* make_endpoint(int fd, const Prepared& prepared) {
-    auto qp = device()->create_qp(prepared.qp);
+xsock_ep* make_endpoint(int fd, const CheckedAttr& checked) {
+    auto qp = device()->create_qp(checked.qp);
     if (!qp) {
         errno = qp.error().code;
         return nullptr;
     }
-    auto ep = std::unique_ptr<xsock_ep>(new xsock_ep{std::move(*qp), Uses(prepared.attr),
-                                                     prepared.connect.ird, prepared.connect.ord});
-    if (auto r = ep->qp->connect(fd, prepared.connect); !r) {
-        ep.reset();  // drives others, which disturbs errno
+    auto ep = std::unique_ptr<xsock_ep>(new xsock_ep{std::move(*qp), ObjectRefs(checked.attr),
+                                                     checked.connect.ird, checked.connect.ord});
+    if (auto r = ep->qp->connect(fd, checked.connect); !r) {
+        ep.reset();  // polls others, which changes errno
         errno = r.error().code;
         return nullptr;
     }
@@ -145,14 +148,14 @@ xsock_ep* make_endpoint(int fd, const Prepared& prepared) {
 
 xsock_ep* ep_create(int fd, const xsock_ep_attr* given) noexcept {
     if (device() == nullptr) return nullptr;
-    Prepared prepared;
-    if (!prepared.from(given, ConnectAttr::Role::initiator)) return nullptr;
-    return guarded<xsock_ep*>(nullptr, [&] { return make_endpoint(fd, prepared); });
+    CheckedAttr checked;
+    if (!checked.from(given, ConnectAttr::Role::initiator)) return nullptr;
+    return guarded<xsock_ep*>(nullptr, [&] { return make_endpoint(fd, checked); });
 }
 
 int ep_wait(xsock_ep* ep, int timeout_ms) noexcept {
     if (ep == nullptr) return fail(EINVAL);
-    if (!usable(ep)) return -1;
+    if (!same_process(ep)) return -1;
     return guarded(-1, [&] {
         switch (ep->qp->wait_started(deadline_of(timeout_ms))) {
             case QpState::fresh:
@@ -174,42 +177,41 @@ int ep_wait(xsock_ep* ep, int timeout_ms) noexcept {
 
 int ep_accept(xsock_ep* ep, const void* private_data, std::size_t length) noexcept {
     if (ep == nullptr || (private_data == nullptr && length > 0)) return fail(EINVAL);
-    if (!usable(ep)) return -1;
+    if (!same_process(ep)) return -1;
     return guarded(
-        -1, [&] { return finish(ep->qp->accept(octets(private_data, length), ep->ird, ep->ord)); });
+        -1, [&] { return finish(ep->qp->accept(bytes(private_data, length), ep->ird, ep->ord)); });
 }
 
 int ep_reject(xsock_ep* ep, const void* private_data, std::size_t length) noexcept {
     if (ep == nullptr || (private_data == nullptr && length > 0)) return fail(EINVAL);
-    if (!usable(ep)) return -1;
-    return guarded(-1, [&] { return finish(ep->qp->reject(octets(private_data, length))); });
+    if (!same_process(ep)) return -1;
+    return guarded(-1, [&] { return finish(ep->qp->reject(bytes(private_data, length))); });
+}
+
+xsock_peer peer_of(const Implementation& peer) noexcept {
+    xsock_peer out{};
+    out.features = peer.features;
+    out.delayed_ack_ms = peer.delayed_ack_ms;
+    static_assert(sizeof out.name == sizeof peer.name && sizeof out.version == sizeof peer.version);
+    std::copy(peer.name.begin(), peer.name.end(), out.name);
+    std::copy(peer.version.begin(), peer.version.end(), out.version);
+    return out;
 }
 
 int ep_query(const xsock_ep* ep, xsock_ep_info* out) noexcept {
     if (ep == nullptr || out == nullptr || out->size < sizeof(std::size_t)) return fail(EINVAL);
-    if (!usable(ep)) return -1;
+    if (!same_process(ep)) return -1;
     return guarded(-1, [&] {
         const QpInfo from = ep->qp->info();
         xsock_ep_info info{};
         info.size = out->size;
         info.state = static_cast<std::uint32_t>(from.state);
-        info.error = from.error;
-        info.mpa_revision = from.negotiated.revision;
-        info.crc = from.negotiated.crc;
-        info.markers_tx = from.negotiated.markers_tx;
-        info.markers_rx = from.negotiated.markers_rx;
-        info.peer_is_xsock = from.negotiated.peer_is_xsock;
-        info.initiator = from.negotiated.initiator;
-        info.ird = from.ird;
-        info.ord = from.ord;
-        info.mulpdu = static_cast<std::uint32_t>(from.mulpdu);
-        info.tx_octets = from.tx_octets;
-        info.rx_octets = from.rx_octets;
-        std::strncpy(info.error_text, from.error_text.c_str(), sizeof info.error_text - 1);
+        fill_info(info, from);
         info.private_data_length = static_cast<std::uint32_t>(
             std::min(from.private_data.size(), sizeof info.private_data));
         std::copy_n(reinterpret_cast<const std::uint8_t*>(from.private_data.data()),
                     info.private_data_length, info.private_data);
+        info.peer = peer_of(from.peer);
         std::memcpy(out, &info, std::min(out->size, sizeof info));
         return 0;
     });
@@ -217,14 +219,14 @@ int ep_query(const xsock_ep* ep, xsock_ep_info* out) noexcept {
 
 int ep_shutdown(xsock_ep* ep) noexcept {
     if (ep == nullptr) return fail(EINVAL);
-    if (!usable(ep)) return -1;
+    if (!same_process(ep)) return -1;
     return guarded(-1, [&] { return finish(ep->qp->shutdown()); });
 }
 
 int ep_close(xsock_ep* ep) noexcept {
     if (ep == nullptr) return fail(EINVAL);
-    if (ep->lent) return fail(EBUSY);
-    if (!usable(ep)) return -1;
+    if (ep->borrowed) return fail(EBUSY);
+    if (!same_process(ep)) return -1;
     return guarded(-1, [&] {
         delete ep;
         return 0;
@@ -233,8 +235,8 @@ int ep_close(xsock_ep* ep) noexcept {
 
 int ep_abort(xsock_ep* ep) noexcept {
     if (ep == nullptr) return fail(EINVAL);
-    if (ep->lent) return fail(EBUSY);
-    if (!usable(ep)) return -1;
+    if (ep->borrowed) return fail(EBUSY);
+    if (!same_process(ep)) return -1;
     return guarded(-1, [&] {
         ep->qp->abort();
         delete ep;
@@ -244,7 +246,7 @@ int ep_abort(xsock_ep* ep) noexcept {
 
 int ep_set_context(xsock_ep* ep, void* context) noexcept {
     if (ep == nullptr) return fail(EINVAL);
-    if (!usable(ep)) return -1;
+    if (!same_process(ep)) return -1;
     return guarded(-1, [&] {
         ep->qp->set_context(reinterpret_cast<std::uintptr_t>(context));
         return 0;
@@ -341,7 +343,7 @@ int post_simple(xsock_ep* ep, std::uint64_t wr_id, std::uint32_t op, void* buffe
                 std::uint32_t length, const xsock_remote* remote, std::uint64_t offset,
                 std::uint32_t flags, const Extra& extra = {}) {
     if (ep == nullptr || (buffer == nullptr && length > 0)) return fail(EINVAL);
-    if (!usable(ep)) return -1;
+    if (!same_process(ep)) return -1;
     if (remote == nullptr) return fail(EINVAL);
     if (offset > remote->length || length > remote->length - offset) return fail(ERANGE);
     const Sge sge{static_cast<std::byte*>(buffer), length, kLkeyNone};
@@ -354,9 +356,9 @@ int post_simple(xsock_ep* ep, std::uint64_t wr_id, std::uint32_t op, void* buffe
 
 int post(xsock_ep* ep, const xsock_wr* given) noexcept {
     if (ep == nullptr || given == nullptr) return fail(EINVAL);
-    if (!usable(ep)) return -1;
+    if (!same_process(ep)) return -1;
     xsock_wr wr;
-    if (!widen(given, wr)) return -1;
+    if (!copy_versioned(given, wr)) return -1;
     return guarded(-1, [&] {
         SgeList list;
         if (!list.assign(wr.sge, wr.sge_count)) return fail(EINVAL);
@@ -373,7 +375,7 @@ int post(xsock_ep* ep, const xsock_wr* given) noexcept {
 int post_recv(xsock_ep* ep, std::uint64_t wr_id, const xsock_sge* sge,
               std::uint32_t count) noexcept {
     if (ep == nullptr) return fail(EINVAL);
-    if (!usable(ep)) return -1;
+    if (!same_process(ep)) return -1;
     return guarded(-1, [&] {
         SgeList list;
         if (!list.assign(sge, count)) return fail(EINVAL);
@@ -385,7 +387,7 @@ int send(xsock_ep* ep, std::uint64_t wr_id, const void* buffer, std::uint32_t le
          std::uint32_t flags) noexcept {
     // The most frequent call of all, without a look at what other operations have.
     if (ep == nullptr || (buffer == nullptr && length > 0)) return fail(EINVAL);
-    if (!usable(ep)) return -1;
+    if (!same_process(ep)) return -1;
     if ((flags & ~kSimpleSendFlags) != 0) return fail(EINVAL);  // a key: xsock_post()
     const Sge sge{static_cast<std::byte*>(const_cast<void*>(buffer)), length, kLkeyNone};
     const std::uint8_t ours = send_flags(flags);
@@ -402,7 +404,7 @@ int send(xsock_ep* ep, std::uint64_t wr_id, const void* buffer, std::uint32_t le
 
 int recv(xsock_ep* ep, std::uint64_t wr_id, void* buffer, std::uint32_t length) noexcept {
     if (ep == nullptr || (buffer == nullptr && length > 0)) return fail(EINVAL);
-    if (!usable(ep)) return -1;
+    if (!same_process(ep)) return -1;
     const Sge sge{static_cast<std::byte*>(buffer), length, kLkeyNone};
     return guarded(-1, [&] {
         return finish(ep->qp->post_recv({.wr_id = wr_id, .sges = {&sge, 1}}));

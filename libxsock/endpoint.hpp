@@ -7,7 +7,7 @@
 namespace xsock::api {
 
 /// An xsock_ep_attr, checked. Refers to its private data.
-struct Prepared {
+struct CheckedAttr {
     xsock_ep_attr attr{};
     QpAttr qp;
     ConnectAttr connect;
@@ -16,7 +16,10 @@ struct Prepared {
     bool from(const xsock_ep_attr* given, ConnectAttr::Role automatic) noexcept;
 };
 
+/// What xsock_ep_query() and DDPSTATUS tell of a peer's extension frame.
+xsock_peer peer_of(const Implementation& peer) noexcept;
+
 /// An endpoint over `fd`, which is taken on success; null with errno.
-xsock_ep* make_endpoint(int fd, const Prepared& prepared);
+xsock_ep* make_endpoint(int fd, const CheckedAttr& checked);
 
 }  // namespace xsock::api

@@ -7,7 +7,7 @@
 #include <fcntl.h>
 #include <string.h>
 
-#include "libxsock/engine_open.h"
+#include "libxsock/engine/engine_open.h"
 #include "libxsock/overlay/fd_table.h"
 #include "libxsock/overlay/shared.h"
 
@@ -31,7 +31,7 @@ XSOCK_API struct xsock_ep* xsock_fd_endpoint(int fd, struct xsock_cq* send_cq,
     if (handle == NULL || XSOCK_IS_SET(handle->sock)) {
         errno = fcntl(fd, F_GETFD) < 0 ? EBADF : ENOTCONN;
     } else {
-        ep = xsock_engine_opened->sock_endpoint(handle->sock, fd, send_cq, recv_cq);
+        ep = xsock_engine_opened->socket_endpoint(handle->sock, fd, send_cq, recv_cq);
     }
     saved = errno;
     overlay->put(handle);
@@ -41,7 +41,7 @@ XSOCK_API struct xsock_ep* xsock_fd_endpoint(int fd, struct xsock_cq* send_cq,
 
 /* Needs no engine: reading what a peer sent. */
 XSOCK_API void xsock_key_read(const struct xsock_key* key, struct xsock_remote* remote) {
-    const uint8_t* o = key->octets;
+    const uint8_t* o = key->bytes;
     int i;
 
     memset(remote, 0, sizeof *remote);

@@ -116,8 +116,8 @@ xsock_ep* connect(const char* host, const char* service, const xsock_ep_attr* gi
         return nullptr;
     }
     if (device() == nullptr) return nullptr;
-    Prepared prepared;
-    if (!prepared.from(given, ConnectAttr::Role::initiator)) return nullptr;
+    CheckedAttr checked;
+    if (!checked.from(given, ConnectAttr::Role::initiator)) return nullptr;
     return guarded<xsock_ep*>(nullptr, [&]() -> xsock_ep* {
         const Time deadline = deadline_of(timeout_ms);
         Addresses addresses;
@@ -132,7 +132,7 @@ xsock_ep* connect(const char* host, const char* service, const xsock_ep_attr* gi
             }
             error = connect_until(fd.get(), *a, deadline);
             if (error != 0) continue;
-            std::unique_ptr<xsock_ep> ep(make_endpoint(fd.get(), prepared));
+            std::unique_ptr<xsock_ep> ep(make_endpoint(fd.get(), checked));
             if (ep == nullptr) return nullptr;
             fd.handed_on();
             const Time now = monotonic_now();
@@ -153,17 +153,17 @@ xsock_ep* connect(const char* host, const char* service, const xsock_ep_attr* gi
 xsock_listener* listener_create(int fd, const xsock_ep_attr* given) noexcept {
     Device* const d = device();
     if (d == nullptr) return nullptr;
-    Prepared prepared;
-    if (!prepared.from(given, ConnectAttr::Role::responder)) return nullptr;
+    CheckedAttr checked;
+    if (!checked.from(given, ConnectAttr::Role::responder)) return nullptr;
     return guarded<xsock_listener*>(nullptr, [&]() -> xsock_listener* {
         const int port = port_of(fd);
-        auto listener = d->listen(fd, prepared.qp, prepared.connect);
+        auto listener = d->listen(fd, checked.qp, checked.connect);
         if (!listener) {
             errno = listener.error().code;
             return nullptr;
         }
-        return new xsock_listener{std::move(*listener), Uses(prepared.attr), prepared.connect.ird,
-                                  prepared.connect.ord, port};
+        return new xsock_listener{std::move(*listener), ObjectRefs(checked.attr),
+                                  checked.connect.ird, checked.connect.ord, port};
     });
 }
 
@@ -201,14 +201,14 @@ xsock_ep* accept(xsock_listener* listener, int timeout_ms) noexcept {
         errno = EINVAL;
         return nullptr;
     }
-    if (!usable(listener)) return nullptr;
+    if (!same_process(listener)) return nullptr;
     return guarded<xsock_ep*>(nullptr, [&]() -> xsock_ep* {
         auto qp = listener->listener->accept(deadline_of(timeout_ms));
         if (qp == nullptr) {
             errno = EAGAIN;
             return nullptr;
         }
-        return new xsock_ep{std::move(qp), listener->uses.again(), listener->ird, listener->ord};
+        return new xsock_ep{std::move(qp), listener->refs.again(), listener->ird, listener->ord};
     });
 }
 
@@ -218,7 +218,7 @@ int listener_port(const xsock_listener* listener) noexcept {
 
 int listener_fd(xsock_listener* listener) noexcept {
     if (listener == nullptr) return fail(EINVAL);
-    if (!usable(listener)) return -1;
+    if (!same_process(listener)) return -1;
     return guarded(-1, [&] {
         auto fd = listener->listener->fd();
         return fd ? *fd : fail(fd.error().code);
@@ -227,7 +227,7 @@ int listener_fd(xsock_listener* listener) noexcept {
 
 int listener_close(xsock_listener* listener) noexcept {
     if (listener == nullptr) return fail(EINVAL);
-    if (!usable(listener)) return -1;
+    if (!same_process(listener)) return -1;
     return guarded(-1, [&] {
         delete listener;
         return 0;

@@ -29,7 +29,7 @@ xsock_pd* pd_create() noexcept {
 
 int pd_destroy(xsock_pd* pd) noexcept {
     if (pd == nullptr) return fail(EINVAL);
-    if (!usable(pd)) return -1;
+    if (!same_process(pd)) return -1;
     if (pd->users.load() != 0) return fail(EBUSY);
     delete pd;
     return 0;
@@ -41,7 +41,8 @@ xsock_mr* mr_register(xsock_pd* pd, void* address, std::size_t length, unsigned 
         errno = EINVAL;
         return nullptr;
     }
-    if ((pd != nullptr && !usable(pd)) || (only != nullptr && !usable(only))) return nullptr;
+    if ((pd != nullptr && !same_process(pd)) || (only != nullptr && !same_process(only)))
+        return nullptr;
     Device* const d = device();
     if (d == nullptr) return nullptr;
     return guarded<xsock_mr*>(nullptr, [&]() -> xsock_mr* {
@@ -68,7 +69,7 @@ xsock_mr* mr_register(xsock_pd* pd, void* address, std::size_t length, unsigned 
 
 int mr_deregister(xsock_mr* mr) noexcept {
     if (mr == nullptr) return fail(EINVAL);
-    if (!usable(mr)) return -1;
+    if (!same_process(mr)) return -1;
     Device* const d = device();
     if (d == nullptr) return -1;
     return guarded(-1, [&] {
@@ -93,10 +94,10 @@ int mr_key(const xsock_mr* mr, std::size_t offset, std::size_t length, xsock_key
     const std::uint64_t base = (mr->attr.access & kZeroBased) != 0
                                    ? 0
                                    : reinterpret_cast<std::uintptr_t>(mr->attr.address);
-    store_be64(key->octets, base + offset);
-    store_be64(key->octets + 8, length);
-    store_be32(key->octets + 16, mr->stag);
-    store_be32(key->octets + 20, mr->attr.access);
+    store_be64(key->bytes, base + offset);
+    store_be64(key->bytes + 8, length);
+    store_be32(key->bytes + 16, mr->stag);
+    store_be32(key->bytes + 20, mr->attr.access);
     return 0;
 }
 

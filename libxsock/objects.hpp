@@ -5,13 +5,14 @@
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <new>
 
 #include "base/device.hpp"
 #include "include/xsock/xsock.h"
+#include "libxsock/engine/runtime.hpp"
 #include "transport/clock.hpp"
-#include "transport/config.hpp"
 #include "transport/fork.hpp"
 
 struct xsock_cq {
@@ -39,15 +40,15 @@ struct xsock_mr {
 namespace xsock::api {
 
 /// Keeps what an endpoint or listener refers to from being destroyed.
-class Uses {
+class ObjectRefs {
   public:
-    Uses() = default;
-    explicit Uses(const xsock_ep_attr& attr);
-    Uses(Uses&& other) noexcept;
-    Uses& operator=(Uses&&) = delete;
-    ~Uses();
+    ObjectRefs() = default;
+    explicit ObjectRefs(const xsock_ep_attr& attr);
+    ObjectRefs(ObjectRefs&& other) noexcept;
+    ObjectRefs& operator=(ObjectRefs&&) = delete;
+    ~ObjectRefs();
     /// A second holder of the same.
-    [[nodiscard]] Uses again() const;
+    [[nodiscard]] ObjectRefs again() const;
 
   private:
     void count(int by) noexcept;
@@ -60,14 +61,14 @@ class Uses {
 
 struct xsock_ep {
     std::unique_ptr<xsock::Qp> qp;
-    xsock::api::Uses uses;
+    xsock::api::ObjectRefs refs;
     std::uint16_t ird = 16, ord = 16;  // for a deferred Reply
-    bool lent = false;                 // of a socket in DDPMODE: xsock_fd_endpoint()
+    bool borrowed = false;             // of a socket in DDPMODE: xsock_fd_endpoint()
     std::uint32_t generation = xsock::process_generation();
 };
 struct xsock_listener {
     std::unique_ptr<xsock::Listener> listener;
-    xsock::api::Uses uses;
+    xsock::api::ObjectRefs refs;
     std::uint16_t ird = 16, ord = 16;
     int port = 0;
     std::uint32_t generation = xsock::process_generation();
@@ -75,15 +76,11 @@ struct xsock_listener {
 
 namespace xsock::api {
 
-/// The device of this process, made on first use (a forked child makes its own); null with errno.
-Device* device() noexcept;
-const TransportConfig& transport_config() noexcept;
-/// Sends what is queued on all connections of this process, for at most `timeout_ms` (negative: as
-/// long as exit() waits). Ends none.
-void flush_device(int timeout_ms) noexcept;
+using runtime::device;
+
 /// False for what a process made from which this one was forked; then errno is EPERM.
 template <typename Object>
-bool usable(const Object* object) noexcept {
+bool same_process(const Object* object) noexcept {
     if (object->generation == process_generation()) return true;
     report_inherited("an object of xsock.h");
     errno = EPERM;
@@ -119,10 +116,29 @@ T guarded(T failed, F&& f) noexcept {
     return failed;
 }
 
+/// What a connection negotiated and how it does, in a public structure (xsock_ep_info,
+/// xsock_status) whose members have the same names.
+template <typename T>
+void fill_info(T& out, const QpInfo& from) noexcept {
+    out.error = from.error;
+    out.mpa_revision = from.negotiated.revision;
+    out.crc = from.negotiated.crc;
+    out.markers_tx = from.negotiated.markers_tx;
+    out.markers_rx = from.negotiated.markers_rx;
+    out.peer_is_xsock = from.negotiated.peer_is_xsock;
+    out.initiator = from.negotiated.initiator;
+    out.ird = from.ird;
+    out.ord = from.ord;
+    out.mulpdu = static_cast<std::uint32_t>(from.mulpdu);
+    out.tx_bytes = from.tx_bytes;
+    out.rx_bytes = from.rx_bytes;
+    std::strncpy(out.error_text, from.error_text.c_str(), sizeof out.error_text - 1);
+}
+
 /// The caller's structure, widened to ours with zeros: an older, smaller one is fine; a larger one
 /// only if what we do not know is zero. EINVAL otherwise.
 template <typename T>
-bool widen(const T* given, T& out) noexcept {
+bool copy_versioned(const T* given, T& out) noexcept {
     out = T{};
     out.size = sizeof(T);
     if (given == nullptr) return true;
@@ -130,9 +146,9 @@ bool widen(const T* given, T& out) noexcept {
         errno = EINVAL;
         return false;
     }
-    const auto* octets = reinterpret_cast<const unsigned char*>(given);
+    const auto* bytes = reinterpret_cast<const unsigned char*>(given);
     for (std::size_t i = sizeof(T); i < given->size; ++i) {
-        if (octets[i] != 0) {
+        if (bytes[i] != 0) {
             errno = EINVAL;
             return false;
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Gather and scatter lists from the C face to ours.
+// Gather and scatter lists from the C API to ours.
 #pragma once
 
 #include <array>

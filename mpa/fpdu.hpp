@@ -20,14 +20,14 @@ namespace xsock::mpa {
     return MPA_LENGTH_OCTETS + ulpdu_length + fpdu_pad(ulpdu_length) + MPA_CRC_OCTETS;
 }
 
-/// Are these `size` octets, from the first on, kCrc32cLanes FPDUs of `octets` each, whose CRCs are
+/// Are these `size` octets, from the first on, kCrc32cLanes FPDUs of `bytes` each, whose CRCs are
 /// better computed together?
-[[nodiscard]] inline bool side_by_side(const std::byte* fpdu, std::size_t size,
-                                       std::size_t octets) noexcept {
-    if (octets - MPA_CRC_OCTETS >= kCrc32cShort || size < kCrc32cLanes * octets) return false;
+[[nodiscard]] inline bool equal_length_run(const std::byte* fpdu, std::size_t size,
+                                           std::size_t bytes) noexcept {
+    if (bytes - MPA_CRC_OCTETS >= kCrc32cShort || size < kCrc32cLanes * bytes) return false;
     bool alike = true;
     for (std::size_t i = 1; i < kCrc32cLanes; ++i) {
-        alike &= fpdu_octets(load_be16(fpdu + i * octets)) == octets;
+        alike &= fpdu_octets(load_be16(fpdu + i * bytes)) == bytes;
     }
     return alike;
 }

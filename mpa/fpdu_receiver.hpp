@@ -11,8 +11,8 @@
 
 #include "base/bytes.hpp"
 #include "base/crc32c.hpp"
+#include "base/stream_error.hpp"
 #include "base/ulp.hpp"
-#include "base/violation.hpp"
 #include "mpa/marker.hpp"
 
 namespace xsock::mpa {
@@ -22,13 +22,13 @@ class FpduReceiver {
     FpduReceiver(bool crc, bool markers) : crc_(crc), markers_(markers) {}
 
     /// Takes octets in stream order. Answers how many were consumed: fewer than given only when
-    /// rx_target() was empty, or when a violation was found; it goes on from there.
+    /// rx_target() was empty, or when an error was found; it goes on from there.
     ///
-    /// `octets` is memory of the transport, nobody else's: it may be read twice.
-    std::size_t consume(ConstBytes octets, Ulp& ulp);
+    /// `bytes` is memory of the transport alone: it may be read twice.
+    std::size_t consume(ConstBytes bytes, Ulp& ulp);
 
     /// Why reception is over; none while it goes on. Set by consume(), reported by its caller.
-    [[nodiscard]] Violation violation() const noexcept { return violation_; }
+    [[nodiscard]] StreamError stream_error() const noexcept { return stream_error_; }
     /// At least one FPDU was delivered.
     [[nodiscard]] bool delivered_any() const noexcept { return delivered_any_; }
     /// No octet of an FPDU, nor part of a marker, is being held: the stream may end here.
@@ -53,7 +53,7 @@ class FpduReceiver {
     bool crc_;
     bool delivered_any_ = false;
     Step step_ = Step::length;
-    Violation violation_ = Violation::none;
+    StreamError stream_error_ = StreamError::none;
     std::uint8_t held_count_ = 0;    // of held_
     std::uint8_t marker_count_ = 0;  // of marker_
     std::uint8_t pad_ = 0;           // octets of PAD to come

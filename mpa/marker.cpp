@@ -28,10 +28,10 @@ void MarkerGrid::pass_marker() noexcept {
     position_ = MPA_MARKER_OCTETS;
 }
 
-std::size_t MarkerGrid::count_within(std::size_t octets) const noexcept {
-    const std::size_t free_octets = until_next();
-    if (octets <= free_octets) return 0;
-    return 1 + (octets - free_octets - 1) / kBetweenMarkers;
+std::size_t MarkerGrid::count_within(std::size_t bytes) const noexcept {
+    const std::size_t free_bytes = until_next();
+    if (bytes <= free_bytes) return 0;
+    return 1 + (bytes - free_bytes - 1) / kBetweenMarkers;
 }
 
 std::array<std::byte, 4> marker_octets(std::size_t fpduptr) noexcept {

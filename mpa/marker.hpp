@@ -27,8 +27,8 @@ class MarkerGrid {
     /// The marker that was due passed. @pre until_next() == 0
     void pass_marker() noexcept;
 
-    /// Markers that fall into `octets` octets of FPDU that start now, one that is due now included.
-    [[nodiscard]] std::size_t count_within(std::size_t octets) const noexcept;
+    /// Markers that fall into `bytes` octets of FPDU that start now, one that is due now included.
+    [[nodiscard]] std::size_t count_within(std::size_t bytes) const noexcept;
 
   private:
     bool enabled_;

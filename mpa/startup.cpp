@@ -2,63 +2,21 @@
 #include "mpa/startup.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/assert.hpp"
+#include "mpa/enhanced_data.hpp"
 
 namespace xsock::mpa {
 namespace {
 
-constexpr std::size_t kHeaderOctets = sizeof(mpa_frame);
+constexpr std::size_t kHeaderBytes = sizeof(mpa_frame);
 constexpr std::size_t kFlagsAt = offsetof(mpa_frame, flags);
 constexpr std::size_t kRevisionAt = offsetof(mpa_frame, revision);
 constexpr std::size_t kPdLengthAt = offsetof(mpa_frame, pd_length);
 constexpr std::size_t kEnhancedOctets = sizeof(mpa_enhanced);
 constexpr std::uint16_t kDepthMax = MPA_ENH_DEPTH_NONE - 1;
-
-constexpr bool has(unsigned flags, unsigned flag) { return (flags & flag) != 0; }
-
-unsigned depth(unsigned field) { return field & MPA_ENH_DEPTH_MASK; }
-
-/// The kinds of RTR message that enhanced data names.
-std::uint8_t rtr_mask(unsigned enhanced_ird, unsigned enhanced_ord) {
-    unsigned mask = 0;
-    if (has(enhanced_ird, MPA_ENH_RTR_SEND)) mask |= kRtrSend;
-    if (has(enhanced_ord, MPA_ENH_RTR_WRITE)) mask |= kRtrWrite;
-    if (has(enhanced_ord, MPA_ENH_RTR_READ)) mask |= kRtrRead;
-    return static_cast<std::uint8_t>(mask);
-}
-
-unsigned rtr_bits_in_ird(unsigned mask) {
-    return MPA_ENH_P2P | (has(mask, kRtrSend) ? MPA_ENH_RTR_SEND : 0u);
-}
-
-unsigned rtr_bits_in_ord(unsigned mask) {
-    return (has(mask, kRtrWrite) ? MPA_ENH_RTR_WRITE : 0u) |
-           (has(mask, kRtrRead) ? MPA_ENH_RTR_READ : 0u);
-}
-
-/// A Write disturbs the peer least: it needs neither a receive nor an answer. As siw prefers.
-Rtr preferred_rtr(unsigned mask) {
-    if (has(mask, kRtrWrite)) return Rtr::write;
-    if (has(mask, kRtrRead)) return Rtr::read;
-    if (has(mask, kRtrSend)) return Rtr::send;
-    return Rtr::none;
-}
-
-unsigned mask_of(Rtr rtr) {
-    switch (rtr) {
-        case Rtr::none:
-            return 0;
-        case Rtr::send:
-            return kRtrSend;
-        case Rtr::write:
-            return kRtrWrite;
-        case Rtr::read:
-            return kRtrRead;
-    }
-    return 0;
-}
 
 }  // namespace
 
@@ -66,6 +24,7 @@ Startup::Startup(StartupConfig config) : config_(std::move(config)) {
     config_.ird = std::min(config_.ird, kDepthMax);
     config_.ord = std::min(config_.ord, kDepthMax);
     if (config_.revision < MPA_REVISION_2) config_.negotiate_depths = false;
+    if (!config_.xsock_mark) config_.extensions = false;  // the flag means nothing by itself
     if (initiator() && !config_.negotiate_depths) config_.rtr = 0;  // nowhere to offer it
     // A responder may meet an enhanced Request whatever it prefers itself.
     const bool enhanced = initiator() ? config_.negotiate_depths : config_.revision >= 2;
@@ -86,32 +45,40 @@ void Startup::begin(Time now) {
     }
 }
 
-std::size_t Startup::rx(ConstBytes octets) {
+std::size_t Startup::rx(ConstBytes bytes) {
     std::size_t used = 0;
-    while (used < octets.size() && receiving()) {
-        if (received_ < MPA_KEY_OCTETS && !take_key_octet(octets[used])) return used;
-        if (received_ < kHeaderOctets) {
-            header_[received_++] = octets[used++];
-            if (received_ == kHeaderOctets) on_header();
+    while (used < bytes.size() && receiving()) {
+        if (state_ == State::exchanging) {
+            used += take_extension_frame(bytes.subspan(used));
+            continue;
+        }
+        if (received_ < MPA_KEY_OCTETS && !take_key_octet(bytes[used])) return used;
+        if (received_ < kHeaderBytes) {
+            header_[received_++] = bytes[used++];
+            if (received_ == kHeaderBytes) on_header();
         } else {
-            const std::size_t left = kHeaderOctets + pd_length_ - received_;
-            const ConstBytes piece = octets.subspan(used, std::min(left, octets.size() - used));
+            const std::size_t left = kHeaderBytes + pd_length_ - received_;
+            const ConstBytes piece = bytes.subspan(used, std::min(left, bytes.size() - used));
             peer_private_data_.insert(peer_private_data_.end(), piece.begin(), piece.end());
             received_ = static_cast<std::uint16_t>(received_ + piece.size());
             used += piece.size();
         }
-        const bool complete = received_ >= kHeaderOctets && received_ == kHeaderOctets + pd_length_;
+        const bool complete = received_ >= kHeaderBytes && received_ == kHeaderBytes + pd_length_;
         if (complete && receiving()) on_frame();
     }
-    if (used == octets.size()) return used;
+    if (used == bytes.size()) return used;
     switch (state_) {
         case State::await_decision:
         case State::replying:
             // Nothing may follow the Request before our Reply (RFC 5044 §7.1.2).
-            fail(Violation::mpa_startup_frame);
-            return octets.size();
+            fail(StreamError::mpa_startup_frame);
+            return bytes.size();
+        case State::exchanging:
+            // Nor may anything follow the peer's extension frame before it can have seen ours.
+            fail(StreamError::mpa_extension_frame);
+            return bytes.size();
         case State::rejecting:
-            return octets.size();  // the peer may say what it likes: the answer is no
+            return bytes.size();  // whatever the peer sends: it was rejected
         case State::idle:
         case State::await_reply:
         case State::await_request:
@@ -130,7 +97,8 @@ void Startup::rx_eof() {
         case State::await_request:
         case State::await_decision:
         case State::replying:
-            fail(Violation::mpa_connection_lost);
+        case State::exchanging:
+            fail(StreamError::mpa_connection_lost);
             return;
         case State::rejecting:  // the Reply may still be of use to a peer that half-closed
         case State::established:
@@ -145,13 +113,19 @@ ConstBytes Startup::tx() const noexcept { return ConstBytes(tx_).subspan(tx_writ
 void Startup::tx_commit(std::size_t n) {
     XSOCK_ASSERT(n <= tx_.size() - tx_written_);
     tx_written_ += n;
+    // The initiator may answer a Reply before the rest of our extension frame is written.
+    if (state_ == State::replying && exchange_ && tx_written_ >= reply_bytes_) {
+        state_ = State::exchanging;
+    }
     if (n == 0 || tx_written_ < tx_.size()) return;
     std::vector<std::byte>().swap(tx_);
     tx_written_ = 0;
     if (state_ == State::replying) {
         state_ = State::established;
+    } else if (state_ == State::exchanging) {
+        end_exchange();
     } else if (state_ == State::rejecting) {
-        fail(reject_reason_);
+        fail(owed_stream_error_);
     }
 }
 
@@ -163,7 +137,7 @@ bool Startup::accept(ConstBytes private_data, std::uint16_t ird, std::uint16_t o
 
 bool Startup::reject(ConstBytes private_data) {
     if (state_ != State::await_decision || private_data.size() > pd_limit()) return false;
-    send_reject(Violation::startup_rejected, private_data);
+    send_reject(StreamError::startup_rejected, private_data);
     return true;
 }
 
@@ -173,6 +147,7 @@ Time Startup::next_timeout() const noexcept {
         case State::await_request:
         case State::await_decision:
         case State::replying:
+        case State::exchanging:
         case State::rejecting:
             return deadline_;
         case State::idle:
@@ -186,11 +161,26 @@ Time Startup::next_timeout() const noexcept {
 
 void Startup::on_time(Time now) {
     const Time deadline = next_timeout();
-    if (deadline != kNever && now >= deadline) fail(Violation::startup_timeout);
+    if (deadline != kNever && now >= deadline) fail(StreamError::startup_timeout);
 }
 
 bool Startup::receiving() const noexcept {
-    return state_ == State::await_reply || state_ == State::await_request;
+    switch (state_) {
+        case State::await_reply:
+        case State::await_request:
+            return true;
+        case State::exchanging:
+            return exchange_ != nullptr;
+        case State::idle:
+        case State::await_decision:
+        case State::replying:
+        case State::rejecting:
+        case State::established:
+        case State::rejected:
+        case State::failed:
+            return false;
+    }
+    return false;
 }
 
 /// Octets of private data that fit into our Reply.
@@ -199,15 +189,15 @@ std::size_t Startup::pd_limit() const noexcept {
     return most - (request_.enhanced ? kEnhancedOctets : 0);
 }
 
-/// Checks each octet of the key as it comes, so that the first wrong one ends a stranger's
+/// Checks each octet of the key as it comes, so that the first wrong one ends a standard peer's
 /// connection. The two keys part at one octet: there, a Request in place of a Reply is recognised.
-bool Startup::take_key_octet(std::byte octet) {
+bool Startup::take_key_octet(std::byte value) {
     const auto is = [&](const char* key) {
-        return octet == static_cast<std::byte>(key[received_]);
+        return value == static_cast<std::byte>(key[received_]);
     };
     if (is(initiator() ? MPA_KEY_REPLY : MPA_KEY_REQUEST)) return true;
-    fail(initiator() && is(MPA_KEY_REQUEST) ? Violation::startup_both_initiators
-                                            : Violation::startup_not_mpa);
+    fail(initiator() && is(MPA_KEY_REQUEST) ? StreamError::startup_both_initiators
+                                            : StreamError::startup_not_mpa);
     return false;
 }
 
@@ -218,7 +208,7 @@ void Startup::on_header() {
     // such a Reply.
     const unsigned lowest = initiator() ? MPA_REVISION_1 : 0;
     if (revision < lowest || revision > config_.revision || pd_length_ > MPA_PD_MAX) {
-        fail(Violation::mpa_startup_frame);
+        fail(StreamError::mpa_startup_frame);
     }
 }
 
@@ -243,12 +233,14 @@ void Startup::on_request() {
     negotiated_.markers_tx = request_.markers;
     negotiated_.markers_rx = config_.markers;
     negotiated_.peer_is_xsock = request_.xsock;
+    negotiated_.extensions =
+        config_.extensions && request_.xsock && has(flags, MPA_FLAG_EXTENSIONS);
     negotiated_.peer_accepts_gso = has(flags, MPA_FLAG_SIW_GSO);
 
     std::uint8_t offered = 0;
     if (request_.revision >= MPA_REVISION_2 && has(flags, MPA_FLAG_ENHANCED)) {
         if (pd_length_ < kEnhancedOctets) {
-            return send_reject(Violation::mpa_startup_frame, {});
+            return send_reject(StreamError::mpa_startup_frame, {});
         }
         const unsigned enhanced_ird = load_be16(peer_private_data_.data());
         const unsigned enhanced_ord = load_be16(peer_private_data_.data() + 2);
@@ -263,26 +255,27 @@ void Startup::on_request() {
     request_.private_data = peer_private_data_;
 
     if (request_.markers && !config_.accept_markers) {
-        return send_reject(Violation::mpa_startup_frame, {});
+        return send_reject(StreamError::mpa_startup_frame, {});
     }
     if (request_.peer_to_peer) {
         negotiated_.rtr = preferred_rtr(offered & config_.rtr);
-        if (negotiated_.rtr == Rtr::none) return send_reject(Violation::mpa_no_rtr, {});
+        if (negotiated_.rtr == Rtr::none) return send_reject(StreamError::mpa_no_rtr, {});
     }
     if (config_.defer_reply) {
         state_ = State::await_decision;
         return;
     }
-    // Deviation: RFC 5044 allows 512 octets, of which a stranger's kernel may die (docs/wire.md).
+    // Deviation: RFC 5044 allows 512 octets, of which a standard peer's kernel may die
+    // (docs/wire.md).
     if (config_.private_data.size() > pd_limit()) {
-        return send_reject(Violation::mpa_startup_frame, {});
+        return send_reject(StreamError::mpa_startup_frame, {});
     }
     send_reply(config_.private_data, config_.ird, config_.ord);
 }
 
 void Startup::on_reply() {
     // An answer to what we have not finished asking comes from no MPA implementation.
-    if (!tx_.empty()) return fail(Violation::mpa_startup_frame);
+    if (!tx_.empty()) return fail(StreamError::mpa_startup_frame);
     const auto flags = std::to_integer<unsigned>(header_[kFlagsAt]);
     const auto revision = std::to_integer<std::uint8_t>(header_[kRevisionAt]);
     const bool enhanced = revision >= MPA_REVISION_2 && has(flags, MPA_FLAG_ENHANCED);
@@ -299,27 +292,42 @@ void Startup::on_reply() {
     if (has(flags, MPA_FLAG_REJECT)) {
         // siw rejects malformed enhanced data with S set and none of its own: take that too.
         state_ = State::rejected;
-        violation_ = Violation::startup_rejected;
+        stream_error_ = StreamError::startup_rejected;
         return;
     }
     if (enhanced && (!enhanced_data || !config_.negotiate_depths)) {
-        return fail(Violation::mpa_startup_frame);
+        return fail(StreamError::mpa_startup_frame);
     }
     negotiated_.crc = config_.crc || has(flags, MPA_FLAG_CRC);
     negotiated_.markers_tx = has(flags, MPA_FLAG_MARKERS);
     negotiated_.markers_rx = config_.markers;
     negotiated_.peer_is_xsock = config_.xsock_mark && has(flags, MPA_FLAG_XSOCK_REPLY) &&
                                 !has(flags, MPA_FLAG_XSOCK_REQUEST);
+    // An echo of the flag by others means nothing: the mark of a Reply must be beside it.
+    negotiated_.extensions =
+        config_.extensions && negotiated_.peer_is_xsock && has(flags, MPA_FLAG_EXTENSIONS);
     negotiated_.peer_accepts_gso = has(flags, MPA_FLAG_SIW_GSO);
     if (negotiated_.markers_tx && !config_.accept_markers) {
-        return fail(Violation::mpa_startup_frame);
+        return fail(StreamError::mpa_startup_frame);
     }
-    accept_reply(enhanced, static_cast<std::uint16_t>(enhanced_ird),
-                 static_cast<std::uint16_t>(enhanced_ord));
+    const StreamError wrong = take_depths(enhanced, static_cast<std::uint16_t>(enhanced_ird),
+                                          static_cast<std::uint16_t>(enhanced_ord));
+    if (negotiated_.extensions) {
+        // Also ahead of a Terminate: the responder waits for nothing else.
+        append_extension_frame(tx_, config_.extension_tlvs);
+        exchange_ = std::make_unique<ExtensionReceiver>();
+        owed_stream_error_ = wrong;
+        state_ = State::exchanging;
+    } else if (wrong != StreamError::none) {
+        fail(wrong);
+    } else {
+        state_ = State::established;
+    }
 }
 
 /// Initiator: the depths and the RTR message that the Reply leaves us (RFC 6581 §9).
-void Startup::accept_reply(bool enhanced, std::uint16_t enhanced_ird, std::uint16_t enhanced_ord) {
+StreamError Startup::take_depths(bool enhanced, std::uint16_t enhanced_ird,
+                                 std::uint16_t enhanced_ord) {
     negotiated_.enhanced = enhanced;
     if (enhanced) {
         const auto peer_ird = static_cast<std::uint16_t>(depth(enhanced_ird));
@@ -328,22 +336,43 @@ void Startup::accept_reply(bool enhanced, std::uint16_t enhanced_ird, std::uint1
         if (config_.rtr != 0 && has(enhanced_ird, MPA_ENH_P2P)) {
             const std::uint8_t chosen = rtr_mask(enhanced_ird, enhanced_ord);
             negotiated_.rtr = preferred_rtr(chosen & config_.rtr);
-            // Deviation: siw answers Write to whoever offers Send only, and the Terminate that RFC
-            // 6581 has for that is the end of its kernel (docs/wire.md). We can do what it asks.
+            // Deviation: siw answers Write to an initiator that offers Send only, and the Terminate
+            // that RFC 6581 has for that is the end of its kernel (docs/wire.md). We can do what it
+            // asks.
             if (negotiated_.rtr == Rtr::none) {
                 negotiated_.rtr = preferred_rtr(chosen & (kRtrWrite | kRtrRead));
             }
-            if (negotiated_.rtr == Rtr::none) return fail(Violation::mpa_no_rtr);
+            if (negotiated_.rtr == Rtr::none) return StreamError::mpa_no_rtr;
             // The responder raised its IRD for the sake of a Read as RTR message.
             if (negotiated_.rtr == Rtr::read && peer_ird != 0) {
                 negotiated_.ord = std::max<std::uint16_t>(negotiated_.ord, 1);
             }
         }
         if (peer_ord != MPA_ENH_DEPTH_NONE) {
-            if (peer_ord > config_.ird) return fail(Violation::mpa_insufficient_ird);
+            if (peer_ord > config_.ird) return StreamError::mpa_insufficient_ird;
             negotiated_.ird = peer_ord;
         }
     }
+    return StreamError::none;
+}
+
+std::size_t Startup::take_extension_frame(ConstBytes bytes) {
+    const std::size_t used = exchange_->consume(bytes);
+    if (exchange_->error() != ExtensionError::none) {
+        fail(StreamError::mpa_extension_frame);
+    } else if (exchange_->complete()) {
+        const ExtensionFrame& frame = exchange_->frame();
+        if (frame.implementation) peer_ = std::make_unique<Implementation>(*frame.implementation);
+        exchange_.reset();
+        if (tx_.empty()) end_exchange();
+    }
+    return used;
+}
+
+/// Once our frame is written and the peer's is there.
+void Startup::end_exchange() {
+    if (exchange_) return;
+    if (owed_stream_error_ != StreamError::none) return fail(owed_stream_error_);
     state_ = State::established;
 }
 
@@ -351,7 +380,8 @@ void Startup::send_request() {
     const unsigned flags = (config_.markers ? MPA_FLAG_MARKERS : 0u) |
                            (config_.crc ? MPA_FLAG_CRC : 0u) |
                            (config_.negotiate_depths ? MPA_FLAG_ENHANCED : 0u) |
-                           (config_.xsock_mark ? MPA_FLAG_XSOCK_REQUEST : 0u);
+                           (config_.xsock_mark ? MPA_FLAG_XSOCK_REQUEST : 0u) |
+                           (config_.extensions ? MPA_FLAG_EXTENSIONS : 0u);
     unsigned enhanced_ird = config_.ird, enhanced_ord = config_.ord;
     if (config_.rtr != 0) {
         enhanced_ird |= rtr_bits_in_ird(config_.rtr);
@@ -386,20 +416,25 @@ void Startup::send_reply(ConstBytes private_data, std::uint16_t ird, std::uint16
                            (negotiated_.crc ? MPA_FLAG_CRC : 0u) |
                            (request_.enhanced ? MPA_FLAG_ENHANCED : 0u) |
                            (request_.xsock ? MPA_FLAG_XSOCK_REPLY : 0u) |
-                           // We take FPDUs of any size, so who asks may send them.
+                           (negotiated_.extensions ? MPA_FLAG_EXTENSIONS : 0u) |
+                           // We take FPDUs of any size, so a peer that asks may send them.
                            (negotiated_.peer_accepts_gso ? MPA_FLAG_SIW_GSO : 0u);
     queue_frame(MPA_KEY_REPLY, flags, request_.revision, request_.enhanced, reply_ird, reply_ord,
                 private_data);
     state_ = State::replying;
+    if (!negotiated_.extensions) return;
+    reply_bytes_ = static_cast<std::uint16_t>(tx_.size());
+    append_extension_frame(tx_, config_.extension_tlvs);
+    exchange_ = std::make_unique<ExtensionReceiver>();
 }
 
-void Startup::send_reject(Violation why, ConstBytes private_data) {
+void Startup::send_reject(StreamError why, ConstBytes private_data) {
     const unsigned flags = MPA_FLAG_REJECT | (negotiated_.crc ? MPA_FLAG_CRC : 0u) |
                            (request_.enhanced ? MPA_FLAG_ENHANCED : 0u) |
                            (request_.xsock ? MPA_FLAG_XSOCK_REPLY : 0u);
     queue_frame(MPA_KEY_REPLY, flags, request_.revision, request_.enhanced, config_.ird,
                 config_.ord, private_data);
-    reject_reason_ = why;
+    owed_stream_error_ = why;
     state_ = State::rejecting;
 }
 
@@ -407,25 +442,26 @@ void Startup::queue_frame(const char* key, unsigned flags, unsigned revision, bo
                           unsigned enhanced_ird, unsigned enhanced_ord, ConstBytes private_data) {
     const std::size_t extra = enhanced ? kEnhancedOctets : 0;
     XSOCK_ASSERT(tx_.empty() && extra + private_data.size() <= MPA_PD_MAX);
-    tx_.resize(kHeaderOctets + extra + private_data.size());
+    tx_.resize(kHeaderBytes + extra + private_data.size());
     std::memcpy(tx_.data(), key, MPA_KEY_OCTETS);
     tx_[kFlagsAt] = static_cast<std::byte>(flags);
     tx_[kRevisionAt] = static_cast<std::byte>(revision);
-    store_be16(tx_.data() + kPdLengthAt, static_cast<std::uint16_t>(tx_.size() - kHeaderOctets));
+    store_be16(tx_.data() + kPdLengthAt, static_cast<std::uint16_t>(tx_.size() - kHeaderBytes));
     if (enhanced) {
-        store_be16(tx_.data() + kHeaderOctets, static_cast<std::uint16_t>(enhanced_ird));
-        store_be16(tx_.data() + kHeaderOctets + 2, static_cast<std::uint16_t>(enhanced_ord));
+        store_be16(tx_.data() + kHeaderBytes, static_cast<std::uint16_t>(enhanced_ird));
+        store_be16(tx_.data() + kHeaderBytes + 2, static_cast<std::uint16_t>(enhanced_ord));
     }
     std::copy(private_data.begin(), private_data.end(),
-              tx_.begin() + static_cast<std::ptrdiff_t>(kHeaderOctets + extra));
+              tx_.begin() + static_cast<std::ptrdiff_t>(kHeaderBytes + extra));
     std::vector<std::byte>().swap(config_.private_data);  // one frame is all we ever send
 }
 
-void Startup::fail(Violation violation) {
+void Startup::fail(StreamError stream_error) {
     state_ = State::failed;
-    violation_ = violation;
+    stream_error_ = stream_error;
     std::vector<std::byte>().swap(tx_);
     tx_written_ = 0;
+    exchange_.reset();
 }
 
 }  // namespace xsock::mpa

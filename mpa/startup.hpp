@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// MPA connection start-up, RFC 5044 §7.1 and RFC 6581: one state machine for both roles, sans-IO.
+// MPA connection start-up, RFC 5044 §7.1 and RFC 6581, and between xsocks the extension frames
+// behind Request and Reply (docs/wire.md): one state machine for both roles, sans-IO.
 // Used by mpa::Stream only; tested on its own.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/bytes.hpp"
 #include "base/ulp.hpp"
 #include "include/xsock/iwarp.h"
+#include "mpa/enhanced_data.hpp"
+#include "mpa/extension_frame.hpp"
 
 namespace xsock::mpa {
 
 enum class Role : std::uint8_t { initiator, responder };
-
-enum RtrMask : std::uint8_t { kRtrSend = 1, kRtrWrite = 2, kRtrRead = 4 };
 
 struct StartupConfig {
     Role role = Role::initiator;
@@ -29,9 +31,11 @@ struct StartupConfig {
     std::uint8_t rtr = 0;  ///< RtrMask; non-zero: peer-to-peer model (initiator offers,
                            ///< responder accepts these)
     bool xsock_mark = true;
+    bool extensions = true;    ///< with the mark: exchange extension frames if the peer does
     bool defer_reply = false;  ///< responder: wait for accept() or reject()
     /// Without the enhanced octets; at most 512, or 508 if the frame may be enhanced (revision 2).
     std::vector<std::byte> private_data = {};
+    std::vector<std::byte> extension_tlvs = {};  ///< of our frame; see append_tlv()
     Time timeout = 10 * kSecond;
 };
 
@@ -51,10 +55,11 @@ class Startup {
         await_request,   // responder
         await_decision,  // responder that defers: Request is there
         replying,        // responder: Reply not yet written out
+        exchanging,      // our extension frame is not yet written out, or the peer's not yet there
         rejecting,       // responder: a Reply with R set not yet written out
         established,
         rejected,  // initiator: the peer said no; private_data() tells why
-        failed,    // violation() tells why; also a responder once its reject is written
+        failed,    // stream_error() tells why; also a responder once its reject is written
     };
 
     explicit Startup(StartupConfig config);
@@ -63,8 +68,9 @@ class Startup {
 
     /// Takes octets of the stream; answers how many were start-up octets. Fewer than given only
     /// when start-up ended. A responder treats octets behind the Request, before its Reply was
-    /// written, as a violation (RFC 5044 §7.1.2), also while a decision is pending.
-    std::size_t rx(ConstBytes octets);
+    /// written, as a stream error (RFC 5044 §7.1.2), also while a decision is pending. So are
+    /// octets behind the peer's extension frame before ours was written.
+    std::size_t rx(ConstBytes bytes);
     /// The peer finished sending.
     void rx_eof();
 
@@ -73,8 +79,8 @@ class Startup {
     void tx_commit(std::size_t n);
 
     /// Responder in await_decision. Depths and private data of the Reply. False when not in
-    /// await_decision or private data too long: 512 octets, toward strangers 256, and 4 fewer if
-    /// the Request was enhanced.
+    /// await_decision or private data too long: 512 octets, toward standard peers 256, and 4 fewer
+    /// if the Request was enhanced.
     bool accept(ConstBytes private_data, std::uint16_t ird, std::uint16_t ord);
     bool reject(ConstBytes private_data);
 
@@ -82,42 +88,50 @@ class Startup {
     void on_time(Time now);
 
     [[nodiscard]] State state() const noexcept { return state_; }
-    [[nodiscard]] Violation violation() const noexcept { return violation_; }
+    [[nodiscard]] StreamError stream_error() const noexcept { return stream_error_; }
     [[nodiscard]] const Negotiated& negotiated() const noexcept { return negotiated_; }
     /// Peer's Request (responder). Valid from await_decision on.
     [[nodiscard]] const Request& request() const noexcept { return request_; }
     /// Private data of the peer's frame, enhanced octets taken off. Valid once it was received.
     [[nodiscard]] ConstBytes private_data() const noexcept { return peer_private_data_; }
+    /// What the peer's extension frame says of it; null without such a frame, or before it came.
+    [[nodiscard]] const Implementation* peer() const noexcept { return peer_.get(); }
 
   private:
     [[nodiscard]] bool initiator() const noexcept { return config_.role == Role::initiator; }
     [[nodiscard]] bool receiving() const noexcept;
     [[nodiscard]] std::size_t pd_limit() const noexcept;
-    bool take_key_octet(std::byte octet);
+    bool take_key_octet(std::byte value);
     void on_header();
     void on_frame();
     void on_request();
     void on_reply();
-    void accept_reply(bool enhanced, std::uint16_t enhanced_ird, std::uint16_t enhanced_ord);
+    std::size_t take_extension_frame(ConstBytes bytes);
+    void end_exchange();
+    StreamError take_depths(bool enhanced, std::uint16_t enhanced_ird, std::uint16_t enhanced_ord);
     void send_request();
     void send_reply(ConstBytes private_data, std::uint16_t ird, std::uint16_t ord);
-    void send_reject(Violation why, ConstBytes private_data);
+    void send_reject(StreamError why, ConstBytes private_data);
     void queue_frame(const char* key, unsigned flags, unsigned revision, bool enhanced,
                      unsigned enhanced_ird, unsigned enhanced_ord, ConstBytes private_data);
-    void fail(Violation violation);
+    void fail(StreamError stream_error);
 
     StartupConfig config_;
     State state_ = State::idle;
-    Violation violation_ = Violation::none;
-    Violation reject_reason_ = Violation::none;  // becomes violation_ once the Reply is written
-    std::uint16_t received_ = 0;                 // octets of the peer's frame so far
-    std::uint16_t pd_length_ = 0;                // PD_Length of the peer's frame
+    StreamError stream_error_ = StreamError::none;
+    // Becomes stream_error_ once all that start-up owes the peer was exchanged.
+    StreamError owed_stream_error_ = StreamError::none;
+    std::uint16_t received_ = 0;     // octets of the peer's frame so far
+    std::uint16_t pd_length_ = 0;    // PD_Length of the peer's frame
+    std::uint16_t reply_bytes_ = 0;  // responder: of tx_, ahead of the extension frame
     Negotiated negotiated_;
     Request request_;
     std::vector<std::byte> peer_private_data_;
     std::array<std::byte, sizeof(mpa_frame)> header_{};  // of the peer's frame
-    std::vector<std::byte> tx_;                          // our frame, until it is written
+    std::vector<std::byte> tx_;                          // our frames, until they are written
     std::size_t tx_written_ = 0;
+    std::unique_ptr<ExtensionReceiver> exchange_;  // while the peer's extension frame is awaited
+    std::unique_ptr<Implementation> peer_;
     Time deadline_ = kNever;
 };
 

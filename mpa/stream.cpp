@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/assert.hpp"
 #include "mpa/fpdu_receiver.hpp"
 #include "mpa/fpdu_sender.hpp"
 
@@ -28,18 +29,26 @@ struct Stream::Impl {
           xsock_mulpdu(c.xsock_mulpdu),
           mulpdu_limit(c.mulpdu_limit),
           first_fpdu_hold(c.first_fpdu_hold),
-          rtr_settle(c.rtr_settle),
-          nudge_gap(c.nudge_after) {}
+          rtr_fin_delay(c.rtr_fin_delay),
+          probe_gap(c.probe_after) {}
 
-    void on_startup_progress(Time now);
-    void on_established(Time now);
+    using State = Llp::State;
+
+    void on_startup_progress();
+    void open(Opening how, const Negotiated& agreed, Time now);
     void on_startup_failed();
-    void fail(Violation v);
-    void close(Violation v);
+    Rx receive(ConstBytes bytes);
+    [[nodiscard]] bool awaits_rtr() const noexcept {
+        const Negotiated& n = startup.negotiated();
+        return held && n.rtr != Rtr::none;
+    }
+    void fail(StreamError v);
+    void close(StreamError v);
     [[nodiscard]] bool holds_back(Time now) const noexcept { return held && now < hold_until; }
     [[nodiscard]] bool cuts_anywhere() const noexcept;
     [[nodiscard]] std::size_t mulpdu() const noexcept;
     TxBatch startup_batch();
+    TxBatch prepare(Bytes scratch, std::size_t byte_budget, Time now);
 
     Startup startup;
     Ulp& ulp;
@@ -47,18 +56,18 @@ struct Stream::Impl {
     const std::size_t xsock_mulpdu;
     const std::size_t mulpdu_limit;
     const Time first_fpdu_hold;
-    const Time rtr_settle;
-    Time nudge_gap;
+    const Time rtr_fin_delay;
+    Time probe_gap;
     std::size_t emss = kDefaultEmss;
 
     State state = State::startup;  // await_decision is read off `startup`
-    Violation violation = Violation::none;
+    StreamError stream_error = StreamError::none;
     bool operated = false;  // FPDUs may be sent: set when start-up ends well, or needs a Terminate
     bool held = false;      // responder: the peer's first FPDU has not come
     Time hold_until = kNever;
-    Time nudge_at = kNever;
+    Time probe_at = kNever;
     Time finish_at = 0;
-    int nudges_left = Config::kNudges;
+    int probes_left = Config::kProbes;
     FpduReceiver receiver{true, false};  // as negotiated, from on_established() on
     FpduSender sender{true, false};
     struct iovec startup_iov = {};
@@ -72,25 +81,29 @@ Stream::Stream(Config config, Ulp& ulp) : impl_(std::make_unique<Impl>(std::move
 }
 Stream::~Stream() = default;
 
-void Stream::start(Time now) { impl_->startup.begin(now); }
+void Stream::start(Time now) {
+    impl_->startup.begin(now);
+    update_status();
+}
 
 void Stream::lost() {
     Impl& s = *impl_;
     if (s.state == State::closed) return;
-    if (s.state == State::startup && s.violation == Violation::none) {
-        s.violation = Violation::mpa_connection_lost;
+    if (s.state == State::startup && s.stream_error == StreamError::none) {
+        s.stream_error = StreamError::mpa_connection_lost;
     }
     s.state = State::closed;
     s.sender.drop();
     s.ulp.llp_closed(CloseKind::reset);
+    update_status();
 }
 
 /// What start-up has come to, told once.
-void Stream::Impl::on_startup_progress(Time now) {
+void Stream::Impl::on_startup_progress() {
     if (state != State::startup) return;
     switch (startup.state()) {
         case Startup::State::established:
-            on_established(now);
+            state = State::started;
             return;
         case Startup::State::rejected:
         case Startup::State::failed:
@@ -101,40 +114,50 @@ void Stream::Impl::on_startup_progress(Time now) {
         case Startup::State::await_request:
         case Startup::State::await_decision:
         case Startup::State::replying:
+        case Startup::State::exchanging:
         case Startup::State::rejecting:
             return;
     }
 }
 
-void Stream::Impl::on_established(Time now) {
+void Stream::open(Opening how, const Negotiated& agreed, Time now) {
+    impl_->open(how, agreed, now);
+    update_status();
+}
+
+void Stream::Impl::open(Opening how, const Negotiated& agreed, Time now) {
+    XSOCK_ASSERT(state == State::started);
     const Negotiated& n = startup.negotiated();
     state = State::operational;
     operated = true;
     receiver = FpduReceiver(n.crc, n.markers_rx);
     sender = FpduSender(n.crc, n.markers_tx);
+    if (how == Opening::resumed) return;  // another layer has carried the first FPDUs
     if (!n.initiator) {
         // RFC 5044 §7.1.2 rule 4: the peer's first FPDU comes before ours. Deviation: when the peer
         // has nothing to say we send after a pause, for programs whose server speaks first; but
-        // not if an RTR message was agreed on (RFC 6581 §9), which is sure to come.
-        held = true;
+        // not if an RTR message was agreed on (RFC 6581 §9), which is sure to come. An extension
+        // frame has come already, and is as good as an FPDU.
+        held = n.rtr != Rtr::none || !n.extensions;
         hold_until = n.rtr == Rtr::none ? after(now, first_fpdu_hold) : kNever;
     }
-    ulp.llp_established(n);
+    ulp.llp_established(agreed);
     if (!n.initiator) return;
     if (n.peer_is_xsock) {
-        // It holds its first FPDU back until it has seen one of ours; an RTR message is one.
-        if (n.rtr == Rtr::none) ulp.llp_nudge();
+        // It holds its first FPDU back until it has seen one of ours; an RTR message is one, and
+        // an extension frame counts as one.
+        if (n.rtr == Rtr::none && !n.extensions) ulp.llp_probe();
     } else {
-        nudge_at = after(now, nudge_gap);
-        if (n.rtr != Rtr::none) finish_at = after(now, rtr_settle);
+        probe_at = after(now, probe_gap);
+        if (n.rtr != Rtr::none) finish_at = after(now, rtr_fin_delay);
     }
 }
 
 void Stream::Impl::on_startup_failed() {
-    const Violation v = startup.violation();
+    const StreamError v = startup.stream_error();
     // RFC 6581 §8 lets the initiator say by a Terminate what was wrong with a valid Reply.
     const bool terminate = startup.negotiated().initiator &&
-                           (v == Violation::mpa_insufficient_ird || v == Violation::mpa_no_rtr);
+                           (v == StreamError::mpa_insufficient_ird || v == StreamError::mpa_no_rtr);
     if (!terminate) return close(v);
     const Negotiated& n = startup.negotiated();
     sender = FpduSender(n.crc, n.markers_tx);
@@ -143,71 +166,99 @@ void Stream::Impl::on_startup_failed() {
 }
 
 /// Reception is over; what DDP still has to say may be sent.
-void Stream::Impl::fail(Violation v) {
+void Stream::Impl::fail(StreamError v) {
     state = State::failed;
-    violation = v;
+    stream_error = v;
     held = false;
-    nudge_at = kNever;
+    probe_at = kNever;
     ulp.llp_failed(v);
 }
 
 /// Nothing more either way, by a fault.
-void Stream::Impl::close(Violation v) {
+void Stream::Impl::close(StreamError v) {
     state = State::closed;
-    violation = v;
+    stream_error = v;
     sender.drop();
     ulp.llp_failed(v);
 }
 
 // -- reception --
 
-std::size_t Stream::rx_consume(ConstBytes octets, Time now) {
+Llp::Rx Stream::rx(ConstBytes bytes, Time) {
     Impl& s = *impl_;
-    std::size_t used = 0;
+    Rx result;
     if (s.state == State::startup) {
-        used = s.startup.rx(octets);
-        s.on_startup_progress(now);
+        result.taken = s.startup.rx(bytes);
+        s.on_startup_progress();
+        result.boundary = s.state == State::started;
     }
     switch (s.state) {
         case State::startup:
         case State::await_decision:
-            return used;
+        case State::started:
+            break;
         case State::operational:
+            result = s.receive(bytes);
             break;
         case State::failed:
         case State::closed:
-            return octets.size();
+            result.taken = bytes.size();
+            break;
     }
-    if (used == octets.size()) return used;
-
-    s.nudge_at = kNever;
-    s.finish_at = 0;
-    used += s.receiver.consume(octets.subspan(used), s.ulp);
-    if (s.receiver.delivered_any()) s.held = false;
-    if (s.receiver.violation() != Violation::none) {
-        s.fail(s.receiver.violation());
-        return octets.size();
-    }
-    return used;
+    update_status();
+    return result;
 }
 
-void Stream::rx_eof(Time now) {
+Llp::Rx Stream::Impl::receive(ConstBytes bytes) {
+    if (bytes.empty()) return {};
+    probe_at = kNever;
+    finish_at = 0;
+    Rx result;
+    if (awaits_rtr()) {
+        // Octet by octet to the end of the RTR message: the ULP hears of the connection by it, and
+        // nothing behind it may be delivered before the owner has told of that.
+        std::size_t n = 1;
+        while (n == 1 && result.taken < bytes.size() && !receiver.delivered_any() &&
+               receiver.stream_error() == StreamError::none) {
+            n = receiver.consume(bytes.subspan(result.taken, 1), ulp);
+            result.taken += n;
+        }
+        result.boundary = receiver.delivered_any();
+    } else {
+        result.taken = receiver.consume(bytes, ulp);
+    }
+    if (receiver.delivered_any()) held = false;
+    if (receiver.stream_error() != StreamError::none) {
+        fail(receiver.stream_error());
+        return {.taken = bytes.size()};
+    }
+    return result;
+}
+
+void Stream::rx_eof(Time) {
     Impl& s = *impl_;
     switch (s.state) {
         case State::startup:
         case State::await_decision:
             s.startup.rx_eof();
-            s.on_startup_progress(now);
-            return;
-        case State::operational:
-            if (!s.receiver.between_fpdus()) return s.fail(Violation::mpa_connection_lost);
-            s.nudge_at = kNever;
+            s.on_startup_progress();
+            break;
+        case State::started:
             s.ulp.llp_closed(CloseKind::peer_finished);
-            return;
+            break;
+        case State::operational:
+            if (!s.receiver.between_fpdus()) {
+                s.fail(StreamError::mpa_connection_lost);
+                break;
+            }
+            s.probe_at = kNever;
+            s.ulp.llp_closed(CloseKind::peer_finished);
+            break;
         case State::failed:
         case State::closed:
-            return;
+            break;
     }
+    update_status();
 }
 
 // -- transmission --
@@ -218,105 +269,102 @@ TxBatch Stream::Impl::startup_batch() {
     startup_iov = {const_cast<std::byte*>(frame.data()), frame.size()};
     return {.iov = {&startup_iov, 1},
             .group_ends = {&kOneGroup, 1},
-            .octets = frame.size(),
+            .bytes = frame.size(),
             .separate_groups = false};
 }
 
-TxBatch Stream::tx_prepare(Bytes scratch, std::size_t octet_budget, Time now) {
-    Impl& s = *impl_;
-    if (s.state == State::startup) return s.startup_batch();
-    if (s.state == State::closed || !s.operated) return {};
-    if (s.sender.pending() != 0) {
-        if (!s.sender.gathers() || s.ulp.tx_intact()) return s.sender.remainder();
-        // A region was revoked with an FPDU half written: the stream can be neither continued nor
-        // repaired (DESIGN invariant 1).
-        s.close(Violation::local_fault);
-        return {};
-    }
-    if (s.holds_back(now)) return {};
-    return s.sender.prepare(s.ulp, scratch,
-                            {.mulpdu = s.mulpdu(),
-                             .group_octets = s.cuts_anywhere() ? 0 : s.emss,
-                             .copy_limit = s.copy_limit,
-                             .octet_budget = octet_budget});
+TxBatch Stream::tx_prepare(Bytes scratch, std::size_t byte_budget, Time now) {
+    const TxBatch batch = impl_->prepare(scratch, byte_budget, now);
+    update_status();
+    return batch;
 }
 
-void Stream::tx_commit(std::size_t n, Time now) {
+TxBatch Stream::Impl::prepare(Bytes scratch, std::size_t byte_budget, Time now) {
+    if (state == State::startup) return startup_batch();
+    if (state == State::closed || !operated) return {};
+    if (sender.pending() != 0) {
+        if (!sender.gathers() || ulp.tx_intact()) return sender.remainder();
+        // A region was revoked with an FPDU half written: the stream can be neither continued nor
+        // repaired, for nothing of a revoked region may be read.
+        close(StreamError::local_fault);
+        return {};
+    }
+    if (holds_back(now)) return {};
+    return sender.prepare(ulp, scratch,
+                          {.mulpdu = mulpdu(),
+                           .group_bytes = cuts_anywhere() ? 0 : emss,
+                           .copy_limit = copy_limit,
+                           .byte_budget = byte_budget});
+}
+
+void Stream::tx_commit(std::size_t n, Time) {
     Impl& s = *impl_;
     if (s.state == State::startup) {
         s.startup.tx_commit(n);
-        s.on_startup_progress(now);
+        s.on_startup_progress();
     } else if (s.state != State::closed) {
         s.sender.commit(s.ulp, n);
     }
+    update_status();
 }
 
-std::size_t Stream::tx_lone(Bytes frame) {
+std::size_t Stream::tx_single(Bytes frame) {
     Impl& s = *impl_;
     const Negotiated& n = s.startup.negotiated();
     if (s.state != State::operational || s.held || !n.peer_is_xsock || s.sender.pending() != 0) {
         return 0;
     }
-    return s.sender.lay_out_lone(s.ulp, frame);
+    const std::size_t octets = s.sender.prepare_single(s.ulp, frame);
+    status_.tx_pending = octets;
+    return octets;
 }
 
-void Stream::tx_lone_done() { impl_->ulp.tx_lone_done(); }
-
-Time Stream::finish_at() const noexcept { return impl_->finish_at; }
+void Stream::tx_keep(ConstBytes frame, Bytes scratch) { impl_->sender.keep_single(frame, scratch); }
 
 void Stream::tx_move(const std::byte* from, std::size_t n, std::byte* to) noexcept {
     impl_->sender.move(from, n, to);
 }
 
-void Stream::tx_finished() noexcept { impl_->nudge_at = kNever; }
-
-std::size_t Stream::tx_pending() const noexcept {
-    const Impl& s = *impl_;
-    return s.state == State::startup ? s.startup.tx().size() : s.sender.pending();
-}
-
-bool Stream::tx_allowed() const noexcept {
-    const Impl& s = *impl_;
-    if (s.state == State::startup) return !s.startup.tx().empty();
-    return s.state != State::closed && s.operated && !s.held;
+void Stream::tx_finished() noexcept {
+    impl_->probe_at = kNever;
+    update_status();
 }
 
 // -- a responder that defers --
 
 bool Stream::accept(ConstBytes private_data, std::uint16_t ird, std::uint16_t ord, Time) {
-    return impl_->state == State::startup && impl_->startup.accept(private_data, ird, ord);
+    const bool said =
+        impl_->state == State::startup && impl_->startup.accept(private_data, ird, ord);
+    update_status();
+    return said;
 }
 
 bool Stream::reject(ConstBytes private_data, Time) {
-    return impl_->state == State::startup && impl_->startup.reject(private_data);
+    const bool said = impl_->state == State::startup && impl_->startup.reject(private_data);
+    update_status();
+    return said;
 }
 
 const Request& Stream::request() const noexcept { return impl_->startup.request(); }
 ConstBytes Stream::private_data() const noexcept { return impl_->startup.private_data(); }
+const Implementation* Stream::peer() const noexcept { return impl_->startup.peer(); }
 
 // -- time --
-
-Time Stream::next_timeout() const noexcept {
-    const Impl& s = *impl_;
-    if (s.state == State::startup) return s.startup.next_timeout();
-    if (s.state == State::closed) return kNever;
-    return std::min(s.held ? s.hold_until : kNever, s.nudge_at);
-}
 
 void Stream::on_time(Time now) {
     Impl& s = *impl_;
     if (s.state == State::startup) {
         s.startup.on_time(now);
-        s.on_startup_progress(now);
-        return;
+        s.on_startup_progress();
+    } else if (s.state == State::operational) {
+        if (s.held && now >= s.hold_until) s.held = false;
+        if (s.probe_at != kNever && now >= s.probe_at) {
+            s.probe_gap = after(s.probe_gap, 3 * s.probe_gap);
+            s.probe_at = --s.probes_left > 0 ? after(now, s.probe_gap) : kNever;
+            s.ulp.llp_probe();
+        }
     }
-    if (s.state != State::operational) return;
-    if (s.held && now >= s.hold_until) s.held = false;
-    if (s.nudge_at != kNever && now >= s.nudge_at) {
-        s.nudge_gap = after(s.nudge_gap, 3 * s.nudge_gap);
-        s.nudge_at = --s.nudges_left > 0 ? after(now, s.nudge_gap) : kNever;
-        s.ulp.llp_nudge();
-    }
+    update_status();
 }
 
 // -- sizes and state --
@@ -350,15 +398,25 @@ std::size_t Stream::Impl::mulpdu() const noexcept {
 
 std::size_t Stream::mulpdu() const noexcept { return impl_->mulpdu(); }
 
-Stream::State Stream::state() const noexcept {
-    if (impl_->state == State::startup &&
-        impl_->startup.state() == Startup::State::await_decision) {
-        return State::await_decision;
+void Stream::update_status() noexcept {
+    const Impl& s = *impl_;
+    status_.stream_error = s.stream_error;
+    status_.finish_at = s.finish_at;
+    if (s.state == State::startup) {
+        const bool deferred = s.startup.state() == Startup::State::await_decision;
+        status_.state = deferred ? State::await_decision : State::startup;
+        status_.tx_pending = s.startup.tx().size();
+        status_.tx_allowed = status_.tx_pending != 0;
+        status_.next_timeout = s.startup.next_timeout();
+        return;
     }
-    return impl_->state;
+    status_.state = s.state;
+    status_.tx_pending = s.sender.pending();
+    status_.tx_allowed = s.state != State::closed && s.operated && !s.held;
+    status_.next_timeout =
+        s.state == State::closed ? kNever : std::min(s.held ? s.hold_until : kNever, s.probe_at);
 }
 
-Violation Stream::violation() const noexcept { return impl_->violation; }
 const Negotiated& Stream::negotiated() const noexcept { return impl_->startup.negotiated(); }
 
 }  // namespace xsock::mpa

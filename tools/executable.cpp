@@ -12,6 +12,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "tools/fd.hpp"
 #include "tools/text.hpp"
 
 namespace xsock::tools {
@@ -25,24 +26,19 @@ class File {
   public:
     explicit File(const std::string& path)
         : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)) {}
-    ~File() {
-        if (fd_ >= 0) close(fd_);
-    }
-    File(const File&) = delete;
-    File& operator=(const File&) = delete;
-    [[nodiscard]] bool open_failed() const { return fd_ < 0; }
+    [[nodiscard]] bool open_failed() const { return !fd_.good(); }
     [[nodiscard]] bool read_at(off_t offset, void* into, std::size_t size) const {
-        return pread(fd_, into, size, offset) == static_cast<ssize_t>(size);
+        return pread(fd_.get(), into, size, offset) == static_cast<ssize_t>(size);
     }
     [[nodiscard]] std::string text_at(off_t offset, std::size_t size) const {
         std::string text(size, '\0');
-        const ssize_t n = pread(fd_, text.data(), size, offset);
+        const ssize_t n = pread(fd_.get(), text.data(), size, offset);
         text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
         return text;
     }
 
   private:
-    int fd_;
+    Fd fd_;
 };
 
 #if __SIZEOF_POINTER__ == 8
@@ -66,14 +62,14 @@ std::string check_elf(const File& file, const std::string& path) {
     const char* name = path.c_str();
     ElfHeader header{};
     if (!file.read_at(0, &header, sizeof header)) {
-        return format("%s is cut short: no ELF header", name);
+        return fmt::format("{} is cut short: no ELF header", name);
     }
     const unsigned machine = our_machine();
     if (header.e_ident[EI_CLASS] != kOurClass || (machine != 0 && header.e_machine != machine)) {
-        return format("%s is for another machine or word size than the overlay", name);
+        return fmt::format("{} is for another machine or word size than the overlay", name);
     }
     if (header.e_phentsize != sizeof(ProgramHeader) || header.e_phnum > kMaxHeaders) {
-        return format("%s has program headers of an unknown form", name);
+        return fmt::format("{} has program headers of an unknown form", name);
     }
     for (unsigned i = 0; i < header.e_phnum; ++i) {
         ProgramHeader part{};
@@ -82,11 +78,11 @@ std::string check_elf(const File& file, const std::string& path) {
         if (part.p_type != PT_INTERP) continue;
         const std::string loader = file.text_at(static_cast<off_t>(part.p_offset), 256);
         if (loader.find("ld-musl") != loader.npos) {
-            return format("%s uses another C library (musl) than the overlay", name);
+            return fmt::format("{} uses another C library (musl) than the overlay", name);
         }
         return {};
     }
-    return format("%s is statically linked: there is no libc call to intercept", name);
+    return fmt::format("{} is statically linked: there is no libc call to intercept", name);
 }
 
 std::string check_rights(const std::string& path) {
@@ -94,13 +90,14 @@ std::string check_rights(const std::string& path) {
     if (stat(path.c_str(), &s) != 0) return {};
     const char* name = path.c_str();
     if ((s.st_mode & S_ISUID) != 0 && s.st_uid != geteuid()) {
-        return format("%s is setuid: the loader ignores preloaded libraries", name);
+        return fmt::format("{} is setuid: the loader ignores preloaded libraries", name);
     }
     if ((s.st_mode & S_ISGID) != 0 && s.st_gid != getegid()) {
-        return format("%s is setgid: the loader ignores preloaded libraries", name);
+        return fmt::format("{} is setgid: the loader ignores preloaded libraries", name);
     }
     if (geteuid() != 0 && getxattr(name, "security.capability", nullptr, 0) > 0) {
-        return format("%s has file capabilities: the loader ignores preloaded libraries", name);
+        return fmt::format("{} has file capabilities: the loader ignores preloaded libraries",
+                           name);
     }
     return {};
 }
@@ -122,6 +119,13 @@ std::string why_not_preloadable(const std::string& path) {
         at = std::string(line.substr(0, line.find_first_of(" \t")));
     }
     return {};
+}
+
+std::vector<char*> exec_arguments(const std::vector<std::string>& words) {
+    std::vector<char*> arguments;
+    for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    return arguments;
 }
 
 Executable find_executable(const std::string& name) {

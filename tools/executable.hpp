@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace xsock::tools {
 
@@ -15,6 +16,9 @@ struct Executable {
 /// `name` with a '/' is a path; otherwise PATH is searched. Scripts are followed to their
 /// interpreter.
 [[nodiscard]] Executable find_executable(const std::string& name);
+
+/// `words` as execv() wants them: valid as long as they are.
+[[nodiscard]] std::vector<char*> exec_arguments(const std::vector<std::string>& words);
 
 /// What ELF file, setuid bit or capability makes preloading into `path` impossible; "" if nothing.
 [[nodiscard]] std::string why_not_preloadable(const std::string& path);

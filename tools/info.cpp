@@ -5,11 +5,9 @@
 #include <unistd.h>
 #include <xsock/xsock.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "base/crc32c.hpp"
 #include "tools/command.hpp"
@@ -23,14 +21,6 @@
 namespace xsock::tools {
 namespace {
 
-using Rows = std::vector<std::pair<std::string, std::string>>;
-
-struct Section {
-    const char* key;  // of JSON
-    const char* title;
-    Rows rows;
-};
-
 std::string limit_text(int resource) {
     rlimit limit{};
     if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return "unknown";
@@ -43,19 +33,17 @@ std::string found(const char* part) {
     return path.empty() ? std::string("not found") : path;
 }
 
-Section version() {
+Json version() {
     std::string build = *XSOCK_BUILD_TYPE != '\0' ? XSOCK_BUILD_TYPE : "unknown";
     if (*XSOCK_BUILD_SANITIZE != '\0') build += ", sanitizers: " XSOCK_BUILD_SANITIZE;
-    return {"version",
-            "Version",
-            {{"program",
-              format("%d.%d.%d", XSOCK_VERSION_MAJOR, XSOCK_VERSION_MINOR, XSOCK_VERSION_PATCH)},
-             {"library", xsock_version()},
-             {"build", build},
-             {"compiler", __VERSION__}}};
+    return object({{"program", fmt::format("{}.{}.{}", XSOCK_VERSION_MAJOR, XSOCK_VERSION_MINOR,
+                                           XSOCK_VERSION_PATCH)},
+                   {"library", xsock_version()},
+                   {"build", build},
+                   {"compiler", __VERSION__}});
 }
 
-Section machine() {
+Json machine() {
     utsname kernel{};
     uname(&kernel);
     std::string methods;
@@ -63,60 +51,51 @@ Section machine() {
         methods += methods.empty() ? "" : " ";
         methods += method.name;
     }
-    return {"machine",
-            "This machine",
-            {{"kernel", format("%s %s %s", kernel.sysname, kernel.release, kernel.machine)},
-             {"processors", std::to_string(sysconf(_SC_NPROCESSORS_ONLN))},
-             {"crc32c", crc32c_method()},
-             {"crc32c_usable", methods},
-             {"tcp_congestion_control",
-              std::string(trimmed(file_text("/proc/sys/net/ipv4/tcp_congestion_control")))},
-             {"descriptors", limit_text(RLIMIT_NOFILE)},
-             {"locked_memory", limit_text(RLIMIT_MEMLOCK)}}};
+    return object(
+        {{"kernel", fmt::format("{} {} {}", kernel.sysname, kernel.release, kernel.machine)},
+         {"processors", std::to_string(sysconf(_SC_NPROCESSORS_ONLN))},
+         {"crc32c", crc32c_method()},
+         {"crc32c_usable", methods},
+         {"tcp_congestion_control",
+          trimmed(file_text("/proc/sys/net/ipv4/tcp_congestion_control"))},
+         {"descriptors", limit_text(RLIMIT_NOFILE)},
+         {"locked_memory", limit_text(RLIMIT_MEMLOCK)}});
 }
 
-Section limits() {
-    return {"limits",
-            "Limits",
-            {{"pieces_in_a_list", std::to_string(XSOCK_MAX_SGE)},
-             {"inline_octets", std::to_string(XSOCK_MAX_INLINE)},
-             {"message_octets", "4294967295"},
-             {"queue_depth", std::to_string(1u << 20)},
-             {"reads_at_once", "16382"},
-             {"private_data_octets", "508"}}};
+Json limits() {
+    return object({{"max_sge", std::to_string(XSOCK_MAX_SGE)},
+                   {"max_inline", std::to_string(XSOCK_MAX_INLINE)},
+                   {"max_message_bytes", "4294967295"},
+                   {"queue_depth", std::to_string(1u << 20)},
+                   {"max_ird", "16382"},
+                   {"max_private_data_bytes", "508"}});
 }
 
-Section paths() {
-    return {"paths",
-            "Paths",
-            {{"program", program_path()},
-             {"library", library_path()},
-             {"engine",
-              *XSOCK_BUILD_SANITIZE != '\0' ? "part of the library" : found("libxsock-engine.so")},
-             {"overlay", found("libxsock-preload.so")},
-             {"verbs", found("verbs/libibverbs.so.1")}}};
+Json paths() {
+    const bool one_library = *XSOCK_BUILD_SANITIZE != '\0';
+    return object({{"program", program_path()},
+                   {"library", library_path()},
+                   {"engine", one_library ? "part of the library" : found("libxsock-engine.so")},
+                   {"overlay", found("libxsock-preload.so")},
+                   {"verbs", found("verbs/libibverbs.so.1")}});
 }
 
-struct InForce {
-    const Setting* setting;
-    std::string value;
-    std::string source;
-    std::string complaint;
-};
-
-std::vector<InForce> environment() {
-    std::vector<InForce> rows;
+/// What holds of each setting, and where it comes from.
+Json settings_in_force() {
+    Json rows = Json::array();
     for (const Setting& setting : settings()) {
+        Json row = object({{"variable", setting.variable},
+                           {"value", setting.default_text},
+                           {"source", "built in"},
+                           {"default", setting.default_text}});
         const char* value = std::getenv(setting.variable);
-        InForce row{&setting, setting.default_text, "built in", {}};
         if (value != nullptr && *value != '\0') {
-            row.complaint = setting.check(value);
-            if (row.complaint.empty()) {
-                row.value = value;
-                row.source = "environment";
+            const std::string wrong = setting.check(value);
+            if (wrong.empty()) {
+                row["value"] = value;
+                row["source"] = "environment";
             } else {
-                row.complaint =
-                    format("environment says %s: %s; ignored", value, row.complaint.c_str());
+                row["complaint"] = fmt::format("environment says {}: {}; ignored", value, wrong);
             }
         }
         rows.push_back(std::move(row));
@@ -124,41 +103,21 @@ std::vector<InForce> environment() {
     return rows;
 }
 
-void print_json(const std::vector<Section>& sections, const std::vector<InForce>& rows) {
-    Json json;
-    json.object();
-    for (const Section& section : sections) {
-        json.key(section.key).object();
-        for (const auto& [name, value] : section.rows) json(name, value);
-        json.end();
+void print_text(const Json& report) {
+    static constexpr std::pair<const char*, const char*> kSections[] = {{"version", "Version"},
+                                                                        {"machine", "This machine"},
+                                                                        {"limits", "Limits"},
+                                                                        {"paths", "Paths"}};
+    for (const auto& [key, title] : kSections) {
+        print_table(title, report[key]);
+        fmt::print("\n");
     }
-    json.key("settings").array();
-    for (const InForce& row : rows) {
-        json.object();
-        json("variable", row.setting->variable)("value", row.value)("source", row.source);
-        json("default", row.setting->default_text);
-        if (!row.complaint.empty()) json("complaint", row.complaint);
-        json.end();
-    }
-    json.end().end();
-    json.print();
-}
-
-void print_text(const std::vector<Section>& sections, const std::vector<InForce>& rows) {
-    for (const Section& section : sections) {
-        std::printf("%s\n", section.title);
-        for (const auto& [name, value] : section.rows) {
-            std::string words = name;
-            for (char& c : words) c = c == '_' ? ' ' : c;
-            std::printf("  %-24s%s\n", words.c_str(), printable(value).c_str());
-        }
-        std::printf("\n");
-    }
-    std::printf("Settings (see xsock(7))\n");
-    for (const InForce& row : rows) {
-        std::printf("  %-24s%-26s%s%s%s\n", row.setting->variable, printable(row.value).c_str(),
-                    row.source.c_str(), row.complaint.empty() ? "" : "; ",
-                    printable(row.complaint).c_str());
+    fmt::print("Settings (see xsock(7))\n");
+    for (const Json& row : report["settings"]) {
+        const std::string wrong = row.value("complaint", "");
+        fmt::print("  {:28}{:26}{}{}{}\n", row["variable"].get<std::string>(),
+                   printable(row["value"].get<std::string>()), row["source"].get<std::string>(),
+                   wrong.empty() ? "" : "; ", printable(wrong));
     }
 }
 
@@ -173,16 +132,17 @@ int info_command(int argc, char** argv) {
     options.flag('j', "json", json, "as JSON");
     options.flag('v', "verbs", verbs, "what a program under 'xsock run --verbs' would see");
     if (const auto status = options.parse(argc, argv)) return *status;
-    if (!options.arguments().empty()) {
-        return options.wrong("'%s' is too much", options.arguments()[0]);
-    }
+    if (const auto status = options.at_most(0)) return *status;
     if (verbs) return verbs_info(json);
-    const std::vector<Section> sections{version(), machine(), limits(), paths()};
-    const std::vector<InForce> rows = environment();
+    const Json report = object({{"version", version()},
+                                {"machine", machine()},
+                                {"limits", limits()},
+                                {"paths", paths()},
+                                {"settings", settings_in_force()}});
     if (json) {
-        print_json(sections, rows);
+        print_json(report);
     } else {
-        print_text(sections, rows);
+        print_text(report);
     }
     return kOk;
 }

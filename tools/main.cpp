@@ -2,7 +2,7 @@
 // The program `xsock`: finds the sub-command and runs it.
 #include <xsock/xsock.h>
 
-#include <cstdio>
+#include <algorithm>
 #include <exception>
 #include <string_view>
 
@@ -23,53 +23,45 @@ constexpr Command kCommands[] = {
 };
 
 void help() {
-    std::printf(
-        "usage: xsock COMMAND [options]\n\n"
-        "Extended sockets: iWARP in user space over ordinary TCP.\n\nCommands:\n");
+    fmt::print(
+        "usage: xsock COMMAND [options]\n\nExtended sockets: iWARP in user space over ordinary "
+        "TCP.\n\nCommands:\n");
     for (const Command& command : kCommands) {
-        std::printf("  %-10s %s\n", command.name, command.summary);
+        fmt::print("  {:10} {}\n", command.name, command.summary);
     }
-    std::printf(
-        "\n'xsock COMMAND --help' tells more, as does xsock-COMMAND(1).\n"
-        "'xsock --version' prints the version.\n");
+    fmt::print(
+        "\n'xsock COMMAND --help' tells more, as does xsock-COMMAND(1).\n'xsock --version' prints "
+        "the version.\n");
 }
 
 const Command* find(std::string_view name) {
-    for (const Command& command : kCommands) {
-        if (name == command.name) return &command;
-    }
-    return nullptr;
+    const auto* command = std::find_if(std::begin(kCommands), std::end(kCommands),
+                                       [&](const Command& c) { return name == c.name; });
+    return command != std::end(kCommands) ? command : nullptr;
 }
 
 int dispatch(int argc, char** argv) {
-    if (argc < 2) {
+    const std::string_view word = argc > 1 ? argv[1] : "";
+    const bool help_asked = word == "help";
+    if (argc < 2 || word == "--help" || word == "-h" || (help_asked && argc == 2)) {
         help();
-        return kUsage;
-    }
-    const std::string_view word = argv[1];
-    if (word == "--help" || word == "-h" || (word == "help" && argc == 2)) {
-        help();
-        return kOk;
+        return argc < 2 ? kUsage : kOk;
     }
     if (word == "--version" || word == "-V") {
-        std::printf("xsock %d.%d.%d\n", XSOCK_VERSION_MAJOR, XSOCK_VERSION_MINOR,
-                    XSOCK_VERSION_PATCH);
+        fmt::print("xsock {}.{}.{}\n", XSOCK_VERSION_MAJOR, XSOCK_VERSION_MINOR,
+                   XSOCK_VERSION_PATCH);
         return kOk;
     }
-    if (word == "help") {
-        const Command* command = find(argv[2]);
-        char option[] = "--help";
-        char* arguments[] = {argv[2], option, nullptr};
-        if (command != nullptr) return command->run(2, arguments);
-        complain(nullptr, "there is no command '%s'; see 'xsock --help'", argv[2]);
-        return kUsage;
-    }
-    const Command* command = find(word);
+    char** words = argv + (help_asked ? 2 : 1);
+    const Command* command = find(words[0]);
     if (command == nullptr) {
-        complain(nullptr, "there is no command '%s'; see 'xsock --help'", argv[1]);
+        print_error(nullptr, "there is no command '{}'; see 'xsock --help'", words[0]);
         return kUsage;
     }
-    return command->run(argc - 1, argv + 1);
+    if (!help_asked) return command->run(argc - 1, words);
+    char option[] = "--help";
+    char* arguments[] = {words[0], option, nullptr};
+    return command->run(2, arguments);
 }
 
 }  // namespace
@@ -79,12 +71,12 @@ int main(int argc, char** argv) {
     try {
         const int status = xsock::tools::dispatch(argc, argv);
         if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-            xsock::tools::complain(nullptr, "standard output cannot be written");
+            xsock::tools::print_error(nullptr, "standard output cannot be written");
             return status == 0 ? xsock::tools::kFailed : status;
         }
         return status;
     } catch (const std::exception& e) {
-        xsock::tools::complain(nullptr, "%s", e.what());
+        xsock::tools::print_error(nullptr, "{}", e.what());
         return xsock::tools::kFailed;
     }
 }

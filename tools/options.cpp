@@ -1,203 +1,213 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "tools/options.hpp"
 
-#include <charconv>
-#include <cstdarg>
-#include <cstdio>
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
 #include <cstdlib>
-#include <cstring>
 
 #include "tools/command.hpp"
-#include "tools/text.hpp"
 
 namespace xsock::tools {
+namespace {
+
+/// Lays --help out as CLI11 does, below a usage and a purpose of our own.
+class HelpLayout final : public CLI::Formatter {
+  public:
+    explicit HelpLayout(std::string head) : head_(std::move(head)) { column_width(28); }
+    std::string make_description(const CLI::App* /*app*/) const override { return {}; }
+    std::string make_usage(const CLI::App* /*app*/, std::string /*name*/) const override {
+        return head_;
+    }
+    std::string make_option_name(const CLI::Option* option, bool /*positional*/) const override {
+        const auto& letters = option->get_snames();
+        const std::string letter = letters.empty() ? "    " : "-" + letters.front() + ", ";
+        return letter + "--" + option->get_lnames().front();
+    }
+
+  private:
+    const std::string head_;
+};
+
+std::string names(char letter, const char* name) {
+    return letter != 0 ? fmt::format("-{},--{}", letter, name) : fmt::format("--{}", name);
+}
+
+}  // namespace
+
+Options::Options(const char* command, const char* synopsis, const char* purpose)
+    : command_(command), synopsis_(synopsis), app_(std::make_unique<CLI::App>("", command)) {
+    app_->formatter(std::make_shared<HelpLayout>(
+        fmt::format("usage: xsock {} {}\n\n{}\n", command, synopsis, purpose)));
+    app_->set_help_flag("-h,--help", "this text");
+    app_->allow_extras();  // parse() tells arguments from options that there are not
+}
+
+Options::~Options() = default;
 
 Options& Options::flag(char letter, const char* name, bool& value, const char* help) {
-    options_.push_back({letter, name, nullptr, help, [&value](std::string_view) {
-                            value = true;
-                            return std::string();
-                        }});
+    app_->add_flag(names(letter, name), value, help)->disable_flag_override()->group(heading_);
+    return *this;
+}
+
+Options& Options::other(char letter, const char* name, const char* what,
+                        std::function<std::string(const std::string&)> take, const char* help) {
+    const auto checked = [name, take = std::move(take)](const CLI::results_t& given) {
+        const std::string wrong = take(given.back());
+        if (wrong.empty()) return true;
+        throw CLI::ValidationError(fmt::format("--{} {}", name, given.back()), wrong);
+    };
+    app_->add_option(names(letter, name), checked, help)
+        ->type_name(what)
+        ->take_last()
+        ->group(heading_);
     return *this;
 }
 
 Options& Options::text(char letter, const char* name, const char* what, std::string& value,
                        const char* help) {
-    options_.push_back({letter, name, what, help, [&value](std::string_view given) {
-                            value = given;
-                            return std::string();
-                        }});
-    return *this;
+    const auto take = [&value](const std::string& given) {
+        value = given;
+        return std::string();
+    };
+    return other(letter, name, what, take, help);
 }
 
 Options& Options::number(char letter, const char* name, const char* what, std::uint64_t& value,
                          std::uint64_t low, std::uint64_t high, const char* help) {
-    options_.push_back({letter, name, what, help, [&value, low, high](std::string_view given) {
-                            std::uint64_t n = 0;
-                            const char* end = given.data() + given.size();
-                            const auto [rest, error] = std::from_chars(given.data(), end, n);
-                            if (error != std::errc{} || rest != end || n < low || n > high) {
-                                return format("a whole number from %llu to %llu is wanted",
-                                              static_cast<unsigned long long>(low),
-                                              static_cast<unsigned long long>(high));
-                            }
-                            value = n;
-                            return std::string();
-                        }});
-    return *this;
+    const auto take = [&value, low, high](const std::string& given) {
+        const auto n = parse_number(given, low, high);
+        value = n.value_or(value);
+        return n ? "" : fmt::format("a whole number from {} to {} is wanted", low, high);
+    };
+    return other(letter, name, what, take, help);
 }
 
 Options& Options::real(char letter, const char* name, const char* what, double& value, double low,
                        double high, const char* help) {
-    options_.push_back({letter, name, what, help, [&value, low, high](std::string_view given) {
-                            const std::string text(given);
-                            char* end = nullptr;
-                            const double n = std::strtod(text.c_str(), &end);
-                            if (text.empty() || *end != '\0' || !(n >= low && n <= high)) {
-                                return format("a number from %g to %g is wanted", low, high);
-                            }
-                            value = n;
-                            return std::string();
-                        }});
-    return *this;
-}
-
-Options& Options::other(char letter, const char* name, const char* what,
-                        std::function<std::string(std::string_view)> take, const char* help) {
-    options_.push_back({letter, name, what, help, std::move(take)});
-    return *this;
+    const auto take = [&value, low, high](const std::string& given) {
+        char* end = nullptr;
+        const double n = std::strtod(given.c_str(), &end);
+        const bool good = !given.empty() && *end == '\0' && n >= low && n <= high;
+        if (good) value = n;
+        return good ? "" : fmt::format("a number from {:g} to {:g} is wanted", low, high);
+    };
+    return other(letter, name, what, take, help);
 }
 
 Options& Options::heading(const char* words) {
-    options_.push_back({0, nullptr, nullptr, words, nullptr});
+    heading_ = words;
     return *this;
 }
 
-const Options::Option* Options::find(std::string_view name) const {
-    for (const Option& option : options_) {
-        if (option.name != nullptr && option.name == name) return &option;
-    }
-    return nullptr;
+Options& Options::stop_at_argument() {
+    app_->prefix_command();
+    stop_at_argument_ = true;
+    return *this;
 }
 
-const Options::Option* Options::find(char letter) const {
-    for (const Option& option : options_) {
-        if (option.name != nullptr && option.letter == letter) return &option;
-    }
-    return nullptr;
+Options& Options::epilogue(const char* words) {
+    app_->footer(words);
+    return *this;
 }
 
-int Options::wrong(const char* format, ...) const {
-    char text[512];
-    va_list arguments;
-    va_start(arguments, format);
-    std::vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    complain(command_, "%s", text);
-    std::fprintf(stderr, "usage: xsock %s %s\nTry 'xsock %s --help'.\n", command_, synopsis_,
-                 command_);
+int Options::wrong_text(std::string_view text) const {
+    print_error(command_.c_str(), "{}\nusage: xsock {} {}\nTry 'xsock {} --help'.", text, command_,
+                synopsis_, command_);
     return kUsage;
 }
 
-std::optional<int> Options::apply(const Option& option, const std::string& said,
-                                  std::string_view value) const {
-    const std::string complaint = option.take(value);
-    if (complaint.empty()) return {};
-    return wrong("%s %s: %s", said.c_str(), std::string(value).c_str(), complaint.c_str());
-}
-
-std::optional<int> Options::parse(int argc, char** argv) {
-    int i = 1;
-    for (; i < argc; ++i) {
+// CLI11 takes the next word for the value of `--name=`, and `--flag=true` for `--flag`.
+std::optional<int> Options::check_values(int argc, char** argv) const {
+    const auto wants_value = [this](const std::string& name) {
+        const CLI::Option* const option = app_->get_option_no_throw(name);
+        return option != nullptr && option->get_items_expected_max() > 0;
+    };
+    for (int i = 1; i < argc; ++i) {
         const std::string_view word = argv[i];
-        if (word == "--") {
-            ++i;
-            break;
-        }
-        if (word.size() < 2 || word[0] != '-') {
-            if (stop_at_argument_) break;
-            arguments_.push_back(argv[i]);
-            continue;
-        }
-        if (word == "--help" || (word == "-h" && find('h') == nullptr)) {
-            help();
-            return kOk;
-        }
+        const bool is_option = word.size() > 1 && word[0] == '-';
+        if (word == "--" || (!is_option && stop_at_argument_)) break;
+        if (!is_option) continue;
         if (word[1] == '-') {
             const std::size_t equals = word.find('=');
-            const std::string said(word.substr(0, equals));
-            const Option* option = find(std::string_view(said).substr(2));
-            if (option == nullptr) return wrong("there is no option %s", said.c_str());
-            std::string_view value;
-            if (option->what == nullptr) {
-                if (equals != word.npos) return wrong("%s takes no value", said.c_str());
-            } else if (equals != word.npos) {
-                value = word.substr(equals + 1);
-            } else if (++i < argc) {
-                value = argv[i];
-            } else {
-                return wrong("%s wants a value (%s)", said.c_str(), option->what);
+            const std::string name(word.substr(0, equals));
+            if (app_->get_option_no_throw(name) == nullptr) continue;
+            const bool wanted = wants_value(name);
+            if (equals == word.npos) {
+                i += wanted ? 1 : 0;
+            } else if (!wanted) {
+                return wrong("{} takes no value", name);
+            } else if (equals + 1 == word.size()) {
+                return wrong("{} wants a value ({})", name,
+                             app_->get_option(name)->get_type_name());
             }
-            if (const auto status = apply(*option, said, value)) return status;
             continue;
         }
         for (std::size_t at = 1; at < word.size(); ++at) {
-            const Option* option = find(word[at]);
-            const std::string said = {'-', word[at]};
-            if (option == nullptr) return wrong("there is no option %s", said.c_str());
-            std::string_view value;
-            const bool valued = option->what != nullptr;
-            if (valued && at + 1 < word.size()) {
-                value = word.substr(at + 1);
-            } else if (valued && ++i < argc) {
-                value = argv[i];
-            } else if (valued) {
-                return wrong("%s wants a value (%s)", said.c_str(), option->what);
-            }
-            if (const auto status = apply(*option, said, value)) return status;
-            if (valued) break;
+            if (!wants_value({'-', word[at]})) continue;
+            i += at + 1 == word.size() ? 1 : 0;
+            break;
         }
     }
-    for (; i < argc; ++i) arguments_.push_back(argv[i]);
     return {};
 }
 
-void Options::help() const {
-    std::printf("usage: xsock %s %s\n\n%s\n", command_, synopsis_, purpose_);
-    static constexpr std::size_t kColumn = 28;
-    const auto line = [](const std::string& left, std::string_view right) {
-        std::string text = left;
-        bool first = true;
-        do {
-            const std::size_t end = right.find('\n');
-            if (!first || columns(text) + 2 > kColumn) {
-                if (first) std::printf("%s\n", text.c_str());
-                text.clear();
-            }
-            text.append(kColumn - columns(text), ' ');
-            std::printf("%s%s\n", text.c_str(), std::string(right.substr(0, end)).c_str());
-            right = end == right.npos ? std::string_view() : right.substr(end + 1);
-            text.clear();
-            first = false;
-        } while (!right.empty());
-    };
-    bool any = false;
-    for (const Option& option : options_) {
-        if (option.name == nullptr) {
-            std::printf("\n%s:\n", option.help);
-            any = true;
+std::optional<int> Options::parse(int argc, char** argv) {
+    if (const auto status = check_values(argc, argv)) return status;
+    try {
+        app_->parse(argc, argv);
+    } catch (const CLI::CallForHelp&) {
+        // CLI11 leaves two empty lines between groups, and one behind the last without a footer.
+        const std::string help = CLI::detail::find_and_replace(app_->help(), "\n\n\n", "\n\n");
+        print_now("{}\n", trimmed(help));
+        return kOk;
+    } catch (const CLI::ArgumentMismatch& mismatch) {
+        // "--pid: 1 required PID missing", or "json was given a disallowed flag override".
+        const std::string_view said = mismatch.what();
+        const std::string name(said.substr(0, said.find_first_of(": ")));
+        if (name[0] != '-') return wrong("--{} takes no value", name);
+        return wrong("{} wants a value ({})", name, app_->get_option(name)->get_type_name());
+    } catch (const CLI::ParseError& error) {
+        return wrong("{}", error.what());
+    }
+    bool options_over = false;
+    for (std::string& word : app_->remaining()) {
+        if (!options_over && word == "--") {
+            options_over = true;
             continue;
         }
-        if (!any) std::printf("\nOptions:\n");
-        any = true;
-        std::string left = option.letter != 0 ? format("  -%c, --%s", option.letter, option.name)
-                                              : format("      --%s", option.name);
-        if (option.what != nullptr) left += format(" %s", option.what);
-        line(left, option.help);
+        if (!options_over && word.size() > 1 && word[0] == '-') {
+            return wrong("there is no option {}", word.substr(0, word.find('=')));
+        }
+        options_over = options_over || stop_at_argument_;
+        arguments_.push_back(std::move(word));
     }
-    if (!any) std::printf("\nOptions:\n");
-    line(find('h') == nullptr ? "  -h, --help" : "      --help", "this text");
-    if (epilogue_ != nullptr) std::printf("\n%s\n", epilogue_);
-    std::fflush(stdout);
+    return {};
+}
+
+std::optional<int> Options::at_most(std::size_t arguments) const {
+    if (arguments_.size() <= arguments) return {};
+    return wrong("'{}' is too much", arguments_[arguments]);
+}
+
+std::optional<int> Options::take_host(std::string& host, std::string& port) const {
+    if (const auto status = at_most(2)) return status;
+    if (arguments_.empty()) return wrong("which host?");
+    if (!parse_host(arguments_[0], host, port)) return wrong("'{}' is no host", arguments_[0]);
+    if (arguments_.size() == 2) port = arguments_[1];
+    return {};
+}
+
+std::optional<int> Options::take_address(std::string& host, std::string& port) const {
+    if (const auto status = at_most(1)) return status;
+    if (arguments_.empty()) return {};
+    const std::string& word = arguments_[0];
+    if (word.find_first_not_of("0123456789") == word.npos) {
+        port = word;
+    } else if (!parse_host(word, host, port)) {
+        return wrong("'{}' is no address", word);
+    }
+    return {};
 }
 
 std::optional<std::uint64_t> parse_size(std::string_view text, std::uint64_t high) {
@@ -208,19 +218,9 @@ std::optional<std::uint64_t> parse_size(std::string_view text, std::uint64_t hig
     std::string_view suffix(rest, static_cast<std::size_t>(end - rest));
     unsigned shift = 0;
     if (!suffix.empty()) {
-        switch (suffix[0] | 0x20) {
-            case 'k':
-                shift = 10;
-                break;
-            case 'm':
-                shift = 20;
-                break;
-            case 'g':
-                shift = 30;
-                break;
-            default:
-                return {};
-        }
+        const std::size_t unit = std::string_view("KkMmGg").find(suffix[0]);
+        if (unit == std::string_view::npos) return {};
+        shift = 10 * (static_cast<unsigned>(unit) / 2 + 1);
         suffix.remove_prefix(1);
         if (!suffix.empty() && suffix != "iB" && suffix != "B") return {};
     }
@@ -230,14 +230,12 @@ std::optional<std::uint64_t> parse_size(std::string_view text, std::uint64_t hig
 
 std::vector<std::uint64_t> parse_sizes(std::string_view text, std::uint64_t high) {
     std::vector<std::uint64_t> sizes;
-    for (;;) {
-        const std::size_t comma = text.find(',');
-        const auto size = parse_size(text.substr(0, comma), high);
+    for (const std::string_view part : split(text, ',')) {
+        const auto size = parse_size(part, high);
         if (!size) return {};
         sizes.push_back(*size);
-        if (comma == text.npos) return sizes;
-        text.remove_prefix(comma + 1);
     }
+    return sizes;
 }
 
 bool parse_host(std::string_view text, std::string& host, std::string& port) {

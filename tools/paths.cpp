@@ -40,4 +40,9 @@ std::string part_path(const char* name) {
     return {};
 }
 
+std::string in_front_of(const char* variable, const std::string& path) {
+    const char* before = std::getenv(variable);
+    return before != nullptr && *before != '\0' ? path + ":" + before : path;
+}
+
 }  // namespace xsock::tools

@@ -14,5 +14,7 @@ namespace xsock::tools {
 /// `name` beside libxsock.so or in the folder xsock/ there, as the library itself looks for its
 /// engine; "" when it is in neither.
 [[nodiscard]] std::string part_path(const char* name);
+/// `path`, then what the environment variable, a list of paths, holds already.
+[[nodiscard]] std::string in_front_of(const char* variable, const std::string& path);
 
 }  // namespace xsock::tools

@@ -7,12 +7,9 @@
 #include "tools/ping.hpp"
 
 #include <algorithm>
-#include <cerrno>
+#include <array>
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
 #include <cstring>
-#include <ctime>
 #include <list>
 
 #include "base/bytes.hpp"
@@ -35,7 +32,7 @@ constexpr std::uint32_t kVersion = 1;
 struct Hello {
     char magic[8];
     std::uint8_t version[4];
-    std::uint8_t size[4];  // octets of a message
+    std::uint8_t size[4];  // bytes of a message
     xsock_key key;         // of the server
 };
 static_assert(sizeof(Hello) == 40);
@@ -67,21 +64,27 @@ class PingClient {
     int run();
 
   private:
+    struct Kind {
+        const char* name;
+        bool wanted;
+        double (PingClient::*round_trip)();  // ns; negative: time ran out, or interrupted
+        RoundTrips times;
+    };
+
     /// Waits for the completion of `id`; false when time ran out or on interrupt.
     bool await(std::uint64_t id);
-    bool send_round();
-    bool read_round();
+    double send_round();
+    double read_round();
     void round(std::uint64_t sequence);
     void print_summary() const;
-    void print_json() const;
+    [[nodiscard]] Json report() const;
 
     const PingOptions& options_;
-    const bool sends_, reads_;
+    std::array<Kind, 2> kinds_;
     CqPtr cq_;
     std::vector<std::byte> out_, in_;
     EpPtr ep_;
     xsock_remote remote_{};
-    RoundTrips send_times_, read_times_;
     std::uint64_t rounds_ = 0;
     std::uint64_t lost_ = 0;
     std::string peer_;
@@ -90,8 +93,8 @@ class PingClient {
 
 PingClient::PingClient(const PingOptions& options)
     : options_(options),
-      sends_(options.sends || !options.reads),
-      reads_(options.reads || !options.sends),
+      kinds_{{{"send", options.sends || !options.reads, &PingClient::send_round, {}},
+              {"read", options.reads || !options.sends, &PingClient::read_round, {}}}},
       cq_(make_cq()),
       out_(options.size),
       in_(options.size) {
@@ -101,95 +104,74 @@ PingClient::PingClient(const PingOptions& options)
     attr.send_cq = cq_.get();
     attr.private_data = &hello;
     attr.private_data_length = sizeof hello;
-    const int patience_ms = static_cast<int>(options.patience_s * 1000);
-    ep_.reset(xsock_connect(options.host.c_str(), options.port.c_str(), &attr, patience_ms));
+    ep_ = connect_to(options.host, options.port, attr, options.timeout_s);
     peer_ = options.host + " port " + options.port;
-    if (ep_ == nullptr) fail("%s: %s", peer_.c_str(), connect_error(errno).c_str());
     const xsock_ep_info info = info_of(ep_.get());
     Hello answer;
     if (!read_hello(info, answer)) {
-        fail("%s speaks iWARP, but is no 'xsock ping --listen'", peer_.c_str());
+        fail("{} speaks iWARP, but is no 'xsock ping --listen'", peer_);
     }
     if (load_be32(answer.version) != kVersion) {
-        fail("%s speaks version %u of this protocol, and we %u", peer_.c_str(),
-             load_be32(answer.version), kVersion);
+        fail("{} speaks version {} of this protocol, and we {}", peer_, load_be32(answer.version),
+             kVersion);
     }
     xsock_key_read(&answer.key, &remote_);
     if (load_be32(answer.size) != options.size || remote_.length < options.size) {
-        fail("%s does not take messages of %llu octets", peer_.c_str(),
-             static_cast<unsigned long long>(options.size));
+        fail("{} does not take messages of {} bytes", peer_, options.size);
     }
     if (!options.json) {
-        std::printf("PING %s: %llu octets, MPA revision %u, CRC %s%s\n", peer_.c_str(),
-                    static_cast<unsigned long long>(options.size), info.mpa_revision,
-                    info.crc != 0 ? "on" : "off", info.peer_is_xsock != 0 ? ", xsock" : "");
+        fmt::print("PING {}: {} bytes, MPA revision {}, CRC {}{}\n", peer_, options.size,
+                   info.mpa_revision, info.crc != 0 ? "on" : "off", peer_words(info));
     }
 }
 
 bool PingClient::await(std::uint64_t id) {
-    const auto limit_ms = static_cast<int>(options_.patience_s * 1000);
+    const auto limit_ms = static_cast<int>(options_.timeout_s * 1000);
     xsock_wc wc;
     while (next_completion(cq_.get(), wc, limit_ms)) {
         if (wc.status != XSOCK_WC_SUCCESS) {
-            fail("%s: %s (%s)", peer_.c_str(), end_of(ep_.get()).c_str(), xsock_wc_str(wc.status));
+            fail("{}: {} ({})", peer_, end_of(ep_.get()), xsock_wc_str(wc.status));
         }
         if (wc.wr_id == id) return true;
     }
     return false;
 }
 
-bool PingClient::send_round() {
-    std::fill(in_.begin(), in_.end(), std::byte{0});
+double PingClient::send_round() {
     const auto size = static_cast<std::uint32_t>(options_.size);
-    if (xsock_recv(ep_.get(), kReceiveId, in_.data(), size) != 0) fail_errno("xsock_recv");
+    ensure(xsock_recv(ep_.get(), kReceiveId, in_.data(), size), "xsock_recv");
     const std::uint64_t begin = now_ns();
-    if (xsock_send(ep_.get(), kSendId, out_.data(), size, XSOCK_UNSIGNALED) != 0) {
-        fail_errno("xsock_send");
-    }
-    if (!await(kReceiveId)) return false;
-    send_times_.add(static_cast<double>(now_ns() - begin));
-    if (in_ != out_) fail("%s: a message came back changed", peer_.c_str());
-    return true;
+    ensure(xsock_send(ep_.get(), kSendId, out_.data(), size, XSOCK_UNSIGNALED), "xsock_send");
+    return await(kReceiveId) ? static_cast<double>(now_ns() - begin) : -1;
 }
 
-bool PingClient::read_round() {
-    std::fill(in_.begin(), in_.end(), std::byte{0});
+double PingClient::read_round() {
     const auto size = static_cast<std::uint32_t>(options_.size);
     const std::uint64_t begin = now_ns();
-    if (xsock_read(ep_.get(), kReadId, in_.data(), size, &remote_, 0, 0) != 0) {
-        fail_errno("xsock_read");
-    }
-    if (!await(kReadId)) return false;
-    read_times_.add(static_cast<double>(now_ns() - begin));
-    if (in_ != out_) fail("%s: what was read is not what lies there", peer_.c_str());
-    return true;
+    ensure(xsock_read(ep_.get(), kReadId, in_.data(), size, &remote_, 0, 0), "xsock_read");
+    return await(kReadId) ? static_cast<double>(now_ns() - begin) : -1;
 }
 
 void PingClient::round(std::uint64_t sequence) {
-    std::string line =
-        format("%llu octets from %s: seq=%llu", static_cast<unsigned long long>(options_.size),
-               peer_.c_str(), static_cast<unsigned long long>(sequence));
-    const auto times = [&](const char* name, bool (PingClient::*kind)()) {
-        const std::uint64_t begin = now_ns();
-        if (!(this->*kind)()) return false;
-        line += format(" %s=%s", name, time_text(static_cast<double>(now_ns() - begin)).c_str());
-        return true;
-    };
+    std::string line = fmt::format("{} bytes from {}: seq={}", options_.size, peer_, sequence);
     ++rounds_;
-    const bool answered = (!sends_ || times("send", &PingClient::send_round)) &&
-                          (!reads_ || times("read", &PingClient::read_round));
-    if (!answered) {
-        if (interrupted()) {
+    for (Kind& kind : kinds_) {
+        if (!kind.wanted) continue;
+        std::fill(in_.begin(), in_.end(), std::byte{0});
+        const double took = (this->*kind.round_trip)();
+        if (took < 0 && interrupted()) {
             --rounds_;  // neither answered nor lost
             return;
         }
-        ++lost_;
-        fail("%s: no answer within %g s", peer_.c_str(), options_.patience_s);
+        if (took < 0) {
+            ++lost_;
+            fail("{}: no answer within {:g} s", peer_, options_.timeout_s);
+        }
+        if (in_ != out_) fail("{}: a {} did not bring back what was there", peer_, kind.name);
+        kind.times.add(took);
+        line += fmt::format(" {}={}", kind.name, time_text(took));
     }
-    if (!options_.quiet && !options_.json) {
-        std::printf("%s\n", line.c_str());
-        std::fflush(stdout);
-    }
+    if (!options_.quiet && !options_.json) print_now("{}\n", line);
 }
 
 int PingClient::run() {
@@ -197,56 +179,46 @@ int PingClient::run() {
         for (std::uint64_t i = 1; !interrupted(); ++i) {
             round(i);
             if (i == options_.count) break;
-            timespec pause{};
-            pause.tv_sec = static_cast<std::time_t>(options_.interval_s);
-            pause.tv_nsec =
-                static_cast<long>((options_.interval_s - static_cast<double>(pause.tv_sec)) * 1e9);
-            if (!interrupted()) nanosleep(&pause, nullptr);
+            if (!interrupted()) sleep_for(options_.interval_s);
         }
     } catch (const Failure& failure) {
         error_ = failure.what();        // what was measured before is worth telling
         xsock_ep_abort(ep_.release());  // before its buffers go
     }
     if (options_.json) {
-        print_json();
+        print_json(report());
     } else {
         print_summary();
     }
-    if (!error_.empty()) complain("ping", "%s", error_.c_str());
+    if (!error_.empty()) print_error("ping", "{}", error_);
     return error_.empty() && rounds_ > 0 ? kOk : kFailed;
 }
 
 void PingClient::print_summary() const {
-    std::printf("\n--- %s xsock ping statistics ---\n%llu round trip%s, %llu lost\n", peer_.c_str(),
-                static_cast<unsigned long long>(rounds_), rounds_ == 1 ? "" : "s",
-                static_cast<unsigned long long>(lost_));
-    const auto print = [](const char* name, const RoundTrips& times) {
-        if (times.count() == 0) return;
-        std::printf("%s min/avg/max/mdev = %.3f/%.3f/%.3f/%.3f us\n", name, times.min() / 1e3,
-                    times.average() / 1e3, times.max() / 1e3, times.deviation() / 1e3);
-    };
-    print("send", send_times_);
-    print("read", read_times_);
+    fmt::print("\n--- {} xsock ping statistics ---\n{} round trip{}, {} lost\n", peer_, rounds_,
+               rounds_ == 1 ? "" : "s", lost_);
+    for (const Kind& kind : kinds_) {
+        if (kind.times.count() > 0) fmt::print("{} {}\n", kind.name, kind.times.text());
+    }
 }
 
-void PingClient::print_json() const {
-    Json json;
-    json.object();
-    json("host", options_.host)("port", options_.port)("octets", options_.size);
-    json("rounds", rounds_)("lost", lost_);
-    const auto print = [&](const char* name, const RoundTrips& times) {
-        if (times.count() == 0) return;
-        json.key(name).object();
-        json("count", times.count())("min_us", times.min() / 1e3);
-        json("avg_us", times.average() / 1e3)("max_us", times.max() / 1e3);
-        json("mdev_us", times.deviation() / 1e3);
-        json.end();
-    };
-    print("send", send_times_);
-    print("read", read_times_);
-    if (!error_.empty()) json("error", error_);
-    json.end();
-    json.print();
+Json PingClient::report() const {
+    Json json = object({{"host", options_.host},
+                        {"port", options_.port},
+                        {"bytes", options_.size},
+                        {"rounds", rounds_},
+                        {"lost", lost_}});
+    for (const Kind& kind : kinds_) {
+        const RoundTrips& times = kind.times;
+        if (times.count() == 0) continue;
+        json[kind.name] = object({{"count", times.count()},
+                                  {"min_us", times.min() / 1e3},
+                                  {"avg_us", times.average() / 1e3},
+                                  {"max_us", times.max() / 1e3},
+                                  {"mdev_us", times.deviation() / 1e3}});
+    }
+    if (!error_.empty()) json["error"] = error_;
+    return json;
 }
 
 // ---- server ---------------------------------------------------------------
@@ -270,9 +242,12 @@ class PingServer {
     int run();
 
   private:
-    void admit();
+    void handle_pending();
     void answer(Guest& guest, const xsock_wc& wc);
-    void say(const char* format, ...) __attribute__((format(printf, 2, 3)));
+    template <typename... T>
+    void say(fmt::format_string<T...> format, T&&... values) const {
+        if (!options_.quiet) print_now(format, std::forward<T>(values)...);
+    }
 
     const PingOptions& options_;
     CqPtr cq_;
@@ -298,27 +273,10 @@ PingServer::PingServer(const PingOptions& options)
     attr.rq_depth = 4;
     attr.sq_depth = 4;
     attr.linger_ms = 1000;
-    listener_.reset(xsock_listen(options.host.empty() ? nullptr : options.host.c_str(),
-                                 options.port.c_str(), 64, &attr));
-    if (listener_ == nullptr) {
-        fail_errno("cannot listen on %s port %s",
-                   options.host.empty() ? "any address" : options.host.c_str(),
-                   options.port.c_str());
-    }
-    std::printf("listening on port %d\n", xsock_listener_port(listener_.get()));
-    std::fflush(stdout);
+    listener_ = listen_on(options.host, options.port, attr);
 }
 
-void PingServer::say(const char* format, ...) {
-    if (options_.quiet) return;
-    va_list arguments;
-    va_start(arguments, format);
-    std::vprintf(format, arguments);
-    va_end(arguments);
-    std::fflush(stdout);
-}
-
-void PingServer::admit() {
+void PingServer::handle_pending() {
     EpPtr ep(xsock_accept(listener_.get(), guests_.empty() ? 200 : 0));
     if (ep == nullptr) return;
     const xsock_ep_info info = info_of(ep.get());
@@ -326,14 +284,14 @@ void PingServer::admit() {
     if (!read_hello(info, asked) || load_be32(asked.version) != kVersion) {
         static constexpr char kWords[] = "this is xsock ping; another protocol or version came";
         xsock_ep_reject(ep.get(), kWords, sizeof kWords - 1);
-        say("refused a client that is no xsock ping of version %u\n", kVersion);
+        say("refused a client that is no xsock ping of version {}\n", kVersion);
         return;
     }
     const std::uint32_t size = load_be32(asked.size);
     if (size > kPingMaxSize || guests_.size() >= kMaxClients) {
         const char* words = size > kPingMaxSize ? "message too large" : "too many clients";
         xsock_ep_reject(ep.get(), words, std::strlen(words));
-        say("refused a client: %s\n", words);
+        say("refused a client: {}\n", words);
         return;
     }
     Guest& guest = guests_.emplace_back();
@@ -350,8 +308,7 @@ void PingServer::admit() {
         guest.gone = true;
     }
     guest.ep = std::move(ep);
-    say("client %llu: messages of %u octets\n", static_cast<unsigned long long>(guest.number),
-        size);
+    say("client {}: messages of {} bytes\n", guest.number, size);
 }
 
 void PingServer::answer(Guest& guest, const xsock_wc& wc) {
@@ -375,7 +332,7 @@ void PingServer::answer(Guest& guest, const xsock_wc& wc) {
 
 int PingServer::run() {
     while (!interrupted()) {
-        admit();
+        handle_pending();
         xsock_wc wc;
         if (guests_.empty()) continue;
         if (next_completion(cq_.get(), wc, 20)) {
@@ -392,7 +349,7 @@ int PingServer::run() {
                 ++guest;
                 continue;
             }
-            say("a client left: %s\n", end_of(guest->ep.get()).c_str());
+            say("a client left: {}\n", end_of(guest->ep.get()));
             xsock_ep_abort(guest->ep.release());  // nothing of it touches its memory any more
             guest = guests_.erase(guest);
             if (options_.once && guests_.empty()) return kOk;
@@ -414,10 +371,13 @@ void RoundTrips::add(double ns) {
     squares_ += delta * (ns - mean_);
 }
 
-double RoundTrips::average() const { return mean_; }
-
 double RoundTrips::deviation() const {
     return count_ == 0 ? 0 : std::sqrt(squares_ / static_cast<double>(count_));
+}
+
+std::string RoundTrips::text() const {
+    return fmt::format("min/avg/max/mdev = {:.3f}/{:.3f}/{:.3f}/{:.3f} us", min_ / 1e3, mean_ / 1e3,
+                       max_ / 1e3, deviation() / 1e3);
 }
 
 int ping_client(const PingOptions& options) { return PingClient(options).run(); }
@@ -431,9 +391,9 @@ int ping_command(int argc, char** argv) {
                     "speaks rping's\nprotocol to rdma-core's rping.");
     options.number('c', "count", "N", ping.count, 1, 1'000'000'000, "stop after N round trips")
         .real('i', "interval", "S", ping.interval_s, 0, 3600, "seconds between them; default 1")
-        .number('s', "size", "OCTETS", ping.size, 1, kPingMaxSize,
+        .number('s', "size", "BYTES", ping.size, 1, kPingMaxSize,
                 "of a message, up to 1048576; default 56, rping 64")
-        .real('W', "timeout", "S", ping.patience_s, 0.001, 3600,
+        .real('W', "timeout", "S", ping.timeout_s, 0.001, 3600,
               "longest wait for an answer; default 10")
         .flag(0, "send", ping.sends, "Sends only")
         .flag(0, "read", ping.reads, "Reads only")
@@ -450,35 +410,18 @@ int ping_command(int argc, char** argv) {
             "[ADDRESS]:PORT.");
     const std::uint64_t default_size = ping.size;
     if (const auto status = options.parse(argc, argv)) return *status;
-    const auto& arguments = options.arguments();
-    if (arguments.size() > (ping.listen ? 1u : 2u)) {
-        return options.wrong("'%s' is too much", arguments.back());
-    }
     ping.port = rping ? kRpingPort : kPort;
     if (rping && ping.size == default_size) ping.size = 64;
-    if (rping && ping.size < 32) return options.wrong("rping's text has at least 32 octets");
-    if (ping.listen) {
-        if (arguments.size() == 1) {
-            const std::string_view word = arguments[0];
-            if (word.find_first_not_of("0123456789") == word.npos) {
-                ping.port = word;
-            } else if (!parse_host(word, ping.host, ping.port)) {
-                return options.wrong("'%s' is no address", arguments[0]);
-            }
-        }
-    } else {
-        if (arguments.empty()) return options.wrong("which host?");
-        if (!parse_host(arguments[0], ping.host, ping.port)) {
-            return options.wrong("'%s' is no host", arguments[0]);
-        }
-        if (arguments.size() == 2) ping.port = arguments[1];
-    }
+    if (rping && ping.size < 32) return options.wrong("rping's text has at least 32 bytes");
+    const auto status = ping.listen ? options.take_address(ping.host, ping.port)
+                                    : options.take_host(ping.host, ping.port);
+    if (status) return *status;
     catch_interrupts();
     try {
         if (rping) return ping.listen ? rping_server(ping) : rping_client(ping);
         return ping.listen ? ping_server(ping) : ping_client(ping);
     } catch (const Failure& failure) {
-        complain("ping", "%s", failure.what());
+        print_error("ping", "{}", failure.what());
         return kFailed;
     }
 }

@@ -18,9 +18,9 @@ struct PingOptions {
     bool verbose = false;
     bool once = false;        // server: ends with the first client
     std::uint64_t count = 0;  // 0: until interrupted
-    std::uint64_t size = 56;  // octets
+    std::uint64_t size = 56;  // bytes
     double interval_s = 1;
-    double patience_s = 10;
+    double timeout_s = 10;
 };
 
 inline constexpr std::uint64_t kPingMaxSize = 1u << 20;
@@ -32,9 +32,11 @@ class RoundTrips {
     [[nodiscard]] std::uint64_t count() const { return count_; }
     [[nodiscard]] double min() const { return min_; }
     [[nodiscard]] double max() const { return max_; }
-    [[nodiscard]] double average() const;
+    [[nodiscard]] double average() const { return mean_; }
     /// Standard deviation, which ping(8) calls mdev.
     [[nodiscard]] double deviation() const;
+    /// "min/avg/max/mdev = 1.000/2.000/3.000/0.500 us"
+    [[nodiscard]] std::string text() const;
 
   private:
     std::uint64_t count_ = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The protocol of rdma-core's rping. One ping: the client says where its text lies, the server
 // fetches it by RDMA Read and says so, the client says where it wants it back, the server puts it
-// there by RDMA Write and says so. The messages are Sends of 16 octets.
+// there by RDMA Write and says so. The messages are Sends of 16 bytes.
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -37,7 +37,7 @@ class Rping {
           cq_(cq),
           text_(options.size),
           copy_(options.size),
-          patience_ms_(static_cast<int>(options.patience_s * 1000)) {}
+          timeout_ms_(static_cast<int>(options.timeout_s * 1000)) {}
     ~Rping() {
         // Nothing may be sent from memory that goes with us. After a client's good end nothing is
         // left to send; a server's client has gone first.
@@ -68,7 +68,7 @@ class Rping {
     Advertisement received_[kReceives] = {};
     std::vector<char> text_;  // client: what the server reads
     std::vector<char> copy_;  // client: written by the server; server: read into
-    const int patience_ms_;
+    const int timeout_ms_;
     bool serving_ = false;
     bool ended_ = false;
     RoundTrips times_;
@@ -87,22 +87,22 @@ void Rping::begin(EpPtr ep) {
 }
 
 bool Rping::next(xsock_wc& wc) {
-    if (!next_completion(cq_, wc, patience_ms_)) {
+    if (!next_completion(cq_, wc, timeout_ms_)) {
         if (interrupted()) return false;
-        fail("nothing came within %g s: %s", options_.patience_s, end_of(ep_.get()).c_str());
+        fail("nothing came within {:g} s: {}", options_.timeout_s, end_of(ep_.get()));
     }
     if (wc.status == XSOCK_WC_SUCCESS) return true;
     // A client ends by closing: the receives come back unused.
     ended_ = serving_ && wc.op == XSOCK_OP_RECV && info_of(ep_.get()).error == 0;
     if (ended_) return false;
-    fail("%s (%s)", end_of(ep_.get()).c_str(), xsock_wc_str(wc.status));
+    fail("{} ({})", end_of(ep_.get()), xsock_wc_str(wc.status));
 }
 
 bool Rping::await_message(xsock_remote& remote) {
     xsock_wc wc;
     if (!next(wc)) return false;
     if (wc.op != XSOCK_OP_RECV || wc.wr_id >= kReceives || wc.length != sizeof(Advertisement)) {
-        fail("the other end is no rping: a message of %u octets came", wc.length);
+        fail("the other end is no rping: a message of {} bytes came", wc.length);
     }
     const Advertisement& message = received_[wc.wr_id];
     remote = {};
@@ -121,10 +121,7 @@ void Rping::send(const Advertisement& message) {
 }
 
 Advertisement Rping::advertise(const xsock_mr* mr) const {
-    xsock_key key;
-    xsock_remote remote;
-    if (xsock_mr_key(mr, 0, options_.size, &key) != 0) fail_errno("xsock_mr_key");
-    xsock_key_read(&key, &remote);
+    const xsock_remote remote = remote_of(mr, options_.size);
     Advertisement message;
     store_be64(message.address, remote.to);
     store_be32(message.key, remote.stag);
@@ -135,7 +132,7 @@ Advertisement Rping::advertise(const xsock_mr* mr) const {
 // "rdma-ping-7: HIJKLM...": rping's text, which moves on by a letter with each ping.
 void Rping::write_text(std::uint64_t ping) {
     constexpr unsigned kLetters = 'z' - 'A' + 1;
-    const std::string head = format("rdma-ping-%llu: ", static_cast<unsigned long long>(ping));
+    const std::string head = fmt::format("rdma-ping-{}: ", ping);
     for (std::size_t i = 0; i + 1 < text_.size(); ++i) {
         text_[i] =
             i < head.size()
@@ -147,9 +144,7 @@ void Rping::write_text(std::uint64_t ping) {
 
 void Rping::show(const char* what, const std::vector<char>& text) const {
     if (!options_.verbose) return;
-    std::printf("%s: %s\n", what,
-                printable(std::string_view(text.data(), strnlen(text.data(), 64))).c_str());
-    std::fflush(stdout);
+    print_now("{}: {}\n", what, printable(std::string_view(text.data(), strnlen(text.data(), 64))));
 }
 
 void Rping::client() {
@@ -187,16 +182,12 @@ void Rping::server() {
         xsock_remote remote;
         if (!await_message(remote)) return;
         if (remote.length != options_.size) {
-            fail("the client's messages have %llu octets; give it -S %llu, or us -s %llu",
-                 static_cast<unsigned long long>(remote.length),
-                 static_cast<unsigned long long>(options_.size),
-                 static_cast<unsigned long long>(remote.length));
+            fail("the client's messages have {} bytes; give it -S {}, or us -s {}", remote.length,
+                 options_.size, remote.length);
         }
         const std::uint64_t begin = now_ns();
         const auto size = static_cast<std::uint32_t>(options_.size);
-        if (xsock_read(ep_.get(), kReadId, copy_.data(), size, &remote, 0, 0) != 0) {
-            fail_errno("xsock_read");
-        }
+        ensure(xsock_read(ep_.get(), kReadId, copy_.data(), size, &remote, 0, 0), "xsock_read");
         xsock_wc wc;
         if (!next(wc)) return;
         if (wc.op != XSOCK_OP_READ || wc.length != size) fail("a message in the midst of a Read");
@@ -205,22 +196,18 @@ void Rping::server() {
         send(go_ahead);
         if (!await_message(remote)) return;
         if (remote.length < size) fail("the client lends less memory than before");
-        if (xsock_write(ep_.get(), 0, copy_.data(), size, &remote, 0, XSOCK_UNSIGNALED) != 0) {
-            fail_errno("xsock_write");
-        }
+        ensure(xsock_write(ep_.get(), 0, copy_.data(), size, &remote, 0, XSOCK_UNSIGNALED),
+               "xsock_write");
         send(go_ahead);
     }
 }
 
 void print_times(const char* what, const RoundTrips& times) {
     if (times.count() == 0) {
-        std::printf("no pings\n");
-        return;
+        print_now("no pings\n");
+    } else {
+        print_now("{} pings; {} {}\n", times.count(), what, times.text());
     }
-    std::printf("%llu pings; %s min/avg/max/mdev = %.3f/%.3f/%.3f/%.3f us\n",
-                static_cast<unsigned long long>(times.count()), what, times.min() / 1e3,
-                times.average() / 1e3, times.max() / 1e3, times.deviation() / 1e3);
-    std::fflush(stdout);
 }
 
 }  // namespace
@@ -229,12 +216,7 @@ int rping_client(const PingOptions& options) {
     const CqPtr cq = make_cq();
     XSOCK_INIT(xsock_ep_attr, attr);
     attr.send_cq = cq.get();
-    EpPtr ep(xsock_connect(options.host.c_str(), options.port.c_str(), &attr,
-                           static_cast<int>(options.patience_s * 1000)));
-    if (ep == nullptr) {
-        fail("%s port %s: %s", options.host.c_str(), options.port.c_str(),
-             connect_error(errno).c_str());
-    }
+    EpPtr ep = connect_to(options.host, options.port, attr, options.timeout_s);
     Rping rping(options, cq.get());
     rping.begin(std::move(ep));
     rping.client();
@@ -246,12 +228,8 @@ int rping_server(const PingOptions& options) {
     const CqPtr cq = make_cq();
     XSOCK_INIT(xsock_ep_attr, attr);
     attr.send_cq = cq.get();
-    attr.receive_wait_ms = -1;  // the next client waits for its turn
-    const ListenerPtr listener(xsock_listen(options.host.empty() ? nullptr : options.host.c_str(),
-                                            options.port.c_str(), 8, &attr));
-    if (listener == nullptr) fail_errno("cannot listen on port %s", options.port.c_str());
-    std::printf("listening on port %d\n", xsock_listener_port(listener.get()));
-    std::fflush(stdout);
+    attr.rnr_timeout_ms = -1;  // the next client waits for its turn
+    const ListenerPtr listener = listen_on(options.host, options.port, attr);
     while (!interrupted()) {
         EpPtr ep(xsock_accept(listener.get(), 100));
         if (ep == nullptr) continue;
@@ -261,7 +239,7 @@ int rping_server(const PingOptions& options) {
             rping.server();
         } catch (const Failure& failure) {
             if (options.once) throw;
-            complain("ping", "%s", failure.what());
+            print_error("ping", "{}", failure.what());
         }
         print_times("read", rping.times());
         if (options.once) return rping.times().count() > 0 ? kOk : kFailed;

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -32,18 +31,14 @@ constexpr const char* kPreload = "libxsock-preload.so";
 bool preload() {
     const std::string path = part_path(kPreload);
     if (path.empty()) {
-        complain("run", "%s is not beside %s; reinstall xsock", kPreload, library_path().c_str());
+        print_error("run", "{} is not beside {}; reinstall xsock", kPreload, library_path());
         return false;
     }
     if (path.find_first_of(": \t") != path.npos) {
-        complain("run", "%s: LD_PRELOAD cannot name a path with blanks or colons", path.c_str());
+        print_error("run", "{}: LD_PRELOAD cannot name a path with blanks or colons", path);
         return false;
     }
-    std::string list = path;
-    if (const char* before = std::getenv("LD_PRELOAD"); before != nullptr && *before != '\0') {
-        list += std::string(":") + before;
-    }
-    setenv("LD_PRELOAD", list.c_str(), 1);
+    setenv("LD_PRELOAD", in_front_of("LD_PRELOAD", path).c_str(), 1);
     return true;
 }
 
@@ -52,21 +47,18 @@ bool drop_in_verbs() {
     constexpr const char* kLibrary = "verbs/libibverbs.so.1";
     std::string path = part_path(kLibrary);
     if (path.empty()) {
-        complain("run",
-                 "%s is not beside %s: this xsock was built without the verbs face (it wants "
-                 "libibverbs-dev and librdmacm-dev)",
-                 kLibrary, library_path().c_str());
+        print_error("run",
+                    "{} is not beside {}: this xsock was built without the verbs API (it wants "
+                    "libibverbs-dev and librdmacm-dev)",
+                    kLibrary, library_path());
         return false;
     }
     path.resize(path.rfind('/'));
     if (path.find_first_of(":;") != path.npos) {
-        complain("run", "%s: LD_LIBRARY_PATH cannot name a path with colons", path.c_str());
+        print_error("run", "{}: LD_LIBRARY_PATH cannot name a path with colons", path);
         return false;
     }
-    if (const char* before = std::getenv("LD_LIBRARY_PATH"); before != nullptr && *before != '\0') {
-        path += std::string(":") + before;
-    }
-    setenv("LD_LIBRARY_PATH", path.c_str(), 1);
+    setenv("LD_LIBRARY_PATH", in_front_of("LD_LIBRARY_PATH", path).c_str(), 1);
     return true;
 }
 
@@ -94,9 +86,9 @@ int run_command(int argc, char** argv) {
         if (setting.option == nullptr) continue;
         options.other(
             0, setting.option, setting.what,
-            [&setting](std::string_view value) {
+            [&setting](const std::string& value) {
                 std::string wrong = setting.check(value);
-                if (wrong.empty()) setenv(setting.variable, std::string(value).c_str(), 1);
+                if (wrong.empty()) setenv(setting.variable, value.c_str(), 1);
                 return wrong;
             },
             setting.help);
@@ -111,14 +103,14 @@ int run_command(int argc, char** argv) {
         return kRunItself;
     }
 
-    std::vector<char*> arguments = options.arguments();
-    const Executable program = find_executable(arguments[0]);
+    const std::string& name = options.arguments()[0];
+    const Executable program = find_executable(name);
     if (program.path.empty()) {
-        complain("run", "%s: %s", arguments[0], std::strerror(program.error));
+        print_error("run", "{}: {}", name, std::strerror(program.error));
         return program.error == ENOENT || program.error == ENOTDIR ? kNotFound : kCannotExec;
     }
     if (!program.refusal.empty()) {
-        complain("run", "%s", program.refusal.c_str());
+        print_error("run", "{}", program.refusal);
         return kCannotExec;
     }
     if (by_gid && !verbs) {
@@ -132,10 +124,10 @@ int run_command(int argc, char** argv) {
     } else if (!preload()) {
         return kRunItself;
     }
-    arguments.push_back(nullptr);
+    const std::vector<char*> arguments = exec_arguments(options.arguments());
     if (summary && !verbs) return run_with_summary(program.path, arguments.data());
     execv(program.path.c_str(), arguments.data());
-    complain("run", "%s: %s", program.path.c_str(), std::strerror(errno));
+    print_error("run", "{}: {}", program.path, std::strerror(errno));
     return errno == ENOENT ? kNotFound : kCannotExec;
 }
 

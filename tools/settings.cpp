@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "tools/settings.hpp"
 
-#include <charconv>
+#include <algorithm>
 #include <initializer_list>
 
 #include "tools/options.hpp"
@@ -11,12 +11,8 @@ namespace xsock::tools {
 namespace {
 
 std::string number(std::string_view value, std::uint64_t low, std::uint64_t high) {
-    std::uint64_t n = 0;
-    const char* end = value.data() + value.size();
-    const auto [rest, error] = std::from_chars(value.data(), end, n);
-    if (error == std::errc{} && rest == end && n >= low && n <= high) return {};
-    return format("not a number from %llu to %llu", static_cast<unsigned long long>(low),
-                  static_cast<unsigned long long>(high));
+    if (parse_number(value, low, high)) return {};
+    return fmt::format("not a number from {} to {}", low, high);
 }
 
 template <std::uint64_t low, std::uint64_t high>
@@ -24,14 +20,9 @@ std::string in_range(std::string_view value) {
     return number(value, low, high);
 }
 
-std::string one_of(std::string_view value, std::initializer_list<const char*> words) {
-    std::string list;
-    for (const char* word : words) {
-        if (value == word) return {};
-        list += list.empty() ? "" : ", ";
-        list += word;
-    }
-    return "none of " + list;
+std::string one_of(std::string_view value, std::initializer_list<std::string_view> words) {
+    if (std::find(words.begin(), words.end(), value) != words.end()) return {};
+    return fmt::format("none of {}", fmt::join(words, ", "));
 }
 
 std::string check_log(std::string_view value) {
@@ -47,11 +38,7 @@ std::string check_one(std::string_view value) {
 }
 
 std::string check_port_offset(std::string_view value) {
-    int n = 0;
-    const char* end = value.data() + value.size();
-    const auto [rest, error] = std::from_chars(value.data(), end, n);
-    if (error == std::errc{} && rest == end && n >= -65534 && n <= 65534) return {};
-    return "not a number from -65534 to 65534";
+    return parse_number(value, -65534, 65534) ? "" : "not a number from -65534 to 65534";
 }
 
 std::string check_stat(std::string_view value) {
@@ -60,25 +47,21 @@ std::string check_stat(std::string_view value) {
 }
 
 std::string check_cpus(std::string_view value) {
-    static constexpr const char* kWrong = "not a list of processors such as 0,2-3";
-    while (!value.empty()) {
-        const std::size_t comma = value.find(',');
-        const std::string_view part = value.substr(0, comma);
-        const std::size_t dash = part.find('-');
-        if (!number(part.substr(0, dash), 0, 4095).empty()) return kWrong;
-        if (dash != part.npos && !number(part.substr(dash + 1), 0, 4095).empty()) return kWrong;
-        if (comma == value.npos) return {};
-        value.remove_prefix(comma + 1);
+    for (const std::string_view range : split(value, ',')) {
+        const auto ends = split(range, '-');
+        const bool good = ends.size() <= 2 && std::all_of(ends.begin(), ends.end(), [](auto end) {
+                              return parse_number(end, 0, 4095).has_value();
+                          });
+        if (!good) return "not a list of processors such as 0,2-3";
     }
-    return kWrong;
+    return {};
 }
 
 template <std::uint64_t low, std::uint64_t high>
 std::string size_in_range(std::string_view value) {
-    const auto octets = parse_size(value, high);
-    if (octets && *octets >= low) return {};
-    return format("not a size from %llu to %llu octets; K, M and G may follow",
-                  static_cast<unsigned long long>(low), static_cast<unsigned long long>(high));
+    const auto bytes = parse_size(value, high);
+    if (bytes && *bytes >= low) return {};
+    return fmt::format("not a size from {} to {} bytes; K, M and G may follow", low, high);
 }
 
 std::string check_path(std::string_view value) { return value.empty() ? "not a path" : ""; }
@@ -89,7 +72,7 @@ constexpr Setting kSettings[] = {
      "error",
      check_log},
     {"XSOCK_PROGRESS", "progress", "MODE", "both",
-     "who moves the bytes: app (who polls or waits), thread\n(background threads) or both",
+     "threads that move the bytes: app (calls that poll or\nwait), thread (of the library) or both",
      check_progress},
     {"XSOCK_THREADS", "threads", "N", "1", "background threads, 1 to 64", in_range<1, 64>},
     {"XSOCK_CPUS", "cpus", "LIST", "any", "processors for them, such as 0,2-3", check_cpus},
@@ -99,19 +82,21 @@ constexpr Setting kSettings[] = {
      "how long a message may wait for a receive; 0: not at all", in_range<0, 86'400'000>},
     {"XSOCK_PEER_SILENT_MS", "peer-silent", "MS", "30000",
      "a peer that acknowledges nothing for so long is given up; 0: never", in_range<0, 86'400'000>},
-    {"XSOCK_COPY_LIMIT", "copy-limit", "OCTETS", "4096",
+    {"XSOCK_COPY_LIMIT", "copy-limit", "BYTES", "4096",
      "payloads up to this size are copied beside their header", in_range<0, 65536>},
-    {"XSOCK_FPDU_LIMIT", "fpdu-limit", "OCTETS", "none", "largest ULPDU, 128 to 65535",
+    {"XSOCK_FPDU_LIMIT", "fpdu-limit", "BYTES", "none", "largest ULPDU, 128 to 65535",
      in_range<128, 65535>},
+    {"XSOCK_EXTENSIONS", "extensions", "0|1", "1",
+     "1: exchange extension frames with other xsocks; 0: do not", in_range<0, 1>},
     {"XSOCK_MAX_STARTING", "max-starting", "N", "4096", "start-ups under way per listener",
      in_range<1, 1'000'000>},
     {"XSOCK_PCAP", "pcap", "FILE", "nowhere",
      "record the connections in FILE, a pcapng; compressed if\nit ends in .gz; %p stands for the "
      "process",
      check_path},
-    {"XSOCK_PCAP_SIZE", "pcap-size", "OCTETS", "1G", "largest size of that file",
+    {"XSOCK_PCAP_SIZE", "pcap-size", "BYTES", "1G", "largest size of that file",
      size_in_range<4096, std::uint64_t{1} << 50>},
-    {"XSOCK_PCAP_SNAP", "pcap-snap", "OCTETS", "256K", "octets kept of each frame",
+    {"XSOCK_PCAP_SNAP", "pcap-snap", "BYTES", "256K", "bytes kept of each frame",
      size_in_range<64, 262144>},
     {"XSOCK_VERBS_GID", nullptr, "1", "off",
      "verbs programs without rdma_cm find each other through the GID", check_one},

@@ -2,15 +2,15 @@
 // xsock stat: every DDP connection of every process of the user, from shared memory.
 #include <unistd.h>
 
-#include <cstdio>
 #include <ctime>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "base/violation.hpp"
+#include "base/stream_error.hpp"
 #include "tools/command.hpp"
+#include "tools/endpoint.hpp"
 #include "tools/json.hpp"
 #include "tools/options.hpp"
 #include "tools/stats_reader.hpp"
@@ -27,82 +27,109 @@ struct Choice {
     std::uint64_t rounds = 0;
 };
 
-/// Octets of each connection at the last look, for rates.
+/// Bytes of each connection at the last look, for rates.
 using Seen =
     std::map<std::pair<std::uint64_t, std::uint32_t>, std::pair<std::uint64_t, std::uint64_t>>;
 
 std::string options_text(const StatsDescription& d) {
     if (d.revision == 0) return "-";
-    std::string text = format("%s v%u", d.initiator != 0 ? "initiator" : "responder", d.revision);
+    std::string text =
+        fmt::format("{} v{}", d.initiator != 0 ? "initiator" : "responder", d.revision);
     text += d.crc != 0 ? " crc" : " no-crc";
     if (d.markers_tx != 0 || d.markers_rx != 0) text += " markers";
     text += d.peer_is_xsock != 0 ? " xsock" : "";
     return text;
 }
 
-const char* violation_name(std::uint8_t violation) {
-    if (violation == 0 || violation >= static_cast<std::uint8_t>(Violation::kCount)) return "";
-    return violation_info(static_cast<Violation>(violation)).name;
+const char* stream_error_name(std::uint8_t stream_error) {
+    if (stream_error == 0 || stream_error >= static_cast<std::uint8_t>(StreamError::kCount))
+        return "";
+    return stream_error_info(static_cast<StreamError>(stream_error)).name;
 }
 
-void add_operations(Json& json, const char* name, const std::uint64_t (&messages)[16]) {
+struct Operation {
+    const char* key;
+    const char* name;
+    std::uint64_t Operations::*count;
+};
+constexpr Operation kOperations[] = {
+    {"sends", "Sends", &Operations::sends},
+    {"writes", "Writes", &Operations::writes},
+    {"reads", "Read Requests", &Operations::reads},
+    {"read_responses", "Read Responses", &Operations::read_responses},
+    {"atomics", "Atomics", &Operations::atomics},
+    {"immediates", "Immediate Data", &Operations::immediates},
+    {"terminates", "Terminates", &Operations::terminates},
+};
+
+Json operations_json(const std::uint64_t (&messages)[16]) {
     const Operations sum = operations(messages);
-    json.key(name).object();
-    json("sends", sum.sends)("writes", sum.writes)("reads", sum.reads);
-    json("read_responses", sum.read_responses)("atomics", sum.atomics);
-    json("immediates", sum.immediates)("terminates", sum.terminates);
-    json.end();
+    Json json;
+    for (const Operation& operation : kOperations) json[operation.key] = sum.*operation.count;
+    return json;
 }
 
-void print_json(const std::vector<ProcessStats>& processes) {
-    Json json;
-    json.object().key("processes").array();
-    for (const ProcessStats& process : processes) {
-        json.object();
-        json("pid", process.pid)("program", process.program)("library", process.library);
-        json("other_pid_namespace", process.foreign);
-        json("connections_ever", process.connections_ever)("unlisted", process.unlisted);
-        json.key("connections").array();
-        for (const ConnectionStats& c : process.connections) {
-            const StatsDescription& d = c.description;
-            json.object();
-            json("id", d.qp_num)("mode", face_name(d.face))("state", state_name(d.state));
-            json("local", d.local)("peer", d.peer);
-            json("opened", static_cast<double>(d.opened_ns) / 1e9);
-            json.key("negotiated");
-            if (d.revision == 0) {
-                json.null();
-            } else {
-                json.object();
-                json("initiator", d.initiator != 0)("revision", d.revision)("crc", d.crc != 0);
-                json("markers_sent", d.markers_tx != 0)("markers_received", d.markers_rx != 0);
-                json("peer_is_xsock", d.peer_is_xsock != 0)("ird", d.ird)("ord", d.ord);
-                json("mulpdu", d.mulpdu);
-                json.end();
-            }
-            json("sent_octets", c.tx_octets)("received_octets", c.rx_octets);
-            json("sent_payload", c.counters.tx_payload_octets);
-            json("received_payload", c.counters.rx_payload_octets);
-            json("sent_segments", c.counters.tx_segments);
-            json("received_segments", c.counters.rx_segments);
-            add_operations(json, "sent", c.counters.tx_messages);
-            add_operations(json, "received", c.counters.rx_messages);
-            json("error", d.error)("error_code", violation_name(d.violation));
-            json("error_text", d.error_text);
-            json.end();
-        }
-        json.end().end();
+Json connection_json(const ConnectionStats& c) {
+    const StatsDescription& d = c.description;
+    Json negotiated;
+    if (d.revision != 0) {
+        negotiated = object({{"initiator", d.initiator != 0},
+                             {"revision", d.revision},
+                             {"crc", d.crc != 0},
+                             {"markers_sent", d.markers_tx != 0},
+                             {"markers_received", d.markers_rx != 0},
+                             {"peer_is_xsock", d.peer_is_xsock != 0},
+                             {"peer_name", std::string(d.peer_name)},
+                             {"peer_version", std::string(d.peer_version)},
+                             {"peer_features", d.peer_features},
+                             {"peer_delayed_ack_ms", d.peer_delayed_ack_ms},
+                             {"ird", d.ird},
+                             {"ord", d.ord},
+                             {"mulpdu", d.mulpdu}});
     }
-    json.end().end();
-    json.print();
+    return object({{"id", d.qp_num},
+                   {"mode", api_name(d.api)},
+                   {"state", state_name(d.state)},
+                   {"local", std::string(d.local)},
+                   {"peer", std::string(d.peer)},
+                   {"opened", static_cast<double>(d.opened_ns) / 1e9},
+                   {"negotiated", negotiated},
+                   {"sent_bytes", c.tx_bytes},
+                   {"received_bytes", c.rx_bytes},
+                   {"sent_payload", c.counters.tx_payload_bytes},
+                   {"received_payload", c.counters.rx_payload_bytes},
+                   {"sent_segments", c.counters.tx_segments},
+                   {"received_segments", c.counters.rx_segments},
+                   {"sent", operations_json(c.counters.tx_messages)},
+                   {"received", operations_json(c.counters.rx_messages)},
+                   {"error", d.error},
+                   {"error_code", stream_error_name(d.stream_error)},
+                   {"error_text", std::string(d.error_text)}});
+}
+
+Json report_json(const std::vector<ProcessStats>& processes) {
+    Json list = Json::array();
+    for (const ProcessStats& process : processes) {
+        Json connections = Json::array();
+        for (const ConnectionStats& c : process.connections) {
+            connections.push_back(connection_json(c));
+        }
+        list.push_back(object({{"pid", process.pid},
+                               {"program", process.program},
+                               {"library", process.library},
+                               {"other_pid_namespace", process.foreign},
+                               {"connections_ever", process.connections_ever},
+                               {"unlisted", process.unlisted},
+                               {"connections", connections}}));
+    }
+    return object({{"processes", list}});
 }
 
 void print_details(const ProcessStats& process, const ConnectionStats& c) {
     const StatsDescription& d = c.description;
     const auto both = [](const char* name, std::uint64_t tx, std::uint64_t rx) {
         if (tx == 0 && rx == 0) return;
-        std::printf("    %-18s%16llu sent%16llu received\n", name,
-                    static_cast<unsigned long long>(tx), static_cast<unsigned long long>(rx));
+        fmt::print("    {:18}{:16} sent{:16} received\n", name, tx, rx);
     };
     const auto opened = static_cast<std::time_t>(d.opened_ns / 1'000'000'000u);
     std::tm local{};
@@ -110,27 +137,31 @@ void print_details(const ProcessStats& process, const ConnectionStats& c) {
     if (localtime_r(&opened, &local) != nullptr) {
         std::strftime(when, sizeof when, "%F %T", &local);
     }
-    std::printf("%s[%u%s] connection %u, %s, %s, since %s\n", process.program.c_str(), process.pid,
-                process.foreign ? " elsewhere" : "", d.qp_num, face_name(d.face),
-                state_name(d.state), when);
-    std::printf("    %s -> %s\n", printable(d.local).c_str(), printable(d.peer).c_str());
+    fmt::print("{}[{}{}] connection {}, {}, {}, since {}\n", process.program, process.pid,
+               process.foreign ? " elsewhere" : "", d.qp_num, api_name(d.api), state_name(d.state),
+               when);
+    fmt::print("    {} -> {}\n", printable(d.local), printable(d.peer));
     if (d.revision != 0) {
-        std::printf("    %s; IRD %u, ORD %u, ULPDUs of up to %u octets\n", options_text(d).c_str(),
-                    d.ird, d.ord, d.mulpdu);
+        fmt::print("    {}; IRD {}, ORD {}, ULPDUs of up to {} bytes\n", options_text(d), d.ird,
+                   d.ord, d.mulpdu);
+    }
+    if (d.peer_name[0] != '\0') {
+        fmt::print("    the peer is {} {}, features {:#x}", printable(d.peer_name),
+                   printable(d.peer_version), d.peer_features);
+        if (d.peer_delayed_ack_ms != 0) {
+            fmt::print(", delays ACKs by {} ms at most", d.peer_delayed_ack_ms);
+        }
+        fmt::print("\n");
     }
     const Operations tx = operations(c.counters.tx_messages);
     const Operations rx = operations(c.counters.rx_messages);
-    both("octets", c.tx_octets, c.rx_octets);
-    both("payload", c.counters.tx_payload_octets, c.counters.rx_payload_octets);
+    both("bytes", c.tx_bytes, c.rx_bytes);
+    both("payload", c.counters.tx_payload_bytes, c.counters.rx_payload_bytes);
     both("segments", c.counters.tx_segments, c.counters.rx_segments);
-    both("Sends", tx.sends, rx.sends);
-    both("Writes", tx.writes, rx.writes);
-    both("Read Requests", tx.reads, rx.reads);
-    both("Read Responses", tx.read_responses, rx.read_responses);
-    both("Atomics", tx.atomics, rx.atomics);
-    both("Immediate Data", tx.immediates, rx.immediates);
-    both("Terminates", tx.terminates, rx.terminates);
-    if (d.error_text[0] != '\0') std::printf("    %s\n", printable(d.error_text).c_str());
+    for (const Operation& operation : kOperations) {
+        both(operation.name, tx.*operation.count, rx.*operation.count);
+    }
+    if (d.error_text[0] != '\0') fmt::print("    {}\n", printable(d.error_text));
 }
 
 void print_line(const ProcessStats& process, const ConnectionStats& c, const Seen& seen,
@@ -138,24 +169,22 @@ void print_line(const ProcessStats& process, const ConnectionStats& c, const See
     const StatsDescription& d = c.description;
     const Operations tx = operations(c.counters.tx_messages);
     const Operations rx = operations(c.counters.rx_messages);
-    std::printf("%7u%s %-12.12s %-8s %-11s %-22s %9s %9s", process.pid, process.foreign ? "?" : " ",
-                process.program.c_str(), face_name(d.face), state_name(d.state),
-                printable(d.peer).c_str(), octets_text(c.tx_octets).c_str(),
-                octets_text(c.rx_octets).c_str());
+    fmt::print("{:7}{} {:12.12} {:8} {:11} {:22} {:>9} {:>9}", process.pid,
+               process.foreign ? "?" : " ", process.program, api_name(d.api), state_name(d.state),
+               printable(d.peer), bytes_text(c.tx_bytes), bytes_text(c.rx_bytes));
     if (seconds > 0) {
         const auto before = seen.find({process.pid, d.qp_num});
         const auto rate = [&](std::uint64_t now, std::uint64_t then) {
             const double grown = now > then ? static_cast<double>(now - then) : 0;
-            return octets_text(static_cast<std::uint64_t>(grown / seconds)) + "/s";
+            return bytes_text(static_cast<std::uint64_t>(grown / seconds)) + "/s";
         };
         const bool known = before != seen.end();
-        std::printf(" %11s %11s", known ? rate(c.tx_octets, before->second.first).c_str() : "-",
-                    known ? rate(c.rx_octets, before->second.second).c_str() : "-");
+        fmt::print(" {:>11} {:>11}", known ? rate(c.tx_bytes, before->second.first) : "-",
+                   known ? rate(c.rx_bytes, before->second.second) : "-");
     }
-    std::printf(" %7s/%-7s %7s %7s  %s\n", count_text(tx.sends).c_str(),
-                count_text(rx.sends).c_str(), count_text(tx.writes).c_str(),
-                count_text(tx.reads).c_str(), options_text(d).c_str());
-    if (d.error_text[0] != '\0') std::printf("%8s %s\n", "", printable(d.error_text).c_str());
+    fmt::print(" {:>7}/{:7} {:>7} {:>7}  {}\n", count_text(tx.sends), count_text(rx.sends),
+               count_text(tx.writes), count_text(tx.reads), options_text(d));
+    if (d.error_text[0] != '\0') fmt::print("{:>8} {}\n", "", printable(d.error_text));
 }
 
 void print_text(const std::vector<ProcessStats>& processes, const Choice& choice, Seen& seen,
@@ -169,41 +198,27 @@ void print_text(const std::vector<ProcessStats>& processes, const Choice& choice
                 print_details(process, c);
             } else {
                 if (shown == 0) {
-                    std::printf("%7s  %-12s %-8s %-11s %-22s %9s %9s", "PID", "PROGRAM", "MODE",
-                                "STATE", "PEER", "SENT", "RECEIVED");
-                    if (seconds > 0) std::printf(" %11s %11s", "SENDING", "RECEIVING");
-                    std::printf(" %15s %7s %7s  %s\n", "SENDS OUT/IN   ", "WRITES", "READS",
-                                "OPTIONS");
+                    fmt::print("{:>7}  {:12} {:8} {:11} {:22} {:>9} {:>9}", "PID", "PROGRAM",
+                               "MODE", "STATE", "PEER", "SENT", "RECEIVED");
+                    if (seconds > 0) fmt::print(" {:>11} {:>11}", "SENDING", "RECEIVING");
+                    fmt::print(" {:>15} {:>7} {:>7}  {}\n", "SENDS OUT/IN   ", "WRITES", "READS",
+                               "OPTIONS");
                 }
                 print_line(process, c, seen, seconds);
             }
             ++shown;
         }
     }
-    if (shown == 0) std::printf("No DDP connections.\n");
+    if (shown == 0) fmt::print("No DDP connections.\n");
     if (unlisted != 0) {
-        std::printf("%llu connections found no slot and are not shown.\n",
-                    static_cast<unsigned long long>(unlisted));
+        fmt::print("{} connections found no slot and are not shown.\n", unlisted);
     }
     seen.clear();
     for (const ProcessStats& process : processes) {
         for (const ConnectionStats& c : process.connections) {
-            seen[{process.pid, c.description.qp_num}] = {c.tx_octets, c.rx_octets};
+            seen[{process.pid, c.description.qp_num}] = {c.tx_bytes, c.rx_bytes};
         }
     }
-}
-
-void pause_for(double seconds) {
-    timespec time{};
-    time.tv_sec = static_cast<std::time_t>(seconds);
-    time.tv_nsec = static_cast<long>((seconds - static_cast<double>(time.tv_sec)) * 1e9);
-    nanosleep(&time, nullptr);
-}
-
-double seconds_now() {
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
 }
 
 }  // namespace
@@ -226,9 +241,7 @@ int stat_command(int argc, char** argv) {
             "'?' "
             "belongs\nto another pid namespace. XSOCK_STAT=off keeps a process out of the list.");
     if (const auto status = options.parse(argc, argv)) return *status;
-    if (!options.arguments().empty()) {
-        return options.wrong("'%s' is too much", options.arguments()[0]);
-    }
+    if (const auto status = options.at_most(0)) return *status;
     if (watch && choice.watch == 0) choice.watch = 1;
     if (choice.rounds != 0 && choice.watch == 0) choice.watch = 1;
 
@@ -243,19 +256,19 @@ int stat_command(int argc, char** argv) {
             std::erase_if(processes,
                           [&](const ProcessStats& process) { return process.pid != choice.pid; });
         }
-        const double now = seconds_now();
+        const auto now = static_cast<double>(now_ns()) / 1e9;
         if (screen) std::fputs("\x1b[H\x1b[2J", stdout);
         if (choice.json) {
-            print_json(processes);
+            print_json(report_json(processes));
         } else {
             print_text(processes, choice, seen, choice.watch > 0 && last > 0 ? now - last : 0);
         }
-        for (const std::string& complaint : complaints) complain("stat", "%s", complaint.c_str());
+        for (const std::string& complaint : complaints) print_error("stat", "{}", complaint);
         if (std::fflush(stdout) != 0) return kFailed;
         if (choice.watch == 0 || round == choice.rounds) return kOk;
         last = now;
-        if (!screen && !choice.json) std::printf("\n");
-        pause_for(choice.watch);
+        if (!screen && !choice.json) fmt::print("\n");
+        sleep_for(choice.watch);
     }
 }
 

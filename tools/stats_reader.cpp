@@ -16,6 +16,7 @@
 
 #include "base/fault.hpp"
 #include "include/xsock/iwarp.h"
+#include "tools/fd.hpp"
 #include "tools/text.hpp"
 
 namespace xsock::tools {
@@ -26,13 +27,13 @@ constexpr std::uint32_t kMaxSlotSize = 65536;
 constexpr int kTries = 16;  // a description is written within a microsecond
 
 /// Copies memory that another process writes, word by word. False when the file behind it shrank.
-bool copy_words(void* to, const void* from, std::size_t octets) {
+bool copy_words(void* to, const void* from, std::size_t bytes) {
     static_assert(sizeof(std::uint64_t) == 8);
     return fault::guard([&] {
-        const fault::Touch touch(0, from, octets);
+        const fault::Touch touch(0, from, bytes);
         const auto* source = static_cast<const std::uint64_t*>(from);
         auto* out = static_cast<std::byte*>(to);
-        for (std::size_t i = 0; i < octets / 8; ++i) {
+        for (std::size_t i = 0; i < bytes / 8; ++i) {
             const std::uint64_t word = __atomic_load_n(&source[i], __ATOMIC_RELAXED);
             std::memcpy(out + 8 * i, &word, 8);
         }
@@ -45,16 +46,15 @@ class MappedPage {
     /// Takes the descriptor.
     explicit MappedPage(int fd) : fd_(fd) {
         struct stat s {};
-        if (fd_ < 0 || fstat(fd_, &s) != 0 || !S_ISREG(s.st_mode) || s.st_uid != geteuid()) return;
+        if (fstat(fd, &s) != 0 || !S_ISREG(s.st_mode) || s.st_uid != geteuid()) return;
         inode_ = s.st_ino;
         size_ = std::min(static_cast<std::size_t>(s.st_size), kMaxFile);
         if (size_ < sizeof(StatsHeader)) return;
-        void* memory = mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd_, 0);
+        void* memory = mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd, 0);
         if (memory != MAP_FAILED) memory_ = static_cast<const std::byte*>(memory);
     }
     ~MappedPage() {
         if (memory_ != nullptr) munmap(const_cast<std::byte*>(memory_), size_);
-        if (fd_ >= 0) close(fd_);
     }
     MappedPage(const MappedPage&) = delete;
     MappedPage& operator=(const MappedPage&) = delete;
@@ -64,7 +64,7 @@ class MappedPage {
     [[nodiscard]] std::uint64_t inode() const { return inode_; }
 
   private:
-    int fd_;
+    Fd fd_;
     const std::byte* memory_ = nullptr;
     std::size_t size_ = 0;
     std::uint64_t inode_ = 0;
@@ -84,7 +84,7 @@ void terminate(char (&text)[size]) {
 /// given to another, has not. Nothing when its mappings may not be seen.
 enum class Mapped : std::uint8_t { no, yes, unknown };
 Mapped maps_file(std::uint32_t pid, std::uint64_t inode, const std::string& name) {
-    const std::string path = format("/proc/%u/maps", pid);
+    const std::string path = fmt::format("/proc/{}/maps", pid);
     FILE* maps = std::fopen(path.c_str(), "re");
     if (maps == nullptr) return errno == ENOENT ? Mapped::no : Mapped::unknown;
     Mapped mapped = Mapped::no;
@@ -129,16 +129,18 @@ bool read_slot(const std::byte* from, ConnectionStats& out) {
         if (!copy_words(&head, shared, sizeof head)) return false;
         std::uint32_t sequence = 0;
         std::memcpy(&sequence, &head, sizeof sequence);
-        // Still being written after all tries: whoever wrote it died or lies. Shown as it is.
+        // Still being written after all tries: its writer died or lies. Shown as it is.
         if ((sequence == slot.sequence && sequence % 2 == 0) || i + 1 == kTries) break;
     }
-    out.tx_octets = slot.tx_octets;
-    out.rx_octets = slot.rx_octets;
+    out.tx_bytes = slot.tx_bytes;
+    out.rx_bytes = slot.rx_bytes;
     out.counters = slot.counters;
     out.description = slot.description;
     terminate(out.description.local);
     terminate(out.description.peer);
     terminate(out.description.error_text);
+    terminate(out.description.peer_name);
+    terminate(out.description.peer_version);
     return true;
 }
 
@@ -150,7 +152,8 @@ std::string read_page(const MappedPage& page, ProcessStats& out) {
     }
     if (std::memcmp(header.magic, kStatsMagic, sizeof kStatsMagic) != 0) return "is no page";
     if (header.version != kStatsVersion) {
-        return format("is of version %u; this program knows %u", header.version, kStatsVersion);
+        return fmt::format("is of version {}; this program knows {}", header.version,
+                           kStatsVersion);
     }
     const std::uint64_t size = page.size();
     if (header.slots_at < sizeof header || header.slots_at % 8 != 0 || header.slots_at > size ||
@@ -185,7 +188,7 @@ void read_folder(const std::string& path, std::vector<ProcessStats>& processes,
     const int folder = open_stats_folder(path, false);
     if (folder < 0) {
         if (errno == EPERM) {
-            complaints.push_back(format("%s: not looked at: others may write there", path.c_str()));
+            complaints.push_back(fmt::format("{}: not looked at: others may write there", path));
         }
         return;
     }
@@ -210,7 +213,7 @@ void read_folder(const std::string& path, std::vector<ProcessStats>& processes,
             continue;
         }
         if (const std::string wrong = read_page(page, process); !wrong.empty()) {
-            complaints.push_back(format("%s/%s %s", path.c_str(), entry->d_name, wrong.c_str()));
+            complaints.push_back(fmt::format("{}/{} {}", path, entry->d_name, wrong));
             continue;
         }
         processes.push_back(std::move(process));
@@ -230,9 +233,9 @@ std::vector<ProcessStats> read_stats(const std::vector<std::string>& folders,
     return processes;
 }
 
-const char* face_name(std::uint8_t face) {
+const char* api_name(std::uint8_t api) {
     static constexpr const char* kNames[] = {"endpoint", "message", "stream", "verbs"};
-    return face < std::size(kNames) ? kNames[face] : "?";
+    return api < std::size(kNames) ? kNames[api] : "?";
 }
 
 const char* state_name(std::uint8_t state) {

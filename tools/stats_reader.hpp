@@ -14,14 +14,14 @@ namespace xsock::tools {
 
 struct ConnectionStats {
     std::uint32_t slot = 0;
-    std::uint64_t tx_octets = 0, rx_octets = 0;
+    std::uint64_t tx_bytes = 0, rx_bytes = 0;
     Counters counters;
     StatsDescription description;  // text is NUL-terminated
 };
 
 struct ProcessStats {
     std::uint32_t pid = 0;
-    bool foreign = false;  ///< of another pid namespace: nobody here knows whether it still runs
+    bool foreign = false;  ///< of another pid namespace: whether it still runs is not known here
     std::string program, library;
     std::uint64_t opened_ns = 0;
     std::uint64_t connections_ever = 0, unlisted = 0;
@@ -34,7 +34,7 @@ struct ProcessStats {
                                                    std::vector<std::string>& complaints);
 
 /// "endpoint", "message", "stream", "verbs"; "?" for anything else. Static storage.
-[[nodiscard]] const char* face_name(std::uint8_t face);
+[[nodiscard]] const char* api_name(std::uint8_t api);
 /// "established" and so on; "?" for what is no QpState.
 [[nodiscard]] const char* state_name(std::uint8_t state);
 

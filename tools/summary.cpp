@@ -6,12 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "tools/text.hpp"
 
@@ -22,12 +22,6 @@ constexpr int kRunItself = 125;
 constexpr int kCannotExec = 126;
 constexpr int kSignals[] = {SIGHUP,  SIGINT,  SIGQUIT,  SIGTERM, SIGUSR1,
                             SIGUSR2, SIGALRM, SIGWINCH, SIGCONT, SIGTSTP};
-
-bool read_count(std::string_view text, std::uint64_t& count) {
-    const char* end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(text.data(), end, count);
-    return error == std::errc{} && rest == end && count < 1ull << 60;
-}
 
 /// Waits for `child`, passing on what was sent to this process alone. What the terminal sends, it
 /// sends to the child as well.
@@ -52,39 +46,30 @@ int wait_passing_signals(pid_t child, const sigset_t& watched) {
 }  // namespace
 
 void Summary::add(std::string_view text) {
-    while (!text.empty()) {
-        const std::size_t end = text.find('\n');
-        std::string_view line = text.substr(0, end);
-        text = end == text.npos ? std::string_view() : text.substr(end + 1);
-        static constexpr std::string_view kStart = "xsock-summary 1 ";
-        if (end == text.npos || line.substr(0, kStart.size()) != kStart) continue;
-        line.remove_prefix(kStart.size());
+    static constexpr std::string_view kStart = "xsock-summary 1 ";
+    static constexpr std::pair<std::string_view, std::uint64_t Summary::*> kCounts[] = {
+        {"sockets", &Summary::made},
+        {"accepted", &Summary::accepted},
+        {"connected", &Summary::connected},
+        {"listening", &Summary::listening},
+        {"asked", &Summary::asked}};
+    auto lines = split(text, '\n');
+    lines.pop_back();  // empty, or cut short
+    for (const std::string_view line : lines) {
+        if (line.substr(0, kStart.size()) != kStart) continue;
         ++processes;
-        while (!line.empty()) {
-            const std::size_t space = line.find(' ');
-            const std::string_view word = line.substr(0, space);
-            line = space == line.npos ? std::string_view() : line.substr(space + 1);
+        for (const std::string_view word : split(line.substr(kStart.size()), ' ')) {
             const std::size_t equals = word.find('=');
-            if (equals == word.npos) continue;
             const std::string_view name = word.substr(0, equals);
             if (name == "program") break;  // the rest of the line, blanks and all
-            std::uint64_t count = 0;
-            if (name == "pid" || name == "ppid" || !read_count(word.substr(equals + 1), count)) {
-                continue;
-            }
-            if (name == "sockets") {
-                made += count;
-            } else if (name == "accepted") {
-                accepted += count;
-            } else if (name == "connected") {
-                connected += count;
-            } else if (name == "listening") {
-                listening += count;
-            } else if (name == "asked") {
-                asked += count;
-            } else if (count > 0) {
-                verdicts[printable(name)] += count;
-            }
+            if (equals == word.npos || name == "pid" || name == "ppid") continue;
+            const auto count =
+                parse_number<std::uint64_t>(word.substr(equals + 1), 1, std::uint64_t{1} << 60);
+            if (!count) continue;
+            const auto* known = std::find_if(std::begin(kCounts), std::end(kCounts),
+                                             [&](const auto& c) { return c.first == name; });
+            (known != std::end(kCounts) ? this->*known->second : verdicts[printable(name)]) +=
+                *count;
         }
     }
 }
@@ -93,40 +78,37 @@ std::string Summary::text() const {
     if (processes == 0) {
         return "xsock: no TCP sockets were seen (a program that is killed tells nothing)\n";
     }
-    const auto number = [](std::uint64_t n) { return static_cast<unsigned long long>(n); };
-    std::string said = format(
-        "xsock: %llu TCP sockets in %llu process%s: %llu connected, %llu accepted, %llu "
-        "listening\n",
-        number(made + accepted), number(processes), processes == 1 ? "" : "es", number(connected),
-        number(accepted), number(listening));
+    std::string said = fmt::format(
+        "xsock: {} TCP sockets in {} process{}: {} connected, {} accepted, {} listening\n",
+        made + accepted, processes, processes == 1 ? "" : "es", connected, accepted, listening);
     std::uint64_t told = 0;
     for (const auto& [verdict, count] : verdicts) {
         told += count;
         if (verdict == "message" || verdict == "stream") {
-            said += format("xsock: %10llu carried over iWARP (%s mode)\n", number(count),
-                           verdict.c_str());
+            said += fmt::format("xsock: {:10} carried over iWARP ({} mode)\n", count, verdict);
         } else {
             const char* words = verdict == "undecided" ? "ended before it was decided"
                                 : verdict == "off"     ? "DDPMODE was switched off again"
                                                        : verdict.c_str();
-            said += format("xsock: %10llu passed through: %s\n", number(count), words);
+            said += fmt::format("xsock: {:10} passed through: {}\n", count, words);
         }
     }
     if (made + accepted > told) {
-        said += format("xsock: %10llu passed through: did not ask for DDPMODE\n",
-                       number(made + accepted - told));
+        said += fmt::format("xsock: {:10} passed through: did not ask for DDPMODE\n",
+                            made + accepted - told);
     }
     return said;
 }
 
-int run_with_summary(const std::string& path, char** argv) {
+int run_with_summary(const std::string& path, char* const* argv) {
     // Reached through /proc, so that no file is left behind whatever happens.
     const int sink = memfd_create("xsock-summary", MFD_CLOEXEC);
     if (sink < 0) {
-        complain("run", "cannot keep a summary: %s", std::strerror(errno));
+        print_error("run", "cannot keep a summary: {}", std::strerror(errno));
         return kRunItself;
     }
-    setenv("XSOCK_SUMMARY", format("/proc/%d/fd/%d", static_cast<int>(getpid()), sink).c_str(), 1);
+    setenv("XSOCK_SUMMARY", fmt::format("/proc/{}/fd/{}", static_cast<int>(getpid()), sink).c_str(),
+           1);
 
     sigset_t watched;
     sigset_t before;
@@ -137,22 +119,22 @@ int run_with_summary(const std::string& path, char** argv) {
     std::fflush(nullptr);
     const pid_t child = fork();
     if (child < 0) {
-        complain("run", "fork: %s", std::strerror(errno));
+        print_error("run", "fork: {}", std::strerror(errno));
         return kRunItself;
     }
     if (child == 0) {
         sigprocmask(SIG_SETMASK, &before, nullptr);
         execv(path.c_str(), argv);
-        complain("run", "%s: %s", path.c_str(), std::strerror(errno));
+        print_error("run", "{}: {}", path, std::strerror(errno));
         _exit(kCannotExec);
     }
     const int status = wait_passing_signals(child, watched);
 
     Summary summary;
-    summary.add(file_text(format("/proc/self/fd/%d", sink), 1 << 20));
+    summary.add(file_text(fmt::format("/proc/self/fd/{}", sink), 1 << 20));
     std::fputs(summary.text().c_str(), stderr);
     if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
-    // End as the program did, for whoever looks at the status; its core is enough.
+    // End as the program did, for the status; its core is enough.
     const rlimit none{0, 0};
     setrlimit(RLIMIT_CORE, &none);
     const int signal = WTERMSIG(status);

@@ -26,6 +26,6 @@ struct Summary {
 
 /// Runs `path` as a child, passes signals on, prints the summary on standard error and ends as the
 /// child did. @return an exit status; does not return when the child was killed by a signal
-int run_with_summary(const std::string& path, char** argv);
+int run_with_summary(const std::string& path, char* const* argv);
 
 }  // namespace xsock::tools

@@ -9,10 +9,7 @@
 #include <cstring>
 #endif
 
-#include <cstdio>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "tools/command.hpp"
 #include "tools/json.hpp"
@@ -28,7 +25,7 @@ namespace {
 template <typename F>
 bool find(void* library, const char* name, F*& function) {
     *reinterpret_cast<void**>(&function) = dlsym(library, name);
-    if (function == nullptr) complain("info", "libibverbs.so.1 has no %s", name);
+    if (function == nullptr) print_error("info", "libibverbs.so.1 has no {}", name);
     return function != nullptr;
 }
 
@@ -48,12 +45,12 @@ std::string text_of(const ibv_gid& gid) {
 int verbs_info(bool as_json) {
     const std::string path = part_path("verbs/libibverbs.so.1");
     if (path.empty()) {
-        complain("info", "this xsock was built without the verbs face");
+        print_error("info", "this xsock was built without the verbs API");
         return kFailed;
     }
     void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
-        complain("info", "%s", dlerror());
+        print_error("info", "{}", dlerror());
         return kFailed;
     }
     ibv_device** (*list)(int*) = nullptr;
@@ -69,49 +66,37 @@ int verbs_info(bool as_json) {
     ibv_context* const context = devices != nullptr ? open(devices[0]) : nullptr;
     ibv_device_attr attr{};
     if (context == nullptr || query_device(context, &attr) != 0) {
-        complain("info", "the device cannot be opened");
+        print_error("info", "the device cannot be opened");
         return kFailed;
     }
-    const std::vector<std::pair<std::string, std::string>> rows{
-        {"device", devices[0]->name},
-        {"transport", "iWARP over TCP"},
-        {"folder", path.substr(0, path.rfind('/'))},
-        {"queue_pairs", std::to_string(attr.max_qp)},
-        {"work_requests", std::to_string(attr.max_qp_wr)},
-        {"pieces_in_a_list", std::to_string(attr.max_sge)},
-        {"completions", std::to_string(attr.max_cqe)},
-        {"reads_and_atomics_at_once", std::to_string(attr.max_qp_rd_atom)},
-        {"shared_receives", std::to_string(attr.max_srq_wr)},
-        {"atomics", attr.atomic_cap != IBV_ATOMIC_NONE ? "between xsock ends" : "none"}};
-    std::vector<std::string> gids;
+    Json report =
+        object({{"device", devices[0]->name},
+                {"transport", "iWARP over TCP"},
+                {"folder", path.substr(0, path.rfind('/'))},
+                {"queue_pairs", std::to_string(attr.max_qp)},
+                {"work_requests", std::to_string(attr.max_qp_wr)},
+                {"max_sge", std::to_string(attr.max_sge)},
+                {"completions", std::to_string(attr.max_cqe)},
+                {"reads_and_atomics_at_once", std::to_string(attr.max_qp_rd_atom)},
+                {"shared_receives", std::to_string(attr.max_srq_wr)},
+                {"atomics", attr.atomic_cap != IBV_ATOMIC_NONE ? "between xsock ends" : "none"}});
+    Json gids = Json::array();
     ibv_gid gid;
     for (int i = 0; query_gid(context, 1, i, &gid) == 0; ++i) gids.push_back(text_of(gid));
     if (as_json) {
-        Json json;
-        json.object();
-        for (const auto& [name, value] : rows) json(name.c_str(), value);
-        json.key("gids").array();
-        for (const std::string& text : gids) json.value(text);
-        json.end().end();
-        json.print();
+        report["gids"] = gids;
+        print_json(report);
         return kOk;
     }
-    std::printf("Verbs\n");
-    for (const auto& [name, value] : rows) {
-        std::string words = name;
-        for (char& c : words) c = c == '_' ? ' ' : c;
-        std::printf("  %-28s%s\n", words.c_str(), printable(value).c_str());
-    }
-    for (std::size_t i = 0; i < gids.size(); ++i) {
-        std::printf("  %-28s%s\n", format("gid %zu", i).c_str(), gids[i].c_str());
-    }
+    for (std::size_t i = 0; i < gids.size(); ++i) report[fmt::format("gid {}", i)] = gids[i];
+    print_table("Verbs", report);
     return kOk;
 }
 
 #else
 
 int verbs_info(bool) {
-    complain("info", "this xsock was built without the verbs face");
+    print_error("info", "this xsock was built without the verbs API");
     return kFailed;
 }
 

@@ -27,13 +27,13 @@ constexpr std::uint32_t kDefaultSnap = 262144;  // more than any frame has
 constexpr std::uint64_t kSizeMin = 4096;
 constexpr std::uint32_t kSnapMin = 64;
 
-constexpr std::size_t kEthernetOctets = 14, kIpv4Octets = 20, kIpv6Octets = 40, kTcpOctets = 20;
-constexpr std::size_t kIpOctetsMax = 65535;
+constexpr std::size_t kEthernetBytes = 14, kIpv4Bytes = 20, kIpv6Bytes = 40, kTcpBytes = 20;
+constexpr std::size_t kIpBytesMax = 65535;
 constexpr unsigned kFin = 0x01, kSyn = 0x02, kRst = 0x04, kPsh = 0x08, kAck = 0x10;
 constexpr std::uint16_t kWindow = 65535;
 constexpr unsigned kFramesPerAck = 16;
 
-// Dissectors judge by these: a window of 1 GiB, which nobody overruns before the next frame back.
+// Dissectors judge by these: a window of 1 GiB, which no peer overruns before the next frame back.
 constexpr std::array<std::byte, 8> kSynOptions = {std::byte{2},    std::byte{4}, std::byte{0xff},
                                                   std::byte{0xd7}, std::byte{1}, std::byte{3},
                                                   std::byte{3},    std::byte{14}};
@@ -44,15 +44,15 @@ std::uint64_t realtime_ns() {
     return static_cast<std::uint64_t>(t.tv_sec) * kSecond + static_cast<std::uint64_t>(t.tv_nsec);
 }
 
-/// The internet checksum's running sum (RFC 1071) over octets that begin at an even place.
-std::uint64_t sum_of(ConstBytes octets, std::uint64_t sum = 0) {
+/// The internet checksum's running sum (RFC 1071) over bytes that begin at an even place.
+std::uint64_t sum_of(ConstBytes bytes, std::uint64_t sum = 0) {
     std::size_t i = 0;
-    for (; i + 4 <= octets.size(); i += 4) sum += load_be32(octets.data() + i);
-    if (i + 2 <= octets.size()) {
-        sum += load_be16(octets.data() + i);
+    for (; i + 4 <= bytes.size(); i += 4) sum += load_be32(bytes.data() + i);
+    if (i + 2 <= bytes.size()) {
+        sum += load_be16(bytes.data() + i);
         i += 2;
     }
-    if (i < octets.size()) sum += std::to_integer<unsigned>(octets[i]) << 8;
+    if (i < bytes.size()) sum += std::to_integer<unsigned>(bytes[i]) << 8;
     return sum;
 }
 
@@ -61,8 +61,8 @@ std::uint16_t checksum(std::uint64_t sum) {
     return static_cast<std::uint16_t>(~sum);
 }
 
-/// Who set XSOCK_PCAP wants to know, also where the log is off.
-void complain(const char* code, const std::string& text) {
+/// Reported also where the log is off: the user set XSOCK_PCAP.
+void print_error(const char* code, const std::string& text) {
     if (log_enabled(LogLevel::error)) {
         log(LogLevel::error, code, "%s", text.c_str());
         return;
@@ -88,9 +88,9 @@ std::uint64_t size_setting(const char* name, std::uint64_t low, std::uint64_t hi
         if (shift != 0) ++rest;
     }
     if (error != std::errc{} || rest != end || n > (high >> shift) || n << shift < low) {
-        complain("bad-setting", std::string(name) + "=" + text + " is not a number from " +
-                                    std::to_string(low) + " to " + std::to_string(high) +
-                                    " (K, M, G may follow); ignored");
+        print_error("bad-setting", std::string(name) + "=" + text + " is not a number from " +
+                                       std::to_string(low) + " to " + std::to_string(high) +
+                                       " (K, M, G may follow); ignored");
         return otherwise;
     }
     return n << shift;
@@ -146,7 +146,7 @@ class Recorder {
                                                      std::memory_order_acq_rel)) {
                 current = made.release();  // for the life of the process
             }
-            // Another thread was first, or this one is; it opens the file before anybody uses it.
+            // Another thread was first, or this one is; it opens the file before its first use.
             const std::lock_guard lock(current->mutex);
             if (!current->opened_) current->open();
             return current;
@@ -166,10 +166,10 @@ class Recorder {
     void commit(std::uint64_t time_ns) {
         if (writer_ == nullptr || writer_->flush(time_ns)) return;
         if (writer_->error() == 0) {
-            complain("capture-full", path_ + ": XSOCK_PCAP_SIZE is reached; recording ends");
+            print_error("capture-full", path_ + ": XSOCK_PCAP_SIZE is reached; recording ends");
         } else {
-            complain("capture-failed",
-                     path_ + ": " + std::strerror(writer_->error()) + "; recording ends");
+            print_error("capture-failed",
+                        path_ + ": " + std::strerror(writer_->error()) + "; recording ends");
         }
         writer_.reset();
     }
@@ -209,9 +209,9 @@ class Recorder {
             made = PcapngWriter::create(options);
         }
         if (!made) {
-            complain("capture-failed", "XSOCK_PCAP: " + path_ + " " + made.error().what + " (" +
-                                           std::strerror(made.error().code) +
-                                           "); nothing is recorded");
+            print_error("capture-failed", "XSOCK_PCAP: " + path_ + " " + made.error().what + " (" +
+                                              std::strerror(made.error().code) +
+                                              "); nothing is recorded");
             return;
         }
         writer_ = std::move(*made);
@@ -274,15 +274,15 @@ void Capture::finish_all() noexcept {
     }
 }
 
-void Capture::sent(std::span<const struct iovec> pieces, std::size_t octets) noexcept {
+void Capture::sent(std::span<const struct iovec> pieces, std::size_t bytes) noexcept {
     if (Recorder::existing() != &recorder_) return;
     const std::lock_guard lock(recorder_.mutex);
     if (over_ || recorder_.writer() == nullptr) return;
     try {
         for (const struct iovec& piece : pieces) {
-            const std::size_t n = std::min(piece.iov_len, octets);
+            const std::size_t n = std::min(piece.iov_len, bytes);
             if (n == 0) break;
-            octets -= n;
+            bytes -= n;
             // The copy is ours before it is looked at: the program may change or unmap its memory.
             frame_.resize(n);
             if (!fault::guard([&] {
@@ -301,12 +301,12 @@ void Capture::sent(std::span<const struct iovec> pieces, std::size_t octets) noe
     }
 }
 
-void Capture::took(Side from, ConstBytes octets) noexcept {
+void Capture::took(Side from, ConstBytes bytes) noexcept {
     if (Recorder::existing() != &recorder_) return;
     const std::lock_guard lock(recorder_.mutex);
     if (over_ || recorder_.writer() == nullptr) return;
     try {
-        directions_[from].cutter.add(octets);
+        directions_[from].cutter.add(bytes);
         cut(from);
         recorder_.commit(realtime_ns());
     } catch (...) {
@@ -365,17 +365,17 @@ void Capture::read_addresses(int fd) {
         if (get(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return false;
         if (storage.ss_family == AF_INET) {
             const auto& in = reinterpret_cast<const sockaddr_in&>(storage);
-            std::memcpy(out.octets.data(), &in.sin_addr, 4);
+            std::memcpy(out.bytes.data(), &in.sin_addr, 4);
             out.port = ntohs(in.sin_port);
         } else if (storage.ss_family == AF_INET6) {
             const auto& in6 = reinterpret_cast<const sockaddr_in6&>(storage);
             out.port = ntohs(in6.sin6_port);
-            const auto* const octets = reinterpret_cast<const std::byte*>(&in6.sin6_addr);
+            const auto* const bytes = reinterpret_cast<const std::byte*>(&in6.sin6_addr);
             if (IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) {
-                std::memcpy(out.octets.data(), octets + 12, 4);
+                std::memcpy(out.bytes.data(), bytes + 12, 4);
                 return false;
             }
-            std::memcpy(out.octets.data(), octets, 16);
+            std::memcpy(out.bytes.data(), bytes, 16);
             return true;
         }
         return false;
@@ -410,13 +410,13 @@ void Capture::end_of(Side from) {
     if (!rest.empty()) data(from, rest);
 }
 
-void Capture::data(Side from, ConstBytes octets) {
-    const std::size_t most = kIpOctetsMax - kTcpOctets -
-                             (ipv6_ ? 0 : kIpv4Octets);  // IPv6 does not count its own header
-    while (!octets.empty()) {
-        const std::size_t n = std::min(octets.size(), most);
-        frame(from, kAck | kPsh, octets.first(n));
-        octets = octets.subspan(n);
+void Capture::data(Side from, ConstBytes bytes) {
+    const std::size_t most =
+        kIpBytesMax - kTcpBytes - (ipv6_ ? 0 : kIpv4Bytes);  // IPv6 does not count its own header
+    while (!bytes.empty()) {
+        const std::size_t n = std::min(bytes.size(), most);
+        frame(from, kAck | kPsh, bytes.first(n));
+        bytes = bytes.subspan(n);
         if (++directions_[from].unacknowledged >= kFramesPerAck) {
             frame(from == kLocal ? kPeer : kLocal, kAck, {});
         }
@@ -429,12 +429,12 @@ void Capture::frame(Side from, unsigned flags, ConstBytes payload, ConstBytes op
     Direction& sink = directions_[1 - from];
     if (writer == nullptr || (source.fin && (!payload.empty() || (flags & kFin) != 0))) return;
 
-    const std::size_t ip_octets = ipv6_ ? kIpv6Octets : kIpv4Octets;
-    const std::size_t tcp_octets = kTcpOctets + options.size() + payload.size();
-    frame_.assign(kEthernetOctets + ip_octets + tcp_octets, std::byte{0});
+    const std::size_t ip_bytes = ipv6_ ? kIpv6Bytes : kIpv4Bytes;
+    const std::size_t tcp_bytes = kTcpBytes + options.size() + payload.size();
+    frame_.assign(kEthernetBytes + ip_bytes + tcp_bytes, std::byte{0});
     std::byte* const ethernet = frame_.data();
-    std::byte* const ip = ethernet + kEthernetOctets;
-    std::byte* const tcp = ip + ip_octets;
+    std::byte* const ip = ethernet + kEthernetBytes;
+    std::byte* const tcp = ip + ip_bytes;
 
     // Locally administered addresses: 02:00:00:00:00:01 is ours.
     ethernet[0] = ethernet[6] = std::byte{2};
@@ -442,37 +442,37 @@ void Capture::frame(Side from, unsigned flags, ConstBytes payload, ConstBytes op
     ethernet[11] = static_cast<std::byte>(from == kLocal ? 1 : 2);
     store_be16(ethernet + 12, ipv6_ ? 0x86dd : 0x0800);
 
-    const std::size_t address_octets = ipv6_ ? 16 : 4;
+    const std::size_t address_bytes = ipv6_ ? 16 : 4;
     std::byte* const addresses = ip + (ipv6_ ? 8 : 12);
-    std::memcpy(addresses, source.address.octets.data(), address_octets);
-    std::memcpy(addresses + address_octets, sink.address.octets.data(), address_octets);
+    std::memcpy(addresses, source.address.bytes.data(), address_bytes);
+    std::memcpy(addresses + address_bytes, sink.address.bytes.data(), address_bytes);
     if (ipv6_) {
         ip[0] = std::byte{0x60};
-        store_be16(ip + 4, static_cast<std::uint16_t>(tcp_octets));
+        store_be16(ip + 4, static_cast<std::uint16_t>(tcp_bytes));
         ip[6] = static_cast<std::byte>(IPPROTO_TCP);
         ip[7] = std::byte{64};
     } else {
         ip[0] = std::byte{0x45};
-        store_be16(ip + 2, static_cast<std::uint16_t>(kIpv4Octets + tcp_octets));
+        store_be16(ip + 2, static_cast<std::uint16_t>(kIpv4Bytes + tcp_bytes));
         store_be16(ip + 4, ip_id_++);
         ip[6] = std::byte{0x40};  // do not fragment
         ip[8] = std::byte{64};
         ip[9] = static_cast<std::byte>(IPPROTO_TCP);
-        store_be16(ip + 10, checksum(sum_of({ip, kIpv4Octets})));
+        store_be16(ip + 10, checksum(sum_of({ip, kIpv4Bytes})));
     }
 
     store_be16(tcp, source.address.port);
     store_be16(tcp + 2, sink.address.port);
     store_be32(tcp + 4, source.next);
     store_be32(tcp + 8, (flags & kAck) != 0 ? sink.next : 0);
-    tcp[12] = static_cast<std::byte>((kTcpOctets + options.size()) / 4 << 4);
+    tcp[12] = static_cast<std::byte>((kTcpBytes + options.size()) / 4 << 4);
     tcp[13] = static_cast<std::byte>(flags);
     store_be16(tcp + 14, kWindow);
-    std::copy(options.begin(), options.end(), tcp + kTcpOctets);
-    std::copy(payload.begin(), payload.end(), tcp + kTcpOctets + options.size());
+    std::copy(options.begin(), options.end(), tcp + kTcpBytes);
+    std::copy(payload.begin(), payload.end(), tcp + kTcpBytes + options.size());
     const std::uint64_t pseudo =
-        sum_of({addresses, 2 * address_octets}, IPPROTO_TCP + std::uint64_t{tcp_octets});
-    store_be16(tcp + 16, checksum(sum_of({tcp, tcp_octets}, pseudo)));
+        sum_of({addresses, 2 * address_bytes}, IPPROTO_TCP + std::uint64_t{tcp_bytes});
+    store_be16(tcp + 16, checksum(sum_of({tcp, tcp_bytes}, pseudo)));
 
     writer->add(
         frame_, realtime_ns(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // XSOCK_PCAP: records what a process's connections send and receive, without any right, as Ethernet
 // frames with made-up headers that Wireshark, tshark and `xsock decode` open. The connection calls,
-// in its driver; one lock keeps the file's blocks in order. Nothing here throws or fails: what
+// in its poller; one lock keeps the file's blocks in order. Nothing here throws or fails: what
 // cannot be recorded is said once and left out.
 //
 // A frame holds one start-up frame or one FPDU where that fits; sequence numbers, acknowledgements
@@ -32,10 +32,10 @@ class Capture {
     Capture(const Capture&) = delete;
     Capture& operator=(const Capture&) = delete;
 
-    /// TCP took the first `octets` of these. Read inside a fault guard; the memory may be gone.
-    void sent(std::span<const struct iovec> pieces, std::size_t octets) noexcept;
-    void sent(ConstBytes octets) noexcept { took(kLocal, octets); }
-    void received(ConstBytes octets) noexcept { took(kPeer, octets); }
+    /// TCP took the first `bytes` of these. Read inside a fault guard; the memory may be gone.
+    void sent(std::span<const struct iovec> pieces, std::size_t bytes) noexcept;
+    void sent(ConstBytes bytes) noexcept { took(kLocal, bytes); }
+    void received(ConstBytes bytes) noexcept { took(kPeer, bytes); }
     void sent_fin() noexcept;
     void received_fin() noexcept;
     /// The connection was reset, by us or by the peer (or by neither: it timed out).
@@ -48,7 +48,7 @@ class Capture {
     friend class Recorder;
     enum Side : unsigned { kLocal, kPeer };
     struct Address {
-        std::array<std::byte, 16> octets{};
+        std::array<std::byte, 16> bytes{};
         std::uint16_t port = 0;  // host order
     };
     struct Direction {  // of what `Side` sends
@@ -60,12 +60,12 @@ class Capture {
     };
 
     Capture(Recorder& recorder, bool initiator) : recorder_(recorder), initiator_(initiator) {}
-    void took(Side from, ConstBytes octets) noexcept;
+    void took(Side from, ConstBytes bytes) noexcept;
     void read_addresses(int fd);
     void handshake();
     void cut(Side from);
     void end_of(Side from);
-    void data(Side from, ConstBytes octets);
+    void data(Side from, ConstBytes bytes);
     void frame(Side from, unsigned flags, ConstBytes payload, ConstBytes options = {});
 
     Recorder& recorder_;

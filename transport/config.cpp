@@ -72,10 +72,11 @@ TransportConfig TransportConfig::from_environment() {
         config.spin = 0;  // spinning would only be in the way
     read_number("XSOCK_THREADS", config.threads, 1, 64);
     read_number("XSOCK_SPIN_US", config.spin, 0, 1'000'000, 1000);
-    read_number("XSOCK_RNR_MS", config.receive_patience, 0, 86'400'000, kMillisecond);
+    read_number("XSOCK_RNR_MS", config.rnr_timeout, 0, 86'400'000, kMillisecond);
     read_number("XSOCK_PEER_SILENT_MS", config.peer_silence, 0, 86'400'000, kMillisecond);
     read_number("XSOCK_COPY_LIMIT", config.copy_limit, 0, 65536);
     read_number("XSOCK_FPDU_LIMIT", config.fpdu_limit, 128, 65535);
+    read_number("XSOCK_EXTENSIONS", config.extensions, 0, 1);
     read_number("XSOCK_MAX_STARTING", config.max_starting, 1, 1'000'000);
     if (const char* cpus = std::getenv("XSOCK_CPUS"); cpus != nullptr && *cpus != '\0') {
         config.cpus = parse_cpu_list(cpus);

@@ -12,9 +12,9 @@
 namespace xsock {
 
 enum class ProgressMode : std::uint8_t {
-    app,     ///< only who polls or waits drives; no thread is ever made
-    thread,  ///< only the threads drive
-    both,    ///< who polls or waits drives; threads drive when nobody does
+    app,     ///< only calls that poll or wait; no thread is ever made
+    thread,  ///< only the threads poll
+    both,    ///< calls that poll or wait; threads poll when no call does
 };
 
 struct TransportConfig {
@@ -22,10 +22,11 @@ struct TransportConfig {
     unsigned threads = 1;                        ///< XSOCK_THREADS, 1 to 64
     std::vector<int> cpus;                       ///< XSOCK_CPUS=0,2-3: affinity of the threads
     Time spin = 50'000;                          ///< XSOCK_SPIN_US: longest spin before blocking
-    Time receive_patience = kSecond;             ///< XSOCK_RNR_MS; 0: strict
+    Time rnr_timeout = kSecond;                  ///< XSOCK_RNR_MS; 0: strict
     Time peer_silence = kNever;       ///< XSOCK_PEER_SILENT_MS; kNever: as each connection says
-    std::size_t copy_limit = 4096;    ///< XSOCK_COPY_LIMIT: octets copied beside a header
+    std::size_t copy_limit = 4096;    ///< XSOCK_COPY_LIMIT: bytes copied beside a header
     std::uint32_t fpdu_limit = 0;     ///< XSOCK_FPDU_LIMIT: largest ULPDU; 0: no limit
+    bool extensions = true;           ///< XSOCK_EXTENSIONS=0|1: extension frames toward xsocks
     std::size_t max_starting = 4096;  ///< XSOCK_MAX_STARTING: half-open start-ups a listener
 
     /// Reads the environment. Problems go to the log.

@@ -24,7 +24,7 @@ constexpr int kOutOfTheWay = 4096;
 
 std::array<std::atomic<std::uint64_t>, kMost / 64> owned;
 
-// Changes. Those of its parent's other threads never end in a forked child, which forgets them.
+// Changes. Those of its parent's other threads never end in a forked child, which resets them.
 std::atomic<std::uint64_t> begun{0}, ended{0};
 
 std::uint64_t bit(int fd) noexcept { return std::uint64_t{1} << (fd % 64); }
@@ -52,37 +52,37 @@ std::vector<int> pipes() {
     return found;
 }
 
-bool one_octet_unread(int fd) noexcept {
-    int octets = 0;
-    return ioctl(fd, FIONREAD, &octets) == 0 && octets == 1 && fcntl(fd, F_GETFD) == FD_CLOEXEC;
+bool one_byte_unread(int fd) noexcept {
+    int bytes = 0;
+    return ioctl(fd, FIONREAD, &bytes) == 0 && bytes == 1 && fcntl(fd, F_GETFD) == FD_CLOEXEC;
 }
 
 }  // namespace
 
-PipeFinder::PipeFinder() {
+InternalPipes::InternalPipes() {
     static std::atomic<bool> begun{false};
     first_ = !begun.exchange(true);
     if (first_) before_ = pipes();
 }
 
-void PipeFinder::claim() const {
+void InternalPipes::claim() const {
     if (!first_) return;
     for (const int fd : pipes()) {
-        if (!std::binary_search(before_.begin(), before_.end(), fd) && one_octet_unread(fd)) {
-            own_descriptor(fd);
+        if (!std::binary_search(before_.begin(), before_.end(), fd) && one_byte_unread(fd)) {
+            register_internal_fd(fd);
         }
     }
 }
 
-void own_descriptor(int fd) noexcept {
+void register_internal_fd(int fd) noexcept {
     if (in_range(fd)) word(fd).fetch_or(bit(fd), std::memory_order_relaxed);
 }
 
-void disown_descriptor(int fd) noexcept {
+void unregister_internal_fd(int fd) noexcept {
     if (in_range(fd)) word(fd).fetch_and(~bit(fd), std::memory_order_relaxed);
 }
 
-bool owns_descriptor(int fd) noexcept {
+bool is_internal_fd(int fd) noexcept {
     return in_range(fd) && (word(fd).load(std::memory_order_relaxed) & bit(fd)) != 0;
 }
 
@@ -95,15 +95,15 @@ DescriptorChange::~DescriptorChange() { ended.fetch_add(1); }
 
 void forget_descriptor_changes() noexcept { ended.store(begun.load()); }
 
-bool strange_descriptor(int fd) noexcept {
+bool is_program_fd(int fd) noexcept {
     constexpr int kYields = 1000, kNaps = 10'000;
     for (int tries = 0;; ++tries) {
         const std::uint64_t over = ended.load();
         const std::uint64_t before = begun.load();
-        const bool strange = fcntl(fd, F_GETFD) >= 0 && !owns_descriptor(fd);
+        const bool program_fd = fcntl(fd, F_GETFD) >= 0 && !is_internal_fd(fd);
         std::atomic_thread_fence(std::memory_order_acquire);
-        if (!strange || (over >= before && begun.load() == before) || tries == kYields + kNaps) {
-            return strange;
+        if (!program_fd || (over >= before && begun.load() == before) || tries == kYields + kNaps) {
+            return program_fd;
         }
         if (tries < kYields) {
             sched_yield();
@@ -114,9 +114,9 @@ bool strange_descriptor(int fd) noexcept {
     }
 }
 
-void close_owned(int fd) noexcept {
+void close_internal_fd(int fd) noexcept {
     const DescriptorChange change;
-    disown_descriptor(fd);
+    unregister_internal_fd(fd);
     close(fd);
 }
 
@@ -131,7 +131,7 @@ Result<int> duplicate(int fd) noexcept {
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, from);
     if (copy < 0 && errno != EBADF) copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (copy < 0) return Error{errno, "the descriptor cannot be duplicated"};
-    own_descriptor(copy);
+    register_internal_fd(copy);
     return copy;
 }
 
@@ -141,17 +141,17 @@ Result<int> duplicate_descriptor(int fd) noexcept {
     Result<int> copy = duplicate(fd);
     // The number is being closed by another thread (open_inactive_descriptor()).
     if (copy && (fcntl(*copy, F_GETFL) & O_PATH) != 0) {
-        close_owned(*copy);
+        close_internal_fd(*copy);
         return Error{EBADF, "the descriptor is being closed"};
     }
     return copy;
 }
 
-int move_and_own(int fd) noexcept {
+int move_and_register(int fd) noexcept {
     if (fd < 0) return fd;
     Result<int> copy = duplicate(fd);
     if (!copy) {
-        own_descriptor(fd);
+        register_internal_fd(fd);
         return fd;
     }
     close(fd);
@@ -163,7 +163,7 @@ Result<int> open_inactive_descriptor() noexcept {
     // No directory, if there is anything else: openat() and fchdir() would work on it.
     int opened = open("/dev/null", O_PATH | O_CLOEXEC);
     if (opened < 0) opened = open("/", O_PATH | O_CLOEXEC);
-    const int fd = move_and_own(opened);
+    const int fd = move_and_register(opened);
     if (fd < 0) return Error{errno, "neither /dev/null nor the root folder can be opened"};
     return fd;
 }

@@ -9,15 +9,16 @@
 
 namespace xsock {
 
-/// `fd` is ours until disown(). -1 is ignored.
-void own_descriptor(int fd) noexcept;
-void disown_descriptor(int fd) noexcept;
-[[nodiscard]] bool owns_descriptor(int fd) noexcept;
+/// `fd` is ours until unregister_internal_fd(). -1 is ignored.
+void register_internal_fd(int fd) noexcept;
+void unregister_internal_fd(int fd) noexcept;
+[[nodiscard]] bool is_internal_fd(int fd) noexcept;
 /// Disowns and closes: in this order, because the program may be given the number at once.
-void close_owned(int fd) noexcept;
+void close_internal_fd(int fd) noexcept;
 
-/// While one lives, in any thread, a descriptor of ours may be open and not owned yet, or not owned
-/// any more: between open and own, or disown and close. Nests; no copy, no move.
+/// While one lives, in any thread, an internal descriptor may be open and not registered yet, or
+/// not registered any more: between open and register, or unregister and close. Nests; no copy, no
+/// move.
 class DescriptorChange {
   public:
     DescriptorChange() noexcept;
@@ -31,7 +32,7 @@ void forget_descriptor_changes() noexcept;
 
 /// Whether `fd` is open and not ours: waits for changes under way, for about a second at most: a
 /// signal handler may have interrupted one.
-[[nodiscard]] bool strange_descriptor(int fd) noexcept;
+[[nodiscard]] bool is_program_fd(int fd) noexcept;
 
 /// Another descriptor of the same open file, close-on-exec and owned, with a number out of the way
 /// of the program's where the limits allow one. EMFILE.
@@ -39,19 +40,20 @@ Result<int> duplicate_descriptor(int fd) noexcept;
 
 /// Moves a descriptor that was just opened, if it was (`fd` >= 0), to such a number. What is left
 /// where there is none is `fd` itself, owned. Within a DescriptorChange that began before the open.
-int move_and_own(int fd) noexcept;
+int move_and_register(int fd) noexcept;
 
 /// A descriptor on which the kernel answers EBADF to every call but those that take any descriptor
 /// (close(), dup(), fstat()): an O_PATH one of /dev/null. Owned. EMFILE, or what open() may fail
 /// with.
 Result<int> open_inactive_descriptor() noexcept;
 
-/// Owns the pipe that a library opens for itself on first use, and tells nobody of: libuv's for its
-/// signals, one octet in it, whose ends a forked child closes. Make one before, claim() after.
-class PipeFinder {
+/// Registers the pipe that a library opens for itself on first use, without a way to ask for it:
+/// libuv's for its signals, one byte in it, whose ends a forked child closes. Make one before,
+/// claim() after.
+class InternalPipes {
   public:
-    PipeFinder();
-    /// Both ends of each pipe that has appeared, with one octet unread. One that the program makes
+    InternalPipes();
+    /// Both ends of each pipe that has appeared, with one byte unread. One that the program makes
     /// at the same time is empty still, or not close-on-exec.
     void claim() const;
 

@@ -5,11 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <mutex>
 #include <new>
 #include <vector>
 
+#include "base/assert.hpp"
+#include "base/permanent.hpp"
 #include "transport/descriptors.hpp"
 #include "transport/log.hpp"
 #include "transport/progress.hpp"
@@ -19,33 +22,53 @@ namespace xsock {
 namespace {
 
 std::atomic<std::uint32_t> forks{0};
-std::atomic<pid_t> process{0};  // the one that was told of its birth; 0: nothing to tell yet
+std::atomic<pid_t> process{0};     // the one that was told of its birth; 0: nothing to tell yet
+bool renewed_unannounced = false;  // by detect_fork(), in a child of the last fork()
 
 struct Registry {
     std::mutex mutex;
     std::vector<Progress*> progresses;
-    std::vector<void (*)()> in_child;
     std::vector<std::shared_ptr<void>> left;
 };
 
-Registry& registry() {
-    static Registry& r = *new Registry;  // used until the very end of the process
-    return r;
+// Read without a lock: `before` of one of them may wait for a thread that adds another.
+constexpr std::size_t kHandlersMost = 16;
+std::array<ForkHandlers, kHandlersMost> handlers;
+std::atomic<std::size_t> handler_count{0};
+std::size_t prepared = 0;  // so many were called before the fork that is under way
+
+using Handler = void (*ForkHandlers::*)();
+
+void call_handlers(Handler which, std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+        if (handlers[i].*which != nullptr) (handlers[i].*which)();
+    }
 }
 
+constinit Permanent<Registry> the_registry;
+Registry& registry() { return the_registry.value; }
+
 void before() {
+    const std::size_t count = handler_count.load(std::memory_order_acquire);
+    call_handlers(&ForkHandlers::before, 0, count);
     registry().mutex.lock();
+    prepared = count;
+    renewed_unannounced = false;
     for (Progress* p : registry().progresses) p->begin_fork();
-    log_begin_fork();  // last: drivers write lines
+    log_begin_fork();  // last: pollers write lines
 }
 
 void in_parent() {
     log_end_fork();
     for (Progress* p : registry().progresses) p->end_fork();
+    const std::size_t count = prepared;
     registry().mutex.unlock();
+    call_handlers(&ForkHandlers::in_parent, 0, count);
 }
 
 void in_child() {
+    // A handler of the program's that ran before this one used the library.
+    if (renewed_unannounced) return;
     log_end_fork();
     StatsEntry::forget_lock();
     forget_descriptor_changes();
@@ -54,7 +77,9 @@ void in_child() {
     for (Progress* p : registry().progresses) p->abandon();
     registry().progresses.clear();
     registry().mutex.unlock();
-    for (void (*handler)() : registry().in_child) handler();
+    call_handlers(&ForkHandlers::in_child, 0, prepared);
+    // Added while the locks were being taken.
+    call_handlers(&ForkHandlers::in_unannounced_child, prepared, handler_count.load());
 }
 
 void watch() {
@@ -77,11 +102,12 @@ void report_inherited(const char* what) noexcept {
         "%s of the parent process is used after fork(): calls on it fail, make new ones", what);
 }
 
-bool forked_unannounced() noexcept {
+void detect_fork() noexcept {
     const pid_t known = process.load(std::memory_order_relaxed);
-    if (known == 0 || known == getpid()) return false;
+    if (known == 0 || known == getpid()) return;
     // Locks may be held by threads that are not here, and lists half changed: all is left behind,
     // descriptors included, for the little time that such a child usually has.
+    renewed_unannounced = true;
     process.store(getpid(), std::memory_order_relaxed);
     forks.fetch_add(1, std::memory_order_seq_cst);
     log_forget_lock();
@@ -89,8 +115,7 @@ bool forked_unannounced() noexcept {
     forget_descriptor_changes();
     new (&registry().mutex) std::mutex;
     new (&registry().progresses) std::vector<Progress*>;
-    for (void (*handler)() : registry().in_child) handler();
-    return true;
+    call_handlers(&ForkHandlers::in_unannounced_child, 0, handler_count.load());
 }
 
 void add_to_forks(Progress& progress) {
@@ -104,15 +129,18 @@ void remove_from_forks(Progress& progress) noexcept {
     std::erase(registry().progresses, &progress);
 }
 
-void leave_behind(std::shared_ptr<void> object) {
+void leak_after_fork(std::shared_ptr<void> object) {
     const std::lock_guard lock(registry().mutex);
     registry().left.push_back(std::move(object));
 }
 
-void call_in_child(void (*handler)()) {
+void add_fork_handlers(const ForkHandlers& added) {
     watch();
     const std::lock_guard lock(registry().mutex);
-    registry().in_child.push_back(handler);
+    const std::size_t count = handler_count.load(std::memory_order_relaxed);
+    XSOCK_ASSERT(count < kHandlersMost);
+    handlers[count] = added;
+    handler_count.store(count + 1, std::memory_order_release);
 }
 
 }  // namespace xsock

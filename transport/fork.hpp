@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// fork() and the library. Before a fork every driver's lock is taken, so that the child finds
+// fork() and the engine: the one place that asks to be told of it, and counts the generations.
+// Before a fork every progress lock is taken, so that the child finds
 // nothing half done. The child has none of the parent's threads; connections go on in the parent
 // only: the child closes its copies of their descriptors, which tells no peer anything, and makes a
 // device of its own when it needs one.
@@ -26,14 +27,26 @@ void report_inherited(const char* what) noexcept;
 
 /// For a child that no fork handler has told of its birth (_Fork(), clone()): what another thread
 /// of the parent held at that moment is given up. Does nothing in a process that was told.
-/// @return true: this one was not
-bool forked_unannounced() noexcept;
+void detect_fork() noexcept;
 
 /// Keeps what a parent's device or connection consists of where it is, in a child that must neither
 /// use nor destroy it.
-void leave_behind(std::shared_ptr<void> object);
+void leak_after_fork(std::shared_ptr<void> object);
 
-/// Called in the child behind everything else, oldest first. Static storage; once for each.
-void call_in_child(void (*handler)());
+/// What a client of this folder does around fork(): each may be null. Children are told oldest
+/// first, behind everything else.
+struct ForkHandlers {
+    void (*before)() = nullptr;     ///< takes locks, which are outside of those of this folder
+    void (*in_parent)() = nullptr;  ///< gives them back
+    void (*in_child)() = nullptr;   ///< the same, and forgets what is the parent's
+    /// detect_fork(): `before` was not called, and what the locks guard may be half changed.
+    void (*in_unannounced_child)() = nullptr;
+};
+/// Static storage; once for each.
+void add_fork_handlers(const ForkHandlers& handlers);
+/// The same with nothing but a handler for each child.
+inline void call_in_child(void (*handler)()) {
+    add_fork_handlers({nullptr, nullptr, handler, handler});
+}
 
 }  // namespace xsock

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "include/xsock/iwarp.h"
+#include "mpa/extension_frame.hpp"
 #include "mpa/fpdu.hpp"
 
 namespace xsock {
@@ -17,12 +18,16 @@ ConstBytes FrameCutter::next(bool markers) {
     std::size_t n = 0;
     switch (phase_) {
         case Phase::startup:
-            n = startup_octets();
+            n = startup_bytes();
             break;
+        case Phase::extension:
+            n = extension_bytes();
+            if (phase_ == Phase::extension) break;
+            [[fallthrough]];
         case Phase::fpdus:
             if (!grid_made_) grid_ = mpa::MarkerGrid(markers);
             grid_made_ = true;
-            n = fpdu_octets_at_front();
+            n = fpdu_bytes_at_front();
             break;
         case Phase::unknown:
             n = pending_.size() - taken_;
@@ -39,7 +44,11 @@ ConstBytes FrameCutter::next(bool markers) {
     if (phase_ == Phase::startup) {
         const auto flags = std::to_integer<unsigned>(piece[offsetof(mpa_frame, flags)]);
         asks_for_markers_ = (flags & MPA_FLAG_MARKERS) != 0;
-        phase_ = (flags & MPA_FLAG_REJECT) != 0 ? Phase::unknown : Phase::fpdus;
+        phase_ = (flags & MPA_FLAG_REJECT) != 0       ? Phase::unknown
+                 : (flags & MPA_FLAG_EXTENSIONS) != 0 ? Phase::extension
+                                                      : Phase::fpdus;
+    } else if (phase_ == Phase::extension) {
+        phase_ = Phase::fpdus;
     } else if (phase_ == Phase::fpdus && grid_.enabled()) {
         for (std::size_t left = n; left != 0;) {
             if (grid_.until_next() == 0) {
@@ -61,8 +70,8 @@ ConstBytes FrameCutter::rest() {
     return all;
 }
 
-/// Octets of the start-up frame at the front; 0: not known yet.
-std::size_t FrameCutter::startup_octets() {
+/// Bytes of the start-up frame at the front; 0: not known yet.
+std::size_t FrameCutter::startup_bytes() {
     const std::size_t have = pending_.size() - taken_;
     const std::byte* const frame = pending_.data() + taken_;
     const std::size_t key = std::min<std::size_t>(have, MPA_KEY_OCTETS);
@@ -77,13 +86,24 @@ std::size_t FrameCutter::startup_octets() {
     return sizeof(mpa_frame) + private_data;
 }
 
-/// Octets of the FPDU at the front, markers and a marker before it included; 0: not known yet.
-std::size_t FrameCutter::fpdu_octets_at_front() {
+/// Bytes of the extension frame at the front, which has no markers; 0: not known yet. If FPDUs
+/// begin without one (a Request asks for the exchange, and the Reply may decline it), their phase
+/// begins.
+std::size_t FrameCutter::extension_bytes() {
+    if (pending_.size() - taken_ < mpa::kExtensionPeekBytes) return 0;
+    const std::byte* const front = pending_.data() + taken_;
+    if (mpa::looks_like_extension_frame(front)) return mpa::extension_frame_bytes(front);
+    phase_ = Phase::fpdus;
+    return 0;
+}
+
+/// Bytes of the FPDU at the front, markers and a marker before it included; 0: not known yet.
+std::size_t FrameCutter::fpdu_bytes_at_front() {
     const std::size_t have = pending_.size() - taken_;
     const std::size_t marker = grid_.until_next() == 0 ? MPA_MARKER_OCTETS : 0;
     if (have < marker + MPA_LENGTH_OCTETS) return 0;
-    const std::size_t octets = mpa::fpdu_octets(load_be16(pending_.data() + taken_ + marker));
-    return octets + MPA_MARKER_OCTETS * grid_.count_within(octets);
+    const std::size_t bytes = mpa::fpdu_octets(load_be16(pending_.data() + taken_ + marker));
+    return bytes + MPA_MARKER_OCTETS * grid_.count_within(bytes);
 }
 
 }  // namespace xsock

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Where one direction of an MPA stream may be cut so that each piece is a whole start-up frame or a
-// whole FPDU: dissectors find FPDUs best when a TCP segment begins with one. Looks at lengths only
-// and believes nothing it need not: a stream that is no MPA is cut anywhere. Used by Capture.
+// Where one direction of an MPA stream may be cut so that each piece is a whole start-up frame, a
+// whole extension frame or a whole FPDU: dissectors find FPDUs best when a TCP segment begins with
+// one. Looks at lengths only and assumes nothing it need not: a stream that is no MPA is cut
+// anywhere. Used by Capture.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +15,8 @@ namespace xsock {
 
 class FrameCutter {
   public:
-    /// Adds octets of the stream.
-    void add(ConstBytes octets) { pending_.insert(pending_.end(), octets.begin(), octets.end()); }
+    /// Adds bytes of the stream.
+    void add(ConstBytes bytes) { pending_.insert(pending_.end(), bytes.begin(), bytes.end()); }
     /// The next whole piece; empty: it is not complete yet. Valid until add() or the next call.
     /// @param markers  this direction has markers: the M bit of the other direction's start-up
     /// frame
@@ -28,10 +29,11 @@ class FrameCutter {
     [[nodiscard]] bool asks_for_markers() const noexcept { return asks_for_markers_; }
 
   private:
-    enum class Phase : unsigned char { startup, fpdus, unknown };
+    enum class Phase : unsigned char { startup, extension, fpdus, unknown };
 
-    [[nodiscard]] std::size_t startup_octets();
-    [[nodiscard]] std::size_t fpdu_octets_at_front();
+    [[nodiscard]] std::size_t startup_bytes();
+    [[nodiscard]] std::size_t extension_bytes();
+    [[nodiscard]] std::size_t fpdu_bytes_at_front();
 
     Phase phase_ = Phase::startup;
     bool asks_for_markers_ = false;

@@ -2,7 +2,6 @@
 #include "transport/listener.hpp"
 
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,7 +16,7 @@
 
 namespace xsock {
 namespace {
-constexpr int kAcceptsPerPass = 64;
+constexpr int kAcceptsPerCycle = 64;
 constexpr Time kPauseWhenOutOfDescriptors = 100 * kMillisecond;
 constexpr Time kPauseWhenFull = 20 * kMillisecond;
 }  // namespace
@@ -34,88 +33,87 @@ ListenSocket::ListenSocket(int fd, Progress& progress, const ConnectAttr& attr, 
 }
 
 ListenSocket::~ListenSocket() {
-    if (fd_ >= 0) close_owned(fd_);
-    if (ready_fd_ >= 0) close_owned(ready_fd_);
+    if (fd_ >= 0) close_internal_fd(fd_);
 }
 
-Result<void> ListenSocket::open(Pass& pass) {
+Result<void> ListenSocket::open(PollCycle& cycle) {
     auto added = progress_.add(shared_from_this(), fd_, EPOLLIN);
     if (!added) {
         fd_ = -1;  // still the caller's
         return added;
     }
-    accept_some(pass);
+    accept_some(cycle);
     return {};
 }
 
-void ListenSocket::close(Pass& pass) {
+void ListenSocket::close(PollCycle& cycle) {
     if (fd_ < 0) return;
     {
         const DescriptorChange change;
         progress_.remove(*this);
-        close_owned(fd_);
+        close_internal_fd(fd_);
         fd_ = -1;
     }
     for (Connection* connection : std::exchange(starting_, {})) {
         connection->set_listener(nullptr);
-        connection->abort(pass);
+        connection->abort(cycle);
     }
     const std::lock_guard lock(ready_mutex_);
-    for (auto& connection : std::exchange(ready_, {})) connection->release(pass);
+    for (auto& connection : std::exchange(ready_, {})) connection->release(cycle);
     ready_count_.store(0, std::memory_order_seq_cst);
 }
 
-void ListenSocket::on_ready(std::uint32_t, Pass& pass) {
-    if (!paused_) accept_some(pass);
+void ListenSocket::on_ready(std::uint32_t, PollCycle& cycle) {
+    if (!paused_) accept_some(cycle);
 }
 
-void ListenSocket::pause(Pass& pass, Time time) {
+void ListenSocket::pause(PollCycle& cycle, Time time) {
     paused_ = true;
     progress_.modify(*this, EPOLLET);
-    progress_.set_deadline(*this, time_after(pass.now(), time));
+    progress_.set_deadline(*this, time_after(cycle.now(), time));
 }
 
-void ListenSocket::retry(Pass& pass) {
-    if (paused_) on_time(pass);
+void ListenSocket::retry(PollCycle& cycle) {
+    if (paused_) on_time(cycle);
 }
 
-void ListenSocket::on_time(Pass& pass) {
+void ListenSocket::on_time(PollCycle& cycle) {
     if (fd_ < 0) return;
     paused_ = false;
     progress_.modify(*this, EPOLLIN);
-    accept_some(pass);
+    accept_some(cycle);
 }
 
-int ListenSocket::accept_owned() const noexcept {
+int ListenSocket::accept_internal() const noexcept {
     const DescriptorChange change;
     const int fd = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd >= 0) own_descriptor(fd);
+    if (fd >= 0) register_internal_fd(fd);
     return fd;
 }
 
-void ListenSocket::accept_some(Pass& pass) {
-    for (int i = 0; i < kAcceptsPerPass; ++i) {
+void ListenSocket::accept_some(PollCycle& cycle) {
+    for (int i = 0; i < kAcceptsPerCycle; ++i) {
         if (starting_.size() + ready_count_.load(std::memory_order_relaxed) >= max_starting_) {
             log(LogLevel::warn, "too-many-starting",
                 "%zu start-ups are under way or wait to be accepted; new connections wait in the "
                 "listen queue",
                 starting_.size() + ready_count_.load(std::memory_order_relaxed));
-            pause(pass, kPauseWhenFull);
+            pause(cycle, kPauseWhenFull);
             return;
         }
-        const int fd = accept_owned();
+        const int fd = accept_internal();
         if (fd < 0) {
             const int error = errno;
             // EINVAL: another process, or a call that passed us by, has shut the socket down. As
             // long as it does not listen again epoll reports it all the time.
             if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS ||
                 error == EINVAL) {
-                pause(pass, kPauseWhenOutOfDescriptors);
+                pause(cycle, kPauseWhenOutOfDescriptors);
                 if (shortage_.exchange(error, std::memory_order_acq_rel) != error) {
                     log(error == EINVAL ? LogLevel::info : LogLevel::error, "accept-failed",
                         "%s; trying again every %llu ms", std::strerror(error),
                         static_cast<unsigned long long>(kPauseWhenOutOfDescriptors / kMillisecond));
-                    pass.active = true;
+                    cycle.active = true;
                     if (observer_.on_connection_ready) observer_.on_connection_ready();
                 }
                 return;
@@ -126,16 +124,16 @@ void ListenSocket::accept_some(Pass& pass) {
         }
         shortage_.store(0, std::memory_order_release);
         try {
-            start(fd, pass);
+            start(fd, cycle);
         } catch (...) {
             log(LogLevel::error, "accept-failed", "out of memory; the connection is dropped");
-            close_owned(fd);
+            close_internal_fd(fd);
         }
     }
 }
 
 // Makes a connection of an accepted socket, which it takes unless it throws.
-void ListenSocket::start(int fd, Pass& pass) {
+void ListenSocket::start(int fd, PollCycle& cycle) {
     const auto self = std::static_pointer_cast<ListenSocket>(shared_from_this());
     std::shared_ptr<Connection> connection =
         make_([weak = std::weak_ptr<ListenSocket>(self)](Connection& c, QpState state) {
@@ -144,7 +142,7 @@ void ListenSocket::start(int fd, Pass& pass) {
     starting_.insert(connection.get());
     const auto started_now = [&] {
         try {
-            return connection->start(fd, attr_, mpa::Role::responder, pass);
+            return connection->start(fd, attr_, mpa::Role::responder, cycle);
         } catch (...) {
             starting_.erase(connection.get());
             throw;
@@ -154,12 +152,12 @@ void ListenSocket::start(int fd, Pass& pass) {
         log(LogLevel::error, "accept-failed", "%s: %s", r.error().what,
             std::strerror(r.error().code));
         starting_.erase(connection.get());
-        close_owned(fd);
+        close_internal_fd(fd);
     }
 }
 
-void ListenSocket::on_failure(Pass& pass) noexcept {
-    if (fd_ >= 0) pause(pass, kPauseWhenOutOfDescriptors);
+void ListenSocket::on_failure(PollCycle& cycle) noexcept {
+    if (fd_ >= 0) pause(cycle, kPauseWhenOutOfDescriptors);
 }
 
 // A connection of ours changed state; ours to report until it is ready or dead.
@@ -185,10 +183,7 @@ void ListenSocket::started(Connection& connection, QpState state) {
         const std::lock_guard lock(ready_mutex_);
         ready_.push_back(std::static_pointer_cast<Connection>(connection.shared_from_this()));
         ready_count_.store(ready_.size(), std::memory_order_seq_cst);
-        if (ready_fd_ >= 0) {
-            const std::uint64_t one = 1;
-            [[maybe_unused]] const ssize_t n = write(ready_fd_, &one, sizeof one);
-        }
+        ready_event_.notify();
     }
     if (observer_.on_connection_ready) observer_.on_connection_ready();
 }
@@ -199,10 +194,7 @@ std::shared_ptr<Connection> ListenSocket::take() {
     auto connection = std::move(ready_.front());
     ready_.pop_front();
     ready_count_.store(ready_.size(), std::memory_order_seq_cst);
-    if (ready_fd_ >= 0) {
-        std::uint64_t count = 0;
-        [[maybe_unused]] const ssize_t n = read(ready_fd_, &count, sizeof count);
-    }
+    ready_event_.take();
     return connection;
 }
 
@@ -210,22 +202,19 @@ void ListenSocket::give_back(std::shared_ptr<Connection> connection) {
     const std::lock_guard lock(ready_mutex_);
     ready_.push_front(std::move(connection));
     ready_count_.store(ready_.size(), std::memory_order_seq_cst);
-    if (ready_fd_ >= 0) {
-        const std::uint64_t one = 1;
-        [[maybe_unused]] const ssize_t n = write(ready_fd_, &one, sizeof one);
-    }
+    ready_event_.notify();
 }
 
 // A semaphore: one count for each ready connection.
 Result<int> ListenSocket::ready_fd() {
     const std::lock_guard lock(ready_mutex_);
-    if (ready_fd_ >= 0) return ready_fd_;
-    const DescriptorChange change;
-    const int fd = move_and_own(
-        eventfd(static_cast<unsigned>(ready_.size()), EFD_SEMAPHORE | EFD_NONBLOCK | EFD_CLOEXEC));
-    if (fd < 0) return Error{errno, "eventfd failed"};
-    ready_fd_ = fd;
-    return fd;
+    if (!ready_event_.is_open()) {
+        const auto count = static_cast<unsigned>(ready_.size());
+        if (auto opened = ready_event_.open(EventFd::Kind::semaphore, count); !opened) {
+            return opened.error();
+        }
+    }
+    return ready_event_.fd();
 }
 
 }  // namespace xsock

@@ -11,10 +11,11 @@
 
 #include "base/device.hpp"
 #include "transport/connection.hpp"
+#include "transport/event_fd.hpp"
 
 namespace xsock {
 
-/// The driver's half.
+/// The poller's half.
 class ListenSocket final : public Pollable {
   public:
     /// Makes a fresh connection object for an accepted socket.
@@ -24,15 +25,15 @@ class ListenSocket final : public Pollable {
                  std::size_t max_starting);
     ~ListenSocket() override;
 
-    /// Told, in the driver, when a connection has become ready or there is a shortage(), and of
+    /// Told, in the poller, when a connection has become ready or there is a shortage(), and of
     /// each that did not become ready. Before open().
     struct Observer {
         std::function<void()> on_connection_ready;
         std::function<void(Connection&)> on_connection_failed;
     };
     void set_observer(Observer observer) { observer_ = std::move(observer); }
-    Result<void> open(Pass& pass);
-    void close(Pass& pass);
+    Result<void> open(PollCycle& cycle);
+    void close(PollCycle& cycle);
 
     /// The next ready connection or null. Any thread.
     std::shared_ptr<Connection> take();
@@ -46,22 +47,22 @@ class ListenSocket final : public Pollable {
     [[nodiscard]] int shortage() const noexcept {
         return shortage_.load(std::memory_order_acquire);
     }
-    /// The driver: tries again at once instead of after the pause.
-    void retry(Pass& pass);
+    /// The poller: tries again at once instead of after the pause.
+    void retry(PollCycle& cycle);
     /// Written when a connection becomes ready; -1 until asked for.
     Result<int> ready_fd();
 
-    void on_ready(std::uint32_t events, Pass& pass) override;
-    void on_kick(Pass&) override {}
-    void on_time(Pass& pass) override;
-    void on_failure(Pass& pass) noexcept override;
+    void on_ready(std::uint32_t events, PollCycle& cycle) override;
+    void on_notify(PollCycle&) override {}
+    void on_time(PollCycle& cycle) override;
+    void on_failure(PollCycle& cycle) noexcept override;
 
   private:
-    int accept_owned() const noexcept;
-    void accept_some(Pass& pass);
-    void start(int fd, Pass& pass);
+    int accept_internal() const noexcept;
+    void accept_some(PollCycle& cycle);
+    void start(int fd, PollCycle& cycle);
     void started(Connection& connection, QpState state);
-    void pause(Pass& pass, Time time);
+    void pause(PollCycle& cycle, Time time);
 
     int fd_;
     Progress& progress_;
@@ -70,14 +71,14 @@ class ListenSocket final : public Pollable {
     MakeConnection make_;
     const std::size_t max_starting_;
     Observer observer_;
-    std::unordered_set<Connection*> starting_;  // the driver's; Progress owns them
+    std::unordered_set<Connection*> starting_;  // the poller's; Progress owns them
     bool paused_ = false;
     std::atomic<int> shortage_{0};
 
     std::mutex ready_mutex_;
     std::deque<std::shared_ptr<Connection>> ready_;
     std::atomic<std::size_t> ready_count_{0};
-    int ready_fd_ = -1;  // under ready_mutex_
+    EventFd ready_event_;  // under ready_mutex_
 };
 
 }  // namespace xsock

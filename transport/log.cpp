@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// By hand: a line needs no memory of the heap and may be written by a forked child, and the engine
+// (RTLD_DEEPBIND) brings no logging library that a program may have in another version.
 #include "transport/log.hpp"
 
 #include <fcntl.h>
@@ -47,9 +49,10 @@ struct Sink {
                 static_cast<int>(getpid()), setting);
         }
         if (colon != nullptr && colon[1] != '\0') {
-            // Our own file, not somebody's link: the path may lie in a world-writable folder.
+            // Our own file, not a link of another user's: the path may lie in a world-writable
+            // folder.
             const DescriptorChange change;
-            const int file = move_and_own(
+            const int file = move_and_register(
                 open(colon + 1, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
             if (file >= 0) {
                 fd = file;
@@ -78,7 +81,7 @@ std::mutex bucket_mutex;
 std::array<Bucket, 64> buckets;
 
 // True when a line of `code` may be written now; `suppressed` then tells how many were not.
-bool admit(const char* code, unsigned long& suppressed) {
+bool handle_pending(const char* code, unsigned long& suppressed) {
     timespec now{};
     clock_gettime(CLOCK_MONOTONIC, &now);
     const std::lock_guard lock(bucket_mutex);
@@ -115,7 +118,7 @@ bool log_enabled(LogLevel level) noexcept { return static_cast<int>(level) <= si
 void log(LogLevel level, const char* code, const char* format, ...) noexcept {
     if (!log_enabled(level)) return;
     unsigned long suppressed = 0;
-    if (!admit(code, suppressed)) return;
+    if (!handle_pending(code, suppressed)) return;
 
     constexpr std::array<const char*, 5> kNames{"off", "error", "warn", "info", "debug"};
     char line[512];

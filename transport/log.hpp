@@ -17,10 +17,10 @@ enum class LogLevel : std::uint8_t { error = 1, warn, info, debug };
 void log(LogLevel level, const char* code, const char* format, ...) noexcept
     __attribute__((format(printf, 3, 4)));
 
-/// Around fork(), in parent and child: nobody else is writing a line (transport/fork.cpp).
+/// Around fork(), in parent and child: no other thread is writing a line (transport/fork.cpp).
 void log_begin_fork() noexcept;
 void log_end_fork() noexcept;
-/// In a child for which nobody held the lock.
+/// In a child for which no fork handler held the lock.
 void log_forget_lock() noexcept;
 
 }  // namespace xsock

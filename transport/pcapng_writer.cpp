@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// By hand: libpcap reads pcapng but writes pcap, without limit and uncompressed.
 #include "transport/pcapng_writer.hpp"
 
 #include <fcntl.h>
@@ -23,7 +24,7 @@ constexpr std::uint16_t kOptEnd = 0, kShbUserAppl = 4, kIfName = 2, kIfDescripti
                         kIfTsResol = 9, kEpbFlags = 2;
 constexpr std::uint8_t kNanoseconds = 9;
 
-constexpr std::uint64_t kFlushOctets = 1024 * 1024;
+constexpr std::uint64_t kFlushBytes = 1024 * 1024;
 constexpr std::uint64_t kFlushNs = kSecond;
 // What ends a gzip file: the last block and its trailer.
 constexpr std::uint64_t kGzipEnd = 64;
@@ -38,13 +39,13 @@ constexpr std::size_t padded(std::size_t n) { return (n + 3) & ~std::size_t{3}; 
 }  // namespace
 
 Result<std::unique_ptr<PcapngWriter>> PcapngWriter::create(const Options& options) {
-    // The path may lie in a world-writable folder: our own file, not somebody's link, and a pipe
-    // must not hold us.
+    // The path may lie in a world-writable folder: our own file, not a link of another user's, and
+    // a pipe must not block us.
     int fd = -1;
     {
         const DescriptorChange change;
-        fd = move_and_own(::open(options.path.c_str(),
-                                 O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+        fd = move_and_register(::open(
+            options.path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
     }
     if (fd < 0) return Error{errno, "cannot be written"};
     struct stat status {};
@@ -59,7 +60,7 @@ Result<std::unique_ptr<PcapngWriter>> PcapngWriter::create(const Options& option
         error = errno;
     }
     if (error != 0) {
-        close_owned(fd);
+        close_internal_fd(fd);
         return Error{error, error == EINVAL ? "is not a regular file" : "cannot be written"};
     }
     std::unique_ptr<PcapngWriter> writer(
@@ -78,7 +79,7 @@ PcapngWriter::PcapngWriter(const Options& options, int fd, bool compress)
     if (compress_ &&
         deflateInit2(&z_, Z_BEST_SPEED, Z_DEFLATED, kGzipWindow, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
         compress_ = false;
-        close_owned(fd_);
+        close_internal_fd(fd_);
         fd_ = -1;
     }
 }
@@ -88,8 +89,8 @@ PcapngWriter::~PcapngWriter() { close(); }
 // ---- blocks ---------------------------------------------------------------
 
 void PcapngWriter::put(const void* from, std::size_t n) {
-    const auto* const octets = static_cast<const std::byte*>(from);
-    blocks_.insert(blocks_.end(), octets, octets + n);
+    const auto* const bytes = static_cast<const std::byte*>(from);
+    blocks_.insert(blocks_.end(), bytes, bytes + n);
 }
 
 void PcapngWriter::put_option(std::uint16_t code, const std::string& text) {
@@ -108,10 +109,10 @@ std::size_t PcapngWriter::begin_block(std::uint32_t type) {
 }
 
 void PcapngWriter::end_block(std::size_t begin) {
-    constexpr std::size_t kLengthOctets = sizeof(std::uint32_t);
-    const auto length = static_cast<std::uint32_t>(blocks_.size() - begin + kLengthOctets);
+    constexpr std::size_t kLengthBytes = sizeof(std::uint32_t);
+    const auto length = static_cast<std::uint32_t>(blocks_.size() - begin + kLengthBytes);
     put_u32(length);
-    std::memcpy(blocks_.data() + begin + kLengthOctets, &length, kLengthOctets);
+    std::memcpy(blocks_.data() + begin + kLengthBytes, &length, kLengthBytes);
 }
 
 void PcapngWriter::add_headers() {
@@ -162,19 +163,19 @@ bool PcapngWriter::flush(std::uint64_t time_ns) {
     if (fd_ < 0) return false;
     bool full = false, written = true;
     if (!compress_) {
-        full = blocks_.size() > options_.size_max - std::min(file_octets_, options_.size_max);
+        full = blocks_.size() > options_.size_max - std::min(file_bytes_, options_.size_max);
         if (!full) written = write_all(blocks_.data(), blocks_.size());
     } else {
         // What zlib holds back counts as if it could not be compressed; when that would not fit,
         // a flush tells how much it really is.
         const auto fits = [&] {
             const auto more = static_cast<uLong>(unflushed_ + blocks_.size());
-            return file_octets_ + deflateBound(&z_, more) + kGzipEnd <= options_.size_max;
+            return file_bytes_ + deflateBound(&z_, more) + kGzipEnd <= options_.size_max;
         };
         if (!fits()) written = deflate_all(nullptr, 0, Z_SYNC_FLUSH);
         full = !fits();
         if (written && !full) {
-            const bool due = unflushed_ + blocks_.size() >= kFlushOctets || time_ns == 0 ||
+            const bool due = unflushed_ + blocks_.size() >= kFlushBytes || time_ns == 0 ||
                              time_ns - flushed_ns_ >= kFlushNs;
             written = deflate_all(blocks_.data(), blocks_.size(), due ? Z_SYNC_FLUSH : Z_NO_FLUSH);
             if (due) flushed_ns_ = time_ns;
@@ -194,7 +195,7 @@ void PcapngWriter::close() noexcept {
         deflateEnd(&z_);
         compress_ = false;
     }
-    close_owned(fd_);
+    close_internal_fd(fd_);
     fd_ = -1;
 }
 
@@ -226,7 +227,7 @@ bool PcapngWriter::write_all(const std::byte* from, std::size_t n) {
         }
         from += written;
         n -= static_cast<std::size_t>(written);
-        file_octets_ += static_cast<std::uint64_t>(written);
+        file_bytes_ += static_cast<std::uint64_t>(written);
     }
     return true;
 }

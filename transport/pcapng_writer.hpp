@@ -23,8 +23,8 @@ class PcapngWriter {
   public:
     struct Options {
         std::string path;
-        std::uint64_t size_max = 0;  ///< octets of the file
-        std::uint32_t snap = 0;      ///< octets kept of each frame
+        std::uint64_t size_max = 0;  ///< bytes of the file
+        std::uint32_t snap = 0;      ///< bytes kept of each frame
         std::string interface_description;
     };
     enum class Direction : std::uint8_t { inbound = 1, outbound = 2 };
@@ -65,8 +65,8 @@ class PcapngWriter {
     bool compress_ = false;
     z_stream z_{};
     std::vector<std::byte> blocks_;   // whole blocks, not yet written
-    std::vector<std::byte> scratch_;  // compressed octets on their way
-    std::uint64_t file_octets_ = 0;   // written
+    std::vector<std::byte> scratch_;  // compressed bytes on their way
+    std::uint64_t file_bytes_ = 0;    // written
     std::uint64_t unflushed_ = 0;     // given to zlib since its last flush
     std::uint64_t flushed_ns_ = 0;
 };

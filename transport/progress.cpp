@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -22,42 +21,31 @@
 #include "transport/clock.hpp"
 #include "transport/descriptors.hpp"
 #include "transport/fork.hpp"
-#include "transport/interrupt.hpp"
 #include "transport/log.hpp"
 #include "transport/progress_thread.hpp"
+#include "transport/signal_blocker.hpp"
 #include "transport/soft_channel.hpp"
 
 namespace xsock {
 
-[[gnu::tls_model("initial-exec")]] thread_local constinit char this_driver = 0;
+[[gnu::tls_model("initial-exec")]] thread_local constinit char this_poller = 0;
 
 namespace {
 
-constexpr std::size_t kStagingOctets = 512 * 1024;
-constexpr std::uint32_t kPassesBetweenEpoll = 8;
-constexpr std::uint32_t kPassesBetweenEpollAlone = 64;
-constexpr std::uint32_t kHotIdlePasses = 1024;  // then it is not hot any more
-constexpr std::uint32_t kPassesUntilDetach = 256;
-constexpr int kLooksMoreWhenAlone = 4;
-constexpr std::uint32_t kLooksPutOff = 16;
-constexpr int kEventsPerPass = 64;
+constexpr std::size_t kStagingBytes = 512 * 1024;
+constexpr std::uint32_t kCyclesBetweenEpoll = 8;
+constexpr std::uint32_t kCyclesBetweenEpollAlone = 64;
+constexpr std::uint32_t kBusyPolledIdleCycles = 1024;  // then it is not busy-polled any more
+constexpr std::uint32_t kCyclesUntilDetach = 256;
+constexpr int kRereadsWhenAlone = 4;
+constexpr std::uint32_t kReadsPutOff = 16;
+constexpr int kEventsPerCycle = 64;
 constexpr int kRoundsForOthers = 64;
 constexpr std::size_t kSpareTxBuffers = 4;
 
 // epoll data of what is no Pollable.
 int embed_tag;
 int timer_tag;
-
-// Fails only when the counter is full, and then the descriptor is readable already.
-void signal_event(int fd) noexcept {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t n = write(fd, &one, sizeof one);
-}
-
-void clear_event(int fd) noexcept {
-    std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t n = read(fd, &count, sizeof count);
-}
 
 // For poll(): rounded up; -1 for kNever.
 int milliseconds_until(Time deadline) noexcept {
@@ -77,7 +65,11 @@ void cpu_relax() noexcept {
 }  // namespace
 
 Progress::Progress(Epochs& epochs, const TransportConfig& config, unsigned index)
-    : config_(config), index_(index), reader_(epochs), staging_(new std::byte[kStagingOctets]) {}
+    : config_(config),
+      mode_(config.progress),
+      index_(index),
+      reader_(epochs),
+      staging_(new std::byte[kStagingBytes]) {}
 
 Result<std::unique_ptr<Progress>> Progress::create(Epochs& epochs, const TransportConfig& config,
                                                    unsigned index) {
@@ -85,13 +77,12 @@ Result<std::unique_ptr<Progress>> Progress::create(Epochs& epochs, const Transpo
     std::unique_ptr<Progress> p(new Progress(epochs, config, index));
     p->epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
     if (p->epoll_fd_ < 0) return Error{errno, "epoll_create1 failed"};
-    p->bell_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    p->embed_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (p->bell_fd_ < 0 || p->embed_fd_ < 0) return Error{errno, "eventfd failed"};
+    if (auto opened = p->wake_flag_.open(); !opened) return opened.error();
+    if (auto opened = p->embed_.open(); !opened) return opened.error();
     p->timer_fd_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     if (p->timer_fd_ < 0) return Error{errno, "timerfd_create failed"};
     for (const auto& [fd, tag] :
-         {std::pair{p->embed_fd_, &embed_tag}, std::pair{p->timer_fd_, &timer_tag}}) {
+         {std::pair{p->embed_.fd(), &embed_tag}, std::pair{p->timer_fd_, &timer_tag}}) {
         epoll_event event{};
         event.events = EPOLLIN;
         event.data.ptr = tag;
@@ -99,7 +90,7 @@ Result<std::unique_ptr<Progress>> Progress::create(Epochs& epochs, const Transpo
             return Error{errno, "epoll_ctl failed"};
         }
     }
-    for (const int fd : {p->epoll_fd_, p->bell_fd_, p->embed_fd_, p->timer_fd_}) own_descriptor(fd);
+    for (const int fd : {p->epoll_fd_, p->timer_fd_}) register_internal_fd(fd);
     add_to_forks(*p);
     return p;
 }
@@ -111,21 +102,23 @@ Progress::~Progress() {
 }
 
 void Progress::close_descriptors() noexcept {
-    for (const int fd : {epoll_fd_, bell_fd_, embed_fd_, timer_fd_, signal_fd_.load()}) {
-        if (fd >= 0) close_owned(fd);
+    for (const int fd : {epoll_fd_, timer_fd_, signal_fd_.load()}) {
+        if (fd >= 0) close_internal_fd(fd);
     }
-    for (const int fd : events_) close_owned(fd);
+    wake_flag_.close();
+    embed_.close();
+    for (Waiter& waiter : waiters_) waiter.event.close();
 }
 
 void Progress::abandon() noexcept {
-    if (fork_in_pass_) return;
-    for (const auto& entry : items_) close_owned(entry.first->fd_);
+    if (fork_in_cycle_) return;
+    for (const auto& entry : items_) close_internal_fd(entry.first->fd_);
     close_descriptors();
-    lock_.store(&kAbandoned, std::memory_order_relaxed);
+    lock_.store(&kAfterFork, std::memory_order_relaxed);
 }
 
 void Progress::ensure_thread() {
-    if (config_.progress == ProgressMode::app) return;
+    if (mode() == ProgressMode::app) return;
     std::call_once(thread_once_, [this] {
         thread_ = ProgressThread::start(*this, config_, index_);
         if (thread_ == nullptr) {
@@ -133,12 +126,19 @@ void Progress::ensure_thread() {
                 "no background thread could be made: connections move only while the program "
                 "polls");
         }
-        ringable_.store(thread_.get(), std::memory_order_seq_cst);
-        locked([this](Pass&) { attach_hot(); });  // a poller may have detached it before that
+        notifiable_.store(thread_.get(), std::memory_order_seq_cst);
+        locked([this](PollCycle&) {
+            attach_busy_polled();
+        });  // a poller may have detached it before that
     });
 }
 
-// ---- the driver lock ------------------------------------------------------
+void Progress::need_thread() {
+    ProgressMode expected = ProgressMode::app;
+    if (mode_.compare_exchange_strong(expected, ProgressMode::both)) ensure_thread();
+}
+
+// ---- the progress lock ------------------------------------------------------
 
 // The nap is for a thread of a real-time priority, whose yielding would keep the holder, of a lower
 // one, from the processor for ever.
@@ -156,13 +156,13 @@ void Progress::lock() noexcept {
 }
 
 void Progress::begin_fork() noexcept {
-    const bool mine = driven_by_this_thread();
+    const bool mine = polled_by_this_thread();
     if (!mine) lock();
-    fork_in_pass_ = mine;
+    fork_in_cycle_ = mine;
 }
 
 void Progress::end_fork() noexcept {
-    if (!fork_in_pass_) unlock();
+    if (!fork_in_cycle_) unlock();
 }
 
 // A poster that finds the lock taken publishes its item, sets urgent_, and tries the lock once
@@ -172,266 +172,270 @@ void Progress::unlock() noexcept {
     lock_.store(nullptr, std::memory_order_seq_cst);
     for (int round = 0; urgent_.load(std::memory_order_seq_cst); ++round) {
         // Posters that never pause must not make one of them work for all, for ever.
-        ProgressThread* const thread = ringable_.load(std::memory_order_acquire);
+        ProgressThread* const thread = notifiable_.load(std::memory_order_acquire);
         if (round == kRoundsForOthers && thread != nullptr) {
-            handed_over_.store(true, std::memory_order_release);  // he need not look twice
-            thread->ring();
-            wake_sleepers();  // a leader that sleeps: the thread leaves it to him
+            handed_over_.store(true, std::memory_order_release);  // the thread need not check twice
+            thread->notify();
+            wake_waiters();  // a leader that sleeps: the thread leaves the work to it
             return;
         }
         if (!try_lock()) return;  // the new holder will look
         urgent_.store(false, std::memory_order_seq_cst);
-        Pass pass = begin_pass();
-        serve_kicked(pass);
-        end_pass(pass);
+        PollCycle cycle = begin_cycle();
+        serve_pending(cycle);
+        end_cycle(cycle);
         lock_.store(nullptr, std::memory_order_seq_cst);
     }
 }
 
-Pass Progress::begin_pass() noexcept {
-    return Pass(Bytes(staging_.get(), kStagingOctets), reader_);
+PollCycle Progress::begin_cycle() noexcept {
+    return PollCycle(Bytes(staging_.get(), kStagingBytes), reader_);
 }
 
-void Progress::end_pass(Pass& pass) noexcept {
-    pass.leave_section();
+void Progress::end_cycle(PollCycle& cycle) noexcept {
+    cycle.leave_section();
     completions_.flush();
-    if (!graveyard_.empty()) graveyard_.clear();
-    if (pass.active) wake_sleepers();
+    if (!removed_.empty()) removed_.clear();
+    if (cycle.active) wake_waiters();
 }
 
-void Progress::wake_sleepers() {
-    if (leader_bell_.should_ring()) signal_event(bell_fd_);
+void Progress::wake_waiters() {
+    if (leader_wake_.should_notify()) wake_flag_.notify();
     wake_followers();
 }
 
-// ---- passes ---------------------------------------------------------------
+// ---- poll cycles ----------------------------------------------------------
 
-void Progress::drive_thoroughly() {
-    if (!callers_drive()) {
-        ring_thread();
+void Progress::try_poll_thoroughly() {
+    if (!callers_poll()) {
+        notify_thread();
         return;
     }
-    count_caller_pass();
+    count_caller_cycle();
     if (!try_lock()) return;
-    Driving driving(*this);
-    driving.pass.by_caller = true;
-    // Alone, the hot one answers for all: epoll could only tell of timers and bells.
+    CycleScope scope(*this);
+    scope.cycle.by_caller = true;
+    // Alone, the busy-polled item answers for all: epoll could only tell of timers and wake flags.
     thorough_ = items_.size() > 1;
-    looks_put_off_ = kLooksPutOff;
-    run_pass(driving.pass);
+    reads_put_off_ = kReadsPutOff;
+    run_cycle(scope.cycle);
     thorough_ = false;
 }
 
-void Progress::drive() {
-    if (!callers_drive()) {
-        ring_thread();
+void Progress::poll() {
+    if (!callers_poll()) {
+        notify_thread();
         return;
     }
-    count_caller_pass();
+    count_caller_cycle();
     if (!try_lock()) return;
-    Driving driving(*this);
-    driving.pass.by_caller = true;
-    run_pass(driving.pass);
+    CycleScope scope(*this);
+    scope.cycle.by_caller = true;
+    run_cycle(scope.cycle);
 }
 
 void Progress::poll_thoroughly() {
-    if (!callers_drive()) {
-        ring_thread();
+    if (!callers_poll()) {
+        notify_thread();
         return;
     }
-    count_caller_pass();
+    count_caller_cycle();
     lock();
-    Driving driving(*this);
-    driving.pass.by_caller = true;
+    CycleScope scope(*this);
+    scope.cycle.by_caller = true;
     thorough_ = true;
-    run_pass(driving.pass);
+    run_cycle(scope.cycle);
     thorough_ = false;
 }
 
 void Progress::poll_channel(SoftChannel& channel) {
-    if (!callers_drive()) {
-        ring_thread();
+    if (!callers_poll()) {
+        notify_thread();
         return;
     }
-    count_caller_pass();
+    count_caller_cycle();
     lock();
-    Driving driving(*this);
-    Pass& pass = driving.pass;
-    pass.by_caller = true;
+    CycleScope scope(*this);
+    PollCycle& cycle = scope.cycle;
+    cycle.by_caller = true;
     interval_.store(interval() + 1, std::memory_order_relaxed);
-    serve_kicked(pass);
+    serve_pending(cycle);
     // Of one member recv() itself tells what came in.
     if (Pollable* const item = channel.single_member();
         item != nullptr && (item->events_ & (EPOLLIN | EPOLLOUT)) == EPOLLIN) {
-        call(*item, pass, [&] { item->on_ready(EPOLLIN, pass); });
+        call(*item, cycle, [&] { item->on_ready(EPOLLIN, cycle); });
         return;
     }
-    std::array<epoll_event, kEventsPerPass> events;
-    const int n = epoll_wait(channel.fd(), events.data(), kEventsPerPass, 0);
+    std::array<epoll_event, kEventsPerCycle> events;
+    const int n = epoll_wait(channel.fd(), events.data(), kEventsPerCycle, 0);
     if (channel.several()) {  // since just now: an event may be of another Progress's item
         thorough_ = true;
-        run_pass(pass);
+        run_cycle(cycle);
         thorough_ = false;
         return;
     }
     for (int i = 0; i < n; ++i) {
         const epoll_event& event = events[static_cast<std::size_t>(i)];
         auto* const item = static_cast<Pollable*>(event.data.ptr);
-        // An earlier item of this pass may have removed it; removed items live until its end.
+        // An earlier item of this cycle may have removed it; removed items live until its end.
         if (!item->registered_) continue;
         const std::uint32_t ready = event.events;
-        call(*item, pass, [&] { item->on_ready(ready, pass); });
+        call(*item, cycle, [&] { item->on_ready(ready, cycle); });
     }
 }
 
-Progress::ThreadPass Progress::thread_pass(bool take_over) {
-    if (!try_lock()) return ThreadPass::busy;
-    Driving driving(*this);
+Progress::ThreadCycle Progress::thread_cycle(bool take_over) {
+    if (!try_lock()) return ThreadCycle::busy;
+    CycleScope scope(*this);
     if (take_over) {
-        attach_hot();
+        attach_busy_polled();
         last_epoll_was_single_ = false;  // what woke the thread is known to epoll
     }
-    run_pass(driving.pass);
-    return driving.pass.active ? ThreadPass::moved : ThreadPass::idle;
+    run_cycle(scope.cycle);
+    return scope.cycle.active ? ThreadCycle::moved : ThreadCycle::idle;
 }
 
-void Progress::relax(Time duration) noexcept {
+void Progress::pause(Time duration) noexcept {
     constexpr auto relaxed = std::memory_order_relaxed;
-    ++passes_since_epoll_;  // in the time of a pass, so that what only epoll sees waits no longer
+    ++cycles_since_epoll_;  // in the time of a poll cycle, so that what only epoll sees waits no
+                            // longer
     const Time end = monotonic_now() + duration;
     do {
         cpu_relax();
-    } while (!urgent_.load(relaxed) && kicked_count_.load(relaxed) == 0 && monotonic_now() < end);
+    } while (!urgent_.load(relaxed) && pending_count_.load(relaxed) == 0 && monotonic_now() < end);
 }
 
-void Progress::run_pass(Pass& pass) {
+void Progress::run_cycle(PollCycle& cycle) {
     interval_.store(interval_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    serve_kicked(pass);
-    serve_ready(pass);
+    serve_pending(cycle);
+    serve_ready(cycle);
 }
 
-void Progress::serve_kicked(Pass& pass) {
-    if (kicked_count_.load(std::memory_order_seq_cst) == 0) return;
+void Progress::serve_pending(PollCycle& cycle) {
+    if (pending_count_.load(std::memory_order_seq_cst) == 0) return;
     {
-        const BiasedLock::Guard lock(kicked_lock_);
-        serving_.swap(kicked_);
-        // Whoever reads the old count makes a pass in vain.
-        kicked_count_.store(0, std::memory_order_relaxed);
+        const BiasedLock::Guard lock(pending_lock_);
+        serving_.swap(pending_);
+        // A thread that reads the old count makes a poll cycle in vain.
+        pending_count_.store(0, std::memory_order_relaxed);
     }
     for (auto& item : serving_) {
-        // Cleared first: a kick from now on puts the item into the list again.
-        item->kicked_.store(false, std::memory_order_seq_cst);
-        item->meet_kickers();
-        if (item->registered_) call(*item, pass, [&] { item->on_kick(pass); });
+        // Cleared first: a notification from now on puts the item into the list again.
+        item->pending_.store(false, std::memory_order_seq_cst);
+        item->sync_with_posters();
+        if (item->registered_) call(*item, cycle, [&] { item->on_notify(cycle); });
     }
     completions_.flush();  // into queues that an item may have been the last to keep
     serving_.clear();
 }
 
-void Progress::serve_ready(Pass& pass) {
-    if (hot_ != nullptr &&
-        (last_epoll_was_single_ || hot_detached_.load(std::memory_order_relaxed))) {
-        const bool moved = serve_hot(pass);
-        // Alone, epoll can only tell of timers and bells, which can wait for a few passes.
-        std::uint32_t patience = 0;
-        if (hot_ == nullptr || (hot_->events_ & EPOLLOUT) != 0) {
-            patience = 0;
+void Progress::serve_ready(PollCycle& cycle) {
+    if (busy_polled_ != nullptr &&
+        (last_epoll_was_single_ || busy_polled_detached_.load(std::memory_order_relaxed))) {
+        const bool moved = serve_busy_polled(cycle);
+        // Alone, epoll can only tell of timers and wake flags, which can wait for a few cycles.
+        std::uint32_t epoll_interval = 0;
+        if (busy_polled_ == nullptr || (busy_polled_->events_ & EPOLLOUT) != 0) {
+            epoll_interval = 0;
         } else if (items_.size() <= 1) {
-            patience = kPassesBetweenEpollAlone;
-        } else if (moved || hot_idle_ < kHotIdlePasses) {
-            patience = kPassesBetweenEpoll;
+            epoll_interval = kCyclesBetweenEpollAlone;
+        } else if (moved || busy_polled_idle_ < kBusyPolledIdleCycles) {
+            epoll_interval = kCyclesBetweenEpoll;
         }
-        if (++passes_since_epoll_ < patience && !thorough_) return;
+        if (++cycles_since_epoll_ < epoll_interval && !thorough_) return;
     }
-    passes_since_epoll_ = 0;
-    std::array<epoll_event, kEventsPerPass> events;
-    const int n = epoll_wait(epoll_fd_, events.data(), kEventsPerPass, 0);
+    cycles_since_epoll_ = 0;
+    std::array<epoll_event, kEventsPerCycle> events;
+    const int n = epoll_wait(epoll_fd_, events.data(), kEventsPerCycle, 0);
     int items = 0;
     for (int i = 0; i < n; ++i) {
         void* const tag = events[static_cast<std::size_t>(i)].data.ptr;
         if (tag == &embed_tag) {
-            clear_event(embed_fd_);
+            embed_.take();
             continue;
         }
         if (tag == &timer_tag) {
-            clear_event(timer_fd_);
+            std::uint64_t expirations = 0;
+            [[maybe_unused]] const ssize_t r = read(timer_fd_, &expirations, sizeof expirations);
             armed_timer_ = kNever;
-            serve_deadlines(pass);
+            serve_deadlines(cycle);
             continue;
         }
         auto* item = static_cast<Pollable*>(tag);
-        // An earlier item of this pass may have removed it; the graveyard keeps the memory.
+        // An earlier item of this cycle may have removed it; the list of removed items keeps the
+        // memory.
         if (!item->registered_) continue;
         ++items;
-        make_hot(*item);
+        begin_busy_poll(*item);
         const std::uint32_t ready = events[static_cast<std::size_t>(i)].events;
-        call(*item, pass, [&] { item->on_ready(ready, pass); });
+        call(*item, cycle, [&] { item->on_ready(ready, cycle); });
     }
     if (items > 0) last_epoll_was_single_ = items == 1;
     if (n == 0 && items_.size() <= 1) last_epoll_was_single_ = true;
 }
 
 // With one busy connection, recv() itself is the cheapest question. True when it moved something.
-bool Progress::serve_hot(Pass& pass) {
-    const bool was_active = pass.active;
-    // Who sends in each pass and hears nothing back asks less often: an empty recv() for every
-    // batch that goes out costs as much as ten small messages.
-    if (was_active && !pass.sent_much && hot_idle_ > 0 && looks_put_off_ < kLooksPutOff) {
-        ++looks_put_off_;
+bool Progress::serve_busy_polled(PollCycle& cycle) {
+    const bool was_active = cycle.active;
+    // A caller that sends in each cycle and receives nothing reads less often: an empty recv() for
+    // every batch that goes out costs as much as ten small messages.
+    if (was_active && !cycle.sent_much && busy_polled_idle_ > 0 && reads_put_off_ < kReadsPutOff) {
+        ++reads_put_off_;
         return true;
     }
-    looks_put_off_ = 0;
-    pass.active = false;
-    Pollable& item = *hot_;
-    // Whoever polls one connection and nothing else asks the kernel more often than the way through
-    // here and back would let it.
-    if (hot_detached_.load(std::memory_order_relaxed) && !was_active) {
-        pass.patience = kLooksMoreWhenAlone;
+    reads_put_off_ = 0;
+    cycle.active = false;
+    Pollable& item = *busy_polled_;
+    // A caller that polls one connection alone reads more often than one read for each call would
+    // let it.
+    if (busy_polled_detached_.load(std::memory_order_relaxed) && !was_active) {
+        cycle.rereads = kRereadsWhenAlone;
     }
-    call(item, pass, [&] { item.on_ready(EPOLLIN, pass); });
-    pass.patience = 0;
-    const bool moved = pass.active;
-    pass.active = was_active || moved;
-    hot_idle_ = moved ? 0 : hot_idle_ + 1;
+    call(item, cycle, [&] { item.on_ready(EPOLLIN, cycle); });
+    cycle.rereads = 0;
+    const bool moved = cycle.active;
+    cycle.active = was_active || moved;
+    busy_polled_idle_ = moved ? 0 : busy_polled_idle_ + 1;
     // recv() tells of what comes in; that there is room to send, only epoll does.
-    const bool reads_only = hot_ != nullptr && (hot_->events_ & EPOLLOUT) == 0;
-    if (pass.by_caller && reads_only && ++hot_passes_ >= kPassesUntilDetach) detach_hot();
+    const bool reads_only = busy_polled_ != nullptr && (busy_polled_->events_ & EPOLLOUT) == 0;
+    if (cycle.by_caller && reads_only && ++busy_polled_cycles_ >= kCyclesUntilDetach)
+        detach_busy_polled();
     return moved;
 }
 
-void Progress::make_hot(Pollable& item) {
-    if (hot_ == &item) return;
-    attach_hot();
-    hot_ = &item;
-    hot_idle_ = 0;
-    hot_passes_ = 0;
+void Progress::begin_busy_poll(Pollable& item) {
+    if (busy_polled_ == &item) return;
+    attach_busy_polled();
+    busy_polled_ = &item;
+    busy_polled_idle_ = 0;
+    busy_polled_cycles_ = 0;
 }
 
 // While callers poll one connection all the time, epoll's work for each of its segments (a callback
-// and a lock in the sender's path, 0.3 us of a 3.8 us ping-pong) is for nobody: the connection is
+// and a lock in the sender's path, 0.3 us of a 3.8 us ping-pong) has no use: the connection is
 // taken out, as long as no one sleeps in epoll or relies on it. Those are a leader, the thread
 // unless it looks in by its own clock, and loops that embed us. Each of them publishes itself and
 // then makes sure that all is attached; here the detachment is published first and they are looked
 // for after.
-void Progress::detach_hot() {
-    if (hot_detached_.load(std::memory_order_relaxed)) return;
-    hot_passes_ = 0;
-    if (config_.progress == ProgressMode::thread) return;
-    epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, hot_->fd_, nullptr);
-    hot_detached_.store(true, std::memory_order_seq_cst);
-    const bool thread_sleeps = ringable_.load(std::memory_order_seq_cst) != nullptr &&
+void Progress::detach_busy_polled() {
+    if (busy_polled_detached_.load(std::memory_order_relaxed)) return;
+    busy_polled_cycles_ = 0;
+    if (mode() == ProgressMode::thread) return;
+    epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, busy_polled_->fd_, nullptr);
+    busy_polled_detached_.store(true, std::memory_order_seq_cst);
+    const bool thread_sleeps = notifiable_.load(std::memory_order_seq_cst) != nullptr &&
                                !thread_ticking_.load(std::memory_order_seq_cst);
     if (thread_sleeps || leader_.load(std::memory_order_seq_cst) ||
         embedded_.load(std::memory_order_seq_cst)) {
-        attach_hot();
+        attach_busy_polled();
     }
 }
 
-void Progress::attach_hot() {
-    hot_passes_ = 0;
-    if (!hot_detached_.load(std::memory_order_relaxed)) return;
-    watch(*hot_);
-    hot_detached_.store(false, std::memory_order_seq_cst);
+void Progress::attach_busy_polled() {
+    busy_polled_cycles_ = 0;
+    if (!busy_polled_detached_.load(std::memory_order_relaxed)) return;
+    watch(*busy_polled_);
+    busy_polled_detached_.store(false, std::memory_order_seq_cst);
 }
 
 // Puts an item into epoll again. That can fail for want of kernel memory only; the lock holder has
@@ -447,18 +451,18 @@ void Progress::watch(Pollable& item) {
 
 int Progress::embed() {
     embedded_.store(true, std::memory_order_seq_cst);
-    locked([this](Pass&) { attach_hot(); });
+    locked([this](PollCycle&) { attach_busy_polled(); });
     return epoll_fd_;
 }
 
-void Progress::serve_deadlines(Pass& pass) {
-    // Not more than there are now: one that is set to the past again must not keep the driver.
+void Progress::serve_deadlines(PollCycle& cycle) {
+    // Not more than there are now: one that is set to the past again must not keep the poller.
     for (std::size_t left = deadlines_.size();
-         left > 0 && !deadlines_.empty() && deadlines_.begin()->first <= pass.now(); --left) {
+         left > 0 && !deadlines_.empty() && deadlines_.begin()->first <= cycle.now(); --left) {
         Pollable* const item = deadlines_.begin()->second;
         deadlines_.erase(deadlines_.begin());
         item->deadline_ = kNever;
-        call(*item, pass, [&] { item->on_time(pass); });
+        call(*item, cycle, [&] { item->on_time(cycle); });
     }
     update_timer();
 }
@@ -469,7 +473,7 @@ Result<void> Progress::add(std::shared_ptr<Pollable> item, int fd, std::uint32_t
     Pollable* const key = item.get();
     auto entry = items_.end();
     try {
-        graveyard_.reserve(items_.size() + 1);  // so that remove() cannot fail
+        removed_.reserve(items_.size() + 1);  // so that remove() cannot fail
         entry = items_.emplace(key, std::move(item)).first;
     } catch (const std::bad_alloc&) {
         return Error{ENOMEM, "no memory to watch the descriptor"};
@@ -485,8 +489,8 @@ Result<void> Progress::add(std::shared_ptr<Pollable> item, int fd, std::uint32_t
     key->fd_ = fd;
     key->events_ = events;
     key->registered_ = true;
-    key->owns_fd_ = !owns_descriptor(fd);
-    own_descriptor(fd);
+    key->owns_fd_ = !is_internal_fd(fd);
+    register_internal_fd(fd);
     registered_count_.store(items_.size(), std::memory_order_relaxed);
     return {};
 }
@@ -495,11 +499,11 @@ Result<void> Progress::add(std::shared_ptr<Pollable> item, int fd, std::uint32_t
 // program that sleeps on a channel shall be woken last: awake on another processor, it would wait
 // in recv() for that lock.
 void Progress::join_channels(Pollable& item) {
-    if (!item.registered_ || item.in_channels_ || config_.progress == ProgressMode::thread ||
+    if (!item.registered_ || item.in_channels_ || mode() == ProgressMode::thread ||
         (item.channels_[0] == nullptr && item.channels_[1] == nullptr)) {
         return;
     }
-    if (&item == hot_) attach_hot();
+    if (&item == busy_polled_) attach_busy_polled();
     epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, item.fd_, nullptr);
     for (const auto& channel : item.channels_) {
         if (channel == nullptr) continue;
@@ -520,7 +524,7 @@ void Progress::modify(Pollable& item, std::uint32_t events) {
             if (channel != nullptr) channel->modify(item, item.fd_, events);
         }
     }
-    if (&item == hot_) attach_hot();
+    if (&item == busy_polled_) attach_busy_polled();
     epoll_event event{};
     event.events = events;
     event.data.ptr = &item;
@@ -529,9 +533,9 @@ void Progress::modify(Pollable& item, std::uint32_t events) {
 
 void Progress::remove(Pollable& item) {
     if (!item.registered_) return;
-    if (&item == hot_) {
-        attach_hot();
-        hot_ = nullptr;
+    if (&item == busy_polled_) {
+        attach_busy_polled();
+        busy_polled_ = nullptr;
     }
     epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, item.fd_, nullptr);
     if (item.in_channels_) {
@@ -540,13 +544,13 @@ void Progress::remove(Pollable& item) {
         }
         item.in_channels_ = false;
     }
-    if (item.owns_fd_) disown_descriptor(item.fd_);
+    if (item.owns_fd_) unregister_internal_fd(item.fd_);
     item.registered_ = false;
     item.fd_ = -1;
     set_deadline(item, kNever);
     const auto found = items_.find(&item);
     XSOCK_ASSERT(found != items_.end());
-    graveyard_.push_back(std::move(found->second));
+    removed_.push_back(std::move(found->second));
     items_.erase(found);
     registered_count_.store(items_.size(), std::memory_order_relaxed);
 }
@@ -584,64 +588,66 @@ void Progress::give_tx_buffer(std::unique_ptr<TxBuffer> buffer) {
     if (tx_buffers_.size() < kSpareTxBuffers) tx_buffers_.push_back(std::move(buffer));
 }
 
-// ---- kicks ----------------------------------------------------------------
+// ---- notifications --------------------------------------------------------
 
-bool Progress::add_kicked(Pollable& item) {
-    // The server clears the flag before it looks at what was posted: set means it has yet to look.
-    if (item.kicked_.load(std::memory_order_seq_cst)) return false;
-    const BiasedLock::Guard lock(kicked_lock_);
-    if (item.kicked_.load(std::memory_order_seq_cst)) return false;
-    kicked_.push_back(item.shared_from_this());  // may throw, with nothing else changed
-    kicked_count_.store(kicked_.size(), std::memory_order_seq_cst);
-    // Behind the count: who takes the flag for sufficient must leave something that is looked for.
-    item.kicked_.store(true, std::memory_order_release);
+bool Progress::add_pending(Pollable& item) {
+    // The server clears the flag before it checks what was posted: set means that check is to come.
+    if (item.pending_.load(std::memory_order_seq_cst)) return false;
+    const BiasedLock::Guard lock(pending_lock_);
+    if (item.pending_.load(std::memory_order_seq_cst)) return false;
+    pending_.push_back(item.shared_from_this());  // may throw, with nothing else changed
+    pending_count_.store(pending_.size(), std::memory_order_seq_cst);
+    // Behind the count: a poster that finds the flag set relies on the count being checked.
+    item.pending_.store(true, std::memory_order_release);
     return true;
 }
 
-void Progress::kick_later_anew(Pollable& item) {
-    if (!add_kicked(item)) return;
-    if (config_.progress != ProgressMode::app) {
-        ring_thread();
+void Progress::notify_later_slow(Pollable& item) {
+    if (!add_pending(item)) return;
+    if (mode() != ProgressMode::app) {
+        notify_thread();
     } else {
-        signal_event(embed_fd_);  // a loop that embeds us must come round
+        embed_.notify();  // a loop that embeds us must come round
     }
 }
 
-void Progress::kick_now(Pollable& item) {
-    if (!callers_drive()) {
-        add_kicked(item);
-        ring_thread();
+void Progress::notify_now(Pollable& item) {
+    if (!callers_poll()) {
+        add_pending(item);
+        notify_thread();
         return;
     }
     if (!try_lock()) {
-        add_kicked(item);
+        add_pending(item);
         urgent_.store(true, std::memory_order_seq_cst);
         if (!try_lock()) return;
         urgent_.store(false, std::memory_order_seq_cst);
-        Driving driving(*this);
-        serve_kicked(driving.pass);
+        CycleScope scope(*this);
+        serve_pending(scope.cycle);
         return;
     }
-    Driving driving(*this);
-    if (item.registered_) call(item, driving.pass, [&] { item.on_kick(driving.pass); });
+    CycleScope scope(*this);
+    if (item.registered_) call(item, scope.cycle, [&] { item.on_notify(scope.cycle); });
 }
 
 void Progress::hand_over() noexcept {
-    if (config_.progress == ProgressMode::app) return;
+    if (mode() == ProgressMode::app) return;
     if (!thread_ticking_.load(std::memory_order_seq_cst)) return;  // it watches already
     handed_over_.store(true, std::memory_order_release);
-    if (ProgressThread* const thread = ringable_.load(std::memory_order_acquire)) thread->ring();
+    if (ProgressThread* const thread = notifiable_.load(std::memory_order_acquire))
+        thread->notify();
 }
 
-void Progress::ring_thread() {
-    if (!thread_bell_.should_ring()) return;
-    if (ProgressThread* const thread = ringable_.load(std::memory_order_acquire)) thread->ring();
+void Progress::notify_thread() {
+    if (!thread_wake_.should_notify()) return;
+    if (ProgressThread* const thread = notifiable_.load(std::memory_order_acquire))
+        thread->notify();
 }
 
 // ---- waiting --------------------------------------------------------------
 
 Time Progress::spin_budget() noexcept {
-    if (config_.spin == 0 || !callers_drive()) return 0;
+    if (config_.spin == 0 || !callers_poll()) return 0;
     return spin_score_.worth_while() ? config_.spin : 0;
 }
 
@@ -651,7 +657,7 @@ bool Progress::spin(const std::function<bool()>& done, Time deadline) {
     const Time begin = monotonic_now();
     const Time end = std::min(deadline, time_after(begin, budget));
     do {
-        drive();
+        poll();
         if (done()) {
             count_spin(true);
             return true;
@@ -662,25 +668,25 @@ bool Progress::spin(const std::function<bool()>& done, Time deadline) {
 }
 
 bool Progress::lead() {
-    if (!callers_drive() || leader_.exchange(true, std::memory_order_seq_cst)) return false;
-    count_caller_pass();
-    if (hot_detached_.load(std::memory_order_seq_cst)) {
-        locked([this](Pass&) { attach_hot(); });
+    if (!callers_poll() || leader_.exchange(true, std::memory_order_seq_cst)) return false;
+    count_caller_cycle();
+    if (busy_polled_detached_.load(std::memory_order_seq_cst)) {
+        locked([this](PollCycle&) { attach_busy_polled(); });
     }
-    leader_bell_.begin_sleep();
+    leader_wake_.begin_sleep();
     return true;
 }
 
-void Progress::end_lead(bool rung) {
-    if (rung) clear_event(bell_fd_);
-    leader_bell_.end_sleep();
-    drive();
+void Progress::end_lead(bool notified) {
+    if (notified) wake_flag_.take();
+    leader_wake_.end_sleep();
+    poll();
     leader_.store(false, std::memory_order_seq_cst);
     offer_lead();
 }
 
-// Whoever stops leading lets the others know: those of wait() all look again, of those in poll()
-// and in calls that signals interrupt one each is told, who leads or passes it on.
+// A leader that stops notifies the others: those of wait() all check again; of those in poll() and
+// in calls that signals interrupt one each is notified, which leads or passes the lead on.
 void Progress::offer_lead() {
     if (abandoned()) return;  // those in the lists are the parent's
     if (polling_count_.load(std::memory_order_seq_cst) != 0) {
@@ -689,9 +695,10 @@ void Progress::offer_lead() {
     }
     if (waiter_count_.load(std::memory_order_seq_cst) != 0) {
         const std::lock_guard lock(followers_mutex_);
-        const auto asleep = std::find_if(waiters_.begin(), waiters_.end(),
-                                         [](const Waiter* waiter) { return !waiter->rung; });
-        if (asleep != waiters_.end()) ring(**asleep);
+        const auto asleep = std::find_if(
+            waiters_.begin(), waiters_.end(),
+            [](const Waiter& waiter) { return waiter.done != nullptr && !waiter.notified; });
+        if (asleep != waiters_.end()) notify(*asleep);
     }
     wake_followers();
 }
@@ -700,7 +707,7 @@ void Progress::follow(Follower& follower) {
     const std::lock_guard lock(followers_mutex_);
     polling_followers_.push_back(&follower);
     polling_count_.store(polling_followers_.size(), std::memory_order_seq_cst);
-    if (callers_drive() && !leader_.load(std::memory_order_seq_cst)) follower.on_lead_free();
+    if (callers_poll() && !leader_.load(std::memory_order_seq_cst)) follower.on_lead_free();
 }
 
 void Progress::unfollow(Follower& follower) {
@@ -709,22 +716,20 @@ void Progress::unfollow(Follower& follower) {
     polling_followers_.erase(
         std::find(polling_followers_.begin(), polling_followers_.end(), &follower));
     polling_count_.store(polling_followers_.size(), std::memory_order_seq_cst);
-    if (!polling_followers_.empty() && callers_drive() &&
-        !leader_.load(std::memory_order_seq_cst)) {
+    if (!polling_followers_.empty() && callers_poll() && !leader_.load(std::memory_order_seq_cst)) {
         polling_followers_.front()->on_lead_free();
     }
 }
 
 // A follower counts itself, reads the number of wake-ups, looks at what it waits for, and sleeps
-// while the number stays as it was; a waker makes its news visible, looks at the count, and if
-// there is anybody raises the number and wakes. All in one order: either the waker sees the
-// follower, or the follower the news; and a number raised after the follower read it does not let
-// it sleep.
+// while the number stays as it was; a waker publishes its event, checks the count, and if it is not
+// 0 raises the number and wakes. All in one order: either the waker sees the follower, or the
+// follower the event; and a number raised after the follower read it does not let it sleep.
 void Progress::wake_followers() {
     if (waiter_count_.load(std::memory_order_seq_cst) != 0) {
         const std::lock_guard lock(followers_mutex_);
-        for (Waiter* const waiter : waiters_) {
-            if (!waiter->rung && (*waiter->done)()) ring(*waiter);
+        for (Waiter& waiter : waiters_) {
+            if (waiter.done != nullptr && !waiter.notified && (*waiter.done)()) notify(waiter);
         }
     }
     if (followers_.load(std::memory_order_seq_cst) == 0) return;
@@ -745,55 +750,46 @@ bool Progress::sleep_as_follower(std::uint32_t seen, Time deadline) {
     return n == 0 || errno != EINTR;
 }
 
-void Progress::ring(Waiter& waiter) noexcept {
-    waiter.rung = true;
-    signal_event(waiter.fd);
+void Progress::notify(Waiter& waiter) noexcept {
+    waiter.notified = true;
+    waiter.event.notify();
 }
 
 // A signal handler ends a blocking call however it is asleep, and also where it runs between two
 // looks of the call: so signals are held back all the time, and a descriptor says that one has
 // come. A futex cannot wait for that; a waiter has an eventfd, which is written when what it waits
 // for is there, or when it shall lead. The rule against lost wake-ups is that of the other
-// followers: it is in the list before it looks, they have published before they look into the list.
-// False: there are no descriptors for that, or no memory. (It must not throw: what its caller waits
-// for may be the end of what the driver does with the caller's memory.)
-bool Progress::sleep_as_waiter(const std::function<bool()>& done, bool may_drive, Time deadline,
-                               Interrupt& interrupt) {
+// followers: it is in the list before it checks, they have published before they look into the
+// list. False: there are no descriptors for that, or no memory. (It must not throw: what its caller
+// waits for may be the end of what the poller does with the caller's memory.)
+bool Progress::sleep_interruptibly(const std::function<bool()>& done, bool may_poll, Time deadline,
+                                   SignalBlocker& blocker) {
     const int signals = signal_descriptor();
     if (signals < 0) return false;
-    Waiter self{&done, -1, false};
+    Waiter* self = nullptr;
     {
         const std::lock_guard lock(followers_mutex_);
+        const auto unused = std::find_if(waiters_.begin(), waiters_.end(),
+                                         [](const Waiter& w) { return w.done == nullptr; });
         try {
-            waiters_.reserve(waiters_.size() + 1);
-            events_.reserve(events_.size() + 1);
-            idle_events_.reserve(events_.size() + 1);  // giving back must not fail
+            self = unused != waiters_.end() ? &*unused : &waiters_.emplace_back();
         } catch (...) {
             return false;
         }
-        if (idle_events_.empty()) {
-            self.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-            if (self.fd < 0) return false;
-            own_descriptor(self.fd);
-            events_.push_back(self.fd);
-        } else {
-            self.fd = idle_events_.back();
-            idle_events_.pop_back();
-        }
-        waiters_.push_back(&self);
-        waiter_count_.store(waiters_.size(), std::memory_order_seq_cst);
+        if (!self->event.is_open() && !self->event.open()) return false;
+        self->done = &done;
+        waiter_count_.fetch_add(1, std::memory_order_seq_cst);
     }
-    const bool lead_free = may_drive && !leader_.load(std::memory_order_seq_cst);
+    const bool lead_free = may_poll && !leader_.load(std::memory_order_seq_cst);
     if (!lead_free && !done()) {
-        interrupt.hold();
-        std::array<pollfd, 2> fds{{{self.fd, POLLIN, 0}, {signals, POLLIN, 0}}};
-        poll(fds.data(), fds.size(), milliseconds_until(deadline));
+        blocker.hold();
+        std::array<pollfd, 2> fds{{{self->event.fd(), POLLIN, 0}, {signals, POLLIN, 0}}};
+        ::poll(fds.data(), fds.size(), milliseconds_until(deadline));
     }
     const std::lock_guard lock(followers_mutex_);
-    std::erase(waiters_, &self);
-    waiter_count_.store(waiters_.size(), std::memory_order_seq_cst);
-    if (self.rung) clear_event(self.fd);
-    idle_events_.push_back(self.fd);
+    waiter_count_.fetch_sub(1, std::memory_order_seq_cst);
+    self->done = nullptr;
+    if (std::exchange(self->notified, false)) self->event.take();
     return true;
 }
 
@@ -804,22 +800,23 @@ int Progress::signal_descriptor() {
     const int made = make_signal_descriptor();
     if (made < 0) return -1;
     if (signal_fd_.compare_exchange_strong(fd, made, std::memory_order_acq_rel)) {
-        own_descriptor(made);
+        register_internal_fd(made);
         return made;
     }
     close(made);
     return fd;
 }
 
-bool Progress::sleep_as_leader(Time deadline, Interrupt* interrupt) {
+bool Progress::sleep_as_leader(Time deadline, SignalBlocker* blocker) {
     // Looked at, not taken: an epoll_wait() here would eat the edge of an EPOLLET item.
-    std::array<pollfd, 3> fds{{{epoll_fd_, POLLIN, 0}, {bell_fd_, POLLIN, 0}, {-1, POLLIN, 0}}};
-    if (interrupt != nullptr) {
+    std::array<pollfd, 3> fds{
+        {{epoll_fd_, POLLIN, 0}, {wake_flag_.fd(), POLLIN, 0}, {-1, POLLIN, 0}}};
+    if (blocker != nullptr) {
         fds[2].fd = signal_descriptor();
-        if (fds[2].fd >= 0) interrupt->hold();
+        if (fds[2].fd >= 0) blocker->hold();
     }
-    const int n = poll(fds.data(), fds.size(), milliseconds_until(deadline));
-    if (n < 0 && errno == EINTR && interrupt != nullptr) interrupt->note();
+    const int n = ::poll(fds.data(), fds.size(), milliseconds_until(deadline));
+    if (n < 0 && errno == EINTR && blocker != nullptr) blocker->note();
     return n > 0 && fds[1].revents != 0;
 }
 
@@ -829,49 +826,49 @@ bool Progress::wait(const std::function<bool()>& done, Time deadline) {
 
 Progress::Waited Progress::wait_interruptibly(const std::function<bool()>& done, Time deadline,
                                               bool restart) {
-    Interrupt interrupt(restart && deadline == kNever);
-    return wait(done, deadline, &interrupt);
+    SignalBlocker blocker(restart && deadline == kNever);
+    return wait(done, deadline, &blocker);
 }
 
 Progress::Waited Progress::wait(const std::function<bool()>& done, Time deadline,
-                                Interrupt* interrupt) {
+                                SignalBlocker* blocker) {
     if (done()) return Waited::done;
     // A handler that runs in between may fork, and return in the child: there nothing comes.
     const std::uint32_t generation = process_generation();
-    const bool may_drive = callers_drive();
-    if (may_drive) {
-        drive();
+    const bool may_poll = callers_poll();
+    if (may_poll) {
+        poll();
         if (done()) return Waited::done;
         if (deadline == 0 || monotonic_now() >= deadline) return Waited::timeout;
         if (spin(done, deadline)) return Waited::done;
     } else {
-        ring_thread();
+        notify_thread();
     }
     for (;;) {
         if (process_generation() != generation) return Waited::interrupted;
-        if (may_drive && lead()) {
-            // Whatever completed before this line is seen here; whatever completes later rings.
-            const bool rung = !done() && !work_waiting() && sleep_as_leader(deadline, interrupt);
-            end_lead(rung);
+        if (may_poll && lead()) {
+            // What completed before this line is seen here; what completes later notifies.
+            const bool notified = !done() && !work_waiting() && sleep_as_leader(deadline, blocker);
+            end_lead(notified);
             if (done()) return Waited::done;
-            if (interrupt != nullptr && interrupt->admit()) return Waited::interrupted;
-        } else if (interrupt != nullptr && sleep_as_waiter(done, may_drive, deadline, *interrupt)) {
+            if (blocker != nullptr && blocker->handle_pending()) return Waited::interrupted;
+        } else if (blocker != nullptr && sleep_interruptibly(done, may_poll, deadline, *blocker)) {
             const bool found = done();
-            const bool ends = !found && interrupt->admit();
+            const bool ends = !found && blocker->handle_pending();
             if (found || ends || (deadline != kNever && monotonic_now() >= deadline)) {
                 // It may be this one that was told to lead.
-                if (may_drive && !leader_.load(std::memory_order_seq_cst)) offer_lead();
+                if (may_poll && !leader_.load(std::memory_order_seq_cst)) offer_lead();
                 return found ? Waited::done : ends ? Waited::interrupted : Waited::timeout;
             }
         } else {
-            if (interrupt != nullptr) interrupt->let_in();
+            if (blocker != nullptr) blocker->unblock();
             followers_.fetch_add(1, std::memory_order_seq_cst);
             const std::uint32_t seen = follower_wakes_.load(std::memory_order_seq_cst);
-            const bool lead_free = may_drive && !leader_.load(std::memory_order_seq_cst);
+            const bool lead_free = may_poll && !leader_.load(std::memory_order_seq_cst);
             const bool undisturbed = done() || lead_free || sleep_as_follower(seen, deadline);
             followers_.fetch_sub(1, std::memory_order_seq_cst);
             if (done()) return Waited::done;
-            if (!undisturbed && interrupt != nullptr) return Waited::interrupted;
+            if (!undisturbed && blocker != nullptr) return Waited::interrupted;
         }
         if (deadline != kNever && monotonic_now() >= deadline) return Waited::timeout;
     }
@@ -879,35 +876,35 @@ Progress::Waited Progress::wait(const std::function<bool()>& done, Time deadline
 
 void Progress::flush(Time deadline) {
     for (bool busy = true; busy;) {
-        locked([&](Pass& pass) {
-            run_pass(pass);
+        locked([&](PollCycle& cycle) {
+            run_cycle(cycle);
             busy = std::any_of(items_.begin(), items_.end(),
                                [](const auto& entry) { return entry.second->unsent(); });
         });
         if (!busy || monotonic_now() >= deadline) return;
         pollfd ready{epoll_fd_, POLLIN, 0};
-        poll(&ready, 1, 1);
+        ::poll(&ready, 1, 1);
     }
 }
 
 void Progress::drain(Time deadline) {
     bool busy = false;
-    const auto look = [&](Pass&) {
+    const auto look = [&](PollCycle&) {
         busy = std::any_of(items_.begin(), items_.end(),
                            [](const auto& entry) { return entry.second->draining(); });
     };
-    locked([&](Pass& pass) {
+    locked([&](PollCycle& cycle) {
         std::vector<std::shared_ptr<Pollable>> all;
         for (const auto& entry : items_) all.push_back(entry.second);
-        for (const auto& item : all) call(*item, pass, [&] { item->on_exit(pass); });
-        look(pass);
+        for (const auto& item : all) call(*item, cycle, [&] { item->on_exit(cycle); });
+        look(cycle);
     });
     while (busy && monotonic_now() < deadline) {
         pollfd ready{epoll_fd_, POLLIN, 0};
-        poll(&ready, 1, 1);
-        locked([&](Pass& pass) {
-            run_pass(pass);
-            look(pass);
+        ::poll(&ready, 1, 1);
+        locked([&](PollCycle& cycle) {
+            run_cycle(cycle);
+            look(cycle);
         });
     }
 }

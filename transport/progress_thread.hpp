@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The asynchronous send and receive thread of a Progress: a libuv loop that drives what no caller
-// drives. It watches the Progress's epoll descriptor only while callers are inactive; while they
-// are active it looks in once a tick (1 to 8 ms), so that it neither steals their wake-ups nor
-// leaves a gathered post or a peer's Read Request lying for long.
+// The asynchronous send and receive thread of a Progress: a libuv loop that polls what no caller
+// polls. It watches the Progress's epoll descriptor only while callers are inactive; while they are
+// active it looks in once a tick (1 to 8 ms), so that it neither steals their wake-ups nor leaves a
+// gathered post or a peer's Read Request lying for long.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@ class ProgressThread {
     ProgressThread& operator=(const ProgressThread&) = delete;
 
     /// Wakes the loop. Any thread.
-    void ring() noexcept;
+    void notify() noexcept;
 
   private:
     struct Loop;

@@ -16,11 +16,11 @@ Result<std::shared_ptr<SoftChannel>> SoftChannel::create() {
     const DescriptorChange change;
     const int fd = epoll_create1(EPOLL_CLOEXEC);
     if (fd < 0) return Error{errno, "epoll_create1 failed"};
-    own_descriptor(fd);
+    register_internal_fd(fd);
     return std::shared_ptr<SoftChannel>(new SoftChannel(fd));
 }
 
-SoftChannel::~SoftChannel() { close_owned(epoll_fd_); }
+SoftChannel::~SoftChannel() { close_internal_fd(epoll_fd_); }
 
 void SoftChannel::poll() {
     if (!several_.load(std::memory_order_acquire)) {

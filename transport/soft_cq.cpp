@@ -2,7 +2,6 @@
 #include "transport/soft_cq.hpp"
 
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,7 +16,7 @@ namespace xsock {
 namespace {
 
 // A poller that always finds something must still move the bytes now and then.
-constexpr std::uint32_t kPollsWithoutDrive = 16;
+constexpr std::uint32_t kPollsWithoutProgress = 16;
 
 void add_to_epoll(int epoll_fd, int fd) {
     epoll_event event{};
@@ -28,38 +27,27 @@ void add_to_epoll(int epoll_fd, int fd) {
 
 }  // namespace
 
-void CqCore::add_feeder(Progress& progress) {
+void CqCore::add_source(Progress& progress) {
     const std::lock_guard lock(mutex_);
-    if (std::find(feeders_.begin(), feeders_.end(), &progress) != feeders_.end()) return;
-    feeders_.push_back(&progress);
+    if (std::find(sources_.begin(), sources_.end(), &progress) != sources_.end()) return;
+    sources_.push_back(&progress);
     many_.store(true, std::memory_order_seq_cst);
-    home_.wake_sleepers();  // who sleeps there must watch the new one too
-}
-
-CqCore::~CqCore() {
-    disown_descriptor(event_fd);
-    if (event_fd >= 0) close(event_fd);
+    home_.wake_waiters();  // its waiters must watch the new one too
 }
 
 SoftCq::~SoftCq() {
     core_->queue.set_notifier(nullptr, nullptr);
-    disown_descriptor(fd_);
-    if (fd_ >= 0) close(fd_);
+    if (fd_ >= 0) close_internal_fd(fd_);
 }
 
 // Takes, and keeps the descriptor's promise: readable while completions wait.
 std::size_t SoftCq::take(std::span<Wc> out) {
     const std::size_t n = core_->queue.take(out);
     if (fd_.load(std::memory_order_acquire) >= 0 && core_->queue.size() == 0) {
-        std::uint64_t count = 0;
-        const int event_fd = core_->event_fd.load(std::memory_order_relaxed);
-        if (read(event_fd, &count, sizeof count) == sizeof count) {
+        if (core_->waiting.take()) {
             core_->queue.arm(false);
             // What was pushed between the look and the arming has not notified anybody.
-            if (core_->queue.size() != 0) {
-                const std::uint64_t one = 1;
-                [[maybe_unused]] const ssize_t w = write(event_fd, &one, sizeof one);
-            }
+            if (core_->queue.size() != 0) core_->waiting.notify();
         }
     }
     return n;
@@ -70,20 +58,21 @@ std::size_t SoftCq::poll(std::span<Wc> out) {
     if (core_->queue.size() != 0) {
         n = take(out);
         if (core_->channel != nullptr) found_nothing_.store(false, std::memory_order_relaxed);
-        if (n == out.size() || (n > 0 && polls_without_drive_.fetch_add(
-                                             1, std::memory_order_relaxed) < kPollsWithoutDrive)) {
+        if (n == out.size() ||
+            (n > 0 && polls_without_progress_.fetch_add(1, std::memory_order_relaxed) <
+                          kPollsWithoutProgress)) {
             return n;
         }
     }
-    polls_without_drive_.store(0, std::memory_order_relaxed);
+    polls_without_progress_.store(0, std::memory_order_relaxed);
     if (n == 0 && channel_will_tell()) return 0;
-    core_->each_feeder([](Progress& p) { p.drive(); });
+    core_->each_source([](Progress& p) { p.poll(); });
     if (core_->queue.size() != 0) n += take(out.subspan(n));
     if (core_->channel == nullptr) return n;
     found_nothing_.store(n == 0, std::memory_order_relaxed);
     // Armed and empty: the program is about to sleep where only a thread of ours can wake it.
     if (n == 0 && core_->queue.armed() && !core_->channel->watched()) {
-        core_->each_feeder([](Progress& p) { p.note_idle(); });
+        core_->each_source([](Progress& p) { p.note_idle(); });
     }
     return n;
 }
@@ -93,7 +82,7 @@ std::size_t SoftCq::poll(std::span<Wc> out) {
 // another one right behind it does.
 bool SoftCq::channel_will_tell() noexcept {
     return core_->channel != nullptr && core_->channel->watched() && core_->queue.armed() &&
-           !core_->many_feeders() && !core_->home().work_waiting() &&
+           !core_->many_sources() && !core_->home().work_waiting() &&
            !found_nothing_.exchange(true, std::memory_order_relaxed);
 }
 
@@ -111,30 +100,31 @@ std::size_t SoftCq::wait(std::span<Wc> out, std::size_t at_least, Time deadline)
 std::size_t SoftCq::wait_once(std::span<Wc> out, std::size_t at_least, Time deadline) {
     CompletionQueue& queue = core_->queue;
     if (queue.size() < at_least) {
-        if (!core_->many_feeders()) {
-            core_->home().wait([&] { return queue.size() >= at_least || core_->many_feeders(); },
+        if (!core_->many_sources()) {
+            core_->home().wait([&] { return queue.size() >= at_least || core_->many_sources(); },
                                deadline);
         } else {
-            // Several Progresses feed this queue: their threads drive while we sleep.
+            // Several Progresses feed this queue: their threads poll while we sleep.
             for (const std::uint32_t generation = process_generation();
                  process_generation() == generation;) {
-                core_->each_feeder([](Progress& p) { p.drive(); });
+                core_->each_source([](Progress& p) { p.poll(); });
                 const Time now = monotonic_now();
                 const Time slice = std::min(deadline, time_after(now, kMillisecond));
                 if (queue.sleep(at_least, slice) || monotonic_now() >= deadline) break;
             }
         }
-    } else if (polls_without_drive_.fetch_add(1, std::memory_order_relaxed) >= kPollsWithoutDrive) {
-        polls_without_drive_.store(0, std::memory_order_relaxed);
-        core_->each_feeder([](Progress& p) { p.drive(); });
+    } else if (polls_without_progress_.fetch_add(1, std::memory_order_relaxed) >=
+               kPollsWithoutProgress) {
+        polls_without_progress_.store(0, std::memory_order_relaxed);
+        core_->each_source([](Progress& p) { p.poll(); });
     }
     return take(out);
 }
 
 bool SoftCq::wait_until(const std::function<bool()>& done, Time deadline) {
-    if (!core_->many_feeders()) return core_->home().wait(done, deadline);
+    if (!core_->many_sources()) return core_->home().wait(done, deadline);
     for (;;) {
-        core_->each_feeder([](Progress& p) { p.drive(); });
+        core_->each_source([](Progress& p) { p.poll(); });
         if (done()) return true;
         const Time now = monotonic_now();
         if (now >= deadline) return false;
@@ -143,7 +133,7 @@ bool SoftCq::wait_until(const std::function<bool()>& done, Time deadline) {
 }
 
 void SoftCq::hand_over() {
-    core_->each_feeder([](Progress& p) { p.hand_over(); });
+    core_->each_source([](Progress& p) { p.hand_over(); });
 }
 
 Result<int> SoftCq::fd() {
@@ -152,51 +142,41 @@ Result<int> SoftCq::fd() {
     const int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (epoll_fd < 0) return Error{errno, "epoll_create1 failed"};
     // Set: completions may be waiting already.
-    const int event_fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (event_fd < 0) {
-        const int error = errno;
+    if (auto opened = core_->waiting.open(EventFd::Kind::flag, 1); !opened) {
         close(epoll_fd);
-        return Error{error, "eventfd failed"};
+        return opened.error();
     }
-    own_descriptor(epoll_fd);
-    own_descriptor(event_fd);
-    core_->event_fd.store(event_fd, std::memory_order_relaxed);
-    add_to_epoll(epoll_fd, event_fd);
-    core_->each_feeder([epoll_fd](Progress& p) {
+    register_internal_fd(epoll_fd);
+    add_to_epoll(epoll_fd, core_->waiting.fd());
+    core_->each_source([epoll_fd](Progress& p) {
         if (p.mode() != ProgressMode::thread) add_to_epoll(epoll_fd, p.embed());
     });
     core_->queue.set_notifier(
-        [](void* argument) {
-            const std::uint64_t one = 1;
-            const int event =
-                static_cast<CqCore*>(argument)->event_fd.load(std::memory_order_relaxed);
-            [[maybe_unused]] const ssize_t w = write(event, &one, sizeof one);
-        },
-        core_.get());
+        [](void* argument) { static_cast<CqCore*>(argument)->waiting.notify(); }, core_.get());
     fd_.store(epoll_fd, std::memory_order_release);
     return epoll_fd;
 }
 
-void SrqCore::starve(std::weak_ptr<Connection> connection) {
+void SrqCore::add_rnr_waiter(std::weak_ptr<Connection> connection) {
     const std::lock_guard lock(mutex_);
-    if (starved_.size() >= prune_at_) {
+    if (rnr_waiters_.size() >= prune_at_) {
         // Peers that come, ask for more than there is, and go must not pile up.
-        std::erase_if(starved_, [](const auto& weak) { return weak.expired(); });
-        prune_at_ = std::max(kPruneAtLeast, 2 * starved_.size());
+        std::erase_if(rnr_waiters_, [](const auto& weak) { return weak.expired(); });
+        prune_at_ = std::max(kPruneAtLeast, 2 * rnr_waiters_.size());
     }
-    starved_.push_back(std::move(connection));
+    rnr_waiters_.push_back(std::move(connection));
 }
 
-std::vector<std::weak_ptr<Connection>> SrqCore::take_starved() {
+std::vector<std::weak_ptr<Connection>> SrqCore::take_rnr_waiters() {
     const std::lock_guard lock(mutex_);
-    return std::exchange(starved_, {});
+    return std::exchange(rnr_waiters_, {});
 }
 
 Result<void> SoftSrq::post_recv(const RecvWr& wr) {
     auto posted = core_->queue->post(wr);
     if (!posted) return posted.error();
     if (*posted) {
-        for (const auto& weak : core_->take_starved()) {
+        for (const auto& weak : core_->take_rnr_waiters()) {
             if (const auto connection = weak.lock()) connection->receive_posted();
         }
     }

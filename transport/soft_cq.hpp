@@ -13,6 +13,7 @@
 #include "base/completion_queue.hpp"
 #include "base/device.hpp"
 #include "base/recv_queue.hpp"
+#include "transport/event_fd.hpp"
 #include "transport/progress.hpp"
 #include "transport/soft_channel.hpp"
 
@@ -25,21 +26,20 @@ class CqCore {
   public:
     CqCore(Progress& home, std::uint32_t depth, bool strict,
            std::shared_ptr<SoftChannel> of = nullptr)
-        : queue(depth, strict), channel(std::move(of)), home_(home), feeders_{&home} {}
-    ~CqCore();
+        : queue(depth, strict), channel(std::move(of)), home_(home), sources_{&home} {}
 
     CompletionQueue queue;
     const std::shared_ptr<SoftChannel> channel;  ///< may be null
-    /// eventfd behind SoftCq::fd(); here because a driver may be about to write it when the SoftCq
-    /// goes. -1 until asked for.
-    std::atomic<int> event_fd{-1};
+    /// Behind SoftCq::fd(), where it is opened; here because a poller may be about to notify it
+    /// when the SoftCq goes.
+    EventFd waiting;
 
     /// A connection of `progress` will push here.
-    void add_feeder(Progress& progress);
+    void add_source(Progress& progress);
     [[nodiscard]] Progress& home() const noexcept { return home_; }
 
     template <typename F>
-    void each_feeder(F&& f) {
+    void each_source(F&& f) {
         if (!many_.load(std::memory_order_acquire)) {
             f(home_);
             return;
@@ -47,18 +47,18 @@ class CqCore {
         std::vector<Progress*> copy;
         {
             const std::lock_guard lock(mutex_);
-            copy = feeders_;
+            copy = sources_;
         }
         for (Progress* p : copy) f(*p);
     }
-    [[nodiscard]] bool many_feeders() const noexcept {
+    [[nodiscard]] bool many_sources() const noexcept {
         return many_.load(std::memory_order_seq_cst);
     }
 
   private:
     Progress& home_;
     std::mutex mutex_;
-    std::vector<Progress*> feeders_;
+    std::vector<Progress*> sources_;
     std::atomic<bool> many_{false};
 };
 
@@ -94,18 +94,18 @@ class SoftCq final : public Cq {
     std::size_t wait_once(std::span<Wc> out, std::size_t at_least, Time deadline);
 
     std::shared_ptr<CqCore> core_;
-    std::atomic<std::uint32_t> polls_without_drive_{0};
+    std::atomic<std::uint32_t> polls_without_progress_{0};
     std::atomic<bool> found_nothing_{false};  // at the last poll
-    // fd(): an epoll descriptor over the feeders' and an eventfd that says "completions are
+    // fd(): an epoll descriptor over those of the sources and an eventfd that says "completions are
     // waiting".
     std::mutex fd_mutex_;
     std::atomic<int> fd_{-1};
 };
 
-/// Receives that many connections share, and who of them waits for one.
+/// Receives that many connections share, and those connections that wait for one.
 class SrqCore {
   public:
-    /// `on_limit`: called in a driver when the limit is reached, at most once for each arming.
+    /// `on_limit`: called in a poller when the limit is reached, at most once for each arming.
     SrqCore(std::uint32_t depth, std::function<void()> on_limit)
         : queue(std::make_shared<RecvQueue>(depth)), on_limit_(std::move(on_limit)) {
         if (on_limit_) {
@@ -116,15 +116,15 @@ class SrqCore {
 
     const std::shared_ptr<RecvQueue> queue;
 
-    /// The driver of a connection that found the queue empty. It must look once more afterwards.
-    void starve(std::weak_ptr<Connection> connection);
-    /// Those that starved, for whoever posted.
-    [[nodiscard]] std::vector<std::weak_ptr<Connection>> take_starved();
+    /// The poller of a connection that found the queue empty. It must check once more afterwards.
+    void add_rnr_waiter(std::weak_ptr<Connection> connection);
+    /// The connections that wait for a receive, for the thread that posted some.
+    [[nodiscard]] std::vector<std::weak_ptr<Connection>> take_rnr_waiters();
 
   private:
     const std::function<void()> on_limit_;
     std::mutex mutex_;
-    std::vector<std::weak_ptr<Connection>> starved_;
+    std::vector<std::weak_ptr<Connection>> rnr_waiters_;
     static constexpr std::size_t kPruneAtLeast = 64;
     std::size_t prune_at_ = kPruneAtLeast;
 };

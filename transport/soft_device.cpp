@@ -2,7 +2,6 @@
 #include "transport/soft_device.hpp"
 
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 #include "transport/clock.hpp"
 #include "transport/connection.hpp"
 #include "transport/descriptors.hpp"
+#include "transport/event_fd.hpp"
 #include "transport/listener.hpp"
 #include "transport/progress.hpp"
 #include "transport/soft_cq.hpp"
@@ -27,41 +27,36 @@
 namespace xsock {
 namespace {
 
-/// Asynchronous events, for whoever asked for the descriptor.
+/// Asynchronous events, for programs that asked for the descriptor.
 class EventQueue {
   public:
-    ~EventQueue() {
-        if (fd_ >= 0) close_owned(fd_);
-    }
     Result<int> fd() {
         const std::lock_guard lock(mutex_);
-        if (fd_ < 0) {
-            const DescriptorChange change;
-            fd_ = move_and_own(eventfd(0, EFD_SEMAPHORE | EFD_NONBLOCK | EFD_CLOEXEC));
-            if (fd_ < 0) return Error{errno, "eventfd failed"};
+        if (!waiting_.is_open()) {
+            if (auto opened = waiting_.open(EventFd::Kind::semaphore); !opened) {
+                return opened.error();
+            }
         }
-        return fd_;
+        return waiting_.fd();
     }
     void push(const AsyncEvent& event) {
         const std::lock_guard lock(mutex_);
-        if (fd_ < 0) return;
+        if (!waiting_.is_open()) return;
         events_.push_back(event);
-        const std::uint64_t one = 1;
-        [[maybe_unused]] const ssize_t n = write(fd_, &one, sizeof one);
+        waiting_.notify();
     }
     bool next(AsyncEvent& out) {
         const std::lock_guard lock(mutex_);
         if (events_.empty()) return false;
         out = events_.front();
         events_.pop_front();
-        std::uint64_t count = 0;
-        [[maybe_unused]] const ssize_t n = read(fd_, &count, sizeof count);
+        waiting_.take();
         return true;
     }
 
   private:
     std::mutex mutex_;
-    int fd_ = -1;
+    EventFd waiting_;  // one count for each event
     std::deque<AsyncEvent> events_;
 };
 
@@ -69,7 +64,7 @@ class SoftQp final : public Qp {
   public:
     explicit SoftQp(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
     ~SoftQp() override {
-        progress().locked([this](Pass& pass) { connection_->release(pass); });
+        progress().locked([this](PollCycle& cycle) { connection_->release(cycle); });
     }
 
     std::uint32_t num() const override { return connection_->num(); }
@@ -79,7 +74,8 @@ class SoftQp final : public Qp {
         const auto role =
             attr.role == ConnectAttr::Role::responder ? mpa::Role::responder : mpa::Role::initiator;
         Result<void> result;
-        progress().locked([&](Pass& pass) { result = connection_->start(fd, attr, role, pass); });
+        progress().locked(
+            [&](PollCycle& cycle) { result = connection_->start(fd, attr, role, cycle); });
         if (result) progress().ensure_thread();
         return result;
     }
@@ -87,12 +83,13 @@ class SoftQp final : public Qp {
                         std::uint16_t ord) override {
         Result<void> result;
         progress().locked(
-            [&](Pass& pass) { result = connection_->accept(private_data, ird, ord, pass); });
+            [&](PollCycle& cycle) { result = connection_->accept(private_data, ird, ord, cycle); });
         return result;
     }
     Result<void> reject(std::span<const std::byte> private_data) override {
         Result<void> result;
-        progress().locked([&](Pass& pass) { result = connection_->reject(private_data, pass); });
+        progress().locked(
+            [&](PollCycle& cycle) { result = connection_->reject(private_data, cycle); });
         return result;
     }
     Result<void> post_send(const SendWr& wr) override { return connection_->post_send(wr); }
@@ -102,25 +99,25 @@ class SoftQp final : public Qp {
     std::uint32_t send_room() const override { return connection_->send_room(); }
     Result<void> post_recv(const RecvWr& wr) override { return connection_->post_recv(wr); }
     Result<void> shutdown() override {
-        progress().locked([&](Pass& pass) { connection_->shutdown(pass); });
+        progress().locked([&](PollCycle& cycle) { connection_->shutdown(cycle); });
         return {};
     }
     void abort() override {
-        progress().locked([&](Pass& pass) { connection_->abort(pass); });
+        progress().locked([&](PollCycle& cycle) { connection_->abort(cycle); });
     }
     void detach() override {
-        progress().locked([&](Pass& pass) { connection_->detach(pass); });
+        progress().locked([&](PollCycle& cycle) { connection_->detach(cycle); });
     }
     void confirm_start() override {
-        progress().locked([&](Pass& pass) { connection_->confirm_start(pass); });
+        progress().locked([&](PollCycle& cycle) { connection_->confirm_start(cycle); });
     }
     void confirm_end() override {
-        progress().locked([&](Pass& pass) { connection_->confirm_end(pass); });
+        progress().locked([&](PollCycle& cycle) { connection_->confirm_end(cycle); });
     }
     QpState state() const override { return connection_->state(); }
     QpInfo info() const override {
         QpInfo info;
-        progress().locked([&](Pass&) { info = connection_->info(); });
+        progress().locked([&](PollCycle&) { info = connection_->info(); });
         return info;
     }
     QpState wait_started(Time deadline) override {
@@ -142,10 +139,10 @@ class SoftQp final : public Qp {
         return state();
     }
     void set_context(std::uint64_t context) override {
-        progress().locked([&](Pass&) { connection_->set_context(context); });
+        progress().locked([&](PollCycle&) { connection_->set_context(context); });
     }
     void set_rights(std::uint32_t rights) override {
-        progress().locked([&](Pass&) { connection_->set_rights(rights); });
+        progress().locked([&](PollCycle&) { connection_->set_rights(rights); });
     }
 
   private:
@@ -159,14 +156,14 @@ class SoftListener final : public Listener {
                  Connection::StateListener events)
         : socket_(std::move(socket)), progress_(progress), events_(std::move(events)) {}
     ~SoftListener() override {
-        progress_.locked([this](Pass& pass) { socket_->close(pass); });
-        if (fd_ >= 0) close_owned(fd_);
+        progress_.locked([this](PollCycle& cycle) { socket_->close(cycle); });
+        if (fd_ >= 0) close_internal_fd(fd_);
     }
     std::unique_ptr<Qp> accept(Time deadline) override {
         for (;;) {
             if (!progress_.wait([this] { return socket_->has_ready(); }, deadline)) return nullptr;
             if (auto connection = socket_->take()) {
-                progress_.locked([&](Pass&) { connection->set_listener(events_); });
+                progress_.locked([&](PollCycle&) { connection->set_listener(events_); });
                 return std::make_unique<SoftQp>(std::move(connection));
             }
         }
@@ -179,9 +176,9 @@ class SoftListener final : public Listener {
         const DescriptorChange change;
         const int fd = epoll_create1(EPOLL_CLOEXEC);  // not moved: programs may use it in select()
         if (fd < 0) return Error{errno, "epoll_create1 failed"};
-        own_descriptor(fd);
-        const bool drives = progress_.mode() != ProgressMode::thread;
-        for (const int watched : {*ready, drives ? progress_.embed() : -1}) {
+        register_internal_fd(fd);
+        const bool polls = progress_.mode() != ProgressMode::thread;
+        for (const int watched : {*ready, polls ? progress_.embed() : -1}) {
             if (watched < 0) continue;
             epoll_event event{};
             event.events = EPOLLIN;
@@ -220,9 +217,6 @@ class SoftDevice final : public Device {
     Result<void> deregister_memory(std::uint32_t stag) override { return memory_.remove(stag); }
     Result<void> replace_memory(std::uint32_t stag, const RegionAttr& attr) override {
         return memory_.replace(stag, attr);
-    }
-    Result<RegionAttr> query_memory(std::uint32_t stag) const override {
-        return memory_.query(stag);
     }
 
     Result<std::uint32_t> reserve_window() override { return memory_.reserve_window(); }
@@ -272,7 +266,7 @@ class SoftDevice final : public Device {
             },
             config_.max_starting);
         Result<void> opened;
-        progress.locked([&](Pass& pass) { opened = socket->open(pass); });
+        progress.locked([&](PollCycle& cycle) { opened = socket->open(cycle); });
         if (!opened) return opened.error();
         progress.ensure_thread();
         return std::unique_ptr<Listener>(
@@ -293,11 +287,14 @@ class SoftDevice final : public Device {
     }
     [[nodiscard]] const TransportConfig& config() const noexcept { return config_; }
 
-    /// exit() or the like was called by a signal handler in the middle of a pass: nothing of ours
-    /// can be waited for.
+    /// exit() or the like was called by a signal handler in the middle of a poll cycle: nothing of
+    /// ours can be waited for.
     [[nodiscard]] bool interrupted() const noexcept {
         return std::any_of(progresses_.begin(), progresses_.end(),
-                           [](const auto& progress) { return progress->driven_by_this_thread(); });
+                           [](const auto& progress) { return progress->polled_by_this_thread(); });
+    }
+    void need_threads() {
+        for (auto& progress : progresses_) progress->need_thread();
     }
     void drain(Time limit) {
         const Time deadline = time_after(monotonic_now(), limit);
@@ -312,6 +309,7 @@ class SoftDevice final : public Device {
   private:
     Connection::StateListener event_listener() {
         return [this](Connection& c, QpState state) {
+            if (!c.attr().async_events) return;
             events_.push({AsyncEventKind::qp_state, c.attr().context, state});
         };
     }
@@ -358,6 +356,8 @@ std::shared_ptr<Connection> make_soft_connection(Device& device, Connection::Par
 std::size_t soft_max_starting(const Device& device) {
     return static_cast<const SoftDevice&>(device).config().max_starting;
 }
+
+void need_soft_threads(Device& device) { static_cast<SoftDevice&>(device).need_threads(); }
 
 void flush_soft_device(Device& device, Time limit) {
     auto& soft = static_cast<SoftDevice&>(device);

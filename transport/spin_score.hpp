@@ -28,8 +28,8 @@ class SpinScore {
         const std::uint32_t score = score_.load(kRelaxed);
         if (found) {
             if (score == kMost) return;
-            // After failures it has to prove itself: the time slice of whoever was in the way may
-            // just have come while we spun.
+            // After failures it has to prove itself: the time slice of a thread in the way may just
+            // have come while we spun.
             score_.store(std::min(score + kGain, kMost), kRelaxed);
             if (score + kGain >= kMost) gap_.store(kLeastGap, kRelaxed);
             return;

@@ -62,7 +62,7 @@ class Page {
     }
     bool grow();
 
-    std::byte* memory_;  // never unmapped: drivers store into it until the process ends
+    std::byte* memory_;  // never unmapped: pollers store into it until the process ends
     const std::string path_;
     const std::uint32_t pid_;
     std::vector<std::uint32_t> free_;
@@ -81,7 +81,7 @@ void remove_at_exit() {
     }
 }
 
-/// Reserves the memory behind `size` octets of the file: a store into a hole that shared memory has
+/// Reserves the memory behind `size` bytes of the file: a store into a hole that shared memory has
 /// no room for would be a SIGBUS.
 bool reserve(int fd, std::size_t size) {
     rlimit limit{};
@@ -163,9 +163,9 @@ StatsSlot* Page::take(std::uint32_t& index) {
     index = free_.back();
     free_.pop_back();
     StatsSlot& taken = slot(index);
-    // The sequence goes on from where the last tenant left it: a reader that saw him notices.
+    // The sequence goes on from where the last tenant left it: a reader that saw it notices.
     std::atomic_ref(taken.sequence).fetch_add(1, std::memory_order_acq_rel);
-    taken.tx_octets = taken.rx_octets = 0;
+    taken.tx_bytes = taken.rx_bytes = 0;
     taken.counters = {};
     taken.description = {};
     taken.description.opened_ns = wall_clock_ns();

@@ -13,7 +13,7 @@
 namespace xsock {
 
 /// A connection's slot, for as long as it lives. Made and ended by any thread; otherwise the
-/// driver's.
+/// poller's.
 class StatsEntry {
   public:
     /// Throws std::bad_alloc.
@@ -24,8 +24,8 @@ class StatsEntry {
 
     /// Counters in the slot; the caller is their only writer.
     [[nodiscard]] Counters& counters() noexcept { return slot_->counters; }
-    [[nodiscard]] std::uint64_t& tx_octets() noexcept { return slot_->tx_octets; }
-    [[nodiscard]] std::uint64_t& rx_octets() noexcept { return slot_->rx_octets; }
+    [[nodiscard]] std::uint64_t& tx_bytes() noexcept { return slot_->tx_bytes; }
+    [[nodiscard]] std::uint64_t& rx_bytes() noexcept { return slot_->rx_bytes; }
 
     /// Replaces the description, except for opened_ns. Readers see the old one or the new one.
     void describe(const StatsDescription& description) noexcept;
@@ -41,7 +41,7 @@ class StatsEntry {
     std::uint32_t pid_ = 0;  // of the process whose page it is
 };
 
-/// Copies at most size-1 octets of `text` and a NUL.
+/// Copies at most size-1 bytes of `text` and a NUL.
 template <std::size_t size>
 void set_stats_text(char (&to)[size], const char* text) noexcept {
     std::size_t n = 0;

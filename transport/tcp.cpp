@@ -35,8 +35,8 @@ Result<void> check_stream_socket(int fd) {
 }
 
 // The data path goes past the C library: its wrappers are cancellation points, which costs some 25
-// ns a call in a process with threads, and an overlay of the socket calls (DESIGN §5) must not see
-// ours.
+// ns a call in a process with threads, and an overlay of the socket calls (docs/overlay.md) must
+// not see ours.
 long raw(long number, long a, const void* b, unsigned long c, long d) noexcept {
     const long n = ::syscall(number, a, b, c, d, 0L, 0L);
     return n >= 0 ? n : -errno;
@@ -103,12 +103,12 @@ Result<void> prepare(int fd, const Limits& limits, bool shared) {
     set_option(fd, SOL_SOCKET, SO_KEEPALIVE, limits.keepalive_s != 0);
     constexpr int kQuestions = 6;
     set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kQuestions);
-    Time patience = Time{limits.keepalive_s} * kSecond;
+    Time limit = Time{limits.keepalive_s} * kSecond;
     if (limits.keepalive_s != 0) {
-        if (limits.silence != 0) patience = std::min(patience, limits.silence);
+        if (limits.silence != 0) limit = std::min(limit, limits.silence);
         set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, static_cast<int>(limits.keepalive_s));
         set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL,
-                   static_cast<int>(std::max<Time>(1, patience / kQuestions / kSecond)));
+                   static_cast<int>(std::max<Time>(1, limit / kQuestions / kSecond)));
     }
     if (limits.silence != 0) {
         // Behind a window that is closed for long TCP asks every two minutes only, and keepalive is
@@ -137,22 +137,22 @@ void set_keepalive(int fd, const Keepalive& keepalive) noexcept {
     set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, keepalive.idle_s);
 }
 
-Standing standing(int fd) noexcept {
+PeerInfo peer_info(int fd) noexcept {
     tcp_info info{};
     socklen_t size = sizeof info;
-    Standing standing;
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return standing;
-    standing.waiting = info.tcpi_unacked != 0 || info.tcpi_notsent_bytes != 0;
+    PeerInfo peer_info;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return peer_info;
+    peer_info.waiting = info.tcpi_unacked != 0 || info.tcpi_notsent_bytes != 0;
     // Kernels before 5.4 do not tell the window; nothing in flight while something waits does.
     const bool told = size >= offsetof(tcp_info, tcpi_snd_wnd) + sizeof info.tcpi_snd_wnd;
-    standing.window_closed =
-        standing.waiting && (info.tcpi_unacked == 0 || (told && info.tcpi_snd_wnd == 0));
-    standing.attempts = unsigned{info.tcpi_retransmits} + info.tcpi_probes;
-    standing.acknowledged = info.tcpi_bytes_acked;
+    peer_info.window_closed =
+        peer_info.waiting && (info.tcpi_unacked == 0 || (told && info.tcpi_snd_wnd == 0));
+    peer_info.attempts = unsigned{info.tcpi_retransmits} + info.tcpi_probes;
+    peer_info.acknowledged = info.tcpi_bytes_acked;
     // Data that acknowledges nothing new does not count as an acknowledgement, but it has come.
-    standing.since_heard =
+    peer_info.since_heard =
         Time{std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv)} * kMillisecond;
-    return standing;
+    return peer_info;
 }
 
 std::size_t emss(int fd) noexcept {
@@ -162,7 +162,7 @@ std::size_t emss(int fd) noexcept {
     return info.tcpi_snd_mss;
 }
 
-long send(int fd, const mpa::TxBatch& batch) noexcept {
+long send(int fd, const TxBatch& batch) noexcept {
     if (!batch.separate_groups || batch.group_ends.size() <= 1) {
         if (batch.iov.size() == 1) {  // the common small message: spares the kernel a header copy
             const int single = MSG_DONTWAIT | MSG_NOSIGNAL | (batch.separate_groups ? MSG_EOR : 0);
@@ -203,8 +203,8 @@ long send(int fd, const mpa::TxBatch& batch) noexcept {
     return total;
 }
 
-long send(int fd, ConstBytes octets) noexcept {
-    return raw(SYS_sendto, fd, octets.data(), octets.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+long send(int fd, ConstBytes bytes) noexcept {
+    return raw(SYS_sendto, fd, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 long receive(int fd, Bytes into) noexcept {

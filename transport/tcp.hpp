@@ -7,8 +7,9 @@
 #include <cstdint>
 #include <string>
 
+#include "base/bytes.hpp"
 #include "base/result.hpp"
-#include "mpa/stream.hpp"
+#include "base/tx_batch.hpp"
 
 namespace xsock::tcp {
 
@@ -38,30 +39,30 @@ struct Keepalive {
 /// Holds at once: a peer that has been idle for longer is asked now.
 void set_keepalive(int fd, const Keepalive& keepalive) noexcept;
 
-/// Effective maximum segment size towards the peer, octets; 0 when unknown.
+/// Effective maximum segment size towards the peer, bytes; 0 when unknown.
 [[nodiscard]] std::size_t emss(int fd) noexcept;
 
 /// How far TCP has come with what it was given.
-struct Standing {
-    bool waiting = false;            ///< octets are unsent or unacknowledged
+struct PeerInfo {
+    bool waiting = false;            ///< bytes are unsent or unacknowledged
     bool window_closed = false;      ///< the peer takes no more: it does not read
     unsigned attempts = 0;           ///< repetitions or probes in a row, unanswered
-    std::uint64_t acknowledged = 0;  ///< octets, since the connection began
+    std::uint64_t acknowledged = 0;  ///< bytes, since the connection began
     Time since_heard = 0;            ///< since anything came from the peer
 };
 /// All zero when unknown.
-[[nodiscard]] Standing standing(int fd) noexcept;
+[[nodiscard]] PeerInfo peer_info(int fd) noexcept;
 
 /// Writes a batch without blocking: one sendmsg, or for separate groups one sendmmsg whose messages
 /// end records (MSG_EOR), so that TCP does not join neighbours into one segment.
 ///
-/// @return octets taken by TCP (perhaps fewer than offered), or -errno when none were.
-[[nodiscard]] long send(int fd, const mpa::TxBatch& batch) noexcept;
+/// @return bytes taken by TCP (perhaps fewer than offered), or -errno when none were.
+[[nodiscard]] long send(int fd, const TxBatch& batch) noexcept;
 
-/// The same for octets that lie together.
-[[nodiscard]] long send(int fd, ConstBytes octets) noexcept;
+/// The same for bytes that lie together.
+[[nodiscard]] long send(int fd, ConstBytes bytes) noexcept;
 
-/// recv without blocking. @return octets, 0 at end of stream, or -errno.
+/// recv without blocking. @return bytes, 0 at end of stream, or -errno.
 [[nodiscard]] long receive(int fd, Bytes into) noexcept;
 
 /// "127.0.0.1:4711" or "[::1]:4711"; "?" when unknown.

@@ -32,16 +32,16 @@ Element element_of(ibv_event_type type) noexcept {
 }  // namespace
 
 // Events are kept per context with a mutex of their own: a CQ's overrun is told by a notifier.
-void Engine::raise(Context& context, const ibv_async_event& event) {
+void VerbsState::raise(Context& context, const ibv_async_event& event) {
     const std::lock_guard lock(context.events_mutex);
     context.events.push_back(event);
-    context.events_waiting.add();
+    context.events_waiting.notify();
 }
 
 int try_async_event(ibv_context* context, ibv_async_event* event) noexcept {
-    return locked_errno([&](Engine& engine) {
+    return locked_errno([&](VerbsState& engine) {
         if (!engine.alive(context, Kind::context)) return EINVAL;
-        (void)engine.loop();  // whoever waits for events wants them collected
+        (void)engine.loop();  // a wait for events needs them collected
         Context& ours = *Context::of(context);
         const std::lock_guard lock(ours.events_mutex);
         if (ours.events.empty()) return EAGAIN;

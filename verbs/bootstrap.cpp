@@ -2,7 +2,6 @@
 #include "verbs/bootstrap.hpp"
 
 #include <netinet/in.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -22,11 +21,11 @@ namespace xsock::verbs {
 namespace {
 
 constexpr Time kWaitForQp = 60 * kSecond;
-constexpr Time kDialTimeout = 30 * kSecond;
+constexpr Time kConnectTimeout = 30 * kSecond;
 constexpr std::size_t kArrivedMax = 1024;
 constexpr std::array<unsigned char, 6> kGidPrefix = {0xfd, 'x', 's', 'o', 'c', 'k'};
 constexpr char kMagic[8] = {'x', 's', 'o', 'c', 'k', 'G', 'I', 'D'};
-constexpr std::size_t kDataOctets = sizeof kMagic + 8;  // and two QP numbers: ours, the target's
+constexpr std::size_t kDataBytes = sizeof kMagic + 8;  // and two QP numbers: ours, the target's
 
 void close_if_open(int& fd) noexcept {
     if (fd >= 0) close(fd);
@@ -35,9 +34,9 @@ void close_if_open(int& fd) noexcept {
 
 // As InfiniBand's: what has completed is at the peer, and that the peer is gone only a Send
 // notices.
-ConnectAttr attr_of(const Engine& engine, std::span<const std::byte> private_data) {
+ConnectAttr attr_of(const VerbsState& engine, std::span<const std::byte> private_data) {
     ConnectAttr attr;
-    attr.acknowledged = engine.acknowledge != Engine::Acknowledge::never;
+    attr.acknowledged = engine.acknowledge != VerbsState::Acknowledge::never;
     attr.outlives_peer = true;
     attr.ird = attr.ord = kMaxReads;
     attr.private_data = private_data;
@@ -61,7 +60,7 @@ struct Bootstrap::Arrived {
     ~Arrived() { close_if_open(fd); }
 };
 
-std::unique_ptr<Bootstrap> Bootstrap::create(Engine& engine) {
+std::unique_ptr<Bootstrap> Bootstrap::create(VerbsState& engine) {
     auto made = std::make_unique<Bootstrap>();
     sockaddr_in any{};
     any.sin_family = AF_INET;
@@ -76,8 +75,8 @@ std::unique_ptr<Bootstrap> Bootstrap::create(Engine& engine) {
     }
     made->listen_fd_ = fd;
     made->port_ = ntohs(any.sin_port);
-    engine.loop().watch(fd, EPOLLIN,
-                        [&engine, b = made.get()](std::uint32_t) { b->accept_some(engine); });
+    engine.loop().watch(fd, Loop::kReadable,
+                        [&engine, b = made.get()](unsigned) { b->accept_some(engine); });
     return made;
 }
 
@@ -97,7 +96,7 @@ ibv_gid Bootstrap::gid_of(const sockaddr_storage& address) const noexcept {
     return gid;
 }
 
-int Bootstrap::connect(Engine& engine, Qp& qp) {
+int Bootstrap::connect(VerbsState& engine, Qp& qp) {
     const auto& dgid = qp.asked.ah_attr.grh.dgid;
     if (!std::equal(kGidPrefix.begin(), kGidPrefix.end(), dgid.raw)) {
         log(LogLevel::error, "gid-bootstrap",
@@ -124,10 +123,8 @@ int Bootstrap::connect(Engine& engine, Qp& qp) {
         return errno;
     }
     const std::uint32_t num = qp.num();
-    dialing->token = engine.loop().watch(
-        dialing->fd, EPOLLOUT, [this, &engine, num](std::uint32_t) { dial(engine, num); });
-    if (dialing->token == 0) return errno;
-    dialing->timer = engine.loop().at(monotonic_now() + kDialTimeout, [this, &engine, num] {
+    // Watched last: a watch must not outlive its descriptor, and what comes before may throw.
+    dialing->timer = engine.loop().at(monotonic_now() + kConnectTimeout, [this, &engine, num] {
         const auto found = engine.qps.find(num);
         const auto mine = dialing_.find(num);
         if (mine != dialing_.end()) {
@@ -136,17 +133,23 @@ int Bootstrap::connect(Engine& engine, Qp& qp) {
         }
         if (found != engine.qps.end()) fail_qp_locked(engine, *found->second);
     });
-    dialing_[num] = std::move(dialing);
-    return 0;
+    dialing_[num] = dialing;
+    dialing->token = engine.loop().watch(dialing->fd, Loop::kWritable,
+                                         [this, &engine, num](unsigned) { dial(engine, num); });
+    if (dialing->token != 0) return 0;
+    const int error = errno;
+    engine.loop().forget(dialing->timer);
+    dialing_.erase(num);
+    return error;
 }
 
-void Bootstrap::dial(Engine& engine, std::uint32_t num) {
+void Bootstrap::dial(VerbsState& engine, std::uint32_t num) {
     const auto mine = dialing_.find(num);
     if (mine == dialing_.end()) return;
     const std::shared_ptr<Dialing> dialing = mine->second;
     dialing_.erase(mine);
     engine.loop().forget(dialing->token);
-    engine.loop().cancel(dialing->timer);
+    engine.loop().forget(dialing->timer);
     const auto found = engine.qps.find(num);
     if (found == engine.qps.end()) return;
     Qp& qp = *found->second;
@@ -154,7 +157,7 @@ void Bootstrap::dial(Engine& engine, std::uint32_t num) {
     socklen_t size = sizeof error;
     if (getsockopt(dialing->fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
     if (error == 0) {
-        std::array<std::byte, kDataOctets> data;
+        std::array<std::byte, kDataBytes> data;
         std::memcpy(data.data(), kMagic, sizeof kMagic);
         store_be32(data.data() + 8, num);
         store_be32(data.data() + 12, dialing->target);
@@ -175,12 +178,12 @@ void Bootstrap::dial(Engine& engine, std::uint32_t num) {
     fail_qp_locked(engine, qp);
 }
 
-void Bootstrap::accept_some(Engine& engine) {
+void Bootstrap::accept_some(VerbsState& engine) {
     for (;;) {
         const int fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) return;
         if (arrived_.size() >= kArrivedMax) {
-            // Who has been silent for longest gives way.
+            // The connection that has been silent for longest is dropped.
             const auto silent = std::find_if(arrived_.begin(), arrived_.end(),
                                              [](const auto& entry) { return !entry.second->read; });
             if (silent == arrived_.end()) {
@@ -192,37 +195,44 @@ void Bootstrap::accept_some(Engine& engine) {
         const std::uint64_t number = ++numbers_;
         auto arrived = std::make_shared<Arrived>();
         arrived->fd = fd;
-        arrived->token = engine.loop().watch(
-            fd, EPOLLIN | EPOLLET,
-            [this, &engine, number](std::uint32_t) { on_octets(engine, number); });
+        // Watched last: a watch must not outlive its descriptor, and what comes before may throw.
         arrived->timer = engine.loop().at(monotonic_now() + kWaitForQp,
                                           [this, &engine, number] { drop(engine, number); });
-        arrived_.emplace(number, std::move(arrived));
+        arrived_.emplace(number, arrived);
+        arrived->token = engine.loop().watch(
+            fd, Loop::kReadable | Loop::kPeerFinished,
+            [this, &engine, number](unsigned ready) { on_bytes(engine, number, ready); });
+        if (arrived->token == 0) drop(engine, number);
     }
 }
 
-void Bootstrap::drop(Engine& engine, std::uint64_t number) {
+void Bootstrap::drop(VerbsState& engine, std::uint64_t number) {
     const auto found = arrived_.find(number);
     if (found == arrived_.end()) return;
     engine.loop().forget(found->second->token);
-    engine.loop().cancel(found->second->timer);
+    engine.loop().forget(found->second->timer);
     arrived_.erase(found);
 }
 
-void Bootstrap::on_octets(Engine& engine, std::uint64_t number) {
+void Bootstrap::on_bytes(VerbsState& engine, std::uint64_t number, unsigned readiness) {
     const auto found = arrived_.find(number);
     if (found == arrived_.end() || found->second->read) return;
     Arrived& arrived = *found->second;
-    std::array<std::byte, sizeof(mpa_frame) + sizeof(mpa_enhanced) + kDataOctets> octets;
-    const ssize_t n = recv(arrived.fd, octets.data(), octets.size(), MSG_PEEK);
+    std::array<std::byte, sizeof(mpa_frame) + sizeof(mpa_enhanced) + kDataBytes> bytes;
+    const ssize_t n = recv(arrived.fd, bytes.data(), bytes.size(), MSG_PEEK);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (n >= 0 && static_cast<std::size_t>(n) < octets.size() && n != 0) return;  // not all yet
-    const std::byte* const data = octets.data() + sizeof(mpa_frame) + sizeof(mpa_enhanced);
-    if (n <= 0 || std::memcmp(octets.data(), MPA_KEY_REQUEST, MPA_KEY_OCTETS) != 0 ||
+    if (n > 0 && static_cast<std::size_t>(n) < bytes.size() &&
+        (readiness & Loop::kPeerFinished) == 0) {
+        expect_more_than(arrived.fd, static_cast<std::size_t>(n));
+        return;
+    }
+    const std::byte* const data = bytes.data() + sizeof(mpa_frame) + sizeof(mpa_enhanced);
+    if (n != std::ssize(bytes) || std::memcmp(bytes.data(), MPA_KEY_REQUEST, MPA_KEY_OCTETS) != 0 ||
         std::memcmp(data, kMagic, sizeof kMagic) != 0) {
         drop(engine, number);
         return;
     }
+    expect_more_than(arrived.fd, 0);
     arrived.read = true;
     arrived.from = load_be32(data + 8);
     arrived.target = load_be32(data + 12);
@@ -232,7 +242,7 @@ void Bootstrap::on_octets(Engine& engine, std::uint64_t number) {
     }
 }
 
-void Bootstrap::match(Engine& engine, Qp& qp) {
+void Bootstrap::match(VerbsState& engine, Qp& qp) {
     if (qp.connected || qp.asked.dest_qp_num == 0) return;
     for (auto& [number, arrived] : arrived_) {
         if (!arrived->read || arrived->target != qp.num() ||
@@ -255,7 +265,7 @@ void Bootstrap::forget(Qp& qp) {
     const auto mine = dialing_.find(qp.num());
     if (mine == dialing_.end()) return;
     qp.engine->loop().forget(mine->second->token);
-    qp.engine->loop().cancel(mine->second->timer);
+    qp.engine->loop().forget(mine->second->timer);
     dialing_.erase(mine);
 }
 

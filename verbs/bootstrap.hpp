@@ -19,7 +19,7 @@ namespace xsock::verbs {
 class Bootstrap {
   public:
     /// Null when it cannot listen.
-    static std::unique_ptr<Bootstrap> create(Engine& engine);
+    static std::unique_ptr<Bootstrap> create(VerbsState& engine);
 
     /// Those that a GID has room for beside a port: IPv4.
     [[nodiscard]] std::vector<LocalAddress> usable(std::vector<LocalAddress> all) const;
@@ -27,7 +27,7 @@ class Bootstrap {
 
     /// The QP goes to RTR: its peer is `asked.ah_attr.grh.dgid` and `asked.dest_qp_num`. Begins and
     /// returns at once. 0 or an errno.
-    int connect(Engine& engine, Qp& qp);
+    int connect(VerbsState& engine, Qp& qp);
     /// The QP is reset or destroyed.
     void forget(Qp& qp);
 
@@ -35,11 +35,11 @@ class Bootstrap {
     struct Dialing;
     struct Arrived;
 
-    void accept_some(Engine& engine);
-    void on_octets(Engine& engine, std::uint64_t number);
-    void match(Engine& engine, Qp& qp);
-    void dial(Engine& engine, std::uint32_t qp_num);
-    void drop(Engine& engine, std::uint64_t number);
+    void accept_some(VerbsState& engine);
+    void on_bytes(VerbsState& engine, std::uint64_t number, unsigned readiness);
+    void match(VerbsState& engine, Qp& qp);
+    void dial(VerbsState& engine, std::uint32_t qp_num);
+    void drop(VerbsState& engine, std::uint64_t number);
 
     int listen_fd_ = -1;
     std::uint16_t port_ = 0;

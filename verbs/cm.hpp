@@ -25,7 +25,7 @@ struct CmEvent;
 struct CmChannel {
     rdma_event_channel base{};
     std::deque<CmEvent*> events;
-    EventCounter events_waiting;
+    EventFd events_waiting;
     int ids = 0;
 };
 
@@ -50,7 +50,7 @@ struct CmId {
     std::array<std::byte, 32> rsockets_looks_behind{};
     int sync = 0;
 
-    Engine* engine = nullptr;
+    VerbsState* engine = nullptr;
     IdState state = IdState::idle;
     bool passive = false;
     bool own_channel = false;
@@ -69,8 +69,8 @@ struct CmId {
     int fd = -1;  ///< dialing; or accepted, before rdma_accept() hands it to the QP
     Loop::Token fd_token = 0;
     Loop::Token timer = 0;
-    Time believe_refusal = 0;  ///< dialing: a refused connection is dialed again before this
-    bool refused = false;      ///< dialing: at least once
+    Time refusal_final_at = 0;  ///< dialing: a refused connection is dialed again before this
+    bool refused = false;       ///< dialing: at least once
     /// Listening: those whose Request is being read, by `arrival`, the oldest first.
     std::map<std::uint64_t, CmId*> reading;
     std::uint64_t arrival = 0;
@@ -111,45 +111,45 @@ struct CmEvent {
 // cm_events.cpp
 
 /// Queues an event about `id` (with CONNECT_REQUEST: for its listener).
-void tell(Engine& engine, CmId& id, rdma_cm_event_type type, int status = 0,
+void tell(VerbsState& engine, CmId& id, rdma_cm_event_type type, int status = 0,
           ConstBytes private_data = {});
 /// The program has given an event back that it had got: its owner counts it, and a thread in
 /// rdma_destroy_id() that waits for it wakes up. Frees the event.
-void acknowledge_locked(Engine& engine, CmEvent& event);
-/// Drops what is queued about `id`; requests that nobody will see are dropped with their ids.
-void purge_events(Engine& engine, CmId& id);
-CmChannel* create_channel(Engine& engine);
-void destroy_channel(Engine& engine, CmChannel& channel);
+void acknowledge_locked(VerbsState& engine, CmEvent& event);
+/// Drops what is queued about `id`; requests that will not be reported are dropped with their ids.
+void purge_events(VerbsState& engine, CmId& id);
+CmChannel* create_channel(VerbsState& engine);
+void destroy_channel(VerbsState& engine, CmChannel& channel);
 
 // cm_id.cpp
 
-CmId* create_id_locked(Engine& engine, CmChannel* channel, void* context, rdma_port_space ps);
+CmId* create_id_locked(VerbsState& engine, CmChannel* channel, void* context, rdma_port_space ps);
 /// Sockets, timers, queue membership: everything that could call back. Not the memory.
-void detach_locked(Engine& engine, CmId& id);
-void free_id_locked(Engine& engine, CmId& id);
+void detach_locked(VerbsState& engine, CmId& id);
+void free_id_locked(VerbsState& engine, CmId& id);
 /// Gives the id its device. 0 or an errno.
-int attach_device(Engine& engine, CmId& id);
-void close_sockets(Engine& engine, CmId& id);
+int attach_device(VerbsState& engine, CmId& id);
+void close_sockets(VerbsState& engine, CmId& id);
 /// The id and its QP know nothing of each other any more. Without effect where there is none.
 void release_qp(CmId& id) noexcept;
 /// The address of TCP for one that the program names. 0, or EADDRNOTAVAIL and a line in the log.
-int tcp_address(const Engine& engine, const sockaddr* named, sockaddr_storage& to);
-int create_id_qp(Engine& engine, CmId& id, ibv_pd* pd, ibv_qp_init_attr& attr);
+int tcp_address(const VerbsState& engine, const sockaddr* named, sockaddr_storage& to);
+int create_id_qp(VerbsState& engine, CmId& id, ibv_pd* pd, ibv_qp_init_attr& attr);
 
 // cm_connect.cpp
 
-void on_established_locked(Engine& engine, CmId& id);
-void on_ended_locked(Engine& engine, CmId& id);
+void on_established_locked(VerbsState& engine, CmId& id);
+void on_ended_locked(VerbsState& engine, CmId& id);
 /// The id's QP goes, perhaps with the connection: programs (cmtime) wait for the event all the
 /// same.
-void on_qp_destroyed_locked(Engine& engine, CmId& id);
+void on_qp_destroyed_locked(VerbsState& engine, CmId& id);
 /// The limits of Reads that are announced to a peer.
 ConnectAttr connect_attr(const CmId& id);
 
 // cm_listen.cpp
 
-int open_listener(Engine& engine, CmId& id);
+int open_listener(VerbsState& engine, CmId& id);
 /// The id was answered or goes: its listener knows it no more.
-void leave_listener(Engine& engine, CmId& id);
+void leave_listener(VerbsState& engine, CmId& id);
 
 }  // namespace xsock::verbs

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Connecting, answering, parting.
 #include <netinet/in.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,21 +18,21 @@
 namespace xsock::verbs {
 namespace {
 
-constexpr Time kDialTimeout = 30 * kSecond;
+constexpr Time kConnectTimeout = 30 * kSecond;
 // A server may tell its port before it listens there (qperf and perftest do, over the kernel's siw,
 // and perhaps on a busy machine): a refusal is not believed at once.
-constexpr Time kRefusedPatience = 2 * kSecond;
+constexpr Time kRefusedLinger = 2 * kSecond;
 constexpr Time kRedialAfter = 10 * kMillisecond;
 constexpr Time kPartTimeout = 5 * kSecond;
 constexpr Time kRejectTimeout = 2 * kSecond;
 
-void stop_timer(Engine& engine, CmId& id) {
-    if (id.timer != 0) engine.loop().cancel(id.timer);
+void stop_timer(VerbsState& engine, CmId& id) {
+    if (id.timer != 0) engine.loop().forget(id.timer);
     id.timer = 0;
 }
 
 // A connect that came to nothing, in the words that rdma_cm has for it.
-void tell_failure(Engine& engine, CmId& id, int error, ConstBytes private_data = {}) {
+void report_failure(VerbsState& engine, CmId& id, int error, ConstBytes private_data = {}) {
     rdma_cm_event_type type = RDMA_CM_EVENT_CONNECT_ERROR;
     switch (error) {
         case ECONNREFUSED:
@@ -55,7 +54,7 @@ void tell_failure(Engine& engine, CmId& id, int error, ConstBytes private_data =
 
 // The QP that the program wants connected: the one in rdma_cm_id.qp, where rdma_create_qp() puts it
 // and some programs put one that they have made with another id; or one named by its number.
-Qp* named_qp(Engine& engine, const CmId& id, const rdma_conn_param* param) {
+Qp* named_qp(VerbsState& engine, const CmId& id, const rdma_conn_param* param) {
     if (id.base.qp != nullptr) {
         return engine.alive(id.base.qp, Kind::qp) ? Qp::of(id.base.qp) : nullptr;
     }
@@ -65,7 +64,7 @@ Qp* named_qp(Engine& engine, const CmId& id, const rdma_conn_param* param) {
 }
 
 // Makes it this id's. Null: there is none, or it has or awaits a connection.
-Qp* qp_for(Engine& engine, CmId& id, const rdma_conn_param* param) {
+Qp* qp_for(VerbsState& engine, CmId& id, const rdma_conn_param* param) {
     Qp* const qp = named_qp(engine, id, param);
     if (qp == nullptr || qp->connected) return nullptr;
     if (qp == id.qp) return qp;
@@ -97,24 +96,24 @@ void keep_param(CmId& id, const rdma_conn_param* param) {
         static_cast<std::uint8_t>(std::min<int>(param->initiator_depth, kMaxReads));
 }
 
-int dial(Engine& engine, CmId& id);
+int dial(VerbsState& engine, CmId& id);
 
 // True: the refusal is not told; the id dials again in a moment.
-bool dials_again(Engine& engine, CmId& id, int error) {
-    if (error != ECONNREFUSED || monotonic_now() + kRedialAfter > id.believe_refusal) return false;
+bool retries_connect(VerbsState& engine, CmId& id, int error) {
+    if (error != ECONNREFUSED || monotonic_now() + kRedialAfter > id.refusal_final_at) return false;
     id.state = IdState::dialing;
     id.refused = true;
     id.timer = engine.loop().at(monotonic_now() + kRedialAfter, [&engine, &id] {
         id.timer = 0;
         if (const int again = dial(engine, id); again != 0) {
             close_sockets(engine, id);
-            tell_failure(engine, id, again);
+            report_failure(engine, id, again);
         }
     });
     return true;
 }
 
-void dialed(Engine& engine, CmId& id) {
+void dialed(VerbsState& engine, CmId& id) {
     int error = 0;
     socklen_t size = sizeof error;
     if (getsockopt(id.fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
@@ -125,12 +124,12 @@ void dialed(Engine& engine, CmId& id) {
     id.fd = -1;
     if (error != 0 || id.qp == nullptr) {
         close(fd);
-        if (id.qp != nullptr && dials_again(engine, id, error)) return;
-        tell_failure(engine, id, error != 0 ? error : ECONNABORTED);
+        if (id.qp != nullptr && retries_connect(engine, id, error)) return;
+        report_failure(engine, id, error != 0 ? error : ECONNABORTED);
         return;
     }
     if (id.refused) {
-        const Time waited = monotonic_now() + kRefusedPatience - id.believe_refusal;
+        const Time waited = monotonic_now() + kRefusedLinger - id.refusal_final_at;
         log(LogLevel::info, "listened-late", "%s: connected after being refused for %d ms",
             text_of(&id.base.route.addr.dst_addr).c_str(), static_cast<int>(waited / kMillisecond));
     }
@@ -142,12 +141,12 @@ void dialed(Engine& engine, CmId& id) {
     id.state = IdState::starting;
     if (const auto r = connect_qp_locked(engine, *id.qp, fd, attr); !r) {
         close(fd);
-        tell_failure(engine, id, r.error().code);
+        report_failure(engine, id, r.error().code);
     }
 }
 
 // 0 or an errno.
-int dial(Engine& engine, CmId& id) {
+int dial(VerbsState& engine, CmId& id) {
     sockaddr_storage there, here{};
     if (const int e = tcp_address(engine, &id.base.route.addr.dst_addr, there); e != 0) return e;
     if (const int e = tcp_address(engine, &id.base.route.addr.src_addr, here); e != 0) return e;
@@ -173,22 +172,22 @@ int dial(Engine& engine, CmId& id) {
         id.fd = -1;
         const int error = errno;
         close(fd);
-        if (!dials_again(engine, id, error)) tell_failure(engine, id, error);
+        if (!retries_connect(engine, id, error)) report_failure(engine, id, error);
         return 0;
     }
     id.state = IdState::dialing;
     id.fd_token =
-        engine.loop().watch(fd, EPOLLOUT, [&engine, &id](std::uint32_t) { dialed(engine, id); });
+        engine.loop().watch(fd, Loop::kWritable, [&engine, &id](unsigned) { dialed(engine, id); });
     if (id.fd_token == 0) return errno;
-    id.timer = engine.loop().at(monotonic_now() + kDialTimeout, [&engine, &id] {
+    id.timer = engine.loop().at(monotonic_now() + kConnectTimeout, [&engine, &id] {
         id.timer = 0;
         close_sockets(engine, id);
-        tell_failure(engine, id, ETIMEDOUT);
+        report_failure(engine, id, ETIMEDOUT);
     });
     return 0;
 }
 
-void disconnected(Engine& engine, CmId& id) {
+void disconnected(VerbsState& engine, CmId& id) {
     stop_timer(engine, id);
     id.state = IdState::ended;
     tell(engine, id, RDMA_CM_EVENT_DISCONNECTED);
@@ -206,11 +205,11 @@ ConnectAttr connect_attr(const CmId& id) {
     attr.rtr = mpa::kRtrWrite | mpa::kRtrRead | mpa::kRtrSend;
     attr.private_data = id.private_data;
     attr.confirmed = true;  // this id's events come before completions
-    attr.acknowledged = id.engine->acknowledge == Engine::Acknowledge::always;
+    attr.acknowledged = id.engine->acknowledge == VerbsState::Acknowledge::always;
     return attr;
 }
 
-void on_established_locked(Engine& engine, CmId& id) {
+void on_established_locked(VerbsState& engine, CmId& id) {
     if (id.state != IdState::starting) return;
     const QpInfo info = id.qp->qp->info();
     id.state = IdState::connected;
@@ -221,16 +220,16 @@ void on_established_locked(Engine& engine, CmId& id) {
          id.passive ? ConstBytes{} : ConstBytes(info.private_data));
 }
 
-void on_ended_locked(Engine& engine, CmId& id) {
+void on_ended_locked(VerbsState& engine, CmId& id) {
     switch (id.state) {
         case IdState::starting: {
             const QpInfo info = id.qp->qp->info();
-            const bool rejected = info.violation == Violation::startup_rejected;
-            tell_failure(engine, id,
-                         rejected          ? ECONNREFUSED
-                         : info.error != 0 ? info.error
-                                           : EPROTO,
-                         rejected ? ConstBytes(info.private_data) : ConstBytes{});
+            const bool rejected = info.stream_error == StreamError::startup_rejected;
+            report_failure(engine, id,
+                           rejected          ? ECONNREFUSED
+                           : info.error != 0 ? info.error
+                                             : EPROTO,
+                           rejected ? ConstBytes(info.private_data) : ConstBytes{});
             return;
         }
         case IdState::connected:
@@ -249,7 +248,7 @@ void on_ended_locked(Engine& engine, CmId& id) {
     }
 }
 
-void on_qp_destroyed_locked(Engine& engine, CmId& id) {
+void on_qp_destroyed_locked(VerbsState& engine, CmId& id) {
     if (id.base.qp != nullptr && Qp::of(id.base.qp) == id.qp) id.base.qp = nullptr;
     release_qp(id);
     switch (id.state) {
@@ -259,10 +258,10 @@ void on_qp_destroyed_locked(Engine& engine, CmId& id) {
             return;
         case IdState::dialing:
             close_sockets(engine, id);
-            tell_failure(engine, id, ECONNABORTED);
+            report_failure(engine, id, ECONNABORTED);
             return;
         case IdState::starting:
-            tell_failure(engine, id, ECONNABORTED);
+            report_failure(engine, id, ECONNABORTED);
             return;
         case IdState::idle:
         case IdState::bound:
@@ -278,7 +277,7 @@ void on_qp_destroyed_locked(Engine& engine, CmId& id) {
 namespace cm {
 
 int connect(rdma_cm_id* given, rdma_conn_param* param) noexcept {
-    return locked_cm([&](Engine& engine) {
+    return locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
         CmId& id = *CmId::of(given);
         if (id.state != IdState::route_resolved && id.state != IdState::addr_resolved) {
@@ -293,7 +292,7 @@ int connect(rdma_cm_id* given, rdma_conn_param* param) noexcept {
         // The socket that listened at bind gives way, and its port serves this connection.
         if (id.listen_fd >= 0) close(id.listen_fd);
         id.listen_fd = -1;
-        id.believe_refusal = monotonic_now() + kRefusedPatience;
+        id.refusal_final_at = monotonic_now() + kRefusedLinger;
         id.refused = false;
         if (const int error = dial(engine, id); error != 0) {
             close_sockets(engine, id);
@@ -309,7 +308,7 @@ int connect(rdma_cm_id* given, rdma_conn_param* param) noexcept {
 }
 
 int accept(rdma_cm_id* given, rdma_conn_param* param) noexcept {
-    return locked_cm([&](Engine& engine) {
+    return locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
         CmId& id = *CmId::of(given);
         if (id.state != IdState::requested) return fail(EINVAL);
@@ -333,7 +332,7 @@ int accept(rdma_cm_id* given, rdma_conn_param* param) noexcept {
 }
 
 int establish(rdma_cm_id* given) noexcept {
-    return locked_cm([&](Engine& engine) {
+    return locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
         CmId& id = *CmId::of(given);
         if (id.state != IdState::connected) return fail(EINVAL);
@@ -348,7 +347,7 @@ int establish(rdma_cm_id* given) noexcept {
 }
 
 int reject(rdma_cm_id* given, const void* private_data, std::uint8_t length) noexcept {
-    return locked_cm([&](Engine& engine) {
+    return locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id) || (private_data == nullptr && length != 0)) {
             return fail(EINVAL);
         }
@@ -361,7 +360,7 @@ int reject(rdma_cm_id* given, const void* private_data, std::uint8_t length) noe
         auto cq = engine.device().create_cq(8, false);
         if (!cq) return fail(cq.error().code);
         QpAttr qp_attr;
-        qp_attr.face = Face::verbs;
+        qp_attr.api = Api::verbs;
         qp_attr.send_cq = qp_attr.recv_cq = cq->get();
         qp_attr.sq_depth = qp_attr.rq_depth = 4;
         auto qp = engine.device().create_qp(qp_attr);
@@ -387,7 +386,7 @@ int reject_ece(rdma_cm_id* id, const void* private_data, std::uint8_t length) no
 }
 
 int disconnect(rdma_cm_id* given) noexcept {
-    return locked_cm([&](Engine& engine) {
+    return locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
         CmId& id = *CmId::of(given);
         switch (id.state) {
@@ -396,7 +395,7 @@ int disconnect(rdma_cm_id* given) noexcept {
                 break;
             case IdState::disconnecting:
             case IdState::ended:
-                if (id.qp != nullptr) end_read_locked(engine, *id.qp);
+                if (id.qp != nullptr) confirm_end_locked(engine, *id.qp);
                 return 0;
             case IdState::idle:
             case IdState::bound:
@@ -412,7 +411,7 @@ int disconnect(rdma_cm_id* given) noexcept {
             return 0;
         }
         id.state = IdState::disconnecting;
-        end_read_locked(engine, *id.qp);
+        confirm_end_locked(engine, *id.qp);
         (void)id.qp->qp->shutdown();
         const std::uint32_t num = id.qp->num();
         // A peer that does not finish its half must not keep the program.
@@ -429,11 +428,11 @@ int disconnect(rdma_cm_id* given) noexcept {
 
 int notify(rdma_cm_id* given, ibv_event_type) noexcept {
     return locked_cm(
-        [&](Engine& engine) { return engine.alive(given, Kind::cm_id) ? 0 : fail(EINVAL); });
+        [&](VerbsState& engine) { return engine.alive(given, Kind::cm_id) ? 0 : fail(EINVAL); });
 }
 
 int init_qp_attr(rdma_cm_id* given, ibv_qp_attr* attr, int* mask) noexcept {
-    return locked_cm([&](Engine& engine) {
+    return locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
         switch (attr->qp_state) {
             case IBV_QPS_INIT:

@@ -10,7 +10,7 @@ namespace xsock::verbs {
 namespace {
 
 // Gives back the event that a synchronous id shows.
-void drop_shown_event(Engine& engine, rdma_cm_id& id) {
+void drop_shown_event(VerbsState& engine, rdma_cm_id& id) {
     if (id.event == nullptr) return;
     auto* const event = reinterpret_cast<CmEvent*>(id.event);
     id.event = nullptr;
@@ -20,7 +20,7 @@ void drop_shown_event(Engine& engine, rdma_cm_id& id) {
 }  // namespace
 
 int try_complete(rdma_cm_id* given) noexcept {
-    const int error = locked_errno([&](Engine& engine) {
+    const int error = locked_errno([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id)) return EINVAL;
         CmId& id = *CmId::of(given);
         if (id.sync == 0) return ECANCELED;  // asynchronous: nothing to wait for
@@ -54,7 +54,7 @@ int begin_ep(rdma_cm_id** out, rdma_addrinfo* res) noexcept {
 }
 
 int finish_ep(rdma_cm_id* given, rdma_addrinfo* res, ibv_pd* pd, ibv_qp_init_attr* attr) noexcept {
-    return locked_errno([&](Engine& engine) {
+    return locked_errno([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id)) return EINVAL;
         CmId& id = *CmId::of(given);
         // Programs leave the type to the address information.
@@ -76,7 +76,7 @@ int finish_ep(rdma_cm_id* given, rdma_addrinfo* res, ibv_pd* pd, ibv_qp_init_att
 }
 
 int try_request(rdma_cm_id* listen, rdma_cm_id** out) noexcept {
-    const int error = locked_errno([&](Engine& engine) {
+    const int error = locked_errno([&](VerbsState& engine) {
         if (!engine.alive(listen, Kind::cm_id) || CmId::of(listen)->sync == 0) return EINVAL;
         drop_shown_event(engine, *listen);
         return 0;
@@ -84,7 +84,7 @@ int try_request(rdma_cm_id* listen, rdma_cm_id** out) noexcept {
     if (error != 0) return error;
     rdma_cm_event* event = nullptr;
     if (const int none = try_cm_event(listen->channel, &event); none != 0) return none;
-    return locked_errno([&](Engine& engine) {
+    return locked_errno([&](VerbsState& engine) {
         int failed = event->status < 0 ? -event->status : event->status;
         if (failed == 0 && event->event != RDMA_CM_EVENT_CONNECT_REQUEST) failed = EINVAL;
         if (failed == 0 && CmId::of(listen)->qp_init != nullptr) {

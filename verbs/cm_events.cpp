@@ -11,15 +11,16 @@
 
 namespace xsock::verbs {
 
-CmChannel* create_channel(Engine& engine) {
+CmChannel* create_channel(VerbsState& engine) {
     auto channel = std::make_unique<CmChannel>();
-    channel->base.fd = channel->events_waiting.open();
-    if (channel->base.fd < 0) return nullptr;
+    auto fd = channel->events_waiting.open_for_program();
+    if (!fd) return fail<CmChannel>(fd.error().code);
+    channel->base.fd = *fd;
     engine.add(channel.get(), Kind::cm_channel);
     return channel.release();
 }
 
-void destroy_channel(Engine& engine, CmChannel& channel) {
+void destroy_channel(VerbsState& engine, CmChannel& channel) {
     for (CmEvent* const event : channel.events) {
         engine.remove(event);
         delete event;
@@ -29,7 +30,8 @@ void destroy_channel(Engine& engine, CmChannel& channel) {
     delete &channel;
 }
 
-void tell(Engine& engine, CmId& id, rdma_cm_event_type type, int status, ConstBytes private_data) {
+void tell(VerbsState& engine, CmId& id, rdma_cm_event_type type, int status,
+          ConstBytes private_data) {
     const bool request = type == RDMA_CM_EVENT_CONNECT_REQUEST;
     CmId& owner = request ? *id.listener : id;
     auto event = std::make_unique<CmEvent>();
@@ -51,10 +53,10 @@ void tell(Engine& engine, CmId& id, rdma_cm_event_type type, int status, ConstBy
     auto& channel = *reinterpret_cast<CmChannel*>(owner.base.channel);
     engine.add(event.get(), Kind::cm_event);
     channel.events.push_back(event.release());
-    channel.events_waiting.add();
+    channel.events_waiting.notify();
 }
 
-void acknowledge_locked(Engine& engine, CmEvent& event) {
+void acknowledge_locked(VerbsState& engine, CmEvent& event) {
     if (engine.alive(event.owner, Kind::cm_id) || engine.alive(event.owner, Kind::cm_id_ending)) {
         ++event.owner->acknowledged;
         engine.acknowledged.notify_all();
@@ -63,7 +65,7 @@ void acknowledge_locked(Engine& engine, CmEvent& event) {
     delete &event;
 }
 
-void purge_events(Engine& engine, CmId& id) {
+void purge_events(VerbsState& engine, CmId& id) {
     auto& channel = *reinterpret_cast<CmChannel*>(id.base.channel);
     std::vector<CmId*> unseen;
     for (auto i = channel.events.begin(); i != channel.events.end();) {
@@ -87,7 +89,7 @@ void purge_events(Engine& engine, CmId& id) {
 }
 
 int try_cm_event(rdma_event_channel* given, rdma_cm_event** out) noexcept {
-    return locked_errno([&](Engine& engine) {
+    return locked_errno([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_channel)) return EINVAL;
         auto& channel = *reinterpret_cast<CmChannel*>(given);
         if (channel.events.empty()) return EAGAIN;
@@ -108,7 +110,7 @@ int try_cm_event(rdma_event_channel* given, rdma_cm_event** out) noexcept {
         channel.events_waiting.take();
         event->got = true;
         if (event->base.event == RDMA_CM_EVENT_DISCONNECTED && event->owner->qp != nullptr) {
-            end_read_locked(engine, *event->owner->qp);
+            confirm_end_locked(engine, *event->owner->qp);
         }
         ++event->owner->delivered;
         *out = &event->base;
@@ -119,14 +121,14 @@ int try_cm_event(rdma_event_channel* given, rdma_cm_event** out) noexcept {
 namespace cm {
 
 rdma_event_channel* create_event_channel() noexcept {
-    return locked_object<rdma_event_channel>([](Engine& engine) -> rdma_event_channel* {
+    return locked_object<rdma_event_channel>([](VerbsState& engine) -> rdma_event_channel* {
         CmChannel* const channel = create_channel(engine);
         return channel != nullptr ? &channel->base : nullptr;
     });
 }
 
 void destroy_event_channel(rdma_event_channel* given) noexcept {
-    locked_cm([&](Engine& engine) {
+    locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_channel)) return fail(EINVAL);
         auto& channel = *reinterpret_cast<CmChannel*>(given);
         // Ids that are left would tell a channel that is gone.
@@ -137,7 +139,7 @@ void destroy_event_channel(rdma_event_channel* given) noexcept {
 }
 
 int ack_cm_event(rdma_cm_event* given) noexcept {
-    return locked_cm([&](Engine& engine) {
+    return locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_event)) return fail(EINVAL);
         auto* const event = reinterpret_cast<CmEvent*>(given);
         if (!event->got) return fail(EINVAL);

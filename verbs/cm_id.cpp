@@ -46,7 +46,7 @@ void fill_gids(CmId& id) noexcept {
 
 }  // namespace
 
-CmId* create_id_locked(Engine& engine, CmChannel* channel, void* context, rdma_port_space ps) {
+CmId* create_id_locked(VerbsState& engine, CmChannel* channel, void* context, rdma_port_space ps) {
     auto id = std::make_unique<CmId>();
     if (channel == nullptr) {
         channel = create_channel(engine);
@@ -64,7 +64,7 @@ CmId* create_id_locked(Engine& engine, CmChannel* channel, void* context, rdma_p
     return id.release();
 }
 
-int attach_device(Engine& engine, CmId& id) {
+int attach_device(VerbsState& engine, CmId& id) {
     if (id.base.verbs != nullptr) return 0;
     ibv_context* const context = default_context_locked(engine);
     if (context == nullptr) return errno;
@@ -78,12 +78,12 @@ int attach_device(Engine& engine, CmId& id) {
     return 0;
 }
 
-void close_sockets(Engine& engine, CmId& id) {
+void close_sockets(VerbsState& engine, CmId& id) {
     for (Loop::Token* token : {&id.listen_token, &id.fd_token}) {
         if (*token != 0) engine.loop().forget(*token);
         *token = 0;
     }
-    if (id.timer != 0) engine.loop().cancel(id.timer);
+    if (id.timer != 0) engine.loop().forget(id.timer);
     id.timer = 0;
     for (int* fd : {&id.listen_fd, &id.fd}) {
         if (*fd >= 0) close(*fd);
@@ -91,7 +91,7 @@ void close_sockets(Engine& engine, CmId& id) {
     }
 }
 
-void detach_locked(Engine& engine, CmId& id) {
+void detach_locked(VerbsState& engine, CmId& id) {
     close_sockets(engine, id);
     while (!id.reading.empty()) {
         CmId& child = *id.reading.begin()->second;
@@ -103,7 +103,7 @@ void detach_locked(Engine& engine, CmId& id) {
     for (CmId* const child : id.waiting) child->listener = nullptr;
     id.waiting.clear();
     leave_listener(engine, id);
-    if (id.qp != nullptr) end_read_locked(engine, *id.qp);
+    if (id.qp != nullptr) confirm_end_locked(engine, *id.qp);
     release_qp(id);
 }
 
@@ -112,7 +112,7 @@ void release_qp(CmId& id) noexcept {
     id.qp = nullptr;
 }
 
-void free_id_locked(Engine& engine, CmId& id) {
+void free_id_locked(VerbsState& engine, CmId& id) {
     engine.remove(&id);
     auto& channel = *reinterpret_cast<CmChannel*>(id.base.channel);
     --channel.ids;
@@ -120,7 +120,7 @@ void free_id_locked(Engine& engine, CmId& id) {
     delete &id;
 }
 
-int tcp_address(const Engine& engine, const sockaddr* named, sockaddr_storage& to) {
+int tcp_address(const VerbsState& engine, const sockaddr* named, sockaddr_storage& to) {
     copy_address(to, named);
     if (to_tcp_port(reinterpret_cast<sockaddr*>(&to), engine.port_offset)) return 0;
     log(LogLevel::error, "port-offset", "%s: the port and XSOCK_VERBS_PORT_OFFSET=%d make no port",
@@ -128,7 +128,7 @@ int tcp_address(const Engine& engine, const sockaddr* named, sockaddr_storage& t
     return EADDRNOTAVAIL;
 }
 
-int create_id_qp(Engine& engine, CmId& id, ibv_pd* pd, ibv_qp_init_attr& attr) {
+int create_id_qp(VerbsState& engine, CmId& id, ibv_pd* pd, ibv_qp_init_attr& attr) {
     if (id.base.verbs == nullptr || id.base.qp != nullptr) return EINVAL;
     if (pd == nullptr) pd = id.base.pd;
     if (!engine.alive(pd, Kind::pd)) return EINVAL;
@@ -165,7 +165,7 @@ namespace cm {
 
 int create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,
               rdma_port_space ps) noexcept {
-    return locked_cm([&](Engine& engine) {
+    return locked_cm([&](VerbsState& engine) {
         if (out == nullptr || (channel != nullptr && !engine.alive(channel, Kind::cm_channel))) {
             return fail(EINVAL);
         }
@@ -180,7 +180,7 @@ int create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,
 }
 
 int destroy_id(rdma_cm_id* given) noexcept {
-    Engine* const engine = Engine::get();
+    VerbsState* const engine = VerbsState::get();
     if (engine == nullptr) return -1;
     try {
         std::unique_lock lock(engine->mutex);
@@ -204,7 +204,7 @@ int destroy_id(rdma_cm_id* given) noexcept {
 }
 
 int bind_addr(rdma_cm_id* given, sockaddr* address) noexcept {
-    return locked_cm([&](Engine& engine) {
+    return locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id) || length_of(address) == 0) return fail(EINVAL);
         CmId& id = *CmId::of(given);
         if (id.state != IdState::idle) return fail(EINVAL);
@@ -223,7 +223,7 @@ int bind_addr(rdma_cm_id* given, sockaddr* address) noexcept {
 }
 
 int resolve_addr(rdma_cm_id* given, sockaddr* src, sockaddr* dst, int) noexcept {
-    return locked_cm([&](Engine& engine) {
+    return locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id) || length_of(dst) == 0 ||
             (src != nullptr && length_of(src) == 0)) {
             return fail(EINVAL);
@@ -255,7 +255,7 @@ int resolve_addr(rdma_cm_id* given, sockaddr* src, sockaddr* dst, int) noexcept 
 }
 
 int resolve_route(rdma_cm_id* given, int) noexcept {
-    return locked_cm([&](Engine& engine) {
+    return locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
         CmId& id = *CmId::of(given);
         if (id.state != IdState::addr_resolved) return fail(EINVAL);
@@ -266,7 +266,7 @@ int resolve_route(rdma_cm_id* given, int) noexcept {
 }
 
 int create_qp(rdma_cm_id* given, ibv_pd* pd, ibv_qp_init_attr* attr) noexcept {
-    const int result = locked_cm([&](Engine& engine) {
+    const int result = locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
         const int error = create_id_qp(engine, *CmId::of(given), pd, *attr);
         return error == 0 ? 0 : fail(error);
@@ -302,7 +302,7 @@ void destroy_queue(ibv_cq*& cq, ibv_comp_channel*& channel) noexcept {
 
 void destroy_qp(rdma_cm_id* given) noexcept {
     const int ok = locked_cm(
-        [&](Engine& engine) { return engine.alive(given, Kind::cm_id) ? 0 : fail(EINVAL); });
+        [&](VerbsState& engine) { return engine.alive(given, Kind::cm_id) ? 0 : fail(EINVAL); });
     if (ok != 0) return;
     if (given->qp != nullptr) (void)verbs::destroy_qp(given->qp);
     given->qp = nullptr;
@@ -311,7 +311,7 @@ void destroy_qp(rdma_cm_id* given) noexcept {
 }
 
 int create_srq(rdma_cm_id* given, ibv_pd* pd, ibv_srq_init_attr* attr) noexcept {
-    return locked_cm([&](Engine& engine) {
+    return locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id) || given->verbs == nullptr) return fail(EINVAL);
         if (pd == nullptr) pd = given->pd;
         if (pd == nullptr) {
@@ -343,14 +343,14 @@ int create_srq_ex(rdma_cm_id* given, ibv_srq_init_attr_ex* attr) noexcept {
 
 void destroy_srq(rdma_cm_id* given) noexcept {
     const int ok = locked_cm(
-        [&](Engine& engine) { return engine.alive(given, Kind::cm_id) ? 0 : fail(EINVAL); });
+        [&](VerbsState& engine) { return engine.alive(given, Kind::cm_id) ? 0 : fail(EINVAL); });
     if (ok != 0 || given->srq == nullptr) return;
     (void)verbs::destroy_srq(given->srq);
     given->srq = nullptr;
 }
 
 int migrate_id(rdma_cm_id* given, rdma_event_channel* channel) noexcept {
-    return locked_cm([&](Engine& engine) {
+    return locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id) ||
             (channel != nullptr && !engine.alive(channel, Kind::cm_channel))) {
             return fail(EINVAL);
@@ -362,21 +362,21 @@ int migrate_id(rdma_cm_id* given, rdma_event_channel* channel) noexcept {
         CmChannel* const to =
             synchronous ? create_channel(engine) : reinterpret_cast<CmChannel*>(channel);
         if (to == nullptr) return -1;
-        const auto take_along = [&](CmId& child) {
+        const auto add_child = [&](CmId& child) {
             --from.ids;
             ++to->ids;
             child.base.channel = &to->base;
         };
-        // Events about it that nobody has got move along, and the ids that nobody has seen.
-        for (const auto& [arrival, child] : id.reading) take_along(*child);
+        // Events about it that were not fetched move along, and the ids that were not reported.
+        for (const auto& [arrival, child] : id.reading) add_child(*child);
         for (auto i = from.events.begin(); i != from.events.end();) {
             if ((*i)->owner != &id) {
                 ++i;
                 continue;
             }
-            if ((*i)->base.id != given) take_along(*CmId::of((*i)->base.id));
+            if ((*i)->base.id != given) add_child(*CmId::of((*i)->base.id));
             to->events.push_back(*i);
-            to->events_waiting.add();
+            to->events_waiting.notify();
             i = from.events.erase(i);
             from.events_waiting.take();
         }
@@ -391,17 +391,17 @@ int migrate_id(rdma_cm_id* given, rdma_event_channel* channel) noexcept {
 }
 
 int set_option(rdma_cm_id* given, int level, int name, void* value, size_t length) noexcept {
-    return locked_cm([&](Engine& engine) {
+    return locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
         if (level != RDMA_OPTION_ID) return fail(ENOSYS);
         CmId& id = *CmId::of(given);
         if (name == RDMA_OPTION_ID_TOS || name == RDMA_OPTION_ID_ACK_TIMEOUT) {
             if (length != sizeof(std::uint8_t)) return fail(EINVAL);
-            const auto octet = *static_cast<std::uint8_t*>(value);
+            const auto byte = *static_cast<std::uint8_t*>(value);
             if (name == RDMA_OPTION_ID_TOS) {
-                id.tos = octet;
+                id.tos = byte;
             } else if (id.qp != nullptr) {
-                id.qp->asked.timeout = octet;  // TCP has its own; kept for who asks
+                id.qp->asked.timeout = byte;  // TCP has its own; kept for queries
             }
             return 0;
         }
@@ -424,7 +424,7 @@ __be16 get_src_port(rdma_cm_id* id) noexcept { return htons(port_of(&id->route.a
 __be16 get_dst_port(rdma_cm_id* id) noexcept { return htons(port_of(&id->route.addr.dst_addr)); }
 
 ibv_context** get_devices(int* count) noexcept {
-    return locked_object<ibv_context*>([&](Engine& engine) -> ibv_context** {
+    return locked_object<ibv_context*>([&](VerbsState& engine) -> ibv_context** {
         ibv_context* const context = default_context_locked(engine);
         if (context == nullptr) return nullptr;
         auto** const list = static_cast<ibv_context**>(std::calloc(2, sizeof(ibv_context*)));

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The passive side: listening sockets, and the MPA Requests of those who connect. A Request is
+// The passive side: listening sockets, and the MPA Requests of those that connect. A Request is
 // looked at (MSG_PEEK) without being taken: the program decides with its private data in hand, and
 // only then is there a QP, whose connection reads the Request once more and answers it.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -31,7 +30,7 @@ constexpr std::size_t kReadingMax = 1024;  // Requests being read, for each list
 constexpr int kEphemeralTries = 64;
 constexpr int kBacklogMin = 16, kBacklogDefault = 1024, kBacklogMax = 4096;
 
-void drop(Engine& engine, CmId& id) {
+void drop(VerbsState& engine, CmId& id) {
     detach_locked(engine, id);
     free_id_locked(engine, id);
 }
@@ -40,22 +39,24 @@ void drop(Engine& engine, CmId& id) {
 enum class Look : std::uint8_t { incomplete, complete, not_mpa };
 
 Look look_at_request(CmId& id) {
-    std::array<std::byte, sizeof(mpa_frame) + MPA_PD_MAX> octets;
-    const ssize_t n = recv(id.fd, octets.data(), octets.size(), MSG_PEEK | MSG_DONTWAIT);
+    std::array<std::byte, sizeof(mpa_frame) + MPA_PD_MAX> bytes;
+    const ssize_t n = recv(id.fd, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
     if (n < 0) return errno == EAGAIN || errno == EINTR ? Look::incomplete : Look::not_mpa;
     if (n == 0) return Look::not_mpa;
     const auto have = static_cast<std::size_t>(n);
-    if (std::memcmp(octets.data(), MPA_KEY_REQUEST, std::min<std::size_t>(have, MPA_KEY_OCTETS)) !=
+    if (std::memcmp(bytes.data(), MPA_KEY_REQUEST, std::min<std::size_t>(have, MPA_KEY_OCTETS)) !=
         0) {
         return Look::not_mpa;
     }
+    expect_more_than(id.fd, have);
     if (have < sizeof(mpa_frame)) return Look::incomplete;
-    const std::size_t length = load_be16(octets.data() + offsetof(mpa_frame, pd_length));
+    const std::size_t length = load_be16(bytes.data() + offsetof(mpa_frame, pd_length));
     if (length > MPA_PD_MAX) return Look::not_mpa;
     if (have < sizeof(mpa_frame) + length) return Look::incomplete;
-    ConstBytes data = ConstBytes(octets).subspan(sizeof(mpa_frame), length);
-    const auto flags = std::to_integer<unsigned>(octets[offsetof(mpa_frame, flags)]);
-    const auto revision = std::to_integer<unsigned>(octets[offsetof(mpa_frame, revision)]);
+    expect_more_than(id.fd, 0);
+    ConstBytes data = ConstBytes(bytes).subspan(sizeof(mpa_frame), length);
+    const auto flags = std::to_integer<unsigned>(bytes[offsetof(mpa_frame, flags)]);
+    const auto revision = std::to_integer<unsigned>(bytes[offsetof(mpa_frame, revision)]);
     id.peer_ird = id.peer_ord = kMaxReads;
     if (revision >= MPA_REVISION_2 && (flags & MPA_FLAG_ENHANCED) != 0 &&
         data.size() >= sizeof(mpa_enhanced)) {
@@ -71,10 +72,11 @@ Look look_at_request(CmId& id) {
     return Look::complete;
 }
 
-void on_request_octets(Engine& engine, CmId& id) {
+void on_request_bytes(VerbsState& engine, CmId& id, unsigned readiness) {
     const Look look = look_at_request(id);
-    if (look == Look::incomplete) return;
-    if (look == Look::not_mpa) {
+    // The rest of a Request does not come behind a FIN.
+    if (look == Look::incomplete && (readiness & Loop::kPeerFinished) == 0) return;
+    if (look != Look::complete) {
         log(LogLevel::warn, "startup-not-mpa", "%s: not an MPA Request; connection closed",
             text_of(&id.base.route.addr.dst_addr).c_str());
         ++engine.refused;
@@ -83,7 +85,7 @@ void on_request_octets(Engine& engine, CmId& id) {
     }
     engine.loop().forget(id.fd_token);
     id.fd_token = 0;
-    engine.loop().cancel(id.timer);
+    engine.loop().forget(id.timer);
     id.timer = 0;
     id.listener->waiting.insert(&id);
     id.listener->reading.erase(id.arrival);
@@ -93,7 +95,7 @@ void on_request_octets(Engine& engine, CmId& id) {
     tell(engine, id, RDMA_CM_EVENT_CONNECT_REQUEST, 0, id.peer_private_data);
 }
 
-void take_connection(Engine& engine, CmId& listener, int fd) {
+void take_connection(VerbsState& engine, CmId& listener, int fd) {
     auto* const channel = reinterpret_cast<CmChannel*>(listener.base.channel);
     CmId* const id = create_id_locked(engine, channel, listener.base.context, listener.base.ps);
     if (id == nullptr) {
@@ -118,10 +120,9 @@ void take_connection(Engine& engine, CmId& listener, int fd) {
         drop(engine, *id);
         return;
     }
-    // Edge-triggered: octets that are only looked at stay readable.
-    id->fd_token =
-        engine.loop().watch(fd, EPOLLIN | EPOLLRDHUP | EPOLLET,
-                            [&engine, id](std::uint32_t) { on_request_octets(engine, *id); });
+    id->fd_token = engine.loop().watch(
+        fd, Loop::kReadable | Loop::kPeerFinished,
+        [&engine, id](unsigned readiness) { on_request_bytes(engine, *id, readiness); });
     if (id->fd_token == 0) {
         drop(engine, *id);
         return;
@@ -135,9 +136,9 @@ void take_connection(Engine& engine, CmId& listener, int fd) {
     });
 }
 
-bool watch(Engine& engine, CmId& listener);
+bool watch(VerbsState& engine, CmId& listener);
 
-void pause(Engine& engine, CmId& listener) {
+void pause(VerbsState& engine, CmId& listener) {
     engine.loop().forget(listener.listen_token);
     listener.listen_token = 0;
     listener.timer = engine.loop().at(monotonic_now() + kPause, [&engine, &listener] {
@@ -146,9 +147,9 @@ void pause(Engine& engine, CmId& listener) {
     });
 }
 
-// A Request comes right behind the connection that brings it: of those that have said nothing yet,
-// who has been silent for longest goes, lest silent ones keep others out.
-void make_way(Engine& engine, CmId& listener) {
+// A Request comes right behind the connection that brings it: of those that have sent nothing yet,
+// the oldest is dropped, lest silent ones keep others out.
+void drop_oldest(VerbsState& engine, CmId& listener) {
     CmId& oldest = *listener.reading.begin()->second;
     log(LogLevel::warn, "startup-crowded", "%s: %zu connections without an MPA Request; closed",
         text_of(&oldest.base.route.addr.dst_addr).c_str(), listener.reading.size());
@@ -156,7 +157,7 @@ void make_way(Engine& engine, CmId& listener) {
     drop(engine, oldest);
 }
 
-void accept_some(Engine& engine, CmId& listener) {
+void accept_some(VerbsState& engine, CmId& listener) {
     for (int i = 0; i < kAcceptsPerTurn; ++i) {
         if (listener.waiting.size() >= listener.backlog) {
             pause(engine, listener);  // the others wait in TCP's queue
@@ -172,35 +173,35 @@ void accept_some(Engine& engine, CmId& listener) {
             }
             return;
         }
-        if (listener.reading.size() >= kReadingMax) make_way(engine, listener);
+        if (listener.reading.size() >= kReadingMax) drop_oldest(engine, listener);
         take_connection(engine, listener, fd);
     }
 }
 
 // False: errno says why not.
-bool watch(Engine& engine, CmId& listener) {
+bool watch(VerbsState& engine, CmId& listener) {
     listener.listen_token =
-        engine.loop().watch(listener.listen_fd, EPOLLIN,
-                            [&engine, &listener](std::uint32_t) { accept_some(engine, listener); });
+        engine.loop().watch(listener.listen_fd, Loop::kReadable,
+                            [&engine, &listener](unsigned) { accept_some(engine, listener); });
     return listener.listen_token != 0;
 }
 
 }  // namespace
 
-void leave_listener(Engine& engine, CmId& id) {
+void leave_listener(VerbsState& engine, CmId& id) {
     CmId* const listener = std::exchange(id.listener, nullptr);
     if (listener == nullptr) return;
     listener->reading.erase(id.arrival);
     listener->waiting.erase(&id);
     if (listener->timer == 0) return;
     // It made a pause, perhaps for want of this place.
-    engine.loop().cancel(std::exchange(listener->timer, 0));
+    engine.loop().forget(std::exchange(listener->timer, 0));
     if (!watch(engine, *listener)) pause(engine, *listener);
 }
 
 // Binds, and listens already: programs such as qperf tell their peer the port before they call
-// rdma_listen(). Who connects early waits in TCP's queue.
-int open_listener(Engine& engine, CmId& id) {
+// rdma_listen(). Early connections wait in TCP's queue.
+int open_listener(VerbsState& engine, CmId& id) {
     sockaddr* const shown = &id.base.route.addr.src_addr;
     sockaddr_storage storage;
     if (const int error = tcp_address(engine, shown, storage); error != 0) return error;
@@ -240,7 +241,7 @@ int open_listener(Engine& engine, CmId& id) {
 namespace cm {
 
 int listen(rdma_cm_id* given, int backlog) noexcept {
-    return locked_cm([&](Engine& engine) {
+    return locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
         CmId& id = *CmId::of(given);
         if (id.state == IdState::idle) {  // any address, any port
@@ -251,7 +252,7 @@ int listen(rdma_cm_id* given, int backlog) noexcept {
             id.state = IdState::bound;
         }
         if (id.state != IdState::bound) return fail(EINVAL);
-        // 0: as many as the device likes, as Linux has it.
+        // 0: as many as the device chooses, as Linux has it.
         id.backlog = static_cast<std::size_t>(
             backlog <= 0 ? kBacklogDefault : std::clamp(backlog, kBacklogMin, kBacklogMax));
         id.state = IdState::listening;

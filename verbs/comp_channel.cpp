@@ -18,13 +18,11 @@
 // Queues armed for solicited events only are always the background thread's.
 #include <fcntl.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "transport/clock.hpp"
-#include "transport/descriptors.hpp"
 #include "verbs/cancel.hpp"
 #include "verbs/engine.hpp"
 #include "verbs/ops.hpp"
@@ -48,8 +46,7 @@ class Collecting {
 
 /// @pre channel.mutex is held
 void make_readable(Channel& channel) noexcept {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t n = write(channel.event_fd, &one, sizeof one);
+    channel.event.notify();
     channel.readable = true;
 }
 
@@ -61,8 +58,7 @@ void update_readable(Channel& channel) noexcept {
     if (!channel.ready.empty()) {
         if (!channel.readable) make_readable(channel);
     } else if (channel.readable) {
-        std::uint64_t count = 0;
-        [[maybe_unused]] const ssize_t n = read(channel.event_fd, &count, sizeof count);
+        channel.event.take();
         channel.readable = false;
     }
 }
@@ -133,8 +129,8 @@ bool nonblocking(const Channel& channel) {
 }
 
 /// Polls for a moment, if that has paid of late: what the caller waits for is often on its way.
-Cq* poll_a_moment(Channel& channel) {
-    const Time spin = Engine::current()->spin;
+Cq* poll_briefly(Channel& channel) {
+    const Time spin = VerbsState::current()->spin;
     if (spin == 0 || !channel.spin_score.worth_while()) return nullptr;
     std::shared_ptr<xsock::Cq> cq;  // another thread may destroy the program's meanwhile
     {
@@ -203,7 +199,7 @@ Cq* next_event(Channel& channel, bool first, int& error) {
     if (!first && channel.connections->writes() != channel.seen_writes.load(kRelaxed)) {
         if (Cq* const armed = choose_for_empty_event(channel, true)) return armed;
     }
-    if ((found = poll_a_moment(channel)) != nullptr) return found;
+    if ((found = poll_briefly(channel)) != nullptr) return found;
     channel.sleeps_inside.store(true, kRelaxed);
     prepare_sleep(channel);
     return take(channel);
@@ -211,15 +207,15 @@ Cq* next_event(Channel& channel, bool first, int& error) {
 
 }  // namespace
 
-// In a driver: an armed queue has a completion, or the queue overran.
+// In a poller: an armed queue has a completion, or the queue overran.
 void on_cq_notified(void* argument) noexcept {
-    Engine* const engine = Engine::current();
+    VerbsState* const engine = VerbsState::current();
     if (engine == nullptr) return;
     const std::lock_guard lock(engine->notify_mutex);
     const auto found = engine->notified.find(reinterpret_cast<std::uintptr_t>(argument));
     if (found == engine->notified.end()) return;
     Cq& cq = *found->second;
-    if (cq.cq->overrun() && !cq.overrun_told.exchange(true)) {
+    if (cq.cq->overrun() && !cq.overrun_reported.exchange(true)) {
         ibv_async_event event{};
         event.element.cq = cq.plain();
         event.event_type = IBV_EVENT_CQ_ERR;
@@ -244,20 +240,18 @@ void leave_channel(Cq& cq) {
     std::erase(channel.cqs, &cq);
 }
 
-ibv_comp_channel* create_channel_locked(Engine& engine, Context& context) {
+ibv_comp_channel* create_channel_locked(VerbsState& engine, Context& context) {
     auto channel = std::make_unique<Channel>();
     auto connections = engine.device().create_channel();
     if (!connections) return fail<ibv_comp_channel>(connections.error().code);
     channel->connections = std::move(*connections);
-    const int fd = epoll_create1(EPOLL_CLOEXEC);
-    {
-        const DescriptorChange change;
-        channel->event_fd = move_and_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (auto opened = channel->event.open(); !opened) {
+        return fail<ibv_comp_channel>(opened.error().code);
     }
+    const int fd = epoll_create1(EPOLL_CLOEXEC);
     epoll_event event{};
     event.events = EPOLLIN;
-    if (fd < 0 || channel->event_fd < 0 ||
-        epoll_ctl(fd, EPOLL_CTL_ADD, channel->event_fd, &event) != 0) {
+    if (fd < 0 || epoll_ctl(fd, EPOLL_CTL_ADD, channel->event.fd(), &event) != 0) {
         const int error = errno;
         if (fd >= 0) close(fd);
         return fail<ibv_comp_channel>(error);
@@ -270,13 +264,13 @@ ibv_comp_channel* create_channel_locked(Engine& engine, Context& context) {
 }
 
 ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
-    return locked_object<ibv_comp_channel>([&](Engine& engine) {
+    return locked_object<ibv_comp_channel>([&](VerbsState& engine) {
         if (!engine.alive(context, Kind::context)) return fail<ibv_comp_channel>(EINVAL);
         return create_channel_locked(engine, *Context::of(context));
     });
 }
 
-int destroy_channel_locked(Engine& engine, ibv_comp_channel* given) {
+int destroy_channel_locked(VerbsState& engine, ibv_comp_channel* given) {
     if (!engine.alive(given, Kind::channel)) return EINVAL;
     auto* const channel = reinterpret_cast<Channel*>(given);
     if (channel->users != 0) return EBUSY;
@@ -290,11 +284,12 @@ int destroy_channel_locked(Engine& engine, ibv_comp_channel* given) {
 }
 
 int destroy_comp_channel(ibv_comp_channel* channel) noexcept {
-    return locked_errno([&](Engine& engine) { return destroy_channel_locked(engine, channel); });
+    return locked_errno(
+        [&](VerbsState& engine) { return destroy_channel_locked(engine, channel); });
 }
 
 int try_cq_event(ibv_comp_channel* given, int first, ibv_cq** cq, void** cq_context) noexcept {
-    Engine* const engine = Engine::current();
+    VerbsState* const engine = VerbsState::current();
     if (engine == nullptr) return EPERM;
     auto& channel = *reinterpret_cast<Channel*>(given);
     {
@@ -319,7 +314,7 @@ int try_cq_event(ibv_comp_channel* given, int first, ibv_cq** cq, void** cq_cont
 // no completion tells of that, so that on any device they sleep for ever when the Write comes late.
 // An event without a completion is allowed (ibv_get_cq_event(3)).
 int late_cq_event(ibv_comp_channel* given, ibv_cq** cq, void** cq_context) noexcept {
-    return locked_errno([&](Engine& engine) {
+    return locked_errno([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::channel)) return EINVAL;
         auto& channel = *reinterpret_cast<Channel*>(given);
         if (Cq* const ready = take(channel)) {
@@ -331,11 +326,11 @@ int late_cq_event(ibv_comp_channel* given, ibv_cq** cq, void** cq_context) noexc
             Cq* const sends = Cq::of(qp.base.qp_base.send_cq);
             return sends->base.channel == given ? sends : Cq::of(qp.base.qp_base.recv_cq);
         };
-        // An event is about one queue: of those with news, the one whose turn was longest ago.
+        // An event is about one queue: of those with events, the one served longest ago.
         Cq* found = nullptr;
         for (const auto& [number, qp] : engine.qps) {
             Cq* const queue = queue_of(*qp);
-            if (queue->base.channel == given && qp->qp->info().rx_writes != qp->writes_told &&
+            if (queue->base.channel == given && qp->qp->info().rx_writes != qp->writes_reported &&
                 (found == nullptr || queue->late_event < found->late_event)) {
                 found = queue;
             }
@@ -343,7 +338,7 @@ int late_cq_event(ibv_comp_channel* given, ibv_cq** cq, void** cq_context) noexc
         if (found == nullptr) return EINPROGRESS;
         found->late_event = engine.next_number();
         for (const auto& [number, qp] : engine.qps) {
-            if (queue_of(*qp) == found) qp->writes_told = qp->qp->info().rx_writes;
+            if (queue_of(*qp) == found) qp->writes_reported = qp->qp->info().rx_writes;
         }
         count_delivered(*found);
         *cq = found->plain();
@@ -355,7 +350,7 @@ int late_cq_event(ibv_comp_channel* given, ibv_cq** cq, void** cq_context) noexc
 int req_notify_cq(ibv_cq* given, int solicited_only) noexcept {
     const HoldCancellation hold;
     Cq& cq = *Cq::of(given);
-    if (cq.engine != Engine::current()) return EPERM;
+    if (cq.engine != VerbsState::current()) return EPERM;
     Channel* const channel = cq.channel;
     if (channel != nullptr && solicited_only != 0 && !channel->solicited.load(kRelaxed)) {
         // Whether a message is solicited is known when it has been read.

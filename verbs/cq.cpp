@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/poll_batch.hpp"
 #include "verbs/cancel.hpp"
 #include "verbs/engine.hpp"
 #include "verbs/events.hpp"
@@ -14,12 +15,6 @@ namespace {
 
 constexpr std::size_t kBatch = 32;
 constexpr std::uint32_t kPollsPerYield = 64;
-
-/// Room for completions, not initialised: clearing it would cost as much as an empty poll.
-union Batch {
-    Batch() {}
-    std::array<Wc, kBatch> wc;
-};
 
 ibv_wc_status status_of(const Wc& wc) noexcept {
     switch (wc.status) {
@@ -115,7 +110,7 @@ void ack_cq_events(ibv_cq* cq, unsigned int events) noexcept {
 
 // ---- queues ----
 
-ibv_cq* create_cq_locked(Engine& engine, Context& context, std::uint32_t cqe, void* cq_context,
+ibv_cq* create_cq_locked(VerbsState& engine, Context& context, std::uint32_t cqe, void* cq_context,
                          ibv_comp_channel* channel) {
     if (cqe == 0 || cqe > kMaxCqe ||
         (channel != nullptr && !engine.alive(channel, Kind::channel))) {
@@ -156,7 +151,7 @@ ibv_cq* create_cq_locked(Engine& engine, Context& context, std::uint32_t cqe, vo
 
 ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
                   int vector) noexcept {
-    return locked_object<ibv_cq>([&](Engine& engine) {
+    return locked_object<ibv_cq>([&](VerbsState& engine) {
         if (!engine.alive(context, Kind::context) || cqe < 1 || vector != 0) {
             return fail<ibv_cq>(EINVAL);
         }
@@ -166,7 +161,7 @@ ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_chan
 }
 
 int resize_cq(ibv_cq* cq, int cqe) noexcept {
-    return locked_errno([&](Engine& engine) {
+    return locked_errno([&](VerbsState& engine) {
         if (!engine.alive(cq, Kind::cq) || cqe < 1 || static_cast<std::uint32_t>(cqe) > kMaxCqe) {
             return EINVAL;
         }
@@ -180,7 +175,7 @@ int resize_cq(ibv_cq* cq, int cqe) noexcept {
 
 int destroy_cq(ibv_cq* given) noexcept {
     Cq* cq = nullptr;
-    const int error = locked_errno([&](Engine& engine) {
+    const int error = locked_errno([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cq)) return EINVAL;
         cq = Cq::of(given);
         if (cq->users != 0) return EBUSY;
@@ -199,7 +194,7 @@ int destroy_cq(ibv_cq* given) noexcept {
                       cq->events_delivered);
     wait_acknowledged(cq->base.mutex, cq->base.cond, cq->base.async_events_completed,
                       cq->async_delivered);
-    return locked_errno([&](Engine& engine) {
+    return locked_errno([&](VerbsState& engine) {
         if (cq->channel != nullptr) {
             --cq->channel->users;
             --cq->channel->base.refcnt;
@@ -219,21 +214,15 @@ int destroy_cq(ibv_cq* given) noexcept {
 int poll_cq(ibv_cq* given, int count, ibv_wc* wc) noexcept {
     const HoldCancellation hold;
     Cq& cq = *Cq::of(given);
-    if (cq.engine != Engine::current()) return -1;
+    if (cq.engine != VerbsState::current()) return -1;
     try {
-        Batch batch;
         int total = 0;
         std::size_t sends = 0;
-        while (total < count) {
-            const auto want =
-                std::min<std::size_t>(kBatch, static_cast<std::size_t>(count - total));
-            const std::size_t got = cq.cq->poll(std::span(batch.wc).first(want));
-            for (std::size_t i = 0; i < got; ++i) {
-                if (is_asked_send(batch.wc[i])) ++sends;
-                convert(batch.wc[i], wc[total++]);
-            }
-            if (got < want) break;
-        }
+        const auto most = static_cast<std::size_t>(std::max(count, 0));
+        poll_batches<kBatch>(*cq.cq, most, [&](const Wc& taken) {
+            if (is_signaled_send(taken)) ++sends;
+            convert(taken, wc[total++]);
+        });
         cq.give_slots(sends);
         if (total != 0) {
             cq.empty_polls.store(0, std::memory_order_relaxed);

@@ -26,7 +26,7 @@ int take_one(Cq& cq) noexcept {
     } catch (...) {
         return ENOMEM;
     }
-    if (is_asked_send(cq.current)) cq.give_slots(1);
+    if (is_signaled_send(cq.current)) cq.give_slots(1);
     ibv_wc wc;
     convert(cq.current, wc);
     cq.base.wr_id = wc.wr_id;
@@ -38,7 +38,7 @@ int start_poll(ibv_cq_ex* given, ibv_poll_cq_attr* attr) noexcept {
     if (attr->comp_mask != 0) return EINVAL;
     const HoldCancellation hold;
     Cq& cq = *Cq::of(given);
-    if (cq.engine != Engine::current()) return EPERM;
+    if (cq.engine != VerbsState::current()) return EPERM;
     cq.poll_mutex.lock();  // until end_poll(), as a provider's CQ lock
     const int error = take_one(cq);
     if (error != 0) cq.poll_mutex.unlock();
@@ -55,7 +55,7 @@ void end_poll(ibv_cq_ex* given) noexcept { Cq::of(given)->poll_mutex.unlock(); }
 }  // namespace
 
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) noexcept {
-    return locked_object<ibv_cq_ex>([&](Engine& engine) {
+    return locked_object<ibv_cq_ex>([&](VerbsState& engine) {
         constexpr std::uint32_t kKnownFlags =
             IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
         constexpr std::uint32_t kKnownAttributes =

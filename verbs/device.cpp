@@ -38,13 +38,13 @@ __be64 guid() noexcept {
     return std::endian::native == std::endian::little ? __builtin_bswap64(kGuid) : kGuid;
 }
 
-std::vector<LocalAddress> gid_addresses(Engine& engine) {
+std::vector<LocalAddress> gid_addresses(VerbsState& engine) {
     auto all = local_addresses();
     if (engine.bootstrap != nullptr) return engine.bootstrap->usable(std::move(all));
     return all;
 }
 
-ibv_gid gid_for(Engine& engine, const LocalAddress& address) {
+ibv_gid gid_for(VerbsState& engine, const LocalAddress& address) {
     return engine.bootstrap != nullptr ? engine.bootstrap->gid_of(address.address)
                                        : gid_of(address.address);
 }
@@ -100,13 +100,13 @@ __be64 get_device_guid(ibv_device*) noexcept { return guid(); }
 
 // ---- opening ----
 
-ibv_context* open_locked(Engine& engine) {
+ibv_context* open_locked(VerbsState& engine) {
     if (engine.bootstrap == nullptr && engine.by_gid) {
         engine.bootstrap = Bootstrap::create(engine);
     }
     auto context = std::make_unique<Context>();
-    const int fd = context->events_waiting.open();
-    if (fd < 0) return nullptr;
+    auto fd = context->events_waiting.open_for_program();
+    if (!fd) return fail<ibv_context>(fd.error().code);
     context->engine = &engine;
     verbs_context& verbs = context->verbs;
     verbs.sz = sizeof(verbs_context);
@@ -122,8 +122,8 @@ ibv_context* open_locked(Engine& engine) {
     ibv_context& base = verbs.context;
     base.device = &the_device().base;
     // Where a kernel's device would be: programs duplicate it to share the device.
-    base.cmd_fd = dup_cloexec(fd);
-    base.async_fd = fd;
+    base.cmd_fd = dup_cloexec(*fd);
+    base.async_fd = *fd;
     base.num_comp_vectors = 1;
     pthread_mutex_init(&base.mutex, nullptr);
     base.abi_compat = reinterpret_cast<void*>(UINTPTR_MAX);
@@ -139,12 +139,12 @@ ibv_context* open_locked(Engine& engine) {
     return &context.release()->verbs.context;
 }
 
-ibv_context* default_context_locked(Engine& engine) {
+ibv_context* default_context_locked(VerbsState& engine) {
     if (engine.default_context == nullptr) engine.default_context = open_locked(engine);
     return engine.default_context;
 }
 
-void release_locked(Engine&, Context& context) {
+void release_locked(VerbsState&, Context& context) {
     if (!context.closed || context.objects != 0) return;
     close(context.base()->async_fd);
     if (context.base()->cmd_fd >= 0) close(context.base()->cmd_fd);
@@ -153,11 +153,11 @@ void release_locked(Engine&, Context& context) {
 }
 
 ibv_context* open_device(ibv_device*) noexcept {
-    return locked_object<ibv_context>([](Engine& engine) { return open_locked(engine); });
+    return locked_object<ibv_context>([](VerbsState& engine) { return open_locked(engine); });
 }
 
 int close_device(ibv_context* context) noexcept {
-    return locked_cm([&](Engine& engine) {
+    return locked_cm([&](VerbsState& engine) {
         if (!engine.alive(context, Kind::context)) return fail(EINVAL);
         // That of the ids (id->verbs): it is not the program's.
         if (context == engine.default_context) return fail(EBUSY);
@@ -200,7 +200,7 @@ int query_port_ex(ibv_context* context, std::uint8_t port, ibv_port_attr* attr,
     all.active_speed = 32;  // EDR; a software device has none, but some programs want one
     all.phys_state = 5;     // link up
     all.link_layer = IBV_LINK_LAYER_ETHERNET;
-    const int error = locked_errno([&](Engine& engine) {
+    const int error = locked_errno([&](VerbsState& engine) {
         (void)context;
         all.gid_tbl_len = static_cast<int>(gid_addresses(engine).size());
         return 0;
@@ -217,7 +217,7 @@ int query_port(ibv_context* context, std::uint8_t port, _compat_ibv_port_attr* a
 }
 
 int query_gid(ibv_context*, std::uint8_t port, int index, ibv_gid* gid) noexcept {
-    return locked_cm([&](Engine& engine) {
+    return locked_cm([&](VerbsState& engine) {
         const auto all = gid_addresses(engine);
         if (port != kPort || index < 0 || static_cast<std::size_t>(index) >= all.size()) {
             return fail(EINVAL);
@@ -230,7 +230,7 @@ int query_gid(ibv_context*, std::uint8_t port, int index, ibv_gid* gid) noexcept
 int query_gid_ex(ibv_context*, std::uint32_t port, std::uint32_t index, ibv_gid_entry* entry,
                  std::uint32_t flags, size_t entry_size) noexcept {
     if (flags != 0) return EOPNOTSUPP;
-    return locked_errno([&](Engine& engine) {
+    return locked_errno([&](VerbsState& engine) {
         const auto all = gid_addresses(engine);
         if (port != kPort || index >= all.size()) return EINVAL;
         ibv_gid_entry found{};
@@ -248,7 +248,7 @@ ssize_t query_gid_table(ibv_context*, ibv_gid_entry* entries, size_t max_entries
                         std::uint32_t flags, size_t entry_size) noexcept {
     if (flags != 0) return -EOPNOTSUPP;
     if (entry_size < sizeof(ibv_gid_entry)) return -EINVAL;
-    return locked<ssize_t>(-EPERM, -ENOMEM, [&](Engine& engine) -> ssize_t {
+    return locked<ssize_t>(-EPERM, -ENOMEM, [&](VerbsState& engine) -> ssize_t {
         const auto all = gid_addresses(engine);
         if (all.size() > max_entries) return -EINVAL;
         for (std::size_t i = 0; i < all.size(); ++i) {
@@ -265,7 +265,7 @@ ssize_t query_gid_table(ibv_context*, ibv_gid_entry* entries, size_t max_entries
 }
 
 int query_gid_type(ibv_context*, std::uint8_t port, unsigned int index, int* type) noexcept {
-    return locked_cm([&](Engine& engine) {
+    return locked_cm([&](VerbsState& engine) {
         if (port != kPort || index >= gid_addresses(engine).size()) return fail(EINVAL);
         *type = 0;  // neither RoCE v1 nor v2
         return 0;

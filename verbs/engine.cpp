@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "verbs/engine.hpp"
 
-#include <pthread.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -12,25 +10,23 @@
 #include <optional>
 
 #include "base/random.hpp"
+#include "libxsock/engine/runtime.hpp"
 #include "transport/clock.hpp"
-#include "transport/descriptors.hpp"
 #include "transport/fork.hpp"
 #include "transport/log.hpp"
-#include "transport/soft_device.hpp"
 #include "verbs/bootstrap.hpp"
 #include "verbs/ops.hpp"
 
 namespace xsock::verbs {
 namespace {
 
-constexpr Time kExitDrain = kSecond;
 constexpr Time kExitLock = kSecond / 4;  // for the summary's sake
 
 std::mutex making;
-std::atomic<Engine*> the_engine{nullptr};
+std::atomic<VerbsState*> the_engine{nullptr};
 // In a forked child the parent's, which is only asked what it had; null where a thread of the
 // parent was changing it.
-Engine* parents_engine = nullptr;
+VerbsState* parents_engine = nullptr;
 
 // Environment variables that are 0 or 1; nothing: unset, or neither.
 std::optional<bool> switch_named(const char* name) noexcept {
@@ -41,10 +37,10 @@ std::optional<bool> switch_named(const char* name) noexcept {
     return std::nullopt;
 }
 
-Engine::Acknowledge acknowledge_wanted() noexcept {
+VerbsState::Acknowledge acknowledge_wanted() noexcept {
     const auto wanted = switch_named("XSOCK_VERBS_ACK");
-    if (!wanted) return Engine::Acknowledge::as_usual;
-    return *wanted ? Engine::Acknowledge::always : Engine::Acknowledge::never;
+    if (!wanted) return VerbsState::Acknowledge::as_usual;
+    return *wanted ? VerbsState::Acknowledge::always : VerbsState::Acknowledge::never;
 }
 
 int port_offset_wanted() noexcept {
@@ -60,88 +56,84 @@ int port_offset_wanted() noexcept {
 }
 
 // One line for people who want to know what a run did (XSOCK_VERBS_SUMMARY).
-void tell_summary(const Engine& engine) {
+void print_summary(const VerbsState& engine) {
     if (!engine.summary) return;
     char line[256];
     const int n = std::snprintf(
         line, sizeof line,
-        "xsock: verbs: %llu connections, %llu refused, %llu ended by errors; %llu octets sent, "
+        "xsock: verbs: %llu connections, %llu refused, %llu ended by errors; %llu bytes sent, "
         "%llu received\n",
         static_cast<unsigned long long>(engine.connections),
         static_cast<unsigned long long>(engine.refused),
         static_cast<unsigned long long>(engine.errors),
-        static_cast<unsigned long long>(engine.tx_octets),
-        static_cast<unsigned long long>(engine.rx_octets));
+        static_cast<unsigned long long>(engine.tx_bytes),
+        static_cast<unsigned long long>(engine.rx_bytes));
     if (n > 0) [[maybe_unused]]
         const ssize_t w = write(STDERR_FILENO, line, static_cast<size_t>(n));
 }
 
-}  // namespace
-
-// exit() and quick_exit() send what is queued, for a moment. A forked child owns nothing here and
-// sends nothing.
-void drain_at_exit() {
-    Engine* const engine = the_engine.load(std::memory_order_acquire);
+// A forked child has nothing here to tell of.
+void summarize_at_exit() {
+    VerbsState* const engine = the_engine.load(std::memory_order_acquire);
     if (engine == nullptr) return;
-    drain_soft_device(*engine->device_, kExitDrain);
     // Other threads may be at work still; one that exit() interrupted may hold the lock for ever.
     for (const Time end = monotonic_now() + kExitLock; !engine->mutex.try_lock(); usleep(1000)) {
         if (monotonic_now() >= end) return;
     }
     for (const auto& [num, qp] : engine->qps) count_bytes_locked(*engine, *qp);
-    tell_summary(*engine);
+    print_summary(*engine);
     engine->mutex.unlock();
 }
 
-void Engine::begin_in_child() noexcept {
-    Engine* const parents = the_engine.exchange(nullptr, std::memory_order_acq_rel);
+}  // namespace
+
+void VerbsState::begin_in_child() {
+    new (&making) std::mutex;  // of no thread that is here
+    VerbsState* const parents = the_engine.exchange(nullptr, std::memory_order_acq_rel);
     if (parents == nullptr) return;
     const bool whole = parents->mutex.try_lock();
     parents_engine = whole ? parents : nullptr;
     if (whole) parents->mutex.unlock();
 }
 
-void Engine::report_if_inherited(const void* handle) noexcept {
+void VerbsState::report_if_inherited(const void* handle) noexcept {
     if (parents_engine == nullptr || parents_engine->alive_.count(handle) == 0) return;
     report_inherited("a verbs object");
 }
 
-Engine* Engine::current() noexcept { return the_engine.load(std::memory_order_acquire); }
+VerbsState::VerbsState(Device& device) noexcept : device_(device) {}
 
-Engine* Engine::get() noexcept {
-    if (Engine* const engine = current()) return engine;
+VerbsState* VerbsState::current() noexcept { return the_engine.load(std::memory_order_acquire); }
+
+VerbsState* VerbsState::get() noexcept {
+    if (VerbsState* const engine = current()) return engine;
     try {
+        // Before the lock is held: a thread that forks meanwhile would leave it locked in the
+        // child.
+        static std::once_flag once;
+        std::call_once(once, [] {
+            call_in_child(begin_in_child);
+            runtime::call_at_exit(summarize_at_exit);
+        });
         const std::lock_guard lock(making);
-        if (Engine* const engine = current()) return engine;
-        TransportConfig config = TransportConfig::from_environment();
-        // Programs wait in ways that we do not see (memory that a peer writes, descriptors of
-        // theirs): without threads of ours such a program would hang.
-        if (config.progress == ProgressMode::app) config.progress = ProgressMode::both;
-        auto engine = std::make_unique<Engine>();
-        auto device = make_soft_device(config);
-        if (!device) {
-            log(LogLevel::error, "no-device", "%s", device.error().what);
-            errno = device.error().code;
+        if (VerbsState* const engine = current()) return engine;
+        // Programs wait in ways that are not seen here (memory that a peer writes, descriptors of
+        // theirs): without threads of the engine such a program would hang.
+        Device* const device = runtime::device(runtime::Threads::needed);
+        if (device == nullptr) return nullptr;
+        const TransportConfig& config = runtime::config();
+        auto engine = std::make_unique<VerbsState>(*device);
+        if (auto opened = engine->overrun_event_.open(); !opened) {
+            errno = opened.error().code;
             return nullptr;
         }
-        engine->device_ = std::move(*device);
         engine->spin = config.spin;
-        engine->receive_patience = config.receive_patience;
+        engine->rnr_timeout = config.rnr_timeout;
         engine->acknowledge = acknowledge_wanted();
         engine->by_gid = switch_named("XSOCK_VERBS_GID").value_or(false);
         engine->summary = switch_named("XSOCK_VERBS_SUMMARY").value_or(false);
         engine->port_offset = port_offset_wanted();
         engine->qp_numbers_ = random_u32() & 0xffff;
-        static std::once_flag once;
-        std::call_once(once, [] {
-            pthread_atfork([] { making.lock(); }, [] { making.unlock(); },
-                           [] {
-                               begin_in_child();
-                               making.unlock();
-                           });
-            std::atexit(drain_at_exit);
-            std::at_quick_exit(drain_at_exit);
-        });
         the_engine.store(engine.release(), std::memory_order_release);
         return current();
     } catch (...) {
@@ -150,44 +142,34 @@ Engine* Engine::get() noexcept {
     }
 }
 
-Loop& Engine::loop() {
+Loop& VerbsState::loop() {
     if (loop_ == nullptr) {
         auto made = Loop::create(mutex);
         if (!made) throw std::bad_alloc();
         // Its thread cannot be ended: a loop that lacks a descriptor, for want of memory, is
         // leaked.
         Loop* const loop = made->release();
-        auto fd = device_->event_fd();
+        auto fd = device_.event_fd();
         if (!fd ||
-            loop->watch(*fd, 1 /* EPOLLIN */, [this](std::uint32_t) { on_device_events(); }) == 0) {
+            loop->watch(*fd, Loop::kReadable, [this](unsigned) { on_device_events(); }) == 0) {
             throw std::bad_alloc();
         }
-        const DescriptorChange change;
-        const int overrun_fd = move_and_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-        if (overrun_fd < 0) throw std::bad_alloc();
-        const auto handle = [this, overrun_fd](std::uint32_t) {
-            std::uint64_t count = 0;
-            [[maybe_unused]] const ssize_t n = read(overrun_fd, &count, sizeof count);
+        const auto handle = [this](unsigned) {
+            overrun_event_.take();
             end_overrun_qps();
         };
-        if (loop->watch(overrun_fd, 1 /* EPOLLIN */, handle) == 0) throw std::bad_alloc();
+        if (loop->watch(overrun_event_.fd(), Loop::kReadable, handle) == 0) throw std::bad_alloc();
         loop_.reset(loop);
-        overrun_fd_.store(overrun_fd, std::memory_order_seq_cst);
-        // One that overran before finds the descriptor, or its sign is seen here.
-        end_overrun_qps();
     }
     return *loop_;
 }
 
-void Engine::on_overrun() noexcept {
+void VerbsState::on_overrun() noexcept {
     overrun_.store(true, std::memory_order_seq_cst);
-    const int fd = overrun_fd_.load(std::memory_order_seq_cst);
-    const std::uint64_t one = 1;
-    if (fd >= 0) [[maybe_unused]]
-        const ssize_t n = write(fd, &one, sizeof one);
+    overrun_event_.notify();
 }
 
-void Engine::end_overrun_qps() {
+void VerbsState::end_overrun_qps() {
     if (!overrun_.exchange(false, std::memory_order_seq_cst)) return;
     for (const auto& [num, qp] : qps) {
         if (qp->state.load() == IBV_QPS_ERR) continue;
@@ -204,16 +186,16 @@ void Engine::end_overrun_qps() {
     }
 }
 
-std::uint32_t Engine::next_qp_num() noexcept {
+std::uint32_t VerbsState::next_qp_num() noexcept {
     do {
         qp_numbers_ = (qp_numbers_ + 1) & 0xffffff;  // as wide as InfiniBand's
     } while (qp_numbers_ < 2 || qps.count(qp_numbers_) != 0);
     return qp_numbers_;
 }
 
-void Engine::on_device_events() {
+void VerbsState::on_device_events() {
     AsyncEvent event;
-    while (device_->next_event(event)) {
+    while (device_.next_event(event)) {
         switch (event.kind) {
             case AsyncEventKind::qp_state: {
                 const auto found = qps.find(static_cast<std::uint32_t>(event.context));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The state of the verbs face of a process: its device, its thread, and which of the handles that
+// The state of the verbs API of a process: its thread, and which of the handles that
 // the program holds are alive. Made on first need and never destroyed. A forked child begins anew:
 // the parent's handles are unknown to it, and nothing it does reaches the parent's connections.
 #pragma once
@@ -14,6 +14,7 @@
 #include <unordered_map>
 
 #include "base/device.hpp"
+#include "transport/event_fd.hpp"
 #include "verbs/loop.hpp"
 #include "verbs/objects.hpp"
 
@@ -37,18 +38,19 @@ enum class Kind : std::uint8_t {
 
 class Bootstrap;
 
-class Engine {
+class VerbsState {
   public:
+    explicit VerbsState(Device& device) noexcept;
     /// Null with errno when it cannot be made.
-    static Engine* get() noexcept;
+    static VerbsState* get() noexcept;
     /// The engine if there is one already.
-    static Engine* current() noexcept;
+    static VerbsState* current() noexcept;
 
-    /// Guards everything below and every object of this face. Not taken inside drivers.
+    /// Guards everything below and every object of this API. Not taken inside pollers.
     std::mutex mutex;
     std::condition_variable acknowledged;  ///< an event that the program had got was given back
 
-    [[nodiscard]] Device& device() noexcept { return *device_; }
+    [[nodiscard]] Device& device() noexcept { return device_; }
     /// Made on first use. Throws std::bad_alloc when there is none.
     Loop& loop();
 
@@ -73,12 +75,12 @@ class Engine {
     std::atomic<int> regions_elsewhere{0};
     std::unordered_map<std::uint32_t, Mr*> mrs;  // by lkey
 
-    /// CQs by Cq::id, for notifiers: a mutex of its own, taken inside drivers.
+    /// CQs by Cq::id, for notifiers: a mutex of its own, taken inside pollers.
     std::mutex notify_mutex;
     std::unordered_map<std::uint64_t, Cq*> notified;
 
-    Time spin = 0;  ///< XSOCK_SPIN_US: a caller polls for so long before it sleeps
-    Time receive_patience = kSecond;  ///< XSOCK_RNR_MS
+    Time spin = 0;               ///< XSOCK_SPIN_US: a caller polls for so long before it sleeps
+    Time rnr_timeout = kSecond;  ///< XSOCK_RNR_MS
     /// XSOCK_VERBS_ACK: do completions wait for the peer? `as_usual`: of QPs that GIDs connect.
     enum class Acknowledge : std::uint8_t { as_usual, never, always } acknowledge;
 
@@ -88,9 +90,9 @@ class Engine {
 
     // What the exit summary tells.
     bool summary = false;  ///< XSOCK_VERBS_SUMMARY
-    std::uint64_t connections = 0, refused = 0, errors = 0, tx_octets = 0, rx_octets = 0;
+    std::uint64_t connections = 0, refused = 0, errors = 0, tx_bytes = 0, rx_bytes = 0;
 
-    /// In a driver: completion queues have overrun. Their QPs end soon, by the loop's thread.
+    /// In a poller: completion queues have overrun. Their QPs end soon, by the loop's thread.
     void on_overrun() noexcept;
     /// The QPs of completion queues that have overrun end, and IBV_EVENT_QP_FATAL is told of each.
     void end_overrun_qps();
@@ -104,15 +106,14 @@ class Engine {
     std::unique_ptr<Bootstrap> bootstrap;
 
   private:
-    friend void drain_at_exit();
-    static void begin_in_child() noexcept;
+    static void begin_in_child();
     static void report_if_inherited(const void* handle) noexcept;
     void on_device_events();
 
-    std::unique_ptr<Device> device_;
+    Device& device_;  ///< of the process: libxsock/engine/runtime.hpp
     std::unique_ptr<Loop> loop_;
     std::atomic<bool> overrun_{false};  ///< end_overrun_qps() has work
-    std::atomic<int> overrun_fd_{-1};   ///< wakes the loop for it
+    EventFd overrun_event_;             ///< wakes the loop for it
     std::unordered_map<const void*, Kind> alive_;
     std::uint64_t numbers_ = 0;
     std::uint32_t qp_numbers_ = 0;
@@ -121,7 +122,7 @@ class Engine {
 /// Runs `f` with the engine's mutex held; an exception (memory) becomes `out_of_memory`.
 template <typename T, typename F>
 T locked(T failed, T out_of_memory, F&& f) noexcept {
-    Engine* const engine = Engine::get();
+    VerbsState* const engine = VerbsState::get();
     if (engine == nullptr) return failed;
     try {
         const std::lock_guard lock(engine->mutex);
@@ -146,7 +147,7 @@ T* locked_object(F&& f) noexcept {
     return locked<T*>(nullptr, nullptr, f);
 }
 
-// Functions of the table, by their names without the prefix. Those that other files of the face
+// Functions of the table, by their names without the prefix. Those that other files of the API
 // call with the mutex already held have a `_locked` twin below.
 #define XSOCK_VERBS_DECLARE(prefix, type, name, failed, parameters, arguments) \
     type name parameters noexcept;

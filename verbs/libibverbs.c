@@ -21,9 +21,9 @@ XSOCK_IBV_FUNCTIONS(XSOCK_VERBS_FUNCTION)
 
 EXPORT int ibv_get_cq_event(struct ibv_comp_channel* channel, struct ibv_cq** cq,
                             void** cq_context) {
-    enum { PATIENCE_MS = 200, PATIENCE_MAX_MS = 3200 };
+    enum { POLL_MS = 200, POLL_MAX_MS = 3200 };
     const struct xsock_verbs* const engine = xsock_verbs_load();
-    int patience_ms = PATIENCE_MS, late = 0, first = 1;
+    int poll_ms = POLL_MS, late = 0, first = 1;
 
     if (engine == NULL) return -1;
     for (;;) {
@@ -36,9 +36,9 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel* channel, struct ibv_cq** cq
             errno = error;
             return -1;
         }
-        if (late && patience_ms < PATIENCE_MAX_MS) patience_ms *= 2;
+        if (late && poll_ms < POLL_MAX_MS) poll_ms *= 2;
         first = 0;
-        late = xsock_verbs_sleep(channel->fd, patience_ms);
+        late = xsock_verbs_sleep(channel->fd, poll_ms);
         if (late < 0) return -1;
     }
 }

@@ -11,57 +11,42 @@
 #include <signal.h>
 #include <stddef.h>
 
-#include "base/engine_file.h"
-
-/* The beginning of the engine's table (struct xsock_engine), which is all that is needed here: the
- * verbs table in it has a version and a size of its own. */
-struct engine_head {
-    uint32_t table_version;
-    uint32_t table_size;
-    const struct xsock_verbs* verbs;
-};
+#include "libxsock/engine/engine_open.h"
 
 static const struct xsock_verbs* verbs;
-static int engine_errno = ELIBACC;
+static int engine_errno;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void accept_table(const struct engine_head* table) {
-    if (table == NULL || table->table_size < sizeof *table || table->verbs == NULL ||
-        table->verbs->table_version != XSOCK_VERBS_VERSION ||
-        table->verbs->table_size != sizeof(struct xsock_verbs)) {
-        xsock_engine_complain(
+static void accept_table(void) {
+    const struct xsock_engine* const engine = xsock_engine_open();
+
+    if (engine == NULL) {
+        engine_errno = errno;
+        return;
+    }
+    if (engine->verbs == NULL || engine->verbs->table_version != XSOCK_VERBS_VERSION ||
+        engine->verbs->table_size != sizeof(struct xsock_verbs)) {
+        xsock_engine_print_error(
             "libibverbs.so.1, librdmacm.so.1 and libxsock-engine.so are of different versions; "
             "reinstall them together",
             NULL);
         engine_errno = ELIBBAD;
         return;
     }
-    __atomic_store_n(&verbs, table->verbs, __ATOMIC_RELEASE);
+    __atomic_store_n(&verbs, engine->verbs, __ATOMIC_RELEASE);
 }
-
-#ifdef XSOCK_ENGINE_LINKED
-/* Sanitizers and RTLD_DEEPBIND do not mix: such builds are linked to the engine. */
-extern const struct engine_head* xsock_engine_table(void);
-static void load(void) { accept_table(xsock_engine_table()); }
-#else
-static void load(void) {
-    static const char* const places[] = {"../libxsock-engine.so"};
-    const void* const table = xsock_engine_load((const void*)&verbs, places, 1, &engine_errno);
-    if (table != NULL) accept_table(table);
-}
-#endif
 
 const struct xsock_verbs* xsock_verbs_load(void) {
     const struct xsock_verbs* table = __atomic_load_n(&verbs, __ATOMIC_ACQUIRE);
     if (__builtin_expect(table != NULL, 1)) return table;
-    pthread_once(&once, load);
+    pthread_once(&once, accept_table);
     if (verbs == NULL) errno = engine_errno;
     return verbs;
 }
 
 /* rdma-core waits in read(), which the kernel goes on with after a handler that has SA_RESTART
- * (those of signal() have it: perftest's alarm); poll() it never does. Which handler ran, nobody
- * tells. */
+ * (those of signal() have it: perftest's alarm); poll() it never does. The kernel does not tell
+ * which handler ran. */
 static int every_handler_restarts(void) {
     struct sigaction action;
     int signal;

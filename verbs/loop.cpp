@@ -1,144 +1,146 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "verbs/loop.hpp"
 
-#include <pthread.h>
-#include <signal.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
+#include <poll.h>
+#include <sys/socket.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
+#include <utility>
 
+#include "base/assert.hpp"
 #include "transport/clock.hpp"
-#include "transport/descriptors.hpp"
-#include "transport/interrupt.hpp"
 
 namespace xsock::verbs {
-namespace {
-constexpr Loop::Token kBell = 0;
-}
+
+static_assert(Loop::kReadable == unsigned{UV_READABLE} &&
+              Loop::kWritable == unsigned{UV_WRITABLE} &&
+              Loop::kPeerFinished == unsigned{UV_DISCONNECT});
+
+// Owned by libuv from its start to the end of its closing.
+struct Loop::Entry {
+    Loop* loop = nullptr;
+    Token token = 0;
+    unsigned readiness = 0;
+    Handler handler;
+    union {
+        uv_handle_t handle;
+        uv_poll_t poll;
+        uv_timer_t timer;
+    };
+};
 
 Result<std::unique_ptr<Loop>> Loop::create(std::mutex& mutex) {
     std::unique_ptr<Loop> loop(new Loop(mutex));
-    {
-        const DescriptorChange change;
-        loop->epoll_fd_ = move_and_own(epoll_create1(EPOLL_CLOEXEC));
-        loop->bell_fd_ = move_and_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    }
-    if (loop->epoll_fd_ < 0 || loop->bell_fd_ < 0) return Error{errno, "no descriptors"};
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.u64 = kBell;
-    epoll_ctl(loop->epoll_fd_, EPOLL_CTL_ADD, loop->bell_fd_, &event);
-    // Signals are the program's business, but for those that our own code may raise.
-    const sigset_t set = signals_from_outside();
-    sigset_t before;
-    pthread_sigmask(SIG_SETMASK, &set, &before);
-    bool made = true;
-    try {
-        std::thread([l = loop.get()] { l->run(); }).detach();
-    } catch (...) {
-        made = false;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    if (!made) return Error{EAGAIN, "no thread for the verbs face"};
+    if (!loop->uv_.open([](void*) {}, nullptr)) return Error{ENOMEM, "no libuv loop"};
+    std::thread thread = UvLoop::start_thread("xsock-verbs", [l = loop.get()] { l->run(); });
+    if (!thread.joinable()) return Error{EAGAIN, "no thread for the verbs API"};
+    thread.detach();
     loop->running_ = true;
     return loop;
 }
 
 Loop::~Loop() {
-    if (running_) return;  // its thread still uses them
-    if (epoll_fd_ >= 0) close_owned(epoll_fd_);
-    if (bell_fd_ >= 0) close_owned(bell_fd_);
+    XSOCK_ASSERT(!running_);  // its thread still uses all this
 }
 
-Loop::Token Loop::watch(int fd, std::uint32_t events, Handler handler) {
-    const Token token = next_++;
-    epoll_event event{};
-    event.events = events;
-    event.data.u64 = token;
-    watched_.emplace(token, Watched{fd, std::make_shared<Handler>(std::move(handler))});
-    if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0) {
-        const int error = errno;
-        watched_.erase(token);
-        errno = error;
+// Known by its token, but nothing of libuv's yet.
+std::unique_ptr<Loop::Entry> Loop::make(Handler handler) {
+    auto entry = std::make_unique<Entry>();
+    entry->loop = this;
+    entry->token = next_++;
+    entry->handler = std::move(handler);
+    entry->handle.data = entry.get();
+    entries_.emplace(entry->token, entry.get());
+    return entry;
+}
+
+Loop::Token Loop::watch(int fd, unsigned readiness, Handler handler) {
+    auto made = make(std::move(handler));
+    made->readiness = readiness;
+    // Asks epoll whether it takes the descriptor.
+    if (const int error = uv_poll_init(uv_.get(), &made->poll, fd); error != 0) {
+        entries_.erase(made->token);
+        errno = -error;
         return 0;
     }
-    return token;
-}
-
-void Loop::forget(Token token) {
-    const auto found = watched_.find(token);
-    if (found == watched_.end()) return;
-    epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, found->second.fd, nullptr);
-    watched_.erase(found);
+    Entry& entry = *made.release();
+    uv_poll_start(
+        &entry.poll, static_cast<int>(readiness), [](uv_poll_t* poll, int status, int events) {
+            const Entry& ready = *static_cast<Entry*>(poll->data);
+            try {
+                // An error is for the owner of the descriptor to find; libuv watches it no more.
+                ready.handler(status == 0 ? static_cast<unsigned>(events) : ready.readiness);
+            } catch (...) {
+                ready.loop->forget(ready.token);  // out of memory: that connection is given up
+            }
+        });
+    changed();
+    return entry.token;
 }
 
 Loop::Token Loop::at(Time when, std::function<void()> handler) {
-    const Token token = next_++;
-    const bool first = timers_.empty() || when < timers_.begin()->first.first;
-    timers_.emplace(std::pair(when, token), std::move(handler));
-    timer_times_.emplace(token, when);
-    if (first) wake();
-    return token;
+    Entry& entry = *make([call = std::move(handler)](unsigned) { call(); }).release();
+    uv_timer_init(uv_.get(), &entry.timer);
+    uv_update_time(uv_.get());
+    const Time now = monotonic_now();
+    const Time wait_ms = when > now ? (when - now) / kMillisecond + 1 : 0;
+    uv_timer_start(
+        &entry.timer,
+        [](uv_timer_t* timer) {
+            Entry& due = *static_cast<Entry*>(timer->data);
+            due.loop->forget(due.token);
+            try {
+                due.handler(0);
+            } catch (...) {
+                return;  // out of memory
+            }
+        },
+        wait_ms, 0);
+    changed();
+    return entry.token;
 }
 
-void Loop::cancel(Token token) {
-    const auto found = timer_times_.find(token);
-    if (found == timer_times_.end()) return;
-    timers_.erase({found->second, token});
-    timer_times_.erase(found);
+void Loop::forget(Token token) noexcept {
+    const auto found = entries_.find(token);
+    if (found == entries_.end()) return;
+    Entry& entry = *found->second;
+    entries_.erase(found);
+    close(entry);
 }
 
-void Loop::wake() noexcept {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t n = write(bell_fd_, &one, sizeof one);
+// It may be that its handler is being called: it goes at the end of a turn.
+void Loop::close(Entry& entry) noexcept {
+    uv_close(&entry.handle, [](uv_handle_t* handle) { delete static_cast<Entry*>(handle->data); });
+}
+
+// What is watched, and until when the thread sleeps, it learns at its next turn.
+void Loop::changed() noexcept {
+    if (changing_) {
+        again_ = true;
+    } else {
+        uv_.notify();
+    }
 }
 
 void Loop::run() {
-    pthread_setname_np(pthread_self(), "xsock-verbs");
-    std::array<epoll_event, 32> events;
     for (;;) {
-        int timeout_ms = -1;
+        int timeout_ms = 0;
         {
             const std::lock_guard lock(mutex_);
-            if (!timers_.empty()) {
-                const Time now = monotonic_now(), when = timers_.begin()->first.first;
-                timeout_ms = when <= now ? 0
-                                         : static_cast<int>(std::min<Time>(
-                                               (when - now) / kMillisecond + 1, 1u << 30));
-            }
+            changing_ = true;
+            again_ = false;
+            uv_run(uv_.get(), UV_RUN_NOWAIT);
+            changing_ = false;
+            if (!again_) timeout_ms = uv_backend_timeout(uv_.get());
         }
-        const int n = epoll_wait(epoll_fd_, events.data(), events.size(), timeout_ms);
-        const std::lock_guard lock(mutex_);
-        for (int i = 0; i < n; ++i) {
-            const Token token = events[static_cast<std::size_t>(i)].data.u64;
-            if (token == kBell) {
-                std::uint64_t count = 0;
-                [[maybe_unused]] const ssize_t r = read(bell_fd_, &count, sizeof count);
-                continue;
-            }
-            const auto found = watched_.find(token);
-            if (found == watched_.end()) continue;
-            const auto handler = found->second.handler;  // it may forget itself
-            try {
-                (*handler)(events[static_cast<std::size_t>(i)].events);
-            } catch (...) {
-                forget(token);  // out of memory: that connection is given up
-            }
-        }
-        while (!timers_.empty() && timers_.begin()->first.first <= monotonic_now()) {
-            auto timer = timers_.extract(timers_.begin());
-            timer_times_.erase(timer.key().second);
-            try {
-                timer.mapped()();
-            } catch (...) {
-                continue;
-            }
-        }
+        pollfd loop{uv_backend_fd(uv_.get()), POLLIN, 0};
+        poll(&loop, 1, timeout_ms);
     }
+}
+
+void expect_more_than(int fd, std::size_t bytes) noexcept {
+    const int least = static_cast<int>(bytes) + 1;
+    setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least);
 }
 
 }  // namespace xsock::verbs

@@ -46,7 +46,7 @@ int describe(Mr& mr) noexcept {
 }
 
 /// 0 or an errno.
-int enter(Engine& engine, Mr& mr) {
+int enter(VerbsState& engine, Mr& mr) {
     if (const int error = describe(mr); error != 0) return error;
     auto stag = engine.device().register_memory(mr.attr);
     if (!stag) return stag.error().code;
@@ -57,7 +57,7 @@ int enter(Engine& engine, Mr& mr) {
 }
 
 /// 0 or an errno.
-int leave(Engine& engine, Mr& mr) {
+int leave(VerbsState& engine, Mr& mr) {
     if (auto r = engine.device().deregister_memory(mr.base.lkey); !r) return r.error().code;
     engine.mrs.erase(mr.base.lkey);
     if (elsewhere(mr)) --engine.regions_elsewhere;
@@ -66,7 +66,7 @@ int leave(Engine& engine, Mr& mr) {
 
 }  // namespace
 
-ibv_pd* alloc_pd_locked(Engine& engine, Context& context) {
+ibv_pd* alloc_pd_locked(VerbsState& engine, Context& context) {
     auto pd = std::make_unique<Pd>();
     pd->base.context = context.base();
     pd->id = engine.device().create_pd();
@@ -77,14 +77,14 @@ ibv_pd* alloc_pd_locked(Engine& engine, Context& context) {
 }
 
 ibv_pd* alloc_pd(ibv_context* context) noexcept {
-    return locked_object<ibv_pd>([&](Engine& engine) {
+    return locked_object<ibv_pd>([&](VerbsState& engine) {
         if (!engine.alive(context, Kind::context)) return fail<ibv_pd>(EINVAL);
         return alloc_pd_locked(engine, *Context::of(context));
     });
 }
 
 int dealloc_pd(ibv_pd* given) noexcept {
-    return locked_errno([&](Engine& engine) {
+    return locked_errno([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::pd)) return EINVAL;
         auto* const pd = reinterpret_cast<Pd*>(given);
         if (pd->users != 0) return EBUSY;
@@ -102,7 +102,7 @@ int dealloc_pd(ibv_pd* given) noexcept {
 
 ibv_mr* reg_mr_iova2(ibv_pd* given, void* address, size_t length, std::uint64_t iova,
                      unsigned int access) noexcept {
-    return locked_object<ibv_mr>([&](Engine& engine) {
+    return locked_object<ibv_mr>([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::pd)) return fail<ibv_mr>(EINVAL);
         auto mr = std::make_unique<Mr>();
         mr->base.context = given->context;
@@ -132,9 +132,9 @@ int rereg_mr(ibv_mr* given, int flags, ibv_pd* pd, void* address, size_t length,
              int access) noexcept {
     constexpr int kKnown =
         IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
-    Engine* const found = Engine::get();
+    VerbsState* const found = VerbsState::get();
     if (found == nullptr) return IBV_REREG_MR_ERR_CMD;
-    return locked<int>(IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_CMD, [&](Engine& engine) -> int {
+    return locked<int>(IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_CMD, [&](VerbsState& engine) -> int {
         if (flags == 0 || (flags & ~kKnown) != 0 || !engine.alive(given, Kind::mr) ||
             ((flags & IBV_REREG_MR_CHANGE_PD) != 0 && !engine.alive(pd, Kind::pd)) ||
             ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0 && length == 0)) {
@@ -170,7 +170,7 @@ int rereg_mr(ibv_mr* given, int flags, ibv_pd* pd, void* address, size_t length,
 }
 
 int dereg_mr(ibv_mr* given) noexcept {
-    return locked_errno([&](Engine& engine) {
+    return locked_errno([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::mr)) return EINVAL;
         auto* const mr = reinterpret_cast<Mr*>(given);
         if (const int error = leave(engine, *mr); error != 0) return error;  // a window is bound

@@ -18,7 +18,7 @@ constexpr unsigned kKnownRights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRI
                                   IBV_ACCESS_ZERO_BASED;
 
 /// Bindings that are revoked need no entry any more.
-void forget_revoked(Engine& engine, Mw& mw) {
+void forget_revoked(VerbsState& engine, Mw& mw) {
     const auto gone = [&](std::uint32_t stag) {
         return engine.device().window_revoked(stag) && engine.device().deregister_memory(stag).ok();
     };
@@ -49,7 +49,7 @@ int describe(Qp& qp, const Mw& mw, const ibv_mw_bind_info& info, RegionAttr& att
 
 int prepare_binding(Qp& qp, ibv_mw* given, std::uint32_t rkey, const ibv_mw_bind_info& info,
                     SendWr& to) noexcept {
-    return locked_errno([&](Engine& engine) {
+    return locked_errno([&](VerbsState& engine) {
         const bool binds = info.length != 0;
         if (!engine.alive(given, Kind::mw) || (binds && !engine.alive(info.mr, Kind::mr))) {
             return EINVAL;
@@ -76,7 +76,7 @@ int prepare_binding(Qp& qp, ibv_mw* given, std::uint32_t rkey, const ibv_mw_bind
 
 void cancel_binding(ibv_mw* given, const SendWr& wr) noexcept {
     if (wr.remote_stag == 0) return;
-    (void)locked_errno([&](Engine& engine) {
+    (void)locked_errno([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::mw)) return EINVAL;
         Mw& mw = *reinterpret_cast<Mw*>(given);
         (void)engine.device().deregister_memory(wr.remote_stag);
@@ -88,7 +88,7 @@ void cancel_binding(ibv_mw* given, const SendWr& wr) noexcept {
 }
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept {
-    return locked_object<ibv_mw>([&](Engine& engine) {
+    return locked_object<ibv_mw>([&](VerbsState& engine) {
         if (!engine.alive(pd, Kind::pd) ||
             (value_in(type) != IBV_MW_TYPE_1 && value_in(type) != IBV_MW_TYPE_2)) {
             return fail<ibv_mw>(EINVAL);
@@ -107,7 +107,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept {
 }
 
 int dealloc_mw(ibv_mw* given) noexcept {
-    return locked_errno([&](Engine& engine) {
+    return locked_errno([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::mw)) return EINVAL;
         auto* const mw = reinterpret_cast<Mw*>(given);
         for (const std::uint32_t stag : mw->bindings) {
@@ -124,7 +124,7 @@ int dealloc_mw(ibv_mw* given) noexcept {
 int bind_mw(ibv_qp* given, ibv_mw* mw, ibv_mw_bind* bind) noexcept {
     const HoldCancellation hold;
     Qp& qp = *Qp::of(given);
-    if (qp.engine != Engine::current()) return EPERM;
+    if (qp.engine != VerbsState::current()) return EPERM;
     if (qp.state.load(std::memory_order_acquire) < IBV_QPS_RTS) return EINVAL;
     SendWr wr;
     wr.wr_id = bind->wr_id;

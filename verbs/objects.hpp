@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What stands behind the structures of verbs.h: each of ours begins with the public one, so that a
 // pointer to it is a pointer to ours. Made and destroyed under the engine's mutex; the calls of the
-// data path take no lock of this face but those that are named with a member.
+// data path take no lock of this API but those that are named with a member.
 #pragma once
 
 #include <algorithm>
@@ -16,14 +16,13 @@
 #include <vector>
 
 #include "base/device.hpp"
-#include "transport/descriptors.hpp"
+#include "transport/event_fd.hpp"
 #include "transport/spin_score.hpp"
-#include "verbs/event_counter.hpp"
 #include "verbs/table.h"
 
 namespace xsock::verbs {
 
-class Engine;
+class VerbsState;
 struct CmId;
 
 inline constexpr std::uint8_t kPort = 1;
@@ -52,14 +51,14 @@ struct DeviceEntry {
 /// An open device. verbs_context has to be reached from its last member, so ours hangs on the
 /// pointer that it keeps for the library's own use.
 struct Context {
-    Engine* engine = nullptr;
+    VerbsState* engine = nullptr;
     verbs_context verbs{};
     int objects = 0;      ///< PDs, CQs, channels, ids that refer to it
     bool closed = false;  ///< freed when the last of them goes
 
     std::mutex events_mutex;
     std::deque<ibv_async_event> events;
-    EventCounter events_waiting;
+    EventFd events_waiting;
 
     [[nodiscard]] ibv_context* base() noexcept { return &verbs.context; }
     static Context* of(ibv_context* context) noexcept {
@@ -103,18 +102,15 @@ struct Cq;
 /// readable while events wait, and the connections' own (xsock::CompletionChannel), watched while
 /// the program is known to call ibv_get_cq_event() then. See comp_channel.cpp.
 struct Channel {
-    ~Channel() {
-        if (event_fd >= 0) close_owned(event_fd);
-    }
     ibv_comp_channel base{};
-    int event_fd = -1;
+    EventFd event;
     int users = 0;  ///< CQs
     std::shared_ptr<xsock::CompletionChannel> connections;
 
-    std::mutex mutex;       ///< taken inside drivers (notifiers): nothing is called with it held
+    std::mutex mutex;       ///< taken inside pollers (notifiers): nothing is called with it held
     std::deque<Cq*> ready;  ///< one entry for each event not yet got
     std::vector<Cq*> cqs;
-    bool readable = false;                  ///< event_fd is
+    bool readable = false;                  ///< event is
     std::size_t next_empty = 0;             ///< of cqs: the next for an event without a completion
     std::atomic<std::uint32_t> pending{0};  ///< ready.size(), without the lock
     std::atomic<bool> watched{false};       ///< the connections' descriptor is; written under mutex
@@ -129,8 +125,8 @@ struct Channel {
 
 struct Cq {
     ibv_cq_ex base{};  ///< begins like ibv_cq
-    Engine* engine = nullptr;
-    std::shared_ptr<xsock::Cq> cq;  ///< held also by a thread that drives it meanwhile
+    VerbsState* engine = nullptr;
+    std::shared_ptr<xsock::Cq> cq;  ///< held also by a thread that polls it meanwhile
     std::uint64_t id = 0;           ///< what the notifier is given instead of a pointer
     Channel* channel = nullptr;
     Pd* parent_domain = nullptr;         ///< that it was made with, if any
@@ -138,7 +134,7 @@ struct Cq {
     std::uint32_t events_delivered = 0;  ///< under base.mutex, as is comp_events_completed
     std::uint32_t async_delivered = 0;   ///< the same for base.async_events_completed
     std::uint64_t late_event = 0;        ///< number of the last one of late_cq_event()
-    std::atomic<bool> overrun_told{false};
+    std::atomic<bool> overrun_reported{false};
     /// Signaled sends that have not been polled, and how many the QPs' send queues have room for.
     /// Hardware frees a slot when the program has polled its completion, and programs that post
     /// until there is no room rely on it: they never overrun a queue as large as theirs.
@@ -182,7 +178,7 @@ struct Cq {
 
 struct Srq {
     ibv_srq base{};
-    Engine* engine = nullptr;
+    VerbsState* engine = nullptr;
     std::unique_ptr<xsock::Srq> srq;
     std::uint64_t id = 0;
     std::uint32_t max_wr = 0, max_sge = 0;
@@ -195,7 +191,7 @@ struct Srq {
 
 struct Qp {
     ibv_qp_ex base{};  ///< begins with ibv_qp
-    Engine* engine = nullptr;
+    VerbsState* engine = nullptr;
     std::unique_ptr<xsock::Qp> qp;
     ibv_qp_cap cap{};
     std::uint32_t sq_wanted = 0;  ///< cap.max_send_wr before it was rounded
@@ -207,13 +203,13 @@ struct Qp {
     std::atomic<bool> by_gid{false};  ///< moved to RTR with the peer's GID, without rdma_cm
     CmId* id = nullptr;               ///< the id that connects it
     bool connected = false;           ///< a connection was given to `qp`
-    bool told_last_wqe = false;
+    bool last_wqe_reported = false;
     /// RDMA_CM_EVENT_DISCONNECTED is queued, and the program has not taken it: until it does, or
     /// for kUnreadLimit, its receives are not flushed. Written under the engine's mutex.
-    std::atomic<bool> end_unread{false};
+    std::atomic<bool> end_unconfirmed{false};
     std::uint64_t end_timer = 0;
     bool counted = false;               ///< what the connection moved is in the exit summary
-    std::uint64_t writes_told = 0;      ///< QpInfo::rx_writes when late_cq_event() last looked
+    std::uint64_t writes_reported = 0;  ///< QpInfo::rx_writes when late_cq_event() last looked
     std::uint32_t async_delivered = 0;  ///< under base.qp_base.mutex
 
     /// Posts after the end of the connection has begun: completed as flushed once everything posted

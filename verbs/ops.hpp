@@ -44,35 +44,35 @@ int query_port_ex(ibv_context* context, std::uint8_t port, ibv_port_attr* attr,
 
 // Shared by several files; the engine's mutex is held.
 
-ibv_context* open_locked(Engine& engine);
+ibv_context* open_locked(VerbsState& engine);
 /// The context of ids; opened when first asked for. Null with errno.
-ibv_context* default_context_locked(Engine& engine);
-void release_locked(Engine& engine, Context& context);
-ibv_pd* alloc_pd_locked(Engine& engine, Context& context);
-ibv_comp_channel* create_channel_locked(Engine& engine, Context& context);
-int destroy_channel_locked(Engine& engine, ibv_comp_channel* channel);
-ibv_cq* create_cq_locked(Engine& engine, Context& context, std::uint32_t cqe, void* cq_context,
+ibv_context* default_context_locked(VerbsState& engine);
+void release_locked(VerbsState& engine, Context& context);
+ibv_pd* alloc_pd_locked(VerbsState& engine, Context& context);
+ibv_comp_channel* create_channel_locked(VerbsState& engine, Context& context);
+int destroy_channel_locked(VerbsState& engine, ibv_comp_channel* channel);
+ibv_cq* create_cq_locked(VerbsState& engine, Context& context, std::uint32_t cqe, void* cq_context,
                          ibv_comp_channel* channel);
-/// In a driver: the queue with Cq::id `argument` has a completion it was armed for, or overran.
+/// In a poller: the queue with Cq::id `argument` has a completion it was armed for, or overran.
 void on_cq_notified(void* argument) noexcept;
 /// No event of the queue is told any more.
 void leave_channel(Cq& cq);
-ibv_qp* create_qp_locked(Engine& engine, ibv_pd* pd, ibv_qp_init_attr& attr);
-ibv_srq* create_srq_locked(Engine& engine, ibv_pd* pd, ibv_srq_init_attr& attr);
+ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr);
+ibv_srq* create_srq_locked(VerbsState& engine, ibv_pd* pd, ibv_srq_init_attr& attr);
 /// The QP was given a connection (rdma_cm or the GID bootstrap). Requests wait until it has
 /// started.
-Result<void> connect_qp_locked(Engine& engine, Qp& qp, int fd, const ConnectAttr& attr);
+Result<void> connect_qp_locked(VerbsState& engine, Qp& qp, int fd, const ConnectAttr& attr);
 /// Ends a QP's connection now and completes everything; verbs' error state.
-void fail_qp_locked(Engine& engine, Qp& qp);
+void fail_qp_locked(VerbsState& engine, Qp& qp);
 /// The program knows that the peer has left, or has been given time to: what is outstanding is
 /// flushed.
-void end_read_locked(Engine& engine, Qp& qp);
+void confirm_end_locked(VerbsState& engine, Qp& qp);
 /// Adds what the QP's connection has moved to the exit summary, once for each connection.
-void count_bytes_locked(Engine& engine, Qp& qp);
+void count_bytes_locked(VerbsState& engine, Qp& qp);
 /// Completes posts that came after the end of the connection had begun.
 void flush_late(Qp& qp);
 /// The device says that a QP changed state.
-void on_qp_state_locked(Engine& engine, Qp& qp, QpState state);
+void on_qp_state_locked(VerbsState& engine, Qp& qp, QpState state);
 
 /// Operations that ibv_qp_ex has functions for.
 inline constexpr std::uint64_t kSendOps =
@@ -89,10 +89,10 @@ int post_one(Qp& qp, const SendWr& wr) noexcept;
 int post_taken(Qp& qp, const SendWr& wr) noexcept;
 /// Turns what the program calls addresses, in regions whose iova is another, into those of memory.
 /// Not with the engine's mutex held.
-void relocate(Engine& engine, std::span<Sge> sges);
+void relocate(VerbsState& engine, std::span<Sge> sges);
 
 // Operands of RFC 7306 as verbs give them. The 32 bits of immediate data are the first four of the
-// eight octets on the wire.
+// eight bytes on the wire.
 inline Atomic fetch_add_of(std::uint64_t add) noexcept { return {.operand = add}; }
 inline Atomic compare_swap_of(std::uint64_t compare, std::uint64_t swap) noexcept {
     constexpr std::uint64_t kAll = ~std::uint64_t{0};

@@ -9,7 +9,7 @@
 namespace xsock::verbs {
 
 ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr) noexcept {
-    return locked_object<ibv_td>([&](Engine& engine) {
+    return locked_object<ibv_td>([&](VerbsState& engine) {
         if (!engine.alive(context, Kind::context)) return fail<ibv_td>(EINVAL);
         if (attr->comp_mask != 0) return fail<ibv_td>(EOPNOTSUPP);
         auto td = std::make_unique<Td>();
@@ -21,7 +21,7 @@ ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr) noexcept {
 }
 
 int dealloc_td(ibv_td* given) noexcept {
-    return locked_errno([&](Engine& engine) {
+    return locked_errno([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::td)) return EINVAL;
         auto* const td = reinterpret_cast<Td*>(given);
         if (td->users != 0) return EBUSY;
@@ -35,7 +35,7 @@ int dealloc_td(ibv_td* given) noexcept {
 }
 
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr) noexcept {
-    return locked_object<ibv_pd>([&](Engine& engine) {
+    return locked_object<ibv_pd>([&](VerbsState& engine) {
         constexpr std::uint32_t kKnown =
             IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
         if ((attr->comp_mask & ~kKnown) != 0) return fail<ibv_pd>(EOPNOTSUPP);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Posting: requests of verbs.h into the device's queues. Never blocks (the device's send queue does
-// not), and moves bytes only when nobody else does at the moment.
+// not), and moves bytes only when no other thread does at the moment.
 #include <cstring>
 
+#include "ddp_user/opcode.hpp"
 #include "verbs/cancel.hpp"
 #include "verbs/engine.hpp"
 #include "verbs/ops.hpp"
@@ -14,7 +15,7 @@ namespace {
 class Sges {
   public:
     /// 0 or an errno. `relocatable`: not of inline data, whose addresses are the process's.
-    int assign(Engine& engine, const ibv_sge* list, int count, bool relocatable) {
+    int assign(VerbsState& engine, const ibv_sge* list, int count, bool relocatable) {
         if (count < 0 || static_cast<std::size_t>(count) > kMaxSge) return EINVAL;
         if (count > 0 && list == nullptr) return EINVAL;
         count_ = static_cast<std::size_t>(count);
@@ -94,35 +95,8 @@ int translate(Qp& qp, const ibv_send_wr& from, SendWr& to, Atomic& atomic) noexc
     return 0;
 }
 
-WcOpcode completed_as(SendOpcode opcode) noexcept {
-    switch (opcode) {
-        case SendOpcode::send:
-        case SendOpcode::send_invalidate:
-            return WcOpcode::send;
-        case SendOpcode::write:
-            return WcOpcode::write;
-        case SendOpcode::read:
-            return WcOpcode::read;
-        case SendOpcode::local_invalidate:
-            return WcOpcode::local_invalidate;
-        case SendOpcode::bind_window:
-            return WcOpcode::bind_window;
-        case SendOpcode::fetch_add:
-            return WcOpcode::fetch_add;
-        case SendOpcode::compare_swap:
-            return WcOpcode::compare_swap;
-        case SendOpcode::write_immediate:
-            return WcOpcode::write_immediate;
-        case SendOpcode::immediate:
-            return WcOpcode::immediate;
-        case SendOpcode::kCount:
-            break;
-    }
-    return WcOpcode::send;
-}
-
 bool over(const Qp& qp) noexcept {
-    if (qp.end_unread.load(std::memory_order_acquire)) return false;  // not flushed yet
+    if (qp.end_unconfirmed.load(std::memory_order_acquire)) return false;  // not flushed yet
     const QpState state = qp.qp->state();
     return state == QpState::closed || state == QpState::error;
 }
@@ -159,7 +133,7 @@ int post_receive(Qp& qp, const RecvWr& wr) {
 
 }  // namespace
 
-void relocate(Engine& engine, std::span<Sge> sges) {
+void relocate(VerbsState& engine, std::span<Sge> sges) {
     if (engine.regions_elsewhere.load(std::memory_order_relaxed) == 0) return;
     const std::lock_guard lock(engine.mutex);
     for (Sge& sge : sges) {
@@ -197,8 +171,8 @@ int post_taken(Qp& qp, const SendWr& wr) noexcept {
         if (posted.error().code != EPIPE) {
             return posted.error().code == ENOBUFS ? ENOMEM : posted.error().code;
         }
-        Wc wc = flushed(qp, wr.wr_id, completed_as(wr.opcode));
-        if ((wr.flags & kSendSignaled) == 0) wc.flags |= kWcUnasked;
+        Wc wc = flushed(qp, wr.wr_id, ddp::send_info(wr.opcode).completion);
+        if ((wr.flags & kSendSignaled) == 0) wc.flags |= kWcUnsignaled;
         if (wr.opcode == SendOpcode::bind_window && wr.remote_stag != 0) {
             qp.engine->device().abandon_window(wr.remote_stag);
         }
@@ -213,7 +187,7 @@ int post_send(ibv_qp* given, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     const HoldCancellation hold;
     Qp& qp = *Qp::of(given);
     int error = 0;
-    if (qp.engine != Engine::current()) {
+    if (qp.engine != VerbsState::current()) {
         error = EPERM;
     } else if (!qp.takes_sends()) {
         error = EINVAL;
@@ -258,7 +232,7 @@ int post_recv(ibv_qp* given, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
     const HoldCancellation hold;
     Qp& qp = *Qp::of(given);
     int error = 0;
-    if (qp.engine != Engine::current()) {
+    if (qp.engine != VerbsState::current()) {
         error = EPERM;
     } else if (qp.state.load(std::memory_order_acquire) == IBV_QPS_RESET ||
                qp.base.qp_base.srq != nullptr) {
@@ -282,7 +256,7 @@ int post_recv(ibv_qp* given, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
 int post_srq_recv(ibv_srq* given, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
     const HoldCancellation hold;
     Srq& srq = *Srq::of(given);
-    int error = srq.engine == Engine::current() ? 0 : EPERM;
+    int error = srq.engine == VerbsState::current() ? 0 : EPERM;
     for (; error == 0 && wr != nullptr; wr = wr->next) {
         Sges sges;
         try {

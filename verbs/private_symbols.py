@@ -41,7 +41,7 @@ def main():
     nodes_text = []
     for node, names in sorted(nodes.items()):
         for name in sorted(set(names) - IMPLEMENTED):
-            # A driver that registers itself is simply never asked.
+            # A provider driver that registers itself is simply never asked.
             quiet = name.startswith("verbs_register_driver_")
             source.append("STUB(%s, %s)" % (name, "0" if quiet else "EOPNOTSUPP"))
         nodes_text.append("%s {\n    global:\n%s\n} IBVERBS_1.14;" % (

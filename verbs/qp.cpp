@@ -43,7 +43,7 @@ std::uint32_t rights_of(unsigned flags) noexcept {
     return rights;
 }
 
-void raise(Engine& engine, Qp& qp, ibv_event_type type) {
+void raise(VerbsState& engine, Qp& qp, ibv_event_type type) {
     ibv_async_event event{};
     event.element.qp = qp.plain();
     event.event_type = type;
@@ -55,7 +55,7 @@ void forget_completions(Qp& qp) {
     Cq& send_cq = *Cq::of(qp.base.qp_base.send_cq);
     {
         const std::lock_guard lock(qp.late_mutex);
-        for (const Wc& wc : qp.late) send_cq.give_slots(is_asked_send(wc) ? 1 : 0);
+        for (const Wc& wc : qp.late) send_cq.give_slots(is_signaled_send(wc) ? 1 : 0);
         qp.late.clear();
     }
     send_cq.purge(qp.qp->num());
@@ -66,12 +66,12 @@ void forget_completions(Qp& qp) {
 constexpr Time kUnreadLimit = kSecond;
 
 // The state of verbs in which nothing is outstanding any more.
-void finish_qp_locked(Engine& engine, Qp& qp) {
+void finish_qp_locked(VerbsState& engine, Qp& qp) {
     qp.state.store(IBV_QPS_ERR, std::memory_order_release);
     qp.base.qp_base.state = IBV_QPS_ERR;
     flush_late(qp);
-    if (qp.base.qp_base.srq != nullptr && !qp.told_last_wqe) {
-        qp.told_last_wqe = true;
+    if (qp.base.qp_base.srq != nullptr && !qp.last_wqe_reported) {
+        qp.last_wqe_reported = true;
         raise(engine, qp, IBV_EVENT_QP_LAST_WQE_REACHED);
     }
 }
@@ -83,55 +83,55 @@ bool is_over(const Qp& qp) noexcept {
 
 // The peer has left. Programs written for InfiniBand count on DISCONNECTED before their receives
 // are flushed: there a QP stays as it is until the program reacts.
-void hold_end_locked(Engine& engine, Qp& qp) {
-    if (qp.end_unread.load()) return;  // a reset behind the FIN
+void hold_end_locked(VerbsState& engine, Qp& qp) {
+    if (qp.end_unconfirmed.load()) return;  // a reset behind the FIN
     if (qp.id == nullptr || qp.id->state != IdState::connected || qp.id->sync != 0) {
-        end_read_locked(engine, qp);
+        confirm_end_locked(engine, qp);
         return;
     }
-    qp.end_unread.store(true, std::memory_order_release);
+    qp.end_unconfirmed.store(true, std::memory_order_release);
     qp.end_timer = engine.loop().at(monotonic_now() + kUnreadLimit, [&engine, &qp] {
         qp.end_timer = 0;
-        end_read_locked(engine, qp);
+        confirm_end_locked(engine, qp);
     });
 }
 
 // What hardware would call the fault that ended a connection, if it was found at this end.
 bool event_for(const QpInfo& info, ibv_event_type& type) noexcept {
-    switch (info.violation) {
-        case Violation::none:
-        case Violation::mpa_connection_lost:
-        case Violation::startup_timeout:
-        case Violation::startup_rejected:
-        case Violation::startup_both_initiators:
-        case Violation::startup_not_mpa:
+    switch (info.stream_error) {
+        case StreamError::none:
+        case StreamError::mpa_connection_lost:
+        case StreamError::startup_timeout:
+        case StreamError::startup_rejected:
+        case StreamError::startup_both_initiators:
+        case StreamError::startup_not_mpa:
             return false;
-        case Violation::read_stag_invalid:
-        case Violation::read_bounds:
-        case Violation::read_access:
-        case Violation::read_stag_not_associated:
-        case Violation::read_to_wrap:
-        case Violation::write_access:
-        case Violation::invalidate_stag_invalid:
-        case Violation::invalidate_not_permitted:
-        case Violation::tagged_stag_invalid:
-        case Violation::tagged_bounds:
-        case Violation::tagged_stag_not_associated:
-        case Violation::tagged_to_wrap:
+        case StreamError::read_stag_invalid:
+        case StreamError::read_bounds:
+        case StreamError::read_access:
+        case StreamError::read_stag_not_associated:
+        case StreamError::read_to_wrap:
+        case StreamError::write_access:
+        case StreamError::invalidate_stag_invalid:
+        case StreamError::invalidate_not_permitted:
+        case StreamError::tagged_stag_invalid:
+        case StreamError::tagged_bounds:
+        case StreamError::tagged_stag_not_associated:
+        case StreamError::tagged_to_wrap:
             type = IBV_EVENT_QP_ACCESS_ERR;
             return true;
-        case Violation::untagged_no_buffer:
-        case Violation::untagged_too_long:
-        case Violation::untagged_msn_range:
-        case Violation::untagged_mo:
-        case Violation::untagged_qn:
-        case Violation::rdmap_opcode:
-        case Violation::read_queue_overflow:
-        case Violation::read_request_malformed:
-        case Violation::atomic_malformed:
-        case Violation::atomic_opcode:
-        case Violation::atomic_unaligned:
-        case Violation::immediate_malformed:
+        case StreamError::untagged_no_buffer:
+        case StreamError::untagged_too_long:
+        case StreamError::untagged_msn_range:
+        case StreamError::untagged_mo:
+        case StreamError::untagged_qn:
+        case StreamError::rdmap_opcode:
+        case StreamError::read_queue_overflow:
+        case StreamError::read_request_malformed:
+        case StreamError::atomic_malformed:
+        case StreamError::atomic_opcode:
+        case StreamError::atomic_unaligned:
+        case StreamError::immediate_malformed:
             type = IBV_EVENT_QP_REQ_ERR;
             return true;
         default:
@@ -142,7 +142,7 @@ bool event_for(const QpInfo& info, ibv_event_type& type) noexcept {
 
 }  // namespace
 
-ibv_qp* create_qp_locked(Engine& engine, ibv_pd* pd, ibv_qp_init_attr& attr) {
+ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr) {
     if (value_in(attr.qp_type) != IBV_QPT_RC) return fail<ibv_qp>(EOPNOTSUPP);
     const bool srq_given = attr.srq != nullptr;
     if (!engine.alive(attr.send_cq, Kind::cq) || !engine.alive(attr.recv_cq, Kind::cq) ||
@@ -180,9 +180,10 @@ ibv_qp* create_qp_locked(Engine& engine, ibv_pd* pd, ibv_qp_init_attr& attr) {
     qp->attr.sq_depth = qp->cap.max_send_wr;
     qp->attr.rq_depth = std::max(1u, qp->cap.max_recv_wr);
     qp->attr.require_lkeys = true;
-    qp->attr.face = Face::verbs;
+    qp->attr.api = Api::verbs;
     qp->attr.context = base.qp_num;
-    qp->attr.receive_patience = engine.receive_patience;
+    qp->attr.async_events = true;
+    qp->attr.rnr_timeout = engine.rnr_timeout;
     auto made = engine.device().create_qp(qp->attr);
     if (!made) return fail<ibv_qp>(made.error().code);
     qp->qp = std::move(*made);
@@ -204,14 +205,14 @@ ibv_qp* create_qp_locked(Engine& engine, ibv_pd* pd, ibv_qp_init_attr& attr) {
 }
 
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) noexcept {
-    return locked_object<ibv_qp>([&](Engine& engine) {
+    return locked_object<ibv_qp>([&](VerbsState& engine) {
         if (!engine.alive(pd, Kind::pd)) return fail<ibv_qp>(EINVAL);
         return create_qp_locked(engine, pd, *attr);
     });
 }
 
 ibv_qp* create_qp_ex(ibv_context*, ibv_qp_init_attr_ex* attr) noexcept {
-    return locked_object<ibv_qp>([&](Engine& engine) {
+    return locked_object<ibv_qp>([&](VerbsState& engine) {
         constexpr std::uint32_t kKnown =
             IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
         if ((attr->comp_mask & ~kKnown) != 0 ||
@@ -242,7 +243,7 @@ ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) noexcept {
     return Qp::of(qp)->send_ops != 0 ? &Qp::of(qp)->base : nullptr;
 }
 
-Result<void> connect_qp_locked(Engine& engine, Qp& qp, int fd, const ConnectAttr& attr) {
+Result<void> connect_qp_locked(VerbsState& engine, Qp& qp, int fd, const ConnectAttr& attr) {
     (void)engine.loop();  // collects the connection's events
     qp.connected = true;
     if (qp.id == nullptr || !qp.id->program_moves_qp()) {
@@ -252,30 +253,30 @@ Result<void> connect_qp_locked(Engine& engine, Qp& qp, int fd, const ConnectAttr
     return qp.qp->connect(fd, attr);
 }
 
-void count_bytes_locked(Engine& engine, Qp& qp) {
+void count_bytes_locked(VerbsState& engine, Qp& qp) {
     if (!qp.connected || qp.counted) return;
     qp.counted = true;
     const QpInfo info = qp.qp->info();
-    engine.tx_octets += info.tx_octets;
-    engine.rx_octets += info.rx_octets;
+    engine.tx_bytes += info.tx_bytes;
+    engine.rx_bytes += info.rx_bytes;
 }
 
-void end_read_locked(Engine& engine, Qp& qp) {
-    if (qp.end_timer != 0) engine.loop().cancel(qp.end_timer);
+void confirm_end_locked(VerbsState& engine, Qp& qp) {
+    if (qp.end_timer != 0) engine.loop().forget(qp.end_timer);
     qp.end_timer = 0;
     qp.qp->confirm_end();
-    if (qp.end_unread.exchange(false) && is_over(qp)) finish_qp_locked(engine, qp);
+    if (qp.end_unconfirmed.exchange(false) && is_over(qp)) finish_qp_locked(engine, qp);
 }
 
-void fail_qp_locked(Engine& engine, Qp& qp) {
-    end_read_locked(engine, qp);
+void fail_qp_locked(VerbsState& engine, Qp& qp) {
+    confirm_end_locked(engine, qp);
     qp.state.store(IBV_QPS_ERR, std::memory_order_release);
     qp.base.qp_base.state = IBV_QPS_ERR;
     qp.qp->abort();
     flush_late(qp);
 }
 
-void on_qp_state_locked(Engine& engine, Qp& qp, QpState state) {
+void on_qp_state_locked(VerbsState& engine, Qp& qp, QpState state) {
     switch (state) {
         case QpState::fresh:
         case QpState::starting:
@@ -303,10 +304,10 @@ void on_qp_state_locked(Engine& engine, Qp& qp, QpState state) {
         if (ibv_event_type type; state == QpState::error && event_for(info, type)) {
             raise(engine, qp, type);
         }
-        if (state == QpState::error && info.violation == Violation::mpa_connection_lost) {
+        if (state == QpState::error && info.stream_error == StreamError::mpa_connection_lost) {
             hold_end_locked(engine, qp);
         }
-        if (!qp.end_unread.load()) {
+        if (!qp.end_unconfirmed.load()) {
             qp.qp->confirm_end();
             finish_qp_locked(engine, qp);
         }
@@ -315,7 +316,7 @@ void on_qp_state_locked(Engine& engine, Qp& qp, QpState state) {
 }
 
 int modify_qp(ibv_qp* given, ibv_qp_attr* attr, int mask) noexcept {
-    return locked_errno([&](Engine& engine) {
+    return locked_errno([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::qp)) return EINVAL;
         Qp& qp = *Qp::of(given);
         const ibv_qp_state from = qp.state.load();
@@ -373,14 +374,14 @@ int modify_qp(ibv_qp* given, ibv_qp_attr* attr, int mask) noexcept {
             if (!fresh) return fresh.error().code;
             qp.attr = next;
             if (engine.bootstrap != nullptr) engine.bootstrap->forget(qp);
-            end_read_locked(engine, qp);
+            confirm_end_locked(engine, qp);
             count_bytes_locked(engine, qp);
             qp.qp->detach();
             forget_completions(qp);
             qp.qp = std::move(*fresh);
-            qp.connected = qp.told_last_wqe = qp.counted = false;
+            qp.connected = qp.last_wqe_reported = qp.counted = false;
             qp.by_gid = false;
-            qp.writes_told = 0;
+            qp.writes_reported = 0;
             qp.asked = {};
         }
         if (to == IBV_QPS_RTR && !qp.connected && qp.id == nullptr &&
@@ -397,7 +398,7 @@ int modify_qp(ibv_qp* given, ibv_qp_attr* attr, int mask) noexcept {
 }
 
 int query_qp(ibv_qp* given, ibv_qp_attr* attr, int, ibv_qp_init_attr* init) noexcept {
-    return locked_errno([&](Engine& engine) {
+    return locked_errno([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::qp)) return EINVAL;
         Qp& qp = *Qp::of(given);
         *attr = qp.asked;
@@ -430,13 +431,13 @@ int query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) noexcept {
 
 int destroy_qp(ibv_qp* given) noexcept {
     Qp* qp = nullptr;
-    const int error = locked_errno([&](Engine& engine) {
+    const int error = locked_errno([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::qp)) return EINVAL;
         qp = Qp::of(given);
         engine.remove(qp);
         engine.qps.erase(qp->num());
         if (engine.bootstrap != nullptr) engine.bootstrap->forget(*qp);
-        if (qp->end_timer != 0) engine.loop().cancel(qp->end_timer);
+        if (qp->end_timer != 0) engine.loop().forget(qp->end_timer);
         count_bytes_locked(engine, *qp);
         qp->qp->detach();
         forget_completions(*qp);
@@ -457,7 +458,7 @@ int destroy_qp(ibv_qp* given) noexcept {
         }
     });
     wait_acknowledged(given->mutex, given->cond, given->events_completed, qp->async_delivered);
-    return locked_errno([&](Engine&) {
+    return locked_errno([&](VerbsState&) {
         --reinterpret_cast<Pd*>(given->pd)->users;
         --Cq::of(given->send_cq)->users;
         --Cq::of(given->recv_cq)->users;

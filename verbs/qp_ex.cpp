@@ -165,7 +165,7 @@ int wr_complete(ibv_qp_ex* given) noexcept {
     const HoldCancellation hold;
     Qp& qp = *Qp::of(given);
     int error = qp.build_error;
-    if (error == 0 && qp.engine != Engine::current()) error = EPERM;
+    if (error == 0 && qp.engine != VerbsState::current()) error = EPERM;
     if (error == 0 && !qp.takes_sends()) error = EINVAL;
     std::uint32_t asked = 0;
     for (std::size_t i = 0; error == 0 && i < qp.built.size(); ++i) {
@@ -181,7 +181,7 @@ int wr_complete(ibv_qp_ex* given) noexcept {
         if ((built.wr.flags & kSendSignaled) != 0) ++asked;
         error = SendQueue::check(built.wr).code;
     }
-    // Room for all first: nobody else posts between ibv_wr_start() and here.
+    // Room for all first: no other thread posts between ibv_wr_start() and here.
     Cq& cq = *Cq::of(given->qp_base.send_cq);
     if (error == 0 && qp.qp->send_room() < qp.built.size()) error = ENOMEM;
     const bool taken = error == 0 && cq.take_slots(asked);

@@ -22,20 +22,14 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "libxsock/engine/engine_open.h"
+
 #define EXPORT __attribute__((visibility("default")))
 
 enum { FIRST_KNOWN = 33, LAST_KNOWN = 65 };
 
 static void* host;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static void complain(const char* what, const char* detail) {
-    char line[512];
-    int n = snprintf(line, sizeof line, "xsock: rsockets: %s%s%s\n", what, detail ? ": " : "",
-                     detail ? detail : "");
-    if (n > (int)sizeof line - 1) n = (int)sizeof line - 1;
-    if (write(STDERR_FILENO, line, (size_t)n) < 0) return;
-}
 
 /* librdmacm.so.1 -> librdmacm.so.1.3.44.0: the third number from the end of rdma-core's files is
  * its version. */
@@ -65,14 +59,17 @@ static void load(void) {
         if (access(places[i], R_OK) != 0) continue;
         version = version_of(places[i]);
         if (version < FIRST_KNOWN || version > LAST_KNOWN) {
-            complain("this host's librdmacm is of a version that xsock does not know", places[i]);
+            xsock_engine_print_error(
+                "rsockets: this host's librdmacm is of a version that xsock does not know",
+                places[i]);
             return;
         }
         host = dlopen(places[i], RTLD_NOW | RTLD_LOCAL);
-        if (host == NULL) complain("cannot load the host's librdmacm", dlerror());
+        if (host == NULL)
+            xsock_engine_print_error("rsockets: cannot load the host's librdmacm", dlerror());
         return;
     }
-    complain("this host has no librdmacm.so.1 to take them from", NULL);
+    xsock_engine_print_error("rsockets: this host has no librdmacm.so.1 to take them from", NULL);
 }
 
 static void* find(const char* name) {

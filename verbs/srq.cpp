@@ -8,7 +8,7 @@
 
 namespace xsock::verbs {
 
-ibv_srq* create_srq_locked(Engine& engine, ibv_pd* pd, ibv_srq_init_attr& attr) {
+ibv_srq* create_srq_locked(VerbsState& engine, ibv_pd* pd, ibv_srq_init_attr& attr) {
     if (attr.attr.max_wr == 0 || attr.attr.max_wr > kMaxSrqWr || attr.attr.max_sge > kMaxSge) {
         return fail<ibv_srq>(EINVAL);
     }
@@ -35,14 +35,14 @@ ibv_srq* create_srq_locked(Engine& engine, ibv_pd* pd, ibv_srq_init_attr& attr) 
 }
 
 ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) noexcept {
-    return locked_object<ibv_srq>([&](Engine& engine) {
+    return locked_object<ibv_srq>([&](VerbsState& engine) {
         if (!engine.alive(pd, Kind::pd)) return fail<ibv_srq>(EINVAL);
         return create_srq_locked(engine, pd, *attr);
     });
 }
 
 ibv_srq* create_srq_ex(ibv_context*, ibv_srq_init_attr_ex* attr) noexcept {
-    return locked_object<ibv_srq>([&](Engine& engine) {
+    return locked_object<ibv_srq>([&](VerbsState& engine) {
         if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || !engine.alive(attr->pd, Kind::pd)) {
             return fail<ibv_srq>(EINVAL);
         }
@@ -58,7 +58,7 @@ ibv_srq* create_srq_ex(ibv_context*, ibv_srq_init_attr_ex* attr) noexcept {
 }
 
 int modify_srq(ibv_srq* given, ibv_srq_attr* attr, int mask) noexcept {
-    return locked_errno([&](Engine& engine) {
+    return locked_errno([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::srq)) return EINVAL;
         if ((mask & IBV_SRQ_MAX_WR) != 0) return EOPNOTSUPP;
         Srq& srq = *Srq::of(given);
@@ -73,7 +73,7 @@ int modify_srq(ibv_srq* given, ibv_srq_attr* attr, int mask) noexcept {
 }
 
 int query_srq(ibv_srq* given, ibv_srq_attr* attr) noexcept {
-    return locked_errno([&](Engine& engine) {
+    return locked_errno([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::srq)) return EINVAL;
         const Srq& srq = *Srq::of(given);
         attr->max_wr = srq.max_wr;
@@ -85,7 +85,7 @@ int query_srq(ibv_srq* given, ibv_srq_attr* attr) noexcept {
 
 int destroy_srq(ibv_srq* given) noexcept {
     Srq* srq = nullptr;
-    const int error = locked_errno([&](Engine& engine) {
+    const int error = locked_errno([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::srq)) return EINVAL;
         if (Srq::of(given)->users != 0) return EBUSY;
         srq = Srq::of(given);

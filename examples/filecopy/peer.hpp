@@ -14,11 +14,11 @@
 
 #include "file.hpp"
 
-struct Message {  // octets only, so that byte order does not matter
+struct Message {  // bytes only, so that byte order does not matter
     xsock_key key;
     unsigned char digest[32];  // SHA-256
-    char octets[4096];
-    std::string text() const { return {octets, strnlen(octets, sizeof(octets))}; }
+    char bytes[4096];
+    std::string text() const { return {bytes, strnlen(bytes, sizeof(bytes))}; }
 };
 
 class Peer {
@@ -33,12 +33,12 @@ class Peer {
 
     /// Sends `out` with this text and waits until it has gone.
     void say(const std::string& text) {
-        out.octets[text.copy(out.octets, sizeof(out.octets) - 1)] = '\0';
+        out.bytes[text.copy(out.bytes, sizeof(out.bytes) - 1)] = '\0';
         check(xsock_send(ep, 0, &out, sizeof(out), 0) == 0 && reap(), "send");
     }
     /// Waits for a message of the other end, which is then in `in`. False: it has left.
     bool hear() { return xsock_recv(ep, 0, &in, sizeof(in)) == 0 ? reap() : ended("receive"); }
-    /// Has post(offset, length) post `size` octets in pieces, up to 32 of them under way, and waits
+    /// Has post(offset, length) post `size` bytes in pieces, up to 32 of them under way, and waits
     /// until all have completed.
     template <class Post>
     void transfer(std::size_t size, Post post) {
@@ -70,7 +70,7 @@ class Peer {
 
 using Region = std::unique_ptr<xsock_mr, int (*)(xsock_mr*)>;  // ends before its file does
 
-/// Lets this peer, and nobody else, reach the file. The key goes with the next message.
+/// Lets this peer, and no other, reach the file. The key goes with the next message.
 inline Region lend(Peer& peer, const File& file, unsigned access) {
     Region mr(xsock_mr_register(nullptr, file.data, file.size, access, peer.ep),
               xsock_mr_deregister);

@@ -47,7 +47,7 @@ static void receive(Peer& peer, const fs::path& directory) {
 void serve_files(const char* port, const std::string& directory) {
     XSOCK_INIT(xsock_ep_attr, attr);
     attr.send_cq = check(xsock_cq_create(nullptr), "completion queue");
-    attr.receive_wait_ms = -1;  // a file system may take its time
+    attr.rnr_timeout_ms = -1;  // a file system may take its time
     xsock_listener* listener = check(xsock_listen(nullptr, port, 16, &attr), "listen");
     std::printf("listening on port %d\n", xsock_listener_port(listener));
     for (;;) {  // one sender after the other

@@ -7,7 +7,7 @@
 
 #include "peer.hpp"
 
-/// Sends one file, calling on_piece(octets). Answers what the receiver said in the end.
+/// Sends one file, calling on_piece(bytes). Answers what the receiver said in the end.
 template <class OnPiece>
 static std::string send(Peer& peer, char mode, const File& file, const std::string& name,
                         OnPiece on_piece) {
@@ -40,7 +40,7 @@ static std::string send(Peer& peer, char mode, const File& file, const std::stri
 bool send_files(char mode, const char* host, const char* port, const Files& files, bool quiet) {
     XSOCK_INIT(xsock_ep_attr, attr);
     attr.send_cq = check(xsock_cq_create(nullptr), "completion queue");
-    attr.receive_wait_ms = -1;  // a long answer of the file system may keep us
+    attr.rnr_timeout_ms = -1;  // a long answer of the file system may keep us
     Peer peer(check(xsock_connect(host, port, &attr, 10'000), "connect"), attr.send_cq);
     const auto begin = std::chrono::steady_clock::now();
     const bool tty = isatty(STDOUT_FILENO) != 0;

@@ -38,17 +38,17 @@ void serve(const char* port, std::uint64_t keys, unsigned update_ms) {
     sigaddset(&stop, SIGINT);
     pthread_sigmask(SIG_BLOCK, &stop, nullptr);
 
-    const std::size_t octets = slots * sizeof(Slot);
-    xsock_mr* mr = xsock_mr_register(nullptr, table.data(), octets, XSOCK_REMOTE_READ, nullptr);
+    const std::size_t bytes = slots * sizeof(Slot);
+    xsock_mr* mr = xsock_mr_register(nullptr, table.data(), bytes, XSOCK_REMOTE_READ, nullptr);
     Geometry geometry = {.magic = kMagic, .slots = slots, .keys = keys, .table = {}};
-    check(mr && xsock_mr_key(mr, 0, octets, &geometry.table) == 0, "register");
+    check(mr && xsock_mr_key(mr, 0, bytes, &geometry.table) == 0, "register");
     XSOCK_INIT(xsock_ep_attr, attr);
     attr.send_cq = check(xsock_cq_create(nullptr), "completion queue");
     attr.private_data = &geometry;
     attr.private_data_length = sizeof(geometry);
     xsock_listener* listener = check(xsock_listen(nullptr, port, 128, &attr), "listen");
     std::printf("listening on port %d\n%llu keys in %zu KiB\n", xsock_listener_port(listener),
-                static_cast<unsigned long long>(keys), octets >> 10);
+                static_cast<unsigned long long>(keys), bytes >> 10);
     std::fflush(stdout);
 
     const double thread = seconds(CLOCK_THREAD_CPUTIME_ID), begin = seconds(CLOCK_MONOTONIC);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // kv: the hash table as it lies in the server's memory, where clients read it. Open addressing with
-// linear probing over fixed slots. Each slot has a version and a checksum: whoever reads one while
-// it is being changed sees that the checksum does not fit, and reads again.
+// linear probing over fixed slots. Each slot has a version and a checksum: a client that reads one
+// while it is being changed sees that the checksum does not fit, and reads again.
 #pragma once
 
 #include <xsock/xsock.h>
@@ -31,10 +31,10 @@ struct Geometry {
 };
 constexpr std::uint64_t kMagic = 0x786b'7631'0000'0001;
 
-inline std::uint64_t hash(const void* octets, std::size_t n) {  // FNV-1a
+inline std::uint64_t hash(const void* bytes, std::size_t n) {  // FNV-1a
     std::uint64_t h = 0xcbf29ce484222325;
     for (std::size_t i = 0; i < n; ++i)
-        h = (h ^ static_cast<const unsigned char*>(octets)[i]) * 0x100000001b3;
+        h = (h ^ static_cast<const unsigned char*>(bytes)[i]) * 0x100000001b3;
     return h;
 }
 

@@ -2,9 +2,9 @@
 /*
  * The iWARP wire: MPA (RFC 5044, 6581), DDP (RFC 5041), RDMAP (RFC 5040, 7306).
  *
- * Layouts and constants only, as they lie on the wire. Every multi-octet field
- * is big-endian unless it says otherwise, and is declared as octets, so that
- * nobody reads it without converting. Compiles as C11, C++20 and in the kernel.
+ * Layouts and constants only, as they lie on the wire. Every multi-octet field is big-endian unless
+ * it says otherwise, and is declared as octets, so that it cannot be read without converting.
+ * Compiles as C11, C++20 and in the kernel.
  */
 #ifndef XSOCK_IWARP_H
 #define XSOCK_IWARP_H
@@ -18,9 +18,9 @@ typedef uint8_t iwarp_octet;
 #endif
 
 #ifdef __cplusplus
-#define IWARP_SIZE(type, octets) static_assert(sizeof(struct type) == (octets), #type)
+#define IWARP_SIZE(type, bytes) static_assert(sizeof(struct type) == (bytes), #type)
 #else
-#define IWARP_SIZE(type, octets) _Static_assert(sizeof(struct type) == (octets), #type)
+#define IWARP_SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), #type)
 #endif
 
 /* ---- MPA start-up, RFC 5044 section 7.1.1 and RFC 6581 section 6 --------- */
@@ -47,11 +47,14 @@ IWARP_SIZE(mpa_frame, 20);
  * the other. An implementation that only echoes reserved bits is not taken for us. */
 #define MPA_FLAG_XSOCK_REQUEST 0x04
 #define MPA_FLAG_XSOCK_REPLY 0x02
+/* Beside the mark in Request and Reply: an extension frame follows, each way. */
+#define MPA_FLAG_EXTENSIONS 0x01
 
 #define MPA_REVISION_1 1 /* RFC 5044 */
 #define MPA_REVISION_2 2 /* RFC 6581 */
 #define MPA_PD_MAX 512
-#define MPA_PD_MAX_OTHERS 256 /* what Linux and its drivers take; siw dies of more in a Reply */
+#define MPA_PD_MAX_OTHERS 256 /* what Linux and its drivers take; siw crashes on more in a Reply \
+                               */
 
 /* RFC 6581 section 9: first four octets of the private data when S is set. */
 struct mpa_enhanced {
@@ -81,6 +84,59 @@ struct mpa_marker {
     iwarp_octet fpduptr[2]; /* octets back to the ULPDU_Length; 0: between FPDUs */
 };
 IWARP_SIZE(mpa_marker, 4);
+
+/* ---- Extension frames between xsocks, docs/wire.md ------------------------ */
+
+/*
+ * An FPDU in shape, with an RDMAP opcode and a queue that no RFC uses, so that a
+ * dissector keeps its footing. TLVs, pad and CRC32c (always there) follow.
+ */
+struct mpa_extension_frame {
+    iwarp_octet ulpdu_length[2]; /* from control up to the last TLV */
+    iwarp_octet control;         /* DDP_FLAG_LAST | DDP_VERSION */
+    iwarp_octet rdmap;           /* RDMAP_VERSION | MPA_EXTENSION_OPCODE */
+    iwarp_octet stag[4];         /* 0 */
+    iwarp_octet qn[4];
+    iwarp_octet msn[4];
+    iwarp_octet mo[4];
+    iwarp_octet version;
+    iwarp_octet reserved; /* sent as 0, ignored */
+    iwarp_octet tlvs_length[2];
+};
+IWARP_SIZE(mpa_extension_frame, 24);
+
+#define MPA_EXTENSION_OPCODE 0xf
+#define MPA_EXTENSION_QN 5
+#define MPA_EXTENSION_MSN 1
+#define MPA_EXTENSION_VERSION 1
+#define MPA_EXTENSION_TLVS_MAX 1024
+
+/* Types ascend, each comes at most once; the value follows. Unknown types are skipped. */
+struct mpa_tlv {
+    iwarp_octet type[2];
+    iwarp_octet length[2]; /* octets of the value */
+};
+IWARP_SIZE(mpa_tlv, 4);
+
+#define MPA_TLV_IMPLEMENTATION 1
+
+/*
+ * Value of MPA_TLV_IMPLEMENTATION. Then: length of the name in one octet, name,
+ * length of the version in one octet, version; both ASCII. What follows is ignored.
+ */
+struct mpa_tlv_implementation {
+    iwarp_octet features[8];       /* MPA_FEATURE_* */
+    iwarp_octet delayed_ack_ms[2]; /* 0 without MPA_FEATURE_DELAYED_ACK */
+};
+IWARP_SIZE(mpa_tlv_implementation, 10);
+
+#define MPA_TLV_TEXT_MAX 64 /* octets of name, and of version */
+
+#define MPA_FEATURE_SEND_IMMEDIATE 0x01 /* Send with Immediate */
+#define MPA_FEATURE_ACKNOWLEDGE 0x02
+#define MPA_FEATURE_DATAGRAMS 0x04   /* datagram carriers */
+#define MPA_FEATURE_HAND_OVER 0x08   /* of streams */
+#define MPA_FEATURE_DELAYED_ACK 0x10 /* its delayed ACK takes at most delayed_ack_ms */
 
 /* ---- DDP, RFC 5041 section 4 --------------------------------------------- */
 

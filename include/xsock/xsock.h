@@ -2,13 +2,14 @@
 /**
  * @file xsock.h
  * Extended sockets: zero-copy, asynchronous and one-sided operations over iWARP on TCP sockets.
+ * Longer than 500 lines: the documented C API in one header, which is all that a program includes.
  *
  * Model. An endpoint (xsock_ep) is one iWARP connection over one TCP socket. Work is posted to it
  * and never blocks; when it is done, a completion (xsock_wc) appears in the endpoint's completion
  * queue (xsock_cq), which may serve many endpoints. A memory region (xsock_mr) makes memory
  * reachable for the peer's one-sided operations; nothing is pinned.
  *
- * Progress. Whoever polls or waits moves the bytes; background threads move them when nobody does
+ * Progress. Calls that poll or wait move the bytes; background threads move them when no call does
  * (XSOCK_PROGRESS=both, the default; see xsock(7)). So one-sided operations of a peer are served
  * while the owner of the memory sleeps.
  *
@@ -68,7 +69,7 @@ struct xsock_listener; /**< connections coming in */
 
 /** Most pieces of memory in one gather or scatter list. */
 #define XSOCK_MAX_SGE 6
-/** Most octets that XSOCK_INLINE may copy. */
+/** Most bytes that XSOCK_INLINE may copy. */
 #define XSOCK_MAX_INLINE 96
 
 /** Version of the running library, e.g. "0.1.0 (crc32c: avx512)". Static storage. */
@@ -86,10 +87,10 @@ enum xsock_op {
     XSOCK_OP_CLOSED = 6,    /**< endpoint with XSOCK_EP_EVENTS: the peer will send nothing more;
                                  we may still send until xsock_ep_shutdown() */
     /* RFC 7306; only toward another xsock (xsock_ep_info.peer_is_xsock) */
-    XSOCK_OP_FETCH_ADD = 7,    /**< adds to 8 octets of the peer's, brings what was there */
+    XSOCK_OP_FETCH_ADD = 7,    /**< adds to 8 bytes of the peer's, brings what was there */
     XSOCK_OP_COMPARE_SWAP = 8, /**< replaces them if they are as expected, brings what was there */
     XSOCK_OP_WRITE_IMM = 9,    /**< a Write, then IMM */
-    XSOCK_OP_IMM = 10          /**< completes a receive of the peer with 8 octets and no memory */
+    XSOCK_OP_IMM = 10          /**< completes a receive of the peer with 8 bytes and no memory */
 };
 
 enum xsock_wc_status {
@@ -115,7 +116,7 @@ enum xsock_wc_status {
 struct xsock_wc {
     uint64_t wr_id;            /**< as given at post time; 0 for events */
     void* context;             /**< the endpoint's xsock_ep_attr.context */
-    uint32_t length;           /**< RECV, READ, atomics: octets placed */
+    uint32_t length;           /**< RECV, READ, atomics: bytes placed */
     uint32_t invalidated_stag; /**< valid with XSOCK_WC_INVALIDATED */
     uint16_t op;               /**< enum xsock_op */
     uint16_t status;           /**< enum xsock_wc_status; other fields but wr_id, context and op
@@ -134,10 +135,10 @@ XSOCK_API struct xsock_cq* xsock_cq_create(const struct xsock_cq_attr* attr);
 /** Destroys it. EBUSY while open endpoints, listeners or shared queues use it. Endpoints closed but
  * still draining go on without it. */
 XSOCK_API int xsock_cq_destroy(struct xsock_cq* cq);
-/** Takes up to `max` completions, oldest first, moving octets when there are none. Never blocks.
+/** Takes up to `max` completions, oldest first, moving bytes when there are none. Never blocks.
  * @return how many, or -1 (EINVAL) */
 XSOCK_API int xsock_cq_poll(struct xsock_cq* cq, struct xsock_wc* wc, int max);
-/** Waits until at least `min` completions are there, driving meanwhile; takes up to `max`.
+/** Waits until at least `min` completions are there, polling meanwhile; takes up to `max`.
  * @param min  0 to `max`; with `max` the wait is for a full batch
  * @param timeout_ms  XSOCK_FOREVER, or milliseconds
  * @return how many were taken: fewer than `min` only when time ran out (errno is then not set); -1:
@@ -181,15 +182,15 @@ XSOCK_API uint32_t xsock_mr_stag(const struct xsock_mr* mr);
 
 /** What a peer needs to reach memory, in host order. */
 struct xsock_remote {
-    uint64_t to;     /**< tagged offset of the first octet */
-    uint64_t length; /**< octets */
+    uint64_t to;     /**< tagged offset of the first byte */
+    uint64_t length; /**< bytes */
     uint32_t stag;
     uint32_t access;
 };
 
 /** The same for the wire: send it as it is (private data, a Send, any other way). */
 struct xsock_key {
-    uint8_t octets[24];
+    uint8_t bytes[24];
 };
 
 /** Describes a region (or, with length < the region's, its part at `offset`). ERANGE: not inside.
@@ -212,6 +213,7 @@ enum xsock_role {
 #define XSOCK_EP_NO_CRC 4u  /**< do not ask for CRCs; they are off only if the peer agrees */
 #define XSOCK_EP_MARKERS 8u /**< ask the peer for markers */
 #define XSOCK_EP_REQUIRE_LKEYS 16u /**< refuse local memory without a region */
+#define XSOCK_EP_NO_EXTENSIONS 32u /**< no extension frames toward other xsocks, nor their flag */
 
 /** Peer-to-peer model (RFC 6581 §9): the initiator sends one empty message before anything else, so
  * that a responder that speaks first may. The responder picks one of those offered. */
@@ -233,14 +235,14 @@ struct xsock_ep_attr {
     uint16_t ird;               /**< Reads and atomics of the peer served at once; 0: 16 */
     uint16_t ord;               /**< our Reads and atomics at once; 0: 16 */
     uint32_t mpa_revision;      /**< 1 or 2; 0: 2 */
-    uint32_t fpdu_limit;        /**< largest ULPDU sent, octets (128 at least); 0: from the path
+    uint32_t fpdu_limit;        /**< largest ULPDU sent, bytes (128 at least); 0: from the path
                                      and the peer. Toward others never more than fits a segment */
     const void* private_data;   /**< copied; goes with Request or Reply */
-    size_t private_data_length; /**< at most 508 octets (512 with revision 1); in a Reply to others
+    size_t private_data_length; /**< at most 508 bytes (512 with revision 1); in a Reply to others
                                      252 (256), or the connection is refused */
     int32_t startup_timeout_ms; /**< 0: 10,000 */
-    int32_t receive_wait_ms;    /**< how long a message may wait for a receive; 0: 1,000 (or
-                                     XSOCK_RNR_MS); negative: without limit */
+    int32_t rnr_timeout_ms;     /**< how long a message may wait for a receive; 0: 1,000 (or
+                                      XSOCK_RNR_MS); negative: without limit */
     int32_t linger_ms;          /**< draining after close; 0: 5,000 */
     uint32_t rtr;               /**< initiator, revision 2: XSOCK_RTR_* to offer for the
                                      peer-to-peer model; 0: none. A responder takes each */
@@ -275,6 +277,13 @@ enum xsock_ep_state {
     XSOCK_EP_CLOSED
 };
 
+/** What the peer's extension frame says of it (docs/wire.md); 0 and "" without one. */
+struct xsock_peer {
+    uint64_t features;       /**< MPA_FEATURE_* of iwarp.h */
+    uint32_t delayed_ack_ms; /**< its ACKs are delayed by no more; 0: it does not say */
+    char name[65], version[65];
+};
+
 struct xsock_ep_info {
     size_t size;
     uint32_t state; /**< enum xsock_ep_state */
@@ -282,11 +291,12 @@ struct xsock_ep_info {
     uint32_t mpa_revision;
     uint32_t crc, markers_tx, markers_rx, peer_is_xsock, initiator; /**< 0 or 1 */
     uint32_t ird, ord;
-    uint32_t mulpdu;               /**< largest ULPDU now */
-    uint64_t tx_octets, rx_octets; /**< of TCP stream */
-    char error_text[160];          /**< in words; "" if well */
+    uint32_t mulpdu;             /**< largest ULPDU now */
+    uint64_t tx_bytes, rx_bytes; /**< of TCP stream */
+    char error_text[160];        /**< in words; "" if well */
     uint32_t private_data_length;
     uint8_t private_data[512]; /**< the peer's */
+    struct xsock_peer peer;
 };
 
 XSOCK_API int xsock_ep_query(const struct xsock_ep* ep, struct xsock_ep_info* info);
@@ -347,10 +357,10 @@ struct xsock_wr {
     const struct xsock_sge* sge; /**< copied, so it may go after the call */
     uint32_t sge_count;          /**< at most XSOCK_MAX_SGE */
     struct xsock_remote remote;  /**< WRITE(_IMM), READ, atomics: `to` and `stag`; length is
-                                      ignored. Atomics: `to` is that of 8 aligned octets */
+                                      ignored. Atomics: `to` is that of 8 aligned bytes */
     uint64_t immediate;          /**< WRITE_IMM, IMM */
     /** Atomics, RFC 7306 section 5.1: numbers in host order, as the target is in its own. The
-     * former value is stored into the SGEs, 8 octets in one or two pieces. */
+     * former value is stored into the SGEs, 8 bytes in one or two pieces. */
     uint64_t operand;      /**< what FETCH_ADD adds, COMPARE_SWAP stores */
     uint64_t operand_mask; /**< with XSOCK_MASKED. FETCH_ADD: the highest bit of each field, beyond
                                 which no carry goes (0: one field of 64 bits). COMPARE_SWAP: the
@@ -380,7 +390,7 @@ XSOCK_API int xsock_write(struct xsock_ep* ep, uint64_t wr_id, const void* buffe
                           uint32_t flags);
 XSOCK_API int xsock_read(struct xsock_ep* ep, uint64_t wr_id, void* buffer, uint32_t length,
                          const struct xsock_remote* remote, uint64_t remote_offset, uint32_t flags);
-/** On 8 octets of the peer's at remote->to + remote_offset, which are aligned and whose region has
+/** On 8 bytes of the peer's at remote->to + remote_offset, which are aligned and whose region has
  * XSOCK_REMOTE_ATOMIC; `*result` is what was there, and stays yours until the completion. Atomic
  * toward all such operations of any connection of that process, and toward its own lock-free
  * atomics (C11 or C++ atomic_uint64_t) there. */
@@ -424,7 +434,7 @@ XSOCK_API int xsock_srq_post_recv(struct xsock_srq* srq, uint64_t wr_id,
 /* Options. Values are ints unless said otherwise; all can be read. All but DDPMODE are to be set
  * before start-up begins (EISCONN after that); out of range: EINVAL. */
 /** DDPMODE_OFF, _MESSAGE or _STREAM (EOPNOTSUPP). Set on a connected socket it begins start-up:
- * blocks, or is EINPROGRESS, then writable. EBUSY: octets that are no MPA Request wait unread.
+ * blocks, or is EINPROGRESS, then writable. EBUSY: bytes that are no MPA Request wait unread.
  * EINVAL: the role is not known (DDPROLE). EISCONN: cannot be switched off any more. */
 #define DDPMODE 1
 /** enum xsock_role; automatic: initiator where this process called connect(), responder where
@@ -444,10 +454,10 @@ XSOCK_API int xsock_srq_post_recv(struct xsock_srq* srq, uint64_t wr_id,
 /** Reads of the peer served at once, and of ours; 0 to 16382. Default 16. */
 #define DDPIRD 8
 #define DDPORD 9
-/** Octets, at most 508 (512 with revision 1). Set: what we send; get: what the peer sent, once
+/** Bytes, at most 508 (512 with revision 1). Set: what we send; get: what the peer sent, once
  * start-up has ended. */
 #define DDPPRIVATE 10
-/** Largest ULPDU, 128 to 65535 octets; 0, the default: from path and peer. */
+/** Largest ULPDU, 128 to 65535 bytes; 0, the default: from path and peer. */
 #define DDPFPDU 11
 /** Messages and operations on their way out, 4 to 65536. Default 128. */
 #define DDPSQDEPTH 12
@@ -455,10 +465,10 @@ XSOCK_API int xsock_srq_post_recv(struct xsock_srq* srq, uint64_t wr_id,
 #define DDPRQDEPTH 13
 /** Messages that may wait unread, 1 to 65536. Default 1024. */
 #define DDPBUFCOUNT 14
-/** Largest message, both ways, octets, 1 to 2^28. Default 2^20. A peer that sends a longer one is
+/** Largest message, both ways, bytes, 1 to 2^28. Default 2^20. A peer that sends a longer one is
  * ended by a Terminate. */
 #define DDPBUFSIZE 15
-/** Messages of up to this many octets, 0 to XSOCK_MAX_INLINE, are copied into the send queue,
+/** Messages of up to this many bytes, 0 to XSOCK_MAX_INLINE, are copied into the send queue,
  * longer ones into a buffer. Default: XSOCK_MAX_INLINE. */
 #define DDPINLINE 16
 /** Time for start-up, ms. Default 10000. */
@@ -503,9 +513,9 @@ struct xsock_status {
     uint32_t crc, markers_tx, markers_rx, peer_is_xsock, enhanced;
     uint32_t mpa_revision;
     uint32_t ird, ord;
-    uint32_t mulpdu;                   /**< largest ULPDU now, octets */
-    uint32_t message_limit;            /**< octets */
-    uint64_t tx_octets, rx_octets;     /**< of TCP stream */
+    uint32_t mulpdu;                   /**< largest ULPDU now, bytes */
+    uint32_t message_limit;            /**< bytes */
+    uint64_t tx_bytes, rx_bytes;       /**< of TCP stream */
     uint64_t tx_messages, rx_messages; /**< by send() and recv() */
     uint32_t tx_waiting, rx_waiting;   /**< messages queued to be sent; messages unread */
     uint64_t accepted;                 /**< listening: connections taken, */
@@ -514,6 +524,7 @@ struct xsock_status {
     uint64_t refused;                  /**< or were closed (DDPREQUIRE) */
     char code[32]; /**< "message", "undecided", "off", or why not (docs/troubleshooting.md) */
     char error_text[160]; /**< in words; "" if well */
+    struct xsock_peer peer;
 };
 
 /** The endpoint of a socket in DDPMODE, for the operations of this header: Writes, Reads, zero-copy
@@ -523,9 +534,9 @@ struct xsock_status {
  * none. Posted receives are filled before recv() gets anything; posting one while messages wait for
  * recv() is EBUSY.
  *
- * The endpoint is lent: it lives as long as the socket and must not be closed or aborted (EBUSY),
- * nor used after close(). The queues must outlive the socket. Later calls must name the same
- * queues, or NULL.
+ * The endpoint is borrowed: it lives as long as the socket and must not be closed or aborted
+ * (EBUSY), nor used after close(). The queues must outlive the socket. Later calls must name the
+ * same queues, or NULL.
  * @return NULL: EBADF, ENOTCONN (not a socket in DDPMODE, or start-up has not begun), EINVAL (no
  *         queue, or other ones than before), EPERM (started before fork()) */
 XSOCK_API struct xsock_ep* xsock_fd_endpoint(int fd, struct xsock_cq* send_cq,

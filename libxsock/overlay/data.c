@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* What moves octets. */
+/* What moves bytes. */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -12,13 +12,13 @@
 /* Of zero bytes a read is over before the kernel asks the socket (sock_read_iter()): 0, and no
  * message is taken. recv() of zero bytes takes one. */
 OVERLAY_CALL(ssize_t, read, (int fd, void* buffer, size_t count), (fd, buffer, count), fd,
-             count == 0 ? 0 : engine->sock_recv(sock, fd, buffer, count, 0))
+             count == 0 ? 0 : engine->socket_recv(sock, fd, buffer, count, 0))
 XSOCK_LIBC_ALIAS(__read, read)
 
 OVERLAY_CALL(ssize_t, recv, (int fd, void* buffer, size_t count, int flags),
-             (fd, buffer, count, flags), fd, engine->sock_recv(sock, fd, buffer, count, flags))
+             (fd, buffer, count, flags), fd, engine->socket_recv(sock, fd, buffer, count, flags))
 
-/* Like TCP: whoever asks for the sender's address is told that there is none. */
+/* Like TCP: a caller that asks for the sender's address gets none. */
 static ssize_t no_address(ssize_t n, const struct sockaddr* address, socklen_t* length) {
     if (n >= 0 && address != NULL && length != NULL) *length = 0;
     return n;
@@ -28,7 +28,7 @@ OVERLAY_CALL(ssize_t, recvfrom,
              (int fd, void* buffer, size_t count, int flags, struct sockaddr* address,
               socklen_t* length),
              (fd, buffer, count, flags, address, length), fd,
-             no_address(engine->sock_recv(sock, fd, buffer, count, flags), address, length))
+             no_address(engine->socket_recv(sock, fd, buffer, count, flags), address, length))
 
 /* The fortified forms. A buffer smaller than what is asked for ends the process, in libc. */
 ssize_t overlay___read_chk(int fd, void* buffer, size_t count, size_t size) {
@@ -57,7 +57,7 @@ static int no_room(const struct iovec* iov, int count) {
     int i;
     for (i = 0; i < count; i++) {
         struct iovec one;
-        if (xsock_engine_opened->sock_copy(&one, &iov[i], sizeof one) != 0) return -1;
+        if (xsock_engine_opened->socket_copy(&one, &iov[i], sizeof one) != 0) return -1;
         if (one.iov_len != 0) return 0;
     }
     return 1;
@@ -74,7 +74,7 @@ static int unknown_flags(int rwf) {
     return 1;
 }
 
-static ssize_t recv_iov(struct xsock_sock* sock, int fd, const struct iovec* iov, int count,
+static ssize_t recv_iov(struct xsock_socket* sock, int fd, const struct iovec* iov, int count,
                         int rwf) {
     struct msghdr message = {.msg_iov = (struct iovec*)iov, .msg_iovlen = (size_t)count};
     int empty;
@@ -82,7 +82,7 @@ static ssize_t recv_iov(struct xsock_sock* sock, int fd, const struct iovec* iov
     empty = no_room(iov, count);
     if (empty != 0) return empty < 0 ? -1 : 0;
     if (unknown_flags(rwf)) return -1;
-    return xsock_engine_opened->sock_recvmsg(sock, fd, &message, socket_flags(rwf));
+    return xsock_engine_opened->socket_recvmsg(sock, fd, &message, socket_flags(rwf));
 }
 
 OVERLAY_CALL(ssize_t, readv, (int fd, const struct iovec* iov, int count), (fd, iov, count), fd,
@@ -98,7 +98,8 @@ OVERLAY_CALL(ssize_t, preadv64v2,
              at == -1 ? recv_iov(sock, fd, iov, count, flags) : XSOCK_PASS)
 
 /* ---- descriptors that travel in messages of other sockets ---------------------------------------
- * A started socket cannot: the octets of its stream are the engine's, and who receives it has none.
+ * A started socket cannot: the bytes of its stream are the engine's, and the receiving process has
+ * no engine with them.
  * What has not started travels as the plain TCP socket that it is. */
 typedef int each_fd(int fd);
 
@@ -141,22 +142,22 @@ int overlay_may_not_travel(const struct msghdr* message) {
     return 1;
 }
 
-static __attribute__((noinline)) ssize_t recvmsg_slowly(int fd, struct msghdr* message, int flags) {
+static __attribute__((noinline)) ssize_t recvmsg_slow(int fd, struct msghdr* message, int flags) {
     ssize_t n;
-    OVERLAY(ssize_t, fd, engine->sock_recvmsg(sock, fd, message, flags));
+    OVERLAY(ssize_t, fd, engine->socket_recvmsg(sock, fd, message, flags));
     n = LIBC(recvmsg)(fd, message, flags);
     if (n >= 0) overlay_note_rights(message);
     return n;
 }
 
 ssize_t overlay_recvmsg(int fd, struct msghdr* message, int flags) {
-    OVERLAY_UNLESS(fd_any(), recvmsg, (fd, message, flags), recvmsg_slowly);
+    OVERLAY_UNLESS(fd_any(), recvmsg, (fd, message, flags), recvmsg_slow);
 }
 
 int overlay_recvmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags,
                      struct timespec* timeout) {
     int n, i;
-    OVERLAY(int, fd, engine->sock_recvmmsg(sock, fd, messages, count, flags, timeout));
+    OVERLAY(int, fd, engine->socket_recvmmsg(sock, fd, messages, count, flags, timeout));
     n = LIBC(recvmmsg)(fd, messages, count, flags, timeout);
     for (i = 0; i < n; i++) overlay_note_rights(&messages[i].msg_hdr);
     return n;
@@ -165,25 +166,25 @@ int overlay_recvmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags
 /* ---- sending ------------------------------------------------------------------------------------
  */
 OVERLAY_CALL(ssize_t, write, (int fd, const void* buffer, size_t count), (fd, buffer, count), fd,
-             engine->sock_send(sock, fd, buffer, count, 0))
+             engine->socket_send(sock, fd, buffer, count, 0))
 XSOCK_LIBC_ALIAS(__write, write)
 
 OVERLAY_CALL(ssize_t, send, (int fd, const void* buffer, size_t count, int flags),
-             (fd, buffer, count, flags), fd, engine->sock_send(sock, fd, buffer, count, flags))
+             (fd, buffer, count, flags), fd, engine->socket_send(sock, fd, buffer, count, flags))
 XSOCK_LIBC_ALIAS(__send, send)
 
 OVERLAY_CALL(ssize_t, sendto,
              (int fd, const void* buffer, size_t count, int flags, const struct sockaddr* address,
               socklen_t length),
              (fd, buffer, count, flags, address, length), fd,
-             engine->sock_send(sock, fd, buffer, count, flags))
+             engine->socket_send(sock, fd, buffer, count, flags))
 
-static ssize_t send_iov(struct xsock_sock* sock, int fd, const struct iovec* iov, int count,
+static ssize_t send_iov(struct xsock_socket* sock, int fd, const struct iovec* iov, int count,
                         int rwf) {
     const struct msghdr message = {.msg_iov = (struct iovec*)iov, .msg_iovlen = (size_t)count};
     if (too_many(count)) return XSOCK_PASS;
     if (unknown_flags(rwf)) return -1;
-    return xsock_engine_opened->sock_sendmsg(sock, fd, &message, socket_flags(rwf));
+    return xsock_engine_opened->socket_sendmsg(sock, fd, &message, socket_flags(rwf));
 }
 
 OVERLAY_CALL(ssize_t, writev, (int fd, const struct iovec* iov, int count), (fd, iov, count), fd,
@@ -196,20 +197,20 @@ OVERLAY_CALL(ssize_t, pwritev64v2,
              (fd, iov, count, at, flags), fd,
              at == -1 ? send_iov(sock, fd, iov, count, flags) : XSOCK_PASS)
 
-static __attribute__((noinline)) ssize_t sendmsg_slowly(int fd, const struct msghdr* message,
-                                                        int flags) {
-    OVERLAY(ssize_t, fd, engine->sock_sendmsg(sock, fd, message, flags));
+static __attribute__((noinline)) ssize_t sendmsg_slow(int fd, const struct msghdr* message,
+                                                      int flags) {
+    OVERLAY(ssize_t, fd, engine->socket_sendmsg(sock, fd, message, flags));
     if (overlay_may_not_travel(message)) return -1;
     return LIBC(sendmsg)(fd, message, flags);
 }
 
 ssize_t overlay_sendmsg(int fd, const struct msghdr* message, int flags) {
-    OVERLAY_UNLESS(fd_any(), sendmsg, (fd, message, flags), sendmsg_slowly);
+    OVERLAY_UNLESS(fd_any(), sendmsg, (fd, message, flags), sendmsg_slow);
 }
 
 /* Messages before the one that may not travel are sent, as the kernel does with a bad one. */
 int overlay_sendmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags) {
-    OVERLAY(int, fd, engine->sock_sendmmsg(sock, fd, messages, count, flags));
+    OVERLAY(int, fd, engine->socket_sendmmsg(sock, fd, messages, count, flags));
     if (fd_any()) {
         unsigned i;
         for (i = 0; i < count; i++) {
@@ -224,20 +225,20 @@ int overlay_sendmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags
 /* ---- from descriptor to descriptor, inside the kernel -------------------------------------------
  */
 ssize_t overlay_sendfile(int out, int in, off_t* offset, size_t count) {
-    OVERLAY(ssize_t, out, engine->sock_no_stream(sock, out, 1));
-    OVERLAY(ssize_t, in, engine->sock_no_stream(sock, in, 0));
+    OVERLAY(ssize_t, out, engine->socket_no_stream(sock, out, 1));
+    OVERLAY(ssize_t, in, engine->socket_no_stream(sock, in, 0));
     return LIBC(sendfile)(out, in, offset, count);
 }
 
 ssize_t overlay_sendfile64(int out, int in, off64_t* offset, size_t count) {
-    OVERLAY(ssize_t, out, engine->sock_no_stream(sock, out, 1));
-    OVERLAY(ssize_t, in, engine->sock_no_stream(sock, in, 0));
+    OVERLAY(ssize_t, out, engine->socket_no_stream(sock, out, 1));
+    OVERLAY(ssize_t, in, engine->socket_no_stream(sock, in, 0));
     return LIBC(sendfile64)(out, in, offset, count);
 }
 
 ssize_t overlay_splice(int in, off64_t* in_at, int out, off64_t* out_at, size_t count,
                        unsigned flags) {
-    OVERLAY(ssize_t, out, engine->sock_no_stream(sock, out, 1));
-    OVERLAY(ssize_t, in, engine->sock_no_stream(sock, in, 0));
+    OVERLAY(ssize_t, out, engine->socket_no_stream(sock, out, 1));
+    OVERLAY(ssize_t, in, engine->socket_no_stream(sock, in, 0));
     return LIBC(splice)(in, in_at, out, out_at, count, flags);
 }

@@ -40,7 +40,7 @@ static _Atomic uint32_t closings_begun, closings_ended;
 
 static void count_again(void);
 
-/* In a forked child, from pthread_atfork() or, where nobody ran that (_Fork, clone), from the first
+/* In a forked child, from pthread_atfork() or, where no handler ran (_Fork, clone), from the first
  * use: this process has one thread still, or its threads meet at the lock. */
 static void adopt(void) {
     static pthread_mutex_t adopting = PTHREAD_MUTEX_INITIALIZER;
@@ -53,7 +53,7 @@ static void adopt(void) {
         atomic_store(&closings_ended, atomic_load(&closings_begun));
         count_again();
         atomic_fetch_add(&fd_generation, 1);
-        xsock_engine_opened->sock_forked();
+        xsock_engine_opened->socket_forked();
         atomic_store(&owner, getpid());
         atomic_store(&fork_page->alive, PAGE_ALIVE);
     }
@@ -73,7 +73,7 @@ enum fd_owner fd_table_owner(void) {
     return atomic_load(&owner) == getpid() ? FD_OWNER_SELF : FD_OWNER_VFORK;
 }
 
-/* References that the parent's threads held are nobody's here: only descriptors count. */
+/* References that the parent's threads held have no owner here: only descriptors count. */
 static void count_again(void) {
     const uint32_t top = atomic_load(&fd_table.top);
     uint32_t fd;
@@ -119,7 +119,7 @@ static int make_table(void) {
     }
     /* Linux before 4.14 has no such advice: there only fork() itself is noticed. */
     madvise(page, sizeof *fork_page, MADV_WIPEONFORK);
-    inactive_fd = xsock_engine_opened->sock_inactive_fd();
+    inactive_fd = xsock_engine_opened->socket_inactive_fd();
     if (inactive_fd < 0) {
         munmap(page, sizeof *fork_page);
         munmap(slots, limit * sizeof(*fd_table.slots));
@@ -179,18 +179,18 @@ struct fd_handle* fd_get(int fd) {
 /* Let go of in a signal handler that interrupted the engine or this file. */
 static struct fd_handle* _Atomic deferred;
 
-static void let_go(struct fd_handle* handle) {
+static void release_handle(struct fd_handle* handle) {
     const int saved = errno;
     const int before = overlay_begin();
-    struct xsock_sock* const sock = handle->sock;
+    struct xsock_socket* const sock = handle->sock;
     int cancel_state;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
-    if (!handle->counted) summary_verdict(sock);
+    if (!handle->counted) summary_mode(sock);
     free_handle(handle);
     if (XSOCK_IS_SET(sock)) {
-        xsock_engine_opened->sock_epoll_close(sock);
+        xsock_engine_opened->socket_epoll_close(sock);
     } else {
-        xsock_engine_opened->sock_unref(sock, -1);
+        xsock_engine_opened->socket_unref(sock, -1);
     }
     pthread_setcancelstate(cancel_state, NULL);
     overlay_end(before);
@@ -200,7 +200,7 @@ static void let_go(struct fd_handle* handle) {
 /* No reference is left. */
 static void release(struct fd_handle* handle) {
     if (!overlay_inside()) {
-        let_go(handle);
+        release_handle(handle);
         return;
     }
     handle->next = atomic_load(&deferred);
@@ -217,7 +217,7 @@ void fd_put_deferred(void) {
     if (atomic_load_explicit(&deferred, memory_order_relaxed) == NULL) return;
     for (handle = atomic_exchange(&deferred, NULL); handle != NULL;) {
         struct fd_handle* const next = handle->next;
-        let_go(handle);
+        release_handle(handle);
         handle = next;
     }
 }
@@ -291,7 +291,7 @@ int fd_join(int fd) {
     return 0;
 }
 
-int fd_install(int fd, struct xsock_sock* sock) {
+int fd_install(int fd, struct xsock_socket* sock) {
     static pthread_once_t watching = PTHREAD_ONCE_INIT;
     struct fd_handle* handle;
     struct stat status;
@@ -390,7 +390,7 @@ void fd_forget(int fd) {
 
 int fd_forget_all_of(int fd, struct fd_handle* handle) {
     const uint32_t top = atomic_load(&fd_table.top);
-    /* Somebody else may be emptying the slots for the same reason. */
+    /* Another thread may be emptying the slots for the same reason. */
     const int known = atomic_exchange(&handle->plain, 1) ||
                       atomic_load_explicit(&fd_table.slots[fd], memory_order_relaxed) == handle;
     uint32_t i;

@@ -31,15 +31,15 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-struct xsock_sock;
+struct xsock_socket;
 
 struct fd_handle {
-    _Atomic uint32_t refs;   /* descriptors and calls under way; 0: free */
-    struct xsock_sock* sock; /* one reference of the engine's object */
-    struct fd_handle* next;  /* free list */
-    ino_t inode;             /* of the socket; 0: an epoll set, or not known */
-    int counted;             /* its verdict is in the summary */
-    _Atomic int plain;       /* turned out to be plain TCP */
+    _Atomic uint32_t refs;     /* descriptors and calls under way; 0: free */
+    struct xsock_socket* sock; /* one reference of the engine's object */
+    struct fd_handle* next;    /* free list */
+    ino_t inode;               /* of the socket; 0: an epoll set, or not known */
+    int counted;               /* its mode is in the summary */
+    _Atomic int plain;         /* turned out to be plain TCP */
 };
 
 struct fd_table {
@@ -49,10 +49,10 @@ struct fd_table {
 };
 extern struct fd_table fd_table;
 
-/* Whose the table is, for the calling process. */
+/* The process that owns the table, as the caller sees it. */
 enum fd_owner {
     FD_OWNER_SELF,  /* ours */
-    FD_OWNER_VFORK, /* our parent's, who lent us his memory */
+    FD_OWNER_VFORK, /* the parent's, whose memory this process uses */
 };
 enum fd_owner fd_table_owner(void);
 
@@ -91,7 +91,7 @@ void fd_put_deferred(void);
 
 /* Makes `fd` lead to `sock`; the caller's reference of it goes to the table.
  * @return 0; -1: EMFILE (descriptor beyond the table), ENOMEM; the reference is still yours */
-int fd_install(int fd, struct xsock_sock* sock);
+int fd_install(int fd, struct xsock_socket* sock);
 /* Makes `fd` lead to `handle` too. -1: EMFILE. */
 int fd_share(int fd, struct fd_handle* handle);
 /* Makes a plain `fd` share the handle of another number of the same socket, if there is one. 1: it

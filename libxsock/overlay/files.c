@@ -13,7 +13,7 @@
 
 /* The order of the steps is fd_table.h's. A thread that was cancelled in between would leave the
  * connection open for good. */
-static __attribute__((noinline)) int close_slowly(int fd) {
+static __attribute__((noinline)) int close_slow(int fd) {
     if (fd_has(fd) && fd_table_owner() == FD_OWNER_SELF) {
         int cancel_state;
         int result;
@@ -37,11 +37,11 @@ static __attribute__((noinline)) int close_slowly(int fd) {
     return LIBC(close)(fd);
 }
 
-int overlay_close(int fd) { OVERLAY_UNLESS(fd_any(), close, (fd), close_slowly); }
+int overlay_close(int fd) { OVERLAY_UNLESS(fd_any(), close, (fd), close_slow); }
 XSOCK_LIBC_ALIAS(__close, close)
 
 /* No open descriptor is at or above it: the soft limit may have been lowered, but hardly below what
- * the engine, which likes high numbers, began with. */
+ * the engine, which takes high numbers, began with. */
 static unsigned beyond_all(void) {
     enum { AT_LEAST = 1 << 16 };
     const unsigned limit = atomic_load(&fd_table.limit);
@@ -156,7 +156,7 @@ static int end_copying(struct copying c, int fd, int copy, int replaced) {
 }
 
 /* A started socket must not get a number that outlives exec: the new program would write plain
- * octets into its stream. In a child that is what duplicates are made for. */
+ * bytes into its stream. In a child that is what duplicates are made for. */
 static int refuse_handing_on(int fd) {
     const int started = fd_has(fd) ? overlay_started(fd) : 0;
     if (started == 0 || (started == 1 && fd_table_owner() == FD_OWNER_SELF)) return 0;
@@ -216,7 +216,7 @@ static int fcntl_handled(libc_fcntl_fn* real, int fd, int command, void* argumen
             break;
         case F_GETFL:
         case F_SETFL:
-            OVERLAY(int, fd, engine->sock_fcntl(sock, fd, command, (long)argument));
+            OVERLAY(int, fd, engine->socket_fcntl(sock, fd, command, (long)argument));
             break;
         default:
             break;
@@ -224,11 +224,11 @@ static int fcntl_handled(libc_fcntl_fn* real, int fd, int command, void* argumen
     return real(fd, command, argument);
 }
 
-static __attribute__((noinline)) int fcntl_slowly(int fd, int command, void* argument) {
+static __attribute__((noinline)) int fcntl_slow(int fd, int command, void* argument) {
     return fcntl_handled(LIBC(fcntl), fd, command, argument);
 }
 
-static __attribute__((noinline)) int fcntl64_slowly(int fd, int command, void* argument) {
+static __attribute__((noinline)) int fcntl64_slow(int fd, int command, void* argument) {
     return fcntl_handled(LIBC(fcntl64), fd, command, argument);
 }
 
@@ -237,26 +237,26 @@ static inline int duplicates(int command) {
 }
 
 int overlay_fcntl(int fd, int command, void* argument) {
-    OVERLAY_UNLESS(fd_has(fd) || duplicates(command), fcntl, (fd, command, argument), fcntl_slowly);
+    OVERLAY_UNLESS(fd_has(fd) || duplicates(command), fcntl, (fd, command, argument), fcntl_slow);
 }
 XSOCK_LIBC_ALIAS(__fcntl, fcntl)
 
 int overlay_fcntl64(int fd, int command, void* argument) {
     OVERLAY_UNLESS(fd_has(fd) || duplicates(command), fcntl64, (fd, command, argument),
-                   fcntl64_slowly);
+                   fcntl64_slow);
 }
 
-static __attribute__((noinline)) int ioctl_slowly(int fd, unsigned long request, void* argument) {
+static __attribute__((noinline)) int ioctl_slow(int fd, unsigned long request, void* argument) {
     if (fd_has(fd)) {
         if (request == FIONCLEX && overlay_started(fd)) {
             errno = EPERM;
             return -1;
         }
-        OVERLAY(int, fd, engine->sock_ioctl(sock, fd, request, argument));
+        OVERLAY(int, fd, engine->socket_ioctl(sock, fd, request, argument));
     }
     return LIBC(ioctl)(fd, request, argument);
 }
 
 int overlay_ioctl(int fd, unsigned long request, void* argument) {
-    OVERLAY_UNLESS(fd_has(fd), ioctl, (fd, request, argument), ioctl_slowly);
+    OVERLAY_UNLESS(fd_has(fd), ioctl, (fd, request, argument), ioctl_slow);
 }

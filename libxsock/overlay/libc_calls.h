@@ -136,7 +136,7 @@
          "as fcntl")                                                                               \
     CALL(ioctl, int, (int fd, unsigned long request,                                               \
          void* argument),                                                                          \
-         "FIONREAD: octets of the next message; FIONBIO, FIOCLEX, FIONCLEX as fcntl")              \
+         "FIONREAD: bytes of the next message; FIONBIO, FIOCLEX, FIONCLEX as fcntl")              \
     /* ---- readiness ---- */                                                                      \
     CALL(poll, int, (struct pollfd * fds, nfds_t count, int timeout_ms),                           \
          "readiness of the message queue, not of TCP")                                             \

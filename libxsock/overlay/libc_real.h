@@ -4,8 +4,8 @@
  * LIBC(read)(fd, buffer, count) calls the next `read` after this library's.
  *
  * Found when the library is loaded, all at once, because many of them may first be called from a
- * signal handler, and dlsym() takes a lock; whoever calls before that (a constructor that runs
- * earlier) finds his own. Allocates nothing: an allocator may be the caller.
+ * signal handler, and dlsym() takes a lock; a call before that (from a constructor that runs
+ * earlier) looks up its own function. Allocates nothing: an allocator may be the caller.
  */
 #ifndef XSOCK_OVERLAY_LIBC_REAL_H
 #define XSOCK_OVERLAY_LIBC_REAL_H

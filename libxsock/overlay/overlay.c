@@ -48,7 +48,7 @@ int overlay_leave(struct overlay_call* call, int fd, long result) {
     int answer = result != XSOCK_PLAIN && result != XSOCK_PASS;
     inside = 0;
     if (XSOCK_UNLIKELY(result == XSOCK_PLAIN)) {
-        if (!call->handle->counted) summary_verdict(call->handle->sock);
+        if (!call->handle->counted) summary_mode(call->handle->sock);
         call->handle->counted = 1;
         if (!fd_forget_all_of(fd, call->handle)) {
             saved = EBADF;
@@ -65,7 +65,7 @@ int overlay_leave(struct overlay_call* call, int fd, long result) {
     return answer;
 }
 
-int overlay_is_sock(int fd) {
+int overlay_is_socket(int fd) {
     struct fd_handle* const handle = fd_get(fd);
     const int is = handle != NULL && !XSOCK_IS_SET(handle->sock);
     fd_put(handle);
@@ -76,27 +76,27 @@ int overlay_started(int fd) {
     struct fd_handle* const handle = fd_get(fd);
     int started = 0;
     if (handle != NULL && !XSOCK_IS_SET(handle->sock)) {
-        started = xsock_engine_opened->sock_started(handle->sock);
+        started = xsock_engine_opened->socket_started(handle->sock);
     }
     fd_put(handle);
     return started;
 }
 
-int overlay_engine_owns(int fd) { return fd_any() && xsock_engine_opened->sock_owns(fd); }
+int overlay_engine_owns(int fd) { return fd_any() && xsock_engine_opened->socket_owns(fd); }
 
 void overlay_drain(void) {
     int before;
     if (!fd_any() || inside || fd_table_owner() != FD_OWNER_SELF) return;
     before = overlay_begin();
-    xsock_engine_opened->sock_drain(-1);
+    xsock_engine_opened->socket_drain(-1);
     overlay_end(before);
 }
 
 /* ---- hints ------------------------------------------------------------------------------------
- * An octet for each descriptor. Pages of it exist once they are written. */
+ * A byte for each descriptor. Pages of it exist once they are written. */
 static _Atomic unsigned char hints[1 << 20];
 
-enum { HINT_REGISTERED = 0x80 }; /* beside one of enum xsock_sock_hint */
+enum { HINT_REGISTERED = 0x80 }; /* beside one of enum xsock_socket_hint */
 
 static unsigned char hints_of(int fd) {
     return atomic_load_explicit(&hints[fd], memory_order_relaxed);

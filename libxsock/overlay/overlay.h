@@ -10,7 +10,7 @@
 #ifndef XSOCK_OVERLAY_OVERLAY_H
 #define XSOCK_OVERLAY_OVERLAY_H
 
-#include "libxsock/engine_open.h"
+#include "libxsock/engine/engine_open.h"
 #include "libxsock/overlay/fd_table.h"
 #include "libxsock/overlay/libc_real.h"
 
@@ -44,7 +44,7 @@ int overlay_leave(struct overlay_call* call, int fd, long result);
         if (entered_ < 0) return -1;                                       \
         if (entered_ > 0) {                                                \
             const struct xsock_engine* const engine = xsock_engine_opened; \
-            struct xsock_sock* const sock = call_.handle->sock;            \
+            struct xsock_socket* const sock = call_.handle->sock;          \
             (void)engine;                                                  \
             const type result_ = call;                                     \
             entered_ = overlay_leave(&call_, fd, (long)result_);           \
@@ -53,22 +53,22 @@ int overlay_leave(struct overlay_call* call, int fd, long result);
         }                                                                  \
     } while (0)
 
-/* libc's `name` if it is known and `special` is not; else `slowly`, which finds it. */
-#define OVERLAY_UNLESS(special, name, arguments, slowly)                         \
+/* libc's `name` if it is known and `special` is not; else `slow`, which finds it. */
+#define OVERLAY_UNLESS(special, name, arguments, slow)                           \
     do {                                                                         \
         libc_##name##_fn* const real_ = (libc_##name##_fn*)atomic_load_explicit( \
             &libc_real[LIBC_##name], memory_order_relaxed);                      \
-        if (XSOCK_UNLIKELY((special) || real_ == NULL)) return slowly arguments; \
+        if (XSOCK_UNLIKELY((special) || real_ == NULL)) return slow arguments;   \
         return real_ arguments;                                                  \
     } while (0)
 
 /* Defines overlay_NAME: `call` on a DDPMODE descriptor, libc's function on any other. */
-#define OVERLAY_CALL(result, name, parameters, arguments, fd, call)    \
-    static __attribute__((noinline)) result name##_slowly parameters { \
-        OVERLAY(result, fd, call);                                     \
-        return LIBC(name) arguments;                                   \
-    }                                                                  \
-    result overlay_##name parameters { OVERLAY_UNLESS(fd_has(fd), name, arguments, name##_slowly); }
+#define OVERLAY_CALL(result, name, parameters, arguments, fd, call)  \
+    static __attribute__((noinline)) result name##_slow parameters { \
+        OVERLAY(result, fd, call);                                   \
+        return LIBC(name) arguments;                                 \
+    }                                                                \
+    result overlay_##name parameters { OVERLAY_UNLESS(fd_has(fd), name, arguments, name##_slow); }
 
 /* The thread is inside the engine, or in a part of the overlay that a signal handler must not enter
  * again. */
@@ -78,8 +78,8 @@ int overlay_begin(void);
 void overlay_end(int before);
 
 /* 1: `fd` is a DDPMODE socket (not an epoll set). */
-int overlay_is_sock(int fd);
-/* As sock_started(): 1: start-up has begun on it; 2: in our parent process, before fork(). */
+int overlay_is_socket(int fd);
+/* As socket_started(): 1: start-up has begun on it; 2: in our parent process, before fork(). */
 int overlay_started(int fd);
 /* A descriptor that the engine opened for itself; the program's loops over all numbers must leave
  * it open. */

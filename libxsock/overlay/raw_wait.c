@@ -4,7 +4,7 @@
  * same names: the time that was left is written back, a signal mask comes with its size, and memory
  * that is not there is EFAULT. So arguments are copied in, the engine works on the copies, and what
  * the kernel would write is copied out. A call without a handle, or that the kernel would refuse
- * before it looks at a descriptor, is the kernel's.
+ * before it checks at a descriptor, is the kernel's.
  */
 #include "libxsock/overlay/raw_wait.h"
 
@@ -27,7 +27,7 @@ enum {
 };
 
 static int copy(void* to, const void* from, size_t length) {
-    return xsock_engine_opened->sock_copy(to, from, length);
+    return xsock_engine_opened->socket_copy(to, from, length);
 }
 
 static int fail_with(int error) {
@@ -380,6 +380,6 @@ long raw_epoll_after(long number, const long* a, long result) {
     const sigset_t* mask = NULL;
     if (result <= 0 || !fd_has(set)) return result;
     if (masked) mask_of((const void*)a[4], (size_t)a[5], &place, &mask);
-    return wait_turned_meanwhile(set, (struct epoll_event*)a[1], (int)result, (int)a[2], limited,
-                                 mask);
+    return wait_mode_changed_meanwhile(set, (struct epoll_event*)a[1], (int)result, (int)a[2],
+                                       limited, mask);
 }

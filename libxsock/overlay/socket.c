@@ -35,24 +35,24 @@ int overlay_bind(int fd, const struct sockaddr* address, socklen_t length) {
 
 int overlay_listen(int fd, int backlog) {
     int result;
-    OVERLAY(int, fd, engine->sock_listen(sock, fd, backlog));
+    OVERLAY(int, fd, engine->socket_listen(sock, fd, backlog));
     result = LIBC(listen)(fd, backlog);
     if (result == 0) summary_count(SUMMARY_LISTENING, fd);
     return result;
 }
 
 /* What accept4() has brought: a descriptor, and a handle if it is not plain already. */
-static int keep_accepted(int fd, struct xsock_sock* sock) {
+static int keep_accepted(int fd, struct xsock_socket* sock) {
     if (fd < 0) return fd;
     fresh(fd, XSOCK_HINT_ACCEPTED);
     summary_count(SUMMARY_ACCEPTED, fd);
     if (sock == NULL) return fd;
-    summary_count(SUMMARY_ASKED, fd);
+    summary_count(SUMMARY_WANTED, fd);
     if (fd_install(fd, sock) != 0) {
         const int saved = errno;
         const int before = overlay_begin();
         LIBC(close)(fd);
-        xsock_engine_opened->sock_unref(sock, -1);
+        xsock_engine_opened->socket_unref(sock, -1);
         overlay_end(before);
         errno = saved;
         return -1;
@@ -64,12 +64,12 @@ static int keep_accepted(int fd, struct xsock_sock* sock) {
 static int accept_on_sock(int fd, struct sockaddr* address, socklen_t* length, int flags,
                           int* result) {
     struct overlay_call call;
-    struct xsock_sock* accepted = NULL;
+    struct xsock_socket* accepted = NULL;
     const int entered = overlay_enter(&call, fd);
     *result = -1;
     if (entered <= 0) return entered;
-    *result =
-        xsock_engine_opened->sock_accept(call.handle->sock, fd, address, length, flags, &accepted);
+    *result = xsock_engine_opened->socket_accept(call.handle->sock, fd, address, length, flags,
+                                                 &accepted);
     switch (overlay_leave(&call, fd, *result)) {
         case 0:
             return 0;
@@ -106,14 +106,15 @@ void overlay_note_connected(int fd, int result) {
 int overlay_connect(int fd, const struct sockaddr* address, socklen_t length) {
     int result;
     if (fd_has(fd)) summary_count(SUMMARY_CONNECTED, fd);
-    OVERLAY(int, fd, engine->sock_connect(sock, fd, address, length));
+    OVERLAY(int, fd, engine->socket_connect(sock, fd, address, length));
     result = LIBC(connect)(fd, address, length);
     overlay_note_connected(fd, result);
     return result;
 }
 XSOCK_LIBC_ALIAS(__connect, connect)
 
-OVERLAY_CALL(int, shutdown, (int fd, int how), (fd, how), fd, engine->sock_shutdown(sock, fd, how))
+OVERLAY_CALL(int, shutdown, (int fd, int how), (fd, how), fd,
+             engine->socket_shutdown(sock, fd, how))
 
 int overlay_getsockname(int fd, struct sockaddr* address, socklen_t* length) {
     return LIBC(getsockname)(fd, address, length);
@@ -124,7 +125,7 @@ int overlay_getpeername(int fd, struct sockaddr* address, socklen_t* length) {
 }
 
 int overlay_sockatmark(int fd) {
-    if (overlay_is_sock(fd)) return 0;
+    if (overlay_is_socket(fd)) return 0;
     return LIBC(sockatmark)(fd);
 }
 
@@ -132,7 +133,7 @@ int overlay_sockatmark(int fd) {
  * The first one at SOL_XSOCK makes the handle. One that fails at once leaves no trace. */
 static int first_option(int fd) {
     const struct xsock_engine* const engine = xsock_engine_open();
-    struct xsock_sock* sock;
+    struct xsock_socket* sock;
     int before;
     int result;
     if (engine == NULL) return -1;
@@ -142,13 +143,13 @@ static int first_option(int fd) {
     }
     if (atomic_load_explicit(&fd_duplicated, memory_order_relaxed) && fd_join(fd)) return 0;
     before = overlay_begin();
-    sock = engine->sock_open(fd, overlay_hint_of(fd));
+    sock = engine->socket_open(fd, overlay_hint_of(fd));
     overlay_end(before);
     if (sock == NULL) return -1;
     result = fd_install(fd, sock);
     if (result != 0) {
         const int saved = errno;
-        engine->sock_unref(sock, -1);
+        engine->socket_unref(sock, -1);
         errno = saved;
         return -1;
     }
@@ -161,33 +162,34 @@ static int first_option(int fd) {
         errno = saved;
         return -1;
     }
-    summary_count(SUMMARY_ASKED, fd);
+    summary_count(SUMMARY_WANTED, fd);
     return 0;
 }
 
-static __attribute__((noinline)) int setsockopt_slowly(int fd, int level, int name,
-                                                       const void* value, socklen_t length) {
-    int turned_off = 0; /* by DDPMODE 0, for which XSOCK_PLAIN is the answer */
+static __attribute__((noinline)) int setsockopt_slow(int fd, int level, int name, const void* value,
+                                                     socklen_t length) {
+    int mode_switched_off = 0; /* by DDPMODE 0, for which XSOCK_PLAIN is the answer */
     if (XSOCK_UNLIKELY(level == SOL_XSOCK) && !fd_has(fd) && first_option(fd) != 0) return -1;
-    OVERLAY(int, fd, turned_off = engine->sock_setsockopt(sock, fd, level, name, value, length));
-    if (level == SOL_XSOCK && turned_off == XSOCK_PLAIN) return 0;
+    OVERLAY(int, fd,
+            mode_switched_off = engine->socket_setsockopt(sock, fd, level, name, value, length));
+    if (level == SOL_XSOCK && mode_switched_off == XSOCK_PLAIN) return 0;
     /* (the kernel knows no such level: what it says of another kind of descriptor is right) */
     return LIBC(setsockopt)(fd, level, name, value, length);
 }
 
 int overlay_setsockopt(int fd, int level, int name, const void* value, socklen_t length) {
     OVERLAY_UNLESS(level == SOL_XSOCK || fd_has(fd), setsockopt, (fd, level, name, value, length),
-                   setsockopt_slowly);
+                   setsockopt_slow);
 }
 
-static __attribute__((noinline)) int getsockopt_slowly(int fd, int level, int name, void* value,
-                                                       socklen_t* length) {
+static __attribute__((noinline)) int getsockopt_slow(int fd, int level, int name, void* value,
+                                                     socklen_t* length) {
     if (XSOCK_UNLIKELY(level == SOL_XSOCK) && !fd_has(fd) && first_option(fd) != 0) return -1;
-    OVERLAY(int, fd, engine->sock_getsockopt(sock, fd, level, name, value, length));
+    OVERLAY(int, fd, engine->socket_getsockopt(sock, fd, level, name, value, length));
     return LIBC(getsockopt)(fd, level, name, value, length);
 }
 
 int overlay_getsockopt(int fd, int level, int name, void* value, socklen_t* length) {
     OVERLAY_UNLESS(level == SOL_XSOCK || fd_has(fd), getsockopt, (fd, level, name, value, length),
-                   getsockopt_slowly);
+                   getsockopt_slow);
 }

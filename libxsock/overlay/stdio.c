@@ -20,7 +20,7 @@ struct stream {
     struct stream* next;
     /* A message is longer than what the stream asks for: the rest waits here. */
     size_t at, filled, room;
-    char* octets;
+    char* bytes;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -36,18 +36,18 @@ static ssize_t stream_read(void* cookie, char* buffer, size_t size) {
         if (length < 0) return -1;
         if ((size_t)length <= size) return overlay_read(s->fd, buffer, size);
         if ((size_t)length > s->room) {
-            char* const larger = realloc(s->octets, (size_t)length);
+            char* const larger = realloc(s->bytes, (size_t)length);
             if (larger == NULL) return -1;
-            s->octets = larger;
+            s->bytes = larger;
             s->room = (size_t)length;
         }
-        got = overlay_read(s->fd, s->octets, s->room);
+        got = overlay_read(s->fd, s->bytes, s->room);
         if (got <= 0) return got;
         s->at = 0;
         s->filled = (size_t)got;
     }
     n = s->filled - s->at < size ? s->filled - s->at : size;
-    memcpy(buffer, s->octets + s->at, n);
+    memcpy(buffer, s->bytes + s->at, n);
     s->at += n;
     return (ssize_t)n;
 }
@@ -81,7 +81,7 @@ static int stream_close(void* cookie) {
     }
     pthread_mutex_unlock(&lock);
     result = overlay_close(s->fd);
-    free(s->octets);
+    free(s->bytes);
     free(s);
     return result;
 }
@@ -90,7 +90,7 @@ FILE* overlay_fdopen(int fd, const char* mode) {
     static const cookie_io_functions_t calls = {stream_read, stream_write, stream_seek,
                                                 stream_close};
     struct stream* s;
-    if (!overlay_is_sock(fd)) return LIBC(fdopen)(fd, mode);
+    if (!overlay_is_socket(fd)) return LIBC(fdopen)(fd, mode);
     s = calloc(1, sizeof *s);
     if (s == NULL) return NULL;
     s->fd = fd;
@@ -121,7 +121,7 @@ static int stream_fd(const FILE* file) {
     const struct stream* s;
     int fd = -1;
     if (XSOCK_LIKELY(atomic_load_explicit(&stream_count, memory_order_relaxed) == 0)) return -1;
-    fd_table_owner(); /* a child that nobody has told of its birth hears of it now */
+    fd_table_owner(); /* a child without a fork handler detects the fork here */
     pthread_mutex_lock(&lock);
     for (s = streams; s != NULL; s = s->next) {
         if (s->file == file) fd = s->fd;

@@ -14,24 +14,24 @@
 
 _Atomic int summary_wanted = 1;
 
-enum { PATH_ROOM = 1024, VERDICTS = 24 };
+enum { PATH_ROOM = 1024, MODES = 24 };
 
 static char path[PATH_ROOM];
 static pid_t process; /* whose counts these are */
 static _Atomic unsigned long counts[SUMMARY_KEYS];
 static _Atomic int written;
 
-/* The words that sock_verdict() gives are few, and have static storage. */
+/* The words that socket_mode_text() gives are few, and have static storage. */
 static struct {
     const char* _Atomic word;
     _Atomic unsigned long count;
-} verdicts[VERDICTS];
+} modes[MODES];
 
-static void begin_again(void) {
+static void reset_after_fork(void) {
     int i;
     process = getpid();
     for (i = 0; i < SUMMARY_KEYS; i++) atomic_store(&counts[i], 0);
-    for (i = 0; i < VERDICTS; i++) atomic_store(&verdicts[i].count, 0);
+    for (i = 0; i < MODES; i++) atomic_store(&modes[i].count, 0);
     atomic_store(&written, 0);
 }
 
@@ -46,7 +46,7 @@ static void begin(void) {
     }
     memcpy(path, wanted, length + 1);
     process = getpid();
-    pthread_atfork(NULL, NULL, begin_again);
+    pthread_atfork(NULL, NULL, reset_after_fork);
     atexit(at_exit);
     at_quick_exit(at_exit);
 }
@@ -64,7 +64,7 @@ static int counting(void) {
     return atomic_load_explicit(&summary_wanted, memory_order_relaxed);
 }
 
-void summary_socket_slowly(int domain, int type) {
+void summary_socket_slow(int domain, int type) {
     if (!counting()) return;
     if ((domain == AF_INET || domain == AF_INET6) &&
         (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM) {
@@ -72,7 +72,7 @@ void summary_socket_slowly(int domain, int type) {
     }
 }
 
-void summary_count_slowly(enum summary_key key, int fd) {
+void summary_count_slow(enum summary_key key, int fd) {
     const int saved = errno;
     int type = 0;
     int domain = 0;
@@ -86,16 +86,16 @@ void summary_count_slowly(enum summary_key key, int fd) {
     errno = saved;
 }
 
-void summary_verdict_slowly(struct xsock_sock* sock) {
+void summary_mode_slow(struct xsock_socket* sock) {
     const char* word;
     int i;
     if (!counting() || XSOCK_IS_SET(sock)) return;
-    word = xsock_engine_opened->sock_verdict(sock);
-    for (i = 0; i < VERDICTS; i++) {
+    word = xsock_engine_opened->socket_mode_text(sock);
+    for (i = 0; i < MODES; i++) {
         const char* there = NULL;
-        if (atomic_compare_exchange_strong(&verdicts[i].word, &there, word) ||
+        if (atomic_compare_exchange_strong(&modes[i].word, &there, word) ||
             strcmp(there, word) == 0) {
-            atomic_fetch_add(&verdicts[i].count, 1);
+            atomic_fetch_add(&modes[i].count, 1);
             return;
         }
     }
@@ -126,7 +126,7 @@ static void add_count(struct line* line, const char* key, unsigned long count) {
     add_text(line, digits + i);
 }
 
-static int worth_a_line(void) {
+static int should_print(void) {
     int i;
     for (i = 0; i < SUMMARY_KEYS; i++) {
         if (atomic_load(&counts[i]) != 0) return 1;
@@ -143,7 +143,7 @@ static void count_open_ones(void) {
         /* Descriptors of one socket are counted once, at the lowest. */
         if (handle != NULL && !handle->counted) {
             handle->counted = 1;
-            summary_verdict_slowly(handle->sock);
+            summary_mode_slow(handle->sock);
         }
         fd_put(handle);
     }
@@ -158,7 +158,7 @@ void summary_write(const char* end) {
     int file;
     int i;
     /* A child of vfork() has its parent's counts before it. */
-    if (!summary_may_be_wanted() || process != getpid() || !worth_a_line()) return;
+    if (!summary_may_be_wanted() || process != getpid() || !should_print()) return;
     if (atomic_exchange(&written, 1)) return;
     count_open_ones();
     add_text(&line, "xsock-summary 1");
@@ -167,9 +167,9 @@ void summary_write(const char* end) {
     add_text(&line, " end=");
     add_text(&line, end);
     for (i = 0; i < SUMMARY_KEYS; i++) add_count(&line, keys[i], atomic_load(&counts[i]));
-    for (i = 0; i < VERDICTS; i++) {
-        const unsigned long count = atomic_load(&verdicts[i].count);
-        if (count != 0) add_count(&line, atomic_load(&verdicts[i].word), count);
+    for (i = 0; i < MODES; i++) {
+        const unsigned long count = atomic_load(&modes[i].count);
+        if (count != 0) add_count(&line, atomic_load(&modes[i].word), count);
     }
     add_text(&line, " program=");
     if (line.length < PATH_ROOM) {
@@ -180,8 +180,7 @@ void summary_write(const char* end) {
     line.text[line.length++] = '\n';
     file = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
     if (file >= 0) {
-        /* One write: lines of several processes do not mix. Nobody is there to be told of errors.
-         */
+        /* One write: lines of several processes do not mix. Errors cannot be reported here. */
         n = LIBC(write)(file, line.text, line.length);
         LIBC(close)(file);
     }

@@ -7,21 +7,21 @@
  *   message=N undecided=N off=N CODE=N ... program=PATH
  *
  * (one line; the program comes last). Counts are of this process since it began or was forked. The
- * keys after `asked` are what DDPMODE sockets were when they ended, as sock_verdict() calls it.
+ * keys after `asked` are what DDPMODE sockets were when they ended, as socket_mode_text() calls it.
  */
 #ifndef XSOCK_OVERLAY_SUMMARY_H
 #define XSOCK_OVERLAY_SUMMARY_H
 
 #include <stdatomic.h>
 
-struct xsock_sock;
+struct xsock_socket;
 
 enum summary_key {
     SUMMARY_SOCKETS,
     SUMMARY_CONNECTED,
     SUMMARY_ACCEPTED,
     SUMMARY_LISTENING,
-    SUMMARY_ASKED,
+    SUMMARY_WANTED,
     SUMMARY_KEYS
 };
 
@@ -31,9 +31,9 @@ extern _Atomic int summary_wanted;
 
 /* When the library is loaded; a socket of a constructor that runs earlier may have come first. */
 void summary_init(void);
-void summary_socket_slowly(int domain, int type);
-void summary_count_slowly(enum summary_key key, int fd);
-void summary_verdict_slowly(struct xsock_sock* sock);
+void summary_socket_slow(int domain, int type);
+void summary_count_slow(enum summary_key key, int fd);
+void summary_mode_slow(struct xsock_socket* sock);
 /* Writes the line. Async-signal-safe. `end` is "exit" or "exec". */
 void summary_write(const char* end);
 
@@ -42,15 +42,15 @@ static inline int summary_may_be_wanted(void) {
 }
 
 static inline void summary_socket(int domain, int type) {
-    if (summary_may_be_wanted()) summary_socket_slowly(domain, type);
+    if (summary_may_be_wanted()) summary_socket_slow(domain, type);
 }
 /* Does not count what is no TCP socket. */
 static inline void summary_count(enum summary_key key, int fd) {
-    if (summary_may_be_wanted()) summary_count_slowly(key, fd);
+    if (summary_may_be_wanted()) summary_count_slow(key, fd);
 }
-/* A DDPMODE socket ends, or has turned out to be plain; its verdict is counted. */
-static inline void summary_verdict(struct xsock_sock* sock) {
-    if (summary_may_be_wanted()) summary_verdict_slowly(sock);
+/* A DDPMODE socket ends, or has turned out to be plain; its mode is counted. */
+static inline void summary_mode(struct xsock_socket* sock) {
+    if (summary_may_be_wanted()) summary_mode_slow(sock);
 }
 
 #endif /* XSOCK_OVERLAY_SUMMARY_H */

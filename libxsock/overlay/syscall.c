@@ -77,7 +77,7 @@ RAW(sendmsg) {
         *result = overlay_sendmsg((int)a[0], (const struct msghdr*)a[1], (int)a[2]);
         return 1;
     }
-    if (xsock_engine_opened->sock_copy(&message, (const void*)a[1], sizeof message) != 0 ||
+    if (xsock_engine_opened->socket_copy(&message, (const void*)a[1], sizeof message) != 0 ||
         !overlay_may_not_travel(&message)) {
         return 0;
     }
@@ -95,7 +95,7 @@ RAW(sendmmsg) {
     }
     for (i = 0; i < count && i < IOV_MAX; i++) {
         struct mmsghdr message;
-        if (xsock_engine_opened->sock_copy(&message, &messages[i], sizeof message) != 0) break;
+        if (xsock_engine_opened->socket_copy(&message, &messages[i], sizeof message) != 0) break;
         if (!overlay_may_not_travel(&message.msg_hdr)) continue;
         if (i > 0) {
             a[2] = (long)i; /* those before it go, as with one that the kernel does not like */
@@ -164,14 +164,15 @@ RAW_ALWAYS(epoll_create, overlay_epoll_create((int)a[0]))
 
 /* ---- which number ------------------------------------------------------------------------------
  */
-#define RAW_CALLS_EVERYWHERE(F)                                                                  \
-    F(read)                                                                                      \
-    F(write)                                                                                     \
-    F(readv)                                                                                     \
-    F(writev) F(preadv2) F(pwritev2) F(recvfrom) F(sendto) F(recvmsg) F(sendmsg) F(recvmmsg)     \
-        F(sendmmsg) F(sendfile) F(splice) F(socket) F(socketpair) F(listen) F(accept) F(accept4) \
-            F(connect) F(shutdown) F(getsockopt) F(setsockopt) F(close) F(close_range) F(dup)    \
-                F(dup3) F(fcntl) F(ioctl) F(ppoll) F(pselect6) F(epoll_create1) F(epoll_ctl)     \
+#define RAW_CALLS_EVERYWHERE(F)                                                                 \
+    F(read)                                                                                     \
+    F(write)                                                                                    \
+    F(readv)                                                                                    \
+    F(writev)                                                                                   \
+    F(preadv2) F(pwritev2) F(recvfrom) F(sendto) F(recvmsg) F(sendmsg) F(recvmmsg) F(sendmmsg)  \
+        F(sendfile) F(splice) F(socket) F(socketpair) F(listen) F(accept) F(accept4) F(connect) \
+            F(shutdown) F(getsockopt) F(setsockopt) F(close) F(close_range) F(dup) F(dup3)      \
+                F(fcntl) F(ioctl) F(ppoll) F(pselect6) F(epoll_create1) F(epoll_ctl)            \
                     F(epoll_pwait) F(epoll_pwait2)
 
 /* Those that later architectures do without. */
@@ -254,8 +255,8 @@ static long after_the_kernel(long number, const long* a, long result) {
     }
 }
 
-static __attribute__((noinline)) long syscall_slowly(long number, long a, long b, long c, long d,
-                                                     long e, long f) {
+static __attribute__((noinline)) long syscall_slow(long number, long a, long b, long c, long d,
+                                                   long e, long f) {
     long arguments[6] = {a, b, c, d, e, f};
     const int ours = fd_any() && !(XSOCK_ENGINE_CALLS_US && overlay_inside());
     int known = 0;
@@ -280,7 +281,7 @@ static __attribute__((noinline)) long syscall_first(long number, long a, long b,
 
 long overlay_syscall(long number, long a, long b, long c, long d, long e, long f) {
     if (XSOCK_UNLIKELY(fd_any()) && is_one(number)) {
-        return syscall_slowly(number, a, b, c, d, e, f);
+        return syscall_slow(number, a, b, c, d, e, f);
     }
     OVERLAY_UNLESS(0, syscall, (number, a, b, c, d, e, f), syscall_first);
 }

@@ -19,7 +19,7 @@
 struct handles {
     size_t count;
     struct fd_handle** handle; /* NULL: plain */
-    struct xsock_sock** sock;
+    struct xsock_socket** sock;
     uint32_t generation;
     int cancel_state;
     void* memory; /* NULL: the two lie in `few` */
@@ -43,7 +43,7 @@ static int handles_begin(struct handles* h, size_t count) {
         memset(memory, 0, 2 * count * sizeof *memory);
     }
     h->handle = (struct fd_handle**)memory;
-    h->sock = (struct xsock_sock**)(memory + count);
+    h->sock = (struct xsock_socket**)(memory + count);
     return 0;
 }
 
@@ -102,15 +102,15 @@ int wait_poll(struct pollfd* fds, nfds_t count, const struct timespec* timeout,
     if (handles_begin(&h, count) != 0) return -1;
     for (i = 0; i < count; i++) handles_take(&h, i, fds[i].fd);
     if ((result = wait_begin(&h.cancel_state)) == 0) {
-        result = xsock_engine_opened->sock_poll(fds, count, (struct xsock_sock* const*)h.sock,
-                                                timeout, mask);
+        result = xsock_engine_opened->socket_poll(fds, count, (struct xsock_socket* const*)h.sock,
+                                                  timeout, mask);
         wait_end(h.cancel_state);
     }
     handles_end(&h);
     return result;
 }
 
-static __attribute__((noinline)) int poll_slowly(struct pollfd* fds, nfds_t count, int timeout_ms) {
+static __attribute__((noinline)) int poll_slow(struct pollfd* fds, nfds_t count, int timeout_ms) {
     if (wait_poll_has_handle(fds, count)) {
         const struct timespec timeout = of_ms(timeout_ms);
         const int result = wait_poll(fds, count, timeout_ms < 0 ? NULL : &timeout, NULL);
@@ -120,13 +120,13 @@ static __attribute__((noinline)) int poll_slowly(struct pollfd* fds, nfds_t coun
 }
 
 int overlay_poll(struct pollfd* fds, nfds_t count, int timeout_ms) {
-    OVERLAY_UNLESS(fd_any(), poll, (fds, count, timeout_ms), poll_slowly);
+    OVERLAY_UNLESS(fd_any(), poll, (fds, count, timeout_ms), poll_slow);
 }
 XSOCK_LIBC_ALIAS(__poll, poll)
 
-static __attribute__((noinline)) int ppoll_slowly(struct pollfd* fds, nfds_t count,
-                                                  const struct timespec* timeout,
-                                                  const sigset_t* mask) {
+static __attribute__((noinline)) int ppoll_slow(struct pollfd* fds, nfds_t count,
+                                                const struct timespec* timeout,
+                                                const sigset_t* mask) {
     if (wait_poll_has_handle(fds, count)) {
         const int result = wait_poll(fds, count, timeout, mask);
         if (result != XSOCK_PASS) return result;
@@ -136,7 +136,7 @@ static __attribute__((noinline)) int ppoll_slowly(struct pollfd* fds, nfds_t cou
 
 int overlay_ppoll(struct pollfd* fds, nfds_t count, const struct timespec* timeout,
                   const sigset_t* mask) {
-    OVERLAY_UNLESS(fd_any(), ppoll, (fds, count, timeout, mask), ppoll_slowly);
+    OVERLAY_UNLESS(fd_any(), ppoll, (fds, count, timeout, mask), ppoll_slow);
 }
 
 int overlay___poll_chk(struct pollfd* fds, nfds_t count, int timeout_ms, size_t size) {
@@ -179,7 +179,7 @@ int wait_within_sets(int count) {
     if (folder == NULL) return count;
     while ((entry = readdir(folder)) != NULL) {
         const int fd = atoi(entry->d_name);
-        if (fd >= most && fd != dirfd(folder) && xsock_engine_opened->sock_foreign(fd)) {
+        if (fd >= most && fd != dirfd(folder) && xsock_engine_opened->socket_foreign(fd)) {
             most = fd + 1;
         }
     }
@@ -207,16 +207,16 @@ int wait_select(int count, fd_set* reads, fd_set* writes, fd_set* excepts, struc
         if (wanted(fd, reads, writes, excepts)) handles_take(&h, (size_t)fd, fd);
     }
     if ((result = wait_begin(&h.cancel_state)) == 0) {
-        result = xsock_engine_opened->sock_select(count, reads, writes, excepts,
-                                                  (struct xsock_sock* const*)h.sock, timeout, mask);
+        result = xsock_engine_opened->socket_select(
+            count, reads, writes, excepts, (struct xsock_socket* const*)h.sock, timeout, mask);
         wait_end(h.cancel_state);
     }
     handles_end(&h);
     return result;
 }
 
-static __attribute__((noinline)) int select_slowly(int count, fd_set* reads, fd_set* writes,
-                                                   fd_set* excepts, struct timeval* timeout) {
+static __attribute__((noinline)) int select_slow(int count, fd_set* reads, fd_set* writes,
+                                                 fd_set* excepts, struct timeval* timeout) {
     if (fd_any()) count = wait_within_sets(count);
     if (wait_select_has_handle(count, reads, writes, excepts)) {
         struct timespec left = {0, 0};
@@ -243,13 +243,13 @@ static __attribute__((noinline)) int select_slowly(int count, fd_set* reads, fd_
 
 int overlay_select(int count, fd_set* reads, fd_set* writes, fd_set* excepts,
                    struct timeval* timeout) {
-    OVERLAY_UNLESS(fd_any(), select, (count, reads, writes, excepts, timeout), select_slowly);
+    OVERLAY_UNLESS(fd_any(), select, (count, reads, writes, excepts, timeout), select_slow);
 }
 XSOCK_LIBC_ALIAS(__select, select)
 
-static __attribute__((noinline)) int pselect_slowly(int count, fd_set* reads, fd_set* writes,
-                                                    fd_set* excepts, const struct timespec* timeout,
-                                                    const sigset_t* mask) {
+static __attribute__((noinline)) int pselect_slow(int count, fd_set* reads, fd_set* writes,
+                                                  fd_set* excepts, const struct timespec* timeout,
+                                                  const sigset_t* mask) {
     if (fd_any()) count = wait_within_sets(count);
     if (wait_select_has_handle(count, reads, writes, excepts)) {
         struct timespec left = timeout != NULL ? *timeout : (struct timespec){0, 0};
@@ -261,8 +261,7 @@ static __attribute__((noinline)) int pselect_slowly(int count, fd_set* reads, fd
 
 int overlay_pselect(int count, fd_set* reads, fd_set* writes, fd_set* excepts,
                     const struct timespec* timeout, const sigset_t* mask) {
-    OVERLAY_UNLESS(fd_any(), pselect, (count, reads, writes, excepts, timeout, mask),
-                   pselect_slowly);
+    OVERLAY_UNLESS(fd_any(), pselect, (count, reads, writes, excepts, timeout, mask), pselect_slow);
 }
 
 /* ---- epoll --------------------------------------------------------------------------------------
@@ -295,14 +294,14 @@ static struct fd_handle* make_set(int fd) {
     pthread_mutex_lock(&making);
     handle = get_set(fd);
     if (handle == NULL) {
-        struct xsock_sock* const set = xsock_engine_opened->sock_epoll_open(fd);
+        struct xsock_socket* const set = xsock_engine_opened->socket_epoll_open(fd);
         if (set != NULL && fd_install(fd, set) == 0) {
             fd_install_duplicates(fd);
             handle = get_set(fd);
-            xsock_engine_opened->sock_epoll_rouse(set);
+            xsock_engine_opened->socket_epoll_wake_kernel(set);
         } else if (set != NULL) {
             const int saved = errno;
-            xsock_engine_opened->sock_epoll_close(set);
+            xsock_engine_opened->socket_epoll_close(set);
             errno = saved;
         }
     }
@@ -328,9 +327,9 @@ int overlay_adopt_registrations(int fd) {
         fd_put(member);
         return -1;
     }
-    while (result == 0 && (epfd = engine->sock_epoll_next(fd, epfd)) >= 0) {
+    while (result == 0 && (epfd = engine->socket_epoll_next(fd, epfd)) >= 0) {
         struct fd_handle* const set = make_set(epfd);
-        result = set == NULL ? -1 : engine->sock_epoll_adopt(set->sock, fd, member->sock);
+        result = set == NULL ? -1 : engine->socket_epoll_adopt(set->sock, fd, member->sock);
         fd_put(set);
     }
     fd_put(member);
@@ -338,8 +337,8 @@ int overlay_adopt_registrations(int fd) {
     return result;
 }
 
-static __attribute__((noinline)) int epoll_ctl_slowly(int set, int operation, int fd,
-                                                      struct epoll_event* event) {
+static __attribute__((noinline)) int epoll_ctl_slow(int set, int operation, int fd,
+                                                    struct epoll_event* event) {
     struct fd_handle *set_handle, *member;
     int result = -1;
     int cancel_state;
@@ -352,12 +351,12 @@ static __attribute__((noinline)) int epoll_ctl_slowly(int set, int operation, in
     set_handle = get_set(set);
     if (set_handle == NULL &&
         (member == NULL || (operation != EPOLL_CTL_ADD && !XSOCK_IS_SET(member->sock)))) {
-        result = XSOCK_PASS; /* not a member, or one from before it turned to DDPMODE */
+        result = XSOCK_PASS; /* not a member, or one from before it was in DDPMODE */
     } else if (set_handle != NULL || XSOCK_IS_SET(member->sock) ||
                (set_handle = make_set(set)) != NULL) {
-        result = xsock_engine_opened->sock_epoll_ctl(set_handle != NULL ? set_handle->sock : NULL,
-                                                     set, operation, fd,
-                                                     member != NULL ? member->sock : NULL, event);
+        result = xsock_engine_opened->socket_epoll_ctl(set_handle != NULL ? set_handle->sock : NULL,
+                                                       set, operation, fd,
+                                                       member != NULL ? member->sock : NULL, event);
     }
     fd_put(member);
     fd_put(set_handle);
@@ -368,7 +367,7 @@ static __attribute__((noinline)) int epoll_ctl_slowly(int set, int operation, in
 int overlay_epoll_ctl(int set, int operation, int fd, struct epoll_event* event) {
     if (operation == EPOLL_CTL_ADD) overlay_note_registered(fd);
     OVERLAY_UNLESS(fd_has(set) || fd_has(fd), epoll_ctl, (set, operation, fd, event),
-                   epoll_ctl_slowly);
+                   epoll_ctl_slow);
 }
 
 int wait_epoll(int set, struct epoll_event* events, int count, const struct timespec* timeout,
@@ -382,7 +381,7 @@ int wait_epoll(int set, struct epoll_event* events, int count, const struct time
     if (handle == NULL) return XSOCK_PASS;
     if ((result = wait_begin(&cancel_state)) == 0) {
         result =
-            xsock_engine_opened->sock_epoll_wait(handle->sock, set, events, count, timeout, mask);
+            xsock_engine_opened->socket_epoll_wait(handle->sock, set, events, count, timeout, mask);
         wait_end(cancel_state);
     }
     put_of(generation, handle);
@@ -390,13 +389,14 @@ int wait_epoll(int set, struct epoll_event* events, int count, const struct time
 }
 
 /* The set has become the engine's while the kernel alone was asked. Nothing of the program's came:
- * it goes on there. How much of a time limit is left nobody knows; then it is as if a signal had
+ * it goes on there. How much of a time limit is left is not known; then it is as if a signal had
  * come, which such callers must expect (signal(7): SIGCONT is enough). */
-__attribute__((noinline)) int wait_turned_meanwhile(int set, struct epoll_event* events, int n,
-                                                    int count, int limited, const sigset_t* mask) {
+__attribute__((noinline)) int wait_mode_changed_meanwhile(int set, struct epoll_event* events,
+                                                          int n, int count, int limited,
+                                                          const sigset_t* mask) {
     int result;
     if (XSOCK_ENGINE_CALLS_US && overlay_inside()) return n;
-    n = xsock_engine_opened->sock_epoll_sift(events, n);
+    n = xsock_engine_opened->socket_epoll_filter(events, n);
     if (n > 0) return n;
     result = limited ? XSOCK_PASS : wait_epoll(set, events, count, NULL, mask);
     if (result != XSOCK_PASS) return result;
@@ -404,8 +404,8 @@ __attribute__((noinline)) int wait_turned_meanwhile(int set, struct epoll_event*
     return -1;
 }
 
-static __attribute__((noinline)) int epoll_wait_slowly(int set, struct epoll_event* events,
-                                                       int count, int timeout_ms) {
+static __attribute__((noinline)) int epoll_wait_slow(int set, struct epoll_event* events, int count,
+                                                     int timeout_ms) {
     if (fd_has(set)) {
         const struct timespec timeout = of_ms(timeout_ms);
         const int result = wait_epoll(set, events, count, timeout_ms < 0 ? NULL : &timeout, NULL);
@@ -416,15 +416,15 @@ static __attribute__((noinline)) int epoll_wait_slowly(int set, struct epoll_eve
 
 int overlay_epoll_wait(int set, struct epoll_event* events, int count, int timeout_ms) {
     int n;
-    if (fd_has(set)) return epoll_wait_slowly(set, events, count, timeout_ms);
+    if (fd_has(set)) return epoll_wait_slow(set, events, count, timeout_ms);
     n = LIBC(epoll_wait)(set, events, count, timeout_ms);
     if (n <= 0 || !fd_has(set)) return n;
-    return wait_turned_meanwhile(set, events, n, count, timeout_ms >= 0, NULL);
+    return wait_mode_changed_meanwhile(set, events, n, count, timeout_ms >= 0, NULL);
 }
 
-static __attribute__((noinline)) int epoll_pwait_slowly(int set, struct epoll_event* events,
-                                                        int count, int timeout_ms,
-                                                        const sigset_t* mask) {
+static __attribute__((noinline)) int epoll_pwait_slow(int set, struct epoll_event* events,
+                                                      int count, int timeout_ms,
+                                                      const sigset_t* mask) {
     if (fd_has(set)) {
         const struct timespec timeout = of_ms(timeout_ms);
         const int result = wait_epoll(set, events, count, timeout_ms < 0 ? NULL : &timeout, mask);
@@ -436,10 +436,10 @@ static __attribute__((noinline)) int epoll_pwait_slowly(int set, struct epoll_ev
 int overlay_epoll_pwait(int set, struct epoll_event* events, int count, int timeout_ms,
                         const sigset_t* mask) {
     int n;
-    if (fd_has(set)) return epoll_pwait_slowly(set, events, count, timeout_ms, mask);
+    if (fd_has(set)) return epoll_pwait_slow(set, events, count, timeout_ms, mask);
     n = LIBC(epoll_pwait)(set, events, count, timeout_ms, mask);
     if (n <= 0 || !fd_has(set)) return n;
-    return wait_turned_meanwhile(set, events, n, count, timeout_ms >= 0, mask);
+    return wait_mode_changed_meanwhile(set, events, n, count, timeout_ms >= 0, mask);
 }
 
 int overlay_epoll_pwait2(int set, struct epoll_event* events, int count,
@@ -451,5 +451,5 @@ int overlay_epoll_pwait2(int set, struct epoll_event* events, int count,
     }
     n = LIBC(epoll_pwait2)(set, events, count, timeout, mask);
     if (n <= 0 || !fd_has(set)) return n;
-    return wait_turned_meanwhile(set, events, n, count, timeout != NULL, mask);
+    return wait_mode_changed_meanwhile(set, events, n, count, timeout != NULL, mask);
 }

@@ -27,7 +27,7 @@ int wait_epoll(int set, struct epoll_event* events, int count, const struct time
 int wait_within_sets(int count);
 /* The `n` events that the kernel alone gave for a set that is the engine's by now: what the call
  * answers. `limited`: it had a time limit. */
-int wait_turned_meanwhile(int set, struct epoll_event* events, int n, int count, int limited,
-                          const sigset_t* mask);
+int wait_mode_changed_meanwhile(int set, struct epoll_event* events, int n, int count, int limited,
+                                const sigset_t* mask);
 
 #endif /* XSOCK_OVERLAY_WAIT_H */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Headers from a peer: what parses encodes to the same octets (reserved bits apart), a Terminate is
+// Headers from a peer: what parses encodes to the same bytes (reserved bits apart), a Terminate is
 // read without going astray, and one of ours is read as it was meant.
 #include "ddp_user/segment.hpp"
 #include "ddp_user/terminate.hpp"
@@ -10,27 +10,27 @@ namespace {
 using namespace xsock;
 using namespace xsock::ddp;
 
-void header(ConstBytes octets) {
-    if (octets.size() < kTaggedOctets) return;
+void header(ConstBytes bytes) {
+    if (bytes.size() < kTaggedOctets) return;
     Segment segment;
     const OpcodeInfo* info = nullptr;
-    const Violation violation = parse_start(octets.first<kTaggedOctets>(), segment, info);
-    if (violation != Violation::none) {
-        FUZZ_CHECK(violation_info(violation).layer != TermLayer::none);
+    const StreamError stream_error = parse_start(bytes.first<kTaggedOctets>(), segment, info);
+    if (stream_error != StreamError::none) {
+        FUZZ_CHECK(stream_error_info(stream_error).layer != TermLayer::none);
         return;
     }
     FUZZ_CHECK(info != nullptr && info->opcode == segment.opcode && info->tagged == segment.tagged);
     if (!segment.tagged) {
-        if (octets.size() < kUntaggedOctets) return;
+        if (bytes.size() < kUntaggedOctets) return;
         FUZZ_CHECK(queue_known(segment.qn) && segment.qn == info->qn);
-        parse_untagged_rest(octets.first<kUntaggedOctets>(), segment);
+        parse_untagged_rest(bytes.first<kUntaggedOctets>(), segment);
     }
     std::byte again[kUntaggedOctets];
     const std::size_t n = encode(segment, again);
     FUZZ_CHECK(n == (segment.tagged ? kTaggedOctets : kUntaggedOctets));
     Segment twice;
     FUZZ_CHECK(parse_start(std::span<const std::byte, kTaggedOctets>(again, kTaggedOctets), twice,
-                           info) == Violation::none);
+                           info) == StreamError::none);
     if (!twice.tagged) {
         parse_untagged_rest(std::span<const std::byte, kUntaggedOctets>(again, kUntaggedOctets),
                             twice);
@@ -38,30 +38,30 @@ void header(ConstBytes octets) {
     FUZZ_CHECK(twice == segment);
     // Control and opcode have reserved bits, and so has the STag of most untagged messages.
     const std::size_t from = segment.tagged ? 2 : 6;
-    FUZZ_CHECK(std::memcmp(again + from, octets.data() + from, n - from) == 0);
+    FUZZ_CHECK(std::memcmp(again + from, bytes.data() + from, n - from) == 0);
 }
 
-void read_request(ConstBytes octets) {
-    if (octets.size() < kReadRequestOctets) return;
+void read_request(ConstBytes bytes) {
+    if (bytes.size() < kReadRequestOctets) return;
     std::byte again[kReadRequestOctets];
-    encode(parse_read_request(octets.first<kReadRequestOctets>()), again);
-    FUZZ_CHECK(std::memcmp(again, octets.data(), sizeof again) == 0);
+    encode(parse_read_request(bytes.first<kReadRequestOctets>()), again);
+    FUZZ_CHECK(std::memcmp(again, bytes.data(), sizeof again) == 0);
 }
 
-void atomic_request(ConstBytes octets) {
-    if (octets.size() < kAtomicRequestOctets) return;
+void atomic_request(ConstBytes bytes) {
+    if (bytes.size() < kAtomicRequestOctets) return;
     std::byte again[kAtomicRequestOctets];
-    encode(parse_atomic_request(octets.first<kAtomicRequestOctets>()), again);
+    encode(parse_atomic_request(bytes.first<kAtomicRequestOctets>()), again);
     // 28 bits are reserved.
-    FUZZ_CHECK((again[3] & std::byte{15}) == (octets[3] & std::byte{15}));
-    FUZZ_CHECK(std::memcmp(again + 4, octets.data() + 4, sizeof again - 4) == 0);
+    FUZZ_CHECK((again[3] & std::byte{15}) == (bytes[3] & std::byte{15}));
+    FUZZ_CHECK(std::memcmp(again + 4, bytes.data() + 4, sizeof again - 4) == 0);
 }
 
-void atomic_response(ConstBytes octets) {
-    if (octets.size() < kAtomicResponseOctets) return;
+void atomic_response(ConstBytes bytes) {
+    if (bytes.size() < kAtomicResponseOctets) return;
     std::byte again[kAtomicResponseOctets];
-    encode(parse_atomic_response(octets.first<kAtomicResponseOctets>()), again);
-    FUZZ_CHECK(std::memcmp(again, octets.data(), sizeof again) == 0);
+    encode(parse_atomic_response(bytes.first<kAtomicResponseOctets>()), again);
+    FUZZ_CHECK(std::memcmp(again, bytes.data(), sizeof again) == 0);
 }
 
 void terminate_in(ConstBytes payload) {
@@ -77,24 +77,24 @@ void terminate_in(ConstBytes payload) {
 }
 
 void terminate_out(fuzz::Input input) {
-    const auto violation =
-        static_cast<Violation>(input.octet() % static_cast<unsigned>(Violation::kCount));
-    if (violation_info(violation).layer == TermLayer::none) return;
-    const std::size_t header_octets = (input.octet() & 1) != 0 ? kTaggedOctets : kUntaggedOctets;
-    const std::size_t segment_octets = input.octet() << 8 | input.octet();
+    const auto stream_error =
+        static_cast<StreamError>(input.next_byte() % static_cast<unsigned>(StreamError::kCount));
+    if (stream_error_info(stream_error).layer == TermLayer::none) return;
+    const std::size_t header_octets =
+        (input.next_byte() & 1) != 0 ? kTaggedOctets : kUntaggedOctets;
+    const std::size_t segment_bytes = input.next_byte() << 8 | input.next_byte();
     const auto ddp_header = input.take(header_octets),
                rdmap_header = input.take(kReadRequestOctets);
-    Offender offender{.segment_octets = segment_octets};
-    if (ddp_header.size() == header_octets) offender.ddp_header = ddp_header;
-    if (rdmap_header.size() == kReadRequestOctets) offender.rdmap_header = rdmap_header;
-    const TerminateMessage message = build_terminate(violation, offender);
+    ErrorContext error_context{.segment_bytes = segment_bytes};
+    if (ddp_header.size() == header_octets) error_context.ddp_header = ddp_header;
+    if (rdmap_header.size() == kReadRequestOctets) error_context.rdmap_header = rdmap_header;
+    const TerminateMessage message = build_terminate(stream_error, error_context);
     FUZZ_CHECK(message.size >= kUntaggedOctets + sizeof(rdmap_terminate));
-    FUZZ_CHECK(message.size <= message.octets.size());
+    FUZZ_CHECK(message.size <= message.bytes.size());
     TerminateInfo info;
     Terminated about;
-    FUZZ_CHECK(
-        parse_terminate(ConstBytes(message.octets).first(message.size).subspan(kUntaggedOctets),
-                        info, about, true));
+    FUZZ_CHECK(parse_terminate(
+        ConstBytes(message.bytes).first(message.size).subspan(kUntaggedOctets), info, about, true));
     FUZZ_CHECK(info.layer == message.info.layer && info.etype == message.info.etype &&
                info.code == message.info.code && !info.swapped);
 }

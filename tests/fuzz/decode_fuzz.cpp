@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // `xsock decode` takes any file: whatever is in it is decoded within bounds, put into words, and
-// the same again when the octets come one by one.
+// the same again when the bytes come one by one.
 #include <set>
 #include <string>
 
 #include "include/xsock/iwarp.h"
 #include "tests/fuzz/input.hpp"
-#include "tools/decode_capture.hpp"
-#include "tools/decode_words.hpp"
+#include "tools/decode/capture.hpp"
+#include "tools/decode/words.hpp"
 
 namespace {
 
 using namespace xsock;
 using namespace xsock::decode;
 
-class MemorySource final : public OctetSource {
+class MemorySource final : public ByteSource {
   public:
-    MemorySource(ConstBytes octets, std::size_t step) : octets_(octets), step_(step) {}
+    MemorySource(ConstBytes bytes, std::size_t step) : bytes_(bytes), step_(step) {}
     std::size_t read(Bytes into) override {
-        const std::size_t n = std::min({into.size(), octets_.size(), step_});
-        std::copy_n(octets_.begin(), n, into.begin());
-        octets_ = octets_.subspan(n);
+        const std::size_t n = std::min({into.size(), bytes_.size(), step_});
+        std::copy_n(bytes_.begin(), n, into.begin());
+        bytes_ = bytes_.subspan(n);
         return n;
     }
 
   private:
-    ConstBytes octets_;
+    ConstBytes bytes_;
     const std::size_t step_;
 };
 
 class Recorder final : public CaptureListener {
   public:
-    explicit Recorder(std::size_t file_octets) : file_octets_(file_octets) {}
+    explicit Recorder(std::size_t file_bytes) : file_bytes_(file_bytes) {}
 
     void on_connection(const ConnectionSummary& c) override {
         FUZZ_CHECK(c.number == ++connections_);
@@ -44,14 +44,21 @@ class Recorder final : public CaptureListener {
         FUZZ_CHECK(frame.private_data.size() <= MPA_PD_MAX);
         text += startup_words(frame);
     }
+    void on_extension_frame(const ConnectionSummary& c, const Place& place,
+                            const ExtensionFrame& frame) override {
+        check(c, place);
+        FUZZ_CHECK(frame.whole == (frame.crc != Crc::unchecked));
+        FUZZ_CHECK(frame.whole || frame.tlvs.empty());
+        text += extension_words(frame);
+    }
     void on_fpdu(const ConnectionSummary& c, const Place& place, const Fpdu& fpdu) override {
         check(c, place);
-        FUZZ_CHECK(fpdu.ulpdu_octets <= MPA_ULPDU_MAX);
-        FUZZ_CHECK(fpdu.payload_octets <= fpdu.ulpdu_octets);
+        FUZZ_CHECK(fpdu.ulpdu_bytes <= MPA_ULPDU_MAX);
+        FUZZ_CHECK(fpdu.payload_bytes <= fpdu.ulpdu_bytes);
         FUZZ_CHECK(fpdu.whole || fpdu.crc == Crc::unchecked || fpdu.crc == Crc::off);
         // What is whole was in the file, and nowhere twice.
-        if (fpdu.whole) whole_octets_ += fpdu.octets;
-        FUZZ_CHECK(whole_octets_ <= file_octets_);
+        if (fpdu.whole) whole_bytes_ += fpdu.bytes;
+        FUZZ_CHECK(whole_bytes_ <= file_bytes_);
         text += fpdu_words(fpdu);
     }
     void on_lost(const ConnectionSummary& c, const Place& place, const char* why,
@@ -75,9 +82,9 @@ class Recorder final : public CaptureListener {
         FUZZ_CHECK(place.first_packet <= place.packet && place.packet != 0);
     }
 
-    const std::size_t file_octets_;
+    const std::size_t file_bytes_;
     std::uint64_t connections_ = 0;
-    std::uint64_t whole_octets_ = 0;
+    std::uint64_t whole_bytes_ = 0;
     std::set<std::uint64_t> open_;
 };
 

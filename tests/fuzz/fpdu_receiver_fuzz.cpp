@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The FPDU receiver on any octets. CRCs are really checked, and once more by a slow one of our own:
+// The FPDU receiver on any bytes. CRCs are really checked, and once more by a slow one of our own:
 // whatever is delivered had a right one; however the stream is cut, the same is delivered; a ULP
 // that has no room for a while changes nothing.
 //
-// Input: an octet (1: CRC, 2: markers, 4: the ULP stalls), one for the cuts, then the stream.
+// Input: a byte (1: CRC, 2: markers, 4: the ULP stalls), one for the cuts, then the stream.
 #include "mpa/fpdu.hpp"
 #include "mpa/fpdu_receiver.hpp"
 #include "tests/fuzz/input.hpp"
@@ -12,10 +12,10 @@ namespace {
 
 using namespace xsock;
 
-std::uint32_t slow_crc(ConstBytes octets) {
+std::uint32_t slow_crc(ConstBytes bytes) {
     std::uint32_t reg = ~0u;
-    for (const std::byte octet : octets) {
-        reg ^= std::to_integer<std::uint32_t>(octet);
+    for (const std::byte value : bytes) {
+        reg ^= std::to_integer<std::uint32_t>(value);
         for (int i = 0; i < 8; ++i) reg = reg >> 1 ^ (0x82f63b78u & (0 - (reg & 1)));
     }
     return ~reg;
@@ -27,9 +27,21 @@ class Sink final : public Ulp {
 
     std::vector<std::vector<std::byte>> delivered;
 
-    bool tx_next(std::size_t, UlpduOut&) override { return false; }
-    void tx_done() override {}
+    UlpdusGiven tx_fill(const UlpduBatch&) override { return {}; }
+    void tx_done(std::uint32_t) override {}
     bool tx_intact() override { return true; }
+    std::size_t rx_ulpdu(ConstBytes ulpdu) override {
+        rx_begin(ulpdu.size());
+        while (have_ < ulpdu_.size()) {
+            const Bytes target = rx_target();
+            if (target.empty()) return have_;
+            std::copy_n(ulpdu.begin() + static_cast<std::ptrdiff_t>(have_), target.size(),
+                        target.begin());
+            rx_advance(target.size());
+        }
+        rx_end(true);
+        return ulpdu.size();
+    }
     void rx_begin(std::size_t length) override {
         FUZZ_CHECK(!inside_ && length <= MPA_ULPDU_MAX);
         inside_ = true;
@@ -53,9 +65,9 @@ class Sink final : public Ulp {
         if (intact) delivered.push_back(ulpdu_);
     }
     void llp_established(const Negotiated&) override {}
-    void llp_failed(Violation) override {}
+    void llp_failed(StreamError) override {}
     void llp_closed(CloseKind) override {}
-    void llp_nudge() override {}
+    void llp_probe() override {}
 
   private:
     bool stalls_;
@@ -67,7 +79,7 @@ class Sink final : public Ulp {
 
 struct Outcome {
     std::vector<std::vector<std::byte>> delivered;
-    Violation violation = Violation::none;
+    StreamError stream_error = StreamError::none;
     bool between = false;
     friend bool operator==(const Outcome&, const Outcome&) = default;
 };
@@ -76,22 +88,24 @@ Outcome run(bool crc, bool markers, bool stalls, ConstBytes stream, std::size_t 
     Sink sink(stalls);
     mpa::FpduReceiver receiver(crc, markers);
     std::vector<std::byte> waiting;
-    for (std::size_t at = 0; at < stream.size() && receiver.violation() == Violation::none;) {
+    for (std::size_t at = 0; at < stream.size() && receiver.stream_error() == StreamError::none;) {
         const std::size_t n = std::min(step, stream.size() - at);
         // Memory of exactly that size: a sanitizer sees a look beyond it.
         waiting.insert(waiting.end(), stream.begin() + static_cast<std::ptrdiff_t>(at),
                        stream.begin() + static_cast<std::ptrdiff_t>(at + n));
         waiting.shrink_to_fit();
         at += n;
-        for (int tries = 0; !waiting.empty() && receiver.violation() == Violation::none; ++tries) {
+        for (int tries = 0; !waiting.empty() && receiver.stream_error() == StreamError::none;
+             ++tries) {
             const std::size_t used = receiver.consume(waiting, sink);
             FUZZ_CHECK(used <= waiting.size());
             FUZZ_CHECK(used > 0 || tries < 4 || !stalls);
-            FUZZ_CHECK(stalls || used == waiting.size() || receiver.violation() != Violation::none);
+            FUZZ_CHECK(stalls || used == waiting.size() ||
+                       receiver.stream_error() != StreamError::none);
             waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(used));
         }
     }
-    return {std::move(sink.delivered), receiver.violation(), receiver.between_fpdus()};
+    return {std::move(sink.delivered), receiver.stream_error(), receiver.between_fpdus()};
 }
 
 /// What a reader of RFC 5044 would deliver of a stream without markers.
@@ -99,13 +113,13 @@ std::vector<std::vector<std::byte>> expected(bool crc, ConstBytes stream) {
     std::vector<std::vector<std::byte>> ulpdus;
     while (stream.size() >= MPA_LENGTH_OCTETS) {
         const std::size_t length = load_be16(stream.data());
-        const std::size_t octets = mpa::fpdu_octets(length);
-        if (octets > stream.size()) break;
-        const std::size_t covered = octets - MPA_CRC_OCTETS;
+        const std::size_t bytes = mpa::fpdu_octets(length);
+        if (bytes > stream.size()) break;
+        const std::size_t covered = bytes - MPA_CRC_OCTETS;
         if (crc && slow_crc(stream.first(covered)) != load_le32(stream.data() + covered)) break;
         const ConstBytes ulpdu = stream.subspan(MPA_LENGTH_OCTETS, length);
         ulpdus.emplace_back(ulpdu.begin(), ulpdu.end());
-        stream = stream.subspan(octets);
+        stream = stream.subspan(bytes);
     }
     return ulpdus;
 }
@@ -114,8 +128,8 @@ std::vector<std::vector<std::byte>> expected(bool crc, ConstBytes stream) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     fuzz::Input input(data, size);
-    const unsigned mode = input.octet();
-    const std::size_t step = 1 + input.octet();
+    const unsigned mode = input.next_byte();
+    const std::size_t step = 1 + input.next_byte();
     const bool crc = (mode & 1) != 0, markers = (mode & 2) != 0, stalls = (mode & 4) != 0;
     const ConstBytes stream = input.rest();
     const Outcome whole = run(crc, markers, false, stream, stream.size() + 1);

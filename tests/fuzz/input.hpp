@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The octets of a fuzzer as a source of decisions. When they run out, everything is 0.
+// The bytes of a fuzzer as a source of decisions. When they run out, everything is 0.
 #pragma once
 
 #include <algorithm>
@@ -25,31 +25,31 @@ namespace xsock::fuzz {
 class Input {
   public:
     Input(const std::uint8_t* data, std::size_t size)
-        : octets_(reinterpret_cast<const std::byte*>(data), size) {}
+        : bytes_(reinterpret_cast<const std::byte*>(data), size) {}
 
-    [[nodiscard]] bool empty() const noexcept { return octets_.empty(); }
-    [[nodiscard]] ConstBytes rest() const noexcept { return octets_; }
+    [[nodiscard]] bool empty() const noexcept { return bytes_.empty(); }
+    [[nodiscard]] ConstBytes rest() const noexcept { return bytes_; }
 
-    unsigned octet() {
-        if (octets_.empty()) return 0;
-        const auto value = std::to_integer<unsigned>(octets_[0]);
-        octets_ = octets_.subspan(1);
+    unsigned next_byte() {
+        if (bytes_.empty()) return 0;
+        const auto value = std::to_integer<unsigned>(bytes_[0]);
+        bytes_ = bytes_.subspan(1);
         return value;
     }
     std::uint32_t word() {
         std::uint32_t value = 0;
-        for (int i = 0; i < 4; ++i) value = value << 8 | octet();
+        for (int i = 0; i < 4; ++i) value = value << 8 | next_byte();
         return value;
     }
-    /// At most `n` octets, in memory of exactly their size.
+    /// At most `n` bytes, in memory of exactly their size.
     std::vector<std::byte> take(std::size_t n) {
-        const ConstBytes piece = octets_.first(std::min(n, octets_.size()));
-        octets_ = octets_.subspan(piece.size());
+        const ConstBytes piece = bytes_.first(std::min(n, bytes_.size()));
+        bytes_ = bytes_.subspan(piece.size());
         return {piece.begin(), piece.end()};
     }
 
   private:
-    ConstBytes octets_;
+    ConstBytes bytes_;
 };
 
 }  // namespace xsock::fuzz

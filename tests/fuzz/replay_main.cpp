@@ -32,7 +32,7 @@ constexpr std::size_t kMaxInput = 16384;
 
 struct Seed {
     std::string name;
-    Input octets;
+    Input bytes;
 };
 
 /// What is running now; named when the target does not come back.
@@ -54,10 +54,10 @@ void on_signal(int signal) {
     std::raise(signal);
 }
 
-void run(const std::string& name, const Input& octets) {
+void run(const std::string& name, const Input& bytes) {
     std::snprintf(running, sizeof(running), "%s", name.c_str());
-    // A copy of exactly the right size: a sanitizer then sees each octet read behind the end.
-    const Input exact(octets);
+    // A copy of exactly the right size: a sanitizer then sees each byte read behind the end.
+    const Input exact(bytes);
     LLVMFuzzerTestOneInput(exact.data(), exact.size());
 }
 
@@ -91,55 +91,55 @@ class Mutator {
 
     std::size_t below(std::size_t limit) { return limit == 0 ? 0 : engine_() % limit; }
 
-    void mutate(Input& octets, const Input& other) {
-        for (std::size_t steps = 1 + below(4); steps > 0; --steps) step(octets, other);
-        if (octets.size() > kMaxInput) octets.resize(kMaxInput);
+    void mutate(Input& bytes, const Input& other) {
+        for (std::size_t steps = 1 + below(4); steps > 0; --steps) step(bytes, other);
+        if (bytes.size() > kMaxInput) bytes.resize(kMaxInput);
     }
 
   private:
-    void step(Input& octets, const Input& other) {
-        if (octets.empty()) {
-            octets.resize(1 + below(64));
-            for (auto& octet : octets) octet = random_octet();
+    void step(Input& bytes, const Input& other) {
+        if (bytes.empty()) {
+            bytes.resize(1 + below(64));
+            for (auto& value : bytes) value = random_byte();
             return;
         }
-        const std::size_t at = below(octets.size());
-        const auto place = octets.begin() + static_cast<std::ptrdiff_t>(at);
+        const std::size_t at = below(bytes.size());
+        const auto place = bytes.begin() + static_cast<std::ptrdiff_t>(at);
         switch (below(7)) {
             case 0:
-                octets[at] = static_cast<std::uint8_t>(octets[at] ^ (1u << below(8)));
+                bytes[at] = static_cast<std::uint8_t>(bytes[at] ^ (1u << below(8)));
                 break;
             case 1:
-                octets[at] = random_octet();
+                bytes[at] = random_byte();
                 break;
             case 2: {  // the numbers at which lengths and counters turn
                 static constexpr std::uint8_t kEdges[] = {0x00, 0x01, 0x7f, 0x80, 0xff};
-                const std::size_t width = std::min(std::size_t{1} << below(4), octets.size() - at);
+                const std::size_t width = std::min(std::size_t{1} << below(4), bytes.size() - at);
                 std::fill_n(place, width, kEdges[below(std::size(kEdges))]);
                 break;
             }
             case 3:
-                octets.resize(at);
+                bytes.resize(at);
                 break;
             case 4:
-                octets.erase(place,
-                             place + static_cast<std::ptrdiff_t>(
-                                         1 + below(std::min<std::size_t>(16, octets.size() - at))));
+                bytes.erase(place,
+                            place + static_cast<std::ptrdiff_t>(
+                                        1 + below(std::min<std::size_t>(16, bytes.size() - at))));
                 break;
             case 5:
-                octets.insert(place, 1 + below(16), random_octet());
+                bytes.insert(place, 1 + below(16), random_byte());
                 break;
             default: {  // from here on as another input
                 const std::size_t from = below(other.size());
-                octets.resize(at);
-                octets.insert(octets.end(), other.begin() + static_cast<std::ptrdiff_t>(from),
-                              other.end());
+                bytes.resize(at);
+                bytes.insert(bytes.end(), other.begin() + static_cast<std::ptrdiff_t>(from),
+                             other.end());
                 break;
             }
         }
     }
 
-    std::uint8_t random_octet() { return static_cast<std::uint8_t>(engine_()); }
+    std::uint8_t random_byte() { return static_cast<std::uint8_t>(engine_()); }
 
     std::mt19937_64 engine_;
 };
@@ -168,7 +168,7 @@ int main(int argc, char** argv) {
         for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) std::signal(signal, on_signal);
     }
     std::vector<Seed> seeds = read_seeds(places);
-    for (const auto& one : seeds) run(one.name, one.octets);
+    for (const auto& one : seeds) run(one.name, one.bytes);
     const std::size_t files = seeds.size();
     if (seeds.empty()) seeds.push_back({"nothing", {}});
     for (std::size_t i = 0; i < mutations; ++i) {
@@ -176,9 +176,9 @@ int main(int argc, char** argv) {
         Mutator mutator(seed + i);
         const Seed& from = seeds[mutator.below(seeds.size())];
         const Seed& other = seeds[mutator.below(seeds.size())];
-        Input octets = from.octets;
-        mutator.mutate(octets, other.octets);
-        run(from.name + " --mutations 1 --seed " + std::to_string(seed + i), octets);
+        Input bytes = from.bytes;
+        mutator.mutate(bytes, other.bytes);
+        run(from.name + " --mutations 1 --seed " + std::to_string(seed + i), bytes);
     }
     std::printf("%zu files, %zu mutations, seed %llu\n", files, mutations,
                 static_cast<unsigned long long>(seed));

@@ -2,7 +2,7 @@
 // One end of a connection made of the protocol cores and a plain socket, without the transport and
 // what it needs: so it can be built for a machine for which there is a compiler and nothing else.
 // Two of them, of different byte orders, exchange every kind of operation both ways with CRCs and
-// markers, and check every octet (scripts/test-s390x.sh).
+// markers, and check every byte (tests/long/test-s390x.sh).
 //
 //   endian serve|drive PORT [--revision N] [--no-markers]      on 127.0.0.1; "listening" when it is
 #include <arpa/inet.h>
@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <array>
 #include <bit>
@@ -22,7 +23,8 @@
 #include "base/memory_table.hpp"
 #include "base/recv_queue.hpp"
 #include "base/send_queue.hpp"
-#include "ddp_user/stream.hpp"
+#include "ddp_user/connection.hpp"
+#include "mpa/extension_frame.hpp"
 #include "mpa/stream.hpp"
 #include "tests/system/process.hpp"
 
@@ -32,15 +34,20 @@ namespace {
 constexpr std::uint32_t kLargest = 300'000;
 constexpr std::array<std::uint32_t, 11> kSizes = {0,    1,    3,     4,     1427,    1428,
                                                   1429, 4096, 65535, 65536, kLargest};
-constexpr std::uint32_t kData = 64;  // where in the window octets go; the counter lies before
+constexpr std::uint32_t kData = 64;  // where in the window bytes go; the counter lies before
 constexpr std::uint32_t kReceives = 8;
 constexpr std::uint64_t kAdded = 0x0102030405060708;
+const Implementation kImplementation{.features = 0xf8f7f6f5f4f3f2f1,
+                                     .delayed_ack_ms = 0x1234,
+                                     .name = Implementation::text("endian"),
+                                     .version = Implementation::text("1")};
+static_assert((0xf8f7f6f5f4f3f2f1 & MPA_FEATURE_DELAYED_ACK) != 0);
 
 std::byte pattern(std::size_t i, std::size_t size) {
     return static_cast<std::byte>(i * 7 + i / 251 + size);
 }
 
-class End {
+class End final : public ddp::Connection::Delegate {
   public:
     End(int fd, bool initiator, std::uint8_t revision, bool markers)
         : fd_(fd),
@@ -56,13 +63,13 @@ class End {
         auto stag = memory_.add(region);
         REQUIRE(stag.ok());
 
-        ddp::Config config;
-        config.pd = 1;
-        config.memory = &memory_;
-        config.sq = &sq_;
-        config.rq = &rq_;
-        config.send_cq = config.recv_cq = &cq_;
-        ddp_ = std::make_unique<ddp::Stream>(config);
+        ddp::ConnectionConfig config;
+        config.stream.pd = 1;
+        config.stream.memory = &memory_;
+        config.stream.sq = &sq_;
+        config.stream.rq = &rq_;
+        config.stream.send_cq = config.stream.recv_cq = &cq_;
+        connection_ = std::make_unique<ddp::Connection>(config, *this);
 
         mpa::Config mpa;
         mpa.startup.role = initiator ? mpa::Role::initiator : mpa::Role::responder;
@@ -73,18 +80,20 @@ class End {
         store_be32(mpa.startup.private_data.data(), *stag);
         store_be64(mpa.startup.private_data.data() + 4,
                    reinterpret_cast<std::uintptr_t>(window_.data()));
-        mpa_ = std::make_unique<mpa::Stream>(std::move(mpa), *ddp_);
+        mpa::append_tlv(mpa.startup.extension_tlvs, kImplementation);
+        mpa_ = std::make_unique<mpa::Stream>(std::move(mpa), connection_->stream());
         for (std::uint32_t i = 0; i < kReceives; ++i) {
             receives_[i].resize(kLargest);
             post_receive(i);
         }
         reader_.enter();
-        mpa_->start(now());
+        connection_->start(*mpa_, {}, now());
         reader_.leave();
     }
 
     void run() {
-        while (ddp_->state() != ddp::Stream::State::established) step();
+        while (connection_->state() != QpState::established) step();
+        REQUIRE(mpa_->peer() != nullptr && *mpa_->peer() == kImplementation);
         const ConstBytes key = mpa_->private_data();
         REQUIRE(key.size() == 12);
         stag_ = load_be32(key.data());
@@ -105,7 +114,6 @@ class End {
             REQUIRE(was == counter);
             counter += kAdded;
         }
-        all_sent_ = true;
         while (messages_ < kSizes.size()) step();
         // The peer's last operation may still be under way: it says when not.
         const std::byte word{1};
@@ -114,11 +122,9 @@ class End {
         std::uint64_t mine = 0;
         std::memcpy(&mine, window_.data(), sizeof mine);
         REQUIRE(mine == kAdded * kSizes.size());
-        while (mpa_->tx_pending() != 0 || ddp_->tx_wanted() || !ddp_->drained()) step();
-        shutdown(fd_, SHUT_WR);
-        mpa_->tx_finished();
-        while (!eof_) step();
-        REQUIRE(ddp_->violation() == Violation::none);
+        connection_->shutdown(now());
+        while (!connection_->ended()) step();
+        REQUIRE(connection_->state() == QpState::closed);
         const Negotiated& n = mpa_->negotiated();
         std::printf("%s-endian: %zu operations, revision %u, CRC %s, markers %s\n",
                     std::endian::native == std::endian::big ? "big" : "little",
@@ -129,6 +135,15 @@ class End {
 
   private:
     static Time now() { return now_us() * 1000; }
+
+    Llp& data_layer(Llp& startup) override { return startup; }
+    void on_started() override {}
+    void on_state(QpState state) override {
+        if (state == QpState::error) die("%s", stream_error_info(connection_->stream_error()).text);
+    }
+    void on_rnr() override {}
+    void finish() override { shutdown(fd_, SHUT_WR); }
+    void close(bool) override { ::close(fd_); }
 
     void post_receive(std::uint32_t i) {
         const Sge sge{receives_[i].data(), kLargest, 0};
@@ -153,39 +168,32 @@ class End {
         const std::uint64_t limit = 120'000'000u;
         if (now_us() - begun_ > limit) die("nothing moves any more");
         pollfd wait{fd_, static_cast<short>(POLLIN | (blocked_ ? POLLOUT : 0)), 0};
-        (void)poll(&wait, 1, eof_ ? 0 : 2);
+        (void)poll(&wait, 1, connection_->peer_finished() ? 0 : 2);
         reader_.enter();
+        connection_->resume(now());
         receive();
-        if (mpa_->next_timeout() <= now()) mpa_->on_time(now());
+        if (connection_->next_timeout(now()) <= now()) connection_->on_time(now());
         transmit();
+        connection_->update(now());
         reader_.leave();
         Wc wc[16];
         for (std::size_t i = 0, n = cq_.take(wc); i < n; ++i) complete(wc[i]);
-        if (ddp_->state() == ddp::Stream::State::ended && !all_sent_) {
-            die("the connection ended: %s", violation_info(ddp_->violation()).text);
-        }
     }
 
     void receive() {
+        if (!connection_->rx_wanted()) return;
         std::array<std::byte, 65536> buffer;
-        const ssize_t n = stash_.size() > buffer.size() ? -1 : recv(fd_, buffer.data(), 65536, 0);
-        if (n > 0) stash_.insert(stash_.end(), buffer.begin(), buffer.begin() + n);
-        if (!stash_.empty()) {
-            const std::size_t taken = mpa_->rx_consume(stash_, now());
-            stash_.erase(stash_.begin(), stash_.begin() + static_cast<std::ptrdiff_t>(taken));
-        }
-        if (n == 0 && !eof_) {
-            REQUIRE(stash_.empty());
-            eof_ = true;
-            mpa_->rx_eof(now());
-        }
+        const ssize_t n = recv(fd_, buffer.data(), buffer.size(), 0);
+        if (n > 0) connection_->rx(ConstBytes(buffer).first(static_cast<std::size_t>(n)), now());
+        if (n == 0) connection_->rx_eof(now());
+        connection_->resume(now());
     }
 
     void transmit() {
         blocked_ = false;
-        while (!blocked_ && mpa_->tx_allowed()) {
-            const mpa::TxBatch batch = mpa_->tx_prepare(scratch_, 256 * 1024, now());
-            if (batch.octets == 0) return;
+        while (!blocked_ && !connection_->ended() && connection_->tx_wanted()) {
+            const TxBatch batch = connection_->tx_prepare(scratch_, 256 * 1024, now());
+            if (batch.bytes == 0) return;
             const int count = static_cast<int>(std::min<std::size_t>(batch.iov.size(), 512));
             const ssize_t n = writev(fd_, batch.iov.data(), count);
             if (n < 0) {
@@ -193,7 +201,7 @@ class End {
                 blocked_ = true;
                 return;
             }
-            mpa_->tx_commit(static_cast<std::size_t>(n), now());
+            connection_->tx_commit(static_cast<std::size_t>(n), now());
         }
     }
 
@@ -225,15 +233,15 @@ class End {
     SendQueue sq_{64};
     RecvQueue rq_{64};
     CompletionQueue cq_{256};
-    std::vector<std::byte> window_, scratch_, stash_;
+    std::vector<std::byte> window_, scratch_;
     std::array<std::vector<std::byte>, kReceives> receives_;
-    std::unique_ptr<ddp::Stream> ddp_;
+    std::unique_ptr<ddp::Connection> connection_;
     std::unique_ptr<mpa::Stream> mpa_;
     std::uint32_t stag_ = 0;
     std::uint64_t to_ = 0;
     std::uint64_t posted_ = 0, completed_ = 0;
     std::size_t messages_ = 0;
-    bool blocked_ = false, eof_ = false, all_sent_ = false, peer_over_ = false;
+    bool blocked_ = false, peer_over_ = false;
     const std::uint64_t begun_ = now_us();
 };
 

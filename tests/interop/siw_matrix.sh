@@ -56,7 +56,7 @@ trap finish EXIT
 trap 'exit 130' INT TERM
 
 if program=$(missing_program qemu-system-x86_64 python3 cpio); then
-    skip "no $program: xsock is NOT tested against the kernel's siw (scripts/packages.txt)"
+    skip "no $program: xsock is NOT tested against the kernel's siw (tests/setup/packages.txt)"
 fi
 SIW_IMAGE=$("$here/vm/build-image.sh" "$SIW_KERNEL")
 export SIW_IMAGE
@@ -157,17 +157,17 @@ if ! all_pings "$SIW_RUN/self.log" || ! siw_served "$SIW_RUN/siw-server.log"; th
     show "$SIW_RUN/self.log" "$SIW_RUN/siw-server.log"
     die "siw does not even reach itself: the rig is broken"
 fi
-verdict 0 "siw and siw, $count pings of 4096 octets"
+verdict 0 "siw and siw, $count pings of 4096 bytes"
 
 xsock=$build/tools/xsock
 [ -x "$xsock" ] || skip "$xsock was not built: xsock is NOT tested against the kernel's siw"
 for size in $sizes; do
     status=0
     xsock_pings_siw "$size" || status=1
-    ping_verdict $status "xsock ping --rping, siw's rping -s, $count pings of $size octets"
+    ping_verdict $status "xsock ping --rping, siw's rping -s, $count pings of $size bytes"
     status=0
     siw_pings_xsock "$size" || status=1
-    ping_verdict $status "siw's rping -c, xsock ping --rping --listen, $count pings of $size octets"
+    ping_verdict $status "siw's rping -c, xsock ping --rping --listen, $count pings of $size bytes"
 done
 
 # ---- The matrix -----------------------------------------------------------------------------------

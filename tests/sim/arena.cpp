@@ -19,9 +19,9 @@ std::byte* Arena::take(std::size_t n, Rng& rng) {
     const std::size_t before = kGuard + rng.below(16);
     const std::size_t wanted = before + n + kGuard;
     std::size_t at = 0;
-    for (const auto& [offset, octets] : used_) {
+    for (const auto& [offset, bytes] : used_) {
         if (offset - at >= wanted) break;
-        at = offset + octets;
+        at = offset + bytes;
     }
     if (memory_.size() - at < wanted) return nullptr;
     used_.emplace(at + before, n + kGuard);
@@ -32,9 +32,9 @@ void Arena::give(const std::byte* buffer) {
     if (used_.erase(offset(buffer)) != 1) fail("sim: a buffer was given back twice");
 }
 
-void Arena::store(std::byte* to, ConstBytes octets) {
-    std::copy(octets.begin(), octets.end(), to);
-    std::copy(octets.begin(), octets.end(),
+void Arena::store(std::byte* to, ConstBytes bytes) {
+    std::copy(bytes.begin(), bytes.end(), to);
+    std::copy(bytes.begin(), bytes.end(),
               shadow_.begin() + static_cast<std::ptrdiff_t>(offset(to)));
 }
 
@@ -53,9 +53,9 @@ ConstBytes Arena::before(const std::byte* at, std::size_t n) const {
 
 void Arena::check(const char* whose) const {
     std::size_t at = 0;
-    for (const auto& [from, octets] : windows_) {
+    for (const auto& [from, bytes] : windows_) {
         compare(at, from, whose);
-        at = from + octets;
+        at = from + bytes;
     }
     compare(at, memory_.size(), whose);
 }

@@ -2,37 +2,36 @@
 #include "tests/sim/endpoint.hpp"
 
 #include <algorithm>
-#include <exception>
+#include <cerrno>
 
 #include "base/fault.hpp"
 
 namespace xsock::sim {
 namespace {
 
-constexpr Time kLinger = 5 * kSecond;
-constexpr int kReadsPerPass = 4;
-constexpr int kBatchesPerPass = 8;
+constexpr int kReadsPerCycle = 4;
+constexpr int kBatchesPerCycle = 8;
 constexpr Time kSoon = 1000;
 
-ddp::Config ddp_config(const Endpoint::Parts& parts, SendQueue& sq) {
-    ddp::Config config;
-    config.qp_num = parts.qp_num;
-    config.qp_context = parts.context;
-    config.pd = parts.pd;
-    config.require_lkeys = parts.options->require_lkeys;
-    if (parts.sabotage != Sabotage::grant_rights) config.rights = parts.options->rights;
-    config.ird = parts.options->mpa.startup.ird;
-    config.ord = parts.options->mpa.startup.ord;
-    config.memory = parts.memory;
-    config.sq = &sq;
-    config.rq = parts.rq.get();
-    config.rq_shared = parts.rq_shared;
-    config.send_cq = parts.send_cq;
-    config.recv_cq = parts.recv_cq;
+ddp::ConnectionConfig connection_config(const Endpoint::Parts& parts, SendQueue& sq) {
+    ddp::ConnectionConfig config;
+    config.stream.qp_num = parts.qp_num;
+    config.stream.qp_context = parts.context;
+    config.stream.pd = parts.pd;
+    config.stream.require_lkeys = parts.options->require_lkeys;
+    if (parts.mutant != Mutant::grant_rights) config.stream.rights = parts.options->rights;
+    config.stream.memory = parts.memory;
+    config.stream.sq = &sq;
+    config.stream.rq = parts.rq.get();
+    config.stream.rq_shared = parts.rq_shared;
+    config.stream.send_cq = parts.send_cq;
+    config.stream.recv_cq = parts.recv_cq;
+    config.rnr_timeout = parts.rnr_timeout;
+    config.fin_delay = parts.options->fin_delay;
     return config;
 }
 
-/// The driver is inside an Epochs section for the length of a pass.
+/// The poller is inside an Epochs section for the length of a poll cycle.
 class Section {
   public:
     explicit Section(Epochs::Reader& reader) : reader_(reader) { reader_.enter(); }
@@ -49,304 +48,217 @@ class Section {
 Endpoint::Endpoint(Parts parts)
     : parts_(std::move(parts)),
       sq(parts_.options->sq_depth),
-      ddp(ddp_config(parts_, sq)),
-      tap_(ddp, parts_.sabotage),
-      mpa(std::make_unique<mpa::Stream>(parts_.options->mpa, tap_)),
+      connection_(connection_config(parts_, sq), *this),
+      interposer_(connection_.stream(), parts_.mutant),
+      ddp(connection_.stream()),
+      mpa(std::make_unique<mpa::Stream>(parts_.options->mpa, interposer_)),
+      layer_(*mpa, parts_.mutant),
       rng_(parts_.seed) {
     mpa->set_emss(parts_.options->emss);
-    if (options().acknowledged && parts_.sabotage != Sabotage::skip_questions) {
-        ddp.set_acknowledged();
-    }
 }
 
-void Endpoint::start(Time now) { mpa->start(now); }
-
-bool Endpoint::tx_wanted() const {
-    if (mpa->tx_pending() != 0) return true;
-    if (!mpa->tx_allowed()) return false;
-    switch (mpa->state()) {
-        case mpa::Stream::State::startup:
-        case mpa::Stream::State::await_decision:
-            return true;
-        case mpa::Stream::State::operational:
-        case mpa::Stream::State::failed:
-            return ddp.tx_wanted();
-        case mpa::Stream::State::closed:
-            return false;
-    }
-    return false;
+void Endpoint::start(Time now) {
+    const Section section(*parts_.reader);
+    const mpa::StartupConfig& startup = options().mpa.startup;
+    now_ = now;
+    connection_.start(
+        layer_,
+        {.ird = startup.ird,
+         .ord = startup.ord,
+         .acknowledged = options().acknowledged && parts_.mutant != Mutant::skip_questions,
+         .outlives_peer = options().outlives_peer,
+         .confirmed = options().confirmed,
+         .rtr_timeout = options().rtr_timeout},
+        now);
 }
 
 Time Endpoint::run(Time now) {
-    if (closed_) return kNever;
-    ++passes_;
+    if (descriptor_closed()) return kNever;
+    ++cycles_;
+    now_ = now;
     const Section section(*parts_.reader);
-    if (*parts_.link.reset) {
-        lost();
-        return kNever;
-    }
-    receive(now);
-    if (closed_) return kNever;
-    if (ended_) {
-        if (now >= linger_deadline_) close_descriptor(false);
-        return closed_ ? kNever : linger_deadline_;
-    }
-    if (mpa->next_timeout() <= now) mpa->on_time(now);
-    if (decision_at_ <= now && mpa->state() == mpa::Stream::State::await_decision) {
-        decision_at_ = kNever;
-        const mpa::StartupConfig& startup = options().mpa.startup;
-        const bool said = options().reject
-                              ? mpa->reject(startup.private_data, now)
-                              : mpa->accept(startup.private_data, startup.ird, startup.ord, now);
-        if (!said) fail("%s: the decision was not taken", parts_.name);
-    }
-    if (starve_deadline_ <= now) {
-        starve_deadline_ = kNever;
-        ddp.receive_overdue();
-        consume({}, now);
-    }
-    if (linger_deadline_ <= now) {
-        end(WcStatus::flushed, false, now);
-        return kNever;
-    }
-    const bool blocked = transmit(now);
-    settle(now);
-    if (closed_) return kNever;
-    if (ended_) return linger_deadline_;
-
-    Time next = std::min({mpa->next_timeout(), decision_at_, starve_deadline_, linger_deadline_});
-    if (parts_.sabotage == Sabotage::lost_wakeup && passes_ > 20) return next;
-    const bool may_read =
-        stash_.empty() && (parts_.link.in->readable(now) || parts_.link.in->at_end(now));
-    if ((tx_wanted() && !blocked) || (may_read && !eof_)) next = std::min(next, now + kSoon);
-    return std::max(next, now + 1);
+    const Time next = poll(now);
+    if (descriptor_closed()) connection_.confirm_end();  // the program has seen it
+    return next;
 }
 
-/// Runs what touches the program's memory. False: some of it was unmapped, and the connection has
-/// ended over that.
-bool Endpoint::guarded(const std::function<void()>& body, Time now) {
-    if (parts_.unmapped == nullptr) {
-        body();
-        return true;
+Time Endpoint::poll(Time now) {
+    if (*parts_.link.reset) {
+        connection_.lost(ECONNRESET);
+        return kNever;
     }
-    std::exception_ptr thrown;
-    const bool whole = fault::guard([&] {
-        try {
-            body();
-        } catch (...) {
-            thrown = std::current_exception();
-        }
-    });
-    if (thrown) std::rethrow_exception(thrown);
-    if (whole) return true;
-    if (!*parts_.unmapped) fail("%s: a fault, though all memory is there", parts_.name);
-    SIM_TRACE("    %s meets memory that is gone", parts_.name);
-    if (parts_.sabotage == Sabotage::ignore_fault) return true;
-    faulted_ = true;
-    end(WcStatus::local_protection_error, false, now);
-    return false;
+    confirm(now);
+    connection_.resume(now);
+    receive(now);
+    decide(now);
+    if (connection_.next_timeout(now) <= now) connection_.on_time(now);
+    const bool blocked = transmit(now);
+    connection_.update(now);
+    if (descriptor_closed()) return kNever;
+
+    const Time next =
+        std::min({connection_.next_timeout(now), decision_at_, confirm_start_at_, confirm_end_at_});
+    if (parts_.mutant == Mutant::lost_wakeup && cycles_ > 20) return std::max(next, now + 1);
+    Pipe& in = *parts_.link.in;
+    const bool may_read = connection_.rx_wanted() && (in.readable(now) || in.at_end(now));
+    const bool may_write = !ended() && connection_.tx_wanted() && !blocked;
+    return std::max(may_read || may_write ? std::min(next, now + kSoon) : next, now + 1);
 }
 
 // -- reception --
 
 void Endpoint::receive(Time now) {
     Pipe& in = *parts_.link.in;
-    if (!stash_.empty()) consume({}, now);
-    for (int i = 0; i < kReadsPerPass && !closed_ && !eof_ && stash_.empty(); ++i) {
+    for (int i = 0; i < kReadsPerCycle && !descriptor_closed() && connection_.rx_wanted(); ++i) {
         if (in.at_end(now)) {
             SIM_TRACE("    %s reads FIN", parts_.name);
-            eof_ = true;
-            if (ended_) {
-                close_descriptor(false);
-            } else {
-                mpa->rx_eof(now);
-            }
+            connection_.rx_eof(now);
+            if (options().confirmed) confirm_end_at_ = draw_delay();
             return;
         }
         if (!in.readable(now)) return;
         // Exactly as long as it is, so that a sanitizer sees a look beyond it.
-        std::vector<std::byte> octets(rng_.between(1, options().read_max));
-        octets.resize(in.read(octets, now));
-        octets.shrink_to_fit();
-        if (!ended_) consume(std::move(octets), now);
+        std::vector<std::byte> bytes(rng_.between(1, options().read_max));
+        bytes.resize(in.read(bytes, now));
+        bytes.shrink_to_fit();
+        connection_.rx(bytes, now);
+        connection_.resume(now);
+        if (connection_.rx_waiting() && !ddp.rx_blocked() && !connection_.is_start_held() &&
+            mpa->state() == Llp::State::operational) {
+            fail("%s: bytes are refused, yet no receive is wanted", parts_.name);
+        }
     }
 }
 
-/// Hands octets to MPA; the stash first.
-void Endpoint::consume(std::vector<std::byte> octets, Time now) {
-    if (!stash_.empty()) octets.insert(octets.begin(), stash_.begin(), stash_.end());
-    std::size_t taken = 0;
-    if (!guarded([&] { taken = mpa->rx_consume(octets, now); }, now)) return;
-    if (taken > octets.size()) fail("%s: more octets consumed than given", parts_.name);
-    stash_.assign(octets.begin() + static_cast<std::ptrdiff_t>(taken), octets.end());
-    if (stash_.empty() || !ddp.rx_blocked()) {
-        if (!stash_.empty() && mpa->state() == mpa::Stream::State::operational) {
-            fail("%s: %zu octets are refused, yet no receive is wanted", parts_.name,
-                 stash_.size());
-        }
-        starve_deadline_ = kNever;
-    } else if (starve_deadline_ == kNever && parts_.receive_patience != kNever) {
-        starve_deadline_ = now + parts_.receive_patience;
+Time Endpoint::draw_delay() { return now_ + rng_.magnitude(10 * kMillisecond) + 1; }
+
+/// What the program does once it has seen the events.
+void Endpoint::confirm(Time now) {
+    if (confirm_start_at_ <= now) {
+        confirm_start_at_ = kNever;
+        connection_.confirm_start();
     }
+    if (confirm_end_at_ <= now) {
+        confirm_end_at_ = kNever;
+        connection_.confirm_end();
+    }
+}
+
+void Endpoint::decide(Time now) {
+    if (decision_at_ > now || connection_.state() != QpState::requested) return;
+    decision_at_ = kNever;
+    const mpa::StartupConfig& startup = options().mpa.startup;
+    const auto said = options().reject
+                          ? connection_.reject(startup.private_data, now)
+                          : connection_.accept(startup.private_data, startup.ird, startup.ord, now);
+    if (!said) fail("%s: the decision was not taken", parts_.name);
 }
 
 // -- transmission --
 
 /// True when TCP takes no more for now.
 bool Endpoint::transmit(Time now) {
-    Pipe& out = *parts_.link.out;
     if (options().emss_changes && rng_.chance(10)) mpa->set_emss(rng_.between(64, 9000));
-    for (int i = 0; i < kBatchesPerPass && !ended_ && tx_wanted(); ++i) {
-        if (parts_.sabotage == Sabotage::lost_wakeup && passes_ > 20) return true;
-        if (out.room() == 0 && !fin_sent_) return true;
-        // A lone message may go without a batch; what is left of it, the next batch begins with.
-        std::array<std::byte, 128> lone;
-        std::size_t lone_octets = 0, written = 0;
-        if (!fin_sent_ && mpa->tx_pending() == 0 && rng_.chance(50)) {
-            lone_octets = mpa->tx_lone(lone);
-            const std::size_t most = std::min(lone_octets, rng_.between(1, options().write_max));
-            written = out.write(ConstBytes(lone).first(most), now);
-            if (lone_octets != 0 && written == lone_octets) {
-                mpa->tx_lone_done();
-                continue;
-            }
-        }
-        if (scratch_.empty()) scratch_.resize(options().scratch);
-        mpa::TxBatch batch;
-        if (!guarded([&] { batch = mpa->tx_prepare(scratch_, options().batch_octets, now); },
-                     now)) {
-            return false;
-        }
-        if (batch.octets == 0) return false;
-        if (fin_sent_) {
-            lost();  // as TCP would: EPIPE
-            return false;
-        }
-        std::vector<std::byte> octets;
-        octets.reserve(batch.octets);
-        // The kernel would say EFAULT.
-        const auto take = [&] {
-            for (const auto& piece : batch.iov) {
-                const auto* from = static_cast<const std::byte*>(piece.iov_base);
-                const fault::Touch touch(0, from, piece.iov_len);
-                octets.insert(octets.end(), from, from + piece.iov_len);
-            }
-        };
-        if (!guarded(take, now)) return false;
-        if (octets.size() != batch.octets) fail("%s: iovecs and octets disagree", parts_.name);
-        if (batch.group_ends.empty() || batch.group_ends.back() != batch.iov.size()) {
-            fail("%s: the groups do not end where the iovecs do", parts_.name);
-        }
-        if (lone_octets > octets.size() ||
-            !std::equal(lone.begin(), lone.begin() + static_cast<std::ptrdiff_t>(lone_octets),
-                        octets.begin())) {
-            fail("%s: a lone message and its batch disagree", parts_.name);
-        }
-        const std::size_t most = rng_.between(1, options().write_max);
-        const std::size_t n =
-            written != 0 ? written
-                         : out.write(ConstBytes(octets).first(std::min(octets.size(), most)), now);
-        mpa->tx_commit(n, now);
-        // Nothing of the batch may be wanted again.
-        if (mpa->tx_pending() == 0) scratch_.clear(), scratch_.shrink_to_fit();
-        if (n < octets.size()) return out.room() == 0;
+    for (int i = 0; i < kBatchesPerCycle && !ended() && connection_.tx_wanted(); ++i) {
+        if (parts_.mutant == Mutant::lost_wakeup && cycles_ > 20) return true;
+        if (parts_.link.out->room() == 0) return true;
+        const bool alone = connection_.is_steady() && mpa->status().tx_pending == 0;
+        if (alone && rng_.chance(50) && write_single(now)) continue;
+        if (!write_batch(now)) return parts_.link.out->room() == 0;
     }
     return false;
 }
 
-// -- changes of state --
-
-void Endpoint::settle(Time now) {
-    if (ended_) return;
-    if (mpa->state() == mpa::Stream::State::await_decision && decision_at_ == kNever) {
-        decision_at_ = now + rng_.magnitude(10 * kMillisecond) + 1;
+/// A message by itself may go without a batch; what is left of it, the next batch begins with.
+/// False: there is none, or some is left.
+bool Endpoint::write_single(Time now) {
+    std::array<std::byte, 128> frame;
+    const std::size_t size = connection_.tx_single(frame);
+    if (size == 0) return false;
+    const std::size_t most = std::min(size, rng_.between(1, options().write_max));
+    const std::size_t n = parts_.link.out->write(ConstBytes(frame).first(most), now);
+    if (n < size) {
+        if (scratch_.empty()) scratch_.resize(options().scratch);
+        connection_.tx_keep(ConstBytes(frame).first(size), scratch_);
     }
-    if (ddp.state() == ddp::Stream::State::established && !connected_) {
-        connected_ = true;
-        SIM_TRACE("    %s is established", parts_.name);
-    }
-    const bool terminating = ddp.state() == ddp::Stream::State::terminating;
-    if (ddp.state() == ddp::Stream::State::ended && ddp.terminate_received() != nullptr) {
-        end(WcStatus::flushed, true, now);
-        return;
-    }
-    if (mpa->tx_pending() != 0 && !eof_) return;
-    if (ddp.state() == ddp::Stream::State::ended || mpa->state() == mpa::Stream::State::closed ||
-        (mpa->state() == mpa::Stream::State::failed && !terminating)) {
-        const bool lost_it = violation() == Violation::mpa_connection_lost;
-        const bool said_something = violation() == Violation::none ||
-                                    ddp.terminate_sent() != nullptr ||
-                                    mpa->state() == mpa::Stream::State::closed;
-        end(lost_it ? WcStatus::connection_lost : WcStatus::flushed, said_something, now);
-        return;
-    }
-    if (terminating) {
-        linger_deadline_ = std::min(linger_deadline_, now + kLinger);
-        return;
-    }
-    if (eof_ && stash_.empty() && !receives_flushed_) {
-        receives_flushed_ = true;
-        ddp.flush_receives();
-    }
-    if (closing_ && !fin_sent_ && connected_ && ddp.drained() && mpa->tx_pending() == 0) {
-        SIM_TRACE("    %s sends FIN", parts_.name);
-        parts_.link.out->finish(now);
-        mpa->tx_finished();
-        fin_sent_ = true;
-    }
-    if (fin_sent_ && eof_ && stash_.empty()) end(WcStatus::flushed, true, now);
+    connection_.tx_commit(n, now);
+    return n == size;
 }
 
-void Endpoint::lost() {
-    if (!ended_) {
-        mpa->lost();
-        end(WcStatus::connection_lost, false, 0);
-    }
-    close_descriptor(true);
+/// False when there was nothing, or TCP took less than all.
+bool Endpoint::write_batch(Time now) {
+    if (scratch_.empty()) scratch_.resize(options().scratch);
+    const TxBatch batch = connection_.tx_prepare(scratch_, options().batch_bytes, now);
+    if (ended() || batch.bytes == 0) return false;
+    std::vector<std::byte> bytes;
+    if (!gather(batch, bytes)) return false;
+    const std::size_t most = rng_.between(1, options().write_max);
+    const std::size_t n =
+        parts_.link.out->write(ConstBytes(bytes).first(std::min(bytes.size(), most)), now);
+    connection_.tx_commit(n, now);
+    // Nothing of the batch may be wanted again.
+    if (mpa->status().tx_pending == 0) scratch_.clear(), scratch_.shrink_to_fit();
+    return n == bytes.size();
 }
 
-/// `orderly`: what was written shall still reach the peer.
-void Endpoint::end(WcStatus status, bool orderly, Time now) {
-    if (ended_) return;
-    ended_ = true;
-    SIM_TRACE("    %s ends: %s%s", parts_.name, violation_info(violation()).name,
+/// As the kernel does. False: it would say EFAULT.
+bool Endpoint::gather(const TxBatch& batch, std::vector<std::byte>& bytes) {
+    bytes.resize(batch.bytes);
+    const bool whole = fault::guard([&] {
+        std::byte* to = bytes.data();
+        for (const auto& piece : batch.iov) {
+            const auto* from = static_cast<const std::byte*>(piece.iov_base);
+            const fault::Touch touch(0, from, piece.iov_len);
+            to = std::copy_n(from, piece.iov_len, to);
+        }
+    });
+    if (whole || parts_.mutant == Mutant::ignore_fault) return true;
+    connection_.tx_fault();
+    return false;
+}
+
+// -- what the connection asks --
+
+void Endpoint::on_started() {
+    SIM_TRACE("    %s is established", parts_.name);
+    if (connection_.is_start_held()) confirm_start_at_ = draw_delay();
+}
+
+void Endpoint::on_state(QpState state) {
+    if (state == QpState::requested) {
+        decision_at_ = draw_delay();
+    }
+    if (!ended()) return;
+    SIM_TRACE("    %s ends: %s%s", parts_.name, stream_error_info(stream_error()).name,
               ddp.terminate_received() != nullptr ? " (Terminate received)" : "");
-    ddp.flush(status);
-    stash_.clear();
-    linger_deadline_ = now + kLinger;
-    if (!orderly) {
-        close_descriptor(true);
-        return;
+    if (faulted() && (parts_.unmapped == nullptr || !*parts_.unmapped)) {
+        fail("%s: a fault, though all memory is there", parts_.name);
     }
-    parts_.link.out->finish(now);
-    fin_sent_ = true;
-    if (eof_) close_descriptor(false);
 }
 
-void Endpoint::close_descriptor(bool reset) {
-    if (closed_) return;
-    closed_ = true;
-    // Whoever writes to a closed socket is answered by a reset.
-    if (reset || !eof_) *parts_.link.reset = true;
+void Endpoint::finish() {
+    SIM_TRACE("    %s sends FIN", parts_.name);
+    parts_.link.out->finish(now_);
+}
+
+void Endpoint::close(bool reset) {
+    // A write to a closed socket is answered by a reset.
+    if (reset || !peer_finished()) *parts_.link.reset = true;
 }
 
 void Endpoint::shutdown(Time now) {
-    if (ended_ || closing_) return;
+    if (ended() || closing()) return;
     SIM_TRACE("    %s shuts down", parts_.name);
-    sq.close();
-    closing_ = true;
-    linger_deadline_ = now + 20 * kSecond;
+    const Section section(*parts_.reader);
+    now_ = now;
+    connection_.shutdown(now);
 }
 
 void Endpoint::abort() {
-    if (ended_) {
-        close_descriptor(true);
-        return;
-    }
     SIM_TRACE("    %s aborts", parts_.name);
     const Section section(*parts_.reader);
-    sq.close();
-    end(WcStatus::flushed, false, 0);
+    connection_.abort();
+    connection_.confirm_end();
 }
 
 }  // namespace xsock::sim

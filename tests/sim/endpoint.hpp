@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// One end of a simulated connection and its driver: what transport/connection is in the product,
-// made of the same calls in the same order, with the simulated link for a socket and virtual time
-// for a clock.
+// One end of a simulated connection: the ddp::Connection of the product, with the simulated link
+// for a socket, virtual time for a clock, and reads and writes cut as the world's seed says.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +13,13 @@
 #include "base/memory_table.hpp"
 #include "base/recv_queue.hpp"
 #include "base/send_queue.hpp"
-#include "ddp_user/stream.hpp"
+#include "ddp_user/connection.hpp"
 #include "mpa/stream.hpp"
 #include "tests/sim/link.hpp"
+#include "tests/sim/llp_interposer.hpp"
+#include "tests/sim/mutant.hpp"
 #include "tests/sim/options.hpp"
-#include "tests/sim/sabotage.hpp"
-#include "tests/sim/tap.hpp"
+#include "tests/sim/ulp_interposer.hpp"
 
 namespace xsock::sim {
 
@@ -30,7 +30,7 @@ struct Link {
     bool* reset = nullptr;  ///< shared: the connection is no more
 };
 
-class Endpoint {
+class Endpoint final : private ddp::Connection::Delegate {
   public:
     struct Parts {
         const EndOptions* options = nullptr;
@@ -44,35 +44,37 @@ class Endpoint {
         bool rq_shared = false;
         CompletionQueue* send_cq = nullptr;
         CompletionQueue* recv_cq = nullptr;
-        Time receive_patience = kNever;
-        /// Is some memory of the program unmapped now? Null: never, and nothing guards against it.
+        Time rnr_timeout = kNever;
+        /// Is some memory of the program unmapped now? Null: never.
         const bool* unmapped = nullptr;
-        Sabotage sabotage = Sabotage::none;
+        Mutant mutant = Mutant::none;
         std::uint64_t seed = 0;
         const char* name = "";
     };
     explicit Endpoint(Parts parts);
 
     void start(Time now);
-    /// One pass: reads, time, writes, changes of state. Answers when to come again; kNever: only
-    /// when something arrives, room appears or the program posts.
+    /// One poll cycle: reads, time, writes, changes of state. Answers when to come again; kNever:
+    /// only when something arrives, room appears or the program posts.
     Time run(Time now);
     /// The program ends the connection: drains, then FIN.
     void shutdown(Time now);
     /// The same at once, with a reset.
     void abort();
 
-    [[nodiscard]] bool ended() const noexcept { return ended_; }
-    [[nodiscard]] bool descriptor_closed() const noexcept { return closed_; }
-    [[nodiscard]] bool established() const noexcept { return connected_; }
-    [[nodiscard]] bool fin_sent() const noexcept { return fin_sent_; }
-    [[nodiscard]] bool peer_finished() const noexcept { return eof_; }
-    [[nodiscard]] bool closing() const noexcept { return closing_; }
+    [[nodiscard]] bool ended() const noexcept { return connection_.ended(); }
+    [[nodiscard]] bool descriptor_closed() const noexcept { return connection_.closed(); }
+    [[nodiscard]] bool established() const noexcept { return connection_.is_started(); }
+    [[nodiscard]] bool fin_sent() const noexcept { return connection_.fin_sent(); }
+    [[nodiscard]] bool peer_finished() const noexcept { return connection_.peer_finished(); }
+    [[nodiscard]] bool closing() const noexcept { return connection_.closing(); }
     /// Memory was gone; all that was posted says so, since nobody knows whose it was.
-    [[nodiscard]] bool faulted() const noexcept { return faulted_; }
-    [[nodiscard]] Violation violation() const noexcept {
-        return ddp.violation() != Violation::none ? ddp.violation() : mpa->violation();
+    [[nodiscard]] bool faulted() const noexcept {
+        const ddp::EndCause cause = connection_.error().cause;
+        return cause == ddp::EndCause::rx_memory_unmapped ||
+               cause == ddp::EndCause::tx_memory_unmapped;
     }
+    [[nodiscard]] StreamError stream_error() const noexcept { return connection_.stream_error(); }
     [[nodiscard]] const Parts& parts() const noexcept { return parts_; }
     [[nodiscard]] const EndOptions& options() const noexcept { return *parts_.options; }
 
@@ -81,34 +83,41 @@ class Endpoint {
 
   public:
     SendQueue sq;
-    ddp::Stream ddp;
 
   private:
-    Tap tap_;
+    ddp::Connection connection_;
+    UlpInterposer interposer_;
 
   public:
+    ddp::Stream& ddp;
     std::unique_ptr<mpa::Stream> mpa;
 
   private:
-    void receive(Time now);
-    void consume(std::vector<std::byte> octets, Time now);
-    bool transmit(Time now);
-    bool guarded(const std::function<void()>& body, Time now);
-    void settle(Time now);
-    void lost();
-    void end(WcStatus status, bool orderly, Time now);
-    void close_descriptor(bool reset);
-    [[nodiscard]] bool tx_wanted() const;
+    Llp& data_layer(Llp& startup) override { return startup; }
+    void on_started() override;
+    void on_state(QpState state) override;
+    void on_rnr() override {}  // the world tells all when a shared receive is posted
+    void finish() override;
+    void close(bool reset) override;
 
+    Time poll(Time now);
+    void receive(Time now);
+    void confirm(Time now);
+    [[nodiscard]] Time draw_delay();
+    bool transmit(Time now);
+    bool write_single(Time now);
+    bool write_batch(Time now);
+    bool gather(const TxBatch& batch, std::vector<std::byte>& bytes);
+    void decide(Time now);
+
+    LlpInterposer layer_;
     Rng rng_;
     std::vector<std::byte> scratch_;
-    std::vector<std::byte> stash_;  // read from the link, not yet consumed
-    unsigned passes_ = 0;
-    bool connected_ = false, eof_ = false, ended_ = false, closed_ = false;
-    bool closing_ = false, fin_sent_ = false, receives_flushed_ = false, faulted_ = false;
+    unsigned cycles_ = 0;
+    Time now_ = 0;
     Time decision_at_ = kNever;
-    Time starve_deadline_ = kNever;
-    Time linger_deadline_ = kNever;
+    Time confirm_start_at_ = kNever;
+    Time confirm_end_at_ = kNever;
 };
 
 }  // namespace xsock::sim

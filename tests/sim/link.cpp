@@ -14,18 +14,18 @@ Time Pipe::arrival(Time now) {
     return last_arrival_;
 }
 
-std::size_t Pipe::write(ConstBytes octets, Time now) {
-    const std::size_t n = std::min(octets.size(), room());
+std::size_t Pipe::write(ConstBytes bytes, Time now) {
+    const std::size_t n = std::min(bytes.size(), room());
     for (std::size_t at = 0; at < n;) {
         const std::size_t size =
             std::min<std::size_t>(n - at, rng_.between(1, options_.segment_max));
-        const ConstBytes piece = octets.subspan(at, size);
+        const ConstBytes piece = bytes.subspan(at, size);
         segments_.push_back({arrival(now), {piece.begin(), piece.end()}});
         for (const std::uint64_t flip : options_.flips) {
             if (flip < written_ + at || flip >= written_ + at + size) continue;
-            segments_.back().octets[flip - written_ - at] ^= std::byte{1} << rng_.below(8);
+            segments_.back().bytes[flip - written_ - at] ^= std::byte{1} << rng_.below(8);
             first_damage_ = std::min(first_damage_, flip);
-            SIM_TRACE("    octet %llu of the stream is damaged",
+            SIM_TRACE("    byte %llu of the stream is damaged",
                       static_cast<unsigned long long>(flip));
         }
         at += size;
@@ -45,12 +45,12 @@ std::size_t Pipe::read(Bytes out, Time now) {
     std::size_t n = 0;
     while (n < out.size() && readable(now)) {
         Segment& first = segments_.front();
-        const std::size_t piece = std::min(out.size() - n, first.octets.size() - first.used);
-        std::copy_n(first.octets.begin() + static_cast<std::ptrdiff_t>(first.used), piece,
+        const std::size_t piece = std::min(out.size() - n, first.bytes.size() - first.used);
+        std::copy_n(first.bytes.begin() + static_cast<std::ptrdiff_t>(first.used), piece,
                     out.begin() + static_cast<std::ptrdiff_t>(n));
         first.used += piece;
         n += piece;
-        if (first.used == first.octets.size()) segments_.pop_front();
+        if (first.used == first.bytes.size()) segments_.pop_front();
     }
     held_ -= n;
     taken_ += n;
@@ -58,11 +58,11 @@ std::size_t Pipe::read(Bytes out, Time now) {
 }
 
 bool Pipe::readable(Time now) const noexcept {
-    return !segments_.empty() && segments_.front().at <= now && !segments_.front().octets.empty();
+    return !segments_.empty() && segments_.front().at <= now && !segments_.front().bytes.empty();
 }
 
 bool Pipe::at_end(Time now) const noexcept {
-    return !segments_.empty() && segments_.front().at <= now && segments_.front().octets.empty();
+    return !segments_.empty() && segments_.front().at <= now && segments_.front().bytes.empty();
 }
 
 Time Pipe::next_arrival() const noexcept {

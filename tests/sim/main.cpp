@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/sim/mutant.hpp"
 #include "tests/sim/options.hpp"
-#include "tests/sim/sabotage.hpp"
 #include "tests/sim/trace.hpp"
 #include "tests/sim/world.hpp"
 
@@ -26,27 +26,27 @@ struct Arguments {
     bool single = false;
     bool progress = false;
     bool expect_caught = false;
-    Sabotage sabotage = Sabotage::none;
-    const char* sabotage_name = "none";
+    Mutant mutant = Mutant::none;
+    const char* mutant_name = "none";
     std::string regressions;
 };
 
 // For the handlers: what to say when the process dies.
 char death_note[256];
 const char* program_name = "sim";
-bool died_of_sabotage_is_caught = false;
+bool died_of_mutant_is_caught = false;
 
 void write_note(const Arguments& arguments, std::uint64_t seed) {
     std::snprintf(
         death_note, sizeof death_note, "\nsim: died in seed %llu; to repeat: %s --seed %llu%s%s\n",
         static_cast<unsigned long long>(seed), program_name, static_cast<unsigned long long>(seed),
-        arguments.sabotage == Sabotage::none ? "" : " --sabotage ",
-        arguments.sabotage == Sabotage::none ? "" : arguments.sabotage_name);
+        arguments.mutant == Mutant::none ? "" : " --mutant ",
+        arguments.mutant == Mutant::none ? "" : arguments.mutant_name);
 }
 
 void on_death(int signal) {
     // An assertion of the stack may see it before the oracle does.
-    if (died_of_sabotage_is_caught && signal == SIGABRT) _exit(0);
+    if (died_of_mutant_is_caught && signal == SIGABRT) _exit(0);
     [[maybe_unused]] const auto written = write(2, death_note, std::strlen(death_note));
     std::signal(signal, SIG_DFL);
     std::raise(signal);
@@ -59,8 +59,8 @@ void usage() {
         "  --seed N              one world\n"
         "  --verbose             trace what happens\n"
         "  --regressions FILE    also the seeds in FILE\n"
-        "  --sabotage NAME       with a fault put in on purpose; `list` names them\n"
-        "  --expect-caught       succeed if a world fails, as it must with a sabotage\n"
+        "  --mutant NAME         with a fault put in on purpose; `list` names them\n"
+        "  --expect-caught       succeed if a world fails, as it must with a mutant\n"
         "  --progress            one line per second");
 }
 
@@ -88,14 +88,14 @@ bool parse(int argc, char** argv, Arguments& arguments) {
             arguments.expect_caught = true;
         } else if (option == "--regressions") {
             arguments.regressions = value();
-        } else if (option == "--sabotage") {
-            arguments.sabotage_name = value();
-            const auto named = sabotage_named(arguments.sabotage_name);
+        } else if (option == "--mutant") {
+            arguments.mutant_name = value();
+            const auto named = mutant_named(arguments.mutant_name);
             if (!named) {
-                for (const SabotageName& row : sabotages()) std::puts(row.name);
+                for (const MutantName& row : mutants()) std::puts(row.name);
                 return false;
             }
-            arguments.sabotage = *named;
+            arguments.mutant = *named;
         } else {
             return false;
         }
@@ -143,7 +143,7 @@ int main(int argc, char** argv) {
     }
     std::signal(SIGABRT, on_death);
     std::signal(SIGSEGV, on_death);
-    died_of_sabotage_is_caught = arguments.expect_caught;
+    died_of_mutant_is_caught = arguments.expect_caught;
 
     std::vector<std::uint64_t> seeds;
     if (!arguments.regressions.empty()) seeds = read_seeds(arguments.regressions);
@@ -158,9 +158,9 @@ int main(int argc, char** argv) {
         const Options options = draw_options(seed);
         if (verbose) describe(options);
         try {
-            const Result result = run_world(options, arguments.sabotage);
+            const Result result = run_world(options, arguments.mutant);
             sum.steps += result.steps;
-            sum.octets += result.octets;
+            sum.bytes += result.bytes;
             sum.operations += result.operations;
             sum.messages += result.messages;
             sum.established += result.established;
@@ -171,8 +171,8 @@ int main(int argc, char** argv) {
             if (arguments.expect_caught) return 0;
             std::printf("to repeat: %s --seed %llu%s%s --verbose\nsource: %s\n", program_name,
                         static_cast<unsigned long long>(seed),
-                        arguments.sabotage == Sabotage::none ? "" : " --sabotage ",
-                        arguments.sabotage == Sabotage::none ? "" : arguments.sabotage_name,
+                        arguments.mutant == Mutant::none ? "" : " --mutant ",
+                        arguments.mutant == Mutant::none ? "" : arguments.mutant_name,
                         source_version().c_str());
             return 1;
         }
@@ -185,14 +185,14 @@ int main(int argc, char** argv) {
     }
     std::printf(
         "%zu worlds (%zu of them regressions): %u ends established, %u with failed work, %llu "
-        "operations, %llu messages, %llu octets, %llu steps (most: %llu in seed %llu)\n",
+        "operations, %llu messages, %llu bytes, %llu steps (most: %llu in seed %llu)\n",
         seeds.size(), always, sum.established, sum.failed,
         static_cast<unsigned long long>(sum.operations),
-        static_cast<unsigned long long>(sum.messages), static_cast<unsigned long long>(sum.octets),
+        static_cast<unsigned long long>(sum.messages), static_cast<unsigned long long>(sum.bytes),
         static_cast<unsigned long long>(sum.steps), static_cast<unsigned long long>(worst_steps),
         static_cast<unsigned long long>(worst_seed));
     if (arguments.expect_caught) {
-        std::printf("sabotage %s was not caught\n", arguments.sabotage_name);
+        std::printf("mutant %s was not caught\n", arguments.mutant_name);
         return 1;
     }
     return 0;

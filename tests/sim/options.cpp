@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 
+#include "mpa/extension_frame.hpp"
 #include "tests/sim/trace.hpp"
 
 namespace xsock::sim {
@@ -15,7 +17,7 @@ constexpr std::size_t kArenaMax = std::size_t{8} << 20;
 void draw_pipe(Rng& rng, PipeOptions& pipe) {
     pipe.capacity = rng.pick<std::size_t>({1, 7, 64, 1000, 8192, 65536, 65536, 262144});
     pipe.segment_max = rng.pick<std::size_t>({1, 3, 100, 536, 1460, 1460, 9000, 65536});
-    // A world of single octets takes for ever; one small thing at a time is enough.
+    // A world of single bytes takes for ever; one small thing at a time is enough.
     if (pipe.capacity < 64) pipe.segment_max = 65536;
     pipe.delay = rng.magnitude(kMillisecond);
     pipe.jitter = rng.magnitude(kMillisecond);
@@ -39,7 +41,7 @@ void draw_end(Rng& rng, const Options& world, EndOptions& end, bool initiator) {
     end.mpa.copy_limit = rng.pick<std::size_t>({0, 1, 100, 1428, 4096, 4096, 65536});
     end.mpa.xsock_mulpdu = rng.pick<std::size_t>({128, 500, 1500, 9000, 65486, 65535});
     end.mpa.first_fpdu_hold = rng.pick<Time>({0, kMillisecond, 20 * kMillisecond});
-    end.mpa.nudge_after = rng.pick<Time>({0, 5 * kMillisecond});
+    end.mpa.probe_after = rng.pick<Time>({0, 5 * kMillisecond});
     end.emss = rng.pick<std::size_t>({128, 536, 1448, 1460, 8948, 65483});
     end.emss_changes = rng.chance(10);
 
@@ -55,7 +57,7 @@ void draw_end(Rng& rng, const Options& world, EndOptions& end, bool initiator) {
         end.read_max = std::max<std::size_t>(end.read_max, 100);
         end.write_max = std::max<std::size_t>(end.write_max, 500);
     }
-    end.batch_octets = rng.pick<std::size_t>({1, 3000, 1 << 19});
+    end.batch_bytes = rng.pick<std::size_t>({1, 3000, 1 << 19});
     end.operations = static_cast<unsigned>(rng.magnitude(world.message_max > 60000  ? 12
                                                          : world.message_max > 8192 ? 30
                                                                                     : 80));
@@ -98,7 +100,7 @@ void draw_agreement(Rng& rng, Options& world, Options::Pair& pair) {
         answers.private_data.resize(std::min<std::size_t>(answers.private_data.size(), 508));
         if (asks.revision > 1) world.startup_succeeds = false;
     }
-    if (!asks.xsock_mark || !answers.xsock_mark) {  // strangers are not sent more
+    if (!asks.xsock_mark || !answers.xsock_mark) {  // standard peers are not sent more
         answers.private_data.resize(std::min<std::size_t>(answers.private_data.size(), 252));
     }
     for (int end = 0; end < 2; ++end) {
@@ -110,7 +112,7 @@ void draw_agreement(Rng& rng, Options& world, Options::Pair& pair) {
         pair.end[1].reject = true;
         world.startup_succeeds = false;
     }
-    // Nobody negotiates: each end must be able to serve what the other may ask.
+    // Without negotiation each end must be able to serve what the other may ask.
     if (!asks.negotiate_depths) {
         asks.ird = std::max(asks.ird, answers.ord);
         answers.ird = std::max(answers.ird, asks.ord);
@@ -129,7 +131,7 @@ void draw_additions(Options& world) {
     }
     if (!world.extensions) return;
     for (unsigned p = 0; p < world.pairs; ++p) {
-        // Most of these worlds are of xsocks: strangers may only be refused.
+        // Most of these worlds are of xsocks: standard peers may only be refused.
         const bool xsocks = rng.chance(80);
         for (EndOptions& end : world.pair[p].end) {
             if (xsocks) end.mpa.startup.xsock_mark = true;
@@ -147,7 +149,7 @@ void draw_verbs(Options& world) {
     for (unsigned p = 0; p < world.pairs; ++p) {
         for (EndOptions& end : world.pair[p].end) {
             end.acknowledged = rng.chance(35);
-            // Nobody would answer once the peer has finished.
+            // There is no answer once the peer has finished.
             if (end.acknowledged) end.late_operations = 0;
             if (rng.chance(20)) {
                 end.rights &= ~rng.pick({kRemoteWrite, kRemoteRead, kRemoteAtomic});
@@ -159,6 +161,51 @@ void draw_verbs(Options& world) {
                 end.weights[static_cast<std::size_t>(SendOpcode::bind_window)] =
                     static_cast<unsigned>(rng.between(1, 12));
             }
+        }
+    }
+}
+
+/// The same again: extension frames, with an implementation and with types that are not defined.
+void draw_extension_frames(Options& world) {
+    Rng rng(world.seed ^ 0xe47f2a3e);
+    for (unsigned p = 0; p < world.pairs; ++p) {
+        for (EndOptions& end : world.pair[p].end) {
+            mpa::StartupConfig& startup = end.mpa.startup;
+            startup.extensions = rng.chance(75);
+            std::vector<std::byte>& tlvs = startup.extension_tlvs;
+            if (rng.chance(20)) mpa::append_tlv(tlvs, 0, {});
+            if (rng.chance(80)) {
+                end.implementation.features = rng.next();
+                end.implementation.delayed_ack_ms = static_cast<std::uint16_t>(rng.below(500));
+                if ((end.implementation.features & MPA_FEATURE_DELAYED_ACK) == 0) {
+                    end.implementation.delayed_ack_ms = 0;
+                }
+                const std::string name(rng.below(65), 'n'), version(rng.below(65), 'v');
+                end.implementation.name = Implementation::text(name);
+                end.implementation.version = Implementation::text(version);
+                mpa::append_tlv(tlvs, end.implementation);
+            }
+            if (rng.chance(40)) {
+                std::vector<std::byte> unknown(rng.magnitude(800));
+                rng.fill(unknown);
+                mpa::append_tlv(tlvs, static_cast<std::uint16_t>(rng.between(2, 65535)), unknown);
+            }
+        }
+    }
+}
+
+/// And what only transports had once.
+void draw_owner(Options& world) {
+    Rng rng(world.seed ^ 0x0b5e55ed);
+    for (unsigned p = 0; p < world.pairs; ++p) {
+        for (EndOptions& end : world.pair[p].end) {
+            end.fin_delay = rng.pick<Time>({0, kMillisecond, 100 * kMillisecond});
+            end.rtr_timeout = end.mpa.startup.timeout;
+            if (!world.clean && rng.chance(15)) {
+                end.rtr_timeout = rng.magnitude(20 * kMillisecond);
+            }
+            end.outlives_peer = rng.chance(15);
+            end.confirmed = rng.chance(25);
         }
     }
 }
@@ -177,7 +224,7 @@ Options draw_options(std::uint64_t seed) {
         world.resets = rng.chance(25);
         world.aborts = rng.chance(15);
         world.removals = rng.chance(20);
-        if (rng.chance(20)) world.receive_patience = kMillisecond;
+        if (rng.chance(20)) world.rnr_timeout = kMillisecond;
     }
     world.pairs = rng.chance(80) ? 1 : static_cast<unsigned>(rng.between(2, 4));
     world.share_queues = world.pairs > 1 ? rng.chance(70) : rng.chance(20);
@@ -185,7 +232,7 @@ Options draw_options(std::uint64_t seed) {
     world.message_max = rng.pick<std::size_t>({0, 1, 64, 1000, 4096, 9000, 9000, 40000, 150000});
     if (world.pairs > 1) world.message_max = std::min<std::size_t>(world.message_max, 9000);
     world.region_max = std::max<std::size_t>(rng.magnitude(world.message_max), 64);
-    world.arena_octets = std::min(kArenaMax, world.pairs * (65536 + 40 * world.message_max));
+    world.arena_bytes = std::min(kArenaMax, world.pairs * (65536 + 40 * world.message_max));
 
     for (unsigned p = 0; p < world.pairs; ++p) {
         Options::Pair& pair = world.pair[p];
@@ -215,6 +262,8 @@ Options draw_options(std::uint64_t seed) {
     if (!world.startup_succeeds) world.clean = false;
     draw_additions(world);
     draw_verbs(world);
+    draw_owner(world);
+    draw_extension_frames(world);
     return world;
 }
 
@@ -233,14 +282,19 @@ void describe(const Options& world) {
             const mpa::StartupConfig& s = end.mpa.startup;
             const PipeOptions& pipe = world.pair[p].pipe[i];
             trace_line(
-                "  %u.%u: revision %u crc %d markers %d/%d mark %d rtr %u ird %u ord %u "
+                "  %u.%u: revision %u crc %d markers %d/%d mark %d frame %d rtr %u ird %u ord %u "
                 "defer %d pd %zu; mulpdu %zu emss %zu copy %zu; sq %u rq %u; ops %u+%u; "
-                "pipe %zu/%zu; read %zu write %zu; errors %u%%; acknowledged %d rights %x",
-                p, i, s.revision, s.crc, s.markers, s.accept_markers, s.xsock_mark, s.rtr, s.ird,
-                s.ord, s.defer_reply, s.private_data.size(), end.mpa.xsock_mulpdu, end.emss,
-                end.mpa.copy_limit, end.sq_depth, end.rq_depth, end.operations, end.late_operations,
-                pipe.capacity, pipe.segment_max, end.read_max, end.write_max, end.error_percent,
-                end.acknowledged, end.rights);
+                "pipe %zu/%zu; read %zu write %zu; errors %u%%; acknowledged %d rights %x; fin "
+                "delay %llu rtr "
+                "%llu outlives %d confirmed %d",
+                p, i, s.revision, s.crc, s.markers, s.accept_markers, s.xsock_mark, s.extensions,
+                s.rtr, s.ird, s.ord, s.defer_reply, s.private_data.size(), end.mpa.xsock_mulpdu,
+                end.emss, end.mpa.copy_limit, end.sq_depth, end.rq_depth, end.operations,
+                end.late_operations, pipe.capacity, pipe.segment_max, end.read_max, end.write_max,
+                end.error_percent, end.acknowledged, end.rights,
+                static_cast<unsigned long long>(end.fin_delay / kMillisecond),
+                static_cast<unsigned long long>(end.rtr_timeout / kMillisecond), end.outlives_peer,
+                end.confirmed);
         }
     }
 }

@@ -15,6 +15,7 @@ namespace xsock::sim {
 /// One end of a connection.
 struct EndOptions {
     mpa::Config mpa;
+    Implementation implementation;  ///< that its extension frame names; else as it is made
     std::size_t emss = 1460;
     bool emss_changes = false;
     std::uint32_t sq_depth = 16, rq_depth = 16;
@@ -22,9 +23,9 @@ struct EndOptions {
     bool require_lkeys = false;
     bool reject = false;  ///< responder that defers: says no
     std::size_t scratch = mpa::kMinTxScratch;
-    std::size_t read_max = 65536;     ///< octets taken from TCP at once
-    std::size_t write_max = 1 << 20;  ///< octets that TCP takes at once
-    std::size_t batch_octets = 1 << 19;
+    std::size_t read_max = 65536;     ///< bytes taken from TCP at once
+    std::size_t write_max = 1 << 20;  ///< bytes that TCP takes at once
+    std::size_t batch_bytes = 1 << 19;
     unsigned operations = 20;
     unsigned late_operations = 0;                           ///< posted after the peer has finished
     unsigned weights[10] = {4, 1, 3, 3, 1, 0, 0, 0, 0, 0};  ///< by SendOpcode
@@ -33,7 +34,12 @@ struct EndOptions {
     unsigned unsignaled_percent = 0, solicited_percent = 10, fence_percent = 10;
     unsigned inline_percent = 20, lkey_percent = 50, poll_percent = 90;
     unsigned error_percent = 0;
-    Time pause = 10'000;  ///< between two looks of the program at its work
+    // How the connection is owned: what the product's transport asks for.
+    Time fin_delay = 0;          ///< toward a peer that is no xsock
+    Time rtr_timeout = kNever;   ///< how long the RTR message may take, start-up included
+    bool outlives_peer = false;  ///< receives stay posted behind the peer's FIN
+    bool confirmed = false;      ///< the program hears of start and end before its completions
+    Time pause = 10'000;         ///< between two looks of the program at its work
     bool closes_first = false;
 };
 
@@ -53,11 +59,11 @@ struct Options {
     bool shared_receives = false;
     std::size_t message_max = 4096;
     std::size_t region_max = 4096;
-    std::size_t arena_octets = 1 << 17;
-    Time receive_patience = kNever;
+    std::size_t arena_bytes = 1 << 17;
+    Time rnr_timeout = kNever;
     struct Pair {
         std::array<EndOptions, 2> end;    ///< [0] is the initiator
-        std::array<PipeOptions, 2> pipe;  ///< [i]: octets that end i sends
+        std::array<PipeOptions, 2> pipe;  ///< [i]: bytes that end i sends
         Time reset_at = kNever;
         bool crc = true;  ///< both ends will have CRCs on
     };

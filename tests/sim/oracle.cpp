@@ -11,10 +11,9 @@ namespace {
 unsigned long long number(std::uint64_t n) { return n; }
 
 std::vector<std::byte> gather(const std::vector<Buffer>& pieces) {
-    std::vector<std::byte> octets;
-    for (const Buffer& piece : pieces)
-        octets.insert(octets.end(), piece.at, piece.at + piece.octets);
-    return octets;
+    std::vector<std::byte> bytes;
+    for (const Buffer& piece : pieces) bytes.insert(bytes.end(), piece.at, piece.at + piece.bytes);
+    return bytes;
 }
 
 WcOpcode completion_opcode(SendOpcode opcode) {
@@ -86,23 +85,23 @@ void Program::poll() {
         if (!rng_.chance(end_.options().poll_percent) && !end_.ended()) continue;
         std::vector<Wc> completions(cq->size());
         completions.resize(cq->take(completions));
-        if (!sabotaged_ && completions.size() > 1 && sabotage_ == Sabotage::swap_completions) {
-            sabotaged_ = true;
+        if (!mutated_ && completions.size() > 1 && mutant_ == Mutant::swap_completions) {
+            mutated_ = true;
             std::swap(completions[0], completions[1]);
         }
         for (Wc& wc : completions) {
-            if (!sabotaged_ && sabotage_ == Sabotage::drop_completion && rng_.chance(10)) {
-                sabotaged_ = true;
+            if (!mutated_ && mutant_ == Mutant::drop_completion && rng_.chance(10)) {
+                mutated_ = true;
                 continue;
             }
-            if (sabotage_ == Sabotage::wrong_status && wc.status == WcStatus::flushed) {
+            if (mutant_ == Mutant::wrong_status && wc.status == WcStatus::flushed) {
                 wc.status = WcStatus::success;
             }
             if (wc.qp_num == 0 || wc.qp_num > host_.programs.size())
                 fail("a completion of QP %u", wc.qp_num);
             host_.programs[wc.qp_num - 1]->on_completion(wc);
-            if (!sabotaged_ && sabotage_ == Sabotage::duplicate_completion && rng_.chance(10)) {
-                sabotaged_ = true;
+            if (!mutated_ && mutant_ == Mutant::duplicate_completion && rng_.chance(10)) {
+                mutated_ = true;
                 host_.programs[wc.qp_num - 1]->on_completion(wc);
             }
         }
@@ -110,7 +109,7 @@ void Program::poll() {
 }
 
 void Program::on_completion(const Wc& wc) {
-    SIM_TRACE("    %s completes %llu: opcode %u, status %u, %u octets", name(), number(wc.wr_id),
+    SIM_TRACE("    %s completes %llu: opcode %u, status %u, %u bytes", name(), number(wc.wr_id),
               static_cast<unsigned>(wc.opcode), static_cast<unsigned>(wc.status), wc.byte_len);
     if (wc.qp_context != end_.parts().context)
         fail("%s: a completion with another's context", name());
@@ -146,7 +145,7 @@ void Program::on_sent(const Wc& wc) {
             fail("%s: request %llu was to be silent", name(), number(wc.wr_id));
         }
         if (awaits_response(operation.opcode) && wc.byte_len != operation.length) {
-            fail("%s: Read %llu of %u octets, asked for were %zu", name(), number(wc.wr_id),
+            fail("%s: Read %llu of %u bytes, asked for were %zu", name(), number(wc.wr_id),
                  wc.byte_len, operation.length);
         }
         on_succeeded(wc.wr_id);
@@ -154,7 +153,7 @@ void Program::on_sent(const Wc& wc) {
     }
     if (awaits_response(operation.opcode) && wc.status == WcStatus::flushed &&
         end_.peer_finished()) {
-        // Nobody is left to answer it; what needs no answer may still succeed.
+        // The peer does not answer it any more; what needs no answer may still succeed.
         if (world_.clean)
             fail("%s: Read %llu, though the peer was to wait", name(), number(wc.wr_id));
         on_failed(operation);
@@ -162,7 +161,7 @@ void Program::on_sent(const Wc& wc) {
     }
     if (confirmed(operation) && wc.status == WcStatus::connection_lost && end_.peer_finished() &&
         !world_.clean) {
-        // The same: nobody is left to say that it was taken.
+        // The same: the peer does not say any more that it was taken.
         on_failed(operation);
         return;
     }
@@ -171,10 +170,11 @@ void Program::on_sent(const Wc& wc) {
             "%s: request %llu fails with status %u in a world where nothing goes wrong (%s; peer: "
             "%s)",
             name(), number(wc.wr_id), static_cast<unsigned>(wc.status),
-            violation_info(end_.violation()).name, violation_info(peer_->end_.violation()).name);
+            stream_error_info(end_.stream_error()).name,
+            stream_error_info(peer_->end_.stream_error()).name);
     }
     if (!only_flushed(wc.status) && !end_.faulted()) {
-        if (told_why_) fail("%s: two requests are blamed for one end", name());
+        if (told_why_) fail("%s: two requests failed for one end", name());
         told_why_ = true;
     }
     failed_ = true;
@@ -205,10 +205,10 @@ void Program::on_succeeded(std::uint64_t sequence) {
             }
         } else if (certain && !peer_->may_lack_atomics(*region) &&
                    !region->explains(found, operation.data, operation.offset, sequence)) {
-            fail("%s: Read %llu brings octets that were never there", name(), number(sequence));
+            fail("%s: Read %llu brings bytes that were never there", name(), number(sequence));
         }
         for (const Buffer& piece : operation.pieces) {
-            if (piece.octets > 0) host_.arena_of(piece.at).close(piece.at);
+            if (piece.bytes > 0) host_.arena_of(piece.at).close(piece.at);
         }
         if (region != nullptr) --region->reads;
         // An atomic has changed its region by now.
@@ -240,7 +240,7 @@ void Program::on_succeeded(std::uint64_t sequence) {
 }
 
 void Program::on_placed(std::uint64_t sequence) {
-    for (const auto& region : peer_->regions_) region->settle(sequence);
+    for (const auto& region : peer_->regions_) region->apply_before(sequence);
     peer_->check_regions();
 }
 
@@ -268,7 +268,7 @@ void Program::on_failed(Operation& operation) {
     if (std::exchange(operation.done, true)) fail("%s: a request completes twice", name());
     if (awaits_response(operation.opcode)) {
         for (const Buffer& piece : operation.pieces) {
-            if (piece.octets > 0) host_.arena_of(piece.at).close(piece.at);
+            if (piece.bytes > 0) host_.arena_of(piece.at).close(piece.at);
         }
         if (operation.region != nullptr) --operation.region->reads;
     }
@@ -300,18 +300,19 @@ void Program::on_received(const Wc& wc) {
             "%s: receive %llu fails with status %u in a world where nothing goes wrong (%s; peer: "
             "%s)",
             name(), number(wc.wr_id), static_cast<unsigned>(wc.status),
-            violation_info(end_.violation()).name, violation_info(peer_->end_.violation()).name);
+            stream_error_info(end_.stream_error()).name,
+            stream_error_info(peer_->end_.stream_error()).name);
     } else if (wc.status == WcStatus::local_length_error && trusted()) {
         const auto& sends = peer_->sends_;
         if (delivered_ >= sends.size() ||
-            peer_->operations_[sends[delivered_]].receive_octets() <= receive.length) {
+            peer_->operations_[sends[delivered_]].receive_bytes() <= receive.length) {
             fail("%s: receive %llu was long enough", name(), number(wc.wr_id));
         }
     }
     for (const Buffer& piece : receive.pieces) {
-        if (piece.octets > 0) host_.arena_of(piece.at).close(piece.at);
+        if (piece.bytes > 0) host_.arena_of(piece.at).close(piece.at);
     }
-    if (sabotage_ == Sabotage::late_touch && receive.length > 0) late_touch_ = receive.pieces[0].at;
+    if (mutant_ == Mutant::late_touch && receive.length > 0) late_touch_ = receive.pieces[0].at;
     give_pieces(receive.pieces);
 }
 
@@ -322,7 +323,7 @@ void Program::on_message(const Wc& wc, const PostedRecv& receive) {
         fail("%s: a receive without the right to its memory", name());
     const std::size_t index = delivered_++;
     if (!trusted()) return;
-    if (index >= peer_->sends_.size()) fail("%s: a message that nobody sent", name());
+    if (index >= peer_->sends_.size()) fail("%s: a message that was never sent", name());
     const std::uint64_t sequence = peer_->sends_[index];
     const Operation& sent = peer_->operations_[sequence];
     if (peer_->poisoned_before(sequence)) {
@@ -331,22 +332,22 @@ void Program::on_message(const Wc& wc, const PostedRecv& receive) {
     if (sent.must_fail) fail("%s: Send %llu is delivered that must fail", name(), number(sequence));
     if (sent.is_immediate() != immediate) fail("%s: Immediate Data, or not", name());
     if (immediate) on_immediate(wc, sequence);
-    if (sent.receive_octets() > receive.length)
+    if (sent.receive_bytes() > receive.length)
         fail("%s: a message longer than its receive", name());
     if (!immediate && wc.byte_len != sent.length) {
-        fail("%s: Send %llu of %zu octets arrives as %u", name(), number(sequence), sent.length,
+        fail("%s: Send %llu of %zu bytes arrives as %u", name(), number(sequence), sent.length,
              wc.byte_len);
     }
     std::size_t at = 0;
     for (const Buffer& piece : receive.pieces) {
-        const std::size_t n = std::min(piece.octets, sent.receive_octets() - at);
+        const std::size_t n = std::min(piece.bytes, sent.receive_bytes() - at);
         if (!std::equal(piece.at, piece.at + n,
                         sent.data.begin() + static_cast<std::ptrdiff_t>(at))) {
             fail("%s: Send %llu arrives corrupted", name(), number(sequence));
         }
-        const ConstBytes rest = host_.arena_of(piece.at).before(piece.at + n, piece.octets - n);
+        const ConstBytes rest = host_.arena_of(piece.at).before(piece.at + n, piece.bytes - n);
         if (!std::equal(rest.begin(), rest.end(), piece.at + n)) {
-            fail("%s: octets behind Send %llu changed", name(), number(sequence));
+            fail("%s: bytes behind Send %llu changed", name(), number(sequence));
         }
         at += n;
     }
@@ -368,8 +369,8 @@ void Program::on_message(const Wc& wc, const PostedRecv& receive) {
     // Invariant 5: all Writes before it are visible.
     if (!damaged_by_peer()) {
         // Also that of a Write with Immediate Data itself.
-        const std::uint64_t settled = immediate ? sequence + 1 : sequence;
-        for (const auto& region : regions_) region->settle(settled);
+        const std::uint64_t applied_to = immediate ? sequence + 1 : sequence;
+        for (const auto& region : regions_) region->apply_before(applied_to);
         check_regions();
     }
     if (invalidates && sent.region != nullptr) on_invalidated(*sent.region);
@@ -388,10 +389,10 @@ void Program::on_immediate(const Wc& wc, std::uint64_t sequence) {
         if (before.opcode == SendOpcode::write) written = before.length;
         if (before.opcode == SendOpcode::write || before.takes_receive()) break;
     }
-    // A nudge or an RTR message is a Write too, of no octets.
+    // A probe or an RTR message is a Write too, of no bytes.
     if (wc.byte_len != written && (certain || wc.byte_len != 0)) {
-        fail("%s: Immediate Data %llu tell of %u octets, written were %zu", name(),
-             number(sequence), wc.byte_len, written);
+        fail("%s: Immediate Data %llu tell of %u bytes, written were %zu", name(), number(sequence),
+             wc.byte_len, written);
     }
 }
 
@@ -433,14 +434,14 @@ void Program::check_end(const Pipe& in) {
 
     const bool covered = pair_.crc && !world_.flips_in_startup;
     if (covered && in.damage_taken() && end_.peer_finished() && end_.established() &&
-        end_.violation() == Violation::none && end_.ddp.terminate_received() == nullptr) {
+        end_.stream_error() == StreamError::none && end_.ddp.terminate_received() == nullptr) {
         fail("%s: takes a damaged stream for sound", name());
     }
     if (!world_.clean) return;
-    if (failed_ || end_.violation() != Violation::none ||
+    if (failed_ || end_.stream_error() != StreamError::none ||
         end_.ddp.terminate_received() != nullptr) {
         fail("%s: ends badly (%s) in a world where nothing goes wrong", name(),
-             violation_info(end_.violation()).name);
+             stream_error_info(end_.stream_error()).name);
     }
     if (peer_->delivered_ != sends_.size()) fail("%s: a Send was never delivered", name());
     const auto& said = peer_->end_.options().mpa.startup.private_data;
@@ -448,14 +449,31 @@ void Program::check_end(const Pipe& in) {
     if (!std::equal(said.begin(), said.end(), heard.begin(), heard.end())) {
         fail("%s: private data differ", name());
     }
+    check_peer();
     if (!in.at_end(kNever - 1) || in.next_arrival() == kNever)
-        fail("%s: octets were left unread", name());
+        fail("%s: bytes were left unread", name());
+}
+
+/// In a world where nothing goes wrong each end knows of the other what its extension frame said.
+void Program::check_peer() const {
+    const bool exchanged =
+        std::all_of(pair_.end.begin(), pair_.end.end(), [](const EndOptions& end) {
+            return end.mpa.startup.xsock_mark && end.mpa.startup.extensions;
+        });
+    if (end_.mpa->negotiated().extensions != exchanged) {
+        fail("%s: extension frames were %sexchanged", name(), exchanged ? "not " : "");
+    }
+    const Implementation* const heard = end_.mpa->peer();
+    const Implementation said = exchanged ? peer_->end_.options().implementation : Implementation{};
+    if ((heard != nullptr ? *heard : Implementation{}) != said) {
+        fail("%s: the peer's implementation differs", name());
+    }
 }
 
 void Program::tidy_up() {
     for (const auto& region : regions_) {
         if (region->registered) {
-            if (sabotage_ == Sabotage::leak_region && !std::exchange(sabotaged_, true)) continue;
+            if (mutant_ == Mutant::leak_region && !std::exchange(mutated_, true)) continue;
             revoke(*region);
         }
         if (!region->window) host_.arena_of(region->address).give(region->address);

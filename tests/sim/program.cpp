@@ -17,9 +17,9 @@ constexpr std::size_t kInlineMost = 96;
 static_assert(kInlineMost <= kMaxInline);
 
 std::vector<std::byte> noise(Rng& rng, std::size_t n) {
-    std::vector<std::byte> octets(n);
-    rng.fill(octets);
-    return octets;
+    std::vector<std::byte> bytes(n);
+    rng.fill(bytes);
+    return bytes;
 }
 
 }  // namespace
@@ -54,12 +54,12 @@ void Host::give_memory_back() const {
 }
 
 Program::Program(Host& host, Endpoint& end, const Options& world, const Options::Pair& pair,
-                 Sabotage sabotage, std::uint64_t seed)
+                 Mutant mutant, std::uint64_t seed)
     : host_(host),
       end_(end),
       world_(world),
       pair_(pair),
-      sabotage_(sabotage),
+      mutant_(mutant),
       rng_(seed),
       left_(end.options().operations),
       pause_(end.options().pause) {}
@@ -77,7 +77,7 @@ void Program::register_region(std::uint32_t access, bool only_qp) {
     region->only_qp = only_qp;
     region->first_to =
         (access & kZeroBased) != 0 ? 0 : reinterpret_cast<std::uintptr_t>(region->address);
-    const std::size_t slack = sabotage_ == Sabotage::skip_bounds ? 8 : 0;
+    const std::size_t slack = mutant_ == Mutant::skip_bounds ? 8 : 0;
     region->stag = host_.table
                        .add({.address = region->address,
                              .length = region->length + slack,
@@ -90,8 +90,8 @@ void Program::register_region(std::uint32_t access, bool only_qp) {
         host_.arena_of(region->address).open(region->address, region->length);
         region->window_open = true;
     }
-    SIM_TRACE("    %s registers %08x: %zu octets, access %x%s", name(), region->stag,
-              region->length, access, only_qp ? ", this QP only" : "");
+    SIM_TRACE("    %s registers %08x: %zu bytes, access %x%s", name(), region->stag, region->length,
+              access, only_qp ? ", this QP only" : "");
     regions_.push_back(std::move(region));
 }
 
@@ -133,7 +133,7 @@ Region* Program::make_window(std::size_t offset, std::size_t length) {
     if (rng_.chance(50)) window->access |= kZeroBased;
     window->first_to =
         (window->access & kZeroBased) != 0 ? 0 : reinterpret_cast<std::uintptr_t>(window->address);
-    const bool wide = sabotage_ == Sabotage::wide_window && offset + length + 8 <= below_.length;
+    const bool wide = mutant_ == Mutant::wide_window && offset + length + 8 <= below_.length;
     const auto prepared =
         host_.table.prepare_window(window->stag,
                                    {.address = window->address,
@@ -158,7 +158,7 @@ void Program::register_foreign_regions() {
         region->access = kRemoteRead | kRemoteWrite | kRemoteAtomic | kLocalWrite | kZeroBased;
         region->foreign = true;
         region->usable = false;
-        const bool stray = domain && sabotage_ == Sabotage::foreign_domain;
+        const bool stray = domain && mutant_ == Mutant::foreign_domain;
         region->stag = host_.table
                            .add({.address = region->address,
                                  .length = region->length,
@@ -167,7 +167,7 @@ void Program::register_foreign_regions() {
                                  .only_qp = domain ? 0 : end_.parts().qp_num + 1000})
                            .value();
         region->begin();
-        SIM_TRACE("    %s registers %08x for others: %zu octets", name(), region->stag,
+        SIM_TRACE("    %s registers %08x for others: %zu bytes", name(), region->stag,
                   region->length);
         regions_.push_back(std::move(region));
     }
@@ -195,12 +195,12 @@ void Program::tend_regions() {
         return;
     }
     if (idle && rng_.chance(60)) {
-        // Nobody is using it: the program may.
-        const auto octets = noise(rng_, region.length);
+        // No request uses it: the program may.
+        const auto bytes = noise(rng_, region.length);
         if (region.window_open) {
-            std::copy(octets.begin(), octets.end(), region.address);
+            std::copy(bytes.begin(), bytes.end(), region.address);
         } else {
-            host_.arena_of(region.address).store(region.address, octets);
+            host_.arena_of(region.address).store(region.address, bytes);
         }
         region.begin();
     } else if ((idle && rng_.chance(30)) ||
@@ -254,19 +254,19 @@ std::uint8_t Program::draw_flags(std::size_t length, bool read) {
     return static_cast<std::uint8_t>(flags);
 }
 
-std::optional<std::vector<Buffer>> Program::take_pieces(std::size_t octets) {
+std::optional<std::vector<Buffer>> Program::take_pieces(std::size_t bytes) {
     std::vector<Buffer> pieces;
     const std::size_t count =
-        octets == 0 ? rng_.below(2) : rng_.between(1, rng_.chance(70) ? 1 : kMaxSge);
+        bytes == 0 ? rng_.below(2) : rng_.between(1, rng_.chance(70) ? 1 : kMaxSge);
     for (std::size_t i = 0; i < count; ++i) {
-        const std::size_t size = i + 1 == count ? octets : rng_.below(octets + 1);
+        const std::size_t size = i + 1 == count ? bytes : rng_.below(bytes + 1);
         std::byte* const at = take_memory(size);
         if (at == nullptr) {
             give_pieces(pieces);
             return std::nullopt;
         }
         pieces.push_back({at, size});
-        octets -= size;
+        bytes -= size;
     }
     return pieces;
 }
@@ -279,9 +279,9 @@ std::uint32_t Program::draw_lkey(const std::byte* at) {
     return rng_.chance(end_.options().lkey_percent) ? host_.key_of(at) : kLkeyNone;
 }
 
-std::byte* Program::take_memory(std::size_t octets) {
+std::byte* Program::take_memory(std::size_t bytes) {
     const bool there = host_.doubtful == nullptr || !rng_.chance(25);
-    return (there ? host_.arena : *host_.doubtful).take(octets, rng_);
+    return (there ? host_.arena : *host_.doubtful).take(bytes, rng_);
 }
 
 // -- receives --
@@ -297,7 +297,7 @@ bool Program::post_receive() {
     receive.length = world_.message_max;
     // The n-th receive takes the n-th Send: where that is known already, make it fit exactly.
     if (!shared && receives_posted_ < peer_->sends_.size() && rng_.chance(50)) {
-        receive.length = peer_->operations_[peer_->sends_[receives_posted_]].receive_octets();
+        receive.length = peer_->operations_[peer_->sends_[receives_posted_]].receive_bytes();
     }
     if (rng_.chance(end_.options().error_percent)) receive.length = rng_.below(receive.length + 1);
     auto pieces = take_pieces(receive.length);
@@ -310,8 +310,8 @@ bool Program::post_receive() {
         const std::uint32_t lkey = receive.faulty ? 0xbad
                                    : shared       ? host_.key_of(piece.at)
                                                   : draw_lkey(piece.at);
-        sges.push_back({piece.at, static_cast<std::uint32_t>(piece.octets), lkey});
-        if (piece.octets > 0) host_.arena_of(piece.at).open(piece.at, piece.octets);
+        sges.push_back({piece.at, static_cast<std::uint32_t>(piece.bytes), lkey});
+        if (piece.bytes > 0) host_.arena_of(piece.at).open(piece.at, piece.bytes);
     }
     const std::uint64_t id = host_.next_receive++;
     const auto posted = queue.post({.wr_id = id, .sges = sges});
@@ -319,13 +319,13 @@ bool Program::post_receive() {
         if (posted.error().code != ENOBUFS)
             fail("%s: a receive was refused: %s", name(), posted.error().what);
         for (const Buffer& piece : receive.pieces) {
-            if (piece.octets > 0) host_.arena_of(piece.at).close(piece.at);
+            if (piece.bytes > 0) host_.arena_of(piece.at).close(piece.at);
         }
         give_pieces(receive.pieces);
         return false;
     }
-    SIM_TRACE("    %s posts receive %llu of %zu octets", name(),
-              static_cast<unsigned long long>(id), receive.length);
+    SIM_TRACE("    %s posts receive %llu of %zu bytes", name(), static_cast<unsigned long long>(id),
+              receive.length);
     if (!shared) receive_order_.push_back(id);
     ++receives_posted_;
     host_.receives.emplace(id, std::move(receive));
@@ -339,7 +339,7 @@ bool Program::post(Operation operation, std::uint32_t remote_stag, std::uint64_t
     std::vector<Sge> sges;
     for (const Buffer& piece : operation.pieces) {
         const std::uint32_t lkey = lkey_override != 0 ? lkey_override : draw_lkey(piece.at);
-        sges.push_back({piece.at, static_cast<std::uint32_t>(piece.octets), lkey});
+        sges.push_back({piece.at, static_cast<std::uint32_t>(piece.bytes), lkey});
     }
     const bool asks = awaits_response(operation.opcode);
     const bool local = operation.opcode == SendOpcode::local_invalidate ||
@@ -349,8 +349,8 @@ bool Program::post(Operation operation, std::uint32_t remote_stag, std::uint64_t
         std::size_t at = 0;
         for (const Buffer& piece : operation.pieces) {
             host_.arena_of(piece.at).store(piece.at,
-                                           ConstBytes(operation.data).subspan(at, piece.octets));
-            at += piece.octets;
+                                           ConstBytes(operation.data).subspan(at, piece.bytes));
+            at += piece.bytes;
         }
     }
     const std::uint64_t sequence = operations_.size();
@@ -372,19 +372,19 @@ bool Program::post(Operation operation, std::uint32_t remote_stag, std::uint64_t
         give_pieces(operation.pieces);
         return false;
     }
-    SIM_TRACE("    %s posts %llu: opcode %u, %zu octets, flags %x, STag %08x%s%s", name(),
+    SIM_TRACE("    %s posts %llu: opcode %u, %zu bytes, flags %x, STag %08x%s%s", name(),
               static_cast<unsigned long long>(sequence), static_cast<unsigned>(operation.opcode),
               operation.length, operation.flags, remote_stag != 0 ? remote_stag : operation.stag,
               operation.poison ? ", poison" : "", operation.must_fail ? ", must fail" : "");
     if (asks) {
         for (const Buffer& piece : operation.pieces) {
-            if (piece.octets > 0) host_.arena_of(piece.at).open(piece.at, piece.octets);
+            if (piece.bytes > 0) host_.arena_of(piece.at).open(piece.at, piece.bytes);
         }
     }
     if ((operation.flags & kSendInline) != 0) {
         // Copied: the program may do with it what it likes.
         for (const Buffer& piece : operation.pieces) {
-            host_.arena_of(piece.at).store(piece.at, noise(rng_, piece.octets));
+            host_.arena_of(piece.at).store(piece.at, noise(rng_, piece.bytes));
         }
         give_pieces(operation.pieces);
         operation.pieces.clear();
@@ -610,13 +610,13 @@ bool Program::post_atomic(SendOpcode opcode) {
     if (region->length < first + 8) return false;
     Operation operation;
     operation.opcode = opcode;
-    operation.length = kAtomicOctets;
-    operation.flags = draw_flags(kAtomicOctets, true);
+    operation.length = kAtomicBytes;
+    operation.flags = draw_flags(kAtomicBytes, true);
     operation.region = region;
     operation.offset = first + 8 * rng_.below((region->length - first) / 8);
     // Like a Write, it must not change what the peer is sending.
     if (region->reads > 0) operation.flags |= kSendFence;
-    operation.data = region->expected(operation.offset, kAtomicOctets);
+    operation.data = region->expected(operation.offset, kAtomicBytes);
     std::uint64_t before = 0;
     std::memcpy(&before, operation.data.data(), sizeof before);
     const auto mask = [&] { return rng_.chance(50) ? 0 - rng_.below(2) : rng_.next(); };
@@ -624,7 +624,7 @@ bool Program::post_atomic(SendOpcode opcode) {
                         .operand_mask = mask(),
                         .compare = rng_.chance(60) ? before : rng_.next(),
                         .compare_mask = mask()};
-    auto pieces = take_pieces(kAtomicOctets);
+    auto pieces = take_pieces(kAtomicBytes);
     if (!pieces) return false;
     if (pieces->size() > kMaxAtomicSge) {
         give_pieces(*pieces);
@@ -663,14 +663,14 @@ bool Program::post_foreign(Operation operation) {
     return post(std::move(operation), 0, 0, region.stag);
 }
 
-/// RFC 7306 toward a stranger, or what no peer may grant.
+/// RFC 7306 toward a standard peer, or what no peer may grant.
 bool Program::post_bad_extension() {
     if (!end_.established() || late_) return false;
     Operation operation;
     operation.opcode = rng_.pick({SendOpcode::fetch_add, SendOpcode::compare_swap});
-    operation.length = kAtomicOctets;
-    operation.flags = draw_flags(kAtomicOctets, true);
-    operation.data.resize(kAtomicOctets);
+    operation.length = kAtomicBytes;
+    operation.flags = draw_flags(kAtomicBytes, true);
+    operation.data.resize(kAtomicBytes);
     std::uint32_t stag = 0x5ca1ab1e;
     std::uint64_t to = 0;
     if (!peer_speaks_extensions()) {
@@ -694,7 +694,7 @@ bool Program::post_bad_extension() {
             }
         }
     }
-    auto pieces = take_pieces(kAtomicOctets);
+    auto pieces = take_pieces(kAtomicBytes);
     if (!pieces) return false;
     if (pieces->size() > kMaxAtomicSge) {
         give_pieces(*pieces);
@@ -746,7 +746,7 @@ bool Program::post_error() {
             to = region->first_to - rng_.between(1, 9);
             operation.poison = true;
             break;
-        case 3:  // nobody's
+        case 3:  // of no region
             stag = static_cast<std::uint32_t>(rng_.next()) | 1;
             operation.poison = true;
             break;

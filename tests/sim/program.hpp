@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The applications of a simulated world, and the oracle: each program posts random operations over
-// its connections and knows, for every completion and every octet of memory, what may be there.
+// its connections and knows, for every completion and every byte of memory, what may be there.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class Program;
 /// A piece of memory cut from an arena.
 struct Buffer {
     std::byte* at = nullptr;
-    std::size_t octets = 0;
+    std::size_t bytes = 0;
 };
 
 struct PostedRecv {
@@ -38,7 +38,7 @@ struct Host {
     const char* name;
     Arena arena;
     std::unique_ptr<Arena> doubtful;  ///< memory that is unmapped at times; null: none
-    bool unmapped = false;            ///< it is, whenever a driver runs
+    bool unmapped = false;            ///< it is, whenever a poller runs
     Epochs epochs;
     MemoryTable table{epochs};
     Epochs::Reader reader{epochs};
@@ -56,7 +56,7 @@ struct Host {
     [[nodiscard]] std::uint32_t key_of(const std::byte* at) {
         return doubtful != nullptr && doubtful->contains(at) ? doubtful_key : arena_key;
     }
-    /// While a driver runs.
+    /// While a poller runs.
     void take_memory_away() const;
     void give_memory_back() const;
 };
@@ -67,12 +67,12 @@ class Program {
     static constexpr PdId kPd = 1, kOtherPd = 2;
 
     Program(Host& host, Endpoint& end, const Options& world, const Options::Pair& pair,
-            Sabotage sabotage, std::uint64_t seed);
+            Mutant mutant, std::uint64_t seed);
 
     void meet(Program& peer) { peer_ = &peer; }
     void register_regions();
 
-    /// One look at the work. `posted`: something was posted, so the driver must run.
+    /// One look at the work. `posted`: something was posted, so the poller must run.
     struct Look {
         Time again = kNever;
         bool posted = false;
@@ -93,6 +93,7 @@ class Program {
     [[nodiscard]] bool failed() const noexcept { return failed_; }
 
   private:
+    void check_peer() const;
     struct Operation {
         SendOpcode opcode = SendOpcode::send;
         std::uint8_t flags = 0;
@@ -117,8 +118,8 @@ class Program {
         [[nodiscard]] bool is_immediate() const noexcept {
             return opcode == SendOpcode::write_immediate || opcode == SendOpcode::immediate;
         }
-        /// Octets that the receive it takes must hold.
-        [[nodiscard]] std::size_t receive_octets() const noexcept {
+        /// Bytes that the receive it takes must hold.
+        [[nodiscard]] std::size_t receive_bytes() const noexcept {
             return is_immediate() ? 0 : length;
         }
     };
@@ -149,10 +150,10 @@ class Program {
     [[nodiscard]] bool all_done() const noexcept;
     [[nodiscard]] std::size_t draw_length(std::size_t most);
     [[nodiscard]] std::uint8_t draw_flags(std::size_t length, bool read);
-    std::optional<std::vector<Buffer>> take_pieces(std::size_t octets);
+    std::optional<std::vector<Buffer>> take_pieces(std::size_t bytes);
     void give_pieces(const std::vector<Buffer>& pieces);
     [[nodiscard]] std::uint32_t draw_lkey(const std::byte* at);
-    [[nodiscard]] std::byte* take_memory(std::size_t octets);
+    [[nodiscard]] std::byte* take_memory(std::size_t bytes);
     [[nodiscard]] bool peer_speaks_extensions() const noexcept;
     Region* usable_region(Program& owner, std::uint32_t right);
     void register_region(std::uint32_t access, bool only_qp);
@@ -185,7 +186,7 @@ class Program {
     Endpoint& end_;
     const Options& world_;
     const Options::Pair& pair_;
-    Sabotage sabotage_;
+    Mutant mutant_;
     Rng rng_;
     Program* peer_ = nullptr;
 
@@ -203,7 +204,7 @@ class Program {
     unsigned left_;
     bool late_given_ = false, late_ = false;
     bool failed_ = false, told_why_ = false;
-    bool sabotaged_ = false;
+    bool mutated_ = false;
     std::byte* late_touch_ = nullptr;
     Time pause_;
 };

@@ -12,31 +12,31 @@ void apply(std::vector<std::byte>& to, std::size_t offset, const std::vector<std
 }
 }  // namespace
 
-void Region::settle(std::uint64_t sequence) {
-    while (settled_writes_ < writes_.size() && writes_[settled_writes_].sequence < sequence) {
-        const Posted& write = writes_[settled_writes_++];
-        apply(settled_, write.offset, write.data);
+void Region::apply_before(std::uint64_t sequence) {
+    while (applied_writes_ < writes_.size() && writes_[applied_writes_].sequence < sequence) {
+        const Posted& write = writes_[applied_writes_++];
+        apply(applied_, write.offset, write.data);
     }
 }
 
 std::vector<std::byte> Region::expected(std::size_t offset, std::size_t n) const {
-    std::vector<std::byte> all = settled_;
-    for (std::size_t i = settled_writes_; i < writes_.size(); ++i) {
+    std::vector<std::byte> all = applied_;
+    for (std::size_t i = applied_writes_; i < writes_.size(); ++i) {
         apply(all, writes_[i].offset, writes_[i].data);
     }
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(offset);
     return {begin, begin + static_cast<std::ptrdiff_t>(n)};
 }
 
-bool Region::explains(ConstBytes octets, ConstBytes base, std::size_t offset,
+bool Region::explains(ConstBytes bytes, ConstBytes base, std::size_t offset,
                       std::uint64_t sequence) const {
-    for (std::size_t i = 0; i < octets.size(); ++i) {
-        if (octets[i] == base[i]) continue;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        if (bytes[i] == base[i]) continue;
         const std::size_t at = offset + i;
         const bool written = std::any_of(writes_.begin(), writes_.end(), [&](const Posted& write) {
             return write.sequence >= sequence && at >= write.offset &&
                    at - write.offset < write.data.size() &&
-                   write.data[at - write.offset] == octets[i];
+                   write.data[at - write.offset] == bytes[i];
         });
         if (!written) return false;
     }
@@ -45,11 +45,11 @@ bool Region::explains(ConstBytes octets, ConstBytes base, std::size_t offset,
 
 void Region::check(const char* whose) const {
     const std::uint64_t sequence =
-        settled_writes_ < writes_.size() ? writes_[settled_writes_].sequence : ~std::uint64_t{0};
+        applied_writes_ < writes_.size() ? writes_[applied_writes_].sequence : ~std::uint64_t{0};
     const ConstBytes now(address, length);
-    if (length == 0 || std::memcmp(now.data(), settled_.data(), length) == 0) return;
-    if (!explains(now, settled_, 0, sequence)) {
-        fail("a region of %s (STag %08x) holds octets that nobody wrote there", whose, stag);
+    if (length == 0 || std::memcmp(now.data(), applied_.data(), length) == 0) return;
+    if (!explains(now, applied_, 0, sequence)) {
+        fail("a region of %s (STag %08x) holds bytes that were never written there", whose, stag);
     }
 }
 

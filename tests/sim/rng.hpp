@@ -37,13 +37,13 @@ class Rng {
     T pick(const T (&of)[N]) noexcept {
         return of[below(N)];
     }
-    void fill(Bytes octets) noexcept {
+    void fill(Bytes bytes) noexcept {
         std::size_t at = 0;
-        for (; octets.size() - at >= 8; at += 8) {
+        for (; bytes.size() - at >= 8; at += 8) {
             const std::uint64_t v = next();
-            std::memcpy(octets.data() + at, &v, 8);
+            std::memcpy(bytes.data() + at, &v, 8);
         }
-        for (; at < octets.size(); ++at) octets[at] = static_cast<std::byte>(next());
+        for (; at < bytes.size(); ++at) bytes[at] = static_cast<std::byte>(next());
     }
 
   private:

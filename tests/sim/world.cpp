@@ -17,9 +17,9 @@ namespace xsock::sim {
 namespace {
 
 constexpr std::size_t kArenaRoom = std::size_t{16} << 20;
-constexpr std::size_t kDoubtfulOctets = std::size_t{256} << 10;  // the end of it
+constexpr std::size_t kDoubtfulBytes = std::size_t{256} << 10;  // the end of it
 constexpr Time kCleanDeadline = 300 * kSecond;  // far beyond what any clean world takes
-constexpr Time kPatience = 20 * kSecond;        // then the programs of other worlds abort
+constexpr Time kTimeout = 20 * kSecond;         // then the programs of other worlds abort
 constexpr std::uint64_t kMaxSteps = 5'000'000;
 
 /// Memory at the same address in each run, where the machine allows it: tagged offsets are
@@ -46,14 +46,14 @@ struct Connection {
     std::array<std::string, 2> name;
     bool reset = false;
     Time reset_at = kNever;
-    std::array<Time, 2> run_at = {0, 0};  // when the driver wants to run
+    std::array<Time, 2> run_at = {0, 0};  // when the poller wants to run
     std::array<Time, 2> ran_at = {0, 0};
     std::array<Time, 2> look_at = {0, 0};  // when the program looks at its work
 };
 
 class World {
   public:
-    World(const Options& options, Sabotage sabotage);
+    World(const Options& options, Mutant mutant);
     Result run();
 
   private:
@@ -64,8 +64,8 @@ class World {
     };
     void connect(unsigned pair);
     [[nodiscard]] Actor next_actor(Time& at);
-    [[nodiscard]] Time driver_time(const Connection& connection, unsigned end) const;
-    void drive(Connection& connection, unsigned end);
+    [[nodiscard]] Time poll_time(const Connection& connection, unsigned end) const;
+    void poll_end(Connection& connection, unsigned end);
     void let_look(Connection& connection, unsigned end);
     void wake(Connection& connection, unsigned end);
     void check_memory();
@@ -73,7 +73,7 @@ class World {
     void abort_all();
 
     Options options_;  // outlives the endpoints, which refer to it
-    Sabotage sabotage_;
+    Mutant mutant_;
     Rng rng_;
     std::array<std::unique_ptr<Host>, 2> host_;
     std::vector<std::unique_ptr<Connection>> connections_;
@@ -81,14 +81,14 @@ class World {
     std::uint64_t steps_ = 0;
 };
 
-World::World(const Options& options, Sabotage sabotage)
-    : options_(options), sabotage_(sabotage), rng_(options.seed ^ 0x5eed) {
+World::World(const Options& options, Mutant mutant)
+    : options_(options), mutant_(mutant), rng_(options.seed ^ 0x5eed) {
     seed_stags(options.seed);
     if (options.faults) fault::install();
     for (int i = 0; i < 2; ++i) {
         host_[i] = std::make_unique<Host>(
-            i == 0 ? "A" : "B", arena_memory(i).first(options.arena_octets),
-            options.faults ? arena_memory(i).last(kDoubtfulOctets) : Bytes{}, options_, rng_);
+            i == 0 ? "A" : "B", arena_memory(i).first(options.arena_bytes),
+            options.faults ? arena_memory(i).last(kDoubtfulBytes) : Bytes{}, options_, rng_);
     }
     for (unsigned pair = 0; pair < options_.pairs; ++pair) connect(pair);
 }
@@ -117,13 +117,13 @@ void World::connect(unsigned number) {
             .rq_shared = host.srq != nullptr,
             .send_cq = c.cq[2 * i].get(),
             .recv_cq = c.cq[2 * i + 1].get(),
-            .receive_patience = options_.receive_patience,
+            .rnr_timeout = options_.rnr_timeout,
             .unmapped = options_.faults ? &host.unmapped : nullptr,
-            .sabotage = sabotage_,
+            .mutant = mutant_,
             .seed = rng_.next(),
             .name = c.name[i].c_str()});
         c.program[i] =
-            std::make_unique<Program>(host, *c.end[i], options_, pair, sabotage_, rng_.next());
+            std::make_unique<Program>(host, *c.end[i], options_, pair, mutant_, rng_.next());
         host.programs.push_back(c.program[i].get());
         c.look_at[i] = rng_.magnitude(kMillisecond);
         c.run_at[i] = rng_.magnitude(kMillisecond);
@@ -136,8 +136,8 @@ void World::connect(unsigned number) {
     }
 }
 
-/// When the driver of an end runs next: when it asked to, or when something arrives.
-Time World::driver_time(const Connection& c, unsigned end) const {
+/// When the poller of an end runs next: when it asked to, or when something arrives.
+Time World::poll_time(const Connection& c, unsigned end) const {
     if (c.end[end]->descriptor_closed()) return kNever;
     Time at = c.run_at[end];
     if (!c.end[end]->peer_finished() && !c.end[end]->ddp.rx_blocked()) {
@@ -158,7 +158,7 @@ World::Actor World::next_actor(Time& at) {
     };
     for (const auto& c : connections_) {
         for (unsigned end = 0; end < 2; ++end) {
-            consider(driver_time(*c, end), {c.get(), end, false});
+            consider(poll_time(*c, end), {c.get(), end, false});
             consider(c->look_at[end], {c.get(), end, true});
         }
     }
@@ -169,7 +169,7 @@ void World::wake(Connection& c, unsigned end) {
     c.run_at[end] = std::min(c.run_at[end], now_ + rng_.magnitude(20'000));
 }
 
-void World::drive(Connection& c, unsigned end) {
+void World::poll_end(Connection& c, unsigned end) {
     const std::uint64_t taken = c.pipe[1 - end]->taken();
     const bool was_reset = c.reset;
     c.ran_at[end] = now_;
@@ -221,7 +221,7 @@ void World::abort_all() {
 }
 
 Result World::run() {
-    const std::uint64_t check_every = std::max<std::uint64_t>(32, options_.arena_octets / 16384);
+    const std::uint64_t check_every = std::max<std::uint64_t>(32, options_.arena_bytes / 16384);
     while (!over()) {
         Time at = kNever;
         const Actor actor = next_actor(at);
@@ -234,11 +234,11 @@ Result World::run() {
             wake(*c, 0);
             wake(*c, 1);
         }
-        const bool late = at > (options_.clean ? kCleanDeadline : kPatience);
+        const bool late = at > (options_.clean ? kCleanDeadline : kTimeout);
         if (at == kNever || late || ++steps_ > kMaxSteps) {
             if (options_.clean) {
                 fail("nothing goes wrong in this world, yet it does not end (%s)",
-                     at == kNever ? "nobody has anything to do"
+                     at == kNever ? "no end has anything to do"
                      : late       ? "time"
                                   : "steps");
             }
@@ -251,7 +251,7 @@ Result World::run() {
         if (actor.program) {
             let_look(*actor.connection, actor.end);
         } else {
-            drive(*actor.connection, actor.end);
+            poll_end(*actor.connection, actor.end);
         }
         if (steps_ % check_every == 0) check_memory();
     }
@@ -261,7 +261,7 @@ Result World::run() {
     for (const auto& c : connections_) {
         for (unsigned i = 0; i < 2; ++i) {
             c->program[i]->check_end(*c->pipe[1 - i]);
-            result.octets += c->pipe[i]->taken();
+            result.bytes += c->pipe[i]->taken();
             result.operations += c->program[i]->operations_posted();
             result.messages += c->program[i]->delivered();
             result.established += c->end[i]->established();
@@ -286,7 +286,7 @@ Result World::run() {
             fail("%s: %zu regions are left", host->name, host->table.size());
         for (const auto& [id, receive] : host->receives) {
             for (const Buffer& piece : receive.pieces) {
-                if (piece.octets > 0) host->arena_of(piece.at).close(piece.at);
+                if (piece.bytes > 0) host->arena_of(piece.at).close(piece.at);
                 host->arena_of(piece.at).give(piece.at);
             }
         }
@@ -299,8 +299,6 @@ Result World::run() {
 
 }  // namespace
 
-Result run_world(const Options& options, Sabotage sabotage) {
-    return World(options, sabotage).run();
-}
+Result run_world(const Options& options, Mutant mutant) { return World(options, mutant).run(); }
 
 }  // namespace xsock::sim

@@ -5,14 +5,14 @@
 
 #include <cstdint>
 
+#include "tests/sim/mutant.hpp"
 #include "tests/sim/options.hpp"
-#include "tests/sim/sabotage.hpp"
 
 namespace xsock::sim {
 
 struct Result {
     std::uint64_t steps = 0;
-    std::uint64_t octets = 0;  ///< of TCP stream
+    std::uint64_t bytes = 0;  ///< of TCP stream
     std::uint64_t operations = 0;
     std::uint64_t messages = 0;  ///< delivered
     Time ended_at = 0;
@@ -20,6 +20,6 @@ struct Result {
 };
 
 /// Throws Failure when the oracle disagrees.
-Result run_world(const Options& options, Sabotage sabotage);
+Result run_world(const Options& options, Mutant mutant);
 
 }  // namespace xsock::sim

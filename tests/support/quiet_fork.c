@@ -47,17 +47,17 @@ static int others_sleep(void) {
 
 static void wait_until_others_sleep(void) {
     enum { MOST_MS = 2000 };
-    static int patience_ms = MOST_MS;
+    static int timeout_ms = MOST_MS;
     const struct timespec moment = {0, 1000000};
     int tries;
     for (tries = 0; !others_sleep(); tries++) {
-        if (tries >= patience_ms) {
-            patience_ms = patience_ms / 4 + 1; /* it is one that never does */
+        if (tries >= timeout_ms) {
+            timeout_ms = timeout_ms / 4 + 1; /* it is one that never does */
             return;
         }
         nanosleep(&moment, NULL);
     }
-    if (patience_ms < MOST_MS / 2) patience_ms *= 2;
+    if (timeout_ms < MOST_MS / 2) timeout_ms *= 2;
 }
 
 /* Registered before the engine registers its own, so it runs after them: right before fork(). */

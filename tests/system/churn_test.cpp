@@ -16,19 +16,19 @@ constexpr int kLimitMs = 20'000;
 constexpr int kWarmRounds = 3;
 
 // What a process holds, looked at after each round.
-class Ledger {
+class Resources {
   public:
-    explicit Ledger(const char* who) : who_(who) {}
+    explicit Resources(const char* who) : who_(who) {}
 
     /// From here on nothing may be added.
-    void open_books() {
-        settle();
+    void begin_count() {
+        wait_until_quiet();
         descriptors_ = open_descriptors();
         rss_kib_ = rss_anon_kib();
     }
     void count(std::size_t connections) { connections_ += connections; }
     /// Closing goes on in the background for a moment: waits until nothing changes any more.
-    void settle() const {
+    void wait_until_quiet() const {
         std::size_t before = 0;
         for (int i = 0, quiet = 0; i < 200 && quiet < 25; ++i) {
             const std::size_t now = open_descriptors();
@@ -37,8 +37,8 @@ class Ledger {
             sleep_us(50'000);
         }
     }
-    void close_books() const {
-        settle();
+    void end_count() const {
+        wait_until_quiet();
         const std::size_t descriptors = open_descriptors();
         const long grown_kib = rss_anon_kib() - rss_kib_;
         std::fprintf(stderr,
@@ -64,7 +64,7 @@ xsock_ep_attr small(xsock_cq* cq) {
     attr.send_cq = cq;
     attr.sq_depth = 4;
     attr.rq_depth = 4;
-    attr.linger_ms = 1000;  // shorter than settle() watches
+    attr.linger_ms = 1000;  // shorter than wait_until_quiet() watches
     return attr;
 }
 
@@ -185,19 +185,19 @@ int client(int port, const Plan& plan) {
     Child::end_with_parent();
     xsock_cq* const cq = xsock_cq_create(nullptr);
     REQUIRE(cq != nullptr);
-    Ledger ledger("client");
+    Resources resources("client");
     for (int round = 0; round < static_cast<int>(plan.rounds); ++round) {
-        if (round == kWarmRounds) ledger.open_books();
+        if (round == kWarmRounds) resources.begin_count();
         connect_round(std::to_string(port), cq, round, plan.per_round);
-        ledger.count(plan.per_round);
+        resources.count(plan.per_round);
     }
     Rng rng(plan.seed);
     for (std::size_t i = 0; i < plan.aborts; ++i) {
-        if (i == plan.aborts / 4) ledger.open_books();
+        if (i == plan.aborts / 4) resources.begin_count();
         break_off(port, cq, rng);
-        ledger.count(1);
+        resources.count(1);
     }
-    ledger.close_books();
+    resources.end_count();
     REQUIRE(xsock_cq_destroy(cq) == 0);
     return 0;
 }
@@ -217,15 +217,15 @@ int server(const Plan& plan) {
     const xsock_ep_attr attr = small(cq);
     xsock_listener* listener = xsock_listen("0.0.0.0", "0", 4096, &attr);
     REQUIRE(listener != nullptr);
-    Ledger ledger("server");
+    Resources resources("server");
     {
         Plan rounds = plan;
         rounds.aborts = 0;
         Child child(client_arguments(listener, rounds));
         for (int round = 0; round < static_cast<int>(plan.rounds); ++round) {
-            if (round == kWarmRounds) ledger.open_books();
+            if (round == kWarmRounds) resources.begin_count();
             serve_round(listener, cq, round, plan.per_round);
-            ledger.count(plan.per_round);
+            resources.count(plan.per_round);
         }
         if (const int status = child.status(); status != 0) return status;
     }
@@ -237,9 +237,9 @@ int server(const Plan& plan) {
         while (!child.ended()) serve_broken(listener, cq, 64, rng);
         serve_broken(listener, cq, 64, rng);
         if (const int status = child.status(); status != 0) return status;
-        ledger.count(plan.aborts);
+        resources.count(plan.aborts);
     }
-    ledger.close_books();
+    resources.end_count();
     REQUIRE(xsock_listener_close(listener) == 0);
     const std::uint64_t limit = now_us() + 10'000'000u;
     while (xsock_cq_destroy(cq) != 0) {

@@ -77,10 +77,10 @@ for program in echo echo_socket async putget kv filecopy; do
     check "$program without arguments" status_is 2 "$bin/$program"
 done
 
-# A port where nobody listens: bound for a moment by a server of ours, then free again.
+# A port without a listener: bound for a moment by a server of ours, then free again.
 if start "$bin/echo" server 0; then
     stop
-    check "echo: nobody listens" status_is 1 "$bin/echo" client 127.0.0.1 "$port" x
+    check "echo: no listener" status_is 1 "$bin/echo" client 127.0.0.1 "$port" x
     check "echo: ... and says so" grep -q 'connect: ' "$work/client.err"
 fi
 
@@ -100,9 +100,9 @@ fi
 
 if start "$bin/echo_socket" server 0 --ddp; then
     check "echo_socket: by iWARP" client "$bin/echo_socket" client 127.0.0.1 "$port" 500 --ddp
-    check "echo_socket: ... and says so" said '^500 round trips of 64 octets over iWARP .*CRC on'
+    check "echo_socket: ... and says so" said '^500 round trips of 64 bytes over iWARP .*CRC on'
     check "echo_socket: a plain client" client "$bin/echo_socket" client 127.0.0.1 "$port" 500
-    check "echo_socket: ... is served as before" said '^500 round trips of 64 octets over plain TCP'
+    check "echo_socket: ... is served as before" said '^500 round trips of 64 bytes over plain TCP'
     check "echo_socket: the server knows" server_said '^500 messages echoed over iWARP'
     stop
 fi
@@ -115,9 +115,9 @@ fi
 
 if start "$bin/async" server 0; then
     check "async: 20000 messages each way" client "$bin/async" client 127.0.0.1 "$port" 20000 64 64
-    check "async: all came (client)" said '^20000 messages of 64 octets each way'
+    check "async: all came (client)" said '^20000 messages of 64 bytes each way'
     check "async: server ends well" ended_well
-    check "async: all came (server)" server_said '^20000 messages of 64 octets each way'
+    check "async: all came (server)" server_said '^20000 messages of 64 bytes each way'
 fi
 if start "$bin/async" server 0; then
     check "async: large messages over IPv6" client "$bin/async" client ::1 "$port" 500 65536 16
@@ -144,11 +144,11 @@ if start "$bin/kv" server 0 10000 1; then
     check "kv: server tells its CPU time" server_said 'clients in .*application thread [0-9.]+ s, process [0-9.]+ s'
 fi
 
-# A tree with the cases that matter: empty, one octet, odd sizes, larger than all pieces under way.
+# A tree with the cases that matter: empty, one byte, odd sizes, larger than all pieces under way.
 tree=$work/tree
 mkdir -p "$tree/a/b" "$tree/empty directory"
 : >"$tree/empty"
-printf x >"$tree/one octet"
+printf x >"$tree/one byte"
 head -c 262143 /dev/urandom >"$tree/a/262143"
 head -c 262145 /dev/urandom >"$tree/a/b/262145"
 head -c 12345678 /dev/urandom >"$tree/a/b/large"

@@ -12,25 +12,25 @@
 namespace xsock::test {
 namespace {
 
-constexpr std::uint32_t kPieces = 16;
-constexpr std::uint32_t kPieceOctets = kSanitized ? 64 * 1024 : 1024 * 1024;
+constexpr std::uint32_t kParts = 16;
+constexpr std::uint32_t kPieceBytes = kSanitized ? 64 * 1024 : 1024 * 1024;
 constexpr int kLimitMs = 20'000;
 
-unsigned char piece_octet(std::uint32_t piece, std::uint32_t i) {
+unsigned char piece_byte(std::uint32_t piece, std::uint32_t i) {
     return static_cast<unsigned char>((i * 2654435761u + piece * 40503u) >> 13);
 }
 
 // Queues everything and exits, at once and in good order.
 int sender(const char* port) {
-    static std::vector<unsigned char> memory(std::size_t{kPieces} * kPieceOctets);
-    for (std::uint32_t p = 0; p < kPieces; ++p) {
-        for (std::uint32_t i = 0; i < kPieceOctets; ++i) {
-            memory[std::size_t{p} * kPieceOctets + i] = piece_octet(p, i);
+    static std::vector<unsigned char> memory(std::size_t{kParts} * kPieceBytes);
+    for (std::uint32_t p = 0; p < kParts; ++p) {
+        for (std::uint32_t i = 0; i < kPieceBytes; ++i) {
+            memory[std::size_t{p} * kPieceBytes + i] = piece_byte(p, i);
         }
     }
     XSOCK_INIT(xsock_ep_attr, attr);
     attr.send_cq = xsock_cq_create(nullptr);
-    attr.receive_wait_ms = -1;
+    attr.rnr_timeout_ms = -1;
     REQUIRE(attr.send_cq != nullptr);
     xsock_ep* const ep = xsock_connect("127.0.0.1", port, &attr, kLimitMs);
     REQUIRE(ep != nullptr);
@@ -39,8 +39,8 @@ int sender(const char* port) {
     xsock_wc wc;
     REQUIRE(xsock_recv(ep, 0, go, sizeof go) == 0);
     REQUIRE(xsock_cq_wait(attr.send_cq, &wc, 1, 1, kLimitMs) == 1 && wc.status == 0);
-    for (std::uint32_t p = 0; p < kPieces; ++p) {
-        REQUIRE(xsock_send(ep, p, &memory[std::size_t{p} * kPieceOctets], kPieceOctets,
+    for (std::uint32_t p = 0; p < kParts; ++p) {
+        REQUIRE(xsock_send(ep, p, &memory[std::size_t{p} * kPieceBytes], kPieceBytes,
                            XSOCK_UNSIGNALED) == 0);
     }
     std::exit(0);  // memory is static and trivially kept until the very end of the process
@@ -50,7 +50,7 @@ struct Server {
     Server() {
         XSOCK_INIT(xsock_ep_attr, attr);
         attr.send_cq = cq;
-        attr.receive_wait_ms = -1;
+        attr.rnr_timeout_ms = -1;
         REQUIRE((listener = xsock_listen("127.0.0.1", "0", 4, &attr)) != nullptr);
         port = std::to_string(xsock_listener_port(listener));
     }
@@ -70,25 +70,25 @@ void exit_drains() {
     Child child({"--sender", server.port});
     xsock_ep* const ep = xsock_accept(server.listener, kLimitMs);
     REQUIRE(ep != nullptr);
-    std::vector<std::vector<unsigned char>> memory(kPieces);
-    for (std::uint32_t p = 0; p < kPieces; ++p) {
-        memory[p].resize(kPieceOctets);
-        REQUIRE(xsock_recv(ep, p, memory[p].data(), kPieceOctets) == 0);
+    std::vector<std::vector<unsigned char>> memory(kParts);
+    for (std::uint32_t p = 0; p < kParts; ++p) {
+        memory[p].resize(kPieceBytes);
+        REQUIRE(xsock_recv(ep, p, memory[p].data(), kPieceBytes) == 0);
     }
-    REQUIRE(xsock_send(ep, kPieces, "go", 3, XSOCK_UNSIGNALED) == 0);
-    for (std::uint32_t p = 0; p < kPieces; ++p) {
+    REQUIRE(xsock_send(ep, kParts, "go", 3, XSOCK_UNSIGNALED) == 0);
+    for (std::uint32_t p = 0; p < kParts; ++p) {
         xsock_wc wc;
         REQUIRE(xsock_cq_wait(server.cq, &wc, 1, 1, kLimitMs) == 1);
-        if (wc.status != XSOCK_WC_SUCCESS || wc.wr_id != p || wc.length != kPieceOctets) {
-            die("after exit: piece %u of %u: %s", p, kPieces, xsock_wc_str(wc.status));
+        if (wc.status != XSOCK_WC_SUCCESS || wc.wr_id != p || wc.length != kPieceBytes) {
+            die("after exit: piece %u of %u: %s", p, kParts, xsock_wc_str(wc.status));
         }
-        for (std::uint32_t i = 0; i < kPieceOctets; i += 97) {
-            REQUIRE(memory[p][i] == piece_octet(p, i));
+        for (std::uint32_t i = 0; i < kPieceBytes; i += 97) {
+            REQUIRE(memory[p][i] == piece_byte(p, i));
         }
     }
     REQUIRE(child.status() == 0);
     REQUIRE(xsock_ep_close(ep) == 0);
-    std::printf("exit: %u MiB arrived\n", kPieces * kPieceOctets >> 20);
+    std::printf("exit: %u MiB arrived\n", kParts * kPieceBytes >> 20);
 }
 
 /// Both ends in this process.

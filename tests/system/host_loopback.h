@@ -9,32 +9,31 @@
 #include <string.h>
 #include <xsock/xsock.h>
 
-enum { LOOPBACK_OCTETS = 65536 };
+enum { LOOPBACK_BYTES = 65536 };
 
 static inline const char* loopback_messages(struct xsock_cq* cq, struct xsock_ep* client,
                                             struct xsock_ep* server, char* memory, int messages) {
-    char *out = memory, *in = out + LOOPBACK_OCTETS, *window = in + LOOPBACK_OCTETS;
-    struct xsock_mr* mr =
-        xsock_mr_register(NULL, window, LOOPBACK_OCTETS, XSOCK_REMOTE_WRITE, NULL);
+    char *out = memory, *in = out + LOOPBACK_BYTES, *window = in + LOOPBACK_BYTES;
+    struct xsock_mr* mr = xsock_mr_register(NULL, window, LOOPBACK_BYTES, XSOCK_REMOTE_WRITE, NULL);
     struct xsock_remote remote;
     struct xsock_key key;
     struct xsock_wc wc[3];
     int i;
 
-    if (mr == NULL || xsock_mr_key(mr, 0, LOOPBACK_OCTETS, &key) != 0) return "region";
+    if (mr == NULL || xsock_mr_key(mr, 0, LOOPBACK_BYTES, &key) != 0) return "region";
     xsock_key_read(&key, &remote);
     for (i = 0; i < messages; i++) {
-        uint32_t octets = (uint32_t)(i * 7919) % LOOPBACK_OCTETS;
+        uint32_t bytes = (uint32_t)(i * 7919) % LOOPBACK_BYTES;
 
-        memset(out, i, LOOPBACK_OCTETS);
-        if (xsock_recv(server, 1, in, LOOPBACK_OCTETS) != 0 ||
-            xsock_write(client, 2, out, octets, &remote, 0, 0) != 0 ||
-            xsock_send(client, 3, out, octets, 0) != 0)
+        memset(out, i, LOOPBACK_BYTES);
+        if (xsock_recv(server, 1, in, LOOPBACK_BYTES) != 0 ||
+            xsock_write(client, 2, out, bytes, &remote, 0, 0) != 0 ||
+            xsock_send(client, 3, out, bytes, 0) != 0)
             return "post";
         if (xsock_cq_wait(cq, wc, 3, 3, 20000) != 3) return "no completions";
         if (wc[0].status != 0 || wc[1].status != 0 || wc[2].status != 0)
             return "a completion failed";
-        if (memcmp(in, out, octets) != 0 || memcmp(window, out, octets) != 0) return "wrong octets";
+        if (memcmp(in, out, bytes) != 0 || memcmp(window, out, bytes) != 0) return "wrong bytes";
     }
     return xsock_mr_deregister(mr) == 0 ? NULL : "deregister";
 }
@@ -56,7 +55,7 @@ static inline const char* loopback_exchange(int messages) {
     client = xsock_connect("localhost", port, &attr, 20000);
     if (client != NULL) server = xsock_accept(listener, 20000);
     if (server == NULL) return client ? "accept" : "connect";
-    memory = (char*)malloc(3 * LOOPBACK_OCTETS);
+    memory = (char*)malloc(3 * LOOPBACK_BYTES);
     if (memory != NULL) wrong = loopback_messages(cq, client, server, memory, messages);
     if (xsock_ep_abort(client) != 0 || xsock_ep_abort(server) != 0 ||
         xsock_listener_close(listener) != 0 || xsock_cq_destroy(cq) != 0)

@@ -28,7 +28,7 @@ jemalloc | jemalloc-overlay)
         LD_PRELOAD="$library $overlay" "$@" && LD_PRELOAD="$overlay $library" exec "$@"
         exit
     fi
-    # Memory that crosses the border would end the process here.
+    # Memory that crosses the ABI would end the process here.
     for progress in both app thread; do
         LD_PRELOAD=$library XSOCK_PROGRESS=$progress "$@" || exit
     done

@@ -19,7 +19,7 @@ TrafficOptions options_for(std::uint64_t seed, bool reads) {
     options.sq_depth = 1 + rng.below(64);
     options.rq_depth = 1 + rng.below(32);
     // Both ends must agree: it is part of what they know about each other's window.
-    options.octets_max = 32 * 1024;
+    options.bytes_max = 32 * 1024;
     options.may_fail = true;
     options.reads = reads;
     return options;
@@ -62,7 +62,7 @@ class End {
         for (int i = 0; i < n; ++i) traffic.on_completion(wc[i]);  // dies of one too many
     }
     /// Takes until nothing is outstanding.
-    void settle(const char* what) {
+    void wait_until_quiet(const char* what) {
         const std::uint64_t begin = now_us();
         while (traffic.outstanding() != 0) {
             take(10);
@@ -109,7 +109,7 @@ int victim(int port, std::uint64_t seed, std::uint32_t role) {
     std::fflush(stdout);
     end.run(~std::uint64_t{0});
     end.traffic.close();
-    end.settle("victim");
+    end.wait_until_quiet("victim");
     return 0;
 }
 
@@ -139,9 +139,9 @@ void killed(std::uint64_t seed) {
     Couple couple(seed, rng.one_in(2));
     couple.end.run(now_us() + rng.below(60'000));
     couple.child->signal(SIGKILL);
-    // Whoever still posts learns of it that way; whoever does not, by what is outstanding.
+    // An end that still posts learns of it that way; one that does not, by what is outstanding.
     couple.end.run(now_us() + (rng.one_in(2) ? kBoundUs : 0));
-    couple.end.settle("after a kill");
+    couple.end.wait_until_quiet("after a kill");
     couple.end.traffic.close();
 }
 
@@ -159,8 +159,8 @@ void stopped_and_continued(std::uint64_t seed) {
     REQUIRE(!couple.end.traffic.failed());
     REQUIRE(couple.end.traffic.operations() > before);
     couple.end.traffic.close(true);
-    couple.end.settle("after an abort");
-    REQUIRE(couple.child->status() == 0);  // the victim had to settle, too
+    couple.end.wait_until_quiet("after an abort");
+    REQUIRE(couple.child->status() == 0);  // the victim had to become quiet, too
 }
 
 // A peer that is stopped for good is given up after the time that TCP was told. Without Reads:
@@ -174,7 +174,7 @@ void stopped_until_timeout(std::uint64_t seed) {
     const std::uint64_t begin = now_us();
     couple.end.run(begin + 15'000'000u);
     if (!couple.end.traffic.failed()) die("no time-out: %s", couple.end.traffic.state().c_str());
-    couple.end.settle("after a time-out");
+    couple.end.wait_until_quiet("after a time-out");
     couple.end.traffic.close();
     std::printf("stopped peer given up after %.1f s\n",
                 static_cast<double>(now_us() - begin) / 1e6);
@@ -188,7 +188,7 @@ void stopped_and_closed(std::uint64_t seed) {
     couple.end.run(now_us() + 300'000);
     const std::uint64_t begin = now_us();
     couple.end.traffic.close();
-    couple.end.settle("after close");
+    couple.end.wait_until_quiet("after close");
     const std::uint64_t took = now_us() - begin;
     if (took > 2'000'000u * kSlow) die("close took %llu us", static_cast<unsigned long long>(took));
 }
@@ -196,7 +196,7 @@ void stopped_and_closed(std::uint64_t seed) {
 // A peer that is stopped before it has said anything.
 void stopped_in_startup() {
     int port = 0;
-    const int listener = listen_on_loopback(port);  // the kernel accepts, nobody answers
+    const int listener = listen_on_loopback(port);  // the kernel accepts, no program answers
     xsock_cq* const cq = xsock_cq_create(nullptr);
     XSOCK_INIT(xsock_ep_attr, attr);
     attr.send_cq = cq;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# The preload library and the process it is in: what it brings along, who it stays away from, what it
-# counts.
+# The preload library and the process it is in: what it brings along, which processes it stays away
+# from, what it counts.
 #   overlay_host_test.sh LIBXSOCK-PRELOAD.SO
 set -u -o pipefail
 preload=$(realpath "${1:?usage: overlay_host_test.sh LIBXSOCK-PRELOAD.SO}")

@@ -68,7 +68,7 @@ static inline void pair_of(int on, int fds[2]) {
     struct connecting c = {.on = on};
     pthread_t thread;
     const int from = listener(&c.address, on);
-    char octets[8];
+    char bytes[8];
     if (on) {
         const int require = 1;
         CHECK(setsockopt(from, SOL_XSOCK, DDPREQUIRE, &require, sizeof require) == 0);
@@ -80,16 +80,16 @@ static inline void pair_of(int on, int fds[2]) {
     fds[0] = c.fd;
     CHECK(close(from) == 0);
     CHECK(send(fds[0], "hello", 5, 0) == 5);
-    CHECK(recv(fds[1], octets, sizeof octets, 0) == 5 && memcmp(octets, "hello", 5) == 0);
+    CHECK(recv(fds[1], bytes, sizeof bytes, 0) == 5 && memcmp(bytes, "hello", 5) == 0);
 }
 
 static inline void exchange(int from, int to) {
-    char octets[64];
+    char bytes[64];
     CHECK(write(from, "a message", 9) == 9);
     CHECK(write(from, "another", 7) == 7);
     /* Two messages: in one piece each, whatever the room. */
-    CHECK(read(to, octets, sizeof octets) == 9 && memcmp(octets, "a message", 9) == 0);
-    CHECK(read(to, octets, sizeof octets) == 7 && memcmp(octets, "another", 7) == 0);
+    CHECK(read(to, bytes, sizeof bytes) == 9 && memcmp(bytes, "a message", 9) == 0);
+    CHECK(read(to, bytes, sizeof bytes) == 7 && memcmp(bytes, "another", 7) == 0);
 }
 
 static inline void close_pair(int fds[2]) { CHECK(close(fds[0]) == 0 && close(fds[1]) == 0); }

@@ -41,12 +41,12 @@ extern char** environ;
  */
 static void plain(void) {
     int fds[2];
-    char octets[64];
+    char bytes[64];
     pair_of(0, fds);
     CHECK(write(fds[0], "one", 3) == 3 && write(fds[0], "two", 3) == 3);
-    CHECK(recv(fds[1], octets, 6, MSG_WAITALL) == 6 && memcmp(octets, "onetwo", 6) == 0);
-    CHECK_ERROR(recv(fds[1], octets, 1, MSG_DONTWAIT), EAGAIN);
-    CHECK_ERROR(read(-1, octets, 1), EBADF);
+    CHECK(recv(fds[1], bytes, 6, MSG_WAITALL) == 6 && memcmp(bytes, "onetwo", 6) == 0);
+    CHECK_ERROR(recv(fds[1], bytes, 1, MSG_DONTWAIT), EAGAIN);
+    CHECK_ERROR(read(-1, bytes, 1), EBADF);
     CHECK_ERROR(close(-1), EBADF);
     CHECK_ERROR(fcntl(-1, F_GETFL), EBADF);
     close_pair(fds);
@@ -71,8 +71,8 @@ static void shared_by_dup(void) {
     /* The last one is the end of file of the other side. */
     CHECK(close(702) == 0);
     {
-        char octet;
-        CHECK(recv(fds[1], &octet, 1, 0) == 0);
+        char byte;
+        CHECK(recv(fds[1], &byte, 1, 0) == 0);
     }
     CHECK(close(fds[1]) == 0);
 }
@@ -90,12 +90,12 @@ static void dup_before_ddpmode(void) {
 static void closed_over(void) {
     int fds[2];
     int pipes[2];
-    char octets[8];
+    char bytes[8];
     pair_of(1, fds);
     CHECK(pipe(pipes) == 0);
     CHECK(dup2(pipes[0], fds[0]) == fds[0]); /* the socket is closed, its number a pipe's */
-    CHECK(write(pipes[1], "pipe", 4) == 4 && read(fds[0], octets, 8) == 4);
-    CHECK(recv(fds[1], octets, 1, 0) == 0);
+    CHECK(write(pipes[1], "pipe", 4) == 4 && read(fds[0], bytes, 8) == 4);
+    CHECK(recv(fds[1], bytes, 1, 0) == 0);
     CHECK_ERROR(dup2(9999, fds[1]), EBADF); /* and this one is not */
     CHECK(mode_of(fds[1]) == DDPMODE_MESSAGE);
     close(pipes[0]), close(pipes[1]);
@@ -104,13 +104,13 @@ static void closed_over(void) {
 
 static void closed_by_range(void) {
     int fds[2], again[2];
-    char octet;
+    char byte;
     int other;
     pair_of(1, fds);
     pair_of(1, again);
     CHECK(fcntl(fds[0], F_DUPFD, 500) == 500 && close(fds[0]) == 0);
     CHECK(close_range(500, 600, 0) == 0);
-    CHECK(recv(fds[1], &octet, 1, 0) == 0);
+    CHECK(recv(fds[1], &byte, 1, 0) == 0);
     exchange(again[0], again[1]);
     /* All of ours; what the engine has open for itself stays. */
     CHECK(dup2(again[1], 800) == 800);
@@ -143,11 +143,11 @@ static void be_recorded(void) {
     struct sockaddr_in address;
     const int from = listener(&address, 1);
     const int client = socket(AF_INET, SOCK_STREAM, 0);
-    char octets[8];
+    char bytes[8];
     int server, fds[2];
     CHECK(connect(client, (struct sockaddr*)&address, sizeof address) == 0);
     CHECK((server = accept(from, NULL, NULL)) >= 0);
-    CHECK(send(client, "hello", 5, 0) == 5 && recv(server, octets, sizeof octets, 0) == 5);
+    CHECK(send(client, "hello", 5, 0) == 5 && recv(server, bytes, sizeof bytes, 0) == 5);
     CHECK(close(server) == 0 && close(client) == 0 && close(from) == 0);
     pair_of(1, fds);
     exchange(fds[0], fds[1]);
@@ -157,7 +157,7 @@ static void be_recorded(void) {
 static void recorded_still(int way) {
     enum { PAIRS = 24 };
     int pairs[PAIRS][2];
-    char octet;
+    char byte;
     long before;
     int i;
     be_recorded();
@@ -177,7 +177,7 @@ static void recorded_still(int way) {
     for (i = 0; i < PAIRS; i++) pair_of(0, pairs[i]); /* the numbers are the program's now */
     be_recorded();
     for (i = 0; i < 2 * PAIRS; i++) {
-        CHECK_ERROR(recv(pairs[i / 2][i % 2], &octet, 1, MSG_DONTWAIT), EAGAIN);
+        CHECK_ERROR(recv(pairs[i / 2][i % 2], &byte, 1, MSG_DONTWAIT), EAGAIN);
     }
     CHECK(size_of_record() > before);
 }
@@ -217,12 +217,12 @@ static void capture_outlives_close_of_all(void) { record_with("XSOCK_PCAP", "");
 
 static void flags(void) {
     int fds[2];
-    char octet;
+    char byte;
     int waiting = -1;
     int on = 1;
     pair_of(1, fds);
     CHECK(fcntl(fds[0], F_SETFL, fcntl(fds[0], F_GETFL) | O_NONBLOCK) == 0);
-    CHECK_ERROR(recv(fds[0], &octet, 1, 0), EAGAIN);
+    CHECK_ERROR(recv(fds[0], &byte, 1, 0), EAGAIN);
     on = 0;
     CHECK(ioctl(fds[0], FIONBIO, &on) == 0 && !(fcntl(fds[0], F_GETFL) & O_NONBLOCK));
     CHECK(send(fds[1], "four", 4, 0) == 4);
@@ -231,8 +231,8 @@ static void flags(void) {
         CHECK(poll(&p, 1, 10000) == 1 && p.revents == POLLIN);
     }
     CHECK(ioctl(fds[0], FIONREAD, &waiting) == 0 && waiting == 4);
-    CHECK(recv(fds[0], &octet, 1, MSG_PEEK | MSG_TRUNC) == 4);
-    CHECK(recv(fds[0], &octet, 1, MSG_TRUNC) == 4);
+    CHECK(recv(fds[0], &byte, 1, MSG_PEEK | MSG_TRUNC) == 4);
+    CHECK(recv(fds[0], &byte, 1, MSG_TRUNC) == 4);
     /* Started sockets do not outlive exec. */
     CHECK(fcntl(fds[0], F_GETFD) == FD_CLOEXEC);
     CHECK_ERROR(fcntl(fds[0], F_SETFD, 0), EPERM);
@@ -341,8 +341,8 @@ static void streams(void) {
 }
 
 static ssize_t send_fd(int over, int fd) {
-    char octet = 0;
-    struct iovec iov = {&octet, 1};
+    char byte = 0;
+    struct iovec iov = {&byte, 1};
     union {
         struct cmsghdr header;
         char space[CMSG_SPACE(sizeof(int))];
@@ -360,9 +360,9 @@ static ssize_t send_fd(int over, int fd) {
 }
 
 static int receive_fd(int over) {
-    char octet;
+    char byte;
     int fd = -1;
-    struct iovec iov = {&octet, 1};
+    struct iovec iov = {&byte, 1};
     union {
         struct cmsghdr header;
         char space[CMSG_SPACE(sizeof(int))];
@@ -397,7 +397,7 @@ static void sent_to_others(void) {
  */
 static void forked(void) {
     int fds[2];
-    char octet;
+    char byte;
     pid_t child;
     pair_of(1, fds);
     child = fork();
@@ -405,7 +405,7 @@ static void forked(void) {
     if (child == 0) {
         /* Our parent's: nothing of it can be used, all of it can be closed. */
         CHECK(send(fds[0], "x", 1, MSG_NOSIGNAL) == -1);
-        CHECK(recv(fds[0], &octet, 1, MSG_DONTWAIT) == -1);
+        CHECK(recv(fds[0], &byte, 1, MSG_DONTWAIT) == -1);
         CHECK_ERROR(dup2(fds[0], 0), EPERM);
         CHECK(close(fds[1]) == 0);
         pair_of(1, fds); /* and new ones work */
@@ -413,7 +413,7 @@ static void forked(void) {
         exit(0);
     }
     wait_ok(child);
-    CHECK_ERROR(recv(fds[1], &octet, 1, MSG_DONTWAIT), EAGAIN);
+    CHECK_ERROR(recv(fds[1], &byte, 1, MSG_DONTWAIT), EAGAIN);
     exchange(fds[0], fds[1]);
     exchange(fds[1], fds[0]);
 
@@ -466,14 +466,14 @@ static void inherited_is_reported_once(void) {
 static void use_inherited(void) {
     int fds[2];
     int i;
-    char octet;
+    char byte;
     pair_of(1, fds);
     for (i = 0; i < 2; i++) {
         const pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) {
             CHECK_ERROR(send(fds[0], "x", 1, MSG_NOSIGNAL), EPERM);
-            CHECK_ERROR(recv(fds[1], &octet, 1, 0), EPERM);
+            CHECK_ERROR(recv(fds[1], &byte, 1, 0), EPERM);
             CHECK_ERROR(shutdown(fds[1], SHUT_WR), EPERM);
             CHECK(close(fds[0]) == 0);
             _exit(0);
@@ -490,7 +490,7 @@ static void served_by_child(void) {
     pthread_t thread;
     const int from = listener(&c.address, 1);
     int fd;
-    char octets[64];
+    char bytes[64];
     pid_t child;
     CHECK(pthread_create(&thread, NULL, connect_it, &c) == 0);
     fd = accept(from, NULL, NULL);
@@ -500,8 +500,8 @@ static void served_by_child(void) {
     if (child == 0) {
         ssize_t n;
         close(from);
-        while ((n = recv(fd, octets, sizeof octets, 0)) > 0) {
-            CHECK(send(fd, octets, (size_t)n, 0) == n);
+        while ((n = recv(fd, bytes, sizeof bytes, 0)) > 0) {
+            CHECK(send(fd, bytes, (size_t)n, 0) == n);
         }
         CHECK(n == 0);
         exit(0);
@@ -509,7 +509,7 @@ static void served_by_child(void) {
     CHECK(close(fd) == 0 && close(from) == 0);
     CHECK(pthread_join(thread, NULL) == 0);
     CHECK(send(c.fd, "served", 6, 0) == 6);
-    CHECK(recv(c.fd, octets, sizeof octets, 0) == 6 && memcmp(octets, "served", 6) == 0);
+    CHECK(recv(c.fd, bytes, sizeof bytes, 0) == 6 && memcmp(bytes, "served", 6) == 0);
     CHECK(close(c.fd) == 0);
     wait_ok(child);
 }
@@ -557,12 +557,12 @@ static void spawned(void) {
 
 /* What was sent before exec, _exit, quick_exit and exit arrives: more than TCP took by then. */
 static void sent_before_the_end(void) {
-    enum { EXEC, AT_ONCE, QUICK, EXIT, WAYS, OCTETS = 5000 };
+    enum { EXEC, AT_ONCE, QUICK, EXIT, WAYS, BYTES = 5000 };
     int how;
     for (how = 0; how < WAYS; how++) {
         struct sockaddr_in address;
         const int from = listener(&address, 1);
-        static char octets[OCTETS];
+        static char bytes[BYTES];
         int pipes[2], fd, sent, i;
         pid_t child;
         CHECK(pipe(pipes) == 0);
@@ -573,8 +573,8 @@ static void sent_before_the_end(void) {
             struct connecting c = {.address = address, .on = 1};
             connect_it(&c);
             for (i = 0;; i++) {
-                memset(octets, i, OCTETS);
-                if (send(c.fd, octets, OCTETS, MSG_DONTWAIT) != OCTETS) break;
+                memset(bytes, i, BYTES);
+                if (send(c.fd, bytes, BYTES, MSG_DONTWAIT) != BYTES) break;
             }
             CHECK(errno == EAGAIN && write(pipes[1], &i, sizeof i) == sizeof i);
             switch (how) {
@@ -591,14 +591,14 @@ static void sent_before_the_end(void) {
         }
         fd = accept(from, NULL, NULL);
         CHECK(fd >= 0);
-        CHECK(recv(fd, octets, OCTETS, MSG_PEEK) == OCTETS);
+        CHECK(recv(fd, bytes, BYTES, MSG_PEEK) == BYTES);
         CHECK(read(pipes[0], &sent, sizeof sent) == sizeof sent && sent > 0);
         close_pair(pipes);
         for (i = 0; i < sent; i++) {
-            CHECK(recv(fd, octets, OCTETS, 0) == OCTETS);
-            CHECK(octets[0] == (char)i && octets[OCTETS - 1] == (char)i);
+            CHECK(recv(fd, bytes, BYTES, 0) == BYTES);
+            CHECK(bytes[0] == (char)i && bytes[BYTES - 1] == (char)i);
         }
-        CHECK(recv(fd, octets, OCTETS, 0) == 0);
+        CHECK(recv(fd, bytes, BYTES, 0) == 0);
         wait_ok(child);
         CHECK(close(fd) == 0 && close(from) == 0);
     }
@@ -626,14 +626,14 @@ static void* interrupt_it(void* argument) {
 
 static void in_a_handler(void) {
     int fds[2];
-    char octet;
+    char byte;
     pthread_t thread, self = pthread_self();
     struct sigaction action = {.sa_handler = on_signal};
     pair_of(1, fds);
     signal_fd = fds[0];
     CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
     CHECK(pthread_create(&thread, NULL, interrupt_it, &self) == 0);
-    CHECK_ERROR(recv(fds[0], &octet, 1, 0), EINTR);
+    CHECK_ERROR(recv(fds[0], &byte, 1, 0), EINTR);
     CHECK(pthread_join(thread, NULL) == 0);
     /* A handler that interrupted the engine must not enter it again. */
     CHECK((signal_result == -1 && signal_errno == EDEADLK) || signal_result == 7);
@@ -677,7 +677,7 @@ static void forked_in_a_handler(void) {
         const int epfd = epoll_create1(EPOLL_CLOEXEC);
         int fds[2];
         int result, reason;
-        char octets[8];
+        char bytes[8];
         pthread_t thread;
         struct pollfd p;
         pair_of(1, fds);
@@ -691,7 +691,7 @@ static void forked_in_a_handler(void) {
         CHECK(pthread_create(&thread, NULL, interrupt_and_send, &victim) == 0);
         switch (i % CALLS) {
             case RECV:
-                result = (int)recv(fds[0], octets, sizeof octets, 0);
+                result = (int)recv(fds[0], bytes, sizeof bytes, 0);
                 break;
             case POLL:
                 result = poll(&p, 1, -1);
@@ -703,13 +703,13 @@ static void forked_in_a_handler(void) {
         reason = errno;
         if (handlers_child == 0) {
             if (result != -1 || reason != EINTR) _exit(2);
-            _exit(recv(fds[0], octets, sizeof octets, 0) == -1 && errno == EPERM ? 0 : 3);
+            _exit(recv(fds[0], bytes, sizeof bytes, 0) == -1 && errno == EPERM ? 0 : 3);
         }
         CHECK(handlers_child > 0);
         CHECK((result == -1 && reason == EINTR) || (i == CALLS + RECV && result == 1));
         wait_ok(handlers_child);
         CHECK(pthread_join(thread, NULL) == 0);
-        if (result != 1) CHECK(recv(fds[0], octets, sizeof octets, 0) == 1);
+        if (result != 1) CHECK(recv(fds[0], bytes, sizeof bytes, 0) == 1);
         CHECK(sigaction(SIGUSR1, &before, NULL) == 0);
         exchange(fds[1], fds[0]);
         CHECK(close(epfd) == 0);
@@ -718,9 +718,9 @@ static void forked_in_a_handler(void) {
 }
 
 static void* receive_until_end(void* argument) {
-    char octets[64];
+    char bytes[64];
     const int fd = *(int*)argument;
-    while (recv(fd, octets, sizeof octets, 0) > 0) {
+    while (recv(fd, bytes, sizeof bytes, 0) > 0) {
     }
     return NULL;
 }
@@ -753,7 +753,7 @@ static void closed_by_a_cancelled_thread(void) {
     for (linger_s = -1; linger_s < 2; linger_s++) {
         const struct linger linger = {.l_onoff = 1, .l_linger = linger_s};
         int fds[2];
-        char octet;
+        char byte;
         void* ended;
         pthread_t thread;
         struct pollfd p;
@@ -765,24 +765,24 @@ static void closed_by_a_cancelled_thread(void) {
         CHECK(pthread_join(thread, &ended) == 0 && ended == PTHREAD_CANCELED);
         p = (struct pollfd){.fd = fds[1], .events = POLLIN};
         CHECK(poll(&p, 1, 20000) == 1);
-        CHECK(recv(fds[1], &octet, 1, 0) <= 0);
+        CHECK(recv(fds[1], &byte, 1, 0) <= 0);
         CHECK(close(fds[1]) == 0);
     }
 }
 
 static void* receive_once(void* argument) {
-    char octets[64];
-    const ssize_t n = recv(*(int*)argument, octets, sizeof octets, 0);
+    char bytes[64];
+    const ssize_t n = recv(*(int*)argument, bytes, sizeof bytes, 0);
     return (void*)(n < 0 ? -(intptr_t)errno : (intptr_t)n);
 }
 
 /* A receiver waits on a socket that turns out to be plain when its number is another file's: that
- * one's octets are not his. */
+ * one's bytes are not the receiver's. */
 static void replaced_while_undecided(void) {
     struct sockaddr_in address;
     const int from = listener(&address, 1);
     const int peer = socket(AF_INET, SOCK_STREAM, 0);
-    char octets[8];
+    char bytes[8];
     int fd, others[2];
     void* result;
     pthread_t thread;
@@ -798,7 +798,7 @@ static void replaced_while_undecided(void) {
     CHECK(pthread_join(thread, &result) == 0);
     errno = (int)-(intptr_t)result;
     CHECK((intptr_t)result == -EBADF);
-    CHECK(recv(fd, octets, sizeof octets, 0) == 6 && memcmp(octets, "theirs", 6) == 0);
+    CHECK(recv(fd, bytes, sizeof bytes, 0) == 6 && memcmp(bytes, "theirs", 6) == 0);
     CHECK(close(fd) == 0 && close(peer) == 0 && close(from) == 0);
     close_pair(others);
 }
@@ -813,14 +813,14 @@ static void* send_all_the_time(void* argument) {
 }
 
 /* dup2() over a socket that another thread sends on: that one's messages go to the old file or to
- * the new one, and its octets never into the stream of the old one. */
+ * the new one, and its bytes never into the stream of the old one. */
 static void replaced_under_a_sender(void) {
     const int nothing = open("/dev/null", O_RDWR);
     int i;
     CHECK(nothing >= 0);
     for (i = 0; i < 60; i++) {
         int fds[2];
-        char octets[64];
+        char bytes[64];
         ssize_t n;
         pthread_t thread;
         pair_of(1, fds);
@@ -828,7 +828,7 @@ static void replaced_under_a_sender(void) {
         CHECK(pthread_create(&thread, NULL, send_all_the_time, &fds[0]) == 0);
         usleep((unsigned)i % 7 * 100);
         CHECK(dup2(nothing, fds[0]) == fds[0]);
-        while ((n = recv(fds[1], octets, sizeof octets, 0)) == 9) {
+        while ((n = recv(fds[1], bytes, sizeof bytes, 0)) == 9) {
         }
         CHECK(n == 0);
         sender_stops = 1;
@@ -882,16 +882,16 @@ static void pair_above(int fds[2]) {
 }
 
 static void only_messages_then_the_end(int fd) {
-    char octets[64];
+    char bytes[64];
     ssize_t n;
-    while ((n = recv(fd, octets, sizeof octets, 0)) == 9) {
-        CHECK(memcmp(octets, "a message", 9) == 0);
+    while ((n = recv(fd, bytes, sizeof bytes, 0)) == 9) {
+        CHECK(memcmp(bytes, "a message", 9) == 0);
     }
     CHECK(n == 0);
 }
 
 /* Another thread sends on a socket that is closed: what it has sent with success arrives as
- * messages, then its calls are EBADF; none of its octets meets the stream of the engine. */
+ * messages, then its calls are EBADF; none of its bytes meets the stream of the engine. */
 static void closed_under_a_sender(void) {
     static const int rounds[WAYS] = {1000, 200, 200};
     int way, i;
@@ -1030,14 +1030,14 @@ static void a_set_is_no_socket(void) {
     close_pair(fds);
 }
 
-struct turning {
+struct changing {
     int epfd, member;
     _Atomic int stop;
 };
 
 /* libc's own function: a thread that the wrappers do not see. */
 static void* wait_unseen(void* argument) {
-    struct turning* const t = argument;
+    struct changing* const t = argument;
     typedef int wait_fn(int, struct epoll_event*, int, int);
     wait_fn* const wait = (wait_fn*)dlsym(dlopen("libc.so.6", RTLD_NOW), "epoll_wait");
     struct epoll_event event;
@@ -1047,7 +1047,7 @@ static void* wait_unseen(void* argument) {
 }
 
 static void* turn_it(void* argument) {
-    const struct turning* const t = argument;
+    const struct changing* const t = argument;
     add_to(t->epfd, t->member);
     return NULL;
 }
@@ -1055,13 +1055,13 @@ static void* turn_it(void* argument) {
 /* A set gets its first DDPMODE member, which takes its time where a thread sleeps on it: a child
  * that is forked meanwhile can do the same with a set of its own. */
 static void forked_while_a_set_turns(void) {
-    struct turning t = {.epfd = epoll_create1(EPOLL_CLOEXEC)};
-    pthread_t sleeper, turner;
+    struct changing t = {.epfd = epoll_create1(EPOLL_CLOEXEC)};
+    pthread_t waiter, turner;
     pid_t child;
     int fds[2];
     pair_of(1, fds);
     t.member = fds[0];
-    CHECK(pthread_create(&sleeper, NULL, wait_unseen, &t) == 0);
+    CHECK(pthread_create(&waiter, NULL, wait_unseen, &t) == 0);
     usleep(50000);
     CHECK(pthread_create(&turner, NULL, turn_it, &t) == 0);
     usleep(150000);
@@ -1078,7 +1078,7 @@ static void forked_while_a_set_turns(void) {
     wait_ok(child);
     CHECK(pthread_join(turner, NULL) == 0);
     t.stop = 1;
-    CHECK(pthread_join(sleeper, NULL) == 0);
+    CHECK(pthread_join(waiter, NULL) == 0);
     CHECK(close(t.epfd) == 0);
     close_pair(fds);
 }
@@ -1088,7 +1088,7 @@ static void* churn(void* argument) {
     struct sockaddr_in* const address = argument;
     int i;
     for (i = 0; i < 60; i++) {
-        char octets[16];
+        char bytes[16];
         const int fd = socket(AF_INET, SOCK_STREAM, 0);
         int copy;
         CHECK(fd >= 0);
@@ -1096,7 +1096,7 @@ static void* churn(void* argument) {
         CHECK(connect(fd, (struct sockaddr*)address, sizeof *address) == 0);
         CHECK((copy = dup(fd)) >= 0 && close(fd) == 0);
         CHECK(send(copy, "ping", 4, 0) == 4);
-        CHECK(recv(copy, octets, sizeof octets, 0) == 4);
+        CHECK(recv(copy, bytes, sizeof bytes, 0) == 4);
         CHECK(close(copy) == 0);
     }
     return NULL;
@@ -1105,12 +1105,12 @@ static void* churn(void* argument) {
 static void* echo(void* argument) {
     const int from = *(int*)argument;
     for (;;) {
-        char octets[16];
+        char bytes[16];
         ssize_t n;
         const int fd = accept(from, NULL, NULL);
         if (fd < 0) return NULL;
-        while ((n = recv(fd, octets, sizeof octets, 0)) > 0) {
-            CHECK(send(fd, octets, (size_t)n, MSG_NOSIGNAL) == n);
+        while ((n = recv(fd, bytes, sizeof bytes, 0)) > 0) {
+            CHECK(send(fd, bytes, (size_t)n, MSG_NOSIGNAL) == n);
         }
         CHECK(close(fd) == 0);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Two processes, several endpoints and threads, random verified traffic both ways for some seconds;
 // then both ends agree to stop, close, and look at what they hold. The environment (XSOCK_PROGRESS,
-// XSOCK_THREADS, XSOCK_SPIN_US) says who moves the bytes.
+// XSOCK_THREADS, XSOCK_SPIN_US) says which threads move the bytes.
 //
 //   stress [--seed N] [--seconds S] [--endpoints N] [--threads N] [--loop wait|poll|epoll]
 //   [--shared]
@@ -91,7 +91,7 @@ class Stress {
         for (std::thread& t : threads) t.join();
     }
 
-    // Nothing moves any more: nobody may be busy. Then everything is given back.
+    // Nothing moves any more: no thread may be busy. Then everything is given back.
     void rest_and_close() {
         const std::uint64_t before = cpu_us();
         const std::uint64_t begin = now_us();
@@ -100,7 +100,7 @@ class Stress {
             static_cast<double>(cpu_us() - before) / static_cast<double>(now_us() - begin);
         if (busy > 0.5) die("seed %llu: %.0f %% of a CPU while idle", seed(), busy * 100);
 
-        std::uint64_t operations = 0, octets = 0;
+        std::uint64_t operations = 0, bytes = 0;
         for (Share& share : shares_) {
             for (auto& traffic : share.traffics) traffic->close();
             const std::uint64_t limit = now_us() + 10'000'000u;
@@ -111,7 +111,7 @@ class Stress {
             }
             for (auto& traffic : share.traffics) {
                 operations += traffic->operations();
-                octets += traffic->octets();
+                bytes += traffic->bytes();
             }
             xsock_wc wc;
             if (xsock_cq_wait(share.cq, &wc, 1, 1, 50) != 0) die("a completion too many");
@@ -125,7 +125,7 @@ class Stress {
         std::fprintf(stderr, "%s: %llu operations, %llu MB, idle CPU %.0f %%\n",
                      plan_.peer_port != 0 ? "client" : "server",
                      static_cast<unsigned long long>(operations),
-                     static_cast<unsigned long long>(octets / 1'000'000u), busy * 100);
+                     static_cast<unsigned long long>(bytes / 1'000'000u), busy * 100);
     }
 
   private:

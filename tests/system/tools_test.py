@@ -24,10 +24,12 @@ import time
 import xml.etree.ElementTree
 
 TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-PATIENCE = 120  # seconds, for machines that are slow and busy
+TIMEOUT = 120  # seconds, for machines that are slow and busy
 
 BUILD = os.path.abspath(sys.argv[1])
 XSOCK = os.path.join(BUILD, "tools", "xsock")
+VERSION = subprocess.run([XSOCK, "--version"], stdout=subprocess.PIPE, text=True,
+                         check=True).stdout.split()[1]
 SANITIZED = b"__asan" in open(XSOCK, "rb").read() or b"__tsan" in open(XSOCK, "rb").read()
 
 COMMANDS = ("run", "info", "doctor", "stat", "perf", "ping")
@@ -47,7 +49,7 @@ def xsock(*arguments, status=0, environment=None, **more):
     surroundings = dict(os.environ, **(environment or {}))
     done = subprocess.run([XSOCK, *map(str, arguments)], stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
-                          timeout=PATIENCE, env=surroundings, check=False, **more)
+                          timeout=TIMEOUT, env=surroundings, check=False, **more)
     expect(status is None or done.returncode == status,
            "xsock", *arguments, "ended with", done.returncode, "and said:\n", done.stdout,
            done.stderr)
@@ -82,7 +84,7 @@ class Server:
     def __exit__(self, *_):
         if self.process.poll() is None:
             self.process.terminate()
-        self.said = self.process.communicate(timeout=PATIENCE)[0]
+        self.said = self.process.communicate(timeout=TIMEOUT)[0]
 
     def stop(self):
         self.__exit__()
@@ -90,7 +92,7 @@ class Server:
 
 
 def until(condition, *what):
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not condition():
         expect(time.monotonic() < deadline, "never happened:", *what)
         time.sleep(0.02)
@@ -141,6 +143,8 @@ def test_usage():
             (("stat", "--pid", "0"), "whole number from 1"),
             (("stat", "--pid=12x"), "whole number"),
             (("stat", "--json=1"), "takes no value"),
+            (("stat", "--json=true"), "takes no value"),
+            (("ping", "--size=", "127.0.0.1"), "--size wants a value"),
             (("stat", "-Z"), "no option -Z"),
             (("stat", "more"), "too much"),
             (("stat", "-i", "nan"), "a number from"),
@@ -243,7 +247,7 @@ def test_run():
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     expect(child.stdout.readline() == "up\n", "the shell did not start")
     child.send_signal(signal.SIGUSR1)
-    said = child.communicate(timeout=PATIENCE)
+    said = child.communicate(timeout=TIMEOUT)
     expect(child.returncode == 5 and said[0] == "got\n", child.returncode, said)
     script = ("import socket as s\n"
               "l=s.create_server(('127.0.0.1',0))\n"
@@ -294,8 +298,8 @@ def test_doctor():
 
 def test_doctor_program():
     found = [f for f in findings(status=0) if f["subject"] == "verbs"]
-    expect(found, "the verbs face is not looked at")
-    if "without the verbs face" in found[0]["text"]:
+    expect(found, "the verbs API is not looked at")
+    if "without the verbs API" in found[0]["text"]:
         return
     expect([f["verdict"] for f in found] == ["OK", "OK"], found)
     if not SANITIZED:
@@ -309,7 +313,7 @@ def test_doctor_program():
             found = xsock_json("doctor", "--json", status=1,
                                environment={"LD_LIBRARY_PATH": work})["findings"]
             expect("does not load: " in verdict_of(found, "verbs")[0], found)
-    # A library of rdma-core's, and a program linked against it and a symbol that nobody has.
+    # A library of rdma-core's, and a program linked against it and a symbol that no library has.
     compiler = shutil.which("cc")
     with tempfile.TemporaryDirectory(prefix="xsock-tools.") as work:
         def build(source, *arguments):
@@ -341,7 +345,7 @@ def test_doctor_program():
 
 
 def test_doctor_peers():
-    # Nobody there.
+    # No listener there.
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         found = findings("127.0.0.1", nobody.getsockname()[1], status=1)
@@ -350,7 +354,7 @@ def test_doctor_peers():
     expect(verdict_of(found, "name"), found)
 
     # Silent, and hanging up.
-    silent = PlainServer(lambda c: time.sleep(PATIENCE))
+    silent = PlainServer(lambda c: time.sleep(TIMEOUT))
     found = findings("127.0.0.1", silent.port, "-W", "0.3", status=1)
     expect("says nothing" in verdict_of(found, "MPA")[0], found)
     closes = PlainServer(lambda c: c.close())
@@ -358,13 +362,13 @@ def test_doctor_peers():
     expect(re.search("closed|reset", verdict_of(found, "MPA")[0]), found)
 
     # Other protocols: those that speak first, and one that wants a line.
-    def says(octets):
-        return PlainServer(lambda c: (c.sendall(octets), c.recv(1)))
+    def says(data):
+        return PlainServer(lambda c: (c.sendall(data), c.recv(1)))
 
-    for octets, name in ((b"SSH-2.0-OpenSSH\r\n", "SSH"), (b"\x15\x03\x01\x00\x02\x02\x46", "TLS"),
+    for data, name in ((b"SSH-2.0-OpenSSH\r\n", "SSH"), (b"\x15\x03\x01\x00\x02\x02\x46", "TLS"),
                          (b"220 mail\r\n", "SMTP"), (b"-ERR unknown\r\n", "redis"),
                          (b"MPA ID Req Frame\x40\x02\0\0", "MPA, but it asks")):
-        found = findings("127.0.0.1", says(octets).port, status=1)
+        found = findings("127.0.0.1", says(data).port, status=1)
         expect(name in verdict_of(found, "MPA")[0], name, "was not recognised:", found)
 
     def web(connection):
@@ -440,7 +444,7 @@ def test_stat():
             pinger = subprocess.Popen(
                 [XSOCK, "ping", "127.0.0.1", str(server.port), "-s", "1000", "-i", "3600"],
                 stdout=subprocess.PIPE, env=dict(os.environ, **folder.environment), text=True)
-            pinger.stdout.readline()  # PING
+            expect(", xsock %s\n" % VERSION in pinger.stdout.readline(), "PING")
             pinger.stdout.readline()  # the first round
             processes = {p["pid"]: p for p in folder.stat()}
             expect(set(processes) == {pinger.pid, server.process.pid}, processes)
@@ -450,12 +454,14 @@ def test_stat():
                 expect(end["state"] == "established" and end["mode"] == "endpoint", end)
                 expect(end["negotiated"]["crc"] and end["negotiated"]["revision"] == 2, end)
                 expect(end["negotiated"]["peer_is_xsock"] and end["error"] == 0, end)
+                expect(end["negotiated"]["peer_name"] == "xsock", end)
+                expect(end["negotiated"]["peer_version"] == VERSION, end)
             expect(near["negotiated"]["initiator"] and not far["negotiated"]["initiator"], near)
             expect(near["peer"] == far["local"] == "127.0.0.1:%d" % server.port, near, far)
             expect(near["local"] == far["peer"], near, far)
             for ours, theirs in ((near, far), (far, near)):
                 expect(ours["sent"]["sends"] == theirs["received"]["sends"] == 1, ours, theirs)
-                expect(ours["sent_octets"] == theirs["received_octets"], ours, theirs)
+                expect(ours["sent_bytes"] == theirs["received_bytes"], ours, theirs)
             expect(near["sent"]["reads"] == far["received"]["reads"] == 1, near, far)
             expect(far["sent"]["read_responses"] == near["received"]["read_responses"] == 1, far)
             expect(near["sent_payload"] == 1000 and near["received_payload"] == 2000, near)
@@ -464,6 +470,7 @@ def test_stat():
             expect(re.search(r"%d +xsock +endpoint +established" % pinger.pid, line), line)
             long = xsock("stat", "-l", environment=folder.environment).stdout
             expect("Read Requests" in long and "MPA" not in long, long)
+            expect("the peer is xsock %s, features 0x0" % VERSION in long, long)
             watched = xsock("stat", "-i", "0.1", "-n", "3", environment=folder.environment).stdout
             expect(watched.count("OPTIONS") == 3 and "/s" in watched, watched)
             documents = xsock("stat", "-j", "-i", "0.05", "-n", "2", environment=folder.environment)
@@ -477,7 +484,7 @@ def test_stat():
                    "a dead process's file stays")
             # One that ends well leaves nothing behind at all.
             polite = client()
-            polite.communicate(timeout=PATIENCE)
+            polite.communicate(timeout=TIMEOUT)
             expect(polite.returncode == 0, "ping failed")
             expect(not [n for n in os.listdir(folder.path) if n.startswith("%d-" % polite.pid)],
                    "a process that ended well left its file")
@@ -531,7 +538,7 @@ print('up', flush=True); sys.stdin.readline()
         connections = [c for p in folder.stat() for c in p["connections"]]
         expect(sorted(c["mode"] for c in connections) == ["message", "message"], connections)
         expect(sorted(c["sent"]["sends"] for c in connections) == [0, 3], connections)
-        said = child.communicate("\n", timeout=PATIENCE)[1]
+        said = child.communicate("\n", timeout=TIMEOUT)[1]
         expect(child.returncode == 0, said)
         expect("carried over iWARP (message mode)" in said, said)
         expect(folder.stat() == [], "something is left")
@@ -545,13 +552,13 @@ def test_stat_exec():
             xsock("ping", "127.0.0.1", server.port, "-c", "1", environment={"XSOCK_STAT": "off"})
             page = os.listdir(folder.path)[0]
             # The same file under the name of a process that lives and has it not mapped.
-            stranger = subprocess.Popen(["sleep", str(PATIENCE)])
-            name = re.sub(r"^\d+", str(stranger.pid), page)
+            outsider = subprocess.Popen(["sleep", str(TIMEOUT)])
+            name = re.sub(r"^\d+", str(outsider.pid), page)
             shutil.copy(os.path.join(folder.path, page), os.path.join(folder.path, name))
-            expect([p["pid"] for p in folder.stat()] == [server.process.pid], "a stranger is shown")
-            expect(name not in os.listdir(folder.path), "the stranger's file stays")
-            stranger.kill()
-            stranger.wait()
+            expect([p["pid"] for p in folder.stat()] == [server.process.pid], "a process without a page is shown")
+            expect(name not in os.listdir(folder.path), "the client's file stays")
+            outsider.kill()
+            outsider.wait()
 
 
 def test_stat_fuzz():
@@ -574,28 +581,28 @@ def test_stat_fuzz():
         # We have the file mapped, as its process would.
         path = os.path.join(folder.path, re.sub(r"^\d+", str(os.getpid()), page))
         for turn in range(40 if SANITIZED else 200):
-            octets = bytearray(good)
+            data = bytearray(good)
             kind = dice.randrange(6)
             if kind == 0:
-                octets = bytearray(dice.randbytes(dice.randrange(1, 20000)))
+                data = bytearray(dice.randbytes(dice.randrange(1, 20000)))
             elif kind == 1:
-                octets[:192] = good[:8] + dice.randbytes(184)
+                data[:192] = good[:8] + dice.randbytes(184)
             elif kind == 2:  # sizes and counts
-                struct.pack_into("<I", octets, dice.choice((8, 12, 16, 20)),
+                struct.pack_into("<I", data, dice.choice((8, 12, 16, 20)),
                                  dice.choice((0, 1, 7, 8, 191, 192, 704, 4096, 1 << 31, 0xffffffff)))
             elif kind == 3:  # slots that are all taken, full of noise, never finished
-                for at in range(4096, len(octets) - 703, 704):
-                    octets[at:at + 704] = dice.randbytes(704)
-                    struct.pack_into("<II", octets, at, dice.getrandbits(32), 1)
+                for at in range(4096, len(data) - 703, 704):
+                    data[at:at + 704] = dice.randbytes(704)
+                    struct.pack_into("<II", data, at, dice.getrandbits(32), 1)
             elif kind == 4:
-                octets = octets[:dice.randrange(1, len(octets))]
+                data = data[:dice.randrange(1, len(data))]
             else:
                 for _ in range(dice.randrange(1, 200)):
-                    octets[dice.randrange(len(octets))] = dice.getrandbits(8)
+                    data[dice.randrange(len(data))] = dice.getrandbits(8)
             with open(path, "wb") as f:
-                f.write(octets)
+                f.write(data)
             with open(path, "r+b") as f:
-                mapped = mmap.mmap(f.fileno(), len(octets))
+                mapped = mmap.mmap(f.fileno(), len(data))
                 done = xsock("stat", *dice.choice((("-j",), (), ("-l",))), status=0,
                              environment=folder.environment)
                 mapped.close()
@@ -675,13 +682,13 @@ def test_ping():
             patient.stdout.readline()
             patient.stdout.readline()
             patient.send_signal(signal.SIGINT)
-            said = patient.communicate(timeout=PATIENCE)[0]
+            said = patient.communicate(timeout=TIMEOUT)[0]
             expect(patient.returncode == 0 and "0 lost" in said, patient.returncode, said)
             # Several at once.
             many = [subprocess.Popen([XSOCK, "ping", host, str(server.port), "-c", "50", "-i", "0",
                                       "-q"], stdout=subprocess.DEVNULL) for _ in range(8)]
-            expect(all(p.wait(PATIENCE) == 0 for p in many), "eight at once")
-            # One that dies in the midst harms nobody.
+            expect(all(p.wait(TIMEOUT) == 0 for p in many), "eight at once")
+            # One that dies in the midst harms no other.
             victim = subprocess.Popen([XSOCK, "ping", host, str(server.port), "-i", "0", "-s",
                                        "100000"], stdout=subprocess.DEVNULL)
             time.sleep(0.2)
@@ -702,7 +709,7 @@ def test_ping():
     client.stdout.readline()
     client.stdout.readline()
     server.process.kill()
-    said = client.communicate(timeout=PATIENCE)
+    said = client.communicate(timeout=TIMEOUT)
     server.stop()
     expect(client.returncode == 1 and "xsock ping: " in said[1], client.returncode, said)
 
@@ -720,7 +727,7 @@ def test_rping():
         if os.path.exists(other):
             done = subprocess.run([other, "-c", "-a", "127.0.0.1", "-p", str(server.port), "-C",
                                    "100", "-v"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                  timeout=PATIENCE, text=True, check=False)
+                                  timeout=TIMEOUT, text=True, check=False)
             expect(done.returncode == 0 and "rdma-ping-99" in done.stdout, done.stdout)
     if not os.path.exists(other):
         print("SKIP  no xsock_rping here")
@@ -735,7 +742,7 @@ def test_rping():
             break
         time.sleep(0.05)
     expect("20 pings" in done.stdout, done.stdout, done.stderr)
-    expect(theirs.wait(PATIENCE) == 0, "rping -s failed")
+    expect(theirs.wait(TIMEOUT) == 0, "rping -s failed")
 
 
 # ---- perf ---------------------------------------------------------------------------------------
@@ -776,7 +783,7 @@ def test_perf():
     if os.path.exists("/proc/sys/net/ipv6"):
         with Server(XSOCK, "perf", "server", "--once", "[::1]:0") as server:
             expect(measure(server.port, *quick, "-s", "64", host="::1")["rows"], "IPv6")
-            expect(server.process.wait(PATIENCE) == 0, "--once")
+            expect(server.process.wait(TIMEOUT) == 0, "--once")
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         wrong = xsock("perf", "client", "127.0.0.1", nobody.getsockname()[1], status=1)
@@ -786,24 +793,24 @@ def test_perf():
 
 
 def test_perf_hostile():
-    """A server outlives strangers, liars, and clients that are killed."""
+    """A server outlives standard peers, liars, and clients that are killed."""
     dice = random.Random(7)
     quick = ("-r", "1", "-n", "10", "-s", "64", "-t", "latency")
 
-    def connect(octets):
+    def connect(data):
         connection = socket.create_connection(("127.0.0.1", server.port))
-        connection.sendall(octets)
+        connection.sendall(data)
         return connection
 
     def control(kind, token=0, size=64, depth=1, connections=1, count=1, version=1, flags=0):
         return (b"xsockprf" + struct.pack(">IIQIIIIQQQQ", version, kind, token, 0, 0, flags, 0,
                                           size, depth, connections, count) + bytes(80))
 
-    def receive(connection, octets=152):
+    def receive(connection, size=152):
         got = b""
-        while len(got) < octets:
+        while len(got) < size:
             try:
-                piece = connection.recv(octets - len(got))
+                piece = connection.recv(size - len(got))
             except ConnectionResetError:
                 piece = b""
             if not piece:
@@ -823,7 +830,7 @@ def test_perf_hostile():
             connect(dice.randbytes(dice.randrange(1, 400))).close()
         held.append(connect(b"xsockp"))  # half a word
         measure(server.port, *quick)
-        # Data connections of no session; an MPA Request from a stranger.
+        # Data connections of no session; an MPA Request from a standard peer.
         receive(connect(b"xsock-perf-data\n" + bytes(48)))
         receive(connect(b"MPA ID Req Frame\x40\x02\0\0"))
         # Another version; wishes that make no sense.
@@ -836,7 +843,7 @@ def test_perf_hostile():
             receive(connection)
             connection.close()
         connection, token = begin()
-        connection.sendall(control(3, token=token ^ 1))  # somebody else's session
+        connection.sendall(control(3, token=token ^ 1))  # another session
         expect(receive(connection) == b"", "a wrong token is taken")
         # Busy with one, it tells the next.
         connection, token = begin()
@@ -863,7 +870,7 @@ def test_completion():
     """The shells offer what --help says."""
     bash = shutil.which("bash")
     script = r"""
-        . "$1/completion/xsock.bash"
+        . "$1/tools/completion/xsock.bash"
         offer() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _xsock; echo "${COMPREPLY[*]}"; }
         offer xsock ""
         offer xsock st
@@ -873,7 +880,7 @@ def test_completion():
         offer xsock run --progress ""
     """
     done = subprocess.run([bash, "--norc", "-c", script, "bash", TOP], stdout=subprocess.PIPE,
-                          text=True, check=True, timeout=PATIENCE,
+                          text=True, check=True, timeout=TIMEOUT,
                           env=dict(os.environ, PATH=os.path.dirname(XSOCK) + ":" + os.environ["PATH"]))
     said = done.stdout.split("\n")
     expect(set(COMMANDS) <= set(said[0].split()), said[0])
@@ -884,8 +891,8 @@ def test_completion():
     expect(said[5].split() == ["app", "thread", "both"], said[5])
     zsh = shutil.which("zsh")
     if zsh:
-        subprocess.run([zsh, "-n", os.path.join(TOP, "completion", "_xsock")], check=True,
-                       timeout=PATIENCE)
+        subprocess.run([zsh, "-n", os.path.join(TOP, "tools", "completion", "_xsock")], check=True,
+                       timeout=TIMEOUT)
 
 
 def main():

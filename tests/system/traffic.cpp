@@ -5,12 +5,12 @@ namespace xsock::test {
 namespace {
 
 constexpr std::uint64_t kReceiveId = std::uint64_t{1} << 63;
-constexpr std::uint32_t kPoolOctets = 512 * 1024;
+constexpr std::uint32_t kPoolBytes = 512 * 1024;
 
-// The same random octets in every process: a message says where in them its payload begins.
+// The same random bytes in every process: a message says where in them its payload begins.
 const std::vector<unsigned char>& pool() {
-    static const std::vector<unsigned char> octets = [] {
-        std::vector<unsigned char> made(kPoolOctets);
+    static const std::vector<unsigned char> bytes = [] {
+        std::vector<unsigned char> made(kPoolBytes);
         Rng rng(42);
         for (std::size_t i = 0; i < made.size(); i += 8) {
             const std::uint64_t word = rng.next();
@@ -18,11 +18,11 @@ const std::vector<unsigned char>& pool() {
         }
         return made;
     }();
-    return octets;
+    return bytes;
 }
 
-bool same(const unsigned char* octets, std::uint32_t pool_offset, std::uint32_t length) {
-    return length == 0 || std::memcmp(octets, pool().data() + pool_offset, length) == 0;
+bool same(const unsigned char* bytes, std::uint32_t pool_offset, std::uint32_t length) {
+    return length == 0 || std::memcmp(bytes, pool().data() + pool_offset, length) == 0;
 }
 
 }  // namespace
@@ -38,13 +38,13 @@ bool same(const unsigned char* octets, std::uint32_t pool_offset, std::uint32_t 
 Traffic::Traffic(const TrafficOptions& options)
     : options_(options),
       rng_(options.seed),
-      window_(std::size_t{kSlots} * options.octets_max + options.octets_max * 2),
+      window_(std::size_t{kSlots} * options.bytes_max + options.bytes_max * 2),
       headers_(options.sq_depth),
       receive_buffers_(options.rq_depth),
       receive_posted_(options.rq_depth) {
-    std::memcpy(window_.data() + std::size_t{kSlots} * options_.octets_max, pool().data(),
-                std::size_t{2} * options_.octets_max);
-    for (auto& buffer : receive_buffers_) buffer.resize(sizeof(Message) + options_.octets_max);
+    std::memcpy(window_.data() + std::size_t{kSlots} * options_.bytes_max, pool().data(),
+                std::size_t{2} * options_.bytes_max);
+    for (auto& buffer : receive_buffers_) buffer.resize(sizeof(Message) + options_.bytes_max);
     mr_ = xsock_mr_register(nullptr, window_.data(), window_.size(),
                             XSOCK_REMOTE_READ | XSOCK_REMOTE_WRITE, nullptr);
     REQUIRE(mr_ != nullptr);
@@ -61,9 +61,9 @@ void Traffic::fill(xsock_ep_attr& attr) {
     attr.sq_depth = options_.sq_depth;
     attr.rq_depth = options_.rq_depth;
     attr.context = this;
-    attr.receive_wait_ms = -1;
-    attr.private_data = key_.octets;
-    attr.private_data_length = sizeof key_.octets;
+    attr.rnr_timeout_ms = -1;
+    attr.private_data = key_.bytes;
+    attr.private_data_length = sizeof key_.bytes;
 }
 
 void Traffic::attach(xsock_ep* ep) {
@@ -76,7 +76,7 @@ void Traffic::begin() {
     REQUIRE(xsock_ep_query(ep_, &info) == 0);
     CHECK(info.private_data_length == sizeof(xsock_key));
     xsock_key key;
-    std::memcpy(key.octets, info.private_data, sizeof key.octets);
+    std::memcpy(key.bytes, info.private_data, sizeof key.bytes);
     xsock_key_read(&key, &peer_);
     CHECK(peer_.length == window_.size());
     begun_ = true;
@@ -128,7 +128,7 @@ void Traffic::post_receive(std::size_t slot) {
 bool Traffic::post(Entry entry, const Message* message, std::uint64_t to) {
     entry.wr_id = next_wr_id_;
     const bool control = message != nullptr && message->kind != kData;
-    // One more must follow an unsignaled one, or nobody learns that it is done.
+    // One more must follow an unsignaled one, or its end is never learned.
     const bool last = sends_.size() + 1 >= std::min(target_, options_.sq_depth);
     entry.signaled = control || last || !last_signaled_ || !rng_.one_in(3);
     XSOCK_INIT(xsock_wr, wr);
@@ -147,7 +147,7 @@ bool Traffic::post(Entry entry, const Message* message, std::uint64_t to) {
     } else {
         unsigned char* at = const_cast<unsigned char*>(pool().data()) + entry.pool_offset;
         std::uint32_t left = entry.length;
-        for (std::uint32_t pieces = rng_.below(kPieces); left > 0; --pieces) {
+        for (std::uint32_t pieces = rng_.below(kParts); left > 0; --pieces) {
             const std::uint32_t n = pieces == 0 ? left : 1 + rng_.below(left);
             sges[count++] = {at, n, 0};
             at += n;
@@ -174,7 +174,7 @@ bool Traffic::post(Entry entry, const Message* message, std::uint64_t to) {
     last_signaled_ = entry.signaled;
     ++next_wr_id_;
     ++operations_;
-    octets_ += total;
+    bytes_ += total;
     sends_.push_back(std::move(entry));
     return true;
 }
@@ -196,15 +196,15 @@ std::uint32_t Traffic::random_length() {
         case 0:
             return rng_.below(128);
         case 1:
-            return rng_.below(std::min(2048u, options_.octets_max));
+            return rng_.below(std::min(2048u, options_.bytes_max));
         default:
-            return rng_.below(options_.octets_max);
+            return rng_.below(options_.bytes_max);
     }
 }
 
 bool Traffic::post_random() {
     const std::uint32_t length = random_length();
-    const std::uint32_t pool_offset = rng_.below(kPoolOctets - options_.octets_max);
+    const std::uint32_t pool_offset = rng_.below(kPoolBytes - options_.bytes_max);
     const std::uint32_t what = options_.only_reads ? 1 : rng_.below(3);
     if (what == 0) {
         const auto slot = static_cast<std::uint32_t>(
@@ -214,13 +214,13 @@ bool Traffic::post_random() {
             entry.op = XSOCK_OP_WRITE;
             entry.length = length;
             entry.pool_offset = pool_offset;
-            const std::uint32_t skip = rng_.below(options_.octets_max - length);
+            const std::uint32_t skip = rng_.below(options_.bytes_max - length);
             if (!post(std::move(entry), nullptr,
-                      peer_.to + std::uint64_t{slot} * options_.octets_max + skip)) {
+                      peer_.to + std::uint64_t{slot} * options_.bytes_max + skip)) {
                 return false;
             }
             slot_busy_[slot] = true;
-            slot_written_[slot] = {kWrote, 0, 0, pool_offset, slot * options_.octets_max + skip,
+            slot_written_[slot] = {kWrote, 0, 0, pool_offset, slot * options_.bytes_max + skip,
                                    length};
             to_announce_.push_back(slot);
             return true;
@@ -230,9 +230,9 @@ bool Traffic::post_random() {
         Entry entry;
         entry.op = XSOCK_OP_READ;
         entry.length = length;
-        entry.pool_offset = rng_.below(options_.octets_max);
+        entry.pool_offset = rng_.below(options_.bytes_max);
         const std::uint64_t to =
-            peer_.to + std::uint64_t{kSlots} * options_.octets_max + entry.pool_offset;
+            peer_.to + std::uint64_t{kSlots} * options_.bytes_max + entry.pool_offset;
         return post(std::move(entry), nullptr, to);
     }
     return send({kData, 0, length, pool_offset, 0, 0});
@@ -328,23 +328,23 @@ void Traffic::on_receive_completion(const xsock_wc& wc) {
     if (!closed_) post_receive(slot);
 }
 
-void Traffic::on_message(const unsigned char* octets, std::uint32_t length) {
+void Traffic::on_message(const unsigned char* bytes, std::uint32_t length) {
     Message message;
     CHECK(length >= sizeof message);
-    std::memcpy(&message, octets, sizeof message);
+    std::memcpy(&message, bytes, sizeof message);
     CHECK(length == sizeof message + message.length);
-    CHECK(message.pool_offset <= kPoolOctets - message.length);
-    CHECK(same(octets + sizeof message, message.pool_offset, message.length));
+    CHECK(message.pool_offset <= kPoolBytes - message.length);
+    CHECK(same(bytes + sizeof message, message.pool_offset, message.length));
     if (options_.ordered) CHECK(message.sequence == sequence_in_);
     ++sequence_in_;
     switch (static_cast<Kind>(message.kind)) {
         case kData:
             return;
         case kWrote:
-            // The Write came before this Send, so its octets are there (RFC 5041 §5.3).
-            CHECK(message.slot + message.slot_octets <= window_.size());
-            CHECK(same(window_.data() + message.slot, message.pool_offset, message.slot_octets));
-            acks_owed_.push_back(message.slot / options_.octets_max);
+            // The Write came before this Send, so its bytes are there (RFC 5041 §5.3).
+            CHECK(message.slot + message.slot_bytes <= window_.size());
+            CHECK(same(window_.data() + message.slot, message.pool_offset, message.slot_bytes));
+            acks_owed_.push_back(message.slot / options_.bytes_max);
             return;
         case kAck:
             CHECK(message.slot < kSlots && slot_busy_[message.slot]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Random Sends, Writes and Reads over one endpoint against a peer that does the same, with every
-// octet verified and every completion accounted for: each posted request completes exactly once, in
+// byte verified and every completion accounted for: each posted request completes exactly once, in
 // order, and after the end of the connection nothing succeeds any more.
 #pragma once
 
@@ -19,7 +19,7 @@ struct TrafficOptions {
     std::uint64_t seed = 1;
     std::uint32_t sq_depth = 64;
     std::uint32_t rq_depth = 16;
-    std::uint32_t octets_max = 64 * 1024;
+    std::uint32_t bytes_max = 64 * 1024;
     bool ordered = true;  ///< completions are seen in order: one thread polls
     bool reads = true;
     bool only_reads = false;  ///< besides what the end needs
@@ -64,17 +64,16 @@ class Traffic {
     /// Closes (or aborts); what is outstanding will complete.
     void close(bool abort = false);
 
-    [[nodiscard]] std::uint64_t octets() const noexcept { return octets_; }
+    [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
     [[nodiscard]] std::uint64_t operations() const noexcept { return operations_; }
-    std::mutex mutex;  ///< for those who share a completion queue among threads
+    std::mutex mutex;  ///< for threads that share a completion queue
     /// One line about where it stands.
     [[nodiscard]] std::string state() const;
 
   private:
     enum Kind : std::uint32_t { kData = 1, kWrote, kAck, kDone };
     struct Message {  // in front of every Send; both ends are this program
-        std::uint32_t kind = 0, sequence = 0, length = 0, pool_offset = 0, slot = 0,
-                      slot_octets = 0;
+        std::uint32_t kind = 0, sequence = 0, length = 0, pool_offset = 0, slot = 0, slot_bytes = 0;
     };
     struct Entry {
         std::uint64_t wr_id = 0;
@@ -84,13 +83,13 @@ class Traffic {
         std::vector<unsigned char> read;
     };
     static constexpr std::uint32_t kSlots = 8;
-    static constexpr std::uint32_t kPieces = 4;
+    static constexpr std::uint32_t kParts = 4;
 
     bool post(Entry entry, const Message* message, std::uint64_t to);
     void post_receive(std::size_t slot);
     void on_send_completion(const xsock_wc& wc);
     void on_receive_completion(const xsock_wc& wc);
-    void on_message(const unsigned char* octets, std::uint32_t length);
+    void on_message(const unsigned char* bytes, std::uint32_t length);
     bool send(const Message& message);
     bool post_random();
     std::uint32_t random_length();
@@ -118,7 +117,7 @@ class Traffic {
     bool begun_ = false, finishing_ = false, done_sent_ = false, done_received_ = false;
     bool failed_ = false, receives_flushed_ = false, closed_ = false, last_signaled_ = false;
     bool over_ = false;  // something failed after which nothing may succeed
-    std::uint64_t octets_ = 0, operations_ = 0;
+    std::uint64_t bytes_ = 0, operations_ = 0;
 };
 
 }  // namespace xsock::test

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // One connection between two processes on which every operation happens once and in a known order,
-// for those who look at the wire (referee_test.sh). Data is checked at both ends.
+// for captures of the wire (wireshark_test.sh). Data is checked at both ends.
 //
 //   wire [--address A] [--revision N] [--client-markers] [--server-markers] [--no-crc]
-//        [--octets N] [--rtr N] [--end close|terminate|abort]
+//        [--bytes N] [--rtr N] [--end close|terminate|abort]
 //
-// --octets is the size of the large Send, Write and Read.
+// --bytes is the size of the large Send, Write and Read.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -23,7 +23,7 @@ struct Plan {
     std::string address = "127.0.0.1";
     std::uint32_t revision = 2;
     bool client_markers = false, server_markers = false, crc = true;
-    std::uint32_t octets = 9000, rtr = 0;
+    std::uint32_t bytes = 9000, rtr = 0;
     std::string end = "close";
     int peer_port = 0;
 };
@@ -37,11 +37,11 @@ unsigned char pattern(std::size_t i) { return static_cast<unsigned char>(i * 7 +
 class Peer {
   public:
     explicit Peer(const Plan& plan)
-        : plan_(plan), window_(kReadFrom + plan.octets), receives_(kReceives) {
-        REQUIRE(plan.octets >= 1 && plan.octets <= kReadFrom - kWriteTo);
-        for (auto& buffer : receives_) buffer.resize(plan.octets);
-        for (std::size_t i = 0; i < plan.octets; ++i) window_[kReadFrom + i] = pattern(i);
-        out_.resize(plan.octets);
+        : plan_(plan), window_(kReadFrom + plan.bytes), receives_(kReceives) {
+        REQUIRE(plan.bytes >= 1 && plan.bytes <= kReadFrom - kWriteTo);
+        for (auto& buffer : receives_) buffer.resize(plan.bytes);
+        for (std::size_t i = 0; i < plan.bytes; ++i) window_[kReadFrom + i] = pattern(i);
+        out_.resize(plan.bytes);
         for (std::size_t i = 0; i < out_.size(); ++i) out_[i] = pattern(i);
         cq_ = xsock_cq_create(nullptr);
         REQUIRE(cq_ != nullptr);
@@ -56,8 +56,8 @@ class Peer {
         attr.send_cq = cq_;
         attr.role = client ? XSOCK_ROLE_INITIATOR : XSOCK_ROLE_RESPONDER;
         attr.mpa_revision = plan_.revision;
-        attr.private_data = key_.octets;
-        attr.private_data_length = sizeof key_.octets;
+        attr.private_data = key_.bytes;
+        attr.private_data_length = sizeof key_.bytes;
         if (client) attr.rtr = plan_.rtr;
         if (!plan_.crc) attr.flags |= XSOCK_EP_NO_CRC;
         if (client ? plan_.client_markers : plan_.server_markers) attr.flags |= XSOCK_EP_MARKERS;
@@ -69,7 +69,7 @@ class Peer {
         REQUIRE(xsock_ep_query(ep_, &info) == 0);
         REQUIRE(info.private_data_length == sizeof(xsock_key));
         xsock_key key;
-        std::memcpy(key.octets, info.private_data, sizeof key.octets);
+        std::memcpy(key.bytes, info.private_data, sizeof key.bytes);
         xsock_key_read(&key, &remote_);
     }
 
@@ -129,7 +129,7 @@ class Peer {
     void expect_word(const char* word) {
         const auto message = receive();
         if (message.size() != 4 || std::memcmp(message.data(), word, 4) != 0) {
-            die("expected '%s', got %zu octets", word, message.size());
+            die("expected '%s', got %zu bytes", word, message.size());
         }
     }
     void expect_written(std::uint32_t length) {
@@ -242,22 +242,22 @@ void client(const Plan& plan) {
     std::uint32_t stag = 0;
     std::memcpy(&stag, offer.data(), 4);
 
-    std::vector<unsigned char> message(plan.octets);
+    std::vector<unsigned char> message(plan.bytes);
     for (std::size_t i = 0; i < message.size(); ++i) message[i] = pattern(i);
     peer.send(message.data(), 64);
     peer.send(message.data(), 1, XSOCK_SOLICITED);
     peer.send(message.data(), 3, XSOCK_INVALIDATE, ntohl(stag));
     peer.send(nullptr, 0);
-    peer.send(message.data(), plan.octets);
+    peer.send(message.data(), plan.bytes);
     peer.write(1);
-    peer.write(plan.octets);
+    peer.write(plan.bytes);
     peer.read(5);
-    peer.read(plan.octets);
+    peer.read(plan.bytes);
     peer.atomics();
     peer.immediate();
     peer.send_word("done");
     peer.expect_word("bye!");
-    peer.expect_written(plan.octets);
+    peer.expect_written(plan.bytes);
     if (plan.end == "terminate") peer.use_bad_stag();
     peer.end(plan.end);
 }
@@ -282,16 +282,16 @@ void serve(const Plan& plan, const std::vector<std::string>& arguments) {
     Peer peer(plan);
     peer.start(fd, false);
     peer.offer_invalidation();
-    for (const std::size_t octets : {std::size_t{64}, std::size_t{1}, std::size_t{3},
-                                     std::size_t{0}, std::size_t{plan.octets}}) {
+    for (const std::size_t bytes : {std::size_t{64}, std::size_t{1}, std::size_t{3}, std::size_t{0},
+                                    std::size_t{plan.bytes}}) {
         const auto message = peer.receive();
-        REQUIRE(message.size() == octets);
-        for (std::size_t i = 0; i < octets; ++i) REQUIRE(message[i] == pattern(i));
+        REQUIRE(message.size() == bytes);
+        for (std::size_t i = 0; i < bytes; ++i) REQUIRE(message[i] == pattern(i));
     }
     (void)peer.receive();  // Immediate Data
     peer.expect_word("done");
-    peer.expect_written(plan.octets);
-    peer.write(plan.octets);
+    peer.expect_written(plan.bytes);
+    peer.write(plan.bytes);
     peer.read(300);
     peer.send_word("bye!");
     peer.wait_end();
@@ -321,8 +321,8 @@ int main(int argc, char** argv) {
             plan.address = arguments[++i];
         } else if (name == "--revision") {
             plan.revision = static_cast<std::uint32_t>(std::stoul(arguments[++i]));
-        } else if (name == "--octets") {
-            plan.octets = static_cast<std::uint32_t>(std::stoul(arguments[++i]));
+        } else if (name == "--bytes") {
+            plan.bytes = static_cast<std::uint32_t>(std::stoul(arguments[++i]));
         } else if (name == "--rtr") {
             plan.rtr = static_cast<std::uint32_t>(std::stoul(arguments[++i]));
         } else if (name == "--end") {

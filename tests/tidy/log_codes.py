@@ -16,7 +16,7 @@ SETTINGS = os.path.join("tools", "settings.cpp")
 SPEAKERS = ("base", "transport", "libxsock", "verbs")
 
 LOGGED = re.compile(r'\blog\(\s*(?:[\w:]+::)?LogLevel::\w+,\s*"([^"]+)"')
-VIOLATION = re.compile(r'"([a-z]+(?:-[a-z]+)+)"')  # a name in the table
+STREAM_ERROR = re.compile(r'"([a-z]+(?:-[a-z]+)+)"')  # a name in the table
 WORD = re.compile(r'"([a-z]+(?:-[a-z]+)*)"')  # may be a code on its way to a log line
 READ = re.compile(r'\w\(\s*"(XSOCK_[A-Z_]+)"')
 ROW = re.compile(r'^\| `([^`]+)` \|', re.M)
@@ -46,8 +46,8 @@ def breaches(top):
         words.update(WORD.findall(content))
         for found in READ.finditer(content):
             read.setdefault(found.group(1), path)
-        if path == os.path.join("base", "violation.cpp"):
-            for found in VIOLATION.finditer(content):
+        if path == os.path.join("base", "stream_error.cpp"):
+            for found in STREAM_ERROR.finditer(content):
                 codes.setdefault(found.group(1), path)
     page = text_of(top, PAGE)
     explained = set(ROW.findall(section(page, "Log codes")))

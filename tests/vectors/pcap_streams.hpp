@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The two octet streams of a capture that holds one TCP connection (classic pcap, Ethernet, IPv4),
+// The two byte streams of a capture that holds one TCP connection (classic pcap, Ethernet, IPv4),
 // put in order by sequence number, duplicates dropped. For tests.
 #pragma once
 
@@ -23,28 +23,28 @@ struct TcpStreams {
 
 namespace pcap_detail {
 
-/// One direction: segments by their distance from the first octet of the stream.
+/// One direction: segments by their distance from the first byte of the stream.
 struct Direction {
     std::uint32_t first = 0;  // sequence number behind the SYN
     std::map<std::uint32_t, std::vector<std::byte>> segments;
 
     [[nodiscard]] std::vector<std::byte> joined() const {
         std::vector<std::byte> out;
-        for (const auto& [offset, octets] : segments) {
+        for (const auto& [offset, bytes] : segments) {
             if (offset > out.size()) throw std::runtime_error("capture has a gap");
             const std::size_t known = out.size() - offset;
-            if (known < octets.size()) {
-                out.insert(out.end(), octets.begin() + static_cast<std::ptrdiff_t>(known),
-                           octets.end());
+            if (known < bytes.size()) {
+                out.insert(out.end(), bytes.begin() + static_cast<std::ptrdiff_t>(known),
+                           bytes.end());
             }
         }
         return out;
     }
 };
 
-inline std::uint32_t field(ConstBytes octets, std::size_t at, bool big) {
-    if (at > octets.size() || octets.size() - at < 4) throw std::runtime_error("pcap is short");
-    return big ? load_be32(octets.data() + at) : load_le32(octets.data() + at);
+inline std::uint32_t field(ConstBytes bytes, std::size_t at, bool big) {
+    if (at > bytes.size() || bytes.size() - at < 4) throw std::runtime_error("pcap is short");
+    return big ? load_be32(bytes.data() + at) : load_le32(bytes.data() + at);
 }
 
 }  // namespace pcap_detail

@@ -33,7 +33,7 @@ pingpong() {
     local status=$?
     wait "$server" || status=$?
     pids=()
-    # A line for each size, from 64 octets on, by both ends.
+    # A line for each size, from 64 bytes on, by both ends.
     [ "$(grep -cE '^[0-9]+[kmg]? ' "$work/client")" -ge 5 ] || status=99
     verdict "$name" $status
     [ $status = 0 ] || tail -n 5 "$work/server" "$work/client"

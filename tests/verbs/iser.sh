@@ -10,7 +10,7 @@ own_network=1
 full=0
 [ "${2:-}" != --full ] || full=1
 need tgtd tgtadm iscsi-inq iscsi-readcapacity16 iscsi-perf iscsi-test-cu ss cmp
-# tgtd's own socket lies where TGT_IPC_SOCKET says, so that nobody else's tgtd is met.
+# tgtd's own socket lies where TGT_IPC_SOCKET says, so that no other tgtd is met.
 export TGT_IPC_SOCKET=$work/ipc XSOCK_LOG=off XSOCK_VERBS_SUMMARY=1
 
 port=$((20000 + $$ % 10000))
@@ -60,7 +60,7 @@ client "iscsi-readcapacity16" iscsi-readcapacity16 -i $host $disk
 grep -q "Total size:$size" "$work/client" || verdict "iscsi-readcapacity16 tells the size" 1
 
 # Patterns of several sizes and at odd places, written and read back by qemu-io, one across a 4 KiB
-# boundary of the disk's, then random octets; this script compares them with the file behind the
+# boundary of the disk's, then random bytes; this script compares them with the file behind the
 # disk. (libiscsi 1.19 takes less than 512 KiB by iSER in one request.)
 if command -v qemu-io >/dev/null && qemu-img --help | grep -qw iser; then
     head -c 262144 /dev/urandom >"$work/random"
@@ -73,11 +73,11 @@ if command -v qemu-io >/dev/null && qemu-img --help | grep -qw iser; then
     ! grep -q 'Pattern verification failed' "$work/client" &&
         [ "$(grep -cE '^(wrote|read) ' "$work/client")" = 12 ]
     verdict "qemu-io finds what it wrote" $?
-    # tgtd fetched all by RDMA Read: the octets of the connection have it.
-    sent=$(sed -n 's/.*errors; \([0-9]*\) octets sent.*/\1/p' "$work/client")
+    # tgtd fetched all by RDMA Read: the bytes of the connection have it.
+    sent=$(sed -n 's/.*errors; \([0-9]*\) bytes sent.*/\1/p' "$work/client")
     [ "${sent:-0}" -gt 729088 ]
-    verdict "the payload went over verbs: ${sent:-0} octets" $?
-    # same OFFSET OCTETS FILE: the disk has there what FILE begins with.
+    verdict "the payload went over verbs: ${sent:-0} bytes" $?
+    # same OFFSET BYTES FILE: the disk has there what FILE begins with.
     same() { cmp -s -n "$2" -i "$1:0" "$work/disk" "$3"; }
     filled() { head -c "$2" /dev/zero | tr '\0' "\\$1"; }
     same $((4 << 20)) 262144 "$work/random" && same $((1 << 20)) 262144 <(filled 132 262144) &&

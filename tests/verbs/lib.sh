@@ -3,7 +3,7 @@
 # drop-in libraries), `work` (a folder that goes at the end) and `failed` (0).
 #
 # own_network=1, set before: the script starts again in a network namespace of its own, where it may
-# make one. Nobody else's ports are there.
+# make one. No ports of other programs are there.
 if [ -n "${own_network:-}" ] && [ -z "${XSOCK_OWN_NETWORK:-}" ] && unshare --net true 2>/dev/null; then
     export XSOCK_OWN_NETWORK=1
     exec unshare --net -- bash -c 'ip link set lo up && exec "$@"' - "$0" "$@"

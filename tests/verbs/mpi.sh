@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Open MPI over libfabric's "verbs;ofi_rxm" on the drop-in libraries: ranks on one machine, then in
-# two network namespaces, every octet checked (mpi_exchange.c). No other way is left to the ranks
-# (pml cm, mtl ofi of that provider, no shared memory), and the octets that each one's device moved
+# two network namespaces, every byte checked (mpi_exchange.c). No other way is left to the ranks
+# (pml cm, mtl ofi of that provider, no shared memory), and the bytes that each one's device moved
 # are told at its end.
 #
 #   mpi.sh BUILD
@@ -36,14 +36,14 @@ job() {
     timeout -k 5 150 ip netns exec $space-a mpirun -np "$ranks" "${over_verbs[@]}" "$@" \
         -x LD_LIBRARY_PATH -x XSOCK_LOG -x XSOCK_VERBS_SUMMARY "$work/exchange" >"$work/log" 2>&1
     status=$?
-    grep -q "^$ranks ranks, 0 wrong octets" "$work/log" || status=96
+    grep -q "^$ranks ranks, 0 wrong bytes" "$work/log" || status=96
     # (Ranks that connect to each other at once refuse one of the two connections.)
     # A ring of 5.5 MB and more goes out of every rank by its device, and as much comes in.
-    least=$(sed -n 's/^xsock: verbs: .*errors; \([0-9]*\) octets sent, \([0-9]*\) received.*/\1\n\2/p' \
+    least=$(sed -n 's/^xsock: verbs: .*errors; \([0-9]*\) bytes sent, \([0-9]*\) received.*/\1\n\2/p' \
         "$work/log" | sort -n | sed -n 1p)
     [ "$(grep -c '^xsock: verbs: ' "$work/log")" = "$ranks" ] &&
         [ "${least:-0}" -gt 5500000 ] || [ $status != 0 ] || status=98
-    verdict "$name: at least ${least:-0} octets each way in each rank" $status
+    verdict "$name: at least ${least:-0} bytes each way in each rank" $status
     [ $status = 0 ] || tail -n 15 "$work/log"
 }
 job "Open MPI, 2 ranks on a machine" 2

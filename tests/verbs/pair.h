@@ -220,17 +220,20 @@ struct test_case {
 
 /* All of them, or those named on the command line; the program's exit status. */
 static inline int run_cases(const struct test_case* cases, size_t count, int argc, char** argv) {
+    int ran = 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (size_t i = 0; i < count; ++i) {
         int wanted = argc < 2;
         for (int k = 1; k < argc; ++k) wanted |= strcmp(argv[k], cases[i].name) == 0;
         if (!wanted) continue;
+        ++ran;
         const int before = failures;
         case_name = cases[i].name;
         cases[i].run();
         printf("%-6s %s\n", failures == before ? "ok" : "FAILED", case_name);
     }
-    return failures != 0;
+    if (ran == 0) printf("FAILED: no such case\n");
+    return failures != 0 || ran == 0;
 }
 
 #endif /* XSOCK_TESTS_VERBS_PAIR_H */

@@ -12,7 +12,7 @@ most=7000    # and their headers, and start-up
 for how in open quick disconnected destroyed reset; do
     said=$("$build/tests/verbs/verbs_summary" $how 2>&1)
     status=$?
-    line=$(grep -o '[0-9]* octets sent, [0-9]* received' <<<"$said") || status=1
+    line=$(grep -o '[0-9]* bytes sent, [0-9]* received' <<<"$said") || status=1
     read -r sent _ _ received _ <<<"$line"
     for count in "${sent:-0}" "${received:-0}"; do
         [ "$count" -ge $least ] && [ "$count" -le $most ] || status=1

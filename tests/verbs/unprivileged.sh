@@ -22,7 +22,7 @@ set -u
 export LD_LIBRARY_PATH=$1 XSOCK_LOG=off
 port=$2
 ulimit -l 64 || exit 3
-listens() {  # waits until somebody does, at most half a minute
+listens() {  # waits for a listener, at most half a minute
     for _ in $(seq 300); do
         grep -q ":$(printf %04X "$1") .* 0A " /proc/net/tcp && return
         sleep 0.1
@@ -43,7 +43,7 @@ wait "$server" || exit 8
 SCRIPT
 chmod -R a+rX "$work" && chmod a+x "$work/programs"
 
-# Below the ports that the kernel gives to clients: what nobody uses stays so.
+# Below the ports that the kernel gives to clients: an unused port stays unused.
 port=$((20000 + $$ % 10000))
 in_use() { grep -qE ":($(printf '%04X|%04X' "$port" $((port + 1)))) " /proc/net/tcp /proc/net/tcp6; }
 run() {

@@ -20,22 +20,22 @@ static uint64_t word_at(uint32_t seed, uint64_t index) {
     return z ^ (z >> 31);
 }
 
-void pattern_fill(uint8_t* octets, size_t length, uint32_t seed) {
+void pattern_fill(uint8_t* bytes, size_t length, uint32_t seed) {
     for (size_t at = 0; at < length; at += 8) {
         const uint64_t word = word_at(seed, at / 8);
 
-        memcpy(octets + at, &word, length - at < 8 ? length - at : 8);
+        memcpy(bytes + at, &word, length - at < 8 ? length - at : 8);
     }
 }
 
-long pattern_check(const uint8_t* octets, size_t length, uint32_t seed) {
+long pattern_check(const uint8_t* bytes, size_t length, uint32_t seed) {
     for (size_t at = 0; at < length; at += 8) {
         const uint64_t word = word_at(seed, at / 8);
         const size_t n = length - at < 8 ? length - at : 8;
 
-        if (memcmp(octets + at, &word, n) == 0) continue;
+        if (memcmp(bytes + at, &word, n) == 0) continue;
         for (size_t i = 0; i < n; i++) {
-            if (octets[at + i] != ((const uint8_t*)&word)[i]) return (long)(at + i);
+            if (bytes[at + i] != ((const uint8_t*)&word)[i]) return (long)(at + i);
         }
     }
     return PATTERN_OK;
@@ -48,22 +48,22 @@ int64_t now_ms(void) {
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-int line_read(struct lines* from, char out[LINE_MAX_OCTETS], int timeout_ms) {
+int line_read(struct lines* from, char out[LINE_MAX_BYTES], int timeout_ms) {
     const int64_t end = now_ms() + timeout_ms;
 
     for (;;) {
-        const char* newline = memchr(from->octets, '\n', from->have);
+        const char* newline = memchr(from->bytes, '\n', from->have);
 
         if (newline != NULL) {
-            const size_t length = (size_t)(newline - from->octets);
+            const size_t length = (size_t)(newline - from->bytes);
 
-            memcpy(out, from->octets, length);
+            memcpy(out, from->bytes, length);
             out[length] = '\0';
             from->have -= length + 1;
-            memmove(from->octets, newline + 1, from->have);
+            memmove(from->bytes, newline + 1, from->have);
             return 1;
         }
-        if (from->have == sizeof(from->octets)) {
+        if (from->have == sizeof(from->bytes)) {
             errno = EMSGSIZE;
             return -1;
         }
@@ -75,7 +75,7 @@ int line_read(struct lines* from, char out[LINE_MAX_OCTETS], int timeout_ms) {
             return -1;
         }
         const ssize_t n =
-            recv(from->fd, from->octets + from->have, sizeof(from->octets) - from->have, 0);
+            recv(from->fd, from->bytes + from->have, sizeof(from->bytes) - from->have, 0);
 
         if (n == 0) return 0;
         if (n < 0 && errno != EINTR) return -1;
@@ -84,7 +84,7 @@ int line_read(struct lines* from, char out[LINE_MAX_OCTETS], int timeout_ms) {
 }
 
 int line_write(int fd, const char* format, ...) {
-    char line[LINE_MAX_OCTETS];
+    char line[LINE_MAX_BYTES];
     va_list arguments;
 
     va_start(arguments, format);

@@ -12,22 +12,22 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { START_UP_OCTETS = 20, CRC_OCTETS = 4, STREAM_OCTETS = 1 << 18 };
+enum { START_UP_BYTES = 20, CRC_BYTES = 4, STREAM_BYTES = 1 << 18 };
 
-/* One direction: octets that came and do not yet make a frame. */
+/* One direction: bytes that came and do not yet make a frame. */
 struct direction {
     int from, to;
     bool start_up_passed, edited, over;
     bool edits;
     size_t have;
-    uint8_t octets[STREAM_OCTETS];
+    uint8_t bytes[STREAM_BYTES];
 };
 
-static uint32_t crc32c(const uint8_t* octets, size_t length) {
+static uint32_t crc32c(const uint8_t* bytes, size_t length) {
     uint32_t crc = 0xffffffff;
 
     for (size_t i = 0; i < length; i++) {
-        crc ^= octets[i];
+        crc ^= bytes[i];
         for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78 : 0);
     }
     return ~crc;
@@ -35,13 +35,13 @@ static uint32_t crc32c(const uint8_t* octets, size_t length) {
 
 static size_t ulpdu_length(const uint8_t* fpdu) { return (size_t)fpdu[0] << 8 | fpdu[1]; }
 
-static size_t fpdu_octets(size_t ulpdu) { return (2 + ulpdu + 3) / 4 * 4 + CRC_OCTETS; }
+static size_t fpdu_octets(size_t ulpdu) { return (2 + ulpdu + 3) / 4 * 4 + CRC_BYTES; }
 
-static void seal(uint8_t* fpdu) {
-    const size_t covered = fpdu_octets(ulpdu_length(fpdu)) - CRC_OCTETS;
+static void write_crc(uint8_t* fpdu) {
+    const size_t covered = fpdu_octets(ulpdu_length(fpdu)) - CRC_BYTES;
     const uint32_t crc = crc32c(fpdu, covered);
 
-    for (int i = 0; i < CRC_OCTETS; i++) fpdu[covered + (size_t)i] = (uint8_t)(crc >> 8 * i);
+    for (int i = 0; i < CRC_BYTES; i++) fpdu[covered + (size_t)i] = (uint8_t)(crc >> 8 * i);
 }
 
 /* RFC 5041 §4: control, RDMAP control, STag or reserved; then TO, or QN, MSN and MO. */
@@ -96,16 +96,16 @@ static void change(uint8_t* fpdu, enum edit edit) {
             ddp[1] = (uint8_t)((ddp[1] & 0xf0) | 8);
             break;
     }
-    seal(fpdu);
+    write_crc(fpdu);
 }
 
-static bool send_all(int fd, const uint8_t* octets, size_t length) {
+static bool send_all(int fd, const uint8_t* bytes, size_t length) {
     /* A segment of its own for each FPDU, or siw finds a trailer cut in two and calls it wrong. */
     while (length > 0) {
-        const ssize_t n = send(fd, octets, length, MSG_NOSIGNAL | MSG_EOR);
+        const ssize_t n = send(fd, bytes, length, MSG_NOSIGNAL | MSG_EOR);
 
         if (n <= 0) return false;
-        octets += n;
+        bytes += n;
         length -= (size_t)n;
     }
     return true;
@@ -116,36 +116,36 @@ static bool pass(struct direction* d, enum edit edit, unsigned opcode) {
     size_t at = 0;
 
     if (!d->start_up_passed) {
-        if (d->have < START_UP_OCTETS) return true;
-        const size_t frame = START_UP_OCTETS + ((size_t)d->octets[18] << 8 | d->octets[19]);
+        if (d->have < START_UP_BYTES) return true;
+        const size_t frame = START_UP_BYTES + ((size_t)d->bytes[18] << 8 | d->bytes[19]);
 
         if (d->have < frame) return true;
-        if (!send_all(d->to, d->octets, frame)) return false;
+        if (!send_all(d->to, d->bytes, frame)) return false;
         d->start_up_passed = true;
         at = frame;
     }
     while (d->have - at >= 4) {
-        uint8_t* const fpdu = d->octets + at;
-        size_t octets = fpdu_octets(ulpdu_length(fpdu));
+        uint8_t* const fpdu = d->bytes + at;
+        size_t bytes = fpdu_octets(ulpdu_length(fpdu));
 
-        if (d->have - at < octets) break;
-        at += octets;
-        /* A nudge is a Write too, but an empty one: nothing of it is looked at. */
+        if (d->have - at < bytes) break;
+        at += bytes;
+        /* A probe is a Write too, but an empty one: nothing of it is looked at. */
         if (d->edits && !d->edited && (fpdu[3] & 0x0f) == opcode &&
             !(opcode == 0 && ulpdu_length(fpdu) == 14)) {
             change(fpdu, edit);
-            octets = fpdu_octets(ulpdu_length(fpdu));
+            bytes = fpdu_octets(ulpdu_length(fpdu));
             d->edited = true;
         }
-        if (!send_all(d->to, fpdu, octets)) return false;
+        if (!send_all(d->to, fpdu, bytes)) return false;
     }
     d->have -= at;
-    memmove(d->octets, d->octets + at, d->have);
+    memmove(d->bytes, d->bytes + at, d->have);
     return true;
 }
 
 static void forward(struct direction* d, enum edit edit, unsigned opcode) {
-    const ssize_t n = recv(d->from, d->octets + d->have, sizeof(d->octets) - d->have, 0);
+    const ssize_t n = recv(d->from, d->bytes + d->have, sizeof(d->bytes) - d->have, 0);
 
     if (n > 0) {
         d->have += (size_t)n;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * A stretch of road between two iWARP ends that changes one FPDU, so that each end meets errors
+ * A stretch of network between two iWARP ends that changes one FPDU, so that each end meets errors
  * that the other one never makes. Start-up frames pass as they are; markers are not understood.
  */
 #ifndef XSOCK_TESTS_INTEROP_MATRIX_FPDU_EDITOR_H
@@ -21,7 +21,7 @@ enum edit {
     EDIT_STAG,          /* one that was not given out */
     EDIT_BOUNDS,        /* an offset outside the region */
     EDIT_WRAP,          /* an offset whose end is past 2^64 */
-    EDIT_RESPONSE,      /* a Write turns into a Read Response that nobody asked for */
+    EDIT_RESPONSE,      /* a Write turns into a Read Response without a request */
     EDIT_READ_SHORT,    /* a Read Request of another length */
     EDIT_ATOMIC,        /* a Read Request turns into an Atomic Request, too short for one */
     EDIT_IMMEDIATE      /* a Send turns into Immediate Data, too long for them */

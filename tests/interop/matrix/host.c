@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { WAIT_MS = 300000, GUEST_DATA_SEED = 78, OWN_DATA_SEED = 77, NOTE_OCTETS = 4 };
+enum { WAIT_MS = 300000, GUEST_DATA_SEED = 78, OWN_DATA_SEED = 77, NOTE_BYTES = 4 };
 
 static void say(const char* kind, const char* format, va_list arguments) {
     char text[600];
@@ -56,7 +56,7 @@ void row_begin(struct row* row, const struct setting* setting) {
  */
 
 void row_tell(struct row* row, const char* format, ...) {
-    char text[LINE_MAX_OCTETS];
+    char text[LINE_MAX_BYTES];
     va_list arguments;
 
     va_start(arguments, format);
@@ -66,8 +66,8 @@ void row_tell(struct row* row, const char* format, ...) {
         row_fail("the guest is gone: %s", strerror(errno));
 }
 
-/* Octets are moved meanwhile: the guest may wait for us. */
-bool row_answer(struct row* row, char answer[LINE_MAX_OCTETS]) {
+/* Bytes are moved meanwhile: the guest may wait for us. */
+bool row_answer(struct row* row, char answer[LINE_MAX_BYTES]) {
     const int64_t end = now_ms() + WAIT_MS + 10000;
 
     for (;;) {
@@ -77,12 +77,12 @@ bool row_answer(struct row* row, char answer[LINE_MAX_OCTETS]) {
         if (n == 0) row_fail("the guest closed the control connection");
         if (errno != ETIMEDOUT) row_fail("control connection: %s", strerror(errno));
         if (now_ms() > end) row_fail("the guest does not answer");
-        if (row->cq != NULL) row_drive(row, 2);
+        if (row->cq != NULL) row_poll(row, 2);
     }
 }
 
-void row_ask(struct row* row, char answer[LINE_MAX_OCTETS], const char* format, ...) {
-    char text[LINE_MAX_OCTETS], local[LINE_MAX_OCTETS];
+void row_ask(struct row* row, char answer[LINE_MAX_BYTES], const char* format, ...) {
+    char text[LINE_MAX_BYTES], local[LINE_MAX_BYTES];
     va_list arguments;
 
     va_start(arguments, format);
@@ -121,7 +121,7 @@ static void on_completion(struct row* row, const struct xsock_wc* wc) {
     }
 }
 
-void row_drive(struct row* row, int ms) {
+void row_poll(struct row* row, int ms) {
     struct xsock_wc wcs[64];
     const int n = xsock_cq_wait(row->cq, wcs, 1, 64, ms);
 
@@ -140,10 +140,10 @@ bool row_await(struct row* row, unsigned ep, unsigned sends, unsigned receives) 
 
     while (row->sends[ep] < sends || row->receives[ep] < receives) {
         if (now_ms() > end || ended(row, ep)) {
-            row_drive(row, 0);
+            row_poll(row, 0);
             break;
         }
-        row_drive(row, 100);
+        row_poll(row, 100);
     }
     return row->sends[ep] >= sends && row->receives[ep] >= receives;
 }
@@ -177,7 +177,7 @@ static void apply_settings(struct row* row, const struct setup* setup) {
     row_tell(row, "set sq %u", depth);
     row_tell(row, "set first_recv %u", setup->first_recv);
     for (int i = 0; i < 12; i++) {
-        char answer[LINE_MAX_OCTETS];
+        char answer[LINE_MAX_BYTES];
 
         if (!row_answer(row, answer)) row_fail("guest: %s", answer);
     }
@@ -199,7 +199,7 @@ struct xsock_ep_attr row_attributes(struct row* row, const struct setup* setup) 
     attr.mpa_revision = setup->revision;
     attr.fpdu_limit = setup->fpdu_limit;
     attr.rtr = setup->rtr;
-    attr.receive_wait_ms = setup->receive_wait_ms;
+    attr.rnr_timeout_ms = setup->rnr_timeout_ms;
     attr.startup_timeout_ms = setup->startup_timeout_ms;
     attr.private_data = setup->data != 0 ? private_data : NULL;
     attr.private_data_length = setup->data;
@@ -207,7 +207,7 @@ struct xsock_ep_attr row_attributes(struct row* row, const struct setup* setup) 
 }
 
 void row_listen(struct row* row, struct setup* setup) {
-    char answer[LINE_MAX_OCTETS];
+    char answer[LINE_MAX_BYTES];
 
     apply_settings(row, setup);
     if (!setup->siw_initiates) {
@@ -260,7 +260,7 @@ static bool accept_siw(struct row* row, const struct setup* setup, unsigned coun
             continue;
         }
         /* The guest may know by now that nothing will come of it. */
-        char answer[LINE_MAX_OCTETS];
+        char answer[LINE_MAX_BYTES];
 
         if (line_read(&row->control, answer, 1) == 1) {
             if (strncmp(answer, "ok", 2) != 0) {
@@ -276,7 +276,7 @@ static bool accept_siw(struct row* row, const struct setup* setup, unsigned coun
 
 bool row_establish(struct row* row, struct setup* setup) {
     const unsigned count = setup->connections != 0 ? setup->connections : 1;
-    char answer[LINE_MAX_OCTETS];
+    char answer[LINE_MAX_BYTES];
 
     if (setup->listen_port == 0) row_listen(row, setup);
     if (setup->siw_initiates)
@@ -298,7 +298,7 @@ bool row_establish(struct row* row, struct setup* setup) {
     if (sscanf(answer, "ok ird=%u ord=%u private_data=%u %15s", &ird, &ord, &data, right) != 4)
         row_fail("guest: %s", answer);
     if (data != setup->data || strcmp(right, "right") != 0)
-        row_fail("%u octets of private data reached the guest, %s, not %u", data, right,
+        row_fail("%u bytes of private data reached the guest, %s, not %u", data, right,
                  setup->data);
     return true;
 }
@@ -316,7 +316,7 @@ void row_check_negotiated(struct row* row, const struct setup* setup, unsigned e
     if (info.mpa_revision != (revision_1 ? 1u : 2u)) row_fail("MPA revision %u", info.mpa_revision);
     if (info.private_data_length != setup->siw_data ||
         pattern_check(info.private_data, info.private_data_length, GUEST_DATA_SEED) != PATTERN_OK)
-        row_fail("%u octets of private data came, not %u, or changed", info.private_data_length,
+        row_fail("%u bytes of private data came, not %u, or changed", info.private_data_length,
                  setup->siw_data);
     row_note("revision %u, CRC %s, IRD %u, ORD %u, ULPDU %u", info.mpa_revision,
              info.crc ? "on" : "off", info.ird, info.ord, info.mulpdu);
@@ -329,11 +329,11 @@ static void use(struct row* row, unsigned ep) {
     if (row->count > 1) row_ask(row, NULL, "use %u", ep);
 }
 
-static uint8_t* octets_of(size_t length) {
-    uint8_t* octets = calloc(1, length + 1);
+static uint8_t* bytes_of(size_t length) {
+    uint8_t* bytes = calloc(1, length + 1);
 
-    if (octets == NULL) row_fail("no memory");
-    return octets;
+    if (bytes == NULL) row_fail("no memory");
+    return bytes;
 }
 
 /* Retries while the queue is full. */
@@ -341,7 +341,7 @@ static uint8_t* octets_of(size_t length) {
     do {                                                                                          \
         while ((call) != 0) {                                                                     \
             if (errno != ENOBUFS) row_fail("post: %s: %s", strerror(errno), end_of((row), (ep))); \
-            row_drive((row), 100);                                                                \
+            row_poll((row), 100);                                                                 \
         }                                                                                         \
     } while (0)
 
@@ -353,46 +353,46 @@ static void await_or_fail(struct row* row, unsigned ep, unsigned sends, unsigned
 }
 
 void row_send(struct row* row, unsigned ep, uint32_t size, uint32_t count, uint32_t seed) {
-    uint8_t* octets = octets_of((size_t)size * count);
+    uint8_t* bytes = bytes_of((size_t)size * count);
     const unsigned before = row->sends[ep];
 
     use(row, ep);
     row_ask(row, NULL, "recv %u %u", size, count);
     for (uint32_t i = 0; i < count; i++) {
-        pattern_fill(octets + (size_t)i * size, size, seed + i);
-        POST(row, ep, xsock_send(row->eps[ep], i, octets + (size_t)i * size, size, 0));
+        pattern_fill(bytes + (size_t)i * size, size, seed + i);
+        POST(row, ep, xsock_send(row->eps[ep], i, bytes + (size_t)i * size, size, 0));
     }
     row_ask(row, NULL, "got %u", seed);
     await_or_fail(row, ep, before + count, row->receives[ep], "send");
-    free(octets);
+    free(bytes);
 }
 
-static void check_all(const uint8_t* octets, uint32_t size, uint32_t count, uint32_t seed,
+static void check_all(const uint8_t* bytes, uint32_t size, uint32_t count, uint32_t seed,
                       const char* what) {
     for (uint32_t i = 0; i < count; i++) {
-        const long wrong = pattern_check(octets + (size_t)i * size, size, seed + i);
+        const long wrong = pattern_check(bytes + (size_t)i * size, size, seed + i);
 
-        if (wrong != PATTERN_OK) row_fail("%s %u differs at octet %ld of %u", what, i, wrong, size);
+        if (wrong != PATTERN_OK) row_fail("%s %u differs at byte %ld of %u", what, i, wrong, size);
     }
 }
 
 void row_send_siw(struct row* row, unsigned ep, uint32_t size, uint32_t count, uint32_t seed) {
-    uint8_t* octets = octets_of((size_t)size * count);
+    uint8_t* bytes = bytes_of((size_t)size * count);
     const unsigned before = row->receives[ep];
 
     for (uint32_t i = 0; i < count; i++)
-        POST(row, ep, xsock_recv(row->eps[ep], i, octets + (size_t)i * size, size));
+        POST(row, ep, xsock_recv(row->eps[ep], i, bytes + (size_t)i * size, size));
     use(row, ep);
     row_ask(row, NULL, "send %u %u %u", size, count, seed);
     await_or_fail(row, ep, row->sends[ep], before + count, "receive");
-    if (row->last_length != size) row_fail("the last message had %u octets", row->last_length);
-    check_all(octets, size, count, seed, "message");
-    free(octets);
+    if (row->last_length != size) row_fail("the last message had %u bytes", row->last_length);
+    check_all(bytes, size, count, seed, "message");
+    free(bytes);
 }
 
 struct xsock_remote row_guest_memory(struct row* row, size_t length, const char* rights,
                                      uint32_t seed, int* index) {
-    char answer[LINE_MAX_OCTETS];
+    char answer[LINE_MAX_BYTES];
     struct xsock_remote remote = {.length = length};
 
     row_ask(row, answer, "mem %zu %s %u", length, rights, seed);
@@ -402,19 +402,19 @@ struct xsock_remote row_guest_memory(struct row* row, size_t length, const char*
 }
 
 void row_write(struct row* row, unsigned ep, uint32_t size, uint32_t count, uint32_t seed) {
-    uint8_t* octets = octets_of((size_t)size * count);
+    uint8_t* bytes = bytes_of((size_t)size * count);
     const unsigned before = row->sends[ep];
-    uint8_t note[NOTE_OCTETS];
+    uint8_t note[NOTE_BYTES];
     int index;
 
     use(row, ep);
     const struct xsock_remote remote = row_guest_memory(row, (size_t)size * count, "w", 0, &index);
 
-    row_ask(row, NULL, "recv %u 1", NOTE_OCTETS);
+    row_ask(row, NULL, "recv %u 1", NOTE_BYTES);
     for (uint32_t i = 0; i < count; i++) {
-        pattern_fill(octets + (size_t)i * size, size, seed + i);
+        pattern_fill(bytes + (size_t)i * size, size, seed + i);
         POST(row, ep,
-             xsock_write(row->eps[ep], i, octets + (size_t)i * size, size, &remote,
+             xsock_write(row->eps[ep], i, bytes + (size_t)i * size, size, &remote,
                          (uint64_t)i * size, 0));
     }
     pattern_fill(note, sizeof(note), seed);
@@ -423,14 +423,14 @@ void row_write(struct row* row, unsigned ep, uint32_t size, uint32_t count, uint
     for (uint32_t i = 0; i < count; i++)
         row_ask(row, NULL, "memcheck %d %zu %u %u", index, (size_t)i * size, size, seed + i);
     await_or_fail(row, ep, before + count + 1, row->receives[ep], "write");
-    free(octets);
+    free(bytes);
 }
 
 /* A region of ours on this endpoint. */
-static struct xsock_mr* offer(struct row* row, unsigned ep, uint8_t* octets, size_t length,
+static struct xsock_mr* offer(struct row* row, unsigned ep, uint8_t* bytes, size_t length,
                               unsigned access, struct xsock_remote* remote) {
     struct xsock_mr* mr =
-        xsock_mr_register(NULL, octets, length != 0 ? length : 1, access, row->eps[ep]);
+        xsock_mr_register(NULL, bytes, length != 0 ? length : 1, access, row->eps[ep]);
     struct xsock_key key;
 
     if (mr == NULL || xsock_mr_key(mr, 0, length, &key) != 0)
@@ -441,25 +441,25 @@ static struct xsock_mr* offer(struct row* row, unsigned ep, uint8_t* octets, siz
 
 void row_write_siw(struct row* row, unsigned ep, uint32_t size, uint32_t count, uint32_t seed) {
     const size_t length = (size_t)size * count;
-    uint8_t* octets = octets_of(length);
-    uint8_t note[NOTE_OCTETS];
+    uint8_t* bytes = bytes_of(length);
+    uint8_t note[NOTE_BYTES];
     const unsigned before = row->receives[ep];
     struct xsock_remote remote;
-    struct xsock_mr* mr = offer(row, ep, octets, length, XSOCK_REMOTE_WRITE, &remote);
+    struct xsock_mr* mr = offer(row, ep, bytes, length, XSOCK_REMOTE_WRITE, &remote);
 
     POST(row, ep, xsock_recv(row->eps[ep], 0, note, sizeof(note)));
     use(row, ep);
     row_ask(row, NULL, "write %u %u %u %" PRIu64 " %u", size, count, seed, remote.to, remote.stag);
-    row_ask(row, NULL, "send %u 1 %u", NOTE_OCTETS, seed);
+    row_ask(row, NULL, "send %u 1 %u", NOTE_BYTES, seed);
     await_or_fail(row, ep, row->sends[ep], before + 1, "written");
-    check_all(octets, size, count, seed, "Write");
+    check_all(bytes, size, count, seed, "Write");
     xsock_mr_deregister(mr);
-    free(octets);
+    free(bytes);
 }
 
 void row_read(struct row* row, unsigned ep, uint32_t size, uint32_t count, uint32_t seed) {
     const size_t length = (size_t)size * count;
-    uint8_t* octets = octets_of(length);
+    uint8_t* bytes = bytes_of(length);
     const unsigned before = row->sends[ep];
     int index;
 
@@ -468,24 +468,24 @@ void row_read(struct row* row, unsigned ep, uint32_t size, uint32_t count, uint3
 
     for (uint32_t i = 0; i < count; i++)
         POST(row, ep,
-             xsock_read(row->eps[ep], i, octets + (size_t)i * size, size, &remote,
+             xsock_read(row->eps[ep], i, bytes + (size_t)i * size, size, &remote,
                         (uint64_t)i * size, 0));
     await_or_fail(row, ep, before + count, row->receives[ep], "read");
-    check_all(octets, (uint32_t)length, 1, seed, "Read");
-    free(octets);
+    check_all(bytes, (uint32_t)length, 1, seed, "Read");
+    free(bytes);
 }
 
 void row_read_siw(struct row* row, unsigned ep, uint32_t size, uint32_t count, uint32_t seed) {
     const size_t length = (size_t)size * count;
-    uint8_t* octets = octets_of(length);
+    uint8_t* bytes = bytes_of(length);
     struct xsock_remote remote;
-    struct xsock_mr* mr = offer(row, ep, octets, length, XSOCK_REMOTE_READ, &remote);
+    struct xsock_mr* mr = offer(row, ep, bytes, length, XSOCK_REMOTE_READ, &remote);
 
-    pattern_fill(octets, length, seed);
+    pattern_fill(bytes, length, seed);
     use(row, ep);
     row_ask(row, NULL, "read %u %u %u %" PRIu64 " %u", size, count, seed, remote.to, remote.stag);
     xsock_mr_deregister(mr);
-    free(octets);
+    free(bytes);
 }
 
 /* ---- ends
@@ -496,7 +496,7 @@ static void await_closed(struct row* row, unsigned ep) {
 
     while (!row->closed[ep]) {
         if (now_ms() > end) row_fail("the connection does not end: %s", end_of(row, ep));
-        row_drive(row, 100);
+        row_poll(row, 100);
     }
 }
 
@@ -528,7 +528,7 @@ void row_close_siw(struct row* row, unsigned ep) {
 }
 
 bool row_guest_terminate(struct row* row, unsigned* layer, unsigned* type, unsigned* code) {
-    char answer[LINE_MAX_OCTETS];
+    char answer[LINE_MAX_BYTES];
     bool found = false;
 
     row_tell(row, "klog");

@@ -34,13 +34,13 @@ struct setup {
     unsigned ird, ord, siw_ird, siw_ord;  /* 0: 16 */
     unsigned rtr;                         /* ours, XSOCK_RTR_* */
     bool siw_p2p, siw_revision_1, siw_gso, siw_no_zcopy;
-    unsigned data, siw_data; /* private data, octets */
+    unsigned data, siw_data; /* private data, bytes */
     unsigned fpdu_limit;
     unsigned depth; /* of all queues, 0: 64 */
-    int receive_wait_ms;
+    int rnr_timeout_ms;
     bool markers;
     unsigned connections; /* 0: 1 */
-    unsigned first_recv;  /* octets of a receive that siw's program posts ahead; 0: none */
+    unsigned first_recv;  /* bytes of a receive that siw's program posts ahead; 0: none */
     bool defer;           /* our responder waits for its program's answer */
     int startup_timeout_ms;
     void (*on_connected)(struct row* row, unsigned ep); /* at once, on our side */
@@ -75,8 +75,8 @@ void row_begin(struct row* row, const struct setting* setting);
 /* A request to the guest; row_answer() takes its answer, in order. row_ask() is both, and ends the
  * row when the guest says no. */
 void row_tell(struct row* row, const char* format, ...) __attribute__((format(printf, 2, 3)));
-bool row_answer(struct row* row, char answer[LINE_MAX_OCTETS]);
-void row_ask(struct row* row, char answer[LINE_MAX_OCTETS], const char* format, ...)
+bool row_answer(struct row* row, char answer[LINE_MAX_BYTES]);
+void row_ask(struct row* row, char answer[LINE_MAX_BYTES], const char* format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Of our endpoints, as `setup` says. */
@@ -87,12 +87,12 @@ bool row_establish(struct row* row, struct setup* setup);
 void row_listen(struct row* row, struct setup* setup);
 void row_check_negotiated(struct row* row, const struct setup* setup, unsigned ep);
 
-/* Moves octets and sorts completions, up to `ms`. */
-void row_drive(struct row* row, int ms);
+/* Moves bytes and sorts completions, up to `ms`. */
+void row_poll(struct row* row, int ms);
 /* Waits until so many have completed in all, or the endpoint ended: then false. */
 bool row_await(struct row* row, unsigned ep, unsigned sends, unsigned receives);
 
-/* Operations of either side, every octet checked. `seed` tells messages apart. */
+/* Operations of either side, every byte checked. `seed` tells messages apart. */
 void row_send(struct row* row, unsigned ep, uint32_t size, uint32_t count, uint32_t seed);
 void row_send_siw(struct row* row, unsigned ep, uint32_t size, uint32_t count, uint32_t seed);
 void row_write(struct row* row, unsigned ep, uint32_t size, uint32_t count, uint32_t seed);

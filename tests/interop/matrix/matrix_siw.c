@@ -39,7 +39,7 @@ struct conn {
     int last_status;
     struct rdma_conn_param peer; /* what the other side's frame said */
     uint8_t peer_data[256];
-    uint8_t* recv_octets; /* of the posted receives, one behind the other */
+    uint8_t* recv_bytes; /* of the posted receives, one behind the other */
     struct ibv_mr* recv_mr;
     uint32_t recv_size, recv_posted, recv_done, recv_failed;
     uint32_t send_done, send_failed;
@@ -48,7 +48,7 @@ struct conn {
 };
 
 struct mem {
-    uint8_t* octets;
+    uint8_t* bytes;
     size_t length;
     struct ibv_mr* mr;
 };
@@ -80,13 +80,13 @@ static struct {
 
 static void answer(const char* format, ...) __attribute__((format(printf, 1, 2)));
 static void answer(const char* format, ...) {
-    char text[LINE_MAX_OCTETS];
+    char text[LINE_MAX_BYTES];
     va_list arguments;
 
     va_start(arguments, format);
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    if (line_write(g.control.fd, "%s", text) != 0) exit(1); /* nobody asks any more */
+    if (line_write(g.control.fd, "%s", text) != 0) exit(1); /* the other end is gone */
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -185,7 +185,7 @@ static void on_completion(const struct ibv_wc* wc) {
         return;
     }
     if (wc->byte_len != conn->recv_size && conn->trouble[0] == '\0')
-        snprintf(conn->trouble, sizeof(conn->trouble), "receive %u has %u octets, not %u",
+        snprintf(conn->trouble, sizeof(conn->trouble), "receive %u has %u bytes, not %u",
                  conn->recv_done, wc->byte_len, conn->recv_size);
     if (wc->wc_flags & IBV_WC_WITH_INV) conn->invalidated = wc->invalidated_rkey;
     conn->recv_done++;
@@ -269,19 +269,19 @@ static void report_connection(const struct conn* conn) {
  * not. */
 static const char* post_receives(struct conn* conn, uint32_t size, uint32_t count) {
     if (conn->recv_mr != NULL) ibv_dereg_mr(conn->recv_mr);
-    free(conn->recv_octets);
+    free(conn->recv_bytes);
     const size_t total = (size_t)size * count;
 
-    conn->recv_octets = calloc(1, total + 1);
-    conn->recv_mr = conn->recv_octets == NULL
+    conn->recv_bytes = calloc(1, total + 1);
+    conn->recv_mr = conn->recv_bytes == NULL
                         ? NULL
-                        : ibv_reg_mr(g.pd, conn->recv_octets, total + 1, IBV_ACCESS_LOCAL_WRITE);
+                        : ibv_reg_mr(g.pd, conn->recv_bytes, total + 1, IBV_ACCESS_LOCAL_WRITE);
     if (conn->recv_mr == NULL) return "no memory";
     conn->recv_size = size;
     conn->recv_posted = count;
     conn->recv_done = conn->recv_failed = 0;
     for (uint32_t i = 0; i < count; i++) {
-        struct ibv_sge sge = {.addr = (uintptr_t)conn->recv_octets + (size_t)i * size,
+        struct ibv_sge sge = {.addr = (uintptr_t)conn->recv_bytes + (size_t)i * size,
                               .length = size,
                               .lkey = conn->recv_mr->lkey};
         struct ibv_recv_wr wr = {
@@ -354,7 +354,7 @@ static void do_accept(const char* arguments) {
     report_connection(&g.conns[0]);
 }
 
-/* reject OCTETS: of private data */
+/* reject BYTES: of private data */
 static void do_reject(const char* arguments) {
     uint8_t private_data[256];
     const int length = atoi(arguments);
@@ -432,12 +432,12 @@ static struct mem* new_mem(struct ibv_pd* pd, size_t length, unsigned access, ui
     struct mem* mem = &g.mems[g.mem_count % MEMS_MAX];
 
     if (mem->mr != NULL) ibv_dereg_mr(mem->mr);
-    free(mem->octets);
+    free(mem->bytes);
     mem->length = length;
-    mem->octets = malloc(length != 0 ? length : 1);
-    if (mem->octets == NULL) return NULL;
-    pattern_fill(mem->octets, length, seed);
-    mem->mr = ibv_reg_mr(pd, mem->octets, length != 0 ? length : 1, access);
+    mem->bytes = malloc(length != 0 ? length : 1);
+    if (mem->bytes == NULL) return NULL;
+    pattern_fill(mem->bytes, length, seed);
+    mem->mr = ibv_reg_mr(pd, mem->bytes, length != 0 ? length : 1, access);
     if (mem->mr == NULL) return NULL;
     g.mem_count++;
     return mem;
@@ -466,7 +466,7 @@ static void do_mem(const char* arguments) {
         answer("fail mem: %s", strerror(errno));
     else
         answer("ok %d %" PRIu64 " %" PRIu32, (g.mem_count - 1) % MEMS_MAX,
-               (uint64_t)(uintptr_t)mem->octets, mem->mr->rkey);
+               (uint64_t)(uintptr_t)mem->bytes, mem->mr->rkey);
 }
 
 /* memcheck INDEX OFFSET LENGTH SEED */
@@ -481,10 +481,10 @@ static void do_memcheck(const char* arguments) {
         answer("fail memcheck: INDEX OFFSET LENGTH SEED");
         return;
     }
-    const long wrong = pattern_check(g.mems[index].octets + offset, length, seed);
+    const long wrong = pattern_check(g.mems[index].bytes + offset, length, seed);
 
     if (wrong != PATTERN_OK)
-        answer("fail memory differs at octet %ld of %zu", wrong, length);
+        answer("fail memory differs at byte %ld of %zu", wrong, length);
     else
         answer("ok");
 }
@@ -524,11 +524,11 @@ static void do_got(const char* arguments) {
         return;
     }
     for (uint32_t i = 0; i < conn->recv_posted; i++) {
-        const long wrong = pattern_check(conn->recv_octets + (size_t)i * conn->recv_size,
+        const long wrong = pattern_check(conn->recv_bytes + (size_t)i * conn->recv_size,
                                          conn->recv_size, seed != 0 ? seed + i : 0);
 
         if (wrong != PATTERN_OK) {
-            answer("fail message %u differs at octet %ld of %u", i, wrong, conn->recv_size);
+            answer("fail message %u differs at byte %ld of %u", i, wrong, conn->recv_size);
             return;
         }
     }
@@ -544,7 +544,7 @@ static bool post_all(enum ibv_wr_opcode opcode, const struct mem* mem, uint32_t 
     conn->send_done = conn->send_failed = 0;
     while (conn->send_done < count) {
         while (posted < count && posted - conn->send_done < g.sq) {
-            struct ibv_sge sge = {.addr = (uintptr_t)mem->octets + (size_t)posted * size,
+            struct ibv_sge sge = {.addr = (uintptr_t)mem->bytes + (size_t)posted * size,
                                   .length = size,
                                   .lkey = mem->mr->lkey};
             struct ibv_send_wr wr = {.wr_id = wr_id_of(conn, KIND_SEND, posted),
@@ -603,7 +603,7 @@ static void do_send(const char* arguments) {
         return;
     }
     for (uint32_t i = 0; i < count; i++)
-        pattern_fill(mem->octets + (size_t)i * size, size, seed + i);
+        pattern_fill(mem->bytes + (size_t)i * size, size, seed + i);
     report_work(post_all(n == 4 ? IBV_WR_SEND_WITH_INV : IBV_WR_SEND, mem, size, count, 0, rkey));
 }
 
@@ -621,7 +621,7 @@ static void do_write(const char* arguments) {
         return;
     }
     for (uint32_t i = 0; i < count; i++)
-        pattern_fill(mem->octets + (size_t)i * size, size, seed + i);
+        pattern_fill(mem->bytes + (size_t)i * size, size, seed + i);
     report_work(post_all(IBV_WR_RDMA_WRITE, mem, size, count, address, rkey));
 }
 
@@ -644,10 +644,10 @@ static void do_read(const char* arguments) {
         report_work(false);
         return;
     }
-    const long wrong = pattern_check(mem->octets, mem->length, seed);
+    const long wrong = pattern_check(mem->bytes, mem->length, seed);
 
     if (wrong != PATTERN_OK)
-        answer("fail what was read differs at octet %ld", wrong);
+        answer("fail what was read differs at byte %ld", wrong);
     else
         answer("ok");
 }
@@ -805,7 +805,7 @@ static void do_line(const char* line) {
 }
 
 static _Noreturn void serve_row(int fd) {
-    char line[LINE_MAX_OCTETS];
+    char line[LINE_MAX_BYTES];
 
     g.control.fd = fd;
     g.current = &g.conns[0];
@@ -821,7 +821,7 @@ static _Noreturn void serve_row(int fd) {
         /* Between two requests events are taken too: a disconnect must be answered in time. */
         struct pollfd control = {.fd = fd, .events = POLLIN};
 
-        if (memchr(g.control.octets, '\n', g.control.have) == NULL && poll(&control, 1, 0) == 0) {
+        if (memchr(g.control.bytes, '\n', g.control.have) == NULL && poll(&control, 1, 0) == 0) {
             g.idle = true;
             pump(1000);
             g.idle = false;

@@ -35,7 +35,7 @@ static const char kUsage[] =
     "  --list               prints the rows\n";
 
 /* Warnings of the guest's kernel since the last call; true when there were serious ones. */
-static bool kernel_complained(struct row* watch, bool siw_may, char* out, size_t size) {
+static bool kernel_reported(struct row* watch, bool siw_may, char* out, size_t size) {
     static const char* const kSerious[] = {"BUG",
                                            "WARNING",
                                            "Oops",
@@ -43,7 +43,7 @@ static bool kernel_complained(struct row* watch, bool siw_may, char* out, size_t
                                            "refcount",
                                            "general protection",
                                            "unable to handle"};
-    char answer[LINE_MAX_OCTETS];
+    char answer[LINE_MAX_BYTES];
     bool found = false;
 
     row_tell(watch, "klog");
@@ -210,8 +210,7 @@ int main(int argc, char** argv) {
         if (guest_there) {
             const size_t have = strlen(notes);
 
-            if (kernel_complained(&watch, plan->kernel_complains, notes + have,
-                                  sizeof(notes) - have))
+            if (kernel_reported(&watch, plan->kernel_reports, notes + have, sizeof(notes) - have))
                 verdict = FAILED;
         }
         printf("%s\t%s\t%s\t%d\t%s\n",

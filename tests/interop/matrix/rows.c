@@ -13,11 +13,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ROWS_MAX = 512, MIB = 1 << 20, END_WAIT_MS = 120000, REJECT_OCTETS = 16 };
+enum { ROWS_MAX = 512, MIB = 1 << 20, END_WAIT_MS = 120000, REJECT_BYTES = 16 };
 
 /* What one side does that the other must refuse. */
 enum fault {
-    FAULT_WRITE_STAG,   /* a Write to an STag that nobody gave out */
+    FAULT_WRITE_STAG,   /* a Write to an STag that was never given out */
     FAULT_WRITE_BOUNDS, /* a Write past the end of a region */
     FAULT_WRITE_RIGHT,  /* a Write to a region that may be read only */
     FAULT_WRITE_OTHER,  /* a Write to a region of another protection domain */
@@ -69,7 +69,7 @@ static void await_end(struct row* row, unsigned ep) {
 
     while (!row->closed[ep]) {
         if (now_ms() > end) row_fail("the connection does not end");
-        row_drive(row, 100);
+        row_poll(row, 100);
     }
 }
 
@@ -126,17 +126,17 @@ static int run_messages(struct row* row, struct row_plan* plan) {
 }
 
 static int run_invalidate(struct row* row, struct row_plan* plan) {
-    static uint8_t octets[4096];
+    static uint8_t bytes[4096];
     int index;
-    char answer[LINE_MAX_OCTETS];
+    char answer[LINE_MAX_BYTES];
     struct xsock_remote remote;
     struct xsock_key key;
 
     establish_or_fail(row, &plan->setup);
     /* Ours: siw's region is gone when its receive completes. */
-    remote = row_guest_memory(row, sizeof(octets), "rw", 0, &index);
-    pattern_fill(octets, 64, 5);
-    const struct xsock_sge sge = {.address = octets, .length = 64};
+    remote = row_guest_memory(row, sizeof(bytes), "rw", 0, &index);
+    pattern_fill(bytes, 64, 5);
+    const struct xsock_sge sge = {.address = bytes, .length = 64};
     XSOCK_INIT(xsock_wr, wr);
 
     wr.op = XSOCK_OP_SEND;
@@ -151,10 +151,10 @@ static int run_invalidate(struct row* row, struct row_plan* plan) {
     if (strtoul(answer + 3, NULL, 10) != 0 && strtoul(answer + 3, NULL, 10) != remote.stag)
         row_fail("the guest reports STag %s invalidated, not %u", answer + 3, remote.stag);
     /* Its: our region is gone when our receive completes. */
-    struct xsock_mr* mr = xsock_mr_register(NULL, octets, sizeof(octets),
+    struct xsock_mr* mr = xsock_mr_register(NULL, bytes, sizeof(bytes),
                                             XSOCK_REMOTE_WRITE | XSOCK_REMOTE_READ, row->eps[0]);
 
-    if (mr == NULL || xsock_mr_key(mr, 0, sizeof(octets), &key) != 0)
+    if (mr == NULL || xsock_mr_key(mr, 0, sizeof(bytes), &key) != 0)
         row_fail("xsock_mr_register: %s", strerror(errno));
     xsock_key_read(&key, &remote);
     static uint8_t received[64];
@@ -177,7 +177,7 @@ static int run_invalidate(struct row* row, struct row_plan* plan) {
     return PASSED;
 }
 
-static int run_crowd(struct row* row, struct row_plan* plan) {
+static int run_many_connections(struct row* row, struct row_plan* plan) {
     establish_or_fail(row, &plan->setup);
     for (unsigned ep = 0; ep < row->count; ep++) {
         row_send(row, ep, 64, 2, 100 * ep + 1);
@@ -204,10 +204,10 @@ static int run_early_close(struct row* row, struct row_plan* plan) {
 }
 
 static void speak_at_once(struct row* row, unsigned ep) {
-    static uint8_t octets[EPS_MAX][64];
+    static uint8_t bytes[EPS_MAX][64];
 
-    pattern_fill(octets[ep], sizeof(octets[ep]), 1 + ep);
-    if (xsock_send(row->eps[ep], ep, octets[ep], sizeof(octets[ep]), 0) != 0)
+    pattern_fill(bytes[ep], sizeof(bytes[ep]), 1 + ep);
+    if (xsock_send(row->eps[ep], ep, bytes[ep], sizeof(bytes[ep]), 0) != 0)
         row_fail("xsock_send: %s", strerror(errno));
 }
 
@@ -270,8 +270,8 @@ static struct xsock_ep* accept_request(struct row* row) {
 /* The program of the responder says no, and why, in private data. */
 static int run_rejected(struct row* row, struct row_plan* plan) {
     struct setup* setup = &plan->setup;
-    uint8_t why[REJECT_OCTETS];
-    char answer[LINE_MAX_OCTETS];
+    uint8_t why[REJECT_BYTES];
+    char answer[LINE_MAX_BYTES];
 
     setup->defer = setup->siw_initiates;
     row_listen(row, setup);
@@ -284,10 +284,10 @@ static int run_rejected(struct row* row, struct row_plan* plan) {
         row_note("guest: %s", answer);
         if (strstr(answer, "RDMA_CM_EVENT_REJECTED") == NULL ||
             strstr(answer, "private_data=16 right") == NULL)
-            row_fail("not rejected with %d octets of private data", REJECT_OCTETS);
+            row_fail("not rejected with %d bytes of private data", REJECT_BYTES);
         return REFUSED;
     }
-    row_tell(row, "reject %d", REJECT_OCTETS);
+    row_tell(row, "reject %d", REJECT_BYTES);
     struct xsock_ep* ep = begin_start_up(row, setup);
 
     if (xsock_ep_wait(ep, END_WAIT_MS) == 0) row_fail("established");
@@ -296,17 +296,17 @@ static int run_rejected(struct row* row, struct row_plan* plan) {
 
     row_note("xsock: %s", info.error_text);
     if (error != ECONNREFUSED) row_fail("%s", strerror(error));
-    if (info.private_data_length != REJECT_OCTETS ||
-        pattern_check(info.private_data, REJECT_OCTETS, 78) != PATTERN_OK)
-        row_fail("%u octets of private data came, or changed", info.private_data_length);
+    if (info.private_data_length != REJECT_BYTES ||
+        pattern_check(info.private_data, REJECT_BYTES, 78) != PATTERN_OK)
+        row_fail("%u bytes of private data came, or changed", info.private_data_length);
     if (!row_answer(row, answer)) row_fail("guest: %s", answer);
     return REFUSED;
 }
 
-/* The program of the responder does not answer: the initiator's patience ends. */
+/* The program of the responder does not answer: the initiator times out. */
 static int run_unanswered(struct row* row, struct row_plan* plan) {
     struct setup* setup = &plan->setup;
-    char answer[LINE_MAX_OCTETS];
+    char answer[LINE_MAX_BYTES];
 
     setup->defer = setup->siw_initiates;
     setup->startup_timeout_ms = setup->siw_initiates ? 60000 : 3000;
@@ -335,13 +335,13 @@ static int run_unanswered(struct row* row, struct row_plan* plan) {
  * --------------------------------------------------------------------------------- */
 
 static void write_for_ever(struct row* row, const struct xsock_remote* remote, int ready_fd) {
-    uint8_t* octets = malloc(MIB);
+    uint8_t* bytes = malloc(MIB);
 
-    if (octets == NULL) row_fail("no memory");
-    pattern_fill(octets, MIB, 3);
+    if (bytes == NULL) row_fail("no memory");
+    pattern_fill(bytes, MIB, 3);
     for (unsigned round = 0;; round++) {
-        while (xsock_write(row->eps[0], 0, octets, MIB, remote, 0, 0) == 0) continue;
-        row_drive(row, 100);
+        while (xsock_write(row->eps[0], 0, bytes, MIB, remote, 0, 0) == 0) continue;
+        row_poll(row, 100);
         if (round == 3 && ready_fd >= 0 && write(ready_fd, "x", 1) != 1) _exit(FAILED);
         if (row->closed[0]) return;
     }
@@ -349,7 +349,7 @@ static void write_for_ever(struct row* row, const struct xsock_remote* remote, i
 
 static int run_kill_own(struct row* row, struct row_plan* plan) {
     int ready[2], index;
-    char octet, answer[LINE_MAX_OCTETS];
+    char byte, answer[LINE_MAX_BYTES];
 
     if (pipe(ready) != 0) row_fail("pipe: %s", strerror(errno));
     /* Before this process has used xsock: the child is a program of its own. */
@@ -363,7 +363,7 @@ static int run_kill_own(struct row* row, struct row_plan* plan) {
         _exit(FAILED);
     }
     close(ready[1]);
-    if (read(ready[0], &octet, 1) != 1) {
+    if (read(ready[0], &byte, 1) != 1) {
         int status;
 
         waitpid(victim, &status, 0);
@@ -378,9 +378,9 @@ static int run_kill_own(struct row* row, struct row_plan* plan) {
 
 static int run_kill_siw(struct row* row, struct row_plan* plan) {
     struct row second;
-    char answer[LINE_MAX_OCTETS];
+    char answer[LINE_MAX_BYTES];
     int index;
-    static uint8_t octets[MIB];
+    static uint8_t bytes[MIB];
     struct xsock_key key;
     struct xsock_remote own;
 
@@ -389,26 +389,26 @@ static int run_kill_siw(struct row* row, struct row_plan* plan) {
     const int pid = atoi(answer + 3);
     const struct xsock_remote remote = row_guest_memory(row, MIB, "w", 0, &index);
     struct xsock_mr* mr =
-        xsock_mr_register(NULL, octets, sizeof(octets), XSOCK_REMOTE_WRITE, row->eps[0]);
+        xsock_mr_register(NULL, bytes, sizeof(bytes), XSOCK_REMOTE_WRITE, row->eps[0]);
 
-    if (mr == NULL || xsock_mr_key(mr, 0, sizeof(octets), &key) != 0)
+    if (mr == NULL || xsock_mr_key(mr, 0, sizeof(bytes), &key) != 0)
         row_fail("xsock_mr_register: %s", strerror(errno));
     xsock_key_read(&key, &own);
     row_ask(row, NULL, "stream %u %" PRIu64 " %u", MIB, own.to, own.stag);
     for (int i = 0; i < 8; i++) {
-        if (xsock_write(row->eps[0], 1, octets, MIB, &remote, 0, 0) != 0)
+        if (xsock_write(row->eps[0], 1, bytes, MIB, &remote, 0, 0) != 0)
             row_fail("xsock_write: %s", strerror(errno));
     }
     const int64_t end = now_ms() + 1000;
 
-    while (now_ms() < end) row_drive(row, 50);
+    while (now_ms() < end) row_poll(row, 50);
     row_begin(&second, row->setting);
     row_ask(&second, NULL, "kill %d", pid);
     await_end(row, 0);
     /* A FIN alone ends only what comes from there; what we send is answered by a reset. */
     const int64_t over = now_ms() + END_WAIT_MS;
 
-    while (row->sends[0] + row->unsuccessful < 8 && now_ms() < over) row_drive(row, 100);
+    while (row->sends[0] + row->unsuccessful < 8 && now_ms() < over) row_poll(row, 100);
     if (row->sends[0] + row->unsuccessful != 8)
         row_fail("of 8 Writes %u completed well and %u without success", row->sends[0],
                  row->unsuccessful);
@@ -419,11 +419,11 @@ static int run_kill_siw(struct row* row, struct row_plan* plan) {
 /* One of the connections that the guest leaves behind when it is turned off. */
 struct left {
     const char* what;
-    char kind; /* w: we write, r: we read, s: siw writes, i: nobody says anything */
+    char kind; /* w: we write, r: we read, s: siw writes, i: neither end sends */
     struct row row;
     struct setup setup;
     struct xsock_remote remote;
-    uint8_t* octets;
+    uint8_t* bytes;
     unsigned posted;
     int64_t ended_ms;
 };
@@ -432,15 +432,15 @@ static void left_begin(struct left* left, const struct setting* setting) {
     enum { RECEIVES = 4 };
     int index;
 
-    left->octets = malloc(MIB);
-    if (left->octets == NULL) row_fail("no memory");
+    left->bytes = malloc(MIB);
+    if (left->bytes == NULL) row_fail("no memory");
     row_begin(&left->row, setting);
     establish_or_fail(&left->row, &left->setup);
     if (left->kind == 'w' || left->kind == 'r')
         left->remote = row_guest_memory(&left->row, MIB, "rw", 0, &index);
     if (left->kind == 's') {
         struct xsock_mr* mr =
-            xsock_mr_register(NULL, left->octets, MIB, XSOCK_REMOTE_WRITE, left->row.eps[0]);
+            xsock_mr_register(NULL, left->bytes, MIB, XSOCK_REMOTE_WRITE, left->row.eps[0]);
         struct xsock_key key;
 
         if (mr == NULL || xsock_mr_key(mr, 0, MIB, &key) != 0)
@@ -450,21 +450,21 @@ static void left_begin(struct left* left, const struct setting* setting) {
                 left->remote.stag);
     }
     for (; left->posted < RECEIVES; left->posted++) {
-        if (xsock_recv(left->row.eps[0], 0, left->octets, 64) != 0)
+        if (xsock_recv(left->row.eps[0], 0, left->bytes, 64) != 0)
             row_fail("xsock_recv: %s", strerror(errno));
     }
 }
 
 /* Keeps the queue full, and sees what has come. */
-static void left_drive(struct left* left, int64_t start_ms) {
+static void left_poll(struct left* left, int64_t start_ms) {
     struct xsock_ep* ep = left->row.eps[0];
 
     if (left->row.closed[0]) return;
     if (left->kind == 'w')
-        while (xsock_write(ep, 0, left->octets, MIB, &left->remote, 0, 0) == 0) left->posted++;
+        while (xsock_write(ep, 0, left->bytes, MIB, &left->remote, 0, 0) == 0) left->posted++;
     if (left->kind == 'r')
-        while (xsock_read(ep, 0, left->octets, 65536, &left->remote, 0, 0) == 0) left->posted++;
-    row_drive(&left->row, 20);
+        while (xsock_read(ep, 0, left->bytes, 65536, &left->remote, 0, 0) == 0) left->posted++;
+    row_poll(&left->row, 20);
     if (left->row.closed[0]) left->ended_ms = now_ms() - start_ms;
 }
 
@@ -488,7 +488,7 @@ static int run_power_off(struct row* row, struct row_plan* plan) {
     const int64_t before = now_ms();
 
     while (now_ms() < before + 1000) {
-        for (unsigned i = 0; i < count; i++) left_drive(&lefts[i], before);
+        for (unsigned i = 0; i < count; i++) left_poll(&lefts[i], before);
     }
     for (unsigned i = 0; i < count; i++) {
         if (lefts[i].row.closed[0]) row_fail("%s: ended too early", lefts[i].what);
@@ -500,7 +500,7 @@ static int run_power_off(struct row* row, struct row_plan* plan) {
     while (!over && now_ms() < start + 150000) {
         over = true;
         for (unsigned i = 0; i < count; i++) {
-            left_drive(&lefts[i], start);
+            left_poll(&lefts[i], start);
             over = over && lefts[i].row.closed[0];
         }
     }
@@ -509,7 +509,7 @@ static int run_power_off(struct row* row, struct row_plan* plan) {
         const struct xsock_ep_info info = info_of(&left->row, 0);
 
         if (!left->row.closed[0]) row_fail("%s: does not end", left->what);
-        row_drive(&left->row, 100);
+        row_poll(&left->row, 100);
         row_note("%s: after %d s: %s", left->what, (int)(left->ended_ms / 1000), info.error_text);
         if (info.state != XSOCK_EP_ERROR) row_fail("%s: has not ended in error", left->what);
         if (left->row.sends[0] + left->row.receives[0] + left->row.unsuccessful != left->posted)
@@ -524,7 +524,7 @@ static int run_power_off(struct row* row, struct row_plan* plan) {
 
 /* What siw reported: our text has it in words. */
 static void expect_from_siw(struct row* row, const struct row_plan* plan) {
-    char wanted[64], answer[LINE_MAX_OCTETS];
+    char wanted[64], answer[LINE_MAX_BYTES];
 
     await_end(row, 0);
     const struct xsock_ep_info info = info_of(row, 0);
@@ -539,9 +539,9 @@ static void expect_from_siw(struct row* row, const struct row_plan* plan) {
 }
 
 /* What we reported: the kernel has logged it, with layer and type in each other's place (it reads
- * the octet the other way round). */
+ * the byte the other way round). */
 static void expect_from_xsock(struct row* row, const struct row_plan* plan) {
-    char answer[LINE_MAX_OCTETS];
+    char answer[LINE_MAX_BYTES];
     unsigned layer = 99, type = 99, code = 99;
 
     await_end(row, 0);
@@ -559,7 +559,7 @@ static void expect_from_xsock(struct row* row, const struct row_plan* plan) {
 
 /* We do wrong, siw refuses. */
 static int run_fault(struct row* row, struct row_plan* plan) {
-    static uint8_t octets[8192];
+    static uint8_t bytes[8192];
     int index;
     struct xsock_remote remote;
     int posted = 0;
@@ -575,7 +575,7 @@ static int run_fault(struct row* row, struct row_plan* plan) {
                               : other                           ? "rwp"
                                                                 : "rw",
                               0, &index);
-    remote.length = sizeof(octets);
+    remote.length = sizeof(bytes);
     if (plan->fault == FAULT_READ_WRAP) remote.to = UINT64_MAX - 31;
     if (plan->fault == FAULT_WRITE_STAG || plan->fault == FAULT_READ_STAG ||
         plan->fault == FAULT_INVALIDATE_STAG)
@@ -584,34 +584,34 @@ static int run_fault(struct row* row, struct row_plan* plan) {
         case FAULT_WRITE_STAG:
         case FAULT_WRITE_RIGHT:
         case FAULT_WRITE_OTHER:
-            posted = xsock_write(row->eps[0], 0, octets, 64, &remote, 0, 0);
+            posted = xsock_write(row->eps[0], 0, bytes, 64, &remote, 0, 0);
             break;
         case FAULT_WRITE_BOUNDS:
-            posted = xsock_write(row->eps[0], 0, octets, 64, &remote, 4090, 0);
+            posted = xsock_write(row->eps[0], 0, bytes, 64, &remote, 4090, 0);
             break;
         case FAULT_READ_STAG:
         case FAULT_READ_RIGHT:
         case FAULT_READ_OTHER:
         case FAULT_READ_WRAP:
-            posted = xsock_read(row->eps[0], 0, octets, 64, &remote, 0, 0);
+            posted = xsock_read(row->eps[0], 0, bytes, 64, &remote, 0, 0);
             break;
         case FAULT_READ_MANY:
             for (int i = 0; i < 16 && posted == 0; i++)
-                posted = xsock_read(row->eps[0], 0, octets, 4096, &remote, 0, 0);
+                posted = xsock_read(row->eps[0], 0, bytes, 4096, &remote, 0, 0);
             break;
         case FAULT_READ_BOUNDS:
-            posted = xsock_read(row->eps[0], 0, octets, 64, &remote, 4090, 0);
+            posted = xsock_read(row->eps[0], 0, bytes, 64, &remote, 4090, 0);
             break;
         case FAULT_SEND_LONG:
             row_ask(row, NULL, "recv 64 1");
-            posted = xsock_send(row->eps[0], 0, octets, 65, 0);
+            posted = xsock_send(row->eps[0], 0, bytes, 65, 0);
             break;
         case FAULT_SEND_NO_RECV:
-            posted = xsock_send(row->eps[0], 0, octets, 64, 0);
+            posted = xsock_send(row->eps[0], 0, bytes, 64, 0);
             break;
         case FAULT_INVALIDATE_STAG:
         case FAULT_INVALIDATE_OTHER: {
-            const struct xsock_sge sge = {.address = octets, .length = 64};
+            const struct xsock_sge sge = {.address = bytes, .length = 64};
             XSOCK_INIT(xsock_wr, wr);
 
             row_ask(row, NULL, "recv 64 1");
@@ -640,7 +640,7 @@ static int run_fault(struct row* row, struct row_plan* plan) {
         return PASSED;
     }
     if (plan->fault == FAULT_INVALIDATE_STAG || plan->fault == FAULT_INVALIDATE_OTHER) {
-        char answer[LINE_MAX_OCTETS];
+        char answer[LINE_MAX_BYTES];
 
         /* siw fails the receive and goes on; its Terminate comes when it closes. */
         row_tell(row, "got 0");
@@ -654,10 +654,10 @@ static int run_fault(struct row* row, struct row_plan* plan) {
 
 /* siw's program does wrong, we refuse. */
 static int run_fault_siw(struct row* row, struct row_plan* plan) {
-    static uint8_t octets[4096];
+    static uint8_t bytes[4096];
     struct xsock_key key;
     struct xsock_remote remote;
-    char answer[LINE_MAX_OCTETS];
+    char answer[LINE_MAX_BYTES];
 
     /* An answer that is quick enough makes room in time: the Reads wait until all have come. */
     if (plan->fault == FAULT_READ_MANY) setenv("XSOCK_PROGRESS", "app", 1);
@@ -667,14 +667,14 @@ static int run_fault_siw(struct row* row, struct row_plan* plan) {
     struct xsock_pd* foreign = other ? xsock_pd_create() : NULL;
     /* One that several connections may use is none of theirs to invalidate. */
     struct xsock_mr* mr = xsock_mr_register(
-        foreign, octets, sizeof(octets),
+        foreign, bytes, sizeof(bytes),
         plan->fault == FAULT_WRITE_RIGHT  ? XSOCK_REMOTE_READ
         : plan->fault == FAULT_READ_RIGHT ? XSOCK_REMOTE_WRITE
                                           : XSOCK_REMOTE_READ | XSOCK_REMOTE_WRITE,
         other || plan->fault == FAULT_INVALIDATE_OTHER ? NULL : row->eps[0]);
 
     if (other && foreign == NULL) row_fail("xsock_pd_create: %s", strerror(errno));
-    if (mr == NULL || xsock_mr_key(mr, 0, sizeof(octets), &key) != 0)
+    if (mr == NULL || xsock_mr_key(mr, 0, sizeof(bytes), &key) != 0)
         row_fail("xsock_mr_register: %s", strerror(errno));
     xsock_key_read(&key, &remote);
     switch ((enum fault)plan->fault) {
@@ -706,7 +706,7 @@ static int run_fault_siw(struct row* row, struct row_plan* plan) {
             row_tell(row, "read 64 1 7 %" PRIu64 " %u", remote.to + 4090, remote.stag);
             break;
         case FAULT_SEND_LONG:
-            if (xsock_recv(row->eps[0], 9, octets, 64) != 0)
+            if (xsock_recv(row->eps[0], 9, bytes, 64) != 0)
                 row_fail("xsock_recv: %s", strerror(errno));
             row_tell(row, "send 65 1 7");
             break;
@@ -714,12 +714,12 @@ static int run_fault_siw(struct row* row, struct row_plan* plan) {
             row_tell(row, "send 64 1 7");
             break;
         case FAULT_INVALIDATE_STAG:
-            if (xsock_recv(row->eps[0], 9, octets, 64) != 0)
+            if (xsock_recv(row->eps[0], 9, bytes, 64) != 0)
                 row_fail("xsock_recv: %s", strerror(errno));
             row_tell(row, "send 64 1 7 %u", remote.stag ^ 0x5a5a0000);
             break;
         case FAULT_INVALIDATE_OTHER:
-            if (xsock_recv(row->eps[0], 9, octets, 64) != 0)
+            if (xsock_recv(row->eps[0], 9, bytes, 64) != 0)
                 row_fail("xsock_recv: %s", strerror(errno));
             row_tell(row, "send 64 1 7 %u", remote.stag);
             break;
@@ -743,14 +743,14 @@ static int listen_on(const char* host, int* port) {
     return fd;
 }
 
-/* An FPDU is changed on its way; `siw_initiates` says who initiates, `siw_closes` who refuses: siw
- * an FPDU of ours when set, else we one of siw's. */
+/* An FPDU is changed on its way; `siw_initiates` tells the initiator, `siw_closes` the end that
+ * refuses: siw an FPDU of ours when set, else we one of siw's. */
 static int run_edit(struct row* row, struct row_plan* plan) {
     struct setup* setup = &plan->setup;
     const bool siw_refuses = plan->siw_closes;
-    static uint8_t octets[8192];
+    static uint8_t bytes[8192];
     struct sockaddr_in target = {.sin_family = AF_INET};
-    char answer[LINE_MAX_OCTETS];
+    char answer[LINE_MAX_BYTES];
     int index;
 
     /* The editor is forked before xsock has threads; it learns xsock's port by a fixed order. */
@@ -762,7 +762,8 @@ static int run_edit(struct row* row, struct row_plan* plan) {
     row_listen(row, setup);
     target.sin_port = htons((uint16_t)setup->listen_port);
     inet_pton(AF_INET, target_host, &target.sin_addr);
-    /* The accepted end is the initiator's; whose FPDUs are edited is the other of who refuses. */
+    /* The accepted end is the initiator's; the FPDUs edited are those of the end that does not
+     * refuse. */
     const int edit_accepted = setup->siw_initiates != siw_refuses;
     const pid_t editor = editor_start(listener, &target, edit_accepted, plan->edit, plan->opcode);
 
@@ -776,14 +777,14 @@ static int run_edit(struct row* row, struct row_plan* plan) {
 
         row_ask(row, NULL, "recv 64 2");
         if (plan->opcode == 0)
-            posted = xsock_write(row->eps[0], 0, octets, 64, &remote, 0, 0);
+            posted = xsock_write(row->eps[0], 0, bytes, 64, &remote, 0, 0);
         else if (plan->opcode == 1)
-            posted = xsock_read(row->eps[0], 0, octets, 64, &remote, 0, 0);
+            posted = xsock_read(row->eps[0], 0, bytes, 64, &remote, 0, 0);
         else
-            posted = xsock_send(row->eps[0], 0, octets, 64, 0);
+            posted = xsock_send(row->eps[0], 0, bytes, 64, 0);
         /* siw waits for the rest of a header that will not come: it takes it from what follows. */
         if (posted == 0 && plan->edit == EDIT_SHORT)
-            posted = xsock_send(row->eps[0], 0, octets, 64, 0);
+            posted = xsock_send(row->eps[0], 0, bytes, 64, 0);
         if (posted != 0) row_fail("post: %s", strerror(errno));
         expect_from_siw(row, plan);
     } else {
@@ -792,12 +793,12 @@ static int run_edit(struct row* row, struct row_plan* plan) {
 
         row_send(row, 0, 64, 1, 1);
         struct xsock_mr* mr = xsock_mr_register(
-            NULL, octets, sizeof(octets), XSOCK_REMOTE_READ | XSOCK_REMOTE_WRITE, row->eps[0]);
+            NULL, bytes, sizeof(bytes), XSOCK_REMOTE_READ | XSOCK_REMOTE_WRITE, row->eps[0]);
 
-        if (mr == NULL || xsock_mr_key(mr, 0, sizeof(octets), &key) != 0)
+        if (mr == NULL || xsock_mr_key(mr, 0, sizeof(bytes), &key) != 0)
             row_fail("xsock_mr_register: %s", strerror(errno));
         xsock_key_read(&key, &remote);
-        if (xsock_recv(row->eps[0], 9, octets + 4096, 64) != 0)
+        if (xsock_recv(row->eps[0], 9, bytes + 4096, 64) != 0)
             row_fail("xsock_recv: %s", strerror(errno));
         if (plan->opcode == 0)
             row_tell(row, "write 64 1 7 %" PRIu64 " %u", remote.to, remote.stag);
@@ -915,24 +916,24 @@ static void add_start_up(bool siw) {
 static void add_private_data(bool siw) {
     static const char kGroup[] = "private data";
     struct row_plan* p;
-    /* siw takes 256 octets with those of RFC 6581; its own length is eight bits wide. */
+    /* siw takes 256 bytes with those of RFC 6581; its own length is eight bits wide. */
     static const unsigned kLengths[] = {1, 4, 100, 251, 252};
 
     add(kGroup, run_exchange, siw, false, "none from either");
     for (unsigned i = 0; i < 5; i++) {
-        p = add(kGroup, run_exchange, siw, kLengths[i] == 252, "%u octets from xsock", kLengths[i]);
+        p = add(kGroup, run_exchange, siw, kLengths[i] == 252, "%u bytes from xsock", kLengths[i]);
         p->setup.data = kLengths[i];
     }
     /* siw would not survive such a Reply: we refuse. */
-    p = add(kGroup, run_refused, siw, true, "253 octets from xsock, one too many");
+    p = add(kGroup, run_refused, siw, true, "253 bytes from xsock, one too many");
     p->setup.data = 253;
     for (unsigned i = 0; i < 4; i++) {
-        p = add(kGroup, run_exchange, siw, kLengths[i] == 251, "%u octets from siw", kLengths[i]);
+        p = add(kGroup, run_exchange, siw, kLengths[i] == 251, "%u bytes from siw", kLengths[i]);
         p->setup.siw_data = kLengths[i];
     }
-    p = add(kGroup, run_refused, siw, true, "252 octets from siw, one too many");
+    p = add(kGroup, run_refused, siw, true, "252 bytes from siw, one too many");
     p->setup.siw_data = 252;
-    p = add(kGroup, run_exchange, siw, false, "revision 1, 200 octets from each");
+    p = add(kGroup, run_exchange, siw, false, "revision 1, 200 bytes from each");
     p->setup.revision = 1;
     p->setup.siw_revision_1 = siw;
     p->setup.data = p->setup.siw_data = 200;
@@ -944,7 +945,7 @@ static void add_fpdus(bool siw) {
     struct row_plan* p;
 
     for (unsigned i = 0; i < sizeof(kLimits) / sizeof(kLimits[0]); i++) {
-        p = add(kGroup, run_messages, siw, i == 0, "ULPDUs of up to %u octets", kLimits[i]);
+        p = add(kGroup, run_messages, siw, i == 0, "ULPDUs of up to %u bytes", kLimits[i]);
         p->setup.fpdu_limit = kLimits[i];
         p->operation = "swr"[i % 3];
         p->size = 20011;
@@ -985,7 +986,7 @@ static void add_messages(bool siw) {
 
                 p = add(kGroup, run_messages, siw,
                         crc == 1 && siw == (o == 1) && (kSizes[i] == 1428 || kSizes[i] == 65535),
-                        "%s of %u octets, CRC %s", kOperations[o].name, kSizes[i],
+                        "%s of %u bytes, CRC %s", kOperations[o].name, kSizes[i],
                         crc ? "on" : "off");
                 p->setup.no_crc = !crc;
                 p->operation = kOperations[o].operation;
@@ -995,7 +996,7 @@ static void add_messages(bool siw) {
                 if (large) p->limit_s = 600;
             }
         }
-        p = add(kGroup, run_messages, siw, crc == 1, "4000 Sends of 64 octets at depth, CRC %s",
+        p = add(kGroup, run_messages, siw, crc == 1, "4000 Sends of 64 bytes at depth, CRC %s",
                 crc ? "on" : "off");
         p->setup.no_crc = !crc;
         p->setup.depth = 4096;
@@ -1003,13 +1004,13 @@ static void add_messages(bool siw) {
         p->size = 64;
         p->count = 4000;
     }
-    add(kGroup, run_invalidate, siw, true, "Send with Invalidate")->kernel_complains = true;
+    add(kGroup, run_invalidate, siw, true, "Send with Invalidate")->kernel_reports = true;
     p = add(kGroup, run_messages, siw, true, "16 Reads outstanding");
     p->setup.depth = 128;
     p->operation = 'r';
     p->size = 4096;
     p->count = 64;
-    p = add(kGroup, run_crowd, siw, true, "32 connections at once");
+    p = add(kGroup, run_many_connections, siw, true, "32 connections at once");
     p->setup.connections = 32;
     p->limit_s = 600;
 }
@@ -1023,9 +1024,9 @@ static void add_ends(bool siw) {
     add(kGroup, run_exchange, siw, false, "orderly close by xsock");
     add(kGroup, run_exchange, siw, false, "orderly close by siw")->siw_closes = true;
     p = add(kGroup, run_kill_own, siw, true, "kill -9 of xsock in mid transfer");
-    p->kernel_complains = true;
+    p->kernel_reports = true;
     p = add(kGroup, run_kill_siw, siw, false, "kill -9 of siw's program in mid transfer");
-    p->kernel_complains = true;
+    p->kernel_reports = true;
 }
 
 struct expectation {
@@ -1074,10 +1075,10 @@ static void add_terminates(bool siw) {
         {EDIT_STAG, WRITE, "STag changed", {1, 1, 0}, {1, 1, 0}},
         {EDIT_BOUNDS, WRITE, "offset changed", {1, 1, 1}, {1, 1, 1}},
         {EDIT_WRAP, WRITE, "offset that wraps", {1, 0, 0}, {1, 1, 3}},
-        {EDIT_RESPONSE, WRITE, "Read Response that nobody asked for", {1, 0, 0}, {0, 2, 6}},
-        {EDIT_READ_SHORT, READ, "Read Request of 24 octets", {2, 0, 3}, {0, 2, 255}},
-        {EDIT_ATOMIC, READ, "Atomic Request of 28 octets", {0, 2, 6}, {0, 2, 255}},
-        {EDIT_IMMEDIATE, SEND, "Immediate Data of 64 octets", {0, 2, 6}, {0, 2, 255}},
+        {EDIT_RESPONSE, WRITE, "Read Response without a request", {1, 0, 0}, {0, 2, 6}},
+        {EDIT_READ_SHORT, READ, "Read Request of 24 bytes", {2, 0, 3}, {0, 2, 255}},
+        {EDIT_ATOMIC, READ, "Atomic Request of 28 bytes", {0, 2, 6}, {0, 2, 255}},
+        {EDIT_IMMEDIATE, SEND, "Immediate Data of 64 bytes", {0, 2, 6}, {0, 2, 255}},
     };
 
     for (unsigned i = 0; i < sizeof(kFaults) / sizeof(kFaults[0]); i++) {
@@ -1091,8 +1092,8 @@ static void add_terminates(bool siw) {
             p->layer = e->layer;
             p->type = e->type;
             p->code = e->code;
-            p->kernel_complains = true;
-            p->setup.receive_wait_ms = 200;
+            p->kernel_reports = true;
+            p->setup.rnr_timeout_ms = 200;
             if (kFaults[i].fault == FAULT_READ_MANY) {
                 /* With revision 1 neither side knows the other's IRD. */
                 p->setup.revision = 1;
@@ -1115,7 +1116,7 @@ static void add_terminates(bool siw) {
             p->layer = e->layer;
             p->type = e->type;
             p->code = e->code;
-            p->kernel_complains = true;
+            p->kernel_reports = true;
             p->setup.fpdu_limit = 1024;
         }
     }

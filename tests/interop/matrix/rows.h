@@ -11,8 +11,8 @@ struct row_plan {
     char name[120];
     int (*run)(struct row* row, struct row_plan* plan); /* PASSED or REFUSED */
     struct setup setup;
-    bool brief;            /* also in the short matrix */
-    bool kernel_complains; /* siw logs what it refuses */
+    bool brief;          /* also in the short matrix */
+    bool kernel_reports; /* siw logs what it refuses */
     bool ends_guest;
     int limit_s;
     /* What the function makes of it. */

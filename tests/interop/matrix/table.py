@@ -9,10 +9,10 @@ import sys
 WORDS = {"pass": "pass", "refused": "refused, as expected", "FAIL": "**FAILED**"}
 HEAD = """# The kernel's siw as a peer
 
-Made by `scripts/siw-matrix.sh`; do not edit. Each row is a connection (or several) between xsock and
+Made by `tests/long/siw-matrix.sh`; do not edit. Each row is a connection (or several) between xsock and
 the software iWARP driver of Linux in a guest, driven by a program of ours on each side
 (`tests/interop/matrix`); those of *Rping* are rdma-core's rping in the guest and `xsock ping --rping`
-here. Every octet that arrives is compared. After each row the guest's kernel log is searched for
+here. Every byte that arrives is compared. After each row the guest's kernel log is searched for
 warnings. What siw does otherwise than the RFCs say, and what we do about it, is in [wire.md](wire.md).
 
 *Refused, as expected* is a row that must not work, and in which both sides said so. In the rows of

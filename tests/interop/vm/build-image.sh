@@ -12,7 +12,7 @@ set -euo pipefail
 
 [ "$(uname -m)" = x86_64 ] || skip "the siw guest is built on x86-64 only"
 if program=$(missing_program apt-get apt-cache dpkg gcc make depmod cpio python3 tar xz zstd strip); then
-    skip "no $program to build the siw guest with (scripts/packages.txt, section test)"
+    skip "no $program to build the siw guest with (tests/setup/packages.txt, section test)"
 fi
 
 # ---- Which kernel ------------------------------------------------------------------------------

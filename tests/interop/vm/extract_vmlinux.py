@@ -22,7 +22,7 @@ def unpack_zstd(data):
         return subprocess.run(["zstd", "-dcq"], input=data, stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL, check=False).stdout
     except FileNotFoundError:
-        sys.exit("siw image: no zstd (scripts/packages.txt); the guest boots slower packed")
+        sys.exit("siw image: no zstd (tests/setup/packages.txt); the guest boots slower packed")
 
 
 PAYLOADS = {
@@ -39,7 +39,7 @@ def main():
     if image[0x202:0x206] != b"HdrS":
         sys.exit("siw image: %s is no bzImage" % source)
     # Documentation/arch/x86/boot.rst: setup_sects, payload_offset, payload_length. The length
-    # includes the four octets behind the packed kernel that tell its size.
+    # includes the four bytes behind the packed kernel that tell its size.
     offset, length = struct.unpack_from("<II", image, 0x248)
     start = (image[0x1F1] + 1) * 512 + offset
     payload, size = image[start:start + length - 4], image[start + length - 4:start + length]

@@ -54,8 +54,9 @@ tap)
 *) die "unknown network $network" ;;
 esac
 # TCG, not KVM: it works in every virtual machine and container. Panic ends the process, so that a
-# kernel bug shows as a guest that went away and not as a test that waits. A busy host starves the
-# guest for seconds: that is no fault of its kernel, which shall not log it as one.
+# kernel bug shows as a guest that went away and not as a test that waits. A busy host takes the
+# processor from the guest for seconds: that is no fault of its kernel, which shall not log it as
+# one.
 qemu=(qemu-system-x86_64 -nodefaults -no-user-config -no-reboot -display none
     -machine q35,hpet=off -accel tcg,thread=multi,tb-size=128 -cpu "$model" -smp "$cpus" -m 512
     -kernel "$image/kernel" -initrd "$folder/initramfs.cpio"

@@ -64,12 +64,12 @@ class Guest:
                     raise TimeoutError("no answer in %.0f s; had %r" % (timeout, answer[-200:]))
                 s.settimeout(left)
                 try:
-                    octets = s.recv(65536)
+                    data = s.recv(65536)
                 except socket.timeout:
                     continue
-                if not octets:
+                if not data:
                     raise ConnectionError("the guest went away")
-                answer += octets
+                answer += data
                 if not started:
                     at = answer.find(tag.encode() + b"\n")
                     if at < 0:

@@ -28,7 +28,7 @@ void lock_often(BiasedLock& lock, int times) {
     for (int i = 0; i < times; ++i) const BiasedLock::Guard guard(lock);
 }
 
-TEST_F(BiasedLockTest, who_locks_again_and_again_becomes_the_favourite) {
+TEST_F(BiasedLockTest, a_thread_that_locks_again_and_again_becomes_the_bias_owner) {
     if (!kernel_has_barriers()) GTEST_SKIP() << "no membarrier()";
     BiasedLock lock;
     lock_often(lock, BiasedLock::kFirstStreak / 2);
@@ -48,7 +48,7 @@ TEST_F(BiasedLockTest, another_thread_takes_the_privilege_away) {
     EXPECT_EQ(lock.biased(), kernel_has_barriers()) << "and it can be had again";
 }
 
-TEST_F(BiasedLockTest, waits_for_the_favourite_inside) {
+TEST_F(BiasedLockTest, waits_for_the_bias_owner_inside) {
     BiasedLock lock;
     lock_often(lock, 2 * BiasedLock::kFirstStreak);
     std::atomic<bool> left{false};
@@ -65,7 +65,7 @@ TEST_F(BiasedLockTest, waits_for_the_favourite_inside) {
     other.join();
 }
 
-TEST_F(BiasedLockTest, the_favourite_waits_for_the_holder) {
+TEST_F(BiasedLockTest, the_bias_owner_waits_for_the_holder) {
     BiasedLock lock;
     lock_often(lock, 2 * BiasedLock::kFirstStreak);
     std::atomic<bool> held{false}, left{false};
@@ -84,24 +84,24 @@ TEST_F(BiasedLockTest, the_favourite_waits_for_the_holder) {
 }
 
 // The tag of a thread that has ended may be given to the next one: all live at the same time.
-TEST_F(BiasedLockTest, few_threads_can_be_favourites) {
+TEST_F(BiasedLockTest, few_threads_can_be_bias_owners) {
     if (!kernel_has_barriers()) GTEST_SKIP() << "no membarrier()";
     constexpr int kThreads = 6;
     BiasedLock lock;
     std::atomic<int> turn{0};
-    int favourites = 0;
+    int bias_owners = 0;
     std::vector<std::thread> threads;
     for (int t = 0; t < kThreads; ++t) {
         threads.emplace_back([&, t] {
             while (turn.load() != t) std::this_thread::yield();
             lock_often(lock, 64 * BiasedLock::kFirstStreak + 1);
-            if (lock.biased()) ++favourites;
+            if (lock.biased()) ++bias_owners;
             turn.store(t + 1);
             while (turn.load() != kThreads) std::this_thread::yield();
         });
     }
     for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(favourites, 4);
+    EXPECT_EQ(bias_owners, 4);
 }
 
 // Long streaks of each thread, met by the others at any moment: nothing is counted twice or lost.

@@ -6,7 +6,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -30,9 +29,8 @@ std::vector<std::uint64_t> drain(CompletionQueue& queue) {
     return ids;
 }
 
-void wait_for_sleepers(const CompletionQueue& queue) {
-    while (!queue.has_sleepers()) std::this_thread::yield();
-}
+// Long enough for another thread to fall asleep, as a rule.
+void wait_for_waiters() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
 TEST(CompletionQueue, gives_completions_oldest_first) {
     CompletionQueue queue(4);
@@ -128,7 +126,7 @@ TEST(CompletionQueue, purge_counts_the_sends_that_asked_to_complete) {
          {WcOpcode::send, WcOpcode::recv, WcOpcode::read, WcOpcode::connected, WcOpcode::closed}) {
         queue.push({.qp_num = 8, .opcode = opcode});
     }
-    queue.push({.qp_num = 8, .opcode = WcOpcode::write, .flags = kWcUnasked});
+    queue.push({.qp_num = 8, .opcode = WcOpcode::write, .flags = kWcUnsignaled});
     EXPECT_EQ(queue.purge(8), 2u);
     EXPECT_EQ(queue.size(), 0u);
 }
@@ -139,7 +137,6 @@ TEST(CompletionQueue, sleep_ends_at_once_when_enough_are_there) {
     queue.push(wc_of(1));
     EXPECT_TRUE(queue.sleep(1, kNever));
     EXPECT_FALSE(queue.sleep(2, 0));
-    EXPECT_FALSE(queue.has_sleepers());
 }
 
 TEST(CompletionQueue, sleep_ends_at_the_deadline) {
@@ -147,47 +144,29 @@ TEST(CompletionQueue, sleep_ends_at_the_deadline) {
     const Time deadline = now() + 20 * kMillisecond;
     EXPECT_FALSE(queue.sleep(1, deadline));
     EXPECT_GE(now(), deadline);
-    EXPECT_FALSE(queue.has_sleepers());
 }
 
 TEST(CompletionQueue, sleep_ends_when_the_last_awaited_one_comes) {
     CompletionQueue queue(8);
-    std::thread driver([&] {
-        wait_for_sleepers(queue);
+    std::thread poller([&] {
+        wait_for_waiters();
         for (std::uint64_t i = 0; i < 3; ++i) queue.push(wc_of(i));
     });
     EXPECT_TRUE(queue.sleep(3, kNever));
     EXPECT_EQ(queue.size(), 3u);
-    driver.join();
+    poller.join();
 }
 
-TEST(CompletionQueue, wake_makes_a_sleeper_look_again) {
+TEST(CompletionQueue, waiters_that_wait_for_different_counts_all_wake) {
     CompletionQueue queue(8);
-    std::thread waker([&] {
-        wait_for_sleepers(queue);
-        queue.wake();
-    });
-    EXPECT_FALSE(queue.sleep(1, kNever));
-    waker.join();
-}
-
-TEST(CompletionQueue, sleep_does_not_miss_a_wake_since_it_last_looked) {
-    CompletionQueue queue(8);
-    const std::uint32_t seen = queue.wakes();
-    queue.wake();
-    EXPECT_FALSE(queue.sleep(1, kNever, seen));
-}
-
-TEST(CompletionQueue, sleepers_that_wait_for_different_counts_all_wake) {
-    CompletionQueue queue(8);
-    std::vector<std::thread> sleepers;
+    std::vector<std::thread> waiters;
     std::atomic<int> woken{0};
     for (std::size_t n : {3, 1, 2, 1, 3}) {
-        sleepers.emplace_back([&, n] { woken += queue.sleep(n, kNever); });
+        waiters.emplace_back([&, n] { woken += queue.sleep(n, kNever); });
     }
-    wait_for_sleepers(queue);
+    wait_for_waiters();
     for (std::uint64_t i = 0; i < 5; ++i) queue.push(wc_of(i));
-    for (std::thread& t : sleepers) t.join();
+    for (std::thread& t : waiters) t.join();
     EXPECT_EQ(woken.load(), 5);
     EXPECT_EQ(queue.size(), 5u);
 }
@@ -215,20 +194,20 @@ TEST(CompletionQueue, several_pushed_at_once_keep_order_and_bounds) {
     EXPECT_EQ(drain(strict), (std::vector<std::uint64_t>{0, 1, 2, 3}));
 }
 
-TEST(CompletionQueue, several_pushed_at_once_wake_several_sleepers) {
+TEST(CompletionQueue, several_pushed_at_once_wake_several_waiters) {
     CompletionQueue queue(4);
     std::atomic<int> awake{0};
-    std::vector<std::thread> sleepers;
+    std::vector<std::thread> waiters;
     for (int i = 0; i < 3; ++i) {
-        sleepers.emplace_back([&] {
+        waiters.emplace_back([&] {
             std::array<Wc, 1> out;
             while (queue.take(out) == 0) queue.sleep(1, kNever);
             ++awake;
         });
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    wait_for_waiters();
     queue.push(std::array{wc_of(1), wc_of(2), wc_of(3)});
-    for (std::thread& t : sleepers) t.join();
+    for (std::thread& t : waiters) t.join();
     EXPECT_EQ(awake, 3);
 }
 
@@ -334,8 +313,8 @@ TEST(CompletionQueue, notifier_may_use_the_queue) {
 
 // -- threads --
 
-// Every completion reaches exactly one poller, and one driver's in their order for each poller.
-TEST(CompletionQueue, many_drivers_many_pollers) {
+// Every completion reaches exactly one poller, and one poller's in their order for each poller.
+TEST(CompletionQueue, many_producers_many_pollers) {
     constexpr std::uint64_t kThreads = 3, kEach = 10'000;
     CompletionQueue queue(16);
     std::vector<std::atomic<int>> seen(kThreads * kEach);
@@ -387,51 +366,24 @@ TEST(CompletionQueue, no_wake_up_is_lost) {
     echo.join();
 }
 
-TEST(CompletionQueue, many_sleepers_share_what_comes) {
-    constexpr std::uint64_t kSleepers = 4, kEach = 1500;
+TEST(CompletionQueue, many_waiters_share_what_comes) {
+    constexpr std::uint64_t kWaiters = 4, kEach = 1500;
     CompletionQueue queue(4);
-    std::vector<std::thread> sleepers;
-    for (std::uint64_t s = 0; s < kSleepers; ++s) {
-        sleepers.emplace_back([&] {
+    std::vector<std::thread> waiters;
+    for (std::uint64_t s = 0; s < kWaiters; ++s) {
+        waiters.emplace_back([&] {
             std::array<Wc, 1> out;
             for (std::uint64_t i = 0; i < kEach; ++i) {
                 while (queue.take(out) == 0) queue.sleep(1, kNever);
             }
         });
     }
-    for (std::uint64_t i = 0; i < kSleepers * kEach; ++i) {
+    for (std::uint64_t i = 0; i < kWaiters * kEach; ++i) {
         queue.push(wc_of(i));
         if (i % 7 == 0) std::this_thread::yield();
     }
-    for (std::thread& t : sleepers) t.join();
+    for (std::thread& t : waiters) t.join();
     EXPECT_EQ(queue.size(), 0u);
-}
-
-// Threads that find the driver's lock taken sleep; whoever lets go of it wakes them. All without a
-// deadline.
-TEST(CompletionQueue, driving_is_handed_over) {
-    constexpr int kRounds = 3000;
-    CompletionQueue queue(4);
-    std::mutex driver;
-    std::atomic<int> driven{0};
-    auto run = [&] {
-        for (int i = 0; i < kRounds;) {
-            const std::uint32_t seen = queue.wakes();
-            if (driver.try_lock()) {
-                ++driven;
-                ++i;
-                driver.unlock();
-                queue.wake();
-            } else {
-                queue.sleep(1, kNever, seen);
-            }
-        }
-    };
-    std::thread a(run), b(run), c(run);
-    a.join();
-    b.join();
-    c.join();
-    EXPECT_EQ(driven.load(), 3 * kRounds);
 }
 
 }  // namespace

@@ -34,21 +34,21 @@ std::uint32_t bitwise(std::uint32_t reg, const std::byte* from, std::size_t n) {
     return reg;
 }
 
-std::vector<std::byte> random_octets(std::size_t n, std::uint32_t seed) {
+std::vector<std::byte> random_bytes(std::size_t n, std::uint32_t seed) {
     std::mt19937 random(seed);
-    std::vector<std::byte> octets(n);
-    for (auto& o : octets) o = static_cast<std::byte>(random());
-    return octets;
+    std::vector<std::byte> bytes(n);
+    for (auto& o : bytes) o = static_cast<std::byte>(random());
+    return bytes;
 }
 
-ConstBytes as_octets(std::string_view text) { return std::as_bytes(std::span(text)); }
+ConstBytes as_byte_array(std::string_view text) { return std::as_bytes(std::span(text)); }
 
-/// Memory that ends, and begins, where the next octet cannot be touched.
+/// Memory that ends, and begins, where the next byte cannot be touched.
 class FencedPages {
   public:
-    explicit FencedPages(std::size_t octets) {
+    explicit FencedPages(std::size_t bytes) {
         const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-        size_ = (octets + page - 1) / page * page;
+        size_ = (bytes + page - 1) / page * page;
         whole_size_ = size_ + 2 * page;
         whole_ = mmap(nullptr, whole_size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         EXPECT_NE(whole_, MAP_FAILED);
@@ -92,33 +92,33 @@ TEST(Crc32c, names_the_best_method) {
 
 // Lengths around every word's end, and runs that lie close together, apart, or on each other.
 TEST_P(Crc32cMethod, lanes_are_single_runs) {
-    std::vector<std::byte> octets(kCrc32cLanes * 600);
+    std::vector<std::byte> bytes(kCrc32cLanes * 600);
     std::mt19937 random(7);
-    for (std::byte& octet : octets) octet = static_cast<std::byte>(random());
+    for (std::byte& target_byte : bytes) target_byte = static_cast<std::byte>(random());
     for (std::size_t n = 0; n <= 100; ++n) {
         for (const std::size_t stride :
              {std::size_t{0}, std::size_t{1}, n, n + 5, std::size_t{500}}) {
             std::array<std::uint32_t, kCrc32cLanes> regs;
-            GetParam().lanes(octets.data() + n % 8, stride, n, regs.data());
+            GetParam().lanes(bytes.data() + n % 8, stride, n, regs.data());
             for (std::size_t i = 0; i < regs.size(); ++i) {
-                ASSERT_EQ(regs[i], crc32c(kCrc32cInit, {octets.data() + n % 8 + i * stride, n}))
-                    << n << " octets, stride " << stride << ", lane " << i;
+                ASSERT_EQ(regs[i], crc32c(kCrc32cInit, {bytes.data() + n % 8 + i * stride, n}))
+                    << n << " bytes, stride " << stride << ", lane " << i;
             }
         }
     }
 }
 
 TEST(Crc32c, lanes_are_finished) {
-    const std::vector<std::byte> octets(400, std::byte{0x5a});
+    const std::vector<std::byte> bytes(400, std::byte{0x5a});
     std::array<std::uint32_t, kCrc32cLanes> crcs;
-    crc32c_lanes(octets.data(), 100, 84, crcs);
+    crc32c_lanes(bytes.data(), 100, 84, crcs);
     for (const std::uint32_t crc : crcs) {
-        EXPECT_EQ(crc, crc32c_finish(crc32c(kCrc32cInit, {octets.data(), 84})));
+        EXPECT_EQ(crc, crc32c_finish(crc32c(kCrc32cInit, {bytes.data(), 84})));
     }
 }
 
 TEST(Crc32c, check_value) {
-    EXPECT_EQ(crc32c_finish(crc32c(kCrc32cInit, as_octets("123456789"))), 0xe3069283u);
+    EXPECT_EQ(crc32c_finish(crc32c(kCrc32cInit, as_byte_array("123456789"))), 0xe3069283u);
 }
 
 TEST(Crc32c, empty_span_leaves_the_register) {
@@ -126,7 +126,7 @@ TEST(Crc32c, empty_span_leaves_the_register) {
     EXPECT_EQ(crc32c_copy(0x12345678u, nullptr, nullptr, 0), 0x12345678u);
 }
 
-// RFC 3720 B.4; its values are listed as they lie on the wire, octet by octet.
+// RFC 3720 B.4; its values are listed as they lie on the wire, byte by byte.
 TEST_P(Crc32cMethod, rfc3720_vectors) {
     std::array<std::byte, 32> zeros{}, ones{}, incrementing{}, decrementing{};
     for (std::size_t i = 0; i < 32; ++i) {
@@ -138,8 +138,8 @@ TEST_P(Crc32cMethod, rfc3720_vectors) {
         0x01, 0xc0, 0, 0, 0, 0, 0,    0, 0,    0, 0, 0,    0, 0, 0, 0,
         0x14, 0,    0, 0, 0, 0, 0x04, 0, 0,    0, 0, 0x14, 0, 0, 0, 0x18,
         0x28, 0,    0, 0, 0, 0, 0,    0, 0x02, 0, 0, 0,    0, 0, 0, 0};
-    const auto crc = [](ConstBytes octets) {
-        return crc32c_finish(GetParam().crc(kCrc32cInit, octets.data(), octets.size()));
+    const auto crc = [](ConstBytes bytes) {
+        return crc32c_finish(GetParam().crc(kCrc32cInit, bytes.data(), bytes.size()));
     };
     EXPECT_EQ(crc(zeros), 0x8a9136aau);
     EXPECT_EQ(crc(ones), 0x62a8ab43u);
@@ -150,10 +150,10 @@ TEST_P(Crc32cMethod, rfc3720_vectors) {
 
 TEST_P(Crc32cMethod, equals_bitwise_at_every_length_and_alignment) {
     constexpr std::size_t kMost = 1100;
-    const auto octets = random_octets(kMost + 64, 1);
+    const auto bytes = random_bytes(kMost + 64, 1);
     constexpr std::array<std::size_t, 8> kOffsets{0, 1, 3, 4, 7, 8, 31, 63};
     for (const std::size_t offset : kOffsets) {
-        const std::byte* const from = octets.data() + offset;
+        const std::byte* const from = bytes.data() + offset;
         std::uint32_t expected = kCrc32cInit;
         for (std::size_t n = 0; n <= kMost; ++n) {
             ASSERT_EQ(GetParam().crc(kCrc32cInit, from, n), expected) << n << " at " << offset;
@@ -165,10 +165,10 @@ TEST_P(Crc32cMethod, equals_bitwise_at_every_length_and_alignment) {
 TEST_P(Crc32cMethod, copies_every_length_and_nothing_more) {
     constexpr std::size_t kMost = 1100;
     constexpr std::byte kUntouched{0xee};
-    const auto octets = random_octets(kMost + 64, 2);
+    const auto bytes = random_bytes(kMost + 64, 2);
     constexpr std::array<std::size_t, 4> kOffsets{0, 1, 8, 61};
     for (const std::size_t offset : kOffsets) {
-        const std::byte* const from = octets.data() + offset;
+        const std::byte* const from = bytes.data() + offset;
         std::uint32_t expected = kCrc32cInit;
         for (std::size_t n = 0; n <= kMost; ++n) {
             std::array<std::byte, kMost + 128> target;
@@ -184,32 +184,32 @@ TEST_P(Crc32cMethod, copies_every_length_and_nothing_more) {
 }
 
 TEST_P(Crc32cMethod, equals_bitwise_when_large) {
-    const auto octets = random_octets(300'000, 3);
-    std::vector<std::byte> target(octets.size());
+    const auto bytes = random_bytes(300'000, 3);
+    std::vector<std::byte> target(bytes.size());
     std::mt19937 random(4);
     for (int i = 0; i < 12; ++i) {
         const std::size_t offset = random() % 100;
-        const std::size_t n = random() % (octets.size() - offset);
+        const std::size_t n = random() % (bytes.size() - offset);
         const std::uint32_t start = static_cast<std::uint32_t>(random());
-        const std::uint32_t expected = bitwise(start, octets.data() + offset, n);
-        EXPECT_EQ(GetParam().crc(start, octets.data() + offset, n), expected);
-        EXPECT_EQ(GetParam().copy(start, target.data(), octets.data() + offset, n), expected);
-        EXPECT_EQ(std::memcmp(target.data(), octets.data() + offset, n), 0);
+        const std::uint32_t expected = bitwise(start, bytes.data() + offset, n);
+        EXPECT_EQ(GetParam().crc(start, bytes.data() + offset, n), expected);
+        EXPECT_EQ(GetParam().copy(start, target.data(), bytes.data() + offset, n), expected);
+        EXPECT_EQ(std::memcmp(target.data(), bytes.data() + offset, n), 0);
     }
 }
 
 TEST_P(Crc32cMethod, continues_over_pieces) {
-    const auto octets = random_octets(5000, 5);
-    const std::uint32_t whole = bitwise(kCrc32cInit, octets.data(), octets.size());
-    std::vector<std::byte> target(octets.size());
+    const auto bytes = random_bytes(5000, 5);
+    const std::uint32_t whole = bitwise(kCrc32cInit, bytes.data(), bytes.size());
+    std::vector<std::byte> target(bytes.size());
     std::mt19937 random(6);
     for (int i = 0; i < 200; ++i) {
         std::uint32_t reg = kCrc32cInit;
-        for (std::size_t at = 0; at < octets.size();) {
-            const std::size_t n = std::min<std::size_t>(random() % 1200, octets.size() - at);
+        for (std::size_t at = 0; at < bytes.size();) {
+            const std::size_t n = std::min<std::size_t>(random() % 1200, bytes.size() - at);
             reg = random() % 2 == 0
-                      ? GetParam().crc(reg, octets.data() + at, n)
-                      : GetParam().copy(reg, target.data() + at, octets.data() + at, n);
+                      ? GetParam().crc(reg, bytes.data() + at, n)
+                      : GetParam().copy(reg, target.data() + at, bytes.data() + at, n);
             at += n;
         }
         ASSERT_EQ(reg, whole);
@@ -219,8 +219,8 @@ TEST_P(Crc32cMethod, continues_over_pieces) {
 TEST_P(Crc32cMethod, touches_nothing_outside) {
     constexpr std::size_t kMost = 700;
     const FencedPages source(kMost), target(kMost);
-    const auto octets = random_octets(static_cast<std::size_t>(source.end() - source.begin()), 7);
-    std::memcpy(source.begin(), octets.data(), octets.size());
+    const auto bytes = random_bytes(static_cast<std::size_t>(source.end() - source.begin()), 7);
+    std::memcpy(source.begin(), bytes.data(), bytes.size());
     for (std::size_t n = 0; n <= kMost; ++n) {
         const std::byte* const last = source.end() - n;
         const std::uint32_t at_end = GetParam().crc(kCrc32cInit, last, n);
@@ -233,9 +233,9 @@ TEST_P(Crc32cMethod, touches_nothing_outside) {
 // Whatever the source holds at each moment, the CRC is that of what was stored.
 TEST_P(Crc32cMethod, reads_the_source_once) {
     if (kThreadSanitizer) GTEST_SKIP() << "races on purpose";
-    constexpr std::size_t kOctets = 1500;
-    alignas(8) std::array<std::byte, kOctets + 4> source{};
-    std::array<std::byte, kOctets> target{};
+    constexpr std::size_t kBytes = 1500;
+    alignas(8) std::array<std::byte, kBytes + 4> source{};
+    std::array<std::byte, kBytes> target{};
     std::atomic<bool> stop{false};
     std::thread writer([&] {
         for (std::uint64_t v = 1; !stop.load(std::memory_order_relaxed); ++v) {
@@ -247,7 +247,7 @@ TEST_P(Crc32cMethod, reads_the_source_once) {
     });
     int mismatches = 0;
     for (int i = 0; i < 1000; ++i) {
-        const std::size_t n = i % 2 == 0 ? kOctets : 100;
+        const std::size_t n = i % 2 == 0 ? kBytes : 100;
         const std::uint32_t reg = GetParam().copy(kCrc32cInit, target.data(), source.data(), n);
         mismatches += reg != bitwise(kCrc32cInit, target.data(), n);
     }
@@ -264,8 +264,8 @@ void spin_until(Condition holds) {
     }
 }
 
-// A program that polls the last octet of its buffer finds all others there (DESIGN §4).
-TEST_P(Crc32cMethod, stores_the_last_octet_last) {
+// A program that polls the last byte of its buffer finds all others there.
+TEST_P(Crc32cMethod, stores_the_last_byte_last) {
     if (kThreadSanitizer) GTEST_SKIP() << "races on purpose";
     constexpr std::array<std::size_t, 6> kLengths{7, 8, 100, 256, 300, 1460};
     alignas(64) std::array<std::byte, 2048> target{};
@@ -285,11 +285,11 @@ TEST_P(Crc32cMethod, stores_the_last_octet_last) {
                 return last != nullptr || stop.load(std::memory_order_relaxed);
             });
             if (last == nullptr) return;
-            const auto* const octet = reinterpret_cast<unsigned char*>(last);
+            const auto* const target_byte = reinterpret_cast<unsigned char*>(last);
             const auto value = static_cast<unsigned char>(turn.value);
-            spin_until([&] { return __atomic_load_n(octet, __ATOMIC_ACQUIRE) == value; });
+            spin_until([&] { return __atomic_load_n(target_byte, __ATOMIC_ACQUIRE) == value; });
             for (std::size_t i = 0; i < turn.n; ++i) {
-                incomplete += __atomic_load_n(octet - i, __ATOMIC_RELAXED) != value;
+                incomplete += __atomic_load_n(target_byte - i, __ATOMIC_RELAXED) != value;
             }
             turn.last.store(nullptr, std::memory_order_release);
         }

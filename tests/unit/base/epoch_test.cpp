@@ -12,7 +12,7 @@
 namespace xsock {
 namespace {
 
-TEST(Epochs, nobody_to_wait_for) {
+TEST(Epochs, no_reader_to_wait_for) {
     Epochs epochs;
     epochs.wait_for_readers();
     Epochs::Reader reader(epochs);
@@ -42,7 +42,7 @@ TEST(Epochs, does_not_wait_for_later_sections) {
     Epochs epochs;
     std::atomic<bool> stop{false};
     std::atomic<int> sections{0};
-    std::thread driver([&] {
+    std::thread poller([&] {
         Epochs::Reader reader(epochs);
         while (!stop.load()) {
             reader.enter();
@@ -53,7 +53,7 @@ TEST(Epochs, does_not_wait_for_later_sections) {
     while (sections.load() == 0) std::this_thread::yield();
     for (int i = 0; i < 200; ++i) epochs.wait_for_readers();
     stop = true;
-    driver.join();
+    poller.join();
 }
 
 TEST(Epochs, readers_come_and_go) {
@@ -70,8 +70,8 @@ TEST(Epochs, readers_come_and_go) {
     epochs.wait_for_readers();
 }
 
-// A new driver may start inside a section while somebody waits for that section.
-TEST(Epochs, a_reader_may_be_made_while_somebody_waits) {
+// A new poller may start inside a section while a thread waits for that section.
+TEST(Epochs, a_reader_may_be_made_during_a_wait) {
     Epochs epochs;
     Epochs::Reader reader(epochs);
     reader.enter();
@@ -92,9 +92,9 @@ TEST(Epochs, protects_what_readers_look_at) {
     std::atomic<Pair*> current{&pairs[0]};
     std::atomic<bool> stop{false};
     std::atomic<int> torn{0};
-    std::vector<std::thread> drivers;
+    std::vector<std::thread> pollers;
     for (int i = 0; i < 2; ++i) {
-        drivers.emplace_back([&] {
+        pollers.emplace_back([&] {
             Epochs::Reader reader(epochs);
             while (!stop.load(std::memory_order_relaxed)) {
                 reader.enter();
@@ -112,7 +112,7 @@ TEST(Epochs, protects_what_readers_look_at) {
         epochs.wait_for_readers();
     }
     stop = true;
-    for (std::thread& t : drivers) t.join();
+    for (std::thread& t : pollers) t.join();
     EXPECT_EQ(torn.load(), 0);
 }
 

@@ -26,11 +26,11 @@ const auto kPage = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 
 class Pages {
   public:
-    Pages(std::size_t count, int protection) : octets_(count * kPage) {
-        at_ = mmap(nullptr, octets_, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    Pages(std::size_t count, int protection) : bytes_(count * kPage) {
+        at_ = mmap(nullptr, bytes_, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         EXPECT_NE(at_, MAP_FAILED);
     }
-    ~Pages() { munmap(at_, octets_); }
+    ~Pages() { munmap(at_, bytes_); }
     Pages(const Pages&) = delete;
     Pages& operator=(const Pages&) = delete;
 
@@ -42,7 +42,7 @@ class Pages {
 
   private:
     void* at_ = nullptr;
-    std::size_t octets_;
+    std::size_t bytes_;
 };
 
 void write_at(std::byte* p) { *reinterpret_cast<volatile std::byte*>(p) = std::byte{1}; }
@@ -108,18 +108,18 @@ TEST_F(Fault, file_truncated_under_its_mapping_ends_the_call) {
     ASSERT_EQ(ftruncate(fd, static_cast<off_t>(kPage)), 0);
     void* const at = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     ASSERT_NE(at, MAP_FAILED);
-    auto* const octets = static_cast<std::byte*>(at);
-    guarded_write(octets, true);
+    auto* const bytes = static_cast<std::byte*>(at);
+    guarded_write(bytes, true);
     ASSERT_EQ(ftruncate(fd, 0), 0);
 
-    guarded_write(octets, false);
+    guarded_write(bytes, false);
     EXPECT_FALSE(guard([&] {
-        const Touch touch(0, octets, kPage);
-        read_at(octets + 8);
+        const Touch touch(0, bytes, kPage);
+        read_at(bytes + 8);
     }));
 
     ASSERT_EQ(ftruncate(fd, static_cast<off_t>(kPage)), 0);
-    guarded_write(octets, true);
+    guarded_write(bytes, true);
     munmap(at, kPage);
     close(fd);
 }
@@ -129,11 +129,11 @@ TEST_F(Fault, copies_of_every_crc32c_method_can_be_abandoned) {
     bad.protect(2, 2, PROT_NONE);
     const std::size_t n = 4 * kPage - 3;
     for (const auto& method : crc32c_detail::usable_methods()) {
-        const auto copy = [&](std::byte* to, const std::byte* from, std::size_t octets) {
+        const auto copy = [&](std::byte* to, const std::byte* from, std::size_t bytes) {
             return guard([&] {
-                const Touch source(0, from, octets);
-                const Touch target(1, to, octets);
-                (void)method.copy(kCrc32cInit, to, from, octets);
+                const Touch source(0, from, bytes);
+                const Touch target(1, to, bytes);
+                (void)method.copy(kCrc32cInit, to, from, bytes);
             });
         };
         EXPECT_FALSE(copy(bad.data() + 1, good.data(), n)) << method.name;
@@ -185,10 +185,10 @@ TEST_F(Fault, other_threads_are_not_disturbed) {
     bool calm_succeeded = false;
     std::thread calm([&] {
         calm_succeeded = guard([&] {
-            std::byte octet{};
-            const Touch touch(1, &octet, 1);
+            std::byte byte{};
+            const Touch touch(1, &byte, 1);
             inside = true;
-            while (!stop) write_at(&octet);
+            while (!stop) write_at(&byte);
         });
     });
     while (!inside) std::this_thread::yield();
@@ -236,12 +236,12 @@ TEST_F(Fault, alternate_stack_is_free_again_after_a_fault) {
 }
 
 TEST_F(Fault, a_million_guarded_calls) {
-    std::byte octet{};
+    std::byte byte{};
     std::size_t succeeded = 0;
     for (int i = 0; i < 1'000'000; ++i) {
         succeeded += guard([&] {
-            const Touch touch(1, &octet, 1);
-            write_at(&octet);
+            const Touch touch(1, &byte, 1);
+            write_at(&byte);
         });
     }
     EXPECT_EQ(succeeded, 1'000'000u);

@@ -38,11 +38,11 @@ struct MemoryTableTest : testing::Test {
     Epochs::Reader reader{epochs};
 
     std::uint32_t add(const RegionAttr& attr) { return table.add(attr).value(); }
-    Violation write(std::uint32_t stag, std::uint64_t to, std::uint64_t n, PdId pd = kPd) {
-        return table.check_remote(stag, pd, kQp, Right::remote_write, to, n).violation;
+    StreamError write(std::uint32_t stag, std::uint64_t to, std::uint64_t n, PdId pd = kPd) {
+        return table.check_remote(stag, pd, kQp, Right::remote_write, to, n).stream_error;
     }
-    Violation read(std::uint32_t stag, std::uint64_t to, std::uint64_t n, PdId pd = kPd) {
-        return table.check_remote(stag, pd, kQp, Right::remote_read, to, n).violation;
+    StreamError read(std::uint32_t stag, std::uint64_t to, std::uint64_t n, PdId pd = kPd) {
+        return table.check_remote(stag, pd, kQp, Right::remote_read, to, n).stream_error;
     }
     bool local(std::uint32_t key, const std::byte* p, std::uint64_t n, bool w) {
         return table.check_local(key, kPd, kQp, p, n, w);
@@ -93,11 +93,11 @@ TEST_F(MemoryTableTest, stags_are_not_zero_and_spread_over_all_bits) {
 
 // -- check_remote --
 
-TEST_F(MemoryTableTest, finds_where_the_octets_lie) {
+TEST_F(MemoryTableTest, finds_where_the_bytes_lie) {
     const std::uint32_t stag = add(hundred());
     for (const Right right : {Right::remote_write, Right::remote_read}) {
         const auto found = table.check_remote(stag, kPd, kQp, right, va(memory.data()) + 40, 60);
-        EXPECT_EQ(found.violation, Violation::none);
+        EXPECT_EQ(found.stream_error, StreamError::none);
         EXPECT_EQ(found.address, memory.data() + 40);
     }
 }
@@ -107,10 +107,10 @@ TEST_F(MemoryTableTest, zero_based_offsets_count_from_zero) {
     attr.access |= kZeroBased;
     const std::uint32_t stag = add(attr);
     const auto found = table.check_remote(stag, kPd, kQp, Right::remote_write, 99, 1);
-    EXPECT_EQ(found.violation, Violation::none);
+    EXPECT_EQ(found.stream_error, StreamError::none);
     EXPECT_EQ(found.address, memory.data() + 99);
-    EXPECT_EQ(write(stag, 100, 1), Violation::tagged_bounds);
-    EXPECT_EQ(write(stag, va(memory.data()), 1), Violation::tagged_bounds);
+    EXPECT_EQ(write(stag, 100, 1), StreamError::tagged_bounds);
+    EXPECT_EQ(write(stag, va(memory.data()), 1), StreamError::tagged_bounds);
 }
 
 TEST_F(MemoryTableTest, tagged_offsets_may_begin_anywhere) {
@@ -120,10 +120,10 @@ TEST_F(MemoryTableTest, tagged_offsets_may_begin_anywhere) {
     const std::uint32_t stag = add(attr);
     const auto found =
         table.check_remote(stag, kPd, kQp, Right::remote_write, attr.first_to + 40, 60);
-    EXPECT_EQ(found.violation, Violation::none);
+    EXPECT_EQ(found.stream_error, StreamError::none);
     EXPECT_EQ(found.address, memory.data() + 40);
-    EXPECT_EQ(write(stag, attr.first_to - 1, 1), Violation::tagged_bounds);
-    EXPECT_EQ(write(stag, attr.first_to + 41, 60), Violation::tagged_to_wrap);
+    EXPECT_EQ(write(stag, attr.first_to - 1, 1), StreamError::tagged_bounds);
+    EXPECT_EQ(write(stag, attr.first_to + 41, 60), StreamError::tagged_to_wrap);
     EXPECT_EQ(table.query(stag)->first_to, attr.first_to);
     attr.first_to = kMax - 99;
     EXPECT_EQ(table.add(attr).error().code, EINVAL);
@@ -136,14 +136,14 @@ TEST_F(MemoryTableTest, an_stag_may_come_to_mean_something_else) {
     other.length = 50;
     other.pd = kPd + 1;
     ASSERT_TRUE(table.replace(stag, other));
-    EXPECT_EQ(write(stag, va(memory.data()), 1), Violation::tagged_stag_not_associated);
-    EXPECT_EQ(write(stag, va(memory.data()) + 100, 50, kPd + 1), Violation::none);
-    EXPECT_EQ(write(stag, va(memory.data()) + 100, 51, kPd + 1), Violation::tagged_bounds);
+    EXPECT_EQ(write(stag, va(memory.data()), 1), StreamError::tagged_stag_not_associated);
+    EXPECT_EQ(write(stag, va(memory.data()) + 100, 50, kPd + 1), StreamError::none);
+    EXPECT_EQ(write(stag, va(memory.data()) + 100, 51, kPd + 1), StreamError::tagged_bounds);
     EXPECT_EQ(table.size(), 1u);
     RegionAttr bad = other;
     bad.access = 1u << 30;
     EXPECT_EQ(table.replace(stag, bad).error().code, EINVAL);
-    EXPECT_EQ(write(stag, va(memory.data()) + 100, 50, kPd + 1), Violation::none);
+    EXPECT_EQ(write(stag, va(memory.data()) + 100, 50, kPd + 1), StreamError::none);
     EXPECT_EQ(table.replace(stag ^ 1, other).error().code, ENOENT);
     EXPECT_TRUE(table.remove(stag));
 }
@@ -151,59 +151,60 @@ TEST_F(MemoryTableTest, an_stag_may_come_to_mean_something_else) {
 TEST_F(MemoryTableTest, bounds_hold_at_both_ends) {
     const std::uint32_t stag = add(hundred());
     const std::uint64_t base = va(memory.data());
-    EXPECT_EQ(write(stag, base, 100), Violation::none);
-    EXPECT_EQ(write(stag, base, 101), Violation::tagged_bounds);
-    EXPECT_EQ(write(stag, base - 1, 1), Violation::tagged_bounds);
-    EXPECT_EQ(write(stag, base - 1, 2), Violation::tagged_bounds);
-    EXPECT_EQ(write(stag, base + 99, 1), Violation::none);
-    EXPECT_EQ(write(stag, base + 99, 2), Violation::tagged_bounds);
-    EXPECT_EQ(write(stag, base + 100, 1), Violation::tagged_bounds);
-    EXPECT_EQ(write(stag, 0, 1), Violation::tagged_bounds);
-    EXPECT_EQ(read(stag, base, 101), Violation::read_bounds);
-    EXPECT_EQ(read(stag, base - 1, 1), Violation::read_bounds);
+    EXPECT_EQ(write(stag, base, 100), StreamError::none);
+    EXPECT_EQ(write(stag, base, 101), StreamError::tagged_bounds);
+    EXPECT_EQ(write(stag, base - 1, 1), StreamError::tagged_bounds);
+    EXPECT_EQ(write(stag, base - 1, 2), StreamError::tagged_bounds);
+    EXPECT_EQ(write(stag, base + 99, 1), StreamError::none);
+    EXPECT_EQ(write(stag, base + 99, 2), StreamError::tagged_bounds);
+    EXPECT_EQ(write(stag, base + 100, 1), StreamError::tagged_bounds);
+    EXPECT_EQ(write(stag, 0, 1), StreamError::tagged_bounds);
+    EXPECT_EQ(read(stag, base, 101), StreamError::read_bounds);
+    EXPECT_EQ(read(stag, base - 1, 1), StreamError::read_bounds);
 }
 
 TEST_F(MemoryTableTest, offsets_that_wrap_are_told_from_those_out_of_bounds) {
     const std::uint32_t stag = add(hundred());
     const std::uint64_t base = va(memory.data());
-    EXPECT_EQ(write(stag, base + 1, kMax - base), Violation::tagged_to_wrap);
-    EXPECT_EQ(write(stag, base, kMax - base), Violation::tagged_bounds);
-    EXPECT_EQ(write(stag, kMax, 1), Violation::tagged_to_wrap);
-    EXPECT_EQ(write(stag, 1, kMax), Violation::tagged_to_wrap);
-    EXPECT_EQ(write(stag, 0, kMax), Violation::tagged_bounds);
-    EXPECT_EQ(read(stag, kMax - 1, 2), Violation::read_to_wrap);
+    EXPECT_EQ(write(stag, base + 1, kMax - base), StreamError::tagged_to_wrap);
+    EXPECT_EQ(write(stag, base, kMax - base), StreamError::tagged_bounds);
+    EXPECT_EQ(write(stag, kMax, 1), StreamError::tagged_to_wrap);
+    EXPECT_EQ(write(stag, 1, kMax), StreamError::tagged_to_wrap);
+    EXPECT_EQ(write(stag, 0, kMax), StreamError::tagged_bounds);
+    EXPECT_EQ(read(stag, kMax - 1, 2), StreamError::read_to_wrap);
 }
 
 TEST_F(MemoryTableTest, an_empty_region_holds_nothing) {
     RegionAttr attr = hundred();
     attr.length = 0;
     const std::uint32_t stag = add(attr);
-    EXPECT_EQ(write(stag, va(memory.data()), 1), Violation::tagged_bounds);
-    EXPECT_EQ(read(stag, va(memory.data()), 1), Violation::read_bounds);
+    EXPECT_EQ(write(stag, va(memory.data()), 1), StreamError::tagged_bounds);
+    EXPECT_EQ(read(stag, va(memory.data()), 1), StreamError::read_bounds);
 }
 
 TEST_F(MemoryTableTest, unknown_stags_are_invalid) {
     const std::uint32_t stag = add(hundred());
     for (const std::uint32_t other : {0u, 1u, stag ^ 1, stag ^ 0x80000000, ~stag}) {
-        EXPECT_EQ(write(other, va(memory.data()), 1), Violation::tagged_stag_invalid);
-        EXPECT_EQ(read(other, va(memory.data()), 1), Violation::read_stag_invalid);
+        EXPECT_EQ(write(other, va(memory.data()), 1), StreamError::tagged_stag_invalid);
+        EXPECT_EQ(read(other, va(memory.data()), 1), StreamError::read_stag_invalid);
     }
 }
 
 TEST_F(MemoryTableTest, regions_of_another_domain_or_stream_are_refused) {
     const std::uint32_t shared = add(hundred());
-    EXPECT_EQ(write(shared, va(memory.data()), 1, kPd + 1), Violation::tagged_stag_not_associated);
-    EXPECT_EQ(read(shared, va(memory.data()), 1, kPd + 1), Violation::read_stag_not_associated);
+    EXPECT_EQ(write(shared, va(memory.data()), 1, kPd + 1),
+              StreamError::tagged_stag_not_associated);
+    EXPECT_EQ(read(shared, va(memory.data()), 1, kPd + 1), StreamError::read_stag_not_associated);
 
     RegionAttr attr = hundred();
     attr.only_qp = kQp;
     const std::uint32_t own = add(attr);
     attr.only_qp = kQp + 1;
     const std::uint32_t others = add(attr);
-    EXPECT_EQ(write(own, va(memory.data()), 1), Violation::none);
-    EXPECT_EQ(write(own, va(memory.data()), 1, kPd + 1), Violation::tagged_stag_not_associated);
-    EXPECT_EQ(write(others, va(memory.data()), 1), Violation::tagged_stag_not_associated);
-    EXPECT_EQ(read(others, va(memory.data()), 1), Violation::read_stag_not_associated);
+    EXPECT_EQ(write(own, va(memory.data()), 1), StreamError::none);
+    EXPECT_EQ(write(own, va(memory.data()), 1, kPd + 1), StreamError::tagged_stag_not_associated);
+    EXPECT_EQ(write(others, va(memory.data()), 1), StreamError::tagged_stag_not_associated);
+    EXPECT_EQ(read(others, va(memory.data()), 1), StreamError::read_stag_not_associated);
 }
 
 TEST_F(MemoryTableTest, rights_are_kept_apart) {
@@ -212,22 +213,22 @@ TEST_F(MemoryTableTest, rights_are_kept_apart) {
     const std::uint32_t readable = add(attr);
     attr.access = kLocalWrite | kRemoteWrite;
     const std::uint32_t writable = add(attr);
-    EXPECT_EQ(read(readable, va(memory.data()), 1), Violation::none);
-    EXPECT_EQ(write(readable, va(memory.data()), 1), Violation::write_access);
-    EXPECT_EQ(write(writable, va(memory.data()), 1), Violation::none);
-    EXPECT_EQ(read(writable, va(memory.data()), 1), Violation::read_access);
+    EXPECT_EQ(read(readable, va(memory.data()), 1), StreamError::none);
+    EXPECT_EQ(write(readable, va(memory.data()), 1), StreamError::write_access);
+    EXPECT_EQ(write(writable, va(memory.data()), 1), StreamError::none);
+    EXPECT_EQ(read(writable, va(memory.data()), 1), StreamError::read_access);
 }
 
 TEST_F(MemoryTableTest, the_first_error_in_the_rfcs_order_is_reported) {
     RegionAttr attr = hundred();
     attr.access = kLocalRead;
     const std::uint32_t stag = add(attr);
-    EXPECT_EQ(write(stag, kMax, 2, kPd + 1), Violation::tagged_stag_not_associated);
-    EXPECT_EQ(write(stag, kMax, 2), Violation::tagged_to_wrap);
-    EXPECT_EQ(write(stag, 0, 2), Violation::tagged_bounds);
-    EXPECT_EQ(write(stag, va(memory.data()), 2), Violation::write_access);
-    EXPECT_EQ(read(stag, kMax, 2, kPd + 1), Violation::read_stag_not_associated);
-    EXPECT_EQ(read(stag, kMax, 2), Violation::read_access);
+    EXPECT_EQ(write(stag, kMax, 2, kPd + 1), StreamError::tagged_stag_not_associated);
+    EXPECT_EQ(write(stag, kMax, 2), StreamError::tagged_to_wrap);
+    EXPECT_EQ(write(stag, 0, 2), StreamError::tagged_bounds);
+    EXPECT_EQ(write(stag, va(memory.data()), 2), StreamError::write_access);
+    EXPECT_EQ(read(stag, kMax, 2, kPd + 1), StreamError::read_stag_not_associated);
+    EXPECT_EQ(read(stag, kMax, 2), StreamError::read_access);
 }
 
 // -- windows --
@@ -238,7 +239,7 @@ struct MemoryWindowTest : MemoryTableTest {
         attr.access = kLocalWrite | kWindows;
         return attr;
     }
-    /// Octets [10, 10 + length) of the region.
+    /// Bytes [10, 10 + length) of the region.
     RegionAttr part(std::uint64_t length = 20) {
         return {.address = memory.data() + 10,
                 .length = length,
@@ -251,21 +252,21 @@ TEST_F(MemoryWindowTest, serves_once_it_is_bound_until_it_is_revoked) {
     const std::uint32_t region = add(region_attr());
     const std::uint32_t stag = table.reserve_window().value();
     const std::uint64_t at = va(memory.data()) + 10;
-    EXPECT_EQ(write(stag, at, 1), Violation::tagged_stag_invalid);
+    EXPECT_EQ(write(stag, at, 1), StreamError::tagged_stag_invalid);
     ASSERT_TRUE(table.prepare_window(stag, part(), region).ok());
-    EXPECT_EQ(write(stag, at, 1), Violation::tagged_stag_invalid);
+    EXPECT_EQ(write(stag, at, 1), StreamError::tagged_stag_invalid);
     EXPECT_FALSE(table.revoked(stag)) << "not yet bound";
     EXPECT_TRUE(table.bind(stag));
     EXPECT_FALSE(table.bind(stag));
     EXPECT_FALSE(table.revoked(stag));
-    EXPECT_EQ(write(stag, at, 20), Violation::none);
-    EXPECT_EQ(read(stag, at, 20), Violation::none);
-    EXPECT_EQ(write(stag, at, 21), Violation::tagged_bounds);
-    EXPECT_EQ(write(stag, at - 1, 1), Violation::tagged_bounds);
-    EXPECT_EQ(write(region, at, 1), Violation::write_access);
+    EXPECT_EQ(write(stag, at, 20), StreamError::none);
+    EXPECT_EQ(read(stag, at, 20), StreamError::none);
+    EXPECT_EQ(write(stag, at, 21), StreamError::tagged_bounds);
+    EXPECT_EQ(write(stag, at - 1, 1), StreamError::tagged_bounds);
+    EXPECT_EQ(write(region, at, 1), StreamError::write_access);
     EXPECT_FALSE(local(stag, memory.data() + 10, 1, false)) << "an rkey is no lkey";
     EXPECT_TRUE(table.invalidate(stag));
-    EXPECT_EQ(write(stag, at, 1), Violation::tagged_stag_invalid);
+    EXPECT_EQ(write(stag, at, 1), StreamError::tagged_stag_invalid);
     EXPECT_TRUE(table.revoked(stag));
     EXPECT_FALSE(table.bind(stag)) << "once only";
     EXPECT_TRUE(table.remove(stag).ok());
@@ -300,10 +301,10 @@ TEST_F(MemoryWindowTest, a_new_binding_takes_the_place_of_the_last) {
     ASSERT_TRUE(table.bind(stag ^ 2));
     EXPECT_TRUE(table.revoked(stag));
     EXPECT_FALSE(table.revoked(stag ^ 1)) << "it waits";
-    EXPECT_EQ(write(stag, at, 1), Violation::tagged_stag_invalid);
-    EXPECT_EQ(write(stag ^ 2, at, 1), Violation::none);
+    EXPECT_EQ(write(stag, at, 1), StreamError::tagged_stag_invalid);
+    EXPECT_EQ(write(stag ^ 2, at, 1), StreamError::none);
     table.unbind(stag);
-    EXPECT_EQ(write(stag ^ 2, at, 1), Violation::tagged_stag_invalid);
+    EXPECT_EQ(write(stag ^ 2, at, 1), StreamError::tagged_stag_invalid);
     table.unbind(stag);
     EXPECT_TRUE(table.remove(region).ok());
     EXPECT_FALSE(table.bind(stag ^ 1)) << "its region is gone";
@@ -323,7 +324,7 @@ TEST_F(MemoryWindowTest, binds_only_what_its_region_permits) {
     EXPECT_FALSE(binds(part(91), region));
     RegionAttr attr = region_attr();
     attr.address = memory.data() + 11;
-    EXPECT_FALSE(binds(part(), add(attr))) << "an octet too early";
+    EXPECT_FALSE(binds(part(), add(attr))) << "a byte too early";
     attr.address = memory.data() + 10;
     EXPECT_TRUE(binds(part(), add(attr)));
     attr = part();
@@ -349,7 +350,7 @@ TEST_F(MemoryWindowTest, a_region_with_a_window_cannot_be_invalidated) {
     ASSERT_TRUE(table.prepare_window(stag, part(), region).ok());
     ASSERT_TRUE(table.bind(stag));
     EXPECT_FALSE(table.invalidate(region)) << "the window would outlive it";
-    EXPECT_EQ(write(stag, at, 1), Violation::none);
+    EXPECT_EQ(write(stag, at, 1), StreamError::none);
     ASSERT_TRUE(table.invalidate(stag));
     EXPECT_TRUE(table.invalidate(region));
 }
@@ -365,13 +366,13 @@ TEST_F(MemoryWindowTest, what_is_abandoned_counts_as_revoked) {
     ASSERT_TRUE(table.bind(bound));
     table.abandon(bound);
     EXPECT_TRUE(table.revoked(bound));
-    EXPECT_EQ(write(bound, va(memory.data()) + 10, 1), Violation::tagged_stag_invalid);
+    EXPECT_EQ(write(bound, va(memory.data()) + 10, 1), StreamError::tagged_stag_invalid);
     table.abandon(region);
     table.abandon(stag ^ 2);
     EXPECT_TRUE(table.remove(region).ok()) << "a region is not abandoned";
 }
 
-TEST_F(MemoryWindowTest, its_range_of_keys_is_nobody_elses) {
+TEST_F(MemoryWindowTest, its_range_of_keys_is_its_own) {
     const std::uint32_t region = add(region_attr());
     const std::uint32_t stag = table.reserve_window().value();
     EXPECT_EQ(table.prepare_window(stag ^ 0x100, part(), region).error().code, EINVAL);
@@ -402,7 +403,7 @@ TEST_F(MemoryTableTest, local_use_is_checked_by_address) {
     EXPECT_FALSE(table.check_local(key, kPd + 1, kQp, memory.data(), 1, false));
 }
 
-TEST_F(MemoryTableTest, zero_octets_need_no_region) {
+TEST_F(MemoryTableTest, zero_bytes_need_no_region) {
     EXPECT_TRUE(local(0, nullptr, 0, true));
     EXPECT_TRUE(local(12345, memory.data(), 0, true));
 }
@@ -430,13 +431,13 @@ TEST_F(MemoryTableTest, peers_may_invalidate_only_what_is_theirs_alone) {
     const std::uint32_t shared = add(attr);
     attr.only_qp = kQp;
     const std::uint32_t own = add(attr);
-    EXPECT_EQ(table.check_invalidate(own, kPd, kQp), Violation::none);
-    EXPECT_EQ(table.check_invalidate(own, kPd, kQp + 1), Violation::invalidate_not_permitted);
-    EXPECT_EQ(table.check_invalidate(own, kPd + 1, kQp), Violation::invalidate_not_permitted);
-    EXPECT_EQ(table.check_invalidate(shared, kPd, kQp), Violation::invalidate_not_permitted);
-    EXPECT_EQ(table.check_invalidate(shared, kPd, 0), Violation::invalidate_not_permitted);
-    EXPECT_EQ(table.check_invalidate(own ^ 1, kPd, kQp), Violation::invalidate_stag_invalid);
-    EXPECT_EQ(table.check_invalidate(0, kPd, kQp), Violation::invalidate_stag_invalid);
+    EXPECT_EQ(table.check_invalidate(own, kPd, kQp), StreamError::none);
+    EXPECT_EQ(table.check_invalidate(own, kPd, kQp + 1), StreamError::invalidate_not_permitted);
+    EXPECT_EQ(table.check_invalidate(own, kPd + 1, kQp), StreamError::invalidate_not_permitted);
+    EXPECT_EQ(table.check_invalidate(shared, kPd, kQp), StreamError::invalidate_not_permitted);
+    EXPECT_EQ(table.check_invalidate(shared, kPd, 0), StreamError::invalidate_not_permitted);
+    EXPECT_EQ(table.check_invalidate(own ^ 1, kPd, kQp), StreamError::invalidate_stag_invalid);
+    EXPECT_EQ(table.check_invalidate(0, kPd, kQp), StreamError::invalidate_stag_invalid);
 }
 
 TEST_F(MemoryTableTest, invalidation_revokes_all_use_but_keeps_the_region) {
@@ -445,10 +446,10 @@ TEST_F(MemoryTableTest, invalidation_revokes_all_use_but_keeps_the_region) {
     const std::uint32_t stag = add(attr);
     EXPECT_TRUE(table.invalidate(stag));
     EXPECT_FALSE(table.invalidate(stag));
-    EXPECT_EQ(write(stag, va(memory.data()), 1), Violation::tagged_stag_invalid);
-    EXPECT_EQ(read(stag, va(memory.data()), 1), Violation::read_stag_invalid);
+    EXPECT_EQ(write(stag, va(memory.data()), 1), StreamError::tagged_stag_invalid);
+    EXPECT_EQ(read(stag, va(memory.data()), 1), StreamError::read_stag_invalid);
     EXPECT_FALSE(local(stag, memory.data(), 1, false));
-    EXPECT_EQ(table.check_invalidate(stag, kPd, kQp), Violation::invalidate_stag_invalid);
+    EXPECT_EQ(table.check_invalidate(stag, kPd, kQp), StreamError::invalidate_stag_invalid);
     EXPECT_EQ(table.size(), 1u);
     EXPECT_TRUE(table.query(stag));
     EXPECT_TRUE(table.remove(stag));
@@ -478,7 +479,7 @@ TEST_F(MemoryTableTest, a_removed_region_is_gone) {
     EXPECT_EQ(table.remove(stag).error().code, ENOENT);
     EXPECT_EQ(table.remove(0).error().code, ENOENT);
     EXPECT_EQ(table.query(stag).error().code, ENOENT);
-    EXPECT_EQ(write(stag, va(memory.data()), 1), Violation::tagged_stag_invalid);
+    EXPECT_EQ(write(stag, va(memory.data()), 1), StreamError::tagged_stag_invalid);
     EXPECT_EQ(table.size(), 0u);
 }
 
@@ -505,13 +506,13 @@ TEST_F(MemoryTableTest, agrees_with_a_map_over_many_additions_and_removals) {
         if (!live.empty()) {
             const std::uint32_t stag = live[random() % live.size()];
             const std::uint64_t length = oracle.at(stag);
-            ASSERT_EQ(write(stag, va(memory.data()), length), Violation::none);
-            ASSERT_EQ(write(stag, va(memory.data()), length + 1), Violation::tagged_bounds);
+            ASSERT_EQ(write(stag, va(memory.data()), length), StreamError::none);
+            ASSERT_EQ(write(stag, va(memory.data()), length + 1), StreamError::tagged_bounds);
         }
         if (!dead.empty()) {
             const std::uint32_t stag = dead[random() % dead.size()];
             if (!oracle.contains(stag)) {
-                ASSERT_EQ(write(stag, va(memory.data()), 1), Violation::tagged_stag_invalid);
+                ASSERT_EQ(write(stag, va(memory.data()), 1), StreamError::tagged_stag_invalid);
             }
         }
         ASSERT_EQ(table.size(), oracle.size());
@@ -543,14 +544,14 @@ TEST_F(MemoryTableTest, removal_waits_for_the_section_under_way) {
     reader.enter();
     const auto found =
         table.check_remote(stag, kPd, kQp, Right::remote_write, va(memory.data()), 1);
-    ASSERT_EQ(found.violation, Violation::none);
+    ASSERT_EQ(found.stream_error, StreamError::none);
     std::atomic<bool> removed{false};
     std::thread owner([&] {
         ASSERT_TRUE(table.remove(stag));
         removed = true;
     });
     // The right is gone at once, the wait lasts until the section ends.
-    while (write(stag, va(memory.data()), 1) == Violation::none) std::this_thread::yield();
+    while (write(stag, va(memory.data()), 1) == StreamError::none) std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_FALSE(removed.load());
     *found.address = std::byte{1};
@@ -559,21 +560,21 @@ TEST_F(MemoryTableTest, removal_waits_for_the_section_under_way) {
 }
 
 // The memory is plain: a write through a pointer that was found, after remove() has returned, is a
-// data race that the thread sanitizer sees, and a changed octet that the test sees.
-TEST_F(MemoryTableTest, nobody_writes_after_removal) {
+// data race that the thread sanitizer sees, and a changed byte that the test sees.
+TEST_F(MemoryTableTest, no_write_after_removal) {
     std::atomic<std::uint32_t> current{0};
     std::atomic<bool> stop{false};
     std::atomic<long> written{0};
-    std::vector<std::thread> drivers;
-    std::array<std::array<std::byte, 64>, 2> target{};  // one for each driver
+    std::vector<std::thread> pollers;
+    std::array<std::array<std::byte, 64>, 2> target{};  // one for each poller
     for (std::size_t d = 0; d < target.size(); ++d) {
-        drivers.emplace_back([&, d] {
+        pollers.emplace_back([&, d] {
             Epochs::Reader own(epochs);
             while (!stop.load(std::memory_order_relaxed)) {
                 own.enter();
                 const auto found = table.check_remote(current.load(std::memory_order_relaxed), kPd,
                                                       kQp, Right::remote_write, 64 * d, 64);
-                if (found.violation == Violation::none) {
+                if (found.stream_error == StreamError::none) {
                     for (int i = 0; i < 64; ++i) found.address[i] = std::byte{0xff};
                     ++written;
                 }
@@ -591,7 +592,7 @@ TEST_F(MemoryTableTest, nobody_writes_after_removal) {
                                         .pd = kPd});
         current.store(stag, std::memory_order_relaxed);
         const long before = written.load();
-        // The first round waits for a driver to be there at all; later ones meet it where it is.
+        // The first round waits for a poller to be there at all; later ones meet it where it is.
         for (int i = 0; (round == 0 || i < 20) && written.load() == before; ++i) {
             std::this_thread::yield();
         }
@@ -603,19 +604,19 @@ TEST_F(MemoryTableTest, nobody_writes_after_removal) {
         }
     }
     stop = true;
-    for (std::thread& t : drivers) t.join();
+    for (std::thread& t : pollers) t.join();
     EXPECT_EQ(changed, 0);
     EXPECT_GT(written.load(), 0);
 }
 
-// A driver that holds an STag while others come and go, tables grow and slots are reused, never
+// A poller that holds an STag while others come and go, tables grow and slots are reused, never
 // gets another region's memory.
 TEST_F(MemoryTableTest, an_stag_leads_to_its_own_memory_or_nowhere) {
     constexpr int kRegions = 3000;
     std::vector<std::atomic<std::uint64_t>> published(64);  // STag << 32 | offset of its memory
     std::atomic<bool> stop{false};
     std::atomic<int> wrong{0};
-    std::thread driver([&] {
+    std::thread poller([&] {
         std::mt19937 random(2);
         Epochs::Reader own(epochs);
         while (!stop.load(std::memory_order_relaxed)) {
@@ -623,7 +624,7 @@ TEST_F(MemoryTableTest, an_stag_leads_to_its_own_memory_or_nowhere) {
             const std::uint64_t p = published[random() % 64].load(std::memory_order_relaxed);
             const auto found = table.check_remote(static_cast<std::uint32_t>(p >> 32), kPd, kQp,
                                                   Right::remote_read, 0, 1);
-            wrong += found.violation == Violation::none &&
+            wrong += found.stream_error == StreamError::none &&
                      found.address != memory.data() + (p & 0xffffffff);
             own.leave();
             if (random() % 64 == 0) std::this_thread::yield();
@@ -647,7 +648,7 @@ TEST_F(MemoryTableTest, an_stag_leads_to_its_own_memory_or_nowhere) {
         }
     }
     stop = true;
-    driver.join();
+    poller.join();
     EXPECT_EQ(wrong.load(), 0);
 }
 

@@ -83,7 +83,7 @@ TEST(RecvQueue, taking_ahead_shows_in_nothing) {
     EXPECT_EQ(queue.size(), 0u);
 }
 
-TEST(RecvQueue, a_starved_queue_says_so_once_whoever_takes_ahead) {
+TEST(RecvQueue, a_queue_found_empty_says_so_once) {
     RecvQueue queue(40, /*exclusive=*/true);
     RecvWqe wqe;
     for (int i = 0; i < 20; ++i) ASSERT_TRUE(queue.post({}));
@@ -113,7 +113,7 @@ TEST(RecvQueue, refuses_what_is_malformed) {
     EXPECT_EQ(queue.size(), 1u);
 }
 
-TEST(RecvQueue, post_tells_once_that_a_driver_went_away_empty_handed) {
+TEST(RecvQueue, post_tells_once_that_a_poller_went_away_empty_handed) {
     RecvQueue queue(8);
     RecvWqe wqe;
     EXPECT_FALSE(queue.post({}).value());
@@ -163,7 +163,7 @@ TEST(RecvQueue, tells_of_its_limit_once_for_each_arming) {
     EXPECT_EQ(told, 2);
 }
 
-TEST(RecvQueue, many_posters_many_drivers_each_receive_once) {
+TEST(RecvQueue, many_posters_many_pollers_each_receive_once) {
     constexpr std::uint64_t kThreads = 3, kEach = 10'000;
     RecvQueue queue(32);
     std::vector<std::atomic<int>> seen(kThreads * kEach);

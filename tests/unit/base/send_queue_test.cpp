@@ -130,8 +130,8 @@ TEST(SendQueue, refuses_atomic_operations_and_immediate_data_that_make_no_sense)
 TEST(SendQueue, copies_inline_payload_at_once) {
     SendQueue queue(4);
     std::array<char, 5> text{'a', 'b', 'c', 'd', 'e'};
-    auto* const octets = reinterpret_cast<std::byte*>(text.data());
-    const std::array sges{Sge{octets, 2, 0}, Sge{nullptr, 0, 0}, Sge{octets + 3, 2, 0}};
+    auto* const bytes = reinterpret_cast<std::byte*>(text.data());
+    const std::array sges{Sge{bytes, 2, 0}, Sge{nullptr, 0, 0}, Sge{bytes + 3, 2, 0}};
     ASSERT_TRUE(queue.post({.flags = kSendInline, .sges = sges}));
     text.fill('x');
     const SendWqe& wqe = queue.at(0);
@@ -230,7 +230,7 @@ TEST(SendQueue, closed_keeps_what_it_has) {
 }
 
 // Each poster's requests arrive once each and in its order, whole.
-TEST(SendQueue, many_posters_one_driver) {
+TEST(SendQueue, many_posters_one_poller) {
     constexpr std::uint64_t kPosters = 4, kEach = 20'000;
     SendQueue queue(64);
     std::vector<std::thread> posters;
@@ -269,13 +269,13 @@ TEST(SendQueue, many_posters_one_driver) {
     EXPECT_EQ(queue.room(), queue.depth());
 }
 
-// The pattern of Progress's kicks: who finds the sign set relies on the driver, who takes the sign
-// back, meets the posters, and looks.
-TEST(SendQueue, nobody_who_saw_the_sign_is_overlooked) {
+// The pattern of Progress's notifications: a poster that finds the flag set relies on the poller,
+// which clears the flag, synchronises with the posters, and checks.
+TEST(SendQueue, no_poster_that_saw_the_flag_is_overlooked) {
     constexpr std::uint64_t kEach = 50'000;
     SendQueue queue(64);
     std::atomic<bool> sign{false};
-    std::atomic<std::uint64_t> kicks{0}, served{0};
+    std::atomic<std::uint64_t> notifies{0}, served{0};
     std::vector<std::thread> posters;
     for (int p = 0; p < 2; ++p) {
         posters.emplace_back([&] {
@@ -286,20 +286,20 @@ TEST(SendQueue, nobody_who_saw_the_sign_is_overlooked) {
                 }
                 ++i;
                 if (sign.load() || sign.exchange(true)) continue;
-                kicks.fetch_add(1);
+                notifies.fetch_add(1);
             }
         });
     }
     const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(120);
     while (queue.retired() < 2 * kEach) {
         ASSERT_LT(std::chrono::steady_clock::now(), give_up) << "an entry was overlooked";
-        if (kicks.load() == served) {
+        if (notifies.load() == served) {
             std::this_thread::yield();
             continue;
         }
         ++served;
         sign.store(false);
-        queue.meet_posters();
+        queue.sync_with_posters();
         while (queue.retired() < queue.posted()) queue.retire();
     }
     for (std::thread& t : posters) t.join();

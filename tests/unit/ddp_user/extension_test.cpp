@@ -70,14 +70,14 @@ TEST_F(Extension, fetch_add_and_compare_swap_bring_what_was_there) {
 
 TEST_F(Extension, result_may_lie_in_two_pieces) {
     pipe.establish(kXsock);
-    Octets low(3), high(5);
+    ByteVector low(3), high(5);
     const Atomic operands{.operand = 1};
     words[0] = 0x0102030405060708;
     pipe.a.post(
         {.wr_id = 1, .opcode = SendOpcode::fetch_add, .remote_stag = stag, .atomic = &operands},
         {sge(low), sge(high)});
     pipe.run();
-    const Octets all = low + high;
+    const ByteVector all = low + high;
     std::uint64_t value = 0;
     std::memcpy(&value, all.data(), 8);
     EXPECT_EQ(value, 0x0102030405060708u);
@@ -94,7 +94,7 @@ TEST_F(Extension, atomic_messages_look_as_the_rfc_has_them) {
     post(2, SendOpcode::fetch_add, 16, {.operand = 7, .operand_mask = 1}, result);
     const auto requests = drain(*pipe.a.stream);
     ASSERT_THAT(requests, SizeIs(2));
-    Octets stags(4);
+    ByteVector stags(4);
     store_be32(stags.data(), stag);
     EXPECT_EQ(requests[0], from_hex("414a 00000000 00000001 00000001 00000000 00000002 00000001") +
                                stags +
@@ -104,7 +104,7 @@ TEST_F(Extension, atomic_messages_look_as_the_rfc_has_them) {
                                stags +
                                from_hex("0000000000000010 0000000000000007 0000000000000001"
                                         "0000000000000000 ffffffffffffffff"));
-    for (const Octets& request : requests) feed(*pipe.b.stream, request);
+    for (const ByteVector& request : requests) feed(*pipe.b.stream, request);
     EXPECT_THAT(drain(*pipe.b.stream),
                 ElementsAre(from_hex("414b 00000000 00000003 00000001 00000000 00000001"
                                      "000000000000001e"),
@@ -116,7 +116,7 @@ TEST_F(Extension, atomics_share_queue_msn_and_depth_with_reads) {
     Pipe other({.qp_num = 1, .pd = 1, .ird = 2, .ord = 2},
                {.qp_num = 2, .pd = 1, .ird = 2, .ord = 2});
     other.establish(kXsock);
-    Octets source = pattern(100), sink(100);
+    ByteVector source = pattern(100), sink(100);
     alignas(8) std::uint64_t word = 5;
     const std::uint32_t readable = other.world.add(source, kRemoteRead);
     const std::uint32_t atomic = other.world.table
@@ -139,7 +139,7 @@ TEST_F(Extension, atomics_share_queue_msn_and_depth_with_reads) {
     ASSERT_THAT(requests, SizeIs(2));  // as many as ORD
     EXPECT_EQ(load_be32(requests[0].data() + 10), 1u);
     EXPECT_EQ(load_be32(requests[1].data() + 10), 2u);
-    for (const Octets& request : requests) other.to_b.emplace_back(request);
+    for (const ByteVector& request : requests) other.to_b.emplace_back(request);
     other.run();
     EXPECT_EQ(sink, source);
     EXPECT_EQ(word, 8u);
@@ -185,20 +185,20 @@ TEST_F(Extension, an_answer_must_be_the_one_that_is_due) {
     struct {
         const char* what;
         const char* ulpdu;
-        Violation violation;
+        StreamError stream_error;
     } const cases[] = {
         {"identifier", "414b 00000000 00000003 00000001 00000000 00000002 0000000000000001",
-         Violation::response_unexpected},
+         StreamError::response_unexpected},
         {"length", "414b 00000000 00000003 00000001 00000000 00000001 00000000000000",
-         Violation::response_unexpected},
+         StreamError::response_unexpected},
         {"not last", "014b 00000000 00000003 00000001 00000000 00000001 0000000000000001",
-         Violation::response_unexpected},
+         StreamError::response_unexpected},
         {"MSN", "414b 00000000 00000003 00000002 00000000 00000001 0000000000000001",
-         Violation::untagged_msn_range},
+         StreamError::untagged_msn_range},
         {"MO", "414b 00000000 00000003 00000001 00000001 00000001 0000000000000001",
-         Violation::untagged_mo},
+         StreamError::untagged_mo},
         {"a Read's", "c142 00000001 0000000000000000 0000000000000001",
-         Violation::response_unexpected},
+         StreamError::response_unexpected},
     };
     for (const auto& c : cases) {
         SCOPED_TRACE(c.what);
@@ -208,17 +208,18 @@ TEST_F(Extension, an_answer_must_be_the_one_that_is_due) {
         fresh.a.post({.wr_id = 1, .opcode = SendOpcode::fetch_add, .atomic = &one}, {to(result)});
         drain(*fresh.a.stream);
         feed(*fresh.a.stream, from_hex(c.ulpdu));
-        EXPECT_EQ(fresh.a->violation(), c.violation);
+        EXPECT_EQ(fresh.a->stream_error(), c.stream_error);
         EXPECT_EQ(result, 0xdeadu);
         fresh.a->flush(WcStatus::flushed);
-        EXPECT_THAT(fresh.a.sent(), ElementsAre(Status(c.violation == Violation::response_unexpected
-                                                           ? WcStatus::bad_response
-                                                           : WcStatus::flushed)));
+        EXPECT_THAT(fresh.a.sent(),
+                    ElementsAre(Status(c.stream_error == StreamError::response_unexpected
+                                           ? WcStatus::bad_response
+                                           : WcStatus::flushed)));
     }
     Pipe fresh;
     fresh.establish(kXsock);
     feed(*fresh.a.stream, from_hex(cases[0].ulpdu));  // to no question at all
-    EXPECT_EQ(fresh.a->violation(), Violation::response_unexpected);
+    EXPECT_EQ(fresh.a->stream_error(), StreamError::response_unexpected);
 }
 
 TEST_F(Extension, result_goes_only_where_its_key_still_permits) {
@@ -294,8 +295,8 @@ TEST_F(Extension, reads_and_atomics_die_with_the_peers_half) {
 
 TEST_F(Extension, immediate_data_take_a_receive_and_no_memory) {
     pipe.establish(kXsock);
-    Octets inbox = pattern(100);
-    const Octets before = inbox;
+    ByteVector inbox = pattern(100);
+    const ByteVector before = inbox;
     pipe.b.post_recv(1, {sge(inbox)});
     pipe.b.post_recv(2);
     pipe.a.post({.opcode = SendOpcode::immediate, .immediate = 0x1122334455667788});
@@ -306,7 +307,7 @@ TEST_F(Extension, immediate_data_take_a_receive_and_no_memory) {
                                           "1122334455667788"),
                                  from_hex("4149 00000000 00000000 00000002 00000000"
                                           "0000000000000009")));
-    for (const Octets& ulpdu : out) feed(*pipe.b.stream, ulpdu, true, 3);
+    for (const ByteVector& ulpdu : out) feed(*pipe.b.stream, ulpdu, true, 3);
     const auto got = pipe.b.received();
     ASSERT_THAT(got, SizeIs(2));
     EXPECT_EQ(got[0].wr_id, 1u);
@@ -325,7 +326,7 @@ TEST_F(Extension, write_with_immediate_is_one_request_and_two_messages) {
         fresh.mulpdu = 200;
         fresh.batch = 1;
         fresh.establish(kXsock);
-        Octets source = pattern(n), target(1000);
+        ByteVector source = pattern(n), target(1000);
         const std::uint32_t key = fresh.world.add(target, kRemoteWrite | kLocalWrite);
         fresh.b.post_recv(5);
         fresh.b.post_recv(6);
@@ -355,7 +356,7 @@ TEST_F(Extension, write_with_immediate_is_one_request_and_two_messages) {
 
 TEST_F(Extension, write_with_immediate_may_be_inline) {
     pipe.establish(kXsock);
-    Octets source = pattern(kMaxInline), target(kMaxInline);
+    ByteVector source = pattern(kMaxInline), target(kMaxInline);
     const std::uint32_t key = pipe.world.add(target, kRemoteWrite | kLocalWrite);
     pipe.b.post_recv(1);
     pipe.a.post({.opcode = SendOpcode::write_immediate,
@@ -363,7 +364,7 @@ TEST_F(Extension, write_with_immediate_may_be_inline) {
                  .remote_stag = key,
                  .immediate = 5},
                 {sge(source)});
-    const Octets sent = source;
+    const ByteVector sent = source;
     source.assign(source.size(), std::byte{0});
     pipe.run();
     EXPECT_EQ(target, sent);
@@ -382,7 +383,7 @@ TEST_F(Extension, immediate_data_wait_for_a_receive) {
 
 // -- peers that may not speak it --
 
-TEST_F(Extension, is_not_sent_to_strangers) {
+TEST_F(Extension, is_not_sent_to_standard_peers) {
     for (const SendOpcode opcode : {SendOpcode::fetch_add, SendOpcode::compare_swap,
                                     SendOpcode::write_immediate, SendOpcode::immediate}) {
         Pipe fresh;

@@ -28,10 +28,10 @@ inline auto Completed(std::uint64_t id, WcStatus status) {
     return testing::AllOf(testing::Field(&Wc::wr_id, id), testing::Field(&Wc::status, status));
 }
 
-using Octets = std::vector<std::byte>;
+using ByteVector = std::vector<std::byte>;
 
-inline Octets pattern(std::size_t n, unsigned seed = 1) {
-    Octets out(n);
+inline ByteVector pattern(std::size_t n, unsigned seed = 1) {
+    ByteVector out(n);
     unsigned x = seed * 2654435761u + 1;
     for (std::byte& b : out) {
         x = x * 1664525u + 1013904223u;
@@ -40,11 +40,11 @@ inline Octets pattern(std::size_t n, unsigned seed = 1) {
     return out;
 }
 
-inline Octets from_hex(const char* hex) {
+inline ByteVector from_hex(const char* hex) {
     auto digit = [](char c) {
         return static_cast<unsigned>(c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10);
     };
-    Octets out;
+    ByteVector out;
     while (*hex != '\0') {
         if (*hex == ' ') {
             ++hex;
@@ -56,30 +56,30 @@ inline Octets from_hex(const char* hex) {
     return out;
 }
 
-inline Octets operator+(Octets a, ConstBytes b) {
+inline ByteVector operator+(ByteVector a, ConstBytes b) {
     a.insert(a.end(), b.begin(), b.end());
     return a;
 }
 
-inline Octets header(const Segment& segment) {
-    Octets out(kUntaggedOctets);
+inline ByteVector header(const Segment& segment) {
+    ByteVector out(kUntaggedOctets);
     out.resize(encode(segment, out.data()));
     return out;
 }
 
-inline Octets body(const ReadRequest& request) {
-    Octets out(kReadRequestOctets);
+inline ByteVector body(const ReadRequest& request) {
+    ByteVector out(kReadRequestOctets);
     encode(request, out.data());
     return out;
 }
 
-inline Sge sge(Octets& memory, std::uint32_t lkey = kLkeyNone) {
+inline Sge sge(ByteVector& memory, std::uint32_t lkey = kLkeyNone) {
     return {.address = memory.data(),
             .length = static_cast<std::uint32_t>(memory.size()),
             .lkey = lkey};
 }
 
-/// The memory of one program. The driver is inside an Epochs section except while it revokes.
+/// The memory of one program. The poller is inside an Epochs section except while it revokes.
 struct World {
     Epochs epochs;
     MemoryTable table{epochs};
@@ -87,7 +87,7 @@ struct World {
     World() { reader.enter(); }
     ~World() { reader.leave(); }
 
-    std::uint32_t add(Octets& memory, std::uint32_t access, PdId pd = 1, QpNum only_qp = 0) {
+    std::uint32_t add(ByteVector& memory, std::uint32_t access, PdId pd = 1, QpNum only_qp = 0) {
         auto stag = table.add({.address = memory.data(),
                                .length = memory.size(),
                                .access = access | kZeroBased,
@@ -139,20 +139,67 @@ struct End {
 };
 
 /// The octets of a ULPDU as the wire would have them.
-inline Octets flatten(const UlpduOut& ulpdu) {
-    Octets out(ulpdu.header.begin(), ulpdu.header.begin() + ulpdu.header_size);
+inline ByteVector flatten(const UlpduOut& ulpdu) {
+    ByteVector out(ulpdu.header.begin(), ulpdu.header.begin() + ulpdu.header_size);
     for (std::size_t i = 0; i < ulpdu.payload_count; ++i) out = std::move(out) + ulpdu.payload[i];
     return out;
 }
 
+/// The next ULPDU, described: there is no room to write it.
+inline bool next_ulpdu(Stream& stream, std::size_t mulpdu, UlpduOut& out) {
+    return stream.tx_fill({.mulpdu = mulpdu, .described = &out}).described;
+}
+
+/// The ULPDU that is the only one, written where there are `room` bytes; empty: there is none.
+inline ByteVector single_ulpdu(Stream& stream, std::size_t room = kUntaggedOctets + kMaxInline) {
+    ByteVector out(room, std::byte{0xee});
+    std::uint16_t size = 0;
+    const UlpdusGiven given =
+        stream.tx_fill({.room = out, .small = room, .sizes = {&size, 1}, .single = true});
+    EXPECT_FALSE(given.described);
+    EXPECT_EQ(given.small, size == 0 ? 0u : 1u);
+    out.resize(size);
+    return out;
+}
+
+/// What a stream writes of a batch, each ULPDU by itself; all of it is done at once. What it
+/// describes besides comes last.
+inline std::vector<ByteVector> fill(Stream& stream, std::size_t room, std::size_t small = 500,
+                                    std::size_t at_most = 64) {
+    ByteVector scratch(room, std::byte{0xee});
+    std::vector<std::uint16_t> sizes(at_most);
+    UlpduOut described;
+    const UlpduBatch batch{.room = scratch,
+                           .before = 3,
+                           .align = 8,
+                           .after = 5,
+                           .small = small,
+                           .sizes = sizes,
+                           .mulpdu = 1024,
+                           .described = &described};
+    const UlpdusGiven given = stream.tx_fill(batch);
+    std::vector<ByteVector> out;
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < given.small; ++i) {
+        EXPECT_LE(sizes[i], small);
+        const auto begin = scratch.begin() + static_cast<std::ptrdiff_t>(at + batch.before);
+        out.emplace_back(begin, begin + sizes[i]);
+        at += (batch.before + sizes[i] + 7) / 8 * 8 + batch.after;
+    }
+    EXPECT_LE(at, room);
+    if (given.described) out.push_back(flatten(described));
+    if (!out.empty()) stream.tx_done(static_cast<std::uint32_t>(out.size()));
+    return out;
+}
+
 /// All ULPDUs that a stream has to send now, each done at once.
-inline std::vector<Octets> drain(Stream& stream, std::size_t mulpdu = 1024) {
-    std::vector<Octets> out;
+inline std::vector<ByteVector> drain(Stream& stream, std::size_t mulpdu = 1024) {
+    std::vector<ByteVector> out;
     UlpduOut ulpdu;
-    while (stream.tx_next(mulpdu, ulpdu)) {
+    while (next_ulpdu(stream, mulpdu, ulpdu)) {
         out.push_back(flatten(ulpdu));
         EXPECT_LE(out.back().size(), mulpdu);
-        stream.tx_done();
+        stream.tx_done(1);
     }
     return out;
 }
@@ -160,33 +207,28 @@ inline std::vector<Octets> drain(Stream& stream, std::size_t mulpdu = 1024) {
 /// A ULPDU on its way into a stream; it may have to wait for a receive.
 class Inbound {
   public:
-    Inbound(Octets octets, bool intact = true) : octets_(std::move(octets)), intact_(intact) {}
+    Inbound(ByteVector bytes, bool intact = true) : bytes_(std::move(bytes)), intact_(intact) {}
 
     /// True once all of it was consumed; `step`: at most that many octets at a time.
     bool feed(Stream& stream, std::size_t step = ~std::size_t{0}) {
         // As MPA does with an FPDU that it has whole; in steps it comes as from a split one.
-        const bool whole = !begun_ && intact_ && step == ~std::size_t{0};
-        if (whole) {
-            if (const Bytes target = stream.rx_whole(octets_); !target.empty()) {
-                EXPECT_LE(target.size(), octets_.size());
-                std::copy(octets_.end() - static_cast<std::ptrdiff_t>(target.size()), octets_.end(),
-                          target.begin());
-                stream.rx_whole_done();
-                return true;
-            }
+        if (!begun_ && intact_ && step == ~std::size_t{0}) {
+            at_ = stream.rx_ulpdu(bytes_);
+            EXPECT_LE(at_, bytes_.size());
+            begun_ = true;
+            if (at_ == bytes_.size()) return true;
         }
-        if (!begun_) stream.rx_begin(octets_.size());
-        if (whole) at_ = stream.rx_head(octets_);
+        if (!begun_) stream.rx_begin(bytes_.size());
         begun_ = true;
-        while (at_ < octets_.size()) {
+        while (at_ < bytes_.size()) {
             const Bytes target = stream.rx_target();
             if (target.empty()) {
                 EXPECT_TRUE(stream.rx_blocked());
                 return false;
             }
-            EXPECT_LE(target.size(), octets_.size() - at_);
+            EXPECT_LE(target.size(), bytes_.size() - at_);
             const std::size_t n = std::min(target.size(), step);
-            std::copy_n(octets_.begin() + static_cast<std::ptrdiff_t>(at_), n, target.begin());
+            std::copy_n(bytes_.begin() + static_cast<std::ptrdiff_t>(at_), n, target.begin());
             at_ += n;
             stream.rx_advance(n);
         }
@@ -195,16 +237,16 @@ class Inbound {
     }
 
   private:
-    Octets octets_;
+    ByteVector bytes_;
     bool intact_;
     bool begun_ = false;
     std::size_t at_ = 0;
 };
 
 /// One ULPDU, whole. @return false: it waits for a receive
-inline bool feed(Stream& stream, const Octets& octets, bool intact = true,
+inline bool feed(Stream& stream, const ByteVector& bytes, bool intact = true,
                  std::size_t step = ~std::size_t{0}) {
-    return Inbound(octets, intact).feed(stream, step);
+    return Inbound(bytes, intact).feed(stream, step);
 }
 
 /// Two queue pairs and what is under way between them.
@@ -230,11 +272,11 @@ struct Pipe {
     /// Sends up to `batch` ULPDUs of `end`.
     bool send(End& end, std::deque<Inbound>& out) {
         std::size_t given = 0;
-        for (UlpduOut ulpdu; given < batch && end->tx_next(mulpdu, ulpdu); ++given) {
+        for (UlpduOut ulpdu; given < batch && next_ulpdu(*end.stream, mulpdu, ulpdu); ++given) {
             out.emplace_back(flatten(ulpdu));
         }
         EXPECT_TRUE(end->tx_intact() || end->state() == Stream::State::ended);
-        for (std::size_t i = 0; i < given; ++i) end->tx_done();
+        end->tx_done(static_cast<std::uint32_t>(given));
         return given > 0;
     }
     /// Delivers one ULPDU to `end`.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// What a Stream makes of well-formed ULPDUs, whole and in pieces. Malformed ones: violation_test.
+// What a Stream makes of well-formed ULPDUs, whole and in pieces. Malformed ones:
+// stream_error_test.
 #include <gmock/gmock.h>
 
 #include "tests/unit/ddp_user/pipe.hpp"
@@ -16,13 +17,13 @@ class Rx : public testing::Test {
   protected:
     World world;
     End end{world, {.qp_num = 7, .qp_context = 0x77, .pd = 1}};
-    Octets memory = Octets(3000);
+    ByteVector memory = ByteVector(3000);
 
     void SetUp() override { end.establish(); }
-    bool receive(const Octets& ulpdu, std::size_t step = ~std::size_t{0}) {
+    bool receive(const ByteVector& ulpdu, std::size_t step = ~std::size_t{0}) {
         return feed(*end.stream, ulpdu, true, step);
     }
-    Octets part(std::size_t from, std::size_t n) const {
+    ByteVector part(std::size_t from, std::size_t n) const {
         return {memory.begin() + static_cast<std::ptrdiff_t>(from),
                 memory.begin() + static_cast<std::ptrdiff_t>(from + n)};
     }
@@ -30,7 +31,7 @@ class Rx : public testing::Test {
 
 TEST_F(Rx, send_fills_the_oldest_receive) {
     end.post_recv(1, {{memory.data(), 40}, {memory.data() + 100, 0}, {memory.data() + 200, 60}});
-    const Octets data = pattern(64);
+    const ByteVector data = pattern(64);
     EXPECT_TRUE(receive(header({.opcode = RDMAP_SEND, .msn = 1}) + data));
     EXPECT_EQ(part(0, 40) + part(200, 24), data);
     EXPECT_THAT(end.received(), ElementsAre(Wc{.wr_id = 1,
@@ -39,16 +40,16 @@ TEST_F(Rx, send_fills_the_oldest_receive) {
                                                .byte_len = 64,
                                                .opcode = WcOpcode::recv}));
     EXPECT_EQ(end->counters().rx_messages[RDMAP_SEND], 1u);
-    EXPECT_EQ(end->counters().rx_payload_octets, 64u);
+    EXPECT_EQ(end->counters().rx_payload_bytes, 64u);
 }
 
 TEST_F(Rx, send_of_several_segments_in_pieces_of_any_size) {
-    const Octets data = pattern(300);
+    const ByteVector data = pattern(300);
     for (std::size_t step : {1, 3, 17, 64, 1000}) {
         World w;
         End e(w);
         e.establish();
-        Octets to(400);
+        ByteVector to(400);
         e.post_recv(1, {{to.data(), 150}, {to.data() + 150, 250}});
         const auto segment = [&](std::uint32_t from, std::uint32_t n, bool last) {
             return header({.opcode = RDMAP_SEND, .last = last, .msn = 1, .mo = from}) +
@@ -105,15 +106,15 @@ TEST_F(Rx, send_with_invalidate_revokes_the_stag) {
                                                .invalidated_stag = stag,
                                                .opcode = WcOpcode::recv,
                                                .flags = kWcSolicited | kWcInvalidated}));
-    EXPECT_EQ(world.table.check_remote(stag, 1, 7, Right::remote_write, 0, 1).violation,
-              Violation::tagged_stag_invalid);
+    EXPECT_EQ(world.table.check_remote(stag, 1, 7, Right::remote_write, 0, 1).stream_error,
+              StreamError::tagged_stag_invalid);
 }
 
 TEST_F(Rx, nothing_of_a_corrupted_ulpdu_is_delivered) {
     end.post_recv(1, {sge(memory)});
     feed(*end.stream, header({.opcode = RDMAP_SEND, .msn = 1}) + pattern(10), false);
     EXPECT_THAT(end.received(), IsEmpty());
-    end->llp_failed(Violation::mpa_crc);
+    end->llp_failed(StreamError::mpa_crc);
     EXPECT_THAT(drain(*end.stream),
                 ElementsAre(from_hex("4147 00000000 00000002 00000001 00000000 20020000")));
     receive(header({.opcode = RDMAP_SEND, .msn = 1}) + pattern(10));
@@ -124,14 +125,14 @@ TEST_F(Rx, nothing_of_a_corrupted_ulpdu_is_delivered) {
 
 TEST_F(Rx, a_corrupted_header_is_a_crc_error_and_nothing_else) {
     feed(*end.stream, from_hex("ffff ffffffff ffffffffffffffff 1234"), false);
-    EXPECT_EQ(end->violation(), Violation::none);
-    end->llp_failed(Violation::mpa_crc);
-    EXPECT_EQ(end->violation(), Violation::mpa_crc);
+    EXPECT_EQ(end->stream_error(), StreamError::none);
+    end->llp_failed(StreamError::mpa_crc);
+    EXPECT_EQ(end->stream_error(), StreamError::mpa_crc);
 }
 
 TEST_F(Rx, write_is_placed_and_not_delivered) {
     const std::uint32_t stag = world.add(memory, kRemoteWrite);
-    const Octets data = pattern(500);
+    const ByteVector data = pattern(500);
     for (std::size_t step : {1, 7, 1000}) {
         std::ranges::fill(memory, std::byte{0});
         receive(
@@ -149,7 +150,7 @@ TEST_F(Rx, write_is_placed_and_not_delivered) {
 
 TEST_F(Rx, write_lands_in_the_region_itself) {
     const std::uint32_t stag = world.add(memory, kRemoteWrite);
-    const Octets h = header({.opcode = RDMAP_WRITE, .tagged = true, .stag = stag, .to = 5});
+    const ByteVector h = header({.opcode = RDMAP_WRITE, .tagged = true, .stag = stag, .to = 5});
     end->rx_begin(h.size() + 100);
     for (std::size_t at = 0; at < h.size();) {
         const Bytes target = end->rx_target();
@@ -175,7 +176,7 @@ TEST_F(Rx, zero_length_writes_and_reads_are_not_checked) {
 
 TEST_F(Rx, writes_and_requests_may_come_between_segments_of_a_send) {
     const std::uint32_t stag = world.add(memory, kRemoteWrite | kRemoteRead);
-    Octets to(20);
+    ByteVector to(20);
     end.post_recv(1, {sge(to)});
     receive(header({.opcode = RDMAP_SEND, .last = false, .msn = 1}) + pattern(10));
     receive(header({.opcode = RDMAP_WRITE, .tagged = true, .stag = stag}) + pattern(10));
@@ -193,7 +194,7 @@ TEST_F(Rx, read_response_of_several_segments_scatters) {
            {{memory.data(), 5}, {memory.data() + 50, 0}, {memory.data() + 100, 295}});
     const auto request = drain(*e.stream);
     const std::uint32_t stag = load_be32(request.at(0).data() + kUntaggedOctets);
-    const Octets data = pattern(300);
+    const ByteVector data = pattern(300);
     for (std::uint32_t at = 0; at < 300; at += 100) {
         EXPECT_THAT(e.sent(), IsEmpty());
         feed(*e.stream,
@@ -209,14 +210,14 @@ TEST_F(Rx, read_response_of_several_segments_scatters) {
     EXPECT_THAT(e.sent(), ElementsAre(Field(&Wc::byte_len, 300u)));
 }
 
-TEST_F(Rx, places_and_answers_nothing_once_nobody_listens) {
+TEST_F(Rx, places_and_answers_nothing_once_receiving_stopped) {
     const std::uint32_t stag =
         world.add(memory, kLocalWrite | kRemoteWrite | kRemoteRead | kRemoteAtomic);
-    const Octets before = memory;
+    const ByteVector before = memory;
     end.post_recv(1, {sge(memory)});
     end->flush_receives();
     EXPECT_THAT(end.received(), SizeIs(1));
-    end->stop_listening();
+    end->stop_receiving();
     for (const std::size_t step : {std::size_t{1}, ~std::size_t{0}}) {
         receive(header({.opcode = RDMAP_WRITE, .tagged = true, .stag = stag}) + pattern(64), step);
         receive(header({.opcode = RDMAP_WRITE, .tagged = true, .stag = stag ^ 1}) + pattern(1),
@@ -236,15 +237,15 @@ TEST_F(Rx, places_and_answers_nothing_once_nobody_listens) {
     EXPECT_NE(end->terminate_received(), nullptr);
 }
 
-TEST_F(Rx, nobody_listens_to_the_rest_of_a_write) {
+TEST_F(Rx, the_rest_of_a_write_is_discarded) {
     const std::uint32_t stag = world.add(memory, kLocalWrite | kRemoteWrite);
-    const Octets write =
+    const ByteVector write =
         header({.opcode = RDMAP_WRITE, .tagged = true, .stag = stag}) + pattern(64);
     end->rx_begin(write.size());
     std::copy_n(write.begin(), kTaggedOctets, end->rx_target().begin());
     end->rx_advance(kTaggedOctets);
     EXPECT_EQ(end->rx_target().data(), memory.data());
-    end->stop_listening();
+    end->stop_receiving();
     EXPECT_NE(end->rx_target().data(), memory.data());
 }
 
@@ -279,7 +280,7 @@ TEST_F(Rx, terminate_names_the_read_that_failed) {
                                         Field(&Wc::status, WcStatus::flushed)));
 }
 
-TEST_F(Rx, siw_terminate_about_our_response_blames_nobody) {
+TEST_F(Rx, siw_terminate_about_our_response_fails_no_work_request) {
     end.post({.wr_id = 1, .opcode = SendOpcode::read});
     drain(*end.stream);
     receive(
@@ -297,9 +298,9 @@ TEST_F(Rx, malformed_terminates_are_tolerated) {
         e.establish();
         feed(*e.stream,
              header({.opcode = RDMAP_TERMINATE, .last = n % 2 == 0, .qn = 2, .msn = 77}) +
-                 Octets(n, std::byte{0xff}));
+                 ByteVector(n, std::byte{0xff}));
         EXPECT_EQ(e->state(), Stream::State::ended) << n;
-        EXPECT_EQ(e->violation() == Violation::terminate_malformed, n < 4) << n;
+        EXPECT_EQ(e->stream_error() == StreamError::terminate_malformed, n < 4) << n;
         EXPECT_THAT(drain(*e.stream), IsEmpty());
         EXPECT_NE(e->terminate_received(), nullptr);
     }

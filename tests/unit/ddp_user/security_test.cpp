@@ -17,53 +17,53 @@ using testing::SizeIs;
 class Security : public testing::Test {
   protected:
     World world;
-    Octets memory = pattern(4096);
-    const Octets original = memory;
+    ByteVector memory = pattern(4096);
+    const ByteVector original = memory;
 
-    Octets write(std::uint32_t stag, std::uint64_t to, std::size_t n) {
+    ByteVector write(std::uint32_t stag, std::uint64_t to, std::size_t n) {
         return header({.opcode = RDMAP_WRITE, .tagged = true, .stag = stag, .to = to}) +
-               Octets(n, std::byte{0xee});
+               ByteVector(n, std::byte{0xee});
     }
-    Octets read(std::uint32_t stag, std::uint64_t to, std::uint32_t n) {
+    ByteVector read(std::uint32_t stag, std::uint64_t to, std::uint32_t n) {
         return header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1}) +
                body({.sink_stag = 1, .size = n, .source_stag = stag, .source_to = to});
     }
     /// A fresh stream of `qp` in `pd` gets `ulpdu`; what does it find wrong? Nothing may have been
     /// written, nothing may be answered.
-    Violation refused(const Octets& ulpdu, QpNum qp = 1, PdId pd = 1) {
+    StreamError refused(const ByteVector& ulpdu, QpNum qp = 1, PdId pd = 1) {
         End end(world, {.qp_num = qp, .pd = pd});
         end.establish();
         feed(*end.stream, ulpdu);
         EXPECT_EQ(memory, original);
-        for (const Octets& out : drain(*end.stream)) {
+        for (const ByteVector& out : drain(*end.stream)) {
             EXPECT_NE(out[1] & std::byte{RDMAP_OPCODE_MASK}, std::byte{RDMAP_READ_RESPONSE});
         }
-        return end->violation();
+        return end->stream_error();
     }
-    bool accepted(const Octets& ulpdu, QpNum qp = 1, PdId pd = 1) {
+    bool accepted(const ByteVector& ulpdu, QpNum qp = 1, PdId pd = 1) {
         End end(world, {.qp_num = qp, .pd = pd});
         end.establish();
         feed(*end.stream, ulpdu);
-        return end->violation() == Violation::none;
+        return end->stream_error() == StreamError::none;
     }
 };
 
 TEST_F(Security, item_1_an_stag_serves_its_protection_domain_only) {
     const std::uint32_t stag = world.add(memory, kRemoteRead | kRemoteWrite, 1);
-    EXPECT_EQ(refused(write(stag, 0, 8), 1, 2), Violation::tagged_stag_not_associated);
-    EXPECT_EQ(refused(read(stag, 0, 8), 1, 2), Violation::read_stag_not_associated);
+    EXPECT_EQ(refused(write(stag, 0, 8), 1, 2), StreamError::tagged_stag_not_associated);
+    EXPECT_EQ(refused(read(stag, 0, 8), 1, 2), StreamError::read_stag_not_associated);
     EXPECT_TRUE(accepted(read(stag, 0, 8), 1, 1));
 }
 
 TEST_F(Security, item_2_a_stream_scoped_stag_serves_its_stream_only) {
     const std::uint32_t stag = world.add(memory, kRemoteRead | kRemoteWrite, 1, 5);
-    EXPECT_EQ(refused(write(stag, 0, 8), 6), Violation::tagged_stag_not_associated);
-    EXPECT_EQ(refused(read(stag, 0, 8), 6), Violation::read_stag_not_associated);
+    EXPECT_EQ(refused(write(stag, 0, 8), 6), StreamError::tagged_stag_not_associated);
+    EXPECT_EQ(refused(read(stag, 0, 8), 6), StreamError::read_stag_not_associated);
     EXPECT_TRUE(accepted(read(stag, 0, 8), 5));
 }
 
 TEST_F(Security, item_3_nothing_outside_the_range_is_reached) {
-    Octets inner = pattern(4096);
+    ByteVector inner = pattern(4096);
     const std::uint32_t stag = world.table
                                    .add({.address = memory.data() + 1024,
                                          .length = 1024,
@@ -72,12 +72,12 @@ TEST_F(Security, item_3_nothing_outside_the_range_is_reached) {
                                    .value();
     const auto base = reinterpret_cast<std::uintptr_t>(memory.data()) + 1024;
     for (std::uint64_t to : {base - 1, base + 1024, base + 1023, std::uintptr_t{0}}) {
-        EXPECT_EQ(refused(write(stag, to, 2)), Violation::tagged_bounds) << to - base;
-        EXPECT_EQ(refused(read(stag, to, 2)), Violation::read_bounds) << to - base;
+        EXPECT_EQ(refused(write(stag, to, 2)), StreamError::tagged_bounds) << to - base;
+        EXPECT_EQ(refused(read(stag, to, 2)), StreamError::read_bounds) << to - base;
     }
-    EXPECT_EQ(refused(write(stag, base, 1025)), Violation::tagged_bounds);
-    EXPECT_EQ(refused(read(stag, ~0ull, 2)), Violation::read_to_wrap);
-    EXPECT_EQ(refused(write(stag, ~0ull - 7, 20)), Violation::tagged_to_wrap);
+    EXPECT_EQ(refused(write(stag, base, 1025)), StreamError::tagged_bounds);
+    EXPECT_EQ(refused(read(stag, ~0ull, 2)), StreamError::read_to_wrap);
+    EXPECT_EQ(refused(write(stag, ~0ull - 7, 20)), StreamError::tagged_to_wrap);
     EXPECT_TRUE(accepted(read(stag, base, 1024)));
     EXPECT_TRUE(accepted(read(stag, base + 1024, 0)));
 }
@@ -85,45 +85,45 @@ TEST_F(Security, item_3_nothing_outside_the_range_is_reached) {
 TEST_F(Security, item_4_rights_to_read_and_to_write_are_separate) {
     const std::uint32_t readable = world.add(memory, kRemoteRead);
     const std::uint32_t writable = world.add(memory, kRemoteWrite);
-    EXPECT_EQ(refused(write(readable, 0, 8)), Violation::write_access);
-    EXPECT_EQ(refused(read(writable, 0, 8)), Violation::read_access);
+    EXPECT_EQ(refused(write(readable, 0, 8)), StreamError::write_access);
+    EXPECT_EQ(refused(read(writable, 0, 8)), StreamError::read_access);
     EXPECT_TRUE(accepted(read(readable, 0, 8)));
 }
 
 TEST_F(Security, a_queue_pair_may_allow_less_than_the_region) {
-    Octets words(64);
+    ByteVector words(64);
     const std::uint32_t stag = world.add(memory, kRemoteRead | kRemoteWrite);
     const std::uint32_t atomic = world.add(words, kRemoteAtomic);
     const auto fetch_add = [&] {
         AtomicRequest request{.opcode = RDMAP_ATOMIC_FETCH_ADD, .remote_stag = atomic};
-        Octets out(kAtomicRequestOctets);
+        ByteVector out(kAtomicRequestOctets);
         encode(request, out.data());
         return header({.opcode = RDMAP_ATOMIC_REQUEST, .qn = DDP_QN_READ_REQUEST, .msn = 1}) + out;
     };
-    const auto found = [&](const Octets& ulpdu, std::uint32_t rights) {
+    const auto found = [&](const ByteVector& ulpdu, std::uint32_t rights) {
         End end(world, {.pd = 1});
         end.establish();
         end->set_rights(rights);
         feed(*end.stream, ulpdu);
-        return end->violation();
+        return end->stream_error();
     };
-    EXPECT_EQ(found(write(stag, 0, 8), kRemoteRead | kRemoteAtomic), Violation::write_access);
-    EXPECT_EQ(found(read(stag, 0, 8), kRemoteWrite | kRemoteAtomic), Violation::read_access);
-    EXPECT_EQ(found(fetch_add(), kRemoteWrite | kRemoteRead), Violation::read_access);
+    EXPECT_EQ(found(write(stag, 0, 8), kRemoteRead | kRemoteAtomic), StreamError::write_access);
+    EXPECT_EQ(found(read(stag, 0, 8), kRemoteWrite | kRemoteAtomic), StreamError::read_access);
+    EXPECT_EQ(found(fetch_add(), kRemoteWrite | kRemoteRead), StreamError::read_access);
     EXPECT_EQ(memory, original);
-    EXPECT_EQ(found(write(stag, 0, 0), 0), Violation::none);
-    EXPECT_EQ(found(read(stag, 0, 0), 0), Violation::none);
-    EXPECT_EQ(found(write(stag, 0, 8), kRemoteWrite), Violation::none);
-    EXPECT_EQ(found(read(stag, 0, 8), kRemoteRead), Violation::none);
-    EXPECT_EQ(found(fetch_add(), kRemoteAtomic), Violation::none);
+    EXPECT_EQ(found(write(stag, 0, 0), 0), StreamError::none);
+    EXPECT_EQ(found(read(stag, 0, 0), 0), StreamError::none);
+    EXPECT_EQ(found(write(stag, 0, 8), kRemoteWrite), StreamError::none);
+    EXPECT_EQ(found(read(stag, 0, 8), kRemoteRead), StreamError::none);
+    EXPECT_EQ(found(fetch_add(), kRemoteAtomic), StreamError::none);
 }
 
 TEST_F(Security, item_5_revoking_one_stag_leaves_others_of_the_buffer) {
     const std::uint32_t one = world.add(memory, kRemoteRead | kRemoteWrite);
     const std::uint32_t two = world.add(memory, kRemoteRead);
     world.table.invalidate(one);
-    EXPECT_EQ(refused(write(one, 0, 8)), Violation::tagged_stag_invalid);
-    EXPECT_EQ(refused(read(one, 0, 8)), Violation::read_stag_invalid);
+    EXPECT_EQ(refused(write(one, 0, 8)), StreamError::tagged_stag_invalid);
+    EXPECT_EQ(refused(read(one, 0, 8)), StreamError::read_stag_invalid);
     EXPECT_TRUE(accepted(read(two, 0, 8)));
 }
 
@@ -131,7 +131,7 @@ TEST_F(Security, item_6_nothing_is_modified_after_revocation) {
     const std::uint32_t stag = world.add(memory, kRemoteWrite);
     End end(world);
     end.establish();
-    const Octets ulpdu = write(stag, 0, 1000);
+    const ByteVector ulpdu = write(stag, 0, 1000);
     end->rx_begin(ulpdu.size());
     for (std::size_t at = 0; at < ulpdu.size();) {
         const Bytes target = end->rx_target();
@@ -139,12 +139,12 @@ TEST_F(Security, item_6_nothing_is_modified_after_revocation) {
         std::copy_n(ulpdu.begin() + static_cast<std::ptrdiff_t>(at), n, target.begin());
         end->rx_advance(n);
         at += n;
-        if (at == 14 + 300) world.remove(stag);  // between two passes of the driver
+        if (at == 14 + 300) world.remove(stag);  // between two poll cycles of the poller
     }
     end->rx_end(true);
     EXPECT_EQ(memory[299], std::byte{0xee});
     EXPECT_TRUE(std::equal(memory.begin() + 300, memory.end(), original.begin() + 300));
-    EXPECT_EQ(end->violation(), Violation::tagged_stag_invalid);
+    EXPECT_EQ(end->stream_error(), StreamError::tagged_stag_invalid);
 }
 
 TEST_F(Security, item_7_a_shared_stag_cannot_be_invalidated_by_a_peer) {
@@ -155,7 +155,7 @@ TEST_F(Security, item_7_a_shared_stag_cannot_be_invalidated_by_a_peer) {
         end.establish();
         end.post_recv(1);
         feed(*end.stream, header({.opcode = RDMAP_SEND_INVALIDATE, .stag = stag, .msn = 1}));
-        EXPECT_EQ(end->violation(), Violation::invalidate_not_permitted);
+        EXPECT_EQ(end->stream_error(), StreamError::invalidate_not_permitted);
         EXPECT_THAT(end.received(), IsEmpty());
         EXPECT_TRUE(world.table.check_local(stag, 1, 9, memory.data(), 8, false));
         end->flush(WcStatus::flushed);
@@ -176,7 +176,7 @@ TEST_F(Security, item_8_sink_stags_are_unpredictable_and_used_once) {
         stags.insert(stag);
         high.insert(stag >> 28);
         // Nor can the peer write through it.
-        EXPECT_EQ(refused(write(stag, 0, 8)), Violation::tagged_stag_invalid);
+        EXPECT_EQ(refused(write(stag, 0, 8)), StreamError::tagged_stag_invalid);
     }
     EXPECT_EQ(stags.size(), 64u);
     EXPECT_GT(high.size(), 8u);
@@ -202,14 +202,14 @@ TEST_F(Security, item_11_reads_outstanding_are_capped) {
         feed(*end.stream, header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = i}) +
                               body({.sink_stag = i, .size = i % 2, .source_stag = stag}));
     }
-    EXPECT_EQ(end->violation(), Violation::read_queue_overflow);
+    EXPECT_EQ(end->stream_error(), StreamError::read_queue_overflow);
 }
 
 TEST_F(Security, ird_zero_answers_no_reads) {
     End end(world);
     end.establish({.enhanced = true, .ird = 0, .ord = 5});
     feed(*end.stream, read(1, 0, 0));
-    EXPECT_EQ(end->violation(), Violation::read_queue_overflow);
+    EXPECT_EQ(end->stream_error(), StreamError::read_queue_overflow);
 }
 
 TEST_F(Security, item_12_a_shared_receive_queue_survives_the_streams_that_use_it) {

@@ -6,17 +6,17 @@
 namespace xsock::ddp {
 namespace {
 
-Violation parse(Octets octets, Segment& out) {
+StreamError parse(ByteVector bytes, Segment& out) {
     const OpcodeInfo* info = nullptr;
-    octets.resize(std::max(octets.size(), kUntaggedOctets));
-    const std::span<const std::byte> all(octets);
-    const Violation v = parse_start(all.first<kTaggedOctets>(), out, info);
-    EXPECT_TRUE(v != Violation::none || info != nullptr);
+    bytes.resize(std::max(bytes.size(), kUntaggedOctets));
+    const std::span<const std::byte> all(bytes);
+    const StreamError v = parse_start(all.first<kTaggedOctets>(), out, info);
+    EXPECT_TRUE(v != StreamError::none || info != nullptr);
     if (!out.tagged) parse_untagged_rest(all.first<kUntaggedOctets>(), out);
     return v;
 }
 
-Violation parse(const char* hex) {
+StreamError parse(const char* hex) {
     Segment out;
     return parse(from_hex(hex), out);
 }
@@ -50,45 +50,46 @@ TEST(Segment, parses_what_it_encodes) {
             in.mo = 0x80000001;
         }
         Segment out;
-        EXPECT_EQ(parse(header(in), out), Violation::none) << row.name;
+        EXPECT_EQ(parse(header(in), out), StreamError::none) << row.name;
         EXPECT_EQ(out, in) << row.name;
     }
 }
 
 TEST(Segment, reserved_bits_are_not_checked) {
-    EXPECT_EQ(parse("7d73 00000000 00000000 00000001 00000000"), Violation::none);
+    EXPECT_EQ(parse("7d73 00000000 00000000 00000001 00000000"), StreamError::none);
 }
 
 TEST(Segment, refuses_versions_queues_and_opcodes) {
-    EXPECT_EQ(parse("c040 00000001 0000000000000000"), Violation::tagged_version);
-    EXPECT_EQ(parse("4243 00000000 00000000 00000001 00000000"), Violation::untagged_version);
-    EXPECT_EQ(parse("4143 00000000 00000004 00000001 00000000"), Violation::untagged_qn);
-    EXPECT_EQ(parse("4143 00000000 00000003 00000001 00000000"), Violation::rdmap_opcode);
-    EXPECT_EQ(parse("4103 00000000 00000000 00000001 00000000"), Violation::rdmap_version);
-    EXPECT_EQ(parse("c180 00000001 0000000000000000"), Violation::rdmap_version);
-    EXPECT_EQ(parse("414c 00000000 00000000 00000001 00000000"), Violation::rdmap_opcode);
-    EXPECT_EQ(parse("414f 00000000 00000000 00000001 00000000"), Violation::rdmap_opcode);
-    EXPECT_EQ(parse("c143 00000001 0000000000000000"), Violation::rdmap_opcode);  // tagged Send
-    EXPECT_EQ(parse("4140 00000000 00000000 00000001 00000000"), Violation::rdmap_opcode);
-    EXPECT_EQ(parse("4143 00000000 00000001 00000001 00000000"), Violation::rdmap_opcode);
+    EXPECT_EQ(parse("c040 00000001 0000000000000000"), StreamError::tagged_version);
+    EXPECT_EQ(parse("4243 00000000 00000000 00000001 00000000"), StreamError::untagged_version);
+    EXPECT_EQ(parse("4143 00000000 00000004 00000001 00000000"), StreamError::untagged_qn);
+    EXPECT_EQ(parse("4143 00000000 00000003 00000001 00000000"), StreamError::rdmap_opcode);
+    EXPECT_EQ(parse("4103 00000000 00000000 00000001 00000000"), StreamError::rdmap_version);
+    EXPECT_EQ(parse("c180 00000001 0000000000000000"), StreamError::rdmap_version);
+    EXPECT_EQ(parse("414c 00000000 00000000 00000001 00000000"), StreamError::rdmap_opcode);
+    EXPECT_EQ(parse("414f 00000000 00000000 00000001 00000000"), StreamError::rdmap_opcode);
+    EXPECT_EQ(parse("c143 00000001 0000000000000000"), StreamError::rdmap_opcode);  // tagged Send
+    EXPECT_EQ(parse("4140 00000000 00000000 00000001 00000000"), StreamError::rdmap_opcode);
+    EXPECT_EQ(parse("4143 00000000 00000001 00000001 00000000"), StreamError::rdmap_opcode);
 }
 
 TEST(Segment, ddp_errors_come_before_rdmap_errors) {
-    EXPECT_EQ(parse("400f 00000000 00000009 00000001 00000000"), Violation::untagged_version);
-    EXPECT_EQ(parse("410f 00000000 00000009 00000001 00000000"), Violation::untagged_qn);
+    EXPECT_EQ(parse("400f 00000000 00000009 00000001 00000000"), StreamError::untagged_version);
+    EXPECT_EQ(parse("410f 00000000 00000009 00000001 00000000"), StreamError::untagged_qn);
 }
 
 TEST(ReadRequest, parses_what_siw_sent) {
     // The Read Request of a siw capture, behind its DDP header.
-    const Octets octets = from_hex("05dbf900 000055a88e34b550 00000fa0 7ec28100 00005636056a5470");
+    const ByteVector bytes =
+        from_hex("05dbf900 000055a88e34b550 00000fa0 7ec28100 00005636056a5470");
     const ReadRequest request =
-        parse_read_request(std::span<const std::byte>(octets).first<kReadRequestOctets>());
+        parse_read_request(std::span<const std::byte>(bytes).first<kReadRequestOctets>());
     EXPECT_EQ(request, (ReadRequest{.sink_stag = 0x05dbf900,
                                     .sink_to = 0x55a88e34b550,
                                     .size = 4000,
                                     .source_stag = 0x7ec28100,
                                     .source_to = 0x5636056a5470}));
-    EXPECT_EQ(body(request), octets);
+    EXPECT_EQ(body(request), bytes);
 }
 
 }  // namespace

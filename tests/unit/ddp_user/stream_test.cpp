@@ -27,7 +27,8 @@ TEST(Stream, carries_every_operation_at_every_size) {
             pipe.mulpdu = mulpdu;
             pipe.step = step;
             pipe.establish();
-            Octets source = pattern(n), sent(n), written(n), was_read(n), remote = pattern(n, 8);
+            ByteVector source = pattern(n), sent(n), written(n), was_read(n),
+                       remote = pattern(n, 8);
             const std::uint32_t sink = pipe.world.add(written, kRemoteWrite);
             const std::uint32_t from = pipe.world.add(remote, kRemoteRead);
             const auto third = static_cast<std::uint32_t>(n / 3);
@@ -56,7 +57,7 @@ TEST(Stream, both_ends_may_read_and_send_at_once) {
               {.qp_num = 2, .pd = 1, .ird = 2, .ord = 2});
     pipe.mulpdu = 128;
     pipe.establish();
-    Octets shared = pattern(1000), to_a(1000), to_b(1000), inbox(1000);
+    ByteVector shared = pattern(1000), to_a(1000), to_b(1000), inbox(1000);
     const std::uint32_t stag = pipe.world.add(shared, kRemoteRead);
     for (std::uint64_t i = 0; i < 10; ++i) {
         pipe.a.post({.wr_id = i, .opcode = SendOpcode::read, .remote_stag = stag}, {sge(to_a)});
@@ -115,7 +116,7 @@ TEST(Stream, peer_to_peer_responder_waits_for_the_rtr_message) {
 
 TEST(Stream, rtr_messages_look_as_peers_expect) {
     World world;
-    for (const auto& [rtr, octets] :
+    for (const auto& [rtr, bytes] :
          {std::pair{Rtr::write, "c140 00000001 0000000000000000"},
           std::pair{Rtr::send, "4143 00000000 00000000 00000001 00000000"}}) {
         End end(world);
@@ -123,7 +124,7 @@ TEST(Stream, rtr_messages_look_as_peers_expect) {
         end.establish({.initiator = true, .rtr = rtr});
         const auto ulpdus = drain(*end.stream);
         ASSERT_THAT(ulpdus, SizeIs(2));
-        EXPECT_EQ(ulpdus[0], from_hex(octets));
+        EXPECT_EQ(ulpdus[0], from_hex(bytes));
         EXPECT_EQ(load_be32(ulpdus[1].data() + 10), rtr == Rtr::send ? 2u : 1u);
     }
 }
@@ -141,7 +142,7 @@ TEST(Stream, rtr_send_needs_no_receive) {
 
 TEST(Stream, half_close_leaves_the_other_half) {
     Pipe pipe;
-    Octets memory(10);
+    ByteVector memory(10);
     pipe.establish();
     pipe.a.post({.wr_id = 1, .opcode = SendOpcode::read}, {sge(memory)});
     pipe.a.post({.wr_id = 2});
@@ -164,7 +165,7 @@ TEST(Stream, half_close_leaves_the_other_half) {
 TEST(Stream, half_close_in_the_middle_of_a_send) {
     World world;
     End end(world);
-    Octets memory(10);
+    ByteVector memory(10);
     end.establish();
     end.post_recv(1, {sge(memory)});
     feed(*end.stream, header({.opcode = RDMAP_SEND, .last = false, .msn = 1}) + pattern(5));
@@ -198,8 +199,8 @@ TEST(Stream, a_failure_that_was_not_asked_for_says_so) {
     end->flush(WcStatus::flushed);
     const auto sent = end.sent();
     ASSERT_THAT(sent, SizeIs(2));
-    EXPECT_FALSE(is_asked_send(sent[0]));
-    EXPECT_TRUE(is_asked_send(sent[1]));
+    EXPECT_FALSE(is_signaled_send(sent[0]));
+    EXPECT_TRUE(is_signaled_send(sent[1]));
 }
 
 TEST(Stream, what_was_given_may_be_done_after_the_end) {
@@ -208,11 +209,11 @@ TEST(Stream, what_was_given_may_be_done_after_the_end) {
     end.establish();
     end.post({.wr_id = 1});
     UlpduOut out;
-    ASSERT_TRUE(end->tx_next(1024, out));
+    ASSERT_TRUE(next_ulpdu(*end.stream, 1024, out));
     end->llp_closed(CloseKind::reset);
-    EXPECT_EQ(end->violation(), Violation::mpa_connection_lost);
+    EXPECT_EQ(end->stream_error(), StreamError::mpa_connection_lost);
     end->flush(WcStatus::connection_lost);
-    end->tx_done();
+    end->tx_done(1);
     EXPECT_THAT(end.sent(), ElementsAre(Status(WcStatus::connection_lost)));
 }
 
@@ -234,7 +235,7 @@ void expect_exactly_once(const std::vector<std::uint64_t>& posted, const std::ve
             ASSERT_TRUE(!failed || half_closed) << "failures are always told: " << posted[at];
             ++at;
         }
-        ASSERT_LT(at, posted.size()) << "nobody posted " << wc.wr_id;
+        ASSERT_LT(at, posted.size()) << "not posted: " << wc.wr_id;
         if (wc.status != WcStatus::success) failed = true;
         ++at;
     }
@@ -253,7 +254,7 @@ void random_life(std::uint32_t seed) {
     pipe.mulpdu = 128 + below(400);
     pipe.step = 1 + below(300);
     pipe.batch = 1 + below(20);
-    Octets memory = pattern(600), sinks(600);
+    ByteVector memory = pattern(600), sinks(600);
     const std::uint32_t stag = pipe.world.add(memory, kRemoteRead | kRemoteWrite | kLocalWrite);
     pipe.establish({.rtr = static_cast<Rtr>(below(4))});
 
@@ -315,7 +316,7 @@ void random_life(std::uint32_t seed) {
             pipe.a->llp_closed(CloseKind::reset);
             break;
         case 1:
-            pipe.a->llp_failed(Violation::mpa_crc);
+            pipe.a->llp_failed(StreamError::mpa_crc);
             break;
         case 2:
             half_closed = true;
@@ -356,7 +357,7 @@ TEST(Stream, survives_nonsense) {
     for (int i = 0; i < 3000; ++i) {
         World world;
         End end(world);
-        Octets memory(200);
+        ByteVector memory(200);
         const std::uint32_t stag = world.add(memory, kRemoteRead | kRemoteWrite);
         end.establish();
         end.post({.opcode = SendOpcode::read}, {sge(memory)});
@@ -364,7 +365,7 @@ TEST(Stream, survives_nonsense) {
         end.post_recv(2, {sge(memory)});
         drain(*end.stream);
         for (int k = 0; k < 6; ++k) {
-            Octets ulpdu = pattern(random() % 90, static_cast<unsigned>(random()));
+            ByteVector ulpdu = pattern(random() % 90, static_cast<unsigned>(random()));
             if (ulpdu.size() > 18 && random() % 8 != 0) {
                 // Plausible in most places.
                 const auto opcode = static_cast<std::uint8_t>(random() % 8);
@@ -379,7 +380,7 @@ TEST(Stream, survives_nonsense) {
                     s.msn = 1 + static_cast<std::uint32_t>(random() % 2);
                     s.mo = random() % 4 == 0 ? static_cast<std::uint32_t>(random() % 90) : 0;
                 }
-                const Octets h = header(s);
+                const ByteVector h = header(s);
                 std::ranges::copy(h, ulpdu.begin());
             }
             if (!feed(*end.stream, ulpdu, random() % 16 != 0, 1 + random() % 40)) break;

@@ -6,27 +6,30 @@
 namespace xsock::ddp {
 namespace {
 
-Octets octets_of(const TerminateMessage& message) {
-    return {message.octets.begin(), message.octets.begin() + message.size};
+ByteVector bytes_of(const TerminateMessage& message) {
+    return {message.bytes.begin(), message.bytes.begin() + message.size};
 }
 
-Octets payload_of(const Octets& ulpdu) { return {ulpdu.begin() + kUntaggedOctets, ulpdu.end()}; }
+ByteVector payload_of(const ByteVector& ulpdu) {
+    return {ulpdu.begin() + kUntaggedOctets, ulpdu.end()};
+}
 
-const Octets kWrite = from_hex("c140 0a0b0c0d 0000000000001000");
-const Octets kRequestHeader = from_hex("4141 00000000 00000001 00000005 00000000");
-const Octets kRequest = from_hex("11111111 2222222222222222 00000040 33333333 4444444444444444");
+const ByteVector kWrite = from_hex("c140 0a0b0c0d 0000000000001000");
+const ByteVector kRequestHeader = from_hex("4141 00000000 00000001 00000005 00000000");
+const ByteVector kRequest =
+    from_hex("11111111 2222222222222222 00000040 33333333 4444444444444444");
 
 TEST(Terminate, carries_no_headers_for_the_llp) {
-    EXPECT_EQ(octets_of(build_terminate(Violation::mpa_crc, {})),
+    EXPECT_EQ(bytes_of(build_terminate(StreamError::mpa_crc, {})),
               from_hex("4147 00000000 00000002 00000001 00000000"
                        "20020000"));
 }
 
 TEST(Terminate, quotes_a_tagged_header) {
     const auto message =
-        build_terminate(Violation::tagged_bounds, {.ddp_header = kWrite, .segment_octets = 114});
-    EXPECT_EQ(octets_of(message), from_hex("4147 00000000 00000002 00000001 00000000"
-                                           "1101c000 0072 c140 0a0b0c0d 0000000000001000"));
+        build_terminate(StreamError::tagged_bounds, {.ddp_header = kWrite, .segment_bytes = 114});
+    EXPECT_EQ(bytes_of(message), from_hex("4147 00000000 00000002 00000001 00000000"
+                                          "1101c000 0072 c140 0a0b0c0d 0000000000001000"));
     EXPECT_EQ(message.info.ddp_segment_length, 114);
     EXPECT_TRUE(message.info.has_ddp_header);
     EXPECT_FALSE(message.info.has_rdmap_header);
@@ -34,9 +37,9 @@ TEST(Terminate, quotes_a_tagged_header) {
 
 TEST(Terminate, quotes_a_read_request) {
     const auto message = build_terminate(
-        Violation::read_bounds,
-        {.ddp_header = kRequestHeader, .rdmap_header = kRequest, .segment_octets = 46});
-    EXPECT_EQ(octets_of(message),
+        StreamError::read_bounds,
+        {.ddp_header = kRequestHeader, .rdmap_header = kRequest, .segment_bytes = 46});
+    EXPECT_EQ(bytes_of(message),
               from_hex("4147 00000000 00000002 00000001 00000000"
                        "0101e000 002e 4141 00000000 00000001 00000005 00000000"
                        "11111111 2222222222222222 00000040 33333333 4444444444444444"));
@@ -44,14 +47,14 @@ TEST(Terminate, quotes_a_read_request) {
 }
 
 TEST(Terminate, is_understood_by_ourselves_for_every_row) {
-    for (const ViolationInfo& row : violation_table()) {
+    for (const StreamErrorInfo& row : stream_error_table()) {
         if (row.layer == TermLayer::none) continue;
         const auto message = build_terminate(
-            row.violation,
-            {.ddp_header = kRequestHeader, .rdmap_header = kRequest, .segment_octets = 46});
+            row.stream_error,
+            {.ddp_header = kRequestHeader, .rdmap_header = kRequest, .segment_bytes = 46});
         TerminateInfo info;
         Terminated about;
-        ASSERT_TRUE(parse_terminate(payload_of(octets_of(message)), info, about, true)) << row.name;
+        ASSERT_TRUE(parse_terminate(payload_of(bytes_of(message)), info, about, true)) << row.name;
         EXPECT_FALSE(info.swapped) << row.name;
         EXPECT_EQ(info.layer, static_cast<std::uint8_t>(row.layer)) << row.name;
         EXPECT_EQ(info.etype, row.etype) << row.name;
@@ -64,7 +67,7 @@ TEST(Terminate, is_understood_by_ourselves_for_every_row) {
 
 TEST(Terminate, of_siw_base_bounds_capture_is_read_as_swapped) {
     // captures/siw-siw-terminate-base-bounds, frame 13, without MPA.
-    const Octets ulpdu = from_hex(
+    const ByteVector ulpdu = from_hex(
         "4147000000000000000200000001000000001101030005948142"
         "05dbf900000055a88e34b550");
     TerminateInfo info;
@@ -88,7 +91,7 @@ TEST(Terminate, of_siw_base_bounds_capture_is_read_as_swapped) {
 
 TEST(Terminate, without_headers_is_read_the_way_that_makes_sense) {
     struct {
-        const char* octets;
+        const char* bytes;
         bool swapped;
         int layer, etype, code;
     } const cases[] = {
@@ -102,39 +105,39 @@ TEST(Terminate, without_headers_is_read_the_way_that_makes_sense) {
     for (const auto& c : cases) {
         TerminateInfo info;
         Terminated about;
-        ASSERT_TRUE(parse_terminate(from_hex(c.octets), info, about, true));
-        EXPECT_EQ(info.swapped, c.swapped) << c.octets;
-        EXPECT_EQ(info.layer, c.layer) << c.octets;
-        EXPECT_EQ(info.etype, c.etype) << c.octets;
-        EXPECT_EQ(info.code, c.code) << c.octets;
-        EXPECT_EQ(info.first, std::stoi(std::string(c.octets, 2), nullptr, 16));
+        ASSERT_TRUE(parse_terminate(from_hex(c.bytes), info, about, true));
+        EXPECT_EQ(info.swapped, c.swapped) << c.bytes;
+        EXPECT_EQ(info.layer, c.layer) << c.bytes;
+        EXPECT_EQ(info.etype, c.etype) << c.bytes;
+        EXPECT_EQ(info.code, c.code) << c.bytes;
+        EXPECT_EQ(info.first, std::stoi(std::string(c.bytes, 2), nullptr, 16));
     }
 }
 
 TEST(Terminate, mpa_errors_of_start_up_are_not_believed_later) {
     struct {
-        const char* octets;
+        const char* bytes;
         int layer, etype;  // once start-up is over
     } const cases[] = {
         {"20050000", 0, 2}, {"20060000", 0, 2}, {"20070000", 0, 2}, {"20020000", 2, 0}};
     for (const auto& c : cases) {
         TerminateInfo info;
         Terminated about;
-        ASSERT_TRUE(parse_terminate(from_hex(c.octets), info, about, true));
-        EXPECT_EQ(info.layer, 2) << c.octets;
-        ASSERT_TRUE(parse_terminate(from_hex(c.octets), info, about, false));
-        EXPECT_EQ(info.layer, c.layer) << c.octets;
-        EXPECT_EQ(info.etype, c.etype) << c.octets;
+        ASSERT_TRUE(parse_terminate(from_hex(c.bytes), info, about, true));
+        EXPECT_EQ(info.layer, 2) << c.bytes;
+        ASSERT_TRUE(parse_terminate(from_hex(c.bytes), info, about, false));
+        EXPECT_EQ(info.layer, c.layer) << c.bytes;
+        EXPECT_EQ(info.etype, c.etype) << c.bytes;
     }
 }
 
 TEST(Terminate, cut_anywhere_is_tolerated) {
     const auto message = build_terminate(
-        Violation::read_bounds,
-        {.ddp_header = kRequestHeader, .rdmap_header = kRequest, .segment_octets = 46});
-    const Octets payload = payload_of(octets_of(message));
+        StreamError::read_bounds,
+        {.ddp_header = kRequestHeader, .rdmap_header = kRequest, .segment_bytes = 46});
+    const ByteVector payload = payload_of(bytes_of(message));
     for (std::size_t n = 0; n <= payload.size(); ++n) {
-        const Octets cut(payload.begin(), payload.begin() + static_cast<std::ptrdiff_t>(n));
+        const ByteVector cut(payload.begin(), payload.begin() + static_cast<std::ptrdiff_t>(n));
         TerminateInfo info;
         Terminated about;
         EXPECT_EQ(parse_terminate(cut, info, about, true), n >= 4) << n;

@@ -16,10 +16,10 @@ class Tx : public testing::Test {
   protected:
     World world;
     End end{world, {.qp_num = 7, .qp_context = 0x77, .pd = 1}};
-    Octets memory = pattern(3000);
+    ByteVector memory = pattern(3000);
 
     void SetUp() override { end.establish(); }
-    Octets part(std::size_t from, std::size_t n) const {
+    ByteVector part(std::size_t from, std::size_t n) const {
         return {memory.begin() + static_cast<std::ptrdiff_t>(from),
                 memory.begin() + static_cast<std::ptrdiff_t>(from + n)};
     }
@@ -27,13 +27,13 @@ class Tx : public testing::Test {
         return {memory.data() + from, static_cast<std::uint32_t>(n), lkey};
     }
     /// The Read Request that the peer would see in `ulpdu`.
-    static ReadRequest request_in(const Octets& ulpdu) {
+    static ReadRequest request_in(const ByteVector& ulpdu) {
         EXPECT_EQ(ulpdu.size(), 46u);
         return parse_read_request(
             std::span<const std::byte>(ulpdu).subspan<kUntaggedOctets, kReadRequestOctets>());
     }
     /// Answers the oldest Read whose Request was `ulpdu`.
-    void answer(const Octets& ulpdu, const Octets& data) {
+    void answer(const ByteVector& ulpdu, const ByteVector& data) {
         const ReadRequest request = request_in(ulpdu);
         ASSERT_TRUE(feed(
             *end.stream,
@@ -55,7 +55,7 @@ TEST_F(Tx, send_is_one_untagged_segment) {
         ElementsAre(Wc{.wr_id = 5, .qp_context = 0x77, .qp_num = 7, .opcode = WcOpcode::send}));
     EXPECT_TRUE(end->drained());
     EXPECT_EQ(end->counters().tx_messages[RDMAP_SEND], 1u);
-    EXPECT_EQ(end->counters().tx_payload_octets, 64u);
+    EXPECT_EQ(end->counters().tx_payload_bytes, 64u);
 }
 
 TEST_F(Tx, every_kind_of_send_has_its_opcode) {
@@ -70,7 +70,7 @@ TEST_F(Tx, every_kind_of_send_has_its_opcode) {
     EXPECT_THAT(end.sent(), SizeIs(1));  // the only one that was signaled
 }
 
-TEST_F(Tx, a_lone_inline_message_is_the_same_by_either_way) {
+TEST_F(Tx, a_single_inline_message_is_the_same_by_either_way) {
     struct Case {
         const char* what;
         SendWr wr;
@@ -86,78 +86,67 @@ TEST_F(Tx, a_lone_inline_message_is_the_same_by_either_way) {
           .remote_to = 0x1122334455667788}},
     };
     for (const Case& c : cases) {
-        for (const std::uint32_t octets : {0u, 1u, 64u, static_cast<std::uint32_t>(kMaxInline)}) {
-            SCOPED_TRACE(std::string(c.what) + " of " + std::to_string(octets));
-            Octets alone(kUntaggedOctets + kMaxInline, std::byte{0xee});
-            end.post(c.wr, {piece(0, octets)});
-            alone.resize(end->tx_lone(alone));
-            const std::vector<Octets> batch = drain(*end.stream);  // asks again: nothing changed
-            EXPECT_THAT(batch, ElementsAre(alone));
-            const auto by_batch = end.sent();
+        for (const std::uint32_t bytes : {0u, 1u, 64u, static_cast<std::uint32_t>(kMaxInline)}) {
+            SCOPED_TRACE(std::string(c.what) + " of " + std::to_string(bytes));
+            end.post(c.wr, {piece(0, bytes)});
+            const std::vector<ByteVector> described = drain(*end.stream);
+            ASSERT_THAT(described, SizeIs(1));
+            const auto completions = end.sent();
 
-            // The next one goes alone: its MSN counts on, its completion is alike.
-            end.post(c.wr, {piece(0, octets)});
-            Octets again(kUntaggedOctets + kMaxInline);
-            again.resize(end->tx_lone(again));
-            ASSERT_EQ(again.size(), alone.size());
+            // The next one is written: its MSN counts on, its completion is alike.
+            end.post(c.wr, {piece(0, bytes)});
+            ByteVector expected = described[0];
             if (c.wr.opcode == SendOpcode::send) {
-                EXPECT_EQ(load_be32(again.data() + offsetof(ddp_untagged, msn)),
-                          load_be32(alone.data() + offsetof(ddp_untagged, msn)) + 1);
+                std::byte* const msn = expected.data() + offsetof(ddp_untagged, msn);
+                store_be32(msn, load_be32(msn) + 1);
             }
-            end->tx_lone_done();
-            EXPECT_EQ(end.sent(), by_batch);
+            EXPECT_EQ(single_ulpdu(*end.stream), expected);
+            EXPECT_FALSE(end->drained());
+            end->tx_done(1);
+            EXPECT_EQ(end.sent(), completions);
             EXPECT_FALSE(end->tx_wanted());
             EXPECT_TRUE(end->drained());
         }
     }
 }
 
-TEST_F(Tx, only_a_message_that_is_alone_and_copied_goes_alone) {
-    Octets room(kUntaggedOctets + kMaxInline);
-    EXPECT_EQ(end->tx_lone(room), 0u);  // nothing is posted
+TEST_F(Tx, only_a_message_that_is_alone_and_inline_goes_by_itself) {
+    Stream& stream = *end.stream;
+    EXPECT_THAT(single_ulpdu(stream), IsEmpty());  // nothing is posted
     end.post({.wr_id = 1}, {piece(0, 8)});
-    EXPECT_EQ(end->tx_lone(room), 0u);  // in the program's memory
-    drain(*end.stream);
+    EXPECT_THAT(single_ulpdu(stream), IsEmpty());  // in the program's memory
+    drain(stream);
     end.post({.wr_id = 2, .flags = kSendInline | kSendSignaled}, {piece(0, 8)});
-    EXPECT_EQ(end->tx_lone(Bytes(room).first(kUntaggedOctets + 7)), 0u);
-    EXPECT_NE(end->tx_lone(Bytes(room).first(kUntaggedOctets + 8)), 0u);
+    EXPECT_THAT(single_ulpdu(stream, kUntaggedOctets + 7), IsEmpty());
     end.post({.wr_id = 3, .flags = kSendInline}, {piece(0, 8)});
-    EXPECT_EQ(end->tx_lone(room), 0u);  // two
+    EXPECT_THAT(single_ulpdu(stream), IsEmpty());  // two
     UlpduOut out;
-    ASSERT_TRUE(end->tx_next(1000, out));
-    EXPECT_EQ(end->tx_lone(room), 0u);  // the first is on its way
-    end->tx_done();
-    EXPECT_NE(end->tx_lone(room), 0u);
-    drain(*end.stream);
+    ASSERT_TRUE(next_ulpdu(stream, 1000, out));
+    end->tx_done(1);
+    EXPECT_THAT(single_ulpdu(stream, kUntaggedOctets + 8), SizeIs(kUntaggedOctets + 8));
+    end->tx_done(1);
+    // What has no short form, even alone and inline.
+    end.post({.opcode = SendOpcode::send_invalidate, .flags = kSendInline, .invalidate_stag = 9});
+    EXPECT_THAT(single_ulpdu(stream), IsEmpty());
+    drain(stream);
     // A fence holds back here as well.
     end.post({.wr_id = 4, .opcode = SendOpcode::read, .remote_stag = 1}, {piece(0, 8)});
-    drain(*end.stream);
+    const std::vector<ByteVector> request = drain(stream);
     end.post({.wr_id = 5, .flags = kSendInline | kSendFence}, {piece(0, 8)});
-    EXPECT_EQ(end->tx_lone(room), 0u);
+    EXPECT_THAT(single_ulpdu(stream), IsEmpty());
+    answer(request[0], part(0, 8));
+    EXPECT_THAT(single_ulpdu(stream), SizeIs(kUntaggedOctets + 8));
+    end->tx_done(1);
+    // An answer is due as well: both go together.
+    const std::uint32_t stag = world.add(memory, kRemoteRead);
+    ASSERT_TRUE(feed(stream, header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1}) +
+                                 body({.sink_stag = 9, .size = 16, .source_stag = stag})));
+    end.post({.wr_id = 6, .flags = kSendInline}, {piece(0, 8)});
+    EXPECT_THAT(single_ulpdu(stream), IsEmpty());
+    EXPECT_THAT(drain(stream), SizeIs(2));
 }
 
-/// What tx_run() gives, each ULPDU by itself.
-std::vector<Octets> run(Stream& stream, std::size_t room, std::size_t most = 500,
-                        std::size_t at_most = 64) {
-    Octets scratch(room, std::byte{0xee});
-    std::vector<std::uint16_t> sizes(at_most);
-    const UlpduRun where{
-        .room = scratch, .before = 3, .align = 8, .after = 5, .most = most, .sizes = sizes};
-    const std::size_t n = stream.tx_run(where);
-    std::vector<Octets> out;
-    std::size_t at = 0;
-    for (std::size_t i = 0; i < n; ++i) {
-        EXPECT_LE(sizes[i], most);
-        const auto begin = scratch.begin() + static_cast<std::ptrdiff_t>(at + where.before);
-        out.emplace_back(begin, begin + sizes[i]);
-        at += (where.before + sizes[i] + 7) / 8 * 8 + where.after;
-    }
-    EXPECT_LE(at, room);
-    if (n != 0) stream.tx_done_all(static_cast<std::uint32_t>(n));
-    return out;
-}
-
-TEST_F(Tx, a_run_of_small_messages_is_what_they_are_one_by_one) {
+TEST_F(Tx, a_batch_of_small_ulpdus_is_what_they_are_one_by_one) {
     const auto post_all = [&] {
         end.post({.wr_id = 1}, {piece(0, 64)});
         end.post({.wr_id = 2, .flags = kSendSolicited | kSendSignaled},
@@ -168,59 +157,100 @@ TEST_F(Tx, a_run_of_small_messages_is_what_they_are_one_by_one) {
             {piece(0, 100)});
         end.post({.wr_id = 5});
         end.post({.wr_id = 6, .opcode = SendOpcode::write, .remote_stag = 8}, {piece(3, 0)});
+        // Not of the shortest form, but as small.
+        end.post({.wr_id = 7, .opcode = SendOpcode::send_invalidate, .invalidate_stag = 9},
+                 {piece(1, 30), piece(100, 30)});
+        end.post({.wr_id = 8}, {piece(0, 64)});
     };
     post_all();
-    std::vector<Octets> one_by_one = drain(*end.stream);
+    std::vector<ByteVector> one_by_one = drain(*end.stream);
     const std::vector<Wc> completions = end.sent();
     post_all();
-    std::vector<Octets> together = run(*end.stream, 4096);
+    std::vector<ByteVector> together = fill(*end.stream, 4096);
     EXPECT_EQ(end.sent(), completions);
     EXPECT_TRUE(end->drained());
     ASSERT_EQ(together.size(), one_by_one.size());
     for (std::size_t i = 0; i < together.size(); ++i) {
         const bool tagged = (together[i][0] & std::byte{0x80}) != std::byte{0};
-        if (!tagged) {  // four Sends later
+        if (!tagged) {  // six Sends later
             std::byte* const msn = one_by_one[i].data() + offsetof(ddp_untagged, msn);
-            store_be32(msn, load_be32(msn) + 4);
+            store_be32(msn, load_be32(msn) + 6);
         }
         EXPECT_EQ(together[i], one_by_one[i]) << i;
     }
     const Counters& counters = end->counters();
-    EXPECT_EQ(counters.tx_segments, 12u);
-    EXPECT_EQ(counters.tx_messages[RDMAP_SEND], 6u);
+    EXPECT_EQ(counters.tx_segments, 16u);
+    EXPECT_EQ(counters.tx_messages[RDMAP_SEND], 8u);
     EXPECT_EQ(counters.tx_messages[RDMAP_SEND_SE], 2u);
+    EXPECT_EQ(counters.tx_messages[RDMAP_SEND_INVALIDATE], 2u);
     EXPECT_EQ(counters.tx_messages[RDMAP_WRITE], 4u);
-    EXPECT_EQ(counters.tx_payload_octets, 2u * (64 + 4 + 20 + 100));
+    EXPECT_EQ(counters.tx_payload_bytes, 2u * (64 + 4 + 20 + 100 + 60 + 64));
 }
 
-TEST_F(Tx, a_run_ends_at_what_is_not_small_or_finds_no_room) {
-    EXPECT_TRUE(run(*end.stream, 4096).empty());  // nothing is posted
-    for (std::uint64_t i = 0; i < 3; ++i) end.post({.wr_id = i}, {piece(0, 64)});
-    EXPECT_TRUE(run(*end.stream, 4096, kUntaggedOctets + 63).empty());
-    EXPECT_TRUE(run(*end.stream, 3 + 85 + 4).empty());  // one needs 88 + 5
-    EXPECT_EQ(run(*end.stream, 3 + 85 + 5).size(), 1u);
-    EXPECT_EQ(run(*end.stream, 4096, 500, 1).size(), 1u);
+TEST_F(Tx, answers_and_requests_are_written_with_the_messages) {
+    const std::uint32_t stag = world.add(memory, kRemoteRead);
+    for (std::uint32_t msn = 1; msn <= 2; ++msn) {
+        ASSERT_TRUE(
+            feed(*end.stream, header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = msn}) +
+                                  body({.sink_stag = msn, .size = 16, .source_stag = stag})));
+    }
+    end.post({.wr_id = 1}, {piece(0, 8)});
+    end.post({.wr_id = 2}, {piece(8, 8)});
+    end.post({.wr_id = 3}, {piece(16, 8)});
+    end.post({.wr_id = 4, .opcode = SendOpcode::read, .remote_stag = 1}, {piece(100, 8)});
+    // In turns, as one by one.
+    const auto response = [&](std::uint32_t sink) {
+        return header({.opcode = RDMAP_READ_RESPONSE, .tagged = true, .stag = sink}) + part(0, 16);
+    };
+    const std::vector<ByteVector> out = fill(*end.stream, 4096);
+    ASSERT_THAT(out, SizeIs(6));
+    EXPECT_EQ(out[0], header({.opcode = RDMAP_SEND, .msn = 1}) + part(0, 8));
+    EXPECT_EQ(out[1], response(1));
+    EXPECT_EQ(out[2], header({.opcode = RDMAP_SEND, .msn = 2}) + part(8, 8));
+    EXPECT_EQ(out[3], response(2));
+    EXPECT_EQ(out[4], header({.opcode = RDMAP_SEND, .msn = 3}) + part(16, 8));
+    EXPECT_EQ(out[5].size(), 46u);
+    EXPECT_THAT(end.sent(), ElementsAre(WrId(1), WrId(2), WrId(3)));
+    answer(out[5], part(0, 8));
+    EXPECT_TRUE(end->drained());
+}
+
+TEST_F(Tx, what_is_not_small_or_finds_no_room_is_described_and_ends_the_batch) {
+    EXPECT_THAT(fill(*end.stream, 4096), IsEmpty());  // nothing is posted
+    const auto post = [&](int n) {
+        for (int i = 0; i < n; ++i) end.post({.wr_id = 1}, {piece(0, 64)});
+    };
+    post(3);
+    EXPECT_THAT(fill(*end.stream, 4096, kUntaggedOctets + 63), SizeIs(1));
+    EXPECT_THAT(fill(*end.stream, 3 + 85 + 4), SizeIs(1));  // one needs 88 + 5
+    EXPECT_THAT(fill(*end.stream, 3 + 85 + 5, 500, 2), SizeIs(1));
+    post(5);
+    EXPECT_THAT(fill(*end.stream, 3 + 85 + 5, 500, 2), SizeIs(2));  // one written, one described
+    EXPECT_THAT(fill(*end.stream, 4096, 500, 2), SizeIs(2));        // no entry for another
+    EXPECT_THAT(fill(*end.stream, 4096), SizeIs(1));
+    EXPECT_EQ(end.sent().size(), 8u);
+    end.post({.wr_id = 2}, {piece(0, 64)});
+    end.post({.wr_id = 3}, {piece(0, 3000)});
+    EXPECT_THAT(fill(*end.stream, 4096), SizeIs(2));  // of the large one the first segment
+    EXPECT_THAT(fill(*end.stream, 4096), SizeIs(1));
+    EXPECT_THAT(fill(*end.stream, 4096), SizeIs(1));
     EXPECT_EQ(end.sent().size(), 2u);
-    // Behind a Read, and its fence, it goes no further.
+    // Behind a fence it goes no further.
     end.post({.wr_id = 4, .opcode = SendOpcode::read, .remote_stag = 1}, {piece(0, 8)});
     end.post({.wr_id = 5, .flags = kSendFence}, {piece(0, 8)});
-    EXPECT_EQ(run(*end.stream, 4096).size(), 1u);
-    EXPECT_TRUE(run(*end.stream, 4096).empty());
-    UlpduOut out;
-    ASSERT_TRUE(end->tx_next(1000, out));
-    end->tx_done();
-    EXPECT_TRUE(run(*end.stream, 4096).empty());
+    EXPECT_THAT(fill(*end.stream, 4096), SizeIs(1));
+    EXPECT_THAT(fill(*end.stream, 4096), IsEmpty());
     EXPECT_FALSE(end->tx_wanted());
 }
 
-TEST_F(Tx, a_run_leaves_what_no_key_permits_to_fail_by_the_long_way) {
+TEST_F(Tx, a_batch_ends_with_the_terminate_over_what_no_key_permits) {
     end.post({.wr_id = 1}, {piece(0, 8)});
     end.post({.wr_id = 2}, {Sge{piece(0, 8).address, 8, 0x12345678}});
-    EXPECT_EQ(run(*end.stream, 4096).size(), 1u);
-    EXPECT_TRUE(run(*end.stream, 4096).empty());
-    UlpduOut out;
-    EXPECT_TRUE(end->tx_next(1000, out));  // a Terminate
-    EXPECT_EQ(end->state(), Stream::State::terminating);
+    const std::vector<ByteVector> out = fill(*end.stream, 4096);
+    ASSERT_THAT(out, SizeIs(2));
+    EXPECT_EQ(out[1][1] & std::byte{15}, std::byte{RDMAP_TERMINATE});
+    EXPECT_THAT(end.sent(), ElementsAre(WrId(1)));
+    EXPECT_EQ(end->state(), Stream::State::ended);
 }
 
 TEST_F(Tx, held_sends_go_in_order_when_they_are_held_no_more) {
@@ -228,8 +258,7 @@ TEST_F(Tx, held_sends_go_in_order_when_they_are_held_no_more) {
     end.post({.wr_id = 1, .flags = kSendInline | kSendSignaled}, {piece(0, 8)});
     end.post({.wr_id = 2, .flags = kSendInline | kSendSignaled}, {piece(8, 8)});
     EXPECT_FALSE(end->tx_wanted());
-    Octets single(100);
-    EXPECT_EQ(end->tx_lone(single), 0u);
+    EXPECT_THAT(single_ulpdu(*end.stream), IsEmpty());
     EXPECT_THAT(drain(*end.stream), IsEmpty());
     EXPECT_THAT(end.sent(), IsEmpty());
     end->hold_sends(false);
@@ -244,9 +273,8 @@ TEST_F(Tx, answers_to_reads_go_while_sends_are_held) {
     const std::uint32_t stag = world.add(memory, kRemoteRead);
     end->hold_sends(true);
     end.post({.wr_id = 1}, {piece(0, 8)});
-    ASSERT_TRUE(feed(*end.stream,
-                     header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1}) +
-                         body({.sink_stag = 9, .size = 16, .source_stag = stag})));
+    ASSERT_TRUE(feed(*end.stream, header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1}) +
+                                      body({.sink_stag = 9, .size = 16, .source_stag = stag})));
     EXPECT_THAT(drain(*end.stream),
                 ElementsAre(header({.opcode = RDMAP_READ_RESPONSE, .tagged = true, .stag = 9}) +
                             part(0, 16)));
@@ -262,8 +290,8 @@ TEST_F(Tx, the_rtr_message_goes_while_sends_are_held) {
 }
 
 TEST_F(Tx, inline_payload_needs_no_memory_of_the_program) {
-    Octets gone = pattern(20, 9);
-    const Octets copy = gone;
+    ByteVector gone = pattern(20, 9);
+    const ByteVector copy = gone;
     end.post({.flags = kSendInline | kSendSignaled},
              {{gone.data(), 5, 0xbad}, {gone.data() + 5, 15, 0xbad}});
     std::ranges::fill(gone, std::byte{0});
@@ -311,24 +339,24 @@ TEST_F(Tx, write_segments_count_up_the_tagged_offset) {
 TEST_F(Tx, segments_gather_from_all_sges) {
     end.post({}, {piece(0, 100), piece(0, 0), piece(100, 1), piece(101, 300), piece(401, 0)});
     const auto ulpdus = drain(*end.stream, 128);
-    Octets together;
-    for (const Octets& u : ulpdus) together = together + ConstBytes(u).subspan(kUntaggedOctets);
+    ByteVector together;
+    for (const ByteVector& u : ulpdus) together = together + ConstBytes(u).subspan(kUntaggedOctets);
     EXPECT_EQ(together, part(0, 401));
 }
 
 TEST_F(Tx, mulpdu_may_change_between_segments) {
     end.post({}, {piece(0, 1000)});
     UlpduOut out;
-    Octets together;
+    ByteVector together;
     for (std::size_t mulpdu : {128, 512, 130, 1024}) {
-        ASSERT_TRUE(end->tx_next(mulpdu, out));
+        ASSERT_TRUE(next_ulpdu(*end.stream, mulpdu, out));
         together = together + ConstBytes(flatten(out)).subspan(kUntaggedOctets);
     }
     EXPECT_EQ(together, part(0, 1000));
     EXPECT_THAT(end.sent(), IsEmpty());  // not before the LLP has them all
-    for (int i = 0; i < 3; ++i) end->tx_done();
+    for (int i = 0; i < 3; ++i) end->tx_done(1);
     EXPECT_THAT(end.sent(), IsEmpty());
-    end->tx_done();
+    end->tx_done(1);
     EXPECT_THAT(end.sent(), SizeIs(1));
 }
 
@@ -336,8 +364,8 @@ TEST_F(Tx, a_slot_is_free_before_its_completion_is_seen) {
     for (std::uint32_t i = 0; i < end.sq.depth(); ++i) end.post({.wr_id = i});
     EXPECT_FALSE(end.sq.post({}).ok());
     UlpduOut out;
-    ASSERT_TRUE(end->tx_next(1024, out));
-    end->tx_done();
+    ASSERT_TRUE(next_ulpdu(*end.stream, 1024, out));
+    end->tx_done(1);
     EXPECT_THAT(end.sent(), ElementsAre(WrId(0)));
     EXPECT_TRUE(end.sq.post({}).ok());
 }
@@ -357,7 +385,7 @@ TEST_F(Tx, read_request_names_a_sink_that_is_nobodys_memory) {
     EXPECT_THAT(end.sent(), IsEmpty());
     EXPECT_FALSE(end->drained());
 
-    const Octets data = pattern(30, 3);
+    const ByteVector data = pattern(30, 3);
     answer(ulpdus[0], data);
     EXPECT_EQ(part(0, 10) + part(500, 20), data);
     EXPECT_THAT(end.sent(), ElementsAre(Wc{.wr_id = 1,
@@ -382,10 +410,10 @@ TEST_F(Tx, completions_wait_for_earlier_reads) {
 TEST_F(Tx, a_read_completes_only_when_its_request_is_the_llps) {
     end.post({.wr_id = 1, .opcode = SendOpcode::read}, {piece(0, 8)});
     UlpduOut out;
-    ASSERT_TRUE(end->tx_next(1024, out));
+    ASSERT_TRUE(next_ulpdu(*end.stream, 1024, out));
     answer(flatten(out), pattern(8));
     EXPECT_THAT(end.sent(), IsEmpty());
-    end->tx_done();
+    end->tx_done(1);
     EXPECT_THAT(end.sent(), SizeIs(1));
 }
 
@@ -395,7 +423,7 @@ TEST_F(Tx, fence_waits_for_earlier_reads) {
     const auto before = drain(*end.stream);
     ASSERT_THAT(before, SizeIs(1));
     EXPECT_FALSE(end->tx_wanted());
-    const Octets data = pattern(8, 4);
+    const ByteVector data = pattern(8, 4);
     answer(before[0], data);
     EXPECT_TRUE(end->tx_wanted());
     EXPECT_THAT(drain(*end.stream), ElementsAre(header({.opcode = RDMAP_SEND, .msn = 1}) + data));
@@ -438,11 +466,11 @@ TEST_F(Tx, local_invalidate_runs_in_order_once_nothing_is_read_through_the_regio
     end.post({.wr_id = 2, .opcode = SendOpcode::local_invalidate, .invalidate_stag = stag});
     end.post({.wr_id = 3}, {piece(0, 8)});
     UlpduOut out;
-    ASSERT_TRUE(end->tx_next(1024, out));
-    ASSERT_FALSE(end->tx_next(1024, out));
+    ASSERT_TRUE(next_ulpdu(*end.stream, 1024, out));
+    ASSERT_FALSE(next_ulpdu(*end.stream, 1024, out));
     EXPECT_TRUE(end->tx_intact());
     EXPECT_TRUE(world.table.check_local(stag, 1, 7, memory.data(), 8, false));
-    end->tx_done();
+    end->tx_done(1);
     EXPECT_FALSE(world.table.check_local(stag, 1, 7, memory.data(), 8, false));
     EXPECT_THAT(end.sent(), ElementsAre(WrId(1), WrId(2)));
     EXPECT_THAT(drain(*end.stream), SizeIs(1));
@@ -491,10 +519,10 @@ TEST_F(Tx, keys_are_checked_for_each_segment) {
     end.post({.wr_id = 2}, {piece(0, 300, stag)});
     end.post({.wr_id = 3});
     UlpduOut out;
-    ASSERT_TRUE(end->tx_next(128, out));
-    ASSERT_TRUE(end->tx_next(128, out));
-    end->tx_done();
-    end->tx_done();
+    ASSERT_TRUE(next_ulpdu(*end.stream, 128, out));
+    ASSERT_TRUE(next_ulpdu(*end.stream, 128, out));
+    end->tx_done(1);
+    end->tx_done(1);
     world.table.invalidate(stag);
     EXPECT_THAT(drain(*end.stream),
                 ElementsAre(from_hex("4147 00000000 00000002 00000001 00000000 00000000")));
@@ -505,7 +533,7 @@ TEST_F(Tx, keys_are_checked_for_each_segment) {
 }
 
 TEST_F(Tx, keys_outside_their_region_fail) {
-    Octets small = pattern(16);
+    ByteVector small = pattern(16);
     const std::uint32_t stag = world.add(small, kLocalWrite);
     for (auto opcode : {SendOpcode::send, SendOpcode::write, SendOpcode::read}) {
         End e(world);
@@ -541,22 +569,22 @@ TEST_F(Tx, what_was_given_is_checked_again_until_done) {
     end.post({.wr_id = 1}, {piece(0, 10)});
     end.post({.wr_id = 2}, {piece(0, 300, stag)});
     UlpduOut out;
-    for (int i = 0; i < 3; ++i) ASSERT_TRUE(end->tx_next(128, out));
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(next_ulpdu(*end.stream, 128, out));
     EXPECT_TRUE(end->tx_intact());
     world.table.invalidate(stag);
     EXPECT_FALSE(end->tx_intact());
     EXPECT_EQ(end->state(), Stream::State::ended);
-    EXPECT_FALSE(end->tx_next(128, out));
+    EXPECT_FALSE(next_ulpdu(*end.stream, 128, out));
     end->flush(WcStatus::connection_lost);
     EXPECT_THAT(end.sent(), ElementsAre(Field(&Wc::status, WcStatus::connection_lost),
                                         Field(&Wc::status, WcStatus::local_protection_error)));
 }
 
-TEST_F(Tx, only_given_octets_are_checked_again) {
+TEST_F(Tx, only_given_bytes_are_checked_again) {
     const std::uint32_t stag = world.add(memory, 0);
     end.post({}, {piece(0, 110), piece(110, 200, stag)});
     UlpduOut out;
-    ASSERT_TRUE(end->tx_next(128, out));  // exactly the first SGE
+    ASSERT_TRUE(next_ulpdu(*end.stream, 128, out));  // exactly the first SGE
     world.table.invalidate(stag);
     EXPECT_TRUE(end->tx_intact());
 }
@@ -566,11 +594,11 @@ TEST_F(Tx, given_response_is_checked_again_until_done) {
     feed(*end.stream, header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1}) +
                           body({.sink_stag = 1, .size = 100, .source_stag = stag}));
     UlpduOut out;
-    ASSERT_TRUE(end->tx_next(1024, out));
+    ASSERT_TRUE(next_ulpdu(*end.stream, 1024, out));
     EXPECT_TRUE(end->tx_intact());
     world.table.invalidate(stag);
     EXPECT_FALSE(end->tx_intact());
-    EXPECT_EQ(end->violation(), Violation::read_stag_invalid);
+    EXPECT_EQ(end->stream_error(), StreamError::read_stag_invalid);
 }
 
 TEST_F(Tx, responses_and_posted_messages_alternate) {
@@ -582,7 +610,7 @@ TEST_F(Tx, responses_and_posted_messages_alternate) {
                  body({.sink_stag = i, .sink_to = 9, .size = 200, .source_stag = stag}));
     }
     std::string order;
-    for (const Octets& u : drain(*end.stream, 128)) {
+    for (const ByteVector& u : drain(*end.stream, 128)) {
         order += (u[1] & std::byte{15}) == std::byte{RDMAP_SEND} ? 's' : 'r';
         order += (u[0] & std::byte{DDP_FLAG_LAST}) == std::byte{0} ? '+' : '.';
     }
@@ -615,12 +643,12 @@ TEST_F(Tx, response_goes_where_the_request_said) {
 
 TEST_F(Tx, response_from_a_region_revoked_between_segments_stops) {
     const std::uint32_t stag = world.add(memory, kRemoteRead);
-    const Octets request_body = body({.sink_stag = 1, .size = 200, .source_stag = stag});
-    const Octets request_header = header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1});
+    const ByteVector request_body = body({.sink_stag = 1, .size = 200, .source_stag = stag});
+    const ByteVector request_header = header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1});
     feed(*end.stream, request_header + request_body);
     UlpduOut out;
-    ASSERT_TRUE(end->tx_next(128, out));
-    end->tx_done();
+    ASSERT_TRUE(next_ulpdu(*end.stream, 128, out));
+    end->tx_done(1);
     world.table.invalidate(stag);
     EXPECT_THAT(drain(*end.stream),
                 ElementsAre(from_hex("4147 00000000 00000002 00000001 00000000 0100e000 002e") +
@@ -634,7 +662,7 @@ TEST_F(Tx, msn_wraps_around_never_meets_itself) {
     end.post({});
     end.post({.opcode = SendOpcode::read});
     std::vector<std::uint32_t> msns;
-    for (const Octets& u : drain(*end.stream)) msns.push_back(load_be32(u.data() + 10));
+    for (const ByteVector& u : drain(*end.stream)) msns.push_back(load_be32(u.data() + 10));
     EXPECT_THAT(msns, ElementsAre(1, 1, 2, 2));
 }
 
@@ -643,20 +671,20 @@ TEST_F(Tx, many_messages_may_be_given_before_the_first_is_done) {
         end.post({.wr_id = i}, {piece(0, i % 3 == 0 ? 300 : 10)});
     UlpduOut out;
     std::size_t given = 0;
-    while (end->tx_next(128, out)) ++given;
+    while (next_ulpdu(*end.stream, 128, out)) ++given;
     EXPECT_GT(given, 15u);
     std::vector<Wc> wcs;
     while (given > 0) {
-        end->tx_done();
+        end->tx_done(1);
         --given;
-        while (end->tx_next(128, out)) ++given;
+        while (next_ulpdu(*end.stream, 128, out)) ++given;
     }
     EXPECT_THAT(end.sent(), SizeIs(60));
     EXPECT_TRUE(end->drained());
 }
 
-TEST_F(Tx, nudge_is_a_write_that_touches_nothing) {
-    end->llp_nudge();
+TEST_F(Tx, probe_is_a_write_that_touches_nothing) {
+    end->llp_probe();
     EXPECT_TRUE(end->tx_wanted());
     EXPECT_FALSE(end->drained());  // a FIN must not go before it
     EXPECT_THAT(drain(*end.stream), ElementsAre(from_hex("c140 00000001 0000000000000000")));
@@ -664,11 +692,11 @@ TEST_F(Tx, nudge_is_a_write_that_touches_nothing) {
     EXPECT_TRUE(end->drained());
 }
 
-TEST_F(Tx, nudge_is_superfluous_when_something_waits) {
+TEST_F(Tx, probe_is_superfluous_when_something_waits) {
     end.post({});
-    end->llp_nudge();
+    end->llp_probe();
     EXPECT_THAT(drain(*end.stream), ElementsAre(header({.opcode = RDMAP_SEND, .msn = 1})));
-    end->llp_nudge();
+    end->llp_probe();
     end.post({});
     EXPECT_THAT(drain(*end.stream), ElementsAre(header({.opcode = RDMAP_SEND, .msn = 2})));
 }

@@ -18,7 +18,7 @@ using testing::SizeIs;
 class Windows : public testing::Test {
   protected:
     Pipe pipe;
-    Octets memory = Octets(100), data = pattern(20);
+    ByteVector memory = ByteVector(100), data = pattern(20);
     std::uint32_t region = pipe.world.add(memory, kLocalWrite | kWindows);
     std::uint32_t window = pipe.world.table.reserve_window().value();
 
@@ -51,7 +51,7 @@ TEST_F(Windows, serve_from_their_binding_until_the_peer_invalidates_them) {
     pipe.run();
     EXPECT_THAT(pipe.b.sent(), ElementsAre(Completed(1, WcStatus::success)));
     write(2, window);
-    Octets message(4);
+    ByteVector message(4);
     pipe.b.post_recv(3, {sge(message)});
     pipe.a.post({.wr_id = 4, .opcode = SendOpcode::send_invalidate, .invalidate_stag = window},
                 {sge(message)});
@@ -62,7 +62,7 @@ TEST_F(Windows, serve_from_their_binding_until_the_peer_invalidates_them) {
     EXPECT_TRUE(pipe.world.table.revoked(window));
     write(5, window);
     pipe.run();
-    EXPECT_EQ(pipe.b->violation(), Violation::tagged_stag_invalid);
+    EXPECT_EQ(pipe.b->stream_error(), StreamError::tagged_stag_invalid);
 }
 
 TEST_F(Windows, of_another_queue_pair_are_closed_to_this_one) {
@@ -70,19 +70,19 @@ TEST_F(Windows, of_another_queue_pair_are_closed_to_this_one) {
     bind(1, window);
     write(2, window);
     pipe.run();
-    EXPECT_EQ(pipe.b->violation(), Violation::tagged_stag_not_associated);
+    EXPECT_EQ(pipe.b->stream_error(), StreamError::tagged_stag_not_associated);
     EXPECT_FALSE(written());
 }
 
 TEST_F(Windows, cannot_be_invalidated_by_a_peer_when_all_queue_pairs_may_use_them) {
     prepare(window, 0);
     bind(1, window);
-    Octets message(4);
+    ByteVector message(4);
     pipe.b.post_recv(3, {sge(message)});
     pipe.a.post({.wr_id = 4, .opcode = SendOpcode::send_invalidate, .invalidate_stag = window},
                 {sge(message)});
     pipe.run();
-    EXPECT_EQ(pipe.b->violation(), Violation::invalidate_not_permitted);
+    EXPECT_EQ(pipe.b->stream_error(), StreamError::invalidate_not_permitted);
     EXPECT_FALSE(pipe.world.table.revoked(window));
 }
 
@@ -97,11 +97,11 @@ TEST_F(Windows, keep_their_region_from_being_invalidated) {
 }
 
 TEST_F(Windows, that_no_queue_pair_will_bind_any_more_give_their_keys_back) {
-    Octets answer(8);
+    ByteVector answer(8);
     prepare(window);
     prepare(window ^ 1);
     prepare(window ^ 2);
-    // Bound, but behind a Read that nobody answers: it is flushed, and so it is not in force.
+    // Bound, but behind a Read without an answer: it is flushed, and so it is not in force.
     pipe.b.post({.wr_id = 1, .opcode = SendOpcode::read, .remote_stag = 5}, {sge(answer)});
     bind(2, window);
     drain(*pipe.b.stream);
@@ -124,7 +124,7 @@ TEST_F(Windows, that_cannot_be_bound_end_the_connection) {
     pipe.world.remove(region);
     bind(1, window);
     pipe.run();
-    EXPECT_EQ(pipe.b->violation(), Violation::local_catastrophic);
+    EXPECT_EQ(pipe.b->stream_error(), StreamError::local_catastrophic);
     pipe.b->flush(WcStatus::flushed);
     EXPECT_THAT(pipe.b.sent(), ElementsAre(Completed(1, WcStatus::local_protection_error)));
     EXPECT_TRUE(pipe.world.table.revoked(window));
@@ -135,7 +135,7 @@ TEST_F(Windows, that_cannot_be_bound_end_the_connection) {
 struct Withheld {
     std::uint32_t right;
     SendOpcode opcode;
-    Violation violation;
+    StreamError stream_error;
 };
 class Rights : public testing::TestWithParam<Withheld> {};
 
@@ -144,7 +144,7 @@ TEST_P(Rights, are_asked_for_besides_the_regions) {
     Pipe pipe({.qp_num = 1, .pd = 1},
               {.qp_num = 2, .pd = 1, .rights = kRemoteAccess & ~withheld.right});
     alignas(8) std::byte target[8] = {};
-    Octets own(8);
+    ByteVector own(8);
     const std::uint32_t stag = pipe.world.table
                                    .add({.address = target,
                                          .length = sizeof target,
@@ -160,21 +160,21 @@ TEST_P(Rights, are_asked_for_besides_the_regions) {
         pipe.a.post({.wr_id = 1, .opcode = opcode, .remote_stag = stag, .atomic = &atomic},
                     {sge(own)});
         pipe.run();
-        EXPECT_EQ(pipe.b->violation(), Violation::none) << "only the one is withheld";
+        EXPECT_EQ(pipe.b->stream_error(), StreamError::none) << "only the one is withheld";
     }
     const auto before = std::to_integer<int>(target[0]);
     pipe.a.post({.wr_id = 2, .opcode = withheld.opcode, .remote_stag = stag, .atomic = &atomic},
                 {sge(own)});
     pipe.run();
-    EXPECT_EQ(pipe.b->violation(), withheld.violation);
+    EXPECT_EQ(pipe.b->stream_error(), withheld.stream_error);
     EXPECT_EQ(std::to_integer<int>(target[0]), before);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Each, Rights,
-    testing::Values(Withheld{kRemoteWrite, SendOpcode::write, Violation::write_access},
-                    Withheld{kRemoteRead, SendOpcode::read, Violation::read_access},
-                    Withheld{kRemoteAtomic, SendOpcode::fetch_add, Violation::read_access}));
+    testing::Values(Withheld{kRemoteWrite, SendOpcode::write, StreamError::write_access},
+                    Withheld{kRemoteRead, SendOpcode::read, StreamError::read_access},
+                    Withheld{kRemoteAtomic, SendOpcode::fetch_add, StreamError::read_access}));
 
 }  // namespace
 }  // namespace xsock::ddp

@@ -79,7 +79,7 @@ TEST(Cq, descriptor_tells_of_a_completion_made_by_the_post_itself) {
     }
 }
 
-TEST(Cq, served_by_the_thread_while_nobody_polls) {
+TEST(Cq, served_by_the_thread_while_no_caller_polls) {
     Pair pair;
     std::vector<unsigned char> memory = pattern(100'000), into(100'000);
     xsock_mr* mr =
@@ -96,13 +96,13 @@ TEST(Cq, served_by_the_thread_while_nobody_polls) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     pollfd p{fd, POLLIN, 0};
     ASSERT_EQ(poll(&p, 1, kLimitMs), 1);
-    query(pair.client);  // orders what follows behind the thread's pass, which poll() does not say
+    query(pair.client);  // orders what follows behind the thread's cycle, which poll() does not say
     EXPECT_EQ(into, memory);
     EXPECT_EQ(next(pair.client_cq).status, XSOCK_WC_SUCCESS);
     EXPECT_EQ(xsock_mr_deregister(mr), 0);
 }
 
-TEST(Srq, many_endpoints_share_receives_and_starve_politely) {
+TEST(Srq, many_endpoints_share_receives_and_wait_for_receives) {
     xsock_cq* cq = xsock_cq_create(nullptr);
     xsock_srq* srq = xsock_srq_create(16);
     constexpr int kPairs = 8;
@@ -117,7 +117,7 @@ TEST(Srq, many_endpoints_share_receives_and_starve_politely) {
         clients[i] = xsock_ep_create(client_fd, &attr);
         attr.role = XSOCK_ROLE_RESPONDER;
         attr.srq = srq;
-        attr.receive_wait_ms = -1;
+        attr.rnr_timeout_ms = -1;
         servers[i] = xsock_ep_create(server_fd, &attr);
         ASSERT_NE(clients[i], nullptr);
         ASSERT_NE(servers[i], nullptr);

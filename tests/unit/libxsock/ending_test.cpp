@@ -55,8 +55,8 @@ class Ending : public ::testing::Test {
         EXPECT_EQ(wc.op, op);
         EXPECT_EQ(wc.status, XSOCK_WC_SUCCESS) << xsock_wc_str(wc.status);
     }
-    // Drives without a completion to wait for, so that what was just said is taken in.
-    void settle() {
+    // Polls without a completion to wait for, so that what was just said is taken in.
+    void wait_until_quiet() {
         xsock_wc wc{};
         EXPECT_EQ(xsock_cq_wait(cq, &wc, 1, 1, 20), 0)
             << "op " << wc.op << ": " << xsock_wc_str(wc.status);
@@ -103,7 +103,7 @@ TEST_F(Ending, nothing_is_said_behind_our_fin) {
     ASSERT_EQ(xsock_ep_shutdown(ep), 0);
     std::string heard;
     ASSERT_TRUE(peer->hear_end(heard));
-    settle();
+    wait_until_quiet();
     expect_state(XSOCK_EP_CLOSING, 0);
     peer->finish();
     expect_event(XSOCK_OP_CLOSED);
@@ -111,7 +111,7 @@ TEST_F(Ending, nothing_is_said_behind_our_fin) {
 }
 
 // Linux siw completes the Send that we answered with an error if our FIN comes at once.
-TEST_F(Ending, our_fin_waits_a_moment_toward_a_stranger) {
+TEST_F(Ending, our_fin_waits_a_moment_toward_a_standard_peer) {
     respond();
     const auto begin = std::chrono::steady_clock::now();
     ASSERT_EQ(xsock_ep_shutdown(ep), 0);
@@ -158,7 +158,7 @@ TEST_F(Ending, a_read_request_that_crosses_our_fin_is_not_answered) {
     ASSERT_TRUE(peer->hear_end(heard));
     ASSERT_TRUE(peer->say(
         RawPeer::read_request(1, 16, xsock_mr_stag(mr), reinterpret_cast<uintptr_t>(memory))));
-    settle();
+    wait_until_quiet();
     ASSERT_TRUE(peer->say(RawPeer::send_message(1, "late")));
     peer->finish();
     const xsock_wc received = next(cq);
@@ -179,7 +179,7 @@ TEST_F(Ending, a_read_is_flushed_when_the_peer_finishes_instead_of_answering) {
         ASSERT_EQ(xsock_read(ep, 4, buffer, sizeof buffer, &remote, 0, 0), 0);
         if (shut_down) {
             ASSERT_EQ(xsock_ep_shutdown(ep), 0);
-            settle();
+            wait_until_quiet();
         }
         peer->finish();
         const xsock_wc read = next(cq);
@@ -191,7 +191,7 @@ TEST_F(Ending, a_read_is_flushed_when_the_peer_finishes_instead_of_answering) {
     }
 }
 
-// Only callers drive, so the Terminate and the reset behind it are both there when the next send
+// Only callers poll, so the Terminate and the reset behind it are both there when the next send
 // fails.
 TEST_F(Ending, a_terminate_is_found_although_a_send_meets_the_reset_first) {
     with_environment("XSOCK_PROGRESS", "app", [this] {
@@ -234,8 +234,8 @@ TEST_F(Ending, a_half_closed_peer_gets_all_of_a_long_message) {
     ASSERT_EQ(xsock_send(ep, 1, data.data(), static_cast<uint32_t>(data.size()), 0), 0);
     std::thread reader([this] {
         std::this_thread::sleep_for(milliseconds(100));
-        std::vector<char> octets(1u << 20);
-        while (::recv(peer->fd(), octets.data(), octets.size(), 0) > 0) continue;
+        std::vector<char> bytes(1u << 20);
+        while (::recv(peer->fd(), bytes.data(), bytes.size(), 0) > 0) continue;
     });
     xsock_wc wc{};
     EXPECT_EQ(xsock_cq_wait(cq, &wc, 1, 1, 5000), 1) << "the transfer stopped";
@@ -245,9 +245,9 @@ TEST_F(Ending, a_half_closed_peer_gets_all_of_a_long_message) {
     reader.join();
 }
 
-// What the peer says after close() has nobody to receive it; that must not cut the drain short.
+// What the peer says after close() is not received any more; that must not cut the drain short.
 TEST_F(Ending, close_drains_though_the_peer_goes_on_sending) {
-    attr.receive_wait_ms = 50;
+    attr.rnr_timeout_ms = 50;
     respond();
     const int small = 65536;
     setsockopt(peer->fd(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
@@ -259,8 +259,8 @@ TEST_F(Ending, close_drains_though_the_peer_goes_on_sending) {
     ASSERT_TRUE(peer->say(RawPeer::send_message(1, "x")));
     std::this_thread::sleep_for(milliseconds(150));
     std::size_t got = 0;
-    std::vector<char> octets(1u << 20);
-    for (ssize_t n; (n = ::recv(peer->fd(), octets.data(), octets.size(), 0)) > 0;) {
+    std::vector<char> bytes(1u << 20);
+    for (ssize_t n; (n = ::recv(peer->fd(), bytes.data(), bytes.size(), 0)) > 0;) {
         got += static_cast<std::size_t>(n);
     }
     EXPECT_GT(got, data.size());

@@ -29,14 +29,14 @@ TEST_P(Sizes, send_arrives_whole) {
     EXPECT_EQ(received.wr_id, 7u);
     EXPECT_EQ(received.length, data.size());
     EXPECT_TRUE(std::equal(data.begin(), data.end(), into.begin()));
-    EXPECT_EQ(into[data.size()], 0xee) << "an octet behind the message was touched";
+    EXPECT_EQ(into[data.size()], 0xee) << "a byte behind the message was touched";
     const xsock_wc sent = next(pair.client_cq);
     EXPECT_EQ(sent.op, XSOCK_OP_SEND);
     EXPECT_EQ(sent.wr_id, 8u);
     EXPECT_EQ(sent.status, XSOCK_WC_SUCCESS);
 }
 
-TEST_P(Sizes, write_and_read_move_the_same_octets) {
+TEST_P(Sizes, write_and_read_move_the_same_bytes) {
     Pair pair;
     const std::size_t n = GetParam();
     std::vector<unsigned char> memory(n + 32, 0xaa), back(n + 1);
@@ -62,7 +62,7 @@ TEST_P(Sizes, write_and_read_move_the_same_octets) {
     EXPECT_EQ(xsock_mr_deregister(mr), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Octets, Sizes,
+INSTANTIATE_TEST_SUITE_P(ByteVector, Sizes,
                          ::testing::Values(0, 1, 3, 4, 64, 1427, 1428, 1429, 4096, 65468, 65469,
                                            65536, 1'000'003, 16u << 20));
 
@@ -89,6 +89,27 @@ TEST(Endpoint, negotiates_and_says_so) {
     EXPECT_EQ(std::string(c.private_data, c.private_data + c.private_data_length), "from server!");
     EXPECT_EQ(std::string(s.private_data, s.private_data + s.private_data_length), "from client");
     EXPECT_STREQ(c.error_text, "");
+}
+
+TEST(Endpoint, knows_the_name_and_version_of_an_xsock) {
+    const std::string version = xsock_version();
+    for (const unsigned flags : {0u, XSOCK_EP_NO_EXTENSIONS}) {
+        for (const bool client_too : {true, false}) {
+            Pair pair({.adjust = [&](xsock_ep_attr& client, xsock_ep_attr& server) {
+                if (client_too) client.flags |= flags;
+                server.flags |= flags;
+            }});
+            for (xsock_ep* ep : {pair.client, pair.server}) {
+                const xsock_ep_info info = query(ep);
+                EXPECT_EQ(info.peer_is_xsock, 1u);
+                EXPECT_STREQ(info.peer.name, flags == 0 ? "xsock" : "");
+                EXPECT_EQ(info.peer.version,
+                          flags == 0 ? version.substr(0, version.find(' ')) : "");
+                EXPECT_EQ(info.peer.features, 0u);
+                EXPECT_EQ(info.peer.delayed_ack_ms, 0u);
+            }
+        }
+    }
 }
 
 TEST(Endpoint, works_with_markers_revision_1_and_without_crc) {
@@ -174,13 +195,13 @@ TEST(Endpoint, many_messages_both_ways_at_depth) {
 }
 
 TEST(Endpoint, a_sender_that_only_polls_goes_on_when_a_full_socket_drains) {
-    Pair pair({.adjust = [](xsock_ep_attr&, xsock_ep_attr& server) { server.receive_wait_ms = -1; },
+    Pair pair({.adjust = [](xsock_ep_attr&, xsock_ep_attr& server) { server.rnr_timeout_ms = -1; },
                .wait = true});
     const auto data = pattern(32u << 20);
     std::vector<unsigned char> into(data.size());
     ASSERT_EQ(xsock_send(pair.client, 1, data.data(), static_cast<uint32_t>(data.size()), 0), 0);
     xsock_wc wc{};
-    // Long enough for the poller to be taken for the only one who cares.
+    // Long enough for the poller to become the bias owner.
     for (int i = 0; i < 20'000; ++i) ASSERT_EQ(xsock_cq_poll(pair.client_cq, &wc, 1), 0);
     ASSERT_EQ(xsock_recv(pair.server, 2, into.data(), static_cast<uint32_t>(into.size())), 0);
     const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(kLimitMs);
@@ -265,7 +286,7 @@ TEST(Endpoint, refuses_what_lies_outside_the_region) {
                       0);
         }
         EXPECT_EQ(next(pair.client_cq).status, XSOCK_WC_FLUSHED);
-        for (const char octet : memory) ASSERT_EQ(octet, 0);
+        for (const char byte : memory) ASSERT_EQ(byte, 0);
         EXPECT_EQ(query(pair.client).state, XSOCK_EP_ERROR);
         EXPECT_EQ(query(pair.client).error, EPROTO);
         EXPECT_EQ(xsock_mr_deregister(mr), 0);
@@ -302,9 +323,9 @@ TEST(Endpoint, a_message_waits_for_its_receive) {
 
 TEST(Endpoint, a_message_without_receive_is_refused_past_its_time) {
     Pair pair(
-        {.adjust = [](xsock_ep_attr&, xsock_ep_attr& server) { server.receive_wait_ms = 30; }});
-    char octet = 0;
-    ASSERT_EQ(xsock_recv(pair.client, 1, &octet, 1), 0);
+        {.adjust = [](xsock_ep_attr&, xsock_ep_attr& server) { server.rnr_timeout_ms = 30; }});
+    char byte = 0;
+    ASSERT_EQ(xsock_recv(pair.client, 1, &byte, 1), 0);
     ASSERT_EQ(xsock_send(pair.client, 2, "x", 1, XSOCK_UNSIGNALED), 0);
     EXPECT_EQ(next(pair.client_cq).status, XSOCK_WC_FLUSHED);
     EXPECT_NE(query(pair.server).error, 0);
@@ -452,7 +473,7 @@ TEST_P(UnmappedMemory, costs_the_connection_not_the_process) {
 }
 
 // Small messages go in runs and are taken whole, large ones piece by piece.
-INSTANTIATE_TEST_SUITE_P(Octets, UnmappedMemory, testing::Values(64, 1000, 1u << 20));
+INSTANTIATE_TEST_SUITE_P(ByteVector, UnmappedMemory, testing::Values(64, 1000, 1u << 20));
 
 TEST(Endpoint, unmapped_memory_in_a_run_ends_each_of_its_messages_once) {
     Pair pair;

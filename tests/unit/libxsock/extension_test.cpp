@@ -45,7 +45,7 @@ TEST(Extension, atomics_change_the_peers_memory) {
     EXPECT_EQ(former, 3u);
     EXPECT_EQ(words[1], 3u);
 
-    // Masks: swap the low octet in any case; add to two halves at once.
+    // Masks: swap the low byte in any case; add to two halves at once.
     XSOCK_INIT(xsock_wr, wr);
     const xsock_sge sge{&former, 8, 0};
     wr.sge = &sge, wr.sge_count = 1, wr.remote = remote;
@@ -134,7 +134,7 @@ TEST(Extension, a_target_that_was_unmapped_costs_the_connection_only) {
         mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     xsock_mr* const mr = xsock_mr_register(nullptr, page, 4096, XSOCK_REMOTE_ATOMIC, nullptr);
     const xsock_remote remote = remote_of(mr, 4096);
-    // As good as unmapped; the address stays nobody else's.
+    // As good as unmapped; the address is not given to another mapping.
     ASSERT_EQ(mprotect(page, 4096, PROT_NONE), 0);
     std::uint64_t former = 0;
     ASSERT_EQ(xsock_fetch_add(pair.client, 1, &former, &remote, 0, 1, 0), 0);
@@ -174,11 +174,11 @@ TEST(Extension, immediate_data_arrive_behind_the_write) {
 }
 
 /// An endpoint that initiates toward a peer which does not say that it is an xsock.
-struct Stranger {
+struct StandardPeer {
     xsock_cq* cq = xsock_cq_create(nullptr);
     xsock_ep* ep = nullptr;
     std::unique_ptr<RawPeer> peer;
-    Stranger() {
+    StandardPeer() {
         int client = -1, server = -1;
         tcp_pair(client, server);
         peer = std::make_unique<RawPeer>(RawPeer::Connected{server});
@@ -187,38 +187,38 @@ struct Stranger {
         attr.mpa_revision = 1;
         ep = xsock_ep_create(client, &attr);
     }
-    ~Stranger() {
+    ~StandardPeer() {
         xsock_ep_abort(ep);
         xsock_cq_destroy(cq);
     }
 };
 
-TEST(Extension, posting_toward_a_stranger_is_refused) {
-    Stranger stranger;
-    ASSERT_NE(stranger.ep, nullptr);
-    ASSERT_TRUE(stranger.peer->answer());
-    ASSERT_EQ(xsock_ep_wait(stranger.ep, kLimitMs), 0);
+TEST(Extension, posting_toward_a_standard_peer_is_refused) {
+    StandardPeer standard_peer;
+    ASSERT_NE(standard_peer.ep, nullptr);
+    ASSERT_TRUE(standard_peer.peer->answer());
+    ASSERT_EQ(xsock_ep_wait(standard_peer.ep, kLimitMs), 0);
     const xsock_remote remote{0, 8, 1, 0};
     std::uint64_t former = 0;
-    EXPECT_EQ(xsock_fetch_add(stranger.ep, 1, &former, &remote, 0, 1, 0), -1);
+    EXPECT_EQ(xsock_fetch_add(standard_peer.ep, 1, &former, &remote, 0, 1, 0), -1);
     EXPECT_EQ(errno, EOPNOTSUPP);
-    EXPECT_EQ(xsock_compare_swap(stranger.ep, 1, &former, &remote, 0, 1, 0, 0), -1);
+    EXPECT_EQ(xsock_compare_swap(standard_peer.ep, 1, &former, &remote, 0, 1, 0, 0), -1);
     EXPECT_EQ(errno, EOPNOTSUPP);
-    EXPECT_EQ(xsock_write_imm(stranger.ep, 1, &former, 8, &remote, 0, 1, 0), -1);
+    EXPECT_EQ(xsock_write_imm(standard_peer.ep, 1, &former, 8, &remote, 0, 1, 0), -1);
     EXPECT_EQ(errno, EOPNOTSUPP);
     // And it goes on.
-    EXPECT_EQ(xsock_write(stranger.ep, 1, &former, 8, &remote, 0, 0), 0);
-    EXPECT_EQ(next(stranger.cq).status, XSOCK_WC_SUCCESS);
+    EXPECT_EQ(xsock_write(standard_peer.ep, 1, &former, 8, &remote, 0, 0), 0);
+    EXPECT_EQ(next(standard_peer.cq).status, XSOCK_WC_SUCCESS);
 }
 
-TEST(Extension, posted_before_the_peer_is_known_to_be_a_stranger_fails) {
-    Stranger stranger;
-    ASSERT_NE(stranger.ep, nullptr);
+TEST(Extension, posted_before_the_peer_is_known_to_be_a_standard_peer_fails) {
+    StandardPeer standard_peer;
+    ASSERT_NE(standard_peer.ep, nullptr);
     const xsock_remote remote{0, 8, 1, 0};
     std::uint64_t former = 0;
-    ASSERT_EQ(xsock_fetch_add(stranger.ep, 1, &former, &remote, 0, 1, 0), 0);
-    ASSERT_TRUE(stranger.peer->answer());
-    EXPECT_EQ(next(stranger.cq).status, XSOCK_WC_LOCAL);
+    ASSERT_EQ(xsock_fetch_add(standard_peer.ep, 1, &former, &remote, 0, 1, 0), 0);
+    ASSERT_TRUE(standard_peer.peer->answer());
+    EXPECT_EQ(next(standard_peer.cq).status, XSOCK_WC_LOCAL);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Listeners, and what strangers may throw at them.
+// Listeners, and what standard peers may throw at them.
 #include <fcntl.h>
 #include <poll.h>
 
@@ -166,7 +166,7 @@ TEST_F(ListenerTest, two_initiators_are_eproto) {
     EXPECT_EQ(errno, EPROTO);
 }
 
-TEST_F(ListenerTest, strangers_are_closed_and_delay_nobody) {
+TEST_F(ListenerTest, clients_without_mpa_are_closed_and_delay_no_other) {
     attr.startup_timeout_ms = 300;
     open();
     RawPeer silent(port), http(port), tls(port), slow(port), half(port), gone(port);
@@ -178,7 +178,7 @@ TEST_F(ListenerTest, strangers_are_closed_and_delay_nobody) {
     expect_service();
     std::string heard;
     for (RawPeer* peer : {&http, &tls, &silent, &slow, &half}) {
-        EXPECT_TRUE(peer->hear_end(heard)) << "the stranger was not closed";
+        EXPECT_TRUE(peer->hear_end(heard)) << "the client was not closed";
         EXPECT_EQ(heard, "");
     }
     expect_service();
@@ -197,7 +197,7 @@ TEST_F(ListenerTest, wrong_requests_are_closed) {
         EXPECT_TRUE(peer.hear_end(heard));
         EXPECT_EQ(heard, "");
     }
-    // Enhanced, but without the octets that say how: answered with a rejection.
+    // Enhanced, but without the bytes that say how: answered with a rejection.
     RawPeer peer(port);
     ASSERT_TRUE(peer.say(RawPeer::request(MPA_FLAG_ENHANCED, 2, "ab")));
     std::string heard;
@@ -207,13 +207,13 @@ TEST_F(ListenerTest, wrong_requests_are_closed) {
     expect_service();
 }
 
-TEST_F(ListenerTest, a_request_may_come_octet_by_octet) {
+TEST_F(ListenerTest, a_request_may_come_byte_by_byte) {
     open();
     RawPeer peer(port);
     const int on = 1;
     setsockopt(peer.fd(), IPPROTO_TCP, 1 /* TCP_NODELAY */, &on, sizeof on);
-    for (const char octet : RawPeer::request(MPA_FLAG_CRC, 1, "hello")) {
-        ASSERT_TRUE(peer.say(std::string(1, octet)));
+    for (const char byte : RawPeer::request(MPA_FLAG_CRC, 1, "hello")) {
+        ASSERT_TRUE(peer.say(std::string(1, byte)));
     }
     EXPECT_EQ(peer.hear(20).substr(0, 16), MPA_KEY_REPLY);
     xsock_ep* ep = xsock_accept(listener, kLimitMs);
@@ -246,7 +246,7 @@ TEST_F(ListenerTest, silent_peer_to_peer_initiators_time_out_and_others_are_serv
 }
 
 // Refused without a word, so there is nothing whose arrival we would have to wait for.
-TEST_F(ListenerTest, a_crowd_of_strangers_keeps_no_descriptors) {
+TEST_F(ListenerTest, many_clients_without_mpa_keep_no_descriptors) {
     with_environment("XSOCK_MAX_STARTING", "8", [this] {
         open();
         const auto descriptors = [] {
@@ -255,26 +255,26 @@ TEST_F(ListenerTest, a_crowd_of_strangers_keeps_no_descriptors) {
             return n;
         };
         const int before = descriptors();
-        constexpr int kStrangers = 100;
-        std::vector<std::unique_ptr<RawPeer>> strangers;
-        for (int i = 0; i < kStrangers; ++i) {
-            strangers.push_back(std::make_unique<RawPeer>(port));
-            ASSERT_TRUE(strangers.back()->say("GET / HTTP/1.1\r\nHost: x\r\n\r\n"));
+        constexpr int kOtherClients = 100;
+        std::vector<std::unique_ptr<RawPeer>> clients;
+        for (int i = 0; i < kOtherClients; ++i) {
+            clients.push_back(std::make_unique<RawPeer>(port));
+            ASSERT_TRUE(clients.back()->say("GET / HTTP/1.1\r\nHost: x\r\n\r\n"));
         }
-        for (const auto& stranger : strangers) {
+        for (const auto& client : clients) {
             std::string heard;
-            EXPECT_TRUE(stranger->hear_end(heard));
+            EXPECT_TRUE(client->hear_end(heard));
         }
         // The descriptor goes a moment after the peer has learned of it.
-        for (int i = 0; i < 1000 && descriptors() > before + kStrangers; ++i) {
+        for (int i = 0; i < 1000 && descriptors() > before + kOtherClients; ++i) {
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
-        EXPECT_LE(descriptors(), before + kStrangers);
+        EXPECT_LE(descriptors(), before + kOtherClients);
         expect_service();
     });
 }
 
-TEST_F(ListenerTest, connections_that_nobody_accepts_count_against_the_limit) {
+TEST_F(ListenerTest, connections_not_accepted_count_against_the_limit) {
     with_environment("XSOCK_MAX_STARTING", "4", [this] {
         open();
         std::vector<std::unique_ptr<RawPeer>> peers;
@@ -315,13 +315,13 @@ TEST_F(ListenerTest, connected_comes_before_what_lies_behind_the_reply) {
 
 struct Attack {
     const char* name;
-    std::string octets;
+    std::string bytes;
     int terminate;  // 0xLTCC; -1: closed without one
 };
 
 class Attacks : public ListenerTest {};
 
-TEST_F(Attacks, each_gets_its_terminate_and_nobody_else_is_disturbed) {
+TEST_F(Attacks, each_gets_its_terminate_and_no_other_is_disturbed) {
     open();
     char memory[64] = {};
     xsock_mr* readable =
@@ -344,10 +344,10 @@ TEST_F(Attacks, each_gets_its_terminate_and_nobody_else_is_disturbed) {
 
     const std::vector<Attack> attacks = {
         {"wrong CRC", bad_crc, 0x2002},
-        {"ULPDU of 0 octets", RawPeer::fpdu(""), 0x2003},
-        {"ULPDU of 1 octet", RawPeer::fpdu("\xc1"), 0x2003},
-        {"ULPDU of 13 octets", RawPeer::fpdu("\xc1\x40" + std::string(11, 'x')), 0x2003},
-        {"ULPDU of 17 octets", RawPeer::fpdu("\x41\x43" + std::string(15, '\0')), 0x2003},
+        {"ULPDU of 0 bytes", RawPeer::fpdu(""), 0x2003},
+        {"ULPDU of 1 byte", RawPeer::fpdu("\xc1"), 0x2003},
+        {"ULPDU of 13 bytes", RawPeer::fpdu("\xc1\x40" + std::string(11, 'x')), 0x2003},
+        {"ULPDU of 17 bytes", RawPeer::fpdu("\x41\x43" + std::string(15, '\0')), 0x2003},
         {"DDP version 0", RawPeer::fpdu(RawPeer::untagged(0x40, 0x43, 0, 1, 0, "x")), 0x1206},
         {"DDP version 2, tagged", RawPeer::fpdu(RawPeer::tagged(0xc2, 0x40, w, base, "x")), 0x1104},
         {"RDMAP version 0", RawPeer::fpdu(RawPeer::untagged(0x41, 0x03, 0, 1, 0, "x")), 0x0205},
@@ -368,7 +368,7 @@ TEST_F(Attacks, each_gets_its_terminate_and_nobody_else_is_disturbed) {
         {"read: STag 0", RawPeer::read_request(1, 8, 0, base), 0x0100},
         {"read: no right", RawPeer::read_request(1, 8, w, base), 0x0102},
         {"read: past the end", RawPeer::read_request(1, 65, r, base), 0x0101},
-        {"read: 2^32-1 octets", RawPeer::read_request(1, UINT32_MAX, r, base), 0x0101},
+        {"read: 2^32-1 bytes", RawPeer::read_request(1, UINT32_MAX, r, base), 0x0101},
         {"read: TO wraps", RawPeer::read_request(1, 8, r, UINT64_MAX - 3), 0x0104},
         {"invalidates what is shared",
          RawPeer::fpdu(RawPeer::untagged(0x41, 0x44, 0, 1, 0, "x", w)), 0x0109},
@@ -382,7 +382,7 @@ TEST_F(Attacks, each_gets_its_terminate_and_nobody_else_is_disturbed) {
         ASSERT_NE(ep, nullptr);
         char into[32];
         ASSERT_EQ(xsock_recv(ep, 1, into, sizeof into), 0);
-        ASSERT_TRUE(peer.say(attack.octets));
+        ASSERT_TRUE(peer.say(attack.bytes));
         xsock_wc wc{};
         ASSERT_EQ(xsock_cq_wait(cq, &wc, 1, 1, kLimitMs), 1);
         EXPECT_NE(wc.status, XSOCK_WC_SUCCESS);
@@ -395,7 +395,7 @@ TEST_F(Attacks, each_gets_its_terminate_and_nobody_else_is_disturbed) {
         EXPECT_TRUE(peer.hear_end(heard)) << "the attacker was not closed";
         EXPECT_EQ(RawPeer::terminate_in(heard), attack.terminate)
             << std::hex << RawPeer::terminate_in(heard) << " " << info.error_text;
-        for (const char octet : memory) ASSERT_EQ(octet, 0);
+        for (const char byte : memory) ASSERT_EQ(byte, 0);
     }
     expect_service();
     for (xsock_mr* mr : {readable, writable, foreign}) EXPECT_EQ(xsock_mr_deregister(mr), 0);
@@ -442,7 +442,7 @@ TEST_F(Attacks, reset_finish_and_terminate_in_every_state) {
     expect_service();
 }
 
-TEST_F(Attacks, random_octets_after_start_up) {
+TEST_F(Attacks, random_bytes_after_start_up) {
     open();
     std::mt19937 random(20261121);
     for (int round = 0; round < 200; ++round) {
@@ -454,7 +454,7 @@ TEST_F(Attacks, random_octets_after_start_up) {
         char into[64];
         ASSERT_EQ(xsock_recv(ep, 1, into, sizeof into), 0);
         std::string noise(1 + random() % 3000, '\0');
-        for (char& octet : noise) octet = static_cast<char>(random());
+        for (char& byte : noise) byte = static_cast<char>(random());
         if (round % 2 == 0) noise = RawPeer::fpdu(noise);  // gets past the CRC
         peer.say(noise);
         peer.finish();

@@ -87,9 +87,9 @@ inline xsock_ep_info query(const xsock_ep* ep) {
 inline std::vector<unsigned char> pattern(std::size_t n, unsigned seed = 1) {
     std::vector<unsigned char> v(n);
     unsigned x = seed * 2654435761u + 1;
-    for (auto& octet : v) {
+    for (auto& byte : v) {
         x = x * 1664525u + 1013904223u;
-        octet = static_cast<unsigned char>(x >> 24);
+        byte = static_cast<unsigned char>(x >> 24);
     }
     return v;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Who sleeps is woken, and who has nothing to do sleeps: progress as a program sees it.
+// Sleeping threads are woken, and threads without work sleep: progress as a program sees it.
 #include <time.h>
 
 #include <atomic>
@@ -38,7 +38,7 @@ void expect_local_invalidate_wakes() {
     EXPECT_EQ(xsock_mr_deregister(mr), 0);
 }
 
-// It sends nothing, so no octet tells the waiter of it.
+// It sends nothing, so no byte tells the waiter of it.
 TEST(ProgressOf, local_invalidate_wakes_a_waiter) {
     for (const char* mode : {"thread", "both", "app"}) {
         with_environment("XSOCK_PROGRESS", mode, expect_local_invalidate_wakes);
@@ -77,8 +77,8 @@ TEST(ProgressOf, waiters_for_one_completion_never_come_back_with_none) {
     EXPECT_EQ(empty.load(), 0);
 }
 
-// A queue is first fed by one Progress; who sleeps there learns that another feeds it too.
-TEST(ProgressOf, a_waiter_learns_of_a_second_feeder) {
+// A queue is first fed by one Progress; its waiters learn that another feeds it too.
+TEST(ProgressOf, a_waiter_learns_of_a_second_source) {
     with_environment("XSOCK_THREADS", "2", [] {
         xsock_cq* first = xsock_cq_create(nullptr);
         xsock_cq* second = xsock_cq_create(nullptr);
@@ -107,8 +107,8 @@ double cpu_ms() {
     return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
 }
 
-// A bell that was rung for a leader who is gone must not keep the thread busy.
-TEST(ProgressOf, nobody_burns_cpu_when_nothing_happens) {
+// A wake-up for a leader that is gone must not keep the thread busy.
+TEST(ProgressOf, no_thread_burns_cpu_when_nothing_happens) {
     Pair pair;
     constexpr int kRounds = 25;
     std::atomic<int> asked{0}, answered{0};
@@ -132,7 +132,8 @@ TEST(ProgressOf, nobody_burns_cpu_when_nothing_happens) {
         xsock_wc wc[8];
         xsock_cq_poll(pair.client_cq, wc, 8);
         std::this_thread::sleep_for(milliseconds(10));
-        // Who is kept busy stays so: a single busy look is a busy machine's, which sleeps longer.
+        // A real busy loop stays busy: a single busy measurement is a busy machine's, which sleeps
+        // longer.
         double least = 10;
         for (int looks = 0; looks < 20 && least >= 8; ++looks) {
             const double before = cpu_ms();

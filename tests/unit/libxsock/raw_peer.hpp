@@ -42,11 +42,11 @@ class RawPeer {
     [[nodiscard]] bool connected() const { return connected_; }
     [[nodiscard]] int fd() const { return fd_; }
 
-    bool say(const std::string& octets) {
-        return ::send(fd_, octets.data(), octets.size(), MSG_NOSIGNAL) ==
-               static_cast<ssize_t>(octets.size());
+    bool say(const std::string& bytes) {
+        return ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+               static_cast<ssize_t>(bytes.size());
     }
-    /// Reads until `n` octets, the end of the stream, or the limit.
+    /// Reads until `n` bytes, the end of the stream, or the limit.
     std::string hear(std::size_t n, int limit_ms = 10'000) {
         std::string heard;
         while (heard.size() < n) {

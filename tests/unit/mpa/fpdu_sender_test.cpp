@@ -11,8 +11,8 @@
 namespace xsock::mpa {
 namespace {
 
+using test::ByteVector;
 using test::flatten;
-using test::Octets;
 using test::RecordingUlp;
 
 struct Rig {
@@ -20,26 +20,26 @@ struct Rig {
 
     TxBatch prepare() { return sender.prepare(ulp, scratch, limits); }
     /// Writes out everything the Ulp has, in whole batches.
-    Octets run() {
-        Octets out;
-        for (TxBatch batch = prepare(); batch.octets != 0; batch = prepare()) {
-            const Octets piece = flatten(batch);
-            EXPECT_EQ(piece.size(), batch.octets);
+    ByteVector run() {
+        ByteVector out;
+        for (TxBatch batch = prepare(); batch.bytes != 0; batch = prepare()) {
+            const ByteVector piece = flatten(batch);
+            EXPECT_EQ(piece.size(), batch.bytes);
             out.insert(out.end(), piece.begin(), piece.end());
-            sender.commit(ulp, batch.octets);
+            sender.commit(ulp, batch.bytes);
         }
         return out;
     }
 
     RecordingUlp ulp;
-    Octets scratch = Octets(kMinTxScratch);
-    FpduSender::Limits limits{.mulpdu = 65535, .octet_budget = 1 << 20};
+    ByteVector scratch = ByteVector(kMinTxScratch);
+    FpduSender::Limits limits{.mulpdu = 65535, .byte_budget = 1 << 20};
     FpduSender sender;
 };
 
-RecordingUlp::Outgoing cut(const Octets& ulpdu, std::size_t header) {
+RecordingUlp::Outgoing cut(const ByteVector& ulpdu, std::size_t header) {
     const auto at = ulpdu.begin() + static_cast<std::ptrdiff_t>(header);
-    return {Octets(ulpdu.begin(), at), {Octets(at, ulpdu.end())}};
+    return {ByteVector(ulpdu.begin(), at), {ByteVector(at, ulpdu.end())}};
 }
 
 TEST(FpduSender, makes_figure_5_of_rfc_5044) {
@@ -57,16 +57,16 @@ TEST(FpduSender, makes_figure_6_of_rfc_5044) {
         rig.limits.copy_limit = copy_limit;
         rig.ulp.queue(18, 482 - 18);  // fills the stream up to where the figure begins
         rig.ulp.outgoing.push_back(cut(test::figure_ulpdu(2), test::kFigureHeader));
-        const Octets stream = rig.run();
+        const ByteVector stream = rig.run();
         ASSERT_GT(stream.size(), test::kFigure6Offset);
-        EXPECT_EQ(Octets(stream.begin() + test::kFigure6Offset, stream.end()), test::figure6());
+        EXPECT_EQ(ByteVector(stream.begin() + test::kFigure6Offset, stream.end()), test::figure6());
     }
 }
 
 TEST(FpduSender, without_crc_the_field_is_zero) {
     Rig rig(false, false);
     rig.ulp.outgoing = {cut(test::figure_ulpdu(1), test::kFigureHeader)};
-    Octets expected = test::figure5();
+    ByteVector expected = test::figure5();
     expected.erase(expected.begin(), expected.begin() + MPA_MARKER_OCTETS);
     std::fill(expected.end() - MPA_CRC_OCTETS, expected.end(), std::byte{0});
     EXPECT_EQ(rig.run(), expected);
@@ -81,7 +81,7 @@ TEST(FpduSender, small_fpdus_share_one_iovec) {
     ASSERT_EQ(batch.group_ends.size(), 1u);
     EXPECT_EQ(batch.group_ends[0], 1u);
     EXPECT_FALSE(batch.separate_groups);
-    EXPECT_EQ(batch.octets, 100 * fpdu_octets(78));
+    EXPECT_EQ(batch.bytes, 100 * fpdu_octets(78));
 }
 
 TEST(FpduSender, large_payloads_are_gathered_where_they_lie) {
@@ -108,7 +108,7 @@ TEST(FpduSender, copies_do_not_gather) {
 TEST(FpduSender, gathering_and_copying_make_the_same_stream) {
     for (const bool crc : {false, true}) {
         for (const bool markers : {false, true}) {
-            Octets streams[2];
+            ByteVector streams[2];
             for (const std::size_t copy_limit : {0, 65535}) {
                 Rig rig(crc, markers);
                 rig.limits.copy_limit = copy_limit;
@@ -121,13 +121,13 @@ TEST(FpduSender, gathering_and_copying_make_the_same_stream) {
     }
 }
 
-TEST(FpduSender, done_follows_the_last_octet_of_each_fpdu) {
+TEST(FpduSender, done_follows_the_last_byte_of_each_fpdu) {
     Rig rig;
     rig.limits.copy_limit = 30;
     for (const std::size_t n : {0, 5, 40, 30, 31, 100}) rig.ulp.queue(14, n);
     const TxBatch batch = rig.prepare();
     std::size_t written = 0, end = 0, fpdus = 0;
-    while (written != batch.octets) {
+    while (written != batch.bytes) {
         if (written == end) end += fpdu_octets(rig.ulp.queued()[fpdus++].size());
         rig.sender.commit(rig.ulp, 1);
         ++written;
@@ -137,31 +137,31 @@ TEST(FpduSender, done_follows_the_last_octet_of_each_fpdu) {
     EXPECT_EQ(rig.sender.pending(), 0u);
 }
 
-TEST(FpduSender, a_partial_write_at_any_octet_continues_the_stream) {
+TEST(FpduSender, a_partial_write_at_any_byte_continues_the_stream) {
     for (const std::size_t group : {0, 300}) {
         for (const bool markers : {false, true}) {
-            Octets whole;
+            ByteVector whole;
             for (std::size_t split = 0; split == 0 || split < whole.size(); ++split) {
                 Rig rig(true, markers);
                 rig.limits.copy_limit = 100;
-                rig.limits.group_octets = group;
+                rig.limits.group_bytes = group;
                 for (const std::size_t n : {0, 5, 120, 100, 101, 230}) rig.ulp.queue(18, n, 3);
                 const TxBatch batch = rig.prepare();
                 if (split == 0) {
                     whole = flatten(batch);
                     continue;
                 }
-                Octets out = flatten(batch, split);
+                ByteVector out = flatten(batch, split);
                 rig.sender.commit(rig.ulp, split);
                 const TxBatch rest = rig.sender.remainder();
-                EXPECT_EQ(rest.octets, whole.size() - split);
+                EXPECT_EQ(rest.bytes, whole.size() - split);
                 ASSERT_FALSE(rest.group_ends.empty());
                 EXPECT_EQ(rest.group_ends.back(), rest.iov.size());
                 EXPECT_GT(rest.group_ends.front(), 0u);
-                const Octets tail = flatten(rest);
+                const ByteVector tail = flatten(rest);
                 out.insert(out.end(), tail.begin(), tail.end());
                 ASSERT_EQ(out, whole) << split;
-                rig.sender.commit(rig.ulp, rest.octets);
+                rig.sender.commit(rig.ulp, rest.bytes);
                 EXPECT_EQ(rig.ulp.done, 6u);
             }
         }
@@ -169,17 +169,17 @@ TEST(FpduSender, a_partial_write_at_any_octet_continues_the_stream) {
 }
 
 TEST(FpduSender, writes_in_steps_of_any_size_make_the_same_stream) {
-    Octets whole;
+    ByteVector whole;
     for (const std::size_t step : {100000, 1, 2, 3, 7, 64, 513}) {
         Rig rig(true, true);
         rig.limits.copy_limit = 64;
-        rig.limits.group_octets = 400;
+        rig.limits.group_bytes = 400;
         for (std::size_t n = 0; n < 300; n += 11) rig.ulp.queue(14, n, 2);
-        Octets out;
+        ByteVector out;
         TxBatch batch = rig.prepare();
-        while (batch.octets != 0) {
-            const std::size_t n = std::min(step, batch.octets);
-            const Octets piece = flatten(batch, n);
+        while (batch.bytes != 0) {
+            const std::size_t n = std::min(step, batch.bytes);
+            const ByteVector piece = flatten(batch, n);
             out.insert(out.end(), piece.begin(), piece.end());
             rig.sender.commit(rig.ulp, n);
             batch = rig.sender.pending() != 0 ? rig.sender.remainder() : rig.prepare();
@@ -193,27 +193,27 @@ TEST(FpduSender, writes_in_steps_of_any_size_make_the_same_stream) {
 TEST(FpduSender, groups_hold_whole_fpdus_of_at_most_emss) {
     for (const bool markers : {false, true}) {
         Rig rig(true, markers);
-        rig.limits.group_octets = 1448;
+        rig.limits.group_bytes = 1448;
         rig.limits.mulpdu = markers ? 1430 : 1442;
         rig.limits.copy_limit = 600;
         for (std::size_t n = 0; n < 200; ++n) rig.ulp.queue(14, (n * 37) % 1400, 1 + n % 3);
-        Octets stream;
+        ByteVector stream;
         std::vector<std::size_t> group_ends;
-        for (TxBatch batch = rig.prepare(); batch.octets != 0; batch = rig.prepare()) {
+        for (TxBatch batch = rig.prepare(); batch.bytes != 0; batch = rig.prepare()) {
             EXPECT_TRUE(batch.separate_groups);
             std::size_t from = 0;
             for (const std::uint32_t to : batch.group_ends) {
                 ASSERT_GT(to, from);
                 TxBatch one = batch;
                 one.iov = batch.iov.subspan(from, to - from);
-                const Octets group = flatten(one);
+                const ByteVector group = flatten(one);
                 EXPECT_LE(group.size(), 1448u);
                 stream.insert(stream.end(), group.begin(), group.end());
                 group_ends.push_back(stream.size());
                 from = to;
             }
             EXPECT_EQ(from, batch.iov.size());
-            rig.sender.commit(rig.ulp, batch.octets);
+            rig.sender.commit(rig.ulp, batch.bytes);
         }
         EXPECT_LT(group_ends.size(), 200u) << "several FPDUs share a group";
         // Each group ends between two FPDUs.
@@ -232,12 +232,12 @@ TEST(FpduSender, groups_hold_whole_fpdus_of_at_most_emss) {
 TEST(FpduSender, stops_at_the_budget_and_goes_on) {
     Rig rig;
     for (int i = 0; i < 10; ++i) rig.ulp.queue(14, 64);
-    rig.limits.octet_budget = 3 * fpdu_octets(78) - 1;
-    EXPECT_EQ(rig.prepare().octets, 3 * fpdu_octets(78));
+    rig.limits.byte_budget = 3 * fpdu_octets(78) - 1;
+    EXPECT_EQ(rig.prepare().bytes, 3 * fpdu_octets(78));
     EXPECT_EQ(rig.ulp.given, 3u);
     rig.sender.commit(rig.ulp, rig.sender.pending());
-    rig.limits.octet_budget = 0;
-    EXPECT_EQ(rig.prepare().octets, 0u);
+    rig.limits.byte_budget = 0;
+    EXPECT_EQ(rig.prepare().bytes, 0u);
 }
 
 TEST(FpduSender, stops_when_scratch_iovecs_or_fpdus_are_used_up) {
@@ -245,19 +245,19 @@ TEST(FpduSender, stops_when_scratch_iovecs_or_fpdus_are_used_up) {
         for (const bool markers : {false, true}) {
             Rig rig(true, markers);
             // Guarded on both sides, and nowhere aligned.
-            Octets memory(kMinTxScratch + 67, std::byte{0x5a});
+            ByteVector memory(kMinTxScratch + 67, std::byte{0x5a});
             const Bytes scratch = Bytes(memory).subspan(33, kMinTxScratch);
             for (int i = 0; i < 3000; ++i) rig.ulp.queue(14, payload, 6);
-            Octets stream;
+            ByteVector stream;
             int batches = 0;
             for (;;) {
                 const TxBatch batch = rig.sender.prepare(rig.ulp, scratch, rig.limits);
-                if (batch.octets == 0) break;
+                if (batch.bytes == 0) break;
                 ++batches;
                 EXPECT_LE(batch.iov.size(), 512u);
-                const Octets piece = flatten(batch);
+                const ByteVector piece = flatten(batch);
                 stream.insert(stream.end(), piece.begin(), piece.end());
-                rig.sender.commit(rig.ulp, batch.octets);
+                rig.sender.commit(rig.ulp, batch.bytes);
             }
             EXPECT_GT(batches, 2);
             EXPECT_EQ(rig.ulp.done, 3000u);
@@ -281,7 +281,7 @@ TEST(FpduSender, largest_ulpdu_fits_into_the_smallest_scratch) {
             rig.limits.copy_limit = copy_limit;
             rig.limits.mulpdu = markers ? 64768 : 65535;
             rig.ulp.queue(80, rig.limits.mulpdu - 80, 6);
-            const Octets stream = rig.run();
+            const ByteVector stream = rig.run();
             RecordingUlp peer;
             FpduReceiver receiver(true, markers);
             receiver.consume(stream, peer);
@@ -290,76 +290,98 @@ TEST(FpduSender, largest_ulpdu_fits_into_the_smallest_scratch) {
     }
 }
 
-TEST(FpduSender, a_lone_fpdu_is_what_a_batch_would_hold) {
+TEST(FpduSender, a_single_fpdu_is_what_a_batch_would_hold) {
     for (const bool crc : {true, false}) {
         for (std::size_t payload = 0; payload <= 40; ++payload) {
-            Rig rig(crc, false);
+            Rig batch(crc, false), rig(crc, false);
+            batch.ulp.queue(18, payload);
             rig.ulp.queue(18, payload);
-            Octets frame(128, std::byte{0xee});
-            const std::size_t size = rig.sender.lay_out_lone(rig.ulp, frame);
-            frame.resize(size);
-            EXPECT_EQ(rig.ulp.given, 0u) << "laying out changes nothing";
-            EXPECT_EQ(frame, rig.run()) << payload;
+            ByteVector frame(128, std::byte{0xee});
+            frame.resize(rig.sender.prepare_single(rig.ulp, frame));
+            EXPECT_EQ(frame, batch.run()) << payload;
+            EXPECT_EQ(rig.sender.pending(), frame.size());
+            rig.sender.commit(rig.ulp, frame.size());
+            EXPECT_EQ(rig.ulp.done, 1u);
+            EXPECT_EQ(rig.prepare().bytes, 0u);
         }
     }
 }
 
-TEST(FpduSender, runs_of_small_fpdus_make_the_same_stream) {
-    for (const bool crc : {false, true}) {
-        Octets streams[2];
-        for (const bool runs : {false, true}) {
-            Rig rig(crc);
-            rig.ulp.runs = runs;
-            for (int i = 0; i < 200; ++i) rig.ulp.queue(18, static_cast<std::size_t>(i));
-            rig.ulp.queue(14, 3000);
-            for (int i = 0; i < 5; ++i) rig.ulp.queue(18, 64);
-            rig.ulp.queue(14, 30000);  // gathered
-            for (int i = 0; i < 1200; ++i) rig.ulp.queue(18, 1);
-            streams[runs] = rig.run();
-            EXPECT_EQ(rig.ulp.done, 1407u);
-            EXPECT_EQ(rig.ulp.in_runs > 1400, runs);
-        }
-        EXPECT_EQ(streams[0], streams[1]);
+TEST(FpduSender, a_single_fpdu_is_kept_when_it_is_not_written_whole) {
+    for (std::size_t written = 0; written < 56; ++written) {
+        Rig rig;
+        rig.ulp.queue(18, 30);
+        ByteVector frame(56);
+        ASSERT_EQ(rig.sender.prepare_single(rig.ulp, frame), 56u);
+        rig.sender.keep_single(frame, rig.scratch);
+        rig.sender.commit(rig.ulp, written);
+        EXPECT_EQ(rig.ulp.done, 0u);
+        const TxBatch rest = rig.sender.remainder();
+        EXPECT_EQ(flatten(rest),
+                  ByteVector(frame.begin() + static_cast<long>(written), frame.end()));
+        EXPECT_EQ(rest.group_ends.back(), 1u);
+        rig.sender.commit(rig.ulp, rest.bytes);
+        EXPECT_EQ(rig.ulp.done, 1u);
+        rig.ulp.queue(18, 5);  // and what comes next begins a batch as ever
+        EXPECT_EQ(rig.prepare().bytes, fpdu_octets(23));
     }
 }
 
-TEST(FpduSender, a_run_is_committed_octet_by_octet_and_keeps_to_the_budget) {
-    Rig rig;
-    rig.ulp.runs = true;
-    rig.limits.octet_budget = 300;  // three of 88
-    for (int i = 0; i < 5; ++i) rig.ulp.queue(18, 64);
-    TxBatch batch = rig.prepare();
-    EXPECT_EQ(batch.octets, 4u * 88);  // the fourth is begun before the budget is reached
-    for (std::size_t octet = 1; octet <= 4u * 88; ++octet) {
-        rig.sender.commit(rig.ulp, 1);
-        EXPECT_EQ(rig.ulp.done, octet / 88);
-    }
-    EXPECT_EQ(rig.prepare().octets, 88u);
-}
-
-TEST(FpduSender, no_runs_with_markers_or_in_groups) {
-    for (const bool markers : {false, true}) {
-        Rig rig(true, markers);
-        rig.ulp.runs = true;
-        rig.limits.group_octets = markers ? 0 : 200;
-        for (int i = 0; i < 5; ++i) rig.ulp.queue(18, 64);
-        rig.run();
-        EXPECT_EQ(rig.ulp.done, 5u);
-        EXPECT_EQ(rig.ulp.in_runs, 0u);
-    }
-}
-
-TEST(FpduSender, no_lone_fpdu_with_markers_or_without_room) {
-    Octets frame(128);
+TEST(FpduSender, no_single_fpdu_with_markers_or_without_room) {
+    ByteVector frame(128);
     Rig marked(true, true);
     marked.ulp.queue(18, 10);
-    EXPECT_EQ(marked.sender.lay_out_lone(marked.ulp, frame), 0u);
-    Rig rig(true, false);
+    EXPECT_EQ(marked.sender.prepare_single(marked.ulp, frame), 0u);
+    Rig rig;
     rig.ulp.queue(18, 30);
-    for (std::size_t room = 0; room < 18 + 30 + 2 + 3 + 4; ++room) {
-        EXPECT_EQ(rig.sender.lay_out_lone(rig.ulp, Bytes(frame).first(room)), 0u) << room;
+    for (std::size_t room = 0; room < fpdu_octets(18 + 30); ++room) {
+        EXPECT_EQ(rig.sender.prepare_single(rig.ulp, Bytes(frame).first(room)), 0u) << room;
     }
-    EXPECT_EQ(rig.sender.lay_out_lone(rig.ulp, Bytes(frame).first(57)), 56u);
+    EXPECT_EQ(rig.ulp.given, 0u);
+    EXPECT_EQ(rig.sender.prepare_single(rig.ulp, Bytes(frame).first(56)), 56u);
+}
+
+TEST(FpduSender, small_fpdus_that_the_ulp_writes_make_the_same_stream) {
+    for (const bool crc : {false, true}) {
+        for (const std::size_t group : {0, 1448}) {
+            ByteVector streams[2];
+            for (const bool writes : {false, true}) {
+                Rig rig(crc);
+                rig.ulp.writes = writes;
+                rig.limits.group_bytes = group;
+                for (int i = 0; i < 200; ++i) rig.ulp.queue(18, static_cast<std::size_t>(i));
+                rig.ulp.queue(14, 3000);
+                for (int i = 0; i < 5; ++i) rig.ulp.queue(18, 64);
+                rig.ulp.queue(14, 30000);  // gathered
+                for (int i = 0; i < 1200; ++i) rig.ulp.queue(18, 1);
+                streams[writes] = rig.run();
+                EXPECT_EQ(rig.ulp.done, 1407u);
+                EXPECT_EQ(rig.ulp.written > 1400, writes);
+            }
+            EXPECT_EQ(streams[0], streams[1]);
+        }
+    }
+}
+
+TEST(FpduSender, a_batch_is_committed_byte_by_byte_and_keeps_to_the_budget) {
+    Rig rig;
+    rig.limits.byte_budget = 300;  // three of 88
+    for (int i = 0; i < 5; ++i) rig.ulp.queue(18, 64);
+    TxBatch batch = rig.prepare();
+    EXPECT_EQ(batch.bytes, 4u * 88);  // the fourth is begun before the budget is reached
+    for (std::size_t byte = 1; byte <= 4u * 88; ++byte) {
+        rig.sender.commit(rig.ulp, 1);
+        EXPECT_EQ(rig.ulp.done, byte / 88);
+    }
+    EXPECT_EQ(rig.prepare().bytes, 88u);
+}
+
+TEST(FpduSender, with_markers_it_writes_all_itself) {
+    Rig rig(true, true);
+    for (int i = 0; i < 5; ++i) rig.ulp.queue(18, 64);
+    rig.run();
+    EXPECT_EQ(rig.ulp.done, 5u);
+    EXPECT_EQ(rig.ulp.written, 0u);
 }
 
 TEST(FpduSender, is_small_when_idle) { EXPECT_LE(sizeof(FpduSender), 96u); }

@@ -9,7 +9,7 @@
 namespace xsock::mpa {
 namespace {
 
-using test::Octets;
+using test::ByteVector;
 using test::RecordingUlp;
 
 struct Case {
@@ -25,25 +25,25 @@ class Split : public ::testing::TestWithParam<Case> {
             const std::size_t header = std::min<std::size_t>(n, 14 + seed++ % 5);
             source_.queue(header, n - header);
         }
-        Octets scratch(256 * 1024);
+        ByteVector scratch(256 * 1024);
         FpduSender sender(GetParam().crc, GetParam().markers);
         stream_ = test::flatten(
-            sender.prepare(source_, scratch, {.mulpdu = 1500, .octet_budget = 1 << 20}));
+            sender.prepare(source_, scratch, {.mulpdu = 1500, .byte_budget = 1 << 20}));
         expected_ = source_.queued();
     }
 
     RecordingUlp source_;
-    Octets stream_;
-    std::vector<Octets> expected_;
+    ByteVector stream_;
+    std::vector<ByteVector> expected_;
 };
 
-TEST_P(Split, in_two_at_every_octet) {
+TEST_P(Split, in_two_at_every_byte) {
     for (std::size_t cut = 0; cut <= stream_.size(); ++cut) {
         RecordingUlp ulp;
         FpduReceiver receiver(GetParam().crc, GetParam().markers);
         EXPECT_EQ(receiver.consume(ConstBytes(stream_).first(cut), ulp), cut);
         EXPECT_EQ(receiver.consume(ConstBytes(stream_).subspan(cut), ulp), stream_.size() - cut);
-        ASSERT_EQ(receiver.violation(), Violation::none) << cut;
+        ASSERT_EQ(receiver.stream_error(), StreamError::none) << cut;
         ASSERT_EQ(ulp.delivered, expected_) << cut;
     }
 }
@@ -56,7 +56,7 @@ TEST_P(Split, into_pieces_of_every_small_size) {
             const std::size_t n = std::min(step, stream_.size() - at);
             EXPECT_EQ(receiver.consume(ConstBytes(stream_).subspan(at, n), ulp), n);
         }
-        ASSERT_EQ(receiver.violation(), Violation::none) << step;
+        ASSERT_EQ(receiver.stream_error(), StreamError::none) << step;
         ASSERT_EQ(ulp.delivered, expected_) << step;
         EXPECT_TRUE(receiver.between_fpdus());
     }

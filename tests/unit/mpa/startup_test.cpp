@@ -11,16 +11,17 @@
 namespace xsock::mpa {
 namespace {
 
-using test::Octets;
-using test::octets_of;
+using test::bytes_of;
+using test::ByteVector;
 using State = Startup::State;
 
 constexpr int kM = MPA_FLAG_MARKERS, kC = MPA_FLAG_CRC, kR = MPA_FLAG_REJECT;
 constexpr int kS = MPA_FLAG_ENHANCED, kGso = MPA_FLAG_SIW_GSO;
-constexpr int kXq = MPA_FLAG_XSOCK_REQUEST, kXr = MPA_FLAG_XSOCK_REPLY;
+constexpr int kXq = MPA_FLAG_XSOCK_REQUEST, kXr = MPA_FLAG_XSOCK_REPLY, kXe = MPA_FLAG_EXTENSIONS;
 
-Octets frame(const char* key, int flags, int revision, const Octets& pd, int pd_length = -1) {
-    Octets out(sizeof(mpa_frame) + pd.size());
+ByteVector frame(const char* key, int flags, int revision, const ByteVector& pd,
+                 int pd_length = -1) {
+    ByteVector out(sizeof(mpa_frame) + pd.size());
     std::memcpy(out.data(), key, MPA_KEY_OCTETS);
     out[16] = static_cast<std::byte>(flags);
     out[17] = static_cast<std::byte>(revision);
@@ -29,14 +30,14 @@ Octets frame(const char* key, int flags, int revision, const Octets& pd, int pd_
     std::copy(pd.begin(), pd.end(), out.begin() + sizeof(mpa_frame));
     return out;
 }
-Octets request(int flags, int revision, const Octets& pd = {}, int pd_length = -1) {
+ByteVector request(int flags, int revision, const ByteVector& pd = {}, int pd_length = -1) {
     return frame(MPA_KEY_REQUEST, flags, revision, pd, pd_length);
 }
-Octets reply(int flags, int revision, const Octets& pd = {}, int pd_length = -1) {
+ByteVector reply(int flags, int revision, const ByteVector& pd = {}, int pd_length = -1) {
     return frame(MPA_KEY_REPLY, flags, revision, pd, pd_length);
 }
-Octets enhanced(unsigned ird, unsigned ord, const char* private_data = "") {
-    Octets out(4);
+ByteVector enhanced(unsigned ird, unsigned ord, const char* private_data = "") {
+    ByteVector out(4);
     store_be16(out.data(), static_cast<std::uint16_t>(ird));
     store_be16(out.data() + 2, static_cast<std::uint16_t>(ord));
     for (; *private_data != 0; ++private_data) {
@@ -44,17 +45,17 @@ Octets enhanced(unsigned ird, unsigned ord, const char* private_data = "") {
     }
     return out;
 }
-Octets octets(ConstBytes span) { return {span.begin(), span.end()}; }
-Octets octets(const char* text) {
-    return octets(std::as_bytes(std::span(text, std::strlen(text))));
+ByteVector bytes(ConstBytes span) { return {span.begin(), span.end()}; }
+ByteVector bytes(const char* text) {
+    return bytes(std::as_bytes(std::span(text, std::strlen(text))));
 }
 
 StartupConfig initiator() { return {.role = Role::initiator}; }
 StartupConfig responder() { return {.role = Role::responder}; }
 
 /// Writes out all that is queued.
-Octets written(Startup& s) {
-    const Octets out = octets(s.tx());
+ByteVector written(Startup& s) {
+    const ByteVector out = bytes(s.tx());
     s.tx_commit(out.size());
     return out;
 }
@@ -64,7 +65,7 @@ Octets written(Startup& s) {
 TEST(StartupInitiator, asks_with_crc_depths_and_the_mark_by_default) {
     Startup s(initiator());
     s.begin(0);
-    EXPECT_EQ(octets(s.tx()), request(kC | kS | kXq, 2, enhanced(16, 16)));
+    EXPECT_EQ(bytes(s.tx()), request(kC | kS | kXq | kXe, 2, enhanced(16, 16)));
     EXPECT_EQ(s.state(), State::await_reply);
 }
 
@@ -75,10 +76,10 @@ TEST(StartupInitiator, revision_1_has_no_enhanced_data) {
     c.markers = true;
     c.xsock_mark = false;
     c.rtr = kRtrWrite;
-    c.private_data = octets("hello");
+    c.private_data = bytes("hello");
     Startup s(c);
     s.begin(0);
-    EXPECT_EQ(octets(s.tx()), request(kM, 1, octets("hello")));
+    EXPECT_EQ(bytes(s.tx()), request(kM, 1, bytes("hello")));
 }
 
 TEST(StartupInitiator, offers_rtr_kinds_as_siw_does) {
@@ -88,14 +89,14 @@ TEST(StartupInitiator, offers_rtr_kinds_as_siw_does) {
     c.xsock_mark = false;
     Startup s(c);
     s.begin(0);
-    EXPECT_EQ(octets(s.tx()), request(kC | kS, 2, enhanced(0x8001, 0xc001)));
+    EXPECT_EQ(bytes(s.tx()), request(kC | kS, 2, enhanced(0x8001, 0xc001)));
 }
 
-TEST(StartupInitiator, request_may_be_written_octet_by_octet) {
+TEST(StartupInitiator, request_may_be_written_byte_by_byte) {
     Startup s(initiator());
     s.begin(0);
-    const Octets all = octets(s.tx());
-    Octets out;
+    const ByteVector all = bytes(s.tx());
+    ByteVector out;
     while (!s.tx().empty()) {
         out.push_back(s.tx().front());
         s.tx_commit(1);
@@ -108,9 +109,9 @@ TEST(StartupInitiator, request_may_be_written_octet_by_octet) {
 struct ReplyCase {
     const char* name;
     StartupConfig config;
-    Octets reply;
+    ByteVector reply;
     State state;
-    Violation violation;
+    StreamError stream_error;
     std::uint16_t ird, ord;
     Rtr rtr;
     bool crc;
@@ -122,8 +123,8 @@ StartupConfig with(void (*change)(StartupConfig&), StartupConfig c = initiator()
 }
 
 TEST(StartupInitiator, judges_replies) {
-    const auto none = Violation::none;
-    const auto bad = Violation::mpa_startup_frame;
+    const auto none = StreamError::none;
+    const auto bad = StreamError::mpa_startup_frame;
     const StartupConfig plain = initiator();
     const StartupConfig no_crc = with([](StartupConfig& c) { c.crc = false; });
     const StartupConfig p2p = with([](StartupConfig& c) { c.rtr = kRtrWrite | kRtrRead; });
@@ -143,7 +144,7 @@ TEST(StartupInitiator, judges_replies) {
         {"higher IRD than needed", plain, reply(kC | kS, 2, enhanced(99, 5)), State::established,
          none, 5, 16, Rtr::none, true},
         {"ORD above our IRD", plain, reply(kC | kS, 2, enhanced(16, 17)), State::failed,
-         Violation::mpa_insufficient_ird, 0, 0, Rtr::none, true},
+         StreamError::mpa_insufficient_ird, 0, 0, Rtr::none, true},
         {"depths not negotiated", plain, reply(kC | kS, 2, enhanced(0x3fff, 0x3fff)),
          State::established, none, 16, 16, Rtr::none, true},
         {"zero depths", plain, reply(kC | kS, 2, enhanced(0, 0)), State::established, none, 0, 0,
@@ -154,16 +155,16 @@ TEST(StartupInitiator, judges_replies) {
          true},
         {"CRC off", no_crc, reply(0, 2), State::established, none, 16, 16, Rtr::none, false},
         {"revision 1 to 2", plain, reply(kC, 1), State::established, none, 16, 16, Rtr::none, true},
-        {"S of revision 1 is ignored", plain, reply(kC | kS, 1, octets("x")), State::established,
+        {"S of revision 1 is ignored", plain, reply(kC | kS, 1, bytes("x")), State::established,
          none, 16, 16, Rtr::none, true},
-        {"revision 2 without S", plain, reply(kC, 2, octets("x")), State::established, none, 16, 16,
+        {"revision 2 without S", plain, reply(kC, 2, bytes("x")), State::established, none, 16, 16,
          Rtr::none, true},
         {"revision 2 to 1", revision_1, reply(kC, 2), State::failed, bad, 0, 0, Rtr::none, true},
         {"revision 0", plain, reply(kC, 0), State::failed, bad, 0, 0, Rtr::none, true},
         {"revision 3", plain, reply(kC, 3), State::failed, bad, 0, 0, Rtr::none, true},
-        {"S unasked", no_depths, reply(kC | kS, 2, enhanced(1, 1)), State::failed, bad, 0, 0,
+        {"S not offered", no_depths, reply(kC | kS, 2, enhanced(1, 1)), State::failed, bad, 0, 0,
          Rtr::none, true},
-        {"S without its data", plain, reply(kC | kS, 2, octets("abc")), State::failed, bad, 0, 0,
+        {"S without its data", plain, reply(kC | kS, 2, bytes("abc")), State::failed, bad, 0, 0,
          Rtr::none, true},
         {"private data too long", plain, reply(kC, 2, {}, 513), State::failed, bad, 0, 0, Rtr::none,
          true},
@@ -174,7 +175,7 @@ TEST(StartupInitiator, judges_replies) {
         {"peer to peer by Read", p2p, reply(kC | kS, 2, enhanced(0x8010, 0x4010)),
          State::established, none, 16, 16, Rtr::read, true},
         {"peer to peer by Send, not offered", p2p, reply(kC | kS, 2, enhanced(0xc010, 0x0010)),
-         State::failed, Violation::mpa_no_rtr, 0, 0, Rtr::none, true},
+         State::failed, StreamError::mpa_no_rtr, 0, 0, Rtr::none, true},
         {"peer to peer by Write, not offered: siw's answer to Send", p2p_send,
          reply(kC | kS, 2, enhanced(0x8010, 0x8010)), State::established, none, 16, 16, Rtr::write,
          true},
@@ -183,25 +184,25 @@ TEST(StartupInitiator, judges_replies) {
         {"Read as RTR needs ORD 1", p2p_no_ord, reply(kC | kS, 2, enhanced(0x8001, 0x4000)),
          State::established, none, 0, 1, Rtr::read, true},
         {"rejected", plain, reply(kC | kR | kS, 2, enhanced(1, 1, "no")), State::rejected,
-         Violation::startup_rejected, 0, 0, Rtr::none, true},
+         StreamError::startup_rejected, 0, 0, Rtr::none, true},
         {"rejected by siw, S without data", plain, reply(kC | kR | kS, 2), State::rejected,
-         Violation::startup_rejected, 0, 0, Rtr::none, true},
-        {"a Request", plain, request(kC, 2), State::failed, Violation::startup_both_initiators, 0,
+         StreamError::startup_rejected, 0, 0, Rtr::none, true},
+        {"a Request", plain, request(kC, 2), State::failed, StreamError::startup_both_initiators, 0,
          0, Rtr::none, true},
     };
     for (const ReplyCase& c : cases) {
-        for (const bool octet_by_octet : {false, true}) {
-            SCOPED_TRACE(std::string(c.name) + (octet_by_octet ? ", by octets" : ""));
+        for (const bool byte_by_byte : {false, true}) {
+            SCOPED_TRACE(std::string(c.name) + (byte_by_byte ? ", by octets" : ""));
             Startup s(c.config);
             s.begin(0);
             written(s);
-            if (octet_by_octet) {
+            if (byte_by_byte) {
                 for (const std::byte& b : c.reply) s.rx({&b, 1});
             } else {
                 s.rx(c.reply);
             }
             ASSERT_EQ(s.state(), c.state);
-            EXPECT_EQ(s.violation(), c.violation);
+            EXPECT_EQ(s.stream_error(), c.stream_error);
             EXPECT_EQ(s.next_timeout(), kNever);
             if (c.state != State::established) continue;
             EXPECT_TRUE(s.negotiated().initiator);
@@ -213,28 +214,28 @@ TEST(StartupInitiator, judges_replies) {
     }
 }
 
-TEST(StartupInitiator, private_data_of_the_reply_comes_without_enhanced_octets) {
+TEST(StartupInitiator, private_data_of_the_reply_comes_without_enhanced_bytes) {
     Startup s(initiator());
     s.begin(0);
     written(s);
     s.rx(reply(kS | kR, 2, enhanced(1, 2, "sorry")));
-    EXPECT_EQ(octets(s.private_data()), octets("sorry"));
+    EXPECT_EQ(bytes(s.private_data()), bytes("sorry"));
 }
 
-TEST(StartupInitiator, takes_no_octet_behind_the_reply) {
+TEST(StartupInitiator, takes_no_byte_behind_the_reply) {
     Startup s(initiator());
     s.begin(0);
     written(s);
-    Octets in = reply(kC | kS, 2, enhanced(1, 2, "x"));
+    ByteVector in = reply(kC | kS, 2, enhanced(1, 2, "x"));
     const std::size_t size = in.size();
     in.resize(size + 9);
     EXPECT_EQ(s.rx(in), size);
     EXPECT_EQ(s.state(), State::established);
 }
 
-TEST(StartupInitiator, fails_at_the_first_wrong_octet_of_the_key) {
+TEST(StartupInitiator, fails_at_the_first_wrong_byte_of_the_key) {
     for (std::size_t wrong = 0; wrong < MPA_KEY_OCTETS; ++wrong) {
-        Octets in = reply(kC, 1);
+        ByteVector in = reply(kC, 1);
         in[wrong] ^= std::byte{0x80};
         Startup s(initiator());
         s.begin(0);
@@ -243,15 +244,15 @@ TEST(StartupInitiator, fails_at_the_first_wrong_octet_of_the_key) {
         EXPECT_EQ(s.state(), State::await_reply);
         s.rx(ConstBytes(in).subspan(wrong, 1));
         EXPECT_EQ(s.state(), State::failed);
-        EXPECT_EQ(s.violation(), Violation::startup_not_mpa);
+        EXPECT_EQ(s.stream_error(), StreamError::startup_not_mpa);
     }
 }
 
-TEST(StartupInitiator, reply_before_the_request_was_written_is_a_violation) {
+TEST(StartupInitiator, reply_before_the_request_was_written_is_a_stream_error) {
     Startup s(initiator());
     s.begin(0);
     s.rx(reply(kC, 2));
-    EXPECT_EQ(s.violation(), Violation::mpa_startup_frame);
+    EXPECT_EQ(s.stream_error(), StreamError::mpa_startup_frame);
 }
 
 TEST(StartupInitiator, knows_an_xsock_by_the_mark_it_changed) {
@@ -269,7 +270,7 @@ TEST(StartupInitiator, knows_an_xsock_by_the_mark_it_changed) {
     EXPECT_FALSE(peer_is_xsock(kXq, true)) << "echoed";
     EXPECT_FALSE(peer_is_xsock(kXq | kXr, true));
     EXPECT_FALSE(peer_is_xsock(0, true));
-    EXPECT_FALSE(peer_is_xsock(kXr, false)) << "unasked";
+    EXPECT_FALSE(peer_is_xsock(kXr, false)) << "not asked for";
 }
 
 TEST(StartupInitiator, sees_siws_private_bit) {
@@ -285,17 +286,17 @@ TEST(StartupInitiator, sees_siws_private_bit) {
 struct RequestCase {
     const char* name;
     StartupConfig config;
-    Octets request;
-    Octets reply;
+    ByteVector request;
+    ByteVector reply;
     State state;  // after the Reply, if any, is written
-    Violation violation;
+    StreamError stream_error;
     std::uint16_t ird, ord;
     Rtr rtr;
 };
 
 TEST(StartupResponder, judges_requests) {
-    const auto none = Violation::none;
-    const auto bad = Violation::mpa_startup_frame;
+    const auto none = StreamError::none;
+    const auto bad = StreamError::mpa_startup_frame;
     const auto change = [](void (*f)(StartupConfig&)) { return with(f, responder()); };
     const StartupConfig plain = responder();
     const StartupConfig no_crc = change([](StartupConfig& c) { c.crc = false; });
@@ -305,7 +306,7 @@ TEST(StartupResponder, judges_requests) {
     const StartupConfig all_rtr =
         change([](StartupConfig& c) { c.rtr = kRtrSend | kRtrWrite | kRtrRead; });
     const StartupConfig send_rtr = change([](StartupConfig& c) { c.rtr = kRtrSend; });
-    const StartupConfig data = change([](StartupConfig& c) { c.private_data = octets("hi"); });
+    const StartupConfig data = change([](StartupConfig& c) { c.private_data = bytes("hi"); });
     const RequestCase cases[] = {
         {"siw's", plain, request(kC | kS, 2, enhanced(1, 1)), reply(kC | kS, 2, enhanced(1, 1)),
          State::established, none, 1, 1, Rtr::none},
@@ -319,9 +320,9 @@ TEST(StartupResponder, judges_requests) {
          reply(kC | kS, 2, enhanced(0, 0)), State::established, none, 0, 0, Rtr::none},
         {"private data both ways", data, request(kC | kS, 2, enhanced(1, 1, "hello")),
          reply(kC | kS, 2, enhanced(1, 1, "hi")), State::established, none, 1, 1, Rtr::none},
-        {"without S", plain, request(kC, 2, octets("x")), reply(kC, 2), State::established, none,
-         16, 16, Rtr::none},
-        {"revision 1, S ignored", plain, request(kC | kS, 1, octets("x")), reply(kC, 1),
+        {"without S", plain, request(kC, 2, bytes("x")), reply(kC, 2), State::established, none, 16,
+         16, Rtr::none},
+        {"revision 1, S ignored", plain, request(kC | kS, 1, bytes("x")), reply(kC, 1),
          State::established, none, 16, 16, Rtr::none},
         {"revision 0", plain, request(kC, 0), reply(kC, 0), State::established, none, 16, 16,
          Rtr::none},
@@ -364,14 +365,14 @@ TEST(StartupResponder, judges_requests) {
          Rtr::none},
         {"enhanced without its data", plain, request(kC | kS, 2), reply(kC | kR, 2), State::failed,
          bad, 0, 0, Rtr::none},
-        {"enhanced with half its data", plain, request(kC | kS, 2, octets("ab")), reply(kC | kR, 2),
+        {"enhanced with half its data", plain, request(kC | kS, 2, bytes("ab")), reply(kC | kR, 2),
          State::failed, bad, 0, 0, Rtr::none},
         {"a Reply",
          plain,
          reply(kC, 2),
          {},
          State::failed,
-         Violation::startup_not_mpa,
+         StreamError::startup_not_mpa,
          0,
          0,
          Rtr::none},
@@ -384,15 +385,15 @@ TEST(StartupResponder, judges_requests) {
         {"RTR: Send", send_rtr, request(kC | kS, 2, enhanced(0xc001, 0xc001)),
          reply(kC | kS, 2, enhanced(0xc001, 0x0001)), State::established, none, 1, 1, Rtr::send},
         {"RTR: none in common", send_rtr, request(kC | kS, 2, enhanced(0x8001, 0xc001)),
-         reply(kC | kR | kS, 2, enhanced(16, 16)), State::failed, Violation::mpa_no_rtr, 0, 0,
+         reply(kC | kR | kS, 2, enhanced(16, 16)), State::failed, StreamError::mpa_no_rtr, 0, 0,
          Rtr::none},
     };
     for (const RequestCase& c : cases) {
-        for (const bool octet_by_octet : {false, true}) {
-            SCOPED_TRACE(std::string(c.name) + (octet_by_octet ? ", by octets" : ""));
+        for (const bool byte_by_byte : {false, true}) {
+            SCOPED_TRACE(std::string(c.name) + (byte_by_byte ? ", by octets" : ""));
             Startup s(c.config);
             s.begin(0);
-            if (octet_by_octet) {
+            if (byte_by_byte) {
                 for (const std::byte& b : c.request) {
                     if (s.state() == State::await_request) s.rx({&b, 1});
                 }
@@ -401,7 +402,7 @@ TEST(StartupResponder, judges_requests) {
             }
             EXPECT_EQ(written(s), c.reply);
             ASSERT_EQ(s.state(), c.state);
-            EXPECT_EQ(s.violation(), c.violation);
+            EXPECT_EQ(s.stream_error(), c.stream_error);
             if (c.state != State::established) continue;
             EXPECT_FALSE(s.negotiated().initiator);
             EXPECT_EQ(s.negotiated().ird, c.ird);
@@ -423,13 +424,13 @@ TEST(StartupResponder, is_established_only_once_all_of_the_reply_is_written) {
     EXPECT_EQ(s.state(), State::established);
 }
 
-TEST(StartupResponder, octets_behind_the_request_are_a_violation) {
-    Octets in = request(kC, 1);
+TEST(StartupResponder, bytes_behind_the_request_are_a_stream_error) {
+    ByteVector in = request(kC, 1);
     in.push_back(std::byte{0});
     Startup together(responder());
     together.begin(0);
     together.rx(in);
-    EXPECT_EQ(together.violation(), Violation::mpa_startup_frame);
+    EXPECT_EQ(together.stream_error(), StreamError::mpa_startup_frame);
     EXPECT_TRUE(together.tx().empty());
 
     Startup apart(with([](StartupConfig& c) { c.defer_reply = true; }, responder()));
@@ -437,7 +438,7 @@ TEST(StartupResponder, octets_behind_the_request_are_a_violation) {
     apart.rx(ConstBytes(in).first(in.size() - 1));
     EXPECT_EQ(apart.state(), State::await_decision);
     apart.rx(ConstBytes(in).last(1));
-    EXPECT_EQ(apart.violation(), Violation::mpa_startup_frame);
+    EXPECT_EQ(apart.stream_error(), StreamError::mpa_startup_frame);
 }
 
 TEST(StartupResponder, defers_and_accepts) {
@@ -450,10 +451,10 @@ TEST(StartupResponder, defers_and_accepts) {
     EXPECT_EQ(s.request().ord, 9);
     EXPECT_TRUE(s.request().enhanced);
     EXPECT_TRUE(s.request().xsock);
-    EXPECT_EQ(s.request().private_data, octets("who"));
-    EXPECT_EQ(octets(s.private_data()), octets("who"));
+    EXPECT_EQ(s.request().private_data, bytes("who"));
+    EXPECT_EQ(bytes(s.private_data()), bytes("who"));
     EXPECT_FALSE(s.accept(test::pattern(509), 4, 4));
-    EXPECT_TRUE(s.accept(octets("ok"), 4, 5));
+    EXPECT_TRUE(s.accept(bytes("ok"), 4, 5));
     EXPECT_EQ(written(s), reply(kC | kS | kXr, 2, enhanced(4, 5, "ok")));
     EXPECT_EQ(s.state(), State::established);
     EXPECT_EQ(s.negotiated().ird, 4);
@@ -475,7 +476,7 @@ TEST(StartupResponder, sends_no_more_private_data_than_siw_survives) {
     for (const bool depths : {false, true}) {
         const std::size_t most = depths ? 252 : 256;
         const int flags = kC | (depths ? kS : 0);
-        const Octets asked = depths ? request(flags, 2, enhanced(1, 1)) : request(flags, 2);
+        const ByteVector asked = depths ? request(flags, 2, enhanced(1, 1)) : request(flags, 2);
         Startup later(with([](StartupConfig& c) { c.defer_reply = true; }, responder()));
         later.begin(0);
         later.rx(asked);
@@ -490,7 +491,7 @@ TEST(StartupResponder, sends_no_more_private_data_than_siw_survives) {
         now.rx(asked);
         EXPECT_EQ(now.state(), State::rejecting);
         written(now);
-        EXPECT_EQ(now.violation(), Violation::mpa_startup_frame);
+        EXPECT_EQ(now.stream_error(), StreamError::mpa_startup_frame);
     }
 }
 
@@ -498,11 +499,11 @@ TEST(StartupResponder, defers_and_rejects) {
     Startup s(with([](StartupConfig& c) { c.defer_reply = true; }, responder()));
     s.begin(0);
     s.rx(request(kC, 1));
-    EXPECT_TRUE(s.reject(octets("no")));
+    EXPECT_TRUE(s.reject(bytes("no")));
     EXPECT_EQ(s.state(), State::rejecting);
-    EXPECT_EQ(written(s), reply(kC | kR, 1, octets("no")));
+    EXPECT_EQ(written(s), reply(kC | kR, 1, bytes("no")));
     EXPECT_EQ(s.state(), State::failed);
-    EXPECT_EQ(s.violation(), Violation::startup_rejected);
+    EXPECT_EQ(s.stream_error(), StreamError::startup_rejected);
 }
 
 // -- both --
@@ -517,6 +518,7 @@ TEST(Startup, both_ends_agree) {
     r.begin(0);
     r.rx(written(i));
     i.rx(written(r));
+    r.rx(written(i));  // its extension frame
     ASSERT_EQ(i.state(), State::established);
     ASSERT_EQ(r.state(), State::established);
     EXPECT_TRUE(i.negotiated().peer_is_xsock && r.negotiated().peer_is_xsock);
@@ -538,20 +540,20 @@ TEST(Startup, times_out_whichever_role) {
         EXPECT_NE(s.state(), State::failed);
         s.on_time(5 + 10 * kSecond);
         EXPECT_EQ(s.state(), State::failed);
-        EXPECT_EQ(s.violation(), Violation::startup_timeout);
+        EXPECT_EQ(s.stream_error(), StreamError::startup_timeout);
     }
 }
 
 TEST(Startup, end_of_stream_is_a_lost_connection) {
     for (const StartupConfig& c : {initiator(), responder()}) {
-        for (const std::size_t octets_before : {0, 7}) {
+        for (const std::size_t bytes_before : {0, 7}) {
             Startup s(c);
             s.begin(0);
             written(s);
-            const Octets in = c.role == Role::initiator ? reply(kC, 2) : request(kC, 2);
-            s.rx(ConstBytes(in).first(octets_before));
+            const ByteVector in = c.role == Role::initiator ? reply(kC, 2) : request(kC, 2);
+            s.rx(ConstBytes(in).first(bytes_before));
             s.rx_eof();
-            EXPECT_EQ(s.violation(), Violation::mpa_connection_lost);
+            EXPECT_EQ(s.stream_error(), StreamError::mpa_connection_lost);
         }
     }
 }

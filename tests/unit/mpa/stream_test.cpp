@@ -7,17 +7,19 @@
 #include <string>
 
 #include "base/fault.hpp"
+#include "base/place.hpp"
 #include "mpa/fpdu.hpp"
 #include "mpa/fpdu_receiver.hpp"
 #include "mpa/fpdu_sender.hpp"
 #include "tests/unit/mpa/recording_ulp.hpp"
+#include "tests/unit/mpa/stream_end.hpp"
 #include "tests/vectors/pcap_streams.hpp"
 
 namespace xsock::mpa {
 namespace {
 
+using test::ByteVector;
 using test::flatten;
-using test::Octets;
 using test::RecordingUlp;
 using Events = std::vector<std::string>;
 using State = Stream::State;
@@ -28,33 +30,15 @@ Config config(Role role) {
     return c;
 }
 
-/// A stream, its ULP and its scratch.
-struct End {
-    explicit End(Config c) : stream(std::move(c), ulp) { stream.start(0); }
-    explicit End(Role role) : End(config(role)) {}
-
-    /// Everything it wants to write, at most `step` octets at a time.
-    Octets write(Time now = 0, std::size_t step = SIZE_MAX) {
-        Octets out;
-        for (;;) {
-            const TxBatch batch = stream.tx_prepare(scratch, 1 << 20, now);
-            EXPECT_EQ(batch.octets, stream.tx_pending());
-            if (batch.octets == 0) return out;
-            const Octets piece = flatten(batch, step);
-            out.insert(out.end(), piece.begin(), piece.end());
-            stream.tx_commit(piece.size(), now);
-        }
-    }
-    std::size_t read(ConstBytes octets, Time now = 0) { return stream.rx_consume(octets, now); }
-
-    RecordingUlp ulp;
-    Octets scratch = Octets(kMinTxScratch);
-    Stream stream;
+struct End : test::StreamEnd {
+    using test::StreamEnd::StreamEnd;
+    explicit End(Role role) : StreamEnd(config(role)) {}
 };
 
 void start_up(End& initiator, End& responder, Time now = 0) {
     responder.read(initiator.write(now), now);
     initiator.read(responder.write(now), now);
+    responder.read(initiator.write(now), now);  // its extension frame
     ASSERT_EQ(initiator.stream.state(), State::operational);
     ASSERT_EQ(responder.stream.state(), State::operational);
 }
@@ -70,8 +54,8 @@ Config not_xsock(Role role) {
 TEST(Stream, establishes_and_carries_ulpdus_both_ways) {
     End i(Role::initiator), r(Role::responder);
     EXPECT_EQ(i.stream.state(), State::startup);
-    EXPECT_TRUE(i.stream.tx_allowed());
-    EXPECT_FALSE(r.stream.tx_allowed());
+    EXPECT_TRUE(i.stream.status().tx_allowed);
+    EXPECT_FALSE(r.stream.status().tx_allowed);
     start_up(i, r);
     EXPECT_EQ(r.ulp.events, Events{"established"});
     i.ulp.queue(14, 100);
@@ -84,7 +68,7 @@ TEST(Stream, establishes_and_carries_ulpdus_both_ways) {
     EXPECT_EQ(r.ulp.done, 1u);
 }
 
-TEST(Stream, octet_by_octet_is_the_same) {
+TEST(Stream, byte_by_byte_is_the_same) {
     End i(Role::initiator), r(Role::responder);
     for (const std::byte& b : i.write(0, 1)) EXPECT_EQ(r.read({&b, 1}), 1u);
     for (const std::byte& b : r.write(0, 1)) EXPECT_EQ(i.read({&b, 1}), 1u);
@@ -94,27 +78,64 @@ TEST(Stream, octet_by_octet_is_the_same) {
 }
 
 TEST(Stream, responder_is_established_once_its_reply_is_written) {
-    End i(Role::initiator), r(Role::responder);
+    End i(not_xsock(Role::initiator)), r(Role::responder);
     r.read(i.write());
     const TxBatch reply = r.stream.tx_prepare(r.scratch, 1000, 0);
-    r.stream.tx_commit(reply.octets - 1, 0);
+    r.commit(reply.bytes - 1);
     EXPECT_TRUE(r.ulp.events.empty());
-    EXPECT_EQ(r.stream.tx_prepare(r.scratch, 1000, 0).octets, 1u);
-    r.stream.tx_commit(1, 0);
+    EXPECT_EQ(r.stream.tx_prepare(r.scratch, 1000, 0).bytes, 1u);
+    r.commit(1);
     EXPECT_EQ(r.ulp.events, Events{"established"});
+}
+
+TEST(Stream, is_started_and_silent_until_it_is_opened) {
+    End i(not_xsock(Role::initiator)), r(not_xsock(Role::responder));
+    r.read(i.write());
+    const ByteVector reply = r.write();
+    const Llp::Rx rx = i.stream.rx(reply, 0);
+    EXPECT_EQ(rx.taken, reply.size());
+    EXPECT_TRUE(rx.boundary);
+    EXPECT_EQ(i.stream.state(), State::started);
+    i.ulp.queue(14, 20);
+    EXPECT_TRUE(i.write().empty());
+    EXPECT_EQ(i.stream.rx(reply, 0).taken, 0u) << "what follows is offered again";
+    EXPECT_TRUE(i.ulp.events.empty());
+    i.open(0);
+    EXPECT_EQ(i.stream.state(), State::operational);
+    EXPECT_EQ(i.ulp.events.front(), "established");
+    EXPECT_FALSE(i.write().empty());
+}
+
+TEST(Stream, that_goes_on_after_another_layer_neither_tells_nor_holds_nor_probes) {
+    End i(not_xsock(Role::initiator)), r(not_xsock(Role::responder));
+    r.read(i.write());
+    const TxBatch reply = r.stream.tx_prepare(r.scratch, 1000, 0);
+    const ByteVector said = flatten(reply);
+    r.stream.tx_commit(said.size(), 0);
+    i.stream.rx(said, 0);
+    for (End* end : {&i, &r}) {
+        end->stream.open(Llp::Opening::resumed, end->stream.negotiated(), 0);
+        EXPECT_EQ(end->stream.state(), State::operational);
+        EXPECT_TRUE(end->stream.status().tx_allowed);
+        EXPECT_EQ(end->stream.status().next_timeout, kNever);
+    }
+    r.ulp.queue(18, 40);
+    i.read(r.write());
+    EXPECT_EQ(i.ulp.delivered, r.ulp.queued());
+    EXPECT_TRUE(i.ulp.events.empty());
 }
 
 TEST(Stream, takes_fpdus_glued_to_the_reply) {
     End i(not_xsock(Role::initiator)), r(not_xsock(Role::responder));
     r.read(i.write());
     r.ulp.queue(18, 30);
-    Octets in = r.write(0);
-    const Octets fpdu = r.write(r.stream.next_timeout());
+    ByteVector in = r.write(0);
+    const ByteVector fpdu = r.write(r.stream.status().next_timeout);
     in.insert(in.end(), fpdu.begin(), fpdu.end());
     EXPECT_EQ(i.read(in), in.size());
     EXPECT_EQ(i.ulp.events, Events{"established"});
     EXPECT_EQ(i.ulp.delivered, r.ulp.queued());
-    EXPECT_EQ(i.stream.next_timeout(), kNever) << "no nudge is due";
+    EXPECT_EQ(i.stream.status().next_timeout, kNever) << "no probe is due";
 }
 
 TEST(Stream, defers_the_reply_until_accepted) {
@@ -127,6 +148,7 @@ TEST(Stream, defers_the_reply_until_accepted) {
     EXPECT_TRUE(r.stream.request().enhanced);
     EXPECT_TRUE(r.stream.accept(test::pattern(5), 2, 3, 0));
     i.read(r.write());
+    i.write();
     EXPECT_EQ(i.stream.state(), State::operational);
     EXPECT_EQ(i.stream.negotiated().ord, 2);
     EXPECT_EQ(i.stream.private_data().size(), 5u);
@@ -141,22 +163,22 @@ TEST(Stream, rejection_closes_both_ends) {
     EXPECT_TRUE(r.stream.reject(test::pattern(7), 0));
     i.read(r.write());
     EXPECT_EQ(i.stream.state(), State::closed);
-    EXPECT_EQ(i.stream.violation(), Violation::startup_rejected);
+    EXPECT_EQ(i.stream.status().stream_error, StreamError::startup_rejected);
     EXPECT_EQ(i.stream.private_data().size(), 7u);
-    EXPECT_EQ(i.ulp.failures, std::vector{Violation::startup_rejected});
+    EXPECT_EQ(i.ulp.failures, std::vector{StreamError::startup_rejected});
     EXPECT_EQ(r.stream.state(), State::closed);
     EXPECT_EQ(r.ulp.failures.size(), 1u);
 }
 
 TEST(Stream, two_initiators_fail) {
     End a(Role::initiator), b(Role::initiator);
-    const Octets in = a.write();
+    const ByteVector in = a.write();
     b.write();
     EXPECT_EQ(b.read(in), in.size());
-    EXPECT_EQ(b.stream.violation(), Violation::startup_both_initiators);
+    EXPECT_EQ(b.stream.status().stream_error, StreamError::startup_both_initiators);
     EXPECT_EQ(b.stream.state(), State::closed);
-    EXPECT_FALSE(b.stream.tx_allowed());
-    EXPECT_EQ(b.stream.tx_pending(), 0u);
+    EXPECT_FALSE(b.stream.status().tx_allowed);
+    EXPECT_EQ(b.stream.status().tx_pending, 0u);
 }
 
 TEST(Stream, insufficient_ird_leaves_room_for_a_terminate) {
@@ -164,14 +186,14 @@ TEST(Stream, insufficient_ird_leaves_room_for_a_terminate) {
     c.startup.ird = 1;
     End i(c);
     i.write();
-    Octets reply(24);
+    ByteVector reply(24);
     std::memcpy(reply.data(), MPA_KEY_REPLY, MPA_KEY_OCTETS);
     reply[16] = std::byte{MPA_FLAG_CRC | MPA_FLAG_ENHANCED};
     reply[17] = std::byte{2};
     reply[19] = std::byte{4};
     reply[23] = std::byte{9};  // ORD
     i.read(reply);
-    EXPECT_EQ(i.ulp.failures, std::vector{Violation::mpa_insufficient_ird});
+    EXPECT_EQ(i.ulp.failures, std::vector{StreamError::mpa_insufficient_ird});
     EXPECT_EQ(i.stream.state(), State::failed);
     i.ulp.queue(40, 0);
     EXPECT_EQ(i.write().size(), fpdu_octets(40));
@@ -180,11 +202,11 @@ TEST(Stream, insufficient_ird_leaves_room_for_a_terminate) {
 TEST(Stream, start_up_times_out) {
     for (const Role role : {Role::initiator, Role::responder}) {
         End e(role);
-        EXPECT_EQ(e.stream.next_timeout(), 10 * kSecond);
+        EXPECT_EQ(e.stream.status().next_timeout, 10 * kSecond);
         e.stream.on_time(10 * kSecond);
         EXPECT_EQ(e.stream.state(), State::closed);
-        EXPECT_EQ(e.ulp.failures, std::vector{Violation::startup_timeout});
-        EXPECT_EQ(e.stream.next_timeout(), kNever);
+        EXPECT_EQ(e.ulp.failures, std::vector{StreamError::startup_timeout});
+        EXPECT_EQ(e.stream.status().next_timeout, kNever);
         e.stream.on_time(20 * kSecond);
         EXPECT_EQ(e.ulp.failures.size(), 1u);
     }
@@ -194,24 +216,24 @@ TEST(Stream, end_of_stream_during_start_up) {
     End r(Role::responder);
     r.stream.rx_eof(0);
     EXPECT_EQ(r.stream.state(), State::closed);
-    EXPECT_EQ(r.stream.violation(), Violation::mpa_connection_lost);
+    EXPECT_EQ(r.stream.status().stream_error, StreamError::mpa_connection_lost);
 }
 
-// -- who may send first --
+// -- which end may send first --
 
 TEST(Stream, responder_waits_for_the_first_fpdu_of_its_peer) {
     End i(not_xsock(Role::initiator)), r(not_xsock(Role::responder));
     start_up(i, r);
     r.ulp.queue(18, 10);
     EXPECT_TRUE(r.write(0).empty());
-    EXPECT_FALSE(r.stream.tx_allowed());
+    EXPECT_FALSE(r.stream.status().tx_allowed);
     i.ulp.queue(14, 0);
-    const Octets fpdu = i.write();
+    const ByteVector fpdu = i.write();
     r.read(ConstBytes(fpdu).first(fpdu.size() - 1));
-    EXPECT_FALSE(r.stream.tx_allowed()) << "it must be whole";
+    EXPECT_FALSE(r.stream.status().tx_allowed) << "it must be whole";
     r.read(ConstBytes(fpdu).last(1));
-    EXPECT_TRUE(r.stream.tx_allowed());
-    EXPECT_EQ(r.stream.next_timeout(), kNever);
+    EXPECT_TRUE(r.stream.status().tx_allowed);
+    EXPECT_EQ(r.stream.status().next_timeout, kNever);
     EXPECT_FALSE(r.write(0).empty());
 }
 
@@ -219,12 +241,12 @@ TEST(Stream, responder_waits_no_longer_than_the_hold) {
     End i(not_xsock(Role::initiator)), r(not_xsock(Role::responder));
     start_up(i, r, 7);
     const Time end = 7 + 200 * kMillisecond;
-    EXPECT_EQ(r.stream.next_timeout(), end);
+    EXPECT_EQ(r.stream.status().next_timeout, end);
     r.stream.on_time(end - 1);
-    EXPECT_FALSE(r.stream.tx_allowed());
+    EXPECT_FALSE(r.stream.status().tx_allowed);
     r.stream.on_time(end);
-    EXPECT_TRUE(r.stream.tx_allowed());
-    EXPECT_EQ(r.stream.next_timeout(), kNever);
+    EXPECT_TRUE(r.stream.status().tx_allowed);
+    EXPECT_EQ(r.stream.status().next_timeout, kNever);
 }
 
 TEST(Stream, responder_waits_for_the_rtr_message_however_long) {
@@ -233,41 +255,66 @@ TEST(Stream, responder_waits_for_the_rtr_message_however_long) {
     End i(ci), r(cr);
     start_up(i, r);
     EXPECT_EQ(i.ulp.negotiated.rtr, Rtr::write);
-    EXPECT_EQ(r.stream.next_timeout(), kNever);
-    EXPECT_FALSE(r.stream.tx_allowed());
+    EXPECT_EQ(r.stream.status().next_timeout, kNever);
+    EXPECT_FALSE(r.stream.status().tx_allowed);
 }
 
-TEST(Stream, initiator_nudges_a_silent_peer_three_times) {
+TEST(Stream, says_where_the_rtr_message_ends) {
+    Config ci = not_xsock(Role::initiator), cr = not_xsock(Role::responder);
+    ci.startup.rtr = cr.startup.rtr = kRtrWrite;
+    End i(ci), r(cr);
+    const ByteVector request = i.write();
+    EXPECT_EQ(r.read(request), request.size());
+    i.read(r.write());
+    EXPECT_TRUE(r.boundaries.empty()) << "a responder's start-up ends with its Reply";
+    i.ulp.queue(14, 0);
+    const std::size_t rtr = i.write().size();
+    i.ulp.outgoing.clear(), i.ulp.given = 0;
+    i.ulp.queue(14, 0);
+    i.ulp.queue(14, 500);
+    // The same again with two more behind it.
+    const ByteVector in = i.write();
+    EXPECT_EQ(r.read(in), in.size());
+    EXPECT_EQ(r.boundaries, std::vector{rtr});
+    EXPECT_EQ(r.ulp.delivered.size(), 2u);
+    EXPECT_TRUE(r.stream.status().tx_allowed);
+    i.ulp.queue(14, 9);
+    r.read(i.write());
+    EXPECT_EQ(r.ulp.delivered.size(), 3u);
+    EXPECT_EQ(r.boundaries.size(), 1u) << "once";
+}
+
+TEST(Stream, initiator_probes_a_silent_peer_three_times) {
     End i(not_xsock(Role::initiator)), r(not_xsock(Role::responder));
     start_up(i, r, 3);
     for (const Time at : {5, 25, 105}) {
-        EXPECT_EQ(i.stream.next_timeout(), 3 + at * kMillisecond);
-        i.stream.on_time(i.stream.next_timeout());
+        EXPECT_EQ(i.stream.status().next_timeout, 3 + at * kMillisecond);
+        i.stream.on_time(i.stream.status().next_timeout);
     }
-    EXPECT_EQ(i.ulp.events, (Events{"established", "nudge", "nudge", "nudge"}));
-    EXPECT_EQ(i.stream.next_timeout(), kNever);
+    EXPECT_EQ(i.ulp.events, (Events{"established", "probe", "probe", "probe"}));
+    EXPECT_EQ(i.stream.status().next_timeout, kNever);
 }
 
-TEST(Stream, initiator_nudges_no_more_once_the_peer_spoke) {
+TEST(Stream, initiator_probes_no_more_once_the_peer_spoke) {
     End i(not_xsock(Role::initiator)), r(not_xsock(Role::responder));
     start_up(i, r);
-    i.stream.on_time(i.stream.next_timeout());
-    const std::byte octet{0};
-    i.read({&octet, 1});
-    EXPECT_EQ(i.stream.next_timeout(), kNever);
+    i.stream.on_time(i.stream.status().next_timeout);
+    const std::byte byte{0};
+    i.read({&byte, 1});
+    EXPECT_EQ(i.stream.status().next_timeout, kNever);
 }
 
 TEST(Stream, initiator_that_sent_an_rtr_message_finishes_once_the_peer_spoke_or_had_time) {
     Config ci = not_xsock(Role::initiator), cr = not_xsock(Role::responder);
-    EXPECT_EQ(End(ci).stream.finish_at(), 0u);
+    EXPECT_EQ(End(ci).stream.status().finish_at, 0u);
     ci.startup.rtr = cr.startup.rtr = kRtrWrite;
     End i(ci), r(cr);
     start_up(i, r, 3);
-    EXPECT_EQ(i.stream.finish_at(), 3 + 150 * kMillisecond);
-    EXPECT_EQ(r.stream.finish_at(), 0u);
-    const std::byte octet{0};
-    i.read({&octet, 1});
-    EXPECT_EQ(i.stream.finish_at(), 0u);
+    EXPECT_EQ(i.stream.status().finish_at, 3 + 150 * kMillisecond);
+    EXPECT_EQ(r.stream.status().finish_at, 0u);
+    const std::byte byte{0};
+    i.read({&byte, 1});
+    EXPECT_EQ(i.stream.status().finish_at, 0u);
 }
 
 TEST(Stream, fpdus_are_larger_than_a_segment_only_where_siw_agreed_and_no_crc_is_on) {
@@ -301,28 +348,30 @@ TEST(Stream, mulpdu_limit_holds_toward_anyone) {
     }
 }
 
-TEST(Stream, initiator_does_not_nudge_a_peer_that_spoke) {
+TEST(Stream, initiator_does_not_probe_a_peer_that_spoke) {
     End i(not_xsock(Role::initiator)), r(not_xsock(Role::responder));
     start_up(i, r);
-    const std::byte octet{0};
-    i.read({&octet, 1});
-    EXPECT_EQ(i.stream.next_timeout(), kNever);
+    const std::byte byte{0};
+    i.read({&byte, 1});
+    EXPECT_EQ(i.stream.status().next_timeout, kNever);
 }
 
-TEST(Stream, initiator_that_has_finished_does_not_nudge) {
+TEST(Stream, initiator_that_has_finished_does_not_probe) {
     End i(not_xsock(Role::initiator)), r(not_xsock(Role::responder));
     start_up(i, r);
     i.stream.tx_finished();  // nothing may follow a FIN
-    EXPECT_EQ(i.stream.next_timeout(), kNever);
+    EXPECT_EQ(i.stream.status().next_timeout, kNever);
     i.stream.on_time(kSecond);
     EXPECT_EQ(i.ulp.events, (Events{"established"}));
 }
 
-TEST(Stream, initiator_releases_an_xsock_at_once) {
-    End i(Role::initiator), r(Role::responder);
+TEST(Stream, initiator_releases_an_older_xsock_at_once) {
+    Config older = config(Role::responder);
+    older.startup.extensions = false;
+    End i(Role::initiator), r(older);
     start_up(i, r);
-    EXPECT_EQ(i.ulp.events, (Events{"established", "nudge"}));
-    EXPECT_EQ(i.stream.next_timeout(), kNever);
+    EXPECT_EQ(i.ulp.events, (Events{"established", "probe"}));
+    EXPECT_EQ(i.stream.status().next_timeout, kNever);
 }
 
 // -- reception --
@@ -332,12 +381,12 @@ TEST(Stream, reception_ends_at_a_crc_error_but_a_terminate_may_go) {
     start_up(i, r);
     i.ulp.queue(14, 50);
     i.ulp.queue(14, 50);
-    Octets in = i.write();
+    ByteVector in = i.write();
     in[20] ^= std::byte{1};
     EXPECT_EQ(r.read(in), in.size());
     EXPECT_EQ(r.stream.state(), State::failed);
-    EXPECT_EQ(r.stream.violation(), Violation::mpa_crc);
-    EXPECT_EQ(r.ulp.failures, std::vector{Violation::mpa_crc});
+    EXPECT_EQ(r.stream.status().stream_error, StreamError::mpa_crc);
+    EXPECT_EQ(r.ulp.failures, std::vector{StreamError::mpa_crc});
     EXPECT_TRUE(r.ulp.delivered.empty());
     EXPECT_EQ(r.read(in), in.size()) << "dropped";
     EXPECT_EQ(r.ulp.begun, 1u);
@@ -345,11 +394,11 @@ TEST(Stream, reception_ends_at_a_crc_error_but_a_terminate_may_go) {
     EXPECT_FALSE(r.write().empty()) << "not held back any more";
 }
 
-TEST(Stream, octets_wait_while_the_ulp_has_no_room) {
+TEST(Stream, bytes_wait_while_the_ulp_has_no_room) {
     End i(Role::initiator), r(Role::responder);
     start_up(i, r);
     i.ulp.queue(18, 50);
-    const Octets in = i.write();
+    const ByteVector in = i.write();
     r.ulp.block_at = 18;
     EXPECT_EQ(r.read(in), 20u);
     EXPECT_EQ(r.read(ConstBytes(in).subspan(20)), 0u);
@@ -374,13 +423,13 @@ TEST(Stream, end_of_stream_inside_an_fpdu_is_a_lost_connection) {
     End i(Role::initiator), r(Role::responder);
     start_up(i, r);
     i.ulp.queue(14, 50);
-    const Octets in = i.write();
+    const ByteVector in = i.write();
     for (const std::size_t n : {std::size_t{1}, in.size() - 2}) {
         End i2(Role::initiator), r2(Role::responder);
         start_up(i2, r2);
         r2.read(ConstBytes(in).first(n));
         r2.stream.rx_eof(0);
-        EXPECT_EQ(r2.stream.violation(), Violation::mpa_connection_lost);
+        EXPECT_EQ(r2.stream.status().stream_error, StreamError::mpa_connection_lost);
     }
 }
 
@@ -398,18 +447,43 @@ TEST(Stream, lost_is_told_once) {
 
 // -- transmission --
 
+TEST(Stream, single_message_goes_whole_or_is_the_next_batch) {
+    End i(Role::initiator), r(Role::responder);
+    start_up(i, r);
+    ByteVector frame(128);
+    EXPECT_EQ(i.stream.tx_single(frame), 0u) << "there is none";
+    for (const bool kept : {false, true, false}) {
+        i.ulp.queue(18, 64);
+        const auto done = i.ulp.done;
+        const std::size_t size = i.stream.tx_single(frame);
+        ASSERT_NE(size, 0u);
+        EXPECT_EQ(i.stream.status().tx_pending, size);
+        const ByteVector sent(frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(size));
+        if (kept) {
+            i.stream.tx_keep(sent, i.scratch);
+            EXPECT_EQ(i.write(), sent);
+        } else {
+            i.stream.tx_commit(size, 0);
+        }
+        EXPECT_EQ(i.ulp.done, done + 1);
+        EXPECT_EQ(i.stream.status().tx_pending, 0u);
+        r.read(sent);
+    }
+    EXPECT_EQ(r.ulp.delivered, i.ulp.queued());
+}
+
 TEST(Stream, remainder_comes_first_and_nothing_new_with_it) {
     End i(Role::initiator), r(Role::responder);
     start_up(i, r);
     i.ulp.queue(14, 50);
-    const std::size_t size = i.stream.tx_prepare(i.scratch, 1 << 20, 0).octets;
+    const std::size_t size = i.stream.tx_prepare(i.scratch, 1 << 20, 0).bytes;
     i.ulp.queue(14, 50);
     i.stream.tx_commit(3, 0);
-    EXPECT_EQ(i.stream.tx_prepare(i.scratch, 1 << 20, 0).octets, size - 3);
+    EXPECT_EQ(i.stream.tx_prepare(i.scratch, 1 << 20, 0).bytes, size - 3);
     EXPECT_EQ(i.ulp.given, 1u);
     i.stream.tx_commit(size - 3, 0);
     EXPECT_EQ(i.ulp.done, 1u);
-    EXPECT_EQ(i.stream.tx_prepare(i.scratch, 1 << 20, 0).octets, size);
+    EXPECT_EQ(i.stream.tx_prepare(i.scratch, 1 << 20, 0).bytes, size);
 }
 
 TEST(Stream, revoked_memory_under_a_remainder_closes) {
@@ -419,12 +493,12 @@ TEST(Stream, revoked_memory_under_a_remainder_closes) {
     i.stream.tx_prepare(i.scratch, 1 << 20, 0);
     i.stream.tx_commit(3, 0);
     i.ulp.intact = false;
-    EXPECT_EQ(i.stream.tx_prepare(i.scratch, 1 << 20, 0).octets, 0u);
+    EXPECT_EQ(i.stream.tx_prepare(i.scratch, 1 << 20, 0).bytes, 0u);
     EXPECT_EQ(i.stream.state(), State::closed);
-    EXPECT_EQ(i.stream.violation(), Violation::local_fault);
-    EXPECT_EQ(i.ulp.failures, std::vector{Violation::local_fault});
-    EXPECT_EQ(i.stream.tx_pending(), 0u);
-    EXPECT_FALSE(i.stream.tx_allowed());
+    EXPECT_EQ(i.stream.status().stream_error, StreamError::local_fault);
+    EXPECT_EQ(i.ulp.failures, std::vector{StreamError::local_fault});
+    EXPECT_EQ(i.stream.status().tx_pending, 0u);
+    EXPECT_FALSE(i.stream.status().tx_allowed);
     i.stream.tx_commit(0, 0);
 }
 
@@ -435,7 +509,7 @@ TEST(Stream, revoked_memory_does_not_touch_copies) {
     i.stream.tx_prepare(i.scratch, 1 << 20, 0);
     i.stream.tx_commit(3, 0);
     i.ulp.intact = false;
-    EXPECT_NE(i.stream.tx_prepare(i.scratch, 1 << 20, 0).octets, 0u);
+    EXPECT_NE(i.stream.tx_prepare(i.scratch, 1 << 20, 0).bytes, 0u);
 }
 
 TEST(Stream, groups_only_toward_others) {
@@ -485,9 +559,9 @@ TEST(Stream, markers_only_in_the_direction_that_asked) {
     start_up(i, r);
     i.ulp.queue(14, 3000);
     r.ulp.queue(14, 3000);
-    const Octets to_responder = i.write();
+    const ByteVector to_responder = i.write();
     r.read(to_responder);
-    const Octets to_initiator = r.write();
+    const ByteVector to_initiator = r.write();
     i.read(to_initiator);
     EXPECT_EQ(to_initiator.size(), fpdu_octets(3014));
     EXPECT_EQ(to_responder.size(), fpdu_octets(3014) + 6 * MPA_MARKER_OCTETS);
@@ -508,24 +582,30 @@ struct Unmapped {
     std::byte* at;
 };
 
-/// Places and sends memory of somebody else's.
+/// Places and sends memory of another object.
 struct PointingUlp final : Ulp {
-    bool tx_next(std::size_t, UlpduOut& out) override {
-        out.header_size = 14;
-        out.payload[0] = memory;
-        out.payload_count = 1;
-        return left-- > 0;
+    UlpdusGiven tx_fill(const UlpduBatch& batch) override {
+        if (left-- <= 0) return {};
+        batch.described->header_size = 14;
+        batch.described->payload[0] = memory;
+        batch.described->payload_count = 1;
+        return {0, true};
     }
-    void tx_done() override {}
+    void tx_done(std::uint32_t) override {}
     bool tx_intact() override { return true; }
+    std::size_t rx_ulpdu(ConstBytes ulpdu) override {
+        const fault::Touch touch(1, memory.data(), memory.size());
+        place(memory.data(), ulpdu.data(), ulpdu.size());
+        return ulpdu.size();
+    }
     void rx_begin(std::size_t) override {}
     Bytes rx_target() override { return memory; }
     void rx_advance(std::size_t) override {}
     void rx_end(bool) override {}
     void llp_established(const Negotiated&) override {}
-    void llp_failed(Violation) override {}
+    void llp_failed(StreamError) override {}
     void llp_closed(CloseKind) override {}
-    void llp_nudge() override {}
+    void llp_probe() override {}
     Bytes memory;
     int left = 1;
 };
@@ -536,10 +616,10 @@ TEST(FaultInProgramMemory, while_placing_ends_the_guarded_call) {
         for (const bool crc : {false, true}) {
             RecordingUlp source;
             source.queue(14, size);
-            Octets scratch(kMinTxScratch);
+            ByteVector scratch(kMinTxScratch);
             FpduSender sender(crc, false);
-            const Octets in = flatten(
-                sender.prepare(source, scratch, {.mulpdu = 65535, .octet_budget = 1 << 20}));
+            const ByteVector in =
+                flatten(sender.prepare(source, scratch, {.mulpdu = 65535, .byte_budget = 1 << 20}));
             PointingUlp ulp;
             ulp.memory = {hole.at, size};
             FpduReceiver receiver(crc, false);
@@ -553,10 +633,10 @@ TEST(FaultInProgramMemory, while_sending_leaves_no_half_batch) {
     for (const std::size_t size : {40, 3000, 9000}) {
         PointingUlp ulp;
         ulp.memory = {hole.at, size};
-        Octets scratch(kMinTxScratch);
+        ByteVector scratch(kMinTxScratch);
         FpduSender sender(true, true);
         EXPECT_FALSE(fault::guard(
-            [&] { sender.prepare(ulp, scratch, {.mulpdu = 65535, .octet_budget = 1 << 20}); }));
+            [&] { sender.prepare(ulp, scratch, {.mulpdu = 65535, .byte_budget = 1 << 20}); }));
         EXPECT_EQ(sender.pending(), 0u);
     }
 }
@@ -572,8 +652,8 @@ struct Capture {
 class Captures : public ::testing::TestWithParam<Capture> {};
 
 /// Takes the place of one end: starts up with what the capture's other end said, then decodes it.
-void decode(const Capture& capture, Role role, const Octets& peer, std::size_t step,
-            std::vector<Octets>& ulpdus) {
+void decode(const Capture& capture, Role role, const ByteVector& peer, std::size_t step,
+            std::vector<ByteVector>& ulpdus) {
     Config c = not_xsock(role);
     c.startup.crc = false;
     c.startup.ird = c.startup.ord = 1;
@@ -590,7 +670,7 @@ void decode(const Capture& capture, Role role, const Octets& peer, std::size_t s
         end.write();
     }
     end.stream.rx_eof(0);
-    EXPECT_EQ(end.stream.violation(), Violation::none);
+    EXPECT_EQ(end.stream.status().stream_error, StreamError::none);
     EXPECT_EQ(end.ulp.events.back(), "finished");
     const Negotiated& n = end.stream.negotiated();
     EXPECT_EQ(n.crc, capture.crc);
@@ -610,26 +690,26 @@ TEST_P(Captures, are_decoded_and_made_again_bit_for_bit) {
         test::read_tcp_streams(std::string(XSOCK_VECTORS "/siw-siw-") + capture.name + ".pcap");
     for (const Role peer : {Role::initiator, Role::responder}) {
         const bool client = peer == Role::initiator;
-        const Octets& octets = client ? streams.from_client : streams.from_server;
-        for (const std::size_t step : {std::size_t{1}, std::size_t{1448}, octets.size()}) {
-            std::vector<Octets> ulpdus;
-            decode(capture, client ? Role::responder : Role::initiator, octets, step, ulpdus);
+        const ByteVector& bytes = client ? streams.from_client : streams.from_server;
+        for (const std::size_t step : {std::size_t{1}, std::size_t{1448}, bytes.size()}) {
+            std::vector<ByteVector> ulpdus;
+            decode(capture, client ? Role::responder : Role::initiator, bytes, step, ulpdus);
             EXPECT_EQ(ulpdus.size(), client ? capture.fpdus_of_client : capture.fpdus_of_server);
 
             RecordingUlp again;
-            for (const Octets& u : ulpdus) {
+            for (const ByteVector& u : ulpdus) {
                 const auto header_end = u.begin() + 14;
                 again.outgoing.push_back(
-                    {Octets(u.begin(), header_end), {Octets(header_end, u.end())}});
+                    {ByteVector(u.begin(), header_end), {ByteVector(header_end, u.end())}});
             }
             for (const std::size_t copy_limit : {0, 100000}) {
                 again.given = 0;
-                Octets scratch(256 * 1024);
+                ByteVector scratch(256 * 1024);
                 FpduSender sender(capture.crc, false);
-                const Octets made = flatten(sender.prepare(
+                const ByteVector made = flatten(sender.prepare(
                     again, scratch,
-                    {.mulpdu = 65535, .copy_limit = copy_limit, .octet_budget = 1 << 20}));
-                EXPECT_EQ(made, Octets(octets.begin() + 24, octets.end()));
+                    {.mulpdu = 65535, .copy_limit = copy_limit, .byte_budget = 1 << 20}));
+                EXPECT_EQ(made, ByteVector(bytes.begin() + 24, bytes.end()));
             }
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // `xsock decode` on captures that TCP, the network or tcpdump treated badly. What it says of sound
-// ones is compared with tshark by tests/system/referee_test.sh.
+// ones is compared with tshark by tests/system/wireshark_test.sh.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -10,19 +10,19 @@
 #include "include/xsock/iwarp.h"
 #include "mpa/fpdu.hpp"
 #include "mpa/marker.hpp"
-#include "tools/decode_capture.hpp"
-#include "tools/decode_stream.hpp"
-#include "tools/decode_words.hpp"
+#include "tools/decode/capture.hpp"
+#include "tools/decode/stream.hpp"
+#include "tools/decode/words.hpp"
 
 namespace xsock::decode {
 namespace {
 
-using Octets = std::vector<std::byte>;
+using ByteVector = std::vector<std::byte>;
 
-void append(Octets& to, ConstBytes what) { to.insert(to.end(), what.begin(), what.end()); }
+void append(ByteVector& to, ConstBytes what) { to.insert(to.end(), what.begin(), what.end()); }
 
-Octets startup(bool reply, unsigned flags = MPA_FLAG_CRC) {
-    Octets out(sizeof(mpa_frame));
+ByteVector startup(bool reply, unsigned flags = MPA_FLAG_CRC) {
+    ByteVector out(sizeof(mpa_frame));
     std::memcpy(out.data(), reply ? MPA_KEY_REPLY : MPA_KEY_REQUEST, MPA_KEY_OCTETS);
     out[16] = static_cast<std::byte>(flags);
     out[17] = std::byte{1};
@@ -30,8 +30,8 @@ Octets startup(bool reply, unsigned flags = MPA_FLAG_CRC) {
 }
 
 /// A Send of one segment.
-Octets send_fpdu(std::uint32_t msn, std::size_t payload) {
-    Octets out(mpa::fpdu_octets(ddp::kUntaggedOctets + payload), std::byte{9});
+ByteVector send_fpdu(std::uint32_t msn, std::size_t payload) {
+    ByteVector out(mpa::fpdu_octets(ddp::kUntaggedOctets + payload), std::byte{9});
     const std::size_t length = ddp::kUntaggedOctets + payload;
     store_be16(out.data(), static_cast<std::uint16_t>(length));
     ddp::encode(ddp::Segment{.opcode = RDMAP_SEND, .msn = msn}, out.data() + 2);
@@ -49,6 +49,10 @@ class Listener final : public CaptureListener {
     }
     void on_startup(const ConnectionSummary&, const Place& p, const StartupFrame& f) override {
         text += side(p) + (f.reply ? " reply" : " request") + (f.whole ? "\n" : " cut\n");
+    }
+    void on_extension_frame(const ConnectionSummary&, const Place& p,
+                            const ExtensionFrame& f) override {
+        text += side(p) + " " + extension_words(f) + "\n";
     }
     void on_fpdu(const ConnectionSummary&, const Place& p, const Fpdu& f) override {
         text += side(p) + " " + opcode_name(f.segment.opcode) + " " +
@@ -75,7 +79,7 @@ class Decode : public ::testing::Test {
   protected:
     void packet(bool from_client, std::uint32_t sequence, unsigned flags, ConstBytes payload,
                 std::size_t kept = SIZE_MAX) {
-        Octets ip(40);
+        ByteVector ip(40);
         ip[0] = std::byte{0x45};
         store_be16(ip.data() + 2, static_cast<std::uint16_t>(40 + payload.size()));
         ip[9] = std::byte{6};
@@ -92,14 +96,14 @@ class Decode : public ::testing::Test {
         decoder.add({.number = ++number,
                      .time_ns = number,
                      .link_type = 101,
-                     .octets = captured,
-                     .original_octets = static_cast<std::uint32_t>(ip.size())});
+                     .bytes = captured,
+                     .original_bytes = static_cast<std::uint32_t>(ip.size())});
     }
     /// SYNs, then both start-up frames. The client's stream goes on at 1020, the server's at 5020.
-    void begin(unsigned reply_flags = MPA_FLAG_CRC) {
+    void begin(unsigned reply_flags = MPA_FLAG_CRC, unsigned request_flags = MPA_FLAG_CRC) {
         packet(true, 999, 2, {});
         packet(false, 4999, 0x12, {});
-        packet(true, 1000, 0x18, startup(false));
+        packet(true, 1000, 0x18, startup(false, request_flags));
         packet(false, 5000, 0x18, startup(true, reply_flags));
     }
     std::string end() {
@@ -116,7 +120,7 @@ class Decode : public ::testing::Test {
 
 TEST_F(Decode, segments_that_come_late_twice_and_overlapping_are_one_stream) {
     begin();
-    Octets stream;
+    ByteVector stream;
     for (std::uint32_t msn = 1; msn <= 3; ++msn) append(stream, send_fpdu(msn, 100));
     const auto part = [&](std::size_t at, std::size_t n) {
         packet(true, 1020 + static_cast<std::uint32_t>(at), 0x18,
@@ -129,14 +133,14 @@ TEST_F(Decode, segments_that_come_late_twice_and_overlapping_are_one_stream) {
     part(250, stream.size() - 250);
     part(100, 120);  // fills the gap and overlaps what waits
     EXPECT_EQ(end(), "> Send 1 good\n> Send 2 good\n> Send 3 good\n");
-    EXPECT_EQ(listener.summary.directions[0].missing_octets, 0u);
+    EXPECT_EQ(listener.summary.directions[0].missing_bytes, 0u);
     EXPECT_EQ(listener.summary.directions[0].retransmitted, 2u);
     // Packet 10 fills the gap; the second FPDU goes on in 5, the third from 5 to 9.
     const std::vector<std::string> expected{"6-10 at 10", "10-10 at 10", "5-9 at 10"};
     EXPECT_EQ(listener.places, expected);
 }
 
-TEST_F(Decode, octets_before_the_syns_sequence_wrap_around) {
+TEST_F(Decode, bytes_before_the_syns_sequence_wrap_around) {
     packet(true, 0xfffffff0u, 2, {});
     packet(false, 4999, 0x12, {});
     packet(true, 0xfffffff1u, 0x18, startup(false));
@@ -147,7 +151,7 @@ TEST_F(Decode, octets_before_the_syns_sequence_wrap_around) {
 
 TEST_F(Decode, finds_its_step_again_behind_lost_segments) {
     begin();
-    const Octets one = send_fpdu(1, 100), two = send_fpdu(2, 100), three = send_fpdu(3, 100);
+    const ByteVector one = send_fpdu(1, 100), two = send_fpdu(2, 100), three = send_fpdu(3, 100);
     const auto size = static_cast<std::uint32_t>(one.size());
     packet(true, 1020, 0x18, ConstBytes(one).first(30));
     // The rest of the first and the front of the second are missing.
@@ -160,7 +164,7 @@ TEST_F(Decode, finds_its_step_again_behind_lost_segments) {
 
 TEST_F(Decode, a_snap_length_costs_payload_but_not_step) {
     begin();
-    const Octets one = send_fpdu(1, 500), two = send_fpdu(2, 0);
+    const ByteVector one = send_fpdu(1, 500), two = send_fpdu(2, 0);
     packet(true, 1020, 0x18, one, 100);
     packet(true, 1020 + static_cast<std::uint32_t>(one.size()), 0x18, two);
     EXPECT_EQ(end(), "> Send 1 unchecked cut\n> Send 2 good\n");
@@ -176,7 +180,7 @@ TEST_F(Decode, joins_a_connection_in_its_middle) {
 TEST_F(Decode, leaves_other_protocols_alone_until_mpa_begins) {
     packet(true, 999, 2, {});
     packet(false, 4999, 0x12, {});
-    const Octets http(300, std::byte{'x'});
+    const ByteVector http(300, std::byte{'x'});
     packet(true, 1000, 0x18, http);
     EXPECT_EQ(listener.text, "");
     packet(true, 1300, 0x18, startup(false));
@@ -187,7 +191,7 @@ TEST_F(Decode, leaves_other_protocols_alone_until_mpa_begins) {
 
 TEST_F(Decode, tells_a_wrong_crc) {
     begin();
-    Octets bad = send_fpdu(1, 64);
+    ByteVector bad = send_fpdu(1, 64);
     bad[30] ^= std::byte{1};
     packet(true, 1020, 0x18, bad);
     packet(true, 1020 + static_cast<std::uint32_t>(bad.size()), 0x18, send_fpdu(2, 3));
@@ -197,8 +201,8 @@ TEST_F(Decode, tells_a_wrong_crc) {
 
 TEST_F(Decode, follows_markers_and_finds_a_wrong_one) {
     begin(MPA_FLAG_CRC | MPA_FLAG_MARKERS);  // the client shall send them
-    Octets plain = send_fpdu(1, 600);
-    Octets stream(4);  // the first marker: between FPDUs
+    ByteVector plain = send_fpdu(1, 600);
+    ByteVector stream(4);  // the first marker: between FPDUs
     append(stream, ConstBytes(plain).first(508));
     append(stream, mpa::marker_octets(508));
     append(stream, ConstBytes(plain).subspan(508));
@@ -211,9 +215,77 @@ TEST_F(Decode, follows_markers_and_finds_a_wrong_one) {
     EXPECT_EQ(listener.summary.directions[0].bad_markers, 0u);
 }
 
+constexpr unsigned kRequest = MPA_FLAG_CRC | MPA_FLAG_XSOCK_REQUEST | MPA_FLAG_EXTENSIONS;
+constexpr unsigned kReply = MPA_FLAG_CRC | MPA_FLAG_XSOCK_REPLY | MPA_FLAG_EXTENSIONS;
+
+ByteVector extension_frame() {
+    ByteVector out, tlvs;
+    mpa::append_tlv(tlvs, {.features = MPA_FEATURE_HAND_OVER,
+                           .name = Implementation::text("somebody"),
+                           .version = Implementation::text("7")});
+    mpa::append_tlv(tlvs, 9, ByteVector(5));
+    mpa::append_extension_frame(out, tlvs);
+    return out;
+}
+
+TEST_F(Decode, extension_frames_precede_fpdus_and_their_markers) {
+    begin(kReply | MPA_FLAG_MARKERS, kRequest);
+    ByteVector stream = extension_frame();
+    append(stream, ByteVector(4));  // the first marker
+    append(stream, send_fpdu(1, 64));
+    const std::size_t covered = stream.size() - 4;
+    store_le32(stream.data() + covered,
+               crc32c_finish(crc32c(kCrc32cInit, ConstBytes(stream).first(covered).subspan(
+                                                     extension_frame().size()))));
+    for (std::size_t at = 0; at < stream.size(); ++at) {
+        packet(true, 1020 + static_cast<std::uint32_t>(at), 0x18,
+               ConstBytes(stream).subspan(at, 1));
+    }
+    packet(false, 5020, 0x18, extension_frame());
+    const std::string words =
+        "Extension frame of somebody 7, features 0x8, TLV 9 of 5 bytes, CRC good\n";
+    EXPECT_EQ(end(), "> " + words + "> Send 1 good\n< " + words);
+    const auto& d = listener.summary.directions[0];
+    EXPECT_EQ(d.fpdus, 1u);
+    EXPECT_EQ(d.markers, 1u);
+    EXPECT_EQ(d.bad_markers + d.crc_bad + d.senseless + d.incomplete, 0u);
+}
+
+TEST_F(Decode, an_older_xsock_sends_no_extension_frame) {
+    begin(MPA_FLAG_CRC | MPA_FLAG_XSOCK_REPLY, kRequest);
+    packet(true, 1020, 0x18, ConstBytes(send_fpdu(1, 4)).first(3));
+    packet(true, 1023, 0x18, ConstBytes(send_fpdu(1, 4)).subspan(3));
+    EXPECT_EQ(end(), "> Send 1 good\n");
+}
+
+TEST_F(Decode, says_what_is_wrong_with_an_extension_frame) {
+    begin(kReply, kRequest);
+    ByteVector bad = extension_frame(), twice, tlvs;
+    bad.back() ^= std::byte{1};
+    packet(true, 1020, 0x18, bad);
+    mpa::append_tlv(tlvs, 9, {});
+    append(tlvs, ByteVector(tlvs));
+    mpa::append_extension_frame(twice, tlvs);
+    packet(false, 5020, 0x18, twice);
+    EXPECT_EQ(end(),
+              "> Extension frame, TLV 1 of 21 bytes, TLV 9 of 5 bytes, CRC BAD, WRONG: "
+              "The CRC of the frame is wrong.\n"
+              "< Extension frame, TLV 9 of 0 bytes, CRC good, WRONG: "
+              "The types of the TLVs do not ascend.\n");
+    EXPECT_EQ(listener.summary.directions[0].crc_bad, 1u);
+    EXPECT_EQ(listener.summary.directions[1].senseless, 1u);
+}
+
+TEST_F(Decode, an_extension_frame_may_be_cut) {
+    begin(kReply, kRequest);
+    packet(true, 1020, 0x18, ConstBytes(extension_frame()).first(30));
+    EXPECT_EQ(end(), "> Extension frame, INCOMPLETE\n");
+    EXPECT_EQ(listener.summary.directions[0].incomplete, 1u);
+}
+
 TEST_F(Decode, finds_a_marker_that_points_elsewhere) {
     begin(MPA_FLAG_CRC | MPA_FLAG_MARKERS);
-    Octets stream(4);
+    ByteVector stream(4);
     append(stream, send_fpdu(1, 64));
     stream[3] = std::byte{8};  // it lies between FPDUs: 0
     packet(true, 1020, 0x18, stream);
@@ -235,7 +307,7 @@ TEST_F(Decode, ports_that_are_used_again_are_another_connection) {
 
 TEST(DecodeWords, a_terminate_is_read_both_ways) {
     // siw's CRC error: layer in the low nibble.
-    const Octets siw{std::byte{0x02}, std::byte{0x02}, std::byte{0}, std::byte{0}};
+    const ByteVector siw{std::byte{0x02}, std::byte{0x02}, std::byte{0}, std::byte{0}};
     const TerminateWords words = terminate_words(siw);
     EXPECT_TRUE(words.siw_is_meant);
     EXPECT_EQ(words.siw.layer, 2u);
@@ -244,19 +316,20 @@ TEST(DecodeWords, a_terminate_is_read_both_ways) {
     EXPECT_EQ(words.rfc.etype, 2u);
     EXPECT_NE(words.siw.words, words.rfc.words);
 
-    const Octets rfc{std::byte{0x20}, std::byte{0x02}, std::byte{0}, std::byte{0}};
+    const ByteVector rfc{std::byte{0x20}, std::byte{0x02}, std::byte{0}, std::byte{0}};
     EXPECT_FALSE(terminate_words(rfc).siw_is_meant);
 }
 
 // Memory for incomplete FPDUs is shared by all connections, and others may have used it up.
-TEST(DecodeBudget, one_that_is_used_up_costs_octets_and_no_more) {
+TEST(DecodeBudget, one_that_is_used_up_costs_bytes_and_no_more) {
     class Frames final : public MpaListener {
       public:
         void on_startup(const Place&, const StartupFrame& f) override {
             text += f.whole ? "frame " : "cut-frame ";
         }
+        void on_extension_frame(const Place&, const ExtensionFrame&) override {}
         void on_fpdu(const Place&, const Fpdu& f) override {
-            text += std::to_string(f.octets) + (f.whole ? " " : "-cut ");
+            text += std::to_string(f.bytes) + (f.whole ? " " : "-cut ");
         }
         void on_lost(const Place&, const char*, std::uint64_t) override { text += "lost "; }
         std::string text;
@@ -264,11 +337,11 @@ TEST(DecodeBudget, one_that_is_used_up_costs_octets_and_no_more) {
     for (const std::int64_t left : {0, 1, 10, 19, 20, 21, 200}) {
         Frames frames;
         ReassemblyBudget budget;
-        budget.unit_octets_left = left;
-        budget.octets_left = 0;
+        budget.unit_bytes_left = left;
+        budget.bytes_left = 0;
         MpaConnection connection(frames, budget);
         connection.tcp(End::first).begin(999);
-        Octets stream = startup(false);
+        ByteVector stream = startup(false);
         append(stream, send_fpdu(1, 100));
         append(stream, send_fpdu(2, 100));
         std::uint32_t sequence = 1000;
@@ -278,13 +351,13 @@ TEST(DecodeBudget, one_that_is_used_up_costs_octets_and_no_more) {
             connection.segment(End::first, sequence, piece, piece.size(), 1, 0);
         }
         // One that comes early finds no room either, and is taken at once.
-        const Octets early = send_fpdu(4, 10);
+        const ByteVector early = send_fpdu(4, 10);
         connection.segment(End::first, sequence + 40, early, early.size(), 2, 0);
         connection.finish();
         EXPECT_EQ(frames.text.substr(0, 6), "frame ") << left;
         EXPECT_EQ(frames.text.find("-cut") == std::string::npos, left == 200) << frames.text;
-        EXPECT_EQ(budget.unit_octets_left, left);
-        EXPECT_EQ(budget.octets_left, 0);
+        EXPECT_EQ(budget.unit_bytes_left, left);
+        EXPECT_EQ(budget.bytes_left, 0);
     }
 }
 

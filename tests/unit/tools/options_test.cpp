@@ -46,7 +46,7 @@ Parsed parse(std::initializer_list<const char*> list, bool stop = false) {
         .real('r', "real", "R", p.real, 0, 1, "");
     if (stop) options.stop_at_argument();
     p.status = options.parse(words.count(), words.words());
-    for (const char* argument : options.arguments()) p.arguments.emplace_back(argument);
+    p.arguments = options.arguments();
     return p;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-#include "tools/perf_protocol.hpp"
-
 #include <gtest/gtest.h>
+
+#include "tools/perf/protocol.hpp"
 
 namespace xsock::tools::perf {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Capture and the file it writes (PcapngWriter). That others can read it is what
-// tests/system/referee_test.sh shows.
+// tests/system/wireshark_test.sh shows.
 #include "transport/capture.hpp"
 
 #include <fcntl.h>
@@ -28,7 +28,7 @@ namespace xsock {
 namespace {
 
 namespace fs = std::filesystem;
-using Octets = std::vector<std::byte>;
+using ByteVector = std::vector<std::byte>;
 
 class CaptureFile : public ::testing::Test {
   protected:
@@ -39,22 +39,23 @@ class CaptureFile : public ::testing::Test {
     }
     void TearDown() override { fs::remove_all(folder); }
 
-    [[nodiscard]] static Octets content(const fs::path& path) {
-        Octets octets;
+    [[nodiscard]] static ByteVector content(const fs::path& path) {
+        ByteVector bytes;
         const gzFile file = gzopen(path.c_str(), "rb");
         for (int n = 1; n > 0;) {
             std::byte piece[4096];
             n = gzread(file, piece, sizeof piece);
-            if (n > 0) octets.insert(octets.end(), piece, piece + n);
+            if (n > 0) bytes.insert(bytes.end(), piece, piece + n);
         }
         gzclose_r(file);
-        return octets;
+        return bytes;
     }
 
     /// The packets of a pcapng file. Fails the test when a block is not whole, unless the last one
     /// may be cut.
-    [[nodiscard]] static std::vector<Octets> packets(const Octets& file, bool may_be_cut = false) {
-        std::vector<Octets> out;
+    [[nodiscard]] static std::vector<ByteVector> packets(const ByteVector& file,
+                                                         bool may_be_cut = false) {
+        std::vector<ByteVector> out;
         std::size_t at = 0;
         while (at < file.size()) {
             std::uint32_t type = 0, length = 0, again = 0, kept = 0;
@@ -87,7 +88,7 @@ PcapngWriter::Options options_for(const fs::path& path) {
 TEST_F(CaptureFile, what_is_flushed_is_whole_while_the_file_is_open) {
     auto writer = PcapngWriter::create(options_for(folder / "a.pcapng"));
     ASSERT_TRUE(writer);
-    const Octets frame(61, std::byte{3});
+    const ByteVector frame(61, std::byte{3});
     for (int i = 0; i < 10; ++i) {
         (*writer)->add(frame, 1, PcapngWriter::Direction::inbound);
         ASSERT_TRUE((*writer)->flush(1));
@@ -104,13 +105,13 @@ TEST_F(CaptureFile, stops_at_its_size_and_stays_whole) {
         options.size_max = 20000;
         auto writer = PcapngWriter::create(options);
         ASSERT_TRUE(writer);
-        Octets frame(1000);
+        ByteVector frame(1000);
         std::uint32_t noise = 1;
         int added = 0;
         for (; added < 1000; ++added) {
-            for (std::byte& octet : frame) {  // nothing that zlib can shrink
+            for (std::byte& byte : frame) {  // nothing that zlib can shrink
                 noise = noise * 1664525 + 1013904223;
-                octet = static_cast<std::byte>(noise >> 24);
+                byte = static_cast<std::byte>(noise >> 24);
             }
             (*writer)->add(frame, 1, PcapngWriter::Direction::outbound);
             if (!(*writer)->flush(1)) break;
@@ -124,19 +125,19 @@ TEST_F(CaptureFile, stops_at_its_size_and_stays_whole) {
     }
 }
 
-TEST_F(CaptureFile, keeps_snap_octets_of_each_frame) {
+TEST_F(CaptureFile, keeps_snap_bytes_of_each_frame) {
     auto options = options_for(folder / "a.pcapng.gz");
     options.snap = 64;
     auto writer = PcapngWriter::create(options);
     ASSERT_TRUE(writer);
-    (*writer)->add(Octets(1000, std::byte{1}), 1, PcapngWriter::Direction::inbound);
+    (*writer)->add(ByteVector(1000, std::byte{1}), 1, PcapngWriter::Direction::inbound);
     (*writer)->close();
-    const Octets file = content(folder / "a.pcapng.gz");
+    const ByteVector file = content(folder / "a.pcapng.gz");
     EXPECT_TRUE(packets(file).empty()) << "what was not flushed is dropped";
 
     auto again = PcapngWriter::create(options);
     ASSERT_TRUE(again);
-    (*again)->add(Octets(1000, std::byte{1}), 1, PcapngWriter::Direction::inbound);
+    (*again)->add(ByteVector(1000, std::byte{1}), 1, PcapngWriter::Direction::inbound);
     ASSERT_TRUE((*again)->flush(2));
     (*again)->close();
     const auto all = packets(content(folder / "a.pcapng.gz"));
@@ -191,21 +192,21 @@ struct Loopback {
     int near = -1, far = -1;
 };
 
-void send(Capture& capture, const Octets& octets) {
-    const iovec piece{const_cast<std::byte*>(octets.data()), octets.size()};
-    capture.sent({&piece, 1}, octets.size());
+void send(Capture& capture, const ByteVector& bytes) {
+    const iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    capture.sent({&piece, 1}, bytes.size());
 }
 
-Octets request() {
-    Octets out(20);
+ByteVector request() {
+    ByteVector out(20);
     std::memcpy(out.data(), MPA_KEY_REQUEST, 16);
     out[17] = std::byte{1};
     return out;
 }
 
-std::uint32_t folded(ConstBytes octets, std::uint32_t sum) {
-    for (std::size_t i = 0; i < octets.size(); ++i) {
-        sum += std::to_integer<std::uint32_t>(octets[i]) << (i % 2 == 0 ? 8 : 0);
+std::uint32_t folded(ConstBytes bytes, std::uint32_t sum) {
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        sum += std::to_integer<std::uint32_t>(bytes[i]) << (i % 2 == 0 ? 8 : 0);
         sum = (sum & 0xffff) + (sum >> 16);
     }
     return sum;
@@ -219,10 +220,10 @@ TEST_F(CaptureFile, a_connection_reads_as_tcp_with_right_numbers_and_checksums) 
             auto capture = Capture::begin(pair.near, true);
             ASSERT_NE(capture, nullptr);
             send(*capture, request());
-            Octets reply = request();
+            ByteVector reply = request();
             std::memcpy(reply.data(), MPA_KEY_REPLY, 16);
             capture->received(reply);
-            send(*capture, Octets(8));
+            send(*capture, ByteVector(8));
             capture->received(ConstBytes(reply).first(3));  // never completed
             capture->sent_fin();
             capture->received_fin();
@@ -232,11 +233,11 @@ TEST_F(CaptureFile, a_connection_reads_as_tcp_with_right_numbers_and_checksums) 
         });
         const auto frames = packets(content(path));
         ASSERT_EQ(frames.size(), 3u + 4u + 3u);
-        const std::size_t ip_octets = family == AF_INET ? 20 : 40;
+        const std::size_t ip_bytes = family == AF_INET ? 20 : 40;
         const std::size_t addresses = 14 + (family == AF_INET ? 12 : 8);
         std::uint32_t next[2] = {0, 0};
-        for (const Octets& frame : frames) {
-            const ConstBytes tcp = ConstBytes(frame).subspan(14 + ip_octets);
+        for (const ByteVector& frame : frames) {
+            const ConstBytes tcp = ConstBytes(frame).subspan(14 + ip_bytes);
             const bool ours = frame[11] == std::byte{1};
             EXPECT_EQ(load_be32(tcp.data() + 4), next[ours ? 0 : 1]);
             const auto flags = std::to_integer<unsigned>(tcp[13]);
@@ -263,7 +264,7 @@ TEST_F(CaptureFile, two_processes_of_one_name_and_a_forked_child_keep_apart) {
         ASSERT_NE(capture, nullptr);
         const pid_t child = fork();
         if (child == 0) {
-            send(*capture, Octets(8));  // the parent's: ignored
+            send(*capture, ByteVector(8));  // the parent's: ignored
             auto own = Capture::begin(pair.far, false);
             EXPECT_NE(own, nullptr);
             own.reset();
@@ -324,13 +325,13 @@ TEST_F(CaptureFile, what_a_killed_process_leaves_can_be_read) {
             auto capture = Capture::begin(pair.near, true);
             if (capture == nullptr) _exit(1);
             send(*capture, request());
-            for (int i = 0; i < 300; ++i) send(*capture, Octets(1028));
+            for (int i = 0; i < 300; ++i) send(*capture, ByteVector(1028));
             kill(getpid(), SIGKILL);
         }
         int status = 0;
         waitpid(child, &status, 0);
         ASSERT_TRUE(WIFSIGNALED(status));
-        // An FPDU of length 0 is 8 octets. Plain: all that was sent, and the handshake and the
+        // An FPDU of length 0 is 8 bytes. Plain: all that was sent, and the handshake and the
         // acknowledgements; gzip: up to the last flush, and perhaps some of what follows.
         const std::size_t sent = 300 * 1028 / 8 + 1 + 3;
         EXPECT_GE(packets(content(path), gzip).size(), gzip ? sent / 2 : sent) << path;

@@ -18,20 +18,20 @@ using namespace std::chrono_literals;
 
 TEST(Descriptors, a_duplicate_is_owned_until_it_is_closed) {
     const int fd = eventfd(0, EFD_CLOEXEC);
-    EXPECT_TRUE(strange_descriptor(fd));
+    EXPECT_TRUE(is_program_fd(fd));
     Result<int> made = duplicate_descriptor(fd);
     const int copy = made ? *made : -1;
     ASSERT_GE(copy, 0);
-    EXPECT_TRUE(owns_descriptor(copy));
-    EXPECT_FALSE(strange_descriptor(copy));
-    close_owned(copy);
-    EXPECT_FALSE(owns_descriptor(copy));
-    EXPECT_FALSE(strange_descriptor(copy));  // nobody's
+    EXPECT_TRUE(is_internal_fd(copy));
+    EXPECT_FALSE(is_program_fd(copy));
+    close_internal_fd(copy);
+    EXPECT_FALSE(is_internal_fd(copy));
+    EXPECT_FALSE(is_program_fd(copy));  // closed
     EXPECT_EQ(fcntl(copy, F_GETFD), -1);
     close(fd);
 }
 
-TEST(Descriptors, one_that_is_being_opened_or_closed_is_not_strange) {
+TEST(Descriptors, one_that_is_being_opened_or_closed_is_not_the_programs) {
     const int opening = eventfd(0, EFD_CLOEXEC), closing = eventfd(0, EFD_CLOEXEC);
     std::atomic<bool> begun{false}, over{false};
     std::thread other([&] {
@@ -39,22 +39,22 @@ TEST(Descriptors, one_that_is_being_opened_or_closed_is_not_strange) {
         begun = true;
         std::this_thread::sleep_for(2ms);
         over = true;
-        own_descriptor(opening);
+        register_internal_fd(opening);
         close(closing);
     });
     while (!begun) std::this_thread::yield();
-    EXPECT_FALSE(strange_descriptor(opening));
-    EXPECT_FALSE(strange_descriptor(closing));
+    EXPECT_FALSE(is_program_fd(opening));
+    EXPECT_FALSE(is_program_fd(closing));
     EXPECT_TRUE(over);
     other.join();
-    close_owned(opening);
+    close_internal_fd(opening);
 }
 
 TEST(Descriptors, a_signal_handler_in_the_middle_of_a_change_gets_an_answer) {
     const int fd = eventfd(0, EFD_CLOEXEC);
     {
         const DescriptorChange change;  // of this thread: it does not end while it waits
-        EXPECT_TRUE(strange_descriptor(fd));
+        EXPECT_TRUE(is_program_fd(fd));
     }
     close(fd);
 }
@@ -67,7 +67,7 @@ TEST(Descriptors, a_child_does_not_wait_for_its_parents_changes) {
         forget_descriptor_changes();
         const auto begun = std::chrono::steady_clock::now();
         for (int i = 0; i < 100; ++i) {
-            if (!strange_descriptor(fd)) _exit(1);
+            if (!is_program_fd(fd)) _exit(1);
         }
         // Each wait in vain takes half a second or more.
         _exit(std::chrono::steady_clock::now() - begun < 10s ? 0 : 2);

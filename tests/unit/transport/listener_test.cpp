@@ -52,8 +52,8 @@ class ListenSocketTest : public ::testing::Test {
     // Closed, by FIN or by reset.
     static bool closed(int client) {
         pollfd p{client, POLLIN, 0};
-        char octet;
-        return poll(&p, 1, 10'000) == 1 && recv(client, &octet, 1, MSG_DONTWAIT) <= 0;
+        char byte;
+        return poll(&p, 1, 10'000) == 1 && recv(client, &byte, 1, MSG_DONTWAIT) <= 0;
     }
 
     Epochs epochs;
@@ -65,7 +65,7 @@ class ListenSocketTest : public ::testing::Test {
 
 TEST_F(ListenSocketTest, drops_what_it_has_no_memory_for_and_goes_on) {
     const auto listener = make(fd);
-    progress->locked([&](Pass& pass) { ASSERT_TRUE(listener->open(pass)); });
+    progress->locked([&](PollCycle& cycle) { ASSERT_TRUE(listener->open(cycle)); });
     for (int i = 1; i <= 6; ++i) {  // more than may be starting at once
         const int client = dial();
         ASSERT_GE(client, 0);
@@ -75,40 +75,40 @@ TEST_F(ListenSocketTest, drops_what_it_has_no_memory_for_and_goes_on) {
     }
     EXPECT_FALSE(listener->has_ready());
     EXPECT_EQ(listener->take(), nullptr);
-    progress->locked([&](Pass& pass) { listener->close(pass); });
+    progress->locked([&](PollCycle& cycle) { listener->close(cycle); });
 }
 
 TEST_F(ListenSocketTest, serves_what_came_before_it_was_opened) {
     const int client = dial();
     const auto listener = make(fd);
-    progress->locked([&](Pass& pass) { ASSERT_TRUE(listener->open(pass)); });
+    progress->locked([&](PollCycle& cycle) { ASSERT_TRUE(listener->open(cycle)); });
     EXPECT_EQ(makes, 1);
     EXPECT_TRUE(closed(client));
     close(client);
-    progress->locked([&](Pass& pass) { listener->close(pass); });
+    progress->locked([&](PollCycle& cycle) { listener->close(cycle); });
 }
 
 TEST_F(ListenSocketTest, a_pause_after_failure_ends_by_itself) {
     const auto listener = make(fd);
-    progress->locked([&](Pass& pass) {
-        ASSERT_TRUE(listener->open(pass));
-        listener->on_failure(pass);
+    progress->locked([&](PollCycle& cycle) {
+        ASSERT_TRUE(listener->open(cycle));
+        listener->on_failure(cycle);
     });
     const int client = dial();
-    progress->drive();
+    progress->poll();
     EXPECT_EQ(makes, 0);
     EXPECT_TRUE(progress->wait([&] { return makes == 1; }, monotonic_now() + 10 * kSecond));
     close(client);
-    progress->locked([&](Pass& pass) { listener->close(pass); });
+    progress->locked([&](PollCycle& cycle) { listener->close(cycle); });
 }
 
 TEST_F(ListenSocketTest, close_is_final_and_may_come_twice) {
     const auto listener = make(fd);
-    progress->locked([&](Pass& pass) {
-        ASSERT_TRUE(listener->open(pass));
-        listener->close(pass);
-        listener->close(pass);
-        listener->on_failure(pass);
+    progress->locked([&](PollCycle& cycle) {
+        ASSERT_TRUE(listener->open(cycle));
+        listener->close(cycle);
+        listener->close(cycle);
+        listener->on_failure(cycle);
     });
     EXPECT_EQ(progress->size(), 0u);
     EXPECT_EQ(dial(), -1) << "the port is still open";
@@ -116,17 +116,17 @@ TEST_F(ListenSocketTest, close_is_final_and_may_come_twice) {
 
 TEST_F(ListenSocketTest, a_descriptor_that_cannot_be_watched_stays_the_callers) {
     const auto twice = make(fd), listener = make(fd);
-    progress->locked([&](Pass& pass) {
-        ASSERT_TRUE(listener->open(pass));
-        const auto opened = twice->open(pass);
+    progress->locked([&](PollCycle& cycle) {
+        ASSERT_TRUE(listener->open(cycle));
+        const auto opened = twice->open(cycle);
         ASSERT_FALSE(opened);
         EXPECT_EQ(opened.error().code, EEXIST);
-        twice->close(pass);
+        twice->close(cycle);
     });
     const int client = dial();
     EXPECT_GE(client, 0) << "the descriptor was closed";
     close(client);
-    progress->locked([&](Pass& pass) { listener->close(pass); });
+    progress->locked([&](PollCycle& cycle) { listener->close(cycle); });
 }
 
 TEST_F(ListenSocketTest, the_descriptor_is_made_when_asked_for) {

@@ -31,35 +31,35 @@ class Item final : public Pollable {
     Item() : fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
     ~Item() override { close(fd); }
 
-    void ring() const {
+    void make_readable() const {
         const std::uint64_t one = 1;
         EXPECT_EQ(write(fd, &one, sizeof one), static_cast<ssize_t>(sizeof one));
     }
-    void on_ready(std::uint32_t, Pass& pass) override {
+    void on_ready(std::uint32_t, PollCycle& cycle) override {
         std::uint64_t count = 0;
         if (read(fd, &count, sizeof count) < 0) return;  // a guess
         if (exhausted) throw std::bad_alloc();
-        rings += count;
-        pass.active = true;
+        reads += count;
+        cycle.active = true;
     }
-    void on_kick(Pass& pass) override {
+    void on_notify(PollCycle& cycle) override {
         if (exhausted) throw std::bad_alloc();
         const std::uint64_t now_posted = posted.load();
-        if (served.exchange(now_posted) != now_posted) pass.active = true;
-        ++kicks;
+        if (served.exchange(now_posted) != now_posted) cycle.active = true;
+        ++notifies;
     }
-    void on_time(Pass& pass) override {
+    void on_time(PollCycle& cycle) override {
         if (exhausted) throw std::bad_alloc();
         ++times;
-        pass.active = true;
+        cycle.active = true;
     }
-    void on_failure(Pass&) noexcept override { ++failures; }
-    void on_exit(Pass&) override { ++exits; }
+    void on_failure(PollCycle&) noexcept override { ++failures; }
+    void on_exit(PollCycle&) override { ++exits; }
     [[nodiscard]] bool draining() const override { return drains && times == 0; }
 
     const int fd;
-    std::atomic<std::uint64_t> rings{0}, posted{0}, served{0};
-    std::atomic<int> kicks{0}, times{0}, failures{0}, exits{0};
+    std::atomic<std::uint64_t> reads{0}, posted{0}, served{0};
+    std::atomic<int> notifies{0}, times{0}, failures{0}, exits{0};
     std::atomic<bool> exhausted{false};
     bool drains = false;
 };
@@ -77,12 +77,12 @@ class ProgressTest : public ::testing::TestWithParam<ProgressMode> {
     }
     std::shared_ptr<Item> add(std::uint32_t events = EPOLLIN) {
         auto item = std::make_shared<Item>();
-        progress->locked([&](Pass&) { EXPECT_TRUE(progress->add(item, item->fd, events)); });
+        progress->locked([&](PollCycle&) { EXPECT_TRUE(progress->add(item, item->fd, events)); });
         return item;
     }
     void TearDown() override { progress.reset(); }
     void set_deadline(Item& item, Time deadline) {
-        progress->locked([&](Pass&) { progress->set_deadline(item, deadline); });
+        progress->locked([&](PollCycle&) { progress->set_deadline(item, deadline); });
     }
     static Time in(Time t) { return monotonic_now() + t; }
 
@@ -90,96 +90,96 @@ class ProgressTest : public ::testing::TestWithParam<ProgressMode> {
     std::unique_ptr<Progress> progress;
 };
 
-TEST_F(ProgressTest, a_kick_now_is_served_before_it_returns) {
+TEST_F(ProgressTest, a_immediate_notification_is_served_before_it_returns) {
     start(ProgressMode::app);
     const auto item = add();
-    progress->kick_now(*item);
-    EXPECT_EQ(item->kicks, 1);
+    progress->notify_now(*item);
+    EXPECT_EQ(item->notifies, 1);
 }
 
-TEST_F(ProgressTest, callers_are_idle_from_their_note_to_their_next_pass) {
+TEST_F(ProgressTest, callers_are_idle_from_their_note_to_their_next_cycle) {
     start(ProgressMode::app);
-    EXPECT_FALSE(progress->idle_since(progress->caller_passes()));
-    progress->drive();
+    EXPECT_FALSE(progress->idle_since(progress->caller_cycles()));
+    progress->poll();
     progress->note_idle();
-    EXPECT_TRUE(progress->idle_since(progress->caller_passes()));
-    progress->drive();
-    EXPECT_FALSE(progress->idle_since(progress->caller_passes()));
+    EXPECT_TRUE(progress->idle_since(progress->caller_cycles()));
+    progress->poll();
+    EXPECT_FALSE(progress->idle_since(progress->caller_cycles()));
 }
 
-TEST_F(ProgressTest, a_kick_later_is_served_once_by_the_next_pass) {
+TEST_F(ProgressTest, a_later_notification_is_served_once_by_the_next_cycle) {
     start(ProgressMode::app);
     const auto item = add();
-    progress->kick_later(*item);
-    progress->kick_later(*item);
-    EXPECT_EQ(item->kicks, 0);
+    progress->notify_later(*item);
+    progress->notify_later(*item);
+    EXPECT_EQ(item->notifies, 0);
     EXPECT_TRUE(progress->work_waiting());
-    progress->drive();
-    progress->drive();
-    EXPECT_EQ(item->kicks, 1);
+    progress->poll();
+    progress->poll();
+    EXPECT_EQ(item->notifies, 1);
     EXPECT_FALSE(progress->work_waiting());
 }
 
-TEST_F(ProgressTest, who_relaxes_does_so_for_his_time) {
+TEST_F(ProgressTest, a_pause_lasts_its_time) {
     start(ProgressMode::app);
-    progress->locked([&](Pass&) {
+    progress->locked([&](PollCycle&) {
         const Time begin = monotonic_now();
-        progress->relax(5 * kMillisecond);
+        progress->pause(5 * kMillisecond);
         EXPECT_GE(monotonic_now() - begin, 5 * kMillisecond);
     });
 }
 
-TEST_F(ProgressTest, who_relaxes_is_called_back_by_a_kick) {
+TEST_F(ProgressTest, a_pause_is_called_back_by_a_notification) {
     start(ProgressMode::app);
     const auto item = add();
-    std::atomic<bool> relaxing{false};
+    std::atomic<bool> pausing{false};
     std::thread poster([&] {
-        while (!relaxing) std::this_thread::yield();
-        progress->kick_now(*item);  // leaves it to who drives
+        while (!pausing) std::this_thread::yield();
+        progress->notify_now(*item);  // leaves it to the thread that polls
     });
     const Time begin = monotonic_now();
-    progress->locked([&](Pass&) {
-        relaxing = true;
-        progress->relax(kLimit);
+    progress->locked([&](PollCycle&) {
+        pausing = true;
+        progress->pause(kLimit);
     });
     poster.join();
     EXPECT_LT(monotonic_now() - begin, kLimit);
-    EXPECT_EQ(item->kicks, 1);
+    EXPECT_EQ(item->notifies, 1);
 }
 
 TEST_F(ProgressTest, a_removed_item_is_left_alone) {
     start(ProgressMode::app);
     const auto item = add();
     set_deadline(*item, in(kMillisecond));
-    progress->kick_later(*item);
-    item->ring();
-    progress->locked([&](Pass&) { progress->remove(*item); });
+    progress->notify_later(*item);
+    item->make_readable();
+    progress->locked([&](PollCycle&) { progress->remove(*item); });
     EXPECT_EQ(progress->size(), 0u);
     EXPECT_FALSE(progress->wait([] { return false; }, in(10 * kMillisecond)));
-    EXPECT_EQ(item->kicks + item->times, 0);
-    EXPECT_EQ(item->rings, 0u);
+    EXPECT_EQ(item->notifies + item->times, 0);
+    EXPECT_EQ(item->reads, 0u);
 }
 
-TEST_F(ProgressTest, who_owned_a_descriptor_before_owns_it_after) {
+TEST_F(ProgressTest, a_descriptor_registered_before_stays_registered) {
     start(ProgressMode::app);
     auto ours = std::make_shared<Item>(), theirs = std::make_shared<Item>();
-    own_descriptor(ours->fd);
-    progress->locked([&](Pass&) {
+    register_internal_fd(ours->fd);
+    progress->locked([&](PollCycle&) {
         ASSERT_TRUE(progress->add(ours, ours->fd, EPOLLIN));
         ASSERT_TRUE(progress->add(theirs, theirs->fd, EPOLLIN));
-        EXPECT_TRUE(owns_descriptor(theirs->fd));
+        EXPECT_TRUE(is_internal_fd(theirs->fd));
         progress->remove(*ours);
         progress->remove(*theirs);
     });
-    EXPECT_TRUE(owns_descriptor(ours->fd));
-    EXPECT_FALSE(owns_descriptor(theirs->fd));
-    disown_descriptor(ours->fd);
+    EXPECT_TRUE(is_internal_fd(ours->fd));
+    EXPECT_FALSE(is_internal_fd(theirs->fd));
+    unregister_internal_fd(ours->fd);
 }
 
 TEST_F(ProgressTest, what_cannot_be_watched_is_refused) {
     start(ProgressMode::app);
     const auto item = std::make_shared<Item>();
-    progress->locked([&](Pass&) {
+    progress->locked([&](PollCycle&) {
         const auto added = progress->add(item, -1, EPOLLIN);
         ASSERT_FALSE(added);
         EXPECT_EQ(added.error().code, EBADF);
@@ -187,17 +187,17 @@ TEST_F(ProgressTest, what_cannot_be_watched_is_refused) {
     EXPECT_EQ(progress->size(), 0u);
 }
 
-TEST_F(ProgressTest, polling_finds_every_item_also_beside_a_hot_one) {
+TEST_F(ProgressTest, polling_finds_every_item_also_beside_a_busy_polled_one) {
     start(ProgressMode::app);
     const auto busy = add(), quiet = add();
     for (std::uint64_t round = 1; round <= 1000; ++round) {
-        busy->ring();
-        if (round % 100 == 0) quiet->ring();
-        progress->drive();
+        busy->make_readable();
+        if (round % 100 == 0) quiet->make_readable();
+        progress->poll();
     }
-    for (int i = 0; i < 100; ++i) progress->drive();
-    EXPECT_EQ(busy->rings, 1000u);
-    EXPECT_EQ(quiet->rings, 10u);
+    for (int i = 0; i < 100; ++i) progress->poll();
+    EXPECT_EQ(busy->reads, 1000u);
+    EXPECT_EQ(quiet->reads, 10u);
 }
 
 TEST_F(ProgressTest, a_deadline_comes_once_and_not_early) {
@@ -215,7 +215,7 @@ TEST_F(ProgressTest, a_deadline_comes_once_and_not_early) {
     EXPECT_EQ(other->times, 0);
 }
 
-TEST_F(ProgressTest, an_embedding_loop_sees_kicks_events_and_deadlines) {
+TEST_F(ProgressTest, an_embedding_loop_sees_notifications_events_and_deadlines) {
     start(ProgressMode::app);
     const auto item = add();
     const int fd = progress->embed();
@@ -224,18 +224,18 @@ TEST_F(ProgressTest, an_embedding_loop_sees_kicks_events_and_deadlines) {
         return poll(&p, 1, ms) == 1;
     };
     EXPECT_FALSE(readable(0));
-    progress->kick_later(*item);
+    progress->notify_later(*item);
     EXPECT_TRUE(readable(0));
-    // A pass may leave epoll out; a loop goes on until nothing is readable.
-    for (int i = 0; i < 1000 && readable(0); ++i) progress->drive();
+    // A poll cycle may leave epoll out; a loop goes on until nothing is readable.
+    for (int i = 0; i < 1000 && readable(0); ++i) progress->poll();
     EXPECT_FALSE(readable(0));
-    item->ring();
+    item->make_readable();
     EXPECT_TRUE(readable(0));
-    for (int i = 0; i < 1000 && readable(0); ++i) progress->drive();
-    EXPECT_EQ(item->rings, 1u);
+    for (int i = 0; i < 1000 && readable(0); ++i) progress->poll();
+    EXPECT_EQ(item->reads, 1u);
     set_deadline(*item, in(kMillisecond));
     EXPECT_TRUE(readable(5000));
-    for (int i = 0; i < 1000 && readable(0); ++i) progress->drive();
+    for (int i = 0; i < 1000 && readable(0); ++i) progress->poll();
     EXPECT_EQ(item->times, 1);
 }
 
@@ -245,29 +245,29 @@ TEST_F(ProgressTest, an_item_that_runs_out_of_memory_ends_alone) {
     start(ProgressMode::app);
     const auto victim = add(), other = add();
     victim->exhausted = true;
-    progress->kick_now(*victim);
+    progress->notify_now(*victim);
     EXPECT_EQ(victim->failures, 1);
-    progress->kick_later(*victim);
-    progress->kick_later(*other);
-    progress->drive();
+    progress->notify_later(*victim);
+    progress->notify_later(*other);
+    progress->poll();
     EXPECT_EQ(victim->failures, 2);
-    EXPECT_EQ(other->kicks, 1);
-    victim->ring();
-    other->ring();
-    EXPECT_TRUE(progress->wait([&] { return other->rings == 1; }, in(kLimit)));
+    EXPECT_EQ(other->notifies, 1);
+    victim->make_readable();
+    other->make_readable();
+    EXPECT_TRUE(progress->wait([&] { return other->reads == 1; }, in(kLimit)));
     EXPECT_TRUE(progress->wait([&] { return victim->failures == 3; }, in(kLimit)));
     set_deadline(*victim, in(kMillisecond));
     EXPECT_TRUE(progress->wait([&] { return victim->failures == 4; }, in(kLimit)));
-    progress->kick_now(*other);  // served at once only if the driver lock is free
-    EXPECT_EQ(other->kicks, 2);
+    progress->notify_now(*other);  // served at once only if the progress lock is free
+    EXPECT_EQ(other->notifies, 2);
 }
 
-TEST_F(ProgressTest, what_throws_as_driver_lets_go_of_the_lock) {
+TEST_F(ProgressTest, what_throws_as_poller_lets_go_of_the_lock) {
     start(ProgressMode::app);
     const auto item = add();
-    EXPECT_THROW(progress->locked([](Pass&) { throw std::bad_alloc(); }), std::bad_alloc);
-    progress->kick_now(*item);
-    EXPECT_EQ(item->kicks, 1);
+    EXPECT_THROW(progress->locked([](PollCycle&) { throw std::bad_alloc(); }), std::bad_alloc);
+    progress->notify_now(*item);
+    EXPECT_EQ(item->notifies, 1);
 }
 
 // ---- sleeping and waking --------------------------------------------------
@@ -291,32 +291,32 @@ TEST_P(ProgressTest, wait_ends_at_its_deadline) {
     EXPECT_TRUE(progress->wait([] { return true; }, 0));
 }
 
-TEST_P(ProgressTest, a_sleeper_sees_a_ready_descriptor) {
+TEST_P(ProgressTest, a_waiter_sees_a_ready_descriptor) {
     start(GetParam());
     const auto item = add();
     std::thread other([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        item->ring();
+        item->make_readable();
     });
-    EXPECT_TRUE(progress->wait([&] { return item->rings == 1; }, in(kLimit)));
+    EXPECT_TRUE(progress->wait([&] { return item->reads == 1; }, in(kLimit)));
     other.join();
 }
 
-// A sleeper only looks; the edge is for the pass.
-TEST_P(ProgressTest, an_edge_is_not_lost_to_a_sleeper) {
+// A waiter only looks; the edge is for the cycle.
+TEST_P(ProgressTest, an_edge_is_not_lost_to_a_waiter) {
     start(GetParam());
     const auto item = add(EPOLLIN | EPOLLET);
     for (std::uint64_t round = 1; round <= 200; ++round) {
         std::thread other([&] {
             if (round % 4 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-            item->ring();
+            item->make_readable();
         });
-        ASSERT_TRUE(progress->wait([&] { return item->rings == round; }, in(kLimit))) << round;
+        ASSERT_TRUE(progress->wait([&] { return item->reads == round; }, in(kLimit))) << round;
         other.join();
     }
 }
 
-// Two threads race for the bell and the lock: one waits for what the other posts.
+// Two threads race for the wake flag and the lock: one waits for what the other posts.
 TEST_P(ProgressTest, no_wake_up_is_lost_between_a_poster_and_a_waiter) {
     for (const Time spin : {Time{0}, Time{50'000}}) {
         start(GetParam(), spin);
@@ -328,10 +328,10 @@ TEST_P(ProgressTest, no_wake_up_is_lost_between_a_poster_and_a_waiter) {
             for (std::uint64_t round = 1; round <= kRounds && !hung; ++round) {
                 item->posted.store(round);
                 if (round % 3 == 0) {
-                    progress->kick_later(*item);
-                    if (progress->has_leader()) progress->kick_now(*item);
+                    progress->notify_later(*item);
+                    if (progress->has_leader()) progress->notify_now(*item);
                 } else {
-                    progress->kick_now(*item);
+                    progress->notify_now(*item);
                 }
                 seen.wait(round - 1);
             }
@@ -354,7 +354,7 @@ TEST_P(ProgressTest, no_wake_up_is_lost_between_a_poster_and_a_waiter) {
     }
 }
 
-// One of them leads; whoever it is must pass the lead on, and wake those whose turn it is.
+// One of them leads; it must pass the lead on, and wake those whose turn it is.
 TEST_P(ProgressTest, leader_and_followers_all_wake) {
     start(GetParam());
     constexpr std::size_t kWaiters = 4;
@@ -368,7 +368,7 @@ TEST_P(ProgressTest, leader_and_followers_all_wake) {
         waiters.emplace_back([&, i] {
             for (std::uint64_t round = 1; round <= kRounds && !hung; ++round) {
                 const Item& mine = *items[i];
-                if (!progress->wait([&] { return mine.rings >= round || hung; }, in(kLimit))) {
+                if (!progress->wait([&] { return mine.reads >= round || hung; }, in(kLimit))) {
                     hung = true;
                     ADD_FAILURE() << "waiter " << i << " missed round " << round;
                 }
@@ -380,7 +380,7 @@ TEST_P(ProgressTest, leader_and_followers_all_wake) {
         // A different one is left behind, asleep, each time.
         for (std::size_t k = 0; k < kWaiters; ++k) {
             const std::size_t i = (k + round) % kWaiters;
-            items[i]->ring();
+            items[i]->make_readable();
             while (seen[i].load() < round && !hung) std::this_thread::yield();
         }
     }
@@ -418,7 +418,7 @@ bool holds_back(pid_t thread, int signal) {
     return false;
 }
 
-// A call that blocks while others move octets is awake half of the time, and a handler that runs
+// A call that blocks while others move bytes is awake half of the time, and a handler that runs
 // then ends it as well.
 TEST_F(ProgressTest, a_signal_ends_a_wait_whatever_it_is_doing) {
     constexpr int kRounds = 40;
@@ -431,8 +431,8 @@ TEST_F(ProgressTest, a_signal_ends_a_wait_whatever_it_is_doing) {
     std::atomic<bool> stop{false};
     std::thread traffic([&] {
         for (std::uint64_t n = 1; !stop; ++n) {
-            item->ring();
-            progress->wait([&] { return item->rings >= n; }, in(kLimit));
+            item->make_readable();
+            progress->wait([&] { return item->reads >= n; }, in(kLimit));
         }
     });
     for (int round = 0; round < kRounds; ++round) {
@@ -457,7 +457,7 @@ TEST_F(ProgressTest, a_signal_ends_a_wait_whatever_it_is_doing) {
         }
         EXPECT_TRUE(ended) << "round " << round;
         give_up = true;
-        progress->wake_sleepers();
+        progress->wake_waiters();
         waiter.join();
         EXPECT_GT(signals, handled);
         EXPECT_EQ(result, Progress::Waited::interrupted);
@@ -468,37 +468,39 @@ TEST_F(ProgressTest, a_signal_ends_a_wait_whatever_it_is_doing) {
 }
 
 // Posters that never pause must not leave the last of them to a leader that sleeps.
-TEST_F(ProgressTest, what_many_posters_leave_behind_wakes_the_leader) {
+TEST_F(ProgressTest, what_many_posters_queue_last_wakes_the_leader) {
     constexpr int kLength = 1000;
     start(ProgressMode::both);
     class Chain final : public Pollable {
       public:
         explicit Chain(Progress& p) : progress_(p) {}
-        void on_ready(std::uint32_t, Pass&) override {}
-        void on_kick(Pass& pass) override {
-            pass.active = true;
-            if (++kicks < kLength) progress_.kick_now(*this);
+        void on_ready(std::uint32_t, PollCycle&) override {}
+        void on_notify(PollCycle& cycle) override {
+            cycle.active = true;
+            if (++notifies < kLength) progress_.notify_now(*this);
         }
-        void on_time(Pass&) override {}
-        void on_failure(Pass&) noexcept override {}
-        std::atomic<int> kicks{0};
+        void on_time(PollCycle&) override {}
+        void on_failure(PollCycle&) noexcept override {}
+        std::atomic<int> notifies{0};
 
       private:
         Progress& progress_;
     };
     const auto chain = std::make_shared<Chain>(*progress);
     const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    progress->locked([&](Pass&) { EXPECT_TRUE(progress->add(chain, fd, EPOLLIN)); });
-    std::thread leader(
-        [&] { EXPECT_TRUE(progress->wait([&] { return chain->kicks >= kLength; }, in(kLimit))); });
+    progress->locked([&](PollCycle&) { EXPECT_TRUE(progress->add(chain, fd, EPOLLIN)); });
+    std::thread leader([&] {
+        EXPECT_TRUE(progress->wait([&] { return chain->notifies >= kLength; }, in(kLimit)));
+    });
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    progress->kick_now(*chain);
+    progress->notify_now(*chain);
     leader.join();
-    progress->locked([&](Pass&) { progress->remove(*chain); });
+    progress->locked([&](PollCycle&) { progress->remove(*chain); });
     close(fd);
 }
 
-// The thread leaves posts to a caller who polls; when he stops, it must still see to the last ones.
+// The thread leaves posts to a caller that polls; when the caller stops, the thread must still send
+// the last ones.
 TEST_F(ProgressTest, the_thread_serves_what_a_busy_caller_leaves_behind) {
     start(ProgressMode::both);
     const auto item = add();
@@ -506,11 +508,11 @@ TEST_F(ProgressTest, the_thread_serves_what_a_busy_caller_leaves_behind) {
         // Up to the longest tick and a little more, so that the last post meets each of its phases.
         const Time until = in(round % 10 * kMillisecond);
         while (monotonic_now() < until) {
-            progress->kick_later(*item);
-            progress->drive();
+            progress->notify_later(*item);
+            progress->poll();
         }
         item->posted = round;
-        progress->kick_later(*item);
+        progress->notify_later(*item);
         const Time limit = in(kLimit);
         while (item->served != round && monotonic_now() < limit) {
             std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -519,40 +521,40 @@ TEST_F(ProgressTest, the_thread_serves_what_a_busy_caller_leaves_behind) {
     }
 }
 
-// A signal handler may run in the middle of a pass, and many call exit() or fork().
-TEST_F(ProgressTest, a_fork_in_the_middle_of_a_pass_ends_and_leaves_the_parent_its_pass) {
+// A signal handler may run in the middle of a poll cycle, and many call exit() or fork().
+TEST_F(ProgressTest, a_fork_in_the_middle_of_a_cycle_ends_and_leaves_the_parent_its_cycle) {
     start(ProgressMode::both);
     const auto item = add();
-    progress->locked([&](Pass&) {
-        EXPECT_TRUE(progress->driven_by_this_thread());
+    progress->locked([&](PollCycle&) {
+        EXPECT_TRUE(progress->polled_by_this_thread());
         const pid_t child = fork();
         if (child == 0) _exit(7);
         int status = 0;
         EXPECT_EQ(waitpid(child, &status, 0), child);
         EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7);
-        EXPECT_TRUE(progress->driven_by_this_thread());
+        EXPECT_TRUE(progress->polled_by_this_thread());
     });
-    EXPECT_FALSE(progress->driven_by_this_thread());
+    EXPECT_FALSE(progress->polled_by_this_thread());
     std::thread other([&] {
-        progress->locked([](Pass&) {});
-        EXPECT_FALSE(progress->driven_by_this_thread());
+        progress->locked([](PollCycle&) {});
+        EXPECT_FALSE(progress->polled_by_this_thread());
     });
     other.join();
-    item->ring();
-    EXPECT_TRUE(progress->wait([&] { return item->rings == 1; }, in(kLimit)));
+    item->make_readable();
+    EXPECT_TRUE(progress->wait([&] { return item->reads == 1; }, in(kLimit)));
 }
 
-TEST_F(ProgressTest, one_that_is_due_again_at_once_does_not_keep_the_driver) {
+TEST_F(ProgressTest, one_that_is_due_again_at_once_does_not_keep_the_poller) {
     start(ProgressMode::app);
     class Overdue final : public Pollable {
       public:
         explicit Overdue(Progress& p) : progress_(p) {}
-        void on_ready(std::uint32_t, Pass&) override {}
-        void on_kick(Pass&) override {}
-        void on_time(Pass&) override {
+        void on_ready(std::uint32_t, PollCycle&) override {}
+        void on_notify(PollCycle&) override {}
+        void on_time(PollCycle&) override {
             if (++times < 1000) progress_.set_deadline(*this, 1);
         }
-        void on_failure(Pass&) noexcept override {}
+        void on_failure(PollCycle&) noexcept override {}
         int times = 0;
 
       private:
@@ -560,14 +562,14 @@ TEST_F(ProgressTest, one_that_is_due_again_at_once_does_not_keep_the_driver) {
     };
     const auto item = std::make_shared<Overdue>(*progress);
     const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    progress->locked([&](Pass&) {
+    progress->locked([&](PollCycle&) {
         EXPECT_TRUE(progress->add(item, fd, EPOLLIN));
         progress->set_deadline(*item, 1);
     });
-    for (int i = 0; i < 100 && item->times == 0; ++i) progress->drive_thoroughly();
+    for (int i = 0; i < 100 && item->times == 0; ++i) progress->try_poll_thoroughly();
     EXPECT_GT(item->times, 0);
     EXPECT_LT(item->times, 1000);
-    progress->locked([&](Pass&) { progress->remove(*item); });
+    progress->locked([&](PollCycle&) { progress->remove(*item); });
     close(fd);
 }
 

@@ -29,18 +29,18 @@ class Item final : public Pollable {
         const std::uint64_t one = 1;
         EXPECT_EQ(write(fd, &one, sizeof one), static_cast<ssize_t>(sizeof one));
     }
-    void on_ready(std::uint32_t, Pass&) override {
+    void on_ready(std::uint32_t, PollCycle&) override {
         std::uint64_t count = 0;
         if (read(fd, &count, sizeof count) < 0) return;
         signals += count;
     }
-    void on_kick(Pass&) override { ++kicks; }
-    void on_time(Pass&) override {}
-    void on_failure(Pass&) noexcept override {}
+    void on_notify(PollCycle&) override { ++notifies; }
+    void on_time(PollCycle&) override {}
+    void on_failure(PollCycle&) noexcept override {}
 
     const int fd;
     std::atomic<std::uint64_t> signals{0};
-    std::atomic<int> kicks{0};
+    std::atomic<int> notifies{0};
 };
 
 class SoftChannelTest : public ::testing::Test {
@@ -61,12 +61,12 @@ class SoftChannelTest : public ::testing::Test {
     static std::shared_ptr<Item> add(Progress& progress, std::shared_ptr<SoftChannel> channel,
                                      std::shared_ptr<SoftChannel> second = nullptr) {
         auto item = std::make_shared<Item>(std::move(channel), std::move(second));
-        progress.locked([&](Pass&) { EXPECT_TRUE(progress.add(item, item->fd, EPOLLIN)); });
+        progress.locked([&](PollCycle&) { EXPECT_TRUE(progress.add(item, item->fd, EPOLLIN)); });
         return item;
     }
     static std::shared_ptr<Item> joined(Progress& progress, std::shared_ptr<SoftChannel> channel) {
         auto item = add(progress, std::move(channel));
-        progress.locked([&](Pass&) { progress.join_channels(*item); });
+        progress.locked([&](PollCycle&) { progress.join_channels(*item); });
         return item;
     }
     static bool readable(const SoftChannel& channel) {
@@ -97,23 +97,23 @@ TEST_F(SoftChannelTest, an_item_is_no_member_before_it_has_joined) {
     const auto item = add(*first, channel);
     item->signal();
     EXPECT_FALSE(readable(*channel));
-    first->locked([&](Pass&) { first->join_channels(*item); });
+    first->locked([&](PollCycle&) { first->join_channels(*item); });
     EXPECT_TRUE(readable(*channel));
 }
 
 TEST_F(SoftChannelTest, follows_what_is_asked_of_a_member) {
     const auto member = joined(*first, channel);
     member->signal();
-    first->locked([&](Pass&) { first->modify(*member, 0); });
+    first->locked([&](PollCycle&) { first->modify(*member, 0); });
     EXPECT_FALSE(readable(*channel));
-    first->locked([&](Pass&) { first->modify(*member, EPOLLIN | EPOLLOUT); });
+    first->locked([&](PollCycle&) { first->modify(*member, EPOLLIN | EPOLLOUT); });
     EXPECT_TRUE(readable(*channel));
 }
 
 TEST_F(SoftChannelTest, a_removed_member_makes_nothing_readable) {
     const auto member = joined(*first, channel);
     member->signal();
-    first->locked([&](Pass&) { first->remove(*member); });
+    first->locked([&](PollCycle&) { first->remove(*member); });
     EXPECT_FALSE(readable(*channel));
     channel->poll();
     EXPECT_EQ(member->signals, 0u);
@@ -123,7 +123,7 @@ TEST_F(SoftChannelTest, an_item_may_be_a_member_of_two_channels) {
     auto second = SoftChannel::create();
     ASSERT_TRUE(second);
     const auto item = add(*first, channel, *second);
-    first->locked([&](Pass&) { first->join_channels(*item); });
+    first->locked([&](PollCycle&) { first->join_channels(*item); });
     item->signal();
     EXPECT_TRUE(readable(*channel));
     EXPECT_TRUE(readable(**second));
@@ -144,10 +144,10 @@ TEST_F(SoftChannelTest, serves_one_member_and_several_as_they_come_and_go) {
     const auto two = joined(*first, channel);
     check(*one);
     check(*two);
-    first->locked([&](Pass&) { first->remove(*one); });
+    first->locked([&](PollCycle&) { first->remove(*one); });
     one.reset();
     check(*two);
-    first->locked([&](Pass&) { first->remove(*two); });
+    first->locked([&](PollCycle&) { first->remove(*two); });
     channel->poll();
     const auto three = joined(*first, channel);
     check(*three);
@@ -155,9 +155,9 @@ TEST_F(SoftChannelTest, serves_one_member_and_several_as_they_come_and_go) {
 
 TEST_F(SoftChannelTest, poll_serves_what_was_posted) {
     const auto member = joined(*first, channel);
-    first->kick_later(*member);
+    first->notify_later(*member);
     channel->poll();
-    EXPECT_EQ(member->kicks, 1);
+    EXPECT_EQ(member->notifies, 1);
 }
 
 TEST_F(SoftChannelTest, serves_members_of_several_progresses) {
@@ -175,7 +175,7 @@ TEST_F(SoftChannelTest, poll_waits_for_the_thread_that_serves_the_member) {
     member->signal();
     std::atomic<bool> inside{false};
     std::thread holder([&] {
-        first->locked([&](Pass&) {
+        first->locked([&](PollCycle&) {
             inside = true;
             usleep(20'000);
         });
@@ -186,14 +186,14 @@ TEST_F(SoftChannelTest, poll_waits_for_the_thread_that_serves_the_member) {
     holder.join();
 }
 
-TEST_F(SoftChannelTest, members_are_the_threads_where_only_threads_drive) {
+TEST_F(SoftChannelTest, members_are_the_threads_where_only_threads_poll) {
     const auto progress = make_progress(ProgressMode::thread);
     const auto item = joined(*progress, channel);
     item->signal();
     EXPECT_FALSE(readable(*channel));
 }
 
-TEST_F(SoftChannelTest, owns_its_descriptor) { EXPECT_TRUE(owns_descriptor(channel->fd())); }
+TEST_F(SoftChannelTest, owns_its_descriptor) { EXPECT_TRUE(is_internal_fd(channel->fd())); }
 
 }  // namespace
 }  // namespace xsock

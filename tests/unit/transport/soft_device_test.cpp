@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// What the device seam offers to a verbs face beyond the C library's needs.
+// What the device seam offers to a verbs API beyond the C library's needs.
 #include "transport/soft_device.hpp"
 
 #include <fcntl.h>
@@ -38,7 +38,7 @@ class SoftDeviceTest : public ::testing::Test {
         const auto [client, server] = test::loopback_pair();
         QpAttr attr;
         attr.send_cq = attr.recv_cq = cq.get();
-        attr.receive_patience = kNever;
+        attr.rnr_timeout = kNever;
         for (auto* qp : {&a, &b}) *qp = std::move(*device->create_qp(attr));
         ConnectAttr connect;
         connect.role = ConnectAttr::Role::responder;
@@ -99,7 +99,8 @@ TEST_F(SoftDeviceTest, completions_are_there_before_the_state_that_follows_them)
 }
 
 TEST_F(SoftDeviceTest, detaching_with_work_outstanding_resets_the_connection) {
-    // Nobody receives: the Send stays with us, or with TCP, without a receive at the other end.
+    // The peer does not receive: the Send stays with us, or with TCP, without a receive at the
+    // other end.
     const Sge sge{memory.data(), 4096, kLkeyNone};
     SendWr read;
     read.opcode = SendOpcode::read;
@@ -139,22 +140,22 @@ TEST_F(SoftDeviceTest, owns_the_descriptors_that_it_opens) {
     std::set<int> opened = open_descriptors();
     for (const int fd : before) opened.erase(fd);
     EXPECT_GE(opened.size(), 4u);
-    for (const int fd : opened) EXPECT_FALSE(strange_descriptor(fd)) << fd;
+    for (const int fd : opened) EXPECT_FALSE(is_program_fd(fd)) << fd;
     listener->reset();
     for (const int fd : opened) {
         if (fcntl(fd, F_GETFD) < 0) {
-            EXPECT_FALSE(owns_descriptor(fd)) << fd;
+            EXPECT_FALSE(is_internal_fd(fd)) << fd;
         }
     }
 }
 
-TEST(SrqCore, forgets_connections_that_starved_and_went) {
+TEST(SrqCore, forgets_rnr_waiters_that_went) {
     SrqCore core(8, nullptr);
-    for (int i = 0; i < 10000; ++i) core.starve({});
-    EXPECT_LE(core.take_starved().size(), 64u);
+    for (int i = 0; i < 10000; ++i) core.add_rnr_waiter({});
+    EXPECT_LE(core.take_rnr_waiters().size(), 64u);
 }
 
-TEST_F(SoftDeviceTest, a_face_may_add_completions_and_wait_for_them) {
+TEST_F(SoftDeviceTest, a_api_may_add_completions_and_wait_for_them) {
     bool done = false;
     EXPECT_FALSE(cq->wait_until([&] { return done; }, monotonic_now() + kMillisecond));
     done = true;
@@ -199,8 +200,8 @@ TEST_F(SoftDeviceTest, an_srq_below_its_limit_is_an_event) {
 }
 
 // A program that sleeps in its own poll() is told without waiting for a thread's tick; here only
-// that it is told at all, whoever drove before.
-TEST_F(SoftDeviceTest, hand_over_lets_the_thread_drive) {
+// that it is told at all, whichever thread polled before.
+TEST_F(SoftDeviceTest, hand_over_lets_the_thread_poll) {
     const Sge sge{memory.data(), 100, kLkeyNone};
     ASSERT_TRUE(b->post_recv({.wr_id = 1, .sges = {&sge, 1}}));
     for (int i = 0; i < 100; ++i) poll_all();
@@ -215,9 +216,9 @@ TEST_F(SoftDeviceTest, hand_over_lets_the_thread_drive) {
     cq->set_notifier(nullptr, nullptr);
 }
 
-// As at exit() in a signal handler that runs in the middle of a pass.
-TEST_F(SoftDeviceTest, draining_in_the_middle_of_a_pass_waits_for_nothing) {
-    soft_progress(*device).locked([&](Pass&) {
+// As at exit() in a signal handler that runs in the middle of a poll cycle.
+TEST_F(SoftDeviceTest, draining_in_the_middle_of_a_cycle_waits_for_nothing) {
+    soft_progress(*device).locked([&](PollCycle&) {
         drain_soft_device(*device, 20 * kSecond);
         flush_soft_device(*device, 20 * kSecond);
     });

@@ -81,20 +81,20 @@ TEST_F(Stats, entries_are_seen_while_they_live) {
                   d.qp_num = 77;
                   set_stats_text(d.peer, "peer");
                   entry->describe(d);
-                  entry->counters().tx_payload_octets = 5;
-                  entry->tx_octets() = 9;
+                  entry->counters().tx_payload_bytes = 5;
+                  entry->tx_bytes() = 9;
                   const std::string there = page();
                   if (header(there).pid != static_cast<std::uint32_t>(getpid())) return 1;
                   if (header(there).connections != 1 || header(there).unlisted != 0) return 2;
                   const StatsSlot s = slot(there, 0);
                   if (s.taken != 1 || s.sequence % 2 != 0) return 3;
                   if (s.description.qp_num != 77 || s.description.opened_ns == 0) return 4;
-                  if (s.counters.tx_payload_octets != 5 || s.tx_octets != 9) return 5;
+                  if (s.counters.tx_payload_bytes != 5 || s.tx_bytes != 9) return 5;
                   entry.reset();
                   if (slot(page(), 0).taken != 0) return 6;
                   const StatsEntry next;  // the same slot, fresh
                   const StatsSlot again = slot(page(), 0);
-                  if (again.taken != 1 || again.tx_octets != 0 || again.description.qp_num != 0) {
+                  if (again.taken != 1 || again.tx_bytes != 0 || again.description.qp_num != 0) {
                       return 7;
                   }
                   return again.sequence != s.sequence ? 0 : 8;

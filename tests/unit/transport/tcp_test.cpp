@@ -75,24 +75,24 @@ TEST_F(Tcp, prepare_sets_what_latency_and_time_limits_need) {
     EXPECT_EQ(tcp::prepare(-1, {}).error().code, EBADF);
 }
 
-TEST_F(Tcp, standing_tells_a_closed_window_from_silence) {
-    EXPECT_FALSE(tcp::standing(near).waiting);
-    EXPECT_FALSE(tcp::standing(-1).waiting);
-    const std::vector<std::byte> octets(1 << 20);
-    while (::send(near, octets.data(), octets.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
+TEST_F(Tcp, peer_info_tells_a_closed_window_from_silence) {
+    EXPECT_FALSE(tcp::peer_info(near).waiting);
+    EXPECT_FALSE(tcp::peer_info(-1).waiting);
+    const std::vector<std::byte> bytes(1 << 20);
+    while (::send(near, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
     }
     // The peer reads nothing, and its kernel answers: the window closes, no attempt stays
     // unanswered.
-    tcp::Standing standing;
+    tcp::PeerInfo peer_info;
     for (int i = 0; i < 500; ++i) {
-        standing = tcp::standing(near);
-        if (standing.window_closed) break;
+        peer_info = tcp::peer_info(near);
+        if (peer_info.window_closed) break;
         usleep(10'000);
     }
-    EXPECT_TRUE(standing.waiting);
-    EXPECT_TRUE(standing.window_closed);
-    EXPECT_LT(standing.attempts, 2u);
-    EXPECT_GT(standing.acknowledged, 1000u);
+    EXPECT_TRUE(peer_info.waiting);
+    EXPECT_TRUE(peer_info.window_closed);
+    EXPECT_LT(peer_info.attempts, 2u);
+    EXPECT_GT(peer_info.acknowledged, 1000u);
 }
 
 TEST_F(Tcp, emss_and_peer_name_are_of_the_connection) {
@@ -111,9 +111,7 @@ struct Batch {
             if (i % 2 == 1) ends.push_back(static_cast<std::uint32_t>(i + 1));
         }
     }
-    [[nodiscard]] mpa::TxBatch view(bool separate) const {
-        return {iov, ends, memory.size(), separate};
-    }
+    [[nodiscard]] TxBatch view(bool separate) const { return {iov, ends, memory.size(), separate}; }
     std::vector<std::byte> memory;
     std::vector<iovec> iov;
     std::vector<std::uint32_t> ends;

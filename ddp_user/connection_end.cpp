@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// How a connection ends: by the peer, by the program, by a fault, in time.
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "ddp_user/connection.hpp"
+
+namespace xsock::ddp {
+namespace {
+
+// The errno that tells a socket programmer how a stream ended.
+int errno_of(StreamError stream_error) {
+    switch (stream_error) {
+        case StreamError::none:
+            return 0;
+        case StreamError::startup_timeout:
+        case StreamError::peer_silent:
+            return ETIMEDOUT;
+        case StreamError::startup_rejected:
+            return ECONNREFUSED;
+        case StreamError::mpa_connection_lost:
+            return ECONNRESET;
+        case StreamError::local_fault:
+            return EFAULT;
+        default:
+            return EPROTO;
+    }
+}
+
+}  // namespace
+
+// ---- what has come about --------------------------------------------------
+
+void Connection::update_end(Time now) {
+    const Llp::Status& layer = llp_->status();
+    const bool sending_terminate = stream_.state() == Stream::State::terminating;
+    const bool stream_ended = stream_.state() == Stream::State::ended;
+    if (stream_ended && stream_.terminate_received() != nullptr) {
+        end(QpState::error, {EndCause::terminated, EPROTO, stream_error()}, WcStatus::flushed, true,
+            now);
+        return;
+    }
+    // A peer that does not read must not keep us.
+    if (sending_terminate && deadlines_.linger == kNever) begin_linger(now);
+    if (layer.tx_pending != 0 && !peer_finished()) return;  // a Terminate or a Reply goes first
+    if (stream_ended || layer.state == Llp::State::closed ||
+        (layer.state == Llp::State::failed && !sending_terminate)) {
+        const bool said_something = stream_.terminate_sent() != nullptr ||
+                                    (layer.state == Llp::State::closed && committed_);
+        end_by_stream(said_something, now);
+        return;
+    }
+    if (sending_terminate) {
+        if (fin_sent()) end_by_stream(false, now);  // too late to tell the peer
+        return;
+    }
+    if (remote_ == Remote::finished && unconsumed_.empty() && start_ != Start::held) {
+        on_peer_finished();
+        if (ended()) return;
+    }
+    if (local_ == Local::closing && is_started() && stream_.drained() &&
+        llp_->status().tx_pending == 0 && (peer_finished() || finish_at() <= now)) {
+        finish();
+    }
+    // A message that nobody will receive any more (the program has let go) must not hold the peer.
+    const bool unwanted = released_ && stream_.rx_blocked();
+    if (fin_sent() && (peer_finished() || unwanted)) {
+        end(QpState::closed, {}, WcStatus::flushed, true, now);
+    }
+}
+
+// Half of the connection is left.
+void Connection::on_peer_finished() {
+    remote_ = Remote::over;
+    if ((attr_.outlives_peer || awaits_confirm_end_) && !closing()) {
+        stream_.peer_finished();
+    } else {
+        stream_.flush_receives();  // Reads too: no answer can come any more
+    }
+    if (closing() || attr_.outlives_peer) return;
+    push_event(WcOpcode::closed, WcStatus::success);
+    set_state(QpState::peer_closed);
+}
+
+bool Connection::awaits_rtr() const noexcept {
+    return llp_->state() == Llp::State::operational && start_ == Start::pending;
+}
+
+Time Connection::finish_at() const noexcept {
+    return std::max(llp_->status().finish_at, finish_at_);
+}
+
+// FIN, once. The layer must not be asked for anything behind it.
+void Connection::finish() {
+    if (fin_sent()) return;
+    delegate_.finish();
+    llp_->tx_finished();
+    local_ = Local::finished;
+}
+
+// The stream, or the layer below it, is over.
+void Connection::end_by_stream(bool orderly, Time now) {
+    const StreamError v = stream_error();
+    if (v == StreamError::none) {
+        end(QpState::closed, {}, WcStatus::flushed, true, now);
+        return;
+    }
+    const bool is_lost = v == StreamError::mpa_connection_lost;
+    end(QpState::error, {EndCause::stream_error, errno_of(v), v},
+        is_lost ? WcStatus::connection_lost : WcStatus::flushed, orderly, now);
+}
+
+// The end of all posted work. `orderly`: what was written shall still reach the peer, so we finish
+// and wait for its FIN a while; otherwise what carries the connection goes at once.
+void Connection::end(QpState state, const ConnectionError& error, WcStatus status, bool orderly,
+                     Time now) {
+    if (ended()) return;
+    life_ = Life::ended;
+    error_ = error;
+    const bool told = state_ == QpState::peer_closed;
+    // The program is told first, unless the end is its own doing or a fault of the stream.
+    const bool peer_left = told || (state == QpState::error && status == WcStatus::connection_lost);
+    if (awaits_confirm_end_ && is_started() && !released_ && peer_left) {
+        flush_held_ = status;
+    } else {
+        stream_.flush(status);
+    }
+    if (!told) {
+        push_event(WcOpcode::closed, state == QpState::closed ? WcStatus::success
+                                     : status == WcStatus::flushed
+                                         ? WcStatus::remote_operation_error
+                                         : status);
+    }
+    unconsumed_ = {};
+    deadlines_.rnr = kNever;
+    set_state(state);
+    if (closed()) return;  // by whoever was told
+    if (!orderly) {
+        close(state == QpState::error);
+        return;
+    }
+    const bool rejects = !negotiated().initiator && !is_started();
+    if (rejects && !negotiated().peer_is_xsock && !peer_finished()) {
+        local_ = Local::fin_owed;
+        finish_at_ = after(now, config_.fin_delay);
+    } else {
+        finish();
+    }
+    if (peer_finished()) {
+        close(false);
+        return;
+    }
+    begin_linger(now);
+}
+
+void Connection::end_fresh(QpState state) {
+    life_ = Life::closed;
+    stream_.flush(WcStatus::flushed);
+    set_state(state);
+}
+
+void Connection::close(bool reset) {
+    if (closed()) return;
+    life_ = Life::closed;
+    delegate_.close(reset);
+}
+
+void Connection::set_state(QpState next) {
+    if (state_ == next) return;
+    state_ = next;
+    delegate_.on_state(next);
+}
+
+void Connection::begin_linger(Time now) { deadlines_.linger = after(now, config_.linger); }
+
+void Connection::push(const Wc& wc) {
+    CompletionQueue& queue = *config_.stream.recv_cq;
+    if (config_.stream.completions != nullptr) {
+        config_.stream.completions->push(queue, wc);
+    } else {
+        queue.push(wc);
+    }
+}
+
+void Connection::push_event(WcOpcode opcode, WcStatus status) {
+    if (!config_.event_completions || released_) return;
+    Wc wc;
+    wc.opcode = opcode;
+    wc.status = status;
+    wc.qp_num = config_.stream.qp_num;
+    wc.qp_context = config_.stream.qp_context;
+    push(wc);
+}
+
+// ---- ending ---------------------------------------------------------------
+
+void Connection::shutdown(Time now) {
+    if (ended() || closing()) return;
+    config_.stream.sq->close();
+    local_ = Local::closing;
+    if (state_ == QpState::fresh) {
+        end_fresh(QpState::closed);
+        return;
+    }
+    if (is_started() && !negotiated().peer_is_xsock) finish_at_ = after(now, config_.fin_delay);
+    if (state_ == QpState::established) set_state(QpState::closing);
+}
+
+void Connection::abort() {
+    confirm_end();
+    if (ended()) {
+        close(true);
+        return;
+    }
+    config_.stream.sq->close();
+    if (state_ == QpState::fresh) {
+        end_fresh(QpState::error);
+        return;
+    }
+    end(QpState::error, {EndCause::aborted, ECONNABORTED, stream_error()}, WcStatus::flushed, false,
+        0);
+}
+
+void Connection::detach(Time now) {
+    confirm_start();
+    confirm_end();
+    if (ended()) return;
+    const bool in_order = state_ == QpState::established || state_ == QpState::peer_closed ||
+                          state_ == QpState::closing;
+    const SendQueue& sq = *config_.stream.sq;
+    if (!in_order || sq.posted() != sq.retired()) {
+        abort();
+        return;
+    }
+    shutdown(now);
+    if (ended()) return;
+    leave_shared_queue();
+    stream_.flush_receives();
+    stream_.stop_receiving();
+    deadlines_.rnr = kNever;
+    begin_linger(now);
+    released_ = true;
+    resume(now);  // what waited for a receive goes by
+    // What is left, FIN, goes by the layer of start-up.
+    const bool idle = unconsumed_.empty() && stream_.drained() && llp_->status().tx_pending == 0;
+    if (!ended() && llp_ != startup_ && idle) hand_over(*startup_, now);
+}
+
+void Connection::release(Time now) {
+    confirm_start();
+    confirm_end();
+    released_ = true;
+    if (ended()) return;
+    const SendQueue& sq = *config_.stream.sq;
+    if ((state_ == QpState::starting || state_ == QpState::requested) &&
+        sq.posted() == sq.retired()) {
+        abort();  // what was posted meanwhile would still go if start-up succeeds
+        return;
+    }
+    flush_posted_receives();
+    // Later messages must not use up what others share: they find an empty queue of our own.
+    leave_shared_queue();
+    deadlines_.rnr = kNever;  // nobody will post one: the linger time decides
+    begin_linger(now);
+    shutdown(now);
+}
+
+void Connection::leave_shared_queue() {
+    if (!config_.stream.rq_shared || own_queue_ != nullptr) return;
+    own_queue_ = std::make_unique<RecvQueue>(1);
+    stream_.leave_shared_queue(*own_queue_);
+}
+
+// Posted receives will not be used. One that a message has begun to fill ends with the connection.
+void Connection::flush_posted_receives() {
+    if (config_.stream.rq_shared) return;
+    config_.stream.rq->close();
+    RecvWqe wqe;
+    while (config_.stream.rq->take(wqe)) {
+        Wc wc;
+        wc.wr_id = wqe.wr_id;
+        wc.opcode = WcOpcode::recv;
+        wc.status = WcStatus::flushed;
+        wc.qp_num = config_.stream.qp_num;
+        wc.qp_context = config_.stream.qp_context;
+        push(wc);
+    }
+}
+
+void Connection::lost(int error, EndCause cause) {
+    if (!ended()) {
+        if (llp_ != nullptr) llp_->lost();
+        end(QpState::error, {cause, error, stream_error()}, WcStatus::connection_lost, false, 0);
+    }
+    close(false);
+}
+
+void Connection::tx_fault() {
+    end(QpState::error, {EndCause::tx_memory_unmapped, EFAULT}, WcStatus::local_protection_error,
+        false, 0);
+}
+
+// ---- time -----------------------------------------------------------------
+
+Time Connection::next_timeout(Time now) const noexcept {
+    if (closed() || llp_ == nullptr) return kNever;
+    Time next = std::min(deadlines_.rnr, deadlines_.linger);
+    if (ended()) return local_ == Local::fin_owed ? std::min(next, finish_at_) : next;
+    next = std::min(next, llp_->status().next_timeout);
+    if (local_ == Local::closing && finish_at() > now) next = std::min(next, finish_at());
+    if (awaits_rtr()) next = std::min(next, deadlines_.rtr);
+    return next;
+}
+
+void Connection::on_time(Time now) {
+    if (closed() || llp_ == nullptr) return;
+    if (ended()) {
+        if (local_ == Local::fin_owed && now >= finish_at_) finish();
+        if (now >= deadlines_.linger) close(false);
+        return;
+    }
+    if (llp_->status().next_timeout <= now) llp_->on_time(now);
+    if (awaits_rtr() && deadlines_.rtr <= now) stream_.fail(StreamError::startup_timeout);
+    if (deadlines_.rnr <= now) {
+        deadlines_.rnr = kNever;
+        stream_.receive_overdue();
+        resume(now);  // consumed and dropped from here on
+    }
+    if (ended() || deadlines_.linger > now) return;
+    if (fin_sent()) {
+        // All was said; the peer does not care to finish.
+        end(QpState::closed, {}, WcStatus::flushed, false, now);
+    } else {
+        end(QpState::error, {EndCause::linger_expired, ETIMEDOUT, stream_error()},
+            WcStatus::flushed, false, now);
+    }
+}
+
+}  // namespace xsock::ddp

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Inbound: what each kind of message but Sends asks for (Stream::Impl::kRxHandlers), as wary as
+// rx.cpp.
+#include <algorithm>
+#include <cstring>
+
+#include "base/atomic_operation.hpp"
+#include "base/fault.hpp"
+#include "ddp_user/stream_impl.hpp"
+
+namespace xsock::ddp {
+
+// -- Write (RFC 5040 §5.2): placed, never delivered --
+
+void Stream::Impl::begin_write() {}
+
+Bytes Stream::Impl::target_write() {
+    const std::size_t done = rx.have - kTaggedOctets;
+    const auto found =
+        remote(rx.segment.stag, Right::remote_write, rx.segment.to + done, rx.remaining());
+    if (found.stream_error != StreamError::none) return rx_fault(found.stream_error);
+    return {found.address, rx.remaining()};
+}
+
+void Stream::Impl::deliver_write() {
+    write_bytes = (write_over ? 0 : write_bytes) + rx.payload_bytes();
+    write_over = rx.segment.last;
+}
+
+// -- Read Request --
+
+void Stream::Impl::begin_read_request() {
+    if (rx.segment.mo != 0) {
+        rx_fault(StreamError::untagged_mo);
+    } else if (!rx.segment.last || rx.payload_bytes() != kReadRequestOctets) {
+        rx_fault(StreamError::read_request_malformed);
+    }
+}
+
+/// RDMAP headers of untagged messages; whatever is beyond them is dropped.
+Bytes Stream::Impl::target_body() {
+    const std::size_t done = rx.have - kUntaggedOctets;
+    if (done >= rx.body.size()) return rx_discard();
+    return Bytes(rx.body).subspan(done, std::min(rx.remaining(), rx.body.size() - done));
+}
+
+void Stream::Impl::deliver_read_request() {
+    const auto bytes = std::span<const std::byte>(rx.body).first<kReadRequestOctets>();
+    const InboundRead read{.request = parse_read_request(bytes), .msn = rx.segment.msn};
+    if (irq.size() >= ird) {
+        rx_raise(StreamError::read_queue_overflow, bytes);
+        return;
+    }
+    // RFC 5040 §5.2.1: the source of a zero-length Read is not looked at.
+    if (read.request.size > 0) {
+        const auto found = remote(read.request.source_stag, Right::remote_read,
+                                  read.request.source_to, read.request.size);
+        if (found.stream_error != StreamError::none) {
+            rx_raise(found.stream_error, bytes);
+            return;
+        }
+    }
+    if (!irq.push(read)) {
+        rx_raise(StreamError::local_catastrophic);
+        return;
+    }
+    ++expected_msn[DDP_QN_READ_REQUEST];
+}
+
+// -- Read Response: exactly what the oldest Read asked for, in order --
+
+void Stream::Impl::begin_read_response() {
+    const std::size_t bytes = rx.payload_bytes();
+    if (orq.empty() || orq.front().atomic || rx.segment.stag != orq.front().sink_stag ||
+        rx.segment.to != read_offset || bytes > orq.front().length - read_offset ||
+        rx.segment.last != (bytes == orq.front().length - read_offset)) {
+        rx_fault(StreamError::response_unexpected, WcStatus::bad_response);
+        return;
+    }
+    rx.cursor = &read_cursor;
+}
+
+Bytes Stream::Impl::target_read_response() {
+    const SendWqe& wqe = config.sq->at(orq.front().sequence);
+    const Sge piece = read_cursor.piece(sges_of(wqe), rx.remaining());
+    if (!permits(piece, true)) {
+        return rx_fault(StreamError::local_catastrophic, WcStatus::local_protection_error);
+    }
+    return {piece.address, piece.length};
+}
+
+void Stream::Impl::deliver_read_response() {
+    read_offset += static_cast<std::uint32_t>(rx.payload_bytes());
+    if (!rx.segment.last) return;
+    read_offset = 0;
+    read_cursor = {};
+    response_delivered();
+}
+
+/// The oldest entry of the ORQ has its answer.
+void Stream::Impl::response_delivered() {
+    const bool posted = orq.front().sequence != kNoEntry;
+    tx.confirmed = orq.front().confirms;
+    orq.pop();
+    if (posted) ++reads_delivered;
+    if (posted || acknowledged) complete_sent();
+    run_local();  // a fence may have fallen
+}
+
+// -- Immediate Data (RFC 7306 §6): a message without memory --
+
+void Stream::Impl::begin_immediate() {
+    if (rx.segment.opcode != message_opcode) {
+        rx_fault(StreamError::rdmap_opcode);  // amid a Send
+    } else if (rx.segment.mo != 0) {
+        rx_fault(StreamError::untagged_mo);
+    } else if (!rx.segment.last || rx.payload_bytes() != kImmediateOctets) {
+        rx_fault(StreamError::immediate_malformed);
+    }
+}
+
+void Stream::Impl::deliver_immediate() {
+    ++expected_msn[DDP_QN_SEND];
+    receive_taken = false;
+    constexpr std::uint64_t kMost = 0xffffffff;
+    const std::uint64_t bytes = write_over ? std::min(write_bytes, kMost) : 0;
+    write_bytes = 0;
+    complete_receive(receive, WcStatus::success, static_cast<std::uint32_t>(bytes));
+}
+
+// -- atomic operations (RFC 7306 §5) --
+
+void Stream::Impl::begin_atomic_request() {
+    if (rx.segment.mo != 0) {
+        rx_fault(StreamError::untagged_mo);
+    } else if (!rx.segment.last || rx.payload_bytes() != kAtomicRequestOctets) {
+        rx_fault(StreamError::atomic_malformed);
+    }
+}
+
+/// Done at once, in the order of arrival, once the CRC has held; the IRQ keeps the answer. (RFC
+/// 7306 §8: a Terminate over it quotes the DDP header only.)
+void Stream::Impl::deliver_atomic_request() {
+    const AtomicRequest request =
+        parse_atomic_request(std::span<const std::byte>(rx.body).first<kAtomicRequestOctets>());
+    if (irq.size() >= ird) {
+        rx_raise(StreamError::read_queue_overflow);
+        return;
+    }
+    const bool add = request.opcode == RDMAP_ATOMIC_FETCH_ADD;
+    if (!add && request.opcode != RDMAP_ATOMIC_COMPARE_SWAP) {
+        rx_raise(StreamError::atomic_opcode);
+        return;
+    }
+    const auto found =
+        remote(request.remote_stag, Right::remote_atomic, request.remote_to, kAtomicBytes);
+    if (found.stream_error != StreamError::none) {
+        rx_raise(found.stream_error);
+        return;
+    }
+    if (reinterpret_cast<std::uintptr_t>(found.address) % kAtomicBytes != 0) {
+        rx_raise(StreamError::atomic_unaligned);
+        return;
+    }
+    // Room for the answer first: what has been done must be told.
+    if (!irq.push({.response = {.request_id = request.request_id},
+                   .msn = rx.segment.msn,
+                   .atomic = true})) {
+        rx_raise(StreamError::local_catastrophic);
+        return;
+    }
+    const fault::Touch touch(1, found.address, kAtomicBytes);
+    irq[irq.size() - 1].response.original = perform_atomic(
+        add ? SendOpcode::fetch_add : SendOpcode::compare_swap, found.address, request.operands);
+    ++expected_msn[DDP_QN_READ_REQUEST];
+}
+
+void Stream::Impl::begin_atomic_response() {
+    if (rx.segment.mo != 0) {
+        rx_fault(StreamError::untagged_mo);
+    } else if (orq.empty() || !orq.front().atomic || !rx.segment.last ||
+               rx.payload_bytes() != kAtomicResponseOctets) {
+        rx_fault(StreamError::response_unexpected, WcStatus::bad_response);
+    }
+}
+
+void Stream::Impl::deliver_atomic_response() {
+    const AtomicResponse response =
+        parse_atomic_response(std::span<const std::byte>(rx.body).first<kAtomicResponseOctets>());
+    ++expected_msn[DDP_QN_ATOMIC_RESPONSE];
+    if (response.request_id != orq.front().sink_stag) {
+        rx.fault_status = WcStatus::bad_response;
+        rx_raise(StreamError::response_unexpected);
+    } else if (!store_result(response.original)) {
+        rx.fault_status = WcStatus::local_protection_error;
+        rx_raise(StreamError::local_catastrophic);
+    } else {
+        response_delivered();
+    }
+}
+
+/// Puts the former value, in host order, where the oldest atomic operation wants it. False: its key
+/// does not permit that any more.
+bool Stream::Impl::store_result(std::uint64_t value) {
+    const SendWqe& wqe = config.sq->at(orq.front().sequence);
+    std::array<std::byte, kAtomicBytes> bytes;
+    std::memcpy(bytes.data(), &value, bytes.size());
+    Cursor to;
+    for (std::size_t done = 0; done < bytes.size();) {
+        const Sge piece = to.piece(sges_of(wqe), bytes.size() - done);
+        if (!permits(piece, true)) return false;
+        const fault::Touch touch(1, piece.address, piece.length);
+        std::memcpy(piece.address, bytes.data() + done, piece.length);
+        to.offset += piece.length;
+        done += piece.length;
+    }
+    return true;
+}
+
+// -- Terminate: the last thing the peer says --
+
+void Stream::Impl::begin_terminate() {}
+
+/// The entry whose Send, Write or Immediate Data it was; of Writes to one place, the oldest.
+/// kNoEntry: it has completed, or was none of them.
+std::uint64_t Stream::Impl::sender_of(const Segment& segment) const noexcept {
+    SendQueue& sq = *config.sq;
+    const auto takes_msn = [](SendOpcode opcode) {
+        return opcode == SendOpcode::send || opcode == SendOpcode::send_invalidate ||
+               opcode == SendOpcode::immediate || opcode == SendOpcode::write_immediate;
+    };
+    std::uint32_t msn = tx.send_msn;
+    for (std::uint64_t i = sq.retired(); i < tx.next; ++i)
+        msn -= takes_msn(sq.at(i).opcode) ? 1 : 0;
+    const std::uint64_t end = tx.next + (tx.under_way == Source::send_queue ? 1 : 0);
+    for (std::uint64_t i = sq.retired(); i < end; ++i) {
+        const SendWqe& wqe = sq.at(i);
+        const bool writes =
+            wqe.opcode == SendOpcode::write || wqe.opcode == SendOpcode::write_immediate;
+        if (segment.tagged && writes && segment.opcode == RDMAP_WRITE &&
+            segment.stag == wqe.remote_stag &&
+            segment.to - wqe.remote_to < std::max(wqe.length, 1u)) {
+            return i;
+        }
+        if (!takes_msn(wqe.opcode)) continue;
+        if (!segment.tagged && segment.qn == DDP_QN_SEND && segment.msn == msn) return i;
+        ++msn;
+    }
+    return kNoEntry;
+}
+
+void Stream::Impl::deliver_terminate() {
+    Terminated about;
+    const std::size_t bytes = std::min(rx.payload_bytes(), rx.body.size());
+    // This segment has been counted.
+    const bool starting = !negotiated.initiator && counters.rx_segments == 1;
+    const bool sound =
+        parse_terminate(ConstBytes(rx.body).first(bytes), terminate_received, about, starting);
+    terminate_seen = true;
+    if (!sound) {
+        stream_error = StreamError::terminate_malformed;  // noted; one does not answer a Terminate
+        end();
+        return;
+    }
+    WcStatus status = status_of(terminate_received);
+    const SendQueue& sq = *config.sq;
+    const bool started = tx.under_way == Source::send_queue;
+    if (about.known && (about.segment.opcode == RDMAP_READ_RESPONSE ||
+                        about.segment.opcode == RDMAP_ATOMIC_RESPONSE)) {
+        // Our answer to a question of the peer's: no entry of ours is at fault.
+    } else if (about.known && about.segment.opcode == RDMAP_ATOMIC_REQUEST && !orq.empty()) {
+        std::uint64_t sequence = orq.front().sequence;
+        for (std::uint32_t i = 0; i < orq.size(); ++i) {
+            if (orq[i].msn == about.segment.msn) sequence = orq[i].sequence;
+        }
+        const StreamErrorInfo& unaligned = stream_error_info(StreamError::atomic_unaligned);
+        if (terminate_received.layer == static_cast<std::uint8_t>(unaligned.layer) &&
+            terminate_received.etype == unaligned.etype &&
+            terminate_received.code == unaligned.code) {
+            status = WcStatus::remote_invalid_request;
+        }
+        set_failed_wqe(sequence, status);
+    } else if (about.known && about.segment.opcode == RDMAP_READ_REQUEST && !orq.empty()) {
+        std::uint64_t sequence = orq.front().sequence;
+        for (std::uint32_t i = 0; about.has_read_request && i < orq.size(); ++i) {
+            if (orq[i].sink_stag == about.read_request.sink_stag) sequence = orq[i].sequence;
+        }
+        set_failed_wqe(sequence, status);
+    } else if (const auto refused = about.known ? sender_of(about.segment) : kNoEntry;
+               refused != kNoEntry) {
+        set_failed_wqe(refused, status);
+        if (acknowledged) {  // what came before it was taken
+            tx.confirmed = std::max(tx.confirmed, refused);
+            complete_sent();
+        }
+    } else if (sq.retired() < tx.next + (started ? 1 : 0)) {
+        set_failed_wqe(sq.retired(), status);
+    }
+    end();
+}
+
+}  // namespace xsock::ddp

@@ -1,0 +1,293 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# What ./run shows: real files copied over iWARP three ways, a key-value server that sleeps while it
+# is read, an echo server that two lines turn into a DDP one, unmodified programs under the overlay,
+# unmodified RDMA programs with no RDMA device, and the figures beside plain TCP. About a minute, no
+# root, nothing left behind.
+#   demo.sh [BUILD-DIRECTORY]      (default: build/release)
+# XSOCK_DEMO_MIB: how much to copy (default 300). Exit status: 0 when all worked and was verified.
+set -u -o pipefail
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=${1:-$top/build/release}
+bin=$build/examples
+mib=${XSOCK_DEMO_MIB:-300}
+
+free_mib() { df -Pm "$1" 2>/dev/null | awk 'NR == 2 { print $4 }'; }
+# In memory if there is plenty: the figures shall be the network's, not the disk's.
+place=${TMPDIR:-}
+if [ -z "$place" ]; then
+    place=/tmp
+    spare=$(awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo 2>/dev/null)
+    [ -w /dev/shm ] && [ "$(free_mib /dev/shm)" -gt $((mib * 3)) ] &&
+        [ "${spare:-0}" -gt $((mib * 5)) ] && place=/dev/shm
+fi
+work=$(mktemp -d "$place/xsock-demo.XXXXXX") || exit 1
+server=
+failed=0
+summary=()
+began=$SECONDS
+
+stop_server() {  # TERM, and waits for what it still has to say
+    [ -z "$server" ] && return
+    kill "$server" 2>/dev/null
+    wait "$server" 2>/dev/null
+    server=
+}
+# shellcheck disable=SC2317  # called by the trap
+cleanup() {
+    stop_server
+    rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+say() { printf '\n== %s\n' "$*"; }
+result() {  # result VERDICT TEXT: a line of the summary
+    summary+=("$(printf '%-8s %s' "$1" "$2")")
+    [ "$1" = FAILED ] && failed=1
+    return 0
+}
+
+start_server() {  # start_server LOG COMMAND...: sets $port
+    local log=$1
+    shift
+    : >"$log"  # before the search for the port: an older server wrote here too
+    "$@" >"$log" 2>&1 &
+    server=$!
+    port=
+    for _ in $(seq 100); do
+        port=$(sed -n 's/^listening on port \([0-9]*\)$/\1/p' "$log")
+        [ -n "$port" ] && return 0
+        kill -0 "$server" 2>/dev/null || break
+        sleep 0.05
+    done
+    echo "could not start: $*"
+    cat "$log"
+    return 1
+}
+
+# -- 1. file copy ----------------------------------------------------------------------------------
+
+# Takes files of the system, up to $2 MiB below each directory, into the tree that is copied.
+gather() {
+    find "$1" -type f -readable -size -65536k -print0 2>/dev/null | head -z -n 3000 |
+        xargs -0 -r stat --printf '%s %n\0' 2>/dev/null |
+        awk -v limit=$(($2 * 1048576)) 'BEGIN { RS = "\0"; ORS = "\0" }
+            { size = $1; sub(/^[0-9]+ /, ""); if (total + size <= limit) { total += size; print } }' |
+        xargs -0 -r cp --parents -t "$work/from" 2>/dev/null
+}
+
+copy_files() {
+    local room
+    room=$(free_mib "$work")
+    if [ $((mib * 5 / 2)) -gt "$room" ]; then  # both trees and some to spare
+        mib=$((room * 2 / 5))
+        echo "little room in $work: copying about $mib MiB"
+    fi
+    mkdir "$work/from" "$work/to"
+    local libraries
+    libraries=$(dirname "$(ldd "$bin/filecopy" | awk '/libc\.so/ { print $3 }')")
+    gather "${libraries:-/usr/lib}" $((mib * 6 / 10))
+    gather /usr/bin $((mib * 2 / 10))
+    gather /usr/share $((mib * 2 / 10))
+    (cd "$work/from" && find . -type f -print0 | xargs -0 sha256sum) >"$work/sums" || return 1
+    local files
+    files=$(wc -l <"$work/sums")
+    say "File copy: $files files of this system, $(du -sm "$work/from" | cut -f1) MiB, over iWARP on loopback"
+    if ! start_server "$work/log" "$bin/filecopy" server 0 "$work/to"; then
+        result FAILED "file copy: no receiver"
+        return
+    fi
+    local mode name quiet=--quiet
+    [ -t 1 ] && quiet=
+    for mode in --send --write --read; do
+        case $mode in
+            --send) name="Send                            " ;;
+            --write) name="RDMA Write into the receiver    " ;;
+            --read) name="RDMA Read by the receiver       " ;;
+        esac
+        echo "by ${name%% }"
+        # shellcheck disable=SC2086  # $quiet is one word or none
+        timeout 30 "$bin/filecopy" client $mode $quiet 127.0.0.1 "$port" "$work/from" 2>&1 | tee "$work/out"
+        if [ "${PIPESTATUS[0]}" != 0 ]; then
+            cat "$work/log"
+            result FAILED "file copy by $name"
+        elif ! (cd "$work/to/from" && sha256sum --quiet --strict -c "$work/sums"); then
+            result FAILED "file copy by $name: sha256sum finds differences"
+        else
+            result ok "file copy by $name $(tr '\r' '\n' <"$work/out" | sed -n 's/.*files, \(.* MB in .* MB\/s\);.*/\1/p' | tail -n 1), sha256sum agrees"
+        fi
+        rm -rf "$work/to/from"
+    done
+    stop_server
+    rm -rf "$work/from" "$work/to"
+}
+
+# -- 2. the server that sleeps ---------------------------------------------------------------------
+
+key_value() {
+    say "Key-value look-ups by RDMA Read while the server's application sleeps"
+    if ! start_server "$work/log" "$bin/kv" server 0 100000; then
+        result FAILED "key-value server: does not start"
+        return
+    fi
+    local depth ok=1
+    for depth in 1 16; do
+        echo "look-ups, $depth under way:"
+        timeout 20 "$bin/kv" client 127.0.0.1 "$port" $((depth * 20000)) $depth 2>&1 | tee "$work/out"
+        [ "${PIPESTATUS[0]}" = 0 ] || ok=0
+        if [ $ok = 1 ]; then
+            result ok "key-value, $(printf '%2d' $depth) under way: $(sed 's/, all right, in.*: /, all right: /; s/;.*//' "$work/out")"
+        fi
+    done
+    stop_server
+    tail -n 1 "$work/log"
+    local cpu
+    cpu=$(sed -n 's/.*CPU time: //p' "$work/log")
+    if [ $ok = 1 ] && [ -n "$cpu" ]; then
+        result ok "key-value server's CPU time: $cpu"
+    else
+        result FAILED "key-value look-ups"
+    fi
+}
+
+# -- 3. sockets: two lines, and none --------------------------------------------------------------
+
+us_each() { sed -n 's/.* over '"$1"'.*: \([0-9.]*\) us each$/\1/p' "$work/out" | sort -n | sed -n 2p; }
+
+two_lines() {
+    say "An echo server of plain socket calls, and the same with two lines more (setsockopt DDPMODE)"
+    if ! start_server "$work/log" "$bin/echo_socket" server 0 --ddp; then
+        result FAILED "echo_socket: does not start"
+        return
+    fi
+    : >"$work/out"
+    for _ in 1 2 3; do  # interleaved; the server serves both kinds of clients on its one port
+        timeout 20 "$bin/echo_socket" client 127.0.0.1 "$port" 5000 >>"$work/out" 2>&1
+        timeout 20 "$bin/echo_socket" client 127.0.0.1 "$port" 5000 --ddp >>"$work/out" 2>&1
+    done
+    stop_server
+    cat "$work/out"
+    local plain ddp
+    plain=$(us_each 'plain TCP')
+    ddp=$(us_each iWARP)
+    if [ -n "$plain" ] && [ -n "$ddp" ]; then
+        result ok "echo by recv() and send(), 64 bytes and back: plain TCP $plain us, with the two lines $ddp us over iWARP"
+    else
+        result FAILED "echo by recv() and send()"
+    fi
+}
+
+free_port() {  # one that a server of ours had a moment ago: sets $port
+    start_server "$work/log" "$bin/echo" server 0 && stop_server
+}
+
+# What iperf3 counts in a second, Mbit/s, both ends started by "$@".
+iperf_once() {
+    free_port || return
+    timeout 20 "$@" iperf3 -s -1 -p "$port" >/dev/null 2>&1 &
+    server=$!
+    sleep 0.3
+    timeout 20 "$@" iperf3 -c 127.0.0.1 -p "$port" -t 1 -f m 2>/dev/null |
+        awk '/receiver/ { print $(NF - 2) }'
+    stop_server
+}
+
+unmodified() {
+    command -v iperf3 >/dev/null || {
+        result skipped "an unmodified program under the overlay: iperf3 is not installed"
+        return
+    }
+    say "An unmodified program under the overlay, beside itself without it: iperf3, 3 rounds in turn"
+    local ratios=
+    for _ in 1 2 3; do
+        local without with
+        without=$(iperf_once)
+        with=$(iperf_once "$build/tools/xsock" run --)
+        if [ -z "$without" ] || [ -z "$with" ]; then
+            result FAILED "iperf3 under the overlay"
+            return
+        fi
+        echo "without $without Mbit/s, with $with Mbit/s"
+        ratios+="$(awk -v a="$with" -v b="$without" 'BEGIN { printf "%.2f", a / b }')"$'\n'
+    done
+    tcp_mbits=$without
+    result ok "iperf3 under the overlay, passed through: $(printf %s "$ratios" | sort -n | sed -n 2p) times what it has without (median of 3)"
+}
+
+# -- 4. RDMA programs without an RDMA device ---------------------------------------------------------
+
+rdma() {
+    local program
+    for program in rping ib_write_bw; do
+        command -v $program >/dev/null || {
+            result skipped "RDMA programs: $program is not installed"
+            return
+        }
+    done
+    local rdma=("$build/tools/xsock" run --verbs --)
+    say "Unmodified RDMA programs on this machine, which has $(find /sys/class/infiniband -mindepth 1 -maxdepth 1 2>/dev/null | wc -l) RDMA devices"
+    free_port || return
+    timeout 30 "${rdma[@]}" rping -s -a 127.0.0.1 -p "$port" -C 1000 >/dev/null 2>&1 &
+    server=$!
+    sleep 0.5
+    if timeout 30 "${rdma[@]}" rping -c -a 127.0.0.1 -p "$port" -C 1000 -V >"$work/out" 2>&1; then
+        result ok "rping: 1000 rounds of Send, RDMA Read and RDMA Write, every byte verified"
+    else
+        tail -n 5 "$work/out"
+        result FAILED "rping"
+    fi
+    stop_server
+    free_port || return
+    timeout 30 "${rdma[@]}" ib_write_bw -R -F -p "$port" -D 2 -s 65536 >/dev/null 2>&1 &
+    server=$!
+    sleep 0.5
+    timeout 30 "${rdma[@]}" ib_write_bw -R -F -p "$port" -D 2 -s 65536 127.0.0.1 >"$work/out" 2>&1
+    local mib
+    mib=$(awk '$1 == 65536 && NF >= 4 { print $4 }' "$work/out")
+    stop_server
+    grep -E '^ *(#bytes|65536)' "$work/out"
+    if [ -n "$mib" ]; then
+        result ok "ib_write_bw, 64 KiB: $(awk -v m="$mib" 'BEGIN { printf "%.1f", m * 8.388608 / 1000 }') Gbit/s, CRC on; iperf3 over plain TCP: $(awk -v m="${tcp_mbits:-0}" 'BEGIN { if (m > 0) printf "%.1f", m / 1000; else printf "?" }') Gbit/s"
+    else
+        tail -n 5 "$work/out"
+        result FAILED "ib_write_bw"
+    fi
+}
+
+# -- 5. beside plain TCP ---------------------------------------------------------------------------
+
+figures() {
+    local bench=$build/bench/xsock_bench
+    [ -x "$bench" ] || return 0
+    say "Beside plain TCP"
+    if timeout 40 "$bench" --quick; then
+        result ok "figures beside plain TCP: the table above"
+    else
+        result FAILED "figures beside plain TCP"
+    fi
+}
+
+tcp_mbits=
+for program in filecopy kv echo echo_socket; do
+    [ -x "$bin/$program" ] || {
+        echo "demo.sh: $bin/$program is missing; build first (./run does)" >&2
+        exit 1
+    }
+done
+copy_files
+key_value
+two_lines
+unmodified
+rdma
+figures
+
+say "Summary ($((SECONDS - began)) s)"
+printf '%s\n' "${summary[@]}"
+if [ $failed = 0 ]; then
+    echo "All of it worked, and every file and answer was verified."
+else
+    echo "Something FAILED; see above. docs/troubleshooting.md may help; XSOCK_LOG=info says more."
+fi
+exit $failed

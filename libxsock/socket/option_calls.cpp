@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// setsockopt() and getsockopt() of a socket in DDPMODE.
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "libxsock/endpoint.hpp"
+#include "libxsock/objects.hpp"
+#include "libxsock/socket/socket.hpp"
+#include "transport/tcp.hpp"
+
+namespace xsock::sockets {
+namespace {
+
+/// An int that the program gave; EINVAL when it is shorter than one.
+bool read_int(const void* value, socklen_t length, int& out) noexcept {
+    if (value == nullptr || length < sizeof out) return false;
+    std::memcpy(&out, value, sizeof out);
+    return true;
+}
+
+int give_int(int result, void* value, socklen_t* length) noexcept {
+    if (value == nullptr || length == nullptr) return no(EFAULT);
+    const socklen_t n = std::min<socklen_t>(*length, sizeof result);
+    std::memcpy(value, &result, n);
+    *length = n;
+    return 0;
+}
+
+}  // namespace
+
+// O_NONBLOCK, which the engine set to accept in poll cycles, is as the program has it again. (Not
+// where the flag is that of a parent or child as well, which still accepts in poll cycles.)
+void Socket::leave_blocking(int fd) const noexcept {
+    const int flags = ::fcntl(fd, F_GETFL);
+    if (flags >= 0 && !nonblocking_.load()) ::fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+}
+
+int Socket::set_mode(int fd, int value) {
+    if (value == DDPMODE_STREAM) return no(EOPNOTSUPP);
+    if (value != DDPMODE_OFF && value != DDPMODE_MESSAGE) return no(EINVAL);
+    const Phase now = phase();
+    if (value == DDPMODE_OFF) {
+        switch (now) {
+            case Phase::plain:
+                return XSOCK_PLAIN;
+            case Phase::listening:
+                if (close_listener()) leave_blocking(fd);
+                [[fallthrough]];
+            case Phase::fresh:
+                break;
+            case Phase::undecided:
+                if (ensure_progress() == nullptr) return -1;
+                progress()->locked([this](PollCycle& cycle) {
+                    if (phase() == Phase::undecided) fall_back_to_tcp("off", cycle);
+                });
+                return phase() == Phase::plain ? XSOCK_PLAIN : no(EISCONN);
+            case Phase::connecting:
+            case Phase::starting:
+            case Phase::open:
+            case Phase::ended:
+                return no(EISCONN);
+        }
+        mode_on_.store(false);
+        options_.mode = DDPMODE_OFF;
+        code_.store("off");
+        phase_.store(Phase::plain, std::memory_order_release);
+        mode_changed();
+        wake_callers();  // accept() checks again
+        return XSOCK_PLAIN;
+    }
+    if (now != Phase::fresh) return now == Phase::plain ? no(EISCONN) : 0;
+    if (tcp::check_listening(fd)) {
+        options_.mode = value;
+        mode_on_.store(true);
+        counters_ = std::make_shared<ListenCounters>();
+        phase_.store(Phase::listening, std::memory_order_release);
+        if (options_.require != 0) mode_changed();
+        return 0;
+    }
+    if (tcp::check_connected(fd)) {
+        options_.mode = value;
+        mode_on_.store(true);
+        const int result = switch_connected(fd);
+        const int error = errno;
+        if (result != 0 && phase() == Phase::fresh) {
+            mode_on_.store(false);
+            options_.mode = DDPMODE_OFF;
+        }
+        errno = error;
+        return result;
+    }
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+        info.tcpi_state == TCP_SYN_SENT) {
+        return no(EALREADY);  // connect() first comes to an end
+    }
+    options_.mode = value;
+    mode_on_.store(true);
+    return 0;
+}
+
+int Socket::set_option(int fd, int level, int name, const void* value, socklen_t length) {
+    const Phase now = phase();
+    const bool started = now == Phase::connecting || now == Phase::starting || now == Phase::open ||
+                         now == Phase::ended;
+    if (level == SOL_XSOCK) {
+        if (foreign()) return inherited();
+        if (name == DDPSTATUS) return no(ENOPROTOOPT);
+        if (name == DDPPRIVATE) {
+            // A listener that accepts has a copy, and reads ours for each connection.
+            if (started || listener_now_.load() != nullptr) return no(EISCONN);
+            const socklen_t most = options_.revision == 1 ? 512 : 508;
+            if (length > most || (value == nullptr && length != 0)) return no(EINVAL);
+            const auto* from = static_cast<const std::byte*>(value);
+            options_.private_data.assign(from, from + length);
+            return 0;
+        }
+        int number = 0;
+        if (!read_int(value, length, number)) return no(EINVAL);
+        if (name == DDPMODE) return set_mode(fd, number);
+        if (started || connection_waits() || listener_now_.load() != nullptr) return no(EISCONN);
+        const bool was_kernel_ready = kernel_ready();
+        if (auto r = options_.set(name, number); !r) return no(r.error().code);
+        if (kernel_ready() != was_kernel_ready) mode_changed();
+        return 0;
+    }
+    if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO)) {
+        // The kernel checks and keeps them; what it made of them holds here too.
+        if (setsockopt(fd, level, name, value, length) != 0) return -1;
+        (name == SO_RCVTIMEO ? receive_timeout_ : send_timeout_).store(timeout_of(fd, name));
+        return 0;
+    }
+    if (!started) return XSOCK_PASS;
+    if (level == SOL_SOCKET && name == SO_LINGER) {
+        linger how{};
+        if (value == nullptr || length < sizeof how) return no(EINVAL);
+        std::memcpy(&how, value, sizeof how);
+        linger_s_.store(how.l_onoff != 0 ? std::clamp(how.l_linger, 0, 65535) : -1);
+        return 0;
+    }
+    // Settings of a byte stream that would delay or tear FPDUs; messages need none of them.
+    if (level == SOL_SOCKET && name == SO_RCVLOWAT) return 0;
+    if (level == IPPROTO_TCP && (name == TCP_NODELAY || name == TCP_CORK)) return 0;
+    if (level == IPPROTO_TCP && (name == TCP_ULP || name == TCP_REPAIR)) return no(EOPNOTSUPP);
+    return XSOCK_PASS;
+}
+
+int Socket::get_option(int, int level, int name, void* value, socklen_t* length) {
+    Phase now = phase();
+    const bool started = now == Phase::connecting || now == Phase::starting || now == Phase::open ||
+                         now == Phase::ended;
+    if (level == SOL_XSOCK) {
+        if (value == nullptr || length == nullptr) return no(EFAULT);
+        if (name == DDPMODE) return give_int(on() ? options_.mode : DDPMODE_OFF, value, length);
+        if (name == DDPSTATUS) return fill_status(value, length);
+        if (name == DDPPRIVATE) {
+            std::vector<std::byte> data;
+            if (!started) {
+                data = options_.private_data;
+            } else if (foreign()) {
+                return inherited();
+            } else if (const Connection* const c = connection_now_.load()) {
+                progress()->locked([&](PollCycle&) { data = c->info().private_data; });
+            }
+            const std::size_t n = std::min<std::size_t>(data.size(), *length);
+            std::copy_n(data.begin(), n, static_cast<std::byte*>(value));
+            *length = static_cast<socklen_t>(n);
+            return 0;
+        }
+        auto number = options_.get(name);
+        return number ? give_int(*number, value, length) : no(number.error().code);
+    }
+    if (!started) return XSOCK_PASS;
+    if (level == SOL_SOCKET && name == SO_ERROR) {
+        if (foreign()) return inherited();
+        if (!is_mode_known()) progress()->poll();
+        now = phase();
+        return give_int(now == Phase::starting || now == Phase::connecting ? 0 : error_.exchange(0),
+                        value, length);
+    }
+    if (level == SOL_SOCKET && name == SO_LINGER) {
+        if (value == nullptr || length == nullptr) return no(EFAULT);
+        const int seconds = linger_s_.load();
+        const linger how{seconds >= 0, std::max(seconds, 0)};
+        const socklen_t n = std::min<socklen_t>(*length, sizeof how);
+        std::memcpy(value, &how, n);
+        *length = n;
+        return 0;
+    }
+    return XSOCK_PASS;
+}
+
+namespace {
+
+std::uint32_t status_state(Socket::Phase phase, bool foreign, QpState state) {
+    if (foreign) return XSOCK_STATUS_FOREIGN;
+    switch (phase) {
+        case Socket::Phase::fresh:
+            return XSOCK_STATUS_FRESH;
+        case Socket::Phase::listening:
+            return XSOCK_STATUS_LISTENING;
+        case Socket::Phase::connecting:
+            return XSOCK_STATUS_CONNECTING;
+        case Socket::Phase::undecided:
+            return XSOCK_STATUS_UNDECIDED;
+        case Socket::Phase::starting:
+            return XSOCK_STATUS_STARTING;
+        case Socket::Phase::open:
+            return state == QpState::peer_closed ? XSOCK_STATUS_PEER_CLOSED
+                   : state == QpState::closing   ? XSOCK_STATUS_CLOSING
+                                                 : XSOCK_STATUS_OPEN;
+        case Socket::Phase::ended:
+            return XSOCK_STATUS_ENDED;
+        case Socket::Phase::plain:
+            return XSOCK_STATUS_PLAIN;
+    }
+    return XSOCK_STATUS_FRESH;
+}
+
+}  // namespace
+
+int Socket::fill_status(void* value, socklen_t* length) {
+    xsock_status status{};
+    std::size_t size = 0;
+    if (*length < sizeof size) return no(EINVAL);
+    std::memcpy(&size, value, sizeof size);
+    if (size < sizeof size || size > *length) return no(EINVAL);
+    status.size = size;
+    status.mode = static_cast<std::uint32_t>(on() ? options_.mode : DDPMODE_OFF);
+    const bool others = foreign();
+    QpState state = QpState::fresh;
+    if (!others && (phase() == Phase::connecting || phase() == Phase::starting)) {
+        progress()->poll();
+    }
+    const Connection* const c = connection_now_.load(std::memory_order_acquire);
+    if (!others && c != nullptr) {
+        QpInfo info;
+        progress()->locked([&](PollCycle&) { info = c->info(); });
+        state = info.state;
+        status.enhanced = info.negotiated.enhanced;
+        api::fill_info(status, info);
+        status.peer = api::peer_of(info.peer);
+        status.tx_waiting = c->sends_outstanding();
+    }
+    status.state = status_state(phase(), others, state);
+    status.message_limit = static_cast<std::uint32_t>(options_.buffer_size);
+    status.tx_messages = tx_messages_.load();
+    status.rx_messages = rx_messages_.load();
+    status.rx_waiting = rx_count_.load();
+    if (counters_ != nullptr) {
+        status.accepted = counters_->accepted.load();
+        status.started = counters_->started.load();
+        status.fallbacks = counters_->fallbacks.load();
+        status.refused = counters_->refused.load();
+    }
+    std::strncpy(status.code, mode_text(), sizeof status.code - 1);
+    std::memcpy(value, &status, std::min(size, sizeof status));
+    *length = static_cast<socklen_t>(std::min(size, sizeof status));
+    return 0;
+}
+
+}  // namespace xsock::sockets

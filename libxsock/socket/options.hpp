@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The options of SOL_XSOCK as one value: what accepted sockets inherit, and what start-up is made
+// from.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/device.hpp"
+#include "include/xsock/xsock.h"
+
+namespace xsock::sockets {
+
+struct Options {
+    int mode = DDPMODE_OFF;
+    int role = XSOCK_ROLE_AUTO;
+    int require = 0;
+    int crc = 1;
+    int markers = 0;
+    int revision = 2;
+    int rtr = 0;
+    int ird = 16, ord = 16;
+    int fpdu_limit = 0;
+    int sq_depth = 128, rq_depth = 128;
+    int buffer_count = 1024;
+    int buffer_size = 1 << 20;
+    int inline_limit = XSOCK_MAX_INLINE;
+    int startup_ms = 10'000, user_timeout_ms = 30'000, keepalive_s = 60, linger_ms = 5000;
+    std::vector<std::byte> private_data;
+
+    /// An int option by its number (DDPMODE and DDPSTATUS are none of these). ENOPROTOOPT: unknown;
+    /// EINVAL: out of range.
+    [[nodiscard]] Result<void> set(int name, int value);
+    [[nodiscard]] Result<int> get(int name) const;
+
+    [[nodiscard]] QpAttr qp_attr() const;
+    /// Refers to private_data.
+    [[nodiscard]] ConnectAttr connect_attr() const;
+    [[nodiscard]] Time startup_limit() const {
+        return Time{static_cast<unsigned>(startup_ms)} * kMillisecond;
+    }
+};
+
+}  // namespace xsock::sockets

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// recv(): one message, as on a SOCK_SEQPACKET socket. Messages wait in buffers that are taken from
+// the pool when a message begins to come in; a blocked receiver with much room offers its own
+// memory for the next one, so that a large message is copied once.
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+
+#include "base/fault.hpp"
+#include "ddp_user/stream.hpp"
+#include "libxsock/socket/socket.hpp"
+#include "transport/log.hpp"
+
+namespace xsock::sockets {
+namespace {
+
+constexpr std::uint64_t kDirectId = 1;  // wr_id; those of buffers are addresses
+constexpr std::size_t kDirectBytes = 16 * 1024;
+constexpr std::size_t kDirectIovs = kMaxSge - 1;
+constexpr std::size_t kCopiedUnderLock = 4096;
+constexpr std::uint64_t kLeastBudget = 256 * 1024;
+constexpr std::uint32_t kReadable = EPOLLIN | EPOLLRDNORM;
+
+// The first `bytes` of `from`, into the pieces. False: the program's memory is not there.
+bool scatter(const std::byte* from, std::size_t bytes, const IovSpan& iovs) {
+    return fault::guard([&] {
+        for (std::size_t i = 0; i < iovs.count && bytes > 0; ++i) {
+            const std::size_t n = std::min(iovs.iov[i].iov_len, bytes);
+            if (n == 0) continue;
+            const fault::Touch writing(1, iovs.iov[i].iov_base, n);
+            std::memcpy(iovs.iov[i].iov_base, from, n);
+            from += n;
+            bytes -= n;
+        }
+    });
+}
+
+}  // namespace
+
+std::uint64_t Socket::budget() const noexcept {
+    return std::max<std::uint64_t>(2 * std::uint64_t{message_limit()}, kLeastBudget);
+}
+
+bool Socket::something_to_read() const noexcept {
+    return rx_count_.load(std::memory_order_seq_cst) != 0 || over_.load(std::memory_order_acquire);
+}
+
+bool Socket::direct_done() const noexcept {
+    return direct_.state.load(std::memory_order_acquire) == DirectReceive::State::done ||
+           something_to_read();
+}
+
+// Takes the oldest message out of the queue. @pre rx_lock_ is held, there is one
+Buffer* Socket::pop_message() noexcept {
+    Buffer* const first = rx_first_;
+    rx_first_ = first->next;
+    if (rx_first_ == nullptr) rx_last_ = nullptr;
+    first->next = nullptr;
+    rx_count_.store(rx_count_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+    return first;
+}
+
+// The program has it. True: the poller waits for the room. @pre rx_lock_ is held
+bool Socket::account_message(BufferPtr& buffer) noexcept {
+    rx_held_ -= buffer->reserved;
+    if (rx_spare_ == nullptr && small(*buffer)) rx_spare_ = buffer.release();
+    const bool notify = rx_no_room_ && rx_held_ <= budget() - message_limit();
+    if (notify) rx_no_room_ = false;
+    return notify;
+}
+
+// The oldest message, if there is one.
+ssize_t Socket::take_message(const IovSpan& iovs, int flags, int& out_flags, bool& found) {
+    found = false;
+    if (rx_count_.load(std::memory_order_acquire) == 0) return 0;
+    const bool peek = (flags & MSG_PEEK) != 0;
+    BufferPtr buffer;
+    std::size_t length = 0, copied = 0;
+    bool notify = false, intact = true, here = true;
+    {
+        const std::lock_guard hold(rx_lock_);
+        if (rx_first_ == nullptr) return 0;
+        found = true;
+        length = rx_first_->length;
+        copied = std::min(length, iovs.bytes);
+        here = peek || copied <= kCopiedUnderLock;
+        if (here) intact = scatter(rx_first_->data(), copied, iovs);
+        if (!peek && intact) {
+            buffer.reset(pop_message());
+            if (here) notify = account_message(buffer);
+        }
+    }
+    if (!here) {
+        intact = scatter(buffer->data(), copied, iovs);
+        const std::lock_guard hold(rx_lock_);
+        if (intact) {
+            notify = account_message(buffer);
+        } else {  // it stays the next one
+            buffer->next = rx_first_;
+            rx_first_ = buffer.release();
+            if (rx_last_ == nullptr) rx_last_ = rx_first_;
+            rx_count_.store(rx_count_.load(std::memory_order_relaxed) + 1,
+                            std::memory_order_release);
+        }
+    }
+    if (notify) connection().receive_posted();
+    if (!intact) return no(EFAULT);
+    if (!peek) rx_messages_.fetch_add(1, std::memory_order_relaxed);
+    out_flags = MSG_EOR | (length > iovs.bytes ? MSG_TRUNC : 0);
+    return static_cast<ssize_t>((flags & MSG_TRUNC) != 0 ? length : copied);
+}
+
+ssize_t Socket::receive(int fd, const IovSpan& iovs, int flags, int& out_flags) {
+    out_flags = 0;
+    if (phase() != Phase::open || foreign() || !exec_kept_.load(std::memory_order_relaxed)) {
+        if (const int answer = ensure_open(fd, flags, false); answer != 0) return answer;
+    }
+    if ((flags & MSG_OOB) != 0) return no(EINVAL);
+    if ((flags & MSG_ERRQUEUE) != 0) return no(EAGAIN);
+    bool tried = false;
+    for (;;) {
+        // In this order: what comes before the end is queued before the end is told.
+        const bool over = over_.load(std::memory_order_acquire);
+        bool found = false;
+        const ssize_t n = take_message(iovs, flags, out_flags, found);
+        if (found) return n;
+        if (over) {
+            if (read_shut_.load()) return 0;
+            const int error = error_.exchange(0);
+            return error != 0 ? no(error) : 0;
+        }
+        if (!blocking(flags)) {
+            if (tried) return no(EAGAIN);
+            tried = true;
+            progress()->poll();
+            continue;
+        }
+        const Time timeout = receive_timeout_.load(std::memory_order_relaxed);
+        if (iovs.bytes >= kDirectBytes && iovs.count <= kDirectIovs && (flags & MSG_PEEK) == 0) {
+            bool done = false;
+            const ssize_t answer = receive_direct(iovs, flags, out_flags, timeout, done);
+            if (done) return answer;
+            continue;
+        }
+        const auto waited = wait(&Socket::something_to_read, timeout);
+        if (waited != Progress::Waited::done) return fail_wait(waited, EAGAIN);
+    }
+}
+
+// Blocked, with its iovec offered for the next message. `over`: the call has its answer.
+ssize_t Socket::receive_direct(const IovSpan& iovs, int flags, int& out_flags, Time timeout,
+                               bool& over) {
+    using State = DirectReceive::State;
+    bool offered = false;
+    {
+        const std::lock_guard hold(rx_lock_);
+        // Not while an older message is coming in elsewhere: it must be the next.
+        offered = rx_first_ == nullptr && !rx_incoming_ && !rx_closed_ &&
+                  direct_.state.load(std::memory_order_relaxed) == State::none;
+        if (offered) {
+            direct_.where = &iovs;
+            direct_.state.store(State::offered, std::memory_order_relaxed);
+        }
+    }
+    if (!offered) offered = redirect_rest(iovs);
+    const auto waited = wait(offered ? &Socket::direct_done : &Socket::something_to_read, timeout);
+    over = waited != Progress::Waited::done;
+    if (offered) {
+        rx_lock_.lock();
+        if (direct_.state.load(std::memory_order_relaxed) == State::under_way) {
+            rx_lock_.unlock();
+            withdraw_direct();
+            rx_lock_.lock();
+        }
+        const bool done = direct_.state.load(std::memory_order_relaxed) == State::done;
+        const std::uint32_t length = direct_.length;
+        direct_.state.store(State::none, std::memory_order_relaxed);
+        rx_lock_.unlock();
+        if (done) {
+            over = true;
+            rx_messages_.fetch_add(1, std::memory_order_relaxed);
+            out_flags = MSG_EOR | (length > iovs.bytes ? MSG_TRUNC : 0);
+            return static_cast<ssize_t>(
+                (flags & MSG_TRUNC) != 0 ? length : std::min<std::size_t>(length, iovs.bytes));
+        }
+    }
+    return over ? fail_wait(waited, EAGAIN) : 0;
+}
+
+// The next message has begun to come into a buffer, behind the last one: it goes on into the
+// pieces, and what has come of it is copied there.
+bool Socket::redirect_rest(const IovSpan& iovs) {
+    bool moved = false;
+    progress()->locked([&](PollCycle& cycle) {
+        Buffer* from = nullptr;
+        RecvWqe other;
+        {
+            const std::lock_guard hold(rx_lock_);
+            if (rx_first_ != nullptr || rx_filling_ == nullptr || rx_closed_ ||
+                direct_.state.load(std::memory_order_relaxed) != DirectReceive::State::none) {
+                return;
+            }
+            from = rx_filling_;
+            direct_.where = &iovs;
+            if (!lay_out_direct(iovs, from->reserved, other)) return;
+        }
+        moved = connection().move_receive(reinterpret_cast<std::uintptr_t>(from), other, cycle);
+        const std::lock_guard hold(rx_lock_);
+        if (!moved) {
+            give_buffer(std::exchange(direct_.rest, nullptr));
+            return;
+        }
+        give_buffer(std::exchange(rx_filling_, nullptr));
+        direct_.state.store(DirectReceive::State::under_way, std::memory_order_relaxed);
+    });
+    return moved;
+}
+
+// The call ends while a message is coming into its memory: the rest, and what has come of it, goes
+// to a buffer.
+void Socket::withdraw_direct() {
+    progress()->locked([this](PollCycle& cycle) {
+        if (direct_.state.load(std::memory_order_relaxed) != DirectReceive::State::under_way)
+            return;
+        Buffer* const buffer = take_buffer(message_limit());
+        if (buffer == nullptr) {
+            log(LogLevel::error, "no-memory", "a message under way finds no buffer; reset");
+            connection().abort(cycle);
+            return;
+        }
+        buffer->reserved = direct_.reserved;
+        RecvWqe other;
+        other.wr_id = reinterpret_cast<std::uintptr_t>(buffer);
+        other.internal = true;
+        other.length = direct_.limit;
+        other.sge_count = 1;
+        other.sge[0] = {buffer->data(), direct_.limit, kLkeyNone};
+        if (!connection().move_receive(kDirectId, other, cycle)) {
+            give_buffer(buffer);
+            return;
+        }
+        const std::lock_guard hold(rx_lock_);
+        give_buffer(std::exchange(direct_.rest, nullptr));
+        rx_filling_ = buffer;
+        direct_.state.store(DirectReceive::State::none, std::memory_order_relaxed);
+    });
+}
+
+// ---- the poller -------------------------------------------------------------
+
+// Makes `out` a receive of `need` bytes into the pieces and, where they end, a buffer. False: no
+// memory for that. @pre rx_lock_ is held
+bool Socket::lay_out_direct(const IovSpan& where, std::uint32_t need, RecvWqe& out) {
+    std::uint32_t left = need;
+    std::uint8_t count = 0;
+    for (std::size_t i = 0; i < where.count && left > 0; ++i) {
+        const auto n =
+            static_cast<std::uint32_t>(std::min<std::size_t>(where.iov[i].iov_len, left));
+        out.sge[count++] = {static_cast<std::byte*>(where.iov[i].iov_base), n, kLkeyNone};
+        left -= n;
+    }
+    if (left > 0) {
+        direct_.rest = take_buffer(left);
+        if (direct_.rest == nullptr) return false;
+        out.sge[count++] = {direct_.rest->data(), left, kLkeyNone};
+    }
+    if (count == 0) out.sge[count++] = {nullptr, 0, kLkeyNone};
+    out.internal = true;
+    out.length = need;
+    out.wr_id = kDirectId;
+    out.sge_count = count;
+    direct_.limit = need;
+    direct_.reserved = need;
+    return true;
+}
+
+bool Socket::spare_receive(void* self, std::uint32_t bytes, RecvWqe& out) {
+    return static_cast<Socket*>(self)->give_receive(bytes, out);
+}
+
+// Memory for a message that begins to come in: of `bytes`, or of not yet known length.
+bool Socket::give_receive(std::uint32_t bytes, RecvWqe& out) {
+    const auto limit = static_cast<std::uint32_t>(message_limit());
+    const std::uint32_t need = std::min(bytes, limit);  // longer ones end in a Terminate
+    const std::lock_guard hold(rx_lock_);
+    if (rx_closed_) return false;
+    out.internal = true;
+    out.length = need;
+    if (direct_.state.load(std::memory_order_relaxed) == DirectReceive::State::offered) {
+        if (lay_out_direct(*direct_.where, need, out)) {
+            rx_held_ += need;
+            rx_incoming_ = true;
+            direct_.state.store(DirectReceive::State::under_way, std::memory_order_relaxed);
+            return true;
+        }
+    }
+    const bool dropping = read_shut_.load(std::memory_order_relaxed);
+    if (!dropping && (rx_count_.load(std::memory_order_relaxed) >=
+                          static_cast<std::uint32_t>(options_.buffer_count) ||
+                      (rx_held_ != 0 && rx_held_ + need > budget()))) {
+        rx_no_room_ = true;
+        return false;
+    }
+    Buffer* buffer = nullptr;
+    if (rx_spare_ != nullptr && rx_spare_->capacity >= need) {
+        buffer = std::exchange(rx_spare_, nullptr);
+    } else {
+        buffer = take_buffer(need);
+    }
+    if (buffer == nullptr) {
+        rx_no_room_ = true;  // until the program reads something
+        return false;
+    }
+    buffer->reserved = need;
+    rx_held_ += need;
+    rx_incoming_ = true;
+    rx_filling_ = buffer;
+    out.wr_id = reinterpret_cast<std::uintptr_t>(buffer);
+    out.sge_count = 1;
+    out.sge[0] = {buffer->data(), need, kLkeyNone};
+    return true;
+}
+
+// A message is complete, or will not come any more.
+void Socket::received(const Wc& wc) {
+    const bool success = wc.status == WcStatus::success;
+    // Immediate Data (RFC 7306 §6) brings no bytes; byte_len then tells of a Write.
+    const std::uint32_t length = (wc.flags & kWcImmediate) != 0 ? 0 : wc.byte_len;
+    bool queued = false;
+    BufferPtr dropped;
+    {
+        const std::lock_guard hold(rx_lock_);
+        rx_incoming_ = false;
+        rx_filling_ = nullptr;
+        if (wc.wr_id == kDirectId) {
+            rx_held_ -= direct_.reserved;
+            dropped.reset(std::exchange(direct_.rest, nullptr));
+            direct_.length = length;
+            connection().enough_read();
+            direct_.state.store(success ? DirectReceive::State::done : DirectReceive::State::none,
+                                std::memory_order_release);
+        } else {
+            auto* const buffer = reinterpret_cast<Buffer*>(static_cast<std::uintptr_t>(wc.wr_id));
+            rx_held_ -= buffer->reserved;
+            if (!success || rx_closed_ || read_shut_.load(std::memory_order_relaxed)) {
+                dropped.reset(buffer);
+            } else {
+                buffer->length = length;
+                buffer->reserved = length;
+                rx_held_ += length;
+                buffer->next = nullptr;
+                (rx_last_ != nullptr ? rx_last_->next : rx_first_) = buffer;
+                rx_last_ = buffer;
+                queued = true;
+                rx_count_.store(rx_count_.load(std::memory_order_relaxed) + 1,
+                                std::memory_order_seq_cst);
+            }
+        }
+    }
+    if (queued) wake(kReadable);
+}
+
+void Socket::drop_messages() noexcept {
+    const std::lock_guard hold(rx_lock_);
+    while (Buffer* const buffer = rx_first_) {
+        rx_first_ = buffer->next;
+        rx_held_ -= buffer->reserved;
+        give_buffer(buffer);
+    }
+    rx_last_ = nullptr;
+    rx_count_.store(0, std::memory_order_release);
+    rx_no_room_ = false;
+}
+
+// ---- posted receives ----------------------------------------------------------
+
+Result<void> Socket::post_recv(const RecvWr& wr) {
+    {
+        const std::lock_guard hold(rx_lock_);
+        if (rx_first_ != nullptr || rx_incoming_) {
+            return Error{EBUSY, "messages wait for recv()"};
+        }
+    }
+    return connection().post_recv(wr);
+}
+
+}  // namespace xsock::sockets

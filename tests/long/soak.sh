@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# A soak: mixed verified operations between two network namespaces over a lossy link, round after
+# round with new seeds, and in some rounds an end that is killed or a connection that is reset. Says
+# after each round how much memory, how many descriptors and processes are in use; stops at the first
+# failure, whose seed it names.
+#
+#   soak.sh [-b BUILD] [-m MINUTES]     build/release, 30 minutes
+#
+# Exit status 77: this machine lacks something (root, iptables, network namespaces).
+set -euo pipefail
+. "$(dirname "$0")/../setup/lib.sh"
+
+build_folder=$top/build/release
+minutes=30
+while getopts b:m: option; do
+    case $option in
+    b) build_folder=$OPTARG ;;
+    m) minutes=$OPTARG ;;
+    *) sed -n '3,11s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+    esac
+done
+program=$build_folder/tests/system/system_impairment
+[ -x "$program" ] || build release system_impairment
+
+sound="loss-0.1 loss-1 loss-5 rate mtu-changes resegmented address-gone cable-pulled"
+ends="killed half-open reset-from-the-way silent stopped"
+end=$(($(date +%s) + minutes * 60))
+round=0
+while [ "$(date +%s)" -lt $end ]; do
+    round=$((round + 1))
+    export XSOCK_IMPAIRMENT_SEED=$round
+    # shellcheck disable=SC2206
+    kinds=($sound)
+    # shellcheck disable=SC2206
+    killers=($ends)
+    kind=${kinds[RANDOM % ${#kinds[@]}]}
+    seconds=$((10 + RANDOM % 30))
+    "$top/tests/system/impairment.sh" "$program" $seconds "$kind" || exit $?
+    "$top/tests/system/impairment.sh" "$program" $((2 + RANDOM % 6)) \
+        "${killers[RANDOM % ${#killers[@]}]}" || exit $?
+    say "round $round: $(awk '/^MemAvailable/ { print int($2 / 1024) " MiB available" }' \
+        /proc/meminfo), $(awk '{ print $1 }' /proc/sys/fs/file-nr) descriptors, $(awk \
+        '$1 == "TCP:" { print $3 " TCP sockets" }' /proc/net/sockstat)"
+done
+say "$round rounds in $minutes minutes: clean"

@@ -1,0 +1,65 @@
+#!/usr/bin/env -S python3 -B
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+"""Small rules that a reader would otherwise have to look for: licence lines, line length, nothing
+left for later, no path of one machine.
+
+    lint.py [TREE]     one line for each breach; exit status 1 when there are any
+"""
+import os
+import re
+import sys
+
+import tree
+
+COLUMNS = 100
+SPDX = "SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only"
+CODE = tree.SOURCES + (".py", ".sh", ".cmake", "CMakeLists.txt", ".S", ".map")
+# Not written by us: licence texts and captures of other people's traffic.
+FOREIGN = ("LICENSES" + os.sep, os.path.join("tests", "vectors") + os.sep,
+           os.path.join("tests", "fuzz", "corpus") + os.sep)
+
+# Put together here, so that this file passes its own rules.
+LATER = re.compile(r"\b(?:%s)\b" % "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3, "HA" + "CK")))
+MACHINE = re.compile(r"(?<![\w.$}])/(?:%s)/" % "|".join(("wor" + "k", "far" + "m", "roo" + "t")))
+
+
+def breaches_of(path, content):
+    lines = content.split("\n")
+    if path.endswith(CODE) or lines[0].startswith("#!"):
+        if not any(SPDX in line for line in lines[:3]):
+            yield 1, "no SPDX line"
+    if content and not content.endswith("\n"):
+        yield len(lines), "no newline at the end"
+    for number, line in enumerate(lines, 1):
+        if path.endswith(tree.SOURCES) and len(line.expandtabs(8)) > COLUMNS:
+            yield number, "%d columns; %d are the limit" % (len(line.expandtabs(8)), COLUMNS)
+        if line != line.rstrip():
+            yield number, "white space at the end of the line"
+        later = LATER.search(line)
+        if later:
+            yield number, "%s: do it, or write an issue" % later.group()
+        machine = MACHINE.search(line)
+        if machine:
+            yield number, "a path of one machine (%s)" % machine.group()
+
+
+def breaches(top):
+    for path in tree.files(top):
+        if path.startswith(FOREIGN):
+            continue
+        content = tree.text(top, path)
+        if content is not None:
+            for number, what in breaches_of(path, content):
+                yield "%s:%d: %s" % (path, number, what)
+
+
+def main():
+    top = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "..")
+    found = list(breaches(os.path.abspath(top)))
+    for line in found:
+        print(line)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

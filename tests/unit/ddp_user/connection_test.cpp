@@ -1,0 +1,930 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "ddp_user/connection.hpp"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <string>
+
+#include "base/fault.hpp"
+#include "tests/unit/ddp_user/pipe.hpp"
+#include "tests/unit/ddp_user/pipe_layer.hpp"
+
+namespace xsock::ddp {
+namespace {
+
+using test::PipeLayer;
+using States = std::vector<QpState>;
+
+constexpr Time kRnr = 20 * kMillisecond;
+constexpr Time kLinger = 300 * kMillisecond;
+constexpr Time kFinDelay = 100 * kMillisecond;
+
+struct Options {
+    PipeLayer::Options layer;
+    StartAttr attr{.rtr_timeout = 50 * kMillisecond};
+    bool shared_receives = false;
+    bool events = false;
+    std::uint32_t receives = 4;  ///< posted before the start
+};
+
+/// One end: what a transport is, with vectors for a socket.
+class Side final : private Connection::Delegate {
+  public:
+    Side(World& world, const Options& options, QpNum num)
+        : options_(options), connection(config(world, num), *this), layer(options.layer, ulp()) {
+        for (std::uint32_t i = 0; i < options.receives; ++i) post_recv();
+    }
+
+    void start(Time now) { connection.start(layer, options_.attr, now); }
+    Stream& ulp() { return connection.stream(); }
+
+    void post_recv() {
+        receives_.emplace_back(256);
+        const Sge s = sge(receives_.back());
+        ASSERT_TRUE(rq.post({.wr_id = 100 + receives_.size(), .sges = {&s, 1}}).ok());
+        ++receives_posted;
+    }
+    void post_send(ByteVector& memory) {
+        const Sge s = sge(memory);
+        ASSERT_TRUE(sq.post({.wr_id = ++sends_posted, .sges = {&s, 1}}).ok());
+    }
+
+    /// What a poll cycle does. False: nothing moved.
+    bool poll(Side& peer, Time now) {
+        if (connection.layer() == nullptr) return false;
+        bool moved = false;
+        if (connection.rx_waiting()) connection.resume(now);
+        if (!connection.closed() && connection.rx_wanted()) {
+            if (!in.empty()) {
+                const ByteVector bytes = std::exchange(in, {});
+                connection.rx(bytes, now);
+                connection.resume(now);
+                moved = true;
+            } else if (peer_fin) {
+                connection.rx_eof(now);
+                moved = true;
+            }
+        }
+        while (!connection.ended() && connection.tx_wanted() && !blocked) {
+            const TxBatch batch = connection.tx_prepare(scratch_, 4096, now);
+            if (connection.ended() || batch.bytes == 0) break;
+            const auto* const from = static_cast<const std::byte*>(batch.iov[0].iov_base);
+            const std::size_t n = std::min(batch.bytes, write_max);
+            peer.in.insert(peer.in.end(), from, from + n);
+            connection.tx_commit(n, now);
+            moved = true;
+        }
+        connection.update(now);
+        peer.peer_fin = fin;
+        return moved;
+    }
+
+    /// What can be seen of it: its state, FIN, and how its descriptor went.
+    [[nodiscard]] std::string seen() const {
+        static constexpr const char* kNames[] = {"fresh",       "starting",    "requested",
+                                                 "established", "peer_closed", "closing",
+                                                 "error",       "closed"};
+        std::string out = kNames[static_cast<int>(connection.state())];
+        if (fin) out += " FIN";
+        if (closed) out += reset ? " reset" : " close";
+        return out;
+    }
+    [[nodiscard]] std::vector<Wc> sent() { return End::take(send_cq); }
+    [[nodiscard]] std::vector<Wc> received() { return End::take(recv_cq); }
+
+    SendQueue sq{16};
+    RecvQueue rq{16};
+    CompletionQueue send_cq{64}, recv_cq{64};
+
+  private:
+    const Options options_;
+
+  public:
+    Connection connection;
+    PipeLayer layer;
+    std::unique_ptr<PipeLayer> other;  ///< data goes by it
+    ByteVector in;                     ///< under way to us
+    bool peer_fin = false;             ///< and behind it
+    bool blocked = false;              ///< nothing can be written
+    std::size_t write_max = SIZE_MAX;
+    bool fin = false, closed = false, reset = false;
+    unsigned rnrs = 0, started = 0;
+    bool fill_at_rnr = false;
+    States states;
+    std::uint64_t sends_posted = 0;
+    std::size_t receives_posted = 0;
+
+  private:
+    ConnectionConfig config(World& world, QpNum num) {
+        ConnectionConfig c;
+        c.stream.qp_num = num;
+        c.stream.pd = 1;
+        c.stream.memory = &world.table;
+        c.stream.sq = &sq;
+        c.stream.rq = &rq;
+        c.stream.rq_shared = options_.shared_receives;
+        c.stream.send_cq = &send_cq;
+        c.stream.recv_cq = &recv_cq;
+        c.event_completions = options_.events;
+        c.rnr_timeout = kRnr;
+        c.linger = kLinger;
+        c.fin_delay = kFinDelay;
+        return c;
+    }
+    Llp& data_layer(Llp& startup) override { return other ? *other : startup; }
+    void on_started() override { ++started; }
+    void on_state(QpState state) override { states.push_back(state); }
+    void on_rnr() override {
+        ++rnrs;
+        if (fill_at_rnr) post_recv();
+    }
+    void finish() override {
+        EXPECT_FALSE(fin || closed);
+        fin = true;
+    }
+    void close(bool with_reset) override {
+        EXPECT_FALSE(closed);
+        closed = true;
+        reset = with_reset;
+    }
+
+    std::deque<ByteVector> receives_;
+    ByteVector scratch_ = ByteVector(64 * 1024);
+};
+
+struct Rig {
+    explicit Rig(Options of_a = {}, Options of_b = {})
+        : a(world, of_a, 1), b(world, responder(of_b), 2) {}
+
+    static Options responder(Options options) {
+        options.layer.initiator = false;
+        return options;
+    }
+    void start() {
+        a.start(now);
+        b.start(now);
+        run();
+    }
+    /// Until nothing moves.
+    void run() {
+        for (bool moved = true; moved;) {
+            moved = a.poll(b, now);
+            moved = b.poll(a, now) || moved;
+        }
+        a.poll(b, now);
+    }
+    /// Lets time pass: each end is told when it asked to be.
+    void pass(Time duration) {
+        const Time until = now + duration;
+        for (;;) {
+            Time next = until;
+            for (Side* side : {&a, &b}) {
+                next = std::min(next, std::max(side->connection.next_timeout(now), now + 1));
+            }
+            now = next;
+            for (Side* side : {&a, &b}) {
+                if (side->connection.next_timeout(now) <= now) side->connection.on_time(now);
+            }
+            run();
+            if (now == until) return;
+        }
+    }
+
+    World world;
+    Time now = 1;
+    Side a, b;
+};
+
+Options standard_peer() {
+    Options options;
+    options.layer.peer_is_xsock = false;
+    return options;
+}
+Options confirmed() {
+    Options options;
+    options.attr.confirmed = true;
+    return options;
+}
+Options deferring() {
+    Options options;
+    options.layer.defer = true;
+    return options;
+}
+
+// -- start-up --
+
+TEST(Connection, goes_from_fresh_to_closed) {
+    Rig rig;
+    EXPECT_EQ(rig.a.connection.state(), QpState::fresh);
+    rig.start();
+    EXPECT_EQ(rig.a.seen(), "established");
+    EXPECT_EQ(rig.b.seen(), "established");
+    EXPECT_TRUE(rig.a.connection.quiet());
+    EXPECT_FALSE(rig.a.connection.needs_time());
+    ByteVector memory = pattern(50);
+    rig.a.post_send(memory);
+    rig.b.post_send(memory);
+    EXPECT_FALSE(rig.a.connection.quiet());
+    rig.run();
+    EXPECT_THAT(rig.a.sent(), testing::ElementsAre(Completed(1, WcStatus::success)));
+    EXPECT_THAT(rig.b.received(), testing::ElementsAre(Completed(101, WcStatus::success)));
+    EXPECT_THAT(rig.a.received(), testing::ElementsAre(Completed(101, WcStatus::success)));
+    rig.a.connection.shutdown(rig.now);
+    rig.run();
+    EXPECT_EQ(rig.a.seen(), "closing FIN");
+    EXPECT_EQ(rig.b.seen(), "peer_closed");
+    rig.b.connection.shutdown(rig.now);
+    rig.run();
+    EXPECT_EQ(rig.a.states,
+              (States{QpState::starting, QpState::established, QpState::closing, QpState::closed}));
+    EXPECT_EQ(rig.b.states, (States{QpState::starting, QpState::established, QpState::peer_closed,
+                                    QpState::closed}));
+    EXPECT_EQ(rig.a.seen(), "closed FIN close");
+    EXPECT_EQ(rig.b.seen(), "closed FIN close");
+    EXPECT_EQ(rig.a.connection.error().cause, EndCause::none);
+    EXPECT_EQ(rig.a.connection.error().code, 0);
+    EXPECT_EQ(rig.a.layer.asked_after_finish + rig.b.layer.asked_after_finish, 0u);
+}
+
+TEST(Connection, is_the_same_byte_by_byte) {
+    Rig rig;
+    rig.a.write_max = rig.b.write_max = 1;
+    rig.start();
+    ByteVector memory = pattern(200);
+    rig.a.post_send(memory);
+    rig.run();
+    EXPECT_THAT(rig.a.sent(), testing::ElementsAre(Completed(1, WcStatus::success)));
+    EXPECT_THAT(rig.b.received(), testing::ElementsAre(Completed(101, WcStatus::success)));
+}
+
+TEST(Connection, tells_of_itself_ahead_of_the_first_message) {
+    Options events;
+    events.events = true;
+    Rig rig(events, events);
+    ByteVector memory = pattern(10);
+    rig.a.start(rig.now);
+    rig.b.start(rig.now);
+    rig.a.post_send(memory);
+    rig.b.post_send(memory);
+    rig.run();
+    for (Side* side : {&rig.a, &rig.b}) {
+        const auto wcs = side->received();
+        ASSERT_EQ(wcs.size(), 2u);
+        EXPECT_EQ(wcs[0].opcode, WcOpcode::connected);
+        EXPECT_EQ(wcs[1].opcode, WcOpcode::recv);
+        EXPECT_EQ(side->started, 1u);
+    }
+    rig.a.connection.abort();
+    EXPECT_EQ(rig.a.received().back().opcode, WcOpcode::closed);
+}
+
+TEST(Connection, asks_the_program_and_is_accepted) {
+    Rig rig({}, deferring());
+    rig.start();
+    EXPECT_EQ(rig.b.seen(), "requested");
+    EXPECT_EQ(rig.a.seen(), "starting");
+    EXPECT_EQ(rig.b.connection.accept(ByteVector(513), 1, 1, rig.now).error().code, EINVAL);
+    ASSERT_TRUE(rig.b.connection.accept({}, 1, 1, rig.now).ok());
+    EXPECT_EQ(rig.b.connection.accept({}, 1, 1, rig.now).error().code, EINVAL);
+    rig.run();
+    EXPECT_EQ(rig.a.seen(), "established");
+    EXPECT_EQ(rig.b.seen(), "established");
+}
+
+TEST(Connection, rejects_at_once_or_toward_a_standard_peer_a_little_later) {
+    for (const bool standard : {false, true}) {
+        Options options = deferring();
+        options.layer.peer_is_xsock = !standard;
+        Rig rig({}, options);
+        rig.start();
+        ASSERT_TRUE(rig.b.connection.reject({}, rig.now).ok());
+        rig.b.poll(rig.a, rig.now);
+        EXPECT_EQ(rig.b.seen(), standard ? "error" : "error FIN");
+        EXPECT_EQ(rig.b.connection.error().code, ECONNREFUSED);
+        rig.pass(kFinDelay);
+        EXPECT_EQ(rig.a.connection.error().stream_error, StreamError::startup_rejected);
+        EXPECT_EQ(rig.b.seen(), "error FIN close");
+    }
+}
+
+TEST(Connection, start_up_may_last_so_long) {
+    Rig rig;
+    rig.a.start(rig.now);
+    rig.pass(9 * kSecond);
+    EXPECT_EQ(rig.a.seen(), "starting");
+    rig.pass(2 * kSecond);
+    EXPECT_EQ(rig.a.connection.state(), QpState::error);
+    EXPECT_EQ(rig.a.connection.error().code, ETIMEDOUT);
+    EXPECT_EQ(rig.a.connection.error().stream_error, StreamError::startup_timeout);
+}
+
+TEST(Connection, rtr_message_may_take_so_long) {
+    for (const bool silent : {false, true}) {
+        Options rtr;
+        rtr.layer.rtr = Rtr::write;
+        Rig rig(rtr, rtr);
+        rig.a.start(rig.now);
+        rig.b.start(rig.now);
+        rig.a.poll(rig.b, rig.now);  // Request
+        rig.b.poll(rig.a, rig.now);  // Reply
+        rig.a.blocked = silent;
+        rig.run();
+        EXPECT_EQ(rig.a.seen(), "established");
+        if (!silent) {
+            EXPECT_EQ(rig.b.seen(), "established");
+            continue;
+        }
+        EXPECT_EQ(rig.b.seen(), "starting");
+        EXPECT_EQ(rig.b.connection.next_timeout(rig.now), 1 + 50 * kMillisecond);
+        rig.pass(50 * kMillisecond);
+        EXPECT_EQ(rig.b.connection.error().code, ETIMEDOUT);
+    }
+}
+
+TEST(Connection, says_that_it_is_established_before_it_delivers_what_follows_the_rtr_message) {
+    Options rtr;
+    rtr.layer.rtr = Rtr::write;
+    rtr.attr.confirmed = true;
+    Rig rig({.layer = rtr.layer}, rtr);
+    ByteVector memory = pattern(10);
+    rig.a.start(rig.now);
+    rig.b.start(rig.now);
+    rig.a.post_send(memory);
+    rig.run();
+    EXPECT_EQ(rig.b.seen(), "established");
+    EXPECT_TRUE(rig.b.connection.rx_waiting());
+    EXPECT_TRUE(rig.b.received().empty());
+    EXPECT_TRUE(rig.b.connection.confirm_start());
+    rig.run();
+    EXPECT_EQ(rig.b.received().size(), 1u);
+}
+
+TEST(Connection, neither_sends_nor_delivers_until_its_start_is_confirmed) {
+    Rig rig(confirmed(), {});
+    ByteVector memory = pattern(10);
+    rig.a.post_send(memory);
+    rig.b.post_send(memory);
+    rig.start();
+    EXPECT_TRUE(rig.a.connection.is_start_held());
+    EXPECT_FALSE(rig.a.connection.quiet());
+    EXPECT_TRUE(rig.a.sent().empty() && rig.a.received().empty());
+    EXPECT_TRUE(rig.a.connection.confirm_start());
+    EXPECT_FALSE(rig.a.connection.confirm_start());
+    rig.run();
+    EXPECT_EQ(rig.a.sent().size(), 1u);
+    EXPECT_EQ(rig.a.received().size(), 1u);
+}
+
+TEST(Connection, holds_what_was_posted_before_a_start_that_ends_by_what_is_written) {
+    Rig rig({}, confirmed());
+    ByteVector memory = pattern(10);
+    rig.b.post_send(memory);
+    rig.start();
+    EXPECT_TRUE(rig.b.connection.is_start_held());
+    EXPECT_TRUE(rig.b.sent().empty());
+    EXPECT_TRUE(rig.a.received().empty());
+    EXPECT_TRUE(rig.b.connection.confirm_start());
+    rig.run();
+    EXPECT_THAT(rig.b.sent(), testing::ElementsAre(Completed(1, WcStatus::success)));
+    EXPECT_THAT(rig.a.received(), testing::ElementsAre(Completed(101, WcStatus::success)));
+}
+
+TEST(Connection, tells_its_start_ahead_of_an_error_of_what_was_posted_before) {
+    Rig rig;
+    ByteVector memory = pattern(10);
+    Sge s = sge(memory);
+    s.lkey = 0x7777;
+    ASSERT_TRUE(rig.b.sq.post({.wr_id = 1, .sges = {&s, 1}}).ok());
+    rig.start();
+    EXPECT_EQ(rig.b.started, 1u);
+    ASSERT_GE(rig.b.states.size(), 3u);
+    EXPECT_EQ(rig.b.states[1], QpState::established);
+    EXPECT_EQ(rig.b.states.back(), QpState::error);
+}
+
+TEST(Connection, keeps_what_is_handed_in_while_its_start_is_held) {
+    Rig rig(confirmed(), {});
+    rig.start();
+    ByteVector memory = pattern(10);
+    rig.b.post_send(memory);
+    rig.b.poll(rig.a, rig.now);
+    rig.a.connection.rx(std::exchange(rig.a.in, {}), rig.now);
+    rig.a.connection.rx_eof(rig.now);
+    rig.a.connection.update(rig.now);
+    EXPECT_TRUE(rig.a.received().empty());
+    EXPECT_EQ(rig.a.seen(), "established");
+    EXPECT_TRUE(rig.a.connection.confirm_start());
+    EXPECT_TRUE(rig.a.connection.resume(rig.now));
+    rig.a.connection.update(rig.now);
+    const auto wcs = rig.a.received();
+    ASSERT_FALSE(wcs.empty());
+    EXPECT_THAT(wcs.front(), Completed(101, WcStatus::success));
+    EXPECT_EQ(rig.a.seen(), "peer_closed");
+}
+
+TEST(Connection, flushes_nothing_until_its_end_is_confirmed) {
+    for (const bool reset : {false, true}) {
+        Rig rig(confirmed(), {});
+        rig.start();
+        rig.a.connection.confirm_start();
+        if (reset) {
+            rig.a.connection.lost(ECONNRESET);
+        } else {
+            rig.b.connection.shutdown(rig.now);
+            rig.run();
+        }
+        EXPECT_EQ(rig.a.connection.state(), reset ? QpState::error : QpState::peer_closed);
+        EXPECT_TRUE(rig.a.received().empty());
+        rig.a.connection.confirm_end();
+        EXPECT_EQ(rig.a.received().size(), rig.a.receives_posted);
+    }
+}
+
+// -- the peer's end --
+
+TEST(Connection, outlives_its_peer_if_it_is_to) {
+    Options outlives;
+    outlives.attr.outlives_peer = true;
+    Rig rig(outlives, {});
+    rig.start();
+    rig.b.connection.shutdown(rig.now);
+    rig.run();
+    EXPECT_EQ(rig.a.seen(), "established");
+    EXPECT_TRUE(rig.a.connection.peer_finished());
+    EXPECT_TRUE(rig.a.received().empty()) << "receives stay posted";
+    ByteVector memory = pattern(10);
+    rig.a.post_send(memory);
+    rig.run();
+    EXPECT_EQ(rig.a.sent().size(), 1u);
+    EXPECT_EQ(rig.b.received().size(), 1u);
+}
+
+TEST(Connection, waits_for_a_receive_and_then_terminates) {
+    for (const bool posted : {true, false}) {
+        Options none;
+        none.receives = 0;
+        Rig rig({}, none);
+        rig.start();
+        ByteVector memory = pattern(30);
+        rig.a.post_send(memory);
+        rig.run();
+        EXPECT_TRUE(rig.b.connection.rx_waiting());
+        EXPECT_FALSE(rig.b.connection.rx_wanted());
+        EXPECT_EQ(rig.b.connection.next_timeout(rig.now), rig.now + kRnr);
+        EXPECT_EQ(rig.b.rnrs, 0u) << "the queue is its own";
+        if (posted) {
+            rig.b.post_recv();
+            rig.run();
+            EXPECT_EQ(rig.b.received().size(), 1u);
+            EXPECT_EQ(rig.b.connection.next_timeout(rig.now), kNever);
+            continue;
+        }
+        rig.pass(kRnr);
+        EXPECT_EQ(rig.b.connection.error().stream_error, StreamError::untagged_no_buffer);
+        EXPECT_EQ(rig.b.connection.error().cause, EndCause::stream_error);
+        EXPECT_EQ(rig.a.connection.error().cause, EndCause::terminated);
+        EXPECT_EQ(rig.a.seen(), "error FIN close");
+        EXPECT_EQ(rig.b.seen(), "error FIN close");
+    }
+}
+
+TEST(Connection, waits_as_long_for_the_receive_of_each_send) {
+    Options none;
+    none.receives = 0;
+    Rig rig({}, none);
+    rig.start();
+    ByteVector memory = pattern(30);
+    rig.a.post_send(memory);
+    rig.a.post_send(memory);
+    rig.run();
+    rig.pass(kRnr - 1);
+    rig.b.post_recv();
+    rig.run();
+    EXPECT_EQ(rig.b.received().size(), 1u);
+    EXPECT_EQ(rig.b.connection.next_timeout(rig.now), rig.now + kRnr);
+    rig.pass(kRnr - 1);
+    EXPECT_EQ(rig.b.seen(), "established");
+    rig.pass(1);
+    EXPECT_EQ(rig.b.connection.error().stream_error, StreamError::untagged_no_buffer);
+}
+
+TEST(Connection, asks_a_shared_queue_again_after_it_has_said_that_it_waits) {
+    Options shared;
+    shared.receives = 0;
+    shared.shared_receives = true;
+    Rig rig({}, shared);
+    rig.b.fill_at_rnr = true;
+    rig.start();
+    ByteVector memory = pattern(30);
+    rig.a.post_send(memory);
+    rig.run();
+    EXPECT_EQ(rig.b.rnrs, 1u);
+    EXPECT_EQ(rig.b.received().size(), 1u);
+}
+
+// -- our end --
+
+TEST(Connection, finishes_toward_a_standard_peer_a_little_later) {
+    Rig rig(standard_peer(), {});
+    rig.start();
+    rig.a.connection.shutdown(rig.now);
+    rig.run();
+    EXPECT_EQ(rig.a.seen(), "closing");
+    EXPECT_EQ(rig.a.connection.next_timeout(rig.now), rig.now + kFinDelay);
+    rig.pass(kFinDelay);
+    EXPECT_EQ(rig.a.seen(), "closing FIN");
+}
+
+TEST(Connection, finishes_not_before_the_layer_permits) {
+    Options options;
+    options.layer.finish_at = 150 * kMillisecond;
+    Rig rig(options, {});
+    rig.start();
+    rig.a.connection.shutdown(rig.now);
+    rig.run();
+    EXPECT_EQ(rig.a.connection.next_timeout(rig.now), 150 * kMillisecond);
+    rig.pass(150 * kMillisecond);
+    EXPECT_EQ(rig.a.seen(), "closing FIN");
+}
+
+TEST(Connection, finishes_at_once_when_the_peer_has) {
+    Rig rig(standard_peer(), {});
+    rig.start();
+    rig.b.connection.shutdown(rig.now);
+    rig.run();
+    rig.a.connection.shutdown(rig.now);
+    rig.run();
+    EXPECT_EQ(rig.a.seen(), "closed FIN close");
+}
+
+TEST(Connection, sends_what_is_queued_before_it_finishes) {
+    Rig rig;
+    rig.start();
+    rig.a.blocked = true;
+    ByteVector memory = pattern(10);
+    rig.a.post_send(memory);
+    rig.a.connection.shutdown(rig.now);
+    EXPECT_FALSE(rig.a.sq.post({.wr_id = 9}).ok());
+    rig.run();
+    EXPECT_EQ(rig.a.seen(), "closing");
+    EXPECT_TRUE(rig.a.connection.draining());
+    rig.a.blocked = false;
+    rig.run();
+    EXPECT_EQ(rig.a.seen(), "closing FIN");
+    EXPECT_FALSE(rig.a.connection.draining());
+    EXPECT_THAT(rig.a.sent(), testing::ElementsAre(Completed(1, WcStatus::success)));
+}
+
+TEST(Connection, that_is_released_lingers_and_gives_up) {
+    Rig rig;
+    rig.start();
+    rig.a.blocked = true;
+    ByteVector memory = pattern(10);
+    rig.a.post_send(memory);
+    rig.a.connection.release(rig.now);
+    EXPECT_EQ(rig.a.received().size(), 4u) << "receives are flushed at once";
+    rig.pass(kLinger - 1);
+    EXPECT_EQ(rig.a.seen(), "closing");
+    rig.pass(1);
+    EXPECT_EQ(rig.a.seen(), "error reset");
+    EXPECT_EQ(rig.a.connection.error().cause, EndCause::linger_expired);
+    EXPECT_THAT(rig.a.sent(), testing::ElementsAre(Completed(1, WcStatus::flushed)));
+}
+
+TEST(Connection, that_is_released_waits_for_the_fin_of_the_peer_only_so_long) {
+    Rig rig;
+    rig.start();
+    rig.a.connection.release(rig.now);
+    rig.run();
+    EXPECT_EQ(rig.a.seen(), "closing FIN");
+    rig.pass(kLinger);
+    EXPECT_EQ(rig.a.seen(), "closed FIN close");
+}
+
+TEST(Connection, that_is_released_does_not_hold_a_peer_that_sends) {
+    Rig rig;
+    rig.start();
+    rig.a.connection.release(rig.now);
+    ByteVector memory = pattern(10);
+    rig.b.post_send(memory);
+    rig.run();
+    EXPECT_EQ(rig.a.connection.state(), QpState::closed);
+}
+
+TEST(Connection, that_is_released_during_start_up_still_sends_what_was_posted) {
+    for (const bool posted : {false, true}) {
+        Rig rig;
+        ByteVector memory = pattern(10);
+        rig.a.start(rig.now);
+        rig.b.start(rig.now);
+        if (posted) rig.a.post_send(memory);
+        rig.a.connection.release(rig.now);
+        EXPECT_EQ(rig.a.seen(), posted ? "starting" : "error reset");
+        if (!posted) continue;
+        rig.run();
+        EXPECT_EQ(rig.a.connection.fin_sent(), true);
+        EXPECT_EQ(rig.b.received().size(), 4u);
+        EXPECT_EQ(rig.b.seen(), "peer_closed");
+    }
+}
+
+TEST(Connection, that_is_detached_completes_nothing_more) {
+    for (const bool outstanding : {false, true}) {
+        Rig rig;
+        rig.start();
+        ByteVector memory = pattern(10);
+        rig.a.blocked = true;
+        if (outstanding) rig.a.post_send(memory);
+        rig.a.connection.detach(rig.now);
+        EXPECT_EQ(rig.a.received().size(), 4u);
+        EXPECT_EQ(rig.a.sent().size(), outstanding ? 1u : 0u);
+        EXPECT_EQ(rig.a.seen(), outstanding ? "error reset" : "closing");
+        rig.a.blocked = false;
+        rig.b.post_send(memory);
+        rig.pass(kLinger);
+        EXPECT_TRUE(rig.a.received().empty() && rig.a.sent().empty());
+        EXPECT_TRUE(rig.a.closed);
+    }
+}
+
+// -- faults --
+
+TEST(Connection, terminates_over_a_fault_of_the_layer) {
+    Rig rig;
+    rig.start();
+    rig.a.layer.break_reception();
+    rig.run();
+    EXPECT_EQ(rig.a.connection.error().cause, EndCause::stream_error);
+    EXPECT_EQ(rig.a.connection.error().stream_error, StreamError::mpa_crc);
+    EXPECT_EQ(rig.a.connection.error().code, EPROTO);
+    EXPECT_EQ(rig.b.connection.error().cause, EndCause::terminated);
+    EXPECT_EQ(rig.a.seen(), "error FIN close");
+}
+
+TEST(Connection, does_not_wait_for_ever_to_send_a_terminate) {
+    Rig rig;
+    rig.start();
+    rig.a.blocked = true;
+    rig.a.layer.break_reception();
+    rig.run();
+    EXPECT_EQ(rig.a.seen(), "established");
+    rig.pass(kLinger);
+    EXPECT_EQ(rig.a.seen(), "error reset");
+    EXPECT_EQ(rig.a.connection.error().code, ETIMEDOUT);
+}
+
+TEST(Connection, that_is_lost_says_how) {
+    Rig rig;
+    rig.start();
+    rig.a.connection.lost(ENETDOWN);
+    EXPECT_EQ(rig.a.seen(), "error reset");
+    EXPECT_EQ(rig.a.connection.error().cause, EndCause::lost);
+    EXPECT_EQ(rig.a.connection.error().code, ENETDOWN);
+    rig.b.connection.lost(ETIMEDOUT, EndCause::peer_silent);
+    EXPECT_EQ(rig.b.connection.error().cause, EndCause::peer_silent);
+}
+
+TEST(Connection, is_lost_when_memory_runs_out) {
+    for (const bool sending : {false, true}) {
+        Rig rig;
+        rig.start();
+        ByteVector memory = pattern(10);
+        rig.a.post_send(memory);
+        (sending ? rig.a : rig.b).layer.throws = true;
+        rig.run();
+        EXPECT_EQ((sending ? rig.a : rig.b).connection.error().code, ENOMEM);
+    }
+}
+
+TEST(Connection, ends_when_memory_of_the_program_is_gone) {
+    fault::install();
+    for (const bool sending : {false, true}) {
+        Rig rig;
+        rig.start();
+        void* const hole = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        const Sge gone{static_cast<std::byte*>(hole), 10, 0};
+        ByteVector memory = pattern(10);
+        Side& hurt = sending ? rig.a : rig.b;
+        if (sending) {
+            ASSERT_TRUE(rig.a.sq.post({.wr_id = 1, .sges = {&gone, 1}}).ok());
+        } else {
+            RecvWqe wqe;
+            while (rig.b.rq.take(wqe)) {
+            }
+            ASSERT_TRUE(rig.b.rq.post({.wr_id = 1, .sges = {&gone, 1}}).ok());
+            rig.a.post_send(memory);
+        }
+        rig.run();
+        EXPECT_EQ(hurt.connection.error().cause,
+                  sending ? EndCause::tx_memory_unmapped : EndCause::rx_memory_unmapped);
+        EXPECT_EQ(hurt.connection.error().code, EFAULT);
+        EXPECT_EQ(hurt.seen(), "error reset");
+        EXPECT_EQ((sending ? hurt.sent() : hurt.received()).front().status,
+                  WcStatus::local_protection_error);
+        munmap(hole, 4096);
+    }
+}
+
+// -- two layers --
+
+TEST(Connection, hands_data_to_the_layer_that_start_up_chose_and_back_when_it_is_detached) {
+    Rig rig;
+    for (Side* side : {&rig.a, &rig.b}) {
+        PipeLayer::Options options;
+        options.initiator = side == &rig.a;
+        side->other = std::make_unique<PipeLayer>(options, side->ulp());
+        side->other->skip_startup();
+    }
+    rig.start();
+    for (Side* side : {&rig.a, &rig.b}) {
+        EXPECT_EQ(side->seen(), "established");
+        EXPECT_EQ(side->connection.layer(), side->other.get());
+        EXPECT_EQ(side->other->opened_as, std::vector{Llp::Opening::first});
+        EXPECT_TRUE(side->layer.opened_as.empty()) << "start-up's carries nothing more";
+        EXPECT_EQ(side->layer.state(), Llp::State::started);
+    }
+    ByteVector memory = pattern(100);
+    rig.a.post_send(memory);
+    rig.b.post_send(memory);
+    rig.run();
+    EXPECT_EQ(rig.a.received().size() + rig.b.received().size(), 2u);
+    EXPECT_TRUE(rig.a.connection.quiet());
+
+    // The peer goes on by the other layer's successor: both are between two ULPDUs.
+    rig.b.connection.hand_over(rig.b.layer, rig.now);
+    EXPECT_EQ(rig.b.layer.opened_as, std::vector{Llp::Opening::resumed});
+    rig.a.connection.detach(rig.now);
+    EXPECT_EQ(rig.a.connection.layer(), &rig.a.layer);
+    EXPECT_EQ(rig.a.layer.opened_as, std::vector{Llp::Opening::resumed});
+    EXPECT_EQ(rig.a.ulp().stream_error(), StreamError::none);
+    rig.b.post_send(memory);
+    rig.run();
+    EXPECT_THAT(rig.b.sent().back(), Completed(2, WcStatus::success));
+    EXPECT_EQ(rig.a.seen(), "closing FIN");
+    EXPECT_EQ(rig.b.seen(), "peer_closed");
+    rig.b.connection.shutdown(rig.now);
+    rig.run();
+    EXPECT_EQ(rig.a.seen(), "closed FIN close");
+    EXPECT_EQ(rig.b.seen(), "closed FIN close");
+}
+
+TEST(Connection, that_is_lost_during_start_up_never_opens_the_other_layer) {
+    Rig rig;
+    rig.a.other = std::make_unique<PipeLayer>(PipeLayer::Options{}, rig.a.ulp());
+    rig.a.start(rig.now);
+    rig.a.connection.lost(ECONNRESET);
+    EXPECT_EQ(rig.a.seen(), "error reset");
+    EXPECT_TRUE(rig.a.other->opened_as.empty());
+}
+
+// -- every state, every event --
+
+enum class In {
+    fresh,
+    starting,
+    requested,
+    held,
+    established,
+    half,
+    draining,
+    finished,
+    ending,
+    over
+};
+enum class Event { shutdown, abort, release, detach, confirm, accept, reject, eof, lost, time };
+
+constexpr In kIns[] = {In::fresh, In::starting, In::requested, In::held,   In::established,
+                       In::half,  In::draining, In::finished,  In::ending, In::over};
+constexpr Event kEvents[] = {Event::shutdown, Event::abort,  Event::release, Event::detach,
+                             Event::confirm,  Event::accept, Event::reject,  Event::eof,
+                             Event::lost,     Event::time};
+
+/// b, in this state; a is there to bring it about.
+std::unique_ptr<Rig> rig_in(In in) {
+    auto rig = std::make_unique<Rig>(Options{}, in == In::requested ? deferring()
+                                                : in == In::held    ? confirmed()
+                                                                    : Options{});
+    Side& b = rig->b;
+    switch (in) {
+        case In::fresh:
+            return rig;
+        case In::starting:
+            b.start(rig->now);
+            return rig;
+        default:
+            rig->start();
+    }
+    switch (in) {
+        case In::half:
+            rig->a.connection.shutdown(rig->now);
+            rig->run();
+            break;
+        case In::draining:
+            b.blocked = true;
+            static ByteVector memory = pattern(10);
+            b.post_send(memory);
+            b.connection.shutdown(rig->now);
+            b.poll(rig->a, rig->now);
+            break;
+        case In::finished:
+            b.connection.shutdown(rig->now);
+            b.poll(rig->a, rig->now);
+            break;
+        case In::ending:  // its Terminate and FIN were sent, the peer's FIN has not come
+            b.layer.break_reception();
+            b.poll(rig->a, rig->now);
+            break;
+        case In::over:
+            b.connection.abort();
+            break;
+        default:
+            break;
+    }
+    return rig;
+}
+
+void happen(Rig& rig, Event event) {
+    Side& b = rig.b;
+    Connection& c = b.connection;
+    switch (event) {
+        case Event::shutdown:
+            return c.shutdown(rig.now);
+        case Event::abort:
+            return c.abort();
+        case Event::release:
+            return c.release(rig.now);
+        case Event::detach:
+            return c.detach(rig.now);
+        case Event::confirm:
+            c.confirm_start();
+            return c.confirm_end();
+        case Event::accept:
+            static_cast<void>(c.accept({}, 1, 1, rig.now));
+            return;
+        case Event::reject:
+            static_cast<void>(c.reject({}, rig.now));
+            return;
+        case Event::eof:
+            if (c.layer() != nullptr && c.rx_wanted()) c.rx_eof(rig.now);
+            return;
+        case Event::lost:
+            if (c.layer() != nullptr) c.lost(ECONNRESET);
+            return;
+        case Event::time:
+            rig.now += 20 * kSecond;
+            return c.on_time(rig.now);
+    }
+}
+
+// What is seen right after the event and one poll of it.
+constexpr const char* kExpected[std::size(kIns)][std::size(kEvents)] = {
+    {"closed", "error", "closed", "error", "fresh", "fresh", "fresh", "fresh", "fresh",
+     "fresh"},  // In::fresh
+    {"starting", "error reset", "error reset", "error reset", "starting", "starting", "starting",
+     "error reset", "error reset", "error reset"},  // In::starting
+    {"requested", "error reset", "error reset", "error reset", "requested", "established",
+     "error FIN", "error reset", "error reset", "requested"},  // In::requested
+    {"closing FIN", "error reset", "closing FIN", "closing FIN", "established", "established",
+     "established", "established", "error reset", "established"},  // In::held
+    {"closing FIN", "error reset", "closing FIN", "closing FIN", "established", "established",
+     "established", "peer_closed", "error reset", "established"},  // In::established
+    {"closed FIN close", "error reset", "closed FIN close", "closed FIN close", "peer_closed",
+     "peer_closed", "peer_closed", "peer_closed", "error reset", "peer_closed"},  // In::half
+    {"closing", "error reset", "closing", "error reset", "closing", "closing", "closing", "closing",
+     "error reset", "closing"},  // In::draining
+    {"closing FIN", "error FIN reset", "closing FIN", "closing FIN", "closing FIN", "closing FIN",
+     "closing FIN", "closed FIN close", "error FIN reset", "closing FIN"},  // In::finished
+    {"error FIN", "error FIN reset", "error FIN", "error FIN", "error FIN", "error FIN",
+     "error FIN", "error FIN close", "error FIN close", "error FIN close"},  // In::ending
+    {"error reset", "error reset", "error reset", "error reset", "error reset", "error reset",
+     "error reset", "error reset", "error reset", "error reset"},  // In::over
+};
+
+TEST(Connection, does_what_it_must_in_every_state_at_every_event) {
+    for (const In in : kIns) {
+        for (const Event event : kEvents) {
+            const auto i = static_cast<std::size_t>(in), e = static_cast<std::size_t>(event);
+            SCOPED_TRACE("state " + std::to_string(i) + ", event " + std::to_string(e));
+            const auto rig = rig_in(in);
+            Side& b = rig->b;
+            happen(*rig, event);
+            b.poll(rig->a, rig->now);
+            EXPECT_EQ(b.seen(), kExpected[i][e]);
+            // Whatever comes next, all that was posted completes once, and nothing follows the end.
+            b.connection.abort();
+            b.connection.confirm_end();
+            EXPECT_TRUE(b.connection.ended());
+            EXPECT_TRUE(b.closed || b.connection.layer() == nullptr);
+            EXPECT_EQ(b.received().size(), b.receives_posted);
+            EXPECT_EQ(b.sent().size(), b.sends_posted);
+            EXPECT_EQ(b.connection.next_timeout(rig->now), kNever);
+            happen(*rig, event);
+            EXPECT_TRUE(b.sent().empty() && b.received().empty());
+            EXPECT_EQ(b.layer.asked_after_finish, 0u);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace xsock::ddp

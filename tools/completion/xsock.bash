@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# Completion of xsock(1) for bash. What is offered comes from the program's own --help.
+
+_xsock() {
+    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
+    local program=${COMP_WORDS[0]} command=${COMP_WORDS[1]} offer i
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        offer=$("$program" --help 2>/dev/null | sed -n 's/^  \([a-z]*\) .*/\1/p')
+        mapfile -t COMPREPLY < <(compgen -W "$offer --help --version" -- "$word")
+        return
+    fi
+    case $before in
+    --progress) offer='app thread both' ;;
+    --log) offer='off error warn info debug' ;;
+    -t | --tests) offer='latency bandwidth rate' ;;
+    -o | --ops) offer='send write read' ;;
+    --svg | --pcap)
+        mapfile -t COMPREPLY < <(compgen -f -- "$word")
+        return
+        ;;
+    esac
+    if [ -n "${offer:-}" ]; then
+        mapfile -t COMPREPLY < <(compgen -W "$offer" -- "$word")
+        return
+    fi
+    case $command in
+    run)
+        # Behind the options comes the command line of a program.
+        for ((i = 2; i < COMP_CWORD; i++)); do
+            case ${COMP_WORDS[i]} in
+            --)
+                mapfile -t COMPREPLY < <(compgen -c -- "$word")
+                return
+                ;;
+            esac
+        done
+        case $word in
+        -*) ;;
+        *)
+            mapfile -t COMPREPLY < <(compgen -c -- "$word")
+            return
+            ;;
+        esac
+        ;;
+    perf)
+        if [ "$COMP_CWORD" -eq 2 ]; then
+            mapfile -t COMPREPLY < <(compgen -W 'server client' -- "$word")
+            return
+        fi
+        command="perf ${COMP_WORDS[2]}"
+        ;;
+    decode)
+        case $word in
+        -*) ;;
+        *)
+            mapfile -t COMPREPLY < <(compgen -f -- "$word")
+            return
+            ;;
+        esac
+        ;;
+    esac
+    case $word in
+    -*) ;;
+    *)
+        mapfile -t COMPREPLY < <(compgen -A hostname -- "$word")
+        return
+        ;;
+    esac
+    # shellcheck disable=SC2086  # $command is one word or two
+    offer=$("$program" $command --help 2>/dev/null | sed -n 's/^  .*\(--[a-z0-9-]*\).*/\1/p')
+    mapfile -t COMPREPLY < <(compgen -W "$offer" -- "$word")
+}
+
+complete -F _xsock xsock

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Reads and writes of a connection: its share of one poll cycle.
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <new>
+
+#include "transport/connection.hpp"
+#include "transport/tcp.hpp"
+
+namespace xsock {
+namespace {
+
+// One connection's share of a poll cycle.
+constexpr int kReadsPerCycle = 4;
+constexpr int kBatchesPerCycle = 4;
+constexpr std::size_t kBytesPerBatch = 1024 * 1024;
+constexpr long kMuch = 64 * 1024;  // beside which a look for something to read costs nothing
+
+// Room for the FPDU of a single small message, of some 100 bytes. Less than the smallest limit of a
+// ULPDU (128 bytes), so that the limit need not be checked there; longer ones go by the batch.
+constexpr std::size_t kSingleFpdu = 128;
+
+// How often the segment size of the path is asked for, toward peers that care.
+constexpr Time kEmssPeriod = 100 * kMillisecond;
+
+}  // namespace
+
+// ---- reception ------------------------------------------------------------
+
+template <void (SoftChannel::*count)()>
+void Connection::count_in_channels() const noexcept {
+    for (const auto& channel : channels()) {
+        if (channel != nullptr) (channel.get()->*count)();
+    }
+}
+
+void Connection::on_ready(std::uint32_t events, PollCycle& cycle) {
+    if (fd_ < 0) return;
+    if ((events & (EPOLLOUT | EPOLLERR)) != 0) count_in_channels<&SoftChannel::count_arrival>();
+    if ((events & EPOLLOUT) != 0) tx_blocked_ = false;
+    if ((events & EPOLLERR) != 0 && (core_.rx_waiting() || core_.peer_finished())) {
+        // Nothing is read any more, or not now: the reset must be asked for.
+        // (Behind the peer's FIN, Linux calls a reset EPIPE.)
+        const int error = tcp::pending_error(fd_);
+        lost(error != 0 && error != EPIPE ? error : ECONNRESET);
+        note_movement(cycle);
+        return;
+    }
+    if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
+        // What was posted is served by kicks: a look that found nothing has nothing to send either.
+        if (!receive(cycle) && (events & EPOLLOUT) == 0) return;
+        if (quiet()) return;
+    }
+    transmit(cycle);
+    note_movement(cycle);
+}
+
+void Connection::on_notify(PollCycle& cycle) {
+    if (fd_ < 0) return;
+    resume(cycle);
+    transmit(cycle);
+    note_movement(cycle);
+}
+
+// Reads and takes what there is, within this cycle's share. False when there was nothing.
+bool Connection::receive(PollCycle& cycle) {
+    bool found = false;
+    enough_read_ = false;
+    for (int i = 0; i < kReadsPerCycle && fd_ >= 0 && core_.rx_wanted(); ++i) {
+        const Bytes room = burst_.room(cycle.staging);
+        const long n = tcp::receive(fd_, room);
+        if (n == -EAGAIN) {
+            if (found || cycle.rereads == 0) break;
+            if (burst_.found_nothing()) parts_.progress->pause(RxBurst::kPause);
+            --cycle.rereads;
+            --i;
+            continue;
+        }
+        found = true;
+        count_in_channels<&SoftChannel::count_arrival>();
+        if (n > 0) {
+            cycle.active = true;
+            const auto size = static_cast<std::size_t>(n);
+            rx_bytes_ += size;
+            if (capture_) [[unlikely]]
+                capture_->received(cycle.staging.first(size));
+            if (core_.ended()) continue;  // only waiting for the peer's FIN
+            if (!take(cycle.staging.first(size), cycle)) break;
+            if (size < room.size() || enough_read_) break;
+        } else if (n == 0) {
+            cycle.active = true;
+            if (capture_) capture_->received_fin();
+            core_.rx_eof(cycle.now());
+        } else if (n != -EINTR) {
+            lost(static_cast<int>(-n));
+        }
+    }
+    note_movement(cycle);
+    return found;
+}
+
+// False: no more may be read now.
+bool Connection::take(ConstBytes bytes, PollCycle& cycle) {
+    const Counters& counters = core_.stream().counters();
+    const std::uint64_t before = counters.rx_segments;
+    const std::uint64_t writes = counters.rx_messages[RDMAP_WRITE];
+    cycle.enter_section();
+    core_.rx(bytes, time(cycle));
+    if (core_.ended()) return false;
+    if (counters.rx_messages[RDMAP_WRITE] != writes) {
+        count_in_channels<&SoftChannel::count_write>();
+    }
+    burst_.received(bytes.size(), counters.rx_segments - before, tx_bytes_);
+    if (core_.is_start_held()) return false;
+    resume(cycle);
+    return true;
+}
+
+// Offers again what waits for a receive.
+void Connection::resume(PollCycle& cycle) {
+    if (!core_.rx_waiting()) return;
+    cycle.enter_section();
+    if (core_.resume(cycle.now())) cycle.active = true;
+}
+
+void Connection::on_rnr() {
+    if (parts_.srq == nullptr || rnr_waiting_.exchange(true)) return;
+    parts_.srq->add_rnr_waiter(std::static_pointer_cast<Connection>(shared_from_this()));
+}
+
+bool Connection::move_receive(std::uint64_t wr_id, const RecvWqe& other, PollCycle& cycle) {
+    cycle.enter_section();
+    const bool moved = core_.move_receive(wr_id, other);
+    note_movement(cycle);
+    return moved;
+}
+
+// ---- transmission ---------------------------------------------------------
+
+bool Connection::quiet() const { return core_.quiet() && !tx_blocked_ && interest_ == kReading; }
+
+// A single small message needs neither a batch nor, since its bytes are ours, a guard: 900
+// instructions ahead of the system call become some 300. What TCP does not take of it is the next
+// batch, which meets the same fault.
+void Connection::transmit_single(PollCycle& cycle) {
+    std::array<std::byte, kSingleFpdu> frame;
+    const ConstBytes fpdu = ConstBytes(frame).first(core_.tx_single(frame));
+    if (fpdu.empty()) return;
+    const long n = tcp::send(fd_, fpdu);
+    if (n < static_cast<long>(fpdu.size())) {
+        try {
+            tx_buffer_ = parts_.progress->take_tx_buffer();
+            core_.tx_keep(fpdu, tx_buffer_->bytes());
+        } catch (const std::bad_alloc&) {
+            lost(ENOMEM);  // what is pending lies in no memory that lasts
+            return;
+        }
+    }
+    if (n <= 0) return;
+    cycle.active = true;
+    const auto sent = static_cast<std::size_t>(n);
+    tx_bytes_ += sent;
+    if (capture_) [[unlikely]]
+        capture_->sent(fpdu.first(sent));
+    core_.tx_commit(sent, 0);
+}
+
+void Connection::follow_emss(PollCycle& cycle) {
+    if (mpa_->negotiated().peer_is_xsock || core_.ended() ||
+        cycle.now() - emss_checked_ <= kEmssPeriod) {
+        return;
+    }
+    emss_checked_ = cycle.now();
+    if (const std::size_t emss = tcp::emss(fd_); emss != 0) mpa_->set_emss(emss);
+}
+
+void Connection::transmit(PollCycle& cycle) {
+    if (fd_ < 0) return;
+    if (core_.is_steady() && !tx_blocked_) transmit_single(cycle);
+    if (fd_ < 0 || quiet()) return;
+    follow_emss(cycle);
+    for (int i = 0; i < kBatchesPerCycle && !tx_blocked_ && !core_.ended() && core_.tx_wanted();
+         ++i) {
+        if (tx_buffer_ == nullptr) tx_buffer_ = parts_.progress->take_tx_buffer();
+        cycle.enter_section();
+        const TxBatch batch = core_.tx_prepare(tx_buffer_->bytes(), kBytesPerBatch, time(cycle));
+        if (core_.ended()) return;
+        if (batch.bytes == 0) {
+            cycle.active = true;  // entries that send nothing may have completed
+            break;
+        }
+        const long n = tcp::send(fd_, batch);
+        if (n == -EAGAIN || n == -ENOBUFS || n == -EINTR) {
+            tx_blocked_ = n != -EINTR;
+            continue;
+        }
+        if (n < 0) return on_send_error(static_cast<int>(-n), cycle);
+        cycle.active = true;
+        tx_bytes_ += static_cast<std::uint64_t>(n);
+        if (n >= kMuch) cycle.sent_much = true;
+        if (capture_) [[unlikely]]
+            capture_->sent(batch.iov, static_cast<std::size_t>(n));
+        core_.tx_commit(static_cast<std::size_t>(n), time(cycle));
+        if (static_cast<std::size_t>(n) < batch.bytes) tx_blocked_ = true;
+    }
+    if (tx_buffer_ != nullptr && mpa_->status().tx_pending == 0) {
+        parts_.progress->give_tx_buffer(std::move(tx_buffer_));
+    }
+    update(cycle);
+}
+
+void Connection::on_send_error(int error, PollCycle& cycle) {
+    if (error == EFAULT) return core_.tx_fault();
+    // The peer's last words, a Terminate perhaps, may still lie before its reset.
+    receive(cycle);
+    if (fd_ >= 0 && !core_.ended()) core_.update(cycle.now());
+    if (fd_ >= 0) lost(error);
+}
+
+bool Connection::move_send(std::uint64_t wr_id, std::uint64_t new_id, std::byte* to,
+                           PollCycle& cycle) {
+    cycle.enter_section();
+    const bool moved = core_.move_send(wr_id, new_id, to);
+    note_movement(cycle);
+    return moved;
+}
+
+}  // namespace xsock

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "transport/connection_report.hpp"
+
+#include <cstdio>
+#include <cstring>
+
+#include "include/xsock/iwarp.h"
+#include "transport/log.hpp"
+
+namespace xsock {
+namespace {
+
+std::string report_terminate(const ddp::TerminateInfo& t, const char* peer) {
+    char text[256];
+    std::snprintf(text, sizeof text, "peer terminated: %s (layer %u, type %u, code %02x%s)",
+                  terminate_text(t.layer, t.etype, t.code), t.layer, t.etype, t.code,
+                  t.swapped ? ", control word swapped as siw does" : "");
+    // The other reading too: where both name an error, only the peer's maker can tell.
+    const auto high = static_cast<std::uint8_t>(t.first >> 4);
+    const auto low = static_cast<std::uint8_t>(t.first & 0x0f);
+    const std::uint8_t layer = t.swapped ? high : low, etype = t.swapped ? low : high;
+    log(LogLevel::warn, "terminate-received",
+        "%s: %s; first byte %02x, read as %s lays it out: %s (layer %u, type %u)", peer, text,
+        t.first, t.swapped ? "RFC 5040" : "siw", terminate_text(layer, etype, t.code), layer,
+        etype);
+    return text;
+}
+
+std::string report_stream_error(const ddp::Connection& connection, const char* peer) {
+    const StreamErrorInfo& row = stream_error_info(connection.error().stream_error);
+    char text[256];
+    std::snprintf(text, sizeof text, "%s (%s)", row.text, row.rfc);
+    log(LogLevel::warn, row.name, "%s: %s%s", peer, text,
+        connection.stream().terminate_sent() != nullptr ? "; Terminate sent" : "");
+    return text;
+}
+
+std::string report_unmapped(const char* text, const char* peer) {
+    log(LogLevel::warn, "local-fault", "%s: %s; connection reset", peer, text);
+    return text;
+}
+
+}  // namespace
+
+void report_start(const ddp::Connection& connection, const char* peer) {
+    const Negotiated& n = connection.negotiated();
+    const Implementation* const said = connection.peer();
+    log(LogLevel::info, "connected",
+        "%s: %s, MPA revision %u, CRC %s, markers tx %s rx %s, peer %s%s%s%s%s", peer,
+        n.initiator ? "initiator" : "responder", n.revision, n.crc ? "on" : "off",
+        n.markers_tx ? "on" : "off", n.markers_rx ? "on" : "off",
+        n.peer_is_xsock ? "xsock" : "other", said != nullptr ? ", named " : "",
+        said != nullptr ? said->name.data() : "", said != nullptr ? " " : "",
+        said != nullptr ? said->version.data() : "");
+}
+
+std::string report_end(const ddp::Connection& connection, const char* peer) {
+    const ddp::ConnectionError& error = connection.error();
+    switch (error.cause) {
+        case ddp::EndCause::none:
+            return {};
+        case ddp::EndCause::stream_error:
+            return report_stream_error(connection, peer);
+        case ddp::EndCause::terminated:
+            return report_terminate(*connection.stream().terminate_received(), peer);
+        case ddp::EndCause::lost:
+            log(LogLevel::info, "connection-lost", "%s: %s", peer, std::strerror(error.code));
+            return std::string("connection lost: ") + std::strerror(error.code);
+        case ddp::EndCause::peer_silent:  // whoever watched has said what it saw
+            return stream_error_info(StreamError::peer_silent).text;
+        case ddp::EndCause::rx_memory_unmapped:
+            return report_unmapped("a registered or posted buffer was unmapped under a transfer",
+                                   peer);
+        case ddp::EndCause::tx_memory_unmapped:
+            return report_unmapped("a buffer that was being sent was unmapped", peer);
+        case ddp::EndCause::linger_expired: {
+            const char* const text = "what was queued could not be sent within the linger time";
+            log(LogLevel::warn, "linger-expired", "%s: %s", peer, text);
+            return text;
+        }
+        case ddp::EndCause::aborted:
+            return "aborted by this program";
+    }
+    return {};
+}
+
+StatsDescription describe(const ddp::Connection& connection) {
+    StatsDescription d{};
+    d.ird = connection.stream().ird();
+    d.ord = connection.stream().ord();
+    d.state = static_cast<std::uint8_t>(connection.state());
+    d.error = connection.error().code;
+    d.stream_error = static_cast<std::uint8_t>(connection.stream_error());
+    const Llp* const layer = connection.layer();
+    if (layer == nullptr) return d;
+    const Negotiated& n = connection.negotiated();
+    d.mulpdu = static_cast<std::uint32_t>(layer->mulpdu());
+    d.revision = connection.is_started() ? n.revision : 0;
+    d.initiator = n.initiator;
+    d.crc = n.crc;
+    d.markers_tx = n.markers_tx;
+    d.markers_rx = n.markers_rx;
+    d.peer_is_xsock = n.peer_is_xsock;
+    if (const Implementation* const peer = connection.peer(); peer != nullptr) {
+        d.peer_features = peer->features;
+        d.peer_delayed_ack_ms = peer->delayed_ack_ms;
+        set_stats_text(d.peer_name, peer->name.data());
+        set_stats_text(d.peer_version, peer->version.data());
+    }
+    return d;
+}
+
+QpInfo info_of(const ddp::Connection& connection) {
+    QpInfo info;
+    info.state = connection.state();
+    info.error = connection.error().code;
+    info.stream_error = connection.stream_error();
+    info.ird = connection.stream().ird();
+    info.ord = connection.stream().ord();
+    const Llp* const layer = connection.layer();
+    if (layer == nullptr) return info;
+    info.negotiated = connection.negotiated();
+    const bool rtr = info.negotiated.rtr == Rtr::write && !info.negotiated.initiator;
+    const std::uint64_t writes = connection.stream().counters().rx_messages[RDMAP_WRITE];
+    info.rx_writes = writes - (rtr && writes != 0 ? 1 : 0);
+    info.mulpdu = layer->mulpdu();
+    const ConstBytes data = connection.private_data();
+    info.private_data.assign(data.begin(), data.end());
+    if (const Implementation* const peer = connection.peer(); peer != nullptr) info.peer = *peer;
+    return info;
+}
+
+}  // namespace xsock

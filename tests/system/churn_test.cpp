@@ -187,7 +187,12 @@ int client(int port, const Plan& plan) {
     REQUIRE(cq != nullptr);
     Resources resources("client");
     for (int round = 0; round < static_cast<int>(plan.rounds); ++round) {
-        if (round == kWarmRounds) resources.begin_count();
+        if (round == kWarmRounds) {
+            resources.begin_count();
+            std::puts("counted");
+            std::fflush(stdout);
+            Child::wait_for_parent();
+        }
         connect_round(std::to_string(port), cq, round, plan.per_round);
         resources.count(plan.per_round);
     }
@@ -223,7 +228,13 @@ int server(const Plan& plan) {
         rounds.aborts = 0;
         Child child(client_arguments(listener, rounds));
         for (int round = 0; round < static_cast<int>(plan.rounds); ++round) {
-            if (round == kWarmRounds) resources.begin_count();
+            if (round == kWarmRounds) {
+                // Nothing may come in meanwhile: it would change the count, and its first message
+                // would wait longer for its receive than a peer may have to (the RNR timeout).
+                child.line();
+                resources.begin_count();
+                child.release();
+            }
             serve_round(listener, cq, round, plan.per_round);
             resources.count(plan.per_round);
         }

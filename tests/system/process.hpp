@@ -21,6 +21,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <semaphore>
 #include <string>
 #include <thread>
 #include <vector>
@@ -158,17 +159,26 @@ class Child {
         return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     }
 
+    /// Lets one wait_for_parent() of the child return, or the next one.
+    void release() const { REQUIRE(write(to_, "\n", 1) == 1); }
+
     /// In the child: ends it as soon as its parent is gone.
     static void end_with_parent() {
         std::thread([] {
             char c = 0;
-            while (read(0, &c, 1) > 0) {
-            }
+            while (read(0, &c, 1) > 0) released().release();
             _exit(3);
         }).detach();
     }
+    /// In the child, behind end_with_parent(): waits for the parent's release().
+    static void wait_for_parent() { released().acquire(); }
 
   private:
+    static std::counting_semaphore<>& released() {
+        static std::counting_semaphore<> semaphore{0};
+        return semaphore;
+    }
+
     pid_t pid_ = -1;
     int to_ = -1, from_ = -1;
 };

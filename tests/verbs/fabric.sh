@@ -6,7 +6,7 @@
 #
 #   fabric.sh BUILD
 . "$(dirname "$0")/lib.sh"
-need fi_info fi_pingpong ip
+need fi_info fi_pingpong ip ss
 [ "$(id -u)" = 0 ] || skip "making network namespaces needs root"
 
 space=xsv$$
@@ -28,7 +28,10 @@ pingpong() {
     in_a timeout -k 5 60 fi_pingpong "$@" -c -I 50 >"$work/server" 2>&1 &
     server=$!
     pids=("$server")
-    sleep 1
+    for _ in $(seq 200); do # its port for the exchange of addresses
+        [ -z "$(in_a ss -Hltn 'sport = :47592')" ] || break
+        sleep 0.1
+    done
     in_b timeout -k 5 60 fi_pingpong "$@" -c -I 50 198.18.77.1 >"$work/client" 2>&1
     local status=$?
     wait "$server" || status=$?

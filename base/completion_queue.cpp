@@ -189,4 +189,13 @@ std::size_t CompletionQueue::purge(std::uint32_t qp_num) {
     return sends;
 }
 
+bool CompletionQueue::holds(std::uint32_t qp_num) const {
+    std::lock_guard lock(mutex_);
+    const std::size_t waiting = count_.load(std::memory_order_relaxed);
+    for (std::size_t i = 0; i < waiting; ++i) {
+        if (ring_[(head_ + i) & (ring_.size() - 1)].qp_num == qp_num) return true;
+    }
+    return false;
+}
+
 }  // namespace xsock

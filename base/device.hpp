@@ -75,6 +75,8 @@ class Cq {
     virtual void push(const Wc& wc) = 0;
     /// Removes completions of a QP that is being destroyed. @return CompletionQueue::purge()
     virtual std::size_t purge(std::uint32_t qp_num) = 0;
+    /// Completions of this QP wait to be polled.
+    virtual bool holds(std::uint32_t qp_num) const = 0;
     /// Polls what feeds this queue, or sleeps, until done() or the deadline. `done` must be cheap
     /// and must not take locks that a notifier holds. @return done()
     virtual bool wait_until(const std::function<bool()>& done, Time deadline) = 0;

@@ -83,6 +83,7 @@ class SoftCq final : public Cq {
     bool overrun() const override { return core_->queue.overrun(); }
     void push(const Wc& wc) override { core_->queue.push(wc); }
     std::size_t purge(std::uint32_t qp_num) override { return core_->queue.purge(qp_num); }
+    bool holds(std::uint32_t qp_num) const override { return core_->queue.holds(qp_num); }
     bool wait_until(const std::function<bool()>& done, Time deadline) override;
     void hand_over() override;
 

@@ -39,6 +39,7 @@ enum class IdState : std::uint8_t {
     listening,
     requested,  ///< passive: the peer's Request was read, not yet answered
     connected,
+    ending,         ///< the peer has left; the program is told when it has polled what came before
     disconnecting,  ///< rdma_disconnect() was called
     ended,
 };

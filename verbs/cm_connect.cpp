@@ -24,6 +24,7 @@ constexpr Time kConnectTimeout = 30 * kSecond;
 constexpr Time kRefusedLinger = 2 * kSecond;
 constexpr Time kRedialAfter = 10 * kMillisecond;
 constexpr Time kPartTimeout = 5 * kSecond;
+constexpr Time kUnpolledLimit = 100 * kMillisecond;  // see disconnected_when_polled()
 constexpr Time kRejectTimeout = 2 * kSecond;
 
 void stop_timer(VerbsState& engine, CmId& id) {
@@ -193,6 +194,27 @@ void disconnected(VerbsState& engine, CmId& id) {
     tell(engine, id, RDMA_CM_EVENT_DISCONNECTED);
 }
 
+// Programs that are told DISCONNECTED destroy the QP, and with it what they have not polled. In
+// InfiniBand the peer's last message is in the completion queue long before the event comes, for
+// that takes its way through the kernels of both ends; here both may come in one segment, between a
+// poll that finds nothing and the look at the events. So the event waits until the program has
+// polled what came before it. `until`: for programs that do not poll before they are told.
+void disconnected_when_polled(VerbsState& engine, CmId& id, Time until) {
+    const std::uint32_t num = id.qp->qp->num();  // the engine's
+    const bool unpolled = Cq::of(id.qp->base.qp_base.recv_cq)->cq->holds(num) ||
+                          Cq::of(id.qp->base.qp_base.send_cq)->cq->holds(num);
+    const Time now = monotonic_now();
+    if (!unpolled || now >= until) {
+        disconnected(engine, id);
+        return;
+    }
+    id.state = IdState::ending;
+    id.timer = engine.loop().at(now + kMillisecond, [&engine, &id, until] {
+        id.timer = 0;
+        if (id.state == IdState::ending) disconnected_when_polled(engine, id, until);
+    });
+}
+
 }  // namespace
 
 ConnectAttr connect_attr(const CmId& id) {
@@ -233,6 +255,8 @@ void on_ended_locked(VerbsState& engine, CmId& id) {
             return;
         }
         case IdState::connected:
+            disconnected_when_polled(engine, id, monotonic_now() + kUnpolledLimit);
+            return;
         case IdState::disconnecting:
             disconnected(engine, id);
             return;
@@ -243,6 +267,7 @@ void on_ended_locked(VerbsState& engine, CmId& id) {
         case IdState::dialing:
         case IdState::listening:
         case IdState::requested:
+        case IdState::ending:
         case IdState::ended:
             return;
     }
@@ -253,6 +278,7 @@ void on_qp_destroyed_locked(VerbsState& engine, CmId& id) {
     release_qp(id);
     switch (id.state) {
         case IdState::connected:
+        case IdState::ending:
         case IdState::disconnecting:
             disconnected(engine, id);
             return;
@@ -335,7 +361,7 @@ int establish(rdma_cm_id* given) noexcept {
     return locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
         CmId& id = *CmId::of(given);
-        if (id.state != IdState::connected) return fail(EINVAL);
+        if (id.state != IdState::connected && id.state != IdState::ending) return fail(EINVAL);
         // The peer has been told: MPA ends with the Reply. A QP that the program has not moved is
         // connected like the others.
         if (id.program_moves_qp() && id.qp != nullptr && id.qp->state.load() < IBV_QPS_RTS) {
@@ -393,6 +419,9 @@ int disconnect(rdma_cm_id* given) noexcept {
             case IdState::starting:
             case IdState::connected:
                 break;
+            case IdState::ending:
+                disconnected(engine, id);
+                [[fallthrough]];
             case IdState::disconnecting:
             case IdState::ended:
                 if (id.qp != nullptr) confirm_end_locked(engine, *id.qp);

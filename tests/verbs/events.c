@@ -637,6 +637,45 @@ static void receives_are_flushed_after_disconnected(int resets) {
     CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == 99);
     end_pair();
 }
+/* The peer's last message and its end in one: a program that is told of the end destroys the QP,
+ * and what it has not polled with it. So the event waits for the poll. */
+static void disconnected_comes_after_what_waits_to_be_polled(void) {
+    for (int conclusive = 0; !conclusive;) {
+        connected_pair();
+        send_one(&a, 0, 0);
+        MUST(rdma_disconnect(a.id) == 0);
+        const double before = now();
+        const int told = readable(b.events->fd, 40);
+        conclusive = now() - before < 0.08; /* a busy machine: the limit may have passed */
+        CHECK(!conclusive || !told, "the event came first");
+        EXPECT(b.cq, IBV_WC_SUCCESS);
+        MUST(take_event(b.events, NULL) == RDMA_CM_EVENT_DISCONNECTED);
+        end_pair();
+    }
+}
+
+/* ... but not for ever: some programs poll when they have been told, others not at all. */
+static void disconnected_comes_to_a_program_that_does_not_poll(void) {
+    connected_pair();
+    send_one(&a, 0, 0);
+    MUST(rdma_disconnect(a.id) == 0);
+    MUST(take_event(b.events, NULL) == RDMA_CM_EVENT_DISCONNECTED);
+    EXPECT(b.cq, IBV_WC_SUCCESS);
+    end_pair();
+}
+
+/* ... nor beyond the program's own rdma_disconnect(). */
+static void disconnected_comes_with_the_programs_own_disconnect(void) {
+    connected_pair();
+    send_one(&a, 0, 0);
+    MUST(rdma_disconnect(a.id) == 0);
+    usleep(20000);
+    MUST(rdma_disconnect(b.id) == 0);
+    MUST(take_event(b.events, NULL) == RDMA_CM_EVENT_DISCONNECTED);
+    CHECK(!readable(b.events->fd, 200), "told twice");
+    end_pair();
+}
+
 static void flushed_after_disconnected(void) { receives_are_flushed_after_disconnected(0); }
 static void flushed_after_a_reset(void) { receives_are_flushed_after_disconnected(1); }
 
@@ -699,6 +738,12 @@ static const struct test_case cases[] = {
     {"an_armed_idle_connection_uses_no_processor", an_armed_idle_connection_uses_no_processor},
     {"established_comes_before_completions", established_comes_before_completions},
     {"sends_complete_after_established", sends_complete_after_established},
+    {"disconnected_comes_after_what_waits_to_be_polled",
+     disconnected_comes_after_what_waits_to_be_polled},
+    {"disconnected_comes_to_a_program_that_does_not_poll",
+     disconnected_comes_to_a_program_that_does_not_poll},
+    {"disconnected_comes_with_the_programs_own_disconnect",
+     disconnected_comes_with_the_programs_own_disconnect},
     {"flushed_after_disconnected", flushed_after_disconnected},
     {"flushed_after_a_reset", flushed_after_a_reset},
     {"flushed_after_a_fin_and_a_reset", flushed_after_a_fin_and_a_reset},

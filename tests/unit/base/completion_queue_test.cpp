@@ -114,7 +114,9 @@ TEST(CompletionQueue, tells_of_its_first_overrun_though_not_armed) {
 TEST(CompletionQueue, purge_removes_one_qp_only) {
     CompletionQueue queue(8);
     for (std::uint64_t i = 0; i < 200; ++i) queue.push(wc_of(i, i % 3 == 0 ? 7 : 8));
+    EXPECT_TRUE(queue.holds(8));
     EXPECT_EQ(queue.purge(8), 133u);
+    EXPECT_FALSE(queue.holds(8));
     const auto ids = drain(queue);
     EXPECT_EQ(ids.size(), 67u);
     for (std::size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(ids[i], 3 * i);

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "transport/progress.hpp"
 
-#include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
-#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <climits>
 #include <cstring>
 #include <ctime>
 
@@ -47,15 +44,6 @@ constexpr std::size_t kSpareTxBuffers = 4;
 int embed_tag;
 int timer_tag;
 
-// For poll(): rounded up; -1 for kNever.
-int milliseconds_until(Time deadline) noexcept {
-    if (deadline == kNever) return -1;
-    const Time now = monotonic_now();
-    const Time left = deadline > now ? deadline - now : 0;
-    return static_cast<int>(
-        std::min<Time>((left + kMillisecond - 1) / kMillisecond, 1'000'000'000));
-}
-
 void cpu_relax() noexcept {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -77,7 +65,7 @@ Result<std::unique_ptr<Progress>> Progress::create(Epochs& epochs, const Transpo
     std::unique_ptr<Progress> p(new Progress(epochs, config, index));
     p->epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
     if (p->epoll_fd_ < 0) return Error{errno, "epoll_create1 failed"};
-    if (auto opened = p->wake_flag_.open(); !opened) return opened.error();
+    if (auto opened = p->wait_group_.open(); !opened) return opened.error();
     if (auto opened = p->embed_.open(); !opened) return opened.error();
     p->timer_fd_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     if (p->timer_fd_ < 0) return Error{errno, "timerfd_create failed"};
@@ -102,12 +90,11 @@ Progress::~Progress() {
 }
 
 void Progress::close_descriptors() noexcept {
-    for (const int fd : {epoll_fd_, timer_fd_, signal_fd_.load()}) {
+    for (const int fd : {epoll_fd_, timer_fd_}) {
         if (fd >= 0) close_internal_fd(fd);
     }
-    wake_flag_.close();
+    wait_group_.close();
     embed_.close();
-    for (Waiter& waiter : waiters_) waiter.event.close();
 }
 
 void Progress::abandon() noexcept {
@@ -197,11 +184,6 @@ void Progress::end_cycle(PollCycle& cycle) noexcept {
     completions_.flush();
     if (!removed_.empty()) removed_.clear();
     if (cycle.active) wake_waiters();
-}
-
-void Progress::wake_waiters() {
-    if (leader_wake_.should_notify()) wake_flag_.notify();
-    wake_followers();
 }
 
 // ---- poll cycles ----------------------------------------------------------
@@ -425,8 +407,7 @@ void Progress::detach_busy_polled() {
     busy_polled_detached_.store(true, std::memory_order_seq_cst);
     const bool thread_sleeps = notifiable_.load(std::memory_order_seq_cst) != nullptr &&
                                !thread_ticking_.load(std::memory_order_seq_cst);
-    if (thread_sleeps || leader_.load(std::memory_order_seq_cst) ||
-        embedded_.load(std::memory_order_seq_cst)) {
+    if (thread_sleeps || wait_group_.has_leader() || embedded_.load(std::memory_order_seq_cst)) {
         attach_busy_polled();
     }
 }
@@ -648,7 +629,7 @@ void Progress::notify_thread() {
 
 Time Progress::spin_budget() noexcept {
     if (config_.spin == 0 || !callers_poll()) return 0;
-    return spin_score_.worth_while() ? config_.spin : 0;
+    return wait_group_.worth_spinning() ? config_.spin : 0;
 }
 
 bool Progress::spin(const std::function<bool()>& done, Time deadline) {
@@ -668,156 +649,28 @@ bool Progress::spin(const std::function<bool()>& done, Time deadline) {
 }
 
 bool Progress::lead() {
-    if (!callers_poll() || leader_.exchange(true, std::memory_order_seq_cst)) return false;
+    if (!callers_poll() || !wait_group_.try_lead()) return false;
     count_caller_cycle();
     if (busy_polled_detached_.load(std::memory_order_seq_cst)) {
         locked([this](PollCycle&) { attach_busy_polled(); });
     }
-    leader_wake_.begin_sleep();
+    wait_group_.begin_sleep();
     return true;
 }
 
 void Progress::end_lead(bool notified) {
-    if (notified) wake_flag_.take();
-    leader_wake_.end_sleep();
+    wait_group_.end_sleep(notified);
     poll();
-    leader_.store(false, std::memory_order_seq_cst);
+    wait_group_.end_lead();
     offer_lead();
 }
 
-// A leader that stops notifies the others: those of wait() all check again; of those in poll() and
-// in calls that signals interrupt one each is notified, which leads or passes the lead on.
 void Progress::offer_lead() {
-    if (abandoned()) return;  // those in the lists are the parent's
-    if (polling_count_.load(std::memory_order_seq_cst) != 0) {
-        const std::lock_guard lock(followers_mutex_);
-        if (!polling_followers_.empty()) polling_followers_.front()->on_lead_free();
-    }
-    if (waiter_count_.load(std::memory_order_seq_cst) != 0) {
-        const std::lock_guard lock(followers_mutex_);
-        const auto asleep = std::find_if(
-            waiters_.begin(), waiters_.end(),
-            [](const Waiter& waiter) { return waiter.done != nullptr && !waiter.notified; });
-        if (asleep != waiters_.end()) notify(*asleep);
-    }
-    wake_followers();
-}
-
-void Progress::follow(Follower& follower) {
-    const std::lock_guard lock(followers_mutex_);
-    polling_followers_.push_back(&follower);
-    polling_count_.store(polling_followers_.size(), std::memory_order_seq_cst);
-    if (callers_poll() && !leader_.load(std::memory_order_seq_cst)) follower.on_lead_free();
+    if (!abandoned()) wait_group_.offer_lead();  // else those in the lists are the parent's
 }
 
 void Progress::unfollow(Follower& follower) {
-    if (abandoned()) return;
-    const std::lock_guard lock(followers_mutex_);
-    polling_followers_.erase(
-        std::find(polling_followers_.begin(), polling_followers_.end(), &follower));
-    polling_count_.store(polling_followers_.size(), std::memory_order_seq_cst);
-    if (!polling_followers_.empty() && callers_poll() && !leader_.load(std::memory_order_seq_cst)) {
-        polling_followers_.front()->on_lead_free();
-    }
-}
-
-// A follower counts itself, reads the number of wake-ups, looks at what it waits for, and sleeps
-// while the number stays as it was; a waker publishes its event, checks the count, and if it is not
-// 0 raises the number and wakes. All in one order: either the waker sees the follower, or the
-// follower the event; and a number raised after the follower read it does not let it sleep.
-void Progress::wake_followers() {
-    if (waiter_count_.load(std::memory_order_seq_cst) != 0) {
-        const std::lock_guard lock(followers_mutex_);
-        for (Waiter& waiter : waiters_) {
-            if (waiter.done != nullptr && !waiter.notified && (*waiter.done)()) notify(waiter);
-        }
-    }
-    if (followers_.load(std::memory_order_seq_cst) == 0) return;
-    follower_wakes_.fetch_add(1, std::memory_order_seq_cst);
-    syscall(SYS_futex, &follower_wakes_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
-}
-
-// False: a signal handler ran that ends system calls. (Without a time limit the kernel itself goes
-// on after those with SA_RESTART.)
-bool Progress::sleep_as_follower(std::uint32_t seen, Time deadline) {
-    timespec until{};
-    if (deadline != kNever) {
-        until.tv_sec = static_cast<time_t>(deadline / kSecond);
-        until.tv_nsec = static_cast<long>(deadline % kSecond);
-    }
-    const long n = syscall(SYS_futex, &follower_wakes_, FUTEX_WAIT_BITSET_PRIVATE, seen,
-                           deadline != kNever ? &until : nullptr, nullptr, FUTEX_BITSET_MATCH_ANY);
-    return n == 0 || errno != EINTR;
-}
-
-void Progress::notify(Waiter& waiter) noexcept {
-    waiter.notified = true;
-    waiter.event.notify();
-}
-
-// A signal handler ends a blocking call however it is asleep, and also where it runs between two
-// looks of the call: so signals are held back all the time, and a descriptor says that one has
-// come. A futex cannot wait for that; a waiter has an eventfd, which is written when what it waits
-// for is there, or when it shall lead. The rule against lost wake-ups is that of the other
-// followers: it is in the list before it checks, they have published before they look into the
-// list. False: there are no descriptors for that, or no memory. (It must not throw: what its caller
-// waits for may be the end of what the poller does with the caller's memory.)
-bool Progress::sleep_interruptibly(const std::function<bool()>& done, bool may_poll, Time deadline,
-                                   SignalBlocker& blocker) {
-    const int signals = signal_descriptor();
-    if (signals < 0) return false;
-    Waiter* self = nullptr;
-    {
-        const std::lock_guard lock(followers_mutex_);
-        const auto unused = std::find_if(waiters_.begin(), waiters_.end(),
-                                         [](const Waiter& w) { return w.done == nullptr; });
-        try {
-            self = unused != waiters_.end() ? &*unused : &waiters_.emplace_back();
-        } catch (...) {
-            return false;
-        }
-        if (!self->event.is_open() && !self->event.open()) return false;
-        self->done = &done;
-        waiter_count_.fetch_add(1, std::memory_order_seq_cst);
-    }
-    const bool lead_free = may_poll && !leader_.load(std::memory_order_seq_cst);
-    if (!lead_free && !done()) {
-        blocker.hold();
-        std::array<pollfd, 2> fds{{{self->event.fd(), POLLIN, 0}, {signals, POLLIN, 0}}};
-        ::poll(fds.data(), fds.size(), milliseconds_until(deadline));
-    }
-    const std::lock_guard lock(followers_mutex_);
-    waiter_count_.fetch_sub(1, std::memory_order_seq_cst);
-    self->done = nullptr;
-    if (std::exchange(self->notified, false)) self->event.take();
-    return true;
-}
-
-// -1 when no descriptor is left: then a handler ends the call whatever its flags say.
-int Progress::signal_descriptor() {
-    int fd = signal_fd_.load(std::memory_order_acquire);
-    if (fd >= 0) return fd;
-    const int made = make_signal_descriptor();
-    if (made < 0) return -1;
-    if (signal_fd_.compare_exchange_strong(fd, made, std::memory_order_acq_rel)) {
-        register_internal_fd(made);
-        return made;
-    }
-    close(made);
-    return fd;
-}
-
-bool Progress::sleep_as_leader(Time deadline, SignalBlocker* blocker) {
-    // Looked at, not taken: an epoll_wait() here would eat the edge of an EPOLLET item.
-    std::array<pollfd, 3> fds{
-        {{epoll_fd_, POLLIN, 0}, {wake_flag_.fd(), POLLIN, 0}, {-1, POLLIN, 0}}};
-    if (blocker != nullptr) {
-        fds[2].fd = signal_descriptor();
-        if (fds[2].fd >= 0) blocker->hold();
-    }
-    const int n = ::poll(fds.data(), fds.size(), milliseconds_until(deadline));
-    if (n < 0 && errno == EINTR && blocker != nullptr) blocker->note();
-    return n > 0 && fds[1].revents != 0;
+    if (!abandoned()) wait_group_.unfollow(follower, callers_poll());
 }
 
 bool Progress::wait(const std::function<bool()>& done, Time deadline) {
@@ -848,25 +701,23 @@ Progress::Waited Progress::wait(const std::function<bool()>& done, Time deadline
         if (process_generation() != generation) return Waited::interrupted;
         if (may_poll && lead()) {
             // What completed before this line is seen here; what completes later notifies.
-            const bool notified = !done() && !work_waiting() && sleep_as_leader(deadline, blocker);
+            const bool notified = !done() && !work_waiting() &&
+                                  wait_group_.sleep_as_leader(epoll_fd_, deadline, blocker);
             end_lead(notified);
             if (done()) return Waited::done;
             if (blocker != nullptr && blocker->handle_pending()) return Waited::interrupted;
-        } else if (blocker != nullptr && sleep_interruptibly(done, may_poll, deadline, *blocker)) {
+        } else if (blocker != nullptr &&
+                   wait_group_.sleep_interruptibly(done, may_poll, deadline, *blocker)) {
             const bool found = done();
             const bool ends = !found && blocker->handle_pending();
             if (found || ends || (deadline != kNever && monotonic_now() >= deadline)) {
                 // It may be this one that was told to lead.
-                if (may_poll && !leader_.load(std::memory_order_seq_cst)) offer_lead();
+                if (may_poll && !has_leader()) offer_lead();
                 return found ? Waited::done : ends ? Waited::interrupted : Waited::timeout;
             }
         } else {
             if (blocker != nullptr) blocker->unblock();
-            followers_.fetch_add(1, std::memory_order_seq_cst);
-            const std::uint32_t seen = follower_wakes_.load(std::memory_order_seq_cst);
-            const bool lead_free = may_poll && !leader_.load(std::memory_order_seq_cst);
-            const bool undisturbed = done() || lead_free || sleep_as_follower(seen, deadline);
-            followers_.fetch_sub(1, std::memory_order_seq_cst);
+            const bool undisturbed = wait_group_.sleep_as_follower(done, may_poll, deadline);
             if (done()) return Waited::done;
             if (!undisturbed && blocker != nullptr) return Waited::interrupted;
         }

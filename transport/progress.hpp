@@ -11,7 +11,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -28,7 +27,7 @@
 #include "transport/clock.hpp"
 #include "transport/config.hpp"
 #include "transport/event_fd.hpp"
-#include "transport/spin_score.hpp"
+#include "transport/wait_group.hpp"
 
 namespace xsock {
 
@@ -177,34 +176,25 @@ class Progress {
 
     // -- callers that sleep in a poll() of their own, with other descriptors beside ours --
 
-    /// A caller that sleeps while another one leads; notified when none does any more.
-    class Follower {
-      public:
-        /// The caller must lead(), or unfollow() so that the next one is notified. A lock of the
-        /// Progress is held.
-        virtual void on_lead_free() noexcept = 0;
-
-      protected:
-        ~Follower() = default;
-    };
+    using Follower = WaitGroup::Follower;
 
     /// Makes the caller the leader if there is none and callers may poll at all. As leader it
     /// checks once more what it waits for and work_waiting(), then polls lead_fds() for POLLIN, and
     /// calls end_lead() when it woke.
     [[nodiscard]] bool lead();
     [[nodiscard]] std::array<int, 2> lead_fds() const noexcept {
-        return {epoll_fd_, wake_flag_.fd()};
+        return {epoll_fd_, wait_group_.wake_fd()};
     }
     /// `notified`: the second of lead_fds() was readable. Makes a poll cycle.
     void end_lead(bool notified);
     /// Between these two the follower is notified when there is no leader; at once if that is so
     /// already.
-    void follow(Follower& follower);
+    void follow(Follower& follower) { wait_group_.follow(follower, callers_poll()); }
     void unfollow(Follower& follower);
     /// How long a caller that waits now may spin before it sleeps; 0: not at all. Call
     /// count_spin(found) after spinning.
     [[nodiscard]] Time spin_budget() noexcept;
-    void count_spin(bool found) noexcept { spin_score_.count(found); }
+    void count_spin(bool found) noexcept { wait_group_.count_spin(found); }
     /// For callers that stop polling and sleep: the thread polls.
     void notify_thread();
     /// The caller will not poll for a while: the background thread takes over at once instead of
@@ -245,7 +235,7 @@ class Progress {
     /// Callers wait in ways that are not seen here: `app` becomes `both`, for good.
     void need_thread();
     /// Lets callers that sleep look again at what they wait for. Any thread.
-    void wake_waiters();
+    void wake_waiters() noexcept { wait_group_.wake(); }
     /// Around fork() (transport/fork.hpp): nothing is under way in between, unless fork() is called
     /// by a signal handler that interrupted a poll cycle. The child abandon()s: its copies of all
     /// descriptors are closed, and nothing of this is used any more; what is in the middle of a
@@ -306,9 +296,7 @@ class Progress {
         return pending_count_.load(std::memory_order_seq_cst) != 0;
     }
     WakeFlag& thread_wake() noexcept { return thread_wake_; }
-    [[nodiscard]] bool has_leader() const noexcept {
-        return leader_.load(std::memory_order_seq_cst);
-    }
+    [[nodiscard]] bool has_leader() const noexcept { return wait_group_.has_leader(); }
 
   private:
     Progress(Epochs& epochs, const TransportConfig& config, unsigned index);
@@ -368,14 +356,7 @@ class Progress {
     void watch(Pollable& item);
     void serve_deadlines(PollCycle& cycle);
     Waited wait(const std::function<bool()>& done, Time deadline, SignalBlocker* blocker);
-    /// True: the leader was notified.
-    bool sleep_as_leader(Time deadline, SignalBlocker* blocker);
-    bool sleep_as_follower(std::uint32_t seen, Time deadline);
-    bool sleep_interruptibly(const std::function<bool()>& done, bool may_poll, Time deadline,
-                             SignalBlocker& blocker);
-    void wake_followers();
     void close_descriptors() noexcept;
-    int signal_descriptor();
     void offer_lead();
     void update_timer();
     void notify_later_slow(Pollable& item);
@@ -386,7 +367,6 @@ class Progress {
     std::atomic<ProgressMode> mode_;
     const unsigned index_;
     int epoll_fd_ = -1;
-    EventFd wake_flag_;  // wakes the leader, who alone takes it
     EventFd embed_;      // makes embed() readable for a loop that embeds us
     int timer_fd_ = -1;  // timerfd: earliest deadline
 
@@ -402,25 +382,7 @@ class Progress {
     std::vector<std::shared_ptr<Pollable>> pending_;
     std::atomic<std::size_t> pending_count_{0};
 
-    // Sleeping callers: one leader in epoll, the others here.
-    std::atomic<bool> leader_{false};
-    WakeFlag leader_wake_;
-    std::mutex followers_mutex_;
-    std::atomic<std::uint32_t> followers_{0};
-    std::atomic<std::uint32_t> follower_wakes_{0};  // a futex: grows with each wake-up
-    std::atomic<int> signal_fd_{-1};                // made when first needed
-    /// A follower in a call that signals interrupt: asleep on an eventfd beside the signals'.
-    struct Waiter {
-        const std::function<bool()>* done = nullptr;  // null: not in use
-        EventFd event;
-        bool notified = false;
-    };
-    static void notify(Waiter& waiter) noexcept;
-    std::deque<Waiter> waiters_;  // under followers_mutex_; one that was made stays
-    std::atomic<std::size_t> waiter_count_{0};
-    std::vector<Follower*> polling_followers_;  // under followers_mutex_
-    std::atomic<std::size_t> polling_count_{0};
-    SpinScore spin_score_;
+    WaitGroup wait_group_;
 
     WakeFlag thread_wake_;
     std::atomic<bool> thread_ticking_{false};

@@ -14,8 +14,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <set>
-#include <unordered_map>
 #include <vector>
 
 #include "base/biased_lock.hpp"
@@ -24,103 +22,18 @@
 #include "base/epoch.hpp"
 #include "base/result.hpp"
 #include "base/wake_flag.hpp"
-#include "transport/clock.hpp"
 #include "transport/config.hpp"
-#include "transport/event_fd.hpp"
+#include "transport/poll_set.hpp"
+#include "transport/pollable.hpp"
 #include "transport/wait_group.hpp"
 
 namespace xsock {
 
-class SignalBlocker;
-class Progress;
 class ProgressThread;
-class SoftChannel;
+class SignalBlocker;
 
 /// Its address identifies the holder of a progress lock. Initial-exec: found without a call.
 [[gnu::tls_model("initial-exec")]] extern thread_local constinit char this_poller;
-
-/// One poll cycle of a poller, as the items that it polls see it.
-class PollCycle {
-  public:
-    PollCycle(Bytes buffer, Epochs::Reader& reader) : staging(buffer), reader_(reader) {}
-
-    /// The clock is read once in a poll cycle, at the first call.
-    Time now() noexcept {
-        if (now_ == 0) now_ = monotonic_now();
-        return now_;
-    }
-    /// To be called before memory of the program is looked up or touched; the section lasts until
-    /// the end of the cycle. Most polls find nothing, and need none.
-    void enter_section() noexcept {
-        if (!inside_) reader_.enter();
-        inside_ = true;
-    }
-    void leave_section() noexcept {
-        if (inside_) reader_.leave();
-        inside_ = false;
-    }
-    Bytes staging;           ///< where received bytes go first; shared by all connections
-    bool by_caller = false;  ///< a thread of the program polls
-    int rereads = 0;         ///< empty reads that are repeated at once
-    bool active = false;     ///< bytes moved, work completed or a state changed
-    bool sent_much = false;  ///< so much that an empty read costs nothing beside it
-
-  private:
-    Epochs::Reader& reader_;
-    bool inside_ = false;
-    Time now_ = 0;
-};
-
-/// Something with a descriptor in a Progress. All functions are called by the poller.
-class Pollable : public std::enable_shared_from_this<Pollable> {
-  public:
-    virtual ~Pollable() = default;
-    /// The descriptor is ready (epoll bits), or might be (EPOLLIN tried on a guess).
-    virtual void on_ready(std::uint32_t events, PollCycle& cycle) = 0;
-    /// Called ahead of on_notify(), when a further notification would queue the item again: what a
-    /// poster queued while it relied on the earlier notification is visible afterwards.
-    virtual void sync_with_posters() {}
-    /// Something was posted, or room was made.
-    virtual void on_notify(PollCycle& cycle) = 0;
-    /// The deadline given to Progress::set_deadline() has come.
-    virtual void on_time(PollCycle& cycle) = 0;
-    /// Something that it did ran out of memory: end, without asking for more.
-    virtual void on_failure(PollCycle& cycle) noexcept = 0;
-    /// The process is about to exit: finish what is queued.
-    virtual void on_exit(PollCycle&) {}
-    /// Something that was queued has not been handed to TCP yet.
-    [[nodiscard]] virtual bool draining() const { return false; }
-
-    /// Something that was queued could be sent, but for want of room.
-    [[nodiscard]] virtual bool unsent() const { return false; }
-
-  protected:
-    /// The completion channels that its descriptor belongs to, each once. Before it is registered.
-    void set_channels(std::array<std::shared_ptr<SoftChannel>, 2> channels) noexcept {
-        channels_ = std::move(channels);
-    }
-    [[nodiscard]] const auto& channels() const noexcept { return channels_; }
-
-    /// In a forked child: the Progress that it was registered with is the parent's.
-    void forget_progress() noexcept {
-        pending_.store(false, std::memory_order_relaxed);
-        registered_ = false;
-        in_channels_ = false;
-        fd_ = -1;
-        deadline_ = kNever;
-    }
-
-  private:
-    friend class Progress;
-    std::atomic<bool> pending_{false};  // is in Progress::pending_
-    bool registered_ = false;           // the poller only, as are the next
-    bool owns_fd_ = false;              // registered fd_ as internal itself
-    int fd_ = -1;
-    std::uint32_t events_ = 0;  // what epoll was asked for
-    bool in_channels_ = false;  // channels_ watch fd_
-    Time deadline_ = kNever;
-    std::array<std::shared_ptr<SoftChannel>, 2> channels_;  // may be null
-};
 
 /// Memory for headers, trailers and small payloads on their way out; kept by a connection only
 /// while it has unwritten bytes.
@@ -183,7 +96,7 @@ class Progress {
     /// calls end_lead() when it woke.
     [[nodiscard]] bool lead();
     [[nodiscard]] std::array<int, 2> lead_fds() const noexcept {
-        return {epoll_fd_, wait_group_.wake_fd()};
+        return {poll_set_.epoll_fd(), wait_group_.wake_fd()};
     }
     /// `notified`: the second of lead_fds() was readable. Makes a poll cycle.
     void end_lead(bool notified);
@@ -250,9 +163,7 @@ class Progress {
         return lock_.load(std::memory_order_relaxed) == &this_poller;
     }
     /// Registered items; a hint.
-    [[nodiscard]] std::size_t size() const noexcept {
-        return registered_count_.load(std::memory_order_relaxed);
-    }
+    [[nodiscard]] std::size_t size() const noexcept { return poll_set_.size(); }
     /// Tells every item that the process exits, and polls until none is draining or the deadline.
     void drain(Time deadline);
     /// Polls until no item has unsent() bytes, or the deadline.
@@ -265,13 +176,17 @@ class Progress {
 
     /// Emptied at the end of the cycle, or earlier.
     [[nodiscard]] CompletionBatch& completions() noexcept { return completions_; }
-    Result<void> add(std::shared_ptr<Pollable> item, int fd, std::uint32_t events);
-    void modify(Pollable& item, std::uint32_t events);
+    Result<void> add(std::shared_ptr<Pollable> item, int fd, std::uint32_t events) {
+        return poll_set_.add(std::move(item), fd, events);
+    }
+    void modify(Pollable& item, std::uint32_t events) { poll_set_.modify(item, events); }
     /// The item may be destroyed after this cycle. Does not close the descriptor.
-    void remove(Pollable& item);
-    void set_deadline(Pollable& item, Time deadline);
+    void remove(Pollable& item) { poll_set_.remove(item); }
+    void set_deadline(Pollable& item, Time deadline) { poll_set_.set_deadline(item, deadline); }
     /// From now on the item's completion channels watch its descriptor too.
-    void join_channels(Pollable& item);
+    void join_channels(Pollable& item) {
+        if (mode() != ProgressMode::thread) poll_set_.join_channels(*this, item);
+    }
     [[nodiscard]] std::unique_ptr<TxBuffer> take_tx_buffer();
     void give_tx_buffer(std::unique_ptr<TxBuffer> buffer);
 
@@ -290,7 +205,7 @@ class Progress {
     void set_thread_ticking(bool ticking) noexcept {
         thread_ticking_.store(ticking, std::memory_order_seq_cst);
     }
-    [[nodiscard]] int epoll_fd() const noexcept { return epoll_fd_; }
+    [[nodiscard]] int epoll_fd() const noexcept { return poll_set_.epoll_fd(); }
     /// True when a poll cycle is owed that no caller may be about to make.
     [[nodiscard]] bool work_waiting() const noexcept {
         return pending_count_.load(std::memory_order_seq_cst) != 0;
@@ -320,15 +235,6 @@ class Progress {
         Progress& owner;
         PollCycle cycle;
     };
-    /// Calls into an item. Out of memory fails that item alone.
-    template <typename F>
-    static void call(Pollable& item, PollCycle& cycle, F&& f) noexcept {
-        try {
-            f();
-        } catch (...) {
-            item.on_failure(cycle);
-        }
-    }
     [[nodiscard]] bool callers_poll() const noexcept {
         return mode() != ProgressMode::thread ||
                notifiable_.load(std::memory_order_relaxed) == nullptr;
@@ -346,19 +252,13 @@ class Progress {
     void unlock() noexcept;
     PollCycle begin_cycle() noexcept;
     void end_cycle(PollCycle& cycle) noexcept;
+    bool begin_caller_cycle();
     void run_cycle(PollCycle& cycle);
     void serve_pending(PollCycle& cycle);
-    void serve_ready(PollCycle& cycle);
-    bool serve_busy_polled(PollCycle& cycle);
-    void begin_busy_poll(Pollable& item);
     void detach_busy_polled();
-    void attach_busy_polled();
-    void watch(Pollable& item);
-    void serve_deadlines(PollCycle& cycle);
     Waited wait(const std::function<bool()>& done, Time deadline, SignalBlocker* blocker);
-    void close_descriptors() noexcept;
-    void offer_lead();
-    void update_timer();
+    void offer_lead() noexcept;
+    void poll_while_any(bool (Pollable::*is_busy)() const, Time deadline);
     void notify_later_slow(Pollable& item);
     bool add_pending(Pollable& item);  ///< false: it is in the list already
     bool spin(const std::function<bool()>& done, Time deadline);
@@ -366,9 +266,6 @@ class Progress {
     const TransportConfig config_;
     std::atomic<ProgressMode> mode_;
     const unsigned index_;
-    int epoll_fd_ = -1;
-    EventFd embed_;      // makes embed() readable for a loop that embeds us
-    int timer_fd_ = -1;  // timerfd: earliest deadline
 
     alignas(64) std::atomic<const char*> lock_{nullptr};  // the progress lock: its holder
     bool fork_in_cycle_ = false;                          // between begin_fork() and end_fork()
@@ -387,8 +284,7 @@ class Progress {
     WakeFlag thread_wake_;
     std::atomic<bool> thread_ticking_{false};
     std::atomic<bool> handed_over_{false};
-    std::atomic<bool> embedded_{false};              // epoll_fd_ is watched from outside
-    std::atomic<bool> busy_polled_detached_{false};  // written under the progress lock
+    std::atomic<bool> embedded_{false};  // epoll_fd() is watched from outside
     std::once_flag thread_once_;
     std::unique_ptr<ProgressThread> thread_;
     std::atomic<ProgressThread*> notifiable_{nullptr};  // thread_, once it runs
@@ -398,19 +294,8 @@ class Progress {
     std::unique_ptr<std::byte[]> staging_;
     CompletionBatch completions_;
     std::vector<std::unique_ptr<TxBuffer>> tx_buffers_;
-    std::unordered_map<Pollable*, std::shared_ptr<Pollable>> items_;
-    std::atomic<std::size_t> registered_count_{0};
     std::vector<std::shared_ptr<Pollable>> serving_;  // scratch of serve_pending()
-    std::vector<std::shared_ptr<Pollable>> removed_;  // removed in this cycle
-    std::set<std::pair<Time, Pollable*>> deadlines_;
-    Time armed_timer_ = kNever;
-    Pollable* busy_polled_ = nullptr;  // received last: tried without asking epoll
-    std::uint32_t cycles_since_epoll_ = 0;
-    bool thorough_ = false;                 // this cycle asks epoll
-    std::uint32_t busy_polled_idle_ = 0;    // cycles since busy_polled_ last moved something
-    std::uint32_t reads_put_off_ = 0;       // cycles since busy_polled_ was last tried
-    std::uint32_t busy_polled_cycles_ = 0;  // by callers, since busy_polled_ was set or attached
-    bool last_epoll_was_single_ = true;
+    PollSet poll_set_;
 };
 
 }  // namespace xsock

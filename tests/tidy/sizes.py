@@ -29,7 +29,6 @@ LARGE_CLASSES = {
     "CmId": 35,
     "EpollSet": 33,
     "Impl": 64,
-    "Progress": 58,
     "Qp": 31,
     "Socket": 61,
 }
@@ -38,7 +37,6 @@ MANY_BOOLS = {
     "CmId": 6,
     "EpollSet": 7,
     "Impl": 14,
-    "Progress": 10,
     "Qp": 6,
     "Socket": 18,
 }
@@ -50,7 +48,6 @@ LONG_FILES = {
     "base/memory_table.cpp": 550,
     "libxsock/poll/epoll_set.cpp": 750,
     "libxsock/socket/start.cpp": 550,
-    "transport/progress.cpp": 950,
 }
 
 TOKEN = re.compile(r"[A-Za-z_]\w*|::|->|[0-9][\w.']*|\S")

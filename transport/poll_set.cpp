@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "transport/poll_set.hpp"
+
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "base/assert.hpp"
+#include "transport/descriptors.hpp"
+#include "transport/log.hpp"
+#include "transport/soft_channel.hpp"
+
+namespace xsock {
+namespace {
+
+constexpr std::uint32_t kCyclesBetweenEpoll = 8;
+constexpr std::uint32_t kCyclesBetweenEpollAlone = 64;
+constexpr std::uint32_t kBusyPolledIdleCycles = 1024;  // then it is not busy-polled any more
+constexpr int kRereadsWhenAlone = 4;
+constexpr int kEventsPerCycle = 64;
+
+// epoll data of what is no Pollable.
+int embed_tag;
+int timer_tag;
+
+int control(int epoll_fd, int operation, int fd, std::uint32_t events, void* tag) noexcept {
+    epoll_event event{};
+    event.events = events;
+    event.data.ptr = tag;
+    return epoll_ctl(epoll_fd, operation, fd, &event);
+}
+
+}  // namespace
+
+Result<void> PollSet::open() {
+    epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
+    if (epoll_fd_ < 0) return Error{errno, "epoll_create1 failed"};
+    if (auto opened = embed_.open(); !opened) return opened;
+    timer_fd_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (timer_fd_ < 0) return Error{errno, "timerfd_create failed"};
+    for (const auto& [fd, tag] :
+         {std::pair{embed_.fd(), &embed_tag}, std::pair{timer_fd_, &timer_tag}}) {
+        if (control(epoll_fd_, EPOLL_CTL_ADD, fd, EPOLLIN, tag) != 0) {
+            return Error{errno, "epoll_ctl failed"};
+        }
+    }
+    for (const int fd : {epoll_fd_, timer_fd_}) register_internal_fd(fd);
+    return {};
+}
+
+void PollSet::close() noexcept {
+    for (const int fd : {epoll_fd_, timer_fd_}) {
+        if (fd >= 0) close_internal_fd(fd);
+    }
+    embed_.close();
+}
+
+void PollSet::abandon() noexcept {
+    for (const auto& entry : items_) close_internal_fd(entry.first->fd_);
+    close();
+}
+
+// ---- a poll cycle -----------------------------------------------------------
+
+void PollSet::serve_ready(PollCycle& cycle) {
+    if (busy_polled_ != nullptr &&
+        (last_epoll_was_single_ || detached_.load(std::memory_order_relaxed))) {
+        const bool moved = serve_busy_polled(cycle);
+        // Alone, epoll can only tell of timers and wake flags, which can wait for a few cycles.
+        std::uint32_t epoll_interval = 0;
+        if (busy_polled_ == nullptr || (busy_polled_->events_ & EPOLLOUT) != 0) {
+            epoll_interval = 0;
+        } else if (items_.size() <= 1) {
+            epoll_interval = kCyclesBetweenEpollAlone;
+        } else if (moved || busy_polled_idle_ < kBusyPolledIdleCycles) {
+            epoll_interval = kCyclesBetweenEpoll;
+        }
+        if (++cycles_since_epoll_ < epoll_interval && !cycle.thorough) return;
+    }
+    cycles_since_epoll_ = 0;
+    std::array<epoll_event, kEventsPerCycle> events;
+    const int n = epoll_wait(epoll_fd_, events.data(), kEventsPerCycle, 0);
+    int items = 0;
+    for (int i = 0; i < n; ++i) {
+        void* const tag = events[static_cast<std::size_t>(i)].data.ptr;
+        if (tag == &embed_tag) {
+            embed_.take();
+            continue;
+        }
+        if (tag == &timer_tag) {
+            std::uint64_t expirations = 0;
+            [[maybe_unused]] const ssize_t r = read(timer_fd_, &expirations, sizeof expirations);
+            armed_timer_ = kNever;
+            serve_deadlines(cycle);
+            continue;
+        }
+        auto* item = static_cast<Pollable*>(tag);
+        // An earlier item of this cycle may have removed it; the list of removed items keeps the
+        // memory.
+        if (!item->registered_) continue;
+        ++items;
+        begin_busy_poll(*item);
+        const std::uint32_t ready = events[static_cast<std::size_t>(i)].events;
+        call(*item, cycle, [&] { item->on_ready(ready, cycle); });
+    }
+    if (items > 0) last_epoll_was_single_ = items == 1;
+    if (n == 0 && items_.size() <= 1) last_epoll_was_single_ = true;
+}
+
+bool PollSet::serve_channel(SoftChannel& channel, PollCycle& cycle) {
+    // Of one member recv() itself tells what came in.
+    if (Pollable* const item = channel.single_member();
+        item != nullptr && (item->events_ & (EPOLLIN | EPOLLOUT)) == EPOLLIN) {
+        call(*item, cycle, [&] { item->on_ready(EPOLLIN, cycle); });
+        return true;
+    }
+    std::array<epoll_event, kEventsPerCycle> events;
+    const int n = epoll_wait(channel.fd(), events.data(), kEventsPerCycle, 0);
+    if (channel.several()) return false;  // since just now: an event may be of another's item
+    for (int i = 0; i < n; ++i) {
+        const epoll_event& event = events[static_cast<std::size_t>(i)];
+        auto* const item = static_cast<Pollable*>(event.data.ptr);
+        // An earlier item of this cycle may have removed it; removed items live until its end.
+        if (!item->registered_) continue;
+        const std::uint32_t ready = event.events;
+        call(*item, cycle, [&] { item->on_ready(ready, cycle); });
+    }
+    return true;
+}
+
+// With one busy connection, recv() itself is the cheapest question. True when it moved something.
+bool PollSet::serve_busy_polled(PollCycle& cycle) {
+    const bool was_active = cycle.active;
+    // A caller that sends in each cycle and receives nothing reads less often: an empty recv() for
+    // every batch that goes out costs as much as ten small messages.
+    if (was_active && !cycle.sent_much && busy_polled_idle_ > 0 && reads_put_off_ < kReadsPutOff) {
+        ++reads_put_off_;
+        return true;
+    }
+    reads_put_off_ = 0;
+    cycle.active = false;
+    Pollable& item = *busy_polled_;
+    // A caller that polls one connection alone reads more often than one read for each call would
+    // let it.
+    if (detached_.load(std::memory_order_relaxed) && !was_active) {
+        cycle.rereads = kRereadsWhenAlone;
+    }
+    call(item, cycle, [&] { item.on_ready(EPOLLIN, cycle); });
+    cycle.rereads = 0;
+    const bool moved = cycle.active;
+    cycle.active = was_active || moved;
+    busy_polled_idle_ = moved ? 0 : busy_polled_idle_ + 1;
+    // recv() tells of what comes in; that there is room to send, only epoll does.
+    const bool reads_only = busy_polled_ != nullptr && (busy_polled_->events_ & EPOLLOUT) == 0;
+    if (cycle.by_caller && reads_only) ++busy_polled_cycles_;
+    return moved;
+}
+
+void PollSet::begin_busy_poll(Pollable& item) noexcept {
+    if (busy_polled_ == &item) return;
+    attach_busy_polled();
+    busy_polled_ = &item;
+    busy_polled_idle_ = 0;
+    busy_polled_cycles_ = 0;
+}
+
+void PollSet::detach_busy_polled() noexcept {
+    busy_polled_cycles_ = 0;
+    epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, busy_polled_->fd_, nullptr);
+    detached_.store(true, std::memory_order_seq_cst);
+}
+
+void PollSet::attach_busy_polled() noexcept {
+    busy_polled_cycles_ = 0;
+    if (!detached_.load(std::memory_order_relaxed)) return;
+    watch(*busy_polled_);
+    detached_.store(false, std::memory_order_seq_cst);
+}
+
+// Puts an item into epoll again. That can fail for want of kernel memory only; the lock holder has
+// nothing better to do than insist.
+void PollSet::watch(Pollable& item) noexcept {
+    while (control(epoll_fd_, EPOLL_CTL_ADD, item.fd_, item.events_, &item) != 0 &&
+           errno == ENOMEM) {
+        sched_yield();
+    }
+}
+
+void PollSet::serve_deadlines(PollCycle& cycle) {
+    // Not more than there are now: one that is set to the past again must not keep the poller.
+    for (std::size_t left = deadlines_.size();
+         left > 0 && !deadlines_.empty() && deadlines_.begin()->first <= cycle.now(); --left) {
+        Pollable* const item = deadlines_.begin()->second;
+        deadlines_.erase(deadlines_.begin());
+        item->deadline_ = kNever;
+        call(*item, cycle, [&] { item->on_time(cycle); });
+    }
+    update_timer();
+}
+
+// ---- registration -----------------------------------------------------------
+
+Result<void> PollSet::add(std::shared_ptr<Pollable> item, int fd, std::uint32_t events) {
+    Pollable* const key = item.get();
+    auto entry = items_.end();
+    try {
+        removed_.reserve(items_.size() + 1);  // so that remove() cannot fail
+        entry = items_.emplace(key, std::move(item)).first;
+    } catch (const std::bad_alloc&) {
+        return Error{ENOMEM, "no memory to watch the descriptor"};
+    }
+    if (control(epoll_fd_, EPOLL_CTL_ADD, fd, events, key) != 0) {
+        const int error = errno;
+        items_.erase(entry);
+        return Error{error, "the descriptor cannot be watched"};
+    }
+    key->fd_ = fd;
+    key->events_ = events;
+    key->registered_ = true;
+    key->owns_fd_ = !is_internal_fd(fd);
+    register_internal_fd(fd);
+    registered_count_.store(items_.size(), std::memory_order_relaxed);
+    return {};
+}
+
+// The kernel wakes the watchers of a socket while it holds the socket's lock, the latest first. The
+// program that sleeps on a channel shall be woken last: awake on another processor, it would wait
+// in recv() for that lock.
+void PollSet::join_channels(Progress& progress, Pollable& item) {
+    if (!item.registered_ || item.in_channels_ ||
+        (item.channels_[0] == nullptr && item.channels_[1] == nullptr)) {
+        return;
+    }
+    if (&item == busy_polled_) attach_busy_polled();
+    epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, item.fd_, nullptr);
+    for (const auto& channel : item.channels_) {
+        if (channel == nullptr) continue;
+        if (auto joined = channel->add(progress, item, item.fd_, item.events_); !joined) {
+            log(LogLevel::warn, "channel-not-joined", "%s: %s; the background thread serves it",
+                std::strerror(joined.error().code), joined.error().what);
+        }
+    }
+    item.in_channels_ = true;
+    watch(item);
+}
+
+void PollSet::modify(Pollable& item, std::uint32_t events) {
+    XSOCK_ASSERT(item.registered_);
+    item.events_ = events;
+    if (item.in_channels_) {
+        for (const auto& channel : item.channels_) {
+            if (channel != nullptr) channel->modify(item, item.fd_, events);
+        }
+    }
+    if (&item == busy_polled_) attach_busy_polled();
+    control(epoll_fd_, EPOLL_CTL_MOD, item.fd_, events, &item);
+}
+
+void PollSet::remove(Pollable& item) {
+    if (!item.registered_) return;
+    if (&item == busy_polled_) {
+        attach_busy_polled();
+        busy_polled_ = nullptr;
+    }
+    epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, item.fd_, nullptr);
+    if (item.in_channels_) {
+        for (const auto& channel : item.channels_) {
+            if (channel != nullptr) channel->remove(item.fd_);
+        }
+        item.in_channels_ = false;
+    }
+    if (item.owns_fd_) unregister_internal_fd(item.fd_);
+    item.registered_ = false;
+    item.fd_ = -1;
+    set_deadline(item, kNever);
+    const auto found = items_.find(&item);
+    XSOCK_ASSERT(found != items_.end());
+    removed_.push_back(std::move(found->second));
+    items_.erase(found);
+    registered_count_.store(items_.size(), std::memory_order_relaxed);
+}
+
+std::vector<std::shared_ptr<Pollable>> PollSet::items() const {
+    std::vector<std::shared_ptr<Pollable>> all;
+    for (const auto& entry : items_) all.push_back(entry.second);
+    return all;
+}
+
+// ---- deadlines --------------------------------------------------------------
+
+void PollSet::set_deadline(Pollable& item, Time deadline) {
+    if (item.deadline_ == deadline) return;
+    if (item.deadline_ != kNever) deadlines_.erase({item.deadline_, &item});
+    item.deadline_ = deadline;
+    if (deadline != kNever) deadlines_.emplace(deadline, &item);
+    update_timer();
+}
+
+// The timer is only ever moved forward in time when it fires: an early wake-up is cheaper than a
+// system call for each deadline that is put off.
+void PollSet::update_timer() noexcept {
+    if (deadlines_.empty()) return;
+    const Time earliest = deadlines_.begin()->first;
+    if (earliest >= armed_timer_) return;
+    armed_timer_ = earliest;
+    itimerspec at{};
+    at.it_value.tv_sec = static_cast<time_t>(earliest / kSecond);
+    at.it_value.tv_nsec = static_cast<long>(earliest % kSecond);
+    if (at.it_value.tv_sec == 0 && at.it_value.tv_nsec == 0) at.it_value.tv_nsec = 1;
+    timerfd_settime(timer_fd_, TFD_TIMER_ABSTIME, &at, nullptr);
+}
+
+}  // namespace xsock

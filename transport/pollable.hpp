@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// What a Progress polls: its items, and one poll cycle as they see it. Everything here is the
+// poller's, the thread that holds the progress lock (docs/threading.md).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "base/bytes.hpp"
+#include "base/epoch.hpp"
+#include "transport/clock.hpp"
+
+namespace xsock {
+
+class PollSet;
+class Progress;
+class SoftChannel;
+
+/// One poll cycle of a poller, as the items that it polls see it.
+class PollCycle {
+  public:
+    PollCycle(Bytes buffer, Epochs::Reader& reader) : staging(buffer), reader_(reader) {}
+
+    /// The clock is read once in a poll cycle, at the first call.
+    Time now() noexcept {
+        if (now_ == 0) now_ = monotonic_now();
+        return now_;
+    }
+    /// To be called before memory of the program is looked up or touched; the section lasts until
+    /// the end of the cycle. Most polls find nothing, and need none.
+    void enter_section() noexcept {
+        if (!inside_) reader_.enter();
+        inside_ = true;
+    }
+    void leave_section() noexcept {
+        if (inside_) reader_.leave();
+        inside_ = false;
+    }
+    Bytes staging;           ///< where received bytes go first; shared by all connections
+    bool by_caller = false;  ///< a thread of the program polls
+    int rereads = 0;         ///< empty reads that are repeated at once
+    bool active = false;     ///< bytes moved, work completed or a state changed
+    bool sent_much = false;  ///< so much that an empty read costs nothing beside it
+    bool thorough = false;   ///< asks epoll in any case
+
+  private:
+    Epochs::Reader& reader_;
+    bool inside_ = false;
+    Time now_ = 0;
+};
+
+/// Something with a descriptor in a Progress. All functions are called by the poller.
+class Pollable : public std::enable_shared_from_this<Pollable> {
+  public:
+    virtual ~Pollable() = default;
+    /// The descriptor is ready (epoll bits), or might be (EPOLLIN tried on a guess).
+    virtual void on_ready(std::uint32_t events, PollCycle& cycle) = 0;
+    /// Called ahead of on_notify(), when a further notification would queue the item again: what a
+    /// poster queued while it relied on the earlier notification is visible afterwards.
+    virtual void sync_with_posters() {}
+    /// Something was posted, or room was made.
+    virtual void on_notify(PollCycle& cycle) = 0;
+    /// The deadline given to Progress::set_deadline() has come.
+    virtual void on_time(PollCycle& cycle) = 0;
+    /// Something that it did ran out of memory: end, without asking for more.
+    virtual void on_failure(PollCycle& cycle) noexcept = 0;
+    /// The process is about to exit: finish what is queued.
+    virtual void on_exit(PollCycle&) {}
+    /// Something that was queued has not been handed to TCP yet.
+    [[nodiscard]] virtual bool draining() const { return false; }
+
+    /// Something that was queued could be sent, but for want of room.
+    [[nodiscard]] virtual bool unsent() const { return false; }
+
+  protected:
+    /// The completion channels that its descriptor belongs to, each once. Before it is registered.
+    void set_channels(std::array<std::shared_ptr<SoftChannel>, 2> channels) noexcept {
+        channels_ = std::move(channels);
+    }
+    [[nodiscard]] const auto& channels() const noexcept { return channels_; }
+
+    /// In a forked child: the Progress that it was registered with is the parent's.
+    void forget_progress() noexcept {
+        pending_.store(false, std::memory_order_relaxed);
+        registered_ = false;
+        in_channels_ = false;
+        fd_ = -1;
+        deadline_ = kNever;
+    }
+
+  private:
+    friend class PollSet;
+    friend class Progress;
+    std::atomic<bool> pending_{false};  // is in Progress::pending_
+    bool registered_ = false;           // the poller only, as are the next
+    bool owns_fd_ = false;              // registered fd_ as internal itself
+    int fd_ = -1;
+    std::uint32_t events_ = 0;  // what epoll was asked for
+    bool in_channels_ = false;  // channels_ watch fd_
+    Time deadline_ = kNever;
+    std::array<std::shared_ptr<SoftChannel>, 2> channels_;  // may be null
+};
+
+/// Calls into an item by `f`. Out of memory fails that item alone.
+template <typename F>
+void call(Pollable& item, PollCycle& cycle, F&& f) noexcept {
+    try {
+        f();
+    } catch (...) {
+        item.on_failure(cycle);
+    }
+}
+
+}  // namespace xsock

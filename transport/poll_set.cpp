@@ -62,7 +62,9 @@ void PollSet::close() noexcept {
 }
 
 void PollSet::abandon() noexcept {
-    for (const auto& entry : items_) close_internal_fd(entry.first->fd_);
+    for (const auto& entry : items_) {
+        if (entry.first->fd_ >= 0) close_internal_fd(entry.first->fd_);
+    }
     close();
 }
 
@@ -76,7 +78,7 @@ void PollSet::serve_ready(PollCycle& cycle) {
         std::uint32_t epoll_interval = 0;
         if (busy_polled_ == nullptr || (busy_polled_->events_ & EPOLLOUT) != 0) {
             epoll_interval = 0;
-        } else if (items_.size() <= 1) {
+        } else if (!watches_several()) {
             epoll_interval = kCyclesBetweenEpollAlone;
         } else if (moved || busy_polled_idle_ < kBusyPolledIdleCycles) {
             epoll_interval = kCyclesBetweenEpoll;
@@ -110,7 +112,7 @@ void PollSet::serve_ready(PollCycle& cycle) {
         call(*item, cycle, [&] { item->on_ready(ready, cycle); });
     }
     if (items > 0) last_epoll_was_single_ = items == 1;
-    if (n == 0 && items_.size() <= 1) last_epoll_was_single_ = true;
+    if (n == 0 && !watches_several()) last_epoll_was_single_ = true;
 }
 
 bool PollSet::serve_channel(SoftChannel& channel, PollCycle& cycle) {
@@ -132,6 +134,21 @@ bool PollSet::serve_channel(SoftChannel& channel, PollCycle& cycle) {
         call(*item, cycle, [&] { item->on_ready(ready, cycle); });
     }
     return true;
+}
+
+void PollSet::call_at_cycle_end(Pollable& item) {
+    if (item.at_cycle_end_ || !item.registered_) return;
+    at_cycle_end_.push_back(&item);  // may throw, with nothing else changed
+    item.at_cycle_end_ = true;
+}
+
+void PollSet::call_cycle_ends(PollCycle& cycle) noexcept {
+    for (std::size_t i = 0; i < at_cycle_end_.size(); ++i) {  // they may ask for more
+        Pollable& item = *at_cycle_end_[i];
+        if (!std::exchange(item.at_cycle_end_, false)) continue;  // removed since
+        call(item, cycle, [&] { item.on_cycle_end(cycle); });
+    }
+    at_cycle_end_.clear();
 }
 
 // With one busy connection, recv() itself is the cheapest question. True when it moved something.
@@ -206,26 +223,32 @@ void PollSet::serve_deadlines(PollCycle& cycle) {
 
 // ---- registration -----------------------------------------------------------
 
-Result<void> PollSet::add(std::shared_ptr<Pollable> item, int fd, std::uint32_t events) {
+Result<void> PollSet::add(std::shared_ptr<Pollable> item) {
     Pollable* const key = item.get();
-    auto entry = items_.end();
     try {
         removed_.reserve(items_.size() + 1);  // so that remove() cannot fail
-        entry = items_.emplace(key, std::move(item)).first;
+        items_.emplace(key, std::move(item));
     } catch (const std::bad_alloc&) {
         return Error{ENOMEM, "no memory to watch the descriptor"};
     }
-    if (control(epoll_fd_, EPOLL_CTL_ADD, fd, events, key) != 0) {
+    key->registered_ = true;
+    registered_count_.store(items_.size(), std::memory_order_relaxed);
+    return {};
+}
+
+Result<void> PollSet::add(std::shared_ptr<Pollable> item, int fd, std::uint32_t events) {
+    Pollable& added = *item;
+    if (auto r = add(std::move(item)); !r) return r;
+    if (control(epoll_fd_, EPOLL_CTL_ADD, fd, events, &added) != 0) {
         const int error = errno;
-        items_.erase(entry);
+        remove(added);
         return Error{error, "the descriptor cannot be watched"};
     }
-    key->fd_ = fd;
-    key->events_ = events;
-    key->registered_ = true;
-    key->owns_fd_ = !is_internal_fd(fd);
+    added.fd_ = fd;
+    added.events_ = events;
+    added.owns_fd_ = !is_internal_fd(fd);
     register_internal_fd(fd);
-    registered_count_.store(items_.size(), std::memory_order_relaxed);
+    ++watched_;
     return {};
 }
 
@@ -233,7 +256,7 @@ Result<void> PollSet::add(std::shared_ptr<Pollable> item, int fd, std::uint32_t 
 // program that sleeps on a channel shall be woken last: awake on another processor, it would wait
 // in recv() for that lock.
 void PollSet::join_channels(Progress& progress, Pollable& item) {
-    if (!item.registered_ || item.in_channels_ ||
+    if (item.fd_ < 0 || item.in_channels_ ||
         (item.channels_[0] == nullptr && item.channels_[1] == nullptr)) {
         return;
     }
@@ -251,7 +274,7 @@ void PollSet::join_channels(Progress& progress, Pollable& item) {
 }
 
 void PollSet::modify(Pollable& item, std::uint32_t events) {
-    XSOCK_ASSERT(item.registered_);
+    XSOCK_ASSERT(item.fd_ >= 0);
     item.events_ = events;
     if (item.in_channels_) {
         for (const auto& channel : item.channels_) {
@@ -264,6 +287,17 @@ void PollSet::modify(Pollable& item, std::uint32_t events) {
 
 void PollSet::remove(Pollable& item) {
     if (!item.registered_) return;
+    if (item.fd_ >= 0) unwatch(item);
+    item.registered_ = item.at_cycle_end_ = false;
+    set_deadline(item, kNever);
+    const auto found = items_.find(&item);
+    XSOCK_ASSERT(found != items_.end());
+    removed_.push_back(std::move(found->second));
+    items_.erase(found);
+    registered_count_.store(items_.size(), std::memory_order_relaxed);
+}
+
+void PollSet::unwatch(Pollable& item) {
     if (&item == busy_polled_) {
         attach_busy_polled();
         busy_polled_ = nullptr;
@@ -276,14 +310,8 @@ void PollSet::remove(Pollable& item) {
         item.in_channels_ = false;
     }
     if (item.owns_fd_) unregister_internal_fd(item.fd_);
-    item.registered_ = false;
     item.fd_ = -1;
-    set_deadline(item, kNever);
-    const auto found = items_.find(&item);
-    XSOCK_ASSERT(found != items_.end());
-    removed_.push_back(std::move(found->second));
-    items_.erase(found);
-    registered_count_.store(items_.size(), std::memory_order_relaxed);
+    --watched_;
 }
 
 std::vector<std::shared_ptr<Pollable>> PollSet::items() const {

@@ -43,6 +43,7 @@ class PollSet {
 
     // -- registration: as in Progress --
 
+    Result<void> add(std::shared_ptr<Pollable> item);
     Result<void> add(std::shared_ptr<Pollable> item, int fd, std::uint32_t events);
     void modify(Pollable& item, std::uint32_t events);
     void remove(Pollable& item);
@@ -64,8 +65,15 @@ class PollSet {
     /// Calls the ready members of a channel. False: it has members of other Progresses too, and
     /// what was ready must be found by a thorough cycle.
     [[nodiscard]] bool serve_channel(SoftChannel& channel, PollCycle& cycle);
-    /// What was removed is destroyed.
-    void end_cycle() noexcept {
+    /// More than one item has a descriptor.
+    [[nodiscard]] bool watches_several() const noexcept { return watched_ > 1; }
+    void call_at_cycle_end(Pollable& item);
+    /// Calls what asked for it.
+    void serve_cycle_end(PollCycle& cycle) noexcept {
+        if (!at_cycle_end_.empty()) call_cycle_ends(cycle);
+    }
+    /// What was removed in this cycle is destroyed.
+    void forget_removed() noexcept {
         if (!removed_.empty()) removed_.clear();
     }
     /// The next cycle reads the busy-polled item in any case.
@@ -97,8 +105,10 @@ class PollSet {
     static constexpr std::uint32_t kReadsPutOff = 16;
 
     bool serve_busy_polled(PollCycle& cycle);
+    void call_cycle_ends(PollCycle& cycle) noexcept;
     void begin_busy_poll(Pollable& item) noexcept;
     void watch(Pollable& item) noexcept;
+    void unwatch(Pollable& item);
     void serve_deadlines(PollCycle& cycle);
     void update_timer() noexcept;
 
@@ -107,6 +117,8 @@ class PollSet {
     EventFd embed_;      // makes epoll_fd() readable for a loop that embeds us
     std::unordered_map<Pollable*, std::shared_ptr<Pollable>> items_;
     std::atomic<std::size_t> registered_count_{0};
+    std::size_t watched_ = 0;                         // items with a descriptor
+    std::vector<Pollable*> at_cycle_end_;             // empty between cycles
     std::vector<std::shared_ptr<Pollable>> removed_;  // removed in this cycle
     std::set<std::pair<Time, Pollable*>> deadlines_;
     Time armed_timer_ = kNever;

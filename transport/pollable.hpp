@@ -52,11 +52,14 @@ class PollCycle {
     Time now_ = 0;
 };
 
-/// Something with a descriptor in a Progress. All functions are called by the poller.
+/// Something that a Progress polls. It has a descriptor, or none: then it is served when it is
+/// notified and when its deadline comes, and by another item, where that one has the descriptor
+/// that both use. All functions are called by the poller.
 class Pollable : public std::enable_shared_from_this<Pollable> {
   public:
     virtual ~Pollable() = default;
-    /// The descriptor is ready (epoll bits), or might be (EPOLLIN tried on a guess).
+    /// The descriptor is ready (epoll bits), or might be (EPOLLIN tried on a guess). Never called
+    /// without one.
     virtual void on_ready(std::uint32_t events, PollCycle& cycle) = 0;
     /// Called ahead of on_notify(), when a further notification would queue the item again: what a
     /// poster queued while it relied on the earlier notification is visible afterwards.
@@ -65,6 +68,8 @@ class Pollable : public std::enable_shared_from_this<Pollable> {
     virtual void on_notify(PollCycle& cycle) = 0;
     /// The deadline given to Progress::set_deadline() has come.
     virtual void on_time(PollCycle& cycle) = 0;
+    /// After Progress::call_at_cycle_end(): every item of this cycle has been served.
+    virtual void on_cycle_end(PollCycle&) {}
     /// Something that it did ran out of memory: end, without asking for more.
     virtual void on_failure(PollCycle& cycle) noexcept = 0;
     /// The process is about to exit: finish what is queued.
@@ -87,6 +92,7 @@ class Pollable : public std::enable_shared_from_this<Pollable> {
         pending_.store(false, std::memory_order_relaxed);
         registered_ = false;
         in_channels_ = false;
+        at_cycle_end_ = false;
         fd_ = -1;
         deadline_ = kNever;
     }
@@ -97,9 +103,10 @@ class Pollable : public std::enable_shared_from_this<Pollable> {
     std::atomic<bool> pending_{false};  // is in Progress::pending_
     bool registered_ = false;           // the poller only, as are the next
     bool owns_fd_ = false;              // registered fd_ as internal itself
-    int fd_ = -1;
-    std::uint32_t events_ = 0;  // what epoll was asked for
-    bool in_channels_ = false;  // channels_ watch fd_
+    bool at_cycle_end_ = false;         // on_cycle_end() is to be called
+    int fd_ = -1;                       // -1: has none
+    std::uint32_t events_ = 0;          // what epoll was asked for
+    bool in_channels_ = false;          // channels_ watch fd_
     Time deadline_ = kNever;
     std::array<std::shared_ptr<SoftChannel>, 2> channels_;  // may be null
 };

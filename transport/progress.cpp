@@ -139,9 +139,10 @@ PollCycle Progress::begin_cycle() noexcept {
 }
 
 void Progress::end_cycle(PollCycle& cycle) noexcept {
+    poll_set_.serve_cycle_end(cycle);
     cycle.leave_section();
     completions_.flush();
-    poll_set_.end_cycle();
+    poll_set_.forget_removed();
     if (cycle.active) wake_waiters();
 }
 
@@ -162,7 +163,7 @@ void Progress::try_poll_thoroughly() {
     CycleScope scope(*this);
     scope.cycle.by_caller = true;
     // Alone, the busy-polled item answers for all: epoll could only tell of timers and wake flags.
-    scope.cycle.thorough = size() > 1;
+    scope.cycle.thorough = poll_set_.watches_several();
     poll_set_.read_next_time();
     run_cycle(scope.cycle);
 }

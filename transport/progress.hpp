@@ -179,10 +179,17 @@ class Progress {
     Result<void> add(std::shared_ptr<Pollable> item, int fd, std::uint32_t events) {
         return poll_set_.add(std::move(item), fd, events);
     }
+    /// An item without a descriptor, or with one that another item has registered and serves it
+    /// by. Completion channels do not watch it.
+    Result<void> add(std::shared_ptr<Pollable> item) { return poll_set_.add(std::move(item)); }
+    /// @pre the item has a descriptor
     void modify(Pollable& item, std::uint32_t events) { poll_set_.modify(item, events); }
     /// The item may be destroyed after this cycle. Does not close the descriptor.
     void remove(Pollable& item) { poll_set_.remove(item); }
     void set_deadline(Pollable& item, Time deadline) { poll_set_.set_deadline(item, deadline); }
+    /// Calls item.on_cycle_end() once all items of this cycle have been served: once, however often
+    /// this is asked for before. Other items' on_cycle_end() may ask for it again.
+    void call_at_cycle_end(Pollable& item) { poll_set_.call_at_cycle_end(item); }
     /// From now on the item's completion channels watch its descriptor too.
     void join_channels(Pollable& item) {
         if (mode() != ProgressMode::thread) poll_set_.join_channels(*this, item);

@@ -2,6 +2,7 @@
 // Progress with items that are event counters instead of connections.
 #include "transport/progress.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <pthread.h>
@@ -18,6 +19,8 @@
 #include <new>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "transport/descriptors.hpp"
 
@@ -187,6 +190,52 @@ TEST_F(ProgressTest, what_cannot_be_watched_is_refused) {
     EXPECT_EQ(progress->size(), 0u);
 }
 
+TEST_F(ProgressTest, an_item_without_a_descriptor_is_notified_and_due) {
+    start(ProgressMode::app);
+    const auto item = std::make_shared<Item>();
+    progress->locked([&](PollCycle&) { EXPECT_TRUE(progress->add(item)); });
+    EXPECT_EQ(progress->size(), 1u);
+    progress->notify_now(*item);
+    EXPECT_EQ(item->notifies, 1);
+    progress->notify_later(*item);
+    progress->poll();
+    EXPECT_EQ(item->notifies, 2);
+    set_deadline(*item, in(kMillisecond));
+    EXPECT_TRUE(progress->wait([&] { return item->times == 1; }, in(kLimit)));
+    progress->drain(in(kLimit));
+    EXPECT_EQ(item->exits, 1);
+    set_deadline(*item, in(kMillisecond));
+    progress->notify_later(*item);
+    progress->locked([&](PollCycle&) {
+        progress->join_channels(*item);
+        progress->remove(*item);
+    });
+    EXPECT_EQ(progress->size(), 0u);
+    EXPECT_FALSE(progress->wait([] { return false; }, in(10 * kMillisecond)));
+    EXPECT_EQ(item->notifies, 2);
+    EXPECT_EQ(item->times, 1);
+    EXPECT_FALSE(is_internal_fd(item->fd));
+}
+
+// Polled for long, the other item leaves epoll, and is asked alone most of the time.
+TEST_F(ProgressTest, an_item_without_a_descriptor_is_due_beside_a_busy_polled_one) {
+    start(ProgressMode::app);
+    const auto busy = add(), item = std::make_shared<Item>();
+    progress->locked([&](PollCycle&) { EXPECT_TRUE(progress->add(item)); });
+    for (std::uint64_t round = 1; round <= 1000; ++round) {
+        busy->make_readable();
+        progress->poll();
+    }
+    EXPECT_EQ(busy->reads, 1000u);
+    set_deadline(*item, in(kMillisecond));
+    const Time limit = in(kLimit);
+    while (item->times == 0 && monotonic_now() < limit) progress->poll();
+    EXPECT_EQ(item->times, 1);
+    progress->locked([&](PollCycle&) { progress->remove(*busy); });
+    set_deadline(*item, in(kMillisecond));
+    EXPECT_TRUE(progress->wait([&] { return item->times == 2; }, in(kLimit)));
+}
+
 TEST_F(ProgressTest, polling_finds_every_item_also_beside_a_busy_polled_one) {
     start(ProgressMode::app);
     const auto busy = add(), quiet = add();
@@ -237,6 +286,164 @@ TEST_F(ProgressTest, an_embedding_loop_sees_notifications_events_and_deadlines) 
     EXPECT_TRUE(readable(5000));
     for (int i = 0; i < 1000 && readable(0); ++i) progress->poll();
     EXPECT_EQ(item->times, 1);
+}
+
+// ---- the end of a cycle -------------------------------------------------------
+
+// Items of which each writes down what it is called for, by its name.
+class Logged final : public Pollable {
+  public:
+    Logged(Progress& progress, std::string& log, char name)
+        : progress_(progress), log_(log), name_(name) {}
+    void on_ready(std::uint32_t, PollCycle&) override {}
+    void on_notify(PollCycle& cycle) override {
+        log_.append(1, name_).append(1, ' ');
+        for (int i = 0; i < asks; ++i) progress_.call_at_cycle_end(*this);
+        cycle.active = true;
+        if (removes_itself) progress_.remove(*this);
+    }
+    void on_time(PollCycle&) override {}
+    void on_cycle_end(PollCycle&) override {
+        if (exhausted) throw std::bad_alloc();
+        log_.append("end-").append(1, name_).append(1, ' ');
+        if (next != nullptr) progress_.call_at_cycle_end(*next);
+    }
+    void on_failure(PollCycle&) noexcept override { ++failures; }
+
+    int asks = 0, failures = 0;
+    bool removes_itself = false, exhausted = false;
+    Logged* next = nullptr;
+
+  private:
+    Progress& progress_;
+    std::string& log_;
+    const char name_;
+};
+
+class CycleEndTest : public ProgressTest {
+  protected:
+    void SetUp() override {
+        start(ProgressMode::app);
+        for (const char name : {'a', 'b', 'c'}) {
+            items.push_back(std::make_shared<Logged>(*progress, log, name));
+            progress->locked([&](PollCycle&) { EXPECT_TRUE(progress->add(items.back())); });
+        }
+    }
+    // One cycle in which all are notified.
+    std::string cycle() {
+        for (const auto& item : items) progress->notify_later(*item);
+        log.clear();
+        progress->poll();
+        return log;
+    }
+    std::string log;
+    std::vector<std::shared_ptr<Logged>> items;
+};
+
+TEST_F(CycleEndTest, is_said_to_those_that_asked_once_and_when_all_were_served) {
+    EXPECT_EQ(cycle(), "a b c ");
+    items[0]->asks = 3;
+    items[1]->asks = 1;
+    EXPECT_EQ(cycle(), "a b c end-a end-b ");
+    items[0]->asks = items[1]->asks = 0;
+    EXPECT_EQ(cycle(), "a b c ");
+}
+
+TEST_F(CycleEndTest, is_said_in_every_kind_of_cycle) {
+    items[0]->asks = 1;
+    progress->notify_now(*items[0]);
+    EXPECT_EQ(log, "a end-a ");
+    log.clear();
+    progress->locked([&](PollCycle&) {
+        progress->call_at_cycle_end(*items[1]);
+        EXPECT_EQ(log, "");
+    });
+    EXPECT_EQ(log, "end-b ");
+    log.clear();
+    progress->notify_later(*items[0]);
+    EXPECT_EQ(progress->thread_cycle(false), Progress::ThreadCycle::moved);
+    EXPECT_EQ(log, "a end-a ");
+}
+
+// The item that has the descriptor sends what the others have made of it.
+TEST_F(CycleEndTest, may_be_asked_for_another_item_at_the_end) {
+    items[2]->asks = items[0]->asks = items[1]->asks = 1;
+    items[0]->next = items[1]->next = items[2].get();
+    EXPECT_EQ(cycle(), "a b c end-a end-b end-c ");
+    items[0]->next = nullptr;
+    items[2]->next = items[0].get();
+    EXPECT_EQ(cycle(), "a b c end-a end-b end-c end-a ");
+}
+
+TEST_F(CycleEndTest, is_not_said_to_a_removed_item) {
+    items[1]->asks = items[2]->asks = 1;
+    items[1]->removes_itself = true;
+    EXPECT_EQ(cycle(), "a b c end-c ");
+    EXPECT_EQ(cycle(), "a c end-c ");
+}
+
+TEST_F(CycleEndTest, fails_alone_one_that_runs_out_of_memory) {
+    items[0]->asks = items[1]->asks = 1;
+    items[0]->exhausted = true;
+    EXPECT_EQ(cycle(), "a b c end-b ");
+    EXPECT_EQ(items[0]->failures, 1);
+}
+
+// One descriptor for several items: the one that has it passes on what it reads, and each member
+// does its work of the whole cycle at the end.
+TEST_F(ProgressTest, items_may_share_the_descriptor_of_another) {
+    start(ProgressMode::app);
+    class Member final : public Pollable {
+      public:
+        explicit Member(Progress& p) : progress_(p) {}
+        void received() {
+            ++waiting;
+            progress_.call_at_cycle_end(*this);
+        }
+        void on_ready(std::uint32_t, PollCycle&) override { ADD_FAILURE(); }
+        void on_notify(PollCycle&) override {}
+        void on_time(PollCycle&) override {}
+        void on_cycle_end(PollCycle&) override { answers.push_back(std::exchange(waiting, 0)); }
+        void on_failure(PollCycle&) noexcept override {}
+        int waiting = 0;
+        std::vector<int> answers;
+
+      private:
+        Progress& progress_;
+    };
+    class Carrier final : public Pollable {
+      public:
+        void on_ready(std::uint32_t, PollCycle& cycle) override {
+            for (char to = 0; read(fds[0], &to, 1) == 1; cycle.active = true) {
+                members.at(static_cast<std::size_t>(to - '0'))->received();
+            }
+        }
+        void on_notify(PollCycle&) override {}
+        void on_time(PollCycle&) override {}
+        void on_failure(PollCycle&) noexcept override {}
+        std::array<int, 2> fds{};
+        std::vector<std::shared_ptr<Member>> members;
+    };
+    const auto carrier = std::make_shared<Carrier>();
+    ASSERT_EQ(pipe2(carrier->fds.data(), O_CLOEXEC | O_NONBLOCK), 0);
+    progress->locked([&](PollCycle&) {
+        EXPECT_TRUE(progress->add(carrier, carrier->fds[0], EPOLLIN));
+        for (int i = 0; i < 2; ++i) {
+            carrier->members.push_back(std::make_shared<Member>(*progress));
+            EXPECT_TRUE(progress->add(carrier->members.back()));
+        }
+    });
+    const auto& first = carrier->members[0]->answers;
+    const auto& second = carrier->members[1]->answers;
+    ASSERT_EQ(write(carrier->fds[1], "01000", 5), 5);
+    EXPECT_TRUE(progress->wait([&] { return !first.empty(); }, in(kLimit)));
+    EXPECT_EQ(first, std::vector{4});
+    EXPECT_EQ(second, std::vector{1});
+    progress->locked([&](PollCycle&) {
+        progress->remove(*carrier);
+        for (const auto& member : carrier->members) progress->remove(*member);
+    });
+    for (const int fd : carrier->fds) close(fd);
 }
 
 // ---- out of memory ---------------------------------------------------------

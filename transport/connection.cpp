@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "transport/connection.hpp"
 
-#include <fcntl.h>
 #include <sys/epoll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,7 +13,6 @@
 #include "transport/descriptors.hpp"
 #include "transport/log.hpp"
 #include "transport/mpa_config.hpp"
-#include "transport/tcp.hpp"
 
 namespace xsock {
 
@@ -33,9 +30,7 @@ Connection::Connection(Parts parts)
     set_channels({sends, receives != sends ? receives : nullptr});
 }
 
-Connection::~Connection() {
-    if (fd_ >= 0) close_internal_fd(fd_);
-}
+Connection::~Connection() = default;
 
 // ---- posting --------------------------------------------------------------
 
@@ -83,24 +78,24 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, mpa::Role role, 
     }
     const TransportConfig& transport = parts_.progress->config();
     auto layer = std::make_unique<mpa::Stream>(mpa_config(attr, role, transport), core_.stream());
-    const bool shared = attr.shared_descriptor;
     const Time silence_limit = transport.peer_silence != kNever
                                    ? transport.peer_silence
                                    : Time{attr.user_timeout_ms} * kMillisecond;
-    if (auto r = tcp::prepare(fd, {attr.keepalive_s, silence_limit}, shared); !r) return r;
     // What may run out of memory comes before the descriptor is taken.
     fault::install();
     parts_.send_cq->add_source(*parts_.progress);
     parts_.recv_cq->add_source(*parts_.progress);
-    peer_ = tcp::peer_name(fd);
-    local_ = tcp::local_name(fd);
-    if (auto r = parts_.progress->add(shared_from_this(), fd, kReading); !r) return r;
-    fd_ = fd;
+    if (auto r = socket_.open(fd, {attr.keepalive_s, silence_limit}, attr.shared_descriptor); !r) {
+        return r;
+    }
+    if (auto r = parts_.progress->add(shared_from_this(), fd, kReading); !r) {
+        socket_.release();
+        return r;
+    }
     capture_ = Capture::begin(fd, role == mpa::Role::initiator);
-    descriptor_ = shared ? Descriptor::shared : Descriptor::sole;
     interest_ = kReading;
     mpa_ = std::move(layer);
-    if (const std::size_t emss = tcp::emss(fd); emss != 0) mpa_->set_emss(emss);
+    if (const std::size_t emss = socket_.emss(); emss != 0) mpa_->set_emss(emss);
     emss_checked_ = cycle.now();
     liveness_.begin(silence_limit, cycle.now());
     try {
@@ -138,11 +133,11 @@ Result<void> Connection::reject(std::span<const std::byte> private_data, PollCyc
 }
 
 void Connection::confirm_start(PollCycle& cycle) {
-    if (!core_.confirm_start() || fd_ < 0) return;
+    if (!core_.confirm_start() || !socket_.is_open()) return;
     try {
         parts_.progress->join_channels(*this);
         resume(cycle);
-        if (fd_ >= 0 && !core_.ended()) receive(cycle);
+        if (socket_.is_open() && !core_.ended()) receive(cycle);
         transmit(cycle);
     } catch (...) {
         on_failure(cycle);
@@ -158,9 +153,9 @@ void Connection::confirm_end(PollCycle& cycle) {
 // ---- changes of state -----------------------------------------------------
 
 void Connection::update(PollCycle& cycle) {
-    if (fd_ < 0 || quiet()) return;
+    if (!socket_.is_open() || quiet()) return;
     core_.update(cycle.now());
-    if (fd_ < 0) return;
+    if (!socket_.is_open()) return;
     // More to send than one cycle may: come again, behind the others.
     if (!core_.ended() && !tx_blocked_ && core_.tx_wanted()) parts_.progress->notify_later(*this);
     update_interest();
@@ -170,14 +165,14 @@ void Connection::update(PollCycle& cycle) {
 void Connection::on_started() {
     standard_peer_.store(!core_.negotiated().peer_is_xsock, std::memory_order_release);
     if (!core_.is_start_held()) parts_.progress->join_channels(*this);
-    report_start(core_, peer_.c_str());
+    report_start(core_, peer());
 }
 
 void Connection::on_state(QpState next) {
     if (core_.ended()) {
         if (tx_buffer_ != nullptr) parts_.progress->give_tx_buffer(std::move(tx_buffer_));
         try {
-            error_text_ = report_end(core_, peer_.c_str());
+            error_text_ = report_end(core_, peer());
         } catch (const std::bad_alloc&) {
             error_text_.clear();  // an end without words is better than none
         }
@@ -193,28 +188,21 @@ void Connection::on_state(QpState next) {
 
 void Connection::finish() {
     moved_ = true;
-    tcp::finish(fd_);
+    socket_.finish();
     if (capture_) capture_->sent_fin();
 }
 
 void Connection::close(bool reset) {
-    if (fd_ < 0) return;
+    if (!socket_.is_open()) return;
     if (capture_ && reset) capture_->was_reset(/*by_us=*/true);
     capture_.reset();
     const DescriptorChange change;
     parts_.progress->remove(*this);
-    unregister_internal_fd(fd_);
-    const bool shared = descriptor_ == Descriptor::shared;
-    if (shared && reset) {
-        tcp::disconnect(fd_);
-    } else if (shared) {
-        tcp::finish_and_close(fd_);
-    } else if (reset) {
-        tcp::reset(fd_);
+    if (reset) {
+        socket_.reset();
     } else {
-        ::close(fd_);
+        socket_.close();
     }
-    fd_ = -1;
 }
 
 void Connection::lost(int error) {
@@ -226,8 +214,8 @@ void Connection::publish() noexcept {
     StatsDescription d = describe(core_);
     d.qp_num = parts_.num;
     d.api = static_cast<std::uint8_t>(parts_.attr.api);
-    set_stats_text(d.local, local_.c_str());
-    set_stats_text(d.peer, peer_.c_str());
+    set_stats_text(d.local, socket_.local_name().c_str());
+    set_stats_text(d.peer, peer());
     set_stats_text(d.error_text, error_text_.c_str());
     stats_.describe(d);
 }
@@ -265,7 +253,7 @@ void Connection::release(PollCycle& cycle) {
 // ---- time -----------------------------------------------------------------
 
 void Connection::update_interest() {
-    if (fd_ < 0) return;
+    if (!socket_.is_open()) return;
     std::uint32_t wanted = 0;
     if (core_.rx_wanted()) wanted |= kReading;
     if (tx_blocked_) wanted |= EPOLLOUT;
@@ -277,14 +265,14 @@ void Connection::update_interest() {
 }
 
 void Connection::update_deadline(PollCycle& cycle) {
-    if (fd_ < 0) return;
+    if (!socket_.is_open()) return;
     Time next = core_.next_timeout(cycle.now());
     if (!core_.ended()) next = std::min(next, liveness_.due());
     parts_.progress->set_deadline(*this, next);
 }
 
 void Connection::on_time(PollCycle& cycle) {
-    if (fd_ < 0) return;
+    if (!socket_.is_open()) return;
     if (!core_.ended() && liveness_.due() <= cycle.now()) check_peer(cycle);
     cycle.enter_section();
     core_.on_time(cycle.now());
@@ -294,9 +282,9 @@ void Connection::on_time(PollCycle& cycle) {
 }
 
 void Connection::check_peer(PollCycle& cycle) {
-    if (!liveness_.check(fd_, core_.stream().awaits_answers(), cycle.now())) return;
+    if (!liveness_.check(socket_, core_.stream().awaits_answers(), cycle.now())) return;
     const StreamErrorInfo& row = stream_error_info(StreamError::peer_silent);
-    log(LogLevel::warn, row.name, "%s: nothing for %llu ms, %u attempts unanswered", peer_.c_str(),
+    log(LogLevel::warn, row.name, "%s: nothing for %llu ms, %u attempts unanswered", peer(),
         static_cast<unsigned long long>(liveness_.silence() / kMillisecond), liveness_.attempts());
     core_.lost(ETIMEDOUT, ddp::EndCause::peer_silent);
 }
@@ -311,10 +299,8 @@ void Connection::on_failure(PollCycle& cycle) noexcept {
 }
 
 Result<int> Connection::descriptor() const {
-    if (fd_ < 0) return Error{ENOTCONN, "the connection has ended"};
-    const int copy = fcntl(fd_, F_DUPFD_CLOEXEC, 0);
-    if (copy < 0) return Error{errno, "the descriptor cannot be duplicated"};
-    return copy;
+    if (!socket_.is_open()) return Error{ENOTCONN, "the connection has ended"};
+    return socket_.duplicate();
 }
 
 QpInfo Connection::info() const {

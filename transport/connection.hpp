@@ -21,6 +21,7 @@
 #include "transport/rx_burst.hpp"
 #include "transport/soft_cq.hpp"
 #include "transport/stats.hpp"
+#include "transport/tcp_socket.hpp"
 
 namespace xsock {
 
@@ -110,8 +111,10 @@ class Connection final : public Pollable, private ddp::Connection::Delegate {
     void on_time(PollCycle& cycle) override;
     void on_failure(PollCycle& cycle) noexcept override;
     void on_exit(PollCycle& cycle) override { shutdown(cycle); }
-    bool draining() const override { return fd_ >= 0 && core_.draining(); }
-    bool unsent() const override { return fd_ >= 0 && !core_.ended() && core_.tx_wanted(); }
+    bool draining() const override { return socket_.is_open() && core_.draining(); }
+    bool unsent() const override {
+        return socket_.is_open() && !core_.ended() && core_.tx_wanted();
+    }
 
   private:
     // -- ddp::Connection::Delegate --
@@ -139,6 +142,7 @@ class Connection final : public Pollable, private ddp::Connection::Delegate {
     void check_peer(PollCycle& cycle);
     void lost(int error);
     void publish() noexcept;
+    [[nodiscard]] const char* peer() const noexcept { return socket_.peer_name().c_str(); }
     /// The clock is asked only while a timer runs.
     [[nodiscard]] Time time(PollCycle& cycle) const noexcept {
         return core_.needs_time() ? cycle.now() : 0;
@@ -162,9 +166,7 @@ class Connection final : public Pollable, private ddp::Connection::Delegate {
 
     // The poller's.
     static constexpr std::uint32_t kReading = EPOLLIN | EPOLLRDHUP;
-    int fd_ = -1;
-    /// Other descriptors of the socket may be open: closing ours does not tell the peer.
-    enum class Descriptor : std::uint8_t { sole, shared } descriptor_ = Descriptor::sole;
+    TcpSocket socket_;
     std::uint32_t interest_ = 0;  // epoll bits asked for
     bool tx_blocked_ = false;     // TCP's buffer is full
     bool enough_read_ = false;
@@ -177,7 +179,6 @@ class Connection final : public Pollable, private ddp::Connection::Delegate {
     std::uint64_t& rx_bytes_;  // in stats_
     std::uint64_t& tx_bytes_;
     std::string error_text_;
-    std::string local_, peer_;
 };
 
 }  // namespace xsock

@@ -8,7 +8,6 @@
 #include <new>
 
 #include "transport/connection.hpp"
-#include "transport/tcp.hpp"
 
 namespace xsock {
 namespace {
@@ -38,13 +37,13 @@ void Connection::count_in_channels() const noexcept {
 }
 
 void Connection::on_ready(std::uint32_t events, PollCycle& cycle) {
-    if (fd_ < 0) return;
+    if (!socket_.is_open()) return;
     if ((events & (EPOLLOUT | EPOLLERR)) != 0) count_in_channels<&SoftChannel::count_arrival>();
     if ((events & EPOLLOUT) != 0) tx_blocked_ = false;
     if ((events & EPOLLERR) != 0 && (core_.rx_waiting() || core_.peer_finished())) {
         // Nothing is read any more, or not now: the reset must be asked for.
         // (Behind the peer's FIN, Linux calls a reset EPIPE.)
-        const int error = tcp::pending_error(fd_);
+        const int error = socket_.pending_error();
         lost(error != 0 && error != EPIPE ? error : ECONNRESET);
         note_movement(cycle);
         return;
@@ -59,7 +58,7 @@ void Connection::on_ready(std::uint32_t events, PollCycle& cycle) {
 }
 
 void Connection::on_notify(PollCycle& cycle) {
-    if (fd_ < 0) return;
+    if (!socket_.is_open()) return;
     resume(cycle);
     transmit(cycle);
     note_movement(cycle);
@@ -69,9 +68,9 @@ void Connection::on_notify(PollCycle& cycle) {
 bool Connection::receive(PollCycle& cycle) {
     bool found = false;
     enough_read_ = false;
-    for (int i = 0; i < kReadsPerCycle && fd_ >= 0 && core_.rx_wanted(); ++i) {
+    for (int i = 0; i < kReadsPerCycle && socket_.is_open() && core_.rx_wanted(); ++i) {
         const Bytes room = burst_.room(cycle.staging);
-        const long n = tcp::receive(fd_, room);
+        const long n = socket_.receive(room);
         if (n == -EAGAIN) {
             if (found || cycle.rereads == 0) break;
             if (burst_.found_nothing()) parts_.progress->pause(RxBurst::kPause);
@@ -149,7 +148,7 @@ void Connection::transmit_single(PollCycle& cycle) {
     std::array<std::byte, kSingleFpdu> frame;
     const ConstBytes fpdu = ConstBytes(frame).first(core_.tx_single(frame));
     if (fpdu.empty()) return;
-    const long n = tcp::send(fd_, fpdu);
+    const long n = socket_.send(fpdu);
     if (n < static_cast<long>(fpdu.size())) {
         try {
             tx_buffer_ = parts_.progress->take_tx_buffer();
@@ -174,13 +173,13 @@ void Connection::follow_emss(PollCycle& cycle) {
         return;
     }
     emss_checked_ = cycle.now();
-    if (const std::size_t emss = tcp::emss(fd_); emss != 0) mpa_->set_emss(emss);
+    if (const std::size_t emss = socket_.emss(); emss != 0) mpa_->set_emss(emss);
 }
 
 void Connection::transmit(PollCycle& cycle) {
-    if (fd_ < 0) return;
+    if (!socket_.is_open()) return;
     if (core_.is_steady() && !tx_blocked_) transmit_single(cycle);
-    if (fd_ < 0 || quiet()) return;
+    if (!socket_.is_open() || quiet()) return;
     follow_emss(cycle);
     for (int i = 0; i < kBatchesPerCycle && !tx_blocked_ && !core_.ended() && core_.tx_wanted();
          ++i) {
@@ -192,7 +191,7 @@ void Connection::transmit(PollCycle& cycle) {
             cycle.active = true;  // entries that send nothing may have completed
             break;
         }
-        const long n = tcp::send(fd_, batch);
+        const long n = socket_.send(batch);
         if (n == -EAGAIN || n == -ENOBUFS || n == -EINTR) {
             tx_blocked_ = n != -EINTR;
             continue;
@@ -216,8 +215,8 @@ void Connection::on_send_error(int error, PollCycle& cycle) {
     if (error == EFAULT) return core_.tx_fault();
     // The peer's last words, a Terminate perhaps, may still lie before its reset.
     receive(cycle);
-    if (fd_ >= 0 && !core_.ended()) core_.update(cycle.now());
-    if (fd_ >= 0) lost(error);
+    if (socket_.is_open() && !core_.ended()) core_.update(cycle.now());
+    if (socket_.is_open()) lost(error);
 }
 
 bool Connection::move_send(std::uint64_t wr_id, std::uint64_t new_id, std::byte* to,

@@ -25,22 +25,22 @@ void Liveness::begin(Time limit, Time now) noexcept {
     due_ = limit != 0 ? time_after(now, limit / kLooks) : kNever;
 }
 
-bool Liveness::check(int fd, bool owed, Time now) noexcept {
-    if (is_dead(tcp::peer_info(fd), owed, now)) return true;
+bool Liveness::check(TcpSocket& socket, bool owed, Time now) noexcept {
+    if (is_dead(socket.peer_info(), owed, now)) return true;
     const Time left = limit_ - std::min(silence_, limit_);
     due_ = time_after(now, std::clamp(left, limit_ / kQuestions, limit_ / kLooks));
     if (wants_probes_ && !usual_) {
-        usual_ = tcp::keepalive(fd);
-        tcp::set_keepalive(
-            fd, {true, whole_seconds(limit_ / kLooks), whole_seconds(limit_ / kQuestions)});
+        usual_ = socket.keepalive();
+        socket.set_keepalive(
+            {true, whole_seconds(limit_ / kLooks), whole_seconds(limit_ / kQuestions)});
     } else if (!wants_probes_ && usual_) {
-        tcp::set_keepalive(fd, *usual_);
+        socket.set_keepalive(*usual_);
         usual_.reset();
     }
     return false;
 }
 
-bool Liveness::is_dead(const tcp::PeerInfo& peer_info, bool owed, Time now) noexcept {
+bool Liveness::is_dead(const TcpSocket::PeerInfo& peer_info, bool owed, Time now) noexcept {
     if (!peer_info.waiting || peer_info.acknowledged != acknowledged_) {
         acknowledged_ = peer_info.acknowledged;
         stuck_since_ = now;

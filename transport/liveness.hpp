@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Is the peer slow, or is it dead? Looked at a few times within the silence limit, from what TCP
-// tells (tcp::PeerInfo). Used by the poller of one connection.
+// tells (TcpSocket::PeerInfo). Used by the poller of one connection.
 //
 // TCP_USER_TIMEOUT would not do: Linux also counts the time during which a peer that answers every
 // probe keeps its window closed, and such a peer may wait for a receive for any time. A peer is
@@ -13,7 +13,7 @@
 #include <optional>
 
 #include "base/bytes.hpp"
-#include "transport/tcp.hpp"
+#include "transport/tcp_socket.hpp"
 
 namespace xsock {
 
@@ -28,10 +28,10 @@ class Liveness {
     ///
     /// @param owed the peer has taken a request that it has not answered (a Read, an Atomic)
     /// @return true when the peer is dead; silence() and attempts() say why
-    [[nodiscard]] bool check(int fd, bool owed, Time now) noexcept;
+    [[nodiscard]] bool check(TcpSocket& socket, bool owed, Time now) noexcept;
 
     /// The decision alone, without the socket.
-    [[nodiscard]] bool is_dead(const tcp::PeerInfo& peer_info, bool owed, Time now) noexcept;
+    [[nodiscard]] bool is_dead(const TcpSocket::PeerInfo& peer_info, bool owed, Time now) noexcept;
     /// After is_dead(): TCP shall ask an idle peer before its usual keepalive time.
     [[nodiscard]] bool wants_probes() const noexcept { return wants_probes_; }
 
@@ -46,7 +46,7 @@ class Liveness {
     Time silence_ = 0;
     unsigned attempts_ = 0;
     bool wants_probes_ = false;
-    std::optional<tcp::Keepalive> usual_;  // while TCP asks for us: what held before
+    std::optional<TcpSocket::Keepalive> usual_;  // while TCP asks for us: what held before
 };
 
 }  // namespace xsock

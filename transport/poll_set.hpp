@@ -117,12 +117,12 @@ class PollSet {
     EventFd embed_;      // makes epoll_fd() readable for a loop that embeds us
     std::unordered_map<Pollable*, std::shared_ptr<Pollable>> items_;
     std::atomic<std::size_t> registered_count_{0};
-    std::size_t watched_ = 0;                         // items with a descriptor
     std::vector<Pollable*> at_cycle_end_;             // empty between cycles
     std::vector<std::shared_ptr<Pollable>> removed_;  // removed in this cycle
     std::set<std::pair<Time, Pollable*>> deadlines_;
     Time armed_timer_ = kNever;
     std::atomic<bool> detached_{false};  // written under the progress lock
+    std::size_t watched_ = 0;            // items with a descriptor
     Pollable* busy_polled_ = nullptr;    // received last: tried without asking epoll
     std::uint32_t cycles_since_epoll_ = 0;
     std::uint32_t busy_polled_idle_ = 0;    // cycles since busy_polled_ last moved something

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Who leads and who is woken, without a Progress: nothing is polled here.
+// Leaders, followers and wake-ups without a Progress: nothing is polled here.
 #include "transport/wait_group.hpp"
 
 #include <gtest/gtest.h>

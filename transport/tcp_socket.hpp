@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The TCP socket below one connection; every system call on its descriptor but epoll's is here. An
+// object of another class with the same functions could stand in its place. Used by the poller.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/bytes.hpp"
+#include "base/result.hpp"
+#include "base/tx_batch.hpp"
+
+namespace xsock {
+
+class TcpSocket final {
+  public:
+    TcpSocket() = default;
+    /// Closes what is open, without a word to the peer where other descriptors stay.
+    ~TcpSocket();
+    TcpSocket(const TcpSocket&) = delete;
+    TcpSocket& operator=(const TcpSocket&) = delete;
+
+    /// The time limits of an idle connection, and of one whose peer is silent.
+    struct Limits {
+        std::uint32_t keepalive_s = 0;  ///< idle time before the peer is asked; 0: never
+        Time silence = 0;               ///< then, or while something is unacknowledged; 0: no limit
+    };
+    /// Takes the descriptor of a connected socket on success. Non-blocking (unless the flags are
+    /// shared with the program), no Nagle, time limits. An idle peer that leaves six questions
+    /// unanswered is given up by TCP itself: after keepalive_s and the limit.
+    ///
+    /// @param shared other descriptors of the socket may be open: closing ours does not tell the
+    ///        peer
+    Result<void> open(int fd, const Limits& limits, bool shared = false);
+    /// The descriptor is the caller's again.
+    void release() noexcept { fd_ = -1; }
+
+    [[nodiscard]] bool is_open() const noexcept { return fd_ >= 0; }
+    /// -1 unless it is open.
+    [[nodiscard]] int fd() const noexcept { return fd_; }
+    /// "127.0.0.1:4711" or "[::1]:4711"; "?" when unknown. Kept when it is closed, as the next.
+    [[nodiscard]] const std::string& peer_name() const noexcept { return peer_name_; }
+    /// The same of our end.
+    [[nodiscard]] const std::string& local_name() const noexcept { return local_name_; }
+
+    // -- while it is open --
+
+    /// Writes a batch without blocking: one sendmsg, or for separate groups one sendmmsg whose
+    /// messages end records (MSG_EOR), so that TCP does not join neighbours into one segment.
+    ///
+    /// @return bytes taken by TCP (perhaps fewer than offered), or -errno when none were.
+    [[nodiscard]] long send(const TxBatch& batch) noexcept;
+    /// The same for bytes that lie together.
+    [[nodiscard]] long send(ConstBytes bytes) noexcept;
+    /// recv without blocking. @return bytes, 0 at end of stream, or -errno.
+    [[nodiscard]] long receive(Bytes into) noexcept;
+
+    /// Effective maximum segment size towards the peer, bytes; 0 when unknown.
+    [[nodiscard]] std::size_t emss() const noexcept;
+
+    /// How far TCP has come with what it was given.
+    struct PeerInfo {
+        bool waiting = false;            ///< bytes are unsent or unacknowledged
+        bool window_closed = false;      ///< the peer takes no more: it does not read
+        unsigned attempts = 0;           ///< repetitions or probes in a row, unanswered
+        std::uint64_t acknowledged = 0;  ///< bytes, since the connection began
+        Time since_heard = 0;            ///< since anything came from the peer
+    };
+    /// All zero when unknown.
+    [[nodiscard]] PeerInfo peer_info() const noexcept;
+
+    /// When TCP asks an idle peer for a sign of life.
+    struct Keepalive {
+        bool on = false;
+        int idle_s = 0, interval_s = 0;
+        friend bool operator==(const Keepalive&, const Keepalive&) = default;
+    };
+    [[nodiscard]] Keepalive keepalive() const noexcept;
+    /// Holds at once: a peer that has been idle for longer is asked now.
+    void set_keepalive(const Keepalive& keepalive) noexcept;
+
+    /// SO_ERROR, cleared by asking.
+    [[nodiscard]] int pending_error() const noexcept;
+    /// Another descriptor of the socket, close-on-exec, for the program.
+    [[nodiscard]] Result<int> duplicate() const;
+
+    /// FIN. Errors do not matter: the connection is then already gone.
+    void finish() noexcept;
+    /// Closes; of a shared one both directions are at an end although others stay open.
+    void close() noexcept;
+    /// Closes so that the peer sees a reset; of a shared one, now (it becomes unconnected).
+    void reset() noexcept;
+
+  private:
+    std::string local_name_, peer_name_;
+    int fd_ = -1;  // last: beside what its owner needs for each message
+    bool shared_ = false;
+};
+
+}  // namespace xsock

@@ -232,7 +232,6 @@ Result<void> PollSet::add(std::shared_ptr<Pollable> item) {
         return Error{ENOMEM, "no memory to watch the descriptor"};
     }
     key->registered_ = true;
-    registered_count_.store(items_.size(), std::memory_order_relaxed);
     return {};
 }
 
@@ -294,7 +293,6 @@ void PollSet::remove(Pollable& item) {
     XSOCK_ASSERT(found != items_.end());
     removed_.push_back(std::move(found->second));
     items_.erase(found);
-    registered_count_.store(items_.size(), std::memory_order_relaxed);
 }
 
 void PollSet::unwatch(Pollable& item) {

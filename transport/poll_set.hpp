@@ -30,10 +30,6 @@ class PollSet {
     // -- any thread --
 
     [[nodiscard]] int epoll_fd() const noexcept { return epoll_fd_; }
-    /// Registered items; a hint.
-    [[nodiscard]] std::size_t size() const noexcept {
-        return registered_count_.load(std::memory_order_relaxed);
-    }
     /// Makes epoll_fd() readable until the next cycle that asks epoll.
     void notify_embedder() noexcept { embed_.notify(); }
     /// Epoll does not watch the busy-polled item (see detach_busy_polled()).
@@ -50,6 +46,7 @@ class PollSet {
     void set_deadline(Pollable& item, Time deadline);
     void join_channels(Progress& progress, Pollable& item);
 
+    [[nodiscard]] std::size_t size() const noexcept { return items_.size(); }
     [[nodiscard]] std::vector<std::shared_ptr<Pollable>> items() const;
     template <typename F>
     [[nodiscard]] bool any_of(F&& f) const {
@@ -116,7 +113,6 @@ class PollSet {
     int timer_fd_ = -1;  // timerfd: earliest deadline
     EventFd embed_;      // makes epoll_fd() readable for a loop that embeds us
     std::unordered_map<Pollable*, std::shared_ptr<Pollable>> items_;
-    std::atomic<std::size_t> registered_count_{0};
     std::vector<Pollable*> at_cycle_end_;             // empty between cycles
     std::vector<std::shared_ptr<Pollable>> removed_;  // removed in this cycle
     std::set<std::pair<Time, Pollable*>> deadlines_;

@@ -162,8 +162,6 @@ class Progress {
     [[nodiscard]] bool polled_by_this_thread() const noexcept {
         return lock_.load(std::memory_order_relaxed) == &this_poller;
     }
-    /// Registered items; a hint.
-    [[nodiscard]] std::size_t size() const noexcept { return poll_set_.size(); }
     /// Tells every item that the process exits, and polls until none is draining or the deadline.
     void drain(Time deadline);
     /// Polls until no item has unsent() bytes, or the deadline.
@@ -176,6 +174,8 @@ class Progress {
 
     /// Emptied at the end of the cycle, or earlier.
     [[nodiscard]] CompletionBatch& completions() noexcept { return completions_; }
+    /// Registered items.
+    [[nodiscard]] std::size_t size() const noexcept { return poll_set_.size(); }
     Result<void> add(std::shared_ptr<Pollable> item, int fd, std::uint32_t events) {
         return poll_set_.add(std::move(item), fd, events);
     }

@@ -84,9 +84,6 @@ class Source {
     /// When it returns, no call of the watcher is under way.
     void remove_watcher(Watcher& watcher) noexcept;
 
-  protected:
-    ~Source() = default;
-
     // -- what a socket says --
 
     /// Events may have come: one call for each message that was queued (EPOLLIN | EPOLLRDNORM), as
@@ -101,6 +98,10 @@ class Source {
         std::atomic_thread_fence(std::memory_order_seq_cst);
         if (watchers_.load(std::memory_order_relaxed) != 0) notify_watchers(events);
     }
+
+  protected:
+    ~Source() = default;
+
     /// kernel_ready() has changed. To kernel-ready: any thread, after what the kernel's descriptor
     /// shall show is there. From kernel-ready: a thread of the program, before the call that starts
     /// the socket.

@@ -2,23 +2,16 @@
 // Listening sockets. Without DDPREQUIRE the kernel accepts, and the protocol of the peer shows
 // later. With it the engine accepts in the background and hands out connections whose start-up
 // succeeded.
-#include <fcntl.h>
-#include <sys/epoll.h>
-#include <unistd.h>
-
 #include <utility>
 
 #include "libxsock/socket/socket.hpp"
-#include "transport/descriptors.hpp"
-#include "transport/fork.hpp"
 #include "transport/soft_device.hpp"
-#include "transport/tcp.hpp"
 
 namespace xsock::sockets {
 
 int Socket::listen(int fd, int backlog) {
     if (::listen(fd, backlog) != 0) return -1;
-    if (listener_shut_.exchange(false)) mode_changed();
+    if (listener_.reopen()) mode_changed();
     if (phase() == Phase::fresh && on()) {
         counters_ = std::make_shared<ListenCounters>();
         phase_.store(Phase::listening, std::memory_order_release);
@@ -27,24 +20,13 @@ int Socket::listen(int fd, int backlog) {
     return 0;
 }
 
-bool Socket::connection_waits() const noexcept {
-    const ListenSocket* const listener = listener_now_.load(std::memory_order_acquire);
-    return listener != nullptr && (listener->has_ready() || listener->shortage() != 0);
-}
-
-// A blocked accept() has something to look at.
-bool Socket::accept_may_end() const noexcept {
-    return connection_waits() || listener_shut_.load(std::memory_order_acquire) ||
-           phase() != Phase::listening;
-}
-
 // As TCP: ends accept() in other threads, unless only the sending half is meant, of which a
 // listening socket has none.
 int Socket::shut_listening(int fd, int how) {
     if (how == SHUT_WR) return XSOCK_PASS;
     if (::shutdown(fd, how) != 0) return -1;
     close_listener();
-    if (!listener_shut_.exchange(true) && options_.require != 0) mode_changed();
+    if (listener_.shut() && options_.require != 0) mode_changed();
     wake_callers();
     return 0;
 }
@@ -55,7 +37,7 @@ int Socket::accept(int fd, sockaddr* address, socklen_t* length, int flags,
     if (phase() != Phase::listening) return XSOCK_PASS;
     if (!on()) return XSOCK_PASS;
     if ((flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) != 0) return no(EINVAL);
-    if (options_.require != 0 && !listener_shut_.load(std::memory_order_acquire)) {
+    if (options_.require != 0 && !listener_.is_shut()) {
         return accept_required(fd, address, length, flags, accepted);
     }
 
@@ -84,88 +66,45 @@ void Socket::inherit(const Socket& listening, int flags) {
 int Socket::ensure_listener(int fd) {
     Progress* const poller = ensure_progress();
     if (poller == nullptr) return -1;
-    const std::lock_guard hold(listener_mutex_);
-    if (listener_ != nullptr && listener_generation_ == process_generation()) return 0;
-    if (listener_ != nullptr) {
-        // The parent's: its descriptors were closed when this process was forked, and their numbers
-        // may be others' now. It stays where it is.
-        listener_now_.store(nullptr, std::memory_order_release);
-        listener_inherited_ = true;
-        leak_after_fork(std::move(listener_));
-    }
-    if (auto r = tcp::check_listening(fd); !r) return no(r.error().code);
-    auto copy = duplicate_descriptor(fd);
-    if (!copy) return no(copy.error().code);
-    if (auto r = tcp::make_nonblocking(*copy); !r) {
-        close_internal_fd(*copy);
-        return no(r.error().code);
-    }
-    Device& device = *api::device();
-    ConnectAttr attr = options_.connect_attr();
-    attr.role = ConnectAttr::Role::responder;
-    auto listener = std::make_shared<ListenSocket>(
-        *copy, *poller, attr,
-        [this, &device](Connection::StateListener tell) {
-            auto made = std::make_shared<Socket>(XSOCK_HINT_ACCEPTED);
-            made->inherit(*this, 0);
-            made->ensure_progress();
-            made->progress_.store(progress());  // start-ups of one listener share its poller
-            made->kernel_ready_.store(false);
-            made->phase_.store(Phase::starting, std::memory_order_release);
-            Socket* const raw = made.get();
-            auto connection = make_soft_connection(
-                device,
-                made->connection_parts([raw, tell = std::move(tell)](Connection& c, QpState state) {
-                    raw->on_state(c, state);
-                    tell(c, state);
-                }));
-            made->connection_now_.store(connection.get(), std::memory_order_release);
-            counters_->accepted.fetch_add(1, std::memory_order_relaxed);
-            return connection;
-        },
-        soft_max_starting(device));
-    listener->set_observer(
-        {[this] { wake(EPOLLIN | EPOLLRDNORM); },
-         [this](Connection&) { counters_->refused.fetch_add(1, std::memory_order_relaxed); }});
-    Result<void> opened;
-    poller->locked([&](PollCycle& cycle) { opened = listener->open(cycle); });
-    if (!opened) {
-        close_internal_fd(*copy);
-        return no(opened.error().code);
-    }
-    listener_ = std::move(listener);
-    listener_generation_ = process_generation();
-    listener_now_.store(listener_.get(), std::memory_order_release);
-    poller->ensure_thread();
-    return 0;
+    return listener_.ensure_open(fd, *poller, [&](int copy) {
+        ConnectAttr attr = options_.connect_attr();
+        attr.role = ConnectAttr::Role::responder;
+        auto listener = std::make_shared<ListenSocket>(
+            copy, *poller, attr,
+            [this](Connection::StateListener tell) {
+                auto made = std::make_shared<Socket>(XSOCK_HINT_ACCEPTED);
+                made->inherit(*this, 0);
+                made->ensure_progress();
+                made->progress_.store(progress());  // start-ups of one listener share its poller
+                made->kernel_ready_.store(false);
+                made->phase_.store(Phase::starting, std::memory_order_release);
+                Socket* const raw = made.get();
+                auto connection = made->make_connection(
+                    [raw, tell = std::move(tell)](Connection& c, QpState state) {
+                        raw->on_state(c, state);
+                        tell(c, state);
+                    });
+                counters_->accepted.fetch_add(1, std::memory_order_relaxed);
+                return connection;
+            },
+            soft_max_starting(*api::device()));
+        listener->set_observer(
+            {[this] { wake(kReadable); },
+             [this](Connection&) { counters_->refused.fetch_add(1, std::memory_order_relaxed); }});
+        return listener;
+    });
 }
 
-// False: a parent accepts on the same socket, for all that is known here.
 bool Socket::close_listener() {
-    if (generation_.load(std::memory_order_acquire) != process_generation()) {
-        return listener_now_.load(std::memory_order_acquire) == nullptr;
-    }
-    const std::lock_guard hold(listener_mutex_);
-    listener_now_.store(nullptr, std::memory_order_release);
-    if (listener_ == nullptr) return !listener_inherited_;
-    if (listener_generation_ != process_generation()) return false;
-    progress()->locked([this](PollCycle& cycle) {
-        listener_->set_observer({});
-        listener_->close(cycle);
-    });
-    listener_.reset();
-    return !listener_inherited_;
+    // In a child that has not used it the lock may be a thread's that is not here.
+    return in_own_process() ? listener_.close() : !listener_.is_open();
 }
 
 int Socket::accept_required(int fd, sockaddr* address, socklen_t* length, int flags,
                             xsock_socket** accepted) {
     if (ensure_listener(fd) != 0) return -1;
     for (bool tried = false;;) {
-        std::shared_ptr<ListenSocket> listener;
-        {
-            const std::lock_guard hold(listener_mutex_);
-            listener = listener_;
-        }
+        const std::shared_ptr<ListenSocket> listener = listener_.get();
         if (phase() != Phase::listening) return XSOCK_PLAIN;  // DDPMODE was switched off meanwhile
         if (listener == nullptr) return no(EINVAL);           // shut down meanwhile
         if (auto connection = listener->take()) {
@@ -192,7 +131,10 @@ int Socket::accept_required(int fd, sockaddr* address, socklen_t* length, int fl
             progress()->poll();
             continue;
         }
-        const auto waited = wait(&Socket::accept_may_end, receive_timeout_.load());
+        const auto may_end = [this] {
+            return listener_.has_news() || listener_.is_shut() || phase() != Phase::listening;
+        };
+        const auto waited = wait(*progress(), may_end, receive_timeout_.load());
         if (waited != Progress::Waited::done) return fail_wait(waited, EAGAIN);
     }
 }

@@ -108,14 +108,13 @@ int Socket::set_mode(int fd, int value) {
 
 int Socket::set_option(int fd, int level, int name, const void* value, socklen_t length) {
     const Phase now = phase();
-    const bool started = now == Phase::connecting || now == Phase::starting || now == Phase::open ||
-                         now == Phase::ended;
+    const bool started = is_begun(now);
     if (level == SOL_XSOCK) {
         if (foreign()) return inherited();
         if (name == DDPSTATUS) return no(ENOPROTOOPT);
         if (name == DDPPRIVATE) {
             // A listener that accepts has a copy, and reads ours for each connection.
-            if (started || listener_now_.load() != nullptr) return no(EISCONN);
+            if (started || listener_.is_open()) return no(EISCONN);
             const socklen_t most = options_.revision == 1 ? 512 : 508;
             if (length > most || (value == nullptr && length != 0)) return no(EINVAL);
             const auto* from = static_cast<const std::byte*>(value);
@@ -125,7 +124,7 @@ int Socket::set_option(int fd, int level, int name, const void* value, socklen_t
         int number = 0;
         if (!read_int(value, length, number)) return no(EINVAL);
         if (name == DDPMODE) return set_mode(fd, number);
-        if (started || connection_waits() || listener_now_.load() != nullptr) return no(EISCONN);
+        if (started || listener_.is_open()) return no(EISCONN);
         const bool was_kernel_ready = kernel_ready();
         if (auto r = options_.set(name, number); !r) return no(r.error().code);
         if (kernel_ready() != was_kernel_ready) mode_changed();
@@ -153,9 +152,8 @@ int Socket::set_option(int fd, int level, int name, const void* value, socklen_t
 }
 
 int Socket::get_option(int, int level, int name, void* value, socklen_t* length) {
-    Phase now = phase();
-    const bool started = now == Phase::connecting || now == Phase::starting || now == Phase::open ||
-                         now == Phase::ended;
+    const Phase now = phase();
+    const bool started = is_begun(now);
     if (level == SOL_XSOCK) {
         if (value == nullptr || length == nullptr) return no(EFAULT);
         if (name == DDPMODE) return give_int(on() ? options_.mode : DDPMODE_OFF, value, length);
@@ -166,8 +164,8 @@ int Socket::get_option(int, int level, int name, void* value, socklen_t* length)
                 data = options_.private_data;
             } else if (foreign()) {
                 return inherited();
-            } else if (const Connection* const c = connection_now_.load()) {
-                progress()->locked([&](PollCycle&) { data = c->info().private_data; });
+            } else if (now != Phase::connecting && connection_ != nullptr) {
+                progress()->locked([&](PollCycle&) { data = connection_->info().private_data; });
             }
             const std::size_t n = std::min<std::size_t>(data.size(), *length);
             std::copy_n(data.begin(), n, static_cast<std::byte*>(value));
@@ -180,10 +178,8 @@ int Socket::get_option(int, int level, int name, void* value, socklen_t* length)
     if (!started) return XSOCK_PASS;
     if (level == SOL_SOCKET && name == SO_ERROR) {
         if (foreign()) return inherited();
-        if (!is_mode_known()) progress()->poll();
-        now = phase();
-        return give_int(now == Phase::starting || now == Phase::connecting ? 0 : error_.exchange(0),
-                        value, length);
+        if (!is_known(now)) progress()->poll();
+        return give_int(is_known(phase()) ? channel_->take_error() : 0, value, length);
     }
     if (level == SOL_SOCKET && name == SO_LINGER) {
         if (value == nullptr || length == nullptr) return no(EFAULT);
@@ -239,21 +235,19 @@ int Socket::fill_status(void* value, socklen_t* length) {
     if (!others && (phase() == Phase::connecting || phase() == Phase::starting)) {
         progress()->poll();
     }
-    const Connection* const c = connection_now_.load(std::memory_order_acquire);
-    if (!others && c != nullptr) {
+    const Phase now = phase();
+    if (is_begun(now)) channel_->describe(status);
+    if (!others && is_begun(now) && now != Phase::connecting && connection_ != nullptr) {
         QpInfo info;
-        progress()->locked([&](PollCycle&) { info = c->info(); });
+        progress()->locked([&](PollCycle&) { info = connection_->info(); });
         state = info.state;
         status.enhanced = info.negotiated.enhanced;
         api::fill_info(status, info);
         status.peer = api::peer_of(info.peer);
-        status.tx_waiting = c->sends_outstanding();
+        status.tx_waiting = connection_->sends_outstanding();
     }
     status.state = status_state(phase(), others, state);
     status.message_limit = static_cast<std::uint32_t>(options_.buffer_size);
-    status.tx_messages = tx_messages_.load();
-    status.rx_messages = rx_messages_.load();
-    status.rx_waiting = rx_count_.load();
     if (counters_ != nullptr) {
         status.accepted = counters_->accepted.load();
         status.started = counters_->started.load();

@@ -3,26 +3,17 @@
 #include "libxsock/socket/socket.hpp"
 
 #include <fcntl.h>
-#include <linux/sockios.h>
-#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <climits>
 #include <mutex>
 
 #include "base/fault.hpp"
-#include "libxsock/socket/endpoint_qp.hpp"
-#include "transport/clock.hpp"
-#include "transport/descriptors.hpp"
+#include "libxsock/socket/buffer_pool.hpp"
 #include "transport/fork.hpp"
-#include "transport/soft_device.hpp"
 
 namespace xsock::sockets {
 namespace {
-
-constexpr std::uint32_t kReadable = EPOLLIN | EPOLLRDNORM;
-constexpr std::uint32_t kWritable = EPOLLOUT | EPOLLWRNORM;
 
 bool option_is(int fd, int name, int wanted) {
     int value = 0;
@@ -31,28 +22,6 @@ bool option_is(int fd, int name, int wanted) {
 }
 
 }  // namespace
-
-int IovSpan::assign(const msghdr& message) noexcept {
-    int error = 0;
-    const bool there = fault::guard([&] {
-        {
-            const fault::Touch reading(0, &message, sizeof message);
-            iov = message.msg_iov;
-            count = message.msg_iovlen;
-        }
-        bytes = 0;
-        if (count > IOV_MAX) {
-            error = EMSGSIZE;
-            return;
-        }
-        const fault::Touch reading(0, iov, count * sizeof *iov);
-        for (std::size_t i = 0; i < count && error == 0; ++i) {
-            if (iov[i].iov_len > static_cast<std::size_t>(SSIZE_MAX) - bytes) error = EINVAL;
-            bytes += iov[i].iov_len;
-        }
-    });
-    return there ? error : EFAULT;
-}
 
 // ---- life -----------------------------------------------------------------
 
@@ -88,12 +57,6 @@ Time Socket::timeout_of(int fd, int name) noexcept {
     return static_cast<Time>(value.tv_sec) * kSecond + static_cast<Time>(value.tv_usec) * 1000;
 }
 
-Socket::~Socket() {
-    drop_messages();
-    give_buffer(rx_spare_);
-    close_own_fd();
-}
-
 void Socket::unref() {
     if (refs_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     retire();
@@ -107,23 +70,21 @@ void Socket::close() {
         if (held_ != nullptr) leak_after_fork(std::move(held_));
         return;
     }
-    const bool ours = generation_.load(std::memory_order_relaxed) == process_generation();
-    if (ours) {
+    if (in_own_process()) {
         close_listener();
         bool connected = false;
         if (Progress* const poller = progress()) {
             // A poll cycle may be about to find out that the peer speaks MPA.
-            poller->locked([&](PollCycle& cycle) {
+            poller->locked([&](PollCycle&) {
                 connected = connection_ != nullptr;
                 if (connected) return;
-                leave_progress(cycle);
-                close_own_fd();
+                leave_progress();
+                own_fd_.close();
             });
         }
         if (connected) close_connection();
-        drop_messages();
     } else {
-        own_fd_ = -1;  // closed when this process was forked; the number may be another's now
+        own_fd_.forget();
     }
     const std::shared_ptr<Socket> last = std::move(held_);
 }
@@ -132,28 +93,23 @@ void Socket::close_connection() {
     const int linger = linger_s_.load(std::memory_order_relaxed);
     if (linger > 0) {
         progress()->locked([this](PollCycle& cycle) { connection_->shutdown(cycle); });
-        wait(&Socket::drained, Time{static_cast<unsigned>(linger)} * kSecond);
+        const auto drained = [this] {
+            return connection_->sends_outstanding() == 0 || phase() == Phase::ended;
+        };
+        wait(*progress(), drained, Time{static_cast<unsigned>(linger)} * kSecond);
     }
     std::shared_ptr<Connection> connection;
-    {
-        const std::lock_guard hold(rx_lock_);
-        rx_closed_ = true;
-    }
+    channel_->close();
     progress()->locked([&](PollCycle& cycle) {
         if (linger == 0) connection_->abort(cycle);
         connection_->release(cycle);
         connection = std::move(connection_);
     });
-    endpoint_.reset();
+    channel_->released();
 }
 
-bool Socket::drained() const noexcept {
-    return connection().sends_outstanding() == 0 || phase() == Phase::ended;
-}
-
-bool Socket::foreign() const noexcept {
-    return phase() >= Phase::connecting && phase() != Phase::undecided && phase() != Phase::plain &&
-           generation_.load(std::memory_order_relaxed) != process_generation();
+bool Socket::in_own_process() const noexcept {
+    return generation_.load(std::memory_order_relaxed) == process_generation();
 }
 
 int Socket::inherited() const noexcept {
@@ -194,22 +150,25 @@ const char* Socket::mode_text() const noexcept {
     return "message";
 }
 
-// ---- waiting --------------------------------------------------------------
+// ---- calls that carry data ------------------------------------------------
 
-Progress::Waited Socket::wait(bool (Socket::*done)() const noexcept, Time timeout) {
-    const Time deadline = timeout != 0 ? time_after(monotonic_now(), timeout) : kNever;
-    const auto look = [this, done] { return (this->*done)(); };
-    return progress()->wait_interruptibly(std::ref(look), deadline, timeout == 0);
+// The first of it all: 0, or what the call answers instead.
+inline int Socket::enter(int fd, int flags, bool writing) {
+    if (phase() == Phase::open && in_own_process() && exec_kept_.load(std::memory_order_relaxed)) {
+        return 0;
+    }
+    return ensure_open(fd, flags, writing);
 }
 
-// -1 with the errno for a wait that did not end well.
-int Socket::fail_wait(Progress::Waited why, int on_timeout) noexcept {
-    return no(why == Progress::Waited::interrupted ? EINTR : on_timeout);
+ssize_t Socket::send(int fd, const IovSpan& iovs, int flags) {
+    if (const int answer = enter(fd, flags, true); answer != 0) return answer;
+    return channel_->send(iovs, {flags, blocking(flags), send_timeout_.load()});
 }
 
-bool Socket::is_mode_known() const noexcept {
-    const Phase now = phase();
-    return now != Phase::connecting && now != Phase::undecided && now != Phase::starting;
+ssize_t Socket::receive(int fd, const IovSpan& iovs, int flags, int& out_flags) {
+    out_flags = 0;
+    if (const int answer = enter(fd, flags, false); answer != 0) return answer;
+    return channel_->receive(iovs, {flags, blocking(flags), receive_timeout_.load()}, out_flags);
 }
 
 // Whether a call may go on to carry messages: 0; or what it answers instead.
@@ -220,7 +179,7 @@ int Socket::ensure_open(int fd, int flags, bool writing) {
             case Phase::listening:
                 return XSOCK_PASS;
             case Phase::plain:
-                return tcp_answer(fd);
+                return XSOCK_PLAIN;
             case Phase::open:
             case Phase::ended:
                 if (foreign()) return inherited();
@@ -241,13 +200,14 @@ int Socket::ensure_open(int fd, int flags, bool writing) {
                 if (foreign()) return inherited();
                 if (!blocking(flags)) {
                     progress()->poll();
-                    if (is_mode_known()) continue;
+                    if (is_known(phase())) continue;
                     return no(EAGAIN);
                 }
                 break;
         }
         const Time timeout = writing ? send_timeout_.load() : receive_timeout_.load();
-        const auto waited = wait(&Socket::is_mode_known, timeout);
+        const auto waited = wait(
+            *progress(), [this] { return is_known(phase()); }, timeout);
         if (waited != Progress::Waited::done) return fail_wait(waited, EAGAIN);
     }
 }
@@ -255,15 +215,12 @@ int Socket::ensure_open(int fd, int flags, bool writing) {
 // ---- readiness ------------------------------------------------------------
 
 bool Socket::kernel_ready() const noexcept {
-    if (generation_.load(std::memory_order_relaxed) != process_generation() &&
-        phase() != Phase::listening) {
-        return true;
-    }
+    if (!in_own_process() && phase() != Phase::listening) return true;
     switch (phase()) {
         case Phase::plain:
             return true;
         case Phase::listening:
-            return options_.require == 0 || !on() || listener_shut_.load(std::memory_order_acquire);
+            return options_.require == 0 || !on() || listener_.is_shut();
         case Phase::fresh:  // not from mode_changed() on, which comes before the start
         case Phase::undecided:
             return kernel_ready_.load(std::memory_order_acquire);
@@ -277,39 +234,23 @@ bool Socket::kernel_ready() const noexcept {
 }
 
 std::uint32_t Socket::events() const noexcept {
-    std::uint32_t events = 0;
     switch (phase()) {
         case Phase::fresh:
         case Phase::plain:
             break;  // kernel-ready
         case Phase::listening:
-            return connection_waits() ? kReadable : 0;
+            return listener_.has_news() ? kReadable : 0;
         case Phase::connecting:
         case Phase::starting:
-            return 0;
+            break;
         case Phase::undecided:
             return kWritable;  // a program that writes now has decided for plain TCP
         case Phase::ended:
-            events = kReadable | kWritable | EPOLLRDHUP | EPOLLHUP;
-            if (error_.load(std::memory_order_acquire) != 0) events |= EPOLLERR;
-            break;
-        case Phase::open: {
-            const bool end = eof_.load(std::memory_order_acquire) || read_shut_.load();
-            const bool shut = write_shut_.load(std::memory_order_relaxed);
-            if (end) events |= kReadable | EPOLLRDHUP;
-            if (rx_count_.load(std::memory_order_seq_cst) != 0) events |= kReadable;
-            if (shut || can_send()) {
-                events |= kWritable;
-            } else {
-                // Room made from now on is reported; it may have been made in between.
-                tx_no_room_.store(true, std::memory_order_seq_cst);
-                if (can_send()) events |= kWritable;
-            }
-            if (shut && end) events |= EPOLLHUP;
-            break;
-        }
+            return channel_->has_error() ? kEverything : kEverything & ~std::uint32_t{EPOLLERR};
+        case Phase::open:
+            return channel_->events();
     }
-    return events;
+    return 0;
 }
 
 // ---- small calls ----------------------------------------------------------
@@ -323,8 +264,7 @@ int Socket::fcntl(int fd, int command, long argument) {
     if (command != F_SETFL) return XSOCK_PASS;
     const bool wanted = (argument & O_NONBLOCK) != 0;
     // The engine accepts in poll cycles, which must not block.
-    const bool keep = listener_now_.load(std::memory_order_acquire) != nullptr;
-    if (::fcntl(fd, F_SETFL, keep ? argument | O_NONBLOCK : argument) < 0) return -1;
+    if (::fcntl(fd, F_SETFL, listener_.is_open() ? argument | O_NONBLOCK : argument) < 0) return -1;
     nonblocking_.store(wanted);
     return 0;
 }
@@ -333,36 +273,13 @@ int Socket::ioctl(int fd, unsigned long request, void* argument) {
     const Phase now = phase();
     if (request == FIONBIO && argument != nullptr) {
         const int wanted = *static_cast<const int*>(argument);
-        const bool keep = listener_now_.load(std::memory_order_acquire) != nullptr;
-        int applied = keep ? 1 : wanted;
+        int applied = listener_.is_open() ? 1 : wanted;
         if (::ioctl(fd, FIONBIO, &applied) < 0) return -1;
         nonblocking_.store(wanted != 0);
         return 0;
     }
     if ((now != Phase::open && now != Phase::ended) || argument == nullptr) return XSOCK_PASS;
-    if (foreign()) return inherited();
-    switch (request) {
-        case FIONREAD: {
-            if (rx_count_.load(std::memory_order_acquire) == 0) progress()->poll();
-            const std::lock_guard hold(rx_lock_);
-            *static_cast<int*>(argument) =
-                rx_first_ != nullptr ? static_cast<int>(rx_first_->length) : 0;
-            return 0;
-        }
-        case SIOCOUTQ: {
-            int queued = 0;
-            if (::ioctl(fd, SIOCOUTQ, &queued) < 0) queued = 0;
-            const std::uint64_t here = tx_bytes_.load(std::memory_order_relaxed);
-            *static_cast<int*>(argument) = static_cast<int>(
-                std::min<std::uint64_t>(here + static_cast<unsigned>(queued), INT_MAX));
-            return 0;
-        }
-        case SIOCATMARK:
-            *static_cast<int*>(argument) = 0;
-            return 0;
-        default:
-            return XSOCK_PASS;
-    }
+    return foreign() ? inherited() : channel_->ioctl(fd, request, argument);
 }
 
 int Socket::no_stream(int fd, bool writing) {
@@ -372,8 +289,7 @@ int Socket::no_stream(int fd, bool writing) {
 
 void Socket::keep_error(int error) noexcept {
     if (phase() != Phase::ended || error == EAGAIN || error == EPIPE) return;
-    int told = 0;
-    error_.compare_exchange_strong(told, error);
+    channel_->keep_error(error);
 }
 
 int Socket::shutdown(int fd, int how) {
@@ -386,10 +302,10 @@ int Socket::shutdown(int fd, int how) {
         case Phase::undecided:
             // A program that will not read can only be about to write.
             if (decide(fd, true) != 0) return -1;
-            if (phase() == Phase::plain) return tcp_answer(fd);
+            if (phase() == Phase::plain) return XSOCK_PLAIN;
             break;
         case Phase::plain:
-            return tcp_answer(fd);
+            return XSOCK_PLAIN;
         case Phase::connecting:
             return foreign() ? inherited() : no(ENOTCONN);
         case Phase::starting:
@@ -400,68 +316,25 @@ int Socket::shutdown(int fd, int how) {
     }
     if (foreign()) return inherited();
     keep_from_exec(fd);
-    std::uint32_t told = 0;
-    if (how != SHUT_WR) {
-        read_shut_.store(true);
-        over_.store(true, std::memory_order_release);
-        told |= kReadable | EPOLLRDHUP;
-        drop_messages();
-        connection().receive_posted();  // what comes is taken and dropped from now on
-    }
-    if (how != SHUT_RD) {
-        write_shut_.store(true);
-        told |= kWritable;
-        progress()->locked([this](PollCycle& cycle) { connection().shutdown(cycle); });
-    }
+    const bool reading = how != SHUT_WR, writing = how != SHUT_RD;
+    channel_->shutdown(reading, writing);
     progress()->wake_waiters();
-    wake(told);
+    wake((reading ? kReadable | EPOLLRDHUP : 0) | (writing ? kWritable : 0));
     return 0;
 }
 
 xsock_ep* Socket::endpoint(xsock_cq* send_cq, xsock_cq* recv_cq) {
     const Phase now = phase();
-    if (now != Phase::starting && now != Phase::open && now != Phase::ended) {
-        errno = ENOTCONN;
-        return nullptr;
-    }
-    if (foreign()) {
+    const bool begun = now == Phase::starting || now == Phase::open || now == Phase::ended;
+    if (begun && foreign()) {
         (void)inherited();
         return nullptr;
     }
-    const std::lock_guard hold(endpoint_lock_);
-    if (recv_cq == nullptr) recv_cq = send_cq;
-    if (endpoint_ != nullptr) {
-        if (send_cq != nullptr && (send_cq != endpoint_cqs_[0] || recv_cq != endpoint_cqs_[1])) {
-            errno = EINVAL;
-            return nullptr;
-        }
-        return endpoint_.get();
-    }
-    if (send_cq == nullptr) {
-        errno = EINVAL;
+    if (!begun || connection_ == nullptr) {  // it may have ended before MPA began
+        errno = ENOTCONN;
         return nullptr;
     }
-    if (!api::same_process(send_cq) || !api::same_process(recv_cq)) return nullptr;
-    xsock_ep_attr attr{};
-    attr.size = sizeof attr;
-    attr.send_cq = send_cq;
-    attr.recv_cq = recv_cq;
-    std::unique_ptr<xsock_ep> ep(
-        new xsock_ep{std::make_unique<EndpointQp>(*this, connection_), api::ObjectRefs(attr)});
-    ep->borrowed = true;
-    const auto core = [](xsock_cq* cq) { return static_cast<SoftCq&>(*cq->cq).core(); };
-    // Polls of the queues poll this connection too.
-    core(send_cq)->add_source(*progress());
-    core(recv_cq)->add_source(*progress());
-    progress()->locked([&](PollCycle&) {
-        user_send_cq_ = core(send_cq);
-        user_recv_cq_ = core(recv_cq);
-        connection_->set_context(0);
-    });
-    endpoint_cqs_[0] = send_cq;
-    endpoint_cqs_[1] = recv_cq;
-    endpoint_ = std::move(ep);
-    return endpoint_.get();
+    return channel_->endpoint(send_cq, recv_cq);
 }
 
 }  // namespace xsock::sockets

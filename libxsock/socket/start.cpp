@@ -3,15 +3,13 @@
 // accepted peer speaks MPA; and what the connection then tells us.
 #include <fcntl.h>
 #include <linux/tcp.h>
-#include <sys/epoll.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <mutex>
 #include <new>
 
-#include "libxsock/socket/key.hpp"
+#include "libxsock/socket/message_channel.hpp"
 #include "libxsock/socket/socket.hpp"
 #include "transport/descriptors.hpp"
 #include "transport/fork.hpp"
@@ -22,12 +20,8 @@
 namespace xsock::sockets {
 namespace {
 
-constexpr std::uint32_t kReadable = EPOLLIN | EPOLLRDNORM;
-constexpr std::uint32_t kWritable = EPOLLOUT | EPOLLWRNORM;
-constexpr std::uint32_t kEverything = kReadable | kWritable | EPOLLRDHUP | EPOLLHUP | EPOLLERR;
-
-// Around the first use of a socket in a process. One for all, so that a forked child, whose
-// parent's threads may have held it, can reset it.
+// Around the first use of a socket in a process, and of its channel. One for all, so that a forked
+// child, whose parent's threads may have held it, can reset it.
 std::mutex beginning;
 
 void set_int(int fd, int level, int name, int value) noexcept {
@@ -52,15 +46,19 @@ Progress* Socket::ensure_progress() {
     }
     // A child begins anew: what its parent had begun here was closed when it was forked, and a
     // thread that is not here may have held the lock.
-    if (generation_.load(std::memory_order_relaxed) != now) new (&listener_mutex_) std::mutex;
+    if (generation_.load(std::memory_order_relaxed) != now) listener_.renew_lock();
     if (progress() != nullptr) forget_progress();
-    own_fd_ = -1;
-    watched_ = beginning_ = false;
-    watched_now_.store(false, std::memory_order_relaxed);
+    own_fd_.forget();
     kernel_ready_.store(true, std::memory_order_relaxed);
     progress_.store(&soft_progress(*device), std::memory_order_release);
     generation_.store(now, std::memory_order_release);
     return progress();
+}
+
+// Two threads may connect at a time.
+void Socket::ensure_channel() {
+    const std::lock_guard hold(beginning);
+    if (channel_ == nullptr) channel_ = std::make_unique<MessageChannel>(*this, options_);
 }
 
 // Calls that sleep on this socket check again. In a child that has not used it there are none: its
@@ -78,18 +76,9 @@ void Socket::keep_from_exec(int fd) noexcept {
     exec_kept_.store(true, std::memory_order_relaxed);
 }
 
-void Socket::close_own_fd() noexcept {
-    if (own_fd_ < 0) return;
-    close_internal_fd(own_fd_);
-    own_fd_ = -1;
-}
-
-void Socket::leave_progress(PollCycle&) {
+void Socket::leave_progress() {
     progress()->remove(*this);
-    if (low_water_ >= 0 && own_fd_ >= 0) {
-        set_int(own_fd_, SOL_SOCKET, SO_RCVLOWAT, low_water_);
-        low_water_ = -1;
-    }
+    own_fd_.restore_low_water();
 }
 
 // What the program set for a stream and what would be in the way of FPDUs.
@@ -105,46 +94,41 @@ void Socket::take_over_settings(int fd) noexcept {
     set_int(fd, IPPROTO_TCP, TCP_CORK, 0);
 }
 
-Connection::Parts Socket::connection_parts(Connection::StateListener listener) {
-    cq_.emplace(*progress(), 4, false);
-    cq_->queue.set_sink(on_completion, this);
+std::shared_ptr<Connection> Socket::make_connection(Connection::StateListener listener) {
+    ensure_channel();
     Connection::Parts parts;
     parts.attr = options_.qp_attr();
     parts.attr.context = reinterpret_cast<std::uintptr_t>(this);
-    // The queue is part of this object, so the connection keeps the whole of it.
-    parts.send_cq = parts.recv_cq = std::shared_ptr<CqCore>(self(), &*cq_);
     parts.progress = progress();
     parts.listener = std::move(listener);
-    parts.spare_receive = spare_receive;
-    parts.spare_argument = this;
-    return parts;
+    channel_->join(parts, self());
+    auto connection = make_soft_connection(*api::device(), std::move(parts));
+    channel_->attach(*connection);
+    return connection;
 }
 
 // The poller: MPA start-up on own_fd_, which then is the connection's.
 void Socket::start(mpa::Role role, PollCycle& cycle) {
-    leave_progress(cycle);
-    take_over_settings(own_fd_);
-    connection_ = make_soft_connection(
-        *api::device(), connection_parts([this](Connection& c, QpState s) { on_state(c, s); }));
-    connection_now_.store(connection_.get(), std::memory_order_release);
+    leave_progress();
+    take_over_settings(own_fd_.fd());
+    connection_ = make_connection([this](Connection& c, QpState s) { on_state(c, s); });
     kernel_ready_.store(false, std::memory_order_release);
     phase_.store(Phase::starting, std::memory_order_release);
     cycle.active = true;
     ConnectAttr attr = options_.connect_attr();
     attr.role =
         role == mpa::Role::initiator ? ConnectAttr::Role::initiator : ConnectAttr::Role::responder;
-    if (auto r = connection_->start(own_fd_, attr, role, cycle); !r) {
-        close_own_fd();
+    if (auto r = connection_->start(own_fd_.fd(), attr, role, cycle); !r) {
+        own_fd_.close();
         fail_start(r.error().code);
         return;
     }
-    own_fd_ = -1;
+    own_fd_.release();
 }
 
 void Socket::fail_start(int error) {
-    error_.store(error, std::memory_order_release);
+    channel_->on_ended(error);
     phase_.store(Phase::ended, std::memory_order_release);
-    over_.store(true, std::memory_order_release);
     wake(kEverything);
 }
 
@@ -158,11 +142,11 @@ int Socket::begin(int fd, mpa::Role role) {
     mode_changed();
     try {
         poller->locked([&](PollCycle& cycle) {
-            own_fd_ = *copy;
+            own_fd_.assign(*copy);
             start(role, cycle);
         });
     } catch (...) {
-        close_own_fd();
+        own_fd_.close();
         kernel_ready_.store(true, std::memory_order_release);
         mode_changed();
         throw;
@@ -174,10 +158,11 @@ int Socket::begin(int fd, mpa::Role role) {
 
 // Waits until start-up has ended. 0, or -1 with what it ended with.
 int Socket::wait_started() {
-    const auto waited = wait(&Socket::is_mode_known, send_timeout_.load());
+    const auto known = [this] { return is_known(phase()); };
+    const auto waited = wait(*progress(), known, send_timeout_.load());
     if (waited != Progress::Waited::done) return fail_wait(waited, EINPROGRESS);
     if (phase() == Phase::open) return 0;
-    const int error = error_.exchange(0);
+    const int error = channel_->take_error();
     return no(error != 0 ? error : ECONNABORTED);
 }
 
@@ -193,7 +178,7 @@ int Socket::connect(int fd, const sockaddr* address, socklen_t length) {
         case Phase::undecided:
             return XSOCK_PASS;  // the kernel says what is wrong with it
         case Phase::plain:
-            return tcp_answer(fd);
+            return XSOCK_PLAIN;
         case Phase::connecting:
         case Phase::starting:
             if (foreign()) return inherited();
@@ -206,7 +191,7 @@ int Socket::connect(int fd, const sockaddr* address, socklen_t length) {
             return foreign() ? inherited() : no(EISCONN);
         case Phase::ended: {
             if (foreign()) return inherited();
-            const int error = error_.exchange(0);
+            const int error = channel_->take_error();
             return no(error != 0 ? error : opened_.load() ? EISCONN : ECONNABORTED);
         }
     }
@@ -215,6 +200,7 @@ int Socket::connect(int fd, const sockaddr* address, socklen_t length) {
         return XSOCK_PASS;
     }
     if (ensure_progress() == nullptr) return -1;
+    ensure_channel();
     if (::connect(fd, address, length) == 0) {
         if (begin(fd, mpa::Role::initiator) != 0) return -1;
         return blocks ? wait_started() : no(EINPROGRESS);
@@ -236,9 +222,9 @@ void Socket::watch_connect(int fd) {
             fail_start(copy.error().code);
             return;
         }
-        own_fd_ = *copy;
-        if (auto r = progress()->add(shared_from_this(), own_fd_, EPOLLOUT); !r) {
-            close_own_fd();
+        own_fd_.assign(*copy);
+        if (auto r = progress()->add(shared_from_this(), *copy, EPOLLOUT); !r) {
+            own_fd_.close();
             fail_start(r.error().code);
         }
         cycle.active = true;
@@ -282,11 +268,11 @@ void Socket::begin_watch(int fd) noexcept {
     if (now != Phase::undecided) return;
     try {
         Progress* const poller = ensure_progress();
-        if (poller == nullptr || watched_now_.exchange(true)) return;
+        if (poller == nullptr || !own_fd_.begin_watch()) return;
         auto copy = duplicate_descriptor(fd);
         // Without a descriptor the first bytes cannot be peeked at; then recv() decides.
         if (!copy) {
-            watched_now_.store(false);
+            own_fd_.end_watch();
             log(LogLevel::error, "no-descriptor", "%s: %s", copy.error().what,
                 std::strerror(copy.error().code));
             return;
@@ -298,9 +284,8 @@ void Socket::begin_watch(int fd) noexcept {
                 close_internal_fd(*copy);
                 return;
             }
-            own_fd_ = *copy;
-            watched_ = true;
-            if (!poller->add(shared_from_this(), own_fd_, EPOLLIN | EPOLLRDHUP)) {
+            own_fd_.assign(*copy);
+            if (!poller->add(shared_from_this(), *copy, EPOLLIN | EPOLLRDHUP)) {
                 fall_back_to_tcp("fallback-no-watch", cycle);
                 return;
             }
@@ -318,13 +303,13 @@ void Socket::on_ready(std::uint32_t, PollCycle& cycle) {
             check_undecided(cycle);
             return;
         case Phase::connecting: {
-            const int error = tcp::pending_error(own_fd_);
+            const int error = tcp::pending_error(own_fd_.fd());
             if (error == 0) {
                 start(mpa::Role::initiator, cycle);
                 return;
             }
-            leave_progress(cycle);
-            close_own_fd();
+            leave_progress();
+            own_fd_.close();
             fail_start(error);
             cycle.active = true;
             return;
@@ -339,35 +324,33 @@ void Socket::on_ready(std::uint32_t, PollCycle& cycle) {
     }
 }
 
-// The poller, of a watched socket that is undecided.
-void Socket::check_undecided(PollCycle& cycle) {
-    const PeerPeek peek = peek_peer(own_fd_);
-    switch (peek.kind) {
-        case PeerPeek::Kind::silent:
-            return;
-        case PeerPeek::Kind::beginning:
-            // The kernel says "readable" again when there is more than this.
-            if (low_water_ < 0) {
-                low_water_ = 1;
-                socklen_t size = sizeof low_water_;
-                getsockopt(own_fd_, SOL_SOCKET, SO_RCVLOWAT, &low_water_, &size);
-            }
-            if (!beginning_) {  // a forked child begins anew, with its parent's SO_RCVLOWAT
-                beginning_ = true;
-                progress()->set_deadline(*this, time_after(cycle.now(), options_.startup_limit()));
-            }
-            set_int(own_fd_, SOL_SOCKET, SO_RCVLOWAT, static_cast<int>(peek.bytes) + 1);
-            return;
+// The poller: what was seen of the peer decides. False: not yet.
+bool Socket::decide_by(PeerPeek::Kind seen, PollCycle& cycle) {
+    switch (seen) {
         case PeerPeek::Kind::mpa:
             start(mpa::Role::responder, cycle);
-            return;
+            return true;
         case PeerPeek::Kind::other:
             fall_back_to_tcp("fallback-not-mpa", cycle);
-            return;
+            return true;
         case PeerPeek::Kind::finished:
         case PeerPeek::Kind::failed:
             fall_back_to_tcp("fallback-eof", cycle);
-            return;
+            return true;
+        case PeerPeek::Kind::silent:
+        case PeerPeek::Kind::beginning:
+            break;
+    }
+    return false;
+}
+
+// The poller, of a watched socket that is undecided.
+void Socket::check_undecided(PollCycle& cycle) {
+    const PeerPeek peek = peek_peer(own_fd_.fd());
+    if (decide_by(peek.kind, cycle) || peek.kind == PeerPeek::Kind::silent) return;
+    // A forked child begins anew, with its parent's SO_RCVLOWAT.
+    if (own_fd_.await_more_than(peek.bytes)) {
+        progress()->set_deadline(*this, time_after(cycle.now(), options_.startup_limit()));
     }
 }
 
@@ -376,14 +359,14 @@ void Socket::on_time(PollCycle& cycle) {
 }
 
 void Socket::on_failure(PollCycle& cycle) noexcept {
-    leave_progress(cycle);
-    close_own_fd();
+    leave_progress();
+    own_fd_.close();
     if (phase() == Phase::undecided) {
         kernel_ready_.store(true, std::memory_order_release);
         code_.store("fallback-no-watch", std::memory_order_relaxed);
         phase_.store(Phase::plain, std::memory_order_release);
         mode_changed();
-    } else if (!is_mode_known()) {
+    } else if (!is_known(phase())) {
         fail_start(ENOMEM);
     }
     cycle.active = true;
@@ -391,15 +374,14 @@ void Socket::on_failure(PollCycle& cycle) noexcept {
 
 // Plain TCP, with every byte where it was.
 void Socket::fall_back_to_tcp(const char* code, PollCycle& cycle) {
-    const int fd = own_fd_;
-    if (watched_) leave_progress(cycle);
+    const int fd = own_fd_.fd();
+    leave_progress();
     if (log_enabled(LogLevel::info)) {
         log(LogLevel::info, code, "%s: served as plain TCP",
             fd >= 0 ? tcp::peer_name(fd).c_str() : "a peer");
     }
-    close_own_fd();
-    watched_ = false;
-    watched_now_.store(false, std::memory_order_relaxed);
+    own_fd_.close();
+    own_fd_.end_watch();
     if (counters_ != nullptr) counters_->fallbacks.fetch_add(1, std::memory_order_relaxed);
     code_.store(code, std::memory_order_relaxed);
     kernel_ready_.store(true, std::memory_order_release);
@@ -407,8 +389,6 @@ void Socket::fall_back_to_tcp(const char* code, PollCycle& cycle) {
     cycle.active = true;
     mode_changed();
 }
-
-int Socket::tcp_answer(int) noexcept { return XSOCK_PLAIN; }
 
 // A call of the program on an undecided socket: looks now. 0, with the phase as it then is, or -1.
 int Socket::decide(int fd, bool writing) {
@@ -418,7 +398,7 @@ int Socket::decide(int fd, bool writing) {
     poller->locked([&](PollCycle& cycle) {
         if (phase() != Phase::undecided) return;
         const PeerPeek seen = peek_peer(fd);
-        const bool borrowed = own_fd_ < 0;
+        const bool borrowed = !own_fd_.is_open();
         if (borrowed) {
             // For the log, and for the connection that it may become.
             auto copy = duplicate_descriptor(fd);
@@ -426,27 +406,13 @@ int Socket::decide(int fd, bool writing) {
                 error = copy.error().code;
                 return;
             }
-            own_fd_ = *copy;
+            own_fd_.assign(*copy);
         }
-        switch (seen.kind) {
-            case PeerPeek::Kind::mpa:
-                start(mpa::Role::responder, cycle);
-                return;
-            case PeerPeek::Kind::other:
-                fall_back_to_tcp("fallback-not-mpa", cycle);
-                return;
-            case PeerPeek::Kind::finished:
-            case PeerPeek::Kind::failed:
-                fall_back_to_tcp("fallback-eof", cycle);
-                return;
-            case PeerPeek::Kind::silent:
-            case PeerPeek::Kind::beginning:
-                break;
-        }
+        if (decide_by(seen.kind, cycle)) return;
         if (writing) {
             fall_back_to_tcp("fallback-server-first", cycle);
         } else if (borrowed) {
-            close_own_fd();
+            own_fd_.close();
         }
     });
     if (error != 0) return no(error);
@@ -475,41 +441,19 @@ void Socket::on_state(Connection& connection, QpState state) {
             wake(kWritable);
             return;
         case QpState::peer_closed:
-            eof_.store(true, std::memory_order_release);
-            over_.store(true, std::memory_order_release);
+            channel_->on_peer_closed();
             wake(kReadable | EPOLLRDHUP);
             return;
         case QpState::error:
         case QpState::closed:
             break;
     }
-    const int error = connection.error();
-    const bool starting = phase() == Phase::starting;
+    int error = connection.error();
     // An end in good order before the start has ended is none that the program asked for.
-    error_.store(error != 0                        ? error
-                 : starting && !write_shut_.load() ? ECONNRESET
-                                                   : 0,
-                 std::memory_order_release);
-    eof_.store(true, std::memory_order_release);
+    if (error == 0 && phase() == Phase::starting && !channel_->is_write_shut()) error = ECONNRESET;
+    channel_->on_ended(error);
     phase_.store(Phase::ended, std::memory_order_release);
-    over_.store(true, std::memory_order_release);
-    wake(error_.load() != 0 ? kEverything : kEverything & ~std::uint32_t{EPOLLERR});
-}
-
-// The poller: something that was posted is done.
-void Socket::on_completion(void* self, const Wc& wc) {
-    auto* const socket = static_cast<Socket*>(self);
-    const bool receive = wc.opcode == WcOpcode::recv;
-    if ((wc.flags & kWcInternal) != 0) {
-        receive ? socket->received(wc) : socket->sent(wc);
-        return;
-    }
-    CqCore* const queue = (receive ? socket->user_recv_cq_ : socket->user_send_cq_).get();
-    if (queue != nullptr) queue->queue.push(wc);
-    if (!receive && socket->tx_no_room_.load(std::memory_order_seq_cst) && socket->can_send() &&
-        socket->tx_no_room_.exchange(false)) {
-        socket->wake(kWritable);
-    }
+    wake(error != 0 ? kEverything : kEverything & ~std::uint32_t{EPOLLERR});
 }
 
 }  // namespace xsock::sockets

@@ -341,6 +341,27 @@ TEST(SockDescriptor, settings_of_a_stream_do_no_harm) {
     EXPECT_EQ(errno, EOPNOTSUPP);
 }
 
+// TCP was connecting, to a full listen queue, when the listener went away.
+TEST(SockStart, a_connect_that_failed_lends_no_endpoint) {
+    Sock gone = Sock::fresh();
+    ASSERT_EQ(gone.bind_and_listen(0), 0);
+    const int port = gone.port();
+    Sock first = Sock::fresh();
+    ASSERT_EQ(first.connect(port), 0);
+    Sock client = Sock::fresh();
+    ASSERT_EQ(client.set(DDPMODE, DDPMODE_MESSAGE), 0);
+    client.nonblocking();
+    ASSERT_EQ(client.connect(port), -1);
+    ASSERT_EQ(errno, EINPROGRESS);
+    gone.close();
+    ASSERT_TRUE(soon([&] { return client.error() == ECONNREFUSED; }));
+
+    xsock_cq* const cq = engine().cq_create(nullptr);
+    EXPECT_EQ(engine().socket_endpoint(client.handle(), client.fd(), cq, nullptr), nullptr);
+    EXPECT_EQ(errno, ENOTCONN);
+    EXPECT_EQ(engine().cq_destroy(cq), 0);
+}
+
 // "Already connected" would be taken for success by programs that ask connect() how it went.
 TEST(SockStart, connect_after_one_that_failed_is_not_told_that_it_is_connected) {
     int port = 0;

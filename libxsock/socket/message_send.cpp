@@ -4,14 +4,12 @@
 // before, they are copied after all and the message is on its way as any other.
 #include <pthread.h>
 #include <signal.h>
-#include <sys/epoll.h>
 
-#include <algorithm>
-#include <cstring>
+#include <array>
 
 #include "base/assert.hpp"
 #include "base/fault.hpp"
-#include "libxsock/socket/socket.hpp"
+#include "libxsock/socket/message_channel.hpp"
 #include "transport/log.hpp"
 
 namespace xsock::sockets {
@@ -20,19 +18,6 @@ namespace {
 /// Where a second copy costs more than waiting for TCP (which has buffers of its own): at 64 KiB
 /// and above.
 constexpr std::size_t kZeroCopyBytes = 64 * 1024;
-
-// Bytes of all pieces, one after the other. False: the program's memory is not there.
-bool gather(const IovSpan& iovs, std::byte* to) {
-    return fault::guard([&] {
-        for (std::size_t i = 0; i < iovs.count; ++i) {
-            const iovec& piece = iovs.iov[i];
-            if (piece.iov_len == 0) continue;
-            const fault::Touch reading(0, piece.iov_base, piece.iov_len);
-            std::memcpy(to, piece.iov_base, piece.iov_len);
-            to += piece.iov_len;
-        }
-    });
-}
 
 // Whether the memory is there, without a copy of it. (What goes away later costs the connection.)
 bool readable(const std::byte* from, std::size_t n) {
@@ -48,31 +33,24 @@ bool readable(const std::byte* from, std::size_t n) {
 }  // namespace
 
 // Bytes of messages that may lie in buffers: one of the largest beside what is being sent.
-bool Socket::can_send() const noexcept {
-    return connection().send_room() > 0 &&
+bool MessageChannel::can_send() const noexcept {
+    return connection_->send_room() > 0 &&
            tx_bytes_.load(std::memory_order_seq_cst) <= message_limit();
 }
 
-bool Socket::room_to_send() const noexcept {
-    return can_send() || phase() == Phase::ended || write_shut_.load(std::memory_order_relaxed);
-}
-
 // What a send on a connection that takes none answers: the reason once, then EPIPE.
-ssize_t Socket::send_error(int flags) noexcept {
-    if (const int error = error_.exchange(0); error != 0) return no(error);
+ssize_t MessageChannel::send_error(int flags) noexcept {
+    if (const int error = take_error(); error != 0) return no(error);
     if ((flags & MSG_NOSIGNAL) == 0) pthread_kill(pthread_self(), SIGPIPE);
     return no(EPIPE);
 }
 
-ssize_t Socket::send(int fd, const IovSpan& iovs, int flags) {
-    if (phase() != Phase::open || foreign() || !exec_kept_.load(std::memory_order_relaxed)) {
-        if (const int answer = ensure_open(fd, flags, true); answer != 0) return answer;
-    }
+ssize_t MessageChannel::send(const IovSpan& iovs, const CallMode& mode) {
+    const int flags = mode.flags;
     if ((flags & (MSG_OOB | MSG_FASTOPEN)) != 0) return no(EOPNOTSUPP);
     if (iovs.bytes > message_limit()) return no(EMSGSIZE);
-    if (phase() == Phase::ended || write_shut_.load(std::memory_order_relaxed)) {
-        return send_error(flags);
-    }
+    const auto is_over = [this] { return write_.load(std::memory_order_relaxed) != Half::open; };
+    if (is_over()) return send_error(flags);
 
     SendWr wr;
     wr.flags = kSendInternal;
@@ -84,7 +62,7 @@ ssize_t Socket::send(int fd, const IovSpan& iovs, int flags) {
         wr.flags |= kSendInline;
         sge.address = bytes.data();
     } else {
-        const bool zero_copy = iovs.bytes >= kZeroCopyBytes && iovs.count == 1 && blocking(flags) &&
+        const bool zero_copy = iovs.bytes >= kZeroCopyBytes && iovs.count == 1 && mode.blocking &&
                                (flags & MSG_MORE) == 0;
         buffer.reset(take_buffer(zero_copy ? 0 : iovs.bytes));
         if (buffer == nullptr) return no(ENOMEM);
@@ -96,12 +74,12 @@ ssize_t Socket::send(int fd, const IovSpan& iovs, int flags) {
         sge.address = zero_copy ? static_cast<std::byte*>(iovs.iov[0].iov_base) : buffer->data();
     }
     const bool zero_copy = buffer != nullptr && buffer->is_zero_copy;
-    if (!(zero_copy ? readable(sge.address, sge.length) : gather(iovs, sge.address))) {
+    if (!(zero_copy ? readable(sge.address, sge.length) : iovs.gather(sge.address))) {
         return no(EFAULT);
     }
     wr.sges = {&sge, 1};
 
-    Connection& to = connection();
+    Connection& to = *connection_;
     const std::uint8_t as_asked = wr.flags;
     for (;;) {
         if (can_send()) {
@@ -113,7 +91,7 @@ ssize_t Socket::send(int fd, const IovSpan& iovs, int flags) {
             }
             if (buffer != nullptr) tx_bytes_.fetch_add(sge.length, std::memory_order_seq_cst);
             const Result<void> posted = to.post_send(wr, (flags & MSG_MORE) != 0);
-            if (posted && zero_copy) return wait_for_zero_copy(*buffer, flags);
+            if (posted && zero_copy) return wait_for_zero_copy(*buffer, mode);
             if (posted) {
                 [[maybe_unused]] Buffer* const queued = buffer.release();  // until sent()
                 tx_messages_.fetch_add(1, std::memory_order_relaxed);
@@ -122,44 +100,43 @@ ssize_t Socket::send(int fd, const IovSpan& iovs, int flags) {
             if (buffer != nullptr) tx_bytes_.fetch_sub(sge.length, std::memory_order_seq_cst);
             if (posted.error().code == EPIPE) return send_error(flags);
             if (posted.error().code != ENOBUFS) return no(posted.error().code);
-        } else if (phase() == Phase::ended || write_shut_.load(std::memory_order_relaxed)) {
+        } else if (is_over()) {
             return send_error(flags);
         }
-        if (!blocking(flags)) {
-            progress()->poll();
+        if (!mode.blocking) {
+            progress().poll();
             if (can_send()) continue;
             tx_no_room_.store(true, std::memory_order_seq_cst);
-            if (can_send() || phase() == Phase::ended) continue;
+            if (can_send() || is_over()) continue;
             return no(EAGAIN);
         }
-        const auto waited = wait(&Socket::room_to_send, send_timeout_.load());
+        const auto may_end = [&] { return can_send() || is_over(); };
+        const auto waited = wait(progress(), may_end, mode.timeout);
         if (waited != Progress::Waited::done) return fail_wait(waited, EAGAIN);
     }
 }
 
 // The message is queued and lies in the caller's memory. On return nothing reads that memory any
 // more.
-ssize_t Socket::wait_for_zero_copy(Buffer& buffer, int flags) {
-    const Time timeout = send_timeout_.load();
-    const Time deadline = timeout != 0 ? time_after(monotonic_now(), timeout) : kNever;
+ssize_t MessageChannel::wait_for_zero_copy(Buffer& buffer, const CallMode& mode) {
     const auto over = [&buffer] {
         return buffer.zero_copy_state.load(std::memory_order_seq_cst) != 0;
     };
-    const auto waited = progress()->wait_interruptibly(std::ref(over), deadline, timeout == 0);
+    const auto waited = wait(progress(), over, mode.timeout);
     if (waited != Progress::Waited::done) {
         BufferPtr copy(take_buffer(buffer.length));
-        progress()->locked([&](PollCycle& cycle) {
+        progress().locked([&](PollCycle& cycle) {
             if (over()) return;
             if (copy == nullptr) {
                 log(LogLevel::error, "no-memory", "a message under way finds no buffer; reset");
-                connection().abort(cycle);
+                connection_->abort(cycle);
                 return;
             }
             copy->length = buffer.length;
             copy->is_zero_copy = false;
             const auto from = reinterpret_cast<std::uintptr_t>(&buffer);
             const auto to = reinterpret_cast<std::uintptr_t>(copy.get());
-            if (connection().move_send(from, to, copy->data(), cycle)) {
+            if (connection_->move_send(from, to, copy->data(), cycle)) {
                 [[maybe_unused]] Buffer* const queued = copy.release();  // until sent()
                 buffer.zero_copy_state.store(1, std::memory_order_relaxed);
             }
@@ -168,13 +145,13 @@ ssize_t Socket::wait_for_zero_copy(Buffer& buffer, int flags) {
     }
     const auto status = static_cast<WcStatus>(buffer.zero_copy_state.load() - 1);
     if (status == WcStatus::local_protection_error) return no(EFAULT);
-    if (status != WcStatus::success) return send_error(flags);
+    if (status != WcStatus::success) return send_error(mode.flags);
     tx_messages_.fetch_add(1, std::memory_order_relaxed);
     return static_cast<ssize_t>(buffer.length);
 }
 
 // The poller: a message of ours was handed to TCP, or will not be.
-void Socket::sent(const Wc& wc) {
+void MessageChannel::sent(const Wc& wc) {
     if (wc.wr_id != 0) {
         auto* const buffer = reinterpret_cast<Buffer*>(static_cast<std::uintptr_t>(wc.wr_id));
         tx_bytes_.fetch_sub(buffer->length, std::memory_order_seq_cst);
@@ -187,9 +164,14 @@ void Socket::sent(const Wc& wc) {
             give_buffer(buffer);
         }
     }
-    if (tx_no_room_.load(std::memory_order_seq_cst) && phase() == Phase::open && can_send() &&
+    if (write_.load(std::memory_order_relaxed) != Half::finished) wake_senders();
+}
+
+// The poller: there may be room for a send that found none.
+void MessageChannel::wake_senders() {
+    if (tx_no_room_.load(std::memory_order_seq_cst) && can_send() &&
         tx_no_room_.exchange(false, std::memory_order_seq_cst)) {
-        wake(EPOLLOUT | EPOLLWRNORM);
+        source_.wake(kWritable);
     }
 }
 

@@ -2,15 +2,11 @@
 // recv(): one message, as on a SOCK_SEQPACKET socket. Messages wait in buffers that are taken from
 // the pool when a message begins to come in; a blocked receiver with much room offers its own
 // memory for the next one, so that a large message is copied once.
-#include <sys/epoll.h>
-
 #include <algorithm>
-#include <cstring>
 #include <mutex>
+#include <utility>
 
-#include "base/fault.hpp"
-#include "ddp_user/stream.hpp"
-#include "libxsock/socket/socket.hpp"
+#include "libxsock/socket/message_channel.hpp"
 #include "transport/log.hpp"
 
 namespace xsock::sockets {
@@ -21,39 +17,25 @@ constexpr std::size_t kDirectBytes = 16 * 1024;
 constexpr std::size_t kDirectIovs = kMaxSge - 1;
 constexpr std::size_t kCopiedUnderLock = 4096;
 constexpr std::uint64_t kLeastBudget = 256 * 1024;
-constexpr std::uint32_t kReadable = EPOLLIN | EPOLLRDNORM;
-
-// The first `bytes` of `from`, into the pieces. False: the program's memory is not there.
-bool scatter(const std::byte* from, std::size_t bytes, const IovSpan& iovs) {
-    return fault::guard([&] {
-        for (std::size_t i = 0; i < iovs.count && bytes > 0; ++i) {
-            const std::size_t n = std::min(iovs.iov[i].iov_len, bytes);
-            if (n == 0) continue;
-            const fault::Touch writing(1, iovs.iov[i].iov_base, n);
-            std::memcpy(iovs.iov[i].iov_base, from, n);
-            from += n;
-            bytes -= n;
-        }
-    });
-}
 
 }  // namespace
 
-std::uint64_t Socket::budget() const noexcept {
+std::uint64_t MessageChannel::budget() const noexcept {
     return std::max<std::uint64_t>(2 * std::uint64_t{message_limit()}, kLeastBudget);
 }
 
-bool Socket::something_to_read() const noexcept {
-    return rx_count_.load(std::memory_order_seq_cst) != 0 || over_.load(std::memory_order_acquire);
+bool MessageChannel::something_to_read() const noexcept {
+    return rx_count_.load(std::memory_order_seq_cst) != 0 ||
+           read_.load(std::memory_order_acquire) != Half::open;
 }
 
-bool Socket::direct_done() const noexcept {
+bool MessageChannel::direct_done() const noexcept {
     return direct_.state.load(std::memory_order_acquire) == DirectReceive::State::done ||
            something_to_read();
 }
 
 // Takes the oldest message out of the queue. @pre rx_lock_ is held, there is one
-Buffer* Socket::pop_message() noexcept {
+Buffer* MessageChannel::pop_message() noexcept {
     Buffer* const first = rx_first_;
     rx_first_ = first->next;
     if (rx_first_ == nullptr) rx_last_ = nullptr;
@@ -63,7 +45,7 @@ Buffer* Socket::pop_message() noexcept {
 }
 
 // The program has it. True: the poller waits for the room. @pre rx_lock_ is held
-bool Socket::account_message(BufferPtr& buffer) noexcept {
+bool MessageChannel::account_message(BufferPtr& buffer) noexcept {
     rx_held_ -= buffer->reserved;
     if (rx_spare_ == nullptr && small(*buffer)) rx_spare_ = buffer.release();
     const bool notify = rx_no_room_ && rx_held_ <= budget() - message_limit();
@@ -72,7 +54,7 @@ bool Socket::account_message(BufferPtr& buffer) noexcept {
 }
 
 // The oldest message, if there is one.
-ssize_t Socket::take_message(const IovSpan& iovs, int flags, int& out_flags, bool& found) {
+ssize_t MessageChannel::take_message(const IovSpan& iovs, int flags, int& out_flags, bool& found) {
     found = false;
     if (rx_count_.load(std::memory_order_acquire) == 0) return 0;
     const bool peek = (flags & MSG_PEEK) != 0;
@@ -86,14 +68,14 @@ ssize_t Socket::take_message(const IovSpan& iovs, int flags, int& out_flags, boo
         length = rx_first_->length;
         copied = std::min(length, iovs.bytes);
         here = peek || copied <= kCopiedUnderLock;
-        if (here) intact = scatter(rx_first_->data(), copied, iovs);
+        if (here) intact = iovs.scatter(rx_first_->data(), copied);
         if (!peek && intact) {
             buffer.reset(pop_message());
             if (here) notify = account_message(buffer);
         }
     }
     if (!here) {
-        intact = scatter(buffer->data(), copied, iovs);
+        intact = iovs.scatter(buffer->data(), copied);
         const std::lock_guard hold(rx_lock_);
         if (intact) {
             notify = account_message(buffer);
@@ -105,53 +87,50 @@ ssize_t Socket::take_message(const IovSpan& iovs, int flags, int& out_flags, boo
                             std::memory_order_release);
         }
     }
-    if (notify) connection().receive_posted();
+    if (notify) connection_->receive_posted();
     if (!intact) return no(EFAULT);
     if (!peek) rx_messages_.fetch_add(1, std::memory_order_relaxed);
     out_flags = MSG_EOR | (length > iovs.bytes ? MSG_TRUNC : 0);
     return static_cast<ssize_t>((flags & MSG_TRUNC) != 0 ? length : copied);
 }
 
-ssize_t Socket::receive(int fd, const IovSpan& iovs, int flags, int& out_flags) {
-    out_flags = 0;
-    if (phase() != Phase::open || foreign() || !exec_kept_.load(std::memory_order_relaxed)) {
-        if (const int answer = ensure_open(fd, flags, false); answer != 0) return answer;
-    }
+ssize_t MessageChannel::receive(const IovSpan& iovs, const CallMode& mode, int& out_flags) {
+    const int flags = mode.flags;
     if ((flags & MSG_OOB) != 0) return no(EINVAL);
     if ((flags & MSG_ERRQUEUE) != 0) return no(EAGAIN);
     bool tried = false;
     for (;;) {
         // In this order: what comes before the end is queued before the end is told.
-        const bool over = over_.load(std::memory_order_acquire);
+        const bool over = read_.load(std::memory_order_acquire) != Half::open;
         bool found = false;
         const ssize_t n = take_message(iovs, flags, out_flags, found);
         if (found) return n;
         if (over) {
-            if (read_shut_.load()) return 0;
-            const int error = error_.exchange(0);
+            if (read_.load() == Half::shut) return 0;
+            const int error = take_error();
             return error != 0 ? no(error) : 0;
         }
-        if (!blocking(flags)) {
+        if (!mode.blocking) {
             if (tried) return no(EAGAIN);
             tried = true;
-            progress()->poll();
+            progress().poll();
             continue;
         }
-        const Time timeout = receive_timeout_.load(std::memory_order_relaxed);
         if (iovs.bytes >= kDirectBytes && iovs.count <= kDirectIovs && (flags & MSG_PEEK) == 0) {
             bool done = false;
-            const ssize_t answer = receive_direct(iovs, flags, out_flags, timeout, done);
+            const ssize_t answer = receive_direct(iovs, mode, out_flags, done);
             if (done) return answer;
             continue;
         }
-        const auto waited = wait(&Socket::something_to_read, timeout);
+        const auto waited = wait(
+            progress(), [this] { return something_to_read(); }, mode.timeout);
         if (waited != Progress::Waited::done) return fail_wait(waited, EAGAIN);
     }
 }
 
 // Blocked, with its iovec offered for the next message. `over`: the call has its answer.
-ssize_t Socket::receive_direct(const IovSpan& iovs, int flags, int& out_flags, Time timeout,
-                               bool& over) {
+ssize_t MessageChannel::receive_direct(const IovSpan& iovs, const CallMode& mode, int& out_flags,
+                                       bool& over) {
     using State = DirectReceive::State;
     bool offered = false;
     {
@@ -165,7 +144,8 @@ ssize_t Socket::receive_direct(const IovSpan& iovs, int flags, int& out_flags, T
         }
     }
     if (!offered) offered = redirect_rest(iovs);
-    const auto waited = wait(offered ? &Socket::direct_done : &Socket::something_to_read, timeout);
+    const auto done_waiting = [&] { return offered ? direct_done() : something_to_read(); };
+    const auto waited = wait(progress(), done_waiting, mode.timeout);
     over = waited != Progress::Waited::done;
     if (offered) {
         rx_lock_.lock();
@@ -183,7 +163,7 @@ ssize_t Socket::receive_direct(const IovSpan& iovs, int flags, int& out_flags, T
             rx_messages_.fetch_add(1, std::memory_order_relaxed);
             out_flags = MSG_EOR | (length > iovs.bytes ? MSG_TRUNC : 0);
             return static_cast<ssize_t>(
-                (flags & MSG_TRUNC) != 0 ? length : std::min<std::size_t>(length, iovs.bytes));
+                (mode.flags & MSG_TRUNC) != 0 ? length : std::min<std::size_t>(length, iovs.bytes));
         }
     }
     return over ? fail_wait(waited, EAGAIN) : 0;
@@ -191,9 +171,9 @@ ssize_t Socket::receive_direct(const IovSpan& iovs, int flags, int& out_flags, T
 
 // The next message has begun to come into a buffer, behind the last one: it goes on into the
 // pieces, and what has come of it is copied there.
-bool Socket::redirect_rest(const IovSpan& iovs) {
+bool MessageChannel::redirect_rest(const IovSpan& iovs) {
     bool moved = false;
-    progress()->locked([&](PollCycle& cycle) {
+    progress().locked([&](PollCycle& cycle) {
         Buffer* from = nullptr;
         RecvWqe other;
         {
@@ -206,7 +186,7 @@ bool Socket::redirect_rest(const IovSpan& iovs) {
             direct_.where = &iovs;
             if (!lay_out_direct(iovs, from->reserved, other)) return;
         }
-        moved = connection().move_receive(reinterpret_cast<std::uintptr_t>(from), other, cycle);
+        moved = connection_->move_receive(reinterpret_cast<std::uintptr_t>(from), other, cycle);
         const std::lock_guard hold(rx_lock_);
         if (!moved) {
             give_buffer(std::exchange(direct_.rest, nullptr));
@@ -220,14 +200,14 @@ bool Socket::redirect_rest(const IovSpan& iovs) {
 
 // The call ends while a message is coming into its memory: the rest, and what has come of it, goes
 // to a buffer.
-void Socket::withdraw_direct() {
-    progress()->locked([this](PollCycle& cycle) {
+void MessageChannel::withdraw_direct() {
+    progress().locked([this](PollCycle& cycle) {
         if (direct_.state.load(std::memory_order_relaxed) != DirectReceive::State::under_way)
             return;
         Buffer* const buffer = take_buffer(message_limit());
         if (buffer == nullptr) {
             log(LogLevel::error, "no-memory", "a message under way finds no buffer; reset");
-            connection().abort(cycle);
+            connection_->abort(cycle);
             return;
         }
         buffer->reserved = direct_.reserved;
@@ -237,7 +217,7 @@ void Socket::withdraw_direct() {
         other.length = direct_.limit;
         other.sge_count = 1;
         other.sge[0] = {buffer->data(), direct_.limit, kLkeyNone};
-        if (!connection().move_receive(kDirectId, other, cycle)) {
+        if (!connection_->move_receive(kDirectId, other, cycle)) {
             give_buffer(buffer);
             return;
         }
@@ -252,7 +232,7 @@ void Socket::withdraw_direct() {
 
 // Makes `out` a receive of `need` bytes into the pieces and, where they end, a buffer. False: no
 // memory for that. @pre rx_lock_ is held
-bool Socket::lay_out_direct(const IovSpan& where, std::uint32_t need, RecvWqe& out) {
+bool MessageChannel::lay_out_direct(const IovSpan& where, std::uint32_t need, RecvWqe& out) {
     std::uint32_t left = need;
     std::uint8_t count = 0;
     for (std::size_t i = 0; i < where.count && left > 0; ++i) {
@@ -276,12 +256,12 @@ bool Socket::lay_out_direct(const IovSpan& where, std::uint32_t need, RecvWqe& o
     return true;
 }
 
-bool Socket::spare_receive(void* self, std::uint32_t bytes, RecvWqe& out) {
-    return static_cast<Socket*>(self)->give_receive(bytes, out);
+bool MessageChannel::spare_receive(void* self, std::uint32_t bytes, RecvWqe& out) {
+    return static_cast<MessageChannel*>(self)->give_receive(bytes, out);
 }
 
 // Memory for a message that begins to come in: of `bytes`, or of not yet known length.
-bool Socket::give_receive(std::uint32_t bytes, RecvWqe& out) {
+bool MessageChannel::give_receive(std::uint32_t bytes, RecvWqe& out) {
     const auto limit = static_cast<std::uint32_t>(message_limit());
     const std::uint32_t need = std::min(bytes, limit);  // longer ones end in a Terminate
     const std::lock_guard hold(rx_lock_);
@@ -296,7 +276,7 @@ bool Socket::give_receive(std::uint32_t bytes, RecvWqe& out) {
             return true;
         }
     }
-    const bool dropping = read_shut_.load(std::memory_order_relaxed);
+    const bool dropping = read_.load(std::memory_order_relaxed) == Half::shut;
     if (!dropping && (rx_count_.load(std::memory_order_relaxed) >=
                           static_cast<std::uint32_t>(options_.buffer_count) ||
                       (rx_held_ != 0 && rx_held_ + need > budget()))) {
@@ -324,7 +304,7 @@ bool Socket::give_receive(std::uint32_t bytes, RecvWqe& out) {
 }
 
 // A message is complete, or will not come any more.
-void Socket::received(const Wc& wc) {
+void MessageChannel::received(const Wc& wc) {
     const bool success = wc.status == WcStatus::success;
     // Immediate Data (RFC 7306 §6) brings no bytes; byte_len then tells of a Write.
     const std::uint32_t length = (wc.flags & kWcImmediate) != 0 ? 0 : wc.byte_len;
@@ -338,13 +318,13 @@ void Socket::received(const Wc& wc) {
             rx_held_ -= direct_.reserved;
             dropped.reset(std::exchange(direct_.rest, nullptr));
             direct_.length = length;
-            connection().enough_read();
+            connection_->enough_read();
             direct_.state.store(success ? DirectReceive::State::done : DirectReceive::State::none,
                                 std::memory_order_release);
         } else {
             auto* const buffer = reinterpret_cast<Buffer*>(static_cast<std::uintptr_t>(wc.wr_id));
             rx_held_ -= buffer->reserved;
-            if (!success || rx_closed_ || read_shut_.load(std::memory_order_relaxed)) {
+            if (!success || rx_closed_ || read_.load(std::memory_order_relaxed) == Half::shut) {
                 dropped.reset(buffer);
             } else {
                 buffer->length = length;
@@ -359,10 +339,10 @@ void Socket::received(const Wc& wc) {
             }
         }
     }
-    if (queued) wake(kReadable);
+    if (queued) source_.wake(kReadable);
 }
 
-void Socket::drop_messages() noexcept {
+void MessageChannel::drop_messages() noexcept {
     const std::lock_guard hold(rx_lock_);
     while (Buffer* const buffer = rx_first_) {
         rx_first_ = buffer->next;
@@ -376,14 +356,14 @@ void Socket::drop_messages() noexcept {
 
 // ---- posted receives ----------------------------------------------------------
 
-Result<void> Socket::post_recv(const RecvWr& wr) {
+Result<void> MessageChannel::post_recv(const RecvWr& wr) {
     {
         const std::lock_guard hold(rx_lock_);
         if (rx_first_ != nullptr || rx_incoming_) {
             return Error{EBUSY, "messages wait for recv()"};
         }
     }
-    return connection().post_recv(wr);
+    return connection_->post_recv(wr);
 }
 
 }  // namespace xsock::sockets

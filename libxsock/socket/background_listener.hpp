@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The engine's half of a listening socket with DDPREQUIRE: accepts in the background, from the
+// first wait or accept() until the socket is closed, shut down or switched off. Any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "transport/listener.hpp"
+
+namespace xsock::sockets {
+
+class BackgroundListener {
+  public:
+    /// It accepts. (In a forked child: the parent's does.)
+    [[nodiscard]] bool is_open() const noexcept {
+        return now_.load(std::memory_order_acquire) != nullptr;
+    }
+    /// A connection, or the reason why there is none, waits for accept().
+    [[nodiscard]] bool has_news() const noexcept {
+        const ListenSocket* const now = now_.load(std::memory_order_acquire);
+        return now != nullptr && (now->has_ready() || now->shortage() != 0);
+    }
+    /// For accept(); null while it is not open.
+    [[nodiscard]] std::shared_ptr<ListenSocket> get();
+
+    using Make = std::function<std::shared_ptr<ListenSocket>(int fd)>;
+    /// Opens it, unless it is open: `make` is given a number of our own for the program's `fd`.
+    /// @return 0; -1 with errno
+    int ensure_open(int fd, Progress& poller, const Make& make);
+    /// @return false: a parent accepts on the same socket, for all that is known here
+    bool close();
+    /// In a forked child: a thread that is not here may have held the lock.
+    void renew_lock() noexcept { new (&mutex_) std::mutex; }
+
+    // By shutdown(), until listen() is called again. @return true: that is a change
+
+    bool shut() noexcept { return !is_shut_.exchange(true); }
+    bool reopen() noexcept { return is_shut_.exchange(false); }
+    [[nodiscard]] bool is_shut() const noexcept { return is_shut_.load(std::memory_order_acquire); }
+
+  private:
+    std::mutex mutex_;
+    std::shared_ptr<ListenSocket> listener_;
+    Progress* progress_ = nullptr;  // of listener_
+    std::uint32_t generation_ = 0;
+    bool is_inherited_ = false;  // there was one in a parent, too
+    std::atomic<ListenSocket*> now_{nullptr};
+    std::atomic<bool> is_shut_{false};
+};
+
+}  // namespace xsock::sockets

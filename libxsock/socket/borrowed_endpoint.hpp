@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The endpoint that a socket in DDPMODE lends (xsock_fd_endpoint()): the same connection, seen as a
+// Qp. It ends with the socket; ending it by itself is refused before it comes here.
+#pragma once
+
+#include <memory>
+
+#include "base/spin_lock.hpp"
+#include "libxsock/objects.hpp"
+#include "transport/connection.hpp"
+
+namespace xsock::sockets {
+
+class MessageChannel;
+
+class BorrowedEndpoint {
+  public:
+    /// Made by the first call, which names the queues; the same one afterwards, for the same queues
+    /// or none. Null with EINVAL (other queues, or none yet) or EPERM. Any thread.
+    xsock_ep* get(MessageChannel& channel, Connection& connection, xsock_cq* send_cq,
+                  xsock_cq* recv_cq);
+    /// The poller: what was posted by the endpoint is done.
+    void push(const Wc& wc);
+    /// No call is under way.
+    void reset() noexcept { endpoint_.reset(); }
+
+  private:
+    SpinLock lock_;
+    std::unique_ptr<xsock_ep> endpoint_;
+    xsock_cq* cqs_[2] = {};
+    std::shared_ptr<CqCore> send_cq_, recv_cq_;  // the poller's
+};
+
+}  // namespace xsock::sockets

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// What a call of the program brings along: its memory, its flags, how it waits and what it answers.
+// Its own thread.
+#pragma once
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "transport/clock.hpp"
+#include "transport/progress.hpp"
+
+namespace xsock::sockets {
+
+constexpr std::uint32_t kReadable = EPOLLIN | EPOLLRDNORM;
+constexpr std::uint32_t kWritable = EPOLLOUT | EPOLLWRNORM;
+constexpr std::uint32_t kEverything = kReadable | kWritable | EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+
+/// Bytes to send or room to receive, as a call names them.
+struct IovSpan {
+    const iovec* iov = nullptr;
+    std::size_t count = 0;
+    std::size_t bytes = 0;  ///< all together
+
+    /// 0; EMSGSIZE: too many pieces; EINVAL: more than SSIZE_MAX bytes; EFAULT: no memory there.
+    int assign(const msghdr& message) noexcept;
+    /// All bytes, one piece after the other. False: the program's memory is not there.
+    bool gather(std::byte* to) const;
+    /// The first `n` bytes of `from`, into the pieces. False: the program's memory is not there.
+    bool scatter(const std::byte* from, std::size_t n) const;
+};
+
+/// How a call that sends or receives goes about it.
+struct CallMode {
+    int flags = 0;         ///< MSG_*
+    bool blocking = true;  ///< neither MSG_DONTWAIT nor O_NONBLOCK
+    Time timeout = 0;      ///< of a blocking one, ns; 0: none
+};
+
+/// The answer of a call: -1 with errno.
+inline int no(int error) noexcept {
+    errno = error;
+    return -1;
+}
+
+/// Polls, then sleeps, until `done()`, or for `timeout` (0: without limit).
+template <typename F>
+Progress::Waited wait(Progress& progress, const F& done, Time timeout) {
+    const Time deadline = timeout != 0 ? time_after(monotonic_now(), timeout) : kNever;
+    return progress.wait_interruptibly(std::cref(done), deadline, timeout == 0);
+}
+/// -1 with the errno for a wait that did not end well.
+inline int fail_wait(Progress::Waited why, int on_timeout) noexcept {
+    return no(why == Progress::Waited::interrupted ? EINTR : on_timeout);
+}
+
+}  // namespace xsock::sockets

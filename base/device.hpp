@@ -44,6 +44,16 @@ class CompletionChannel {
     virtual std::uint32_t writes() const noexcept = 0;
 };
 
+class PolledDevice;
+class Progress;
+
+/// Where completions are pushed; outlives the Cq that it is of.
+class CompletionTarget {
+  public:
+    virtual ~CompletionTarget() = default;
+    virtual void push(const Wc& wc) = 0;
+};
+
 class Cq {
   public:
     virtual ~Cq() = default;
@@ -82,6 +92,9 @@ class Cq {
     virtual bool wait_until(const std::function<bool()>& done, Time deadline) = 0;
     /// The caller is about to sleep outside of the library: a thread of ours takes over at once.
     virtual void hand_over() = 0;
+    /// For the completions of a connection of `progress`, which polls of this queue poll from now
+    /// on.
+    virtual std::shared_ptr<CompletionTarget> target(Progress& progress) = 0;
 };
 
 class Srq {
@@ -274,6 +287,9 @@ class Device {
     /// first call of event_fd().
     virtual Result<int> event_fd() = 0;
     virtual bool next_event(AsyncEvent& out) = 0;
+
+    /// For APIs that take part in polling: base/polled_qp.hpp.
+    virtual PolledDevice& polled() noexcept = 0;
 };
 
 }  // namespace xsock

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/device.hpp"
+#include "base/polled_qp.hpp"
 #include "ddp_user/connection.hpp"
 #include "mpa/stream.hpp"
 #include "transport/capture.hpp"
@@ -25,9 +26,6 @@
 
 namespace xsock {
 
-/// Told about every change of state, in the poller, inside a poll cycle.
-using StateListener = std::function<void(Connection&, QpState)>;
-
 struct ConnectionParts {
     QpNum num = 0;
     QpAttr attr;
@@ -35,75 +33,69 @@ struct ConnectionParts {
     std::shared_ptr<SrqCore> srq;  ///< may be null
     MemoryTable* memory = nullptr;
     Progress* progress = nullptr;
-    StateListener listener;
+    PolledQp::StateListener listener;
     ddp::SpareReceive spare_receive = nullptr;  ///< and its argument; may be null
     void* spare_argument = nullptr;
 };
 
-class Connection final : public Pollable, private ddp::Connection::Delegate {
+class Connection final : public Pollable, public PolledQp, private ddp::Connection::Delegate {
   public:
     using Parts = ConnectionParts;
-    using StateListener = xsock::StateListener;
 
     explicit Connection(Parts parts);
     ~Connection() override;
 
     // -- any thread --
 
-    /// `gather`: may wait for others (docs/threading.md).
-    Result<void> post_send(const SendWr& wr, bool gather = true);
+    Result<void> post_send(const SendWr& wr, bool gather = true) override;
     Result<void> post_plain_send(std::uint64_t wr_id, const Sge& sge, std::uint8_t flags);
-    Result<void> post_recv(const RecvWr& wr);
+    Result<void> post_recv(const RecvWr& wr) override;
     /// A receive was posted while this connection waited for one.
-    void receive_posted();
-    /// Send requests that can be posted now; a hint.
-    [[nodiscard]] std::uint32_t send_room() const noexcept { return sq_.room(); }
-    /// Send requests that are posted and not complete; a hint. The queue may have more entries than
-    /// QpAttr asks for, so this is not that depth less send_room().
-    [[nodiscard]] std::uint32_t sends_outstanding() const noexcept {
+    void receive_posted() override;
+    [[nodiscard]] std::uint32_t send_room() const noexcept override { return sq_.room(); }
+    /// The queue may have more entries than QpAttr asks for, so this is not that depth less
+    /// send_room().
+    [[nodiscard]] std::uint32_t sends_outstanding() const noexcept override {
         return sq_.depth() - sq_.room();
     }
     [[nodiscard]] QpState state() const noexcept { return state_.load(std::memory_order_seq_cst); }
     [[nodiscard]] QpNum num() const noexcept { return parts_.num; }
     [[nodiscard]] Progress& progress() const noexcept { return *parts_.progress; }
     [[nodiscard]] const QpAttr& attr() const noexcept { return parts_.attr; }
+    [[nodiscard]] std::uint64_t context() const noexcept override { return parts_.attr.context; }
 
     // -- the poller, inside a poll cycle (Progress::locked()) --
 
     /// Takes the descriptor on success.
     Result<void> start(int fd, const ConnectAttr& attr, mpa::Role role, PollCycle& cycle);
+    Result<void> start(int fd, const ConnectAttr& attr, PollCycle& cycle) override {
+        const bool responds = attr.role == ConnectAttr::Role::responder;
+        return start(fd, attr, responds ? mpa::Role::responder : mpa::Role::initiator, cycle);
+    }
     Result<void> accept(std::span<const std::byte> private_data, std::uint16_t ird,
                         std::uint16_t ord, PollCycle& cycle);
     Result<void> reject(std::span<const std::byte> private_data, PollCycle& cycle);
-    void shutdown(PollCycle& cycle);
-    void abort(PollCycle& cycle);
+    void shutdown(PollCycle& cycle) override;
+    void abort(PollCycle& cycle) override;
     /// Nothing posted completes, and none of its memory is touched, after this (Qp::detach()).
     void detach(PollCycle& cycle);
-    /// The owner lets go: receives are flushed, sends drain until the linger time.
-    void release(PollCycle& cycle);
+    void release(PollCycle& cycle) override;
     /// ConnectAttr::confirmed: the owner's program was told.
     void confirm_start(PollCycle& cycle);
     void confirm_end(PollCycle& cycle);
-    /// Bytes that are still coming in go elsewhere: ddp::Stream::move_receive(). False too when
-    /// the memory that they were in is gone.
-    bool move_receive(std::uint64_t wr_id, const RecvWqe& other, PollCycle& cycle);
-    /// What somebody waits for has come: no more is read in this cycle, for there may be a better
-    /// place for what comes next.
-    void enough_read() noexcept { enough_read_ = true; }
-    /// Bytes that TCP has not taken yet go on from `to`: ddp::Stream::move_send(). False: it has
-    /// completed, or its memory is gone and with it the connection, so that it completes now.
-    bool move_send(std::uint64_t wr_id, std::uint64_t new_id, std::byte* to, PollCycle& cycle);
-    /// Later completions carry it.
-    void set_context(std::uint64_t context) {
+    bool move_receive(std::uint64_t wr_id, const RecvWqe& other, PollCycle& cycle) override;
+    void enough_read() noexcept override { enough_read_ = true; }
+    bool move_send(std::uint64_t wr_id, std::uint64_t new_id, std::byte* to,
+                   PollCycle& cycle) override;
+    void set_context(std::uint64_t context) override {
         parts_.attr.context = context;
         core_.set_context(context);
     }
     void set_rights(std::uint32_t rights) { core_.stream().set_rights(rights); }
-    [[nodiscard]] QpInfo info() const;
-    [[nodiscard]] int error() const noexcept { return core_.error().code; }  ///< QpInfo::error
-    /// Another descriptor of the socket, close-on-exec, for the program. ENOTCONN: it has ended.
-    [[nodiscard]] Result<int> descriptor() const;
-    void set_listener(StateListener listener) { parts_.listener = std::move(listener); }
+    [[nodiscard]] QpInfo info() const override;
+    [[nodiscard]] int error() const noexcept override { return core_.error().code; }
+    [[nodiscard]] Result<int> descriptor() const override;
+    void set_listener(StateListener listener) override { parts_.listener = std::move(listener); }
 
     void on_ready(std::uint32_t events, PollCycle& cycle) override;
     void sync_with_posters() override { sq_.sync_with_posters(); }

@@ -21,7 +21,7 @@ constexpr Time kPauseWhenOutOfDescriptors = 100 * kMillisecond;
 constexpr Time kPauseWhenFull = 20 * kMillisecond;
 }  // namespace
 
-ListenSocket::ListenSocket(int fd, Progress& progress, const ConnectAttr& attr, MakeConnection make,
+ListenSocket::ListenSocket(int fd, Progress& progress, const ConnectAttr& attr, Make make,
                            std::size_t max_starting)
     : fd_(fd),
       progress_(progress),
@@ -135,10 +135,12 @@ void ListenSocket::accept_some(PollCycle& cycle) {
 // Makes a connection of an accepted socket, which it takes unless it throws.
 void ListenSocket::start(int fd, PollCycle& cycle) {
     const auto self = std::static_pointer_cast<ListenSocket>(shared_from_this());
-    std::shared_ptr<Connection> connection =
-        make_([weak = std::weak_ptr<ListenSocket>(self)](Connection& c, QpState state) {
-            if (const auto listener = weak.lock()) listener->started(c, state);
-        });
+    auto connection = std::static_pointer_cast<Connection>(
+        make_([weak = std::weak_ptr<ListenSocket>(self)](PolledQp& qp, QpState state) {
+            if (const auto listener = weak.lock()) {
+                listener->started(static_cast<Connection&>(qp), state);
+            }
+        }));
     starting_.insert(connection.get());
     const auto started_now = [&] {
         try {
@@ -188,7 +190,7 @@ void ListenSocket::started(Connection& connection, QpState state) {
     if (observer_.on_connection_ready) observer_.on_connection_ready();
 }
 
-std::shared_ptr<Connection> ListenSocket::take() {
+std::shared_ptr<PolledQp> ListenSocket::take() {
     const std::lock_guard lock(ready_mutex_);
     if (ready_.empty()) return nullptr;
     auto connection = std::move(ready_.front());
@@ -198,9 +200,9 @@ std::shared_ptr<Connection> ListenSocket::take() {
     return connection;
 }
 
-void ListenSocket::give_back(std::shared_ptr<Connection> connection) {
+void ListenSocket::give_back(std::shared_ptr<PolledQp> connection) {
     const std::lock_guard lock(ready_mutex_);
-    ready_.push_front(std::move(connection));
+    ready_.push_front(std::static_pointer_cast<Connection>(std::move(connection)));
     ready_count_.store(ready_.size(), std::memory_order_seq_cst);
     ready_event_.notify();
 }

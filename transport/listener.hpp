@@ -16,39 +16,25 @@
 namespace xsock {
 
 /// The poller's half.
-class ListenSocket final : public Pollable {
+class ListenSocket final : public Pollable, public PolledListener {
   public:
-    /// Makes a fresh connection object for an accepted socket.
-    using MakeConnection = std::function<std::shared_ptr<Connection>(Connection::StateListener)>;
-
-    ListenSocket(int fd, Progress& progress, const ConnectAttr& attr, MakeConnection make,
+    /// `make` makes Connections.
+    ListenSocket(int fd, Progress& progress, const ConnectAttr& attr, Make make,
                  std::size_t max_starting);
     ~ListenSocket() override;
 
-    /// Told, in the poller, when a connection has become ready or there is a shortage(), and of
-    /// each that did not become ready. Before open().
-    struct Observer {
-        std::function<void()> on_connection_ready;
-        std::function<void(Connection&)> on_connection_failed;
-    };
-    void set_observer(Observer observer) { observer_ = std::move(observer); }
-    Result<void> open(PollCycle& cycle);
-    void close(PollCycle& cycle);
-
-    /// The next ready connection or null. Any thread.
-    std::shared_ptr<Connection> take();
-    /// It is the next again. Any thread.
-    void give_back(std::shared_ptr<Connection> connection);
-    [[nodiscard]] bool has_ready() const noexcept {
+    void set_observer(Observer observer) override { observer_ = std::move(observer); }
+    Result<void> open(PollCycle& cycle) override;
+    void close(PollCycle& cycle) override;
+    std::shared_ptr<PolledQp> take() override;
+    void give_back(std::shared_ptr<PolledQp> connection) override;
+    [[nodiscard]] bool has_ready() const noexcept override {
         return ready_count_.load(std::memory_order_seq_cst) != 0;
     }
-    /// The errno for want of which connections wait in the listen queue (EMFILE, ENFILE, ENOMEM,
-    /// ENOBUFS), or EINVAL when it was shut down elsewhere; 0: none does. Any thread.
-    [[nodiscard]] int shortage() const noexcept {
+    [[nodiscard]] int shortage() const noexcept override {
         return shortage_.load(std::memory_order_acquire);
     }
-    /// The poller: tries again at once instead of after the pause.
-    void retry(PollCycle& cycle);
+    void retry(PollCycle& cycle) override;
     /// Written when a connection becomes ready; -1 until asked for.
     Result<int> ready_fd();
 
@@ -68,7 +54,7 @@ class ListenSocket final : public Pollable {
     Progress& progress_;
     ConnectAttr attr_;
     std::vector<std::byte> private_data_;
-    MakeConnection make_;
+    Make make_;
     const std::size_t max_starting_;
     Observer observer_;
     std::unordered_set<Connection*> starting_;  // the poller's; Progress owns them

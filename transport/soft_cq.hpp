@@ -22,7 +22,7 @@ namespace xsock {
 class Connection;
 
 /// What outlives the Cq object: connections that still drain keep pushing into it.
-class CqCore {
+class CqCore final : public CompletionTarget {
   public:
     CqCore(Progress& home, std::uint32_t depth, bool strict,
            std::shared_ptr<SoftChannel> of = nullptr)
@@ -34,6 +34,7 @@ class CqCore {
     /// when the SoftCq goes.
     EventFd waiting;
 
+    void push(const Wc& wc) override { queue.push(wc); }
     /// A connection of `progress` will push here.
     void add_source(Progress& progress);
     [[nodiscard]] Progress& home() const noexcept { return home_; }
@@ -86,6 +87,10 @@ class SoftCq final : public Cq {
     bool holds(std::uint32_t qp_num) const override { return core_->queue.holds(qp_num); }
     bool wait_until(const std::function<bool()>& done, Time deadline) override;
     void hand_over() override;
+    std::shared_ptr<CompletionTarget> target(Progress& progress) override {
+        core_->add_source(progress);
+        return core_;
+    }
 
     [[nodiscard]] const std::shared_ptr<CqCore>& core() const noexcept { return core_; }
 

@@ -13,6 +13,7 @@
 
 #include "base/epoch.hpp"
 #include "base/memory_table.hpp"
+#include "base/polled_qp.hpp"
 #include "base/random.hpp"
 #include "transport/capture.hpp"
 #include "transport/clock.hpp"
@@ -60,22 +61,17 @@ class EventQueue {
     std::deque<AsyncEvent> events_;
 };
 
-class SoftQp final : public Qp {
+/// A connection as a Qp, of any owner.
+class ConnectionQp : public Qp {
   public:
-    explicit SoftQp(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
-    ~SoftQp() override {
-        progress().locked([this](PollCycle& cycle) { connection_->release(cycle); });
-    }
+    explicit ConnectionQp(Connection& connection) : connection_(&connection) {}
 
     std::uint32_t num() const override { return connection_->num(); }
 
     Result<void> connect(int fd, const ConnectAttr& attr) override {
         if (auto r = tcp::check_connected(fd); !r) return r;
-        const auto role =
-            attr.role == ConnectAttr::Role::responder ? mpa::Role::responder : mpa::Role::initiator;
         Result<void> result;
-        progress().locked(
-            [&](PollCycle& cycle) { result = connection_->start(fd, attr, role, cycle); });
+        progress().locked([&](PollCycle& cycle) { result = connection_->start(fd, attr, cycle); });
         if (result) progress().ensure_thread();
         return result;
     }
@@ -145,15 +141,50 @@ class SoftQp final : public Qp {
         progress().locked([&](PollCycle&) { connection_->set_rights(rights); });
     }
 
-  private:
+  protected:
     Progress& progress() const { return connection_->progress(); }
-    std::shared_ptr<Connection> connection_;
+    Connection* const connection_;
+};
+
+class SoftQp final : public ConnectionQp {
+  public:
+    explicit SoftQp(std::shared_ptr<Connection> connection)
+        : ConnectionQp(*connection), owned_(std::move(connection)) {}
+    ~SoftQp() override {
+        progress().locked([this](PollCycle& cycle) { connection_->release(cycle); });
+    }
+
+  private:
+    const std::shared_ptr<Connection> owned_;
+};
+
+class BorrowedQp final : public ConnectionQp {
+  public:
+    BorrowedQp(Connection& connection, std::function<Result<void>()> may_post_recv)
+        : ConnectionQp(connection), may_post_recv_(std::move(may_post_recv)) {}
+    Result<void> post_recv(const RecvWr& wr) override {
+        if (auto r = may_post_recv_(); !r) return r;
+        return ConnectionQp::post_recv(wr);
+    }
+
+  private:
+    const std::function<Result<void>()> may_post_recv_;
+};
+
+/// The completions of a PolledQp: to its API at once.
+struct PolledCq {
+    explicit PolledCq(const PolledQpAttr& attr)
+        : core(*attr.progress, 4, false), keeper(attr.keeper) {
+        core.queue.set_sink(attr.on_completion, attr.argument);
+    }
+    CqCore core;
+    std::shared_ptr<void> keeper;
 };
 
 class SoftListener final : public Listener {
   public:
     SoftListener(std::shared_ptr<ListenSocket> socket, Progress& progress,
-                 Connection::StateListener events)
+                 PolledQp::StateListener events)
         : socket_(std::move(socket)), progress_(progress), events_(std::move(events)) {}
     ~SoftListener() override {
         progress_.locked([this](PollCycle& cycle) { socket_->close(cycle); });
@@ -162,9 +193,9 @@ class SoftListener final : public Listener {
     std::unique_ptr<Qp> accept(Time deadline) override {
         for (;;) {
             if (!progress_.wait([this] { return socket_->has_ready(); }, deadline)) return nullptr;
-            if (auto connection = socket_->take()) {
-                progress_.locked([&](PollCycle&) { connection->set_listener(events_); });
-                return std::make_unique<SoftQp>(std::move(connection));
+            if (auto qp = socket_->take()) {
+                progress_.locked([&](PollCycle&) { qp->set_listener(events_); });
+                return std::make_unique<SoftQp>(std::static_pointer_cast<Connection>(qp));
             }
         }
     }
@@ -191,12 +222,12 @@ class SoftListener final : public Listener {
   private:
     std::shared_ptr<ListenSocket> socket_;
     Progress& progress_;
-    const Connection::StateListener events_;  // of the device, for connections handed out
+    const PolledQp::StateListener events_;  // of the device, for connections handed out
     std::mutex fd_mutex_;
     int fd_ = -1;
 };
 
-class SoftDevice final : public Device {
+class SoftDevice final : public Device, public PolledDevice {
   public:
     explicit SoftDevice(const TransportConfig& config) : config_(config), memory_(epochs_) {}
 
@@ -261,7 +292,7 @@ class SoftDevice final : public Device {
         Progress& progress = static_cast<SoftCq*>(attr.send_cq)->core()->home();
         auto socket = std::make_shared<ListenSocket>(
             fd, progress, connect,
-            [this, attr](Connection::StateListener listener) {
+            [this, attr](PolledQp::StateListener listener) {
                 return make_connection(attr, std::move(listener));
             },
             config_.max_starting);
@@ -276,16 +307,31 @@ class SoftDevice final : public Device {
     Result<int> event_fd() override { return events_.fd(); }
     bool next_event(AsyncEvent& out) override { return events_.next(out); }
 
-    Progress& next_progress() {
+    PolledDevice& polled() noexcept override { return *this; }
+    Progress& next_progress() override {
         const unsigned n = next_progress_.fetch_add(1, std::memory_order_relaxed);
         return *progresses_[n % progresses_.size()];
     }
-    std::shared_ptr<Connection> make_connection(Connection::Parts parts) {
-        parts.num = next_qp_.fetch_add(1, std::memory_order_relaxed);
-        parts.memory = &memory_;
-        return std::make_shared<Connection>(std::move(parts));
+    std::shared_ptr<PolledQp> create_polled_qp(PolledQpAttr attr) override {
+        const auto cq = std::make_shared<PolledCq>(attr);
+        Connection::Parts parts;
+        parts.attr = attr.qp;
+        parts.send_cq = parts.recv_cq = std::shared_ptr<CqCore>(cq, &cq->core);
+        parts.progress = attr.progress;
+        parts.listener = std::move(attr.listener);
+        parts.spare_receive = attr.provide_receive;
+        parts.spare_argument = attr.argument;
+        return make_connection(std::move(parts));
     }
-    [[nodiscard]] const TransportConfig& config() const noexcept { return config_; }
+    std::shared_ptr<PolledListener> create_polled_listener(int fd, Progress& progress,
+                                                           const ConnectAttr& attr,
+                                                           PolledListener::Make make) override {
+        return std::make_shared<ListenSocket>(fd, progress, attr, std::move(make),
+                                              config_.max_starting);
+    }
+    std::unique_ptr<Qp> borrow(PolledQp& qp, std::function<Result<void>()> may_post_recv) override {
+        return std::make_unique<BorrowedQp>(static_cast<Connection&>(qp), std::move(may_post_recv));
+    }
 
     /// exit() or the like was called by a signal handler in the middle of a poll cycle: nothing of
     /// ours can be waited for.
@@ -307,26 +353,31 @@ class SoftDevice final : public Device {
     }
 
   private:
-    Connection::StateListener event_listener() {
-        return [this](Connection& c, QpState state) {
-            if (!c.attr().async_events) return;
-            events_.push({AsyncEventKind::qp_state, c.attr().context, state});
+    PolledQp::StateListener event_listener() {
+        return [this](PolledQp& qp, QpState state) {
+            const QpAttr& attr = static_cast<Connection&>(qp).attr();
+            if (!attr.async_events) return;
+            events_.push({AsyncEventKind::qp_state, attr.context, state});
         };
     }
 
-    std::shared_ptr<Connection> make_connection(const QpAttr& attr,
-                                                Connection::StateListener listener) {
-        Connection::Parts parts;
+    /// `parts` says all but its number and the memory table.
+    std::shared_ptr<Connection> make_connection(Connection::Parts parts) {
         parts.num = next_qp_.fetch_add(1, std::memory_order_relaxed);
+        parts.memory = &memory_;
+        return std::make_shared<Connection>(std::move(parts));
+    }
+    std::shared_ptr<Connection> make_connection(const QpAttr& attr,
+                                                PolledQp::StateListener listener) {
+        Connection::Parts parts;
         parts.attr = attr;
         parts.send_cq = static_cast<SoftCq*>(attr.send_cq)->core();
         parts.recv_cq = static_cast<SoftCq*>(attr.recv_cq)->core();
         if (attr.srq != nullptr) parts.srq = static_cast<SoftSrq*>(attr.srq)->core();
-        parts.memory = &memory_;
         parts.progress = &parts.send_cq->home();
         parts.listener = std::move(listener);
         if (!parts.listener) parts.listener = event_listener();
-        return std::make_shared<Connection>(std::move(parts));
+        return make_connection(std::move(parts));
     }
 
     const TransportConfig config_;
@@ -345,16 +396,6 @@ Result<std::unique_ptr<Device>> make_soft_device(const TransportConfig& config) 
     auto device = std::make_unique<SoftDevice>(config);
     if (auto r = device->open(); !r) return r.error();
     return std::unique_ptr<Device>(std::move(device));
-}
-
-Progress& soft_progress(Device& device) { return static_cast<SoftDevice&>(device).next_progress(); }
-
-std::shared_ptr<Connection> make_soft_connection(Device& device, Connection::Parts parts) {
-    return static_cast<SoftDevice&>(device).make_connection(std::move(parts));
-}
-
-std::size_t soft_max_starting(const Device& device) {
-    return static_cast<const SoftDevice&>(device).config().max_starting;
 }
 
 void need_soft_threads(Device& device) { static_cast<SoftDevice&>(device).need_threads(); }

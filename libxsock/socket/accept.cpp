@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "libxsock/socket/socket.hpp"
-#include "transport/soft_device.hpp"
 
 namespace xsock::sockets {
 
@@ -69,9 +68,8 @@ int Socket::ensure_listener(int fd) {
     return listener_.ensure_open(fd, *poller, [&](int copy) {
         ConnectAttr attr = options_.connect_attr();
         attr.role = ConnectAttr::Role::responder;
-        auto listener = std::make_shared<ListenSocket>(
-            copy, *poller, attr,
-            [this](Connection::StateListener tell) {
+        auto listener = api::device()->polled().create_polled_listener(
+            copy, *poller, attr, [this](PolledQp::StateListener tell) {
                 auto made = std::make_shared<Socket>(XSOCK_HINT_ACCEPTED);
                 made->inherit(*this, 0);
                 made->ensure_progress();
@@ -80,17 +78,16 @@ int Socket::ensure_listener(int fd) {
                 made->phase_.store(Phase::starting, std::memory_order_release);
                 Socket* const raw = made.get();
                 auto connection = made->make_connection(
-                    [raw, tell = std::move(tell)](Connection& c, QpState state) {
-                        raw->on_state(c, state);
-                        tell(c, state);
+                    [raw, tell = std::move(tell)](PolledQp& qp, QpState state) {
+                        raw->on_state(qp, state);
+                        tell(qp, state);
                     });
                 counters_->accepted.fetch_add(1, std::memory_order_relaxed);
                 return connection;
-            },
-            soft_max_starting(*api::device()));
+            });
         listener->set_observer(
             {[this] { wake(kReadable); },
-             [this](Connection&) { counters_->refused.fetch_add(1, std::memory_order_relaxed); }});
+             [this](PolledQp&) { counters_->refused.fetch_add(1, std::memory_order_relaxed); }});
         return listener;
     });
 }
@@ -104,12 +101,12 @@ int Socket::accept_required(int fd, sockaddr* address, socklen_t* length, int fl
                             xsock_socket** accepted) {
     if (ensure_listener(fd) != 0) return -1;
     for (bool tried = false;;) {
-        const std::shared_ptr<ListenSocket> listener = listener_.get();
+        const std::shared_ptr<PolledListener> listener = listener_.get();
         if (phase() != Phase::listening) return XSOCK_PLAIN;  // DDPMODE was switched off meanwhile
         if (listener == nullptr) return no(EINVAL);           // shut down meanwhile
         if (auto connection = listener->take()) {
             auto* const raw =
-                reinterpret_cast<Socket*>(static_cast<std::uintptr_t>(connection->attr().context));
+                reinterpret_cast<Socket*>(static_cast<std::uintptr_t>(connection->context()));
             const int number = raw->hand_out(connection, flags);
             if (number >= 0) {
                 if (address != nullptr && length != nullptr) getpeername(number, address, length);
@@ -140,7 +137,7 @@ int Socket::accept_required(int fd, sockaddr* address, socklen_t* length, int fl
 }
 
 // Of a connection that waited to be accepted: a number for the program, which owns it from now on.
-int Socket::hand_out(const std::shared_ptr<Connection>& connection, int flags) {
+int Socket::hand_out(const std::shared_ptr<PolledQp>& connection, int flags) {
     Result<int> copy = Error{ENOTCONN, ""};
     const std::shared_ptr<Socket> keep = self();
     progress()->locked([&](PollCycle& cycle) {
@@ -149,7 +146,7 @@ int Socket::hand_out(const std::shared_ptr<Connection>& connection, int flags) {
             if (copy.error().code == ENOTCONN) connection->release(cycle);
             return;
         }
-        connection->set_listener([this](Connection& c, QpState s) { on_state(c, s); });
+        connection->set_listener([this](PolledQp& qp, QpState s) { on_state(qp, s); });
         connection_ = connection;
         held_ = keep;
     });

@@ -8,7 +8,7 @@
 
 namespace xsock::sockets {
 
-std::shared_ptr<ListenSocket> BackgroundListener::get() {
+std::shared_ptr<PolledListener> BackgroundListener::get() {
     const std::lock_guard hold(mutex_);
     return listener_;
 }

@@ -9,7 +9,7 @@
 #include <memory>
 #include <mutex>
 
-#include "transport/listener.hpp"
+#include "base/polled_qp.hpp"
 
 namespace xsock::sockets {
 
@@ -21,13 +21,13 @@ class BackgroundListener {
     }
     /// A connection, or the reason why there is none, waits for accept().
     [[nodiscard]] bool has_news() const noexcept {
-        const ListenSocket* const now = now_.load(std::memory_order_acquire);
+        const PolledListener* const now = now_.load(std::memory_order_acquire);
         return now != nullptr && (now->has_ready() || now->shortage() != 0);
     }
     /// For accept(); null while it is not open.
-    [[nodiscard]] std::shared_ptr<ListenSocket> get();
+    [[nodiscard]] std::shared_ptr<PolledListener> get();
 
-    using Make = std::function<std::shared_ptr<ListenSocket>(int fd)>;
+    using Make = std::function<std::shared_ptr<PolledListener>(int fd)>;
     /// Opens it, unless it is open: `make` is given a number of our own for the program's `fd`.
     /// @return 0; -1 with errno
     int ensure_open(int fd, Progress& poller, const Make& make);
@@ -44,11 +44,11 @@ class BackgroundListener {
 
   private:
     std::mutex mutex_;
-    std::shared_ptr<ListenSocket> listener_;
+    std::shared_ptr<PolledListener> listener_;
     Progress* progress_ = nullptr;  // of listener_
     std::uint32_t generation_ = 0;
     bool is_inherited_ = false;  // there was one in a parent, too
-    std::atomic<ListenSocket*> now_{nullptr};
+    std::atomic<PolledListener*> now_{nullptr};
     std::atomic<bool> is_shut_{false};
 };
 

@@ -5,9 +5,9 @@
 
 #include <memory>
 
+#include "base/polled_qp.hpp"
 #include "base/spin_lock.hpp"
 #include "libxsock/objects.hpp"
-#include "transport/connection.hpp"
 
 namespace xsock::sockets {
 
@@ -17,8 +17,8 @@ class BorrowedEndpoint {
   public:
     /// Made by the first call, which names the queues; the same one afterwards, for the same queues
     /// or none. Null with EINVAL (other queues, or none yet) or EPERM. Any thread.
-    xsock_ep* get(MessageChannel& channel, Connection& connection, xsock_cq* send_cq,
-                  xsock_cq* recv_cq);
+    xsock_ep* get(const MessageChannel& channel, PolledQp& qp, Progress& progress,
+                  xsock_cq* send_cq, xsock_cq* recv_cq);
     /// The poller: what was posted by the endpoint is done.
     void push(const Wc& wc);
     /// No call is under way.
@@ -28,7 +28,7 @@ class BorrowedEndpoint {
     SpinLock lock_;
     std::unique_ptr<xsock_ep> endpoint_;
     xsock_cq* cqs_[2] = {};
-    std::shared_ptr<CqCore> send_cq_, recv_cq_;  // the poller's
+    std::shared_ptr<CompletionTarget> sends_, receives_;  // the poller's
 };
 
 }  // namespace xsock::sockets

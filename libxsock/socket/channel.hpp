@@ -11,9 +11,9 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/polled_qp.hpp"
 #include "include/xsock/xsock.h"
 #include "libxsock/socket/call.hpp"
-#include "transport/connection.hpp"
 
 namespace xsock::sockets {
 
@@ -43,9 +43,9 @@ class Channel {
 
     /// Makes the channel the one that provides receives and is told of completions. `owner` keeps
     /// it alive.
-    virtual void join(Connection::Parts& parts, const std::shared_ptr<void>& owner) = 0;
-    /// The connection made of these parts. Before any thread can know of it.
-    virtual void attach(Connection& connection) noexcept = 0;
+    virtual void join(PolledQpAttr& attr, std::shared_ptr<void> owner) = 0;
+    /// The connection made with these attributes. Before any thread can know of it.
+    virtual void attach(PolledQp& qp) noexcept = 0;
     /// The program closes: no message is taken any more.
     virtual void close() noexcept = 0;
     /// Behind close() and the release of the connection: nothing of the program's is referred to.

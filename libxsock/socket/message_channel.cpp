@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <climits>
 #include <mutex>
+#include <utility>
 
 #include "libxsock/engine/socket_table.h"
 
@@ -17,13 +18,12 @@ MessageChannel::~MessageChannel() {
     give_buffer(rx_spare_);
 }
 
-void MessageChannel::join(Connection::Parts& parts, const std::shared_ptr<void>& owner) {
-    cq_.emplace(*parts.progress, 4, false);
-    cq_->queue.set_sink(on_completion, this);
-    // The queue is part of this object, so the connection keeps what it is part of.
-    parts.send_cq = parts.recv_cq = std::shared_ptr<CqCore>(owner, &*cq_);
-    parts.spare_receive = spare_receive;
-    parts.spare_argument = this;
+void MessageChannel::join(PolledQpAttr& attr, std::shared_ptr<void> owner) {
+    progress_ = attr.progress;
+    attr.keeper = std::move(owner);
+    attr.argument = this;
+    attr.provide_receive = provide_receive;
+    attr.on_completion = on_completion;
 }
 
 void MessageChannel::close() noexcept {
@@ -69,11 +69,11 @@ void MessageChannel::shutdown(bool reading, bool writing) {
     if (reading) {
         read_.store(Half::shut, std::memory_order_release);
         drop_messages();
-        connection_->receive_posted();  // what comes is taken and dropped from now on
+        qp_->receive_posted();  // what comes is taken and dropped from now on
     }
     if (writing) {
         leave_open(write_, Half::shut);
-        progress().locked([this](PollCycle& cycle) { connection_->shutdown(cycle); });
+        progress_->locked([this](PollCycle& cycle) { qp_->shutdown(cycle); });
     }
 }
 
@@ -81,8 +81,8 @@ int MessageChannel::ioctl(int fd, unsigned long request, void* argument) {
     int& answer = *static_cast<int*>(argument);
     switch (request) {
         case FIONREAD: {
-            if (rx_count_.load(std::memory_order_acquire) == 0 && connection_ != nullptr) {
-                progress().poll();
+            if (rx_count_.load(std::memory_order_acquire) == 0 && qp_ != nullptr) {
+                progress_->poll();
             }
             const std::lock_guard hold(rx_lock_);
             answer = rx_first_ != nullptr ? static_cast<int>(rx_first_->length) : 0;

@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <memory>
-#include <optional>
 
 #include "base/spin_lock.hpp"
 #include "libxsock/poll/source.hpp"
@@ -30,20 +29,19 @@ class MessageChannel final : public Channel {
     int ioctl(int fd, unsigned long request, void* argument) override;
     void shutdown(bool reading, bool writing) override;
     xsock_ep* endpoint(xsock_cq* send_cq, xsock_cq* recv_cq) override {
-        return endpoint_.get(*this, *connection_, send_cq, recv_cq);
+        return endpoint_.get(*this, *qp_, *progress_, send_cq, recv_cq);
     }
     void describe(xsock_status& status) const noexcept override;
     [[nodiscard]] std::uint32_t events() const noexcept override;
-    void join(Connection::Parts& parts, const std::shared_ptr<void>& owner) override;
-    void attach(Connection& connection) noexcept override { connection_ = &connection; }
+    void join(PolledQpAttr& attr, std::shared_ptr<void> owner) override;
+    void attach(PolledQp& qp) noexcept override { qp_ = &qp; }
     void close() noexcept override;
     void released() noexcept override;
 
-    /// A receive of the endpoint. EBUSY while messages wait for recv().
-    Result<void> post_recv(const RecvWr& wr);
+    /// Whether the endpoint may post a receive: EBUSY while messages wait for recv().
+    [[nodiscard]] Result<void> may_post_recv() const;
 
   private:
-    [[nodiscard]] Progress& progress() const noexcept { return connection_->progress(); }
     [[nodiscard]] std::size_t message_limit() const noexcept {
         return static_cast<std::size_t>(options_.buffer_size);
     }
@@ -52,7 +50,8 @@ class MessageChannel final : public Channel {
     // Sending (message_send.cpp)
     ssize_t wait_for_zero_copy(Buffer& buffer, const CallMode& mode);
     ssize_t send_error(int flags) noexcept;
-    bool can_send() const noexcept;
+    std::uint32_t room_to_send() const noexcept;
+    bool can_send() const noexcept { return room_to_send() != 0; }
     void sent(const Wc& wc);
     void wake_senders();
 
@@ -62,7 +61,7 @@ class MessageChannel final : public Channel {
     void withdraw_direct();
     bool lay_out_direct(const IovSpan& where, std::uint32_t need, RecvWqe& out);
     bool redirect_rest(const IovSpan& iovs);
-    static bool spare_receive(void* self, std::uint32_t bytes, RecvWqe& out);
+    static bool provide_receive(void* self, std::uint32_t bytes, RecvWqe& out);
     bool give_receive(std::uint32_t bytes, RecvWqe& out);
     void received(const Wc& wc);
     bool something_to_read() const noexcept;
@@ -74,8 +73,8 @@ class MessageChannel final : public Channel {
 
     readiness::Source& source_;
     const Options& options_;
-    std::optional<CqCore> cq_;
-    Connection* connection_ = nullptr;
+    Progress* progress_ = nullptr;
+    PolledQp* qp_ = nullptr;
     BorrowedEndpoint endpoint_;
 
     std::atomic<std::uint64_t> tx_bytes_{0};  // in buffers

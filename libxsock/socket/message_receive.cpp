@@ -87,7 +87,7 @@ ssize_t MessageChannel::take_message(const IovSpan& iovs, int flags, int& out_fl
                             std::memory_order_release);
         }
     }
-    if (notify) connection_->receive_posted();
+    if (notify) qp_->receive_posted();
     if (!intact) return no(EFAULT);
     if (!peek) rx_messages_.fetch_add(1, std::memory_order_relaxed);
     out_flags = MSG_EOR | (length > iovs.bytes ? MSG_TRUNC : 0);
@@ -113,7 +113,7 @@ ssize_t MessageChannel::receive(const IovSpan& iovs, const CallMode& mode, int& 
         if (!mode.blocking) {
             if (tried) return no(EAGAIN);
             tried = true;
-            progress().poll();
+            progress_->poll();
             continue;
         }
         if (iovs.bytes >= kDirectBytes && iovs.count <= kDirectIovs && (flags & MSG_PEEK) == 0) {
@@ -123,7 +123,7 @@ ssize_t MessageChannel::receive(const IovSpan& iovs, const CallMode& mode, int& 
             continue;
         }
         const auto waited = wait(
-            progress(), [this] { return something_to_read(); }, mode.timeout);
+            *progress_, [this] { return something_to_read(); }, mode.timeout);
         if (waited != Progress::Waited::done) return fail_wait(waited, EAGAIN);
     }
 }
@@ -145,7 +145,7 @@ ssize_t MessageChannel::receive_direct(const IovSpan& iovs, const CallMode& mode
     }
     if (!offered) offered = redirect_rest(iovs);
     const auto done_waiting = [&] { return offered ? direct_done() : something_to_read(); };
-    const auto waited = wait(progress(), done_waiting, mode.timeout);
+    const auto waited = wait(*progress_, done_waiting, mode.timeout);
     over = waited != Progress::Waited::done;
     if (offered) {
         rx_lock_.lock();
@@ -173,7 +173,7 @@ ssize_t MessageChannel::receive_direct(const IovSpan& iovs, const CallMode& mode
 // pieces, and what has come of it is copied there.
 bool MessageChannel::redirect_rest(const IovSpan& iovs) {
     bool moved = false;
-    progress().locked([&](PollCycle& cycle) {
+    progress_->locked([&](PollCycle& cycle) {
         Buffer* from = nullptr;
         RecvWqe other;
         {
@@ -186,7 +186,7 @@ bool MessageChannel::redirect_rest(const IovSpan& iovs) {
             direct_.where = &iovs;
             if (!lay_out_direct(iovs, from->reserved, other)) return;
         }
-        moved = connection_->move_receive(reinterpret_cast<std::uintptr_t>(from), other, cycle);
+        moved = qp_->move_receive(reinterpret_cast<std::uintptr_t>(from), other, cycle);
         const std::lock_guard hold(rx_lock_);
         if (!moved) {
             give_buffer(std::exchange(direct_.rest, nullptr));
@@ -201,13 +201,13 @@ bool MessageChannel::redirect_rest(const IovSpan& iovs) {
 // The call ends while a message is coming into its memory: the rest, and what has come of it, goes
 // to a buffer.
 void MessageChannel::withdraw_direct() {
-    progress().locked([this](PollCycle& cycle) {
+    progress_->locked([this](PollCycle& cycle) {
         if (direct_.state.load(std::memory_order_relaxed) != DirectReceive::State::under_way)
             return;
         Buffer* const buffer = take_buffer(message_limit());
         if (buffer == nullptr) {
             log(LogLevel::error, "no-memory", "a message under way finds no buffer; reset");
-            connection_->abort(cycle);
+            qp_->abort(cycle);
             return;
         }
         buffer->reserved = direct_.reserved;
@@ -217,7 +217,7 @@ void MessageChannel::withdraw_direct() {
         other.length = direct_.limit;
         other.sge_count = 1;
         other.sge[0] = {buffer->data(), direct_.limit, kLkeyNone};
-        if (!connection_->move_receive(kDirectId, other, cycle)) {
+        if (!qp_->move_receive(kDirectId, other, cycle)) {
             give_buffer(buffer);
             return;
         }
@@ -256,7 +256,7 @@ bool MessageChannel::lay_out_direct(const IovSpan& where, std::uint32_t need, Re
     return true;
 }
 
-bool MessageChannel::spare_receive(void* self, std::uint32_t bytes, RecvWqe& out) {
+bool MessageChannel::provide_receive(void* self, std::uint32_t bytes, RecvWqe& out) {
     return static_cast<MessageChannel*>(self)->give_receive(bytes, out);
 }
 
@@ -318,7 +318,7 @@ void MessageChannel::received(const Wc& wc) {
             rx_held_ -= direct_.reserved;
             dropped.reset(std::exchange(direct_.rest, nullptr));
             direct_.length = length;
-            connection_->enough_read();
+            qp_->enough_read();
             direct_.state.store(success ? DirectReceive::State::done : DirectReceive::State::none,
                                 std::memory_order_release);
         } else {
@@ -356,14 +356,10 @@ void MessageChannel::drop_messages() noexcept {
 
 // ---- posted receives ----------------------------------------------------------
 
-Result<void> MessageChannel::post_recv(const RecvWr& wr) {
-    {
-        const std::lock_guard hold(rx_lock_);
-        if (rx_first_ != nullptr || rx_incoming_) {
-            return Error{EBUSY, "messages wait for recv()"};
-        }
-    }
-    return connection_->post_recv(wr);
+Result<void> MessageChannel::may_post_recv() const {
+    const std::lock_guard hold(rx_lock_);
+    if (rx_first_ != nullptr || rx_incoming_) return Error{EBUSY, "messages wait for recv()"};
+    return {};
 }
 
 }  // namespace xsock::sockets

@@ -32,10 +32,11 @@ bool readable(const std::byte* from, std::size_t n) {
 
 }  // namespace
 
-// Bytes of messages that may lie in buffers: one of the largest beside what is being sent.
-bool MessageChannel::can_send() const noexcept {
-    return connection_->send_room() > 0 &&
-           tx_bytes_.load(std::memory_order_seq_cst) <= message_limit();
+// How many messages may be posted. Of bytes, one of the largest may lie in buffers beside what is
+// being sent.
+std::uint32_t MessageChannel::room_to_send() const noexcept {
+    const bool full = tx_bytes_.load(std::memory_order_seq_cst) > message_limit();
+    return full ? 0 : qp_->send_room();
 }
 
 // What a send on a connection that takes none answers: the reason once, then EPIPE.
@@ -79,18 +80,17 @@ ssize_t MessageChannel::send(const IovSpan& iovs, const CallMode& mode) {
     }
     wr.sges = {&sge, 1};
 
-    Connection& to = *connection_;
     const std::uint8_t as_asked = wr.flags;
     for (;;) {
-        if (can_send()) {
+        if (const std::uint32_t room = room_to_send(); room != 0) {
             // Entries of a queue that fills report when they are done, so that a caller that found
             // it full learns of room.
             wr.flags = as_asked;
-            if (to.send_room() <= static_cast<std::uint32_t>(options_.sq_depth) / 2) {
+            if (room <= static_cast<std::uint32_t>(options_.sq_depth) / 2) {
                 wr.flags |= kSendSignaled;
             }
             if (buffer != nullptr) tx_bytes_.fetch_add(sge.length, std::memory_order_seq_cst);
-            const Result<void> posted = to.post_send(wr, (flags & MSG_MORE) != 0);
+            const Result<void> posted = qp_->post_send(wr, (flags & MSG_MORE) != 0);
             if (posted && zero_copy) return wait_for_zero_copy(*buffer, mode);
             if (posted) {
                 [[maybe_unused]] Buffer* const queued = buffer.release();  // until sent()
@@ -104,14 +104,14 @@ ssize_t MessageChannel::send(const IovSpan& iovs, const CallMode& mode) {
             return send_error(flags);
         }
         if (!mode.blocking) {
-            progress().poll();
+            progress_->poll();
             if (can_send()) continue;
             tx_no_room_.store(true, std::memory_order_seq_cst);
             if (can_send() || is_over()) continue;
             return no(EAGAIN);
         }
         const auto may_end = [&] { return can_send() || is_over(); };
-        const auto waited = wait(progress(), may_end, mode.timeout);
+        const auto waited = wait(*progress_, may_end, mode.timeout);
         if (waited != Progress::Waited::done) return fail_wait(waited, EAGAIN);
     }
 }
@@ -122,21 +122,21 @@ ssize_t MessageChannel::wait_for_zero_copy(Buffer& buffer, const CallMode& mode)
     const auto over = [&buffer] {
         return buffer.zero_copy_state.load(std::memory_order_seq_cst) != 0;
     };
-    const auto waited = wait(progress(), over, mode.timeout);
+    const auto waited = wait(*progress_, over, mode.timeout);
     if (waited != Progress::Waited::done) {
         BufferPtr copy(take_buffer(buffer.length));
-        progress().locked([&](PollCycle& cycle) {
+        progress_->locked([&](PollCycle& cycle) {
             if (over()) return;
             if (copy == nullptr) {
                 log(LogLevel::error, "no-memory", "a message under way finds no buffer; reset");
-                connection_->abort(cycle);
+                qp_->abort(cycle);
                 return;
             }
             copy->length = buffer.length;
             copy->is_zero_copy = false;
             const auto from = reinterpret_cast<std::uintptr_t>(&buffer);
             const auto to = reinterpret_cast<std::uintptr_t>(copy.get());
-            if (connection_->move_send(from, to, copy->data(), cycle)) {
+            if (qp_->move_send(from, to, copy->data(), cycle)) {
                 [[maybe_unused]] Buffer* const queued = copy.release();  // until sent()
                 buffer.zero_copy_state.store(1, std::memory_order_relaxed);
             }

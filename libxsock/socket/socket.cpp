@@ -98,7 +98,7 @@ void Socket::close_connection() {
         };
         wait(*progress(), drained, Time{static_cast<unsigned>(linger)} * kSecond);
     }
-    std::shared_ptr<Connection> connection;
+    std::shared_ptr<PolledQp> connection;
     channel_->close();
     progress()->locked([&](PollCycle& cycle) {
         if (linger == 0) connection_->abort(cycle);

@@ -26,7 +26,6 @@
 #include "libxsock/socket/key.hpp"
 #include "libxsock/socket/options.hpp"
 #include "libxsock/socket/start_descriptor.hpp"
-#include "transport/connection.hpp"
 
 struct xsock_socket {};
 
@@ -132,9 +131,9 @@ class Socket final : public ::xsock_socket, public Pollable, public readiness::S
     Progress* ensure_progress();
     void ensure_channel();
     void wake_callers() noexcept;
-    std::shared_ptr<Connection> make_connection(Connection::StateListener listener);
-    int begin(int fd, mpa::Role role);
-    void start(mpa::Role role, PollCycle& cycle);
+    std::shared_ptr<PolledQp> make_connection(PolledQp::StateListener listener);
+    int begin(int fd, ConnectAttr::Role role);
+    void start(ConnectAttr::Role role, PollCycle& cycle);
     void fail_start(int error);
     bool decide_by(PeerPeek::Kind seen, PollCycle& cycle);
     void check_undecided(PollCycle& cycle);
@@ -145,14 +144,14 @@ class Socket final : public ::xsock_socket, public Pollable, public readiness::S
     void keep_from_exec(int fd) noexcept;
     void take_over_settings(int fd) noexcept;
     int switch_connected(int fd);
-    void on_state(Connection& connection, QpState state);
+    void on_state(const PolledQp& connection, QpState state);
 
     // Listening (accept.cpp)
     int ensure_listener(int fd);
     int accept_required(int fd, sockaddr* address, socklen_t* length, int flags,
                         xsock_socket** accepted);
     void inherit(const Socket& listening, int flags);
-    int hand_out(const std::shared_ptr<Connection>& connection, int flags);
+    int hand_out(const std::shared_ptr<PolledQp>& connection, int flags);
     bool close_listener();
     int shut_listening(int fd, int how);
 
@@ -179,8 +178,8 @@ class Socket final : public ::xsock_socket, public Pollable, public readiness::S
     std::atomic<bool> opened_{false};  // start-up ended well
     BackgroundListener listener_;
     StartDescriptor own_fd_;
-    std::unique_ptr<Channel> channel_;        // from connecting and starting on
-    std::shared_ptr<Connection> connection_;  // from starting on; goes with the last reference
+    std::unique_ptr<Channel> channel_;      // from connecting and starting on
+    std::shared_ptr<PolledQp> connection_;  // from starting on; goes with the last reference
 };
 
 /// In a forked child: the lock around the first use of sockets is free.

@@ -14,7 +14,6 @@
 #include "transport/descriptors.hpp"
 #include "transport/fork.hpp"
 #include "transport/log.hpp"
-#include "transport/soft_device.hpp"
 #include "transport/tcp.hpp"
 
 namespace xsock::sockets {
@@ -50,7 +49,7 @@ Progress* Socket::ensure_progress() {
     if (progress() != nullptr) forget_progress();
     own_fd_.forget();
     kernel_ready_.store(true, std::memory_order_relaxed);
-    progress_.store(&soft_progress(*device), std::memory_order_release);
+    progress_.store(&device->polled().next_progress(), std::memory_order_release);
     generation_.store(now, std::memory_order_release);
     return progress();
 }
@@ -94,31 +93,30 @@ void Socket::take_over_settings(int fd) noexcept {
     set_int(fd, IPPROTO_TCP, TCP_CORK, 0);
 }
 
-std::shared_ptr<Connection> Socket::make_connection(Connection::StateListener listener) {
+std::shared_ptr<PolledQp> Socket::make_connection(PolledQp::StateListener listener) {
     ensure_channel();
-    Connection::Parts parts;
-    parts.attr = options_.qp_attr();
-    parts.attr.context = reinterpret_cast<std::uintptr_t>(this);
-    parts.progress = progress();
-    parts.listener = std::move(listener);
-    channel_->join(parts, self());
-    auto connection = make_soft_connection(*api::device(), std::move(parts));
+    PolledQpAttr attr;
+    attr.qp = options_.qp_attr();
+    attr.qp.context = reinterpret_cast<std::uintptr_t>(this);
+    attr.progress = progress();
+    attr.listener = std::move(listener);
+    channel_->join(attr, self());
+    auto connection = api::device()->polled().create_polled_qp(std::move(attr));
     channel_->attach(*connection);
     return connection;
 }
 
 // The poller: MPA start-up on own_fd_, which then is the connection's.
-void Socket::start(mpa::Role role, PollCycle& cycle) {
+void Socket::start(ConnectAttr::Role role, PollCycle& cycle) {
     leave_progress();
     take_over_settings(own_fd_.fd());
-    connection_ = make_connection([this](Connection& c, QpState s) { on_state(c, s); });
+    connection_ = make_connection([this](PolledQp& qp, QpState s) { on_state(qp, s); });
     kernel_ready_.store(false, std::memory_order_release);
     phase_.store(Phase::starting, std::memory_order_release);
     cycle.active = true;
     ConnectAttr attr = options_.connect_attr();
-    attr.role =
-        role == mpa::Role::initiator ? ConnectAttr::Role::initiator : ConnectAttr::Role::responder;
-    if (auto r = connection_->start(own_fd_.fd(), attr, role, cycle); !r) {
+    attr.role = role;
+    if (auto r = connection_->start(own_fd_.fd(), attr, cycle); !r) {
         own_fd_.close();
         fail_start(r.error().code);
         return;
@@ -133,7 +131,7 @@ void Socket::fail_start(int error) {
 }
 
 // A call of the program: start-up on a connected socket. 0, or -1 with errno and nothing changed.
-int Socket::begin(int fd, mpa::Role role) {
+int Socket::begin(int fd, ConnectAttr::Role role) {
     Progress* const poller = ensure_progress();
     if (poller == nullptr) return -1;
     auto copy = duplicate_descriptor(fd);
@@ -202,7 +200,7 @@ int Socket::connect(int fd, const sockaddr* address, socklen_t length) {
     if (ensure_progress() == nullptr) return -1;
     ensure_channel();
     if (::connect(fd, address, length) == 0) {
-        if (begin(fd, mpa::Role::initiator) != 0) return -1;
+        if (begin(fd, ConnectAttr::Role::initiator) != 0) return -1;
         return blocks ? wait_started() : no(EINPROGRESS);
     }
     if (errno != EINPROGRESS && errno != EINTR) return -1;
@@ -236,16 +234,16 @@ void Socket::watch_connect(int fd) {
 // ---- a connected socket that both programs switch ---------------------------
 
 int Socket::switch_connected(int fd) {
-    mpa::Role role = mpa::Role::initiator;
+    ConnectAttr::Role role = ConnectAttr::Role::initiator;
     switch (options_.role) {
         case XSOCK_ROLE_INITIATOR:
             break;
         case XSOCK_ROLE_RESPONDER:
-            role = mpa::Role::responder;
+            role = ConnectAttr::Role::responder;
             break;
         default:
             if (hint_ == XSOCK_HINT_NONE) return no(EINVAL);
-            if (hint_ == XSOCK_HINT_ACCEPTED) role = mpa::Role::responder;
+            if (hint_ == XSOCK_HINT_ACCEPTED) role = ConnectAttr::Role::responder;
             break;
     }
     // A Request toward an initiator is no reason to hold back: it must get ours to know that both
@@ -305,7 +303,7 @@ void Socket::on_ready(std::uint32_t, PollCycle& cycle) {
         case Phase::connecting: {
             const int error = tcp::pending_error(own_fd_.fd());
             if (error == 0) {
-                start(mpa::Role::initiator, cycle);
+                start(ConnectAttr::Role::initiator, cycle);
                 return;
             }
             leave_progress();
@@ -328,7 +326,7 @@ void Socket::on_ready(std::uint32_t, PollCycle& cycle) {
 bool Socket::decide_by(PeerPeek::Kind seen, PollCycle& cycle) {
     switch (seen) {
         case PeerPeek::Kind::mpa:
-            start(mpa::Role::responder, cycle);
+            start(ConnectAttr::Role::responder, cycle);
             return true;
         case PeerPeek::Kind::other:
             fall_back_to_tcp("fallback-not-mpa", cycle);
@@ -427,7 +425,7 @@ int Socket::decide(int fd, bool writing) {
 
 // ---- what the connection says ------------------------------------------------
 
-void Socket::on_state(Connection& connection, QpState state) {
+void Socket::on_state(const PolledQp& connection, QpState state) {
     switch (state) {
         case QpState::fresh:
         case QpState::starting:

@@ -35,7 +35,7 @@ class ListenSocketTest : public ::testing::Test {
     std::shared_ptr<ListenSocket> make(int on) {
         return std::make_shared<ListenSocket>(
             on, *progress, ConnectAttr{},
-            [this](Connection::StateListener) -> std::shared_ptr<Connection> {
+            [this](PolledQp::StateListener) -> std::shared_ptr<PolledQp> {
                 ++makes;
                 throw std::bad_alloc();
             },

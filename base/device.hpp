@@ -45,7 +45,7 @@ class CompletionChannel {
 };
 
 class PolledDevice;
-class Progress;
+class PollGroup;
 
 /// Where completions are pushed; outlives the Cq that it is of.
 class CompletionTarget {
@@ -92,9 +92,8 @@ class Cq {
     virtual bool wait_until(const std::function<bool()>& done, Time deadline) = 0;
     /// The caller is about to sleep outside of the library: a thread of ours takes over at once.
     virtual void hand_over() = 0;
-    /// For the completions of a connection of `progress`, which polls of this queue poll from now
-    /// on.
-    virtual std::shared_ptr<CompletionTarget> target(Progress& progress) = 0;
+    /// For the completions of a connection of `group`, which polls of this queue poll from now on.
+    virtual std::shared_ptr<CompletionTarget> target(PollGroup& group) = 0;
 };
 
 class Srq {

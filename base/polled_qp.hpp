@@ -3,7 +3,7 @@
 // completions from a queue: sockets in DDPMODE. It has the memory for what comes in, is told of
 // each completion by the poller that makes it, and does in one poll cycle what belongs together.
 //
-// What takes a PollCycle is called inside one (Progress::locked(), or by what the poller calls);
+// What takes a PollCycle is called inside one (PollGroup::locked(), or by what the poller calls);
 // everything else by any thread.
 #pragma once
 
@@ -12,12 +12,10 @@
 #include <memory>
 
 #include "base/device.hpp"
+#include "base/poll_group.hpp"
 #include "base/work.hpp"
 
 namespace xsock {
-
-class PollCycle;
-class Progress;
 
 /// One connection. It lives until it has ended and the last reference is given back; release() it
 /// before.
@@ -74,7 +72,7 @@ class PolledQp {
 
 struct PolledQpAttr {
     QpAttr qp;  ///< without queues
-    Progress* progress = nullptr;
+    PollGroup* group = nullptr;
     PolledQp::StateListener listener;
     std::shared_ptr<void> keeper;  ///< given back when the connection is gone
     void* argument = nullptr;      ///< of the two below
@@ -121,10 +119,10 @@ class PolledListener {
 class PolledDevice {
   public:
     /// For connections of the API, each in its turn.
-    virtual Progress& next_progress() = 0;
+    virtual PollGroup& next_group() = 0;
     virtual std::shared_ptr<PolledQp> create_polled_qp(PolledQpAttr attr) = 0;
     /// Takes a listening TCP socket, which does not block.
-    virtual std::shared_ptr<PolledListener> create_polled_listener(int fd, Progress& progress,
+    virtual std::shared_ptr<PolledListener> create_polled_listener(int fd, PollGroup& group,
                                                                    const ConnectAttr& attr,
                                                                    PolledListener::Make make) = 0;
     /// The connection as a Qp, for a user of the API: its end is not the connection's, which

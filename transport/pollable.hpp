@@ -87,16 +87,6 @@ class Pollable : public std::enable_shared_from_this<Pollable> {
     }
     [[nodiscard]] const auto& channels() const noexcept { return channels_; }
 
-    /// In a forked child: the Progress that it was registered with is the parent's.
-    void forget_progress() noexcept {
-        pending_.store(false, std::memory_order_relaxed);
-        registered_ = false;
-        in_channels_ = false;
-        at_cycle_end_ = false;
-        fd_ = -1;
-        deadline_ = kNever;
-    }
-
   private:
     friend class PollSet;
     friend class Progress;

@@ -13,6 +13,7 @@
 #include "transport/log.hpp"
 #include "transport/progress_thread.hpp"
 #include "transport/signal_blocker.hpp"
+#include "transport/watch_item.hpp"
 
 namespace xsock {
 
@@ -257,9 +258,17 @@ void Progress::detach_busy_polled() {
 }
 
 int Progress::embed() {
+    if (mode() == ProgressMode::thread) return -1;
     embedded_.store(true, std::memory_order_seq_cst);
     locked([this](PollCycle&) { poll_set_.attach_busy_polled(); });
     return epoll_fd();
+}
+
+Result<std::shared_ptr<DescriptorWatch>> Progress::watch(std::shared_ptr<DescriptorWatcher> watcher,
+                                                         int fd, std::uint32_t events) {
+    auto item = std::make_shared<WatchItem>(*this, std::move(watcher));
+    if (auto r = add(item, fd, events); !r) return r.error();
+    return std::shared_ptr<DescriptorWatch>(std::move(item));
 }
 
 std::unique_ptr<TxBuffer> Progress::take_tx_buffer() {

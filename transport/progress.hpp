@@ -20,6 +20,7 @@
 #include "base/bytes.hpp"
 #include "base/completion_queue.hpp"
 #include "base/epoch.hpp"
+#include "base/poll_group.hpp"
 #include "base/result.hpp"
 #include "base/wake_flag.hpp"
 #include "transport/config.hpp"
@@ -43,7 +44,7 @@ struct TxBuffer {
     [[nodiscard]] Bytes bytes() const noexcept { return {memory.get(), kBytes}; }
 };
 
-class Progress {
+class Progress final : public PollGroup {
   public:
     static Result<std::unique_ptr<Progress>> create(Epochs& epochs, const TransportConfig& config,
                                                     unsigned index);
@@ -54,9 +55,9 @@ class Progress {
     // -- callers, any thread --
 
     /// One poll cycle, if no other thread polls. What every poll does.
-    void poll();
+    void poll() override;
     /// The same, and asks epoll in any case: nothing that has arrived by now is left for later.
-    void try_poll_thoroughly();
+    void try_poll_thoroughly() override;
     /// try_poll_thoroughly() that waits for the lock.
     void poll_thoroughly();
     /// Serves the ready members of `channel`, which are all items of this Progress, and what was
@@ -82,32 +83,21 @@ class Progress {
         f(scope.cycle);
     }
 
-    enum class Waited : std::uint8_t { done, timeout, interrupted };
-    /// The same for calls that signals interrupt. `restart`: handlers with SA_RESTART do not, as
-    /// long as there is no deadline (signal(7)).
-    Waited wait_interruptibly(const std::function<bool()>& done, Time deadline, bool restart);
+    /// The same for calls that signals interrupt.
+    Waited wait_interruptibly(const std::function<bool()>& done, Time deadline,
+                              bool restart) override;
 
     // -- callers that sleep in a poll() of their own, with other descriptors beside ours --
 
-    using Follower = WaitGroup::Follower;
-
-    /// Makes the caller the leader if there is none and callers may poll at all. As leader it
-    /// checks once more what it waits for and work_waiting(), then polls lead_fds() for POLLIN, and
-    /// calls end_lead() when it woke.
-    [[nodiscard]] bool lead();
-    [[nodiscard]] std::array<int, 2> lead_fds() const noexcept {
+    [[nodiscard]] bool lead() override;
+    [[nodiscard]] std::array<int, 2> lead_fds() const noexcept override {
         return {poll_set_.epoll_fd(), wait_group_.wake_fd()};
     }
-    /// `notified`: the second of lead_fds() was readable. Makes a poll cycle.
-    void end_lead(bool notified);
-    /// Between these two the follower is notified when there is no leader; at once if that is so
-    /// already.
-    void follow(Follower& follower) { wait_group_.follow(follower, callers_poll()); }
-    void unfollow(Follower& follower);
-    /// How long a caller that waits now may spin before it sleeps; 0: not at all. Call
-    /// count_spin(found) after spinning.
-    [[nodiscard]] Time spin_budget() noexcept;
-    void count_spin(bool found) noexcept { wait_group_.count_spin(found); }
+    void end_lead(bool notified) override;
+    void follow(Follower& follower) override { wait_group_.follow(follower, callers_poll()); }
+    void unfollow(Follower& follower) override;
+    [[nodiscard]] Time spin_budget() noexcept override;
+    void count_spin(bool found) noexcept override { wait_group_.count_spin(found); }
     /// For callers that stop polling and sleep: the thread polls.
     void notify_thread();
     /// The caller will not poll for a while: the background thread takes over at once instead of
@@ -133,8 +123,7 @@ class Progress {
     [[nodiscard]] std::uint64_t caller_cycles() const noexcept {
         return caller_cycles_.load(std::memory_order_relaxed);
     }
-    /// Polls readable when a poll cycle may find something: for loops that embed us.
-    [[nodiscard]] int embed();
+    [[nodiscard]] int embed() override;
     [[nodiscard]] ProgressMode mode() const noexcept {
         return mode_.load(std::memory_order_relaxed);
     }
@@ -144,11 +133,11 @@ class Progress {
         return interval_.load(std::memory_order_relaxed);
     }
     /// Makes the background thread if the mode wants one and it is not there yet.
-    void ensure_thread();
+    void ensure_thread() override;
     /// Callers wait in ways that are not seen here: `app` becomes `both`, for good.
     void need_thread();
     /// Lets callers that sleep look again at what they wait for. Any thread.
-    void wake_waiters() noexcept { wait_group_.wake(); }
+    void wake_waiters() noexcept override { wait_group_.wake(); }
     /// Around fork() (transport/fork.hpp): nothing is under way in between, unless fork() is called
     /// by a signal handler that interrupted a poll cycle. The child abandon()s: its copies of all
     /// descriptors are closed, and nothing of this is used any more; what is in the middle of a
@@ -179,6 +168,8 @@ class Progress {
     Result<void> add(std::shared_ptr<Pollable> item, int fd, std::uint32_t events) {
         return poll_set_.add(std::move(item), fd, events);
     }
+    Result<std::shared_ptr<DescriptorWatch>> watch(std::shared_ptr<DescriptorWatcher> watcher,
+                                                   int fd, std::uint32_t events) override;
     /// An item without a descriptor, or with one that another item has registered and serves it
     /// by. Completion channels do not watch it.
     Result<void> add(std::shared_ptr<Pollable> item) { return poll_set_.add(std::move(item)); }
@@ -213,8 +204,7 @@ class Progress {
         thread_ticking_.store(ticking, std::memory_order_seq_cst);
     }
     [[nodiscard]] int epoll_fd() const noexcept { return poll_set_.epoll_fd(); }
-    /// True when a poll cycle is owed that no caller may be about to make.
-    [[nodiscard]] bool work_waiting() const noexcept {
+    [[nodiscard]] bool work_waiting() const noexcept override {
         return pending_count_.load(std::memory_order_seq_cst) != 0;
     }
     WakeFlag& thread_wake() noexcept { return thread_wake_; }
@@ -257,6 +247,9 @@ class Progress {
     }
     void lock() noexcept;
     void unlock() noexcept;
+    void run_locked(void (*f)(void* argument, PollCycle& cycle), void* argument) override {
+        locked([&](PollCycle& cycle) { f(argument, cycle); });
+    }
     PollCycle begin_cycle() noexcept;
     void end_cycle(PollCycle& cycle) noexcept;
     bool begin_caller_cycle();

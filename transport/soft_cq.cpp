@@ -149,7 +149,7 @@ Result<int> SoftCq::fd() {
     register_internal_fd(epoll_fd);
     add_to_epoll(epoll_fd, core_->waiting.fd());
     core_->each_source([epoll_fd](Progress& p) {
-        if (p.mode() != ProgressMode::thread) add_to_epoll(epoll_fd, p.embed());
+        if (const int fd = p.embed(); fd >= 0) add_to_epoll(epoll_fd, fd);
     });
     core_->queue.set_notifier(
         [](void* argument) { static_cast<CqCore*>(argument)->waiting.notify(); }, core_.get());

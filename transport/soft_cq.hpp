@@ -87,8 +87,8 @@ class SoftCq final : public Cq {
     bool holds(std::uint32_t qp_num) const override { return core_->queue.holds(qp_num); }
     bool wait_until(const std::function<bool()>& done, Time deadline) override;
     void hand_over() override;
-    std::shared_ptr<CompletionTarget> target(Progress& progress) override {
-        core_->add_source(progress);
+    std::shared_ptr<CompletionTarget> target(PollGroup& group) override {
+        core_->add_source(static_cast<Progress&>(group));
         return core_;
     }
 

@@ -174,7 +174,7 @@ class BorrowedQp final : public ConnectionQp {
 /// The completions of a PolledQp: to its API at once.
 struct PolledCq {
     explicit PolledCq(const PolledQpAttr& attr)
-        : core(*attr.progress, 4, false), keeper(attr.keeper) {
+        : core(static_cast<Progress&>(*attr.group), 4, false), keeper(attr.keeper) {
         core.queue.set_sink(attr.on_completion, attr.argument);
     }
     CqCore core;
@@ -208,8 +208,7 @@ class SoftListener final : public Listener {
         const int fd = epoll_create1(EPOLL_CLOEXEC);  // not moved: programs may use it in select()
         if (fd < 0) return Error{errno, "epoll_create1 failed"};
         register_internal_fd(fd);
-        const bool polls = progress_.mode() != ProgressMode::thread;
-        for (const int watched : {*ready, polls ? progress_.embed() : -1}) {
+        for (const int watched : {*ready, progress_.embed()}) {
             if (watched < 0) continue;
             epoll_event event{};
             event.events = EPOLLIN;
@@ -308,7 +307,7 @@ class SoftDevice final : public Device, public PolledDevice {
     bool next_event(AsyncEvent& out) override { return events_.next(out); }
 
     PolledDevice& polled() noexcept override { return *this; }
-    Progress& next_progress() override {
+    PollGroup& next_group() override {
         const unsigned n = next_progress_.fetch_add(1, std::memory_order_relaxed);
         return *progresses_[n % progresses_.size()];
     }
@@ -317,17 +316,17 @@ class SoftDevice final : public Device, public PolledDevice {
         Connection::Parts parts;
         parts.attr = attr.qp;
         parts.send_cq = parts.recv_cq = std::shared_ptr<CqCore>(cq, &cq->core);
-        parts.progress = attr.progress;
+        parts.progress = static_cast<Progress*>(attr.group);
         parts.listener = std::move(attr.listener);
         parts.spare_receive = attr.provide_receive;
         parts.spare_argument = attr.argument;
         return make_connection(std::move(parts));
     }
-    std::shared_ptr<PolledListener> create_polled_listener(int fd, Progress& progress,
+    std::shared_ptr<PolledListener> create_polled_listener(int fd, PollGroup& group,
                                                            const ConnectAttr& attr,
                                                            PolledListener::Make make) override {
-        return std::make_shared<ListenSocket>(fd, progress, attr, std::move(make),
-                                              config_.max_starting);
+        return std::make_shared<ListenSocket>(fd, static_cast<Progress&>(group), attr,
+                                              std::move(make), config_.max_starting);
     }
     std::unique_ptr<Qp> borrow(PolledQp& qp, std::function<Result<void>()> may_post_recv) override {
         return std::make_unique<BorrowedQp>(static_cast<Connection&>(qp), std::move(may_post_recv));

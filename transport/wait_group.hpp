@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "base/poll_group.hpp"
 #include "base/result.hpp"
 #include "base/wake_flag.hpp"
 #include "transport/event_fd.hpp"
@@ -60,17 +61,7 @@ class WaitGroup {
 
     // -- followers; `may_lead`: callers may poll at all --
 
-    /// A caller that sleeps in a poll() of its own while another one leads; notified when none does
-    /// any more.
-    class Follower {
-      public:
-        /// The caller must lead, or unfollow() so that the next one is notified. A lock of the
-        /// group is held.
-        virtual void on_lead_free() noexcept = 0;
-
-      protected:
-        ~Follower() = default;
-    };
+    using Follower = PollGroup::Follower;
     void follow(Follower& follower, bool may_lead);
     void unfollow(Follower& follower, bool may_lead) noexcept;
 

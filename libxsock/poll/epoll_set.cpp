@@ -10,13 +10,13 @@
 #include <new>
 #include <utility>
 
+#include "base/poll_group.hpp"
 #include "base/random.hpp"
 #include "libxsock/poll/eventpoll_info.hpp"
 #include "libxsock/poll/membership.hpp"
 #include "transport/descriptors.hpp"
 #include "transport/fork.hpp"
 #include "transport/log.hpp"
-#include "transport/progress.hpp"
 
 namespace xsock::readiness {
 namespace {
@@ -225,9 +225,9 @@ void EpollSet::forget(Members::iterator at) {
     clear_mirror_if_empty();
 }
 
-void EpollSet::use_progress(Member& member, Progress* progress) {
+void EpollSet::use_progress(Member& member, PollGroup* progress) {
     if (member.progress == progress) return;
-    const auto of = [this](const Progress* p) {
+    const auto of = [this](const PollGroup* p) {
         return std::find_if(uses_.begin(), uses_.end(),
                             [p](const Use& use) { return use.progress == p; });
     };
@@ -488,7 +488,7 @@ class EpollSet::Waiting final : public Target {
         copy_progresses();
         return found_;
     }
-    std::span<Progress* const> progresses() override {
+    std::span<PollGroup* const> progresses() override {
         return {progresses_.data(), progress_count_};
     }
     KernelSet kernel() override {
@@ -529,7 +529,7 @@ class EpollSet::Waiting final : public Target {
     const int room_;
     int found_ = 0;
     std::array<pollfd, 1 + kExtraFds> fds_{};
-    std::array<Progress*, kMaxProgresses> progresses_;
+    std::array<PollGroup*, kMaxProgresses> progresses_;
     std::size_t progress_count_ = 0;
 };
 
@@ -660,12 +660,13 @@ void EpollSet::allow_outside_watch() {
 
 // While the program sleeps on the outer descriptor it is woken for each cycle that may be of use:
 // the background thread would be woken first and take the program's last calls for activity.
-void EpollSet::embed_if_watched(Progress& progress) {
-    if (!mirror_.is_open() || progress.mode() == ProgressMode::thread) return;
+void EpollSet::embed_if_watched(PollGroup& progress) {
+    const int fd = mirror_.is_open() ? progress.embed() : -1;
+    if (fd < 0) return;
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = hidden_data();
-    if (epoll_ctl(epfd_, EPOLL_CTL_ADD, progress.embed(), &event) == 0) ++kernel_members_;
+    if (epoll_ctl(epfd_, EPOLL_CTL_ADD, fd, &event) == 0) ++kernel_members_;
 }
 
 std::uint32_t EpollSet::events() const noexcept {
@@ -690,9 +691,9 @@ std::uint32_t EpollSet::events() const noexcept {
     return 0;
 }
 
-std::vector<Progress*> EpollSet::progresses() {
+std::vector<PollGroup*> EpollSet::progresses() {
     const std::lock_guard hold(mutex_);
-    std::vector<Progress*> all;
+    std::vector<PollGroup*> all;
     for (const Use& use : uses_) all.push_back(use.progress);
     return all;
 }

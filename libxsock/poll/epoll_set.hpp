@@ -63,9 +63,9 @@ class EpollSet final : public Source {
 
     std::uint32_t events() const noexcept override;
     bool kernel_ready() const noexcept override { return false; }
-    Progress* progress() const noexcept override { return nullptr; }
+    PollGroup* progress() const noexcept override { return nullptr; }
     /// Those of the members.
-    [[nodiscard]] std::vector<Progress*> progresses();
+    [[nodiscard]] std::vector<PollGroup*> progresses();
 
   private:
     struct Member final : Watcher {
@@ -94,7 +94,7 @@ class EpollSet final : public Source {
         Member* next_told = nullptr;
         // Under mutex_.
         bool in_kernel = false;
-        Progress* progress = nullptr;
+        PollGroup* progress = nullptr;
     };
     using Members = std::unordered_multimap<int, std::unique_ptr<Member>>;
     class Waiting;
@@ -115,9 +115,9 @@ class EpollSet final : public Source {
     void check_member(Member& member) noexcept;
     int collect(epoll_event* out, int room);
     int collect_kernel(epoll_event* out, int room);
-    void use_progress(Member& member, Progress* progress);
+    void use_progress(Member& member, PollGroup* progress);
     void clear_mirror_if_empty();
-    void embed_if_watched(Progress& progress);
+    void embed_if_watched(PollGroup& progress);
     void wake_all() noexcept;
 
     // With ready_lock_ held.
@@ -137,7 +137,7 @@ class EpollSet final : public Source {
     std::size_t kernel_members_ = 0;  // at most so many are in the kernel's set
     bool kernel_first_ = false;       // takes turns
     struct Use {
-        Progress* progress;
+        PollGroup* progress;
         std::size_t members;
     };
     std::vector<Use> uses_;

@@ -74,7 +74,7 @@ void PollTarget::choose_kernel() {
             }
         } else if (EpollSet* const set = handles_[i].set()) {
             kernel = true;  // for its plain members
-            for (Progress* progress : set->progresses()) add_progress(progress);
+            for (PollGroup* progress : set->progresses()) add_progress(progress);
         }
         if (!kernel) continue;
         fds_[kernel_count_] = {entries_[i].fd, entries_[i].events, 0};
@@ -82,7 +82,7 @@ void PollTarget::choose_kernel() {
     }
 }
 
-void PollTarget::add_progress(Progress* progress) {
+void PollTarget::add_progress(PollGroup* progress) {
     if (progress == nullptr) return;
     const auto end = progresses_.begin() + static_cast<std::ptrdiff_t>(progress_count_);
     if (std::find(progresses_.begin(), end, progress) != end) return;

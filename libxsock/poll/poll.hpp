@@ -45,7 +45,7 @@ class PollTarget final : public Target {
     PollTarget& operator=(const PollTarget&) = delete;
 
     int check(Kernel kernel) override;
-    std::span<Progress* const> progresses() override {
+    std::span<PollGroup* const> progresses() override {
         return {progresses_.data(), progress_count_};
     }
     KernelSet kernel() override { return {fds_.span(), kernel_count_}; }
@@ -68,7 +68,7 @@ class PollTarget final : public Target {
     [[nodiscard]] short counting(std::size_t i) const noexcept {
         return counting_.empty() ? short{-1} : counting_[i];
     }
-    void add_progress(Progress* progress);
+    void add_progress(PollGroup* progress);
 
     const std::span<pollfd> entries_;
     const std::span<const Handle> handles_;
@@ -78,7 +78,7 @@ class PollTarget final : public Target {
     std::size_t kernel_count_ = 0;
     std::size_t sources_ = 0;             // entries with a handle
     std::size_t kernel_ready_count_ = 0;  // of them asked of the kernel alone
-    std::array<Progress*, kMaxProgresses> progresses_;
+    std::array<PollGroup*, kMaxProgresses> progresses_;
     std::size_t progress_count_ = 0;
 
     // While asleep; the thread that wakes a source reads wake_flag_ first, under the source's lock.

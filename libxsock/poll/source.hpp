@@ -18,7 +18,7 @@
 
 namespace xsock {
 
-class Progress;
+class PollGroup;
 
 namespace readiness {
 
@@ -70,7 +70,7 @@ class Source {
     /// The kernel's readiness of the descriptor is the program's too (see above).
     [[nodiscard]] virtual bool kernel_ready() const noexcept = 0;
     /// What moves this socket's bytes; the same one all the time that kernel_ready() is false.
-    [[nodiscard]] virtual Progress* progress() const noexcept = 0;
+    [[nodiscard]] virtual PollGroup* progress() const noexcept = 0;
     /// A wait begins: a kernel-ready socket that does not know yet what its peer speaks begins to
     /// check, and is kernel-ready no more. `fd` is the program's number. Not from inside a poll
     /// cycle.

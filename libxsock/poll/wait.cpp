@@ -20,7 +20,7 @@ constexpr unsigned kCyclesBetweenKernel = 8;
 constexpr Time kNap = kMillisecond;
 
 void poll_all(Target& target) {
-    for (Progress* progress : target.progresses()) progress->poll();
+    for (PollGroup* progress : target.progresses()) progress->poll();
 }
 
 // From the first round of a spin until the end of the wait, signals arrive only inside ppoll(): so
@@ -44,7 +44,7 @@ class SignalsHeld {
 int spin(Target& target, Time deadline) {
     const auto progresses = target.progresses();
     if (progresses.empty()) return 0;
-    Progress& first = *progresses.front();
+    PollGroup& first = *progresses.front();
     const Time budget = first.spin_budget();
     if (budget == 0) return 0;
     const Time end = std::min(deadline, time_after(monotonic_now(), budget));
@@ -64,10 +64,10 @@ int spin(Target& target, Time deadline) {
 // The Progresses that this thread leads and those that it follows, for one sleep.
 class Roles {
   public:
-    Roles(std::span<Progress* const> all, Waiter* waiter) : waiter_(waiter) {
+    Roles(std::span<PollGroup* const> all, Waiter* waiter) : waiter_(waiter) {
         all_count_ = std::min(all.size(), all_.size());
         std::copy_n(all.begin(), all_count_, all_.begin());
-        for (Progress* progress : all) {
+        for (PollGroup* progress : all) {
             if (led_count_ < led_.size() && progress->lead()) {
                 led_[led_count_++] = progress;
             } else if (waiter != nullptr && followed_count_ < followed_.size()) {
@@ -77,20 +77,20 @@ class Roles {
         }
     }
     ~Roles() {
-        for (Progress* progress : followed()) progress->unfollow(*waiter_);
+        for (PollGroup* progress : followed()) progress->unfollow(*waiter_);
         for (std::size_t i = 0; i < led_count_; ++i) led_[i]->end_lead(notified_[i]);
     }
     Roles(const Roles&) = delete;
     Roles& operator=(const Roles&) = delete;
 
     /// Were the roles taken for these?
-    [[nodiscard]] bool are_for(std::span<Progress* const> all) const noexcept {
+    [[nodiscard]] bool are_for(std::span<PollGroup* const> all) const noexcept {
         return std::equal(all.begin(), all.end(), all_.begin(),
                           all_.begin() + static_cast<std::ptrdiff_t>(all_count_));
     }
     [[nodiscard]] bool work_waiting() const noexcept {
         return std::any_of(led_.begin(), led_.begin() + led_count_,
-                           [](const Progress* p) { return p->work_waiting(); });
+                           [](const PollGroup* p) { return p->work_waiting(); });
     }
     std::size_t add_fds(std::span<pollfd> out) const {
         std::size_t n = 0;
@@ -104,14 +104,14 @@ class Roles {
     }
 
   private:
-    std::span<Progress* const> followed() const {
+    std::span<PollGroup* const> followed() const {
         return std::span(followed_).first(followed_count_);
     }
     Waiter* waiter_;
-    std::array<Progress*, Target::kMaxProgresses> all_;
-    std::array<Progress*, Target::kMaxLeads> led_{};
+    std::array<PollGroup*, Target::kMaxProgresses> all_;
+    std::array<PollGroup*, Target::kMaxLeads> led_{};
     std::array<bool, Target::kMaxLeads> notified_{};
-    std::array<Progress*, Target::kMaxProgresses> followed_{};
+    std::array<PollGroup*, Target::kMaxProgresses> followed_{};
     std::size_t all_count_ = 0, led_count_ = 0, followed_count_ = 0;
 };
 
@@ -178,7 +178,7 @@ int sleep_until(Target& target, Time deadline, const sigset_t& mask) {
 int wait_for(Target& target, Time deadline, const sigset_t* mask) {
     if (deadline == 0) {
         // "Nothing" is an answer that the program may build on.
-        for (Progress* progress : target.progresses()) progress->try_poll_thoroughly();
+        for (PollGroup* progress : target.progresses()) progress->try_poll_thoroughly();
         return target.check(Kernel::ask);
     }
     // Polled first even if something is ready already: what has arrived by now must be told.

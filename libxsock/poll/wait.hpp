@@ -38,7 +38,7 @@ class Target {
     virtual int check(Kernel kernel) = 0;
     /// What moves the bytes of those that are waited for, at most kMaxProgresses. May change with
     /// every check().
-    virtual std::span<Progress* const> progresses() = 0;
+    virtual std::span<PollGroup* const> progresses() = 0;
     /// Valid until the next check().
     virtual KernelSet kernel() = 0;
     /// Events from now on notify the waiter. check() follows, then perhaps the sleep, then

@@ -14,10 +14,10 @@
 #include <mutex>
 #include <vector>
 
+#include "base/poll_group.hpp"
 #include "base/result.hpp"
 #include "transport/event_fd.hpp"
 #include "transport/fork.hpp"
-#include "transport/progress.hpp"
 
 namespace xsock::readiness {
 
@@ -47,7 +47,7 @@ class NotifyOnce {
     Flag notified_{false};
 };
 
-class Waiter final : public Progress::Follower {
+class Waiter final : public PollGroup::Follower {
   public:
     /// Makes fd() readable, once until clear(). Any thread that found the waiter in a list, with
     /// the lock of the list: the waiter leaves its lists before it goes.

@@ -63,7 +63,7 @@ void Socket::inherit(const Socket& listening, int flags) {
 // ---- DDPREQUIRE ---------------------------------------------------------------
 
 int Socket::ensure_listener(int fd) {
-    Progress* const poller = ensure_progress();
+    PollGroup* const poller = ensure_progress();
     if (poller == nullptr) return -1;
     return listener_.ensure_open(fd, *poller, [&](int copy) {
         ConnectAttr attr = options_.connect_attr();
@@ -132,14 +132,14 @@ int Socket::accept_required(int fd, sockaddr* address, socklen_t* length, int fl
             return listener_.has_news() || listener_.is_shut() || phase() != Phase::listening;
         };
         const auto waited = wait(*progress(), may_end, receive_timeout_.load());
-        if (waited != Progress::Waited::done) return fail_wait(waited, EAGAIN);
+        if (waited != PollGroup::Waited::done) return fail_wait(waited, EAGAIN);
     }
 }
 
 // Of a connection that waited to be accepted: a number for the program, which owns it from now on.
 int Socket::hand_out(const std::shared_ptr<PolledQp>& connection, int flags) {
     Result<int> copy = Error{ENOTCONN, ""};
-    const std::shared_ptr<Socket> keep = self();
+    const std::shared_ptr<Socket> keep = shared_from_this();
     progress()->locked([&](PollCycle& cycle) {
         copy = connection->descriptor();
         if (!copy) {

@@ -13,7 +13,7 @@ std::shared_ptr<PolledListener> BackgroundListener::get() {
     return listener_;
 }
 
-int BackgroundListener::ensure_open(int fd, Progress& poller, const Make& make) {
+int BackgroundListener::ensure_open(int fd, PollGroup& poller, const Make& make) {
     const std::lock_guard hold(mutex_);
     if (listener_ != nullptr && generation_ == process_generation()) return 0;
     if (listener_ != nullptr) {

@@ -30,7 +30,7 @@ class BackgroundListener {
     using Make = std::function<std::shared_ptr<PolledListener>(int fd)>;
     /// Opens it, unless it is open: `make` is given a number of our own for the program's `fd`.
     /// @return 0; -1 with errno
-    int ensure_open(int fd, Progress& poller, const Make& make);
+    int ensure_open(int fd, PollGroup& poller, const Make& make);
     /// @return false: a parent accepts on the same socket, for all that is known here
     bool close();
     /// In a forked child: a thread that is not here may have held the lock.
@@ -45,7 +45,7 @@ class BackgroundListener {
   private:
     std::mutex mutex_;
     std::shared_ptr<PolledListener> listener_;
-    Progress* progress_ = nullptr;  // of listener_
+    PollGroup* progress_ = nullptr;  // of listener_
     std::uint32_t generation_ = 0;
     bool is_inherited_ = false;  // there was one in a parent, too
     std::atomic<PolledListener*> now_{nullptr};

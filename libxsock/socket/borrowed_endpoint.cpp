@@ -8,7 +8,7 @@
 
 namespace xsock::sockets {
 
-xsock_ep* BorrowedEndpoint::get(const MessageChannel& channel, PolledQp& qp, Progress& progress,
+xsock_ep* BorrowedEndpoint::get(const MessageChannel& channel, PolledQp& qp, PollGroup& progress,
                                 xsock_cq* send_cq, xsock_cq* recv_cq) {
     const std::lock_guard hold(lock_);
     if (recv_cq == nullptr) recv_cq = send_cq;

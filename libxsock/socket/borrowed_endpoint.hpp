@@ -17,7 +17,7 @@ class BorrowedEndpoint {
   public:
     /// Made by the first call, which names the queues; the same one afterwards, for the same queues
     /// or none. Null with EINVAL (other queues, or none yet) or EPERM. Any thread.
-    xsock_ep* get(const MessageChannel& channel, PolledQp& qp, Progress& progress,
+    xsock_ep* get(const MessageChannel& channel, PolledQp& qp, PollGroup& progress,
                   xsock_cq* send_cq, xsock_cq* recv_cq);
     /// The poller: what was posted by the endpoint is done.
     void push(const Wc& wc);

@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <functional>
 
+#include "base/poll_group.hpp"
 #include "transport/clock.hpp"
-#include "transport/progress.hpp"
 
 namespace xsock::sockets {
 
@@ -50,13 +50,13 @@ inline int no(int error) noexcept {
 
 /// Polls, then sleeps, until `done()`, or for `timeout` (0: without limit).
 template <typename F>
-Progress::Waited wait(Progress& progress, const F& done, Time timeout) {
+PollGroup::Waited wait(PollGroup& progress, const F& done, Time timeout) {
     const Time deadline = timeout != 0 ? time_after(monotonic_now(), timeout) : kNever;
     return progress.wait_interruptibly(std::cref(done), deadline, timeout == 0);
 }
 /// -1 with the errno for a wait that did not end well.
-inline int fail_wait(Progress::Waited why, int on_timeout) noexcept {
-    return no(why == Progress::Waited::interrupted ? EINTR : on_timeout);
+inline int fail_wait(PollGroup::Waited why, int on_timeout) noexcept {
+    return no(why == PollGroup::Waited::interrupted ? EINTR : on_timeout);
 }
 
 }  // namespace xsock::sockets

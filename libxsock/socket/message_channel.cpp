@@ -19,7 +19,7 @@ MessageChannel::~MessageChannel() {
 }
 
 void MessageChannel::join(PolledQpAttr& attr, std::shared_ptr<void> owner) {
-    progress_ = attr.progress;
+    progress_ = attr.group;
     attr.keeper = std::move(owner);
     attr.argument = this;
     attr.provide_receive = provide_receive;

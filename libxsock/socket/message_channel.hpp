@@ -73,7 +73,7 @@ class MessageChannel final : public Channel {
 
     readiness::Source& source_;
     const Options& options_;
-    Progress* progress_ = nullptr;
+    PollGroup* progress_ = nullptr;
     PolledQp* qp_ = nullptr;
     BorrowedEndpoint endpoint_;
 

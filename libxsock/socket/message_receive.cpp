@@ -124,7 +124,7 @@ ssize_t MessageChannel::receive(const IovSpan& iovs, const CallMode& mode, int& 
         }
         const auto waited = wait(
             *progress_, [this] { return something_to_read(); }, mode.timeout);
-        if (waited != Progress::Waited::done) return fail_wait(waited, EAGAIN);
+        if (waited != PollGroup::Waited::done) return fail_wait(waited, EAGAIN);
     }
 }
 
@@ -146,7 +146,7 @@ ssize_t MessageChannel::receive_direct(const IovSpan& iovs, const CallMode& mode
     if (!offered) offered = redirect_rest(iovs);
     const auto done_waiting = [&] { return offered ? direct_done() : something_to_read(); };
     const auto waited = wait(*progress_, done_waiting, mode.timeout);
-    over = waited != Progress::Waited::done;
+    over = waited != PollGroup::Waited::done;
     if (offered) {
         rx_lock_.lock();
         if (direct_.state.load(std::memory_order_relaxed) == State::under_way) {

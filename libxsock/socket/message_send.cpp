@@ -112,7 +112,7 @@ ssize_t MessageChannel::send(const IovSpan& iovs, const CallMode& mode) {
         }
         const auto may_end = [&] { return can_send() || is_over(); };
         const auto waited = wait(*progress_, may_end, mode.timeout);
-        if (waited != Progress::Waited::done) return fail_wait(waited, EAGAIN);
+        if (waited != PollGroup::Waited::done) return fail_wait(waited, EAGAIN);
     }
 }
 
@@ -123,7 +123,7 @@ ssize_t MessageChannel::wait_for_zero_copy(Buffer& buffer, const CallMode& mode)
         return buffer.zero_copy_state.load(std::memory_order_seq_cst) != 0;
     };
     const auto waited = wait(*progress_, over, mode.timeout);
-    if (waited != Progress::Waited::done) {
+    if (waited != PollGroup::Waited::done) {
         BufferPtr copy(take_buffer(buffer.length));
         progress_->locked([&](PollCycle& cycle) {
             if (over()) return;

@@ -56,8 +56,8 @@ int Socket::set_mode(int fd, int value) {
                 break;
             case Phase::undecided:
                 if (ensure_progress() == nullptr) return -1;
-                progress()->locked([this](PollCycle& cycle) {
-                    if (phase() == Phase::undecided) fall_back_to_tcp("off", cycle);
+                progress()->locked([this](PollCycle&) {
+                    if (phase() == Phase::undecided) fall_back_to_tcp("off");
                 });
                 return phase() == Phase::plain ? XSOCK_PLAIN : no(EISCONN);
             case Phase::connecting:

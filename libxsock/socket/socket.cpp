@@ -73,12 +73,12 @@ void Socket::close() {
     if (in_own_process()) {
         close_listener();
         bool connected = false;
-        if (Progress* const poller = progress()) {
+        if (PollGroup* const poller = progress()) {
             // A poll cycle may be about to find out that the peer speaks MPA.
             poller->locked([&](PollCycle&) {
                 connected = connection_ != nullptr;
                 if (connected) return;
-                leave_progress();
+                own_fd_.end_watch();
                 own_fd_.close();
             });
         }
@@ -208,7 +208,7 @@ int Socket::ensure_open(int fd, int flags, bool writing) {
         const Time timeout = writing ? send_timeout_.load() : receive_timeout_.load();
         const auto waited = wait(
             *progress(), [this] { return is_known(phase()); }, timeout);
-        if (waited != Progress::Waited::done) return fail_wait(waited, EAGAIN);
+        if (waited != PollGroup::Waited::done) return fail_wait(waited, EAGAIN);
     }
 }
 

@@ -36,7 +36,10 @@ struct ListenCounters {
     std::atomic<std::uint64_t> accepted{0}, started{0}, fallbacks{0}, refused{0};
 };
 
-class Socket final : public ::xsock_socket, public Pollable, public readiness::Source {
+class Socket final : public ::xsock_socket,
+                     public std::enable_shared_from_this<Socket>,
+                     public DescriptorWatcher,
+                     public readiness::Source {
   public:
     enum class Phase : std::uint8_t {
         fresh,       ///< options may be set
@@ -84,15 +87,14 @@ class Socket final : public ::xsock_socket, public Pollable, public readiness::S
 
     [[nodiscard]] std::uint32_t events() const noexcept override;
     [[nodiscard]] bool kernel_ready() const noexcept override;
-    [[nodiscard]] Progress* progress() const noexcept override {
+    [[nodiscard]] PollGroup* progress() const noexcept override {
         return progress_.load(std::memory_order_acquire);
     }
     void begin_watch(int fd) noexcept override;
 
-    // -- Pollable: while connecting or undecided --
+    // -- DescriptorWatcher: while connecting or undecided --
 
-    void on_ready(std::uint32_t events, PollCycle& cycle) override;
-    void on_notify(PollCycle&) override {}
+    void on_ready(PollCycle& cycle) override;
     void on_time(PollCycle& cycle) override;
     void on_failure(PollCycle& cycle) noexcept override;
 
@@ -117,9 +119,6 @@ class Socket final : public ::xsock_socket, public Pollable, public readiness::S
     void close();
     void close_connection();
     static Time timeout_of(int fd, int name) noexcept;
-    std::shared_ptr<Socket> self() noexcept {
-        return std::static_pointer_cast<Socket>(shared_from_this());
-    }
     int enter(int fd, int flags, bool writing);
     int ensure_open(int fd, int flags, bool writing);
     int wait_started();
@@ -128,7 +127,7 @@ class Socket final : public ::xsock_socket, public Pollable, public readiness::S
     }
 
     // Beginning (start.cpp)
-    Progress* ensure_progress();
+    PollGroup* ensure_progress();
     void ensure_channel();
     void wake_callers() noexcept;
     std::shared_ptr<PolledQp> make_connection(PolledQp::StateListener listener);
@@ -137,10 +136,9 @@ class Socket final : public ::xsock_socket, public Pollable, public readiness::S
     void fail_start(int error);
     bool decide_by(PeerPeek::Kind seen, PollCycle& cycle);
     void check_undecided(PollCycle& cycle);
-    void fall_back_to_tcp(const char* code, PollCycle& cycle);
+    void fall_back_to_tcp(const char* code);
     int decide(int fd, bool writing);
     void watch_connect(int fd);
-    void leave_progress();
     void keep_from_exec(int fd) noexcept;
     void take_over_settings(int fd) noexcept;
     int switch_connected(int fd);
@@ -168,7 +166,7 @@ class Socket final : public ::xsock_socket, public Pollable, public readiness::S
     std::atomic<bool> exec_kept_{false};
     const int hint_;
     std::atomic<std::uint32_t> generation_{0};  // of the process that progress_ belongs to
-    std::atomic<Progress*> progress_{nullptr};
+    std::atomic<PollGroup*> progress_{nullptr};
     std::atomic<Time> receive_timeout_{0}, send_timeout_{0};  // ns; 0: none
     std::atomic<int> linger_s_{-1};                           // SO_LINGER; -1: off
     Options options_;                                         // fixed before start-up begins

@@ -32,7 +32,7 @@ void set_int(int fd, int level, int name, int value) noexcept {
 void reset_start_lock() noexcept { new (&beginning) std::mutex; }
 
 // The poller of this socket in this process; null with errno when there can be none.
-Progress* Socket::ensure_progress() {
+PollGroup* Socket::ensure_progress() {
     const std::uint32_t now = process_generation();
     if (generation_.load(std::memory_order_acquire) == now && progress() != nullptr) {
         return progress();
@@ -46,10 +46,9 @@ Progress* Socket::ensure_progress() {
     // A child begins anew: what its parent had begun here was closed when it was forked, and a
     // thread that is not here may have held the lock.
     if (generation_.load(std::memory_order_relaxed) != now) listener_.renew_lock();
-    if (progress() != nullptr) forget_progress();
     own_fd_.forget();
     kernel_ready_.store(true, std::memory_order_relaxed);
-    progress_.store(&device->polled().next_progress(), std::memory_order_release);
+    progress_.store(&device->polled().next_group(), std::memory_order_release);
     generation_.store(now, std::memory_order_release);
     return progress();
 }
@@ -64,7 +63,7 @@ void Socket::ensure_channel() {
 // progress() is the parent's, whose descriptors' numbers may be other files' here.
 void Socket::wake_callers() noexcept {
     if (generation_.load(std::memory_order_acquire) != process_generation()) return;
-    if (Progress* const poller = progress()) poller->wake_waiters();
+    if (PollGroup* const poller = progress()) poller->wake_waiters();
 }
 
 // Program calls on a descriptor tell us its number; from the start on exec() must not hand it on.
@@ -73,11 +72,6 @@ void Socket::keep_from_exec(int fd) noexcept {
     const int flags = ::fcntl(fd, F_GETFD);
     if (flags >= 0) ::fcntl(fd, F_SETFD, flags | FD_CLOEXEC);
     exec_kept_.store(true, std::memory_order_relaxed);
-}
-
-void Socket::leave_progress() {
-    progress()->remove(*this);
-    own_fd_.restore_low_water();
 }
 
 // What the program set for a stream and what would be in the way of FPDUs.
@@ -98,9 +92,9 @@ std::shared_ptr<PolledQp> Socket::make_connection(PolledQp::StateListener listen
     PolledQpAttr attr;
     attr.qp = options_.qp_attr();
     attr.qp.context = reinterpret_cast<std::uintptr_t>(this);
-    attr.progress = progress();
+    attr.group = progress();
     attr.listener = std::move(listener);
-    channel_->join(attr, self());
+    channel_->join(attr, shared_from_this());
     auto connection = api::device()->polled().create_polled_qp(std::move(attr));
     channel_->attach(*connection);
     return connection;
@@ -108,12 +102,11 @@ std::shared_ptr<PolledQp> Socket::make_connection(PolledQp::StateListener listen
 
 // The poller: MPA start-up on own_fd_, which then is the connection's.
 void Socket::start(ConnectAttr::Role role, PollCycle& cycle) {
-    leave_progress();
+    own_fd_.end_watch();
     take_over_settings(own_fd_.fd());
     connection_ = make_connection([this](PolledQp& qp, QpState s) { on_state(qp, s); });
     kernel_ready_.store(false, std::memory_order_release);
     phase_.store(Phase::starting, std::memory_order_release);
-    cycle.active = true;
     ConnectAttr attr = options_.connect_attr();
     attr.role = role;
     if (auto r = connection_->start(own_fd_.fd(), attr, cycle); !r) {
@@ -127,12 +120,13 @@ void Socket::start(ConnectAttr::Role role, PollCycle& cycle) {
 void Socket::fail_start(int error) {
     channel_->on_ended(error);
     phase_.store(Phase::ended, std::memory_order_release);
+    progress()->wake_waiters();
     wake(kEverything);
 }
 
 // A call of the program: start-up on a connected socket. 0, or -1 with errno and nothing changed.
 int Socket::begin(int fd, ConnectAttr::Role role) {
-    Progress* const poller = ensure_progress();
+    PollGroup* const poller = ensure_progress();
     if (poller == nullptr) return -1;
     auto copy = duplicate_descriptor(fd);
     if (!copy) return no(copy.error().code);
@@ -158,7 +152,7 @@ int Socket::begin(int fd, ConnectAttr::Role role) {
 int Socket::wait_started() {
     const auto known = [this] { return is_known(phase()); };
     const auto waited = wait(*progress(), known, send_timeout_.load());
-    if (waited != Progress::Waited::done) return fail_wait(waited, EINPROGRESS);
+    if (waited != PollGroup::Waited::done) return fail_wait(waited, EINPROGRESS);
     if (phase() == Phase::open) return 0;
     const int error = channel_->take_error();
     return no(error != 0 ? error : ECONNABORTED);
@@ -214,18 +208,17 @@ void Socket::watch_connect(int fd) {
     auto copy = duplicate_descriptor(fd);
     kernel_ready_.store(false, std::memory_order_release);
     mode_changed();
-    progress()->locked([&](PollCycle& cycle) {
+    progress()->locked([&](PollCycle&) {
         phase_.store(Phase::connecting, std::memory_order_release);
         if (!copy) {
             fail_start(copy.error().code);
             return;
         }
         own_fd_.assign(*copy);
-        if (auto r = progress()->add(shared_from_this(), *copy, EPOLLOUT); !r) {
+        if (auto r = own_fd_.watch(*progress(), shared_from_this(), EPOLLOUT); !r) {
             own_fd_.close();
             fail_start(r.error().code);
         }
-        cycle.active = true;
     });
     keep_from_exec(fd);
     progress()->ensure_thread();
@@ -265,12 +258,12 @@ void Socket::begin_watch(int fd) noexcept {
     }
     if (now != Phase::undecided) return;
     try {
-        Progress* const poller = ensure_progress();
-        if (poller == nullptr || !own_fd_.begin_watch()) return;
+        PollGroup* const poller = ensure_progress();
+        if (poller == nullptr || !own_fd_.claim_watch()) return;
         auto copy = duplicate_descriptor(fd);
         // Without a descriptor the first bytes cannot be peeked at; then recv() decides.
         if (!copy) {
-            own_fd_.end_watch();
+            own_fd_.unclaim_watch();
             log(LogLevel::error, "no-descriptor", "%s: %s", copy.error().what,
                 std::strerror(copy.error().code));
             return;
@@ -283,8 +276,8 @@ void Socket::begin_watch(int fd) noexcept {
                 return;
             }
             own_fd_.assign(*copy);
-            if (!poller->add(shared_from_this(), *copy, EPOLLIN | EPOLLRDHUP)) {
-                fall_back_to_tcp("fallback-no-watch", cycle);
+            if (!own_fd_.watch(*poller, shared_from_this(), EPOLLIN | EPOLLRDHUP)) {
+                fall_back_to_tcp("fallback-no-watch");
                 return;
             }
             check_undecided(cycle);
@@ -295,7 +288,7 @@ void Socket::begin_watch(int fd) noexcept {
     }
 }
 
-void Socket::on_ready(std::uint32_t, PollCycle& cycle) {
+void Socket::on_ready(PollCycle& cycle) {
     switch (phase()) {
         case Phase::undecided:
             check_undecided(cycle);
@@ -306,10 +299,9 @@ void Socket::on_ready(std::uint32_t, PollCycle& cycle) {
                 start(ConnectAttr::Role::initiator, cycle);
                 return;
             }
-            leave_progress();
+            own_fd_.end_watch();
             own_fd_.close();
             fail_start(error);
-            cycle.active = true;
             return;
         }
         case Phase::fresh:
@@ -329,11 +321,11 @@ bool Socket::decide_by(PeerPeek::Kind seen, PollCycle& cycle) {
             start(ConnectAttr::Role::responder, cycle);
             return true;
         case PeerPeek::Kind::other:
-            fall_back_to_tcp("fallback-not-mpa", cycle);
+            fall_back_to_tcp("fallback-not-mpa");
             return true;
         case PeerPeek::Kind::finished:
         case PeerPeek::Kind::failed:
-            fall_back_to_tcp("fallback-eof", cycle);
+            fall_back_to_tcp("fallback-eof");
             return true;
         case PeerPeek::Kind::silent:
         case PeerPeek::Kind::beginning:
@@ -346,51 +338,48 @@ bool Socket::decide_by(PeerPeek::Kind seen, PollCycle& cycle) {
 void Socket::check_undecided(PollCycle& cycle) {
     const PeerPeek peek = peek_peer(own_fd_.fd());
     if (decide_by(peek.kind, cycle) || peek.kind == PeerPeek::Kind::silent) return;
-    // A forked child begins anew, with its parent's SO_RCVLOWAT.
-    if (own_fd_.await_more_than(peek.bytes)) {
-        progress()->set_deadline(*this, time_after(cycle.now(), options_.startup_limit()));
-    }
+    own_fd_.await_more_than(peek.bytes, options_.startup_limit());
 }
 
-void Socket::on_time(PollCycle& cycle) {
-    if (phase() == Phase::undecided) fall_back_to_tcp("fallback-slow", cycle);
+void Socket::on_time(PollCycle&) {
+    if (phase() == Phase::undecided) fall_back_to_tcp("fallback-slow");
 }
 
-void Socket::on_failure(PollCycle& cycle) noexcept {
-    leave_progress();
+void Socket::on_failure(PollCycle&) noexcept {
+    own_fd_.end_watch();
     own_fd_.close();
     if (phase() == Phase::undecided) {
         kernel_ready_.store(true, std::memory_order_release);
         code_.store("fallback-no-watch", std::memory_order_relaxed);
         phase_.store(Phase::plain, std::memory_order_release);
         mode_changed();
+        progress()->wake_waiters();
     } else if (!is_known(phase())) {
         fail_start(ENOMEM);
     }
-    cycle.active = true;
 }
 
 // Plain TCP, with every byte where it was.
-void Socket::fall_back_to_tcp(const char* code, PollCycle& cycle) {
+void Socket::fall_back_to_tcp(const char* code) {
     const int fd = own_fd_.fd();
-    leave_progress();
+    own_fd_.end_watch();
     if (log_enabled(LogLevel::info)) {
         log(LogLevel::info, code, "%s: served as plain TCP",
             fd >= 0 ? tcp::peer_name(fd).c_str() : "a peer");
     }
     own_fd_.close();
-    own_fd_.end_watch();
+    own_fd_.unclaim_watch();
     if (counters_ != nullptr) counters_->fallbacks.fetch_add(1, std::memory_order_relaxed);
     code_.store(code, std::memory_order_relaxed);
     kernel_ready_.store(true, std::memory_order_release);
     phase_.store(Phase::plain, std::memory_order_release);
-    cycle.active = true;
+    progress()->wake_waiters();
     mode_changed();
 }
 
 // A call of the program on an undecided socket: looks now. 0, with the phase as it then is, or -1.
 int Socket::decide(int fd, bool writing) {
-    Progress* const poller = ensure_progress();
+    PollGroup* const poller = ensure_progress();
     if (poller == nullptr) return -1;
     int error = 0;
     poller->locked([&](PollCycle& cycle) {
@@ -408,7 +397,7 @@ int Socket::decide(int fd, bool writing) {
         }
         if (decide_by(seen.kind, cycle)) return;
         if (writing) {
-            fall_back_to_tcp("fallback-server-first", cycle);
+            fall_back_to_tcp("fallback-server-first");
         } else if (borrowed) {
             own_fd_.close();
         }

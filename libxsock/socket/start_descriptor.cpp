@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include "transport/clock.hpp"
 #include "transport/descriptors.hpp"
 
 namespace xsock::sockets {
@@ -14,24 +15,37 @@ void StartDescriptor::close() noexcept {
 void StartDescriptor::forget() noexcept {
     fd_ = -1;
     key_begun_ = false;
-    end_watch();
+    watch_.reset();
+    unclaim_watch();
 }
 
-bool StartDescriptor::await_more_than(std::size_t bytes) noexcept {
+Result<void> StartDescriptor::watch(PollGroup& group, std::shared_ptr<DescriptorWatcher> watcher,
+                                    std::uint32_t events) {
+    auto watch = group.watch(std::move(watcher), fd_, events);
+    if (!watch) return watch.error();
+    watch_ = std::move(*watch);
+    return {};
+}
+
+void StartDescriptor::end_watch() {
+    if (watch_ != nullptr) std::exchange(watch_, nullptr)->end();
+    if (low_water_ < 0 || fd_ < 0) return;
+    setsockopt(fd_, SOL_SOCKET, SO_RCVLOWAT, &low_water_, sizeof low_water_);
+    low_water_ = -1;
+}
+
+void StartDescriptor::await_more_than(std::size_t bytes, Time limit) {
     if (low_water_ < 0) {
         low_water_ = 1;
         socklen_t size = sizeof low_water_;
         getsockopt(fd_, SOL_SOCKET, SO_RCVLOWAT, &low_water_, &size);
     }
+    if (!key_begun_) {  // a forked child begins anew, with its parent's SO_RCVLOWAT
+        key_begun_ = true;
+        watch_->set_deadline(time_after(monotonic_now(), limit));
+    }
     const int wanted = static_cast<int>(bytes) + 1;
     setsockopt(fd_, SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof wanted);
-    return !std::exchange(key_begun_, true);
-}
-
-void StartDescriptor::restore_low_water() noexcept {
-    if (low_water_ < 0 || fd_ < 0) return;
-    setsockopt(fd_, SOL_SOCKET, SO_RCVLOWAT, &low_water_, sizeof low_water_);
-    low_water_ = -1;
 }
 
 }  // namespace xsock::sockets

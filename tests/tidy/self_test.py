@@ -38,6 +38,10 @@ WRONG_INCLUDES = (
      "libxsock/engine/ may not include libxsock/ "),
     ("transport/planted.cpp", '#include "libxsock/engine/runtime.hpp"\n',
      "transport/ may not include libxsock/engine/"),
+    ("libxsock/socket/planted.cpp", '#include "transport/connection.hpp"\n',
+     "libxsock/ may not include transport/connection.hpp"),
+    ("libxsock/poll/planted.hpp", '#include "transport/progress.hpp"\n',
+     "libxsock/ may not include transport/progress.hpp"),
     ("examples/planted.c", '#include "base/result.hpp"\n', "examples/ may not include base/"),
     ("examples/planted.c", '#include "include/xsock/xsock.h"\n', "as a user would"),
     ("tools/planted.cpp", '#include "transport/tcp.hpp"\n', "tools/ may not include transport/"),
@@ -49,6 +53,7 @@ ALLOWED_INCLUDES = (
     ("examples/planted.c", "#include <xsock/xsock.h>\n#include <sys/socket.h>\n"),
     ("tools/planted.cpp", '#include "mpa/fpdu.hpp"\n#include "ddp_user/segment.hpp"\n'),
     ("verbs/planted.cpp", '#include "libxsock/engine/runtime.hpp"\n'),
+    ("libxsock/socket/planted.cpp", '#include "transport/tcp.hpp"\n#include <sys/socket.h>\n'),
     ("tests/planted.cpp", '#include "transport/tcp.hpp"\n#include "libxsock/engine.hpp"\n'),
 )
 WRONG_LINES = (

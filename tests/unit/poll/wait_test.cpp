@@ -228,7 +228,7 @@ class LateProgress final : public Target {
         if (asleep_) known_ = 1;
         return asleep_ && test_progress().has_leader() ? 1 : 0;
     }
-    std::span<Progress* const> progresses() override { return {&progress_, known_}; }
+    std::span<PollGroup* const> progresses() override { return {&progress_, known_}; }
     KernelSet kernel() override { return {fds_, 0}; }
     void prepare_wait(Waiter&) override { asleep_ = true; }
     void finish_wait(Waiter&) override { asleep_ = false; }
@@ -236,7 +236,7 @@ class LateProgress final : public Target {
   private:
     bool asleep_ = false;
     std::size_t known_ = 0;
-    Progress* const progress_ = &test_progress();
+    PollGroup* const progress_ = &test_progress();
     std::array<pollfd, kExtraFds> fds_{};
 };
 

@@ -219,7 +219,7 @@ TEST_F(SoftDeviceTest, hand_over_lets_the_thread_poll) {
 
 // As at exit() in a signal handler that runs in the middle of a poll cycle.
 TEST_F(SoftDeviceTest, draining_in_the_middle_of_a_cycle_waits_for_nothing) {
-    device->polled().next_progress().locked([&](PollCycle&) {
+    device->polled().next_group().locked([&](PollCycle&) {
         drain_soft_device(*device, 20 * kSecond);
         flush_soft_device(*device, 20 * kSecond);
     });

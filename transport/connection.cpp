@@ -70,13 +70,15 @@ void Connection::receive_posted() {
 
 // ---- beginning ------------------------------------------------------------
 
-Result<void> Connection::start(int fd, const ConnectAttr& attr, mpa::Role role, PollCycle& cycle) {
+Result<void> Connection::start(int fd, const ConnectAttr& attr, PollCycle& cycle) {
     if (state() != QpState::fresh) return Error{EISCONN, "the endpoint has a connection already"};
     const std::size_t private_data_max = attr.revision >= 2 ? 508 : 512;
     if (attr.private_data.size() > private_data_max) {
         return Error{EINVAL, "too much private data"};
     }
     const TransportConfig& transport = parts_.progress->config();
+    const auto role =
+        attr.role == ConnectAttr::Role::responder ? mpa::Role::responder : mpa::Role::initiator;
     auto layer = std::make_unique<mpa::Stream>(mpa_config(attr, role, transport), core_.stream());
     const Time silence_limit = transport.peer_silence != kNever
                                    ? transport.peer_silence

@@ -66,12 +66,7 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
 
     // -- the poller, inside a poll cycle (Progress::locked()) --
 
-    /// Takes the descriptor on success.
-    Result<void> start(int fd, const ConnectAttr& attr, mpa::Role role, PollCycle& cycle);
-    Result<void> start(int fd, const ConnectAttr& attr, PollCycle& cycle) override {
-        const bool responds = attr.role == ConnectAttr::Role::responder;
-        return start(fd, attr, responds ? mpa::Role::responder : mpa::Role::initiator, cycle);
-    }
+    Result<void> start(int fd, const ConnectAttr& attr, PollCycle& cycle) override;
     Result<void> accept(std::span<const std::byte> private_data, std::uint16_t ird,
                         std::uint16_t ord, PollCycle& cycle);
     Result<void> reject(std::span<const std::byte> private_data, PollCycle& cycle);

@@ -30,6 +30,7 @@ ListenSocket::ListenSocket(int fd, Progress& progress, const ConnectAttr& attr, 
       make_(std::move(make)),
       max_starting_(max_starting) {
     attr_.private_data = private_data_;
+    attr_.role = ConnectAttr::Role::responder;
 }
 
 ListenSocket::~ListenSocket() {
@@ -144,7 +145,7 @@ void ListenSocket::start(int fd, PollCycle& cycle) {
     starting_.insert(connection.get());
     const auto started_now = [&] {
         try {
-            return connection->start(fd, attr_, mpa::Role::responder, cycle);
+            return connection->start(fd, attr_, cycle);
         } catch (...) {
             starting_.erase(connection.get());
             throw;

@@ -75,12 +75,13 @@ class Progress final : public PollGroup {
     /// `item` has something to do: now, in this thread, or by the thread that polls at the moment.
     void notify_now(Pollable& item);
 
-    /// Runs `f(cycle)` as the poller. Waits for the lock; not from inside a poll cycle.
+    /// What `f(cycle)` answers, run as the poller. Waits for the lock; not from inside a poll
+    /// cycle.
     template <typename F>
-    void locked(F&& f) {
+    auto locked(F&& f) {
         lock();
         CycleScope scope(*this);
-        f(scope.cycle);
+        return f(scope.cycle);
     }
 
     /// The same for calls that signals interrupt.

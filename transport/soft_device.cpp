@@ -70,23 +70,19 @@ class ConnectionQp : public Qp {
 
     Result<void> connect(int fd, const ConnectAttr& attr) override {
         if (auto r = tcp::check_connected(fd); !r) return r;
-        Result<void> result;
-        progress().locked([&](PollCycle& cycle) { result = connection_->start(fd, attr, cycle); });
+        auto result = progress().locked(
+            [&](PollCycle& cycle) { return connection_->start(fd, attr, cycle); });
         if (result) progress().ensure_thread();
         return result;
     }
     Result<void> accept(std::span<const std::byte> private_data, std::uint16_t ird,
                         std::uint16_t ord) override {
-        Result<void> result;
-        progress().locked(
-            [&](PollCycle& cycle) { result = connection_->accept(private_data, ird, ord, cycle); });
-        return result;
+        return progress().locked(
+            [&](PollCycle& cycle) { return connection_->accept(private_data, ird, ord, cycle); });
     }
     Result<void> reject(std::span<const std::byte> private_data) override {
-        Result<void> result;
-        progress().locked(
-            [&](PollCycle& cycle) { result = connection_->reject(private_data, cycle); });
-        return result;
+        return progress().locked(
+            [&](PollCycle& cycle) { return connection_->reject(private_data, cycle); });
     }
     Result<void> post_send(const SendWr& wr) override { return connection_->post_send(wr); }
     Result<void> post_plain_send(std::uint64_t wr_id, const Sge& sge, std::uint8_t flags) override {
@@ -112,27 +108,15 @@ class ConnectionQp : public Qp {
     }
     QpState state() const override { return connection_->state(); }
     QpInfo info() const override {
-        QpInfo info;
-        progress().locked([&](PollCycle&) { info = connection_->info(); });
-        return info;
+        return progress().locked([this](PollCycle&) { return connection_->info(); });
     }
     QpState wait_started(Time deadline) override {
-        progress().wait(
-            [this] {
-                const QpState s = state();
-                return s != QpState::fresh && s != QpState::starting;
-            },
-            deadline);
-        return state();
+        return wait(deadline,
+                    [](QpState s) { return s != QpState::fresh && s != QpState::starting; });
     }
     QpState wait_ended(Time deadline) override {
-        progress().wait(
-            [this] {
-                const QpState s = state();
-                return s == QpState::closed || s == QpState::error;
-            },
-            deadline);
-        return state();
+        return wait(deadline,
+                    [](QpState s) { return s == QpState::closed || s == QpState::error; });
     }
     void set_context(std::uint64_t context) override {
         progress().locked([&](PollCycle&) { connection_->set_context(context); });
@@ -142,6 +126,11 @@ class ConnectionQp : public Qp {
     }
 
   protected:
+    template <typename F>
+    QpState wait(Time deadline, F&& is_reached) {
+        progress().wait([&] { return is_reached(state()); }, deadline);
+        return state();
+    }
     Progress& progress() const { return connection_->progress(); }
     Connection* const connection_;
 };
@@ -265,9 +254,8 @@ class SoftDevice final : public Device, public PolledDevice {
     }
     Result<std::unique_ptr<Cq>> create_cq(std::uint32_t depth, bool strict,
                                           std::shared_ptr<CompletionChannel> channel) override {
-        const unsigned n = next_progress_.fetch_add(1, std::memory_order_relaxed);
         return std::unique_ptr<Cq>(
-            std::make_unique<SoftCq>(*progresses_[n % progresses_.size()], depth, strict,
+            std::make_unique<SoftCq>(next_progress(), depth, strict,
                                      std::static_pointer_cast<SoftChannel>(std::move(channel))));
     }
     Result<std::unique_ptr<Srq>> create_srq(std::uint32_t depth, std::uint64_t context) override {
@@ -295,8 +283,7 @@ class SoftDevice final : public Device, public PolledDevice {
                 return make_connection(attr, std::move(listener));
             },
             config_.max_starting);
-        Result<void> opened;
-        progress.locked([&](PollCycle& cycle) { opened = socket->open(cycle); });
+        auto opened = progress.locked([&](PollCycle& cycle) { return socket->open(cycle); });
         if (!opened) return opened.error();
         progress.ensure_thread();
         return std::unique_ptr<Listener>(
@@ -307,10 +294,7 @@ class SoftDevice final : public Device, public PolledDevice {
     bool next_event(AsyncEvent& out) override { return events_.next(out); }
 
     PolledDevice& polled() noexcept override { return *this; }
-    PollGroup& next_group() override {
-        const unsigned n = next_progress_.fetch_add(1, std::memory_order_relaxed);
-        return *progresses_[n % progresses_.size()];
-    }
+    PollGroup& next_group() override { return next_progress(); }
     std::shared_ptr<PolledQp> create_polled_qp(PolledQpAttr attr) override {
         const auto cq = std::make_shared<PolledCq>(attr);
         Connection::Parts parts;
@@ -360,6 +344,10 @@ class SoftDevice final : public Device, public PolledDevice {
         };
     }
 
+    Progress& next_progress() {
+        const unsigned n = next_progress_.fetch_add(1, std::memory_order_relaxed);
+        return *progresses_[n % progresses_.size()];
+    }
     /// `parts` says all but its number and the memory table.
     std::shared_ptr<Connection> make_connection(Connection::Parts parts) {
         parts.num = next_qp_.fetch_add(1, std::memory_order_relaxed);

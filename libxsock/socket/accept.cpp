@@ -66,10 +66,8 @@ int Socket::ensure_listener(int fd) {
     PollGroup* const poller = ensure_progress();
     if (poller == nullptr) return -1;
     return listener_.ensure_open(fd, *poller, [&](int copy) {
-        ConnectAttr attr = options_.connect_attr();
-        attr.role = ConnectAttr::Role::responder;
         auto listener = api::device()->polled().create_polled_listener(
-            copy, *poller, attr, [this](PolledQp::StateListener tell) {
+            copy, *poller, options_.connect_attr(), [this](PolledQp::StateListener tell) {
                 auto made = std::make_shared<Socket>(XSOCK_HINT_ACCEPTED);
                 made->inherit(*this, 0);
                 made->ensure_progress();

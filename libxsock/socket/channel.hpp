@@ -46,10 +46,9 @@ class Channel {
     virtual void join(PolledQpAttr& attr, std::shared_ptr<void> owner) = 0;
     /// The connection made with these attributes. Before any thread can know of it.
     virtual void attach(PolledQp& qp) noexcept = 0;
-    /// The program closes: no message is taken any more.
+    /// The program closes, ahead of PolledQp::release(): what has come and what still comes is
+    /// dropped, the endpoint has gone.
     virtual void close() noexcept = 0;
-    /// Behind close() and the release of the connection: nothing of the program's is referred to.
-    virtual void released() noexcept = 0;
 
     // -- how it goes --
 

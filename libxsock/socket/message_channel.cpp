@@ -27,13 +27,12 @@ void MessageChannel::join(PolledQpAttr& attr, std::shared_ptr<void> owner) {
 }
 
 void MessageChannel::close() noexcept {
-    const std::lock_guard hold(rx_lock_);
-    rx_closed_ = true;
-}
-
-void MessageChannel::released() noexcept {
-    endpoint_.reset();
+    {
+        const std::lock_guard hold(rx_lock_);
+        rx_closed_ = true;
+    }
     drop_messages();
+    endpoint_.reset();
 }
 
 // The poller: something that was posted is done.

@@ -36,7 +36,6 @@ class MessageChannel final : public Channel {
     void join(PolledQpAttr& attr, std::shared_ptr<void> owner) override;
     void attach(PolledQp& qp) noexcept override { qp_ = &qp; }
     void close() noexcept override;
-    void released() noexcept override;
 
     /// Whether the endpoint may post a receive: EBUSY while messages wait for recv().
     [[nodiscard]] Result<void> may_post_recv() const;

@@ -105,7 +105,6 @@ void Socket::close_connection() {
         connection_->release(cycle);
         connection = std::move(connection_);
     });
-    channel_->released();
 }
 
 bool Socket::in_own_process() const noexcept {
@@ -118,36 +117,14 @@ int Socket::inherited() const noexcept {
 }
 
 int Socket::started() const noexcept {
-    switch (phase()) {
-        case Phase::fresh:
-        case Phase::listening:
-        case Phase::undecided:
-        case Phase::plain:
-            return 0;
-        case Phase::connecting:
-        case Phase::starting:
-        case Phase::open:
-        case Phase::ended:
-            break;
-    }
+    if (!is_begun(phase())) return 0;
     return foreign() ? 2 : 1;
 }
 
 const char* Socket::mode_text() const noexcept {
-    switch (phase()) {
-        case Phase::fresh:
-        case Phase::listening:
-            return on() ? "message" : "off";
-        case Phase::undecided:
-        case Phase::plain:
-            return code_.load(std::memory_order_relaxed);
-        case Phase::connecting:
-        case Phase::starting:
-        case Phase::open:
-        case Phase::ended:
-            break;
-    }
-    return "message";
+    const Phase now = phase();
+    if (now == Phase::fresh || now == Phase::listening) return on() ? "message" : "off";
+    return is_begun(now) ? "message" : code_.load(std::memory_order_relaxed);
 }
 
 // ---- calls that carry data ------------------------------------------------

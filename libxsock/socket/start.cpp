@@ -289,29 +289,13 @@ void Socket::begin_watch(int fd) noexcept {
 }
 
 void Socket::on_ready(PollCycle& cycle) {
-    switch (phase()) {
-        case Phase::undecided:
-            check_undecided(cycle);
-            return;
-        case Phase::connecting: {
-            const int error = tcp::pending_error(own_fd_.fd());
-            if (error == 0) {
-                start(ConnectAttr::Role::initiator, cycle);
-                return;
-            }
-            own_fd_.end_watch();
-            own_fd_.close();
-            fail_start(error);
-            return;
-        }
-        case Phase::fresh:
-        case Phase::listening:
-        case Phase::starting:
-        case Phase::open:
-        case Phase::ended:
-        case Phase::plain:
-            return;
-    }
+    if (phase() == Phase::undecided) return check_undecided(cycle);
+    if (phase() != Phase::connecting) return;
+    const int error = tcp::pending_error(own_fd_.fd());
+    if (error == 0) return start(ConnectAttr::Role::initiator, cycle);
+    own_fd_.end_watch();
+    own_fd_.close();
+    fail_start(error);
 }
 
 // The poller: what was seen of the peer decides. False: not yet.

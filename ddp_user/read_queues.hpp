@@ -10,9 +10,12 @@
 #include <new>
 
 #include "base/assert.hpp"
+#include "ddp_user/cursor.hpp"
 #include "ddp_user/segment.hpp"
 
 namespace xsock::ddp {
+
+inline constexpr std::uint64_t kNoEntry = ~std::uint64_t{0};  // of the send queue
 
 /// First in, first out; grows by doubling, never shrinks.
 template <typename T>
@@ -61,7 +64,6 @@ class ReadQueue {
 
 /// A Read or atomic operation of ours that the peer has not finished answering.
 struct OutboundRead {
-    static constexpr std::uint64_t kNoEntry = ~std::uint64_t{0};
     std::uint64_t sequence = kNoEntry;  ///< entry of the send queue; kNoEntry: of none, such as
                                         ///< the RTR message
     std::uint64_t confirms = 0;   ///< its answer says that the peer has taken all entries below
@@ -71,6 +73,49 @@ struct OutboundRead {
     bool atomic = false;
 };
 
+/// The ORQ, from a Request until its entry of the send queue may complete.
+class OutboundReads : private ReadQueue<OutboundRead> {
+  public:
+    using ReadQueue::empty, ReadQueue::size, ReadQueue::front, ReadQueue::operator[];
+
+    // How far the answer to front() has come, if it is a Read.
+    std::uint32_t offset = 0;
+    Cursor cursor;
+
+    /// MSN of the next Request.
+    [[nodiscard]] std::uint32_t next_msn() const noexcept { return msn_; }
+    /// False: no memory.
+    [[nodiscard]] bool push(const OutboundRead& read) noexcept {
+        if (!ReadQueue::push(read)) return false;
+        ++msn_;
+        return true;
+    }
+    /// front() was answered in full.
+    void pop() noexcept {
+        if (front().sequence != kNoEntry) ++delivered_;
+        offset = 0;
+        cursor = {};
+        ReadQueue::pop();
+    }
+    /// The oldest entry that is not retired asks: was it answered? Once for each answer.
+    [[nodiscard]] bool take_delivered() noexcept {
+        if (delivered_ == 0) return false;
+        --delivered_;
+        return true;
+    }
+    /// The peer has finished: no Read can succeed any more.
+    void abandon() noexcept {
+        abandoned_ = true;
+        clear();
+    }
+    [[nodiscard]] bool abandoned() const noexcept { return abandoned_; }
+
+  private:
+    std::uint32_t msn_ = 1;
+    std::uint32_t delivered_ = 0;  // answered, and the entry is not yet retired
+    bool abandoned_ = false;
+};
+
 /// A Read of the peer's that we have not finished answering, or the answer to an atomic operation
 /// that has been done and not yet been told.
 struct InboundRead {
@@ -78,6 +123,45 @@ struct InboundRead {
     AtomicResponse response = {};  ///< atomic
     std::uint32_t msn = 0;         ///< of the Request: a Terminate quotes it
     bool atomic = false;
+};
+
+/// The IRQ, from a Request until the LLP has the answer: the oldest are given in full, the one
+/// behind them up to offset().
+class InboundReads : private ReadQueue<InboundRead> {
+  public:
+    using ReadQueue::empty, ReadQueue::size, ReadQueue::push, ReadQueue::operator[];
+
+    /// Is there one that is not given in full?
+    [[nodiscard]] bool due() const noexcept { return answered_ < size(); }
+    /// The oldest such. @pre due()
+    [[nodiscard]] InboundRead& current() noexcept { return (*this)[answered_]; }
+    [[nodiscard]] std::uint32_t offset() const noexcept { return offset_; }
+    /// Octets of the i-th oldest that were given.
+    [[nodiscard]] std::uint32_t given(std::uint32_t i) noexcept {
+        return i < answered_ ? (*this)[i].request.size : i == answered_ ? offset_ : 0;
+    }
+    void advance(std::uint32_t bytes) noexcept { offset_ += bytes; }
+    /// The last segment of current() was given.
+    void finish() noexcept {
+        ++answered_;
+        offset_ = 0;
+    }
+    /// The LLP has the `n` oldest.
+    void pop(std::uint32_t n) noexcept {
+        answered_ -= n;
+        for (; n != 0; --n) ReadQueue::pop();
+    }
+    /// MSN of the answer to an atomic operation that is given now.
+    [[nodiscard]] std::uint32_t take_response_msn() noexcept { return response_msn_++; }
+    void clear() noexcept {
+        ReadQueue::clear();
+        answered_ = 0;
+    }
+
+  private:
+    std::uint32_t answered_ = 0;
+    std::uint32_t offset_ = 0;
+    std::uint32_t response_msn_ = 1;
 };
 
 }  // namespace xsock::ddp

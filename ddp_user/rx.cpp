@@ -20,13 +20,16 @@ void show_placed() noexcept { __atomic_thread_fence(__ATOMIC_RELEASE); }
 const std::array<Stream::Impl::RxHandler, static_cast<std::size_t>(RxKind::kCount)>
     Stream::Impl::kRxHandlers = {{
         // in the order of RxKind
-        {&Impl::begin_write, &Impl::target_write, &Impl::deliver_write},
-        {&Impl::begin_read_request, &Impl::target_body, &Impl::deliver_read_request},
+        {&Impl::begin_any, &Impl::target_write, &Impl::deliver_write},
+        {&Impl::begin_body, &Impl::target_body, &Impl::deliver_read_request,
+         StreamError::read_request_malformed},
         {&Impl::begin_read_response, &Impl::target_read_response, &Impl::deliver_read_response},
         {&Impl::begin_send, &Impl::target_send, &Impl::deliver_send},
-        {&Impl::begin_terminate, &Impl::target_body, &Impl::deliver_terminate},
-        {&Impl::begin_immediate, &Impl::target_body, &Impl::deliver_immediate},
-        {&Impl::begin_atomic_request, &Impl::target_body, &Impl::deliver_atomic_request},
+        {&Impl::begin_any, &Impl::target_body, &Impl::deliver_terminate},
+        {&Impl::begin_immediate, &Impl::target_body, &Impl::deliver_immediate,
+         StreamError::immediate_malformed},
+        {&Impl::begin_body, &Impl::target_body, &Impl::deliver_atomic_request,
+         StreamError::atomic_malformed},
         {&Impl::begin_atomic_response, &Impl::target_body, &Impl::deliver_atomic_response},
     }};
 
@@ -35,11 +38,11 @@ const std::array<Stream::Impl::RxHandler, static_cast<std::size_t>(RxKind::kCoun
 std::size_t Stream::Impl::rx_ulpdu(ConstBytes ulpdu) {
     if (take_short_send(ulpdu)) return ulpdu.size();
     rx_begin(ulpdu.size());
-    if (rx.phase == Rx::Phase::start && ulpdu.size() >= kUntaggedOctets) {
+    if (rx.phase == RxUlpdu::Phase::start && ulpdu.size() >= kUntaggedOctets) {
         std::memcpy(rx.header.data(), ulpdu.data(), kUntaggedOctets);
         rx.have = kTaggedOctets;
         rx_on_start();
-        if (rx.phase == Rx::Phase::rest) {
+        if (rx.phase == RxUlpdu::Phase::rest) {
             rx.have = kUntaggedOctets;
             rx_on_header();
         }
@@ -61,7 +64,7 @@ std::size_t Stream::Impl::rx_ulpdu(ConstBytes ulpdu) {
 /// a program that sends small ones. False: it is none, and nothing has been done but that its
 /// receive may have been taken; whatever else may be said of the header is left to the long way.
 bool Stream::Impl::take_short_send(ConstBytes ulpdu) {
-    if (state != State::established || receive_taken || rtr_send || rx_discarding ||
+    if (!state.established() || message.into != RxMessage::Into::none || rx_discarding ||
         ulpdu.size() <= kUntaggedOctets) {
         return false;
     }
@@ -81,8 +84,8 @@ bool Stream::Impl::take_short_send(ConstBytes ulpdu) {
     rx.op = opcode_info(rx.segment.opcode);
     if (!take_receive()) return false;
     const std::size_t bytes = ulpdu.size() - kUntaggedOctets;
-    const Sge& sge = receive.sge[0];
-    if (receive.sge_count == 0 || sge.length < bytes) return false;
+    const Sge& sge = message.receive.sge[0];
+    if (message.receive.sge_count == 0 || sge.length < bytes) return false;
     const Sge piece{sge.address, static_cast<std::uint32_t>(bytes), sge.lkey};
     if (!permits(piece, true)) return false;
     {
@@ -92,89 +95,80 @@ bool Stream::Impl::take_short_send(ConstBytes ulpdu) {
     show_placed();
     ++counters.rx_segments;
     counters.rx_payload_bytes += bytes;
-    ++counters.rx_messages[message_opcode];
+    ++counters.rx_messages[message.opcode];
     ++expected_msn[DDP_QN_SEND];
-    write_bytes = 0;
-    receive_taken = false;
-    complete_receive(receive, WcStatus::success, static_cast<std::uint32_t>(bytes));
+    message.write.forget();
+    message.end();
+    complete_receive(message.receive, WcStatus::success, static_cast<std::uint32_t>(bytes));
     return true;
 }
 
 void Stream::Impl::rx_begin(std::size_t ulpdu_length) {
-    rx.length = ulpdu_length;
-    rx.have = 0;
-    rx.op = nullptr;
-    rx.cursor = nullptr;
-    rx.fault = StreamError::none;
-    rx.fault_status = WcStatus::success;
-    rx.phase = receiving() ? Rx::Phase::start : Rx::Phase::discard;
-    if (!receiving() || ulpdu_length >= kTaggedOctets) return;
-    rx.phase = Rx::Phase::discard;
+    rx.begin(ulpdu_length, state.receiving() ? RxUlpdu::Phase::start : RxUlpdu::Phase::discard);
+    if (!state.receiving() || ulpdu_length >= kTaggedOctets) return;
+    rx.phase = RxUlpdu::Phase::discard;
     if (!rx_discarding) rx.fault = StreamError::segment_truncated;
 }
 
 Bytes Stream::Impl::rx_target() {
     switch (rx.phase) {
-        case Rx::Phase::start:
+        case RxUlpdu::Phase::start:
             return Bytes(rx.header).subspan(rx.have, kTaggedOctets - rx.have);
-        case Rx::Phase::blocked:
+        case RxUlpdu::Phase::blocked:
             if (!take_receive()) return {};
-            rx.phase = Rx::Phase::rest;
+            rx.phase = RxUlpdu::Phase::rest;
             [[fallthrough]];
-        case Rx::Phase::rest:
+        case RxUlpdu::Phase::rest:
             return Bytes(rx.header).subspan(rx.have);
-        case Rx::Phase::payload:
+        case RxUlpdu::Phase::payload:
             if (rx.remaining() == 0) return {};
             return (this->*rx_handler().target)();
-        case Rx::Phase::discard:
+        case RxUlpdu::Phase::discard:
             break;
     }
-    return rx_discard();
+    return rx.discard();
 }
 
 void Stream::Impl::rx_advance(std::size_t n) {
     XSOCK_ASSERT(n <= rx.remaining());
     rx.have += n;
     switch (rx.phase) {
-        case Rx::Phase::start:
+        case RxUlpdu::Phase::start:
             if (rx.have == kTaggedOctets) rx_on_start();
             return;
-        case Rx::Phase::rest:
+        case RxUlpdu::Phase::rest:
             if (rx.have == kUntaggedOctets) rx_on_header();
             return;
-        case Rx::Phase::payload:
+        case RxUlpdu::Phase::payload:
             if (rx.cursor != nullptr) rx.cursor->offset += static_cast<std::uint32_t>(n);
             return;
-        case Rx::Phase::blocked:
-        case Rx::Phase::discard:
+        case RxUlpdu::Phase::blocked:
+        case RxUlpdu::Phase::discard:
             return;
     }
 }
 
 void Stream::Impl::rx_end(bool intact) {
-    if (!receiving()) return;
+    if (!state.receiving()) return;
     if (!intact) {
-        rx.phase = Rx::Phase::discard;
+        rx.phase = RxUlpdu::Phase::discard;
         return;
     }
     if (rx.fault != StreamError::none) {
         rx_raise(rx.fault);
         return;
     }
-    if (rx.phase != Rx::Phase::payload) return;  // flush_receives() came between
+    if (rx.phase != RxUlpdu::Phase::payload) return;  // flush_receives() came between
     XSOCK_ASSERT(rx.remaining() == 0);
-    rx.phase = Rx::Phase::discard;
+    rx.phase = RxUlpdu::Phase::discard;
     show_placed();
     ++counters.rx_segments;
     counters.rx_payload_bytes += rx.payload_bytes();
     if (rx.segment.last) ++counters.rx_messages[rx.segment.opcode];
     (this->*rx_handler().deliver)();
-    if (awaiting_rtr && receiving()) {
-        // RFC 6581 §9 wants the RTR message that was agreed on here; any sound FPDU proves as well
-        // that the initiator has ended its start-up.
-        awaiting_rtr = false;
-        state = State::established;
-    }
+    // RFC 6581 §9 wants the RTR message that was agreed on here; any sound FPDU proves as well that
+    // the initiator has ended its start-up.
+    if (awaits_rtr()) state.establish();
 }
 
 /// The first 14 octets: all of a tagged header; of an untagged one, enough to find its receive.
@@ -183,65 +177,52 @@ void Stream::Impl::rx_on_start() {
     const StreamError v =
         parse_start(std::span(rx.header).first<kTaggedOctets>(), rx.segment, rx.op);
     if (rx_discarding && (v != StreamError::none || rx.op->kind != RxKind::terminate)) {
-        rx.phase = Rx::Phase::discard;
+        rx.phase = RxUlpdu::Phase::discard;
         return;
     }
     if (!rx.segment.tagged && rx.length < kUntaggedOctets) {
-        rx_fault(StreamError::segment_truncated);
+        rx.fail(StreamError::segment_truncated);
         return;
     }
     if (rx.segment.tagged) {
-        rx.phase = Rx::Phase::payload;
+        rx.phase = RxUlpdu::Phase::payload;
         if (v != StreamError::none) {
-            rx_fault(v);
+            rx.fail(v);
         } else {
             (this->*rx_handler().begin)();
         }
         return;
     }
-    rx.phase = Rx::Phase::rest;  // even of a bad header: the Terminate quotes all of it
+    rx.phase = RxUlpdu::Phase::rest;  // even of a bad header: the Terminate quotes all of it
     if (v != StreamError::none) {
         rx.fault = v;
     } else if (rx.op->kind != RxKind::terminate && rx.segment.msn != expected_msn[rx.segment.qn]) {
         rx.fault = StreamError::untagged_msn_range;
     } else if (rx.op->qn == DDP_QN_SEND && !take_receive()) {
-        rx.phase = Rx::Phase::blocked;
+        rx.phase = RxUlpdu::Phase::blocked;
     }
 }
 
 /// An untagged header is complete.
 void Stream::Impl::rx_on_header() {
     parse_untagged_rest(rx.header, rx.segment);
-    rx.phase = rx.fault == StreamError::none ? Rx::Phase::payload : Rx::Phase::discard;
+    rx.phase = rx.fault == StreamError::none ? RxUlpdu::Phase::payload : RxUlpdu::Phase::discard;
     if (rx.fault == StreamError::none) (this->*rx_handler().begin)();
-}
-
-/// Something is wrong with this ULPDU: the rest of it goes nowhere.
-Bytes Stream::Impl::rx_fault(StreamError v, WcStatus status) {
-    rx.fault = v;
-    rx.fault_status = status;
-    rx.phase = Rx::Phase::discard;
-    return rx_discard();
-}
-
-Bytes Stream::Impl::rx_discard() noexcept {
-    return Bytes(rx.discarded).first(std::min(rx.remaining(), rx.discarded.size()));
 }
 
 /// Ends the stream over the ULPDU in hand.
 void Stream::Impl::rx_raise(StreamError v, ConstBytes rdmap_header) {
     if (rx.fault_status != WcStatus::success &&
         (rx.op->kind == RxKind::read_response || rx.op->kind == RxKind::atomic_response)) {
-        if (!orq.empty()) set_failed_wqe(orq.front().sequence, rx.fault_status);
+        if (!orq.empty()) state.set_failed_wqe(orq.front().sequence, rx.fault_status);
     }
     ErrorContext error_context{.rdmap_header = rdmap_header, .segment_bytes = rx.length};
     if (rx.length >= kTaggedOctets && rx.length >= rx.header_octets()) {
         error_context.ddp_header = ConstBytes(rx.header).first(rx.header_octets());
     }
     fail(v, error_context);
-    if (rx.fault_status != WcStatus::success && rx.op->kind == RxKind::send && receive_taken) {
-        receive_taken = false;
-        complete_receive(receive, rx.fault_status);
+    if (rx.fault_status != WcStatus::success && rx.op->kind == RxKind::send && message.end()) {
+        complete_receive(message.receive, rx.fault_status);
     }
 }
 
@@ -253,60 +234,57 @@ bool Stream::Impl::find_receive() {
         const std::size_t bytes =
             rx.segment.last ? rx.length - kUntaggedOctets : std::size_t{kUnknownBytes};
         if (config.spare_receive(config.spare_argument, static_cast<std::uint32_t>(bytes),
-                                 receive)) {
+                                 message.receive)) {
             return true;
         }
     }
-    return config.rq->take(receive);
+    return config.rq->take(message.receive);
 }
 
 /// False: no receive is posted.
 bool Stream::Impl::take_receive() {
-    if (receive_taken || rtr_send) return true;
-    if (awaiting_rtr && negotiated.rtr == Rtr::send && rx.op->kind == RxKind::send &&
+    if (message.into != RxMessage::Into::none) return true;
+    if (awaits_rtr() && negotiated.rtr == Rtr::send && rx.op->kind == RxKind::send &&
         rx.segment.last && rx.length == kUntaggedOctets) {
-        rtr_send = true;
+        message.begin(RxMessage::Into::rtr, rx.segment);
     } else if (find_receive()) {
-        receive_taken = true;
+        message.begin(RxMessage::Into::receive, rx.segment);
     } else {
         return false;
     }
-    message_opcode = rx.segment.opcode;
-    message_stag = rx.segment.stag;
-    message_offset = 0;
-    receive_cursor = {};
     return true;
 }
 
 void Stream::Impl::begin_send() {
-    if (rx.segment.mo != message_offset) {
-        rx_fault(StreamError::untagged_mo);
-    } else if (rx.segment.opcode != message_opcode) {
-        rx_fault(StreamError::rdmap_opcode);
-    } else if (rx.op->invalidates && rx.segment.stag != message_stag) {
-        rx_fault(StreamError::invalidate_stag_invalid);
-    } else if (receive_taken && rx.payload_bytes() > receive.length - message_offset) {
-        rx_fault(StreamError::untagged_too_long, WcStatus::local_length_error);
+    if (rx.segment.mo != message.offset) {
+        rx.fail(StreamError::untagged_mo);
+    } else if (rx.segment.opcode != message.opcode) {
+        rx.fail(StreamError::rdmap_opcode);
+    } else if (rx.op->invalidates && rx.segment.stag != message.stag) {
+        rx.fail(StreamError::invalidate_stag_invalid);
+    } else if (message.into == RxMessage::Into::receive &&
+               rx.payload_bytes() > message.receive.length - message.offset) {
+        rx.fail(StreamError::untagged_too_long, WcStatus::local_length_error);
     } else {
-        rx.cursor = &receive_cursor;
+        rx.cursor = &message.cursor;
     }
 }
 
 Bytes Stream::Impl::target_send() {
-    const Sge piece = receive_cursor.piece({receive.sge.data(), receive.sge_count}, rx.remaining());
+    const Sge piece = message.cursor.piece(sges_of(message.receive), rx.remaining());
     if (!permits(piece, true)) {
-        return rx_fault(StreamError::local_catastrophic, WcStatus::local_protection_error);
+        return rx.fail(StreamError::local_catastrophic, WcStatus::local_protection_error);
     }
     return {piece.address, piece.length};
 }
 
 void Stream::Impl::deliver_send() {
-    message_offset += static_cast<std::uint32_t>(rx.payload_bytes());
+    message.offset += static_cast<std::uint32_t>(rx.payload_bytes());
     if (!rx.segment.last) return;
     ++expected_msn[DDP_QN_SEND];
-    write_bytes = 0;
-    if (rtr_send) {
-        rtr_send = false;
+    message.write.forget();
+    if (message.into == RxMessage::Into::rtr) {
+        message.end();
         return;
     }
     if (rx.op->invalidates) {
@@ -319,19 +297,26 @@ void Stream::Impl::deliver_send() {
             return;
         }
     }
-    receive_taken = false;
-    complete_receive(receive, WcStatus::success, message_offset);
+    message.end();
+    complete_receive(message.receive, WcStatus::success, message.offset);
 }
 
 bool Stream::Impl::move_receive(std::uint64_t wr_id, const RecvWqe& other) {
-    if (!receive_taken || !receive.internal || receive.wr_id != wr_id) return false;
-    // Octets of the FPDU in hand are placed too.
-    std::size_t placed = receive_cursor.offset;
-    for (std::uint32_t i = 0; i < receive_cursor.index; ++i) placed += receive.sge[i].length;
+    if (message.into != RxMessage::Into::receive || !message.receive.internal ||
+        message.receive.wr_id != wr_id) {
+        return false;
+    }
+    message.move_to(other);
+    return true;
+}
+
+void RxMessage::move_to(const RecvWqe& other) {
+    std::size_t placed = cursor.offset;
+    for (std::uint32_t i = 0; i < cursor.index; ++i) placed += receive.sge[i].length;
     Cursor from, to;
     for (std::size_t left = placed; left > 0;) {
-        const Sge source = from.piece({receive.sge.data(), receive.sge_count}, left);
-        const Sge target = to.piece({other.sge.data(), other.sge_count}, source.length);
+        const Sge source = from.piece(sges_of(receive), left);
+        const Sge target = to.piece(sges_of(other), source.length);
         {
             const fault::Touch reading(0, source.address, target.length);
             const fault::Touch writing(1, target.address, target.length);
@@ -342,8 +327,7 @@ bool Stream::Impl::move_receive(std::uint64_t wr_id, const RecvWqe& other) {
         left -= target.length;
     }
     receive = other;
-    receive_cursor = to;
-    return true;
+    cursor = to;
 }
 
 }  // namespace xsock::ddp

@@ -12,35 +12,31 @@ namespace xsock::ddp {
 
 // -- Write (RFC 5040 §5.2): placed, never delivered --
 
-void Stream::Impl::begin_write() {}
-
 Bytes Stream::Impl::target_write() {
     const std::size_t done = rx.have - kTaggedOctets;
     const auto found =
         remote(rx.segment.stag, Right::remote_write, rx.segment.to + done, rx.remaining());
-    if (found.stream_error != StreamError::none) return rx_fault(found.stream_error);
+    if (found.stream_error != StreamError::none) return rx.fail(found.stream_error);
     return {found.address, rx.remaining()};
 }
 
-void Stream::Impl::deliver_write() {
-    write_bytes = (write_over ? 0 : write_bytes) + rx.payload_bytes();
-    write_over = rx.segment.last;
-}
+void Stream::Impl::deliver_write() { message.write.add(rx.payload_bytes(), rx.segment.last); }
 
 // -- Read Request --
 
-void Stream::Impl::begin_read_request() {
+/// Untagged, of one segment, with RDMAP's header as all of its payload.
+void Stream::Impl::begin_body() {
     if (rx.segment.mo != 0) {
-        rx_fault(StreamError::untagged_mo);
-    } else if (!rx.segment.last || rx.payload_bytes() != kReadRequestOctets) {
-        rx_fault(StreamError::read_request_malformed);
+        rx.fail(StreamError::untagged_mo);
+    } else if (!rx.segment.last || rx.payload_bytes() != rx.op->rdmap_octets) {
+        rx.fail(rx_handler().malformed);
     }
 }
 
 /// RDMAP headers of untagged messages; whatever is beyond them is dropped.
 Bytes Stream::Impl::target_body() {
     const std::size_t done = rx.have - kUntaggedOctets;
-    if (done >= rx.body.size()) return rx_discard();
+    if (done >= rx.body.size()) return rx.discard();
     return Bytes(rx.body).subspan(done, std::min(rx.remaining(), rx.body.size() - done));
 }
 
@@ -72,29 +68,26 @@ void Stream::Impl::deliver_read_request() {
 void Stream::Impl::begin_read_response() {
     const std::size_t bytes = rx.payload_bytes();
     if (orq.empty() || orq.front().atomic || rx.segment.stag != orq.front().sink_stag ||
-        rx.segment.to != read_offset || bytes > orq.front().length - read_offset ||
-        rx.segment.last != (bytes == orq.front().length - read_offset)) {
-        rx_fault(StreamError::response_unexpected, WcStatus::bad_response);
+        rx.segment.to != orq.offset || bytes > orq.front().length - orq.offset ||
+        rx.segment.last != (bytes == orq.front().length - orq.offset)) {
+        rx.fail(StreamError::response_unexpected, WcStatus::bad_response);
         return;
     }
-    rx.cursor = &read_cursor;
+    rx.cursor = &orq.cursor;
 }
 
 Bytes Stream::Impl::target_read_response() {
     const SendWqe& wqe = config.sq->at(orq.front().sequence);
-    const Sge piece = read_cursor.piece(sges_of(wqe), rx.remaining());
+    const Sge piece = orq.cursor.piece(sges_of(wqe), rx.remaining());
     if (!permits(piece, true)) {
-        return rx_fault(StreamError::local_catastrophic, WcStatus::local_protection_error);
+        return rx.fail(StreamError::local_catastrophic, WcStatus::local_protection_error);
     }
     return {piece.address, piece.length};
 }
 
 void Stream::Impl::deliver_read_response() {
-    read_offset += static_cast<std::uint32_t>(rx.payload_bytes());
-    if (!rx.segment.last) return;
-    read_offset = 0;
-    read_cursor = {};
-    response_delivered();
+    orq.offset += static_cast<std::uint32_t>(rx.payload_bytes());
+    if (rx.segment.last) response_delivered();
 }
 
 /// The oldest entry of the ORQ has its answer.
@@ -102,41 +95,27 @@ void Stream::Impl::response_delivered() {
     const bool posted = orq.front().sequence != kNoEntry;
     tx.confirmed = orq.front().confirms;
     orq.pop();
-    if (posted) ++reads_delivered;
-    if (posted || acknowledged) complete_sent();
+    if (posted || tx.acknowledged) complete_sent();
     run_local();  // a fence may have fallen
 }
 
 // -- Immediate Data (RFC 7306 §6): a message without memory --
 
 void Stream::Impl::begin_immediate() {
-    if (rx.segment.opcode != message_opcode) {
-        rx_fault(StreamError::rdmap_opcode);  // amid a Send
-    } else if (rx.segment.mo != 0) {
-        rx_fault(StreamError::untagged_mo);
-    } else if (!rx.segment.last || rx.payload_bytes() != kImmediateOctets) {
-        rx_fault(StreamError::immediate_malformed);
+    if (rx.segment.opcode != message.opcode) {
+        rx.fail(StreamError::rdmap_opcode);  // amid a Send
+    } else {
+        begin_body();
     }
 }
 
 void Stream::Impl::deliver_immediate() {
     ++expected_msn[DDP_QN_SEND];
-    receive_taken = false;
-    constexpr std::uint64_t kMost = 0xffffffff;
-    const std::uint64_t bytes = write_over ? std::min(write_bytes, kMost) : 0;
-    write_bytes = 0;
-    complete_receive(receive, WcStatus::success, static_cast<std::uint32_t>(bytes));
+    message.end();
+    complete_receive(message.receive, WcStatus::success, message.write.take());
 }
 
 // -- atomic operations (RFC 7306 §5) --
-
-void Stream::Impl::begin_atomic_request() {
-    if (rx.segment.mo != 0) {
-        rx_fault(StreamError::untagged_mo);
-    } else if (!rx.segment.last || rx.payload_bytes() != kAtomicRequestOctets) {
-        rx_fault(StreamError::atomic_malformed);
-    }
-}
 
 /// Done at once, in the order of arrival, once the CRC has held; the IRQ keeps the answer. (RFC
 /// 7306 §8: a Terminate over it quotes the DDP header only.)
@@ -177,10 +156,10 @@ void Stream::Impl::deliver_atomic_request() {
 
 void Stream::Impl::begin_atomic_response() {
     if (rx.segment.mo != 0) {
-        rx_fault(StreamError::untagged_mo);
+        rx.fail(StreamError::untagged_mo);
     } else if (orq.empty() || !orq.front().atomic || !rx.segment.last ||
                rx.payload_bytes() != kAtomicResponseOctets) {
-        rx_fault(StreamError::response_unexpected, WcStatus::bad_response);
+        rx.fail(StreamError::response_unexpected, WcStatus::bad_response);
     }
 }
 
@@ -219,8 +198,6 @@ bool Stream::Impl::store_result(std::uint64_t value) {
 
 // -- Terminate: the last thing the peer says --
 
-void Stream::Impl::begin_terminate() {}
-
 /// The entry whose Send, Write or Immediate Data it was; of Writes to one place, the oldest.
 /// kNoEntry: it has completed, or was none of them.
 std::uint64_t Stream::Impl::sender_of(const Segment& segment) const noexcept {
@@ -232,8 +209,7 @@ std::uint64_t Stream::Impl::sender_of(const Segment& segment) const noexcept {
     std::uint32_t msn = tx.send_msn;
     for (std::uint64_t i = sq.retired(); i < tx.next; ++i)
         msn -= takes_msn(sq.at(i).opcode) ? 1 : 0;
-    const std::uint64_t end = tx.next + (tx.under_way == Source::send_queue ? 1 : 0);
-    for (std::uint64_t i = sq.retired(); i < end; ++i) {
+    for (std::uint64_t i = sq.retired(); i < tx.begun(); ++i) {
         const SendWqe& wqe = sq.at(i);
         const bool writes =
             wqe.opcode == SendOpcode::write || wqe.opcode == SendOpcode::write_immediate;
@@ -254,17 +230,15 @@ void Stream::Impl::deliver_terminate() {
     const std::size_t bytes = std::min(rx.payload_bytes(), rx.body.size());
     // This segment has been counted.
     const bool starting = !negotiated.initiator && counters.rx_segments == 1;
-    const bool sound =
-        parse_terminate(ConstBytes(rx.body).first(bytes), terminate_received, about, starting);
-    terminate_seen = true;
+    TerminateInfo info;
+    const bool sound = parse_terminate(ConstBytes(rx.body).first(bytes), info, about, starting);
+    state.terminate_received(info);
     if (!sound) {
-        stream_error = StreamError::terminate_malformed;  // noted; one does not answer a Terminate
-        end();
+        end(StreamError::terminate_malformed);  // noted; one does not answer a Terminate
         return;
     }
-    WcStatus status = status_of(terminate_received);
+    WcStatus status = status_of(info);
     const SendQueue& sq = *config.sq;
-    const bool started = tx.under_way == Source::send_queue;
     if (about.known && (about.segment.opcode == RDMAP_READ_RESPONSE ||
                         about.segment.opcode == RDMAP_ATOMIC_RESPONSE)) {
         // Our answer to a question of the peer's: no entry of ours is at fault.
@@ -274,27 +248,26 @@ void Stream::Impl::deliver_terminate() {
             if (orq[i].msn == about.segment.msn) sequence = orq[i].sequence;
         }
         const StreamErrorInfo& unaligned = stream_error_info(StreamError::atomic_unaligned);
-        if (terminate_received.layer == static_cast<std::uint8_t>(unaligned.layer) &&
-            terminate_received.etype == unaligned.etype &&
-            terminate_received.code == unaligned.code) {
+        if (info.layer == static_cast<std::uint8_t>(unaligned.layer) &&
+            info.etype == unaligned.etype && info.code == unaligned.code) {
             status = WcStatus::remote_invalid_request;
         }
-        set_failed_wqe(sequence, status);
+        state.set_failed_wqe(sequence, status);
     } else if (about.known && about.segment.opcode == RDMAP_READ_REQUEST && !orq.empty()) {
         std::uint64_t sequence = orq.front().sequence;
         for (std::uint32_t i = 0; about.has_read_request && i < orq.size(); ++i) {
             if (orq[i].sink_stag == about.read_request.sink_stag) sequence = orq[i].sequence;
         }
-        set_failed_wqe(sequence, status);
+        state.set_failed_wqe(sequence, status);
     } else if (const auto refused = about.known ? sender_of(about.segment) : kNoEntry;
                refused != kNoEntry) {
-        set_failed_wqe(refused, status);
-        if (acknowledged) {  // what came before it was taken
+        state.set_failed_wqe(refused, status);
+        if (tx.acknowledged) {  // what came before it was taken
             tx.confirmed = std::max(tx.confirmed, refused);
             complete_sent();
         }
-    } else if (sq.retired() < tx.next + (started ? 1 : 0)) {
-        set_failed_wqe(sq.retired(), status);
+    } else if (sq.retired() < tx.begun()) {
+        state.set_failed_wqe(sq.retired(), status);
     }
     end();
 }

@@ -10,27 +10,13 @@ namespace xsock::ddp {
 // -- what both directions share --
 
 void Stream::Impl::fail(StreamError v, const ErrorContext& error_context) {
-    if (!receiving()) return;
-    stream_error = v;
-    if (stream_error_info(v).layer == TermLayer::none) {
-        end();
-        return;
-    }
-    terminate = build_terminate(v, error_context);
-    has_terminate = true;
-    state = State::terminating;
-    rx.phase = Rx::Phase::discard;
+    state.fail(v, error_context);
+    rx.phase = RxUlpdu::Phase::discard;
 }
 
-void Stream::Impl::end() {
-    state = State::ended;
-    rx.phase = Rx::Phase::discard;
-}
-
-void Stream::Impl::set_failed_wqe(std::uint64_t sequence, WcStatus status) noexcept {
-    if (failed_sequence != kNoEntry || !receiving()) return;
-    failed_sequence = sequence;
-    failed_status = status;
+void Stream::Impl::end(StreamError v) {
+    state.end(v);
+    rx.phase = RxUlpdu::Phase::discard;
 }
 
 bool Stream::Impl::permits(const Sge& sge, bool write) const noexcept {
@@ -113,20 +99,17 @@ void Stream::Impl::complete_receive(const RecvWqe& wqe, WcStatus status, std::ui
 void Stream::Impl::complete_sent() {
     SendQueue& sq = *config.sq;
     for (;;) {
-        if (!acknowledged) complete_plain();
+        if (!tx.acknowledged) complete_plain();
         if (sq.retired() >= tx.sent) return;
         WcStatus status = WcStatus::success;
         const SendOpcode opcode = sq.at(sq.retired()).opcode;
         if (awaits_response(opcode)) {
-            if (reads_delivered > 0) {
-                --reads_delivered;
-            } else if (reads_dead) {
+            if (!orq.take_delivered()) {
+                if (!orq.abandoned()) return;
                 status = WcStatus::flushed;
-            } else {
-                return;
             }
-        } else if (acknowledged && !sends_nothing(opcode) && sq.retired() >= tx.confirmed) {
-            if (!reads_dead) return;
+        } else if (tx.acknowledged && !sends_nothing(opcode) && sq.retired() >= tx.confirmed) {
+            if (!orq.abandoned()) return;
             status = WcStatus::connection_lost;
         }
         complete_oldest(status);
@@ -162,10 +145,7 @@ void Stream::Impl::complete_plain() {
 
 void Stream::Impl::flush_posted_receives(WcStatus status) {
     if (!config.rq_shared) config.rq->close();
-    if (receive_taken) {
-        receive_taken = false;
-        complete_receive(receive, status);
-    }
+    if (message.end()) complete_receive(message.receive, status);
     if (config.rq_shared) return;
     RecvWqe wqe;
     while (config.rq->take(wqe)) complete_receive(wqe, status);
@@ -173,12 +153,11 @@ void Stream::Impl::flush_posted_receives(WcStatus status) {
 
 // -- life and end --
 
-Stream::Stream(const Config& config) : impl_(std::make_unique<Impl>(config)) {
+Stream::Stream(const Config& config) {
     static_assert(sizeof(Impl) <= 1280, "an idle connection should cost little");
     XSOCK_ASSERT(config.memory != nullptr && config.sq != nullptr && config.rq != nullptr);
     XSOCK_ASSERT(config.send_cq != nullptr && config.recv_cq != nullptr);
-    Impl::Tx& tx = impl_->tx;
-    tx.next = tx.sent = tx.asked = tx.confirmed = config.sq->retired();
+    impl_ = std::make_unique<Impl>(config);
 }
 
 Stream::~Stream() = default;
@@ -190,16 +169,15 @@ void Stream::llp_established(const Negotiated& negotiated) {
         s.ird = negotiated.ird;
         s.ord = negotiated.ord;
     }
-    if (s.ord == 0) s.acknowledged = false;
-    if (s.state != State::idle) return;
+    if (s.ord == 0) s.tx.acknowledged = false;
+    if (s.state.now() != State::idle) return;
     if (negotiated.rtr != Rtr::none && !negotiated.initiator) {
         // RFC 6581 §9: the ULP sees nothing of the connection before the RTR message.
-        s.awaiting_rtr = true;
         if (negotiated.rtr == Rtr::read && s.ird == 0) s.ird = 1;
         return;
     }
     s.tx.rtr = negotiated.rtr;
-    s.state = State::established;
+    s.state.establish();
 }
 
 void Stream::llp_failed(StreamError stream_error) { impl_->fail(stream_error); }
@@ -219,7 +197,7 @@ void Stream::llp_closed(CloseKind kind) {
 
 void Stream::llp_probe() {
     Impl& s = *impl_;
-    if (s.state == State::established && !tx_wanted()) s.tx.probe = true;
+    if (s.state.established() && !tx_wanted()) s.tx.probe = true;
 }
 
 void Stream::receive_overdue() {
@@ -237,23 +215,17 @@ void Stream::flush(WcStatus status) {
     SendQueue& sq = *s.config.sq;
     sq.close();
     s.end();
-    s.tx.log.clear();
-    s.tx.under_way = Impl::Source::none;
-    s.tx.rtr = Rtr::none;
-    s.tx.probe = false;
-    s.orq.clear();
+    s.tx.end(sq.posted());
+    s.orq.abandon();
     s.irq.clear();
-    s.tx.answered = 0;
-
     while (sq.retired() < sq.posted()) {
-        s.complete_oldest(sq.retired() == s.failed_sequence ? s.failed_status : status);
+        s.complete_oldest(s.state.flush_status(sq.retired(), status));
     }
-    s.tx.next = s.tx.sent = sq.retired();
     s.flush_posted_receives(status);
 }
 
 void Stream::flush_receives() {
-    impl_->rx.phase = Impl::Rx::Phase::discard;
+    impl_->rx.phase = RxUlpdu::Phase::discard;
     impl_->flush_posted_receives(WcStatus::flushed);
     peer_finished();
 }
@@ -262,8 +234,7 @@ void Stream::hold_sends(bool held) noexcept { impl_->tx.held = held; }
 
 void Stream::peer_finished() {
     Impl& s = *impl_;
-    s.reads_dead = true;
-    s.orq.clear();
+    s.orq.abandon();
     s.run_local();
     s.complete_sent();
 }
@@ -283,7 +254,7 @@ void Stream::rx_end(bool intact) { impl_->rx_end(intact); }
 
 bool Stream::tx_wanted() const noexcept { return impl_->next() != Impl::Next::nothing; }
 
-bool Stream::rx_blocked() const noexcept { return impl_->rx.phase == Impl::Rx::Phase::blocked; }
+bool Stream::rx_blocked() const noexcept { return impl_->rx.phase == RxUlpdu::Phase::blocked; }
 
 bool Stream::drained() const noexcept {
     const Impl& s = *impl_;
@@ -293,16 +264,12 @@ bool Stream::drained() const noexcept {
 
 bool Stream::awaits_answers() const noexcept { return !impl_->orq.empty(); }
 
-Stream::State Stream::state() const noexcept { return impl_->state; }
-StreamError Stream::stream_error() const noexcept { return impl_->stream_error; }
+Stream::State Stream::state() const noexcept { return impl_->state.now(); }
+StreamError Stream::stream_error() const noexcept { return impl_->state.error(); }
 
-const TerminateInfo* Stream::terminate_sent() const noexcept {
-    return impl_->terminate_given ? &impl_->terminate.info : nullptr;
-}
+const TerminateInfo* Stream::terminate_sent() const noexcept { return impl_->state.sent(); }
 
-const TerminateInfo* Stream::terminate_received() const noexcept {
-    return impl_->terminate_seen ? &impl_->terminate_received : nullptr;
-}
+const TerminateInfo* Stream::terminate_received() const noexcept { return impl_->state.received(); }
 
 const Negotiated& Stream::negotiated() const noexcept { return impl_->negotiated; }
 std::uint16_t Stream::ird() const noexcept { return impl_->ird; }
@@ -320,14 +287,14 @@ ConstBytes Stream::move_send(std::uint64_t wr_id, std::uint64_t new_id, std::byt
 }
 void Stream::stop_receiving() noexcept {
     impl_->rx_discarding = true;
-    impl_->rx.phase = Impl::Rx::Phase::discard;
+    impl_->rx.phase = RxUlpdu::Phase::discard;
 }
 void Stream::leave_shared_queue(RecvQueue& own) noexcept {
     impl_->config.rq = &own;
     impl_->config.rq_shared = false;
 }
 void Stream::set_rights(std::uint32_t rights) noexcept { impl_->config.rights = rights; }
-void Stream::set_acknowledged() noexcept { impl_->acknowledged = true; }
+void Stream::set_acknowledged() noexcept { impl_->tx.acknowledged = true; }
 void Stream::set_context(std::uint64_t context) noexcept { impl_->config.qp_context = context; }
 
 }  // namespace xsock::ddp

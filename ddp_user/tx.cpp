@@ -59,24 +59,22 @@ class BatchWriter {
 /// What tx_fill() gives next. All conditions for sending stand here and in the two that follow.
 Stream::Impl::Next Stream::Impl::next() const noexcept {
     if (tx.log.full()) return Next::nothing;
-    if (state != State::established) {
-        return state == State::terminating && !terminate_given ? Next::terminate : Next::nothing;
-    }
-    if (tx.under_way == Source::send_queue) return Next::message;
-    if (tx.under_way == Source::response) return Next::response;
+    if (!state.established()) return state.terminate_due() ? Next::terminate : Next::nothing;
+    if (tx.under_way == TxState::Source::send_queue) return Next::message;
+    if (tx.under_way == TxState::Source::response) return Next::response;
     if (tx.rtr != Rtr::none) return Next::rtr;
-    bool message = false;
+    bool send = false;
     if (tx.next < config.sq->posted() && !tx.held) {
         const SendWqe& wqe = config.sq->at(tx.next);
         if (!local(wqe)) {
-            message = may_start(wqe);
+            send = may_start(wqe);
         } else if (may_run_local(wqe)) {
             return Next::local;
         }
     }
-    const bool response = tx.answered < irq.size();
-    if (may_ask() && (!message || tx.next - tx.asked >= kAskEvery)) return Next::question;
-    if (message && (!response || tx.previous == Source::response)) return Next::message;
+    const bool response = irq.due();
+    if (may_ask() && (!send || tx.next - tx.asked >= kAskEvery)) return Next::question;
+    if (send && (!response || tx.previous == TxState::Source::response)) return Next::message;
     if (response) return Next::response;
     return tx.probe ? Next::probe : Next::nothing;
 }
@@ -85,16 +83,16 @@ Stream::Impl::Next Stream::Impl::next() const noexcept {
 /// again, for another source may be due.
 std::uint64_t Stream::Impl::messages_in_a_row() const noexcept {
     const std::uint64_t posted = config.sq->posted() - tx.next;
-    if (tx.under_way != Source::none) return 0;
-    if (tx.answered < irq.size()) return 1;
-    if (!acknowledged || tx.next - tx.asked >= kAskEvery) return posted;
+    if (tx.under_way != TxState::Source::none) return 0;
+    if (irq.due()) return 1;
+    if (!tx.acknowledged || tx.next - tx.asked >= kAskEvery) return posted;
     return std::min(posted, kAskEvery - (tx.next - tx.asked));
 }
 
 /// Is the next message the only thing to send, and a copy of its bytes in its entry? Most messages
 /// of a ping-pong are.
 bool Stream::Impl::is_single() const noexcept {
-    return tx.under_way == Source::none && tx.answered == irq.size() && !may_ask() &&
+    return tx.under_way == TxState::Source::none && !irq.due() && !may_ask() &&
            config.sq->posted() == tx.next + 1 && (config.sq->at(tx.next).flags & kSendInline) != 0;
 }
 
@@ -158,7 +156,7 @@ bool Stream::Impl::put_messages(BatchWriter& to) {
     counters.tx_messages[RDMAP_SEND_SE] += solicited;
     counters.tx_messages[RDMAP_SEND] += n - writes - solicited;
     tx.log.push(TxLog::Kind::send_queue, true, static_cast<std::uint32_t>(n));
-    tx.previous = Source::send_queue;
+    tx.previous = TxState::Source::send_queue;
     tx.probe = false;
     tx.send_msn = msn;
     tx.next += n;
@@ -197,19 +195,17 @@ bool Stream::Impl::build(Next what, std::size_t mulpdu, UlpduOut& out) {
     tx.probe = false;  // whatever is sent now serves
     switch (what) {
         case Next::message:
-            tx.under_way = tx.previous = Source::send_queue;
+            tx.under_way = tx.previous = TxState::Source::send_queue;
             return build_from_send_queue(mulpdu, out);
         case Next::response:
-            tx.under_way = tx.previous = Source::response;
+            tx.under_way = tx.previous = TxState::Source::response;
             return build_response(mulpdu, out);
         case Next::question:
             return build_unposted(Rtr::read, out);
         case Next::probe:
             return build_unposted(Rtr::write, out);
         case Next::terminate:
-            terminate_given = true;
-            std::copy_n(terminate.bytes.data(), terminate.size, out.header.data());
-            out.header_size = terminate.size;
+            state.give_terminate(out);
             tx.log.push(TxLog::Kind::terminate, true);
             ++counters.tx_messages[RDMAP_TERMINATE];
             return true;
@@ -223,8 +219,8 @@ bool Stream::Impl::build(Next what, std::size_t mulpdu, UlpduOut& out) {
 
 /// Is there something to ask for, and room in the ORQ?
 bool Stream::Impl::may_ask() const noexcept {
-    return acknowledged && tx.asked < tx.next && tx.under_way == Source::none && !reads_dead &&
-           orq.size() < ord;
+    return tx.acknowledged && tx.asked < tx.next && tx.under_way == TxState::Source::none &&
+           !orq.abandoned() && orq.size() < ord;
 }
 
 bool Stream::Impl::fenced(const SendWqe& wqe) const noexcept {
@@ -240,7 +236,7 @@ bool Stream::Impl::may_start(const SendWqe& wqe) const noexcept {
 // -- entries that send nothing --
 
 bool Stream::Impl::local(const SendWqe& wqe) const noexcept {
-    return sends_nothing(wqe.opcode) || (awaits_response(wqe.opcode) && reads_dead);
+    return sends_nothing(wqe.opcode) || (awaits_response(wqe.opcode) && orq.abandoned());
 }
 
 /// Not while an earlier entry may still be read by the LLP: it may lie in the region.
@@ -267,7 +263,7 @@ bool Stream::Impl::perform(const SendWqe& wqe) {
 }
 
 void Stream::Impl::run_local() {
-    if (state != State::established || tx.under_way == Source::send_queue || tx.held) return;
+    if (!state.established() || tx.under_way == TxState::Source::send_queue || tx.held) return;
     while (tx.next < config.sq->posted()) {
         const SendWqe& wqe = config.sq->at(tx.next);
         if (!local(wqe) || !may_run_local(wqe)) return;
@@ -285,7 +281,7 @@ void Stream::Impl::run_local() {
 
 void Stream::Impl::tx_done(std::uint32_t n) {
     while (n != 0) {
-        if (state == State::ended) return;  // the LLP clears its books
+        if (state.ended()) return;  // the LLP clears its books
         const TxLog::Run done = tx.log.pop(n);
         n -= done.ulpdus;
         switch (done.kind) {
@@ -296,9 +292,7 @@ void Stream::Impl::tx_done(std::uint32_t n) {
                 run_local();
                 break;
             case TxLog::Kind::response:
-                if (!done.last) break;
-                for (std::uint32_t i = 0; i < done.ulpdus; ++i) irq.pop();
-                tx.answered -= done.ulpdus;
+                if (done.last) irq.pop(done.ulpdus);
                 break;
             case TxLog::Kind::unposted:
                 break;
@@ -310,34 +304,31 @@ void Stream::Impl::tx_done(std::uint32_t n) {
 }
 
 bool Stream::Impl::tx_intact() {
-    if (tx.log.empty() || state == State::ended) return true;
-    const bool started = tx.under_way == Source::send_queue;
-    for (std::uint64_t sequence = tx.sent; sequence < tx.next + (started ? 1 : 0); ++sequence) {
+    if (tx.log.empty() || state.ended()) return true;
+    for (std::uint64_t sequence = tx.sent; sequence < tx.begun(); ++sequence) {
         const SendWqe& wqe = config.sq->at(sequence);
         if (awaits_response(wqe.opcode) || (wqe.flags & kSendInline) != 0) continue;
         std::uint32_t given = sequence == tx.next ? tx.offset : wqe.length;
         for (Cursor at; given > 0;) {
             const Sge piece = at.piece(sges_of(wqe), given);
             if (!permits(piece, false)) {
-                set_failed_wqe(sequence, WcStatus::local_protection_error);
-                stream_error = receiving() ? StreamError::local_catastrophic : stream_error;
-                end();
+                state.set_failed_wqe(sequence, WcStatus::local_protection_error);
+                end(StreamError::local_catastrophic);
                 return false;
             }
             at.offset += piece.length;
             given -= piece.length;
         }
     }
-    for (std::uint32_t i = 0; i < irq.size() && i <= tx.answered; ++i) {
+    for (std::uint32_t i = 0; i < irq.size(); ++i) {
         const ReadRequest& request = irq[i].request;
-        const std::uint32_t given = i < tx.answered ? request.size : tx.response_offset;
+        const std::uint32_t given = irq.given(i);
         if (given == 0) continue;
         const auto found =
             config.memory->check_remote(request.source_stag, config.pd, config.qp_num,
                                         Right::remote_read, request.source_to, given);
         if (found.stream_error != StreamError::none) {
-            stream_error = receiving() ? found.stream_error : stream_error;
-            end();
+            end(found.stream_error);
             return false;
         }
     }

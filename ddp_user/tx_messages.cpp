@@ -102,7 +102,7 @@ bool Stream::Impl::build_from_send_queue(std::size_t mulpdu, UlpduOut& out) {
         if (immediate_follows) {
             tx.immediate_due = true;
         } else {
-            finish_entry();
+            tx.finish_entry();
         }
     }
     return true;
@@ -115,7 +115,7 @@ bool Stream::Impl::build_immediate(const SendWqe& wqe, UlpduOut& out) {
     out.header_size += kImmediateOctets;
     ++counters.tx_messages[opcode];
     tx.log.push(TxLog::Kind::send_queue, true);
-    finish_entry();
+    tx.finish_entry();
     return true;
 }
 
@@ -138,7 +138,7 @@ bool Stream::Impl::build_request(const SendWqe& wqe, UlpduOut& out) {
     if (!started) return false;
     ++counters.tx_messages[rdmap_opcode(wqe)];
     tx.log.push(TxLog::Kind::send_queue, true);
-    finish_entry();
+    tx.finish_entry();
     return true;
 }
 
@@ -150,7 +150,7 @@ bool Stream::Impl::start_read(std::uint64_t sequence, const ReadRequest& what, U
     do {
         request.sink_stag = random_u32();
     } while (request.sink_stag == 0);
-    const std::uint32_t msn = tx.request_msn;
+    const std::uint32_t msn = orq.next_msn();
     const std::uint64_t confirms = sequence == kNoEntry ? tx.next : sequence + 1;
     if (!enter_orq({.sequence = sequence,
                     .confirms = confirms,
@@ -168,7 +168,7 @@ bool Stream::Impl::start_read(std::uint64_t sequence, const ReadRequest& what, U
 /// Enters an atomic operation into the ORQ and writes its Request. Its identifier is its MSN: the
 /// head of the ORQ is all that an answer is compared with.
 bool Stream::Impl::start_atomic(const SendWqe& wqe, UlpduOut& out) {
-    const std::uint32_t msn = tx.request_msn;
+    const std::uint32_t msn = orq.next_msn();
     if (!enter_orq({.sequence = tx.next,
                     .confirms = tx.next + 1,
                     .sink_stag = msn,
@@ -198,37 +198,27 @@ bool Stream::Impl::start_atomic(const SendWqe& wqe, UlpduOut& out) {
 /// False: no memory; the stream has ended over it.
 bool Stream::Impl::enter_orq(const OutboundRead& read) {
     if (!orq.push(read)) {
-        set_failed_wqe(read.sequence, WcStatus::local_qp_error);
+        state.set_failed_wqe(read.sequence, WcStatus::local_qp_error);
         fail(StreamError::local_catastrophic);
         return false;
     }
-    ++tx.request_msn;
     tx.asked = read.confirms;
     return true;
 }
 
-/// Entry tx.next was given in full.
-void Stream::Impl::finish_entry() {
-    ++tx.next;
-    tx.offset = 0;
-    tx.cursor = {};
-    tx.immediate_due = false;
-    tx.under_way = Source::none;
-}
-
 /// Entry tx.next cannot be sent, and with it the stream ends.
 void Stream::Impl::fail_entry(WcStatus status) {
-    set_failed_wqe(tx.next, status);
+    state.set_failed_wqe(tx.next, status);
     fail(StreamError::local_catastrophic);
 }
 
 bool Stream::Impl::build_response(std::size_t mulpdu, UlpduOut& out) {
-    const InboundRead& read = irq[tx.answered];
+    const InboundRead& read = irq.current();
     if (read.atomic) {
         build_atomic_response(read.response, out);
         return true;
     }
-    const std::uint32_t left = read.request.size - tx.response_offset;
+    const std::uint32_t left = read.request.size - irq.offset();
     const auto bytes =
         static_cast<std::uint32_t>(std::min<std::size_t>(left, mulpdu - kTaggedOctets));
     const bool last = bytes == left;
@@ -236,12 +226,12 @@ bool Stream::Impl::build_response(std::size_t mulpdu, UlpduOut& out) {
                 .tagged = true,
                 .last = last,
                 .stag = read.request.sink_stag,
-                .to = read.request.sink_to + tx.response_offset},
+                .to = read.request.sink_to + irq.offset()},
                out);
     if (bytes > 0) {
         // Looked up again for each segment: the region may have been revoked since the last.
         const auto found = remote(read.request.source_stag, Right::remote_read,
-                                  read.request.source_to + tx.response_offset, bytes);
+                                  read.request.source_to + irq.offset(), bytes);
         if (found.stream_error != StreamError::none) {
             fail_read(read, found.stream_error);
             return false;
@@ -250,14 +240,13 @@ bool Stream::Impl::build_response(std::size_t mulpdu, UlpduOut& out) {
         // The owner may change what a peer may read, at any time; the CRC must fit all the same.
         out.unstable = true;
     }
-    tx.response_offset += bytes;
+    irq.advance(bytes);
     counters.tx_payload_bytes += bytes;
     tx.log.push(TxLog::Kind::response, last);
     if (last) {
         ++counters.tx_messages[RDMAP_READ_RESPONSE];
-        ++tx.answered;
-        tx.response_offset = 0;
-        tx.under_way = Source::none;
+        irq.finish();
+        tx.under_way = TxState::Source::none;
     }
     return true;
 }
@@ -266,14 +255,14 @@ bool Stream::Impl::build_response(std::size_t mulpdu, UlpduOut& out) {
 void Stream::Impl::build_atomic_response(const AtomicResponse& response, UlpduOut& out) {
     set_header({.opcode = RDMAP_ATOMIC_RESPONSE,
                 .qn = DDP_QN_ATOMIC_RESPONSE,
-                .msn = tx.atomic_response_msn++},
+                .msn = irq.take_response_msn()},
                out);
     encode(response, out.header.data() + out.header_size);
     out.header_size += kAtomicResponseOctets;
     ++counters.tx_messages[RDMAP_ATOMIC_RESPONSE];
     tx.log.push(TxLog::Kind::response, true);
-    ++tx.answered;
-    tx.under_way = Source::none;
+    irq.finish();
+    tx.under_way = TxState::Source::none;
 }
 
 /// The Read Request is long gone: its headers are written anew for the Terminate to quote.

@@ -28,14 +28,12 @@ TOP_LINES = 20
 LARGE_CLASSES = {
     "CmId": 35,
     "EpollSet": 33,
-    "Impl": 64,
     "Qp": 31,
 }
 # Bools of a class.
 MANY_BOOLS = {
     "CmId": 6,
     "EpollSet": 7,
-    "Impl": 14,
     "Qp": 6,
 }
 # Settings, and what a report says: their bools are independent of each other, and no state.

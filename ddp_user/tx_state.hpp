@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// How far the send queue of a Stream has gone out, and whose turn it is.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "base/assert.hpp"
+#include "base/ulp.hpp"
+#include "ddp_user/cursor.hpp"
+
+namespace xsock::ddp {
+
+/// What was given to the LLP and is not yet its promise, oldest first. Runs of like ULPDUs share an
+/// entry, so that a large message or a burst of small ones takes one or two.
+class TxLog {
+  public:
+    enum class Kind : std::uint8_t { send_queue, response, unposted, terminate };
+    struct Run {
+        Kind kind = Kind::unposted;
+        bool last = false;  // each ULPDU of the run ends its message
+        std::uint32_t ulpdus = 0;
+    };
+
+    /// No further ULPDU can be noted: the LLP must finish some first.
+    [[nodiscard]] bool full() const noexcept { return size_ == kRuns; }
+    [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+
+    void push(Kind kind, bool last, std::uint32_t ulpdus = 1) noexcept {
+        if (size_ > 0) {
+            Run& newest = runs_[(head_ + size_ - 1) % kRuns];
+            if (newest.kind == kind && newest.last == last) {
+                newest.ulpdus += ulpdus;
+                return;
+            }
+        }
+        XSOCK_ASSERT(!full());
+        runs_[(head_ + size_++) % kRuns] = {kind, last, ulpdus};
+    }
+    /// The oldest run, at most `most` ULPDUs of it.
+    Run pop(std::uint32_t most) noexcept {
+        XSOCK_ASSERT(!empty());
+        Run& oldest = runs_[head_];
+        const Run taken{oldest.kind, oldest.last, std::min(most, oldest.ulpdus)};
+        oldest.ulpdus -= taken.ulpdus;
+        if (oldest.ulpdus == 0) {
+            head_ = (head_ + 1) % kRuns;
+            --size_;
+        }
+        return taken;
+    }
+    void clear() noexcept { size_ = 0; }
+
+  private:
+    static constexpr std::uint32_t kRuns = 16;
+    std::array<Run, kRuns> runs_{};
+    std::uint32_t head_ = 0;
+    std::uint32_t size_ = 0;
+};
+
+/// Entries [retired, sent) of the send queue are the LLP's, [sent, next) are given, `next` is being
+/// segmented or the next to start.
+struct TxState {
+    enum class Source : std::uint8_t { none, send_queue, response };
+
+    explicit TxState(std::uint64_t first)
+        : next(first), sent(first), asked(first), confirmed(first) {}
+
+    TxLog log;
+    Source under_way = Source::none;  // a message whose first segment was given, not its last
+    Source previous = Source::response;
+    Rtr rtr = Rtr::none;  // still to be sent, before anything else
+    bool probe = false;
+    bool held = false;  // no work request starts: hold_sends()
+
+    std::uint64_t next;
+    std::uint64_t sent;
+    std::uint32_t offset = 0;  // octets of entry `next` given
+    Cursor cursor;
+    bool immediate_due = false;  // of its message: the Write was given, the Immediate Data not
+    std::uint32_t send_msn = 1;
+
+    // With `acknowledged`: up to where the peer was asked whether it has taken the entries, and up
+    // to where it has said so.
+    bool acknowledged = false;  // set_acknowledged()
+    std::uint64_t asked;
+    std::uint64_t confirmed;
+
+    /// Behind the last entry of which something was given.
+    [[nodiscard]] std::uint64_t begun() const noexcept {
+        return next + (under_way == Source::send_queue ? 1 : 0);
+    }
+    /// Entry `next` was given in full.
+    void finish_entry() noexcept {
+        ++next;
+        offset = 0;
+        cursor = {};
+        immediate_due = false;
+        under_way = Source::none;
+    }
+    /// Nothing more is sent; all entries up to `retired` have completed.
+    void end(std::uint64_t retired) noexcept {
+        log.clear();
+        under_way = Source::none;
+        rtr = Rtr::none;
+        probe = false;
+        next = sent = retired;
+    }
+};
+
+}  // namespace xsock::ddp

@@ -130,7 +130,7 @@ void socket_epoll_wake_kernel(xsock_socket* handle) noexcept {
 }
 
 int socket_epoll_filter(epoll_event* events, int count) noexcept {
-    return EpollSet::filter_internal(events, count);
+    return readiness::KernelEpoll::filter_internal(events, count);
 }
 
 int socket_epoll_next(int fd, int after) noexcept {

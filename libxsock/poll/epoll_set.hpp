@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // An epoll descriptor that has DDPMODE members. Its plain members, and DDPMODE sockets while they
-// are kernel-ready, stay in the kernel's set; the others are kept here, with a ready list that
-// their wake-ups fill, so that a wait costs what is ready and not what is there. The rules are
-// those of the kernel's eventpoll.c: a wake-up puts a member on the list, a wait asks each member
-// on it whether it is ready indeed, level-triggered ones go back to its end, edge-triggered ones
-// leave it.
+// are kernel-ready, stay in the kernel's set (KernelEpoll); the others are kept here, with a ready
+// list that their wake-ups fill, so that a wait costs what is ready and not what is there. The
+// rules are those of the kernel's eventpoll.c: a wake-up puts a member on the list, a wait asks
+// each member on it whether it is ready indeed, level-triggered ones go back to its end,
+// edge-triggered ones leave it.
 #pragma once
 
 #include <sys/epoll.h>
 #include <sys/types.h>
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -20,9 +19,11 @@
 
 #include "base/result.hpp"
 #include "base/spin_lock.hpp"
+#include "libxsock/poll/kernel_epoll.hpp"
+#include "libxsock/poll/ready_list.hpp"
 #include "libxsock/poll/source.hpp"
 #include "libxsock/poll/wait.hpp"
-#include "transport/event_fd.hpp"
+#include "transport/fork.hpp"
 
 namespace xsock::readiness {
 
@@ -44,13 +45,8 @@ class EpollSet final : public Source {
     /// members.
     int adopt(int fd, Source& source);
 
-    /// Wakes the threads that sleep on the kernel's set alone, from before it was ours: each gets
-    /// an event that filter_internal() removes. When it returns none is asleep there, as far as can
-    /// be seen.
-    void wake_kernel_waiters();
-    /// Removes what is not for the program from an answer of the kernel's. @return how many are
-    /// left
-    static int filter_internal(epoll_event* events, int count) noexcept;
+    /// KernelEpoll::wake_waiters()
+    void wake_kernel_waiters() { kernel_.wake_waiters(); }
 
     /// epoll_wait(): events, 0, or a negative errno.
     int wait(epoll_event* out, int room, Time deadline, const sigset_t* mask);
@@ -68,9 +64,10 @@ class EpollSet final : public Source {
     [[nodiscard]] std::vector<PollGroup*> progresses();
 
   private:
-    struct Member final : Watcher {
+    struct Change : ListLink<Change> {};
+    struct Member final : Watcher, ReadyList::Entry, Change {
         Member(EpollSet& owner, Source& watched, int number, const epoll_event& event)
-            : set(owner), source(&watched), fd(number), wanted(event.events), data(event.data) {
+            : Entry(event), set(owner), source(&watched), fd(number) {
             set_exclusive((event.events & EPOLLEXCLUSIVE) != 0);
         }
         bool on_wake(std::uint32_t events) noexcept override { return set.on_wake(*this, events); }
@@ -81,17 +78,6 @@ class EpollSet final : public Source {
         Source* source;
         const int fd;
         ino_t inode = 0;  // of the socket behind fd, to know it again
-        // Under ready_lock_.
-        std::uint32_t wanted;
-        epoll_data_t data;
-        bool ready = false;     // is in the ready list
-        bool changing = false;  // is in the list of changing_
-        Member* next = nullptr;
-        Member* previous = nullptr;
-        Member* next_changing = nullptr;
-        bool told = false;   // is in the answer that collect() makes
-        bool woken = false;  // since it was told
-        Member* next_told = nullptr;
         // Under mutex_.
         bool in_kernel = false;
         PollGroup* progress = nullptr;
@@ -99,7 +85,8 @@ class EpollSet final : public Source {
     using Members = std::unordered_multimap<int, std::unique_ptr<Member>>;
     class Waiting;
 
-    explicit EpollSet(int epfd);
+    EpollSet(int epfd, std::size_t kernel_members) noexcept
+        : kernel_(epfd, kernel_members), set_generation_(process_generation()) {}
 
     bool on_wake(Member& member, std::uint32_t events) noexcept;
     void on_mode_changed(Member& member) noexcept;
@@ -107,35 +94,31 @@ class EpollSet final : public Source {
 
     // With mutex_ held.
     Members::iterator find(int fd, const Source* source);
+    Members::iterator make_member(int fd, Source& source, const epoll_event& event);
     void forget(Members::iterator at);
-    int add_to_kernel(int fd, const epoll_event& event);
     int enter_kernel(Member& member);
     void leave_kernel(Member& member);
     bool apply_mode_changes();  ///< true: there was something
     void check_member(Member& member) noexcept;
+    template <typename Take>
+    int check_ready(int room, Take&& take);
     int collect(epoll_event* out, int room);
-    int collect_kernel(epoll_event* out, int room);
     void use_progress(Member& member, PollGroup* progress);
-    void clear_mirror_if_empty();
     void embed_if_watched(PollGroup& progress);
-    void wake_all() noexcept;
 
     // With ready_lock_ held.
-    void append(Member& member) noexcept;
-    void unlink(Member& member) noexcept;
     void push(Member& member) noexcept;
-    void unlist(Waiter& waiter) noexcept;
-    void wake_one() noexcept;
 
     void forget_if_forked();
 
-    const int epfd_;  // our own
+    // Under mutex_. Destroyed last: our descriptors hold the kernel's set no longer than the
+    // program's do.
+    KernelEpoll kernel_;
     std::atomic<std::uint32_t> set_generation_;
 
     std::mutex mutex_;  // members, and taking from the ready list
     Members members_;
-    std::size_t kernel_members_ = 0;  // at most so many are in the kernel's set
-    bool kernel_first_ = false;       // takes turns
+    bool kernel_first_ = false;  // takes turns
     struct Use {
         PollGroup* progress;
         std::size_t members;
@@ -143,13 +126,8 @@ class EpollSet final : public Source {
     std::vector<Use> uses_;
 
     SpinLock ready_lock_;
-    Member* first_ = nullptr;  // the ready list
-    Member* last_ = nullptr;
-    Member* changing_ = nullptr;  // members whose source has changed its mode, latest first
-    Waiter* waiters_ = nullptr;   // threads asleep in wait(), latest first
-    std::size_t awake_ = 0;       // threads in wait() that will look before they sleep
-    EventFd mirror_;              // in the kernel's set; see allow_outside_watch()
-    bool mirror_set_ = false;
+    ReadyList ready_;
+    IntrusiveList<Change> changing_;  // members whose source has changed its mode, latest first
 };
 
 }  // namespace xsock::readiness

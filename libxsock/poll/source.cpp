@@ -5,7 +5,6 @@
 
 #include <mutex>
 #include <new>
-#include <utility>
 
 #include "libxsock/poll/membership.hpp"
 #include "transport/fork.hpp"
@@ -30,7 +29,7 @@ void Source::forget_if_forked() noexcept {
             sched_yield();
         } else if (generation_.compare_exchange_strong(seen, under_way)) {
             new (&lock_) SpinLock;
-            first_ = nullptr;
+            list_ = {};
             watchers_.store(0, std::memory_order_relaxed);
             generation_.store(now, std::memory_order_release);
         }
@@ -41,15 +40,11 @@ void Source::add_watcher(Watcher& watcher) noexcept {
     forget_if_forked();
     {
         const std::lock_guard hold(lock_);
-        Watcher* before = nullptr;
-        Watcher* after = first_;
         if (watcher.exclusive_) {
-            while (after != nullptr) before = std::exchange(after, after->next_);
+            list_.push_back(watcher);
+        } else {
+            list_.push_front(watcher);
         }
-        watcher.previous_ = before;
-        watcher.next_ = after;
-        (before != nullptr ? before->next_ : first_) = &watcher;
-        if (after != nullptr) after->previous_ = &watcher;
         watchers_.store(watchers_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     }
     std::atomic_thread_fence(std::memory_order_seq_cst);  // see wake()
@@ -57,9 +52,7 @@ void Source::add_watcher(Watcher& watcher) noexcept {
 
 void Source::remove_watcher(Watcher& watcher) noexcept {
     const std::lock_guard hold(lock_);
-    (watcher.previous_ != nullptr ? watcher.previous_->next_ : first_) = watcher.next_;
-    if (watcher.next_ != nullptr) watcher.next_->previous_ = watcher.previous_;
-    watcher.next_ = watcher.previous_ = nullptr;
+    list_.remove(watcher);
     watchers_.store(watchers_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
 }
 
@@ -67,7 +60,7 @@ void Source::notify_watchers(std::uint32_t events) noexcept {
     forget_if_forked();
     const std::lock_guard hold(lock_);
     bool enough = false;
-    for (Watcher* w = first_; w != nullptr; w = w->next_) {
+    for (Watcher* w = list_.front(); w != nullptr; w = list_.next(*w)) {
         if (w->exclusive_ && enough) break;  // only exclusive ones follow
         if (w->on_wake(events) && w->exclusive_) enough = true;
     }
@@ -76,7 +69,7 @@ void Source::notify_watchers(std::uint32_t events) noexcept {
 void Source::mode_changed() noexcept {
     forget_if_forked();
     const std::lock_guard hold(lock_);
-    for (Watcher* w = first_; w != nullptr; w = w->next_) w->on_mode_changed();
+    for (Watcher* w = list_.front(); w != nullptr; w = list_.next(*w)) w->on_mode_changed();
 }
 
 void Source::retire() noexcept {
@@ -86,7 +79,7 @@ void Source::retire() noexcept {
         Watcher* watcher = nullptr;
         {
             const std::lock_guard check(lock_);
-            watcher = first_;
+            watcher = list_.front();
         }
         if (watcher == nullptr) return;
         watcher->on_retired();

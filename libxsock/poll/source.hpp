@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "base/spin_lock.hpp"
+#include "libxsock/poll/intrusive_list.hpp"
 
 namespace xsock {
 
@@ -24,8 +25,8 @@ namespace readiness {
 
 class Source;
 
-/// A waiter for a Source. Linked into its list by Source::add_watcher().
-class Watcher {
+/// A waiter for a Source.
+class Watcher : public ListLink<Watcher> {
   public:
     Watcher() = default;
     Watcher(const Watcher&) = delete;
@@ -51,8 +52,6 @@ class Watcher {
   private:
     friend class Source;
     bool exclusive_ = false;
-    Watcher* next_ = nullptr;
-    Watcher* previous_ = nullptr;
 };
 
 class Source {
@@ -117,7 +116,7 @@ class Source {
     std::atomic<std::uint32_t> watchers_{0};
     std::atomic<std::uint32_t> generation_;  // of processes: a child has none of our watchers
     SpinLock lock_;
-    Watcher* first_ = nullptr;
+    IntrusiveList<Watcher> list_;  // exclusive ones last
 };
 
 }  // namespace readiness

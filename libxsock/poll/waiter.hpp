@@ -16,6 +16,7 @@
 
 #include "base/poll_group.hpp"
 #include "base/result.hpp"
+#include "libxsock/poll/intrusive_list.hpp"
 #include "transport/event_fd.hpp"
 #include "transport/fork.hpp"
 
@@ -47,7 +48,7 @@ class NotifyOnce {
     Flag notified_{false};
 };
 
-class Waiter final : public PollGroup::Follower {
+class Waiter final : public PollGroup::Follower, public ListLink<Waiter> {
   public:
     /// Makes fd() readable, once until clear(). Any thread that found the waiter in a list, with
     /// the lock of the list: the waiter leaves its lists before it goes.
@@ -60,11 +61,6 @@ class Waiter final : public PollGroup::Follower {
     /// After fd() was found readable, before looking at what the ring was for.
     void clear() noexcept { once_.take(event_); }
     [[nodiscard]] bool notified() const noexcept { return once_.notified(); }
-
-    // Links of the list that it is in, under the lock of that list.
-    Waiter* next = nullptr;
-    Waiter* previous = nullptr;
-    bool listed = false;
 
   private:
     friend class WaiterPool;

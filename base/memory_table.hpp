@@ -3,9 +3,7 @@
 // pollers inside an Epochs::Reader section without locks.
 //
 // STags are 32 random bits (getrandom), unpredictable and sparse over the whole range (RFC 5040
-// §8.1 item 8); 0 is never given out. A hash table with open addressing leads from STag to slot;
-// tables only ever grow, by doubling, and an outgrown table is kept until the end, so that a reader
-// may finish its look-up in it: all of them together are smaller than the current one.
+// §8.1 item 8); 0 is never given out. base/stag_table.hpp leads from STag to slot.
 #pragma once
 
 #include <cstddef>

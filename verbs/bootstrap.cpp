@@ -243,7 +243,7 @@ void Bootstrap::on_bytes(VerbsState& engine, std::uint64_t number, unsigned read
 }
 
 void Bootstrap::match(VerbsState& engine, Qp& qp) {
-    if (qp.connected || qp.asked.dest_qp_num == 0) return;
+    if (qp.connected() || qp.asked.dest_qp_num == 0) return;
     for (auto& [number, arrived] : arrived_) {
         if (!arrived->read || arrived->target != qp.num() ||
             arrived->from != qp.asked.dest_qp_num) {

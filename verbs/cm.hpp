@@ -44,6 +44,13 @@ enum class IdState : std::uint8_t {
     ended,
 };
 
+/// rdma_set_option(): independent of each other, and kept until a socket is made.
+struct CmOptions {
+    bool reuse_address = true;
+    bool v6_only = false;
+    int tos = -1;  ///< -1: the system's
+};
+
 struct CmId {
     rdma_cm_id base{};
     // The host's librdmacm, when it runs rsockets over us, reads one field of its own structure
@@ -58,10 +65,7 @@ struct CmId {
     bool use_counted = false;  ///< counted in Context::objects
     Qp* qp = nullptr;          ///< made by rdma_create_qp(), or connected: see qp_for()
 
-    // Options.
-    bool reuse_address = true;
-    bool v6_only = false;
-    int tos = -1;
+    CmOptions options;
 
     // Sockets.
     int listen_fd = -1;

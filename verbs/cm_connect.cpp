@@ -67,7 +67,7 @@ Qp* named_qp(VerbsState& engine, const CmId& id, const rdma_conn_param* param) {
 // Makes it this id's. Null: there is none, or it has or awaits a connection.
 Qp* qp_for(VerbsState& engine, CmId& id, const rdma_conn_param* param) {
     Qp* const qp = named_qp(engine, id, param);
-    if (qp == nullptr || qp->connected) return nullptr;
+    if (qp == nullptr || qp->connected()) return nullptr;
     if (qp == id.qp) return qp;
     if (qp->id != nullptr) {
         if (qp->id->state == IdState::dialing) return nullptr;
@@ -156,9 +156,10 @@ int dial(VerbsState& engine, CmId& id) {
     const int fd = socket(to->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return errno;
     id.fd = fd;
-    if (id.tos >= 0) {
+    if (id.options.tos >= 0) {
         setsockopt(fd, to->sa_family == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IP,
-                   to->sa_family == AF_INET6 ? IPV6_TCLASS : IP_TOS, &id.tos, sizeof id.tos);
+                   to->sa_family == AF_INET6 ? IPV6_TCLASS : IP_TOS, &id.options.tos,
+                   sizeof id.options.tos);
     }
     const int on = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);

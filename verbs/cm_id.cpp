@@ -399,7 +399,7 @@ int set_option(rdma_cm_id* given, int level, int name, void* value, size_t lengt
             if (length != sizeof(std::uint8_t)) return fail(EINVAL);
             const auto byte = *static_cast<std::uint8_t*>(value);
             if (name == RDMA_OPTION_ID_TOS) {
-                id.tos = byte;
+                id.options.tos = byte;
             } else if (id.qp != nullptr) {
                 id.qp->asked.timeout = byte;  // TCP has its own; kept for queries
             }
@@ -409,10 +409,10 @@ int set_option(rdma_cm_id* given, int level, int name, void* value, size_t lengt
         int number = 0;
         std::memcpy(&number, value, sizeof number);
         if (name == RDMA_OPTION_ID_REUSEADDR) {
-            id.reuse_address = number != 0;
+            id.options.reuse_address = number != 0;
         } else if (name == RDMA_OPTION_ID_AFONLY) {
             if (id.state != IdState::idle) return fail(EINVAL);
-            id.v6_only = number != 0;
+            id.options.v6_only = number != 0;
         } else {
             return fail(ENOSYS);
         }

@@ -210,7 +210,7 @@ int open_listener(VerbsState& engine, CmId& id) {
         auto* const address = reinterpret_cast<sockaddr*>(&bound);
         const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (fd < 0) return errno;
-        const int reuse = id.reuse_address, v6_only = id.v6_only;
+        const int reuse = id.options.reuse_address, v6_only = id.options.v6_only;
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse);
         if (address->sa_family == AF_INET6) {
             setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof v6_only);

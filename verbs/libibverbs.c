@@ -63,7 +63,7 @@ EXPORT int ibv_get_async_event(struct ibv_context* context, struct ibv_async_eve
 /* ---- words ---- */
 
 static const char* text_of(const char* const* texts, size_t count, long index) {
-    return index >= 0 && (size_t)index < count && texts[index] != NULL ? texts[index] : NULL;
+    return index >= 0 && (size_t)index < count && texts[index] != NULL ? texts[index] : "unknown";
 }
 #define TEXT(table, index) text_of(table, sizeof(table) / sizeof *(table), (long)(index))
 
@@ -94,8 +94,7 @@ EXPORT const char* ibv_wc_status_str(enum ibv_wc_status status) {
         [IBV_WC_TM_ERR] = "TM error",
         [IBV_WC_TM_RNDV_INCOMPLETE] = "TM software rendezvous",
     };
-    const char* const text = TEXT(texts, status);
-    return text != NULL ? text : "unknown";
+    return TEXT(texts, status);
 }
 
 EXPORT const char* ibv_node_type_str(enum ibv_node_type type) {
@@ -108,8 +107,7 @@ EXPORT const char* ibv_node_type_str(enum ibv_node_type type) {
         [IBV_NODE_USNIC_UDP] = "usNIC UDP",
         [IBV_NODE_UNSPECIFIED] = "unspecified",
     };
-    const char* const text = TEXT(texts, type);
-    return text != NULL ? text : "unknown";
+    return TEXT(texts, type);
 }
 
 EXPORT const char* ibv_port_state_str(enum ibv_port_state state) {
@@ -121,8 +119,7 @@ EXPORT const char* ibv_port_state_str(enum ibv_port_state state) {
         [IBV_PORT_ACTIVE] = "active",
         [IBV_PORT_ACTIVE_DEFER] = "active defer",
     };
-    const char* const text = TEXT(texts, state);
-    return text != NULL ? text : "unknown";
+    return TEXT(texts, state);
 }
 
 EXPORT const char* ibv_event_type_str(enum ibv_event_type type) {
@@ -148,8 +145,7 @@ EXPORT const char* ibv_event_type_str(enum ibv_event_type type) {
         [IBV_EVENT_GID_CHANGE] = "GID table change",
         [IBV_EVENT_WQ_FATAL] = "WQ fatal",
     };
-    const char* const text = TEXT(texts, type);
-    return text != NULL ? text : "unknown";
+    return TEXT(texts, type);
 }
 
 /* ---- rates (InfiniBand's numbers; a software device has none) ---- */

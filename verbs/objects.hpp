@@ -189,6 +189,30 @@ struct Srq {
     static Srq* of(ibv_srq* srq) noexcept { return reinterpret_cast<Srq*>(srq); }
 };
 
+/// ibv_wr_*: the requests between wr_start and wr_complete, which posts all of them or none
+/// (qp_ex.cpp).
+struct SendBuilder {
+    struct Request {
+        SendWr wr;
+        Atomic atomic;
+        std::array<Sge, kMaxSge> sges;
+        std::size_t inline_at = 0;  ///< in inline_data
+        std::size_t sge_count = 0;
+        ibv_mw* window = nullptr;  ///< of a binding
+    };
+
+    void start() noexcept;
+    /// The newest; null once something went wrong.
+    Request* last() noexcept;
+    /// Requests from `first` on are not posted, and the next wr_start may come.
+    void end(std::size_t first) noexcept;
+
+    std::mutex mutex;  ///< held from start() to end(); keeps the rest
+    std::vector<Request> requests;
+    std::vector<std::byte> inline_data;  ///< of them all
+    int error = 0;
+};
+
 struct Qp {
     ibv_qp_ex base{};  ///< begins with ibv_qp
     VerbsState* engine = nullptr;
@@ -202,13 +226,17 @@ struct Qp {
     std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
     std::atomic<bool> by_gid{false};  ///< moved to RTR with the peer's GID, without rdma_cm
     CmId* id = nullptr;               ///< the id that connects it
-    bool connected = false;           ///< a connection was given to `qp`
+    enum class Connection : std::uint8_t {
+        none,
+        given,    ///< to `qp`
+        counted,  ///< what it moved is in the exit summary
+    };
+    Connection connection = Connection::none;
     bool last_wqe_reported = false;
     /// RDMA_CM_EVENT_DISCONNECTED is queued, and the program has not taken it: until it does, or
     /// for kUnreadLimit, its receives are not flushed. Written under the engine's mutex.
     std::atomic<bool> end_unconfirmed{false};
     std::uint64_t end_timer = 0;
-    bool counted = false;               ///< what the connection moved is in the exit summary
     std::uint64_t writes_reported = 0;  ///< QpInfo::rx_writes when late_cq_event() last looked
     std::uint32_t async_delivered = 0;  ///< under base.qp_base.mutex
 
@@ -217,24 +245,13 @@ struct Qp {
     std::mutex late_mutex;
     std::vector<Wc> late;
 
-    // ibv_wr_*: requests between wr_start and wr_complete, under build_mutex.
-    struct Built {
-        SendWr wr;
-        Atomic atomic;
-        std::array<Sge, kMaxSge> sges;
-        std::size_t inline_at = 0;  ///< in built_inline
-        std::size_t sge_count = 0;
-        ibv_mw* window = nullptr;  ///< of a binding
-    };
-    std::mutex build_mutex;
-    std::vector<Built> built;
-    std::vector<std::byte> built_inline;  ///< the inline data of them all
-    int build_error = 0;
+    SendBuilder builder;
 
     static Qp* of(ibv_qp* qp) noexcept { return reinterpret_cast<Qp*>(qp); }
     static Qp* of(ibv_qp_ex* qp) noexcept { return reinterpret_cast<Qp*>(qp); }
     [[nodiscard]] ibv_qp* plain() noexcept { return &base.qp_base; }
     [[nodiscard]] std::uint32_t num() const noexcept { return base.qp_base.qp_num; }
+    [[nodiscard]] bool connected() const noexcept { return connection != Connection::none; }
 
     /// iWARP has no RTR. perftest's receiving end stays there and, where it finds iWARP, writes
     /// credit. What is posted before the connection is there waits for it.

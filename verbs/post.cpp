@@ -121,14 +121,34 @@ Wc flushed(const Qp& qp, std::uint64_t wr_id, WcOpcode opcode) noexcept {
     return wc;
 }
 
+/// Why a device's queue did not take a request, as verbs have it.
+int errno_of(const Error& error) noexcept { return error.code == ENOBUFS ? ENOMEM : error.code; }
+
 int post_receive(Qp& qp, const RecvWr& wr) {
     const auto posted = qp.qp->post_recv(wr);
     if (posted) return 0;
-    if (posted.error().code != EPIPE) {
-        return posted.error().code == ENOBUFS ? ENOMEM : posted.error().code;
-    }
+    if (posted.error().code != EPIPE) return errno_of(posted.error());
     post_late(qp, flushed(qp, wr.wr_id, WcOpcode::recv));
     return 0;
+}
+
+/// Posts a list of receives until one fails. `error`: why none may be posted, or 0.
+template <typename Post>
+int post_receives(VerbsState& engine, int error, std::uint32_t max_sge, ibv_recv_wr* wr,
+                  ibv_recv_wr** bad, Post&& post) {
+    for (; error == 0 && wr != nullptr; wr = wr->next) {
+        Sges sges;
+        try {
+            error = sges.assign(engine, wr->sg_list, wr->num_sge, true);
+            if (error == 0 && sges.span().size() > max_sge) error = EINVAL;
+            if (error == 0) error = post(RecvWr{.wr_id = wr->wr_id, .sges = sges.span()});
+        } catch (...) {
+            error = ENOMEM;
+        }
+        if (error != 0) break;
+    }
+    if (error != 0 && bad != nullptr) *bad = wr;
+    return error;
 }
 
 }  // namespace
@@ -168,9 +188,7 @@ int post_taken(Qp& qp, const SendWr& wr) noexcept {
     try {
         const auto posted = qp.qp->post_send(wr);
         if (posted) return 0;
-        if (posted.error().code != EPIPE) {
-            return posted.error().code == ENOBUFS ? ENOMEM : posted.error().code;
-        }
+        if (posted.error().code != EPIPE) return errno_of(posted.error());
         Wc wc = flushed(qp, wr.wr_id, ddp::send_info(wr.opcode).completion);
         if ((wr.flags & kSendSignaled) == 0) wc.flags |= kWcUnsignaled;
         if (wr.opcode == SendOpcode::bind_window && wr.remote_stag != 0) {
@@ -238,43 +256,18 @@ int post_recv(ibv_qp* given, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
                qp.base.qp_base.srq != nullptr) {
         error = EINVAL;
     }
-    for (; error == 0 && wr != nullptr; wr = wr->next) {
-        Sges sges;
-        try {
-            error = sges.assign(*qp.engine, wr->sg_list, wr->num_sge, true);
-            if (error == 0 && sges.span().size() > qp.cap.max_recv_sge) error = EINVAL;
-            if (error == 0) error = post_receive(qp, {.wr_id = wr->wr_id, .sges = sges.span()});
-        } catch (...) {
-            error = ENOMEM;
-        }
-        if (error != 0) break;
-    }
-    if (error != 0 && bad != nullptr) *bad = wr;
-    return error;
+    return post_receives(*qp.engine, error, qp.cap.max_recv_sge, wr, bad,
+                         [&](const RecvWr& ours) { return post_receive(qp, ours); });
 }
 
 int post_srq_recv(ibv_srq* given, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
     const HoldCancellation hold;
     Srq& srq = *Srq::of(given);
-    int error = srq.engine == VerbsState::current() ? 0 : EPERM;
-    for (; error == 0 && wr != nullptr; wr = wr->next) {
-        Sges sges;
-        try {
-            error = sges.assign(*srq.engine, wr->sg_list, wr->num_sge, true);
-            if (error == 0 && sges.span().size() > srq.max_sge) error = EINVAL;
-            if (error == 0) {
-                const auto posted = srq.srq->post_recv({.wr_id = wr->wr_id, .sges = sges.span()});
-                if (!posted) {
-                    error = posted.error().code == ENOBUFS ? ENOMEM : posted.error().code;
-                }
-            }
-        } catch (...) {
-            error = ENOMEM;
-        }
-        if (error != 0) break;
-    }
-    if (error != 0 && bad != nullptr) *bad = wr;
-    return error;
+    const int error = srq.engine == VerbsState::current() ? 0 : EPERM;
+    return post_receives(*srq.engine, error, srq.max_sge, wr, bad, [&](const RecvWr& ours) {
+        const auto posted = srq.srq->post_recv(ours);
+        return posted ? 0 : errno_of(posted.error());
+    });
 }
 
 }  // namespace xsock::verbs

@@ -245,7 +245,7 @@ ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) noexcept {
 
 Result<void> connect_qp_locked(VerbsState& engine, Qp& qp, int fd, const ConnectAttr& attr) {
     (void)engine.loop();  // collects the connection's events
-    qp.connected = true;
+    qp.connection = Qp::Connection::given;
     if (qp.id == nullptr || !qp.id->program_moves_qp()) {
         qp.state.store(IBV_QPS_RTS, std::memory_order_release);
         qp.base.qp_base.state = IBV_QPS_RTS;
@@ -254,8 +254,8 @@ Result<void> connect_qp_locked(VerbsState& engine, Qp& qp, int fd, const Connect
 }
 
 void count_bytes_locked(VerbsState& engine, Qp& qp) {
-    if (!qp.connected || qp.counted) return;
-    qp.counted = true;
+    if (qp.connection != Qp::Connection::given) return;
+    qp.connection = Qp::Connection::counted;
     const QpInfo info = qp.qp->info();
     engine.tx_bytes += info.tx_bytes;
     engine.rx_bytes += info.rx_bytes;
@@ -379,12 +379,12 @@ int modify_qp(ibv_qp* given, ibv_qp_attr* attr, int mask) noexcept {
             qp.qp->detach();
             forget_completions(qp);
             qp.qp = std::move(*fresh);
-            qp.connected = qp.last_wqe_reported = qp.counted = false;
-            qp.by_gid = false;
+            qp.connection = Qp::Connection::none;
+            qp.last_wqe_reported = qp.by_gid = false;
             qp.writes_reported = 0;
             qp.asked = {};
         }
-        if (to == IBV_QPS_RTR && !qp.connected && qp.id == nullptr &&
+        if (to == IBV_QPS_RTR && !qp.connected() && qp.id == nullptr &&
             (mask & IBV_QP_DEST_QPN) != 0) {
             // Without rdma_cm the other end is named by its GID and QP number.
             if (engine.bootstrap == nullptr) return EOPNOTSUPP;
@@ -408,7 +408,7 @@ int query_qp(ibv_qp* given, ibv_qp_attr* attr, int, ibv_qp_init_attr* init) noex
         attr->qp_state = given->state == IBV_QPS_RESET ? IBV_QPS_INIT : given->state;
         attr->cur_qp_state = attr->qp_state;
         attr->cap = qp.cap;
-        if (qp.connected) {
+        if (qp.connected()) {
             const QpInfo info = qp.qp->info();
             attr->max_rd_atomic = static_cast<std::uint8_t>(std::min<int>(info.ord, 255));
             attr->max_dest_rd_atomic = static_cast<std::uint8_t>(std::min<int>(info.ird, 255));

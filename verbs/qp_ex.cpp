@@ -11,21 +11,15 @@
 namespace xsock::verbs {
 namespace {
 
-void wr_start(ibv_qp_ex* given) noexcept {
-    Qp& qp = *Qp::of(given);
-    qp.build_mutex.lock();
-    qp.built.clear();
-    qp.built_inline.clear();
-    qp.build_error = 0;
-}
+void wr_start(ibv_qp_ex* qp) noexcept { Qp::of(qp)->builder.start(); }
 
 // The request being built; null once something went wrong (ibv_wr_complete() says so).
-Qp::Built* begin(ibv_qp_ex* given, SendOpcode opcode, std::uint32_t rkey = 0,
-                 std::uint64_t remote = 0) noexcept {
+SendBuilder::Request* begin(ibv_qp_ex* given, SendOpcode opcode, std::uint32_t rkey = 0,
+                            std::uint64_t remote = 0) noexcept {
     Qp& qp = *Qp::of(given);
-    if (qp.build_error != 0) return nullptr;
+    if (qp.builder.error != 0) return nullptr;
     try {
-        Qp::Built& built = qp.built.emplace_back();
+        SendBuilder::Request& built = qp.builder.requests.emplace_back();
         built.wr.wr_id = given->wr_id;
         built.wr.opcode = opcode;
         unsigned flags = 0;
@@ -37,19 +31,9 @@ Qp::Built* begin(ibv_qp_ex* given, SendOpcode opcode, std::uint32_t rkey = 0,
         built.wr.remote_to = remote;
         return &built;
     } catch (...) {
-        qp.build_error = ENOMEM;
+        qp.builder.error = ENOMEM;
         return nullptr;
     }
-}
-
-Qp::Built* last(ibv_qp_ex* given) noexcept {
-    Qp& qp = *Qp::of(given);
-    if (qp.build_error != 0) return nullptr;
-    if (qp.built.empty()) {
-        qp.build_error = EINVAL;
-        return nullptr;
-    }
-    return &qp.built.back();
 }
 
 void wr_send(ibv_qp_ex* qp) noexcept { begin(qp, SendOpcode::send); }
@@ -71,9 +55,9 @@ void wr_bind_mw(ibv_qp_ex* qp, ibv_mw* mw, std::uint32_t rkey,
     auto* const built = begin(qp, SendOpcode::bind_window);
     if (built == nullptr) return;
     built->window = mw;
-    Qp::of(qp)->build_error = mw->type == IBV_MW_TYPE_2
-                                  ? prepare_binding(*Qp::of(qp), mw, rkey, *info, built->wr)
-                                  : EINVAL;
+    Qp::of(qp)->builder.error = mw->type == IBV_MW_TYPE_2
+                                    ? prepare_binding(*Qp::of(qp), mw, rkey, *info, built->wr)
+                                    : EINVAL;
 }
 
 void wr_rdma_write_imm(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote,
@@ -96,10 +80,10 @@ void wr_atomic_fetch_add(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote
 }
 
 void wr_set_sge_list(ibv_qp_ex* qp, size_t count, const ibv_sge* list) noexcept {
-    Qp::Built* const built = last(qp);
+    auto* const built = Qp::of(qp)->builder.last();
     if (built == nullptr) return;
     if (count > Qp::of(qp)->cap.max_send_sge) {
-        Qp::of(qp)->build_error = EINVAL;
+        Qp::of(qp)->builder.error = EINVAL;
         return;
     }
     built->sge_count = count;
@@ -116,22 +100,23 @@ void wr_set_sge(ibv_qp_ex* qp, std::uint32_t lkey, std::uint64_t address,
 }
 
 void wr_set_inline_data_list(ibv_qp_ex* given, size_t count, const ibv_data_buf* list) noexcept {
-    Qp::Built* const built = last(given);
-    if (built == nullptr) return;
     Qp& qp = *Qp::of(given);
-    built->inline_at = qp.built_inline.size();
+    auto* const built = qp.builder.last();
+    if (built == nullptr) return;
+    std::vector<std::byte>& data = qp.builder.inline_data;
+    built->inline_at = data.size();
     std::size_t total = 0;
     for (std::size_t i = 0; i < count; ++i) {
         if (list[i].length > qp.cap.max_inline_data - total) {
-            qp.build_error = EINVAL;
+            qp.builder.error = EINVAL;
             return;
         }
         // Copied here: the program may reuse the memory before ibv_wr_complete().
         const auto* const from = static_cast<const std::byte*>(list[i].addr);
         try {
-            qp.built_inline.insert(qp.built_inline.end(), from, from + list[i].length);
+            data.insert(data.end(), from, from + list[i].length);
         } catch (...) {
-            qp.build_error = ENOMEM;
+            qp.builder.error = ENOMEM;
             return;
         }
         total += list[i].length;
@@ -146,59 +131,67 @@ void wr_set_inline_data(ibv_qp_ex* qp, void* address, size_t length) noexcept {
     wr_set_inline_data_list(qp, 1, &buffer);
 }
 
-/// What was built from `first` on is not posted. The last first: each gives its window the key back
-/// that it had before.
-void give_up(Qp& qp, std::size_t first) noexcept {
-    for (std::size_t i = qp.built.size(); i-- > first;) {
-        if (qp.built[i].window != nullptr) cancel_binding(qp.built[i].window, qp.built[i].wr);
-    }
-    qp.built.clear();
-}
-
-void wr_abort(ibv_qp_ex* given) noexcept {
-    Qp& qp = *Qp::of(given);
-    give_up(qp, 0);
-    qp.build_mutex.unlock();
-}
+void wr_abort(ibv_qp_ex* qp) noexcept { Qp::of(qp)->builder.end(0); }
 
 int wr_complete(ibv_qp_ex* given) noexcept {
     const HoldCancellation hold;
     Qp& qp = *Qp::of(given);
-    int error = qp.build_error;
+    std::vector<SendBuilder::Request>& requests = qp.builder.requests;
+    int error = qp.builder.error;
     if (error == 0 && qp.engine != VerbsState::current()) error = EPERM;
     if (error == 0 && !qp.takes_sends()) error = EINVAL;
     std::uint32_t asked = 0;
-    for (std::size_t i = 0; error == 0 && i < qp.built.size(); ++i) {
-        Qp::Built& built = qp.built[i];
+    for (std::size_t i = 0; error == 0 && i < requests.size(); ++i) {
+        SendBuilder::Request& built = requests[i];
         if ((built.wr.flags & kSendInline) != 0) {
-            built.sges[0].address = qp.built_inline.data() + built.inline_at;
+            built.sges[0].address = qp.builder.inline_data.data() + built.inline_at;
         } else {
             relocate(*qp.engine, std::span(built.sges).first(built.sge_count));
         }
         built.wr.sges = {built.sges.data(), built.sge_count};
         if (is_atomic(built.wr.opcode)) built.wr.atomic = &built.atomic;
-        if (i + 1 < qp.built.size()) built.wr.flags |= kSendMore;
+        if (i + 1 < requests.size()) built.wr.flags |= kSendMore;
         if ((built.wr.flags & kSendSignaled) != 0) ++asked;
         error = SendQueue::check(built.wr).code;
     }
     // Room for all first: no other thread posts between ibv_wr_start() and here.
     Cq& cq = *Cq::of(given->qp_base.send_cq);
-    if (error == 0 && qp.qp->send_room() < qp.built.size()) error = ENOMEM;
+    if (error == 0 && qp.qp->send_room() < requests.size()) error = ENOMEM;
     const bool taken = error == 0 && cq.take_slots(asked);
     if (error == 0 && !taken) error = ENOMEM;
     std::size_t posted = 0;
-    for (; error == 0 && posted < qp.built.size(); ++posted) {
-        const SendWr& wr = qp.built[posted].wr;
+    for (; error == 0 && posted < requests.size(); ++posted) {
+        const SendWr& wr = requests[posted].wr;
         if ((error = post_taken(qp, wr)) != 0) break;  // no memory
         if ((wr.flags & kSendSignaled) != 0) --asked;
     }
     if (taken) cq.give_slots(asked);  // of those not posted
-    give_up(qp, posted);
-    qp.build_mutex.unlock();
+    qp.builder.end(posted);
     return error;
 }
 
 }  // namespace
+
+void SendBuilder::start() noexcept {
+    mutex.lock();
+    requests.clear();
+    inline_data.clear();
+    error = 0;
+}
+
+SendBuilder::Request* SendBuilder::last() noexcept {
+    if (error == 0 && requests.empty()) error = EINVAL;
+    return error == 0 ? &requests.back() : nullptr;
+}
+
+// The last first: each gives its window the key back that it had before.
+void SendBuilder::end(std::size_t first) noexcept {
+    for (std::size_t i = requests.size(); i-- > first;) {
+        if (requests[i].window != nullptr) cancel_binding(requests[i].window, requests[i].wr);
+    }
+    requests.clear();
+    mutex.unlock();
+}
 
 void set_send_ops(Qp& qp, std::uint64_t flags) noexcept {
     qp.send_ops = flags | (std::uint64_t{1} << 63);  // also when no operation was asked for

@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """Subjects of commits: `folder: what it does`, at most 72 characters, for every commit since the one
 that the rule was agreed on at. A tree without .git, or without that commit (a shallow clone), has
-nothing to check: exit status 77.
-
-    commit_subjects.py [TREE]     one line for each breach; exit status 1 when there are any
+nothing to check.
 """
 import os
 import re
 import subprocess
 import sys
+
+import tree
 
 SINCE = "168ef3c"
 LENGTH = 72
@@ -18,15 +18,11 @@ TOPICS = {"build", "ci", "run", "test", "README", "CHANGELOG", "completion", "sc
 SUBJECT = re.compile(r"(?P<topics>[\w.-]+(?:, ?[\w.-]+)*(?:/[\w./-]+)?): \S")
 
 
-class NothingToCheck(Exception):
-    """No history here that reaches back to SINCE."""
-
-
 def git(top, *arguments):
     done = subprocess.run(["git", "-C", top, *arguments], stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, check=False)
     if done.returncode != 0:
-        raise NothingToCheck("git %s" % " ".join(arguments))
+        raise tree.NothingToCheck("git %s" % " ".join(arguments))
     return done.stdout.decode(errors="replace")
 
 
@@ -37,7 +33,7 @@ def folders(top):
 def subjects(top, since=SINCE):
     """(abbreviated hash, subject) of each commit since `since`; merges have none of their own."""
     if not os.path.exists(os.path.join(top, ".git")):
-        raise NothingToCheck("no .git")
+        raise tree.NothingToCheck("no .git")
     listed = git(top, "log", "--no-merges", "--format=%h %s", since + "..HEAD")
     return [tuple(line.split(" ", 1)) for line in listed.splitlines() if " " in line]
 
@@ -61,17 +57,5 @@ def breaches(top, since=SINCE):
             yield "%s: %s: %s" % (commit, what, subject)
 
 
-def main():
-    top = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "..")
-    try:
-        found = list(breaches(os.path.abspath(top)))
-    except NothingToCheck as reason:
-        print("SKIPPED: %s" % reason)
-        return 77
-    for line in found:
-        print(line)
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tree.check(__doc__, breaches))

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """Which folder may include which: docs/architecture.md. The seams hold only as long as no code reaches
 around them, and no compiler objects to that.
-
-    include_table.py [TREE]     one line for each breach; exit status 1 when there are any
 """
 import os
 import re
@@ -109,13 +107,5 @@ def breaches(top):
                 yield "%s: %s/ may not include %s" % (where, folder, name)
 
 
-def main():
-    top = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "..")
-    found = list(breaches(os.path.abspath(top)))
-    for line in found:
-        print(line)
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tree.check(__doc__, breaches))

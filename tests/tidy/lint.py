@@ -2,10 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """Small rules that a reader would otherwise have to look for: licence lines, line length, nothing
 left for later, no path of one machine.
-
-    lint.py [TREE]     one line for each breach; exit status 1 when there are any
 """
-import os
 import re
 import sys
 
@@ -14,9 +11,6 @@ import tree
 COLUMNS = 100
 SPDX = "SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only"
 CODE = tree.SOURCES + (".py", ".sh", ".cmake", "CMakeLists.txt", ".S", ".map")
-# Not written by us: licence texts and captures of other people's traffic.
-FOREIGN = ("LICENSES" + os.sep, os.path.join("tests", "vectors") + os.sep,
-           os.path.join("tests", "fuzz", "corpus") + os.sep)
 
 # Put together here, so that this file passes its own rules.
 LATER = re.compile(r"\b(?:%s)\b" % "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3, "HA" + "CK")))
@@ -45,7 +39,7 @@ def breaches_of(path, content):
 
 def breaches(top):
     for path in tree.files(top):
-        if path.startswith(FOREIGN):
+        if path.startswith(tree.FOREIGN):
             continue
         content = tree.text(top, path)
         if content is not None:
@@ -53,13 +47,5 @@ def breaches(top):
                 yield "%s:%d: %s" % (path, number, what)
 
 
-def main():
-    top = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "..")
-    found = list(breaches(os.path.abspath(top)))
-    for line in found:
-        print(line)
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tree.check(__doc__, breaches))

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """What the sources can say and what docs/troubleshooting.md explains are the same: the codes of log
 lines, and the settings of the environment, which tools/settings.cpp has too.
-
-    log_codes.py [TREE]     one line for each breach; exit status 1 when there are any
 """
 import os
 import re
@@ -70,13 +68,5 @@ def breaches(top):
         yield "%s: nobody reads it, but %s or %s tells of it" % (name, PAGE, SETTINGS)
 
 
-def main():
-    top = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "..")
-    found = list(breaches(os.path.abspath(top)))
-    for line in found:
-        print(line)
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tree.check(__doc__, breaches))

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """The table of calls in docs/overlay.md is that of libxsock/overlay/libc_calls.h, in its order and
 words; and every wrapped call has its function.
-
-    overlay_calls.py [--write] [TREE]     --write: brings the table up to date
 """
 import glob
 import os
 import re
 import sys
+
+import tree
 
 LIST = os.path.join("libxsock", "overlay", "libc_calls.h")
 PAGE = os.path.join("docs", "overlay.md")
@@ -89,16 +89,5 @@ def write(top):
         f.write(before + BEGIN + new + END + rest.split(END)[1])
 
 
-def main():
-    arguments = [a for a in sys.argv[1:] if a != "--write"]
-    top = arguments[0] if arguments else os.path.join(os.path.dirname(__file__), "..", "..")
-    if "--write" in sys.argv[1:]:
-        write(top)
-    found = list(breaches(os.path.abspath(top)))
-    for line in found:
-        print(line)
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tree.check(__doc__, breaches, write=("bring the table up to date first", write)))

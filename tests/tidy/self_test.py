@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """A check that never fails checks nothing: plants each kind of breach in a copy of the tree, one at
 a time, and wants exactly that one found.
-
-    self_test.py [TREE]
 """
 import os
 import shutil
@@ -197,7 +195,7 @@ def check_subjects(expect):
         try:
             commit_subjects.subjects(top)
             expect(False, "subjects of a tree without .git")
-        except commit_subjects.NothingToCheck:
+        except tree.NothingToCheck:
             pass
 
 
@@ -218,7 +216,7 @@ def check_size_lists(expect, top):
 
 
 def main():
-    source = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "..")
+    source = tree.top_of(__doc__)
     failures = 0
 
     def expect(good, what):

@@ -6,8 +6,6 @@ at most 500 lines, unless a comment at the top says why ("Longer than 500 lines:
 
 The lists of what is larger are below. They only shrink: what is on them may not grow, and an entry
 that is not needed any more is a breach too.
-
-    sizes.py [TREE]     prints what is large; one line for each breach; exit status 1 when there are any
 """
 import functools
 import os
@@ -272,16 +270,10 @@ def breaches(top, known=None):
                     name, what)
 
 
-def main():
-    top = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "..")
-    top = os.path.abspath(top)
+def print_large(top):
     for what, name, size, path in measured(top):
         print("large: %s (%s): %d %s" % (name, path, size, what))
-    found = list(breaches(top))
-    for line in found:
-        print(line)
-    return 1 if found else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tree.check(__doc__, breaches, list=("print what is large first", print_large)))

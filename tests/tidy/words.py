@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """Words of our own in place of the field's (docs/glossary.md): words.txt lists what may not come
 back, and the few places where such a word means something else.
-
-    words.py [TREE]     one line for each breach; exit status 1 when there are any
 """
 import os
 import re
@@ -19,9 +17,6 @@ IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 # These name the old words on purpose.
 LISTS = (LIST, os.path.join("tests", "tidy", "self_test.py"), os.path.join("docs", "glossary.md"),
          "CHANGELOG.md")
-# Not written by us: licence texts, captures of other people's traffic, inputs of fuzzers.
-FOREIGN = ("LICENSES" + os.sep, os.path.join("tests", "vectors") + os.sep,
-           os.path.join("tests", "fuzz", "corpus") + os.sep)
 
 
 class Rules:
@@ -104,7 +99,7 @@ def breaches(top):
         yield "%s:%d: %s" % (LIST, number, what)
     used = [False] * len(rules.exemptions)
     for path in tree.files(top):
-        if path.startswith(FOREIGN) or path in LISTS:
+        if path.startswith(tree.FOREIGN) or path in LISTS:
             continue
         text = tree.text(top, path)
         for number, what in rules.breaches_of(path, text):
@@ -119,13 +114,5 @@ def breaches(top):
                                                                            pattern.pattern)
 
 
-def main():
-    top = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "..")
-    found = list(breaches(os.path.abspath(top)))
-    for line in found:
-        print(line)
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tree.check(__doc__, breaches))

@@ -59,23 +59,9 @@ struct Slicing {
     }
 };
 
-std::uint32_t portable_crc(std::uint32_t reg, const std::byte* from, std::size_t n) noexcept {
-    return serial<Slicing, false>(reg, nullptr, from, n);
-}
-
-std::uint32_t portable_copy(std::uint32_t reg, std::byte* to, const std::byte* from,
-                            std::size_t n) noexcept {
-    return serial<Slicing, true>(reg, to, from, n);
-}
-
-void portable_lanes(const std::byte* first, std::size_t stride, std::size_t n,
-                    std::uint32_t* regs) noexcept {
-    serial_lanes<Slicing>(first, stride, n, regs);
-}
-
 MethodList find_methods() noexcept {
     MethodList list;
-    list.add({"portable", portable_crc, portable_copy, portable_lanes});
+    list.add(serial_method<Slicing>("portable"));
 #if defined(__x86_64__) || defined(__aarch64__)
     add_machine_methods(list);
 #endif

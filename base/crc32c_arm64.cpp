@@ -30,35 +30,14 @@ struct Crc32Instruction {
     }
 };
 
-std::uint32_t instruction_crc(std::uint32_t reg, const std::byte* from, std::size_t n) noexcept {
-    return serial<Crc32Instruction, false>(reg, nullptr, from, n);
-}
-
-std::uint32_t instruction_copy(std::uint32_t reg, std::byte* to, const std::byte* from,
-                               std::size_t n) noexcept {
-    return serial<Crc32Instruction, true>(reg, to, from, n);
-}
-
-void lanes(const std::byte* first, std::size_t stride, std::size_t n,
-           std::uint32_t* regs) noexcept {
-    serial_lanes<Crc32Instruction>(first, stride, n, regs);
-}
-
-#ifdef XSOCK_HAVE_ISAL
-std::uint32_t isal_or_instruction(std::uint32_t reg, const std::byte* from,
-                                  std::size_t n) noexcept {
-    constexpr std::size_t kIsalLeast = 256;
-    return n < kIsalLeast ? instruction_crc(reg, from, n) : isal_crc(reg, from, n);
-}
-#endif
-
 }  // namespace
 
 void add_machine_methods(MethodList& list) noexcept {
     if ((getauxval(AT_HWCAP) & HWCAP_CRC32) == 0) return;
-    list.add({"arm-crc", instruction_crc, instruction_copy, lanes});
+    list.add(serial_method<Crc32Instruction>("arm-crc"));
 #ifdef XSOCK_HAVE_ISAL
-    list.add({"isa-l", isal_or_instruction, instruction_copy, lanes});
+    list.add({"isa-l", isal_or_serial<Crc32Instruction>, serial_copy<Crc32Instruction>,
+              serial_lanes<Crc32Instruction>});
 #endif
 }
 

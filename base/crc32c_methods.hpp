@@ -151,6 +151,24 @@ inline void serial_lanes(const std::byte* first, std::size_t stride, std::size_t
     regs[3] = r3;
 }
 
+/// serial() without and with copying, as a Method has them.
+template <typename Step>
+std::uint32_t serial_crc(std::uint32_t reg, const std::byte* from, std::size_t n) noexcept {
+    return serial<Step, false>(reg, nullptr, from, n);
+}
+
+template <typename Step>
+std::uint32_t serial_copy(std::uint32_t reg, std::byte* to, const std::byte* from,
+                          std::size_t n) noexcept {
+    return serial<Step, true>(reg, to, from, n);
+}
+
+/// The method that goes by Step alone.
+template <typename Step>
+[[nodiscard]] constexpr Method serial_method(const char* name) noexcept {
+    return {name, serial_crc<Step>, serial_copy<Step>, serial_lanes<Step>};
+}
+
 /// The methods found, from the slowest to the best.
 struct MethodList {
     std::array<Method, 6> methods{};
@@ -164,5 +182,13 @@ void add_machine_methods(MethodList& list) noexcept;
 
 /// ISA-L's own choice of method; any length. Call only with XSOCK_HAVE_ISAL.
 std::uint32_t isal_crc(std::uint32_t reg, const std::byte* from, std::size_t n) noexcept;
+
+/// ISA-L for runs that are worth its start and end, serial() for shorter ones.
+template <typename Step>
+std::uint32_t isal_or_serial(std::uint32_t reg, const std::byte* from, std::size_t n) noexcept {
+    constexpr std::size_t kIsalLeast = 256;
+    if (n >= kIsalLeast) return isal_crc(reg, from, n);
+    return serial<Step, false>(reg, nullptr, from, n);
+}
 
 }  // namespace xsock::crc32c_detail

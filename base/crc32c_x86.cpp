@@ -51,13 +51,6 @@ struct Crc32Instruction {
     }
 };
 
-template <bool kCopy>
-[[gnu::always_inline]] inline std::uint32_t instruction(std::uint32_t reg, std::byte* to,
-                                                        const std::byte* from,
-                                                        std::size_t n) noexcept {
-    return serial<Crc32Instruction, kCopy>(reg, to, from, n);
-}
-
 // ---- folding, what both widths share ----
 
 // kShift[i] = x^(8i - 33), the factor that moves 32 bits over i bytes. A 128-bit value takes
@@ -135,7 +128,7 @@ template <bool kCopy>
     v3 = _mm_xor_si128(_mm_xor_si128(fold(v0, factors<384>()), fold(v1, factors<256>())),
                        _mm_xor_si128(fold(v2, factors<128>()), v3));
     while (from != end) v3 = _mm_xor_si128(fold(v3, factors<128>()), take16<kCopy>(to, from));
-    const std::uint32_t rest_reg = instruction<kCopy>(0, to, from, rest);
+    const std::uint32_t rest_reg = serial<Crc32Instruction, kCopy>(0, to, from, rest);
     return reduce(v3, rest, rest_reg);
 }
 
@@ -221,7 +214,7 @@ template <bool kCopy>
     }
     const __m512i by512 = factors_x4<512>();
     while (from != end) v = fold_onto(take64<kCopy>(to, from), v, by512);
-    const std::uint32_t rest_reg = instruction<kCopy>(0, to, from, rest);
+    const std::uint32_t rest_reg = serial<Crc32Instruction, kCopy>(0, to, from, rest);
     return reduce(join_lanes(v), rest, rest_reg);
 }
 
@@ -229,68 +222,42 @@ template <bool kCopy>
 
 // The shortest runs for which each is worth its start and end. Short runs do not enter the
 // functions above at all: their prologues alone would cost a third of a small FPDU's CRC.
-constexpr std::size_t kIsalLeast = 256;
 constexpr std::size_t kFold128Least = 512;
 constexpr std::size_t kFold512Least = 192;
 
-std::uint32_t instruction_crc(std::uint32_t reg, const std::byte* from, std::size_t n) noexcept {
-    return instruction<false>(reg, nullptr, from, n);
+using Folding = std::uint32_t (*)(std::uint32_t, std::byte*, const std::byte*,
+                                  std::size_t) noexcept;
+
+template <std::size_t least, Folding fold_crc>
+std::uint32_t crc_by(std::uint32_t reg, const std::byte* from, std::size_t n) noexcept {
+    if (n >= least) return fold_crc(reg, nullptr, from, n);
+    return serial<Crc32Instruction, false>(reg, nullptr, from, n);
 }
 
-std::uint32_t instruction_copy(std::uint32_t reg, std::byte* to, const std::byte* from,
-                               std::size_t n) noexcept {
-    return instruction<true>(reg, to, from, n);
+template <std::size_t least, Folding fold_copy>
+std::uint32_t copy_by(std::uint32_t reg, std::byte* to, const std::byte* from,
+                      std::size_t n) noexcept {
+    if (n >= least) return fold_copy(reg, to, from, n);
+    return serial<Crc32Instruction, true>(reg, to, from, n);
 }
-
-std::uint32_t fold128_crc(std::uint32_t reg, const std::byte* from, std::size_t n) noexcept {
-    if (n >= kFold128Least) return fold128<false>(reg, nullptr, from, n);
-    return instruction<false>(reg, nullptr, from, n);
-}
-
-std::uint32_t fold128_copy(std::uint32_t reg, std::byte* to, const std::byte* from,
-                           std::size_t n) noexcept {
-    if (n >= kFold128Least) return fold128<true>(reg, to, from, n);
-    return instruction<true>(reg, to, from, n);
-}
-
-std::uint32_t fold512_crc(std::uint32_t reg, const std::byte* from, std::size_t n) noexcept {
-    if (n >= kFold512Least) return fold512<false>(reg, nullptr, from, n);
-    return instruction<false>(reg, nullptr, from, n);
-}
-
-std::uint32_t fold512_copy(std::uint32_t reg, std::byte* to, const std::byte* from,
-                           std::size_t n) noexcept {
-    if (n >= kFold512Least) return fold512<true>(reg, to, from, n);
-    return instruction<true>(reg, to, from, n);
-}
-
-void lanes(const std::byte* first, std::size_t stride, std::size_t n,
-           std::uint32_t* regs) noexcept {
-    serial_lanes<Crc32Instruction>(first, stride, n, regs);
-}
-
-#ifdef XSOCK_HAVE_ISAL
-std::uint32_t isal_or_instruction(std::uint32_t reg, const std::byte* from,
-                                  std::size_t n) noexcept {
-    if (n >= kIsalLeast) return isal_crc(reg, from, n);
-    return instruction<false>(reg, nullptr, from, n);
-}
-#endif
 
 }  // namespace
 
 void add_machine_methods(MethodList& list) noexcept {
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("sse4.2")) return;
-    list.add({"sse4.2", instruction_crc, instruction_copy, lanes});
+    list.add(serial_method<Crc32Instruction>("sse4.2"));
     if (!__builtin_cpu_supports("pclmul")) return;
-    list.add({"pclmul", fold128_crc, fold128_copy, lanes});
+    constexpr auto lanes = serial_lanes<Crc32Instruction>;
+    constexpr auto fold128_copy = copy_by<kFold128Least, fold128<true>>;
+    list.add({"pclmul", crc_by<kFold128Least, fold128<false>>, fold128_copy, lanes});
 #ifdef XSOCK_HAVE_ISAL
-    list.add({"isa-l", isal_or_instruction, fold128_copy, lanes});
+    list.add({"isa-l", isal_or_serial<Crc32Instruction>, fold128_copy, lanes});
 #endif
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("vpclmulqdq")) {
-        list.add({"avx512", fold512_crc, fold512_copy, lanes});
+        list.add({"avx512", crc_by<kFold512Least, fold512<false>>,
+                  copy_by<kFold512Least, fold512<true>>, lanes});
     }
 }
 

@@ -1,10 +1,9 @@
-#!/usr/bin/python3 -B
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """Event loops of Python over sockets in DDPMODE, as programs write them: to be run with the preload
-library. Each scenario is a server and clients in one process; every byte is checked, and that the
+library. Each test is a server and clients in one process; every byte is checked, and that the
 messages did go by iWARP.
 
-    event_loops_test.py [SCENARIO ...]     without names: all; exit status 1 when one fails
+    LD_PRELOAD=.../libxsock-preload.so pytest-3 tests/system/event_loops_test.py -k edges
 """
 import asyncio
 import errno
@@ -14,7 +13,6 @@ import select
 import selectors
 import signal
 import socket
-import sys
 import threading
 import time
 import traceback
@@ -89,11 +87,11 @@ async def asyncio_echo(clients=20, rounds=30):
     await server.wait_closed()
 
 
-def scenario_asyncio():
+def test_asyncio():
     asyncio.run(asyncio.wait_for(asyncio_echo(), LIMIT))
 
 
-def scenario_asyncio_timers_and_threads():
+def test_asyncio_timers_and_threads():
     """Timers, a thread that calls in, and a peer that stays silent, in one loop."""
     async def main():
         loop = asyncio.get_running_loop()
@@ -196,15 +194,15 @@ def selector_echo(make):
     a.close()
 
 
-def scenario_epoll_selector():
+def test_epoll_selector():
     selector_echo(selectors.EpollSelector)
 
 
-def scenario_poll_selector():
+def test_poll_selector():
     selector_echo(selectors.PollSelector)
 
 
-def scenario_select_selector():
+def test_select_selector():
     selector_echo(selectors.SelectSelector)
 
 
@@ -224,7 +222,7 @@ def pair():
     return s, c
 
 
-def scenario_poll_bits():
+def test_poll_bits():
     s, c = pair()
     p = select.poll()
     p.register(s, select.POLLIN | select.POLLOUT | select.POLLRDHUP)
@@ -243,7 +241,14 @@ def scenario_poll_bits():
     c.close()
 
 
-def scenario_edges():
+def expect_edge(e, sender, receiver, message):
+    sender.send(message)
+    assert e.poll(LIMIT) == [(receiver.fileno(), select.EPOLLIN)]
+    assert e.poll(0) == []
+    assert receiver.recv(100) == message
+
+
+def test_edges():
     """Edge-triggered epoll: one event for each arrival, none for what was seen."""
     s, c = pair()
     s.setblocking(False)
@@ -251,10 +256,7 @@ def scenario_edges():
     e.register(s, select.EPOLLIN | select.EPOLLET)
     assert e.poll(0.05) == []
     for i in range(20):
-        c.send(b"m%d" % i)
-        assert e.poll(LIMIT) == [(s.fileno(), select.EPOLLIN)]
-        assert e.poll(0) == []
-        assert s.recv(100) == b"m%d" % i
+        expect_edge(e, c, s, b"m%d" % i)
         try:
             s.recv(100)
             raise AssertionError("a message from nowhere")
@@ -273,7 +275,7 @@ def scenario_edges():
     e.close()
 
 
-def scenario_writable():
+def test_writable():
     """A reader that does not read: not writable in the end, and again once it reads."""
     s, c = pair()
     c.setblocking(False)
@@ -299,7 +301,7 @@ def scenario_writable():
     c.close()
 
 
-def scenario_connect_in_progress():
+def test_connect_in_progress():
     a = listener()
     s = ddp_socket(True)
     s.setblocking(False)
@@ -331,7 +333,7 @@ def scenario_connect_in_progress():
     s.close()
 
 
-def scenario_required_listener():
+def test_required_listener():
     """Readable means that accept() returns one whose start-up has ended."""
     a = listener(require=True)
     a.setblocking(False)
@@ -351,7 +353,7 @@ def scenario_required_listener():
         x.close()
 
 
-def scenario_fallback_in_a_set():
+def test_fallback_in_a_set():
     """A peer that turns out to be plain goes on in the set, slow as it may be."""
     a = listener()
     e = select.epoll()
@@ -402,7 +404,7 @@ def scenario_fallback_in_a_set():
     e.close()
 
 
-def scenario_server_speaks_first():
+def test_server_speaks_first():
     """A program that polls for room to write and writes first has decided for plain TCP."""
     a = listener()
     plain = socket.create_connection(a.getsockname())
@@ -418,7 +420,7 @@ def scenario_server_speaks_first():
         x.close()
 
 
-def scenario_nested():
+def test_nested():
     s, c = pair()
     inner, outer = select.epoll(), select.epoll()
     outer.register(inner.fileno(), select.EPOLLIN)
@@ -437,7 +439,7 @@ def scenario_nested():
         x.close()
 
 
-def scenario_signals():
+def test_signals():
     """A handler runs although the loop sleeps, and the sleep goes on behind it."""
     s, c = pair()
     hits = []
@@ -457,7 +459,7 @@ def scenario_signals():
         x.close()
 
 
-def scenario_in_a_set_before_the_option():
+def test_in_a_set_before_the_option():
     """Descriptors that are in epoll sets before they are in DDPMODE stay in them."""
     a = socket.socket()
     a.bind(("127.0.0.1", 0))
@@ -490,10 +492,7 @@ def scenario_in_a_set_before_the_option():
     c.send(b"one")
     assert s.recv(100) == b"one"
     for i in range(20):
-        s.send(b"m%d" % i)
-        assert into.poll(LIMIT) == [(c.fileno(), select.EPOLLIN)]
-        assert into.poll(0) == []
-        assert c.recv(100) == b"m%d" % i
+        expect_edge(into, s, c, b"m%d" % i)
     try:
         into.register(c, select.EPOLLIN)
         raise AssertionError("in the set twice")
@@ -513,7 +512,7 @@ def scenario_in_a_set_before_the_option():
         x.close()
 
 
-def scenario_asleep_before_the_first_member():
+def test_asleep_before_the_first_member():
     """Threads that sleep in epoll_wait() when the set gets its first member in DDPMODE hear of it."""
     for limit in (None, LIMIT):
         e = select.epoll()
@@ -552,7 +551,7 @@ def scenario_asleep_before_the_first_member():
         os.close(w)
 
 
-def scenario_asleep_while_a_member_joins():
+def test_asleep_while_a_member_joins():
     """As before, in a set that has had such members already; without threads who moves the bytes?"""
     e = select.epoll()
     s, c = pair()
@@ -578,7 +577,7 @@ def scenario_asleep_while_a_member_joins():
         x.close()
 
 
-def scenario_in_a_set_before_it_listens():
+def test_in_a_set_before_it_listens():
     a = ddp_socket(True)
     a.bind(("127.0.0.1", 0))
     a.setblocking(False)
@@ -598,7 +597,7 @@ def scenario_in_a_set_before_it_listens():
     e.close()
 
 
-def scenario_switched_in_a_set():
+def test_switched_in_a_set():
     """A connection that both ends switch while it is in a set."""
     a = socket.socket()
     a.bind(("127.0.0.1", 0))
@@ -634,7 +633,7 @@ def scenario_switched_in_a_set():
         x.close()
 
 
-def scenario_threads_on_one_set():
+def test_threads_on_one_set():
     """Workers that share one epoll descriptor, one-shot, as thread pools do."""
     a = listener()
     e = select.epoll()
@@ -702,7 +701,7 @@ def scenario_threads_on_one_set():
     e.close()
 
 
-def scenario_many():
+def test_many():
     """More than a thousand sockets in one set, of which few are active."""
     count = 1100
     a = listener(4096)
@@ -743,23 +742,3 @@ def scenario_many():
         assert served[fd].recv(100) == b"%d" % i
     for s in list(served.values()) + clients + [a, e, waiting]:
         s.close()
-
-
-def main(names):
-    scenarios = {n[len("scenario_"):]: f for n, f in globals().items() if n.startswith("scenario_")}
-    failed = 0
-    for name in names or scenarios:
-        begin = time.monotonic()
-        try:
-            scenarios[name]()
-            verdict = "ok"
-        except BaseException:
-            traceback.print_exc()
-            verdict = "FAILED"
-            failed += 1
-        print("%-32s %s (%.2f s)" % (name, verdict, time.monotonic() - begin), flush=True)
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -83,6 +83,32 @@ static inline void pair_of(int on, int fds[2]) {
     CHECK(recv(fds[1], bytes, sizeof bytes, 0) == 5 && memcmp(bytes, "hello", 5) == 0);
 }
 
+/* A DDPMODE server's end, fds[0], that has not heard from its client yet, which is plain. */
+static inline void undecided_pair(int fds[2]) {
+    struct sockaddr_in address;
+    const int from = listener(&address, 1);
+    fds[1] = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(connect(fds[1], (struct sockaddr*)&address, sizeof address) == 0);
+    fds[0] = accept(from, NULL, NULL);
+    CHECK(fds[0] >= 0 && close(from) == 0);
+}
+
+/* What a message needs to carry a descriptor. */
+union carried_fd {
+    struct cmsghdr header;
+    char space[CMSG_SPACE(sizeof(int))];
+};
+static inline void carry_fd(struct msghdr* message, union carried_fd* control, int fd) {
+    struct cmsghdr* const c = &control->header;
+    memset(control, 0, sizeof *control);
+    message->msg_control = control;
+    message->msg_controllen = sizeof *control;
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(c), &fd, sizeof fd);
+}
+
 static inline void exchange(int from, int to) {
     char bytes[64];
     CHECK(write(from, "a message", 9) == 9);

@@ -5,7 +5,7 @@
  * handlers, threads. Calls libc alone: run under the preload library, linked with libxsock.so, or
  * both.
  *
- *   overlay_test [CASE]
+ *   overlay_test [CASE ...]
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -33,13 +33,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/support/cases.h"
 #include "tests/system/overlay_pair.h"
 
 extern char** environ;
 
 /* ---- cases --------------------------------------------------------------------------------------
  */
-static void plain(void) {
+CASE(plain) {
     int fds[2];
     char bytes[64];
     pair_of(0, fds);
@@ -52,7 +53,7 @@ static void plain(void) {
     close_pair(fds);
 }
 
-static void shared_by_dup(void) {
+CASE(shared_by_dup) {
     int fds[2], copy, high;
     pair_of(1, fds);
     copy = dup(fds[0]);
@@ -77,7 +78,7 @@ static void shared_by_dup(void) {
     CHECK(close(fds[1]) == 0);
 }
 
-static void dup_before_ddpmode(void) {
+CASE(dup_before_ddpmode) {
     struct sockaddr_in address;
     const int fd = listener(&address, 0);
     const int copy = dup(fd);
@@ -87,7 +88,7 @@ static void dup_before_ddpmode(void) {
     CHECK(close(copy) == 0 && mode_of(fd) == DDPMODE_MESSAGE && close(fd) == 0);
 }
 
-static void closed_over(void) {
+CASE(closed_over) {
     int fds[2];
     int pipes[2];
     char bytes[8];
@@ -102,7 +103,7 @@ static void closed_over(void) {
     close_pair(fds);
 }
 
-static void closed_by_range(void) {
+CASE(closed_by_range) {
     int fds[2], again[2];
     char byte;
     int other;
@@ -140,15 +141,11 @@ static long size_of_record(void) {
 /* A plain client of a DDPMODE server is a line in the log; two sockets in DDPMODE are frames in the
  * capture file. */
 static void be_recorded(void) {
-    struct sockaddr_in address;
-    const int from = listener(&address, 1);
-    const int client = socket(AF_INET, SOCK_STREAM, 0);
     char bytes[8];
-    int server, fds[2];
-    CHECK(connect(client, (struct sockaddr*)&address, sizeof address) == 0);
-    CHECK((server = accept(from, NULL, NULL)) >= 0);
-    CHECK(send(client, "hello", 5, 0) == 5 && recv(server, bytes, sizeof bytes, 0) == 5);
-    CHECK(close(server) == 0 && close(client) == 0 && close(from) == 0);
+    int fds[2];
+    undecided_pair(fds);
+    CHECK(send(fds[1], "hello", 5, 0) == 5 && recv(fds[0], bytes, sizeof bytes, 0) == 5);
+    close_pair(fds);
     pair_of(1, fds);
     exchange(fds[0], fds[1]);
     close_pair(fds);
@@ -212,10 +209,10 @@ static void record_with(const char* setting, const char* prefix) {
     CHECK(unlink(path) == 0);
 }
 
-static void log_outlives_close_of_all(void) { record_with("XSOCK_LOG", "info:"); }
-static void capture_outlives_close_of_all(void) { record_with("XSOCK_PCAP", ""); }
+CASE(log_outlives_close_of_all) { record_with("XSOCK_LOG", "info:"); }
+CASE(capture_outlives_close_of_all) { record_with("XSOCK_PCAP", ""); }
 
-static void flags(void) {
+CASE(flags) {
     int fds[2];
     char byte;
     int waiting = -1;
@@ -241,7 +238,7 @@ static void flags(void) {
     close_pair(fds);
 }
 
-static void no_stream_calls(void) {
+CASE(no_stream_calls) {
     int fds[2], pipes[2];
     const int file = open("/dev/zero", O_RDONLY);
     pair_of(1, fds);
@@ -254,7 +251,7 @@ static void no_stream_calls(void) {
     close_pair(fds);
 }
 
-static void many_forms(void) {
+CASE(many_forms) {
     int fds[2];
     char a[4], b[60];
     struct iovec out[2] = {{"gath", 4}, {"ered", 4}};
@@ -292,7 +289,7 @@ static void many_forms(void) {
 
 /* As any socket's: 0 at once, and what is queued stays. Only recv() of zero bytes takes a message,
  * as on SOCK_SEQPACKET. */
-static void reads_of_zero_bytes(void) {
+CASE(reads_of_zero_bytes) {
     const struct iovec empty[2] = {{NULL, 0}, {NULL, 0}};
     void* const nowhere = mmap(NULL, 1, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     int fds[2];
@@ -317,7 +314,7 @@ static void reads_of_zero_bytes(void) {
     close_pair(fds);
 }
 
-static void streams(void) {
+CASE(streams) {
     enum { LONG = 200000 };
     int fds[2];
     FILE *out, *in;
@@ -343,19 +340,9 @@ static void streams(void) {
 static ssize_t send_fd(int over, int fd) {
     char byte = 0;
     struct iovec iov = {&byte, 1};
-    union {
-        struct cmsghdr header;
-        char space[CMSG_SPACE(sizeof(int))];
-    } control = {.space = {0}};
-    struct msghdr message = {.msg_iov = &iov,
-                             .msg_iovlen = 1,
-                             .msg_control = &control,
-                             .msg_controllen = sizeof control};
-    struct cmsghdr* const c = CMSG_FIRSTHDR(&message);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    union carried_fd control;
+    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
+    carry_fd(&message, &control, fd);
     return sendmsg(over, &message, 0);
 }
 
@@ -363,10 +350,7 @@ static int receive_fd(int over) {
     char byte;
     int fd = -1;
     struct iovec iov = {&byte, 1};
-    union {
-        struct cmsghdr header;
-        char space[CMSG_SPACE(sizeof(int))];
-    } control;
+    union carried_fd control;
     struct msghdr message = {.msg_iov = &iov,
                              .msg_iovlen = 1,
                              .msg_control = &control,
@@ -376,7 +360,7 @@ static int receive_fd(int over) {
     return fd;
 }
 
-static void sent_to_others(void) {
+CASE(sent_to_others) {
     int fds[2], over[2], got;
     struct sockaddr_in address;
     const int from = listener(&address, 1);
@@ -395,7 +379,7 @@ static void sent_to_others(void) {
 
 /* ---- processes ----------------------------------------------------------------------------------
  */
-static void forked(void) {
+CASE(forked) {
     int fds[2];
     char byte;
     pid_t child;
@@ -430,7 +414,7 @@ static void forked(void) {
 }
 
 /* The first call on a parent's socket says so in the log; once in each process. */
-static void inherited_is_reported_once(void) {
+CASE(inherited_is_reported_once) {
     static const char code[] = "inherited-handle";
     const char* const folder = getenv("TMPDIR");
     char path[128], name[160], text[4096];
@@ -463,7 +447,7 @@ static void inherited_is_reported_once(void) {
 }
 
 /* Two children, of which each is told once. */
-static void use_inherited(void) {
+CASE(use_inherited) {
     int fds[2];
     int i;
     char byte;
@@ -485,7 +469,7 @@ static void use_inherited(void) {
 }
 
 /* Accept here, serve in a child: start-up is the child's. */
-static void served_by_child(void) {
+CASE(served_by_child) {
     struct connecting c = {.on = 1};
     pthread_t thread;
     const int from = listener(&c.address, 1);
@@ -514,7 +498,7 @@ static void served_by_child(void) {
     wait_ok(child);
 }
 
-static void spawned(void) {
+CASE(spawned) {
     int fds[2];
     int i;
     pair_of(1, fds);
@@ -556,7 +540,7 @@ static void spawned(void) {
 }
 
 /* What was sent before exec, _exit, quick_exit and exit arrives: more than TCP took by then. */
-static void sent_before_the_end(void) {
+CASE(sent_before_the_end) {
     enum { EXEC, AT_ONCE, QUICK, EXIT, WAYS, BYTES = 5000 };
     int how;
     for (how = 0; how < WAYS; how++) {
@@ -624,7 +608,7 @@ static void* interrupt_it(void* argument) {
     return NULL;
 }
 
-static void in_a_handler(void) {
+CASE(in_a_handler) {
     int fds[2];
     char byte;
     pthread_t thread, self = pthread_self();
@@ -665,7 +649,7 @@ static void fork_on_signal(int number) {
 
 /* A handler forks in the middle of a blocking call, and returns on both sides: in the child, whose
  * socket it is not, the call ends; in the parent it is as with any handler. */
-static void forked_in_a_handler(void) {
+CASE(forked_in_a_handler) {
     enum { RECV, POLL, EPOLL, CALLS };
     int i;
     for (i = 0; i < 2 * CALLS; i++) {
@@ -725,7 +709,7 @@ static void* receive_until_end(void* argument) {
     return NULL;
 }
 
-static void closed_meanwhile(void) {
+CASE(closed_meanwhile) {
     int fds[2];
     int i;
     for (i = 0; i < 20; i++) {
@@ -748,7 +732,7 @@ static void* close_with_cancel_pending(void* argument) {
 }
 
 /* close() closes, whether or not the thread is being cancelled: the peer sees the end. */
-static void closed_by_a_cancelled_thread(void) {
+CASE(closed_by_a_cancelled_thread) {
     int linger_s;
     for (linger_s = -1; linger_s < 2; linger_s++) {
         const struct linger linger = {.l_onoff = 1, .l_linger = linger_s};
@@ -778,28 +762,23 @@ static void* receive_once(void* argument) {
 
 /* A receiver waits on a socket that turns out to be plain when its number is another file's: that
  * one's bytes are not the receiver's. */
-static void replaced_while_undecided(void) {
-    struct sockaddr_in address;
-    const int from = listener(&address, 1);
-    const int peer = socket(AF_INET, SOCK_STREAM, 0);
+CASE(replaced_while_undecided) {
     char bytes[8];
-    int fd, others[2];
+    int fds[2], others[2];
     void* result;
     pthread_t thread;
-    CHECK(connect(peer, (struct sockaddr*)&address, sizeof address) == 0);
-    fd = accept(from, NULL, NULL);
-    CHECK(fd >= 0);
+    undecided_pair(fds);
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, others) == 0);
     CHECK(send(others[0], "theirs", 6, 0) == 6);
-    CHECK(pthread_create(&thread, NULL, receive_once, &fd) == 0);
+    CHECK(pthread_create(&thread, NULL, receive_once, &fds[0]) == 0);
     usleep(100000);
-    CHECK(dup2(others[1], fd) == fd);
-    CHECK(send(peer, "plain", 5, MSG_NOSIGNAL) == 5);
+    CHECK(dup2(others[1], fds[0]) == fds[0]);
+    CHECK(send(fds[1], "plain", 5, MSG_NOSIGNAL) == 5);
     CHECK(pthread_join(thread, &result) == 0);
     errno = (int)-(intptr_t)result;
     CHECK((intptr_t)result == -EBADF);
-    CHECK(recv(fd, bytes, sizeof bytes, 0) == 6 && memcmp(bytes, "theirs", 6) == 0);
-    CHECK(close(fd) == 0 && close(peer) == 0 && close(from) == 0);
+    CHECK(recv(fds[0], bytes, sizeof bytes, 0) == 6 && memcmp(bytes, "theirs", 6) == 0);
+    close_pair(fds);
     close_pair(others);
 }
 
@@ -814,7 +793,7 @@ static void* send_all_the_time(void* argument) {
 
 /* dup2() over a socket that another thread sends on: that one's messages go to the old file or to
  * the new one, and its bytes never into the stream of the old one. */
-static void replaced_under_a_sender(void) {
+CASE(replaced_under_a_sender) {
     const int nothing = open("/dev/null", O_RDWR);
     int i;
     CHECK(nothing >= 0);
@@ -892,7 +871,7 @@ static void only_messages_then_the_end(int fd) {
 
 /* Another thread sends on a socket that is closed: what it has sent with success arrives as
  * messages, then its calls are EBADF; none of its bytes meets the stream of the engine. */
-static void closed_under_a_sender(void) {
+CASE(closed_under_a_sender) {
     static const int rounds[WAYS] = {1000, 200, 200};
     int way, i;
     for (way = 0; way < WAYS; way++) {
@@ -915,7 +894,7 @@ static void closed_under_a_sender(void) {
 }
 
 /* The same where close() waits, for a peer that reads late. */
-static void closed_under_a_sender_with_linger(void) {
+CASE(closed_under_a_sender_with_linger) {
     const struct linger two_seconds = {1, 2};
     int way, i;
     for (way = 0; way < WAYS; way++) {
@@ -963,7 +942,7 @@ static void* duplicate_until_refused(void* argument) {
 }
 
 /* A duplicate made while the number is closed is one of the socket, or there is none. */
-static void duplicated_while_closed(void) {
+CASE(duplicated_while_closed) {
     int way, i;
     for (way = 0; way < 3; way++) {
         for (i = 0; i < 200; i++) {
@@ -983,7 +962,7 @@ static void duplicated_while_closed(void) {
 }
 
 /* A program may say how many descriptors there may ever be, with sets of the usual size. */
-static void select_of_all_there_may_be(void) {
+CASE(select_of_all_there_may_be) {
     const long page = sysconf(_SC_PAGESIZE);
     pid_t child;
     fflush(stdout);
@@ -1018,7 +997,7 @@ static void add_to(int epfd, int fd) {
     CHECK(epoll_ctl(epfd, EPOLL_CTL_ADD, fd, &event) == 0);
 }
 
-static void a_set_is_no_socket(void) {
+CASE(a_set_is_no_socket) {
     const int epfd = epoll_create1(EPOLL_CLOEXEC);
     const int on = DDPMODE_MESSAGE;
     int fds[2];
@@ -1054,7 +1033,7 @@ static void* turn_it(void* argument) {
 
 /* A set gets its first DDPMODE member, which takes its time where a thread sleeps on it: a child
  * that is forked meanwhile can do the same with a set of its own. */
-static void forked_while_a_set_turns(void) {
+CASE(forked_while_a_set_turns) {
     struct changing t = {.epfd = epoll_create1(EPOLL_CLOEXEC)};
     pthread_t waiter, turner;
     pid_t child;
@@ -1116,7 +1095,7 @@ static void* echo(void* argument) {
     }
 }
 
-static void churned(void) {
+CASE(churned) {
     enum { CLIENTS = 4 };
     struct sockaddr_in address;
     int from = listener(&address, 1); /* DDPREQUIRE off: plain clients on the same port */
@@ -1132,61 +1111,19 @@ static void churned(void) {
     CHECK(close(from) == 0);
 }
 
-static const struct {
-    const char* name;
-    void (*run)(void);
-} cases[] = {
-    {"plain", plain},
-    {"shared_by_dup", shared_by_dup},
-    {"dup_before_ddpmode", dup_before_ddpmode},
-    {"closed_over", closed_over},
-    {"closed_by_range", closed_by_range},
-    {"log_outlives_close_of_all", log_outlives_close_of_all},
-    {"capture_outlives_close_of_all", capture_outlives_close_of_all},
-    {"flags", flags},
-    {"no_stream_calls", no_stream_calls},
-    {"many_forms", many_forms},
-    {"reads_of_zero_bytes", reads_of_zero_bytes},
-    {"streams", streams},
-    {"sent_to_others", sent_to_others},
-    {"forked", forked},
-    {"inherited_is_reported_once", inherited_is_reported_once},
-    {"use_inherited", use_inherited},
-    {"served_by_child", served_by_child},
-    {"spawned", spawned},
-    {"sent_before_the_end", sent_before_the_end},
-    {"in_a_handler", in_a_handler},
-    {"forked_in_a_handler", forked_in_a_handler},
-    {"closed_meanwhile", closed_meanwhile},
-    {"closed_by_a_cancelled_thread", closed_by_a_cancelled_thread},
-    {"replaced_while_undecided", replaced_while_undecided},
-    {"replaced_under_a_sender", replaced_under_a_sender},
-    {"closed_under_a_sender", closed_under_a_sender},
-    {"closed_under_a_sender_with_linger", closed_under_a_sender_with_linger},
-    {"duplicated_while_closed", duplicated_while_closed},
-    {"select_of_all_there_may_be", select_of_all_there_may_be},
-    {"a_set_is_no_socket", a_set_is_no_socket},
-    {"forked_while_a_set_turns", forked_while_a_set_turns},
-    {"churned", churned},
-};
+static void run_case(const struct test_case* one) {
+    printf("%s\n", one->name);
+    fflush(stdout);
+    alarm(120);
+    one->run();
+}
 
 int main(int argc, char** argv) {
-    size_t i;
-    int ran = 0;
     if (argc == 4 && strcmp(argv[1], "recorded_still") == 0) {
         record = argv[2];
         alarm(60);
         recorded_still(argv[3][0] - '0');
         return 0;
     }
-    for (i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (argc > 1 && strcmp(argv[1], cases[i].name) != 0) continue;
-        printf("%s\n", cases[i].name);
-        fflush(stdout);
-        alarm(120);
-        cases[i].run();
-        ran++;
-    }
-    if (ran == 0) fprintf(stderr, "overlay_test: no case %s\n", argv[1]);
-    return ran == 0;
+    return for_cases(argc, argv, run_case);
 }

@@ -6,7 +6,7 @@
  * and on DDPMODE sockets. The notes must be the same. Where an answer is not the kernel's by
  * design, the case says what it is instead.
  *
- *   raw_calls_test [CASE]
+ *   raw_calls_test [CASE ...]
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -25,6 +25,7 @@
 #include <sys/uio.h>
 #include <time.h>
 
+#include "tests/support/cases.h"
 #include "tests/system/overlay_pair.h"
 
 typedef long call_fn(long number, ...);
@@ -91,7 +92,7 @@ static void begin_pair(int fds[2]) { pair_of(now.on, fds); }
 
 /* ---- data ---------------------------------------------------------------------------------------
  */
-static void data(void) {
+CASE(data) {
     int fds[2];
     char text[32] = "sixteen letters.", in[32];
     struct iovec out[2] = {{text, 4}, {text + 4, 4}};
@@ -133,8 +134,8 @@ static void data(void) {
     close_pair(fds);
 }
 
-/* The offset takes two words, of which a 64-bit kernel looks at the first; then come the flags. */
-static void data_at_an_offset(void) {
+/* The offset takes two words, of which a 64-bit kernel reads the first; then come the flags. */
+CASE(data_at_an_offset) {
     int fds[2];
     char text[32] = "sixteen letters.", in[32];
     struct iovec out[2] = {{text, 4}, {text + 4, 5}};
@@ -153,7 +154,7 @@ static void data_at_an_offset(void) {
         CHECK(CALL(SYS_preadv2, fds[1], back, 2L, -1L, 0L, 0) == 13);
     }
     RESULT(SYS_preadv2, fds[1], back, 2L, 0L, 0L, 0);
-    RESULT(SYS_preadv2, fds[1], back, 2L, 0L, -1L, 0); /* the high word is not looked at */
+    RESULT(SYS_preadv2, fds[1], back, 2L, 0L, -1L, 0); /* the high word is not read */
     RESULT(SYS_preadv2, fds[1], back, 2L, -2L, 0L, 0);
     RESULT(SYS_pwritev2, fds[0], out, 2L, 0L, 0L, 0);
     RESULT(SYS_pwritev2, fds[0], out, 2L, -2L, 0L, 0);
@@ -169,7 +170,7 @@ static void data_at_an_offset(void) {
     close_pair(fds);
 }
 
-static void messages(void) {
+CASE(messages) {
     int fds[2];
     char text[32] = "sixteen letters.", in[2][16];
     struct iovec out = {text, 4};
@@ -213,25 +214,17 @@ static void messages(void) {
 }
 
 /* A message that carries descriptors: of plain ones, and of a started DDPMODE socket among them. */
-static void rights(void) {
+CASE(rights) {
     int over[2], fds[2], got = -1;
     char byte = 0;
     struct iovec iov = {&byte, 1};
-    union {
-        struct cmsghdr header;
-        char space[CMSG_SPACE(sizeof(int))];
-    } control = {.space = {0}};
+    union carried_fd control;
     struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
     struct mmsghdr two[2];
     struct cmsghdr* const c = &control.header;
     begin_pair(fds);
     CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, over) == 0);
-    message.msg_control = &control;
-    message.msg_controllen = sizeof control;
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(c), &over[0], sizeof(int));
+    carry_fd(&message, &control, over[0]);
     RESULT(SYS_sendmsg, over[0], &message, 0);
     RESULT(SYS_recvmsg, over[1], &message, 0);
     VALUE(message.msg_controllen);
@@ -250,7 +243,7 @@ static void rights(void) {
 }
 
 /* Inside the kernel, from descriptor to descriptor. */
-static void between_descriptors(void) {
+CASE(between_descriptors) {
     int fds[2], pipes[2];
     const int file = open("/dev/zero", O_RDONLY);
     char in[16];
@@ -289,7 +282,7 @@ static void* connect_by_number(void* argument) {
     return NULL;
 }
 
-static void a_life(void) {
+CASE(a_life) {
     struct call_of_thread c = {.result = 0};
     struct sockaddr_in from;
     socklen_t length = sizeof c.address;
@@ -358,7 +351,7 @@ static void a_life(void) {
     RESULT(SYS_accept, -1, NULL, NULL);
 }
 
-static void descriptors(void) {
+CASE(descriptors) {
     int fds[2], copy, value = 0;
     char byte, two[2];
     begin_pair(fds);
@@ -413,7 +406,7 @@ static int some_left(const struct timespec* t, long of) {
 
 static int none_left(const struct timespec* t) { return t->tv_sec == 0 && t->tv_nsec == 0; }
 
-static void polled(void) {
+CASE(polled) {
     int fds[2];
     struct pollfd p[2];
     struct timespec t;
@@ -486,7 +479,7 @@ static void count_signal(int number) {
 }
 
 /* The mask is in force while the call sleeps; a handler ends it, and what is left is told. */
-static void interrupted(void) {
+CASE(interrupted) {
     const uint64_t blocked = (uint64_t)1 << (SIGUSR1 - 1);
     const uint64_t none = 0;
     const struct {
@@ -540,7 +533,7 @@ static void interrupted(void) {
     close_pair(fds);
 }
 
-static void selected(void) {
+CASE(selected) {
     int fds[2];
     unsigned long reads[16] = {0}, writes[16] = {0}, beyond;
     struct {
@@ -631,7 +624,7 @@ static void selected(void) {
     CHECK(close(130) == 0 && close(131) == 0);
 }
 
-static void epolled(void) {
+CASE(epolled) {
     int fds[2], epfd;
     struct epoll_event event = {.events = EPOLLIN, .data = {.u64 = 77}}, got[4];
     struct timespec t;
@@ -751,7 +744,7 @@ static void* wait_with_cancel_pending(void* argument) {
 
 /* syscall() is no cancellation point: a pending cancellation waits until the thread comes to one.
  * The result notes that the call came back, with the message that it waited for. */
-static void not_cancelled(void) {
+CASE(not_cancelled) {
     static const long numbers[] = {SYS_read,        SYS_readv,       SYS_preadv2, SYS_recvfrom,
                                    SYS_recvmsg,     SYS_recvmmsg,    SYS_ppoll,   SYS_pselect6,
                                    SYS_epoll_pwait, SYS_epoll_pwait2};
@@ -781,54 +774,47 @@ static void not_cancelled(void) {
 
 /* A call that the kernel is asked for in the end, of a descriptor that had a handle when it began:
  * a receiver waits on a socket that turns out to be plain. */
-static void not_cancelled_where_it_turns_plain(void) {
-    struct sockaddr_in address;
-    const int from = listener(&address, 1);
-    const int peer = socket(AF_INET, SOCK_STREAM, 0);
+CASE(not_cancelled_where_it_turns_plain) {
     struct waiting w = {.number = SYS_recvfrom, .result = -77};
     void* ended;
+    int fds[2];
     pthread_t thread;
-    if (!now.on) {
-        CHECK(close(peer) == 0 && close(from) == 0);
-        return;
-    }
-    CHECK(connect(peer, (struct sockaddr*)&address, sizeof address) == 0);
-    w.fd = accept(from, NULL, NULL);
-    CHECK(w.fd >= 0);
+    if (!now.on) return;
+    undecided_pair(fds);
+    w.fd = fds[0];
     CHECK(pthread_create(&thread, NULL, wait_with_cancel_pending, &w) == 0);
     while (!w.asleep) usleep(1000);
     usleep(20000);
-    CHECK(send(peer, "plain", 5, MSG_NOSIGNAL) == 5);
+    CHECK(send(fds[1], "plain", 5, MSG_NOSIGNAL) == 5);
     CHECK(pthread_join(thread, &ended) == 0);
     CHECK(ended == PTHREAD_CANCELED && w.asleep == 2 && w.result == 5);
-    CHECK(close(w.fd) == 0 && close(peer) == 0 && close(from) == 0);
+    close_pair(fds);
 }
 
-static const struct {
-    const char* name;
-    void (*run)(void);
-} cases[] = {
-    {"data", data},
-    {"data_at_an_offset", data_at_an_offset},
-    {"messages", messages},
-    {"rights", rights},
-    {"between_descriptors", between_descriptors},
-    {"a_life", a_life},
-    {"descriptors", descriptors},
-    {"polled", polled},
-    {"interrupted", interrupted},
-    {"selected", selected},
-    {"epolled", epolled},
-    {"not_cancelled", not_cancelled},
-    {"not_cancelled_where_it_turns_plain", not_cancelled_where_it_turns_plain},
-};
+static call_fn* kernel;
+
+static void run_in(const struct test_case* one, const char* words, call_fn* call, int on) {
+    noted = 0;
+    now.words = words, now.call = call, now.on = on;
+    one->run();
+}
+
+static void run_case(const struct test_case* one) {
+    printf("%s\n", one->name);
+    fflush(stdout);
+    alarm(120);
+    kernel_noted = 0;
+    run_in(one, NULL, kernel, 0);
+    run_in(one, "plain sockets", (call_fn*)syscall, 0);
+    CHECK(noted == kernel_noted);
+    run_in(one, "DDPMODE sockets", (call_fn*)syscall, 1);
+    CHECK(now.words != NULL);
+}
 
 int main(int argc, char** argv) {
-    call_fn* const kernel = (call_fn*)dlsym(dlopen("libc.so.6", RTLD_NOW), "syscall");
+    kernel = (call_fn*)dlsym(dlopen("libc.so.6", RTLD_NOW), "syscall");
     struct timespec hundred = {100, 0};
-    int other[2];
-    size_t i;
-    int ran = 0;
+    int other[2], status;
     CHECK(kernel != NULL && kernel != (call_fn*)syscall);
     nowhere = mmap(NULL, 1, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     read_only =
@@ -837,25 +823,7 @@ int main(int argc, char** argv) {
     *read_only = hundred;
     CHECK(mprotect(read_only, sizeof hundred, PROT_READ) == 0);
     pair_of(1, other); /* there is one in the process */
-    for (i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (argc > 1 && strcmp(argv[1], cases[i].name) != 0) continue;
-        printf("%s\n", cases[i].name);
-        fflush(stdout);
-        alarm(120);
-        noted = kernel_noted = 0;
-        now.words = NULL, now.call = kernel, now.on = 0;
-        cases[i].run();
-        noted = 0;
-        now.words = "plain sockets", now.call = (call_fn*)syscall;
-        cases[i].run();
-        CHECK(noted == kernel_noted);
-        noted = 0;
-        now.words = "DDPMODE sockets", now.on = 1;
-        cases[i].run();
-        CHECK(now.words != NULL);
-        ran++;
-    }
+    status = for_cases(argc, argv, run_case);
     close_pair(other);
-    if (ran == 0) fprintf(stderr, "raw_calls_test: no case %s\n", argv[1]);
-    return ran == 0;
+    return status;
 }

@@ -225,7 +225,7 @@ static void* play(void* argument) {
     return NULL;
 }
 
-static void every_way_of_sleeping(void) {
+CASE(every_way_of_sleeping) {
     for (enum way way = BLOCKING; way <= EDGE; ++way) {
         for (unsigned at_once = 1; at_once <= 8; at_once *= 8) {
             pthread_t thread;
@@ -267,7 +267,7 @@ static void* traffic_without_completions(void* argument) {
     return NULL;
 }
 
-static void a_readable_channel_does_not_block(void) {
+CASE(a_readable_channel_does_not_block) {
     static char target[1 << 20];
     pthread_t thread;
     unsigned received = 0, empty = 0;
@@ -297,7 +297,7 @@ static void a_readable_channel_does_not_block(void) {
     end_pair();
 }
 
-static void two_queues_on_one_channel(void) {
+CASE(two_queues_on_one_channel) {
     struct side more;
     connected_pair();
     /* A second connection whose passive end has its queue on the channel of the first. */
@@ -374,7 +374,7 @@ static struct failed_pair make_failed_pair(struct ibv_pd* pd) {
 }
 
 /* The kernel limits by how many ways one file may wake epoll sets (1,000, 500, 100 by length). */
-static void many_channels_with_events_in_one_set(void) {
+CASE(many_channels_with_events_in_one_set) {
     enum { CHANNELS = 600 };
     static struct failed_pair pairs[CHANNELS];
     int count = 0;
@@ -417,7 +417,7 @@ static void many_channels_with_events_in_one_set(void) {
 }
 
 /* A program that closes all descriptors it does not know may get their numbers for files. */
-static void events_spare_a_file_with_the_number_of_their_descriptor(void) {
+CASE(events_spare_a_file_with_the_number_of_their_descriptor) {
     char name[] = "/tmp/xsock-events.XXXXXX";
     const int file = mkstemp(name);
     struct rdma_event_channel* const events = rdma_create_event_channel();
@@ -452,7 +452,7 @@ static void* take_and_acknowledge(void* argument) {
 }
 
 /* ibv_destroy_cq() waits for the thread that has just been given its last event. */
-static void destroyed_while_its_event_is_taken(void) {
+CASE(destroyed_while_its_event_is_taken) {
     int count = 0;
     struct ibv_device** const devices = ibv_get_device_list(&count);
     MUST(devices != NULL && count > 0);
@@ -476,7 +476,7 @@ static void destroyed_while_its_event_is_taken(void) {
     ibv_free_device_list(devices);
 }
 
-static void solicited_events_only(void) {
+CASE(solicited_events_only) {
     struct ibv_cq* cq;
     void* context;
     struct ibv_wc wc;
@@ -525,7 +525,7 @@ static unsigned long wake_ups_of_background_threads(void) {
 
 /* The arriving segment wakes the program: the thread of the library ticks beside it, once in 8 ms
  * or so, and is woken for no message. */
-static void no_thread_stands_between(void) {
+CASE(no_thread_stands_between) {
     enum { ROUNDS = 1000 };
     const char* const mode = getenv("XSOCK_PROGRESS");
     if (mode != NULL && strcmp(mode, "thread") == 0) return; /* there it does */
@@ -554,7 +554,7 @@ static double cpu_time(void) {
 }
 
 /* Both ends armed, after traffic: nothing runs when nothing comes. */
-static void an_armed_idle_connection_uses_no_processor(void) {
+CASE(an_armed_idle_connection_uses_no_processor) {
     connected_pair();
     pthread_t thread;
     struct player one = {&a, POLLING, 200, 1, 1, 1}, other = {&b, POLLING, 200, 1, 0, 2};
@@ -578,7 +578,7 @@ static void an_armed_idle_connection_uses_no_processor(void) {
 /* ---- the order of events ---- */
 
 /* What came with the connection is not seen before the connection is. */
-static void established_comes_before_completions(void) {
+CASE(established_comes_before_completions) {
     for (int i = 0; i < 150; ++i) {
         struct ibv_wc wc;
         begin_pair();
@@ -593,7 +593,7 @@ static void established_comes_before_completions(void) {
     }
 }
 
-static void sends_complete_after_established(void) {
+CASE(sends_complete_after_established) {
     for (int i = 0; i < 150; ++i) {
         struct ibv_wc wc;
         begin_pair();
@@ -639,7 +639,7 @@ static void receives_are_flushed_after_disconnected(int resets) {
 }
 /* The peer's last message and its end in one: a program that is told of the end destroys the QP,
  * and what it has not polled with it. So the event waits for the poll. */
-static void disconnected_comes_after_what_waits_to_be_polled(void) {
+CASE(disconnected_comes_after_what_waits_to_be_polled) {
     for (int conclusive = 0; !conclusive;) {
         connected_pair();
         send_one(&a, 0, 0);
@@ -655,7 +655,7 @@ static void disconnected_comes_after_what_waits_to_be_polled(void) {
 }
 
 /* ... but not for ever: some programs poll when they have been told, others not at all. */
-static void disconnected_comes_to_a_program_that_does_not_poll(void) {
+CASE(disconnected_comes_to_a_program_that_does_not_poll) {
     connected_pair();
     send_one(&a, 0, 0);
     MUST(rdma_disconnect(a.id) == 0);
@@ -665,7 +665,7 @@ static void disconnected_comes_to_a_program_that_does_not_poll(void) {
 }
 
 /* ... nor beyond the program's own rdma_disconnect(). */
-static void disconnected_comes_with_the_programs_own_disconnect(void) {
+CASE(disconnected_comes_with_the_programs_own_disconnect) {
     connected_pair();
     send_one(&a, 0, 0);
     MUST(rdma_disconnect(a.id) == 0);
@@ -676,12 +676,12 @@ static void disconnected_comes_with_the_programs_own_disconnect(void) {
     end_pair();
 }
 
-static void flushed_after_disconnected(void) { receives_are_flushed_after_disconnected(0); }
-static void flushed_after_a_reset(void) { receives_are_flushed_after_disconnected(1); }
+CASE(flushed_after_disconnected) { receives_are_flushed_after_disconnected(0); }
+CASE(flushed_after_a_reset) { receives_are_flushed_after_disconnected(1); }
 
 /* The peer ends in order while messages are on their way to it, and is then killed: its reset comes
  * behind its FIN. */
-static void flushed_after_a_fin_and_a_reset(void) {
+CASE(flushed_after_a_fin_and_a_reset) {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
     struct ibv_wc wc;
     connected_pair();
@@ -705,7 +705,7 @@ static void flushed_after_a_fin_and_a_reset(void) {
 }
 
 /* A program that watches its completion queue alone learns of the end as well. */
-static void flushed_for_a_program_that_takes_no_events(void) {
+CASE(flushed_for_a_program_that_takes_no_events) {
     connected_pair();
     MUST(rdma_disconnect(a.id) == 0);
     for (int i = 0; i < SLOTS; ++i) EXPECT(b.cq, IBV_WC_WR_FLUSH_ERR);
@@ -714,7 +714,7 @@ static void flushed_for_a_program_that_takes_no_events(void) {
 }
 
 /* Its own rdma_disconnect() waits for no event. */
-static void flushed_by_the_programs_own_disconnect(void) {
+CASE(flushed_by_the_programs_own_disconnect) {
     connected_pair();
     MUST(rdma_disconnect(a.id) == 0);
     MUST(readable(b.events->fd, LIMIT_S * 1000));
@@ -725,32 +725,4 @@ static void flushed_by_the_programs_own_disconnect(void) {
     end_pair();
 }
 
-static const struct test_case cases[] = {
-    {"every_way_of_sleeping", every_way_of_sleeping},
-    {"a_readable_channel_does_not_block", a_readable_channel_does_not_block},
-    {"two_queues_on_one_channel", two_queues_on_one_channel},
-    {"many_channels_with_events_in_one_set", many_channels_with_events_in_one_set},
-    {"events_spare_a_file_with_the_number_of_their_descriptor",
-     events_spare_a_file_with_the_number_of_their_descriptor},
-    {"destroyed_while_its_event_is_taken", destroyed_while_its_event_is_taken},
-    {"solicited_events_only", solicited_events_only},
-    {"no_thread_stands_between", no_thread_stands_between},
-    {"an_armed_idle_connection_uses_no_processor", an_armed_idle_connection_uses_no_processor},
-    {"established_comes_before_completions", established_comes_before_completions},
-    {"sends_complete_after_established", sends_complete_after_established},
-    {"disconnected_comes_after_what_waits_to_be_polled",
-     disconnected_comes_after_what_waits_to_be_polled},
-    {"disconnected_comes_to_a_program_that_does_not_poll",
-     disconnected_comes_to_a_program_that_does_not_poll},
-    {"disconnected_comes_with_the_programs_own_disconnect",
-     disconnected_comes_with_the_programs_own_disconnect},
-    {"flushed_after_disconnected", flushed_after_disconnected},
-    {"flushed_after_a_reset", flushed_after_a_reset},
-    {"flushed_after_a_fin_and_a_reset", flushed_after_a_fin_and_a_reset},
-    {"flushed_for_a_program_that_takes_no_events", flushed_for_a_program_that_takes_no_events},
-    {"flushed_by_the_programs_own_disconnect", flushed_by_the_programs_own_disconnect},
-};
-
-int main(int argc, char** argv) {
-    return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
-}
+int main(int argc, char** argv) { return run_cases(argc, argv); }

@@ -77,7 +77,7 @@ static void send_in_pair(struct pair* p) {
     CHECK(strcmp(p->data_b, "verbs") == 0);
 }
 
-static void both_have_the_same_threads(void) {
+CASE(both_have_the_same_threads) {
     static struct pair p;
     struct ends e;
     join_ends(&e);
@@ -94,7 +94,7 @@ static void both_have_the_same_threads(void) {
 }
 
 /* The state of an endpoint is told to its owner: a QP may have the same number as its context. */
-static void the_end_of_an_endpoint_is_none_of_a_qp(void) {
+CASE(the_end_of_an_endpoint_is_none_of_a_qp) {
     static struct pair p;
     struct ends e;
     join_ends(&e);
@@ -129,7 +129,7 @@ static void in_child(void (*run)(void)) {
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %x", (unsigned)status);
 }
 
-static void a_child_has_one_set_of_its_own(void) {
+CASE(a_child_has_one_set_of_its_own) {
     static struct pair p;
     struct ends e;
     join_ends(&e);
@@ -155,19 +155,10 @@ static void begin_without_threads(void) {
     disconnect_pair(&p);
     part_ends(&e);
 }
-static void verbs_bring_threads_to_all(void) {
+CASE(verbs_bring_threads_to_all) {
     MUST(setenv("XSOCK_PROGRESS", "app", 1) == 0);
     in_child(begin_without_threads);
     unsetenv("XSOCK_PROGRESS");
 }
 
-static const struct test_case cases[] = {
-    {"both_have_the_same_threads", both_have_the_same_threads},
-    {"the_end_of_an_endpoint_is_none_of_a_qp", the_end_of_an_endpoint_is_none_of_a_qp},
-    {"a_child_has_one_set_of_its_own", a_child_has_one_set_of_its_own},
-    {"verbs_bring_threads_to_all", verbs_bring_threads_to_all},
-};
-
-int main(int argc, char** argv) {
-    return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
-}
+int main(int argc, char** argv) { return run_cases(argc, argv); }

@@ -2,7 +2,7 @@
 /*
  * Common to the verbs programs of tests/verbs: cases with checks, and a connected pair of ids in
  * one process. Ordinary uses of libibverbs and librdmacm; the programs run with the drop-in
- * libraries in LD_LIBRARY_PATH. Each includes this once and gives run_cases() its list.
+ * libraries in LD_LIBRARY_PATH. Each includes this once and calls run_cases().
  */
 #ifndef XSOCK_TESTS_VERBS_PAIR_H
 #define XSOCK_TESTS_VERBS_PAIR_H
@@ -22,6 +22,8 @@
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "tests/support/cases.h"
 
 #define LIMIT_S 30 /* only reached by a failure */
 #define ALL_ACCESS                                                               \
@@ -150,6 +152,32 @@ static inline struct ibv_wc next(struct ibv_cq* cq) {
     return wc;
 }
 
+static inline struct ibv_context* device(void) {
+    int n = 0;
+    struct ibv_context** const list = rdma_get_devices(&n);
+    MUST(list != NULL && n > 0);
+    struct ibv_context* const context = list[0];
+    rdma_free_devices(list);
+    return context;
+}
+
+/* Of a QP that no id has: from RESET to INIT. */
+static inline void to_init(struct ibv_qp* qp) {
+    struct ibv_qp_attr attr;
+    memset(&attr, 0, sizeof attr);
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    attr.qp_access_flags = ALL_ACCESS;
+    MUST(ibv_modify_qp(qp, &attr,
+                       IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS) == 0);
+}
+static inline int to_state(struct ibv_qp* qp, enum ibv_qp_state state) {
+    struct ibv_qp_attr attr;
+    memset(&attr, 0, sizeof attr);
+    attr.qp_state = state;
+    return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+}
+
 static inline enum ibv_qp_state state_of(struct ibv_qp* qp) {
     struct ibv_qp_attr attr;
     struct ibv_qp_init_attr init;
@@ -213,27 +241,17 @@ static inline void expect(struct ibv_cq* cq, enum ibv_wc_status status, int line
 }
 #define EXPECT(cq, status) expect(cq, status, __LINE__)
 
-struct test_case {
-    const char* name;
-    void (*run)(void);
-};
+static inline void run_case(const struct test_case* one) {
+    const int before = failures;
+    case_name = one->name;
+    one->run();
+    printf("%-6s %s\n", failures == before ? "ok" : "FAILED", case_name);
+}
 
 /* All of them, or those named on the command line; the program's exit status. */
-static inline int run_cases(const struct test_case* cases, size_t count, int argc, char** argv) {
-    int ran = 0;
+static inline int run_cases(int argc, char** argv) {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    for (size_t i = 0; i < count; ++i) {
-        int wanted = argc < 2;
-        for (int k = 1; k < argc; ++k) wanted |= strcmp(argv[k], cases[i].name) == 0;
-        if (!wanted) continue;
-        ++ran;
-        const int before = failures;
-        case_name = cases[i].name;
-        cases[i].run();
-        printf("%-6s %s\n", failures == before ? "ok" : "FAILED", case_name);
-    }
-    if (ran == 0) printf("FAILED: no such case\n");
-    return failures != 0 || ran == 0;
+    return for_cases(argc, argv, run_case) | (failures != 0);
 }
 
 #endif /* XSOCK_TESTS_VERBS_PAIR_H */

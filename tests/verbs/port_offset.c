@@ -120,8 +120,8 @@ static void number_of_a_tcp_server(int family) {
     close(another);
     close(fd);
 }
-static void number_of_a_tcp_server_v4(void) { number_of_a_tcp_server(AF_INET); }
-static void number_of_a_tcp_server_v6(void) { number_of_a_tcp_server(AF_INET6); }
+CASE(number_of_a_tcp_server_v4) { number_of_a_tcp_server(AF_INET); }
+CASE(number_of_a_tcp_server_v6) { number_of_a_tcp_server(AF_INET6); }
 
 /* The number that a program is shown for a port of the kernel's choice leads there. */
 static void any_port(int family) {
@@ -139,11 +139,11 @@ static void any_port(int family) {
     exchange(listener, family, port, 0);
     CHECK(rdma_destroy_id(listener) == 0);
 }
-static void any_port_v4(void) { any_port(AF_INET); }
-static void any_port_v6(void) { any_port(AF_INET6); }
+CASE(any_port_v4) { any_port(AF_INET); }
+CASE(any_port_v6) { any_port(AF_INET6); }
 
 /* rdma_getaddrinfo() and rdma_create_ep() speak in the program's numbers. */
-static void endpoints(void) {
+CASE(endpoints) {
     struct rdma_addrinfo hints, *passive = NULL, *to = NULL;
     struct ibv_qp_init_attr attr = qp_attr();
     struct pair p;
@@ -179,7 +179,7 @@ static void endpoints(void) {
 }
 
 /* What would be no port is an error where the program names it. */
-static void no_such_port(void) {
+CASE(no_such_port) {
     const int outside = offset > 0 ? 65536 - offset : -offset; /* the nearest of them */
     const int inside = offset > 0 ? outside - 1 : outside + 1;
     struct sockaddr_storage to = loopback(AF_INET, outside), any = loopback(AF_INET, 0);
@@ -199,17 +199,8 @@ static void no_such_port(void) {
     CHECK(rdma_destroy_id(id) == 0);
 }
 
-static const struct test_case cases[] = {
-    {"number_of_a_tcp_server_v4", number_of_a_tcp_server_v4},
-    {"number_of_a_tcp_server_v6", number_of_a_tcp_server_v6},
-    {"any_port_v4", any_port_v4},
-    {"any_port_v6", any_port_v6},
-    {"endpoints", endpoints},
-    {"no_such_port", no_such_port},
-};
-
 int main(int argc, char** argv) {
     MUST(setenv("XSOCK_VERBS_PORT_OFFSET", "1000", 0) == 0);
     offset = atoi(getenv("XSOCK_VERBS_PORT_OFFSET"));
-    return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
+    return run_cases(argc, argv);
 }

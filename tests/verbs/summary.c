@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * Three Sends of 1000 bytes each way over a connection of the process with itself, and an end. For
- * summary.sh, which looks at what XSOCK_VERBS_SUMMARY says.
+ * summary.sh, which checks what XSOCK_VERBS_SUMMARY says.
  *
  *   summary open|quick|disconnected|destroyed|reset
  */

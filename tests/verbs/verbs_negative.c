@@ -13,12 +13,14 @@
 
 /* ---- objects ------------------------------------------------------------ */
 
+/* What works, and not a second time. */
+#define CHECK_ONCE(call) \
+    CHECK((call) == 0);  \
+    CHECK((call) != 0)
+
 /* The handle is freed, and no other object is made in between. */
-static void handles_twice(void) {
-    int n = 0;
-    struct ibv_context** devices = rdma_get_devices(&n);
-    MUST(devices != NULL && n > 0);
-    struct ibv_context* context = devices[0];
+CASE(handles_twice) {
+    struct ibv_context* const context = device();
     struct ibv_pd* pd = ibv_alloc_pd(context);
     struct ibv_comp_channel* channel = ibv_create_comp_channel(context);
     struct ibv_cq* cq = ibv_create_cq(context, 8, NULL, channel, 0);
@@ -36,22 +38,15 @@ static void handles_twice(void) {
     CHECK(ibv_destroy_cq(cq) == EBUSY);
     CHECK(ibv_destroy_srq(srq) == EBUSY);
     CHECK(ibv_destroy_comp_channel(channel) == EBUSY);
-    CHECK(ibv_destroy_qp(qp) == 0);
-    CHECK(ibv_destroy_qp(qp) != 0);
-    CHECK(ibv_destroy_srq(srq) == 0);
-    CHECK(ibv_destroy_srq(srq) != 0);
-    CHECK(ibv_destroy_cq(cq) == 0);
-    CHECK(ibv_destroy_cq(cq) != 0);
-    CHECK(ibv_destroy_comp_channel(channel) == 0);
-    CHECK(ibv_destroy_comp_channel(channel) != 0);
-    CHECK(ibv_dereg_mr(mr) == 0);
-    CHECK(ibv_dereg_mr(mr) != 0);
-    CHECK(ibv_dealloc_pd(pd) == 0);
-    CHECK(ibv_dealloc_pd(pd) != 0);
-    rdma_free_devices(devices);
+    CHECK_ONCE(ibv_destroy_qp(qp));
+    CHECK_ONCE(ibv_destroy_srq(srq));
+    CHECK_ONCE(ibv_destroy_cq(cq));
+    CHECK_ONCE(ibv_destroy_comp_channel(channel));
+    CHECK_ONCE(ibv_dereg_mr(mr));
+    CHECK_ONCE(ibv_dealloc_pd(pd));
 }
 
-static void ids_twice(void) {
+CASE(ids_twice) {
     struct rdma_event_channel* channel = rdma_create_event_channel();
     struct rdma_cm_id* id = NULL;
     MUST(channel != NULL && rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
@@ -67,7 +62,7 @@ static void ids_twice(void) {
 }
 
 /* Calls in states in which they make no sense. */
-static void out_of_order(void) {
+CASE(out_of_order) {
     struct rdma_cm_id* id = NULL;
     struct rdma_event_channel* channel = rdma_create_event_channel();
     struct sockaddr_in any = {.sin_family = AF_INET};
@@ -93,7 +88,7 @@ static void out_of_order(void) {
 
 /* ---- local keys and bounds ---------------------------------------------- */
 
-static void wrong_lkey(void) {
+CASE(wrong_lkey) {
     struct pair p;
     connect_pair(&p);
     CHECK(post(p.a->qp, IBV_WR_SEND, p.data_a, 8, p.mr_a->lkey ^ 0x5555, 0, 0) == 0);
@@ -103,7 +98,7 @@ static void wrong_lkey(void) {
     disconnect_pair(&p);
 }
 
-static void no_lkey(void) {
+CASE(no_lkey) {
     struct pair p;
     connect_pair(&p);
     CHECK(post(p.a->qp, IBV_WR_SEND, p.data_a, 8, 0, 0, 0) == 0);
@@ -111,7 +106,7 @@ static void no_lkey(void) {
     disconnect_pair(&p);
 }
 
-static void past_the_mr(void) {
+CASE(past_the_mr) {
     static const struct {
         long offset;
         uint32_t length;
@@ -126,7 +121,7 @@ static void past_the_mr(void) {
     }
 }
 
-static void receive_past_the_mr(void) {
+CASE(receive_past_the_mr) {
     struct pair p;
     connect_pair(&p);
     const size_t at = sizeof p.data_b - 16;
@@ -137,7 +132,7 @@ static void receive_past_the_mr(void) {
     disconnect_pair(&p);
 }
 
-static void receive_too_small(void) {
+CASE(receive_too_small) {
     struct pair p;
     connect_pair(&p);
     memset(p.data_a, 'a', sizeof p.data_a);
@@ -150,7 +145,7 @@ static void receive_too_small(void) {
     disconnect_pair(&p);
 }
 
-static void read_into_read_only(void) {
+CASE(read_into_read_only) {
     struct pair p;
     connect_pair(&p);
     struct ibv_mr* mr = ibv_reg_mr(p.a->pd, p.data_a, 64, 0);
@@ -164,7 +159,7 @@ static void read_into_read_only(void) {
 
 /* ---- remote keys, bounds and rights ------------------------------------- */
 
-static void refused_by_the_peer(void) {
+CASE(refused_by_the_peer) {
     static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
                                                  IBV_WR_ATOMIC_FETCH_AND_ADD};
     for (size_t i = 0; i < sizeof opcodes / sizeof *opcodes; ++i) {
@@ -207,7 +202,7 @@ __attribute__((no_sanitize("thread"))) static char look_at(const volatile char* 
     return *byte;
 }
 
-static void refused_by_the_qp(void) {
+CASE(refused_by_the_qp) {
     static const struct {
         enum ibv_wr_opcode opcode;
         int right;
@@ -246,7 +241,7 @@ static void refused_by_the_qp(void) {
     }
 }
 
-static void atomics(void) {
+CASE(atomics) {
     struct pair p;
     connect_pair(&p);
     uint64_t* const target = (uint64_t*)(void*)p.data_b;
@@ -289,7 +284,7 @@ static void* writer(void* argument) {
     return NULL;
 }
 
-static void deregister_under_traffic(void) {
+CASE(deregister_under_traffic) {
     for (int remote = 0; remote < 2; ++remote) {
         for (int round = 0; round < 5; ++round) {
             static struct pair p;
@@ -320,7 +315,7 @@ static void deregister_under_traffic(void) {
     }
 }
 
-static void unmapped_buffers(void) {
+CASE(unmapped_buffers) {
     const size_t size = 1 << 16;
     for (int how = 0; how < 4; ++how) {
         struct pair p;
@@ -359,7 +354,7 @@ static void unmapped_buffers(void) {
 
 /* ---- queues ------------------------------------------------------------- */
 
-static void send_queue_overflow(void) {
+CASE(send_queue_overflow) {
     struct pair p;
     int error = 0, posted = 0;
     connect_pair(&p);
@@ -377,7 +372,7 @@ static void send_queue_overflow(void) {
     disconnect_pair(&p);
 }
 
-static void malformed_requests(void) {
+CASE(malformed_requests) {
     struct pair p;
     connect_pair(&p);
     struct ibv_sge sges[8];
@@ -425,7 +420,7 @@ static void malformed_requests(void) {
     disconnect_pair(&p);
 }
 
-static void post_in_other_states(void) {
+CASE(post_in_other_states) {
     struct pair p;
     connect_pair(&p);
     struct ibv_qp_attr attr;
@@ -451,7 +446,7 @@ static void post_in_other_states(void) {
     disconnect_pair(&p);
 }
 
-static void completion_queue_overrun(void) {
+CASE(completion_queue_overrun) {
     struct pair p;
     struct ibv_qp_init_attr attr = qp_attr();
     connect_pair(&p);
@@ -462,15 +457,9 @@ static void completion_queue_overrun(void) {
     attr.send_cq = attr.recv_cq = cq;
     struct ibv_qp* qp = ibv_create_qp(p.a->pd, &attr);
     MUST(qp != NULL);
-    struct ibv_qp_attr to;
-    memset(&to, 0, sizeof to);
-    to.qp_state = IBV_QPS_INIT;
-    to.port_num = 1;
-    CHECK(ibv_modify_qp(qp, &to,
-                        IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS) == 0);
+    to_init(qp);
     for (int i = 0; i < 64; ++i) CHECK(post_recv(qp, p.data_a, 8, p.mr_a->lkey) == 0);
-    to.qp_state = IBV_QPS_ERR; /* as many flushed receives at once */
-    CHECK(ibv_modify_qp(qp, &to, IBV_QP_STATE) == 0);
+    CHECK(to_state(qp, IBV_QPS_ERR) == 0); /* as many flushed receives at once */
 
     struct ibv_async_event event;
     struct pollfd ready = {p.a->verbs->async_fd, POLLIN, 0};
@@ -494,7 +483,7 @@ static void completion_queue_overrun(void) {
 }
 
 /* A queue that has lost completions ends the QPs that use it, and each is told. */
-static void overrun_ends_the_queue_pairs(void) {
+CASE(overrun_ends_the_queue_pairs) {
     struct pair p, other;
     struct ibv_async_event event;
     int told_cq = 0, told_a = 0;
@@ -531,7 +520,7 @@ static void overrun_ends_the_queue_pairs(void) {
 }
 
 /* Nothing of a QP is left in its queue when it is gone. */
-static void destroy_with_work_outstanding(void) {
+CASE(destroy_with_work_outstanding) {
     struct pair p;
     struct ibv_wc wc[64];
     connect_pair(&p);
@@ -549,12 +538,7 @@ static void destroy_with_work_outstanding(void) {
     attr.send_cq = attr.recv_cq = cq;
     struct ibv_qp* qp = ibv_create_qp(pd, &attr);
     MUST(cq && qp);
-    struct ibv_qp_attr to;
-    memset(&to, 0, sizeof to);
-    to.qp_state = IBV_QPS_INIT;
-    to.port_num = 1;
-    CHECK(ibv_modify_qp(qp, &to,
-                        IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS) == 0);
+    to_init(qp);
     for (int i = 0; i < 8; ++i) CHECK(post_recv(qp, p.data_a, 8, p.mr_a->lkey) == 0);
     CHECK(ibv_destroy_qp(qp) == 0);
     CHECK(ibv_poll_cq(cq, 64, wc) == 0);
@@ -562,7 +546,7 @@ static void destroy_with_work_outstanding(void) {
     disconnect_pair(&p); /* with Reads under way */
 }
 
-static void resized_queue(void) {
+CASE(resized_queue) {
     struct pair p;
     connect_pair(&p);
     struct ibv_cq* cq = ibv_create_cq(p.a->verbs, 2, NULL, NULL, 0);
@@ -574,15 +558,9 @@ static void resized_queue(void) {
     CHECK(ibv_resize_cq(cq, 0) == EINVAL);
     CHECK(ibv_resize_cq(cq, 0x7fffffff) == EINVAL);
     CHECK(ibv_resize_cq(cq, 64) == 0 && cq->cqe == 64);
-    struct ibv_qp_attr to;
-    memset(&to, 0, sizeof to);
-    to.qp_state = IBV_QPS_INIT;
-    to.port_num = 1;
-    CHECK(ibv_modify_qp(qp, &to,
-                        IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS) == 0);
+    to_init(qp);
     for (int i = 0; i < 64; ++i) CHECK(post_recv(qp, p.data_a, 8, p.mr_a->lkey) == 0);
-    to.qp_state = IBV_QPS_ERR;
-    CHECK(ibv_modify_qp(qp, &to, IBV_QP_STATE) == 0);
+    CHECK(to_state(qp, IBV_QPS_ERR) == 0);
     CHECK(ibv_resize_cq(cq, 32) == EINVAL && cq->cqe == 64); /* 64 wait */
     struct ibv_wc wc[64];
     CHECK(ibv_poll_cq(cq, 64, wc) == 64);
@@ -610,16 +588,22 @@ static int post_bind(struct ibv_qp* qp, struct ibv_mw* mw, uint32_t rkey, struct
     return ibv_post_send(qp, &wr, &bad);
 }
 
-static void windows(void) {
+/* In a region of b's data. */
+static struct ibv_mw* unbound_window(struct pair* p, struct ibv_mr** mr) {
+    struct ibv_mw* const mw = ibv_alloc_mw(p->b->pd, IBV_MW_TYPE_2);
+    *mr = ibv_reg_mr(p->b->pd, p->data_b, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+    MUST(*mr && mw);
+    return mw;
+}
+
+CASE(windows) {
     const unsigned rights = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
     struct pair p;
     connect_pair(&p);
-    struct ibv_mr* mr =
-        ibv_reg_mr(p.b->pd, p.data_b, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
-    struct ibv_mw* mw = ibv_alloc_mw(p.b->pd, IBV_MW_TYPE_2);
-    MUST(mr && mw);
+    struct ibv_mr* mr;
+    struct ibv_mw* const mw = unbound_window(&p, &mr);
     CHECK(ibv_alloc_mw(p.b->pd, (enum ibv_mw_type)3) == NULL && errno == EINVAL);
-    /* Of a request without data the list is not looked at. */
+    /* Of a request without data the list is not read. */
     struct ibv_send_wr idle, *bad = NULL;
     memset(&idle, 0, sizeof idle);
     idle.opcode = IBV_WR_BIND_MW;
@@ -663,14 +647,12 @@ static void windows(void) {
 }
 
 /* The region stays as long as a window is bound to it, and valid too. */
-static void region_below_a_window(void) {
+CASE(region_below_a_window) {
     struct pair p;
     struct ibv_send_wr wr, *bad = NULL;
     connect_pair(&p);
-    struct ibv_mr* mr =
-        ibv_reg_mr(p.b->pd, p.data_b, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
-    struct ibv_mw* mw = ibv_alloc_mw(p.b->pd, IBV_MW_TYPE_2);
-    MUST(mr && mw);
+    struct ibv_mr* mr;
+    struct ibv_mw* const mw = unbound_window(&p, &mr);
     CHECK(post_bind(p.b->qp, mw, ibv_inc_rkey(mw->rkey), mr, p.data_b, 64,
                     IBV_ACCESS_REMOTE_READ) == 0);
     EXPECT(p.b->send_cq, IBV_WC_SUCCESS);
@@ -686,7 +668,7 @@ static void region_below_a_window(void) {
 }
 
 /* Bindings that were flushed, or that came too late, hold no key: there are only 256. */
-static void keys_of_flushed_bindings(void) {
+CASE(keys_of_flushed_bindings) {
     struct pair p;
     connect_pair(&p);
     struct ibv_mr* mr =
@@ -716,7 +698,7 @@ static void keys_of_flushed_bindings(void) {
 
 /* A parent domain is another name for the domain below it: what is in one may be bound in the
  * other. */
-static void windows_in_a_parent_domain(void) {
+CASE(windows_in_a_parent_domain) {
     struct ibv_parent_domain_init_attr attr;
     struct pair p;
     connect_pair(&p);
@@ -742,7 +724,7 @@ static void windows_in_a_parent_domain(void) {
 }
 
 /* ibv_wr_complete() posts all or nothing: a second try posts nothing twice. */
-static void batches_without_room(void) {
+CASE(batches_without_room) {
     struct ibv_qp_init_attr_ex init;
     struct ibv_qp_attr attr;
     struct pair p;
@@ -806,14 +788,12 @@ static void batches_without_room(void) {
 }
 
 /* A window whose bindings were built and given up has the key that it had. */
-static void abandoned_bindings(void) {
+CASE(abandoned_bindings) {
     struct ibv_qp_init_attr_ex attr;
     struct pair p;
     connect_pair(&p);
-    struct ibv_mr* mr =
-        ibv_reg_mr(p.b->pd, p.data_b, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
-    struct ibv_mw* mw = ibv_alloc_mw(p.b->pd, IBV_MW_TYPE_2);
-    MUST(mr && mw);
+    struct ibv_mr* mr;
+    struct ibv_mw* const mw = unbound_window(&p, &mr);
     memset(&attr, 0, sizeof attr);
     attr.send_cq = attr.recv_cq = p.b->send_cq;
     attr.cap = qp_attr().cap;
@@ -838,7 +818,7 @@ static void abandoned_bindings(void) {
 }
 
 /* What is bound must lie in a region that permits windows. */
-static void bad_bindings(void) {
+CASE(bad_bindings) {
     for (int how = 0; how < 3; ++how) {
         struct pair p;
         connect_pair(&p);
@@ -862,7 +842,7 @@ static void bad_bindings(void) {
 /* ---- silent standard peers ---------------------------------------------------- */
 
 /* More of them than a listener reads Requests of at once do not keep others out. */
-static void silent_clients(void) {
+CASE(silent_clients) {
     enum { OTHER_CLIENTS = 1200 };
     static int standard_peers[OTHER_CLIENTS];
     struct rlimit limit;
@@ -916,7 +896,7 @@ static void silent_clients(void) {
 
 /* ---- bad registrations -------------------------------------------------- */
 
-static void bad_registrations(void) {
+CASE(bad_registrations) {
     struct pair p;
     connect_pair(&p);
     CHECK(ibv_reg_mr(p.a->pd, p.data_a, 64, IBV_ACCESS_REMOTE_WRITE) == NULL); /* no LOCAL_WRITE */
@@ -948,39 +928,4 @@ static void bad_registrations(void) {
     disconnect_pair(&p);
 }
 
-static const struct test_case cases[] = {
-    {"handles_twice", handles_twice},
-    {"ids_twice", ids_twice},
-    {"out_of_order", out_of_order},
-    {"bad_registrations", bad_registrations},
-    {"wrong_lkey", wrong_lkey},
-    {"no_lkey", no_lkey},
-    {"past_the_mr", past_the_mr},
-    {"receive_past_the_mr", receive_past_the_mr},
-    {"receive_too_small", receive_too_small},
-    {"read_into_read_only", read_into_read_only},
-    {"refused_by_the_peer", refused_by_the_peer},
-    {"refused_by_the_qp", refused_by_the_qp},
-    {"atomics", atomics},
-    {"deregister_under_traffic", deregister_under_traffic},
-    {"unmapped_buffers", unmapped_buffers},
-    {"send_queue_overflow", send_queue_overflow},
-    {"malformed_requests", malformed_requests},
-    {"post_in_other_states", post_in_other_states},
-    {"completion_queue_overrun", completion_queue_overrun},
-    {"overrun_ends_the_queue_pairs", overrun_ends_the_queue_pairs},
-    {"resized_queue", resized_queue},
-    {"windows", windows},
-    {"silent_clients", silent_clients},
-    {"region_below_a_window", region_below_a_window},
-    {"keys_of_flushed_bindings", keys_of_flushed_bindings},
-    {"windows_in_a_parent_domain", windows_in_a_parent_domain},
-    {"batches_without_room", batches_without_room},
-    {"abandoned_bindings", abandoned_bindings},
-    {"bad_bindings", bad_bindings},
-    {"destroy_with_work_outstanding", destroy_with_work_outstanding},
-};
-
-int main(int argc, char** argv) {
-    return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
-}
+int main(int argc, char** argv) { return run_cases(argc, argv); }

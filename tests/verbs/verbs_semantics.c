@@ -14,7 +14,7 @@
 /* ---- completions ---------------------------------------------------------- */
 
 /* Reads take a round trip and Writes none, but what was posted first completes first. */
-static void completions_in_order(void) {
+CASE(completions_in_order) {
     static const enum ibv_wr_opcode opcodes[] = {
         IBV_WR_RDMA_READ,  IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,  IBV_WR_RDMA_READ,
         IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,  IBV_WR_RDMA_WRITE,
@@ -48,7 +48,7 @@ static void too_late(int signal) {
 
 /* ib_send_bw -e over iWARP sleeps on its completion channel until the peer writes credit into its
  * memory, for which there is no completion. */
-static void event_for_a_late_write(void) {
+CASE(event_for_a_late_write) {
     struct pair p;
     struct ibv_cq* cq = NULL;
     struct ibv_wc wc;
@@ -108,7 +108,7 @@ static void* wait_for_event(void* argument) {
 }
 
 /* A handler with SA_RESTART (signal() makes such) does not end the wait, any other does. */
-static void waiting_through_signals(void) {
+CASE(waiting_through_signals) {
     for (int restarts = 1; restarts >= 0; --restarts) {
         struct pair p;
         struct sigaction action, before;
@@ -148,26 +148,17 @@ struct end {
     union ibv_gid gid;
 };
 
-static struct end make_end_at(struct ibv_context* context, struct ibv_pd* pd,
-                              struct ibv_comp_channel* channel) {
+static struct end make_end_at(struct ibv_pd* pd, struct ibv_comp_channel* channel) {
     struct end e;
     struct ibv_qp_init_attr init = qp_attr();
-    struct ibv_qp_attr attr;
-    memset(&attr, 0, sizeof attr);
-    MUST((e.cq = ibv_create_cq(context, 64, NULL, channel, 0)) != NULL);
+    MUST((e.cq = ibv_create_cq(pd->context, 64, NULL, channel, 0)) != NULL);
     init.send_cq = init.recv_cq = e.cq;
     MUST((e.qp = ibv_create_qp(pd, &init)) != NULL);
-    attr.qp_state = IBV_QPS_INIT;
-    attr.port_num = 1;
-    attr.qp_access_flags = ALL_ACCESS;
-    MUST(ibv_modify_qp(e.qp, &attr,
-                       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
-    MUST(ibv_query_gid(context, 1, 0, &e.gid) == 0);
+    to_init(e.qp);
+    MUST(ibv_query_gid(pd->context, 1, 0, &e.gid) == 0);
     return e;
 }
-static struct end make_end(struct ibv_context* context, struct ibv_pd* pd) {
-    return make_end_at(context, pd, NULL);
-}
+static struct end make_end(struct ibv_pd* pd) { return make_end_at(pd, NULL); }
 static void destroy_end(struct end* e) {
     CHECK(ibv_destroy_qp(e->qp) == 0);
     CHECK(ibv_destroy_cq(e->cq) == 0);
@@ -204,16 +195,13 @@ static char memory_a[4096], memory_b[4096];
 
 /* ibv_rc_pingpong's server is ready to send before it answers the client: RTS does not wait, and
  * what is posted then goes when the peer has come. Either end may be the first. */
-static void ready_before_the_peer(void) {
-    int n = 0;
-    struct ibv_context** devices = rdma_get_devices(&n);
-    MUST(devices != NULL && n > 0);
-    struct ibv_pd* pd = ibv_alloc_pd(devices[0]);
+CASE(ready_before_the_peer) {
+    struct ibv_pd* const pd = ibv_alloc_pd(device());
     struct ibv_mr* mr_a = ibv_reg_mr(pd, memory_a, sizeof memory_a, ALL_ACCESS);
     struct ibv_mr* mr_b = ibv_reg_mr(pd, memory_b, sizeof memory_b, ALL_ACCESS);
     MUST(pd && mr_a && mr_b);
     for (int round = 0; round < 4; ++round) {
-        struct end a = make_end(devices[0], pd), b = make_end(devices[0], pd);
+        struct end a = make_end(pd), b = make_end(pd);
         struct end *first = round % 2 ? &a : &b, *second = round % 2 ? &b : &a;
         memset(memory_a, 'a' + round, 64);
         memset(memory_b, 0, 64);
@@ -232,20 +220,16 @@ static void ready_before_the_peer(void) {
         destroy_end(&b);
     }
     CHECK(ibv_dereg_mr(mr_a) == 0 && ibv_dereg_mr(mr_b) == 0 && ibv_dealloc_pd(pd) == 0);
-    rdma_free_devices(devices);
 }
 
 /* ib_send_bw's server, which receives only, stays in RTR, and writes credit to its client: iWARP
  * has no such state, and perftest knows the device for iWARP. */
-static void credit_of_an_end_that_receives(void) {
-    int n = 0;
-    struct ibv_context** devices = rdma_get_devices(&n);
-    MUST(devices != NULL && n > 0);
-    struct ibv_pd* pd = ibv_alloc_pd(devices[0]);
+CASE(credit_of_an_end_that_receives) {
+    struct ibv_pd* const pd = ibv_alloc_pd(device());
     struct ibv_mr* mr = ibv_reg_mr(pd, memory_a, sizeof memory_a, ALL_ACCESS);
     MUST(pd && mr);
     for (int early = 0; early < 2; ++early) {
-        struct end server = make_end(devices[0], pd), client = make_end(devices[0], pd);
+        struct end server = make_end(pd), client = make_end(pd);
         memset(memory_a, 0, 128);
         memset(memory_a, 'a' + early, 64);
         CHECK(post(server.qp, IBV_WR_RDMA_WRITE, memory_a, 64, mr->lkey, (uintptr_t)memory_a + 64,
@@ -266,23 +250,19 @@ static void credit_of_an_end_that_receives(void) {
         destroy_end(&client);
     }
     CHECK(ibv_dereg_mr(mr) == 0 && ibv_dealloc_pd(pd) == 0);
-    rdma_free_devices(devices);
 }
 
 struct ends {
-    struct ibv_context** devices;
     struct ibv_pd* pd;
     struct ibv_mr *mr_a, *mr_b;
     struct end a, b;
 };
 static void connect_ends(struct ends* e, int rights_b) {
-    int n = 0;
-    MUST((e->devices = rdma_get_devices(&n)) != NULL && n > 0);
-    MUST((e->pd = ibv_alloc_pd(e->devices[0])) != NULL);
+    MUST((e->pd = ibv_alloc_pd(device())) != NULL);
     MUST((e->mr_a = ibv_reg_mr(e->pd, memory_a, sizeof memory_a, ALL_ACCESS)) != NULL);
     MUST((e->mr_b = ibv_reg_mr(e->pd, memory_b, sizeof memory_b, rights_b)) != NULL);
-    e->a = make_end(e->devices[0], e->pd);
-    e->b = make_end(e->devices[0], e->pd);
+    e->a = make_end(e->pd);
+    e->b = make_end(e->pd);
     ready_to_send(&e->a, &e->b);
     ready_to_send(&e->b, &e->a);
 }
@@ -291,12 +271,11 @@ static void disconnect_ends(struct ends* e) {
     if (e->b.qp != NULL) destroy_end(&e->b);
     CHECK(ibv_dereg_mr(e->mr_a) == 0 && ibv_dereg_mr(e->mr_b) == 0);
     CHECK(ibv_dealloc_pd(e->pd) == 0);
-    rdma_free_devices(e->devices);
 }
 
 /* Without rdma_cm a program is one for InfiniBand: what has completed is where it should be, and
  * what the peer refuses is told by the completion. */
-static void completions_wait_for_the_peer(void) {
+CASE(completions_wait_for_the_peer) {
     struct ends e;
     connect_ends(&e, ALL_ACCESS);
     for (int round = 1; round < 200; ++round) {
@@ -316,19 +295,16 @@ static void completions_wait_for_the_peer(void) {
 
 /* Two queue pairs whose queues share a channel: the peers of both have written, and the program is
  * told of both. */
-static void events_for_late_writes_to_two(void) {
-    int n = 0;
-    struct ibv_context** devices = rdma_get_devices(&n);
-    MUST(devices != NULL && n > 0);
-    struct ibv_pd* pd = ibv_alloc_pd(devices[0]);
+CASE(events_for_late_writes_to_two) {
+    struct ibv_pd* const pd = ibv_alloc_pd(device());
     struct ibv_mr* mr = ibv_reg_mr(pd, memory_a, sizeof memory_a, ALL_ACCESS);
-    struct ibv_comp_channel* channel = ibv_create_comp_channel(devices[0]);
+    struct ibv_comp_channel* channel = ibv_create_comp_channel(pd->context);
     struct end from[2], to[2];
     int told[2] = {0, 0};
     MUST(pd && mr && channel);
     for (int i = 0; i < 2; ++i) {
-        from[i] = make_end(devices[0], pd);
-        to[i] = make_end_at(devices[0], pd, channel);
+        from[i] = make_end(pd);
+        to[i] = make_end_at(pd, channel);
         ready_to_send(&from[i], &to[i]);
         ready_to_send(&to[i], &from[i]);
     }
@@ -354,12 +330,11 @@ static void events_for_late_writes_to_two(void) {
     }
     CHECK(ibv_destroy_comp_channel(channel) == 0);
     CHECK(ibv_dereg_mr(mr) == 0 && ibv_dealloc_pd(pd) == 0);
-    rdma_free_devices(devices);
 }
 
 /* ibv_rc_pingpong exits without a word when it has all its answers; the other end still has some
  * completions to fetch, among which it does not want to find flushed receives. */
-static void a_peer_that_has_gone(void) {
+CASE(a_peer_that_has_gone) {
     struct ends e;
     struct ibv_wc wc;
     connect_ends(&e, ALL_ACCESS);
@@ -382,7 +357,7 @@ static void a_peer_that_has_gone(void) {
 /* ---- rdma_cm -------------------------------------------------------------- */
 
 /* libfabric gives addresses in the hints, and neither node nor service. */
-static void addresses_in_the_hints(void) {
+CASE(addresses_in_the_hints) {
     struct sockaddr_in from = {.sin_family = AF_INET, .sin_port = htons(4711)}, to = from;
     struct rdma_addrinfo hints, *found = NULL;
     from.sin_addr.s_addr = htonl(0x7f000001);
@@ -416,7 +391,7 @@ static void* listen_late(void* argument) {
 }
 
 /* qperf tells its port before it listens. */
-static void a_server_that_listens_late(void) {
+CASE(a_server_that_listens_late) {
     struct sockaddr_in to = {.sin_family = AF_INET};
     socklen_t size = sizeof to;
     struct ibv_qp_init_attr attr;
@@ -462,7 +437,7 @@ static void move(struct rdma_cm_id* id, struct ibv_qp* qp, enum ibv_qp_state sta
 
 /* Programs whose QP is not the id's (UCX, SPDK): at the active end they wait for CONNECT_RESPONSE,
  * move the QP, and call rdma_establish(). One that leaves the QP to rdma_cm has it in RTS then. */
-static void a_queue_pair_that_is_not_the_ids(void) {
+CASE(a_queue_pair_that_is_not_the_ids) {
     static char memory[64];
     for (int moves = 0; moves < 2; ++moves) {
         struct sockaddr_in at = {.sin_family = AF_INET};
@@ -522,20 +497,4 @@ static void a_queue_pair_that_is_not_the_ids(void) {
     }
 }
 
-static const struct test_case cases[] = {
-    {"completions_in_order", completions_in_order},
-    {"event_for_a_late_write", event_for_a_late_write},
-    {"waiting_through_signals", waiting_through_signals},
-    {"ready_before_the_peer", ready_before_the_peer},
-    {"credit_of_an_end_that_receives", credit_of_an_end_that_receives},
-    {"completions_wait_for_the_peer", completions_wait_for_the_peer},
-    {"a_peer_that_has_gone", a_peer_that_has_gone},
-    {"events_for_late_writes_to_two", events_for_late_writes_to_two},
-    {"addresses_in_the_hints", addresses_in_the_hints},
-    {"a_server_that_listens_late", a_server_that_listens_late},
-    {"a_queue_pair_that_is_not_the_ids", a_queue_pair_that_is_not_the_ids},
-};
-
-int main(int argc, char** argv) {
-    return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
-}
+int main(int argc, char** argv) { return run_cases(argc, argv); }

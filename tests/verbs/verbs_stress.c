@@ -67,6 +67,16 @@ static struct sockaddr_in loopback(uint16_t port) {
     return address;
 }
 
+/* A TCP socket of its own, bound but not listening. */
+static int bound_socket(struct sockaddr_in* address) {
+    socklen_t size = sizeof *address;
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    *address = loopback(0);
+    MUST(bind(fd, (struct sockaddr*)address, size) == 0);
+    MUST(getsockname(fd, (struct sockaddr*)address, &size) == 0);
+    return fd;
+}
+
 static struct rdma_cm_id* listen_on(struct rdma_event_channel* channel, int backlog) {
     struct rdma_cm_id* id = NULL;
     struct sockaddr_in any = loopback(0);
@@ -97,36 +107,50 @@ static void make_qp(struct rdma_cm_id* id, struct ibv_cq* cq, struct ibv_srq* sr
     MUST(rdma_create_qp(id, srq != NULL ? srq->pd : NULL, &attr) == 0);
 }
 
+/* Two channels and a listener; the ids come later. */
+static void open_channels(struct pair* p, int backlog) {
+    memset(p, 0, sizeof *p);
+    MUST((p->channel_a = rdma_create_event_channel()) != NULL);
+    MUST((p->channel_b = rdma_create_event_channel()) != NULL);
+    p->listener = listen_on(p->channel_b, backlog);
+}
+static void close_channels(struct pair* p) {
+    rdma_destroy_event_channel(p->channel_a);
+    rdma_destroy_event_channel(p->channel_b);
+}
+static struct rdma_cm_id* resolve_to(const struct pair* p) {
+    return resolve(p->channel_a, ntohs(rdma_get_src_port(p->listener)));
+}
+/* `a`, which has its QP, asks; the id of that request. */
+static struct rdma_cm_id* request(const struct pair* p, struct rdma_cm_id* a,
+                                  struct rdma_conn_param* param) {
+    MUST(rdma_connect(a, param) == 0);
+    struct rdma_cm_id* const b = EXPECT_EVENT(p->channel_b, RDMA_CM_EVENT_CONNECT_REQUEST);
+    MUST(b != NULL);
+    return b;
+}
+static void accept_request(const struct pair* p, struct rdma_cm_id* b,
+                           struct rdma_conn_param* param) {
+    MUST(rdma_accept(b, param) == 0);
+    EXPECT_EVENT(p->channel_a, RDMA_CM_EVENT_ESTABLISHED);
+    EXPECT_EVENT(p->channel_b, RDMA_CM_EVENT_ESTABLISHED);
+}
+
 /* A pair whose ids tell of their events on channels. With queues of their own where none is given.
  */
 static void connect_with(struct pair* p, struct ibv_cq* cq_a, struct ibv_cq* cq_b,
                          struct ibv_srq* srq_b) {
     struct rdma_conn_param param = depths();
-    memset(p, 0, sizeof *p);
-    MUST((p->channel_a = rdma_create_event_channel()) != NULL);
-    MUST((p->channel_b = rdma_create_event_channel()) != NULL);
-    p->listener = listen_on(p->channel_b, 4);
-    p->a = resolve(p->channel_a, ntohs(rdma_get_src_port(p->listener)));
+    open_channels(p, 4);
+    p->a = resolve_to(p);
     make_qp(p->a, cq_a, NULL);
-    MUST(rdma_connect(p->a, &param) == 0);
-    p->b = EXPECT_EVENT(p->channel_b, RDMA_CM_EVENT_CONNECT_REQUEST);
-    MUST(p->b != NULL);
+    p->b = request(p, p->a, &param);
     make_qp(p->b, cq_b, srq_b);
-    MUST(rdma_accept(p->b, &param) == 0);
-    EXPECT_EVENT(p->channel_a, RDMA_CM_EVENT_ESTABLISHED);
-    EXPECT_EVENT(p->channel_b, RDMA_CM_EVENT_ESTABLISHED);
+    accept_request(p, p->b, &param);
     MUST((p->mr_a = ibv_reg_mr(p->a->pd, p->data_a, sizeof p->data_a, ALL_ACCESS)) != NULL);
     MUST((p->mr_b = ibv_reg_mr(p->b->pd, p->data_b, sizeof p->data_b, ALL_ACCESS)) != NULL);
 }
 static void connect_with_channels(struct pair* p) { connect_with(p, NULL, NULL, NULL); }
-
-static struct ibv_context* device(void) {
-    struct ibv_context** const list = rdma_get_devices(NULL);
-    MUST(list != NULL);
-    struct ibv_context* const context = list[0];
-    rdma_free_devices(list);
-    return context;
-}
 
 /* ---- posting ------------------------------------------------------------ */
 
@@ -144,37 +168,32 @@ static int post_srq_recv(struct ibv_srq* srq, uint64_t wr_id, void* at, uint32_t
 /* ---- connection management ---------------------------------------------- */
 
 /* A server that serves one client closes its door first. */
-static void listener_goes_first(void) {
+CASE(listener_goes_first) {
     for (int refuse = 0; refuse < 2; ++refuse) {
-        struct rdma_event_channel* const passive = rdma_create_event_channel();
-        struct rdma_event_channel* const active = rdma_create_event_channel();
+        struct pair p;
         struct rdma_conn_param param = depths();
-        struct rdma_cm_id* const listener = listen_on(passive, 4);
-        struct rdma_cm_id* const a = resolve(active, ntohs(rdma_get_src_port(listener)));
+        open_channels(&p, 4);
+        struct rdma_cm_id* const a = resolve_to(&p);
         make_qp(a, NULL, NULL);
-        MUST(rdma_connect(a, &param) == 0);
-        struct rdma_cm_id* const b = EXPECT_EVENT(passive, RDMA_CM_EVENT_CONNECT_REQUEST);
-        CHECK(rdma_destroy_id(listener) == 0);
+        struct rdma_cm_id* const b = request(&p, a, &param);
+        CHECK(rdma_destroy_id(p.listener) == 0);
         if (refuse) {
             CHECK(rdma_reject(b, "no", 2) == 0);
-            const struct told told = next_event(active);
+            const struct told told = next_event(p.channel_a);
             CHECK(told.type == RDMA_CM_EVENT_REJECTED && told.private_data_length >= 2 &&
                   memcmp(told.private_data, "no", 2) == 0);
         } else {
             make_qp(b, NULL, NULL);
-            CHECK(rdma_accept(b, &param) == 0);
-            EXPECT_EVENT(active, RDMA_CM_EVENT_ESTABLISHED);
-            EXPECT_EVENT(passive, RDMA_CM_EVENT_ESTABLISHED);
+            accept_request(&p, b, &param);
         }
         end(a);
         end(b);
-        rdma_destroy_event_channel(passive);
-        rdma_destroy_event_channel(active);
+        close_channels(&p);
     }
 }
 
 /* rdma_migrate_id() of a listener that has clients waiting: they go along. */
-static void listener_migrates(void) {
+CASE(listener_migrates) {
     struct rdma_event_channel* const active = rdma_create_event_channel();
     struct rdma_event_channel* const to = rdma_create_event_channel();
     struct rdma_conn_param param = depths();
@@ -218,20 +237,16 @@ static void listener_migrates(void) {
 }
 
 /* Without parameters a connection has what the device can (rdma_connect(3)). */
-static void no_parameters(void) {
-    struct rdma_event_channel* const passive = rdma_create_event_channel();
-    struct rdma_event_channel* const active = rdma_create_event_channel();
-    struct rdma_cm_id* const listener = listen_on(passive, 0);
-    struct rdma_cm_id* const a = resolve(active, ntohs(rdma_get_src_port(listener)));
+CASE(no_parameters) {
+    struct pair p;
+    open_channels(&p, 0);
+    struct rdma_cm_id* const a = resolve_to(&p);
     struct ibv_device_attr limits;
     MUST(ibv_query_device(a->verbs, &limits) == 0);
     make_qp(a, NULL, NULL);
-    MUST(rdma_connect(a, NULL) == 0);
-    struct rdma_cm_id* const b = EXPECT_EVENT(passive, RDMA_CM_EVENT_CONNECT_REQUEST);
+    struct rdma_cm_id* const b = request(&p, a, NULL);
     make_qp(b, NULL, NULL);
-    MUST(rdma_accept(b, NULL) == 0);
-    EXPECT_EVENT(active, RDMA_CM_EVENT_ESTABLISHED);
-    EXPECT_EVENT(passive, RDMA_CM_EVENT_ESTABLISHED);
+    accept_request(&p, b, NULL);
     for (int i = 0; i < 2; ++i) {
         struct ibv_qp_attr attr;
         struct ibv_qp_init_attr init;
@@ -241,39 +256,36 @@ static void no_parameters(void) {
     }
     end(a);
     end(b);
-    end(listener);
-    rdma_destroy_event_channel(passive);
-    rdma_destroy_event_channel(active);
+    end(p.listener);
+    close_channels(&p);
 }
 
 /* A listener that goes away without an answer refuses. */
-static void destroyed_in_the_callback(void) {
-    struct rdma_event_channel* const passive = rdma_create_event_channel();
-    struct rdma_event_channel* const active = rdma_create_event_channel();
+CASE(destroyed_in_the_callback) {
+    struct pair p;
     struct rdma_conn_param param = depths();
-    struct rdma_cm_id* const listener = listen_on(passive, 4);
+    open_channels(&p, 4);
     struct rdma_cm_event* event;
-    struct rdma_cm_id* a = resolve(active, ntohs(rdma_get_src_port(listener)));
+    struct rdma_cm_id* a = resolve_to(&p);
     make_qp(a, NULL, NULL);
     MUST(rdma_connect(a, &param) == 0);
-    MUST(readable(passive->fd) && rdma_get_cm_event(passive, &event) == 0);
+    MUST(readable(p.channel_b->fd) && rdma_get_cm_event(p.channel_b, &event) == 0);
     CHECK(event->event == RDMA_CM_EVENT_CONNECT_REQUEST);
     CHECK(rdma_destroy_id(event->id) == 0); /* before the event is acknowledged */
     CHECK(rdma_ack_cm_event(event) == 0);
-    const struct told told = next_event(active);
+    const struct told told = next_event(p.channel_a);
     CHECK(told.type == RDMA_CM_EVENT_REJECTED, "%d", told.type);
     end(a);
 
-    /* A request that was not reported goes with its listener. */
-    a = resolve(active, ntohs(rdma_get_src_port(listener)));
+    /* A request that was not reported goes with its p.listener. */
+    a = resolve_to(&p);
     make_qp(a, NULL, NULL);
     MUST(rdma_connect(a, &param) == 0);
-    CHECK(readable(passive->fd));
-    end(listener);
-    CHECK(next_event(active).type == RDMA_CM_EVENT_REJECTED);
+    CHECK(readable(p.channel_b->fd));
+    end(p.listener);
+    CHECK(next_event(p.channel_a).type == RDMA_CM_EVENT_REJECTED);
     end(a);
-    rdma_destroy_event_channel(passive);
-    rdma_destroy_event_channel(active);
+    close_channels(&p);
 }
 
 /* rdma_destroy_id() by a thread of its own. */
@@ -303,7 +315,7 @@ static int ends_in_time(struct destroyer* d) {
 
 /* rdma_destroy_id() of a listener waits for the event that its child shows. The child gives it back
  * when it is destroyed, or when it goes on. */
-static void destroy_waits_for_the_childs_event(void) {
+CASE(destroy_waits_for_the_childs_event) {
     for (int goes_on = 0; goes_on < 2; ++goes_on) {
         struct rdma_event_channel* const active = rdma_create_event_channel();
         struct rdma_conn_param param = depths();
@@ -338,19 +350,18 @@ static void destroy_waits_for_the_childs_event(void) {
 }
 
 /* The second of two that destroy one id is told so, although the first still waits. */
-static void two_destroy_one_id(void) {
-    struct rdma_event_channel* const passive = rdma_create_event_channel();
-    struct rdma_event_channel* const active = rdma_create_event_channel();
+CASE(two_destroy_one_id) {
+    struct pair p;
     struct rdma_conn_param param = depths();
-    struct rdma_cm_id* const listener = listen_on(passive, 4);
-    struct rdma_cm_id* const a = resolve(active, ntohs(rdma_get_src_port(listener)));
+    open_channels(&p, 4);
+    struct rdma_cm_id* const a = resolve_to(&p);
     struct rdma_cm_event* event;
     struct destroyer d[2];
     make_qp(a, NULL, NULL);
     MUST(rdma_connect(a, &param) == 0);
-    MUST(readable(passive->fd) && rdma_get_cm_event(passive, &event) == 0);
+    MUST(readable(p.channel_b->fd) && rdma_get_cm_event(p.channel_b, &event) == 0);
     struct rdma_cm_id* const b = event->id;
-    for (int i = 0; i < 2; ++i) start_destroy(&d[i], listener);
+    for (int i = 0; i < 2; ++i) start_destroy(&d[i], p.listener);
     const double limit = now() + LIMIT_S;
     while (!d[0].done && !d[1].done && now() < limit) usleep(1000);
     struct destroyer* const second = d[0].done ? &d[0] : &d[1];
@@ -363,7 +374,7 @@ static void two_destroy_one_id(void) {
           second->error);
     CHECK(!first->done);
     errno = 0;
-    CHECK(rdma_listen(listener, 4) == -1 && errno == EINVAL); /* it is no id any more */
+    CHECK(rdma_listen(p.listener, 4) == -1 && errno == EINVAL); /* it is no id any more */
     CHECK(rdma_ack_cm_event(event) == 0);
     if (!ends_in_time(first)) {
         CHECK(0, "the first sleeps on");
@@ -372,8 +383,7 @@ static void two_destroy_one_id(void) {
     CHECK(first->result == 0);
     end(b);
     end(a);
-    rdma_destroy_event_channel(passive);
-    rdma_destroy_event_channel(active);
+    close_channels(&p);
 }
 
 /* A queue pair made with one id and connected by another, as servers do that make them ahead of
@@ -382,34 +392,27 @@ static void move_qp(struct rdma_cm_id* to, struct rdma_cm_id* from) {
     to->qp = from->qp;
     from->qp = NULL;
 }
-static void queue_pairs_that_move(void) {
+CASE(queue_pairs_that_move) {
     for (int destroyed_late = 0; destroyed_late < 2; ++destroyed_late) {
         struct pair p;
         struct rdma_conn_param param = depths();
         struct rdma_cm_id* old[2] = {NULL, NULL};
         struct ibv_cq* cq[2];
         struct sockaddr_in any = loopback(0);
-        memset(&p, 0, sizeof p);
-        MUST((p.channel_a = rdma_create_event_channel()) != NULL);
-        MUST((p.channel_b = rdma_create_event_channel()) != NULL);
+        open_channels(&p, 4);
         for (int i = 0; i < 2; ++i) {
             MUST((cq[i] = ibv_create_cq(device(), 128, NULL, NULL, 0)) != NULL);
             MUST(rdma_create_id(p.channel_b, &old[i], NULL, RDMA_PS_TCP) == 0);
             MUST(rdma_bind_addr(old[i], (struct sockaddr*)&any) == 0);
             make_qp(old[i], cq[i], NULL);
         }
-        p.listener = listen_on(p.channel_b, 4);
-        p.a = resolve(p.channel_a, ntohs(rdma_get_src_port(p.listener)));
+        p.a = resolve_to(&p);
         move_qp(p.a, old[0]);
         if (!destroyed_late) CHECK(rdma_destroy_id(old[0]) == 0);
-        MUST(rdma_connect(p.a, &param) == 0);
-        p.b = EXPECT_EVENT(p.channel_b, RDMA_CM_EVENT_CONNECT_REQUEST);
-        MUST(p.b != NULL);
+        p.b = request(&p, p.a, &param);
         move_qp(p.b, old[1]);
         if (!destroyed_late) CHECK(rdma_destroy_id(old[1]) == 0);
-        MUST(rdma_accept(p.b, &param) == 0);
-        EXPECT_EVENT(p.channel_a, RDMA_CM_EVENT_ESTABLISHED);
-        EXPECT_EVENT(p.channel_b, RDMA_CM_EVENT_ESTABLISHED);
+        accept_request(&p, p.b, &param);
         if (destroyed_late) {
             for (int i = 0; i < 2; ++i) {
                 make_qp(old[i], cq[i], NULL); /* a place for another */
@@ -438,11 +441,11 @@ static void queue_pairs_that_move(void) {
 }
 
 /* What is connected already, or is gone, no id takes over. */
-static void queue_pairs_that_cannot_move(void) {
+CASE(queue_pairs_that_cannot_move) {
     struct pair p;
     struct rdma_conn_param param = depths();
     connect_with_channels(&p);
-    struct rdma_cm_id* const other = resolve(p.channel_a, ntohs(rdma_get_src_port(p.listener)));
+    struct rdma_cm_id* const other = resolve_to(&p);
     other->qp = p.a->qp;
     errno = 0;
     CHECK(rdma_connect(other, &param) == -1 && errno == EINVAL);
@@ -476,15 +479,12 @@ static void* other_server(void* argument) {
     close(peer);
     return NULL;
 }
-static void connects_to_other_servers(void) {
+CASE(connects_to_other_servers) {
     struct rdma_event_channel* const channel = rdma_create_event_channel();
     struct rdma_conn_param param = depths();
-    struct sockaddr_in address = loopback(0);
-    socklen_t size = sizeof address;
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address;
+    const int fd = bound_socket(&address);
     pthread_t thread;
-    MUST(bind(fd, (struct sockaddr*)&address, sizeof address) == 0);
-    MUST(getsockname(fd, (struct sockaddr*)&address, &size) == 0);
 
     struct rdma_cm_id* id = resolve(channel, ntohs(address.sin_port)); /* no listener */
     make_qp(id, NULL, NULL);
@@ -512,7 +512,7 @@ static void connects_to_other_servers(void) {
 }
 
 /* Many at once, of whom a server with the least backlog hears one after another. */
-static void thousand_connections(void) {
+CASE(thousand_connections) {
     struct rlimit files;
     MUST(getrlimit(RLIMIT_NOFILE, &files) == 0);
     files.rlim_cur = files.rlim_max;
@@ -568,7 +568,7 @@ static void thousand_connections(void) {
 }
 
 /* All that was posted completes, once, when the connection is given up. */
-static void disconnect_with_work_outstanding(void) {
+CASE(disconnect_with_work_outstanding) {
     struct pair p;
     connect_with_channels(&p);
     int seen[3][32] = {{0}};
@@ -644,7 +644,7 @@ static void* poll_many(void* argument) {
     }
     return NULL;
 }
-static void many_threads(void) {
+CASE(many_threads) {
     static struct many_threads c;
     pthread_t threads[POSTERS + POLLERS];
     memset(&c, 0, sizeof c);
@@ -678,7 +678,7 @@ static uint32_t rounded(uint32_t depth) {
     while (power < depth) power *= 2;
     return power;
 }
-static void rounded_depths(void) {
+CASE(rounded_depths) {
     static const uint32_t wanted[] = {0, 1, 15, 16, 17, 100, 128, 20000, 32768};
     struct ibv_pd* const pd = ibv_alloc_pd(device());
     MUST(pd != NULL);
@@ -720,7 +720,7 @@ static void all_succeed(struct ibv_cq* cq, int n) {
 
 /* A program that posts until there is no room can post as much as the device has said, and loses
  * none of the completions. */
-static void as_many_as_the_device_says(void) {
+CASE(as_many_as_the_device_says) {
     struct pair p;
     int n = 0;
     wanted_depth = 10;
@@ -744,7 +744,7 @@ static void as_many_as_the_device_says(void) {
 
 /* Three queue pairs of 10 on one queue of 30, which is 32 deep: together they may have been
  * promised 48, but what does not fit is refused before it can overrun the queue. */
-static void queue_pairs_that_share_a_small_queue(void) {
+CASE(queue_pairs_that_share_a_small_queue) {
     static struct pair p[3];
     struct ibv_cq* const cq = ibv_create_cq(device(), 30, NULL, NULL, 0);
     struct ibv_async_event event;
@@ -774,14 +774,14 @@ static void queue_pairs_that_share_a_small_queue(void) {
 }
 
 /* Inline data: up to 256 bytes, whose memory is the program's again at once. */
-static void inline_data(void) {
+CASE(inline_data) {
     static const uint32_t sizes[] = {0, 1, 96, 97, 144, 145, 255, 256};
     struct pair p;
     struct ibv_qp_init_attr_ex attr;
     struct rdma_conn_param param = depths();
     connect_with_channels(&p);
     struct ibv_cq* const cq = ibv_create_cq(device(), 64, NULL, NULL, 0);
-    struct rdma_cm_id* const a = resolve(p.channel_a, ntohs(rdma_get_src_port(p.listener)));
+    struct rdma_cm_id* const a = resolve_to(&p);
     MUST(cq != NULL);
     memset(&attr, 0, sizeof attr);
     attr.qp_type = IBV_QPT_RC;
@@ -799,12 +799,10 @@ static void inline_data(void) {
     MUST(rdma_create_qp_ex(a, &attr) == 0);
     CHECK(attr.cap.max_inline_data == 256, "%u", attr.cap.max_inline_data);
     struct ibv_qp_ex* const ex = ibv_qp_to_qp_ex(a->qp);
-    MUST(ex != NULL && rdma_connect(a, &param) == 0);
-    struct rdma_cm_id* const b = EXPECT_EVENT(p.channel_b, RDMA_CM_EVENT_CONNECT_REQUEST);
+    MUST(ex != NULL);
+    struct rdma_cm_id* const b = request(&p, a, &param);
     make_qp(b, NULL, NULL);
-    MUST(rdma_accept(b, &param) == 0);
-    EXPECT_EVENT(p.channel_a, RDMA_CM_EVENT_ESTABLISHED);
-    EXPECT_EVENT(p.channel_b, RDMA_CM_EVENT_ESTABLISHED);
+    accept_request(&p, b, &param);
 
     char text[257];
     for (int extended = 0; extended < 2; ++extended) {
@@ -859,7 +857,7 @@ static void* wait_at_channel(void* argument) {
     }
     return NULL;
 }
-static void channel_outlives_queues(void) {
+CASE(channel_outlives_queues) {
     struct ibv_comp_channel* const channel = ibv_create_comp_channel(device());
     pthread_t thread;
     MUST(channel != NULL && fcntl(channel->fd, F_SETFL, O_NONBLOCK) == 0);
@@ -899,7 +897,7 @@ static int start_poll_in_time(struct ibv_cq_ex* cq) {
 }
 
 /* Between ibv_start_poll() and ibv_end_poll() events may come and be acknowledged. */
-static void events_amid_an_extended_poll(void) {
+CASE(events_amid_an_extended_poll) {
     struct pair p;
     struct ibv_comp_channel* const channel = ibv_create_comp_channel(device());
     MUST(channel != NULL);
@@ -929,7 +927,7 @@ static void events_amid_an_extended_poll(void) {
 }
 
 /* Completions of a QP go with it, wherever they wait. */
-static void extended_poll_behind_a_dead_qp(void) {
+CASE(extended_poll_behind_a_dead_qp) {
     struct pair p;
     struct ibv_cq_ex* const cq = extended_cq(NULL);
     struct ibv_wc wc;
@@ -953,12 +951,12 @@ static void extended_poll_behind_a_dead_qp(void) {
 
 /* A region may have other addresses than its memory (ibv_reg_mr_iova): requests speak in these,
  * inline data does not. */
-static void other_addresses(void) {
+CASE(other_addresses) {
     struct pair p;
     connect_with_channels(&p);
     struct ibv_cq* const cq = ibv_create_cq(device(), 64, NULL, NULL, 0);
     struct rdma_conn_param param = depths();
-    struct rdma_cm_id* const a = resolve(p.channel_a, ntohs(rdma_get_src_port(p.listener)));
+    struct rdma_cm_id* const a = resolve_to(&p);
     struct ibv_qp_init_attr_ex attr;
     memset(&attr, 0, sizeof attr);
     attr.qp_type = IBV_QPT_RC;
@@ -973,12 +971,10 @@ static void other_addresses(void) {
     attr.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE;
     MUST(rdma_create_qp_ex(a, &attr) == 0);
     struct ibv_qp_ex* const ex = ibv_qp_to_qp_ex(a->qp);
-    MUST(ex != NULL && rdma_connect(a, &param) == 0);
-    struct rdma_cm_id* const b = EXPECT_EVENT(p.channel_b, RDMA_CM_EVENT_CONNECT_REQUEST);
+    MUST(ex != NULL);
+    struct rdma_cm_id* const b = request(&p, a, &param);
     make_qp(b, NULL, NULL);
-    MUST(rdma_accept(b, &param) == 0);
-    EXPECT_EVENT(p.channel_a, RDMA_CM_EVENT_ESTABLISHED);
-    EXPECT_EVENT(p.channel_b, RDMA_CM_EVENT_ESTABLISHED);
+    accept_request(&p, b, &param);
 
     const uint64_t iova = 0x100000;
     struct ibv_mr* const mr = ibv_reg_mr_iova(a->pd, p.data_a, 4096, iova, ALL_ACCESS);
@@ -1026,18 +1022,16 @@ static void* mute(void* argument) {
 }
 
 /* A reset QP has no past: nothing that was posted before it comes out later. */
-static void reset_forgets(void) {
+CASE(reset_forgets) {
     struct rdma_event_channel* const channel = rdma_create_event_channel();
     struct rdma_conn_param param = depths();
-    struct sockaddr_in address = loopback(0);
-    socklen_t size = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address;
+    int fd = bound_socket(&address);
     const int listening = fd;
     struct ibv_qp_attr attr;
     struct ibv_wc wc;
     pthread_t thread;
-    MUST(bind(fd, (struct sockaddr*)&address, sizeof address) == 0 && listen(fd, 1) == 0);
-    MUST(getsockname(fd, (struct sockaddr*)&address, &size) == 0);
+    MUST(listen(fd, 1) == 0);
     MUST(pthread_create(&thread, NULL, mute, &fd) == 0);
     struct rdma_cm_id* const id = resolve(channel, ntohs(address.sin_port));
     make_qp(id, NULL, NULL);
@@ -1082,7 +1076,7 @@ static void* write_on(void* argument) {
     }
     return NULL;
 }
-static void writes_to_a_destroyed_qp(void) {
+CASE(writes_to_a_destroyed_qp) {
     for (int round = 0; round < 3; ++round) {
         static struct pair p;
         pthread_t thread;
@@ -1108,7 +1102,7 @@ static void* acknowledge_late(void* argument) {
     ibv_ack_cq_events(argument, 1);
     return NULL;
 }
-static void destroy_waits_for_acknowledgement(void) {
+CASE(destroy_waits_for_acknowledgement) {
     struct pair p;
     struct ibv_comp_channel* const channel = ibv_create_comp_channel(device());
     struct ibv_cq* const cq = ibv_create_cq(device(), 64, NULL, channel, 0);
@@ -1151,7 +1145,7 @@ static int async_event(struct ibv_context* context, enum ibv_event_type type, vo
     return 0;
 }
 
-static void shared_receives(void) {
+CASE(shared_receives) {
     enum { QPS = 4 };
     static struct pair p[QPS];
     struct ibv_context* const context = device();
@@ -1208,7 +1202,7 @@ static void shared_receives(void) {
 
 /* ---- fork --------------------------------------------------------------- */
 
-static void child_comes_and_goes(void) {
+CASE(child_comes_and_goes) {
     struct pair p;
     struct ibv_wc wc;
     int status = 0;
@@ -1397,7 +1391,7 @@ static void* churn(void* argument) {
     return NULL;
 }
 
-static void everything_at_once(void) {
+CASE(everything_at_once) {
     static struct churner churners[CHURNERS];
     pthread_t threads[CHURNERS];
     struct ibv_pd* const pd = ibv_alloc_pd(device());
@@ -1428,35 +1422,4 @@ static void everything_at_once(void) {
     CHECK(ibv_dealloc_pd(pd) == 0);
 }
 
-static const struct test_case cases[] = {
-    {"listener_goes_first", listener_goes_first},
-    {"listener_migrates", listener_migrates},
-    {"no_parameters", no_parameters},
-    {"destroyed_in_the_callback", destroyed_in_the_callback},
-    {"destroy_waits_for_the_childs_event", destroy_waits_for_the_childs_event},
-    {"two_destroy_one_id", two_destroy_one_id},
-    {"queue_pairs_that_move", queue_pairs_that_move},
-    {"queue_pairs_that_cannot_move", queue_pairs_that_cannot_move},
-    {"connects_to_other_servers", connects_to_other_servers},
-    {"disconnect_with_work_outstanding", disconnect_with_work_outstanding},
-    {"thousand_connections", thousand_connections},
-    {"many_threads", many_threads},
-    {"rounded_depths", rounded_depths},
-    {"as_many_as_the_device_says", as_many_as_the_device_says},
-    {"queue_pairs_that_share_a_small_queue", queue_pairs_that_share_a_small_queue},
-    {"inline_data", inline_data},
-    {"channel_outlives_queues", channel_outlives_queues},
-    {"events_amid_an_extended_poll", events_amid_an_extended_poll},
-    {"extended_poll_behind_a_dead_qp", extended_poll_behind_a_dead_qp},
-    {"other_addresses", other_addresses},
-    {"reset_forgets", reset_forgets},
-    {"writes_to_a_destroyed_qp", writes_to_a_destroyed_qp},
-    {"destroy_waits_for_acknowledgement", destroy_waits_for_acknowledgement},
-    {"shared_receives", shared_receives},
-    {"child_comes_and_goes", child_comes_and_goes},
-    {"everything_at_once", everything_at_once},
-};
-
-int main(int argc, char** argv) {
-    return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
-}
+int main(int argc, char** argv) { return run_cases(argc, argv); }

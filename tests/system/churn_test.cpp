@@ -15,7 +15,7 @@ namespace {
 constexpr int kLimitMs = 20'000;
 constexpr int kWarmRounds = 3;
 
-// What a process holds, looked at after each round.
+// What a process holds, measured after each round.
 class Resources {
   public:
     explicit Resources(const char* who) : who_(who) {}

@@ -94,12 +94,7 @@ class Exchange {
             attr.send_cq = cq_;
             attr.role = server ? XSOCK_ROLE_RESPONDER : XSOCK_ROLE_INITIATOR;
             attr.startup_timeout_ms = 60'000;
-            traffic.fill(attr);
-            xsock_ep* const ep = xsock_ep_create(fd, &attr);
-            REQUIRE(ep != nullptr);
-            traffic.attach(ep);
-            if (xsock_ep_wait(ep, 60'000) != 0) die("start-up: %m");
-            traffic.begin();
+            traffic.start(fd, attr, 60'000);
         }
         if (listener >= 0) ::close(listener);
     }
@@ -262,35 +257,16 @@ void relay(const Plan& plan) {
 int main(int argc, char** argv) {
     using namespace xsock::test;
     Plan plan;
-    std::vector<std::string> words;
-    for (int i = 1; i < argc; ++i) {
-        const std::string name = argv[i];
-        if (name.rfind("--", 0) != 0) {
-            words.push_back(name);
-        } else if (name == "--may-fail") {
-            plan.may_fail = true;
-        } else if (name == "--only-reads") {
-            plan.only_reads = true;
-        } else if (name == "--must-fail") {
-            plan.must_fail = true;
-        } else if (i + 1 == argc) {
-            die("%s: value missing or option unknown", name.c_str());
-        } else if (name == "--seconds") {
-            plan.seconds = std::stod(argv[++i]);
-        } else if (name == "--timeout") {
-            plan.timeout = std::stod(argv[++i]);
-        } else if (name == "--connections") {
-            plan.connections = static_cast<std::uint32_t>(std::stoul(argv[++i]));
-        } else if (name == "--bytes") {
-            plan.bytes = static_cast<std::uint32_t>(std::stoul(argv[++i]));
-        } else if (name == "--depth") {
-            plan.depth = static_cast<std::uint32_t>(std::stoul(argv[++i]));
-        } else if (name == "--seed") {
-            plan.seed = std::stoull(argv[++i]);
-        } else {
-            die("unknown option %s", name.c_str());
-        }
-    }
+    const auto words = parse_options({argv + 1, argv + argc},
+                                     {{"--may-fail", &plan.may_fail},
+                                      {"--only-reads", &plan.only_reads},
+                                      {"--must-fail", &plan.must_fail}},
+                                     {{"--seconds", into(plan.seconds)},
+                                      {"--timeout", into(plan.timeout)},
+                                      {"--connections", into(plan.connections)},
+                                      {"--bytes", into(plan.bytes)},
+                                      {"--depth", into(plan.depth)},
+                                      {"--seed", into(plan.seed)}});
     if (words.size() < 3) die("usage: impairment serve|drive|proxy ADDRESS PORT ...");
     plan.verb = words[0];
     plan.address = words[1];

@@ -40,12 +40,7 @@ class End {
         attr.send_cq = cq;
         attr.role = role;
         attr.linger_ms = linger_ms;
-        traffic.fill(attr);
-        xsock_ep* const ep = xsock_ep_create(fd, &attr);
-        REQUIRE(ep != nullptr);
-        traffic.attach(ep);
-        REQUIRE(xsock_ep_wait(ep, 20'000) == 0);
-        traffic.begin();
+        traffic.start(fd, attr);
     }
     /// Traffic until `until_us`, or until nothing is outstanding after a failure.
     void run(std::uint64_t until_us) {

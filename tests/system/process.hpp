@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// What the system tests share: complaints that end the test, a seeded generator, a look at the own
-// process, and a second process made from the same program.
+// What the system tests share: complaints that end the test, options, a seeded generator, figures
+// of the own process, and a second process made from the same program.
 #pragma once
 
 #include <fcntl.h>
@@ -20,11 +20,17 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <map>
 #include <semaphore>
 #include <string>
 #include <thread>
+#include <type_traits>
+#include <utility>
 #include <vector>
+
+#include "include/xsock/xsock.h"
 
 extern char** environ;
 
@@ -55,6 +61,56 @@ inline constexpr int kSlow = kSanitized ? 8 : 1;  // factor on what a test waits
                                std::strerror(errno));                                   \
         }                                                                               \
     } while (false)
+
+/// What an option with a value does: sets a variable.
+using Setter = std::function<void(const std::string& value)>;
+template <typename T>
+Setter into(T& to) {
+    return [&to](const std::string& value) {
+        if constexpr (std::is_same_v<T, std::string>) {
+            to = value;
+        } else if constexpr (std::is_floating_point_v<T>) {
+            to = std::stod(value);
+        } else {
+            to = static_cast<T>(std::stoull(value));
+        }
+    };
+}
+
+/// Reads the options of a test: `flags` stand alone, those of `values` have a value behind them.
+/// @return what is no option
+inline std::vector<std::string> parse_options(const std::vector<std::string>& arguments,
+                                              const std::map<std::string, bool*>& flags,
+                                              const std::map<std::string, Setter>& values) {
+    std::vector<std::string> words;
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+        const std::string& name = arguments[i];
+        if (name.rfind("--", 0) != 0) {
+            words.push_back(name);
+        } else if (const auto flag = flags.find(name); flag != flags.end()) {
+            *flag->second = true;
+        } else if (const auto value = values.find(name); value == values.end()) {
+            die("unknown option %s", name.c_str());
+        } else if (++i == arguments.size()) {
+            die("%s: value missing", name.c_str());
+        } else {
+            value->second(arguments[i]);
+        }
+    }
+    return words;
+}
+
+/// The memory that the peer of an established endpoint offers, from the private data.
+inline xsock_remote memory_of_peer(const xsock_ep* ep) {
+    XSOCK_INIT(xsock_ep_info, info);
+    REQUIRE(xsock_ep_query(ep, &info) == 0);
+    REQUIRE(info.private_data_length == sizeof(xsock_key));
+    xsock_key key;
+    std::memcpy(key.bytes, info.private_data, sizeof key.bytes);
+    xsock_remote remote{};
+    xsock_key_read(&key, &remote);
+    return remote;
+}
 
 /// splitmix64.
 class Rng {

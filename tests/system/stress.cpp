@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Two processes, several endpoints and threads, random verified traffic both ways for some seconds;
-// then both ends agree to stop, close, and look at what they hold. The environment (XSOCK_PROGRESS,
+// then both ends agree to stop, close, and check what they hold. The environment (XSOCK_PROGRESS,
 // XSOCK_THREADS, XSOCK_SPIN_US) says which threads move the bytes.
 //
 //   stress [--seed N] [--seconds S] [--endpoints N] [--threads N] [--loop wait|poll|epoll]
@@ -72,12 +72,7 @@ class Stress {
             XSOCK_INIT(xsock_ep_attr, attr);
             attr.send_cq = shares_[i % shares_.size()].cq;
             attr.role = XSOCK_ROLE_RESPONDER;
-            traffic.fill(attr);
-            xsock_ep* const ep = xsock_ep_create(fd, &attr);
-            REQUIRE(ep != nullptr);
-            traffic.attach(ep);
-            REQUIRE(xsock_ep_wait(ep, 20'000) == 0);
-            traffic.begin();
+            traffic.start(fd, attr);
         }
         ::close(listener);
     }
@@ -229,29 +224,13 @@ int main(int argc, char** argv) {
     using namespace xsock::test;
     Plan plan;
     const std::vector<std::string> arguments(argv + 1, argv + argc);
-    for (std::size_t i = 0; i < arguments.size(); ++i) {
-        const std::string& name = arguments[i];
-        if (name == "--shared") {
-            plan.shared = true;
-            continue;
-        }
-        if (i + 1 == arguments.size()) die("%s: value missing or option unknown", name.c_str());
-        const std::string& value = arguments[++i];
-        if (name == "--seed") {
-            plan.seed = std::stoull(value);
-        } else if (name == "--seconds") {
-            plan.seconds = std::stod(value);
-        } else if (name == "--endpoints") {
-            plan.endpoints = static_cast<std::uint32_t>(std::stoul(value));
-        } else if (name == "--threads") {
-            plan.threads = static_cast<std::uint32_t>(std::stoul(value));
-        } else if (name == "--loop") {
-            plan.loop = value;
-        } else if (name == "--peer") {
-            plan.peer_port = std::stoi(value);
-        } else {
-            die("unknown option %s", name.c_str());
-        }
-    }
+    const auto words = parse_options(arguments, {{"--shared", &plan.shared}},
+                                     {{"--seed", into(plan.seed)},
+                                      {"--seconds", into(plan.seconds)},
+                                      {"--endpoints", into(plan.endpoints)},
+                                      {"--threads", into(plan.threads)},
+                                      {"--loop", into(plan.loop)},
+                                      {"--peer", into(plan.peer_port)}});
+    if (!words.empty()) die("what is %s?", words[0].c_str());
     return run(plan, arguments);
 }

@@ -72,14 +72,18 @@ void Traffic::attach(xsock_ep* ep) {
 }
 
 void Traffic::begin() {
-    XSOCK_INIT(xsock_ep_info, info);
-    REQUIRE(xsock_ep_query(ep_, &info) == 0);
-    CHECK(info.private_data_length == sizeof(xsock_key));
-    xsock_key key;
-    std::memcpy(key.bytes, info.private_data, sizeof key.bytes);
-    xsock_key_read(&key, &peer_);
+    peer_ = memory_of_peer(ep_);
     CHECK(peer_.length == window_.size());
     begun_ = true;
+}
+
+void Traffic::start(int fd, xsock_ep_attr& attr, int timeout_ms) {
+    fill(attr);
+    xsock_ep* const ep = xsock_ep_create(fd, &attr);
+    REQUIRE(ep != nullptr);
+    attach(ep);
+    if (xsock_ep_wait(ep, timeout_ms) != 0) die("start-up: %m");
+    begin();
 }
 
 std::string Traffic::state() const {

@@ -41,6 +41,8 @@ class Traffic {
     void attach(xsock_ep* ep);
     /// Start-up has ended: reads the peer's key.
     void begin();
+    /// All of that over the TCP connection `fd`, with the queue and the role that `attr` has.
+    void start(int fd, xsock_ep_attr& attr, int timeout_ms = 20'000);
 
     void on_completion(const xsock_wc& wc);
     /// Posts as the generator says.

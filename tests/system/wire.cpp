@@ -65,12 +65,7 @@ class Peer {
         REQUIRE(ep_ != nullptr);
         for (std::uint32_t i = 0; i < kReceives; ++i) post_receive(i);
         REQUIRE(xsock_ep_wait(ep_, kLimitMs) == 0);
-        XSOCK_INIT(xsock_ep_info, info);
-        REQUIRE(xsock_ep_query(ep_, &info) == 0);
-        REQUIRE(info.private_data_length == sizeof(xsock_key));
-        xsock_key key;
-        std::memcpy(key.bytes, info.private_data, sizeof key.bytes);
-        xsock_key_read(&key, &remote_);
+        remote_ = memory_of_peer(ep_);
     }
 
     // -- what it does, one after the other --
@@ -307,32 +302,19 @@ int main(int argc, char** argv) {
     using namespace xsock::test;
     Plan plan;
     const std::vector<std::string> arguments(argv + 1, argv + argc);
-    for (std::size_t i = 0; i < arguments.size(); ++i) {
-        const std::string& name = arguments[i];
-        if (name == "--client-markers") {
-            plan.client_markers = true;
-        } else if (name == "--server-markers") {
-            plan.server_markers = true;
-        } else if (name == "--no-crc") {
-            plan.crc = false;
-        } else if (i + 1 == arguments.size()) {
-            die("%s: value missing or option unknown", name.c_str());
-        } else if (name == "--address") {
-            plan.address = arguments[++i];
-        } else if (name == "--revision") {
-            plan.revision = static_cast<std::uint32_t>(std::stoul(arguments[++i]));
-        } else if (name == "--bytes") {
-            plan.bytes = static_cast<std::uint32_t>(std::stoul(arguments[++i]));
-        } else if (name == "--rtr") {
-            plan.rtr = static_cast<std::uint32_t>(std::stoul(arguments[++i]));
-        } else if (name == "--end") {
-            plan.end = arguments[++i];
-        } else if (name == "--peer") {
-            plan.peer_port = std::stoi(arguments[++i]);
-        } else {
-            die("unknown option %s", name.c_str());
-        }
-    }
+    bool no_crc = false;
+    const auto words = parse_options(arguments,
+                                     {{"--client-markers", &plan.client_markers},
+                                      {"--server-markers", &plan.server_markers},
+                                      {"--no-crc", &no_crc}},
+                                     {{"--address", into(plan.address)},
+                                      {"--revision", into(plan.revision)},
+                                      {"--bytes", into(plan.bytes)},
+                                      {"--rtr", into(plan.rtr)},
+                                      {"--end", into(plan.end)},
+                                      {"--peer", into(plan.peer_port)}});
+    if (!words.empty()) die("what is %s?", words[0].c_str());
+    plan.crc = !no_crc;
     if (plan.peer_port != 0) {
         Child::end_with_parent();
         client(plan);

@@ -243,55 +243,52 @@ TEST(CompletionBatch, a_sink_is_told_at_once) {
     EXPECT_EQ(told, 7u);
 }
 
-TEST(CompletionQueue, notifies_once_for_each_arming) {
-    CompletionQueue queue(8);
+struct NotifyingQueue : CompletionQueue {
+    NotifyingQueue() : CompletionQueue(8) { set_notifier(count, &fired); }
     int fired = 0;
-    queue.set_notifier(count, &fired);
+};
+
+TEST(CompletionQueue, notifies_once_for_each_arming) {
+    NotifyingQueue queue;
     queue.push(wc_of(0));
-    EXPECT_EQ(fired, 0);
+    EXPECT_EQ(queue.fired, 0);
     queue.arm(false);
-    EXPECT_EQ(fired, 0);
+    EXPECT_EQ(queue.fired, 0);
     queue.push(wc_of(1));
     queue.push(wc_of(2));
-    EXPECT_EQ(fired, 1);
+    EXPECT_EQ(queue.fired, 1);
     queue.arm(false);
     queue.push(wc_of(3));
-    EXPECT_EQ(fired, 2);
+    EXPECT_EQ(queue.fired, 2);
 }
 
 TEST(CompletionQueue, solicited_arming_waits_for_solicited_receives_and_failures) {
-    CompletionQueue queue(8);
-    int fired = 0;
-    queue.set_notifier(count, &fired);
+    NotifyingQueue queue;
     queue.arm(true);
     queue.push({.opcode = WcOpcode::recv});
     queue.push({.opcode = WcOpcode::send, .flags = kWcSolicited});
-    EXPECT_EQ(fired, 0);
+    EXPECT_EQ(queue.fired, 0);
     queue.push({.opcode = WcOpcode::recv, .flags = kWcSolicited});
-    EXPECT_EQ(fired, 1);
+    EXPECT_EQ(queue.fired, 1);
     queue.arm(true);
     queue.push({.opcode = WcOpcode::send, .status = WcStatus::flushed});
-    EXPECT_EQ(fired, 2);
+    EXPECT_EQ(queue.fired, 2);
 }
 
 TEST(CompletionQueue, arming_for_any_is_not_weakened) {
-    CompletionQueue queue(8);
-    int fired = 0;
-    queue.set_notifier(count, &fired);
+    NotifyingQueue queue;
     queue.arm(false);
     queue.arm(true);
     queue.push({.opcode = WcOpcode::send});
-    EXPECT_EQ(fired, 1);
+    EXPECT_EQ(queue.fired, 1);
     queue.arm(true);
     queue.arm(false);
     queue.push({.opcode = WcOpcode::send});
-    EXPECT_EQ(fired, 2);
+    EXPECT_EQ(queue.fired, 2);
 }
 
 TEST(CompletionQueue, an_arming_can_be_taken_back_unless_for_solicited_events_only) {
-    CompletionQueue queue(8);
-    int fired = 0;
-    queue.set_notifier(count, &fired);
+    NotifyingQueue queue;
     EXPECT_FALSE(queue.disarm());
     queue.arm(true);
     EXPECT_TRUE(queue.armed());
@@ -301,7 +298,7 @@ TEST(CompletionQueue, an_arming_can_be_taken_back_unless_for_solicited_events_on
     EXPECT_TRUE(queue.disarm());
     EXPECT_FALSE(queue.armed());
     queue.push({.opcode = WcOpcode::recv, .flags = kWcSolicited});
-    EXPECT_EQ(fired, 0);
+    EXPECT_EQ(queue.fired, 0);
 }
 
 TEST(CompletionQueue, notifier_may_use_the_queue) {

@@ -271,7 +271,7 @@ TEST_P(Crc32cMethod, stores_the_last_byte_last) {
     alignas(64) std::array<std::byte, 2048> target{};
     std::array<std::byte, 2048> source{};
     struct Turn {
-        std::atomic<std::byte*> last{nullptr};  // what the poller shall look at
+        std::atomic<std::byte*> last{nullptr};  // what the poller shall read
         std::size_t n = 0;
         std::byte value{};
     } turn;

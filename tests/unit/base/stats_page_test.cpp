@@ -11,21 +11,16 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "tests/unit/folder.hpp"
+
 namespace xsock {
 namespace {
 
 class StatsFolder : public ::testing::Test {
   protected:
-    void SetUp() override {
-        char path[] = "/tmp/xsock-unit.XXXXXX";
-        ASSERT_NE(mkdtemp(path), nullptr);
-        top = path;
-    }
-    void TearDown() override {
-        unsetenv("XSOCK_STAT");
-        std::filesystem::remove_all(top);
-    }
-    std::string top;
+    void TearDown() override { unsetenv("XSOCK_STAT"); }
+    const test::Folder folder;
+    const std::string top = folder.path();
 };
 
 TEST(StatsName, takes_only_what_the_engine_makes) {

@@ -3,19 +3,15 @@
 
 #include <gtest/gtest.h>
 
-#include <cstddef>
 #include <thread>
 #include <vector>
+
+#include "tests/unit/interleaving.hpp"
 
 namespace xsock {
 namespace {
 
 // ---- Every interleaving ---------------------------------------------------------------------
-//
-// Each side is ordinary code over the very class under test. A step is one operation on a shared
-// word. To make one step, a side runs again from its start; operations that it has done before
-// answer from its log, the first new one works on the shared words and ends the run. So the whole
-// state of the world is a value, and a tree of all schedules is walked by copying it.
 
 struct World {
     int work = 0;         // published, not yet taken
@@ -26,19 +22,12 @@ struct World {
     int taken = 0;
 };
 
-struct StepMade {};    // thrown: this side's turn is over
-struct CannotStep {};  // thrown: it waits for a notification that has not come
-
-World* world = nullptr;
-int side = 0;
-std::size_t position = 0;
+using Sides = test::Interleaving<World>;
+World*& world = Sides::world;
 
 template <typename Operation>
 int step(Operation operation) {
-    std::vector<int>& log = world->log[side];
-    if (position < log.size()) return log[position++];
-    log.push_back(operation());
-    throw StepMade{};
+    return Sides::step(operation);
 }
 
 struct ModelFlag {
@@ -78,7 +67,7 @@ void notify() {
 }
 void sleep_until_notified() {
     step([] {
-        if (world->notified == 0) throw CannotStep{};
+        if (world->notified == 0) throw test::CannotStep{};
         return world->notified = 0;
     });
 }
@@ -137,27 +126,13 @@ struct Verdict {
     long lost = 0;  // schedules in which a thread sleeps for ever
 };
 
-// One step of `who`. False: it cannot move now.
-bool advance(World& w, int who, const Script& script) {
-    world = &w;
-    side = who;
-    position = 0;
-    try {
-        (who == 0 ? script.consumer : script.producer)(script.items);
-        w.done[who] = true;
-    } catch (const StepMade&) {
-    } catch (const CannotStep&) {
-        return false;
-    }
-    return true;
-}
-
 void walk(const World& w, const Script& script, Verdict& verdict) {
     bool moved = false;
     for (const int who : {0, 1}) {
         if (w.done[who]) continue;
         World next = w;
-        if (!advance(next, who, script)) continue;
+        const auto code = who == 0 ? script.consumer : script.producer;
+        if (!Sides::advance(next, who, [&] { code(script.items); })) continue;
         moved = true;
         walk(next, script, verdict);
     }

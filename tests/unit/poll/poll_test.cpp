@@ -8,8 +8,9 @@
 namespace xsock::readiness {
 namespace {
 
-std::string revents_of(const std::vector<pollfd>& fds) {
-    std::string text;
+// The result and what it says of each descriptor.
+std::string polled(World& w, std::vector<pollfd>& fds, int timeout_ms) {
+    std::string text = std::to_string(w.poll(fds, timeout_ms)) + " ";
     for (const pollfd& entry : fds) {
         text += text_of(static_cast<std::uint16_t>(entry.revents)) + " ";
     }
@@ -26,8 +27,7 @@ TEST(Poll, tells_what_was_asked_and_ends_of_the_stream) {
         const auto poll = [&](int timeout_ms) {
             // Several times: beside what is ready all the time, news may take a few calls.
             for (int i = 0; i < 10; ++i) w.poll(fds, 0);
-            const int n = w.poll(fds, timeout_ms);
-            log.push_back(std::to_string(n) + " " + revents_of(fds));
+            log.push_back(polled(w, fds, timeout_ms));
         };
         poll(0);
         w.peer_send(a, 3);
@@ -55,10 +55,7 @@ TEST(Poll, plain_descriptors_beside_sockets_and_closed_numbers) {
         const int closed = dup(event);
         close(closed);
         std::vector<pollfd> fds{{event, POLLIN, 0}, {w.fd(a), POLLIN, 0}, {event, POLLOUT, 0}};
-        const auto poll = [&](int timeout_ms) {
-            const int n = w.poll(fds, timeout_ms);
-            log.push_back(std::to_string(n) + " " + revents_of(fds));
-        };
+        const auto poll = [&](int timeout_ms) { log.push_back(polled(w, fds, timeout_ms)); };
         poll(0);
         w.peer_send(a, 1);
         usleep(5000);

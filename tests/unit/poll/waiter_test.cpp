@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The sleep of a poll(): wake flag, then an eventfd that is written once. Every interleaving of
-// some producers and the waiter is walked through; tests/unit/base/wake_flag_test.cpp explains the
-// way.
+// some producers and the waiter is walked through; tests/unit/interleaving.hpp explains the way.
 #include "libxsock/poll/waiter.hpp"
 
 #include <gtest/gtest.h>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "base/wake_flag.hpp"
+#include "tests/unit/interleaving.hpp"
 
 namespace xsock::readiness {
 namespace {
@@ -35,19 +35,12 @@ struct World {
     }
 };
 
-struct StepMade {};
-struct CannotStep {};
-
-World* world = nullptr;
-int side = 0;
-std::size_t position = 0;
+using Sides = test::Interleaving<World>;
+World*& world = Sides::world;
 
 template <typename Operation>
 int step(Operation operation) {
-    std::vector<int>& log = world->log[side];
-    if (position < log.size()) return log[position++];
-    log.push_back(operation());
-    throw StepMade{};
+    return Sides::step(operation);
 }
 
 template <bool World::*word>
@@ -87,7 +80,7 @@ int take_work() {
 }
 void poll_event() {
     step([] {
-        if (world->event == 0) throw CannotStep{};
+        if (world->event == 0) throw test::CannotStep{};
         return 0;
     });
 }
@@ -129,20 +122,13 @@ void producer_with_flag() {
 }
 
 // A waiter that is notified at any time, as by a Progress whose lead is free.
+template <void (*take)()>
 void consumer_without_flag() {
     for (int got = 0; got < producers;) {
         got += take_work();
         if (got == producers) break;
         poll_event();
-        take_notice();
-    }
-}
-void careless_consumer() {
-    for (int got = 0; got < producers;) {
-        got += take_work();
-        if (got == producers) break;
-        poll_event();
-        take_notice_carelessly();
+        take();
     }
 }
 void producer_without_flag() {
@@ -170,16 +156,7 @@ Verdict walk_all(void (*waiter)(), void (*producer)(), int count) {
         for (int who = 0; who <= producers; ++who) {
             if (w.done[who]) continue;
             World next = w;
-            world = &next;
-            side = who;
-            position = 0;
-            try {
-                (who == 0 ? waiter : producer)();
-                next.done[who] = true;
-            } catch (const StepMade&) {
-            } catch (const CannotStep&) {
-                continue;
-            }
+            if (!Sides::advance(next, who, who == 0 ? waiter : producer)) continue;
             moved = true;
             to_visit.push_back(next);
         }
@@ -193,14 +170,16 @@ TEST(Waiter, loses_no_wake_up_in_any_interleaving) {
     const Verdict with_flag = walk_all(consumer_with_flag, producer_with_flag, 2);
     EXPECT_GT(with_flag.states, 500u);
     EXPECT_EQ(with_flag.lost, 0u);
-    const Verdict without_flag = walk_all(consumer_without_flag, producer_without_flag, 3);
+    const Verdict without_flag =
+        walk_all(consumer_without_flag<take_notice>, producer_without_flag, 3);
     EXPECT_GT(without_flag.states, 100u);
     EXPECT_EQ(without_flag.lost, 0u);
 }
 
 TEST(Waiter, the_walk_finds_a_waiter_that_clears_in_the_wrong_order) {
     // It takes a third one to find what the notification of the second has left.
-    EXPECT_GT(walk_all(careless_consumer, producer_without_flag, 3).lost, 0u);
+    const auto careless = consumer_without_flag<take_notice_carelessly>;
+    EXPECT_GT(walk_all(careless, producer_without_flag, 3).lost, 0u);
 }
 
 TEST(Waiter, is_acquired_clean) {

@@ -21,6 +21,7 @@
 
 #include "base/fault.hpp"
 #include "include/xsock/iwarp.h"
+#include "tests/unit/folder.hpp"
 #include "tests/unit/loopback.hpp"
 #include "transport/pcapng_writer.hpp"
 
@@ -32,13 +33,6 @@ using ByteVector = std::vector<std::byte>;
 
 class CaptureFile : public ::testing::Test {
   protected:
-    void SetUp() override {
-        char name[] = "/tmp/xsock-capture-XXXXXX";
-        ASSERT_NE(mkdtemp(name), nullptr);
-        folder = name;
-    }
-    void TearDown() override { fs::remove_all(folder); }
-
     [[nodiscard]] static ByteVector content(const fs::path& path) {
         ByteVector bytes;
         const gzFile file = gzopen(path.c_str(), "rb");
@@ -76,7 +70,8 @@ class CaptureFile : public ::testing::Test {
         return out;
     }
 
-    fs::path folder;
+    const test::Folder made;
+    const fs::path folder = made.path();
 };
 
 // ---- the file ---------------------------------------------------------------

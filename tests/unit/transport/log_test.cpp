@@ -18,6 +18,8 @@
 #include <sstream>
 #include <string>
 
+#include "tests/unit/folder.hpp"
+
 namespace xsock {
 namespace {
 
@@ -60,13 +62,6 @@ TEST(LogChild, DISABLED_speaks) {
 
 class Log : public ::testing::Test {
   protected:
-    void SetUp() override {
-        std::string name = ::testing::TempDir() + "xsock-log-XXXXXX";
-        ASSERT_NE(mkdtemp(name.data()), nullptr);
-        folder = name;
-    }
-    void TearDown() override { std::filesystem::remove_all(folder); }
-
     // What `body` writes to stderr in this program started anew with XSOCK_LOG=`setting`.
     [[nodiscard]] std::string said(const std::string& setting, const char* body) const {
         const std::string path = folder / "stderr";
@@ -91,7 +86,8 @@ class Log : public ::testing::Test {
         return text.str();
     }
 
-    std::filesystem::path folder;
+    const test::Folder made;
+    const std::filesystem::path folder = made.path();
 };
 
 TEST_F(Log, is_silent_by_default) {

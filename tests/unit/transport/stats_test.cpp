@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/epoch.hpp"
+#include "tests/unit/folder.hpp"
 #include "transport/progress.hpp"
 
 namespace xsock {
@@ -28,13 +29,6 @@ namespace {
 /// Each test is a process of its own: the page is the process's.
 class Stats : public ::testing::Test {
   protected:
-    void SetUp() override {
-        char path[] = "/tmp/xsock-unit.XXXXXX";
-        ASSERT_NE(mkdtemp(path), nullptr);
-        folder = path;
-    }
-    void TearDown() override { std::filesystem::remove_all(folder); }
-
     /// Runs `body` in a child whose pages go to `folder`; its exit status, or 128 + its signal.
     template <typename F>
     int in_child(F&& body) {
@@ -71,7 +65,8 @@ class Stats : public ::testing::Test {
         std::memcpy(&s, page.data() + kStatsSlotsAt + i * sizeof s, sizeof s);
         return s;
     }
-    std::string folder;
+    const test::Folder made;
+    const std::string folder = made.path();
 };
 
 TEST_F(Stats, entries_are_seen_while_they_live) {

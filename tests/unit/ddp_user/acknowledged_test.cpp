@@ -8,10 +8,6 @@
 namespace xsock::ddp {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
-using testing::SizeIs;
-
 class Acknowledged : public testing::Test {
   protected:
     World world;

@@ -196,6 +196,31 @@ struct Rig {
     Side a, b;
 };
 
+/// Established; `a` has sent to `b`, which has no receive.
+struct RnrRig : Rig {
+    explicit RnrRig(int sends) : Rig({}, without_receives()) {
+        start();
+        for (int i = 0; i < sends; ++i) a.post_send(memory);
+        run();
+    }
+    static Options without_receives() {
+        Options options;
+        options.receives = 0;
+        return options;
+    }
+    ByteVector memory = pattern(30);
+};
+
+/// Established; the lower layer of `a` takes nothing, and a Send waits for it.
+struct BlockedRig : Rig {
+    BlockedRig() {
+        start();
+        a.blocked = true;
+        a.post_send(memory);
+    }
+    ByteVector memory = pattern(10);
+};
+
 Options standard_peer() {
     Options options;
     options.layer.peer_is_xsock = false;
@@ -462,13 +487,7 @@ TEST(Connection, outlives_its_peer_if_it_is_to) {
 
 TEST(Connection, waits_for_a_receive_and_then_terminates) {
     for (const bool posted : {true, false}) {
-        Options none;
-        none.receives = 0;
-        Rig rig({}, none);
-        rig.start();
-        ByteVector memory = pattern(30);
-        rig.a.post_send(memory);
-        rig.run();
+        RnrRig rig(1);
         EXPECT_TRUE(rig.b.connection.rx_waiting());
         EXPECT_FALSE(rig.b.connection.rx_wanted());
         EXPECT_EQ(rig.b.connection.next_timeout(rig.now), rig.now + kRnr);
@@ -490,14 +509,7 @@ TEST(Connection, waits_for_a_receive_and_then_terminates) {
 }
 
 TEST(Connection, waits_as_long_for_the_receive_of_each_send) {
-    Options none;
-    none.receives = 0;
-    Rig rig({}, none);
-    rig.start();
-    ByteVector memory = pattern(30);
-    rig.a.post_send(memory);
-    rig.a.post_send(memory);
-    rig.run();
+    RnrRig rig(2);
     rig.pass(kRnr - 1);
     rig.b.post_recv();
     rig.run();
@@ -559,11 +571,7 @@ TEST(Connection, finishes_at_once_when_the_peer_has) {
 }
 
 TEST(Connection, sends_what_is_queued_before_it_finishes) {
-    Rig rig;
-    rig.start();
-    rig.a.blocked = true;
-    ByteVector memory = pattern(10);
-    rig.a.post_send(memory);
+    BlockedRig rig;
     rig.a.connection.shutdown(rig.now);
     EXPECT_FALSE(rig.a.sq.post({.wr_id = 9}).ok());
     rig.run();
@@ -577,11 +585,7 @@ TEST(Connection, sends_what_is_queued_before_it_finishes) {
 }
 
 TEST(Connection, that_is_released_lingers_and_gives_up) {
-    Rig rig;
-    rig.start();
-    rig.a.blocked = true;
-    ByteVector memory = pattern(10);
-    rig.a.post_send(memory);
+    BlockedRig rig;
     rig.a.connection.release(rig.now);
     EXPECT_EQ(rig.a.received().size(), 4u) << "receives are flushed at once";
     rig.pass(kLinger - 1);

@@ -9,15 +9,8 @@
 namespace xsock::ddp {
 namespace {
 
-using testing::ElementsAre;
-using testing::Field;
-using testing::IsEmpty;
-using testing::SizeIs;
-
 constexpr std::uint64_t kAll = ~std::uint64_t{0};
 constexpr Negotiated kXsock{.peer_is_xsock = true};
-
-auto Status(WcStatus status) { return Field(&Wc::status, status); }
 
 class Extension : public testing::Test {
   protected:

@@ -23,9 +23,16 @@
 
 namespace xsock::ddp {
 
-/// Matches a Wc.
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::Field;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+/// They match a Wc.
+inline auto Status(WcStatus status) { return Field(&Wc::status, status); }
 inline auto Completed(std::uint64_t id, WcStatus status) {
-    return testing::AllOf(testing::Field(&Wc::wr_id, id), testing::Field(&Wc::status, status));
+    return AllOf(Field(&Wc::wr_id, id), Status(status));
 }
 
 using ByteVector = std::vector<std::byte>;
@@ -136,6 +143,20 @@ struct End {
     }
     std::vector<Wc> sent() { return take(send_cq); }
     std::vector<Wc> received() { return take(recv_cq); }
+};
+
+/// For tests of one end: QP 7 in PD 1, established, with 3,000 bytes to send or receive.
+class OneEnd : public testing::Test {
+  protected:
+    World world;
+    End end{world, {.qp_num = 7, .qp_context = 0x77, .pd = 1}};
+    ByteVector memory = pattern(3000);
+
+    void SetUp() override { end.establish(); }
+    ByteVector part(std::size_t from, std::size_t n) const {
+        return {memory.begin() + static_cast<std::ptrdiff_t>(from),
+                memory.begin() + static_cast<std::ptrdiff_t>(from + n)};
+    }
 };
 
 /// The octets of a ULPDU as the wire would have them.

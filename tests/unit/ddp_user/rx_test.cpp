@@ -8,24 +8,11 @@
 namespace xsock::ddp {
 namespace {
 
-using testing::ElementsAre;
-using testing::Field;
-using testing::IsEmpty;
-using testing::SizeIs;
-
-class Rx : public testing::Test {
+class Rx : public OneEnd {
   protected:
-    World world;
-    End end{world, {.qp_num = 7, .qp_context = 0x77, .pd = 1}};
-    ByteVector memory = ByteVector(3000);
-
-    void SetUp() override { end.establish(); }
+    Rx() { memory.assign(memory.size(), std::byte{0}); }
     bool receive(const ByteVector& ulpdu, std::size_t step = ~std::size_t{0}) {
         return feed(*end.stream, ulpdu, true, step);
-    }
-    ByteVector part(std::size_t from, std::size_t n) const {
-        return {memory.begin() + static_cast<std::ptrdiff_t>(from),
-                memory.begin() + static_cast<std::ptrdiff_t>(from + n)};
     }
 };
 

@@ -9,11 +9,6 @@
 namespace xsock::ddp {
 namespace {
 
-using testing::ElementsAre;
-using testing::Field;
-using testing::IsEmpty;
-using testing::SizeIs;
-
 class Security : public testing::Test {
   protected:
     World world;

@@ -11,11 +11,6 @@
 namespace xsock::ddp {
 namespace {
 
-using testing::ElementsAre;
-using testing::Field;
-using testing::IsEmpty;
-using testing::SizeIs;
-
 /// A stream of QP 7 in PD 1 with IRD 2, regions of every kind, one receive of 100 octets, one Read
 /// of 100 octets under way.
 struct Victim {

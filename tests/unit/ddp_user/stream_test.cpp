@@ -11,13 +11,6 @@
 namespace xsock::ddp {
 namespace {
 
-using testing::ElementsAre;
-using testing::Field;
-using testing::IsEmpty;
-using testing::SizeIs;
-
-auto Status(WcStatus status) { return Field(&Wc::status, status); }
-
 TEST(Stream, carries_every_operation_at_every_size) {
     const std::size_t mulpdu = 200, u = mulpdu - kUntaggedOctets, t = mulpdu - kTaggedOctets;
     for (std::size_t n :

@@ -7,24 +7,21 @@
 namespace xsock::ddp {
 namespace {
 
-using testing::ElementsAre;
-using testing::Field;
-using testing::IsEmpty;
-using testing::SizeIs;
-
-class Tx : public testing::Test {
+class Tx : public OneEnd {
   protected:
-    World world;
-    End end{world, {.qp_num = 7, .qp_context = 0x77, .pd = 1}};
-    ByteVector memory = pattern(3000);
-
-    void SetUp() override { end.establish(); }
-    ByteVector part(std::size_t from, std::size_t n) const {
-        return {memory.begin() + static_cast<std::ptrdiff_t>(from),
-                memory.begin() + static_cast<std::ptrdiff_t>(from + n)};
-    }
     Sge piece(std::size_t from, std::size_t n, std::uint32_t lkey = kLkeyNone) {
         return {memory.data() + from, static_cast<std::uint32_t>(n), lkey};
+    }
+    /// What a tagged message of `n` bytes of `memory` from `from` on looks like: two segments, by a
+    /// MULPDU of 128.
+    std::vector<ByteVector> two_tagged(std::uint8_t opcode, std::uint32_t stag, std::uint64_t to,
+                                       std::size_t from, std::size_t n) const {
+        const std::size_t first = 128 - kTaggedOctets;
+        Segment segment{.opcode = opcode, .tagged = true, .last = false, .stag = stag, .to = to};
+        const ByteVector begin = header(segment) + part(from, first);
+        segment.last = true;
+        segment.to += first;
+        return {begin, header(segment) + part(from + first, n - first)};
     }
     /// The Read Request that the peer would see in `ulpdu`.
     static ReadRequest request_in(const ByteVector& ulpdu) {
@@ -321,18 +318,7 @@ TEST_F(Tx, segments_fill_the_mulpdu_exactly) {
 TEST_F(Tx, write_segments_count_up_the_tagged_offset) {
     end.post({.opcode = SendOpcode::write, .remote_stag = 0xabc, .remote_to = 0x100000000},
              {piece(0, 150)});
-    EXPECT_THAT(
-        drain(*end.stream, 128),
-        ElementsAre(
-            header({.opcode = RDMAP_WRITE,
-                    .tagged = true,
-                    .last = false,
-                    .stag = 0xabc,
-                    .to = 0x100000000}) +
-                part(0, 114),
-            header(
-                {.opcode = RDMAP_WRITE, .tagged = true, .stag = 0xabc, .to = 0x100000000 + 114}) +
-                part(114, 36)));
+    EXPECT_EQ(drain(*end.stream, 128), two_tagged(RDMAP_WRITE, 0xabc, 0x100000000, 0, 150));
     EXPECT_THAT(end.sent(), ElementsAre(Field(&Wc::opcode, WcOpcode::write)));
 }
 
@@ -626,18 +612,7 @@ TEST_F(Tx, response_goes_where_the_request_said) {
                                                                            .source_stag = stag,
                                                                            .source_to = 30}));
     EXPECT_FALSE(end->drained());
-    EXPECT_THAT(
-        drain(*end.stream, 128),
-        ElementsAre(
-            header({.opcode = RDMAP_READ_RESPONSE,
-                    .tagged = true,
-                    .last = false,
-                    .stag = 0xaa,
-                    .to = 0xbb00}) +
-                part(30, 114),
-            header(
-                {.opcode = RDMAP_READ_RESPONSE, .tagged = true, .stag = 0xaa, .to = 0xbb00 + 114}) +
-                part(144, 6)));
+    EXPECT_EQ(drain(*end.stream, 128), two_tagged(RDMAP_READ_RESPONSE, 0xaa, 0xbb00, 30, 120));
     EXPECT_TRUE(end->drained());
 }
 

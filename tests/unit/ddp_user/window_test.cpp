@@ -8,17 +8,11 @@
 namespace xsock::ddp {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::Field;
-using testing::IsEmpty;
-using testing::SizeIs;
-
 /// `b` has memory with a window, `a` would write into it.
 class Windows : public testing::Test {
   protected:
     Pipe pipe;
-    ByteVector memory = ByteVector(100), data = pattern(20);
+    ByteVector memory = ByteVector(100), data = pattern(20), message = ByteVector(4);
     std::uint32_t region = pipe.world.add(memory, kLocalWrite | kWindows);
     std::uint32_t window = pipe.world.table.reserve_window().value();
 
@@ -38,6 +32,12 @@ class Windows : public testing::Test {
     void bind(std::uint64_t id, std::uint32_t stag) {
         pipe.b.post({.wr_id = id, .opcode = SendOpcode::bind_window, .remote_stag = stag});
     }
+    /// `a` sends a message that invalidates the window.
+    void send_invalidate() {
+        pipe.b.post_recv(3, {sge(message)});
+        pipe.a.post({.wr_id = 4, .opcode = SendOpcode::send_invalidate, .invalidate_stag = window},
+                    {sge(message)});
+    }
     void write(std::uint64_t id, std::uint32_t stag) {
         pipe.a.post({.wr_id = id, .opcode = SendOpcode::write, .remote_stag = stag}, {sge(data)});
     }
@@ -51,10 +51,7 @@ TEST_F(Windows, serve_from_their_binding_until_the_peer_invalidates_them) {
     pipe.run();
     EXPECT_THAT(pipe.b.sent(), ElementsAre(Completed(1, WcStatus::success)));
     write(2, window);
-    ByteVector message(4);
-    pipe.b.post_recv(3, {sge(message)});
-    pipe.a.post({.wr_id = 4, .opcode = SendOpcode::send_invalidate, .invalidate_stag = window},
-                {sge(message)});
+    send_invalidate();
     pipe.run();
     EXPECT_TRUE(written());
     EXPECT_THAT(pipe.b.received(), ElementsAre(AllOf(Field(&Wc::invalidated_stag, window),
@@ -77,10 +74,7 @@ TEST_F(Windows, of_another_queue_pair_are_closed_to_this_one) {
 TEST_F(Windows, cannot_be_invalidated_by_a_peer_when_all_queue_pairs_may_use_them) {
     prepare(window, 0);
     bind(1, window);
-    ByteVector message(4);
-    pipe.b.post_recv(3, {sge(message)});
-    pipe.a.post({.wr_id = 4, .opcode = SendOpcode::send_invalidate, .invalidate_stag = window},
-                {sge(message)});
+    send_invalidate();
     pipe.run();
     EXPECT_EQ(pipe.b->stream_error(), StreamError::invalidate_not_permitted);
     EXPECT_FALSE(pipe.world.table.revoked(window));

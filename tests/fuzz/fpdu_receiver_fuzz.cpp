@@ -7,6 +7,7 @@
 #include "mpa/fpdu.hpp"
 #include "mpa/fpdu_receiver.hpp"
 #include "tests/fuzz/input.hpp"
+#include "tests/support/stepwise_ulp.hpp"
 
 namespace {
 
@@ -21,7 +22,7 @@ std::uint32_t slow_crc(ConstBytes bytes) {
     return ~reg;
 }
 
-class Sink final : public Ulp {
+class Sink final : public test::StepwiseUlp {
   public:
     explicit Sink(bool stalls) : stalls_(stalls) {}
 
@@ -30,18 +31,6 @@ class Sink final : public Ulp {
     UlpdusGiven tx_fill(const UlpduBatch&) override { return {}; }
     void tx_done(std::uint32_t) override {}
     bool tx_intact() override { return true; }
-    std::size_t rx_ulpdu(ConstBytes ulpdu) override {
-        rx_begin(ulpdu.size());
-        while (have_ < ulpdu_.size()) {
-            const Bytes target = rx_target();
-            if (target.empty()) return have_;
-            std::copy_n(ulpdu.begin() + static_cast<std::ptrdiff_t>(have_), target.size(),
-                        target.begin());
-            rx_advance(target.size());
-        }
-        rx_end(true);
-        return ulpdu.size();
-    }
     void rx_begin(std::size_t length) override {
         FUZZ_CHECK(!inside_ && length <= MPA_ULPDU_MAX);
         inside_ = true;

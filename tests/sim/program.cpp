@@ -275,6 +275,18 @@ void Program::give_pieces(const std::vector<Buffer>& pieces) {
     for (const Buffer& piece : pieces) host_.arena_of(piece.at).give(piece.at);
 }
 
+/// For the answer to an atomic operation, which has no room for as many pieces.
+bool Program::take_atomic_pieces(Operation& operation) {
+    auto pieces = take_pieces(kAtomicBytes);
+    if (!pieces) return false;
+    if (pieces->size() > kMaxAtomicSge) {
+        give_pieces(*pieces);
+        return false;
+    }
+    operation.pieces = std::move(*pieces);
+    return true;
+}
+
 std::uint32_t Program::draw_lkey(const std::byte* at) {
     return rng_.chance(end_.options().lkey_percent) ? host_.key_of(at) : kLkeyNone;
 }
@@ -624,13 +636,7 @@ bool Program::post_atomic(SendOpcode opcode) {
                         .operand_mask = mask(),
                         .compare = rng_.chance(60) ? before : rng_.next(),
                         .compare_mask = mask()};
-    auto pieces = take_pieces(kAtomicBytes);
-    if (!pieces) return false;
-    if (pieces->size() > kMaxAtomicSge) {
-        give_pieces(*pieces);
-        return false;
-    }
-    operation.pieces = std::move(*pieces);
+    if (!take_atomic_pieces(operation)) return false;
     const std::uint64_t after = operation.left_by_atomic(before);
     const std::size_t offset = operation.offset;
     if (!post(std::move(operation), region->stag, region->first_to + offset)) return false;
@@ -694,13 +700,7 @@ bool Program::post_bad_extension() {
             }
         }
     }
-    auto pieces = take_pieces(kAtomicBytes);
-    if (!pieces) return false;
-    if (pieces->size() > kMaxAtomicSge) {
-        give_pieces(*pieces);
-        return false;
-    }
-    operation.pieces = std::move(*pieces);
+    if (!take_atomic_pieces(operation)) return false;
     return post(std::move(operation), stag, to);
 }
 

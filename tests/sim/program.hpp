@@ -152,6 +152,7 @@ class Program {
     [[nodiscard]] std::uint8_t draw_flags(std::size_t length, bool read);
     std::optional<std::vector<Buffer>> take_pieces(std::size_t bytes);
     void give_pieces(const std::vector<Buffer>& pieces);
+    bool take_atomic_pieces(Operation& operation);
     [[nodiscard]] std::uint32_t draw_lkey(const std::byte* at);
     [[nodiscard]] std::byte* take_memory(std::size_t bytes);
     [[nodiscard]] bool peer_speaks_extensions() const noexcept;

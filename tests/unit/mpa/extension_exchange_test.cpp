@@ -14,10 +14,6 @@
 namespace xsock::mpa {
 namespace {
 
-using test::ByteVector;
-using test::flatten;
-using test::RecordingUlp;
-using Events = std::vector<std::string>;
 using State = Startup::State;
 
 constexpr int kC = MPA_FLAG_CRC, kXq = MPA_FLAG_XSOCK_REQUEST, kXr = MPA_FLAG_XSOCK_REPLY;

@@ -14,6 +14,7 @@
 #include "base/bytes.hpp"
 #include "base/ulp.hpp"
 #include "mpa/tx_batch.hpp"
+#include "tests/support/stepwise_ulp.hpp"
 
 namespace xsock::test {
 
@@ -46,7 +47,7 @@ inline ByteVector flatten(const TxBatch& batch, std::size_t limit = SIZE_MAX) {
     return out;
 }
 
-class RecordingUlp final : public Ulp {
+class RecordingUlp final : public StepwiseUlp {
   public:
     struct Outgoing {
         ByteVector header;
@@ -94,16 +95,7 @@ class RecordingUlp final : public Ulp {
     bool tx_intact() override { return intact; }
     std::size_t rx_ulpdu(ConstBytes ulpdu) override {
         ++taken_whole;
-        rx_begin(ulpdu.size());
-        while (at_ < ulpdu.size()) {
-            const Bytes target = rx_target();
-            if (target.empty()) return at_;
-            std::copy_n(ulpdu.begin() + static_cast<std::ptrdiff_t>(at_), target.size(),
-                        target.begin());
-            rx_advance(target.size());
-        }
-        rx_end(true);
-        return ulpdu.size();
+        return StepwiseUlp::rx_ulpdu(ulpdu);
     }
 
     void rx_begin(std::size_t ulpdu_length) override {
@@ -132,9 +124,7 @@ class RecordingUlp final : public Ulp {
         events.push_back("failed");
     }
     void llp_closed(CloseKind kind) override {
-        events.push_back(kind == CloseKind::peer_finished ? "finished"
-                         : kind == CloseKind::reset       ? "reset"
-                                                          : "local");
+        events.push_back(kind == CloseKind::peer_finished ? "finished" : "reset");
     }
     void llp_probe() override { events.push_back("probe"); }
 

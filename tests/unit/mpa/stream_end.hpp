@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -55,3 +56,12 @@ struct StreamEnd {
 };
 
 }  // namespace xsock::test
+
+namespace xsock::mpa {
+
+using test::ByteVector;
+using test::flatten;
+using test::RecordingUlp;
+using Events = std::vector<std::string>;
+
+}  // namespace xsock::mpa

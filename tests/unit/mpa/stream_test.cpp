@@ -18,10 +18,6 @@
 namespace xsock::mpa {
 namespace {
 
-using test::ByteVector;
-using test::flatten;
-using test::RecordingUlp;
-using Events = std::vector<std::string>;
 using State = Stream::State;
 
 Config config(Role role) {

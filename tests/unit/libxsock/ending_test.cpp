@@ -14,39 +14,32 @@ namespace {
 
 using std::chrono::milliseconds;
 
-class Ending : public ::testing::Test {
+class Ending : public OneQueue {
   protected:
     void SetUp() override {
-        cq = xsock_cq_create(nullptr);
-        ASSERT_NE(cq, nullptr);
-        attr.size = sizeof attr;
-        attr.send_cq = cq;
+        OneQueue::SetUp();
         attr.flags = XSOCK_EP_EVENTS;
     }
     void TearDown() override {
         if (ep != nullptr) xsock_ep_abort(ep);
-        EXPECT_EQ(xsock_cq_destroy(cq), 0) << strerror(errno);
+        OneQueue::TearDown();
     }
     // An established endpoint, and the plain socket at its other end.
     void initiate() {
-        int fds[2];
-        tcp_pair(fds[0], fds[1]);
         attr.mpa_revision = 1;
-        ep = xsock_ep_create(fds[0], &attr);
-        ASSERT_NE(ep, nullptr) << strerror(errno);
-        peer = std::make_unique<RawPeer>(RawPeer::Connected{fds[1]});
-        ASSERT_TRUE(peer->answer());
-        ASSERT_EQ(xsock_ep_wait(ep, kLimitMs), 0) << strerror(errno);
-        expect_event(XSOCK_OP_CONNECTED);
+        establish([](RawPeer& it) { return it.answer(); });
     }
     void respond() {
+        attr.role = XSOCK_ROLE_RESPONDER;
+        establish([](RawPeer& it) { return it.start(); });
+    }
+    void establish(bool (*peer_starts)(RawPeer&)) {
         int fds[2];
         tcp_pair(fds[0], fds[1]);
-        attr.role = XSOCK_ROLE_RESPONDER;
         ep = xsock_ep_create(fds[0], &attr);
         ASSERT_NE(ep, nullptr) << strerror(errno);
         peer = std::make_unique<RawPeer>(RawPeer::Connected{fds[1]});
-        ASSERT_TRUE(peer->start());
+        ASSERT_TRUE(peer_starts(*peer));
         ASSERT_EQ(xsock_ep_wait(ep, kLimitMs), 0) << strerror(errno);
         expect_event(XSOCK_OP_CONNECTED);
     }
@@ -69,9 +62,7 @@ class Ending : public ::testing::Test {
         EXPECT_EQ(query(ep).error, error) << query(ep).error_text;
     }
 
-    xsock_cq* cq = nullptr;
     xsock_ep* ep = nullptr;
-    xsock_ep_attr attr{};
     std::unique_ptr<RawPeer> peer;
 };
 

@@ -14,14 +14,8 @@
 namespace xsock::test {
 namespace {
 
-class ListenerTest : public ::testing::Test {
+class ListenerTest : public OneQueue {
   protected:
-    void SetUp() override {
-        cq = xsock_cq_create(nullptr);
-        ASSERT_NE(cq, nullptr);
-        attr.size = sizeof attr;
-        attr.send_cq = cq;
-    }
     void open() {
         listener = xsock_listen("127.0.0.1", "0", 64, &attr);
         ASSERT_NE(listener, nullptr) << strerror(errno);
@@ -31,12 +25,18 @@ class ListenerTest : public ::testing::Test {
         if (listener != nullptr) {
             EXPECT_EQ(xsock_listener_close(listener), 0);
         }
-        EXPECT_EQ(xsock_cq_destroy(cq), 0) << strerror(errno);
+        OneQueue::TearDown();
     }
     xsock_ep* connect() {
         XSOCK_INIT(xsock_ep_attr, a);
         a.send_cq = cq;
         return xsock_connect("127.0.0.1", std::to_string(port).c_str(), &a, kLimitMs);
+    }
+    // A peer that has started up, and a receive for what it says; nullptr: it failed.
+    xsock_ep* accept_with_receive(RawPeer& peer, void* into, std::uint32_t length) {
+        EXPECT_TRUE(peer.start());
+        xsock_ep* const ep = xsock_accept(listener, kLimitMs);
+        return ep != nullptr && xsock_recv(ep, 1, into, length) == 0 ? ep : nullptr;
     }
     // An honest client is served, whatever else is going on.
     void expect_service() {
@@ -55,9 +55,7 @@ class ListenerTest : public ::testing::Test {
         while (xsock_cq_poll(cq, wc, 8) > 0) continue;
     }
 
-    xsock_cq* cq = nullptr;
     xsock_listener* listener = nullptr;
-    xsock_ep_attr attr{};
     int port = 0;
 };
 
@@ -377,11 +375,9 @@ TEST_F(Attacks, each_gets_its_terminate_and_no_other_is_disturbed) {
     for (const Attack& attack : attacks) {
         SCOPED_TRACE(attack.name);
         RawPeer peer(port);
-        ASSERT_TRUE(peer.start());
-        xsock_ep* ep = xsock_accept(listener, kLimitMs);
-        ASSERT_NE(ep, nullptr);
         char into[32];
-        ASSERT_EQ(xsock_recv(ep, 1, into, sizeof into), 0);
+        xsock_ep* ep = accept_with_receive(peer, into, sizeof into);
+        ASSERT_NE(ep, nullptr);
         ASSERT_TRUE(peer.say(attack.bytes));
         xsock_wc wc{};
         ASSERT_EQ(xsock_cq_wait(cq, &wc, 1, 1, kLimitMs), 1);
@@ -417,10 +413,8 @@ TEST_F(Attacks, reset_finish_and_terminate_in_every_state) {
                 ASSERT_TRUE(peer.say(RawPeer::request(0, 1, "").substr(0, 11)));
             }
             if (state >= 2) {
-                ASSERT_TRUE(peer.start());
-                ep = xsock_accept(listener, kLimitMs);
+                ep = accept_with_receive(peer, into, sizeof into);
                 ASSERT_NE(ep, nullptr);
-                ASSERT_EQ(xsock_recv(ep, 1, into, sizeof into), 0);
             }
             if (state == 3) {
                 ASSERT_TRUE(peer.say(message.substr(0, message.size() - 6)));
@@ -448,11 +442,9 @@ TEST_F(Attacks, random_bytes_after_start_up) {
     for (int round = 0; round < 200; ++round) {
         SCOPED_TRACE(round);
         RawPeer peer(port);
-        ASSERT_TRUE(peer.start());
-        xsock_ep* ep = xsock_accept(listener, kLimitMs);
-        ASSERT_NE(ep, nullptr);
         char into[64];
-        ASSERT_EQ(xsock_recv(ep, 1, into, sizeof into), 0);
+        xsock_ep* ep = accept_with_receive(peer, into, sizeof into);
+        ASSERT_NE(ep, nullptr);
         std::string noise(1 + random() % 3000, '\0');
         for (char& byte : noise) byte = static_cast<char>(random());
         if (round % 2 == 0) noise = RawPeer::fpdu(noise);  // gets past the CRC

@@ -27,6 +27,21 @@ inline void tcp_pair(int& client, int& server) {
     server = pair.server;
 }
 
+/// For tests of endpoints that share one completion queue, which `attr` names.
+class OneQueue : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        cq = xsock_cq_create(nullptr);
+        ASSERT_NE(cq, nullptr);
+        attr.size = sizeof attr;
+        attr.send_cq = cq;
+    }
+    void TearDown() override { EXPECT_EQ(xsock_cq_destroy(cq), 0) << strerror(errno); }
+
+    xsock_cq* cq = nullptr;
+    xsock_ep_attr attr{};
+};
+
 struct PairOptions {
     std::function<void(xsock_ep_attr& client, xsock_ep_attr& server)> adjust;
     bool wait = true;

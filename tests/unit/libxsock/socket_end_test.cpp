@@ -215,17 +215,21 @@ void pester(pthread_t thread, int times) {
     }
 }
 
-TEST(SockSignal, interrupts_a_blocked_recv) {
-    Handler handler(0);
-    SockPair p;
+void expect_interrupted_recv(Sock& sock) {
     std::atomic<bool> done{false};
     const pthread_t self = pthread_self();
     std::thread other([&] {
         while (!done) pester(self, 1);
     });
-    EXPECT_EQ(p.server.recv(), "!EINTR");
+    EXPECT_EQ(sock.recv(), "!EINTR");
     done = true;
     other.join();
+}
+
+TEST(SockSignal, interrupts_a_blocked_recv) {
+    Handler handler(0);
+    SockPair p;
+    expect_interrupted_recv(p.server);
     EXPECT_GE(handled.load(), 1);
     ASSERT_EQ(p.client.send("fine"), 4);
     EXPECT_EQ(p.server.recv(), "fine");
@@ -248,14 +252,7 @@ TEST(SockSignal, with_restart_and_a_time_limit_does) {
     Handler handler(SA_RESTART);
     SockPair p;
     p.server.timeout(SO_RCVTIMEO, 60'000);
-    std::atomic<bool> done{false};
-    const pthread_t self = pthread_self();
-    std::thread other([&] {
-        while (!done) pester(self, 1);
-    });
-    EXPECT_EQ(p.server.recv(), "!EINTR");
-    done = true;
-    other.join();
+    expect_interrupted_recv(p.server);
 }
 
 TEST(SockSignal, interrupts_those_that_follow_another) {
@@ -263,14 +260,7 @@ TEST(SockSignal, interrupts_those_that_follow_another) {
     SockPair p, q;
     std::thread leader([&] { EXPECT_EQ(q.server.recv(), "end"); });
     std::this_thread::sleep_for(100ms);  // it leads now; this thread follows
-    std::atomic<bool> done{false};
-    const pthread_t self = pthread_self();
-    std::thread other([&] {
-        while (!done) pester(self, 1);
-    });
-    EXPECT_EQ(p.server.recv(), "!EINTR");
-    done = true;
-    other.join();
+    expect_interrupted_recv(p.server);
     q.client.send("end");
     leader.join();
 }
@@ -305,7 +295,7 @@ TEST(SockFork, a_started_socket_stays_its_parents) {
 TEST(SockFork, accept_then_fork_servers_start_in_the_child) {
     Sock listener = listening();
     for (const bool polled_first : {false, true}) {
-        SCOPED_TRACE(polled_first ? "polled first" : "not looked at");
+        SCOPED_TRACE(polled_first ? "polled first" : "not polled");
         Sock client = Sock::fresh();
         client.set(DDPMODE, 1);
         client.nonblocking();

@@ -95,7 +95,6 @@ struct UlpdusGiven {
 enum class CloseKind : std::uint8_t {
     peer_finished,  ///< orderly: the peer will send nothing more (FIN)
     reset,          ///< abortive: RST, or any failure of the transport
-    local,          ///< we closed
 };
 
 /// No function has a body here: whatever stands between an LLP and DDP (a test that looks on, a

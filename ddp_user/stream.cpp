@@ -183,15 +183,8 @@ void Stream::llp_established(const Negotiated& negotiated) {
 void Stream::llp_failed(StreamError stream_error) { impl_->fail(stream_error); }
 
 void Stream::llp_closed(CloseKind kind) {
-    switch (kind) {
-        case CloseKind::peer_finished:
-            return;  // half a connection is left: we may still send
-        case CloseKind::reset:
-            impl_->fail(StreamError::mpa_connection_lost);
-            break;
-        case CloseKind::local:
-            break;
-    }
+    if (kind == CloseKind::peer_finished) return;  // half a connection is left: we may still send
+    impl_->fail(StreamError::mpa_connection_lost);
     impl_->end();
 }
 

@@ -254,9 +254,6 @@ void Startup::on_request() {
     }
     request_.private_data = peer_private_data_;
 
-    if (request_.markers && !config_.accept_markers) {
-        return send_reject(StreamError::mpa_startup_frame, {});
-    }
     if (request_.peer_to_peer) {
         negotiated_.rtr = preferred_rtr(offered & config_.rtr);
         if (negotiated_.rtr == Rtr::none) return send_reject(StreamError::mpa_no_rtr, {});
@@ -307,9 +304,6 @@ void Startup::on_reply() {
     negotiated_.extensions =
         config_.extensions && negotiated_.peer_is_xsock && has(flags, MPA_FLAG_EXTENSIONS);
     negotiated_.peer_accepts_gso = has(flags, MPA_FLAG_SIW_GSO);
-    if (negotiated_.markers_tx && !config_.accept_markers) {
-        return fail(StreamError::mpa_startup_frame);
-    }
     const StreamError wrong = take_depths(enhanced, static_cast<std::uint16_t>(enhanced_ird),
                                           static_cast<std::uint16_t>(enhanced_ord));
     if (negotiated_.extensions) {

@@ -24,8 +24,7 @@ struct StartupConfig {
     Role role = Role::initiator;
     std::uint8_t revision = 2;     ///< initiator: 1 or 2. Responder: the highest it answers
     bool crc = true;               ///< our C; on for the connection if either end says so
-    bool markers = false;          ///< our M: the peer shall insert markers
-    bool accept_markers = true;    ///< insert them if the peer asks (RFC MUST); false: reject
+    bool markers = false;          ///< our M: the peer shall insert markers, as we do for its M
     bool negotiate_depths = true;  ///< S: enhanced data with IRD/ORD (revision 2 only)
     std::uint16_t ird = 16, ord = 16;
     std::uint8_t rtr = 0;  ///< RtrMask; non-zero: peer-to-peer model (initiator offers,

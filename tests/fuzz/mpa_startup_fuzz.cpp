@@ -37,7 +37,6 @@ mpa::StartupConfig config_of(unsigned a, unsigned b, unsigned c) {
     config.revision = (a & 2) != 0 ? 1 : 2;
     config.crc = (a & 4) != 0;
     config.markers = (a & 8) != 0;
-    config.accept_markers = (a & 16) == 0;
     config.negotiate_depths = (a & 32) == 0;
     config.xsock_mark = (a & 64) == 0;
     config.defer_reply = (a & 128) != 0;

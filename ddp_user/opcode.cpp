@@ -58,6 +58,4 @@ const OpcodeInfo* opcode_info(std::uint8_t opcode) noexcept {
 
 bool queue_known(std::uint32_t qn) noexcept { return qn < 32 && (queues_used() >> qn & 1) != 0; }
 
-std::span<const OpcodeInfo> opcode_table() noexcept { return kOpcodes; }
-
 }  // namespace xsock::ddp

@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cstdint>
-#include <span>
 
 #include "base/work.hpp"
 #include "include/xsock/iwarp.h"
@@ -42,9 +41,6 @@ struct OpcodeInfo {
 
 /// Does any opcode use this queue? (RFC 5041 §7.1: "invalid QN")
 [[nodiscard]] bool queue_known(std::uint32_t qn) noexcept;
-
-/// All rows.
-[[nodiscard]] std::span<const OpcodeInfo> opcode_table() noexcept;
 
 /// What becomes of a work request.
 struct SendInfo {

@@ -38,7 +38,8 @@ TEST(Segment, encodes_control_words_as_peers_expect) {
 }
 
 TEST(Segment, parses_what_it_encodes) {
-    for (const OpcodeInfo& row : opcode_table()) {
+    for (std::uint8_t opcode = 0; opcode_info(opcode) != nullptr; ++opcode) {
+        const OpcodeInfo& row = *opcode_info(opcode);
         Segment in{.opcode = row.opcode, .tagged = row.tagged, .last = (row.opcode & 1) != 0};
         if (row.tagged) {
             in.stag = 0xa1b2c3d4;

@@ -27,7 +27,8 @@ struct Run {
 };
 
 class Child;
-using Body = void (*)(Child&, const Run&);
+using Side = void(Child&, const Run&);
+using Body = Side*;
 
 struct Variant {
     const char* name;
@@ -81,69 +82,28 @@ inline double warm_up_seconds(const Run& run) { return run.seconds / 4; }
 
 // The measured bodies, by file.
 namespace latency {
-void tcp_poll_server(Child&, const Run&);
-void tcp_poll_client(Child&, const Run&);
-void tcp_block_server(Child&, const Run&);
-void tcp_block_client(Child&, const Run&);
-void message_poll_server(Child&, const Run&);
-void message_poll_client(Child&, const Run&);
-void message_block_server(Child&, const Run&);
-void message_block_client(Child&, const Run&);
-void send_poll_server(Child&, const Run&);
-void send_poll_client(Child&, const Run&);
-void send_block_server(Child&, const Run&);
-void send_block_client(Child&, const Run&);
-void write_poll_server(Child&, const Run&);
-void write_poll_client(Child&, const Run&);
-void write_block_server(Child&, const Run&);
-void write_block_client(Child&, const Run&);
-void read_server(Child&, const Run&);
-void read_client(Child&, const Run&);
+Side tcp_poll_server, tcp_poll_client, tcp_block_server, tcp_block_client, message_poll_server,
+    message_poll_client, message_block_server, message_block_client, send_poll_server,
+    send_poll_client, send_block_server, send_block_client, write_poll_server, write_poll_client,
+    write_block_server, write_block_client, read_server, read_client;
 }  // namespace latency
 namespace event {
-void tcp_poll_server(Child&, const Run&);
-void tcp_poll_client(Child&, const Run&);
-void tcp_epoll_server(Child&, const Run&);
-void tcp_epoll_client(Child&, const Run&);
-void tcp_block_server(Child&, const Run&);
-void tcp_block_client(Child&, const Run&);
-void message_epoll_server(Child&, const Run&);
-void message_epoll_client(Child&, const Run&);
-void queue_server(Child&, const Run&);
-void queue_client(Child&, const Run&);
-void verbs_poll_server(Child&, const Run&);
-void verbs_poll_client(Child&, const Run&);
-void verbs_epoll_server(Child&, const Run&);
-void verbs_epoll_client(Child&, const Run&);
-void verbs_block_server(Child&, const Run&);
-void verbs_block_client(Child&, const Run&);
+Side tcp_poll_server, tcp_poll_client, tcp_epoll_server, tcp_epoll_client, tcp_block_server,
+    tcp_block_client, message_epoll_server, message_epoll_client, queue_server, queue_client,
+    verbs_poll_server, verbs_poll_client, verbs_epoll_server, verbs_epoll_client,
+    verbs_block_server, verbs_block_client;
 }  // namespace event
 namespace stream {
-void tcp_server(Child&, const Run&);
-void tcp_client(Child&, const Run&);
-void message_server(Child&, const Run&);
-void message_client(Child&, const Run&);
-void write_server(Child&, const Run&);
-void write_client(Child&, const Run&);
+Side tcp_server, tcp_client, message_server, message_client, write_server, write_client;
 }  // namespace stream
 namespace rate {
-void tcp_block_server(Child&, const Run&);
-void tcp_poll_server(Child&, const Run&);
-void tcp_client(Child&, const Run&);
-void send_server(Child&, const Run&);
-void send_client(Child&, const Run&);
+Side tcp_block_server, tcp_poll_server, tcp_client, send_server, send_client;
 }  // namespace rate
 namespace memory {
-void register_server(Child&, const Run&);
-void register_client(Child&, const Run&);
-void idle_server(Child&, const Run&);
-void idle_client(Child&, const Run&);
+Side register_server, register_client, idle_server, idle_client;
 }  // namespace memory
 namespace many_connections {
-void tcp_server(Child&, const Run&);
-void tcp_client(Child&, const Run&);
-void echo_server(Child&, const Run&);
-void echo_client(Child&, const Run&);
+Side tcp_server, tcp_client, echo_server, echo_client;
 }  // namespace many_connections
 
 }  // namespace xsock::bench

@@ -172,29 +172,14 @@ void message_epoll_client(Child& child, const Run& run) {
 
 void queue_server(Child& child, const Run& run) {
     Queue queue(server_endpoint(child, run));
-    CpuOfTimedPart cpu(child);
     child.meet();
-    for (std::uint8_t stamp = Stamp::warm_up; stamp != Stamp::last;) {
-        const Message message = queue.receive();
-        queue.send(message);
-        stamp = message[0];
-        cpu.answer(stamp);
-    }
+    answer_by(queue, child);
 }
 
 void queue_client(Child& child, const Run& run) {
     Queue queue(client_endpoint(child, run));
     child.meet();
-    report_round_trips(
-        child, run,
-        [](void* argument, std::uint8_t stamp) {
-            auto& self = *static_cast<Queue*>(argument);
-            Message message{};
-            message[0] = stamp;
-            self.send(message);
-            (void)self.receive();
-        },
-        &queue);
+    ask_by(queue, child, run);
 }
 
 }  // namespace xsock::bench::event

@@ -54,4 +54,29 @@ class CpuOfTimedPart {
     std::int64_t before_ = 0;
 };
 
+/// A client and a server of an `End` that sends and receives messages.
+template <typename End>
+void ask_by(End& end, Child& child, const Run& run) {
+    report_round_trips(
+        child, run,
+        [](void* argument, std::uint8_t stamp) {
+            auto& self = *static_cast<End*>(argument);
+            Message message{};
+            message[0] = stamp;
+            self.send(message);
+            (void)self.receive();
+        },
+        &end);
+}
+template <typename End>
+void answer_by(End& end, Child& child) {
+    CpuOfTimedPart cpu(child);
+    for (std::uint8_t stamp = Stamp::warm_up; stamp != Stamp::last;) {
+        const Message message = end.receive();
+        end.send(message);
+        stamp = message[0];
+        cpu.answer(stamp);
+    }
+}
+
 }  // namespace xsock::bench::event

@@ -42,11 +42,16 @@ class Dice {
     std::uint64_t state_ = 0x9e3779b97f4a7c15;
 };
 
-// Keeps run.depth echoes under way on random connections. `ask(index, last)` sends a message,
+// Keeps run.depth echoes under way on random connections. `send(index, message)` sends one,
 // `answers(f)` waits and calls f(index) for each answer. Figure 0: thousand echoes a second.
-template <typename Ask, typename Answers>
-void time_echoes(Child& child, const Run& run, unsigned connections, Ask ask, Answers answers) {
+template <typename Send, typename Answers>
+void time_echoes(Child& child, const Run& run, unsigned connections, Send send, Answers answers) {
     Dice dice(connections);
+    Message message{};
+    const auto ask = [&](unsigned index, bool last) {
+        message[0] = last;
+        send(index, message);
+    };
     unsigned outstanding = 0;
     std::uint64_t echoes = 0;
     const auto echo_until = [&](std::int64_t end) {
@@ -201,11 +206,9 @@ void tcp_client(Child& child, const Run& run) {
         watch(epoll, fds[i], i);
     }
     child.meet();
-    Message message{};
     time_echoes(
         child, run, run.connections,
-        [&](unsigned index, bool last) {
-            message[0] = last;
+        [&](unsigned index, const Message& message) {
             send_all(fds[index], message.data(), kSize);
         },
         [&](auto answered) {
@@ -243,11 +246,9 @@ void echo_client(Child& child, const Run& run) {
     SharedReceives receives(all.srq);
     Completions completions(all.cq);
     child.meet();
-    Message message{};
     time_echoes(
         child, run, run.connections,
-        [&](unsigned index, bool last) {
-            message[0] = last;
+        [&](unsigned index, const Message& message) {
             must(xsock_send(all.eps[index], 0, message.data(), kSize, kFlags), "xsock_send");
         },
         [&](auto answered) {

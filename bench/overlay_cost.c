@@ -22,6 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench/overlay_options.h"
 #include "include/xsock/xsock.h"
 
 enum { CALLS_PER_ROUND = 200 };
@@ -113,42 +114,22 @@ static void* find(void* library, const char* name) {
     return found;
 }
 
-static int usage(FILE* out) {
-    fputs(
-        "usage: overlay_cost [--json] [--rounds N] LIBXSOCK-PRELOAD.SO\n\n"
-        "Nanoseconds that a call on a plain descriptor costs more under the libc overlay.\n",
-        out);
-    return out == stderr ? 2 : 0;
-}
-
 int main(int argc, char** argv) {
     struct result before[ROWS], after[ROWS];
-    const char* path = NULL;
     void *libc, *overlay;
     struct epoll_event event = {.events = EPOLLIN};
     int pair[2];
     int on = DDPMODE_MESSAGE;
-    int json = 0;
-    int rounds = 2001;
+    struct overlay_options options;
     int with_ddpmode;
     int fd;
     int i;
 
-    for (i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0) return usage(stdout);
-        if (strcmp(argv[i], "--json") == 0) {
-            json = 1;
-        } else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc) {
-            rounds = atoi(argv[++i]);
-        } else if (argv[i][0] != '-' && path == NULL) {
-            path = argv[i];
-        } else {
-            return usage(stderr);
-        }
-    }
-    if (path == NULL || rounds < 1) return usage(stderr);
+    options = overlay_options(argc, argv, 2001, "overlay_cost",
+                              "Nanoseconds that a call on a plain descriptor costs more under "
+                              "the libc overlay.");
     libc = dlopen("libc.so.6", RTLD_NOW);
-    overlay = libc != NULL ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    overlay = libc != NULL ? dlopen(options.path, RTLD_NOW | RTLD_LOCAL) : NULL;
     if (overlay == NULL) {
         fprintf(stderr, "overlay_cost: %s\n", dlerror());
         return 1;
@@ -164,19 +145,21 @@ int main(int argc, char** argv) {
     epoll_ctl(set, EPOLL_CTL_ADD, idle, &event);
 
     for (i = 0; i < ROWS; i++) {
-        before[i] = measure(i, find(libc, rows[i].name), find(overlay, rows[i].name), rounds);
+        before[i] =
+            measure(i, find(libc, rows[i].name), find(overlay, rows[i].name), options.rounds);
     }
     fd = socket(AF_INET, SOCK_STREAM, 0);
     with_ddpmode = ((int (*)(int, int, int, const void*, socklen_t))find(overlay, "setsockopt"))(
                        fd, SOL_XSOCK, DDPMODE, &on, sizeof on) == 0;
     for (i = 0; i < ROWS && with_ddpmode; i++) {
-        after[i] = measure(i, find(libc, rows[i].name), find(overlay, rows[i].name), rounds);
+        after[i] =
+            measure(i, find(libc, rows[i].name), find(overlay, rows[i].name), options.rounds);
     }
 
-    if (!json)
+    if (!options.json)
         printf("%-12s %8s %10s %22s\n", "ns per call", "libc", "overlay", "with DDPMODE sockets");
     for (i = 0; i < ROWS; i++) {
-        if (json) {
+        if (options.json) {
             printf("%s{\"call\": \"%s\", \"libc_ns\": %.1f, \"more_ns\": %.2f", i ? ", " : "[",
                    rows[i].name, before[i].libc, before[i].more);
             if (with_ddpmode) printf(", \"more_with_ddpmode_ns\": %.2f", after[i].more);
@@ -187,6 +170,6 @@ int main(int argc, char** argv) {
             printf("\n");
         }
     }
-    if (json) printf("]\n");
+    if (options.json) printf("]\n");
     return 0;
 }

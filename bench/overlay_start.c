@@ -12,6 +12,8 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include "bench/overlay_options.h"
+
 static double now_ms(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -36,53 +38,32 @@ static int ascending(const void* a, const void* b) {
     return (x > y) - (x < y);
 }
 
-static int usage(FILE* out) {
-    fputs(
-        "usage: overlay_start [--json] [--rounds N] LIBXSOCK-PRELOAD.SO\n\n"
-        "Milliseconds that /bin/true takes longer under the libc overlay.\n",
-        out);
-    return out == stderr ? 2 : 0;
-}
-
 int main(int argc, char** argv) {
-    const char* path = NULL;
     char preload[4096];
     char* with[] = {preload, NULL};
     char* without[] = {NULL};
     double *base, *more;
-    int json = 0;
-    int rounds = 501;
+    struct overlay_options options;
     int i;
 
-    for (i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0) return usage(stdout);
-        if (strcmp(argv[i], "--json") == 0) {
-            json = 1;
-        } else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc) {
-            rounds = atoi(argv[++i]);
-        } else if (argv[i][0] != '-' && path == NULL) {
-            path = argv[i];
-        } else {
-            return usage(stderr);
-        }
-    }
-    if (path == NULL || rounds < 1) return usage(stderr);
-    snprintf(preload, sizeof preload, "LD_PRELOAD=%s", path);
-    base = calloc((size_t)rounds, sizeof *base);
-    more = calloc((size_t)rounds, sizeof *more);
+    options = overlay_options(argc, argv, 501, "overlay_start",
+                              "Milliseconds that /bin/true takes longer under the libc overlay.");
+    snprintf(preload, sizeof preload, "LD_PRELOAD=%s", options.path);
+    base = calloc((size_t)options.rounds, sizeof *base);
+    more = calloc((size_t)options.rounds, sizeof *more);
     if (base == NULL || more == NULL) return 1;
     start(with), start(without); /* both are in the page cache now */
-    for (i = 0; i < rounds; i++) {
+    for (i = 0; i < options.rounds; i++) {
         const double first = start(i % 2 ? with : without);
         const double second = start(i % 2 ? without : with);
         base[i] = i % 2 ? second : first;
         more[i] = i % 2 ? first - second : second - first;
     }
-    qsort(base, (size_t)rounds, sizeof *base, ascending);
-    qsort(more, (size_t)rounds, sizeof *more, ascending);
-    printf(json ? "{\"without_ms\": %.3f, \"more_ms\": %.3f}\n"
-                : "/bin/true %.3f ms, under the overlay %+.3f ms\n",
-           base[rounds / 2], more[rounds / 2]);
+    qsort(base, (size_t)options.rounds, sizeof *base, ascending);
+    qsort(more, (size_t)options.rounds, sizeof *more, ascending);
+    printf(options.json ? "{\"without_ms\": %.3f, \"more_ms\": %.3f}\n"
+                        : "/bin/true %.3f ms, under the overlay %+.3f ms\n",
+           base[options.rounds / 2], more[options.rounds / 2]);
     free(base);
     free(more);
     return 0;

@@ -59,16 +59,7 @@ void tcp_client(Child& child, const Run& run) {
     const int fd = tcp_client_socket(child, run);
     Message message{};
     time_burst(child, run, [&](double seconds) {
-        std::uint64_t messages = 0;
-        const std::int64_t end = now_ns() + to_ns(seconds);
-        for (bool last = false; !last; messages++) {
-            last = messages % kMessagesPerClock == 0 && now_ns() >= end;
-            message[0] = last;
-            send_all(fd, message.data(), kSize);
-        }
-        std::uint8_t confirmation = 0;
-        if (!receive_all(fd, &confirmation, 1, 0)) fail("no confirmation");
-        return messages;
+        return send_until(now_ns() + to_ns(seconds), fd, message, kMessagesPerClock);
     });
 }
 

@@ -120,4 +120,17 @@ bool receive_all(int fd, void* data, std::size_t size, int flags) {
     return true;
 }
 
+std::uint64_t send_until(std::int64_t end, int fd, std::span<std::uint8_t> data,
+                         std::uint64_t per_clock) {
+    std::uint64_t sent = 0;
+    for (bool last = false; !last; sent++) {
+        last = sent % per_clock == 0 && now_ns() >= end;
+        data[0] = last;
+        send_all(fd, data.data(), data.size());
+    }
+    std::uint8_t confirmation = 0;
+    if (!receive_all(fd, &confirmation, 1, 0)) fail("no confirmation");
+    return sent;
+}
+
 }  // namespace xsock::bench

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "bench/bench.hpp"
 #include "bench/pair.hpp"
@@ -27,5 +28,9 @@ int message_client_socket(Child& child, const Run& run);
 void send_all(int fd, const void* data, std::size_t size);
 /// `flags` 0 blocks; MSG_DONTWAIT asks again and again. False at end of file.
 bool receive_all(int fd, void* data, std::size_t size, int flags);
+/// Sends `data` again and again until the clock, read before every `per_clock`th, is past `end`:
+/// the last has 1 in byte 0, the others 0. Waits for a byte that confirms them. @return how many
+std::uint64_t send_until(std::int64_t end, int fd, std::span<std::uint8_t> data,
+                         std::uint64_t per_clock = 1);
 
 }  // namespace xsock::bench

@@ -41,6 +41,13 @@ void absorb_transfers(Child& child, Absorb absorb) {
     child.tell(cpu_ns() - cpu_before);
 }
 
+void socket_client(Child& child, const Run& run, int fd, std::size_t call) {
+    std::vector<std::uint8_t> buffer(call, kPattern);
+    time_transfer(child, run, [&](double seconds) {
+        return send_until(now_ns() + to_ns(seconds), fd, buffer) * call;
+    });
+}
+
 }  // namespace
 
 // The first byte of each 256 KiB says whether it is the last 256 KiB of a transfer.
@@ -64,20 +71,7 @@ void tcp_server(Child& child, const Run& run) {
 }
 
 void tcp_client(Child& child, const Run& run) {
-    const int fd = tcp_client_socket(child, run);
-    std::vector<std::uint8_t> buffer(kCall, kPattern);
-    time_transfer(child, run, [&](double seconds) {
-        std::uint64_t bytes = 0;
-        const std::int64_t end = now_ns() + to_ns(seconds);
-        for (bool last = false; !last; bytes += kCall) {
-            last = now_ns() >= end;
-            buffer[0] = last;
-            send_all(fd, buffer.data(), kCall);
-        }
-        std::uint8_t confirmation = 0;
-        if (!receive_all(fd, &confirmation, 1, 0)) fail("no confirmation");
-        return bytes;
-    });
+    socket_client(child, run, tcp_client_socket(child, run), kCall);
 }
 
 // The first byte of a message says whether it is the last one of a transfer.
@@ -98,20 +92,7 @@ void message_server(Child& child, const Run& run) {
 }
 
 void message_client(Child& child, const Run& run) {
-    const int fd = message_client_socket(child, run);
-    std::vector<std::uint8_t> buffer(kWrite, kPattern);
-    time_transfer(child, run, [&](double seconds) {
-        std::uint64_t bytes = 0;
-        const std::int64_t end = now_ns() + to_ns(seconds);
-        for (bool last = false; !last; bytes += kWrite) {
-            last = now_ns() >= end;
-            buffer[0] = last;
-            send_all(fd, buffer.data(), kWrite);
-        }
-        std::uint8_t confirmation = 0;
-        if (!receive_all(fd, &confirmation, 1, 0)) fail("no confirmation");
-        return bytes;
-    });
+    socket_client(child, run, message_client_socket(child, run), kWrite);
 }
 
 void write_server(Child& child, const Run& run) {

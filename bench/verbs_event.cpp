@@ -40,11 +40,12 @@ class Library {
     void* handle_;
 };
 
-#define XSOCK_BENCH_RDMA(F)                                                                 \
-    F(create_event_channel)                                                                 \
-    F(create_id)                                                                            \
-    F(bind_addr) F(listen) F(get_src_port) F(resolve_addr) F(resolve_route) F(get_cm_event) \
-        F(ack_cm_event) F(create_qp) F(accept) F(connect)
+#define XSOCK_BENCH_RDMA(F)                                                                    \
+    F(create_event_channel)                                                                    \
+    F(create_id)                                                                               \
+    F(bind_addr)                                                                               \
+    F(listen) F(get_src_port) F(resolve_addr) F(resolve_route) F(get_cm_event) F(ack_cm_event) \
+        F(create_qp) F(accept) F(connect)
 #define XSOCK_BENCH_IBV(F) \
     F(alloc_pd) F(create_comp_channel) F(create_cq) F(get_cq_event) F(ack_cq_events)
 
@@ -214,29 +215,14 @@ class End {
 void serve(Child& child, const Run& run, Way way) {
     End end(way);
     end.serve(child, run);
-    CpuOfTimedPart cpu(child);
-    for (std::uint8_t stamp = Stamp::warm_up; stamp != Stamp::last;) {
-        const Message message = end.receive();
-        end.send(message);
-        stamp = message[0];
-        cpu.answer(stamp);
-    }
+    answer_by(end, child);
     child.meet();  // the connection lives until its last answer was taken
 }
 
 void ask(Child& child, const Run& run, Way way) {
     End end(way);
     end.connect(child, run);
-    report_round_trips(
-        child, run,
-        [](void* argument, std::uint8_t stamp) {
-            auto& self = *static_cast<End*>(argument);
-            Message message{};
-            message[0] = stamp;
-            self.send(message);
-            (void)self.receive();
-        },
-        &end);
+    ask_by(end, child, run);
     child.meet();
 }
 

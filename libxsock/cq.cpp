@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Completion queues and shared receive queues of xsock.h.
 #include <algorithm>
+#include <iterator>
 
 #include "base/poll_batch.hpp"
 #include "libxsock/api.hpp"
@@ -66,23 +67,13 @@ xsock_cq* cq_create(const xsock_cq_attr* given) noexcept {
     if (!copy_versioned(given, attr)) return nullptr;
     Device* const d = device();
     if (d == nullptr) return nullptr;
-    return guarded<xsock_cq*>(nullptr, [&]() -> xsock_cq* {
-        auto cq = d->create_cq(attr.depth != 0 ? attr.depth : kDefaultCqDepth, false);
-        if (!cq) {
-            errno = cq.error().code;
-            return nullptr;
-        }
-        return new xsock_cq{std::move(*cq)};
+    return guarded<xsock_cq*>(nullptr, [&] {
+        return handle_of<xsock_cq>(
+            d->create_cq(attr.depth != 0 ? attr.depth : kDefaultCqDepth, false));
     });
 }
 
-int cq_destroy(xsock_cq* cq) noexcept {
-    if (cq == nullptr) return fail(EINVAL);
-    if (!same_process(cq)) return -1;
-    if (cq->users.load() != 0) return fail(EBUSY);
-    delete cq;
-    return 0;
-}
+int cq_destroy(xsock_cq* cq) noexcept { return destroy_unused(cq); }
 
 int cq_poll(xsock_cq* cq, xsock_wc* wc, int max) noexcept {
     if (cq == nullptr || max < 0 || (wc == nullptr && max > 0)) return fail(EINVAL);
@@ -122,71 +113,43 @@ int cq_wait(xsock_cq* cq, xsock_wc* wc, int min, int max, int timeout_ms) noexce
 }
 
 int cq_fd(xsock_cq* cq) noexcept {
-    if (cq == nullptr) return fail(EINVAL);
-    if (!same_process(cq)) return -1;
-    return guarded(-1, [&] {
-        auto fd = cq->cq->fd();
-        return fd ? *fd : fail(fd.error().code);
-    });
+    if (!usable(cq)) return -1;
+    return guarded(-1, [&] { return finish(cq->cq->fd()); });
 }
 
 const char* wc_str(int status) noexcept {
-    switch (status) {
-        case XSOCK_WC_SUCCESS:
-            return "success";
-        case XSOCK_WC_LENGTH:
-            return "the message is longer than the receive";
-        case XSOCK_WC_PROTECTION:
-            return "a local buffer is not accessible as asked";
-        case XSOCK_WC_LOCAL:
-            return "the operation is not possible on this connection";
-        case XSOCK_WC_FLUSHED:
-            return "flushed: the connection ended first";
-        case XSOCK_WC_REMOTE_ACCESS:
-            return "the peer refused key, bounds or right";
-        case XSOCK_WC_REMOTE_INVALID:
-            return "the peer found the message malformed or unexpected";
-        case XSOCK_WC_REMOTE_FAILED:
-            return "the peer failed";
-        case XSOCK_WC_BAD_RESPONSE:
-            return "the peer's answer did not fit the question";
-        case XSOCK_WC_CONNECTION_LOST:
-            return "connection lost";
-        default:
-            return "unknown status";
-    }
+    static constexpr const char* kTexts[] = {
+        // by xsock_wc_status
+        "success",
+        "the message is longer than the receive",
+        "a local buffer is not accessible as asked",
+        "the operation is not possible on this connection",
+        "flushed: the connection ended first",
+        "the peer refused key, bounds or right",
+        "the peer found the message malformed or unexpected",
+        "the peer failed",
+        "the peer's answer did not fit the question",
+        "connection lost",
+    };
+    static_assert(std::size(kTexts) == XSOCK_WC_CONNECTION_LOST + 1);
+    const auto index = static_cast<std::size_t>(status);
+    return index < std::size(kTexts) ? kTexts[index] : "unknown status";
 }
 
 xsock_srq* srq_create(std::uint32_t depth) noexcept {
     Device* const d = device();
     if (d == nullptr) return nullptr;
-    return guarded<xsock_srq*>(nullptr, [&]() -> xsock_srq* {
-        auto srq = d->create_srq(depth != 0 ? depth : kDefaultSrqDepth, 0);
-        if (!srq) {
-            errno = srq.error().code;
-            return nullptr;
-        }
-        return new xsock_srq{std::move(*srq)};
+    return guarded<xsock_srq*>(nullptr, [&] {
+        return handle_of<xsock_srq>(d->create_srq(depth != 0 ? depth : kDefaultSrqDepth, 0));
     });
 }
 
-int srq_destroy(xsock_srq* srq) noexcept {
-    if (srq == nullptr) return fail(EINVAL);
-    if (!same_process(srq)) return -1;
-    if (srq->users.load() != 0) return fail(EBUSY);
-    delete srq;
-    return 0;
-}
+int srq_destroy(xsock_srq* srq) noexcept { return destroy_unused(srq); }
 
 int srq_post_recv(xsock_srq* srq, std::uint64_t wr_id, const xsock_sge* sge,
                   std::uint32_t count) noexcept {
-    if (srq == nullptr) return fail(EINVAL);
-    if (!same_process(srq)) return -1;
-    return guarded(-1, [&] {
-        SgeList list;
-        if (!list.assign(sge, count)) return fail(EINVAL);
-        return finish(srq->srq->post_recv({.wr_id = wr_id, .sges = list.span()}));
-    });
+    if (!usable(srq)) return -1;
+    return post_receive(*srq->srq, wr_id, sge, count);
 }
 
 }  // namespace xsock::api

@@ -154,8 +154,7 @@ xsock_ep* ep_create(int fd, const xsock_ep_attr* given) noexcept {
 }
 
 int ep_wait(xsock_ep* ep, int timeout_ms) noexcept {
-    if (ep == nullptr) return fail(EINVAL);
-    if (!same_process(ep)) return -1;
+    if (!usable(ep)) return -1;
     return guarded(-1, [&] {
         switch (ep->qp->wait_started(deadline_of(timeout_ms))) {
             case QpState::fresh:
@@ -218,8 +217,7 @@ int ep_query(const xsock_ep* ep, xsock_ep_info* out) noexcept {
 }
 
 int ep_shutdown(xsock_ep* ep) noexcept {
-    if (ep == nullptr) return fail(EINVAL);
-    if (!same_process(ep)) return -1;
+    if (!usable(ep)) return -1;
     return guarded(-1, [&] { return finish(ep->qp->shutdown()); });
 }
 
@@ -245,8 +243,7 @@ int ep_abort(xsock_ep* ep) noexcept {
 }
 
 int ep_set_context(xsock_ep* ep, void* context) noexcept {
-    if (ep == nullptr) return fail(EINVAL);
-    if (!same_process(ep)) return -1;
+    if (!usable(ep)) return -1;
     return guarded(-1, [&] {
         ep->qp->set_context(reinterpret_cast<std::uintptr_t>(context));
         return 0;
@@ -374,18 +371,13 @@ int post(xsock_ep* ep, const xsock_wr* given) noexcept {
 
 int post_recv(xsock_ep* ep, std::uint64_t wr_id, const xsock_sge* sge,
               std::uint32_t count) noexcept {
-    if (ep == nullptr) return fail(EINVAL);
-    if (!same_process(ep)) return -1;
-    return guarded(-1, [&] {
-        SgeList list;
-        if (!list.assign(sge, count)) return fail(EINVAL);
-        return finish(ep->qp->post_recv({.wr_id = wr_id, .sges = list.span()}));
-    });
+    if (!usable(ep)) return -1;
+    return post_receive(*ep->qp, wr_id, sge, count);
 }
 
 int send(xsock_ep* ep, std::uint64_t wr_id, const void* buffer, std::uint32_t length,
          std::uint32_t flags) noexcept {
-    // The most frequent call of all, without a look at what other operations have.
+    // The most frequent call of all: it does not check what other operations have.
     if (ep == nullptr || (buffer == nullptr && length > 0)) return fail(EINVAL);
     if (!same_process(ep)) return -1;
     if ((flags & ~kSimpleSendFlags) != 0) return fail(EINVAL);  // a key: xsock_post()

@@ -197,11 +197,7 @@ xsock_listener* listen(const char* host, const char* service, int backlog,
 }
 
 xsock_ep* accept(xsock_listener* listener, int timeout_ms) noexcept {
-    if (listener == nullptr) {
-        errno = EINVAL;
-        return nullptr;
-    }
-    if (!same_process(listener)) return nullptr;
+    if (!usable(listener)) return nullptr;
     return guarded<xsock_ep*>(nullptr, [&]() -> xsock_ep* {
         auto qp = listener->listener->accept(deadline_of(timeout_ms));
         if (qp == nullptr) {
@@ -217,17 +213,12 @@ int listener_port(const xsock_listener* listener) noexcept {
 }
 
 int listener_fd(xsock_listener* listener) noexcept {
-    if (listener == nullptr) return fail(EINVAL);
-    if (!same_process(listener)) return -1;
-    return guarded(-1, [&] {
-        auto fd = listener->listener->fd();
-        return fd ? *fd : fail(fd.error().code);
-    });
+    if (!usable(listener)) return -1;
+    return guarded(-1, [&] { return finish(listener->listener->fd()); });
 }
 
 int listener_close(xsock_listener* listener) noexcept {
-    if (listener == nullptr) return fail(EINVAL);
-    if (!same_process(listener)) return -1;
+    if (!usable(listener)) return -1;
     return guarded(-1, [&] {
         delete listener;
         return 0;

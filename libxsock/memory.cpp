@@ -27,13 +27,7 @@ xsock_pd* pd_create() noexcept {
     });
 }
 
-int pd_destroy(xsock_pd* pd) noexcept {
-    if (pd == nullptr) return fail(EINVAL);
-    if (!same_process(pd)) return -1;
-    if (pd->users.load() != 0) return fail(EBUSY);
-    delete pd;
-    return 0;
-}
+int pd_destroy(xsock_pd* pd) noexcept { return destroy_unused(pd); }
 
 xsock_mr* mr_register(xsock_pd* pd, void* address, std::size_t length, unsigned access,
                       xsock_ep* only) noexcept {
@@ -68,8 +62,7 @@ xsock_mr* mr_register(xsock_pd* pd, void* address, std::size_t length, unsigned 
 }
 
 int mr_deregister(xsock_mr* mr) noexcept {
-    if (mr == nullptr) return fail(EINVAL);
-    if (!same_process(mr)) return -1;
+    if (!usable(mr)) return -1;
     Device* const d = device();
     if (d == nullptr) return -1;
     return guarded(-1, [&] {

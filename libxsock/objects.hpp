@@ -87,6 +87,14 @@ bool same_process(const Object* object) noexcept {
     return false;
 }
 
+/// May a call use it? False for none (EINVAL) and for one of another process (EPERM).
+template <typename Object>
+bool usable(const Object* object) noexcept {
+    if (object != nullptr) return same_process(object);
+    errno = EINVAL;
+    return false;
+}
+
 /// -1 with errno.
 inline int fail(int error) noexcept {
     errno = error;
@@ -94,6 +102,25 @@ inline int fail(int error) noexcept {
 }
 inline int finish(const Result<void>& result) noexcept {
     return result ? 0 : fail(result.error().code);
+}
+
+inline int finish(Result<int> fd) noexcept { return fd ? *fd : fail(fd.error().code); }
+
+/// A handle of `made`; nullptr with errno where nothing was made.
+template <typename Handle, typename T>
+Handle* handle_of(Result<std::unique_ptr<T>>&& made) {
+    if (made) return new Handle{std::move(*made)};
+    errno = made.error().code;
+    return nullptr;
+}
+
+/// Deletes what counts its users; EBUSY while there are any.
+template <typename Handle>
+int destroy_unused(Handle* handle) noexcept {
+    if (!usable(handle)) return -1;
+    if (handle->users.load() != 0) return fail(EBUSY);
+    delete handle;
+    return 0;
 }
 
 /// Absolute limit for a timeout_ms: kNever when negative, 0 when 0.

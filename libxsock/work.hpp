@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Gather and scatter lists from the C API to ours.
+// Gather and scatter lists from the C API to ours, and receives.
 #pragma once
 
 #include <array>
@@ -8,6 +8,7 @@
 
 #include "base/work.hpp"
 #include "include/xsock/xsock.h"
+#include "libxsock/objects.hpp"
 
 namespace xsock::api {
 
@@ -35,5 +36,15 @@ class SgeList {
     };
     std::size_t count_ = 0;
 };
+
+/// Posts a receive to a Qp or an Srq.
+template <typename Queue>
+int post_receive(Queue& queue, std::uint64_t wr_id, const xsock_sge* sge, std::uint32_t count) {
+    return guarded(-1, [&] {
+        SgeList list;
+        if (!list.assign(sge, count)) return fail(EINVAL);
+        return finish(queue.post_recv({.wr_id = wr_id, .sges = list.span()}));
+    });
+}
 
 }  // namespace xsock::api

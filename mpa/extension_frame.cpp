@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 
 #include "base/assert.hpp"
@@ -63,25 +64,21 @@ bool take_text(ConstBytes& from, Implementation::Text& out) noexcept {
 }  // namespace
 
 const char* extension_error_text(ExtensionError error) noexcept {
-    switch (error) {
-        case ExtensionError::none:
-            return "Nothing is wrong with the frame.";
-        case ExtensionError::length:
-            return "The length of the frame is impossible, or not that of its TLVs.";
-        case ExtensionError::header:
-            return "Something else came in place of the frame.";
-        case ExtensionError::version:
-            return "The version of the frame is unknown.";
-        case ExtensionError::crc:
-            return "The CRC of the frame is wrong.";
-        case ExtensionError::tlv_order:
-            return "The types of the TLVs do not ascend.";
-        case ExtensionError::tlv_overrun:
-            return "A TLV is longer than what is left of the frame.";
-        case ExtensionError::implementation:
-            return "The TLV that names the implementation is too short, or a text in it too long.";
-    }
-    return "";
+    static constexpr const char* kTexts[] = {
+        // by ExtensionError
+        "Nothing is wrong with the frame.",
+        "The length of the frame is impossible, or not that of its TLVs.",
+        "Something else came in place of the frame.",
+        "The version of the frame is unknown.",
+        "The CRC of the frame is wrong.",
+        "The types of the TLVs do not ascend.",
+        "A TLV is longer than what is left of the frame.",
+        "The TLV that names the implementation is too short, or a text in it too long.",
+    };
+    static_assert(std::size(kTexts) ==
+                  static_cast<std::size_t>(ExtensionError::implementation) + 1);
+    const auto index = static_cast<std::size_t>(error);
+    return index < std::size(kTexts) ? kTexts[index] : "";
 }
 
 // -- encoding --

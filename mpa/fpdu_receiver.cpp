@@ -123,13 +123,17 @@ bool FpduReceiver::take_marker(Input& in) {
     return true;
 }
 
-void FpduReceiver::take_length(Input& in, std::size_t limit, Ulp& ulp) {
-    while (limit != 0 && held_count_ < MPA_LENGTH_OCTETS) {
+/// Takes octets until so many of them are held; true once they are.
+bool FpduReceiver::hold(Input& in, std::size_t limit, std::size_t octets) {
+    for (; limit != 0 && held_count_ < octets; --limit) {
         held_[held_count_++] = *in.at++;
         passed(1);
-        --limit;
     }
-    if (held_count_ < MPA_LENGTH_OCTETS) return;
+    return held_count_ == octets;
+}
+
+void FpduReceiver::take_length(Input& in, std::size_t limit, Ulp& ulp) {
+    if (!hold(in, limit, MPA_LENGTH_OCTETS)) return;
     held_count_ = 0;
     if (crc_) register_ = crc32c(register_, {held_.data(), MPA_LENGTH_OCTETS});
     left_ = load_be16(held_.data());
@@ -168,12 +172,7 @@ void FpduReceiver::take_pad(Input& in, std::size_t limit) {
 }
 
 void FpduReceiver::take_crc(Input& in, std::size_t limit, Ulp& ulp) {
-    while (limit != 0 && held_count_ < MPA_CRC_OCTETS) {
-        held_[held_count_++] = *in.at++;
-        passed(1);
-        --limit;
-    }
-    if (held_count_ < MPA_CRC_OCTETS) return;
+    if (!hold(in, limit, MPA_CRC_OCTETS)) return;
     const bool intact = !crc_ || crc32c_finish(register_) == load_le32(held_.data());
     if (intact) {
         end_fpdu();

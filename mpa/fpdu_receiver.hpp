@@ -42,6 +42,7 @@ class FpduReceiver {
 
     void take_whole_fpdus(Input& in, Ulp& ulp);
     bool take_marker(Input& in);
+    bool hold(Input& in, std::size_t limit, std::size_t octets);
     void take_length(Input& in, std::size_t limit, Ulp& ulp);
     bool take_ulpdu(Input& in, std::size_t limit, Ulp& ulp);
     void take_pad(Input& in, std::size_t limit);

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/poll_batch.hpp"
 #include "verbs/cancel.hpp"
@@ -17,30 +18,18 @@ constexpr std::size_t kBatch = 32;
 constexpr std::uint32_t kPollsPerYield = 64;
 
 ibv_wc_status status_of(const Wc& wc) noexcept {
-    switch (wc.status) {
-        case WcStatus::success:
-            return IBV_WC_SUCCESS;
-        case WcStatus::local_length_error:
-            return IBV_WC_LOC_LEN_ERR;
-        case WcStatus::local_protection_error:
-            return IBV_WC_LOC_PROT_ERR;
-        case WcStatus::local_qp_error:
-            return IBV_WC_LOC_QP_OP_ERR;
-        case WcStatus::flushed:
-            return IBV_WC_WR_FLUSH_ERR;
-        case WcStatus::remote_access_error:
-            return IBV_WC_REM_ACCESS_ERR;
-        case WcStatus::remote_invalid_request:
-            return IBV_WC_REM_INV_REQ_ERR;
-        case WcStatus::remote_operation_error:
-            return IBV_WC_REM_OP_ERR;
-        case WcStatus::bad_response:
-            return IBV_WC_BAD_RESP_ERR;
-        case WcStatus::connection_lost:
-            // A receive has tried nothing: hardware flushes it, and programs look for that.
-            return wc.opcode == WcOpcode::recv ? IBV_WC_WR_FLUSH_ERR : IBV_WC_RETRY_EXC_ERR;
+    static constexpr ibv_wc_status kStatus[] = {
+        // by WcStatus
+        IBV_WC_SUCCESS,      IBV_WC_LOC_LEN_ERR,    IBV_WC_LOC_PROT_ERR,    IBV_WC_LOC_QP_OP_ERR,
+        IBV_WC_WR_FLUSH_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR,
+        IBV_WC_BAD_RESP_ERR, IBV_WC_RETRY_EXC_ERR,
+    };
+    static_assert(std::size(kStatus) == static_cast<std::size_t>(WcStatus::connection_lost) + 1);
+    // A receive has tried nothing: hardware flushes it, and programs look for that.
+    if (wc.status == WcStatus::connection_lost && wc.opcode == WcOpcode::recv) {
+        return IBV_WC_WR_FLUSH_ERR;
     }
-    return IBV_WC_GENERAL_ERR;
+    return kStatus[static_cast<std::size_t>(wc.status)];
 }
 
 ibv_wc_opcode opcode_of(const Wc& wc) noexcept {

@@ -238,7 +238,7 @@ static void end_selected(struct selected* s) {
 
 static fd_set* set_of(const struct selected* s, int i) { return (fd_set*)s->set[i]; }
 
-/* As begin_polled(). `a`: count and three sets; the count becomes what the kernel may look at. */
+/* As begin_polled(). `a`: count and three sets; the count becomes what the kernel may read. */
 static int begin_selected(struct selected* s, long* a) {
     int i;
     if ((int)a[0] <= 0) return 0;
@@ -348,29 +348,23 @@ int raw_epoll_wait(long* a, long* result) {
     return wait_on((int)a[0], (void*)a[1], (int)a[2], &limit, NULL, result);
 }
 
-int raw_epoll_pwait(long* a, long* result) {
+static int wait_masked(long* a, int by_timespec, long* result) {
     struct limit limit;
     sigset_t place;
     const sigset_t* mask;
     if (!fd_has((int)a[0])) return 0;
     *result = -1;
-    limit_of_ms((int)a[3], &limit);
+    if (!by_timespec) {
+        limit_of_ms((int)a[3], &limit);
+    } else if (limit_of((const void*)a[3], &limit) != 0) {
+        return 1;
+    }
     if (mask_of((const void*)a[4], (size_t)a[5], &place, &mask) != 0) return 1;
     return wait_on((int)a[0], (void*)a[1], (int)a[2], &limit, mask, result);
 }
 
-int raw_epoll_pwait2(long* a, long* result) {
-    struct limit limit;
-    sigset_t place;
-    const sigset_t* mask;
-    if (!fd_has((int)a[0])) return 0;
-    *result = -1;
-    if (limit_of((const void*)a[3], &limit) != 0 ||
-        mask_of((const void*)a[4], (size_t)a[5], &place, &mask) != 0) {
-        return 1;
-    }
-    return wait_on((int)a[0], (void*)a[1], (int)a[2], &limit, mask, result);
-}
+int raw_epoll_pwait(long* a, long* result) { return wait_masked(a, 0, result); }
+int raw_epoll_pwait2(long* a, long* result) { return wait_masked(a, 1, result); }
 
 long raw_epoll_after(long number, const long* a, long result) {
     const int set = (int)a[0];

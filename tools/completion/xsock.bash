@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Completion of xsock(1) for bash. What is offered comes from the program's own --help.
 
+# Offers what compgen has for these options where $word does not begin as an option does.
+_xsock_unless_option() {
+    [[ $word != -* ]] && mapfile -t COMPREPLY < <(compgen "$@" -- "$word")
+}
+
 _xsock() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
     local program=${COMP_WORDS[0]} command=${COMP_WORDS[1]} offer i
@@ -34,13 +39,7 @@ _xsock() {
                 ;;
             esac
         done
-        case $word in
-        -*) ;;
-        *)
-            mapfile -t COMPREPLY < <(compgen -c -- "$word")
-            return
-            ;;
-        esac
+        _xsock_unless_option -c && return
         ;;
     perf)
         if [ "$COMP_CWORD" -eq 2 ]; then
@@ -50,22 +49,10 @@ _xsock() {
         command="perf ${COMP_WORDS[2]}"
         ;;
     decode)
-        case $word in
-        -*) ;;
-        *)
-            mapfile -t COMPREPLY < <(compgen -f -- "$word")
-            return
-            ;;
-        esac
+        _xsock_unless_option -f && return
         ;;
     esac
-    case $word in
-    -*) ;;
-    *)
-        mapfile -t COMPREPLY < <(compgen -A hostname -- "$word")
-        return
-        ;;
-    esac
+    _xsock_unless_option -A hostname && return
     # shellcheck disable=SC2086  # $command is one word or two
     offer=$("$program" $command --help 2>/dev/null | sed -n 's/^  .*\(--[a-z0-9-]*\).*/\1/p')
     mapfile -t COMPREPLY < <(compgen -W "$offer" -- "$word")

@@ -68,16 +68,19 @@ bool CaptureFile::begin() {
     return true;
 }
 
+/// The header of a packet or block, behind which or before which a file may end; `cut` says that it
+/// does so in the middle.
+bool CaptureFile::read_first(Bytes header, const char* cut) {
+    const std::uint64_t before = position_;
+    if (read(header)) return true;
+    if (position_ != before) return fail(cut);
+    kind_ = Kind::over;
+    return false;
+}
+
 bool CaptureFile::next_pcap(Packet& packet) {
     std::array<std::byte, 16> header{};
-    const std::uint64_t before = position_;
-    if (!read(header)) {
-        if (position_ == before) {
-            kind_ = Kind::over;
-            return false;
-        }
-        return fail("the last packet is cut");
-    }
+    if (!read_first(header, "the last packet is cut")) return false;
     const std::uint32_t captured = u32(header.data() + 8);
     if (captured > kPacketMax) return fail("a packet longer than any");
     if (!read_body(captured)) return fail("the last packet is cut");
@@ -113,14 +116,7 @@ bool CaptureFile::begin_section(std::uint32_t length) {
 bool CaptureFile::next_pcapng(Packet& packet) {
     for (;;) {
         std::array<std::byte, 8> header{};
-        const std::uint64_t before = position_;
-        if (!read(header)) {
-            if (position_ == before) {
-                kind_ = Kind::over;
-                return false;
-            }
-            return fail("the last block is cut");
-        }
+        if (!read_first(header, "the last block is cut")) return false;
         const std::uint32_t type = u32(header.data());
         const std::uint32_t length = u32(header.data() + 4);
         if (type == kSectionHeader) {

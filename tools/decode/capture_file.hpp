@@ -55,6 +55,7 @@ class CaptureFile {
     bool take_enhanced(ConstBytes body, Packet& packet);
     bool take_simple(ConstBytes body, Packet& packet);
     bool read(Bytes bytes);
+    bool read_first(Bytes header, const char* cut);
     bool read_body(std::size_t n);
     bool skip(std::uint64_t n);
     bool fail(const std::string& what);

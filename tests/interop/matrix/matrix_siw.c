@@ -298,7 +298,8 @@ static bool prepare_qp(struct conn* conn) {
     return create_qp(conn->id) && (g.first_recv == 0 || !post_receives(conn, g.first_recv, 1));
 }
 
-static void do_listen(void) {
+static void do_listen(const char* arguments) {
+    (void)arguments;
     struct sockaddr_in address = g.address;
 
     address.sin_port = 0;
@@ -411,14 +412,16 @@ static void do_connect(const char* arguments) {
     report_connection(&g.conns[0]);
 }
 
-static void do_close(void) {
+static void do_close(const char* arguments) {
+    (void)arguments;
     if (rdma_disconnect(g.current->id) != 0)
         answer("fail close: %s", strerror(errno));
     else
         answer("ok");
 }
 
-static void do_wait_end(void) {
+static void do_wait_end(const char* arguments) {
+    (void)arguments;
     if (!WAIT_UNTIL(g.current->over))
         answer("fail not disconnected");
     else
@@ -671,14 +674,16 @@ static void do_stream(const char* arguments) {
 /* ---- the rest
  * ------------------------------------------------------------------------------------ */
 
-static void do_status(void) {
+static void do_status(const char* arguments) {
+    (void)arguments;
     pump(0);
     answer("ok trouble='%s' over=%d async=%u '%s'", g.current->trouble, g.current->over,
            g.async_events, g.async_text);
 }
 
 /* klog: what the kernel has logged since this process or the last klog, then "ok". */
-static void do_klog(void) {
+static void do_klog(const char* arguments) {
+    (void)arguments;
     char record[4096];
 
     for (;;) {
@@ -748,6 +753,28 @@ static void do_use(const char* arguments) {
     answer("ok");
 }
 
+static void do_pid(const char* arguments) {
+    (void)arguments;
+    answer("ok %d", (int)getpid());
+}
+
+static void do_kill(const char* arguments) {
+    answer(kill(atoi(arguments), SIGKILL) == 0 ? "ok" : "fail kill");
+}
+
+static const struct {
+    const char* word;
+    void (*run)(const char* arguments);
+} commands[] = {
+    {"listen", do_listen},   {"accept", do_accept},     {"reject", do_reject},
+    {"connect", do_connect}, {"close", do_close},       {"waitend", do_wait_end},
+    {"mem", do_mem},         {"memcheck", do_memcheck}, {"recv", do_recv},
+    {"got", do_got},         {"send", do_send},         {"write", do_write},
+    {"read", do_read},       {"stream", do_stream},     {"status", do_status},
+    {"klog", do_klog},       {"param", do_param},       {"set", do_set},
+    {"use", do_use},         {"pid", do_pid},           {"kill", do_kill},
+};
+
 static void do_line(const char* line) {
     char word[32];
     int length = 0;
@@ -756,52 +783,13 @@ static void do_line(const char* line) {
         answer("fail an empty line");
         return;
     }
-    const char* arguments = line + length;
-
-    if (strcmp(word, "listen") == 0)
-        do_listen();
-    else if (strcmp(word, "accept") == 0)
-        do_accept(arguments);
-    else if (strcmp(word, "reject") == 0)
-        do_reject(arguments);
-    else if (strcmp(word, "connect") == 0)
-        do_connect(arguments);
-    else if (strcmp(word, "close") == 0)
-        do_close();
-    else if (strcmp(word, "waitend") == 0)
-        do_wait_end();
-    else if (strcmp(word, "mem") == 0)
-        do_mem(arguments);
-    else if (strcmp(word, "memcheck") == 0)
-        do_memcheck(arguments);
-    else if (strcmp(word, "recv") == 0)
-        do_recv(arguments);
-    else if (strcmp(word, "got") == 0)
-        do_got(arguments);
-    else if (strcmp(word, "send") == 0)
-        do_send(arguments);
-    else if (strcmp(word, "write") == 0)
-        do_write(arguments);
-    else if (strcmp(word, "read") == 0)
-        do_read(arguments);
-    else if (strcmp(word, "stream") == 0)
-        do_stream(arguments);
-    else if (strcmp(word, "status") == 0)
-        do_status();
-    else if (strcmp(word, "klog") == 0)
-        do_klog();
-    else if (strcmp(word, "param") == 0)
-        do_param(arguments);
-    else if (strcmp(word, "set") == 0)
-        do_set(arguments);
-    else if (strcmp(word, "use") == 0)
-        do_use(arguments);
-    else if (strcmp(word, "pid") == 0)
-        answer("ok %d", (int)getpid());
-    else if (strcmp(word, "kill") == 0)
-        answer(kill(atoi(arguments), SIGKILL) == 0 ? "ok" : "fail kill");
-    else
-        answer("fail no command %s", word);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        if (strcmp(word, commands[i].word) == 0) {
+            commands[i].run(line + length);
+            return;
+        }
+    }
+    answer("fail no command %s", word);
 }
 
 static _Noreturn void serve_row(int fd) {

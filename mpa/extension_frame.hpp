@@ -75,7 +75,7 @@ struct ExtensionFrame {
 inline constexpr std::size_t kExtensionPeekBytes = 4;
 /// Do these kExtensionPeekBytes look like the front of a frame?
 [[nodiscard]] bool looks_like_extension_frame(const std::byte* bytes) noexcept;
-/// Does a frame begin here? Looks at its first sizeof(mpa_extension_frame) octets.
+/// Does a frame begin here? Checks its first sizeof(mpa_extension_frame) octets.
 [[nodiscard]] ExtensionError check_extension_header(const std::byte* frame) noexcept;
 /// The TLVs of a frame whose header was checked. @pre frame.size() >= extension_frame_bytes()
 [[nodiscard]] ConstBytes extension_tlvs(ConstBytes frame) noexcept;

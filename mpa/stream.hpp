@@ -35,7 +35,7 @@ struct Config {
     std::size_t mulpdu_limit = MPA_ULPDU_MAX;
     /// Responder, without extension frames: time after the Reply was written until we may send
     /// first (RFC 5044 §7.1.2 rule 4 wants the peer's first FPDU before; see docs/wire.md). siw
-    /// gives a connection up when an FPDU is there before it has looked at the Reply, which takes a
+    /// gives a connection up when an FPDU is there before it has read the Reply, which takes a
     /// busy machine tens of milliseconds.
     Time first_fpdu_hold = 200 * kMillisecond;
     /// Initiator, not toward an xsock: silence after start-up until llp_probe(). While the silence

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The passive side: listening sockets, and the MPA Requests of those that connect. A Request is
-// looked at (MSG_PEEK) without being taken: the program decides with its private data in hand, and
+// peeked (MSG_PEEK) without being taken: the program decides with its private data in hand, and
 // only then is there a QP, whose connection reads the Request once more and answers it.
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -57,7 +57,7 @@ class Loop {
     bool running_ = false;
 };
 
-/// So many bytes of a request have been looked at and left in the socket: it is readable again when
+/// So many bytes of a request have been peeked and left in the socket: it is readable again when
 /// there are more, or when the peer has finished. 0: any byte counts again.
 void expect_more_than(int fd, std::size_t bytes) noexcept;
 

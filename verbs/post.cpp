@@ -217,7 +217,7 @@ int post_send(ibv_qp* given, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
         ours.wr_id = wr->wr_id;
         ours.flags = flags_of(qp, wr->send_flags);
         if (wr->next != nullptr) ours.flags |= kSendMore;
-        // Of what has no data, devices do not look at the list.
+        // Of what has no data, devices do not read the list.
         const auto opcode = value_in(wr->opcode);
         const bool has_data = opcode != IBV_WR_LOCAL_INV && opcode != IBV_WR_BIND_MW;
         try {

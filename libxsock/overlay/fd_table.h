@@ -10,7 +10,7 @@
  * Threads. A call on a descriptor holds a reference of the handle for as long as it lasts, as a
  * system call does of the file: close() in another thread takes effect when the call has returned.
  * Handles are recycled but their memory is never given back, so that a reference can be tried for
- * before the slot is looked at again.
+ * before the slot is read again.
  *
  * Closing. A number that is being closed must not be the plain TCP socket of a started stream for
  * any other thread, not even for a moment: its bytes would lie in the middle of the engine's FPDUs.

@@ -153,7 +153,7 @@
          "as poll")                                                                                \
     CALL(select, int,                                                                              \
          (int count, fd_set* reads, fd_set* writes, fd_set* excepts, struct timeval* timeout),     \
-         "as poll; numbers beyond what the program has open are not looked at")                    \
+         "as poll; numbers beyond what the program has open are not checked")                      \
     ALIAS(__select, select)                                                                        \
     CALL(pselect, int,                                                                             \
          (int count, fd_set* reads, fd_set* writes, fd_set* excepts,                               \

@@ -167,7 +167,7 @@ static int wanted(int fd, const fd_set* reads, const fd_set* writes, const fd_se
     return is_set(reads, fd) || is_set(writes, fd) || is_set(excepts, fd);
 }
 
-/* The kernel looks at no more numbers than its table of the process has, however many the caller
+/* The kernel reads no more numbers than its table of the process has, however many the caller
  * says: programs say all that there might be (getdtablesize()), with sets of FD_SETSIZE. The
  * engine's descriptors, far up, have made that table larger than the program's sets. */
 int wait_within_sets(int count) {

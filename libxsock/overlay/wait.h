@@ -23,7 +23,7 @@ int wait_select(int count, fd_set* reads, fd_set* writes, fd_set* excepts, struc
 int wait_epoll(int set, struct epoll_event* events, int count, const struct timespec* timeout,
                const sigset_t* mask);
 
-/* How many numbers select() looks at, of the `count` that the program names. */
+/* How many numbers select() checks, of the `count` that the program names. */
 int wait_within_sets(int count);
 /* The `n` events that the kernel alone gave for a set that is the engine's by now: what the call
  * answers. `limited`: it had a time limit. */

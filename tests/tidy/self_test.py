@@ -226,7 +226,7 @@ def main():
             print("FAILED:", what)
 
     with tempfile.TemporaryDirectory(prefix="xsock-tidy-") as top:
-        # Only what the checks look at; and no git, so that the planted files count.
+        # Only what the checks read; and no git, so that the planted files count.
         for path in tree.files(source):
             if path.endswith(tree.SOURCES):
                 os.makedirs(os.path.dirname(os.path.join(top, path)), exist_ok=True)

@@ -40,7 +40,7 @@ listens_here() {  # PORT
     done
 }
 
-# raced STATUS OUTPUT: rping's event thread looks at the channel that its main thread has just
+# raced STATUS OUTPUT: rping's event thread reads the channel that its main thread has just
 # destroyed, and ends the process with 255, over siw now and then (over xsock such a thread is told
 # late). What was to be done is done.
 raced() { [ "$1" = 255 ] && grep -q '^rdma_get_cm_event: ' "$2"; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // doctor's check of a peer: does its name resolve, does it take TCP connections, does it speak MPA?
 // The start-up is our own state machine (mpa/startup.hpp) over a plain socket, so that what comes
-// back can be looked at byte by byte.
+// back can be checked byte by byte.
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>

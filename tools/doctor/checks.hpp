@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// What `xsock doctor` looks at. Each check adds findings: what was found, how bad it is, and how to
+// What `xsock doctor` checks. Each check adds findings: what was found, how bad it is, and how to
 // mend it.
 #pragma once
 

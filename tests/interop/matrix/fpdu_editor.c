@@ -130,7 +130,7 @@ static bool pass(struct direction* d, enum edit edit, unsigned opcode) {
 
         if (d->have - at < bytes) break;
         at += bytes;
-        /* A probe is a Write too, but an empty one: nothing of it is looked at. */
+        /* A probe is a Write too, but an empty one: nothing of it is checked. */
         if (d->edits && !d->edited && (fpdu[3] & 0x0f) == opcode &&
             !(opcode == 0 && ulpdu_length(fpdu) == 14)) {
             change(fpdu, edit);

@@ -626,7 +626,7 @@ static int run_fault(struct row* row, struct row_plan* plan) {
     }
     if (posted != 0) row_fail("post: %s", strerror(errno));
     if (plan->fault == FAULT_READ_RIGHT) {
-        /* siw does not look at it. */
+        /* siw does not check it. */
         if (!row_await(row, 0, 1, 0)) row_fail("the Read was not served");
         row_note("siw serves it: the right to read is not checked");
         row_close(row, 0);

@@ -33,31 +33,17 @@ ibv_wc_status status_of(const Wc& wc) noexcept {
 }
 
 ibv_wc_opcode opcode_of(const Wc& wc) noexcept {
-    switch (wc.opcode) {
-        case WcOpcode::send:
-            return IBV_WC_SEND;
-        case WcOpcode::write:
-            return IBV_WC_RDMA_WRITE;
-        case WcOpcode::read:
-            return IBV_WC_RDMA_READ;
-        case WcOpcode::local_invalidate:
-            return IBV_WC_LOCAL_INV;
-        case WcOpcode::fetch_add:
-            return IBV_WC_FETCH_ADD;
-        case WcOpcode::compare_swap:
-            return IBV_WC_COMP_SWAP;
-        case WcOpcode::write_immediate:
-        case WcOpcode::immediate:
-            return IBV_WC_RDMA_WRITE;
-        case WcOpcode::recv:
-            return (wc.flags & kWcImmediate) != 0 ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
-        case WcOpcode::bind_window:
-            return IBV_WC_BIND_MW;
-        case WcOpcode::connected:
-        case WcOpcode::closed:
-            return IBV_WC_RECV;
+    static constexpr ibv_wc_opcode kOpcodes[] = {
+        // by WcOpcode; those of connections, which verbs do not ask for, count as receives
+        IBV_WC_SEND,      IBV_WC_RDMA_WRITE, IBV_WC_RDMA_READ,  IBV_WC_LOCAL_INV,
+        IBV_WC_RECV,      IBV_WC_RECV,       IBV_WC_RECV,       IBV_WC_FETCH_ADD,
+        IBV_WC_COMP_SWAP, IBV_WC_RDMA_WRITE, IBV_WC_RDMA_WRITE, IBV_WC_BIND_MW,
+    };
+    static_assert(std::size(kOpcodes) == static_cast<std::size_t>(WcOpcode::bind_window) + 1);
+    if (wc.opcode == WcOpcode::recv && (wc.flags & kWcImmediate) != 0) {
+        return IBV_WC_RECV_RDMA_WITH_IMM;
     }
-    return IBV_WC_RECV;
+    return kOpcodes[static_cast<std::size_t>(wc.opcode)];
 }
 
 }  // namespace

@@ -72,19 +72,6 @@ class End {
     static inline std::uint64_t longest_us = 0;
 };
 
-int listen_on_loopback(int& port) {
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    auto* const generic = reinterpret_cast<sockaddr*>(&address);
-    REQUIRE(bind(fd, generic, size) == 0 && listen(fd, 8) == 0);
-    REQUIRE(getsockname(fd, generic, &size) == 0);
-    port = ntohs(address.sin_port);
-    return fd;
-}
-
 int connect_to(int port) {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -98,6 +100,20 @@ inline std::vector<std::string> parse_options(const std::vector<std::string>& ar
         }
     }
     return words;
+}
+
+/// A TCP socket that listens at a port of the loopback that the kernel has chosen.
+inline int listen_on_loopback(int& port) {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* const generic = reinterpret_cast<sockaddr*>(&address);
+    REQUIRE(bind(fd, generic, size) == 0 && listen(fd, 64) == 0);
+    REQUIRE(getsockname(fd, generic, &size) == 0);
+    port = ntohs(address.sin_port);
+    return fd;
 }
 
 /// The memory that the peer of an established endpoint offers, from the private data.

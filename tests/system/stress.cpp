@@ -56,15 +56,9 @@ class Stress {
 
     // Accepts plain TCP connections, so that each endpoint can have a queue of our choice.
     void listen_and_accept(const std::function<void(int)>& tell_port) {
-        const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        socklen_t size = sizeof address;
-        auto* const generic = reinterpret_cast<sockaddr*>(&address);
-        REQUIRE(bind(listener, generic, size) == 0 && ::listen(listener, 64) == 0);
-        REQUIRE(getsockname(listener, generic, &size) == 0);
-        tell_port(ntohs(address.sin_port));
+        int port = 0;
+        const int listener = listen_on_loopback(port);
+        tell_port(port);
         for (std::uint32_t i = 0; i < plan_.endpoints; ++i) {
             const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
             REQUIRE(fd >= 0);

@@ -138,7 +138,11 @@ class Progress final : public PollGroup {
     /// Callers wait in ways that are not seen here: `app` becomes `both`, for good.
     void need_thread();
     /// Lets callers that sleep look again at what they wait for. Any thread.
-    void wake_waiters() noexcept override { wait_group_.wake(); }
+    void wake_waiters() noexcept override {
+        // What the caller published goes before the look for waiters (base/wake_flag.hpp).
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        wait_group_.wake();
+    }
     /// Around fork() (transport/fork.hpp): nothing is under way in between, unless fork() is called
     /// by a signal handler that interrupted a poll cycle. The child abandon()s: its copies of all
     /// descriptors are closed, and nothing of this is used any more; what is in the middle of a

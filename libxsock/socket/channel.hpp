@@ -54,9 +54,10 @@ class Channel {
 
     /// The poller: the peer has finished.
     void on_peer_closed() noexcept { leave_open(read_, Half::finished); }
-    /// The poller: it has ended, with this errno or 0, or could not begin.
-    void on_ended(int error) noexcept {
-        error_.store(error, std::memory_order_release);
+    /// The poller: what it ends with, an errno or 0. on_ended() follows.
+    void set_error(int error) noexcept { error_.store(error, std::memory_order_release); }
+    /// The poller: it has ended, or could not begin.
+    void on_ended() noexcept {
         write_.store(Half::finished, std::memory_order_release);
         on_peer_closed();
     }

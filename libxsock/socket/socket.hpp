@@ -133,6 +133,7 @@ class Socket final : public ::xsock_socket,
     std::shared_ptr<PolledQp> make_connection(PolledQp::StateListener listener);
     int begin(int fd, ConnectAttr::Role role);
     void start(ConnectAttr::Role role, PollCycle& cycle);
+    void end(int error) noexcept;
     void fail_start(int error);
     bool decide_by(PeerPeek::Kind seen, PollCycle& cycle);
     void check_undecided(PollCycle& cycle);

@@ -117,11 +117,18 @@ void Socket::start(ConnectAttr::Role role, PollCycle& cycle) {
     own_fd_.release();
 }
 
-void Socket::fail_start(int error) {
-    channel_->on_ended(error);
+// The poller. The error first: a call that finds the end tells it. The phase before the channel: a
+// call that takes the error of one that has ended may put it back.
+void Socket::end(int error) noexcept {
+    channel_->set_error(error);
     phase_.store(Phase::ended, std::memory_order_release);
-    progress()->wake_waiters();
+    channel_->on_ended();
+}
+
+void Socket::fail_start(int error) {
+    end(error);
     wake(kEverything);
+    progress()->wake_waiters();
 }
 
 // A call of the program: start-up on a connected socket. 0, or -1 with errno and nothing changed.
@@ -357,8 +364,8 @@ void Socket::fall_back_to_tcp(const char* code) {
     code_.store(code, std::memory_order_relaxed);
     kernel_ready_.store(true, std::memory_order_release);
     phase_.store(Phase::plain, std::memory_order_release);
-    progress()->wake_waiters();
     mode_changed();
+    progress()->wake_waiters();
 }
 
 // A call of the program on an undecided socket: looks now. 0, with the phase as it then is, or -1.
@@ -422,8 +429,7 @@ void Socket::on_state(const PolledQp& connection, QpState state) {
     int error = connection.error();
     // An end in good order before the start has ended is none that the program asked for.
     if (error == 0 && phase() == Phase::starting && !channel_->is_write_shut()) error = ECONNRESET;
-    channel_->on_ended(error);
-    phase_.store(Phase::ended, std::memory_order_release);
+    end(error);
     wake(error != 0 ? kEverything : kEverything & ~std::uint32_t{EPOLLERR});
 }
 

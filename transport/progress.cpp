@@ -144,7 +144,7 @@ void Progress::end_cycle(PollCycle& cycle) noexcept {
     cycle.leave_section();
     completions_.flush();
     poll_set_.forget_removed();
-    if (cycle.active) wake_waiters();
+    if (cycle.active) wait_group_.wake();
 }
 
 // ---- poll cycles ----------------------------------------------------------
@@ -266,9 +266,13 @@ int Progress::embed() {
 
 Result<std::shared_ptr<DescriptorWatch>> Progress::watch(std::shared_ptr<DescriptorWatcher> watcher,
                                                          int fd, std::uint32_t events) {
-    auto item = std::make_shared<WatchItem>(*this, std::move(watcher));
-    if (auto r = add(item, fd, events); !r) return r.error();
-    return std::shared_ptr<DescriptorWatch>(std::move(item));
+    try {
+        auto item = std::make_shared<WatchItem>(*this, std::move(watcher));
+        if (auto r = add(item, fd, events); !r) return r.error();
+        return std::shared_ptr<DescriptorWatch>(std::move(item));
+    } catch (const std::bad_alloc&) {
+        return Error{ENOMEM, "no memory to watch the descriptor"};
+    }
 }
 
 std::unique_ptr<TxBuffer> Progress::take_tx_buffer() {
@@ -456,12 +460,14 @@ void Progress::poll_while_any(bool (Pollable::*is_busy)() const, Time deadline) 
 void Progress::flush(Time deadline) { poll_while_any(&Pollable::unsent, deadline); }
 
 void Progress::drain(Time deadline) {
+    bool busy = false;
     locked([&](PollCycle& cycle) {
         for (const auto& item : poll_set_.items()) {
             call(*item, cycle, [&] { item->on_exit(cycle); });
         }
+        busy = poll_set_.any_of([](const Pollable& item) { return item.draining(); });
     });
-    poll_while_any(&Pollable::draining, deadline);
+    if (busy && monotonic_now() < deadline) poll_while_any(&Pollable::draining, deadline);
 }
 
 }  // namespace xsock

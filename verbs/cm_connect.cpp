@@ -24,7 +24,7 @@ constexpr Time kConnectTimeout = 30 * kSecond;
 constexpr Time kRefusedLinger = 2 * kSecond;
 constexpr Time kRedialAfter = 10 * kMillisecond;
 constexpr Time kPartTimeout = 5 * kSecond;
-constexpr Time kUnpolledLimit = 100 * kMillisecond;  // see disconnected_when_polled()
+constexpr Time kUnpolledLimit = 128 * kMillisecond;  // see disconnected_when_polled()
 constexpr Time kRejectTimeout = 2 * kSecond;
 
 void stop_timer(VerbsState& engine, CmId& id) {
@@ -195,24 +195,30 @@ void disconnected(VerbsState& engine, CmId& id) {
     tell(engine, id, RDMA_CM_EVENT_DISCONNECTED);
 }
 
+// A program may have given the QP to another id meanwhile.
+bool has_unpolled(const CmId& id) {
+    if (id.qp == nullptr) return false;
+    const ibv_qp& qp = id.qp->base.qp_base;
+    const std::uint32_t num = id.qp->qp->num();  // the engine's
+    return Cq::of(qp.recv_cq)->cq->holds(num) ||
+           (qp.send_cq != qp.recv_cq && Cq::of(qp.send_cq)->cq->holds(num));
+}
+
 // Programs that are told DISCONNECTED destroy the QP, and with it what they have not polled. In
 // InfiniBand the peer's last message is in the completion queue long before the event comes, for
 // that takes its way through the kernels of both ends; here both may come in one segment, between a
-// poll that finds nothing and the look at the events. So the event waits until the program has
-// polled what came before it. `until`: for programs that do not poll before they are told.
-void disconnected_when_polled(VerbsState& engine, CmId& id, Time until) {
-    const std::uint32_t num = id.qp->qp->num();  // the engine's
-    const bool unpolled = Cq::of(id.qp->base.qp_base.recv_cq)->cq->holds(num) ||
-                          Cq::of(id.qp->base.qp_base.send_cq)->cq->holds(num);
-    const Time now = monotonic_now();
-    if (!unpolled || now >= until) {
+// poll that finds nothing and a look for events. So the event waits until the program has polled
+// what came before it, looked for after 1, 2, 4 ... ms, at most until kUnpolledLimit.
+void disconnected_when_polled(VerbsState& engine, CmId& id, Time asked_after) {
+    if (2 * asked_after > kUnpolledLimit || !has_unpolled(id)) {
         disconnected(engine, id);
         return;
     }
     id.state = IdState::ending;
-    id.timer = engine.loop().at(now + kMillisecond, [&engine, &id, until] {
+    const Time next = asked_after != 0 ? 2 * asked_after : kMillisecond;
+    id.timer = engine.loop().at(monotonic_now() + next - asked_after, [&engine, &id, next] {
         id.timer = 0;
-        if (id.state == IdState::ending) disconnected_when_polled(engine, id, until);
+        if (id.state == IdState::ending) disconnected_when_polled(engine, id, next);
     });
 }
 
@@ -256,7 +262,12 @@ void on_ended_locked(VerbsState& engine, CmId& id) {
             return;
         }
         case IdState::connected:
-            disconnected_when_polled(engine, id, monotonic_now() + kUnpolledLimit);
+            // Of an end that is not the peer's, what is flushed is in the queue by now.
+            if (id.qp->end_unconfirmed.load()) {
+                disconnected_when_polled(engine, id, 0);
+            } else {
+                disconnected(engine, id);
+            }
             return;
         case IdState::disconnecting:
             disconnected(engine, id);

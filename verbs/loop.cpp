@@ -82,8 +82,8 @@ Loop::Token Loop::at(Time when, std::function<void()> handler) {
     Entry& entry = *make([call = std::move(handler)](unsigned) { call(); }).release();
     uv_timer_init(uv_.get(), &entry.timer);
     // Both clocks are CLOCK_MONOTONIC. libuv adds what is left to its own notion of now, however
-    // old that is, and so has the same millisecond for the same `when`: timers that are overdue
-    // together come in order.
+    // old that is, and so has the same millisecond for the same `when`: timers that become overdue
+    // together, though set at different times, come in order.
     const Time due_ms = when / kMillisecond + 1;
     const Time now_ms = uv_now(uv_.get());
     const Time wait_ms = due_ms > now_ms ? due_ms - now_ms : 0;

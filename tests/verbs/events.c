@@ -666,13 +666,29 @@ CASE(disconnected_comes_to_a_program_that_does_not_poll) {
 
 /* ... nor beyond the program's own rdma_disconnect(). */
 CASE(disconnected_comes_with_the_programs_own_disconnect) {
+    for (int conclusive = 0; !conclusive;) {
+        connected_pair();
+        send_one(&a, 0, 0);
+        const double before = now();
+        MUST(rdma_disconnect(a.id) == 0);
+        conclusive = !readable(b.events->fd, 20); /* it waits for the poll */
+        MUST(rdma_disconnect(b.id) == 0);
+        MUST(take_event(b.events, NULL) == RDMA_CM_EVENT_DISCONNECTED);
+        conclusive = conclusive && now() - before < 0.1; /* or the limit has passed */
+        CHECK(!readable(b.events->fd, 200), "told twice");
+        end_pair();
+    }
+}
+
+/* ... and whose queue pair is reset meanwhile. */
+CASE(disconnected_comes_though_its_queue_pair_was_reset) {
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
     connected_pair();
     send_one(&a, 0, 0);
     MUST(rdma_disconnect(a.id) == 0);
-    usleep(20000);
-    MUST(rdma_disconnect(b.id) == 0);
+    usleep(10000);
+    MUST(ibv_modify_qp(b.id->qp, &attr, IBV_QP_STATE) == 0);
     MUST(take_event(b.events, NULL) == RDMA_CM_EVENT_DISCONNECTED);
-    CHECK(!readable(b.events->fd, 200), "told twice");
     end_pair();
 }
 

@@ -6,7 +6,7 @@
 namespace xsock {
 namespace {
 
-TEST(StagTable, finds_what_is_there_while_it_grows) {
+TEST(StagTable, finds_all_after_it_has_grown) {
     StagTable table;
     EXPECT_EQ(table.find(0), StagTable::kNone);
     for (std::uint32_t i = 0; i < 1000; ++i) {

@@ -21,6 +21,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "base/bytes.hpp"
 #include "base/implementation.hpp"
@@ -125,8 +126,8 @@ class Llp {
     [[nodiscard]] virtual ConstBytes private_data() const noexcept = 0;  ///< the peer's
     /// Largest ULPDU that will be asked of the Ulp now.
     [[nodiscard]] virtual std::size_t mulpdu() const noexcept = 0;
-    /// What the peer says of itself (an extension frame, docs/wire.md); null when it says nothing.
-    [[nodiscard]] virtual const Implementation* peer() const noexcept = 0;
+    /// What the peer says of itself (an extension frame, docs/wire.md); none when it says nothing.
+    [[nodiscard]] virtual std::optional<Implementation> peer() const noexcept = 0;
 
   protected:
     Status status_;

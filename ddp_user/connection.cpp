@@ -13,7 +13,10 @@
 namespace xsock::ddp {
 
 Connection::Connection(const ConnectionConfig& config, Delegate& delegate)
-    : config_(config), delegate_(delegate), stream_(config.stream) {}
+    : limits_(config.limits),
+      delegate_(delegate),
+      stream_(config.stream),
+      event_completions_(config.event_completions) {}
 
 // ---- beginning ------------------------------------------------------------
 
@@ -61,7 +64,6 @@ void Connection::confirm_end() {
 }
 
 void Connection::set_context(std::uint64_t context) noexcept {
-    config_.stream.qp_context = context;
     stream_.set_context(context);
 }
 
@@ -139,7 +141,7 @@ void Connection::rx_eof(Time now) {
 // Also right after a queue was found empty: a shared one may have been filled before on_rnr().
 bool Connection::resume(Time now) {
     if (unconsumed_.empty() || start_ == Start::held) return false;
-    if (config_.stream.rq_shared && stream_.rx_blocked()) delegate_.on_rnr();
+    if (stream_.config().rq_shared && stream_.rx_blocked()) delegate_.on_rnr();
     const std::size_t at = unconsumed_at_;
     if (!feed(ConstBytes(unconsumed_).subspan(at), now)) return true;
     if (unconsumed_.empty()) {
@@ -152,7 +154,7 @@ bool Connection::resume(Time now) {
         deadlines_.rnr = kNever;
     } else if (!released_ && (taken || deadlines_.rnr == kNever)) {
         // After a Send that found its receive this is another one, with a wait of its own.
-        deadlines_.rnr = after(now, config_.rnr_timeout);
+        deadlines_.rnr = after(now, limits_.rnr_timeout);
     }
     return taken;
 }

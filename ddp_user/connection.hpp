@@ -45,9 +45,8 @@ struct ConnectionError {
     StreamError stream_error = StreamError::none;
 };
 
-struct ConnectionConfig {
-    Config stream;
-    bool event_completions = false;  ///< Wc of opcode connected and closed on the receive queue
+/// Limits of time.
+struct ConnectionLimits {
     Time rnr_timeout = kSecond;      ///< how long a Send of the peer may wait for a receive
     Time linger = 5 * kSecond;       ///< how long what is queued at the end may take
     /// How long FIN waits toward a standard peer when we close first. Linux siw looks whether the
@@ -56,6 +55,12 @@ struct ConnectionConfig {
     /// that rejects it reads nothing when FIN came in the same segment: its program is not told the
     /// private data.
     Time fin_delay = 100 * kMillisecond;
+};
+
+struct ConnectionConfig {
+    Config stream;
+    bool event_completions = false;  ///< Wc of opcode connected and closed on the receive queue
+    ConnectionLimits limits = {};
 };
 
 /// How one start shall go: ConnectAttr, as far as it is not the lower layer's.
@@ -202,8 +207,8 @@ class Connection final {
     [[nodiscard]] const Negotiated& negotiated() const noexcept;
     [[nodiscard]] ConstBytes private_data() const noexcept;  ///< the peer's
     /// Llp::peer() of the layer that start-up went by.
-    [[nodiscard]] const Implementation* peer() const noexcept {
-        return startup_ != nullptr ? startup_->peer() : nullptr;
+    [[nodiscard]] std::optional<Implementation> peer() const noexcept {
+        return startup_ != nullptr ? startup_->peer() : std::nullopt;
     }
 
     void set_context(std::uint64_t context) noexcept;
@@ -258,9 +263,9 @@ class Connection final {
     void flush_posted_receives();
     void begin_linger(Time now);
 
-    ConnectionConfig config_;
+    ConnectionLimits limits_;
     Delegate& delegate_;
-    Stream stream_;
+    Stream stream_;  ///< keeps ConnectionConfig::stream
     Llp* llp_ = nullptr;
     Llp* startup_ = nullptr;  ///< the layer that start-up went by
     StartAttr attr_;
@@ -274,6 +279,7 @@ class Connection final {
     Start start_ = Start::pending;
     Local local_ = Local::open;
     Remote remote_ = Remote::open;
+    bool event_completions_;
     bool released_ = false;
     bool awaits_confirm_end_ = false;
     bool committed_ = false;              ///< some octets were

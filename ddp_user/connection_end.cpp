@@ -143,7 +143,7 @@ void Connection::end(QpState state, const ConnectionError& error, WcStatus statu
     const bool rejects = !negotiated().initiator && !is_started();
     if (rejects && !negotiated().peer_is_xsock && !peer_finished()) {
         local_ = Local::fin_owed;
-        finish_at_ = after(now, config_.fin_delay);
+        finish_at_ = after(now, limits_.fin_delay);
     } else {
         finish();
     }
@@ -172,24 +172,24 @@ void Connection::set_state(QpState next) {
     delegate_.on_state(next);
 }
 
-void Connection::begin_linger(Time now) { deadlines_.linger = after(now, config_.linger); }
+void Connection::begin_linger(Time now) { deadlines_.linger = after(now, limits_.linger); }
 
 void Connection::push(const Wc& wc) {
-    CompletionQueue& queue = *config_.stream.recv_cq;
-    if (config_.stream.completions != nullptr) {
-        config_.stream.completions->push(queue, wc);
+    CompletionQueue& queue = *stream_.config().recv_cq;
+    if (stream_.config().completions != nullptr) {
+        stream_.config().completions->push(queue, wc);
     } else {
         queue.push(wc);
     }
 }
 
 void Connection::push_event(WcOpcode opcode, WcStatus status) {
-    if (!config_.event_completions || released_) return;
+    if (!event_completions_ || released_) return;
     Wc wc;
     wc.opcode = opcode;
     wc.status = status;
-    wc.qp_num = config_.stream.qp_num;
-    wc.qp_context = config_.stream.qp_context;
+    wc.qp_num = stream_.config().qp_num;
+    wc.qp_context = stream_.config().qp_context;
     push(wc);
 }
 
@@ -197,13 +197,13 @@ void Connection::push_event(WcOpcode opcode, WcStatus status) {
 
 void Connection::shutdown(Time now) {
     if (ended() || closing()) return;
-    config_.stream.sq->close();
+    stream_.config().sq->close();
     local_ = Local::closing;
     if (state_ == QpState::fresh) {
         end_fresh(QpState::closed);
         return;
     }
-    if (is_started() && !negotiated().peer_is_xsock) finish_at_ = after(now, config_.fin_delay);
+    if (is_started() && !negotiated().peer_is_xsock) finish_at_ = after(now, limits_.fin_delay);
     if (state_ == QpState::established) set_state(QpState::closing);
 }
 
@@ -213,7 +213,7 @@ void Connection::abort() {
         close(true);
         return;
     }
-    config_.stream.sq->close();
+    stream_.config().sq->close();
     if (state_ == QpState::fresh) {
         end_fresh(QpState::error);
         return;
@@ -228,7 +228,7 @@ void Connection::detach(Time now) {
     if (ended()) return;
     const bool in_order = state_ == QpState::established || state_ == QpState::peer_closed ||
                           state_ == QpState::closing;
-    const SendQueue& sq = *config_.stream.sq;
+    const SendQueue& sq = *stream_.config().sq;
     if (!in_order || sq.posted() != sq.retired()) {
         abort();
         return;
@@ -252,7 +252,7 @@ void Connection::release(Time now) {
     confirm_end();
     released_ = true;
     if (ended()) return;
-    const SendQueue& sq = *config_.stream.sq;
+    const SendQueue& sq = *stream_.config().sq;
     if ((state_ == QpState::starting || state_ == QpState::requested) &&
         sq.posted() == sq.retired()) {
         abort();  // what was posted meanwhile would still go if start-up succeeds
@@ -267,23 +267,23 @@ void Connection::release(Time now) {
 }
 
 void Connection::leave_shared_queue() {
-    if (!config_.stream.rq_shared || own_queue_ != nullptr) return;
+    if (!stream_.config().rq_shared || own_queue_ != nullptr) return;
     own_queue_ = std::make_unique<RecvQueue>(1);
     stream_.leave_shared_queue(*own_queue_);
 }
 
 // Posted receives will not be used. One that a message has begun to fill ends with the connection.
 void Connection::flush_posted_receives() {
-    if (config_.stream.rq_shared) return;
-    config_.stream.rq->close();
+    if (stream_.config().rq_shared) return;
+    stream_.config().rq->close();
     RecvWqe wqe;
-    while (config_.stream.rq->take(wqe)) {
+    while (stream_.config().rq->take(wqe)) {
         Wc wc;
         wc.wr_id = wqe.wr_id;
         wc.opcode = WcOpcode::recv;
         wc.status = WcStatus::flushed;
-        wc.qp_num = config_.stream.qp_num;
-        wc.qp_context = config_.stream.qp_context;
+        wc.qp_num = stream_.config().qp_num;
+        wc.qp_context = stream_.config().qp_context;
         push(wc);
     }
 }

@@ -290,4 +290,6 @@ void Stream::set_rights(std::uint32_t rights) noexcept { impl_->config.rights = 
 void Stream::set_acknowledged() noexcept { impl_->tx.acknowledged = true; }
 void Stream::set_context(std::uint64_t context) noexcept { impl_->config.qp_context = context; }
 
+const Config& Stream::config() const noexcept { return impl_->config; }
+
 }  // namespace xsock::ddp

@@ -125,6 +125,7 @@ class Stream final : public Ulp {
     void peer_finished();
     /// Completions from now on carry `context`.
     void set_context(std::uint64_t context) noexcept;
+    [[nodiscard]] const Config& config() const noexcept;
     /// A fault of ours or of the program's (e.g. unmapped memory): Terminate if there is one for
     /// it.
     void fail(StreamError stream_error);

@@ -356,16 +356,34 @@ std::size_t Startup::take_extension_frame(ConstBytes bytes) {
         fail(StreamError::mpa_extension_frame);
     } else if (exchange_->complete()) {
         const ExtensionFrame& frame = exchange_->frame();
-        if (frame.implementation) peer_ = std::make_unique<Implementation>(*frame.implementation);
+        if (frame.implementation) {
+            std::vector<std::byte> tlv;
+            append_tlv(tlv, *frame.implementation);
+            const ConstBytes value = ConstBytes(tlv).subspan(sizeof(mpa_tlv));
+            peer_ = std::make_unique<std::byte[]>(value.size());
+            peer_bytes_ = static_cast<std::uint16_t>(value.size());
+            std::copy(value.begin(), value.end(), peer_.get());
+        }
         exchange_.reset();
         if (tx_.empty()) end_exchange();
     }
     return used;
 }
 
+std::optional<Implementation> Startup::peer() const noexcept {
+    std::optional<Implementation> peer;
+    if (peer_) {
+        [[maybe_unused]] const ExtensionError error =
+            decode({peer_.get(), peer_bytes_}, peer.emplace());
+        XSOCK_ASSERT(error == ExtensionError::none);
+    }
+    return peer;
+}
+
 /// Once our frame is written and the peer's is there.
 void Startup::end_exchange() {
     if (exchange_) return;
+    std::vector<std::byte>().swap(config_.extension_tlvs);
     if (owed_stream_error_ != StreamError::none) return fail(owed_stream_error_);
     state_ = State::established;
 }

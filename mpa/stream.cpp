@@ -347,7 +347,7 @@ bool Stream::reject(ConstBytes private_data, Time) {
 
 const Request& Stream::request() const noexcept { return impl_->startup.request(); }
 ConstBytes Stream::private_data() const noexcept { return impl_->startup.private_data(); }
-const Implementation* Stream::peer() const noexcept { return impl_->startup.peer(); }
+std::optional<Implementation> Stream::peer() const noexcept { return impl_->startup.peer(); }
 
 // -- time --
 

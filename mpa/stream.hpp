@@ -81,7 +81,7 @@ class Stream final : public Llp {
     [[nodiscard]] const Negotiated& negotiated() const noexcept override;
     [[nodiscard]] ConstBytes private_data() const noexcept override;
     [[nodiscard]] std::size_t mulpdu() const noexcept override;
-    [[nodiscard]] const Implementation* peer() const noexcept override;
+    [[nodiscard]] std::optional<Implementation> peer() const noexcept override;
 
     // What the owner of the TCP connection asks besides.
 

@@ -146,8 +146,8 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     std::shared_ptr<RecvQueue> rq_;
     ddp::Connection core_;
     std::unique_ptr<mpa::Stream> mpa_;
-    std::atomic<QpState> state_{QpState::fresh};  // core_.state(), for any thread
     PostBatching batching_;
+    std::atomic<QpState> state_{QpState::fresh};  // core_.state(), for any thread
     std::atomic<bool> standard_peer_{false};  // established, and the peer is no xsock
     std::atomic<bool> rnr_waiting_{false};    // is in the shared queue's list
 

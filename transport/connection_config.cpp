@@ -22,8 +22,8 @@ ddp::ConnectionConfig core_config(const ConnectionParts& parts, SendQueue& sq, R
     config.stream.completions = &parts.progress->completions();
     config.stream.counters = &counters;
     config.event_completions = parts.attr.event_completions;
-    config.rnr_timeout = parts.attr.rnr_timeout;
-    config.linger = Time{parts.attr.linger_ms} * kMillisecond;
+    config.limits.rnr_timeout = parts.attr.rnr_timeout;
+    config.limits.linger = Time{parts.attr.linger_ms} * kMillisecond;
     return config;
 }
 

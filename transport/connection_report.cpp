@@ -44,14 +44,14 @@ std::string report_unmapped(const char* text, const char* peer) {
 
 void report_start(const ddp::Connection& connection, const char* peer) {
     const Negotiated& n = connection.negotiated();
-    const Implementation* const said = connection.peer();
+    const std::optional<Implementation> said = connection.peer();
     log(LogLevel::info, "connected",
         "%s: %s, MPA revision %u, CRC %s, markers tx %s rx %s, peer %s%s%s%s%s", peer,
         n.initiator ? "initiator" : "responder", n.revision, n.crc ? "on" : "off",
         n.markers_tx ? "on" : "off", n.markers_rx ? "on" : "off",
-        n.peer_is_xsock ? "xsock" : "other", said != nullptr ? ", named " : "",
-        said != nullptr ? said->name.data() : "", said != nullptr ? " " : "",
-        said != nullptr ? said->version.data() : "");
+        n.peer_is_xsock ? "xsock" : "other", said ? ", named " : "",
+        said ? said->name.data() : "", said ? " " : "",
+        said ? said->version.data() : "");
 }
 
 std::string report_end(const ddp::Connection& connection, const char* peer) {
@@ -101,7 +101,7 @@ StatsDescription describe(const ddp::Connection& connection) {
     d.markers_tx = n.markers_tx;
     d.markers_rx = n.markers_rx;
     d.peer_is_xsock = n.peer_is_xsock;
-    if (const Implementation* const peer = connection.peer(); peer != nullptr) {
+    if (const auto peer = connection.peer()) {
         d.peer_features = peer->features;
         d.peer_delayed_ack_ms = peer->delayed_ack_ms;
         set_stats_text(d.peer_name, peer->name.data());
@@ -126,7 +126,7 @@ QpInfo info_of(const ddp::Connection& connection) {
     info.mulpdu = layer->mulpdu();
     const ConstBytes data = connection.private_data();
     info.private_data.assign(data.begin(), data.end());
-    if (const Implementation* const peer = connection.peer(); peer != nullptr) info.peer = *peer;
+    if (const auto peer = connection.peer()) info.peer = *peer;
     return info;
 }
 

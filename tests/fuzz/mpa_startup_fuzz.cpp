@@ -84,8 +84,8 @@ void complete(const Startup& startup, Outcome& outcome) {
     outcome.ord = n.ord;
     outcome.rtr = n.rtr;
     FUZZ_CHECK(n.peer_is_xsock || !n.extensions);
-    FUZZ_CHECK(n.extensions || startup.peer() == nullptr);
-    if (startup.peer() != nullptr) outcome.peer = *startup.peer();
+    FUZZ_CHECK(n.extensions || !startup.peer());
+    if (startup.peer()) outcome.peer = *startup.peer();
     const bool failed = startup.state() == State::failed || startup.state() == State::rejected;
     FUZZ_CHECK(failed == (startup.stream_error() != StreamError::none));
 }

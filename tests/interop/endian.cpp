@@ -93,7 +93,7 @@ class End final : public ddp::Connection::Delegate {
 
     void run() {
         while (connection_->state() != QpState::established) step();
-        REQUIRE(mpa_->peer() != nullptr && *mpa_->peer() == kImplementation);
+        REQUIRE(mpa_->peer() == kImplementation);
         const ConstBytes key = mpa_->private_data();
         REQUIRE(key.size() == 12);
         stag_ = load_be32(key.data());

@@ -26,8 +26,8 @@ ddp::ConnectionConfig connection_config(const Endpoint::Parts& parts, SendQueue&
     config.stream.rq_shared = parts.rq_shared;
     config.stream.send_cq = parts.send_cq;
     config.stream.recv_cq = parts.recv_cq;
-    config.rnr_timeout = parts.rnr_timeout;
-    config.fin_delay = parts.options->fin_delay;
+    config.limits.rnr_timeout = parts.rnr_timeout;
+    config.limits.fin_delay = parts.options->fin_delay;
     return config;
 }
 

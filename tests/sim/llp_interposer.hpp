@@ -107,7 +107,7 @@ class LlpInterposer final : public Llp {
     const Negotiated& negotiated() const noexcept override { return below_.negotiated(); }
     ConstBytes private_data() const noexcept override { return below_.private_data(); }
     std::size_t mulpdu() const noexcept override { return below_.mulpdu(); }
-    const Implementation* peer() const noexcept override { return below_.peer(); }
+    std::optional<Implementation> peer() const noexcept override { return below_.peer(); }
 
   private:
     void look() noexcept { status_ = below_.status(); }

@@ -463,9 +463,9 @@ void Program::check_peer() const {
     if (end_.mpa->negotiated().extensions != exchanged) {
         fail("%s: extension frames were %sexchanged", name(), exchanged ? "not " : "");
     }
-    const Implementation* const heard = end_.mpa->peer();
+    const std::optional<Implementation> heard = end_.mpa->peer();
     const Implementation said = exchanged ? peer_->end_.options().implementation : Implementation{};
-    if ((heard != nullptr ? *heard : Implementation{}) != said) {
+    if (heard.value_or(Implementation{}) != said) {
         fail("%s: the peer's implementation differs", name());
     }
 }

@@ -179,7 +179,7 @@ std::optional<Attempt> attempt(Findings& findings, const addrinfo& address, std:
     result.state = startup.state();
     result.took_ns = now_ns() - asked;
     result.negotiated = startup.negotiated();
-    if (startup.peer() != nullptr) result.peer = *startup.peer();
+    if (startup.peer()) result.peer = *startup.peer();
     const ConstBytes data = startup.private_data();
     result.private_data.assign(reinterpret_cast<const char*>(data.data()), data.size());
     return result;

@@ -127,9 +127,9 @@ class Side final : private Connection::Delegate {
         c.stream.send_cq = &send_cq;
         c.stream.recv_cq = &recv_cq;
         c.event_completions = options_.events;
-        c.rnr_timeout = kRnr;
-        c.linger = kLinger;
-        c.fin_delay = kFinDelay;
+        c.limits.rnr_timeout = kRnr;
+        c.limits.linger = kLinger;
+        c.limits.fin_delay = kFinDelay;
         return c;
     }
     Llp& data_layer(Llp& startup) override { return other ? *other : startup; }

@@ -109,7 +109,7 @@ class PipeLayer final : public Llp {
 
     const Negotiated& negotiated() const noexcept override { return agreed_; }
     ConstBytes private_data() const noexcept override { return {}; }
-    const Implementation* peer() const noexcept override { return nullptr; }
+    std::optional<Implementation> peer() const noexcept override { return std::nullopt; }
     std::size_t mulpdu() const noexcept override { return kMulpdu; }
 
     /// A layer that another one starts up for.

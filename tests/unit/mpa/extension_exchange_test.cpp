@@ -155,13 +155,13 @@ TEST(ExtensionFlag, a_reply_that_rejects_has_none_and_no_frame) {
 
 TEST(ExtensionExchange, tells_each_end_of_the_other) {
     Asked a;
-    EXPECT_EQ(a.r.peer(), nullptr);
+    EXPECT_FALSE(a.r.peer());
     a.i.rx(a.r.write());
     a.r.rx(a.i.write());
     ASSERT_EQ(a.i.state(), State::established);
     ASSERT_EQ(a.r.state(), State::established);
-    ASSERT_NE(a.i.peer(), nullptr);
-    ASSERT_NE(a.r.peer(), nullptr);
+    ASSERT_TRUE(a.i.peer());
+    ASSERT_TRUE(a.r.peer());
     EXPECT_EQ(*a.i.peer(), named("responder"));
     EXPECT_EQ(*a.r.peer(), named("initiator"));
     EXPECT_EQ(a.i.next_timeout(), kNever);
@@ -176,8 +176,8 @@ TEST(ExtensionExchange, takes_frames_that_name_nothing) {
     r.rx(i.write());
     EXPECT_EQ(i.state(), State::established);
     EXPECT_EQ(r.state(), State::established);
-    EXPECT_EQ(i.peer(), nullptr);
-    EXPECT_EQ(r.peer(), nullptr);
+    EXPECT_FALSE(i.peer());
+    EXPECT_FALSE(r.peer());
 }
 
 TEST(ExtensionExchange, responder_writes_its_frame_together_with_its_reply) {
@@ -301,7 +301,7 @@ TEST(ExtensionExchange, ends_at_a_frame_that_is_wrong) {
         EXPECT_EQ(i.state(), State::failed);
         EXPECT_EQ(i.stream_error(), StreamError::mpa_extension_frame);
         EXPECT_TRUE(i.tx().empty());
-        EXPECT_EQ(i.peer(), nullptr);
+        EXPECT_FALSE(i.peer());
 
         Asked a;
         a.r.write();
@@ -474,8 +474,8 @@ TEST(ExtensionStream, an_older_xsock_of_either_role_is_treated_as_before) {
         EXPECT_EQ(i.ulp.events, (Events{"established", "probe"}));
         EXPECT_EQ(r.stream.status().next_timeout, 200 * kMillisecond);
         EXPECT_FALSE(r.stream.status().tx_allowed);
-        EXPECT_EQ(i.stream.peer(), nullptr);
-        EXPECT_EQ(r.stream.peer(), nullptr);
+        EXPECT_FALSE(i.stream.peer());
+        EXPECT_FALSE(r.stream.peer());
         EXPECT_TRUE(i.ulp.negotiated.peer_is_xsock && r.ulp.negotiated.peer_is_xsock);
         EXPECT_FALSE(i.ulp.negotiated.extensions || r.ulp.negotiated.extensions);
     }

@@ -454,7 +454,8 @@ def test_signals():
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert time.monotonic() - begin >= 0.3
-    assert len(hits) > 10, len(hits)
+    # Held back, all of them would be one at the end. On a busy machine far fewer come than were set.
+    assert len(hits) > 3, len(hits)
     for x in (s, c, e):
         x.close()
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* The table of descriptors: how it is made, shared, closed, and what fork leaves of it. */
+/* The table of descriptors: how it is made, shared, closed, and counted again in a forked child. */
 #include "libxsock/overlay/fd_table.h"
 
 #include <errno.h>
@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "libxsock/overlay/fork.h"
 #include "libxsock/overlay/overlay.h"
 #include "libxsock/overlay/summary.h"
 
@@ -20,58 +21,13 @@ enum { SLOTS_FEW = 1 << 12, SLOTS_LEAST = 1 << 20, SLOTS_MOST = 1 << 26, HANDLES
 
 struct fd_table fd_table;
 _Atomic int fd_duplicated;
-_Atomic uint32_t fd_generation;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* making the table; the free list */
 static struct fd_handle* free_handles;
 
-/* A page that the kernel clears in a forked child and that a vforked one shares: `alive` tells the
- * three kinds of process apart together with `owner`. */
-enum { PAGE_COPIED = 0, PAGE_ALIVE = 1 };
-struct fork_page {
-    _Atomic uint32_t alive;
-};
-static struct fork_page* fork_page;
-static _Atomic pid_t owner;
-
 /* The kernel answers EBADF to calls on it, and on each number that is about to be closed. */
 static int inactive_fd;
 static _Atomic uint32_t closings_begun, closings_ended;
-
-static void count_again(void);
-
-/* In a forked child, from pthread_atfork() or, where no handler ran (_Fork, clone), from the first
- * use: this process has one thread still, or its threads meet at the lock. */
-static void adopt(void) {
-    static pthread_mutex_t adopting = PTHREAD_MUTEX_INITIALIZER;
-    pthread_mutex_lock(&adopting);
-    if (atomic_load(&fork_page->alive) != PAGE_ALIVE || atomic_load(&owner) != getpid()) {
-        pthread_mutex_init(&lock, NULL);
-        overlay_wait_forked();
-        overlay_stdio_forked();
-        free_handles = NULL; /* may have been torn: leave it, make new ones */
-        atomic_store(&closings_ended, atomic_load(&closings_begun));
-        count_again();
-        atomic_fetch_add(&fd_generation, 1);
-        xsock_engine_opened->socket_forked();
-        atomic_store(&owner, getpid());
-        atomic_store(&fork_page->alive, PAGE_ALIVE);
-    }
-    pthread_mutex_unlock(&adopting);
-}
-
-static inline void notice_fork(void) {
-    if (__builtin_expect(
-            atomic_load_explicit(&fork_page->alive, memory_order_acquire) == PAGE_COPIED, 0)) {
-        adopt();
-    }
-}
-
-enum fd_owner fd_table_owner(void) {
-    if (!fd_any()) return FD_OWNER_SELF;
-    notice_fork();
-    return atomic_load(&owner) == getpid() ? FD_OWNER_SELF : FD_OWNER_VFORK;
-}
 
 /* References that the parent's threads held have no owner here: only descriptors count. */
 static void count_again(void) {
@@ -87,20 +43,19 @@ static void count_again(void) {
     }
 }
 
-static void forked(void) {
-    if (fd_any()) {
-        adopt();
-    } else {
-        pthread_mutex_init(&lock, NULL); /* another thread may have begun with a table */
-    }
-}
+int fd_table_is_ours(void) { return !fd_any() || !fork_shares_memory(); }
 
-static void watch_forks(void) { pthread_atfork(NULL, NULL, forked); }
+void fd_table_forked(void) {
+    pthread_mutex_init(&lock, NULL); /* another thread may have begun with a table */
+    if (!fd_any()) return;
+    free_handles = NULL; /* may have been torn: leave it, make new ones */
+    atomic_store(&closings_ended, atomic_load(&closings_begun));
+    count_again();
+}
 
 static int make_table(void) {
     struct rlimit files = {SLOTS_LEAST, SLOTS_LEAST};
     uint32_t limit = SLOTS_LEAST;
-    void* page;
     void* slots;
 
     getrlimit(RLIMIT_NOFILE, &files);
@@ -111,23 +66,11 @@ static int make_table(void) {
         /* Address space may be limited (RLIMIT_AS). */
     } while (slots == MAP_FAILED && (limit /= 2) >= SLOTS_FEW);
     if (slots == MAP_FAILED) return -1;
-    page =
-        mmap(NULL, sizeof *fork_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED) {
-        munmap(slots, limit * sizeof(*fd_table.slots));
-        return -1;
-    }
-    /* Linux before 4.14 has no such advice: there only fork() itself is noticed. */
-    madvise(page, sizeof *fork_page, MADV_WIPEONFORK);
-    inactive_fd = xsock_engine_opened->socket_inactive_fd();
+    inactive_fd = fork_detect() == 0 ? xsock_engine_opened->socket_inactive_fd() : -1;
     if (inactive_fd < 0) {
-        munmap(page, sizeof *fork_page);
         munmap(slots, limit * sizeof(*fd_table.slots));
         return -1;
     }
-    fork_page = page;
-    atomic_store(&fork_page->alive, PAGE_ALIVE);
-    atomic_store(&owner, getpid());
     fd_table.slots = slots;
     atomic_store_explicit(&fd_table.limit, limit, memory_order_release);
     return 0;
@@ -161,7 +104,7 @@ static void free_handle(struct fd_handle* handle) {
 
 struct fd_handle* fd_get(int fd) {
     if (!fd_has_handle(fd)) return NULL;
-    notice_fork();
+    fork_notice();
     for (;;) {
         struct fd_handle* const handle =
             atomic_load_explicit(&fd_table.slots[fd], memory_order_acquire);
@@ -292,21 +235,20 @@ int fd_join(int fd) {
 }
 
 int fd_install(int fd, struct xsock_socket* sock) {
-    static pthread_once_t watching = PTHREAD_ONCE_INIT;
     struct fd_handle* handle;
     struct stat status;
     int failed = 0;
     int before;
     if (!fd_any()) {
         before = overlay_begin();
-        pthread_once(&watching, watch_forks);
+        fork_watch(); /* outside of the lock, which the handler renews */
         pthread_mutex_lock(&lock);
         if (!fd_any()) failed = make_table();
         pthread_mutex_unlock(&lock);
         overlay_end(before);
         if (failed) return -1;
     }
-    notice_fork();
+    fork_notice();
     if ((uint32_t)fd >= atomic_load(&fd_table.limit)) {
         errno = EMFILE;
         return -1;
@@ -337,7 +279,7 @@ int fd_share(int fd, struct fd_handle* handle) {
 }
 
 struct fd_handle* fd_take(int fd) {
-    if (!fd_has(fd) || fd_table_owner() != FD_OWNER_SELF) return NULL;
+    if (!fd_has(fd) || !fd_table_is_ours()) return NULL;
     return atomic_exchange(&fd_table.slots[fd], NULL);
 }
 
@@ -408,7 +350,7 @@ int fd_forget_all_of(int fd, struct fd_handle* handle) {
 
 void fd_forget_range(unsigned first, unsigned last) {
     uint32_t top;
-    if (!fd_any() || fd_table_owner() != FD_OWNER_SELF) return;
+    if (!fd_any() || !fd_table_is_ours()) return;
     top = atomic_load(&fd_table.top);
     for (; first < top && first <= last; first++) fd_forget((int)first);
 }

@@ -49,12 +49,10 @@ struct fd_table {
 };
 extern struct fd_table fd_table;
 
-/* The process that owns the table, as the caller sees it. */
-enum fd_owner {
-    FD_OWNER_SELF,  /* ours */
-    FD_OWNER_VFORK, /* the parent's, whose memory this process uses */
-};
-enum fd_owner fd_table_owner(void);
+/* 0: the table is that of the process whose memory this one uses (vfork), and stays as it is. */
+int fd_table_is_ours(void);
+/* In a forked child: no other thread has a reference, or the lock. */
+void fd_table_forked(void);
 
 /* True when `fd` has a handle. */
 static inline int fd_has_handle(int fd) {
@@ -78,10 +76,6 @@ static inline int fd_any(void) {
     return __builtin_expect(atomic_load_explicit(&fd_table.limit, memory_order_acquire) != 0, 0);
 }
 
-/* Grows in a forked child, where the references of calls under way are not counted any more. A call
- * whose thread's own signal handler forked goes on there: it must not give its references back. */
-extern _Atomic uint32_t fd_generation;
-
 /* The handle of `fd` with a reference for the caller, or NULL. */
 struct fd_handle* fd_get(int fd);
 /* Gives the reference back. The last one lets go of the engine's object; errno stays. In a signal
@@ -102,7 +96,7 @@ int fd_join(int fd);
 struct fd_handle* fd_take(int fd);
 /* Around the kernel's close() of `fd`, in this order; fd_begin_close() returns what fd_end_close()
  * needs, NULL if the slot was empty already. The end may wait (SO_LINGER).
- * @pre fd_table_owner() is FD_OWNER_SELF */
+ * @pre fd_table_is_ours() */
 struct fd_handle* fd_begin_close(int fd);
 void fd_end_close(struct fd_handle* handle);
 /* The same for all from `first` to `last`. @pre fd_any() */

@@ -9,28 +9,29 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "libxsock/overlay/fork.h"
 #include "libxsock/overlay/overlay.h"
 
 /* The order of the steps is fd_table.h's. A thread that was cancelled in between would leave the
  * connection open for good. */
 static __attribute__((noinline)) int close_slow(int fd) {
-    if (fd_has(fd) && fd_table_owner() == FD_OWNER_SELF) {
+    if (fd_has(fd) && fd_table_is_ours()) {
         int cancel_state;
         int result;
         struct fd_handle* handle;
-        const uint32_t generation = atomic_load_explicit(&fd_generation, memory_order_relaxed);
+        const uint32_t generation = atomic_load_explicit(&fork_generation, memory_order_relaxed);
         pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
         handle = fd_begin_close(fd);
         result = LIBC(close)(fd);
         /* (the child of a signal handler's fork has counted its slots anew) */
-        if (generation == atomic_load_explicit(&fd_generation, memory_order_relaxed)) {
+        if (generation == atomic_load_explicit(&fork_generation, memory_order_relaxed)) {
             fd_end_close(handle);
         }
         pthread_setcancelstate(cancel_state, NULL);
         return result;
     }
     /* (where this is the engine's own call, it may) */
-    if (!XSOCK_ENGINE_CALLS_US && overlay_engine_owns(fd) && fd_table_owner() == FD_OWNER_SELF) {
+    if (!XSOCK_ENGINE_CALLS_US && overlay_engine_owns(fd) && fd_table_is_ours()) {
         errno = EBADF;
         return -1;
     }
@@ -67,18 +68,17 @@ static int close_around_the_engine(unsigned first, unsigned last, int flags) {
 }
 
 static int close_handles(unsigned first, unsigned last, int flags) {
-    const uint32_t generation = atomic_load_explicit(&fd_generation, memory_order_relaxed);
+    const uint32_t generation = atomic_load_explicit(&fork_generation, memory_order_relaxed);
     struct fd_handle* const handles = fd_begin_close_range(first, last);
     const int result = close_around_the_engine(first, last, flags);
-    if (generation == atomic_load_explicit(&fd_generation, memory_order_relaxed)) {
+    if (generation == atomic_load_explicit(&fork_generation, memory_order_relaxed)) {
         fd_end_close_range(handles);
     }
     return result;
 }
 
 int overlay_close_range(unsigned first, unsigned last, int flags) {
-    if (!fd_any() || first > last || (flags & ~CLOSE_RANGE_UNSHARE) != 0 ||
-        fd_table_owner() != FD_OWNER_SELF) {
+    if (!fd_any() || first > last || (flags & ~CLOSE_RANGE_UNSHARE) != 0 || !fd_table_is_ours()) {
         return LIBC(close_range)(first, last, flags);
     }
     /* What is replaced below must not be in a table that other threads go on with. */
@@ -87,7 +87,7 @@ int overlay_close_range(unsigned first, unsigned last, int flags) {
 }
 
 void overlay_closefrom(int first) {
-    if (fd_any() && fd_table_owner() == FD_OWNER_SELF) {
+    if (fd_any() && fd_table_is_ours()) {
         close_handles(first < 0 ? 0 : (unsigned)first, ~0u, 0);
         return;
     }
@@ -113,21 +113,21 @@ struct copying {
 
 static struct copying begin_copying(int fd) {
     struct copying c;
-    c.generation = atomic_load_explicit(&fd_generation, memory_order_relaxed);
+    c.generation = atomic_load_explicit(&fork_generation, memory_order_relaxed);
     c.handle = fd_has(fd) ? fd_get(fd) : NULL;
     c.closings = fd_closings();
     return c;
 }
 
 static int end_copying_with(const struct copying* c, int result) {
-    if (c->generation == atomic_load_explicit(&fd_generation, memory_order_relaxed)) {
+    if (c->generation == atomic_load_explicit(&fork_generation, memory_order_relaxed)) {
         fd_put(c->handle);
     }
     return result;
 }
 
 static int share(int copy, struct fd_handle* handle) {
-    if (fd_table_owner() != FD_OWNER_SELF || fd_share(copy, handle) == 0) return copy;
+    if (!fd_table_is_ours() || fd_share(copy, handle) == 0) return copy;
     LIBC(close)(copy);
     errno = EMFILE;
     return -1;
@@ -146,7 +146,7 @@ static int end_copying(struct copying c, int fd, int copy, int replaced) {
     if (c.handle == NULL || !fd_is_of(fd, copy, c.handle)) {
         /* Turned to DDPMODE meanwhile, or closed and given out again? */
         end_copying_with(&c, 0);
-        c.generation = atomic_load_explicit(&fd_generation, memory_order_relaxed);
+        c.generation = atomic_load_explicit(&fork_generation, memory_order_relaxed);
         c.handle = fd_has(fd) ? fd_get(fd) : NULL;
         if (c.handle == NULL || !fd_is_of(fd, copy, c.handle)) {
             return end_copying_with(&c, plain_copy(copy));
@@ -159,7 +159,7 @@ static int end_copying(struct copying c, int fd, int copy, int replaced) {
  * bytes into its stream. In a child that is what duplicates are made for. */
 static int refuse_handing_on(int fd) {
     const int started = fd_has(fd) ? overlay_started(fd) : 0;
-    if (started == 0 || (started == 1 && fd_table_owner() == FD_OWNER_SELF)) return 0;
+    if (started == 0 || (started == 1 && fd_table_is_ours())) return 0;
     errno = EPERM;
     return 1;
 }
@@ -179,7 +179,7 @@ static int duplicate_over(replace_fn* real, int fd, int to, int flags) {
     struct copying c;
     if (fd == to) return real(fd, to, flags); /* dup2: nothing happens; dup3: EINVAL */
     if (refuse_handing_on(fd)) return -1;
-    if (overlay_engine_owns(to) && fd_table_owner() == FD_OWNER_SELF) {
+    if (overlay_engine_owns(to) && fd_table_is_ours()) {
         errno = EBUSY;
         return -1;
     }

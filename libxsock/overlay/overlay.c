@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <pthread.h>
 
+#include "libxsock/overlay/fork.h"
 #include "libxsock/overlay/summary.h"
 
 /* One word in the static block: found without a call. */
@@ -37,7 +38,7 @@ int overlay_enter(struct overlay_call* call, int fd) {
         return -1;
     }
     call->handle = handle;
-    call->generation = atomic_load_explicit(&fd_generation, memory_order_relaxed);
+    call->generation = atomic_load_explicit(&fork_generation, memory_order_relaxed);
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &call->cancel_state);
     inside = 1;
     return 1;
@@ -56,7 +57,7 @@ int overlay_leave(struct overlay_call* call, int fd, long result) {
         }
     }
     if (XSOCK_LIKELY(call->generation ==
-                     atomic_load_explicit(&fd_generation, memory_order_relaxed))) {
+                     atomic_load_explicit(&fork_generation, memory_order_relaxed))) {
         fd_put(call->handle);
     }
     fd_put_deferred();
@@ -86,7 +87,7 @@ int overlay_engine_owns(int fd) { return fd_any() && xsock_engine_opened->socket
 
 void overlay_drain(void) {
     int before;
-    if (!fd_any() || inside || fd_table_owner() != FD_OWNER_SELF) return;
+    if (!fd_any() || inside || !fd_table_is_ours()) return;
     before = overlay_begin();
     xsock_engine_opened->socket_drain(-1);
     overlay_end(before);

@@ -71,7 +71,7 @@ static int stream_close(void* cookie) {
     struct stream* const s = cookie;
     struct stream** place;
     int result;
-    fd_table_owner();
+    fd_table_is_ours();
     pthread_mutex_lock(&lock);
     for (place = &streams; *place != NULL && *place != s; place = &(*place)->next) {
     }
@@ -121,7 +121,7 @@ static int stream_fd(const FILE* file) {
     const struct stream* s;
     int fd = -1;
     if (XSOCK_LIKELY(atomic_load_explicit(&stream_count, memory_order_relaxed) == 0)) return -1;
-    fd_table_owner(); /* a child without a fork handler detects the fork here */
+    fd_table_is_ours(); /* a child without a fork handler detects the fork here */
     pthread_mutex_lock(&lock);
     for (s = streams; s != NULL; s = s->next) {
         if (s->file == file) fd = s->fd;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "libxsock/overlay/fork.h"
 #include "libxsock/overlay/overlay.h"
 #include "libxsock/overlay/shared.h"
 
@@ -27,7 +28,7 @@ static struct {
     _Atomic unsigned long count;
 } modes[MODES];
 
-static void reset_after_fork(void) {
+void summary_forked(void) {
     int i;
     process = getpid();
     for (i = 0; i < SUMMARY_KEYS; i++) atomic_store(&counts[i], 0);
@@ -46,7 +47,7 @@ static void begin(void) {
     }
     memcpy(path, wanted, length + 1);
     process = getpid();
-    pthread_atfork(NULL, NULL, reset_after_fork);
+    fork_watch();
     atexit(at_exit);
     at_quick_exit(at_exit);
 }

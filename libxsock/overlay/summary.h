@@ -36,6 +36,8 @@ void summary_count_slow(enum summary_key key, int fd);
 void summary_mode_slow(struct xsock_socket* sock);
 /* Writes the line. Async-signal-safe. `end` is "exit" or "exec". */
 void summary_write(const char* end);
+/* In a forked child: its counts begin at 0. */
+void summary_forked(void);
 
 static inline int summary_may_be_wanted(void) {
     return __builtin_expect(atomic_load_explicit(&summary_wanted, memory_order_relaxed), 0);

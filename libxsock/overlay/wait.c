@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/time.h>
 
+#include "libxsock/overlay/fork.h"
 #include "libxsock/overlay/overlay.h"
 
 /* Handles of the descriptors of one call, a reference each. */
@@ -28,14 +29,14 @@ struct handles {
 
 /* A reference that was taken in the process of that generation. */
 static void put_of(uint32_t generation, struct fd_handle* handle) {
-    if (generation == atomic_load_explicit(&fd_generation, memory_order_relaxed)) fd_put(handle);
+    if (generation == atomic_load_explicit(&fork_generation, memory_order_relaxed)) fd_put(handle);
 }
 
 static int handles_begin(struct handles* h, size_t count) {
     void** memory = h->few;
     h->memory = NULL;
     h->count = count;
-    h->generation = atomic_load_explicit(&fd_generation, memory_order_relaxed);
+    h->generation = atomic_load_explicit(&fork_generation, memory_order_relaxed);
     if (2 * count > sizeof h->few / sizeof *h->few) {
         memory = h->memory = calloc(2 * count, sizeof *memory);
         if (memory == NULL) return -1;
@@ -372,7 +373,7 @@ int overlay_epoll_ctl(int set, int operation, int fd, struct epoll_event* event)
 
 int wait_epoll(int set, struct epoll_event* events, int count, const struct timespec* timeout,
                const sigset_t* mask) {
-    const uint32_t generation = atomic_load_explicit(&fd_generation, memory_order_relaxed);
+    const uint32_t generation = atomic_load_explicit(&fork_generation, memory_order_relaxed);
     struct fd_handle* handle;
     int result;
     int cancel_state;

@@ -154,7 +154,7 @@ class UlpInterposer final : public Ulp {
     void garble_ulpdu() {
         if (copy_.size() <= 18) return;
         const bool write =
-            copy_[0] >> 7 == std::byte{1} && (copy_[1] & std::byte{15}) == std::byte{0};
+            (copy_[0] >> 7) == std::byte{1} && (copy_[1] & std::byte{15}) == std::byte{0};
         if (mutant_ == Mutant::garble_complete) garble_payload(copy_);
         // A Write lands eight bytes off.
         if (mutant_ == Mutant::garble_header && write) copy_[13] ^= std::byte{8};

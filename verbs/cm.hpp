@@ -143,13 +143,19 @@ int create_id_qp(VerbsState& engine, CmId& id, ibv_pd* pd, ibv_qp_init_attr& att
 
 // cm_connect.cpp
 
+/// The limits of Reads that are announced to a peer.
+ConnectAttr connect_attr(const CmId& id);
 void on_established_locked(VerbsState& engine, CmId& id);
+
+// cm_disconnect.cpp
+
+void stop_timer(VerbsState& engine, CmId& id);
+/// Tells of a connect that came to nothing, in the words that rdma_cm has for it.
+void report_failure(VerbsState& engine, CmId& id, int error, ConstBytes private_data = {});
 void on_ended_locked(VerbsState& engine, CmId& id);
 /// The id's QP goes, perhaps with the connection: programs (cmtime) wait for the event all the
 /// same.
 void on_qp_destroyed_locked(VerbsState& engine, CmId& id);
-/// The limits of Reads that are announced to a peer.
-ConnectAttr connect_attr(const CmId& id);
 
 // cm_listen.cpp
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Connecting, answering, parting.
+// Connecting and answering.
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "mpa/startup.hpp"
 #include "transport/clock.hpp"
@@ -23,35 +22,7 @@ constexpr Time kConnectTimeout = 30 * kSecond;
 // and perhaps on a busy machine): a refusal is not believed at once.
 constexpr Time kRefusedLinger = 2 * kSecond;
 constexpr Time kRedialAfter = 10 * kMillisecond;
-constexpr Time kPartTimeout = 5 * kSecond;
-constexpr Time kUnpolledLimit = 128 * kMillisecond;  // see disconnected_when_polled()
 constexpr Time kRejectTimeout = 2 * kSecond;
-
-void stop_timer(VerbsState& engine, CmId& id) {
-    if (id.timer != 0) engine.loop().forget(id.timer);
-    id.timer = 0;
-}
-
-// A connect that came to nothing, in the words that rdma_cm has for it.
-void report_failure(VerbsState& engine, CmId& id, int error, ConstBytes private_data = {}) {
-    rdma_cm_event_type type = RDMA_CM_EVENT_CONNECT_ERROR;
-    switch (error) {
-        case ECONNREFUSED:
-        case ECONNRESET:
-            type = RDMA_CM_EVENT_REJECTED;
-            break;
-        case ETIMEDOUT:
-        case EHOSTUNREACH:
-        case ENETUNREACH:
-            type = RDMA_CM_EVENT_UNREACHABLE;
-            break;
-        default:
-            break;
-    }
-    id.state = IdState::ended;
-    ++engine.refused;
-    tell(engine, id, type, -error, private_data);
-}
 
 // The QP that the program wants connected: the one in rdma_cm_id.qp, where rdma_create_qp() puts it
 // and some programs put one that they have made with another id; or one named by its number.
@@ -189,39 +160,6 @@ int dial(VerbsState& engine, CmId& id) {
     return 0;
 }
 
-void disconnected(VerbsState& engine, CmId& id) {
-    stop_timer(engine, id);
-    id.state = IdState::ended;
-    tell(engine, id, RDMA_CM_EVENT_DISCONNECTED);
-}
-
-// A program may have given the QP to another id meanwhile.
-bool has_unpolled(const CmId& id) {
-    if (id.qp == nullptr) return false;
-    const ibv_qp& qp = id.qp->base.qp_base;
-    const std::uint32_t num = id.qp->qp->num();  // the engine's
-    return Cq::of(qp.recv_cq)->cq->holds(num) ||
-           (qp.send_cq != qp.recv_cq && Cq::of(qp.send_cq)->cq->holds(num));
-}
-
-// Programs that are told DISCONNECTED destroy the QP, and with it what they have not polled. In
-// InfiniBand the peer's last message is in the completion queue long before the event comes, for
-// that takes its way through the kernels of both ends; here both may come in one segment, between a
-// poll that finds nothing and a look for events. So the event waits until the program has polled
-// what came before it, looked for after 1, 2, 4 ... ms, at most until kUnpolledLimit.
-void disconnected_when_polled(VerbsState& engine, CmId& id, Time asked_after) {
-    if (2 * asked_after > kUnpolledLimit || !has_unpolled(id)) {
-        disconnected(engine, id);
-        return;
-    }
-    id.state = IdState::ending;
-    const Time next = asked_after != 0 ? 2 * asked_after : kMillisecond;
-    id.timer = engine.loop().at(monotonic_now() + next - asked_after, [&engine, &id, next] {
-        id.timer = 0;
-        if (id.state == IdState::ending) disconnected_when_polled(engine, id, next);
-    });
-}
-
 }  // namespace
 
 ConnectAttr connect_attr(const CmId& id) {
@@ -247,69 +185,6 @@ void on_established_locked(VerbsState& engine, CmId& id) {
     tell(engine, id,
          id.program_moves_qp() ? RDMA_CM_EVENT_CONNECT_RESPONSE : RDMA_CM_EVENT_ESTABLISHED, 0,
          id.passive ? ConstBytes{} : ConstBytes(info.private_data));
-}
-
-void on_ended_locked(VerbsState& engine, CmId& id) {
-    switch (id.state) {
-        case IdState::starting: {
-            const QpInfo info = id.qp->qp->info();
-            const bool rejected = info.stream_error == StreamError::startup_rejected;
-            report_failure(engine, id,
-                           rejected          ? ECONNREFUSED
-                           : info.error != 0 ? info.error
-                                             : EPROTO,
-                           rejected ? ConstBytes(info.private_data) : ConstBytes{});
-            return;
-        }
-        case IdState::connected:
-            // Of an end that is not the peer's, what is flushed is in the queue by now.
-            if (id.qp->end_unconfirmed.load()) {
-                disconnected_when_polled(engine, id, 0);
-            } else {
-                disconnected(engine, id);
-            }
-            return;
-        case IdState::disconnecting:
-            disconnected(engine, id);
-            return;
-        case IdState::idle:
-        case IdState::bound:
-        case IdState::addr_resolved:
-        case IdState::route_resolved:
-        case IdState::dialing:
-        case IdState::listening:
-        case IdState::requested:
-        case IdState::ending:
-        case IdState::ended:
-            return;
-    }
-}
-
-void on_qp_destroyed_locked(VerbsState& engine, CmId& id) {
-    if (id.base.qp != nullptr && Qp::of(id.base.qp) == id.qp) id.base.qp = nullptr;
-    release_qp(id);
-    switch (id.state) {
-        case IdState::connected:
-        case IdState::ending:
-        case IdState::disconnecting:
-            disconnected(engine, id);
-            return;
-        case IdState::dialing:
-            close_sockets(engine, id);
-            report_failure(engine, id, ECONNABORTED);
-            return;
-        case IdState::starting:
-            report_failure(engine, id, ECONNABORTED);
-            return;
-        case IdState::idle:
-        case IdState::bound:
-        case IdState::addr_resolved:
-        case IdState::route_resolved:
-        case IdState::listening:
-        case IdState::requested:
-        case IdState::ended:
-            return;
-    }
 }
 
 namespace cm {
@@ -421,50 +296,6 @@ int reject(rdma_cm_id* given, const void* private_data, std::uint8_t length) noe
 
 int reject_ece(rdma_cm_id* id, const void* private_data, std::uint8_t length) noexcept {
     return reject(id, private_data, length);
-}
-
-int disconnect(rdma_cm_id* given) noexcept {
-    return locked_cm([&](VerbsState& engine) {
-        if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
-        CmId& id = *CmId::of(given);
-        switch (id.state) {
-            case IdState::starting:
-            case IdState::connected:
-                break;
-            case IdState::ending:
-                disconnected(engine, id);
-                [[fallthrough]];
-            case IdState::disconnecting:
-            case IdState::ended:
-                if (id.qp != nullptr) confirm_end_locked(engine, *id.qp);
-                return 0;
-            case IdState::idle:
-            case IdState::bound:
-            case IdState::addr_resolved:
-            case IdState::route_resolved:
-            case IdState::dialing:
-            case IdState::listening:
-            case IdState::requested:
-                return fail(EINVAL);
-        }
-        if (id.qp == nullptr) {
-            disconnected(engine, id);
-            return 0;
-        }
-        id.state = IdState::disconnecting;
-        confirm_end_locked(engine, *id.qp);
-        (void)id.qp->qp->shutdown();
-        const std::uint32_t num = id.qp->num();
-        // A peer that does not finish its half must not keep the program.
-        id.timer = engine.loop().at(monotonic_now() + kPartTimeout, [&engine, &id, num] {
-            id.timer = 0;
-            if (const auto found = engine.qps.find(num); found != engine.qps.end()) {
-                fail_qp_locked(engine, *found->second);
-            }
-            if (id.state == IdState::disconnecting) disconnected(engine, id);
-        });
-        return 0;
-    });
 }
 
 int notify(rdma_cm_id* given, ibv_event_type) noexcept {

@@ -57,7 +57,7 @@ class MessageChannel final : public Channel {
     // Receiving (message_receive.cpp)
     ssize_t take_message(const IovSpan& iovs, int flags, int& out_flags, bool& found);
     ssize_t receive_direct(const IovSpan& iovs, const CallMode& mode, int& out_flags, bool& over);
-    void withdraw_direct();
+    void withdraw_direct(const IovSpan& iovs);
     bool lay_out_direct(const IovSpan& where, std::uint32_t need, RecvWqe& out);
     bool redirect_rest(const IovSpan& iovs);
     static bool provide_receive(void* self, std::uint32_t bytes, RecvWqe& out);
@@ -93,11 +93,11 @@ class MessageChannel final : public Channel {
     struct DirectReceive {  // a blocked receiver's own memory, for the next message
         enum class State : std::uint8_t { none, offered, under_way, done };
         std::atomic<State> state{State::none};
-        const IovSpan* where = nullptr;
-        Buffer* rest = nullptr;      // what does not fit
-        std::uint32_t length = 0;    // of the message, when done
-        std::uint32_t limit = 0;     // bytes at most
-        std::uint32_t reserved = 0;  // of rx_held_
+        const IovSpan* where = nullptr;  // of the call whose memory it is
+        Buffer* rest = nullptr;          // what does not fit
+        std::uint32_t length = 0;        // of the message, when done
+        std::uint32_t limit = 0;         // bytes at most
+        std::uint32_t reserved = 0;      // of rx_held_
     } direct_;
 };
 

@@ -30,7 +30,7 @@ bool MessageChannel::something_to_read() const noexcept {
 }
 
 bool MessageChannel::direct_done() const noexcept {
-    return direct_.state.load(std::memory_order_acquire) == DirectReceive::State::done ||
+    return direct_.state.load(std::memory_order_seq_cst) == DirectReceive::State::done ||
            something_to_read();
 }
 
@@ -149,14 +149,20 @@ ssize_t MessageChannel::receive_direct(const IovSpan& iovs, const CallMode& mode
     over = waited != PollGroup::Waited::done;
     if (offered) {
         rx_lock_.lock();
-        if (direct_.state.load(std::memory_order_relaxed) == State::under_way) {
+        if (direct_.where == &iovs &&
+            direct_.state.load(std::memory_order_relaxed) == State::under_way) {
             rx_lock_.unlock();
-            withdraw_direct();
+            withdraw_direct(iovs);
             rx_lock_.lock();
         }
-        const bool done = direct_.state.load(std::memory_order_relaxed) == State::done;
+        // A message that failed, or was withdrawn, has left the place to another call's.
+        const bool ours = direct_.where == &iovs;
+        const bool done = ours && direct_.state.load(std::memory_order_relaxed) == State::done;
         const std::uint32_t length = direct_.length;
-        direct_.state.store(State::none, std::memory_order_relaxed);
+        if (ours) {
+            direct_.where = nullptr;
+            direct_.state.store(State::none, std::memory_order_relaxed);
+        }
         rx_lock_.unlock();
         if (done) {
             over = true;
@@ -200,10 +206,12 @@ bool MessageChannel::redirect_rest(const IovSpan& iovs) {
 
 // The call ends while a message is coming into its memory: the rest, and what has come of it, goes
 // to a buffer.
-void MessageChannel::withdraw_direct() {
-    progress_->locked([this](PollCycle& cycle) {
-        if (direct_.state.load(std::memory_order_relaxed) != DirectReceive::State::under_way)
+void MessageChannel::withdraw_direct(const IovSpan& iovs) {
+    progress_->locked([&](PollCycle& cycle) {
+        if (direct_.state.load(std::memory_order_relaxed) != DirectReceive::State::under_way ||
+            direct_.where != &iovs) {
             return;
+        }
         Buffer* const buffer = take_buffer(message_limit());
         if (buffer == nullptr) {
             log(LogLevel::error, "no-memory", "a message under way finds no buffer; reset");
@@ -319,8 +327,9 @@ void MessageChannel::received(const Wc& wc) {
             dropped.reset(std::exchange(direct_.rest, nullptr));
             direct_.length = length;
             qp_->enough_read();
+            // In one order with the look for waiters at the end of the cycle.
             direct_.state.store(success ? DirectReceive::State::done : DirectReceive::State::none,
-                                std::memory_order_release);
+                                std::memory_order_seq_cst);
         } else {
             auto* const buffer = reinterpret_cast<Buffer*>(static_cast<std::uintptr_t>(wc.wr_id));
             rx_held_ -= buffer->reserved;

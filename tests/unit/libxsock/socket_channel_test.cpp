@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// MessageChannel over a connection and a poller that do what the test says, in the order it says.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "libxsock/poll/source.hpp"
+#include "libxsock/socket/message_channel.hpp"
+#include "transport/pollable.hpp"
+
+namespace xsock::sockets {
+namespace {
+
+constexpr std::uint32_t kBytes = 64 * 1024;  // enough for a receive into the caller's memory
+
+class FakeQp final : public PolledQp {
+  public:
+    Result<void> post_send(const SendWr&, bool) override { return {}; }
+    Result<void> post_recv(const RecvWr&) override { return {}; }
+    void receive_posted() override {}
+    std::uint32_t send_room() const noexcept override { return 1; }
+    std::uint32_t sends_outstanding() const noexcept override { return 0; }
+    std::uint64_t context() const noexcept override { return 0; }
+    Result<void> start(int, const ConnectAttr&, PollCycle&) override { return {}; }
+    void shutdown(PollCycle&) override {}
+    void abort(PollCycle&) override {}
+    void release(PollCycle&) override {}
+    bool move_receive(std::uint64_t wr_id, const RecvWqe& other, PollCycle&) override {
+        if (wr_id != receive.wr_id) return false;
+        receive = other;
+        return true;
+    }
+    bool move_send(std::uint64_t, std::uint64_t, std::byte*, PollCycle&) override { return false; }
+    void set_listener(StateListener) override {}
+    void enough_read() noexcept override {}
+    void set_context(std::uint64_t) override {}
+    QpInfo info() const override { return {}; }
+    int error() const noexcept override { return 0; }
+    Result<int> descriptor() const override { return Error{ENOTCONN, "a fake"}; }
+
+    RecvWqe receive;  // what is coming in
+};
+
+class FakeGroup final : public PollGroup {
+  public:
+    using Done = std::function<bool()>;
+    // Each is called once.
+    std::function<Waited(const Done&)> on_wait;
+    std::function<void()> after_locked;
+
+    void poll() override {}
+    void try_poll_thoroughly() override {}
+    Waited wait_interruptibly(const Done& done, Time, bool) override {
+        const auto now = std::exchange(on_wait, {});
+        return now ? now(done) : Waited::timeout;
+    }
+    void wake_waiters() noexcept override {}
+    void ensure_thread() override {}
+    bool lead() override { return false; }
+    std::array<int, 2> lead_fds() const noexcept override { return {-1, -1}; }
+    void end_lead(bool) override {}
+    void follow(Follower&) override {}
+    void unfollow(Follower&) override {}
+    Time spin_budget() noexcept override { return 0; }
+    void count_spin(bool) noexcept override {}
+    bool work_waiting() const noexcept override { return false; }
+    int embed() override { return -1; }
+    Result<std::shared_ptr<DescriptorWatch>> watch(std::shared_ptr<DescriptorWatcher>, int,
+                                                   std::uint32_t) override {
+        return Error{ENOSYS, "a fake"};
+    }
+
+  protected:
+    void run_locked(void (*f)(void*, PollCycle&), void* argument) override {
+        {
+            const std::lock_guard hold(lock_);
+            PollCycle cycle({}, reader_);
+            f(argument, cycle);
+        }
+        if (const auto now = std::exchange(after_locked, {})) now();
+    }
+
+  private:
+    std::mutex lock_;
+    Epochs epochs_;
+    Epochs::Reader reader_{epochs_};
+};
+
+class NoSource final : public readiness::Source {
+  public:
+    std::uint32_t events() const noexcept override { return 0; }
+    bool kernel_ready() const noexcept override { return false; }
+    PollGroup* progress() const noexcept override { return nullptr; }
+};
+
+class Receiver {
+  public:
+    explicit Receiver(MessageChannel& channel) : channel_(channel), memory_(kBytes) {}
+
+    ssize_t receive() {
+        const iovec iov{memory_.data(), memory_.size()};
+        const IovSpan iovs{&iov, 1, memory_.size()};
+        int out_flags = 0;
+        const ssize_t n = channel_.receive(iovs, {.timeout = kMillisecond}, out_flags);
+        error = n < 0 ? errno : 0;
+        return n;
+    }
+    [[nodiscard]] bool owns(const void* at) const {
+        return at >= memory_.data() && at < memory_.data() + memory_.size();
+    }
+    int error = 0;
+
+  private:
+    MessageChannel& channel_;
+    std::vector<std::byte> memory_;
+};
+
+// The first call's time is up amid a message. Between the withdrawal of its memory and its look at
+// how things stand, the second call takes the rest of the message over, and it completes.
+TEST(MessageChannel, a_call_that_times_out_leaves_the_message_of_another_to_it) {
+    FakeQp qp;
+    FakeGroup group;
+    NoSource source;
+    const Options options;
+    MessageChannel channel(source, options);
+    PolledQpAttr attr;
+    attr.group = &group;
+    channel.join(attr, nullptr);
+    channel.attach(qp);
+
+    Receiver first(channel), second(channel);
+    std::promise<void> completed, first_returned;
+    std::thread other;
+    ssize_t second_got = -2;
+    const auto waits_second = [&](const FakeGroup::Done& done) {
+        EXPECT_TRUE(second.owns(qp.receive.sge[0].address));
+        attr.on_completion(attr.argument, {.wr_id = qp.receive.wr_id,
+                                           .byte_len = 1000,
+                                           .opcode = WcOpcode::recv,
+                                           .status = WcStatus::success,
+                                           .flags = kWcInternal});
+        completed.set_value();
+        first_returned.get_future().wait();
+        EXPECT_TRUE(done());
+        return PollGroup::Waited::done;
+    };
+    group.on_wait = [&](const FakeGroup::Done&) {
+        EXPECT_TRUE(attr.provide_receive(attr.argument, kBytes, qp.receive));
+        EXPECT_TRUE(first.owns(qp.receive.sge[0].address));
+        group.on_wait = waits_second;
+        group.after_locked = [&] {  // the first call's withdrawal
+            other = std::thread([&] { second_got = second.receive(); });
+            completed.get_future().wait();
+        };
+        return PollGroup::Waited::timeout;
+    };
+    EXPECT_EQ(first.receive(), -1);
+    EXPECT_EQ(first.error, EAGAIN);
+    first_returned.set_value();
+    other.join();
+    EXPECT_EQ(second_got, 1000);
+}
+
+}  // namespace
+}  // namespace xsock::sockets

@@ -163,6 +163,9 @@ void MessageChannel::sent(const Wc& wc) {
         } else {
             give_buffer(buffer);
         }
+    } else {
+        // The request was retired by a plain store: before a sender is looked for.
+        std::atomic_thread_fence(std::memory_order_seq_cst);
     }
     if (write_.load(std::memory_order_relaxed) != Half::finished) wake_senders();
 }

@@ -19,7 +19,7 @@ int BackgroundListener::ensure_open(int fd, PollGroup& poller, const Make& make)
     if (listener_ != nullptr) {
         // The parent's: its descriptors were closed when this process was forked, and their numbers
         // may be others' now. It stays where it is.
-        now_.store(nullptr, std::memory_order_release);
+        set_now(nullptr);
         is_inherited_ = true;
         leak_after_fork(std::move(listener_));
     }
@@ -40,14 +40,14 @@ int BackgroundListener::ensure_open(int fd, PollGroup& poller, const Make& make)
     listener_ = std::move(listener);
     progress_ = &poller;
     generation_ = process_generation();
-    now_.store(listener_.get(), std::memory_order_release);
+    set_now(listener_);
     poller.ensure_thread();
     return 0;
 }
 
 bool BackgroundListener::close() {
     const std::lock_guard hold(mutex_);
-    now_.store(nullptr, std::memory_order_release);
+    set_now(nullptr);
     if (listener_ == nullptr) return !is_inherited_;
     if (generation_ != process_generation()) return false;
     progress_->locked([this](PollCycle& cycle) {

@@ -10,19 +10,18 @@
 #include <mutex>
 
 #include "base/polled_qp.hpp"
+#include "base/spin_lock.hpp"
 
 namespace xsock::sockets {
 
 class BackgroundListener {
   public:
     /// It accepts. (In a forked child: the parent's does.)
-    [[nodiscard]] bool is_open() const noexcept {
-        return now_.load(std::memory_order_acquire) != nullptr;
-    }
+    [[nodiscard]] bool is_open() const noexcept { return now() != nullptr; }
     /// A connection, or the reason why there is none, waits for accept().
     [[nodiscard]] bool has_news() const noexcept {
-        const PolledListener* const now = now_.load(std::memory_order_acquire);
-        return now != nullptr && (now->has_ready() || now->shortage() != 0);
+        const std::shared_ptr<PolledListener> open = now();
+        return open != nullptr && (open->has_ready() || open->shortage() != 0);
     }
     /// For accept(); null while it is not open.
     [[nodiscard]] std::shared_ptr<PolledListener> get();
@@ -33,8 +32,11 @@ class BackgroundListener {
     int ensure_open(int fd, PollGroup& poller, const Make& make);
     /// @return false: a parent accepts on the same socket, for all that is known here
     bool close();
-    /// In a forked child: a thread that is not here may have held the lock.
-    void renew_lock() noexcept { new (&mutex_) std::mutex; }
+    /// In a forked child: a thread that is not here may have held the locks.
+    void renew_lock() noexcept {
+        new (&mutex_) std::mutex;
+        new (&now_lock_) SpinLock;
+    }
 
     // By shutdown(), until listen() is called again. @return true: that is a change
 
@@ -43,12 +45,22 @@ class BackgroundListener {
     [[nodiscard]] bool is_shut() const noexcept { return is_shut_.load(std::memory_order_acquire); }
 
   private:
+    [[nodiscard]] std::shared_ptr<PolledListener> now() const noexcept {
+        const std::lock_guard hold(now_lock_);
+        return now_;
+    }
+    void set_now(std::shared_ptr<PolledListener> next) noexcept {
+        const std::lock_guard hold(now_lock_);
+        now_.swap(next);  // what it was goes behind the lock
+    }
+
     std::mutex mutex_;
     std::shared_ptr<PolledListener> listener_;
     PollGroup* progress_ = nullptr;  // of listener_
     std::uint32_t generation_ = 0;
     bool is_inherited_ = false;  // there was one in a parent, too
-    std::atomic<PolledListener*> now_{nullptr};
+    mutable SpinLock now_lock_;  // pollers ask, and must not wait for mutex_
+    std::shared_ptr<PolledListener> now_;
     std::atomic<bool> is_shut_{false};
 };
 

@@ -54,6 +54,31 @@ TEST(SockAccept, shutdown_ends_a_blocked_accept) {
     }
 }
 
+// For sanitizers: what a poll asks may not go with a shutdown.
+TEST(SockAccept, may_be_polled_while_another_thread_shuts_it_down) {
+    Sock listener = listening(true);
+    const auto poll_once = [&] {
+        const timespec none{};
+        pollfd entry{listener.fd(), POLLIN, 0};
+        xsock_socket* const handle = listener.handle();
+        return engine().socket_poll(&entry, 1, &handle, &none, nullptr);
+    };
+    std::atomic<bool> over{false};
+    std::vector<std::thread> pollers;
+    for (int i = 0; i < 2; ++i) {
+        pollers.emplace_back([&] {
+            while (!over) ASSERT_GE(poll_once(), 0);
+        });
+    }
+    for (int round = 0; round < 500; ++round) {
+        ASSERT_EQ(engine().socket_listen(listener.handle(), listener.fd(), 4), 0);
+        ASSERT_GE(poll_once(), 0);  // it accepts in the background from now on
+        ASSERT_EQ(listener.shutdown(SHUT_RDWR), 0);
+    }
+    over = true;
+    for (std::thread& poller : pollers) poller.join();
+}
+
 TEST(SockAccept, goes_on_as_tcp_when_ddpmode_is_switched_off) {
     Sock listener = listening(true);
     Sock server;

@@ -226,7 +226,7 @@ void PollSet::serve_deadlines(PollCycle& cycle) {
 Result<void> PollSet::add(std::shared_ptr<Pollable> item) {
     Pollable* const key = item.get();
     try {
-        removed_.reserve(items_.size() + 1);  // so that remove() cannot fail
+        removed_.reserve(removed_.size() + items_.size() + 1);  // so that remove() cannot fail
         items_.emplace(key, std::move(item));
     } catch (const std::bad_alloc&) {
         return Error{ENOMEM, "no memory to watch the descriptor"};

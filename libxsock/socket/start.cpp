@@ -109,9 +109,15 @@ void Socket::start(ConnectAttr::Role role, PollCycle& cycle) {
     phase_.store(Phase::starting, std::memory_order_release);
     ConnectAttr attr = options_.connect_attr();
     attr.role = role;
-    if (auto r = connection_->start(own_fd_.fd(), attr, cycle); !r) {
+    Result<void> started;
+    try {
+        started = connection_->start(own_fd_.fd(), attr, cycle);
+    } catch (const std::bad_alloc&) {
+        started = Error{ENOMEM, "no memory for a connection"};
+    }
+    if (!started) {
         own_fd_.close();
-        fail_start(r.error().code);
+        fail_start(started.error().code);
         return;
     }
     own_fd_.release();

@@ -194,6 +194,8 @@ void Stream::Impl::rx_on_start() {
         return;
     }
     rx.phase = RxUlpdu::Phase::rest;  // even of a bad header: the Terminate quotes all of it
+    // RFC 5041 §7.1: the MSN must be the expected one; a Terminate, the last message, may have any.
+    // take_short_send() has the same check.
     if (v != StreamError::none) {
         rx.fault = v;
     } else if (rx.op->kind != RxKind::terminate && rx.segment.msn != expected_msn[rx.segment.qn]) {

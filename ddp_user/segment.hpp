@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The header of a DDP segment as a value (RFC 5041 §4, RFC 5040 §4.1), and what may lie behind it:
 // Read Request (RFC 5040 §4.4), Atomic Request and Response, Immediate Data (RFC 7306 §5.2, §6.3).
-// Whatever comes from the wire is parsed and validated here before anyone uses it. No state.
+// Whatever comes from the wire is parsed and validated here before it is used. No state.
+// Messages are cut into segments in tx_messages.cpp (build_from_send_queue()), and put together in
+// rx.cpp.
 #pragma once
 
 #include <cstddef>

@@ -52,7 +52,7 @@ struct Stream::Impl {
 
     RxUlpdu rx;
     bool rx_discarding = false;                                // stop_receiving()
-    std::array<std::uint32_t, 4> expected_msn = {1, 1, 1, 1};  // by QN
+    std::array<std::uint32_t, 4> expected_msn = {1, 1, 1, 1};  // by QN; checked in rx.cpp
     RxMessage message;
 
     // -- both directions (stream.cpp) --

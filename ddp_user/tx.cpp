@@ -163,7 +163,8 @@ bool Stream::Impl::put_messages(BatchWriter& to) {
     return true;
 }
 
-/// A message as one segment. False: memory that its key does not permit; build() says so.
+/// A message that fits into one small ULPDU, its payload copied behind the header; longer ones:
+/// build_from_send_queue(). False: memory that its key does not permit; build() says so.
 bool Stream::Impl::put_message(const SendWqe& wqe, std::uint32_t msn, std::byte* to) const {
     const bool tagged = wqe.opcode == SendOpcode::write;
     to += encode(Segment{.opcode = rdmap_opcode(wqe),

@@ -45,6 +45,8 @@ bool Stream::Impl::build_unposted(Rtr kind, UlpduOut& out) {
     return true;
 }
 
+/// The next segment of entry tx.next (RFC 5041 §5.2), at most `mulpdu` octets with its header; the
+/// last one finishes the entry. False: the entry cannot be sent, and the stream has failed.
 bool Stream::Impl::build_from_send_queue(std::size_t mulpdu, UlpduOut& out) {
     const SendWqe& wqe = config.sq->at(tx.next);
     if (is_extension(wqe.opcode) && !negotiated.peer_is_xsock) {

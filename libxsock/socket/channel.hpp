@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What a socket in DDPMODE carries, over its connection: the socket has the life of it (phases,
 // options, fork, accept), a channel has the data. MessageChannel carries messages.
+// Socket::ensure_channel() (start.cpp) chooses the class.
 //
 // A channel exists from the phases `connecting` and `starting` on, and lives as long as its socket.
 // Calls of the program come from any thread; what the poller calls is marked.

@@ -53,7 +53,8 @@ PollGroup* Socket::ensure_progress() {
     return progress();
 }
 
-// Two threads may connect at a time.
+// The one place that makes a channel: MessageChannel, the only kind so far. Locked, because two
+// threads may call connect() at once.
 void Socket::ensure_channel() {
     const std::lock_guard hold(beginning);
     if (channel_ == nullptr) channel_ = std::make_unique<MessageChannel>(*this, options_);

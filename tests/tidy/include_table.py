@@ -15,7 +15,7 @@ MAY_INCLUDE = {
     "include": set(),
     "base": set(),
     "mpa": {"base"},
-    "trp": {"base"},
+    "trp": {"base"},  # not in the tree yet, as ddp_kernel: docs/architecture.md
     "ddp_user": {"base"},
     "transport": {"base", "mpa", "trp", "ddp_user"},
     # What a process has one of; both APIs are its clients.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The border between the thin libraries (libxsock.so, later the overlay and the verbs libraries)
- * and the engine (libxsock-engine.so): one table of C functions, versioned. Memory never crosses it
+ * The ABI between the thin libraries (libxsock.so, libxsock-preload.so, the verbs libraries) and
+ * the engine (libxsock-engine.so): one table of C functions, versioned. Memory never crosses it
  * other than as opaque handles; no exception does.
  *
  * XSOCK_FUNCTIONS is the one list of the public functions: result type, name, value on failure to

@@ -145,7 +145,7 @@ int sleep(Target& target, Waiter* waiter, Roles& roles, Time deadline, const sig
 int sleep_until(Target& target, Time deadline, const sigset_t& mask) {
     auto lease = WaiterPool::instance().acquire();
     if (!lease) {
-        log(LogLevel::warn, "no-waiter", "no eventfd to sleep on: looking once a millisecond");
+        log(LogLevel::warn, "no-waiter", "no eventfd to sleep on: checking once a millisecond");
     }
     Waiter* const waiter = lease ? lease->get() : nullptr;
     for (;;) {

@@ -69,9 +69,11 @@ WRONG_CODES = (
      "the code planted-code is not explained"),
     ("docs/troubleshooting.md", "## Environment\n## Log codes\n| `planted-code` | x |\n",
      "no source says planted-code"),
+    ("docs/troubleshooting.md", "## Environment\n## Log codes\n| `mpa-crc` | – | Planted | x |\n",
+     "mpa-crc is told as"),
     ("verbs/planted.cpp", 'read_number("XSOCK_PLANTED", n);\n', "XSOCK_PLANTED is missing in docs"),
     ("verbs/planted.cpp", 'getenv("XSOCK_PLANTED");\n', "XSOCK_PLANTED is missing in"),
-    ("docs/troubleshooting.md", "## Environment\n| `XSOCK_PLANTED` | x |\n", "nobody reads it"),
+    ("docs/troubleshooting.md", "## Environment\n| `XSOCK_PLANTED` | x |\n", "no source reads it"),
 )
 GOOD_CODES = (
     ("transport/planted.cpp", 'catalog(LogLevel::warn, "planted-code");\n'),

@@ -10,7 +10,7 @@ WORDS = {"pass": "pass", "refused": "refused, as expected", "FAIL": "**FAILED**"
 HEAD = """# The kernel's siw as a peer
 
 Made by `tests/long/siw-matrix.sh`; do not edit. Each row is a connection (or several) between xsock and
-the software iWARP driver of Linux in a guest, driven by a program of ours on each side
+the software iWARP driver of Linux in a guest, controlled by a program of ours on each side
 (`tests/interop/matrix`); those of *Rping* are rdma-core's rping in the guest and `xsock ping --rping`
 here. Every byte that arrives is compared. After each row the guest's kernel log is searched for
 warnings. What siw does otherwise than the RFCs say, and what we do about it, is in [wire.md](wire.md).

@@ -136,17 +136,18 @@ XSOCK_API struct xsock_cq* xsock_cq_create(const struct xsock_cq_attr* attr);
  * still draining go on without it. */
 XSOCK_API int xsock_cq_destroy(struct xsock_cq* cq);
 /** Takes up to `max` completions, oldest first, moving bytes when there are none. Never blocks.
- * @return how many, or -1 (EINVAL) */
+ * @return how many, or -1: EINVAL, EPERM, ENOMEM */
 XSOCK_API int xsock_cq_poll(struct xsock_cq* cq, struct xsock_wc* wc, int max);
 /** Waits until at least `min` completions are there, polling meanwhile; takes up to `max`.
  * @param min  0 to `max`; with `max` the wait is for a full batch
  * @param timeout_ms  XSOCK_FOREVER, or milliseconds
  * @return how many were taken: fewer than `min` only when time ran out (errno is then not set); -1:
- *         EINVAL, EPERM */
+ *         EINVAL, EPERM, ENOMEM */
 XSOCK_API int xsock_cq_wait(struct xsock_cq* cq, struct xsock_wc* wc, int min, int max,
                             int timeout_ms);
 /** A descriptor for poll/epoll: readable when xsock_cq_poll() may find something. Level-triggered,
- * may be spurious: poll until nothing is found. Belongs to the queue; do not read or close it. */
+ * may be spurious: poll until nothing is found. Belongs to the queue; do not read or close it.
+ * @return the same at each call; -1: EINVAL, EPERM, EMFILE, ENFILE, ENOMEM */
 XSOCK_API int xsock_cq_fd(struct xsock_cq* cq);
 /** Words for a status. Static storage. */
 XSOCK_API const char* xsock_wc_str(int status);
@@ -172,10 +173,11 @@ XSOCK_API int xsock_pd_destroy(struct xsock_pd* pd);
  * stay mapped until xsock_mr_deregister(); unmapping it earlier costs the connections that touch
  * it, not the process.
  * @param only  not NULL: the key is valid on this endpoint only, and its peer may invalidate it
- * @return NULL: EINVAL (wraps the address space, unknown right), ENOMEM */
+ * @return NULL: EINVAL (wraps the address space, unknown right, NULL with a length), ENOMEM */
 XSOCK_API struct xsock_mr* xsock_mr_register(struct xsock_pd* pd, void* address, size_t length,
                                              unsigned access, struct xsock_ep* only);
-/** Revokes the key. On return no peer's operation touches the memory any more. */
+/** Revokes the key and frees the region. On return no peer's operation touches the memory any more.
+ * @return -1: EINVAL (NULL), EPERM */
 XSOCK_API int xsock_mr_deregister(struct xsock_mr* mr);
 /** For xsock_sge.lkey, and what a peer calls the region. */
 XSOCK_API uint32_t xsock_mr_stag(const struct xsock_mr* mr);
@@ -208,6 +210,7 @@ enum xsock_role {
     XSOCK_ROLE_RESPONDER = 2
 };
 
+/* Flags of an endpoint; unknown bits are EINVAL. */
 #define XSOCK_EP_EVENTS 1u  /**< CONNECTED and CLOSED completions on recv_cq */
 #define XSOCK_EP_DEFER 2u   /**< responder: hold the Reply until xsock_ep_accept() or _reject() */
 #define XSOCK_EP_NO_CRC 4u  /**< do not ask for CRCs; they are off only if the peer agrees */
@@ -221,6 +224,7 @@ enum xsock_role {
 #define XSOCK_RTR_WRITE 2u
 #define XSOCK_RTR_READ 4u
 
+/** Limits: sq_depth and rq_depth 2^20, ird and ord 16382; what is larger is EINVAL. */
 struct xsock_ep_attr {
     size_t size;
     struct xsock_pd* pd;        /**< NULL: default */
@@ -261,7 +265,8 @@ XSOCK_API struct xsock_ep* xsock_connect(const char* host, const char* service,
 /** Waits until start-up ended. @return 0: established (or, with XSOCK_EP_DEFER, a Request is
  * there); -1: ETIMEDOUT, or the errno of xsock_connect() */
 XSOCK_API int xsock_ep_wait(struct xsock_ep* ep, int timeout_ms);
-/** XSOCK_EP_DEFER: answers the Request. Private data is copied. EINVAL: no Request waits. */
+/** XSOCK_EP_DEFER: answers the Request. Private data is copied. EINVAL: no Request waits, or too
+ * much private data. */
 XSOCK_API int xsock_ep_accept(struct xsock_ep* ep, const void* private_data, size_t length);
 XSOCK_API int xsock_ep_reject(struct xsock_ep* ep, const void* private_data, size_t length);
 
@@ -299,31 +304,40 @@ struct xsock_ep_info {
     struct xsock_peer peer;
 };
 
+/** Fills in `info` as far as the size goes that the caller has set (XSOCK_INIT). -1: EINVAL (no
+ * size), EPERM. */
 XSOCK_API int xsock_ep_query(const struct xsock_ep* ep, struct xsock_ep_info* info);
 /** Sends what is queued, then FIN; receives go on until the peer finishes too. Returns at once. */
 XSOCK_API int xsock_ep_shutdown(struct xsock_ep* ep);
 /** Ends the endpoint and frees it; returns at once. Receives are flushed now; what was posted to
- * send drains in the background for up to linger_ms and completes on its queue. */
+ * send drains in the background for up to linger_ms and completes on its queue. EBUSY: the endpoint
+ * is that of a socket (xsock_fd_endpoint()). */
 XSOCK_API int xsock_ep_close(struct xsock_ep* ep);
-/** The same with RST: nothing more is sent; all is flushed before this returns. */
+/** The same with RST: nothing more is sent; all is flushed before this returns. EBUSY as above. */
 XSOCK_API int xsock_ep_abort(struct xsock_ep* ep);
 
 /* ---- listening ---------------------------------------------------------- */
 
 /** Serves a listening TCP socket; each connection becomes an endpoint made with `attr`. On success
  * the descriptor belongs to the listener. Start-ups run side by side; peers that do not speak MPA,
- * or stay silent for the start-up time, are closed with one log line. */
+ * or stay silent for the start-up time, are closed with one log line.
+ * @return NULL: EBADF, ENOTSOCK, EPROTOTYPE (not a TCP socket), EINVAL (not listening, or a bad
+ *         attribute), EPERM, EMFILE, ENOMEM; the descriptor is then still yours */
 XSOCK_API struct xsock_listener* xsock_listener_create(int fd, const struct xsock_ep_attr* attr);
-/** Binds and listens on `host` (NULL: any address, IPv6 and IPv4) and `service`, then as above. */
+/** Binds and listens on `host` (NULL: any address, IPv6 and IPv4) and `service`, then as above.
+ * @param backlog  of listen(2); 0 or less: SOMAXCONN
+ * @return NULL: EADDRNOTAVAIL (name not found), EINVAL, the errno of socket(), bind(), listen() */
 XSOCK_API struct xsock_listener* xsock_listen(const char* host, const char* service, int backlog,
                                               const struct xsock_ep_attr* attr);
 /** The next established endpoint (with XSOCK_EP_DEFER: with a Request). NULL: EAGAIN when time ran
  * out. Its context is attr->context until xsock_ep_set_context(). */
 XSOCK_API struct xsock_ep* xsock_accept(struct xsock_listener* listener, int timeout_ms);
-/** Local TCP port. */
+/** Local TCP port; 0: it is not known; -1: EINVAL. */
 XSOCK_API int xsock_listener_port(const struct xsock_listener* listener);
-/** Readable when xsock_accept() may find something; see xsock_cq_fd(). */
+/** Readable when xsock_accept() may find something; rules and errors of xsock_cq_fd(). */
 XSOCK_API int xsock_listener_fd(struct xsock_listener* listener);
+/** Stops listening, closes the descriptor and frees the listener. Connections that xsock_accept()
+ * has not returned are dropped, also those in start-up; endpoints that it has returned live on. */
 XSOCK_API int xsock_listener_close(struct xsock_listener* listener);
 /** Completions that come after this call carry `context`. */
 XSOCK_API int xsock_ep_set_context(struct xsock_ep* ep, void* context);
@@ -381,7 +395,8 @@ XSOCK_API int xsock_post_recv(struct xsock_ep* ep, uint64_t wr_id, const struct 
                               uint32_t sge_count);
 
 /** Shorthands for one piece of memory. `remote_offset` counts from remote->to; ERANGE when the
- * access would leave [to, to + length). */
+ * access would leave [to, to + length). EINVAL: XSOCK_INVALIDATE or XSOCK_MASKED (use
+ * xsock_post()), or more than XSOCK_MAX_INLINE bytes with XSOCK_INLINE. */
 XSOCK_API int xsock_send(struct xsock_ep* ep, uint64_t wr_id, const void* buffer, uint32_t length,
                          uint32_t flags);
 XSOCK_API int xsock_recv(struct xsock_ep* ep, uint64_t wr_id, void* buffer, uint32_t length);
@@ -412,6 +427,8 @@ XSOCK_API int xsock_write_imm(struct xsock_ep* ep, uint64_t wr_id, const void* b
 XSOCK_API struct xsock_srq* xsock_srq_create(uint32_t depth);
 /** EBUSY while endpoints use it. Receives still in it are dropped without completions. */
 XSOCK_API int xsock_srq_destroy(struct xsock_srq* srq);
+/** Posts a receive to the shared queue; errors as xsock_post_recv(). The SGEs are copied. Memory is
+ * yours again at the completion, which comes to the recv_cq of the endpoint that takes it. */
 XSOCK_API int xsock_srq_post_recv(struct xsock_srq* srq, uint64_t wr_id,
                                   const struct xsock_sge* sge, uint32_t sge_count);
 
@@ -437,8 +454,8 @@ XSOCK_API int xsock_srq_post_recv(struct xsock_srq* srq, uint64_t wr_id,
  * blocks, or is EINPROGRESS, then writable. EBUSY: bytes that are no MPA Request wait unread.
  * EINVAL: the role is not known (DDPROLE). EISCONN: cannot be switched off any more. */
 #define DDPMODE 1
-/** enum xsock_role; automatic: initiator where this process called connect(), responder where
- * accept(). */
+/** enum xsock_role; automatic, the default: initiator where this process called connect(),
+ * responder where accept(). */
 #define DDPROLE 2
 /** 1: a listening socket hands out only connections that speak MPA, and closes the others. 0, the
  * default: plain peers are served as plain TCP. */
@@ -449,7 +466,7 @@ XSOCK_API int xsock_srq_post_recv(struct xsock_srq* srq, uint64_t wr_id,
 #define DDPMARKERS 5
 /** MPA revision, 1 or 2. Default 2. */
 #define DDPREVISION 6
-/** Initiator: XSOCK_RTR_*, peer-to-peer start-up (RFC 6581 §9). Default 0. */
+/** Initiator: XSOCK_RTR_*, 0 to 7, peer-to-peer start-up (RFC 6581 §9). Default 0. */
 #define DDPRTR 7
 /** Reads of the peer served at once, and of ours; 0 to 16382. Default 16. */
 #define DDPIRD 8
@@ -471,15 +488,15 @@ XSOCK_API int xsock_srq_post_recv(struct xsock_srq* srq, uint64_t wr_id,
 /** Messages of up to this many bytes, 0 to XSOCK_MAX_INLINE, are copied into the send queue,
  * longer ones into a buffer. Default: XSOCK_MAX_INLINE. */
 #define DDPINLINE 16
-/** Time for start-up, ms. Default 10000. */
+/** Time for start-up, ms, 1 and more. Default 10000. */
 #define DDPSTARTUP 17
 /** How long the peer's TCP may acknowledge nothing while something is outstanding, ms; 0: without
- * limit. Default 30000. */
+ * limit. Default 30000. When set, XSOCK_PEER_SILENT_MS takes its place on every socket. */
 #define DDPUSERTIMEOUT 18
 /** Seconds without traffic after which TCP asks the peer for a sign of life; it gives up after
- * DDPUSERTIMEOUT more. 0: never asks. Default 60. */
+ * DDPUSERTIMEOUT more. 0 to 32767; 0: never asks. Default 60. */
 #define DDPKEEPALIVE 19
-/** Draining after close, ms. Default 5000. */
+/** Draining after close, ms; 0: none. Default 5000. */
 #define DDPLINGER 20
 /** Read-only: struct xsock_status. */
 #define DDPSTATUS 21

@@ -95,7 +95,7 @@ Json settings_in_force() {
                 row["value"] = value;
                 row["source"] = "environment";
             } else {
-                row["complaint"] = fmt::format("environment says {}: {}; ignored", value, wrong);
+                row["error"] = fmt::format("environment says {}: {}; ignored", value, wrong);
             }
         }
         rows.push_back(std::move(row));
@@ -114,7 +114,7 @@ void print_text(const Json& report) {
     }
     fmt::print("Settings (see xsock(7))\n");
     for (const Json& row : report["settings"]) {
-        const std::string wrong = row.value("complaint", "");
+        const std::string wrong = row.value("error", "");
         fmt::print("  {:28}{:26}{}{}{}\n", row["variable"].get<std::string>(),
                    printable(row["value"].get<std::string>()), row["source"].get<std::string>(),
                    wrong.empty() ? "" : "; ", printable(wrong));

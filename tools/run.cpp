@@ -27,7 +27,7 @@ constexpr int kNotFound = 127;
 
 constexpr const char* kPreload = "libxsock-preload.so";
 
-/// Puts the overlay in front of what LD_PRELOAD has. False after a complaint.
+/// Puts the overlay in front of what LD_PRELOAD has. False: an error was printed.
 bool preload() {
     const std::string path = part_path(kPreload);
     if (path.empty()) {
@@ -42,7 +42,7 @@ bool preload() {
     return true;
 }
 
-/// Puts the drop-in libibverbs and librdmacm in front of the host's. False after a complaint.
+/// Puts the drop-in libibverbs and librdmacm in front of the host's. False: an error was printed.
 bool drop_in_verbs() {
     constexpr const char* kLibrary = "verbs/libibverbs.so.1";
     std::string path = part_path(kLibrary);

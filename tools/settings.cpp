@@ -33,10 +33,6 @@ std::string check_progress(std::string_view value) {
     return one_of(value, {"app", "thread", "both"});
 }
 
-std::string check_one(std::string_view value) {
-    return value == "1" ? std::string() : std::string("only 1 switches it on");
-}
-
 std::string check_port_offset(std::string_view value) {
     return parse_number(value, -65534, 65534) ? "" : "not a number from -65534 to 65534";
 }
@@ -78,7 +74,7 @@ constexpr Setting kSettings[] = {
     {"XSOCK_CPUS", "cpus", "LIST", "any", "processors for them, such as 0,2-3", check_cpus},
     {"XSOCK_SPIN_US", "spin", "US", "50; 0 with one processor",
      "longest spin before blocking, microseconds", in_range<0, 1'000'000>},
-    {"XSOCK_RNR_MS", "receive-wait", "MS", "1000",
+    {"XSOCK_RNR_MS", "rnr-timeout", "MS", "1000",
      "how long a message may wait for a receive; 0: not at all", in_range<0, 86'400'000>},
     {"XSOCK_PEER_SILENT_MS", "peer-silent", "MS", "30000",
      "a peer that acknowledges nothing for so long is given up; 0: never", in_range<0, 86'400'000>},
@@ -98,14 +94,14 @@ constexpr Setting kSettings[] = {
      size_in_range<4096, std::uint64_t{1} << 50>},
     {"XSOCK_PCAP_SNAP", "pcap-snap", "BYTES", "256K", "bytes kept of each frame",
      size_in_range<64, 262144>},
-    {"XSOCK_VERBS_GID", nullptr, "1", "off",
-     "verbs programs without rdma_cm find each other through the GID", check_one},
+    {"XSOCK_VERBS_GID", nullptr, "0|1", "0",
+     "verbs programs without rdma_cm find each other through the GID", in_range<0, 1>},
     {"XSOCK_VERBS_ACK", nullptr, "0|1", "1 with XSOCK_VERBS_GID, else 0",
      "a verbs Send or Write completes when the peer has it", in_range<0, 1>},
     {"XSOCK_VERBS_PORT_OFFSET", nullptr, "N", "0",
      "what TCP's ports are more than those of a verbs program", check_port_offset},
-    {"XSOCK_VERBS_SUMMARY", nullptr, "1", "off", "verbs programs say at their end what they did",
-     check_one},
+    {"XSOCK_VERBS_SUMMARY", nullptr, "0|1", "0", "verbs programs say at their end what they did",
+     in_range<0, 1>},
     {"XSOCK_STAT", "stat", "off|FOLDER", "$XDG_RUNTIME_DIR/xsock or /dev/shm/xsock-UID",
      "where xsock stat finds the connections; off: nowhere", check_stat},
 };

@@ -27,7 +27,7 @@ struct Choice {
     std::uint64_t rounds = 0;
 };
 
-/// Bytes of each connection at the last look, for rates.
+/// Bytes of each connection at the last report, for rates.
 using Seen =
     std::map<std::pair<std::uint64_t, std::uint32_t>, std::pair<std::uint64_t, std::uint64_t>>;
 
@@ -233,8 +233,9 @@ int stat_command(int argc, char** argv) {
         .flag('l', "long", choice.details, "everything about each connection")
         .flag('w', "watch", watch, "again every second, with rates, until interrupted")
         .real('i', "interval", "S", choice.watch, 0.05, 86400, "the same every S seconds")
-        .number('n', "rounds", "N", choice.rounds, 1, 1'000'000'000, "stop watching after N looks")
-        .flag('j', "json", choice.json, "as JSON; watching, one document for each look")
+        .number('n', "rounds", "N", choice.rounds, 1, 1'000'000'000,
+                "stop watching after N reports")
+        .flag('j', "json", choice.json, "as JSON; watching, one document for each report")
         .epilogue(
             "Modes: endpoint (xsock.h), message and stream (sockets in DDPMODE), verbs.\n"
             "SENDS counts both directions, WRITES and READS what this end asked for. A pid with "
@@ -250,8 +251,8 @@ int stat_command(int argc, char** argv) {
     Seen seen;
     double last = 0;
     for (std::uint64_t round = 1;; ++round) {
-        std::vector<std::string> complaints;
-        std::vector<ProcessStats> processes = read_stats(folders, complaints);
+        std::vector<std::string> errors;
+        std::vector<ProcessStats> processes = read_stats(folders, errors);
         if (choice.pid != 0) {
             std::erase_if(processes,
                           [&](const ProcessStats& process) { return process.pid != choice.pid; });
@@ -263,7 +264,7 @@ int stat_command(int argc, char** argv) {
         } else {
             print_text(processes, choice, seen, choice.watch > 0 && last > 0 ? now - last : 0);
         }
-        for (const std::string& complaint : complaints) print_error("stat", "{}", complaint);
+        for (const std::string& error : errors) print_error("stat", "{}", error);
         if (std::fflush(stdout) != 0) return kFailed;
         if (choice.watch == 0 || round == choice.rounds) return kOk;
         last = now;

@@ -184,11 +184,11 @@ std::uint64_t start_time_of(const MappedPage& page) {
 }
 
 void read_folder(const std::string& path, std::vector<ProcessStats>& processes,
-                 std::vector<std::string>& complaints) {
+                 std::vector<std::string>& errors) {
     const int folder = open_stats_folder(path, false);
     if (folder < 0) {
         if (errno == EPERM) {
-            complaints.push_back(fmt::format("{}: not looked at: others may write there", path));
+            errors.push_back(fmt::format("{}: not read: others may write there", path));
         }
         return;
     }
@@ -213,7 +213,7 @@ void read_folder(const std::string& path, std::vector<ProcessStats>& processes,
             continue;
         }
         if (const std::string wrong = read_page(page, process); !wrong.empty()) {
-            complaints.push_back(fmt::format("{}/{} {}", path, entry->d_name, wrong));
+            errors.push_back(fmt::format("{}/{} {}", path, entry->d_name, wrong));
             continue;
         }
         processes.push_back(std::move(process));
@@ -224,10 +224,10 @@ void read_folder(const std::string& path, std::vector<ProcessStats>& processes,
 }  // namespace
 
 std::vector<ProcessStats> read_stats(const std::vector<std::string>& folders,
-                                     std::vector<std::string>& complaints) {
+                                     std::vector<std::string>& errors) {
     fault::install();
     std::vector<ProcessStats> processes;
-    for (const std::string& folder : folders) read_folder(folder, processes, complaints);
+    for (const std::string& folder : folders) read_folder(folder, processes, errors);
     std::stable_sort(processes.begin(), processes.end(),
                      [](const ProcessStats& a, const ProcessStats& b) { return a.pid < b.pid; });
     return processes;

@@ -28,10 +28,10 @@ struct ProcessStats {
     std::vector<ConnectionStats> connections;
 };
 
-/// Every process that publishes in `folders`, by pid. What could not be read goes to `complaints`,
+/// Every process that publishes in `folders`, by pid. What could not be read goes to `errors`,
 /// a sentence each.
 [[nodiscard]] std::vector<ProcessStats> read_stats(const std::vector<std::string>& folders,
-                                                   std::vector<std::string>& complaints);
+                                                   std::vector<std::string>& errors);
 
 /// "endpoint", "message", "stream", "verbs"; "?" for anything else. Static storage.
 [[nodiscard]] const char* api_name(std::uint8_t api);

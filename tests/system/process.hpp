@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// What the system tests share: complaints that end the test, options, a seeded generator, figures
+// What the system tests share: errors that end the test, options, a seeded generator, figures
 // of the own process, and a second process made from the same program.
 #pragma once
 

@@ -119,7 +119,7 @@ def test_usage():
         assert xsock("help", command).stdout.startswith("usage: xsock " + command), command
         wrong = xsock(command, "--nonsense", status=125 if command == "run" else 2)
         assert "there is no option --nonsense" in wrong.stderr, wrong.stderr
-        assert wrong.stdout == "", "a complaint on standard output"
+        assert wrong.stdout == "", "an error on standard output"
         with open(os.path.join(TOP, "docs", "man", "xsock-%s.1" % command)) as page:
             manual = page.read()
         for side in ((command,), ) if command != "perf" else ((command, "server"),
@@ -174,7 +174,7 @@ def test_info():
     settings = {row["variable"]: row for row in info["settings"]}
     assert settings["XSOCK_THREADS"]["value"] == "3", settings["XSOCK_THREADS"]
     assert settings["XSOCK_THREADS"]["source"] == "environment", settings["XSOCK_THREADS"]
-    assert "complaint" in settings["XSOCK_CPUS"], "a bad value is not told"
+    assert "error" in settings["XSOCK_CPUS"], "a bad value is not told"
     assert settings["XSOCK_CPUS"]["source"] == "built in", settings["XSOCK_CPUS"]
     said = xsock("info", environment={"XSOCK_LOG": "loud"}).stdout
     assert re.search(r"XSOCK_LOG .*loud: none of off", said), said
@@ -556,7 +556,7 @@ def test_stat_exec():
 
 
 def test_stat_fuzz():
-    """Pages with anything in them: complaints or nonsense, but an orderly end and good JSON."""
+    """Pages with anything in them: errors or nonsense, but an orderly end and good JSON."""
     seed = int(os.environ.get("XSOCK_SEED", random.randrange(1 << 30)))
     print("XSOCK_SEED=%d" % seed)
     dice = random.Random(seed)

@@ -3,16 +3,16 @@
 // Sleeping and waking. count_, the ring and the waiters' wishes (wake_at_, wake_all_) are written
 // under mutex_ only, so a push and a waiter are always in one of two orders:
 //
-//   push:    lock; count_ + n; look at waiters_ and wake_at_; unlock; notify if needed
-//   waiter:  lock; waiters_ + 1, wake_at_; look at count_; wait (unlocks); check again; ...
+//   push:    lock; count_ + n; read waiters_ and wake_at_; unlock; notify if needed
+//   waiter:  lock; waiters_ + 1, wake_at_; read count_; wait (unlocks); check again; ...
 //
 //   push first     the waiter finds the completion and does not wait.
 //   waiter first   it has left its wish and let go of the lock inside wait(), that is, it is on the
 //                  condition variable; push sees the wish, and its notify, although after the
 //                  unlock, finds it there.
 //
-// size() is a hint, and for others who build the same pattern on top; that is why count_ is written
-// with sequential consistency though mutex_ would do here.
+// size() is a hint, and for callers that build the same pattern on top; that is why count_ is
+// written with sequential consistency though mutex_ would do here.
 #include "base/completion_queue.hpp"
 
 #include <algorithm>

@@ -73,7 +73,7 @@ class CompletionQueue {
     /// Removes completions of a QP that is being destroyed (verbs: they must not surface later).
     /// @return how many of them were is_signaled_send()
     std::size_t purge(std::uint32_t qp_num);
-    /// Completions of this QP wait. Looks at all that wait.
+    /// Completions of this QP wait. Reads all that wait.
     [[nodiscard]] bool holds(std::uint32_t qp_num) const;
 
   private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What a DDP stream counts. Plain numbers with one writer, the poller; they may lie in memory that
-// other processes look at (base/stats_page.hpp).
+// other processes read (base/stats_page.hpp).
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@
 // byte stream in order, one datagram, records of a kernel module that has placed the payload. A
 // layer that reads and writes memory of its own is called with none and answers with none.
 //
-// Start-up and data may be two layers: base/ulp.hpp hears of a connection only by open(), of the
+// Start-up and data may be two layers: the Ulp learns of a connection only by open(), of the
 // layer that the owner has chosen when start-up has ended.
 #pragma once
 

@@ -103,7 +103,7 @@ class MemoryTable {
     ///
     /// Checks validity, association (PD, QP), right and bounds in 64-bit arithmetic that cannot
     /// wrap, in the order of RFC 5041 §7.1 / RFC 5040 §7.2: for a Write DDP checks bounds before
-    /// RDMAP looks at rights, for a Read or an atomic operation all is RDMAP's. Not called for zero
+    /// RDMAP checks rights, for a Read or an atomic operation all is RDMAP's. Not called for zero
     /// lengths (RFC 5041 §7.1). Only inside a Reader section; the pointer is good until the section
     /// ends.
     struct Found {

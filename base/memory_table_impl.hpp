@@ -3,10 +3,10 @@
 // them. Private to memory_table.cpp and memory_window.cpp.
 //
 // Three things keep a reader from ever reaching memory under an STag that is not its own:
-// - revocation clears kValid in the slot, and a reader looks at it last; both sequentially
+// - revocation clears kValid in the slot, and a reader reads it last; both sequentially
 //   consistent, as base/epoch.cpp wants it;
 // - a slot is filled anew only after wait_for_readers(), so inside a section it does not change
-//   under the reader's hands;
+//   while the reader uses it;
 // - the slot carries its STag, for readers that come through an outgrown table or from outside a
 //   section.
 #pragma once
@@ -32,7 +32,7 @@ inline constexpr std::uint32_t kIsWindow = 1u << 30;  // serves peers only, not 
 inline constexpr std::uint32_t kWasBound = 1u << 29;
 static_assert((kAllAccess & (kValid | kIsWindow | kWasBound)) == 0);
 
-// Readers look at slots while others write them; hence every field is atomic.
+// Readers read slots while others write them; hence every field is atomic.
 struct Slot {
     std::atomic<std::uint64_t> address{0};  // while free: index of the next free slot
     std::atomic<std::uint64_t> length{0};

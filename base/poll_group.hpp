@@ -63,7 +63,7 @@ class PollGroup {
     /// there is no deadline (signal(7)).
     virtual Waited wait_interruptibly(const std::function<bool()>& done, Time deadline,
                                       bool restart) = 0;
-    /// Lets callers that sleep look again at what they wait for.
+    /// Wakes callers that sleep, so that they check again what they wait for.
     virtual void wake_waiters() noexcept = 0;
     /// Makes the background thread if there shall be one and it is not there yet.
     virtual void ensure_thread() = 0;

@@ -42,7 +42,7 @@ class PolledQp {
     virtual Result<void> start(int fd, const ConnectAttr& attr, PollCycle& cycle) = 0;
     virtual void shutdown(PollCycle& cycle) = 0;
     virtual void abort(PollCycle& cycle) = 0;
-    /// The owner lets go: receives are flushed, sends drain until the linger time.
+    /// The owner releases it: receives are flushed, sends drain until the linger time.
     virtual void release(PollCycle& cycle) = 0;
     /// Bytes of receive `wr_id` that are still coming in go to `other`, and what has come is copied
     /// there. False: it has completed, or the memory that they were in is gone.
@@ -56,8 +56,8 @@ class PolledQp {
 
     // Inside a poll cycle, too.
 
-    /// What somebody waits for has come: no more is read in this cycle, for there may be a better
-    /// place for what comes next.
+    /// A waiting call has what it waited for: no more is read in this cycle, since the call may
+    /// offer a better place for what comes next.
     virtual void enough_read() noexcept = 0;
     /// Later completions that are not internal carry it.
     virtual void set_context(std::uint64_t context) = 0;

@@ -62,7 +62,7 @@ class RecvQueue {
     std::uint32_t ahead_at_ = 0;
     std::atomic<std::uint32_t> ahead_left_{0};  // written by that poller
 
-    // What posts and receptions look at is one cache line, up to the first part of the lock.
+    // What posts and receptions read is one cache line, up to the first part of the lock.
     alignas(64) std::vector<RecvWqe> ring_;  // grows by doubling to depth_
     std::uint32_t head_ = 0;                 // index of the oldest in ring_
     std::atomic<std::uint32_t> size_{0};

@@ -184,7 +184,7 @@ void SendQueue::close() {
 
 std::uint32_t SendQueue::room() const noexcept {
     // In this order: what is retired never overtakes what is posted. The poller may retire and
-    // posters fill between the two looks, so the difference may exceed the depth.
+    // posters fill between the two reads, so the difference may exceed the depth.
     const std::uint64_t retired = retired_.load(std::memory_order_acquire);
     const std::uint64_t posted = posted_.load(std::memory_order_acquire);
     return depth_ - static_cast<std::uint32_t>(std::min<std::uint64_t>(posted - retired, depth_));

@@ -57,7 +57,7 @@ class SendQueue {
     [[nodiscard]] std::uint64_t posted() const noexcept {
         return posted_.load(std::memory_order_acquire);
     }
-    /// Between taking back a sign that says "will be looked at" and looking: afterwards posted()
+    /// Between taking back a sign that says "will be checked" and the check: afterwards posted()
     /// counts every entry whose poster still saw the sign behind its post(). One costly step here
     /// for many posts spares each of them its own.
     ///
@@ -88,10 +88,10 @@ class SendQueue {
     std::uint32_t depth_;                             // power of two
     std::vector<std::unique_ptr<SendWqe[]>> chunks_;  // sized once; filled under mutex_
     /// Of each chunk, kMaxInline bytes for each entry, or nothing. Sized when first needed; only
-    /// posters look at it.
+    /// posters read it.
     std::vector<std::unique_ptr<std::byte[]>> beside_;
 
-    // Posters' and poller's words lie on cache lines of their own, and posters look at the poller's
+    // Posters' and poller's words lie on cache lines of their own, and posters read the poller's
     // only when the queue seems full.
     alignas(64) std::atomic<std::uint64_t> posted_{0};
     std::uint64_t retired_seen_ = 0;  // what posters last saw of retired_

@@ -73,7 +73,7 @@ struct StreamErrorInfo {
     TermLayer layer;  ///< none: closes without a Terminate Message
     std::uint8_t etype;
     std::uint8_t code;
-    bool ddp_header;    ///< D: the offending DDP header is copied into the Terminate
+    bool ddp_header;    ///< D: the message's DDP header is copied into the Terminate
     bool rdmap_header;  ///< R: and the Read Request header
     const char* name;   ///< code for the log, e.g. "tagged-bounds"
     const char* text;   ///< one sentence

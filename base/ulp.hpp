@@ -77,7 +77,7 @@ struct UlpduBatch {
     std::size_t mulpdu = 0;         ///< bytes of the largest that is described
     UlpduOut* described = nullptr;  ///< null only with `single`
     /// Only if the next ULPDU is the only one, and its bytes are in the send queue itself: then it
-    /// is written, without a look at program memory. Else nothing is given.
+    /// is written, without a read of program memory. Else nothing is given.
     bool single = false;
 
     /// Bytes of the room that a ULPDU takes.
@@ -97,7 +97,7 @@ enum class CloseKind : std::uint8_t {
     reset,          ///< abortive: RST, or any failure of the transport
 };
 
-/// No function has a body here: whatever stands between an LLP and DDP (a test that looks on, a
+/// No function has a body here: whatever stands between an LLP and DDP (a test that observes, a
 /// filter) would compile without it, and switch a way off in silence.
 class Ulp {
   public:

@@ -222,7 +222,7 @@ void Connection::update(Time now) {
     if (closed() || llp_ == nullptr) return;
     if (!ended()) update_start();
     if (!ended()) update_end(now);
-    // What we had to say is said, and the peer has finished (or nobody waits for it).
+    // All of ours was sent, and the peer has finished or its FIN is not waited for.
     const bool fin_due = local_ == Local::fin_owed || local_ == Local::finished;
     if (ended() && (peer_finished() || !fin_due)) {
         close(!peer_finished() && state_ == QpState::error && !fin_sent());

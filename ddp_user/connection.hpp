@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// One connection: a ddp::Stream over a lower layer, from start-up to its end. Sans-IO: whoever has
-// the descriptor hands in what was read, asks what to write, and says what time it is; the
-// decisions are here. The transport, the simulator and the fuzzer drive this same object. One
+// One connection: a ddp::Stream over a lower layer, from start-up to its end. Sans-IO: the owner of
+// the descriptor passes in what was read, writes what tx_prepare() returns, and passes the time;
+// the decisions are here. The transport, the simulator and the fuzzer use this same class. One
 // thread at a time.
 //
 //   rx(octets)                  takes all of them; what must wait for a receive is kept here
@@ -32,7 +32,7 @@ enum class EndCause : std::uint8_t {
     stream_error,        ///< ConnectionError::stream_error says which
     terminated,          ///< by the peer: Stream::terminate_received()
     lost,                ///< what carries it failed; ConnectionError::code says how
-    peer_silent,         ///< whoever watches the peer gave it up
+    peer_silent,         ///< the liveness check gave the peer up
     rx_memory_unmapped,  ///< memory that something was placed in is gone
     tx_memory_unmapped,  ///< memory that was being sent is gone
     linger_expired,      ///< what was queued could not be sent in time
@@ -47,9 +47,9 @@ struct ConnectionError {
 
 /// Limits of time.
 struct ConnectionLimits {
-    Time rnr_timeout = kSecond;      ///< how long a Send of the peer may wait for a receive
-    Time linger = 5 * kSecond;       ///< how long what is queued at the end may take
-    /// How long FIN waits toward a standard peer when we close first. Linux siw looks whether the
+    Time rnr_timeout = kSecond;  ///< how long a Send of the peer may wait for a receive
+    Time linger = 5 * kSecond;   ///< how long what is queued at the end may take
+    /// How long FIN waits toward a standard peer when we close first. Linux siw checks whether the
     /// peer has finished after it has sent a segment: a FIN that follows our answer at once makes
     /// it complete the Send that we answered, all of which has come, with an error. And of a Reply
     /// that rejects it reads nothing when FIN came in the same segment: its program is not told the
@@ -74,7 +74,7 @@ struct StartAttr {
 
 class Connection final {
   public:
-    /// What a connection asks of whoever has the descriptor. Called from inside its functions.
+    /// What a connection asks of the owner of the descriptor. Called from inside its functions.
     class Delegate {
       public:
         /// Start-up has ended well: the layer that shall carry the data, `startup` itself or
@@ -151,7 +151,7 @@ class Connection final {
                stream_.state() == Stream::State::established && !tx_wanted();
     }
     /// Another layer carries on, between two ULPDUs of each direction. The one that was there is
-    /// neither told nor asked again, but for the one of start-up, which may take over again.
+    /// not called again, but for the one of start-up, which may take over again.
     void hand_over(Llp& to, Time now);
 
     // -- to end --
@@ -162,7 +162,7 @@ class Connection final {
     void abort();
     /// Qp::detach(): nothing posted completes any more after it.
     void detach(Time now);
-    /// The program lets go: receives are flushed, sends drain until the linger time.
+    /// The program closes it: receives are flushed, sends drain until the linger time.
     void release(Time now);
     /// What carries it has failed: nothing can be sent or closed in good order.
     void lost(int error, EndCause cause = EndCause::lost);

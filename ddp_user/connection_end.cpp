@@ -63,7 +63,8 @@ void Connection::update_end(Time now) {
         llp_->status().tx_pending == 0 && (peer_finished() || finish_at() <= now)) {
         finish();
     }
-    // A message that nobody will receive any more (the program has let go) must not hold the peer.
+    // A message that no receive will take (the program has closed the connection) must not delay
+    // the peer.
     const bool unwanted = released_ && stream_.rx_blocked();
     if (fin_sent() && (peer_finished() || unwanted)) {
         end(QpState::closed, {}, WcStatus::flushed, true, now);
@@ -135,7 +136,7 @@ void Connection::end(QpState state, const ConnectionError& error, WcStatus statu
     unconsumed_ = {};
     deadlines_.rnr = kNever;
     set_state(state);
-    if (closed()) return;  // by whoever was told
+    if (closed()) return;  // by the listener of the state
     if (!orderly) {
         close(state == QpState::error);
         return;
@@ -261,7 +262,7 @@ void Connection::release(Time now) {
     flush_posted_receives();
     // Later messages must not use up what others share: they find an empty queue of our own.
     leave_shared_queue();
-    deadlines_.rnr = kNever;  // nobody will post one: the linger time decides
+    deadlines_.rnr = kNever;  // none will be posted: the linger time decides
     begin_linger(now);
     shutdown(now);
 }
@@ -329,7 +330,7 @@ void Connection::on_time(Time now) {
     }
     if (ended() || deadlines_.linger > now) return;
     if (fin_sent()) {
-        // All was said; the peer does not care to finish.
+        // All was sent, and the peer has not finished in time.
         end(QpState::closed, {}, WcStatus::flushed, false, now);
     } else {
         end(QpState::error, {EndCause::linger_expired, ETIMEDOUT, stream_error()},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The two queues of RDMA Reads (RFC 5040 §6.4), which atomic operations share (RFC 7306 §5): ORQ,
-// what we asked for, and IRQ, what the peer asked for. A connection that never asks pays nothing;
-// one that does grows to the depth it uses, which the negotiated limit bounds.
+// The two queues of RDMA Reads (RFC 5040 §5.2; their depths: RFC 6581 §9), which atomic operations
+// share (RFC 7306 §5): ORQ, our requests, and IRQ, the peer's. A connection without requests pays
+// nothing; another grows to the depth it uses, which the negotiated limit bounds.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Inbound: ULPDUs -> user memory: what holds of each message, and Sends. What is parsed here was
-// written by a peer that may be hostile: a header is believed only after its checks, and memory is
+// written by a peer that may be hostile: a header is used only after its checks, and memory is
 // looked up again for every piece, because a region may be revoked between two of them.
 #include <algorithm>
 #include <cstring>

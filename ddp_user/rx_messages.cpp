@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Inbound: what each kind of message but Sends asks for (Stream::Impl::kRxHandlers), as wary as
-// rx.cpp.
+// Inbound: what each kind of message but Sends asks for (Stream::Impl::kRxHandlers). The rules
+// of rx.cpp hold here too.
 #include <algorithm>
 #include <cstring>
 
@@ -10,7 +10,7 @@
 
 namespace xsock::ddp {
 
-// -- Write (RFC 5040 §5.2): placed, never delivered --
+// -- Write (RFC 5040 §5.1): placed, never delivered --
 
 Bytes Stream::Impl::target_write() {
     const std::size_t done = rx.have - kTaggedOctets;
@@ -47,7 +47,7 @@ void Stream::Impl::deliver_read_request() {
         rx_raise(StreamError::read_queue_overflow, bytes);
         return;
     }
-    // RFC 5040 §5.2.1: the source of a zero-length Read is not looked at.
+    // RFC 5040 §5.2.1: the source of a zero-length Read is not checked.
     if (read.request.size > 0) {
         const auto found = remote(read.request.source_stag, Right::remote_read,
                                   read.request.source_to, read.request.size);
@@ -196,7 +196,7 @@ bool Stream::Impl::store_result(std::uint64_t value) {
     return true;
 }
 
-// -- Terminate: the last thing the peer says --
+// -- Terminate: the last message of the peer --
 
 /// The entry whose Send, Write or Immediate Data it was; of Writes to one place, the oldest.
 /// kNoEntry: it has completed, or was none of them.

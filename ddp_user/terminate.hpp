@@ -16,7 +16,7 @@
 
 namespace xsock::ddp {
 
-/// What offended: headers as they came, so that the peer can find the culprit.
+/// What the error is about: headers as they came, so that the peer can find the message.
 struct ErrorContext {
     ConstBytes ddp_header = {};     ///< 14 or 18 octets; empty: none
     ConstBytes rdmap_header = {};   ///< the 28 octets of a Read Request; empty: none
@@ -30,7 +30,7 @@ struct TerminateMessage {
     TerminateInfo info;
 };
 
-/// @pre the violation has a layer: it is one that goes on the wire
+/// @pre the stream error has a layer: it is one that goes on the wire
 [[nodiscard]] TerminateMessage build_terminate(StreamError stream_error,
                                                const ErrorContext& error_context);
 

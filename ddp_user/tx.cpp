@@ -282,7 +282,7 @@ void Stream::Impl::run_local() {
 
 void Stream::Impl::tx_done(std::uint32_t n) {
     while (n != 0) {
-        if (state.ended()) return;  // the LLP clears its books
+        if (state.ended()) return;  // the LLP forgets what it was given
         const TxLog::Run done = tx.log.pop(n);
         n -= done.ulpdus;
         switch (done.kind) {

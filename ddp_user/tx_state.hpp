@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// How far the send queue of a Stream has gone out, and whose turn it is.
+// How far the send queue of a Stream was sent, and which source is next.
 #pragma once
 
 #include <algorithm>

@@ -262,7 +262,7 @@ void Startup::on_request() {
         state_ = State::await_decision;
         return;
     }
-    // Deviation: RFC 5044 allows 512 octets, of which a standard peer's kernel may die
+    // Deviation: RFC 5044 allows 512 octets, by which a standard peer's kernel may crash
     // (docs/wire.md).
     if (config_.private_data.size() > pd_limit()) {
         return send_reject(StreamError::mpa_startup_frame, {});
@@ -330,9 +330,9 @@ StreamError Startup::take_depths(bool enhanced, std::uint16_t enhanced_ird,
         if (config_.rtr != 0 && has(enhanced_ird, MPA_ENH_P2P)) {
             const std::uint8_t chosen = rtr_mask(enhanced_ird, enhanced_ord);
             negotiated_.rtr = preferred_rtr(chosen & config_.rtr);
-            // Deviation: siw answers Write to an initiator that offers Send only, and the Terminate
-            // that RFC 6581 has for that is the end of its kernel (docs/wire.md). We can do what it
-            // asks.
+            // Deviation: siw answers Write to an initiator that offers Send only. The Terminate
+            // that RFC 6581 has for that crashes its kernel (docs/wire.md), and we can send
+            // what it chose.
             if (negotiated_.rtr == Rtr::none) {
                 negotiated_.rtr = preferred_rtr(chosen & (kRtrWrite | kRtrRead));
             }

@@ -215,7 +215,7 @@ Llp::Rx Stream::Impl::receive(ConstBytes bytes) {
     finish_at = 0;
     Rx result;
     if (awaits_rtr()) {
-        // Octet by octet to the end of the RTR message: the ULP hears of the connection by it, and
+        // Octet by octet to the end of the RTR message: llp_established() follows it, and
         // nothing behind it may be delivered before the owner has told of that.
         std::size_t n = 1;
         while (n == 1 && result.taken < bytes.size() && !receiver.delivered_any() &&

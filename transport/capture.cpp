@@ -283,7 +283,7 @@ void Capture::sent(std::span<const struct iovec> pieces, std::size_t bytes) noex
             const std::size_t n = std::min(piece.iov_len, bytes);
             if (n == 0) break;
             bytes -= n;
-            // The copy is ours before it is looked at: the program may change or unmap its memory.
+            // The copy is ours before it is read: the program may change or unmap its memory.
             frame_.resize(n);
             if (!fault::guard([&] {
                     const fault::Touch touch(0, piece.iov_base, n);

@@ -22,7 +22,7 @@ struct TransportConfig {
     unsigned threads = 1;                        ///< XSOCK_THREADS, 1 to 64
     std::vector<int> cpus;                       ///< XSOCK_CPUS=0,2-3: affinity of the threads
     Time spin = 50'000;                          ///< XSOCK_SPIN_US: longest spin before blocking
-    Time rnr_timeout = kSecond;                  ///< XSOCK_RNR_MS; 0: strict
+    Time rnr_timeout = kSecond;                  ///< XSOCK_RNR_MS; 0: no Send waits
     Time peer_silence = kNever;       ///< XSOCK_PEER_SILENT_MS; kNever: as each connection says
     std::size_t copy_limit = 4096;    ///< XSOCK_COPY_LIMIT: bytes copied beside a header
     std::uint32_t fpdu_limit = 0;     ///< XSOCK_FPDU_LIMIT: largest ULPDU; 0: no limit

@@ -16,7 +16,7 @@ namespace {
 constexpr int kReadsPerCycle = 4;
 constexpr int kBatchesPerCycle = 4;
 constexpr std::size_t kBytesPerBatch = 1024 * 1024;
-constexpr long kMuch = 64 * 1024;  // beside which a look for something to read costs nothing
+constexpr long kMuch = 64 * 1024;  // beside which an empty read costs nothing
 
 // Room for the FPDU of a single small message, of some 100 bytes. Less than the smallest limit of a
 // ULPDU (128 bytes), so that the limit need not be checked there; longer ones go by the batch.
@@ -49,7 +49,7 @@ void Connection::on_ready(std::uint32_t events, PollCycle& cycle) {
         return;
     }
     if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
-        // What was posted is served by kicks: a look that found nothing has nothing to send either.
+        // What was posted is served by notifications: after an empty read nothing is to be sent.
         if (!receive(cycle) && (events & EPOLLOUT) == 0) return;
         if (quiet()) return;
     }

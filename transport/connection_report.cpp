@@ -66,7 +66,7 @@ std::string report_end(const ddp::Connection& connection, const char* peer) {
         case ddp::EndCause::lost:
             log(LogLevel::info, "connection-lost", "%s: %s", peer, std::strerror(error.code));
             return std::string("connection lost: ") + std::strerror(error.code);
-        case ddp::EndCause::peer_silent:  // whoever watched has said what it saw
+        case ddp::EndCause::peer_silent:  // check_peer() has written the log line
             return stream_error_info(StreamError::peer_silent).text;
         case ddp::EndCause::rx_memory_unmapped:
             return report_unmapped("a registered or posted buffer was unmapped under a transfer",

@@ -40,7 +40,7 @@ std::vector<int> pipes() {
     int free_in_a_row = 0;
     for (int fd = 0; free_in_a_row < kFreeInARow; fd++) {
         struct stat status {};
-        // By number: a look at a descriptor that is another thread's is no race, but one of
+        // By number: a check of a descriptor that is another thread's is no race, but one of
         // ThreadSanitizer's.
         if (syscall(SYS_fstat, fd, &status) != 0) {
             free_in_a_row++;

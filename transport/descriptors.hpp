@@ -13,7 +13,7 @@ namespace xsock {
 void register_internal_fd(int fd) noexcept;
 void unregister_internal_fd(int fd) noexcept;
 [[nodiscard]] bool is_internal_fd(int fd) noexcept;
-/// Disowns and closes: in this order, because the program may be given the number at once.
+/// Unregisters and closes: in this order, because the program may be given the number at once.
 void close_internal_fd(int fd) noexcept;
 
 /// While one lives, in any thread, an internal descriptor may be open and not registered yet, or
@@ -34,17 +34,18 @@ void forget_descriptor_changes() noexcept;
 /// signal handler may have interrupted one.
 [[nodiscard]] bool is_program_fd(int fd) noexcept;
 
-/// Another descriptor of the same open file, close-on-exec and owned, with a number out of the way
-/// of the program's where the limits allow one. EMFILE.
+/// Another descriptor of the same open file, close-on-exec and registered as internal, with a
+/// number out of the way of the program's where the limits allow one. EMFILE.
 Result<int> duplicate_descriptor(int fd) noexcept;
 
 /// Moves a descriptor that was just opened, if it was (`fd` >= 0), to such a number. What is left
-/// where there is none is `fd` itself, owned. Within a DescriptorChange that began before the open.
+/// where there is none is `fd` itself, registered. Within a DescriptorChange that began before the
+/// open.
 int move_and_register(int fd) noexcept;
 
 /// A descriptor on which the kernel answers EBADF to every call but those that take any descriptor
-/// (close(), dup(), fstat()): an O_PATH one of /dev/null. Owned. EMFILE, or what open() may fail
-/// with.
+/// (close(), dup(), fstat()): an O_PATH one of /dev/null. Registered as internal. EMFILE, or what
+/// open() may fail with.
 Result<int> open_inactive_descriptor() noexcept;
 
 /// Registers the pipe that a library opens for itself on first use, without a way to ask for it:

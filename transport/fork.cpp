@@ -22,7 +22,7 @@ namespace xsock {
 namespace {
 
 std::atomic<std::uint32_t> forks{0};
-std::atomic<pid_t> process{0};     // the one that was told of its birth; 0: nothing to tell yet
+std::atomic<pid_t> process{0};     // the one that was announced; 0: none yet
 bool renewed_unannounced = false;  // by detect_fork(), in a child of the last fork()
 
 struct Registry {

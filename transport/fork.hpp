@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// fork() and the engine: the one place that asks to be told of it, and counts the generations.
+// fork() and the engine: the one place that registers fork handlers, and counts the generations.
 // Before a fork every progress lock is taken, so that the child finds
 // nothing half done. The child has none of the parent's threads; connections go on in the parent
 // only: the child closes its copies of their descriptors, which tells no peer anything, and makes a
@@ -25,8 +25,8 @@ void remove_from_forks(Progress& progress) noexcept;
 /// line for each process. `what` it is: "a DDPMODE socket".
 void report_inherited(const char* what) noexcept;
 
-/// For a child that no fork handler has told of its birth (_Fork(), clone()): what another thread
-/// of the parent held at that moment is given up. Does nothing in a process that was told.
+/// For a child that no fork handler has announced (_Fork(), clone()): what another thread
+/// of the parent held at that moment is given up. Does nothing in a process that was announced.
 void detect_fork() noexcept;
 
 /// Keeps what a parent's device or connection consists of where it is, in a child that must neither

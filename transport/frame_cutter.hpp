@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Where one direction of an MPA stream may be cut so that each piece is a whole start-up frame, a
 // whole extension frame or a whole FPDU: dissectors find FPDUs best when a TCP segment begins with
-// one. Looks at lengths only and assumes nothing it need not: a stream that is no MPA is cut
+// one. Reads lengths only and assumes nothing it need not: a stream that is no MPA is cut
 // anywhere. Used by Capture.
 #pragma once
 

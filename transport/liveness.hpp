@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Is the peer slow, or is it dead? Looked at a few times within the silence limit, from what TCP
+// Is the peer slow, or is it dead? Checked a few times within the silence limit, from what TCP
 // tells (TcpSocket::PeerInfo). Used by the poller of one connection.
 //
 // TCP_USER_TIMEOUT would not do: Linux also counts the time during which a peer that answers every
@@ -21,10 +21,10 @@ class Liveness {
   public:
     /// From now on. `limit`: the longest silence; 0: any.
     void begin(Time limit, Time now) noexcept;
-    /// When to look; kNever without a limit.
+    /// When to check; kNever without a limit.
     [[nodiscard]] Time due() const noexcept { return due_; }
 
-    /// Looks at the socket and, while an answer is owed and nothing comes, has TCP ask.
+    /// Checks the socket and, while an answer is owed and nothing comes, has TCP send probes.
     ///
     /// @param owed the peer has taken a request that it has not answered (a Read, an Atomic)
     /// @return true when the peer is dead; silence() and attempts() say why

@@ -200,8 +200,8 @@ void PollSet::attach_busy_polled() noexcept {
     detached_.store(false, std::memory_order_seq_cst);
 }
 
-// Puts an item into epoll again. That can fail for want of kernel memory only; the lock holder has
-// nothing better to do than insist.
+// Puts an item into epoll again. That can fail for want of kernel memory only; the lock holder
+// tries again until it succeeds.
 void PollSet::watch(Pollable& item) noexcept {
     while (control(epoll_fd_, EPOLL_CTL_ADD, item.fd_, item.events_, &item) != 0 &&
            errno == ENOMEM) {

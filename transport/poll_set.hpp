@@ -86,8 +86,8 @@ class PollSet {
                !detached_.load(std::memory_order_relaxed);
     }
     void put_off_detaching() noexcept { busy_polled_cycles_ = 0; }
-    /// Takes it out of epoll, and publishes that; afterwards the caller looks for threads that rely
-    /// on epoll, and if there are any puts it back.
+    /// Takes it out of epoll, and publishes that; afterwards the caller checks for threads that
+    /// rely on epoll, and if there are any puts it back.
     /// @pre should_detach()
     void detach_busy_polled() noexcept;
     void attach_busy_polled() noexcept;

@@ -40,7 +40,7 @@ void PostBatching::posted(std::uint64_t length, bool more) {
         return;
     }
     progress_.notify_later(item_);
-    // A leader that began to sleep between the check and the kick has not seen it.
+    // A leader that began to sleep between the check and notify_later() has not seen it.
     if (!more && progress_.has_leader()) progress_.notify_now(item_);
 }
 

@@ -137,9 +137,9 @@ class Progress final : public PollGroup {
     void ensure_thread() override;
     /// Callers wait in ways that are not seen here: `app` becomes `both`, for good.
     void need_thread();
-    /// Lets callers that sleep look again at what they wait for. Any thread.
+    /// Wakes callers that sleep, so that they check again what they wait for. Any thread.
     void wake_waiters() noexcept override {
-        // What the caller published goes before the look for waiters (base/wake_flag.hpp).
+        // What the caller published goes before the check for waiters (base/wake_flag.hpp).
         std::atomic_thread_fence(std::memory_order_seq_cst);
         wait_group_.wake();
     }
@@ -203,7 +203,7 @@ class Progress final : public PollGroup {
     /// One poll cycle if no other thread polls. `take_over`: everything is watched by epoll
     /// afterwards.
     ThreadCycle thread_cycle(bool take_over);
-    /// The thread looks in by itself every few milliseconds; then callers need not keep everything
+    /// The thread polls by itself every few milliseconds; then callers need not keep everything
     /// watched by epoll. Set to false before thread_cycle(true).
     void set_thread_ticking(bool ticking) noexcept {
         thread_ticking_.store(ticking, std::memory_order_seq_cst);

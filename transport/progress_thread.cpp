@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kTickMin = 1;  // ms
 constexpr std::uint64_t kTickMax = 8;
-constexpr int kCyclesPerWake = 16;  // before the loop looks at its other handles
+constexpr int kCyclesPerWake = 16;  // before the loop checks its other handles
 
 }  // namespace
 
@@ -87,7 +87,7 @@ struct ProgressThread::Loop {
 
     void look_again() {
         if (progress.caller_cycles() == seen_cycles && posts_wait()) progress.thread_cycle(false);
-        start_tick(std::max(tick_ms - kTickMin, kTickMin));  // as if there had been no second look
+        start_tick(std::max(tick_ms - kTickMin, kTickMin));  // as if there had been no second check
     }
 
     void on_wake() {

@@ -20,7 +20,7 @@ class RxBurst {
     [[nodiscard]] Bytes room(Bytes staging) const noexcept {
         return small_ ? staging.first(kSmallRead) : staging;
     }
-    /// Nothing was found. True: pause before looking again.
+    /// Nothing was found. True: pause before reading again.
     [[nodiscard]] bool found_nothing() noexcept {
         const bool pause = evidence_ >= kSeen;
         if (evidence_ > 0) --evidence_;
@@ -42,9 +42,9 @@ class RxBurst {
     static constexpr std::size_t kSmallFpdu = 512;
 
     // A burst: reads in a row that each bring at least kMessages small ones while nothing is sent.
-    // While it lasts, a poller that is up to date looks less often: a look at an empty socket takes
+    // While it lasts, a poller that is up to date reads less often: a read of an empty socket takes
     // locks that the peer's system calls wait for, on loopback, and each early read acknowledges
-    // one batch alone. A read adds to the evidence, a look in vain takes from it.
+    // one batch alone. A read adds to the evidence, an empty read takes from it.
     static constexpr std::uint64_t kMessages = 8;
     static constexpr std::uint32_t kPerRead = 4;
     static constexpr std::uint32_t kSeen = 32;

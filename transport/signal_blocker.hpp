@@ -3,7 +3,7 @@
 // handler ends the call with EINTR, unless it has SA_RESTART and the call has no time limit
 // (signal(7)). poll() alone does not tell which handler ran. So signals are held back while the
 // call sleeps, a signalfd in the poll set says that one has come, and before it is let in its
-// disposition is looked at.
+// disposition is read.
 #pragma once
 
 #include <signal.h>

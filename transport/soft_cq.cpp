@@ -46,7 +46,7 @@ std::size_t SoftCq::take(std::span<Wc> out) {
     if (fd_.load(std::memory_order_acquire) >= 0 && core_->queue.size() == 0) {
         if (core_->waiting.take()) {
             core_->queue.arm(false);
-            // What was pushed between the look and the arming has not notified anybody.
+            // What was pushed between the check and the arming has not notified a waiter.
             if (core_->queue.size() != 0) core_->waiting.notify();
         }
     }

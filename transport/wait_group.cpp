@@ -40,7 +40,7 @@ void WaitGroup::close() noexcept {
 // ---- the leader -------------------------------------------------------------
 
 bool WaitGroup::sleep_as_leader(int epoll_fd, Time deadline, SignalBlocker* blocker) {
-    // Looked at, not taken: an epoll_wait() here would eat the edge of an EPOLLET item.
+    // Polled, not taken: an epoll_wait() here would eat the edge of an EPOLLET item.
     std::array<pollfd, 3> fds{{{epoll_fd, POLLIN, 0}, {wake_fd(), POLLIN, 0}, {-1, POLLIN, 0}}};
     if (blocker != nullptr) {
         fds[2].fd = signal_descriptor();
@@ -125,10 +125,10 @@ void WaitGroup::notify(Waiter& waiter) noexcept {
 }
 
 // A signal handler ends a blocking call however it is asleep, and also where it runs between two
-// looks of the call: so signals are held back all the time, and a descriptor says that one has
+// checks of the call: so signals are held back all the time, and a descriptor says that one has
 // come. A futex cannot wait for that; a waiter has an eventfd, which is written when what it waits
 // for is there, or when it shall lead. The rule against lost wake-ups is that of the other
-// followers: it is in the list before it checks, they have published before they look into the
+// followers: it is in the list before it checks, they have published before they read the
 // list. False: there are no descriptors for that, or no memory. (It must not throw: what its caller
 // waits for may be the end of what the poller does with the caller's memory.)
 bool WaitGroup::sleep_interruptibly(const std::function<bool()>& done, bool may_lead, Time deadline,

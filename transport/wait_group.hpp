@@ -88,7 +88,7 @@ class WaitGroup {
     [[nodiscard]] bool lead_free(bool may_lead) const noexcept { return may_lead && !has_leader(); }
     int signal_descriptor();
 
-    // A follower counts itself, reads the number of wake-ups, looks at what it waits for, and
+    // A follower counts itself, reads the number of wake-ups, checks what it waits for, and
     // sleeps while the number stays as it was; a waker publishes its event, checks the count, and
     // if it is not 0 raises the number and wakes. All in one order: either the waker sees the
     // follower, or the follower the event; and a number raised after the follower read it does not
@@ -102,7 +102,7 @@ class WaitGroup {
 
     std::atomic<bool> leader_{false};
     WakeFlag leader_wake_;
-    EventFd wake_flag_;  // wakes the leader, who alone takes it
+    EventFd wake_flag_;  // wakes the leader; only the leader takes it
     std::mutex mutex_;
     std::atomic<std::uint32_t> followers_{0};       // in sleep_as_follower()
     std::atomic<std::uint32_t> follower_wakes_{0};  // a futex: grows with each wake-up

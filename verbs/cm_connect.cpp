@@ -19,7 +19,7 @@ namespace {
 
 constexpr Time kConnectTimeout = 30 * kSecond;
 // A server may tell its port before it listens there (qperf and perftest do, over the kernel's siw,
-// and perhaps on a busy machine): a refusal is not believed at once.
+// and perhaps on a busy machine): a refused connect is tried again.
 constexpr Time kRefusedLinger = 2 * kSecond;
 constexpr Time kRedialAfter = 10 * kMillisecond;
 constexpr Time kRejectTimeout = 2 * kSecond;

@@ -25,7 +25,7 @@ ibv_wc_status status_of(const Wc& wc) noexcept {
         IBV_WC_BAD_RESP_ERR, IBV_WC_RETRY_EXC_ERR,
     };
     static_assert(std::size(kStatus) == static_cast<std::size_t>(WcStatus::connection_lost) + 1);
-    // A receive has tried nothing: hardware flushes it, and programs look for that.
+    // A receive has tried nothing: hardware flushes it, and programs check for that.
     if (wc.status == WcStatus::connection_lost && wc.opcode == WcOpcode::recv) {
         return IBV_WC_WR_FLUSH_ERR;
     }

@@ -55,7 +55,7 @@ int port_offset_wanted() noexcept {
     return 0;
 }
 
-// One line for people who want to know what a run did (XSOCK_VERBS_SUMMARY).
+// One line with what the process did, for XSOCK_VERBS_SUMMARY.
 void print_summary(const VerbsState& engine) {
     if (!engine.summary) return;
     char line[256];

@@ -41,7 +41,7 @@ constexpr std::uint32_t rounded_depth(std::uint32_t depth) noexcept {
 static_assert(rounded_depth(kMaxQpWr) == kMaxQpWr && rounded_depth(kMaxCqe) == kMaxCqe);
 
 /// ibv_device, with room behind it that stays zero: the vendors' libraries that perftest and
-/// libfabric link look at the fields of their own device structures there, to find that it is not
+/// libfabric link read the fields of their own device structures there, to find that it is not
 /// theirs.
 struct DeviceEntry {
     ibv_device base{};
@@ -237,7 +237,7 @@ struct Qp {
     /// for kUnreadLimit, its receives are not flushed. Written under the engine's mutex.
     std::atomic<bool> end_unconfirmed{false};
     std::uint64_t end_timer = 0;
-    std::uint64_t writes_reported = 0;  ///< QpInfo::rx_writes when late_cq_event() last looked
+    std::uint64_t writes_reported = 0;  ///< QpInfo::rx_writes when late_cq_event() last read it
     std::uint32_t async_delivered = 0;  ///< under base.qp_base.mutex
 
     /// Posts after the end of the connection has begun: completed as flushed once everything posted

@@ -403,8 +403,7 @@ int query_qp(ibv_qp* given, ibv_qp_attr* attr, int, ibv_qp_init_attr* init) noex
         Qp& qp = *Qp::of(given);
         *attr = qp.asked;
         given->state = qp.state.load();
-        // An RNIC's QP is never in RESET: its idle state is INIT (RFC 5040's verbs; siw says so
-        // too).
+        // The idle state of an RNIC's QP is INIT, never RESET; siw reports it so.
         attr->qp_state = given->state == IBV_QPS_RESET ? IBV_QPS_INIT : given->state;
         attr->cur_qp_state = attr->qp_state;
         attr->cap = qp.cap;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The border between the drop-in libibverbs.so.1 and librdmacm.so.1 and the engine: one table of C
+ * The ABI between the drop-in libibverbs.so.1 and librdmacm.so.1 and the engine: one table of C
  * functions, reached through the `verbs` member of struct xsock_engine. The two lists below are the
  * one place where a function of either library is named: prefix, result type, name, value when the
  * engine cannot be loaded, parameters, arguments. The libraries, the table and the engine are all
  * made from them.
  *
- * Memory does cross this border, unlike that of libxsock.so: the structures of verbs.h and
+ * Memory does cross this ABI, unlike that of libxsock.so: the structures of verbs.h and
  * rdma_cma.h are public, and calls such as ibv_poll_cq() are inline functions that follow pointers
  * in them straight into the engine.
  */

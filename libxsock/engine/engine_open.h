@@ -4,7 +4,8 @@
  * library, the two drop-in verbs libraries); the engine is one object for the whole process. It
  * lies beside the library that opens it, or in xsock/ below that (the drop-in libraries: in the
  * folder above), and is loaded with a scope of its own: its libuv and libstdc++ are not the
- * program's, and a program that never needs it never loads it (docs/threading.md).
+ * program's, and a program that never needs it never loads it
+ * (docs/architecture.md, *The engine is a library of its own*).
  */
 #ifndef XSOCK_ENGINE_OPEN_H
 #define XSOCK_ENGINE_OPEN_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * The part of the ABI table that serves poll, select and epoll where a socket in DDPMODE takes
- * part (docs/ddpmode.md). Calls whose descriptors have no handle, and epoll descriptors that have
+ * part (docs/readiness.md). Calls whose descriptors have no handle, and epoll descriptors that have
  * none, never come here.
  *
  * An epoll descriptor with a DDPMODE member has a handle as well, an *epoll set*, in the thin

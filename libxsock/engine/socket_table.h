@@ -57,7 +57,7 @@ struct mmsghdr;
  * socket_accept  A new descriptor (accept4() flags); *accepted is its handle with one reference, or
  *                NULL when it is plain TCP already.
  * socket_recv... read/recv/readv/... with flags 0 where there are none.
- * socket_fcntl   F_GETFL, F_SETFL; PASS for others. Do let every F_SETFL come here.
+ * socket_fcntl   F_GETFL, F_SETFL; PASS for others. Every F_SETFL must be passed here.
  * socket_ioctl   FIONREAD, FIONBIO, SIOCATMARK, SIOCOUTQ; PASS for others.
  * socket_no_stream
  *                For sendfile, splice, tee, copy_file_range and the like, `writing` or reading: -1

@@ -49,7 +49,7 @@ ssize_t overlay___recvfrom_chk(int fd, void* buffer, size_t count, size_t size, 
     return LIBC(__recvfrom_chk)(fd, buffer, count, size, flags, address, length);
 }
 
-/* The kernel says EINVAL, and looks no further. */
+/* The kernel says EINVAL, and checks nothing else. */
 static int too_many(int count) { return count < 0 || count > IOV_MAX; }
 
 /* 1: the buffers have no room at all; -1: EFAULT. */

@@ -4,7 +4,7 @@
  * same names: the time that was left is written back, a signal mask comes with its size, and memory
  * that is not there is EFAULT. So arguments are copied in, the engine works on the copies, and what
  * the kernel would write is copied out. A call without a handle, or that the kernel would refuse
- * before it checks at a descriptor, is the kernel's.
+ * before it checks a descriptor, is the kernel's.
  */
 #include "libxsock/overlay/raw_wait.h"
 

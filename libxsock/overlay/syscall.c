@@ -98,7 +98,7 @@ RAW(sendmmsg) {
         if (xsock_engine_opened->socket_copy(&message, &messages[i], sizeof message) != 0) break;
         if (!overlay_may_not_travel(&message.msg_hdr)) continue;
         if (i > 0) {
-            a[2] = (long)i; /* those before it go, as with one that the kernel does not like */
+            a[2] = (long)i; /* those before it go, as with one that the kernel refuses */
             return 0;
         }
         *result = -1;

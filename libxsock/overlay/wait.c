@@ -311,7 +311,7 @@ static struct fd_handle* make_set(int fd) {
 }
 
 /* Under the kernel's own registrations until it starts, then under ours with the same events and
- * data. To look through all descriptors is for those that may have one, or have namesakes. */
+ * data. All descriptors are searched only for those that may have one, or have namesakes. */
 int overlay_adopt_registrations(int fd) {
     const struct xsock_engine* const engine = xsock_engine_opened;
     struct fd_handle* member;

@@ -155,7 +155,7 @@ void EpollSet::use_progress(Member& member, PollGroup* progress) {
     member.progress = progress;
 }
 
-// A socket that became plain TCP goes on under the program's own registration. The kernel looks at
+// A socket that became plain TCP goes on under the program's own registration. The kernel checks
 // it at once, so that nothing that has come meanwhile is missed.
 int EpollSet::enter_kernel(Member& member) {
     epoll_event event{};
@@ -248,7 +248,7 @@ int EpollSet::add(int fd, Source* source, const epoll_event& given) {
     if (source == nullptr) return kernel_.add(fd, given);
     if (find(fd, source) != members_.end()) return -EEXIST;
 
-    // The kernel's opinion of the descriptor, and whether it was there before it was in DDPMODE.
+    // The kernel's readiness of the descriptor, and whether it was there before it was in DDPMODE.
     if (const int result = kernel_.probe(fd); result != 0) return result;
 
     const auto at = make_member(fd, *source, event);

@@ -37,8 +37,8 @@ class KernelWaiters {
   public:
     /// On the instance that has `marker` registered.
     explicit KernelWaiters(int marker) : marker_(marker) {}
-    /// Looks. True: some sleep, or did when they were last seen and are on their way out, for all
-    /// that can be told. False without /proc. May throw std::bad_alloc.
+    /// Reads /proc. True: some sleep, or did when they were last seen and are on their way out, for
+    /// all that can be told. False without /proc. May throw std::bad_alloc.
     bool check();
 
   private:

@@ -82,7 +82,7 @@ class ReadyList {
     IntrusiveList<Entry> ready_;
     IntrusiveList<Entry> told_;      // in the answer that is being made
     IntrusiveList<Waiter> waiters_;  // threads asleep, latest first
-    std::size_t awake_ = 0;          // threads in a wait that will look before they sleep
+    std::size_t awake_ = 0;          // threads in a wait that will check before they sleep
     EventFd mirror_;
     bool mirror_set_ = false;
 };

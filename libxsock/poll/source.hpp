@@ -3,7 +3,7 @@
 // changed. A socket derives from Source; the waiters (poll.cpp, epoll_set.cpp) derive from Watcher.
 //
 // It is the kernel's own division of labour: events() is tcp_poll(), wake() is the wake-up of the
-// socket's wait queue, and a Watcher is an entry of that queue. So level-triggered waiters look at
+// socket's wait queue, and a Watcher is an entry of that queue. So level-triggered waiters read
 // events() again and again, edge-triggered ones count wake-ups, as Linux does it.
 //
 // A socket is kernel-ready while the kernel's readiness of its descriptor is the program's too: not
@@ -77,7 +77,7 @@ class Source {
 
     // -- watchers --
 
-    /// Wake-ups that come after this are told. Look at events() and kernel_ready() afterwards:
+    /// Wake-ups that come after this are told. Read events() and kernel_ready() afterwards:
     /// those before are not.
     void add_watcher(Watcher& watcher) noexcept;
     /// When it returns, no call of the watcher is under way.
@@ -92,7 +92,7 @@ class Source {
     /// accept would return. Any thread, inside a poll cycle or not; to be called after events()
     /// tells of it.
     void wake(std::uint32_t events) noexcept {
-        // Pairs with add_watcher(): its count is published before its caller looks at events(),
+        // Pairs with add_watcher(): its count is published before its caller reads events(),
         // the event here before the count is read. One of the two sees the other.
         std::atomic_thread_fence(std::memory_order_seq_cst);
         if (watchers_.load(std::memory_order_relaxed) != 0) notify_watchers(events);

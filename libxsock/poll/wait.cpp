@@ -16,7 +16,7 @@ namespace {
 
 // While it spins, it asks the kernel for the plain descriptors once in so many cycles.
 constexpr unsigned kCyclesBetweenKernel = 8;
-// Without an eventfd to be woken by, the longest nap.
+// Without an eventfd to be woken by, the longest sleep.
 constexpr Time kNap = kMillisecond;
 
 void poll_all(Target& target) {
@@ -25,7 +25,7 @@ void poll_all(Target& target) {
 
 // From the first round of a spin until the end of the wait, signals arrive only inside ppoll(): so
 // a handler that ran always means EINTR, as with the kernel's poll(), and none finds this thread
-// with a lock in its hand. Those of our own guarded copies (base/fault.hpp) stay.
+// while it holds a lock. Those of our own guarded copies (base/fault.hpp) stay.
 class SignalsHeld {
   public:
     SignalsHeld() {

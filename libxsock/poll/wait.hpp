@@ -44,7 +44,7 @@ class Target {
     /// Events from now on notify the waiter. check() follows, then perhaps the sleep, then
     /// finish_wait().
     virtual void prepare_wait(Waiter& waiter) = 0;
-    /// The thread looks by itself from here on; check() follows in any case.
+    /// The thread checks by itself from here on; check() follows in any case.
     virtual void finish_wait(Waiter& waiter) = 0;
 
   protected:

@@ -34,7 +34,7 @@ Result<WaiterPool::Lease> WaiterPool::acquire() {
 
 void WaiterPool::Return::operator()(Waiter* waiter) const noexcept {
     std::unique_ptr<Waiter> owned(waiter);
-    // Lent before a fork in a signal handler: the parent's thread sleeps on the same eventfd.
+    // Leased before a fork in a signal handler: the parent's thread sleeps on the same eventfd.
     if (owned->generation_ != process_generation()) return;
     if (owned->notified()) owned->clear();
     WaiterPool& pool = instance();

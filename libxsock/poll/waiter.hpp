@@ -37,7 +37,7 @@ class NotifyOnce {
     void notify(Event& event) {
         if (!notified_.exchange(true, std::memory_order_seq_cst)) event.notify();
     }
-    /// The waiter, after the event was found readable; looking for news comes behind it.
+    /// The waiter, after the event was found readable and before it checks for news.
     void take(Event& event) {
         event.take();
         notified_.store(false, std::memory_order_seq_cst);
@@ -58,7 +58,7 @@ class Waiter final : public PollGroup::Follower, public ListLink<Waiter> {
     // -- its thread only --
 
     [[nodiscard]] int fd() const noexcept { return event_.fd(); }
-    /// After fd() was found readable, before looking at what the ring was for.
+    /// After fd() was found readable, before the thread checks what it was notified of.
     void clear() noexcept { once_.take(event_); }
     [[nodiscard]] bool notified() const noexcept { return once_.notified(); }
 

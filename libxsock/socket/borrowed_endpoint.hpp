@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The endpoint that a socket in DDPMODE lends (xsock_fd_endpoint()): the same connection, seen as a
-// Qp. It ends with the socket; ending it by itself is refused before it comes here.
+// The endpoint that xsock_fd_endpoint() returns of a socket in DDPMODE: the same connection, seen
+// as a Qp. It ends with the socket; ending it by itself is refused before it comes here.
 #pragma once
 
 #include <memory>

@@ -154,7 +154,7 @@ int socket_recvmmsg(xsock_socket* handle, int fd, mmsghdr* messages, unsigned co
                     timespec* timeout) noexcept {
     if (messages == nullptr && count > 0) return fail(EFAULT);
     return guarded(-1, [&] {
-        // As the kernel: the limit is looked at between messages only, and what is left of it is
+        // As the kernel: the limit is checked between messages only, and what is left of it is
         // written back behind each.
         timespec given{};
         if (timeout != nullptr && socket_copy(&given, timeout, sizeof given) != 0) return -1;

@@ -327,7 +327,7 @@ void MessageChannel::received(const Wc& wc) {
             dropped.reset(std::exchange(direct_.rest, nullptr));
             direct_.length = length;
             qp_->enough_read();
-            // In one order with the look for waiters at the end of the cycle.
+            // In one order with the check for waiters at the end of the cycle.
             direct_.state.store(success ? DirectReceive::State::done : DirectReceive::State::none,
                                 std::memory_order_seq_cst);
         } else {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // send(): one message, never a part of it. It is copied, but for a large one of a blocking call:
-// that waits, as send() does, until TCP has the bytes, and so may lend them. When it has to return
-// before, they are copied after all and the message is on its way as any other.
+// that waits, as send() does, until TCP has the bytes, and so may send them without a copy. When it
+// has to return before, they are copied after all and the message is on its way as any other.
 #include <pthread.h>
 #include <signal.h>
 

@@ -375,7 +375,7 @@ void Socket::fall_back_to_tcp(const char* code) {
     progress()->wake_waiters();
 }
 
-// A call of the program on an undecided socket: looks now. 0, with the phase as it then is, or -1.
+// A call of the program on an undecided socket: peeks now. 0, with the phase as it then is, or -1.
 int Socket::decide(int fd, bool writing) {
     PollGroup* const poller = ensure_progress();
     if (poller == nullptr) return -1;

@@ -520,7 +520,7 @@ void Engine::say_segment(fuzz::Input& input) {
     fpdu(ulpdu, input.next_byte());
 }
 
-/// Frames a ULPDU and lets the engine hear it, in two pieces. With markers the fuzzer has to do
+/// Frames a ULPDU and passes it to the engine, in two pieces. With markers the fuzzer has to do
 /// without valid FPDUs: seeds bring them.
 void Engine::fpdu(const ByteVector& ulpdu, std::size_t cut) {
     ByteVector out(mpa::fpdu_octets(ulpdu.size()));
@@ -536,7 +536,7 @@ void Engine::fpdu(const ByteVector& ulpdu, std::size_t cut) {
 
 void Engine::hear(ConstBytes bytes) {
     if (connection_->peer_finished()) return;
-    // Exactly as long as it is, so that a sanitizer sees a look beyond it.
+    // Exactly as long as it is, so that a sanitizer sees a read beyond it.
     const ByteVector copy(bytes.begin(), bytes.end());
     connection_->rx(copy, now_);
     connection_->resume(now_);

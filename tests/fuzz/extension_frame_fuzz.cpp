@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Extension frames of any peer: no look beyond their end, the same outcome however they are cut,
+// Extension frames of any peer: no read beyond their end, the same outcome however they are cut,
 // and what was taken comes back from an encoder as it was.
 //
 // Input: a byte that says what follows, a byte that says where to cut, and a frame, or TLVs
@@ -26,7 +26,7 @@ Outcome run(const ByteVector& bytes, std::size_t step) {
     Outcome outcome;
     for (std::size_t at = 0; at < bytes.size(); at += step) {
         const std::size_t most = std::min(step, bytes.size() - at);
-        // In memory of its own size, so that a sanitizer sees a look beyond it.
+        // In memory of its own size, so that a sanitizer sees a read beyond it.
         const ByteVector piece(bytes.begin() + static_cast<std::ptrdiff_t>(at),
                                bytes.begin() + static_cast<std::ptrdiff_t>(at + most));
         const std::size_t n = receiver.consume(piece);

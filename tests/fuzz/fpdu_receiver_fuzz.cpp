@@ -79,7 +79,7 @@ Outcome run(bool crc, bool markers, bool stalls, ConstBytes stream, std::size_t 
     std::vector<std::byte> waiting;
     for (std::size_t at = 0; at < stream.size() && receiver.stream_error() == StreamError::none;) {
         const std::size_t n = std::min(step, stream.size() - at);
-        // Memory of exactly that size: a sanitizer sees a look beyond it.
+        // Memory of exactly that size: a sanitizer sees a read beyond it.
         waiting.insert(waiting.end(), stream.begin() + static_cast<std::ptrdiff_t>(at),
                        stream.begin() + static_cast<std::ptrdiff_t>(at + n));
         waiting.shrink_to_fit();

@@ -90,7 +90,7 @@ void complete(const Startup& startup, Outcome& outcome) {
     FUZZ_CHECK(failed == (startup.stream_error() != StreamError::none));
 }
 
-/// What the peer says before it can have heard our answer, and behind it.
+/// What the peer sends before it can have received our answer, and behind it.
 Outcome run(const mpa::StartupConfig& config, const IovSpan& first, const IovSpan& second,
             bool accept) {
     Startup startup(config);
@@ -126,7 +126,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         pieces[part].push_back(input.take(1 + input.next_byte()));
         for (const std::byte value : pieces[part].back()) singles[part].push_back({value});
     }
-    // What an answer drops behind a violation is not counted alike: the rest of the piece goes too.
+    // What an answer drops behind a stream error is not counted alike: the rest of the piece goes
+    // too.
     Outcome whole = run(config, pieces[0], pieces[1], accept);
     Outcome one_by_one = run(config, singles[0], singles[1], accept);
     if (whole.state == State::failed || whole.before_answer == State::rejecting)

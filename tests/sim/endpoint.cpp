@@ -117,7 +117,7 @@ void Endpoint::receive(Time now) {
             return;
         }
         if (!in.readable(now)) return;
-        // Exactly as long as it is, so that a sanitizer sees a look beyond it.
+        // Exactly as long as it is, so that a sanitizer sees a read beyond it.
         std::vector<std::byte> bytes(rng_.between(1, options().read_max));
         bytes.resize(in.read(bytes, now));
         bytes.shrink_to_fit();

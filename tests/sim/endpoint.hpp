@@ -68,7 +68,7 @@ class Endpoint final : private ddp::Connection::Delegate {
     [[nodiscard]] bool fin_sent() const noexcept { return connection_.fin_sent(); }
     [[nodiscard]] bool peer_finished() const noexcept { return connection_.peer_finished(); }
     [[nodiscard]] bool closing() const noexcept { return connection_.closing(); }
-    /// Memory was gone; all that was posted says so, since nobody knows whose it was.
+    /// Memory was gone; all that was posted says so, since the owner is not known.
     [[nodiscard]] bool faulted() const noexcept {
         const ddp::EndCause cause = connection_.error().cause;
         return cause == ddp::EndCause::rx_memory_unmapped ||

@@ -16,26 +16,26 @@ namespace xsock::sim {
 
 class LlpInterposer final : public Llp {
   public:
-    LlpInterposer(Llp& below, Mutant mutant) : below_(below), mutant_(mutant) { look(); }
+    LlpInterposer(Llp& below, Mutant mutant) : below_(below), mutant_(mutant) { renew_status(); }
 
     void start(Time now) override {
         below_.start(now);
-        look();
+        renew_status();
     }
     bool accept(ConstBytes private_data, std::uint16_t ird, std::uint16_t ord, Time now) override {
         const bool said = below_.accept(private_data, ird, ord, now);
-        look();
+        renew_status();
         return said;
     }
     bool reject(ConstBytes private_data, Time now) override {
         const bool said = below_.reject(private_data, now);
-        look();
+        renew_status();
         return said;
     }
     void open(Opening how, const Negotiated& agreed, Time now) override {
         if (state() != State::started) fail("opened, though start-up has not ended well");
         below_.open(how, agreed, now);
-        look();
+        renew_status();
         if (state() == State::started) fail("opened in vain");
     }
 
@@ -44,24 +44,24 @@ class LlpInterposer final : public Llp {
         Rx rx;
         forward([&] { rx = below_.rx(bytes, now); });
         if (rx.taken > bytes.size()) fail("more bytes taken than given");
-        look();
+        renew_status();
         return rx;
     }
     void rx_eof(Time now) override {
         eof_ = true;
         below_.rx_eof(now);
-        look();
+        renew_status();
     }
     void lost() override {
         below_.lost();
-        look();
+        renew_status();
     }
 
     TxBatch tx_prepare(Bytes scratch, std::size_t byte_budget, Time now) override {
         if (finished_) fail("something is to be sent behind FIN");
         TxBatch batch;
         forward([&] { batch = below_.tx_prepare(scratch, byte_budget, now); });
-        look();
+        renew_status();
         check(batch);
         given_ = batch.bytes;
         return batch;
@@ -71,7 +71,7 @@ class LlpInterposer final : public Llp {
         if (status().tx_pending != 0) fail("a message by itself, behind others");
         given_ = below_.tx_single(frame);
         single_.assign(frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(given_));
-        look();
+        renew_status();
         return given_;
     }
     void tx_keep(ConstBytes frame, Bytes scratch) override {
@@ -79,7 +79,7 @@ class LlpInterposer final : public Llp {
             fail("another message is kept than was given");
         }
         below_.tx_keep(frame, scratch);
-        look();
+        renew_status();
     }
     void tx_commit(std::size_t n, Time now) override {
         if (n > given_) fail("more bytes written than given");
@@ -88,7 +88,7 @@ class LlpInterposer final : public Llp {
             single_.erase(single_.begin(), single_.begin() + static_cast<std::ptrdiff_t>(n));
         }
         below_.tx_commit(n, now);
-        look();
+        renew_status();
     }
     void tx_move(const std::byte* from, std::size_t n, std::byte* to) noexcept override {
         below_.tx_move(from, n, to);
@@ -96,12 +96,12 @@ class LlpInterposer final : public Llp {
     void tx_finished() noexcept override {
         finished_ = true;
         below_.tx_finished();
-        look();
+        renew_status();
     }
 
     void on_time(Time now) override {
         below_.on_time(now);
-        look();
+        renew_status();
     }
 
     const Negotiated& negotiated() const noexcept override { return below_.negotiated(); }
@@ -110,7 +110,7 @@ class LlpInterposer final : public Llp {
     std::optional<Implementation> peer() const noexcept override { return below_.peer(); }
 
   private:
-    void look() noexcept { status_ = below_.status(); }
+    void renew_status() noexcept { status_ = below_.status(); }
 
     /// Memory of the program may be gone: with Mutant::ignore_fault the owner is not told.
     template <typename F>

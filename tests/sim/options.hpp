@@ -38,8 +38,8 @@ struct EndOptions {
     Time fin_delay = 0;          ///< toward a peer that is no xsock
     Time rtr_timeout = kNever;   ///< how long the RTR message may take, start-up included
     bool outlives_peer = false;  ///< receives stay posted behind the peer's FIN
-    bool confirmed = false;      ///< the program hears of start and end before its completions
-    Time pause = 10'000;         ///< between two looks of the program at its work
+    bool confirmed = false;      ///< the program is told of start and end before its completions
+    Time pause = 10'000;         ///< between two steps of the program
     bool closes_first = false;
 };
 

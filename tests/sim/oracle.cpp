@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// What the programs check: docs/architecture.md, invariants 1 to 3, 5 and 9.
+// What the programs check: docs/architecture.md, invariants 1 to 4 and 8.
 #include <algorithm>
 #include <utility>
 
@@ -366,7 +366,7 @@ void Program::on_message(const Wc& wc, const PostedRecv& receive) {
             break;
         }
     }
-    // Invariant 5: all Writes before it are visible.
+    // Invariant 4: the data of all Writes before it is visible.
     if (!damaged_by_peer()) {
         // Also that of a Write with Immediate Data itself.
         const std::uint64_t applied_to = immediate ? sequence + 1 : sequence;

@@ -394,7 +394,7 @@ bool Program::post(Operation operation, std::uint32_t remote_stag, std::uint64_t
         }
     }
     if ((operation.flags & kSendInline) != 0) {
-        // Copied: the program may do with it what it likes.
+        // Copied: the program may change it at once.
         for (const Buffer& piece : operation.pieces) {
             host_.arena_of(piece.at).store(piece.at, noise(rng_, piece.bytes));
         }
@@ -444,7 +444,7 @@ bool Program::post_write(bool immediate) {
     operation.region = region;
     operation.offset = rng_.below(region->length - operation.length + 1);
     if (region->reads > 0) {
-        // What the peer is sending from there must not change under its hands, unless it copies.
+        // What the peer is sending from there must not change while it is sent, unless it copies.
         const EndOptions& peer = peer_->end_.options();
         if (peer.mpa.copy_limit < 65536 || peer.scratch < 262144) operation.flags |= kSendFence;
     }
@@ -831,17 +831,17 @@ bool Program::post_operation() {
     return false;
 }
 
-// -- a look at the work --
+// -- one step --
 
-Program::Look Program::look(Time now) {
-    Look look;
+Program::Step Program::step(Time now) {
+    Step step;
     const std::uint64_t before =
         next_completion_ + delivered_ + operations_.size() + receives_posted_;
     if (late_touch_ != nullptr) *std::exchange(late_touch_, nullptr) ^= std::byte{1};
     poll();
     while (rng_.chance(60) && post_receive()) {
-        look.posted = true;
-        look.posted_shared = end_.parts().rq_shared;
+        step.posted = true;
+        step.posted_shared = end_.parts().rq_shared;
     }
     tend_regions();
     for (std::uint64_t n = rng_.below(5); n > 0 && left_ > 0 && !end_.ended(); --n) {
@@ -853,15 +853,15 @@ Program::Look Program::look(Time now) {
         if (end_.sq.room() == 0 && rng_.chance(80)) break;
         if (post_operation() || post_send(false)) {
             --left_;
-            look.posted = true;
+            step.posted = true;
         }
     }
     maybe_close(now);
     const std::uint64_t after =
         next_completion_ + delivered_ + operations_.size() + receives_posted_;
     pause_ = after != before ? end_.options().pause : std::min(pause_ * 2, kLongestPause);
-    look.again = now + 1 + rng_.below(2 * pause_);
-    return look;
+    step.again = now + 1 + rng_.below(2 * pause_);
+    return step;
 }
 
 bool Program::all_done() const noexcept {

@@ -72,13 +72,13 @@ class Program {
     void meet(Program& peer) { peer_ = &peer; }
     void register_regions();
 
-    /// One look at the work. `posted`: something was posted, so the poller must run.
-    struct Look {
+    /// One step of the program. `posted`: something was posted, so the poller must run.
+    struct Step {
         Time again = kNever;
         bool posted = false;
         bool posted_shared = false;
     };
-    Look look(Time now);
+    Step step(Time now);
 
     /// Everything is over: was it as it must be?
     void check_end(const Pipe& in);
@@ -175,7 +175,7 @@ class Program {
     void on_immediate(const Wc& wc, std::uint64_t sequence);
     void on_invalidated(Region& region);
     [[nodiscard]] bool poisoned_before(std::uint64_t sequence) const;
-    /// May what came from the peer be believed? Damage that no CRC covers makes anything possible.
+    /// Can what came from the peer be compared? Damage that no CRC covers makes anything possible.
     [[nodiscard]] bool trusted() const noexcept;
     /// May memory that the peer writes hold what it never sent? Placement runs ahead of the CRC.
     [[nodiscard]] bool damaged_by_peer() const noexcept;

@@ -48,7 +48,7 @@ struct Connection {
     Time reset_at = kNever;
     std::array<Time, 2> run_at = {0, 0};  // when the poller wants to run
     std::array<Time, 2> ran_at = {0, 0};
-    std::array<Time, 2> look_at = {0, 0};  // when the program looks at its work
+    std::array<Time, 2> step_at = {0, 0};  // when the program wants to run
 };
 
 class World {
@@ -66,7 +66,7 @@ class World {
     [[nodiscard]] Actor next_actor(Time& at);
     [[nodiscard]] Time poll_time(const Connection& connection, unsigned end) const;
     void poll_end(Connection& connection, unsigned end);
-    void let_look(Connection& connection, unsigned end);
+    void step_program(Connection& connection, unsigned end);
     void wake(Connection& connection, unsigned end);
     void check_memory();
     [[nodiscard]] bool over() const;
@@ -125,7 +125,7 @@ void World::connect(unsigned number) {
         c.program[i] =
             std::make_unique<Program>(host, *c.end[i], options_, pair, mutant_, rng_.next());
         host.programs.push_back(c.program[i].get());
-        c.look_at[i] = rng_.magnitude(kMillisecond);
+        c.step_at[i] = rng_.magnitude(kMillisecond);
         c.run_at[i] = rng_.magnitude(kMillisecond);
     }
     c.program[0]->meet(*c.program[1]);
@@ -159,7 +159,7 @@ World::Actor World::next_actor(Time& at) {
     for (const auto& c : connections_) {
         for (unsigned end = 0; end < 2; ++end) {
             consider(poll_time(*c, end), {c.get(), end, false});
-            consider(c->look_at[end], {c.get(), end, true});
+            consider(c->step_at[end], {c.get(), end, true});
         }
     }
     return next;
@@ -189,12 +189,12 @@ void World::poll_end(Connection& c, unsigned end) {
     }
 }
 
-void World::let_look(Connection& c, unsigned end) {
-    const Program::Look look = c.program[end]->look(now_);
-    c.look_at[end] = c.end[end]->ended() && !host_[end]->srq ? kNever : look.again;
+void World::step_program(Connection& c, unsigned end) {
+    const Program::Step step = c.program[end]->step(now_);
+    c.step_at[end] = c.end[end]->ended() && !host_[end]->srq ? kNever : step.again;
     wake(c, end);
     if (c.reset) wake(c, 1 - end);
-    if (!look.posted_shared) return;
+    if (!step.posted_shared) return;
     for (const auto& other : connections_) wake(*other, end);
 }
 
@@ -247,9 +247,9 @@ Result World::run() {
         }
         now_ = std::max(now_, at);
         SIM_TRACE("%12llu %s %s", static_cast<unsigned long long>(now_),
-                  actor.connection->name[actor.end].c_str(), actor.program ? "looks" : "runs");
+                  actor.connection->name[actor.end].c_str(), actor.program ? "steps" : "runs");
         if (actor.program) {
-            let_look(*actor.connection, actor.end);
+            step_program(*actor.connection, actor.end);
         } else {
             poll_end(*actor.connection, actor.end);
         }

@@ -46,7 +46,7 @@ class Resources {
                      "RssAnon %+ld KiB from %ld KiB\n",
                      who_, connections_, descriptors, descriptors_, grown_kib, rss_kib_);
         if (descriptors > descriptors_) die("%s leaks descriptors", who_);
-        // A leak of one small object for each connection would show; the allocator's mood not.
+        // A leak of one small object for each connection would show; the allocator's variation not.
         const long allowed = 1024 + static_cast<long>(connections_) * 64 / 1024;
         if (!kSanitized && grown_kib > allowed) {
             die("%s grew by %ld KiB; %ld allowed", who_, grown_kib, allowed);

@@ -109,7 +109,7 @@ std::string Traffic::state() const {
 
 void Traffic::post_receive(std::size_t slot) {
     auto& buffer = receive_buffers_[slot];
-    // In pieces, so that placement crosses their borders.
+    // In pieces, so that placement crosses their ends.
     xsock_sge sges[3];
     const auto size = static_cast<std::uint32_t>(buffer.size());
     const std::uint32_t first = 1 + rng_.below(2 * sizeof(Message));

@@ -13,7 +13,7 @@ command -v runuser >/dev/null || {
     echo "SKIP  no runuser here"
     exit 77
 }
-# nobody may not be allowed to look into the build folder: what is needed is copied to one he may.
+# The user nobody may be unable to read the build folder: what is needed is copied to one it can.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 folder=$(dirname "$(ldd "$program" | sed -n 's/.*libxsock\.so\.0 => \([^ ]*\) .*/\1/p')")

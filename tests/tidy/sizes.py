@@ -1,8 +1,8 @@
 #!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """What one reader can hold in mind: classes of at most 30 data members, those of nested structs
-counted; at most 5 bools in one class, which are a state machine nobody wrote down; product files of
-at most 500 lines, unless a comment at the top says why ("Longer than 500 lines: ...").
+counted; at most 5 bools in one class (more are an undeclared state machine); product files of at
+most 500 lines, unless a comment at the top says why ("Longer than 500 lines: ...").
 
 The lists of what is larger are below. They only shrink: what is on them may not grow, and an entry
 that is not needed any more is a breach too.

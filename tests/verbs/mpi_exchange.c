@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// An MPI program that believes nothing: every byte that a rank receives is checked against what
+// An MPI program that checks everything: every byte that a rank receives is checked against what
 // the sender must have sent. Ring, all-to-all, many non-blocking messages at once, and large ones;
 // then reductions. Exits 0 on every rank or 1 on all. Built with mpicc by mpi.sh.
 #include <mpi.h>

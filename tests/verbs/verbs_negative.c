@@ -177,7 +177,7 @@ CASE(refused_by_the_peer) {
             if (how == 2) at -= 8;
             if (how == 3) rkey = weak->rkey;
             if (how == 4) rkey = foreign->rkey;
-            /* The peer must hear of it: an RDMA Write ends with its placement. */
+            /* The peer must be told of it: an RDMA Write ends with its placement. */
             CHECK(post_recv(p.a->qp, p.data_a + 64, 8, p.mr_a->lkey) == 0);
             CHECK(post(p.a->qp, opcodes[i], p.data_a, 8, p.mr_a->lkey, at, rkey) == 0);
             if (opcodes[i] == IBV_WR_RDMA_WRITE) {

@@ -511,7 +511,7 @@ CASE(connects_to_other_servers) {
     rdma_destroy_event_channel(channel);
 }
 
-/* Many at once, of whom a server with the least backlog hears one after another. */
+/* Many at once, which a server with the least backlog gets one after another. */
 CASE(thousand_connections) {
     struct rlimit files;
     MUST(getrlimit(RLIMIT_NOFILE, &files) == 0);

@@ -26,7 +26,7 @@ struct TerminateWords {
     TerminateReading rfc;       ///< as RFC 5040 §4.8 lays it out
     TerminateReading siw;       ///< as Linux siw does on little-endian machines: nibbles swapped
     bool siw_is_meant = false;  ///< which of them a receiver of ours takes
-    std::string about;          ///< the message that offended, if its header is attached
+    std::string about;          ///< the message that it is about, if its header is attached
 };
 /// @pre the payload holds at least the control word
 [[nodiscard]] TerminateWords terminate_words(ConstBytes payload);

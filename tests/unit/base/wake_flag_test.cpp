@@ -97,7 +97,7 @@ void producer(int items) {
     }
 }
 
-// What the class must not be used like: looks first, announces its sleep after.
+// How the class must not be used: checks first, announces its sleep after.
 void careless_consumer(int items) {
     TestFlag wake_flag;
     for (int got = 0; got < items;) {

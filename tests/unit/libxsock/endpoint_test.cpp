@@ -472,7 +472,7 @@ TEST_P(UnmappedMemory, costs_the_connection_not_the_process) {
     }
 }
 
-// Small messages go in runs and are taken whole, large ones piece by piece.
+// Small messages go in batches and as complete ULPDUs, large ones piece by piece.
 INSTANTIATE_TEST_SUITE_P(ByteVector, UnmappedMemory, testing::Values(64, 1000, 1u << 20));
 
 TEST(Endpoint, unmapped_memory_in_a_run_ends_each_of_its_messages_once) {

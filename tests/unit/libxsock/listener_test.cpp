@@ -38,7 +38,7 @@ class ListenerTest : public OneQueue {
         xsock_ep* const ep = xsock_accept(listener, kLimitMs);
         return ep != nullptr && xsock_recv(ep, 1, into, length) == 0 ? ep : nullptr;
     }
-    // An honest client is served, whatever else is going on.
+    // A correct client is served, whatever else is going on.
     void expect_service() {
         xsock_ep* client = connect();
         ASSERT_NE(client, nullptr) << strerror(errno);

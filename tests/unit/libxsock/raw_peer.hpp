@@ -149,7 +149,7 @@ class RawPeer {
         return fpdu(untagged(0x41, 0x41, 1, msn, 0, r));
     }
 
-    /// The first Terminate in what was heard: its layer, type and code as 0xLTCC; -1 when none.
+    /// The first Terminate in what was received: its layer, type and code as 0xLTCC; -1 when none.
     static int terminate_in(const std::string& heard) {
         std::size_t at = 0;
         while (heard.size() - at >= 2) {

@@ -302,7 +302,7 @@ TEST(SockFork, accept_then_fork_servers_start_in_the_child) {
         EXPECT_EQ(client.connect(listener.port()), -1);
         Sock server = listener.accept();
         if (polled_first && server.recv(MSG_DONTWAIT) == "!EAGAIN") {
-            // The parent has looked, and found nothing yet.
+            // The parent has peeked, and found nothing yet.
         }
         if (server.status().state != XSOCK_STATUS_UNDECIDED) continue;  // it started here
         const pid_t child = fork();

@@ -229,7 +229,7 @@ struct SockPair {
         } else {
             std::thread peer([&] {
                 server = listener.accept();
-                // The first look decides; nothing is there yet.
+                // The first peek decides; nothing is there yet.
                 EXPECT_EQ(server.recv(MSG_DONTWAIT), "!EAGAIN");
                 EXPECT_TRUE(soon([&] {
                     server.recv(MSG_DONTWAIT);

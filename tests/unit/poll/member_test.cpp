@@ -137,7 +137,7 @@ TEST(Member, was_in_the_kernels_set_before) {
     ASSERT_EQ(epoll_ctl(w.epfd(), EPOLL_CTL_DEL, w.fd(a), &event), 0);
 }
 
-// A kernel-ready source of whom the kernel's set knows already.
+// A kernel-ready source that the kernel's set knows already.
 class AdoptedMember : public ::testing::Test {
   protected:
     void SetUp() override { w.connect(/*kernel-ready=*/true); }
@@ -410,7 +410,7 @@ TEST(Member, thousands) {
         ASSERT_EQ(w.set().add(fds.back(), silent.get(), event_of(EPOLLIN, 10 + i)), 0);
     }
     w.wait(64, 0);
-    // A look at each of them would take a hundred times as long.
+    // A check of each of them would take a hundred times as long.
     EXPECT_LT(best_round(), 4 * alone);
     // And all of them at once, in small helpings, each once.
     silent->inject(1);

@@ -65,7 +65,7 @@ TEST_F(LivenessTest, looks_within_the_limit_and_never_without_one) {
 }
 
 TEST_F(LivenessTest, what_stays_unacknowledged_for_the_limit_is_dead) {
-    EXPECT_FALSE(later(10 * kSecond, unacknowledged(5, 100), !kOwed));  // the first look at it
+    EXPECT_FALSE(later(10 * kSecond, unacknowledged(5, 100), !kOwed));  // the first check
     EXPECT_FALSE(later(29 * kSecond, unacknowledged(7, 100), !kOwed));
     EXPECT_TRUE(later(kSecond, unacknowledged(7, 100), !kOwed));
     EXPECT_EQ(watch.silence(), kLimit);

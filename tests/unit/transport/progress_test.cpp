@@ -509,7 +509,7 @@ TEST_P(ProgressTest, a_waiter_sees_a_ready_descriptor) {
     other.join();
 }
 
-// A waiter only looks; the edge is for the cycle.
+// A waiter only checks; the edge is for the cycle.
 TEST_P(ProgressTest, an_edge_is_not_lost_to_a_waiter) {
     start(GetParam());
     const auto item = add(EPOLLIN | EPOLLET);

@@ -196,7 +196,7 @@ class Qp {
     /// Never blocks. Before start-up has ended, requests wait in the queue.
     virtual Result<void> post_send(const SendWr& wr) = 0;
     /// The same for a Send of one piece of memory, not inline: most requests of many programs,
-    /// without the questions about what others have.
+    /// without the checks for what others have.
     virtual Result<void> post_plain_send(std::uint64_t wr_id, const Sge& sge,
                                          std::uint8_t flags) = 0;
     /// As many may be posted now; more once some have completed.

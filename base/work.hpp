@@ -55,7 +55,7 @@ enum class SendOpcode : std::uint8_t {
     kCount
 };
 
-/// Is it a question, so that it takes a place in the ORQ and completes with the peer's answer?
+/// Is it a request with a response, so that it takes a place in the ORQ and completes with that?
 [[nodiscard]] constexpr bool awaits_response(SendOpcode opcode) noexcept {
     return opcode == SendOpcode::read || opcode == SendOpcode::fetch_add ||
            opcode == SendOpcode::compare_swap;

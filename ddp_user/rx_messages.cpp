@@ -241,7 +241,7 @@ void Stream::Impl::deliver_terminate() {
     const SendQueue& sq = *config.sq;
     if (about.known && (about.segment.opcode == RDMAP_READ_RESPONSE ||
                         about.segment.opcode == RDMAP_ATOMIC_RESPONSE)) {
-        // Our answer to a question of the peer's: no entry of ours is at fault.
+        // Our response to a request of the peer's: no entry of ours is at fault.
     } else if (about.known && about.segment.opcode == RDMAP_ATOMIC_REQUEST && !orq.empty()) {
         std::uint64_t sequence = orq.front().sequence;
         for (std::uint32_t i = 0; i < orq.size(); ++i) {

@@ -117,7 +117,7 @@ void Stream::Impl::complete_sent() {
 }
 
 /// complete_oldest() for the Sends and Writes at the head, which have succeeded, without its
-/// questions.
+/// checks.
 void Stream::Impl::complete_plain() {
     SendQueue& sq = *config.sq;
     for (std::uint64_t oldest = sq.retired(); oldest < tx.sent;) {

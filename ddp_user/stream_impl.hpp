@@ -90,13 +90,13 @@ struct Stream::Impl {
     ConstBytes move_send(std::uint64_t wr_id, std::uint64_t new_id, std::byte* to);
     enum class Next : std::uint8_t {
         nothing,
-        local,      // entries that send nothing: run_local()
-        message,    // of the send queue: it starts, or goes on
-        response,   // to a Read or an atomic operation, likewise
-        rtr,        // TxState::rtr
-        question,   // has the peer taken the entries up to now?
-        probe,      // TxState::probe
-        terminate,  // the last
+        local,        // entries that send nothing: run_local()
+        message,      // of the send queue: it starts, or goes on
+        response,     // to a Read or an atomic operation, likewise
+        rtr,          // TxState::rtr
+        ack_request,  // has the peer taken the entries up to now?
+        probe,        // TxState::probe
+        terminate,    // the last
     };
     [[nodiscard]] Next next() const noexcept;
     [[nodiscard]] std::uint64_t messages_in_a_row() const noexcept;
@@ -124,7 +124,7 @@ struct Stream::Impl {
     [[nodiscard]] bool may_run_local(const SendWqe& wqe) const noexcept;
     void run_local();
     [[nodiscard]] bool revoke(std::uint32_t stag);
-    [[nodiscard]] bool may_ask() const noexcept;
+    [[nodiscard]] bool may_request_ack() const noexcept;
     void fail_read(const InboundRead& read, StreamError v);
 
     // -- rx (rx.cpp, rx_messages.cpp) --

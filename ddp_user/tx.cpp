@@ -11,9 +11,10 @@
 namespace xsock::ddp {
 namespace {
 
-// With acknowledged completions: the peer is asked when nothing else is to be sent, but at least
-// once for so many entries, so that a busy queue does not fill up before the first is confirmed.
-constexpr std::uint64_t kAskEvery = 16;
+// With acknowledged completions: an ack request is sent when nothing else is to be sent, but at
+// least one for so many entries, so that a busy queue does not fill up before the first is
+// confirmed.
+constexpr std::uint64_t kAckRequestEvery = 16;
 
 /// All bytes of a ULPDU, together.
 void put(const UlpduOut& ulpdu, std::byte* to) {
@@ -73,26 +74,27 @@ Stream::Impl::Next Stream::Impl::next() const noexcept {
         }
     }
     const bool response = irq.due();
-    if (may_ask() && (!send || tx.next - tx.asked >= kAskEvery)) return Next::question;
+    if (may_request_ack() && (!send || tx.next - tx.ack_requested >= kAckRequestEvery))
+        return Next::ack_request;
     if (send && (!response || tx.previous == TxState::Source::response)) return Next::message;
     if (response) return Next::response;
     return tx.probe ? Next::probe : Next::nothing;
 }
 
-/// Messages that may start in a row, given that next() answers `message` now: then it is asked
+/// Messages that may start in a row, given that next() answers `message` now: then it is called
 /// again, for another source may be due.
 std::uint64_t Stream::Impl::messages_in_a_row() const noexcept {
     const std::uint64_t posted = config.sq->posted() - tx.next;
     if (tx.under_way != TxState::Source::none) return 0;
     if (irq.due()) return 1;
-    if (!tx.acknowledged || tx.next - tx.asked >= kAskEvery) return posted;
-    return std::min(posted, kAskEvery - (tx.next - tx.asked));
+    if (!tx.acknowledged || tx.next - tx.ack_requested >= kAckRequestEvery) return posted;
+    return std::min(posted, kAckRequestEvery - (tx.next - tx.ack_requested));
 }
 
 /// Is the next message the only thing to send, and a copy of its bytes in its entry? Most messages
 /// of a ping-pong are.
 bool Stream::Impl::is_single() const noexcept {
-    return tx.under_way == TxState::Source::none && !irq.due() && !may_ask() &&
+    return tx.under_way == TxState::Source::none && !irq.due() && !may_request_ack() &&
            config.sq->posted() == tx.next + 1 && (config.sq->at(tx.next).flags & kSendInline) != 0;
 }
 
@@ -201,7 +203,7 @@ bool Stream::Impl::build(Next what, std::size_t mulpdu, UlpduOut& out) {
         case Next::response:
             tx.under_way = tx.previous = TxState::Source::response;
             return build_response(mulpdu, out);
-        case Next::question:
+        case Next::ack_request:
             return build_unposted(Rtr::read, out);
         case Next::probe:
             return build_unposted(Rtr::write, out);
@@ -218,9 +220,9 @@ bool Stream::Impl::build(Next what, std::size_t mulpdu, UlpduOut& out) {
     return false;
 }
 
-/// Is there something to ask for, and room in the ORQ?
-bool Stream::Impl::may_ask() const noexcept {
-    return tx.acknowledged && tx.asked < tx.next && tx.under_way == TxState::Source::none &&
+/// Are there entries to request an acknowledgement of, and is there room in the ORQ?
+bool Stream::Impl::may_request_ack() const noexcept {
+    return tx.acknowledged && tx.ack_requested < tx.next && tx.under_way == TxState::Source::none &&
            !orq.abandoned() && orq.size() < ord;
 }
 
@@ -230,7 +232,7 @@ bool Stream::Impl::fenced(const SendWqe& wqe) const noexcept {
 
 bool Stream::Impl::may_start(const SendWqe& wqe) const noexcept {
     if (fenced(wqe)) return false;
-    // What can never be asked is let through, to fail.
+    // A request that can never be sent is let through, to fail.
     return !awaits_response(wqe.opcode) || orq.size() < ord || ord == 0;
 }
 
@@ -272,7 +274,7 @@ void Stream::Impl::run_local() {
             fail_entry(WcStatus::local_protection_error);
             return;
         }
-        if (tx.asked == tx.next) ++tx.asked;  // no peer has it
+        if (tx.ack_requested == tx.next) ++tx.ack_requested;  // no peer has it
         tx.sent = ++tx.next;
         complete_sent();
     }
@@ -283,7 +285,7 @@ void Stream::Impl::run_local() {
 void Stream::Impl::tx_done(std::uint32_t n) {
     while (n != 0) {
         if (state.ended()) return;  // the LLP forgets what it was given
-        const TxLog::Run done = tx.log.pop(n);
+        const TxLog::Batch done = tx.log.pop(n);
         n -= done.ulpdus;
         switch (done.kind) {
             case TxLog::Kind::send_queue:

@@ -23,8 +23,8 @@ void add_payload(UlpduOut& out, const std::byte* from, std::size_t bytes) {
 
 }  // namespace
 
-/// The RTR message (RFC 6581 §9), a question for what the peer has taken, or a probe: zero-length,
-/// and of no work request.
+/// The RTR message (RFC 6581 §9), an ack request (what has the peer taken?), or a probe:
+/// zero-length, and of no work request.
 bool Stream::Impl::build_unposted(Rtr kind, UlpduOut& out) {
     switch (kind) {
         case Rtr::send:
@@ -204,7 +204,7 @@ bool Stream::Impl::enter_orq(const OutboundRead& read) {
         fail(StreamError::local_catastrophic);
         return false;
     }
-    tx.asked = read.confirms;
+    tx.ack_requested = read.confirms;
     return true;
 }
 

@@ -12,40 +12,40 @@
 
 namespace xsock::ddp {
 
-/// What was given to the LLP and is not yet its promise, oldest first. Runs of like ULPDUs share an
-/// entry, so that a large message or a burst of small ones takes one or two.
+/// What was given to the LLP and is not yet its promise, oldest first. Batches of equal kind share
+/// an entry, so that a large message or a burst of small ones takes one or two.
 class TxLog {
   public:
     enum class Kind : std::uint8_t { send_queue, response, unposted, terminate };
-    struct Run {
+    struct Batch {
         Kind kind = Kind::unposted;
-        bool last = false;  // each ULPDU of the run ends its message
+        bool last = false;  // each ULPDU of the batch ends its message
         std::uint32_t ulpdus = 0;
     };
 
     /// No further ULPDU can be noted: the LLP must finish some first.
-    [[nodiscard]] bool full() const noexcept { return size_ == kRuns; }
+    [[nodiscard]] bool full() const noexcept { return size_ == kBatches; }
     [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
 
     void push(Kind kind, bool last, std::uint32_t ulpdus = 1) noexcept {
         if (size_ > 0) {
-            Run& newest = runs_[(head_ + size_ - 1) % kRuns];
+            Batch& newest = batches_[(head_ + size_ - 1) % kBatches];
             if (newest.kind == kind && newest.last == last) {
                 newest.ulpdus += ulpdus;
                 return;
             }
         }
         XSOCK_ASSERT(!full());
-        runs_[(head_ + size_++) % kRuns] = {kind, last, ulpdus};
+        batches_[(head_ + size_++) % kBatches] = {kind, last, ulpdus};
     }
-    /// The oldest run, at most `most` ULPDUs of it.
-    Run pop(std::uint32_t most) noexcept {
+    /// The oldest batch, at most `most` ULPDUs of it.
+    Batch pop(std::uint32_t most) noexcept {
         XSOCK_ASSERT(!empty());
-        Run& oldest = runs_[head_];
-        const Run taken{oldest.kind, oldest.last, std::min(most, oldest.ulpdus)};
+        Batch& oldest = batches_[head_];
+        const Batch taken{oldest.kind, oldest.last, std::min(most, oldest.ulpdus)};
         oldest.ulpdus -= taken.ulpdus;
         if (oldest.ulpdus == 0) {
-            head_ = (head_ + 1) % kRuns;
+            head_ = (head_ + 1) % kBatches;
             --size_;
         }
         return taken;
@@ -53,8 +53,8 @@ class TxLog {
     void clear() noexcept { size_ = 0; }
 
   private:
-    static constexpr std::uint32_t kRuns = 16;
-    std::array<Run, kRuns> runs_{};
+    static constexpr std::uint32_t kBatches = 16;
+    std::array<Batch, kBatches> batches_{};
     std::uint32_t head_ = 0;
     std::uint32_t size_ = 0;
 };
@@ -65,7 +65,7 @@ struct TxState {
     enum class Source : std::uint8_t { none, send_queue, response };
 
     explicit TxState(std::uint64_t first)
-        : next(first), sent(first), asked(first), confirmed(first) {}
+        : next(first), sent(first), ack_requested(first), confirmed(first) {}
 
     TxLog log;
     Source under_way = Source::none;  // a message whose first segment was given, not its last
@@ -81,10 +81,10 @@ struct TxState {
     bool immediate_due = false;  // of its message: the Write was given, the Immediate Data not
     std::uint32_t send_msn = 1;
 
-    // With `acknowledged`: up to where the peer was asked whether it has taken the entries, and up
-    // to where it has said so.
+    // With `acknowledged`: up to where the peer was sent a request whether it has taken the
+    // entries, and up to where it has answered so.
     bool acknowledged = false;  // set_acknowledged()
-    std::uint64_t asked;
+    std::uint64_t ack_requested;
     std::uint64_t confirmed;
 
     /// Behind the last entry of which something was given.

@@ -8,9 +8,9 @@
 namespace xsock {
 namespace {
 
-// Looks, and questions to an idle peer, within the limit. Every question may be lost once.
-constexpr Time kLooks = 3;
-constexpr Time kQuestions = 6;
+// Checks, and keepalive probes to an idle peer, within the limit. Each probe may be lost once.
+constexpr Time kChecks = 3;
+constexpr Time kProbes = 6;
 
 int whole_seconds(Time time) noexcept {
     constexpr Time kLongest = 32767;  // what TCP takes
@@ -22,17 +22,17 @@ int whole_seconds(Time time) noexcept {
 void Liveness::begin(Time limit, Time now) noexcept {
     limit_ = limit;
     stuck_since_ = now;
-    due_ = limit != 0 ? time_after(now, limit / kLooks) : kNever;
+    due_ = limit != 0 ? time_after(now, limit / kChecks) : kNever;
 }
 
 bool Liveness::check(TcpSocket& socket, bool owed, Time now) noexcept {
     if (is_dead(socket.peer_info(), owed, now)) return true;
     const Time left = limit_ - std::min(silence_, limit_);
-    due_ = time_after(now, std::clamp(left, limit_ / kQuestions, limit_ / kLooks));
+    due_ = time_after(now, std::clamp(left, limit_ / kProbes, limit_ / kChecks));
     if (wants_probes_ && !usual_) {
         usual_ = socket.keepalive();
         socket.set_keepalive(
-            {true, whole_seconds(limit_ / kLooks), whole_seconds(limit_ / kQuestions)});
+            {true, whole_seconds(limit_ / kChecks), whole_seconds(limit_ / kProbes)});
     } else if (!wants_probes_ && usual_) {
         socket.set_keepalive(*usual_);
         usual_.reset();
@@ -45,9 +45,9 @@ bool Liveness::is_dead(const TcpSocket::PeerInfo& peer_info, bool owed, Time now
         acknowledged_ = peer_info.acknowledged;
         stuck_since_ = now;
     }
-    // Once TCP asks it goes on as long as something is owed: it was silent before, and may be
-    // again.
-    wants_probes_ = owed && (wants_probes_ || peer_info.since_heard >= limit_ / kLooks);
+    // Once TCP sends probes it goes on as long as something is owed: it was silent before, and may
+    // be again.
+    wants_probes_ = owed && (wants_probes_ || peer_info.since_heard >= limit_ / kChecks);
     attempts_ = peer_info.attempts;
     if (peer_info.waiting && !peer_info.window_closed) {
         silence_ = now - stuck_since_;

@@ -32,7 +32,7 @@ class Liveness {
 
     /// The decision alone, without the socket.
     [[nodiscard]] bool is_dead(const TcpSocket::PeerInfo& peer_info, bool owed, Time now) noexcept;
-    /// After is_dead(): TCP shall ask an idle peer before its usual keepalive time.
+    /// After is_dead(): TCP shall probe an idle peer before its usual keepalive time.
     [[nodiscard]] bool wants_probes() const noexcept { return wants_probes_; }
 
     [[nodiscard]] Time silence() const noexcept { return silence_; }
@@ -46,7 +46,7 @@ class Liveness {
     Time silence_ = 0;
     unsigned attempts_ = 0;
     bool wants_probes_ = false;
-    std::optional<TcpSocket::Keepalive> usual_;  // while TCP asks for us: what held before
+    std::optional<TcpSocket::Keepalive> usual_;  // while TCP probes for us: what held before
 };
 
 }  // namespace xsock

@@ -151,7 +151,7 @@ void PollSet::call_cycle_ends(PollCycle& cycle) noexcept {
     at_cycle_end_.clear();
 }
 
-// With one busy connection, recv() itself is the cheapest question. True when it moved something.
+// With one busy connection, recv() itself is the cheapest check. True when it moved something.
 bool PollSet::serve_busy_polled(PollCycle& cycle) {
     const bool was_active = cycle.active;
     // A caller that sends in each cycle and receives nothing reads less often: an empty recv() for

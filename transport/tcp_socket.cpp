@@ -55,18 +55,18 @@ Result<void> TcpSocket::open(int fd, const Limits& limits, bool shared) {
     local_name_ = tcp::local_name(fd);
     set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     set_option(fd, SOL_SOCKET, SO_KEEPALIVE, limits.keepalive_s != 0);
-    constexpr int kQuestions = 6;
-    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kQuestions);
+    constexpr int kProbes = 6;
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
     Time limit = Time{limits.keepalive_s} * kSecond;
     if (limits.keepalive_s != 0) {
         if (limits.silence != 0) limit = std::min(limit, limits.silence);
         set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, static_cast<int>(limits.keepalive_s));
         set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL,
-                   static_cast<int>(std::max<Time>(1, limit / kQuestions / kSecond)));
+                   static_cast<int>(std::max<Time>(1, limit / kProbes / kSecond)));
     }
     if (limits.silence != 0) {
-        // Behind a window that is closed for long TCP asks every two minutes only, and keepalive is
-        // off: a peer that dies there must be asked more often. Since Linux 6.15.
+        // Behind a window that is closed for long TCP probes every two minutes only, and keepalive
+        // is off: a peer that dies there must be probed more often. Since Linux 6.15.
         constexpr Time kLeast = kSecond, kMost = 120 * kSecond;
         set_option(fd, IPPROTO_TCP, kTcpRtoMaxMs,
                    static_cast<int>(std::clamp(limits.silence / 3, kLeast, kMost) / kMillisecond));

@@ -23,11 +23,11 @@ class TcpSocket final {
 
     /// The time limits of an idle connection, and of one whose peer is silent.
     struct Limits {
-        std::uint32_t keepalive_s = 0;  ///< idle time before the peer is asked; 0: never
+        std::uint32_t keepalive_s = 0;  ///< idle time before the peer is probed; 0: never
         Time silence = 0;               ///< then, or while something is unacknowledged; 0: no limit
     };
     /// Takes the descriptor of a connected socket on success. Non-blocking (unless the flags are
-    /// shared with the program), no Nagle, time limits. An idle peer that leaves six questions
+    /// shared with the program), no Nagle, time limits. An idle peer that leaves six probes
     /// unanswered is given up by TCP itself: after keepalive_s and the limit.
     ///
     /// @param shared other descriptors of the socket may be open: closing ours does not tell the
@@ -70,14 +70,14 @@ class TcpSocket final {
     /// All zero when unknown.
     [[nodiscard]] PeerInfo peer_info() const noexcept;
 
-    /// When TCP asks an idle peer for a sign of life.
+    /// When TCP probes an idle peer.
     struct Keepalive {
         bool on = false;
         int idle_s = 0, interval_s = 0;
         friend bool operator==(const Keepalive&, const Keepalive&) = default;
     };
     [[nodiscard]] Keepalive keepalive() const noexcept;
-    /// Holds at once: a peer that has been idle for longer is asked now.
+    /// Holds at once: a peer that has been idle for longer is probed now.
     void set_keepalive(const Keepalive& keepalive) noexcept;
 
     /// SO_ERROR, cleared by asking.

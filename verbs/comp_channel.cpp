@@ -76,7 +76,7 @@ void set_watched(Channel& channel, bool watched) {
     epoll_event event{};
     event.events = EPOLLIN;
     if (watched && epoll_ctl(channel.base.fd, EPOLL_CTL_ADD, fd, &event) != 0) return;
-    // What skips a question to the kernel because the descriptor tells must stop before it does.
+    // What skips a call of the kernel because the descriptor tells must stop before it does.
     channel.watched.store(watched, kRelaxed);
     channel.connections->set_watched(watched);
     if (!watched) epoll_ctl(channel.base.fd, EPOLL_CTL_DEL, fd, nullptr);

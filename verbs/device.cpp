@@ -169,7 +169,7 @@ int close_device(ibv_context* context) noexcept {
     });
 }
 
-// ---- questions ----
+// ---- queries ----
 
 int query_device(ibv_context*, ibv_device_attr* attr) noexcept {
     fill(*attr);

@@ -2,7 +2,7 @@
 // A whole engine (connection, MPA stream, queues, memory table) against a peer that says what the
 // input says, in valid FPDUs, while the program posts, revokes and closes. What must hold: no byte
 // outside what the peer may reach or the stack has borrowed changes, and each request completes
-// exactly once. Completions that are to wait for the peer wait until it has answered a question
+// exactly once. Completions that are to wait for the peer wait until it has answered a request
 // behind them.
 //
 // Input: two bytes of configuration, then steps, each a byte and its operands.

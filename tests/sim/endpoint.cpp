@@ -65,7 +65,7 @@ void Endpoint::start(Time now) {
         layer_,
         {.ird = startup.ird,
          .ord = startup.ord,
-         .acknowledged = options().acknowledged && parts_.mutant != Mutant::skip_questions,
+         .acknowledged = options().acknowledged && parts_.mutant != Mutant::skip_ack_wait,
          .outlives_peer = options().outlives_peer,
          .confirmed = options().confirmed,
          .rtr_timeout = options().rtr_timeout},

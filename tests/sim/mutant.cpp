@@ -26,7 +26,7 @@ constexpr MutantName kNames[] = {
     {Mutant::garble_header, "garble-header"},
     {Mutant::foreign_domain, "foreign-domain"},
     {Mutant::ignore_fault, "ignore-fault"},
-    {Mutant::skip_questions, "skip-questions"},
+    {Mutant::skip_ack_wait, "skip-ack-wait"},
     {Mutant::wide_window, "wide-window"},
     {Mutant::grant_rights, "grant-rights"},
 };

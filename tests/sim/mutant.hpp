@@ -33,7 +33,7 @@ enum class Mutant : std::uint8_t {
     garble_header,         // the place of a Write in such a one
     foreign_domain,        // a region of another protection domain is as good as one of ours
     ignore_fault,          // memory is gone, and the connection goes on
-    skip_questions,        // completions that are to wait for the peer do not
+    skip_ack_wait,         // completions that are to wait for the peer do not
     wide_window,           // a memory window reaches a few bytes too far
     grant_rights,          // a queue pair permits what it is to withhold
 };

@@ -23,15 +23,15 @@ class Acknowledged : public testing::Test {
     void post_write(std::uint64_t id) {
         end.post({.wr_id = id, .opcode = SendOpcode::write, .remote_stag = 5}, {piece(8)});
     }
-    static bool is_question(const ByteVector& ulpdu) {
+    static bool is_ack_request(const ByteVector& ulpdu) {
         if (ulpdu.size() != kUntaggedOctets + kReadRequestOctets) return false;
         const auto request = parse_read_request(
             std::span<const std::byte>(ulpdu).subspan<kUntaggedOctets, kReadRequestOctets>());
         return request.size == 0;
     }
-    void answer(const ByteVector& question, ConstBytes data = {}) {
+    void answer(const ByteVector& ulpdu, ConstBytes data = {}) {
         const auto request = parse_read_request(
-            std::span<const std::byte>(question).subspan<kUntaggedOctets, kReadRequestOctets>());
+            std::span<const std::byte>(ulpdu).subspan<kUntaggedOctets, kReadRequestOctets>());
         ASSERT_TRUE(feed(
             *end.stream,
             header({.opcode = RDMAP_READ_RESPONSE, .tagged = true, .stag = request.sink_stag}) +
@@ -39,11 +39,11 @@ class Acknowledged : public testing::Test {
     }
 };
 
-TEST_F(Acknowledged, one_question_for_all_that_was_sent) {
+TEST_F(Acknowledged, one_request_for_all_that_was_sent) {
     for (std::uint64_t id = 1; id <= 3; ++id) post_write(id);
     const auto out = drain(*end.stream);
     ASSERT_THAT(out, SizeIs(4));
-    EXPECT_TRUE(is_question(out[3]));
+    EXPECT_TRUE(is_ack_request(out[3]));
     EXPECT_THAT(end.sent(), IsEmpty());
     EXPECT_FALSE(end->tx_wanted());
     EXPECT_FALSE(end->drained());
@@ -54,7 +54,7 @@ TEST_F(Acknowledged, one_question_for_all_that_was_sent) {
     EXPECT_TRUE(end->drained());
 }
 
-TEST_F(Acknowledged, what_is_posted_after_the_question_waits_for_the_next) {
+TEST_F(Acknowledged, what_is_posted_after_the_request_waits_for_the_next) {
     post_write(1);
     const auto first = drain(*end.stream);
     post_write(2);
@@ -71,7 +71,7 @@ TEST_F(Acknowledged, a_read_that_was_posted_answers_for_what_came_before) {
     post_write(1);
     end.post({.wr_id = 2, .opcode = SendOpcode::read, .remote_stag = 5}, {piece(4)});
     const auto out = drain(*end.stream);
-    ASSERT_THAT(out, SizeIs(2)) << "a question more than needed";
+    ASSERT_THAT(out, SizeIs(2)) << "a request more than needed";
     answer(out[1], pattern(4));
     EXPECT_THAT(end.sent(),
                 ElementsAre(Completed(1, WcStatus::success), Completed(2, WcStatus::success)));
@@ -80,19 +80,19 @@ TEST_F(Acknowledged, a_read_that_was_posted_answers_for_what_came_before) {
 TEST_F(Acknowledged, a_queue_that_never_runs_empty_is_asked_for_too) {
     for (std::uint64_t id = 1; id <= 40; ++id) post_write(id);
     const auto out = drain(*end.stream);
-    EXPECT_EQ(std::count_if(out.begin(), out.end(), is_question), 3);
+    EXPECT_EQ(std::count_if(out.begin(), out.end(), is_ack_request), 3);
     for (const ByteVector& ulpdu : out) {
-        if (is_question(ulpdu)) answer(ulpdu);
+        if (is_ack_request(ulpdu)) answer(ulpdu);
     }
     // In a batch they are asked at the same places.
     for (std::uint64_t id = 1; id <= 40; ++id) post_write(id);
     const auto batch = fill(*end.stream, 16384);
     ASSERT_EQ(batch.size(), out.size());
     for (std::size_t i = 0; i < out.size(); ++i)
-        EXPECT_EQ(is_question(batch[i]), is_question(out[i]));
+        EXPECT_EQ(is_ack_request(batch[i]), is_ack_request(out[i]));
 }
 
-TEST_F(Acknowledged, questions_never_exceed_the_ord) {
+TEST_F(Acknowledged, requests_never_exceed_the_ord) {
     for (std::uint64_t id = 1; id <= 6; ++id) {
         post_write(id);
         drain(*end.stream);
@@ -101,7 +101,7 @@ TEST_F(Acknowledged, questions_never_exceed_the_ord) {
     post_write(7);
     const auto out = drain(*end.stream);
     EXPECT_THAT(out, SizeIs(1));
-    EXPECT_FALSE(is_question(out[0]));
+    EXPECT_FALSE(is_ack_request(out[0]));
 }
 
 TEST_F(Acknowledged, local_invalidate_asks_no_peer) {
@@ -121,7 +121,7 @@ TEST_F(Acknowledged, inline_sends_of_the_short_way_are_asked_for) {
     EXPECT_TRUE(end->tx_wanted());
     const auto out = drain(*end.stream);
     ASSERT_THAT(out, SizeIs(1));
-    EXPECT_TRUE(is_question(out[0]));
+    EXPECT_TRUE(is_ack_request(out[0]));
     answer(out[0]);
     EXPECT_THAT(end.sent(), ElementsAre(Completed(1, WcStatus::success)));
 }

@@ -75,7 +75,7 @@ struct Case {
     StreamError stream_error;
     std::uint64_t completed;  // wr_id that gets a status of its own; 0: none
     WcStatus status;
-    std::function<std::vector<ByteVector>(Victim&)> ulpdus;  // the last one offends
+    std::function<std::vector<ByteVector>(Victim&)> ulpdus;  // the last one causes the error
     const char* control;                                     // of the Terminate
     std::size_t quoted;                                      // octets of the faulty segment in it
 };

@@ -132,7 +132,7 @@ def test_usage():
     assert "usage" in xsock(status=2).stdout, "no command"
     assert "no command 'nonsense'" in xsock("nonsense", status=2).stderr, "an unknown command"
     assert "no command 'nonsense'" in xsock("help", "nonsense", status=2).stderr, "help for it"
-    for arguments, complaint in (
+    for arguments, message in (
             (("stat", "--pid"), "wants a value"),
             (("stat", "--pid", "0"), "whole number from 1"),
             (("stat", "--pid=12x"), "whole number"),
@@ -159,7 +159,7 @@ def test_usage():
             (("perf", "client", "-t", "speed", "h"), "latency, bandwidth, rate"),
             (("perf", "client", "-d", "5000", "h"), "from 1 to 1024"),
             (("perf", "server", "1", "2"), "too much")):
-        assert complaint in xsock(*arguments, status=2).stderr, (arguments, "lacks:", complaint)
+        assert message in xsock(*arguments, status=2).stderr, (arguments, "lacks:", message)
     if os.path.exists("/dev/full"):
         with open("/dev/full", "w") as full:
             done = subprocess.run([XSOCK, "info"], stdout=full, stderr=subprocess.PIPE, check=False)

@@ -20,7 +20,7 @@ import words
 
 HEAD = "// " + lint.SPDX + "\n"
 
-# Where, what, and a part of the complaint.
+# Where, what, and a part of the message.
 WRONG_INCLUDES = (
     ("mpa/planted.cpp", '#include "ddp_user/segment.hpp"\n', "mpa/ may not include ddp_user/"),
     ("mpa/planted.cpp", "#include <ddp_user/segment.hpp>\n", "mpa/ may not include ddp_user/"),
@@ -190,8 +190,8 @@ def check_subjects(expect):
             since = git("rev-parse", "HEAD").strip()
             commit(subject)
             found = list(commit_subjects.breaches(top, since))
-            complaint = dict(WRONG_SUBJECTS).get(subject)
-            expect(len(found) == (complaint is not None) and (complaint or "") in "".join(found),
+            message = dict(WRONG_SUBJECTS).get(subject)
+            expect(len(found) == (message is not None) and (message or "") in "".join(found),
                    "subject %r: %s" % (subject, found))
         shutil.rmtree(os.path.join(top, ".git"))
         try:
@@ -204,7 +204,7 @@ def check_subjects(expect):
 def check_size_lists(expect, top):
     """What is listed may not grow, and must be off the list once it is within the limit."""
     before = set(sizes.breaches(top))
-    for listed, size, complaint in ((31, 31, ""), (31, 32, "Planted has 32 members; 31 are"),
+    for listed, size, message in ((31, 31, ""), (31, 32, "Planted has 32 members; 31 are"),
                                     (31, 30, "Planted is within the limit of members")):
         path = os.path.join(top, "base", "planted.hpp")
         with open(path, "w") as f:
@@ -212,7 +212,7 @@ def check_size_lists(expect, top):
         known = {"members": {**sizes.LARGE_CLASSES, "Planted": listed}, "bools": sizes.MANY_BOOLS,
                  "lines": sizes.LONG_FILES}
         found = set(sizes.breaches(top, known)) - before
-        expect(len(found) == bool(complaint) and complaint in "".join(found),
+        expect(len(found) == bool(message) and message in "".join(found),
                "%d members, %d on the list: %s" % (size, listed, found))
         os.unlink(path)
 
@@ -242,9 +242,9 @@ def main():
                 (sizes.breaches, WRONG_SIZES, GOOD_SIZES),
                 (words.breaches, WRONG_WORDS, GOOD_WORDS)):
             before = set(check(top))
-            for path, content, complaint in wrong:
+            for path, content, message in wrong:
                 found = planted_with(check, top, path, content, before)
-                expect(len(found) == 1 and complaint in next(iter(found)),
+                expect(len(found) == 1 and message in next(iter(found)),
                        "%r in %s: %s" % (content, path, sorted(found) or "nothing found"))
             for path, content in allowed:
                 found = planted_with(check, top, path, content, before)

@@ -238,10 +238,10 @@ client ib_send_bw -F -p PORT -n $number 127.0.0.1
 c=$?
 stop
 s=$?
-complaints=$(grep -hE "Couldn't|Failed|Unable|error" "$work/server" "$work/client")
-busy=$(grep -c 'deallocate PD' <<<"$complaints")
+errors=$(grep -hE "Couldn't|Failed|Unable|error" "$work/server" "$work/client")
+busy=$(grep -c 'deallocate PD' <<<"$errors")
 [ "$((s + c))" = "$busy" ] && grep -qE '^ 65536 +[0-9]+ ' "$work/client" &&
-    ! grep -vE 'deallocate PD|destroy all SEND resources' <<<"$complaints" | grep -q .
+    ! grep -vE 'deallocate PD|destroy all SEND resources' <<<"$errors" | grep -q .
 verdict "ib_send_bw, no rdma_cm, --gid" ib_send_bw $? \
     "the opt-in, not a standard; perftest leaves its credit region registered and exits with 1"
 both "ibv_rc_pingpong, --gid" "ibv_rc_pingpong -g 0 -p PORT" "ibv_rc_pingpong -g 0 -p PORT 127.0.0.1" \

@@ -32,7 +32,7 @@ class Run:
 
     def __init__(self, prefix, module, only=()):
         self.ran, self.failed, self.skipped = set(), set(), set()
-        self.complaint = ""
+        self.problem = ""
         folder = tempfile.mkdtemp(prefix="xsock-python.")
         report = os.path.join(folder, "report.xml")
         command = [*prefix, PYTHON, "-m", "test", "--junit-xml", report]
@@ -64,7 +64,7 @@ class Run:
         try:
             tree = ElementTree.parse(report)
         except (OSError, ElementTree.ParseError) as e:
-            self.complaint = "no report: %s" % e
+            self.problem = "no report: %s" % e
             return
         for case in tree.iter("testcase"):
             name = case.get("name")
@@ -76,7 +76,7 @@ class Run:
                 self.failed.add(name)
 
     def passed(self):
-        return self.status == 0 and self.ran and not self.failed and not self.complaint
+        return self.status == 0 and self.ran and not self.failed and not self.problem
 
 
 def tail(text, lines=40):
@@ -102,7 +102,7 @@ def verdict(overlay, module, both):
     without = Run((), module, again)
     if not without.passed() and second.failed <= without.failed:
         return "broken", "fails without the overlay, too: " + ", ".join(again)
-    return "FAILED", "%s\n%s" % (under.complaint or ", ".join(sorted(under.failed)),
+    return "FAILED", "%s\n%s" % (under.problem or ", ".join(sorted(under.failed)),
                                  tail(second.output))
 
 

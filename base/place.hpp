@@ -27,4 +27,7 @@ inline void place(std::byte* to, const std::byte* from, std::size_t n) noexcept 
     std::memcpy(to + n - kTail, from + n - kTail, kTail);
 }
 
+/// What was placed becomes visible before what its delivery tells.
+inline void show_placed() noexcept { __atomic_thread_fence(__ATOMIC_RELEASE); }
+
 }  // namespace xsock

@@ -10,6 +10,7 @@
 #include <new>
 
 #include "base/assert.hpp"
+#include "base/random.hpp"
 #include "ddp_user/cursor.hpp"
 #include "ddp_user/segment.hpp"
 
@@ -84,6 +85,16 @@ class OutboundReads : private ReadQueue<OutboundRead> {
 
     /// MSN of the next Request.
     [[nodiscard]] std::uint32_t next_msn() const noexcept { return msn_; }
+    /// A sink STag is no region's: only the head of the ORQ is compared with it, so that the sink
+    /// needs no registration and the peer can reach nothing by it but this one answer. Never 0, and
+    /// another one for each of 2^32 Requests.
+    [[nodiscard]] std::uint32_t next_sink_stag() noexcept {
+        constexpr std::uint32_t kStep = 0x9e3779b9;  // odd
+        do {
+            sink_stag_ = sink_stag_ == 0 ? random_u32() : sink_stag_ + kStep;
+        } while (sink_stag_ == 0);
+        return sink_stag_;
+    }
     /// False: no memory.
     [[nodiscard]] bool push(const OutboundRead& read) noexcept {
         if (!ReadQueue::push(read)) return false;
@@ -112,6 +123,7 @@ class OutboundReads : private ReadQueue<OutboundRead> {
 
   private:
     std::uint32_t msn_ = 1;
+    std::uint32_t sink_stag_ = 0;  // the last
     std::uint32_t delivered_ = 0;  // answered, and the entry is not yet retired
     bool abandoned_ = false;
 };

@@ -10,12 +10,6 @@
 #include "ddp_user/stream_impl.hpp"
 
 namespace xsock::ddp {
-namespace {
-
-/// What was placed becomes visible before what its delivery tells.
-void show_placed() noexcept { __atomic_thread_fence(__ATOMIC_RELEASE); }
-
-}  // namespace
 
 const std::array<Stream::Impl::RxHandler, static_cast<std::size_t>(RxKind::kCount)>
     Stream::Impl::kRxHandlers = {{
@@ -36,7 +30,7 @@ const std::array<Stream::Impl::RxHandler, static_cast<std::size_t>(RxKind::kCoun
 // -- one ULPDU --
 
 std::size_t Stream::Impl::rx_ulpdu(ConstBytes ulpdu) {
-    if (take_short_send(ulpdu)) return ulpdu.size();
+    if (take_short(ulpdu)) return ulpdu.size();
     rx_begin(ulpdu.size());
     if (rx.phase == RxUlpdu::Phase::start && ulpdu.size() >= kUntaggedOctets) {
         std::memcpy(rx.header.data(), ulpdu.data(), kUntaggedOctets);
@@ -60,25 +54,37 @@ std::size_t Stream::Impl::rx_ulpdu(ConstBytes ulpdu) {
     return ulpdu.size();
 }
 
-/// A Send that is one segment and goes into the first SGE of its receive: nearly every message of
-/// a program that sends small ones. False: it is none, and nothing has been done but that its
-/// receive may have been taken; whatever else may be said of the header is left to the long way.
-bool Stream::Impl::take_short_send(ConstBytes ulpdu) {
-    if (!state.established() || message.into != RxMessage::Into::none || rx_discarding ||
-        ulpdu.size() <= kUntaggedOctets) {
-        return false;
+/// A message of one segment, of a kind that programs send many of. False: it is none, or something
+/// is wrong with it: the long way says what.
+bool Stream::Impl::take_short(ConstBytes ulpdu) {
+    if (!state.established() || rx_discarding || ulpdu.size() <= kTaggedOctets) return false;
+    constexpr unsigned kLast = (DDP_FLAG_LAST | DDP_VERSION) << 8 | RDMAP_VERSION;
+    switch (load_be16(ulpdu.data())) {
+        case kLast | RDMAP_SEND:
+        case kLast | RDMAP_SEND_SE:
+            return take_short_send(ulpdu);
+        case kLast | RDMAP_READ_REQUEST:
+            return take_short_request(ulpdu);
+        case kLast | DDP_FLAG_TAGGED << 8 | RDMAP_READ_RESPONSE:
+            return take_short_response(ulpdu);
+        default:
+            return false;
     }
-    constexpr unsigned kControl = (DDP_FLAG_LAST | DDP_VERSION) << 8 | RDMAP_VERSION;
+}
+
+/// A Send that is one segment and goes into the first SGE of its receive: nearly every message of
+/// a program that sends small ones. False: nothing has been done but that its receive may have been
+/// taken.
+bool Stream::Impl::take_short_send(ConstBytes ulpdu) {
+    if (message.into != RxMessage::Into::none || ulpdu.size() <= kUntaggedOctets) return false;
     const std::byte* const header = ulpdu.data();
-    const unsigned control = load_be16(header);
-    if (control != (kControl | RDMAP_SEND) && control != (kControl | RDMAP_SEND_SE)) return false;
     if (load_be32(header + offsetof(ddp_untagged, qn)) != DDP_QN_SEND ||
         load_be32(header + offsetof(ddp_untagged, msn)) != expected_msn[DDP_QN_SEND] ||
         load_be32(header + offsetof(ddp_untagged, mo)) != 0) {
         return false;
     }
     rx.length = ulpdu.size();
-    rx.segment.opcode = static_cast<std::uint8_t>(control & RDMAP_OPCODE_MASK);
+    rx.segment.opcode = static_cast<std::uint8_t>(load_be16(header) & RDMAP_OPCODE_MASK);
     rx.segment.last = true;
     rx.segment.stag = load_be32(header + 2);
     rx.op = opcode_info(rx.segment.opcode);

@@ -2,7 +2,8 @@
 // A Stream puts its parts together: StreamState (how it ends), TxState (the send queue on its way
 // out), RxUlpdu and RxMessage (what is coming in), and the two queues of Reads. Private to
 // ddp_user; stream.cpp has what both directions share, tx.cpp and rx.cpp the directions,
-// tx_messages.cpp and rx_messages.cpp what differs from message to message.
+// tx_messages.cpp and rx_messages.cpp what differs from message to message, short_reads.cpp Reads
+// of one segment, many at once.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +29,7 @@ namespace xsock::ddp {
     return (wqe.flags & kSendSolicited) != 0 ? row.solicited : row.message;
 }
 
-class BatchWriter;  // tx.cpp
+class BatchWriter;
 
 struct Stream::Impl {
     explicit Impl(const Config& c)
@@ -104,7 +105,10 @@ struct Stream::Impl {
     UlpdusGiven tx_fill(const UlpduBatch& batch);
     void tx_done(std::uint32_t n);
     [[nodiscard]] bool tx_intact();
+    bool put_small(Next what, BatchWriter& to);
     bool put_messages(BatchWriter& to);
+    bool put_requests(BatchWriter& to);
+    bool put_responses(BatchWriter& to);
     [[nodiscard]] bool put_message(const SendWqe& wqe, std::uint32_t msn, std::byte* to) const;
     bool build(Next what, std::size_t mulpdu, UlpduOut& out);
     bool build_unposted(Rtr kind, UlpduOut& out);
@@ -146,7 +150,10 @@ struct Stream::Impl {
     }
 
     std::size_t rx_ulpdu(ConstBytes ulpdu);
+    bool take_short(ConstBytes ulpdu);
     bool take_short_send(ConstBytes ulpdu);
+    bool take_short_request(ConstBytes ulpdu);
+    bool take_short_response(ConstBytes ulpdu);
     void rx_begin(std::size_t ulpdu_length);
     Bytes rx_target();
     void rx_advance(std::size_t n);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/fault.hpp"
+#include "ddp_user/batch_writer.hpp"
 #include "ddp_user/stream_impl.hpp"
 
 namespace xsock::ddp {
@@ -30,32 +31,6 @@ void put(const UlpduOut& ulpdu, std::byte* to) {
 }
 
 }  // namespace
-
-/// Writes the ULPDUs of a batch, one behind the other.
-class BatchWriter {
-  public:
-    explicit BatchWriter(const UlpduBatch& batch)
-        : batch_(&batch), at_(batch.room.data()), end_(at_ + batch.room.size()) {}
-
-    [[nodiscard]] bool full() const noexcept { return count_ == batch_->sizes.size(); }
-    [[nodiscard]] bool takes(std::size_t size) const noexcept {
-        return !full() && size <= batch_->small &&
-               batch_->bytes(size) <= static_cast<std::size_t>(end_ - at_);
-    }
-    /// Where the next one belongs.
-    [[nodiscard]] std::byte* at() const noexcept { return at_ + batch_->before; }
-    void advance(std::size_t size) noexcept {
-        batch_->sizes[count_++] = static_cast<std::uint16_t>(size);
-        at_ += batch_->bytes(size);
-    }
-    [[nodiscard]] std::size_t count() const noexcept { return count_; }
-
-  private:
-    const UlpduBatch* batch_;
-    std::byte* at_;
-    std::byte* end_;
-    std::size_t count_ = 0;
-};
 
 /// What tx_fill() gives next. All conditions for sending stand here and in the two that follow.
 Stream::Impl::Next Stream::Impl::next() const noexcept {
@@ -109,7 +84,7 @@ UlpdusGiven Stream::Impl::tx_fill(const UlpduBatch& batch) {
             run_local();
             continue;
         }
-        if (what == Next::message && put_messages(writer)) {
+        if (put_small(what, writer)) {
             if (writer.full()) break;
             continue;
         }
@@ -125,6 +100,12 @@ UlpdusGiven Stream::Impl::tx_fill(const UlpduBatch& batch) {
         if (writer.full()) break;
     }
     return {writer.count(), false};
+}
+
+/// Several ULPDUs of the kind that is next, small enough to be written whole. False: there is none.
+bool Stream::Impl::put_small(Next what, BatchWriter& to) {
+    if (what == Next::message) return put_messages(to) || put_requests(to);
+    return what == Next::response && put_responses(to);
 }
 
 /// Sends and Writes that are small enough to be written whole. Nothing is changed before the last

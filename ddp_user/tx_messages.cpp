@@ -3,7 +3,6 @@
 // itself.
 #include <algorithm>
 
-#include "base/random.hpp"
 #include "ddp_user/stream_impl.hpp"
 
 namespace xsock::ddp {
@@ -144,14 +143,10 @@ bool Stream::Impl::build_request(const SendWqe& wqe, UlpduOut& out) {
     return true;
 }
 
-/// Enters a Read into the ORQ and writes its Request. The sink STag is no region's: it is a fresh
-/// random number for each Read that only the head of the ORQ is compared with, so that the sink
-/// needs no registration and the peer can reach nothing by it but this one answer.
+/// Enters a Read into the ORQ and writes its Request.
 bool Stream::Impl::start_read(std::uint64_t sequence, const ReadRequest& what, UlpduOut& out) {
     ReadRequest request = what;
-    do {
-        request.sink_stag = random_u32();
-    } while (request.sink_stag == 0);
+    request.sink_stag = orq.next_sink_stag();
     const std::uint32_t msn = orq.next_msn();
     const std::uint64_t confirms = sequence == kNoEntry ? tx.next : sequence + 1;
     if (!enter_orq({.sequence = sequence,

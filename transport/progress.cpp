@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::size_t kStagingBytes = 512 * 1024;
 constexpr int kRoundsForOthers = 64;
+constexpr Time kMostSpins = 20;  // times the length of a spin that finds nothing
 constexpr std::size_t kSpareTxBuffers = 4;
 
 void cpu_relax() noexcept {
@@ -169,11 +170,12 @@ void Progress::try_poll_thoroughly() {
     run_cycle(scope.cycle);
 }
 
-void Progress::poll() {
-    if (!begin_caller_cycle() || !try_lock()) return;
+bool Progress::poll_once() {
+    if (!begin_caller_cycle() || !try_lock()) return false;
     CycleScope scope(*this);
     scope.cycle.by_caller = true;
     run_cycle(scope.cycle);
+    return scope.cycle.active;
 }
 
 void Progress::poll_thoroughly() {
@@ -352,16 +354,25 @@ Time Progress::spin_budget() noexcept {
 bool Progress::spin(const std::function<bool()>& done, Time deadline) {
     const Time budget = spin_budget();
     if (budget == 0) return false;
-    const Time begin = monotonic_now();
-    const Time end = std::min(deadline, time_after(begin, budget));
+    Time now = monotonic_now();
+    // What moves for others, a peer's Reads mostly, goes on: it is served until it pauses, and no
+    // longer than a signal may have to wait.
+    const Time latest = std::min(deadline, time_after(now, kMostSpins * budget));
+    Time end = std::min(latest, time_after(now, budget));
+    bool found = false;
     do {
-        poll();
+        const bool moved = poll_once();
         if (done()) {
             count_spin(true);
             return true;
         }
-    } while (monotonic_now() < end);
-    count_spin(false);
+        now = monotonic_now();
+        if (moved) {
+            found = true;
+            end = std::min(latest, time_after(now, budget));
+        }
+    } while (now < end);
+    count_spin(found);
     return false;
 }
 
@@ -375,11 +386,12 @@ bool Progress::lead() {
     return true;
 }
 
-void Progress::end_lead(bool notified) {
+bool Progress::finish_lead(bool notified) {
     wait_group_.end_sleep(notified);
-    poll();
+    const bool moved = poll_once();
     wait_group_.end_lead();
     offer_lead();
+    return moved;
 }
 
 void Progress::offer_lead() noexcept {
@@ -420,9 +432,11 @@ Progress::Waited Progress::wait(const std::function<bool()>& done, Time deadline
             // What completed before this line is seen here; what completes later notifies.
             const bool notified = !done() && !work_waiting() &&
                                   wait_group_.sleep_as_leader(epoll_fd(), deadline, blocker);
-            end_lead(notified);
+            const bool moved = finish_lead(notified);
             if (done()) return Waited::done;
             if (blocker != nullptr && blocker->handle_pending()) return Waited::interrupted;
+            // A peer that reads and writes our memory goes on while this call sees nothing of it.
+            if (moved && spin(done, deadline)) return Waited::done;
         } else if (blocker != nullptr &&
                    wait_group_.sleep_interruptibly(done, may_poll, deadline, *blocker)) {
             const bool found = done();

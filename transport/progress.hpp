@@ -55,7 +55,7 @@ class Progress final : public PollGroup {
     // -- callers, any thread --
 
     /// One poll cycle, if no other thread polls. What every poll does.
-    void poll() override;
+    void poll() override { poll_once(); }
     /// The same, and asks epoll in any case: nothing that has arrived by now is left for later.
     void try_poll_thoroughly() override;
     /// try_poll_thoroughly() that waits for the lock.
@@ -94,7 +94,7 @@ class Progress final : public PollGroup {
     [[nodiscard]] std::array<int, 2> lead_fds() const noexcept override {
         return {poll_set_.epoll_fd(), wait_group_.wake_fd()};
     }
-    void end_lead(bool notified) override;
+    void end_lead(bool notified) override { finish_lead(notified); }
     void follow(Follower& follower) override { wait_group_.follow(follower, callers_poll()); }
     void unfollow(Follower& follower) override;
     [[nodiscard]] Time spin_budget() noexcept override;
@@ -258,6 +258,8 @@ class Progress final : public PollGroup {
     PollCycle begin_cycle() noexcept;
     void end_cycle(PollCycle& cycle) noexcept;
     bool begin_caller_cycle();
+    bool poll_once();                 ///< poll(); true: something moved
+    bool finish_lead(bool notified);  ///< end_lead(); true: something moved
     void run_cycle(PollCycle& cycle);
     void serve_pending(PollCycle& cycle);
     void detach_busy_polled();

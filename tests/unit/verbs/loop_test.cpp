@@ -96,8 +96,8 @@ TEST(Loop, a_handler_may_forget_itself_and_watch_anew) {
     ASSERT_TRUE(second.open());
     std::atomic<int> seconds{0};
     Loop::Token token = 0, next = 0;
-    token = locked([&] {
-        return loop().watch(first.fd(), Loop::kReadable, [&](unsigned) {
+    locked([&] {
+        token = loop().watch(first.fd(), Loop::kReadable, [&](unsigned) {
             loop().forget(token);
             next = loop().watch(second.fd(), Loop::kReadable, [&](unsigned) {
                 second.take();

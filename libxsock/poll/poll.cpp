@@ -130,7 +130,8 @@ int PollTarget::check(Kernel kernel) {
 }
 
 void PollTarget::prepare_wait(Waiter& waiter) {
-    waiter_ = &waiter;
+    // A call has one waiter: it is set before the first watcher can read it, and stays.
+    if (watches_ == nullptr) waiter_ = &waiter;
     wake_flag_.begin_sleep();
     if (watches_ != nullptr || sources_ == 0) return;
     watches_ = std::make_unique<Watch[]>(sources_);

@@ -112,7 +112,7 @@ struct ConnectAttr {
     bool crc = true;
     bool markers = false;
     bool defer_reply = false;  ///< responder: QpState::requested until accept() or reject()
-    std::uint16_t ird = 16, ord = 16;
+    std::uint16_t ird = kDefaultReads, ord = kDefaultReads;
     std::uint8_t rtr = 0;  ///< mask of mpa::RtrMask; 0: client-server model
     bool xsock_mark = true;
     bool extensions = true;        ///< exchange extension frames with xsocks (docs/wire.md)

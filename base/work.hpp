@@ -14,6 +14,12 @@
 namespace xsock {
 
 inline constexpr std::size_t kMaxSge = 6;  // as siw
+/// Reads and atomics that start-up offers to have under way at once, each way; the peer may lower
+/// it. rdma_cm shows a program 8 bits of it; memory for them is taken when they are used.
+inline constexpr std::uint16_t kDefaultReads = 255;
+/// At most so many of ours at once where start-up does not negotiate (MPA revision 1): what devices
+/// of that time answer.
+inline constexpr std::uint16_t kUnnegotiatedReads = 16;
 inline constexpr std::size_t kMaxInline = 256;
 inline constexpr std::size_t kInlineInWqe = 144;  ///< more lies beside the send queue's entry
 

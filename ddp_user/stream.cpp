@@ -168,6 +168,8 @@ void Stream::llp_established(const Negotiated& negotiated) {
     if (negotiated.enhanced) {
         s.ird = negotiated.ird;
         s.ord = negotiated.ord;
+    } else {
+        s.ord = std::min(s.ord, kUnnegotiatedReads);
     }
     if (s.ord == 0) s.tx.acknowledged = false;
     if (s.state.now() != State::idle) return;

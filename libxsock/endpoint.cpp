@@ -14,7 +14,6 @@ namespace {
 
 constexpr std::uint32_t kDefaultDepth = 128;
 constexpr std::uint32_t kMaxDepth = 1u << 20;
-constexpr std::uint16_t kDefaultReads = 16;
 constexpr std::uint16_t kMaxReads = 0x3ffe;  // RFC 6581: 14 bits, all ones has a meaning of its own
 constexpr std::uint32_t kKnownRtr = XSOCK_RTR_SEND | XSOCK_RTR_WRITE | XSOCK_RTR_READ;
 static_assert(XSOCK_RTR_SEND == mpa::kRtrSend && XSOCK_RTR_WRITE == mpa::kRtrWrite &&

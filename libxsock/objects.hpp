@@ -62,14 +62,14 @@ class ObjectRefs {
 struct xsock_ep {
     std::unique_ptr<xsock::Qp> qp;
     xsock::api::ObjectRefs refs;
-    std::uint16_t ird = 16, ord = 16;  // for a deferred Reply
-    bool borrowed = false;             // of a socket in DDPMODE: xsock_fd_endpoint()
+    std::uint16_t ird = xsock::kDefaultReads, ord = xsock::kDefaultReads;  // for a deferred Reply
+    bool borrowed = false;  // of a socket in DDPMODE: xsock_fd_endpoint()
     std::uint32_t generation = xsock::process_generation();
 };
 struct xsock_listener {
     std::unique_ptr<xsock::Listener> listener;
     xsock::api::ObjectRefs refs;
-    std::uint16_t ird = 16, ord = 16;
+    std::uint16_t ird = xsock::kDefaultReads, ord = xsock::kDefaultReads;
     int port = 0;
     std::uint32_t generation = xsock::process_generation();
 };

@@ -27,7 +27,7 @@ struct StartupConfig {
     bool crc = true;               ///< our C; on for the connection if either end says so
     bool markers = false;          ///< our M: the peer shall insert markers, as we do for its M
     bool negotiate_depths = true;  ///< S: enhanced data with IRD/ORD (revision 2 only)
-    std::uint16_t ird = 16, ord = 16;
+    std::uint16_t ird = kDefaultReads, ord = kDefaultReads;
     std::uint8_t rtr = 0;  ///< RtrMask; non-zero: peer-to-peer model (initiator offers,
                            ///< responder accepts these)
     bool xsock_mark = true;

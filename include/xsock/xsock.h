@@ -236,8 +236,8 @@ struct xsock_ep_attr {
     uint32_t role;              /**< enum xsock_role */
     uint32_t sq_depth;          /**< outstanding requests other than receives; 0: 128 */
     uint32_t rq_depth;          /**< outstanding receives; 0: 128 */
-    uint16_t ird;               /**< Reads and atomics of the peer served at once; 0: 16 */
-    uint16_t ord;               /**< our Reads and atomics at once; 0: 16 */
+    uint16_t ird;               /**< Reads and atomics of the peer served at once; 0: 255 */
+    uint16_t ord;               /**< our Reads and atomics at once; 0: 255 */
     uint32_t mpa_revision;      /**< 1 or 2; 0: 2 */
     uint32_t fpdu_limit;        /**< largest ULPDU sent, bytes (128 at least); 0: from the path
                                      and the peer. Toward others never more than fits a segment */
@@ -468,7 +468,7 @@ XSOCK_API int xsock_srq_post_recv(struct xsock_srq* srq, uint64_t wr_id,
 #define DDPREVISION 6
 /** Initiator: XSOCK_RTR_*, 0 to 7, peer-to-peer start-up (RFC 6581 §9). Default 0. */
 #define DDPRTR 7
-/** Reads of the peer served at once, and of ours; 0 to 16382. Default 16. */
+/** Reads of the peer served at once, and of ours; 0 to 16382. Default 255. */
 #define DDPIRD 8
 #define DDPORD 9
 /** Bytes, at most 508 (512 with revision 1). Set: what we send; get: what the peer sent, once

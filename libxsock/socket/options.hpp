@@ -20,7 +20,7 @@ struct Options {
     int markers = 0;
     int revision = 2;
     int rtr = 0;
-    int ird = 16, ord = 16;
+    int ird = kDefaultReads, ord = kDefaultReads;
     int fpdu_limit = 0;
     int sq_depth = 128, rq_depth = 128;
     int buffer_count = 1024;

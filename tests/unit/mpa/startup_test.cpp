@@ -51,8 +51,8 @@ ByteVector bytes(const char* text) {
     return bytes(std::as_bytes(std::span(text, std::strlen(text))));
 }
 
-StartupConfig initiator() { return {.role = Role::initiator}; }
-StartupConfig responder() { return {.role = Role::responder}; }
+StartupConfig initiator() { return {.role = Role::initiator, .ird = 16, .ord = 16}; }
+StartupConfig responder() { return {.role = Role::responder, .ird = 16, .ord = 16}; }
 
 /// Writes out all that is queued.
 ByteVector written(Startup& s) {
@@ -64,9 +64,9 @@ ByteVector written(Startup& s) {
 // -- initiator: Request --
 
 TEST(StartupInitiator, asks_with_crc_depths_and_the_mark_by_default) {
-    Startup s(initiator());
+    Startup s({.role = Role::initiator});
     s.begin(0);
-    EXPECT_EQ(bytes(s.tx()), request(kC | kS | kXq | kXe, 2, enhanced(16, 16)));
+    EXPECT_EQ(bytes(s.tx()), request(kC | kS | kXq | kXe, 2, enhanced(255, 255)));
     EXPECT_EQ(s.state(), State::await_reply);
 }
 

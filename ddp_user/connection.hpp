@@ -260,7 +260,6 @@ class Connection final {
     void push_event(WcOpcode opcode, WcStatus status);
     void push(const Wc& wc);
     void leave_shared_queue();
-    void flush_posted_receives();
     void begin_linger(Time now);
 
     ConnectionLimits limits_;

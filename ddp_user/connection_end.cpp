@@ -259,7 +259,7 @@ void Connection::release(Time now) {
         abort();  // what was posted meanwhile would still go if start-up succeeds
         return;
     }
-    flush_posted_receives();
+    if (!stream_.config().rq_shared) stream_.drop_receives();
     // Later messages must not use up what others share: they find an empty queue of our own.
     leave_shared_queue();
     deadlines_.rnr = kNever;  // none will be posted: the linger time decides
@@ -271,22 +271,6 @@ void Connection::leave_shared_queue() {
     if (!stream_.config().rq_shared || own_queue_ != nullptr) return;
     own_queue_ = std::make_unique<RecvQueue>(1);
     stream_.leave_shared_queue(*own_queue_);
-}
-
-// Posted receives will not be used. One that a message has begun to fill ends with the connection.
-void Connection::flush_posted_receives() {
-    if (stream_.config().rq_shared) return;
-    stream_.config().rq->close();
-    RecvWqe wqe;
-    while (stream_.config().rq->take(wqe)) {
-        Wc wc;
-        wc.wr_id = wqe.wr_id;
-        wc.opcode = WcOpcode::recv;
-        wc.status = WcStatus::flushed;
-        wc.qp_num = stream_.config().qp_num;
-        wc.qp_context = stream_.config().qp_context;
-        push(wc);
-    }
 }
 
 void Connection::lost(int error, EndCause cause) {

@@ -219,9 +219,13 @@ void Stream::flush(WcStatus status) {
     s.flush_posted_receives(status);
 }
 
-void Stream::flush_receives() {
+void Stream::drop_receives() {
     impl_->rx.phase = RxUlpdu::Phase::discard;
     impl_->flush_posted_receives(WcStatus::flushed);
+}
+
+void Stream::flush_receives() {
+    drop_receives();
     peer_finished();
 }
 

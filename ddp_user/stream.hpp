@@ -134,8 +134,11 @@ class Stream final : public Ulp {
     /// caused the end with its own status if known, the rest `status`. Closes the SQ (and the RQ
     /// unless shared) for posting first, so that nothing can slip in behind. Idempotent.
     void flush(WcStatus status);
-    /// Completes posted receives with `flushed` and closes the RQ: the peer will send no more, we
-    /// still may. Reads outstanding fail too. (Half-close, docs/wire.md.)
+    /// Completes posted receives with `flushed`, in order, that of a message under way first, and
+    /// closes the RQ, which is not shared.
+    void drop_receives();
+    /// The same, and Reads outstanding fail too: the peer will send no more, we still may.
+    /// (Half-close, docs/wire.md.)
     void flush_receives();
 
     [[nodiscard]] State state() const noexcept;

@@ -65,8 +65,9 @@ class PollGroup {
                                       bool restart) = 0;
     /// Wakes callers that sleep, so that they check again what they wait for.
     virtual void wake_waiters() noexcept = 0;
-    /// Makes the background thread if there shall be one and it is not there yet.
-    virtual void ensure_thread() = 0;
+    /// Makes the background thread if there shall be one and it is not there yet. Where none can be
+    /// made, callers go on without, and the next call tries again.
+    virtual void ensure_thread() noexcept = 0;
 
     // -- callers that sleep in a poll() of their own, with other descriptors beside ours --
 

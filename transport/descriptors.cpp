@@ -33,10 +33,11 @@ std::atomic<std::uint64_t>& word(int fd) noexcept {
     return owned[static_cast<std::size_t>(fd) / 64];
 }
 
-// Ascending. Numbers are given out from below: a long stretch of free ones is the end.
-std::vector<int> pipes() {
+// Calls `found` with each, ascending. Numbers are given out from below: a long stretch of free ones
+// is the end.
+template <typename F>
+void for_each_pipe(F&& found) {
     constexpr int kFreeInARow = 256;
-    std::vector<int> found;
     int free_in_a_row = 0;
     for (int fd = 0; free_in_a_row < kFreeInARow; fd++) {
         struct stat status {};
@@ -47,9 +48,8 @@ std::vector<int> pipes() {
             continue;
         }
         free_in_a_row = 0;
-        if (S_ISFIFO(status.st_mode)) found.push_back(fd);
+        if (S_ISFIFO(status.st_mode)) found(fd);
     }
-    return found;
 }
 
 bool one_byte_unread(int fd) noexcept {
@@ -62,16 +62,22 @@ bool one_byte_unread(int fd) noexcept {
 InternalPipes::InternalPipes() {
     static std::atomic<bool> begun{false};
     first_ = !begun.exchange(true);
-    if (first_) before_ = pipes();
+    if (!first_) return;
+    try {
+        for_each_pipe([this](int fd) { before_.push_back(fd); });
+    } catch (...) {
+        begun = false;  // nothing is opened now
+        throw;
+    }
 }
 
-void InternalPipes::claim() const {
+void InternalPipes::claim() const noexcept {
     if (!first_) return;
-    for (const int fd : pipes()) {
+    for_each_pipe([this](int fd) {
         if (!std::binary_search(before_.begin(), before_.end(), fd) && one_byte_unread(fd)) {
             register_internal_fd(fd);
         }
-    }
+    });
 }
 
 void register_internal_fd(int fd) noexcept {

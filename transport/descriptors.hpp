@@ -53,10 +53,11 @@ Result<int> open_inactive_descriptor() noexcept;
 /// claim() after.
 class InternalPipes {
   public:
+    /// May throw std::bad_alloc.
     InternalPipes();
     /// Both ends of each pipe that has appeared, with one byte unread. One that the program makes
     /// at the same time is empty still, or not close-on-exec.
-    void claim() const;
+    void claim() const noexcept;
 
   private:
     bool first_ = false;       // in this process: later ones find nothing

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <exception>
 
 #include "base/biased_lock.hpp"
 #include "transport/clock.hpp"
@@ -65,20 +66,21 @@ void Progress::abandon() noexcept {
     lock_.store(&kAfterFork, std::memory_order_relaxed);
 }
 
-void Progress::ensure_thread() {
+void Progress::ensure_thread() noexcept {
     if (mode() == ProgressMode::app) return;
-    std::call_once(thread_once_, [this] {
-        thread_ = ProgressThread::start(*this, config_, index_);
-        if (thread_ == nullptr) {
-            log(LogLevel::error, "no-thread",
-                "no background thread could be made: connections move only while the program "
-                "polls");
-        }
-        notifiable_.store(thread_.get(), std::memory_order_seq_cst);
-        locked([this](PollCycle&) {
-            poll_set_.attach_busy_polled();
-        });  // a poller may have detached it before that
-    });
+    try {
+        std::call_once(thread_once_, [this] {
+            thread_ = ProgressThread::start(*this, config_, index_);
+            notifiable_.store(thread_.get(), std::memory_order_seq_cst);
+            locked([this](PollCycle&) {
+                poll_set_.attach_busy_polled();
+            });  // a poller may have detached it before that
+        });
+    } catch (const std::exception&) {
+        // No descriptors, memory or threads: the next connection tries again.
+        log(LogLevel::error, "no-thread",
+            "no background thread could be made: connections move only while the program polls");
+    }
 }
 
 void Progress::need_thread() {

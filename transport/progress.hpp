@@ -133,8 +133,9 @@ class Progress final : public PollGroup {
     [[nodiscard]] std::uint64_t interval() const noexcept {
         return interval_.load(std::memory_order_relaxed);
     }
-    /// Makes the background thread if the mode wants one and it is not there yet.
-    void ensure_thread() override;
+    /// Makes the background thread if the mode wants one and it is not there yet. Where none can be
+    /// made it says so in the log.
+    void ensure_thread() noexcept override;
     /// Callers wait in ways that are not seen here: `app` becomes `both`, for good.
     void need_thread();
     /// Wakes callers that sleep, so that they check again what they wait for. Any thread.

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <system_error>
 #include <thread>
 
 #include "transport/progress.hpp"
@@ -62,6 +64,10 @@ struct ProgressThread::Loop {
         tick_ms = kTickMin;
         uv_timer_stop(&tick);
         uv_poll_start(&poll, UV_READABLE, [](uv_poll_t* p, int, int) { of(p).on_wake(); });
+        if (uv.watch_ahead(progress.epoll_fd())) return;
+        watching = false;  // no kernel memory: looks in by its own clock, and tries again then
+        uv_poll_stop(&poll);
+        start_tick(tick_ms);
     }
 
     void step_back() {
@@ -156,14 +162,20 @@ ProgressThread::ProgressThread(std::unique_ptr<Loop> loop) : loop_(std::move(loo
 std::unique_ptr<ProgressThread> ProgressThread::start(Progress& progress,
                                                       const TransportConfig& config,
                                                       unsigned index) {
-    auto loop = std::make_unique<Loop>(progress, config, index);
-    if (!loop->init()) return nullptr;
-    loop->thread = UvLoop::start_thread("xsock-progress", [l = loop.get()] { l->run(); });
-    if (!loop->thread.joinable()) return nullptr;
-    return std::unique_ptr<ProgressThread>(new ProgressThread(std::move(loop)));
+    std::unique_ptr<ProgressThread> made(
+        new ProgressThread(std::make_unique<Loop>(progress, config, index)));
+    Loop& loop = *made->loop_;
+    if (loop.init()) {
+        loop.thread = UvLoop::start_thread("xsock-progress", [l = &loop] { l->run(); });
+    }
+    if (!loop.thread.joinable()) {
+        throw std::system_error(EAGAIN, std::generic_category(), "no progress thread");
+    }
+    return made;
 }
 
 ProgressThread::~ProgressThread() {
+    if (!loop_->thread.joinable()) return;
     loop_->stop.store(true, std::memory_order_release);
     loop_->uv.notify();
     loop_->thread.join();

@@ -15,7 +15,8 @@ class Progress;
 
 class ProgressThread {
   public:
-    /// Null when no thread or loop could be made. `index` picks the CPU from config.cpus.
+    /// Throws std::bad_alloc or std::system_error when no thread or loop can be made. `index` picks
+    /// the CPU from config.cpus.
     static std::unique_ptr<ProgressThread> start(Progress& progress, const TransportConfig& config,
                                                  unsigned index);
     /// Stops and joins.

@@ -3,18 +3,35 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/epoll.h>
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
 #include <utility>
 
 #include "transport/descriptors.hpp"
+#include "transport/event_fd.hpp"
 #include "transport/signal_blocker.hpp"
 
 namespace xsock {
 
+namespace {
+
+/// Whether there is room for so many descriptors as libuv opens for its first loop: it aborts where
+/// its pipe for signals cannot be made. (Another thread may still be quicker.)
+bool room_for_loop() noexcept {
+    std::array<EventFd, 6> descriptors;
+    return std::all_of(descriptors.begin(), descriptors.end(),
+                       [](EventFd& descriptor) { return bool(descriptor.open()); });
+}
+
+}  // namespace
+
 bool UvLoop::open(void (*on_notified)(void*), void* argument) {
     const DescriptorChange change;
     const InternalPipes finder;
-    if (uv_loop_init(&loop_) != 0) return false;
+    if (!room_for_loop() || uv_loop_init(&loop_) != 0) return false;
     finder.claim();
     on_notified_ = on_notified;
     argument_ = argument;
@@ -24,6 +41,10 @@ bool UvLoop::open(void (*on_notified)(void*), void* argument) {
     };
     if (uv_async_init(&loop_, &notified_, call) != 0) {
         uv_loop_close(&loop_);
+        return false;
+    }
+    if (!watch_ahead(loop_.async_io_watcher.fd) || !watch_ahead(loop_.signal_pipefd[0])) {
+        close_handles();
         return false;
     }
     notified_.data = this;
@@ -36,6 +57,10 @@ void UvLoop::close() noexcept {
     if (!std::exchange(open_, false)) return;
     const DescriptorChange change;
     for (const int fd : descriptors()) unregister_internal_fd(fd);
+    close_handles();
+}
+
+void UvLoop::close_handles() noexcept {
     uv_walk(
         &loop_,
         [](uv_handle_t* handle, void*) {
@@ -44,6 +69,12 @@ void UvLoop::close() noexcept {
         nullptr);
     uv_run(&loop_, UV_RUN_DEFAULT);
     uv_loop_close(&loop_);
+}
+
+bool UvLoop::watch_ahead(int fd) const noexcept {
+    epoll_event nothing{};
+    nothing.data.fd = fd;
+    return epoll_ctl(uv_backend_fd(&loop_), EPOLL_CTL_ADD, fd, &nothing) == 0 || errno == EEXIST;
 }
 
 // What libuv has opened for the loop.

@@ -19,12 +19,16 @@ class UvLoop {
     UvLoop& operator=(const UvLoop&) = delete;
 
     /// Once. `on_notified` is called in the loop, after notify(): at least once for all calls so
-    /// far. False: no descriptors, or no memory.
+    /// far. False: no descriptors, or no memory. May throw std::bad_alloc.
     [[nodiscard]] bool open(void (*on_notified)(void* argument), void* argument);
     /// Runs the loop until every handle that was made in it is closed: their memory must still be
     /// there. Not while a thread runs it; again is harmless.
     void close() noexcept;
 
+    /// Watches `fd` in the loop's epoll, for nothing yet. libuv aborts where the kernel has no
+    /// memory for a descriptor that it adds; one that is there already it only changes. False: that
+    /// memory is missing.
+    [[nodiscard]] bool watch_ahead(int fd) const noexcept;
     [[nodiscard]] uv_loop_t* get() noexcept { return &loop_; }
     /// Any thread; async-signal-safe.
     void notify() noexcept { uv_async_send(&notified_); }
@@ -35,6 +39,7 @@ class UvLoop {
     [[nodiscard]] static std::thread start_thread(const char* name, std::function<void()> run);
 
   private:
+    void close_handles() noexcept;
     [[nodiscard]] std::array<int, 5> descriptors() const;
 
     uv_loop_t loop_{};

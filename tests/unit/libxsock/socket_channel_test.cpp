@@ -60,7 +60,7 @@ class FakeGroup final : public PollGroup {
         return now ? now(done) : Waited::timeout;
     }
     void wake_waiters() noexcept override {}
-    void ensure_thread() override {}
+    void ensure_thread() noexcept override {}
     bool lead() override { return false; }
     std::array<int, 2> lead_fds() const noexcept override { return {-1, -1}; }
     void end_lead(bool) override {}

@@ -41,7 +41,7 @@ std::uint64_t wall_clock_ns() noexcept {
 class Page {
   public:
     /// Null when there shall be none, or cannot be one.
-    static std::unique_ptr<Page> create();
+    static std::unique_ptr<Page> create() noexcept;
 
     /// A zeroed slot and its index; null when all are taken.
     StatsSlot* take(std::uint32_t& index);
@@ -60,6 +60,7 @@ class Page {
     [[nodiscard]] StatsSlot& slot(std::uint32_t index) const noexcept {
         return *reinterpret_cast<StatsSlot*>(memory_ + kStatsSlotsAt + index * sizeof(StatsSlot));
     }
+    static std::unique_ptr<Page> create_in(int folder, const std::string& folder_path);
     bool grow();
 
     std::byte* memory_;  // never unmapped: pollers store into it until the process ends
@@ -89,21 +90,35 @@ bool reserve(int fd, std::size_t size) {
     return posix_fallocate(fd, 0, static_cast<off_t>(size)) == 0;
 }
 
-std::unique_ptr<Page> Page::create() {
-    const std::string folder_path = stats_folder();
-    if (folder_path.empty()) return nullptr;
-    const int folder = open_stats_folder(folder_path, true);
-    if (folder < 0) {
-        log(LogLevel::info, "stat-unavailable", "%s: %s", folder_path.c_str(),
-            std::strerror(errno));
-        return nullptr;
+std::unique_ptr<Page> Page::create() noexcept {
+    int folder = -1;
+    std::unique_ptr<Page> made;
+    try {
+        const std::string folder_path = stats_folder();
+        if (folder_path.empty()) return nullptr;
+        folder = open_stats_folder(folder_path, true);
+        if (folder < 0) {
+            log(LogLevel::info, "stat-unavailable", "%s: %s", folder_path.c_str(),
+                std::strerror(errno));
+            return nullptr;
+        }
+        sweep_stats_folder(folder);
+        made = create_in(folder, folder_path);
+    } catch (const std::bad_alloc&) {
+        log(LogLevel::info, "stat-unavailable", "out of memory");
     }
-    sweep_stats_folder(folder);
+    if (folder >= 0) ::close(folder);
+    return made;
+}
 
+std::unique_ptr<Page> Page::create_in(int folder, const std::string& folder_path) {
     const auto pid = static_cast<std::uint32_t>(getpid());
     char name[64];
     std::snprintf(name, sizeof name, "%u-%llu-%08x%08x", pid,
                   static_cast<unsigned long long>(own_pid_namespace()), random_u32(), random_u32());
+    // What may run out of memory comes before there is anything to give back.
+    std::string path = folder_path + "/" + name;
+    const std::uint64_t start_time = process_start_time(pid);
     const int fd = openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     void* memory = MAP_FAILED;
     if (fd >= 0 && reserve(fd, kStatsSlotsAt)) {
@@ -111,8 +126,7 @@ std::unique_ptr<Page> Page::create() {
     }
     std::unique_ptr<Page> made;
     if (memory != MAP_FAILED) {
-        made.reset(new (std::nothrow)
-                       Page(static_cast<std::byte*>(memory), folder_path + "/" + name, pid));
+        made.reset(new (std::nothrow) Page(static_cast<std::byte*>(memory), std::move(path), pid));
     }
     if (made == nullptr) {
         log(LogLevel::info, "stat-unavailable", "%s/%s: %s", folder_path.c_str(), name,
@@ -124,7 +138,7 @@ std::unique_ptr<Page> Page::create() {
         header.version = kStatsVersion;
         header.slots_at = kStatsSlotsAt;
         header.slot_size = sizeof(StatsSlot);
-        header.start_time = process_start_time(pid);
+        header.start_time = start_time;
         header.opened_ns = wall_clock_ns();
         header.pid = pid;
         set_stats_text(header.program, program_invocation_short_name);
@@ -134,7 +148,6 @@ std::unique_ptr<Page> Page::create() {
         std::memcpy(header.magic, kStatsMagic, sizeof kStatsMagic);
     }
     if (fd >= 0) ::close(fd);  // the mapping keeps the file; no descriptor of the program's is used
-    ::close(folder);
     return made;
 }
 

@@ -60,7 +60,9 @@ void ListenSocket::close(PollCycle& cycle) {
         connection->abort(cycle);
     }
     const std::lock_guard lock(ready_mutex_);
-    for (auto& connection : std::exchange(ready_, {})) connection->release(cycle);
+    // In place: an empty deque is made with an allocation.
+    for (auto& connection : ready_) connection->release(cycle);
+    ready_.clear();
     ready_count_.store(0, std::memory_order_seq_cst);
 }
 

@@ -183,8 +183,15 @@ class SoftListener final : public Listener {
         for (;;) {
             if (!progress_.wait([this] { return socket_->has_ready(); }, deadline)) return nullptr;
             if (auto qp = socket_->take()) {
-                progress_.locked([&](PollCycle&) { qp->set_listener(events_); });
-                return std::make_unique<SoftQp>(std::static_pointer_cast<Connection>(qp));
+                auto connection = std::static_pointer_cast<Connection>(qp);
+                try {
+                    progress_.locked([&](PollCycle&) { qp->set_listener(events_); });
+                    return std::make_unique<SoftQp>(std::move(connection));
+                } catch (...) {  // no one has it: its peer shall know
+                    progress_.locked(
+                        [&](PollCycle& cycle) { static_cast<Connection&>(*qp).abort(cycle); });
+                    throw;
+                }
             }
         }
     }
@@ -283,11 +290,12 @@ class SoftDevice final : public Device, public PolledDevice {
                 return make_connection(attr, std::move(listener));
             },
             config_.max_starting);
+        // What may run out of memory comes before the descriptor is taken.
+        auto listener = std::make_unique<SoftListener>(socket, progress, event_listener());
         auto opened = progress.locked([&](PollCycle& cycle) { return socket->open(cycle); });
         if (!opened) return opened.error();
         progress.ensure_thread();
-        return std::unique_ptr<Listener>(
-            std::make_unique<SoftListener>(std::move(socket), progress, event_listener()));
+        return std::unique_ptr<Listener>(std::move(listener));
     }
 
     Result<int> event_fd() override { return events_.fd(); }

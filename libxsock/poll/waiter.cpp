@@ -3,6 +3,7 @@
 
 #include <new>
 
+#include "base/permanent.hpp"
 #include "libxsock/poll/membership.hpp"
 
 namespace xsock::readiness {
@@ -10,12 +11,11 @@ namespace {
 
 constexpr std::size_t kIdleWaiters = 16;
 
+constinit Permanent<WaiterPool> the_pool;  // threads may sleep until the process ends
+
 }  // namespace
 
-WaiterPool& WaiterPool::instance() noexcept {
-    static WaiterPool& pool = *new WaiterPool;  // threads may sleep until the process ends
-    return pool;
-}
+WaiterPool& WaiterPool::instance() noexcept { return the_pool.value; }
 
 Result<WaiterPool::Lease> WaiterPool::acquire() {
     watch_forks();  // an eventfd of the parent's is not to be written, or read, by its child

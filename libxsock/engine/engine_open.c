@@ -7,6 +7,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +16,10 @@
 const struct xsock_engine* xsock_engine_opened;
 static int engine_errno = ELIBACC;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t trying_again = PTHREAD_MUTEX_INITIALIZER;
+
+/* A shortage, which passes; everything else is for good. */
+static int is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
 
 void xsock_engine_print_error(const char* what, const char* detail) {
     char line[512];
@@ -43,6 +48,7 @@ static const struct xsock_engine* load(void) {
     void* handle = NULL;
     Dl_info mine;
     size_t i;
+    int fd;
 
     if (!dladdr((const void*)&xsock_engine_opened, &mine) || mine.dli_fname == NULL) {
         xsock_engine_print_error("cannot find my own file", NULL);
@@ -53,7 +59,13 @@ static const struct xsock_engine* load(void) {
         const int n =
             snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash - mine.dli_fname + 1) : 0,
                      mine.dli_fname, places[i]);
-        if (n < 0 || (size_t)n >= sizeof path || access(path, F_OK) != 0) continue;
+        if (n < 0 || (size_t)n >= sizeof path) continue;
+        /* dlopen() has no errno. */
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        engine_errno = fd < 0 && is_shortage(errno) ? errno : ELIBACC;
+        if (is_shortage(engine_errno)) return NULL;
+        if (fd < 0) continue;
+        close(fd);
         handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
         if (handle == NULL) {
             xsock_engine_print_error("cannot load the engine", dlerror());
@@ -90,6 +102,12 @@ static void open_once(void) {
 
 const struct xsock_engine* xsock_engine_open_slow(void) {
     pthread_once(&once, open_once);
+    /* Never waits: it may be a lock of a thread that a forked child does not have. */
+    if (xsock_engine_opened == NULL && is_shortage(engine_errno) &&
+        pthread_mutex_trylock(&trying_again) == 0) {
+        if (xsock_engine_opened == NULL) open_once();
+        pthread_mutex_unlock(&trying_again);
+    }
     if (xsock_engine_opened == NULL) errno = engine_errno;
     return xsock_engine_opened;
 }

@@ -64,7 +64,10 @@ void Socket::inherit(const Socket& listening, int flags) {
 
 int Socket::ensure_listener(int fd) {
     PollGroup* const poller = ensure_progress();
-    if (poller == nullptr) return -1;
+    if (poller == nullptr) {
+        listener_.could_not_open();
+        return -1;
+    }
     return listener_.ensure_open(fd, *poller, [&](int copy) {
         auto listener = api::device()->polled().create_polled_listener(
             copy, *poller, options_.connect_attr(), [this](PolledQp::StateListener tell) {

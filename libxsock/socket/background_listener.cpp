@@ -24,13 +24,20 @@ int BackgroundListener::ensure_open(int fd, PollGroup& poller, const Make& make)
         leak_after_fork(std::move(listener_));
     }
     if (auto r = tcp::check_listening(fd); !r) return no(r.error().code);
+    could_not_open();
     auto copy = duplicate_descriptor(fd);
     if (!copy) return no(copy.error().code);
     if (auto r = tcp::make_nonblocking(*copy); !r) {
         close_internal_fd(*copy);
         return no(r.error().code);
     }
-    auto listener = make(*copy);
+    std::shared_ptr<PolledListener> listener;
+    try {
+        listener = make(*copy);
+    } catch (...) {
+        close_internal_fd(*copy);
+        throw;
+    }
     Result<void> opened;
     poller.locked([&](PollCycle& cycle) { opened = listener->open(cycle); });
     if (!opened) {
@@ -41,6 +48,7 @@ int BackgroundListener::ensure_open(int fd, PollGroup& poller, const Make& make)
     progress_ = &poller;
     generation_ = process_generation();
     set_now(listener_);
+    open_failed_.store(false, std::memory_order_release);
     poller.ensure_thread();
     return 0;
 }

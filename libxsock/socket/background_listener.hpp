@@ -21,7 +21,8 @@ class BackgroundListener {
     /// A connection, or the reason why there is none, waits for accept().
     [[nodiscard]] bool has_news() const noexcept {
         const std::shared_ptr<PolledListener> open = now();
-        return open != nullptr && (open->has_ready() || open->shortage() != 0);
+        if (open == nullptr) return open_failed_.load(std::memory_order_acquire);
+        return open->has_ready() || open->shortage() != 0;
     }
     /// For accept(); null while it is not open.
     [[nodiscard]] std::shared_ptr<PolledListener> get();
@@ -30,6 +31,9 @@ class BackgroundListener {
     /// Opens it, unless it is open: `make` is given a number of our own for the program's `fd`.
     /// @return 0; -1 with errno
     int ensure_open(int fd, PollGroup& poller, const Make& make);
+    /// That failed: accept() shall try again and tell why. Nothing else would wake a program that
+    /// waits for it.
+    void could_not_open() noexcept { open_failed_.store(true, std::memory_order_release); }
     /// @return false: a parent accepts on the same socket, for all that is known here
     bool close();
     /// In a forked child: a thread that is not here may have held the locks.
@@ -61,6 +65,7 @@ class BackgroundListener {
     bool is_inherited_ = false;  // there was one in a parent, too
     mutable SpinLock now_lock_;  // pollers ask, and must not wait for mutex_
     std::shared_ptr<PolledListener> now_;
+    std::atomic<bool> open_failed_{false};
     std::atomic<bool> is_shut_{false};
 };
 

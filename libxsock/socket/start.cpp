@@ -264,14 +264,14 @@ int Socket::switch_connected(int fd) {
 
 void Socket::begin_watch(int fd) noexcept {
     const Phase now = phase();
-    if (now == Phase::listening && on() && options_.require != 0) {
-        const int saved = errno;
-        ensure_listener(fd);
-        errno = saved;
-        return;
-    }
-    if (now != Phase::undecided) return;
     try {
+        if (now == Phase::listening && on() && options_.require != 0) {
+            const int saved = errno;
+            ensure_listener(fd);
+            errno = saved;
+            return;
+        }
+        if (now != Phase::undecided) return;
         PollGroup* const poller = ensure_progress();
         if (poller == nullptr || !own_fd_.claim_watch()) return;
         auto copy = duplicate_descriptor(fd);

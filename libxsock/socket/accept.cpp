@@ -101,7 +101,7 @@ bool Socket::close_listener() {
 int Socket::accept_required(int fd, sockaddr* address, socklen_t* length, int flags,
                             xsock_socket** accepted) {
     if (ensure_listener(fd) != 0) return -1;
-    for (bool tried = false;;) {
+    for (bool tried = false, ended = false;;) {
         const std::shared_ptr<PolledListener> listener = listener_.get();
         if (phase() != Phase::listening) return XSOCK_PLAIN;  // DDPMODE was switched off meanwhile
         if (listener == nullptr) return no(EINVAL);           // shut down meanwhile
@@ -114,7 +114,10 @@ int Socket::accept_required(int fd, sockaddr* address, socklen_t* length, int fl
                 *accepted = raw;
                 return number;
             }
-            if (errno == ENOTCONN) continue;  // it has ended while it waited
+            if (errno == ENOTCONN) {  // it has ended while it waited
+                ended = true;
+                continue;
+            }
             const int error = errno;
             listener->give_back(std::move(connection));
             return no(error);
@@ -129,6 +132,8 @@ int Socket::accept_required(int fd, sockaddr* address, socklen_t* length, int fl
             progress()->poll();
             continue;
         }
+        // poll() has told of it: a program that believes that would block until the next one comes.
+        if (ended) return no(ECONNABORTED);
         const auto may_end = [this] {
             return listener_.has_news() || listener_.is_shut() || phase() != Phase::listening;
         };

@@ -108,6 +108,36 @@ TEST(SockAccept, goes_on_as_tcp_when_ddpmode_is_switched_off) {
     EXPECT_EQ(server.recv().substr(0, 5), "plain");
 }
 
+TEST(SockAccept, does_not_block_for_a_connection_that_has_ended) {
+    Sock listener = listening(true);
+    const timeval limit{5, 0};
+    ASSERT_NE(engine().socket_setsockopt(listener.handle(), listener.fd(), SOL_SOCKET, SO_RCVTIMEO,
+                                         &limit, sizeof limit),
+              -1);
+    const auto readable = [&] {
+        const timespec none{};
+        pollfd entry{listener.fd(), POLLIN, 0};
+        xsock_socket* const handle = listener.handle();
+        return engine().socket_poll(&entry, 1, &handle, &none, nullptr) == 1;
+    };
+    EXPECT_FALSE(readable());  // it accepts in the background from now on
+    {
+        Sock client = Sock::fresh();
+        ASSERT_EQ(client.set(DDPMODE, DDPMODE_MESSAGE), 0);
+        ASSERT_EQ(client.connect(listener.port()), 0) << strerror(errno);
+        ASSERT_TRUE(soon(readable));
+        const linger reset{1, 0};
+        ASSERT_NE(engine().socket_setsockopt(client.handle(), client.fd(), SOL_SOCKET, SO_LINGER,
+                                             &reset, sizeof reset),
+                  -1);
+        ::setsockopt(client.fd(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    }
+    std::this_thread::sleep_for(200ms);
+    EXPECT_TRUE(readable());
+    EXPECT_EQ(listener.accept().fd(), -1);
+    EXPECT_EQ(errno, ECONNABORTED);
+}
+
 TEST(SockAccept, says_that_descriptors_are_wanting) {
     Sock listener = listening(true);
     listener.nonblocking();

@@ -5,7 +5,9 @@
 # after each round how much memory, how many descriptors and processes are in use; stops at the first
 # failure, whose seed it names.
 #
-#   soak.sh [-b BUILD] [-m MINUTES]     build/release, 30 minutes
+#   soak.sh [-b BUILD] [-m MINUTES] [-k KIND]     build/release, 30 minutes, KINDs at random
+#
+# KIND: an impairment that connections outlive (impairment.sh), loss-1 for example.
 #
 # Exit status 77: this machine lacks something (root, iptables, network namespaces).
 set -euo pipefail
@@ -13,11 +15,13 @@ set -euo pipefail
 
 build_folder=$top/build/release
 minutes=30
-while getopts b:m: option; do
+kind_asked=
+while getopts b:m:k: option; do
     case $option in
     b) build_folder=$OPTARG ;;
     m) minutes=$OPTARG ;;
-    *) sed -n '3,11s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+    k) kind_asked=$OPTARG ;;
+    *) sed -n '3,13s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
     esac
 done
 program=$build_folder/tests/system/system_impairment
@@ -34,7 +38,7 @@ while [ "$(date +%s)" -lt $end ]; do
     kinds=($sound)
     # shellcheck disable=SC2206
     killers=($ends)
-    kind=${kinds[RANDOM % ${#kinds[@]}]}
+    kind=${kind_asked:-${kinds[RANDOM % ${#kinds[@]}]}}
     seconds=$((10 + RANDOM % 30))
     "$top/tests/system/impairment.sh" "$program" $seconds "$kind" || exit $?
     "$top/tests/system/impairment.sh" "$program" $((2 + RANDOM % 6)) \

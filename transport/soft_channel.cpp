@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <memory>
+#include <new>
 
 #include "transport/descriptors.hpp"
 #include "transport/progress.hpp"
@@ -17,7 +19,12 @@ Result<std::shared_ptr<SoftChannel>> SoftChannel::create() {
     const int fd = epoll_create1(EPOLL_CLOEXEC);
     if (fd < 0) return Error{errno, "epoll_create1 failed"};
     register_internal_fd(fd);
-    return std::shared_ptr<SoftChannel>(new SoftChannel(fd));
+    std::unique_ptr<SoftChannel> made(new (std::nothrow) SoftChannel(fd));
+    if (made == nullptr) {
+        close_internal_fd(fd);
+        return Error{ENOMEM, "no memory for a completion channel"};
+    }
+    return std::shared_ptr<SoftChannel>(std::move(made));
 }
 
 SoftChannel::~SoftChannel() { close_internal_fd(epoll_fd_); }

@@ -13,10 +13,11 @@ namespace xsock::verbs {
 
 CmChannel* create_channel(VerbsState& engine) {
     auto channel = std::make_unique<CmChannel>();
+    Registration registration(engine, channel.get(), Kind::cm_channel);
     auto fd = channel->events_waiting.open_for_program();
     if (!fd) return fail<CmChannel>(fd.error().code);
     channel->base.fd = *fd;
-    engine.add(channel.get(), Kind::cm_channel);
+    registration.keep();
     return channel.release();
 }
 

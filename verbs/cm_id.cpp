@@ -48,6 +48,7 @@ void fill_gids(CmId& id) noexcept {
 
 CmId* create_id_locked(VerbsState& engine, CmChannel* channel, void* context, rdma_port_space ps) {
     auto id = std::make_unique<CmId>();
+    Registration registration(engine, id.get(), Kind::cm_id);
     if (channel == nullptr) {
         channel = create_channel(engine);
         if (channel == nullptr) return nullptr;
@@ -60,7 +61,7 @@ CmId* create_id_locked(VerbsState& engine, CmChannel* channel, void* context, rd
     id->base.context = context;
     id->base.ps = ps;
     id->base.qp_type = IBV_QPT_RC;
-    engine.add(id.get(), Kind::cm_id);
+    registration.keep();
     return id.release();
 }
 
@@ -265,13 +266,32 @@ int resolve_route(rdma_cm_id* given, int) noexcept {
     });
 }
 
+namespace {
+void destroy_queue(ibv_cq*& cq, ibv_comp_channel*& channel) noexcept {
+    if (cq != nullptr) (void)verbs::destroy_cq(cq);
+    if (channel != nullptr) (void)verbs::destroy_comp_channel(channel);
+    cq = nullptr;
+    channel = nullptr;
+}
+}  // namespace
+
 int create_qp(rdma_cm_id* given, ibv_pd* pd, ibv_qp_init_attr* attr) noexcept {
+    ibv_cq* const send_cq = attr->send_cq;
+    ibv_cq* const recv_cq = attr->recv_cq;
+    bool begun = false;
     const int result = locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
+        begun = given->qp == nullptr;
         const int error = create_id_qp(engine, *CmId::of(given), pd, *attr);
         return error == 0 ? 0 : fail(error);
     });
-    return result;
+    if (result == 0 || !begun) return result;
+    const int error = errno;
+    attr->send_cq = send_cq;
+    attr->recv_cq = recv_cq;
+    if (send_cq == nullptr) destroy_queue(given->send_cq, given->send_cq_channel);
+    if (recv_cq == nullptr) destroy_queue(given->recv_cq, given->recv_cq_channel);
+    return fail(error);
 }
 
 int create_qp_ex(rdma_cm_id* given, ibv_qp_init_attr_ex* attr) noexcept {
@@ -290,15 +310,6 @@ int create_qp_ex(rdma_cm_id* given, ibv_qp_init_attr_ex* attr) noexcept {
     }
     return 0;
 }
-
-namespace {
-void destroy_queue(ibv_cq*& cq, ibv_comp_channel*& channel) noexcept {
-    if (cq != nullptr) (void)verbs::destroy_cq(cq);
-    if (channel != nullptr) (void)verbs::destroy_comp_channel(channel);
-    cq = nullptr;
-    channel = nullptr;
-}
-}  // namespace
 
 void destroy_qp(rdma_cm_id* given) noexcept {
     const int ok = locked_cm(

@@ -242,6 +242,7 @@ void leave_channel(Cq& cq) {
 
 ibv_comp_channel* create_channel_locked(VerbsState& engine, Context& context) {
     auto channel = std::make_unique<Channel>();
+    Registration registration(engine, channel.get(), Kind::channel);
     auto connections = engine.device().create_channel();
     if (!connections) return fail<ibv_comp_channel>(connections.error().code);
     channel->connections = std::move(*connections);
@@ -258,7 +259,7 @@ ibv_comp_channel* create_channel_locked(VerbsState& engine, Context& context) {
     }
     channel->base.context = context.base();
     channel->base.fd = fd;
-    engine.add(channel.get(), Kind::channel);
+    registration.keep();
     ++context.objects;
     return &channel.release()->base;
 }

@@ -93,6 +93,7 @@ ibv_cq* create_cq_locked(VerbsState& engine, Context& context, std::uint32_t cqe
     }
     cqe = rounded_depth(cqe);
     auto cq = std::make_unique<Cq>();
+    Registration registration(engine, cq.get(), Kind::cq);
     cq->engine = &engine;
     cq->id = engine.next_number();
     auto made = engine.device().create_cq(
@@ -108,18 +109,23 @@ ibv_cq* create_cq_locked(VerbsState& engine, Context& context, std::uint32_t cqe
     pthread_cond_init(&cq->base.cond, nullptr);
     if (channel != nullptr) {
         cq->channel = reinterpret_cast<Channel*>(channel);
-        ++cq->channel->users;
-        ++channel->refcnt;
         const std::lock_guard lock(cq->channel->mutex);
         cq->channel->cqs.push_back(cq.get());
     }
-    {
+    try {
         const std::lock_guard lock(engine.notify_mutex);
         engine.notified.emplace(cq->id, cq.get());
+    } catch (...) {
+        leave_channel(*cq);
+        throw;
+    }
+    if (channel != nullptr) {
+        ++cq->channel->users;
+        ++channel->refcnt;
     }
     cq->cq->set_notifier(on_cq_notified,
                          reinterpret_cast<void*>(static_cast<std::uintptr_t>(cq->id)));
-    engine.add(cq.get(), Kind::cq);
+    registration.keep();
     ++context.objects;
     return cq.release()->plain();
 }

@@ -105,6 +105,8 @@ ibv_context* open_locked(VerbsState& engine) {
         engine.bootstrap = Bootstrap::create(engine);
     }
     auto context = std::make_unique<Context>();
+    ibv_context& base = context->verbs.context;
+    Registration registration(engine, &base, Kind::context);
     auto fd = context->events_waiting.open_for_program();
     if (!fd) return fail<ibv_context>(fd.error().code);
     context->engine = &engine;
@@ -119,7 +121,6 @@ ibv_context* open_locked(VerbsState& engine) {
     verbs.alloc_td = alloc_td;
     verbs.dealloc_td = dealloc_td;
     verbs.alloc_parent_domain = alloc_parent_domain;
-    ibv_context& base = verbs.context;
     base.device = &the_device().base;
     // Where a kernel's device would be: programs duplicate it to share the device.
     base.cmd_fd = dup_cloexec(*fd);
@@ -135,7 +136,7 @@ ibv_context* open_locked(VerbsState& engine) {
     base.ops.post_send = post_send;
     base.ops.post_recv = post_recv;
     base.ops.post_srq_recv = post_srq_recv;
-    engine.add(&base, Kind::context);
+    registration.keep();
     return &context.release()->verbs.context;
 }
 

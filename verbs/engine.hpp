@@ -119,6 +119,26 @@ class VerbsState {
     std::uint32_t qp_numbers_ = 0;
 };
 
+/// A handle in the table while it is made; it stays there once keep() was called. Made first: what
+/// else is made for the handle needs no undoing when the table finds no memory.
+class Registration {
+  public:
+    Registration(VerbsState& engine, const void* handle, Kind kind)
+        : engine_(engine), handle_(handle) {
+        engine.add(handle, kind);
+    }
+    ~Registration() {
+        if (handle_ != nullptr) engine_.remove(handle_);
+    }
+    Registration(const Registration&) = delete;
+    Registration& operator=(const Registration&) = delete;
+    void keep() noexcept { handle_ = nullptr; }
+
+  private:
+    VerbsState& engine_;
+    const void* handle_;
+};
+
 /// Runs `f` with the engine's mutex held; an exception (memory) becomes `out_of_memory`.
 template <typename T, typename F>
 T locked(T failed, T out_of_memory, F&& f) noexcept {

@@ -105,9 +105,10 @@ void CompletionQueue::push(std::span<const Wc> wcs) {
     if (notifier) notifier(argument);
 }
 
-std::size_t CompletionQueue::take_waiting(std::span<Wc> out) {
+std::size_t CompletionQueue::take_waiting(std::span<Wc> out, std::size_t at_least) {
     std::lock_guard lock(mutex_);
     const std::size_t waiting = count_.load(std::memory_order_relaxed);
+    if (waiting < at_least) return 0;
     const std::size_t n = std::min(out.size(), waiting);
     const std::size_t unbroken = std::min(n, ring_.size() - head_);
     std::copy_n(ring_.begin() + static_cast<std::ptrdiff_t>(head_), unbroken, out.begin());

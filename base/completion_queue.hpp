@@ -39,8 +39,11 @@ class CompletionQueue {
     /// The same for several, oldest first, which become visible together.
     void push(std::span<const Wc> wcs);
 
-    /// Takes up to out.size() completions, oldest first. Any thread. Moves no bytes.
-    std::size_t take(std::span<Wc> out) { return size() == 0 ? 0 : take_waiting(out); }
+    /// Takes up to out.size() completions, oldest first; none where fewer than `at_least` wait. Any
+    /// thread. Moves no bytes.
+    std::size_t take(std::span<Wc> out, std::size_t at_least = 0) {
+        return size() == 0 ? 0 : take_waiting(out, at_least);
+    }
 
     /// Completions waiting; without a lock, so a hint to other threads.
     [[nodiscard]] std::size_t size() const noexcept {
@@ -77,7 +80,7 @@ class CompletionQueue {
     [[nodiscard]] bool holds(std::uint32_t qp_num) const;
 
   private:
-    std::size_t take_waiting(std::span<Wc> out);
+    std::size_t take_waiting(std::span<Wc> out, std::size_t at_least);
     void put(std::size_t n, std::span<const Wc> wcs) noexcept;
     bool grow();
     [[nodiscard]] bool room_for(std::size_t n) { return n < ring_.size() || grow(); }

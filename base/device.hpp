@@ -61,9 +61,15 @@ class Cq {
     /// Takes up to out.size() completions; moves bytes of the connections that feed this queue
     /// when there are too few. Never blocks.
     virtual std::size_t poll(std::span<Wc> out) = 0;
-    /// Waits until `at_least` completions are there (or `deadline`, CLOCK_MONOTONIC nanoseconds;
-    /// kNever: for ever), polling meanwhile, then takes up to out.size().
-    virtual std::size_t wait(std::span<Wc> out, std::size_t at_least, Time deadline) = 0;
+    /// Takes up to out.size() completions, none where fewer than `at_least` wait. Does not poll for
+    /// more, but for one cycle now and then.
+    virtual std::size_t take(std::span<Wc> out, std::size_t at_least) = 0;
+    /// What moves the bytes of the connections that feed this queue: as many as there is room for
+    /// in `out`. @return how many
+    virtual std::size_t groups(std::span<PollGroup*> out) = 0;
+    /// For waits that poll groups(): true once `at_least` completions wait or there is another
+    /// group. The queue must outlive it.
+    virtual std::function<bool()> enough(std::size_t at_least) = 0;
     /// A descriptor that polls readable when poll() may find something. Level-triggered, may be
     /// spurious; owned by the queue.
     virtual Result<int> fd() = 0;
@@ -227,6 +233,8 @@ class Qp {
     virtual QpInfo info() const = 0;
     /// Waits, polling, until state() is none of fresh and starting, or the deadline.
     virtual QpState wait_started(Time deadline) = 0;
+    /// What moves its bytes.
+    virtual PollGroup& group() = 0;
     /// Waits, polling, until state() is closed or error.
     virtual QpState wait_ended(Time deadline) = 0;
 };
@@ -245,8 +253,12 @@ class Listener {
   public:
     virtual ~Listener() = default;  ///< pending start-ups are dropped
     /// The next connection whose start-up ended well (with defer_reply: whose Request arrived), or
-    /// null at the deadline.
-    virtual std::unique_ptr<Qp> accept(Time deadline) = 0;
+    /// null. Does not poll.
+    virtual std::unique_ptr<Qp> accept() = 0;
+    /// accept() would find one. Any thread.
+    [[nodiscard]] virtual bool has_ready() const noexcept = 0;
+    /// What runs the start-ups.
+    virtual PollGroup& group() = 0;
     /// Readable when accept() may find something.
     virtual Result<int> fd() = 0;
 };

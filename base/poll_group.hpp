@@ -87,12 +87,21 @@ class PollGroup {
     /// calls end_lead() when it woke.
     [[nodiscard]] virtual bool lead() = 0;
     [[nodiscard]] virtual std::array<int, 2> lead_fds() const noexcept = 0;
-    /// `notified`: the second of lead_fds() was readable. Makes a poll cycle.
-    virtual void end_lead(bool notified) = 0;
+    /// `notified`: the second of lead_fds() was readable. Makes a poll cycle. @return something
+    /// moved
+    virtual bool end_lead(bool notified) = 0;
     /// Between these two the follower is notified when there is no leader; at once if that is so
     /// already.
     virtual void follow(Follower& follower) = 0;
     virtual void unfollow(Follower& follower) = 0;
+    /// The same for one that waits for `done()`: its descriptor becomes readable when that holds
+    /// after a poll cycle, or when no one leads. `done`: cheap, free of locks that pollers take.
+    /// @return the descriptor, until end_wait(); -1: there is none left
+    [[nodiscard]] virtual int begin_wait(const std::function<bool()>& done) = 0;
+    virtual void end_wait(int fd) = 0;
+    /// Polls until `done()`, as long as something moves, or for as long as that has paid of late.
+    /// @return done()
+    virtual bool spin(const std::function<bool()>& done, Time deadline) = 0;
     /// How long a caller that waits now may spin before it sleeps; 0: not at all. Call
     /// count_spin(found) after spinning.
     [[nodiscard]] virtual Time spin_budget() noexcept = 0;

@@ -6,10 +6,16 @@
 
 namespace xsock::api {
 #define XSOCK_DECLARE(type, name, failed, parameters, arguments) type name parameters noexcept;
+XSOCK_QUICK_FUNCTIONS(XSOCK_DECLARE)
 XSOCK_FUNCTIONS(XSOCK_DECLARE)
+#undef XSOCK_DECLARE
+#define XSOCK_DECLARE(type, name, failed, parameters, with_sleep, arguments) \
+    type name with_sleep noexcept;
+XSOCK_SLEEPING_FUNCTIONS(XSOCK_DECLARE)
 #undef XSOCK_DECLARE
 #define XSOCK_DECLARE(type, name, parameters) type name parameters noexcept;
 XSOCK_SOCKET_FUNCTIONS(XSOCK_DECLARE)
 XSOCK_POLL_FUNCTIONS(XSOCK_DECLARE)
+void sleep_end(xsock_sleep* sleep) noexcept;
 #undef XSOCK_DECLARE
 }  // namespace xsock::api

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Completion queues and shared receive queues of xsock.h.
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <iterator>
 
 #include "base/poll_batch.hpp"
 #include "libxsock/api.hpp"
 #include "libxsock/objects.hpp"
+#include "libxsock/sleep.hpp"
 #include "libxsock/work.hpp"
 
 namespace xsock::api {
@@ -60,6 +63,20 @@ int poll_into(Cq& cq, xsock_wc* wc, int max) {
     return total;
 }
 
+/// The first batch only where `at_least` completions wait.
+int take_into(Cq& cq, xsock_wc* wc, int max, int at_least) {
+    WcBatch<kBatch> batch;
+    int total = 0;
+    while (total < max) {
+        const auto want = std::min(kBatch, static_cast<std::size_t>(max - total));
+        const std::size_t n = cq.take(std::span(batch.wcs).first(want),
+                                      total == 0 ? static_cast<std::size_t>(at_least) : 0);
+        for (std::size_t i = 0; i < n; ++i) convert(batch.wcs[i], wc[total++]);
+        if (n < want) break;
+    }
+    return total;
+}
+
 }  // namespace
 
 xsock_cq* cq_create(const xsock_cq_attr* given) noexcept {
@@ -81,34 +98,40 @@ int cq_poll(xsock_cq* cq, xsock_wc* wc, int max) noexcept {
     return guarded(-1, [&] { return poll_into(*cq->cq, wc, max); });
 }
 
-int cq_wait(xsock_cq* cq, xsock_wc* wc, int min, int max, int timeout_ms) noexcept {
+int cq_wait(xsock_cq* cq, xsock_wc* wc, int min, int max, int timeout_ms,
+            xsock_sleep* sleep) noexcept {
     if (cq == nullptr || max < 0 || min < 0 || min > max || (wc == nullptr && max > 0)) {
         return fail(EINVAL);
     }
-    if (!same_process(cq)) return -1;
+    // (in a child of a signal handler the call finds nothing)
+    if (sleep->asleep == 0 && !same_process(cq)) return -1;
     return guarded(-1, [&] {
-        const Time deadline = deadline_of(timeout_ms);
-        WcBatch<kBatch> batch;
-        const auto want = std::min<std::size_t>(kBatch, static_cast<std::size_t>(max));
-        const std::size_t n =
-            cq->cq->wait(std::span(batch.wcs).first(want),
-                         std::min<std::size_t>(want, static_cast<std::size_t>(min)), deadline);
-        for (std::size_t i = 0; i < n; ++i) convert(batch.wcs[i], wc[i]);
-        int total = static_cast<int>(n);
-        if (n < want) return total;
-        // More than a batch: the rest of what is there, and of what `min` asks for.
-        total += poll_into(*cq->cq, wc + total, max - total);
-        while (total < min) {
-            const auto room = std::min<std::size_t>(kBatch, static_cast<std::size_t>(max - total));
-            const auto need = std::min<std::size_t>(room, static_cast<std::size_t>(min - total));
-            const std::size_t more = cq->cq->wait(std::span(batch.wcs).first(room), need, deadline);
-            for (std::size_t i = 0; i < more; ++i) {
-                convert(batch.wcs[i], wc[total + static_cast<int>(i)]);
+        if (min == 0 || timeout_ms == 0) return poll_into(*cq->cq, wc, max);
+        const auto take = [&](int at_least) {
+            sleep->taken += take_into(*cq->cq, wc + sleep->taken, max - sleep->taken, at_least);
+            return sleep->taken >= min;
+        };
+        for (;;) {
+            const int missing = min - sleep->taken;
+            std::array<PollGroup*, XSOCK_MAX_THREADS> groups;
+            std::function<bool()> enough;
+            std::size_t count = 0;
+            if (sleep->asleep == 0) {
+                if (take(missing)) return sleep->taken;
+                count = cq->cq->groups(groups);
+                enough = cq->cq->enough(static_cast<std::size_t>(missing));
             }
-            total += static_cast<int>(more);
-            if (more < need) break;
+            if (!wait_outside(*sleep, std::span(groups).first(count), std::move(enough),
+                              timeout_ms)) {
+                return 0;
+            }
+            // Other threads may take what this one was woken for.
+            if (take(missing)) return sleep->taken;
+            if (!may_wait(*sleep)) {
+                take(1);
+                return sleep->taken;
+            }
         }
-        return total;
     });
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "libxsock/api.hpp"
+#include "libxsock/sleep.hpp"
 #include "libxsock/work.hpp"
 #include "mpa/startup.hpp"
 
@@ -152,24 +153,34 @@ xsock_ep* ep_create(int fd, const xsock_ep_attr* given) noexcept {
     return guarded<xsock_ep*>(nullptr, [&] { return make_endpoint(fd, checked); });
 }
 
-int ep_wait(xsock_ep* ep, int timeout_ms) noexcept {
-    if (!usable(ep)) return -1;
+int started(Qp& qp) {
+    switch (qp.state()) {
+        case QpState::fresh:
+        case QpState::starting:
+            return fail(ETIMEDOUT);
+        case QpState::requested:
+        case QpState::established:
+        case QpState::peer_closed:
+        case QpState::closing:
+            return 0;
+        case QpState::error:
+        case QpState::closed:
+            break;
+    }
+    const int error = qp.info().error;
+    return fail(error != 0 ? error : ECONNRESET);
+}
+
+int ep_wait(xsock_ep* ep, int timeout_ms, xsock_sleep* sleep) noexcept {
+    if (sleep->asleep == 0 && !usable(ep)) return -1;
     return guarded(-1, [&] {
-        switch (ep->qp->wait_started(deadline_of(timeout_ms))) {
-            case QpState::fresh:
-            case QpState::starting:
-                return fail(ETIMEDOUT);
-            case QpState::requested:
-            case QpState::established:
-            case QpState::peer_closed:
-            case QpState::closing:
-                return 0;
-            case QpState::error:
-            case QpState::closed:
-                break;
-        }
-        const int error = ep->qp->info().error;
-        return fail(error != 0 ? error : ECONNRESET);
+        Qp& qp = *ep->qp;
+        PollGroup* const group = &qp.group();
+        const auto done = [&qp] {
+            const QpState state = qp.state();
+            return state != QpState::fresh && state != QpState::starting;
+        };
+        return wait_outside(*sleep, {&group, 1}, done, timeout_ms) ? started(qp) : 0;
     });
 }
 

@@ -19,6 +19,9 @@ struct CheckedAttr {
 /// What xsock_ep_query() and DDPSTATUS tell of a peer's extension frame.
 xsock_peer peer_of(const Implementation& peer) noexcept;
 
+/// 0, or -1 with the errno of xsock_ep_wait().
+int started(Qp& qp);
+
 /// An endpoint over `fd`, which is taken on success; null with errno.
 xsock_ep* make_endpoint(int fd, const CheckedAttr& checked);
 

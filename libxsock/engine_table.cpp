@@ -34,12 +34,15 @@ extern "C" const xsock_engine* xsock_engine_table(void) {
     const xsock_verbs* const verbs = nullptr;
 #endif
 #define XSOCK_FILL(type, name, failed, parameters, arguments) xsock::api::name,
+#define XSOCK_SLEEPING_FILL(type, name, failed, parameters, with_sleep, arguments) xsock::api::name,
 #define XSOCK_TABLE_FILL(type, name, parameters) xsock::api::name,
-    static const xsock_engine table = {XSOCK_ENGINE_VERSION, sizeof(xsock_engine), verbs,
-                                       XSOCK_FUNCTIONS(XSOCK_FILL)
-                                           XSOCK_SOCKET_FUNCTIONS(XSOCK_TABLE_FILL)
-                                               XSOCK_POLL_FUNCTIONS(XSOCK_TABLE_FILL)};
+    static const xsock_engine table = {
+        XSOCK_ENGINE_VERSION, sizeof(xsock_engine), verbs,
+        XSOCK_QUICK_FUNCTIONS(XSOCK_FILL) XSOCK_FUNCTIONS(XSOCK_FILL)
+            XSOCK_SLEEPING_FUNCTIONS(XSOCK_SLEEPING_FILL) xsock::api::sleep_end,
+        XSOCK_SOCKET_FUNCTIONS(XSOCK_TABLE_FILL) XSOCK_POLL_FUNCTIONS(XSOCK_TABLE_FILL)};
 #undef XSOCK_TABLE_FILL
+#undef XSOCK_SLEEPING_FILL
 #undef XSOCK_FILL
     return &table;
 }

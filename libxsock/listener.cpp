@@ -12,6 +12,7 @@
 
 #include "libxsock/api.hpp"
 #include "libxsock/endpoint.hpp"
+#include "libxsock/sleep.hpp"
 #include "transport/log.hpp"
 
 namespace xsock::api {
@@ -135,12 +136,8 @@ xsock_ep* connect(const char* host, const char* service, const xsock_ep_attr* gi
             std::unique_ptr<xsock_ep> ep(make_endpoint(fd.get(), checked));
             if (ep == nullptr) return nullptr;
             fd.handed_on();
-            const Time now = monotonic_now();
-            const int left = deadline == kNever ? -1
-                             : deadline <= now
-                                 ? 0
-                                 : static_cast<int>((deadline - now) / kMillisecond + 1);
-            if (ep_wait(ep.get(), left) == 0) return ep.release();
+            ep->qp->wait_started(deadline);
+            if (started(*ep->qp) == 0) return ep.release();
             error = errno;
             ep->qp->abort();
             break;  // TCP works there; another address would not speak MPA better
@@ -196,15 +193,24 @@ xsock_listener* listen(const char* host, const char* service, int backlog,
     });
 }
 
-xsock_ep* accept(xsock_listener* listener, int timeout_ms) noexcept {
-    if (!usable(listener)) return nullptr;
+xsock_ep* accept(xsock_listener* listener, int timeout_ms, xsock_sleep* sleep) noexcept {
+    if (sleep->asleep == 0 && !usable(listener)) return nullptr;
     return guarded<xsock_ep*>(nullptr, [&]() -> xsock_ep* {
-        auto qp = listener->listener->accept(deadline_of(timeout_ms));
-        if (qp == nullptr) {
+        Listener& from = *listener->listener;
+        PollGroup* const group = &from.group();
+        for (;;) {
+            if (!wait_outside(
+                    *sleep, {&group, 1}, [&from] { return from.has_ready(); }, timeout_ms)) {
+                return nullptr;
+            }
+            if (auto qp = from.accept()) {
+                return new xsock_ep{std::move(qp), listener->refs.again(), listener->ird,
+                                    listener->ord};
+            }
+            if (may_wait(*sleep)) continue;  // another thread took what this one was woken for
             errno = EAGAIN;
             return nullptr;
         }
-        return new xsock_ep{std::move(qp), listener->refs.again(), listener->ird, listener->ord};
     });
 }
 

@@ -20,4 +20,14 @@ namespace xsock {
     return delta > kNever - now ? kNever : now + delta;
 }
 
+/// For poll(): rounded up; -1 for kNever.
+[[nodiscard]] inline int milliseconds_until(Time deadline) noexcept {
+    constexpr Time kMost = 1'000'000'000;
+    if (deadline == kNever) return -1;
+    const Time now = monotonic_now();
+    const Time left = deadline > now ? deadline - now : 0;
+    const Time ms = (left + kMillisecond - 1) / kMillisecond;
+    return static_cast<int>(ms < kMost ? ms : kMost);
+}
+
 }  // namespace xsock

@@ -388,7 +388,7 @@ bool Progress::lead() {
     return true;
 }
 
-bool Progress::finish_lead(bool notified) {
+bool Progress::end_lead(bool notified) {
     wait_group_.end_sleep(notified);
     const bool moved = poll_once();
     wait_group_.end_lead();
@@ -402,6 +402,10 @@ void Progress::offer_lead() noexcept {
 
 void Progress::unfollow(Follower& follower) {
     if (!abandoned()) wait_group_.unfollow(follower, callers_poll());
+}
+
+void Progress::end_wait(int fd) {
+    if (!abandoned()) wait_group_.end_wait(fd, callers_poll());
 }
 
 bool Progress::wait(const std::function<bool()>& done, Time deadline) {
@@ -434,7 +438,7 @@ Progress::Waited Progress::wait(const std::function<bool()>& done, Time deadline
             // What completed before this line is seen here; what completes later notifies.
             const bool notified = !done() && !work_waiting() &&
                                   wait_group_.sleep_as_leader(epoll_fd(), deadline, blocker);
-            const bool moved = finish_lead(notified);
+            const bool moved = end_lead(notified);
             if (done()) return Waited::done;
             if (blocker != nullptr && blocker->handle_pending()) return Waited::interrupted;
             // A peer that reads and writes our memory goes on while this call sees nothing of it.

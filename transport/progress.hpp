@@ -94,9 +94,14 @@ class Progress final : public PollGroup {
     [[nodiscard]] std::array<int, 2> lead_fds() const noexcept override {
         return {poll_set_.epoll_fd(), wait_group_.wake_fd()};
     }
-    void end_lead(bool notified) override { finish_lead(notified); }
+    bool end_lead(bool notified) override;
     void follow(Follower& follower) override { wait_group_.follow(follower, callers_poll()); }
     void unfollow(Follower& follower) override;
+    [[nodiscard]] int begin_wait(const std::function<bool()>& done) override {
+        return wait_group_.begin_wait(done, callers_poll());
+    }
+    void end_wait(int fd) override;
+    bool spin(const std::function<bool()>& done, Time deadline) override;
     [[nodiscard]] Time spin_budget() noexcept override;
     void count_spin(bool found) noexcept override { wait_group_.count_spin(found); }
     /// For callers that stop polling and sleep: the thread polls.
@@ -259,8 +264,7 @@ class Progress final : public PollGroup {
     PollCycle begin_cycle() noexcept;
     void end_cycle(PollCycle& cycle) noexcept;
     bool begin_caller_cycle();
-    bool poll_once();                 ///< poll(); true: something moved
-    bool finish_lead(bool notified);  ///< end_lead(); true: something moved
+    bool poll_once();  ///< poll(); true: something moved
     void run_cycle(PollCycle& cycle);
     void serve_pending(PollCycle& cycle);
     void detach_busy_polled();
@@ -269,7 +273,6 @@ class Progress final : public PollGroup {
     void poll_while_any(bool (Pollable::*is_busy)() const, Time deadline);
     void notify_later_slow(Pollable& item);
     bool add_pending(Pollable& item);  ///< false: it is in the list already
-    bool spin(const std::function<bool()>& done, Time deadline);
 
     const TransportConfig config_;
     std::atomic<ProgressMode> mode_;

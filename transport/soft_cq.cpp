@@ -10,7 +10,6 @@
 #include "transport/clock.hpp"
 #include "transport/connection.hpp"
 #include "transport/descriptors.hpp"
-#include "transport/fork.hpp"
 
 namespace xsock {
 namespace {
@@ -31,7 +30,7 @@ void CqCore::add_source(Progress& progress) {
     const std::lock_guard lock(mutex_);
     if (std::find(sources_.begin(), sources_.end(), &progress) != sources_.end()) return;
     sources_.push_back(&progress);
-    many_.store(true, std::memory_order_seq_cst);
+    count_.store(sources_.size(), std::memory_order_seq_cst);
     home_.wake_waiters();  // its waiters must watch the new one too
 }
 
@@ -41,8 +40,8 @@ SoftCq::~SoftCq() {
 }
 
 // Takes, and keeps the descriptor's promise: readable while completions wait.
-std::size_t SoftCq::take(std::span<Wc> out) {
-    const std::size_t n = core_->queue.take(out);
+std::size_t SoftCq::take_waiting(std::span<Wc> out, std::size_t at_least) {
+    const std::size_t n = core_->queue.take(out, at_least);
     if (fd_.load(std::memory_order_acquire) >= 0 && core_->queue.size() == 0) {
         if (core_->waiting.take()) {
             core_->queue.arm(false);
@@ -56,7 +55,7 @@ std::size_t SoftCq::take(std::span<Wc> out) {
 std::size_t SoftCq::poll(std::span<Wc> out) {
     std::size_t n = 0;
     if (core_->queue.size() != 0) {
-        n = take(out);
+        n = take_waiting(out);
         if (core_->channel != nullptr) found_nothing_.store(false, std::memory_order_relaxed);
         if (n == out.size() ||
             (n > 0 && polls_without_progress_.fetch_add(1, std::memory_order_relaxed) <
@@ -67,7 +66,7 @@ std::size_t SoftCq::poll(std::span<Wc> out) {
     polls_without_progress_.store(0, std::memory_order_relaxed);
     if (n == 0 && channel_will_tell()) return 0;
     core_->each_source([](Progress& p) { p.poll(); });
-    if (core_->queue.size() != 0) n += take(out.subspan(n));
+    if (core_->queue.size() != 0) n += take_waiting(out.subspan(n));
     if (core_->channel == nullptr) return n;
     found_nothing_.store(n == 0, std::memory_order_relaxed);
     // Armed and empty: the program is about to sleep where only a thread of ours can wake it.
@@ -86,39 +85,30 @@ bool SoftCq::channel_will_tell() noexcept {
            !found_nothing_.exchange(true, std::memory_order_relaxed);
 }
 
-std::size_t SoftCq::wait(std::span<Wc> out, std::size_t at_least, Time deadline) {
-    if (at_least == 0 || deadline == 0) return poll(out);
-    at_least = std::min(at_least, out.size());
-    std::size_t n = 0;
-    const std::uint32_t generation = process_generation();  // a handler may fork meanwhile
-    do {  // other threads may take what we were woken for
-        n += wait_once(out.subspan(n), at_least - n, deadline);
-    } while (n < at_least && monotonic_now() < deadline && process_generation() == generation);
-    return n;
-}
-
-std::size_t SoftCq::wait_once(std::span<Wc> out, std::size_t at_least, Time deadline) {
-    CompletionQueue& queue = core_->queue;
-    if (queue.size() < at_least) {
-        if (!core_->many_sources()) {
-            core_->home().wait([&] { return queue.size() >= at_least || core_->many_sources(); },
-                               deadline);
-        } else {
-            // Several Progresses feed this queue: their threads poll while we sleep.
-            for (const std::uint32_t generation = process_generation();
-                 process_generation() == generation;) {
-                core_->each_source([](Progress& p) { p.poll(); });
-                const Time now = monotonic_now();
-                const Time slice = std::min(deadline, time_after(now, kMillisecond));
-                if (queue.sleep(at_least, slice) || monotonic_now() >= deadline) break;
-            }
-        }
-    } else if (polls_without_progress_.fetch_add(1, std::memory_order_relaxed) >=
-               kPollsWithoutProgress) {
+std::size_t SoftCq::take(std::span<Wc> out, std::size_t at_least) {
+    if (core_->queue.size() >= at_least &&
+        polls_without_progress_.fetch_add(1, std::memory_order_relaxed) >= kPollsWithoutProgress) {
         polls_without_progress_.store(0, std::memory_order_relaxed);
         core_->each_source([](Progress& p) { p.poll(); });
     }
-    return take(out);
+    return take_waiting(out, at_least);
+}
+
+std::size_t SoftCq::groups(std::span<PollGroup*> out) {
+    std::size_t n = 0;
+    core_->each_source([&](Progress& p) {
+        if (n < out.size()) out[n++] = &p;
+    });
+    return n;
+}
+
+std::function<bool()> SoftCq::enough(std::size_t at_least) {
+    polls_without_progress_.store(0, std::memory_order_relaxed);  // the wait begins with one
+    // Two words, which a std::function takes without memory of its own.
+    return [core = core_.get(), at_least = static_cast<std::uint32_t>(at_least),
+            sources = static_cast<std::uint32_t>(core_->sources())] {
+        return core->queue.size() >= at_least || core->sources() != sources;
+    };
 }
 
 bool SoftCq::wait_until(const std::function<bool()>& done, Time deadline) {

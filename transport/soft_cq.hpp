@@ -41,7 +41,7 @@ class CqCore final : public CompletionTarget {
 
     template <typename F>
     void each_source(F&& f) {
-        if (!many_.load(std::memory_order_acquire)) {
+        if (count_.load(std::memory_order_acquire) == 1) {
             f(home_);
             return;
         }
@@ -52,15 +52,17 @@ class CqCore final : public CompletionTarget {
         }
         for (Progress* p : copy) f(*p);
     }
-    [[nodiscard]] bool many_sources() const noexcept {
-        return many_.load(std::memory_order_seq_cst);
+    [[nodiscard]] bool many_sources() const noexcept { return sources() > 1; }
+    /// How many there are; only grows.
+    [[nodiscard]] std::size_t sources() const noexcept {
+        return count_.load(std::memory_order_seq_cst);
     }
 
   private:
     Progress& home_;
     std::mutex mutex_;
     std::vector<Progress*> sources_;
-    std::atomic<bool> many_{false};
+    std::atomic<std::size_t> count_{1};
 };
 
 class SoftCq final : public Cq {
@@ -70,7 +72,9 @@ class SoftCq final : public Cq {
     ~SoftCq() override;
 
     std::size_t poll(std::span<Wc> out) override;
-    std::size_t wait(std::span<Wc> out, std::size_t at_least, Time deadline) override;
+    std::size_t take(std::span<Wc> out, std::size_t at_least) override;
+    std::size_t groups(std::span<PollGroup*> out) override;
+    std::function<bool()> enough(std::size_t at_least) override;
     Result<int> fd() override;
     void set_notifier(Notifier notifier, void* argument) override {
         core_->queue.set_notifier(notifier, argument);
@@ -95,9 +99,8 @@ class SoftCq final : public Cq {
     [[nodiscard]] const std::shared_ptr<CqCore>& core() const noexcept { return core_; }
 
   private:
-    std::size_t take(std::span<Wc> out);
+    std::size_t take_waiting(std::span<Wc> out, std::size_t at_least = 0);
     [[nodiscard]] bool channel_will_tell() noexcept;
-    std::size_t wait_once(std::span<Wc> out, std::size_t at_least, Time deadline);
 
     std::shared_ptr<CqCore> core_;
     std::atomic<std::uint32_t> polls_without_progress_{0};

@@ -114,6 +114,7 @@ class ConnectionQp : public Qp {
         return wait(deadline,
                     [](QpState s) { return s != QpState::fresh && s != QpState::starting; });
     }
+    PollGroup& group() override { return progress(); }
     QpState wait_ended(Time deadline) override {
         return wait(deadline,
                     [](QpState s) { return s == QpState::closed || s == QpState::error; });
@@ -179,22 +180,21 @@ class SoftListener final : public Listener {
         progress_.locked([this](PollCycle& cycle) { socket_->close(cycle); });
         if (fd_ >= 0) close_internal_fd(fd_);
     }
-    std::unique_ptr<Qp> accept(Time deadline) override {
-        for (;;) {
-            if (!progress_.wait([this] { return socket_->has_ready(); }, deadline)) return nullptr;
-            if (auto qp = socket_->take()) {
-                auto connection = std::static_pointer_cast<Connection>(qp);
-                try {
-                    progress_.locked([&](PollCycle&) { qp->set_listener(events_); });
-                    return std::make_unique<SoftQp>(std::move(connection));
-                } catch (...) {  // no one has it: its peer shall know
-                    progress_.locked(
-                        [&](PollCycle& cycle) { static_cast<Connection&>(*qp).abort(cycle); });
-                    throw;
-                }
-            }
+    std::unique_ptr<Qp> accept() override {
+        auto qp = socket_->take();
+        if (qp == nullptr) return nullptr;
+        auto connection = std::static_pointer_cast<Connection>(qp);
+        try {
+            progress_.locked([&](PollCycle&) { qp->set_listener(events_); });
+            return std::make_unique<SoftQp>(std::move(connection));
+        } catch (...) {  // no one has it: its peer shall know
+            progress_.locked(
+                [&](PollCycle& cycle) { static_cast<Connection&>(*qp).abort(cycle); });
+            throw;
         }
     }
+    [[nodiscard]] bool has_ready() const noexcept override { return socket_->has_ready(); }
+    PollGroup& group() override { return progress_; }
     Result<int> fd() override {
         const std::lock_guard lock(fd_mutex_);
         if (fd_ >= 0) return fd_;

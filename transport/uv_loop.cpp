@@ -53,6 +53,14 @@ bool UvLoop::open(void (*on_notified)(void*), void* argument) {
     return true;
 }
 
+// libuv's write() is a cancellation point of the thread that notifies.
+void UvLoop::notify() noexcept {
+    int before = 0;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    uv_async_send(&notified_);
+    pthread_setcancelstate(before, nullptr);
+}
+
 void UvLoop::close() noexcept {
     if (!std::exchange(open_, false)) return;
     const DescriptorChange change;

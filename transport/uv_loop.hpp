@@ -31,7 +31,7 @@ class UvLoop {
     [[nodiscard]] bool watch_ahead(int fd) const noexcept;
     [[nodiscard]] uv_loop_t* get() noexcept { return &loop_; }
     /// Any thread; async-signal-safe.
-    void notify() noexcept { uv_async_send(&notified_); }
+    void notify() noexcept;
 
     /// A thread that calls `run`. No signal is delivered to it, but for those that its own
     /// instructions raise (base/fault.hpp). Not joinable: none could be made.

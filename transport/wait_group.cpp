@@ -18,18 +18,6 @@
 #include "transport/signal_blocker.hpp"
 
 namespace xsock {
-namespace {
-
-// For poll(): rounded up; -1 for kNever.
-int milliseconds_until(Time deadline) noexcept {
-    if (deadline == kNever) return -1;
-    const Time now = monotonic_now();
-    const Time left = deadline > now ? deadline - now : 0;
-    return static_cast<int>(
-        std::min<Time>((left + kMillisecond - 1) / kMillisecond, 1'000'000'000));
-}
-
-}  // namespace
 
 void WaitGroup::close() noexcept {
     if (const int fd = signal_fd_.load(); fd >= 0) close_internal_fd(fd);
@@ -124,40 +112,74 @@ void WaitGroup::notify(Waiter& waiter) noexcept {
     waiter.event.notify();
 }
 
+// In the list, not notified. Null: there are no descriptors for that, or no memory. (It must not
+// throw: what its caller waits for may be the end of what the poller does with the caller's
+// memory.)
+WaitGroup::Waiter* WaitGroup::add_waiter(const std::function<bool()>& done) {
+    const std::lock_guard lock(mutex_);
+    const auto unused = std::find_if(waiters_.begin(), waiters_.end(),
+                                     [](const Waiter& w) { return w.done == nullptr; });
+    Waiter* self = nullptr;
+    try {
+        self = unused != waiters_.end() ? &*unused : &waiters_.emplace_back();
+    } catch (...) {
+        return nullptr;
+    }
+    if (!self->event.is_open() && !self->event.open()) return nullptr;
+    self->done = &done;
+    waiter_count_.fetch_add(1, std::memory_order_seq_cst);
+    return self;
+}
+
+// True: it was notified.
+bool WaitGroup::remove_waiter(Waiter& waiter) noexcept {
+    const std::lock_guard lock(mutex_);
+    waiter_count_.fetch_sub(1, std::memory_order_seq_cst);
+    waiter.done = nullptr;
+    const bool notified = std::exchange(waiter.notified, false);
+    if (notified) waiter.event.take();
+    return notified;
+}
+
+int WaitGroup::begin_wait(const std::function<bool()>& done, bool may_lead) {
+    Waiter* const self = add_waiter(done);
+    if (self == nullptr) return -1;
+    if (lead_free(may_lead)) {
+        const std::lock_guard lock(mutex_);
+        if (!self->notified) notify(*self);
+    }
+    return self->event.fd();
+}
+
+void WaitGroup::end_wait(int fd, bool may_lead) noexcept {
+    if (fd < 0) return;
+    Waiter* self = nullptr;
+    {
+        const std::lock_guard lock(mutex_);
+        self = &*std::find_if(waiters_.begin(), waiters_.end(),
+                              [fd](const Waiter& w) { return w.event.fd() == fd; });
+    }
+    // It may be this one that was told to lead.
+    if (remove_waiter(*self) && lead_free(may_lead)) offer_lead();
+}
+
 // A signal handler ends a blocking call however it is asleep, and also where it runs between two
 // checks of the call: so signals are held back all the time, and a descriptor says that one has
 // come. A futex cannot wait for that; a waiter has an eventfd, which is written when what it waits
 // for is there, or when it shall lead. The rule against lost wake-ups is that of the other
-// followers: it is in the list before it checks, they have published before they read the
-// list. False: there are no descriptors for that, or no memory. (It must not throw: what its caller
-// waits for may be the end of what the poller does with the caller's memory.)
+// followers: it is in the list before it checks, they have published before they read the list.
 bool WaitGroup::sleep_interruptibly(const std::function<bool()>& done, bool may_lead, Time deadline,
                                     SignalBlocker& blocker) {
     const int signals = signal_descriptor();
     if (signals < 0) return false;
-    Waiter* self = nullptr;
-    {
-        const std::lock_guard lock(mutex_);
-        const auto unused = std::find_if(waiters_.begin(), waiters_.end(),
-                                         [](const Waiter& w) { return w.done == nullptr; });
-        try {
-            self = unused != waiters_.end() ? &*unused : &waiters_.emplace_back();
-        } catch (...) {
-            return false;
-        }
-        if (!self->event.is_open() && !self->event.open()) return false;
-        self->done = &done;
-        waiter_count_.fetch_add(1, std::memory_order_seq_cst);
-    }
+    Waiter* const self = add_waiter(done);
+    if (self == nullptr) return false;
     if (!lead_free(may_lead) && !done()) {
         blocker.hold();
         std::array<pollfd, 2> fds{{{self->event.fd(), POLLIN, 0}, {signals, POLLIN, 0}}};
         ::poll(fds.data(), fds.size(), milliseconds_until(deadline));
     }
-    const std::lock_guard lock(mutex_);
-    waiter_count_.fetch_sub(1, std::memory_order_seq_cst);
-    self->done = nullptr;
-    if (std::exchange(self->notified, false)) self->event.take();
+    remove_waiter(*self);
     return true;
 }
 

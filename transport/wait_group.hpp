@@ -72,6 +72,11 @@ class WaitGroup {
     bool sleep_interruptibly(const std::function<bool()>& done, bool may_lead, Time deadline,
                              SignalBlocker& blocker);
 
+    /// Asleep in a poll() of the caller's own: its descriptor becomes readable when that one would
+    /// be woken. -1: there is none left.
+    int begin_wait(const std::function<bool()>& done, bool may_lead);
+    void end_wait(int fd, bool may_lead) noexcept;
+
     // -- those that spin first --
 
     [[nodiscard]] bool worth_spinning() noexcept { return spin_score_.worth_while(); }
@@ -85,6 +90,8 @@ class WaitGroup {
         bool notified = false;
     };
     static void notify(Waiter& waiter) noexcept;
+    Waiter* add_waiter(const std::function<bool()>& done);
+    bool remove_waiter(Waiter& waiter) noexcept;
     [[nodiscard]] bool lead_free(bool may_lead) const noexcept { return may_lead && !has_leader(); }
     int signal_descriptor();
 

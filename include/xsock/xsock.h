@@ -19,9 +19,12 @@
  * words.
  *
  * Threads. Every function may be called from any thread, also several at once on one object, except
- * that an object must not be used during or after the call that destroys it. After fork() the child
- * must not use objects of its parent: calls fail with EPERM. It may make objects of its own; and
- * what the parent's connections had open is closed in the child, which no peer notices.
+ * that an object must not be used during or after the call that destroys it. xsock_cq_wait(),
+ * xsock_ep_wait() and xsock_accept() are cancellation points (pthreads(7)): a thread that is
+ * cancelled there has taken no completion and no connection. No other function is one. After
+ * fork() the child must not use objects of its parent: calls fail with EPERM. It may make objects
+ * of its own; and what the parent's connections had open is closed in the child, which no peer
+ * notices.
  *
  * ABI. Structures start with their size; fill in `size` (XSOCK_INIT does) and zero the rest. A
  * newer library accepts an older, smaller structure.
@@ -138,7 +141,10 @@ XSOCK_API int xsock_cq_destroy(struct xsock_cq* cq);
 /** Takes up to `max` completions, oldest first, moving bytes when there are none. Never blocks.
  * @return how many, or -1: EINVAL, EPERM, ENOMEM */
 XSOCK_API int xsock_cq_poll(struct xsock_cq* cq, struct xsock_wc* wc, int max);
-/** Waits until at least `min` completions are there, polling meanwhile; takes up to `max`.
+/** Waits until at least `min` completions are there, polling meanwhile; takes up to `max`. Of
+ * threads that wait for more than one each, one takes all that it waits for or none. A cancellation
+ * point; only where `min` is above 64 and another thread takes completions meanwhile a thread may
+ * be cancelled late, that is, when it has returned.
  * @param min  0 to `max`; with `max` the wait is for a full batch
  * @param timeout_ms  XSOCK_FOREVER, or milliseconds
  * @return how many were taken: fewer than `min` only when time ran out (errno is then not set); -1:
@@ -262,8 +268,9 @@ XSOCK_API struct xsock_ep* xsock_ep_create(int fd, const struct xsock_ep_attr* a
  * peer does not speak MPA), ETIMEDOUT, EHOSTUNREACH, EADDRNOTAVAIL (name not found), ... */
 XSOCK_API struct xsock_ep* xsock_connect(const char* host, const char* service,
                                          const struct xsock_ep_attr* attr, int timeout_ms);
-/** Waits until start-up ended. @return 0: established (or, with XSOCK_EP_DEFER, a Request is
- * there); -1: ETIMEDOUT, or the errno of xsock_connect() */
+/** Waits until start-up ended. A cancellation point.
+ * @return 0: established (or, with XSOCK_EP_DEFER, a Request is there); -1: ETIMEDOUT, or the errno
+ *         of xsock_connect() */
 XSOCK_API int xsock_ep_wait(struct xsock_ep* ep, int timeout_ms);
 /** XSOCK_EP_DEFER: answers the Request. Private data is copied. EINVAL: no Request waits, or too
  * much private data. */
@@ -330,7 +337,7 @@ XSOCK_API struct xsock_listener* xsock_listener_create(int fd, const struct xsoc
 XSOCK_API struct xsock_listener* xsock_listen(const char* host, const char* service, int backlog,
                                               const struct xsock_ep_attr* attr);
 /** The next established endpoint (with XSOCK_EP_DEFER: with a Request). NULL: EAGAIN when time ran
- * out. Its context is attr->context until xsock_ep_set_context(). */
+ * out. Its context is attr->context until xsock_ep_set_context(). A cancellation point. */
 XSOCK_API struct xsock_ep* xsock_accept(struct xsock_listener* listener, int timeout_ms);
 /** Local TCP port; 0: it is not known; -1: EINVAL. */
 XSOCK_API int xsock_listener_port(const struct xsock_listener* listener);

@@ -69,6 +69,7 @@ void register_for_process() {
 
 Device* make(Threads threads) {
     register_for_process();  // before the lock is held: making a device takes its time
+    (void)log_enabled(LogLevel::error);  // its settings are read here, where no thread is cancelled
     const std::lock_guard lock(making);
     Device* device = the_device.load(std::memory_order_acquire);
     if (device == nullptr) {

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * System calls that are cancellation points in libc, as the engine makes them: a thread that the
+ * program cancels must not unwind through the engine, whose functions throw nothing and hold locks.
+ * They stand in place of libc's for the engine alone, and are quicker than those, which take two
+ * atomic operations each in a process with threads.
+ *
+ * Not in builds with sanitizers, which must see libc's. What else may be a cancellation point below
+ * XSOCK_QUICK_FUNCTIONS disables cancellation itself (UvLoop::notify()).
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+ssize_t read(int fd, void* to, size_t count) { return syscall(SYS_read, fd, to, count); }
+
+ssize_t write(int fd, const void* from, size_t count) {
+    return syscall(SYS_write, fd, from, count);
+}
+
+ssize_t recv(int fd, void* to, size_t count, int flags) {
+    return syscall(SYS_recvfrom, fd, to, count, flags, NULL, NULL);
+}
+
+int close(int fd) { return (int)syscall(SYS_close, fd); }
+
+int accept4(int fd, struct sockaddr* address, socklen_t* length, int flags) {
+    return (int)syscall(SYS_accept4, fd, address, length, flags);
+}
+
+int poll(struct pollfd* fds, nfds_t count, int timeout_ms) {
+    struct timespec left = {timeout_ms / 1000, timeout_ms % 1000 * 1000000L};
+    return (int)syscall(SYS_ppoll, fds, count, timeout_ms < 0 ? NULL : &left, NULL, 0);
+}
+
+int epoll_wait(int epoll_fd, struct epoll_event* events, int count, int timeout_ms) {
+    return (int)syscall(SYS_epoll_pwait, epoll_fd, events, count, timeout_ms, NULL, 0);
+}
+
+int nanosleep(const struct timespec* time, struct timespec* left) {
+    return (int)syscall(SYS_nanosleep, time, left);
+}
+
+int openat(int folder, const char* path, int flags, ...) {
+    va_list list;
+    mode_t mode;
+    va_start(list, flags);
+    mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(list, mode_t) : 0;
+    va_end(list);
+    return (int)syscall(SYS_openat, folder, path, flags, mode);
+}
+
+int open(const char* path, int flags, ...) {
+    va_list list;
+    mode_t mode;
+    va_start(list, flags);
+    mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(list, mode_t) : 0;
+    va_end(list);
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}

@@ -1,24 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //
-// Sleeping and waking. count_, the ring and the waiters' wishes (wake_at_, wake_all_) are written
-// under mutex_ only, so a push and a waiter are always in one of two orders:
-//
-//   push:    lock; count_ + n; read waiters_ and wake_at_; unlock; notify if needed
-//   waiter:  lock; waiters_ + 1, wake_at_; read count_; wait (unlocks); check again; ...
-//
-//   push first     the waiter finds the completion and does not wait.
-//   waiter first   it has left its wish and let go of the lock inside wait(), that is, it is on the
-//                  condition variable; push sees the wish, and its notify, although after the
-//                  unlock, finds it there.
-//
-// size() is a hint, and for callers that build the same pattern on top; that is why count_ is
+// count_ and the ring are written under mutex_ only. size() is a hint, and for callers that build
+// "publish, then check for waiters" on top (transport/wait_group.hpp): that is why count_ is
 // written with sequential consistency though mutex_ would do here.
 #include "base/completion_queue.hpp"
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
-#include <limits>
 #include <new>
 
 namespace xsock {
@@ -63,7 +51,7 @@ void CompletionQueue::push(std::span<const Wc> wcs) {
         for (const Wc& wc : wcs) sink_(sink_argument_, wc);
         return;
     }
-    bool wake_one = false, wake_all = false, notify = false;
+    bool notify = false;
     Notifier notifier = nullptr;
     void* argument = nullptr;
     {
@@ -91,17 +79,11 @@ void CompletionQueue::push(std::span<const Wc> wcs) {
             }
         }
         count_.store(n, std::memory_order_seq_cst);
-        if (waiters_ != 0 && n >= wake_at_) {
-            // Several may serve several.
-            (wake_all_ || (waiters_ > 1 && wcs.size() > 1) ? wake_all : wake_one) = true;
-        }
         if (notify) {
             notifier = notifier_;
             argument = notifier_argument_;
         }
     }
-    if (wake_one) wakeup_.notify_one();
-    if (wake_all) wakeup_.notify_all();
     if (notifier) notifier(argument);
 }
 
@@ -117,32 +99,6 @@ std::size_t CompletionQueue::take_waiting(std::span<Wc> out, std::size_t at_leas
     head_ = n == waiting ? 0 : (head_ + n) & (ring_.size() - 1);
     count_.store(waiting - n, std::memory_order_release);
     return n;
-}
-
-bool CompletionQueue::sleep(std::size_t n, Time deadline) {
-    using Clock = std::chrono::steady_clock;
-    constexpr auto latest = static_cast<Time>(std::numeric_limits<std::int64_t>::max());
-
-    std::unique_lock lock(mutex_);
-    if (count_.load(std::memory_order_relaxed) >= n) return true;
-    if (waiters_++ == 0) {
-        wake_at_ = n;
-        wake_all_ = false;
-    } else if (n != wake_at_) {
-        wake_at_ = std::min(wake_at_, n);
-        wake_all_ = true;
-    }
-    while (count_.load(std::memory_order_relaxed) < n) {
-        if (deadline > latest) {
-            wakeup_.wait(lock);
-        } else if (const Clock::time_point until{
-                       std::chrono::nanoseconds(static_cast<std::int64_t>(deadline))};
-                   wakeup_.wait_until(lock, until) == std::cv_status::timeout) {
-            break;
-        }
-    }
-    --waiters_;
-    return count_.load(std::memory_order_relaxed) >= n;
 }
 
 bool CompletionQueue::resize(std::uint32_t depth) {

@@ -6,7 +6,6 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <span>
@@ -34,7 +33,7 @@ class CompletionQueue {
 
     [[nodiscard]] bool has_sink() const noexcept { return sink_ != nullptr; }
 
-    /// Pollers. Order of one poller's pushes is kept. Wakes waiters and fires an armed notifier.
+    /// Pollers. Order of one poller's pushes is kept. Fires an armed notifier.
     void push(const Wc& wc) { push(std::span(&wc, 1)); }
     /// The same for several, oldest first, which become visible together.
     void push(std::span<const Wc> wcs);
@@ -49,10 +48,6 @@ class CompletionQueue {
     [[nodiscard]] std::size_t size() const noexcept {
         return count_.load(std::memory_order_seq_cst);
     }
-
-    /// Sleeps until size() >= n or the deadline (nanoseconds of CLOCK_MONOTONIC; kNever: no limit).
-    /// True when enough are there.
-    bool sleep(std::size_t n, Time deadline);
 
     /// One-shot: the next push() after arm() (with solicited_only: the next receive of a solicited
     /// Send, or the next failure) calls the notifier once, outside the lock, in the poller's
@@ -88,12 +83,8 @@ class CompletionQueue {
     std::uint32_t depth_;
     bool strict_;
     mutable SpinLock mutex_;
-    std::condition_variable_any wakeup_;
     std::vector<Wc> ring_;  // power of two, grows
     std::size_t head_ = 0;
-    std::uint32_t waiters_ = 0;
-    std::size_t wake_at_ = 0;  // with waiters_: the least that a waiter waits for
-    bool wake_all_ = false;    // waiters wait for different counts
     enum class Armed : std::uint8_t { no, any, solicited };
     std::atomic<Armed> armed_{Armed::no};  // written under mutex_
     Sink sink_ = nullptr;

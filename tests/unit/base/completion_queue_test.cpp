@@ -5,18 +5,11 @@
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <thread>
 #include <vector>
 
 namespace xsock {
 namespace {
-
-Time now() {
-    return static_cast<Time>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                 std::chrono::steady_clock::now().time_since_epoch())
-                                 .count());
-}
 
 Wc wc_of(std::uint64_t id, std::uint32_t qp = 0) { return {.wr_id = id, .qp_num = qp}; }
 
@@ -28,9 +21,6 @@ std::vector<std::uint64_t> drain(CompletionQueue& queue) {
     }
     return ids;
 }
-
-// Long enough for another thread to fall asleep, as a rule.
-void wait_for_waiters() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
 TEST(CompletionQueue, gives_completions_oldest_first) {
     CompletionQueue queue(4);
@@ -61,6 +51,16 @@ TEST(CompletionQueue, takes_no_more_than_asked_for) {
     queue.push(wc_of(1));
     EXPECT_EQ(queue.take({}), 0u);
     EXPECT_EQ(queue.size(), 1u);
+}
+
+TEST(CompletionQueue, takes_as_many_as_asked_for_or_none) {
+    CompletionQueue queue(8);
+    std::array<Wc, 4> out;
+    queue.push(wc_of(1));
+    queue.push(wc_of(2));
+    EXPECT_EQ(queue.take(out, 3), 0u);
+    EXPECT_EQ(queue.size(), 2u);
+    EXPECT_EQ(queue.take(out, 2), 2u);
 }
 
 TEST(CompletionQueue, grows_beyond_its_depth_and_keeps_order) {
@@ -133,46 +133,6 @@ TEST(CompletionQueue, purge_counts_the_sends_that_asked_to_complete) {
     EXPECT_EQ(queue.size(), 0u);
 }
 
-TEST(CompletionQueue, sleep_ends_at_once_when_enough_are_there) {
-    CompletionQueue queue(8);
-    EXPECT_TRUE(queue.sleep(0, kNever));
-    queue.push(wc_of(1));
-    EXPECT_TRUE(queue.sleep(1, kNever));
-    EXPECT_FALSE(queue.sleep(2, 0));
-}
-
-TEST(CompletionQueue, sleep_ends_at_the_deadline) {
-    CompletionQueue queue(8);
-    const Time deadline = now() + 20 * kMillisecond;
-    EXPECT_FALSE(queue.sleep(1, deadline));
-    EXPECT_GE(now(), deadline);
-}
-
-TEST(CompletionQueue, sleep_ends_when_the_last_awaited_one_comes) {
-    CompletionQueue queue(8);
-    std::thread poller([&] {
-        wait_for_waiters();
-        for (std::uint64_t i = 0; i < 3; ++i) queue.push(wc_of(i));
-    });
-    EXPECT_TRUE(queue.sleep(3, kNever));
-    EXPECT_EQ(queue.size(), 3u);
-    poller.join();
-}
-
-TEST(CompletionQueue, waiters_that_wait_for_different_counts_all_wake) {
-    CompletionQueue queue(8);
-    std::vector<std::thread> waiters;
-    std::atomic<int> woken{0};
-    for (std::size_t n : {3, 1, 2, 1, 3}) {
-        waiters.emplace_back([&, n] { woken += queue.sleep(n, kNever); });
-    }
-    wait_for_waiters();
-    for (std::uint64_t i = 0; i < 5; ++i) queue.push(wc_of(i));
-    for (std::thread& t : waiters) t.join();
-    EXPECT_EQ(woken.load(), 5);
-    EXPECT_EQ(queue.size(), 5u);
-}
-
 // -- notification --
 
 void count(void* argument) { ++*static_cast<int*>(argument); }
@@ -194,23 +154,6 @@ TEST(CompletionQueue, several_pushed_at_once_keep_order_and_bounds) {
     EXPECT_TRUE(strict.overrun());
     EXPECT_EQ(told, 1u);
     EXPECT_EQ(drain(strict), (std::vector<std::uint64_t>{0, 1, 2, 3}));
-}
-
-TEST(CompletionQueue, several_pushed_at_once_wake_several_waiters) {
-    CompletionQueue queue(4);
-    std::atomic<int> awake{0};
-    std::vector<std::thread> waiters;
-    for (int i = 0; i < 3; ++i) {
-        waiters.emplace_back([&] {
-            std::array<Wc, 1> out;
-            while (queue.take(out) == 0) queue.sleep(1, kNever);
-            ++awake;
-        });
-    }
-    wait_for_waiters();
-    queue.push(std::array{wc_of(1), wc_of(2), wc_of(3)});
-    for (std::thread& t : waiters) t.join();
-    EXPECT_EQ(awake, 3);
 }
 
 TEST(CompletionBatch, shows_what_it_has_when_flushed_full_or_turned_elsewhere) {
@@ -343,46 +286,6 @@ TEST(CompletionQueue, many_producers_many_pollers) {
     for (std::thread& t : threads) t.join();
     for (const auto& n : seen) ASSERT_EQ(n.load(), 1);
     EXPECT_EQ(misplaced.load(), 0u);
-}
-
-// Sleeps without a deadline: one lost wake-up hangs the test.
-TEST(CompletionQueue, no_wake_up_is_lost) {
-    constexpr std::uint64_t kRounds = 5000;
-    CompletionQueue there(4), back(4);
-    std::thread echo([&] {
-        std::array<Wc, 1> out;
-        for (std::uint64_t i = 0; i < kRounds; ++i) {
-            while (there.take(out) == 0) there.sleep(1, kNever);
-            back.push(out[0]);
-        }
-    });
-    std::array<Wc, 1> out;
-    for (std::uint64_t i = 0; i < kRounds; ++i) {
-        there.push(wc_of(i));
-        while (back.take(out) == 0) back.sleep(1, kNever);
-        ASSERT_EQ(out[0].wr_id, i);
-    }
-    echo.join();
-}
-
-TEST(CompletionQueue, many_waiters_share_what_comes) {
-    constexpr std::uint64_t kWaiters = 4, kEach = 1500;
-    CompletionQueue queue(4);
-    std::vector<std::thread> waiters;
-    for (std::uint64_t s = 0; s < kWaiters; ++s) {
-        waiters.emplace_back([&] {
-            std::array<Wc, 1> out;
-            for (std::uint64_t i = 0; i < kEach; ++i) {
-                while (queue.take(out) == 0) queue.sleep(1, kNever);
-            }
-        });
-    }
-    for (std::uint64_t i = 0; i < kWaiters * kEach; ++i) {
-        queue.push(wc_of(i));
-        if (i % 7 == 0) std::this_thread::yield();
-    }
-    for (std::thread& t : waiters) t.join();
-    EXPECT_EQ(queue.size(), 0u);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 
 #include "base/poll_group.hpp"
 #include "transport/clock.hpp"
+#include "transport/fork.hpp"
 
 namespace xsock::sockets {
 
@@ -48,11 +49,15 @@ inline int no(int error) noexcept {
     return -1;
 }
 
-/// Polls, then sleeps, until `done()`, or for `timeout` (0: without limit).
+/// Polls, then sleeps, until `done()`, or for `timeout` (0: without limit). `interrupted` in a
+/// child that a signal handler has forked meanwhile: what the caller waited for is the parent's,
+/// and any lock of it may be taken for good.
 template <typename F>
 PollGroup::Waited wait(PollGroup& progress, const F& done, Time timeout) {
+    const std::uint32_t generation = process_generation();
     const Time deadline = timeout != 0 ? time_after(monotonic_now(), timeout) : kNever;
-    return progress.wait_interruptibly(std::cref(done), deadline, timeout == 0);
+    const auto waited = progress.wait_interruptibly(std::cref(done), deadline, timeout == 0);
+    return process_generation() == generation ? waited : PollGroup::Waited::interrupted;
 }
 /// -1 with the errno for a wait that did not end well.
 inline int fail_wait(PollGroup::Waited why, int on_timeout) noexcept {

@@ -145,8 +145,10 @@ ssize_t MessageChannel::receive_direct(const IovSpan& iovs, const CallMode& mode
     }
     if (!offered) offered = redirect_rest(iovs);
     const auto done_waiting = [&] { return offered ? direct_done() : something_to_read(); };
+    const std::uint32_t generation = process_generation();
     const auto waited = wait(*progress_, done_waiting, mode.timeout);
     over = waited != PollGroup::Waited::done;
+    if (process_generation() != generation) return no(EINTR);
     if (offered) {
         rx_lock_.lock();
         if (direct_.where == &iovs &&

@@ -122,7 +122,9 @@ ssize_t MessageChannel::wait_for_zero_copy(Buffer& buffer, const CallMode& mode)
     const auto over = [&buffer] {
         return buffer.zero_copy_state.load(std::memory_order_seq_cst) != 0;
     };
+    const std::uint32_t generation = process_generation();
     const auto waited = wait(*progress_, over, mode.timeout);
+    if (process_generation() != generation) return no(EINTR);
     if (waited != PollGroup::Waited::done) {
         BufferPtr copy(take_buffer(buffer.length));
         progress_->locked([&](PollCycle& cycle) {

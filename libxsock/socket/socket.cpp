@@ -83,6 +83,10 @@ void Socket::close() {
             });
         }
         if (connected) close_connection();
+        if (!in_own_process()) {  // a signal handler forked
+            leak_after_fork(std::move(held_));
+            return;
+        }
     } else {
         own_fd_.forget();
     }
@@ -97,6 +101,7 @@ void Socket::close_connection() {
             return connection_->sends_outstanding() == 0 || phase() == Phase::ended;
         };
         wait(*progress(), drained, Time{static_cast<unsigned>(linger)} * kSecond);
+        if (!in_own_process()) return;
     }
     std::shared_ptr<PolledQp> connection;
     channel_->close();

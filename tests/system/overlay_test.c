@@ -635,6 +635,7 @@ static void* interrupt_and_send(void* argument) {
     usleep(200000);
     pthread_kill(victim.thread, SIGUSR1);
     usleep(200000);
+    if (victim.peer < 0) return NULL;
     CHECK(send(victim.peer, "x", 1, 0) == 1); /* for a call that goes on */
     return NULL;
 }
@@ -699,6 +700,74 @@ CASE(forked_in_a_handler) {
         CHECK(close(epfd) == 0);
         close_pair(fds);
     }
+}
+
+/* The same in the middle of a long transfer: of a message that TCP has not taken yet, of one that
+ * comes in, of a close that waits. */
+CASE(forked_in_a_handler_in_a_transfer) {
+    enum { SEND, RECV, CLOSE, CALLS, LARGE = 1024 * 1024 };
+    char* const bytes = calloc(1, LARGE);
+    int i;
+    CHECK(bytes != NULL);
+    for (i = 0; i < CALLS; i++) {
+        const struct sigaction action = {.sa_handler = fork_on_signal};
+        const struct linger linger = {1, 5};
+        struct sigaction before;
+        struct victim victim = {.thread = pthread_self()};
+        struct sockaddr_in address;
+        const int from = listener(&address, 1);
+        int fd, result = 0, reason;
+        pthread_t thread;
+        pid_t peer;
+        fflush(stdout);
+        peer = fork(); /* no thread of it polls: it stops in the middle of a message */
+        CHECK(peer >= 0);
+        if (peer == 0) {
+            struct connecting c = {.address = address, .on = 1};
+            const int small = 4096;
+            alarm(30);
+            setenv("XSOCK_PROGRESS", "app", 1);
+            c.fd = socket(AF_INET, SOCK_STREAM, 0);
+            setsockopt(c.fd, SOL_SOCKET, i == RECV ? SO_SNDBUF : SO_RCVBUF, &small, sizeof small);
+            ddpmode(c.fd);
+            CHECK(connect(c.fd, (struct sockaddr*)&address, sizeof address) == 0);
+            CHECK(send(c.fd, "x", 1, 0) == 1);
+            if (i == RECV) CHECK(send(c.fd, bytes, LARGE, MSG_DONTWAIT) == LARGE);
+            for (;;) pause();
+        }
+        fd = accept(from, NULL, NULL);
+        CHECK(fd >= 0 && recv(fd, bytes, 1, 0) == 1);
+        CHECK(sigaction(SIGUSR1, &action, &before) == 0);
+        handlers_child = -1;
+        victim.peer = -1;
+        if (i != CLOSE) CHECK(pthread_create(&thread, NULL, interrupt_and_send, &victim) == 0);
+        if (i == SEND) {
+            while ((result = (int)send(fd, bytes, LARGE, 0)) > 0) {
+            }
+        } else if (i == RECV) {
+            result = (int)recv(fd, bytes, LARGE, 0);
+        } else {
+            while (send(fd, bytes, LARGE, MSG_DONTWAIT) > 0) {
+            }
+            CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger) == 0);
+            CHECK(pthread_create(&thread, NULL, interrupt_and_send, &victim) == 0);
+            close(fd);
+        }
+        reason = errno;
+        if (handlers_child == 0) {
+            if (i == CLOSE) _exit(0);
+            if (result != -1 || reason != EINTR) _exit(2);
+            _exit(recv(fd, bytes, LARGE, 0) == -1 && errno == EPERM ? 0 : 3);
+        }
+        CHECK(handlers_child > 0);
+        wait_ok(handlers_child);
+        CHECK(pthread_join(thread, NULL) == 0);
+        CHECK(kill(peer, SIGKILL) == 0 && waitpid(peer, NULL, 0) == peer);
+        CHECK(sigaction(SIGUSR1, &before, NULL) == 0);
+        CHECK(close(from) == 0);
+        if (i != CLOSE) CHECK(close(fd) == 0);
+    }
+    free(bytes);
 }
 
 static void* receive_until_end(void* argument) {

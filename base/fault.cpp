@@ -4,6 +4,7 @@
 // late), siglongjmp() and sigaction().
 #include "base/fault.hpp"
 
+#include <atomic>
 #include <cerrno>
 #include <csetjmp>
 #include <csignal>
@@ -38,9 +39,29 @@ struct Guard {
 #endif
 
 constexpr int kSignals[] = {SIGSEGV, SIGBUS};
-struct sigaction previous[2];  // in the order of kSignals; written before our handler can run
+
+// The handlers that ours took the place of, newest last. Of more than there is room for, the newest
+// takes the place of the one before it.
+struct Chain {
+    static constexpr int kMost = 8;
+    struct sigaction handlers[kMost];  // one is written before `count` says that it is there
+    std::atomic<int> count{0};
+};
+constinit Chain chains[2];  // in the order of kSignals
+constinit std::atomic<bool> installing{false};
 
 constexpr std::size_t index_of(int signal) noexcept { return signal == SIGSEGV ? 0 : 1; }
+
+// A fault that this thread has passed on. A handler that chains to ours calls it with the same
+// context, further down the stack than where the handler was called from: the fault goes to the
+// next older one then. (A later fault may have its context where one had it that was left by
+// siglongjmp(), but then our frame is where it was as well.)
+struct PassedOn {
+    const void* context = nullptr;
+    std::uintptr_t frame = 0;
+    int depth = 0;
+};
+[[gnu::tls_model("initial-exec")]] thread_local constinit PassedOn passed_on;
 
 // Raised by an instruction, so that it comes again when the handler returns. Others come from
 // kill() and the like, or tell of a memory error found in passing.
@@ -68,7 +89,14 @@ bool contains(const Range& range, const siginfo_t& info) noexcept {
 
 // What the kernel would have done had we not been there.
 void pass_on(int signal, siginfo_t* info, void* context) noexcept {
-    struct sigaction& before = previous[index_of(signal)];
+    const auto frame = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+    const bool nested = passed_on.context == context && frame < passed_on.frame;
+    const int depth = nested ? passed_on.depth + 1 : 0;
+    Chain& chain = chains[index_of(signal)];
+    const int at = chain.count.load(std::memory_order_acquire) - 1 - depth;
+    struct sigaction none = {};
+    none.sa_handler = SIG_DFL;
+    struct sigaction& before = at >= 0 ? chain.handlers[at] : none;
     const bool with_info = (before.sa_flags & SA_SIGINFO) != 0;
     const bool is_default = !with_info && before.sa_handler == SIG_DFL;
     const bool is_ignored = !with_info && before.sa_handler == SIG_IGN;
@@ -91,11 +119,14 @@ void pass_on(int signal, siginfo_t* info, void* context) noexcept {
         before = {};
         before.sa_handler = SIG_DFL;
     }
+    const PassedOn outer = passed_on;
+    passed_on = {context, frame, depth};
     if (with_info) {
         handler.sa_sigaction(signal, info, context);
     } else {
         handler.sa_handler(signal);
     }
+    passed_on = outer;
     pthread_sigmask(SIG_SETMASK, &mask, nullptr);
 }
 
@@ -111,19 +142,34 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     errno = saved_errno;
 }
 
-bool install_once() noexcept {
-    for (const int signal : kSignals) {
-        struct sigaction& before = previous[index_of(signal)];
-        XSOCK_ASSERT(sigaction(signal, nullptr, &before) == 0);
-        struct sigaction ours = {};
-        ours.sa_sigaction = on_fault;
-        // NODEFER: the jump out has no mask to restore, see above. ONSTACK and RESTART: as the
-        // handler behind us would have it.
-        ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK | (before.sa_flags & SA_RESTART);
-        sigemptyset(&ours.sa_mask);
-        XSOCK_ASSERT(sigaction(signal, &ours, nullptr) == 0);
-    }
-    return true;
+bool is_ours(const struct sigaction& action) noexcept {
+    return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == on_fault;
+}
+
+// True: another one was there, and ours was before.
+bool install_for(int signal) noexcept {
+    struct sigaction before;
+    XSOCK_ASSERT(sigaction(signal, nullptr, &before) == 0);
+    if (is_ours(before)) return false;
+    Chain& chain = chains[index_of(signal)];
+    const int count = chain.count.load(std::memory_order_relaxed);
+    const int at = count < Chain::kMost ? count : Chain::kMost - 1;
+    chain.handlers[at] = before;
+    chain.count.store(at + 1, std::memory_order_release);
+    struct sigaction ours = {};
+    ours.sa_sigaction = on_fault;
+    // NODEFER: the jump out has no mask to restore, see above. ONSTACK and RESTART: as the
+    // handler behind us would have it.
+    ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK | (before.sa_flags & SA_RESTART);
+    sigemptyset(&ours.sa_mask);
+    XSOCK_ASSERT(sigaction(signal, &ours, nullptr) == 0);
+    return count != 0;
+}
+
+bool install_all() noexcept {
+    bool replaced = false;
+    for (const int signal : kSignals) replaced |= install_for(signal);
+    return replaced;
 }
 
 void restore(const Guard& guard) noexcept {
@@ -134,7 +180,14 @@ void restore(const Guard& guard) noexcept {
 
 }  // namespace
 
-void install() noexcept { [[maybe_unused]] static const bool installed = install_once(); }
+bool install() noexcept {
+    [[maybe_unused]] static const bool first = install_all();
+    // Another thread is at it, or was when this process was forked: then ours is there.
+    if (installing.exchange(true, std::memory_order_acquire)) return false;
+    const bool replaced = install_all();
+    installing.store(false, std::memory_order_release);
+    return replaced;
+}
 
 bool guarded(void (*body)(void*), void* argument) noexcept {
     Guard guard;

@@ -13,8 +13,10 @@
 
 namespace xsock::fault {
 
-/// Installs the SIGSEGV/SIGBUS handlers, once per process; chains to what was there.
-void install() noexcept;
+/// Installs the SIGSEGV/SIGBUS handlers, if they are not there; chains to what is there. A handler
+/// that the program installed behind ours, and that chains to ours, is called once for each fault.
+/// @return true: the program had replaced one of ours
+bool install() noexcept;
 
 /// Runs `body(argument)`. False when it touched a named range that was not mapped (or not
 /// writable). Nests: the innermost call is the one that ends.

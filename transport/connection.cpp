@@ -7,10 +7,10 @@
 #include <cerrno>
 #include <new>
 
-#include "base/fault.hpp"
 #include "transport/connection_config.hpp"
 #include "transport/connection_report.hpp"
 #include "transport/descriptors.hpp"
+#include "transport/fault_handler.hpp"
 #include "transport/log.hpp"
 #include "transport/mpa_config.hpp"
 
@@ -84,7 +84,7 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, PollCycle& cycle
                                    ? transport.peer_silence
                                    : Time{attr.user_timeout_ms} * kMillisecond;
     // What may run out of memory comes before the descriptor is taken.
-    fault::install();
+    keep_fault_handler();
     parts_.send_cq->add_source(*parts_.progress);
     parts_.recv_cq->add_source(*parts_.progress);
     if (auto r = socket_.open(fd, {attr.keepalive_s, silence_limit}, attr.shared_descriptor); !r) {

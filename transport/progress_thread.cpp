@@ -10,6 +10,7 @@
 #include <system_error>
 #include <thread>
 
+#include "transport/fault_handler.hpp"
 #include "transport/progress.hpp"
 #include "transport/uv_loop.hpp"
 
@@ -27,6 +28,7 @@ struct ProgressThread::Loop {
     const TransportConfig& config;
     unsigned index;
     uv_timer_t tick{};
+    uv_timer_t every_second{};
     uv_poll_t poll{};
     uv_prepare_t before_sleep{};
     uv_check_t after_sleep{};
@@ -133,6 +135,10 @@ struct ProgressThread::Loop {
             pthread_setaffinity_np(pthread_self(), sizeof set, &set);
         }
         watch();
+        if (index == 0) {
+            uv_timer_start(
+                &every_second, [](uv_timer_t*) { keep_fault_handler(); }, 1000, 1000);
+        }
         // Producers notify only while we sleep with nothing but the wake flag and the descriptor to
         // wake us; with a tick running they need not.
         uv_prepare_start(&before_sleep, [](uv_prepare_t* p) {
@@ -149,6 +155,7 @@ struct ProgressThread::Loop {
     bool init() {
         if (!uv.open([](void* self) { static_cast<Loop*>(self)->on_wake(); }, this)) return false;
         uv_timer_init(uv.get(), &tick);
+        uv_timer_init(uv.get(), &every_second);
         uv_prepare_init(uv.get(), &before_sleep);
         uv_check_init(uv.get(), &after_sleep);
         if (uv_poll_init(uv.get(), &poll, progress.epoll_fd()) != 0) return false;

@@ -20,6 +20,7 @@
 #include "transport/connection.hpp"
 #include "transport/descriptors.hpp"
 #include "transport/event_fd.hpp"
+#include "transport/fault_handler.hpp"
 #include "transport/listener.hpp"
 #include "transport/progress.hpp"
 #include "transport/soft_cq.hpp"
@@ -238,6 +239,7 @@ class SoftDevice final : public Device, public PolledDevice {
     PdId create_pd() override { return next_pd_.fetch_add(1, std::memory_order_relaxed); }
 
     Result<std::uint32_t> register_memory(const RegionAttr& attr) override {
+        keep_fault_handler();
         return memory_.add(attr);
     }
     Result<void> deregister_memory(std::uint32_t stag) override { return memory_.remove(stag); }

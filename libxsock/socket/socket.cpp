@@ -37,7 +37,7 @@ Result<Socket*> Socket::open(int fd, int hint) {
     }
     static std::once_flag once;
     std::call_once(once, [] {
-        fault::install();
+        (void)fault::install();
         call_in_child(renew_buffer_pool);
         call_in_child(reset_start_lock);
     });

@@ -1030,6 +1030,34 @@ CASE(duplicated_while_closed) {
     }
 }
 
+static void on_crash(int number) {
+    (void)number;
+    _exit(9);
+}
+
+/* A program that installs a handler for faults, behind the engine's back. */
+CASE(faults_with_a_handler_of_the_program) {
+    pid_t child;
+    int status;
+    fflush(stdout);
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        const struct sigaction action = {.sa_handler = on_crash};
+        char* const nowhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        int fds[2];
+        pair_of(1, fds);
+        CHECK(sigaction(SIGSEGV, &action, NULL) == 0);
+        usleep(1500000); /* it is looked at once a second */
+        CHECK_ERROR(send(fds[0], nowhere, 100, 0), EFAULT);
+        exchange(fds[0], fds[1]);
+        *(volatile char*)nowhere = 1; /* the program's own */
+        _exit(8);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 9);
+}
+
 /* A program may say how many descriptors there may ever be, with sets of the usual size. */
 CASE(select_of_all_there_may_be) {
     const long page = sysconf(_SC_PAGESIZE);

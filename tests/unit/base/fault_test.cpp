@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <csetjmp>
 #include <csignal>
 #include <cstddef>
 #include <cstdlib>
@@ -314,6 +315,56 @@ TEST_F(FaultChain, plain_handler_before_gets_the_signal) {
             signal(SIGSEGV, [](int number) { _exit(number == SIGSEGV ? 7 : 98); });
             fault::install();
             fault_outside_of_ranges();
+        },
+        testing::ExitedWithCode(7), "");
+}
+
+std::atomic<int> calls_of_the_later_one;
+struct sigaction before_the_later_one;
+
+void count_and_chain(int signal, siginfo_t* info, void* context) {
+    ++calls_of_the_later_one;
+    if ((before_the_later_one.sa_flags & SA_SIGINFO) == 0) _exit(97);
+    before_the_later_one.sa_sigaction(signal, info, context);
+}
+
+void exit_7_after_one_call_of_the_later_one(int, siginfo_t*, void*) {
+    _exit(calls_of_the_later_one == 1 ? 7 : 98);
+}
+
+TEST_F(FaultChain, a_handler_that_replaced_ours_is_behind_it_after_the_next_install) {
+    EXPECT_EXIT(
+        {
+            set_action(SIGSEGV, exit_7_after_one_call_of_the_later_one, 0);
+            if (fault::install() || fault::install()) _exit(96);
+            sigaction(SIGSEGV, nullptr, &before_the_later_one);
+            set_action(SIGSEGV, count_and_chain, 0);
+            if (!fault::install() || fault::install()) _exit(95);
+            const Pages pages(1, PROT_NONE);
+            const bool guarded = guard([&] {
+                const Touch touch(1, pages.data(), kPage);
+                write_at(pages.data());
+            });
+            if (guarded || calls_of_the_later_one != 0) _exit(94);
+            fault_outside_of_ranges();
+        },
+        testing::ExitedWithCode(7), "");
+}
+
+sigjmp_buf jumped_out;
+void jump_out(int, siginfo_t*, void*) { siglongjmp(jumped_out, 1); }
+
+TEST_F(FaultChain, a_later_handler_may_jump_out_each_time) {
+    EXPECT_EXIT(
+        {
+            set_action(SIGSEGV, exit_7_at_expected_address, 0);
+            (void)fault::install();
+            set_action(SIGSEGV, jump_out, 0);
+            (void)fault::install();
+            volatile int jumps = 0;
+            if (sigsetjmp(jumped_out, 1) != 0) jumps = jumps + 1;
+            if (jumps < 3) fault_outside_of_ranges();
+            _exit(7);
         },
         testing::ExitedWithCode(7), "");
 }

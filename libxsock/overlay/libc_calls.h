@@ -138,6 +138,7 @@
          void* argument),                                                                          \
          "FIONREAD: bytes of the next message; FIONBIO, FIOCLEX, FIONCLEX as fcntl")              \
     /* ---- readiness ---- */                                                                      \
+    KEEP(mmap, "of TCP's memory maps nothing: TCP_ZEROCOPY_RECEIVE is ENOPROTOOPT")                \
     CALL(poll, int, (struct pollfd * fds, nfds_t count, int timeout_ms),                           \
          "readiness of the message queue, not of TCP")                                             \
     ALIAS(__poll, poll)                                                                            \

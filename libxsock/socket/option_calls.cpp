@@ -75,6 +75,13 @@ int Socket::set_mode(int fd, int value) {
         return XSOCK_PLAIN;
     }
     if (now != Phase::fresh) return now == Phase::plain ? no(EISCONN) : 0;
+    // The program would wait for notifications that never come.
+    int zero_copy = 0;
+    socklen_t zero_copy_size = sizeof zero_copy;
+    if (getsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &zero_copy, &zero_copy_size) == 0 &&
+        zero_copy != 0) {
+        return no(EOPNOTSUPP);
+    }
     if (tcp::check_listening(fd)) {
         options_.mode = value;
         mode_on_.store(true);
@@ -136,6 +143,8 @@ int Socket::set_option(int fd, int level, int name, const void* value, socklen_t
         (name == SO_RCVTIMEO ? receive_timeout_ : send_timeout_).store(timeout_of(fd, name));
         return 0;
     }
+    // As a kernel without it: nothing would ever come to the error queue.
+    if (level == SOL_SOCKET && name == SO_ZEROCOPY && on()) return no(ENOPROTOOPT);
     if (!started) return XSOCK_PASS;
     if (level == SOL_SOCKET && name == SO_LINGER) {
         linger how{};
@@ -190,6 +199,8 @@ int Socket::get_option(int, int level, int name, void* value, socklen_t* length)
         *length = n;
         return 0;
     }
+    // As a kernel without it: the bytes are FPDUs.
+    if (level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE) return no(ENOPROTOOPT);
     return XSOCK_PASS;
 }
 

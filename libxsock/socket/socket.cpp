@@ -244,6 +244,9 @@ int Socket::fcntl(int fd, int command, long argument) {
         return (flags & ~O_NONBLOCK) | (nonblocking_.load() ? O_NONBLOCK : 0);
     }
     if (command != F_SETFL) return XSOCK_PASS;
+    if ((argument & O_ASYNC) != 0 && on() && (::fcntl(fd, F_GETFL) & O_ASYNC) == 0) {
+        return no(EOPNOTSUPP);  // it would tell of TCP's bytes
+    }
     const bool wanted = (argument & O_NONBLOCK) != 0;
     // The engine accepts in poll cycles, which must not block.
     if (::fcntl(fd, F_SETFL, listener_.is_open() ? argument | O_NONBLOCK : argument) < 0) return -1;
@@ -259,6 +262,10 @@ int Socket::ioctl(int fd, unsigned long request, void* argument) {
         if (::ioctl(fd, FIONBIO, &applied) < 0) return -1;
         nonblocking_.store(wanted != 0);
         return 0;
+    }
+    if (request == FIOASYNC && argument != nullptr && on() &&
+        *static_cast<const int*>(argument) != 0) {
+        return no(EOPNOTSUPP);  // as O_ASYNC
     }
     if ((now != Phase::open && now != Phase::ended) || argument == nullptr) return XSOCK_PASS;
     return foreign() ? inherited() : channel_->ioctl(fd, request, argument);

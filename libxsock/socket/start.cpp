@@ -207,6 +207,9 @@ int Socket::connect(int fd, const sockaddr* address, socklen_t length) {
     }
     if (ensure_progress() == nullptr) return -1;
     ensure_channel();
+    // Else connect() is done before TCP is: MPA begins when TCP is connected.
+    const int off = 0;
+    setsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &off, sizeof off);
     if (::connect(fd, address, length) == 0) {
         if (begin(fd, ConnectAttr::Role::initiator) != 0) return -1;
         return blocks ? wait_started() : no(EINPROGRESS);

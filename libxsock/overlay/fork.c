@@ -28,6 +28,7 @@ static void renew(_Atomic uint32_t* page) {
     fd_table_forked();
     overlay_wait_forked();
     overlay_stdio_forked();
+    overlay_aio_forked();
     atomic_fetch_add(&fork_generation, 1);
     if (page == NULL) return;
     atomic_store(&owner, getpid());

@@ -18,6 +18,7 @@
 #ifndef XSOCK_OVERLAY_LIBC_CALLS_H
 #define XSOCK_OVERLAY_LIBC_CALLS_H
 
+#include <aio.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -188,6 +189,31 @@
     CALL(execve, int, (const char* path, char* const* argv, char* const* envp),                    \
          "what is queued drains first; started sockets are closed on exec")                        \
     CALL(execv, int, (const char* path, char* const* argv), "as execve")                           \
+    /* ---- asynchronous requests ---- */                                                          \
+    CALL(aio_read, int, (struct aiocb * control), "takes one message, in a thread of the overlay") \
+    CALL(aio_read64, int, (struct aiocb64 * control), "as aio_read")                               \
+    CALL(aio_write, int, (struct aiocb * control), "sends one message, as aio_read")               \
+    CALL(aio_write64, int, (struct aiocb64 * control), "as aio_write")                             \
+    CALL(lio_listio, int,                                                                          \
+         (int mode, struct aiocb* const* list, int count, struct sigevent* event),                 \
+         "aio_read or aio_write for each, if one is on a DDPMODE descriptor")                      \
+    CALL(lio_listio64, int,                                                                        \
+         (int mode, struct aiocb64* const* list, int count, struct sigevent* event),               \
+         "as lio_listio")                                                                          \
+    CALL(aio_cancel, int, (int fd, struct aiocb* control), "what has not begun")                   \
+    CALL(aio_cancel64, int, (int fd, struct aiocb64* control), "as aio_cancel")                    \
+    CALL(aio_suspend, int,                                                                         \
+         (const struct aiocb* const* list, int count, const struct timespec* time),                \
+         "libc's if none of the list is under way on a DDPMODE descriptor")                        \
+    CALL(aio_suspend64, int,                                                                       \
+         (const struct aiocb64* const* list, int count, const struct timespec* time),              \
+         "as aio_suspend")                                                                         \
+    KEEP(aio_error, "reads what is in the request")                                                \
+    KEEP(aio_error64, "as aio_error")                                                              \
+    KEEP(aio_return, "as aio_error")                                                               \
+    KEEP(aio_return64, "as aio_error")                                                             \
+    KEEP(aio_fsync, "ends in EINVAL, as on any socket")                                            \
+    KEEP(aio_fsync64, "as aio_fsync")                                                              \
     CALL(execvp, int, (const char* file, char* const* argv), "as execve")                          \
     CALL(execvpe, int, (const char* file, char* const* argv, char* const* envp), "as execve")      \
     CALL(execl, int, (const char* path, const char* argument, ...), "as execve")                   \

@@ -106,6 +106,7 @@ int overlay_may_be_registered(int fd);
 /* In a forked child: locks that threads of the parent held are free, lists are whole. */
 void overlay_wait_forked(void);
 void overlay_stdio_forked(void);
+void overlay_aio_forked(void);
 /* `fd` has just got its handle: it goes on in the epoll sets that it was in. -1 with errno. */
 int overlay_adopt_registrations(int fd);
 

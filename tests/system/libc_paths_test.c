@@ -25,6 +25,146 @@ static void expect(int fd, const char* text) {
     CHECK(n == (ssize_t)strlen(text) && memcmp(bytes, text, (size_t)n) == 0);
 }
 
+/* ---- aio ---------------------------------------------------------------------------------------
+ */
+static void wait_for(struct aiocb* request) {
+    const struct aiocb* const list[] = {request};
+    const struct timespec limit = {20, 0};
+    while (aio_error(request) == EINPROGRESS) CHECK(aio_suspend(list, 1, &limit) == 0);
+}
+
+CASE(aio_carries_messages) {
+    char in[64] = "";
+    char first[] = "first", second[] = "the second";
+    struct aiocb read_it = {.aio_buf = in, .aio_nbytes = sizeof in};
+    struct aiocb write_first = {.aio_buf = first, .aio_nbytes = 5};
+    struct aiocb write_second = {.aio_buf = second, .aio_nbytes = 10};
+    const struct aiocb* const list[] = {&read_it};
+    const struct timespec soon = {0, 50000000};
+    int fds[2];
+    pair_of(1, fds);
+    write_first.aio_fildes = write_second.aio_fildes = fds[0];
+    read_it.aio_fildes = fds[1];
+    CHECK(aio_read(&read_it) == 0);
+    CHECK(aio_error(&read_it) == EINPROGRESS);
+    CHECK_ERROR(aio_suspend(list, 1, &soon), EAGAIN);
+    CHECK(aio_write(&write_first) == 0 && aio_write(&write_second) == 0);
+    wait_for(&read_it);
+    CHECK(aio_error(&read_it) == 0 && aio_return(&read_it) == 5 && memcmp(in, "first", 5) == 0);
+    expect(fds[1], "the second"); /* requests of one descriptor are in order */
+    wait_for(&write_second);
+    CHECK(aio_return(&write_first) == 5 && aio_return(&write_second) == 10);
+    exchange(fds[0], fds[1]);
+    close_pair(fds);
+}
+
+static _Atomic int called;
+static void on_completion(union sigval value) { called += value.sival_int; }
+static volatile int signal_value;
+static void on_signal(int number, siginfo_t* info, void* context) {
+    (void)number;
+    (void)context;
+    signal_value = info->si_code == SI_ASYNCIO ? info->si_value.sival_int : -1;
+}
+
+CASE(aio_notifies) {
+    struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_RESTART};
+    char byte[] = "x";
+    struct aiocb request = {.aio_buf = byte, .aio_nbytes = 1};
+    int fds[2];
+    int i;
+    pair_of(1, fds);
+    request.aio_fildes = fds[0];
+    request.aio_sigevent.sigev_notify = SIGEV_THREAD;
+    request.aio_sigevent.sigev_notify_function = on_completion;
+    request.aio_sigevent.sigev_value.sival_int = 7;
+    CHECK(aio_write(&request) == 0);
+    expect(fds[1], "x");
+    for (i = 0; called == 0 && i < 20000; i++) usleep(1000);
+    CHECK(called == 7 && aio_error(&request) == 0);
+    CHECK(sigaction(SIGRTMIN, &action, NULL) == 0);
+    request.aio_sigevent.sigev_notify = SIGEV_SIGNAL;
+    request.aio_sigevent.sigev_signo = SIGRTMIN;
+    CHECK(aio_write(&request) == 0);
+    expect(fds[1], "x");
+    for (i = 0; signal_value == 0 && i < 20000; i++) usleep(1000);
+    CHECK(signal_value == 7);
+    close_pair(fds);
+}
+
+CASE(lists_of_aio) {
+    char a[] = "a", b[] = "bb", file[8] = "";
+    const int zero = open("/dev/zero", O_RDONLY);
+    struct aiocb one = {.aio_buf = a, .aio_nbytes = 1, .aio_lio_opcode = LIO_WRITE};
+    struct aiocb two = {.aio_buf = b, .aio_nbytes = 2, .aio_lio_opcode = LIO_WRITE};
+    struct aiocb plain = {.aio_buf = file, .aio_nbytes = 8, .aio_lio_opcode = LIO_READ};
+    struct aiocb nothing = {.aio_lio_opcode = LIO_NOP};
+    struct aiocb* const list[] = {&one, NULL, &plain, &nothing, &two};
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD};
+    int fds[2];
+    int i;
+    pair_of(1, fds);
+    one.aio_fildes = two.aio_fildes = fds[0];
+    plain.aio_fildes = zero;
+    CHECK(lio_listio(LIO_WAIT, list, 5, NULL) == 0);
+    CHECK(aio_error(&one) == 0 && aio_return(&one) == 1 && aio_return(&two) == 2);
+    CHECK(aio_error(&plain) == 0 && aio_return(&plain) == 8);
+    expect(fds[1], "a");
+    expect(fds[1], "bb");
+    event.sigev_notify_function = on_completion;
+    event.sigev_value.sival_int = 3;
+    called = 0;
+    CHECK(lio_listio(LIO_NOWAIT, list, 5, &event) == 0);
+    expect(fds[1], "a");
+    expect(fds[1], "bb");
+    for (i = 0; called == 0 && i < 20000; i++) usleep(1000);
+    CHECK(called == 3);
+    close(zero);
+    close_pair(fds);
+}
+
+CASE(aio_is_cancelled) {
+    char in[3][8];
+    struct aiocb requests[3];
+    int fds[2];
+    int i;
+    pair_of(1, fds);
+    memset(requests, 0, sizeof requests);
+    for (i = 0; i < 3; i++) {
+        requests[i].aio_fildes = fds[1];
+        requests[i].aio_buf = in[i];
+        requests[i].aio_nbytes = sizeof in[i];
+        CHECK(aio_read(&requests[i]) == 0);
+    }
+    usleep(50000); /* the first is under way */
+    CHECK(aio_cancel(fds[1], &requests[1]) == AIO_CANCELED);
+    CHECK(aio_error(&requests[1]) == ECANCELED && aio_return(&requests[1]) == -1);
+    CHECK(aio_cancel(fds[1], &requests[0]) == AIO_NOTCANCELED);
+    CHECK(aio_cancel(fds[1], NULL) == AIO_NOTCANCELED);
+    CHECK(aio_error(&requests[2]) == ECANCELED);
+    CHECK(send(fds[0], "x", 1, 0) == 1);
+    wait_for(&requests[0]);
+    CHECK(aio_return(&requests[0]) == 1 && aio_cancel(fds[1], NULL) == AIO_ALLDONE);
+    close_pair(fds);
+}
+
+CASE(aio_of_plain_ones_is_libcs) {
+    char in[8];
+    struct aiocb request = {.aio_buf = in, .aio_nbytes = sizeof in};
+    int fds[2], pipes[2];
+    pair_of(1, fds);
+    CHECK(pipe(pipes) == 0 && write(pipes[1], "pipe", 4) == 4);
+    request.aio_fildes = pipes[0];
+    CHECK(aio_read(&request) == 0);
+    wait_for(&request);
+    CHECK(aio_error(&request) == 0 && aio_return(&request) == 4);
+    request.aio_fildes = -1;
+    CHECK(aio_read(&request) == -1 || aio_suspend((const struct aiocb*[]){&request}, 1, NULL) == 0);
+    CHECK(aio_error(&request) == EBADF);
+    close_pair(pipes);
+    close_pair(fds);
+}
+
 /* ---- what only a byte stream can do
  * ---------------------------------------------------------------
  */

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * POSIX asynchronous I/O on DDPMODE descriptors. libc's helper threads call the kernel from inside
+ * libc, where no wrapper stands; so requests on such a descriptor are ours, those on any other
+ * libc's. As libc does it, a thread for each descriptor with requests makes one call after the
+ * other, as long as there are some. A request's state is in the program's aiocb, where libc's
+ * aio_error() and aio_return() read it.
+ */
+#include <aio.h>
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "libxsock/overlay/overlay.h"
+
+struct request {
+    struct aiocb* control;
+    int opcode;            /* LIO_READ, LIO_WRITE */
+    struct sigevent event; /* of a cancelled one */
+    struct request* next;
+};
+
+/* The requests of one descriptor; the first is under way. */
+struct line {
+    int fd;
+    struct request* first;
+    struct line* next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct line* lines;
+static _Atomic uint32_t completions; /* a futex: grows with each end of a request */
+
+static int state_of(const struct aiocb* control) {
+    return __atomic_load_n(&control->__error_code, __ATOMIC_ACQUIRE);
+}
+
+static int is_done(const struct aiocb* control) { return state_of(control) != EINPROGRESS; }
+
+/* One of ours, and not done. @pre the lock is held */
+static int is_queued(const struct aiocb* control) {
+    const struct line* l;
+    const struct request* r;
+    for (l = lines; l != NULL; l = l->next) {
+        for (r = l->first; r != NULL; r = r->next) {
+            if (r->control == control) return 1;
+        }
+    }
+    return 0;
+}
+
+/* ---- telling the program ------------------------------------------------------------------------
+ */
+static void* call_function(void* argument) {
+    struct sigevent* const event = argument;
+    const struct sigevent copy = *event;
+    free(event);
+    copy.sigev_notify_function(copy.sigev_value);
+    return NULL;
+}
+
+/* A detached thread, with the signals that are blocked here. */
+static int start(void* (*run)(void*), void* argument, const pthread_attr_t* given) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    int error;
+    if (given != NULL) return pthread_create(&thread, given, run, argument);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    error = pthread_create(&thread, &attributes, run, argument);
+    pthread_attr_destroy(&attributes);
+    return error;
+}
+
+static void notify(const struct sigevent* event) {
+    if (event->sigev_notify == SIGEV_SIGNAL) {
+        siginfo_t info;
+        memset(&info, 0, sizeof info);
+        info.si_signo = event->sigev_signo;
+        info.si_code = SI_ASYNCIO;
+        info.si_pid = getpid();
+        info.si_uid = getuid();
+        info.si_value = event->sigev_value;
+        syscall(SYS_rt_sigqueueinfo, info.si_pid, info.si_signo, &info);
+    } else if (event->sigev_notify == SIGEV_THREAD) {
+        struct sigevent* const copy = malloc(sizeof *copy);
+        if (copy == NULL) return;
+        *copy = *event;
+        if (start(call_function, copy, event->sigev_notify_attributes) != 0) free(copy);
+    }
+}
+
+/* A request is out of its line and done; the program may free it at once. What it is told by.
+ * @pre the lock is held, so that a request is always either in a line or done */
+static struct sigevent finish(struct aiocb* control, ssize_t result, int error) {
+    const struct sigevent event = control->aio_sigevent;
+    control->__return_value = result;
+    __atomic_store_n(&control->__error_code, error, __ATOMIC_RELEASE);
+    return event;
+}
+
+static void tell(const struct sigevent* event) {
+    atomic_fetch_add(&completions, 1);
+    syscall(SYS_futex, &completions, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    notify(event);
+}
+
+/* ---- requests -----------------------------------------------------------------------------------
+ */
+static void* serve(void* argument) {
+    struct line* const l = argument;
+    for (;;) {
+        struct request* const r = l->first; /* only this thread takes it away */
+        struct aiocb* const c = r->control;
+        void* const buffer = (void*)c->aio_buf;
+        const ssize_t n = r->opcode == LIO_READ ? overlay_read(l->fd, buffer, c->aio_nbytes)
+                                                : overlay_write(l->fd, buffer, c->aio_nbytes);
+        const int error = n < 0 ? errno : 0;
+        struct sigevent event;
+        int over;
+        pthread_mutex_lock(&lock);
+        event = finish(c, n, error);
+        l->first = r->next;
+        over = l->first == NULL;
+        if (over) {
+            struct line** place = &lines;
+            while (*place != l) place = &(*place)->next;
+            *place = l->next;
+        }
+        pthread_mutex_unlock(&lock);
+        free(r);
+        tell(&event);
+        if (!over) continue;
+        free(l);
+        return NULL;
+    }
+}
+
+static int start_line(struct line* l) {
+    sigset_t all, before;
+    int error;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = start(serve, l, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+static int enqueue(struct aiocb* control, int opcode) {
+    const int fd = control->aio_fildes;
+    struct request* const r = calloc(1, sizeof *r);
+    struct line* spare = calloc(1, sizeof *spare);
+    struct line* l;
+    int failed = r == NULL || spare == NULL;
+    if (!failed) {
+        struct request** place;
+        *r = (struct request){.control = control, .opcode = opcode};
+        fd_table_is_ours(); /* a child without a fork handler detects the fork here */
+        pthread_mutex_lock(&lock);
+        for (l = lines; l != NULL && l->fd != fd; l = l->next) {
+        }
+        control->__error_code = EINPROGRESS;
+        if (l != NULL) {
+            for (place = &l->first; *place != NULL; place = &(*place)->next) {
+            }
+            *place = r;
+        } else {
+            *spare = (struct line){fd, r, lines};
+            failed = start_line(spare) != 0;
+            if (!failed) {
+                lines = spare;
+                spare = NULL;
+            }
+        }
+        pthread_mutex_unlock(&lock);
+    }
+    free(spare);
+    if (!failed) return 0;
+    free(r);
+    control->__error_code = errno = EAGAIN;
+    control->__return_value = -1;
+    return -1;
+}
+
+static int is_ours(const struct aiocb* control) { return overlay_is_socket(control->aio_fildes); }
+
+int overlay_aio_read(struct aiocb* control) {
+    return is_ours(control) ? enqueue(control, LIO_READ) : LIBC(aio_read)(control);
+}
+
+int overlay_aio_write(struct aiocb* control) {
+    return is_ours(control) ? enqueue(control, LIO_WRITE) : LIBC(aio_write)(control);
+}
+
+/* The members that are used here lie before the offset, in which the two structures differ. */
+int overlay_aio_read64(struct aiocb64* control) {
+    struct aiocb* const same = (struct aiocb*)control;
+    return is_ours(same) ? enqueue(same, LIO_READ) : LIBC(aio_read64)(control);
+}
+
+int overlay_aio_write64(struct aiocb64* control) {
+    struct aiocb* const same = (struct aiocb*)control;
+    return is_ours(same) ? enqueue(same, LIO_WRITE) : LIBC(aio_write64)(control);
+}
+
+/* ---- waiting ------------------------------------------------------------------------------------
+ */
+/* What of the list is not done: with requests of ours, and with libc's. */
+struct mixture {
+    int ours, libcs;
+};
+
+static struct mixture not_done(const struct aiocb* const* list, int count) {
+    struct mixture m = {0, 0};
+    int i;
+    if (!fd_any()) return m;
+    fd_table_is_ours();
+    pthread_mutex_lock(&lock);
+    for (i = 0; i < count; i++) {
+        if (list[i] == NULL) continue;
+        if (is_queued(list[i])) {
+            m.ours++;
+        } else if (!is_done(list[i])) {
+            m.libcs++;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return m;
+}
+
+/* Until one of the list is done, or `all`; -1 with EAGAIN (`until`, CLOCK_MONOTONIC; may be NULL)
+ * or EINTR. Where some are libc's, which does not wake this thread, it looks once a millisecond. */
+static int wait_for(const struct aiocb* const* list, int count, int all,
+                    const struct timespec* until) {
+    const struct timespec nap = {0, 1000000};
+    const int mixed = not_done(list, count).libcs != 0;
+    for (;;) {
+        const uint32_t seen = atomic_load(&completions);
+        struct timespec now, left;
+        int i, done = 0, used = 0, cancel_type;
+        long slept;
+        for (i = 0; i < count; i++) {
+            if (list[i] == NULL) continue;
+            used++;
+            done += is_done(list[i]);
+        }
+        if (all ? done == used : done != 0 || used == 0) return 0;
+        if (until != NULL) {
+            clock_gettime(CLOCK_MONOTONIC, &now);
+            left.tv_sec = until->tv_sec - now.tv_sec;
+            left.tv_nsec = until->tv_nsec - now.tv_nsec;
+            if (left.tv_nsec < 0) {
+                left.tv_sec--;
+                left.tv_nsec += 1000000000;
+            }
+            if (left.tv_sec < 0) {
+                errno = EAGAIN;
+                return -1;
+            }
+        }
+        /* (nothing is held, so that the thread may be cancelled at any instruction) */
+        pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &cancel_type);
+        slept = syscall(SYS_futex, &completions, FUTEX_WAIT_PRIVATE, seen,
+                        mixed           ? &nap
+                        : until != NULL ? &left
+                                        : NULL,
+                        NULL, 0);
+        pthread_setcanceltype(cancel_type, NULL);
+        if (slept != 0 && errno == EINTR) return -1;
+    }
+}
+
+int overlay_aio_suspend(const struct aiocb* const* list, int count, const struct timespec* time) {
+    struct timespec until;
+    if (not_done(list, count).ours == 0) return LIBC(aio_suspend)(list, count, time);
+    if (time != NULL) {
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += time->tv_sec + (until.tv_nsec + time->tv_nsec) / 1000000000;
+        until.tv_nsec = (until.tv_nsec + time->tv_nsec) % 1000000000;
+    }
+    return wait_for(list, count, 0, time != NULL ? &until : NULL);
+}
+
+int overlay_aio_suspend64(const struct aiocb64* const* list, int count,
+                          const struct timespec* time) {
+    const struct aiocb* const* const same = (const struct aiocb* const*)list;
+    if (not_done(same, count).ours == 0) return LIBC(aio_suspend64)(list, count, time);
+    return overlay_aio_suspend(same, count, time);
+}
+
+/* ---- cancelling ---------------------------------------------------------------------------------
+ */
+/* Those of `fd` that have not begun, all or the one of `control`. 0: this descriptor has no request
+ * of ours; else 1, and *answer. */
+static int cancel(int fd, const struct aiocb* control, int* answer) {
+    struct request* cancelled = NULL;
+    struct line* l;
+    if (!fd_any()) return 0;
+    fd_table_is_ours();
+    *answer = AIO_ALLDONE;
+    pthread_mutex_lock(&lock);
+    for (l = lines; l != NULL && l->fd != fd; l = l->next) {
+    }
+    if (l != NULL) {
+        struct request** place = &l->first->next;
+        const int under_way = control == NULL || l->first->control == control;
+        while (*place != NULL) {
+            struct request* const r = *place;
+            if (control != NULL && r->control != control) {
+                place = &r->next;
+                continue;
+            }
+            *place = r->next;
+            r->event = finish(r->control, -1, ECANCELED);
+            r->next = cancelled;
+            cancelled = r;
+        }
+        if (cancelled != NULL) *answer = AIO_CANCELED;
+        if (under_way) *answer = AIO_NOTCANCELED;
+    }
+    pthread_mutex_unlock(&lock);
+    while (cancelled != NULL) {
+        struct request* const r = cancelled;
+        cancelled = r->next;
+        tell(&r->event);
+        free(r);
+    }
+    return l != NULL || overlay_is_socket(fd);
+}
+
+int overlay_aio_cancel(int fd, struct aiocb* control) {
+    int answer;
+    return cancel(fd, control, &answer) ? answer : LIBC(aio_cancel)(fd, control);
+}
+
+int overlay_aio_cancel64(int fd, struct aiocb64* control) {
+    int answer;
+    return cancel(fd, (struct aiocb*)control, &answer) ? answer : LIBC(aio_cancel64)(fd, control);
+}
+
+/* ---- lists --------------------------------------------------------------------------------------
+ * One with a request of ours is taken apart. */
+struct listed {
+    struct sigevent event;
+    int count;
+    const struct aiocb* requests[];
+};
+
+static void* notify_when_all_done(void* argument) {
+    struct listed* const l = argument;
+    while (wait_for(l->requests, l->count, 1, NULL) != 0) {
+    }
+    notify(&l->event);
+    free(l);
+    return NULL;
+}
+
+static int any_ours(struct aiocb* const* list, int count) {
+    int i;
+    if (!fd_any()) return 0;
+    for (i = 0; i < count; i++) {
+        if (list[i] != NULL && list[i]->aio_lio_opcode != LIO_NOP && is_ours(list[i])) return 1;
+    }
+    return 0;
+}
+
+static int one_of_list(struct aiocb* control, int wide) {
+    const int reads = control->aio_lio_opcode == LIO_READ;
+    struct aiocb64* const same = (struct aiocb64*)control;
+    if (wide) return reads ? overlay_aio_read64(same) : overlay_aio_write64(same);
+    return reads ? overlay_aio_read(control) : overlay_aio_write(control);
+}
+
+static int list_io(int mode, struct aiocb* const* list, int count, const struct sigevent* event,
+                   int wide) {
+    struct listed* const l = calloc(1, sizeof *l + (size_t)count * sizeof l->requests[0]);
+    int i, failed = 0;
+    if (l == NULL) {
+        errno = EAGAIN;
+        return -1;
+    }
+    for (i = 0; i < count; i++) {
+        if (list[i] == NULL || list[i]->aio_lio_opcode == LIO_NOP) continue;
+        if (one_of_list(list[i], wide) != 0) {
+            failed = 1;
+        } else {
+            l->requests[l->count++] = list[i];
+        }
+    }
+    if (mode == LIO_WAIT) {
+        int result = wait_for(l->requests, l->count, 1, NULL);
+        for (i = 0; i < l->count && result == 0; i++) failed |= state_of(l->requests[i]) != 0;
+        free(l);
+        if (result == 0 && failed) {
+            errno = EIO;
+            result = -1;
+        }
+        return result;
+    }
+    if (event != NULL && event->sigev_notify != SIGEV_NONE) {
+        sigset_t all, before;
+        l->event = *event;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        if (start(notify_when_all_done, l, NULL) != 0) {
+            free(l);
+            failed = 1;
+        }
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+    } else {
+        free(l);
+    }
+    if (failed) errno = EAGAIN;
+    return failed ? -1 : 0;
+}
+
+int overlay_lio_listio(int mode, struct aiocb* const* list, int count, struct sigevent* event) {
+    if (!any_ours(list, count)) return LIBC(lio_listio)(mode, list, count, event);
+    return list_io(mode, list, count, event, 0);
+}
+
+int overlay_lio_listio64(int mode, struct aiocb64* const* list, int count, struct sigevent* event) {
+    struct aiocb* const* const same = (struct aiocb* const*)list;
+    if (!any_ours(same, count)) return LIBC(lio_listio64)(mode, list, count, event);
+    return list_io(mode, same, count, event, 1);
+}
+
+void overlay_aio_forked(void) {
+    pthread_mutex_init(&lock, NULL);
+    lines = NULL;
+}

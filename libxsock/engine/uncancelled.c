@@ -47,20 +47,18 @@ int nanosleep(const struct timespec* time, struct timespec* left) {
     return (int)syscall(SYS_nanosleep, time, left);
 }
 
-int openat(int folder, const char* path, int flags, ...) {
-    va_list list;
-    mode_t mode;
-    va_start(list, flags);
-    mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(list, mode_t) : 0;
-    va_end(list);
-    return (int)syscall(SYS_openat, folder, path, flags, mode);
+static mode_t mode_of(int flags, va_list list) {
+    return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(list, mode_t) : 0;
 }
 
-int open(const char* path, int flags, ...) {
-    va_list list;
-    mode_t mode;
-    va_start(list, flags);
-    mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(list, mode_t) : 0;
-    va_end(list);
-    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
-}
+#define OPEN(folder)                                                     \
+    va_list list;                                                        \
+    long fd;                                                             \
+    va_start(list, flags);                                               \
+    fd = syscall(SYS_openat, folder, path, flags, mode_of(flags, list)); \
+    va_end(list);                                                        \
+    return (int)fd;
+
+int openat(int folder, const char* path, int flags, ...) { OPEN(folder) }
+
+int open(const char* path, int flags, ...) { OPEN(AT_FDCWD) }

@@ -292,6 +292,8 @@ static void deactivate(int fd) {
     errno = saved;
 }
 
+int fd_inactive(void) { return inactive_fd; }
+
 struct fd_handle* fd_begin_close(int fd) {
     atomic_fetch_add(&closings_begun, 1);
     deactivate(fd);

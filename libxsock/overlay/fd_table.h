@@ -111,6 +111,8 @@ int fd_closed_while_copied(int copy, uint32_t closings);
 /* 1: `copy`, which was just made of `fd`, is a descriptor of the socket that `handle` stands for.
  */
 int fd_is_of(int fd, int copy, const struct fd_handle* handle);
+/* A number on which every call that moves bytes is EBADF. @pre fd_any() */
+int fd_inactive(void);
 /* `fd` is plain now, whatever it was. */
 void fd_forget(int fd);
 /* Every slot that leads to `handle`, that of `fd` first, is emptied: it turned out to be plain.

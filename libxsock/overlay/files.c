@@ -23,6 +23,7 @@ static __attribute__((noinline)) int close_slow(int fd) {
         pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
         handle = fd_begin_close(fd);
         result = LIBC(close)(fd);
+        overlay_stdio_follow(fd);
         /* (the child of a signal handler's fork has counted its slots anew) */
         if (generation == atomic_load_explicit(&fork_generation, memory_order_relaxed)) {
             fd_end_close(handle);
@@ -71,6 +72,8 @@ static int close_handles(unsigned first, unsigned last, int flags) {
     const uint32_t generation = atomic_load_explicit(&fork_generation, memory_order_relaxed);
     struct fd_handle* const handles = fd_begin_close_range(first, last);
     const int result = close_around_the_engine(first, last, flags);
+    int fd;
+    for (fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) overlay_stdio_follow(fd);
     if (generation == atomic_load_explicit(&fork_generation, memory_order_relaxed)) {
         fd_end_close_range(handles);
     }
@@ -99,6 +102,7 @@ void overlay_closefrom(int first) {
  * a way that passed us by) is emptied. */
 static int plain_copy(int copy) {
     fd_forget(copy);
+    overlay_stdio_follow(copy);
     if (copy > STDERR_FILENO) atomic_store_explicit(&fd_duplicated, 1, memory_order_relaxed);
     return copy;
 }
@@ -127,7 +131,11 @@ static int end_copying_with(const struct copying* c, int result) {
 }
 
 static int share(int copy, struct fd_handle* handle) {
-    if (!fd_table_is_ours() || fd_share(copy, handle) == 0) return copy;
+    if (!fd_table_is_ours()) return copy;
+    if (fd_share(copy, handle) == 0) {
+        overlay_stdio_follow(copy);
+        return copy;
+    }
     LIBC(close)(copy);
     errno = EMFILE;
     return -1;
@@ -183,6 +191,7 @@ static int duplicate_over(replace_fn* real, int fd, int to, int flags) {
         errno = EBUSY;
         return -1;
     }
+    overlay_stdio_before(fd, to);
     c = begin_copying(fd);
     return end_copying(c, fd, real(fd, to, flags), 1);
 }

@@ -138,8 +138,8 @@
     CALL(ioctl, int, (int fd, unsigned long request,                                               \
          void* argument),                                                                          \
          "FIONREAD: bytes of the next message; FIONBIO, FIOCLEX, FIONCLEX as fcntl")              \
-    /* ---- readiness ---- */                                                                      \
     KEEP(mmap, "of TCP's memory maps nothing: TCP_ZEROCOPY_RECEIVE is ENOPROTOOPT")                \
+    /* ---- readiness ---- */                                                                      \
     CALL(poll, int, (struct pollfd * fds, nfds_t count, int timeout_ms),                           \
          "readiness of the message queue, not of TCP")                                             \
     ALIAS(__poll, poll)                                                                            \
@@ -177,6 +177,11 @@
     /* ---- streams of stdio ---- */                                                               \
     CALL(fdopen, FILE*, (int fd, const char* mode),                                                \
          "a stream whose buffer goes out, and comes in, as messages")                              \
+    CALL(fclose, int, (FILE * stream), "as close; what an older stream has buffered is a message") \
+    CALL(freopen, FILE*, (const char* path, const char* mode, FILE* stream),                       \
+         "as fclose, then libc's")                                                                 \
+    CALL(freopen64, FILE*, (const char* path, const char* mode, FILE* stream), "as freopen")       \
+    KEEP(fcloseall, "flushes; glibc's closes no descriptor")                                       \
     CALL(fileno, int, (FILE * stream), "the descriptor given to fdopen")                           \
     CALL(fileno_unlocked, int, (FILE * stream), "as fileno")                                       \
     CALL(dprintf, int, (int fd, const char* format, ...), "sends one message")                     \
@@ -184,11 +189,6 @@
     CALL(__dprintf_chk, int, (int fd, int flag, const char* format, ...), "as dprintf")            \
     CALL(__vdprintf_chk, int, (int fd, int flag, const char* format, va_list arguments),           \
          "as dprintf")                                                                             \
-    /* ---- processes ---- */                                                                      \
-    CALL(daemon, int, (int stay, int keep), "0, 1 and 2 become plain unless kept")                 \
-    CALL(execve, int, (const char* path, char* const* argv, char* const* envp),                    \
-         "what is queued drains first; started sockets are closed on exec")                        \
-    CALL(execv, int, (const char* path, char* const* argv), "as execve")                           \
     /* ---- asynchronous requests ---- */                                                          \
     CALL(aio_read, int, (struct aiocb * control), "takes one message, in a thread of the overlay") \
     CALL(aio_read64, int, (struct aiocb64 * control), "as aio_read")                               \
@@ -214,6 +214,11 @@
     KEEP(aio_return64, "as aio_error")                                                             \
     KEEP(aio_fsync, "ends in EINVAL, as on any socket")                                            \
     KEEP(aio_fsync64, "as aio_fsync")                                                              \
+    /* ---- processes ---- */                                                                      \
+    CALL(daemon, int, (int stay, int keep), "0, 1 and 2 become plain unless kept")                 \
+    CALL(execve, int, (const char* path, char* const* argv, char* const* envp),                    \
+         "what is queued drains first; started sockets are closed on exec")                        \
+    CALL(execv, int, (const char* path, char* const* argv), "as execve")                           \
     CALL(execvp, int, (const char* file, char* const* argv), "as execve")                          \
     CALL(execvpe, int, (const char* file, char* const* argv, char* const* envp), "as execve")      \
     CALL(execl, int, (const char* path, const char* argument, ...), "as execve")                   \

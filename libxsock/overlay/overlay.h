@@ -107,6 +107,12 @@ int overlay_may_be_registered(int fd);
 void overlay_wait_forked(void);
 void overlay_stdio_forked(void);
 void overlay_aio_forked(void);
+/* `to` is about to be a duplicate of `from`: what stdout or stderr has buffered goes to the file
+ * that is there, if one of them is a socket. Not where a thread is in the middle of a call on the
+ * stream. */
+void overlay_stdio_before(int from, int to);
+/* The file of `fd` has changed: stdin, stdout or stderr follows. */
+void overlay_stdio_follow(int fd);
 /* `fd` has just got its handle: it goes on in the epoll sets that it was in. -1 with errno. */
 int overlay_adopt_registrations(int fd);
 

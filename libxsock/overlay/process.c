@@ -109,6 +109,10 @@ void overlay__Exit(int status) {
 /* Puts /dev/null over 0, 1 and 2 from inside libc. */
 int overlay_daemon(int stay, int keep) {
     const int result = LIBC(daemon)(stay, keep);
-    if (result == 0 && !keep) fd_forget_range(STDIN_FILENO, STDERR_FILENO);
+    int fd;
+    if (result == 0 && !keep) {
+        fd_forget_range(STDIN_FILENO, STDERR_FILENO);
+        for (fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) overlay_stdio_follow(fd);
+    }
     return result;
 }

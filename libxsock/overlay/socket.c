@@ -163,6 +163,7 @@ static int first_option(int fd) {
         return -1;
     }
     summary_count(SUMMARY_WANTED, fd);
+    for (fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) overlay_stdio_follow(fd);
     return 0;
 }
 

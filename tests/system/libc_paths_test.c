@@ -25,6 +25,13 @@ static void expect(int fd, const char* text) {
     CHECK(n == (ssize_t)strlen(text) && memcmp(bytes, text, (size_t)n) == 0);
 }
 
+static void expect_end(int fd) {
+    char byte;
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    CHECK(poll(&p, 1, 20000) == 1);
+    CHECK(recv(fd, &byte, 1, 0) == 0);
+}
+
 /* ---- aio ---------------------------------------------------------------------------------------
  */
 static void wait_for(struct aiocb* request) {
@@ -165,8 +172,104 @@ CASE(aio_of_plain_ones_is_libcs) {
     close_pair(fds);
 }
 
-/* ---- what only a byte stream can do
- * ---------------------------------------------------------------
+/* ---- stdio over 0, 1 and 2
+ * -----------------------------------------------------------------------
+ */
+CASE(printed_after_dup2) {
+    char path[] = "/tmp/xsock-printed-XXXXXX";
+    char text[64] = "";
+    const int file = mkstemp(path);
+    const int saved = dup(STDOUT_FILENO);
+    int fds[2], round;
+    CHECK(file >= 0 && saved >= 0 && unlink(path) == 0);
+    CHECK(fflush(stdout) == 0 && dup2(file, STDOUT_FILENO) == STDOUT_FILENO);
+    for (round = 0; round < 3; round++) {
+        pair_of(1, fds);
+        printf("before\n"); /* still in the stream's buffer */
+        CHECK(dup2(fds[0], STDOUT_FILENO) == STDOUT_FILENO);
+        CHECK(fileno(stdout) == STDOUT_FILENO);
+        CHECK(printf("number %d\n", 42) == 10 && fflush(stdout) == 0);
+        expect(fds[1], "number 42\n");
+        CHECK(puts("more") >= 0 && fflush(NULL) == 0);
+        expect(fds[1], "more\n");
+        CHECK(printf("last\n") == 5); /* goes where it was printed to */
+        CHECK(dup2(file, STDOUT_FILENO) == STDOUT_FILENO);
+        expect(fds[1], "last\n");
+        printf("after\n");
+        CHECK(fflush(stdout) == 0);
+        close_pair(fds);
+    }
+    CHECK(dup2(saved, STDOUT_FILENO) == STDOUT_FILENO && close(saved) == 0);
+    CHECK(pread(file, text, sizeof text, 0) == 3 * 13);
+    CHECK(memcmp(text, "before\nafter\nbefore\n", 20) == 0 && close(file) == 0);
+}
+
+CASE(complained_after_dup2) {
+    const int saved = dup(STDERR_FILENO);
+    int fds[2];
+    pair_of(1, fds);
+    CHECK(dup2(fds[0], STDERR_FILENO) == STDERR_FILENO);
+    fprintf(stderr, "%s: %d", "reason", 3); /* not buffered */
+    CHECK(dup2(saved, STDERR_FILENO) == STDERR_FILENO && close(saved) == 0);
+    expect(fds[1], "reason: 3");
+    fprintf(stderr, "(this is no failure)\n");
+    close_pair(fds);
+}
+
+CASE(read_after_dup2) {
+    char line[64];
+    const int saved = dup(STDIN_FILENO);
+    int fds[2];
+    pair_of(1, fds);
+    CHECK(close(STDIN_FILENO) == 0 && dup(fds[1]) == STDIN_FILENO);
+    CHECK(send(fds[0], "one\ntwo\n", 8, 0) == 8);
+    CHECK(fgets(line, sizeof line, stdin) != NULL && strcmp(line, "one\n") == 0);
+    CHECK(scanf("%63s", line) == 1 && strcmp(line, "two") == 0);
+    exchange(fds[1], fds[0]);
+    if (saved >= 0) {
+        CHECK(dup2(saved, STDIN_FILENO) == STDIN_FILENO && close(saved) == 0);
+    } else {
+        CHECK(close(STDIN_FILENO) == 0);
+    }
+    exchange(fds[0], fds[1]);
+    close_pair(fds);
+}
+
+/* A child that runs `use` with a connected socket, and the other end of that. */
+static int connected_child(void (*use)(int fd), pid_t* child) {
+    struct connecting c = {.on = 1};
+    const int from = listener(&c.address, 1);
+    int fd;
+    fflush(stdout);
+    *child = fork();
+    CHECK(*child >= 0);
+    if (*child == 0) {
+        connect_it(&c);
+        use(c.fd);
+        exit(0);
+    }
+    fd = accept(from, NULL, NULL);
+    CHECK(fd >= 0 && close(from) == 0);
+    return fd;
+}
+
+static void print_and_exit(int fd) {
+    CHECK(dup2(fd, STDOUT_FILENO) == STDOUT_FILENO);
+    printf("at the end\n");
+}
+
+/* What a process leaves in the buffer is sent at its end. */
+CASE(printed_before_exit) {
+    pid_t child;
+    const int fd = connected_child(print_and_exit, &child);
+    expect(fd, "at the end\n");
+    expect_end(fd);
+    wait_ok(child);
+    CHECK(close(fd) == 0);
+}
+
+/* ---- streams that are older than DDPMODE
+ * ----------------------------------------------------------
  */
 static void* connect_made(void* argument) {
     struct connecting* const c = argument;
@@ -188,6 +291,101 @@ static void connect_pair(int fds[2]) {
     exchange(fds[0], fds[1]);
 }
 
+static FILE* older_stream(int fds[2]) {
+    FILE* file;
+    fds[0] = socket(AF_INET, SOCK_STREAM, 0);
+    file = fdopen(fds[0], "r+");
+    CHECK(file != NULL);
+    connect_pair(fds);
+    return file;
+}
+
+CASE(older_stream_is_closed) {
+    int fds[2];
+    FILE* file = older_stream(fds);
+    CHECK(fclose(file) == 0);
+    expect_end(fds[1]);
+    CHECK_ERROR(fcntl(fds[0], F_GETFD), EBADF);
+    CHECK(close(fds[1]) == 0);
+    file = older_stream(fds);
+    CHECK(fprintf(file, "in the buffer") == 13 && fclose(file) == 0);
+    expect(fds[1], "in the buffer");
+    expect_end(fds[1]);
+    CHECK(close(fds[1]) == 0);
+}
+
+/* What it has buffered is sent, its connection ends, and it writes to the new file. */
+static void reopen(FILE* file, const char* mode, int peer) {
+    CHECK(fprintf(file, "buffered") == 8);
+    CHECK(freopen("/dev/null", mode, file) == file);
+    expect(peer, "buffered");
+    expect_end(peer);
+    CHECK(fprintf(file, "nowhere") == 7 && fflush(file) == 0 && mode_of(fileno(file)) == -1);
+    CHECK(fclose(file) == 0 && close(peer) == 0);
+}
+
+CASE(older_stream_is_reopened) {
+    int fds[2];
+    FILE* const file = older_stream(fds);
+    reopen(file, "r+", fds[1]);
+}
+
+CASE(stream_is_reopened) {
+    int fds[2];
+    pair_of(1, fds);
+    reopen(fdopen(fds[0], "w"), "w", fds[1]);
+}
+
+CASE(standard_output_is_reopened) {
+    const int saved = dup(STDOUT_FILENO);
+    int fds[2];
+    pair_of(1, fds);
+    CHECK(fflush(stdout) == 0 && dup2(fds[0], STDOUT_FILENO) == STDOUT_FILENO);
+    CHECK(close(fds[0]) == 0 && printf("buffered") == 8);
+    CHECK(freopen("/dev/null", "w", stdout) != NULL);
+    expect(fds[1], "buffered");
+    expect_end(fds[1]);
+    CHECK(printf("nowhere") == 7 && fflush(stdout) == 0 && fileno(stdout) == STDOUT_FILENO);
+    CHECK(dup2(saved, STDOUT_FILENO) == STDOUT_FILENO && close(saved) == 0);
+    CHECK(close(fds[1]) == 0);
+}
+
+/* glibc's closes nothing; neither does ours. */
+CASE(all_streams_are_closed) {
+    int fds[2];
+    FILE* const file = older_stream(fds);
+    CHECK(fcloseall() == 0);
+    exchange(fds[0], fds[1]);
+    CHECK(fclose(file) == 0);
+    expect_end(fds[1]);
+    CHECK(close(fds[1]) == 0);
+}
+
+enum { LARGE = 5 * 1024 * 1024 / 2 + 7 };
+static char large[LARGE];
+
+static void write_large(int fd) {
+    FILE* const out = fdopen(fd, "w");
+    CHECK(out != NULL && fwrite(large, 1, LARGE, out) == LARGE && fclose(out) == 0);
+}
+
+CASE(written_in_one_piece_too_large) {
+    char* const back = malloc(LARGE);
+    FILE* in;
+    pid_t child;
+    int i;
+    for (i = 0; i < LARGE; i++) large[i] = (char)(i * 7 + i / 251);
+    in = fdopen(connected_child(write_large, &child), "r");
+    CHECK(back != NULL && in != NULL && fread(back, 1, LARGE, in) == LARGE);
+    CHECK(memcmp(large, back, LARGE) == 0);
+    CHECK(fgetc(in) == EOF && feof(in) && fclose(in) == 0);
+    wait_ok(child);
+    free(back);
+}
+
+/* ---- what only a byte stream can do
+ * ---------------------------------------------------------------
+ */
 CASE(zero_copy_is_refused) {
     const int on = 1, mode = DDPMODE_MESSAGE;
     struct tcp_zerocopy_receive zero_copy;

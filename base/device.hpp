@@ -125,6 +125,7 @@ struct ConnectAttr {
     std::uint32_t fpdu_limit = 0;  ///< largest ULPDU, bytes; 0: from the path and the peer
     std::span<const std::byte> private_data;
     std::uint32_t startup_timeout_ms = 10'000;
+    std::uint32_t max_starting = 0;          ///< listener: StartupTable's; 0: TransportConfig's
     std::uint32_t user_timeout_ms = 30'000;  ///< no sign of life, though one is due; 0: no limit
     std::uint32_t keepalive_s = 60;          ///< idle time after which one is due; 0: never
     /// The program keeps a descriptor of the same socket: its flags stay as they are, and closing

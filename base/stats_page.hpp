@@ -44,10 +44,11 @@ struct StatsHeader {
     std::uint64_t opened_ns;    ///< CLOCK_REALTIME
     std::uint32_t pid;
     std::uint32_t reserved;
-    char program[64];  ///< NUL-terminated, as all text here
-    char library[64];  ///< xsock version
+    char program[64];                ///< NUL-terminated, as all text here
+    char library[64];                ///< xsock version
+    std::uint64_t startups_dropped;  ///< connections of crowds, closed to make room for others
 };
-static_assert(sizeof(StatsHeader) == 192);
+static_assert(sizeof(StatsHeader) == 200);
 
 struct StatsDescription {
     std::uint64_t opened_ns;  ///< CLOCK_REALTIME

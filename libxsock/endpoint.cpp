@@ -123,6 +123,7 @@ bool CheckedAttr::from(const xsock_ep_attr* given, ConnectAttr::Role automatic) 
         connect.rtr = static_cast<std::uint8_t>(attr.rtr);
     }
     connect.fpdu_limit = attr.fpdu_limit;
+    connect.max_starting = attr.max_starting;
     connect.private_data = bytes(attr.private_data, attr.private_data_length);
     if (attr.startup_timeout_ms != 0) {
         connect.startup_timeout_ms = static_cast<std::uint32_t>(attr.startup_timeout_ms);

@@ -84,7 +84,8 @@ constexpr Setting kSettings[] = {
      in_range<128, 65535>},
     {"XSOCK_EXTENSIONS", "extensions", "0|1", "1",
      "1: exchange extension frames with other xsocks; 0: do not", in_range<0, 1>},
-    {"XSOCK_MAX_STARTING", "max-starting", "N", "4096", "start-ups under way per listener",
+    {"XSOCK_MAX_STARTING", "max-starting", "N", "4096",
+     "start-ups under way per listener; then the oldest of\nthe address that has most goes",
      in_range<1, 1'000'000>},
     {"XSOCK_PCAP", "pcap", "FILE", "nowhere",
      "record the connections in FILE, a pcapng; compressed if\nit ends in .gz; %p stands for the "

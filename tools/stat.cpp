@@ -120,6 +120,7 @@ Json report_json(const std::vector<ProcessStats>& processes) {
                                {"other_pid_namespace", process.foreign},
                                {"connections_ever", process.connections_ever},
                                {"unlisted", process.unlisted},
+                               {"startups_dropped", process.startups_dropped},
                                {"connections", connections}}));
     }
     return object({{"processes", list}});
@@ -190,9 +191,10 @@ void print_line(const ProcessStats& process, const ConnectionStats& c, const See
 void print_text(const std::vector<ProcessStats>& processes, const Choice& choice, Seen& seen,
                 double seconds) {
     std::size_t shown = 0;
-    std::uint64_t unlisted = 0;
+    std::uint64_t unlisted = 0, startups_dropped = 0;
     for (const ProcessStats& process : processes) {
         unlisted += process.unlisted;
+        startups_dropped += process.startups_dropped;
         for (const ConnectionStats& c : process.connections) {
             if (choice.details) {
                 print_details(process, c);
@@ -212,6 +214,10 @@ void print_text(const std::vector<ProcessStats>& processes, const Choice& choice
     if (shown == 0) fmt::print("No DDP connections.\n");
     if (unlisted != 0) {
         fmt::print("{} connections found no slot and are not shown.\n", unlisted);
+    }
+    if (startups_dropped != 0) {
+        fmt::print("{} connections had not ended their start-up and were closed to make room.\n",
+                   startups_dropped);
     }
     seen.clear();
     for (const ProcessStats& process : processes) {

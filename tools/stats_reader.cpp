@@ -167,6 +167,7 @@ std::string read_page(const MappedPage& page, ProcessStats& out) {
     out.opened_ns = header.opened_ns;
     out.connections_ever = header.connections;
     out.unlisted = header.unlisted;
+    out.startups_dropped = header.startups_dropped;
     for (std::uint32_t i = 0; i < header.slots; ++i) {
         ConnectionStats connection;
         const std::size_t at = header.slots_at + std::size_t{i} * header.slot_size;

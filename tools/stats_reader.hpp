@@ -24,7 +24,7 @@ struct ProcessStats {
     bool foreign = false;  ///< of another pid namespace: whether it still runs is not known here
     std::string program, library;
     std::uint64_t opened_ns = 0;
-    std::uint64_t connections_ever = 0, unlisted = 0;
+    std::uint64_t connections_ever = 0, unlisted = 0, startups_dropped = 0;
     std::vector<ConnectionStats> connections;
 };
 

@@ -27,7 +27,7 @@ struct TransportConfig {
     std::size_t copy_limit = 4096;    ///< XSOCK_COPY_LIMIT: bytes copied beside a header
     std::uint32_t fpdu_limit = 0;     ///< XSOCK_FPDU_LIMIT: largest ULPDU; 0: no limit
     bool extensions = true;           ///< XSOCK_EXTENSIONS=0|1: extension frames toward xsocks
-    std::size_t max_starting = 4096;  ///< XSOCK_MAX_STARTING: half-open start-ups a listener
+    std::size_t max_starting = 4096;  ///< XSOCK_MAX_STARTING: start-ups a listener
 
     /// Reads the environment. Problems go to the log.
     static TransportConfig from_environment();

@@ -28,7 +28,8 @@ ListenSocket::ListenSocket(int fd, Progress& progress, const ConnectAttr& attr, 
       attr_(attr),
       private_data_(attr.private_data.begin(), attr.private_data.end()),
       make_(std::move(make)),
-      max_starting_(max_starting) {
+      max_starting_(max_starting),
+      starting_(max_starting) {
     attr_.private_data = private_data_;
     attr_.role = ConnectAttr::Role::responder;
 }
@@ -55,10 +56,12 @@ void ListenSocket::close(PollCycle& cycle) {
         close_internal_fd(fd_);
         fd_ = -1;
     }
-    for (Connection* connection : std::exchange(starting_, {})) {
+    starting_.for_each([&](StartupTable::Id id) {
+        auto* const connection = static_cast<Connection*>(id);
         connection->set_listener(nullptr);
         connection->abort(cycle);
-    }
+    });
+    starting_.clear();
     const std::lock_guard lock(ready_mutex_);
     // In place: an empty deque is made with an allocation.
     for (auto& connection : ready_) connection->release(cycle);
@@ -96,36 +99,21 @@ int ListenSocket::accept_internal() const noexcept {
 
 void ListenSocket::accept_some(PollCycle& cycle) {
     for (int i = 0; i < kAcceptsPerCycle; ++i) {
-        if (starting_.size() + ready_count_.load(std::memory_order_relaxed) >= max_starting_) {
-            log(LogLevel::warn, "too-many-starting",
-                "%zu start-ups are under way or wait to be accepted; new connections wait in the "
-                "listen queue",
-                starting_.size() + ready_count_.load(std::memory_order_relaxed));
+        if (ready_count_.load(std::memory_order_relaxed) >= max_starting_) {
+            log(LogLevel::warn, "too-many-waiting",
+                "%zu connections wait for the program to accept them; new ones wait in the listen "
+                "queue",
+                max_starting_);
             pause(cycle, kPauseWhenFull);
             return;
         }
         const int fd = accept_internal();
         if (fd < 0) {
-            const int error = errno;
-            // EINVAL: another process, or a call that passed us by, has shut the socket down. As
-            // long as it does not listen again epoll reports it all the time.
-            if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS ||
-                error == EINVAL) {
-                pause(cycle, kPauseWhenOutOfDescriptors);
-                if (shortage_.exchange(error, std::memory_order_acq_rel) != error) {
-                    log(error == EINVAL ? LogLevel::info : LogLevel::error, "accept-failed",
-                        "%s; trying again every %llu ms", std::strerror(error),
-                        static_cast<unsigned long long>(kPauseWhenOutOfDescriptors / kMillisecond));
-                    cycle.active = true;
-                    if (observer_.on_connection_ready) observer_.on_connection_ready();
-                }
-                return;
-            }
-            if (errno == EINTR || errno == ECONNABORTED) continue;
-            shortage_.store(0, std::memory_order_release);
+            if (accept_failed(errno, cycle)) continue;
             return;
         }
         shortage_.store(0, std::memory_order_release);
+        if (starting_.full()) make_room(cycle);
         try {
             start(fd, cycle);
         } catch (...) {
@@ -133,6 +121,34 @@ void ListenSocket::accept_some(PollCycle& cycle) {
             close_internal_fd(fd);
         }
     }
+}
+
+bool ListenSocket::accept_failed(int error, PollCycle& cycle) {
+    if (error == EINTR || error == ECONNABORTED) return true;
+    // EINVAL: another process, or a call that passed us by, has shut the socket down. As long as it
+    // does not listen again epoll reports it all the time.
+    const bool lacking = error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+    if (!lacking && error != EINVAL) {
+        shortage_.store(0, std::memory_order_release);
+        return false;
+    }
+    if (lacking && make_room(cycle, StartupTable::kMinAge)) return true;
+    pause(cycle, kPauseWhenOutOfDescriptors);
+    if (shortage_.exchange(error, std::memory_order_acq_rel) != error) {
+        log(error == EINVAL ? LogLevel::info : LogLevel::error, "accept-failed",
+            "%s; trying again every %llu ms", std::strerror(error),
+            static_cast<unsigned long long>(kPauseWhenOutOfDescriptors / kMillisecond));
+        cycle.active = true;
+        if (observer_.on_connection_ready) observer_.on_connection_ready();
+    }
+    return false;
+}
+
+bool ListenSocket::make_room(PollCycle& cycle, Time min_age) {
+    auto* const crowding = static_cast<Connection*>(starting_.make_room(cycle.now(), min_age));
+    if (crowding == nullptr) return false;
+    crowding->abort(cycle);  // leaves the table by started()
+    return true;
 }
 
 // Makes a connection of an accepted socket, which it takes unless it throws.
@@ -144,19 +160,19 @@ void ListenSocket::start(int fd, PollCycle& cycle) {
                 listener->started(static_cast<Connection&>(qp), state);
             }
         }));
-    starting_.insert(connection.get());
+    starting_.add(connection.get(), fd, cycle.now());
     const auto started_now = [&] {
         try {
             return connection->start(fd, attr_, cycle);
         } catch (...) {
-            starting_.erase(connection.get());
+            starting_.remove(connection.get());
             throw;
         }
     };
     if (auto r = started_now(); !r) {
         log(LogLevel::error, "accept-failed", "%s: %s", r.error().what,
             std::strerror(r.error().code));
-        starting_.erase(connection.get());
+        starting_.remove(connection.get());
         close_internal_fd(fd);
     }
 }
@@ -178,12 +194,12 @@ void ListenSocket::started(Connection& connection, QpState state) {
         case QpState::closing:
         case QpState::error:
         case QpState::closed:
-            if (starting_.erase(&connection) != 0 && observer_.on_connection_failed) {
+            if (starting_.remove(&connection) && observer_.on_connection_failed) {
                 observer_.on_connection_failed(connection);
             }
             return;
     }
-    if (starting_.erase(&connection) == 0) return;
+    if (!starting_.remove(&connection)) return;
     {
         const std::lock_guard lock(ready_mutex_);
         ready_.push_back(std::static_pointer_cast<Connection>(connection.shared_from_this()));

@@ -7,11 +7,11 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <unordered_set>
 
 #include "base/device.hpp"
 #include "transport/connection.hpp"
 #include "transport/event_fd.hpp"
+#include "transport/startup_table.hpp"
 
 namespace xsock {
 
@@ -19,6 +19,10 @@ namespace xsock {
 class ListenSocket final : public Pollable, public PolledListener {
   public:
     /// `make` makes Connections.
+    ///
+    /// @param max_starting start-ups under way (when there are more, the StartupTable says which
+    ///        goes), and as many connections that wait for take(); beyond that connections wait in
+    ///        the listen queue
     ListenSocket(int fd, Progress& progress, const ConnectAttr& attr, Make make,
                  std::size_t max_starting);
     ~ListenSocket() override;
@@ -49,6 +53,10 @@ class ListenSocket final : public Pollable, public PolledListener {
     void start(int fd, PollCycle& cycle);
     void started(Connection& connection, QpState state);
     void pause(PollCycle& cycle, Time time);
+    /// Closes a start-up under way, as StartupTable::make_room() says. False: there is none.
+    bool make_room(PollCycle& cycle, Time min_age = 0);
+    /// After accept4() has failed. True: another attempt may succeed at once.
+    bool accept_failed(int error, PollCycle& cycle);
 
     int fd_;
     Progress& progress_;
@@ -57,7 +65,7 @@ class ListenSocket final : public Pollable, public PolledListener {
     Make make_;
     const std::size_t max_starting_;
     Observer observer_;
-    std::unordered_set<Connection*> starting_;  // the poller's; Progress owns them
+    StartupTable starting_;  // Connection*, the poller's; Progress owns them
     bool paused_ = false;
     std::atomic<int> shortage_{0};
 

@@ -291,7 +291,7 @@ class SoftDevice final : public Device, public PolledDevice {
             [this, attr](PolledQp::StateListener listener) {
                 return make_connection(attr, std::move(listener));
             },
-            config_.max_starting);
+            connect.max_starting != 0 ? connect.max_starting : config_.max_starting);
         // What may run out of memory comes before the descriptor is taken.
         auto listener = std::make_unique<SoftListener>(socket, progress, event_listener());
         auto opened = progress.locked([&](PollCycle& cycle) { return socket->open(cycle); });

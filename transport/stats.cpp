@@ -46,6 +46,11 @@ class Page {
     /// A zeroed slot and its index; null when all are taken.
     StatsSlot* take(std::uint32_t& index);
     void give_back(std::uint32_t index) noexcept;
+    void count_startup_dropped() noexcept {
+        StatsHeader& h = header();
+        std::atomic_ref(h.startups_dropped)
+            .store(h.startups_dropped + 1, std::memory_order_relaxed);
+    }
     void unlink_file() const noexcept { ::unlink(path_.c_str()); }
     [[nodiscard]] std::uint32_t pid() const noexcept { return pid_; }
 
@@ -192,24 +197,37 @@ void Page::give_back(std::uint32_t index) noexcept {
     free_.push_back(index);
 }
 
+// With the mutex held. For the first connection, or the first of a forked child: it leaves its
+// parent's page alone.
+void ensure_page(std::uint32_t pid) {
+    if (page_pid == pid) return;
+    page_pid = pid;
+    // (Kept reachable, for leak checkers.)
+    static const Page* volatile inherited;
+    inherited = page;
+    page = Page::create().release();
+    if (page == nullptr) return;
+    page->inherited = inherited;
+    if (!exit_registered) exit_registered = std::atexit(remove_at_exit) == 0;
+}
+
 }  // namespace
+
+void count_startup_dropped() noexcept {
+    const std::lock_guard lock(mutex);
+    try {
+        ensure_page(static_cast<std::uint32_t>(getpid()));
+    } catch (const std::bad_alloc&) {
+        return;
+    }
+    if (page != nullptr) page->count_startup_dropped();
+}
 
 StatsEntry::StatsEntry() {
     const auto pid = static_cast<std::uint32_t>(getpid());
     {
         const std::lock_guard lock(mutex);
-        if (page_pid != pid) {
-            // The first connection, or the first of a forked child: it leaves its parent's alone.
-            page_pid = pid;
-            // (Kept reachable, for leak checkers.)
-            static const Page* volatile inherited;
-            inherited = page;
-            page = Page::create().release();
-            if (page != nullptr) page->inherited = inherited;
-            if (page != nullptr && !exit_registered) {
-                exit_registered = std::atexit(remove_at_exit) == 0;
-            }
-        }
+        ensure_page(pid);
         slot_ = page != nullptr ? page->take(index_) : nullptr;
     }
     pid_ = pid;

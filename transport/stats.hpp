@@ -41,6 +41,9 @@ class StatsEntry {
     std::uint32_t pid_ = 0;  // of the process whose page it is
 };
 
+/// StatsHeader::startups_dropped. Any thread.
+void count_startup_dropped() noexcept;
+
 /// Copies at most size-1 bytes of `text` and a NUL.
 template <std::size_t size>
 void set_stats_text(char (&to)[size], const char* text) noexcept {

@@ -9,12 +9,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "transport/startup_table.hpp"
 #include "verbs/engine.hpp"
 #include "verbs/loop.hpp"
 
@@ -76,9 +76,7 @@ struct CmId {
     Loop::Token timer = 0;
     Time refusal_final_at = 0;  ///< dialing: a refused connection is dialed again before this
     bool refused = false;       ///< dialing: at least once
-    /// Listening: those whose Request is being read, by `arrival`, the oldest first.
-    std::map<std::uint64_t, CmId*> reading;
-    std::uint64_t arrival = 0;
+    std::unique_ptr<StartupTable> reading;  ///< listening: CmId*, whose Request is being read
     std::set<CmId*>
         waiting;  ///< listening: those whose Request is told or to be told; no answer yet
 

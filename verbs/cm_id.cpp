@@ -94,10 +94,14 @@ void close_sockets(VerbsState& engine, CmId& id) {
 
 void detach_locked(VerbsState& engine, CmId& id) {
     close_sockets(engine, id);
-    while (!id.reading.empty()) {
-        CmId& child = *id.reading.begin()->second;
-        detach_locked(engine, child);
-        free_id_locked(engine, child);
+    if (id.reading != nullptr) {
+        id.reading->for_each([&](StartupTable::Id each) {
+            auto& child = *static_cast<CmId*>(each);
+            child.listener = nullptr;
+            detach_locked(engine, child);
+            free_id_locked(engine, child);
+        });
+        id.reading->clear();
     }
     purge_events(engine, id);
     // Those that the program holds outlive their listener.
@@ -379,7 +383,10 @@ int migrate_id(rdma_cm_id* given, rdma_event_channel* channel) noexcept {
             child.base.channel = &to->base;
         };
         // Events about it that were not fetched move along, and the ids that were not reported.
-        for (const auto& [arrival, child] : id.reading) add_child(*child);
+        if (id.reading != nullptr) {
+            id.reading->for_each(
+                [&](StartupTable::Id child) { add_child(*static_cast<CmId*>(child)); });
+        }
         for (auto i = from.events.begin(); i != from.events.end();) {
             if ((*i)->owner != &id) {
                 ++i;

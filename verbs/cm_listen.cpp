@@ -26,7 +26,6 @@ namespace {
 constexpr Time kRequestTimeout = 10 * kSecond;
 constexpr Time kPause = 100 * kMillisecond;
 constexpr int kAcceptsPerTurn = 64;
-constexpr std::size_t kReadingMax = 1024;  // Requests being read, for each listener
 constexpr int kEphemeralTries = 64;
 constexpr int kBacklogMin = 16, kBacklogDefault = 1024, kBacklogMax = 4096;
 
@@ -88,7 +87,7 @@ void on_request_bytes(VerbsState& engine, CmId& id, unsigned readiness) {
     engine.loop().forget(id.timer);
     id.timer = 0;
     id.listener->waiting.insert(&id);
-    id.listener->reading.erase(id.arrival);
+    id.listener->reading->remove(&id);
     id.state = IdState::requested;
     id.responder_resources = id.peer_ord;
     id.initiator_depth = id.peer_ird;
@@ -113,13 +112,12 @@ void take_connection(VerbsState& engine, CmId& listener, int fd) {
     to_program_port(&id->base.route.addr.dst_addr, engine.port_offset);
     id->base.route.addr.addr.ibaddr.sgid = gid_of(id->base.route.addr.src_storage);
     id->base.route.addr.addr.ibaddr.dgid = gid_of(id->base.route.addr.dst_storage);
-    id->listener = &listener;
-    id->arrival = engine.next_number();
-    listener.reading.emplace(id->arrival, id);
     if (attach_device(engine, *id) != 0) {
         drop(engine, *id);
         return;
     }
+    listener.reading->add(id, fd, monotonic_now());
+    id->listener = &listener;
     id->fd_token = engine.loop().watch(
         fd, Loop::kReadable | Loop::kPeerFinished,
         [&engine, id](unsigned readiness) { on_request_bytes(engine, *id, readiness); });
@@ -147,14 +145,14 @@ void pause(VerbsState& engine, CmId& listener) {
     });
 }
 
-// A Request comes right behind the connection that brings it: of those that have sent nothing yet,
-// the oldest is dropped, lest silent ones keep others out.
-void drop_oldest(VerbsState& engine, CmId& listener) {
-    CmId& oldest = *listener.reading.begin()->second;
-    log(LogLevel::warn, "startup-crowded", "%s: %zu connections without an MPA Request; closed",
-        text_of(&oldest.base.route.addr.dst_addr).c_str(), listener.reading.size());
+// Closes one whose Request is being read, as StartupTable::make_room() says. False: there is none.
+bool make_room(VerbsState& engine, CmId& listener, Time min_age = 0) {
+    auto* const crowding =
+        static_cast<CmId*>(listener.reading->make_room(monotonic_now(), min_age));
+    if (crowding == nullptr) return false;
     ++engine.refused;
-    drop(engine, oldest);
+    drop(engine, *crowding);  // leaves the table by leave_listener()
+    return true;
 }
 
 void accept_some(VerbsState& engine, CmId& listener) {
@@ -166,14 +164,15 @@ void accept_some(VerbsState& engine, CmId& listener) {
         const int fd = accept4(listener.listen_fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) {
             if (errno == ECONNABORTED || errno == EINTR) continue;
-            if (errno != EAGAIN) {
+            if (const int error = errno; error != EAGAIN) {
+                if (make_room(engine, listener, StartupTable::kMinAge)) continue;
                 log(LogLevel::error, "accept-failed", "%s; trying again soon",
-                    std::strerror(errno));
+                    std::strerror(error));
                 pause(engine, listener);
             }
             return;
         }
-        if (listener.reading.size() >= kReadingMax) drop_oldest(engine, listener);
+        if (listener.reading->full()) make_room(engine, listener);
         take_connection(engine, listener, fd);
     }
 }
@@ -191,7 +190,7 @@ bool watch(VerbsState& engine, CmId& listener) {
 void leave_listener(VerbsState& engine, CmId& id) {
     CmId* const listener = std::exchange(id.listener, nullptr);
     if (listener == nullptr) return;
-    listener->reading.erase(id.arrival);
+    listener->reading->remove(&id);
     listener->waiting.erase(&id);
     if (listener->timer == 0) return;
     // It made a pause, perhaps for want of this place.
@@ -255,6 +254,7 @@ int listen(rdma_cm_id* given, int backlog) noexcept {
         // 0: as many as the device chooses, as Linux has it.
         id.backlog = static_cast<std::size_t>(
             backlog <= 0 ? kBacklogDefault : std::clamp(backlog, kBacklogMin, kBacklogMax));
+        id.reading = std::make_unique<StartupTable>(engine.max_starting);
         id.state = IdState::listening;
         return watch(engine, id) ? 0 : -1;
     });

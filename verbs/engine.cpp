@@ -129,6 +129,7 @@ VerbsState* VerbsState::get() noexcept {
         }
         engine->spin = config.spin;
         engine->rnr_timeout = config.rnr_timeout;
+        engine->max_starting = config.max_starting;
         engine->acknowledge = acknowledge_wanted();
         engine->by_gid = switch_named("XSOCK_VERBS_GID").value_or(false);
         engine->summary = switch_named("XSOCK_VERBS_SUMMARY").value_or(false);

@@ -79,8 +79,9 @@ class VerbsState {
     std::mutex notify_mutex;
     std::unordered_map<std::uint64_t, Cq*> notified;
 
-    Time spin = 0;               ///< XSOCK_SPIN_US: a caller polls for so long before it sleeps
-    Time rnr_timeout = kSecond;  ///< XSOCK_RNR_MS
+    Time spin = 0;                 ///< XSOCK_SPIN_US: a caller polls for so long before it sleeps
+    Time rnr_timeout = kSecond;    ///< XSOCK_RNR_MS
+    std::size_t max_starting = 0;  ///< XSOCK_MAX_STARTING: Requests being read, for each listener
     /// XSOCK_VERBS_ACK: do completions wait for the peer? `as_usual`: of QPs that GIDs connect.
     enum class Acknowledge : std::uint8_t { as_usual, never, always } acknowledge;
 

@@ -256,6 +256,9 @@ struct xsock_ep_attr {
     int32_t linger_ms;          /**< draining after close; 0: 5,000 */
     uint32_t rtr;               /**< initiator, revision 2: XSOCK_RTR_* to offer for the
                                      peer-to-peer model; 0: none. A responder takes each */
+    uint32_t max_starting;      /**< listener: start-ups under way, and as many connections that
+                                     wait for xsock_accept(); 0: 4,096 (or XSOCK_MAX_STARTING).
+                                     See xsock_listener_create() */
 };
 
 /** Begins iWARP on a connected TCP socket (IPv4 or IPv6). Returns at once; start-up goes on in the
@@ -327,7 +330,9 @@ XSOCK_API int xsock_ep_abort(struct xsock_ep* ep);
 
 /** Serves a listening TCP socket; each connection becomes an endpoint made with `attr`. On success
  * the descriptor belongs to the listener. Start-ups run side by side; peers that do not speak MPA,
- * or stay silent for the start-up time, are closed with one log line.
+ * or stay silent for the start-up time, are closed with one log line. When max_starting of them are
+ * under way (at most half of RLIMIT_NOFILE), or descriptors run out, each new one takes the place
+ * of the oldest from the address, of IPv6 the /64, that has most; established ones stay.
  * @return NULL: EBADF, ENOTSOCK, EPROTOTYPE (not a TCP socket), EINVAL (not listening, or a bad
  *         attribute), EPERM, EMFILE, ENOMEM; the descriptor is then still yours */
 XSOCK_API struct xsock_listener* xsock_listener_create(int fd, const struct xsock_ep_attr* attr);

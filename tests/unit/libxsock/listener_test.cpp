@@ -2,6 +2,7 @@
 // Listeners, and what standard peers may throw at them.
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 
 #include <chrono>
 #include <random>
@@ -288,6 +289,61 @@ TEST_F(ListenerTest, connections_not_accepted_count_against_the_limit) {
         EXPECT_EQ(fifth.hear(20).size(), 20u);
         xsock_ep_abort(ep);
     });
+}
+
+// Of one address, so that only their age counts.
+TEST_F(ListenerTest, the_oldest_silent_ones_make_room) {
+    attr.max_starting = 4;
+    open();
+    std::vector<std::unique_ptr<RawPeer>> silent;
+    for (int i = 0; i < 6; ++i) silent.push_back(std::make_unique<RawPeer>(port));
+    std::string heard;
+    EXPECT_TRUE(silent[0]->hear_end(heard));
+    EXPECT_TRUE(silent[1]->hear_end(heard));
+    expect_service();
+    EXPECT_TRUE(silent[2]->hear_end(heard));
+    ASSERT_TRUE(silent[5]->say(RawPeer::request(MPA_FLAG_CRC, 1, "")));
+    EXPECT_EQ(silent[5]->hear(20).size(), 20u);
+}
+
+TEST_F(ListenerTest, started_ones_are_never_closed_for_others) {
+    attr.max_starting = 2;
+    open();
+    RawPeer started(port);
+    ASSERT_TRUE(started.start());
+    std::vector<std::unique_ptr<RawPeer>> silent;
+    std::string heard;
+    for (int i = 0; i < 8; ++i) silent.push_back(std::make_unique<RawPeer>(port));
+    EXPECT_TRUE(silent[5]->hear_end(heard));
+    xsock_ep* ep = xsock_accept(listener, kLimitMs);
+    ASSERT_NE(ep, nullptr);
+    EXPECT_EQ(query(ep).state, unsigned{XSOCK_EP_ESTABLISHED});
+    xsock_ep_abort(ep);
+}
+
+// The last descriptor is a silent one's, before as many are under way as may be.
+TEST_F(ListenerTest, silent_ones_make_room_when_descriptors_run_out) {
+    open();
+    std::vector<std::unique_ptr<RawPeer>> silent;
+    for (int i = 0; i < 8; ++i) silent.push_back(std::make_unique<RawPeer>(port));
+    RawPeer honest(RawPeer::Connected{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)});
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // all of them are accepted
+    rlimit before{};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const int lowest_free = dup(honest.fd());
+    ::close(lowest_free);
+    const rlimit none{static_cast<rlim_t>(lowest_free), before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    EXPECT_EQ(::connect(honest.fd(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    EXPECT_TRUE(honest.say(RawPeer::request(MPA_FLAG_CRC, 1, "")));
+    EXPECT_EQ(honest.hear(20, 5000).size(), 20u);
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    std::string heard;
+    EXPECT_TRUE(silent[0]->hear_end(heard));
 }
 
 TEST_F(ListenerTest, connected_comes_before_what_lies_behind_the_reply) {

@@ -116,6 +116,16 @@ TEST_F(Stats, more_than_there_are_slots_are_counted) {
               0);
 }
 
+TEST_F(Stats, dropped_startups_are_counted_without_a_connection) {
+    EXPECT_EQ(in_child([&] {
+                  count_startup_dropped();
+                  count_startup_dropped();
+                  const StatsHeader h = header(page());
+                  return h.startups_dropped == 2 && h.connections == 0 ? 0 : 1;
+              }),
+              0);
+}
+
 TEST_F(Stats, works_where_nothing_can_be_published) {
     const auto works_unlisted = [] {
         StatsEntry entry;

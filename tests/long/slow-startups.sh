@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# A crowd of connections that never end their start-up, toward each kind of listener, for as long as
+# you like: honest clients beside it must be ready within a second. Says how long they took.
+#
+#   slow-startups.sh [-b BUILD] [-s SECONDS] [-r RATE]     build/release, 60 s, 1000 connections a second
+set -euo pipefail
+. "$(dirname "$0")/../setup/lib.sh"
+
+build_folder=$top/build/release
+export XSOCK_SLOW_STARTUPS_SECONDS=60 XSOCK_SLOW_STARTUPS_RATE=1000 XSOCK_SLOW_STARTUPS_LIMIT_MS=1000
+while getopts b:s:r: option; do
+    case $option in
+    b) build_folder=$OPTARG ;;
+    s) XSOCK_SLOW_STARTUPS_SECONDS=$OPTARG ;;
+    r) XSOCK_SLOW_STARTUPS_RATE=$OPTARG ;;
+    *) sed -n '3,6s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+    esac
+done
+[ -x "$build_folder/tests/verbs/verbs_slow_startups" ] || build release verbs_slow_startups
+exec "$top/tests/support/own_network.sh" \
+    env LD_LIBRARY_PATH="$build_folder/libxsock/verbs" "$build_folder/tests/verbs/verbs_slow_startups"

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "transport/startup_table.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "transport/log.hpp"
+#include "transport/stats.hpp"
+
+namespace xsock {
+namespace {
+
+constexpr Time kLogInterval = 60 * kSecond;
+constexpr std::size_t kLoggedMax = 1024;  // addresses
+constexpr std::size_t kPrefixBytes = 8;   // /64
+constexpr std::byte kMapped[12] = {
+    {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, std::byte{0xff}, std::byte{0xff}};
+
+std::size_t half_of_descriptors() noexcept {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return SIZE_MAX;
+    return std::max<std::size_t>(1, limit.rlim_cur / 2);
+}
+
+}  // namespace
+
+StartupTable::StartupTable(std::size_t capacity)
+    : capacity_(std::min(capacity, half_of_descriptors())) {}
+
+StartupTable::Address StartupTable::address_of(const sockaddr& peer) noexcept {
+    Address address{};
+    if (peer.sa_family == AF_INET) {
+        std::memcpy(address.data(), kMapped, sizeof kMapped);
+        std::memcpy(address.data() + sizeof kMapped,
+                    &reinterpret_cast<const sockaddr_in&>(peer).sin_addr, 4);
+    } else if (peer.sa_family == AF_INET6) {
+        const in6_addr& from = reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr;
+        const bool mapped = IN6_IS_ADDR_V4MAPPED(&from);
+        std::memcpy(address.data(), &from, mapped ? sizeof from : kPrefixBytes);
+    }
+    return address;
+}
+
+StartupTable::Rank StartupTable::rank_of(const Address& address, const Starts& starts) noexcept {
+    return {starts.size(), starts.begin()->first, address};
+}
+
+void StartupTable::add(Id id, int fd, Time now) {
+    sockaddr_storage peer{};
+    socklen_t size = sizeof peer;
+    getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size);  // one that has gone: no address
+    add(id, reinterpret_cast<const sockaddr&>(peer), now);
+}
+
+void StartupTable::add(Id id, const sockaddr& peer, Time now) {
+    const Address address = address_of(peer);
+    const std::uint64_t number = ++numbers_;
+    places_.emplace(id, Place{address, number});
+    try {
+        Starts& starts = addresses_[address];
+        if (starts.empty()) {
+            ranks_.insert(Rank{1, number, address});
+            starts.emplace(number, Start{id, now});
+            return;
+        }
+        const Rank before = rank_of(address, starts);
+        starts.emplace(number, Start{id, now});
+        auto node = ranks_.extract(before);
+        node.value() = rank_of(address, starts);
+        ranks_.insert(std::move(node));
+    } catch (...) {
+        places_.erase(id);
+        if (const auto found = addresses_.find(address);
+            found != addresses_.end() && found->second.empty()) {
+            ranks_.erase(Rank{1, number, address});
+            addresses_.erase(found);
+        }
+        throw;
+    }
+}
+
+bool StartupTable::remove(Id id) noexcept {
+    const auto found = places_.find(id);
+    if (found == places_.end()) return false;
+    erase(found->second.address, found->second.number);
+    places_.erase(found);
+    return true;
+}
+
+void StartupTable::clear() noexcept {
+    addresses_.clear();
+    ranks_.clear();
+    places_.clear();
+}
+
+void StartupTable::erase(const Address& address, std::uint64_t number) noexcept {
+    const auto found = addresses_.find(address);
+    Starts& starts = found->second;
+    auto node = ranks_.extract(rank_of(address, starts));
+    starts.erase(number);
+    if (starts.empty()) {
+        addresses_.erase(found);
+        return;
+    }
+    node.value() = rank_of(address, starts);
+    ranks_.insert(std::move(node));
+}
+
+StartupTable::Id StartupTable::make_room(Time now, Time min_age) noexcept {
+    if (ranks_.empty()) return nullptr;
+    const Rank& most = *ranks_.begin();
+    const Start& oldest = addresses_.find(most.address)->second.begin()->second;
+    if (now - oldest.since < min_age) return nullptr;
+    count_startup_dropped();
+    try {
+        report(most, now);
+    } catch (const std::bad_alloc&) {
+        return oldest.id;  // without a line
+    }
+    return oldest.id;
+}
+
+void StartupTable::report(const Rank& rank, Time now) {
+    if (closed_.size() >= kLoggedMax) {
+        std::erase_if(closed_,
+                      [&](const auto& c) { return now - c.second.logged >= kLogInterval; });
+    }
+    if (closed_.size() >= kLoggedMax && closed_.count(rank.address) == 0) return;
+    const auto [found, added] = closed_.try_emplace(rank.address, Closed{now, 0});
+    Closed& closed = found->second;
+    ++closed.since_logged;
+    if (!added && now - closed.logged < kLogInterval) return;
+    const bool v4 = std::equal(std::begin(kMapped), std::end(kMapped), rank.address.begin());
+    char text[INET6_ADDRSTRLEN] = "?";
+    inet_ntop(v4 ? AF_INET : AF_INET6, rank.address.data() + (v4 ? sizeof kMapped : 0), text,
+              sizeof text);
+    log(LogLevel::warn, "startup-crowded",
+        "%s%s: holds %zu of %zu connections whose start-up has not ended; its oldest make room for "
+        "new ones (%llu closed since the last such line)",
+        text, v4 ? "" : "/64", rank.held, places_.size(),
+        static_cast<unsigned long long>(closed.since_logged));
+    closed = {now, 0};
+}
+
+}  // namespace xsock

@@ -132,9 +132,14 @@ std::uint32_t RecvQueue::size() const noexcept {
 }
 
 void RecvQueue::arm_limit(std::uint32_t limit) {
-    const BiasedLock::Guard lock(mutex_);
-    limit_ = limit;
-    limit_hit_.store(false, std::memory_order_relaxed);
+    bool below = false;
+    {
+        const BiasedLock::Guard lock(mutex_);
+        below = size_.load(std::memory_order_relaxed) < limit;
+        limit_ = below ? 0 : limit;
+        limit_hit_.store(below, std::memory_order_release);
+    }
+    if (below && notifier_ != nullptr) notifier_(notifier_argument_);
 }
 
 bool RecvQueue::limit_reached() noexcept {

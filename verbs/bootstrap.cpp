@@ -22,6 +22,7 @@ namespace {
 
 constexpr Time kWaitForQp = 60 * kSecond;
 constexpr Time kConnectTimeout = 30 * kSecond;
+constexpr Time kPause = 100 * kMillisecond;
 constexpr std::size_t kArrivedMax = 1024;
 constexpr std::array<unsigned char, 6> kGidPrefix = {0xfd, 'x', 's', 'o', 'c', 'k'};
 constexpr char kMagic[8] = {'x', 's', 'o', 'c', 'k', 'G', 'I', 'D'};
@@ -75,8 +76,8 @@ std::unique_ptr<Bootstrap> Bootstrap::create(VerbsState& engine) {
     }
     made->listen_fd_ = fd;
     made->port_ = ntohs(any.sin_port);
-    engine.loop().watch(fd, Loop::kReadable,
-                        [&engine, b = made.get()](unsigned) { b->accept_some(engine); });
+    made->listen_token_ = engine.loop().watch(
+        fd, Loop::kReadable, [&engine, b = made.get()](unsigned) { b->accept_some(engine); });
     return made;
 }
 
@@ -181,7 +182,12 @@ void Bootstrap::dial(VerbsState& engine, std::uint32_t num) {
 void Bootstrap::accept_some(VerbsState& engine) {
     for (;;) {
         const int fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0) return;
+        if (fd < 0) {
+            if (errno == EINTR || errno == ECONNABORTED) continue;
+            // No descriptors, or no memory: it would be called again and again.
+            if (errno != EAGAIN) engine.loop().pause(listen_token_, kPause);
+            return;
+        }
         if (arrived_.size() >= kArrivedMax) {
             // The connection that has been silent for longest is dropped.
             const auto silent = std::find_if(arrived_.begin(), arrived_.end(),

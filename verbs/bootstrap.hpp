@@ -42,6 +42,7 @@ class Bootstrap {
     void drop(VerbsState& engine, std::uint64_t number);
 
     int listen_fd_ = -1;
+    Loop::Token listen_token_ = 0;
     std::uint16_t port_ = 0;
     std::unordered_map<std::uint32_t, std::shared_ptr<Dialing>> dialing_;  // by our QP number
     std::map<std::uint64_t, std::shared_ptr<Arrived>> arrived_;            // oldest first

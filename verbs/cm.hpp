@@ -27,6 +27,7 @@ struct CmChannel {
     std::deque<CmEvent*> events;
     EventFd events_waiting;
     int ids = 0;
+    bool destroyed = false;  ///< by the program, before its ids
 };
 
 enum class IdState : std::uint8_t {

@@ -22,7 +22,6 @@ constexpr Time kConnectTimeout = 30 * kSecond;
 // and perhaps on a busy machine): a refused connect is tried again.
 constexpr Time kRefusedLinger = 2 * kSecond;
 constexpr Time kRedialAfter = 10 * kMillisecond;
-constexpr Time kRejectTimeout = 2 * kSecond;
 
 // The QP that the program wants connected: the one in rdma_cm_id.qp, where rdma_create_qp() puts it
 // and some programs put one that they have made with another id; or one named by its number.
@@ -257,45 +256,6 @@ int establish(rdma_cm_id* given) noexcept {
         }
         return 0;
     });
-}
-
-int reject(rdma_cm_id* given, const void* private_data, std::uint8_t length) noexcept {
-    return locked_cm([&](VerbsState& engine) {
-        if (!engine.alive(given, Kind::cm_id) || (private_data == nullptr && length != 0)) {
-            return fail(EINVAL);
-        }
-        CmId& id = *CmId::of(given);
-        if (id.state != IdState::requested) return fail(EINVAL);
-        leave_listener(engine, id);
-        ++engine.refused;
-        id.state = IdState::ended;
-        // A QP only for the Reply.
-        auto cq = engine.device().create_cq(8, false);
-        if (!cq) return fail(cq.error().code);
-        QpAttr qp_attr;
-        qp_attr.api = Api::verbs;
-        qp_attr.send_cq = qp_attr.recv_cq = cq->get();
-        qp_attr.sq_depth = qp_attr.rq_depth = 4;
-        auto qp = engine.device().create_qp(qp_attr);
-        if (!qp) return fail(qp.error().code);
-        ConnectAttr attr;
-        attr.role = ConnectAttr::Role::responder;
-        attr.defer_reply = true;
-        const int fd = id.fd;
-        id.fd = -1;
-        if (const auto r = (*qp)->connect(fd, attr); !r) {
-            close(fd);
-            return fail(r.error().code);
-        }
-        if ((*qp)->wait_started(monotonic_now() + kRejectTimeout) == QpState::requested) {
-            (void)(*qp)->reject({static_cast<const std::byte*>(private_data), length});
-        }
-        return 0;
-    });
-}
-
-int reject_ece(rdma_cm_id* id, const void* private_data, std::uint8_t length) noexcept {
-    return reject(id, private_data, length);
 }
 
 int notify(rdma_cm_id* given, ibv_event_type) noexcept {

@@ -132,8 +132,12 @@ void destroy_event_channel(rdma_event_channel* given) noexcept {
     locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_channel)) return fail(EINVAL);
         auto& channel = *reinterpret_cast<CmChannel*>(given);
-        // Ids that are left would tell a channel that is gone.
-        if (channel.ids != 0) return fail(EBUSY);
+        if (channel.ids != 0) {
+            // Ids that are left tell it what nobody hears: it goes with the last of them.
+            engine.remove(&channel);
+            channel.destroyed = true;
+            return 0;
+        }
         destroy_channel(engine, channel);
         return 0;
     });

@@ -121,7 +121,7 @@ void free_id_locked(VerbsState& engine, CmId& id) {
     engine.remove(&id);
     auto& channel = *reinterpret_cast<CmChannel*>(id.base.channel);
     --channel.ids;
-    if (id.own_channel) destroy_channel(engine, channel);
+    if (id.own_channel || (channel.destroyed && channel.ids == 0)) destroy_channel(engine, channel);
     delete &id;
 }
 
@@ -400,7 +400,7 @@ int migrate_id(rdma_cm_id* given, rdma_event_channel* channel) noexcept {
         }
         --from.ids;
         ++to->ids;
-        if (id.own_channel) destroy_channel(engine, from);
+        if (id.own_channel || (from.destroyed && from.ids == 0)) destroy_channel(engine, from);
         id.own_channel = synchronous;
         id.sync = synchronous ? 1 : 0;
         given->channel = &to->base;

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/bytes.hpp"
@@ -25,6 +26,7 @@ namespace {
 
 constexpr Time kRequestTimeout = 10 * kSecond;
 constexpr Time kPause = 100 * kMillisecond;
+constexpr Time kRejectTimeout = 2 * kSecond;
 constexpr int kAcceptsPerTurn = 64;
 constexpr int kEphemeralTries = 64;
 constexpr int kBacklogMin = 16, kBacklogDefault = 1024, kBacklogMax = 4096;
@@ -94,15 +96,9 @@ void on_request_bytes(VerbsState& engine, CmId& id, unsigned readiness) {
     tell(engine, id, RDMA_CM_EVENT_CONNECT_REQUEST, 0, id.peer_private_data);
 }
 
-void take_connection(VerbsState& engine, CmId& listener, int fd) {
-    auto* const channel = reinterpret_cast<CmChannel*>(listener.base.channel);
-    CmId* const id = create_id_locked(engine, channel, listener.base.context, listener.base.ps);
-    if (id == nullptr) {
-        close(fd);
-        return;
-    }
-    id->passive = true;
-    id->fd = fd;
+// Begins to read the Request of a connection, whose id has its descriptor. False: it cannot.
+bool read_request(VerbsState& engine, CmId& listener, CmId* id) {
+    const int fd = id->fd;
     id->base.qp_type = listener.base.qp_type;
     socklen_t size = sizeof(sockaddr_storage);
     getsockname(fd, &id->base.route.addr.src_addr, &size);
@@ -112,19 +108,13 @@ void take_connection(VerbsState& engine, CmId& listener, int fd) {
     to_program_port(&id->base.route.addr.dst_addr, engine.port_offset);
     id->base.route.addr.addr.ibaddr.sgid = gid_of(id->base.route.addr.src_storage);
     id->base.route.addr.addr.ibaddr.dgid = gid_of(id->base.route.addr.dst_storage);
-    if (attach_device(engine, *id) != 0) {
-        drop(engine, *id);
-        return;
-    }
+    if (attach_device(engine, *id) != 0) return false;
     listener.reading->add(id, fd, monotonic_now());
     id->listener = &listener;
     id->fd_token = engine.loop().watch(
         fd, Loop::kReadable | Loop::kPeerFinished,
         [&engine, id](unsigned readiness) { on_request_bytes(engine, *id, readiness); });
-    if (id->fd_token == 0) {
-        drop(engine, *id);
-        return;
-    }
+    if (id->fd_token == 0) return false;
     id->timer = engine.loop().at(monotonic_now() + kRequestTimeout, [&engine, id] {
         id->timer = 0;
         log(LogLevel::warn, "startup-timeout", "%s: no MPA Request within 10 s; closed",
@@ -132,17 +122,27 @@ void take_connection(VerbsState& engine, CmId& listener, int fd) {
         ++engine.refused;
         drop(engine, *id);
     });
+    return true;
 }
 
-bool watch(VerbsState& engine, CmId& listener);
-
-void pause(VerbsState& engine, CmId& listener) {
-    engine.loop().forget(listener.listen_token);
-    listener.listen_token = 0;
-    listener.timer = engine.loop().at(monotonic_now() + kPause, [&engine, &listener] {
-        listener.timer = 0;
-        if (!watch(engine, listener)) pause(engine, listener);
-    });
+void take_connection(VerbsState& engine, CmId& listener, int fd) {
+    CmId* id = nullptr;
+    bool taken = false;
+    try {
+        auto* const channel = reinterpret_cast<CmChannel*>(listener.base.channel);
+        id = create_id_locked(engine, channel, listener.base.context, listener.base.ps);
+        id->passive = true;
+        id->fd = fd;
+        taken = read_request(engine, listener, id);
+    } catch (const std::bad_alloc&) {
+        log(LogLevel::error, "accept-failed", "out of memory; the connection is dropped");
+    }
+    if (taken) return;
+    if (id != nullptr) {
+        drop(engine, *id);
+    } else {
+        close(fd);
+    }
 }
 
 // Closes one whose Request is being read, as StartupTable::make_room() says. False: there is none.
@@ -158,7 +158,7 @@ bool make_room(VerbsState& engine, CmId& listener, Time min_age = 0) {
 void accept_some(VerbsState& engine, CmId& listener) {
     for (int i = 0; i < kAcceptsPerTurn; ++i) {
         if (listener.waiting.size() >= listener.backlog) {
-            pause(engine, listener);  // the others wait in TCP's queue
+            engine.loop().pause(listener.listen_token, kPause);  // the others: in TCP's queue
             return;
         }
         const int fd = accept4(listener.listen_fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -168,21 +168,13 @@ void accept_some(VerbsState& engine, CmId& listener) {
                 if (make_room(engine, listener, StartupTable::kMinAge)) continue;
                 log(LogLevel::error, "accept-failed", "%s; trying again soon",
                     std::strerror(error));
-                pause(engine, listener);
+                engine.loop().pause(listener.listen_token, kPause);
             }
             return;
         }
         if (listener.reading->full()) make_room(engine, listener);
         take_connection(engine, listener, fd);
     }
-}
-
-// False: errno says why not.
-bool watch(VerbsState& engine, CmId& listener) {
-    listener.listen_token =
-        engine.loop().watch(listener.listen_fd, Loop::kReadable,
-                            [&engine, &listener](unsigned) { accept_some(engine, listener); });
-    return listener.listen_token != 0;
 }
 
 }  // namespace
@@ -192,10 +184,8 @@ void leave_listener(VerbsState& engine, CmId& id) {
     if (listener == nullptr) return;
     listener->reading->remove(&id);
     listener->waiting.erase(&id);
-    if (listener->timer == 0) return;
-    // It made a pause, perhaps for want of this place.
-    engine.loop().forget(std::exchange(listener->timer, 0));
-    if (!watch(engine, *listener)) pause(engine, *listener);
+    // It may have made a pause, perhaps for want of this place.
+    engine.loop().resume(listener->listen_token);
 }
 
 // Binds, and listens already: programs such as qperf tell their peer the port before they call
@@ -256,8 +246,55 @@ int listen(rdma_cm_id* given, int backlog) noexcept {
             backlog <= 0 ? kBacklogDefault : std::clamp(backlog, kBacklogMin, kBacklogMax));
         id.reading = std::make_unique<StartupTable>(engine.max_starting);
         id.state = IdState::listening;
-        return watch(engine, id) ? 0 : -1;
+        id.listen_token = engine.loop().watch(
+            id.listen_fd, Loop::kReadable, [&engine, &id](unsigned) { accept_some(engine, id); });
+        return id.listen_token != 0 ? 0 : -1;
     });
+}
+
+int reject(rdma_cm_id* given, const void* private_data, std::uint8_t length) noexcept {
+    // A QP only for the Reply.
+    std::unique_ptr<xsock::Cq> cq;
+    std::unique_ptr<xsock::Qp> qp;
+    const int begun = locked_cm([&](VerbsState& engine) {
+        if (!engine.alive(given, Kind::cm_id) || (private_data == nullptr && length != 0)) {
+            return fail(EINVAL);
+        }
+        CmId& id = *CmId::of(given);
+        if (id.state != IdState::requested) return fail(EINVAL);
+        leave_listener(engine, id);
+        ++engine.refused;
+        id.state = IdState::ended;
+        auto made_cq = engine.device().create_cq(8, false);
+        if (!made_cq) return fail(made_cq.error().code);
+        cq = std::move(*made_cq);
+        auto made_qp = engine.device().create_qp({.send_cq = cq.get(),
+                                                  .recv_cq = cq.get(),
+                                                  .sq_depth = 4,
+                                                  .rq_depth = 4,
+                                                  .api = Api::verbs});
+        if (!made_qp) return fail(made_qp.error().code);
+        qp = std::move(*made_qp);
+        const int fd = std::exchange(id.fd, -1);
+        const auto r = qp->connect(
+            fd, {.role = ConnectAttr::Role::responder, .defer_reply = true, .private_data = {}});
+        if (!r) close(fd);
+        return r ? 0 : fail(r.error().code);
+    });
+    if (begun != 0) return begun;
+    // Without the mutex: what waits for a peer must not stop every other call.
+    try {
+        if (qp->wait_started(monotonic_now() + kRejectTimeout) == QpState::requested) {
+            (void)qp->reject({static_cast<const std::byte*>(private_data), length});
+        }
+        return 0;
+    } catch (const std::exception&) {
+        return fail(ENOMEM);
+    }
+}
+
+int reject_ece(rdma_cm_id* id, const void* private_data, std::uint8_t length) noexcept {
+    return reject(id, private_data, length);
 }
 
 }  // namespace cm

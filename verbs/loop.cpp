@@ -64,18 +64,37 @@ Loop::Token Loop::watch(int fd, unsigned readiness, Handler handler) {
         return 0;
     }
     Entry& entry = *made.release();
+    start(entry);
+    changed();
+    return entry.token;
+}
+
+void Loop::start(Entry& entry) noexcept {
     uv_poll_start(
-        &entry.poll, static_cast<int>(readiness), [](uv_poll_t* poll, int status, int events) {
+        &entry.poll, static_cast<int>(entry.readiness),
+        [](uv_poll_t* poll, int status, int events) {
             const Entry& ready = *static_cast<Entry*>(poll->data);
             try {
                 // An error is for the owner of the descriptor to find; libuv watches it no more.
                 ready.handler(status == 0 ? static_cast<unsigned>(events) : ready.readiness);
             } catch (...) {
-                ready.loop->forget(ready.token);  // out of memory: that connection is given up
+                ready.loop->out_of_memory_ = true;  // and the descriptor is ready still
             }
         });
+}
+
+void Loop::pause(Token token, Time time) {
+    const auto found = entries_.find(token);
+    if (found == entries_.end()) return;
+    at(monotonic_now() + time, [this, token] { resume(token); });
+    uv_poll_stop(&found->second->poll);
+}
+
+void Loop::resume(Token token) noexcept {
+    const auto found = entries_.find(token);
+    if (found == entries_.end() || uv_is_active(&found->second->handle) != 0) return;
+    start(*found->second);
     changed();
-    return entry.token;
 }
 
 Loop::Token Loop::at(Time when, std::function<void()> handler) {
@@ -128,13 +147,19 @@ void Loop::changed() noexcept {
 void Loop::run() {
     for (;;) {
         int timeout_ms = 0;
+        bool out_of_memory = false;
         {
             const std::lock_guard lock(mutex_);
             changing_ = true;
             again_ = false;
             uv_run(uv_.get(), UV_RUN_NOWAIT);
             changing_ = false;
+            out_of_memory = std::exchange(out_of_memory_, false);
             if (!again_) timeout_ms = uv_backend_timeout(uv_.get());
+        }
+        if (out_of_memory) {
+            constexpr int kMomentMs = 10;
+            poll(nullptr, 0, kMomentMs);
         }
         pollfd loop{uv_backend_fd(uv_.get()), POLLIN, 0};
         poll(&loop, 1, timeout_ms);

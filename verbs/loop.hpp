@@ -32,10 +32,15 @@ class Loop {
     Loop& operator=(const Loop&) = delete;
 
     /// Calls `handler` while the descriptor is ready (some of Readiness), and once when it has an
-    /// error. A descriptor is watched once. 0: it cannot be; errno says why.
+    /// error. One that throws (std::bad_alloc) is called again after a moment. A descriptor is
+    /// watched once. 0: it cannot be; errno says why.
     Token watch(int fd, unsigned readiness, Handler handler);
     /// Calls `handler` once, at `when` (CLOCK_MONOTONIC nanoseconds) or a little later.
     Token at(Time when, std::function<void()> handler);
+    /// For when a handler cannot do what its descriptor is ready for: it is not called for `time`,
+    /// unless resume() comes first. Throws std::bad_alloc; it is then called as before.
+    void pause(Token token, Time time);
+    void resume(Token token) noexcept;
     /// Nothing is called for it any more. The descriptor stays open, and may be closed behind this.
     /// Unknown tokens do no harm.
     void forget(Token token) noexcept;
@@ -47,13 +52,15 @@ class Loop {
     std::unique_ptr<Entry> make(Handler handler);
     void changed() noexcept;
     static void close(Entry& entry) noexcept;
+    static void start(Entry& entry) noexcept;
 
     std::mutex& mutex_;
     UvLoop uv_;
     Token next_ = 1;
     std::unordered_map<Token, Entry*> entries_;
-    bool changing_ = false;  // handlers are being called
-    bool again_ = false;     // one of them has changed what is watched
+    bool changing_ = false;       // handlers are being called
+    bool again_ = false;          // one of them has changed what is watched
+    bool out_of_memory_ = false;  // a handler has thrown in this turn
     bool running_ = false;
 };
 

@@ -9,7 +9,9 @@ namespace {
 constexpr int kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                              IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
                              IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED;
-constexpr unsigned kOptionalAccess = IBV_ACCESS_OPTIONAL_RANGE;  // may be ignored by definition
+// May be ignored: by definition, or a hint for adapters that have page tables.
+constexpr unsigned kOptionalAccess =
+    unsigned{IBV_ACCESS_OPTIONAL_RANGE} | unsigned{IBV_ACCESS_HUGETLB};
 
 /// 0 or an errno.
 int translate(unsigned access, std::uint32_t& out) noexcept {

@@ -213,10 +213,27 @@ struct SendBuilder {
     int error = 0;
 };
 
+/// The device's QP of a verbs QP: the one since its last reset. Read by any thread, without a lock.
+class DeviceQp {
+  public:
+    xsock::Qp* operator->() const noexcept { return now_.load(std::memory_order_acquire); }
+    /// With the engine's mutex held. A post that another thread is making may go to the former one,
+    /// which was detached and so completes nothing. Only when all are destroyed such a thread is
+    /// known to be out of it: finding out earlier would cost each post a counter.
+    void replace(std::unique_ptr<xsock::Qp> next) {
+        all_.push_back(std::move(next));
+        now_.store(all_.back().get(), std::memory_order_release);
+    }
+
+  private:
+    std::vector<std::unique_ptr<xsock::Qp>> all_;
+    std::atomic<xsock::Qp*> now_{nullptr};
+};
+
 struct Qp {
     ibv_qp_ex base{};  ///< begins with ibv_qp
     VerbsState* engine = nullptr;
-    std::unique_ptr<xsock::Qp> qp;
+    DeviceQp qp;
     ibv_qp_cap cap{};
     std::uint32_t sq_wanted = 0;  ///< cap.max_send_wr before it was rounded
     bool signal_all = false;

@@ -27,10 +27,10 @@ bool may_follow(ibv_qp_state from, ibv_qp_state to) noexcept {
         case IBV_QPS_RTR:
             return from == IBV_QPS_INIT;
         case IBV_QPS_RTS:
-            return from == IBV_QPS_RTR || from == IBV_QPS_RTS || from == IBV_QPS_SQD;
-        case IBV_QPS_SQD:
-            return from == IBV_QPS_RTS || from == IBV_QPS_SQD;
+            return from == IBV_QPS_RTR || from == IBV_QPS_RTS;
         default:
+            // SQD as well: iWARP's verbs have no drained send queue (RFC 5040's QP has no such
+            // state), and IBV_EVENT_SQ_DRAINED would never come.
             return false;
     }
 }
@@ -186,7 +186,7 @@ ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr)
     qp->attr.rnr_timeout = engine.rnr_timeout;
     auto made = engine.device().create_qp(qp->attr);
     if (!made) return fail<ibv_qp>(made.error().code);
-    qp->qp = std::move(*made);
+    qp->qp.replace(std::move(*made));
 
     pthread_mutex_init(&base.mutex, nullptr);
     pthread_cond_init(&base.cond, nullptr);
@@ -378,7 +378,7 @@ int modify_qp(ibv_qp* given, ibv_qp_attr* attr, int mask) noexcept {
             count_bytes_locked(engine, qp);
             qp.qp->detach();
             forget_completions(qp);
-            qp.qp = std::move(*fresh);
+            qp.qp.replace(std::move(*fresh));
             qp.connection = Qp::Connection::none;
             qp.last_wqe_reported = qp.by_gid = false;
             qp.writes_reported = 0;
@@ -466,7 +466,6 @@ int destroy_qp(ibv_qp* given) noexcept {
         send_cq.sq_depths -= qp->cap.max_send_wr;
         send_cq.set_send_room();
         if (given->srq != nullptr) --Srq::of(given->srq)->users;
-        qp->qp.reset();
         pthread_mutex_destroy(&given->mutex);
         pthread_cond_destroy(&given->cond);
         delete qp;

@@ -6,6 +6,7 @@
  *
  *     verbs_negative [CASE...]     all cases, or the named ones; exit status 1 when one fails
  */
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
 
@@ -928,6 +929,62 @@ CASE(bad_registrations) {
     CHECK(ibv_create_cq(p.a->verbs, -1, NULL, NULL, 0) == NULL);
     CHECK(ibv_create_cq(p.a->verbs, 0x7fffffff, NULL, NULL, 0) == NULL);
     disconnect_pair(&p);
+}
+
+/* iWARP has no drained send queue: a program that waited for IBV_EVENT_SQ_DRAINED would wait for
+ * ever. */
+CASE(no_drained_state) {
+    struct pair p;
+    struct ibv_qp_attr attr;
+    connect_pair(&p);
+    memset(&attr, 0, sizeof attr);
+    attr.qp_state = IBV_QPS_SQD;
+    CHECK(ibv_modify_qp(p.a->qp, &attr, IBV_QP_STATE) == EINVAL);
+    CHECK(state_of(p.a->qp) == IBV_QPS_RTS);
+    CHECK(post_recv(p.b->qp, p.data_b, 8, p.mr_b->lkey) == 0);
+    CHECK(post(p.a->qp, IBV_WR_SEND, p.data_a, 8, p.mr_a->lkey, 0, 0) == 0);
+    EXPECT(p.a->send_cq, IBV_WC_SUCCESS);
+    EXPECT(p.b->recv_cq, IBV_WC_SUCCESS);
+    disconnect_pair(&p);
+}
+
+/* Some programs always give this hint. */
+CASE(huge_pages_are_a_hint) {
+    struct pair p;
+    connect_pair(&p);
+    struct ibv_mr* const mr =
+        ibv_reg_mr(p.a->pd, p.data_a, 64, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_HUGETLB);
+    CHECK(mr != NULL, "%s", strerror(errno));
+    if (mr != NULL) CHECK(ibv_dereg_mr(mr) == 0);
+    disconnect_pair(&p);
+}
+
+static int descriptors(void) {
+    int n = 0;
+    for (int fd = 0; fd < 1024; ++fd) n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+/* A channel that goes before its ids is no leak, and they go on. */
+CASE(channel_goes_first) {
+    int before = 0;
+    for (int round = 0; round < 2; ++round) {
+        struct rdma_event_channel* const channel = rdma_create_event_channel();
+        struct rdma_cm_id *id, *other;
+        struct sockaddr_in at;
+        if (round == 1) before = descriptors() - 1; /* the first round opens the device */
+        MUST(channel != NULL && rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+        MUST(rdma_create_id(channel, &other, NULL, RDMA_PS_TCP) == 0);
+        rdma_destroy_event_channel(channel);
+        memset(&at, 0, sizeof at);
+        at.sin_family = AF_INET;
+        at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        at.sin_port = htons(7471);
+        CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr*)&at, 1000) == 0);
+        CHECK(rdma_destroy_id(id) == 0);
+        CHECK(rdma_destroy_id(other) == 0);
+    }
+    CHECK(descriptors() == before, "%d, before %d", descriptors(), before);
 }
 
 int main(int argc, char** argv) { return run_cases(argc, argv); }

@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 
 #include "tests/verbs/pair.h"
 
@@ -495,6 +496,43 @@ CASE(a_queue_pair_that_is_not_the_ids) {
         rdma_destroy_ep(passive_end);
         rdma_destroy_ep(listener);
     }
+}
+
+static double processor_time(void) {
+    struct timespec t;
+    MUST(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) == 0);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* A peer comes by the GID, and there is no descriptor for it: the library waits, and does not try
+ * again and again. */
+CASE(no_descriptor_for_a_peer) {
+    struct ibv_pd* const pd = ibv_alloc_pd(device());
+    struct end e = make_end(pd);
+    struct rlimit before, none;
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    const int fd = socket(AF_INET, SOCK_STREAM, 0), lowest_free = dup(fd);
+    MUST(fd >= 0 && lowest_free >= 0 && close(lowest_free) == 0);
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    memcpy(&at.sin_port, e.gid.raw + 6, 2);
+    MUST(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    none = before;
+    none.rlim_cur = (rlim_t)lowest_free;
+    MUST(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    CHECK(connect(fd, (struct sockaddr*)&at, sizeof at) == 0);
+    usleep(100000); /* it has found that out */
+    const double begun = now(), used = processor_time();
+    usleep(500000);
+    CHECK(processor_time() - used < (now() - begun) / 4, "%.0f ms of processor time",
+          (processor_time() - used) * 1e3);
+    /* It goes on where there is one: what says something else than an MPA Request is closed. */
+    MUST(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    char bytes[64] = "GET / HTTP/1.1";
+    CHECK(send(fd, bytes, sizeof bytes, MSG_NOSIGNAL) == sizeof bytes);
+    CHECK(recv(fd, bytes, sizeof bytes, 0) <= 0);
+    close(fd);
+    destroy_end(&e);
+    CHECK(ibv_dealloc_pd(pd) == 0);
 }
 
 int main(int argc, char** argv) { return run_cases(argc, argv); }

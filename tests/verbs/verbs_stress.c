@@ -1057,6 +1057,47 @@ CASE(reset_forgets) {
     rdma_destroy_event_channel(channel);
 }
 
+/* Posts of one thread while another resets the queue pair: whatever becomes of them, they go to no
+ * memory that is gone. */
+static void* post_on(void* argument) {
+    struct ibv_qp* const qp = argument;
+    struct ibv_wc wc[16];
+    while (!stop) {
+        struct ibv_recv_wr receive, *bad_receive;
+        struct ibv_send_wr send, *bad_send;
+        memset(&receive, 0, sizeof receive);
+        memset(&send, 0, sizeof send);
+        send.opcode = IBV_WR_SEND;
+        send.send_flags = IBV_SEND_SIGNALED;
+        ibv_post_recv(qp, &receive, &bad_receive);
+        ibv_post_send(qp, &send, &bad_send);
+        MUST(ibv_poll_cq(qp->send_cq, 16, wc) >= 0);
+    }
+    return NULL;
+}
+CASE(reset_under_posts) {
+    struct ibv_context* const context = device();
+    struct ibv_pd* const pd = ibv_alloc_pd(context);
+    struct ibv_cq* const cq = ibv_create_cq(context, 1024, NULL, NULL, 0);
+    struct ibv_qp_init_attr attr = qp_attr();
+    struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+    pthread_t thread;
+    MUST(pd != NULL && cq != NULL);
+    attr.send_cq = attr.recv_cq = cq;
+    struct ibv_qp* const qp = ibv_create_qp(pd, &attr);
+    MUST(qp != NULL);
+    stop = 0;
+    MUST(pthread_create(&thread, NULL, post_on, qp) == 0);
+    for (int round = 0; round < 1000; ++round) {
+        CHECK(ibv_modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX) == 0);
+        if (round % 2 == 0) CHECK(to_state(qp, IBV_QPS_ERR) == 0);
+        CHECK(to_state(qp, IBV_QPS_RESET) == 0);
+    }
+    stop = 1;
+    pthread_join(thread, NULL);
+    CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0);
+}
+
 /* A QP that was destroyed has no peer any more: what that still writes goes nowhere, although the
  * region is there. */
 static void* write_on(void* argument) {

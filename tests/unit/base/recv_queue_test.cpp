@@ -163,6 +163,21 @@ TEST(RecvQueue, tells_of_its_limit_once_for_each_arming) {
     EXPECT_EQ(told, 2);
 }
 
+TEST(RecvQueue, tells_at_once_of_a_limit_above_what_is_posted) {
+    RecvQueue queue(8);
+    int told = 0;
+    queue.set_limit_notifier([](void* count) { ++*static_cast<int*>(count); }, &told);
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(queue.post({}));
+    queue.arm_limit(2);  // not below
+    EXPECT_EQ(told, 0);
+    queue.arm_limit(3);
+    EXPECT_EQ(told, 1);
+    EXPECT_TRUE(queue.limit_reached());
+    RecvWqe wqe;
+    ASSERT_TRUE(queue.take(wqe));  // disarmed
+    EXPECT_EQ(told, 1);
+}
+
 TEST(RecvQueue, many_posters_many_pollers_each_receive_once) {
     constexpr std::uint64_t kThreads = 3, kEach = 10'000;
     RecvQueue queue(32);

@@ -43,6 +43,43 @@ bool comes_true(const std::function<bool()>& done) {
 }
 void a_moment() { usleep(20'000); }
 
+TEST(Loop, a_handler_without_memory_is_called_again) {
+    EventFd event;
+    ASSERT_TRUE(event.open());
+    std::atomic<int> calls{0};
+    const auto token = locked([&] {
+        return loop().watch(event.fd(), Loop::kReadable, [&](unsigned) {
+            if (++calls < 3) throw std::bad_alloc();
+            event.take();
+        });
+    });
+    event.notify();
+    EXPECT_TRUE(comes_true([&] { return calls == 3; }));
+    locked([&] { loop().forget(token); });
+}
+
+TEST(Loop, pauses_until_resumed_or_for_a_time) {
+    EventFd event;
+    ASSERT_TRUE(event.open());
+    std::atomic<int> calls{0};
+    std::atomic<Loop::Token> token{0};
+    std::atomic<Time> pause{100 * kSecond};
+    token = locked([&] {
+        return loop().watch(event.fd(), Loop::kReadable, [&](unsigned) {
+            ++calls;
+            loop().pause(token, pause);
+        });
+    });
+    event.notify();
+    EXPECT_TRUE(comes_true([&] { return calls == 1; }));
+    a_moment();
+    EXPECT_EQ(calls, 1);
+    pause = kMillisecond;
+    locked([&] { loop().resume(token); });
+    EXPECT_TRUE(comes_true([&] { return calls >= 5; }));
+    locked([&] { loop().forget(token); });
+}
+
 TEST(Loop, calls_while_readable_and_not_when_forgotten) {
     EventFd event;
     ASSERT_TRUE(event.open());

@@ -15,7 +15,7 @@
 // program's.
 #include "base/epoch.hpp"
 
-#include <thread>
+#include "base/spin_lock.hpp"
 
 namespace xsock {
 
@@ -50,13 +50,10 @@ Epochs::Reader::Reader(Epochs& epochs) : section_(join(epochs.sections_)) {}
 Epochs::Reader::~Reader() { section_.taken.store(false, std::memory_order_release); }
 
 void Epochs::wait_for_readers() noexcept {
-    constexpr int kSpins = 64;  // a section that is nearly over; then let its thread have the CPU
     for (Section* s = sections_.load(std::memory_order_seq_cst); s != nullptr; s = s->next) {
         const std::uint64_t sequence = s->sequence.load(std::memory_order_seq_cst);
         if (sequence % 2 == 0) continue;
-        for (int i = 0; s->sequence.load(std::memory_order_acquire) == sequence; ++i) {
-            if (i >= kSpins) std::this_thread::yield();
-        }
+        wait_until([&] { return s->sequence.load(std::memory_order_acquire) != sequence; });
     }
 }
 

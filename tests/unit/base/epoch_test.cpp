@@ -2,6 +2,9 @@
 #include "base/epoch.hpp"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sched.h>
+#include <time.h>
 
 #include <atomic>
 #include <chrono>
@@ -80,6 +83,44 @@ TEST(Epochs, a_reader_may_be_made_during_a_wait) {
     { Epochs::Reader another(epochs); }
     reader.leave();
     revoker.join();
+}
+
+void on_processor_of(int cpu) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+}
+
+// It must not keep the reader, which has a lower priority, from the processor that both share.
+// (Linux lets others have 50 ms of each second, or nothing.)
+TEST(Epochs, a_thread_of_real_time_priority_sleeps_while_it_waits) {
+    Epochs epochs;
+    const int cpu = sched_getcpu();
+    std::atomic<bool> inside{false}, waiting{false}, allowed{true};
+    std::thread revoker([&] {
+        on_processor_of(cpu);
+        while (!inside) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        const sched_param priority{1};
+        allowed = pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority) == 0;
+        waiting = true;
+        if (allowed) epochs.wait_for_readers();
+        timespec used{};
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+        EXPECT_LT(used.tv_sec * 1000 + used.tv_nsec / 1'000'000, 300) << "ms of processor time";
+    });
+    std::thread reader([&] {
+        on_processor_of(cpu);
+        Epochs::Reader section(epochs);
+        section.enter();
+        inside = true;
+        while (!waiting) std::this_thread::yield();
+        for (int i = 0; i < 1000; ++i) sched_yield();  // work that takes the processor
+        section.leave();
+    });
+    revoker.join();
+    reader.join();
+    if (!allowed) GTEST_SKIP() << "no right to a real-time priority";
 }
 
 // What is replaced and, after waiting, written to is never seen half by a section.

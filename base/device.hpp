@@ -151,6 +151,7 @@ struct QpAttr {
     std::uint32_t sq_depth = 128;
     std::uint32_t rq_depth = 128;
     bool require_lkeys = false;
+    bool snapshot = false;                 ///< every request as with kSendSnapshot
     std::uint32_t rights = kRemoteAccess;  ///< what the peer may do, if the region permits it too
     Api api = Api::endpoint;               ///< whose it is, for `xsock stat`
     bool event_completions = false;        ///< Wc of opcode connected / closed on recv_cq

@@ -24,7 +24,7 @@ inline constexpr std::size_t kMaxInline = 256;
 inline constexpr std::size_t kInlineInWqe = 144;  ///< more lies beside the send queue's entry
 
 /// A piece of local memory. The memory stays the application's: it must stay mapped and, for what
-/// is sent, unchanged until the completion of the work request that names it.
+/// is sent without kSendSnapshot, unchanged until the completion of the work request that names it.
 struct Sge {
     std::byte* address = nullptr;
     std::uint32_t length = 0;  ///< bytes
@@ -94,6 +94,7 @@ enum SendFlag : std::uint8_t {
     kSendFence = 4,       ///< start only after all earlier Reads and atomics of this QP completed
     kSendInline = 8,      ///< payload copied at post time, at most kMaxInline bytes
     kSendMore = 16,       ///< another post follows: may wait for it
+    kSendSnapshot = 32,   ///< the payload may change before the completion
     kSendInternal = 128,  ///< the API's own, not the program's: completes with kWcInternal
 };
 

@@ -30,6 +30,7 @@ struct Config {
     std::uint64_t qp_context = 0;  ///< copied into every Wc
     PdId pd = 0;
     bool require_lkeys = false;            ///< verbs: every SGE must lie in a region of this PD
+    bool snapshot = false;                 ///< every request as with kSendSnapshot
     std::uint32_t rights = kRemoteAccess;  ///< what the peer may do here, if the region permits it
     std::uint16_t ird = 16;                ///< until llp_established() says what was negotiated
     std::uint16_t ord = 16;

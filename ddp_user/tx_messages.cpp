@@ -93,6 +93,7 @@ bool Stream::Impl::build_from_send_queue(std::size_t mulpdu, UlpduOut& out) {
             tx.cursor.offset += piece.length;
             n -= piece.length;
         }
+        out.unstable = config.snapshot || (wqe.flags & kSendSnapshot) != 0;
     }
     tx.offset += bytes;
     counters.tx_payload_bytes += bytes;

@@ -21,7 +21,7 @@ static_assert(XSOCK_RTR_SEND == mpa::kRtrSend && XSOCK_RTR_WRITE == mpa::kRtrWri
               XSOCK_RTR_READ == mpa::kRtrRead);
 constexpr std::uint32_t kKnownFlags = XSOCK_EP_EVENTS | XSOCK_EP_DEFER | XSOCK_EP_NO_CRC |
                                       XSOCK_EP_MARKERS | XSOCK_EP_REQUIRE_LKEYS |
-                                      XSOCK_EP_NO_EXTENSIONS;
+                                      XSOCK_EP_NO_EXTENSIONS | XSOCK_EP_SNAPSHOT;
 
 std::span<const std::byte> bytes(const void* p, std::size_t n) {
     return {static_cast<const std::byte*>(p), n};
@@ -89,6 +89,7 @@ bool CheckedAttr::from(const xsock_ep_attr* given, ConnectAttr::Role automatic) 
     qp.sq_depth = attr.sq_depth != 0 ? attr.sq_depth : kDefaultDepth;
     qp.rq_depth = attr.rq_depth != 0 ? attr.rq_depth : kDefaultDepth;
     qp.require_lkeys = (attr.flags & XSOCK_EP_REQUIRE_LKEYS) != 0;
+    qp.snapshot = (attr.flags & XSOCK_EP_SNAPSHOT) != 0;
     qp.event_completions = (attr.flags & XSOCK_EP_EVENTS) != 0;
     qp.context = reinterpret_cast<std::uintptr_t>(attr.context);
     if (attr.rnr_timeout_ms < 0) {
@@ -266,18 +267,20 @@ int ep_set_context(xsock_ep* ep, void* context) noexcept {
 namespace {
 
 constexpr std::uint32_t kKnownWrFlags = XSOCK_UNSIGNALED | XSOCK_SOLICITED | XSOCK_FENCE |
-                                        XSOCK_INLINE | XSOCK_INVALIDATE | XSOCK_MORE | XSOCK_MASKED;
+                                        XSOCK_INLINE | XSOCK_INVALIDATE | XSOCK_MORE |
+                                        XSOCK_MASKED | XSOCK_SNAPSHOT;
 
 /// Those of a Send that needs no key.
 constexpr std::uint32_t kSimpleSendFlags =
-    XSOCK_UNSIGNALED | XSOCK_SOLICITED | XSOCK_FENCE | XSOCK_INLINE | XSOCK_MORE;
+    XSOCK_UNSIGNALED | XSOCK_SOLICITED | XSOCK_FENCE | XSOCK_INLINE | XSOCK_MORE | XSOCK_SNAPSHOT;
 
 std::uint8_t send_flags(std::uint32_t flags) noexcept {
     return static_cast<std::uint8_t>(((flags & XSOCK_UNSIGNALED) != 0 ? 0 : kSendSignaled) |
                                      ((flags & XSOCK_SOLICITED) != 0 ? kSendSolicited : 0) |
                                      ((flags & XSOCK_FENCE) != 0 ? kSendFence : 0) |
                                      ((flags & XSOCK_INLINE) != 0 ? kSendInline : 0) |
-                                     ((flags & XSOCK_MORE) != 0 ? kSendMore : 0));
+                                     ((flags & XSOCK_MORE) != 0 ? kSendMore : 0) |
+                                     ((flags & XSOCK_SNAPSHOT) != 0 ? kSendSnapshot : 0));
 }
 
 /// What only RFC 7306's operations have.

@@ -80,6 +80,8 @@ constexpr Setting kSettings[] = {
      "a peer that acknowledges nothing for so long is given up; 0: never", in_range<0, 86'400'000>},
     {"XSOCK_COPY_LIMIT", "copy-limit", "BYTES", "4096",
      "payloads up to this size are copied beside their header", in_range<0, 65536>},
+    {"XSOCK_SNAPSHOT", "snapshot", "0|1", "0",
+     "1: what is sent may change until it completes, and is copied", in_range<0, 1>},
     {"XSOCK_FPDU_LIMIT", "fpdu-limit", "BYTES", "none", "largest ULPDU, 128 to 65535",
      in_range<128, 65535>},
     {"XSOCK_EXTENSIONS", "extensions", "0|1", "1",

@@ -75,6 +75,7 @@ TransportConfig TransportConfig::from_environment() {
     read_number("XSOCK_RNR_MS", config.rnr_timeout, 0, 86'400'000, kMillisecond);
     read_number("XSOCK_PEER_SILENT_MS", config.peer_silence, 0, 86'400'000, kMillisecond);
     read_number("XSOCK_COPY_LIMIT", config.copy_limit, 0, 65536);
+    read_number("XSOCK_SNAPSHOT", config.snapshot, 0, 1);
     read_number("XSOCK_FPDU_LIMIT", config.fpdu_limit, 128, 65535);
     read_number("XSOCK_EXTENSIONS", config.extensions, 0, 1);
     read_number("XSOCK_MAX_STARTING", config.max_starting, 1, 1'000'000);

@@ -25,6 +25,7 @@ struct TransportConfig {
     Time rnr_timeout = kSecond;                  ///< XSOCK_RNR_MS; 0: no Send waits
     Time peer_silence = kNever;       ///< XSOCK_PEER_SILENT_MS; kNever: as each connection says
     std::size_t copy_limit = 4096;    ///< XSOCK_COPY_LIMIT: bytes copied beside a header
+    bool snapshot = false;            ///< XSOCK_SNAPSHOT=0|1: QpAttr::snapshot for all
     std::uint32_t fpdu_limit = 0;     ///< XSOCK_FPDU_LIMIT: largest ULPDU; 0: no limit
     bool extensions = true;           ///< XSOCK_EXTENSIONS=0|1: extension frames toward xsocks
     std::size_t max_starting = 4096;  ///< XSOCK_MAX_STARTING: start-ups a listener

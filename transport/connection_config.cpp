@@ -10,6 +10,7 @@ ddp::ConnectionConfig core_config(const ConnectionParts& parts, SendQueue& sq, R
     config.stream.qp_context = parts.attr.context;
     config.stream.pd = parts.attr.pd;
     config.stream.require_lkeys = parts.attr.require_lkeys;
+    config.stream.snapshot = parts.attr.snapshot || parts.progress->config().snapshot;
     config.stream.rights = parts.attr.rights;
     config.stream.memory = parts.memory;
     config.stream.sq = &sq;

@@ -180,6 +180,7 @@ ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr)
     qp->attr.sq_depth = qp->cap.max_send_wr;
     qp->attr.rq_depth = std::max(1u, qp->cap.max_recv_wr);
     qp->attr.require_lkeys = true;
+    qp->attr.snapshot = true;  // as hardware does, which reads memory once
     qp->attr.api = Api::verbs;
     qp->attr.context = base.qp_num;
     qp->attr.async_events = true;

@@ -223,6 +223,7 @@ enum xsock_role {
 #define XSOCK_EP_MARKERS 8u /**< ask the peer for markers */
 #define XSOCK_EP_REQUIRE_LKEYS 16u /**< refuse local memory without a region */
 #define XSOCK_EP_NO_EXTENSIONS 32u /**< no extension frames toward other xsocks, nor their flag */
+#define XSOCK_EP_SNAPSHOT 64u      /**< every request of the endpoint is one with XSOCK_SNAPSHOT */
 
 /** Peer-to-peer model (RFC 6581 §9): the initiator sends one empty message before anything else, so
  * that a responder that speaks first may. The responder picks one of those offered. */
@@ -357,7 +358,9 @@ XSOCK_API int xsock_ep_set_context(struct xsock_ep* ep, void* context);
 /* ---- work --------------------------------------------------------------- */
 
 /** A piece of local memory. Stays yours; must stay mapped and (sends, Writes) unchanged, or
- * (receives, Reads) untouched, until the completion of the request. */
+ * (receives, Reads) untouched, until the completion of the request. Payloads of more than 4 KiB go
+ * to TCP from where they lie, which is faster than a copy: if they change meanwhile, their CRC is
+ * wrong and the peer ends the connection. XSOCK_SNAPSHOT is for memory that does change. */
 struct xsock_sge {
     void* address;
     uint32_t length;
@@ -373,6 +376,9 @@ struct xsock_sge {
 #define XSOCK_MORE 32u       /**< another post follows at once: gather, do not send yet */
 #define XSOCK_INVALIDATE 16u /**< SEND: invalidates `remote.stag` at the peer */
 #define XSOCK_MASKED 64u     /**< atomics: operand_mask and compare_mask count */
+#define XSOCK_SNAPSHOT                                                                            \
+    128u /**< SEND, WRITE(_IMM): the payload may change until the completion. Each piece of it is \
+              copied when its turn comes, so the peer gets old bytes, new ones, or some of both */
 
 struct xsock_wr {
     size_t size;

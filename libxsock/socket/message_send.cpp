@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // send(): one message, never a part of it. It is copied, but for a large one of a blocking call:
-// that waits, as send() does, until TCP has the bytes, and so may send them without a copy. When it
-// has to return before, they are copied after all and the message is on its way as any other.
+// that waits, as send() does, until TCP has the bytes, and so may send them without a copy of the
+// whole: they are copied as FPDUs are laid out, which costs less. When it has to return before,
+// what is left is copied and the message is on its way as any other.
 #include <pthread.h>
 #include <signal.h>
 
@@ -72,6 +73,7 @@ ssize_t MessageChannel::send(const IovSpan& iovs, const CallMode& mode) {
         buffer->zero_copy_state.store(0, std::memory_order_relaxed);
         wr.wr_id = reinterpret_cast<std::uintptr_t>(buffer.get());
         wr.flags |= kSendSignaled;
+        if (zero_copy) wr.flags |= kSendSnapshot;  // other threads go on, and may write there
         sge.address = zero_copy ? static_cast<std::byte*>(iovs.iov[0].iov_base) : buffer->data();
     }
     const bool zero_copy = buffer != nullptr && buffer->is_zero_copy;

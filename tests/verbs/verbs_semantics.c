@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <sys/resource.h>
 
+#include "tests/support/changing_memory.h"
 #include "tests/verbs/pair.h"
 
 /* ---- completions ---------------------------------------------------------- */
@@ -36,6 +37,42 @@ CASE(completions_in_order) {
         }
     }
     disconnect_pair(&p);
+}
+
+/* What hardware does: it reads memory once, and its CRC is that of what it read. */
+CASE(memory_that_changes) {
+    enum { WRITES = 1000 };
+    static char from[1 << 20], to[1 << 20];
+    static const uint32_t sizes[] = {4096, 64 << 10, 1 << 20};
+    static const int depths[] = {1, 16}; /* TCP's buffer is mostly empty, always full */
+    struct changing_memory memory;
+    size_t i, k;
+    for (i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        for (k = 0; k < sizeof depths / sizeof *depths; k++) {
+            struct pair p;
+            struct ibv_mr *source, *sink;
+            int posted = 0, done, before = failures;
+            connect_pair(&p);
+            MUST((source = ibv_reg_mr(p.a->pd, from, sizes[i], ALL_ACCESS)) != NULL);
+            MUST((sink = ibv_reg_mr(p.b->pd, to, sizes[i], ALL_ACCESS)) != NULL);
+            MUST(post_recv(p.b->qp, p.data_b, 8, p.mr_b->lkey) == 0);
+            MUST(begin_changing(&memory, from, sizes[i]) == 0);
+            for (done = 0; done < WRITES && failures == before; done++) {
+                for (; posted < WRITES && posted < done + depths[k]; posted++) {
+                    CHECK(post(p.a->qp, IBV_WR_RDMA_WRITE, from, sizes[i], source->lkey,
+                               (uintptr_t)to, sink->rkey) == 0);
+                }
+                EXPECT(p.a->send_cq, IBV_WC_SUCCESS);
+            }
+            end_changing(&memory);
+            if (failures == before) {
+                CHECK(post(p.a->qp, IBV_WR_SEND, p.data_a, 8, p.mr_a->lkey, 0, 0) == 0);
+                EXPECT(p.b->recv_cq, IBV_WC_SUCCESS); /* behind Writes with right CRCs */
+            }
+            CHECK(ibv_dereg_mr(source) == 0 && ibv_dereg_mr(sink) == 0);
+            disconnect_pair(&p);
+        }
+    }
 }
 
 /* ---- events --------------------------------------------------------------- */

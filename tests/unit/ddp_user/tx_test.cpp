@@ -55,6 +55,28 @@ TEST_F(Tx, send_is_one_untagged_segment) {
     EXPECT_EQ(end->counters().tx_payload_bytes, 64u);
 }
 
+TEST_F(Tx, memory_that_may_change_is_said_to) {
+    for (const bool all : {false, true}) {
+        End e(world, {.snapshot = all});
+        e.establish({.peer_is_xsock = true});
+        for (const SendOpcode opcode :
+             {SendOpcode::send, SendOpcode::write, SendOpcode::write_immediate}) {
+            e.post({.opcode = opcode, .flags = kSendSnapshot}, {piece(0, 300)});
+            e.post({.opcode = opcode}, {piece(0, 300)});
+        }
+        std::vector<bool> unstable;
+        UlpduOut out;
+        while (next_ulpdu(*e.stream, 128, out)) {
+            if (out.payload_count != 0) unstable.push_back(out.unstable);
+            e->tx_done(1);
+        }
+        // Three segments of each.
+        std::vector<bool> want;
+        for (int i = 0; i < 18; ++i) want.push_back(all || i / 3 % 2 == 0);
+        EXPECT_EQ(unstable, want);
+    }
+}
+
 TEST_F(Tx, every_kind_of_send_has_its_opcode) {
     end.post({.opcode = SendOpcode::send, .flags = kSendSolicited});
     end.post({.opcode = SendOpcode::send_invalidate, .invalidate_stag = 0x01020304});

@@ -45,6 +45,7 @@ class OneQueue : public ::testing::Test {
 struct PairOptions {
     std::function<void(xsock_ep_attr& client, xsock_ep_attr& server)> adjust;
     bool wait = true;
+    int send_buffer = 0;  ///< of the client's TCP, bytes; 0: the kernel's choice
 };
 
 class Pair {
@@ -61,6 +62,9 @@ class Pair {
         if (options.adjust) options.adjust(client_attr, server_attr);
         int client_fd = -1, server_fd = -1;
         tcp_pair(client_fd, server_fd);
+        if (const int n = options.send_buffer; n != 0) {
+            EXPECT_EQ(setsockopt(client_fd, SOL_SOCKET, SO_SNDBUF, &n, sizeof n), 0);
+        }
         server = xsock_ep_create(server_fd, &server_attr);
         client = xsock_ep_create(client_fd, &client_attr);
         EXPECT_NE(server, nullptr) << strerror(errno);

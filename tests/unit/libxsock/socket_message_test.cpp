@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Messages over connected sockets in DDPMODE: docs/ddpmode.md, send and recv.
+#include "tests/support/changing_memory.h"
 #include "tests/unit/libxsock/socket_shim.hpp"
 
 namespace xsock::test {
@@ -252,6 +253,29 @@ TEST(SockMessage, a_large_one_that_a_blocking_send_lends_may_be_changed_after_it
     for (const std::string& want : taken) ASSERT_TRUE(p.server.recv() == want);
     EXPECT_EQ(p.client.send("more"), 4);
     EXPECT_EQ(p.server.recv(), "more");
+}
+
+TEST(SockMessage, a_large_one_may_change_while_a_blocking_send_has_it) {
+    // TCP copies what it is given once and does not care; the CRC must fit what is sent.
+    SockPair p;
+    for (const std::size_t bytes : {64u << 10, 1u << 20}) {
+        std::string memory(bytes, '\0');
+        changing_memory changing;
+        ASSERT_EQ(begin_changing(&changing, memory.data(), bytes), 0);
+        std::thread sender([&] {
+            for (int i = 0; i < 200; ++i) {
+                ASSERT_EQ(p.client.send(memory.data(), bytes), static_cast<ssize_t>(bytes)) << i;
+            }
+        });
+        std::string into(bytes, '\0');
+        for (int i = 0; i < 200; ++i) {
+            const ssize_t n = p.server.recv(into.data(), into.size());
+            EXPECT_EQ(n, static_cast<ssize_t>(bytes)) << i << ": " << p.server.status().error_text;
+            if (n <= 0) break;
+        }
+        sender.join();
+        end_changing(&changing);
+    }
 }
 
 TEST(SockMessage, a_send_that_lends_ends_with_the_connection) {

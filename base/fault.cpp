@@ -204,4 +204,15 @@ bool guarded(void (*body)(void*), void* argument) noexcept {
     return true;
 }
 
+bool readable(const std::byte* p, std::size_t n) noexcept {
+    constexpr std::size_t kPage = 4096;
+    if (n == 0) return true;
+    return guard([&] {
+        const Touch reading(0, p, n);
+        const volatile std::byte* const at = p;
+        for (std::size_t i = 0; i < n; i += kPage) static_cast<void>(at[i]);
+        static_cast<void>(at[n - 1]);
+    });
+}
+
 }  // namespace xsock::fault

@@ -27,6 +27,9 @@ template <typename F>
     return fault::guarded([](void* p) { (*static_cast<F*>(p))(); }, &f);
 }
 
+/// Whether [p, p + n) is mapped for reading, without a copy of it: reads one byte of each page.
+[[nodiscard]] bool readable(const std::byte* p, std::size_t n) noexcept;
+
 struct Range {
     std::uintptr_t low = 0, high = 0;
 };

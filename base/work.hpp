@@ -166,7 +166,7 @@ struct alignas(64) RecvWqe {
 enum class WcStatus : std::uint8_t {
     success,
     local_length_error,      ///< a message longer than the receive, or than the protocol allows
-    local_protection_error,  ///< an SGE outside its region, or without the right
+    local_protection_error,  ///< an SGE outside its region, without the right, or not mapped
     local_qp_error,          ///< operation not possible on this connection
     flushed,                 ///< the connection ended before this was done
     remote_access_error,     ///< the peer refused the STag, bounds or right (its Terminate says so)

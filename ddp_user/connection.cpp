@@ -82,7 +82,7 @@ bool Connection::guarded(F&& f, EndCause cause) {
         }
     });
     if (!whole) {
-        end(QpState::error, {cause, EFAULT}, WcStatus::local_protection_error, false, 0);
+        end_by_fault(cause);
         return false;
     }
     if (!thrown) return true;

@@ -254,6 +254,7 @@ class Connection final {
     void finish();
     void end(QpState state, const ConnectionError& error, WcStatus status, bool orderly, Time now);
     void end_by_stream(bool orderly, Time now);
+    void end_by_fault(EndCause cause);
     void end_fresh(QpState state);
     void close(bool reset);
     void set_state(QpState next);

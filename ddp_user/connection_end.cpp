@@ -125,7 +125,8 @@ void Connection::end(QpState state, const ConnectionError& error, WcStatus statu
     if (awaits_confirm_end_ && is_started() && !released_ && peer_left) {
         flush_held_ = status;
     } else {
-        stream_.flush(status);
+        // The one request whose memory is gone is known to the stream.
+        stream_.flush(status == WcStatus::local_protection_error ? WcStatus::flushed : status);
     }
     if (!told) {
         push_event(WcOpcode::closed, state == QpState::closed ? WcStatus::success
@@ -281,9 +282,16 @@ void Connection::lost(int error, EndCause cause) {
     close(false);
 }
 
-void Connection::tx_fault() {
-    end(QpState::error, {EndCause::tx_memory_unmapped, EFAULT}, WcStatus::local_protection_error,
-        false, 0);
+void Connection::tx_fault() { end_by_fault(EndCause::tx_memory_unmapped); }
+
+void Connection::end_by_fault(EndCause cause) {
+    if (ended()) return;
+    if (cause == EndCause::tx_memory_unmapped) {
+        stream_.tx_memory_gone();
+    } else {
+        stream_.rx_memory_gone();
+    }
+    end(QpState::error, {cause, EFAULT}, WcStatus::local_protection_error, false, 0);
 }
 
 // ---- time -----------------------------------------------------------------

@@ -220,18 +220,32 @@ void Stream::Impl::rx_on_header() {
 
 /// Ends the stream over the ULPDU in hand.
 void Stream::Impl::rx_raise(StreamError v, ConstBytes rdmap_header) {
-    if (rx.fault_status != WcStatus::success &&
-        (rx.op->kind == RxKind::read_response || rx.op->kind == RxKind::atomic_response)) {
-        if (!orq.empty()) state.set_failed_wqe(orq.front().sequence, rx.fault_status);
-    }
+    fail_answered(rx.fault_status);
     ErrorContext error_context{.rdmap_header = rdmap_header, .segment_bytes = rx.length};
     if (rx.length >= kTaggedOctets && rx.length >= rx.header_octets()) {
         error_context.ddp_header = ConstBytes(rx.header).first(rx.header_octets());
     }
     fail(v, error_context);
-    if (rx.fault_status != WcStatus::success && rx.op->kind == RxKind::send && message.end()) {
-        complete_receive(message.receive, rx.fault_status);
+    fail_receive(rx.fault_status);
+}
+
+/// The question that the ULPDU in hand answers will complete with `status`.
+void Stream::Impl::fail_answered(WcStatus status) {
+    if (status == WcStatus::success || rx.op == nullptr || orq.empty()) return;
+    if (rx.op->kind == RxKind::read_response || rx.op->kind == RxKind::atomic_response) {
+        state.set_failed_wqe(orq.front().sequence, status);
     }
+}
+
+/// The receive that the ULPDU in hand fills completes with `status`.
+void Stream::Impl::fail_receive(WcStatus status) {
+    if (status == WcStatus::success || rx.op == nullptr || rx.op->kind != RxKind::send) return;
+    if (message.end()) complete_receive(message.receive, status);
+}
+
+void Stream::Impl::rx_memory_gone() {
+    fail_answered(WcStatus::local_protection_error);
+    fail_receive(WcStatus::local_protection_error);
 }
 
 // -- Send, in all its forms --

@@ -69,6 +69,7 @@ bool Stream::Impl::take_short_response(ConstBytes ulpdu) {
     if (sge.length < bytes) return false;
     const Sge piece{sge.address, static_cast<std::uint32_t>(bytes), sge.lkey};
     if (!permits(piece, true)) return false;
+    rx.op = opcode_info(RDMAP_READ_RESPONSE);  // for rx_memory_gone()
     {
         const fault::Touch touch(1, piece.address, bytes);
         place(piece.address, header + kTaggedOctets, bytes);

@@ -205,6 +205,9 @@ void Stream::receive_overdue() {
 
 void Stream::fail(StreamError stream_error) { impl_->fail(stream_error); }
 
+void Stream::tx_memory_gone() { impl_->tx_memory_gone(); }
+void Stream::rx_memory_gone() { impl_->rx_memory_gone(); }
+
 void Stream::flush(WcStatus status) {
     Impl& s = *impl_;
     SendQueue& sq = *s.config.sq;

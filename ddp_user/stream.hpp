@@ -131,6 +131,12 @@ class Stream final : public Ulp {
     /// it.
     void fail(StreamError stream_error);
 
+    /// Memory that was being sent is gone, or memory that something was being placed into: flush()
+    /// completes the request whose memory it was with local_protection_error. Of what a peer's
+    /// Read or Write names there is none.
+    void tx_memory_gone();
+    void rx_memory_gone();
+
     /// Ends the stream and completes all that was posted, exactly once, in order: the entry that
     /// caused the end with its own status if known, the rest `status`. Closes the SQ (and the RQ
     /// unless shared) for posting first, so that nothing can slip in behind. Idempotent.

@@ -104,6 +104,7 @@ struct Stream::Impl {
     [[nodiscard]] bool is_single() const noexcept;
     UlpdusGiven tx_fill(const UlpduBatch& batch);
     void tx_done(std::uint32_t n);
+    void tx_memory_gone();
     [[nodiscard]] bool tx_intact();
     bool put_small(Next what, BatchWriter& to);
     bool put_messages(BatchWriter& to);
@@ -161,6 +162,9 @@ struct Stream::Impl {
     void rx_on_start();
     void rx_on_header();
     void rx_raise(StreamError v, ConstBytes rdmap_header = {});
+    void fail_answered(WcStatus status);
+    void fail_receive(WcStatus status);
+    void rx_memory_gone();
     bool take_receive();
     bool find_receive();
     bool move_receive(std::uint64_t wr_id, const RecvWqe& other);

@@ -319,6 +319,19 @@ bool Stream::Impl::tx_intact() {
     return true;
 }
 
+/// The oldest entry that cannot be read is the one: what is older was read or is intact.
+void Stream::Impl::tx_memory_gone() {
+    for (std::uint64_t sequence = tx.sent; sequence < config.sq->posted(); ++sequence) {
+        const SendWqe& wqe = config.sq->at(sequence);
+        if (awaits_response(wqe.opcode) || (wqe.flags & kSendInline) != 0) continue;
+        for (const Sge& sge : sges_of(wqe)) {
+            if (!permits(sge, false) || fault::readable(sge.address, sge.length)) continue;
+            state.set_failed_wqe(sequence, WcStatus::local_protection_error);
+            return;
+        }
+    }
+}
+
 ConstBytes Stream::Impl::move_send(std::uint64_t wr_id, std::uint64_t new_id, std::byte* to) {
     SendQueue& sq = *config.sq;
     for (std::uint64_t sequence = sq.retired(); sequence < sq.posted(); ++sequence) {

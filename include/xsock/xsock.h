@@ -99,7 +99,7 @@ enum xsock_op {
 enum xsock_wc_status {
     XSOCK_WC_SUCCESS = 0,
     XSOCK_WC_LENGTH,         /**< message longer than the receive */
-    XSOCK_WC_PROTECTION,     /**< a local buffer is outside its region, or lacks the right */
+    XSOCK_WC_PROTECTION,     /**< a local buffer: outside its region, no right, not mapped */
     XSOCK_WC_LOCAL,          /**< operation not possible on this connection */
     XSOCK_WC_FLUSHED,        /**< the connection ended before this was done */
     XSOCK_WC_REMOTE_ACCESS,  /**< the peer refused key, bounds or right */

@@ -20,17 +20,6 @@ namespace {
 /// and above.
 constexpr std::size_t kZeroCopyBytes = 64 * 1024;
 
-// Whether the memory is there, without a copy of it. (What goes away later costs the connection.)
-bool readable(const std::byte* from, std::size_t n) {
-    constexpr std::size_t kPage = 4096;
-    return fault::guard([&] {
-        const fault::Touch reading(0, from, n);
-        const volatile std::byte* const at = from;
-        for (std::size_t i = 0; i < n; i += kPage) static_cast<void>(at[i]);
-        static_cast<void>(at[n - 1]);
-    });
-}
-
 }  // namespace
 
 // How many messages may be posted. Of bytes, one of the largest may lie in buffers beside what is
@@ -77,7 +66,8 @@ ssize_t MessageChannel::send(const IovSpan& iovs, const CallMode& mode) {
         sge.address = zero_copy ? static_cast<std::byte*>(iovs.iov[0].iov_base) : buffer->data();
     }
     const bool zero_copy = buffer != nullptr && buffer->is_zero_copy;
-    if (!(zero_copy ? readable(sge.address, sge.length) : iovs.gather(sge.address))) {
+    // What goes away later costs the connection.
+    if (!(zero_copy ? fault::readable(sge.address, sge.length) : iovs.gather(sge.address))) {
         return no(EFAULT);
     }
     wr.sges = {&sge, 1};

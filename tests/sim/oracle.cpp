@@ -173,7 +173,7 @@ void Program::on_sent(const Wc& wc) {
             stream_error_info(end_.stream_error()).name,
             stream_error_info(peer_->end_.stream_error()).name);
     }
-    if (!only_flushed(wc.status) && !end_.faulted()) {
+    if (!only_flushed(wc.status)) {
         if (told_why_) fail("%s: two requests failed for one end", name());
         told_why_ = true;
     }

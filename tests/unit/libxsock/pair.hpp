@@ -97,6 +97,22 @@ inline xsock_wc next(xsock_cq* cq) {
     return wc;
 }
 
+/// A registered region, and what its peers need to reach it.
+struct Region {
+    Region(void* at, std::size_t bytes, unsigned access)
+        : mr(xsock_mr_register(nullptr, at, bytes, access, nullptr)) {
+        xsock_key key{};
+        EXPECT_EQ(xsock_mr_key(mr, 0, bytes, &key), 0);
+        xsock_key_read(&key, &remote);
+    }
+    ~Region() { EXPECT_EQ(xsock_mr_deregister(mr), 0); }
+    Region(const Region&) = delete;
+    Region& operator=(const Region&) = delete;
+
+    xsock_mr* const mr;
+    xsock_remote remote{};
+};
+
 inline xsock_ep_info query(const xsock_ep* ep) {
     XSOCK_INIT(xsock_ep_info, info);
     EXPECT_EQ(xsock_ep_query(ep, &info), 0);

@@ -21,23 +21,6 @@ struct Plan {
     std::uint32_t request_flags = 0;
 };
 
-/// Memory that the peer may write into.
-struct Sink {
-    explicit Sink(std::size_t bytes) : memory(bytes) {
-        mr = xsock_mr_register(nullptr, memory.data(), bytes, XSOCK_REMOTE_WRITE, nullptr);
-        xsock_key key{};
-        EXPECT_EQ(xsock_mr_key(mr, 0, bytes, &key), 0);
-        xsock_key_read(&key, &remote);
-    }
-    ~Sink() { EXPECT_EQ(xsock_mr_deregister(mr), 0); }
-    Sink(const Sink&) = delete;
-    Sink& operator=(const Sink&) = delete;
-
-    std::vector<unsigned char> memory;
-    xsock_mr* mr = nullptr;
-    xsock_remote remote{};
-};
-
 bool failed() { return ::testing::Test::HasFailure(); }
 
 // All complete, and so does the Send behind them: the peer has found no wrong CRC.
@@ -46,7 +29,8 @@ void write_while_it_changes(const Plan& plan) {
                              xsock_ep_attr&) { client.flags = plan.endpoint_flags; },
                .send_buffer = plan.send_buffer});
     std::vector<unsigned char> from(plan.bytes);
-    Sink to(plan.bytes);
+    std::vector<unsigned char> into(plan.bytes);
+    const Region to(into.data(), into.size(), XSOCK_REMOTE_WRITE);
     char last = 0;
     ASSERT_EQ(xsock_recv(pair.server, 0, &last, 1), 0);
 
@@ -92,12 +76,13 @@ TEST(SnapshotOf, every_request_of_a_process) {
 TEST(SnapshotOf, sends_and_writes_with_immediate_data_too) {
     Pair pair;
     std::vector<unsigned char> from(256 * 1024);
-    Sink to(from.size());
+    std::vector<unsigned char> into(from.size());
+    const Region to(into.data(), into.size(), XSOCK_REMOTE_WRITE);
     const auto length = static_cast<std::uint32_t>(from.size());
     changing_memory memory;
     ASSERT_EQ(begin_changing(&memory, from.data(), from.size()), 0);
     for (int i = 0; i < 200 && !failed(); ++i) {
-        EXPECT_EQ(xsock_recv(pair.server, 1, to.memory.data(), length), 0);
+        EXPECT_EQ(xsock_recv(pair.server, 1, into.data(), length), 0);
         EXPECT_EQ(xsock_recv(pair.server, 2, nullptr, 0), 0);
         EXPECT_EQ(xsock_send(pair.client, 1, from.data(), length, XSOCK_SNAPSHOT), 0);
         EXPECT_EQ(

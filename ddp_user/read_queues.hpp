@@ -78,6 +78,7 @@ struct OutboundRead {
 class OutboundReads : private ReadQueue<OutboundRead> {
   public:
     using ReadQueue::empty, ReadQueue::size, ReadQueue::front, ReadQueue::operator[];
+    explicit OutboundReads(std::uint32_t first_msn = 1) : msn_(first_msn) {}
 
     // How far the answer to front() has come, if it is a Read.
     std::uint32_t offset = 0;
@@ -122,7 +123,7 @@ class OutboundReads : private ReadQueue<OutboundRead> {
     [[nodiscard]] bool abandoned() const noexcept { return abandoned_; }
 
   private:
-    std::uint32_t msn_ = 1;
+    std::uint32_t msn_;
     std::uint32_t sink_stag_ = 0;  // the last
     std::uint32_t delivered_ = 0;  // answered, and the entry is not yet retired
     bool abandoned_ = false;
@@ -142,6 +143,7 @@ struct InboundRead {
 class InboundReads : private ReadQueue<InboundRead> {
   public:
     using ReadQueue::empty, ReadQueue::size, ReadQueue::push, ReadQueue::operator[];
+    explicit InboundReads(std::uint32_t first_msn = 1) : response_msn_(first_msn) {}
 
     /// Is there one that is not given in full?
     [[nodiscard]] bool due() const noexcept { return answered_ < size(); }
@@ -173,7 +175,7 @@ class InboundReads : private ReadQueue<InboundRead> {
   private:
     std::uint32_t answered_ = 0;
     std::uint32_t offset_ = 0;
-    std::uint32_t response_msn_ = 1;
+    std::uint32_t response_msn_;
 };
 
 }  // namespace xsock::ddp

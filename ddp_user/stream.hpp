@@ -34,6 +34,9 @@ struct Config {
     std::uint32_t rights = kRemoteAccess;  ///< what the peer may do here, if the region permits it
     std::uint16_t ird = 16;                ///< until llp_established() says what was negotiated
     std::uint16_t ord = 16;
+    /// Of the first message of each queue, both ways. RFC 5041 wants 1; with a number below 2^32
+    /// both ends come to the wrap at once.
+    std::uint32_t first_msn = 1;
     MemoryTable* memory = nullptr;
     SendQueue* sq = nullptr;
     RecvQueue* rq = nullptr;  ///< may be shared (SRQ): then `rq_shared`

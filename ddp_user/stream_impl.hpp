@@ -37,7 +37,11 @@ struct Stream::Impl {
           ird(c.ird),
           ord(c.ord),
           counters(c.counters != nullptr ? *c.counters : own_counters),
-          tx(c.sq->retired()) {}
+          tx(c.sq->retired(), c.first_msn),
+          orq(c.first_msn),
+          irq(c.first_msn) {
+        expected_msn.fill(c.first_msn);
+    }
 
     Config config;
     Negotiated negotiated;
@@ -52,8 +56,8 @@ struct Stream::Impl {
     InboundReads irq;
 
     RxUlpdu rx;
-    bool rx_discarding = false;                                // stop_receiving()
-    std::array<std::uint32_t, 4> expected_msn = {1, 1, 1, 1};  // by QN; checked in rx.cpp
+    bool rx_discarding = false;                 // stop_receiving()
+    std::array<std::uint32_t, 4> expected_msn;  // by QN; checked in rx.cpp
     RxMessage message;
 
     // -- both directions (stream.cpp) --

@@ -64,8 +64,8 @@ class TxLog {
 struct TxState {
     enum class Source : std::uint8_t { none, send_queue, response };
 
-    explicit TxState(std::uint64_t first)
-        : next(first), sent(first), ack_requested(first), confirmed(first) {}
+    TxState(std::uint64_t first, std::uint32_t first_msn)
+        : next(first), sent(first), send_msn(first_msn), ack_requested(first), confirmed(first) {}
 
     TxLog log;
     Source under_way = Source::none;  // a message whose first segment was given, not its last
@@ -79,7 +79,7 @@ struct TxState {
     std::uint32_t offset = 0;  // octets of entry `next` given
     Cursor cursor;
     bool immediate_due = false;  // of its message: the Write was given, the Immediate Data not
-    std::uint32_t send_msn = 1;
+    std::uint32_t send_msn;
 
     // With `acknowledged`: up to where the peer was sent a request whether it has taken the
     // entries, and up to where it has answered so.

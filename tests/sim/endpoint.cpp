@@ -20,6 +20,7 @@ ddp::ConnectionConfig connection_config(const Endpoint::Parts& parts, SendQueue&
     config.stream.pd = parts.pd;
     config.stream.require_lkeys = parts.options->require_lkeys;
     if (parts.mutant != Mutant::grant_rights) config.stream.rights = parts.options->rights;
+    config.stream.first_msn = parts.first_msn;
     config.stream.memory = parts.memory;
     config.stream.sq = &sq;
     config.stream.rq = parts.rq.get();

@@ -47,6 +47,7 @@ class Endpoint final : private ddp::Connection::Delegate {
         Time rnr_timeout = kNever;
         /// Is some memory of the program unmapped now? Null: never.
         const bool* unmapped = nullptr;
+        std::uint32_t first_msn = 1;
         Mutant mutant = Mutant::none;
         std::uint64_t seed = 0;
         const char* name = "";

@@ -207,6 +207,14 @@ void draw_owner(Options& world) {
     }
 }
 
+/// And MSNs that wrap in the middle of the traffic.
+void draw_msns(Options& world) {
+    Rng rng(world.seed ^ 0x3a9c1b);
+    for (unsigned p = 0; p < world.pairs; ++p) {
+        if (rng.chance(25)) world.pair[p].first_msn = 0 - static_cast<std::uint32_t>(rng.below(40));
+    }
+}
+
 }  // namespace
 
 Options draw_options(std::uint64_t seed) {
@@ -261,6 +269,7 @@ Options draw_options(std::uint64_t seed) {
     draw_verbs(world);
     draw_owner(world);
     draw_extension_frames(world);
+    draw_msns(world);
     return world;
 }
 

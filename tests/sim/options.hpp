@@ -66,6 +66,7 @@ struct Options {
         std::array<PipeOptions, 2> pipe;  ///< [i]: bytes that end i sends
         Time reset_at = kNever;
         bool crc = true;  ///< both ends will have CRCs on
+        std::uint32_t first_msn = 1;
     };
     std::array<Pair, 4> pair;
 };

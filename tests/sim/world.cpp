@@ -119,6 +119,7 @@ void World::connect(unsigned number) {
             .recv_cq = c.cq[2 * i + 1].get(),
             .rnr_timeout = options_.rnr_timeout,
             .unmapped = options_.faults ? &host.unmapped : nullptr,
+            .first_msn = pair.first_msn,
             .mutant = mutant_,
             .seed = rng_.next(),
             .name = c.name[i].c_str()});

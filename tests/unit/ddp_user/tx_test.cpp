@@ -652,8 +652,7 @@ TEST_F(Tx, response_from_a_region_revoked_between_segments_stops) {
                             request_header + request_body));
 }
 
-TEST_F(Tx, msn_wraps_around_never_meets_itself) {
-    // Two queues, two counters.
+TEST_F(Tx, sends_and_reads_count_their_msns_apart) {
     end.post({});
     end.post({.opcode = SendOpcode::read});
     end.post({});

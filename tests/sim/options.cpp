@@ -215,6 +215,21 @@ void draw_msns(Options& world) {
     }
 }
 
+/// And worlds that try out where regions and windows end: among all the errors of others those are
+/// rare, and the first error is mostly the last thing that a connection does.
+void draw_edges(Options& world) {
+    Rng rng(world.seed ^ 0xed9e5);
+    world.edges = !world.clean && !world.errors && rng.chance(70);
+    if (!world.edges || (!world.windows && rng.chance(70))) return;
+    world.windows = true;
+    for (unsigned p = 0; p < world.pairs; ++p) {
+        for (EndOptions& end : world.pair[p].end) {
+            end.weights[static_cast<std::size_t>(SendOpcode::bind_window)] = 12;
+            end.operations += 20;
+        }
+    }
+}
+
 }  // namespace
 
 Options draw_options(std::uint64_t seed) {
@@ -270,18 +285,19 @@ Options draw_options(std::uint64_t seed) {
     draw_owner(world);
     draw_extension_frames(world);
     draw_msns(world);
+    draw_edges(world);
     return world;
 }
 
 void describe(const Options& world) {
     trace_line(
         "seed %llu: %s, %u pair(s)%s%s, messages to %zu, errors %d flips %d%s resets %d "
-        "aborts %d removals %d foreign %d faults %d extensions %d windows %d",
+        "aborts %d removals %d foreign %d faults %d extensions %d windows %d edges %d",
         static_cast<unsigned long long>(world.seed), world.clean ? "clean" : "not clean",
         world.pairs, world.share_queues ? ", shared CQ" : "", world.shared_receives ? ", SRQ" : "",
         world.message_max, world.errors, world.flips,
         world.flips_in_startup ? " (start-up too)" : "", world.resets, world.aborts, world.removals,
-        world.foreign, world.faults, world.extensions, world.windows);
+        world.foreign, world.faults, world.extensions, world.windows, world.edges);
     for (unsigned p = 0; p < world.pairs; ++p) {
         for (unsigned i = 0; i < 2; ++i) {
             const EndOptions& end = world.pair[p].end[i];

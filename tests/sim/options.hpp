@@ -54,6 +54,7 @@ struct Options {
     bool faults = false;      ///< some memory is unmapped at times
     bool extensions = false;  ///< RFC 7306 is used, where the peer speaks it
     bool windows = false;     ///< memory windows are bound
+    bool edges = false;       ///< what is asked for is a few bytes too much at times
     unsigned pairs = 1;
     bool share_queues = false;  ///< one CQ for each program, and an SRQ
     bool shared_receives = false;

@@ -704,42 +704,67 @@ bool Program::post_bad_extension() {
     return post(std::move(operation), stag, to);
 }
 
-/// Something that a correct program would not do.
-bool Program::post_error() {
-    if (world_.extensions && rng_.chance(30)) return post_bad_extension();
-    if (world_.windows && rng_.chance(60) && post_beside_window()) return true;
+/// A Read or Write of something, from nowhere yet.
+std::optional<Program::Operation> Program::draw_access() {
     Operation operation;
     operation.length = std::max<std::size_t>(1, draw_length(world_.message_max));
     auto pieces = take_pieces(operation.length);
-    if (!pieces) return false;
+    if (!pieces) return std::nullopt;
     operation.pieces = std::move(*pieces);
-    std::uint32_t stag = 0, lkey = 0;
-    std::uint64_t to = 0;
     const bool read = rng_.chance(50);
     operation.opcode = read ? SendOpcode::read : SendOpcode::write;
     if (read) operation.data.resize(operation.length);
     operation.flags = draw_flags(operation.length, read);
+    return operation;
+}
+
+/// Up to `most` bytes beyond the end of a region of the peer's, from inside or outside.
+bool Program::post_beyond(Operation operation, Region& region, std::size_t most) {
+    const std::size_t over = rng_.between(1, std::min<std::size_t>(operation.length, most));
+    const std::size_t inside = std::min(operation.length - over, region.length);
+    const std::size_t at = region.length - inside;
+    const bool read = operation.opcode == SendOpcode::read;
+    operation.poison = true;
+    if (!post(std::move(operation), region.stag, region.first_to + at)) return false;
+    // Its first segments may be within bounds.
+    if (!read) {
+        region.on_write(operations_.size() - 1, at,
+                        ConstBytes(operations_.back().data).first(inside));
+    }
+    return true;
+}
+
+/// Where a window ends; in worlds without windows, where a region does. That of a region would
+/// mostly come first, and end the connection before there is a window.
+bool Program::post_edge() {
+    if (world_.windows) return post_beside_window();
+    auto operation = draw_access();
+    if (!operation) return false;
+    const bool read = operation->opcode == SendOpcode::read;
+    Region* const region = usable_region(*peer_, read ? kRemoteRead : kRemoteWrite);
+    if (region != nullptr) return post_beyond(std::move(*operation), *region, 8);
+    give_pieces(operation->pieces);
+    return false;
+}
+
+/// Something that a correct program would not do.
+bool Program::post_error() {
+    if (world_.extensions && rng_.chance(30)) return post_bad_extension();
+    if (world_.windows && rng_.chance(60) && post_beside_window()) return true;
+    auto drawn = draw_access();
+    if (!drawn) return false;
+    Operation& operation = *drawn;
+    const bool read = operation.opcode == SendOpcode::read;
+    std::uint32_t stag = 0, lkey = 0;
+    std::uint64_t to = 0;
     if (world_.foreign && rng_.chance(50)) return post_foreign(std::move(operation));
     const std::uint32_t right = read ? kRemoteRead : kRemoteWrite;
     Region* const region = usable_region(*peer_, right);
     switch (rng_.below(7)) {
-        case 0:  // beyond the end, from inside or outside
-        case 1: {
-            if (region == nullptr) break;
-            const std::size_t over = rng_.between(1, std::min<std::size_t>(operation.length, 16));
-            const std::size_t inside = std::min(operation.length - over, region->length);
-            stag = region->stag;
-            operation.poison = true;
-            to = region->first_to + region->length - inside;
-            const std::size_t at = region->length - inside;
-            if (!post(std::move(operation), stag, to)) return false;
-            // Its first segments may be within bounds.
-            if (!read) {
-                region->on_write(operations_.size() - 1, at,
-                                 ConstBytes(operations_.back().data).first(inside));
-            }
-            return true;
-        }
+        case 0:
+        case 1:
+            if (region != nullptr) return post_beyond(std::move(operation), *region, 16);
+            break;
         case 2:  // before the beginning, or wrapping
             if (region == nullptr) break;
             stag = region->stag;
@@ -799,6 +824,8 @@ bool Program::post_operation() {
         return post_withheld();
     }
     if (rng_.chance(end_.options().error_percent)) return post_error();
+    // There is not always a window.
+    if (world_.edges && rng_.chance(world_.windows ? 40 : 8)) return post_edge();
     const auto& weights = end_.options().weights;
     unsigned sum = 0;
     for (const unsigned weight : weights) sum += weight;

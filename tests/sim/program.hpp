@@ -138,6 +138,9 @@ class Program {
     Region* make_window(std::size_t offset, std::size_t length);
     bool post_immediate();
     bool post_atomic(SendOpcode opcode);
+    std::optional<Operation> draw_access();
+    bool post_beyond(Operation operation, Region& region, std::size_t most);
+    bool post_edge();
     bool post_error();
     bool post_foreign(Operation operation);
     bool post_bad_extension();

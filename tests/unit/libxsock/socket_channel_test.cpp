@@ -63,9 +63,12 @@ class FakeGroup final : public PollGroup {
     void ensure_thread() noexcept override {}
     bool lead() override { return false; }
     std::array<int, 2> lead_fds() const noexcept override { return {-1, -1}; }
-    void end_lead(bool) override {}
+    bool end_lead(bool) override { return false; }
     void follow(Follower&) override {}
     void unfollow(Follower&) override {}
+    int begin_wait(const Done&) override { return -1; }
+    void end_wait(int) override {}
+    bool spin(const Done& done, Time) override { return done(); }
     Time spin_budget() noexcept override { return 0; }
     void count_spin(bool) noexcept override {}
     bool work_waiting() const noexcept override { return false; }

@@ -62,7 +62,6 @@ ssize_t MessageChannel::send(const IovSpan& iovs, const CallMode& mode) {
         buffer->zero_copy_state.store(0, std::memory_order_relaxed);
         wr.wr_id = reinterpret_cast<std::uintptr_t>(buffer.get());
         wr.flags |= kSendSignaled;
-        if (zero_copy) wr.flags |= kSendSnapshot;  // other threads go on, and may write there
         sge.address = zero_copy ? static_cast<std::byte*>(iovs.iov[0].iov_base) : buffer->data();
     }
     const bool zero_copy = buffer != nullptr && buffer->is_zero_copy;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Messages over connected sockets in DDPMODE: docs/ddpmode.md, send and recv.
 #include "tests/support/changing_memory.h"
+#include "tests/unit/libxsock/own_process.hpp"
 #include "tests/unit/libxsock/socket_shim.hpp"
 
 namespace xsock::test {
@@ -255,8 +256,8 @@ TEST(SockMessage, a_large_one_that_a_blocking_send_lends_may_be_changed_after_it
     EXPECT_EQ(p.server.recv(), "more");
 }
 
-TEST(SockMessage, a_large_one_may_change_while_a_blocking_send_has_it) {
-    // TCP copies what it is given once and does not care; the CRC must fit what is sent.
+// TCP copies what it is given once and does not care; the CRC must fit what is sent.
+void send_while_it_changes() {
     SockPair p;
     for (const std::size_t bytes : {64u << 10, 1u << 20}) {
         std::string memory(bytes, '\0');
@@ -276,6 +277,10 @@ TEST(SockMessage, a_large_one_may_change_while_a_blocking_send_has_it) {
         sender.join();
         end_changing(&changing);
     }
+}
+
+TEST(SockMessage, with_snapshots_a_large_one_may_change_while_a_blocking_send_has_it) {
+    with_environment("XSOCK_SNAPSHOT", "1", send_while_it_changes);
 }
 
 TEST(SockMessage, a_send_that_lends_ends_with_the_connection) {

@@ -44,7 +44,7 @@ constexpr int kSignals[] = {SIGSEGV, SIGBUS};
 // takes the place of the one before it.
 struct Chain {
     static constexpr int kMost = 8;
-    struct sigaction handlers[kMost];  // one is written before `count` says that it is there
+    struct sigaction handlers[kMost] = {};  // one is written before `count` says that it is there
     std::atomic<int> count{0};
 };
 constinit Chain chains[2];  // in the order of kSignals

@@ -18,7 +18,7 @@ constexpr Time kNap = kMillisecond;
 class Roles {
   public:
     Roles(std::span<PollGroup* const> groups, std::function<bool()> done)
-        : done_(std::move(done)), count_(std::min(groups.size(), roles_.size())) {
+        : done_(std::move(done)), count_(std::min<std::size_t>(groups.size(), XSOCK_MAX_THREADS)) {
         for (std::size_t i = 0; i < count_; ++i) roles_[i].group = groups[i];
     }
 

@@ -239,7 +239,7 @@ class SoftDevice final : public Device, public PolledDevice {
     PdId create_pd() override { return next_pd_.fetch_add(1, std::memory_order_relaxed); }
 
     Result<std::uint32_t> register_memory(const RegionAttr& attr) override {
-        keep_fault_handler();
+        keep_fault_handler_by_tick();
         return memory_.add(attr);
     }
     Result<void> deregister_memory(std::uint32_t stag) override { return memory_.remove(stag); }

@@ -78,6 +78,8 @@ void Progress::ensure_thread() noexcept {
         });
     } catch (const std::exception&) {
         // No descriptors, memory or threads: the next connection tries again.
+        static std::atomic<bool> told{false};
+        if (told.exchange(true)) return;
         log(LogLevel::error, "no-thread",
             "no background thread could be made: connections move only while the program polls");
     }

@@ -10,6 +10,11 @@
 #include "ddp_user/stream_impl.hpp"
 
 namespace xsock::ddp {
+namespace {
+
+constexpr std::uint32_t kMaxShort = 0xffff;  // a ULPDU has no more; with its header it cannot wrap
+
+}  // namespace
 
 // -- ours --
 
@@ -120,8 +125,9 @@ bool Stream::Impl::put_responses(BatchWriter& to) {
     for (; irq.due() && (n == 0 || alone); ++n) {
         const InboundRead& read = irq.current();
         const ReadRequest& request = read.request;
+        if (read.atomic || request.size > kMaxShort) break;
         const std::size_t size = kTaggedOctets + request.size;
-        if (read.atomic || !to.takes(size)) break;
+        if (!to.takes(size)) break;
         std::byte* const at = to.at();
         if (request.size != 0) {
             // Looked up again: the region may have been revoked since the Request.

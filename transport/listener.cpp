@@ -125,8 +125,8 @@ void ListenSocket::accept_some(PollCycle& cycle) {
 
 bool ListenSocket::accept_failed(int error, PollCycle& cycle) {
     if (error == EINTR || error == ECONNABORTED) return true;
-    // EINVAL: another process, or a call that passed us by, has shut the socket down. As long as it
-    // does not listen again epoll reports it all the time.
+    // EINVAL: another process, or a call that did not come through the overlay, has shut the socket
+    // down. As long as it does not listen again epoll reports it all the time.
     const bool lacking = error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
     if (!lacking && error != EINVAL) {
         shortage_.store(0, std::memory_order_release);

@@ -67,7 +67,7 @@ struct ProgressThread::Loop {
         uv_timer_stop(&tick);
         uv_poll_start(&poll, UV_READABLE, [](uv_poll_t* p, int, int) { of(p).on_wake(); });
         if (uv.watch_ahead(progress.epoll_fd())) return;
-        watching = false;  // no kernel memory: looks in by its own clock, and tries again then
+        watching = false;  // no kernel memory: polls by its own clock, and tries again then
         uv_poll_stop(&poll);
         start_tick(tick_ms);
     }
@@ -93,7 +93,7 @@ struct ProgressThread::Loop {
         return progress.work_waiting() && !progress.has_leader();
     }
 
-    void look_again() {
+    void check_again() {
         if (progress.caller_cycles() == seen_cycles && posts_wait()) progress.thread_cycle(false);
         start_tick(std::max(tick_ms - kTickMin, kTickMin));  // as if there had been no second check
     }
@@ -111,7 +111,7 @@ struct ProgressThread::Loop {
             step_back();
             if (posts_wait()) {
                 uv_timer_start(
-                    &tick, [](uv_timer_t* t) { of(t).look_again(); }, kTickMin, 0);
+                    &tick, [](uv_timer_t* t) { of(t).check_again(); }, kTickMin, 0);
             }
             return;
         }

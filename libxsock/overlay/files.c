@@ -99,7 +99,7 @@ void overlay_closefrom(int first) {
 
 /* ---- dup and its like -------------------------------------------------------------------------
  * A new descriptor is plain until it shares a handle: whatever stale slot its number had (closed by
- * a way that passed us by) is emptied. */
+ * a call that did not come through the overlay) is emptied. */
 static int plain_copy(int copy) {
     fd_forget(copy);
     overlay_stdio_follow(copy);

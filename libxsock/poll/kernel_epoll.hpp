@@ -38,7 +38,7 @@ class KernelEpoll {
     int add_internal(int fd) noexcept;
 
     /// The registrations of the socket behind `fd` that are the program's. Counts members exactly,
-    /// for ways that passed us by.
+    /// for calls that did not come through the overlay.
     std::vector<Registration> registrations(int fd);
 
     /// epoll_wait() that does not block, without the events of our own descriptors. A negative

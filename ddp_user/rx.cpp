@@ -164,7 +164,7 @@ void Stream::Impl::rx_end(bool intact) {
         rx_raise(rx.fault);
         return;
     }
-    if (rx.phase != RxUlpdu::Phase::payload) return;  // flush_receives() came between
+    if (rx.phase != RxUlpdu::Phase::payload) return;  // its receive was dropped
     XSOCK_ASSERT(rx.remaining() == 0);
     rx.phase = RxUlpdu::Phase::discard;
     show_placed();
@@ -275,6 +275,18 @@ bool Stream::Impl::take_receive() {
         return false;
     }
     return true;
+}
+
+/// The segment in hand, if it fills a receive, goes nowhere; whatever else is in hand goes on, and
+/// so does what follows.
+void Stream::Impl::discard_segment_of_receive() noexcept {
+    const bool begun = rx.phase == RxUlpdu::Phase::rest || rx.phase == RxUlpdu::Phase::payload;
+    if (!begun || rx.fault != StreamError::none || rx.op->qn != DDP_QN_SEND ||
+        message.into != RxMessage::Into::receive) {
+        return;
+    }
+    if (rx.segment.last) ++expected_msn[DDP_QN_SEND];
+    rx.phase = RxUlpdu::Phase::discard;
 }
 
 void Stream::Impl::begin_send() {

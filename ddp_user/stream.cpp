@@ -223,12 +223,13 @@ void Stream::flush(WcStatus status) {
 }
 
 void Stream::drop_receives() {
-    impl_->rx.phase = RxUlpdu::Phase::discard;
+    impl_->discard_segment_of_receive();
     impl_->flush_posted_receives(WcStatus::flushed);
 }
 
 void Stream::flush_receives() {
-    drop_receives();
+    impl_->rx.phase = RxUlpdu::Phase::discard;
+    impl_->flush_posted_receives(WcStatus::flushed);
     peer_finished();
 }
 

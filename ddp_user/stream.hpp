@@ -145,7 +145,8 @@ class Stream final : public Ulp {
     /// unless shared) for posting first, so that nothing can slip in behind. Idempotent.
     void flush(WcStatus status);
     /// Completes posted receives with `flushed`, in order, that of a message under way first, and
-    /// closes the RQ, which is not shared.
+    /// closes the RQ, which is not shared. Everything else goes on, Reads and what answers the
+    /// peer's; a message that needs a receive waits for one.
     void drop_receives();
     /// The same, and Reads outstanding fail too: the peer will send no more, we still may.
     /// (Half-close, docs/wire.md.)

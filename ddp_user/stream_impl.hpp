@@ -89,6 +89,7 @@ struct Stream::Impl {
     /// Completes what is done at the head of the send queue.
     void complete_sent();
     void flush_posted_receives(WcStatus status);
+    void discard_segment_of_receive() noexcept;
 
     // -- tx (tx.cpp, tx_messages.cpp) --
 

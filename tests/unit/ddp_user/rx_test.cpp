@@ -224,6 +224,104 @@ TEST_F(Rx, places_and_answers_nothing_once_receiving_stopped) {
     EXPECT_NE(end->terminate_received(), nullptr);
 }
 
+// ---- drop_receives() amid a ULPDU ----
+
+/// `ulpdu` comes in, and the receives are dropped when `before` octets of it are there.
+void drop_receives_amid(Stream& stream, const ByteVector& ulpdu, std::size_t before) {
+    stream.rx_begin(ulpdu.size());
+    for (std::size_t at = 0; at < ulpdu.size();) {
+        if (at == before) stream.drop_receives();
+        const std::size_t most = at < before ? before - at : ulpdu.size() - at;
+        const Bytes target = stream.rx_target();
+        ASSERT_FALSE(target.empty());
+        const std::size_t n = std::min(target.size(), most);
+        std::copy_n(ulpdu.begin() + static_cast<std::ptrdiff_t>(at), n, target.begin());
+        stream.rx_advance(n);
+        at += n;
+    }
+    stream.rx_end(true);
+}
+
+TEST_F(Rx, a_read_goes_on_when_receives_are_dropped) {
+    const std::size_t whole = kTaggedOctets + 50;
+    for (const std::size_t before : {std::size_t{3}, kTaggedOctets + 0, kTaggedOctets + 20}) {
+        End e(world);
+        e.establish();
+        e.post_recv(1, {sge(memory)});
+        e.post({.opcode = SendOpcode::read, .remote_stag = 1}, {{memory.data(), 100}});
+        const auto request = drain(*e.stream);
+        const std::uint32_t stag = load_be32(request.at(0).data() + kUntaggedOctets);
+        const ByteVector data = pattern(100);
+        const auto segment = [&](std::uint32_t from, bool last) {
+            return header({.opcode = RDMAP_READ_RESPONSE,
+                           .tagged = true,
+                           .last = last,
+                           .stag = stag,
+                           .to = from}) +
+                   ConstBytes(data).subspan(from, 50);
+        };
+        ASSERT_EQ(segment(0, false).size(), whole);
+        drop_receives_amid(*e.stream, segment(0, false), before);
+        EXPECT_THAT(e.received(), ElementsAre(Completed(1, WcStatus::flushed)));
+        feed(*e.stream, segment(50, true));
+        EXPECT_EQ(e->state(), Stream::State::established) << before;
+        EXPECT_THAT(e.sent(), ElementsAre(Field(&Wc::byte_len, 100u)));
+        EXPECT_EQ(part(0, 100), data);
+    }
+}
+
+TEST_F(Rx, a_read_request_is_answered_when_receives_are_dropped) {
+    const std::uint32_t stag = world.add(memory, kRemoteRead);
+    const ByteVector request = header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1}) +
+                               body(ReadRequest{.sink_stag = 5, .size = 8, .source_stag = stag});
+    for (const std::size_t before : {std::size_t{3}, kTaggedOctets + 1, kUntaggedOctets + 4}) {
+        End e(world);
+        e.establish();
+        drop_receives_amid(*e.stream, request, before);
+        EXPECT_EQ(drain(*e.stream).size(), 1u) << before;
+        EXPECT_EQ(e->state(), Stream::State::established);
+    }
+}
+
+TEST_F(Rx, a_send_that_waits_for_a_receive_goes_on_waiting_when_receives_are_dropped) {
+    Inbound ulpdu(header({.opcode = RDMAP_SEND, .msn = 1}) + pattern(10));
+    EXPECT_FALSE(ulpdu.feed(*end.stream));
+    end->drop_receives();
+    EXPECT_TRUE(end->rx_blocked());
+    EXPECT_FALSE(ulpdu.feed(*end.stream));
+    EXPECT_EQ(end->state(), Stream::State::established);
+}
+
+TEST_F(Rx, the_message_after_a_dropped_one_is_in_order) {
+    for (const std::uint8_t opcode :
+         std::initializer_list<std::uint8_t>{RDMAP_SEND, RDMAP_IMMEDIATE}) {
+        const ByteVector first = header({.opcode = opcode, .msn = 1}) + pattern(8);
+        // Of the first 14 octets none belong to a receive yet.
+        for (const std::size_t before : {kTaggedOctets + 1, kUntaggedOctets + 4}) {
+            End e(world);
+            e.establish();
+            e.post_recv(1, {sge(memory)});
+            drop_receives_amid(*e.stream, first, before);
+            EXPECT_THAT(e.received(), ElementsAre(Completed(1, WcStatus::flushed)));
+            Inbound second(header({.opcode = RDMAP_SEND, .msn = 2}) + pattern(8));
+            EXPECT_FALSE(second.feed(*e.stream));
+            EXPECT_TRUE(e->rx_blocked()) << before;
+            EXPECT_EQ(e->state(), Stream::State::established) << before;
+        }
+    }
+}
+
+TEST_F(Rx, the_rest_of_a_dropped_message_waits_for_a_receive) {
+    end.post_recv(1, {sge(memory)});
+    drop_receives_amid(*end.stream,
+                       header({.opcode = RDMAP_SEND, .last = false, .msn = 1}) + pattern(10),
+                       kUntaggedOctets + 4);
+    Inbound rest(header({.opcode = RDMAP_SEND, .msn = 1, .mo = 10}) + pattern(10));
+    EXPECT_FALSE(rest.feed(*end.stream));
+    EXPECT_TRUE(end->rx_blocked());
+    EXPECT_EQ(end->state(), Stream::State::established);
+}
+
 TEST_F(Rx, the_rest_of_a_write_is_discarded) {
     const std::uint32_t stag = world.add(memory, kLocalWrite | kRemoteWrite);
     const ByteVector write =

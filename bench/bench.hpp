@@ -87,6 +87,10 @@ Side tcp_poll_server, tcp_poll_client, tcp_block_server, tcp_block_client, messa
     send_poll_client, send_block_server, send_block_client, write_poll_server, write_poll_client,
     write_block_server, write_block_client, read_server, read_client;
 }  // namespace latency
+namespace large {
+Side tcp_server, tcp_client, tcp_read_server, tcp_read_client, send_server, send_client,
+    write_server, write_client, read_server, read_client, reads_server, reads_client;
+}  // namespace large
 namespace event {
 Side tcp_poll_server, tcp_poll_client, tcp_epoll_server, tcp_epoll_client, tcp_block_server,
     tcp_block_client, message_epoll_server, message_epoll_client, queue_server, queue_client,

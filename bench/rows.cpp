@@ -127,6 +127,37 @@ Experiment write_bandwidth() {
             .quick = true};
 }
 
+Experiment large_latency() {
+    using namespace large;
+    return {
+        .name = "lat_64k",
+        .variants = {tcp(tcp_server, tcp_client),
+                     tcp(tcp_read_server, tcp_read_client),
+                     {"Send", send_server, send_client},
+                     {"Write", write_server, write_client},
+                     {"Read", read_server, read_client}},
+        .rows = {{"send_lat_64k",
+                  "A 64 KiB Send there and a 64 B one back, both sides in xsock_cq_poll(), one at "
+                  "a time; against the same by TCP with MSG_DONTWAIT.",
+                  2, "us", lower, 2, 0, 1.2, 1.05},
+                 {"write_lat_64k", "The same with a 64 KiB Write and a 64 B Send there.", 2, "us",
+                  lower, 3, 0, 1.2, 1.05},
+                 {"read_lat_64k",
+                  "A 64 KiB Read, initiator polling, target's process in xsock_cq_poll(); against "
+                  "64 B there and 64 KiB back by TCP.",
+                  2, "us", lower, 4, 1, 1.15, 1.05}}};
+}
+
+Experiment read_bandwidth() {
+    return {.name = "read_bw_1m",
+            .variants = {{"Writes", stream::write_server, stream::write_client},
+                         {"Reads", large::reads_server, large::reads_client}},
+            .rows = {{"read_bw_1m",
+                      "1 MiB Reads, 8 outstanding, CRC on, initiator waiting, loopback; against "
+                      "1 MiB Writes.",
+                      0, "GB/s", higher, 1, 0, 0.9, 1.0}}};
+}
+
 Experiment message_latency_blocking() {
     using namespace latency;
     return {.name = "message_lat_64_block",
@@ -227,7 +258,9 @@ std::vector<Experiment> all_experiments() {
         message_latency_polling(),
         message_latency_blocking(),
         event_latency(),
+        large_latency(),
         write_bandwidth(),
+        read_bandwidth(),
         message_bandwidth(),
         veth_bandwidth("write_bw_veth_9000", "cpu_per_gib_veth_9000",
                        "write_bw_1m between two network namespaces over veth, MTU 9000, "

@@ -91,6 +91,7 @@ struct UlpduBatch {
 struct UlpdusGiven {
     std::size_t small = 0;   ///< so many were written
     bool described = false;  ///< and behind them one was described
+    bool more = false;       ///< and behind that another waits already
 };
 
 enum class CloseKind : std::uint8_t {

@@ -94,7 +94,7 @@ UlpdusGiven Stream::Impl::tx_fill(const UlpduBatch& batch) {
         if (!build(what, batch.mulpdu, out)) continue;
         ++counters.tx_segments;
         const std::size_t size = out.size();
-        if (!writer.takes(size)) return {writer.count(), true};
+        if (!writer.takes(size)) return {writer.count(), true, next() != Next::nothing};
         put(out, writer.at());
         writer.advance(size);
         if (writer.full()) break;

@@ -22,6 +22,10 @@ constexpr std::size_t kMaxPad = 3;
 constexpr std::size_t kSmallFpdu = 512;
 constexpr std::size_t kSmallUlpdu = kSmallFpdu - MPA_LENGTH_OCTETS - kMaxPad - MPA_CRC_OCTETS;
 constexpr std::size_t kSmallBatch = 64;
+/// Payload of the first large batch on an idle path, and of the second; the others double.
+constexpr std::size_t kFirstBatch = std::size_t{32} * 1024;
+constexpr std::uint8_t kRampEnd = 8;      // 1 MiB
+constexpr std::size_t kUlpduHeader = 18;  // of most
 
 /// Puts the length before a ULPDU and the PAD behind it. @return size of the FPDU
 std::size_t frame(std::byte* fpdu, std::size_t ulpdu_length) noexcept {
@@ -54,8 +58,10 @@ class FpduSender::FpduWriter {
 
     /// May the largest FPDU that the Ulp could give still be laid out?
     [[nodiscard]] bool has_room() const noexcept;
-    /// Pulls ULPDUs, about `byte_budget` of them. False: there are no more.
+    /// Pulls ULPDUs, about `byte_budget` bytes of them. False: there are no more.
     bool fill(Ulp& ulp, std::size_t byte_budget);
+    /// Whether the last of them is a large one.
+    [[nodiscard]] bool ends_large() const noexcept { return ends_large_; }
     void finish();
 
   private:
@@ -80,6 +86,7 @@ class FpduSender::FpduWriter {
     std::byte* end_;
     std::byte* crc_at_;  // small FPDUs from here to at_ have no CRC yet
     std::size_t group_bytes_ = 0;
+    bool ends_large_ = false;
     UlpduOut ulpdu_;
     // The FPDU being laid out by add().
     std::uint32_t register_ = kCrc32cInit;
@@ -134,8 +141,10 @@ bool FpduSender::FpduWriter::fill(Ulp& ulp, std::size_t byte_budget) {
             add_small({&size, 1});
         }
     }
-    if (given.described) add(ulpdu_);
-    return given.described || (given.small != 0 && given.small == batch.sizes.size());
+    ends_large_ = given.described;
+    if (!given.described) return given.small != 0 && given.small == batch.sizes.size();
+    add(ulpdu_);
+    return given.more;
 }
 
 /// ULPDUs that the Ulp has written at at_.
@@ -307,17 +316,31 @@ TxBatch FpduSender::prepare(Ulp& ulp, Bytes scratch, const Limits& limits) {
     XSOCK_ASSERT(pending() == 0 && scratch.size() >= kMinTxScratch);
     XSOCK_ASSERT(limits.mulpdu <= MPA_ULPDU_MAX);
     // Laid out aside and taken over whole: a fault on the way (base/fault.hpp) leaves no half.
-    FpduSender next(crc_, markers_);
+    FpduSender next(*this, Empty{});
     next.separate_groups_ = limits.group_bytes != 0;
     next.place_batch_state(scratch);
 
-    FpduWriter writer(next, scratch, limits);
     const std::size_t budget = std::min(limits.byte_budget, kMaxBatchBytes);
-    while (next.bytes_ < budget && writer.has_room() && writer.fill(ulp, budget - next.bytes_)) {
+    const std::size_t large = large_budget(limits);
+    Limits ramped = limits;
+    ramped.mulpdu = std::min(limits.mulpdu, large);
+    FpduWriter writer(next, scratch, ramped);
+    bool more = true;
+    while (more && next.bytes_ < budget && writer.has_room()) {
+        more = writer.fill(ulp, budget - next.bytes_);
+        if (writer.ends_large() && next.bytes_ >= large) break;
     }
+    next.sent_all_ = !more;
+    if (writer.ends_large() && ramp_ < kRampEnd) ++next.ramp_;
     writer.finish();
     *this = next;
     return remainder();
+}
+
+/// Where a batch ends that has a large FPDU.
+std::size_t FpduSender::large_budget(const Limits& limits) const noexcept {
+    if (!limits.ramp || ramp_ == kRampEnd) return kMaxBatchBytes;
+    return (kFirstBatch << (ramp_ == 0 ? 0 : ramp_ - 1)) + kUlpduHeader;
 }
 
 void FpduSender::place_batch_state(Bytes scratch) {

@@ -5,6 +5,10 @@
 // Headers, trailers, markers and small payloads are laid out in the caller's scratch, where
 // neighbours share an iovec; larger payloads are gathered from where they lie. The iovecs and the
 // ends of the FPDUs are kept in the tail of the same scratch, so that an idle sender is small.
+//
+// The first large FPDUs on an idle path are short, and each is a batch of its own: while one is
+// copied into TCP, and the peer reads and checks it, the CRC of the next is computed. Batches
+// double as long as more is waiting, for then system calls cost more than waiting does.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +28,7 @@ class FpduSender {
         std::size_t group_bytes = 0;    ///< whole FPDUs of at most this make a group; 0: one group
         std::size_t copy_limit = 4096;  ///< payloads up to this are copied
         std::size_t byte_budget = 0;    ///< no further FPDU is begun once this is reached
+        bool ramp = false;              ///< on an idle path, short FPDUs and batches first
     };
 
     FpduSender(bool crc, bool markers) : crc_(crc), markers_(markers) {}
@@ -45,8 +50,13 @@ class FpduSender {
     /// Program memory [from, from + n) now lies at `to`, with the same octets: what the batch still
     /// refers to follows it.
     void move(const std::byte* from, std::size_t n, std::byte* to) noexcept;
+    /// Something was received. If all had been sent before, the peer may have waited for it, and
+    /// the path is idle; in a stream of one direction it is not, however fast TCP takes it.
+    void heard() noexcept {
+        if (sent_all_ && pending() == 0) ramp_ = 0;
+    }
     /// Forgets the batch: nothing of it will be written any more.
-    void drop() noexcept { *this = FpduSender(crc_, markers_); }
+    void drop() noexcept { *this = FpduSender(*this, Empty{}); }
 
     [[nodiscard]] std::size_t pending() const noexcept { return bytes_ - committed_; }
     /// The batch refers to program memory, rather than holding copies of it only.
@@ -56,10 +66,15 @@ class FpduSender {
     struct BatchState;
     class FpduWriter;
 
-    FpduSender(bool crc, MarkerGrid markers) : crc_(crc), markers_(markers) {}
+    struct Empty {};
+    FpduSender(const FpduSender& of, Empty)
+        : crc_(of.crc_), sent_all_(of.sent_all_), ramp_(of.ramp_), markers_(of.markers_) {}
     void place_batch_state(Bytes scratch);
+    [[nodiscard]] std::size_t large_budget(const Limits& limits) const noexcept;
 
     bool crc_;
+    bool sent_all_ = true;   // the Ulp had no more behind the last batch
+    std::uint8_t ramp_ = 0;  // large batches since the path was idle, as far as it matters
     bool separate_groups_ = false;
     bool gathers_ = false;
     MarkerGrid markers_;

@@ -213,6 +213,7 @@ Llp::Rx Stream::Impl::receive(ConstBytes bytes) {
     if (bytes.empty()) return {};
     probe_at = kNever;
     finish_at = 0;
+    sender.heard();
     Rx result;
     if (awaits_rtr()) {
         // Octet by octet to the end of the RTR message: llp_established() follows it, and
@@ -294,7 +295,8 @@ TxBatch Stream::Impl::prepare(Bytes scratch, std::size_t byte_budget, Time now) 
                           {.mulpdu = mulpdu(),
                            .group_bytes = cuts_anywhere() ? 0 : emss,
                            .copy_limit = copy_limit,
-                           .byte_budget = byte_budget});
+                           .byte_budget = byte_budget,
+                           .ramp = cuts_anywhere()});
 }
 
 void Stream::tx_commit(std::size_t n, Time) {

@@ -290,6 +290,68 @@ TEST(FpduSender, largest_ulpdu_fits_into_the_smallest_scratch) {
     }
 }
 
+/// Sizes of the batches in which the Ulp's ULPDUs are sent.
+std::vector<std::size_t> batches(Rig& rig) {
+    std::vector<std::size_t> out;
+    for (TxBatch batch = rig.prepare(); batch.bytes != 0; batch = rig.prepare()) {
+        out.push_back(batch.bytes);
+        rig.sender.commit(rig.ulp, batch.bytes);
+    }
+    return out;
+}
+
+TEST(FpduSender, ramps_up_from_an_idle_path) {
+    Rig rig;
+    rig.limits.ramp = true;
+    rig.limits.mulpdu = 40000;  // what a Ulp with a long message is asked for, one by one
+    const auto long_message = [&] {
+        constexpr std::size_t k32 = 32768;
+        const std::size_t whole = rig.limits.mulpdu - 18;
+        // The first two are cut to 32 KiB; then batches of 64 and 128 KiB.
+        for (const std::size_t payload : {k32, k32, whole, whole, whole, whole, whole, whole}) {
+            rig.ulp.queue(18, payload);
+        }
+    };
+    const std::size_t first = fpdu_octets(18 + 32768), whole = fpdu_octets(rig.limits.mulpdu);
+    for (int i = 0; i < 2; ++i) {
+        SCOPED_TRACE(i);
+        long_message();
+        EXPECT_EQ(batches(rig), (std::vector<std::size_t>{first, first, 2 * whole, 4 * whole}));
+        rig.sender.heard();
+    }
+}
+
+TEST(FpduSender, does_not_ramp_up_again_before_something_was_heard) {
+    Rig rig;
+    rig.limits.ramp = true;
+    rig.limits.mulpdu = 30000;
+    const std::size_t one = fpdu_octets(rig.limits.mulpdu);
+    const auto queue = [&](int n) {
+        for (int i = 0; i < n; ++i) rig.ulp.queue(18, rig.limits.mulpdu - 18);
+    };
+    queue(3);
+    EXPECT_EQ(batches(rig), (std::vector<std::size_t>{2 * one, one}));
+    queue(3);
+    EXPECT_EQ(batches(rig), (std::vector<std::size_t>{3 * one}));
+    rig.sender.heard();
+    queue(7);
+    for (int i = 0; i < 2; ++i) {
+        const TxBatch batch = rig.prepare();
+        EXPECT_EQ(batch.bytes, 2 * one);
+        rig.sender.heard();  // all was not sent
+        rig.sender.commit(rig.ulp, batch.bytes);
+        rig.sender.heard();
+    }
+    EXPECT_EQ(batches(rig), (std::vector<std::size_t>{3 * one}));
+}
+
+TEST(FpduSender, does_not_ramp_small_messages) {
+    Rig rig;
+    rig.limits.ramp = true;
+    for (int i = 0; i < 100; ++i) rig.ulp.queue(18, 400);
+    EXPECT_EQ(batches(rig), (std::vector<std::size_t>{100 * fpdu_octets(418)}));
+}
+
 TEST(FpduSender, a_single_fpdu_is_what_a_batch_would_hold) {
     for (const bool crc : {true, false}) {
         for (std::size_t payload = 0; payload <= 40; ++payload) {

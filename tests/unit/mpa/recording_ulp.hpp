@@ -89,7 +89,8 @@ class RecordingUlp final : public StepwiseUlp {
         }
         written += n;
         const bool full = n != 0 && n == batch.sizes.size();
-        return {n, !batch.single && !full && describe(batch.mulpdu, *batch.described)};
+        const bool described = !batch.single && !full && describe(batch.mulpdu, *batch.described);
+        return {n, described, described && given < outgoing.size()};
     }
     void tx_done(std::uint32_t n) override { done += n; }
     bool tx_intact() override { return intact; }

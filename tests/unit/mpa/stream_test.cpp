@@ -485,7 +485,7 @@ TEST(Stream, remainder_comes_first_and_nothing_new_with_it) {
 TEST(Stream, revoked_memory_under_a_remainder_closes) {
     End i(Role::initiator), r(Role::responder);
     start_up(i, r);
-    i.ulp.queue(14, 50000);
+    i.ulp.queue(14, 30000);
     i.stream.tx_prepare(i.scratch, 1 << 20, 0);
     i.stream.tx_commit(3, 0);
     i.ulp.intact = false;
@@ -585,7 +585,7 @@ struct PointingUlp final : Ulp {
         batch.described->header_size = 14;
         batch.described->payload[0] = memory;
         batch.described->payload_count = 1;
-        return {0, true};
+        return {0, true, left > 0};
     }
     void tx_done(std::uint32_t) override {}
     bool tx_intact() override { return true; }

@@ -10,10 +10,12 @@
 #include <utility>
 
 #include "base/crc32c.hpp"
+#include "base/policy.hpp"
 #include "tools/command.hpp"
 #include "tools/json.hpp"
 #include "tools/options.hpp"
 #include "tools/paths.hpp"
+#include "tools/policy_info.hpp"
 #include "tools/settings.hpp"
 #include "tools/text.hpp"
 #include "tools/verbs_info.hpp"
@@ -124,14 +126,30 @@ void print_text(const Json& report) {
 }  // namespace
 
 int info_command(int argc, char** argv) {
-    bool json = false, verbs = false;
+    bool json = false, verbs = false, policy = false;
     Options options(
-        "info", "[options]",
+        "info", "[options] [--policy PROGRAM ADDRESS:PORT]",
         "Says what this xsock is, what it can on this machine, where its parts lie, and "
         "what the\nenvironment tells it.");
     options.flag('j', "json", json, "as JSON");
     options.flag('v', "verbs", verbs, "what a program under 'xsock run --verbs' would see");
+    options.flag(
+        'p', "policy", policy,
+        "which line of the byte-stream mode's policy decides for\nPROGRAM where it listens "
+        "at ADDRESS:PORT, and where it connects to it");
     if (const auto status = options.parse(argc, argv)) return *status;
+    if (policy) {
+        if (verbs) return options.wrong("--policy or --verbs, not both");
+        if (const auto status = options.at_most(2)) return *status;
+        if (options.arguments().size() < 2) return options.wrong("--policy PROGRAM ADDRESS:PORT");
+        const std::string& where = options.arguments()[1];
+        const auto endpoint = parse_endpoint(where);
+        if (!endpoint) {
+            return options.wrong("'{}' is no ADDRESS:PORT; an address is IPv4 or [IPv6], no name",
+                                 printable(where));
+        }
+        return policy_info(options.arguments()[0], *endpoint, json);
+    }
     if (const auto status = options.at_most(0)) return *status;
     if (verbs) return verbs_info(json);
     const Json report = object({{"version", version()},

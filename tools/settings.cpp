@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "base/policy_file.hpp"
 #include "tools/options.hpp"
+#include "tools/policy_info.hpp"
 #include "tools/text.hpp"
 
 namespace xsock::tools {
@@ -62,6 +64,18 @@ std::string size_in_range(std::string_view value) {
 
 std::string check_path(std::string_view value) { return value.empty() ? "not a path" : ""; }
 
+std::string check_stream(std::string_view value) {
+    return one_of(value, {"both", "sdp", "ddp", "tcp"});
+}
+
+std::string check_policy(std::string_view value) {
+    if (value.substr(0, 1) != "/") return "not an absolute path";
+    const std::string path(value);
+    Policy policy;
+    const auto error = read_policy_file(path, policy);
+    return error ? policy_error_text(path, *error) : "";
+}
+
 constexpr Setting kSettings[] = {
     {"XSOCK_LOG", "log", "LEVEL[:FILE]", "off",
      "log lines of this level and worse: off, error, warn,\ninfo or debug; to FILE or standard "
@@ -107,6 +121,10 @@ constexpr Setting kSettings[] = {
      in_range<0, 1>},
     {"XSOCK_STAT", "stat", "off|FOLDER", "$XDG_RUNTIME_DIR/xsock or /dev/shm/xsock-UID",
      "where xsock stat finds the connections; off: nowhere", check_stat},
+    {"XSOCK_STREAM", nullptr, "MODE", "both",
+     "byte-stream mode where no line of the policy decides", check_stream},
+    {"XSOCK_POLICY", nullptr, "FILE", "~/.config/xsock/policy or /etc/xsock/policy",
+     "the policy of the byte-stream mode", check_policy},
 };
 
 }  // namespace

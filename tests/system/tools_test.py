@@ -143,6 +143,12 @@ def test_usage():
             (("stat", "more"), "too much"),
             (("stat", "-i", "nan"), "a number from"),
             (("info", "more"), "too much"),
+            (("info", "--policy"), "--policy PROGRAM ADDRESS:PORT"),
+            (("info", "--policy", "p"), "--policy PROGRAM ADDRESS:PORT"),
+            (("info", "--policy", "p", "10.0.0.1:1", "more"), "too much"),
+            (("info", "--policy", "p", "localhost:1"), "no ADDRESS:PORT"),
+            (("info", "--policy", "p", "10.0.0.1"), "no ADDRESS:PORT"),
+            (("info", "--policy", "--verbs", "p", "10.0.0.1:1"), "not both"),
             (("doctor", "localhost"), "which port"),
             (("doctor", "a", "1", "b"), "too much"),
             (("doctor", "[::1", "1"), "no host"),
@@ -178,6 +184,117 @@ def test_info():
     assert settings["XSOCK_CPUS"]["source"] == "built in", settings["XSOCK_CPUS"]
     said = xsock("info", environment={"XSOCK_LOG": "loud"}).stdout
     assert re.search(r"XSOCK_LOG .*loud: none of off", said), said
+
+
+@pytest.fixture
+def policy_file(tmp_path):
+    """A folder for XDG_CONFIG_HOME; write(text) puts a policy there."""
+    class PolicyFile:
+        path = tmp_path / "xsock" / "policy"
+        environment = {"XDG_CONFIG_HOME": str(tmp_path), "XSOCK_POLICY": "", "XSOCK_STREAM": ""}
+
+        def write(self, content):
+            self.path.parent.mkdir(exist_ok=True)
+            if isinstance(content, str):
+                content = content.encode()
+            self.path.write_bytes(content)
+
+        def info(self, *arguments, status=0, **variables):
+            return xsock("info", "--policy", *arguments, status=status,
+                         environment=dict(self.environment, **variables))
+
+        def decisions(self, *arguments, status=0, **variables):
+            return json.loads(self.info("--json", *arguments, status=status, **variables).stdout)
+    return PolicyFile()
+
+
+def test_policy(policy_file):
+    policy_file.write("# rules\n"
+                 "use sdp client redis-* 10.0.0.0/8:6379\n"
+                 "use tcp listen * [2001:db8::]/32:*\n"
+                 "log min-level 7 destination syslog\n")
+    said = policy_file.info("/usr/bin/redis-cli", "10.0.0.5:6379").stdout
+    assert re.match(r"redis-cli at 10\.0\.0\.5:6379\n"
+                    r"  server  both  built in: both for all\n"
+                    r"  client  sdp   %s:2: use sdp client redis-\* 10\.0\.0\.0/8:6379\n"
+                    % re.escape(str(policy_file.path)), said), said
+    assert "%s: taken\n" % policy_file.path in said, said
+    assert "policy:4: xsock does not write to syslog" in said, said
+    assert "XSOCK_LOG=info\n" in said, said
+
+    found = policy_file.decisions("nginx", "[2001:db8::1]:443", XSOCK_STREAM="sdp")
+    assert found["server"] == {"mode": "tcp", "source": "file", "file": str(policy_file.path), "line": 3,
+                               "rule": "use tcp server * [2001:db8::]/32:*"}, found
+    assert found["client"] == {"mode": "sdp", "source": "environment", "file": None, "line": None,
+                               "rule": None}, found
+    assert found["error"] is None and found["stream"] == "sdp" and found["log"] == "info", found
+    # What the page names as built in is.
+    with open(os.path.join(TOP, "docs", "policy.md")) as page:
+        known = re.search(r"\n((?:    [a-z0-9* -]+\n)*    sshd [^:]*?)\n\n", page.read()).group(1)
+    for program in known.split():
+        found = policy_file.decisions(program.replace("*", "4"), "10.0.0.5:22", XSOCK_STREAM="both")
+        for role in ("server", "client"):
+            assert found[role]["mode"] == "tcp", (program, found)
+            assert found[role]["source"] == "known program", (program, found)
+
+
+def test_policy_errors(policy_file, tmp_path):
+    """Each is told with its line, the defaults hold, and nothing waits or crashes."""
+    for content, line, reason in (
+            ("\nuse sdp client * 10.0.0.256:1\n", 2, "is no address"),
+            ("use rsockets client * *:*", 1, "not carried yet"),
+            ("use sdp client * *:65536", 1, "is no port"),
+            (b"# \0\n", 1, "NUL"),
+            (b"\x1b[2Jx\xff\n", 1, "a line begins with"),
+            ("x" * 5000, 1, "longer than 4096"),
+            ("use tcp server * *:*\n" * 5000, 4097, "more than 4096 rules"),
+            ("\n" * 2000000, 0, "longer than 1048576"),
+            (os.urandom(65536) + b"\0", None, "")):
+        policy_file.write(content)
+        done = policy_file.info("p", "10.0.0.1:1", status=1)
+        assert "built in: both for all" in done.stdout, done.stdout
+        place = "%s:%d: " % (policy_file.path, line) if line else str(policy_file.path)
+        assert place in done.stderr and reason in done.stderr, (reason, done.stderr)
+        assert not re.search("[\0-\x09\x0b-\x1f]", done.stdout + done.stderr), "control characters"
+        error = policy_file.decisions("p", "10.0.0.1:1", status=1)["error"]
+        assert error["line"] == line or line is None, error
+    policy_file.path.unlink()
+    os.mkfifo(policy_file.path)
+    assert "is no regular file" in policy_file.info("p", "10.0.0.1:1", status=1).stderr
+    # Named, and not there: the other files were not meant.
+    named = str(tmp_path / "none")
+    done = policy_file.info("p", "10.0.0.1:1", status=1, XSOCK_POLICY=named)
+    assert named + ": No such file" in done.stderr, done.stderr
+    assert str(policy_file.path) not in done.stdout, done.stdout
+    assert "no absolute path" in policy_file.info("p", "10.0.0.1:1", status=1, XSOCK_POLICY="x").stderr
+    policy_file.path.unlink()
+    assert "XSOCK_STREAM: none of" in policy_file.info("p", "10.0.0.1:1", status=1,
+                                                  XSOCK_STREAM="yes").stderr
+    # The settings tell of them too.
+    rows = {row["variable"]: row for row in xsock_json(
+        "info", "--json", environment={"XSOCK_POLICY": named, "XSOCK_STREAM": "yes"})["settings"]}
+    assert named + ": No such file" in rows["XSOCK_POLICY"]["error"], rows["XSOCK_POLICY"]
+    assert "none of both" in rows["XSOCK_STREAM"]["error"], rows["XSOCK_STREAM"]
+
+
+def test_policy_setuid(policy_file, tmp_path):
+    """Who starts a setuid program sets its environment, and chooses no policy for it."""
+    if os.geteuid() != 0:
+        pytest.skip("only root makes a program that is setuid to another user")
+    policy_file.write("use sdp client * *:*\n")
+    program = str(tmp_path / "setuid")
+    shutil.copy(XSOCK, program)
+    os.chown(program, 65534, 65534)
+    os.chmod(program, 0o4755)
+    done = subprocess.run([program, "info", "--json", "--policy", "p", "10.0.0.1:1"],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
+                          timeout=TIMEOUT, env=dict(os.environ, XSOCK_STREAM="tcp", HOME=str(tmp_path),
+                                                    XDG_CONFIG_HOME=str(tmp_path)))
+    if "shared libraries" in done.stderr:
+        pytest.skip("the other user may not read the build tree")
+    found = json.loads(done.stdout)
+    assert [place["path"] for place in found["places"]] == ["/etc/xsock/policy"], found
+    assert found["stream"] is None, found
 
 
 # ---- run ----------------------------------------------------------------------------------------
@@ -872,6 +989,7 @@ def test_completion():
         offer xsock perf ""
         offer xsock perf client --si
         offer xsock run --progress ""
+        offer xsock info --policy bas
     """
     done = subprocess.run([bash, "--norc", "-c", script, "bash", TOP], stdout=subprocess.PIPE,
                           text=True, check=True, timeout=TIMEOUT,
@@ -883,6 +1001,7 @@ def test_completion():
     assert said[3].split() == ["server", "client"], said[3]
     assert said[4] == "--sizes", said[4]
     assert said[5].split() == ["app", "thread", "both"], said[5]
+    assert "bash" in said[6].split(), said[6]
     zsh = shutil.which("zsh")
     if zsh:
         subprocess.run([zsh, "-n", os.path.join(TOP, "tools", "completion", "_xsock")], check=True,

@@ -23,6 +23,12 @@ _xsock() {
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
         return
         ;;
+    -p | --policy)
+        if [ "$command" = info ]; then
+            mapfile -t COMPREPLY < <(compgen -c -- "$word")
+            return
+        fi
+        ;;
     esac
     if [ -n "${offer:-}" ]; then
         mapfile -t COMPREPLY < <(compgen -W "$offer" -- "$word")

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "tools/executable.hpp"
 
-#include <elf.h>
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -12,77 +10,32 @@
 #include <cstring>
 #include <string_view>
 
-#include "tools/fd.hpp"
 #include "tools/text.hpp"
 
 namespace xsock::tools {
 namespace {
 
 constexpr int kMaxInterpreters = 4;  // scripts run by scripts
-constexpr std::size_t kMaxHeaders = 256;
 
-/// A file that is read piece by piece; every piece may be missing.
-class File {
-  public:
-    explicit File(const std::string& path)
-        : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)) {}
-    [[nodiscard]] bool open_failed() const { return !fd_.good(); }
-    [[nodiscard]] bool read_at(off_t offset, void* into, std::size_t size) const {
-        return pread(fd_.get(), into, size, offset) == static_cast<ssize_t>(size);
-    }
-    [[nodiscard]] std::string text_at(off_t offset, std::size_t size) const {
-        std::string text(size, '\0');
-        const ssize_t n = pread(fd_.get(), text.data(), size, offset);
-        text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
-        return text;
-    }
-
-  private:
-    Fd fd_;
-};
-
-#if __SIZEOF_POINTER__ == 8
-using ElfHeader = Elf64_Ehdr;
-using ProgramHeader = Elf64_Phdr;
-constexpr unsigned char kOurClass = ELFCLASS64;
-#else
-using ElfHeader = Elf32_Ehdr;
-using ProgramHeader = Elf32_Phdr;
-constexpr unsigned char kOurClass = ELFCLASS32;
-#endif
-
-/// e_machine of this program, read from itself.
-unsigned our_machine() {
-    ElfHeader header{};
-    const File self("/proc/self/exe");
-    return !self.open_failed() && self.read_at(0, &header, sizeof header) ? header.e_machine : 0;
-}
-
-std::string check_elf(const File& file, const std::string& path) {
+std::string check_elf(const ElfInfo& elf, const std::string& path) {
     const char* name = path.c_str();
-    ElfHeader header{};
-    if (!file.read_at(0, &header, sizeof header)) {
-        return fmt::format("{} is cut short: no ELF header", name);
+    switch (elf.form) {
+        case ElfInfo::Form::good:
+            break;
+        case ElfInfo::Form::cut_short:
+            return fmt::format("{} is cut short: no ELF header", name);
+        case ElfInfo::Form::other_machine:
+            return fmt::format("{} is for another machine or word size than the overlay", name);
+        case ElfInfo::Form::unknown_headers:
+            return fmt::format("{} has program headers of an unknown form", name);
     }
-    const unsigned machine = our_machine();
-    if (header.e_ident[EI_CLASS] != kOurClass || (machine != 0 && header.e_machine != machine)) {
-        return fmt::format("{} is for another machine or word size than the overlay", name);
+    if (elf.interpreter.empty()) {
+        return fmt::format("{} is statically linked: there is no libc call to intercept", name);
     }
-    if (header.e_phentsize != sizeof(ProgramHeader) || header.e_phnum > kMaxHeaders) {
-        return fmt::format("{} has program headers of an unknown form", name);
+    if (elf.interpreter.find("ld-musl") != std::string::npos) {
+        return fmt::format("{} uses another C library (musl) than the overlay", name);
     }
-    for (unsigned i = 0; i < header.e_phnum; ++i) {
-        ProgramHeader part{};
-        const auto at = static_cast<off_t>(header.e_phoff + i * sizeof part);
-        if (!file.read_at(at, &part, sizeof part)) break;
-        if (part.p_type != PT_INTERP) continue;
-        const std::string loader = file.text_at(static_cast<off_t>(part.p_offset), 256);
-        if (loader.find("ld-musl") != loader.npos) {
-            return fmt::format("{} uses another C library (musl) than the overlay", name);
-        }
-        return {};
-    }
-    return fmt::format("{} is statically linked: there is no libc call to intercept", name);
+    return {};
 }
 
 std::string check_rights(const std::string& path) {
@@ -108,17 +61,18 @@ std::string why_not_preloadable(const std::string& path) {
     std::string at = path;
     for (int i = 0; i < kMaxInterpreters; ++i) {
         if (std::string why = check_rights(at); !why.empty()) return why;
-        const File file(at);
-        // Executable but not readable: only the kernel knows what it is, and it may well work.
-        if (file.open_failed()) return {};
-        const std::string start = file.text_at(0, 256);
-        if (start.compare(0, SELFMAG, ELFMAG) == 0) return check_elf(file, at);
-        if (start.compare(0, 2, "#!") != 0) return {};  // exec says what it thinks of it
-        std::string_view line = std::string_view(start).substr(2);
-        line = trimmed(line.substr(0, line.find('\n')));
-        at = std::string(line.substr(0, line.find_first_of(" \t")));
+        const ProgramFile file = read_program_file(at);
+        if (file.elf) return check_elf(*file.elf, at);
+        // Executable but not readable: only the kernel knows what it is, and it may well work. Of
+        // what is no program exec says what it thinks.
+        if (file.shebang.empty()) return {};
+        at = interpreter_of(file);
     }
     return {};
+}
+
+std::string interpreter_of(const ProgramFile& script) {
+    return script.shebang.substr(0, script.shebang.find_first_of(" \t"));
 }
 
 std::vector<char*> exec_arguments(const std::vector<std::string>& words) {

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/elf_file.hpp"
+
 namespace xsock::tools {
 
 struct Executable {
@@ -22,5 +24,8 @@ struct Executable {
 
 /// What ELF file, setuid bit or capability makes preloading into `path` impossible; "" if nothing.
 [[nodiscard]] std::string why_not_preloadable(const std::string& path);
+
+/// The path that a script's first line names.
+[[nodiscard]] std::string interpreter_of(const ProgramFile& script);
 
 }  // namespace xsock::tools

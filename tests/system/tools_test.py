@@ -456,6 +456,104 @@ def test_doctor_program():
     assert "No such file" in verdict_of(found, "program")[0], found
 
 
+def test_doctor_overlaid(tmp_path):
+    """A program for the overlay, by its file."""
+    compiler = shutil.which("cc")
+    environment = {"PATH": "%s:%s" % (tmp_path, os.environ["PATH"])}
+
+    def of(program, status):
+        report = xsock_json("doctor", "--json", program, status=status, environment=environment)
+        found = ["%(verdict)s %(subject)s: %(text)s" % f for f in report["findings"]]
+        assert found and report["failed"] == (status != 0), (program, found)
+        return found
+
+    def build(name, source, *arguments):
+        (tmp_path / "source.c").write_text(source)
+        subprocess.run([compiler, "-o", tmp_path / name, tmp_path / "source.c", *arguments],
+                       check=True, timeout=TIMEOUT)
+        return str(tmp_path / name)
+
+    def script(name, first_line):
+        path = tmp_path / name
+        path.write_text(first_line + "\n")
+        path.chmod(0o755)
+        return str(path)
+
+    simple = "int main(void) { return 1; }\n"
+    dynamic = build("dynamic", simple)
+    for name in (dynamic, "dynamic", "/bin/sh"):
+        found = of(name, 0)
+        assert re.match("OK program: .*linked dynamically", found[0]), found
+        assert found[1].startswith("note own system calls: cannot be seen"), found
+    assert "which port of" in xsock("doctor", "no-such-program", status=2).stderr
+    assert "No such file" in of(str(tmp_path / "none"), 1)[0]
+    assert "Is a directory" in of(str(tmp_path), 1)[0]
+    for option in ("-static", "-static-pie"):
+        found = of(build("static", simple, option), 1)
+        assert len(found) == 1 and "is statically linked" in found[0], found
+
+    # What Go's linker leaves: a note, and names of sections.
+    note = ('__asm__(".section .note.go.buildid,\\"a\\",%note\\n'
+            '.long 4, 4, 4\\n.asciz \\"Go\\"\\n.byte 0\\n.ascii \\"name\\"");\n')
+    go = build("go", simple + note)
+    assert "failure program: %s has the Go runtime" % go in of(go, 1)[0]
+    with open(go, "r+b") as file:  # stripped of its sections
+        for offset, size in ((40, 8), (60, 4)) if struct.calcsize("P") == 8 else ((32, 4), (48, 4)):
+            file.seek(offset)
+            file.write(bytes(size))
+    assert "has the Go runtime" in of(go, 1)[0], "by its note"
+    cgo = build("cgo", simple + '__attribute__((section(".gopclntab"))) int table = 1;\n')
+    assert "has the Go runtime" in of(cgo, 1)[0], "by its sections"
+    found = of(build("static-go", simple + note, "-static"), 1)
+    assert "is statically linked" in found[0] and "has the Go runtime" in found[1], found
+    # An owner's name that reaches behind the notes, and one that only begins so.
+    for sizes, owner in (("2000000000, 4, 4", "Go"), ("4, 2000000000, 4", "Ho"), ("4, 4, 4", "Gob")):
+        odd = note.replace("4, 4, 4", sizes).replace("Go\\\"", owner + "\\\"").replace(
+            ".note.go.buildid", ".note.other")
+        assert of(build("odd", simple + odd), 0)[0].startswith("OK"), (sizes, owner)
+
+    # Scripts.
+    found = of(script("script", "#!" + dynamic), 0)
+    assert "is a script of %s" % dynamic in found[0] and found[1].startswith("OK"), found
+    for first_line in ("#!/usr/bin/env static", "#! /usr/bin/env -S A=1 static -x",
+                       "#!%s" % (tmp_path / "static")):
+        found = of(script("script", first_line), 1)
+        assert "statically linked" in found[-1], (first_line, found)
+    assert "wants nothing-there: No such file" in of(script("script", "#!/usr/bin/env nothing-there"),
+                                                     1)[-1]
+    assert "/usr/bin/env is linked dynamically" in of(
+        script("script", "#!/usr/bin/env -u A static"), 0)[-2], "options that are not known"
+    endless = script("endless", "#!%s" % (tmp_path / "endless"))
+    assert "without an end" in of(endless, 1)[-1]
+    for content in ("text", "", "#!"):
+        assert "neither an ELF program nor a script" in of(script("none", content), 1)[0], content
+
+    # Files that are damaged: whatever is said, nothing crashes.
+    with open(dynamic, "rb") as file:
+        image = file.read()
+    foreign = bytearray(image)
+    foreign[18:20] = b"\x16\x00" if foreign[18] != 0x16 else b"\x3e\x00"  # e_machine
+    damaged = tmp_path / "damaged"
+    damaged.write_bytes(foreign)
+    damaged.chmod(0o755)
+    assert "another machine" in of(str(damaged), 1)[0]
+    dice = random.Random(1)
+    for case in range(60):
+        wrong = bytearray(image[:dice.choice((len(image), dice.randrange(2000)))])
+        for _ in range(dice.randrange(1, 30)):
+            if wrong:
+                wrong[dice.randrange(min(len(wrong), 1200))] = dice.choice((0, 1, 127, 255))
+        damaged.write_bytes(wrong)
+        done = xsock("doctor", str(damaged), status=None)
+        assert done.returncode in (0, 1), (case, done)
+    if os.geteuid() == 0:
+        os.chown(dynamic, 65534, 65534)
+        os.chmod(dynamic, 0o4755)
+        assert "is setuid" in of(dynamic, 1)[0]
+        os.chmod(dynamic, 0o2755)
+        assert "is setgid" in of(dynamic, 1)[0]
+
+
 def test_doctor_peers():
     # No listener there.
     with socket.socket() as nobody:

@@ -57,6 +57,10 @@ _xsock() {
     decode)
         _xsock_unless_option -f && return
         ;;
+    doctor)
+        # A host or a program.
+        _xsock_unless_option -A hostname -c && return
+        ;;
     esac
     _xsock_unless_option -A hostname && return
     # shellcheck disable=SC2086  # $command is one word or two

@@ -70,6 +70,10 @@ void check_verbs(Findings& findings);
 /// the dynamic linker; the program does not run.
 void check_program(Findings& findings, const std::string& name);
 
+/// Whether the overlay can see the sockets of the program `name`, by what its file, and those of a
+/// script's interpreters, say. Nothing of it runs.
+void check_program_file(Findings& findings, const std::string& name);
+
 /// A peer: name, TCP, MPA. `timeout_s` for each step.
 void check_peer(Findings& findings, const std::string& host, const std::string& port,
                 double timeout_s);

@@ -7,6 +7,7 @@
 #include "tools/command.hpp"
 #include "tools/doctor/checks.hpp"
 #include "tools/endpoint.hpp"
+#include "tools/executable.hpp"
 #include "tools/json.hpp"
 #include "tools/options.hpp"
 #include "tools/text.hpp"
@@ -59,10 +60,11 @@ int doctor_command(int argc, char** argv) {
     bool brief = false;
     double timeout_s = 5;
     std::string program;
-    Options options("doctor", "[options] [HOST PORT]",
+    Options options("doctor", "[options] [HOST PORT | PROGRAM]",
                     "Looks for what could go wrong on this machine and says how to mend it. With "
-                    "HOST and PORT, tries\nthat peer instead: TCP, then MPA. With --program, looks "
-                    "at a program for the verbs API.");
+                    "HOST and PORT, tries\nthat peer instead: TCP, then MPA. With PROGRAM, says "
+                    "whether the overlay can see its sockets;\nwith --program, looks at a program "
+                    "for the verbs API.");
     options.flag('j', "json", json, "as JSON")
         .flag('b', "brief", brief, "leave out what is well")
         .text('p', "program", "PROGRAM", program,
@@ -75,9 +77,16 @@ int doctor_command(int argc, char** argv) {
     if (const auto status = options.parse(argc, argv)) return *status;
     std::string host;
     std::string port;
+    std::string overlaid;  // a program for the overlay
     if (!options.arguments().empty()) {
         if (const auto status = options.take_host(host, port)) return *status;
-        if (port.empty()) return options.wrong("which port of {}?", host);
+        if (port.empty()) {
+            overlaid = options.arguments()[0];
+            if (overlaid.find('/') == overlaid.npos && find_executable(overlaid).path.empty()) {
+                return options.wrong("there is no program {}; or which port of {}?", overlaid,
+                                     host);
+            }
+        }
     }
     if (!program.empty() && !host.empty()) return options.wrong("a program or a peer, not both");
 
@@ -85,6 +94,8 @@ int doctor_command(int argc, char** argv) {
     Findings findings;
     if (!program.empty()) {
         check_program(findings, program);
+    } else if (!overlaid.empty()) {
+        check_program_file(findings, overlaid);
     } else if (host.empty()) {
         check_kernel(findings);
         check_limits(findings);

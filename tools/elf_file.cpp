@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "tools/elf_file.hpp"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "tools/fd.hpp"
+#include "tools/text.hpp"
+
+namespace xsock::tools {
+namespace {
+
+constexpr std::size_t kMaxHeaders = 256;
+constexpr std::size_t kMaxNotes = 64 * 1024;    // bytes of a segment of notes
+constexpr std::size_t kMaxNames = 1024 * 1024;  // bytes of the names of sections
+constexpr std::size_t kMaxShebang = 256;        // as the kernel has it
+
+/// A file that is read piece by piece; every piece may be missing.
+class File {
+  public:
+    explicit File(const std::string& path)
+        : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)) {}
+    [[nodiscard]] bool open_failed() const { return !fd_.good(); }
+    [[nodiscard]] bool read_at(off_t offset, void* into, std::size_t size) const {
+        return pread(fd_.get(), into, size, offset) == static_cast<ssize_t>(size);
+    }
+    [[nodiscard]] std::string text_at(off_t offset, std::size_t size) const {
+        std::string text(size, '\0');
+        const ssize_t n = pread(fd_.get(), text.data(), size, offset);
+        text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+        return text;
+    }
+
+  private:
+    Fd fd_;
+};
+
+#if __SIZEOF_POINTER__ == 8
+using ElfHeader = Elf64_Ehdr;
+using ProgramHeader = Elf64_Phdr;
+using SectionHeader = Elf64_Shdr;
+using NoteHeader = Elf64_Nhdr;
+#else
+using ElfHeader = Elf32_Ehdr;
+using ProgramHeader = Elf32_Phdr;
+using SectionHeader = Elf32_Shdr;
+using NoteHeader = Elf32_Nhdr;
+#endif
+
+/// The header of this program, which runs on this machine.
+ElfHeader own_header() {
+    ElfHeader header{};
+    const File self("/proc/self/exe");
+    return !self.open_failed() && self.read_at(0, &header, sizeof header) ? header : ElfHeader{};
+}
+
+bool for_this_machine(const ElfHeader& header) {
+    static const ElfHeader own = own_header();
+    if (own.e_machine == EM_NONE) return true;  // no /proc: not known
+    return header.e_ident[EI_CLASS] == own.e_ident[EI_CLASS] &&
+           header.e_ident[EI_DATA] == own.e_ident[EI_DATA] && header.e_machine == own.e_machine;
+}
+
+/// Go's linker gives each program a note with its build's name, which stays when it is stripped.
+bool has_go_note(const std::string& notes) {
+    std::size_t at = 0;
+    const auto padded = [](std::size_t n) { return (n + 3) & ~std::size_t{3}; };
+    while (notes.size() - at >= sizeof(NoteHeader)) {
+        NoteHeader note;
+        std::memcpy(&note, notes.data() + at, sizeof note);
+        at += sizeof note;
+        const std::size_t rest = notes.size() - at;
+        if (note.n_namesz > rest) return false;
+        if (notes.compare(at, note.n_namesz, std::string_view("Go\0\0", 4)) == 0) return true;
+        const std::size_t size = padded(note.n_namesz) + padded(note.n_descsz);
+        if (size > rest) return false;
+        at += size;
+    }
+    return false;
+}
+
+/// Its sections tell too, where Go's code was linked by another linker (cgo).
+bool has_go_section(const File& file, const ElfHeader& header) {
+    SectionHeader names{};
+    if (header.e_shentsize != sizeof names || header.e_shstrndx >= header.e_shnum) return false;
+    const auto at = static_cast<off_t>(header.e_shoff + header.e_shstrndx * sizeof names);
+    if (!file.read_at(at, &names, sizeof names)) return false;
+    const std::string text = file.text_at(static_cast<off_t>(names.sh_offset),
+                                          std::min<std::size_t>(names.sh_size, kMaxNames));
+    return text.find(".note.go.buildid") != text.npos || text.find(".go.buildinfo") != text.npos ||
+           text.find(".gopclntab") != text.npos;
+}
+
+ElfInfo read_elf(const File& file) {
+    ElfInfo info;
+    ElfHeader header{};
+    if (!file.read_at(0, &header, sizeof header)) {
+        info.form = ElfInfo::Form::cut_short;
+        return info;
+    }
+    if (!for_this_machine(header)) {
+        info.form = ElfInfo::Form::other_machine;
+        return info;
+    }
+    if (header.e_phentsize != sizeof(ProgramHeader) || header.e_phnum > kMaxHeaders) {
+        info.form = ElfInfo::Form::unknown_headers;
+        return info;
+    }
+    for (unsigned i = 0; i < header.e_phnum; ++i) {
+        ProgramHeader part{};
+        const auto at = static_cast<off_t>(header.e_phoff + i * sizeof part);
+        if (!file.read_at(at, &part, sizeof part)) break;
+        const auto offset = static_cast<off_t>(part.p_offset);
+        if (part.p_type == PT_INTERP) {
+            // As a C string: it ends at its first NUL byte.
+            info.interpreter = file.text_at(offset, 256).c_str();
+        } else if (part.p_type == PT_NOTE) {
+            info.go = info.go || has_go_note(file.text_at(
+                                     offset, std::min<std::size_t>(part.p_filesz, kMaxNotes)));
+        }
+    }
+    info.go = info.go || has_go_section(file, header);
+    return info;
+}
+
+}  // namespace
+
+ProgramFile read_program_file(const std::string& path) {
+    ProgramFile program;
+    const File file(path);
+    if (file.open_failed()) return program;
+    program.readable = true;
+    const std::string start = file.text_at(0, kMaxShebang);
+    if (start.compare(0, SELFMAG, ELFMAG) == 0) {
+        program.elf = read_elf(file);
+    } else if (start.compare(0, 2, "#!") == 0) {
+        const std::string_view line = std::string_view(start).substr(2);
+        program.shebang = trimmed(line.substr(0, line.find('\n')));
+    }
+    return program;
+}
+
+}  // namespace xsock::tools

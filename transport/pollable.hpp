@@ -15,6 +15,7 @@
 
 namespace xsock {
 
+class PendingList;
 class PollSet;
 class Progress;
 class SoftChannel;
@@ -88,9 +89,10 @@ class Pollable : public std::enable_shared_from_this<Pollable> {
     [[nodiscard]] const auto& channels() const noexcept { return channels_; }
 
   private:
+    friend class PendingList;
     friend class PollSet;
     friend class Progress;
-    std::atomic<bool> pending_{false};  // is in Progress::pending_
+    std::atomic<bool> pending_{false};  // is in the PendingList
     bool registered_ = false;           // the poller only, as are the next
     bool owns_fd_ = false;              // registered fd_ as internal itself
     bool at_cycle_end_ = false;         // on_cycle_end() is to be called
@@ -99,6 +101,7 @@ class Pollable : public std::enable_shared_from_this<Pollable> {
     bool in_channels_ = false;          // channels_ watch fd_
     Time deadline_ = kNever;
     std::array<std::shared_ptr<SoftChannel>, 2> channels_;  // may be null
+    std::shared_ptr<Pollable> next_pending_;                // the PendingList's
 };
 
 /// Calls into an item by `f`. Out of memory fails that item alone.

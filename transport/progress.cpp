@@ -216,7 +216,7 @@ void Progress::pause(Time duration) noexcept {
     const Time end = monotonic_now() + duration;
     do {
         cpu_relax();
-    } while (!urgent_.load(relaxed) && pending_count_.load(relaxed) == 0 && monotonic_now() < end);
+    } while (!urgent_.load(relaxed) && !pending_.any(relaxed) && monotonic_now() < end);
 }
 
 void Progress::run_cycle(PollCycle& cycle) {
@@ -227,21 +227,16 @@ void Progress::run_cycle(PollCycle& cycle) {
 }
 
 void Progress::serve_pending(PollCycle& cycle) {
-    if (pending_count_.load(std::memory_order_seq_cst) == 0) return;
-    {
-        const BiasedLock::Guard lock(pending_lock_);
-        serving_.swap(pending_);
-        // A thread that reads the old count makes an empty poll cycle.
-        pending_count_.store(0, std::memory_order_relaxed);
-    }
-    for (auto& item : serving_) {
-        // Cleared first: a notification from now on puts the item into the list again.
-        item->pending_.store(false, std::memory_order_seq_cst);
-        item->sync_with_posters();
-        if (item->registered_) call(*item, cycle, [&] { item->on_notify(cycle); });
-    }
-    completions_.flush();  // into queues that an item may have been the last to keep
-    serving_.clear();
+    if (!work_waiting()) return;
+    pending_.serve([&](Pollable& item) {
+        item.sync_with_posters();
+        if (item.registered_) {
+            call(item, cycle, [&] { item.on_notify(cycle); });
+        } else {
+            completions_.flush();  // into queues that it may be the last to keep
+        }
+    });
+    completions_.flush();
 }
 
 // While callers poll one connection all the time, epoll's work for each of its segments (a callback
@@ -294,20 +289,8 @@ void Progress::give_tx_buffer(std::unique_ptr<TxBuffer> buffer) {
 
 // ---- notifications --------------------------------------------------------
 
-bool Progress::add_pending(Pollable& item) {
-    // The server clears the flag before it checks what was posted: set means that check is to come.
-    if (item.pending_.load(std::memory_order_seq_cst)) return false;
-    const BiasedLock::Guard lock(pending_lock_);
-    if (item.pending_.load(std::memory_order_seq_cst)) return false;
-    pending_.push_back(item.shared_from_this());  // may throw, with nothing else changed
-    pending_count_.store(pending_.size(), std::memory_order_seq_cst);
-    // Behind the count: a poster that finds the flag set relies on the count being checked.
-    item.pending_.store(true, std::memory_order_release);
-    return true;
-}
-
-void Progress::notify_later_slow(Pollable& item) {
-    if (!add_pending(item)) return;
+void Progress::notify_later_slow(Pollable& item) noexcept {
+    if (!pending_.add(item)) return;
     if (mode() != ProgressMode::app) {
         notify_thread();
     } else {
@@ -317,12 +300,12 @@ void Progress::notify_later_slow(Pollable& item) {
 
 void Progress::notify_now(Pollable& item) {
     if (!callers_poll()) {
-        add_pending(item);
+        pending_.add(item);
         notify_thread();
         return;
     }
     if (!try_lock()) {
-        add_pending(item);
+        pending_.add(item);
         urgent_.store(true, std::memory_order_seq_cst);
         if (!try_lock()) return;
         urgent_.store(false, std::memory_order_seq_cst);

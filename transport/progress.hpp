@@ -16,7 +16,6 @@
 #include <mutex>
 #include <vector>
 
-#include "base/biased_lock.hpp"
 #include "base/bytes.hpp"
 #include "base/completion_queue.hpp"
 #include "base/epoch.hpp"
@@ -24,6 +23,7 @@
 #include "base/result.hpp"
 #include "base/wake_flag.hpp"
 #include "transport/config.hpp"
+#include "transport/pending_list.hpp"
 #include "transport/poll_set.hpp"
 #include "transport/pollable.hpp"
 #include "transport/wait_group.hpp"
@@ -69,7 +69,7 @@ class Progress final : public PollGroup {
     bool wait(const std::function<bool()>& done, Time deadline);
 
     /// `item` has something to send that may wait for others (gather): it goes with the next cycle.
-    void notify_later(Pollable& item) {
+    void notify_later(Pollable& item) noexcept {
         if (!item.pending_.load(std::memory_order_seq_cst)) notify_later_slow(item);
     }
     /// `item` has something to do: now, in this thread, or by the thread that polls at the moment.
@@ -216,7 +216,7 @@ class Progress final : public PollGroup {
     }
     [[nodiscard]] int epoll_fd() const noexcept { return poll_set_.epoll_fd(); }
     [[nodiscard]] bool work_waiting() const noexcept override {
-        return pending_count_.load(std::memory_order_seq_cst) != 0;
+        return pending_.any(std::memory_order_seq_cst);
     }
     WakeFlag& thread_wake() noexcept { return thread_wake_; }
     [[nodiscard]] bool has_leader() const noexcept { return wait_group_.has_leader(); }
@@ -271,8 +271,7 @@ class Progress final : public PollGroup {
     Waited wait(const std::function<bool()>& done, Time deadline, SignalBlocker* blocker);
     void offer_lead() noexcept;
     void poll_while_any(bool (Pollable::*is_busy)() const, Time deadline);
-    void notify_later_slow(Pollable& item);
-    bool add_pending(Pollable& item);  ///< false: it is in the list already
+    void notify_later_slow(Pollable& item) noexcept;
 
     const TransportConfig config_;
     std::atomic<ProgressMode> mode_;
@@ -286,9 +285,7 @@ class Progress final : public PollGroup {
     static constexpr std::uint64_t kIdleMark = 1;  // 0: note_idle() was never called
     std::atomic<std::uint64_t> idle_after_{0};
 
-    alignas(64) BiasedLock pending_lock_;
-    std::vector<std::shared_ptr<Pollable>> pending_;
-    std::atomic<std::size_t> pending_count_{0};
+    alignas(64) PendingList pending_;
 
     WaitGroup wait_group_;
 
@@ -305,7 +302,6 @@ class Progress final : public PollGroup {
     std::unique_ptr<std::byte[]> staging_;
     CompletionBatch completions_;
     std::vector<std::unique_ptr<TxBuffer>> tx_buffers_;
-    std::vector<std::shared_ptr<Pollable>> serving_;  // scratch of serve_pending()
     PollSet poll_set_;
 };
 

@@ -4,17 +4,18 @@
 #include "transport/log.hpp"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
-#include <new>
 
+#include "base/biased_lock.hpp"
 #include "transport/descriptors.hpp"
 
 namespace xsock {
@@ -77,14 +78,35 @@ struct Bucket {
     unsigned long suppressed = 0;
 };
 
-std::mutex bucket_mutex;
 std::array<Bucket, 64> buckets;
 
-// True when a line of `code` may be written now; `suppressed` then tells how many were not.
-bool handle_pending(const char* code, unsigned long& suppressed) {
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    const std::lock_guard lock(bucket_mutex);
+// The lock over them knows its holder: a signal handler that interrupts it may fork, which takes
+// the lock, or write a line.
+std::atomic<const ThreadTag*> holder{nullptr};
+bool fork_in_line = false;  // between log_begin_fork() and log_end_fork()
+
+// False: this thread has it, and a signal handler interrupted that.
+bool lock() noexcept {
+    constexpr timespec kNap{0, 50'000};  // for a holder of a lower real-time priority
+    for (int tries = 0;; ++tries) {
+        const ThreadTag* other = nullptr;
+        if (holder.compare_exchange_strong(other, &this_thread_tag, std::memory_order_acquire)) {
+            return true;
+        }
+        if (other == &this_thread_tag) return false;
+        if (tries < 100) {
+            sched_yield();
+        } else {
+            nanosleep(&kNap, nullptr);
+        }
+    }
+}
+
+void unlock() noexcept { holder.store(nullptr, std::memory_order_release); }
+
+// With the lock. True when a line of `code` may be written in this second; `suppressed` then tells
+// how many were not.
+bool count_line(const char* code, time_t second, unsigned long& suppressed) noexcept {
     Bucket* bucket = nullptr;
     for (Bucket& b : buckets) {
         if (b.code == nullptr) b.code = code;
@@ -94,8 +116,8 @@ bool handle_pending(const char* code, unsigned long& suppressed) {
         }
     }
     if (bucket == nullptr) return true;
-    if (bucket->second != now.tv_sec) {
-        bucket->second = now.tv_sec;
+    if (bucket->second != second) {
+        bucket->second = second;
         bucket->lines = 0;
     }
     if (++bucket->lines > kLinesPerSecond) {
@@ -107,18 +129,29 @@ bool handle_pending(const char* code, unsigned long& suppressed) {
     return true;
 }
 
+bool may_write(const char* code, unsigned long& suppressed) noexcept {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (!lock()) return true;  // a handler's line is not counted then
+    const bool may = count_line(code, now.tv_sec, suppressed);
+    unlock();
+    return may;
+}
+
 }  // namespace
 
-void log_begin_fork() noexcept { bucket_mutex.lock(); }
-void log_end_fork() noexcept { bucket_mutex.unlock(); }
-void log_forget_lock() noexcept { new (&bucket_mutex) std::mutex; }
+void log_begin_fork() noexcept { fork_in_line = !lock(); }
+void log_end_fork() noexcept {
+    if (!fork_in_line) unlock();
+}
+void log_forget_lock() noexcept { unlock(); }
 
 bool log_enabled(LogLevel level) noexcept { return static_cast<int>(level) <= sink().level; }
 
 void log(LogLevel level, const char* code, const char* format, ...) noexcept {
     if (!log_enabled(level)) return;
     unsigned long suppressed = 0;
-    if (!handle_pending(code, suppressed)) return;
+    if (!may_write(code, suppressed)) return;
 
     constexpr std::array<const char*, 5> kNames{"off", "error", "warn", "info", "debug"};
     char line[512];

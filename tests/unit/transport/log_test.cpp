@@ -5,11 +5,14 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -17,8 +20,10 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <thread>
 
 #include "tests/unit/folder.hpp"
+#include "transport/fork.hpp"
 
 namespace xsock {
 namespace {
@@ -47,10 +52,53 @@ void too_often() {
     log(LogLevel::error, "often", "later");
 }
 
+// Threads write lines all the time. A signal handler that interrupts one of them forks; parent and
+// child go on where they were interrupted.
+constexpr int kForks = 300;
+constexpr unsigned kHangs = 20;  // s
+volatile sig_atomic_t forks = 0, is_child = 0;
+
+void fork_in_handler(int) {
+    const pid_t child = fork();
+    is_child = child == 0 ? 1 : 0;
+    if (child == 0) {
+        alarm(kHangs);  // is not inherited
+        log(LogLevel::debug, "handler", "in the child");
+        return;
+    }
+    forks = forks + 1;
+    int status = -1;
+    if (child < 0 || waitpid(child, &status, 0) != child || status != 0) _exit(1);
+}
+
+void forks_in_a_handler() {
+    alarm(kHangs);
+    add_fork_handlers({});
+    struct sigaction action {};
+    action.sa_handler = fork_in_handler;
+    sigaction(SIGUSR1, &action, nullptr);
+    std::atomic<bool> over{false};
+    const pthread_t interrupted = pthread_self();
+    std::thread other([&] {
+        while (!over.load()) {
+            pthread_kill(interrupted, SIGUSR1);
+            for (int i = 0; i < 2000; ++i) log(LogLevel::debug, "often", "here too");
+        }
+    });
+    while (forks < kForks && is_child == 0) log(LogLevel::debug, "often", "and here");
+    if (is_child != 0) {
+        log(LogLevel::debug, "child", "goes on");
+        _exit(0);
+    }
+    over.store(true);
+    other.join();
+}
+
 const std::map<std::string, void (*)()> kBodies = {{"one_of_each", one_of_each},
                                                    {"warnings_are_enabled", warnings_are_enabled},
                                                    {"a_long_line", a_long_line},
-                                                   {"too_often", too_often}};
+                                                   {"too_often", too_often},
+                                                   {"forks_in_a_handler", forks_in_a_handler}};
 
 // Not a test: what the child of Log::said() does.
 TEST(LogChild, DISABLED_speaks) {
@@ -128,6 +176,10 @@ TEST_F(Log, a_code_that_comes_too_often_is_counted) {
     EXPECT_THAT(text, HasSubstr("seldom: heard"));
     EXPECT_THAT(text, HasSubstr("often: later ("));
     EXPECT_THAT(text, EndsWith(" more before)\n"));
+}
+
+TEST_F(Log, lets_a_signal_handler_fork_in_the_middle_of_a_line) {
+    EXPECT_THAT(said("debug", "forks_in_a_handler"), HasSubstr("child: goes on"));
 }
 
 TEST_F(Log, writes_to_a_file_of_its_own) {

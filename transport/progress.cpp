@@ -40,7 +40,9 @@ Progress::Progress(Epochs& epochs, const TransportConfig& config, unsigned index
       mode_(config.progress),
       index_(index),
       reader_(epochs),
-      staging_(new std::byte[kStagingBytes]) {}
+      staging_(new std::byte[kStagingBytes]) {
+    tx_buffers_.reserve(kSpareTxBuffers);  // a connection that ends gives its own back
+}
 
 Result<std::unique_ptr<Progress>> Progress::create(Epochs& epochs, const TransportConfig& config,
                                                    unsigned index) {

@@ -143,6 +143,9 @@ class Progress final : public PollGroup {
     void ensure_thread() noexcept override;
     /// Callers wait in ways that are not seen here: `app` becomes `both`, for good.
     void need_thread();
+    [[nodiscard]] bool has_thread() const noexcept {
+        return notifiable_.load(std::memory_order_relaxed) != nullptr;
+    }
     /// Wakes callers that sleep, so that they check again what they wait for. Any thread.
     void wake_waiters() noexcept override {
         // What the caller published goes before the check for waiters (base/wake_flag.hpp).

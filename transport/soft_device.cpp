@@ -7,14 +7,15 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <deque>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/epoch.hpp"
 #include "base/memory_table.hpp"
 #include "base/polled_qp.hpp"
 #include "base/random.hpp"
+#include "base/reserved_queue.hpp"
 #include "transport/capture.hpp"
 #include "transport/clock.hpp"
 #include "transport/connection.hpp"
@@ -29,9 +30,29 @@
 namespace xsock {
 namespace {
 
-/// Asynchronous events, for programs that asked for the descriptor.
+/// Asynchronous events, for programs that asked for the descriptor. Room for all that a QP or an
+/// SRQ may have to tell is reserved when it is made: none is lost for want of memory.
 class EventQueue {
   public:
+    /// For as long as it lives, `events` can be pushed.
+    class Room {
+      public:
+        Room(EventQueue& queue, std::size_t events) : queue_(queue), events_(events) {
+            const std::lock_guard lock(queue_.mutex_);
+            queue_.events_.reserve(events_);
+        }
+        ~Room() {
+            const std::lock_guard lock(queue_.mutex_);
+            queue_.events_.release(events_);
+        }
+        Room(const Room&) = delete;
+        Room& operator=(const Room&) = delete;
+
+      private:
+        EventQueue& queue_;
+        const std::size_t events_;
+    };
+
     Result<int> fd() {
         const std::lock_guard lock(mutex_);
         if (!waiting_.is_open()) {
@@ -44,14 +65,14 @@ class EventQueue {
     void push(const AsyncEvent& event) {
         const std::lock_guard lock(mutex_);
         if (!waiting_.is_open()) return;
-        events_.push_back(event);
+        events_.push(event);
         waiting_.notify();
     }
     bool next(AsyncEvent& out) {
         const std::lock_guard lock(mutex_);
         if (events_.empty()) return false;
         out = events_.front();
-        events_.pop_front();
+        events_.pop();
         waiting_.take();
         return true;
     }
@@ -59,8 +80,11 @@ class EventQueue {
   private:
     std::mutex mutex_;
     EventFd waiting_;  // one count for each event
-    std::deque<AsyncEvent> events_;
+    ReservedQueue<AsyncEvent> events_;
 };
+
+/// A connection enters each QpState once at most.
+constexpr std::size_t kEventsOfQp = static_cast<std::size_t>(QpState::closed) + 1;
 
 /// A connection as a Qp, of any owner.
 class ConnectionQp : public Qp {
@@ -71,6 +95,11 @@ class ConnectionQp : public Qp {
 
     Result<void> connect(int fd, const ConnectAttr& attr) override {
         if (auto r = tcp::check_connected(fd); !r) return r;
+        // A program that is told of events does not poll until one comes.
+        if (connection_->attr().async_events && progress().mode() != ProgressMode::app) {
+            progress().ensure_thread();
+            if (!progress().has_thread()) return Error{EAGAIN, "no background thread"};
+        }
         auto result = progress().locked(
             [&](PollCycle& cycle) { return connection_->start(fd, attr, cycle); });
         if (result) progress().ensure_thread();
@@ -92,20 +121,20 @@ class ConnectionQp : public Qp {
     std::uint32_t send_room() const override { return connection_->send_room(); }
     Result<void> post_recv(const RecvWr& wr) override { return connection_->post_recv(wr); }
     Result<void> shutdown() override {
-        progress().locked([&](PollCycle& cycle) { connection_->shutdown(cycle); });
+        guarded([&](PollCycle& cycle) { connection_->shutdown(cycle); });
         return {};
     }
     void abort() override {
-        progress().locked([&](PollCycle& cycle) { connection_->abort(cycle); });
+        guarded([&](PollCycle& cycle) { connection_->abort(cycle); });
     }
     void detach() override {
-        progress().locked([&](PollCycle& cycle) { connection_->detach(cycle); });
+        guarded([&](PollCycle& cycle) { connection_->detach(cycle); });
     }
     void confirm_start() override {
-        progress().locked([&](PollCycle& cycle) { connection_->confirm_start(cycle); });
+        guarded([&](PollCycle& cycle) { connection_->confirm_start(cycle); });
     }
     void confirm_end() override {
-        progress().locked([&](PollCycle& cycle) { connection_->confirm_end(cycle); });
+        guarded([&](PollCycle& cycle) { connection_->confirm_end(cycle); });
     }
     QpState state() const override { return connection_->state(); }
     QpInfo info() const override {
@@ -133,20 +162,28 @@ class ConnectionQp : public Qp {
         progress().wait([&] { return is_reached(state()); }, deadline);
         return state();
     }
+    /// `f(cycle)` as the poller; out of memory ends the connection, and is no failure of the call.
+    template <typename F>
+    void guarded(F&& f) noexcept {
+        progress().locked([&](PollCycle& cycle) { call(*connection_, cycle, [&] { f(cycle); }); });
+    }
     Progress& progress() const { return connection_->progress(); }
     Connection* const connection_;
 };
 
 class SoftQp final : public ConnectionQp {
   public:
-    explicit SoftQp(std::shared_ptr<Connection> connection)
-        : ConnectionQp(*connection), owned_(std::move(connection)) {}
+    SoftQp(std::shared_ptr<Connection> connection, EventQueue& events)
+        : ConnectionQp(*connection), owned_(std::move(connection)) {
+        if (owned_->attr().async_events) room_.emplace(events, kEventsOfQp);
+    }
     ~SoftQp() override {
-        progress().locked([this](PollCycle& cycle) { connection_->release(cycle); });
+        guarded([this](PollCycle& cycle) { connection_->release(cycle); });
     }
 
   private:
     const std::shared_ptr<Connection> owned_;
+    std::optional<EventQueue::Room> room_;
 };
 
 class BorrowedQp final : public ConnectionQp {
@@ -174,9 +211,12 @@ struct PolledCq {
 
 class SoftListener final : public Listener {
   public:
-    SoftListener(std::shared_ptr<ListenSocket> socket, Progress& progress,
+    SoftListener(std::shared_ptr<ListenSocket> socket, Progress& progress, EventQueue& queue,
                  PolledQp::StateListener events)
-        : socket_(std::move(socket)), progress_(progress), events_(std::move(events)) {}
+        : socket_(std::move(socket)),
+          progress_(progress),
+          queue_(queue),
+          events_(std::move(events)) {}
     ~SoftListener() override {
         progress_.locked([this](PollCycle& cycle) { socket_->close(cycle); });
         if (fd_ >= 0) close_internal_fd(fd_);
@@ -186,11 +226,11 @@ class SoftListener final : public Listener {
         if (qp == nullptr) return nullptr;
         auto connection = std::static_pointer_cast<Connection>(qp);
         try {
+            auto accepted = std::make_unique<SoftQp>(std::move(connection), queue_);
             progress_.locked([&](PollCycle&) { qp->set_listener(events_); });
-            return std::make_unique<SoftQp>(std::move(connection));
+            return accepted;
         } catch (...) {  // no one has it: its peer shall know
-            progress_.locked(
-                [&](PollCycle& cycle) { static_cast<Connection&>(*qp).abort(cycle); });
+            progress_.locked([&](PollCycle& cycle) { static_cast<Connection&>(*qp).abort(cycle); });
             throw;
         }
     }
@@ -218,6 +258,7 @@ class SoftListener final : public Listener {
   private:
     std::shared_ptr<ListenSocket> socket_;
     Progress& progress_;
+    EventQueue& queue_;
     const PolledQp::StateListener events_;  // of the device, for connections handed out
     std::mutex fd_mutex_;
     int fd_ = -1;
@@ -268,15 +309,18 @@ class SoftDevice final : public Device, public PolledDevice {
                                      std::static_pointer_cast<SoftChannel>(std::move(channel))));
     }
     Result<std::unique_ptr<Srq>> create_srq(std::uint32_t depth, std::uint64_t context) override {
-        return std::unique_ptr<Srq>(std::make_unique<SoftSrq>(depth, [this, context] {
-            events_.push({AsyncEventKind::srq_limit, context, QpState::fresh});
-        }));
+        auto room = std::make_shared<EventQueue::Room>(events_, 1);
+        return std::unique_ptr<Srq>(
+            std::make_unique<SoftSrq>(depth, [this, context, kept = std::move(room)] {
+                events_.push({AsyncEventKind::srq_limit, context, QpState::fresh});
+            }));
     }
     Result<std::unique_ptr<Qp>> create_qp(const QpAttr& attr) override {
         if (attr.send_cq == nullptr || attr.recv_cq == nullptr) {
             return Error{EINVAL, "a QP needs completion queues"};
         }
-        return std::unique_ptr<Qp>(std::make_unique<SoftQp>(make_connection(attr, nullptr)));
+        return std::unique_ptr<Qp>(
+            std::make_unique<SoftQp>(make_connection(attr, nullptr), events_));
     }
     Result<std::unique_ptr<Listener>> listen(int fd, const QpAttr& attr,
                                              const ConnectAttr& connect) override {
@@ -293,7 +337,7 @@ class SoftDevice final : public Device, public PolledDevice {
             },
             connect.max_starting != 0 ? connect.max_starting : config_.max_starting);
         // What may run out of memory comes before the descriptor is taken.
-        auto listener = std::make_unique<SoftListener>(socket, progress, event_listener());
+        auto listener = std::make_unique<SoftListener>(socket, progress, events_, event_listener());
         auto opened = progress.locked([&](PollCycle& cycle) { return socket->open(cycle); });
         if (!opened) return opened.error();
         progress.ensure_thread();

@@ -34,7 +34,7 @@ Element element_of(ibv_event_type type) noexcept {
 // Events are kept per context with a mutex of their own: a CQ's overrun is told by a notifier.
 void VerbsState::raise(Context& context, const ibv_async_event& event) {
     const std::lock_guard lock(context.events_mutex);
-    context.events.push_back(event);
+    context.events.push(event);
     context.events_waiting.notify();
 }
 
@@ -46,7 +46,7 @@ int try_async_event(ibv_context* context, ibv_async_event* event) noexcept {
         const std::lock_guard lock(ours.events_mutex);
         if (ours.events.empty()) return EAGAIN;
         *event = ours.events.front();
-        ours.events.pop_front();
+        ours.events.pop();
         ours.events_waiting.take();
         switch (element_of(event->event_type)) {
             case Element::cq:

@@ -8,7 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <set>
 #include <string>
@@ -24,7 +24,7 @@ struct CmEvent;
 
 struct CmChannel {
     rdma_event_channel base{};
-    std::deque<CmEvent*> events;
+    std::list<CmEvent*> events;
     EventFd events_waiting;
     int ids = 0;
     bool destroyed = false;  ///< by the program, before its ids
@@ -89,7 +89,8 @@ struct CmId {
     CmId* listener = nullptr;  ///< while it is in one of the listener's sets
 
     // Events.
-    std::uint32_t delivered = 0;  ///< got by the program
+    std::list<CmEvent*> reserved;  ///< for what may have to be told: see reserve_events()
+    std::uint32_t delivered = 0;   ///< got by the program
     std::uint32_t acknowledged = 0;
 
     // rdma_create_ep().
@@ -107,16 +108,22 @@ static_assert(offsetof(CmId, sync) == 448);
 
 struct CmEvent {
     rdma_cm_event base{};
-    std::array<std::byte, 512> private_data;
+    std::array<std::byte, 256> private_data;
     CmId* owner = nullptr;  ///< whose acknowledgements it counts among: listen_id if there is one
     bool got = false;
 };
 
 // cm_events.cpp
 
+/// Before anything is promised that ends in events: from now on `n` can be told about `id`, whether
+/// there is memory or not. Throws std::bad_alloc.
+void reserve_events(VerbsState& engine, CmId& id, std::size_t n);
+/// An attempt to connect has an outcome, and a connection an end.
+inline constexpr std::size_t kEventsOfAttempt = 2;
 /// Queues an event about `id` (with CONNECT_REQUEST: for its listener).
+/// @pre one is reserved
 void tell(VerbsState& engine, CmId& id, rdma_cm_event_type type, int status = 0,
-          ConstBytes private_data = {});
+          ConstBytes private_data = {}) noexcept;
 /// The program has given an event back that it had got: its owner counts it, and a thread in
 /// rdma_destroy_id() that waits for it wakes up. Frees the event.
 void acknowledge_locked(VerbsState& engine, CmEvent& event);
@@ -144,14 +151,14 @@ int create_id_qp(VerbsState& engine, CmId& id, ibv_pd* pd, ibv_qp_init_attr& att
 
 /// The limits of Reads that are announced to a peer.
 ConnectAttr connect_attr(const CmId& id);
-void on_established_locked(VerbsState& engine, CmId& id);
+void on_established_locked(VerbsState& engine, CmId& id, const QpInfo& info);
 
 // cm_disconnect.cpp
 
 void stop_timer(VerbsState& engine, CmId& id);
 /// Tells of a connect that came to nothing, in the words that rdma_cm has for it.
 void report_failure(VerbsState& engine, CmId& id, int error, ConstBytes private_data = {});
-void on_ended_locked(VerbsState& engine, CmId& id);
+void on_ended_locked(VerbsState& engine, CmId& id, const QpInfo& info);
 /// The id's QP goes, perhaps with the connection: programs (cmtime) wait for the event all the
 /// same.
 void on_qp_destroyed_locked(VerbsState& engine, CmId& id);

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
+#include <utility>
 
 #include "mpa/startup.hpp"
 #include "transport/clock.hpp"
@@ -67,21 +69,41 @@ void keep_param(CmId& id, const rdma_conn_param* param) {
         static_cast<std::uint8_t>(std::min<int>(param->initiator_depth, kMaxReads));
 }
 
-int dial(VerbsState& engine, CmId& id);
+int dial(VerbsState& engine, CmId& id) noexcept;
 
 // True: the refusal is not told; the id dials again in a moment.
-bool retries_connect(VerbsState& engine, CmId& id, int error) {
+bool retries_connect(VerbsState& engine, CmId& id, int error) noexcept {
     if (error != ECONNREFUSED || monotonic_now() + kRedialAfter > id.refusal_final_at) return false;
+    try {
+        id.timer = engine.loop().at(monotonic_now() + kRedialAfter, [&engine, &id] {
+            id.timer = 0;
+            if (const int again = dial(engine, id); again != 0) {
+                close_sockets(engine, id);
+                report_failure(engine, id, again);
+            }
+        });
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
     id.state = IdState::dialing;
     id.refused = true;
-    id.timer = engine.loop().at(monotonic_now() + kRedialAfter, [&engine, &id] {
-        id.timer = 0;
-        if (const int again = dial(engine, id); again != 0) {
-            close_sockets(engine, id);
-            report_failure(engine, id, again);
-        }
-    });
     return true;
+}
+
+// The descriptor becomes the QP's connection. 0 or an errno: then it is closed.
+int start(VerbsState& engine, CmId& id, Qp& qp, int fd, ConnectAttr::Role role) noexcept {
+    int error = ENOMEM;
+    try {
+        ConnectAttr attr = connect_attr(id);
+        attr.role = role;
+        if (role == ConnectAttr::Role::responder) attr.rtr = 0;  // as the initiator wishes
+        const auto started = connect_qp_locked(engine, qp, fd, attr);
+        if (started) return 0;
+        error = started.error().code;
+    } catch (const std::bad_alloc&) {
+    }
+    close(fd);
+    return error;
 }
 
 void dialed(VerbsState& engine, CmId& id) {
@@ -107,17 +129,14 @@ void dialed(VerbsState& engine, CmId& id) {
     size = sizeof(sockaddr_storage);
     getsockname(fd, &id.base.route.addr.src_addr, &size);
     to_program_port(&id.base.route.addr.src_addr, engine.port_offset);
-    ConnectAttr attr = connect_attr(id);
-    attr.role = ConnectAttr::Role::initiator;
     id.state = IdState::starting;
-    if (const auto r = connect_qp_locked(engine, *id.qp, fd, attr); !r) {
-        close(fd);
-        report_failure(engine, id, r.error().code);
+    if ((error = start(engine, id, *id.qp, fd, ConnectAttr::Role::initiator)) != 0) {
+        report_failure(engine, id, error);
     }
 }
 
-// 0 or an errno.
-int dial(VerbsState& engine, CmId& id) {
+// 0 or an errno. May throw, with a socket made.
+int begin_dial(VerbsState& engine, CmId& id) {
     sockaddr_storage there, here{};
     if (const int e = tcp_address(engine, &id.base.route.addr.dst_addr, there); e != 0) return e;
     if (const int e = tcp_address(engine, &id.base.route.addr.src_addr, here); e != 0) return e;
@@ -159,6 +178,15 @@ int dial(VerbsState& engine, CmId& id) {
     return 0;
 }
 
+// 0 or an errno; the id's sockets are to be closed then.
+int dial(VerbsState& engine, CmId& id) noexcept {
+    try {
+        return begin_dial(engine, id);
+    } catch (const std::bad_alloc&) {
+        return ENOMEM;
+    }
+}
+
 }  // namespace
 
 ConnectAttr connect_attr(const CmId& id) {
@@ -175,9 +203,8 @@ ConnectAttr connect_attr(const CmId& id) {
     return attr;
 }
 
-void on_established_locked(VerbsState& engine, CmId& id) {
+void on_established_locked(VerbsState& engine, CmId& id, const QpInfo& info) {
     if (id.state != IdState::starting) return;
-    const QpInfo info = id.qp->qp->info();
     id.state = IdState::connected;
     id.responder_resources = static_cast<std::uint8_t>(std::min<int>(info.ird, 255));
     id.initiator_depth = static_cast<std::uint8_t>(std::min<int>(info.ord, 255));
@@ -195,6 +222,7 @@ int connect(rdma_cm_id* given, rdma_conn_param* param) noexcept {
         if (id.state != IdState::route_resolved && id.state != IdState::addr_resolved) {
             return fail(EINVAL);
         }
+        reserve_events(engine, id, kEventsOfAttempt);
         Qp* const qp = qp_for(engine, id, param);
         if (qp == nullptr) return fail(EINVAL);
         if (param == nullptr && !id.ep_connect_data.empty()) {
@@ -224,22 +252,17 @@ int accept(rdma_cm_id* given, rdma_conn_param* param) noexcept {
         if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
         CmId& id = *CmId::of(given);
         if (id.state != IdState::requested) return fail(EINVAL);
+        reserve_events(engine, id, kEventsOfAttempt);
         Qp* const qp = qp_for(engine, id, param);
         if (qp == nullptr) return fail(EINVAL);
         keep_param(id, param);
         leave_listener(engine, id);
-        ConnectAttr attr = connect_attr(id);
-        attr.role = ConnectAttr::Role::responder;
-        attr.rtr = 0;  // as the initiator wishes
-        const int fd = id.fd;
-        id.fd = -1;
         id.state = IdState::starting;
-        if (const auto r = connect_qp_locked(engine, *qp, fd, attr); !r) {
-            close(fd);
-            id.state = IdState::ended;
-            return fail(r.error().code);
-        }
-        return 0;
+        const int fd = std::exchange(id.fd, -1);
+        const int error = start(engine, id, *qp, fd, ConnectAttr::Role::responder);
+        if (error == 0) return 0;
+        id.state = IdState::ended;
+        return fail(error);
     });
 }
 

@@ -77,10 +77,9 @@ void report_failure(VerbsState& engine, CmId& id, int error, ConstBytes private_
     tell(engine, id, type, -error, private_data);
 }
 
-void on_ended_locked(VerbsState& engine, CmId& id) {
+void on_ended_locked(VerbsState& engine, CmId& id, const QpInfo& info) {
     switch (id.state) {
         case IdState::starting: {
-            const QpInfo info = id.qp->qp->info();
             const bool rejected = info.stream_error == StreamError::startup_rejected;
             report_failure(engine, id,
                            rejected          ? ECONNREFUSED
@@ -168,9 +167,6 @@ int cm::disconnect(rdma_cm_id* given) noexcept {
             disconnected(engine, id);
             return 0;
         }
-        id.state = IdState::disconnecting;
-        confirm_end_locked(engine, *id.qp);
-        (void)id.qp->qp->shutdown();
         const std::uint32_t num = id.qp->num();
         // A peer that does not finish its half must not keep the program.
         id.timer = engine.loop().at(monotonic_now() + kPartTimeout, [&engine, &id, num] {
@@ -180,6 +176,9 @@ int cm::disconnect(rdma_cm_id* given) noexcept {
             }
             if (id.state == IdState::disconnecting) disconnected(engine, id);
         });
+        id.state = IdState::disconnecting;
+        confirm_end_locked(engine, *id.qp);
+        (void)id.qp->qp->shutdown();
         return 0;
     });
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/assert.hpp"
 #include "verbs/cm.hpp"
 #include "verbs/ops.hpp"
 
@@ -31,11 +32,22 @@ void destroy_channel(VerbsState& engine, CmChannel& channel) {
     delete &channel;
 }
 
+void reserve_events(VerbsState& engine, CmId& id, std::size_t n) {
+    while (id.reserved.size() < n) {
+        auto event = std::make_unique<CmEvent>();
+        Registration registration(engine, event.get(), Kind::cm_event_reserved);
+        id.reserved.push_back(event.get());
+        registration.keep();
+        (void)event.release();
+    }
+}
+
 void tell(VerbsState& engine, CmId& id, rdma_cm_event_type type, int status,
-          ConstBytes private_data) {
+          ConstBytes private_data) noexcept {
+    XSOCK_ASSERT(!id.reserved.empty());
     const bool request = type == RDMA_CM_EVENT_CONNECT_REQUEST;
     CmId& owner = request ? *id.listener : id;
-    auto event = std::make_unique<CmEvent>();
+    CmEvent* const event = id.reserved.front();
     event->owner = &owner;
     event->base.id = &id.base;
     event->base.listen_id = request ? &id.listener->base : nullptr;
@@ -52,8 +64,8 @@ void tell(VerbsState& engine, CmId& id, rdma_cm_event_type type, int status,
     param.initiator_depth = request ? id.peer_ird : id.initiator_depth;
     param.qp_num = id.qp != nullptr ? id.qp->num() : 0;
     auto& channel = *reinterpret_cast<CmChannel*>(owner.base.channel);
-    engine.add(event.get(), Kind::cm_event);
-    channel.events.push_back(event.release());
+    engine.turn(event, Kind::cm_event);
+    channel.events.splice(channel.events.end(), id.reserved, id.reserved.begin());
     channel.events_waiting.notify();
 }
 

@@ -119,6 +119,10 @@ void release_qp(CmId& id) noexcept {
 
 void free_id_locked(VerbsState& engine, CmId& id) {
     engine.remove(&id);
+    for (CmEvent* const event : id.reserved) {
+        engine.remove(event);
+        delete event;
+    }
     auto& channel = *reinterpret_cast<CmChannel*>(id.base.channel);
     --channel.ids;
     if (id.own_channel || (channel.destroyed && channel.ids == 0)) destroy_channel(engine, channel);
@@ -213,13 +217,13 @@ int bind_addr(rdma_cm_id* given, sockaddr* address) noexcept {
         if (!engine.alive(given, Kind::cm_id) || length_of(address) == 0) return fail(EINVAL);
         CmId& id = *CmId::of(given);
         if (id.state != IdState::idle) return fail(EINVAL);
+        if (!is_wildcard(address)) {
+            if (const int error = attach_device(engine, id); error != 0) return fail(error);
+        }
         copy_address(given->route.addr.src_storage, address);
         if (const int error = open_listener(engine, id); error != 0) {
             given->route.addr.src_storage = {};
             return fail(error);
-        }
-        if (!is_wildcard(address)) {
-            if (const int error = attach_device(engine, id); error != 0) return fail(error);
         }
         id.state = IdState::bound;
         fill_gids(id);
@@ -252,6 +256,7 @@ int resolve_addr(rdma_cm_id* given, sockaddr* src, sockaddr* dst, int) noexcept 
         }
         copy_address(given->route.addr.dst_storage, dst);
         if (const int error = attach_device(engine, id); error != 0) return fail(error);
+        reserve_events(engine, id, 1);
         fill_gids(id);
         id.state = IdState::addr_resolved;
         tell(engine, id, RDMA_CM_EVENT_ADDR_RESOLVED);
@@ -264,6 +269,7 @@ int resolve_route(rdma_cm_id* given, int) noexcept {
         if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
         CmId& id = *CmId::of(given);
         if (id.state != IdState::addr_resolved) return fail(EINVAL);
+        reserve_events(engine, id, 1);
         id.state = IdState::route_resolved;  // IP routes by itself
         tell(engine, id, RDMA_CM_EVENT_ROUTE_RESOLVED);
         return 0;
@@ -393,9 +399,9 @@ int migrate_id(rdma_cm_id* given, rdma_event_channel* channel) noexcept {
                 continue;
             }
             if ((*i)->base.id != given) add_child(*CmId::of((*i)->base.id));
-            to->events.push_back(*i);
+            const auto moved = i++;
+            to->events.splice(to->events.end(), from.events, moved);
             to->events_waiting.notify();
-            i = from.events.erase(i);
             from.events_waiting.take();
         }
         --from.ids;

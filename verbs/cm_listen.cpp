@@ -84,11 +84,13 @@ void on_request_bytes(VerbsState& engine, CmId& id, unsigned readiness) {
         drop(engine, id);
         return;
     }
+    // Out of memory: comes again in a moment, until the time for the Request is over.
+    reserve_events(engine, id, 1);
+    id.listener->waiting.insert(&id);
     engine.loop().forget(id.fd_token);
     id.fd_token = 0;
     engine.loop().forget(id.timer);
     id.timer = 0;
-    id.listener->waiting.insert(&id);
     id.listener->reading->remove(&id);
     id.state = IdState::requested;
     id.responder_resources = id.peer_ord;
@@ -245,10 +247,11 @@ int listen(rdma_cm_id* given, int backlog) noexcept {
         id.backlog = static_cast<std::size_t>(
             backlog <= 0 ? kBacklogDefault : std::clamp(backlog, kBacklogMin, kBacklogMax));
         id.reading = std::make_unique<StartupTable>(engine.max_starting);
-        id.state = IdState::listening;
         id.listen_token = engine.loop().watch(
             id.listen_fd, Loop::kReadable, [&engine, &id](unsigned) { accept_some(engine, id); });
-        return id.listen_token != 0 ? 0 : -1;
+        if (id.listen_token == 0) return -1;
+        id.state = IdState::listening;
+        return 0;
     });
 }
 

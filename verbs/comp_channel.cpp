@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "transport/clock.hpp"
 #include "verbs/cancel.hpp"
@@ -50,12 +51,48 @@ void make_readable(Channel& channel) noexcept {
     channel.readable = true;
 }
 
-/// After events were taken out of channel.ready.
-/// @pre channel.mutex is held
+// Events are counted in their queue, and queues with events linked: so none is lost for want of
+// memory. Those of one queue are alike; queues take turns.
+// @pre channel.mutex is held, for the next functions
+
+void count_pending(Channel& channel, std::uint32_t more) noexcept {
+    channel.pending.store(channel.pending.load(kRelaxed) + more, std::memory_order_seq_cst);
+}
+
+void link(Channel& channel, Cq& cq) noexcept {
+    (channel.last_ready != nullptr ? channel.last_ready->next_ready : channel.first_ready) = &cq;
+    channel.last_ready = &cq;
+}
+
+void add_event(Channel& channel, Cq& cq) noexcept {
+    if (cq.events_ready++ == 0) link(channel, cq);
+    count_pending(channel, 1);
+}
+
+/// @pre there is one
+Cq& take_event(Channel& channel) noexcept {
+    Cq& cq = *channel.first_ready;
+    channel.first_ready = std::exchange(cq.next_ready, nullptr);
+    if (channel.first_ready == nullptr) channel.last_ready = nullptr;
+    if (--cq.events_ready != 0) link(channel, cq);
+    count_pending(channel, ~0u);
+    return cq;
+}
+
+void drop_events(Channel& channel, Cq& cq) noexcept {
+    Cq* others = std::exchange(channel.first_ready, nullptr);
+    channel.last_ready = nullptr;
+    while (others != nullptr) {
+        Cq& each = *others;
+        others = std::exchange(each.next_ready, nullptr);
+        if (&each != &cq) link(channel, each);
+    }
+    count_pending(channel, 0 - std::exchange(cq.events_ready, 0u));
+}
+
+/// After events were taken.
 void update_readable(Channel& channel) noexcept {
-    channel.pending.store(static_cast<std::uint32_t>(channel.ready.size()),
-                          std::memory_order_seq_cst);
-    if (!channel.ready.empty()) {
+    if (channel.first_ready != nullptr) {
         if (!channel.readable) make_readable(channel);
     } else if (channel.readable) {
         channel.event.take();
@@ -93,12 +130,11 @@ void count_delivered(Cq& cq) noexcept {
 Cq* take(Channel& channel) {
     if (channel.pending.load(std::memory_order_seq_cst) == 0) return nullptr;
     const std::lock_guard lock(channel.mutex);
-    if (channel.ready.empty()) return nullptr;
-    Cq* const cq = channel.ready.front();
-    channel.ready.pop_front();
+    if (channel.first_ready == nullptr) return nullptr;
+    Cq& cq = take_event(channel);
     update_readable(channel);
-    count_delivered(*cq);
-    return cq;
+    count_delivered(cq);
+    return &cq;
 }
 
 /// The queue that an event without a completion goes to: an armed one, which is disarmed, or,
@@ -225,9 +261,7 @@ void on_cq_notified(void* argument) noexcept {
     if (cq.channel == nullptr) return;
     Channel& channel = *cq.channel;
     const std::lock_guard channel_lock(channel.mutex);
-    channel.ready.push_back(&cq);
-    channel.pending.store(static_cast<std::uint32_t>(channel.ready.size()),
-                          std::memory_order_seq_cst);
+    add_event(channel, cq);
     if (collecting != &channel) make_readable(channel);  // each event is an edge to EPOLLET
 }
 
@@ -235,7 +269,7 @@ void leave_channel(Cq& cq) {
     if (cq.channel == nullptr) return;
     Channel& channel = *cq.channel;
     const std::lock_guard lock(channel.mutex);
-    std::erase(channel.ready, &cq);
+    drop_events(channel, cq);
     update_readable(channel);
     std::erase(channel.cqs, &cq);
 }

@@ -95,6 +95,7 @@ ibv_cq* create_cq_locked(VerbsState& engine, Context& context, std::uint32_t cqe
     auto cq = std::make_unique<Cq>();
     Registration registration(engine, cq.get(), Kind::cq);
     cq->engine = &engine;
+    cq->event_room.emplace(context, 1);
     cq->id = engine.next_number();
     auto made = engine.device().create_cq(
         cqe, true, channel != nullptr ? reinterpret_cast<Channel*>(channel)->connections : nullptr);

@@ -123,7 +123,7 @@ VerbsState* VerbsState::get() noexcept {
         if (device == nullptr) return nullptr;
         const TransportConfig& config = runtime::config();
         auto engine = std::make_unique<VerbsState>(*device);
-        if (auto opened = engine->overrun_event_.open(); !opened) {
+        if (auto opened = engine->wake_.open(); !opened) {
             errno = opened.error().code;
             return nullptr;
         }
@@ -143,35 +143,35 @@ VerbsState* VerbsState::get() noexcept {
     }
 }
 
+// Its thread cannot be ended: one that lacks a descriptor, for want of memory, gets it later.
 Loop& VerbsState::loop() {
     if (loop_ == nullptr) {
         auto made = Loop::create(mutex);
         if (!made) throw std::bad_alloc();
-        // Its thread cannot be ended: a loop that lacks a descriptor, for want of memory, is
-        // leaked.
-        Loop* const loop = made->release();
-        auto fd = device_.event_fd();
-        if (!fd ||
-            loop->watch(*fd, Loop::kReadable, [this](unsigned) { on_device_events(); }) == 0) {
-            throw std::bad_alloc();
-        }
-        const auto handle = [this](unsigned) {
-            overrun_event_.take();
+        loop_ = std::move(*made);
+    }
+    const auto watch = [this](int fd, Loop::Handler handler) {
+        if (loop_->watch(fd, Loop::kReadable, std::move(handler)) == 0) throw std::bad_alloc();
+        ++loop_watches_;
+    };
+    if (loop_watches_ == 0) {
+        watch(wake_.fd(), [this](unsigned) {
+            wake_.take();
             end_overrun_qps();
-        };
-        if (loop->watch(overrun_event_.fd(), Loop::kReadable, handle) == 0) throw std::bad_alloc();
-        loop_.reset(loop);
+            on_device_events();
+        });
+    }
+    if (loop_watches_ == 1) {
+        auto fd = device_.event_fd();
+        if (!fd) throw std::bad_alloc();
+        watch(*fd, [this](unsigned) { on_device_events(); });
     }
     return *loop_;
 }
 
-void VerbsState::on_overrun() noexcept {
-    overrun_.store(true, std::memory_order_seq_cst);
-    overrun_event_.notify();
-}
+void VerbsState::on_overrun() noexcept { wake_.notify(); }
 
 void VerbsState::end_overrun_qps() {
-    if (!overrun_.exchange(false, std::memory_order_seq_cst)) return;
     for (const auto& [num, qp] : qps) {
         if (qp->state.load() == IBV_QPS_ERR) continue;
         if (!Cq::of(qp->base.qp_base.send_cq)->cq->overrun() &&
@@ -194,32 +194,45 @@ std::uint32_t VerbsState::next_qp_num() noexcept {
     return qp_numbers_;
 }
 
+// What no memory was found for is handled again when the loop calls the next time; it does so
+// after a moment (Loop::watch()).
 void VerbsState::on_device_events() {
     AsyncEvent event;
-    while (device_.next_event(event)) {
-        switch (event.kind) {
-            case AsyncEventKind::qp_state: {
-                const auto found = qps.find(static_cast<std::uint32_t>(event.context));
-                // Not what a connection of before a reset has still to say.
-                if (found != qps.end() && found->second->attr.context == event.context) {
-                    on_qp_state_locked(*this, *found->second, event.state);
-                }
-                break;
-            }
-            case AsyncEventKind::srq_limit: {
-                const auto found = srqs.find(event.context);
-                if (found == srqs.end()) break;
-                Srq& srq = *found->second;
-                srq.limit = 0;
-                ibv_async_event async{};
-                async.element.srq = &srq.base;
-                async.event_type = IBV_EVENT_SRQ_LIMIT_REACHED;
-                raise(*Context::of(srq.base.context), async);
-                break;
-            }
-            case AsyncEventKind::cq_overrun:
-                break;  // told by the queue's notifier
+    while (unhandled_.has_value() || device_.next_event(event)) {
+        if (unhandled_.has_value()) event = *std::exchange(unhandled_, std::nullopt);
+        try {
+            handle(event);
+        } catch (const std::bad_alloc&) {
+            unhandled_ = event;
+            wake_.notify();
+            throw;
         }
+    }
+}
+
+void VerbsState::handle(const AsyncEvent& event) {
+    switch (event.kind) {
+        case AsyncEventKind::qp_state: {
+            const auto found = qps.find(static_cast<std::uint32_t>(event.context));
+            // Not what a connection of before a reset has still to say.
+            if (found != qps.end() && found->second->attr.context == event.context) {
+                on_qp_state_locked(*this, *found->second, event.state);
+            }
+            break;
+        }
+        case AsyncEventKind::srq_limit: {
+            const auto found = srqs.find(event.context);
+            if (found == srqs.end()) break;
+            Srq& srq = *found->second;
+            srq.limit = 0;
+            ibv_async_event async{};
+            async.element.srq = &srq.base;
+            async.event_type = IBV_EVENT_SRQ_LIMIT_REACHED;
+            raise(*Context::of(srq.base.context), async);
+            break;
+        }
+        case AsyncEventKind::cq_overrun:
+            break;  // told by the queue's notifier
     }
 }
 

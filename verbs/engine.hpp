@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <unordered_map>
 
 #include "base/device.hpp"
@@ -34,6 +35,7 @@ enum class Kind : std::uint8_t {
     cm_id,
     cm_id_ending,  ///< in rdma_destroy_id(), which waits for acknowledgements
     cm_event,
+    cm_event_reserved,  ///< not told yet
 };
 
 class Bootstrap;
@@ -110,11 +112,13 @@ class VerbsState {
     static void begin_in_child();
     static void report_if_inherited(const void* handle) noexcept;
     void on_device_events();
+    void handle(const AsyncEvent& event);
 
     Device& device_;  ///< of the process: libxsock/engine/runtime.hpp
     std::unique_ptr<Loop> loop_;
-    std::atomic<bool> overrun_{false};  ///< end_overrun_qps() has work
-    EventFd overrun_event_;             ///< wakes the loop for it
+    int loop_watches_ = 0;                 ///< that are set up, of two
+    EventFd wake_;                         ///< wakes the loop for what its descriptors do not tell
+    std::optional<AsyncEvent> unhandled_;  ///< for want of memory; comes before the device's next
     std::unordered_map<const void*, Kind> alive_;
     std::uint64_t numbers_ = 0;
     std::uint32_t qp_numbers_ = 0;

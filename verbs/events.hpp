@@ -5,7 +5,7 @@
 
 #include <pthread.h>
 
-#include <algorithm>
+#include <cstddef>
 #include <mutex>
 
 #include "verbs/objects.hpp"
@@ -15,9 +15,9 @@ namespace xsock::verbs {
 template <typename F>
 void forget_async(Context& context, F&& concerns) {
     const std::lock_guard lock(context.events_mutex);
-    const auto end = std::remove_if(context.events.begin(), context.events.end(), concerns);
-    for (auto i = end; i != context.events.end(); ++i) context.events_waiting.take();
-    context.events.erase(end, context.events.end());
+    for (std::size_t n = context.events.erase_if(concerns); n > 0; --n) {
+        context.events_waiting.take();
+    }
 }
 
 /// Not with the engine's mutex held.

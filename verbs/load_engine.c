@@ -14,23 +14,17 @@
 #include "libxsock/engine/engine_open.h"
 
 static const struct xsock_verbs* verbs;
-static int engine_errno;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void accept_table(void) {
     const struct xsock_engine* const engine = xsock_engine_open();
 
-    if (engine == NULL) {
-        engine_errno = errno;
-        return;
-    }
     if (engine->verbs == NULL || engine->verbs->table_version != XSOCK_VERBS_VERSION ||
         engine->verbs->table_size != sizeof(struct xsock_verbs)) {
         xsock_engine_print_error(
             "libibverbs.so.1, librdmacm.so.1 and libxsock-engine.so are of different versions; "
             "reinstall them together",
             NULL);
-        engine_errno = ELIBBAD;
         return;
     }
     __atomic_store_n(&verbs, engine->verbs, __ATOMIC_RELEASE);
@@ -39,8 +33,10 @@ static void accept_table(void) {
 const struct xsock_verbs* xsock_verbs_load(void) {
     const struct xsock_verbs* table = __atomic_load_n(&verbs, __ATOMIC_ACQUIRE);
     if (__builtin_expect(table != NULL, 1)) return table;
+    /* After a shortage it tries again. */
+    if (xsock_engine_open() == NULL) return NULL;
     pthread_once(&once, accept_table);
-    if (verbs == NULL) errno = engine_errno;
+    if (verbs == NULL) errno = ELIBBAD;
     return verbs;
 }
 

@@ -20,7 +20,9 @@ static_assert(Loop::kReadable == unsigned{UV_READABLE} &&
 struct Loop::Entry {
     Loop* loop = nullptr;
     Token token = 0;
+    int fd = -1;
     unsigned readiness = 0;
+    bool late = false;  // is to be started, as soon as the kernel has memory for it
     Handler handler;
     union {
         uv_handle_t handle;
@@ -56,6 +58,7 @@ std::unique_ptr<Loop::Entry> Loop::make(Handler handler) {
 
 Loop::Token Loop::watch(int fd, unsigned readiness, Handler handler) {
     auto made = make(std::move(handler));
+    made->fd = fd;
     made->readiness = readiness;
     // Asks epoll whether it takes the descriptor.
     if (const int error = uv_poll_init(uv_.get(), &made->poll, fd); error != 0) {
@@ -64,12 +67,18 @@ Loop::Token Loop::watch(int fd, unsigned readiness, Handler handler) {
         return 0;
     }
     Entry& entry = *made.release();
-    start(entry);
+    if (!start(entry)) {
+        const int error = errno;
+        forget(entry.token);
+        errno = error;
+        return 0;
+    }
     changed();
     return entry.token;
 }
 
-void Loop::start(Entry& entry) noexcept {
+// False with errno: the kernel does not watch the descriptor. (libuv would abort.)
+bool Loop::start(Entry& entry) noexcept {
     uv_poll_start(
         &entry.poll, static_cast<int>(entry.readiness),
         [](uv_poll_t* poll, int status, int events) {
@@ -81,19 +90,33 @@ void Loop::start(Entry& entry) noexcept {
                 ready.loop->out_of_memory_ = true;  // and the descriptor is ready still
             }
         });
+    if (uv_.watch_ahead(entry.fd)) return true;
+    const int error = errno;
+    uv_poll_stop(&entry.poll);
+    errno = error;
+    return false;
+}
+
+void Loop::start_late() noexcept {
+    if (!std::exchange(late_, false)) return;
+    for (const auto& [token, entry] : entries_) {
+        if (entry->late) entry->late = !start(*entry);
+        if (entry->late) late_ = true;
+    }
 }
 
 void Loop::pause(Token token, Time time) {
     const auto found = entries_.find(token);
     if (found == entries_.end()) return;
     at(monotonic_now() + time, [this, token] { resume(token); });
+    found->second->late = false;
     uv_poll_stop(&found->second->poll);
 }
 
 void Loop::resume(Token token) noexcept {
     const auto found = entries_.find(token);
     if (found == entries_.end() || uv_is_active(&found->second->handle) != 0) return;
-    start(*found->second);
+    if (!start(*found->second)) late_ = found->second->late = true;
     changed();
 }
 
@@ -152,14 +175,16 @@ void Loop::run() {
             const std::lock_guard lock(mutex_);
             changing_ = true;
             again_ = false;
+            start_late();
             uv_run(uv_.get(), UV_RUN_NOWAIT);
             changing_ = false;
-            out_of_memory = std::exchange(out_of_memory_, false);
+            out_of_memory = std::exchange(out_of_memory_, false) || late_;
             if (!again_) timeout_ms = uv_backend_timeout(uv_.get());
         }
         if (out_of_memory) {
             constexpr int kMomentMs = 10;
             poll(nullptr, 0, kMomentMs);
+            timeout_ms = 0;
         }
         pollfd loop{uv_backend_fd(uv_.get()), POLLIN, 0};
         poll(&loop, 1, timeout_ms);

@@ -52,7 +52,8 @@ class Loop {
     std::unique_ptr<Entry> make(Handler handler);
     void changed() noexcept;
     static void close(Entry& entry) noexcept;
-    static void start(Entry& entry) noexcept;
+    bool start(Entry& entry) noexcept;
+    void start_late() noexcept;
 
     std::mutex& mutex_;
     UvLoop uv_;
@@ -61,6 +62,7 @@ class Loop {
     bool changing_ = false;       // handlers are being called
     bool again_ = false;          // one of them has changed what is watched
     bool out_of_memory_ = false;  // a handler has thrown in this turn
+    bool late_ = false;           // the kernel had no memory to watch some entry again
     bool running_ = false;
 };
 

@@ -53,7 +53,12 @@ int enter(VerbsState& engine, Mr& mr) {
     auto stag = engine.device().register_memory(mr.attr);
     if (!stag) return stag.error().code;
     mr.base.lkey = mr.base.rkey = mr.base.handle = *stag;
-    engine.mrs.emplace(*stag, &mr);
+    try {
+        engine.mrs.emplace(*stag, &mr);
+    } catch (const std::bad_alloc&) {
+        (void)engine.device().deregister_memory(*stag);
+        return ENOMEM;
+    }
     if (elsewhere(mr)) ++engine.regions_elsewhere;
     return 0;
 }
@@ -70,10 +75,10 @@ int leave(VerbsState& engine, Mr& mr) {
 
 ibv_pd* alloc_pd_locked(VerbsState& engine, Context& context) {
     auto pd = std::make_unique<Pd>();
+    engine.add(pd.get(), Kind::pd);
     pd->base.context = context.base();
     pd->id = engine.device().create_pd();
     pd->base.handle = pd->id;
-    engine.add(pd.get(), Kind::pd);
     ++context.objects;
     return &pd.release()->base;
 }
@@ -107,6 +112,7 @@ ibv_mr* reg_mr_iova2(ibv_pd* given, void* address, size_t length, std::uint64_t 
     return locked_object<ibv_mr>([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::pd)) return fail<ibv_mr>(EINVAL);
         auto mr = std::make_unique<Mr>();
+        Registration registration(engine, mr.get(), Kind::mr);
         mr->base.context = given->context;
         mr->base.pd = given;
         mr->base.addr = address;
@@ -114,7 +120,7 @@ ibv_mr* reg_mr_iova2(ibv_pd* given, void* address, size_t length, std::uint64_t 
         mr->iova = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
         mr->access = static_cast<int>(access);
         if (const int error = enter(engine, *mr); error != 0) return fail<ibv_mr>(error);
-        engine.add(mr.get(), Kind::mr);
+        registration.keep();
         ++reinterpret_cast<Pd*>(given)->users;
         return &mr.release()->base;
     });

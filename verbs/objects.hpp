@@ -10,12 +10,13 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/device.hpp"
+#include "base/reserved_queue.hpp"
 #include "transport/event_fd.hpp"
 #include "transport/spin_score.hpp"
 #include "verbs/table.h"
@@ -57,7 +58,7 @@ struct Context {
     bool closed = false;  ///< freed when the last of them goes
 
     std::mutex events_mutex;
-    std::deque<ibv_async_event> events;
+    ReservedQueue<ibv_async_event> events;  ///< room: EventRoom of what they are about
     EventFd events_waiting;
 
     [[nodiscard]] ibv_context* base() noexcept { return &verbs.context; }
@@ -67,6 +68,32 @@ struct Context {
                                              offsetof(verbs_context, context))
                 ->priv);
     }
+};
+
+/// Room among a context's asynchronous events for those of one object, which so are never lost for
+/// want of memory. Throws std::bad_alloc where it is made.
+class EventRoom {
+  public:
+    EventRoom(Context& context, std::size_t events) : context_(context), events_(events) {
+        const std::lock_guard lock(context_.events_mutex);
+        context_.events.reserve(events_);
+    }
+    ~EventRoom() {
+        const std::lock_guard lock(context_.events_mutex);
+        context_.events.release(events_);
+    }
+    EventRoom(const EventRoom&) = delete;
+    EventRoom& operator=(const EventRoom&) = delete;
+    /// The same events may come again, while those of before have perhaps not been fetched.
+    void renew() {
+        const std::lock_guard lock(context_.events_mutex);
+        context_.events.reserve(events_);
+        context_.events.release(events_);
+    }
+
+  private:
+    Context& context_;
+    const std::size_t events_;
 };
 
 struct Td {
@@ -107,12 +134,12 @@ struct Channel {
     int users = 0;  ///< CQs
     std::shared_ptr<xsock::CompletionChannel> connections;
 
-    std::mutex mutex;       ///< taken inside pollers (notifiers): nothing is called with it held
-    std::deque<Cq*> ready;  ///< one entry for each event not yet got
+    std::mutex mutex;  ///< taken inside pollers (notifiers): nothing is called with it held
+    Cq *first_ready = nullptr, *last_ready = nullptr;  ///< those with events not yet got, by links
     std::vector<Cq*> cqs;
     bool readable = false;                  ///< event is
     std::size_t next_empty = 0;             ///< of cqs: the next for an event without a completion
-    std::atomic<std::uint32_t> pending{0};  ///< ready.size(), without the lock
+    std::atomic<std::uint32_t> pending{0};  ///< events not yet got; written under mutex
     std::atomic<bool> watched{false};       ///< the connections' descriptor is; written under mutex
     std::atomic<bool> solicited{false};     ///< a queue was armed for solicited events only
 
@@ -129,11 +156,14 @@ struct Cq {
     std::shared_ptr<xsock::Cq> cq;  ///< held also by a thread that polls it meanwhile
     std::uint64_t id = 0;           ///< what the notifier is given instead of a pointer
     Channel* channel = nullptr;
-    Pd* parent_domain = nullptr;         ///< that it was made with, if any
-    int users = 0;                       ///< QPs
-    std::uint32_t events_delivered = 0;  ///< under base.mutex, as is comp_events_completed
-    std::uint32_t async_delivered = 0;   ///< the same for base.async_events_completed
-    std::uint64_t late_event = 0;        ///< number of the last one of late_cq_event()
+    Cq* next_ready = nullptr;        ///< of the channel's list; under its mutex, as is the next
+    std::uint32_t events_ready = 0;  ///< not yet got
+    std::optional<EventRoom> event_room;  ///< for IBV_EVENT_CQ_ERR
+    Pd* parent_domain = nullptr;          ///< that it was made with, if any
+    int users = 0;                        ///< QPs
+    std::uint32_t events_delivered = 0;   ///< under base.mutex, as is comp_events_completed
+    std::uint32_t async_delivered = 0;    ///< the same for base.async_events_completed
+    std::uint64_t late_event = 0;         ///< number of the last one of late_cq_event()
     std::atomic<bool> overrun_reported{false};
     /// Signaled sends that have not been polled, and how many the QPs' send queues have room for.
     /// Hardware frees a slot when the program has polled its completion, and programs that post
@@ -180,6 +210,7 @@ struct Srq {
     ibv_srq base{};
     VerbsState* engine = nullptr;
     std::unique_ptr<xsock::Srq> srq;
+    std::optional<EventRoom> event_room;  ///< for the limit
     std::uint64_t id = 0;
     std::uint32_t max_wr = 0, max_sge = 0;
     std::uint32_t limit = 0;
@@ -250,6 +281,7 @@ struct Qp {
     };
     Connection connection = Connection::none;
     bool last_wqe_reported = false;
+    std::optional<EventRoom> event_room;  ///< for what one connection may have to tell
     /// RDMA_CM_EVENT_DISCONNECTED is queued, and the program has not taken it: until it does, or
     /// for kUnreadLimit, its receives are not flushed. Written under the engine's mutex.
     std::atomic<bool> end_unconfirmed{false};

@@ -60,7 +60,7 @@ void leave_channel(Cq& cq);
 ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr);
 ibv_srq* create_srq_locked(VerbsState& engine, ibv_pd* pd, ibv_srq_init_attr& attr);
 /// The QP was given a connection (rdma_cm or the GID bootstrap). Requests wait until it has
-/// started.
+/// started. Out of memory is an error like others; the descriptor is the caller's still then.
 Result<void> connect_qp_locked(VerbsState& engine, Qp& qp, int fd, const ConnectAttr& attr);
 /// Ends a QP's connection now and completes everything; verbs' error state.
 void fail_qp_locked(VerbsState& engine, Qp& qp);
@@ -68,10 +68,10 @@ void fail_qp_locked(VerbsState& engine, Qp& qp);
 /// flushed.
 void confirm_end_locked(VerbsState& engine, Qp& qp);
 /// Adds what the QP's connection has moved to the exit summary, once for each connection.
-void count_bytes_locked(VerbsState& engine, Qp& qp);
+void count_bytes_locked(VerbsState& engine, Qp& qp) noexcept;
 /// Completes posts that came after the end of the connection had begun.
 void flush_late(Qp& qp);
-/// The device says that a QP changed state.
+/// The device says that a QP changed state. Throws std::bad_alloc with nothing changed.
 void on_qp_state_locked(VerbsState& engine, Qp& qp, QpState state);
 
 /// Operations that ibv_qp_ex has functions for.

@@ -62,6 +62,9 @@ void forget_completions(Qp& qp) {
     Cq::of(qp.base.qp_base.recv_cq)->purge(qp.qp->num());
 }
 
+// Asynchronous events: a fault that this end has found, an overrun, IBV_EVENT_QP_LAST_WQE_REACHED.
+constexpr std::size_t kEventsOfConnection = 3;
+
 // A program that watches its completion queue alone must learn of the end as well.
 constexpr Time kUnreadLimit = kSecond;
 
@@ -89,11 +92,15 @@ void hold_end_locked(VerbsState& engine, Qp& qp) {
         confirm_end_locked(engine, qp);
         return;
     }
-    qp.end_unconfirmed.store(true, std::memory_order_release);
-    qp.end_timer = engine.loop().at(monotonic_now() + kUnreadLimit, [&engine, &qp] {
-        qp.end_timer = 0;
-        confirm_end_locked(engine, qp);
-    });
+    try {
+        qp.end_timer = engine.loop().at(monotonic_now() + kUnreadLimit, [&engine, &qp] {
+            qp.end_timer = 0;
+            confirm_end_locked(engine, qp);
+        });
+        qp.end_unconfirmed.store(true, std::memory_order_release);
+    } catch (const std::bad_alloc&) {
+        confirm_end_locked(engine, qp);  // better early than never
+    }
 }
 
 // What hardware would call the fault that ended a connection, if it was found at this end.
@@ -152,7 +159,9 @@ ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr)
         return fail<ibv_qp>(EINVAL);
     }
     auto qp = std::make_unique<Qp>();
+    Registration registration(engine, qp.get(), Kind::qp);
     qp->engine = &engine;
+    qp->event_room.emplace(*Context::of(pd->context), kEventsOfConnection);
     qp->signal_all = attr.sq_sig_all != 0;
     qp->sq_wanted = std::max(1u, attr.cap.max_send_wr);
     qp->cap.max_send_wr = rounded_depth(attr.cap.max_send_wr);
@@ -191,8 +200,8 @@ ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr)
 
     pthread_mutex_init(&base.mutex, nullptr);
     pthread_cond_init(&base.cond, nullptr);
-    engine.add(qp.get(), Kind::qp);
     engine.qps.emplace(base.qp_num, qp.get());
+    registration.keep();
     ++reinterpret_cast<Pd*>(pd)->users;
     ++Cq::of(attr.send_cq)->users;
     ++Cq::of(attr.recv_cq)->users;
@@ -245,21 +254,30 @@ ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) noexcept {
 }
 
 Result<void> connect_qp_locked(VerbsState& engine, Qp& qp, int fd, const ConnectAttr& attr) {
-    (void)engine.loop();  // collects the connection's events
-    qp.connection = Qp::Connection::given;
-    if (qp.id == nullptr || !qp.id->program_moves_qp()) {
-        qp.state.store(IBV_QPS_RTS, std::memory_order_release);
-        qp.base.qp_base.state = IBV_QPS_RTS;
+    try {
+        (void)engine.loop();  // collects the connection's events
+        qp.event_room->renew();
+        qp.connection = Qp::Connection::given;
+        if (qp.id == nullptr || !qp.id->program_moves_qp()) {
+            qp.state.store(IBV_QPS_RTS, std::memory_order_release);
+            qp.base.qp_base.state = IBV_QPS_RTS;
+        }
+        return qp.qp->connect(fd, attr);
+    } catch (const std::bad_alloc&) {
+        return Error{ENOMEM, "no memory for the connection"};
     }
-    return qp.qp->connect(fd, attr);
 }
 
-void count_bytes_locked(VerbsState& engine, Qp& qp) {
+void count_bytes_locked(VerbsState& engine, Qp& qp) noexcept {
     if (qp.connection != Qp::Connection::given) return;
+    try {
+        const QpInfo info = qp.qp->info();
+        engine.tx_bytes += info.tx_bytes;
+        engine.rx_bytes += info.rx_bytes;
+    } catch (const std::bad_alloc&) {
+        return;  // the summary lacks them, unless there is memory the next time
+    }
     qp.connection = Qp::Connection::counted;
-    const QpInfo info = qp.qp->info();
-    engine.tx_bytes += info.tx_bytes;
-    engine.rx_bytes += info.rx_bytes;
 }
 
 void confirm_end_locked(VerbsState& engine, Qp& qp) {
@@ -285,22 +303,24 @@ void on_qp_state_locked(VerbsState& engine, Qp& qp, QpState state) {
         case QpState::closing:
             return;
         case QpState::established:
-            ++engine.connections;
-            if (qp.id != nullptr) on_established_locked(engine, *qp.id);
-            qp.qp->confirm_start();
-            return;
         case QpState::peer_closed:
-            hold_end_locked(engine, qp);
-            // iWARP has no half-closed QP: what is queued still goes, nothing new is taken.
-            (void)qp.qp->shutdown();
-            break;
         case QpState::error:
         case QpState::closed:
             break;
     }
-    if (state != QpState::peer_closed) {
+    const QpInfo info = qp.qp->info();  // what may find no memory comes first
+    if (state == QpState::established) {
+        ++engine.connections;
+        if (qp.id != nullptr) on_established_locked(engine, *qp.id, info);
+        qp.qp->confirm_start();
+        return;
+    }
+    if (state == QpState::peer_closed) {
+        hold_end_locked(engine, qp);
+        // iWARP has no half-closed QP: what is queued still goes, nothing new is taken.
+        (void)qp.qp->shutdown();
+    } else {
         count_bytes_locked(engine, qp);
-        const QpInfo info = qp.qp->info();
         if (state == QpState::error && qp.state.load() != IBV_QPS_ERR) ++engine.errors;
         if (ibv_event_type type; state == QpState::error && event_for(info, type)) {
             raise(engine, qp, type);
@@ -313,7 +333,7 @@ void on_qp_state_locked(VerbsState& engine, Qp& qp, QpState state) {
             finish_qp_locked(engine, qp);
         }
     }
-    if (qp.id != nullptr) on_ended_locked(engine, *qp.id);
+    if (qp.id != nullptr) on_ended_locked(engine, *qp.id, info);
 }
 
 int modify_qp(ibv_qp* given, ibv_qp_attr* attr, int mask) noexcept {

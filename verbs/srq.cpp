@@ -13,7 +13,9 @@ ibv_srq* create_srq_locked(VerbsState& engine, ibv_pd* pd, ibv_srq_init_attr& at
         return fail<ibv_srq>(EINVAL);
     }
     auto srq = std::make_unique<Srq>();
+    Registration registration(engine, srq.get(), Kind::srq);
     srq->engine = &engine;
+    srq->event_room.emplace(*Context::of(pd->context), 1);
     srq->id = engine.next_number();
     srq->max_wr = attr.attr.max_wr;
     srq->max_sge = std::max(1u, attr.attr.max_sge);
@@ -26,8 +28,8 @@ ibv_srq* create_srq_locked(VerbsState& engine, ibv_pd* pd, ibv_srq_init_attr& at
     srq->base.handle = static_cast<std::uint32_t>(srq->id);
     pthread_mutex_init(&srq->base.mutex, nullptr);
     pthread_cond_init(&srq->base.cond, nullptr);
-    engine.add(srq.get(), Kind::srq);
     engine.srqs.emplace(srq->id, srq.get());
+    registration.keep();
     ++reinterpret_cast<Pd*>(pd)->users;
     attr.attr.max_wr = srq->max_wr;
     attr.attr.max_sge = srq->max_sge;
@@ -65,6 +67,7 @@ int modify_srq(ibv_srq* given, ibv_srq_attr* attr, int mask) noexcept {
         if ((mask & IBV_SRQ_LIMIT) != 0) {
             if (attr->srq_limit > srq.max_wr) return EINVAL;
             (void)engine.loop();  // collects the event
+            srq.event_room->renew();
             srq.limit = attr->srq_limit;
             srq.srq->arm_limit(attr->srq_limit);
         }

@@ -58,11 +58,13 @@ suite() { # PRESET: all cases, then those that measure time
 
 faults() { # PRESET
     local folder=$top/build/$1/tests/system/faults program role status=0
-    "$stage" build "$1" system_faults
-    for program in xsock ddpmode; do
-        for role in client server; do
+    "$stage" build "$1" system_faults system_faults_verbs
+    for role in client server; do
+        for program in xsock ddpmode; do
             "$folder/system_faults" $program $role || status=1
         done
+        LD_LIBRARY_PATH=$top/build/$1/libxsock/verbs "$folder/system_faults_verbs" verbs $role ||
+            status=1
     done
     return $status
 }

@@ -7,6 +7,7 @@
  *     verbs_stress [CASE...]     all cases, or the named ones; exit status 1 when one fails
  */
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -190,6 +191,91 @@ CASE(listener_goes_first) {
         end(b);
         close_channels(&p);
     }
+}
+
+/* An MPA Request of revision 1 with CRC, as it lies on the wire, from a TCP socket. */
+static int request_by_hand(uint16_t port) {
+    static const char request[] = "MPA ID Req Frame\x40\x01\0";
+    struct sockaddr_in to = loopback(port);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    MUST(connect(fd, (struct sockaddr*)&to, sizeof to) == 0);
+    MUST(send(fd, request, sizeof request, 0) == sizeof request);
+    return fd;
+}
+
+/* This process's end of a connection whose other end is `fd`. */
+static int other_end(int fd) {
+    struct sockaddr_in mine, peer;
+    socklen_t size = sizeof mine;
+    MUST(getsockname(fd, (struct sockaddr*)&mine, &size) == 0);
+    for (int other = 3; other < 65536; ++other) {
+        size = sizeof peer;
+        if (getpeername(other, (struct sockaddr*)&peer, &size) == 0 &&
+            peer.sin_port == mine.sin_port) {
+            return other;
+        }
+    }
+    return -1;
+}
+
+static atomic_int rejected;
+static double longest_call;
+static void* make_ids(void* channel) {
+    while (!rejected) {
+        struct rdma_cm_id* id = NULL;
+        const double begun = now();
+        CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0 && rdma_destroy_id(id) == 0);
+        if (now() - begun > longest_call) longest_call = now() - begun;
+    }
+    return NULL;
+}
+
+/* The rejection goes to peers that do not read, have reset the connection, or whose Request cannot
+ * be read a second time (somebody took it): that one is waited for, and other calls go on. */
+CASE(rejections) {
+    enum { READS_LATE, HAS_RESET, TAKEN, PEERS };
+    struct pair p;
+    struct rdma_cm_id* ids[PEERS];
+    int peers[PEERS];
+    pthread_t thread;
+    char bytes[64];
+    open_channels(&p, PEERS);
+    const uint16_t port = ntohs(rdma_get_src_port(p.listener));
+    for (int i = 0; i < PEERS; ++i) {
+        peers[i] = request_by_hand(port);
+        ids[i] = EXPECT_EVENT(p.channel_b, RDMA_CM_EVENT_CONNECT_REQUEST);
+        MUST(ids[i] != NULL);
+    }
+    const struct linger reset = {1, 0};
+    MUST(setsockopt(peers[HAS_RESET], SOL_SOCKET, SO_LINGER, &reset, sizeof reset) == 0);
+    MUST(close(peers[HAS_RESET]) == 0);
+    MUST(recv(other_end(peers[TAKEN]), bytes, sizeof bytes, MSG_DONTWAIT) > 0);
+
+    rejected = 0;
+    longest_call = 0;
+    MUST(pthread_create(&thread, NULL, make_ids, p.channel_a) == 0);
+    for (int i = 0; i < PEERS; ++i) {
+        const double begun = now();
+        CHECK(rdma_reject(ids[i], "no", 2) == 0 || i == HAS_RESET);
+        CHECK(i == TAKEN || now() - begun < 1, "%d: %.3f s", i, now() - begun);
+        CHECK(rdma_reject(ids[i], "no", 2) != 0, "rejected already");
+    }
+    rejected = 1;
+    pthread_join(thread, NULL);
+    CHECK(longest_call < 1, "%.3f s", longest_call);
+
+    ssize_t n = recv(peers[READS_LATE], bytes, 22, MSG_WAITALL);
+    CHECK(n == 22 && memcmp(bytes, "MPA ID Rep Frame", 16) == 0 && (bytes[16] & 0x20) != 0 &&
+              memcmp(bytes + 18, "\0\2no", 4) == 0,
+          "%zd octets", n);
+    CHECK(recv(peers[READS_LATE], bytes, sizeof bytes, 0) == 0);
+    n = recv(peers[TAKEN], bytes, sizeof bytes, 0);
+    CHECK(n == 0 || (n < 0 && errno == ECONNRESET), "%zd octets", n);
+    close(peers[READS_LATE]);
+    close(peers[TAKEN]);
+    for (int i = 0; i < PEERS; ++i) end(ids[i]);
+    end(p.listener);
+    close_channels(&p);
 }
 
 /* rdma_migrate_id() of a listener that has clients waiting: they go along. */

@@ -100,6 +100,7 @@ int destroy_srq(ibv_srq* given) noexcept {
                     event.event_type == IBV_EVENT_SRQ_ERR) &&
                    event.element.srq == given;
         });
+        srq->event_room.reset();  // before the context may go with the domain
         return 0;
     });
     if (error != 0) return error;

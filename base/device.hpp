@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/memory_table.hpp"
@@ -128,6 +129,7 @@ struct ConnectAttr {
     std::uint32_t max_starting = 0;          ///< listener: StartupTable's; 0: TransportConfig's
     std::uint32_t user_timeout_ms = 30'000;  ///< no sign of life, though one is due; 0: no limit
     std::uint32_t keepalive_s = 60;          ///< idle time after which one is due; 0: never
+    std::string_view congestion;             ///< TCP's control of it; empty: TransportConfig's
     /// The program keeps a descriptor of the same socket: its flags stay as they are, and closing
     /// ours alone would not tell the peer.
     bool shared_descriptor = false;
@@ -184,6 +186,7 @@ struct QpInfo {
     int error = 0;           ///< errno that fits how it ended; 0 while nothing went wrong
     std::string error_text;  ///< in words; empty while nothing went wrong
     std::vector<std::byte> private_data;  ///< the peer's
+    std::string congestion;               ///< TCP's control of it; empty once it has ended
     std::uint64_t rx_bytes = 0, tx_bytes = 0;
     std::uint64_t rx_writes = 0;  ///< RDMA Writes of the peer, but for start-up's
 };

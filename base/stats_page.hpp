@@ -21,7 +21,10 @@
 namespace xsock {
 
 inline constexpr char kStatsMagic[8] = {'x', 's', 'o', 'c', 'k', 's', 't', '\n'};
-/// Grows when a field changes its place or meaning. Readers refuse other versions.
+/// Grows when a field changes its place or meaning. Readers refuse other versions. A field behind
+/// the last changes neither: readers go by the sizes in the header, those that do not know it leave
+/// it out, and where the writer does not they read zeros (StatsHeader is followed by zeros up to
+/// slots_at, a description by zeros up to the slot's end).
 inline constexpr std::uint32_t kStatsVersion = 2;
 
 /// Which API the connection belongs to.
@@ -72,8 +75,9 @@ struct StatsDescription {
     std::uint8_t reserved2[6];
     char peer_name[72];
     char peer_version[72];
+    char congestion[16];  ///< TCP's control: "cubic"
 };
-static_assert(sizeof(StatsDescription) == 496);
+static_assert(sizeof(StatsDescription) == 512);
 
 struct alignas(64) StatsSlot {
     std::uint32_t sequence;            ///< of the description; accessed atomically

@@ -9,6 +9,7 @@
 #include "libxsock/sleep.hpp"
 #include "libxsock/work.hpp"
 #include "mpa/startup.hpp"
+#include "transport/tcp.hpp"
 
 namespace xsock::api {
 namespace {
@@ -25,6 +26,12 @@ constexpr std::uint32_t kKnownFlags = XSOCK_EP_EVENTS | XSOCK_EP_DEFER | XSOCK_E
 
 std::span<const std::byte> bytes(const void* p, std::size_t n) {
     return {static_cast<const std::byte*>(p), n};
+}
+
+/// One that may be a congestion control's.
+bool is_name(const char* text) noexcept {
+    const std::size_t length = strnlen(text, tcp::kCongestionMost + 1);
+    return length != 0 && length <= tcp::kCongestionMost;
 }
 
 }  // namespace
@@ -70,7 +77,8 @@ bool CheckedAttr::from(const xsock_ep_attr* given, ConnectAttr::Role automatic) 
                       (attr.rtr & ~kKnownRtr) == 0 && (attr.rtr == 0 || attr.mpa_revision != 1) &&
                       attr.startup_timeout_ms >= 0 && attr.linger_ms >= 0 &&
                       (attr.private_data != nullptr || attr.private_data_length == 0) &&
-                      attr.private_data_length <= (attr.mpa_revision == 1 ? 512u : 508u);
+                      attr.private_data_length <= (attr.mpa_revision == 1 ? 512u : 508u) &&
+                      (attr.congestion == nullptr || is_name(attr.congestion));
     if (!sane) {
         errno = EINVAL;
         return false;
@@ -125,6 +133,7 @@ bool CheckedAttr::from(const xsock_ep_attr* given, ConnectAttr::Role automatic) 
     }
     connect.fpdu_limit = attr.fpdu_limit;
     connect.max_starting = attr.max_starting;
+    if (attr.congestion != nullptr) connect.congestion = attr.congestion;
     connect.private_data = bytes(attr.private_data, attr.private_data_length);
     if (attr.startup_timeout_ms != 0) {
         connect.startup_timeout_ms = static_cast<std::uint32_t>(attr.startup_timeout_ms);
@@ -223,6 +232,7 @@ int ep_query(const xsock_ep* ep, xsock_ep_info* out) noexcept {
         std::copy_n(reinterpret_cast<const std::uint8_t*>(from.private_data.data()),
                     info.private_data_length, info.private_data);
         info.peer = peer_of(from.peer);
+        from.congestion.copy(info.congestion, sizeof info.congestion - 1);
         std::memcpy(out, &info, std::min(out->size, sizeof info));
         return 0;
     });

@@ -55,6 +55,10 @@ std::string check_cpus(std::string_view value) {
     return {};
 }
 
+std::string check_congestion(std::string_view value) {
+    return !value.empty() && value.size() <= 15 ? "" : "not a name of up to 15 bytes";
+}
+
 template <std::uint64_t low, std::uint64_t high>
 std::string size_in_range(std::string_view value) {
     const auto bytes = parse_size(value, high);
@@ -103,6 +107,8 @@ constexpr Setting kSettings[] = {
     {"XSOCK_MAX_STARTING", "max-starting", "N", "4096",
      "start-ups under way per listener; then the oldest of\nthe address that has most goes",
      in_range<1, 1'000'000>},
+    {"XSOCK_CONGESTION", "congestion", "NAME", "the system's",
+     "TCP's congestion control, such as cubic", check_congestion},
     {"XSOCK_PCAP", "pcap", "FILE", "nowhere",
      "record the connections in FILE, a pcapng; compressed if\nit ends in .gz; %p stands for the "
      "process",

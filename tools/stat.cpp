@@ -92,6 +92,7 @@ Json connection_json(const ConnectionStats& c) {
                    {"state", state_name(d.state)},
                    {"local", std::string(d.local)},
                    {"peer", std::string(d.peer)},
+                   {"congestion", std::string(d.congestion)},
                    {"opened", static_cast<double>(d.opened_ns) / 1e9},
                    {"negotiated", negotiated},
                    {"sent_bytes", c.tx_bytes},
@@ -146,6 +147,7 @@ void print_details(const ProcessStats& process, const ConnectionStats& c) {
         fmt::print("    {}; IRD {}, ORD {}, ULPDUs of up to {} bytes\n", options_text(d), d.ird,
                    d.ord, d.mulpdu);
     }
+    if (d.congestion[0] != '\0') fmt::print("    TCP under {}\n", printable(d.congestion));
     if (d.peer_name[0] != '\0') {
         fmt::print("    the peer is {} {}, features {:#x}", printable(d.peer_name),
                    printable(d.peer_version), d.peer_features);

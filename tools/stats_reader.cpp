@@ -141,6 +141,7 @@ bool read_slot(const std::byte* from, ConnectionStats& out) {
     terminate(out.description.error_text);
     terminate(out.description.peer_name);
     terminate(out.description.peer_version);
+    terminate(out.description.congestion);
     return true;
 }
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "transport/log.hpp"
+#include "transport/tcp.hpp"
 
 namespace xsock {
 namespace {
@@ -79,6 +80,15 @@ TransportConfig TransportConfig::from_environment() {
     read_number("XSOCK_FPDU_LIMIT", config.fpdu_limit, 128, 65535);
     read_number("XSOCK_EXTENSIONS", config.extensions, 0, 1);
     read_number("XSOCK_MAX_STARTING", config.max_starting, 1, 1'000'000);
+    if (const char* name = std::getenv("XSOCK_CONGESTION"); name != nullptr && *name != '\0') {
+        // Whether the kernel has it, and permits it, the first connection finds out.
+        if (std::strlen(name) <= tcp::kCongestionMost) {
+            config.congestion = name;
+        } else {
+            log(LogLevel::error, "bad-setting",
+                "XSOCK_CONGESTION=%s is longer than a name may be; ignored", name);
+        }
+    }
     if (const char* cpus = std::getenv("XSOCK_CPUS"); cpus != nullptr && *cpus != '\0') {
         config.cpus = parse_cpu_list(cpus);
         if (config.cpus.empty()) {

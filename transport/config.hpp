@@ -29,6 +29,7 @@ struct TransportConfig {
     std::uint32_t fpdu_limit = 0;     ///< XSOCK_FPDU_LIMIT: largest ULPDU; 0: no limit
     bool extensions = true;           ///< XSOCK_EXTENSIONS=0|1: extension frames toward xsocks
     std::size_t max_starting = 4096;  ///< XSOCK_MAX_STARTING: start-ups a listener
+    std::string congestion;           ///< XSOCK_CONGESTION: TCP's control; empty: the system's
 
     /// Reads the environment. Problems go to the log.
     static TransportConfig from_environment();

@@ -4,8 +4,11 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <new>
+#include <string>
+#include <string_view>
 
 #include "transport/connection_config.hpp"
 #include "transport/connection_report.hpp"
@@ -13,8 +16,24 @@
 #include "transport/fault_handler.hpp"
 #include "transport/log.hpp"
 #include "transport/mpa_config.hpp"
+#include "transport/tcp.hpp"
 
 namespace xsock {
+namespace {
+
+// `asked` by the program, which is told why not; or as `usual`, and a line in the log.
+Result<void> choose_congestion(int fd, std::string_view asked, const std::string& usual) {
+    if (!asked.empty()) return tcp::set_congestion(fd, asked);
+    if (usual.empty()) return {};
+    static std::atomic<bool> told{false};
+    if (auto r = tcp::set_congestion(fd, usual); !r && !told.exchange(true)) {
+        log(LogLevel::error, "bad-setting", "XSOCK_CONGESTION=%s: %s; the system's is used",
+            usual.c_str(), r.error().what);
+    }
+    return {};
+}
+
+}  // namespace
 
 Connection::Connection(Parts parts)
     : parts_(std::move(parts)),
@@ -87,6 +106,7 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, PollCycle& cycle
     keep_fault_handler();
     parts_.send_cq->add_source(*parts_.progress);
     parts_.recv_cq->add_source(*parts_.progress);
+    if (auto r = choose_congestion(fd, attr.congestion, transport.congestion); !r) return r;
     if (auto r = socket_.open(fd, {attr.keepalive_s, silence_limit}, attr.shared_descriptor); !r) {
         return r;
     }
@@ -219,6 +239,7 @@ void Connection::publish() noexcept {
     set_stats_text(d.local, socket_.local_name().c_str());
     set_stats_text(d.peer, peer());
     set_stats_text(d.error_text, error_text_.c_str());
+    set_stats_text(d.congestion, socket_.congestion().c_str());
     stats_.describe(d);
 }
 
@@ -308,6 +329,7 @@ Result<int> Connection::descriptor() const {
 QpInfo Connection::info() const {
     QpInfo info = info_of(core_);
     info.error_text = error_text_;
+    info.congestion = socket_.congestion();
     info.rx_bytes = rx_bytes_;
     info.tx_bytes = tx_bytes_;
     return info;

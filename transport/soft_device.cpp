@@ -329,9 +329,14 @@ class SoftDevice final : public Device, public PolledDevice {
             return Error{EINVAL, "a QP needs completion queues"};
         }
         if (auto r = tcp::make_nonblocking(fd); !r) return r.error();
+        ConnectAttr accepted = connect;
+        if (!connect.congestion.empty()) {
+            if (auto r = tcp::set_congestion(fd, connect.congestion); !r) return r.error();
+            accepted.congestion = {};  // they have it from the listening socket
+        }
         Progress& progress = static_cast<SoftCq*>(attr.send_cq)->core()->home();
         auto socket = std::make_shared<ListenSocket>(
-            fd, progress, connect,
+            fd, progress, accepted,
             [this, attr](PolledQp::StateListener listener) {
                 return make_connection(attr, std::move(listener));
             },

@@ -4,9 +4,12 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <cerrno>
+#include <cstring>
 
 namespace xsock::tcp {
 namespace {
@@ -84,6 +87,25 @@ std::string local_name(int fd) {
     sockaddr_storage local{};
     socklen_t size = sizeof local;
     return name_of(local, getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size));
+}
+
+Result<void> set_congestion(int fd, std::string_view name) {
+    if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(),
+                   static_cast<socklen_t>(name.size())) == 0) {
+        return {};
+    }
+    if (errno == ENOENT) return Error{ENOENT, "the kernel has no congestion control of that name"};
+    if (errno == EPERM) {
+        return Error{EACCES, "net.ipv4.tcp_allowed_congestion_control does not have it"};
+    }
+    return Error{errno, "the congestion control cannot be set"};
+}
+
+std::string congestion(int fd) {
+    std::array<char, kCongestionMost + 1> name{};
+    socklen_t size = sizeof name;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), &size) != 0) return {};
+    return {name.data(), strnlen(name.data(), name.size())};
 }
 
 int pending_error(int fd) noexcept {

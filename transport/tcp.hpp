@@ -3,7 +3,9 @@
 // Any thread.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 
 #include "base/result.hpp"
 
@@ -20,6 +22,14 @@ Result<void> make_nonblocking(int fd);
 [[nodiscard]] std::string peer_name(int fd);
 /// The same of our end.
 [[nodiscard]] std::string local_name(int fd);
+
+/// The most bytes that the name of a congestion control may have.
+inline constexpr std::size_t kCongestionMost = 15;
+/// TCP's congestion control of a connection, or of those that a listening socket accepts. ENOENT:
+/// the kernel has none of that name; EACCES: it is not permitted.
+Result<void> set_congestion(int fd, std::string_view name);
+/// Its name; "" when unknown.
+[[nodiscard]] std::string congestion(int fd);
 
 /// SO_ERROR, cleared by asking.
 [[nodiscard]] int pending_error(int fd) noexcept;

@@ -134,6 +134,10 @@ std::size_t TcpSocket::emss() const noexcept {
     return ask_info(fd_, info) != 0 ? info.tcpi_snd_mss : 0;
 }
 
+std::string TcpSocket::congestion() const {
+    return is_open() ? tcp::congestion(fd_) : std::string();
+}
+
 TcpSocket::PeerInfo TcpSocket::peer_info() const noexcept {
     tcp_info info{};
     const socklen_t size = ask_info(fd_, info);

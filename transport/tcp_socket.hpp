@@ -59,6 +59,9 @@ class TcpSocket final {
     /// Effective maximum segment size towards the peer, bytes; 0 when unknown.
     [[nodiscard]] std::size_t emss() const noexcept;
 
+    /// The name of its congestion control; "" when unknown, or not open.
+    [[nodiscard]] std::string congestion() const;
+
     /// How far TCP has come with what it was given.
     struct PeerInfo {
         bool waiting = false;            ///< bytes are unsent or unacknowledged

@@ -279,8 +279,10 @@ int reject(rdma_cm_id* given, const void* private_data, std::uint8_t length) noe
         if (!made_qp) return fail(made_qp.error().code);
         qp = std::move(*made_qp);
         const int fd = std::exchange(id.fd, -1);
-        const auto r = qp->connect(
-            fd, {.role = ConnectAttr::Role::responder, .defer_reply = true, .private_data = {}});
+        ConnectAttr attr;
+        attr.role = ConnectAttr::Role::responder;
+        attr.defer_reply = true;
+        const auto r = qp->connect(fd, attr);
         if (!r) close(fd);
         return r ? 0 : fail(r.error().code);
     });

@@ -260,12 +260,15 @@ struct xsock_ep_attr {
     uint32_t max_starting;      /**< listener: start-ups under way, and as many connections that
                                      wait for xsock_accept(); 0: 4,096 (or XSOCK_MAX_STARTING).
                                      See xsock_listener_create() */
+    const char* congestion;     /**< TCP's congestion control for the connection, e.g. "cubic";
+                                     NULL: the system's (or XSOCK_CONGESTION) */
 };
 
 /** Begins iWARP on a connected TCP socket (IPv4 or IPv6). Returns at once; start-up goes on in the
  * background, and work may be posted meanwhile. On success the descriptor belongs to the endpoint.
  * @return NULL: EBADF, ENOTSOCK, EPROTOTYPE (not a TCP socket), ENOTCONN, EINVAL, EMFILE, ENOMEM;
- *         the descriptor is then still yours */
+ *         ENOENT, EACCES (the kernel has no such congestion control, or does not permit it); the
+ *         descriptor is then still yours */
 XSOCK_API struct xsock_ep* xsock_ep_create(int fd, const struct xsock_ep_attr* attr);
 /** Resolves `host` and `service` (as getaddrinfo), connects, begins start-up as initiator and waits
  * until it ended. @return NULL: ECONNREFUSED (also: refused by the peer's application), EPROTO (the
@@ -313,6 +316,7 @@ struct xsock_ep_info {
     uint32_t private_data_length;
     uint8_t private_data[512]; /**< the peer's */
     struct xsock_peer peer;
+    char congestion[16]; /**< TCP's control, e.g. "cubic"; "" once the connection has ended */
 };
 
 /** Fills in `info` as far as the size goes that the caller has set (XSOCK_INIT). -1: EINVAL (no
@@ -335,7 +339,8 @@ XSOCK_API int xsock_ep_abort(struct xsock_ep* ep);
  * under way (at most half of RLIMIT_NOFILE), or descriptors run out, each new one takes the place
  * of the oldest from the address, of IPv6 the /64, that has most; established ones stay.
  * @return NULL: EBADF, ENOTSOCK, EPROTOTYPE (not a TCP socket), EINVAL (not listening, or a bad
- *         attribute), EPERM, EMFILE, ENOMEM; the descriptor is then still yours */
+ *         attribute), ENOENT and EACCES as xsock_ep_create(), EPERM, EMFILE, ENOMEM; the descriptor
+ *         is then still yours */
 XSOCK_API struct xsock_listener* xsock_listener_create(int fd, const struct xsock_ep_attr* attr);
 /** Binds and listens on `host` (NULL: any address, IPv6 and IPv4) and `service`, then as above.
  * @param backlog  of listen(2); 0 or less: SOMAXCONN

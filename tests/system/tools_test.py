@@ -717,6 +717,61 @@ def test_stat():
                 "others may read a page")
 
 
+def test_congestion():
+    """XSOCK_CONGESTION: shown by stat, unknown ones named in the log, and by doctor."""
+    with Folder() as folder:
+        for name, shown in (("reno", r"^reno$"), ("nonesuch", r"^(?!nonesuch)\w+$")):
+            surroundings = dict(folder.environment, XSOCK_CONGESTION=name, XSOCK_LOG="error")
+            with Server(XSOCK, "ping", "--listen", "127.0.0.1:0",
+                        environment=surroundings) as server:
+                pinger = subprocess.Popen(
+                    [XSOCK, "ping", "127.0.0.1", str(server.port), "-i", "3600"],
+                    stdout=subprocess.PIPE, text=True,
+                    env=dict(os.environ, **folder.environment))
+                pinger.stdout.readline()
+                pinger.stdout.readline()  # the first round
+                (served,) = [p for p in folder.stat() if p["pid"] == server.process.pid]
+                assert re.match(shown, served["connections"][0]["congestion"]), served
+                said = xsock("stat", "-l", environment=folder.environment).stdout
+                assert "TCP under " in said, said
+                pinger.terminate()
+                pinger.communicate()
+            lines = re.findall(r"bad-setting: XSOCK_CONGESTION=.*", server.said)
+            assert len(lines) == (name == "nonesuch"), (name, server.said)
+    found = xsock_json("doctor", "--json", environment={"XSOCK_CONGESTION": "nonesuch"})["findings"]
+    assert any(said.startswith("warning: XSOCK_CONGESTION: the kernel has no nonesuch")
+               for said in verdict_of(found, "congestion control")), found
+    done = xsock("run", "--congestion", "a-name-too-long-", "true", status=125)
+    assert "not a name" in done.stderr, done.stderr
+
+
+def test_doctor_pacing():
+    """What a congestion control that paces costs inside the machine."""
+    control = "/proc/sys/net/ipv4/tcp_congestion_control"
+    if "XSOCK_OWN_NETWORK" not in os.environ:
+        pytest.skip("no network of its own, whose settings it may change")
+    with open(control) as now:
+        usual = now.read().strip()
+    try:
+        for wanted in ("reno", "bbr"):
+            with open(control, "w") as change:  # of this network namespace
+                change.write(wanted)
+            (said,) = [f for f in findings(status=0) if f["subject"] == "congestion control"]
+            if wanted == "reno":
+                assert (said["verdict"], said["text"]) == ("OK", "reno"), said
+                continue
+            assert said["verdict"] == "note", said
+            rates = re.fullmatch(r"bbr paces what it sends, also inside the machine: one TCP "
+                                 r"connection over loopback moves (\S+ \S+)/s, with (\w+) "
+                                 r"(\S+ \S+)/s", said["text"])
+            assert rates and "XSOCK_CONGESTION=" + rates.group(2) in said["mend"], said
+    except OSError as error:
+        pytest.skip("the congestion control cannot be chosen: %s" % error)
+    finally:
+        with open(control, "w") as change:
+            change.write(usual)
+
+
 def test_stat_modes():
     """Sockets in DDPMODE of an unmodified program, and what run's summary says of them."""
     preload = os.path.join(BUILD, "libxsock", "libxsock-preload.so")

@@ -207,9 +207,6 @@ void check_devices(Findings& findings) {
 }
 
 void check_tcp_settings(Findings& findings) {
-    const std::string control =
-        std::string(trimmed(file_text(sysctl_path("ipv4/tcp_congestion_control"))));
-    if (!control.empty()) findings.ok("congestion control", control);
     for (const auto& [name, what] : {std::pair{"ipv4/tcp_rmem", "receive buffer"},
                                      std::pair{"ipv4/tcp_wmem", "send buffer"}}) {
         const std::vector<long> sizes = numbers_of(sysctl_path(name));

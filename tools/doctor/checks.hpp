@@ -56,6 +56,7 @@ void check_processors(Findings& findings);
 void check_crc(Findings& findings);
 void check_devices(Findings& findings);
 void check_tcp_settings(Findings& findings);
+void check_congestion(Findings& findings);
 void check_firewall(Findings& findings);
 
 /// This installation.

@@ -109,6 +109,7 @@ int doctor_command(int argc, char** argv) {
         check_verbs(findings);
         check_devices(findings);
         check_tcp_settings(findings);
+        check_congestion(findings);
         check_firewall(findings);
     } else {
         check_peer(findings, host, port, timeout_s);

@@ -2,14 +2,21 @@
 // Endpoints through the C interface: every operation, both directions, and every way to end.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <fstream>
+#include <iterator>
 #include <map>
+#include <set>
+#include <string>
 #include <thread>
+#include <utility>
 
+#include "tests/unit/libxsock/own_process.hpp"
 #include "tests/unit/libxsock/pair.hpp"
 
 namespace xsock::test {
@@ -709,6 +716,89 @@ TEST(Endpoint, many_threads_post_and_poll) {
     }
     EXPECT_EQ(received, kThreads * kEach);
     EXPECT_EQ(bad, 0);
+}
+
+// ---- TCP's congestion control -----------------------------------------------
+
+class Congestion : public OneQueue {};
+
+TEST_F(Congestion, is_chosen_for_an_endpoint) {
+    const Pair pair({.adjust = [](xsock_ep_attr& client, xsock_ep_attr& server) {
+        client.congestion = "reno";
+        server.congestion = nullptr;
+    }});
+    EXPECT_STREQ(query(pair.client).congestion, "reno");
+    EXPECT_STRNE(query(pair.server).congestion, "");  // whatever the system has
+}
+
+TEST_F(Congestion, is_chosen_for_all_that_a_listener_accepts) {
+    attr.congestion = "reno";
+    xsock_listener* const listener = xsock_listen("127.0.0.1", "0", 4, &attr);
+    ASSERT_NE(listener, nullptr) << strerror(errno);
+    const std::string port = std::to_string(xsock_listener_port(listener));
+    attr.congestion = nullptr;
+    xsock_ep* const client = xsock_connect("127.0.0.1", port.c_str(), &attr, kLimitMs);
+    xsock_ep* const server = xsock_accept(listener, kLimitMs);
+    ASSERT_NE(client, nullptr) << strerror(errno);
+    ASSERT_NE(server, nullptr) << strerror(errno);
+    EXPECT_STREQ(query(server).congestion, "reno");
+    for (xsock_ep* const ep : {client, server}) EXPECT_EQ(xsock_ep_abort(ep), 0);
+    EXPECT_EQ(xsock_listener_close(listener), 0);
+}
+
+TEST_F(Congestion, an_unknown_one_is_an_error_of_the_call) {
+    int near = -1, far = -1;
+    tcp_pair(near, far);
+    const LoopbackListener listening;
+    const std::string long_name(16, 'x');
+    for (const auto& [name, error] : {std::pair<const char*, int>{"nonesuch", ENOENT},
+                                      {"", EINVAL},
+                                      {long_name.c_str(), EINVAL}}) {
+        attr.congestion = name;
+        errno = 0;
+        EXPECT_EQ(xsock_ep_create(near, &attr), nullptr);
+        EXPECT_EQ(errno, error) << name;
+        EXPECT_EQ(xsock_listener_create(listening.fd(), &attr), nullptr);
+        EXPECT_EQ(errno, error) << name;
+    }
+    for (const int fd : {near, far}) EXPECT_EQ(close(fd), 0) << "is the caller's still";
+}
+
+// The kernel refuses what net.ipv4.tcp_allowed_congestion_control lacks to those without rights.
+TEST_F(Congestion, one_that_is_not_permitted_is_told_from_an_unknown_one) {
+    const auto names = [](const char* file) {
+        std::ifstream in(std::string("/proc/sys/net/ipv4/tcp_") + file + "_congestion_control");
+        return std::set<std::string>(std::istream_iterator<std::string>(in), {});
+    };
+    std::string refused;
+    for (const std::string& name : names("available")) {
+        if (names("allowed").count(name) == 0) refused = name;
+    }
+    if (refused.empty() || geteuid() != 0) GTEST_SKIP() << "every one is permitted, or none to add";
+    int near = -1, far = -1;
+    tcp_pair(near, far);
+    attr.congestion = refused.c_str();
+    ASSERT_EQ(syscall(SYS_setresuid, -1, 65534, -1), 0);  // of this thread alone
+    xsock_ep* const ep = xsock_ep_create(near, &attr);
+    const int error = errno;
+    ASSERT_EQ(syscall(SYS_setresuid, -1, 0, -1), 0);
+    EXPECT_EQ(ep, nullptr);
+    EXPECT_EQ(error, EACCES);
+    for (const int fd : {near, far}) close(fd);
+}
+
+TEST_F(Congestion, of_a_process_gives_way_to_an_endpoints_and_may_be_unknown) {
+    with_environment("XSOCK_CONGESTION", "reno", [] {
+        const Pair pair;
+        EXPECT_STREQ(query(pair.client).congestion, "reno");
+        EXPECT_STREQ(query(pair.server).congestion, "reno");
+    });
+    with_environment("XSOCK_CONGESTION", "nonesuch", [] {
+        const Pair pair(
+            {.adjust = [](xsock_ep_attr& client, xsock_ep_attr&) { client.congestion = "reno"; }});
+        EXPECT_STREQ(query(pair.client).congestion, "reno");
+        EXPECT_STRNE(query(pair.server).congestion, "");
+    });
 }
 
 }  // namespace

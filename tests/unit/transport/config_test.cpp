@@ -48,7 +48,7 @@ class Environment : public ::testing::Test {
     static constexpr const char* kNames[] = {
         "XSOCK_PROGRESS",   "XSOCK_THREADS",    "XSOCK_CPUS",       "XSOCK_SPIN_US",
         "XSOCK_RNR_MS",     "XSOCK_COPY_LIMIT", "XSOCK_FPDU_LIMIT", "XSOCK_MAX_STARTING",
-        "XSOCK_EXTENSIONS", "XSOCK_SNAPSHOT"};
+        "XSOCK_EXTENSIONS", "XSOCK_SNAPSHOT",   "XSOCK_CONGESTION"};
 
     void SetUp() override { clear(); }
     void TearDown() override { clear(); }
@@ -68,6 +68,7 @@ class Environment : public ::testing::Test {
         EXPECT_EQ(config.max_starting, defaults.max_starting);
         EXPECT_EQ(config.extensions, defaults.extensions);
         EXPECT_EQ(config.snapshot, defaults.snapshot);
+        EXPECT_EQ(config.congestion, "");
     }
 };
 
@@ -88,6 +89,7 @@ TEST_F(Environment, good_values_are_taken) {
     setenv("XSOCK_MAX_STARTING", "1", 1);
     setenv("XSOCK_EXTENSIONS", "0", 1);
     setenv("XSOCK_SNAPSHOT", "1", 1);
+    setenv("XSOCK_CONGESTION", "fifteen-letters", 1);
     const TransportConfig config = TransportConfig::from_environment();
     EXPECT_EQ(config.progress, ProgressMode::thread);
     EXPECT_EQ(config.threads, 64u);
@@ -99,6 +101,7 @@ TEST_F(Environment, good_values_are_taken) {
     EXPECT_EQ(config.max_starting, 1u);
     EXPECT_FALSE(config.extensions);
     EXPECT_TRUE(config.snapshot);
+    EXPECT_EQ(config.congestion, "fifteen-letters");
 }
 
 TEST_F(Environment, bad_values_leave_the_default) {
@@ -114,7 +117,7 @@ TEST_F(Environment, bad_values_leave_the_default) {
           Bad{"XSOCK_COPY_LIMIT", "65537"}, Bad{"XSOCK_FPDU_LIMIT", "127"},
           Bad{"XSOCK_FPDU_LIMIT", "65536"}, Bad{"XSOCK_MAX_STARTING", "0"},
           Bad{"XSOCK_EXTENSIONS", "2"}, Bad{"XSOCK_EXTENSIONS", "off"}, Bad{"XSOCK_SNAPSHOT", "2"},
-          Bad{"XSOCK_CPUS", "none"}}) {
+          Bad{"XSOCK_CONGESTION", "sixteen-letters-"}, Bad{"XSOCK_CPUS", "none"}}) {
         setenv(bad.name, bad.value, 1);
         expect_defaults(TransportConfig::from_environment(), bad.name);
         unsetenv(bad.name);

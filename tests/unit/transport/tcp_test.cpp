@@ -55,6 +55,20 @@ TEST_F(Tcp, check_listening_names_what_is_wrong) {
     close(udp);
 }
 
+TEST_F(Tcp, congestion_control_is_chosen_by_name) {
+    ASSERT_TRUE(tcp::set_congestion(near, "reno"));  // every kernel has it, and permits it
+    EXPECT_EQ(tcp::congestion(near), "reno");
+    EXPECT_EQ(tcp::set_congestion(near, "nonesuch").error().code, ENOENT);
+    EXPECT_EQ(tcp::congestion(near), "reno");
+    EXPECT_EQ(tcp::congestion(-1), "");
+
+    ASSERT_TRUE(tcp::set_congestion(listener, "reno"));
+    const int dialed = listening.dial();
+    const int accepted = listening.accept();
+    EXPECT_EQ(tcp::congestion(accepted), "reno") << "as its listening socket";
+    for (const int fd : {dialed, accepted}) close(fd);
+}
+
 TEST_F(Tcp, make_nonblocking_and_names_are_of_the_descriptor) {
     ASSERT_TRUE(tcp::make_nonblocking(near));
     EXPECT_NE(fcntl(near, F_GETFL) & O_NONBLOCK, 0);

@@ -79,6 +79,22 @@ static int start(void* (*run)(void*), void* argument, const pthread_attr_t* give
     return error;
 }
 
+/* One that the program's signals do not reach. Those that an instruction raises stay: the engine's
+ * handler must see what a bad address of the program does, and the kernel kills a process that
+ * blocks what it has to deliver. */
+static int start_without_signals(void* (*run)(void*), void* argument) {
+    static const int raised[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
+    sigset_t set, before;
+    size_t i;
+    int error;
+    sigfillset(&set);
+    for (i = 0; i < sizeof raised / sizeof raised[0]; i++) sigdelset(&set, raised[i]);
+    pthread_sigmask(SIG_SETMASK, &set, &before);
+    error = start(run, argument, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
 static void notify(const struct sigevent* event) {
     if (event->sigev_notify == SIGEV_SIGNAL) {
         siginfo_t info;
@@ -143,16 +159,6 @@ static void* serve(void* argument) {
     }
 }
 
-static int start_line(struct line* l) {
-    sigset_t all, before;
-    int error;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = start(serve, l, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 static int enqueue(struct aiocb* control, int opcode) {
     const int fd = control->aio_fildes;
     struct request* const r = calloc(1, sizeof *r);
@@ -173,7 +179,7 @@ static int enqueue(struct aiocb* control, int opcode) {
             *place = r;
         } else {
             *spare = (struct line){fd, r, lines};
-            failed = start_line(spare) != 0;
+            failed = start_without_signals(serve, spare) != 0;
             if (!failed) {
                 lines = spare;
                 spare = NULL;
@@ -405,15 +411,11 @@ static int list_io(int mode, struct aiocb* const* list, int count, const struct 
         return result;
     }
     if (event != NULL && event->sigev_notify != SIGEV_NONE) {
-        sigset_t all, before;
         l->event = *event;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        if (start(notify_when_all_done, l, NULL) != 0) {
+        if (start_without_signals(notify_when_all_done, l) != 0) {
             free(l);
             failed = 1;
         }
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
     } else {
         free(l);
     }

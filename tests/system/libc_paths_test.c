@@ -172,6 +172,28 @@ CASE(aio_of_plain_ones_is_libcs) {
     close_pair(fds);
 }
 
+CASE(aio_fails_with_memory_that_is_not_there) {
+    void* const gone = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct aiocb write_it = {.aio_buf = gone, .aio_nbytes = 4096, .aio_lio_opcode = LIO_WRITE};
+    struct aiocb read_it = {.aio_buf = gone, .aio_nbytes = 4096, .aio_lio_opcode = LIO_READ};
+    struct aiocb* const list[] = {&write_it};
+    int fds[2];
+    pair_of(1, fds);
+    CHECK(gone != MAP_FAILED);
+    write_it.aio_fildes = fds[0];
+    read_it.aio_fildes = fds[1];
+    CHECK_ERROR(write(fds[0], gone, 4096), EFAULT);
+    CHECK(aio_write(&write_it) == 0);
+    wait_for(&write_it);
+    CHECK(aio_error(&write_it) == EFAULT && aio_return(&write_it) == -1);
+    CHECK_ERROR(lio_listio(LIO_WAIT, list, 1, NULL), EIO);
+    CHECK(aio_error(&write_it) == EFAULT);
+    CHECK(aio_read(&read_it) == 0 && send(fds[0], "text", 4, 0) == 4);
+    wait_for(&read_it);
+    CHECK(aio_error(&read_it) == EFAULT);
+    CHECK(munmap(gone, 4096) == 0 && close(fds[0]) == 0 && close(fds[1]) == 0);
+}
+
 /* ---- stdio over 0, 1 and 2
  * -----------------------------------------------------------------------
  */

@@ -20,10 +20,21 @@
 
 #include "libxsock/overlay/overlay.h"
 
+/* A call of lio_listio(). The program may use an aiocb for something else as soon as it is done, so
+ * what is not done is counted here. */
+struct list {
+    int left;              /* requests of ours, libc's together as one, and the call itself */
+    int failed;            /* one of ours has */
+    struct sigevent event; /* when none is left */
+    int libcs_count;
+    struct aiocb* libcs[];
+};
+
 struct request {
     struct aiocb* control;
     int opcode;            /* LIO_READ, LIO_WRITE */
-    struct sigevent event; /* of a cancelled one */
+    struct list* list;     /* its part of one; once done: it was the last */
+    struct sigevent event; /* once done */
     struct request* next;
 };
 
@@ -113,19 +124,37 @@ static void notify(const struct sigevent* event) {
     }
 }
 
-/* A request is out of its line and done; the program may free it at once. What it is told by.
- * @pre the lock is held, so that a request is always either in a line or done */
-static struct sigevent finish(struct aiocb* control, ssize_t result, int error) {
-    const struct sigevent event = control->aio_sigevent;
-    control->__return_value = result;
-    __atomic_store_n(&control->__error_code, error, __ATOMIC_RELEASE);
-    return event;
+static void notify_of_list(struct list* list) {
+    notify(&list->event);
+    free(list);
 }
 
-static void tell(const struct sigevent* event) {
+/* The call's count, or libc's. */
+static void count_down(struct list* list) {
+    int left;
+    pthread_mutex_lock(&lock);
+    left = --list->left;
+    pthread_mutex_unlock(&lock);
+    if (left == 0) notify_of_list(list);
+}
+
+/* A request is out of its line and done; the program may free its aiocb at once.
+ * @pre the lock is held, so that a request is always either in a line or done */
+static void finish(struct request* r, ssize_t result, int error) {
+    r->event = r->control->aio_sigevent;
+    r->control->__return_value = result;
+    __atomic_store_n(&r->control->__error_code, error, __ATOMIC_RELEASE);
+    if (r->list == NULL) return;
+    r->list->failed |= error != 0;
+    if (--r->list->left != 0) r->list = NULL;
+}
+
+static void tell_and_free(struct request* r) {
     atomic_fetch_add(&completions, 1);
     syscall(SYS_futex, &completions, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-    notify(event);
+    notify(&r->event);
+    if (r->list != NULL) notify_of_list(r->list);
+    free(r);
 }
 
 /* ---- requests -----------------------------------------------------------------------------------
@@ -139,10 +168,9 @@ static void* serve(void* argument) {
         const ssize_t n = r->opcode == LIO_READ ? overlay_read(l->fd, buffer, c->aio_nbytes)
                                                 : overlay_write(l->fd, buffer, c->aio_nbytes);
         const int error = n < 0 ? errno : 0;
-        struct sigevent event;
         int over;
         pthread_mutex_lock(&lock);
-        event = finish(c, n, error);
+        finish(r, n, error);
         l->first = r->next;
         over = l->first == NULL;
         if (over) {
@@ -151,15 +179,15 @@ static void* serve(void* argument) {
             *place = l->next;
         }
         pthread_mutex_unlock(&lock);
-        free(r);
-        tell(&event);
+        tell_and_free(r);
         if (!over) continue;
         free(l);
         return NULL;
     }
 }
 
-static int enqueue(struct aiocb* control, int opcode) {
+/* `list`: its part of one, or NULL. */
+static int enqueue(struct aiocb* control, int opcode, struct list* list) {
     const int fd = control->aio_fildes;
     struct request* const r = calloc(1, sizeof *r);
     struct line* spare = calloc(1, sizeof *spare);
@@ -167,7 +195,7 @@ static int enqueue(struct aiocb* control, int opcode) {
     int failed = r == NULL || spare == NULL;
     if (!failed) {
         struct request** place;
-        *r = (struct request){.control = control, .opcode = opcode};
+        *r = (struct request){.control = control, .opcode = opcode, .list = list};
         fd_table_is_ours(); /* a child without a fork handler detects the fork here */
         pthread_mutex_lock(&lock);
         for (l = lines; l != NULL && l->fd != fd; l = l->next) {
@@ -185,6 +213,7 @@ static int enqueue(struct aiocb* control, int opcode) {
                 spare = NULL;
             }
         }
+        if (!failed && list != NULL) list->left++;
         pthread_mutex_unlock(&lock);
     }
     free(spare);
@@ -198,22 +227,22 @@ static int enqueue(struct aiocb* control, int opcode) {
 static int is_ours(const struct aiocb* control) { return overlay_is_socket(control->aio_fildes); }
 
 int overlay_aio_read(struct aiocb* control) {
-    return is_ours(control) ? enqueue(control, LIO_READ) : LIBC(aio_read)(control);
+    return is_ours(control) ? enqueue(control, LIO_READ, NULL) : LIBC(aio_read)(control);
 }
 
 int overlay_aio_write(struct aiocb* control) {
-    return is_ours(control) ? enqueue(control, LIO_WRITE) : LIBC(aio_write)(control);
+    return is_ours(control) ? enqueue(control, LIO_WRITE, NULL) : LIBC(aio_write)(control);
 }
 
 /* The members that are used here lie before the offset, in which the two structures differ. */
 int overlay_aio_read64(struct aiocb64* control) {
     struct aiocb* const same = (struct aiocb*)control;
-    return is_ours(same) ? enqueue(same, LIO_READ) : LIBC(aio_read64)(control);
+    return is_ours(same) ? enqueue(same, LIO_READ, NULL) : LIBC(aio_read64)(control);
 }
 
 int overlay_aio_write64(struct aiocb64* control) {
     struct aiocb* const same = (struct aiocb*)control;
-    return is_ours(same) ? enqueue(same, LIO_WRITE) : LIBC(aio_write64)(control);
+    return is_ours(same) ? enqueue(same, LIO_WRITE, NULL) : LIBC(aio_write64)(control);
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------
@@ -241,23 +270,32 @@ static struct mixture not_done(const struct aiocb* const* list, int count) {
     return m;
 }
 
-/* Until one of the list is done, or `all`; -1 with EAGAIN (`until`, CLOCK_MONOTONIC; may be NULL)
- * or EINTR. Where some are libc's, which does not wake this thread, it looks once a millisecond. */
-static int wait_for(const struct aiocb* const* list, int count, int all,
-                    const struct timespec* until) {
+/* Until `completions` is no more what was `seen`, or for `time` (NULL: ever). -1: EINTR. */
+static int sleep_for(uint32_t seen, const struct timespec* time) {
+    int cancel_type;
+    long slept;
+    /* (nothing is held, so that the thread may be cancelled at any instruction) */
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &cancel_type);
+    slept = syscall(SYS_futex, &completions, FUTEX_WAIT_PRIVATE, seen, time, NULL, 0);
+    pthread_setcanceltype(cancel_type, NULL);
+    return slept != 0 && errno == EINTR ? -1 : 0;
+}
+
+/* Until one of the list is done; -1 with EAGAIN (`until`, CLOCK_MONOTONIC; may be NULL) or EINTR.
+ * Where some are libc's, which does not wake this thread, it checks once a millisecond. */
+static int wait_for(const struct aiocb* const* list, int count, const struct timespec* until) {
     const struct timespec nap = {0, 1000000};
     const int mixed = not_done(list, count).libcs != 0;
     for (;;) {
         const uint32_t seen = atomic_load(&completions);
         struct timespec now, left;
-        int i, done = 0, used = 0, cancel_type;
-        long slept;
+        int i, used = 0;
         for (i = 0; i < count; i++) {
             if (list[i] == NULL) continue;
             used++;
-            done += is_done(list[i]);
+            if (is_done(list[i])) return 0;
         }
-        if (all ? done == used : done != 0 || used == 0) return 0;
+        if (used == 0) return 0;
         if (until != NULL) {
             clock_gettime(CLOCK_MONOTONIC, &now);
             left.tv_sec = until->tv_sec - now.tv_sec;
@@ -271,15 +309,7 @@ static int wait_for(const struct aiocb* const* list, int count, int all,
                 return -1;
             }
         }
-        /* (nothing is held, so that the thread may be cancelled at any instruction) */
-        pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &cancel_type);
-        slept = syscall(SYS_futex, &completions, FUTEX_WAIT_PRIVATE, seen,
-                        mixed           ? &nap
-                        : until != NULL ? &left
-                                        : NULL,
-                        NULL, 0);
-        pthread_setcanceltype(cancel_type, NULL);
-        if (slept != 0 && errno == EINTR) return -1;
+        if (sleep_for(seen, mixed ? &nap : until != NULL ? &left : NULL) != 0) return -1;
     }
 }
 
@@ -291,7 +321,7 @@ int overlay_aio_suspend(const struct aiocb* const* list, int count, const struct
         until.tv_sec += time->tv_sec + (until.tv_nsec + time->tv_nsec) / 1000000000;
         until.tv_nsec = (until.tv_nsec + time->tv_nsec) % 1000000000;
     }
-    return wait_for(list, count, 0, time != NULL ? &until : NULL);
+    return wait_for(list, count, time != NULL ? &until : NULL);
 }
 
 int overlay_aio_suspend64(const struct aiocb64* const* list, int count,
@@ -324,7 +354,7 @@ static int cancel(int fd, const struct aiocb* control, int* answer) {
                 continue;
             }
             *place = r->next;
-            r->event = finish(r->control, -1, ECANCELED);
+            finish(r, -1, ECANCELED);
             r->next = cancelled;
             cancelled = r;
         }
@@ -335,8 +365,7 @@ static int cancel(int fd, const struct aiocb* control, int* answer) {
     while (cancelled != NULL) {
         struct request* const r = cancelled;
         cancelled = r->next;
-        tell(&r->event);
-        free(r);
+        tell_and_free(r);
     }
     return l != NULL || overlay_is_socket(fd);
 }
@@ -352,22 +381,8 @@ int overlay_aio_cancel64(int fd, struct aiocb64* control) {
 }
 
 /* ---- lists --------------------------------------------------------------------------------------
- * One with a request of ours is taken apart. */
-struct listed {
-    struct sigevent event;
-    int count;
-    const struct aiocb* requests[];
-};
-
-static void* notify_when_all_done(void* argument) {
-    struct listed* const l = argument;
-    while (wait_for(l->requests, l->count, 1, NULL) != 0) {
-    }
-    notify(&l->event);
-    free(l);
-    return NULL;
-}
-
+ * One with a request of ours is taken apart; libc's are a list of their own.
+ */
 static int any_ours(struct aiocb* const* list, int count) {
     int i;
     if (!fd_any()) return 0;
@@ -377,50 +392,85 @@ static int any_ours(struct aiocb* const* list, int count) {
     return 0;
 }
 
-static int one_of_list(struct aiocb* control, int wide) {
-    const int reads = control->aio_lio_opcode == LIO_READ;
-    struct aiocb64* const same = (struct aiocb64*)control;
-    if (wide) return reads ? overlay_aio_read64(same) : overlay_aio_write64(same);
-    return reads ? overlay_aio_read(control) : overlay_aio_write(control);
+static void on_libcs_done(union sigval list) { count_down(list.sival_ptr); }
+
+static int call_libc(int mode, struct list* l, struct sigevent* event, int wide) {
+    if (wide) {
+        struct aiocb64* const* const same = (struct aiocb64* const*)l->libcs;
+        return LIBC(lio_listio64)(mode, same, l->libcs_count, event);
+    }
+    return LIBC(lio_listio)(mode, l->libcs, l->libcs_count, event);
+}
+
+/* 0, EIO (one has failed) or EINTR. */
+static int wait_for_ours(struct list* l) {
+    for (;;) {
+        const uint32_t seen = atomic_load(&completions);
+        int left, failed;
+        pthread_mutex_lock(&lock);
+        left = l->left;
+        failed = l->failed;
+        pthread_mutex_unlock(&lock);
+        if (left == 1) return failed ? EIO : 0;
+        if (sleep_for(seen, NULL) != 0) return EINTR;
+    }
+}
+
+static void on_cancelled(void* list) { count_down(list); }
+
+/* Until all are done. 0, EIO or EINTR. */
+static int wait_for_all(struct list* l, int wide) {
+    int libcs = 0, ours = 0;
+    pthread_cleanup_push(on_cancelled, l);
+    if (l->libcs_count != 0 && call_libc(LIO_WAIT, l, NULL, wide) != 0) {
+        libcs = errno == EINTR ? EINTR : EIO;
+    }
+    if (libcs != EINTR) ours = wait_for_ours(l);
+    pthread_cleanup_pop(0);
+    return ours != 0 ? ours : libcs;
+}
+
+/* Of LIO_NOWAIT. As libc's, the event does not come where libc lacks memory. 0 or an errno. */
+static int start_libcs(struct list* l, int wide) {
+    struct sigevent event = {.sigev_notify = SIGEV_NONE};
+    if (l->libcs_count == 0) return 0;
+    if (l->event.sigev_notify != SIGEV_NONE) {
+        event.sigev_notify = SIGEV_THREAD;
+        event.sigev_notify_function = on_libcs_done;
+        event.sigev_value.sival_ptr = l;
+        pthread_mutex_lock(&lock);
+        l->left++;
+        pthread_mutex_unlock(&lock);
+    }
+    return call_libc(LIO_NOWAIT, l, &event, wide) == 0 ? 0 : errno;
 }
 
 static int list_io(int mode, struct aiocb* const* list, int count, const struct sigevent* event,
                    int wide) {
-    struct listed* const l = calloc(1, sizeof *l + (size_t)count * sizeof l->requests[0]);
-    int i, failed = 0;
+    struct list* const l = calloc(1, sizeof *l + (size_t)count * sizeof l->libcs[0]);
+    int i, error = 0, later;
     if (l == NULL) {
         errno = EAGAIN;
         return -1;
     }
+    l->left = 1;
+    l->event.sigev_notify = SIGEV_NONE;
+    if (mode == LIO_NOWAIT && event != NULL) l->event = *event;
     for (i = 0; i < count; i++) {
-        if (list[i] == NULL || list[i]->aio_lio_opcode == LIO_NOP) continue;
-        if (one_of_list(list[i], wide) != 0) {
-            failed = 1;
-        } else {
-            l->requests[l->count++] = list[i];
+        const int opcode = list[i] != NULL ? list[i]->aio_lio_opcode : LIO_NOP;
+        if (opcode == LIO_NOP) continue;
+        if (!is_ours(list[i])) {
+            l->libcs[l->libcs_count++] = list[i];
+        } else if (enqueue(list[i], opcode == LIO_READ ? LIO_READ : LIO_WRITE, l) != 0) {
+            error = mode == LIO_WAIT ? EIO : errno;
         }
     }
-    if (mode == LIO_WAIT) {
-        int result = wait_for(l->requests, l->count, 1, NULL);
-        for (i = 0; i < l->count && result == 0; i++) failed |= state_of(l->requests[i]) != 0;
-        free(l);
-        if (result == 0 && failed) {
-            errno = EIO;
-            result = -1;
-        }
-        return result;
-    }
-    if (event != NULL && event->sigev_notify != SIGEV_NONE) {
-        l->event = *event;
-        if (start_without_signals(notify_when_all_done, l) != 0) {
-            free(l);
-            failed = 1;
-        }
-    } else {
-        free(l);
-    }
-    if (failed) errno = EAGAIN;
-    return failed ? -1 : 0;
+    later = mode == LIO_WAIT ? wait_for_all(l, wide) : start_libcs(l, wide);
+    if (later != 0) error = later;
+    count_down(l);
+    if (error == 0) return 0;
+    errno = error;
+    return -1;
 }
 
 int overlay_lio_listio(int mode, struct aiocb* const* list, int count, struct sigevent* event) {

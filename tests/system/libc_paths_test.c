@@ -67,6 +67,13 @@ CASE(aio_carries_messages) {
 
 static _Atomic int called;
 static void on_completion(union sigval value) { called += value.sival_int; }
+static void wait_called(int value) {
+    int i;
+    for (i = 0; called == 0 && i < 20000; i++) usleep(1000);
+    CHECK(called == value);
+    called = 0;
+}
+
 static volatile int signal_value;
 static void on_signal(int number, siginfo_t* info, void* context) {
     (void)number;
@@ -87,8 +94,8 @@ CASE(aio_notifies) {
     request.aio_sigevent.sigev_value.sival_int = 7;
     CHECK(aio_write(&request) == 0);
     expect(fds[1], "x");
-    for (i = 0; called == 0 && i < 20000; i++) usleep(1000);
-    CHECK(called == 7 && aio_error(&request) == 0);
+    wait_called(7);
+    CHECK(aio_error(&request) == 0);
     CHECK(sigaction(SIGRTMIN, &action, NULL) == 0);
     request.aio_sigevent.sigev_notify = SIGEV_SIGNAL;
     request.aio_sigevent.sigev_signo = SIGRTMIN;
@@ -109,7 +116,6 @@ CASE(lists_of_aio) {
     struct aiocb* const list[] = {&one, NULL, &plain, &nothing, &two};
     struct sigevent event = {.sigev_notify = SIGEV_THREAD};
     int fds[2];
-    int i;
     pair_of(1, fds);
     one.aio_fildes = two.aio_fildes = fds[0];
     plain.aio_fildes = zero;
@@ -120,12 +126,107 @@ CASE(lists_of_aio) {
     expect(fds[1], "bb");
     event.sigev_notify_function = on_completion;
     event.sigev_value.sival_int = 3;
-    called = 0;
     CHECK(lio_listio(LIO_NOWAIT, list, 5, &event) == 0);
     expect(fds[1], "a");
     expect(fds[1], "bb");
-    for (i = 0; called == 0 && i < 20000; i++) usleep(1000);
-    CHECK(called == 3);
+    wait_called(3);
+    close(zero);
+    close_pair(fds);
+}
+
+/* A request on a page of its own. */
+static struct aiocb* paged_request(int fd, int opcode, void* buffer, size_t bytes) {
+    struct aiocb* const request =
+        mmap(NULL, sizeof *request, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(request != MAP_FAILED);
+    request->aio_fildes = fd;
+    request->aio_lio_opcode = opcode;
+    request->aio_buf = buffer;
+    request->aio_nbytes = bytes;
+    return request;
+}
+
+static void return_and_unmap(struct aiocb* request, ssize_t result) {
+    wait_for(request);
+    CHECK(aio_return(request) == result && munmap(request, sizeof *request) == 0);
+}
+
+CASE(requests_of_a_list_are_free_once_done) {
+    char a[] = "a", file[8], in[8];
+    const int zero = open("/dev/zero", O_RDONLY);
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD, .sigev_notify_function = on_completion};
+    int fds[2], round;
+    pair_of(1, fds);
+    event.sigev_value.sival_int = 5;
+    for (round = 0; round < 10; round++) {
+        struct aiocb* const list[] = {paged_request(fds[0], LIO_WRITE, a, 1),
+                                      paged_request(zero, LIO_READ, file, sizeof file),
+                                      paged_request(fds[0], LIO_READ, in, sizeof in)};
+        CHECK(lio_listio(LIO_NOWAIT, list, 3, &event) == 0);
+        return_and_unmap(list[1], sizeof file);
+        return_and_unmap(list[0], 1);
+        expect(fds[1], "a");
+        usleep(5000);
+        CHECK(called == 0); /* the third is not done */
+        CHECK(send(fds[1], "text", 4, 0) == 4);
+        return_and_unmap(list[2], 4);
+        wait_called(5);
+    }
+    close(zero);
+    close_pair(fds);
+}
+
+CASE(a_list_whose_last_request_is_cancelled_is_done) {
+    char in[3][8];
+    struct aiocb requests[3];
+    struct aiocb* const list[] = {&requests[1], &requests[2]};
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD, .sigev_notify_function = on_completion};
+    int fds[2], i;
+    pair_of(1, fds);
+    memset(requests, 0, sizeof requests);
+    for (i = 0; i < 3; i++) {
+        requests[i].aio_fildes = fds[1];
+        requests[i].aio_buf = in[i];
+        requests[i].aio_nbytes = sizeof in[i];
+    }
+    event.sigev_value.sival_int = 6;
+    CHECK(aio_read(&requests[0]) == 0 && lio_listio(LIO_NOWAIT, list, 2, &event) == 0);
+    CHECK(aio_cancel(fds[1], &requests[1]) == AIO_CANCELED);
+    usleep(20000);
+    CHECK(called == 0 && aio_cancel(fds[1], &requests[2]) == AIO_CANCELED);
+    wait_called(6);
+    CHECK(send(fds[0], "x", 1, 0) == 1);
+    wait_for(&requests[0]);
+    close_pair(fds);
+}
+
+/* Its own requests are done all the same. */
+static void interrupted(int number) { (void)number; }
+static void* interrupt_later(void* thread) {
+    usleep(50000);
+    CHECK(pthread_kill(*(pthread_t*)thread, SIGUSR1) == 0);
+    return NULL;
+}
+
+CASE(waiting_for_a_list_is_interrupted) {
+    char in[8] = "", file[8];
+    const int zero = open("/dev/zero", O_RDONLY);
+    struct aiocb plain = {.aio_buf = file, .aio_nbytes = 8, .aio_lio_opcode = LIO_READ};
+    struct aiocb read_it = {.aio_buf = in, .aio_nbytes = sizeof in, .aio_lio_opcode = LIO_READ};
+    struct aiocb* const list[] = {&read_it, &plain};
+    const struct sigaction action = {.sa_handler = interrupted};
+    pthread_t self = pthread_self(), thread;
+    int fds[2];
+    pair_of(1, fds);
+    read_it.aio_fildes = fds[1];
+    plain.aio_fildes = zero;
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    CHECK(pthread_create(&thread, NULL, interrupt_later, &self) == 0);
+    CHECK_ERROR(lio_listio(LIO_WAIT, list, 2, NULL), EINTR);
+    CHECK(pthread_join(thread, NULL) == 0 && aio_error(&plain) == 0);
+    CHECK(send(fds[0], "text", 4, 0) == 4);
+    wait_for(&read_it);
+    CHECK(aio_return(&read_it) == 4 && memcmp(in, "text", 4) == 0);
     close(zero);
     close_pair(fds);
 }

@@ -106,6 +106,41 @@ CASE(aio_notifies) {
     close_pair(fds);
 }
 
+static sigset_t mask_inside;
+static void keep_mask(union sigval value) {
+    CHECK(pthread_sigmask(SIG_SETMASK, NULL, &mask_inside) == 0);
+    called = value.sival_int;
+}
+
+CASE(aio_notifies_with_the_signals_of_libc) {
+    char byte[] = "x";
+    struct aiocb request = {.aio_buf = byte, .aio_nbytes = 1, .aio_lio_opcode = LIO_WRITE};
+    struct aiocb* const list[] = {&request};
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD, .sigev_notify_function = keep_mask};
+    sigset_t ours, libcs;
+    int fds[2], pipes[2], whole_list, number;
+    pair_of(1, fds);
+    CHECK(pipe(pipes) == 0);
+    event.sigev_value.sival_int = 1;
+    for (whole_list = 0; whole_list < 2; whole_list++) {
+        if (!whole_list) request.aio_sigevent = event;
+        request.aio_fildes = pipes[1];
+        CHECK((whole_list ? lio_listio(LIO_NOWAIT, list, 1, &event) : aio_write(&request)) == 0);
+        wait_called(1);
+        libcs = mask_inside;
+        request.aio_fildes = fds[0];
+        CHECK((whole_list ? lio_listio(LIO_NOWAIT, list, 1, &event) : aio_write(&request)) == 0);
+        wait_called(1);
+        ours = mask_inside;
+        for (number = 1; number < NSIG; number++) {
+            CHECK(sigismember(&ours, number) == sigismember(&libcs, number));
+        }
+        request.aio_sigevent.sigev_notify = SIGEV_NONE;
+    }
+    close_pair(pipes);
+    close_pair(fds);
+}
+
 CASE(lists_of_aio) {
     char a[] = "a", b[] = "bb", file[8] = "";
     const int zero = open("/dev/zero", O_RDONLY);

@@ -13,11 +13,11 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "libxsock/overlay/aio_notify.h"
 #include "libxsock/overlay/overlay.h"
 
 /* A call of lio_listio(). The program may use an aiocb for something else as soon as it is done, so
@@ -69,67 +69,8 @@ static int is_queued(const struct aiocb* control) {
 
 /* ---- telling the program ------------------------------------------------------------------------
  */
-/* As libc does, with no signal blocked. */
-static void* call_function(void* argument) {
-    struct sigevent* const event = argument;
-    const struct sigevent copy = *event;
-    sigset_t none;
-    free(event);
-    sigemptyset(&none);
-    pthread_sigmask(SIG_SETMASK, &none, NULL);
-    copy.sigev_notify_function(copy.sigev_value);
-    return NULL;
-}
-
-/* A detached thread, with the signals that are blocked here. */
-static int start(void* (*run)(void*), void* argument, const pthread_attr_t* given) {
-    pthread_attr_t attributes;
-    pthread_t thread;
-    int error;
-    if (given != NULL) return pthread_create(&thread, given, run, argument);
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    error = pthread_create(&thread, &attributes, run, argument);
-    pthread_attr_destroy(&attributes);
-    return error;
-}
-
-/* One that the program's signals do not reach. Those that an instruction raises stay: the engine's
- * handler must see what a bad address of the program does, and the kernel kills a process that
- * blocks what it has to deliver. */
-static int start_without_signals(void* (*run)(void*), void* argument) {
-    static const int raised[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
-    sigset_t set, before;
-    size_t i;
-    int error;
-    sigfillset(&set);
-    for (i = 0; i < sizeof raised / sizeof raised[0]; i++) sigdelset(&set, raised[i]);
-    pthread_sigmask(SIG_SETMASK, &set, &before);
-    error = start(run, argument, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
-static void notify(const struct sigevent* event) {
-    if (event->sigev_notify == SIGEV_SIGNAL) {
-        siginfo_t info;
-        memset(&info, 0, sizeof info);
-        info.si_signo = event->sigev_signo;
-        info.si_code = SI_ASYNCIO;
-        info.si_pid = getpid();
-        info.si_uid = getuid();
-        info.si_value = event->sigev_value;
-        syscall(SYS_rt_sigqueueinfo, info.si_pid, info.si_signo, &info);
-    } else if (event->sigev_notify == SIGEV_THREAD) {
-        struct sigevent* const copy = malloc(sizeof *copy);
-        if (copy == NULL) return;
-        *copy = *event;
-        if (start(call_function, copy, event->sigev_notify_attributes) != 0) free(copy);
-    }
-}
-
 static void notify_of_list(struct list* list) {
-    notify(&list->event);
+    aio_notify(&list->event);
     free(list);
 }
 
@@ -156,7 +97,7 @@ static void finish(struct request* r, ssize_t result, int error) {
 static void tell_and_free(struct request* r) {
     atomic_fetch_add(&completions, 1);
     syscall(SYS_futex, &completions, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-    notify(&r->event);
+    aio_notify(&r->event);
     if (r->list != NULL) notify_of_list(r->list);
     free(r);
 }
@@ -211,7 +152,7 @@ static int enqueue(struct aiocb* control, int opcode, struct list* list) {
             *place = r;
         } else {
             *spare = (struct line){fd, r, lines};
-            failed = start_without_signals(serve, spare) != 0;
+            failed = aio_start_thread(serve, spare) != 0;
             if (!failed) {
                 lines = spare;
                 spare = NULL;

@@ -32,7 +32,7 @@ struct list {
 
 struct request {
     struct aiocb* control;
-    int opcode;            /* LIO_READ, LIO_WRITE */
+    int opcode;            /* LIO_READ, LIO_WRITE, or what ends in EINVAL */
     struct list* list;     /* its part of one; once done: it was the last */
     struct sigevent event; /* once done */
     struct request* next;
@@ -104,14 +104,20 @@ static void tell_and_free(struct request* r) {
 
 /* ---- requests -----------------------------------------------------------------------------------
  */
+static ssize_t call(int fd, const struct request* r) {
+    void* const buffer = (void*)r->control->aio_buf;
+    const size_t bytes = r->control->aio_nbytes;
+    if (r->opcode == LIO_READ) return overlay_read(fd, buffer, bytes);
+    if (r->opcode == LIO_WRITE) return overlay_write(fd, buffer, bytes);
+    errno = EINVAL;
+    return -1;
+}
+
 static void* serve(void* argument) {
     struct line* const l = argument;
     for (;;) {
         struct request* const r = l->first; /* only this thread takes it away */
-        struct aiocb* const c = r->control;
-        void* const buffer = (void*)c->aio_buf;
-        const ssize_t n = r->opcode == LIO_READ ? overlay_read(l->fd, buffer, c->aio_nbytes)
-                                                : overlay_write(l->fd, buffer, c->aio_nbytes);
+        const ssize_t n = call(l->fd, r);
         const int error = n < 0 ? errno : 0;
         int over;
         pthread_mutex_lock(&lock);
@@ -131,13 +137,24 @@ static void* serve(void* argument) {
     }
 }
 
+static int refuse(struct aiocb* control, int error) {
+    control->__error_code = errno = error;
+    control->__return_value = -1;
+    return -1;
+}
+
 /* `list`: its part of one, or NULL. */
 static int enqueue(struct aiocb* control, int opcode, struct list* list) {
     const int fd = control->aio_fildes;
-    struct request* const r = calloc(1, sizeof *r);
-    struct line* spare = calloc(1, sizeof *spare);
-    struct line* l;
-    int failed = r == NULL || spare == NULL;
+    struct request* r;
+    struct line *l, *spare;
+    int failed;
+    if (control->aio_reqprio < 0 || control->aio_reqprio > AIO_PRIO_DELTA_MAX) {
+        return refuse(control, EINVAL);
+    }
+    r = calloc(1, sizeof *r);
+    spare = calloc(1, sizeof *spare);
+    failed = r == NULL || spare == NULL;
     if (!failed) {
         struct request** place;
         *r = (struct request){.control = control, .opcode = opcode, .list = list};
@@ -164,9 +181,7 @@ static int enqueue(struct aiocb* control, int opcode, struct list* list) {
     free(spare);
     if (!failed) return 0;
     free(r);
-    control->__error_code = errno = EAGAIN;
-    control->__return_value = -1;
-    return -1;
+    return refuse(control, EAGAIN);
 }
 
 static int is_ours(const struct aiocb* control) { return overlay_is_socket(control->aio_fildes); }
@@ -284,6 +299,7 @@ static int cancel(int fd, const struct aiocb* control, int* answer) {
     struct request* cancelled = NULL;
     struct line* l;
     if (!fd_any()) return 0;
+    if (control != NULL && control->aio_fildes != fd) return 0; /* libc refuses it */
     fd_table_is_ours();
     *answer = AIO_ALLDONE;
     pthread_mutex_lock(&lock);
@@ -392,8 +408,13 @@ static int start_libcs(struct list* l, int wide) {
 
 static int list_io(int mode, struct aiocb* const* list, int count, const struct sigevent* event,
                    int wide) {
-    struct list* const l = calloc(1, sizeof *l + (size_t)count * sizeof l->libcs[0]);
-    int i, error = 0, later;
+    struct list* l;
+    int i, error = 0, later, started = 0;
+    if (mode != LIO_WAIT && mode != LIO_NOWAIT) {
+        errno = EINVAL;
+        return -1;
+    }
+    l = calloc(1, sizeof *l + (size_t)count * sizeof l->libcs[0]);
     if (l == NULL) {
         errno = EAGAIN;
         return -1;
@@ -406,10 +427,13 @@ static int list_io(int mode, struct aiocb* const* list, int count, const struct 
         if (opcode == LIO_NOP) continue;
         if (!is_ours(list[i])) {
             l->libcs[l->libcs_count++] = list[i];
-        } else if (enqueue(list[i], opcode == LIO_READ ? LIO_READ : LIO_WRITE, l) != 0) {
-            error = mode == LIO_WAIT ? EIO : errno;
+        } else if (enqueue(list[i], opcode, l) == 0) {
+            started++;
+        } else {
+            error = errno;
         }
     }
+    if (error != 0 && mode == LIO_WAIT && started + l->libcs_count != 0) error = EIO;
     later = mode == LIO_WAIT ? wait_for_all(l, wide) : start_libcs(l, wide);
     if (later != 0) error = later;
     count_down(l);

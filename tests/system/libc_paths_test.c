@@ -266,6 +266,87 @@ CASE(waiting_for_a_list_is_interrupted) {
     close_pair(fds);
 }
 
+/* What a call and the requests of its list have answered. */
+struct answer {
+    int result, error, errors[2];
+    ssize_t results[2];
+};
+
+static struct answer answer_of_list(int fd, int mode, int opcode, int priority, int count) {
+    char byte[] = "x";
+    struct aiocb requests[2];
+    struct aiocb* const list[] = {&requests[0], &requests[1]};
+    struct answer answer;
+    int i;
+    memset(&answer, 0, sizeof answer);
+    memset(requests, 0, sizeof requests);
+    for (i = 0; i < count; i++) {
+        requests[i].aio_fildes = fd;
+        requests[i].aio_buf = byte;
+        requests[i].aio_nbytes = 1;
+        requests[i].aio_lio_opcode = LIO_WRITE;
+    }
+    requests[0].aio_lio_opcode = opcode;
+    requests[0].aio_reqprio = priority;
+    answer.result = lio_listio(mode, list, count, NULL);
+    if (answer.result != 0) answer.error = errno;
+    for (i = 0; i < count; i++) {
+        wait_for(&requests[i]);
+        answer.errors[i] = aio_error(&requests[i]);
+        answer.results[i] = aio_return(&requests[i]);
+    }
+    return answer;
+}
+
+static void same_answers(int ours, int libcs, int mode, int opcode, int priority, int count) {
+    const struct answer a = answer_of_list(ours, mode, opcode, priority, count);
+    const struct answer b = answer_of_list(libcs, mode, opcode, priority, count);
+    if (memcmp(&a, &b, sizeof a) == 0) return;
+    fprintf(stderr, "mode %d, opcode %d, priority %d, %d: %d (errno %d), %d, %d\n", mode, opcode,
+            priority, count, a.result, a.error, a.errors[0], a.errors[1]);
+    fprintf(stderr, "libc's: %d (errno %d), %d, %d\n", b.result, b.error, b.errors[0], b.errors[1]);
+    exit(1);
+}
+
+static int error_of(int result) { return result < 0 ? errno : 0; }
+
+CASE(aio_refuses_what_libc_refuses) {
+    static const int modes[] = {LIO_WAIT, LIO_NOWAIT, 77};
+    static const int opcodes[] = {LIO_WRITE, LIO_NOP, 3, 99, -1};
+    static const int priorities[] = {0, 20, 21, -5};
+    int fds[2], pipes[2], i, k, n, count;
+    pair_of(1, fds);
+    CHECK(pipe(pipes) == 0);
+    for (i = 0; i < 3; i++) {
+        for (count = 1; count <= 2; count++) {
+            for (k = 0; k < 5; k++) same_answers(fds[0], pipes[1], modes[i], opcodes[k], 0, count);
+            for (k = 0; k < 4; k++) {
+                same_answers(fds[0], pipes[1], modes[i], LIO_WRITE, priorities[k], count);
+            }
+        }
+    }
+    for (k = 0; k < 4; k++) {
+        char byte[] = "x";
+        struct aiocb a = {.aio_fildes = fds[0], .aio_buf = byte, .aio_nbytes = 1};
+        struct aiocb b = {.aio_fildes = pipes[1], .aio_buf = byte, .aio_nbytes = 1};
+        a.aio_reqprio = b.aio_reqprio = priorities[k];
+        CHECK(error_of(aio_write(&a)) == error_of(aio_write(&b)));
+        wait_for(&a);
+        wait_for(&b);
+        CHECK(aio_error(&a) == aio_error(&b) && aio_return(&a) == aio_return(&b));
+        CHECK_ERROR(aio_cancel(fds[0], &b), EINVAL);
+        CHECK_ERROR(aio_cancel(pipes[1], &a), EINVAL);
+        CHECK(aio_cancel(fds[0], &a) == aio_cancel(pipes[1], &b));
+    }
+    /* What was refused was not sent. */
+    CHECK(ioctl(pipes[0], FIONREAD, &n) == 0);
+    for (i = 0; i < n; i++) expect(fds[1], "x");
+    exchange(fds[0], fds[1]);
+    exchange(fds[1], fds[0]);
+    close_pair(pipes);
+    close_pair(fds);
+}
+
 CASE(aio_is_cancelled) {
     char in[3][8];
     struct aiocb requests[3];

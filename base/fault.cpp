@@ -4,10 +4,13 @@
 // late), siglongjmp() and sigaction().
 #include "base/fault.hpp"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <csetjmp>
 #include <csignal>
+#include <utility>
 
 #include "base/assert.hpp"
 
@@ -40,28 +43,22 @@ struct Guard {
 
 constexpr int kSignals[] = {SIGSEGV, SIGBUS};
 
-// The handlers that ours took the place of, newest last. Of more than there is room for, the newest
-// takes the place of the one before it.
-struct Chain {
-    static constexpr int kMost = 8;
-    struct sigaction handlers[kMost] = {};  // one is written before `count` says that it is there
-    std::atomic<int> count{0};
-};
-constinit Chain chains[2];  // in the order of kSignals
-constinit std::atomic<bool> installing{false};
-
 constexpr std::size_t index_of(int signal) noexcept { return signal == SIGSEGV ? 0 : 1; }
 
-// A fault that this thread has passed on. A handler that chains to ours calls it with the same
-// context, further down the stack than where the handler was called from: the fault goes to the
-// next older one then. (A later fault may have its context where one had it that was left by
-// siglongjmp(), but then our frame is where it was as well.)
-struct PassedOn {
-    const void* context = nullptr;
-    std::uintptr_t frame = 0;
-    int depth = 0;
+// An action that one of our handlers stands in front of. Each has a handler function of its own,
+// which is the same as the action but for the faults that are ours. So it does not matter what the
+// program does with the functions that sigaction() returns to it: one that it calls, or restores
+// later, means the action in whose place it got it.
+struct Before {
+    struct sigaction action = {};     // written before its handler is installed
+    std::atomic<bool> spent[2] = {};  // SA_RESETHAND: it was called; in the order of kSignals
 };
-[[gnu::tls_model("initial-exec")]] thread_local constinit PassedOn passed_on;
+
+// Of more than there is room for, the newest takes the place of the one before it.
+constexpr std::size_t kMostActions = 16;
+constinit Before actions[kMostActions];
+constinit std::size_t action_count = 0;  // written with `installing`
+constinit std::atomic<bool> installing{false};
 
 // Raised by an instruction, so that it comes again when the handler returns. Others come from
 // kill() and the like, or tell of a memory error found in passing.
@@ -88,18 +85,13 @@ bool contains(const Range& range, const siginfo_t& info) noexcept {
 }
 
 // What the kernel would have done had we not been there.
-void pass_on(int signal, siginfo_t* info, void* context) noexcept {
-    const auto frame = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
-    const bool nested = passed_on.context == context && frame < passed_on.frame;
-    const int depth = nested ? passed_on.depth + 1 : 0;
-    Chain& chain = chains[index_of(signal)];
-    const int at = chain.count.load(std::memory_order_acquire) - 1 - depth;
-    struct sigaction none = {};
-    none.sa_handler = SIG_DFL;
-    struct sigaction& before = at >= 0 ? chain.handlers[at] : none;
-    const bool with_info = (before.sa_flags & SA_SIGINFO) != 0;
-    const bool is_default = !with_info && before.sa_handler == SIG_DFL;
-    const bool is_ignored = !with_info && before.sa_handler == SIG_IGN;
+void pass_on(Before& before, int signal, siginfo_t* info, void* context) noexcept {
+    const struct sigaction action = before.action;
+    const bool one_time = (action.sa_flags & SA_RESETHAND) != 0;
+    const bool is_spent = one_time && before.spent[index_of(signal)].exchange(true);
+    const bool with_info = (action.sa_flags & SA_SIGINFO) != 0;
+    const bool is_default = is_spent || (!with_info && action.sa_handler == SIG_DFL);
+    const bool is_ignored = !is_spent && !with_info && action.sa_handler == SIG_IGN;
 
     if (is_ignored && !is_synchronous(*info)) return;
     if (is_default || is_ignored) {  // the kernel lets no program ignore a fault it raises
@@ -110,27 +102,19 @@ void pass_on(int signal, siginfo_t* info, void* context) noexcept {
         return;  // to the instruction, which faults again
     }
 
-    sigset_t blocked = before.sa_mask;
-    if ((before.sa_flags & SA_NODEFER) == 0) sigaddset(&blocked, signal);
+    sigset_t blocked = action.sa_mask;
+    if ((action.sa_flags & SA_NODEFER) == 0) sigaddset(&blocked, signal);
     sigset_t mask;
     pthread_sigmask(SIG_BLOCK, &blocked, &mask);
-    const auto handler = before;
-    if ((before.sa_flags & SA_RESETHAND) != 0) {
-        before = {};
-        before.sa_handler = SIG_DFL;
-    }
-    const PassedOn outer = passed_on;
-    passed_on = {context, frame, depth};
     if (with_info) {
-        handler.sa_sigaction(signal, info, context);
+        action.sa_sigaction(signal, info, context);
     } else {
-        handler.sa_handler(signal);
+        action.sa_handler(signal);
     }
-    passed_on = outer;
     pthread_sigmask(SIG_SETMASK, &mask, nullptr);
 }
 
-void on_fault(int signal, siginfo_t* info, void* context) {
+void handle(std::size_t number, int signal, siginfo_t* info, void* context) noexcept {
     Guard* const guard = innermost;
     if (guard != nullptr && is_synchronous(*info)) {
         for (const Range& range : touched_ranges) {
@@ -138,38 +122,70 @@ void on_fault(int signal, siginfo_t* info, void* context) {
         }
     }
     const int saved_errno = errno;
-    pass_on(signal, info, context);
+    pass_on(actions[number], signal, info, context);
     errno = saved_errno;
 }
 
-bool is_ours(const struct sigaction& action) noexcept {
-    return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == on_fault;
+template <std::size_t kNumber>
+void on_fault(int signal, siginfo_t* info, void* context) {
+    handle(kNumber, signal, info, context);
 }
 
-// True: another one was there, and ours was before.
+using Handler = void (*)(int, siginfo_t*, void*);
+template <std::size_t... kNumbers>
+constexpr std::array<Handler, sizeof...(kNumbers)> make_handlers(std::index_sequence<kNumbers...>) {
+    return {on_fault<kNumbers>...};
+}
+constexpr auto kHandlers = make_handlers(std::make_index_sequence<kMostActions>());
+
+bool is_ours(const struct sigaction& action) noexcept {
+    return (action.sa_flags & SA_SIGINFO) != 0 &&
+           std::find(kHandlers.begin(), kHandlers.end(), action.sa_sigaction) != kHandlers.end();
+}
+
+bool is_same(const struct sigaction& a, const struct sigaction& b) noexcept {
+    if (a.sa_flags != b.sa_flags || a.sa_handler != b.sa_handler) return false;
+    for (int signal = 1; signal < NSIG; ++signal) {
+        if (sigismember(&a.sa_mask, signal) != sigismember(&b.sa_mask, signal)) return false;
+    }
+    return true;
+}
+
+// Which of kHandlers is to stand in front of `action`.
+std::size_t number_for(const struct sigaction& action) noexcept {
+    std::size_t at = 0;
+    while (at < action_count && !is_same(actions[at].action, action)) ++at;
+    if (at < action_count) return at;
+    if (at < kMostActions) {
+        ++action_count;
+    } else {
+        --at;
+    }
+    actions[at].action = action;
+    return at;
+}
+
+// False: ours is there already.
 bool install_for(int signal) noexcept {
-    struct sigaction before;
+    struct sigaction before = {};
     XSOCK_ASSERT(sigaction(signal, nullptr, &before) == 0);
     if (is_ours(before)) return false;
-    Chain& chain = chains[index_of(signal)];
-    const int count = chain.count.load(std::memory_order_relaxed);
-    const int at = count < Chain::kMost ? count : Chain::kMost - 1;
-    chain.handlers[at] = before;
-    chain.count.store(at + 1, std::memory_order_release);
+    const std::size_t number = number_for(before);
+    actions[number].spent[index_of(signal)].store(false);
     struct sigaction ours = {};
-    ours.sa_sigaction = on_fault;
+    ours.sa_sigaction = kHandlers[number];
     // NODEFER: the jump out has no mask to restore, see above. ONSTACK and RESTART: as the
     // handler behind us would have it.
     ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK | (before.sa_flags & SA_RESTART);
     sigemptyset(&ours.sa_mask);
     XSOCK_ASSERT(sigaction(signal, &ours, nullptr) == 0);
-    return count != 0;
+    return true;
 }
 
 bool install_all() noexcept {
-    bool replaced = false;
-    for (const int signal : kSignals) replaced |= install_for(signal);
-    return replaced;
+    bool installed = false;
+    for (const int signal : kSignals) installed |= install_for(signal);
+    return installed;
 }
 
 void restore(const Guard& guard) noexcept {

@@ -13,8 +13,9 @@
 
 namespace xsock::fault {
 
-/// Installs the SIGSEGV/SIGBUS handlers, if they are not there; chains to what is there. A handler
-/// that the program installed behind ours, and that chains to ours, is called once for each fault.
+/// Installs the SIGSEGV/SIGBUS handlers, if they are not there; chains to what is there. For the
+/// program ours is the same as what it chains to: it may call the one that sigaction() returns from
+/// a handler of its own, or restore it.
 /// @return true: the program had replaced one of ours
 bool install() noexcept;
 

@@ -369,6 +369,71 @@ TEST_F(FaultChain, a_later_handler_may_jump_out_each_time) {
         testing::ExitedWithCode(7), "");
 }
 
+// As a garbage collector does: the handler repairs the page, the instruction runs again.
+bool mask_was_right;
+
+void repair(int, siginfo_t* info, void*) {
+    sigset_t mask;
+    pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+    mask_was_right = sigismember(&mask, SIGUSR1) == 1 && sigismember(&mask, SIGSEGV) == 1;
+    mprotect(info->si_addr, kPage, PROT_READ | PROT_WRITE);
+}
+
+void exit_98(int, siginfo_t*, void*) { _exit(98); }
+
+// As a program does that tries something out: the checks may come at any time.
+void install_and_remove(void (*handler)(int, siginfo_t*, void*), unsigned checks) {
+    struct sigaction before;
+    sigaction(SIGSEGV, nullptr, &before);
+    set_action(SIGSEGV, handler, 0);
+    if ((checks & 1) != 0) (void)fault::install();
+    sigaction(SIGSEGV, &before, nullptr);
+    if ((checks & 2) != 0) (void)fault::install();
+}
+
+TEST_F(FaultChain, a_handler_that_was_removed_is_not_called_any_more) {
+    EXPECT_EXIT(
+        {
+            signal(SIGSEGV, SIG_DFL);
+            (void)fault::install();
+            install_and_remove(exit_98, 3);
+            fault_outside_of_ranges();
+        },
+        testing::KilledBySignal(SIGSEGV), "");
+    EXPECT_EXIT(
+        {
+            set_action(SIGSEGV, exit_7_at_expected_address, 0);
+            (void)fault::install();
+            for (unsigned i = 0; i < 400; ++i) {
+                install_and_remove((i & 4) != 0 ? exit_98 : repair, i);
+            }
+            (void)fault::install();
+            const Pages pages(1, PROT_NONE);
+            guarded_write(pages.data(), false);
+            fault_outside_of_ranges();
+        },
+        testing::ExitedWithCode(7), "");
+}
+
+// The first one is left by a jump, which no frame of ours sees; then the fault comes again, at the
+// same depth of the stack, by way of a handler in front of ours.
+TEST_F(FaultChain, a_handler_that_jumps_out_is_called_through_a_later_one) {
+    EXPECT_EXIT(
+        {
+            set_action(SIGSEGV, jump_out, 0);
+            (void)fault::install();
+            volatile int jumps = 0;
+            if (sigsetjmp(jumped_out, 1) != 0) jumps = jumps + 1;
+            if (jumps == 1) {
+                sigaction(SIGSEGV, nullptr, &before_the_later_one);
+                set_action(SIGSEGV, count_and_chain, 0);
+            }
+            if (jumps < 3) fault_outside_of_ranges();
+            _exit(calls_of_the_later_one == 2 ? 7 : 98);
+        },
+        testing::ExitedWithCode(7), "");
+}
+
 TEST_F(FaultChain, default_action_before_kills) {
     EXPECT_EXIT(
         {
@@ -405,16 +470,6 @@ TEST_F(FaultChain, ignored_before_is_ignored_only_when_sent) {
         testing::KilledBySignal(SIGSEGV), "");
 }
 
-// As a garbage collector does: the handler repairs the page, the instruction runs again.
-bool mask_was_right;
-
-void repair(int, siginfo_t* info, void*) {
-    sigset_t mask;
-    pthread_sigmask(SIG_SETMASK, nullptr, &mask);
-    mask_was_right = sigismember(&mask, SIGUSR1) == 1 && sigismember(&mask, SIGSEGV) == 1;
-    mprotect(info->si_addr, kPage, PROT_READ | PROT_WRITE);
-}
-
 TEST_F(FaultChain, handler_before_may_repair_and_return) {
     EXPECT_EXIT(
         {
@@ -441,6 +496,24 @@ TEST_F(FaultChain, handler_for_one_time_is_called_once) {
             write_at(pages.data());
         },
         testing::KilledBySignal(SIGSEGV), "");
+}
+
+TEST_F(FaultChain, handler_for_one_time_may_be_set_again) {
+    EXPECT_EXIT(
+        {
+            set_action(SIGSEGV, exit_7_at_expected_address, 0);
+            const Pages pages(1, PROT_NONE);
+            for (int i = 0; i < 100; ++i) {
+                set_action(SIGSEGV, repair, static_cast<int>(SA_RESETHAND));
+                (void)fault::install();
+                pages.protect(0, 1, PROT_NONE);
+                write_at(pages.data());
+            }
+            set_action(SIGSEGV, exit_7_at_expected_address, 0);
+            (void)fault::install();
+            fault_outside_of_ranges();
+        },
+        testing::ExitedWithCode(7), "");
 }
 
 int sent_signals;

@@ -244,21 +244,62 @@ struct SendBuilder {
     int error = 0;
 };
 
-/// The device's QP of a verbs QP: the one since its last reset. Read by any thread, without a lock.
+/// The device's QP of a verbs QP: the one since its last reset. Those before it are destroyed as
+/// soon as no thread uses one: a post that another thread is making may go to a former one, which
+/// was detached and so completes nothing. The first one stays, so that posts to a QP that was never
+/// reset need not be counted.
 class DeviceQp {
+    static constexpr std::uintptr_t kCounted = 1;
+    static_assert(alignof(xsock::Qp) > kCounted);
+
   public:
-    xsock::Qp* operator->() const noexcept { return now_.load(std::memory_order_acquire); }
-    /// With the engine's mutex held. A post that another thread is making may go to the former one,
-    /// which was detached and so completes nothing. Only when all are destroyed such a thread is
-    /// known to be out of it: finding out earlier would cost each post a counter.
+    /// The present one, for as long as this object lives. Any thread, without a lock.
+    class [[nodiscard]] Use {
+      public:
+        explicit Use(DeviceQp& of) noexcept {
+            std::uintptr_t now = of.now_.load(std::memory_order_acquire);
+            if ((now & kCounted) != 0) {
+                users_ = &of.users_;
+                // Ahead of the load, as replace() stores ahead of its check: either it sees this
+                // count, or the load sees what it stored.
+                users_->fetch_add(1, std::memory_order_seq_cst);
+                now = of.now_.load(std::memory_order_seq_cst);
+            }
+            qp_ = pointer(now);
+        }
+        ~Use() {
+            if (users_ != nullptr) users_->fetch_sub(1, std::memory_order_release);
+        }
+        Use(const Use&) = delete;
+        Use& operator=(const Use&) = delete;
+        xsock::Qp* operator->() const noexcept { return qp_; }
+
+      private:
+        xsock::Qp* qp_;
+        std::atomic<std::uint32_t>* users_ = nullptr;
+    };
+    Use use() noexcept { return Use(*this); }
+
+    /// The present one. With the engine's mutex held, as for replace().
+    xsock::Qp* operator->() const noexcept { return pointer(now_.load(std::memory_order_relaxed)); }
     void replace(std::unique_ptr<xsock::Qp> next) {
+        const std::uintptr_t counted = all_.empty() ? 0 : kCounted;
         all_.push_back(std::move(next));
-        now_.store(all_.back().get(), std::memory_order_release);
+        now_.store(reinterpret_cast<std::uintptr_t>(all_.back().get()) | counted,
+                   std::memory_order_seq_cst);
+        if (all_.size() > 2 && users_.load(std::memory_order_seq_cst) == 0) {
+            all_.erase(all_.begin() + 1, all_.end() - 1);
+        }
     }
 
   private:
-    std::vector<std::unique_ptr<xsock::Qp>> all_;
-    std::atomic<xsock::Qp*> now_{nullptr};
+    static xsock::Qp* pointer(std::uintptr_t now) noexcept {
+        return reinterpret_cast<xsock::Qp*>(now & ~kCounted);
+    }
+
+    std::vector<std::unique_ptr<xsock::Qp>> all_;  // the first, former ones in use, the present one
+    std::atomic<std::uintptr_t> now_{0};           // it, and kCounted
+    std::atomic<std::uint32_t> users_{0};
 };
 
 struct Qp {

@@ -95,9 +95,9 @@ int translate(Qp& qp, const ibv_send_wr& from, SendWr& to, Atomic& atomic) noexc
     return 0;
 }
 
-bool over(const Qp& qp) noexcept {
+bool over(Qp& qp) noexcept {
     if (qp.end_unconfirmed.load(std::memory_order_acquire)) return false;  // not flushed yet
-    const QpState state = qp.qp->state();
+    const QpState state = qp.qp.use()->state();
     return state == QpState::closed || state == QpState::error;
 }
 
@@ -111,11 +111,11 @@ void post_late(Qp& qp, const Wc& wc) {
     if (over(qp)) flush_late(qp);
 }
 
-Wc flushed(const Qp& qp, std::uint64_t wr_id, WcOpcode opcode) noexcept {
+Wc flushed(Qp& qp, std::uint64_t wr_id, WcOpcode opcode) noexcept {
     Wc wc;
     wc.wr_id = wr_id;
     wc.qp_context = qp.num();
-    wc.qp_num = qp.qp->num();  // what purge() goes by
+    wc.qp_num = qp.qp.use()->num();  // what purge() goes by
     wc.opcode = opcode;
     wc.status = WcStatus::flushed;
     return wc;
@@ -125,7 +125,7 @@ Wc flushed(const Qp& qp, std::uint64_t wr_id, WcOpcode opcode) noexcept {
 int errno_of(const Error& error) noexcept { return error.code == ENOBUFS ? ENOMEM : error.code; }
 
 int post_receive(Qp& qp, const RecvWr& wr) {
-    const auto posted = qp.qp->post_recv(wr);
+    const auto posted = qp.qp.use()->post_recv(wr);
     if (posted) return 0;
     if (posted.error().code != EPIPE) return errno_of(posted.error());
     post_late(qp, flushed(qp, wr.wr_id, WcOpcode::recv));
@@ -186,7 +186,7 @@ int post_one(Qp& qp, const SendWr& wr) noexcept {
 
 int post_taken(Qp& qp, const SendWr& wr) noexcept {
     try {
-        const auto posted = qp.qp->post_send(wr);
+        const auto posted = qp.qp.use()->post_send(wr);
         if (posted) return 0;
         if (posted.error().code != EPIPE) return errno_of(posted.error());
         Wc wc = flushed(qp, wr.wr_id, ddp::send_info(wr.opcode).completion);

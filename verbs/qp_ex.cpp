@@ -156,7 +156,7 @@ int wr_complete(ibv_qp_ex* given) noexcept {
     }
     // Room for all first: no other thread posts between ibv_wr_start() and here.
     Cq& cq = *Cq::of(given->qp_base.send_cq);
-    if (error == 0 && qp.qp->send_room() < requests.size()) error = ENOMEM;
+    if (error == 0 && qp.qp.use()->send_room() < requests.size()) error = ENOMEM;
     const bool taken = error == 0 && cq.take_slots(asked);
     if (error == 0 && !taken) error = ENOMEM;
     std::size_t posted = 0;

@@ -1184,6 +1184,59 @@ CASE(reset_under_posts) {
     CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0);
 }
 
+/* What a sanitizer keeps of freed memory is none of ours. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { RSS_KNOWN = 0 };
+#elif defined(__has_feature)
+enum { RSS_KNOWN = !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer) };
+#else
+enum { RSS_KNOWN = 1 };
+#endif
+
+static long rss_kib(void) {
+    long size = 0, resident = 0;
+    FILE* const file = fopen("/proc/self/statm", "r");
+    MUST(file != NULL && fscanf(file, "%ld %ld", &size, &resident) == 2);
+    fclose(file);
+    return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+/* Nothing of the queues before a reset stays, also while another thread posts. */
+static void reset_full_queues(int posting_thread) {
+    enum { DEPTH = 1024, WARM = 200, ROUNDS = 2000, MOST_KIB = 8192 };
+    struct ibv_context* const context = device();
+    struct ibv_pd* const pd = ibv_alloc_pd(context);
+    struct ibv_cq* const cq = ibv_create_cq(context, 4 * DEPTH, NULL, NULL, 0);
+    struct ibv_qp_init_attr attr = qp_attr();
+    struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+    struct ibv_recv_wr receive, *bad;
+    pthread_t thread;
+    long before = 0;
+    MUST(pd != NULL && cq != NULL);
+    attr.send_cq = attr.recv_cq = cq;
+    attr.cap.max_send_wr = attr.cap.max_recv_wr = DEPTH;
+    struct ibv_qp* const qp = ibv_create_qp(pd, &attr);
+    MUST(qp != NULL);
+    memset(&receive, 0, sizeof receive);
+    stop = 0;
+    if (posting_thread) MUST(pthread_create(&thread, NULL, post_on, qp) == 0);
+    for (int round = 0; round < WARM + ROUNDS; ++round) {
+        if (round == WARM) before = rss_kib();
+        MUST(ibv_modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX) == 0);
+        for (int i = 0; i < DEPTH && ibv_post_recv(qp, &receive, &bad) == 0; ++i) {
+        }
+        MUST(to_state(qp, IBV_QPS_RESET) == 0);
+    }
+    const long grown = rss_kib() - before;
+    stop = 1;
+    if (posting_thread) pthread_join(thread, NULL);
+    CHECK(!RSS_KNOWN || grown < MOST_KIB, "%ld KiB", grown);
+    printf("%d resets: %ld KiB more\n", ROUNDS, grown);
+    CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0);
+}
+CASE(resets_keep_no_memory) { reset_full_queues(0); }
+CASE(resets_under_posts_keep_no_memory) { reset_full_queues(1); }
+
 /* A QP that was destroyed has no peer any more: what that still writes goes nowhere, although the
  * region is there. */
 static void* write_on(void* argument) {

@@ -107,6 +107,10 @@ void ListenSocket::accept_some(PollCycle& cycle) {
             pause(cycle, kPauseWhenFull);
             return;
         }
+        if (starting_.should_wait(cycle.now())) {
+            pause(cycle, kPauseWhenFull);
+            return;
+        }
         const int fd = accept_internal();
         if (fd < 0) {
             if (accept_failed(errno, cycle)) continue;
@@ -194,7 +198,8 @@ void ListenSocket::started(Connection& connection, QpState state) {
         case QpState::closing:
         case QpState::error:
         case QpState::closed:
-            if (starting_.remove(&connection) && observer_.on_connection_failed) {
+            if (starting_.remove_failed(&connection, monotonic_now()) &&
+                observer_.on_connection_failed) {
                 observer_.on_connection_failed(connection);
             }
             return;

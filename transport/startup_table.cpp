@@ -9,6 +9,7 @@
 #include <cstring>
 #include <new>
 
+#include "transport/clock.hpp"
 #include "transport/log.hpp"
 #include "transport/stats.hpp"
 
@@ -92,6 +93,13 @@ bool StartupTable::remove(Id id) noexcept {
     return true;
 }
 
+bool StartupTable::remove_failed(Id id, Time now) noexcept {
+    const auto found = places_.find(id);
+    if (found == places_.end()) return false;
+    if (full() && !found->second.makes_room) crowded_until_ = time_after(now, kCrowdTime);
+    return remove(id);
+}
+
 void StartupTable::clear() noexcept {
     addresses_.clear();
     ranks_.clear();
@@ -111,14 +119,25 @@ void StartupTable::erase(const Address& address, std::uint64_t number) noexcept 
     ranks_.insert(std::move(node));
 }
 
+const StartupTable::Start& StartupTable::next_to_go() const noexcept {
+    return addresses_.find(ranks_.begin()->address)->second.begin()->second;
+}
+
+bool StartupTable::should_wait(Time now) const noexcept {
+    return full() && ranks_.size() == 1 && now >= crowded_until_ &&
+           now - next_to_go().since < kMinAge;
+}
+
 StartupTable::Id StartupTable::make_room(Time now, Time min_age) noexcept {
     if (ranks_.empty()) return nullptr;
-    const Rank& most = *ranks_.begin();
-    const Start& oldest = addresses_.find(most.address)->second.begin()->second;
-    if (now - oldest.since < min_age) return nullptr;
+    const Start& oldest = next_to_go();
+    const Time age = now - oldest.since;
+    if (age < min_age) return nullptr;
+    if (age >= kMinAge) crowded_until_ = time_after(now, kCrowdTime);
+    places_.find(oldest.id)->second.makes_room = true;
     count_startup_dropped();
     try {
-        report(most, now);
+        report(*ranks_.begin(), now);
     } catch (const std::bad_alloc&) {
         return oldest.id;  // without a line
     }

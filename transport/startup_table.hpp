@@ -45,6 +45,8 @@ class StartupTable {
     void add(Id id, const sockaddr& peer, Time now);
     /// @return false: it was not in it
     bool remove(Id id) noexcept;
+    /// The same for one whose start-up has failed.
+    bool remove_failed(Id id, Time now) noexcept;
 
     void clear() noexcept;
 
@@ -53,8 +55,17 @@ class StartupTable {
     /// as old as `min_age`.
     [[nodiscard]] Id make_room(Time now, Time min_age = 0) noexcept;
 
-    /// For descriptors that are wanting: start-ups younger than this may well be about to end.
+    /// Start-ups younger than this may well be about to end.
     static constexpr Time kMinAge = 200 * kMillisecond;
+    /// After a sign of a crowd, for so long each that comes gets a place at once.
+    static constexpr Time kCrowdTime = 10 * kSecond;
+
+    /// Before another is accepted: it shall rather stay in the listen queue for a moment. That is
+    /// while the table is full of young start-ups of one address: they may well be about to end, a
+    /// burst of healthy ones, and so far no other address is kept out. But others come by the same
+    /// listen queue: not for kCrowdTime after a start-up had to make room that was not young, or
+    /// failed while the table was full.
+    [[nodiscard]] bool should_wait(Time now) const noexcept;
 
     /// Calls `f` with each Id. It must not change the table.
     template <typename F>
@@ -73,6 +84,7 @@ class StartupTable {
     struct Place {
         Address address;
         std::uint64_t number;
+        bool makes_room = false;
     };
     /// The first is the next to give way.
     struct Rank {
@@ -90,11 +102,14 @@ class StartupTable {
 
     static Address address_of(const sockaddr& peer) noexcept;
     static Rank rank_of(const Address& address, const Starts& starts) noexcept;
+    /// Of the address that holds most. @pre not empty()
+    [[nodiscard]] const Start& next_to_go() const noexcept;
     void erase(const Address& address, std::uint64_t number) noexcept;
     void report(const Rank& rank, Time now);
 
     const std::size_t capacity_;
     std::uint64_t numbers_ = 0;
+    Time crowded_until_ = 0;
     std::map<Address, Starts> addresses_;  // none of them empty
     std::set<Rank> ranks_;                 // one for each of addresses_
     std::unordered_map<Id, Place> places_;

@@ -26,6 +26,7 @@ namespace {
 
 constexpr Time kRequestTimeout = 10 * kSecond;
 constexpr Time kPause = 100 * kMillisecond;
+constexpr Time kPauseWhenFull = 20 * kMillisecond;
 constexpr Time kRejectTimeout = 2 * kSecond;
 constexpr int kAcceptsPerTurn = 64;
 constexpr int kEphemeralTries = 64;
@@ -163,6 +164,10 @@ void accept_some(VerbsState& engine, CmId& listener) {
             engine.loop().pause(listener.listen_token, kPause);  // the others: in TCP's queue
             return;
         }
+        if (listener.reading->should_wait(monotonic_now())) {
+            engine.loop().pause(listener.listen_token, kPauseWhenFull);
+            return;
+        }
         const int fd = accept4(listener.listen_fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) {
             if (errno == ECONNABORTED || errno == EINTR) continue;
@@ -184,7 +189,7 @@ void accept_some(VerbsState& engine, CmId& listener) {
 void leave_listener(VerbsState& engine, CmId& id) {
     CmId* const listener = std::exchange(id.listener, nullptr);
     if (listener == nullptr) return;
-    listener->reading->remove(&id);
+    listener->reading->remove_failed(&id, monotonic_now());  // before its Request was complete
     listener->waiting.erase(&id);
     // It may have made a pause, perhaps for want of this place.
     engine.loop().resume(listener->listen_token);

@@ -113,6 +113,58 @@ TEST_F(StartupTableTest, spares_those_younger_than_is_asked) {
     EXPECT_EQ(drop(10 * kSecond + 100, 100), 0);
 }
 
+TEST_F(StartupTableTest, waits_for_young_ones_of_one_address) {
+    const Time begin = 10 * kSecond;
+    for (int i = 0; i < 3; ++i) add(i, "192.0.2.1", begin);
+    EXPECT_FALSE(table.should_wait(begin)) << "there is room";
+    add(3, "192.0.2.1", begin + 1);
+    EXPECT_TRUE(table.should_wait(begin + StartupTable::kMinAge - 1));
+    EXPECT_FALSE(table.should_wait(begin + StartupTable::kMinAge));
+    EXPECT_TRUE(remove(0));
+    add(0, "192.0.2.2", begin);
+    EXPECT_FALSE(table.should_wait(begin + 1)) << "one of another address must not be kept out";
+    table.clear();
+    EXPECT_FALSE(table.should_wait(begin));
+}
+
+TEST_F(StartupTableTest, waits_no_more_once_a_crowd_was_seen) {
+    Time now = 10 * kSecond;
+    const auto fill = [&] {
+        table.clear();
+        for (int i = 0; i < 4; ++i) add(i, "192.0.2.1", now);
+    };
+    fill();
+    EXPECT_EQ(drop(now), 0);  // young: for another address, or for a descriptor
+    add(0, "192.0.2.1", now);
+    EXPECT_TRUE(table.should_wait(now));
+    now += StartupTable::kMinAge;
+    EXPECT_NE(drop(now), -1);
+    fill();
+    EXPECT_FALSE(table.should_wait(now));
+    now += StartupTable::kCrowdTime - 1;
+    fill();
+    EXPECT_FALSE(table.should_wait(now));
+    now += 1;
+    fill();
+    EXPECT_TRUE(table.should_wait(now));
+}
+
+TEST_F(StartupTableTest, waits_no_more_once_one_has_failed) {
+    const Time now = 10 * kSecond;
+    for (int i = 0; i < 4; ++i) add(i, "192.0.2.1", now);
+    // To make room is no failure of its own.
+    EXPECT_EQ(table.make_room(now), &ids[0]);
+    EXPECT_TRUE(table.remove_failed(&ids[0], now));
+    EXPECT_FALSE(table.remove_failed(&ids[0], now));
+    EXPECT_TRUE(table.remove_failed(&ids[1], now));  // there was room
+    add(0, "192.0.2.1", now);
+    add(1, "192.0.2.1", now);
+    EXPECT_TRUE(table.should_wait(now));
+    EXPECT_TRUE(table.remove_failed(&ids[2], now));
+    add(2, "192.0.2.1", now);
+    EXPECT_FALSE(table.should_wait(now));
+}
+
 // 4096 clients of honest addresses beside a crowd of one: none of theirs is closed.
 TEST_F(StartupTableTest, a_crowd_pushes_out_itself_alone) {
     StartupTable many(4096);

@@ -377,18 +377,25 @@ static int wait_for_ours(struct list* l) {
     }
 }
 
-static void on_cancelled(void* list) { count_down(list); }
-
-/* Until all are done. 0, EIO or EINTR. */
-static int wait_for_all(struct list* l, int wide) {
-    int libcs = 0, ours = 0;
-    pthread_cleanup_push(on_cancelled, l);
+/* The same of all. */
+static int wait_for_both(struct list* l, int wide) {
+    int libcs = 0, ours;
     if (l->libcs_count != 0 && call_libc(LIO_WAIT, l, NULL, wide) != 0) {
         libcs = errno == EINTR ? EINTR : EIO;
+        if (libcs == EINTR) return EINTR;
     }
-    if (libcs != EINTR) ours = wait_for_ours(l);
-    pthread_cleanup_pop(0);
+    ours = wait_for_ours(l);
     return ours != 0 ? ours : libcs;
+}
+
+static void on_cancelled(void* list) { count_down(list); }
+
+static int wait_for_all(struct list* l, int wide) {
+    int error;
+    pthread_cleanup_push(on_cancelled, l);
+    error = wait_for_both(l, wide);
+    pthread_cleanup_pop(0);
+    return error;
 }
 
 /* Of LIO_NOWAIT. As libc's, the event does not come where libc lacks memory. 0 or an errno. */

@@ -63,6 +63,21 @@ enum class StreamError : std::uint8_t {
     peer_silent,
     local_fault,  // the program unmapped memory that a transfer needed
     mpa_extension_frame,
+    // a byte stream over SDP: closes without a Terminate
+    sdp_hello,
+    sdp_length,
+    sdp_message,
+    sdp_sequence,
+    sdp_credit,
+    sdp_advertisement,
+    sdp_completion,
+    sdp_mode,
+    sdp_resize,
+    sdp_closing,
+    sdp_urgent,
+    sdp_suspend,
+    stream_truncated,  // FIN without the end of the stream
+    stream_aborted,    // by the peer
     kCount
 };
 

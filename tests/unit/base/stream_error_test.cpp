@@ -71,6 +71,20 @@ constexpr Expected kExpected[] = {
     {V::peer_silent, -1, 0, 0, ""},
     {V::local_fault, -1, 0, 0, ""},
     {V::mpa_extension_frame, -1, 0, 0, ""},
+    {V::sdp_hello, -1, 0, 0, ""},
+    {V::sdp_length, -1, 0, 0, ""},
+    {V::sdp_message, -1, 0, 0, ""},
+    {V::sdp_sequence, -1, 0, 0, ""},
+    {V::sdp_credit, -1, 0, 0, ""},
+    {V::sdp_advertisement, -1, 0, 0, ""},
+    {V::sdp_completion, -1, 0, 0, ""},
+    {V::sdp_mode, -1, 0, 0, ""},
+    {V::sdp_resize, -1, 0, 0, ""},
+    {V::sdp_closing, -1, 0, 0, ""},
+    {V::sdp_urgent, -1, 0, 0, ""},
+    {V::sdp_suspend, -1, 0, 0, ""},
+    {V::stream_truncated, -1, 0, 0, ""},
+    {V::stream_aborted, -1, 0, 0, ""},
 };
 
 TEST(StreamError, table_is_in_enum_order) {

@@ -17,13 +17,14 @@ MAY_INCLUDE = {
     "mpa": {"base"},
     "trp": {"base"},  # not in the tree yet, as ddp_kernel: docs/architecture.md
     "ddp_user": {"base"},
+    "stream": {"base"},
     "transport": {"base", "mpa", "trp", "ddp_user"},
     # What a process has one of; both APIs are its clients.
     "libxsock/engine": {"base", "transport"},
-    "libxsock": {"base", "mpa", "transport", "libxsock/engine"},
+    "libxsock": {"base", "mpa", "stream", "transport", "libxsock/engine"},
     "verbs": {"base", "mpa", "trp", "ddp_user", "transport", "libxsock/engine"},
     "examples": set(),
-    "tools": {"base", "mpa", "ddp_user"},
+    "tools": {"base", "mpa", "ddp_user", "stream"},
     "ddp_kernel": set(),
 }
 
@@ -38,7 +39,7 @@ ONLY_OF = {
 }
 
 # The protocol cores do no I/O, know no time, roll no dice and run on one thread.
-CORES = {"mpa", "trp", "ddp_user"}
+CORES = {"mpa", "trp", "ddp_user", "stream"}
 NOT_IN_CORES = {
     "sys/socket.h", "unistd.h", "thread", "mutex", "atomic", "chrono", "random",
     # and their equals by other names

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The byte stream as a program sees it: gathering, limits, halves, urgent bytes, the end.
+#include "stream/byte_stream.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/stream/pair.hpp"
+
+namespace xsock::stream {
+namespace {
+
+using test::bytes_of;
+using test::StreamPair;
+
+// ---- sending and gathering ----------------------------------------------------------
+
+TEST(ByteStream, carries_bytes_both_ways) {
+    StreamPair p;
+    EXPECT_EQ(p.a.send("question"), 8u);
+    p.run();
+    EXPECT_EQ(p.b.read(), "question");
+    p.b.send("answer");
+    p.run();
+    EXPECT_EQ(p.a.read(), "answer");
+}
+
+TEST(ByteStream, keeps_no_boundaries) {
+    StreamPair p;
+    p.a.send("one ");
+    p.run();
+    p.a.send("two");
+    p.a.stream.flush();
+    p.run();
+    EXPECT_EQ(p.b.read(5), "one t");
+    EXPECT_EQ(p.b.read(), "wo");
+}
+
+TEST(ByteStream, the_first_send_goes_at_once_and_the_next_gather) {
+    StreamPair p;
+    p.a.send("1");
+    EXPECT_FALSE(p.a.tx().empty());
+    for (int i = 0; i < 50; ++i) p.a.send("234");
+    EXPECT_TRUE(p.a.tx().empty());
+    EXPECT_EQ(p.a.stream.next_timeout(), p.a.now + 500'000);
+    EXPECT_FALSE(p.a.stream.on_time(p.a.now + 499'999));
+    EXPECT_TRUE(p.a.tx().empty());
+    EXPECT_TRUE(p.a.stream.on_time(p.a.now + 500'000));
+    EXPECT_EQ(p.a.tx().size(), kBsdhOctets + 150);
+    EXPECT_EQ(p.a.stream.next_timeout(), kNever);
+}
+
+TEST(ByteStream, a_program_that_reads_or_waits_sends_what_was_gathered) {
+    StreamPair p;
+    p.a.send("1");
+    p.a.tx();
+    p.a.send("2");
+    EXPECT_TRUE(p.a.tx().empty());
+    p.a.stream.flush();
+    EXPECT_FALSE(p.a.tx().empty());
+    p.a.send("3");  // and the next goes at once again
+    EXPECT_FALSE(p.a.tx().empty());
+}
+
+TEST(ByteStream, sends_that_are_far_apart_go_at_once) {
+    StreamPair p;
+    for (int i = 0; i < 10; ++i) {
+        p.a.send("1");
+        EXPECT_FALSE(p.a.tx().empty()) << i;
+        p.a.now += 500'000;
+    }
+}
+
+TEST(ByteStream, a_full_message_does_not_wait) {
+    StreamPair p;
+    p.a.send("1");
+    p.a.tx();
+    const std::size_t full = p.a.sdp.payload_limit();
+    p.a.send(bytes_of(full - 1));
+    EXPECT_TRUE(p.a.tx().empty());
+    p.a.send("23");
+    EXPECT_EQ(p.a.tx().size(), kBsdhOctets + full);
+    EXPECT_TRUE(p.a.tx().empty());  // "3"
+    EXPECT_EQ(p.a.stream.next_timeout(), p.a.now + 500'000);
+}
+
+TEST(ByteStream, nodelay_gathers_nothing) {
+    StreamPair p;
+    p.a.send("1");
+    p.a.tx();
+    p.a.send("2");
+    p.a.stream.set_nodelay(true);
+    EXPECT_EQ(p.a.tx().size(), kBsdhOctets + 1);
+    for (int i = 0; i < 3; ++i) {
+        p.a.send("3");
+        EXPECT_FALSE(p.a.tx().empty());
+    }
+}
+
+TEST(ByteStream, more_waits_longer_and_for_the_next) {
+    for (const bool nodelay : {false, true}) {
+        StreamPair p;
+        p.a.stream.set_nodelay(nodelay);
+        p.a.send("head", true);
+        EXPECT_TRUE(p.a.tx().empty());
+        EXPECT_EQ(p.a.stream.next_timeout(), p.a.now + 200 * kMillisecond);
+        p.a.send("body");
+        EXPECT_EQ(p.a.tx().size(), kBsdhOctets + 8);
+    }
+}
+
+TEST(ByteStream, small_sends_take_no_large_chunk_unless_they_gather) {
+    StreamPair p;
+    p.a.send("1");
+    EXPECT_LT(p.a.memory.bytes, 512u);
+    p.a.tx();
+    p.a.done();
+    EXPECT_EQ(p.a.memory.chunks, 0u);
+    for (int i = 0; i < 100; ++i) p.a.send(bytes_of(64));
+    EXPECT_EQ(p.a.memory.chunks, 1u);
+    p.a.stream.flush();
+    EXPECT_EQ(p.a.tx().size(), kBsdhOctets + 6400);
+}
+
+TEST(ByteStream, takes_no_more_than_its_limit) {
+    StreamPair p({}, {.send_bytes = 100'000});
+    EXPECT_EQ(p.a.send(bytes_of(150'000)), 100'000u);
+    EXPECT_EQ(p.a.stream.send_room(), 0u);
+    while (!p.a.tx().empty()) {
+    }
+    EXPECT_EQ(p.a.stream.send_room(), 0u);  // being sent
+    p.a.done();
+    EXPECT_EQ(p.a.stream.send_queued(), 0u);
+    EXPECT_EQ(p.a.stream.send_room(), 100'000u);
+}
+
+TEST(ByteStream, goes_on_without_memory_once_there_is_some) {
+    StreamPair p;
+    p.a.memory.none_left = true;
+    EXPECT_EQ(p.a.send("1"), 0u);
+    p.a.memory.none_left = false;
+    p.a.send("1");
+    p.a.tx();
+    p.a.send("2");
+    p.a.memory.none_left = true;  // the small chunk cannot become a larger one
+    EXPECT_GT(p.a.send(bytes_of(1000)), 0u);
+    p.a.memory.none_left = false;
+    p.a.stream.flush();
+    EXPECT_FALSE(p.a.tx().empty());
+}
+
+TEST(ByteStream, bytes_that_are_not_there_are_not_sent) {
+    StreamPair p;
+    p.a.send(bytes_of(p.a.sdp.payload_limit()));
+    ASSERT_FALSE(p.a.stream.send_prepare(10).empty());
+    EXPECT_FALSE(p.a.tx().empty());
+    p.a.stream.send_commit(0, false, 0);  // EFAULT
+    EXPECT_TRUE(p.a.tx().empty());
+    p.a.stream.finish();
+    p.run();
+    EXPECT_TRUE(p.a.stream.finish_sent());
+}
+
+TEST(ByteStream, a_chunk_that_is_being_filled_does_not_go) {
+    StreamPair p;
+    const Bytes room = p.a.stream.send_prepare(3);
+    ASSERT_EQ(room.size(), 3u);
+    p.a.stream.flush();
+    EXPECT_TRUE(p.a.tx().empty());
+    std::memcpy(room.data(), "abc", 3);
+    p.a.stream.send_commit(3, false, p.a.now);
+    p.run();
+    EXPECT_EQ(p.b.read(), "abc");
+}
+
+// ---- limits and credits -------------------------------------------------------------
+
+TEST(ByteStream, a_reader_that_sleeps_holds_the_sender) {
+    StreamPair p({.buffer_bytes = 1000, .receive_bytes = 10'000});
+    const std::string all = bytes_of(200'000);
+    std::size_t sent = p.a.send(all);
+    p.run();
+    EXPECT_TRUE(p.a.stream.waits_for_credit());
+    EXPECT_LE(p.b.stream.readable(), 10'000u);
+    EXPECT_GE(p.b.stream.readable(), 9'000u);
+    std::string seen;
+    while (seen.size() < all.size()) {
+        const std::string piece = p.b.read(1'000);
+        ASSERT_FALSE(piece.empty());
+        seen += piece;
+        sent += p.a.send(all.substr(sent));
+        p.run();
+        ASSERT_LE(p.b.stream.readable(), 10'000u);
+    }
+    EXPECT_EQ(seen, all);
+}
+
+TEST(ByteStream, many_small_messages_cost_little_memory) {
+    StreamPair p;
+    p.a.stream.set_nodelay(true);
+    std::string all;
+    for (unsigned i = 0; i < 5'000; ++i) {
+        const std::string some = bytes_of(64, i);
+        ASSERT_EQ(p.a.send(some), 64u);
+        all += some;
+        p.run();
+    }
+    EXPECT_EQ(p.b.stream.readable(), all.size());
+    EXPECT_LE(p.b.memory.bytes, 2 * all.size());
+    EXPECT_EQ(p.b.read(), all);
+}
+
+TEST(ByteStream, pieces_stay_where_they_are_while_more_comes) {
+    StreamPair p;
+    p.a.stream.set_nodelay(true);
+    p.a.send(bytes_of(5000, 1));
+    p.run();
+    ConstBytes piece;
+    ASSERT_EQ(p.b.stream.peek(5000, {&piece, 1}), 1u);
+    for (unsigned i = 0; i < 10; ++i) p.a.send(bytes_of(5000, 2));
+    p.run();
+    EXPECT_EQ(std::string(reinterpret_cast<const char*>(piece.data()), piece.size()),
+              bytes_of(5000, 1));
+    p.b.stream.consume(5000);
+    EXPECT_EQ(p.b.stream.readable(), 50'000u);
+}
+
+TEST(ByteStream, peek_takes_nothing) {
+    StreamPair p;
+    p.a.send("abc");
+    p.run();
+    ConstBytes piece;
+    EXPECT_EQ(p.b.stream.peek(2, {&piece, 1}), 1u);
+    EXPECT_EQ(piece.size(), 2u);
+    EXPECT_EQ(p.b.read(), "abc");
+}
+
+// ---- the end ----------------------------------------------------------------------------
+
+TEST(ByteStream, one_half_ends_behind_its_data_and_the_other_goes_on) {
+    StreamPair p;
+    p.a.send("1");
+    p.a.tx();
+    StreamPair q;
+    q.a.send("first");
+    q.a.send("last");
+    q.a.stream.finish();
+    EXPECT_EQ(q.a.stream.send_room(), 0u);
+    EXPECT_TRUE(q.run().finished);
+    EXPECT_EQ(q.b.read(), "firstlast");
+    EXPECT_TRUE(q.b.stream.receive_finished());
+    EXPECT_TRUE(q.a.stream.finish_sent());
+    EXPECT_FALSE(q.a.stream.receive_finished());
+    q.b.send("still");
+    q.run();
+    EXPECT_EQ(q.a.read(), "still");
+    q.b.stream.finish();
+    q.run();
+    q.a.stream.on_eof();
+    q.b.stream.on_eof();
+    EXPECT_EQ(q.a.stream.error(), StreamError::none);
+    EXPECT_EQ(q.b.stream.error(), StreamError::none);
+}
+
+TEST(ByteStream, the_end_waits_for_credit_of_its_data) {
+    StreamPair p({.buffer_bytes = 1000, .receive_bytes = 3'000});
+    p.a.send(bytes_of(10'000));
+    p.a.stream.finish();
+    p.run();
+    EXPECT_FALSE(p.a.stream.finish_sent());
+    std::string seen;
+    for (int i = 0; i < 100 && !p.b.stream.receive_finished(); ++i) {
+        seen += p.b.read();
+        p.run();
+    }
+    EXPECT_EQ(seen + p.b.read(), bytes_of(10'000));
+    EXPECT_TRUE(p.b.stream.receive_finished());
+}
+
+TEST(ByteStream, tcp_that_ends_first_is_an_error_behind_the_data) {
+    StreamPair p;
+    p.a.send("data");
+    p.run();
+    p.b.stream.on_eof();
+    EXPECT_EQ(p.b.stream.error(), StreamError::stream_truncated);
+    EXPECT_EQ(p.b.read(), "data");
+    EXPECT_EQ(p.b.stream.send_room(), 0u);
+}
+
+TEST(ByteStream, tcp_that_ends_before_our_half_is_an_error) {
+    StreamPair p;
+    p.a.stream.finish();
+    p.run();
+    p.b.stream.on_eof();
+    EXPECT_EQ(p.b.stream.error(), StreamError::stream_truncated);
+    EXPECT_TRUE(p.b.stream.receive_finished());
+}
+
+TEST(ByteStream, an_abort_behind_the_end_is_told_by_a_message) {
+    StreamPair p;
+    EXPECT_FALSE(p.a.stream.abort());  // a reset says it
+    p.a.send("data");
+    p.a.stream.finish();
+    p.run();
+    EXPECT_TRUE(p.a.stream.abort());
+    p.run();
+    EXPECT_EQ(p.b.stream.error(), StreamError::stream_aborted);
+    EXPECT_EQ(p.b.read(), "data");
+}
+
+TEST(ByteStream, data_that_no_one_will_read_are_unwanted) {
+    StreamPair p;
+    EXPECT_FALSE(p.b.stream.close_receiving());
+    p.a.send("data");
+    EXPECT_TRUE(p.run().unwanted);
+    StreamPair q;
+    q.a.send("data");
+    q.run();
+    EXPECT_TRUE(q.b.stream.close_receiving());
+    EXPECT_EQ(q.b.memory.chunks, 0u);
+}
+
+TEST(ByteStream, nothing_moves_after_an_error) {
+    StreamPair p;
+    p.a.send("before");
+    p.run();
+    std::vector<std::byte> wrong(kBsdhOctets, std::byte{0x0f});
+    p.b.rx(wrong);
+    EXPECT_NE(p.b.stream.error(), StreamError::none);
+    EXPECT_FALSE(p.b.rx(wrong).kept);
+    EXPECT_TRUE(p.b.tx().empty());
+    EXPECT_EQ(p.b.read(), "before");
+}
+
+// ---- urgent bytes ---------------------------------------------------------------------
+
+TEST(ByteStream, an_urgent_byte_is_taken_out_of_the_stream) {
+    StreamPair p;
+    p.a.send("ab");
+    p.a.send_urgent("c!");
+    p.a.send("de");
+    p.a.stream.flush();
+    EXPECT_TRUE(p.run().urgent);
+    EXPECT_EQ(p.b.stream.urgent(), ByteStream::Urgent::there);
+    EXPECT_EQ(p.b.stream.urgent_byte(), std::byte{'!'});
+    EXPECT_EQ(p.b.stream.readable(), 3u);
+    EXPECT_FALSE(p.b.stream.at_mark());
+    EXPECT_EQ(p.b.read(), "abc");  // a read stops at the mark
+    EXPECT_TRUE(p.b.stream.at_mark());
+    p.b.stream.take_urgent();
+    EXPECT_EQ(p.b.stream.urgent(), ByteStream::Urgent::none);
+    EXPECT_TRUE(p.b.stream.at_mark());
+    EXPECT_EQ(p.b.read(), "de");
+    EXPECT_FALSE(p.b.stream.at_mark());
+}
+
+TEST(ByteStream, an_urgent_byte_inline_is_one_of_the_stream) {
+    StreamPair p;
+    p.b.stream.set_urgent_inline(true);
+    p.a.send_urgent("ab!");
+    p.a.send("cd");
+    p.a.stream.flush();
+    p.run();
+    EXPECT_EQ(p.b.stream.urgent(), ByteStream::Urgent::none);
+    EXPECT_EQ(p.b.read(), "ab");
+    EXPECT_TRUE(p.b.stream.at_mark());
+    EXPECT_EQ(p.b.read(), "!cd");
+}
+
+TEST(ByteStream, a_newer_mark_replaces_an_older_one) {
+    StreamPair p;
+    p.a.send_urgent("a1");
+    p.a.send_urgent("b2");
+    p.run();
+    EXPECT_EQ(p.b.stream.urgent_byte(), std::byte{'2'});
+    EXPECT_EQ(p.b.read(), "a1b");
+    EXPECT_EQ(p.b.read(), "");
+}
+
+TEST(ByteStream, an_urgent_byte_is_announced_although_the_stream_is_stuck) {
+    StreamPair p({.buffer_bytes = 1000, .receive_bytes = 3'000});
+    p.a.send(bytes_of(20'000));
+    p.run();
+    p.a.send_urgent("!");
+    EXPECT_TRUE(p.run().urgent);
+    EXPECT_EQ(p.b.stream.urgent(), ByteStream::Urgent::awaited);
+    p.a.send_urgent("?");  // the first keeps its mark: it was announced
+    std::string seen;
+    std::string urgent;
+    for (int i = 0; i < 100 && seen.size() < 20'001; ++i) {
+        seen += p.b.read();
+        if (p.b.stream.urgent() == ByteStream::Urgent::there) {
+            urgent += static_cast<char>(p.b.stream.urgent_byte());
+            p.b.stream.take_urgent();
+        }
+        p.run();
+    }
+    EXPECT_EQ(urgent.back(), '?');  // the first may have been replaced before it was read
+    EXPECT_EQ(seen.substr(0, 20'000), bytes_of(20'000));
+}
+
+TEST(ByteStream, an_urgent_byte_far_ahead_is_announced_later) {
+    StreamPair p({.buffer_bytes = 1000, .receive_bytes = 3'000});
+    p.a.send(bytes_of(100'000));
+    p.a.send_urgent("!");
+    EXPECT_FALSE(p.run().urgent);
+    std::size_t read = 0;
+    bool announced = false;
+    while (!announced && read < 100'000) {
+        read += p.b.read().size();
+        announced = p.run().urgent;
+    }
+    EXPECT_TRUE(announced);
+    EXPECT_GE(read, 100'001u - 65'535 - 6'000);
+    EXPECT_EQ(p.b.stream.error(), StreamError::none);
+    while (p.b.stream.urgent() != ByteStream::Urgent::there && !p.b.read().empty()) p.run();
+    EXPECT_EQ(p.b.stream.urgent_byte(), std::byte{'!'});
+}
+
+}  // namespace
+}  // namespace xsock::stream

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "base/device.hpp"
 #include "base/poll_group.hpp"
@@ -26,6 +28,19 @@ class PolledQp {
 
     /// `gather`: may wait for others (docs/threading.md).
     virtual Result<void> post_send(const SendWr& wr, bool gather) = 0;
+    /// The same without sending it: send_queued() follows. It calls nothing back, so locks of the
+    /// API may be held.
+    virtual Result<void> queue_send(const SendWr& wr) = 0;
+    /// Sends what queue_send() was given; as post_send() without gathering.
+    virtual void send_queued() = 0;
+    /// PolledQpAttr::on_poll is to be called by the next poll cycle, within half a millisecond
+    /// where there is a background thread.
+    virtual void poll_soon() = 0;
+    /// How a connection ends by request_end().
+    enum class End : std::uint8_t { shutdown, abort, release };
+    /// The poller ends it, in a poll cycle that follows at once; also what it calls may ask for it.
+    /// Of several requests the last in this order holds.
+    virtual void request_end(End how) = 0;
     /// Such receives are taken before PolledQpAttr::provide_receive is asked.
     virtual Result<void> post_recv(const RecvWr& wr) = 0;
     /// There is memory again after provide_receive had none.
@@ -81,6 +96,16 @@ struct PolledQpAttr {
     bool (*provide_receive)(void* argument, std::uint32_t bytes, RecvWqe& out) = nullptr;
     /// It must not end the connection that it is called for.
     void (*on_completion)(void* argument, const Wc& wc) = nullptr;
+    /// Called by the poller ahead of what it sends for poll_soon(); may call queue_send(). May be
+    /// null.
+    void (*on_poll)(void* argument) = nullptr;
+    /// The process exits: begins to end it. True: something is still to be sent, and request_end()
+    /// will follow; asked again until then. May be null: PolledQp::shutdown().
+    bool (*on_exit)(void* argument) = nullptr;
+    /// With ConnectAttr::defer_reply: answers a Request by its private data, in the poller. False:
+    /// refused. May be null.
+    bool (*on_request)(void* argument, std::span<const std::byte> request,
+                       std::vector<std::byte>& reply) = nullptr;
 };
 
 /// Accepts in poll cycles and runs start-ups side by side.

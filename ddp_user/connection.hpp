@@ -199,6 +199,8 @@ class Connection final {
     [[nodiscard]] bool draining() const noexcept {
         return life_ == Life::active && local_ == Local::closing && is_started();
     }
+    /// As start() was told.
+    [[nodiscard]] const StartAttr& depths() const noexcept { return attr_; }
     [[nodiscard]] Stream& stream() noexcept { return stream_; }
     [[nodiscard]] const Stream& stream() const noexcept { return stream_; }
     /// The layer that carries it; null before the start.

@@ -53,11 +53,15 @@ Connection::~Connection() = default;
 
 // ---- posting --------------------------------------------------------------
 
-Result<void> Connection::post_send(const SendWr& wr, bool gather) {
+Result<void> Connection::queue_send(const SendWr& wr) {
     if (is_extension(wr.opcode) && standard_peer_.load(std::memory_order_acquire)) {
         return Error{EOPNOTSUPP, "the peer is not known to speak RFC 7306"};
     }
-    if (auto r = sq_.post(wr); !r) return r;
+    return sq_.post(wr);
+}
+
+Result<void> Connection::post_send(const SendWr& wr, bool gather) {
+    if (auto r = queue_send(wr); !r) return r;
     if (!gather) {
         parts_.progress->notify_now(*this);
         return {};
@@ -190,7 +194,20 @@ void Connection::on_started() {
     report_start(core_, peer());
 }
 
+// The owner of a PolledQp decides at once; its listener is not told.
+void Connection::answer_request() {
+    std::vector<std::byte> reply;
+    const bool accepted =
+        parts_.on_request(parts_.spare_argument, core_.private_data(), reply) &&
+        core_.accept(reply, core_.depths().ird, core_.depths().ord, monotonic_now());
+    if (!accepted) (void)core_.reject({}, monotonic_now());
+}
+
 void Connection::on_state(QpState next) {
+    if (next == QpState::requested && parts_.on_request != nullptr) {
+        answer_request();
+        return;
+    }
     if (core_.ended()) {
         if (tx_buffer_ != nullptr) parts_.progress->give_tx_buffer(std::move(tx_buffer_));
         try {
@@ -271,6 +288,37 @@ void Connection::release(PollCycle& cycle) {
     core_.release(cycle.now());
     if (!core_.ended()) transmit(cycle);
     note_movement(cycle);
+}
+
+void Connection::request_end(End how) {
+    const auto wanted = static_cast<std::uint8_t>(1 + static_cast<int>(how));
+    std::uint8_t before = end_request_.load(std::memory_order_relaxed);
+    while (before < wanted && !end_request_.compare_exchange_weak(before, wanted)) {
+    }
+    if (before < wanted) parts_.progress->notify_now(*this);
+}
+
+void Connection::end_as_requested(PollCycle& cycle) {
+    const std::uint8_t how = end_request_.exchange(0);
+    if (how == 0) return;
+    switch (static_cast<End>(how - 1)) {
+        case End::shutdown:
+            return shutdown(cycle);
+        case End::abort:
+            return abort(cycle);
+        case End::release:
+            return release(cycle);
+    }
+}
+
+void Connection::on_exit(PollCycle& cycle) {
+    if (!draining()) shutdown(cycle);
+}
+
+bool Connection::draining() const {
+    if (!socket_.is_open()) return false;
+    const bool asks = parts_.on_exit != nullptr && !core_.closing() && !core_.ended();
+    return core_.draining() || (asks && parts_.on_exit(parts_.spare_argument));
 }
 
 // ---- time -----------------------------------------------------------------

@@ -36,6 +36,11 @@ struct ConnectionParts {
     PolledQp::StateListener listener;
     ddp::SpareReceive spare_receive = nullptr;  ///< and its argument; may be null
     void* spare_argument = nullptr;
+    void (*on_poll)(void* argument) =
+        nullptr;  ///< of PolledQpAttr, as are the next; argument above
+    bool (*on_exit)(void* argument) = nullptr;
+    bool (*on_request)(void* argument, std::span<const std::byte> request,
+                       std::vector<std::byte>& reply) = nullptr;
 };
 
 class Connection final : public Pollable, public PolledQp, private ddp::Connection::Delegate {
@@ -48,6 +53,10 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     // -- any thread --
 
     Result<void> post_send(const SendWr& wr, bool gather = true) override;
+    Result<void> queue_send(const SendWr& wr) override;
+    void send_queued() override { parts_.progress->notify_now(*this); }
+    void poll_soon() override { parts_.progress->notify_soon(*this); }
+    void request_end(End how) override;
     Result<void> post_plain_send(std::uint64_t wr_id, const Sge& sge, std::uint8_t flags);
     Result<void> post_recv(const RecvWr& wr) override;
     /// A receive was posted while this connection waited for one.
@@ -97,8 +106,8 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     void on_notify(PollCycle& cycle) override;
     void on_time(PollCycle& cycle) override;
     void on_failure(PollCycle& cycle) noexcept override;
-    void on_exit(PollCycle& cycle) override { shutdown(cycle); }
-    bool draining() const override { return socket_.is_open() && core_.draining(); }
+    void on_exit(PollCycle& cycle) override;
+    bool draining() const override;
     bool unsent() const override {
         return socket_.is_open() && !core_.ended() && core_.tx_wanted();
     }
@@ -115,6 +124,8 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     template <void (SoftChannel::*count)()>
     void count_in_channels() const noexcept;
     bool receive(PollCycle& cycle);
+    void answer_request();
+    void end_as_requested(PollCycle& cycle);
     bool take(ConstBytes bytes, PollCycle& cycle);
     void resume(PollCycle& cycle);
     void transmit(PollCycle& cycle);
@@ -148,8 +159,9 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     std::unique_ptr<mpa::Stream> mpa_;
     PostBatching batching_;
     std::atomic<QpState> state_{QpState::fresh};  // core_.state(), for any thread
-    std::atomic<bool> standard_peer_{false};  // established, and the peer is no xsock
-    std::atomic<bool> rnr_waiting_{false};    // is in the shared queue's list
+    std::atomic<bool> standard_peer_{false};      // established, and the peer is no xsock
+    std::atomic<bool> rnr_waiting_{false};        // is in the shared queue's list
+    std::atomic<std::uint8_t> end_request_{0};    // 1 + End; 0: none
 
     // The poller's.
     static constexpr std::uint32_t kReading = EPOLLIN | EPOLLRDHUP;

@@ -59,8 +59,11 @@ void Connection::on_ready(std::uint32_t events, PollCycle& cycle) {
 
 void Connection::on_notify(PollCycle& cycle) {
     if (!socket_.is_open()) return;
+    if (parts_.on_poll != nullptr) parts_.on_poll(parts_.spare_argument);
     resume(cycle);
     transmit(cycle);
+    if (end_request_.load(std::memory_order_relaxed) != 0) [[unlikely]]
+        end_as_requested(cycle);
     note_movement(cycle);
 }
 

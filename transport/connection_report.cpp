@@ -49,9 +49,8 @@ void report_start(const ddp::Connection& connection, const char* peer) {
         "%s: %s, MPA revision %u, CRC %s, markers tx %s rx %s, peer %s%s%s%s%s", peer,
         n.initiator ? "initiator" : "responder", n.revision, n.crc ? "on" : "off",
         n.markers_tx ? "on" : "off", n.markers_rx ? "on" : "off",
-        n.peer_is_xsock ? "xsock" : "other", said ? ", named " : "",
-        said ? said->name.data() : "", said ? " " : "",
-        said ? said->version.data() : "");
+        n.peer_is_xsock ? "xsock" : "other", said ? ", named " : "", said ? said->name.data() : "",
+        said ? " " : "", said ? said->version.data() : "");
 }
 
 std::string report_end(const ddp::Connection& connection, const char* peer) {

@@ -300,6 +300,24 @@ void Progress::notify_later_slow(Pollable& item) noexcept {
     }
 }
 
+void Progress::notify_soon(Pollable& item) {
+    if (item.pending_.load(std::memory_order_seq_cst) || !pending_.add(item)) return;
+    if (ProgressThread* const thread = notifiable_.load(std::memory_order_acquire)) {
+        thread->notify_soon();
+    } else if (mode() == ProgressMode::app) {
+        poll_set_.notify_embedder();
+    } else {
+        notify_now(item);  // no thread could be made
+    }
+}
+
+bool Progress::serve_notified() {
+    if (!try_lock()) return false;
+    CycleScope scope(*this);
+    serve_pending(scope.cycle);
+    return true;
+}
+
 void Progress::notify_now(Pollable& item) {
     if (!callers_poll()) {
         pending_.add(item);
@@ -447,34 +465,6 @@ Progress::Waited Progress::wait(const std::function<bool()>& done, Time deadline
         }
         if (deadline != kNever && monotonic_now() >= deadline) return Waited::timeout;
     }
-}
-
-// ---- exit -------------------------------------------------------------------
-
-void Progress::poll_while_any(bool (Pollable::*is_busy)() const, Time deadline) {
-    for (;;) {
-        bool busy = false;
-        locked([&](PollCycle& cycle) {
-            run_cycle(cycle);
-            busy = poll_set_.any_of([&](const Pollable& item) { return (item.*is_busy)(); });
-        });
-        if (!busy || monotonic_now() >= deadline) return;
-        pollfd ready{epoll_fd(), POLLIN, 0};
-        ::poll(&ready, 1, 1);
-    }
-}
-
-void Progress::flush(Time deadline) { poll_while_any(&Pollable::unsent, deadline); }
-
-void Progress::drain(Time deadline) {
-    bool busy = false;
-    locked([&](PollCycle& cycle) {
-        for (const auto& item : poll_set_.items()) {
-            call(*item, cycle, [&] { item->on_exit(cycle); });
-        }
-        busy = poll_set_.any_of([](const Pollable& item) { return item.draining(); });
-    });
-    if (busy && monotonic_now() < deadline) poll_while_any(&Pollable::draining, deadline);
 }
 
 }  // namespace xsock

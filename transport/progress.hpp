@@ -72,6 +72,8 @@ class Progress final : public PollGroup {
     void notify_later(Pollable& item) noexcept {
         if (!item.pending_.load(std::memory_order_seq_cst)) notify_later_slow(item);
     }
+    /// The same, at the latest half a millisecond from now where there is a background thread.
+    void notify_soon(Pollable& item);
     /// `item` has something to do: now, in this thread, or by the thread that polls at the moment.
     void notify_now(Pollable& item);
 
@@ -217,6 +219,8 @@ class Progress final : public PollGroup {
     void set_thread_ticking(bool ticking) noexcept {
         thread_ticking_.store(ticking, std::memory_order_seq_cst);
     }
+    /// Serves what was notified, and nothing else. False: another thread polls.
+    bool serve_notified();
     [[nodiscard]] int epoll_fd() const noexcept { return poll_set_.epoll_fd(); }
     [[nodiscard]] bool work_waiting() const noexcept override {
         return pending_.any(std::memory_order_seq_cst);

@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,6 +12,7 @@
 #include <system_error>
 #include <thread>
 
+#include "transport/descriptors.hpp"
 #include "transport/fault_handler.hpp"
 #include "transport/progress.hpp"
 #include "transport/uv_loop.hpp"
@@ -19,6 +22,7 @@ namespace {
 
 constexpr std::uint64_t kTickMin = 1;  // ms
 constexpr std::uint64_t kTickMax = 8;
+constexpr Time kSoon = 500'000;     // ns
 constexpr int kCyclesPerWake = 16;  // before the loop checks its other handles
 
 }  // namespace
@@ -32,9 +36,12 @@ struct ProgressThread::Loop {
     uv_poll_t poll{};
     uv_prepare_t before_sleep{};
     uv_check_t after_sleep{};
+    uv_poll_t soon{};
     UvLoop uv;
     std::thread thread;
     std::atomic<bool> stop{false};
+    std::atomic<bool> soon_armed{false};
+    const int soon_fd = make_timer();
 
     // The loop's thread only.
     bool watching = false;  // poll is active: callers are inactive
@@ -42,6 +49,29 @@ struct ProgressThread::Loop {
     std::uint64_t tick_ms = kTickMin;
 
     Loop(Progress& p, const TransportConfig& c, unsigned i) : progress(p), config(c), index(i) {}
+    ~Loop() {
+        uv.close();
+        if (soon_fd >= 0) close_internal_fd(soon_fd);
+    }
+
+    static int make_timer() noexcept {
+        const DescriptorChange change;
+        const int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+        return move_and_register(fd);
+    }
+    void arm_soon() noexcept {
+        if (soon_armed.exchange(true, std::memory_order_seq_cst)) return;
+        itimerspec at{};
+        at.it_value.tv_nsec = static_cast<long>(kSoon);
+        timerfd_settime(soon_fd, 0, &at, nullptr);
+    }
+    // What was notified before the flag was taken back is served here; after it, the timer runs.
+    void on_soon() {
+        std::uint64_t expirations = 0;
+        [[maybe_unused]] const ssize_t n = read(soon_fd, &expirations, sizeof expirations);
+        soon_armed.store(false, std::memory_order_seq_cst);
+        if (progress.work_waiting() && !progress.serve_notified()) arm_soon();
+    }
 
     static Loop& of(uv_handle_t* handle) { return *static_cast<Loop*>(handle->data); }
     template <typename Handle>
@@ -159,7 +189,10 @@ struct ProgressThread::Loop {
         uv_prepare_init(uv.get(), &before_sleep);
         uv_check_init(uv.get(), &after_sleep);
         if (uv_poll_init(uv.get(), &poll, progress.epoll_fd()) != 0) return false;
-        tick.data = poll.data = before_sleep.data = after_sleep.data = this;
+        if (soon_fd < 0 || uv_poll_init(uv.get(), &soon, soon_fd) != 0) return false;
+        tick.data = poll.data = before_sleep.data = after_sleep.data = soon.data = this;
+        if (!uv.watch_ahead(soon_fd)) return false;
+        uv_poll_start(&soon, UV_READABLE, [](uv_poll_t* p, int, int) { of(p).on_soon(); });
         return true;
     }
 };
@@ -189,5 +222,7 @@ ProgressThread::~ProgressThread() {
 }
 
 void ProgressThread::notify() noexcept { loop_->uv.notify(); }
+
+void ProgressThread::notify_soon() noexcept { loop_->arm_soon(); }
 
 }  // namespace xsock

@@ -26,6 +26,9 @@ class ProgressThread {
 
     /// Wakes the loop. Any thread.
     void notify() noexcept;
+    /// Has Progress::serve_notified() called half a millisecond from now; the calls until then are
+    /// one. Any thread.
+    void notify_soon() noexcept;
 
   private:
     struct Loop;

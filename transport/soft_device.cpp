@@ -363,6 +363,9 @@ class SoftDevice final : public Device, public PolledDevice {
         parts.listener = std::move(attr.listener);
         parts.spare_receive = attr.provide_receive;
         parts.spare_argument = attr.argument;
+        parts.on_poll = attr.on_poll;
+        parts.on_exit = attr.on_exit;
+        parts.on_request = attr.on_request;
         return make_connection(std::move(parts));
     }
     std::shared_ptr<PolledListener> create_polled_listener(int fd, PollGroup& group,

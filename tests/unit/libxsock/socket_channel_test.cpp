@@ -21,6 +21,10 @@ constexpr std::uint32_t kBytes = 64 * 1024;  // enough for a receive into the ca
 class FakeQp final : public PolledQp {
   public:
     Result<void> post_send(const SendWr&, bool) override { return {}; }
+    Result<void> queue_send(const SendWr&) override { return {}; }
+    void send_queued() override {}
+    void poll_soon() override {}
+    void request_end(End) override {}
     Result<void> post_recv(const RecvWr&) override { return {}; }
     void receive_posted() override {}
     std::uint32_t send_room() const noexcept override { return 1; }

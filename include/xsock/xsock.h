@@ -526,7 +526,7 @@ XSOCK_API int xsock_srq_post_recv(struct xsock_srq* srq, uint64_t wr_id,
 
 #define DDPMODE_OFF 0
 #define DDPMODE_MESSAGE 1
-#define DDPMODE_STREAM 2 /**< not yet */
+#define DDPMODE_STREAM 2 /**< a byte stream, as TCP's, over SDP */
 
 enum xsock_status_state {
     XSOCK_STATUS_FRESH = 0, /**< DDPMODE may be set; nothing has begun */

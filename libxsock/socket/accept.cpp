@@ -69,8 +69,11 @@ int Socket::ensure_listener(int fd) {
         return -1;
     }
     return listener_.ensure_open(fd, *poller, [&](int copy) {
+        if (options_.mode == DDPMODE_STREAM) take_over_stream_settings(fd);
+        ConnectAttr attr = options_.connect_attr();
+        attr.defer_reply = true;
         auto listener = api::device()->polled().create_polled_listener(
-            copy, *poller, options_.connect_attr(), [this](PolledQp::StateListener tell) {
+            copy, *poller, attr, [this](PolledQp::StateListener tell) {
                 auto made = std::make_shared<Socket>(XSOCK_HINT_ACCEPTED);
                 made->inherit(*this, 0);
                 made->ensure_progress();

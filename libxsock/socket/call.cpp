@@ -56,4 +56,38 @@ bool IovSpan::scatter(const std::byte* from, std::size_t n) const {
     });
 }
 
+bool IovSpan::gather(std::size_t skip, Bytes to) const {
+    return fault::guard([&] {
+        Bytes left = to;
+        for (std::size_t i = 0; i < count && !left.empty(); ++i) {
+            const std::size_t size = iov[i].iov_len;
+            const std::size_t passed = std::min(skip, size);
+            skip -= passed;
+            const std::size_t part = std::min(size - passed, left.size());
+            if (part == 0) continue;
+            const auto* const from = static_cast<const std::byte*>(iov[i].iov_base) + passed;
+            const fault::Touch reading(0, from, part);
+            copy_short(left.data(), from, part);
+            left = left.subspan(part);
+        }
+    });
+}
+
+bool IovSpan::scatter(std::size_t skip, ConstBytes from) const {
+    return fault::guard([&] {
+        ConstBytes left = from;
+        for (std::size_t i = 0; i < count && !left.empty(); ++i) {
+            const std::size_t size = iov[i].iov_len;
+            const std::size_t passed = std::min(skip, size);
+            skip -= passed;
+            const std::size_t part = std::min(size - passed, left.size());
+            if (part == 0) continue;
+            auto* const to = static_cast<std::byte*>(iov[i].iov_base) + passed;
+            const fault::Touch writing(1, to, part);
+            copy_short(to, left.data(), part);
+            left = left.subspan(part);
+        }
+    });
+}
+
 }  // namespace xsock::sockets

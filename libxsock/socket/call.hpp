@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "base/bytes.hpp"
 #include "base/poll_group.hpp"
 #include "transport/clock.hpp"
 #include "transport/fork.hpp"
@@ -34,6 +35,10 @@ struct IovSpan {
     bool gather(std::byte* to) const;
     /// The first `n` bytes of `from`, into the pieces. False: the program's memory is not there.
     bool scatter(const std::byte* from, std::size_t n) const;
+    /// Fills `to` with the bytes from the `skip`th on. @pre there are as many
+    bool gather(std::size_t skip, Bytes to) const;
+    /// Stores `from` at the `skip`th byte and behind. @pre there is room for it
+    bool scatter(std::size_t skip, ConstBytes from) const;
 };
 
 /// How a call that sends or receives goes about it.

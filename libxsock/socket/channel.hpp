@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What a socket in DDPMODE carries, over its connection: the socket has the life of it (phases,
-// options, fork, accept), a channel has the data. MessageChannel carries messages.
+// options, fork, accept), a channel has the data. MessageChannel carries messages, StreamChannel a
+// byte stream.
 // Socket::ensure_channel() (start.cpp) chooses the class.
 //
 // A channel exists from the phases `connecting` and `starting` on, and lives as long as its socket.
@@ -9,8 +10,12 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "base/polled_qp.hpp"
 #include "include/xsock/xsock.h"
@@ -34,6 +39,11 @@ class Channel {
     virtual void shutdown(bool reading, bool writing) = 0;
     /// xsock_fd_endpoint(): null with errno. From MPA start-up on.
     virtual xsock_ep* endpoint(xsock_cq* send_cq, xsock_cq* recv_cq) = 0;
+    /// An option of the kernel's byte stream (TCP_NODELAY, TCP_CORK, SO_RCVLOWAT, SO_OOBINLINE)
+    /// that the program sets once start-up has begun.
+    virtual void set_option(int level, int name, int value) = 0;
+    /// One that the kernel does not know the answer of. False: it does.
+    [[nodiscard]] virtual bool get_option(int level, int name, int& value) const = 0;
     /// Its figures for DDPSTATUS.
     virtual void describe(xsock_status& status) const noexcept = 0;
 
@@ -47,20 +57,31 @@ class Channel {
     virtual void join(PolledQpAttr& attr, std::shared_ptr<void> owner) = 0;
     /// The connection made with these attributes. Before any thread can know of it.
     virtual void attach(PolledQp& qp) noexcept = 0;
+    /// Private data of our Request. The poller, as are the next two.
+    [[nodiscard]] virtual std::vector<std::byte> request() = 0;
+    /// The peer's Request, by its private data, and those of our Reply. False: it is refused.
+    [[nodiscard]] virtual bool answer(std::span<const std::byte> request,
+                                      std::vector<std::byte>& reply) = 0;
+    /// Start-up has ended; the private data of the peer. False: they are not an answer to ours.
+    [[nodiscard]] virtual bool begin(std::span<const std::byte> private_data) = 0;
     /// The program closes, ahead of PolledQp::release(): what has come and what still comes is
-    /// dropped, the endpoint has gone.
-    virtual void close() noexcept = 0;
+    /// dropped, the endpoint has gone. False: something is still to be sent. Then the channel asks
+    /// for PolledQp::End::release when that has gone, or the connection ends, and the poller calls
+    /// `released` once.
+    [[nodiscard]] virtual bool close(std::function<void()> released) = 0;
+    /// What a connection that ended with `error`, an errno or 0, means to the program.
+    [[nodiscard]] virtual int end_error(int error) noexcept { return error; }
 
     // -- how it goes --
 
     /// The poller: the peer has finished.
-    void on_peer_closed() noexcept { leave_open(read_, Half::finished); }
+    virtual void on_peer_closed() noexcept { leave_open(read_, Half::finished); }
     /// The poller: what it ends with, an errno or 0. on_ended() follows.
     void set_error(int error) noexcept { error_.store(error, std::memory_order_release); }
     /// The poller: it has ended, or could not begin.
-    void on_ended() noexcept {
+    virtual void on_ended() noexcept {
         write_.store(Half::finished, std::memory_order_release);
-        on_peer_closed();
+        leave_open(read_, Half::finished);
     }
     [[nodiscard]] bool is_write_shut() const noexcept { return write_.load() == Half::shut; }
     /// SO_ERROR, told once.

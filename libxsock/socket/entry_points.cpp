@@ -170,7 +170,7 @@ int socket_recvmmsg(xsock_socket* handle, int fd, mmsghdr* messages, unsigned co
             if (n < 0) return static_cast<int>(n);
             messages[done].msg_len = static_cast<unsigned>(n);
             // The end of the stream is the last thing that there is.
-            const bool end = (messages[done].msg_hdr.msg_flags & MSG_EOR) == 0;
+            const bool end = n == 0 && (messages[done].msg_hdr.msg_flags & MSG_EOR) == 0;
             ++done;
             if (*limit != kNever) {
                 const Time spent = monotonic_now() - begin;

@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "libxsock/engine/socket_table.h"
+#include "stream/sdp_wire.hpp"
+#include "transport/log.hpp"
 
 namespace xsock::sockets {
 
@@ -24,15 +26,29 @@ void MessageChannel::join(PolledQpAttr& attr, std::shared_ptr<void> owner) {
     attr.argument = this;
     attr.provide_receive = provide_receive;
     attr.on_completion = on_completion;
+    attr.on_request = [](void* self, std::span<const std::byte> request,
+                         std::vector<std::byte>& reply) {
+        return static_cast<MessageChannel*>(self)->answer(request, reply);
+    };
 }
 
-void MessageChannel::close() noexcept {
+bool MessageChannel::answer(std::span<const std::byte> request, std::vector<std::byte>& reply) {
+    if (stream::looks_like_hello(request)) {
+        log(LogLevel::warn, "mode-refused", "a peer asks for a byte stream; this is message mode");
+        return false;
+    }
+    reply = options_.private_data;
+    return true;
+}
+
+bool MessageChannel::close(std::function<void()>) {
     {
         const std::lock_guard hold(rx_lock_);
         rx_closed_ = true;
     }
     drop_messages();
     endpoint_.reset();
+    return true;
 }
 
 // The poller: something that was posted is done.

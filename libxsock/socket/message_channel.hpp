@@ -35,7 +35,14 @@ class MessageChannel final : public Channel {
     [[nodiscard]] std::uint32_t events() const noexcept override;
     void join(PolledQpAttr& attr, std::shared_ptr<void> owner) override;
     void attach(PolledQp& qp) noexcept override { qp_ = &qp; }
-    void close() noexcept override;
+    [[nodiscard]] std::vector<std::byte> request() override { return options_.private_data; }
+    [[nodiscard]] bool answer(std::span<const std::byte> request,
+                              std::vector<std::byte>& reply) override;
+    [[nodiscard]] bool begin(std::span<const std::byte>) override { return true; }
+    [[nodiscard]] bool close(std::function<void()> released) override;
+    // Settings of a byte stream that would delay or tear FPDUs; messages need none of them.
+    void set_option(int, int, int) override {}
+    [[nodiscard]] bool get_option(int, int, int&) const override { return false; }
 
     /// Whether the endpoint may post a receive: EBUSY while messages wait for recv().
     [[nodiscard]] Result<void> may_post_recv() const;

@@ -42,8 +42,9 @@ void Socket::leave_blocking(int fd) const noexcept {
 }
 
 int Socket::set_mode(int fd, int value) {
-    if (value == DDPMODE_STREAM) return no(EOPNOTSUPP);
-    if (value != DDPMODE_OFF && value != DDPMODE_MESSAGE) return no(EINVAL);
+    if (value != DDPMODE_OFF && value != DDPMODE_MESSAGE && value != DDPMODE_STREAM) {
+        return no(EINVAL);
+    }
     const Phase now = phase();
     if (value == DDPMODE_OFF) {
         switch (now) {
@@ -75,6 +76,8 @@ int Socket::set_mode(int fd, int value) {
         return XSOCK_PLAIN;
     }
     if (now != Phase::fresh) return now == Phase::plain ? no(EISCONN) : 0;
+    // A byte stream's own start-up takes the private data.
+    if (value == DDPMODE_STREAM && !options_.private_data.empty()) return no(EINVAL);
     // The program would wait for notifications that never come.
     int zero_copy = 0;
     socklen_t zero_copy_size = sizeof zero_copy;
@@ -122,6 +125,7 @@ int Socket::set_option(int fd, int level, int name, const void* value, socklen_t
         if (name == DDPPRIVATE) {
             // A listener that accepts has a copy, and reads ours for each connection.
             if (started || listener_.is_open()) return no(EISCONN);
+            if (options_.mode == DDPMODE_STREAM) return no(EINVAL);
             const socklen_t most = options_.revision == 1 ? 512 : 508;
             if (length > most || (value == nullptr && length != 0)) return no(EINVAL);
             const auto* from = static_cast<const std::byte*>(value);
@@ -153,9 +157,15 @@ int Socket::set_option(int fd, int level, int name, const void* value, socklen_t
         linger_s_.store(how.l_onoff != 0 ? std::clamp(how.l_linger, 0, 65535) : -1);
         return 0;
     }
-    // Settings of a byte stream that would delay or tear FPDUs; messages need none of them.
-    if (level == SOL_SOCKET && name == SO_RCVLOWAT) return 0;
-    if (level == IPPROTO_TCP && (name == TCP_NODELAY || name == TCP_CORK)) return 0;
+    if ((level == SOL_SOCKET && (name == SO_RCVLOWAT || name == SO_OOBINLINE)) ||
+        (level == IPPROTO_TCP && (name == TCP_NODELAY || name == TCP_CORK))) {
+        // The kernel's socket carries FPDUs, which such a setting would delay or tear.
+        int setting = 0;
+        if (!read_int(value, length, setting)) return no(EINVAL);
+        if (foreign()) return inherited();
+        channel_->set_option(level, name, setting);
+        return 0;
+    }
     if (level == IPPROTO_TCP && (name == TCP_ULP || name == TCP_REPAIR)) return no(EOPNOTSUPP);
     return XSOCK_PASS;
 }
@@ -189,6 +199,9 @@ int Socket::get_option(int, int level, int name, void* value, socklen_t* length)
         if (foreign()) return inherited();
         if (!is_known(now)) progress()->poll();
         return give_int(is_known(phase()) ? channel_->take_error() : 0, value, length);
+    }
+    if (int answer = 0; !foreign() && channel_->get_option(level, name, answer)) {
+        return give_int(answer, value, length);
     }
     if (level == SOL_SOCKET && name == SO_LINGER) {
         if (value == nullptr || length == nullptr) return no(EFAULT);

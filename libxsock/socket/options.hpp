@@ -28,6 +28,12 @@ struct Options {
     int inline_limit = XSOCK_MAX_INLINE;
     int startup_ms = 10'000, user_timeout_ms = 30'000, keepalive_s = 60, linger_ms = 5000;
     std::vector<std::byte> private_data;
+    /// Of a byte stream, as the kernel's socket had them at the start.
+    struct Stream {
+        std::uint64_t send_bytes = 256 * 1024;
+        std::uint64_t receive_bytes = 4 << 20;
+        int nodelay = 0, cork = 0, oob_inline = 0, receive_low = 1;
+    } stream;
 
     /// An int option by its number (DDPMODE and DDPSTATUS are none of these). ENOPROTOOPT: unknown;
     /// EINVAL: out of range.

@@ -104,9 +104,10 @@ void Socket::close_connection() {
         if (!in_own_process()) return;
     }
     std::shared_ptr<PolledQp> connection;
-    channel_->close();
+    if (linger == 0) progress()->locked([this](PollCycle& cycle) { connection_->abort(cycle); });
+    // What it has still to send keeps the connection, which keeps this.
+    if (!channel_->close([this] { connection_.reset(); })) return;
     progress()->locked([&](PollCycle& cycle) {
-        if (linger == 0) connection_->abort(cycle);
         connection_->release(cycle);
         connection = std::move(connection_);
     });
@@ -128,8 +129,9 @@ int Socket::started() const noexcept {
 
 const char* Socket::mode_text() const noexcept {
     const Phase now = phase();
-    if (now == Phase::fresh || now == Phase::listening) return on() ? "message" : "off";
-    return is_begun(now) ? "message" : code_.load(std::memory_order_relaxed);
+    const char* const mode = options_.mode == DDPMODE_STREAM ? "stream" : "message";
+    if (now == Phase::fresh || now == Phase::listening) return on() ? mode : "off";
+    return is_begun(now) ? mode : code_.load(std::memory_order_relaxed);
 }
 
 // ---- calls that carry data ------------------------------------------------

@@ -142,6 +142,7 @@ class Socket final : public ::xsock_socket,
     void watch_connect(int fd);
     void keep_from_exec(int fd) noexcept;
     void take_over_settings(int fd) noexcept;
+    void take_over_stream_settings(int fd) noexcept;
     int switch_connected(int fd);
     void on_state(const PolledQp& connection, QpState state);
 

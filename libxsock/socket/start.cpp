@@ -11,6 +11,7 @@
 
 #include "libxsock/socket/message_channel.hpp"
 #include "libxsock/socket/socket.hpp"
+#include "libxsock/socket/stream_channel.hpp"
 #include "transport/descriptors.hpp"
 #include "transport/fork.hpp"
 #include "transport/log.hpp"
@@ -53,11 +54,15 @@ PollGroup* Socket::ensure_progress() {
     return progress();
 }
 
-// The one place that makes a channel: MessageChannel, the only kind so far. Locked, because two
-// threads may call connect() at once.
+// The one place that makes a channel. Locked, because two threads may call connect() at once.
 void Socket::ensure_channel() {
     const std::lock_guard hold(beginning);
-    if (channel_ == nullptr) channel_ = std::make_unique<MessageChannel>(*this, options_);
+    if (channel_ != nullptr) return;
+    if (options_.mode == DDPMODE_STREAM) {
+        channel_ = std::make_unique<StreamChannel>(*this, options_);
+    } else {
+        channel_ = std::make_unique<MessageChannel>(*this, options_);
+    }
 }
 
 // Calls that sleep on this socket check again. In a child that has not used it there are none: its
@@ -84,8 +89,32 @@ void Socket::take_over_settings(int fd) noexcept {
         const linger off{};
         setsockopt(fd, SOL_SOCKET, SO_LINGER, &off, sizeof off);
     }
+    if (options_.mode == DDPMODE_STREAM) take_over_stream_settings(fd);
     set_int(fd, SOL_SOCKET, SO_RCVLOWAT, 1);
     set_int(fd, IPPROTO_TCP, TCP_CORK, 0);
+}
+
+// Buffers that the program has set are the stream's; where it has not, the kernel's grow as needed,
+// and the stream's are as large as that.
+void Socket::take_over_stream_settings(int fd) noexcept {
+    Options::Stream& stream = options_.stream;
+    const auto get = [fd](int level, int name, int& value) {
+        socklen_t size = sizeof value;
+        return getsockopt(fd, level, name, &value, &size) == 0;
+    };
+    get(IPPROTO_TCP, TCP_NODELAY, stream.nodelay);
+    get(IPPROTO_TCP, TCP_CORK, stream.cork);
+    get(SOL_SOCKET, SO_OOBINLINE, stream.oob_inline);
+    get(SOL_SOCKET, SO_RCVLOWAT, stream.receive_low);
+    constexpr int kBufLock = 72, kSendLock = 1, kReceiveLock = 2;  // SO_BUF_LOCK, Linux 5.14
+    int locks = 0, bytes = 0;
+    if (!get(SOL_SOCKET, kBufLock, locks)) return;
+    if ((locks & kSendLock) != 0 && get(SOL_SOCKET, SO_SNDBUF, bytes) && bytes > 0) {
+        stream.send_bytes = static_cast<std::uint64_t>(bytes);
+    }
+    if ((locks & kReceiveLock) != 0 && get(SOL_SOCKET, SO_RCVBUF, bytes) && bytes > 0) {
+        stream.receive_bytes = static_cast<std::uint64_t>(bytes);
+    }
 }
 
 std::shared_ptr<PolledQp> Socket::make_connection(PolledQp::StateListener listener) {
@@ -110,8 +139,11 @@ void Socket::start(ConnectAttr::Role role, PollCycle& cycle) {
     phase_.store(Phase::starting, std::memory_order_release);
     ConnectAttr attr = options_.connect_attr();
     attr.role = role;
+    attr.defer_reply = role == ConnectAttr::Role::responder;
     Result<void> started;
     try {
+        const std::vector<std::byte> request = channel_->request();
+        attr.private_data = request;
         started = connection_->start(own_fd_.fd(), attr, cycle);
     } catch (const std::bad_alloc&) {
         started = Error{ENOMEM, "no memory for a connection"};
@@ -423,6 +455,10 @@ void Socket::on_state(const PolledQp& connection, QpState state) {
         case QpState::closing:
             return;
         case QpState::established:
+            if (!channel_->begin(connection.info().private_data)) {
+                connection_->request_end(PolledQp::End::abort);
+                return;
+            }
             if (counters_ != nullptr) counters_->started.fetch_add(1, std::memory_order_relaxed);
             opened_.store(true, std::memory_order_relaxed);
             phase_.store(Phase::open, std::memory_order_release);
@@ -437,6 +473,7 @@ void Socket::on_state(const PolledQp& connection, QpState state) {
             break;
     }
     int error = connection.error();
+    if (phase() != Phase::starting || error == ECONNABORTED) error = channel_->end_error(error);
     // An end in good order before the start has ended is none that the program asked for.
     if (error == 0 && phase() == Phase::starting && !channel_->is_write_shut()) error = ECONNRESET;
     end(error);

@@ -66,8 +66,6 @@ TEST(SockStart, options_have_ranges_and_can_be_read) {
     }
     EXPECT_EQ(s.set(999, 1), -1);
     EXPECT_EQ(errno, ENOPROTOOPT);
-    EXPECT_EQ(s.set(DDPMODE, DDPMODE_STREAM), -1);
-    EXPECT_EQ(errno, EOPNOTSUPP);
     EXPECT_EQ(s.set(DDPMODE, 7), -1);
     EXPECT_EQ(errno, EINVAL);
     EXPECT_EQ(s.set(DDPMODE, DDPMODE_OFF), 0);

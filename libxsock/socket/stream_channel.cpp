@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The life of a byte stream, and its messages' way between stream and connection.
+#include "libxsock/socket/stream_channel.hpp"
+
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <climits>
+#include <new>
+#include <utility>
+
+#include "base/assert.hpp"
+#include "libxsock/engine/socket_table.h"
+#include "transport/log.hpp"
+
+namespace xsock::sockets {
+namespace {
+
+using stream::ByteStream;
+using stream::Chunk;
+
+constexpr std::uint64_t kLeastReceive = 2048, kMostReceive = 1 << 30;
+constexpr std::uint64_t kLeastSend = 2048;
+/// Private buffers that room for the whole of SO_RCVBUF is announced as, at least.
+constexpr std::uint64_t kLeastBuffers = 8;
+
+Buffer* buffer_of(Chunk* chunk) noexcept {
+    return reinterpret_cast<Buffer*>(reinterpret_cast<std::byte*>(chunk) - sizeof(Buffer));
+}
+
+}  // namespace
+
+Chunk* PoolChunks::take(std::size_t bytes) noexcept {
+    Buffer* const buffer = take_buffer(sizeof(Chunk) + bytes);
+    if (buffer == nullptr) return nullptr;
+    auto* const chunk = new (buffer->data()) Chunk;
+    chunk->capacity = buffer->capacity - static_cast<std::uint32_t>(sizeof(Chunk));
+    return chunk;
+}
+
+void PoolChunks::give(Chunk* chunk) noexcept { give_buffer(buffer_of(chunk)); }
+
+StreamChannel::~StreamChannel() {
+    stream_.reset();
+    if (spare_ != nullptr) chunks_.give(spare_);
+}
+
+// ---- beginning ----------------------------------------------------------------
+
+void StreamChannel::join(PolledQpAttr& attr, std::shared_ptr<void> owner) {
+    progress_ = attr.group;
+    attr.keeper = std::move(owner);
+    attr.argument = this;
+    attr.provide_receive = provide_receive;
+    attr.on_completion = on_completion;
+    attr.on_poll = on_poll;
+    attr.on_exit = on_exit;
+    attr.on_request = [](void* self, std::span<const std::byte> request,
+                         std::vector<std::byte>& reply) {
+        return static_cast<StreamChannel*>(self)->answer(request, reply);
+    };
+    const Options::Stream& of = options_.stream;
+    stream::SdpConfig config;
+    config.receive_bytes = std::clamp(of.receive_bytes, kLeastReceive, kMostReceive);
+    config.buffer_bytes = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(config.buffer_bytes, config.receive_bytes / kLeastBuffers));
+    config.ird = static_cast<std::uint16_t>(options_.ird);
+    config.ord = static_cast<std::uint16_t>(options_.ord);
+    limits_.receive_bytes = config.receive_bytes;
+    limits_.send_bytes = std::max(of.send_bytes, kLeastSend);
+    sdp_ = std::make_unique<stream::Sdp>(config);
+    stream_ = std::make_unique<ByteStream>(*sdp_, chunks_, limits_);
+    stream_->set_nodelay(of.nodelay != 0);
+    stream_->set_urgent_inline(of.oob_inline != 0);
+    nodelay_.store(of.nodelay);
+    cork_.store(of.cork);
+    oob_inline_.store(of.oob_inline);
+    receive_low_.store(std::max(of.receive_low, 1));
+}
+
+std::vector<std::byte> StreamChannel::request() {
+    const auto hello = sdp_->hello();
+    return {hello.begin(), hello.end()};
+}
+
+bool StreamChannel::answer(std::span<const std::byte> request, std::vector<std::byte>& reply) {
+    if (!stream::looks_like_hello(request)) {
+        log(LogLevel::warn, "mode-refused", "a peer asks for messages; this is a byte stream");
+        return false;
+    }
+    Section section(*this);
+    if (const StreamError error = sdp_->take_hello(request); error != StreamError::none) {
+        const StreamErrorInfo& row = stream_error_info(error);
+        log(LogLevel::warn, row.name, "%s", row.text);
+        return false;
+    }
+    const auto ack = sdp_->hello_ack();
+    reply.assign(ack.begin(), ack.end());
+    life_ = Life::open;
+    return true;
+}
+
+bool StreamChannel::begin(std::span<const std::byte> private_data) {
+    Section section(*this);
+    if (life_ != Life::starting) return true;  // answer() has begun it
+    const StreamError error = sdp_->take_hello_ack(private_data);
+    if (error == StreamError::none) {
+        life_ = Life::open;
+        return true;
+    }
+    const StreamErrorInfo& row = stream_error_info(error);
+    log(LogLevel::warn, row.name, "%s", row.text);
+    return false;
+}
+
+// ---- under lock_ --------------------------------------------------------------
+
+/// What the stream has to say, as far as the connection takes it.
+void StreamChannel::pump(StreamActions& actions) {
+    if (life_ != Life::open && life_ != Life::closing) return;
+    stream::TxMessage message;
+    while (qp_->send_room() > 0 && stream_->tx(message)) post(message, actions);
+    if (stream_->next_timeout() != kNever) actions.gather = true;
+    check_end(actions);
+}
+
+void StreamChannel::post(const stream::TxMessage& message, StreamActions& actions) {
+    SendWr wr;
+    wr.flags = kSendInternal;
+    if (message.kind != stream::SendKind::plain) wr.flags |= kSendSolicited;
+    if (message.kind == stream::SendKind::solicited_invalidate) {
+        wr.opcode = SendOpcode::send_invalidate;
+        wr.invalidate_stag = message.invalidate_stag;
+    }
+    const bool is_inline = message.bytes.size() <= kInlineInWqe;
+    // Entries of a queue that fills report when they are done.
+    const bool report =
+        !is_inline || qp_->send_room() <= static_cast<std::uint32_t>(options_.sq_depth) / 2;
+    if (is_inline) wr.flags |= kSendInline;
+    if (report) wr.flags |= kSendSignaled;
+    wr.wr_id = is_inline ? 0 : reinterpret_cast<std::uintptr_t>(message.chunk);
+    const Sge sge{const_cast<std::byte*>(message.bytes.data()),
+                  static_cast<std::uint32_t>(message.bytes.size()), kLkeyNone};
+    wr.sges = {&sge, 1};
+    const Result<void> posted = qp_->queue_send(wr);
+    if (message.chunk != nullptr && (is_inline || !posted)) stream_->tx_done(message.chunk);
+    if (posted) {
+        actions.queued = true;
+        tx_messages_.fetch_add(1, std::memory_order_relaxed);
+    } else {
+        actions.end = PolledQp::End::abort;  // a message is missing from now on
+    }
+}
+
+/// Both directions have ended, or one of the ends has to be told that the stream is broken off.
+void StreamChannel::check_end(StreamActions& actions) {
+    const StreamError error = stream_->error();
+    if (error != StreamError::none) {
+        if (life_ == Life::over) return;
+        const StreamErrorInfo& row = stream_error_info(error);
+        log(LogLevel::warn, row.name, "%s", row.text);
+        life_ = Life::over;
+        actions.end = PolledQp::End::abort;
+        return;
+    }
+    if (life_ == Life::closing && stream_->finish_sent()) {
+        life_ = Life::over;
+        actions.end = PolledQp::End::release;
+        actions.released = true;
+    } else if (life_ == Life::open && stream_->finish_sent() && stream_->receive_finished()) {
+        life_ = Life::over;
+        actions.end = PolledQp::End::shutdown;
+    }
+}
+
+void StreamChannel::publish() noexcept {
+    if (stream_ == nullptr) return;
+    readable_.store(stream_->readable(), std::memory_order_release);
+    queued_.store(stream_->send_queued(), std::memory_order_release);
+    urgent_.store(static_cast<std::uint8_t>(stream_->urgent()), std::memory_order_release);
+    if (stream_->receive_finished()) leave_open(read_, Half::finished);
+}
+
+// Without the lock.
+void StreamChannel::perform(const StreamActions& actions) {
+    if (actions.queued) {
+        qp_->send_queued();
+    } else if (actions.gather) {
+        qp_->poll_soon();
+    }
+    if (actions.wake != 0) source_.wake(actions.wake);
+    if (actions.end) qp_->request_end(*actions.end);
+    if (actions.released && released_) std::exchange(released_, nullptr)();
+}
+
+// ---- the poller -----------------------------------------------------------------
+
+void StreamChannel::on_completion(void* self, const Wc& wc) {
+    auto* const channel = static_cast<StreamChannel*>(self);
+    wc.opcode == WcOpcode::recv ? channel->received(wc) : channel->sent(wc);
+    // In one order with the check for waiters at the end of the cycle.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+// Bytes that were gathered go with this poll cycle.
+void StreamChannel::on_poll(void* self) {
+    auto* const channel = static_cast<StreamChannel*>(self);
+    Section section(*channel);
+    const Time due = channel->stream_->next_timeout();
+    if (due == kNever) return;
+    channel->stream_->on_time(std::max(due, monotonic_now()));
+    channel->pump(section.actions);
+}
+
+// As close(), which the kernel does for a process that exits.
+bool StreamChannel::on_exit(void* self) {
+    auto* const channel = static_cast<StreamChannel*>(self);
+    Section section(*channel);
+    if (channel->life_ == Life::closing) return true;
+    if (channel->life_ != Life::open) return false;
+    if (channel->stream_->close_receiving()) {
+        channel->life_ = Life::over;
+        section.actions.end = PolledQp::End::abort;
+        return true;
+    }
+    channel->life_ = Life::closing;
+    channel->stream_->finish();
+    channel->pump(section.actions);
+    return true;
+}
+
+bool StreamChannel::provide_receive(void* self, std::uint32_t bytes, RecvWqe& out) {
+    return static_cast<StreamChannel*>(self)->give_receive(bytes, out);
+}
+
+// Memory for a message that begins to come in. The credit rule limits how many there are; a longer
+// one than was announced ends in a Terminate.
+bool StreamChannel::give_receive(std::uint32_t bytes, RecvWqe& out) {
+    const auto limit = static_cast<std::uint32_t>(sdp_->message_limit());
+    const std::uint32_t need = std::min(bytes, limit);
+    Chunk* chunk = nullptr;
+    {
+        const std::lock_guard hold(lock_);
+        if (spare_ != nullptr && spare_->capacity >= need) chunk = std::exchange(spare_, nullptr);
+    }
+    if (chunk == nullptr) chunk = chunks_.take(need);
+    if (chunk == nullptr) {
+        log(LogLevel::error, "no-memory", "a message that comes in finds no buffer; reset");
+        qp_->request_end(PolledQp::End::abort);
+        return false;
+    }
+    out.internal = true;
+    out.length = need;
+    out.wr_id = reinterpret_cast<std::uintptr_t>(chunk);
+    out.sge_count = 1;
+    out.sge[0] = {chunk->data(), need, kLkeyNone};
+    return true;
+}
+
+/// Keeps it for the next message, if it is small enough for an idle socket. @pre lock_ is held
+void StreamChannel::give_chunk(Chunk* chunk) noexcept {
+    if (spare_ == nullptr && small(*buffer_of(chunk))) {
+        spare_ = chunk;
+    } else {
+        chunks_.give(chunk);
+    }
+}
+
+// A message is complete, or will not come any more.
+void StreamChannel::received(const Wc& wc) {
+    if (wc.wr_id == 0) return;
+    auto* const chunk = reinterpret_cast<Chunk*>(static_cast<std::uintptr_t>(wc.wr_id));
+    Section section(*this);
+    // Immediate Data (RFC 7306) is no message of SDP: of no length, it is refused there.
+    const bool immediate = (wc.flags & kWcImmediate) != 0;
+    chunk->begin = 0;
+    chunk->end = immediate ? 0 : wc.byte_len;
+    if (wc.status != WcStatus::success || life_ == Life::starting) return give_chunk(chunk);
+    rx_messages_.fetch_add(1, std::memory_order_relaxed);
+    const stream::RxNews news = stream_->rx(chunk);
+    if (!news.kept) give_chunk(chunk);
+    if (news.unwanted) {
+        life_ = Life::over;
+        section.actions.end = PolledQp::End::abort;
+        section.actions.released = true;
+        return;
+    }
+    if (news.data) section.actions.wake |= kReadable;
+    if (news.urgent) section.actions.wake |= EPOLLPRI;
+    if (news.finished) section.actions.wake |= kReadable | EPOLLRDHUP;
+    if (news.data) qp_->enough_read();
+    pump(section.actions);
+}
+
+// A message was handed to TCP, or will not be.
+void StreamChannel::sent(const Wc& wc) {
+    Section section(*this);
+    if (wc.wr_id != 0) {
+        stream_->tx_done(reinterpret_cast<Chunk*>(static_cast<std::uintptr_t>(wc.wr_id)));
+    }
+    if (wc.status == WcStatus::success) pump(section.actions);
+    publish();
+    if (tx_no_room_.load(std::memory_order_seq_cst) && is_writable() &&
+        tx_no_room_.exchange(false, std::memory_order_seq_cst)) {
+        section.actions.wake |= kWritable;
+    }
+}
+
+// ---- the end -----------------------------------------------------------------------
+
+// TCP's FIN.
+void StreamChannel::on_peer_closed() noexcept {
+    Section section(*this);
+    stream_->on_eof();
+    check_end(section.actions);
+    if (stream_->error() != StreamError::none) leave_open(read_, Half::finished);
+}
+
+int StreamChannel::end_error(int error) noexcept {
+    Section section(*this);
+    if (life_ == Life::starting) return error == ECONNABORTED ? EPROTO : error;
+    const bool was_over = life_ == Life::over;
+    const bool had_error = stream_->error() != StreamError::none;
+    stream_->on_eof();
+    const StreamError why = stream_->error();
+    life_ = Life::over;
+    if (why == StreamError::none) return 0;
+    if (!was_over && !had_error) {
+        const StreamErrorInfo& row = stream_error_info(why);
+        log(LogLevel::info, row.name, "%s", row.text);
+    }
+    return error == ETIMEDOUT || error == ENOMEM || error == EFAULT ? error : ECONNRESET;
+}
+
+void StreamChannel::on_ended() noexcept {
+    Channel::on_ended();
+    if (released_) std::exchange(released_, nullptr)();
+}
+
+void StreamChannel::shutdown(bool reading, bool writing) {
+    if (reading) leave_open(read_, Half::shut);
+    if (!writing) return;
+    leave_open(write_, Half::shut);
+    Section section(*this);
+    stream_->finish();
+    pump(section.actions);
+}
+
+bool StreamChannel::close(std::function<void()> released) {
+    Section section(*this);
+    const bool unread = stream_->close_receiving();
+    if (life_ != Life::open) return true;
+    if (unread) {  // as TCP: the peer must not believe that it was read
+        life_ = Life::over;
+        section.actions.end = PolledQp::End::abort;
+        return true;
+    }
+    stream_->finish();
+    pump(section.actions);
+    if (life_ != Life::open) return true;
+    if (stream_->finish_sent()) return true;
+    life_ = Life::closing;
+    released_ = std::move(released);
+    return false;
+}
+
+xsock_ep* StreamChannel::endpoint(xsock_cq*, xsock_cq*) {
+    errno = EOPNOTSUPP;  // its messages are the stream's
+    return nullptr;
+}
+
+// ---- small calls ---------------------------------------------------------------------
+
+/// As TCP: a third of the buffer is free.
+bool StreamChannel::is_writable() const noexcept {
+    const std::size_t queued = queued_.load(std::memory_order_seq_cst);
+    return queued <= limits_.send_bytes / 3 * 2;
+}
+
+std::uint32_t StreamChannel::events() const noexcept {
+    std::uint32_t events = 0;
+    const bool end = read_.load(std::memory_order_acquire) != Half::open;
+    const bool shut = write_.load(std::memory_order_relaxed) != Half::open;
+    if (end) events |= kReadable | EPOLLRDHUP;
+    if (readable_.load(std::memory_order_seq_cst) >= low_water()) events |= kReadable;
+    if (urgent_.load(std::memory_order_acquire) ==
+        static_cast<std::uint8_t>(ByteStream::Urgent::there)) {
+        events |= EPOLLPRI;
+    }
+    if (shut || is_writable()) {
+        events |= kWritable;
+    } else {
+        // Room made from now on is reported; it may have been made in between.
+        tx_no_room_.store(true, std::memory_order_seq_cst);
+        if (is_writable()) events |= kWritable;
+    }
+    if (shut && end) events |= EPOLLHUP;
+    return events;
+}
+
+int StreamChannel::ioctl(int fd, unsigned long request, void* argument) {
+    int& answer = *static_cast<int*>(argument);
+    const auto as_int = [](std::size_t n) {
+        return static_cast<int>(std::min<std::size_t>(n, INT_MAX));
+    };
+    switch (request) {
+        case FIONREAD:
+            if (readable_.load(std::memory_order_acquire) == 0) progress_->poll();
+            answer = as_int(readable_.load(std::memory_order_acquire));
+            return 0;
+        case SIOCOUTQ: {
+            int queued = 0;
+            if (::ioctl(fd, SIOCOUTQ, &queued) < 0) queued = 0;
+            answer = as_int(queued_.load() + static_cast<unsigned>(queued));
+            return 0;
+        }
+        case SIOCATMARK: {
+            const std::lock_guard hold(lock_);
+            answer = stream_->at_mark() ? 1 : 0;
+            return 0;
+        }
+        default:
+            return XSOCK_PASS;
+    }
+}
+
+void StreamChannel::set_option(int level, int name, int value) {
+    Section section(*this);
+    if (level == IPPROTO_TCP && name == TCP_NODELAY) {
+        nodelay_.store(value != 0 ? 1 : 0);
+        stream_->set_nodelay(value != 0);
+    } else if (level == IPPROTO_TCP && name == TCP_CORK) {
+        cork_.store(value != 0 ? 1 : 0);
+        if (value == 0) stream_->flush();
+    } else if (level == SOL_SOCKET && name == SO_OOBINLINE) {
+        oob_inline_.store(value != 0 ? 1 : 0);
+        stream_->set_urgent_inline(value != 0);
+    } else if (level == SOL_SOCKET && name == SO_RCVLOWAT) {
+        receive_low_.store(value < 0 ? INT_MAX : std::max(value, 1));
+        section.actions.wake |= kReadable;
+    }
+    pump(section.actions);
+}
+
+bool StreamChannel::get_option(int level, int name, int& value) const {
+    if (level == IPPROTO_TCP && name == TCP_NODELAY) {
+        value = nodelay_.load();
+    } else if (level == IPPROTO_TCP && name == TCP_CORK) {
+        value = cork_.load();
+    } else if (level == SOL_SOCKET && name == SO_OOBINLINE) {
+        value = oob_inline_.load();
+    } else if (level == SOL_SOCKET && name == SO_RCVLOWAT) {
+        value = receive_low_.load();
+    } else if (level == SOL_SOCKET && name == SO_RCVBUF) {
+        value = static_cast<int>(limits_.receive_bytes);
+    } else if (level == SOL_SOCKET && name == SO_SNDBUF) {
+        value = static_cast<int>(limits_.send_bytes);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+void StreamChannel::describe(xsock_status& status) const noexcept {
+    status.tx_messages = tx_messages_.load();
+    status.rx_messages = rx_messages_.load();
+    status.rx_waiting = static_cast<std::uint32_t>(
+        std::min<std::size_t>(readable_.load(), std::numeric_limits<std::uint32_t>::max()));
+}
+
+}  // namespace xsock::sockets

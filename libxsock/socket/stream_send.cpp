@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// send() on a byte stream: bytes are appended to the chunk that will be the next message.
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+
+#include "libxsock/socket/stream_channel.hpp"
+
+namespace xsock::sockets {
+namespace {
+
+/// Copies of more than so many bytes are made without the lock.
+constexpr std::size_t kCopiedUnderLock = 4096;
+
+}  // namespace
+
+// What a send on a stream that takes none answers: the reason once, then EPIPE.
+ssize_t StreamChannel::send_error(int flags) noexcept {
+    if (const int error = take_error(); error != 0) return no(error);
+    if ((flags & MSG_NOSIGNAL) == 0) pthread_kill(pthread_self(), SIGPIPE);
+    return no(EPIPE);
+}
+
+// One piece of room. False: the program's memory is not there.
+bool StreamChannel::add_bytes(Section& section, const IovSpan& iovs, std::size_t from,
+                              std::size_t bytes, bool more, std::size_t& added) {
+    added = 0;
+    const Bytes room = stream_->send_prepare(bytes);
+    if (room.empty()) return true;
+    bool there = false;
+    if (room.size() <= kCopiedUnderLock) {
+        there = iovs.gather(from, room);
+    } else {
+        copying_in_ = true;
+        section.pause();
+        there = iovs.gather(from, room);
+        section.resume();
+        copying_in_ = false;
+    }
+    added = there ? room.size() : 0;
+    stream_->send_commit(added, more, stream_->send_needs_time() ? monotonic_now() : 0);
+    return there;
+}
+
+ssize_t StreamChannel::take_bytes(const IovSpan& iovs, std::size_t from, int flags) {
+    Section section(*this);
+    section.await(copying_in_);
+    const bool urgent = (flags & MSG_OOB) != 0;
+    const bool corked = cork_.load(std::memory_order_relaxed) != 0;
+    std::size_t taken = 0;
+    while (from + taken < iovs.bytes && stream_->send_room() > 0) {
+        const std::size_t left = iovs.bytes - from - taken;
+        // What fills more than the room goes as far as it can.
+        const bool more = (flags & MSG_MORE) != 0 || corked;
+        std::size_t added = 0;
+        const bool there = add_bytes(section, iovs, from + taken, left, more, added);
+        taken += added;
+        if (!there) {
+            pump(section.actions);
+            return taken > 0 ? static_cast<ssize_t>(taken) : -1;
+        }
+        if (added == 0) break;  // no memory
+        if (urgent && added == left) stream_->mark_urgent();
+        pump(section.actions);
+    }
+    return static_cast<ssize_t>(taken);
+}
+
+ssize_t StreamChannel::send(const IovSpan& iovs, const CallMode& mode) {
+    const int flags = mode.flags;
+    if ((flags & MSG_FASTOPEN) != 0) return no(EOPNOTSUPP);
+    const auto is_over = [this] { return write_.load(std::memory_order_relaxed) != Half::open; };
+    const auto may_end = [&] { return is_writable() || is_over(); };
+    std::size_t sent = 0;
+    const auto partly = [&](ssize_t otherwise) {
+        return sent > 0 ? static_cast<ssize_t>(sent) : otherwise;
+    };
+    for (bool tried = false;;) {
+        if (is_over()) return sent > 0 ? static_cast<ssize_t>(sent) : send_error(flags);
+        if (iovs.bytes == 0) return 0;
+        const ssize_t n = take_bytes(iovs, sent, flags);
+        if (n < 0) return partly(no(EFAULT));
+        sent += static_cast<std::size_t>(n);
+        if (sent == iovs.bytes) return static_cast<ssize_t>(sent);
+        if (!mode.blocking) {
+            if (n > 0) tried = false;
+            if (!tried) {
+                tried = true;
+                progress_->poll();
+                continue;
+            }
+            if (sent > 0) return static_cast<ssize_t>(sent);
+            tx_no_room_.store(true, std::memory_order_seq_cst);
+            if (may_end()) continue;
+            return no(EAGAIN);
+        }
+        const auto waited = wait(*progress_, may_end, mode.timeout);
+        if (waited != PollGroup::Waited::done) return partly(fail_wait(waited, EAGAIN));
+    }
+}
+
+}  // namespace xsock::sockets

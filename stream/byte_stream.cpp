@@ -84,6 +84,7 @@ Chunk* ByteStream::grow(Chunk* tail, std::size_t bytes) {
 
 Bytes ByteStream::send_prepare(std::size_t bytes) {
     XSOCK_ASSERT(send_room() > 0);
+    tx_.payload_limit = wire_.payload_limit();
     Chunk* const chunk = tail_for(bytes);
     if (chunk == nullptr) return {};
     chunk->filling = true;

@@ -64,6 +64,7 @@ struct SendHalf {
     Chunk* urgent = nullptr;        ///< the first of `chunks` whose last byte is urgent
     Chunk* newer_urgent = nullptr;  ///< the next such one, behind one that was announced
     std::size_t urgent_ahead = 0;   ///< bytes up to `urgent` and with it
+    std::size_t payload_limit = 0;  ///< Wire::payload_limit(), since the first send
 };
 
 /// Its direction from the peer.
@@ -103,6 +104,25 @@ class ByteStream {
     /// send_needs_time().
     void send_commit(std::size_t bytes, bool more, Time now);
     [[nodiscard]] bool send_needs_time() const noexcept { return tx_.waiting == 0 || tx_.held; }
+    /// Most sends: memory for exactly `bytes` behind others that are gathered, where adding them
+    /// changes nothing else; append_commit() follows at once. Null: send_prepare().
+    [[nodiscard]] std::byte* append_prepare(std::size_t bytes) noexcept {
+        Chunk* const tail = tx_.chunks.last();
+        if (tail == nullptr || tail->filling || tail->size() == 0 || tx_.due || tx_.held ||
+            nodelay_ || finishing() || error_ != StreamError::none) {
+            return nullptr;
+        }
+        const bool fits = bytes <= tail->room() && tail->size() + bytes < tx_.payload_limit &&
+                          tx_.queued + bytes <= limits_.send_bytes && !tail->urgent_last;
+        return fits ? tail->data() + tail->end : nullptr;
+    }
+    void append_commit(std::size_t bytes) noexcept {
+        tx_.chunks.last()->end += static_cast<std::uint32_t>(bytes);
+        tx_.waiting += bytes;
+        tx_.queued += bytes;
+    }
+    /// tx() has data to hand out if the peer takes them.
+    [[nodiscard]] bool data_is_due() const noexcept;
     /// The last byte added is urgent, and goes at once. @pre one was added since the last call
     void mark_urgent();
     /// The program reads or waits: what was gathered goes, and its next send at once.
@@ -175,7 +195,6 @@ class ByteStream {
   private:
     [[nodiscard]] std::size_t chunk_limit() const noexcept;
     [[nodiscard]] bool is_full(const Chunk& chunk) const noexcept;
-    [[nodiscard]] bool data_is_due() const noexcept;
     Chunk* tail_for(std::size_t bytes);
     Chunk* grow(Chunk* tail, std::size_t bytes);
     void put_data(TxMessage& out);

@@ -159,6 +159,8 @@ int Socket::set_option(int fd, int level, int name, const void* value, socklen_t
     }
     if ((level == SOL_SOCKET && (name == SO_RCVLOWAT || name == SO_OOBINLINE)) ||
         (level == IPPROTO_TCP && (name == TCP_NODELAY || name == TCP_CORK))) {
+        // A stream takes it over when TCP has connected.
+        if (now == Phase::connecting && options_.mode == DDPMODE_STREAM) return XSOCK_PASS;
         // The kernel's socket carries FPDUs, which such a setting would delay or tear.
         int setting = 0;
         if (!read_int(value, length, setting)) return no(EINVAL);
@@ -200,7 +202,8 @@ int Socket::get_option(int, int level, int name, void* value, socklen_t* length)
         if (!is_known(now)) progress()->poll();
         return give_int(is_known(phase()) ? channel_->take_error() : 0, value, length);
     }
-    if (int answer = 0; !foreign() && channel_->get_option(level, name, answer)) {
+    if (int answer = 0;
+        now != Phase::connecting && !foreign() && channel_->get_option(level, name, answer)) {
         return give_int(answer, value, length);
     }
     if (level == SOL_SOCKET && name == SO_LINGER) {

@@ -105,15 +105,17 @@ bool StreamChannel::answer(std::span<const std::byte> request, std::vector<std::
 
 bool StreamChannel::begin(std::span<const std::byte> private_data) {
     Section section(*this);
-    if (life_ != Life::starting) return true;  // answer() has begun it
-    const StreamError error = sdp_->take_hello_ack(private_data);
-    if (error == StreamError::none) {
+    if (life_ == Life::starting) {  // else answer() has begun it
+        const StreamError error = sdp_->take_hello_ack(private_data);
+        if (error != StreamError::none) {
+            const StreamErrorInfo& row = stream_error_info(error);
+            log(LogLevel::warn, row.name, "%s", row.text);
+            return false;
+        }
         life_ = Life::open;
-        return true;
     }
-    const StreamErrorInfo& row = stream_error_info(error);
-    log(LogLevel::warn, row.name, "%s", row.text);
-    return false;
+    pump(section.actions);  // shutdown() may have been called
+    return true;
 }
 
 // ---- under lock_ --------------------------------------------------------------
@@ -289,7 +291,8 @@ void StreamChannel::received(const Wc& wc) {
         return;
     }
     if (news.data) section.actions.wake |= kReadable;
-    if (news.urgent) section.actions.wake |= EPOLLPRI;
+    const bool urgent = news.data && stream_->urgent() == ByteStream::Urgent::there;
+    if (news.urgent || urgent) section.actions.wake |= EPOLLPRI;
     if (news.finished) section.actions.wake |= kReadable | EPOLLRDHUP;
     if (news.data) qp_->enough_read();
     pump(section.actions);
@@ -402,6 +405,7 @@ std::uint32_t StreamChannel::events() const noexcept {
 }
 
 int StreamChannel::ioctl(int fd, unsigned long request, void* argument) {
+    if (stream_ == nullptr) return XSOCK_PASS;  // TCP did not connect
     int& answer = *static_cast<int*>(argument);
     const auto as_int = [](std::size_t n) {
         return static_cast<int>(std::min<std::size_t>(n, INT_MAX));
@@ -428,6 +432,7 @@ int StreamChannel::ioctl(int fd, unsigned long request, void* argument) {
 }
 
 void StreamChannel::set_option(int level, int name, int value) {
+    if (stream_ == nullptr) return;
     Section section(*this);
     if (level == IPPROTO_TCP && name == TCP_NODELAY) {
         nodelay_.store(value != 0 ? 1 : 0);
@@ -446,6 +451,7 @@ void StreamChannel::set_option(int level, int name, int value) {
 }
 
 bool StreamChannel::get_option(int level, int name, int& value) const {
+    if (stream_ == nullptr) return false;
     if (level == IPPROTO_TCP && name == TCP_NODELAY) {
         value = nodelay_.load();
     } else if (level == IPPROTO_TCP && name == TCP_CORK) {

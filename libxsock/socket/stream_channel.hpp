@@ -92,6 +92,7 @@ class StreamChannel final : public Channel {
     ssize_t send_error(int flags) noexcept;
     /// As much as there is room for. @return bytes taken, -1: the program's memory is not there
     ssize_t take_bytes(const IovSpan& iovs, std::size_t from, int flags);
+    bool append(const IovSpan& iovs);
     bool add_bytes(Section& section, const IovSpan& iovs, std::size_t from, std::size_t bytes,
                    bool more, std::size_t& added);
 

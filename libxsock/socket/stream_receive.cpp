@@ -103,6 +103,10 @@ ssize_t StreamChannel::receive_urgent(const IovSpan& iovs, const CallMode& mode,
 
 ssize_t StreamChannel::receive(const IovSpan& iovs, const CallMode& mode, int& out_flags) {
     const int flags = mode.flags;
+    if (stream_ == nullptr) {  // TCP did not connect
+        const int error = take_error();
+        return error != 0 ? no(error) : 0;
+    }
     if ((flags & MSG_ERRQUEUE) != 0) return no(EAGAIN);
     if ((flags & MSG_OOB) != 0) return receive_urgent(iovs, mode, out_flags);
     const bool all = (flags & MSG_WAITALL) != 0, peek = (flags & MSG_PEEK) != 0;

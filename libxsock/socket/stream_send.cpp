@@ -22,6 +22,17 @@ ssize_t StreamChannel::send_error(int flags) noexcept {
     return no(EPIPE);
 }
 
+// A small send behind others that are gathered. False: it was not, and nothing has changed.
+inline bool StreamChannel::append(const IovSpan& iovs) {
+    if (iovs.bytes == 0 || iovs.bytes > kCopiedUnderLock) return false;
+    const std::lock_guard hold(lock_);
+    std::byte* const to = stream_->append_prepare(iovs.bytes);
+    if (to == nullptr || copying_in_ || !iovs.gather(0, {to, iovs.bytes})) return false;
+    stream_->append_commit(iovs.bytes);
+    queued_.store(stream_->send_queued(), std::memory_order_relaxed);
+    return true;
+}
+
 // One piece of room. False: the program's memory is not there.
 bool StreamChannel::add_bytes(Section& section, const IovSpan& iovs, std::size_t from,
                               std::size_t bytes, bool more, std::size_t& added) {
@@ -79,6 +90,9 @@ ssize_t StreamChannel::send(const IovSpan& iovs, const CallMode& mode) {
     for (bool tried = false;;) {
         if (is_over()) return sent > 0 ? static_cast<ssize_t>(sent) : send_error(flags);
         if (iovs.bytes == 0) return 0;
+        if (sent == 0 && (flags & (MSG_OOB | MSG_MORE)) == 0 && append(iovs)) {
+            return static_cast<ssize_t>(iovs.bytes);
+        }
         const ssize_t n = take_bytes(iovs, sent, flags);
         if (n < 0) return partly(no(EFAULT));
         sent += static_cast<std::size_t>(n);

@@ -579,6 +579,41 @@ TEST(SockStream, small_receive_low_water_mark) {
     });
 }
 
+// ---- a connection that does not come about -------------------------------------------
+
+TEST(SockStream, what_a_socket_answers_that_could_not_connect) {
+    for (const bool blocking : {true, false}) {
+        Steps seen[2];
+        for (const bool ours : {false, true}) {
+            Steps& steps = seen[ours ? 1 : 0];
+            Sock listener = Sock::fresh();
+            ASSERT_EQ(listener.bind_and_listen(), 0);
+            const int port = listener.port();
+            listener.close();
+            Sock s = Sock::fresh();
+            if (ours) {
+                ASSERT_EQ(s.set(DDPMODE, DDPMODE_STREAM), 0);
+            }
+            s.nonblocking(!blocking);
+            Pair::set_int(s, IPPROTO_TCP, TCP_NODELAY, 1);
+            const int n = s.connect(port);
+            if (n < 0 && errno == EINPROGRESS) {
+                Pair::set_int(s, IPPROTO_TCP, TCP_CORK, 0);
+                EXPECT_TRUE(soon([&] { return readiness(s).find("hup") != std::string::npos; }));
+                steps.push_back(std::to_string(s.error()));
+            } else {
+                steps.push_back(result(n));
+            }
+            steps.push_back(take(s, 1, MSG_DONTWAIT));
+            steps.push_back(result(s.send(std::string("x"))));
+            steps.push_back(std::to_string(s.error()));
+            Pair::set_int(s, IPPROTO_TCP, TCP_NODELAY, 0);
+            steps.push_back(result(s.shutdown(SHUT_WR)));
+        }
+        EXPECT_EQ(seen[1], seen[0]) << blocking;
+    }
+}
+
 // ---- the other mode ---------------------------------------------------------------------
 
 TEST(SockStream, the_modes_refuse_each_other) {

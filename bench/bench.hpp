@@ -100,6 +100,12 @@ Side tcp_poll_server, tcp_poll_client, tcp_epoll_server, tcp_epoll_client, tcp_b
 namespace stream {
 Side tcp_server, tcp_client, message_server, message_client, write_server, write_client;
 }  // namespace stream
+namespace byte_stream {
+Side tcp_rate_server, tcp_rate_client, rate_server, rate_client, tcp_nodelay_server,
+    tcp_nodelay_client, nodelay_server, nodelay_client, tcp_echo_server, tcp_echo_client,
+    stream_echo_server, stream_echo_client, tcp_large_server, tcp_large_client, large_server,
+    large_client;
+}  // namespace byte_stream
 namespace rate {
 Side tcp_block_server, tcp_poll_server, tcp_client, send_server, send_client;
 }  // namespace rate

@@ -209,6 +209,58 @@ Experiment message_rate(const char* name, const char* polling_name, const char* 
         .quick = true};
 }
 
+Experiment stream_rate() {
+    using namespace byte_stream;
+    return {
+        .name = "stream_rate_64",
+        .variants = {tcp(tcp_rate_server, tcp_rate_client), {"stream", rate_server, rate_client}},
+        .rows = {{"stream_rate_64",
+                  "64 B send()s one way on sockets in DDPMODE_STREAM, options as they are, "
+                  "received by 64 KiB recv()s; against the same program on TCP.",
+                  0, "M/s", higher, 1, 0, 10, 14},
+                 {"stream_rate_64_cpu", "CPU time of both processes for each of them.", 1, "ns",
+                  lower, 1, 0, 0, 0}}};
+}
+
+Experiment stream_rate_nodelay() {
+    using namespace byte_stream;
+    return {.name = "stream_rate_64_nodelay",
+            .variants = {tcp(tcp_nodelay_server, tcp_nodelay_client),
+                         {"stream", nodelay_server, nodelay_client}},
+            .rows = {{"stream_rate_64_nodelay", "The same, both with TCP_NODELAY.", 0, "M/s",
+                      higher, 1, 0, 0.8, 1.0}}};
+}
+
+Experiment stream_latency() {
+    using namespace byte_stream;
+    return {.name = "stream_rtt_64",
+            .variants = {tcp(tcp_echo_server, tcp_echo_client),
+                         {"stream, default spin", stream_echo_server, stream_echo_client},
+                         {"stream, no spin", stream_echo_server, stream_echo_client, "0"}},
+            .rows = {{"stream_rtt_64",
+                      "64 B there and back by blocking send() and recv() on sockets in "
+                      "DDPMODE_STREAM; against the same program on TCP.",
+                      0, "us", lower, 1, 0, 0.3, 0.1},
+                     {"stream_rtt_64_cpu", "CPU time of both processes for each of them.", 1, "us",
+                      lower, 1, 0, 1.0, 0.5},
+                     {"stream_rtt_64_nospin", "The same with XSOCK_SPIN_US=0.", 0, "us", lower, 2,
+                      0, 1.0, 0.9}}};
+}
+
+Experiment stream_bandwidth() {
+    using namespace byte_stream;
+    return {
+        .name = "stream_bw_1m",
+        .variants = {tcp(tcp_large_server, tcp_large_client),
+                     {"stream", large_server, large_client}},
+        .rows = {{"stream_bw_1m",
+                  "1 MiB send()s on sockets in DDPMODE_STREAM, received by 256 KiB recv()s, CRC "
+                  "on, loopback; against the same program on TCP.",
+                  0, "GB/s", higher, 1, 0, 0.80, 0.95},
+                 {"stream_bw_1m_cpu", "CPU seconds of both processes for each GiB.", 1, "s/GiB",
+                  lower, 1, 0, 0, 0}}};
+}
+
 Experiment registration() {
     return {.name = "register_1g",
             .variants = {{"xsock", memory::register_server, memory::register_client}},
@@ -274,6 +326,10 @@ std::vector<Experiment> all_experiments() {
                      16, 8, 13),
         message_rate("rate_64_256", "rate_64_256_polled", "The same, 256 outstanding.", 256, 30,
                      70),
+        stream_rate(),
+        stream_rate_nodelay(),
+        stream_latency(),
+        stream_bandwidth(),
         registration(),
         idle_memory(),
         ten_thousand(),

@@ -23,13 +23,16 @@ namespace {
 
 constexpr int kLinesPerSecond = 20;  // for each code
 
+std::array<char, 512> default_setting{};
+
 struct Sink {
     int level = 0;
     int fd = STDERR_FILENO;
 
     Sink() {
         const char* setting = std::getenv("XSOCK_LOG");
-        if (setting == nullptr || *setting == '\0') return;
+        if (setting == nullptr || *setting == '\0') setting = default_setting.data();
+        if (*setting == '\0') return;
         const char* colon = std::strchr(setting, ':');
         const std::size_t n =
             colon ? static_cast<std::size_t>(colon - setting) : std::strlen(setting);
@@ -145,6 +148,11 @@ void log_end_fork() noexcept {
     if (!fork_in_line) unlock();
 }
 void log_forget_lock() noexcept { unlock(); }
+
+void log_set_default(const char* setting) noexcept {
+    const std::size_t n = std::strlen(setting);
+    if (n < default_setting.size()) std::memcpy(default_setting.data(), setting, n + 1);
+}
 
 bool log_enabled(LogLevel level) noexcept { return static_cast<int>(level) <= sink().level; }
 

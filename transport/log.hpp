@@ -13,6 +13,10 @@ enum class LogLevel : std::uint8_t { error = 1, warn, info, debug };
 /// True when a line of this level would be written (before rate limiting).
 [[nodiscard]] bool log_enabled(LogLevel level) noexcept;
 
+/// What holds where XSOCK_LOG is not set. Of effect before the first line and before log_enabled()
+/// only. A text that is too long is ignored.
+void log_set_default(const char* setting) noexcept;
+
 /// One line: "xsock[pid] warn code: text". `code` has static storage.
 void log(LogLevel level, const char* code, const char* format, ...) noexcept
     __attribute__((format(printf, 3, 4)));

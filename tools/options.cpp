@@ -24,6 +24,10 @@ class HelpLayout final : public CLI::Formatter {
         const std::string letter = letters.empty() ? "    " : "-" + letters.front() + ", ";
         return letter + "--" + option->get_lnames().front();
     }
+    std::string make_option_opts(const CLI::Option* option) const override {
+        const std::string what = Formatter::make_option_opts(option);
+        return what.rfind(" [=", 0) == 0 ? what.substr(1) : what;
+    }
 
   private:
     const std::string head_;
@@ -71,6 +75,15 @@ Options& Options::text(char letter, const char* name, const char* what, std::str
         return std::string();
     };
     return other(letter, name, what, take, help);
+}
+
+Options& Options::flag_text(const char* name, const char* what, const char* plain,
+                            std::string& value, const char* help) {
+    app_->add_flag(fmt::format("--{}{{{}}}", name, plain), value, help)
+        ->type_name(fmt::format("[={}]", what))
+        ->take_last()
+        ->group(heading_);
+    return *this;
 }
 
 Options& Options::number(char letter, const char* name, const char* what, std::uint64_t& value,
@@ -133,13 +146,15 @@ std::optional<int> Options::check_values(int argc, char** argv) const {
             const std::string name(word.substr(0, equals));
             if (app_->get_option_no_throw(name) == nullptr) continue;
             const bool wanted = wants_value(name);
+            const bool may_have = wanted || !app_->get_option(name)->get_type_name().empty();
             if (equals == word.npos) {
                 i += wanted ? 1 : 0;
-            } else if (!wanted) {
+            } else if (!may_have) {
                 return wrong("{} takes no value", name);
             } else if (equals + 1 == word.size()) {
+                const std::string what = app_->get_option(name)->get_type_name();
                 return wrong("{} wants a value ({})", name,
-                             app_->get_option(name)->get_type_name());
+                             wanted ? what : what.substr(2, what.size() - 3));
             }
             continue;
         }

@@ -36,6 +36,10 @@ class Options {
     Options& flag(char letter, const char* name, bool& value, const char* help);
     Options& text(char letter, const char* name, const char* what, std::string& value,
                   const char* help);
+    /// A flag that may have a value: --name means `plain`, --name=VALUE the value. The next word is
+    /// no value of it.
+    Options& flag_text(const char* name, const char* what, const char* plain, std::string& value,
+                       const char* help);
     /// A whole number from `low` to `high`.
     Options& number(char letter, const char* name, const char* what, std::uint64_t& value,
                     std::uint64_t low, std::uint64_t high, const char* help);

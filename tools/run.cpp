@@ -7,12 +7,15 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 
+#include "base/policy_file.hpp"
 #include "tools/command.hpp"
 #include "tools/executable.hpp"
 #include "tools/options.hpp"
 #include "tools/paths.hpp"
+#include "tools/policy_info.hpp"
 #include "tools/settings.hpp"
 #include "tools/summary.hpp"
 #include "tools/text.hpp"
@@ -62,10 +65,35 @@ bool drop_in_verbs() {
     return true;
 }
 
+/// Hands the byte-stream mode and its policy to the program; `policy` may be empty. False: an error
+/// was printed.
+bool set_stream(const Options& options, const std::string& stream, const std::string& policy) {
+    if (!parse_policy_mode(stream)) {
+        (void)options.wrong("--stream={}: none of both, sdp, tcp", printable(stream));
+        return false;
+    }
+    setenv("XSOCK_STREAM", stream.c_str(), 1);
+    if (policy.empty()) return true;
+    // Absolute: the program, and those that it starts, may change their folders.
+    std::error_code failed;
+    const std::string path = std::filesystem::absolute(policy, failed).string();
+    Policy parsed;
+    if (const auto error = read_policy_file(path, parsed)) {
+        print_error("run", "{}", policy_error_text(policy, *error));
+        return false;
+    }
+    for (const PolicyNote& note : parsed.notes) {
+        print_error("run", "{}", policy_error_text(policy, {note.line, note.text}));
+    }
+    setenv("XSOCK_POLICY", path.c_str(), 1);
+    return true;
+}
+
 }  // namespace
 
 int run_command(int argc, char** argv) {
     bool summary = false, verbs = false, by_gid = false;
+    std::string stream, policy;
     Options options(
         "run", "[options] [--] PROGRAM [ARGUMENT...]",
         "Runs a program under the overlay: its sockets that ask for DDPMODE are carried over "
@@ -81,6 +109,12 @@ int run_command(int argc, char** argv) {
         0, "gid", by_gid,
         "with --verbs: let programs that do without rdma_cm find each\nother by their GIDs; "
         "both ends must be xsock");
+    options.flag_text(
+        "stream", "both|sdp|tcp", "both", stream,
+        "carry the program's TCP connections in the\nbyte-stream mode, as the policy says; the "
+        "value, both\nwithout one, holds where no line of it decides");
+    options.text(0, "policy", "FILE", policy,
+                 "with --stream: the policy, in place of the user's and the\nsystem's file");
     options.heading("Settings, as the environment has them (see xsock(7))");
     for (const Setting& setting : settings()) {
         if (setting.option == nullptr) continue;
@@ -117,6 +151,15 @@ int run_command(int argc, char** argv) {
         (void)options.wrong("--gid goes with --verbs");
         return kRunItself;
     }
+    if (stream.empty() && !policy.empty()) {
+        (void)options.wrong("--policy goes with --stream");
+        return kRunItself;
+    }
+    if (verbs && !stream.empty()) {
+        (void)options.wrong("--stream or --verbs, not both");
+        return kRunItself;
+    }
+    if (!stream.empty() && !set_stream(options, stream, policy)) return kRunItself;
     if (verbs) {
         if (!drop_in_verbs()) return kRunItself;
         if (by_gid) setenv("XSOCK_VERBS_GID", "1", 1);

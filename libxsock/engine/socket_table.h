@@ -36,6 +36,13 @@ enum xsock_socket_hint {
     XSOCK_HINT_ACCEPTED = 2   /* this process got it from accept() */
 };
 
+/* What the policy of the byte-stream mode says of a socket (docs/policy.md). */
+enum xsock_policy {
+    XSOCK_POLICY_TCP = 0,  /* plain */
+    XSOCK_POLICY_BOTH = 1, /* DDPMODE_STREAM, or plain, as the peer is */
+    XSOCK_POLICY_SDP = 2   /* DDPMODE_STREAM with DDPREQUIRE */
+};
+
 struct xsock_socket;
 struct mmsghdr;
 
@@ -80,6 +87,9 @@ struct mmsghdr;
  *                exit() would wait when `timeout_ms` is negative. Closes nothing.
  * socket_copy    Copies between the program's memory and the caller's. 0; -1 with EFAULT where the
  *                program's is not mapped, or not writable. Async-signal-safe.
+ * socket_policy  An enum xsock_policy for a TCP socket of `program` (its name without folders) that
+ *                is going to listen at `address`, its own, or to connect to it. Reads the files of
+ *                the policy the first time.
  * socket_forked  Tells a child without a fork handler (_Fork(), clone()) that it is one. A second
  *                call does nothing.
  */
@@ -125,6 +135,8 @@ struct mmsghdr;
     F(int, socket_started, (struct xsock_socket * sock))                                           \
     F(int, socket_copy, (void* to, const void* from, size_t length))                               \
     F(void, socket_drain, (int timeout_ms))                                                        \
+    F(int, socket_policy,                                                                          \
+      (const char* program, int listening, const struct sockaddr* address, socklen_t length))      \
     F(void, socket_forked, (void))
 
 #endif /* XSOCK_SOCKET_TABLE_H */

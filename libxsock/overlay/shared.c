@@ -3,6 +3,7 @@
 #include "libxsock/overlay/shared.h"
 
 #include "libxsock/overlay/overlay.h"
+#include "libxsock/overlay/policy.h"
 #include "libxsock/overlay/summary.h"
 
 #define OURS \
@@ -22,5 +23,6 @@ int overlay_is_first(void) { return overlay_first()->get == own.get; }
 /* No thread, no memory, no engine: a program that uses no DDPMODE pays for this alone. */
 __attribute__((constructor)) static void loaded(void) {
     libc_find_all();
+    policy_init();
     summary_init();
 }

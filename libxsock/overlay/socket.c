@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "libxsock/overlay/overlay.h"
+#include "libxsock/overlay/policy.h"
 #include "libxsock/overlay/summary.h"
 
 /* A number that the kernel has just given out: plain, whatever it was before. */
@@ -35,6 +36,8 @@ int overlay_bind(int fd, const struct sockaddr* address, socklen_t length) {
 
 int overlay_listen(int fd, int backlog) {
     int result;
+    if (!fd_has(fd) && policy_listen(fd) != 0) return -1;
+    if (fd_has(fd)) summary_count(SUMMARY_LISTENING, fd);
     OVERLAY(int, fd, engine->socket_listen(sock, fd, backlog));
     result = LIBC(listen)(fd, backlog);
     if (result == 0) summary_count(SUMMARY_LISTENING, fd);
@@ -105,6 +108,7 @@ void overlay_note_connected(int fd, int result) {
 
 int overlay_connect(int fd, const struct sockaddr* address, socklen_t length) {
     int result;
+    if (!fd_has(fd) && policy_connect(fd, address, length) != 0) return -1;
     if (fd_has(fd)) summary_count(SUMMARY_CONNECTED, fd);
     OVERLAY(int, fd, engine->socket_connect(sock, fd, address, length));
     result = LIBC(connect)(fd, address, length);

@@ -375,6 +375,37 @@ def test_run():
         assert "3 TCP sockets in 1 process: 1 connected, 1 accepted, 1 listening" in said, said
 
 
+def test_run_stream(policy_file, tmp_path):
+    """The mode and the policy are handed on, after they were checked."""
+    def run(*options, status=0, **more):
+        environment = dict(policy_file.environment, **more)
+        done = xsock("run", *options, "env", status=status, environment=environment, cwd=tmp_path)
+        said = dict(line.split("=", 1) for line in done.stdout.split("\n") if "=" in line)
+        return said.get("XSOCK_STREAM"), said.get("XSOCK_POLICY"), done.stderr
+
+    named = tmp_path / "named"
+    named.write_text("use sdp client * *:*\n")
+    if not SANITIZED and os.path.exists(os.path.join(BUILD, "libxsock", "libxsock-preload.so")):
+        assert run("--stream") == ("both", "", "")
+        for mode in ("both", "sdp", "ddp", "tcp"):
+            assert run("--stream=" + mode, "--") == (mode, "", "")
+        assert run("--stream", XSOCK_STREAM="tcp")[0] == "both", "an option is above the environment"
+        assert run() == ("", "", ""), "without the option"
+        assert run("--stream", "--policy", "named") == ("both", str(named), ""), "absolute"
+        (tmp_path / "empty").write_text("")
+        assert "empty: has no 'use' line" in run("--stream", "--policy", "empty")[2]
+    for options, message in ((("--stream=yes",), "none of both, sdp, tcp"),
+                             (("--stream=",), "--stream wants a value (both|sdp|tcp)"),
+                             (("--policy", str(named)), "--policy goes with --stream"),
+                             (("--stream", "--verbs"), "not both"),
+                             (("--stream", "--policy", "none"), "none: No such file"),
+                             (("--stream", "--policy", "."), "Is a directory")):
+        assert message in run(*options, status=125)[2], options
+    named.write_text("use\nuse sdp")
+    assert "named:1: tcp, both or sdp is missing" in run("--stream", "--policy", "named",
+                                                         status=125)[2]
+
+
 # ---- doctor -------------------------------------------------------------------------------------
 
 def findings(*arguments, status):
@@ -1143,6 +1174,7 @@ def test_completion():
         offer xsock perf client --si
         offer xsock run --progress ""
         offer xsock info --policy bas
+        offer xsock run --policy "$1/READ"
     """
     done = subprocess.run([bash, "--norc", "-c", script, "bash", TOP], stdout=subprocess.PIPE,
                           text=True, check=True, timeout=TIMEOUT,
@@ -1155,6 +1187,7 @@ def test_completion():
     assert said[4] == "--sizes", said[4]
     assert said[5].split() == ["app", "thread", "both"], said[5]
     assert "bash" in said[6].split(), said[6]
+    assert said[7].endswith("/README.md"), said[7]
     zsh = shutil.which("zsh")
     if zsh:
         subprocess.run([zsh, "-n", os.path.join(TOP, "tools", "completion", "_xsock")], check=True,

@@ -24,10 +24,10 @@ _xsock() {
         return
         ;;
     -p | --policy)
-        if [ "$command" = info ]; then
-            mapfile -t COMPREPLY < <(compgen -c -- "$word")
-            return
-        fi
+        case $command in
+        info) mapfile -t COMPREPLY < <(compgen -c -- "$word") && return ;;
+        run) mapfile -t COMPREPLY < <(compgen -f -- "$word") && return ;;
+        esac
         ;;
     esac
     if [ -n "${offer:-}" ]; then

@@ -31,6 +31,7 @@ struct Parsed {
     bool flag = false;
     std::uint64_t number = 0;
     std::string text;
+    std::string mode;
     double real = 0;
     std::optional<int> status;
     std::vector<std::string> arguments;
@@ -43,11 +44,27 @@ Parsed parse(std::initializer_list<const char*> list, bool stop = false) {
     options.flag('f', "flag", p.flag, "")
         .number('n', "number", "N", p.number, 1, 10, "")
         .text('t', "text", "T", p.text, "")
+        .flag_text("mode", "a|b", "a", p.mode, "")
         .real('r', "real", "R", p.real, 0, 1, "");
     if (stop) options.stop_at_argument();
     p.status = options.parse(words.count(), words.words());
     p.arguments = options.arguments();
     return p;
+}
+
+TEST(Options, takes_a_flag_with_a_value_or_without) {
+    EXPECT_EQ(parse({"x"}).mode, "");
+    Parsed p = parse({"--mode", "b"});
+    EXPECT_EQ(p.mode, "a");
+    EXPECT_EQ(p.arguments, (std::vector<std::string>{"b"})) << "the next word is no value";
+    EXPECT_EQ(parse({"--mode=b"}).mode, "b");
+    EXPECT_EQ(parse({"--mode=b=c"}).mode, "b=c");
+    EXPECT_EQ(parse({"--mode", "--mode=b"}).mode, "b") << "the last one counts";
+    p = parse({"--mode", "program", "--mode=b"}, true);
+    EXPECT_EQ(p.mode, "a");
+    EXPECT_EQ(p.arguments, (std::vector<std::string>{"program", "--mode=b"}));
+    EXPECT_EQ(parse({"--mode="}).status, kUsage);
+    EXPECT_EQ(parse({"--flag=b"}).status, kUsage) << "one that takes none";
 }
 
 TEST(Options, takes_every_form) {

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+#include "libxsock/overlay/policy.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libxsock/overlay/overlay.h"
+
+int policy_wanted;
+static char program[256]; /* programs such as sshd write their state over the name itself */
+
+void policy_init(void) {
+    const char* const stream = secure_getenv("XSOCK_STREAM");
+    const char* const policy = secure_getenv("XSOCK_POLICY");
+    policy_wanted = (stream != NULL && *stream != '\0') || (policy != NULL && *policy != '\0');
+    if (policy_wanted) strncpy(program, program_invocation_short_name, sizeof program - 1);
+}
+
+static int option(int fd, int name) {
+    int value = -1;
+    socklen_t length = sizeof value;
+    return LIBC(getsockopt)(fd, SOL_SOCKET, name, &value, &length) == 0 ? value : -1;
+}
+
+static int is_tcp(int fd) {
+    const int domain = option(fd, SO_DOMAIN);
+    return (domain == AF_INET || domain == AF_INET6) && option(fd, SO_TYPE) == SOCK_STREAM &&
+           option(fd, SO_PROTOCOL) == IPPROTO_TCP;
+}
+
+static int set(int fd, int name, int value) {
+    return overlay_setsockopt(fd, SOL_XSOCK, name, &value, sizeof value);
+}
+
+static int apply(int fd, int listening, const struct sockaddr* address, socklen_t length) {
+    const struct xsock_engine* const engine = xsock_engine_open();
+    int mode;
+    int before;
+    if (engine == NULL) return 0; /* told by the log */
+    before = overlay_begin();
+    mode = engine->socket_policy(program, listening, address, length);
+    overlay_end(before);
+    if (mode == XSOCK_POLICY_TCP) return 0;
+    if (set(fd, DDPMODE, DDPMODE_STREAM) == 0 && mode == XSOCK_POLICY_SDP) {
+        return set(fd, DDPREQUIRE, 1);
+    }
+    return fd_has(fd) || mode != XSOCK_POLICY_SDP ? 0 : -1;
+}
+
+int policy_listen_slow(int fd) {
+    struct sockaddr_storage local;
+    socklen_t length = sizeof local;
+    const int saved = errno;
+    int result = 0;
+    if (!overlay_inside() && is_tcp(fd) &&
+        LIBC(getsockname)(fd, (struct sockaddr*)&local, &length) == 0) {
+        result = apply(fd, 1, (const struct sockaddr*)&local, length);
+    }
+    if (result == 0) errno = saved;
+    return result;
+}
+
+/* One that has a peer, or is getting one, stays as it is: its mode is for connections to come. */
+int policy_connect_slow(int fd, const struct sockaddr* address, socklen_t length) {
+    const int saved = errno;
+    int result = 0;
+    if (!overlay_inside() && overlay_hint_of(fd) == XSOCK_HINT_NONE && address != NULL &&
+        length >= sizeof(sa_family_t) &&
+        (address->sa_family == AF_INET || address->sa_family == AF_INET6) && is_tcp(fd)) {
+        result = apply(fd, 0, address, length);
+    }
+    if (result == 0) errno = saved;
+    return result;
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// What the policy of the byte-stream mode (docs/policy.md) decides for a socket of the program. It
+// is read at the first question, once for the process and its children.
+#include <sys/socket.h>
+
+#include <exception>
+
+#include "base/policy_file.hpp"
+#include "libxsock/api.hpp"
+#include "transport/log.hpp"
+
+namespace xsock::api {
+namespace {
+
+constexpr const char* kCode = "bad-policy";
+
+void report(const LoadedPolicy& loaded) {
+    if (const std::string setting = log_setting(loaded.policy.log); !setting.empty()) {
+        log_set_default(setting.c_str());
+    }
+    if (!loaded.stream_error.empty()) {
+        log(LogLevel::error, kCode, "XSOCK_STREAM: %s; ignored", loaded.stream_error.c_str());
+    }
+    if (loaded.error && loaded.error->line != 0) {
+        log(LogLevel::error, kCode, "%s:%u: %s; the defaults hold", loaded.path.c_str(),
+            loaded.error->line, loaded.error->reason.c_str());
+    } else if (loaded.error) {
+        log(LogLevel::error, kCode, "%s: %s; the defaults hold", loaded.path.c_str(),
+            loaded.error->reason.c_str());
+    }
+    for (const PolicyNote& note : loaded.policy.notes) {
+        log(LogLevel::warn, kCode, "%s:%u: %s", loaded.path.c_str(), note.line, note.text.c_str());
+    }
+}
+
+const LoadedPolicy& policy() {
+    static const LoadedPolicy loaded = [] {
+        LoadedPolicy found = load_policy();
+        report(found);
+        return found;
+    }();
+    return loaded;
+}
+
+}  // namespace
+
+int socket_policy(const char* program, int listening, const sockaddr* address,
+                  socklen_t length) noexcept {
+    try {
+        const auto endpoint = endpoint_of(address, length);
+        if (!endpoint) return XSOCK_POLICY_TCP;
+        const PolicyRole role = listening != 0 ? PolicyRole::server : PolicyRole::client;
+        switch (policy().decide(role, program, *endpoint).mode) {
+            case PolicyMode::tcp:
+                return XSOCK_POLICY_TCP;
+            case PolicyMode::both:
+                // A client: no peer is known to take it yet, so it is plain.
+                return listening != 0 ? XSOCK_POLICY_BOTH : XSOCK_POLICY_TCP;
+            case PolicyMode::sdp:
+                return XSOCK_POLICY_SDP;
+        }
+    } catch (const std::exception&) {
+        log(LogLevel::error, kCode, "no memory to decide by the policy: plain TCP");
+    }
+    return XSOCK_POLICY_TCP;
+}
+
+}  // namespace xsock::api

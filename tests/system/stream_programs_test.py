@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+"""Unmodified programs in the byte-stream mode: `xsock run --stream`. What was carried is what their
+exit summaries say.
+
+    pytest-3 tests/system/stream_programs_test.py --build build/release
+"""
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+TIMEOUT = 120  # seconds, for machines that are slow and busy
+
+# Echoes one connection after another until its last word is "end"; says its port first.
+SERVER = """
+import socket, sys
+s = socket.create_server(("127.0.0.1", 0))
+print(s.getsockname()[1], flush=True)
+word = b""
+while word != b"end":
+    c, _ = s.accept()
+    try:
+        size = int.from_bytes(c.recv(4, socket.MSG_WAITALL), "big")
+        word = c.recv(size, socket.MSG_WAITALL)
+        c.sendall(word)
+    except ConnectionResetError:
+        pass
+    c.close()
+"""
+
+# Sends its word and wants it back.
+CLIENT = """
+import socket, sys
+word = bytes(range(256)) * 4096 if sys.argv[2] == "pattern" else sys.argv[2].encode()
+c = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+c.sendall(len(word).to_bytes(4, "big") + word)
+back = c.recv(len(word), socket.MSG_WAITALL)
+assert back == word, (len(back), len(word))
+assert c.recv(1) == b"", "the end"
+"""
+
+
+@pytest.fixture(name="xsock", scope="module")
+def xsock_fixture(pytestconfig):
+    return os.path.join(os.path.abspath(pytestconfig.getoption("--build")), "tools", "xsock")
+
+
+def command(xsock, stream, *program, policy=None):
+    """`program` in that mode of the byte stream; None: without xsock."""
+    if stream is None:
+        return list(program)
+    more = ["--policy", str(policy)] if policy else []
+    return [xsock, "run", "--stream=" + stream, "--summary", *more, "--", *program]
+
+
+def carried(said):
+    """Sockets that the summary calls carried."""
+    found = re.search(r"(\d+) carried over iWARP \(stream mode\)", said)
+    return int(found.group(1)) if found else 0
+
+
+class Server:
+    def __init__(self, xsock, stream, policy=None, environment=None):
+        self.said = None
+        self.process = subprocess.Popen(
+            command(xsock, stream, sys.executable, "-c", SERVER, policy=policy),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=dict(os.environ, **(environment or {})))
+        self.port = int(self.process.stdout.readline())
+
+    def end(self, xsock, stream):
+        """Its summary."""
+        client(xsock, stream, self.port, "end")
+        _, self.said = self.process.communicate(timeout=TIMEOUT)
+        assert self.process.returncode == 0, self.said
+        return self.said
+
+
+@contextlib.contextmanager
+def server(*arguments, **named):
+    started = Server(*arguments, **named)
+    try:
+        yield started
+    finally:
+        if started.process.returncode is None:
+            started.process.kill()
+            started.process.communicate()
+
+
+def client(xsock, stream, port, word, policy=None, status=0):
+    done = subprocess.run(
+        command(xsock, stream, sys.executable, "-c", CLIENT, str(port), word, policy=policy),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=TIMEOUT, check=False)
+    assert done.returncode == status, done.stderr
+    return done.stderr
+
+
+def test_both_ends_carried(xsock):
+    with server(xsock, "sdp") as end:
+        for word in ("hello", "pattern"):
+            assert carried(client(xsock, "sdp", end.port, word)) == 1
+        assert carried(end.end(xsock, "sdp")) == 4, "three connections and the listener"
+
+
+def test_a_server_of_both_takes_each_peer_as_it_comes(xsock):
+    with server(xsock, "both") as end:
+        assert carried(client(xsock, "sdp", end.port, "pattern")) == 1
+        assert carried(client(xsock, None, end.port, "pattern")) == 0
+        said = end.end(xsock, "sdp")
+        assert carried(said) == 3 and "1 passed through: fallback-not-mpa" in said, said
+
+
+def test_a_client_of_both_stays_plain_toward_a_peer_that_is_not_known(xsock):
+    with server(xsock, None) as end:
+        assert carried(client(xsock, "both", end.port, "pattern")) == 0
+        end.end(xsock, None)
+
+
+def test_a_server_of_sdp_closes_plain_peers(xsock):
+    with server(xsock, "sdp") as end:
+        with socket.create_connection(("127.0.0.1", end.port)) as plain:
+            plain.settimeout(TIMEOUT)
+            plain.sendall(b"\0\0\0\5hello")
+            with contextlib.suppress(ConnectionResetError):
+                assert plain.recv(1) == b""
+        end.end(xsock, "sdp")
+
+
+def test_a_client_of_sdp_fails_toward_a_plain_server(xsock):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(TIMEOUT)
+
+        def speak():
+            plain, _ = listener.accept()
+            with plain:
+                plain.sendall(b"220 a server that speaks first, and not MPA\r\n")
+                plain.recv(1000)
+
+        speaker = threading.Thread(target=speak)
+        speaker.start()
+        said = client(xsock, "sdp", listener.getsockname()[1], "hello", status=1)
+        speaker.join()
+    assert "Protocol error" in said, said
+
+
+def test_the_policy_decides_by_program_and_port(xsock, tmp_path):
+    name = os.path.basename(sys.executable)
+    with server(xsock, "both") as end:
+        policy = tmp_path / "policy"
+        policy.write_text("use tcp client other-program *:*\n"
+                          "use sdp client %s* 127.0.0.0/8:%d\n" % (name.rstrip(".0123456789"), end.port))
+        assert carried(client(xsock, "tcp", end.port, "hello", policy=policy)) == 1
+        policy.write_text("use tcp client * *:%d\nuse sdp client * *:*\n" % end.port)
+        assert carried(client(xsock, "sdp", end.port, "hello", policy=policy)) == 0
+        end.end(xsock, "sdp")
+
+
+def test_a_policy_with_an_error_does_not_hold(xsock, tmp_path):
+    """xsock run refuses such a file itself, so it is named by the environment."""
+    policy = tmp_path / "policy"
+    policy.write_text("use sdp server * *:*\nuse nonsense\n")
+    log = tmp_path / "log"
+    with server(xsock, "both",
+                environment={"XSOCK_POLICY": str(policy), "XSOCK_LOG": "error:%s" % log}) as end:
+        client(xsock, None, end.port, "hello")
+        end.end(xsock, None)
+    text = log.read_text()
+    assert "bad-policy: %s:2:" % policy in text and "the defaults hold" in text, text
+
+
+def test_log_lines_of_the_policy_stand_for_the_variable(xsock, tmp_path):
+    policy, log = tmp_path / "policy", tmp_path / "log"
+    policy.write_text("log min-level 8 destination file %s\nuse sdp server * *:*\n" % log)
+    with server(xsock, "both", policy=policy) as end:
+        with socket.create_connection(("127.0.0.1", end.port)) as plain:
+            plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            until = time.monotonic() + TIMEOUT
+            while not log.exists() or "startup-not-mpa" not in log.read_text():
+                assert time.monotonic() < until, "no line in the log"
+                time.sleep(0.01)
+        end.end(xsock, "sdp")
+
+
+def test_without_the_option_nothing_is_carried(xsock, tmp_path):
+    home = tmp_path / "xsock"
+    home.mkdir()
+    (home / "policy").write_text("use sdp server * *:*\nuse sdp client * *:*\n")
+    program = subprocess.Popen([xsock, "run", "--summary", "--", sys.executable, "-c", SERVER],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env=dict(os.environ, XDG_CONFIG_HOME=str(tmp_path)))
+    port = int(program.stdout.readline())
+    client(xsock, None, port, "end")
+    _, said = program.communicate(timeout=TIMEOUT)
+    assert program.returncode == 0 and carried(said) == 0, said

@@ -191,9 +191,8 @@ struct ProgressThread::Loop {
         if (uv_poll_init(uv.get(), &poll, progress.epoll_fd()) != 0) return false;
         if (soon_fd < 0 || uv_poll_init(uv.get(), &soon, soon_fd) != 0) return false;
         tick.data = poll.data = before_sleep.data = after_sleep.data = soon.data = this;
-        if (!uv.watch_ahead(soon_fd)) return false;
         uv_poll_start(&soon, UV_READABLE, [](uv_poll_t* p, int, int) { of(p).on_soon(); });
-        return true;
+        return uv.watch_ahead(soon_fd);  // behind the start, which takes it out of the set
     }
 };
 

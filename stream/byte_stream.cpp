@@ -153,7 +153,7 @@ bool ByteStream::abort() noexcept {
 }
 
 bool ByteStream::waits_for_credit() const noexcept {
-    return data_is_due() && !wire_.may_send_data(tx_.chunks.first()->urgent_last);
+    return data_is_due() && !wire_.may_send_data();
 }
 
 // ---- what goes out ------------------------------------------------------------
@@ -171,10 +171,10 @@ bool ByteStream::announces_urgent() const noexcept {
 
 bool ByteStream::tx(TxMessage& out) {
     if (error_ != StreamError::none) return false;
-    const bool data = data_is_due() && wire_.may_send_data(tx_.chunks.first()->urgent_last);
+    const bool data = data_is_due() && wire_.may_send_data();
     if (put_control(out, data)) return true;
     // An answer may have taken the credit.
-    if (!data || !wire_.may_send_data(tx_.chunks.first()->urgent_last)) return false;
+    if (!data || !wire_.may_send_data()) return false;
     put_data(out);
     return true;
 }
@@ -182,7 +182,9 @@ bool ByteStream::tx(TxMessage& out) {
 bool ByteStream::put_control(TxMessage& out, bool data_follows) {
     Wishes wishes;
     wishes.data_follows = data_follows;
-    wishes.finish = tx_.state == SendHalf::State::finishing && tx_.waiting == 0;
+    // Not ahead of bytes that the program is just adding.
+    const bool filling = !tx_.chunks.empty() && tx_.chunks.last()->filling;
+    wishes.finish = tx_.state == SendHalf::State::finishing && tx_.waiting == 0 && !filling;
     wishes.abort = tx_.abort;
     wishes.urgent_pending = announces_urgent() && !data_follows;
     const Wishes asked = wishes;
@@ -276,8 +278,13 @@ RxNews ByteStream::rx(Chunk* chunk) {
     rx_.bytes += arrival.payload.size();
     news.data = true;
     if (arrival.urgent.present) set_mark(rx_.at + rx_.bytes - 1, last);
-    wire_.set_room(limits_.receive_bytes - std::min(limits_.receive_bytes, rx_.bytes));
+    announce_room();
     return news;
+}
+
+void ByteStream::announce_room() {
+    wire_.set_room(static_cast<std::int64_t>(limits_.receive_bytes) -
+                   static_cast<std::int64_t>(rx_.bytes));
 }
 
 /// Behind what lies in the last chunk, if it has room. A reader may copy from there meanwhile.
@@ -292,7 +299,11 @@ bool ByteStream::append(ConstBytes payload) {
 }
 
 void ByteStream::on_eof() {
-    // The end of the second direction to be ended ends the connection (draft §8.2).
+    // Behind its DisConn the peer has closed: what is sent to it from now on meets a reset, as TCP.
+    if (error_ == StreamError::none && !rx_.finished) error_ = StreamError::stream_truncated;
+}
+
+void ByteStream::on_lost() {
     const bool in_order = rx_.finished && tx_.state == SendHalf::State::finished;
     if (error_ == StreamError::none && !in_order) error_ = StreamError::stream_truncated;
 }
@@ -313,9 +324,10 @@ std::size_t ByteStream::readable() const noexcept {
     return ahead < rx_.bytes ? static_cast<std::size_t>(ahead) : rx_.bytes;
 }
 
-std::size_t ByteStream::peek(std::size_t bytes, std::span<ConstBytes> out) const noexcept {
-    std::size_t skip = hole(), pieces = 0;
-    std::size_t left = std::min(bytes, readable());
+std::size_t ByteStream::peek(std::size_t bytes, std::span<ConstBytes> out,
+                             std::size_t from) const noexcept {
+    std::size_t skip = hole() + from, pieces = 0;
+    std::size_t left = std::min(bytes, readable() - std::min(from, readable()));
     for (Chunk* chunk = rx_.chunks.first(); left > 0 && pieces < out.size(); chunk = chunk->next) {
         ConstBytes piece = chunk->bytes();
         const std::size_t passed = std::min(skip, piece.size());
@@ -332,7 +344,7 @@ std::size_t ByteStream::peek(std::size_t bytes, std::span<ConstBytes> out) const
 void ByteStream::consume(std::size_t bytes) {
     XSOCK_ASSERT(bytes <= readable());
     drop(hole() + bytes);
-    wire_.set_room(limits_.receive_bytes - std::min(limits_.receive_bytes, rx_.bytes));
+    announce_room();
 }
 
 void ByteStream::drop(std::size_t bytes) {

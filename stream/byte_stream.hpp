@@ -148,9 +148,10 @@ class ByteStream {
 
     /// Bytes that a read takes now: as TCP, up to the mark of an urgent byte, or from there on.
     [[nodiscard]] std::size_t readable() const noexcept;
-    /// Where up to `bytes` readable bytes lie, in at most out.size() pieces. They stay valid until
-    /// they are consumed, also while messages come in. @return pieces
-    std::size_t peek(std::size_t bytes, std::span<ConstBytes> out) const noexcept;
+    /// Where up to `bytes` readable bytes lie, from the `from`th on, in at most out.size() pieces.
+    /// They stay valid until they are consumed, also while messages come in. @return pieces
+    std::size_t peek(std::size_t bytes, std::span<ConstBytes> out,
+                     std::size_t from = 0) const noexcept;
     /// The program has the first `bytes`; an urgent byte that the read begins at is passed over.
     /// @pre bytes <= readable()
     void consume(std::size_t bytes);
@@ -184,8 +185,10 @@ class ByteStream {
     void tx_done(Chunk* chunk);
     /// A message of the peer: the bytes of `chunk`.
     RxNews rx(Chunk* chunk);
-    /// TCP ended, or was reset. An end before that of the stream is an error.
+    /// The peer's FIN. Ahead of its end of the stream it is an error.
     void on_eof();
+    /// The connection has ended. Unless both directions had it is an error.
+    void on_lost();
 
     /// When on_time() is due; kNever.
     [[nodiscard]] Time next_timeout() const noexcept;
@@ -201,6 +204,7 @@ class ByteStream {
     bool put_control(TxMessage& out, bool data_follows);
     void end_mark() noexcept;
     [[nodiscard]] bool announces_urgent() const noexcept;
+    void announce_room();
     bool append(ConstBytes payload);
     void set_mark(std::uint64_t at, std::byte value);
     [[nodiscard]] std::size_t hole() const noexcept;

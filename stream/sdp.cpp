@@ -24,7 +24,8 @@ constexpr std::uint32_t kUrgentAhead = 65'535;
 
 }  // namespace
 
-Sdp::Sdp(const SdpConfig& config) : config_(config), room_(config.receive_bytes) {
+Sdp::Sdp(const SdpConfig& config)
+    : config_(config), room_(static_cast<std::int64_t>(config.receive_bytes)) {
     XSOCK_ASSERT(config_.buffer_bytes >= SDP_SIZE_MIN && config_.buffer_bytes <= SDP_SIZE_MAX);
     XSOCK_ASSERT(config_.message_bytes >= SDP_SIZE_MIN && config_.message_bytes <= SDP_SIZE_MAX);
     XSOCK_ASSERT(config_.receive_bytes / 2 >= config_.buffer_bytes);
@@ -71,7 +72,11 @@ StreamError Sdp::take_hello_ack(ConstBytes private_data) {
 
 /// Number of the last message that we would take. Never less than the peer knows already.
 std::uint32_t Sdp::announced_limit() const noexcept {
-    const std::uint64_t buffers = kReserve + room_ / config_.buffer_bytes;
+    // More than the room may be queued: of urgent bytes. Then the reserve is less.
+    const auto bytes = static_cast<std::uint64_t>(room_ < 0 ? -room_ : room_);
+    const std::uint64_t over = (bytes + config_.buffer_bytes - 1) / config_.buffer_bytes;
+    const std::uint64_t buffers = room_ < 0 ? kReserve - std::min<std::uint64_t>(kReserve, over)
+                                            : kReserve + bytes / config_.buffer_bytes;
     const std::uint32_t most = ack() + kMostBufs;
     std::uint32_t limit =
         rx_.mseq + static_cast<std::uint32_t>(std::min<std::uint64_t>(buffers, kMostBufs));
@@ -84,7 +89,7 @@ std::uint32_t Sdp::ack() const noexcept {
     return sources_.cancelled ? sources_.cancel_mseq - 1 : rx_.mseq;
 }
 
-void Sdp::set_room(std::size_t bytes) {
+void Sdp::set_room(std::int64_t bytes) {
     if (bytes > room_) news_ = true;
     room_ = bytes;
 }
@@ -110,9 +115,9 @@ bool Sdp::may_send_control() const noexcept {
     return credit() >= 2 || (credit() == 1 && announced_limit() != rx_.limit);
 }
 
-bool Sdp::may_send_data(bool urgent) const noexcept {
-    return credit() >= (urgent ? 1 : kCreditForData);
-}
+// Also of urgent ones: the reserve is for the announcement alone, so that a stream of urgent bytes
+// does not pass its peer's room.
+bool Sdp::may_send_data() const noexcept { return credit() >= kCreditForData; }
 
 // ---- sending ----------------------------------------------------------------
 
@@ -184,7 +189,7 @@ bool Sdp::put_owed(Control& out) {
 
 bool Sdp::put_control(Wishes& wishes, Control& out) {
     SdpMessage message;
-    if (wishes.urgent_pending && credit() > 0 && sources_.owed == 0) {
+    if (wishes.urgent_pending && may_send_control() && sources_.owed == 0) {
         wishes.urgent_pending = false;
         message.header.mid = SDP_DATA;
         return put(out, message, SendKind::solicited, SDP_FLAG_OOB_PEND);

@@ -43,11 +43,11 @@ class Sdp final : public Wire {
 
     [[nodiscard]] std::size_t header_bytes() const noexcept override { return kBsdhOctets; }
     [[nodiscard]] std::size_t payload_limit() const noexcept override;
-    [[nodiscard]] bool may_send_data(bool urgent) const noexcept override;
+    [[nodiscard]] bool may_send_data() const noexcept override;
     SendKind put_data(std::size_t payload_bytes, UrgentMarks marks, Bytes header) override;
     bool put_control(Wishes& wishes, Control& out) override;
     Arrival rx(ConstBytes message) override;
-    void set_room(std::size_t bytes) override;
+    void set_room(std::int64_t bytes) override;
     [[nodiscard]] std::size_t message_limit() const noexcept override {
         return config_.buffer_bytes;
     }
@@ -92,7 +92,7 @@ class Sdp final : public Wire {
     void forget_declined(std::uint32_t mseq_ack) noexcept;
 
     SdpConfig config_;
-    std::uint64_t room_;
+    std::int64_t room_;
 
     struct Tx {                   // our direction
         std::uint32_t mseq = 0;   // of the last message sent

@@ -63,8 +63,8 @@ class Wire {
     [[nodiscard]] virtual std::size_t header_bytes() const noexcept = 0;
     /// Bytes of payload that a data message carries at most.
     [[nodiscard]] virtual std::size_t payload_limit() const noexcept = 0;
-    /// The peer takes a data message now. `urgent`: one with such marks.
-    [[nodiscard]] virtual bool may_send_data(bool urgent) const noexcept = 0;
+    /// The peer takes a data message now.
+    [[nodiscard]] virtual bool may_send_data() const noexcept = 0;
     /// The next message has `payload_bytes` of the stream: writes its header.
     /// @pre may_send_data(); 0 < payload_bytes <= payload_limit(); header holds header_bytes()
     virtual SendKind put_data(std::size_t payload_bytes, UrgentMarks marks, Bytes header) = 0;
@@ -76,8 +76,8 @@ class Wire {
 
     /// A message, whole, in memory that nothing else changes.
     virtual Arrival rx(ConstBytes message) = 0;
-    /// So many bytes may be queued besides those that are.
-    virtual void set_room(std::size_t bytes) = 0;
+    /// So many bytes may be queued besides those that are; negative: so many are too many.
+    virtual void set_room(std::int64_t bytes) = 0;
     /// Bytes that a message of the peer may have; longer ones are faults.
     [[nodiscard]] virtual std::size_t message_limit() const noexcept = 0;
 };

@@ -286,13 +286,81 @@ TEST(ByteStream, tcp_that_ends_first_is_an_error_behind_the_data) {
     EXPECT_EQ(p.b.stream.send_room(), 0u);
 }
 
-TEST(ByteStream, tcp_that_ends_before_our_half_is_an_error) {
+TEST(ByteStream, a_peer_that_has_closed_leaves_our_half_open) {
+    StreamPair p;
+    p.a.send("data");
+    p.a.stream.finish();
+    p.run();
+    p.b.stream.on_eof();
+    EXPECT_EQ(p.b.stream.error(), StreamError::none);
+    EXPECT_EQ(p.b.read(), "data");
+    EXPECT_TRUE(p.b.stream.receive_finished());
+    EXPECT_NE(p.b.stream.send_room(), 0u);
+}
+
+TEST(ByteStream, a_connection_that_ends_before_our_half_is_an_error) {
     StreamPair p;
     p.a.stream.finish();
     p.run();
     p.b.stream.on_eof();
+    p.b.stream.on_lost();
     EXPECT_EQ(p.b.stream.error(), StreamError::stream_truncated);
     EXPECT_TRUE(p.b.stream.receive_finished());
+}
+
+TEST(ByteStream, the_end_waits_for_bytes_that_are_being_added) {
+    StreamPair p;
+    const Bytes room = p.a.stream.send_prepare(3);
+    ASSERT_EQ(room.size(), 3u);
+    p.a.stream.finish();
+    EXPECT_TRUE(p.a.tx().empty());
+    std::memcpy(room.data(), "abc", 3);
+    p.a.stream.send_commit(3, false, 1);
+    p.run();
+    EXPECT_EQ(p.b.read(), "abc");
+    EXPECT_TRUE(p.b.stream.receive_finished());
+}
+
+TEST(ByteStream, urgent_bytes_do_not_pass_the_room_of_the_peer) {
+    constexpr std::size_t kBuffer = 1000, kRoom = 8'000;
+    StreamPair p({.buffer_bytes = kBuffer, .receive_bytes = kRoom});
+    for (int i = 0; i < 200; ++i) {
+        p.a.send_urgent(std::string(kBuffer - 16, 'u'));
+        p.run();
+    }
+    EXPECT_LE(p.b.memory.bytes, kRoom + 2 * kBuffer);
+}
+
+TEST(ByteStream, urgent_bytes_that_cross_all_arrive) {
+    StreamPair p({.buffer_bytes = 1000, .receive_bytes = 8'000});
+    const auto cross = [&p] {
+        for (bool again = true; again;) {
+            const auto from_a = p.a.tx(), from_b = p.b.tx();
+            p.a.done();
+            p.b.done();
+            if (!from_a.empty()) p.b.rx(from_a);
+            if (!from_b.empty()) p.a.rx(from_b);
+            again = !from_a.empty() || !from_b.empty();
+        }
+    };
+    while (p.a.sdp.credit() > 2 && p.b.sdp.credit() > 2) {
+        p.a.send(std::string(984, 'a'));
+        p.b.send(std::string(984, 'b'));
+        cross();
+    }
+    for (int i = 0; i < 2; ++i) {
+        p.a.send_urgent("u");
+        p.b.send_urgent("u");
+        cross();
+    }
+    for (int i = 0; i < 40; ++i) {
+        for (test::StreamEnd* end : {&p.a, &p.b}) {
+            if (end->read().empty()) end->stream.consume(0);  // passes a mark, as recv()
+        }
+        p.run();
+    }
+    EXPECT_EQ(p.a.stream.send_queued(), 0u);
+    EXPECT_EQ(p.b.stream.send_queued(), 0u);
 }
 
 TEST(ByteStream, an_abort_behind_the_end_is_told_by_a_message) {

@@ -206,11 +206,10 @@ TEST(Sdp, urgent_data_may_take_what_is_kept_back) {
 TEST(Sdp, sends_data_down_to_three_credits) {
     Connection c(1, 5);
     for (int i = 0; i < 3; ++i) {
-        ASSERT_TRUE(c.sdp.may_send_data(false));
+        ASSERT_TRUE(c.sdp.may_send_data());
         c.send(1);
     }
-    EXPECT_FALSE(c.sdp.may_send_data(false));
-    EXPECT_TRUE(c.sdp.may_send_data(true));
+    EXPECT_FALSE(c.sdp.may_send_data());
     EXPECT_EQ(c.next({.finish = true}).header.mid, SDP_DISCONN);
     EXPECT_EQ(c.sdp.credit(), 1u);
 }
@@ -304,7 +303,7 @@ TEST(Sdp, numbers_wrap) {
     b.start_numbers_at(0xffff'fff0u);
     std::vector<std::byte> octets(kBsdhOctets + 1);
     for (int i = 0; i < 100'000; ++i) {
-        ASSERT_TRUE(a.may_send_data(false)) << i;
+        ASSERT_TRUE(a.may_send_data()) << i;
         a.put_data(1, {}, Bytes(octets).first(kBsdhOctets));
         ASSERT_EQ(b.rx(octets).error, StreamError::none) << i;
         Wishes none;

@@ -58,6 +58,7 @@ class World {
                             << pair_.b.stream.limits().receive_bytes;
         for (StreamEnd* end : ends_) {
             end->stream.on_eof();
+            end->stream.on_lost();
             EXPECT_EQ(end->stream.error(), StreamError::none);
             EXPECT_EQ(end->stream.send_queued(), 0u);
         }

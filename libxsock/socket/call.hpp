@@ -48,6 +48,22 @@ struct CallMode {
     Time timeout = 0;      ///< of a blocking one, ns; 0: none
 };
 
+/// Of a call that waits several times.
+class TimeLimit {
+  public:
+    explicit TimeLimit(Time timeout) noexcept
+        : until_(timeout != 0 ? time_after(monotonic_now(), timeout) : kNever) {}
+    /// For CallMode::timeout; at least 1 ns where there is one.
+    [[nodiscard]] Time left() const noexcept {
+        if (until_ == kNever) return 0;
+        const Time now = monotonic_now();
+        return until_ > now ? until_ - now : 1;
+    }
+
+  private:
+    Time until_;
+};
+
 /// The answer of a call: -1 with errno.
 inline int no(int error) noexcept {
     errno = error;

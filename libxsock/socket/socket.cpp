@@ -95,7 +95,9 @@ void Socket::close() {
 
 void Socket::close_connection() {
     const int linger = linger_s_.load(std::memory_order_relaxed);
-    if (linger > 0) {
+    const auto keep = connection_;  // its end may come while the channel closes
+    // A stream ends by messages of its own, which go in the background.
+    if (linger > 0 && options_.mode != DDPMODE_STREAM) {
         progress()->locked([this](PollCycle& cycle) { connection_->shutdown(cycle); });
         const auto drained = [this] {
             return connection_->sends_outstanding() == 0 || phase() == Phase::ended;

@@ -223,6 +223,7 @@ bool StreamChannel::on_exit(void* self) {
     Section section(*channel);
     if (channel->life_ == Life::closing) return true;
     if (channel->life_ != Life::open) return false;
+    if (channel->copying_out_) return true;  // a thread reads; asked again
     if (channel->stream_->close_receiving()) {
         channel->life_ = Life::over;
         section.actions.end = PolledQp::End::abort;
@@ -327,7 +328,7 @@ int StreamChannel::end_error(int error) noexcept {
     if (life_ == Life::starting) return error == ECONNABORTED ? EPROTO : error;
     const bool was_over = life_ == Life::over;
     const bool had_error = stream_->error() != StreamError::none;
-    stream_->on_eof();
+    stream_->on_lost();
     const StreamError why = stream_->error();
     life_ = Life::over;
     if (why == StreamError::none) return 0;

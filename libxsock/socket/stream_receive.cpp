@@ -40,12 +40,13 @@ ssize_t StreamChannel::give_bytes(const IovSpan& iovs, std::size_t from, int fla
     std::size_t given = 0;
     while (from < iovs.bytes) {
         std::array<ConstBytes, kSpans> pieces;
-        const std::size_t count = stream_->peek(iovs.bytes - from, pieces);
+        const std::size_t ahead = peek ? given : 0;
+        const std::size_t count = stream_->peek(iovs.bytes - from, pieces, ahead);
         std::size_t bytes = 0;
         for (std::size_t i = 0; i < count; ++i) bytes += pieces[i].size();
         if (bytes == 0 && !peek) stream_->consume(0);  // passes a mark
         if (bytes == 0) break;
-        const bool to_mark = bytes == stream_->readable();
+        const bool to_mark = ahead + bytes == stream_->readable();
         bool there = true;
         const auto found = std::span(pieces).first(count);
         if (!discard && bytes <= kCopiedUnderLock) {
@@ -63,8 +64,7 @@ ssize_t StreamChannel::give_bytes(const IovSpan& iovs, std::size_t from, int fla
         }
         given += bytes;
         from += bytes;
-        if (peek) break;
-        stream_->consume(bytes);
+        if (!peek) stream_->consume(bytes);
         if (to_mark) break;
     }
     pump(section.actions);
@@ -112,6 +112,7 @@ ssize_t StreamChannel::receive(const IovSpan& iovs, const CallMode& mode, int& o
     const bool all = (flags & MSG_WAITALL) != 0, peek = (flags & MSG_PEEK) != 0;
     const std::size_t target =
         all ? iovs.bytes : std::min(iovs.bytes, std::max<std::size_t>(low_water(), 1));
+    const TimeLimit limit(mode.timeout);
     std::size_t got = 0;
     const auto partly = [&](ssize_t otherwise) {
         return got > 0 ? static_cast<ssize_t>(got) : otherwise;
@@ -152,7 +153,7 @@ ssize_t StreamChannel::receive(const IovSpan& iovs, const CallMode& mode, int& o
                 return readable_.load(std::memory_order_seq_cst) >= want ||
                        read_.load(std::memory_order_acquire) != Half::open;
             },
-            mode.timeout);
+            limit.left());
         if (waited != PollGroup::Waited::done) return partly(fail_wait(waited, EAGAIN));
     }
 }

@@ -69,9 +69,13 @@ ssize_t StreamChannel::take_bytes(const IovSpan& iovs, std::size_t from, int fla
         taken += added;
         if (!there) {
             pump(section.actions);
+            if (taken == 0) errno = EFAULT;
             return taken > 0 ? static_cast<ssize_t>(taken) : -1;
         }
-        if (added == 0) break;  // no memory
+        if (added == 0) {
+            if (taken == 0) errno = ENOBUFS;
+            return taken > 0 ? static_cast<ssize_t>(taken) : -1;
+        }
         if (urgent && added == left) stream_->mark_urgent();
         pump(section.actions);
     }
@@ -83,6 +87,7 @@ ssize_t StreamChannel::send(const IovSpan& iovs, const CallMode& mode) {
     if ((flags & MSG_FASTOPEN) != 0) return no(EOPNOTSUPP);
     const auto is_over = [this] { return write_.load(std::memory_order_relaxed) != Half::open; };
     const auto may_end = [&] { return is_writable() || is_over(); };
+    const TimeLimit limit(mode.timeout);
     std::size_t sent = 0;
     const auto partly = [&](ssize_t otherwise) {
         return sent > 0 ? static_cast<ssize_t>(sent) : otherwise;
@@ -94,7 +99,7 @@ ssize_t StreamChannel::send(const IovSpan& iovs, const CallMode& mode) {
             return static_cast<ssize_t>(iovs.bytes);
         }
         const ssize_t n = take_bytes(iovs, sent, flags);
-        if (n < 0) return partly(no(EFAULT));
+        if (n < 0) return partly(-1);
         sent += static_cast<std::size_t>(n);
         if (sent == iovs.bytes) return static_cast<ssize_t>(sent);
         if (!mode.blocking) {
@@ -104,12 +109,12 @@ ssize_t StreamChannel::send(const IovSpan& iovs, const CallMode& mode) {
                 progress_->poll();
                 continue;
             }
-            if (sent > 0) return static_cast<ssize_t>(sent);
+            // Also for a part: a program that waits for edges goes on when it is told of room.
             tx_no_room_.store(true, std::memory_order_seq_cst);
             if (may_end()) continue;
-            return no(EAGAIN);
+            return partly(no(EAGAIN));
         }
-        const auto waited = wait(*progress_, may_end, mode.timeout);
+        const auto waited = wait(*progress_, may_end, limit.left());
         if (waited != PollGroup::Waited::done) return partly(fail_wait(waited, EAGAIN));
     }
 }

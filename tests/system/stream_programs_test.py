@@ -45,6 +45,22 @@ assert back == word, (len(back), len(word))
 assert c.recv(1) == b"", "the end"
 """
 
+# Sends 20 MB as programs that wait for edges do: after a short write it is the next edge's turn.
+EDGES = """
+import select, socket, sys
+c = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+c.setblocking(False)
+e = select.epoll()
+e.register(c, select.EPOLLOUT | select.EPOLLET)
+word = bytes(20_000_000)
+left = memoryview(len(word).to_bytes(4, "big") + word)
+while left:
+    assert e.poll(60), "no edge, %d bytes left" % len(left)
+    left = left[c.send(left):]
+c.setblocking(True)
+assert c.recv(len(word), socket.MSG_WAITALL) == word
+"""
+
 
 @pytest.fixture(name="xsock", scope="module")
 def xsock_fixture(pytestconfig):
@@ -93,9 +109,9 @@ def server(*arguments, **named):
             started.process.communicate()
 
 
-def client(xsock, stream, port, word, policy=None, status=0):
+def client(xsock, stream, port, word, policy=None, status=0, text=CLIENT):
     done = subprocess.run(
-        command(xsock, stream, sys.executable, "-c", CLIENT, str(port), word, policy=policy),
+        command(xsock, stream, sys.executable, "-c", text, str(port), word, policy=policy),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=TIMEOUT, check=False)
     assert done.returncode == status, done.stderr
     return done.stderr
@@ -106,6 +122,12 @@ def test_both_ends_carried(xsock):
         for word in ("hello", "pattern"):
             assert carried(client(xsock, "sdp", end.port, word)) == 1
         assert carried(end.end(xsock, "sdp")) == 4, "three connections and the listener"
+
+
+def test_edges_follow_short_writes(xsock):
+    with server(xsock, "sdp") as end:
+        assert carried(client(xsock, "sdp", end.port, "", text=EDGES)) == 1
+        end.end(xsock, "sdp")
 
 
 def test_a_server_of_both_takes_each_peer_as_it_comes(xsock):

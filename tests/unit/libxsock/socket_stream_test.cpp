@@ -307,6 +307,72 @@ TEST(SockStream, close_ends_it_for_the_peer_behind_the_data) {
     });
 }
 
+TEST(SockStream, an_ordinary_close_is_no_reset) {
+    same([](Pair& p, Steps& steps) {
+        p.client.send("bytes");
+        arrives(p.server, 5);
+        p.client.close();
+        EXPECT_TRUE(soon([&] { return readiness(p.server, POLLRDHUP) == "rdhup "; }));
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));  // a reset would have come
+        steps.push_back(readiness(p.server));
+        steps.push_back(std::to_string(p.server.error()));
+        steps.push_back(take(p.server, 10));
+        steps.push_back(take(p.server, 10));
+        steps.push_back(result(p.server.send("x")));
+    });
+}
+
+TEST(SockStream, peek_sees_all_that_lies_in_many_messages) {
+    same([](Pair& p, Steps& steps) {
+        for (int i = 0; i < 40; ++i) {
+            p.client.send(std::string(300, static_cast<char>('a' + i % 26)));
+            arrives(p.server, 300 * (i + 1));
+        }
+        const std::string all = take(p.server, 12'000, MSG_PEEK);
+        steps.push_back(std::to_string(all.size()));
+        steps.push_back(all.substr(11'990));
+        steps.push_back(std::to_string(take(p.server, 12'000) == all));
+    });
+}
+
+TEST(SockStream, a_time_limit_is_of_the_call_and_not_of_each_piece) {
+    same([](Pair& p, Steps& steps) {
+        const timeval limit{0, 300'000};
+        EXPECT_EQ(p.server.set(SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
+        std::atomic<bool> done{false};
+        std::thread trickle([&] {
+            for (int i = 0; i < 30 && !done; ++i) {
+                p.client.send("x");
+                std::this_thread::sleep_for(std::chrono::milliseconds(100));
+            }
+        });
+        const std::string got = take(p.server, 30, MSG_WAITALL);
+        done = true;
+        trickle.join();
+        steps.push_back(got.size() < 15 ? "in time" : std::to_string(got.size()));
+    });
+}
+
+TEST(SockStream, shutdown_amid_a_send_of_another_thread_ends_behind_whole_pieces) {
+    for (int round = 0; round < 20; ++round) {
+        Pair p(Kind::stream);
+        const std::string block = text_of(60'000);
+        std::thread sender([&] {
+            while (p.client.send(block.data(), block.size(), MSG_NOSIGNAL) > 0) {
+            }
+        });
+        std::thread reader([&] {
+            while (!take(p.server, 100'000).empty()) {
+            }
+        });
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        EXPECT_EQ(p.client.shutdown(SHUT_WR), 0);
+        sender.join();
+        reader.join();
+        EXPECT_EQ(p.server.error(), 0);
+    }
+}
+
 TEST(SockStream, close_delivers_more_than_the_peer_has_room_for) {
     Pair p(Kind::stream);
     p.client.nonblocking();

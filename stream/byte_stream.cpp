@@ -13,8 +13,8 @@ namespace {
 /// A first send of so many bytes gets a small chunk: nearly always it goes at once, alone.
 constexpr std::size_t kSmallSend = 256;
 /// Payloads of at most so many bytes move to the last chunk where it has room: so what waits to be
-/// read takes little more memory than it has bytes, however it was cut.
-constexpr std::size_t kMovedPayload = 16 * 1024;
+/// read takes little more than twice the memory of its bytes, however it was cut.
+constexpr std::size_t kMovedPayload = 32 * 1024;
 /// SDP's limit for the bytes between the announcement of an urgent one and it (draft §14).
 constexpr std::size_t kUrgentAhead = 65'535;
 
@@ -60,8 +60,10 @@ Chunk* ByteStream::tail_for(std::size_t bytes) {
         if (tail->room() > 0) return tail;
     }
     const bool alone = tx_.chunks.empty();
+    // One urgent byte behind another is often all that there is.
+    const bool small = bytes <= kSmallSend && (alone || tail->urgent_last);
     const std::size_t wanted = alone ? std::min(header + bytes, chunk_limit()) : chunk_limit();
-    Chunk* chunk = source_.take(alone && bytes <= kSmallSend ? header + kSmallSend : wanted);
+    Chunk* chunk = source_.take(small ? header + kSmallSend : wanted);
     if (chunk == nullptr) return nullptr;
     chunk->begin = chunk->end = static_cast<std::uint32_t>(header);
     tx_.chunks.push(chunk);
@@ -107,12 +109,10 @@ void ByteStream::send_commit(std::size_t bytes, bool more, Time now) {
         tx_.due = true;
     } else if (!begins) {
         return;
-    } else if (more) {
-        tx_.gather_at = now + limits_.hold;
-    } else if (now >= tx_.quiet_until) {
+    } else if (!more && now >= tx_.quiet_until) {
         tx_.due = true;
         tx_.quiet_until = now + limits_.gather;
-    } else {
+    } else if (tx_.gather_at == kNever) {
         tx_.gather_at = now + limits_.gather;
     }
 }
@@ -262,7 +262,7 @@ RxNews ByteStream::rx(Chunk* chunk) {
     if (arrival.finished) rx_.finished = true;
     if (arrival.urgent.pending) {
         news.urgent = true;
-        if (urgent_.state == UrgentMark::State::none) urgent_.state = UrgentMark::State::awaited;
+        urgent_.announced = true;
     }
     if (arrival.payload.empty()) return news;
     if (rx_.closed) {
@@ -376,9 +376,7 @@ ByteStream::Urgent ByteStream::urgent() const noexcept {
     switch (urgent_.state) {
         case UrgentMark::State::none:
         case UrgentMark::State::taken:
-            return Urgent::none;
-        case UrgentMark::State::awaited:
-            return Urgent::awaited;
+            return urgent_.announced ? Urgent::awaited : Urgent::none;
         case UrgentMark::State::there:
             return Urgent::there;
     }
@@ -390,6 +388,7 @@ ByteStream::Urgent ByteStream::urgent() const noexcept {
 void ByteStream::set_mark(std::uint64_t at, std::byte value) {
     const std::size_t passed = hole();
     urgent_.state = UrgentMark::State::there;
+    urgent_.announced = false;
     urgent_.at = at;
     urgent_.value = value;
     if (passed > 0 && rx_.at != at) drop(passed);

@@ -26,8 +26,7 @@ namespace xsock::stream {
 struct StreamLimits {
     std::size_t send_bytes = 256 * 1024;  ///< that lie here, or are being sent, at most
     std::size_t receive_bytes = 1 << 22;  ///< that wait to be read, at most
-    Time gather = 500'000;                ///< longest time that a small send waits, ns
-    Time hold = 200 * kMillisecond;       ///< the same of one with `more`
+    Time gather = 500'000;                ///< longest time that a send waits for more, ns
 };
 
 /// A message for the transport.
@@ -78,8 +77,9 @@ struct ReceiveHalf {
 
 /// Of an urgent byte of the peer.
 struct UrgentMark {
-    enum class State : std::uint8_t { none, awaited, there, taken };
+    enum class State : std::uint8_t { none, there, taken };
     State state = State::none;
+    bool announced = false;  ///< a newer one is on its way
     bool is_inline = false;
     std::byte value{};
     std::uint64_t at = 0;  ///< position in the stream; from `there` on

@@ -96,15 +96,19 @@ TEST(ByteStream, nodelay_gathers_nothing) {
     }
 }
 
-TEST(ByteStream, more_waits_longer_and_for_the_next) {
+TEST(ByteStream, more_waits_for_the_next) {
     for (const bool nodelay : {false, true}) {
         StreamPair p;
         p.a.stream.set_nodelay(nodelay);
         p.a.send("head", true);
         EXPECT_TRUE(p.a.tx().empty());
-        EXPECT_EQ(p.a.stream.next_timeout(), p.a.now + 200 * kMillisecond);
+        const Time due = p.a.now + p.a.stream.limits().gather;
+        EXPECT_EQ(p.a.stream.next_timeout(), due);
+        p.a.now += 100'000;
+        p.a.send("neck", true);
+        EXPECT_EQ(p.a.stream.next_timeout(), due) << "each does not begin anew";
         p.a.send("body");
-        EXPECT_EQ(p.a.tx().size(), kBsdhOctets + 8);
+        EXPECT_EQ(p.a.tx().size(), kBsdhOctets + 12);
     }
 }
 
@@ -196,6 +200,7 @@ TEST(ByteStream, a_reader_that_sleeps_holds_the_sender) {
 
 TEST(ByteStream, many_small_messages_cost_little_memory) {
     StreamPair p;
+    p.b.memory.rounds = true;
     p.a.stream.set_nodelay(true);
     std::string all;
     for (unsigned i = 0; i < 5'000; ++i) {
@@ -207,6 +212,45 @@ TEST(ByteStream, many_small_messages_cost_little_memory) {
     EXPECT_EQ(p.b.stream.readable(), all.size());
     EXPECT_LE(p.b.memory.bytes, 2 * all.size());
     EXPECT_EQ(p.b.read(), all);
+}
+
+TEST(ByteStream, messages_of_any_size_cost_little_more_than_twice_their_memory) {
+    for (const std::size_t size : {17, 300, 401, 4'001, 16'385, 32'769, 60'000}) {
+        StreamPair p;
+        p.b.memory.rounds = true;
+        p.a.stream.set_nodelay(true);
+        std::string all;
+        while (all.size() < 2'000'000 && p.a.messages < 3'000) {
+            const std::string some = bytes_of(size, static_cast<unsigned>(all.size()));
+            ASSERT_EQ(p.a.send(some), size);
+            all += some;
+            p.run();
+        }
+        EXPECT_LE(p.b.memory.bytes, all.size() * 9 / 4 + 66'000) << size;
+        EXPECT_EQ(p.b.read(all.size()), all);
+    }
+}
+
+TEST(ByteStream, urgent_bytes_on_a_stuck_stream_take_small_chunks) {
+    StreamPair p({.buffer_bytes = 65'456, .receive_bytes = 131'000});
+    p.a.memory.rounds = true;
+    while (p.a.send(bytes_of(65'440)) > 0 && !p.a.stream.waits_for_credit()) p.run();
+    const std::size_t before = p.a.memory.bytes;
+    for (int i = 0; i < 1'000; ++i) p.a.send_urgent("u");
+    EXPECT_LE(p.a.memory.bytes - before, 1'100u * 512);  // one each, 65 MB if they were large
+}
+
+TEST(ByteStream, an_announcement_is_told_although_an_older_mark_is_not_passed) {
+    StreamPair p({.buffer_bytes = 1000, .receive_bytes = 8'000});
+    p.a.send_urgent("!");
+    p.run();
+    ASSERT_EQ(p.b.stream.urgent(), ByteStream::Urgent::there);
+    p.b.stream.take_urgent();
+    EXPECT_EQ(p.b.stream.urgent(), ByteStream::Urgent::none);
+    while (p.a.send(bytes_of(984)) > 0 && !p.a.stream.waits_for_credit()) p.run();
+    p.a.send_urgent("?");
+    EXPECT_TRUE(p.run().urgent);
+    EXPECT_EQ(p.b.stream.urgent(), ByteStream::Urgent::awaited);
 }
 
 TEST(ByteStream, pieces_stay_where_they_are_while_more_comes) {

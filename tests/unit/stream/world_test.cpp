@@ -31,6 +31,8 @@ class World {
         for (unsigned i = 0; i < 2; ++i) {
             programs_[i].out = bytes_of(draw(0, 60'000), seed * 2 + i);
             ends_[i]->stream.set_nodelay(draw(0, 2) == 0);
+            ends_[i]->stream.set_urgent_inline(true);  // what is read is what was sent
+            ends_[i]->memory.rounds = draw(0, 1) == 0;
         }
         if (draw(0, 3) == 0) {
             const auto start = static_cast<std::uint32_t>(0u - draw(0, 200));
@@ -95,6 +97,10 @@ class World {
                 if (program.sent == program.out.size()) {
                     program.ends = true;
                     end.stream.finish();
+                    break;
+                }
+                if (draw(0, 9) == 0) {
+                    program.sent += end.send_urgent(program.out.substr(program.sent, draw(1, 200)));
                     break;
                 }
                 program.sent += end.send(

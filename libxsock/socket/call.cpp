@@ -31,62 +31,38 @@ int IovSpan::assign(const msghdr& message) noexcept {
     return there ? error : EFAULT;
 }
 
-bool IovSpan::gather(std::byte* to) const {
+// Calls copy(at, n) for the program's memory of `n` bytes from the `skip`th on, piece by piece.
+template <typename Copy>
+bool IovSpan::each_piece(int touch, std::size_t skip, std::size_t n, Copy copy) const {
     return fault::guard([&] {
-        for (std::size_t i = 0; i < count; ++i) {
-            const iovec& piece = iov[i];
-            if (piece.iov_len == 0) continue;
-            const fault::Touch reading(0, piece.iov_base, piece.iov_len);
-            std::memcpy(to, piece.iov_base, piece.iov_len);
-            to += piece.iov_len;
-        }
-    });
-}
-
-bool IovSpan::scatter(const std::byte* from, std::size_t n) const {
-    return fault::guard([&] {
-        for (std::size_t i = 0; i < count && n > 0; ++i) {
-            const std::size_t part = std::min(iov[i].iov_len, n);
+        std::size_t left = n;
+        for (std::size_t i = 0; i < count && left > 0; ++i) {
+            const std::size_t size = iov[i].iov_len;
+            const std::size_t passed = std::min(skip, size);
+            skip -= passed;
+            const std::size_t part = std::min(size - passed, left);
             if (part == 0) continue;
-            const fault::Touch writing(1, iov[i].iov_base, part);
-            std::memcpy(iov[i].iov_base, from, part);
-            from += part;
-            n -= part;
+            auto* const at = static_cast<std::byte*>(iov[i].iov_base) + passed;
+            const fault::Touch touching(touch, at, part);
+            copy(at, part);
+            left -= part;
         }
     });
 }
 
 bool IovSpan::gather(std::size_t skip, Bytes to) const {
-    return fault::guard([&] {
-        Bytes left = to;
-        for (std::size_t i = 0; i < count && !left.empty(); ++i) {
-            const std::size_t size = iov[i].iov_len;
-            const std::size_t passed = std::min(skip, size);
-            skip -= passed;
-            const std::size_t part = std::min(size - passed, left.size());
-            if (part == 0) continue;
-            const auto* const from = static_cast<const std::byte*>(iov[i].iov_base) + passed;
-            const fault::Touch reading(0, from, part);
-            copy_short(left.data(), from, part);
-            left = left.subspan(part);
-        }
+    std::byte* next = to.data();
+    return each_piece(0, skip, to.size(), [&next](const std::byte* at, std::size_t n) {
+        copy_short(next, at, n);
+        next += n;
     });
 }
 
 bool IovSpan::scatter(std::size_t skip, ConstBytes from) const {
-    return fault::guard([&] {
-        ConstBytes left = from;
-        for (std::size_t i = 0; i < count && !left.empty(); ++i) {
-            const std::size_t size = iov[i].iov_len;
-            const std::size_t passed = std::min(skip, size);
-            skip -= passed;
-            const std::size_t part = std::min(size - passed, left.size());
-            if (part == 0) continue;
-            auto* const to = static_cast<std::byte*>(iov[i].iov_base) + passed;
-            const fault::Touch writing(1, to, part);
-            copy_short(to, left.data(), part);
-            left = left.subspan(part);
-        }
+    const std::byte* next = from.data();
+    return each_piece(1, skip, from.size(), [&next](std::byte* at, std::size_t n) {
+        copy_short(at, next, n);
+        next += n;
     });
 }
 

@@ -31,14 +31,15 @@ struct IovSpan {
 
     /// 0; EMSGSIZE: too many pieces; EINVAL: more than SSIZE_MAX bytes; EFAULT: no memory there.
     int assign(const msghdr& message) noexcept;
-    /// All bytes, one piece after the other. False: the program's memory is not there.
-    bool gather(std::byte* to) const;
-    /// The first `n` bytes of `from`, into the pieces. False: the program's memory is not there.
-    bool scatter(const std::byte* from, std::size_t n) const;
-    /// Fills `to` with the bytes from the `skip`th on. @pre there are as many
+    /// Fills `to` with the bytes from the `skip`th on. False: the program's memory is not there.
+    /// @pre there are as many
     bool gather(std::size_t skip, Bytes to) const;
-    /// Stores `from` at the `skip`th byte and behind. @pre there is room for it
+    /// Stores `from` at the `skip`th byte and behind. False: as above. @pre there is room for it
     bool scatter(std::size_t skip, ConstBytes from) const;
+
+  private:
+    template <typename Copy>
+    bool each_piece(int touch, std::size_t skip, std::size_t n, Copy copy) const;
 };
 
 /// How a call that sends or receives goes about it.

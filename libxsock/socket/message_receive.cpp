@@ -68,14 +68,14 @@ ssize_t MessageChannel::take_message(const IovSpan& iovs, int flags, int& out_fl
         length = rx_first_->length;
         copied = std::min(length, iovs.bytes);
         here = peek || copied <= kCopiedUnderLock;
-        if (here) intact = iovs.scatter(rx_first_->data(), copied);
+        if (here) intact = iovs.scatter(0, {rx_first_->data(), copied});
         if (!peek && intact) {
             buffer.reset(pop_message());
             if (here) notify = account_message(buffer);
         }
     }
     if (!here) {
-        intact = iovs.scatter(buffer->data(), copied);
+        intact = iovs.scatter(0, {buffer->data(), copied});
         const std::lock_guard hold(rx_lock_);
         if (intact) {
             notify = account_message(buffer);

@@ -66,7 +66,8 @@ ssize_t MessageChannel::send(const IovSpan& iovs, const CallMode& mode) {
     }
     const bool zero_copy = buffer != nullptr && buffer->is_zero_copy;
     // What goes away later costs the connection.
-    if (!(zero_copy ? fault::readable(sge.address, sge.length) : iovs.gather(sge.address))) {
+    if (!(zero_copy ? fault::readable(sge.address, sge.length)
+                    : iovs.gather(0, {sge.address, sge.length}))) {
         return no(EFAULT);
     }
     wr.sges = {&sge, 1};

@@ -36,8 +36,9 @@ class PolledQp {
     /// PolledQpAttr::on_poll is to be called by the next poll cycle, within half a millisecond
     /// where there is a background thread.
     virtual void poll_soon() = 0;
-    /// How a connection ends by request_end().
-    enum class End : std::uint8_t { shutdown, abort, release };
+    /// How a connection ends by request_end(). `linger`: as an error, unless another of these or
+    /// the same comes within the linger time.
+    enum class End : std::uint8_t { linger, shutdown, abort, release };
     /// The poller ends it, in a poll cycle that follows at once; also what it calls may ask for it.
     /// Of several requests the last in this order holds.
     virtual void request_end(End how) = 0;

@@ -63,9 +63,7 @@ void Connection::confirm_end() {
     }
 }
 
-void Connection::set_context(std::uint64_t context) noexcept {
-    stream_.set_context(context);
-}
+void Connection::set_context(std::uint64_t context) noexcept { stream_.set_context(context); }
 
 // ---- reception ------------------------------------------------------------
 

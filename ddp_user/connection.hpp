@@ -164,6 +164,8 @@ class Connection final {
     void detach(Time now);
     /// The program closes it: receives are flushed, sends drain until the linger time.
     void release(Time now);
+    /// It ends as an error unless it has ended, or this was called again, within the linger time.
+    void linger(Time now) noexcept;
     /// What carries it has failed: nothing can be sent or closed in good order.
     void lost(int error, EndCause cause = EndCause::lost);
     /// Memory that the kernel was to send is gone.
@@ -263,7 +265,7 @@ class Connection final {
     void push_event(WcOpcode opcode, WcStatus status);
     void push(const Wc& wc);
     void leave_shared_queue();
-    void begin_linger(Time now);
+    void begin_linger(Time now) noexcept;
 
     ConnectionLimits limits_;
     Delegate& delegate_;

@@ -174,7 +174,7 @@ void Connection::set_state(QpState next) {
     delegate_.on_state(next);
 }
 
-void Connection::begin_linger(Time now) { deadlines_.linger = after(now, limits_.linger); }
+void Connection::begin_linger(Time now) noexcept { deadlines_.linger = after(now, limits_.linger); }
 
 void Connection::push(const Wc& wc) {
     CompletionQueue& queue = *stream_.config().recv_cq;
@@ -266,6 +266,10 @@ void Connection::release(Time now) {
     deadlines_.rnr = kNever;  // none will be posted: the linger time decides
     begin_linger(now);
     shutdown(now);
+}
+
+void Connection::linger(Time now) noexcept {
+    if (!ended()) begin_linger(now);
 }
 
 void Connection::leave_shared_queue() {

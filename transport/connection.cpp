@@ -302,6 +302,9 @@ void Connection::end_as_requested(PollCycle& cycle) {
     const std::uint8_t how = end_request_.exchange(0);
     if (how == 0) return;
     switch (static_cast<End>(how - 1)) {
+        case End::linger:
+            core_.linger(cycle.now());
+            return update_deadline(cycle);
         case End::shutdown:
             return shutdown(cycle);
         case End::abort:

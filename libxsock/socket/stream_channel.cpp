@@ -306,6 +306,8 @@ void StreamChannel::sent(const Wc& wc) {
         stream_->tx_done(reinterpret_cast<Chunk*>(static_cast<std::uintptr_t>(wc.wr_id)));
     }
     if (wc.status == WcStatus::success) pump(section.actions);
+    // A peer that goes on reading is given time, one that does not the linger time.
+    if (life_ == Life::closing && !section.actions.end) section.actions.end = PolledQp::End::linger;
     publish();
     if (tx_no_room_.load(std::memory_order_seq_cst) && is_writable() &&
         tx_no_room_.exchange(false, std::memory_order_seq_cst)) {
@@ -368,6 +370,7 @@ bool StreamChannel::close(std::function<void()> released) {
     if (stream_->finish_sent()) return true;
     life_ = Life::closing;
     released_ = std::move(released);
+    section.actions.end = PolledQp::End::linger;
     return false;
 }
 

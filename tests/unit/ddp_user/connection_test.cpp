@@ -596,6 +596,20 @@ TEST(Connection, that_is_released_lingers_and_gives_up) {
     EXPECT_THAT(rig.a.sent(), testing::ElementsAre(Completed(1, WcStatus::flushed)));
 }
 
+TEST(Connection, that_is_to_linger_gives_up_unless_it_is_told_again) {
+    BlockedRig rig;
+    rig.a.connection.linger(rig.now);
+    rig.pass(kLinger - 1);
+    rig.a.connection.linger(rig.now);
+    rig.pass(kLinger - 1);
+    EXPECT_EQ(rig.a.seen(), "established");
+    rig.pass(1);
+    EXPECT_EQ(rig.a.seen(), "error reset");
+    EXPECT_EQ(rig.a.connection.error().cause, EndCause::linger_expired);
+    EXPECT_EQ(rig.a.received().size(), 4u);
+    EXPECT_THAT(rig.a.sent(), testing::ElementsAre(Completed(1, WcStatus::flushed)));
+}
+
 TEST(Connection, that_is_released_waits_for_the_fin_of_the_peer_only_so_long) {
     Rig rig;
     rig.start();
@@ -796,13 +810,25 @@ enum class In {
     ending,
     over
 };
-enum class Event { shutdown, abort, release, detach, confirm, accept, reject, eof, lost, time };
+enum class Event {
+    shutdown,
+    abort,
+    release,
+    linger,
+    detach,
+    confirm,
+    accept,
+    reject,
+    eof,
+    lost,
+    time
+};
 
 constexpr In kIns[] = {In::fresh, In::starting, In::requested, In::held,   In::established,
                        In::half,  In::draining, In::finished,  In::ending, In::over};
-constexpr Event kEvents[] = {Event::shutdown, Event::abort,  Event::release, Event::detach,
-                             Event::confirm,  Event::accept, Event::reject,  Event::eof,
-                             Event::lost,     Event::time};
+constexpr Event kEvents[] = {Event::shutdown, Event::abort,   Event::release, Event::linger,
+                             Event::detach,   Event::confirm, Event::accept,  Event::reject,
+                             Event::eof,      Event::lost,    Event::time};
 
 /// b, in this state; a is there to bring it about.
 std::unique_ptr<Rig> rig_in(In in) {
@@ -858,6 +884,8 @@ void happen(Rig& rig, Event event) {
             return c.abort();
         case Event::release:
             return c.release(rig.now);
+        case Event::linger:
+            return c.linger(rig.now);
         case Event::detach:
             return c.detach(rig.now);
         case Event::confirm:
@@ -883,26 +911,29 @@ void happen(Rig& rig, Event event) {
 
 // What is seen right after the event and one poll of it.
 constexpr const char* kExpected[std::size(kIns)][std::size(kEvents)] = {
-    {"closed", "error", "closed", "error", "fresh", "fresh", "fresh", "fresh", "fresh",
+    {"closed", "error", "closed", "fresh", "error", "fresh", "fresh", "fresh", "fresh", "fresh",
      "fresh"},  // In::fresh
-    {"starting", "error reset", "error reset", "error reset", "starting", "starting", "starting",
-     "error reset", "error reset", "error reset"},  // In::starting
-    {"requested", "error reset", "error reset", "error reset", "requested", "established",
-     "error FIN", "error reset", "error reset", "requested"},  // In::requested
-    {"closing FIN", "error reset", "closing FIN", "closing FIN", "established", "established",
-     "established", "established", "error reset", "established"},  // In::held
-    {"closing FIN", "error reset", "closing FIN", "closing FIN", "established", "established",
-     "established", "peer_closed", "error reset", "established"},  // In::established
-    {"closed FIN close", "error reset", "closed FIN close", "closed FIN close", "peer_closed",
-     "peer_closed", "peer_closed", "peer_closed", "error reset", "peer_closed"},  // In::half
-    {"closing", "error reset", "closing", "error reset", "closing", "closing", "closing", "closing",
-     "error reset", "closing"},  // In::draining
+    {"starting", "error reset", "error reset", "starting", "error reset", "starting", "starting",
+     "starting", "error reset", "error reset", "error reset"},  // In::starting
+    {"requested", "error reset", "error reset", "requested", "error reset", "requested",
+     "established", "error FIN", "error reset", "error reset", "requested"},  // In::requested
+    {"closing FIN", "error reset", "closing FIN", "established", "closing FIN", "established",
+     "established", "established", "established", "error reset", "established"},  // In::held
+    {"closing FIN", "error reset", "closing FIN", "established", "closing FIN", "established",
+     "established", "established", "peer_closed", "error reset", "established"},  // In::established
+    {"closed FIN close", "error reset", "closed FIN close", "peer_closed", "closed FIN close",
+     "peer_closed", "peer_closed", "peer_closed", "peer_closed", "error reset",
+     "peer_closed"},  // In::half
+    {"closing", "error reset", "closing", "closing", "error reset", "closing", "closing", "closing",
+     "closing", "error reset", "closing"},  // In::draining
     {"closing FIN", "error FIN reset", "closing FIN", "closing FIN", "closing FIN", "closing FIN",
-     "closing FIN", "closed FIN close", "error FIN reset", "closing FIN"},  // In::finished
+     "closing FIN", "closing FIN", "closed FIN close", "error FIN reset",
+     "closing FIN"},  // In::finished
     {"error FIN", "error FIN reset", "error FIN", "error FIN", "error FIN", "error FIN",
-     "error FIN", "error FIN close", "error FIN close", "error FIN close"},  // In::ending
+     "error FIN", "error FIN", "error FIN close", "error FIN close",
+     "error FIN close"},  // In::ending
     {"error reset", "error reset", "error reset", "error reset", "error reset", "error reset",
-     "error reset", "error reset", "error reset", "error reset"},  // In::over
+     "error reset", "error reset", "error reset", "error reset", "error reset"},  // In::over
 };
 
 TEST(Connection, does_what_it_must_in_every_state_at_every_event) {

@@ -307,6 +307,46 @@ TEST(SockStream, close_ends_it_for_the_peer_behind_the_data) {
     });
 }
 
+void linger_for(Sock& s, int ms) { EXPECT_EQ(s.set(DDPLINGER, ms), 0); }
+
+/// Sends until the peer takes no more.
+std::string fill(Sock& s) {
+    std::string all;
+    s.nonblocking();
+    for (int full = 0; full < 3;) {
+        const std::string block = text_of(100'000, static_cast<unsigned>(all.size()));
+        const ssize_t n = s.send(block);
+        if (n > 0) {
+            all += block.substr(0, static_cast<std::size_t>(n));
+        } else {
+            ++full;
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+    }
+    return all;
+}
+
+TEST(SockStream, close_toward_a_peer_that_does_not_read_ends_at_the_linger_time) {
+    Pair p(Kind::stream, [](Sock& s, bool) { linger_for(s, 200); });
+    fill(p.client);
+    const auto begin = std::chrono::steady_clock::now();
+    p.client.close();
+    EXPECT_TRUE(soon([&] { return p.server.status().state != XSOCK_STATUS_OPEN; }));
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(150));
+}
+
+TEST(SockStream, close_gives_a_slow_reader_more_than_the_linger_time) {
+    Pair p(Kind::stream, [](Sock& s, bool) { linger_for(s, 300); });
+    const std::string all = fill(p.client);
+    p.client.close();
+    std::string got;
+    for (std::string some; (some = take(p.server, 400'000)).size() > 1;) {
+        got += some;
+        std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    }
+    EXPECT_EQ(got, all);
+}
+
 TEST(SockStream, an_ordinary_close_is_no_reset) {
     same([](Pair& p, Steps& steps) {
         p.client.send("bytes");
@@ -375,18 +415,7 @@ TEST(SockStream, shutdown_amid_a_send_of_another_thread_ends_behind_whole_pieces
 
 TEST(SockStream, close_delivers_more_than_the_peer_has_room_for) {
     Pair p(Kind::stream);
-    p.client.nonblocking();
-    std::string all;
-    for (int full = 0; full < 3;) {
-        const std::string block = text_of(100'000, static_cast<unsigned>(all.size()));
-        const ssize_t n = p.client.send(block);
-        if (n > 0) {
-            all += block.substr(0, static_cast<std::size_t>(n));
-        } else {
-            ++full;
-            std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        }
-    }
+    const std::string all = fill(p.client);
     p.client.close();
     EXPECT_EQ(take(p.server, all.size(), MSG_WAITALL), all);
     EXPECT_EQ(take(p.server, 1), "");

@@ -36,16 +36,20 @@ void EventFd::close() noexcept {
     if (fd_ >= 0) close_internal_fd(std::exchange(fd_, -1));
 }
 
-// Fails only when the counter is full, and then the descriptor is readable already.
+// Fails only when the counter is full, and then the descriptor is readable already. One that is
+// interrupted has not been made: nobody would be told.
 void EventFd::notify() noexcept {
     const std::uint64_t one = 1;
-    if (fd_ >= 0) [[maybe_unused]]
-        const ssize_t n = write(fd_, &one, sizeof one);
+    while (fd_ >= 0 && write(fd_, &one, sizeof one) < 0 && errno == EINTR) {
+    }
 }
 
 bool EventFd::take() noexcept {
     std::uint64_t count = 0;
-    return fd_ >= 0 && read(fd_, &count, sizeof count) == sizeof count;
+    ssize_t n = -1;
+    while (fd_ >= 0 && (n = read(fd_, &count, sizeof count)) < 0 && errno == EINTR) {
+    }
+    return n == sizeof count;
 }
 
 }  // namespace xsock

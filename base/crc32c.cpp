@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <mutex>
 
 #include "base/crc32c_methods.hpp"
 #ifdef XSOCK_HAVE_ISAL
@@ -69,7 +70,11 @@ MethodList find_methods() noexcept {
 }
 
 const MethodList& found_methods() noexcept {
-    static const MethodList list = find_methods();
+    // Not a guarded static: a child forked amid its making would wait for ever. A once_flag is
+    // begun anew there.
+    static constinit std::once_flag once;
+    static constinit MethodList list;
+    std::call_once(once, [] { list = find_methods(); });
     return list;
 }
 

@@ -25,53 +25,64 @@ constexpr int kLinesPerSecond = 20;  // for each code
 
 std::array<char, 512> default_setting{};
 
-struct Sink {
-    int level = 0;
-    int fd = STDERR_FILENO;
+// Read once, not under a guard: a child forked meanwhile would wait for ever.
+constexpr int kUnread = -1;
+std::atomic<int> sink_level{kUnread};
+std::atomic<int> sink_fd{kUnread};
+std::atomic<bool> told_bad_setting{false};
 
-    Sink() {
-        const char* setting = std::getenv("XSOCK_LOG");
-        if (setting == nullptr || *setting == '\0') setting = default_setting.data();
-        if (*setting == '\0') return;
-        const char* colon = std::strchr(setting, ':');
-        const std::size_t n =
-            colon ? static_cast<std::size_t>(colon - setting) : std::strlen(setting);
-        constexpr std::array<const char*, 5> kNames{"off", "error", "warn", "info", "debug"};
-        bool known = false;
-        for (std::size_t i = 0; i < kNames.size(); ++i) {
-            if (std::strlen(kNames[i]) == n && std::memcmp(kNames[i], setting, n) == 0) {
-                level = static_cast<int>(i);
-                known = true;
-            }
-        }
-        if (!known) {
-            level = static_cast<int>(LogLevel::error);
-            dprintf(
-                STDERR_FILENO,
-                "xsock[%d] error bad-setting: XSOCK_LOG=%s: the level is one of off, error, warn, "
-                "info, debug\n",
-                static_cast<int>(getpid()), setting);
-        }
-        if (colon != nullptr && colon[1] != '\0') {
-            // Our own file, not a link of another user's: the path may lie in a world-writable
-            // folder.
-            const DescriptorChange change;
-            const int file = move_and_register(
-                open(colon + 1, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
-            if (file >= 0) {
-                fd = file;
-            } else {
-                dprintf(STDERR_FILENO,
-                        "xsock[%d] error bad-setting: XSOCK_LOG: cannot write %s: %s\n",
-                        static_cast<int>(getpid()), colon + 1, std::strerror(errno));
-            }
+constexpr std::array<const char*, 5> kLevelNames{"off", "error", "warn", "info", "debug"};
+
+// The level that `name` of `n` bytes names, or -1.
+int level_named(const char* name, std::size_t n) noexcept {
+    for (std::size_t i = 0; i < kLevelNames.size(); ++i) {
+        if (std::strlen(kLevelNames[i]) == n && std::memcmp(kLevelNames[i], name, n) == 0) {
+            return static_cast<int>(i);
         }
     }
-};
+    return -1;
+}
 
-const Sink& sink() {
-    static const Sink s;
-    return s;
+void open_file(const char* path) noexcept {
+    // Our own file, not a link of another user's: the path may lie in a world-writable folder.
+    const DescriptorChange change;
+    const int file =
+        move_and_register(open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (file < 0) {
+        const int error = errno;
+        if (told_bad_setting.exchange(true)) return;
+        dprintf(STDERR_FILENO, "xsock[%d] error bad-setting: XSOCK_LOG: cannot write %s: %s\n",
+                static_cast<int>(getpid()), path, std::strerror(error));
+        return;
+    }
+    int none = kUnread;
+    if (!sink_fd.compare_exchange_strong(none, file)) close_internal_fd(file);
+}
+
+// Threads that meet here come to the same.
+int read_setting() noexcept {
+    const char* setting = std::getenv("XSOCK_LOG");
+    if (setting == nullptr || *setting == '\0') setting = default_setting.data();
+    int level = 0;
+    if (*setting != '\0') {
+        const char* const colon = std::strchr(setting, ':');
+        level = level_named(setting, colon != nullptr ? static_cast<std::size_t>(colon - setting)
+                                                      : std::strlen(setting));
+        if (level < 0) {
+            level = static_cast<int>(LogLevel::error);
+            if (!told_bad_setting.exchange(true)) {
+                dprintf(STDERR_FILENO,
+                        "xsock[%d] error bad-setting: XSOCK_LOG=%s: the level is one of off, "
+                        "error, warn, info, debug\n",
+                        static_cast<int>(getpid()), setting);
+            }
+        }
+        if (colon != nullptr && colon[1] != '\0') open_file(colon + 1);
+    }
+    int none = kUnread;
+    sink_fd.compare_exchange_strong(none, STDERR_FILENO);
+    sink_level.store(level, std::memory_order_release);
+    return level;
 }
 
 struct Bucket {
@@ -154,17 +165,20 @@ void log_set_default(const char* setting) noexcept {
     if (n < default_setting.size()) std::memcpy(default_setting.data(), setting, n + 1);
 }
 
-bool log_enabled(LogLevel level) noexcept { return static_cast<int>(level) <= sink().level; }
+bool log_enabled(LogLevel level) noexcept {
+    int most = sink_level.load(std::memory_order_acquire);
+    if (most == kUnread) most = read_setting();
+    return static_cast<int>(level) <= most;
+}
 
 void log(LogLevel level, const char* code, const char* format, ...) noexcept {
     if (!log_enabled(level)) return;
     unsigned long suppressed = 0;
     if (!may_write(code, suppressed)) return;
 
-    constexpr std::array<const char*, 5> kNames{"off", "error", "warn", "info", "debug"};
     char line[512];
     int n = std::snprintf(line, sizeof line, "xsock[%d] %s %s: ", static_cast<int>(getpid()),
-                          kNames[static_cast<std::size_t>(level)], code);
+                          kLevelNames[static_cast<std::size_t>(level)], code);
     va_list arguments;
     va_start(arguments, format);
     n += std::vsnprintf(line + n, sizeof line - static_cast<std::size_t>(n), format, arguments);
@@ -176,7 +190,8 @@ void log(LogLevel level, const char* code, const char* format, ...) noexcept {
     }
     line[n++] = '\n';
     // Nothing can be done when the log itself cannot be written.
-    [[maybe_unused]] const ssize_t written = write(sink().fd, line, static_cast<std::size_t>(n));
+    [[maybe_unused]] const ssize_t written =
+        write(sink_fd.load(), line, static_cast<std::size_t>(n));
 }
 
 }  // namespace xsock

@@ -58,17 +58,15 @@ void begin_in_child() {
     left[generation++ % left.size()] = the_device.exchange(nullptr);
 }
 
-void register_for_process() {
-    static std::once_flag once;
-    std::call_once(once, [] {
-        call_in_child(begin_in_child);
-        std::atexit(at_exit);
-        std::at_quick_exit(at_exit);
-    });
+// When the engine is loaded, not at its first use: a child that is forked while another thread is
+// in atexit() finds the lock of libc's list held for ever.
+[[gnu::constructor]] void register_for_process() {
+    call_in_child(begin_in_child);
+    std::atexit(at_exit);
+    std::at_quick_exit(at_exit);
 }
 
 Device* make(Threads threads) {
-    register_for_process();  // before the lock is held: making a device takes its time
     (void)log_enabled(LogLevel::error);  // its settings are read here, where no thread is cancelled
     const std::lock_guard lock(making);
     Device* device = the_device.load(std::memory_order_acquire);
@@ -121,7 +119,6 @@ void flush(int timeout_ms) noexcept {
 }
 
 void call_at_exit(void (*handler)()) {
-    register_for_process();
     ExitHandlers& handlers = exit_handlers();
     const std::lock_guard lock(handlers.mutex);
     handlers.all.push_back(handler);

@@ -4,6 +4,8 @@
 #include <sys/socket.h>
 
 #include <exception>
+#include <memory>
+#include <mutex>
 
 #include "base/policy_file.hpp"
 #include "libxsock/api.hpp"
@@ -34,12 +36,16 @@ void report(const LoadedPolicy& loaded) {
 }
 
 const LoadedPolicy& policy() {
-    static const LoadedPolicy loaded = [] {
-        LoadedPolicy found = load_policy();
-        report(found);
-        return found;
-    }();
-    return loaded;
+    // Not a guarded static: a child forked amid the reading would wait for ever. A once_flag is
+    // begun anew there.
+    static std::once_flag once;
+    static const LoadedPolicy* loaded = nullptr;
+    std::call_once(once, [] {
+        auto found = std::make_unique<const LoadedPolicy>(load_policy());
+        report(*found);
+        loaded = found.release();
+    });
+    return *loaded;
 }
 
 }  // namespace

@@ -69,6 +69,10 @@ class Channel {
     /// for PolledQp::End::release when that has gone, or the connection ends, and the poller calls
     /// `released` once.
     [[nodiscard]] virtual bool close(std::function<void()> released) = 0;
+    /// Behind a close() that was false: `released` is being called, or was.
+    [[nodiscard]] bool has_closed() const noexcept {
+        return closed_.load(std::memory_order_acquire);
+    }
     /// What a connection that ended with `error`, an errno or 0, means to the program.
     [[nodiscard]] virtual int end_error(int error) noexcept { return error; }
 
@@ -107,9 +111,12 @@ class Channel {
         half.compare_exchange_strong(open, next);
     }
 
+    void set_closed() noexcept { closed_.store(true, std::memory_order_release); }
+
     std::atomic<Half> read_{Half::open}, write_{Half::open};
 
   private:
+    std::atomic<bool> closed_{false};
     std::atomic<int> error_{0};
 };
 

@@ -96,7 +96,7 @@ void Socket::close() {
 void Socket::close_connection() {
     const int linger = linger_s_.load(std::memory_order_relaxed);
     const auto keep = connection_;  // its end may come while the channel closes
-    // A stream ends by messages of its own, which go in the background.
+    // A stream ends by messages of its own: below.
     if (linger > 0 && options_.mode != DDPMODE_STREAM) {
         progress()->locked([this](PollCycle& cycle) { connection_->shutdown(cycle); });
         const auto drained = [this] {
@@ -108,7 +108,12 @@ void Socket::close_connection() {
     std::shared_ptr<PolledQp> connection;
     if (linger == 0) progress()->locked([this](PollCycle& cycle) { connection_->abort(cycle); });
     // What it has still to send keeps the connection, which keeps this.
-    if (!channel_->close([this] { connection_.reset(); })) return;
+    if (!channel_->close([this] { connection_.reset(); })) {
+        if (linger <= 0) return;
+        const auto all_sent = [this] { return channel_->has_closed(); };
+        wait(*progress(), all_sent, Time{static_cast<unsigned>(linger)} * kSecond);
+        return;
+    }
     progress()->locked([&](PollCycle& cycle) {
         connection_->release(cycle);
         connection = std::move(connection_);

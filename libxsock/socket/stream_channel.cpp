@@ -195,7 +195,7 @@ void StreamChannel::perform(const StreamActions& actions) {
     }
     if (actions.wake != 0) source_.wake(actions.wake);
     if (actions.end) qp_->request_end(*actions.end);
-    if (actions.released && released_) std::exchange(released_, nullptr)();
+    if (actions.released) release();
 }
 
 // ---- the poller -----------------------------------------------------------------
@@ -343,7 +343,13 @@ int StreamChannel::end_error(int error) noexcept {
 
 void StreamChannel::on_ended() noexcept {
     Channel::on_ended();
-    if (released_) std::exchange(released_, nullptr)();
+    release();
+}
+
+void StreamChannel::release() noexcept {
+    if (!released_) return;
+    set_closed();
+    std::exchange(released_, nullptr)();
 }
 
 void StreamChannel::shutdown(bool reading, bool writing) {

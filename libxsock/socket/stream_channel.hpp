@@ -85,6 +85,7 @@ class StreamChannel final : public Channel {
     void check_end(StreamActions& actions);
     void publish() noexcept;
     void perform(const StreamActions& actions);
+    void release() noexcept;
     void give_chunk(stream::Chunk* chunk) noexcept;
     [[nodiscard]] bool is_writable() const noexcept;
 

@@ -309,11 +309,12 @@ TEST(SockStream, close_ends_it_for_the_peer_behind_the_data) {
 
 void linger_for(Sock& s, int ms) { EXPECT_EQ(s.set(DDPLINGER, ms), 0); }
 
-/// Sends until the peer takes no more.
+/// Sends until the peer takes no more: more than its room.
 std::string fill(Sock& s) {
+    constexpr std::size_t kRoom = 4 << 20;
     std::string all;
     s.nonblocking();
-    for (int full = 0; full < 3;) {
+    for (int full = 0; all.size() <= kRoom || full < 3;) {
         const std::string block = text_of(100'000, static_cast<unsigned>(all.size()));
         const ssize_t n = s.send(block);
         if (n > 0) {
@@ -440,6 +441,38 @@ TEST(SockStream, linger_zero_is_a_reset) {
         steps.push_back(take(p.server, 1));
         steps.push_back(result(p.server.send("x")));
     });
+}
+
+void linger_on_close(Sock& s, int seconds) {
+    const linger how{1, seconds};
+    EXPECT_EQ(s.set(SOL_SOCKET, SO_LINGER, &how, sizeof how), 0);
+}
+
+TEST(SockStream, close_with_linger_waits_until_all_is_sent) {
+    Pair p(Kind::stream);
+    const std::string all = fill(p.client);
+    linger_on_close(p.client, 60);
+    std::atomic<bool> closed{false};
+    std::thread closer([&] {
+        p.client.close();
+        closed = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_FALSE(closed);
+    EXPECT_EQ(take(p.server, all.size(), MSG_WAITALL), all);
+    closer.join();
+    EXPECT_EQ(take(p.server, 1), "");
+}
+
+TEST(SockStream, close_with_linger_returns_after_its_time_and_goes_on_sending) {
+    Pair p(Kind::stream);
+    const std::string all = fill(p.client);
+    linger_on_close(p.client, 1);
+    const auto begin = std::chrono::steady_clock::now();
+    p.client.close();
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(900));
+    EXPECT_EQ(take(p.server, all.size(), MSG_WAITALL), all);
+    EXPECT_EQ(take(p.server, 1), "");
 }
 
 TEST(SockStream, so_error_tells_a_reset_once) {

@@ -108,6 +108,10 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     void on_failure(PollCycle& cycle) noexcept override;
     void on_exit(PollCycle& cycle) override;
     bool draining() const override;
+    /// A stream has data that wait for its peer's program: its linger time.
+    Time exit_limit() const override {
+        return parts_.on_exit != nullptr ? Time{parts_.attr.linger_ms} * kMillisecond : 0;
+    }
     bool unsent() const override {
         return socket_.is_open() && !core_.ended() && core_.tx_wanted();
     }

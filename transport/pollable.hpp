@@ -77,7 +77,8 @@ class Pollable : public std::enable_shared_from_this<Pollable> {
     virtual void on_exit(PollCycle&) {}
     /// Something that was queued has not been handed to TCP yet.
     [[nodiscard]] virtual bool draining() const { return false; }
-
+    /// exit() waits so long for it to drain, if that is longer than for any.
+    [[nodiscard]] virtual Time exit_limit() const { return 0; }
     /// Something that was queued could be sent, but for want of room.
     [[nodiscard]] virtual bool unsent() const { return false; }
 

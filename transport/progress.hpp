@@ -167,8 +167,9 @@ class Progress final : public PollGroup {
     [[nodiscard]] bool polled_by_this_thread() const noexcept {
         return lock_.load(std::memory_order_relaxed) == &this_poller;
     }
-    /// Tells every item that the process exits, and polls until none is draining or the deadline.
-    void drain(Time deadline);
+    /// Tells every item that the process exits, and polls until none is draining, or `limit` after
+    /// `begin` (an item's own exit_limit(), if that is longer).
+    void drain(Time begin, Time limit);
     /// Polls until no item has unsent() bytes, or the deadline.
     void flush(Time deadline);
 
@@ -277,7 +278,8 @@ class Progress final : public PollGroup {
     void detach_busy_polled();
     Waited wait(const std::function<bool()>& done, Time deadline, SignalBlocker* blocker);
     void offer_lead() noexcept;
-    void poll_while_any(bool (Pollable::*is_busy)() const, Time deadline);
+    template <typename Busy>
+    void poll_while_any(Busy busy);
     void notify_later_slow(Pollable& item) noexcept;
 
     const TransportConfig config_;

@@ -2,35 +2,46 @@
 // The end of a process: what was queued goes.
 #include <poll.h>
 
+#include <algorithm>
+
 #include "transport/clock.hpp"
 #include "transport/progress.hpp"
 
 namespace xsock {
 
-void Progress::poll_while_any(bool (Pollable::*is_busy)() const, Time deadline) {
+template <typename Busy>
+void Progress::poll_while_any(Busy busy) {
     for (;;) {
-        bool busy = false;
+        bool any = false;
         locked([&](PollCycle& cycle) {
             run_cycle(cycle);
-            busy = poll_set_.any_of([&](const Pollable& item) { return (item.*is_busy)(); });
+            const Time now = monotonic_now();
+            any = poll_set_.any_of([&](const Pollable& item) { return busy(item, now); });
         });
-        if (!busy || monotonic_now() >= deadline) return;
+        if (!any) return;
         pollfd ready{epoll_fd(), POLLIN, 0};
         ::poll(&ready, 1, 1);
     }
 }
 
-void Progress::flush(Time deadline) { poll_while_any(&Pollable::unsent, deadline); }
+void Progress::flush(Time deadline) {
+    poll_while_any(
+        [&](const Pollable& item, Time now) { return now < deadline && item.unsent(); });
+}
 
-void Progress::drain(Time deadline) {
-    bool busy = false;
+void Progress::drain(Time begin, Time limit) {
+    const auto busy = [&](const Pollable& item, Time now) {
+        return now < time_after(begin, std::max(limit, item.exit_limit())) && item.draining();
+    };
+    bool any = false;
     locked([&](PollCycle& cycle) {
         for (const auto& item : poll_set_.items()) {
             call(*item, cycle, [&] { item->on_exit(cycle); });
         }
-        busy = poll_set_.any_of([](const Pollable& item) { return item.draining(); });
+        const Time now = monotonic_now();
+        any = poll_set_.any_of([&](const Pollable& item) { return busy(item, now); });
     });
-    if (busy && monotonic_now() < deadline) poll_while_any(&Pollable::draining, deadline);
+    if (any) poll_while_any(busy);
 }
 
 }  // namespace xsock

@@ -388,8 +388,8 @@ class SoftDevice final : public Device, public PolledDevice {
         for (auto& progress : progresses_) progress->need_thread();
     }
     void drain(Time limit) {
-        const Time deadline = time_after(monotonic_now(), limit);
-        for (auto& progress : progresses_) progress->drain(deadline);
+        const Time begin = monotonic_now();
+        for (auto& progress : progresses_) progress->drain(begin, limit);
     }
 
     void flush(Time limit) {

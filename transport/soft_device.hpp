@@ -15,7 +15,8 @@ Result<std::unique_ptr<Device>> make_soft_device(const TransportConfig& config);
 /// Connections go on while no caller polls, whatever TransportConfig::progress says.
 void need_soft_threads(Device& device);
 
-/// Lets connections that drain go on for at most `limit` nanoseconds (process exit).
+/// Process exit: ends all connections in good order, and lets those that drain go on for at most
+/// `limit` nanoseconds, streams for their linger time if that is longer.
 void drain_soft_device(Device& device, Time limit);
 /// Sends what is queued, for at most `limit` nanoseconds, and ends nothing.
 void flush_soft_device(Device& device, Time limit);

@@ -35,9 +35,7 @@ ExitHandlers& exit_handlers() { return the_exit_handlers.value; }
 
 // exit() and quick_exit() send what is queued, for a moment.
 void at_exit() {
-    if (Device* const device = the_device.load(std::memory_order_acquire)) {
-        drain_soft_device(*device, kExitDrain);
-    }
+    drain();
     // One that exit() interrupted may be adding another, and never go on.
     ExitHandlers& handlers = exit_handlers();
     const std::unique_lock lock(handlers.mutex, std::try_to_lock);
@@ -115,6 +113,16 @@ void flush(int timeout_ms) noexcept {
         flush_soft_device(*device, limit);
     } catch (...) {
         return;  // out of memory: the rest goes with the next call that waits
+    }
+}
+
+void drain() noexcept {
+    Device* const device = the_device.load(std::memory_order_acquire);
+    if (device == nullptr) return;
+    try {
+        drain_soft_device(*device, kExitDrain);
+    } catch (...) {
+        return;  // out of memory: the process ends without
     }
 }
 

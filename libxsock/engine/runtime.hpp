@@ -26,6 +26,10 @@ const TransportConfig& config() noexcept;
 /// long as exit() waits). Ends none. Does nothing without a device.
 void flush(int timeout_ms) noexcept;
 
+/// The process ends: ends all connections in good order and sends what is queued, for as long as
+/// exit() waits. Does nothing without a device.
+void drain() noexcept;
+
 /// Called by exit() and quick_exit() behind the last sending, whenever the device was made. Once
 /// for each handler; static storage; throws std::bad_alloc.
 void call_at_exit(void (*handler)());

@@ -83,8 +83,9 @@ struct mmsghdr;
  *                or sets something is EBADF. -1 with errno.
  * socket_started 0: its bytes are still the kernel's alone (fresh, listening, undecided); 1:
  *                start-up has begun in this process; 2: in its parent, before fork(). Wait-free.
- * socket_drain   Before exec*() and _exit(): sends what all sockets have queued, for as long as
- *                exit() would wait when `timeout_ms` is negative. Closes nothing.
+ * socket_drain   Before exec*(): sends what all sockets have queued, for as long as exit() would
+ *                wait when `timeout_ms` is negative. Closes nothing.
+ * socket_exit    Before _exit(): ends all connections, as exit() does.
  * socket_copy    Copies between the program's memory and the caller's. 0; -1 with EFAULT where the
  *                program's is not mapped, or not writable. Async-signal-safe.
  * socket_policy  An enum xsock_policy for a TCP socket of `program` (its name without folders) that
@@ -135,6 +136,7 @@ struct mmsghdr;
     F(int, socket_started, (struct xsock_socket * sock))                                           \
     F(int, socket_copy, (void* to, const void* from, size_t length))                               \
     F(void, socket_drain, (int timeout_ms))                                                        \
+    F(void, socket_exit, (void))                                                                   \
     F(int, socket_policy,                                                                          \
       (const char* program, int listening, const struct sockaddr* address, socklen_t length))      \
     F(void, socket_forked, (void))

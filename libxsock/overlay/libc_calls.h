@@ -228,7 +228,7 @@
     CALL(execveat, int,                                                                            \
          (int dirfd, const char* path, char* const* argv, char* const* envp, int flags),           \
          "as execve")                                                                              \
-    CALL(_exit, void, (int status), "what is queued drains first")                                 \
+    CALL(_exit, void, (int status), "connections end as at exit")                                 \
     CALL(_Exit, void, (int status), "as _exit")                                                    \
     KEEP(quick_exit, "the engine drains at it, as at exit")                                        \
     CALL(syscall, long, (long number, long a, long b, long c, long d, long e,                      \

@@ -93,6 +93,14 @@ void overlay_drain(void) {
     overlay_end(before);
 }
 
+void overlay_end_connections(void) {
+    int before;
+    if (!fd_any() || inside || !fd_table_is_ours()) return;
+    before = overlay_begin();
+    xsock_engine_opened->socket_exit();
+    overlay_end(before);
+}
+
 /* ---- hints ------------------------------------------------------------------------------------
  * A byte for each descriptor. Pages of it exist once they are written. */
 static _Atomic unsigned char hints[1 << 20];

@@ -86,6 +86,8 @@ int overlay_started(int fd);
 int overlay_engine_owns(int fd);
 /* What is queued is sent, for as long as exit would wait. In the process that queued it only. */
 void overlay_drain(void);
+/* The same, and all connections end in good order. */
+void overlay_end_connections(void);
 
 /* How a plain descriptor came to be, which decides the MPA role when it turns to DDPMODE later. */
 void overlay_hint(int fd, int hint);

@@ -93,14 +93,14 @@ int overlay_execle(const char* path, const char* argument, ...) {
 }
 
 void overlay__exit(int status) {
-    overlay_drain();
+    overlay_end_connections();
     summary_write("exit");
     LIBC(_exit)(status);
     __builtin_unreachable();
 }
 
 void overlay__Exit(int status) {
-    overlay_drain();
+    overlay_end_connections();
     summary_write("exit");
     LIBC(_Exit)(status);
     __builtin_unreachable();

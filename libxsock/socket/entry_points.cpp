@@ -235,6 +235,8 @@ int socket_copy(void* to, const void* from, size_t length) noexcept {
 
 void socket_drain(int timeout_ms) noexcept { runtime::flush(timeout_ms); }
 
+void socket_exit() noexcept { runtime::drain(); }
+
 void socket_forked() noexcept { detect_fork(); }
 
 }  // namespace xsock::api

@@ -61,6 +61,33 @@ c.setblocking(True)
 assert c.recv(len(word), socket.MSG_WAITALL) == word
 """
 
+# Sends more than its peer has room for and ends: by sys.exit, os._exit, or os._exit behind close().
+LEAVES = """
+import os, socket, sys
+c = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+c.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+c.sendall(bytes(range(256)) * 1200)
+if sys.argv[2] == "close":
+    c.close()
+sys.stderr.flush()
+(sys.exit if sys.argv[2] == "exit" else os._exit)(0)
+"""
+
+# Reads nothing for longer than exit() waits for others, then all, and says how many there were.
+LATE_READER = """
+import socket, sys, time
+s = socket.create_server(("127.0.0.1", 0))
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 20_000)
+print(s.getsockname()[1], flush=True)
+c, _ = s.accept()
+c.recv(1)
+time.sleep(1.8)
+count = 1
+while some := c.recv(1 << 20):
+    count += len(some)
+print(count)
+"""
+
 
 @pytest.fixture(name="xsock", scope="module")
 def xsock_fixture(pytestconfig):
@@ -128,6 +155,20 @@ def test_edges_follow_short_writes(xsock):
     with server(xsock, "sdp") as end:
         assert carried(client(xsock, "sdp", end.port, "", text=EDGES)) == 1
         end.end(xsock, "sdp")
+
+
+@pytest.mark.parametrize("how", ["exit", "_exit", "close"])
+def test_what_a_program_sent_arrives_though_it_ends(xsock, how):
+    reader = subprocess.Popen(
+        command(xsock, "sdp", sys.executable, "-c", LATE_READER),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        port = int(reader.stdout.readline())
+        assert carried(client(xsock, "sdp", port, how, text=LEAVES)) == 1
+        out, said = reader.communicate(timeout=TIMEOUT)
+    finally:
+        reader.kill()
+    assert (out.strip(), reader.returncode) == (str(256 * 1200), 0), said
 
 
 def test_a_server_of_both_takes_each_peer_as_it_comes(xsock):

@@ -59,12 +59,14 @@ class Item final : public Pollable {
     void on_failure(PollCycle&) noexcept override { ++failures; }
     void on_exit(PollCycle&) override { ++exits; }
     [[nodiscard]] bool draining() const override { return drains && times == 0; }
+    [[nodiscard]] Time exit_limit() const override { return limit; }
 
     const int fd;
     std::atomic<std::uint64_t> reads{0}, posted{0}, served{0};
     std::atomic<int> notifies{0}, times{0}, failures{0}, exits{0};
     std::atomic<bool> exhausted{false};
     bool drains = false;
+    Time limit = 0;
 };
 
 class ProgressTest : public ::testing::TestWithParam<ProgressMode> {
@@ -202,7 +204,7 @@ TEST_F(ProgressTest, an_item_without_a_descriptor_is_notified_and_due) {
     EXPECT_EQ(item->notifies, 2);
     set_deadline(*item, in(kMillisecond));
     EXPECT_TRUE(progress->wait([&] { return item->times == 1; }, in(kLimit)));
-    progress->drain(in(kLimit));
+    progress->drain(monotonic_now(), kLimit);
     EXPECT_EQ(item->exits, 1);
     set_deadline(*item, in(kMillisecond));
     progress->notify_later(*item);
@@ -601,14 +603,24 @@ TEST_F(ProgressTest, drain_tells_everybody_and_ends_when_none_is_left_or_time_is
     const auto slow = add(), stuck = add();
     slow->drains = true;
     set_deadline(*slow, in(5 * kMillisecond));
-    progress->drain(in(kLimit));
+    progress->drain(monotonic_now(), kLimit);
     EXPECT_EQ(slow->exits, 1);
     EXPECT_EQ(stuck->exits, 1);
     EXPECT_EQ(slow->times, 1);
     stuck->drains = true;
-    const Time due = in(20 * kMillisecond);
-    progress->drain(due);
+    const Time begin = monotonic_now(), due = begin + 20 * kMillisecond;
+    progress->drain(begin, 20 * kMillisecond);
     EXPECT_GE(monotonic_now(), due);
+}
+
+TEST_F(ProgressTest, drain_waits_for_an_item_with_a_limit_of_its_own) {
+    start(ProgressMode::app);
+    const auto slow = add();
+    slow->drains = true;
+    slow->limit = kLimit;
+    set_deadline(*slow, in(30 * kMillisecond));
+    progress->drain(monotonic_now(), kMillisecond);
+    EXPECT_EQ(slow->times, 1);
 }
 
 // ---- signals ----------------------------------------------------------------

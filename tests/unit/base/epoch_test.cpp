@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -92,8 +93,15 @@ void on_processor_of(int cpu) {
     pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
+std::int64_t milliseconds(clockid_t clock) {
+    timespec t{};
+    clock_gettime(clock, &t);
+    return t.tv_sec * 1000 + t.tv_nsec / 1'000'000;
+}
+
 // It must not keep the reader, which has a lower priority, from the processor that both share.
-// (Linux lets others have 50 ms of each second, or nothing.)
+// (Linux lets others have 50 ms of each second, or nothing.) Other programs may have the processor
+// too, so the time that counts is a share of the wait.
 TEST(Epochs, a_thread_of_real_time_priority_sleeps_while_it_waits) {
     Epochs epochs;
     const int cpu = sched_getcpu();
@@ -104,10 +112,11 @@ TEST(Epochs, a_thread_of_real_time_priority_sleeps_while_it_waits) {
         const sched_param priority{1};
         allowed = pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority) == 0;
         waiting = true;
+        const std::int64_t start = milliseconds(CLOCK_MONOTONIC);
         if (allowed) epochs.wait_for_readers();
-        timespec used{};
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-        EXPECT_LT(used.tv_sec * 1000 + used.tv_nsec / 1'000'000, 700) << "ms of processor time";
+        const std::int64_t waited = milliseconds(CLOCK_MONOTONIC) - start;
+        EXPECT_LT(milliseconds(CLOCK_THREAD_CPUTIME_ID), 100 + waited / 2)
+            << "ms of processor time, of " << waited;
     });
     std::thread reader([&] {
         on_processor_of(cpu);
@@ -115,7 +124,7 @@ TEST(Epochs, a_thread_of_real_time_priority_sleeps_while_it_waits) {
         section.enter();
         inside = true;
         while (!waiting) std::this_thread::yield();
-        for (int i = 0; i < 1000; ++i) sched_yield();  // work that takes the processor
+        for (int i = 0; i < 200; ++i) sched_yield();  // work that takes the processor
         section.leave();
     });
     revoker.join();

@@ -122,11 +122,13 @@ void Connection::end(QpState state, const ConnectionError& error, WcStatus statu
     const bool told = state_ == QpState::peer_closed;
     // The program is told first, unless the end is its own doing or a fault of the stream.
     const bool peer_left = told || (state == QpState::error && status == WcStatus::connection_lost);
+    // The one request whose memory is gone is known to the stream.
+    const WcStatus of_others =
+        status == WcStatus::local_protection_error ? WcStatus::flushed : status;
     if (awaits_confirm_end_ && is_started() && !released_ && peer_left) {
-        flush_held_ = status;
+        flush_held_ = of_others;
     } else {
-        // The one request whose memory is gone is known to the stream.
-        stream_.flush(status == WcStatus::local_protection_error ? WcStatus::flushed : status);
+        stream_.flush(of_others);
     }
     if (!told) {
         push_event(WcOpcode::closed, state == QpState::closed ? WcStatus::success

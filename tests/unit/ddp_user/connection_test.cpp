@@ -744,6 +744,30 @@ TEST(Connection, ends_when_memory_of_the_program_is_gone) {
     }
 }
 
+TEST(Connection, fails_only_the_request_whose_memory_is_gone_if_its_end_is_confirmed_late) {
+    fault::install();
+    Rig rig(confirmed(), {});
+    rig.start();
+    rig.a.connection.confirm_start();
+    rig.b.connection.shutdown(rig.now);
+    rig.run();
+    ASSERT_EQ(rig.a.seen(), "peer_closed");
+    void* const hole = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const Sge gone{static_cast<std::byte*>(hole), 10, 0};
+    ByteVector memory = pattern(10);
+    ASSERT_TRUE(rig.a.sq.post({.wr_id = 1, .sges = {&gone, 1}}).ok());
+    rig.a.post_send(memory);
+    rig.run();
+    EXPECT_EQ(rig.a.connection.error().cause, EndCause::tx_memory_unmapped);
+    EXPECT_TRUE(rig.a.sent().empty());
+    rig.a.connection.confirm_end();
+    const auto sent = rig.a.sent();
+    ASSERT_EQ(sent.size(), 2u);
+    EXPECT_EQ(sent[0].status, WcStatus::local_protection_error);
+    EXPECT_EQ(sent[1].status, WcStatus::flushed);
+    munmap(hole, 4096);
+}
+
 // -- two layers --
 
 TEST(Connection, hands_data_to_the_layer_that_start_up_chose_and_back_when_it_is_detached) {

@@ -174,8 +174,27 @@ bool ByteStream::tx(TxMessage& out) {
     const bool data = data_is_due() && wire_.may_send_data();
     if (put_control(out, data)) return true;
     // An answer may have taken the credit.
-    if (!data || !wire_.may_send_data()) return false;
+    if (!data || !wire_.may_send_data() || !fit_first()) return false;
     put_data(out);
+    return true;
+}
+
+/// What was sent ahead of start-up may be more than the peer takes in a message: the first part of
+/// it becomes a chunk of its own. False: no memory.
+bool ByteStream::fit_first() {
+    Chunk* const whole = tx_.chunks.first();
+    const std::size_t limit = wire_.payload_limit(), header = wire_.header_bytes();
+    if (whole->size() <= limit) return true;
+    Chunk* const part = source_.take(header + limit);
+    if (part == nullptr) {
+        error_ = StreamError::local_catastrophic;
+        return false;
+    }
+    part->begin = static_cast<std::uint32_t>(header);
+    part->end = static_cast<std::uint32_t>(header + limit);
+    std::memcpy(part->data() + header, whole->data() + whole->begin, limit);
+    whole->begin += static_cast<std::uint32_t>(limit);
+    tx_.chunks.push_front(part);
     return true;
 }
 

@@ -200,6 +200,7 @@ class ByteStream {
     [[nodiscard]] bool is_full(const Chunk& chunk) const noexcept;
     Chunk* tail_for(std::size_t bytes);
     Chunk* grow(Chunk* tail, std::size_t bytes);
+    [[nodiscard]] bool fit_first();
     void put_data(TxMessage& out);
     bool put_control(TxMessage& out, bool data_follows);
     void end_mark() noexcept;

@@ -48,6 +48,11 @@ class ChunkQueue {
         (last_ != nullptr ? last_->next : first_) = chunk;
         last_ = chunk;
     }
+    void push_front(Chunk* chunk) noexcept {
+        chunk->next = first_;
+        first_ = chunk;
+        if (last_ == nullptr) last_ = chunk;
+    }
     /// @pre it is not empty
     Chunk* pop() noexcept {
         Chunk* const chunk = first_;

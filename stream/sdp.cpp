@@ -31,6 +31,7 @@ Sdp::Sdp(const SdpConfig& config)
     XSOCK_ASSERT(config_.receive_bytes / 2 >= config_.buffer_bytes);
     XSOCK_ASSERT(config_.max_adverts >= 1 && config_.max_adverts <= kMaxAdverts);
     rx_.limit = announced_limit();
+    tx_.size = config_.message_bytes;  // the peer's are not known yet
 }
 
 // ---- start-up ---------------------------------------------------------------

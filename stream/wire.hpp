@@ -61,7 +61,7 @@ class Wire {
 
     /// Bytes in front of the payload of a data message.
     [[nodiscard]] virtual std::size_t header_bytes() const noexcept = 0;
-    /// Bytes of payload that a data message carries at most.
+    /// Bytes of payload that a data message carries at most. Start-up may lessen it, once.
     [[nodiscard]] virtual std::size_t payload_limit() const noexcept = 0;
     /// The peer takes a data message now.
     [[nodiscard]] virtual bool may_send_data() const noexcept = 0;

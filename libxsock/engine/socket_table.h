@@ -60,7 +60,7 @@ struct mmsghdr;
  * socket_setsockopt, socket_getsockopt
  *                SOL_XSOCK, and those of other levels that mean something for messages; PASS for
  *                the rest. setsockopt(DDPMODE, 0) answers PLAIN when it may.
- * socket_connect TCP connect and MPA start-up.
+ * socket_connect TCP connect and MPA start-up; of a byte stream it ends before start-up does.
  * socket_accept  A new descriptor (accept4() flags); *accepted is its handle with one reference, or
  *                NULL when it is plain TCP already.
  * socket_recv... read/recv/readv/... with flags 0 where there are none.

@@ -44,7 +44,7 @@
     CALL(accept4, int, (int fd, struct sockaddr* address, socklen_t* length, int flags),           \
          "as accept")                                                                              \
     CALL(connect, int, (int fd, const struct sockaddr* address, socklen_t length),                 \
-         "connects, then MPA start-up as initiator")                                               \
+         "connects, then MPA start-up as initiator, which a byte stream does not wait for")        \
     ALIAS(__connect, connect)                                                                      \
     CALL(shutdown, int, (int fd, int how), "drains, then FIN")                                     \
     CALL(getsockopt, int, (int fd, int level, int name, void* value, socklen_t* length),           \
@@ -137,7 +137,7 @@
          "as fcntl")                                                                               \
     CALL(ioctl, int, (int fd, unsigned long request,                                               \
          void* argument),                                                                          \
-         "FIONREAD: bytes of the next message; FIONBIO, FIOCLEX, FIONCLEX as fcntl")              \
+         "FIONREAD: bytes of the next message; FIONBIO, FIOCLEX, FIONCLEX as fcntl")               \
     KEEP(mmap, "of TCP's memory maps nothing: TCP_ZEROCOPY_RECEIVE is ENOPROTOOPT")                \
     /* ---- readiness ---- */                                                                      \
     CALL(poll, int, (struct pollfd * fds, nfds_t count, int timeout_ms),                           \
@@ -228,7 +228,7 @@
     CALL(execveat, int,                                                                            \
          (int dirfd, const char* path, char* const* argv, char* const* envp, int flags),           \
          "as execve")                                                                              \
-    CALL(_exit, void, (int status), "connections end as at exit")                                 \
+    CALL(_exit, void, (int status), "connections end as at exit")                                  \
     CALL(_Exit, void, (int status), "as _exit")                                                    \
     KEEP(quick_exit, "the engine drains at it, as at exit")                                        \
     CALL(syscall, long, (long number, long a, long b, long c, long d, long e,                      \

@@ -200,7 +200,7 @@ int Socket::get_option(int, int level, int name, void* value, socklen_t* length)
     if (level == SOL_SOCKET && name == SO_ERROR) {
         if (foreign()) return inherited();
         if (!is_known(now)) progress()->poll();
-        return give_int(is_known(phase()) ? channel_->take_error() : 0, value, length);
+        return give_int(is_usable() ? channel_->take_error() : 0, value, length);
     }
     if (int answer = 0;
         now != Phase::connecting && !foreign() && channel_->get_option(level, name, answer)) {

@@ -189,16 +189,20 @@ int Socket::ensure_open(int fd, int flags, bool writing) {
             case Phase::connecting:
             case Phase::starting:
                 if (foreign()) return inherited();
+                if (starts_behind(phase())) {
+                    keep_from_exec(fd);
+                    return 0;
+                }
                 if (!blocking(flags)) {
                     progress()->poll();
-                    if (is_known(phase())) continue;
+                    if (is_usable()) continue;
                     return no(EAGAIN);
                 }
                 break;
         }
         const Time timeout = writing ? send_timeout_.load() : receive_timeout_.load();
         const auto waited = wait(
-            *progress(), [this] { return is_known(phase()); }, timeout);
+            *progress(), [this] { return is_usable(); }, timeout);
         if (waited != PollGroup::Waited::done) return fail_wait(waited, EAGAIN);
     }
 }
@@ -232,8 +236,9 @@ std::uint32_t Socket::events() const noexcept {
         case Phase::listening:
             return listener_.has_news() ? kReadable : 0;
         case Phase::connecting:
-        case Phase::starting:
             break;
+        case Phase::starting:
+            return options_.mode == DDPMODE_STREAM ? channel_->events() : 0;
         case Phase::undecided:
             return kWritable;  // a program that writes now has decided for plain TCP
         case Phase::ended:
@@ -276,7 +281,8 @@ int Socket::ioctl(int fd, unsigned long request, void* argument) {
         *static_cast<const int*>(argument) != 0) {
         return no(EOPNOTSUPP);  // as O_ASYNC
     }
-    if ((now != Phase::open && now != Phase::ended) || argument == nullptr) return XSOCK_PASS;
+    const bool carries = now == Phase::open || now == Phase::ended || starts_behind(now);
+    if (!carries || argument == nullptr) return XSOCK_PASS;
     return foreign() ? inherited() : channel_->ioctl(fd, request, argument);
 }
 

@@ -110,6 +110,16 @@ class Socket final : public ::xsock_socket,
     static bool is_known(Phase phase) noexcept {
         return phase != Phase::connecting && phase != Phase::undecided && phase != Phase::starting;
     }
+    /// MPA start-up runs behind a byte stream that takes bytes already: connect() ends when TCP's
+    /// does.
+    [[nodiscard]] bool starts_behind(Phase phase) const noexcept {
+        return phase == Phase::starting && options_.mode == DDPMODE_STREAM;
+    }
+    /// No call has to wait for the start.
+    [[nodiscard]] bool is_usable() const noexcept {
+        const Phase now = phase();
+        return is_known(now) || starts_behind(now);
+    }
     [[nodiscard]] bool in_own_process() const noexcept;
     /// Started before a fork(): the parent's.
     [[nodiscard]] bool foreign() const noexcept { return is_begun(phase()) && !in_own_process(); }

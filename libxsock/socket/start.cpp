@@ -194,12 +194,12 @@ int Socket::begin(int fd, ConnectAttr::Role role) {
     return 0;
 }
 
-// Waits until start-up has ended. 0, or -1 with what it ended with.
+// Waits until start-up has ended, or goes on behind. 0, or -1 with what it ended with.
 int Socket::wait_started() {
-    const auto known = [this] { return is_known(phase()); };
-    const auto waited = wait(*progress(), known, send_timeout_.load());
+    const auto usable = [this] { return is_usable(); };
+    const auto waited = wait(*progress(), usable, send_timeout_.load());
     if (waited != PollGroup::Waited::done) return fail_wait(waited, EINPROGRESS);
-    if (phase() == Phase::open) return 0;
+    if (phase() != Phase::ended) return 0;
     const int error = channel_->take_error();
     return no(error != 0 ? error : ECONNABORTED);
 }
@@ -222,7 +222,7 @@ int Socket::connect(int fd, const sockaddr* address, socklen_t length) {
             if (foreign()) return inherited();
             if (!blocks) {
                 progress()->poll();
-                return no(phase() == Phase::open ? EISCONN : EALREADY);
+                return no(is_usable() ? EISCONN : EALREADY);
             }
             return wait_started();
         case Phase::open:
@@ -244,6 +244,7 @@ int Socket::connect(int fd, const sockaddr* address, socklen_t length) {
     setsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &off, sizeof off);
     if (::connect(fd, address, length) == 0) {
         if (begin(fd, ConnectAttr::Role::initiator) != 0) return -1;
+        if (options_.mode == DDPMODE_STREAM) return 0;
         return blocks ? wait_started() : no(EINPROGRESS);
     }
     if (errno != EINPROGRESS && errno != EINTR) return -1;
@@ -292,6 +293,7 @@ int Socket::switch_connected(int fd) {
     // began (EPROTO at either end).
     if (peek_peer(fd).kind == PeerPeek::Kind::other) return no(EBUSY);
     if (begin(fd, role) != 0) return -1;
+    if (options_.mode == DDPMODE_STREAM) return 0;
     return blocking(0) ? wait_started() : no(EINPROGRESS);
 }
 
@@ -341,7 +343,12 @@ void Socket::on_ready(PollCycle& cycle) {
     if (phase() == Phase::undecided) return check_undecided(cycle);
     if (phase() != Phase::connecting) return;
     const int error = tcp::pending_error(own_fd_.fd());
-    if (error == 0) return start(ConnectAttr::Role::initiator, cycle);
+    if (error == 0) {
+        start(ConnectAttr::Role::initiator, cycle);
+        if (!is_usable()) return;
+        wake(kWritable);
+        return progress()->wake_waiters();
+    }
     own_fd_.end_watch();
     own_fd_.close();
     fail_start(error);
@@ -462,7 +469,7 @@ void Socket::on_state(const PolledQp& connection, QpState state) {
             if (counters_ != nullptr) counters_->started.fetch_add(1, std::memory_order_relaxed);
             opened_.store(true, std::memory_order_relaxed);
             phase_.store(Phase::open, std::memory_order_release);
-            wake(kWritable);
+            if (options_.mode != DDPMODE_STREAM) wake(kWritable);
             return;
         case QpState::peer_closed:
             channel_->on_peer_closed();
@@ -472,8 +479,7 @@ void Socket::on_state(const PolledQp& connection, QpState state) {
         case QpState::closed:
             break;
     }
-    int error = connection.error();
-    if (phase() != Phase::starting || error == ECONNABORTED) error = channel_->end_error(error);
+    int error = channel_->end_error(connection.error());
     // An end in good order before the start has ended is none that the program asked for.
     if (error == 0 && phase() == Phase::starting && !channel_->is_write_shut()) error = ECONNRESET;
     end(error);

@@ -72,7 +72,7 @@ class StreamChannel final : public Channel {
   private:
     class Section;
 
-    // Shared (stream_channel.cpp)
+    // Shared (stream_channel.cpp, stream_options.cpp)
     static void on_completion(void* self, const Wc& wc);
     static void on_poll(void* self);
     static bool on_exit(void* self);
@@ -86,6 +86,7 @@ class StreamChannel final : public Channel {
     void publish() noexcept;
     void perform(const StreamActions& actions);
     void release() noexcept;
+    void close_behind_start();
     void give_chunk(stream::Chunk* chunk) noexcept;
     [[nodiscard]] bool is_writable() const noexcept;
 
@@ -116,6 +117,7 @@ class StreamChannel final : public Channel {
     stream::StreamLimits limits_;
     enum class Life : std::uint8_t { starting, open, closing, over };
     Life life_ = Life::starting;
+    bool closes_behind_start_ = false;  // what was queued before the start has ended goes
     bool copying_in_ = false, copying_out_ = false;
     std::function<void()> released_;  // of close()
 

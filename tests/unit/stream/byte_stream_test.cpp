@@ -253,6 +253,43 @@ TEST(ByteStream, an_announcement_is_told_although_an_older_mark_is_not_passed) {
     EXPECT_EQ(p.b.stream.urgent(), ByteStream::Urgent::awaited);
 }
 
+TEST(ByteStream, what_is_sent_ahead_of_start_up_goes_in_messages_that_the_peer_takes) {
+    for (const std::uint32_t buffer_bytes : {272u, 1000u, 65'456u}) {
+        StreamPair p(StreamPair::NotStarted{}, {}, {.buffer_bytes = buffer_bytes});
+        const std::string text = bytes_of(200'001);
+        std::size_t sent = p.a.send(text.substr(0, 5));
+        while (sent < text.size() - 1) {
+            sent +=
+                p.a.send(text.substr(sent, std::min<std::size_t>(1000, text.size() - 1 - sent)));
+        }
+        sent += p.a.send_urgent(text.substr(sent));
+        ASSERT_EQ(sent, text.size());
+        p.a.stream.finish();
+        EXPECT_TRUE(p.a.tx().empty()) << "the peer has given no credit";
+        p.start();
+        std::string got;
+        for (std::size_t before = 1; got.size() != before;) {
+            before = got.size();
+            p.run();
+            got += p.b.read();
+        }
+        EXPECT_EQ(p.b.stream.urgent_byte(), static_cast<std::byte>(text.back()));
+        EXPECT_TRUE(got == text.substr(0, text.size() - 1)) << got.size();
+        EXPECT_TRUE(p.b.stream.receive_finished());
+        EXPECT_EQ(p.a.stream.send_queued(), 0u);
+        EXPECT_EQ(p.b.stream.error(), StreamError::none);
+    }
+}
+
+TEST(ByteStream, no_memory_to_divide_what_was_sent_ahead_of_start_up_is_an_error) {
+    StreamPair p(StreamPair::NotStarted{}, {}, {.buffer_bytes = 1000});
+    p.a.send(bytes_of(5000));
+    p.start();
+    p.a.memory.none_left = true;
+    p.run();
+    EXPECT_EQ(p.a.stream.error(), StreamError::local_catastrophic);
+}
+
 TEST(ByteStream, pieces_stay_where_they_are_while_more_comes) {
     StreamPair p;
     p.a.stream.set_nodelay(true);

@@ -95,7 +95,14 @@ struct StreamPair {
         : StreamPair(config, config, limits) {}
     StreamPair(const stream::SdpConfig& of_a, const stream::SdpConfig& of_b,
                stream::StreamLimits limits = {})
-        : a(of_a, limits_of(of_a, limits)), b(of_b, limits_of(of_b, limits)) {
+        : StreamPair(NotStarted{}, of_a, of_b, limits) {
+        start();
+    }
+    struct NotStarted {};
+    StreamPair(NotStarted, const stream::SdpConfig& of_a, const stream::SdpConfig& of_b,
+               stream::StreamLimits limits = {})
+        : a(of_a, limits_of(of_a, limits)), b(of_b, limits_of(of_b, limits)) {}
+    void start() {
         EXPECT_EQ(b.sdp.take_hello(a.sdp.hello()), StreamError::none);
         EXPECT_EQ(a.sdp.take_hello_ack(b.sdp.hello_ack()), StreamError::none);
     }

@@ -504,14 +504,12 @@ TEST(SockStream, a_send_to_a_closed_reader_ends_in_a_reset) {
 }
 
 TEST(SockStream, a_send_that_cannot_be_raises_sigpipe) {
-    Pair p(Kind::stream);
-    p.client.shutdown(SHUT_WR);
     EXPECT_EXIT(
         {
             signal(SIGPIPE, SIG_DFL);
-            Pair q(Kind::stream);
-            q.client.shutdown(SHUT_WR);
-            q.client.send("x", 1, 0);
+            Pair p(Kind::stream);
+            p.client.shutdown(SHUT_WR);
+            p.client.send("x", 1, 0);
             _exit(0);
         },
         ::testing::KilledBySignal(SIGPIPE), "");

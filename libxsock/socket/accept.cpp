@@ -11,12 +11,15 @@ namespace xsock::sockets {
 int Socket::listen(int fd, int backlog) {
     if (::listen(fd, backlog) != 0) return -1;
     if (listener_.reopen()) mode_changed();
-    if (phase() == Phase::fresh && on()) {
-        counters_ = std::make_shared<ListenCounters>();
-        phase_.store(Phase::listening, std::memory_order_release);
-        if (options_.require != 0) mode_changed();
-    }
+    if (phase() == Phase::fresh && on()) begin_listening(fd);
     return 0;
+}
+
+void Socket::begin_listening(int fd) {
+    counters_ = std::make_shared<ListenCounters>();
+    if (options_.mode == DDPMODE_STREAM && save_syns(fd)) syn_ = Syn::saved;
+    phase_.store(Phase::listening, std::memory_order_release);
+    if (options_.require != 0) mode_changed();
 }
 
 // As TCP: ends accept() in other threads, unless only the sending half is meant, of which a
@@ -45,6 +48,7 @@ int Socket::accept(int fd, sockaddr* address, socklen_t* length, int flags,
     if (taken < 0) return -1;
     counters_->accepted.fetch_add(1, std::memory_order_relaxed);
     made->inherit(*this, flags);
+    if (syn_ == Syn::saved && had_marked_syn(taken)) made->syn_ = Syn::marked;
     made->phase_.store(Phase::undecided, std::memory_order_release);
     made->held_ = made;
     *accepted = made.get();

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "libxsock/endpoint.hpp"
 #include "libxsock/objects.hpp"
@@ -88,9 +89,7 @@ int Socket::set_mode(int fd, int value) {
     if (tcp::check_listening(fd)) {
         options_.mode = value;
         mode_on_.store(true);
-        counters_ = std::make_shared<ListenCounters>();
-        phase_.store(Phase::listening, std::memory_order_release);
-        if (options_.require != 0) mode_changed();
+        begin_listening(fd);
         return 0;
     }
     if (tcp::check_connected(fd)) {
@@ -169,7 +168,30 @@ int Socket::set_option(int fd, int level, int name, const void* value, socklen_t
         return 0;
     }
     if (level == IPPROTO_TCP && (name == TCP_ULP || name == TCP_REPAIR)) return no(EOPNOTSUPP);
+    if (now == Phase::connecting && !foreign())
+        return set_marked_option(level, name, value, length);
     return XSOCK_PASS;
+}
+
+// IP_TOS or IPV6_TCLASS of a SYN that is marked: the program's value comes back behind it.
+int Socket::set_marked_option(int level, int name, const void* value, socklen_t length) {
+    int answer = XSOCK_PASS;
+    progress()->locked([&](PollCycle&) {
+        int number = 0;
+        if (!syn_mark_.covers(level, name) || !read_int(value, length, number)) return;
+        if (number < 0 || number > 255) return;
+        syn_mark_.set_program_value(number);
+        answer = 0;
+    });
+    return answer;
+}
+
+int Socket::get_marked_option(int level, int name, void* value, socklen_t* length) {
+    std::optional<int> number;
+    progress()->locked([&](PollCycle&) {
+        if (syn_mark_.covers(level, name)) number = syn_mark_.program_value();
+    });
+    return number ? give_int(*number, value, length) : XSOCK_PASS;
 }
 
 int Socket::get_option(int, int level, int name, void* value, socklen_t* length) {
@@ -205,6 +227,10 @@ int Socket::get_option(int, int level, int name, void* value, socklen_t* length)
     if (int answer = 0;
         now != Phase::connecting && !foreign() && channel_->get_option(level, name, answer)) {
         return give_int(answer, value, length);
+    }
+    if (now == Phase::connecting && !foreign()) {
+        const int answer = get_marked_option(level, name, value, length);
+        if (answer != XSOCK_PASS) return answer;
     }
     if (level == SOL_SOCKET && name == SO_LINGER) {
         if (value == nullptr || length == nullptr) return no(EFAULT);

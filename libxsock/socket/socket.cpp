@@ -240,7 +240,8 @@ std::uint32_t Socket::events() const noexcept {
         case Phase::starting:
             return options_.mode == DDPMODE_STREAM ? channel_->events() : 0;
         case Phase::undecided:
-            return kWritable;  // a program that writes now has decided for plain TCP
+            // A program that writes now has decided for plain TCP, unless the peer will ask.
+            return will_ask() ? 0 : kWritable;
         case Phase::ended:
             return channel_->has_error() ? kEverything : kEverything & ~std::uint32_t{EPOLLERR};
         case Phase::open:
@@ -305,8 +306,7 @@ int Socket::shutdown(int fd, int how) {
             return shut_listening(fd, how);
         case Phase::undecided:
             // A program that will not read can only be about to write.
-            if (decide(fd, true) != 0) return -1;
-            if (phase() == Phase::plain) return XSOCK_PLAIN;
+            if (const int answer = decide_for_good(fd); answer != 0) return answer;
             break;
         case Phase::plain:
             return XSOCK_PLAIN;
@@ -325,6 +325,19 @@ int Socket::shutdown(int fd, int how) {
     progress()->wake_waiters();
     wake((reading ? kReadable | EPOLLRDHUP : 0) | (writing ? kWritable : 0));
     return 0;
+}
+
+// Waits for the Request of a peer that will send one: that takes no longer than start-up may. 0: it
+// has begun; or what the call answers.
+int Socket::decide_for_good(int fd) {
+    if (decide(fd, true) != 0) return -1;
+    while (phase() == Phase::undecided) {
+        begin_watch(fd);
+        const auto waited = wait(
+            *progress(), [this] { return phase() != Phase::undecided; }, 0);
+        if (waited != PollGroup::Waited::done) return fail_wait(waited, EAGAIN);
+    }
+    return phase() == Phase::plain ? XSOCK_PLAIN : 0;
 }
 
 xsock_ep* Socket::endpoint(xsock_cq* send_cq, xsock_cq* recv_cq) {

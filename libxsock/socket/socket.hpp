@@ -26,6 +26,7 @@
 #include "libxsock/socket/key.hpp"
 #include "libxsock/socket/options.hpp"
 #include "libxsock/socket/start_descriptor.hpp"
+#include "libxsock/socket/syn_mark.hpp"
 
 struct xsock_socket {};
 
@@ -125,6 +126,8 @@ class Socket final : public ::xsock_socket,
     [[nodiscard]] bool foreign() const noexcept { return is_begun(phase()) && !in_own_process(); }
     /// -1 with EPERM: what a call on a foreign one answers.
     int inherited() const noexcept;
+    /// Accepted: the client is going to send a Request.
+    [[nodiscard]] bool will_ask() const noexcept { return syn_ == Syn::marked; }
     [[nodiscard]] bool on() const noexcept { return mode_on_.load(std::memory_order_relaxed); }
     void close();
     void close_connection();
@@ -149,6 +152,7 @@ class Socket final : public ::xsock_socket,
     void check_undecided(PollCycle& cycle);
     void fall_back_to_tcp(const char* code);
     int decide(int fd, bool writing);
+    int decide_for_good(int fd);
     void watch_connect(int fd);
     void keep_from_exec(int fd) noexcept;
     void take_over_settings(int fd) noexcept;
@@ -163,11 +167,14 @@ class Socket final : public ::xsock_socket,
     void inherit(const Socket& listening, int flags);
     int hand_out(const std::shared_ptr<PolledQp>& connection, int flags);
     bool close_listener();
+    void begin_listening(int fd);
     int shut_listening(int fd, int how);
 
     // Options (option_calls.cpp)
     int set_mode(int fd, int value);
     void leave_blocking(int fd) const noexcept;
+    int set_marked_option(int level, int name, const void* value, socklen_t length);
+    int get_marked_option(int level, int name, void* value, socklen_t* length);
     int fill_status(void* value, socklen_t* length);
 
     std::atomic<std::uint32_t> refs_{1};
@@ -188,7 +195,10 @@ class Socket final : public ::xsock_socket,
     std::atomic<bool> opened_{false};  // start-up ended well
     BackgroundListener listener_;
     StartDescriptor own_fd_;
-    std::unique_ptr<Channel> channel_;      // from connecting and starting on
+    SynMark syn_mark_;  // until TCP is connected; from then on under the progress lock
+    enum class Syn : std::uint8_t { unknown, saved, marked };
+    Syn syn_ = Syn::unknown;            // listening: those to come are saved; accepted: this one's
+    std::unique_ptr<Channel> channel_;  // from connecting and starting on
     std::shared_ptr<PolledQp> connection_;  // from starting on; goes with the last reference
 };
 

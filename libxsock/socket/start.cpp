@@ -242,14 +242,19 @@ int Socket::connect(int fd, const sockaddr* address, socklen_t length) {
     // Else connect() is done before TCP is: MPA begins when TCP is connected.
     const int off = 0;
     setsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &off, sizeof off);
+    if (options_.mode == DDPMODE_STREAM) syn_mark_.set(fd, address, length);
     if (::connect(fd, address, length) == 0) {
+        syn_mark_.restore(fd);
         if (begin(fd, ConnectAttr::Role::initiator) != 0) return -1;
         if (options_.mode == DDPMODE_STREAM) return 0;
         return blocks ? wait_started() : no(EINPROGRESS);
     }
-    if (errno != EINPROGRESS && errno != EINTR) return -1;
     const int reason = errno;
-    watch_connect(fd);
+    if (reason == EINPROGRESS || reason == EINTR) {
+        watch_connect(fd);
+    } else {
+        syn_mark_.restore(fd);
+    }
     return no(reason);
 }
 
@@ -261,11 +266,12 @@ void Socket::watch_connect(int fd) {
     progress()->locked([&](PollCycle&) {
         phase_.store(Phase::connecting, std::memory_order_release);
         if (!copy) {
-            fail_start(copy.error().code);
-            return;
+            syn_mark_.restore(fd);
+            return fail_start(copy.error().code);
         }
         own_fd_.assign(*copy);
         if (auto r = own_fd_.watch(*progress(), shared_from_this(), EPOLLOUT); !r) {
+            syn_mark_.restore(fd);
             own_fd_.close();
             fail_start(r.error().code);
         }
@@ -342,6 +348,7 @@ void Socket::begin_watch(int fd) noexcept {
 void Socket::on_ready(PollCycle& cycle) {
     if (phase() == Phase::undecided) return check_undecided(cycle);
     if (phase() != Phase::connecting) return;
+    syn_mark_.restore(own_fd_.fd());
     const int error = tcp::pending_error(own_fd_.fd());
     if (error == 0) {
         start(ConnectAttr::Role::initiator, cycle);
@@ -359,6 +366,7 @@ bool Socket::decide_by(PeerPeek::Kind seen, PollCycle& cycle) {
     switch (seen) {
         case PeerPeek::Kind::mpa:
             start(ConnectAttr::Role::responder, cycle);
+            if (will_ask() && is_usable()) wake(kWritable);
             return true;
         case PeerPeek::Kind::other:
             fall_back_to_tcp("fallback-not-mpa");
@@ -377,7 +385,9 @@ bool Socket::decide_by(PeerPeek::Kind seen, PollCycle& cycle) {
 // The poller, of a watched socket that is undecided.
 void Socket::check_undecided(PollCycle& cycle) {
     const PeerPeek peek = peek_peer(own_fd_.fd());
-    if (decide_by(peek.kind, cycle) || peek.kind == PeerPeek::Kind::silent) return;
+    if (decide_by(peek.kind, cycle)) return;
+    if (will_ask()) own_fd_.set_limit(options_.startup_limit());
+    if (peek.kind == PeerPeek::Kind::silent) return;
     own_fd_.await_more_than(peek.bytes, options_.startup_limit());
 }
 
@@ -386,6 +396,7 @@ void Socket::on_time(PollCycle&) {
 }
 
 void Socket::on_failure(PollCycle&) noexcept {
+    syn_mark_.restore(own_fd_.fd());
     own_fd_.end_watch();
     own_fd_.close();
     if (phase() == Phase::undecided) {
@@ -436,7 +447,7 @@ int Socket::decide(int fd, bool writing) {
             own_fd_.assign(*copy);
         }
         if (decide_by(seen.kind, cycle)) return;
-        if (writing) {
+        if (writing && !will_ask()) {
             fall_back_to_tcp("fallback-server-first");
         } else if (borrowed) {
             own_fd_.close();
@@ -445,7 +456,7 @@ int Socket::decide(int fd, bool writing) {
     if (error != 0) return no(error);
     if (phase() == Phase::undecided) {
         // The rest of a key may come while the program polls by calling us: limit that in time.
-        if (peek_peer(fd).kind == PeerPeek::Kind::beginning) begin_watch(fd);
+        if (will_ask() || peek_peer(fd).kind == PeerPeek::Kind::beginning) begin_watch(fd);
     } else if (phase() != Phase::plain) {
         poller->ensure_thread();
     }

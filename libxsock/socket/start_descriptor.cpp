@@ -14,7 +14,7 @@ void StartDescriptor::close() noexcept {
 
 void StartDescriptor::forget() noexcept {
     fd_ = -1;
-    key_begun_ = false;
+    is_limited_ = false;
     watch_.reset();
     unclaim_watch();
 }
@@ -34,16 +34,19 @@ void StartDescriptor::end_watch() {
     low_water_ = -1;
 }
 
+void StartDescriptor::set_limit(Time limit) {
+    if (is_limited_) return;  // a forked child begins anew
+    is_limited_ = true;
+    watch_->set_deadline(time_after(monotonic_now(), limit));
+}
+
 void StartDescriptor::await_more_than(std::size_t bytes, Time limit) {
     if (low_water_ < 0) {
         low_water_ = 1;
         socklen_t size = sizeof low_water_;
         getsockopt(fd_, SOL_SOCKET, SO_RCVLOWAT, &low_water_, &size);
     }
-    if (!key_begun_) {  // a forked child begins anew, with its parent's SO_RCVLOWAT
-        key_begun_ = true;
-        watch_->set_deadline(time_after(monotonic_now(), limit));
-    }
+    set_limit(limit);
     const int wanted = static_cast<int>(bytes) + 1;
     setsockopt(fd_, SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof wanted);
 }

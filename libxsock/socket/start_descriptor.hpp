@@ -37,14 +37,16 @@ class StartDescriptor {
     /// False: a wait has begun before, and the descriptor is watched. Any thread.
     bool claim_watch() noexcept { return !is_claimed_.exchange(true); }
     void unclaim_watch() noexcept { is_claimed_.store(false, std::memory_order_relaxed); }
-    /// `bytes` of a key have come: the kernel says "readable" again when there are more. From the
-    /// first of them on the watch has a deadline, `limit` from now.
+    /// The watch has a deadline, `limit` from now; later calls do not move it.
+    void set_limit(Time limit);
+    /// `bytes` of a key have come: the kernel says "readable" again when there are more. That is
+    /// limited in time.
     void await_more_than(std::size_t bytes, Time limit);
 
   private:
     int fd_ = -1;
     int low_water_ = -1;  // SO_RCVLOWAT of the program; -1: not changed
-    bool key_begun_ = false;
+    bool is_limited_ = false;
     std::shared_ptr<DescriptorWatch> watch_;
     std::atomic<bool> is_claimed_{false};
 };

@@ -2,11 +2,13 @@
 // The start of a byte stream: connect() ends when TCP's does, and start-up runs behind it. Each
 // case is run against the kernel's TCP too, both ends in one thread, as a program of one thread
 // that connects to itself.
+#include <netinet/tcp.h>
 #include <sys/wait.h>
 
 #include <csignal>
 #include <functional>
 
+#include "libxsock/socket/syn_mark.hpp"
 #include "tests/unit/libxsock/own_process.hpp"
 #include "tests/unit/libxsock/raw_peer.hpp"
 #include "tests/unit/libxsock/socket_shim.hpp"
@@ -186,7 +188,198 @@ TEST(SockStreamStart, connect_to_nobody_fails_as_tcp_does) {
     }
 }
 
-// A peer that does not speak MPA, one that leaves, one that says nothing.
+// ---- servers that speak first ------------------------------------------------------------
+
+TEST(SockStreamStart, a_server_speaks_first) {
+    same([](Ends& e, Steps& steps) {
+        steps.push_back(result(e.client.connect(e.listener.port())));
+        Sock server = e.listener.accept();
+        steps.push_back(result(server.send(std::string("220 ready"))));
+        steps.push_back(take(e.client, 9));
+        if (!server.plain()) {
+            EXPECT_EQ(server.status().state, XSOCK_STATUS_OPEN);
+        }
+    });
+}
+
+TEST(SockStreamStart, a_server_that_does_not_block_speaks_first) {
+    Ends e(Kind::each_as_it_comes);
+    EXPECT_EQ(e.client.connect(e.listener.port()), 0);
+    Sock server = e.listener.accept(SOCK_NONBLOCK);
+    EXPECT_TRUE(is_ready(server, POLLOUT, 5000));
+    EXPECT_EQ(server.send(std::string("220 ready")), 9);
+    EXPECT_EQ(take(e.client, 9), "220 ready");
+    EXPECT_EQ(server.status().state, XSOCK_STATUS_OPEN);
+}
+
+TEST(SockStreamStart, a_server_that_has_nothing_to_say_shuts_down) {
+    same([](Ends& e, Steps& steps) {
+        steps.push_back(result(e.client.connect(e.listener.port())));
+        Sock server = e.listener.accept();
+        steps.push_back(result(server.shutdown(SHUT_WR)));
+        steps.push_back(take(e.client, 1));
+    });
+}
+
+/// A plain TCP client with the mark.
+int marked_client(int port) {
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int mark = sockets::kSynMark;
+    EXPECT_EQ(setsockopt(fd, IPPROTO_IP, IP_TOS, &mark, sizeof mark), 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    EXPECT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    return fd;
+}
+
+TEST(SockStreamStart, a_marked_client_that_speaks_something_else_is_plain_at_once) {
+    Ends e(Kind::each_as_it_comes);
+    RawPeer client(RawPeer::Connected{marked_client(e.listener.port())});
+    EXPECT_TRUE(client.say("HELO me\r\n and more than a key\r\n"));
+    Sock server = e.listener.accept();
+    EXPECT_EQ(server.send(std::string("220 ready")), 9);
+    EXPECT_TRUE(server.plain());
+    EXPECT_EQ(client.hear(9), "220 ready");
+}
+
+TEST(SockStreamStart, a_marked_client_that_is_silent_becomes_plain_in_time) {
+    for (const bool blocking : {true, false}) {
+        Ends e(Kind::each_as_it_comes);
+        ASSERT_EQ(e.listener.set(DDPSTARTUP, 200), 0);
+        RawPeer client(RawPeer::Connected{marked_client(e.listener.port())});
+        Sock server = e.listener.accept(blocking ? 0 : SOCK_NONBLOCK);
+        if (!blocking) {
+            EXPECT_EQ(result(server.send(std::string("220 ready"))), "!EAGAIN");
+            EXPECT_FALSE(is_ready(server, POLLOUT));
+            EXPECT_TRUE(is_ready(server, POLLOUT, 5000));
+        }
+        EXPECT_EQ(server.send(std::string("220 ready")), 9);
+        EXPECT_TRUE(server.plain());
+        EXPECT_EQ(client.hear(9), "220 ready");
+    }
+}
+
+int option_of(Sock& s, int level, int name) {
+    int value = -1;
+    socklen_t size = sizeof value;
+    EXPECT_EQ(s.get(level, name, &value, &size), 0) << strerror(errno);
+    return value;
+}
+
+void set_option(Sock& s, int level, int name, int value) {
+    EXPECT_EQ(s.set(level, name, &value, sizeof value), 0) << strerror(errno);
+}
+
+TEST(SockStreamStart, the_mark_leaves_what_the_program_has_set) {
+    Ends e(Kind::each_as_it_comes);
+    set_option(e.client, IPPROTO_IP, IP_TOS, 0x10);
+    set_option(e.client, SOL_SOCKET, SO_PRIORITY, 5);
+    EXPECT_EQ(e.client.connect(e.listener.port()), 0);
+    EXPECT_EQ(option_of(e.client, IPPROTO_IP, IP_TOS), 0x10);
+    EXPECT_EQ(option_of(e.client, SOL_SOCKET, SO_PRIORITY), 5);
+}
+
+// As long as TCP connects: a full listen queue does not answer.
+TEST(SockStreamStart, the_mark_is_not_to_be_seen_while_tcp_connects) {
+    Sock listener = Sock::fresh(), first = Sock::fresh(), second = Sock::fresh();
+    EXPECT_EQ(listener.bind_and_listen(0), 0);
+    EXPECT_EQ(first.connect(listener.port()), 0);
+    ASSERT_EQ(second.set(DDPMODE, DDPMODE_STREAM), 0);
+    set_option(second, IPPROTO_IP, IP_TOS, 0x10);
+    second.nonblocking();
+    EXPECT_EQ(result(second.connect(listener.port())), "!EINPROGRESS");
+    EXPECT_EQ(second.status().state, XSOCK_STATUS_CONNECTING);
+    EXPECT_EQ(option_of(second, IPPROTO_IP, IP_TOS), 0x10);
+    int kernels = -1;
+    socklen_t size = sizeof kernels;
+    EXPECT_EQ(::getsockopt(second.fd(), IPPROTO_IP, IP_TOS, &kernels, &size), 0);
+    EXPECT_EQ(kernels, sockets::kSynMark);
+    set_option(second, IPPROTO_IP, IP_TOS, 0x08);
+    EXPECT_EQ(option_of(second, IPPROTO_IP, IP_TOS), 0x08);
+    Sock taken = listener.accept();  // the next SYN, a second later, finds room
+    EXPECT_TRUE(is_ready(second, POLLOUT, 10'000));
+    EXPECT_EQ(option_of(second, IPPROTO_IP, IP_TOS), 0x08);
+}
+
+TEST(SockStreamStart, a_program_reads_the_syns_that_it_had_saved) {
+    Ends e(Kind::tcp);
+    set_option(e.listener, IPPROTO_TCP, TCP_SAVE_SYN, 1);
+    ASSERT_EQ(e.listener.set(DDPMODE, DDPMODE_STREAM), 0);
+    ASSERT_EQ(e.client.set(DDPMODE, DDPMODE_STREAM), 0);
+    EXPECT_EQ(e.client.connect(e.listener.port()), 0);
+    Sock server = e.listener.accept();
+    std::byte syn[256];
+    socklen_t size = sizeof syn;
+    EXPECT_EQ(server.get(IPPROTO_TCP, TCP_SAVED_SYN, syn, &size), 0);
+    EXPECT_TRUE(sockets::is_marked_syn({syn, size}));
+}
+
+TEST(SockStreamStart, a_listener_sees_the_mark_over_either_family) {
+    struct Row {
+        int family;
+        const char* address;
+        int level, name;
+    };
+    for (const Row& row : {Row{AF_INET, "127.0.0.1", IPPROTO_IP, IP_TOS},
+                           Row{AF_INET6, "::1", IPPROTO_IPV6, IPV6_TCLASS},
+                           Row{AF_INET6, "::ffff:127.0.0.1", IPPROTO_IP, IP_TOS}}) {
+        sockaddr_storage to{};
+        const bool v6 = row.family == AF_INET6;
+        const socklen_t size = v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+        to.ss_family = static_cast<sa_family_t>(row.family);
+        void* const at = v6 ? static_cast<void*>(&reinterpret_cast<sockaddr_in6&>(to).sin6_addr)
+                            : static_cast<void*>(&reinterpret_cast<sockaddr_in&>(to).sin_addr);
+        ASSERT_EQ(inet_pton(row.family, row.address, at), 1);
+        auto* const address = reinterpret_cast<sockaddr*>(&to);
+        Sock listener = Sock::fresh(row.family);
+        ASSERT_EQ(::bind(listener.fd(), address, size), 0) << row.address;
+        ASSERT_EQ(::listen(listener.fd(), 4), 0);
+        EXPECT_TRUE(sockets::save_syns(listener.fd()));
+        socklen_t length = size;
+        ASSERT_EQ(getsockname(listener.fd(), address, &length), 0);
+        for (const bool marked : {true, false}) {
+            Sock client = Sock::fresh(row.family);
+            set_option(client, row.level, row.name, 0x10);
+            sockets::SynMark mark;
+            if (marked) mark.set(client.fd(), address, size);
+            EXPECT_EQ(mark.covers(row.level, row.name), marked);
+            ASSERT_EQ(::connect(client.fd(), address, size), 0);
+            mark.restore(client.fd());
+            EXPECT_EQ(option_of(client, row.level, row.name), 0x10);
+            Sock server(::accept(listener.fd(), nullptr, nullptr));
+            EXPECT_EQ(sockets::had_marked_syn(server.fd()), marked) << row.address;
+        }
+    }
+}
+
+TEST(SockStreamStart, the_mark_of_a_syn) {
+    std::vector<std::byte> v4(40), v6(60);
+    v4[0] = std::byte{0x45};
+    v6[0] = std::byte{0x60};
+    EXPECT_FALSE(sockets::is_marked_syn(v4));
+    EXPECT_FALSE(sockets::is_marked_syn(v6));
+    for (int ecn = 0; ecn < 4; ++ecn) {
+        v4[1] = static_cast<std::byte>(0x2c | ecn);
+        EXPECT_TRUE(sockets::is_marked_syn(v4));
+        v6[0] = std::byte{0x62};
+        v6[1] = static_cast<std::byte>((0xc | ecn) << 4 | 0x5);  // and a flow label
+        EXPECT_TRUE(sockets::is_marked_syn(v6));
+    }
+    v4[1] = std::byte{0x28};
+    EXPECT_FALSE(sockets::is_marked_syn(v4));
+    v6[0] = std::byte{0x63};
+    EXPECT_FALSE(sockets::is_marked_syn(v6));
+    EXPECT_FALSE(sockets::is_marked_syn({}));
+    EXPECT_FALSE(sockets::is_marked_syn(ConstBytes(v4).first(19)));
+    v4[0] = std::byte{0x75};
+    EXPECT_FALSE(sockets::is_marked_syn(v4));
+}
+
+// ---- peers that cannot --------------------------------------------------------------------
+
+// A peer that does not speak MPA, and one that leaves.
 TEST(SockStreamStart, a_peer_that_cannot_is_a_reset_at_the_first_use) {
     for (const std::string said : {"220 ready\r\n and more than a key\r\n", ""}) {
         LoopbackListener listener;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "tools/policy_info.hpp"
 
+#include "base/listener_registry.hpp"
 #include "base/policy_file.hpp"
 #include "tools/command.hpp"
 #include "tools/json.hpp"
@@ -10,6 +11,37 @@ namespace xsock::tools {
 namespace {
 
 constexpr PolicyRole kRoles[] = {PolicyRole::server, PolicyRole::client};
+
+/// What a client under `both` would find.
+std::string peer_text(const IpEndpoint& endpoint) {
+    switch (look_up_listener(endpoint, 0).known) {
+        case PeerKnown::unlisted:
+            return "no listener on this machine has said that it takes byte streams at that port";
+        case PeerKnown::elsewhere:
+            return "listeners have said that they take byte streams at that port; a connection "
+                   "from "
+                   "here to that address reaches none of them";
+        case PeerKnown::gone:
+            return "the processes that said it takes byte streams are gone";
+        case PeerKnown::sdp:
+            return "takes byte streams by SDP";
+    }
+    return "";
+}
+
+const char* peer_name(PeerKnown known) {
+    switch (known) {
+        case PeerKnown::unlisted:
+            return "unlisted";
+        case PeerKnown::elsewhere:
+            return "elsewhere";
+        case PeerKnown::gone:
+            return "gone";
+        case PeerKnown::sdp:
+            return "sdp";
+    }
+    return "";
+}
 
 std::string place_text(const std::string& path, unsigned line) {
     return line != 0 ? fmt::format("{}:{}", path, line) : path;
@@ -63,6 +95,7 @@ Json report_json(const LoadedPolicy& loaded, const std::string& program,
     for (const PolicyRole role : kRoles) {
         report[text_of(role)] = decision_json(loaded, loaded.decide(role, program, endpoint));
     }
+    report["peer"] = peer_name(look_up_listener(endpoint, 0).known);
     report["file"] = loaded.path.empty() ? Json() : Json(loaded.path);
     report["error"] = Json();
     if (loaded.error) {
@@ -89,6 +122,7 @@ void print_text(const LoadedPolicy& loaded, const std::string& program,
         fmt::print("  {:8}{:6}{}\n", text_of(role), text_of(decision.mode),
                    printable(reason_text(loaded, decision)));
     }
+    fmt::print("  {:8}{}\n", "peer", peer_text(endpoint));
     fmt::print("\nFiles\n");
     for (const PolicyPlace& place : loaded.places) {
         fmt::print("  {}: {}\n", printable(place.path), printable(place.state));

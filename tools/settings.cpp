@@ -127,6 +127,8 @@ constexpr Setting kSettings[] = {
      in_range<0, 1>},
     {"XSOCK_STAT", "stat", "off|FOLDER", "$XDG_RUNTIME_DIR/xsock or /dev/shm/xsock-UID",
      "where xsock stat finds the connections; off: nowhere", check_stat},
+    {"XSOCK_REGISTRY", nullptr, "off|FOLDER", "/dev/shm/xsock-listeners-UID",
+     "where servers say that they take byte streams", check_stat},
     {"XSOCK_STREAM", nullptr, "MODE", "both",
      "byte-stream mode where no line of the policy decides", check_stream},
     {"XSOCK_POLICY", nullptr, "FILE", "~/.config/xsock/policy or /etc/xsock/policy",

@@ -40,7 +40,9 @@ enum xsock_socket_hint {
 enum xsock_policy {
     XSOCK_POLICY_TCP = 0,  /* plain */
     XSOCK_POLICY_BOTH = 1, /* DDPMODE_STREAM, or plain, as the peer is */
-    XSOCK_POLICY_SDP = 2   /* DDPMODE_STREAM with DDPREQUIRE */
+    XSOCK_POLICY_SDP = 2,  /* DDPMODE_STREAM with DDPREQUIRE */
+    XSOCK_POLICY_UNKNOWN_PEER =
+        3 /* plain: a client of `both`, toward a server not known to take it */
 };
 
 struct xsock_socket;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "libxsock/overlay/overlay.h"
+#include "libxsock/overlay/summary.h"
 
 int policy_wanted;
 static char program[256]; /* programs such as sshd write their state over the name itself */
@@ -42,7 +43,10 @@ static int apply(int fd, int listening, const struct sockaddr* address, socklen_
     before = overlay_begin();
     mode = engine->socket_policy(program, listening, address, length);
     overlay_end(before);
-    if (mode == XSOCK_POLICY_TCP) return 0;
+    if (mode == XSOCK_POLICY_TCP || mode == XSOCK_POLICY_UNKNOWN_PEER) {
+        summary_plain(mode == XSOCK_POLICY_TCP ? "policy-tcp" : "unknown-peer");
+        return 0;
+    }
     if (set(fd, DDPMODE, DDPMODE_STREAM) == 0 && mode == XSOCK_POLICY_SDP) {
         return set(fd, DDPREQUIRE, 1);
     }

@@ -87,11 +87,8 @@ void summary_count_slow(enum summary_key key, int fd) {
     errno = saved;
 }
 
-void summary_mode_slow(struct xsock_socket* sock) {
-    const char* word;
+static void count_word(const char* word) {
     int i;
-    if (!counting() || XSOCK_IS_SET(sock)) return;
-    word = xsock_engine_opened->socket_mode_text(sock);
     for (i = 0; i < MODES; i++) {
         const char* there = NULL;
         if (atomic_compare_exchange_strong(&modes[i].word, &there, word) ||
@@ -100,6 +97,15 @@ void summary_mode_slow(struct xsock_socket* sock) {
             return;
         }
     }
+}
+
+void summary_mode_slow(struct xsock_socket* sock) {
+    if (!counting() || XSOCK_IS_SET(sock)) return;
+    count_word(xsock_engine_opened->socket_mode_text(sock));
+}
+
+void summary_plain_slow(const char* reason) {
+    if (counting()) count_word(reason);
 }
 
 /* ---- the line -----------------------------------------------------------------------------------

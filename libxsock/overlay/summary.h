@@ -7,7 +7,8 @@
  *   message=N undecided=N off=N CODE=N ... program=PATH
  *
  * (one line; the program comes last). Counts are of this process since it began or was forked. The
- * keys after `asked` are what DDPMODE sockets were when they ended, as socket_mode_text() calls it.
+ * keys after `asked` are what DDPMODE sockets were when they ended, as socket_mode_text() calls it,
+ * and why the policy of the byte-stream mode left others plain: policy-tcp, unknown-peer.
  */
 #ifndef XSOCK_OVERLAY_SUMMARY_H
 #define XSOCK_OVERLAY_SUMMARY_H
@@ -39,6 +40,9 @@ void summary_write(const char* end);
 /* In a forked child: its counts begin at 0. */
 void summary_forked(void);
 
+/* A socket that the policy leaves plain, by the reason, of static storage. */
+void summary_plain_slow(const char* reason);
+
 static inline int summary_may_be_wanted(void) {
     return __builtin_expect(atomic_load_explicit(&summary_wanted, memory_order_relaxed), 0);
 }
@@ -53,6 +57,10 @@ static inline void summary_count(enum summary_key key, int fd) {
 /* A DDPMODE socket ends, or has turned out to be plain; its mode is counted. */
 static inline void summary_mode(struct xsock_socket* sock) {
     if (summary_may_be_wanted()) summary_mode_slow(sock);
+}
+
+static inline void summary_plain(const char* reason) {
+    if (summary_may_be_wanted()) summary_plain_slow(reason);
 }
 
 #endif /* XSOCK_OVERLAY_SUMMARY_H */

@@ -164,16 +164,16 @@ RAW_ALWAYS(epoll_create, overlay_epoll_create((int)a[0]))
 
 /* ---- which number ------------------------------------------------------------------------------
  */
-#define RAW_CALLS_EVERYWHERE(F)                                                                 \
-    F(read)                                                                                     \
-    F(write)                                                                                    \
-    F(readv)                                                                                    \
-    F(writev)                                                                                   \
-    F(preadv2) F(pwritev2) F(recvfrom) F(sendto) F(recvmsg) F(sendmsg) F(recvmmsg) F(sendmmsg)  \
-        F(sendfile) F(splice) F(socket) F(socketpair) F(listen) F(accept) F(accept4) F(connect) \
-            F(shutdown) F(getsockopt) F(setsockopt) F(close) F(close_range) F(dup) F(dup3)      \
-                F(fcntl) F(ioctl) F(ppoll) F(pselect6) F(epoll_create1) F(epoll_ctl)            \
-                    F(epoll_pwait) F(epoll_pwait2)
+#define RAW_CALLS_EVERYWHERE(F)                                                                  \
+    F(read)                                                                                      \
+    F(write)                                                                                     \
+    F(readv)                                                                                     \
+    F(writev)                                                                                    \
+    F(preadv2)                                                                                   \
+    F(pwritev2) F(recvfrom) F(sendto) F(recvmsg) F(sendmsg) F(recvmmsg) F(sendmmsg) F(sendfile)  \
+        F(splice) F(socket) F(socketpair) F(listen) F(accept) F(accept4) F(connect) F(shutdown)  \
+            F(getsockopt) F(setsockopt) F(close) F(close_range) F(dup) F(dup3) F(fcntl) F(ioctl) \
+                F(ppoll) F(pselect6) F(epoll_create1) F(epoll_ctl) F(epoll_pwait) F(epoll_pwait2)
 
 /* Those that later architectures do without. */
 #ifdef SYS_poll

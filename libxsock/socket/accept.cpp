@@ -11,7 +11,11 @@ namespace xsock::sockets {
 int Socket::listen(int fd, int backlog) {
     if (::listen(fd, backlog) != 0) return -1;
     if (listener_.reopen()) mode_changed();
-    if (phase() == Phase::fresh && on()) begin_listening(fd);
+    if (phase() == Phase::fresh && on()) {
+        begin_listening(fd);
+    } else if (phase() == Phase::listening && on()) {
+        publish_listener(fd);
+    }
     return 0;
 }
 
@@ -19,7 +23,13 @@ void Socket::begin_listening(int fd) {
     counters_ = std::make_shared<ListenCounters>();
     if (options_.mode == DDPMODE_STREAM && save_syns(fd)) syn_ = Syn::saved;
     phase_.store(Phase::listening, std::memory_order_release);
+    publish_listener(fd);
     if (options_.require != 0) mode_changed();
+}
+
+// Also in a child that goes on with its parent's socket.
+void Socket::publish_listener(int fd) noexcept {
+    if (options_.mode == DDPMODE_STREAM) listener_entry_.publish(fd);
 }
 
 // As TCP: ends accept() in other threads, unless only the sending half is meant, of which a
@@ -27,6 +37,7 @@ void Socket::begin_listening(int fd) {
 int Socket::shut_listening(int fd, int how) {
     if (how == SHUT_WR) return XSOCK_PASS;
     if (::shutdown(fd, how) != 0) return -1;
+    listener_entry_.withdraw();
     close_listener();
     if (listener_.shut() && options_.require != 0) mode_changed();
     wake_callers();
@@ -38,6 +49,7 @@ int Socket::accept(int fd, sockaddr* address, socklen_t* length, int flags,
     *accepted = nullptr;
     if (phase() != Phase::listening) return XSOCK_PASS;
     if (!on()) return XSOCK_PASS;
+    publish_listener(fd);
     if ((flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) != 0) return no(EINVAL);
     if (options_.require != 0 && !listener_.is_shut()) {
         return accept_required(fd, address, length, flags, accepted);

@@ -70,6 +70,7 @@ int Socket::set_mode(int fd, int value) {
         }
         mode_on_.store(false);
         options_.mode = DDPMODE_OFF;
+        listener_entry_.withdraw();
         code_.store("off");
         phase_.store(Phase::plain, std::memory_order_release);
         mode_changed();

@@ -70,6 +70,7 @@ void Socket::close() {
         if (held_ != nullptr) leak_after_fork(std::move(held_));
         return;
     }
+    listener_entry_.withdraw();
     if (in_own_process()) {
         close_listener();
         bool connected = false;

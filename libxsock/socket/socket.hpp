@@ -18,12 +18,14 @@
 #include <atomic>
 #include <memory>
 
+#include "base/ip_address.hpp"
 #include "libxsock/engine/socket_table.h"
 #include "libxsock/objects.hpp"
 #include "libxsock/poll/source.hpp"
 #include "libxsock/socket/background_listener.hpp"
 #include "libxsock/socket/channel.hpp"
 #include "libxsock/socket/key.hpp"
+#include "libxsock/socket/listener_entry.hpp"
 #include "libxsock/socket/options.hpp"
 #include "libxsock/socket/start_descriptor.hpp"
 #include "libxsock/socket/syn_mark.hpp"
@@ -168,6 +170,7 @@ class Socket final : public ::xsock_socket,
     int hand_out(const std::shared_ptr<PolledQp>& connection, int flags);
     bool close_listener();
     void begin_listening(int fd);
+    void publish_listener(int fd) noexcept;
     int shut_listening(int fd, int how);
 
     // Options (option_calls.cpp)
@@ -194,6 +197,8 @@ class Socket final : public ::xsock_socket,
     std::atomic<bool> kernel_ready_{true};
     std::atomic<bool> opened_{false};  // start-up ended well
     BackgroundListener listener_;
+    ListenerEntry listener_entry_;
+    IpEndpoint connect_to_;  // of connect()
     StartDescriptor own_fd_;
     SynMark syn_mark_;  // until TCP is connected; from then on under the progress lock
     enum class Syn : std::uint8_t { unknown, saved, marked };

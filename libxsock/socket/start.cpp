@@ -9,6 +9,7 @@
 #include <mutex>
 #include <new>
 
+#include "libxsock/socket/known_peers.hpp"
 #include "libxsock/socket/message_channel.hpp"
 #include "libxsock/socket/socket.hpp"
 #include "libxsock/socket/stream_channel.hpp"
@@ -26,6 +27,11 @@ std::mutex beginning;
 
 void set_int(int fd, int level, int name, int value) noexcept {
     setsockopt(fd, level, name, &value, sizeof value);
+}
+
+/// The peer does not speak our language; not that it has gone.
+bool is_refusal(int error) noexcept {
+    return error == EPROTO || error == ECONNREFUSED || error == ETIMEDOUT;
 }
 
 }  // namespace
@@ -242,7 +248,10 @@ int Socket::connect(int fd, const sockaddr* address, socklen_t length) {
     // Else connect() is done before TCP is: MPA begins when TCP is connected.
     const int off = 0;
     setsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &off, sizeof off);
-    if (options_.mode == DDPMODE_STREAM) syn_mark_.set(fd, address, length);
+    if (options_.mode == DDPMODE_STREAM) {
+        syn_mark_.set(fd, address, length);
+        connect_to_ = endpoint_of(address, length).value_or(IpEndpoint{});
+    }
     if (::connect(fd, address, length) == 0) {
         syn_mark_.restore(fd);
         if (begin(fd, ConnectAttr::Role::initiator) != 0) return -1;
@@ -303,166 +312,6 @@ int Socket::switch_connected(int fd) {
     return blocking(0) ? wait_started() : no(EINPROGRESS);
 }
 
-// ---- what does the peer speak? ----------------------------------------------
-
-void Socket::begin_watch(int fd) noexcept {
-    const Phase now = phase();
-    try {
-        if (now == Phase::listening && on() && options_.require != 0) {
-            const int saved = errno;
-            ensure_listener(fd);
-            errno = saved;
-            return;
-        }
-        if (now != Phase::undecided) return;
-        PollGroup* const poller = ensure_progress();
-        if (poller == nullptr || !own_fd_.claim_watch()) return;
-        auto copy = duplicate_descriptor(fd);
-        // Without a descriptor the first bytes cannot be peeked at; then recv() decides.
-        if (!copy) {
-            own_fd_.unclaim_watch();
-            log(LogLevel::error, "no-descriptor", "%s: %s", copy.error().what,
-                std::strerror(copy.error().code));
-            return;
-        }
-        kernel_ready_.store(false, std::memory_order_release);
-        mode_changed();
-        poller->locked([&](PollCycle& cycle) {
-            if (phase() != Phase::undecided) {
-                close_internal_fd(*copy);
-                return;
-            }
-            own_fd_.assign(*copy);
-            if (!own_fd_.watch(*poller, shared_from_this(), EPOLLIN | EPOLLRDHUP)) {
-                fall_back_to_tcp("fallback-no-watch");
-                return;
-            }
-            check_undecided(cycle);
-        });
-        poller->ensure_thread();
-    } catch (...) {
-        log(LogLevel::error, "no-memory", "a socket cannot be watched");
-    }
-}
-
-void Socket::on_ready(PollCycle& cycle) {
-    if (phase() == Phase::undecided) return check_undecided(cycle);
-    if (phase() != Phase::connecting) return;
-    syn_mark_.restore(own_fd_.fd());
-    const int error = tcp::pending_error(own_fd_.fd());
-    if (error == 0) {
-        start(ConnectAttr::Role::initiator, cycle);
-        if (!is_usable()) return;
-        wake(kWritable);
-        return progress()->wake_waiters();
-    }
-    own_fd_.end_watch();
-    own_fd_.close();
-    fail_start(error);
-}
-
-// The poller: what was seen of the peer decides. False: not yet.
-bool Socket::decide_by(PeerPeek::Kind seen, PollCycle& cycle) {
-    switch (seen) {
-        case PeerPeek::Kind::mpa:
-            start(ConnectAttr::Role::responder, cycle);
-            if (will_ask() && is_usable()) wake(kWritable);
-            return true;
-        case PeerPeek::Kind::other:
-            fall_back_to_tcp("fallback-not-mpa");
-            return true;
-        case PeerPeek::Kind::finished:
-        case PeerPeek::Kind::failed:
-            fall_back_to_tcp("fallback-eof");
-            return true;
-        case PeerPeek::Kind::silent:
-        case PeerPeek::Kind::beginning:
-            break;
-    }
-    return false;
-}
-
-// The poller, of a watched socket that is undecided.
-void Socket::check_undecided(PollCycle& cycle) {
-    const PeerPeek peek = peek_peer(own_fd_.fd());
-    if (decide_by(peek.kind, cycle)) return;
-    if (will_ask()) own_fd_.set_limit(options_.startup_limit());
-    if (peek.kind == PeerPeek::Kind::silent) return;
-    own_fd_.await_more_than(peek.bytes, options_.startup_limit());
-}
-
-void Socket::on_time(PollCycle&) {
-    if (phase() == Phase::undecided) fall_back_to_tcp("fallback-slow");
-}
-
-void Socket::on_failure(PollCycle&) noexcept {
-    syn_mark_.restore(own_fd_.fd());
-    own_fd_.end_watch();
-    own_fd_.close();
-    if (phase() == Phase::undecided) {
-        kernel_ready_.store(true, std::memory_order_release);
-        code_.store("fallback-no-watch", std::memory_order_relaxed);
-        phase_.store(Phase::plain, std::memory_order_release);
-        mode_changed();
-        progress()->wake_waiters();
-    } else if (!is_known(phase())) {
-        fail_start(ENOMEM);
-    }
-}
-
-// Plain TCP, with every byte where it was.
-void Socket::fall_back_to_tcp(const char* code) {
-    const int fd = own_fd_.fd();
-    own_fd_.end_watch();
-    if (log_enabled(LogLevel::info)) {
-        log(LogLevel::info, code, "%s: served as plain TCP",
-            fd >= 0 ? tcp::peer_name(fd).c_str() : "a peer");
-    }
-    own_fd_.close();
-    own_fd_.unclaim_watch();
-    if (counters_ != nullptr) counters_->fallbacks.fetch_add(1, std::memory_order_relaxed);
-    code_.store(code, std::memory_order_relaxed);
-    kernel_ready_.store(true, std::memory_order_release);
-    phase_.store(Phase::plain, std::memory_order_release);
-    mode_changed();
-    progress()->wake_waiters();
-}
-
-// A call of the program on an undecided socket: peeks now. 0, with the phase as it then is, or -1.
-int Socket::decide(int fd, bool writing) {
-    PollGroup* const poller = ensure_progress();
-    if (poller == nullptr) return -1;
-    int error = 0;
-    poller->locked([&](PollCycle& cycle) {
-        if (phase() != Phase::undecided) return;
-        const PeerPeek seen = peek_peer(fd);
-        const bool borrowed = !own_fd_.is_open();
-        if (borrowed) {
-            // For the log, and for the connection that it may become.
-            auto copy = duplicate_descriptor(fd);
-            if (!copy) {
-                error = copy.error().code;
-                return;
-            }
-            own_fd_.assign(*copy);
-        }
-        if (decide_by(seen.kind, cycle)) return;
-        if (writing && !will_ask()) {
-            fall_back_to_tcp("fallback-server-first");
-        } else if (borrowed) {
-            own_fd_.close();
-        }
-    });
-    if (error != 0) return no(error);
-    if (phase() == Phase::undecided) {
-        // The rest of a key may come while the program polls by calling us: limit that in time.
-        if (will_ask() || peek_peer(fd).kind == PeerPeek::Kind::beginning) begin_watch(fd);
-    } else if (phase() != Phase::plain) {
-        poller->ensure_thread();
-    }
-    return 0;
-}
-
 // ---- what the connection says ------------------------------------------------
 
 void Socket::on_state(const PolledQp& connection, QpState state) {
@@ -490,7 +339,11 @@ void Socket::on_state(const PolledQp& connection, QpState state) {
         case QpState::closed:
             break;
     }
-    int error = channel_->end_error(connection.error());
+    int error = connection.error();
+    if (phase() == Phase::starting && connect_to_.port != 0 && is_refusal(error)) {
+        forget_peer(connect_to_);
+    }
+    error = channel_->end_error(error);
     // An end in good order before the start has ended is none that the program asked for.
     if (error == 0 && phase() == Phase::starting && !channel_->is_write_shut()) error = ECONNRESET;
     end(error);

@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the policy of the byte-stream mode (docs/policy.md) decides for a socket of the program. It
 // is read at the first question, once for the process and its children.
+#include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
 
 #include "base/policy_file.hpp"
 #include "libxsock/api.hpp"
+#include "libxsock/socket/known_peers.hpp"
 #include "transport/log.hpp"
 
 namespace xsock::api {
 namespace {
+
+using sockets::takes_streams;
 
 constexpr const char* kCode = "bad-policy";
 
@@ -48,6 +53,13 @@ const LoadedPolicy& policy() {
     return *loaded;
 }
 
+unsigned scope_of(const sockaddr* address, socklen_t length) {
+    sockaddr_in6 v6{};
+    if (address->sa_family != AF_INET6 || length < sizeof v6) return 0;
+    std::memcpy(&v6, address, sizeof v6);
+    return v6.sin6_scope_id;
+}
+
 }  // namespace
 
 int socket_policy(const char* program, int listening, const sockaddr* address,
@@ -60,8 +72,14 @@ int socket_policy(const char* program, int listening, const sockaddr* address,
             case PolicyMode::tcp:
                 return XSOCK_POLICY_TCP;
             case PolicyMode::both:
-                // A client: no peer is known to take it yet, so it is plain.
-                return listening != 0 ? XSOCK_POLICY_BOTH : XSOCK_POLICY_TCP;
+                if (listening != 0) return XSOCK_POLICY_BOTH;
+                if (takes_streams(*endpoint, scope_of(address, length))) return XSOCK_POLICY_BOTH;
+                if (log_enabled(LogLevel::info)) {
+                    log(LogLevel::info, "unknown-peer",
+                        "%s: plain TCP: not known to take byte streams",
+                        text_of(*endpoint).c_str());
+                }
+                return XSOCK_POLICY_UNKNOWN_PEER;
             case PolicyMode::sdp:
                 return XSOCK_POLICY_SDP;
         }

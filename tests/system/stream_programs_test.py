@@ -5,8 +5,10 @@ exit summaries say.
     pytest-3 tests/system/stream_programs_test.py --build build/release
 """
 import contextlib
+import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -181,8 +183,101 @@ def test_a_server_of_both_takes_each_peer_as_it_comes(xsock):
 
 def test_a_client_of_both_stays_plain_toward_a_peer_that_is_not_known(xsock):
     with server(xsock, None) as end:
-        assert carried(client(xsock, "both", end.port, "pattern")) == 0
+        said = client(xsock, "both", end.port, "pattern")
+        assert carried(said) == 0 and "1 passed through: unknown-peer" in said, said
         end.end(xsock, None)
+
+
+def peer(xsock, port):
+    """What `xsock info` says that a client would find there."""
+    done = subprocess.run([xsock, "info", "--policy", "any", "127.0.0.1:%d" % port, "--json"],
+                          stdout=subprocess.PIPE, text=True, timeout=TIMEOUT, check=True)
+    return json.loads(done.stdout)["peer"]
+
+
+@pytest.mark.parametrize("listens", ["both", "sdp"])
+def test_a_client_of_both_is_carried_toward_a_server_of_this_machine(xsock, listens):
+    with server(xsock, listens) as end:
+        assert peer(xsock, end.port) == "sdp"
+        assert carried(client(xsock, "both", end.port, "pattern")) == 1
+        assert carried(client(xsock, "tcp", end.port, "pattern") if listens == "both" else "") == 0
+        assert carried(end.end(xsock, "both")) == 3, "two connections and the listener"
+    assert peer(xsock, end.port) == "unlisted"
+
+
+# The port is another's now: one that is not under xsock.
+def test_a_client_of_both_does_not_believe_a_server_that_was_killed(xsock):
+    with server(xsock, "both") as end:
+        assert peer(xsock, end.port) == "sdp"
+        for pid in children(end.process.pid):
+            os.kill(pid, signal.SIGKILL)
+        end.process.wait()
+        with socket.create_server(("127.0.0.1", end.port)) as plain:
+            assert peer(xsock, end.port) == "elsewhere"
+            answer = threading.Thread(target=echo_one, args=(plain,))
+            answer.start()
+            assert carried(client(xsock, "both", end.port, "hello")) == 0
+            answer.join()
+
+
+def children(pid):
+    """Of `xsock run --summary`: the program."""
+    with open("/proc/%d/task/%d/children" % (pid, pid), encoding="ascii") as file:
+        return [int(child) for child in file.read().split()]
+
+
+def echo_one(listener):
+    connection, _ = listener.accept()
+    with connection:
+        size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
+        connection.sendall(connection.recv(size, socket.MSG_WAITALL))
+
+
+# Tries again, as programs do whose server restarts.
+LISTED_WRONGLY = """
+import errno, socket, sys
+word = sys.argv[2].encode()
+for _ in range(2):
+    c = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    try:
+        c.sendall(len(word).to_bytes(4, "big") + word)
+        back = c.recv(len(word), socket.MSG_WAITALL)
+        assert back == word, back
+    except OSError as e:
+        print(errno.errorcode[e.errno], file=sys.stderr)
+"""
+
+
+# A listener that does not take byte streams, listed by a process that lives: ours.
+def test_a_client_of_both_forgets_a_server_that_was_listed_wrongly(xsock, tmp_path, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as plain:
+        port = plain.getsockname()[1]
+        so_cookie = 57
+        cookie = int.from_bytes(plain.getsockopt(socket.SOL_SOCKET, so_cookie, 8), sys.byteorder)
+        with open("/proc/self/stat", encoding="ascii") as stat:
+            start = stat.read().rpartition(")")[2].split()[19]
+        entry = "%016x-%d-%d-%s-sdp" % (cookie, os.getpid(), os.stat("/proc/self/ns/pid").st_ino,
+                                       start)
+        (tmp_path / str(port)).mkdir(mode=0o755)
+        (tmp_path / str(port) / entry).touch()
+        tmp_path.chmod(0o755)
+        monkeypatch.setenv("XSOCK_REGISTRY", str(tmp_path))
+        monkeypatch.setenv("XSOCK_LOG", "warn")
+        assert peer(xsock, port) == "sdp"
+
+        def serve():
+            refused, _ = plain.accept()
+            refused.recv(4)
+            refused.sendall(b"I do not know that language\r\n")
+            refused.close()
+            echo_one(plain)
+
+        server_thread = threading.Thread(target=serve)
+        server_thread.start()
+        said = client(xsock, "both", port, "hello", text=LISTED_WRONGLY)
+        server_thread.join()
+    assert said.count("ECONNRESET") == 1 and said.count("registry-wrong") == 1, said
+    assert "1 passed through: unknown-peer" in said, said
 
 
 def test_a_server_of_sdp_closes_plain_peers(xsock):

@@ -10,6 +10,7 @@
  * Other numbers, and all before the first handle, go straight on by a jump: a frame of ours would
  * be returned through twice by a clone that shares memory.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
@@ -17,6 +18,7 @@
 #include <sys/syscall.h>
 
 #include "libxsock/overlay/overlay.h"
+#include "libxsock/overlay/policy.h"
 #include "libxsock/overlay/raw_wait.h"
 #include "libxsock/overlay/wait.h"
 
@@ -170,8 +172,9 @@ RAW_ALWAYS(epoll_create, overlay_epoll_create((int)a[0]))
     F(readv)                                                                                     \
     F(writev)                                                                                    \
     F(preadv2)                                                                                   \
-    F(pwritev2) F(recvfrom) F(sendto) F(recvmsg) F(sendmsg) F(recvmmsg) F(sendmmsg) F(sendfile)  \
-        F(splice) F(socket) F(socketpair) F(listen) F(accept) F(accept4) F(connect) F(shutdown)  \
+    F(pwritev2)                                                                                  \
+    F(recvfrom) F(sendto) F(recvmsg) F(sendmsg) F(recvmmsg) F(sendmmsg) F(sendfile) F(splice)    \
+        F(socket) F(socketpair) F(listen) F(accept) F(accept4) F(connect) F(shutdown)            \
             F(getsockopt) F(setsockopt) F(close) F(close_range) F(dup) F(dup3) F(fcntl) F(ioctl) \
                 F(ppoll) F(pselect6) F(epoll_create1) F(epoll_ctl) F(epoll_pwait) F(epoll_pwait2)
 
@@ -279,7 +282,17 @@ static __attribute__((noinline)) long syscall_first(long number, long a, long b,
     return LIBC(syscall)(number, a, b, c, d, e, f);
 }
 
+/* A ring would carry the program's bytes past us. Under the policy of the byte-stream mode the
+ * kernel has none: programs go on by epoll. */
+static int is_without_rings(long number) {
+    return XSOCK_UNLIKELY(policy_wanted) && number == SYS_io_uring_setup && !overlay_inside();
+}
+
 long overlay_syscall(long number, long a, long b, long c, long d, long e, long f) {
+    if (is_without_rings(number)) {
+        errno = ENOSYS;
+        return -1;
+    }
     if (XSOCK_UNLIKELY(fd_any()) && is_one(number)) {
         return syscall_slow(number, a, b, c, d, e, f);
     }

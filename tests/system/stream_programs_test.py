@@ -280,6 +280,27 @@ def test_a_client_of_both_forgets_a_server_that_was_listed_wrongly(xsock, tmp_pa
     assert "1 passed through: unknown-peer" in said, said
 
 
+# libuv asks for its rings so.
+RING = """
+import ctypes, errno
+libc = ctypes.CDLL(None, use_errno=True)
+io_uring_setup = 425
+print(libc.syscall(io_uring_setup, 0, None), errno.errorcode[ctypes.get_errno()])
+"""
+
+
+def test_there_is_no_io_uring_under_a_policy(xsock):
+    def answer(stream):
+        return subprocess.run(command(xsock, stream, sys.executable, "-c", RING), check=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=TIMEOUT).stdout
+    for mode in ("both", "sdp", "tcp"):
+        assert answer(mode) == "-1 ENOSYS\n"
+    without = subprocess.run([xsock, "run", "--", sys.executable, "-c", RING], check=True,
+                             stdout=subprocess.PIPE, text=True, timeout=TIMEOUT).stdout
+    assert without == answer(None), "the kernel's own"
+
+
 def test_a_server_of_sdp_closes_plain_peers(xsock):
     with server(xsock, "sdp") as end:
         with socket.create_connection(("127.0.0.1", end.port)) as plain:

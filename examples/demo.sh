@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # What ./run shows: real files copied over iWARP three ways, a key-value server that sleeps while it
-# is read, an echo server that two lines turn into a DDP one, unmodified programs under the overlay,
-# unmodified RDMA programs with no RDMA device, and the figures beside plain TCP. About a minute, no
-# root, nothing left behind.
+# is read, an echo server that two lines turn into a DDP one, unmodified programs under the overlay
+# and carried by it, unmodified RDMA programs with no RDMA device, and the figures beside plain TCP.
+# About a minute and a half, no root, nothing left behind.
 #   demo.sh [BUILD-DIRECTORY]      (default: build/release)
 # XSOCK_DEMO_MIB: how much to copy (default 300). Exit status: 0 when all worked and was verified.
 set -u -o pipefail
@@ -216,6 +216,70 @@ unmodified() {
     result ok "iperf3 under the overlay, passed through: $(printf %s "$ratios" | sort -n | sed -n 2p) times what it has without (median of 3)"
 }
 
+# Requests per second, from redis-benchmark's lines: SET and GET together.
+redis_rate() {
+    tr '\r' '\n' <"$work/out" | awk '/requests per second/ { sum += 1 / $2; n++ }
+        END { if (n == 2) printf "%.0f", n / sum }'
+}
+
+start_redis() {  # start_redis COMMAND...: sets $port
+    free_port || return
+    "$@" redis-server --port "$port" --bind 127.0.0.1 --save '' --dir "$work" >"$work/log" 2>&1 &
+    server=$!
+    for _ in $(seq 100); do
+        redis-cli -p "$port" ping >"$work/out" 2>&1 && return
+        sleep 0.05
+    done
+    cat "$work/log"
+    return 1
+}
+
+carried() {
+    command -v redis-server redis-benchmark >/dev/null || {
+        result skipped "an unmodified program carried over iWARP: redis is not installed"
+        return
+    }
+    say "An unmodified program carried over iWARP, beside itself without it: redis-benchmark, 3 rounds in turn"
+    local xsock=("$build/tools/xsock" run --stream --summary --)
+    local benchmark=(redis-benchmark -t 'set,get' -n 30000 -c 50 -q)
+    local ratios= sockets=0 round kind why
+    for round in 1 2 3; do
+        local rates=()
+        for kind in plain carried; do
+            local with=()
+            [ $kind = carried ] && with=("${xsock[@]}")
+            start_redis "${with[@]}" || {
+                result FAILED "redis-server: does not start"
+                return
+            }
+            timeout 30 "${with[@]}" "${benchmark[@]}" -p "$port" >"$work/out" 2>&1
+            rates+=("$(redis_rate)")
+            if [ $kind = carried ]; then
+                sockets=$(sed -n 's/^xsock: *\([0-9]*\) carried over iWARP.*/\1/p' "$work/out")
+            elif [ $round = 1 ]; then
+                # What is not carried is told, too: this server is not under xsock.
+                timeout 10 "${xsock[@]}" redis-cli -p "$port" ping >"$work/plain" 2>&1
+            fi
+            stop_server
+        done
+        if [ -z "${rates[0]}" ] || [ -z "${rates[1]}" ] || [ "${sockets:-0}" -lt 50 ]; then
+            tail -n 5 "$work/out"
+            result FAILED "redis-benchmark carried over iWARP"
+            return
+        fi
+        echo "plain ${rates[0]} requests/s, carried ${rates[1]} requests/s, $sockets connections carried"
+        ratios+="$(awk -v a="${rates[1]}" -v b="${rates[0]}" 'BEGIN { printf "%.2f", a / b }')"$'\n'
+    done
+    result ok "redis-benchmark, $sockets connections carried over iWARP: $(printf %s "$ratios" | sort -n | sed -n 2p) times the requests it has without (median of 3)"
+    why=$(sed -n 's/^xsock: *1 passed through: //p' "$work/plain")
+    if grep -q '^PONG$' "$work/plain" && [ -n "$why" ]; then
+        result ok "redis-cli toward a server that is not under xsock: plain TCP, $why"
+    else
+        cat "$work/plain"
+        result FAILED "redis-cli toward a server that is not under xsock"
+    fi
+}
+
 # -- 4. RDMA programs without an RDMA device ---------------------------------------------------------
 
 rdma() {
@@ -280,6 +344,7 @@ copy_files
 key_value
 two_lines
 unmodified
+carried
 rdma
 figures
 

@@ -476,7 +476,7 @@ CASE(read_after_dup2) {
 
 /* A child that runs `use` with a connected socket, and the other end of that. */
 static int connected_child(void (*use)(int fd), pid_t* child) {
-    struct connecting c = {.on = 1};
+    struct connecting c = {.mode = DDPMODE_MESSAGE};
     const int from = listener(&c.address, 1);
     int fd;
     fflush(stdout);

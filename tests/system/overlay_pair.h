@@ -24,10 +24,10 @@
     } while (0)
 #define CHECK_ERROR(call, error) CHECK((call) == -1 && errno == (error))
 
-static inline void ddpmode(int fd) {
-    const int on = DDPMODE_MESSAGE;
-    CHECK(setsockopt(fd, SOL_XSOCK, DDPMODE, &on, sizeof on) == 0);
+static inline void set_ddpmode(int fd, int mode) {
+    CHECK(setsockopt(fd, SOL_XSOCK, DDPMODE, &mode, sizeof mode) == 0);
 }
+static inline void ddpmode(int fd) { set_ddpmode(fd, DDPMODE_MESSAGE); }
 
 /* DDPMODE of a descriptor; -1 when the overlay does not know it. */
 static inline int mode_of(int fd) {
@@ -36,14 +36,14 @@ static inline int mode_of(int fd) {
     return getsockopt(fd, SOL_XSOCK, DDPMODE, &mode, &length) == 0 ? mode : -1;
 }
 
-static inline int listener(struct sockaddr_in* address, int on) {
+static inline int listener(struct sockaddr_in* address, int mode) {
     socklen_t length = sizeof *address;
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     CHECK(fd >= 0);
     memset(address, 0, sizeof *address);
     address->sin_family = AF_INET;
     address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (on) ddpmode(fd);
+    if (mode != DDPMODE_OFF) set_ddpmode(fd, mode);
     CHECK(bind(fd, (struct sockaddr*)address, length) == 0 && listen(fd, 64) == 0);
     CHECK(getsockname(fd, (struct sockaddr*)address, &length) == 0);
     return fd;
@@ -51,25 +51,26 @@ static inline int listener(struct sockaddr_in* address, int on) {
 
 struct connecting {
     struct sockaddr_in address;
-    int on, fd;
+    int mode, fd;
 };
 
 static inline void* connect_it(void* argument) {
     struct connecting* const c = argument;
     c->fd = socket(AF_INET, SOCK_STREAM, 0);
     CHECK(c->fd >= 0);
-    if (c->on) ddpmode(c->fd);
+    if (c->mode != DDPMODE_OFF) set_ddpmode(c->fd, c->mode);
     CHECK(connect(c->fd, (struct sockaddr*)&c->address, sizeof c->address) == 0);
     return NULL;
 }
 
-/* Two connected sockets; in DDPMODE both have started and have exchanged a message. */
-static inline void pair_of(int on, int fds[2]) {
-    struct connecting c = {.on = on};
+/* Two connected sockets in that mode (1: DDPMODE_MESSAGE); both have started and have exchanged a
+ * message. */
+static inline void pair_of(int mode, int fds[2]) {
+    struct connecting c = {.mode = mode};
     pthread_t thread;
-    const int from = listener(&c.address, on);
+    const int from = listener(&c.address, mode);
     char bytes[8];
-    if (on) {
+    if (mode != DDPMODE_OFF) {
         const int require = 1;
         CHECK(setsockopt(from, SOL_XSOCK, DDPREQUIRE, &require, sizeof require) == 0);
     }

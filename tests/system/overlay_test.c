@@ -470,7 +470,7 @@ CASE(use_inherited) {
 
 /* Accept here, serve in a child: start-up is the child's. */
 CASE(served_by_child) {
-    struct connecting c = {.on = 1};
+    struct connecting c = {.mode = DDPMODE_MESSAGE};
     pthread_t thread;
     const int from = listener(&c.address, 1);
     int fd;
@@ -554,7 +554,7 @@ CASE(sent_before_the_end) {
         child = fork();
         CHECK(child >= 0);
         if (child == 0) {
-            struct connecting c = {.address = address, .on = 1};
+            struct connecting c = {.address = address, .mode = DDPMODE_MESSAGE};
             connect_it(&c);
             for (i = 0;; i++) {
                 memset(bytes, i, BYTES);
@@ -723,7 +723,7 @@ CASE(forked_in_a_handler_in_a_transfer) {
         peer = fork(); /* no thread of it polls: it stops in the middle of a message */
         CHECK(peer >= 0);
         if (peer == 0) {
-            struct connecting c = {.address = address, .on = 1};
+            struct connecting c = {.address = address, .mode = DDPMODE_MESSAGE};
             const int small = 4096;
             alarm(30);
             setenv("XSOCK_PROGRESS", "app", 1);

@@ -28,6 +28,8 @@
  * descriptors that share it, if you can; each learns it at its next call otherwise), drop the
  * reference, and make the call through libc. No byte of the stream was taken. */
 #define XSOCK_PLAIN (-3)
+/* Of socket_no_stream: the caller moves the bytes, by socket_send or socket_recv. */
+#define XSOCK_MOVE 1
 
 /* What the thin layer knows of a descriptor's past, for the MPA role (DDPROLE automatic). */
 enum xsock_socket_hint {
@@ -69,8 +71,11 @@ struct mmsghdr;
  * socket_fcntl   F_GETFL, F_SETFL; PASS for others. Every F_SETFL must be passed here.
  * socket_ioctl   FIONREAD, FIONBIO, SIOCATMARK, SIOCOUTQ; PASS for others.
  * socket_no_stream
- *                For sendfile, splice, tee, copy_file_range and the like, `writing` or reading: -1
- *                with EOPNOTSUPP on a message socket, else PASS or PLAIN.
+ *                For sendfile, splice, tee, copy_file_range and the like, `writing` or reading:
+ * MOVE on a byte stream, -1 with EOPNOTSUPP on a message socket, else PASS or PLAIN.
+ * socket_keep_error
+ *                A call of several steps answers what the first of them did: the errno of the one
+ *                that failed is for the next call.
  * socket_endpoint
  *                Behind xsock_fd_endpoint().
  * socket_mode_text
@@ -129,6 +134,7 @@ struct mmsghdr;
     F(int, socket_ioctl,                                                                           \
       (struct xsock_socket * sock, int fd, unsigned long request, void* argument))                 \
     F(int, socket_no_stream, (struct xsock_socket * sock, int fd, int writing))                    \
+    F(void, socket_keep_error, (struct xsock_socket * sock, int error))                            \
     F(struct xsock_ep*, socket_endpoint,                                                           \
       (struct xsock_socket * sock, int fd, struct xsock_cq* send_cq, struct xsock_cq* recv_cq))    \
     F(const char*, socket_mode_text, (struct xsock_socket * sock))                                 \

@@ -221,24 +221,3 @@ int overlay_sendmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags
     }
     return LIBC(sendmmsg)(fd, messages, count, flags);
 }
-
-/* ---- from descriptor to descriptor, inside the kernel -------------------------------------------
- */
-ssize_t overlay_sendfile(int out, int in, off_t* offset, size_t count) {
-    OVERLAY(ssize_t, out, engine->socket_no_stream(sock, out, 1));
-    OVERLAY(ssize_t, in, engine->socket_no_stream(sock, in, 0));
-    return LIBC(sendfile)(out, in, offset, count);
-}
-
-ssize_t overlay_sendfile64(int out, int in, off64_t* offset, size_t count) {
-    OVERLAY(ssize_t, out, engine->socket_no_stream(sock, out, 1));
-    OVERLAY(ssize_t, in, engine->socket_no_stream(sock, in, 0));
-    return LIBC(sendfile64)(out, in, offset, count);
-}
-
-ssize_t overlay_splice(int in, off64_t* in_at, int out, off64_t* out_at, size_t count,
-                       unsigned flags) {
-    OVERLAY(ssize_t, out, engine->socket_no_stream(sock, out, 1));
-    OVERLAY(ssize_t, in, engine->socket_no_stream(sock, in, 0));
-    return LIBC(splice)(in, in_at, out, out_at, count, flags);
-}

@@ -110,11 +110,12 @@
          "sends one message; a started descriptor in SCM_RIGHTS is EOPNOTSUPP")                    \
     CALL(sendmmsg, int, (int fd, struct mmsghdr* messages, unsigned count, int flags),             \
          "sends several messages")                                                                 \
-    CALL(sendfile, ssize_t, (int out, int in, off_t* offset, size_t count), "EOPNOTSUPP")          \
-    CALL(sendfile64, ssize_t, (int out, int in, off64_t* offset, size_t count), "EOPNOTSUPP")      \
+    CALL(sendfile, ssize_t, (int out, int in, off_t* offset, size_t count),                        \
+         "EOPNOTSUPP; on a byte stream the bytes go through a buffer here")                        \
+    CALL(sendfile64, ssize_t, (int out, int in, off64_t* offset, size_t count), "as sendfile")     \
     CALL(splice, ssize_t,                                                                          \
          (int in, off64_t* in_at, int out, off64_t* out_at, size_t count, unsigned flags),         \
-         "EOPNOTSUPP")                                                                             \
+         "as sendfile")                                                                            \
     KEEP(pwrite, "ESPIPE on any socket")                                                           \
     KEEP(pwritev, "ESPIPE on any socket")                                                          \
     KEEP(tee, "takes pipes only")                                                                  \

@@ -199,6 +199,10 @@ int socket_no_stream(xsock_socket* handle, int fd, int writing) noexcept {
     return guarded(-1, [&] { return Socket::of(handle)->no_stream(fd, writing != 0); });
 }
 
+void socket_keep_error(xsock_socket* handle, int error) noexcept {
+    Socket::of(handle)->keep_error(error);
+}
+
 xsock_ep* socket_endpoint(xsock_socket* handle, int, xsock_cq* send_cq,
                           xsock_cq* recv_cq) noexcept {
     return guarded<xsock_ep*>(nullptr,

@@ -290,7 +290,8 @@ int Socket::ioctl(int fd, unsigned long request, void* argument) {
 
 int Socket::no_stream(int fd, bool writing) {
     const int answer = ensure_open(fd, 0, writing);
-    return answer != 0 ? answer : no(EOPNOTSUPP);
+    if (answer != 0) return answer;
+    return options_.mode == DDPMODE_STREAM ? XSOCK_MOVE : no(EOPNOTSUPP);
 }
 
 void Socket::keep_error(int error) noexcept {

@@ -7,7 +7,9 @@ exit summaries say.
 import contextlib
 import json
 import os
+import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -88,6 +90,54 @@ count = 1
 while some := c.recv(1 << 20):
     count += len(some)
 print(count)
+"""
+
+# Sends a file by sendfile(), and copies what comes back to another by splice(), through a pipe.
+SENDS_A_FILE = """
+import ctypes, os, socket, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def splice(one, other, count):
+    n = libc.splice(one, None, other, None, ctypes.c_size_t(count), 0)
+    assert n >= 0, os.strerror(ctypes.get_errno())
+    return n
+name = sys.argv[2]
+c = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+size = left = os.stat(name).st_size
+c.sendall(size.to_bytes(4, "big"))
+with open(name, "rb") as file:
+    assert c.sendfile(file) == size and file.tell() == size
+pipe, into = os.pipe()
+with open(name + ".back", "wb") as back:
+    while left:
+        part = splice(c.fileno(), into, left)
+        assert part > 0, "the end, %d bytes left" % left
+        left -= part
+        while part:
+            part -= splice(pipe, back.fileno(), part)
+    assert splice(c.fileno(), into, 1) == 0, "the end"
+"""
+
+NGINX = """
+daemon off;
+worker_processes 2;
+{user}
+pid {folder}/nginx.pid;
+error_log {folder}/error.log;
+events {{ }}
+http {{
+    access_log {folder}/access.log;
+    sendfile on;
+    tcp_nopush on;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    server {{
+        listen 127.0.0.1:{port};
+        root {folder};
+    }}
+}}
 """
 
 
@@ -171,6 +221,47 @@ def test_what_a_program_sent_arrives_though_it_ends(xsock, how):
     finally:
         reader.kill()
     assert (out.strip(), reader.returncode) == (str(256 * 1200), 0), said
+
+
+def test_a_file_is_sent_and_copied_back(xsock, tmp_path):
+    sent = tmp_path / "file"
+    sent.write_bytes(random.Random(1).randbytes(5_000_000))
+    with server(xsock, "sdp") as end:
+        assert carried(client(xsock, "sdp", end.port, str(sent), text=SENDS_A_FILE)) == 1
+        end.end(xsock, "sdp")
+    assert (tmp_path / "file.back").read_bytes() == sent.read_bytes()
+
+
+def test_nginx_sends_files(xsock, tmp_path):
+    nginx = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin")
+    if nginx is None or shutil.which("curl") is None:
+        pytest.skip("nginx or curl is not there")
+    large = random.Random(2).randbytes(5_000_000)
+    (tmp_path / "large").write_bytes(large)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    (tmp_path / "nginx.conf").write_text(NGINX.format(
+        folder=tmp_path, port=port, user="user root;" if os.getuid() == 0 else ""))
+    with subprocess.Popen(
+            command(xsock, "sdp", nginx, "-e", str(tmp_path / "error.log"), "-p", str(tmp_path),
+                    "-c", str(tmp_path / "nginx.conf")),
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as program:
+        try:
+            curl = ["curl", "-sS", "--fail", "--retry", "20", "--retry-connrefused",
+                    "--retry-delay", "1"]
+            address = "http://127.0.0.1:%d/large" % port
+            for n in range(3):
+                got = tmp_path / ("got%d" % n)
+                done = subprocess.run(
+                    command(xsock, "sdp", *curl, "-r", "%d-" % n, "-o", str(got), address),
+                    stderr=subprocess.PIPE, text=True, timeout=TIMEOUT, check=False)
+                assert done.returncode == 0 and carried(done.stderr) >= 1, done.stderr
+                assert got.read_bytes() == large[n:]
+        finally:
+            program.terminate()
+            said = program.communicate(timeout=TIMEOUT)[1]
+    errors = (tmp_path / "error.log").read_text()
+    assert "sendfile" not in errors and carried(said) >= 1, (said, errors)
 
 
 def test_a_server_of_both_takes_each_peer_as_it_comes(xsock):

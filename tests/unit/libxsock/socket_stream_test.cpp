@@ -683,6 +683,33 @@ TEST(SockStream, a_small_buffer_limits_what_waits) {
     EXPECT_GE(p.server.readable_bytes(), 4000);
 }
 
+TEST(SockStream, sendfile_is_left_to_the_caller) {
+    Pair p(Kind::stream);
+    for (const int writing : {0, 1}) {
+        EXPECT_EQ(engine().socket_no_stream(p.client.handle(), p.client.fd(), writing), XSOCK_MOVE);
+    }
+    Sock fresh = Sock::fresh();
+    ASSERT_EQ(fresh.set(DDPMODE, DDPMODE_STREAM), 0);
+    EXPECT_EQ(engine().socket_no_stream(fresh.handle(), fresh.fd(), 1), XSOCK_PASS);
+}
+
+TEST(SockStream, an_error_that_is_kept_is_told_next) {
+    Pair p(Kind::stream);
+    EXPECT_EQ(p.server.send("x"), 1);
+    engine().socket_keep_error(p.server.handle(), ECONNRESET);
+    EXPECT_EQ(p.server.error(), 0) << "it has not ended";
+    const linger now{1, 0};
+    p.client.set(SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    p.client.close();
+    EXPECT_TRUE(soon([&] { return p.server.error() == ECONNRESET; }));
+    engine().socket_keep_error(p.server.handle(), EAGAIN);
+    engine().socket_keep_error(p.server.handle(), EPIPE);
+    EXPECT_EQ(p.server.error(), 0) << "those are told by each call";
+    engine().socket_keep_error(p.server.handle(), ETIMEDOUT);
+    EXPECT_EQ(result(p.server.send("x")), "!ETIMEDOUT");
+    EXPECT_EQ(result(p.server.send("x")), "!EPIPE");
+}
+
 TEST(SockStream, private_data_are_not_the_programs) {
     Sock s = Sock::fresh();
     ASSERT_EQ(s.set(DDPMODE, DDPMODE_STREAM), 0);

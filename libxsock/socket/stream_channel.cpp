@@ -347,6 +347,10 @@ int StreamChannel::end_error(int error) noexcept {
 
 void StreamChannel::on_ended() noexcept {
     Channel::on_ended();
+    {
+        const std::lock_guard hold(lock_);
+        life_ = Life::over;  // also of one that never started: close() waits for nothing
+    }
     release();
 }
 

@@ -2,6 +2,7 @@
 #include "libxsock/overlay/policy.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,10 +48,13 @@ static int apply(int fd, int listening, const struct sockaddr* address, socklen_
         summary_plain(mode == XSOCK_POLICY_TCP ? "policy-tcp" : "unknown-peer");
         return 0;
     }
-    if (set(fd, DDPMODE, DDPMODE_STREAM) == 0 && mode == XSOCK_POLICY_SDP) {
-        return set(fd, DDPREQUIRE, 1);
+    if (set(fd, DDPMODE, DDPMODE_STREAM) != 0) {
+        return fd_has(fd) || mode != XSOCK_POLICY_SDP ? 0 : -1;
     }
-    return fd_has(fd) || mode != XSOCK_POLICY_SDP ? 0 : -1;
+    if (mode == XSOCK_POLICY_SDP) return set(fd, DDPREQUIRE, 1);
+    /* The server is known to take it, and accepts when it comes to that: as with TCP, however long
+     * that takes. */
+    return listening ? 0 : set(fd, DDPSTARTUP, INT_MAX);
 }
 
 int policy_listen_slow(int fd) {

@@ -161,10 +161,10 @@ def carried(said):
 
 
 class Server:
-    def __init__(self, xsock, stream, policy=None, environment=None):
+    def __init__(self, xsock, stream, policy=None, environment=None, text=SERVER):
         self.said = None
         self.process = subprocess.Popen(
-            command(xsock, stream, sys.executable, "-c", SERVER, policy=policy),
+            command(xsock, stream, sys.executable, "-c", text, policy=policy),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=dict(os.environ, **(environment or {})))
         self.port = int(self.process.stdout.readline())
@@ -309,6 +309,17 @@ def test_a_client_of_both_does_not_believe_a_server_that_was_killed(xsock):
             answer.start()
             assert carried(client(xsock, "both", end.port, "hello")) == 0
             answer.join()
+
+
+# Longer than start-up may take otherwise.
+LATE_ACCEPT = SERVER.replace("word = b", "import time; time.sleep(11); word = b", 1)
+
+
+def test_a_client_of_both_waits_as_long_as_the_server_needs_to_accept(xsock):
+    with server(xsock, "both", text=LATE_ACCEPT) as end:
+        assert carried(client(xsock, "both", end.port, "end")) == 1
+        _, said = end.process.communicate(timeout=TIMEOUT)
+        assert end.process.returncode == 0 and carried(said) == 2, said
 
 
 def children(pid):

@@ -4,6 +4,8 @@
 #include <array>
 #include <functional>
 #include <iterator>
+#include <new>
+#include <vector>
 
 #include "base/poll_batch.hpp"
 #include "libxsock/api.hpp"
@@ -63,8 +65,24 @@ int poll_into(Cq& cq, xsock_wc* wc, int max) {
     return total;
 }
 
-/// The first batch only where `at_least` completions wait.
+/// More than a batch at once: another thread must not take what this one needs besides.
+int take_many(Cq& cq, xsock_wc* wc, int max, int at_least) {
+    constexpr int kMostMany = 1024;
+    std::vector<Wc> taken(static_cast<std::size_t>(std::min(max, std::max(at_least, kMostMany))));
+    const std::size_t n = cq.take(taken, static_cast<std::size_t>(at_least));
+    for (std::size_t i = 0; i < n; ++i) convert(taken[i], wc[i]);
+    return static_cast<int>(n);
+}
+
+/// The first batch only where `at_least` completions wait. Without memory for more than that, the
+/// others may be taken by other threads.
 int take_into(Cq& cq, xsock_wc* wc, int max, int at_least) {
+    if (at_least > static_cast<int>(kBatch)) {
+        try {
+            return take_many(cq, wc, max, at_least);
+        } catch (const std::bad_alloc&) {
+        }
+    }
     WcBatch<kBatch> batch;
     int total = 0;
     while (total < max) {

@@ -56,8 +56,11 @@ Chunk* ByteStream::tail_for(std::size_t bytes) {
     const std::size_t header = wire_.header_bytes();
     if (tail != nullptr && !is_full(*tail)) {
         if (tail->room() >= std::min(bytes, wire_.payload_limit() - tail->size())) return tail;
-        if (tail == tx_.chunks.first()) return grow(tail, bytes);
-        if (tail->room() > 0) return tail;
+        if (tail == tx_.chunks.first()) {
+            if (Chunk* const larger = grow(tail, bytes)) return larger;
+        } else if (tail->room() > 0) {
+            return tail;
+        }
     }
     const bool alone = tx_.chunks.empty();
     // One urgent byte behind another is often all that there is.

@@ -281,6 +281,17 @@ TEST(ByteStream, what_is_sent_ahead_of_start_up_goes_in_messages_that_the_peer_t
     }
 }
 
+// The chunk that was divided has no room, and is as large as one may be now.
+TEST(ByteStream, more_follows_a_chunk_that_was_divided) {
+    StreamPair p(StreamPair::NotStarted{}, {}, {.buffer_bytes = 8192, .receive_bytes = 65'536});
+    std::string text = bytes_of(65'430);
+    ASSERT_EQ(p.a.send(text), text.size());
+    p.start();
+    while (!p.a.tx().empty()) p.a.done();
+    ASSERT_GT(p.a.stream.send_queued(), 0u) << "for want of credit";
+    EXPECT_EQ(p.a.send(bytes_of(10'000)), 10'000u);
+}
+
 TEST(ByteStream, no_memory_to_divide_what_was_sent_ahead_of_start_up_is_an_error) {
     StreamPair p(StreamPair::NotStarted{}, {}, {.buffer_bytes = 1000});
     p.a.send(bytes_of(5000));

@@ -9,6 +9,8 @@
 #include <atomic>
 #include <cerrno>
 #include <cinttypes>
+#include <climits>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -77,14 +79,17 @@ std::optional<Entry> parse(const char* name) {
     return e;
 }
 
-/// The process still runs. Of another PID namespace that cannot be told.
+/// The process still runs. Of another PID namespace that cannot be told; where /proc does not show
+/// it, there is one of that number.
 bool is_alive(const Entry& e) {
-    return e.pid_namespace == own_pid_namespace() && e.start_time != 0 &&
-           process_start_time(e.pid) == e.start_time;
+    if (e.pid_namespace != own_pid_namespace() || e.pid > INT_MAX) return false;
+    const std::uint64_t start = process_start_time(e.pid);
+    if (start != 0) return start == e.start_time;
+    return e.pid != 0 && (kill(static_cast<pid_t>(e.pid), 0) == 0 || errno == EPERM);
 }
 
 bool is_left_behind(const Entry& e) {
-    return e.pid_namespace == own_pid_namespace() && process_start_time(e.pid) != e.start_time;
+    return e.pid_namespace == own_pid_namespace() && !is_alive(e);
 }
 
 template <typename F>

@@ -91,7 +91,8 @@ struct mmsghdr;
  * socket_started 0: its bytes are still the kernel's alone (fresh, listening, undecided); 1:
  *                start-up has begun in this process; 2: in its parent, before fork(). Wait-free.
  * socket_drain   Before exec*(): sends what all sockets have queued, for as long as exit() would
- *                wait when `timeout_ms` is negative. Closes nothing.
+ *                wait when `timeout_ms` is negative, and takes listeners back from the registry.
+ *                Closes nothing.
  * socket_exit    Before _exit(): ends all connections, as exit() does.
  * socket_copy    Copies between the program's memory and the caller's. 0; -1 with EFAULT where the
  *                program's is not mapped, or not writable. Async-signal-safe.

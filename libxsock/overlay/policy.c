@@ -36,16 +36,22 @@ static int set(int fd, int name, int value) {
     return overlay_setsockopt(fd, SOL_XSOCK, name, &value, sizeof value);
 }
 
-static int apply(int fd, int listening, const struct sockaddr* address, socklen_t length) {
+/* A server that starts and hands its listening socket to another program (socket activation, a
+ * re-executed server): asked when that one accepts. */
+enum asked { ASKED_CONNECT, ASKED_LISTEN, ASKED_ACCEPT };
+
+static int apply(int fd, enum asked asked, const struct sockaddr* address, socklen_t length) {
     const struct xsock_engine* const engine = xsock_engine_open();
     int mode;
     int before;
     if (engine == NULL) return 0; /* told by the log */
     before = overlay_begin();
-    mode = engine->socket_policy(program, listening, address, length);
+    mode = engine->socket_policy(program, asked != ASKED_CONNECT, address, length);
     overlay_end(before);
     if (mode == XSOCK_POLICY_TCP || mode == XSOCK_POLICY_UNKNOWN_PEER) {
-        summary_plain(mode == XSOCK_POLICY_TCP ? "policy-tcp" : "unknown-peer");
+        if (asked != ASKED_ACCEPT) {
+            summary_plain(mode == XSOCK_POLICY_TCP ? "policy-tcp" : "unknown-peer");
+        }
         return 0;
     }
     if (set(fd, DDPMODE, DDPMODE_STREAM) != 0) {
@@ -54,20 +60,28 @@ static int apply(int fd, int listening, const struct sockaddr* address, socklen_
     if (mode == XSOCK_POLICY_SDP) return set(fd, DDPREQUIRE, 1);
     /* The server is known to take it, and accepts when it comes to that: as with TCP, however long
      * that takes. */
-    return listening ? 0 : set(fd, DDPSTARTUP, INT_MAX);
+    return asked != ASKED_CONNECT ? 0 : set(fd, DDPSTARTUP, INT_MAX);
 }
 
-int policy_listen_slow(int fd) {
+static int apply_to_listener(int fd, enum asked asked) {
     struct sockaddr_storage local;
     socklen_t length = sizeof local;
     const int saved = errno;
     int result = 0;
     if (!overlay_inside() && is_tcp(fd) &&
         LIBC(getsockname)(fd, (struct sockaddr*)&local, &length) == 0) {
-        result = apply(fd, 1, (const struct sockaddr*)&local, length);
+        result = apply(fd, asked, (const struct sockaddr*)&local, length);
     }
     if (result == 0) errno = saved;
     return result;
+}
+
+int policy_listen_slow(int fd) { return apply_to_listener(fd, ASKED_LISTEN); }
+
+void policy_accept_slow(int fd) {
+    const int saved = errno;
+    if (!fd_has(fd) && option(fd, SO_ACCEPTCONN) == 1) apply_to_listener(fd, ASKED_ACCEPT);
+    errno = saved;
 }
 
 /* One that has a peer, or is getting one, stays as it is: its mode is for connections to come. */
@@ -77,7 +91,7 @@ int policy_connect_slow(int fd, const struct sockaddr* address, socklen_t length
     if (!overlay_inside() && overlay_hint_of(fd) == XSOCK_HINT_NONE && address != NULL &&
         length >= sizeof(sa_family_t) &&
         (address->sa_family == AF_INET || address->sa_family == AF_INET6) && is_tcp(fd)) {
-        result = apply(fd, 0, address, length);
+        result = apply(fd, ASKED_CONNECT, address, length);
     }
     if (result == 0) errno = saved;
     return result;

@@ -19,12 +19,19 @@ void policy_init(void);
 int policy_listen_slow(int fd);
 int policy_connect_slow(int fd, const struct sockaddr* address, socklen_t length);
 
+/* For a listening socket that this program has inherited. */
+void policy_accept_slow(int fd);
+
 /* Before the program's call, on a descriptor without a handle. */
 static inline int policy_listen(int fd) {
     return __builtin_expect(policy_wanted, 0) ? policy_listen_slow(fd) : 0;
 }
 static inline int policy_connect(int fd, const struct sockaddr* address, socklen_t length) {
     return __builtin_expect(policy_wanted, 0) ? policy_connect_slow(fd, address, length) : 0;
+}
+
+static inline void policy_accept(int fd) {
+    if (__builtin_expect(policy_wanted, 0)) policy_accept_slow(fd);
 }
 
 #endif /* XSOCK_OVERLAY_POLICY_H */

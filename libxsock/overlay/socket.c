@@ -87,12 +87,14 @@ static int accept_on_sock(int fd, struct sockaddr* address, socklen_t* length, i
 
 int overlay_accept(int fd, struct sockaddr* address, socklen_t* length) {
     int result;
+    policy_accept(fd);
     if (fd_has(fd) && accept_on_sock(fd, address, length, 0, &result)) return result;
     return keep_accepted(LIBC(accept)(fd, address, length), NULL);
 }
 
 int overlay_accept4(int fd, struct sockaddr* address, socklen_t* length, int flags) {
     int result;
+    policy_accept(fd);
     if (fd_has(fd) && accept_on_sock(fd, address, length, flags, &result)) return result;
     return keep_accepted(LIBC(accept4)(fd, address, length, flags), NULL);
 }

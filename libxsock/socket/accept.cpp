@@ -29,7 +29,7 @@ void Socket::begin_listening(int fd) {
 
 // Also in a child that goes on with its parent's socket.
 void Socket::publish_listener(int fd) noexcept {
-    if (options_.mode == DDPMODE_STREAM) listener_entry_.publish(fd);
+    if (options_.mode == DDPMODE_STREAM && !listener_.is_shut()) listener_entry_.publish(fd);
 }
 
 // As TCP: ends accept() in other threads, unless only the sending half is meant, of which a

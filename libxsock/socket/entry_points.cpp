@@ -237,7 +237,10 @@ int socket_copy(void* to, const void* from, size_t length) noexcept {
     return there ? 0 : fail(EFAULT);
 }
 
-void socket_drain(int timeout_ms) noexcept { runtime::flush(timeout_ms); }
+void socket_drain(int timeout_ms) noexcept {
+    sockets::ListenerEntry::withdraw_all();
+    runtime::flush(timeout_ms);
+}
 
 void socket_exit() noexcept { runtime::drain(); }
 

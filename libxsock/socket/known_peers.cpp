@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "libxsock/socket/known_peers.hpp"
 
+#include <array>
 #include <cstdint>
 #include <mutex>
 #include <new>
-#include <vector>
 
 #include "base/listener_registry.hpp"
 #include "transport/descriptors.hpp"
@@ -22,8 +22,8 @@ struct Asked {
 
 constexpr std::size_t kMost = 256;  // the oldest goes
 
-std::mutex mutex;  // guards all below
-std::vector<Asked> asked;
+std::mutex mutex;                // guards all below
+std::array<Asked, kMost> asked;  // port 0: none
 std::size_t next_to_go = 0;
 
 Asked* find(const IpEndpoint& peer) noexcept {
@@ -40,11 +40,7 @@ bool note(const IpEndpoint& peer, std::uint64_t cookie) {
         if (known->cookie != cookie) *known = {peer, cookie, false};
         return !known->wrong;
     }
-    if (asked.size() < kMost) {
-        asked.push_back({peer, cookie, false});
-    } else {
-        asked[next_to_go++ % kMost] = {peer, cookie, false};
-    }
+    asked[next_to_go++ % kMost] = {peer, cookie, false};
     return true;
 }
 

@@ -329,16 +329,19 @@ int Socket::shutdown(int fd, int how) {
     return 0;
 }
 
-// Waits for the Request of a peer that will send one: that takes no longer than start-up may. 0: it
-// has begun; or what the call answers.
+// Waits for the Request of a peer that will send one, if calls on this socket may wait, no longer
+// than start-up may take. 0: it has begun; or what the call answers.
 int Socket::decide_for_good(int fd) {
     if (decide(fd, true) != 0) return -1;
-    while (phase() == Phase::undecided) {
+    if (phase() == Phase::undecided && blocking(0)) {
         begin_watch(fd);
         const auto waited = wait(
-            *progress(), [this] { return phase() != Phase::undecided; }, 0);
-        if (waited != PollGroup::Waited::done) return fail_wait(waited, EAGAIN);
+            *progress(), [this] { return phase() != Phase::undecided; }, options_.startup_limit());
+        if (waited == PollGroup::Waited::interrupted) return fail_wait(waited, EAGAIN);
     }
+    progress()->locked([this](PollCycle&) {
+        if (phase() == Phase::undecided) fall_back_to_tcp("fallback-server-first");
+    });
     return phase() == Phase::plain ? XSOCK_PLAIN : 0;
 }
 

@@ -29,11 +29,6 @@ void set_int(int fd, int level, int name, int value) noexcept {
     setsockopt(fd, level, name, &value, sizeof value);
 }
 
-/// The peer does not speak our language; not that it has gone.
-bool is_refusal(int error) noexcept {
-    return error == EPROTO || error == ECONNREFUSED || error == ETIMEDOUT;
-}
-
 }  // namespace
 
 void reset_start_lock() noexcept { new (&beginning) std::mutex; }
@@ -195,6 +190,8 @@ int Socket::begin(int fd, ConnectAttr::Role role) {
         mode_changed();
         throw;
     }
+    // For threads that began to wait between the two phases.
+    if (starts_behind(phase())) wake(kWritable);
     keep_from_exec(fd);
     poller->ensure_thread();
     return 0;
@@ -226,18 +223,22 @@ int Socket::connect(int fd, const sockaddr* address, socklen_t length) {
         case Phase::connecting:
         case Phase::starting:
             if (foreign()) return inherited();
+            if (starts_behind(phase())) return no(EISCONN);
             if (!blocks) {
                 progress()->poll();
+                if (phase() == Phase::ended) break;
                 return no(is_usable() ? EISCONN : EALREADY);
             }
             return wait_started();
         case Phase::open:
             return foreign() ? inherited() : no(EISCONN);
-        case Phase::ended: {
-            if (foreign()) return inherited();
-            const int error = channel_->take_error();
-            return no(error != 0 ? error : opened_.load() ? EISCONN : ECONNABORTED);
-        }
+        case Phase::ended:
+            break;
+    }
+    if (phase() == Phase::ended) {
+        if (foreign()) return inherited();
+        const int error = channel_->take_error();
+        return no(error != 0 ? error : opened_.load() ? EISCONN : ECONNABORTED);
     }
     if (address != nullptr && length >= sizeof address->sa_family &&
         address->sa_family == AF_UNSPEC) {
@@ -340,7 +341,8 @@ void Socket::on_state(const PolledQp& connection, QpState state) {
             break;
     }
     int error = connection.error();
-    if (phase() == Phase::starting && connect_to_.port != 0 && is_refusal(error)) {
+    // Also one that just closed: it may not speak our language.
+    if (phase() == Phase::starting && connect_to_.port != 0 && error != ENOMEM) {
         forget_peer(connect_to_);
     }
     error = channel_->end_error(error);

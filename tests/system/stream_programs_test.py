@@ -382,6 +382,46 @@ def test_a_client_of_both_forgets_a_server_that_was_listed_wrongly(xsock, tmp_pa
     assert "1 passed through: unknown-peer" in said, said
 
 
+# Listens, and becomes another program that has the listening socket.
+REPLACED = """
+import os, socket, sys
+s = socket.create_server(("127.0.0.1", 0))
+s.set_inheritable(True)
+print(s.getsockname()[1], flush=True)
+sys.stdin.readline()
+os.execv(sys.executable, [sys.executable, "-c", sys.argv[1], str(s.fileno())])
+"""
+HAS_LISTENER = SERVER.replace('s = socket.create_server(("127.0.0.1", 0))',
+                              "s = socket.socket(fileno=int(sys.argv[1]))").replace(
+                                  "print(s.getsockname()[1], flush=True)", 'print("here", flush=True)')
+
+
+@pytest.mark.parametrize("after", ["both", None])
+def test_a_server_that_executes_another_program_is_listed_only_if_that_one_takes_it(xsock, after):
+    text = REPLACED if after else REPLACED.replace("os.execv(", 'os.execve(').replace(
+        "str(s.fileno())])", 'str(s.fileno())], {"PATH": "/usr/bin:/bin"})')
+    program = subprocess.Popen(
+        command(xsock, "both", sys.executable, "-c", text, HAS_LISTENER),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        port = int(program.stdout.readline())
+        assert peer(xsock, port) == "sdp"
+        program.stdin.write("go\n")
+        program.stdin.flush()
+        assert program.stdout.readline() == "here\n"
+        first = carried(client(xsock, "both", port, "first"))
+        if after:  # it may be carried, if accept() was there before it
+            assert peer(xsock, port) == "sdp"
+            assert carried(client(xsock, "both", port, "pattern")) == 1
+        else:
+            assert first == 0 and peer(xsock, port) == "unlisted"
+        client(xsock, "both", port, "end")
+        program.communicate(timeout=TIMEOUT)
+    finally:
+        program.kill()
+    assert program.returncode == 0
+
+
 # libuv asks for its rings so.
 RING = """
 import ctypes, errno

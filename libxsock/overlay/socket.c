@@ -101,17 +101,21 @@ int overlay_accept4(int fd, struct sockaddr* address, socklen_t* length, int fla
 
 int overlay_note_accepted(int fd) { return keep_accepted(fd, NULL); }
 
+/* Once for each socket: programs call connect() again to learn what became of it. */
+static void note_connecting(int fd) {
+    if (overlay_hint_of(fd) == XSOCK_HINT_CONNECTED) return;
+    overlay_hint(fd, XSOCK_HINT_CONNECTED);
+    summary_count(SUMMARY_CONNECTED, fd);
+}
+
 void overlay_note_connected(int fd, int result) {
-    if (result == 0 || errno == EINPROGRESS || errno == EINTR) {
-        overlay_hint(fd, XSOCK_HINT_CONNECTED);
-        summary_count(SUMMARY_CONNECTED, fd);
-    }
+    if (result == 0 || errno == EINPROGRESS || errno == EINTR) note_connecting(fd);
 }
 
 int overlay_connect(int fd, const struct sockaddr* address, socklen_t length) {
     int result;
     if (!fd_has(fd) && policy_connect(fd, address, length) != 0) return -1;
-    if (fd_has(fd)) summary_count(SUMMARY_CONNECTED, fd);
+    if (fd_has(fd)) note_connecting(fd);
     OVERLAY(int, fd, engine->socket_connect(sock, fd, address, length));
     result = LIBC(connect)(fd, address, length);
     overlay_note_connected(fd, result);

@@ -272,6 +272,25 @@ def test_a_server_of_both_takes_each_peer_as_it_comes(xsock):
         assert carried(said) == 3 and "1 passed through: fallback-not-mpa" in said, said
 
 
+# As hiredis learns what became of its connection.
+CONNECTS_AGAIN = """
+import select, socket, sys
+c = socket.socket()
+c.setblocking(False)
+to = ("127.0.0.1", int(sys.argv[1]))
+while c.connect_ex(to) not in (0, 106):
+    select.select([], [c], [])
+"""
+
+
+@pytest.mark.parametrize("stream", ["tcp", "sdp"])
+def test_a_connection_is_counted_once_however_often_connect_is_called(xsock, stream):
+    with server(xsock, "sdp" if stream == "sdp" else None) as end:
+        said = client(xsock, stream, end.port, "", text=CONNECTS_AGAIN)
+        assert "1 TCP sockets in 1 process: 1 connected" in said, said
+        end.end(xsock, stream if stream == "sdp" else None)
+
+
 def test_a_client_of_both_stays_plain_toward_a_peer_that_is_not_known(xsock):
     with server(xsock, None) as end:
         said = client(xsock, "both", end.port, "pattern")

@@ -379,6 +379,51 @@ TEST(SockStreamStart, the_mark_of_a_syn) {
 
 // ---- peers that cannot --------------------------------------------------------------------
 
+TEST(SockStreamStart, connect_again_tells_why_the_first_one_failed) {
+    for (const bool stream : {false, true}) {
+        Sock nobody = Sock::fresh(), client = Sock::fresh();
+        EXPECT_EQ(nobody.bind_and_listen(), 0);
+        const int port = nobody.port();
+        nobody.close();
+        if (stream) {
+            EXPECT_EQ(client.set(DDPMODE, DDPMODE_STREAM), 0);
+        }
+        client.nonblocking();
+        EXPECT_EQ(result(client.connect(port)), "!EINPROGRESS");
+        std::string again;
+        EXPECT_TRUE(soon([&] {
+            again = result(client.connect(port));
+            return again != "!EALREADY";
+        }));
+        EXPECT_EQ(again, "!ECONNREFUSED") << stream;
+    }
+}
+
+TEST(SockStreamStart, connect_again_behind_one_that_succeeded) {
+    for (const bool blocking : {false, true}) {
+        Ends e(Kind::each_as_it_comes);
+        EXPECT_EQ(e.client.connect(e.listener.port()), 0);
+        e.client.nonblocking(!blocking);
+        EXPECT_EQ(result(e.client.connect(e.listener.port())), "!EISCONN") << "start-up is behind";
+        EXPECT_EQ(e.client.send(std::string("x")), 1);
+        Sock server = e.listener.accept();
+        EXPECT_EQ(take(server, 1), "x");
+        EXPECT_TRUE(soon([&] { return e.client.status().state == XSOCK_STATUS_OPEN; }));
+        EXPECT_EQ(result(e.client.connect(e.listener.port())), "!EISCONN");
+    }
+}
+
+TEST(SockStreamStart, a_shutdown_that_may_not_wait_makes_a_silent_peer_plain) {
+    Ends e(Kind::each_as_it_comes);
+    RawPeer client(RawPeer::Connected{marked_client(e.listener.port())});
+    Sock server = e.listener.accept(SOCK_NONBLOCK);
+    EXPECT_EQ(server.shutdown(SHUT_WR), 0);
+    EXPECT_TRUE(server.plain());
+    std::string rest;
+    EXPECT_TRUE(client.hear_end(rest));
+    EXPECT_EQ(rest, "");
+}
+
 // A peer that does not speak MPA, and one that leaves.
 TEST(SockStreamStart, a_peer_that_cannot_is_a_reset_at_the_first_use) {
     for (const std::string said : {"220 ready\r\n and more than a key\r\n", ""}) {

@@ -247,7 +247,7 @@ TEST(SockStreamStart, a_marked_client_that_speaks_something_else_is_plain_at_onc
 TEST(SockStreamStart, a_marked_client_that_is_silent_becomes_plain_in_time) {
     for (const bool blocking : {true, false}) {
         Ends e(Kind::each_as_it_comes);
-        ASSERT_EQ(e.listener.set(DDPSTARTUP, 200), 0);
+        ASSERT_EQ(e.listener.set(DDPSTARTUP, 1000), 0);
         RawPeer client(RawPeer::Connected{marked_client(e.listener.port())});
         Sock server = e.listener.accept(blocking ? 0 : SOCK_NONBLOCK);
         if (!blocking) {

@@ -16,3 +16,9 @@ def pytest_sessionfinish(session, exitstatus):
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if exitstatus == pytest.ExitCode.OK and "passed" not in reporter.stats:
         session.exitstatus = SKIPPED
+
+
+@pytest.fixture(name="xsock", scope="session")
+def xsock_fixture(pytestconfig):
+    """The program xsock of that build."""
+    return os.path.join(os.path.abspath(pytestconfig.getoption("--build")), "tools", "xsock")

@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import socket
@@ -19,7 +18,7 @@ import time
 
 import pytest
 
-TIMEOUT = 120  # seconds, for machines that are slow and busy
+from stream_runs import TIMEOUT, carried, command
 
 # Echoes one connection after another until its last word is "end"; says its port first.
 SERVER = """
@@ -139,25 +138,6 @@ http {{
     }}
 }}
 """
-
-
-@pytest.fixture(name="xsock", scope="module")
-def xsock_fixture(pytestconfig):
-    return os.path.join(os.path.abspath(pytestconfig.getoption("--build")), "tools", "xsock")
-
-
-def command(xsock, stream, *program, policy=None):
-    """`program` in that mode of the byte stream; None: without xsock."""
-    if stream is None:
-        return list(program)
-    more = ["--policy", str(policy)] if policy else []
-    return [xsock, "run", "--stream=" + stream, "--summary", *more, "--", *program]
-
-
-def carried(said):
-    """Sockets that the summary calls carried."""
-    found = re.search(r"(\d+) carried over iWARP \(stream mode\)", said)
-    return int(found.group(1)) if found else 0
 
 
 class Server:

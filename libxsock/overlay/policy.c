@@ -26,10 +26,9 @@ static int option(int fd, int name) {
     return LIBC(getsockopt)(fd, SOL_SOCKET, name, &value, &length) == 0 ? value : -1;
 }
 
+/* (There is no other domain of that type and protocol.) */
 static int is_tcp(int fd) {
-    const int domain = option(fd, SO_DOMAIN);
-    return (domain == AF_INET || domain == AF_INET6) && option(fd, SO_TYPE) == SOCK_STREAM &&
-           option(fd, SO_PROTOCOL) == IPPROTO_TCP;
+    return option(fd, SO_PROTOCOL) == IPPROTO_TCP && option(fd, SO_TYPE) == SOCK_STREAM;
 }
 
 static int set(int fd, int name, int value) {

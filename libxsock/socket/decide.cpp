@@ -40,11 +40,7 @@ void Socket::begin_watch(int fd) noexcept {
                 return;
             }
             own_fd_.assign(*copy);
-            if (!own_fd_.watch(*poller, shared_from_this(), EPOLLIN | EPOLLRDHUP)) {
-                fall_back_to_tcp("fallback-no-watch");
-                return;
-            }
-            check_undecided(cycle);
+            if (watch_undecided()) check_undecided(cycle);
         });
         poller->ensure_thread();
     } catch (...) {
@@ -89,10 +85,20 @@ bool Socket::decide_by(PeerPeek::Kind seen, PollCycle& cycle) {
     return false;
 }
 
+// The poller, with own_fd_ open. False: it has fallen back to TCP.
+bool Socket::watch_undecided() {
+    if (own_fd_.watch(*progress(), shared_from_this(), EPOLLIN | EPOLLRDHUP)) return true;
+    fall_back_to_tcp("fallback-no-watch");
+    return false;
+}
+
 // The poller, of a watched socket that is undecided.
 void Socket::check_undecided(PollCycle& cycle) {
     const PeerPeek peek = peek_peer(own_fd_.fd());
-    if (decide_by(peek.kind, cycle)) return;
+    if (!decide_by(peek.kind, cycle)) limit_undecided(peek);
+}
+
+void Socket::limit_undecided(const PeerPeek& peek) {
     if (will_ask()) own_fd_.set_limit(options_.startup_limit());
     if (peek.kind == PeerPeek::Kind::silent) return;
     own_fd_.await_more_than(peek.bytes, options_.startup_limit());
@@ -140,9 +146,12 @@ int Socket::decide(int fd, bool writing) {
     PollGroup* const poller = ensure_progress();
     if (poller == nullptr) return -1;
     int error = 0;
+    bool awaited = false;
     poller->locked([&](PollCycle& cycle) {
         if (phase() != Phase::undecided) return;
         const PeerPeek seen = peek_peer(fd);
+        // The rest of a key may come while the program polls by calling us: limit that in time.
+        awaited = will_ask() || seen.kind == PeerPeek::Kind::beginning;
         const bool borrowed = !own_fd_.is_open();
         if (borrowed) {
             // For the log, and for the connection that it may become.
@@ -156,17 +165,17 @@ int Socket::decide(int fd, bool writing) {
         if (decide_by(seen.kind, cycle)) return;
         if (writing && !will_ask()) {
             fall_back_to_tcp("fallback-server-first");
+        } else if (borrowed && awaited && own_fd_.claim_watch()) {
+            kernel_ready_.store(false, std::memory_order_release);
+            mode_changed();
+            if (watch_undecided()) limit_undecided(seen);
         } else if (borrowed) {
             own_fd_.close();
         }
     });
     if (error != 0) return no(error);
-    if (phase() == Phase::undecided) {
-        // The rest of a key may come while the program polls by calling us: limit that in time.
-        if (will_ask() || peek_peer(fd).kind == PeerPeek::Kind::beginning) begin_watch(fd);
-    } else if (phase() != Phase::plain) {
-        poller->ensure_thread();
-    }
+    const Phase now = phase();
+    if (now == Phase::undecided ? awaited : now != Phase::plain) poller->ensure_thread();
     return 0;
 }
 

@@ -87,13 +87,19 @@ int Socket::set_mode(int fd, int value) {
         zero_copy != 0) {
         return no(EOPNOTSUPP);
     }
-    if (tcp::check_listening(fd)) {
+    // Mostly it is neither, which one question tells.
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    const bool told = getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
+    const bool unconnected =
+        told && (info.tcpi_state == TCP_CLOSE || info.tcpi_state == TCP_SYN_SENT);
+    if (!unconnected && tcp::check_listening(fd)) {
         options_.mode = value;
         mode_on_.store(true);
         begin_listening(fd);
         return 0;
     }
-    if (tcp::check_connected(fd)) {
+    if (!unconnected && tcp::check_connected(fd)) {
         options_.mode = value;
         mode_on_.store(true);
         const int result = switch_connected(fd);
@@ -105,10 +111,7 @@ int Socket::set_mode(int fd, int value) {
         errno = error;
         return result;
     }
-    tcp_info info{};
-    socklen_t size = sizeof info;
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
-        info.tcpi_state == TCP_SYN_SENT) {
+    if (told && info.tcpi_state == TCP_SYN_SENT) {
         return no(EALREADY);  // connect() first comes to an end
     }
     options_.mode = value;

@@ -13,26 +13,17 @@
 #include "transport/fork.hpp"
 
 namespace xsock::sockets {
-namespace {
-
-bool option_is(int fd, int name, int wanted) {
-    int value = 0;
-    socklen_t size = sizeof value;
-    return getsockopt(fd, SOL_SOCKET, name, &value, &size) == 0 && value == wanted;
-}
-
-}  // namespace
-
 // ---- life -----------------------------------------------------------------
 
 Result<Socket*> Socket::open(int fd, int hint) {
-    int domain = 0;
-    socklen_t size = sizeof domain;
-    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0) {
-        return Error{errno, "not a socket"};
-    }
-    if ((domain != AF_INET && domain != AF_INET6) || !option_is(fd, SO_TYPE, SOCK_STREAM) ||
-        !option_is(fd, SO_PROTOCOL, IPPROTO_TCP)) {
+    int type = 0;
+    socklen_t size = sizeof type;
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0) return Error{errno, "not a socket"};
+    int protocol = 0;
+    size = sizeof protocol;
+    // (There is no other domain of that type and protocol.)
+    if (type != SOCK_STREAM || getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) != 0 ||
+        protocol != IPPROTO_TCP) {
         return Error{EOPNOTSUPP, "DDPMODE is for TCP sockets over IPv4 and IPv6"};
     }
     static std::once_flag once;

@@ -152,6 +152,8 @@ class Socket final : public ::xsock_socket,
     void fail_start(int error);
     bool decide_by(PeerPeek::Kind seen, PollCycle& cycle);
     void check_undecided(PollCycle& cycle);
+    bool watch_undecided();
+    void limit_undecided(const PeerPeek& peek);
     void fall_back_to_tcp(const char* code);
     int decide(int fd, bool writing);
     int decide_for_good(int fd);

@@ -3,6 +3,7 @@
 // accepted peer speaks MPA; and what the connection then tells us.
 #include <fcntl.h>
 #include <linux/tcp.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -76,8 +77,7 @@ void Socket::wake_callers() noexcept {
 // Program calls on a descriptor tell us its number; from the start on exec() must not hand it on.
 void Socket::keep_from_exec(int fd) noexcept {
     if (exec_kept_.load(std::memory_order_relaxed)) return;
-    const int flags = ::fcntl(fd, F_GETFD);
-    if (flags >= 0) ::fcntl(fd, F_SETFD, flags | FD_CLOEXEC);
+    ::ioctl(fd, FIOCLEX);
     exec_kept_.store(true, std::memory_order_relaxed);
 }
 
@@ -90,9 +90,10 @@ void Socket::take_over_settings(int fd) noexcept {
         const linger off{};
         setsockopt(fd, SOL_SOCKET, SO_LINGER, &off, sizeof off);
     }
-    if (options_.mode == DDPMODE_STREAM) take_over_stream_settings(fd);
-    set_int(fd, SOL_SOCKET, SO_RCVLOWAT, 1);
-    set_int(fd, IPPROTO_TCP, TCP_CORK, 0);
+    const bool is_stream = options_.mode == DDPMODE_STREAM;
+    if (is_stream) take_over_stream_settings(fd);
+    if (!is_stream || options_.stream.receive_low != 1) set_int(fd, SOL_SOCKET, SO_RCVLOWAT, 1);
+    if (!is_stream || options_.stream.cork != 0) set_int(fd, IPPROTO_TCP, TCP_CORK, 0);
 }
 
 // Buffers that the program has set are the stream's; where it has not, the kernel's grow as needed,

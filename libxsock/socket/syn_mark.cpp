@@ -33,7 +33,8 @@ void SynMark::set(int fd, const sockaddr* address, socklen_t length) noexcept {
     const bool ipv4 = is_over_ipv4(address, length);
     level_ = ipv4 ? IPPROTO_IP : IPPROTO_IPV6;
     name_ = ipv4 ? IP_TOS : IPV6_TCLASS;
-    if (!get(fd, level_, name_, value_) || !get(fd, SOL_SOCKET, SO_PRIORITY, priority_)) return;
+    if (!get(fd, level_, name_, value_)) return;
+    if (ipv4 && !get(fd, SOL_SOCKET, SO_PRIORITY, priority_)) return;
     is_set_ = put(fd, level_, name_, kSynMark);
 }
 
@@ -41,6 +42,8 @@ void SynMark::restore(int fd) noexcept {
     if (!is_set_) return;
     is_set_ = false;
     put(fd, level_, name_, value_);
+    // Linux sets the priority by each IP_TOS: by 0 to 0.
+    if (level_ != IPPROTO_IP || (value_ == 0 && priority_ == 0)) return;
     int priority = priority_;
     if (get(fd, SOL_SOCKET, SO_PRIORITY, priority) && priority != priority_) {
         put(fd, SOL_SOCKET, SO_PRIORITY, priority_);

@@ -133,8 +133,7 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, PollCycle& cycle
                      .confirmed = attr.confirmed,
                      .rtr_timeout = Time{attr.startup_timeout_ms} * kMillisecond},
                     cycle.now());
-        transmit(cycle);  // an initiator speaks before it listens
-        receive(cycle);   // a Request may be there already
+        if (role == mpa::Role::responder) receive(cycle);  // a Request may be there already
         transmit(cycle);
     } catch (...) {
         on_failure(cycle);
@@ -256,7 +255,9 @@ void Connection::publish() noexcept {
     set_stats_text(d.local, socket_.local_name().c_str());
     set_stats_text(d.peer, peer());
     set_stats_text(d.error_text, error_text_.c_str());
-    set_stats_text(d.congestion, socket_.congestion().c_str());
+    // (One question, when it is established: the program may have chosen by then.)
+    if (state() == QpState::established) socket_.note_congestion();
+    set_stats_text(d.congestion, socket_.known_congestion().c_str());
     stats_.describe(d);
 }
 

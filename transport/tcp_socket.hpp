@@ -61,6 +61,9 @@ class TcpSocket final {
 
     /// The name of its congestion control; "" when unknown, or not open.
     [[nodiscard]] std::string congestion() const;
+    /// Keeps what congestion() says now, for known_congestion().
+    void note_congestion() { congestion_ = congestion(); }
+    [[nodiscard]] const std::string& known_congestion() const noexcept { return congestion_; }
 
     /// How far TCP has come with what it was given.
     struct PeerInfo {
@@ -96,7 +99,7 @@ class TcpSocket final {
     void reset() noexcept;
 
   private:
-    std::string local_name_, peer_name_;
+    std::string local_name_, peer_name_, congestion_;
     int fd_ = -1;  // last: beside what its owner needs for each message
     bool shared_ = false;
 };

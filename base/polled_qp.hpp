@@ -39,8 +39,8 @@ class PolledQp {
     /// How a connection ends by request_end(). `linger`: as an error, unless another of these or
     /// the same comes within the linger time.
     enum class End : std::uint8_t { linger, shutdown, abort, release };
-    /// The poller ends it, in a poll cycle that follows at once; also what it calls may ask for it.
-    /// Of several requests the last in this order holds.
+    /// The poller ends it, in a poll cycle that follows at once, behind what queue_send() was
+    /// given; also what it calls may ask for it. Of several requests the last in this order holds.
     virtual void request_end(End how) = 0;
     /// Such receives are taken before PolledQpAttr::provide_receive is asked.
     virtual Result<void> post_recv(const RecvWr& wr) = 0;

@@ -296,7 +296,18 @@ void Connection::request_end(End how) {
     std::uint8_t before = end_request_.load(std::memory_order_relaxed);
     while (before < wanted && !end_request_.compare_exchange_weak(before, wanted)) {
     }
-    if (before < wanted) parts_.progress->notify_now(*this);
+    parts_.progress->notify_now(*this);
+}
+
+bool Connection::is_about_to_finish() const noexcept {
+    if (!core_.closing()) {
+        const std::uint8_t how = end_request_.load(std::memory_order_relaxed);
+        if (how == 0) [[likely]]
+            return false;
+        const auto end = static_cast<End>(how - 1);
+        if (end != End::shutdown && end != End::release) return false;
+    }
+    return core_.negotiated().peer_is_xsock;
 }
 
 void Connection::end_as_requested(PollCycle& cycle) {

@@ -133,9 +133,13 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     bool take(ConstBytes bytes, PollCycle& cycle);
     void resume(PollCycle& cycle);
     void transmit(PollCycle& cycle);
+    void transmit_batches(PollCycle& cycle);
     void transmit_single(PollCycle& cycle);
     void on_send_error(int error, PollCycle& cycle);
     void follow_emss(PollCycle& cycle);
+    /// FIN follows what is queued, or an end of that kind was asked for and on_notify() comes. (A
+    /// standard peer gets FIN apart.)
+    [[nodiscard]] bool is_about_to_finish() const noexcept;
     /// Nothing to send, nothing out of the ordinary: the state after nearly every message.
     [[nodiscard]] bool quiet() const;
     void update(PollCycle& cycle);

@@ -64,6 +64,7 @@ void Connection::on_notify(PollCycle& cycle) {
     transmit(cycle);
     if (end_request_.load(std::memory_order_relaxed) != 0) [[unlikely]]
         end_as_requested(cycle);
+    socket_.push();
     note_movement(cycle);
 }
 
@@ -151,7 +152,7 @@ void Connection::transmit_single(PollCycle& cycle) {
     std::array<std::byte, kSingleFpdu> frame;
     const ConstBytes fpdu = ConstBytes(frame).first(core_.tx_single(frame));
     if (fpdu.empty()) return;
-    const long n = socket_.send(fpdu);
+    const long n = socket_.send(fpdu, is_about_to_finish());
     if (n < static_cast<long>(fpdu.size())) {
         try {
             tx_buffer_ = parts_.progress->take_tx_buffer();
@@ -180,6 +181,12 @@ void Connection::follow_emss(PollCycle& cycle) {
 }
 
 void Connection::transmit(PollCycle& cycle) {
+    transmit_batches(cycle);
+    // Else on_notify() comes, and finishes.
+    if (end_request_.load(std::memory_order_relaxed) == 0) socket_.push();
+}
+
+void Connection::transmit_batches(PollCycle& cycle) {
     if (!socket_.is_open()) return;
     if (core_.is_steady() && !tx_blocked_) transmit_single(cycle);
     if (!socket_.is_open() || quiet()) return;
@@ -194,7 +201,7 @@ void Connection::transmit(PollCycle& cycle) {
             cycle.active = true;  // entries that send nothing may have completed
             break;
         }
-        const long n = socket_.send(batch);
+        const long n = socket_.send(batch, is_about_to_finish());
         if (n == -EAGAIN || n == -ENOBUFS || n == -EINTR) {
             tx_blocked_ = n != -EINTR;
             continue;

@@ -78,16 +78,17 @@ Result<void> TcpSocket::open(int fd, const Limits& limits, bool shared) {
 
 // ---- data ---------------------------------------------------------------------
 
-long TcpSocket::send(const TxBatch& batch) noexcept {
+long TcpSocket::send(const TxBatch& batch, bool more) noexcept {
     if (!batch.separate_groups || batch.group_ends.size() <= 1) {
+        const int how = batch.separate_groups ? MSG_EOR : more ? MSG_MORE : 0;
+        const int flags = MSG_DONTWAIT | MSG_NOSIGNAL | how;
+        holds_back_ = how == MSG_MORE;
         if (batch.iov.size() == 1) {  // the common small message: spares the kernel a header copy
-            const int single = MSG_DONTWAIT | MSG_NOSIGNAL | (batch.separate_groups ? MSG_EOR : 0);
-            return raw(SYS_sendto, fd_, batch.iov[0].iov_base, batch.iov[0].iov_len, single);
+            return raw(SYS_sendto, fd_, batch.iov[0].iov_base, batch.iov[0].iov_len, flags);
         }
         msghdr message{};
         message.msg_iov = const_cast<iovec*>(batch.iov.data());
         message.msg_iovlen = batch.iov.size();
-        const int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (batch.separate_groups ? MSG_EOR : 0);
         return raw(SYS_sendmsg, fd_, &message, static_cast<unsigned long>(flags), 0);
     }
     constexpr std::size_t kGroups = 64;
@@ -119,8 +120,15 @@ long TcpSocket::send(const TxBatch& batch) noexcept {
     return total;
 }
 
-long TcpSocket::send(ConstBytes bytes) noexcept {
-    return raw(SYS_sendto, fd_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+long TcpSocket::send(ConstBytes bytes, bool more) noexcept {
+    holds_back_ = more;
+    const int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (more ? MSG_MORE : 0);
+    return raw(SYS_sendto, fd_, bytes.data(), bytes.size(), flags);
+}
+
+void TcpSocket::push_held_back() noexcept {
+    holds_back_ = false;
+    if (is_open()) set_option(fd_, IPPROTO_TCP, TCP_NODELAY, 1);
 }
 
 long TcpSocket::receive(Bytes into) noexcept {
@@ -183,7 +191,10 @@ Result<int> TcpSocket::duplicate() const {
 
 // ---- the end -------------------------------------------------------------------
 
-void TcpSocket::finish() noexcept { ::shutdown(fd_, SHUT_WR); }
+void TcpSocket::finish() noexcept {
+    holds_back_ = false;
+    ::shutdown(fd_, SHUT_WR);
+}
 
 void TcpSocket::close() noexcept {
     if (shared_) ::shutdown(fd_, SHUT_RDWR);

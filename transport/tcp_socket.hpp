@@ -49,10 +49,17 @@ class TcpSocket final {
     /// Writes a batch without blocking: one sendmsg, or for separate groups one sendmmsg whose
     /// messages end records (MSG_EOR), so that TCP does not join neighbours into one segment.
     ///
+    /// @param more finish() or push() follows at once: TCP may wait for that, and put FIN into the
+    ///        last segment. Not for separate groups.
     /// @return bytes taken by TCP (perhaps fewer than offered), or -errno when none were.
-    [[nodiscard]] long send(const TxBatch& batch) noexcept;
+    [[nodiscard]] long send(const TxBatch& batch, bool more = false) noexcept;
     /// The same for bytes that lie together.
-    [[nodiscard]] long send(ConstBytes bytes) noexcept;
+    [[nodiscard]] long send(ConstBytes bytes, bool more = false) noexcept;
+    /// What was held back because more should follow goes now.
+    void push() noexcept {
+        if (holds_back_) [[unlikely]]
+            push_held_back();
+    }
     /// recv without blocking. @return bytes, 0 at end of stream, or -errno.
     [[nodiscard]] long receive(Bytes into) noexcept;
 
@@ -99,9 +106,12 @@ class TcpSocket final {
     void reset() noexcept;
 
   private:
+    void push_held_back() noexcept;
+
     std::string local_name_, peer_name_, congestion_;
     int fd_ = -1;  // last: beside what its owner needs for each message
     bool shared_ = false;
+    bool holds_back_ = false;
 };
 
 }  // namespace xsock

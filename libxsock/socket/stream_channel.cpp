@@ -183,7 +183,9 @@ void StreamChannel::publish() noexcept {
 
 // Without the lock.
 void StreamChannel::perform(const StreamActions& actions) {
-    if (actions.queued) {
+    if (actions.end) {
+        // What is queued goes with it.
+    } else if (actions.queued) {
         qp_->send_queued();
     } else if (actions.gather) {
         qp_->poll_soon();
@@ -386,7 +388,10 @@ bool StreamChannel::close(std::function<void()> released) {
     stream_->finish();
     pump(section.actions);
     if (life_ != Life::open) return true;
-    if (stream_->finish_sent()) return true;
+    if (stream_->finish_sent()) {
+        section.actions.queued = false;  // goes by release(), with FIN
+        return true;
+    }
     life_ = Life::closing;
     released_ = std::move(released);
     section.actions.end = PolledQp::End::linger;

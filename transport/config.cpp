@@ -79,6 +79,7 @@ TransportConfig TransportConfig::from_environment() {
     read_number("XSOCK_SNAPSHOT", config.snapshot, 0, 1);
     read_number("XSOCK_FPDU_LIMIT", config.fpdu_limit, 128, 65535);
     read_number("XSOCK_EXTENSIONS", config.extensions, 0, 1);
+    read_number("XSOCK_SHORT_RTO", config.short_rto, 0, 1);
     read_number("XSOCK_MAX_STARTING", config.max_starting, 1, 1'000'000);
     if (const char* name = std::getenv("XSOCK_CONGESTION"); name != nullptr && *name != '\0') {
         // Whether the kernel has it, and permits it, the first connection finds out.

@@ -28,6 +28,7 @@ struct TransportConfig {
     bool snapshot = false;            ///< XSOCK_SNAPSHOT=0|1: QpAttr::snapshot for all
     std::uint32_t fpdu_limit = 0;     ///< XSOCK_FPDU_LIMIT: largest ULPDU; 0: no limit
     bool extensions = true;           ///< XSOCK_EXTENSIONS=0|1: extension frames toward xsocks
+    bool short_rto = true;            ///< XSOCK_SHORT_RTO=0|1: loss_recovery.hpp, between xsocks
     std::size_t max_starting = 4096;  ///< XSOCK_MAX_STARTING: start-ups a listener
     std::string congestion;           ///< XSOCK_CONGESTION: TCP's control; empty: the system's
 

@@ -15,6 +15,7 @@
 #include "transport/descriptors.hpp"
 #include "transport/fault_handler.hpp"
 #include "transport/log.hpp"
+#include "transport/loss_recovery.hpp"
 #include "transport/mpa_config.hpp"
 #include "transport/tcp.hpp"
 
@@ -189,6 +190,13 @@ void Connection::update(PollCycle& cycle) {
 
 void Connection::on_started() {
     standard_peer_.store(!core_.negotiated().peer_is_xsock, std::memory_order_release);
+    if (core_.negotiated().extensions && parts_.progress->config().short_rto) {
+        limit_delayed_ack(socket_.fd());
+        const auto other = core_.peer();
+        if (other && other->delayed_ack_ms != 0) {
+            shorten_retransmission(socket_.fd(), other->delayed_ack_ms);
+        }
+    }
     if (!core_.is_start_held()) parts_.progress->join_channels(*this);
     report_start(core_, peer());
 }

@@ -4,17 +4,20 @@
 #include <algorithm>
 #include <string>
 
+#include "include/xsock/iwarp.h"
 #include "include/xsock/xsock.h"
+#include "transport/loss_recovery.hpp"
 
 namespace xsock {
 
-const Implementation& own_implementation() {
-    // No feature so far: what a bit announces must be served by whatever carries the connection.
-    static const Implementation own{
-        .name = Implementation::text("xsock"),
-        .version = Implementation::text(std::to_string(XSOCK_VERSION_MAJOR) + "." +
-                                        std::to_string(XSOCK_VERSION_MINOR) + "." +
-                                        std::to_string(XSOCK_VERSION_PATCH))};
+Implementation own_implementation(const TransportConfig& settings) {
+    // What a bit announces must be served by whatever carries the connection.
+    Implementation own{.name = Implementation::text("xsock"),
+                       .version = Implementation::text(std::to_string(XSOCK_VERSION_MAJOR) + "." +
+                                                       std::to_string(XSOCK_VERSION_MINOR) + "." +
+                                                       std::to_string(XSOCK_VERSION_PATCH))};
+    if (settings.short_rto) own.delayed_ack_ms = shortest_delayed_ack_ms();
+    if (own.delayed_ack_ms != 0) own.features |= MPA_FEATURE_DELAYED_ACK;
     return own;
 }
 
@@ -34,7 +37,7 @@ mpa::Config mpa_config(const ConnectAttr& attr, mpa::Role role, const TransportC
     config.startup.xsock_mark = attr.xsock_mark;
     config.startup.extensions = attr.extensions && settings.extensions;
     if (config.startup.extensions) {
-        mpa::append_tlv(config.startup.extension_tlvs, own_implementation());
+        mpa::append_tlv(config.startup.extension_tlvs, own_implementation(settings));
     }
     config.startup.defer_reply = attr.defer_reply;
     config.startup.negotiate_depths = attr.revision >= 2;

@@ -10,8 +10,9 @@
 
 namespace xsock {
 
-/// Name and version of this build, for its extension frames (docs/wire.md).
-[[nodiscard]] const Implementation& own_implementation();
+/// Name, version and features of this build with those settings, for its extension frames
+/// (docs/wire.md).
+[[nodiscard]] Implementation own_implementation(const TransportConfig& settings);
 
 /// Copies the private data of `attr`.
 [[nodiscard]] mpa::Config mpa_config(const ConnectAttr& attr, mpa::Role role,

@@ -711,7 +711,8 @@ def test_stat():
             assert re.search(r"%d +xsock +endpoint +established" % pinger.pid, line), line
             long = xsock("stat", "-l", environment=folder.environment).stdout
             assert "Read Requests" in long and "MPA" not in long, long
-            assert "the peer is xsock %s, features 0x0" % VERSION in long, long
+            # 0x10 where the kernel can limit the delay of ACKs.
+            assert re.search(r"the peer is xsock %s, features 0x(0|10)\b" % re.escape(VERSION), long)
             watched = xsock("stat", "-i", "0.1", "-n", "3", environment=folder.environment).stdout
             assert watched.count("OPTIONS") == 3 and "/s" in watched, watched
             documents = xsock("stat", "-j", "-i", "0.05", "-n", "2", environment=folder.environment)

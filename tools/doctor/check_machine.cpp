@@ -3,6 +3,7 @@
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -180,6 +181,25 @@ void check_crc(Findings& findings) {
                          "(XSOCK_EP_NO_CRC)");
     } else {
         findings.ok("crc32c", text);
+    }
+}
+
+void check_loss_recovery(Findings& findings) {
+    constexpr int kRtoMinUs = 45, kDelackMaxUs = 46;  // TCP_*, which older headers lack
+    const Fd any(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const auto has = [&](int name) {
+        int value = 0;
+        socklen_t size = sizeof value;
+        return getsockopt(any.get(), IPPROTO_TCP, name, &value, &size) == 0;
+    };
+    if (!any.good()) return;  // check_devices() says so
+    if (has(kRtoMinUs) && has(kDelackMaxUs)) {
+        findings.ok("lost segments", "repaired soon between xsocks");
+    } else {
+        findings.note("lost segments",
+                      "the kernel cannot shorten TCP's retransmission time-out: a lost segment at "
+                      "the end of a message costs 200 ms and more, as with plain TCP",
+                      "Linux 6.15 or newer, at both ends");
     }
 }
 

@@ -54,6 +54,7 @@ void check_kernel(Findings& findings);
 void check_limits(Findings& findings);
 void check_processors(Findings& findings);
 void check_crc(Findings& findings);
+void check_loss_recovery(Findings& findings);
 void check_devices(Findings& findings);
 void check_tcp_settings(Findings& findings);
 void check_congestion(Findings& findings);

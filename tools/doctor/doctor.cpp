@@ -101,6 +101,7 @@ int doctor_command(int argc, char** argv) {
         check_limits(findings);
         check_processors(findings);
         check_crc(findings);
+        check_loss_recovery(findings);
         check_settings(findings);
         check_engine(findings);
         check_loopback(findings);

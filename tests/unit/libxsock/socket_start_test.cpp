@@ -105,6 +105,50 @@ TEST(SockStart, what_was_negotiated_is_told) {
     EXPECT_EQ(old.initiator, 1u);
 }
 
+// What the kernel says of a connection: the least retransmission time-out, and the longest delay of
+// an ACK, in ms; 0 where it has no such option.
+struct Timers {
+    int rto_ms = 0, ack_ms = 0;
+    explicit Timers(int fd) {
+        constexpr int kRtoMinUs = 45, kDelackMaxUs = 46;
+        rto_ms = get(fd, kRtoMinUs) / 1000;
+        ack_ms = get(fd, kDelackMaxUs) / 1000;
+    }
+    static int get(int fd, int name) {
+        int us = 0;
+        socklen_t size = sizeof us;
+        return getsockopt(fd, IPPROTO_TCP, name, &us, &size) == 0 ? us : 0;
+    }
+};
+
+TEST(SockStart, losses_between_xsocks_are_repaired_soon) {
+    SockPair p([](Sock&, bool) {});
+    const Timers usual(Sock::fresh().fd());
+    if (usual.rto_ms == 0) GTEST_SKIP() << "the kernel has no TCP_RTO_MIN_US";
+    for (const Sock* s : {&p.client, &p.server}) {
+        const Timers now(s->fd());
+        EXPECT_GT(now.ack_ms, 0);
+        EXPECT_LE(now.ack_ms, 20);
+        EXPECT_GT(now.rto_ms, now.ack_ms);
+        EXPECT_LE(now.rto_ms, 2 * now.ack_ms);
+    }
+}
+
+TEST(SockStart, toward_a_standard_peer_tcp_keeps_its_timers) {
+    Sock listener = Sock::fresh();
+    listener.set(DDPMODE, 1);
+    listener.set(DDPREQUIRE, 1);
+    ASSERT_EQ(listener.bind_and_listen(), 0);
+    RawPeer peer(listener.port());
+    std::thread starting([&] { EXPECT_TRUE(peer.start()); });
+    Sock server = listener.accept();
+    starting.join();
+    ASSERT_GE(server.fd(), 0);
+    const Timers usual(Sock::fresh().fd()), now(server.fd());
+    EXPECT_EQ(now.rto_ms, usual.rto_ms);
+    EXPECT_EQ(now.ack_ms, usual.ack_ms);
+}
+
 TEST(SockStart, no_listener) {
     Sock probe = Sock::fresh();
     ASSERT_EQ(probe.bind_and_listen(), 0);

@@ -48,7 +48,7 @@ class Environment : public ::testing::Test {
     static constexpr const char* kNames[] = {
         "XSOCK_PROGRESS",   "XSOCK_THREADS",    "XSOCK_CPUS",       "XSOCK_SPIN_US",
         "XSOCK_RNR_MS",     "XSOCK_COPY_LIMIT", "XSOCK_FPDU_LIMIT", "XSOCK_MAX_STARTING",
-        "XSOCK_EXTENSIONS", "XSOCK_SNAPSHOT",   "XSOCK_CONGESTION"};
+        "XSOCK_EXTENSIONS", "XSOCK_SNAPSHOT",   "XSOCK_CONGESTION", "XSOCK_SHORT_RTO"};
 
     void SetUp() override { clear(); }
     void TearDown() override { clear(); }
@@ -88,6 +88,7 @@ TEST_F(Environment, good_values_are_taken) {
     setenv("XSOCK_FPDU_LIMIT", "128", 1);
     setenv("XSOCK_MAX_STARTING", "1", 1);
     setenv("XSOCK_EXTENSIONS", "0", 1);
+    setenv("XSOCK_SHORT_RTO", "0", 1);
     setenv("XSOCK_SNAPSHOT", "1", 1);
     setenv("XSOCK_CONGESTION", "fifteen-letters", 1);
     const TransportConfig config = TransportConfig::from_environment();
@@ -100,6 +101,7 @@ TEST_F(Environment, good_values_are_taken) {
     EXPECT_EQ(config.fpdu_limit, 128u);
     EXPECT_EQ(config.max_starting, 1u);
     EXPECT_FALSE(config.extensions);
+    EXPECT_FALSE(config.short_rto);
     EXPECT_TRUE(config.snapshot);
     EXPECT_EQ(config.congestion, "fifteen-letters");
 }
@@ -109,15 +111,26 @@ TEST_F(Environment, bad_values_leave_the_default) {
         const char* name;
         const char* value;
     };
-    for (const Bad& bad :
-         {Bad{"XSOCK_PROGRESS", "App"}, Bad{"XSOCK_PROGRESS", "app "}, Bad{"XSOCK_THREADS", "0"},
-          Bad{"XSOCK_THREADS", "65"}, Bad{"XSOCK_THREADS", "-1"}, Bad{"XSOCK_THREADS", "2x"},
-          Bad{"XSOCK_THREADS", " 2"}, Bad{"XSOCK_THREADS", "18446744073709551617"},
-          Bad{"XSOCK_SPIN_US", "1000001"}, Bad{"XSOCK_RNR_MS", "forever"},
-          Bad{"XSOCK_COPY_LIMIT", "65537"}, Bad{"XSOCK_FPDU_LIMIT", "127"},
-          Bad{"XSOCK_FPDU_LIMIT", "65536"}, Bad{"XSOCK_MAX_STARTING", "0"},
-          Bad{"XSOCK_EXTENSIONS", "2"}, Bad{"XSOCK_EXTENSIONS", "off"}, Bad{"XSOCK_SNAPSHOT", "2"},
-          Bad{"XSOCK_CONGESTION", "sixteen-letters-"}, Bad{"XSOCK_CPUS", "none"}}) {
+    for (const Bad& bad : {Bad{"XSOCK_PROGRESS", "App"},
+                           Bad{"XSOCK_PROGRESS", "app "},
+                           Bad{"XSOCK_THREADS", "0"},
+                           Bad{"XSOCK_THREADS", "65"},
+                           Bad{"XSOCK_THREADS", "-1"},
+                           Bad{"XSOCK_THREADS", "2x"},
+                           Bad{"XSOCK_THREADS", " 2"},
+                           Bad{"XSOCK_THREADS", "18446744073709551617"},
+                           Bad{"XSOCK_SPIN_US", "1000001"},
+                           Bad{"XSOCK_RNR_MS", "forever"},
+                           Bad{"XSOCK_COPY_LIMIT", "65537"},
+                           Bad{"XSOCK_FPDU_LIMIT", "127"},
+                           Bad{"XSOCK_FPDU_LIMIT", "65536"},
+                           Bad{"XSOCK_MAX_STARTING", "0"},
+                           Bad{"XSOCK_SHORT_RTO", "2"},
+                           Bad{"XSOCK_EXTENSIONS", "2"},
+                           Bad{"XSOCK_EXTENSIONS", "off"},
+                           Bad{"XSOCK_SNAPSHOT", "2"},
+                           Bad{"XSOCK_CONGESTION", "sixteen-letters-"},
+                           Bad{"XSOCK_CPUS", "none"}}) {
         setenv(bad.name, bad.value, 1);
         expect_defaults(TransportConfig::from_environment(), bad.name);
         unsetenv(bad.name);

@@ -5,17 +5,30 @@
 
 #include <string>
 
+#include "include/xsock/iwarp.h"
 #include "include/xsock/xsock.h"
+#include "transport/loss_recovery.hpp"
 
 namespace xsock {
 namespace {
 
 TEST(OwnImplementation, names_xsock_and_its_version) {
-    EXPECT_STREQ(own_implementation().name.data(), "xsock");
-    EXPECT_EQ(std::string(own_implementation().version.data()),
-              std::to_string(XSOCK_VERSION_MAJOR) + "." + std::to_string(XSOCK_VERSION_MINOR) +
-                  "." + std::to_string(XSOCK_VERSION_PATCH));
-    EXPECT_EQ(own_implementation().features, 0u);
+    const Implementation own = own_implementation({});
+    EXPECT_STREQ(own.name.data(), "xsock");
+    EXPECT_EQ(std::string(own.version.data()), std::to_string(XSOCK_VERSION_MAJOR) + "." +
+                                                   std::to_string(XSOCK_VERSION_MINOR) + "." +
+                                                   std::to_string(XSOCK_VERSION_PATCH));
+}
+
+TEST(OwnImplementation, tells_the_longest_delay_of_acks_where_the_kernel_can_limit_it) {
+    const unsigned limit = shortest_delayed_ack_ms();
+    TransportConfig settings;
+    const Implementation own = own_implementation(settings);
+    EXPECT_EQ(own.delayed_ack_ms, limit);
+    EXPECT_EQ(own.features, limit != 0 ? std::uint64_t{MPA_FEATURE_DELAYED_ACK} : 0);
+    settings.short_rto = false;
+    EXPECT_EQ(own_implementation(settings).features, 0u);
+    EXPECT_EQ(own_implementation(settings).delayed_ack_ms, 0u);
 }
 
 TEST(MpaConfig, sends_extension_frames_unless_told_otherwise) {

@@ -2,6 +2,7 @@
 #include "transport/descriptors.hpp"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
@@ -15,6 +16,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <utility>
 
 namespace xsock {
 namespace {
@@ -57,6 +59,35 @@ bool one_byte_unread(int fd) noexcept {
     return ioctl(fd, FIONREAD, &bytes) == 0 && bytes == 1 && fcntl(fd, F_GETFD) == FD_CLOEXEC;
 }
 
+// ---- the pipe that each forked child opens anew ----------------------------------------------
+
+std::array<int, 2> claimed{-1, -1};
+timespec fork_began;
+
+void note_fork() noexcept { clock_gettime(CLOCK_REALTIME_COARSE, &fork_began); }
+
+// A pipe's times are those of its making, or of what was written to it.
+bool is_older_than_fork(const struct stat& status) noexcept {
+    const timespec& made = status.st_ctim;
+    return made.tv_sec != fork_began.tv_sec ? made.tv_sec < fork_began.tv_sec
+                                            : made.tv_nsec < fork_began.tv_nsec;
+}
+
+// In the child, right behind the library's own handler: the old numbers are free, and the new ones
+// were the lowest that were free.
+void claim_in_child() noexcept {
+    std::size_t found = 0;
+    for (int& fd : claimed) unregister_internal_fd(std::exchange(fd, -1));
+    struct stat status {};
+    for (int fd = 0; found < claimed.size() && syscall(SYS_fstat, fd, &status) == 0; fd++) {
+        if (!S_ISFIFO(status.st_mode) || is_older_than_fork(status) || !one_byte_unread(fd)) {
+            continue;
+        }
+        register_internal_fd(fd);
+        claimed[found++] = fd;
+    }
+}
+
 }  // namespace
 
 InternalPipes::InternalPipes() {
@@ -73,11 +104,14 @@ InternalPipes::InternalPipes() {
 
 void InternalPipes::claim() const noexcept {
     if (!first_) return;
-    for_each_pipe([this](int fd) {
-        if (!std::binary_search(before_.begin(), before_.end(), fd) && one_byte_unread(fd)) {
-            register_internal_fd(fd);
-        }
+    std::size_t found = 0;
+    for_each_pipe([this, &found](int fd) {
+        if (std::binary_search(before_.begin(), before_.end(), fd) || !one_byte_unread(fd)) return;
+        register_internal_fd(fd);
+        if (found < claimed.size()) claimed[found++] = fd;
     });
+    // Now, because handlers of children run in the order in which they were registered.
+    if (found != 0) pthread_atfork(note_fork, nullptr, claim_in_child);
 }
 
 void register_internal_fd(int fd) noexcept {

@@ -49,8 +49,8 @@ int move_and_register(int fd) noexcept;
 Result<int> open_inactive_descriptor() noexcept;
 
 /// Registers the pipe that a library opens for itself on first use, without a way to ask for it:
-/// libuv's for its signals, one byte in it, whose ends a forked child closes. Make one before,
-/// claim() after.
+/// libuv's for its signals, one byte in it. A forked child closes it and opens another, which is
+/// registered in its place there. Make one before, claim() after.
 class InternalPipes {
   public:
     /// May throw std::bad_alloc.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// fork() and the engine: the one place that registers fork handlers, and counts the generations.
-// Before a fork every progress lock is taken, so that the child finds
-// nothing half done. The child has none of the parent's threads; connections go on in the parent
-// only: the child closes its copies of their descriptors, which tells no peer anything, and makes a
-// device of its own when it needs one.
+// fork() and the engine: the one place that registers fork handlers (but for one that must run
+// behind libuv's, in descriptors.cpp), and counts the generations. Before a fork every progress
+// lock is taken, so that the child finds nothing half done. The child has none of the parent's
+// threads; connections go on in the parent only: the child closes its copies of their descriptors,
+// which tells no peer anything, and makes a device of its own when it needs one.
 #pragma once
 
 #include <cstdint>

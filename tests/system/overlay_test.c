@@ -413,6 +413,33 @@ CASE(forked) {
     close_pair(fds);
 }
 
+/* What the engine, and libraries below it, had open in the parent is not where it was. */
+CASE(descriptors_of_a_forked_child) {
+    enum { MANY = 30 };
+    int fds[2], mine[MANY], round, i;
+    pid_t child, grandchild;
+    pair_of(1, fds);
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        for (round = 0; round < 2; round++) {
+            for (i = 0; i < MANY; i++) CHECK((mine[i] = open("/dev/null", O_RDONLY)) >= 0);
+            for (i = 0; i < MANY; i++) CHECK(close(mine[i]) == 0);
+        }
+        closefrom(3);
+        for (i = 0; i < MANY; i++) CHECK((mine[i] = open("/dev/null", O_RDONLY)) >= 0);
+        grandchild = fork();
+        CHECK(grandchild >= 0);
+        for (i = 0; i < MANY; i++) CHECK(fcntl(mine[i], F_GETFD) == 0);
+        for (i = 0; i < MANY; i++) CHECK(close(mine[i]) == 0);
+        if (grandchild != 0) wait_ok(grandchild);
+        exit(0);
+    }
+    wait_ok(child);
+    exchange(fds[0], fds[1]);
+    close_pair(fds);
+}
+
 /* The first call on a parent's socket says so in the log; once in each process. */
 CASE(inherited_is_reported_once) {
     static const char code[] = "inherited-handle";

@@ -61,6 +61,9 @@ struct mmsghdr;
  *                The last unref is the close: returns at once (unless SO_LINGER asks to wait) and
  *                lets what is queued drain. Call it next to close(fd), before or after; holding no
  *                lock. `fd` of unref: -1, or the number if it is still open.
+ * socket_closing The program closes its last number of the socket, `fd`, now, and no other process
+ *                has it. What is accepted and undecided begins to start, where the peer has asked
+ *                for it or is going to.
  * socket_setsockopt, socket_getsockopt
  *                SOL_XSOCK, and those of other levels that mean something for messages; PASS for
  *                the rest. setsockopt(DDPMODE, 0) answers PLAIN when it may.
@@ -106,6 +109,7 @@ struct mmsghdr;
     F(struct xsock_socket*, socket_open, (int fd, int hint))                                       \
     F(void, socket_ref, (struct xsock_socket * sock))                                              \
     F(void, socket_unref, (struct xsock_socket * sock, int fd))                                    \
+    F(void, socket_closing, (struct xsock_socket * sock, int fd))                                  \
     F(int, socket_setsockopt,                                                                      \
       (struct xsock_socket * sock, int fd, int level, int name, const void* value,                 \
        socklen_t length))                                                                          \

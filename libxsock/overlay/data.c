@@ -133,9 +133,20 @@ void overlay_note_rights(const struct msghdr* message) {
     errno = saved;
 }
 
+static int note_travelled(int fd) {
+    struct fd_handle* const handle = fd_get(fd);
+    if (handle != NULL) atomic_store_explicit(&handle->travelled, 1, memory_order_relaxed);
+    fd_put(handle);
+    return 0;
+}
+
 int overlay_may_not_travel(const struct msghdr* message) {
     if (!fd_any() || message == NULL || message->msg_controllen == 0 ||
-        message->msg_control == NULL || !any_right(message, overlay_started)) {
+        message->msg_control == NULL) {
+        return 0;
+    }
+    if (!any_right(message, overlay_started)) {
+        any_right(message, note_travelled);
         return 0;
     }
     errno = EOPNOTSUPP;

@@ -262,7 +262,9 @@ int fd_install(int fd, struct xsock_socket* sock) {
     }
     handle->sock = sock;
     handle->inode = !XSOCK_IS_SET(sock) && fstat(fd, &status) == 0 ? status.st_ino : 0;
+    handle->forks = atomic_load_explicit(&fork_count, memory_order_relaxed);
     handle->counted = 0;
+    atomic_store_explicit(&handle->travelled, 0, memory_order_relaxed);
     atomic_store_explicit(&handle->plain, 0, memory_order_relaxed);
     /* Only now may others that still hold a stale pointer to it count on it. */
     atomic_store(&handle->refs, 1);
@@ -294,7 +296,25 @@ static void deactivate(int fd) {
 
 int fd_inactive(void) { return inactive_fd; }
 
+/* The last number of a socket in this process, and in any other: its peer must see it closed, which
+ * the kernel's close() is not if what the peer has sent belongs to the start of iWARP. */
+static void finish_if_last(int fd) {
+    struct fd_handle* const handle = overlay_inside() ? NULL : fd_get(fd);
+    if (handle == NULL) return;
+    if (!XSOCK_IS_SET(handle->sock) && atomic_load(&handle->refs) == 2 &&
+        !atomic_load_explicit(&handle->travelled, memory_order_relaxed) &&
+        handle->forks == atomic_load_explicit(&fork_count, memory_order_relaxed)) {
+        const int saved = errno;
+        const int before = overlay_begin();
+        xsock_engine_opened->socket_closing(handle->sock, fd);
+        overlay_end(before);
+        errno = saved;
+    }
+    fd_put(handle);
+}
+
 struct fd_handle* fd_begin_close(int fd) {
+    finish_if_last(fd);
     atomic_fetch_add(&closings_begun, 1);
     deactivate(fd);
     return fd_take(fd);
@@ -364,6 +384,7 @@ struct fd_handle* fd_begin_close_range(unsigned first, unsigned last) {
     for (; first < top && first <= last; first++) {
         struct fd_handle* handle;
         if (!fd_has((int)first)) continue;
+        finish_if_last((int)first);
         deactivate((int)first);
         handle = fd_take((int)first);
         if (handle == NULL || atomic_fetch_sub(&handle->refs, 1) != 1) continue;

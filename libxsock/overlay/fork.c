@@ -12,6 +12,7 @@
 #include "libxsock/overlay/summary.h"
 
 _Atomic uint32_t fork_generation;
+_Atomic uint32_t fork_count;
 _Atomic uint32_t* _Atomic fork_page;
 
 /* The page is cleared in a forked child and shared by a vforked one: it tells the three kinds of
@@ -30,6 +31,7 @@ static void renew(_Atomic uint32_t* page) {
     overlay_stdio_forked();
     overlay_aio_forked();
     atomic_fetch_add(&fork_generation, 1);
+    atomic_fetch_add(&fork_count, 1);
     if (page == NULL) return;
     atomic_store(&owner, getpid());
     atomic_store(page, 1);
@@ -52,7 +54,9 @@ void fork_renew(void) {
     pthread_mutex_unlock(&renewing);
 }
 
-static void watch(void) { pthread_atfork(NULL, NULL, forked); }
+static void count_in_parent(void) { atomic_fetch_add(&fork_count, 1); }
+
+static void watch(void) { pthread_atfork(NULL, count_in_parent, forked); }
 
 void fork_watch(void) {
     static pthread_once_t watching = PTHREAD_ONCE_INIT;

@@ -13,6 +13,11 @@
  * whose thread's own signal handler forked goes on there: it must not give its references back. */
 extern _Atomic uint32_t fork_generation;
 
+/* Forks that this process, or a parent up to the fork, has made. What it had then may be open in
+ * two processes. Those that run no handlers (vfork(), posix_spawn(), _Fork(), clone()) are not
+ * counted. */
+extern _Atomic uint32_t fork_count;
+
 /* From now on a child of fork() is renewed: locks are free, counts are its own. Any number of
  * calls.
  */

@@ -179,4 +179,27 @@ int Socket::decide(int fd, bool writing) {
     return 0;
 }
 
+// What the client has sent, or is about to, is its Request: to close TCP on it would be a reset. So
+// iWARP begins, and the stream ends behind that.
+void Socket::closing(int fd) {
+    if (phase() != Phase::undecided || options_.mode != DDPMODE_STREAM) return;
+    const PeerPeek::Kind seen = peek_peer(fd).kind;
+    const bool may_come =
+        will_ask() && (seen == PeerPeek::Kind::silent || seen == PeerPeek::Kind::beginning);
+    if (seen != PeerPeek::Kind::mpa && !may_come) return;
+    PollGroup* const poller = ensure_progress();
+    if (poller == nullptr) return;
+    poller->locked([&](PollCycle& cycle) {
+        if (phase() != Phase::undecided) return;
+        if (!own_fd_.is_open()) {
+            auto copy = duplicate_descriptor(fd);
+            if (!copy) return;
+            own_fd_.assign(*copy);
+        }
+        start(ConnectAttr::Role::responder, cycle);
+    });
+    poller->ensure_thread();
+    poller->poll();  // a Request that is there is answered before the process may exit
+}
+
 }  // namespace xsock::sockets

@@ -77,6 +77,13 @@ void socket_unref(xsock_socket* handle, int) noexcept {
     errno = saved;
 }
 
+void socket_closing(xsock_socket* handle, int fd) noexcept {
+    guarded(0, [&] {
+        Socket::of(handle)->closing(fd);
+        return 0;
+    });
+}
+
 int socket_setsockopt(xsock_socket* handle, int fd, int level, int name, const void* value,
                       socklen_t length) noexcept {
     return guarded(-1,

@@ -66,6 +66,8 @@ class Socket final : public ::xsock_socket,
 
     // -- calls of the program; results are those of the ABI --
 
+    /// Ahead of the close() of the last descriptor, `fd`, that anything has of it.
+    void closing(int fd);
     int set_option(int fd, int level, int name, const void* value, socklen_t length);
     int get_option(int fd, int level, int name, void* value, socklen_t* length);
     int connect(int fd, const sockaddr* address, socklen_t length);

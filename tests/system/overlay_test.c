@@ -413,6 +413,52 @@ CASE(forked) {
     close_pair(fds);
 }
 
+/* A server that closes what it accepts, without a word: the peer sees an end, as with TCP, and no
+ * reset. Where another process has the socket, too, nothing begins here. */
+CASE(closed_undecided) {
+    struct sockaddr_in address;
+    const int from = listener(&address, DDPMODE_STREAM);
+    char bytes[8];
+    int round, to;
+    for (round = 0; round < 20; round++) {
+        const int at_once = round % 2;
+        int got, again;
+        to = socket(AF_INET, SOCK_STREAM, 0);
+        set_ddpmode(to, DDPMODE_STREAM);
+        CHECK(connect(to, (struct sockaddr*)&address, sizeof address) == 0);
+        got = accept(from, NULL, NULL);
+        again = dup(got);
+        CHECK(got >= 0 && again >= 0 && close(got) == 0);
+        if (!at_once) usleep(2000);
+        CHECK((round % 4 < 2 ? close(again) : close_range((unsigned)again, (unsigned)again, 0)) ==
+              0);
+        CHECK(recv(to, bytes, sizeof bytes, 0) == 0);
+        CHECK(close(to) == 0);
+    }
+    for (round = 0; round < 4; round++) {
+        pid_t child;
+        int got;
+        to = socket(AF_INET, SOCK_STREAM, 0);
+        set_ddpmode(to, DDPMODE_STREAM);
+        CHECK(connect(to, (struct sockaddr*)&address, sizeof address) == 0);
+        got = accept(from, NULL, NULL);
+        CHECK(got >= 0);
+        if (round % 2) usleep(2000);
+        child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            usleep(2000);
+            CHECK(recv(got, bytes, 5, MSG_WAITALL) == 5 && send(got, bytes, 5, 0) == 5);
+            exit(0);
+        }
+        CHECK(close(got) == 0);
+        CHECK(send(to, "child", 5, 0) == 5 && recv(to, bytes, 5, MSG_WAITALL) == 5);
+        CHECK(recv(to, bytes, 5, 0) == 0 && close(to) == 0);
+        wait_ok(child);
+    }
+    close(from);
+}
+
 /* What the engine, and libraries below it, had open in the parent is not where it was. */
 CASE(descriptors_of_a_forked_child) {
     enum { MANY = 30 };

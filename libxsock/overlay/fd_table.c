@@ -296,17 +296,18 @@ static void deactivate(int fd) {
 
 int fd_inactive(void) { return inactive_fd; }
 
-/* The last number of a socket in this process, and in any other: its peer must see it closed, which
- * the kernel's close() is not if what the peer has sent belongs to the start of iWARP. */
+/* The last number of a socket in this process: its peer must see it closed, which the kernel's
+ * close() is not if what the peer has sent belongs to the start of iWARP. */
 static void finish_if_last(int fd) {
     struct fd_handle* const handle = overlay_inside() ? NULL : fd_get(fd);
     if (handle == NULL) return;
-    if (!XSOCK_IS_SET(handle->sock) && atomic_load(&handle->refs) == 2 &&
-        !atomic_load_explicit(&handle->travelled, memory_order_relaxed) &&
-        handle->forks == atomic_load_explicit(&fork_count, memory_order_relaxed)) {
+    if (!XSOCK_IS_SET(handle->sock) && atomic_load(&handle->refs) == 2) {
+        const int may_be_shared =
+            atomic_load_explicit(&handle->travelled, memory_order_relaxed) ||
+            handle->forks != atomic_load_explicit(&fork_count, memory_order_relaxed);
         const int saved = errno;
         const int before = overlay_begin();
-        xsock_engine_opened->socket_closing(handle->sock, fd);
+        xsock_engine_opened->socket_closing(handle->sock, fd, may_be_shared);
         overlay_end(before);
         errno = saved;
     }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "libxsock/socket/call.hpp"
 
+#include <pthread.h>
+#include <signal.h>
+
 #include <algorithm>
 #include <climits>
 #include <cstring>
@@ -64,6 +67,11 @@ bool IovSpan::scatter(std::size_t skip, ConstBytes from) const {
         copy_short(at, next, n);
         next += n;
     });
+}
+
+int no_pipe(int flags) noexcept {
+    if ((flags & MSG_NOSIGNAL) == 0) pthread_kill(pthread_self(), SIGPIPE);
+    return no(EPIPE);
 }
 
 }  // namespace xsock::sockets

@@ -71,6 +71,9 @@ inline int no(int error) noexcept {
     return -1;
 }
 
+/// Of a send where nothing can be sent any more: EPIPE, with SIGPIPE unless MSG_NOSIGNAL is there.
+int no_pipe(int flags) noexcept;
+
 /// Polls, then sleeps, until `done()`, or for `timeout` (0: without limit). `interrupted` in a
 /// child that a signal handler has forked meanwhile: what the caller waited for is the parent's,
 /// and any lock of it may be taken for good.

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the peer of a socket speaks that was accepted, and what a connect() in the background has
 // come to: the socket's own number is watched until that is known.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "libxsock/socket/socket.hpp"
 #include "transport/descriptors.hpp"
@@ -67,10 +72,12 @@ void Socket::on_ready(PollCycle& cycle) {
 // The poller: what was seen of the peer decides. False: not yet.
 bool Socket::decide_by(PeerPeek::Kind seen, PollCycle& cycle) {
     switch (seen) {
-        case PeerPeek::Kind::mpa:
+        case PeerPeek::Kind::mpa: {
+            const bool was_writable = (events() & kWritable) != 0;
             start(ConnectAttr::Role::responder, cycle);
-            if (will_ask() && is_usable()) wake(kWritable);
+            if (!was_writable && is_usable()) wake(kWritable);
             return true;
+        }
         case PeerPeek::Kind::other:
             fall_back_to_tcp("fallback-not-mpa");
             return true;
@@ -131,6 +138,7 @@ void Socket::fall_back_to_tcp(const char* code) {
         log(LogLevel::info, code, "%s: served as plain TCP",
             fd >= 0 ? tcp::peer_name(fd).c_str() : "a peer");
     }
+    early_.send_by_tcp(fd);
     own_fd_.close();
     own_fd_.unclaim_watch();
     if (counters_ != nullptr) counters_->fallbacks.fetch_add(1, std::memory_order_relaxed);
@@ -179,14 +187,46 @@ int Socket::decide(int fd, bool writing) {
     return 0;
 }
 
+// The socket is watched by then: decide() has come first.
+ssize_t Socket::send_early(int fd, const IovSpan& iovs, int flags) {
+    std::array<std::byte, EarlySends::kMost> copy;
+    const auto bytes = Bytes(copy).first(std::min(copy.size(), iovs.bytes));
+    if (!iovs.gather(0, bytes)) return no(EFAULT);
+    std::optional<std::size_t> taken;
+    bool is_shut = false;
+    progress()->locked([&](PollCycle&) {
+        if (phase() != Phase::undecided) return;
+        is_shut = early_.is_shut();
+        const bool whole = bytes.size() == iovs.bytes;
+        taken = own_fd_.is_open() ? early_.add(bytes, whole ? flags : flags & ~MSG_OOB) : 0;
+    });
+    if (!taken) return send(fd, iovs, flags);
+    if (is_shut) return no_pipe(flags);
+    return *taken > 0 || iovs.bytes == 0 ? static_cast<ssize_t>(*taken) : no(EAGAIN);
+}
+
+// shutdown() of one that does not block waits with what was sent. False: it is to be done now.
+bool Socket::shut_early(int how) {
+    bool kept = false;
+    if (!sends_early() || blocking(0) || how == SHUT_RD) return false;
+    progress()->locked([&](PollCycle&) {
+        kept = phase() == Phase::undecided && own_fd_.is_open();
+        if (kept) early_.shutdown(how);
+    });
+    return kept;
+}
+
 // What the client has sent, or is about to, is its Request: to close TCP on it would be a reset. So
-// iWARP begins, and the stream ends behind that.
-void Socket::closing(int fd) {
+// iWARP begins, and the stream ends behind that. Not where another process may go on with it, but
+// for one whose first bytes are here.
+void Socket::closing(int fd, bool may_be_shared) {
     if (phase() != Phase::undecided || options_.mode != DDPMODE_STREAM) return;
+    const bool has_sent = in_own_process() && !early_.is_empty();
+    if (may_be_shared && !has_sent) return;
     const PeerPeek::Kind seen = peek_peer(fd).kind;
     const bool may_come =
         will_ask() && (seen == PeerPeek::Kind::silent || seen == PeerPeek::Kind::beginning);
-    if (seen != PeerPeek::Kind::mpa && !may_come) return;
+    if (seen != PeerPeek::Kind::mpa && !may_come && !has_sent) return;
     PollGroup* const poller = ensure_progress();
     if (poller == nullptr) return;
     poller->locked([&](PollCycle& cycle) {
@@ -196,7 +236,7 @@ void Socket::closing(int fd) {
             if (!copy) return;
             own_fd_.assign(*copy);
         }
-        start(ConnectAttr::Role::responder, cycle);
+        if (!decide_by(seen, cycle)) start(ConnectAttr::Role::responder, cycle);
     });
     poller->ensure_thread();
     poller->poll();  // a Request that is there is answered before the process may exit

@@ -77,9 +77,9 @@ void socket_unref(xsock_socket* handle, int) noexcept {
     errno = saved;
 }
 
-void socket_closing(xsock_socket* handle, int fd) noexcept {
+void socket_closing(xsock_socket* handle, int fd, int may_be_shared) noexcept {
     guarded(0, [&] {
-        Socket::of(handle)->closing(fd);
+        Socket::of(handle)->closing(fd, may_be_shared != 0);
         return 0;
     });
 }

@@ -3,8 +3,6 @@
 // that waits, as send() does, until TCP has the bytes, and so may send them without a copy of the
 // whole: they are copied as FPDUs are laid out, which costs less. When it has to return before,
 // what is left is copied and the message is on its way as any other.
-#include <pthread.h>
-#include <signal.h>
 
 #include <array>
 
@@ -32,8 +30,7 @@ std::uint32_t MessageChannel::room_to_send() const noexcept {
 // What a send on a connection that takes none answers: the reason once, then EPIPE.
 ssize_t MessageChannel::send_error(int flags) noexcept {
     if (const int error = take_error(); error != 0) return no(error);
-    if ((flags & MSG_NOSIGNAL) == 0) pthread_kill(pthread_self(), SIGPIPE);
-    return no(EPIPE);
+    return no_pipe(flags);
 }
 
 ssize_t MessageChannel::send(const IovSpan& iovs, const CallMode& mode) {

@@ -144,7 +144,10 @@ inline int Socket::enter(int fd, int flags, bool writing) {
 }
 
 ssize_t Socket::send(int fd, const IovSpan& iovs, int flags) {
-    if (const int answer = enter(fd, flags, true); answer != 0) return answer;
+    if (const int answer = enter(fd, flags, true); answer != 0) {
+        const bool early = answer == -1 && errno == EAGAIN && sends_early();
+        return early ? send_early(fd, iovs, flags) : answer;
+    }
     return channel_->send(iovs, {flags, blocking(flags), send_timeout_.load()});
 }
 
@@ -233,7 +236,8 @@ std::uint32_t Socket::events() const noexcept {
             return options_.mode == DDPMODE_STREAM ? channel_->events() : 0;
         case Phase::undecided:
             // A program that writes now has decided for plain TCP, unless the peer will ask.
-            return will_ask() ? 0 : kWritable;
+            if (!will_ask()) return kWritable;
+            return sends_early() && (early_.has_room() || early_.is_shut()) ? kWritable : 0;
         case Phase::ended:
             return channel_->has_error() ? kEverything : kEverything & ~std::uint32_t{EPOLLERR};
         case Phase::open:
@@ -298,6 +302,8 @@ int Socket::shutdown(int fd, int how) {
         case Phase::listening:
             return shut_listening(fd, how);
         case Phase::undecided:
+            if (decide(fd, true) != 0) return -1;
+            if (shut_early(how)) return 0;
             // A program that will not read can only be about to write.
             if (const int answer = decide_for_good(fd); answer != 0) return answer;
             break;

@@ -24,6 +24,7 @@
 #include "libxsock/poll/source.hpp"
 #include "libxsock/socket/background_listener.hpp"
 #include "libxsock/socket/channel.hpp"
+#include "libxsock/socket/early_sends.hpp"
 #include "libxsock/socket/key.hpp"
 #include "libxsock/socket/listener_entry.hpp"
 #include "libxsock/socket/options.hpp"
@@ -66,8 +67,8 @@ class Socket final : public ::xsock_socket,
 
     // -- calls of the program; results are those of the ABI --
 
-    /// Ahead of the close() of the last descriptor, `fd`, that anything has of it.
-    void closing(int fd);
+    /// Ahead of the close() of its last descriptor in this process, `fd`.
+    void closing(int fd, bool may_be_shared);
     int set_option(int fd, int level, int name, const void* value, socklen_t length);
     int get_option(int fd, int level, int name, void* value, socklen_t* length);
     int connect(int fd, const sockaddr* address, socklen_t length);
@@ -135,9 +136,15 @@ class Socket final : public ::xsock_socket,
     [[nodiscard]] bool on() const noexcept { return mode_on_.load(std::memory_order_relaxed); }
     void close();
     void close_connection();
+    /// send() takes bytes before the peer has shown what it speaks.
+    [[nodiscard]] bool sends_early() const noexcept {
+        return phase() == Phase::undecided && will_ask() && options_.mode == DDPMODE_STREAM;
+    }
     static Time timeout_of(int fd, int name) noexcept;
     int enter(int fd, int flags, bool writing);
     int ensure_open(int fd, int flags, bool writing);
+    bool shut_early(int how);
+    ssize_t send_early(int fd, const IovSpan& iovs, int flags);
     int wait_started();
     [[nodiscard]] bool blocking(int flags) const noexcept {
         return (flags & MSG_DONTWAIT) == 0 && !nonblocking_.load(std::memory_order_relaxed);
@@ -203,6 +210,7 @@ class Socket final : public ::xsock_socket,
     BackgroundListener listener_;
     ListenerEntry listener_entry_;
     IpEndpoint connect_to_;  // of connect()
+    EarlySends early_;       // while undecided
     StartDescriptor own_fd_;
     SynMark syn_mark_;  // until TCP is connected; from then on under the progress lock
     enum class Syn : std::uint8_t { unknown, saved, marked };

@@ -50,6 +50,7 @@ PollGroup* Socket::ensure_progress() {
     // thread that is not here may have held the lock.
     if (generation_.load(std::memory_order_relaxed) != now) listener_.renew_lock();
     own_fd_.forget();
+    early_.clear();
     kernel_ready_.store(true, std::memory_order_relaxed);
     progress_.store(&device->polled().next_group(), std::memory_order_release);
     generation_.store(now, std::memory_order_release);
@@ -156,6 +157,7 @@ void Socket::start(ConnectAttr::Role role, PollCycle& cycle) {
         return;
     }
     own_fd_.release();
+    early_.send_by(*channel_);
 }
 
 // The poller. The error first: a call that finds the end tells it. The phase before the channel: a

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // send() on a byte stream: bytes are appended to the chunk that will be the next message.
-#include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 
@@ -18,8 +16,7 @@ constexpr std::size_t kCopiedUnderLock = 4096;
 // What a send on a stream that takes none answers: the reason once, then EPIPE.
 ssize_t StreamChannel::send_error(int flags) noexcept {
     if (const int error = take_error(); error != 0) return no(error);
-    if ((flags & MSG_NOSIGNAL) == 0) pthread_kill(pthread_self(), SIGPIPE);
-    return no(EPIPE);
+    return no_pipe(flags);
 }
 
 // A small send behind others that are gathered. False: it was not, and nothing has changed.

@@ -456,6 +456,25 @@ CASE(closed_undecided) {
         CHECK(recv(to, bytes, 5, 0) == 0 && close(to) == 0);
         wait_ok(child);
     }
+    /* What was sent before it had begun belongs to this process, forked or not. */
+    for (round = 0; round < 4; round++) {
+        pid_t child = 0;
+        int got;
+        to = socket(AF_INET, SOCK_STREAM, 0);
+        set_ddpmode(to, DDPMODE_STREAM);
+        CHECK(connect(to, (struct sockaddr*)&address, sizeof address) == 0);
+        got = accept4(from, NULL, NULL, SOCK_NONBLOCK);
+        CHECK(got >= 0 && send(got, "first", 5, 0) == 5);
+        if (round % 2) {
+            child = fork();
+            CHECK(child >= 0);
+            if (child == 0) exit(0);
+        }
+        CHECK(close(got) == 0);
+        CHECK(recv(to, bytes, 5, MSG_WAITALL) == 5 && memcmp(bytes, "first", 5) == 0);
+        CHECK(recv(to, bytes, 5, 0) == 0 && close(to) == 0);
+        if (child != 0) wait_ok(child);
+    }
     close(from);
 }
 

@@ -203,21 +203,18 @@ TEST(SockStreamStart, a_server_speaks_first) {
 }
 
 TEST(SockStreamStart, a_server_that_does_not_block_speaks_first) {
-    Ends e(Kind::each_as_it_comes);
-    EXPECT_EQ(e.client.connect(e.listener.port()), 0);
-    Sock server = e.listener.accept(SOCK_NONBLOCK);
-    EXPECT_TRUE(is_ready(server, POLLOUT, 5000));
-    EXPECT_EQ(server.send(std::string("220 ready")), 9);
-    EXPECT_EQ(take(e.client, 9), "220 ready");
-    EXPECT_EQ(server.status().state, XSOCK_STATUS_OPEN);
-}
-
-TEST(SockStreamStart, a_server_that_has_nothing_to_say_shuts_down) {
     same([](Ends& e, Steps& steps) {
         steps.push_back(result(e.client.connect(e.listener.port())));
-        Sock server = e.listener.accept();
-        steps.push_back(result(server.shutdown(SHUT_WR)));
-        steps.push_back(take(e.client, 1));
+        Sock server = e.listener.accept(SOCK_NONBLOCK);
+        steps.push_back(is_ready(server, POLLOUT) ? "writable" : "not writable");
+        steps.push_back(result(server.send(std::string("220 "))));
+        steps.push_back(result(server.send(std::string("ready"))));
+        steps.push_back(take(e.client, 9));
+        steps.push_back(result(server.send(std::string("!"), MSG_OOB | MSG_NOSIGNAL)));
+        EXPECT_TRUE(soon([&] { return take(e.client, 1, MSG_OOB) == "!"; }));
+        if (!server.plain()) {
+            EXPECT_EQ(server.status().state, XSOCK_STATUS_OPEN);
+        }
     });
 }
 
@@ -232,6 +229,31 @@ int marked_client(int port) {
     address.sin_port = htons(static_cast<std::uint16_t>(port));
     EXPECT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
     return fd;
+}
+
+TEST(SockStreamStart, what_a_server_says_before_a_client_asks_waits_for_it) {
+    Ends e(Kind::each_as_it_comes);
+    RawPeer client(RawPeer::Connected{marked_client(e.listener.port())});
+    Sock server = e.listener.accept(SOCK_NONBLOCK);
+    const std::string all = text_of(5000);
+    const ssize_t first = server.send(all);
+    EXPECT_EQ(first, 2048) << "so much is kept";
+    EXPECT_EQ(result(server.send(all)), "!EAGAIN");
+    EXPECT_FALSE(is_ready(server, POLLOUT));
+    EXPECT_TRUE(client.say("HELO me\r\n and more than a key\r\n"));
+    EXPECT_TRUE(is_ready(server, POLLOUT, 5000));
+    EXPECT_EQ(server.send(all.substr(2048)), 5000 - 2048);
+    EXPECT_TRUE(server.plain());
+    EXPECT_EQ(client.hear(5000), all);
+}
+
+TEST(SockStreamStart, a_server_that_has_nothing_to_say_shuts_down) {
+    same([](Ends& e, Steps& steps) {
+        steps.push_back(result(e.client.connect(e.listener.port())));
+        Sock server = e.listener.accept();
+        steps.push_back(result(server.shutdown(SHUT_WR)));
+        steps.push_back(take(e.client, 1));
+    });
 }
 
 TEST(SockStreamStart, a_marked_client_that_speaks_something_else_is_plain_at_once) {
@@ -251,11 +273,10 @@ TEST(SockStreamStart, a_marked_client_that_is_silent_becomes_plain_in_time) {
         RawPeer client(RawPeer::Connected{marked_client(e.listener.port())});
         Sock server = e.listener.accept(blocking ? 0 : SOCK_NONBLOCK);
         if (!blocking) {
-            EXPECT_EQ(result(server.send(std::string("220 ready"))), "!EAGAIN");
-            EXPECT_FALSE(is_ready(server, POLLOUT));
-            EXPECT_TRUE(is_ready(server, POLLOUT, 5000));
+            EXPECT_EQ(server.send(std::string("220 ")), 4);
+            EXPECT_TRUE(soon([&] { return server.send(std::string()) == 0 && server.plain(); }));
         }
-        EXPECT_EQ(server.send(std::string("220 ready")), 9);
+        EXPECT_EQ(server.send(std::string(blocking ? "220 ready" : "ready")), blocking ? 9 : 5);
         EXPECT_TRUE(server.plain());
         EXPECT_EQ(client.hear(9), "220 ready");
     }
@@ -413,14 +434,26 @@ TEST(SockStreamStart, connect_again_behind_one_that_succeeded) {
     }
 }
 
-TEST(SockStreamStart, a_shutdown_that_may_not_wait_makes_a_silent_peer_plain) {
+TEST(SockStreamStart, a_shutdown_that_may_not_wait_is_done_behind_what_was_sent) {
+    same([](Ends& e, Steps& steps) {
+        steps.push_back(result(e.client.connect(e.listener.port())));
+        Sock server = e.listener.accept(SOCK_NONBLOCK);
+        steps.push_back(result(server.send(std::string("220 "))));
+        steps.push_back(result(server.shutdown(SHUT_WR)));
+        steps.push_back(result(server.send(std::string("ready"))));
+        steps.push_back(is_ready(server, POLLOUT) ? "writable" : "not writable");
+        steps.push_back(take(e.client, 100));
+        steps.push_back(result(e.client.send(std::string("back"))));
+        server.nonblocking(false);
+        steps.push_back(take(server, 4));
+    });
     Ends e(Kind::each_as_it_comes);
+    ASSERT_EQ(e.listener.set(DDPSTARTUP, 300), 0);
     RawPeer client(RawPeer::Connected{marked_client(e.listener.port())});
     Sock server = e.listener.accept(SOCK_NONBLOCK);
     EXPECT_EQ(server.shutdown(SHUT_WR), 0);
-    EXPECT_TRUE(server.plain());
     std::string rest;
-    EXPECT_TRUE(client.hear_end(rest));
+    EXPECT_TRUE(client.hear_end(rest)) << "a silent peer becomes plain in time";
     EXPECT_EQ(rest, "");
 }
 

@@ -26,6 +26,8 @@ void Socket::begin_watch(int fd) noexcept {
             errno = saved;
             return;
         }
+        // TCP may have connected just now: that is for this call to tell, and no later edge.
+        if (now == Phase::connecting && in_own_process()) progress()->poll();
         if (now != Phase::undecided) return;
         PollGroup* const poller = ensure_progress();
         if (poller == nullptr || !own_fd_.claim_watch()) return;

@@ -252,6 +252,33 @@ def test_a_server_of_both_takes_each_peer_as_it_comes(xsock):
         assert carried(said) == 3 and "1 passed through: fallback-not-mpa" in said, said
 
 
+# Both ends are writable when accept() has returned, and an edge comes once.
+EDGES_AT_THE_START = """
+import select, socket
+for _ in range(100):
+    listener = socket.create_server(("127.0.0.1", 0))
+    client = socket.socket()
+    client.setblocking(False)
+    client.connect_ex(listener.getsockname())
+    server, _ = listener.accept()
+    with select.epoll() as edges:
+        both = sorted((s.fileno(), select.EPOLLOUT) for s in (client, server))
+        for s in (client, server):
+            edges.register(s, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
+        assert sorted(edges.poll(10, 4)) == both
+        assert edges.poll(0.005, 4) == []
+    for s in (client, server, listener):
+        s.close()
+"""
+
+
+@pytest.mark.parametrize("stream", ["both", None])
+def test_both_ends_are_writable_at_once(xsock, stream):
+    done = subprocess.run(command(xsock, stream, sys.executable, "-c", EDGES_AT_THE_START),
+                          stderr=subprocess.PIPE, text=True, timeout=TIMEOUT, check=False)
+    assert done.returncode == 0 and (stream is None or carried(done.stderr) == 300), done.stderr
+
+
 # As hiredis learns what became of its connection.
 CONNECTS_AGAIN = """
 import select, socket, sys

@@ -51,16 +51,36 @@ void SynMark::restore(int fd) noexcept {
 }
 
 bool save_syns(int listening) noexcept {
+    // From the link layer's header on (Linux 5.10): a value that programs hardly use tells what
+    // another process of ours has set from what the program has.
+    constexpr int kFromLink = 2, kFromIp = 1;
     int kept = 0;
-    return get(listening, IPPROTO_TCP, TCP_SAVE_SYN, kept) && kept == 0 &&
-           put(listening, IPPROTO_TCP, TCP_SAVE_SYN, 1);
+    if (!get(listening, IPPROTO_TCP, TCP_SAVE_SYN, kept)) return false;
+    if (kept != 0) return kept == kFromLink;
+    return put(listening, IPPROTO_TCP, TCP_SAVE_SYN, kFromLink) ||
+           put(listening, IPPROTO_TCP, TCP_SAVE_SYN, kFromIp);
 }
 
 bool had_marked_syn(int accepted) noexcept {
-    std::byte headers[256];  // 40 and extension headers, 60 of TCP
+    std::byte headers[256];  // of the link; 40 and extension headers, 60 of TCP
     socklen_t size = sizeof headers;
     if (getsockopt(accepted, IPPROTO_TCP, TCP_SAVED_SYN, headers, &size) != 0) return false;
-    return is_marked_syn({headers, size});
+    return is_marked_syn(without_link_header({headers, size}));
+}
+
+// How long that of the link is the kernel does not say. A client of ours sends no data with its
+// SYN, so that what follows has the length that it says itself.
+ConstBytes without_link_header(ConstBytes headers) noexcept {
+    for (; headers.size() >= 40; headers = headers.subspan(1)) {
+        const auto number = [&](std::size_t i) {
+            return std::to_integer<std::size_t>(headers[i]) << 8 |
+                   std::to_integer<std::size_t>(headers[i + 1]);
+        };
+        const int version = std::to_integer<int>(headers[0]) >> 4;
+        if (version == 4 && number(2) == headers.size()) return headers;
+        if (version == 6 && number(4) + 40 == headers.size()) return headers;
+    }
+    return {};
 }
 
 bool is_marked_syn(ConstBytes headers) noexcept {

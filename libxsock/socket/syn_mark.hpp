@@ -35,11 +35,15 @@ class SynMark {
     int priority_ = 0;  // SO_PRIORITY, which IP_TOS changes
 };
 
-/// The server's side. The listening socket keeps the SYNs of connections to come. False: it cannot,
-/// or the program has it keep them for itself.
+/// The server's side. The listening socket keeps the SYNs of connections to come; also one for
+/// which another process has asked this. False: it cannot, or the program has it keep them for
+/// itself.
 bool save_syns(int listening) noexcept;
 /// Of an accepted socket of such a listener; asked once, for the kernel drops it then.
 [[nodiscard]] bool had_marked_syn(int accepted) noexcept;
+/// What a listening socket keeps of a SYN without data, from the IP header on; empty: none was
+/// found.
+[[nodiscard]] ConstBytes without_link_header(ConstBytes headers) noexcept;
 /// IP header and TCP header of a SYN.
 [[nodiscard]] bool is_marked_syn(ConstBytes headers) noexcept;
 

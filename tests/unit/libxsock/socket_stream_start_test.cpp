@@ -358,6 +358,7 @@ TEST(SockStreamStart, a_listener_sees_the_mark_over_either_family) {
         ASSERT_EQ(::bind(listener.fd(), address, size), 0) << row.address;
         ASSERT_EQ(::listen(listener.fd(), 4), 0);
         EXPECT_TRUE(sockets::save_syns(listener.fd()));
+        EXPECT_TRUE(sockets::save_syns(listener.fd())) << "as another process of ours";
         socklen_t length = size;
         ASSERT_EQ(getsockname(listener.fd(), address, &length), 0);
         for (const bool marked : {true, false}) {
@@ -373,6 +374,26 @@ TEST(SockStreamStart, a_listener_sees_the_mark_over_either_family) {
             EXPECT_EQ(sockets::had_marked_syn(server.fd()), marked) << row.address;
         }
     }
+}
+
+TEST(SockStreamStart, a_saved_syn_may_begin_with_a_header_of_the_link) {
+    std::vector<std::byte> v4(60), v6(80);
+    v4[0] = std::byte{0x4f};
+    v4[3] = std::byte{60};
+    v6[0] = std::byte{0x60};
+    v6[5] = std::byte{40};
+    for (const auto& syn : {v4, v6}) {
+        for (const std::size_t link : {0, 14, 18}) {
+            std::vector<std::byte> saved(link, std::byte{0x46});  // as a version
+            saved.insert(saved.end(), syn.begin(), syn.end());
+            const ConstBytes found = sockets::without_link_header(saved);
+            EXPECT_EQ(found.size(), syn.size());
+            EXPECT_EQ(found.data(), saved.data() + link);
+            saved.pop_back();
+            EXPECT_TRUE(sockets::without_link_header(saved).empty());
+        }
+    }
+    EXPECT_TRUE(sockets::without_link_header({}).empty());
 }
 
 TEST(SockStreamStart, the_mark_of_a_syn) {

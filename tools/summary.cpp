@@ -83,6 +83,12 @@ std::string Summary::text() const {
         made + accepted, processes, processes == 1 ? "" : "es", connected, accepted, listening);
     std::uint64_t told = 0;
     for (const auto& [verdict, count] : verdicts) {
+        if (verdict == "handed-on") {  // no socket that is not among the others
+            said += fmt::format(
+                "xsock: {:10} uses refused: handed-on (a started connection in another process)\n",
+                count);
+            continue;
+        }
         told += count;
         if (verdict == "message" || verdict == "stream") {
             said += fmt::format("xsock: {:10} carried over iWARP ({} mode)\n", count, verdict);

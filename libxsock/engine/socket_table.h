@@ -35,7 +35,8 @@
 enum xsock_socket_hint {
     XSOCK_HINT_NONE = 0,
     XSOCK_HINT_CONNECTED = 1, /* this process called connect() on it */
-    XSOCK_HINT_ACCEPTED = 2   /* this process got it from accept() */
+    XSOCK_HINT_ACCEPTED = 2,  /* this process got it from accept() */
+    XSOCK_HINT_HANDED_ON = 3  /* another process did, and handed it on before it had started */
 };
 
 /* What the policy of the byte-stream mode says of a socket (docs/policy.md). */
@@ -90,6 +91,10 @@ struct mmsghdr;
  *                or sets something is EBADF. -1 with errno.
  * socket_started 0: its bytes are still the kernel's alone (fresh, listening, undecided); 1:
  *                start-up has begun in this process; 2: in its parent, before fork(). Wait-free.
+ * socket_refuse  The caller refuses a call that would give a started one to another process: counts
+ *                it, and says so in the log.
+ * socket_refused How many such calls, and calls in a forked child on a socket of its parent, were
+ *                refused in this process. Async-signal-safe.
  * socket_drain   Before exec*(): sends what all sockets have queued, for as long as exit() would
  *                wait when `timeout_ms` is negative, and takes listeners back from the registry.
  *                Closes nothing.
@@ -144,6 +149,8 @@ struct mmsghdr;
     F(int, socket_foreign, (int fd))                                                               \
     F(int, socket_inactive_fd, (void))                                                             \
     F(int, socket_started, (struct xsock_socket * sock))                                           \
+    F(void, socket_refuse, (struct xsock_socket * sock, int fd))                                   \
+    F(unsigned long, socket_refused, (void))                                                       \
     F(int, socket_copy, (void* to, const void* from, size_t length))                               \
     F(void, socket_drain, (int timeout_ms))                                                        \
     F(void, socket_exit, (void))                                                                   \

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "libxsock/overlay/overlay.h"
+#include "libxsock/overlay/policy.h"
 
 /* ---- receiving --------------------------------------------------------------------------------
  */
@@ -123,13 +124,14 @@ static int any_right(const struct msghdr* message, each_fd* is) {
 static int note_received(int fd) {
     fd_forget(fd);
     overlay_hint_fresh(fd, XSOCK_HINT_NONE);
-    fd_join(fd);
+    if (!fd_join(fd)) policy_handed_on(fd);
     return 0;
 }
 
 void overlay_note_rights(const struct msghdr* message) {
     const int saved = errno;
-    if (fd_any() && message->msg_controllen != 0) any_right(message, note_received);
+    if ((fd_any() || policy_wanted) && message->msg_controllen != 0)
+        any_right(message, note_received);
     errno = saved;
 }
 
@@ -140,17 +142,20 @@ static int note_travelled(int fd) {
     return 0;
 }
 
+static int refuse_started(int fd) {
+    if (!overlay_started(fd)) return 0;
+    overlay_refuse(fd, EOPNOTSUPP);
+    return 1;
+}
+
 int overlay_may_not_travel(const struct msghdr* message) {
     if (!fd_any() || message == NULL || message->msg_controllen == 0 ||
         message->msg_control == NULL) {
         return 0;
     }
-    if (!any_right(message, overlay_started)) {
-        any_right(message, note_travelled);
-        return 0;
-    }
-    errno = EOPNOTSUPP;
-    return 1;
+    if (any_right(message, refuse_started)) return 1;
+    any_right(message, note_travelled);
+    return 0;
 }
 
 static __attribute__((noinline)) ssize_t recvmsg_slow(int fd, struct msghdr* message, int flags) {
@@ -162,7 +167,7 @@ static __attribute__((noinline)) ssize_t recvmsg_slow(int fd, struct msghdr* mes
 }
 
 ssize_t overlay_recvmsg(int fd, struct msghdr* message, int flags) {
-    OVERLAY_UNLESS(fd_any(), recvmsg, (fd, message, flags), recvmsg_slow);
+    OVERLAY_UNLESS(fd_any() || policy_wanted, recvmsg, (fd, message, flags), recvmsg_slow);
 }
 
 int overlay_recvmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags,

@@ -39,7 +39,8 @@ static void count_again(void) {
     }
     for (fd = 0; fd < top; fd++) {
         struct fd_handle* const handle = atomic_load(&fd_table.slots[fd]);
-        if (handle != NULL) atomic_fetch_add(&handle->refs, 1);
+        if (handle == NULL || atomic_fetch_add(&handle->refs, 1) != 0) continue;
+        if (!handle->counted) handle->counted = summary_of_parent(handle->sock);
     }
 }
 

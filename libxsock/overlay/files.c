@@ -168,7 +168,7 @@ static int end_copying(struct copying c, int fd, int copy, int replaced) {
 static int refuse_handing_on(int fd) {
     const int started = fd_has(fd) ? overlay_started(fd) : 0;
     if (started == 0 || (started == 1 && fd_table_is_ours())) return 0;
-    errno = EPERM;
+    overlay_refuse(fd, EPERM);
     return 1;
 }
 
@@ -219,7 +219,7 @@ static int fcntl_handled(libc_fcntl_fn* real, int fd, int command, void* argumen
             return end_copying(c, fd, real(fd, command, argument), 0);
         case F_SETFD:
             if (!((long)argument & FD_CLOEXEC) && overlay_started(fd)) {
-                errno = EPERM;
+                overlay_refuse(fd, EPERM);
                 return -1;
             }
             break;
@@ -258,7 +258,7 @@ int overlay_fcntl64(int fd, int command, void* argument) {
 static __attribute__((noinline)) int ioctl_slow(int fd, unsigned long request, void* argument) {
     if (fd_has(fd)) {
         if (request == FIONCLEX && overlay_started(fd)) {
-            errno = EPERM;
+            overlay_refuse(fd, EPERM);
             return -1;
         }
         OVERLAY(int, fd, engine->socket_ioctl(sock, fd, request, argument));

@@ -83,6 +83,17 @@ int overlay_started(int fd) {
     return started;
 }
 
+void overlay_refuse(int fd, int error) {
+    struct fd_handle* const handle = fd_get(fd);
+    if (handle != NULL && !XSOCK_IS_SET(handle->sock) && !inside) {
+        const int before = overlay_begin();
+        xsock_engine_opened->socket_refuse(handle->sock, fd);
+        overlay_end(before);
+    }
+    fd_put(handle);
+    errno = error;
+}
+
 int overlay_engine_owns(int fd) { return fd_any() && xsock_engine_opened->socket_owns(fd); }
 
 void overlay_drain(void) {

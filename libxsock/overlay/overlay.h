@@ -81,6 +81,8 @@ void overlay_end(int before);
 int overlay_is_socket(int fd);
 /* As socket_started(): 1: start-up has begun on it; 2: in our parent process, before fork(). */
 int overlay_started(int fd);
+/* Sets errno to `error`: a call is refused that would give a started one to another process. */
+void overlay_refuse(int fd, int error);
 /* A descriptor that the engine opened for itself; the program's loops over all numbers must leave
  * it open. */
 int overlay_engine_owns(int fd);

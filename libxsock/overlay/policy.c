@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 #include "libxsock/overlay/policy.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <netinet/in.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #include "libxsock/overlay/overlay.h"
+#include "libxsock/overlay/shared.h"
 #include "libxsock/overlay/summary.h"
 
 int policy_wanted;
@@ -36,8 +38,9 @@ static int set(int fd, int name, int value) {
 }
 
 /* A server that starts and hands its listening socket to another program (socket activation, a
- * re-executed server): asked when that one accepts. */
-enum asked { ASKED_CONNECT, ASKED_LISTEN, ASKED_ACCEPT };
+ * re-executed server): asked when that one accepts. One that hands on what it has accepted (inetd,
+ * by exec; node's cluster, by SCM_RIGHTS): asked when the other one has it. */
+enum asked { ASKED_CONNECT, ASKED_LISTEN, ASKED_ACCEPT, ASKED_HANDED_ON };
 
 static int apply(int fd, enum asked asked, const struct sockaddr* address, socklen_t length) {
     const struct xsock_engine* const engine = xsock_engine_open();
@@ -48,9 +51,14 @@ static int apply(int fd, enum asked asked, const struct sockaddr* address, sockl
     mode = engine->socket_policy(program, asked != ASKED_CONNECT, address, length);
     overlay_end(before);
     if (mode == XSOCK_POLICY_TCP || mode == XSOCK_POLICY_UNKNOWN_PEER) {
-        if (asked != ASKED_ACCEPT) {
+        if (asked == ASKED_CONNECT || asked == ASKED_LISTEN) {
             summary_plain(mode == XSOCK_POLICY_TCP ? "policy-tcp" : "unknown-peer");
         }
+        return 0;
+    }
+    if (asked == ASKED_HANDED_ON) {
+        overlay_hint(fd, XSOCK_HINT_HANDED_ON);
+        set(fd, DDPMODE, DDPMODE_STREAM);
         return 0;
     }
     if (set(fd, DDPMODE, DDPMODE_STREAM) != 0) {
@@ -62,7 +70,7 @@ static int apply(int fd, enum asked asked, const struct sockaddr* address, sockl
     return asked != ASKED_CONNECT ? 0 : set(fd, DDPSTARTUP, INT_MAX);
 }
 
-static int apply_to_listener(int fd, enum asked asked) {
+static int apply_by_own_address(int fd, enum asked asked) {
     struct sockaddr_storage local;
     socklen_t length = sizeof local;
     const int saved = errno;
@@ -75,12 +83,42 @@ static int apply_to_listener(int fd, enum asked asked) {
     return result;
 }
 
-int policy_listen_slow(int fd) { return apply_to_listener(fd, ASKED_LISTEN); }
+int policy_listen_slow(int fd) { return apply_by_own_address(fd, ASKED_LISTEN); }
 
 void policy_accept_slow(int fd) {
     const int saved = errno;
-    if (!fd_has(fd) && option(fd, SO_ACCEPTCONN) == 1) apply_to_listener(fd, ASKED_ACCEPT);
+    if (!fd_has(fd) && option(fd, SO_ACCEPTCONN) == 1) apply_by_own_address(fd, ASKED_ACCEPT);
     errno = saved;
+}
+
+static int is_connected(int fd) {
+    struct sockaddr_storage peer;
+    socklen_t length = sizeof peer;
+    return LIBC(getpeername)(fd, (struct sockaddr*)&peer, &length) == 0;
+}
+
+/* Where the peer says something else than a Request, or the program speaks first, it turns out to
+ * be plain, as one that this process has accepted. */
+void policy_handed_on_slow(int fd) {
+    const int saved = errno;
+    if (!fd_has(fd) && is_connected(fd)) apply_by_own_address(fd, ASKED_HANDED_ON);
+    errno = saved;
+}
+
+void policy_adopt_slow(void) {
+    DIR* const all = overlay_is_first() ? opendir("/proc/self/fd") : NULL;
+    const struct dirent* entry;
+    if (all == NULL) return;
+    while ((entry = readdir(all)) != NULL) {
+        const int fd = atoi(entry->d_name);
+        if (entry->d_name[0] == '.' || fd == dirfd(all)) continue;
+        if (fd_join(fd)) {
+            overlay_stdio_follow(fd);
+        } else {
+            policy_handed_on_slow(fd);
+        }
+    }
+    closedir(all);
 }
 
 /* One that has a peer, or is getting one, stays as it is: its mode is for connections to come. */

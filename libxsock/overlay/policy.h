@@ -21,6 +21,10 @@ int policy_connect_slow(int fd, const struct sockaddr* address, socklen_t length
 
 /* For a listening socket that this program has inherited. */
 void policy_accept_slow(int fd);
+/* For a connection that another process has accepted: its peer's Request may still lie in it. */
+void policy_handed_on_slow(int fd);
+/* When the library is loaded, behind policy_init(): such connections among the open descriptors. */
+void policy_adopt_slow(void);
 
 /* Before the program's call, on a descriptor without a handle. */
 static inline int policy_listen(int fd) {
@@ -32,6 +36,13 @@ static inline int policy_connect(int fd, const struct sockaddr* address, socklen
 
 static inline void policy_accept(int fd) {
     if (__builtin_expect(policy_wanted, 0)) policy_accept_slow(fd);
+}
+
+static inline void policy_handed_on(int fd) {
+    if (__builtin_expect(policy_wanted, 0)) policy_handed_on_slow(fd);
+}
+static inline void policy_adopt(void) {
+    if (__builtin_expect(policy_wanted, 0)) policy_adopt_slow();
 }
 
 #endif /* XSOCK_OVERLAY_POLICY_H */

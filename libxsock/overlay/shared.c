@@ -25,4 +25,5 @@ __attribute__((constructor)) static void loaded(void) {
     libc_find_all();
     policy_init();
     summary_init();
+    policy_adopt();
 }

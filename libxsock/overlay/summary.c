@@ -104,6 +104,13 @@ void summary_mode_slow(struct xsock_socket* sock) {
     count_word(xsock_engine_opened->socket_mode_text(sock));
 }
 
+int summary_of_parent_slow(struct xsock_socket* sock) {
+    const char* mode;
+    if (XSOCK_IS_SET(sock)) return 0;
+    mode = xsock_engine_opened->socket_mode_text(sock);
+    return strcmp(mode, "stream") == 0 || strcmp(mode, "message") == 0;
+}
+
 void summary_plain_slow(const char* reason) {
     if (counting()) count_word(reason);
 }
@@ -133,17 +140,25 @@ static void add_count(struct line* line, const char* key, unsigned long count) {
     add_text(line, digits + i);
 }
 
+static unsigned long refused(void) { return fd_any() ? xsock_engine_opened->socket_refused() : 0; }
+
 static int should_print(void) {
     int i;
+    if (refused() != 0) return 1;
     for (i = 0; i < SUMMARY_KEYS; i++) {
         if (atomic_load(&counts[i]) != 0) return 1;
+    }
+    for (i = 0; i < MODES; i++) {
+        if (atomic_load(&modes[i].count) != 0) return 1;
     }
     return 0;
 }
 
-/* Sockets that are open still have no verdict yet. */
-static void count_open_ones(void) {
+/* Sockets that are open still have no verdict yet. 1: one of them has started in this process, as a
+ * child's whose parent has accepted it. */
+static int count_open_ones(void) {
     const uint32_t top = fd_any() ? atomic_load(&fd_table.top) : 0;
+    int started = 0;
     uint32_t fd;
     for (fd = 0; fd < top; fd++) {
         struct fd_handle* const handle = fd_get((int)fd);
@@ -151,9 +166,13 @@ static void count_open_ones(void) {
         if (handle != NULL && !handle->counted) {
             handle->counted = 1;
             summary_mode_slow(handle->sock);
+            if (!XSOCK_IS_SET(handle->sock)) {
+                started |= xsock_engine_opened->socket_started(handle->sock) == 1;
+            }
         }
         fd_put(handle);
     }
+    return started;
 }
 
 void summary_write(const char* end) {
@@ -162,12 +181,14 @@ void summary_write(const char* end) {
     const int saved = errno;
     struct line line = {.length = 0};
     ssize_t n;
+    int wanted;
     int file;
     int i;
     /* A child of vfork() has its parent's counts before it. */
-    if (!summary_may_be_wanted() || process != getpid() || !should_print()) return;
-    if (atomic_exchange(&written, 1)) return;
-    count_open_ones();
+    if (!summary_may_be_wanted() || process != getpid()) return;
+    wanted = should_print(); /* of a child that has only its parent's listeners: no */
+    wanted |= count_open_ones();
+    if (!wanted || atomic_exchange(&written, 1)) return;
     add_text(&line, "xsock-summary 1");
     add_count(&line, "pid", (unsigned long)getpid());
     add_count(&line, "ppid", (unsigned long)getppid());
@@ -178,6 +199,7 @@ void summary_write(const char* end) {
         const unsigned long count = atomic_load(&modes[i].count);
         if (count != 0) add_count(&line, atomic_load(&modes[i].word), count);
     }
+    if (refused() != 0) add_count(&line, "handed-on", refused());
     add_text(&line, " program=");
     if (line.length < PATH_ROOM) {
         n = readlink("/proc/self/exe", line.text + line.length, PATH_ROOM);

@@ -8,7 +8,8 @@
  *
  * (one line; the program comes last). Counts are of this process since it began or was forked. The
  * keys after `asked` are what DDPMODE sockets were when they ended, as socket_mode_text() calls it,
- * and why the policy of the byte-stream mode left others plain: policy-tcp, unknown-peer.
+ * and why the policy of the byte-stream mode left others plain: policy-tcp, unknown-peer. handed-on
+ * is how many uses of a started one in another process were refused.
  */
 #ifndef XSOCK_OVERLAY_SUMMARY_H
 #define XSOCK_OVERLAY_SUMMARY_H
@@ -35,6 +36,7 @@ void summary_init(void);
 void summary_socket_slow(int domain, int type);
 void summary_count_slow(enum summary_key key, int fd);
 void summary_mode_slow(struct xsock_socket* sock);
+int summary_of_parent_slow(struct xsock_socket* sock);
 /* Writes the line. Async-signal-safe. `end` is "exit" or "exec". */
 void summary_write(const char* end);
 /* In a forked child: its counts begin at 0. */
@@ -57,6 +59,12 @@ static inline void summary_count(enum summary_key key, int fd) {
 /* A DDPMODE socket ends, or has turned out to be plain; its mode is counted. */
 static inline void summary_mode(struct xsock_socket* sock) {
     if (summary_may_be_wanted()) summary_mode_slow(sock);
+}
+
+/* In a forked child: its parent counts what listens and what has started; what has not started may
+ * be either's. */
+static inline int summary_of_parent(struct xsock_socket* sock) {
+    return summary_may_be_wanted() ? summary_of_parent_slow(sock) : 0;
 }
 
 static inline void summary_plain(const char* reason) {

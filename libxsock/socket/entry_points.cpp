@@ -10,6 +10,7 @@
 #include "libxsock/api.hpp"
 #include "libxsock/objects.hpp"
 #include "libxsock/poll/handle.hpp"
+#include "libxsock/socket/handed_on.hpp"
 #include "libxsock/socket/socket.hpp"
 #include "transport/clock.hpp"
 #include "transport/descriptors.hpp"
@@ -230,6 +231,10 @@ int socket_inactive_fd() noexcept {
 }
 
 int socket_started(xsock_socket* handle) noexcept { return Socket::of(handle)->started(); }
+
+void socket_refuse(xsock_socket* handle, int fd) noexcept { Socket::of(handle)->refuse(fd); }
+
+unsigned long socket_refused() noexcept { return sockets::refused_uses(); }
 
 int socket_copy(void* to, const void* from, size_t length) noexcept {
     // In a signal handler: what the interrupted copy has named stays named.

@@ -99,6 +99,13 @@ int Socket::set_mode(int fd, int value) {
         begin_listening(fd);
         return 0;
     }
+    if (!unconnected && hint_ == XSOCK_HINT_HANDED_ON && tcp::check_connected(fd)) {
+        options_.mode = value;
+        mode_on_.store(true);
+        phase_.store(Phase::undecided, std::memory_order_release);
+        mode_changed();
+        return 0;
+    }
     if (!unconnected && tcp::check_connected(fd)) {
         options_.mode = value;
         mode_on_.store(true);
@@ -123,7 +130,7 @@ int Socket::set_option(int fd, int level, int name, const void* value, socklen_t
     const Phase now = phase();
     const bool started = is_begun(now);
     if (level == SOL_XSOCK) {
-        if (foreign()) return inherited();
+        if (foreign()) return inherited(fd);
         if (name == DDPSTATUS) return no(ENOPROTOOPT);
         if (name == DDPPRIVATE) {
             // A listener that accepts has a copy, and reads ours for each connection.
@@ -167,7 +174,7 @@ int Socket::set_option(int fd, int level, int name, const void* value, socklen_t
         // The kernel's socket carries FPDUs, which such a setting would delay or tear.
         int setting = 0;
         if (!read_int(value, length, setting)) return no(EINVAL);
-        if (foreign()) return inherited();
+        if (foreign()) return inherited(fd);
         channel_->set_option(level, name, setting);
         return 0;
     }
@@ -198,7 +205,7 @@ int Socket::get_marked_option(int level, int name, void* value, socklen_t* lengt
     return number ? give_int(*number, value, length) : XSOCK_PASS;
 }
 
-int Socket::get_option(int, int level, int name, void* value, socklen_t* length) {
+int Socket::get_option(int fd, int level, int name, void* value, socklen_t* length) {
     const Phase now = phase();
     const bool started = is_begun(now);
     if (level == SOL_XSOCK) {
@@ -210,7 +217,7 @@ int Socket::get_option(int, int level, int name, void* value, socklen_t* length)
             if (!started) {
                 data = options_.private_data;
             } else if (foreign()) {
-                return inherited();
+                return inherited(fd);
             } else if (now != Phase::connecting && connection_ != nullptr) {
                 progress()->locked([&](PollCycle&) { data = connection_->info().private_data; });
             }
@@ -224,7 +231,7 @@ int Socket::get_option(int, int level, int name, void* value, socklen_t* length)
     }
     if (!started) return XSOCK_PASS;
     if (level == SOL_SOCKET && name == SO_ERROR) {
-        if (foreign()) return inherited();
+        if (foreign()) return inherited(fd);
         if (!is_known(now)) progress()->poll();
         return give_int(is_usable() ? channel_->take_error() : 0, value, length);
     }

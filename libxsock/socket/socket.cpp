@@ -10,6 +10,7 @@
 
 #include "base/fault.hpp"
 #include "libxsock/socket/buffer_pool.hpp"
+#include "libxsock/socket/handed_on.hpp"
 #include "transport/fork.hpp"
 
 namespace xsock::sockets {
@@ -116,14 +117,22 @@ bool Socket::in_own_process() const noexcept {
     return generation_.load(std::memory_order_relaxed) == process_generation();
 }
 
-int Socket::inherited() const noexcept {
-    report_inherited("a DDPMODE socket");
+int Socket::inherited(int fd) const noexcept {
+    if (options_.mode == DDPMODE_STREAM) {
+        note_refused(fd, connect_to_);
+    } else {
+        report_inherited("a DDPMODE socket");
+    }
     return no(EPERM);
 }
 
 int Socket::started() const noexcept {
     if (!is_begun(phase())) return 0;
     return foreign() ? 2 : 1;
+}
+
+void Socket::refuse(int fd) const noexcept {
+    if (options_.mode == DDPMODE_STREAM) note_refused(fd, connect_to_);
 }
 
 const char* Socket::mode_text() const noexcept {
@@ -168,7 +177,7 @@ int Socket::ensure_open(int fd, int flags, bool writing) {
                 return XSOCK_PLAIN;
             case Phase::open:
             case Phase::ended:
-                if (foreign()) return inherited();
+                if (foreign()) return inherited(fd);
                 keep_from_exec(fd);
                 return 0;
             case Phase::undecided:
@@ -183,7 +192,7 @@ int Socket::ensure_open(int fd, int flags, bool writing) {
                 break;
             case Phase::connecting:
             case Phase::starting:
-                if (foreign()) return inherited();
+                if (foreign()) return inherited(fd);
                 if (starts_behind(phase())) {
                     keep_from_exec(fd);
                     return 0;
@@ -280,7 +289,7 @@ int Socket::ioctl(int fd, unsigned long request, void* argument) {
     }
     const bool carries = now == Phase::open || now == Phase::ended || starts_behind(now);
     if (!carries || argument == nullptr) return XSOCK_PASS;
-    return foreign() ? inherited() : channel_->ioctl(fd, request, argument);
+    return foreign() ? inherited(fd) : channel_->ioctl(fd, request, argument);
 }
 
 int Socket::no_stream(int fd, bool writing) {
@@ -310,14 +319,14 @@ int Socket::shutdown(int fd, int how) {
         case Phase::plain:
             return XSOCK_PLAIN;
         case Phase::connecting:
-            return foreign() ? inherited() : no(ENOTCONN);
+            return foreign() ? inherited(fd) : no(ENOTCONN);
         case Phase::starting:
         case Phase::open:
             break;
         case Phase::ended:
-            return foreign() ? inherited() : no(ENOTCONN);
+            return foreign() ? inherited(fd) : no(ENOTCONN);
     }
-    if (foreign()) return inherited();
+    if (foreign()) return inherited(fd);
     keep_from_exec(fd);
     const bool reading = how != SHUT_WR, writing = how != SHUT_RD;
     channel_->shutdown(reading, writing);
@@ -346,7 +355,7 @@ xsock_ep* Socket::endpoint(xsock_cq* send_cq, xsock_cq* recv_cq) {
     const Phase now = phase();
     const bool begun = now == Phase::starting || now == Phase::open || now == Phase::ended;
     if (begun && foreign()) {
-        (void)inherited();
+        (void)inherited(-1);
         return nullptr;
     }
     if (!begun || connection_ == nullptr) {  // it may have ended before MPA began

@@ -88,6 +88,8 @@ class Socket final : public ::xsock_socket,
     [[nodiscard]] const char* mode_text() const noexcept;
     /// socket_started().
     [[nodiscard]] int started() const noexcept;
+    /// socket_refuse().
+    void refuse(int fd) const noexcept;
 
     // -- readiness::Source --
 
@@ -130,7 +132,7 @@ class Socket final : public ::xsock_socket,
     /// Started before a fork(): the parent's.
     [[nodiscard]] bool foreign() const noexcept { return is_begun(phase()) && !in_own_process(); }
     /// -1 with EPERM: what a call on a foreign one answers.
-    int inherited() const noexcept;
+    int inherited(int fd) const noexcept;
     /// Accepted: the client is going to send a Request.
     [[nodiscard]] bool will_ask() const noexcept { return syn_ == Syn::marked; }
     [[nodiscard]] bool on() const noexcept { return mode_on_.load(std::memory_order_relaxed); }

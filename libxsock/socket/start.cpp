@@ -225,7 +225,7 @@ int Socket::connect(int fd, const sockaddr* address, socklen_t length) {
             return XSOCK_PLAIN;
         case Phase::connecting:
         case Phase::starting:
-            if (foreign()) return inherited();
+            if (foreign()) return inherited(fd);
             if (starts_behind(phase())) return no(EISCONN);
             if (!blocks) {
                 progress()->poll();
@@ -234,12 +234,12 @@ int Socket::connect(int fd, const sockaddr* address, socklen_t length) {
             }
             return wait_started();
         case Phase::open:
-            return foreign() ? inherited() : no(EISCONN);
+            return foreign() ? inherited(fd) : no(EISCONN);
         case Phase::ended:
             break;
     }
     if (phase() == Phase::ended) {
-        if (foreign()) return inherited();
+        if (foreign()) return inherited(fd);
         const int error = channel_->take_error();
         return no(error != 0 ? error : opened_.load() ? EISCONN : ECONNABORTED);
     }

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+"""Programs of several processes in the byte-stream mode (docs/overlay.md, "Processes").
+
+    pytest-3 tests/system/stream_processes_test.py --build build/release
+"""
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from stream_runs import TIMEOUT, carried, command
+
+# What each server begins with: it says its port.
+LISTENS = """
+import os, signal, socket, subprocess, sys, time
+s = socket.create_server(("127.0.0.1", 0))
+print(s.getsockname()[1], flush=True)
+def echo(c):
+    c.sendall(c.recv(5, socket.MSG_WAITALL))
+def refused(call, *arguments):
+    try:
+        call(*arguments)
+    except OSError as e:
+        print("refused", e.errno, flush=True)
+"""
+
+# Each client's: it sends and wants it back, then the end of the stream.
+CLIENT = """
+import socket, sys
+c = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+c.sendall(b"hello")
+back = c.recv(5, socket.MSG_WAITALL)
+assert back == b"hello", back
+assert c.recv(1) == b"", "the end"
+"""
+
+
+@contextlib.contextmanager
+def running(xsock, server, stream="both"):
+    """A server, and its port."""
+    program = subprocess.Popen(command(xsock, stream, sys.executable, "-c", LISTENS + server),
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        program.port = int(program.stdout.readline())
+        yield program
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)  # `xsock run`, and what it has started
+        program.communicate()
+
+
+def client(xsock, port, text=CLIENT, stream="both"):
+    """Its summary."""
+    done = subprocess.run(command(xsock, stream, sys.executable, "-c", text, str(port)),
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          timeout=TIMEOUT, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def ended(program):
+    """What it printed, and its summary."""
+    out, said = program.communicate(timeout=TIMEOUT)
+    assert program.returncode == 0, said
+    return out, said
+
+
+# ---- connections that have not started belong to every process ----------------------------------
+
+HANDS_ON = {
+    # As node's cluster does.
+    "message": """
+one, other = socket.socketpair()
+child = os.fork()
+if child == 0:
+    _, fds, _, _ = socket.recv_fds(one, 1, 1)
+    with socket.socket(fileno=fds[0]) as c:
+        echo(c)
+    os._exit(0)
+c, _ = s.accept()
+socket.send_fds(other, [b"x"], [c.fileno()])
+c.close()
+os.waitpid(child, 0)
+""",
+    # As inetd does.
+    "exec": """
+c, _ = s.accept()
+subprocess.run([sys.executable, "-c",
+                "import socket; c = socket.socket(fileno=0); c.sendall(c.recv(5, socket.MSG_WAITALL))"],
+               stdin=c, check=True)
+c.close()
+""",
+    "exec of a program with streams of stdio": """
+c, _ = s.accept()
+subprocess.run(["head", "-c5"], stdin=c, stdout=c, check=True)
+c.close()
+""",
+    "fork": """
+c, _ = s.accept()
+child = os.fork()
+if child == 0:
+    echo(c)
+    os._exit(0)
+c.close()
+os.waitpid(child, 0)
+""",
+}
+
+
+@pytest.mark.parametrize("how", HANDS_ON)
+@pytest.mark.parametrize("stream", ["both", None])
+def test_an_accepted_connection_may_be_handed_on_before_it_starts(xsock, how, stream):
+    with running(xsock, HANDS_ON[how]) as server:
+        said = client(xsock, server.port, stream=stream)
+        assert carried(said) == (1 if stream else 0), said
+        _, said = ended(server)
+    assert ("fallback-not-mpa" in said) == (stream is None), said
+
+
+# Children that each call listen() on one socket: which of them saved the SYNs?
+EACH_LISTENS = """
+children = []
+for _ in range(2):
+    child = os.fork()
+    if child == 0:
+        s.listen(4)
+        os.write(1, b"listens\\n")
+        c, _ = s.accept()
+        c.sendall(b"hello")  # first
+        os.write(1, c.recv(5) + b"\\n")
+        os._exit(0)
+    children.append(child)
+for child in children:
+    os.waitpid(child, 0)
+"""
+IS_GREETED = """
+import socket, sys
+c = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+assert c.recv(5, socket.MSG_WAITALL) == b"hello"
+c.sendall(b"world")
+assert c.recv(1) == b"", "the end"
+"""
+
+
+def test_servers_that_speak_first_may_share_a_listener(xsock):
+    with running(xsock, EACH_LISTENS) as server:
+        for _ in range(2):
+            assert server.stdout.readline() == "listens\n"
+        for _ in range(2):
+            assert carried(client(xsock, server.port, IS_GREETED)) == 1
+        out, said = ended(server)
+    assert out == "world\n" * 2, said
+
+
+# ---- a started one belongs to the process that started it ---------------------------------------
+
+# What its child does with its copy changes nothing.
+CHILD = """
+c, _ = s.accept()
+c.sendall(c.recv(2, socket.MSG_WAITALL))
+child = os.fork()
+if child == 0:
+    %s
+    os._exit(0)
+%s
+c.sendall(c.recv(3, socket.MSG_WAITALL))
+os.waitpid(child, 0)
+c.close()
+"""
+WAITS = "os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)"
+CHILDREN = {
+    "closes": ("c.close()", WAITS),
+    "exits": ("sys.exit()", WAITS),
+    "is killed": ("time.sleep(100)", "os.kill(child, signal.SIGKILL); " + WAITS),
+    "executes a program": ("os.execv('/bin/true', ['true'])", WAITS),
+    "holds it": ("time.sleep(1)", "pass"),
+    "runs commands": ("subprocess.run('true; echo | cat', shell=True, close_fds=False)", WAITS),
+}
+
+
+@pytest.mark.parametrize("what", CHILDREN)
+def test_a_child_changes_nothing_that(xsock, what):
+    with running(xsock, CHILD % CHILDREN[what]) as server:
+        assert carried(client(xsock, server.port)) == 1
+        out, said = ended(server)
+    assert "refused" not in out + said and carried(said) == 2, said
+
+
+# As in redis while it saves: the peer learns of the end though a child still has the socket, which
+# TCP would not tell it; also where the end is a reset.
+@pytest.mark.parametrize("unread", [False, True])
+def test_the_owner_closes_while_a_child_has_a_copy(xsock, unread):
+    with running(xsock, """
+c, _ = s.accept()
+echo(c)
+child = os.fork()
+if child == 0:
+    sys.stdin.readline()
+    os._exit(0)
+c.recv(1, socket.MSG_PEEK)
+if not %s:
+    c.recv(1)
+c.close()
+os.waitpid(child, 0)
+""" % unread) as server:
+        said = client(xsock, server.port, """
+import socket, sys
+c = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+c.sendall(b"hello")
+assert c.recv(5, socket.MSG_WAITALL) == b"hello"
+c.sendall(b"x")
+try:
+    assert c.recv(1) == b"" and not %s, "the end"
+except ConnectionResetError:
+    assert %s, "a reset"
+""" % (unread, unread))
+        assert carried(said) == 1 and server.poll() is None
+
+
+USES = {
+    "sends": ("refused(c.send, b'x')", 1),
+    "receives, twice": ("refused(c.recv, 1); refused(c.recv, 1)", 1),
+    "gets another number": ("refused(os.dup2, c.fileno(), 0)", 1),
+}
+
+
+@pytest.mark.parametrize("what", USES)
+def test_a_child_is_refused_that(xsock, what):
+    with running(xsock, CHILD % (USES[what][0], WAITS)) as server:
+        assert carried(client(xsock, server.port)) == 1
+        out, said = ended(server)
+    count = USES[what][0].count("refused")
+    assert out == "refused 1\n" * count, out  # EPERM
+    assert "%d uses refused: handed-on" % count in said and carried(said) == 2, said
+
+
+REFUSED = {
+    "in a message": ("refused(socket.send_fds, one, [b'x'], [c.fileno()])", 95),  # EOPNOTSUPP
+    "by exec": ("refused(c.set_inheritable, True)", 1),
+}
+
+
+@pytest.mark.parametrize("how", REFUSED)
+def test_a_started_connection_is_not_handed_on(xsock, monkeypatch, how):
+    call, error = REFUSED[how]
+    monkeypatch.setenv("XSOCK_LOG", "warn")
+    with running(xsock, """
+one, other = socket.socketpair()
+c, _ = s.accept()
+echo(c)
+%s
+c.close()
+""" % call) as server:
+        port = server.port
+        assert carried(client(xsock, port)) == 1
+        out, said = ended(server)
+    name = os.path.basename(sys.executable)
+    assert out == "refused %d\n" % error and "1 uses refused: handed-on" in said, (out, said)
+    assert said.count("handed-on:") == 1 and "'use tcp server %s *:%d'" % (name, port) in said, said

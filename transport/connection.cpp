@@ -340,8 +340,14 @@ void Connection::on_exit(PollCycle& cycle) {
 
 bool Connection::draining() const {
     if (!socket_.is_open()) return false;
-    const bool asks = parts_.on_exit != nullptr && !core_.closing() && !core_.ended();
-    return core_.draining() || (asks && parts_.on_exit(parts_.spare_argument));
+    if (core_.draining()) return true;
+    if (parts_.on_exit == nullptr) return false;
+    if (!core_.closing() && !core_.ended()) {
+        return parts_.on_exit(parts_.spare_argument) || end_request_.load() != 0;
+    }
+    // A stream's peer answers what it gets. Once the kernel has closed the socket such an answer is
+    // met by a reset, which drops what the kernel has not delivered yet.
+    return core_.fin_sent() && socket_.peer_info().waiting;
 }
 
 // ---- time -----------------------------------------------------------------

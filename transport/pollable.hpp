@@ -75,7 +75,8 @@ class Pollable : public std::enable_shared_from_this<Pollable> {
     virtual void on_failure(PollCycle& cycle) noexcept = 0;
     /// The process is about to exit: finish what is queued.
     virtual void on_exit(PollCycle&) {}
-    /// Something that was queued has not been handed to TCP yet.
+    /// Something that was queued has not been handed to TCP yet; of a byte stream, TCP has not
+    /// delivered it yet.
     [[nodiscard]] virtual bool draining() const { return false; }
     /// exit() waits so long for it to drain, if that is longer than for any.
     [[nodiscard]] virtual Time exit_limit() const { return 0; }

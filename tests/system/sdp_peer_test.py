@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -129,6 +130,35 @@ def exchange(xsock, role, seed, octets=300_000, change=None, small=False, **more
 @pytest.mark.parametrize("seed", SEEDS)
 def test_bulk_data_both_ways(xsock, role, seed):
     exchange(xsock, role, seed)
+
+
+# Sends and ends at once, by exit().
+LEAVES = """
+import socket, sys
+c = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+c.sendall(bytes(range(256)) * 40)
+"""
+
+
+def test_what_a_program_has_sent_when_it_exits_arrives(xsock):
+    """Also what TCP still holds then, while this end sends messages of its own."""
+    with contextlib.ExitStack() as cleanup:
+        listener = cleanup.enter_context(socket.socket())
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        listener.settimeout(TIMEOUT)
+        child = cleanup.enter_context(
+            program(xsock, LEAVES, "client", listener.getsockname()[1]))
+        sock = cleanup.enter_context(listener.accept()[0])
+        # There are buffers for all of it, so it goes to the kernel at once.
+        peer = sdp_model.accept(sock, random.Random(1), bufs=100, size=1000)
+        time.sleep(1)  # the program ends, or would
+        assert not peer.received
+        peer.update()
+        peer.until(lambda: peer.peer_closed)
+        assert bytes(peer.received) == bytes(range(256)) * 40
+        end_of(child)
 
 
 def some_change(peer, rng):

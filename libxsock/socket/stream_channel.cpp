@@ -146,6 +146,8 @@ void StreamChannel::post(const stream::TxMessage& message, StreamActions& action
     if (message.chunk != nullptr && (is_inline || !posted)) stream_->tx_done(message.chunk);
     if (posted) {
         actions.queued = true;
+        // The peer goes on reading: more time. (Small messages do not report that they are sent.)
+        if (life_ == Life::closing && !actions.end) actions.end = PolledQp::End::linger;
         tx_messages_.fetch_add(1, std::memory_order_relaxed);
     } else {
         actions.end = PolledQp::End::abort;  // a message is missing from now on

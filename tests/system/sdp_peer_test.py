@@ -352,3 +352,26 @@ def test_a_program_that_gives_up_resets(xsock, role, how):
         with pytest.raises(Ended, match="TCP: reset"):
             peer.until(lambda: peer.peer_closed)
         assert not peer.received
+
+
+# Closes at once behind what it sends; goes on.
+CLOSES = """
+import socket, sys, time
+c = socket.socket()
+c.setsockopt(0x5853, 1, 2)  # SOL_XSOCK: DDPMODE, DDPMODE_STREAM
+c.setsockopt(0x5853, 20, 1000)  # DDPLINGER
+c.connect(("127.0.0.1", int(sys.argv[2])))
+c.sendall(bytes(range(256)))
+c.close()
+time.sleep(60)
+"""
+
+
+def test_a_closed_program_s_small_messages_have_time_while_the_peer_reads(xsock):
+    with connected(xsock, "client", random.Random(7), CLOSES,
+                   bufs=3, size=53, repost="eager") as (_, peer):
+        def reads_late():
+            time.sleep(0.15)
+            return peer.peer_closed
+        peer.until(reads_late)
+        assert bytes(peer.received) == bytes(range(256))

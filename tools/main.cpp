@@ -18,7 +18,7 @@ constexpr Command kCommands[] = {
     {"doctor", "what could go wrong, and how to mend it", doctor_command},
     {"stat", "every DDP connection of this user", stat_command},
     {"perf", "latency, bandwidth and message rate beside plain TCP", perf_command},
-    {"decode", "the MPA, DDP and RDMAP traffic in a capture file", decode_command},
+    {"decode", "the MPA, DDP, RDMAP and SDP traffic in a capture file", decode_command},
     {"ping", "round trips of Sends and Reads; rping", ping_command},
 };
 

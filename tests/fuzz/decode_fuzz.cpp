@@ -7,6 +7,7 @@
 #include "include/xsock/iwarp.h"
 #include "tests/fuzz/input.hpp"
 #include "tools/decode/capture.hpp"
+#include "tools/decode/sdp_words.hpp"
 #include "tools/decode/words.hpp"
 
 namespace {
@@ -60,6 +61,11 @@ class Recorder final : public CaptureListener {
         if (fpdu.whole) whole_bytes_ += fpdu.bytes;
         FUZZ_CHECK(whole_bytes_ <= file_bytes_);
         text += fpdu_words(fpdu);
+    }
+    void on_sdp(const ConnectionSummary& c, const Place& place, const SdpUnit& unit) override {
+        check(c, place);
+        FUZZ_CHECK(unit.payload_bytes <= unit.bytes);
+        text += sdp_words(unit);
     }
     void on_lost(const ConnectionSummary& c, const Place& place, const char* why,
                  std::uint64_t) override {

@@ -5,8 +5,10 @@ every message; the cases compare what arrived.
 
     [SDP_MODEL_SEEDS=100] pytest-3 tests/system/sdp_peer_test.py --build build/release
 """
+import collections
 import contextlib
 import hashlib
+import json
 import os
 import random
 import signal
@@ -183,6 +185,29 @@ def some_change(peer, rng):
 def test_modes_sizes_and_cancels_of_the_peer(xsock, role, seed):
     peer = exchange(xsock, role, 1000 + seed, octets=50_000, change=some_change, small=True)
     assert peer.counts["sent 07"] + peer.counts["sent 0b"] + peer.counts["sent 08"] > 0
+
+
+@pytest.mark.parametrize("role", ["client", "server"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_decode_finds_the_messages_of_both_ends(xsock, role, seed, tmp_path, monkeypatch):
+    """The capture of such an exchange: three readings of SDP agree."""
+    monkeypatch.setenv("XSOCK_PCAP", str(tmp_path / "capture.pcapng"))
+    peer = exchange(xsock, role, 2000 + seed, octets=50_000, change=some_change, small=True)
+    capture, = tmp_path.iterdir()
+    decode = subprocess.run([xsock, "decode", "--check", "--json", str(capture)], check=False,
+                            stdout=subprocess.PIPE, timeout=TIMEOUT)
+    seen = collections.Counter()
+    ends = {"first": "received", "second": "sent"} if role == "client" else \
+           {"first": "sent", "second": "received"}
+    for frame in json.loads(decode.stdout)["frames"]:
+        if frame["kind"] == "sdp":
+            assert not frame["wrong"], frame["words"]
+            if frame["mid"] > sdp_model.HELLO_ACK:
+                seen["%s %02x" % (ends[frame["from"]], frame["mid"])] += 1
+    # What the model sends behind the end of the program is in no capture.
+    late = peer.counts - seen
+    assert not seen - peer.counts and set(late) <= {"sent ff"}, (seen, peer.counts)
+    assert decode.returncode == 0
 
 
 # Answers what it has read up to the end by its digest and some more.

@@ -90,6 +90,7 @@ class CaptureDecoder::Connection final : MpaListener {
         summary_.revision = frame.revision;
         if (frame.reply && (frame.flags & MPA_FLAG_REJECT) != 0) summary_.rejected = true;
         owner_.listener_.on_startup(summary_, mode_changed(place), frame);
+        if (const auto unit = sdp_.on_startup(place.from, frame)) on_sdp(place, *unit);
     }
     void on_extension_frame(const Place& place, const ExtensionFrame& frame) override {
         introduce();
@@ -132,15 +133,24 @@ class CaptureDecoder::Connection final : MpaListener {
         direction.markers += fpdu.markers;
         direction.bad_markers += fpdu.bad_markers;
         owner_.listener_.on_fpdu(summary_, mode_changed(place), fpdu);
+        if (const auto unit = sdp_.on_fpdu(place, fpdu)) on_sdp(place, *unit);
     }
     void on_lost(const Place& place, const char* why, std::uint64_t bytes) override {
         introduce();
         ++summary_.directions[side(place.from)].losses;
         owner_.listener_.on_lost(summary_, mode_changed(place), why, bytes);
+        sdp_.on_lost(place.from);
+    }
+    void on_sdp(const Place& place, const SdpUnit& unit) {
+        auto& direction = summary_.directions[side(place.from)];
+        ++direction.sdp_messages;
+        if (!unit.wrong.empty()) ++direction.sdp_wrong;
+        owner_.listener_.on_sdp(summary_, mode_changed(place), unit);
     }
 
     CaptureDecoder& owner_;
     MpaConnection mpa_;
+    SdpConnection sdp_;
     ConnectionSummary summary_;
     std::array<std::uint32_t, 2> syn_sequence_{};
     bool swapped_ = false;

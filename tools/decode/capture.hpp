@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tools/decode/packet.hpp"
+#include "tools/decode/sdp.hpp"
 #include "tools/decode/stream.hpp"
 
 namespace xsock::decode {
@@ -27,6 +28,7 @@ struct ConnectionSummary {
         std::uint64_t incomplete = 0;  ///< bytes are missing
         std::uint64_t senseless = 0;   ///< a receiver refuses the header, or the TLVs
         std::uint64_t losses = 0;      ///< times that it fell out of step
+        std::uint64_t sdp_messages = 0, sdp_wrong = 0;                  ///< of a byte stream
         std::uint64_t retransmitted = 0, early = 0, missing_bytes = 0;  ///< of TCP
         bool fin = false, reset = false;
     };
@@ -48,6 +50,9 @@ class CaptureListener {
                                     const ExtensionFrame& frame) = 0;
     virtual void on_fpdu(const ConnectionSummary& connection, const Place& place,
                          const Fpdu& fpdu) = 0;
+    /// Behind the start-up frame, or the FPDU, that completes it.
+    virtual void on_sdp(const ConnectionSummary& connection, const Place& place,
+                        const SdpUnit& unit) = 0;
     virtual void on_lost(const ConnectionSummary& connection, const Place& place, const char* why,
                          std::uint64_t bytes) = 0;
     virtual void on_end(const ConnectionSummary& connection) = 0;

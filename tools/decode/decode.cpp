@@ -13,6 +13,7 @@
 
 #include "tools/command.hpp"
 #include "tools/decode/capture.hpp"
+#include "tools/decode/sdp_words.hpp"
 #include "tools/decode/words.hpp"
 #include "tools/json.hpp"
 #include "tools/options.hpp"
@@ -82,6 +83,8 @@ constexpr Count kCounts[] = {
     {"incomplete", "incomplete", &Direction::incomplete, true},
     {"senseless", "senseless headers", &Direction::senseless, true},
     {"out_of_step", "out of step", &Direction::losses, true},
+    {"sdp_messages", "SDP messages", &Direction::sdp_messages, false},
+    {"sdp_wrong", "SDP messages WRONG", &Direction::sdp_wrong, true},
     {"retransmitted", "retransmitted segments", &Direction::retransmitted, false},
     {"early", "early segments", &Direction::early, false},
     {"missing_bytes", "bytes missing", &Direction::missing_bytes, false},
@@ -139,6 +142,9 @@ class TextReport final : public Report {
     }
     void on_fpdu(const ConnectionSummary& c, const Place& place, const Fpdu& fpdu) override {
         line(c, place, fpdu_words(fpdu));
+    }
+    void on_sdp(const ConnectionSummary& c, const Place& place, const SdpUnit& unit) override {
+        line(c, place, "   " + sdp_words(unit));
     }
     void on_lost(const ConnectionSummary& c, const Place& place, const char* why,
                  std::uint64_t bytes) override {
@@ -305,6 +311,28 @@ class JsonReport final : public Report {
         json["words"] = fpdu_words(f);
         print(json);
     }
+    void on_sdp(const ConnectionSummary& c, const Place& place, const SdpUnit& unit) override {
+        if (!lists(c)) return;
+        const stream::SdpMessage& m = unit.message;
+        Json json = head(c, place, "sdp");
+        add(json,
+            {{"first_packet", unit.first_packet}, {"bytes", unit.bytes}, {"whole", unit.whole}});
+        if (unit.has_bsdh) {
+            add(json, {{"mid", m.header.mid},
+                       {"name", sdp_name(m.header.mid)},
+                       {"flags", m.header.flags},
+                       {"bufs", m.header.bufs},
+                       {"len", m.header.length},
+                       {"mseq", m.header.mseq},
+                       {"mseq_ack", m.header.mseq_ack},
+                       {"payload_bytes", unit.payload_bytes}});
+        }
+        Json wrong = Json::array();
+        for (const char* const rule : unit.wrong) wrong.push_back(rule);
+        json["wrong"] = wrong;
+        json["words"] = sdp_words(unit);
+        print(json);
+    }
     void on_lost(const ConnectionSummary& c, const Place& place, const char* why,
                  std::uint64_t bytes) override {
         if (!lists(c)) return;
@@ -375,14 +403,14 @@ int decode_command(int argc, char** argv) {
     bool json = false, check = false, summary_only = false, no_summary = false;
     Selection selection;
     Options options("decode", "[options] FILE",
-                    "Lists the MPA, DDP and RDMAP traffic in a capture file: pcap or pcapng, also "
-                    "compressed by\ngzip, from tcpdump, Wireshark or XSOCK_PCAP.");
+                    "Lists the MPA, DDP, RDMAP and SDP traffic in a capture file: pcap or pcapng, "
+                    "also compressed\nby gzip, from tcpdump, Wireshark or XSOCK_PCAP.");
     options.flag('j', "json", json, "write one JSON document");
     options.flag('s', "summary", summary_only, "only what each connection came to");
     options.flag('f', "frames", no_summary, "only the frames");
     options.flag('c', "check", check,
-                 "exit status 1 when a CRC, a marker or a header is wrong, bytes\nare missing, or "
-                 "no MPA is in the file");
+                 "exit status 1 when a CRC, a marker, a header or an SDP message is\nwrong, bytes "
+                 "are missing, or no MPA is in the file");
     options.heading("Which connections");
     options.number('n', "connection", "N", selection.connection, 1, UINT64_MAX,
                    "only the one that is listed as #N");

@@ -102,6 +102,7 @@ void parse_header(ConstBytes ulpdu, Fpdu& fpdu) {
     fpdu.has_header = true;
     fpdu.payload_bytes = fpdu.ulpdu_bytes - header;
     const ConstBytes payload = ulpdu.subspan(header);
+    fpdu.payload = payload;
     if (fpdu.stream_error != StreamError::none) return;
     if (fpdu.segment.opcode == RDMAP_READ_REQUEST && fpdu.segment.mo == 0 &&
         payload.size() >= ddp::kReadRequestOctets) {

@@ -72,6 +72,7 @@ struct Fpdu {
         StreamError::none;  ///< what is wrong with the header, as a receiver sees it
     ddp::Segment segment;
     std::size_t payload_bytes = 0;  ///< behind the DDP header
+    ConstBytes payload;  ///< of it what was captured, up to a hole; valid during the call
     std::optional<ddp::ReadRequest> read_request;
     std::vector<std::byte> terminate;  ///< the Terminate's payload
 };

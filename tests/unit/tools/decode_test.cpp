@@ -11,6 +11,7 @@
 #include "mpa/fpdu.hpp"
 #include "mpa/marker.hpp"
 #include "tools/decode/capture.hpp"
+#include "tools/decode/sdp_words.hpp"
 #include "tools/decode/stream.hpp"
 #include "tools/decode/words.hpp"
 
@@ -60,6 +61,9 @@ class Listener final : public CaptureListener {
                 (f.resynchronised ? " again" : "") + (f.whole ? "\n" : " cut\n");
         places.push_back(std::to_string(p.first_packet) + "-" + std::to_string(p.packet) + " at " +
                          std::to_string(p.time_ns));
+    }
+    void on_sdp(const ConnectionSummary&, const Place& p, const SdpUnit& unit) override {
+        text += side(p) + " " + sdp_words(unit) + "\n";
     }
     void on_lost(const ConnectionSummary&, const Place& p, const char*, std::uint64_t n) override {
         text += side(p) + " lost " + std::to_string(n) + "\n";

@@ -45,7 +45,7 @@ for source in "$top"/tests/fuzz/*_fuzz.cpp; do
     name=${source##*/}
     parts+=("fuzz-${name%_fuzz.cpp}")
 done
-parts+=(siw-matrix soak)
+parts+=(stream-programs siw-matrix soak)
 
 commit=$(git -C "$top" rev-parse HEAD)
 [ -z "$(git -C "$top" status --porcelain --untracked-files=no)" ] || commit+=+changes
@@ -80,6 +80,7 @@ part() {
         "$top/build/release/tests/system/system_kill_cycles" "${1#kill-}" "$cycles" "$RANDOM"
         ;;
     fuzz-*) "$top/tests/long/fuzz.sh" -s $((cpu_minutes * 60)) "${1#fuzz-}" ;;
+    stream-programs) "$stage" build release && "$stage" test release programs ;;
     siw-matrix) "$top/tests/long/siw-matrix.sh" ;;
     soak) "$top/tests/long/soak.sh" -m "$minutes" -k loss-1 ;;
     *) die "no part $1; there are: ${parts[*]}" ;;

@@ -4,7 +4,8 @@
 #
 #   stage.sh build PRESET [TARGET...]   configures and builds build/PRESET
 #   stage.sh test PRESET [PART [ctest...]]   runs tests in it. PART: cases (the default), timing,
-#                                       apps, apps-both, impairment (labels: tests/CMakeLists.txt)
+#                                       apps, apps-both, programs, impairment (labels:
+#                                       tests/CMakeLists.txt)
 #   stage.sh clang-tidy PRESET          .clang-tidy over every source that PRESET compiles
 #
 # XSOCK_INNER_TESTS: only the tests whose names match this regular expression.
@@ -26,7 +27,7 @@ test)
     part=${3:-cases}
     shift $(($# < 3 ? $# : 3))
     case $part in
-    cases) set -- -LE '^(timing|apps|impairment|tidy|interop)$' -j $((jobs + 1)) "$@" ;;
+    cases) set -- -LE '^(timing|apps|programs|impairment|tidy|interop)$' -j $((jobs + 1)) "$@" ;;
     timing) set -- -L '^timing$' -j 1 "$@" ;;
     # They wait for a peer or for time to pass, each in a network of its own.
     apps) set -- -L '^apps$' -j $((jobs + 1)) "$@" ;;
@@ -34,6 +35,7 @@ test)
         export XSOCK_APPS_BOTH=1
         set -- -L '^apps$' -j $((jobs + 1)) "$@"
         ;;
+    programs) set -- -L '^programs$' -j $((jobs + 1)) "$@" ;;
     impairment) set -- -L '^impairment$' -j $((jobs + 1)) "$@" ;;
     *) die "no part $part" ;;
     esac
@@ -65,7 +67,7 @@ clang-tidy)
         "^$top/(base|mpa|ddp_user|transport|libxsock|tools|examples|verbs)/.*"
     ;;
 *)
-    sed -n '3,11s/^# \{0,1\}//p' "$0" >&2
+    sed -n '3,12s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

@@ -4,12 +4,21 @@ import os
 
 import pytest
 
+import compatibility
+from stream_runs import carried, plain
+
 SKIPPED = 77  # as ctest has it
 
 
 def pytest_addoption(parser):
     parser.addoption("--build", help="the build folder, for the tests of the program xsock",
                      default=os.path.join("build", "release"))
+    parser.addoption("--compatibility", help="append rows for docs/compatibility.md to this file",
+                     default=os.environ.get("XSOCK_COMPATIBILITY"))
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "full: for ./test --full only (CMakeLists.txt)")
 
 
 def pytest_sessionfinish(session, exitstatus):
@@ -22,3 +31,19 @@ def pytest_sessionfinish(session, exitstatus):
 def xsock_fixture(pytestconfig):
     """The program xsock of that build."""
     return os.path.join(os.path.abspath(pytestconfig.getoption("--build")), "tools", "xsock")
+
+
+@pytest.fixture(name="row")
+def row_fixture(pytestconfig):
+    """row(PACKAGE, WHAT, SAID...): a row of docs/compatibility.md, from the summaries of both ends.
+    Call it when all else was right. one_end=True: the other end ran without xsock."""
+    file = pytestconfig.getoption("--compatibility")
+
+    def row(package, what, *said, one_end=False):
+        reasons = {}
+        for text in said:
+            for reason, count in plain(text).items():
+                reasons[reason] = reasons.get(reason, 0) + count
+        if file:
+            compatibility.append(file, package, what, sum(map(carried, said)), reasons, one_end)
+    return row

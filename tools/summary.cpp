@@ -48,11 +48,9 @@ int wait_passing_signals(pid_t child, const sigset_t& watched) {
 void Summary::add(std::string_view text) {
     static constexpr std::string_view kStart = "xsock-summary 1 ";
     static constexpr std::pair<std::string_view, std::uint64_t Summary::*> kCounts[] = {
-        {"sockets", &Summary::made},
-        {"accepted", &Summary::accepted},
-        {"connected", &Summary::connected},
-        {"listening", &Summary::listening},
-        {"asked", &Summary::asked}};
+        {"sockets", &Summary::made},        {"accepted", &Summary::accepted},
+        {"connected", &Summary::connected}, {"listening", &Summary::listening},
+        {"asked", &Summary::asked},         {"inherited", &Summary::inherited}};
     auto lines = split(text, '\n');
     lines.pop_back();  // empty, or cut short
     for (const std::string_view line : lines) {
@@ -82,13 +80,17 @@ std::string Summary::text() const {
         "xsock: {} TCP sockets in {} process{}: {} connected, {} accepted, {} listening\n",
         made + accepted, processes, processes == 1 ? "" : "es", connected, accepted, listening);
     std::uint64_t told = 0;
-    for (const auto& [verdict, count] : verdicts) {
+    for (const auto& [verdict, counted] : verdicts) {
         if (verdict == "handed-on") {  // no socket that is not among the others
             said += fmt::format(
                 "xsock: {:10} uses refused: handed-on (a started connection in another process)\n",
-                count);
+                counted);
             continue;
         }
+        // The parent's word for what it accepted for a child.
+        const std::uint64_t count =
+            verdict == "undecided" ? counted - std::min(counted, inherited) : counted;
+        if (count == 0) continue;
         told += count;
         if (verdict == "message" || verdict == "stream") {
             said += fmt::format("xsock: {:10} carried over iWARP ({} mode)\n", count, verdict);

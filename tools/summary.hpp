@@ -16,6 +16,7 @@ struct Summary {
     std::uint64_t processes = 0;
     std::uint64_t made = 0, accepted = 0;  ///< TCP sockets, by socket() and by accept()
     std::uint64_t connected = 0, listening = 0, asked = 0;
+    std::uint64_t inherited = 0;  ///< undecided ones of a parent that a child decided
     std::map<std::string, std::uint64_t> verdicts;  ///< of sockets in DDPMODE, when they ended
 
     /// Adds the lines of `text`; those that are not of the form are skipped.

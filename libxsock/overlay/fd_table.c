@@ -39,8 +39,7 @@ static void count_again(void) {
     }
     for (fd = 0; fd < top; fd++) {
         struct fd_handle* const handle = atomic_load(&fd_table.slots[fd]);
-        if (handle == NULL || atomic_fetch_add(&handle->refs, 1) != 0) continue;
-        if (!handle->counted) handle->counted = summary_of_parent(handle->sock);
+        if (handle != NULL && atomic_fetch_add(&handle->refs, 1) == 0) summary_inherited(handle);
     }
 }
 
@@ -129,7 +128,7 @@ static void release_handle(struct fd_handle* handle) {
     struct xsock_socket* const sock = handle->sock;
     int cancel_state;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
-    if (!handle->counted) summary_mode(sock);
+    summary_mode(handle);
     free_handle(handle);
     if (XSOCK_IS_SET(sock)) {
         xsock_engine_opened->socket_epoll_close(sock);
@@ -264,7 +263,7 @@ int fd_install(int fd, struct xsock_socket* sock) {
     handle->sock = sock;
     handle->inode = !XSOCK_IS_SET(sock) && fstat(fd, &status) == 0 ? status.st_ino : 0;
     handle->forks = atomic_load_explicit(&fork_count, memory_order_relaxed);
-    handle->counted = 0;
+    handle->counted = SUMMARY_NOT_COUNTED;
     atomic_store_explicit(&handle->travelled, 0, memory_order_relaxed);
     atomic_store_explicit(&handle->plain, 0, memory_order_relaxed);
     /* Only now may others that still hold a stale pointer to it count on it. */

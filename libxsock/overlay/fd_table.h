@@ -39,7 +39,7 @@ struct fd_handle {
     struct fd_handle* next;    /* free list */
     ino_t inode;               /* of the socket; 0: an epoll set, or not known */
     uint32_t forks;            /* fork_count when it came */
-    int counted;               /* its mode is in the summary */
+    int counted;               /* enum summary_state */
     _Atomic int travelled;     /* another process may have got it by SCM_RIGHTS */
     _Atomic int plain;         /* turned out to be plain TCP */
 };

@@ -49,8 +49,7 @@ int overlay_leave(struct overlay_call* call, int fd, long result) {
     int answer = result != XSOCK_PLAIN && result != XSOCK_PASS;
     inside = 0;
     if (XSOCK_UNLIKELY(result == XSOCK_PLAIN)) {
-        if (!call->handle->counted) summary_mode(call->handle->sock);
-        call->handle->counted = 1;
+        summary_mode(call->handle);
         if (!fd_forget_all_of(fd, call->handle)) {
             saved = EBADF;
             answer = -1;

@@ -99,16 +99,25 @@ static void count_word(const char* word) {
     }
 }
 
-void summary_mode_slow(struct xsock_socket* sock) {
-    if (!counting() || XSOCK_IS_SET(sock)) return;
-    count_word(xsock_engine_opened->socket_mode_text(sock));
+static int is_undecided(const char* word) { return strcmp(word, "undecided") == 0; }
+
+void summary_mode_slow(struct fd_handle* handle) {
+    const char* word;
+    if (!counting() || XSOCK_IS_SET(handle->sock) || handle->counted == SUMMARY_COUNTED) return;
+    word = xsock_engine_opened->socket_mode_text(handle->sock);
+    if (handle->counted == SUMMARY_LEFT_TO_PARENT) {
+        if (is_undecided(word)) return;
+        atomic_fetch_add(&counts[SUMMARY_INHERITED], 1);
+    }
+    handle->counted = SUMMARY_COUNTED;
+    count_word(word);
 }
 
-int summary_of_parent_slow(struct xsock_socket* sock) {
-    const char* mode;
-    if (XSOCK_IS_SET(sock)) return 0;
-    mode = xsock_engine_opened->socket_mode_text(sock);
-    return strcmp(mode, "stream") == 0 || strcmp(mode, "message") == 0;
+void summary_inherited(struct fd_handle* handle) {
+    if (!summary_may_be_wanted() || XSOCK_IS_SET(handle->sock)) return;
+    handle->counted = is_undecided(xsock_engine_opened->socket_mode_text(handle->sock))
+                          ? SUMMARY_LEFT_TO_PARENT
+                          : SUMMARY_COUNTED;
 }
 
 void summary_plain_slow(const char* reason) {
@@ -162,13 +171,11 @@ static int count_open_ones(void) {
     uint32_t fd;
     for (fd = 0; fd < top; fd++) {
         struct fd_handle* const handle = fd_get((int)fd);
-        /* Descriptors of one socket are counted once, at the lowest. */
-        if (handle != NULL && !handle->counted) {
-            handle->counted = 1;
-            summary_mode_slow(handle->sock);
-            if (!XSOCK_IS_SET(handle->sock)) {
+        if (handle != NULL) {
+            if (handle->counted != SUMMARY_COUNTED && !XSOCK_IS_SET(handle->sock)) {
                 started |= xsock_engine_opened->socket_started(handle->sock) == 1;
             }
+            summary_mode_slow(handle);
         }
         fd_put(handle);
     }
@@ -176,8 +183,8 @@ static int count_open_ones(void) {
 }
 
 void summary_write(const char* end) {
-    static const char* const keys[SUMMARY_KEYS] = {"sockets", "connected", "accepted", "listening",
-                                                   "asked"};
+    static const char* const keys[SUMMARY_KEYS] = {"sockets",   "connected", "accepted",
+                                                   "listening", "asked",     "inherited"};
     const int saved = errno;
     struct line line = {.length = 0};
     ssize_t n;
@@ -185,9 +192,9 @@ void summary_write(const char* end) {
     int file;
     int i;
     /* A child of vfork() has its parent's counts before it. */
-    if (!summary_may_be_wanted() || process != getpid()) return;
-    wanted = should_print(); /* of a child that has only its parent's listeners: no */
-    wanted |= count_open_ones();
+    if (!summary_may_be_wanted() || process != getpid() || atomic_load(&written)) return;
+    wanted = count_open_ones();
+    wanted |= should_print();
     if (!wanted || atomic_exchange(&written, 1)) return;
     add_text(&line, "xsock-summary 1");
     add_count(&line, "pid", (unsigned long)getpid());

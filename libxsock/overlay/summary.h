@@ -4,19 +4,21 @@
  * had TCP sockets appends one line to it when it ends or calls exec:
  *
  *   xsock-summary 1 pid=N ppid=N end=exit|exec sockets=N connected=N accepted=N listening=N asked=N
- *   message=N undecided=N off=N CODE=N ... program=PATH
+ *   inherited=N message=N undecided=N off=N CODE=N ... program=PATH
  *
  * (one line; the program comes last). Counts are of this process since it began or was forked. The
- * keys after `asked` are what DDPMODE sockets were when they ended, as socket_mode_text() calls it,
- * and why the policy of the byte-stream mode left others plain: policy-tcp, unknown-peer. handed-on
- * is how many uses of a started one in another process were refused.
+ * keys after `inherited` are what DDPMODE sockets were when they ended, as socket_mode_text() calls
+ * it, and why the policy of the byte-stream mode left others plain: policy-tcp, unknown-peer.
+ * `inherited` of them were undecided when this process was forked: its parent, which accepted them,
+ * calls them undecided. handed-on is how many uses of a started one in another process were
+ * refused.
  */
 #ifndef XSOCK_OVERLAY_SUMMARY_H
 #define XSOCK_OVERLAY_SUMMARY_H
 
 #include <stdatomic.h>
 
-struct xsock_socket;
+struct fd_handle;
 
 enum summary_key {
     SUMMARY_SOCKETS,
@@ -24,6 +26,7 @@ enum summary_key {
     SUMMARY_ACCEPTED,
     SUMMARY_LISTENING,
     SUMMARY_WANTED,
+    SUMMARY_INHERITED,
     SUMMARY_KEYS
 };
 
@@ -31,16 +34,24 @@ enum summary_key {
  */
 extern _Atomic int summary_wanted;
 
+/* Of a handle: whether its mode is in the summary. */
+enum summary_state {
+    SUMMARY_NOT_COUNTED,
+    SUMMARY_COUNTED,
+    SUMMARY_LEFT_TO_PARENT /* undecided when this process was forked: counted once it is decided */
+};
+
 /* When the library is loaded; a socket of a constructor that runs earlier may have come first. */
 void summary_init(void);
 void summary_socket_slow(int domain, int type);
 void summary_count_slow(enum summary_key key, int fd);
-void summary_mode_slow(struct xsock_socket* sock);
-int summary_of_parent_slow(struct xsock_socket* sock);
+void summary_mode_slow(struct fd_handle* handle);
 /* Writes the line. Async-signal-safe. `end` is "exit" or "exec". */
 void summary_write(const char* end);
-/* In a forked child: its counts begin at 0. */
+/* In a forked child: its counts begin at 0. The sockets that it has inherited are its parent's to
+ * count, but for those that are decided here. */
 void summary_forked(void);
+void summary_inherited(struct fd_handle* handle);
 
 /* A socket that the policy leaves plain, by the reason, of static storage. */
 void summary_plain_slow(const char* reason);
@@ -56,15 +67,9 @@ static inline void summary_socket(int domain, int type) {
 static inline void summary_count(enum summary_key key, int fd) {
     if (summary_may_be_wanted()) summary_count_slow(key, fd);
 }
-/* A DDPMODE socket ends, or has turned out to be plain; its mode is counted. */
-static inline void summary_mode(struct xsock_socket* sock) {
-    if (summary_may_be_wanted()) summary_mode_slow(sock);
-}
-
-/* In a forked child: its parent counts what listens and what has started; what has not started may
- * be either's. */
-static inline int summary_of_parent(struct xsock_socket* sock) {
-    return summary_may_be_wanted() ? summary_of_parent_slow(sock) : 0;
+/* A DDPMODE socket ends, or has turned out to be plain; its mode is counted, once. */
+static inline void summary_mode(struct fd_handle* handle) {
+    if (summary_may_be_wanted()) summary_mode_slow(handle);
 }
 
 static inline void summary_plain(const char* reason) {

@@ -83,7 +83,7 @@ counted() {  # counted HOW END CHILD-LINE
     : >"$work/summary"
     XSOCK_SUMMARY=$work/summary under $python "$work/counted.py" "$1" || return 1
     if ! grep -Eq "^xsock-summary 1 pid=[0-9]+ ppid=$$ end=$2 sockets=4 connected=3 accepted=2 \
-listening=1 asked=0 program=/.*python3[0-9.]*$" "$work/summary" ||
+listening=1 asked=0 inherited=0 program=/.*python3[0-9.]*$" "$work/summary" ||
         [ "$(wc -l <"$work/summary")" -ne "$3" ]; then
         cat "$work/summary"
         return 1

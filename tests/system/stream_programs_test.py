@@ -290,6 +290,22 @@ while c.connect_ex(to) not in (0, 106):
 """
 
 
+# Accepts, and has a child echo: the child decides what the connection is.
+FORKS = SERVER.replace('while word != b"end":', "for _ in range(2):").replace(
+    "    try:", "    if os.fork(): c.close(); os.wait(); continue\n    try:").replace(
+    "import ", "import os, ", 1).replace("    c.close()\n", "    c.close(); sys.exit()\n")
+
+
+@pytest.mark.parametrize("stream", ["sdp", None])
+def test_a_connection_that_a_child_decides_is_counted_once(xsock, stream):
+    with server(xsock, "both", text=FORKS) as end:
+        client(xsock, stream, end.port, "pattern")
+        client(xsock, stream, end.port, "hello")
+        _, said = end.process.communicate(timeout=TIMEOUT)
+    assert "3 TCP sockets in 3 processes: 0 connected, 2 accepted, 1 listening" in said, said
+    assert carried(said) == (3 if stream else 1) and "before it was decided" not in said, said
+
+
 @pytest.mark.parametrize("stream", ["tcp", "sdp"])
 def test_a_connection_is_counted_once_however_often_connect_is_called(xsock, stream):
     with server(xsock, "sdp" if stream == "sdp" else None) as end:

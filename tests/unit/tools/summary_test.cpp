@@ -25,6 +25,21 @@ TEST(Summary, adds_processes_up) {
     EXPECT_NE(text.find("5 passed through: did not ask for DDPMODE"), text.npos) << text;
 }
 
+TEST(Summary, counts_what_a_child_decided_once) {
+    Summary summary;
+    summary.add(
+        "xsock-summary 1 pid=1 ppid=0 end=exit sockets=1 accepted=3 listening=1 asked=4 stream=1 "
+        "undecided=3 program=/bin/a\n"
+        "xsock-summary 1 pid=2 ppid=1 end=exit inherited=1 stream=1 program=/bin/a\n"
+        "xsock-summary 1 pid=3 ppid=1 end=exit inherited=1 not-mpa=1 program=/bin/a\n");
+    const std::string text = summary.text();
+    EXPECT_NE(text.find(" 4 TCP sockets in 3 processes"), text.npos) << text;
+    EXPECT_NE(text.find(" 2 carried over iWARP (stream mode)"), text.npos) << text;
+    EXPECT_NE(text.find(" 1 passed through: not-mpa"), text.npos) << text;
+    EXPECT_NE(text.find(" 1 passed through: ended before it was decided"), text.npos) << text;
+    EXPECT_EQ(text.find("did not ask"), text.npos) << text;
+}
+
 TEST(Summary, skips_what_is_not_of_the_form) {
     Summary summary;
     summary.add(

@@ -29,21 +29,27 @@ missing_packages() {
 }
 
 # Debian starts the services that it installs, now and at every boot. They are here to be started by
-# tests, on ports of their own.
+# tests, on ports of their own. PostgreSQL would also make a database.
 policy=/usr/sbin/policy-rc.d
+no_cluster=/etc/postgresql-common/createcluster.d/xsock.conf
 services_stay_down() {
+    mkdir -p ${no_cluster%/*}
+    echo "create_main_cluster = false" >$no_cluster
     [ ! -e $policy ] || mv $policy $policy.before-xsock
     printf '#!/bin/sh\nexit 101\n' >$policy
     chmod 755 $policy
 }
 services_as_before() {  # services_as_before NEWLY-INSTALLED-PACKAGE...
-    rm -f $policy
+    rm -f $policy $no_cluster
+    rmdir -p --ignore-fail-on-non-empty ${no_cluster%/*}
     [ ! -e $policy.before-xsock ] || mv $policy.before-xsock $policy
     local unit
     for unit in "$@"; do
         case $unit in
         openssh-server) unit=ssh ;;
         nginx-light) unit=nginx ;;
+        mariadb-server) unit=mariadb ;;
+        postgresql-15) unit=postgresql ;;
         esac
         [ -e "/lib/systemd/system/$unit.service" ] || continue
         systemctl --quiet disable "$unit.service" >>"$top/build/apt.log" 2>&1 || true

@@ -36,7 +36,9 @@ int wait_passing_signals(pid_t child, const sigset_t& watched) {
         int status = 0;
         if (waitpid(child, &status, WNOHANG | WUNTRACED) != child) continue;
         if (WIFSTOPPED(status)) {
-            raise(SIGSTOP);  // and until we are continued, the shell has the terminal
+            // By the terminal: until we are continued, the shell has it. SIGSTOP was sent to the
+            // child by its number, and SIGCONT will be, or was already.
+            if (WSTOPSIG(status) != SIGSTOP) raise(SIGSTOP);
             continue;
         }
         return status;

@@ -375,6 +375,42 @@ def test_run():
         assert "3 TCP sockets in 1 process: 1 connected, 1 accepted, 1 listening" in said, said
 
 
+def test_run_stopped():
+    """A program that is stopped by its number is continued by it; the terminal stops both. (Its
+    signals do nothing in a group that no other one of its session could continue.)"""
+    def state(pid):
+        with open("/proc/%d/stat" % pid, encoding="ascii") as f:
+            return f.read().rpartition(")")[2].split()[0]
+
+    def wait_for(pid, wanted):
+        until = time.monotonic() + TIMEOUT
+        while state(pid) != wanted:
+            assert time.monotonic() < until, (wanted, state(pid))
+            time.sleep(0.01)
+
+    text = "import os, sys\nprint(os.getpid(), flush=True)\nsys.stdin.read()\n"
+    with subprocess.Popen([XSOCK, "run", "--summary", "--", "/usr/bin/python3", "-c", text],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                          process_group=0) as runner:
+        try:
+            program = int(runner.stdout.readline())
+            os.kill(program, signal.SIGSTOP)
+            wait_for(program, "T")
+            time.sleep(0.2)  # what is not to happen would have happened
+            assert state(runner.pid) == "S"
+            os.kill(program, signal.SIGCONT)
+            wait_for(program, "S")
+            os.kill(program, signal.SIGTTIN)
+            wait_for(runner.pid, "T")
+            for pid in (program, runner.pid):
+                os.kill(pid, signal.SIGCONT)
+            runner.stdin.close()
+            assert runner.wait(timeout=TIMEOUT) == 0
+        finally:
+            if runner.poll() is None:
+                os.killpg(runner.pid, signal.SIGKILL)
+
+
 def test_run_stream(policy_file, tmp_path):
     """The mode and the policy are handed on, after they were checked."""
     def run(*options, status=0, **more):

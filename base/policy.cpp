@@ -14,7 +14,7 @@ namespace {
 // A started connection belongs to one process. These hand it to another one as a matter of course:
 // to a helper without rights (sshd), to a copy of themselves that stays behind (ssh), to two that
 // read and write it (rsync), to the program that serves it (inetd and its like, postscreen), or to
-// the process of the user who logged in (Dovecot).
+// the process of the user who logged in (Dovecot, vsftpd).
 constexpr const char* kHandOver[] = {
     "sshd",
     "sshd-session",
@@ -34,6 +34,7 @@ constexpr const char* kHandOver[] = {
     "submission-login",
     "managesieve-login",
     "postscreen",
+    "vsftpd",
 };
 
 /// As fnmatch(3), and without it for the patterns that most rules have.

@@ -122,10 +122,7 @@ void Socket::on_failure(PollCycle&) noexcept {
     own_fd_.end_watch();
     own_fd_.close();
     if (phase() == Phase::undecided) {
-        kernel_ready_.store(true, std::memory_order_release);
-        code_.store("fallback-no-watch", std::memory_order_relaxed);
-        phase_.store(Phase::plain, std::memory_order_release);
-        mode_changed();
+        become_plain("fallback-no-watch");
         progress()->wake_waiters();
     } else if (!is_known(phase())) {
         fail_start(ENOMEM);
@@ -143,18 +140,33 @@ void Socket::fall_back_to_tcp(const char* code) {
     early_.send_by_tcp(fd);
     own_fd_.close();
     own_fd_.unclaim_watch();
+    become_plain(code);
+    progress()->wake_waiters();
+}
+
+void Socket::become_plain(const char* code) noexcept {
     if (counters_ != nullptr) counters_->fallbacks.fetch_add(1, std::memory_order_relaxed);
     code_.store(code, std::memory_order_relaxed);
     kernel_ready_.store(true, std::memory_order_release);
     phase_.store(Phase::plain, std::memory_order_release);
     mode_changed();
-    progress()->wake_waiters();
+}
+
+// Without descriptors for the engine, as in a process that has set RLIMIT_NOFILE to 0 for its own
+// safety: nothing can be carried, but a plain peer is served. 0, or -1 with errno as it is: the
+// peer speaks MPA, or will.
+int Socket::decide_without_progress(int fd) noexcept {
+    const int reason = errno;
+    if (will_ask() || peek_peer(fd).kind == PeerPeek::Kind::mpa) return no(reason);
+    log(LogLevel::info, "fallback-no-watch", "%s: served as plain TCP", std::strerror(reason));
+    become_plain("fallback-no-watch");
+    return 0;
 }
 
 // A call of the program on an undecided socket: peeks now. 0, with the phase as it then is, or -1.
 int Socket::decide(int fd, bool writing) {
     PollGroup* const poller = ensure_progress();
-    if (poller == nullptr) return -1;
+    if (poller == nullptr) return decide_without_progress(fd);
     int error = 0;
     bool awaited = false;
     poller->locked([&](PollCycle& cycle) {
@@ -167,7 +179,11 @@ int Socket::decide(int fd, bool writing) {
             // For the log, and for the connection that it may become.
             auto copy = duplicate_descriptor(fd);
             if (!copy) {
-                error = copy.error().code;
+                if (will_ask() || seen.kind == PeerPeek::Kind::mpa) {
+                    error = copy.error().code;
+                } else if (!decide_by(seen.kind, cycle)) {
+                    fall_back_to_tcp("fallback-no-watch");
+                }
                 return;
             }
             own_fd_.assign(*copy);

@@ -339,6 +339,7 @@ int Socket::shutdown(int fd, int how) {
 // than start-up may take. 0: it has begun; or what the call answers.
 int Socket::decide_for_good(int fd) {
     if (decide(fd, true) != 0) return -1;
+    if (phase() == Phase::plain) return XSOCK_PLAIN;
     if (phase() == Phase::undecided && blocking(0)) {
         begin_watch(fd);
         const auto waited = wait(

@@ -166,7 +166,9 @@ class Socket final : public ::xsock_socket,
     bool watch_undecided();
     void limit_undecided(const PeerPeek& peek);
     void fall_back_to_tcp(const char* code);
+    void become_plain(const char* code) noexcept;
     int decide(int fd, bool writing);
+    int decide_without_progress(int fd) noexcept;
     int decide_for_good(int fd);
     void watch_connect(int fd);
     void keep_from_exec(int fd) noexcept;

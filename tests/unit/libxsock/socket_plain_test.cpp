@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Plain TCP peers of a listening socket in DDPMODE: every byte reaches the program as if it had not
 // been peeked at, whatever the peer sends and however slow it is.
+#include <sys/resource.h>
+#include <sys/wait.h>
+
 #include "include/xsock/iwarp.h"
 #include "tests/unit/libxsock/raw_peer.hpp"
 #include "tests/unit/libxsock/socket_shim.hpp"
@@ -213,6 +216,53 @@ TEST(SockPlainOnly, a_program_that_will_not_read_is_one_that_speaks_first) {
     EXPECT_EQ(server.shutdown(SHUT_RD), 0) << strerror(errno);
     EXPECT_TRUE(server.plain());
     EXPECT_EQ(server.send("daytime"), 7);
+    EXPECT_EQ(raw.hear(7), "daytime");
+}
+
+// As a process does, for its own safety, that will open nothing any more. 0, or what failed.
+int echoes_without_descriptors(Sock& server, bool reads_first) {
+    const rlimit none{0, 0};
+    setrlimit(RLIMIT_NOFILE, &none);
+    char word[5];
+    if (reads_first && server.recv(word, sizeof word) != 5) return 1;
+    if (server.send("daytime") != 7) return 2;
+    if (!reads_first && server.recv(word, sizeof word) != 5) return 3;
+    return server.plain() ? 0 : 4;
+}
+
+TEST(SockPlainOnly, a_child_without_descriptors_serves_plain_peers) {
+    for (const bool reads_first : {true, false}) {
+        Sock listener = listening();
+        RawPeer raw(listener.port());
+        Sock server = listener.accept();
+        ASSERT_GE(server.fd(), 0);
+        raw.say("hello");
+        const pid_t child = fork();
+        if (child == 0) _exit(echoes_without_descriptors(server, reads_first));
+        int status = -1;
+        waitpid(child, &status, 0);
+        EXPECT_EQ(WEXITSTATUS(status), 0) << (reads_first ? "reads first" : "writes first");
+        EXPECT_EQ(raw.hear(7), "daytime");
+    }
+}
+
+// The process has begun with the engine, and has no number left.
+TEST(SockPlainOnly, a_process_that_runs_out_of_descriptors_serves_plain_peers) {
+    Sock listener = listening();
+    RawPeer first(listener.port()), raw(listener.port());
+    Sock begun = listener.accept();
+    Sock server = listener.accept();
+    ASSERT_GE(server.fd(), 0);
+    first.say("GET /");
+    EXPECT_EQ(begun.recv(), "GET /");
+    raw.say("hello");
+    rlimit before{};
+    getrlimit(RLIMIT_NOFILE, &before);
+    const rlimit none{3, before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &none);
+    EXPECT_EQ(server.send("daytime"), 7) << strerror(errno);
+    EXPECT_TRUE(server.plain());
+    setrlimit(RLIMIT_NOFILE, &before);
     EXPECT_EQ(raw.hear(7), "daytime");
 }
 

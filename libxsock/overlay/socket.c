@@ -35,12 +35,13 @@ int overlay_bind(int fd, const struct sockaddr* address, socklen_t length) {
 }
 
 int overlay_listen(int fd, int backlog) {
+    const int again = summary_may_be_wanted() && summary_listens(fd);
     int result;
     if (!fd_has(fd) && policy_listen(fd) != 0) return -1;
-    if (fd_has(fd)) summary_count(SUMMARY_LISTENING, fd);
+    if (fd_has(fd) && !again) summary_count(SUMMARY_LISTENING, fd);
     OVERLAY(int, fd, engine->socket_listen(sock, fd, backlog));
     result = LIBC(listen)(fd, backlog);
-    if (result == 0) summary_count(SUMMARY_LISTENING, fd);
+    if (result == 0 && !again) summary_count(SUMMARY_LISTENING, fd);
     return result;
 }
 

@@ -7,6 +7,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "libxsock/overlay/fork.h"
@@ -15,12 +17,21 @@
 
 _Atomic int summary_wanted = 1;
 
-enum { PATH_ROOM = 1024, MODES = 24 };
+enum { PATH_ROOM = 1024, MODES = 24, OUT_OF_THE_WAY = 1024 /* of the program's numbers */ };
 
 static char path[PATH_ROOM];
 static pid_t process; /* whose counts these are */
 static _Atomic unsigned long counts[SUMMARY_KEYS];
 static _Atomic int written;
+
+/* Opened at the first socket and inherited by children: later the process may have no right to it
+ * any more, or not see it (setuid, chroot). The program may close the number. */
+static struct {
+    _Atomic int begun;
+    int fd;
+    dev_t device;
+    ino_t inode;
+} kept = {.fd = -1};
 
 /* The words that socket_mode_text() gives are few, and have static storage. */
 static struct {
@@ -59,6 +70,35 @@ void summary_init(void) {
     errno = saved;
 }
 
+static int open_file(void) { return open(path, O_WRONLY | O_APPEND | O_CLOEXEC); }
+
+static void keep_file(void) {
+    struct rlimit files;
+    struct stat status;
+    int fd;
+    if (atomic_exchange(&kept.begun, 1)) return;
+    fd = open_file();
+    if (fd < 0) return;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && fstat(fd, &status) == 0) {
+        const rlim_t half = files.rlim_cur / 2;
+        const rlim_t from = half < OUT_OF_THE_WAY ? half : OUT_OF_THE_WAY;
+        kept.device = status.st_dev;
+        kept.inode = status.st_ino;
+        kept.fd = LIBC(fcntl)(fd, F_DUPFD_CLOEXEC, (void*)from);
+    }
+    LIBC(close)(fd);
+}
+
+/* As open_file(): a number for the caller. */
+static int reach_file(void) {
+    struct stat status;
+    if (kept.fd >= 0 && fstat(kept.fd, &status) == 0 && status.st_dev == kept.device &&
+        status.st_ino == kept.inode) {
+        return kept.fd;
+    }
+    return open_file();
+}
+
 /* Whether to count. The first to ask may be a constructor that runs before this library's. */
 static int counting(void) {
     summary_init();
@@ -69,6 +109,9 @@ void summary_socket_slow(int domain, int type) {
     if (!counting()) return;
     if ((domain == AF_INET || domain == AF_INET6) &&
         (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM) {
+        const int saved = errno;
+        keep_file();
+        errno = saved;
         atomic_fetch_add(&counts[SUMMARY_SOCKETS], 1);
     }
 }
@@ -82,6 +125,7 @@ void summary_count_slow(enum summary_key key, int fd) {
     if (LIBC(getsockopt)(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 &&
         LIBC(getsockopt)(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_STREAM &&
         (domain == AF_INET || domain == AF_INET6)) {
+        keep_file();
         atomic_fetch_add(&counts[key], 1);
     }
     errno = saved;
@@ -97,6 +141,15 @@ static void count_word(const char* word) {
             return;
         }
     }
+}
+
+int summary_listens(int fd) {
+    const int saved = errno;
+    int listens = 0;
+    socklen_t length = sizeof listens;
+    if (LIBC(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0) listens = 0;
+    errno = saved;
+    return listens;
 }
 
 static int is_undecided(const char* word) { return strcmp(word, "undecided") == 0; }
@@ -214,11 +267,11 @@ void summary_write(const char* end) {
     }
     if (line.length == sizeof line.text) line.length--;
     line.text[line.length++] = '\n';
-    file = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    file = reach_file();
     if (file >= 0) {
         /* One write: lines of several processes do not mix. Errors cannot be reported here. */
         n = LIBC(write)(file, line.text, line.length);
-        LIBC(close)(file);
+        if (file != kept.fd) LIBC(close)(file);
     }
     (void)n;
     errno = saved;

@@ -46,6 +46,8 @@ void summary_init(void);
 void summary_socket_slow(int domain, int type);
 void summary_count_slow(enum summary_key key, int fd);
 void summary_mode_slow(struct fd_handle* handle);
+/* 1: it listens already. Servers call listen() again (nginx): the socket is counted once. */
+int summary_listens(int fd);
 /* Writes the line. Async-signal-safe. `end` is "exit" or "exec". */
 void summary_write(const char* end);
 /* In a forked child: its counts begin at 0. The sockets that it has inherited are its parent's to

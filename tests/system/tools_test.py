@@ -368,6 +368,28 @@ def test_run():
     said = xsock("run", "--summary", "/usr/bin/python3", "-c", script).stderr
     assert "3 TCP sockets in 1 process: 1 connected, 1 accepted, 1 listening" in said, said
     assert re.search(r"3 passed through: did not ask for DDPMODE", said), said
+    # A server that gives up its rights, calls listen() again and closes what it does not need.
+    if os.getuid() == 0:
+        script = ("import os, socket as s\n"
+                  "l=s.create_server(('127.0.0.1',0))\n"
+                  "os.setuid(65534)\n"
+                  "l.listen()\n"
+                  "if os.fork(): os.wait()\n"
+                  "c=s.create_connection(l.getsockname())\n"
+                  "a=l.accept()[0]\n")
+        said = xsock("run", "--summary", "/usr/bin/python3", "-c", script).stderr
+        assert "5 TCP sockets in 2 processes: 2 connected, 2 accepted, 1 listening" in said, said
+    # Its descriptor of the file's is not the program's to keep: what takes its number gets no line.
+    script = ("import os, resource, socket as s, sys\n"
+              "l=s.create_server(('127.0.0.1',0))\n"
+              "os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])\n"
+              "f=os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)\n"
+              "for n in range(3, 10000):\n"
+              "    if n != f: os.dup2(f, n)\n")
+    with tempfile.NamedTemporaryFile() as file:
+        said = xsock("run", "--summary", "/usr/bin/python3", "-c", script, file.name).stderr
+        assert "1 TCP sockets in 1 process: 0 connected, 0 accepted, 1 listening" in said, said
+        assert file.read() == b"", "the program's own file"
     # Sockets of a constructor that runs before the overlay's.
     early = os.path.join(BUILD, "tests", "system", "libsystem_early_sockets.so")
     if not SANITIZED:

@@ -16,14 +16,14 @@
 
 namespace xsock::fault {
 
-[[gnu::tls_model("initial-exec")]] thread_local constinit Range touched_ranges[2];
+[[gnu::tls_model("initial-exec")]] thread_local constinit Range touched_ranges[kSlots];
 
 namespace {
 
 struct Guard {
     sigjmp_buf back;
     Guard* outer;
-    Range outer_ranges[2];
+    Range outer_ranges[kSlots];
 };
 
 [[gnu::tls_model("initial-exec")]] thread_local constinit Guard* innermost = nullptr;
@@ -114,11 +114,22 @@ void pass_on(Before& before, int signal, siginfo_t* info, void* context) noexcep
     pthread_sigmask(SIG_SETMASK, &mask, nullptr);
 }
 
+// The guard that a fault in `range` ends.
+Guard* owner_of(const Range& range, Guard* guard) noexcept {
+    if (&range != &touched_ranges[kSharedSlot]) return guard;
+    // Each guard that found the range named already is inside the one that is meant.
+    while (guard->outer_ranges[kSharedSlot].high != 0 && guard->outer != nullptr) {
+        guard = guard->outer;
+    }
+    return guard;
+}
+
 void handle(std::size_t number, int signal, siginfo_t* info, void* context) noexcept {
     Guard* const guard = innermost;
     if (guard != nullptr && is_synchronous(*info)) {
         for (const Range& range : touched_ranges) {
-            if (contains(range, *info)) siglongjmp(guard->back, 1);
+            if (!contains(range, *info)) continue;
+            siglongjmp(owner_of(range, guard)->back, 1);
         }
     }
     const int saved_errno = errno;
@@ -190,8 +201,7 @@ bool install_all() noexcept {
 
 void restore(const Guard& guard) noexcept {
     innermost = guard.outer;
-    touched_ranges[0] = guard.outer_ranges[0];
-    touched_ranges[1] = guard.outer_ranges[1];
+    for (int slot = 0; slot < kSlots; ++slot) touched_ranges[slot] = guard.outer_ranges[slot];
 }
 
 }  // namespace
@@ -208,8 +218,7 @@ bool install() noexcept {
 bool guarded(void (*body)(void*), void* argument) noexcept {
     Guard guard;
     guard.outer = innermost;
-    guard.outer_ranges[0] = touched_ranges[0];
-    guard.outer_ranges[1] = touched_ranges[1];
+    for (int slot = 0; slot < kSlots; ++slot) guard.outer_ranges[slot] = touched_ranges[slot];
     if (sigsetjmp(guard.back, XSOCK_FAULT_SAVE_MASK) != 0) {
         restore(guard);
         return false;

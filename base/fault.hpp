@@ -34,11 +34,16 @@ template <typename F>
 struct Range {
     std::uintptr_t low = 0, high = 0;
 };
-/// Two ranges per thread: what a copy reads and what it writes. Initial-exec, for the signal
-/// handler's sake: the general model may allocate at a thread's first access.
-[[gnu::tls_model("initial-exec")]] extern thread_local constinit Range touched_ranges[2];
+/// Memory that is shared with another process, which outlives single copies: a fault there ends the
+/// guarded call in which the range was named, through those inside it.
+inline constexpr int kSharedSlot = 2;
+inline constexpr int kSlots = 3;
+/// Ranges of each thread: what a copy reads, what it writes, and kSharedSlot. Initial-exec, for the
+/// signal handler's sake: the general model may allocate at a thread's first access.
+[[gnu::tls_model("initial-exec")]] extern thread_local constinit Range touched_ranges[kSlots];
 
-/// Names [p, p + n) for as long as it lives. `slot` 0: read, 1: written. Cheap: two stores.
+/// Names [p, p + n) for as long as it lives. `slot` 0: read, 1: written, or kSharedSlot, which must
+/// be free. Cheap: two stores.
 class Touch {
   public:
     Touch(int slot, const void* p, std::size_t n) noexcept : range_(touched_ranges[slot]) {

@@ -149,6 +149,8 @@ constexpr StreamErrorInfo kTable[] = {
         "The program unmapped memory that a transfer needed.", ""),
     row(V::mpa_extension_frame, kCloses, 0, 0, kNone, "mpa-extension-frame",
         "The extension frame of another xsock is missing or malformed.", ""),
+    row(V::shm_garbage, kCloses, 0, 0, kNone, "shm-garbage",
+        "The memory shared with the peer holds what no xsock writes.", ""),
 
     // SDP is draft-pinkerton-iwarp-sdp-01.
     row(V::sdp_hello, kCloses, 0, 0, kNone, "sdp-hello",

@@ -63,6 +63,7 @@ enum class StreamError : std::uint8_t {
     peer_silent,
     local_fault,  // the program unmapped memory that a transfer needed
     mpa_extension_frame,
+    shm_garbage,  // in memory shared with the peer
     // a byte stream over SDP: closes without a Terminate
     sdp_hello,
     sdp_length,

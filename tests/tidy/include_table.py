@@ -17,8 +17,9 @@ MAY_INCLUDE = {
     "mpa": {"base"},
     "trp": {"base"},  # not in the tree yet, as ddp_kernel: docs/architecture.md
     "ddp_user": {"base"},
+    "shm": {"base"},
     "stream": {"base"},
-    "transport": {"base", "mpa", "trp", "ddp_user"},
+    "transport": {"base", "mpa", "trp", "ddp_user", "shm"},
     # What a process has one of; both APIs are its clients.
     "libxsock/engine": {"base", "transport"},
     "libxsock": {"base", "mpa", "stream", "transport", "libxsock/engine"},
@@ -39,7 +40,7 @@ ONLY_OF = {
 }
 
 # The protocol cores do no I/O, know no time, roll no dice and run on one thread.
-CORES = {"mpa", "trp", "ddp_user", "stream"}
+CORES = {"mpa", "trp", "ddp_user", "shm", "stream"}
 NOT_IN_CORES = {
     "sys/socket.h", "unistd.h", "thread", "mutex", "atomic", "chrono", "random",
     # and their equals by other names

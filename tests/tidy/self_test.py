@@ -28,6 +28,8 @@ WRONG_INCLUDES = (
     ("ddp_user/planted.hpp", '  #  include "mpa/stream.hpp"\n', "may not include mpa/"),
     ("ddp_user/planted.cpp", "#include <atomic>\n", "<atomic> has no place in ddp_user/"),
     ("trp/planted.cpp", "#include <sys/socket.h>\n", "<sys/socket.h> has no place in trp/"),
+    ("shm/planted.cpp", '#include "mpa/stream.hpp"\n', "shm/ may not include mpa/"),
+    ("shm/planted.cpp", "#include <unistd.h>\n", "<unistd.h> has no place in shm/"),
     ("base/planted.hpp", '#include "mpa/stream.hpp"\n', "base/ may not include mpa/"),
     ("transport/planted.cpp", '#include "libxsock/engine.hpp"\n', "may not include libxsock/"),
     ("transport/planted.cpp", '#include "tests/planted.hpp"\n', "may not include tests/"),

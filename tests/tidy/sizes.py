@@ -14,7 +14,7 @@ import sys
 
 import tree
 
-PRODUCT = ("base", "mpa", "ddp_user", "stream", "transport", "libxsock", "verbs", "include", "tools",
+PRODUCT = ("base", "mpa", "ddp_user", "shm", "stream", "transport", "libxsock", "verbs", "include", "tools",
            "examples", "ddp_kernel", "trp")  # the last two are not in the tree yet
 MEMBERS = 30
 BOOLS = 5

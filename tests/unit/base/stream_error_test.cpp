@@ -71,6 +71,7 @@ constexpr Expected kExpected[] = {
     {V::peer_silent, -1, 0, 0, ""},
     {V::local_fault, -1, 0, 0, ""},
     {V::mpa_extension_frame, -1, 0, 0, ""},
+    {V::shm_garbage, -1, 0, 0, ""},
     {V::sdp_hello, -1, 0, 0, ""},
     {V::sdp_length, -1, 0, 0, ""},
     {V::sdp_message, -1, 0, 0, ""},

@@ -214,6 +214,7 @@ int Socket::ensure_open(int fd, int flags, bool writing) {
 // ---- readiness ------------------------------------------------------------
 
 bool Socket::kernel_ready() const noexcept {
+    if (foreign()) return false;
     if (!in_own_process() && phase() != Phase::listening) return true;
     switch (phase()) {
         case Phase::plain:
@@ -233,6 +234,8 @@ bool Socket::kernel_ready() const noexcept {
 }
 
 std::uint32_t Socket::events() const noexcept {
+    // Its bytes go to its own process, so the next call would wait for ever: it fails.
+    if (foreign()) return kEverything;
     switch (phase()) {
         case Phase::fresh:
         case Phase::plain:

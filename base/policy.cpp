@@ -12,9 +12,9 @@ namespace xsock {
 namespace {
 
 // A started connection belongs to one process. These hand it to another one as a matter of course:
-// to a helper without rights (sshd), to a copy of themselves that stays behind (ssh), to two that
-// read and write it (rsync), to the program that serves it (inetd and its like, postscreen), or to
-// the process of the user who logged in (Dovecot, vsftpd).
+// to a helper without rights (sshd), to a copy of themselves that stays behind (ssh) or receives a
+// log (pg_basebackup), to two that read and write it (rsync), to the program that serves it (inetd
+// and its like, postscreen), or to the process of the user who logged in (Dovecot, vsftpd).
 constexpr const char* kHandOver[] = {
     "sshd",
     "sshd-session",
@@ -35,6 +35,7 @@ constexpr const char* kHandOver[] = {
     "managesieve-login",
     "postscreen",
     "vsftpd",
+    "pg_basebackup",
 };
 
 /// As fnmatch(3), and without it for the patterns that most rules have.

@@ -312,8 +312,9 @@ TEST(Decide, goes_from_the_file_to_known_programs_to_the_environment) {
 }
 
 TEST(Decide, leaves_programs_plain_that_hand_connections_over) {
-    for (const char* program : {"sshd", "sshd-session", "ssh", "rsync", "inetd", "xinetd",
-                                "s6-tcpserver4d", "postscreen", "imap-login", "vsftpd"}) {
+    for (const char* program :
+         {"sshd", "sshd-session", "ssh", "rsync", "inetd", "xinetd", "s6-tcpserver4d", "postscreen",
+          "pg_basebackup", "imap-login", "vsftpd"}) {
         for (const PolicyRole role : {PolicyRole::server, PolicyRole::client}) {
             EXPECT_EQ(decide({}, {}, role, program, endpoint("10.0.0.1:1")).mode, PolicyMode::tcp)
                 << program;

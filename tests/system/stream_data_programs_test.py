@@ -13,7 +13,7 @@ import pytest
 
 import compatibility
 from stream_runs import TIMEOUT, Server, carried, command, full, plain, run, wait_for
-from stream_stores import MariaDb, Memcached, Mosquitto, Postgres, Redis, Stunnel
+from stream_stores import MariaDb, Memcached, Mosquitto, Postgres, Redis, Standby, Stunnel
 
 
 def test_rows_become_a_page(tmp_path):
@@ -135,7 +135,8 @@ def test_redis_replica(xsock, row, tmp_path, diskless):
 @full
 def test_memcached(xsock, row, tmp_path):
     with Memcached(xsock, "both", tmp_path) as store:
-        done = store.memcaslap("-x", "20000", "-c", "32", "-T", "2", stream="both")
+        done = store.run(*store.load("-x", "20000"), stream="both")
+        assert store.is_right(done.stdout), done.stdout
         assert carried(done.stderr) == 32 and not plain(done.stderr), done.stderr
         conforms = store.run("memccapable", "-h", "127.0.0.1", "-p", str(store.port), stream="both")
         assert "All tests passed" in conforms.stdout and "[FAIL]" not in conforms.stdout
@@ -147,12 +148,6 @@ def test_memcached(xsock, row, tmp_path):
 
 # ---- PostgreSQL -----------------------------------------------------------
 
-BALANCES = """
-SELECT count(*), (SELECT sum(abalance) FROM pgbench_accounts) = sum(delta),
-       (SELECT sum(bbalance) FROM pgbench_branches) = sum(delta),
-       (SELECT sum(tbalance) FROM pgbench_tellers) = sum(delta) FROM pgbench_history"""
-
-
 def test_postgresql_pgbench(xsock, row, tmp_path):
     with Postgres(xsock, "both", tmp_path) as store:
         made = store.run(store.pgbench, "-iq", "-s", "2", stream="both")
@@ -163,7 +158,8 @@ def test_postgresql_pgbench(xsock, row, tmp_path):
             assert "processed: %d/%d\n" % (count, count) in done.stdout, done.stdout
             assert "failed transactions: 0 " in done.stdout, done.stdout
             assert carried(done.stderr) >= 8 and not plain(done.stderr), done.stderr
-        assert store.sql(BALANCES).stdout == "800|t|t|t\n"
+        assert store.sql("SELECT count(*) FROM pgbench_history").stdout == "800\n"
+        assert store.is_intact()
         said = store.end()
     assert carried(said) >= 17, said
     row("postgresql-15", "pgbench: -i, -S and TPC-B, 8 clients", said, made.stderr, reads.stderr,
@@ -239,10 +235,9 @@ def test_postgresql_asynchronous_calls(xsock, row, tmp_path):
 
 def test_mariadb(xsock, row, tmp_path):
     with MariaDb(xsock, "both", tmp_path) as store:
-        store.sql("CREATE DATABASE test")
-        said = [store.sysbench("oltp_read_write", "prepare", stream="both").stderr]
-        done = store.sysbench("oltp_read_write", "--threads=8", "--events=400", "--time=0", "run",
-                              stream="both")
+        store.prepare_load()
+        done = store.run(*store.sysbench("--threads=8", "--events=400", "--time=0", "run"),
+                         stream="both")
         assert re.search(r"transactions: +400 ", done.stdout), done.stdout
         assert re.search(r"total number of events: +400\n", done.stdout), done.stdout
         assert carried(done.stderr) == 8 and not plain(done.stderr), done.stderr
@@ -250,9 +245,11 @@ def test_mariadb(xsock, row, tmp_path):
         asked = store.sql("SELECT SHA2(REPEAT('q', 20 << 20), 256); SELECT REPEAT('q', 20 << 20)",
                           stream="both")
         assert asked.stdout == blob + "\n" + "q" * (20 << 20) + "\n" and carried(asked.stderr) == 1
-        said += [store.server.end(), done.stderr, asked.stderr]
-    assert carried(said[1]) >= 11, said[1]
-    row("mariadb-server", "sysbench oltp_read_write, 8 clients; a value of 20 MiB", *said)
+        assert store.is_intact()
+        said = store.server.end()
+    assert carried(said) >= 10, said
+    row("mariadb-server", "sysbench oltp_read_write, 8 clients; a value of 20 MiB", said,
+        done.stderr, asked.stderr)
 
 
 @full
@@ -321,3 +318,23 @@ def test_stunnel_before_redis(xsock, row, tmp_path):
         said = [store.server.end() for store in (near, far, redis)]
     assert min(map(carried, said)) >= 60, said
     row("stunnel4", "TLS between redis-benchmark and redis-server", *said, done.stderr)
+
+
+# The standby connects in a child that its postmaster forks in a signal handler, which interrupted
+# select() on the listener: that child's connections are plain (docs/overlay.md, "Signals").
+@full
+def test_postgresql_standby(xsock, row, tmp_path):
+    with Postgres(xsock, "both", tmp_path) as first:
+        first.prepare_load()
+        with Standby(first) as second:
+            first.run(first.pgbench, "-c", "4", "-t", "100", stream="both")
+            wanted = first.sql("SELECT pg_current_wal_lsn()").stdout.strip()
+            wait_for("replay", lambda: second.sql(
+                "SELECT pg_last_wal_replay_lsn() >= '%s'" % wanted).stdout == "t\n")
+            assert second.sql("SELECT count(*) FROM pgbench_history").stdout == "400\n"
+            assert second.is_intact()
+            standby_said = second.end()
+        said = first.end()
+    assert plain(second.backup.stderr) == {"policy-tcp": 2}, second.backup.stderr
+    assert "streaming" in standby_said and "FATAL:  could not" not in standby_said, standby_said
+    row("postgresql-15", "pg_basebackup and a standby", said, second.backup.stderr, standby_said)

@@ -28,6 +28,15 @@ def need(*programs):
     return found
 
 
+def family(pid):
+    """It, and all that it started."""
+    pids = [pid]
+    for one in pids:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            pids += children(one)
+    return pids
+
+
 def children(pid):
     with open("/proc/%d/task/%d/children" % (pid, pid), encoding="ascii") as file:
         return [int(child) for child in file.read().split()]
@@ -65,6 +74,37 @@ class Store:
     def __exit__(self, *error):
         return self.stack.__exit__(*error)
 
+    # Some seconds of work for the other end, and what is right about it.
+
+    def prepare_load(self):
+        """Once; without xsock."""
+
+    def load(self):
+        """The program and its arguments."""
+        raise NotImplementedError
+
+    def endless_load(self):
+        """One that the end of the server ends."""
+        return self.load()
+
+    def is_right(self, said):
+        """Of a load that ended well, by what it said."""
+        raise NotImplementedError
+
+    def is_intact(self):
+        """What the server holds, whatever became of a load."""
+        raise NotImplementedError
+
+    def connections(self):
+        """At the server's port, established."""
+        with open("/proc/net/tcp", encoding="ascii") as lines:
+            return sum(words[1].endswith(":%04X" % self.port) and words[3] == "01"
+                       for words in map(str.split, lines))
+
+    def end(self):
+        """The server's last words."""
+        return self.server.end()
+
     def run(self, *argv, stream=None, **more):
         """A program at the other end: as the server's user, whom `both` believes."""
         return run(command(self.xsock, stream, *argv), **self.user, **more)
@@ -87,6 +127,22 @@ class Redis(Store):
 
     def cli(self, *words, stream=None, **more):
         return run(self.cli_command(*words, stream=stream), **more)
+
+    def load(self):
+        return ["redis-benchmark", "-p", str(self.port), "--csv", "-n", "400000", "-c", "50", "-P",
+                "4", "-t", "set,incr", "-d", "300"]
+
+    def endless_load(self):
+        """(redis-benchmark sends again and again where a send fails)"""
+        return ["redis-cli", "-p", str(self.port), "-r", "-1", "incr", "n"]
+
+    def is_right(self, said):
+        return '"INCR"' in said and "rror" not in said
+
+    def is_intact(self):
+        return (self.get("ping") == "PONG" and
+                int(self.get("get", "counter:__rand_int__") or 0) <= 400000 and
+                self.get("strlen", "key:__rand_int__") in ("300", "0"))
 
     def benchmark(self, *words, stream=None):
         done = self.run("redis-benchmark", "-p", str(self.port), "--csv", *words, stream=stream)
@@ -116,13 +172,16 @@ class Memcached(Store):
         return ["memcached", *(["-u", "root"] if os.getuid() == 0 else []), "-l", "127.0.0.1", "-p",
                 str(self.port), "-U", "0", "-c", "2000"]
 
-    def memcaslap(self, *words, stream=None):
-        """Verifies what it reads."""
-        done = self.run("memcaslap", "-s", "127.0.0.1:%d" % self.port, "-v", "1.0", *words,
-                        stream=stream)
-        for word in ("get_misses", "verify_misses", "verify_failed"):
-            assert word + ": 0\n" in done.stdout, done.stdout
-        return done
+    def load(self, *words):
+        """It verifies what it reads."""
+        return ["memcaslap", "-s", "127.0.0.1:%d" % self.port, "-v", "1.0", "-c", "32", "-T", "2",
+                *(words or ("-t", "4s"))]
+
+    def is_right(self, said):
+        return all(word + ": 0\n" in said for word in ("verify_misses", "verify_failed"))
+
+    def is_intact(self):
+        return self.is_right(self.run(*self.load("-x", "1000")).stdout)
 
 
 class Postgres(Store):
@@ -151,12 +210,32 @@ class Postgres(Store):
                                 PGPORT=str(self.port), PGUSER="postgres", PGDATABASE="postgres",
                                 PGSSLMODE="disable")
         self.data = os.path.join(folder, "data")
+        self.initialise()
+
+    def initialise(self):
         run([self.initdb, "-D", self.data, "-U", "postgres", "-A", "trust", "--no-sync",
              "--no-instructions"], **self.user)
 
     def argv(self):
         return [self.path, "-D", self.data, "-p", str(self.port), "-c", "unix_socket_directories=",
                 "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-c", "max_connections=60"]
+
+    def prepare_load(self):
+        self.run(self.pgbench, "-iq", "-s", "2")
+
+    def load(self):
+        return [self.pgbench, "-c", "8", "-j", "2", "-T", "4"]
+
+    def is_right(self, said):
+        return "failed transactions: 0 " in said and "aborted" not in said
+
+    def is_intact(self):
+        return self.sql("""
+            SELECT (SELECT sum(abalance) FROM pgbench_accounts) = sum,
+                   (SELECT sum(bbalance) FROM pgbench_branches) = sum,
+                   (SELECT sum(tbalance) FROM pgbench_tellers) = sum
+            FROM (SELECT coalesce(sum(delta), 0) AS sum FROM pgbench_history) AS deltas
+            """).stdout == "t|t|t\n"
 
     def sql(self, text, stream=None, **more):
         return self.run(self.psql, "-XAtq", "-v", "ON_ERROR_STOP=1", "-c", text, stream=stream,
@@ -165,6 +244,21 @@ class Postgres(Store):
     def end(self):
         """SIGINT: sessions are ended."""
         return self.server.end(ask=lambda: self.server.process.send_signal(signal.SIGINT))
+
+
+class Standby(Postgres):
+    """Follows another one, whose files it gets by pg_basebackup."""
+
+    def __init__(self, first):
+        super().__init__(first.xsock, first.stream, first.folder)
+        self.first = first
+        self.backup = None
+
+    def initialise(self):
+        backup = need("pg_basebackup")[0]
+        self.backup = run(command(self.xsock, self.stream, backup, "-D", self.data, "-R", "-X",
+                                  "stream", "-c", "fast", "-h", "127.0.0.1", "-p",
+                                  str(self.first.port)), **self.user)
 
 
 class MariaDb(Store):
@@ -191,10 +285,27 @@ class MariaDb(Store):
                         str(self.port), "-u", "root", "--max-allowed-packet=64M", "-BN", "-e", text,
                         stream=stream, **more)
 
-    def sysbench(self, test, *words, stream=None):
-        return self.run("sysbench", test, "--mysql-host=127.0.0.1", "--mysql-port=%d" % self.port,
-                        "--mysql-user=root", "--mysql-db=test", "--tables=2", "--table-size=2000",
-                        *words, stream=stream)
+    def sysbench(self, *words):
+        return ["sysbench", "oltp_read_write", "--mysql-host=127.0.0.1", "--mysql-user=root",
+                "--mysql-port=%d" % self.port, "--mysql-db=test", "--tables=2",
+                "--table-size=2000", *words]
+
+    def prepare_load(self):
+        self.sql("CREATE DATABASE test")
+        self.run(*self.sysbench("prepare"))
+
+    def load(self):
+        return self.sysbench("--threads=8", "--time=4", "run")
+
+    def is_right(self, said):
+        return "total number of events:" in said and "FATAL" not in said
+
+    def is_intact(self):
+        """Each transaction leaves as many rows as there were."""
+        return self.sql("SELECT count(*) FROM test.sbtest1; SELECT count(*) FROM test.sbtest2; "
+                        "CHECK TABLE test.sbtest1, test.sbtest2").stdout == (
+                            "2000\n2000\n" + "".join("test.sbtest%d\tcheck\tstatus\tOK\n" % n
+                                                     for n in (1, 2)))
 
 
 class Mosquitto(Store):
@@ -206,6 +317,19 @@ class Mosquitto(Store):
             "listener %d 127.0.0.1\nallow_anonymous true\n%s" %
             (self.port, "user root\n" if os.getuid() == 0 else ""))
         return [path, "-v", "-c", str(self.folder / "conf")]
+
+    def load(self):
+        """A subscriber, and what it is told for 4 s."""
+        return ["sh", "-c", 'to="-h 127.0.0.1 -p $1 -q 1 -t t"; mosquitto_sub $to -C 400 -W 60 & '
+                'sleep 0.3; mosquitto_pub $to -m word --repeat 400 --repeat-delay 0.01; wait', "sh",
+                str(self.port)]
+
+    def is_right(self, said):
+        return said.count("word\n") == 400
+
+    def is_intact(self):
+        return self.run(*self.client("mosquitto_rr", "-W", "60", "-V", "5", "-t", "x", "-e", "x",
+                                     "-m", "here")).stdout == "here\n"
 
     def client(self, name, *words):
         return [name, "-h", "127.0.0.1", "-p", str(self.port), *words]

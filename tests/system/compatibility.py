@@ -3,7 +3,7 @@
 """Rows of docs/compatibility.md: tests append them to a file as JSON, a line each; this program
 makes the page of them.
 
-    XSOCK_COMPATIBILITY=$PWD/rows tests/long/battery.sh --again stream-programs
+    XSOCK_COMPATIBILITY=$PWD/rows ./test --full -t system_stream
     tests/system/compatibility.py rows >docs/compatibility.md
 """
 import json
@@ -17,7 +17,8 @@ page is made from a run of the tests ([testing](testing.md)); a row is here beca
 program's own results were right.
 
 - *carried*: sockets that went over iWARP at both ends together, listeners among them.
-- *plain*: sockets that stayed TCP, by reason ([policy](policy.md)).
+- *plain*: sockets that stayed TCP, by reason ([policy](policy.md)). Where others are carried, these are mostly
+  questions of the test itself, which it asks without xsock (`fallback-not-mpa`, `fallback-server-first`).
 - *one end*: rows where one of the two programs ran without xsock; the answers are those without it.
 """
 

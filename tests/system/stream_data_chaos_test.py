@@ -28,7 +28,7 @@ def test_one_end_without_xsock(xsock, row, tmp_path, kind, without):
         assert store.is_right(done.stdout) and store.is_intact(), done
         said = (done.stderr if without == "server" else store.end())
     assert carried(said) <= 1 and plain(said), "the server's listener at most: " + said
-    row(kind.program, "the %s without xsock" % without, said, one_end=True)
+    row(kind.package, "the %s without xsock" % without, said, one_end=True)
 
 
 def signal_all(pid, number):

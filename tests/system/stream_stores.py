@@ -45,6 +45,7 @@ def children(pid):
 class Store:
     """A server between __enter__() and __exit__()."""
     program = ""
+    package = ""  # of Debian
     user = {}  # of Popen: for programs that refuse root
 
     def __init__(self, xsock, stream, folder):
@@ -112,6 +113,7 @@ class Store:
 
 class Redis(Store):
     program = "redis-server"
+    package = "redis-server"
 
     def __init__(self, xsock, stream, folder, *more):
         need("redis-server", "redis-cli", "redis-benchmark")
@@ -166,6 +168,7 @@ class Redis(Store):
 
 class Memcached(Store):
     program = "memcached"
+    package = "memcached"
 
     def argv(self):
         need("memcached", "memcaslap", "memccapable")
@@ -187,6 +190,7 @@ class Memcached(Store):
 class Postgres(Store):
     """Refuses root: it runs as `postgres` then, which is to reach the build and the folder."""
     program = "postgres"
+    package = "postgresql-15"
 
     def __init__(self, xsock, stream, folder):
         self.path, self.initdb, self.pgbench, self.psql = need("postgres", "initdb", "pgbench",
@@ -263,6 +267,7 @@ class Standby(Postgres):
 
 class MariaDb(Store):
     program = "mariadbd"
+    package = "mariadb-server"
 
     def __init__(self, xsock, stream, folder):
         self.path, self.install = need("mariadbd", "mariadb-install-db", "mariadb", "sysbench")[:2]
@@ -310,6 +315,7 @@ class MariaDb(Store):
 
 class Mosquitto(Store):
     program = "mosquitto"
+    package = "mosquitto"
 
     def argv(self):
         path = need("mosquitto", "mosquitto_pub", "mosquitto_sub")[0]
@@ -338,6 +344,7 @@ class Mosquitto(Store):
 class Stunnel(Store):
     """TLS in front of a server at `plain_port`; `accept` of `client` is the way into it."""
     program = "stunnel4"
+    package = "stunnel4"
 
     def __init__(self, xsock, stream, folder, to, client=False):
         super().__init__(xsock, stream, folder)

@@ -217,7 +217,7 @@ class Peer:
                 and len(self.outstanding) < self.adverts and self.cancel_mseq is None
         return bool(self.queue)
 
-    def _send_what_may_go(self):
+    def send_what_may_go(self):
         if not self.may_send or self.aborted:
             return
         self._announce_urgent()
@@ -340,7 +340,7 @@ class Peer:
 
     # ---- The loop ----
     def step(self, timeout=0.01):
-        self._send_what_may_go()
+        self.send_what_may_go()
         self.stream.poll(timeout)
         while True:
             message = self.stream.receive()

@@ -28,6 +28,11 @@ std::string report_terminate(const ddp::TerminateInfo& t, const char* peer) {
 
 std::string report_stream_error(const ddp::Connection& connection, const char* peer) {
     const StreamErrorInfo& row = stream_error_info(connection.error().stream_error);
+    if (row.stream_error == StreamError::startup_rejected && !connection.negotiated().initiator) {
+        // Why is a line of whatever refused it.
+        log(LogLevel::info, row.name, "%s: refused by this end", peer);
+        return "refused by this program";
+    }
     char text[256];
     std::snprintf(text, sizeof text, "%s (%s)", row.text, row.rfc);
     log(LogLevel::warn, row.name, "%s: %s%s", peer, text,

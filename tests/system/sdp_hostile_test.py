@@ -251,6 +251,46 @@ def test_a_broken_rule_ends_its_connection_only(server, row):
     assert server.codes()[before:] == [code]
 
 
+HELLOS = {
+    "version_2": sdp.hello(10, 5000, version=0x22),
+    "no_adverts": sdp.hello(10, 5000, adverts=0),
+    "no_ord": sdp.hello(10, 5000, ord_=0),
+    "no_ird": sdp.hello(10, 5000, ird=0),
+    "buffers_of_36": sdp.hello(10, 36),
+    "buffers_of_2_31_and_1": sdp.hello(10, (1 << 31) + 1),
+    "two_buffers": sdp.hello(2, 5000),
+    "cut": sdp.hello(10, 5000)[:31],
+    "more_behind": sdp.hello(10, 5000) + b"x",
+}
+
+
+@pytest.mark.parametrize("row", HELLOS)
+def test_a_bad_hello_is_refused(server, row):
+    before = len(server.codes())
+    with server.connect() as sock:
+        with pytest.raises(iwarp.Ended, match="refused"):
+            iwarp.initiate(sock, random.Random(4), HELLOS[row])
+    assert server.codes()[before:] == ["sdp-hello"]
+    server.still_serves()
+
+
+def test_messages_toward_a_byte_stream_are_refused(server):
+    before = len(server.codes())
+    with server.connect() as sock:
+        with pytest.raises(iwarp.Ended, match="refused"):
+            iwarp.initiate(sock, random.Random(5), b"")
+    assert server.codes()[before:] == ["mode-refused"]
+    server.still_serves()
+
+
+def test_a_byte_stream_toward_messages_is_refused(xsock, tmp_path):
+    with serving(xsock, tmp_path, None, "1") as server:  # DDPMODE_MESSAGE
+        with server.connect() as sock:
+            with pytest.raises(iwarp.Ended, match="refused"):
+                sdp.connect(sock, random.Random(6))
+        assert server.codes() == ["mode-refused"]
+
+
 # Sends and says how that went.
 CLIENT = """
 import socket, sys

@@ -166,6 +166,8 @@ class Connection final {
     void release(Time now);
     /// It ends as an error unless it has ended, or this was called again, within the linger time.
     void linger(Time now) noexcept;
+    /// A linger time that runs begins again, also that of the peer's FIN.
+    void extend_linger(Time now) noexcept;
     /// What carries it has failed: nothing can be sent or closed in good order.
     void lost(int error, EndCause cause = EndCause::lost);
     /// Memory that the kernel was to send is gone.

@@ -274,6 +274,10 @@ void Connection::linger(Time now) noexcept {
     if (!ended()) begin_linger(now);
 }
 
+void Connection::extend_linger(Time now) noexcept {
+    if (!closed() && deadlines_.linger != kNever) begin_linger(now);
+}
+
 void Connection::leave_shared_queue() {
     if (!stream_.config().rq_shared || own_queue_ != nullptr) return;
     own_queue_ = std::make_unique<RecvQueue>(1);

@@ -9,6 +9,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "transport/connection_config.hpp"
 #include "transport/connection_report.hpp"
@@ -375,10 +376,19 @@ void Connection::on_time(PollCycle& cycle) {
     if (!socket_.is_open()) return;
     if (!core_.ended() && liveness_.due() <= cycle.now()) check_peer(cycle);
     cycle.enter_section();
+    if (still_delivers()) core_.extend_linger(cycle.now());
     core_.on_time(cycle.now());
     if (!core_.ended()) transmit(cycle);
     update_deadline(cycle);  // also when there was nothing to send
     note_movement(cycle);
+}
+
+/// A stream has sent FIN, and TCP has gone on with what is before it. Closed now, the socket would
+/// answer the peer's next message by a reset, and TCP drop the rest.
+bool Connection::still_delivers() {
+    if (parts_.on_exit == nullptr || !core_.fin_sent()) return false;
+    const TcpSocket::PeerInfo info = socket_.peer_info();
+    return info.waiting && info.acknowledged != std::exchange(delivered_, info.acknowledged);
 }
 
 void Connection::check_peer(PollCycle& cycle) {

@@ -146,6 +146,7 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     void update_interest();
     void update_deadline(PollCycle& cycle);
     void check_peer(PollCycle& cycle);
+    [[nodiscard]] bool still_delivers();
     void lost(int error);
     void publish() noexcept;
     [[nodiscard]] const char* peer() const noexcept { return socket_.peer_name().c_str(); }
@@ -182,6 +183,7 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     std::unique_ptr<TxBuffer> tx_buffer_;
     std::unique_ptr<Capture> capture_;  // null unless XSOCK_PCAP asks for it
     Time emss_checked_ = 0;
+    std::uint64_t delivered_ = 0;  // bytes that TCP had when still_delivers() was last asked
     Liveness liveness_;
     std::uint64_t& rx_bytes_;  // in stats_
     std::uint64_t& tx_bytes_;

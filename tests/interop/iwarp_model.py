@@ -91,6 +91,7 @@ class Stream:
         self.ended = None  # "fin" or "reset"
         self.terminate = None  # the payload of a Terminate Message
         self.heard = False  # a whole FPDU
+        self.read_size = 1 << 16
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setblocking(False)
 
@@ -127,7 +128,7 @@ class Stream:
                 some = self.rng.choice([1, 100, 1 << 20, 1 << 20])
                 del self.out[:self.sock.send(self.out[:some])]
             if readable:
-                more = self.sock.recv(1 << 16)
+                more = self.sock.recv(self.read_size)
                 self.input += more
                 if not more:
                     self.ended = "fin"

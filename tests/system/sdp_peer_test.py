@@ -400,3 +400,24 @@ def test_a_closed_program_s_small_messages_have_time_while_the_peer_reads(xsock)
             return peer.peer_closed
         peer.until(reads_late)
         assert bytes(peer.received) == bytes(range(256))
+
+
+def test_what_tcp_still_delivers_behind_close_has_time(xsock):
+    """All is with the kernel and FIN behind it; a slow network takes longer than the linger time."""
+    with contextlib.ExitStack() as cleanup:
+        listener = cleanup.enter_context(socket.socket())
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        listener.settimeout(TIMEOUT)
+        script = CLOSES.replace("c.sendall(", "c.sendall(160 * ")
+        cleanup.enter_context(program(xsock, script, "client", listener.getsockname()[1]))
+        sock = cleanup.enter_context(listener.accept()[0])
+        peer = sdp_model.accept(sock, random.Random(8), bufs=100, size=1000, repost="never")
+        peer.stream.read_size = 1000
+        while not peer.peer_closed:
+            time.sleep(0.1)
+            peer.update()
+            before = len(peer.received)
+            peer.until(lambda: peer.peer_closed or len(peer.received) > before)
+        assert bytes(peer.received) == bytes(range(256)) * 160

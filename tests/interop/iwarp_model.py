@@ -91,6 +91,7 @@ class Stream:
         self.ended = None  # "fin" or "reset"
         self.terminate = None  # the payload of a Terminate Message
         self.heard = False  # a whole FPDU
+        self.broken = False  # nothing more can be sent
         self.read_size = 1 << 16
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setblocking(False)
@@ -123,17 +124,22 @@ class Stream:
             return
         readable, writable, _ = select.select([self.sock], [self.sock] if self.out else [], [],
                                               timeout)
-        try:
-            if writable:
-                some = self.rng.choice([1, 100, 1 << 20, 1 << 20])
+        if writable:
+            some = self.rng.choice([1, 100, 1 << 20, 1 << 20])
+            try:
                 del self.out[:self.sock.send(self.out[:some])]
-            if readable:
+            except (ConnectionResetError, BrokenPipeError):
+                self.out.clear()  # what came before the reset can still be read
+                self.broken = readable = True
+        if readable:
+            try:
                 more = self.sock.recv(self.read_size)
-                self.input += more
-                if not more:
-                    self.ended = "fin"
-        except (ConnectionResetError, BrokenPipeError):
-            self.ended = "reset"
+            except ConnectionResetError:
+                self.ended = "reset"
+                return
+            self.input += more
+            if not more:
+                self.ended = "reset" if self.broken else "fin"
 
     # ---- In ----
     def _fpdu(self):

@@ -7,6 +7,7 @@ every message; the cases compare what arrived.
 """
 import collections
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -421,3 +423,41 @@ def test_what_tcp_still_delivers_behind_close_has_time(xsock):
             before = len(peer.received)
             peer.until(lambda: peer.peer_closed or len(peer.received) > before)
         assert bytes(peer.received) == bytes(range(256)) * 160
+
+
+# Counts what comes; closes its own direction first.
+COUNTS = """
+import os, socket, sys
+c = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+c.shutdown(socket.SHUT_WR)
+print(os.getpid(), flush=True)
+total = 0
+try:
+    while some := c.recv(1 << 20):
+        total += len(some)
+    print(total)
+except OSError as e:
+    print(type(e).__name__, total)
+"""
+
+
+def test_what_came_ahead_of_a_reset_is_read(xsock):
+    """A peer that has sent all and ended its process: its kernel meets our next message by a reset,
+    while much of it still lies unread in ours."""
+    with connected(xsock, "client", random.Random(9), COUNTS, size=5000) as (child, peer):
+        pid = int(child.stdout.readline())
+        peer.write(bytes(6_000_000))
+        peer.until(peer.drained)
+        os.kill(pid, signal.SIGSTOP)
+        peer.write(bytes(700_000))
+        peer.close_write()
+        peer.until(lambda: peer.closed and not peer.stream.out)
+        sock, unread = peer.stream.sock, bytearray(4)
+        end = time.monotonic() + 10
+        while fcntl.ioctl(sock, termios.TIOCOUTQ, unread) == 0 and any(unread):
+            assert time.monotonic() < end, unread
+            time.sleep(0.01)
+        peer.reset()
+        os.killpg(child.pid, signal.SIGCONT)  # `xsock run` stops with its program
+        said, errors = end_of(child)
+    assert said.split() == ["6700000"], (said, errors)

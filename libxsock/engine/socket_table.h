@@ -62,15 +62,19 @@ struct mmsghdr;
  *                The last unref is the close: returns at once (unless SO_LINGER asks to wait) and
  *                lets what is queued drain. Call it next to close(fd), before or after; holding no
  *                lock. `fd` of unref: -1, or the number if it is still open.
- * socket_closing The program closes its last number of the socket, `fd`, now; `may_be_shared`:
- * another process may have it, too. What is accepted and undecided begins to start, where the peer
- * has asked for it or is going to. socket_setsockopt, socket_getsockopt SOL_XSOCK, and those of
- * other levels that mean something for messages; PASS for the rest. setsockopt(DDPMODE, 0) answers
- * PLAIN when it may. socket_connect TCP connect and MPA start-up; of a byte stream it ends before
- * start-up does. socket_accept  A new descriptor (accept4() flags); *accepted is its handle with
- * one reference, or NULL when it is plain TCP already. socket_recv... read/recv/readv/... with
- * flags 0 where there are none. socket_fcntl   F_GETFL, F_SETFL; PASS for others. Every F_SETFL
- * must be passed here. socket_ioctl   FIONREAD, FIONBIO, SIOCATMARK, SIOCOUTQ; PASS for others.
+ * socket_closing
+ *                The program closes its last number of the socket, `fd`, now. `may_be_shared`:
+ *                another process may have it, too. What is accepted and undecided begins to start,
+ *                where the peer has asked for it or is going to.
+ * socket_setsockopt, socket_getsockopt
+ *                SOL_XSOCK, and those of other levels that mean something for messages; PASS for
+ *                the rest. setsockopt(DDPMODE, 0) answers PLAIN when it may.
+ * socket_connect TCP connect and MPA start-up; of a byte stream it ends before start-up does.
+ * socket_accept  A new descriptor (accept4() flags); *accepted is its handle with one reference, or
+ *                NULL when it is plain TCP already.
+ * socket_recv... read/recv/readv/... with flags 0 where there are none.
+ * socket_fcntl   F_GETFL, F_SETFL; PASS for others. Every F_SETFL must be passed here.
+ * socket_ioctl   FIONREAD, FIONBIO, SIOCATMARK, SIOCOUTQ; PASS for others.
  * socket_no_stream
  *                For sendfile, splice, tee, copy_file_range and the like, `writing` or reading:
  * MOVE on a byte stream, -1 with EOPNOTSUPP on a message socket, else PASS or PLAIN.

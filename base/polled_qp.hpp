@@ -81,6 +81,8 @@ class PolledQp {
     [[nodiscard]] virtual int error() const noexcept = 0;  ///< QpInfo::error
     /// Another descriptor of the socket, close-on-exec, for the program. ENOTCONN: it has ended.
     [[nodiscard]] virtual Result<int> descriptor() const = 0;
+    /// SIGURG for the owner of the socket, if the program has set one.
+    virtual void signal_owner() const noexcept = 0;
 
   protected:
     ~PolledQp() = default;

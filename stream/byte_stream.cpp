@@ -283,8 +283,7 @@ RxNews ByteStream::rx(Chunk* chunk) {
     news.finished = arrival.finished;
     if (arrival.finished) rx_.finished = true;
     if (arrival.urgent.pending) {
-        news.urgent = true;
-        urgent_.announced = true;
+        news.urgent = !std::exchange(urgent_.announced, true);
     }
     if (arrival.payload.empty()) return news;
     if (rx_.closed) {
@@ -299,7 +298,10 @@ RxNews ByteStream::rx(Chunk* chunk) {
     }
     rx_.bytes += arrival.payload.size();
     news.data = true;
-    if (arrival.urgent.present) set_mark(rx_.at + rx_.bytes - 1, last);
+    if (arrival.urgent.present) {
+        if (!urgent_.announced) news.urgent = true;
+        set_mark(rx_.at + rx_.bytes - 1, last);
+    }
     announce_room();
     return news;
 }

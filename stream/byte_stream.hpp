@@ -42,7 +42,7 @@ struct TxMessage {
 struct RxNews {
     bool kept = false;      ///< the chunk is the stream's now
     bool data = false;      ///< there is more to read
-    bool urgent = false;    ///< an urgent byte is on its way (SIGURG), or another one
+    bool urgent = false;    ///< an urgent byte is on its way (SIGURG): once for each
     bool finished = false;  ///< the peer sends no more
     bool unwanted = false;  ///< it brought data that no one will read: reset the connection
 };

@@ -413,6 +413,10 @@ Result<int> Connection::descriptor() const {
     return socket_.duplicate();
 }
 
+void Connection::signal_owner() const noexcept {
+    if (socket_.is_open()) tcp::signal_owner(socket_.fd());
+}
+
 QpInfo Connection::info() const {
     QpInfo info = info_of(core_);
     info.error_text = error_text_;

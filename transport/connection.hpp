@@ -99,6 +99,7 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     [[nodiscard]] QpInfo info() const override;
     [[nodiscard]] int error() const noexcept override { return core_.error().code; }
     [[nodiscard]] Result<int> descriptor() const override;
+    void signal_owner() const noexcept override;
     void set_listener(StateListener listener) override { parts_.listener = std::move(listener); }
 
     void on_ready(std::uint32_t events, PollCycle& cycle) override;

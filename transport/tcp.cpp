@@ -5,7 +5,10 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -106,6 +109,29 @@ std::string congestion(int fd) {
     socklen_t size = sizeof name;
     if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), &size) != 0) return {};
     return {name.data(), strnlen(name.data(), name.size())};
+}
+
+// The owner belongs to the open file, so whatever number, and call, it was set by. As the kernel,
+// whose F_SETSIG is not for SIGURG.
+void signal_owner(int fd) noexcept {
+    const int saved = errno;
+    f_owner_ex owner{};
+    if (fcntl(fd, F_GETOWN_EX, &owner) == 0 && owner.pid > 0) {
+        switch (owner.type) {
+            case F_OWNER_TID:
+                syscall(SYS_tkill, owner.pid, SIGURG);
+                break;
+            case F_OWNER_PID:
+                kill(owner.pid, SIGURG);
+                break;
+            case F_OWNER_PGRP:
+                kill(-owner.pid, SIGURG);
+                break;
+            default:
+                break;
+        }
+    }
+    errno = saved;
 }
 
 int pending_error(int fd) noexcept {

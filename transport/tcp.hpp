@@ -31,6 +31,9 @@ Result<void> set_congestion(int fd, std::string_view name);
 /// Its name; "" when unknown.
 [[nodiscard]] std::string congestion(int fd);
 
+/// SIGURG for the owner that the program has set (fcntl(F_SETOWN)); there may be none.
+void signal_owner(int fd) noexcept;
+
 /// SO_ERROR, cleared by asking.
 [[nodiscard]] int pending_error(int fd) noexcept;
 

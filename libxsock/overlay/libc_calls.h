@@ -55,7 +55,7 @@
          "the kernel's")                                                                           \
     CALL(getpeername, int, (int fd, struct sockaddr* address, socklen_t* length),                  \
          "the kernel's")                                                                           \
-    CALL(sockatmark, int, (int fd), "0: there is no urgent data")                                  \
+    CALL(sockatmark, int, (int fd), "whether a byte stream is at its urgent byte")                 \
     KEEP(isfdtype, "the descriptor is the kernel's TCP socket")                                    \
     KEEP(fstat, "the descriptor is the kernel's TCP socket")                                       \
     KEEP(fstat64, "as fstat")                                                                      \
@@ -132,7 +132,8 @@
     CALL(dup3, int, (int fd, int to, int flags), "as dup2")                                        \
     CALL(fcntl, int, (int fd, int command,                                                         \
          void* argument),                                                                          \
-         "F_DUPFD shares; O_NONBLOCK is noted; clearing FD_CLOEXEC once started is EPERM")         \
+         "F_DUPFD shares; O_NONBLOCK is noted; clearing FD_CLOEXEC once started is EPERM; "        \
+         "the owner of F_SETOWN gets SIGURG")                                                      \
     ALIAS(__fcntl, fcntl)                                                                          \
     CALL(fcntl64, int, (int fd, int command, void* argument),                                      \
          "as fcntl")                                                                               \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /* A socket's life, from socket() to shutdown(), and the options that turn it to DDPMODE. */
 #include <errno.h>
+#include <linux/sockios.h>
 #include <unistd.h>
 
 #include "libxsock/overlay/overlay.h"
@@ -136,8 +137,9 @@ int overlay_getpeername(int fd, struct sockaddr* address, socklen_t* length) {
 }
 
 int overlay_sockatmark(int fd) {
-    if (overlay_is_socket(fd)) return 0;
-    return LIBC(sockatmark)(fd);
+    int answer = 0;
+    if (!overlay_is_socket(fd)) return LIBC(sockatmark)(fd);
+    return overlay_ioctl(fd, SIOCATMARK, &answer) == 0 ? answer : -1;
 }
 
 /* ---- options ------------------------------------------------------------------------------------

@@ -193,6 +193,7 @@ void StreamChannel::perform(const StreamActions& actions) {
         qp_->poll_soon();
     }
     if (actions.wake != 0) source_.wake(actions.wake);
+    if (actions.urgent) qp_->signal_owner();
     if (actions.end) qp_->request_end(*actions.end);
     if (actions.released) release();
 }
@@ -298,6 +299,7 @@ void StreamChannel::received(const Wc& wc) {
     }
     if (news.data) section.actions.wake |= kReadable;
     const bool urgent = news.data && stream_->urgent() == ByteStream::Urgent::there;
+    section.actions.urgent = news.urgent;
     if (news.urgent || urgent) section.actions.wake |= EPOLLPRI;
     if (news.finished) section.actions.wake |= kReadable | EPOLLRDHUP;
     if (news.data) qp_->enough_read();

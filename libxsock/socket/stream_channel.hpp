@@ -38,6 +38,7 @@ struct StreamActions {
     bool queued = false;    ///< messages: PolledQp::send_queued()
     bool gather = false;    ///< bytes wait for more: PolledQp::poll_soon()
     bool released = false;  ///< of Channel::close()
+    bool urgent = false;    ///< SIGURG
     std::optional<PolledQp::End> end;
     std::uint32_t wake = 0;  ///< events for watchers
 };

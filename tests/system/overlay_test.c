@@ -88,6 +88,23 @@ CASE(dup_before_ddpmode) {
     CHECK(close(copy) == 0 && mode_of(fd) == DDPMODE_MESSAGE && close(fd) == 0);
 }
 
+CASE(mark_of_an_urgent_byte) {
+    int fds[2], i;
+    char byte;
+    pair_of(DDPMODE_STREAM, fds);
+    CHECK(sockatmark(fds[1]) == 0);
+    CHECK(send(fds[0], "ab!", 3, MSG_OOB) == 3 && send(fds[0], "cd", 2, 0) == 2);
+    for (i = 0; recv(fds[1], &byte, 1, MSG_OOB) != 1; i++) CHECK(i < 10000 && usleep(1000) == 0);
+    CHECK(byte == '!' && sockatmark(fds[1]) == 0);
+    CHECK(recv(fds[1], &byte, 1, 0) == 1 && sockatmark(fds[1]) == 0);
+    CHECK(recv(fds[1], &byte, 1, 0) == 1 && byte == 'b' && sockatmark(fds[1]) == 1);
+    CHECK(recv(fds[1], &byte, 1, 0) == 1 && byte == 'c' && sockatmark(fds[1]) == 0);
+    close_pair(fds);
+    pair_of(DDPMODE_MESSAGE, fds);
+    CHECK(sockatmark(fds[1]) == 0);
+    close_pair(fds);
+}
+
 CASE(closed_over) {
     int fds[2];
     int pipes[2];

@@ -46,6 +46,7 @@ class FakeQp final : public PolledQp {
     QpInfo info() const override { return {}; }
     int error() const noexcept override { return 0; }
     Result<int> descriptor() const override { return Error{ENOTCONN, "a fake"}; }
+    void signal_owner() const noexcept override {}
 
     RecvWqe receive;  // what is coming in
 };

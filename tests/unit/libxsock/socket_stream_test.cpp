@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A byte stream over connected sockets in DDPMODE. Most cases are run against the kernel's TCP too:
 // results, errno and readiness must be the same.
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <csignal>
@@ -647,6 +649,73 @@ TEST(SockStream, urgent_bytes_inline) {
             steps.push_back(take(p.server, 1, MSG_OOB));
         },
         [](Sock& s, bool) { Pair::set_int(s, SOL_SOCKET, SO_OOBINLINE, 1); });
+}
+
+std::atomic<int> urgent_signals{0}, other_signals{0};
+std::atomic<pid_t> urgent_thread{0};
+
+/// Counts SIGURG, and the signal of F_SETSIG, while it lives.
+class SignalCount {
+  public:
+    SignalCount() {
+        struct sigaction action {};
+        action.sa_flags = SA_RESTART;
+        action.sa_handler = [](int) {
+            urgent_thread = static_cast<pid_t>(syscall(SYS_gettid));
+            ++urgent_signals;
+        };
+        sigaction(SIGURG, &action, &urgent_);
+        action.sa_handler = [](int) { ++other_signals; };
+        sigaction(SIGUSR2, &action, &other_);
+        urgent_signals = other_signals = 0;
+    }
+    ~SignalCount() {
+        sigaction(SIGURG, &urgent_, nullptr);
+        sigaction(SIGUSR2, &other_, nullptr);
+    }
+
+  private:
+    struct sigaction urgent_ {
+    }, other_{};
+};
+
+TEST(SockStream, urgent_bytes_are_told_to_the_owner_by_a_signal) {
+    const pid_t self = getpid(), group = -getpgrp();
+    const auto thread = static_cast<pid_t>(syscall(SYS_gettid));
+    f_owner_ex this_thread{F_OWNER_TID, thread}, this_group{F_OWNER_PGRP, getpgrp()};
+    const std::function<void(Sock&)> ways[] = {
+        [](Sock&) {},
+        [&](Sock& s) { EXPECT_EQ(s.fcntl(F_SETOWN, self), 0); },
+        [&](Sock& s) { EXPECT_EQ(s.fcntl(F_SETOWN, group), 0); },
+        [&](Sock& s) { EXPECT_EQ(s.fcntl(F_SETOWN_EX, reinterpret_cast<long>(&this_thread)), 0); },
+        [&](Sock& s) { EXPECT_EQ(s.fcntl(F_SETOWN_EX, reinterpret_cast<long>(&this_group)), 0); },
+        [&](Sock& s) { EXPECT_EQ(::ioctl(s.fd(), SIOCSPGRP, &self), 0); },
+        [&](Sock& s) { EXPECT_EQ(::ioctl(s.fd(), FIOSETOWN, &group), 0); },
+        [&](Sock& s) {
+            EXPECT_EQ(s.fcntl(F_SETOWN, self), 0);
+            EXPECT_EQ(s.fcntl(F_SETSIG, SIGUSR2), 0);
+        },
+    };
+    for (const auto& set_owner : ways) {
+        same([&](Pair& p, Steps& steps) {
+            const SignalCount count;
+            set_owner(p.server);
+            p.client.send("ab");
+            arrives(p.server, 2);
+            steps.push_back(std::to_string(urgent_signals) + " before");
+            for (const char* text : {"c!", "d!"}) {
+                p.client.send(std::string(text), MSG_OOB | MSG_NOSIGNAL);
+                EXPECT_TRUE(soon([&] { return take(p.server, 1, MSG_OOB) == "!"; }));
+                steps.push_back(std::to_string(urgent_signals));
+            }
+            p.client.send("e");
+            EXPECT_TRUE(soon([&] { return take(p.server, 10, MSG_DONTWAIT) == "e"; }));
+            steps.push_back(std::to_string(urgent_signals) + " in the end");
+            steps.push_back(std::to_string(other_signals) + " of F_SETSIG");
+            steps.push_back(urgent_thread == thread ? "here" : "nowhere");
+            urgent_thread = 0;
+        });
+    }
 }
 
 // ---- options -------------------------------------------------------------------------

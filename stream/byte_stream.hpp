@@ -129,6 +129,8 @@ class ByteStream {
     void flush() noexcept;
     /// TCP_NODELAY: nothing is gathered, but with `more`.
     void set_nodelay(bool on) noexcept;
+    /// StreamLimits::send_bytes from now on; what lies here stays.
+    void set_send_limit(std::size_t bytes) noexcept { limits_.send_bytes = bytes; }
     /// No more will be sent.
     void finish() noexcept;
     /// Tells the peer that the stream is broken off, if it can be told by a message. False: a reset
@@ -214,7 +216,7 @@ class ByteStream {
 
     Wire& wire_;
     ChunkSource& source_;
-    const StreamLimits limits_;
+    StreamLimits limits_;
     StreamError error_ = StreamError::none;
     bool nodelay_ = false;
 

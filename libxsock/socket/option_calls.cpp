@@ -178,6 +178,17 @@ int Socket::set_option(int fd, int level, int name, const void* value, socklen_t
         channel_->set_option(level, name, setting);
         return 0;
     }
+    if (level == SOL_SOCKET && name == SO_SNDBUF && options_.mode == DDPMODE_STREAM &&
+        now != Phase::connecting && !foreign()) {
+        // What the kernel makes of it holds for the stream, too.
+        int bytes = 0;
+        socklen_t size = sizeof bytes;
+        if (setsockopt(fd, level, name, value, length) != 0) return -1;
+        if (getsockopt(fd, level, name, &bytes, &size) == 0 && bytes > 0) {
+            channel_->set_option(level, name, bytes);
+        }
+        return 0;
+    }
     if (level == IPPROTO_TCP && (name == TCP_ULP || name == TCP_REPAIR)) return no(EOPNOTSUPP);
     if (now == Phase::connecting && !foreign())
         return set_marked_option(level, name, value, length);

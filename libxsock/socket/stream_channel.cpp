@@ -17,7 +17,6 @@ using stream::ByteStream;
 using stream::Chunk;
 
 constexpr std::uint64_t kLeastReceive = 2048, kMostReceive = 1 << 30;
-constexpr std::uint64_t kLeastSend = 2048;
 /// Private buffers that room for the whole of SO_RCVBUF is announced as, at least.
 constexpr std::uint64_t kLeastBuffers = 8;
 
@@ -65,6 +64,7 @@ void StreamChannel::join(PolledQpAttr& attr, std::shared_ptr<void> owner) {
     config.ord = static_cast<std::uint16_t>(options_.ord);
     limits_.receive_bytes = config.receive_bytes;
     limits_.send_bytes = std::max(of.send_bytes, kLeastSend);
+    send_limit_.store(limits_.send_bytes);
     sdp_ = std::make_unique<stream::Sdp>(config);
     stream_ = std::make_unique<ByteStream>(*sdp_, chunks_, limits_);
     stream_->set_nodelay(of.nodelay != 0);

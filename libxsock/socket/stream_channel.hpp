@@ -26,6 +26,8 @@
 
 namespace xsock::sockets {
 
+constexpr std::uint64_t kLeastSend = 2048;  // of SO_SNDBUF
+
 /// Chunks in buffers of the pool.
 class PoolChunks final : public stream::ChunkSource {
   public:
@@ -123,7 +125,7 @@ class StreamChannel final : public Channel {
     std::function<void()> released_;  // of close()
 
     // Copies of what the stream says, for calls that wait.
-    std::atomic<std::size_t> readable_{0}, queued_{0};
+    std::atomic<std::size_t> readable_{0}, queued_{0}, send_limit_{0};
     std::atomic<std::uint8_t> urgent_{0};          // ByteStream::Urgent
     mutable std::atomic<bool> tx_no_room_{false};  // a send, or a watcher, found no room
     std::atomic<int> nodelay_{0}, cork_{0}, oob_inline_{0}, receive_low_{1};

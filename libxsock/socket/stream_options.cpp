@@ -19,7 +19,7 @@ using stream::ByteStream;
 /// As TCP: a third of the buffer is free.
 bool StreamChannel::is_writable() const noexcept {
     const std::size_t queued = queued_.load(std::memory_order_seq_cst);
-    return queued <= limits_.send_bytes / 3 * 2;
+    return queued <= send_limit_.load(std::memory_order_relaxed) / 3 * 2;
 }
 
 std::uint32_t StreamChannel::events() const noexcept {
@@ -82,6 +82,10 @@ void StreamChannel::set_option(int level, int name, int value) {
     } else if (level == SOL_SOCKET && name == SO_OOBINLINE) {
         oob_inline_.store(value != 0 ? 1 : 0);
         stream_->set_urgent_inline(value != 0);
+    } else if (level == SOL_SOCKET && name == SO_SNDBUF) {
+        send_limit_.store(std::max(static_cast<std::uint64_t>(value), kLeastSend));
+        stream_->set_send_limit(send_limit_.load());
+        section.actions.wake |= kWritable;
     } else if (level == SOL_SOCKET && name == SO_RCVLOWAT) {
         receive_low_.store(value < 0 ? INT_MAX : std::max(value, 1));
         section.actions.wake |= kReadable;
@@ -102,7 +106,7 @@ bool StreamChannel::get_option(int level, int name, int& value) const {
     } else if (level == SOL_SOCKET && name == SO_RCVBUF) {
         value = static_cast<int>(limits_.receive_bytes);
     } else if (level == SOL_SOCKET && name == SO_SNDBUF) {
-        value = static_cast<int>(limits_.send_bytes);
+        value = static_cast<int>(send_limit_.load());
     } else {
         return false;
     }

@@ -752,6 +752,28 @@ TEST(SockStream, a_small_buffer_limits_what_waits) {
     EXPECT_GE(p.server.readable_bytes(), 4000);
 }
 
+TEST(SockStream, a_send_buffer_that_is_made_smaller_holds_less) {
+    Pair p(Kind::stream);
+    const int wanted = 8192;
+    int given = 0, kernels = 0;
+    socklen_t size = sizeof given;
+    Pair::set_int(p.client, SOL_SOCKET, SO_SNDBUF, wanted);
+    EXPECT_EQ(p.client.get(SOL_SOCKET, SO_SNDBUF, &given, &size), 0);
+    Sock plain = Sock::fresh();
+    Pair::set_int(plain, SOL_SOCKET, SO_SNDBUF, wanted);
+    EXPECT_EQ(plain.get(SOL_SOCKET, SO_SNDBUF, &kernels, &size), 0);
+    EXPECT_EQ(given, kernels);
+    p.client.nonblocking();
+    for (int full = 0; full < 5;) {
+        full = p.client.send(text_of(100'000)) > 0 ? 0 : full + 1;
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    int queued = 0;
+    EXPECT_EQ(engine().socket_ioctl(p.client.handle(), p.client.fd(), SIOCOUTQ, &queued), 0);
+    EXPECT_GE(queued, given / 2);
+    EXPECT_LE(queued, 100'000) << "256 KiB without";
+}
+
 TEST(SockStream, sendfile_is_left_to_the_caller) {
     Pair p(Kind::stream);
     for (const int writing : {0, 1}) {

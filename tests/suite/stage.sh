@@ -4,7 +4,7 @@
 #
 #   stage.sh build PRESET [TARGET...]   configures and builds build/PRESET
 #   stage.sh test PRESET [PART [ctest...]]   runs tests in it. PART: cases (the default), timing,
-#                                       apps, apps-both, programs, impairment (labels:
+#                                       apps, apps-both, apps-long, programs, impairment (labels:
 #                                       tests/CMakeLists.txt)
 #   stage.sh clang-tidy PRESET          .clang-tidy over every source that PRESET compiles
 #
@@ -27,7 +27,7 @@ test)
     part=${3:-cases}
     shift $(($# < 3 ? $# : 3))
     case $part in
-    cases) set -- -LE '^(timing|apps|programs|impairment|tidy|interop)$' -j $((jobs + 1)) "$@" ;;
+    cases) set -- -LE '^(timing|apps|apps_long|programs|impairment|tidy|interop)$' -j $((jobs + 1)) "$@" ;;
     timing) set -- -L '^timing$' -j 1 "$@" ;;
     # They wait for a peer or for time to pass, each in a network of its own.
     apps) set -- -L '^apps$' -j $((jobs + 1)) "$@" ;;
@@ -36,6 +36,7 @@ test)
         set -- -L '^apps$' -j $((jobs + 1)) "$@"
         ;;
     programs) set -- -L '^programs$' -j $((jobs + 1)) "$@" ;;
+    apps-long) set -- -L '^apps_long$' -j $((jobs + 1)) "$@" ;;
     impairment) set -- -L '^impairment$' -j $((jobs + 1)) "$@" ;;
     *) die "no part $part" ;;
     esac

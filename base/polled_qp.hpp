@@ -103,8 +103,11 @@ struct PolledQpAttr {
     /// null.
     void (*on_poll)(void* argument) = nullptr;
     /// The process exits: begins to end it. True: something is still to be sent, and request_end()
-    /// will follow; asked again until then. May be null: PolledQp::shutdown().
-    bool (*on_exit)(void* argument) = nullptr;
+    /// will follow; asked again until then. `brief`: not for the linger time, which it is false for
+    /// before the call. May be null: PolledQp::shutdown().
+    bool (*on_exit)(void* argument, bool& brief) = nullptr;
+    /// exec() is going to replace the process, or to fail: as on_exit, but the connection goes on.
+    bool (*on_exec)(void* argument, bool& brief) = nullptr;
     /// With ConnectAttr::defer_reply: answers a Request by its private data, in the poller. False:
     /// refused. May be null.
     bool (*on_request)(void* argument, std::span<const std::byte> request,

@@ -344,11 +344,25 @@ bool Connection::draining() const {
     if (core_.draining()) return true;
     if (parts_.on_exit == nullptr) return false;
     if (!core_.closing() && !core_.ended()) {
-        return parts_.on_exit(parts_.spare_argument) || end_request_.load() != 0;
+        return still_sends(parts_.on_exit) || end_request_.load() != 0;
     }
     // A stream's peer answers what it gets. Once the kernel has closed the socket such an answer is
     // met by a reset, which drops what the kernel has not delivered yet.
     return core_.fin_sent() && socket_.peer_info().waiting;
+}
+
+// A stream has data that wait for its peer's program: its linger time.
+bool Connection::still_sends(bool (*asked)(void*, bool&)) const {
+    bool brief = false;
+    const bool sends = asked(parts_.spare_argument, brief);
+    exit_limit_ = brief ? 0 : Time{parts_.attr.linger_ms} * kMillisecond;
+    return sends;
+}
+
+bool Connection::unsent() const {
+    if (!socket_.is_open() || core_.ended()) return false;
+    const bool asks = parts_.on_exec != nullptr && !core_.closing();
+    return (asks && still_sends(parts_.on_exec)) || core_.tx_wanted();
 }
 
 // ---- time -----------------------------------------------------------------

@@ -38,7 +38,8 @@ struct ConnectionParts {
     void* spare_argument = nullptr;
     void (*on_poll)(void* argument) =
         nullptr;  ///< of PolledQpAttr, as are the next; argument above
-    bool (*on_exit)(void* argument) = nullptr;
+    bool (*on_exit)(void* argument, bool& brief) = nullptr;
+    bool (*on_exec)(void* argument, bool& brief) = nullptr;
     bool (*on_request)(void* argument, std::span<const std::byte> request,
                        std::vector<std::byte>& reply) = nullptr;
 };
@@ -109,13 +110,8 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     void on_failure(PollCycle& cycle) noexcept override;
     void on_exit(PollCycle& cycle) override;
     bool draining() const override;
-    /// A stream has data that wait for its peer's program: its linger time.
-    Time exit_limit() const override {
-        return parts_.on_exit != nullptr ? Time{parts_.attr.linger_ms} * kMillisecond : 0;
-    }
-    bool unsent() const override {
-        return socket_.is_open() && !core_.ended() && core_.tx_wanted();
-    }
+    Time exit_limit() const override { return exit_limit_; }
+    bool unsent() const override;
 
   private:
     // -- ddp::Connection::Delegate --
@@ -126,6 +122,7 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     void finish() override;
     void close(bool reset) override;
 
+    [[nodiscard]] bool still_sends(bool (*asked)(void*, bool&)) const;
     template <void (SoftChannel::*count)()>
     void count_in_channels() const noexcept;
     bool receive(PollCycle& cycle);
@@ -180,6 +177,7 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     bool tx_blocked_ = false;     // TCP's buffer is full
     bool enough_read_ = false;
     bool moved_ = false;  // the delegate was told something
+    mutable Time exit_limit_ = 0;
     RxBurst burst_;
     std::unique_ptr<TxBuffer> tx_buffer_;
     std::unique_ptr<Capture> capture_;  // null unless XSOCK_PCAP asks for it

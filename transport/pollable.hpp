@@ -78,7 +78,8 @@ class Pollable : public std::enable_shared_from_this<Pollable> {
     /// Something that was queued has not been handed to TCP yet; of a byte stream, TCP has not
     /// delivered it yet.
     [[nodiscard]] virtual bool draining() const { return false; }
-    /// exit() waits so long for it to drain, if that is longer than for any.
+    /// exit() waits so long for it to drain, if that is longer than for any. Asked behind
+    /// draining() or unsent().
     [[nodiscard]] virtual Time exit_limit() const { return 0; }
     /// Something that was queued could be sent, but for want of room.
     [[nodiscard]] virtual bool unsent() const { return false; }

@@ -170,8 +170,8 @@ class Progress final : public PollGroup {
     /// Tells every item that the process exits, and polls until none is draining, or `limit` after
     /// `begin` (an item's own exit_limit(), if that is longer).
     void drain(Time begin, Time limit);
-    /// Polls until no item has unsent() bytes, or the deadline.
-    void flush(Time deadline);
+    /// The same until no item has unsent() bytes. None is told.
+    void flush(Time begin, Time limit);
 
     // -- the poller only (inside a poll cycle) --
 

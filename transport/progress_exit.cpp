@@ -24,14 +24,15 @@ void Progress::poll_while_any(Busy busy) {
     }
 }
 
-void Progress::flush(Time deadline) {
-    poll_while_any(
-        [&](const Pollable& item, Time now) { return now < deadline && item.unsent(); });
+void Progress::flush(Time begin, Time limit) {
+    poll_while_any([&](const Pollable& item, Time now) {
+        return item.unsent() && now < time_after(begin, std::max(limit, item.exit_limit()));
+    });
 }
 
 void Progress::drain(Time begin, Time limit) {
     const auto busy = [&](const Pollable& item, Time now) {
-        return now < time_after(begin, std::max(limit, item.exit_limit())) && item.draining();
+        return item.draining() && now < time_after(begin, std::max(limit, item.exit_limit()));
     };
     bool any = false;
     locked([&](PollCycle& cycle) {

@@ -365,6 +365,7 @@ class SoftDevice final : public Device, public PolledDevice {
         parts.spare_argument = attr.argument;
         parts.on_poll = attr.on_poll;
         parts.on_exit = attr.on_exit;
+        parts.on_exec = attr.on_exec;
         parts.on_request = attr.on_request;
         return make_connection(std::move(parts));
     }
@@ -393,8 +394,8 @@ class SoftDevice final : public Device, public PolledDevice {
     }
 
     void flush(Time limit) {
-        const Time deadline = time_after(monotonic_now(), limit);
-        for (auto& progress : progresses_) progress->flush(deadline);
+        const Time begin = monotonic_now();
+        for (auto& progress : progresses_) progress->flush(begin, limit);
     }
 
   private:

@@ -9,38 +9,40 @@
 #include "libxsock/overlay/overlay.h"
 #include "libxsock/overlay/summary.h"
 
-static void before_exec(void) {
+/* Programs try one folder after another: one that lacks the file is no end. NULL: not known. */
+static void before_exec(const char* path) {
+    if (path != NULL && access(path, X_OK) != 0) return;
     overlay_drain();
     summary_write("exec");
 }
 
 int overlay_execve(const char* path, char* const* argv, char* const* envp) {
-    before_exec();
+    before_exec(path);
     return LIBC(execve)(path, argv, envp);
 }
 
 int overlay_execv(const char* path, char* const* argv) {
-    before_exec();
+    before_exec(path);
     return LIBC(execv)(path, argv);
 }
 
 int overlay_execvp(const char* file, char* const* argv) {
-    before_exec();
+    before_exec(NULL);
     return LIBC(execvp)(file, argv);
 }
 
 int overlay_execvpe(const char* file, char* const* argv, char* const* envp) {
-    before_exec();
+    before_exec(NULL);
     return LIBC(execvpe)(file, argv, envp);
 }
 
 int overlay_fexecve(int fd, char* const* argv, char* const* envp) {
-    before_exec();
+    before_exec(NULL);
     return LIBC(fexecve)(fd, argv, envp);
 }
 
 int overlay_execveat(int dirfd, const char* path, char* const* argv, char* const* envp, int flags) {
-    before_exec();
+    before_exec(NULL);
     return LIBC(execveat)(dirfd, path, argv, envp, flags);
 }
 

@@ -51,6 +51,7 @@ void StreamChannel::join(PolledQpAttr& attr, std::shared_ptr<void> owner) {
     attr.on_completion = on_completion;
     attr.on_poll = on_poll;
     attr.on_exit = on_exit;
+    attr.on_exec = on_exec;
     attr.on_request = [](void* self, std::span<const std::byte> request,
                          std::vector<std::byte>& reply) {
         return static_cast<StreamChannel*>(self)->answer(request, reply);
@@ -218,13 +219,13 @@ void StreamChannel::on_poll(void* self) {
 }
 
 // As close(), which the kernel does for a process that exits.
-bool StreamChannel::on_exit(void* self) {
+bool StreamChannel::on_exit(void* self, bool& brief) {
     auto* const channel = static_cast<StreamChannel*>(self);
     Section section(*channel);
     if (channel->life_ == Life::closing) return true;
     if (channel->life_ == Life::starting) {
-        // The peer may not accept it for long: only for bytes.
-        if (channel->stream_->send_queued() == 0) return false;
+        // The peer may not accept it for long. The end alone is not worth the linger time.
+        brief = channel->stream_->send_queued() == 0;
         channel->close_behind_start();
         return true;
     }
@@ -239,6 +240,18 @@ bool StreamChannel::on_exit(void* self) {
     channel->stream_->finish();
     channel->pump(section.actions);
     return true;
+}
+
+// The kernel closes it with exec(); the end of what was sent goes behind it. Where exec() fails
+// that half stays closed: whether it will cannot be known.
+bool StreamChannel::on_exec(void* self, bool& brief) {
+    auto* const channel = static_cast<StreamChannel*>(self);
+    Section section(*channel);
+    if (channel->life_ == Life::over) return false;
+    brief = channel->life_ == Life::starting && channel->stream_->send_queued() == 0;
+    channel->stream_->finish();
+    channel->pump(section.actions);
+    return !channel->stream_->finish_sent();
 }
 
 bool StreamChannel::provide_receive(void* self, std::uint32_t bytes, RecvWqe& out) {

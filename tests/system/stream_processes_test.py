@@ -261,3 +261,58 @@ c.close()
     name = os.path.basename(sys.executable)
     assert out == "refused %d\n" % error and "1 uses refused: handed-on" in said, (out, said)
     assert said.count("handed-on:") == 1 and "'use tcp server %s *:%d'" % (name, port) in said, said
+
+
+# ---- what exec() and exit() do with what was sent -----------------------------------------------
+
+# Accepts, and reads, a moment later; says how much came before the end.
+LATE = """
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 20_000)
+accepts_after, reads_after = map(float, sys.stdin.readline().split())
+time.sleep(accepts_after)
+c, _ = s.accept()
+if reads_after:
+    c.recv(1, socket.MSG_PEEK)
+    time.sleep(reads_after)
+count = 0
+while some := c.recv(1 << 20):
+    count += len(some)
+print(count)
+"""
+LEAVES = """
+import os, socket, sys
+c = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+c.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+c.sendall(bytes(%d))
+if %s:
+    c.close()
+sys.stderr.flush()
+%s
+"""
+ENDS = {"execs": "os.execv('/bin/true', ['true'])", "exits": "sys.exit()"}
+
+
+@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize("closes", [False, True])
+@pytest.mark.parametrize("size, waits", [
+    (5, "0 0"), (300_000, "0 1.8"), (1000, "1.8 0"), (0, "0 0"), (0, "0.3 0")])
+def test_what_was_sent_arrives_though_the_program(xsock, how, closes, size, waits):
+    with running(xsock, LATE) as server:
+        server.stdin.write(waits + "\n")
+        server.stdin.flush()
+        assert carried(client(xsock, server.port, LEAVES % (size, closes, ENDS[how]))) == 1
+        out, said = ended(server)
+    assert out == "%d\n" % size, said
+
+
+def test_a_connection_goes_on_behind_an_exec_of_what_is_not_there(xsock):
+    with running(xsock, """
+c, _ = s.accept()
+for path in ("/nonexistent/true", "/tmp"):
+    refused(os.execv, path, ["true"])
+echo(c)
+c.close()
+""") as server:
+        assert carried(client(xsock, server.port)) == 1
+        out, said = ended(server)
+    assert out == "refused 2\nrefused 13\n", said

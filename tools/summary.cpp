@@ -97,12 +97,14 @@ std::string Summary::text() const {
         if (verdict == "message" || verdict == "stream") {
             said += fmt::format("xsock: {:10} carried over iWARP ({} mode)\n", count, verdict);
         } else {
-            const char* words = verdict == "undecided"    ? "ended before it was decided"
-                                : verdict == "off"        ? "DDPMODE was switched off again"
-                                : verdict == "policy-tcp" ? "policy-tcp (a line of the policy)"
-                                : verdict == "unknown-peer"
-                                    ? "unknown-peer (the server is not known to take iWARP)"
-                                    : verdict.c_str();
+            const char* words =
+                verdict == "undecided"        ? "ended before it was decided"
+                : verdict == "off"            ? "DDPMODE was switched off again"
+                : verdict == "connect-failed" ? "connect-failed (no TCP connection)"
+                : verdict == "start-failed" ? "start-failed (the peer got no byte of the program's)"
+                : verdict == "policy-tcp"   ? "policy-tcp (a line of the policy)"
+                : verdict == "unknown-peer" ? "unknown-peer (the server is not known to take iWARP)"
+                                            : verdict.c_str();
             said += fmt::format("xsock: {:10} passed through: {}\n", count, words);
         }
     }

@@ -348,6 +348,7 @@ bool Connection::draining() const {
     }
     // A stream's peer answers what it gets. Once the kernel has closed the socket such an answer is
     // met by a reset, which drops what the kernel has not delivered yet.
+    exit_limit_ = Time{parts_.attr.linger_ms} * kMillisecond;
     return core_.fin_sent() && socket_.peer_info().waiting;
 }
 

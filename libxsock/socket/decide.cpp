@@ -260,4 +260,20 @@ void Socket::closing(int fd, bool may_be_shared) {
     poller->poll();  // a Request that is there is answered before the process may exit
 }
 
+// O_ASYNC: SIGIO would tell of TCP's bytes, not of the stream's. 0: it may be set; or what the call
+// answers. A connection that has not begun is plain from now on.
+int Socket::begin_async(int fd) {
+    if (options_.mode != DDPMODE_STREAM) return no(EOPNOTSUPP);
+    if (phase() == Phase::listening && options_.require == 0) return 0;  // the kernel accepts
+    if (phase() != Phase::undecided || will_ask()) return no(EOPNOTSUPP);
+    if (decide(fd, false) != 0) return -1;
+    if (phase() == Phase::undecided) {
+        progress()->locked([&](PollCycle&) {
+            const bool begins = peek_peer(fd).kind == PeerPeek::Kind::beginning;
+            if (phase() == Phase::undecided && !begins) fall_back_to_tcp("fallback-async");
+        });
+    }
+    return phase() == Phase::plain ? XSOCK_PLAIN : no(EOPNOTSUPP);
+}
+
 }  // namespace xsock::sockets

@@ -13,6 +13,7 @@
 #include "libxsock/endpoint.hpp"
 #include "libxsock/objects.hpp"
 #include "libxsock/socket/socket.hpp"
+#include "transport/log.hpp"
 #include "transport/tcp.hpp"
 
 namespace xsock::sockets {
@@ -93,7 +94,15 @@ int Socket::set_mode(int fd, int value) {
     const bool told = getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
     const bool unconnected =
         told && (info.tcpi_state == TCP_CLOSE || info.tcpi_state == TCP_SYN_SENT);
-    if (!unconnected && tcp::check_listening(fd)) {
+    const bool listens = !unconnected && tcp::check_listening(fd);
+    const int flags = ::fcntl(fd, F_GETFL);
+    if (value == DDPMODE_STREAM && !listens && flags >= 0 && (flags & O_ASYNC) != 0) {
+        log(LogLevel::info, "fallback-async", "a socket with O_ASYNC: plain TCP");
+        code_.store("fallback-async");
+        phase_.store(Phase::plain, std::memory_order_release);
+        return no(EOPNOTSUPP);
+    }
+    if (listens) {
         options_.mode = value;
         mode_on_.store(true);
         begin_listening(fd);

@@ -139,6 +139,7 @@ const char* Socket::mode_text() const noexcept {
     const Phase now = phase();
     const char* const mode = options_.mode == DDPMODE_STREAM ? "stream" : "message";
     if (now == Phase::fresh || now == Phase::listening) return on() ? mode : "off";
+    if (now == Phase::ended && !opened_.load()) return code_.load(std::memory_order_relaxed);
     return is_begun(now) ? mode : code_.load(std::memory_order_relaxed);
 }
 
@@ -268,7 +269,7 @@ int Socket::fcntl(int fd, int command, long argument) {
     }
     if (command != F_SETFL) return XSOCK_PASS;
     if ((argument & O_ASYNC) != 0 && on() && (::fcntl(fd, F_GETFL) & O_ASYNC) == 0) {
-        return no(EOPNOTSUPP);  // it would tell of TCP's bytes
+        if (const int answer = begin_async(fd); answer != 0) return answer;
     }
     const bool wanted = (argument & O_NONBLOCK) != 0;
     // The engine accepts in poll cycles, which must not block.
@@ -288,7 +289,7 @@ int Socket::ioctl(int fd, unsigned long request, void* argument) {
     }
     if (request == FIOASYNC && argument != nullptr && on() &&
         *static_cast<const int*>(argument) != 0) {
-        return no(EOPNOTSUPP);  // as O_ASYNC
+        if (const int answer = begin_async(fd); answer != 0) return answer;
     }
     const bool carries = now == Phase::open || now == Phase::ended || starts_behind(now);
     if (!carries || argument == nullptr) return XSOCK_PASS;

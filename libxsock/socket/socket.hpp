@@ -170,6 +170,7 @@ class Socket final : public ::xsock_socket,
     int decide(int fd, bool writing);
     int decide_without_progress(int fd) noexcept;
     int decide_for_good(int fd);
+    int begin_async(int fd);
     void watch_connect(int fd);
     void keep_from_exec(int fd) noexcept;
     void take_over_settings(int fd) noexcept;

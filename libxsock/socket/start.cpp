@@ -163,6 +163,10 @@ void Socket::start(ConnectAttr::Role role, PollCycle& cycle) {
 // The poller. The error first: a call that finds the end tells it. The phase before the channel: a
 // call that takes the error of one that has ended may put it back.
 void Socket::end(int error) noexcept {
+    if (!opened_.load(std::memory_order_relaxed)) {
+        const bool connected = phase() != Phase::connecting;
+        code_.store(connected ? "start-failed" : "connect-failed", std::memory_order_relaxed);
+    }
     channel_->set_error(error);
     phase_.store(Phase::ended, std::memory_order_release);
     channel_->on_ended();

@@ -70,6 +70,10 @@ int socket_policy(const char* program, int listening, const sockaddr* address,
         const PolicyRole role = listening != 0 ? PolicyRole::server : PolicyRole::client;
         switch (policy().decide(role, program, *endpoint).mode) {
             case PolicyMode::tcp:
+                if (log_enabled(LogLevel::info)) {
+                    log(LogLevel::info, "policy-tcp", "%s %s: plain TCP, as the policy says",
+                        listening != 0 ? "listening at" : "to", text_of(*endpoint).c_str());
+                }
                 return XSOCK_POLICY_TCP;
             case PolicyMode::both:
                 if (listening != 0) return XSOCK_POLICY_BOTH;

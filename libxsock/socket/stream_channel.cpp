@@ -341,8 +341,9 @@ void StreamChannel::sent(const Wc& wc) {
 void StreamChannel::on_peer_closed() noexcept {
     Section section(*this);
     stream_->on_eof();
+    // An error ends the connection: readers are told then, when its errno is there. Told now, they
+    // would take it for the end of the stream.
     check_end(section.actions);
-    if (stream_->error() != StreamError::none) leave_open(read_, Half::finished);
 }
 
 int StreamChannel::end_error(int error) noexcept {

@@ -25,15 +25,15 @@ import iwarp_model as iwarp  # pylint: disable=wrong-import-position
 import sdp_model as sdp  # pylint: disable=wrong-import-position
 
 # Echoes, a thread for each connection; says how each ended.
-ECHO = """
+ECHO = r"""
 import socket, sys, threading
 def serve(c, port):
     try:
         while some := c.recv(65536):
             c.sendall(some)
-        print(port, "end", flush=True)
+        print(f"{port} end\n", end="", flush=True)
     except OSError as e:
-        print(port, type(e).__name__, flush=True)
+        print(f"{port} {type(e).__name__}\n", end="", flush=True)
     c.close()
 s = socket.socket()
 s.bind(("127.0.0.1", 0))
@@ -249,6 +249,23 @@ def test_a_broken_rule_ends_its_connection_only(server, row):
         assert bytes(neighbour.received) == b"abcdef"
         assert server.end_of(other_port) == "end"
     assert server.codes()[before:] == [code]
+
+
+def test_an_end_of_tcp_alone_is_never_an_end_of_the_stream(server):
+    """Many readers sleep while it comes."""
+    with contextlib.ExitStack() as cleanup:
+        peers = []
+        for seed in range(150):
+            sock = cleanup.enter_context(server.connect())
+            peer = sdp.connect(sock, random.Random(seed), bufs=10, size=5000)
+            peer.write(b"abc")
+            peers.append((sock.getsockname()[1], peer))
+        for _, peer in peers:
+            peer.until(lambda peer=peer: len(peer.received) == 3)
+        for _, peer in peers:
+            peer.stream.sock.shutdown(socket.SHUT_WR)
+        ends = [server.end_of(port) for port, _ in peers]
+    assert ends == ["ConnectionResetError"] * len(peers)
 
 
 HELLOS = {

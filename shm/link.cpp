@@ -9,7 +9,6 @@
 namespace xsock::shm {
 namespace {
 
-constexpr std::size_t kLine = SharedMemory::kLine;
 /// Small records are copied and handed on many at a time; a larger one's payload goes from the ring
 /// to where it belongs.
 constexpr std::size_t kGatherMost = 1100;
@@ -196,12 +195,17 @@ bool Link::end_cycle(bool idle) {
 
 bool Link::begin_sleep() {
     if (ended_) return true;
-    const bool waits = !waiting_.empty() || !fins_.empty();
-    flag_.begin_sleep(SharedWakeFlag::kRecords | (waits ? SharedWakeFlag::kRoom : 0));
-    const bool quiet = !garbage_ && !new_fins_ && unchecked_ == 0;
-    if (quiet && !reader_.waits() && !(waits && room_changed())) return true;
-    flag_.end_sleep();
+    announced_ = reasons();
+    flag_.begin_sleep(announced_);
+    const bool quiet = !garbage_ && !new_fins_ && unchecked_ == 0 && !reader_.waits();
+    if (quiet && !((announced_ & SharedWakeFlag::kRoom) != 0 && room_changed())) return true;
+    end_sleep();
     return false;
+}
+
+void Link::end_sleep() {
+    announced_ = 0;
+    flag_.end_sleep();
 }
 
 /// False: it is garbage.

@@ -65,7 +65,10 @@ class Link final {
     [[nodiscard]] bool end_cycle(bool idle);
     /// False: there is something to do.
     [[nodiscard]] bool begin_sleep();
-    void end_sleep() { flag_.end_sleep(); }
+    /// While it sleeps, after something was sent: more is waited for than begin_sleep() announced,
+    /// which must be called again.
+    [[nodiscard]] bool must_sleep_anew() const noexcept { return (reasons() & ~announced_) != 0; }
+    void end_sleep();
 
     // -- the end --
 
@@ -99,6 +102,11 @@ class Link final {
     bool put_control(RecordKind kind, std::uint16_t number, ConstBytes body);
     bool put_fin(std::uint16_t number);
     void check_free(std::uint16_t number);
+    /// What may wake us.
+    [[nodiscard]] std::uint32_t reasons() const noexcept {
+        const bool waits = !waiting_.empty() || !fins_.empty();
+        return SharedWakeFlag::kRecords | (waits ? SharedWakeFlag::kRoom : 0);
+    }
     [[nodiscard]] bool room_changed() const;
     bool wake_waiting();
     bool take(const RingReader::Record& record, Bytes scratch, std::size_t& gathered);
@@ -123,7 +131,8 @@ class Link final {
     std::size_t unchecked_ = 0;        // of waiting_, from its front: since the last change
     std::uint64_t seen_tail_ = 0;      // the peer's words, as they were then
     std::uint32_t seen_grants_ = 0;
-    std::uint32_t grants_ = 0;  // our own word: counts what was published
+    std::uint32_t grants_ = 0;     // our own word: counts what was published
+    std::uint32_t announced_ = 0;  // reasons(), by begin_sleep()
     std::uint16_t gathered_for_ = 0;
     Offer offer_;
     bool published_ = false;  // records, since the peer was notified last

@@ -53,7 +53,9 @@ void Stream::attach(Link& link, std::uint16_t slot, std::uint32_t generation) {
     slot_ = slot;
     generation_ = generation;
     grant();
+    if (finished_) link_->send_fin(slot_, aborts_);
     update_status();
+    if (status_.tx_allowed) owner_.on_room();
 }
 
 void Stream::detach() noexcept {
@@ -85,6 +87,7 @@ void Stream::lost() {
 
 void Stream::finish(bool abort) {
     if (std::exchange(finished_, true)) return;
+    aborts_ = abort;
     if (link_ != nullptr) link_->send_fin(slot_, abort);
     update_status();
 }
@@ -248,7 +251,7 @@ void Stream::block(Blocked by) {
 void Stream::unblock() {
     blocked_ = Blocked::no;
     update_status();
-    owner_.on_room();
+    if (status_.tx_allowed) owner_.on_room();
 }
 
 // ---- transmission ---------------------------------------------------------

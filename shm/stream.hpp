@@ -33,7 +33,7 @@ class Stream final : public Llp {
         virtual void on_rx(ConstBytes bytes) = 0;
         /// Nothing follows: FIN, or the peer has aborted.
         virtual void on_fin(bool aborted) = 0;
-        /// There is room or credit again: Status::tx_allowed.
+        /// It is attached, or there is room or credit again: Status::tx_allowed.
         virtual void on_room() = 0;
         /// The link has ended: Llp::lost() is due. `none`: the other process is gone.
         virtual void on_link_end(StreamError why) = 0;
@@ -48,7 +48,7 @@ class Stream final : public Llp {
     ~Stream() override;
 
     /// Nothing more is sent: FIN, behind all that was published, or in its place what aborts.
-    /// Nothing happens the second time.
+    /// Nothing happens the second time; before the stream is attached, it is said then.
     void finish(bool abort);
 
     // -- Llp --
@@ -130,6 +130,7 @@ class Stream final : public Llp {
     bool awaits_rtr_ = false;
     bool stalled_ = false;  // the Ulp had no room since the last grant
     bool finished_ = false;
+    bool aborts_ = false;  // that FIN does
     Negotiated agreed_;
 };
 

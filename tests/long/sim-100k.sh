@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Many simulated worlds (tests/sim) on every processor.
 #
-#   sim-100k.sh [-b BUILD] [-n SEEDS] [-f FIRST] [-r]
+#   sim-100k.sh [-b BUILD] [-n SEEDS] [-f FIRST] [-l] [-r]
 #
-# SEEDS worlds from seed FIRST on (100000, or XSOCK_SIM_SEEDS; 1), in chunks. A chunk that is done is
-# noted in BUILD/sim/, so that an interrupted run goes on where it was; -r forgets the notes, and so
-# does a new build of the program. A failure prints its seed and the command that repeats it. BUILD:
-# build/release, which is built first if it is the default.
+# SEEDS worlds from seed FIRST on (100000, or XSOCK_SIM_SEEDS; 1), in chunks; -l: over links. A chunk
+# that is done is noted in BUILD/sim/, so that an interrupted run goes on where it was; -r forgets the
+# notes, and so does a new build of the program. A failure prints its seed and the command that
+# repeats it. BUILD: build/release, which is built first if it is the default.
 set -euo pipefail
 . "$(dirname "$0")/../setup/lib.sh"
 
@@ -15,12 +15,14 @@ build_folder=
 seeds=${XSOCK_SIM_SEEDS:-100000}
 first=1
 restart=
+layer=()
 chunk=500
-while getopts b:n:f:rh option; do
+while getopts b:n:f:lrh option; do
     case $option in
     b) build_folder=$OPTARG ;;
     n) seeds=$OPTARG ;;
     f) first=$OPTARG ;;
+    l) layer=(--links) ;;
     r) restart=1 ;;
     *) sed -n '3,11s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
     esac
@@ -35,7 +37,7 @@ if [ -z "$build_folder" ]; then
 fi
 program=$build_folder/tests/sim/sim
 [ -x "$program" ] || die "no program $program"
-notes=$build_folder/sim
+notes=$build_folder/sim${layer[*]}
 mkdir -p "$notes"
 for note in "$notes"/*.done; do
     [ -e "$note" ] || continue
@@ -46,7 +48,7 @@ done
 run_chunk() {
     local log=$notes/$1-$2
     [ ! -e "$log.done" ] || return 0
-    if "$program" --seeds "$1..$2" >"$log.log" 2>&1; then
+    if "$program" "${layer[@]}" --seeds "$1..$2" >"$log.log" 2>&1; then
         mv "$log.log" "$log.done"
     else
         tail -n 5 "$log.log"

@@ -58,6 +58,38 @@ Endpoint::Endpoint(Parts parts)
     mpa->set_emss(parts_.options->emss);
 }
 
+Endpoint::~Endpoint() { leave_link(); }
+
+void Endpoint::leave_link() {
+    if (link_ != nullptr) link_->forget(token_);
+    link_ = nullptr;
+    memory_layer_.reset();
+    shm_.reset();
+}
+
+bool Endpoint::use_link(HostLink& link, std::uint64_t token, bool opens) {
+    if (!link.pool().has_room() || link.link().ended()) return false;
+    auto stream = std::make_unique<shm::Stream>(interposer_, *this, link.pool());
+    if (opens && !link.link().open(*stream, token)) return false;
+    shm_ = std::move(stream);
+    memory_layer_ = std::make_unique<LlpInterposer>(*shm_, parts_.mutant);
+    link_ = &link;
+    token_ = token;
+    if (!opens) link.expect(token, *shm_);
+    return true;
+}
+
+bool Endpoint::take_touched() {
+    if (touched_ && descriptor_closed()) connection_.confirm_end();  // the program has seen it
+    return std::exchange(touched_, false);
+}
+
+Llp& Endpoint::data_layer(Llp& startup) {
+    if (memory_layer_ == nullptr) return startup;
+    in_memory_ = true;
+    return *memory_layer_;
+}
+
 void Endpoint::start(Time now) {
     const Section section(*parts_.reader);
     const mpa::StartupConfig& startup = options().mpa.startup;
@@ -85,7 +117,8 @@ Time Endpoint::run(Time now) {
 
 Time Endpoint::poll(Time now) {
     if (*parts_.link.reset) {
-        connection_.lost(ECONNRESET);
+        if (link_ != nullptr) link_->drain();
+        if (!descriptor_closed()) connection_.lost(ECONNRESET);
         return kNever;
     }
     confirm(now);
@@ -101,6 +134,11 @@ Time Endpoint::poll(Time now) {
         std::min({connection_.next_timeout(now), decision_at_, confirm_start_at_, confirm_end_at_});
     if (parts_.mutant == Mutant::lost_wakeup && cycles_ > 20) return std::max(next, now + 1);
     Pipe& in = *parts_.link.in;
+    if (in_memory()) {
+        const bool may_write = !ended() && connection_.tx_wanted();
+        const bool fin = !fin_ && in.at_end(now) && connection_.rx_wanted();
+        return std::max(may_write || fin ? std::min(next, now + kSoon) : next, now + 1);
+    }
     const bool may_read = connection_.rx_wanted() && (in.readable(now) || in.at_end(now));
     const bool may_write = !ended() && connection_.tx_wanted() && !blocked;
     return std::max(may_read || may_write ? std::min(next, now + kSoon) : next, now + 1);
@@ -111,6 +149,7 @@ Time Endpoint::poll(Time now) {
 void Endpoint::receive(Time now) {
     Pipe& in = *parts_.link.in;
     for (int i = 0; i < kReadsPerCycle && !descriptor_closed() && connection_.rx_wanted(); ++i) {
+        if (in_memory()) return take_fin(now);
         if (in.at_end(now)) {
             SIM_TRACE("    %s reads FIN", parts_.name);
             connection_.rx_eof(now);
@@ -129,6 +168,44 @@ void Endpoint::receive(Time now) {
             fail("%s: bytes are refused, yet no receive is wanted", parts_.name);
         }
     }
+}
+
+/// Of the peer's records, or of TCP: then the peer ended without one, and what it has published is
+/// read first.
+void Endpoint::take_fin(Time now) {
+    if (!fin_ && parts_.link.in->at_end(now)) {
+        link_->drain();
+        if (descriptor_closed() || !connection_.rx_wanted()) return;
+        SIM_TRACE("    %s reads FIN of TCP%s", parts_.name, fin_ ? "" : " only");
+        fin_ = true;
+    }
+    if (fin_ && connection_.rx_wanted()) connection_.rx_eof(now);
+}
+
+void Endpoint::on_rx(ConstBytes bytes) {
+    touched_ = true;
+    // Exactly as long as it is, so that a sanitizer sees a read beyond it.
+    const std::vector<std::byte> copy(bytes.begin(), bytes.end());
+    connection_.rx(copy, now_);
+    connection_.resume(now_);
+}
+
+void Endpoint::on_room() {
+    touched_ = true;
+    memory_layer_->on_time(now_);  // renews what it knows of the status
+}
+
+void Endpoint::on_fin(bool aborted) {
+    SIM_TRACE("    %s reads FIN of the link%s", parts_.name, aborted ? ", an abort" : "");
+    touched_ = fin_ = true;
+    if (aborted && in_memory_) connection_.lost(ECONNRESET);
+}
+
+void Endpoint::on_link_end(StreamError why) {
+    SIM_TRACE("    %s: the link ends", parts_.name);
+    touched_ = true;
+    if (why != StreamError::none) fail("%s: %s", parts_.name, stream_error_info(why).name);
+    if (in_memory_) connection_.lost(ECONNRESET);
 }
 
 Time Endpoint::draw_delay() { return now_ + rng_.magnitude(10 * kMillisecond) + 1; }
@@ -162,6 +239,10 @@ bool Endpoint::transmit(Time now) {
     if (options().emss_changes && rng_.chance(10)) mpa->set_emss(rng_.between(64, 9000));
     for (int i = 0; i < kBatchesPerCycle && !ended() && connection_.tx_wanted(); ++i) {
         if (parts_.mutant == Mutant::lost_wakeup && cycles_ > 20) return true;
+        if (in_memory()) {
+            connection_.tx_prepare({}, rng_.between(1, options().batch_bytes), now);
+            continue;
+        }
         if (parts_.link.out->room() == 0) return true;
         const bool alone = connection_.is_steady() && mpa->status().tx_pending == 0;
         if (alone && rng_.chance(50) && write_single(now)) continue;
@@ -239,10 +320,13 @@ void Endpoint::on_state(QpState state) {
 
 void Endpoint::finish() {
     SIM_TRACE("    %s sends FIN", parts_.name);
+    if (in_memory()) shm_->finish(false);
     parts_.link.out->finish(now_);
 }
 
 void Endpoint::close(bool reset) {
+    // A peer that does not know the stream any more is told so: no slot is left open.
+    if (shm_ != nullptr) shm_->finish(true);
     // A write to a closed socket is answered by a reset.
     if (reset || !peer_finished()) *parts_.link.reset = true;
 }
@@ -252,6 +336,7 @@ void Endpoint::shutdown(Time now) {
     SIM_TRACE("    %s shuts down", parts_.name);
     const Section section(*parts_.reader);
     now_ = now;
+    if (parts_.mutant == Mutant::fin_first && in_memory()) shm_->finish(false);
     connection_.shutdown(now);
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/completion_queue.hpp"
@@ -15,6 +16,8 @@
 #include "base/send_queue.hpp"
 #include "ddp_user/connection.hpp"
 #include "mpa/stream.hpp"
+#include "shm/stream.hpp"
+#include "tests/sim/host_link.hpp"
 #include "tests/sim/link.hpp"
 #include "tests/sim/llp_interposer.hpp"
 #include "tests/sim/mutant.hpp"
@@ -30,7 +33,7 @@ struct Link {
     bool* reset = nullptr;  ///< shared: the connection is no more
 };
 
-class Endpoint final : private ddp::Connection::Delegate {
+class Endpoint final : private ddp::Connection::Delegate, public shm::Stream::Owner {
   public:
     struct Parts {
         const EndOptions* options = nullptr;
@@ -53,6 +56,18 @@ class Endpoint final : private ddp::Connection::Delegate {
         const char* name = "";
     };
     explicit Endpoint(Parts parts);
+    ~Endpoint();
+
+    /// Data will go by this link: the one end opens a slot, the other waits for that. False: there
+    /// is none, nothing has been done. Before start().
+    bool use_link(HostLink& link, std::uint64_t token, bool opens);
+    void leave_link();
+    /// The time at which the link is polled.
+    void set_time(Time now) noexcept { now_ = now; }
+    /// Data go by the link.
+    [[nodiscard]] bool in_memory() const noexcept { return in_memory_; }
+    /// Something has happened to it while the link was polled.
+    [[nodiscard]] bool take_touched();
 
     void start(Time now);
     /// One poll cycle: reads, time, writes, changes of state. Answers when to come again; kNever:
@@ -94,15 +109,23 @@ class Endpoint final : private ddp::Connection::Delegate {
     std::unique_ptr<mpa::Stream> mpa;
 
   private:
-    Llp& data_layer(Llp& startup) override { return startup; }
+    Llp& data_layer(Llp& startup) override;
     void on_started() override;
     void on_state(QpState state) override;
     void on_rnr() override {}  // the world tells all when a shared receive is posted
     void finish() override;
     void close(bool reset) override;
 
+    // shm::Stream::Owner
+    void on_rx(ConstBytes bytes) override;
+    void on_fin(bool aborted) override;
+    void on_room() override;
+    void on_link_end(StreamError why) override;
+
     Time poll(Time now);
     void receive(Time now);
+    bool receive_fin(Time now);
+    void take_fin(Time now);
     void confirm(Time now);
     [[nodiscard]] Time draw_delay();
     bool transmit(Time now);
@@ -112,6 +135,13 @@ class Endpoint final : private ddp::Connection::Delegate {
     void decide(Time now);
 
     LlpInterposer layer_;
+    HostLink* link_ = nullptr;
+    std::uint64_t token_ = 0;
+    std::unique_ptr<shm::Stream> shm_;
+    std::unique_ptr<LlpInterposer> memory_layer_;
+    bool in_memory_ = false;  // data go there
+    bool touched_ = false;
+    bool fin_ = false;  // of the peer's records; it waits for what comes before
     Rng rng_;
     std::vector<std::byte> scratch_;
     unsigned cycles_ = 0;

@@ -29,6 +29,12 @@ constexpr MutantName kNames[] = {
     {Mutant::skip_ack_wait, "skip-ack-wait"},
     {Mutant::wide_window, "wide-window"},
     {Mutant::grant_rights, "grant-rights"},
+    {Mutant::tail_ahead, "tail-ahead"},
+    {Mutant::ignore_credit, "ignore-credit"},
+    {Mutant::reuse_generation, "reuse-generation"},
+    {Mutant::record_first, "record-first"},
+    {Mutant::fin_first, "fin-first"},
+    {Mutant::skip_wake, "skip-wake"},
 };
 }  // namespace
 

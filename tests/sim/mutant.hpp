@@ -36,6 +36,13 @@ enum class Mutant : std::uint8_t {
     skip_ack_wait,         // completions that are to wait for the peer do not
     wide_window,           // a memory window reaches a few bytes too far
     grant_rights,          // a queue pair permits what it is to withhold
+    // over links only
+    tail_ahead,        // the reader of a ring gives back what it has not read
+    ignore_credit,     // more is sent than the receiver permits
+    reuse_generation,  // a slot is opened with the generation of the connection before
+    record_first,      // a record's word is visible before the record
+    fin_first,         // FIN is published before what was posted
+    skip_wake,         // a peer that sleeps is not woken
 };
 
 struct MutantName {

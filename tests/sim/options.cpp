@@ -289,7 +289,44 @@ Options draw_options(std::uint64_t seed) {
     return world;
 }
 
+void use_links(Options& world) {
+    Rng rng(world.seed ^ 0x5113);
+    world.links = true;
+    // What may be damaged on a network is safe in memory.
+    world.flips = world.flips_in_startup = false;
+    const unsigned before = world.pairs;
+    if (rng.chance(70))
+        world.pairs = std::max(world.pairs, 2 + static_cast<unsigned>(rng.below(3)));
+    for (unsigned p = before; p < world.pairs; ++p) world.pair[p] = world.pair[p % before];
+    world.arena_bytes = std::min(kArenaMax, world.pairs * (65536 + 40 * world.message_max));
+    for (unsigned p = 0; p < world.pairs; ++p) {
+        Options::Pair& pair = world.pair[p];
+        if (rng.chance(60)) pair.start_at = rng.magnitude(100 * kMillisecond);
+        pair.opener = static_cast<unsigned>(rng.below(2));
+        for (PipeOptions& pipe : pair.pipe) pipe.flips.clear();
+        for (EndOptions& end : pair.end) {
+            end.mpa.startup.xsock_mark = end.mpa.startup.extensions = true;
+        }
+    }
+    world.layout = {.ring_bytes = rng.pick<std::uint32_t>({16u << 10, 64u << 10, 256u << 10}),
+                    .slots = rng.pick<std::uint32_t>({2, 4, 64})};
+    world.credit = rng.pick<std::size_t>({20u << 10, 1u << 20, 256u << 20});
+    world.memory.late_percent = rng.pick<unsigned>({0, 50, 90});
+    world.memory.amid_percent = rng.pick<unsigned>({0, 2, 20});
+    if (!world.clean && rng.chance(30)) {
+        world.deaths = true;
+        world.memory.dies_behind[rng.below(2)] = rng.magnitude(20'000);
+    }
+}
+
 void describe(const Options& world) {
+    if (world.links) {
+        trace_line(
+            "over a link: ring %u slots %u credit %zu late %u%% amid %u%% dies behind %lld/%lld",
+            world.layout.ring_bytes, world.layout.slots, world.credit, world.memory.late_percent,
+            world.memory.amid_percent, static_cast<long long>(world.memory.dies_behind[0]),
+            static_cast<long long>(world.memory.dies_behind[1]));
+    }
     trace_line(
         "seed %llu: %s, %u pair(s)%s%s, messages to %zu, errors %d flips %d%s resets %d "
         "aborts %d removals %d foreign %d faults %d extensions %d windows %d edges %d",

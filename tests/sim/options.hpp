@@ -7,8 +7,10 @@
 
 #include "base/memory_table.hpp"
 #include "mpa/stream.hpp"
+#include "shm/layout.hpp"
 #include "tests/sim/link.hpp"
 #include "tests/sim/rng.hpp"
+#include "tests/sim/shared_memory.hpp"
 
 namespace xsock::sim {
 
@@ -68,11 +70,21 @@ struct Options {
         Time reset_at = kNever;
         bool crc = true;  ///< both ends will have CRCs on
         std::uint32_t first_msn = 1;
+        Time start_at = 0;
+        unsigned opener = 0;  ///< the end that takes the slot
     };
     std::array<Pair, 4> pair;
+    /// Data go through shared memory: all connections by one link, as far as it has slots.
+    bool links = false;
+    shm::Layout layout;
+    SimMemory::Options memory;
+    std::size_t credit = 0;  ///< of each process
+    bool deaths = false;     ///< a process is killed
 };
 
 [[nodiscard]] Options draw_options(std::uint64_t seed);
+/// The same world over a link.
+void use_links(Options& world);
 void describe(const Options& options);
 
 }  // namespace xsock::sim

@@ -49,6 +49,8 @@ struct Connection {
     std::array<Time, 2> run_at = {0, 0};  // when the poller wants to run
     std::array<Time, 2> ran_at = {0, 0};
     std::array<Time, 2> step_at = {0, 0};  // when the program wants to run
+    unsigned number = 0;
+    bool started = false;
 };
 
 class World {
@@ -61,14 +63,22 @@ class World {
         Connection* connection = nullptr;
         unsigned end = 0;
         bool program = false;
+        bool link = false;
     };
     void connect(unsigned pair);
+    void start(Connection& connection);
+    void poll_link(unsigned host);
+    void poll_amid(unsigned host);
+    void end_cycle(unsigned host, bool idle);
+    void die(unsigned host);
+    void wake_touched(unsigned host);
     [[nodiscard]] Actor next_actor(Time& at);
     [[nodiscard]] Time poll_time(const Connection& connection, unsigned end) const;
     void poll_end(Connection& connection, unsigned end);
     void step_program(Connection& connection, unsigned end);
     void wake(Connection& connection, unsigned end);
     void check_memory();
+    void check_links();
     [[nodiscard]] bool over() const;
     void abort_all();
 
@@ -76,6 +86,12 @@ class World {
     Mutant mutant_;
     Rng rng_;
     std::array<std::unique_ptr<Host>, 2> host_;
+    std::unique_ptr<SimMemory> memory_;  // of the link; null without
+    std::array<std::unique_ptr<HostLink>, 2> link_;
+    std::array<Time, 2> link_at_ = {kNever, kNever};  // when each is polled
+    std::array<bool, 2> dead_ = {false, false};
+    std::array<bool, 2> dies_ = {false, false};  // once the other has ended what it does
+    bool amid_ = false;                          // poll_amid()
     std::vector<std::unique_ptr<Connection>> connections_;
     Time now_ = 0;
     std::uint64_t steps_ = 0;
@@ -89,6 +105,16 @@ World::World(const Options& options, Mutant mutant)
         host_[i] = std::make_unique<Host>(
             i == 0 ? "A" : "B", arena_memory(i).first(options.arena_bytes),
             options.faults ? arena_memory(i).last(kDoubtfulBytes) : Bytes{}, options_, rng_);
+    }
+    if (options_.links) {
+        memory_ =
+            std::make_unique<SimMemory>(options_.layout, options_.memory, rng_.next(), mutant);
+        memory_->on_store = [this](unsigned who) { poll_amid(1 - who); };
+        for (unsigned i = 0; i < 2; ++i) {
+            link_[i] = std::make_unique<HostLink>(*memory_, options_.layout, i, options_.credit,
+                                                  rng_.next());
+            link_at_[i] = 0;
+        }
     }
     for (unsigned pair = 0; pair < options_.pairs; ++pair) connect(pair);
 }
@@ -131,15 +157,131 @@ void World::connect(unsigned number) {
     }
     c.program[0]->meet(*c.program[1]);
     c.program[1]->meet(*c.program[0]);
+    c.number = number;
     for (unsigned i = 0; i < 2; ++i) {
         c.program[i]->register_regions();
-        c.end[i]->start(now_);
+        if (pair.start_at == 0) continue;
+        c.run_at[i] = pair.start_at;
+        c.step_at[i] += pair.start_at + 1;
+    }
+    if (pair.start_at == 0) start(c);
+}
+
+void World::start(Connection& c) {
+    c.started = true;
+    if (options_.links) {
+        const unsigned opener = options_.pair[c.number].opener;
+        const std::uint64_t token = c.number + 1;
+        try {
+            // Which end says that there is no slot does not matter; both know it.
+            if (c.end[1 - opener]->use_link(*link_[1 - opener], token, false) &&
+                !c.end[opener]->use_link(*link_[opener], token, true)) {
+                c.end[1 - opener]->leave_link();
+            }
+        } catch (const Killed&) {
+            die(opener);
+        }
+        end_cycle(opener, false);
+    }
+    for (unsigned i = 0; i < 2; ++i) {
+        if (!dead_[i]) c.end[i]->start(now_);
+    }
+}
+
+// -- over a link --
+
+/// What a host has stored for the other, which may sleep.
+void World::end_cycle(unsigned host, bool idle) {
+    if (!link_[host] || dead_[host]) return;
+    bool wake = false;
+    try {
+        wake = link_[host]->link().end_cycle(idle);
+        // What it waits for may be more by now.
+        shm::Link& link = link_[host]->link();
+        if (link_at_[host] == kNever && link.must_sleep_anew() && !link.begin_sleep()) {
+            link_at_[host] = now_;
+        }
+    } catch (const Killed&) {
+        return die(host);
+    }
+    if (!wake || mutant_ == Mutant::skip_wake) return;
+    link_at_[1 - host] = std::min(link_at_[1 - host], now_ + rng_.magnitude(20'000));
+}
+
+void World::poll_link(unsigned host) {
+    link_at_[host] = now_;
+    Host& h = *host_[host];
+    for (const auto& c : connections_) c->end[host]->set_time(now_);
+    bool again = false;
+    h.take_memory_away();
+    h.reader.enter();
+    try {
+        again = link_[host]->poll();
+    } catch (const Killed&) {
+        h.reader.leave();
+        h.give_memory_back();
+        return die(host);
+    } catch (...) {
+        h.give_memory_back();
+        throw;
+    }
+    h.reader.leave();
+    h.give_memory_back();
+    link_at_[host] = again ? now_ + 1 + rng_.magnitude(5'000) : kNever;
+    wake_touched(host);
+    end_cycle(host, !again);
+}
+
+/// Between two stores of the other host. What either does to the other's connections waits.
+void World::poll_amid(unsigned host) {
+    if (amid_ || dead_[host] || !link_[host] || link_at_[host] == kNever) return;
+    amid_ = true;
+    poll_link(host);
+    amid_ = false;
+}
+
+/// A process is killed: the kernel finishes its sockets, and the other process reads what it left.
+void World::die(unsigned host) {
+    if (dead_[host]) return;
+    if (amid_) {  // the other is in the middle of something
+        dies_[host] = true;
+        link_at_[host] = kNever;
+        return;
+    }
+    SIM_TRACE("%12llu %s is killed", static_cast<unsigned long long>(now_), host_[host]->name);
+    dead_[host] = true;
+    link_at_[host] = kNever;
+    for (const auto& c : connections_) {
+        c->pipe[host]->finish(now_);
+        c->run_at[host] = c->step_at[host] = kNever;
+        wake(*c, 1 - host);
+    }
+    if (dead_[1 - host]) return;
+    Host& other = *host_[1 - host];
+    for (const auto& c : connections_) c->end[1 - host]->set_time(now_);
+    other.reader.enter();
+    try {
+        link_[1 - host]->peer_died();
+    } catch (const Killed&) {
+        other.reader.leave();
+        return die(1 - host);
+    }
+    other.reader.leave();
+    wake_touched(1 - host);
+}
+
+/// What was polled may concern any connection of the host.
+void World::wake_touched(unsigned host) {
+    for (const auto& c : connections_) {
+        if (!c->end[host]->take_touched()) continue;
+        wake(*c, host);
+        if (c->reset) wake(*c, 1 - host);
     }
 }
 
 /// When the poller of an end runs next: when it asked to, or when something arrives.
 Time World::poll_time(const Connection& c, unsigned end) const {
-    if (c.end[end]->descriptor_closed()) return kNever;
+    if (dead_[end] || c.end[end]->descriptor_closed()) return kNever;
     Time at = c.run_at[end];
     if (!c.end[end]->peer_finished() && !c.end[end]->ddp.rx_blocked()) {
         const Time arrival = c.pipe[1 - end]->next_arrival();
@@ -157,6 +299,9 @@ World::Actor World::next_actor(Time& at) {
             next = actor;
         }
     };
+    for (unsigned host = 0; host < 2; ++host) {
+        if (link_at_[host] != kNever) consider(link_at_[host], {.end = host, .link = true});
+    }
     for (const auto& c : connections_) {
         for (unsigned end = 0; end < 2; ++end) {
             consider(poll_time(*c, end), {c.get(), end, false});
@@ -171,6 +316,11 @@ void World::wake(Connection& c, unsigned end) {
 }
 
 void World::poll_end(Connection& c, unsigned end) {
+    if (!c.started) {
+        start(c);
+        c.run_at = {now_, now_};
+        return;
+    }
     const std::uint64_t taken = c.pipe[1 - end]->taken();
     const bool was_reset = c.reset;
     c.ran_at[end] = now_;
@@ -178,6 +328,9 @@ void World::poll_end(Connection& c, unsigned end) {
     host_[end]->take_memory_away();
     try {
         c.run_at[end] = c.end[end]->run(now_);
+    } catch (const Killed&) {
+        host_[end]->give_memory_back();
+        return die(end);
     } catch (...) {
         host_[end]->give_memory_back();
         throw;
@@ -188,10 +341,18 @@ void World::poll_end(Connection& c, unsigned end) {
     if (c.reset && !was_reset) {
         for (const auto& pipe : c.pipe) pipe->drop();
     }
+    wake_touched(end);
+    end_cycle(end, false);
 }
 
 void World::step_program(Connection& c, unsigned end) {
-    const Program::Step step = c.program[end]->step(now_);
+    Program::Step step;
+    try {
+        step = c.program[end]->step(now_);
+    } catch (const Killed&) {
+        return die(end);
+    }
+    end_cycle(end, false);
     c.step_at[end] = c.end[end]->ended() && !host_[end]->srq ? kNever : step.again;
     wake(c, end);
     if (c.reset) wake(c, 1 - end);
@@ -209,15 +370,37 @@ void World::check_memory() {
     }
 }
 
+/// Nothing of the connections is left in them, once what was owed is said.
+void World::check_links() {
+    if (!memory_ || dead_[0] || dead_[1]) return;
+    for (int round = 0; round < 4; ++round) {
+        for (const auto& link : link_) link->drain();
+    }
+    for (unsigned i = 0; i < 2; ++i) {
+        if (link_[i]->link().connections() != 0) {
+            fail("%s: %zu slots are left", host_[i]->name, link_[i]->link().connections());
+        }
+    }
+}
+
 bool World::over() const {
-    return std::all_of(connections_.begin(), connections_.end(), [](const auto& c) {
-        return c->end[0]->descriptor_closed() && c->end[1]->descriptor_closed();
+    return std::all_of(connections_.begin(), connections_.end(), [this](const auto& c) {
+        return (dead_[0] || c->end[0]->descriptor_closed()) &&
+               (dead_[1] || c->end[1]->descriptor_closed());
     });
 }
 
 void World::abort_all() {
     for (const auto& c : connections_) {
-        for (const auto& end : c->end) end->abort();
+        for (unsigned i = 0; i < 2; ++i) {
+            if (dead_[i]) continue;
+            try {
+                if (!c->started) start(*c);
+                c->end[i]->abort();
+            } catch (const Killed&) {
+                die(i);
+            }
+        }
     }
 }
 
@@ -248,11 +431,19 @@ Result World::run() {
         }
         now_ = std::max(now_, at);
         SIM_TRACE("%12llu %s %s", static_cast<unsigned long long>(now_),
-                  actor.connection->name[actor.end].c_str(), actor.program ? "steps" : "runs");
-        if (actor.program) {
+                  actor.link ? host_[actor.end]->name : actor.connection->name[actor.end].c_str(),
+                  actor.link      ? "polls its link"
+                  : actor.program ? "steps"
+                                  : "runs");
+        if (actor.link) {
+            poll_link(actor.end);
+        } else if (actor.program) {
             step_program(*actor.connection, actor.end);
         } else {
             poll_end(*actor.connection, actor.end);
+        }
+        for (unsigned i = 0; i < 2; ++i) {
+            if (dies_[i]) die(i);
         }
         if (steps_ % check_every == 0) check_memory();
     }
@@ -261,11 +452,12 @@ Result World::run() {
     Result result{.steps = steps_, .ended_at = now_};
     for (const auto& c : connections_) {
         for (unsigned i = 0; i < 2; ++i) {
-            c->program[i]->check_end(*c->pipe[1 - i]);
+            if (!dead_[i]) c->program[i]->check_end(*c->pipe[1 - i]);
             result.bytes += c->pipe[i]->taken();
             result.operations += c->program[i]->operations_posted();
             result.messages += c->program[i]->delivered();
             result.established += c->end[i]->established();
+            result.linked += c->end[i]->established() && c->end[i]->in_memory();
             result.failed += c->program[i]->failed();
         }
     }
@@ -274,7 +466,10 @@ Result World::run() {
     for (const auto& c : connections_) {
         for (const auto& program : c->program) program->tidy_up();
     }
-    for (const auto& host : host_) {
+    check_links();
+    for (unsigned i = 0; i < 2; ++i) {
+        const auto& host = host_[i];
+        if (dead_[i]) continue;
         if (host->srq && host->srq->size() != host->receives.size()) {
             fail("%s: the shared queue holds %u receives, %zu were not completed", host->name,
                  host->srq->size(), host->receives.size());

@@ -17,6 +17,7 @@ struct Result {
     std::uint64_t messages = 0;  ///< delivered
     Time ended_at = 0;
     unsigned established = 0, failed = 0;  ///< ends
+    unsigned linked = 0;                   ///< of the established, those over a link
 };
 
 /// Throws Failure when the oracle disagrees.

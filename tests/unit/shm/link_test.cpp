@@ -289,6 +289,29 @@ TEST(ShmLink, credit_wakes_a_sender_that_waits) {
     EXPECT_TRUE(p.a.ends[1]->stream.status().tx_allowed);
 }
 
+TEST(ShmLink, what_is_waited_for_while_asleep_is_announced_anew) {
+    LinkPair p;
+    p.connect(1);
+    p.b.ends[1]->ulp.block_at = 14;
+    p.settle();
+    ASSERT_TRUE(p.a.link.begin_sleep());
+    EXPECT_FALSE(p.a.link.must_sleep_anew());
+    for (unsigned i = 0; i < 100; ++i) p.a.ends[1]->ulp.queue(18, 1500);
+    p.a.ends[1]->send();
+    p.b.poll();
+    p.a.poll();
+    p.a.ends[1]->send();
+    ASSERT_FALSE(p.a.ends[1]->stream.status().tx_allowed);
+    EXPECT_TRUE(p.a.link.must_sleep_anew());
+    p.a.poll();
+    p.b.poll();
+    p.a.poll();
+    ASSERT_TRUE(p.a.link.begin_sleep());
+    EXPECT_FALSE(p.a.link.must_sleep_anew());
+    p.b.ends[1]->resume();
+    EXPECT_TRUE(p.b.link.end_cycle(true));
+}
+
 TEST(ShmLink, room_wakes_a_sender_that_waits_and_no_other) {
     LinkPair p;
     p.connect(1);

@@ -292,6 +292,21 @@ TEST(ShmStream, after_failure_everything_is_taken_and_the_peer_may_go_on) {
     EXPECT_THAT(b.ulp.delivered, IsEmpty());
 }
 
+TEST(ShmStream, one_that_has_finished_is_not_told_of_room) {
+    LinkPair p;
+    p.connect(1);
+    End& a = *p.a.ends[1];
+    p.b.ends[1]->ulp.block_at = 14;
+    for (unsigned i = 0; i < 100; ++i) a.ulp.queue(18, 1500);
+    p.settle();
+    ASSERT_FALSE(a.stream.status().tx_allowed);
+    const unsigned rooms = a.rooms;
+    a.stream.finish(true);
+    p.b.ends[1]->resume();
+    p.settle();
+    EXPECT_EQ(a.rooms, rooms);
+}
+
 TEST(ShmStream, nothing_is_sent_behind_fin) {
     LinkPair p;
     p.connect(1);
@@ -301,6 +316,27 @@ TEST(ShmStream, nothing_is_sent_behind_fin) {
     a.ulp.queue(18, 5);
     a.send();
     EXPECT_EQ(a.ulp.given, 0u);
+}
+
+TEST(ShmStream, fin_before_the_record_that_attaches_it_follows_that) {
+    for (const bool abort : {false, true}) {
+        LinkPair p;
+        End& a = p.a.make(1);
+        End& b = p.b.make(1);
+        ASSERT_TRUE(p.a.link.open(a.stream, 1));
+        a.open({.initiator = true});
+        b.open();
+        b.stream.finish(abort);
+        a.ulp.queue(18, 10);
+        p.settle();
+        EXPECT_EQ(a.fins, abort ? 0u : 1u);
+        EXPECT_EQ(a.aborts, abort ? 1u : 0u);
+        EXPECT_TRUE(b.ulp.delivered == a.ulp.queued());
+        a.stream.finish(false);
+        p.settle();
+        EXPECT_EQ(p.a.link.connections(), 0u);
+        EXPECT_EQ(p.b.link.connections(), 0u);
+    }
 }
 
 // ---- memory that is gone --------------------------------------------------

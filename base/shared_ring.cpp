@@ -194,10 +194,14 @@ RingReader::Found RingReader::next(Record& record) {
     if (word == 0) return Found::none;
     if (!take_header(word, record)) return Found::garbage;
     if (record.header.kind != RecordKind::wrap) return Found::record;
-    // The lap ends; its successor begins with a record that was there before.
+    // The lap ends; its successor begins with a record that was there before, in what the reader
+    // had given back.
+    const std::size_t end = offset() - place_.at;
     position_ = (position_ | (place_.bytes - 1)) + 1;
+    if (end == 0) return Found::garbage;
     word = memory_.load32(offset());
-    if (word == 0 || !take_header(word, record) || record.header.kind == RecordKind::wrap) {
+    if (word == 0 || !take_header(word, record) || record.header.kind == RecordKind::wrap ||
+        record_extent(record.body(), record.header.split) + kLine > end) {
         return Found::garbage;
     }
     return Found::record;

@@ -393,6 +393,19 @@ TEST(SharedRing, what_no_writer_writes_is_garbage) {
     }
 }
 
+TEST(SharedRing, a_lap_that_begins_with_what_was_not_given_back_is_garbage) {
+    for (const std::size_t extent : {448u, 512u}) {
+        Ring ring(4096);
+        for (unsigned i = 0; i < 8; ++i) {  // 512 bytes
+            ASSERT_TRUE(ring.put({}, {}, Use::control));
+            ring.take();
+        }
+        ring.poke(kRingAt, RecordHeader{.length = static_cast<std::uint32_t>(extent)});
+        ring.poke(kRingAt + 512, RecordHeader{.length = 12, .kind = RecordKind::wrap});
+        EXPECT_EQ(ring.reader.next(ring.record), extent == 448 ? Found::record : Found::garbage);
+    }
+}
+
 TEST(SharedRing, a_lap_of_nothing_but_its_end_is_garbage) {
     Ring ring(4096);
     ring.poke(kRingAt, RecordHeader{.length = 12, .kind = RecordKind::wrap});

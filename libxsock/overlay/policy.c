@@ -58,7 +58,7 @@ static int apply(int fd, enum asked asked, const struct sockaddr* address, sockl
     }
     if (asked == ASKED_HANDED_ON) {
         overlay_hint(fd, XSOCK_HINT_HANDED_ON);
-        set(fd, DDPMODE, DDPMODE_STREAM);
+        if (set(fd, DDPMODE, DDPMODE_STREAM) == 0) summary_received(fd);
         return 0;
     }
     if (set(fd, DDPMODE, DDPMODE_STREAM) != 0) {

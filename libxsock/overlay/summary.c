@@ -173,6 +173,13 @@ void summary_inherited(struct fd_handle* handle) {
                           : SUMMARY_COUNTED;
 }
 
+void summary_received(int fd) {
+    struct fd_handle* const handle = fd_get(fd);
+    if (summary_may_be_wanted() && counting()) keep_file();
+    if (handle != NULL) handle->counted = SUMMARY_LEFT_TO_PARENT;
+    fd_put(handle);
+}
+
 void summary_plain_slow(const char* reason) {
     if (counting()) count_word(reason);
 }

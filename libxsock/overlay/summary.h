@@ -9,8 +9,8 @@
  * (one line; the program comes last). Counts are of this process since it began or was forked. The
  * keys after `inherited` are what DDPMODE sockets were when they ended, as socket_mode_text() calls
  * it, and why the policy of the byte-stream mode left others plain: policy-tcp, unknown-peer.
- * `inherited` of them were undecided when this process was forked: its parent, which accepted them,
- * calls them undecided. handed-on is how many uses of a started one in another process were
+ * `inherited` of them were undecided when this process was forked, or got them: the process that
+ * accepted them calls them undecided. handed-on is how many uses of a started one in another process were
  * refused.
  */
 #ifndef XSOCK_OVERLAY_SUMMARY_H
@@ -54,6 +54,8 @@ void summary_write(const char* end);
  * count, but for those that are decided here. */
 void summary_forked(void);
 void summary_inherited(struct fd_handle* handle);
+/* As an inherited one: it has come from the process that accepted it, and has a handle now. */
+void summary_received(int fd);
 
 /* A socket that the policy leaves plain, by the reason, of static storage. */
 void summary_plain_slow(const char* reason);

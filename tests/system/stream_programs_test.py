@@ -561,3 +561,85 @@ def test_without_the_option_nothing_is_carried(xsock, tmp_path):
     client(xsock, None, port, "end")
     _, said = program.communicate(timeout=TIMEOUT)
     assert program.returncode == 0 and carried(said) == 0, said
+
+
+# Accepts, and sends what it has accepted to another process, which echoes.
+SENDS_SOCKETS = """
+import os, socket, sys
+ours, theirs = socket.socketpair()
+if os.fork() == 0:
+    ours.close()
+    while True:
+        some, fds, _, _ = socket.recv_fds(theirs, 1, 1)
+        if not some:
+            sys.exit()
+        with socket.socket(fileno=fds[0]) as c:
+            size = int.from_bytes(c.recv(4, socket.MSG_WAITALL), "big")
+            c.sendall(c.recv(size, socket.MSG_WAITALL))
+theirs.close()
+s = socket.create_server(("127.0.0.1", 0))
+print(s.getsockname()[1], flush=True)
+for _ in range(2):
+    c, _ = s.accept()
+    socket.send_fds(ours, [b"x"], [c.fileno()])
+    c.close()
+ours.close()
+os.wait()
+"""
+
+
+@pytest.mark.parametrize("stream", ["sdp", None])
+def test_an_accepted_socket_is_carried_by_the_process_that_it_is_sent_to(xsock, stream):
+    with server(xsock, "both", text=SENDS_SOCKETS) as end:
+        for word in ("pattern", "hello"):
+            assert carried(client(xsock, stream, end.port, word)) == (1 if stream else 0)
+        _, said = end.process.communicate(timeout=TIMEOUT)
+    assert "3 TCP sockets in 2 processes: 0 connected, 2 accepted, 1 listening" in said, said
+    assert carried(said) == (3 if stream else 1) and "before it was decided" not in said, said
+
+
+# Executes a program for each connection, as inetd does; says its port first.
+EXECUTES = """
+import os, socket, sys
+s = socket.create_server(("127.0.0.1", 0))
+print(s.getsockname()[1], flush=True)
+for _ in range(2):
+    c, _ = s.accept()
+    if os.fork() == 0:
+        os.dup2(c.fileno(), 0)
+        os.dup2(c.fileno(), 1)
+        os.execvp(sys.argv[1], sys.argv[1:])
+    c.close()
+    os.wait()
+"""
+
+# Sends lines, says that these are all, and wants them back.
+LINES = """
+import socket, sys, threading
+word = b"".join(b"%s %d\\n" % (sys.argv[2].encode(), n) for n in range(50_000))
+c = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+sends = threading.Thread(target=lambda: (c.sendall(word), c.shutdown(socket.SHUT_WR)))
+sends.start()
+back = b""
+while some := c.recv(1 << 20):
+    back += some
+sends.join()
+assert back == word, (len(back), len(word))
+"""
+
+
+# sed uses streams of stdio.
+@pytest.mark.parametrize("program", [["cat"], ["sed", ""]], ids=["cat", "sed"])
+@pytest.mark.parametrize("stream", ["sdp", None])
+def test_an_accepted_socket_is_carried_by_the_program_that_is_executed(xsock, stream, program):
+    process = subprocess.Popen(command(xsock, "both", sys.executable, "-c", EXECUTES, *program),
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        port = int(process.stdout.readline())
+        for word in ("a", "another"):
+            assert carried(client(xsock, stream, port, word, text=LINES)) == (1 if stream else 0)
+        _, said = process.communicate(timeout=TIMEOUT)
+    finally:
+        process.kill()
+    assert process.returncode == 0, said
+    assert carried(said) == (3 if stream else 1) and "before it was decided" not in said, said

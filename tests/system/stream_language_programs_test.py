@@ -11,7 +11,8 @@ import sys
 import pytest
 
 from stream_runs import TIMEOUT, free_port, full
-from stream_servers import (ENDS, await_port, check_client, check_server, program, run, running)
+from stream_servers import (ENDS, await_port, chaos, check_chaos, check_client, check_server, program,
+                            run, running)
 
 SIZE = 3_000_000
 
@@ -334,6 +335,38 @@ def test_node_net_and_http(xsock, tmp_path, ends, word):
         check_server(ends, server.wait(), 10)
 
 
+# The first process accepts, and sends what it has accepted to the others.
+NODE_CLUSTER = """
+const cluster = require('cluster'), http = require('http');
+if (cluster.isPrimary) {
+    let left = 2;
+    cluster.on('exit', () => { if (--left == 0) process.exit(0); });
+    process.on('SIGTERM', () => cluster.disconnect());
+    cluster.fork();
+    cluster.fork();
+} else {
+    http.createServer((q, r) => q.pipe(r)).listen(Number(process.argv[2]),
+                                                      '127.0.0.1');
+}
+"""
+
+
+@ENDS
+@full
+def test_node_cluster(xsock, tmp_path, ends, word):
+    port = free_port()
+    (tmp_path / "cluster.js").write_text(NODE_CLUSTER)
+    with running(xsock, ends[0], tmp_path, program("node"), str(tmp_path / "cluster.js"),
+                 str(port)) as server:
+        await_port(xsock, server, port)
+        for _ in range(4):
+            got, said = run(xsock, ends[1], program("curl"), "-sS", "--fail", "--data-binary",
+                            "@" + str(word), "http://127.0.0.1:%d/" % port)
+            assert got == word.read_bytes()
+            check_client(ends, said)
+        check_server(ends, server.end(), 4)
+
+
 # ---- Python ---------------------------------------------------------------
 
 URLLIB = """
@@ -514,3 +547,33 @@ def test_ruby_sockets_and_webrick(xsock, tmp_path, ends, word):
         check_client(ends, said, 6)
         server.process.stdin.close()
         check_server(ends, server.wait(), 6)
+
+
+# ---- killed and stopped ---------------------------------------------------
+
+ECHO = {
+    "java": lambda java, port: [*java, "NioServe", port, "1000"],
+    "node": lambda java, port: [program("node"), "-e", NODE_SERVER, port, "0"],
+    "asyncio": lambda java, port: [sys.executable, "-c", ASYNCIO_SERVER, port, "1000"],
+}
+
+
+@pytest.mark.parametrize("language", ECHO)
+@chaos
+@full
+def test_echo_servers_killed_and_stopped(xsock, tmp_path, java, language, victim, how):
+    port = free_port()
+    sent = b"".join(random.Random(n).randbytes(50_000_000) for n in range(6))
+    (tmp_path / "sent").write_bytes(sent)
+    with running(xsock, "both", tmp_path, *ECHO[language](java, str(port)), name="server") as server:
+        await_port(xsock, server, port)
+        with open(tmp_path / "sent", "rb") as file, running(
+                xsock, "both", tmp_path, program("socat"), "-t", str(TIMEOUT), "-",
+                "TCP:127.0.0.1:%d" % port, stdin=file, name="client") as client:
+            check_chaos(server, client, victim, how, sent, client.out_path)
+        # The two others end with the error, as they do by TCP.
+        if victim == "client" and language == "asyncio" or how == signal.SIGSTOP:
+            got, said = run(xsock, "both", "socat", "-t", str(TIMEOUT), "-", "TCP:127.0.0.1:%d" % port,
+                            input=b"and others")
+            assert got == b"and others"
+            check_client(("both", "both"), said)

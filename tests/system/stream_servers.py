@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -157,3 +158,44 @@ def check_server(ends, summary, connections=1):
         assert summary.plain_by("fallback-") >= connections, summary.said
     else:
         assert summary.is_all_carried(), summary.said
+
+
+# ---- what is killed and stopped --------------------------------------------
+
+CHAOS = [pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"]),
+         pytest.mark.parametrize("victim", ["server", "client"])]
+STOPPED_S = 3
+
+
+def chaos(test):
+    """Runs it for each way in which an end of a connection under load is lost, or does not go on."""
+    for mark in CHAOS:
+        test = mark(test)
+    return test
+
+
+def hit(victim, how):
+    """All processes of that program; those that are stopped go on after a while."""
+    pids = [victim.process.pid] if victim.stream is None else descendants(victim.process.pid)
+    assert pids, victim.said()
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, how)
+    if how == signal.SIGSTOP:
+        time.sleep(STOPPED_S)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def check_chaos(server, client, victim, how, sent, got_path):
+    """Of a client that has been sent some of `sent`, and writes what it gets into that file."""
+    wait_for("first bytes", lambda: got_path.exists() and got_path.stat().st_size > 0)
+    assert client.process.poll() is None, "it has ended before: " + client.said()
+    hit(server if victim == "server" else client, how)
+    client.process.wait(TIMEOUT)
+    got = got_path.read_bytes()
+    assert got == sent[:len(got)], "a byte is wrong"
+    if how == signal.SIGSTOP:
+        assert client.process.returncode == 0 and len(got) == len(sent), client.said()
+    else:
+        assert client.process.returncode != 0 and len(got) < len(sent), client.said()

@@ -10,11 +10,13 @@ import os
 import random
 import signal
 import subprocess
+import time
 
 import pytest
 
-from stream_runs import TIMEOUT, free_port, full
-from stream_servers import ENDS, await_port, check_client, check_server, program, run, running
+from stream_runs import TIMEOUT, free_port, full, wait_for
+from stream_servers import (ENDS, await_port, chaos, check_chaos, check_client, check_server, hit,
+                            program, run, running)
 
 
 def need_root():
@@ -254,3 +256,42 @@ def test_rsync_daemon(xsock, tmp_path, ends):
         check_plain(client, server.end())
     for file in source.iterdir():
         assert checksum(back / file.name) == checksum(file)
+
+
+@chaos
+@full
+def test_socat_killed_and_stopped(xsock, tmp_path, victim, how):
+    port = free_port()
+    sent = b"".join(random.Random(n).randbytes(100_000_000) for n in range(4))
+    (tmp_path / "sent").write_bytes(sent)
+    with running(xsock, "both", tmp_path, program("socat"),
+                 "TCP-LISTEN:%d,bind=127.0.0.1,fork" % port, "EXEC:cat", name="server") as server:
+        await_port(xsock, server, port)
+        with open(tmp_path / "sent", "rb") as file, running(
+                xsock, "both", tmp_path, "socat", "-t", str(TIMEOUT), "-", "TCP:127.0.0.1:%d" % port,
+                stdin=file, name="client") as client:
+            check_chaos(server, client, victim, how, sent, client.out_path)
+        if victim == "client":
+            got, said = run(xsock, "both", "socat", "-t", str(TIMEOUT), "-", "TCP:127.0.0.1:%d" % port,
+                            input=b"and others")
+            assert got == b"and others"
+            check_client(("both", "both"), said)
+
+
+@chaos
+@full
+def test_iperf3_killed_and_stopped(xsock, tmp_path, victim, how):
+    """Either end notices, in each direction, and ends."""
+    port = free_port()
+    with running(xsock, "both", tmp_path, program("iperf3"), "-s", "-1", "-p", str(port),
+                 name="server") as server:
+        await_port(xsock, server, port)
+        with running(xsock, "both", tmp_path, "iperf3", "-c", "127.0.0.1", "-p", str(port), "-t", "6",
+                     "--bidir", "--forceflush", name="client") as client:
+            wait_for("traffic", lambda: "sec" in client.out_path.read_text() or client.process.poll())
+            time.sleep(1)
+            assert client.process.poll() is None, client.said()
+            hit(server if victim == "server" else client, how)
+            status = client.process.wait(TIMEOUT)
+            server.process.wait(TIMEOUT)
+            assert (status == 0) == (how == signal.SIGSTOP), client.said()

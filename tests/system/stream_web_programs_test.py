@@ -15,8 +15,8 @@ import time
 import pytest
 
 from stream_runs import TIMEOUT, free_port, full, listens, wait_for
-from stream_servers import (ENDS, await_port, check_client, check_server, descendants, is_listed,
-                            program, run, running)
+from stream_servers import (ENDS, await_port, chaos, check_chaos, check_client, check_server,
+                            descendants, is_listed, program, run, running)
 
 NGINX = """
 daemon off;
@@ -388,3 +388,36 @@ def test_curl_and_ab_on_apache(xsock, tmp_path, ends, mpm):
                  str(tmp_path / "apache.conf")) as server:
         await_port(xsock, server, port)
         check_web_server(xsock, ends, tmp_path, server, "http://127.0.0.1:%d/" % port)
+
+
+@chaos
+@full
+def test_nginx_and_curl_killed_and_stopped(xsock, tmp_path, victim, how):
+    with nginx(xsock, "both", tmp_path) as server:
+        sent = random.Random(8).randbytes(60_000_000)
+        (tmp_path / "files" / "long").write_bytes(sent)
+        got = tmp_path / "got"
+        with running(xsock, "both", tmp_path, program("curl"), "-sS", "--fail", "--limit-rate", "20M",
+                     "http://127.0.0.1:%d/long" % server.port, "-o", str(got)) as client:
+            check_chaos(server, client, victim, how, sent, got)
+        if victim == "client" or how == signal.SIGSTOP:  # others are served
+            again, said = curl(xsock, "both", "http://127.0.0.1:%d/large" % server.port)
+            assert again == (tmp_path / "files" / "large").read_bytes()
+            check_client(("both", "both"), said)
+
+
+@chaos
+@full
+def test_haproxy_killed_and_stopped(xsock, tmp_path, victim, how):
+    """It is the server here: behind it nginx goes on."""
+    with nginx(xsock, "both", tmp_path) as server, \
+            haproxy(xsock, "both", tmp_path, server.port, "http") as proxy:
+        sent = random.Random(8).randbytes(60_000_000)
+        (tmp_path / "files" / "long").write_bytes(sent)
+        got = tmp_path / "got"
+        with running(xsock, "both", tmp_path, program("curl"), "-sS", "--fail", "--limit-rate", "20M",
+                     "http://127.0.0.1:%d/long" % proxy.port, "-o", str(got)) as client:
+            check_chaos(proxy, client, victim, how, sent, got)
+        again, said = curl(xsock, "both", "http://127.0.0.1:%d/large" % server.port)
+        assert again == (tmp_path / "files" / "large").read_bytes()
+        check_client(("both", "both"), said)

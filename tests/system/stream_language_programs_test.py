@@ -11,8 +11,8 @@ import sys
 import pytest
 
 from stream_runs import TIMEOUT, free_port, full
-from stream_servers import (ENDS, await_port, chaos, check_chaos, check_client, check_server, program,
-                            run, running)
+from stream_servers import (ENDS, await_port, chaos, check_chaos, check_client, check_server, note,
+                            program, run, running)
 
 SIZE = 3_000_000
 
@@ -65,7 +65,8 @@ public class HttpAsk {
                 HttpRequest.newBuilder(URI.create(to + "/")).POST(
                     HttpRequest.BodyPublishers.ofByteArray(all)).build(),
                 HttpResponse.BodyHandlers.ofByteArray());
-            if (r.statusCode() != 200 || !Arrays.equals(r.body(), all)) throw new Exception("other");
+            if (r.statusCode() != 200 || !Arrays.equals(r.body(), all))
+                throw new Exception("other");
         }
         HttpURLConnection u = (HttpURLConnection) new URL(to + "/").openConnection();
         u.setDoOutput(true);
@@ -246,25 +247,29 @@ def word_fixture(tmp_path_factory):
 
 @ENDS
 @full
-def test_java_http_server_and_clients(xsock, tmp_path, ends, java, word):
+def test_java_http_server_and_clients(xsock, row, tmp_path, ends, java, word):
     port = free_port()
     with running(xsock, ends[0], tmp_path, *java, "HttpServe", str(port)) as server:
         await_port(xsock, server, port)
         _, said = run(xsock, ends[1], *java, "HttpAsk", str(port), str(word))
         check_client(ends, said, 2)
-        check_server(ends, server.wait(), 2)
+        summary = check_server(ends, server.wait(), 2)
+    note(row, ends, "openjdk-17-jdk-headless",
+         "com.sun.net.httpserver, java.net.http, HttpURLConnection", said, summary)
 
 
 @pytest.mark.parametrize("serve", ["NioServe", "SocketServe"])
 @ENDS
 @full
-def test_java_sockets_and_channels(xsock, tmp_path, ends, java, word, serve):
+def test_java_sockets_and_channels(xsock, row, tmp_path, ends, java, word, serve):
     port = free_port()
     with running(xsock, ends[0], tmp_path, *java, serve, str(port), "2") as server:
         await_port(xsock, server, port)
         _, said = run(xsock, ends[1], *java, "SocketAsk", str(port), str(word))
         check_client(ends, said, 2)
-        check_server(ends, server.wait(), 2)
+        summary = check_server(ends, server.wait(), 2)
+    note(row, ends, "openjdk-17-jdk-headless", serve + ": Socket, SocketChannel, transferTo",
+         said, summary)
 
 
 # ---- node -----------------------------------------------------------------
@@ -324,7 +329,7 @@ Promise.all(many).then(() => {
 
 @ENDS
 @full
-def test_node_net_and_http(xsock, tmp_path, ends, word):
+def test_node_net_and_http(xsock, row, tmp_path, ends, word):
     port, web = free_port(), free_port()
     with running(xsock, ends[0], tmp_path, program("node"), "-e", NODE_SERVER, str(port),
                  str(web)) as server:
@@ -332,7 +337,8 @@ def test_node_net_and_http(xsock, tmp_path, ends, word):
             await_port(xsock, server, each)
         _, said = run(xsock, ends[1], "node", "-e", NODE_CLIENT, str(port), str(web), str(word))
         check_client(ends, said, 10)
-        check_server(ends, server.wait(), 10)
+        summary = check_server(ends, server.wait(), 10)
+    note(row, ends, "nodejs", "net and http, servers and clients", said, summary)
 
 
 # The first process accepts, and sends what it has accepted to the others.
@@ -353,7 +359,7 @@ if (cluster.isPrimary) {
 
 @ENDS
 @full
-def test_node_cluster(xsock, tmp_path, ends, word):
+def test_node_cluster(xsock, row, tmp_path, ends, word):
     port = free_port()
     (tmp_path / "cluster.js").write_text(NODE_CLUSTER)
     with running(xsock, ends[0], tmp_path, program("node"), str(tmp_path / "cluster.js"),
@@ -364,7 +370,8 @@ def test_node_cluster(xsock, tmp_path, ends, word):
                             "@" + str(word), "http://127.0.0.1:%d/" % port)
             assert got == word.read_bytes()
             check_client(ends, said)
-        check_server(ends, server.end(), 4)
+        summary = check_server(ends, server.end(), 4)
+    note(row, ends, "nodejs", "cluster, curl", said, summary)
 
 
 # ---- Python ---------------------------------------------------------------
@@ -383,7 +390,7 @@ with concurrent.futures.ThreadPoolExecutor(8) as threads:
 
 @ENDS
 @full
-def test_python_http_server(xsock, tmp_path, ends, word):
+def test_python_http_server(xsock, row, tmp_path, ends, word):
     port = free_port()
     with running(xsock, ends[0], tmp_path, sys.executable, "-m", "http.server", "-b", "127.0.0.1",
                  "-d", str(word.parent), str(port)) as server:
@@ -391,7 +398,8 @@ def test_python_http_server(xsock, tmp_path, ends, word):
         _, said = run(xsock, ends[1], sys.executable, "-c", URLLIB, str(port), str(word))
         check_client(ends, said, 30)
         # A KeyboardInterrupt, which it ends well by.
-        check_server(ends, server.end(signal.SIGINT, status=0), 30)
+        summary = check_server(ends, server.end(signal.SIGINT, status=0), 30)
+    note(row, ends, "python3", "http.server, urllib", said, summary)
 
 
 ASYNCIO_SERVER = """
@@ -449,14 +457,16 @@ asyncio.run(main())
 
 @ENDS
 @full
-def test_python_asyncio(xsock, tmp_path, ends, word):
+def test_python_asyncio(xsock, row, tmp_path, ends, word):
     port = free_port()
     with running(xsock, ends[0], tmp_path, sys.executable, "-c", ASYNCIO_SERVER, str(port),
                  "20") as server:
         await_port(xsock, server, port)
-        _, said = run(xsock, ends[1], sys.executable, "-c", ASYNCIO_CLIENT, str(port), "20", str(word))
+        _, said = run(xsock, ends[1], sys.executable, "-c", ASYNCIO_CLIENT, str(port), "20",
+                      str(word))
         check_client(ends, said, 20)
-        check_server(ends, server.wait(), 20)
+        summary = check_server(ends, server.wait(), 20)
+    note(row, ends, "python3", "asyncio: streams, sendfile", said, summary)
 
 
 # ---- PHP ------------------------------------------------------------------
@@ -487,7 +497,7 @@ for ($n = 0; $n < 10; $n++) {
 
 @ENDS
 @full
-def test_php_server_and_stream_socket_client(xsock, tmp_path, ends, word):
+def test_php_server_and_stream_socket_client(xsock, row, tmp_path, ends, word):
     port = free_port()
     served = tmp_path / "served"
     served.mkdir()
@@ -498,7 +508,8 @@ def test_php_server_and_stream_socket_client(xsock, tmp_path, ends, word):
         await_port(xsock, server, port)
         _, said = run(xsock, ends[1], "php", "-r", PHP_CLIENT, "--", str(port), str(word))
         check_client(ends, said, 20)
-        check_server(ends, server.end(signal.SIGINT), 20)
+        summary = check_server(ends, server.end(signal.SIGINT), 20)
+    note(row, ends, "php-cli", "php -S, stream_socket_client", said, summary)
 
 
 # ---- Ruby -----------------------------------------------------------------
@@ -537,7 +548,7 @@ end
 
 @ENDS
 @full
-def test_ruby_sockets_and_webrick(xsock, tmp_path, ends, word):
+def test_ruby_sockets_and_webrick(xsock, row, tmp_path, ends, word):
     port, web = free_port(), free_port()
     with running(xsock, ends[0], tmp_path, program("ruby"), "-e", RUBY_SERVER, str(port), str(web),
                  str(word.parent), stdin=subprocess.PIPE) as server:
@@ -546,7 +557,8 @@ def test_ruby_sockets_and_webrick(xsock, tmp_path, ends, word):
         _, said = run(xsock, ends[1], "ruby", "-e", RUBY_CLIENT, str(port), str(web), str(word))
         check_client(ends, said, 6)
         server.process.stdin.close()
-        check_server(ends, server.wait(), 6)
+        summary = check_server(ends, server.wait(), 6)
+    note(row, ends, "ruby", "TCPServer, TCPSocket, WEBrick, Net::HTTP", said, summary)
 
 
 # ---- killed and stopped ---------------------------------------------------
@@ -565,7 +577,8 @@ def test_echo_servers_killed_and_stopped(xsock, tmp_path, java, language, victim
     port = free_port()
     sent = b"".join(random.Random(n).randbytes(50_000_000) for n in range(6))
     (tmp_path / "sent").write_bytes(sent)
-    with running(xsock, "both", tmp_path, *ECHO[language](java, str(port)), name="server") as server:
+    argv = ECHO[language](java, str(port))
+    with running(xsock, "both", tmp_path, *argv, name="server") as server:
         await_port(xsock, server, port)
         with open(tmp_path / "sent", "rb") as file, running(
                 xsock, "both", tmp_path, program("socat"), "-t", str(TIMEOUT), "-",
@@ -573,7 +586,7 @@ def test_echo_servers_killed_and_stopped(xsock, tmp_path, java, language, victim
             check_chaos(server, client, victim, how, sent, client.out_path)
         # The two others end with the error, as they do by TCP.
         if victim == "client" and language == "asyncio" or how == signal.SIGSTOP:
-            got, said = run(xsock, "both", "socat", "-t", str(TIMEOUT), "-", "TCP:127.0.0.1:%d" % port,
-                            input=b"and others")
+            got, said = run(xsock, "both", "socat", "-t", str(TIMEOUT), "-",
+                            "TCP:127.0.0.1:%d" % port, input=b"and others")
             assert got == b"and others"
             check_client(("both", "both"), said)

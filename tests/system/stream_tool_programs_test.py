@@ -16,7 +16,7 @@ import pytest
 
 from stream_runs import TIMEOUT, free_port, full, wait_for
 from stream_servers import (ENDS, await_port, chaos, check_chaos, check_client, check_server, hit,
-                            program, run, running)
+                            note, open_path_fixture, program, run, running)
 
 
 def need_root():
@@ -39,26 +39,28 @@ def checksum(path):
 @pytest.mark.parametrize("reverse", [False, True], ids=["sends", "receives"])
 @ENDS
 @full
-def test_iperf3(xsock, tmp_path, ends, reverse):
+def test_iperf3(xsock, row, tmp_path, ends, reverse):
     port = free_port()
-    with running(xsock, ends[0], tmp_path, program("iperf3"), "-s", "-1", "-p", str(port)) as server:
+    with running(xsock, ends[0], tmp_path, program("iperf3"), "-s", "-1", "-p",
+                 str(port)) as server:
         await_port(xsock, server, port)
         out, said = run(xsock, ends[1], "iperf3", "-c", "127.0.0.1", "-p", str(port), "-n", "100M",
                         "-P", "4", "-J", *(["-R"] if reverse else []))
         result = json.loads(out)
         check_client(ends, said, 5)
-        check_server(ends, server.wait(), 5)
+        summary = check_server(ends, server.wait(), 5)
     ended = result["end"]
     # The client ends the run when so much was sent: what is under way then does not count.
     assert "error" not in result and len(ended["streams"]) == 4, result
     assert ended["sum_sent"]["bytes"] >= 99_000_000, ended
     assert ended["sum_received"]["bytes"] >= 20_000_000, ended
+    note(row, ends, "iperf3", "iperf3 -P 4" + (" -R" if reverse else ""), said, summary)
 
 
 @pytest.mark.parametrize("direction", ["-t", "-r"], ids=["sends", "receives"])
 @ENDS
 @full
-def test_nuttcp(xsock, tmp_path, ends, direction):
+def test_nuttcp(xsock, row, tmp_path, ends, direction):
     port, data = free_port(), free_port()
     with running(xsock, ends[0], tmp_path, program("nuttcp"), "-S", "-1", "--nofork", "-P",
                  str(port)) as server:
@@ -76,30 +78,33 @@ def test_nuttcp(xsock, tmp_path, ends, direction):
         check_server(ends, server_said)
     else:
         check_client(ends, said)
+    note(row, ends, "nuttcp", "nuttcp " + direction, said, server_said)
 
 
 @pytest.mark.parametrize("mode", ["ping-pong", "throughput", "under-load"])
 @ENDS
 @full
-def test_sockperf(xsock, tmp_path, ends, mode):
+def test_sockperf(xsock, row, tmp_path, ends, mode):
     port = free_port()
-    with running(xsock, ends[0], tmp_path, program("sockperf"), "server", "--tcp", "-i", "127.0.0.1",
-                 "-p", str(port)) as server:
+    with running(xsock, ends[0], tmp_path, program("sockperf"), "server", "--tcp", "-i",
+                 "127.0.0.1", "-p", str(port)) as server:
         await_port(xsock, server, port)
         out, said = run(xsock, ends[1], "sockperf", mode, "--tcp", "-i", "127.0.0.1", "-p",
                         str(port), "-t", "1", *(["--mps", "1000"] if mode == "under-load" else []))
         check_client(ends, said)
-        check_server(ends, server.end(signal.SIGINT))
+        summary = check_server(ends, server.end(signal.SIGINT))
     text = out.decode()
     if mode == "throughput":
         assert "BandWidth is" in text, text
     else:
-        assert "dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0" in text
+        for what in ("dropped", "duplicated", "out-of-order"):
+            assert "# %s messages = 0" % what in text, text
+    note(row, ends, "sockperf", "sockperf %s --tcp" % mode, said, summary)
 
 
 @ENDS
 @full
-def test_socat_forks_for_each_connection(xsock, tmp_path, ends):
+def test_socat_forks_for_each_connection(xsock, row, tmp_path, ends):
     port = free_port()
     sent = random.Random(3).randbytes(20_000_000)
     with running(xsock, ends[0], tmp_path, program("socat"),
@@ -110,12 +115,13 @@ def test_socat_forks_for_each_connection(xsock, tmp_path, ends):
                             "TCP:127.0.0.1:%d" % port, input=sent)
             assert got == sent
             check_client(ends, said)
-        check_server(ends, server.end(), 3)
+        summary = check_server(ends, server.end(), 3)
+    note(row, ends, "socat", "TCP-LISTEN with fork, EXEC, 20 MB each way", said, summary)
 
 
 @ENDS
 @full
-def test_netcat_sends_both_ways(xsock, tmp_path, ends):
+def test_netcat_sends_both_ways(xsock, row, tmp_path, ends):
     port = free_port()
     there, back = tmp_path / "there", tmp_path / "back"
     there.write_bytes(random.Random(4).randbytes(10_000_000))
@@ -126,9 +132,10 @@ def test_netcat_sends_both_ways(xsock, tmp_path, ends):
         with open(there, "rb") as file:
             got, said = run(xsock, ends[1], "nc.openbsd", "-N", "127.0.0.1", str(port), stdin=file)
         check_client(ends, said)
-        check_server(ends, server.wait())
+        summary = check_server(ends, server.wait())
         assert got == back.read_bytes()
         assert server.out_path.read_bytes() == there.read_bytes()
+    note(row, ends, "netcat-openbsd", "nc -N, files both ways", said, summary)
 
 
 VSFTPD = """
@@ -150,32 +157,32 @@ xferlog_enable=NO
 @pytest.mark.parametrize("passive", [True, False], ids=["passive", "active"])
 @ENDS
 @full
-def test_vsftpd_and_lftp(xsock, tmp_path, ends, passive):
+def test_vsftpd_and_lftp(xsock, row, open_path, ends, passive):
     need_root()
     port = free_port()
-    served, incoming, empty = (tmp_path / name for name in ("served", "served/incoming", "empty"))
+    served, incoming, empty = (open_path / name for name in ("served", "served/incoming", "empty"))
     for folder in (served, incoming, empty):
         folder.mkdir(mode=0o755)
-    for folder in (tmp_path, *list(tmp_path.parents)[:-2]):
-        folder.chmod(folder.stat().st_mode | 0o011)
     incoming.chmod(0o777)
     sent = random.Random(6).randbytes(20_000_000)
     (served / "file").write_bytes(sent)
     (served / "file").chmod(0o644)
-    conf = tmp_path / "vsftpd.conf"
+    conf = open_path / "vsftpd.conf"
     conf.write_text(VSFTPD.format(port=port, folder=served, empty=empty))
     script = ("set net:max-retries 1; set net:timeout %d; set ftp:passive-mode %s; "
               "open -u anonymous, ftp://127.0.0.1:%d; cls -1; get file -o %s/got; "
-              "put %s/got -o incoming/back; quit" % (TIMEOUT, str(passive).lower(), port, tmp_path,
-                                                    tmp_path))
-    with running(xsock, ends[0], tmp_path, program("vsftpd"), str(conf)) as server:
+              "put %s/got -o incoming/back; quit" % (TIMEOUT, str(passive).lower(), port, open_path,
+                                                    open_path))
+    with running(xsock, ends[0], open_path, program("vsftpd"), str(conf)) as server:
         await_port(xsock, server, port, takes_streams=False)
         out, said = run(xsock, ends[1], program("lftp"), "-c", script)
         summary = server.end()
     assert b"file\n" in out, (out, said.said)
-    assert (tmp_path / "got").read_bytes() == sent
+    assert (open_path / "got").read_bytes() == sent
     assert (incoming / "back").read_bytes() == sent
     check_plain(said, summary)
+    note(row, ends, "vsftpd", "vsftpd and lftp, " + ("passive" if passive else "active"),
+         said, summary)
 
 
 def check_plain(client, server):
@@ -199,7 +206,7 @@ Subsystem sftp internal-sftp
 
 @ENDS
 @full
-def test_scp(xsock, tmp_path, ends):
+def test_scp(xsock, row, tmp_path, ends):
     need_root()
     port = free_port()
     os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
@@ -220,7 +227,9 @@ def test_scp(xsock, tmp_path, ends):
         got.unlink()
         run(xsock, ends[1], "scp", *to, "127.0.0.1:%s" % sent, str(got))
         assert checksum(got) == checksum(sent)
-        check_plain(client, server.end())
+        summary = server.end()
+        check_plain(client, summary)
+    note(row, ends, "openssh-server", "scp of 256 MiB both ways", client, summary)
 
 
 RSYNCD = """
@@ -236,7 +245,7 @@ read only = no
 
 @ENDS
 @full
-def test_rsync_daemon(xsock, tmp_path, ends):
+def test_rsync_daemon(xsock, row, tmp_path, ends):
     port = free_port()
     served, source, back = (tmp_path / name for name in ("served", "source", "back"))
     for folder in (served, source):
@@ -253,9 +262,11 @@ def test_rsync_daemon(xsock, tmp_path, ends):
         client = run(xsock, ends[1], "rsync", "-a", str(source) + "/",
                      "rsync://127.0.0.1:%d/files/" % port)[1]
         run(xsock, ends[1], "rsync", "-a", "rsync://127.0.0.1:%d/files/" % port, str(back) + "/")
-        check_plain(client, server.end())
+        summary = server.end()
+        check_plain(client, summary)
     for file in source.iterdir():
         assert checksum(back / file.name) == checksum(file)
+    note(row, ends, "rsync", "rsync daemon, 256 MiB and small files both ways", client, summary)
 
 
 @chaos
@@ -268,12 +279,12 @@ def test_socat_killed_and_stopped(xsock, tmp_path, victim, how):
                  "TCP-LISTEN:%d,bind=127.0.0.1,fork" % port, "EXEC:cat", name="server") as server:
         await_port(xsock, server, port)
         with open(tmp_path / "sent", "rb") as file, running(
-                xsock, "both", tmp_path, "socat", "-t", str(TIMEOUT), "-", "TCP:127.0.0.1:%d" % port,
-                stdin=file, name="client") as client:
+                xsock, "both", tmp_path, "socat", "-t", str(TIMEOUT), "-",
+                "TCP:127.0.0.1:%d" % port, stdin=file, name="client") as client:
             check_chaos(server, client, victim, how, sent, client.out_path)
         if victim == "client":
-            got, said = run(xsock, "both", "socat", "-t", str(TIMEOUT), "-", "TCP:127.0.0.1:%d" % port,
-                            input=b"and others")
+            got, said = run(xsock, "both", "socat", "-t", str(TIMEOUT), "-",
+                            "TCP:127.0.0.1:%d" % port, input=b"and others")
             assert got == b"and others"
             check_client(("both", "both"), said)
 
@@ -286,9 +297,10 @@ def test_iperf3_killed_and_stopped(xsock, tmp_path, victim, how):
     with running(xsock, "both", tmp_path, program("iperf3"), "-s", "-1", "-p", str(port),
                  name="server") as server:
         await_port(xsock, server, port)
-        with running(xsock, "both", tmp_path, "iperf3", "-c", "127.0.0.1", "-p", str(port), "-t", "6",
-                     "--bidir", "--forceflush", name="client") as client:
-            wait_for("traffic", lambda: "sec" in client.out_path.read_text() or client.process.poll())
+        with running(xsock, "both", tmp_path, "iperf3", "-c", "127.0.0.1", "-p", str(port), "-t",
+                     "6", "--bidir", "--forceflush", name="client") as client:
+            wait_for("traffic", lambda: "sec" in client.out_path.read_text() or
+                     client.process.poll() is not None)
             time.sleep(1)
             assert client.process.poll() is None, client.said()
             hit(server if victim == "server" else client, how)

@@ -16,7 +16,8 @@ import pytest
 
 from stream_runs import TIMEOUT, free_port, full, listens, wait_for
 from stream_servers import (ENDS, await_port, chaos, check_chaos, check_client, check_server,
-                            descendants, is_listed, program, run, running)
+                            descendants, is_listed, note, open_path_fixture, program, run,
+                            running)
 
 NGINX = """
 daemon off;
@@ -62,8 +63,8 @@ def make_files(folder):
 
 
 def make_certificate(folder):
-    subprocess.run([program("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
-                    "-subj", "/CN=localhost", "-keyout", str(folder / "key.pem"), "-out",
+    subprocess.run([program("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days",
+                    "2", "-subj", "/CN=localhost", "-keyout", str(folder / "key.pem"), "-out",
                     str(folder / "cert.pem")], check=True, stderr=subprocess.DEVNULL,
                    timeout=TIMEOUT)
 
@@ -99,19 +100,20 @@ def check_wrk(out):
 
 
 @ENDS
-def test_wrk_on_nginx(xsock, tmp_path, ends):
+def test_wrk_on_nginx(xsock, row, tmp_path, ends):
     with nginx(xsock, ends[0], tmp_path) as server:
         out, said = run(xsock, ends[1], program("wrk"), "-t", "2", "-c", "100", "-d", "2s",
                         "http://127.0.0.1:%d/small" % server.port)
         assert check_wrk(out) > 100
         check_client(ends, said, 100)
-        check_server(ends, server.end(), 100)
+        summary = check_server(ends, server.end(), 100)
     check_nginx(server)
+    note(row, ends, "nginx", "wrk, 100 connections, 1 KiB", said, summary)
 
 
 @ENDS
 @full
-def test_ab_on_nginx(xsock, tmp_path, ends):
+def test_ab_on_nginx(xsock, row, tmp_path, ends):
     """A connection for each request, and connections that are kept."""
     with nginx(xsock, ends[0], tmp_path) as server:
         for more, connections in ((["-n", "5000"], 5000), (["-n", "20000", "-k"], 20)):
@@ -122,8 +124,9 @@ def test_ab_on_nginx(xsock, tmp_path, ends):
             assert re.search(r"Complete requests: +%s\n" % more[1], text), text
             assert "Non-2xx" not in text, text
             check_client(ends, said, connections)
-        check_server(ends, server.end(), 5020)
+        summary = check_server(ends, server.end(), 5020)
     check_nginx(server)
+    note(row, ends, "nginx", "ab, 5,000 connections; ab -k", said, summary)
 
 
 def curl(xsock, stream, *words, **named):
@@ -133,21 +136,23 @@ def curl(xsock, stream, *words, **named):
 
 @ENDS
 @full
-def test_curl_over_tls_and_http2(xsock, tmp_path, ends):
+def test_curl_over_tls_and_http2(xsock, row, tmp_path, ends):
     with nginx(xsock, ends[0], tmp_path, tls=True) as server:
         address = "https://127.0.0.1:%d/" % server.tls_port
         for version, streams in (("1.1", 1), ("2", 20)):
             words = []
             for n in range(streams):
                 words += [address + "large", "-o", str(tmp_path / ("got%d" % n))]
-            out, said = curl(xsock, ends[1], "--http" + version, "--parallel", "-w", "%{http_version} ", *words)
+            out, said = curl(xsock, ends[1], "--http" + version, "--parallel", "-w",
+                             "%{http_version} ", *words)
             assert out.decode().split() == [version] * streams
             for n in range(streams):
                 assert (tmp_path / ("got%d" % n)).read_bytes() == \
                     (tmp_path / "files" / "large").read_bytes()
             check_client(ends, said)
-        check_server(ends, server.end(), 2)
+        summary = check_server(ends, server.end(), 2)
     check_nginx(server)
+    note(row, ends, "nginx", "curl: TLS, HTTP/1.1 and HTTP/2", said, summary)
 
 
 def huge_file(path):
@@ -173,14 +178,15 @@ def checksum(xsock, stream, folder, address, *words):
 
 @ENDS
 @full
-def test_nginx_sends_a_gibibyte(xsock, tmp_path, ends):
+def test_nginx_sends_a_gibibyte(xsock, row, tmp_path, ends):
     with nginx(xsock, ends[0], tmp_path) as server:
         wanted = huge_file(tmp_path / "files" / "huge")
         got, said = checksum(xsock, ends[1], tmp_path, "http://127.0.0.1:%d/huge" % server.port)
         assert got == wanted
         check_client(ends, said)
-        check_server(ends, server.end())
+        summary = check_server(ends, server.end())
     check_nginx(server)
+    note(row, ends, "nginx", "sendfile of 1 GiB", said, summary)
 
 
 def workers(server):
@@ -190,7 +196,7 @@ def workers(server):
 
 @ENDS
 @full
-def test_nginx_reloads_under_load(xsock, tmp_path, ends):
+def test_nginx_reloads_under_load(xsock, row, tmp_path, ends):
     with nginx(xsock, ends[0], tmp_path) as server:
         address = "http://127.0.0.1:%d/" % server.port
         wanted = hashlib.sha256((tmp_path / "files" / "large").read_bytes()).hexdigest()
@@ -201,7 +207,8 @@ def test_nginx_reloads_under_load(xsock, tmp_path, ends):
                 before = workers(server)
                 server.process.send_signal(signal.SIGHUP)
                 # Goes on in a worker that is told to end meanwhile.
-                got, said = checksum(xsock, ends[1], tmp_path, address + "large", "--limit-rate", "3M")
+                got, said = checksum(xsock, ends[1], tmp_path, address + "large", "--limit-rate",
+                                     "3M")
                 assert got == wanted
                 check_client(ends, said)
                 assert load.process.poll() is None, "the load has ended"
@@ -211,8 +218,9 @@ def test_nginx_reloads_under_load(xsock, tmp_path, ends):
         assert re.search(r"Failed requests: +0\n", text) and "Non-2xx" not in text, text
         check_client(ends, said, 100)
         wait_for("end of the first workers", lambda: not workers(server) & first)
-        check_server(ends, server.end(signal.SIGQUIT), 100)
+        summary = check_server(ends, server.end(signal.SIGQUIT), 100)
     check_nginx(server)
+    note(row, ends, "nginx", "reload under load", said, summary)
 
 
 # nginx gives a new binary no more of its environment than its configuration names.
@@ -226,7 +234,8 @@ def test_nginx_upgrades_its_binary_under_load(xsock, tmp_path, ends):
     files = make_files(tmp_path)
     port, summary, pid_file = free_port(), tmp_path / "summary", tmp_path / "nginx.pid"
     (tmp_path / "nginx.conf").write_text(NGINX.replace("daemon off;", "daemon on;").format(
-        folder=tmp_path, port=port, user="user root;" if os.getuid() == 0 else "", main=KEPT, tls=""))
+        folder=tmp_path, port=port, user="user root;" if os.getuid() == 0 else "", main=KEPT,
+        tls=""))
     summary.touch()
     argv = [program("nginx"), "-e", str(tmp_path / "error.log"), "-p", str(tmp_path), "-c",
             str(tmp_path / "nginx.conf")]
@@ -248,14 +257,14 @@ def test_nginx_upgrades_its_binary_under_load(xsock, tmp_path, ends):
             os.kill(old, signal.SIGWINCH)
             got, said = checksum(xsock, ends[1], tmp_path, address + "large", "--limit-rate", "3M")
             assert got == hashlib.sha256((files / "large").read_bytes()).hexdigest()
-            check_client(ends, said)
             os.kill(old, signal.SIGQUIT)
             wait_for("end of the old master", lambda: not os.path.exists("/proc/%d" % old), 60)
             assert load.process.poll() is None, "the load has ended"
             said = load.wait()
         text = load.out_path.read_text()
         assert re.search(r"Failed requests: +0\n", text) and "Non-2xx" not in text, text
-        check_client(ends, said, 100)
+        # The new workers are listed once they have accepted: until then clients are plain.
+        assert ends[1] is None or said.carried + said.plain_by("unknown-peer") == said.connected
         got, said = curl(xsock, ends[1], address + "large")
         check_client(ends, said)
         os.kill(new, signal.SIGQUIT)
@@ -297,7 +306,7 @@ backend servers
 @pytest.mark.parametrize("mode", ["http", "tcp"])
 @ENDS
 @full
-def test_haproxy_before_nginx(xsock, tmp_path, ends, mode):
+def test_haproxy_before_nginx(xsock, row, tmp_path, ends, mode):
     """The proxy is under xsock in all; `ends`: nginx, the client."""
     with nginx(xsock, ends[0], tmp_path) as server, \
             haproxy(xsock, "both", tmp_path, server.port, mode) as proxy:
@@ -322,11 +331,12 @@ def test_haproxy_before_nginx(xsock, tmp_path, ends, mode):
     else:
         assert summary.plain_by("unknown-peer") == summary.connected, summary.said
         assert summary.carried == summary.accepted + summary.listening, summary.said
+    note(row, ends, "haproxy", "before nginx, mode " + mode, said, summary)
 
 
 @ENDS
 @full
-def test_curl_and_ab_on_lighttpd(xsock, tmp_path, ends):
+def test_curl_and_ab_on_lighttpd(xsock, row, tmp_path, ends):
     port = free_port()
     files = make_files(tmp_path)
     (tmp_path / "lighttpd.conf").write_text("""
@@ -338,7 +348,9 @@ server.errorlog = "%s/error.log"
     with running(xsock, ends[0], tmp_path, program("lighttpd"), "-D", "-f",
                  str(tmp_path / "lighttpd.conf")) as server:
         await_port(xsock, server, port)
-        check_web_server(xsock, ends, tmp_path, server, "http://127.0.0.1:%d/" % port)
+        said, summary = check_web_server(xsock, ends, tmp_path, server,
+                                         "http://127.0.0.1:%d/" % port)
+    note(row, ends, "lighttpd", "curl, ab, ab -k", said, summary)
 
 
 def check_web_server(xsock, ends, folder, server, address):
@@ -352,7 +364,7 @@ def check_web_server(xsock, ends, folder, server, address):
         assert re.search(r"Failed requests: +0\n", text) and "Non-2xx" not in text, text
         assert re.search(r"Complete requests: +%s\n" % more[1], text), text
         check_client(ends, said, 20)
-    check_server(ends, server.end(), 2023)
+    return said, check_server(ends, server.end(), 2023)
 
 
 APACHE = """
@@ -376,18 +388,18 @@ EnableSendfile on
 @pytest.mark.parametrize("mpm", ["event", "worker", "prefork"])
 @ENDS
 @full
-def test_curl_and_ab_on_apache(xsock, tmp_path, ends, mpm):
+def test_curl_and_ab_on_apache(xsock, row, open_path, ends, mpm):
     port = free_port()
-    make_files(tmp_path)
-    for folder in (tmp_path, *list(tmp_path.parents)[:-2]):
-        folder.chmod(folder.stat().st_mode | 0o011)
-    (tmp_path / "apache.conf").write_text(APACHE.format(
-        folder=tmp_path, port=port, mpm=mpm,
+    make_files(open_path)
+    (open_path / "apache.conf").write_text(APACHE.format(
+        folder=open_path, port=port, mpm=mpm,
         user="User www-data\nGroup www-data" if os.getuid() == 0 else ""))
-    with running(xsock, ends[0], tmp_path, program("apache2"), "-DFOREGROUND", "-f",
-                 str(tmp_path / "apache.conf")) as server:
+    with running(xsock, ends[0], open_path, program("apache2"), "-DFOREGROUND", "-f",
+                 str(open_path / "apache.conf")) as server:
         await_port(xsock, server, port)
-        check_web_server(xsock, ends, tmp_path, server, "http://127.0.0.1:%d/" % port)
+        said, summary = check_web_server(xsock, ends, open_path, server,
+                                         "http://127.0.0.1:%d/" % port)
+    note(row, ends, "apache2", "curl, ab, ab -k: mpm_" + mpm, said, summary)
 
 
 @chaos
@@ -397,8 +409,8 @@ def test_nginx_and_curl_killed_and_stopped(xsock, tmp_path, victim, how):
         sent = random.Random(8).randbytes(60_000_000)
         (tmp_path / "files" / "long").write_bytes(sent)
         got = tmp_path / "got"
-        with running(xsock, "both", tmp_path, program("curl"), "-sS", "--fail", "--limit-rate", "20M",
-                     "http://127.0.0.1:%d/long" % server.port, "-o", str(got)) as client:
+        with running(xsock, "both", tmp_path, program("curl"), "-sS", "--fail", "--limit-rate",
+                     "20M", "http://127.0.0.1:%d/long" % server.port, "-o", str(got)) as client:
             check_chaos(server, client, victim, how, sent, got)
         if victim == "client" or how == signal.SIGSTOP:  # others are served
             again, said = curl(xsock, "both", "http://127.0.0.1:%d/large" % server.port)
@@ -415,8 +427,8 @@ def test_haproxy_killed_and_stopped(xsock, tmp_path, victim, how):
         sent = random.Random(8).randbytes(60_000_000)
         (tmp_path / "files" / "long").write_bytes(sent)
         got = tmp_path / "got"
-        with running(xsock, "both", tmp_path, program("curl"), "-sS", "--fail", "--limit-rate", "20M",
-                     "http://127.0.0.1:%d/long" % proxy.port, "-o", str(got)) as client:
+        with running(xsock, "both", tmp_path, program("curl"), "-sS", "--fail", "--limit-rate",
+                     "20M", "http://127.0.0.1:%d/long" % proxy.port, "-o", str(got)) as client:
             check_chaos(proxy, client, victim, how, sent, got)
         again, said = curl(xsock, "both", "http://127.0.0.1:%d/large" % server.port)
         assert again == (tmp_path / "files" / "large").read_bytes()

@@ -464,6 +464,31 @@ def test_a_server_that_executes_another_program_is_listed_only_if_that_one_takes
     assert program.returncode == 0
 
 
+# nginx's new binary waits so before it accepts.
+WAITS_BEFORE_IT_ACCEPTS = HAS_LISTENER.replace(
+    "print(", "import select; e = select.epoll(); e.register(s, select.EPOLLIN)\nprint(", 1).replace(
+        'word = b""', 'sys.stdin.readline(); word = b""', 1)
+
+
+def test_a_program_that_waits_on_an_inherited_listener_is_listed(xsock):
+    program = subprocess.Popen(
+        command(xsock, "both", sys.executable, "-c", REPLACED, WAITS_BEFORE_IT_ACCEPTS),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        port = int(program.stdout.readline())
+        program.stdin.write("go\n")
+        program.stdin.flush()
+        assert program.stdout.readline() == "here\n"
+        assert peer(xsock, port) == "sdp"
+        program.stdin.write("go\n")
+        program.stdin.flush()
+        assert carried(client(xsock, "both", port, "end")) == 1
+        program.communicate(timeout=TIMEOUT)
+    finally:
+        program.kill()
+    assert program.returncode == 0
+
+
 # libuv asks for its rings so.
 RING = """
 import ctypes, errno

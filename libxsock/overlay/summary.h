@@ -10,8 +10,8 @@
  * keys after `inherited` are what DDPMODE sockets were when they ended, as socket_mode_text() calls
  * it, and why the policy of the byte-stream mode left others plain: policy-tcp, unknown-peer.
  * `inherited` of them were undecided when this process was forked, or got them: the process that
- * accepted them calls them undecided. handed-on is how many uses of a started one in another process were
- * refused.
+ * accepted them calls them undecided. handed-on is how many uses of a started one in another
+ * process were refused.
  */
 #ifndef XSOCK_OVERLAY_SUMMARY_H
 #define XSOCK_OVERLAY_SUMMARY_H

@@ -172,6 +172,7 @@ class Socket final : public ::xsock_socket,
     int decide_for_good(int fd);
     int begin_async(int fd);
     void watch_connect(int fd);
+    int connected_again() noexcept;
     void keep_from_exec(int fd) noexcept;
     void take_over_settings(int fd) noexcept;
     void take_over_stream_settings(int fd) noexcept;
@@ -214,8 +215,9 @@ class Socket final : public ::xsock_socket,
     std::atomic<bool> opened_{false};  // start-up ended well
     BackgroundListener listener_;
     ListenerEntry listener_entry_;
-    IpEndpoint connect_to_;  // of connect()
-    EarlySends early_;       // while undecided
+    IpEndpoint connect_to_;                  // of connect()
+    EarlySends early_;                       // while undecided
+    std::atomic<int> successes_to_tell_{0};  // of a connect() that went on in the background
     StartDescriptor own_fd_;
     SynMark syn_mark_;  // until TCP is connected; from then on under the progress lock
     enum class Syn : std::uint8_t { unknown, saved, marked };

@@ -230,15 +230,17 @@ int Socket::connect(int fd, const sockaddr* address, socklen_t length) {
         case Phase::connecting:
         case Phase::starting:
             if (foreign()) return inherited(fd);
-            if (starts_behind(phase())) return no(EISCONN);
+            if (starts_behind(phase())) return connected_again();
             if (!blocks) {
                 progress()->poll();
                 if (phase() == Phase::ended) break;
-                return no(is_usable() ? EISCONN : EALREADY);
+                return is_usable() ? connected_again() : no(EALREADY);
             }
-            return wait_started();
+            if (wait_started() != 0) return -1;
+            successes_to_tell_.store(0);
+            return 0;
         case Phase::open:
-            return foreign() ? inherited(fd) : no(EISCONN);
+            return foreign() ? inherited(fd) : connected_again();
         case Phase::ended:
             break;
     }
@@ -275,9 +277,15 @@ int Socket::connect(int fd, const sockaddr* address, socklen_t length) {
     return no(reason);
 }
 
+// As TCP: one that has come about in the background is told of by the next call, once.
+int Socket::connected_again() noexcept {
+    return successes_to_tell_.exchange(0) != 0 ? 0 : no(EISCONN);
+}
+
 // TCP connects in the background; MPA begins when it has.
 void Socket::watch_connect(int fd) {
     auto copy = duplicate_descriptor(fd);
+    if (options_.mode == DDPMODE_STREAM) successes_to_tell_.store(1);
     kernel_ready_.store(false, std::memory_order_release);
     mode_changed();
     progress()->locked([&](PollCycle&) {

@@ -441,6 +441,23 @@ TEST(SockStreamStart, connect_again_tells_why_the_first_one_failed) {
     }
 }
 
+TEST(SockStreamStart, connect_again_tells_once_that_the_first_one_succeeded) {
+    for (const bool blocking : {false, true}) {
+        same([blocking](Ends& e, Steps& steps) {
+            const bool waits = e.listener.get(DDPREQUIRE) == 1;
+            e.client.nonblocking();
+            steps.push_back(result(e.client.connect(e.listener.port())));
+            Sock server;
+            if (!waits) server = e.listener.accept();
+            EXPECT_TRUE(is_ready(e.client, POLLOUT, 10'000));
+            e.client.nonblocking(!blocking);
+            for (int i = 0; i < 3; ++i) {
+                steps.push_back(result(e.client.connect(e.listener.port())));
+            }
+        });
+    }
+}
+
 TEST(SockStreamStart, connect_again_behind_one_that_succeeded) {
     for (const bool blocking : {false, true}) {
         Ends e(Kind::each_as_it_comes);

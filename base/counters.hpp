@@ -14,4 +14,11 @@ struct Counters {
     std::uint64_t tx_segments = 0, rx_segments = 0;
 };
 
+/// What a byte stream counts above that; of connections of other kinds all are 0.
+struct StreamCounters {
+    std::uint64_t tx_bytes = 0, rx_bytes = 0;  ///< of the program: taken from it, and for it
+    std::uint64_t sends_gathered = 0;          ///< sends that went with earlier ones
+    std::uint64_t credit_waits = 0;            ///< times that bytes began to wait for the peer's
+};
+
 }  // namespace xsock

@@ -75,6 +75,8 @@ class PolledQp {
     /// A waiting call has what it waited for: no more is read in this cycle, since the call may
     /// offer a better place for what comes next.
     virtual void enough_read() noexcept = 0;
+    /// Where the owner of a byte stream counts, for `xsock stat`; as long as the connection lives.
+    virtual StreamCounters& stream_counters() noexcept = 0;
     /// Later completions that are not internal carry it.
     virtual void set_context(std::uint64_t context) = 0;
     [[nodiscard]] virtual QpInfo info() const = 0;

@@ -85,8 +85,11 @@ struct alignas(64) StatsSlot {
     std::uint64_t tx_bytes, rx_bytes;  ///< of TCP stream
     Counters counters;
     StatsDescription description;
+    StreamCounters stream;  ///< zeros where the slot ends before it
 };
-static_assert(sizeof(StatsSlot) == 832);
+static_assert(sizeof(StatsSlot) == 896);
+/// Readers take slots from this size on.
+inline constexpr std::uint32_t kStatsSlotLeast = offsetof(StatsSlot, stream);
 
 inline constexpr std::uint32_t kStatsSlotsAt = 4096;
 inline constexpr std::uint32_t kStatsMaxSlots = 16384;

@@ -31,10 +31,15 @@ struct Choice {
 using Seen =
     std::map<std::pair<std::uint64_t, std::uint32_t>, std::pair<std::uint64_t, std::uint64_t>>;
 
+bool is_stream(const StatsDescription& d) {
+    return d.api == static_cast<std::uint8_t>(Api::stream);
+}
+
 std::string options_text(const StatsDescription& d) {
     if (d.revision == 0) return "-";
     std::string text =
         fmt::format("{} v{}", d.initiator != 0 ? "initiator" : "responder", d.revision);
+    if (is_stream(d)) text += " sdp";
     text += d.crc != 0 ? " crc" : " no-crc";
     if (d.markers_tx != 0 || d.markers_rx != 0) text += " markers";
     text += d.peer_is_xsock != 0 ? " xsock" : "";
@@ -87,8 +92,17 @@ Json connection_json(const ConnectionStats& c) {
                              {"ord", d.ord},
                              {"mulpdu", d.mulpdu}});
     }
+    Json stream;
+    if (is_stream(d)) {
+        stream = object({{"sent_bytes", c.stream.tx_bytes},
+                         {"received_bytes", c.stream.rx_bytes},
+                         {"sends_gathered", c.stream.sends_gathered},
+                         {"credit_waits", c.stream.credit_waits}});
+    }
     return object({{"id", d.qp_num},
                    {"mode", api_name(d.api)},
+                   {"wire", wire_name(d.api)},
+                   {"stream", stream},
                    {"state", state_name(d.state)},
                    {"local", std::string(d.local)},
                    {"peer", std::string(d.peer)},
@@ -160,6 +174,11 @@ void print_details(const ProcessStats& process, const ConnectionStats& c) {
     const Operations rx = operations(c.counters.rx_messages);
     both("bytes", c.tx_bytes, c.rx_bytes);
     both("payload", c.counters.tx_payload_bytes, c.counters.rx_payload_bytes);
+    if (is_stream(d)) {
+        both("program's bytes", c.stream.tx_bytes, c.stream.rx_bytes);
+        fmt::print("    {} sends were gathered with others, {} waits for credit\n",
+                   c.stream.sends_gathered, c.stream.credit_waits);
+    }
     both("segments", c.counters.tx_segments, c.counters.rx_segments);
     for (const Operation& operation : kOperations) {
         both(operation.name, tx.*operation.count, rx.*operation.count);

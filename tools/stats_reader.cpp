@@ -118,11 +118,11 @@ bool alive(std::uint32_t pid, std::uint64_t inode, const std::string& name,
     return start_time != 0 && process_start_time(pid) == start_time;
 }
 
-bool read_slot(const std::byte* from, ConnectionStats& out) {
+bool read_slot(const std::byte* from, std::size_t size, ConnectionStats& out) {
     const auto* shared = reinterpret_cast<const StatsSlot*>(from);
-    StatsSlot slot;
+    StatsSlot slot{};
     for (int i = 0; i < kTries; ++i) {
-        if (!copy_words(&slot, from, sizeof slot)) return false;
+        if (!copy_words(&slot, from, std::min(size, sizeof slot))) return false;
         if (slot.taken == 0) return false;
         std::atomic_thread_fence(std::memory_order_acquire);
         std::uint64_t head = 0;  // sequence and taken
@@ -135,6 +135,7 @@ bool read_slot(const std::byte* from, ConnectionStats& out) {
     out.tx_bytes = slot.tx_bytes;
     out.rx_bytes = slot.rx_bytes;
     out.counters = slot.counters;
+    out.stream = slot.stream;
     out.description = slot.description;
     terminate(out.description.local);
     terminate(out.description.peer);
@@ -158,7 +159,7 @@ std::string read_page(const MappedPage& page, ProcessStats& out) {
     }
     const std::uint64_t size = page.size();
     if (header.slots_at < sizeof header || header.slots_at % 8 != 0 || header.slots_at > size ||
-        header.slot_size < sizeof(StatsSlot) || header.slot_size % 8 != 0 ||
+        header.slot_size < kStatsSlotLeast || header.slot_size % 8 != 0 ||
         header.slot_size > kMaxSlotSize ||
         header.slots > (size - header.slots_at) / header.slot_size) {
         return "does not fit its own sizes";
@@ -172,7 +173,7 @@ std::string read_page(const MappedPage& page, ProcessStats& out) {
     for (std::uint32_t i = 0; i < header.slots; ++i) {
         ConnectionStats connection;
         const std::size_t at = header.slots_at + std::size_t{i} * header.slot_size;
-        if (!read_slot(page.memory() + at, connection)) continue;
+        if (!read_slot(page.memory() + at, header.slot_size, connection)) continue;
         connection.slot = i;
         out.connections.push_back(connection);
     }
@@ -238,6 +239,10 @@ std::vector<ProcessStats> read_stats(const std::vector<std::string>& folders,
 const char* api_name(std::uint8_t api) {
     static constexpr const char* kNames[] = {"endpoint", "message", "stream", "verbs"};
     return api < std::size(kNames) ? kNames[api] : "?";
+}
+
+const char* wire_name(std::uint8_t api) {
+    return api == static_cast<std::uint8_t>(Api::stream) ? "sdp" : "iwarp";
 }
 
 const char* state_name(std::uint8_t state) {

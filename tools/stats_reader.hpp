@@ -16,6 +16,7 @@ struct ConnectionStats {
     std::uint32_t slot = 0;
     std::uint64_t tx_bytes = 0, rx_bytes = 0;
     Counters counters;
+    StreamCounters stream;
     StatsDescription description;  // text is NUL-terminated
 };
 
@@ -35,6 +36,8 @@ struct ProcessStats {
 
 /// "endpoint", "message", "stream", "verbs"; "?" for anything else. Static storage.
 [[nodiscard]] const char* api_name(std::uint8_t api);
+/// What the connection's data go by: "sdp" for byte streams, else "iwarp". Static storage.
+[[nodiscard]] const char* wire_name(std::uint8_t api);
 /// "established" and so on; "?" for what is no QpState.
 [[nodiscard]] const char* state_name(std::uint8_t state);
 

@@ -185,6 +185,7 @@ StatsSlot* Page::take(std::uint32_t& index) {
     std::atomic_ref(taken.sequence).fetch_add(1, std::memory_order_acq_rel);
     taken.tx_bytes = taken.rx_bytes = 0;
     taken.counters = {};
+    taken.stream = {};
     taken.description = {};
     taken.description.opened_ns = wall_clock_ns();
     std::atomic_ref(taken.taken).store(1, std::memory_order_relaxed);

@@ -24,6 +24,7 @@ class StatsEntry {
 
     /// Counters in the slot; the caller is their only writer.
     [[nodiscard]] Counters& counters() noexcept { return slot_->counters; }
+    [[nodiscard]] StreamCounters& stream_counters() noexcept { return slot_->stream; }
     [[nodiscard]] std::uint64_t& tx_bytes() noexcept { return slot_->tx_bytes; }
     [[nodiscard]] std::uint64_t& rx_bytes() noexcept { return slot_->rx_bytes; }
 

@@ -121,6 +121,11 @@ void StreamChannel::pump(StreamActions& actions) {
     if (life_ != Life::open && life_ != Life::closing) return;
     stream::TxMessage message;
     while (qp_->send_room() > 0 && stream_->tx(message)) post(message, actions);
+    if (stream_->waits_for_credit() != waits_for_credit_) {
+        waits_for_credit_ = !waits_for_credit_;
+        if (waits_for_credit_) ++counted_.credit_waits;
+        *counters_ = counted_;
+    }
     if (stream_->next_timeout() != kNever) actions.gather = true;
     check_end(actions);
 }
@@ -149,6 +154,7 @@ void StreamChannel::post(const stream::TxMessage& message, StreamActions& action
         actions.queued = true;
         // The peer goes on reading: more time. (Small messages do not report that they are sent.)
         if (life_ == Life::closing && !actions.end) actions.end = PolledQp::End::linger;
+        *counters_ = counted_;
         tx_messages_.fetch_add(1, std::memory_order_relaxed);
     } else {
         actions.end = PolledQp::End::abort;  // a message is missing from now on

@@ -62,7 +62,10 @@ class StreamChannel final : public Channel {
     void describe(xsock_status& status) const noexcept override;
     [[nodiscard]] std::uint32_t events() const noexcept override;
     void join(PolledQpAttr& attr, std::shared_ptr<void> owner) override;
-    void attach(PolledQp& qp) noexcept override { qp_ = &qp; }
+    void attach(PolledQp& qp) noexcept override {
+        qp_ = &qp;
+        counters_ = &qp.stream_counters();
+    }
     [[nodiscard]] std::vector<std::byte> request() override;
     [[nodiscard]] bool answer(std::span<const std::byte> request,
                               std::vector<std::byte>& reply) override;
@@ -112,6 +115,7 @@ class StreamChannel final : public Channel {
     const Options& options_;
     PollGroup* progress_ = nullptr;
     PolledQp* qp_ = nullptr;
+    StreamCounters* counters_ = nullptr;  // the connection's
 
     mutable SpinLock lock_;
     PoolChunks chunks_;
@@ -119,6 +123,8 @@ class StreamChannel final : public Channel {
     std::unique_ptr<stream::ByteStream> stream_;
     stream::Chunk* spare_ = nullptr;  // for the next message
     stream::StreamLimits limits_;
+    StreamCounters counted_;         // ahead of what is there
+    bool waits_for_credit_ = false;  // as of the last pump()
     enum class Life : std::uint8_t { starting, open, closing, over };
     Life life_ = Life::starting;
     bool closes_behind_start_ = false;  // what was queued before the start has ended goes

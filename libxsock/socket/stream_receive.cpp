@@ -64,7 +64,10 @@ ssize_t StreamChannel::give_bytes(const IovSpan& iovs, std::size_t from, int fla
         }
         given += bytes;
         from += bytes;
-        if (!peek) stream_->consume(bytes);
+        if (!peek) {
+            stream_->consume(bytes);
+            counters_->rx_bytes = counted_.rx_bytes += bytes;
+        }
         if (to_mark) break;
     }
     pump(section.actions);

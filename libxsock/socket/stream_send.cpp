@@ -26,6 +26,8 @@ inline bool StreamChannel::append(const IovSpan& iovs) {
     std::byte* const to = stream_->append_prepare(iovs.bytes);
     if (to == nullptr || copying_in_ || !iovs.gather(0, {to, iovs.bytes})) return false;
     stream_->append_commit(iovs.bytes);
+    ++counted_.sends_gathered;
+    counted_.tx_bytes += iovs.bytes;
     queued_.store(stream_->send_queued(), std::memory_order_relaxed);
     return true;
 }
@@ -47,6 +49,7 @@ bool StreamChannel::add_bytes(Section& section, const IovSpan& iovs, std::size_t
         copying_in_ = false;
     }
     added = there ? room.size() : 0;
+    counted_.tx_bytes += added;
     stream_->send_commit(added, more, stream_->send_needs_time() ? monotonic_now() : 0);
     return there;
 }

@@ -183,6 +183,45 @@ def test_both_ends_carried(xsock):
         assert carried(end.end(xsock, "sdp")) == 4, "three connections and the listener"
 
 
+# Gathers small sends behind a first one; fills the peer's buffer, for credit; then waits.
+COUNTED = """
+import socket, sys
+s = socket.create_server(("127.0.0.1", 0))
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 20_000)
+one = socket.create_connection(s.getsockname())
+one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+other, _ = s.accept()
+for _ in range(1000):
+    one.send(bytes(10))
+one.sendall(bytes(200_000))
+other.recv(5000, socket.MSG_WAITALL)
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_stat_shows_what_a_stream_counts(xsock):
+    program = subprocess.Popen(command(xsock, "sdp", sys.executable, "-c", COUNTED),
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    try:
+        assert program.stdout.readline() == "ready\n"
+        pid = str(children(program.pid)[0])
+        report = json.loads(subprocess.run([xsock, "stat", "--json", "--pid", pid], check=True,
+                                           stdout=subprocess.PIPE, timeout=TIMEOUT).stdout)
+        said = subprocess.run([xsock, "stat", "-l", "--pid", pid], check=True, text=True,
+                              stdout=subprocess.PIPE, timeout=TIMEOUT).stdout
+    finally:
+        program.communicate("\n", timeout=TIMEOUT)
+    ends = {c["negotiated"]["initiator"]: c for c in report["processes"][0]["connections"]}
+    assert all(c["wire"] == "sdp" and c["mode"] == "stream" for c in ends.values()), ends
+    sent, received = ends[True]["stream"], ends[False]["stream"]
+    assert sent["sent_bytes"] == 210_000 and sent["received_bytes"] == 0, sent
+    assert 0 < sent["sends_gathered"] < 1000 and sent["credit_waits"] > 0, sent
+    assert received["received_bytes"] == 5000 and received["sent_bytes"] == 0, received
+    assert "%d sends were gathered with others" % sent["sends_gathered"] in said, said
+
+
 def test_edges_follow_short_writes(xsock):
     with server(xsock, "sdp") as end:
         assert carried(client(xsock, "sdp", end.port, "", text=EDGES)) == 1

@@ -42,6 +42,7 @@ class FakeQp final : public PolledQp {
     bool move_send(std::uint64_t, std::uint64_t, std::byte*, PollCycle&) override { return false; }
     void set_listener(StateListener) override {}
     void enough_read() noexcept override {}
+    StreamCounters& stream_counters() noexcept override { return counters; }
     void set_context(std::uint64_t) override {}
     QpInfo info() const override { return {}; }
     int error() const noexcept override { return 0; }
@@ -49,6 +50,7 @@ class FakeQp final : public PolledQp {
     void signal_owner() const noexcept override {}
 
     RecvWqe receive;  // what is coming in
+    StreamCounters counters;
 };
 
 class FakeGroup final : public PollGroup {

@@ -121,8 +121,9 @@ TEST(StatsReader, reads_zeros_where_an_older_build_has_no_field) {
     static_assert(offsetof(StatsHeader, startups_dropped) == kHeader);
     static_assert(offsetof(StatsSlot, description) + offsetof(StatsDescription, congestion) ==
                   kSlot);
-    static_assert(sizeof(StatsSlot) == 832, "that of the older build too");
-    ForeignPage page(kStatsSlotsAt, sizeof(StatsSlot), 2);
+    constexpr std::uint32_t kSlotSize = 832;  // without the counters of byte streams
+    static_assert(kSlotSize >= kStatsSlotLeast && kSlotSize < sizeof(StatsSlot));
+    ForeignPage page(kStatsSlotsAt, kSlotSize, 2);
     page.set_header(header_of(7, 3), kHeader);
     page.set_slot(0, slot_of("first", 11), kSlot);
     page.set_slot(1, slot_of("second", 22), kSlot);
@@ -133,6 +134,8 @@ TEST(StatsReader, reads_zeros_where_an_older_build_has_no_field) {
     ASSERT_EQ(process.connections.size(), 2u);
     for (const ConnectionStats& connection : process.connections) {
         EXPECT_STREQ(connection.description.peer_version, "9.9");
+        EXPECT_EQ(connection.stream.tx_bytes, 0u);
+        EXPECT_EQ(connection.stream.credit_waits, 0u);
         EXPECT_STREQ(connection.description.congestion, "");
     }
     EXPECT_STREQ(process.connections[1].description.peer, "second");

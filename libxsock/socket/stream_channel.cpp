@@ -124,8 +124,8 @@ void StreamChannel::pump(StreamActions& actions) {
     if (stream_->waits_for_credit() != waits_for_credit_) {
         waits_for_credit_ = !waits_for_credit_;
         if (waits_for_credit_) ++counted_.credit_waits;
-        *counters_ = counted_;
     }
+    if (waits_for_credit_) *counters_ = counted_;  // else with what is posted
     if (stream_->next_timeout() != kNever) actions.gather = true;
     check_end(actions);
 }

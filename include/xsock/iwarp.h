@@ -138,6 +138,35 @@ IWARP_SIZE(mpa_tlv_implementation, 10);
 #define MPA_FEATURE_HAND_OVER 0x08   /* of streams */
 #define MPA_FEATURE_DELAYED_ACK 0x10 /* its delayed ACK takes at most delayed_ack_ms */
 
+/*
+ * Values of the TLVs by which two ends agree on shared memory. Addresses are IPv6, those of IPv4
+ * as ::ffff:a.b.c.d. What follows the fields is ignored.
+ */
+#define MPA_TLV_SHM_OFFER 3 /* of the responder */
+struct mpa_tlv_shm_offer {
+    iwarp_octet version; /* MPA_SHM_VERSION; another is no offer */
+    iwarp_octet reserved;
+    iwarp_octet key[16];
+    iwarp_octet token[8];
+    iwarp_octet local_address[16]; /* as the responder sees them */
+    iwarp_octet local_port[2];
+    iwarp_octet peer_address[16];
+    iwarp_octet peer_port[2];
+};
+IWARP_SIZE(mpa_tlv_shm_offer, 62);
+
+#define MPA_SHM_VERSION 1
+
+#define MPA_TLV_SHM_ANSWER 4 /* of the initiator */
+struct mpa_tlv_shm_answer {
+    iwarp_octet result; /* 1: shared memory; 0: TCP, for this reason */
+    iwarp_octet reason;
+    iwarp_octet link[8];
+    iwarp_octet slot[2];
+    iwarp_octet generation[4];
+};
+IWARP_SIZE(mpa_tlv_shm_answer, 16);
+
 /* ---- DDP, RFC 5041 section 4 --------------------------------------------- */
 
 #define DDP_FLAG_TAGGED 0x80

@@ -204,6 +204,7 @@ bool Link::begin_sleep() {
 }
 
 void Link::end_sleep() {
+    if (ended_) return;
     announced_ = 0;
     flag_.end_sleep();
 }

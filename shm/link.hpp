@@ -7,6 +7,8 @@
 //   end_cycle()     true: the peer sleeps, and must be woken (one byte, by the owner)
 //   begin_sleep()   before the owner relies on being woken; then, unless it answers false, sleep
 //
+// What poll() calls must not call it again.
+//
 // All of these, and whatever a stream sends, load and store shared memory: the owner encloses them
 // in a guarded call that names it (fault::kSharedSlot), and calls end() if that ends in a fault.
 //
@@ -73,6 +75,7 @@ class Link final {
     // -- the end --
 
     /// The other process is gone (what it published was read), or the memory is: tells all streams.
+    /// Shared memory is not touched any more.
     void end(StreamError why);
     [[nodiscard]] bool ended() const noexcept { return ended_; }
 

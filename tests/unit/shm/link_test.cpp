@@ -364,6 +364,23 @@ TEST(ShmLink, the_end_is_told_to_all) {
     p.b.link.end(StreamError::shm_garbage);
 }
 
+TEST(ShmLink, memory_is_not_touched_behind_the_end) {
+    LinkPair p;
+    p.connect(1);
+    ASSERT_TRUE(p.b.link.begin_sleep());
+    p.b.link.end(StreamError::none);
+    const Bytes memory = p.memory.shared.bytes();
+    const ByteVector before(memory.begin(), memory.end());
+    p.b.link.end_sleep();
+    p.b.ends[1]->stream.finish(false);
+    p.b.ends[1]->ulp.queue(18, 10);
+    p.b.ends[1]->send();
+    p.b.ends[1]->resume();
+    p.b.poll();
+    p.b.ends.clear();
+    EXPECT_TRUE(std::equal(before.begin(), before.end(), memory.begin()));
+}
+
 TEST(ShmLink, streams_may_outlive_their_link) {
     Memory memory(kSmallLayout);
     CreditPool pool(1 << 20);

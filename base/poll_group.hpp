@@ -25,6 +25,8 @@ class DescriptorWatcher {
     virtual void on_time(PollCycle& cycle) = 0;
     /// Something that it did ran out of memory: end, without asking for more.
     virtual void on_failure(PollCycle& cycle) noexcept = 0;
+    /// The process is about to exit.
+    virtual void on_exit(PollCycle& cycle) = 0;
 
   protected:
     ~DescriptorWatcher() = default;

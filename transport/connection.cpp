@@ -341,14 +341,17 @@ void Connection::on_exit(PollCycle& cycle) {
 
 bool Connection::draining() const {
     if (!socket_.is_open()) return false;
-    if (core_.draining()) return true;
+    if (core_.draining()) {
+        if (parts_.on_exit != nullptr) exit_limit_ = linger_time();
+        return true;
+    }
     if (parts_.on_exit == nullptr) return false;
     if (!core_.closing() && !core_.ended()) {
         return still_sends(parts_.on_exit) || end_request_.load() != 0;
     }
     // A stream's peer answers what it gets. Once the kernel has closed the socket such an answer is
     // met by a reset, which drops what the kernel has not delivered yet.
-    exit_limit_ = Time{parts_.attr.linger_ms} * kMillisecond;
+    exit_limit_ = linger_time();
     return core_.fin_sent() && socket_.peer_info().waiting;
 }
 
@@ -356,14 +359,16 @@ bool Connection::draining() const {
 bool Connection::still_sends(bool (*asked)(void*, bool&)) const {
     bool brief = false;
     const bool sends = asked(parts_.spare_argument, brief);
-    exit_limit_ = brief ? 0 : Time{parts_.attr.linger_ms} * kMillisecond;
+    exit_limit_ = brief ? 0 : linger_time();
     return sends;
 }
 
 bool Connection::unsent() const {
     if (!socket_.is_open() || core_.ended()) return false;
-    const bool asks = parts_.on_exec != nullptr && !core_.closing();
-    return (asks && still_sends(parts_.on_exec)) || core_.tx_wanted();
+    if (parts_.on_exec == nullptr) return core_.tx_wanted();
+    if (!core_.closing() && still_sends(parts_.on_exec)) return true;
+    if (core_.closing()) exit_limit_ = linger_time();
+    return core_.tx_wanted() || socket_.peer_info().waiting;  // as draining()
 }
 
 // ---- time -----------------------------------------------------------------
@@ -398,10 +403,10 @@ void Connection::on_time(PollCycle& cycle) {
     note_movement(cycle);
 }
 
-/// A stream has sent FIN, and TCP has gone on with what is before it. Closed now, the socket would
-/// answer the peer's next message by a reset, and TCP drop the rest.
+/// A stream has ended, and TCP has gone on with what is before its FIN. Closed now, the socket
+/// would answer the peer's next message by a reset, and TCP drop the rest.
 bool Connection::still_delivers() {
-    if (parts_.on_exit == nullptr || !core_.fin_sent()) return false;
+    if (parts_.on_exit == nullptr || !core_.closing()) return false;
     const TcpSocket::PeerInfo info = socket_.peer_info();
     return info.waiting && info.acknowledged != std::exchange(delivered_, info.acknowledged);
 }

@@ -123,6 +123,9 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     void finish() override;
     void close(bool reset) override;
 
+    [[nodiscard]] Time linger_time() const noexcept {
+        return Time{parts_.attr.linger_ms} * kMillisecond;
+    }
     [[nodiscard]] bool still_sends(bool (*asked)(void*, bool&)) const;
     template <void (SoftChannel::*count)()>
     void count_in_channels() const noexcept;

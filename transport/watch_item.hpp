@@ -21,6 +21,7 @@ class WatchItem final : public Pollable, public DescriptorWatch {
     void on_notify(PollCycle&) override {}
     void on_time(PollCycle& cycle) override { watcher_->on_time(cycle); }
     void on_failure(PollCycle& cycle) noexcept override { watcher_->on_failure(cycle); }
+    void on_exit(PollCycle& cycle) override { watcher_->on_exit(cycle); }
 
   private:
     Progress& progress_;

@@ -14,7 +14,7 @@
 extern _Atomic uint32_t fork_generation;
 
 /* Forks that this process, or a parent up to the fork, has made. What it had then may be open in
- * two processes. Those that run no handlers (vfork(), posix_spawn(), _Fork(), clone()) are not
+ * two processes. A child of vfork() counts when it executes a program; _Fork() and clone() are not
  * counted. */
 extern _Atomic uint32_t fork_count;
 

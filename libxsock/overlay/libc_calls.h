@@ -21,6 +21,7 @@
 #include <aio.h>
 #include <poll.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/epoll.h>
@@ -132,8 +133,7 @@
     CALL(dup3, int, (int fd, int to, int flags), "as dup2")                                        \
     CALL(fcntl, int, (int fd, int command,                                                         \
          void* argument),                                                                          \
-         "F_DUPFD shares; O_NONBLOCK is noted; clearing FD_CLOEXEC once started is EPERM; "        \
-         "the owner of F_SETOWN gets SIGURG")                                                      \
+         "F_DUPFD shares; O_NONBLOCK is noted; FD_CLOEXEC stays once started; F_SETOWN: SIGURG")   \
     ALIAS(__fcntl, fcntl)                                                                          \
     CALL(fcntl64, int, (int fd, int command, void* argument),                                      \
          "as fcntl")                                                                               \
@@ -242,10 +242,16 @@
     KEEP(clone, "as fork")                                                                         \
     KEEP(vfork, "the child's close and dup2 are seen not to be the parent's")                      \
     KEEP(__vfork, "as vfork")                                                                      \
-    KEEP(posix_spawn, "started sockets are closed on exec")                                        \
-    KEEP(posix_spawnp, "as posix_spawn")                                                           \
-    KEEP(popen, "as posix_spawn")                                                                  \
-    KEEP(system, "as posix_spawn")
+    CALL(posix_spawn, int,                                                                         \
+         (pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,                 \
+          const posix_spawnattr_t* attributes, char* const* argv, char* const* envp),              \
+         "started sockets are closed on exec")                                                     \
+    CALL(posix_spawnp, int,                                                                        \
+         (pid_t* pid, const char* file, const posix_spawn_file_actions_t* actions,                 \
+          const posix_spawnattr_t* attributes, char* const* argv, char* const* envp),              \
+         "as posix_spawn")                                                                         \
+    CALL(popen, FILE*, (const char* command, const char* type), "as posix_spawn")                  \
+    CALL(system, int, (const char* command), "as posix_spawn")
 /* clang-format on */
 
 #endif /* XSOCK_OVERLAY_LIBC_CALLS_H */

@@ -3,15 +3,50 @@
  * kernel would do for TCP; a forked or vforked child sends nothing. */
 #include <alloca.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "libxsock/overlay/fd_table.h"
+#include "libxsock/overlay/fork.h"
 #include "libxsock/overlay/overlay.h"
 #include "libxsock/overlay/summary.h"
 
+/* What this process has may be open in another one from now on, in which no handler of fork() ran.
+ */
+static void count_as_fork(void) { atomic_fetch_add(&fork_count, 1); }
+
+static int is_program(const char* path) { return faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) == 0; }
+
+/* As execvp() looks for it. */
+static int is_in_path(const char* file) {
+    const char* at = getenv("PATH");
+    char path[PATH_MAX];
+    if (strchr(file, '/') != NULL) return is_program(file);
+    if (at == NULL) at = "/bin:/usr/bin";
+    for (;;) {
+        const size_t length = strcspn(at, ":");
+        if (length + strlen(file) + 2 <= sizeof path) {
+            memcpy(path, at, length);
+            path[length] = '\0';
+            if (length > 0) strcat(path, "/");
+            strcat(path, file);
+            if (is_program(path)) return 1;
+        }
+        if (at[length] == '\0') return 0;
+        at += length + 1;
+    }
+}
+
 /* Programs try one folder after another: one that lacks the file is no end. NULL: not known. */
 static void before_exec(const char* path) {
-    if (path != NULL && access(path, X_OK) != 0) return;
+    /* A child of vfork() has its parent's memory: what it executes may have got a socket. */
+    if (fd_any() && !fd_table_is_ours()) count_as_fork();
+    if (path != NULL && !is_program(path)) return;
     overlay_drain();
     summary_write("exec");
 }
@@ -27,12 +62,12 @@ int overlay_execv(const char* path, char* const* argv) {
 }
 
 int overlay_execvp(const char* file, char* const* argv) {
-    before_exec(NULL);
+    if (is_in_path(file)) before_exec(NULL);
     return LIBC(execvp)(file, argv);
 }
 
 int overlay_execvpe(const char* file, char* const* argv, char* const* envp) {
-    before_exec(NULL);
+    if (is_in_path(file)) before_exec(NULL);
     return LIBC(execvpe)(file, argv, envp);
 }
 
@@ -94,6 +129,33 @@ int overlay_execle(const char* path, const char* argument, ...) {
     return overlay_execve(path, argv, envp);
 }
 
+/* ---- children that are made inside libc --------------------------------------------------------
+ */
+int overlay_posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
+                        const posix_spawnattr_t* attributes, char* const* argv, char* const* envp) {
+    count_as_fork();
+    return LIBC(posix_spawn)(pid, path, actions, attributes, argv, envp);
+}
+
+int overlay_posix_spawnp(pid_t* pid, const char* file, const posix_spawn_file_actions_t* actions,
+                         const posix_spawnattr_t* attributes, char* const* argv,
+                         char* const* envp) {
+    count_as_fork();
+    return LIBC(posix_spawnp)(pid, file, actions, attributes, argv, envp);
+}
+
+FILE* overlay_popen(const char* command, const char* type) {
+    count_as_fork();
+    return LIBC(popen)(command, type);
+}
+
+int overlay_system(const char* command) {
+    count_as_fork();
+    return LIBC(system)(command);
+}
+
+/* ---- the end -----------------------------------------------------------------------------------
+ */
 void overlay__exit(int status) {
     overlay_end_connections();
     summary_write("exit");

@@ -20,7 +20,8 @@ const struct xsock_overlay* overlay_first(void) {
 
 int overlay_is_first(void) { return overlay_first()->get == own.get; }
 
-/* No thread, no memory, no engine: a program that uses no DDPMODE pays for this alone. */
+/* No thread, no memory, no engine (but policy_adopt(), under a policy): a program that uses no
+ * DDPMODE pays for this alone. */
 __attribute__((constructor)) static void loaded(void) {
     libc_find_all();
     policy_init();

@@ -369,7 +369,7 @@ static __attribute__((noinline)) int epoll_ctl_slow(int set, int operation, int 
 int overlay_epoll_ctl(int set, int operation, int fd, struct epoll_event* event) {
     if (operation == EPOLL_CTL_ADD) {
         /* A listening socket of the program before this one is listed before the first client. */
-        if (!fd_has(fd)) policy_accept(fd);
+        if (!fd_has(fd) && overlay_hint_of(fd) == XSOCK_HINT_NONE) policy_accept(fd);
         overlay_note_registered(fd);
     }
     OVERLAY_UNLESS(fd_has(set) || fd_has(fd), epoll_ctl, (set, operation, fd, event),

@@ -120,6 +120,7 @@ void Socket::on_time(PollCycle&) {
 void Socket::on_failure(PollCycle&) noexcept {
     syn_mark_.restore(own_fd_.fd());
     own_fd_.end_watch();
+    if (phase() == Phase::undecided) early_.send_by_tcp(own_fd_.fd());
     own_fd_.close();
     if (phase() == Phase::undecided) {
         become_plain("fallback-no-watch");
@@ -215,8 +216,10 @@ ssize_t Socket::send_early(int fd, const IovSpan& iovs, int flags) {
     progress()->locked([&](PollCycle&) {
         if (phase() != Phase::undecided) return;
         is_shut = early_.is_shut();
+        taken = 0;
+        if (is_shut) return;
         const bool whole = bytes.size() == iovs.bytes;
-        taken = own_fd_.is_open() ? early_.add(bytes, whole ? flags : flags & ~MSG_OOB) : 0;
+        if (own_fd_.is_open()) taken = early_.add(bytes, whole ? flags : flags & ~MSG_OOB);
     });
     if (!taken) return send(fd, iovs, flags);
     if (is_shut) return no_pipe(flags);
@@ -226,7 +229,7 @@ ssize_t Socket::send_early(int fd, const IovSpan& iovs, int flags) {
 // shutdown() of one that does not block waits with what was sent. False: it is to be done now.
 bool Socket::shut_early(int how) {
     bool kept = false;
-    if (!sends_early() || blocking(0) || how == SHUT_RD) return false;
+    if (!sends_early() || blocking(0) || how != SHUT_WR) return false;
     progress()->locked([&](PollCycle&) {
         kept = phase() == Phase::undecided && own_fd_.is_open();
         if (kept) early_.shutdown(how);
@@ -240,7 +243,8 @@ bool Socket::shut_early(int how) {
 void Socket::closing(int fd, bool may_be_shared) {
     if (phase() != Phase::undecided || options_.mode != DDPMODE_STREAM) return;
     const bool has_sent = in_own_process() && !early_.is_empty();
-    if (may_be_shared && !has_sent) return;
+    const bool is_handed_on = hint_ == XSOCK_HINT_HANDED_ON;  // the other process may have kept it
+    if ((may_be_shared || is_handed_on) && !has_sent) return;
     const PeerPeek::Kind seen = peek_peer(fd).kind;
     const bool may_come =
         will_ask() && (seen == PeerPeek::Kind::silent || seen == PeerPeek::Kind::beginning);
@@ -259,6 +263,18 @@ void Socket::closing(int fd, bool may_be_shared) {
     poller->ensure_thread();
     poller->poll();  // a Request that is there is answered before the process may exit
 }
+
+// What was sent ahead of the client's Request goes, and the stream ends behind it. False: there is
+// nothing.
+bool Socket::start_with_early_sends(PollCycle& cycle) {
+    if (phase() != Phase::undecided || !own_fd_.is_open() || early_.is_empty()) return false;
+    if (!decide_by(peek_peer(own_fd_.fd()).kind, cycle)) {
+        start(ConnectAttr::Role::responder, cycle);
+    }
+    return true;
+}
+
+void Socket::on_exit(PollCycle& cycle) { (void)start_with_early_sends(cycle); }
 
 // O_ASYNC: SIGIO would tell of TCP's bytes, not of the stream's. 0: it may be set; or what the call
 // answers. A connection that has not begun is plain from now on.

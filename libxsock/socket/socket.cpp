@@ -65,16 +65,18 @@ void Socket::close() {
     listener_entry_.withdraw();
     if (in_own_process()) {
         close_listener();
-        bool connected = false;
+        bool connected = false, started = false;
         if (PollGroup* const poller = progress()) {
             // A poll cycle may be about to find out that the peer speaks MPA.
-            poller->locked([&](PollCycle&) {
+            poller->locked([&](PollCycle& cycle) {
+                if (connection_ == nullptr && start_with_early_sends(cycle)) started = true;
                 connected = connection_ != nullptr;
                 if (connected) return;
                 own_fd_.end_watch();
                 own_fd_.close();
             });
         }
+        if (started) progress()->ensure_thread();
         if (connected) close_connection();
         if (!in_own_process()) {  // a signal handler forked
             leak_after_fork(std::move(held_));

@@ -105,6 +105,7 @@ class Socket final : public ::xsock_socket,
     void on_ready(PollCycle& cycle) override;
     void on_time(PollCycle& cycle) override;
     void on_failure(PollCycle& cycle) noexcept override;
+    void on_exit(PollCycle& cycle) override;
 
   private:
     // Life (socket.cpp)
@@ -164,6 +165,7 @@ class Socket final : public ::xsock_socket,
     bool decide_by(PeerPeek::Kind seen, PollCycle& cycle);
     void check_undecided(PollCycle& cycle);
     bool watch_undecided();
+    bool start_with_early_sends(PollCycle& cycle);
     void limit_undecided(const PeerPeek& peek);
     void fall_back_to_tcp(const char* code);
     void become_plain(const char* code) noexcept;

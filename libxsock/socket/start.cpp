@@ -138,6 +138,7 @@ void Socket::start(ConnectAttr::Role role, PollCycle& cycle) {
     own_fd_.end_watch();
     take_over_settings(own_fd_.fd());
     connection_ = make_connection([this](PolledQp& qp, QpState s) { on_state(qp, s); });
+    early_.send_by(*channel_);  // ahead of what other threads send from now on
     kernel_ready_.store(false, std::memory_order_release);
     phase_.store(Phase::starting, std::memory_order_release);
     ConnectAttr attr = options_.connect_attr();
@@ -157,7 +158,6 @@ void Socket::start(ConnectAttr::Role role, PollCycle& cycle) {
         return;
     }
     own_fd_.release();
-    early_.send_by(*channel_);
 }
 
 // The poller. The error first: a call that finds the end tells it. The phase before the channel: a

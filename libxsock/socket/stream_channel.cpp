@@ -243,6 +243,7 @@ bool StreamChannel::on_exit(void* self, bool& brief) {
         return true;
     }
     channel->life_ = Life::closing;
+    channel->send_limit_.store(0);  // a thread that sends sleeps until the process is gone
     channel->stream_->finish();
     channel->pump(section.actions);
     return true;
@@ -255,6 +256,8 @@ bool StreamChannel::on_exec(void* self, bool& brief) {
     Section section(*channel);
     if (channel->life_ == Life::over) return false;
     brief = channel->life_ == Life::starting && channel->stream_->send_queued() == 0;
+    channel->leave_open(channel->write_, Half::shut);
+    section.actions.wake |= kWritable;
     channel->stream_->finish();
     channel->pump(section.actions);
     return !channel->stream_->finish_sent();

@@ -19,7 +19,8 @@ using stream::ByteStream;
 /// As TCP: a third of the buffer is free.
 bool StreamChannel::is_writable() const noexcept {
     const std::size_t queued = queued_.load(std::memory_order_seq_cst);
-    return queued <= send_limit_.load(std::memory_order_relaxed) / 3 * 2;
+    const std::size_t limit = send_limit_.load(std::memory_order_relaxed);
+    return limit != 0 && queued <= limit / 3 * 2;
 }
 
 std::uint32_t StreamChannel::events() const noexcept {

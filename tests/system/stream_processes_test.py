@@ -108,6 +108,29 @@ if child == 0:
 c.close()
 os.waitpid(child, 0)
 """,
+    # The parent's close() comes before the program's first call.
+    "vfork, and closes": """
+c, _ = s.accept()
+child = subprocess.Popen(["sh", "-c", "sleep 0.3; head -c5"], stdin=c, stdout=c)
+c.close()
+child.wait()
+""",
+    "posix_spawn, and closes": """
+c, _ = s.accept()
+child = os.posix_spawn("/bin/sh", ["sh", "-c", "sleep 0.3; head -c5"], os.environ, file_actions=[
+    (os.POSIX_SPAWN_DUP2, c.fileno(), 0), (os.POSIX_SPAWN_DUP2, c.fileno(), 1)])
+c.close()
+os.waitpid(child, 0)
+""",
+    # A helper that closes all that it has inherited.
+    "no one": """
+c, _ = s.accept()
+os.set_inheritable(c.fileno(), True)
+subprocess.run([sys.executable, "-c", "import os; os.closerange(3, 100)"], close_fds=False,
+               check=True)
+echo(c)
+c.close()
+""",
 }
 
 
@@ -316,3 +339,73 @@ c.close()
         assert carried(client(xsock, server.port)) == 1
         out, said = ended(server)
     assert out == "refused 2\nrefused 13\n", said
+
+
+# The sending half ends ahead of exec(), which then fails: an empty file is no program.
+def test_a_send_behind_an_exec_that_failed_is_refused(xsock):
+    with running(xsock, """
+import tempfile
+with tempfile.NamedTemporaryFile(delete=False) as file:
+    os.chmod(file.name, 0o700)
+c, _ = s.accept()
+echo(c)
+refused(os.execv, file.name, ["x"])
+refused(c.send, b"more")
+os.unlink(file.name)
+c.close()
+""") as server:
+        assert carried(client(xsock, server.port)) == 1
+        out, said = ended(server)
+    assert out == "refused 8\nrefused 32\n", said
+
+
+# ---- what a server that does not block sends first ------------------------------------------------
+
+LISTENS_FIRST = """
+import socket, sys
+c = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+said = c.recv(5, socket.MSG_WAITALL)
+assert said == b"hello", said
+assert c.recv(1) == b"", "the end"
+"""
+
+
+def test_first_words_arrive_though_the_server_exits(xsock):
+    with running(xsock, """
+c, _ = s.accept()
+c.setblocking(False)
+c.send(b"hello")
+os._exit(0)
+""") as server:
+        assert carried(client(xsock, server.port, LISTENS_FIRST)) == 1
+        ended(server)
+
+
+def test_first_words_arrive_though_another_file_takes_the_number(xsock):
+    with running(xsock, """
+c, _ = s.accept()
+c.setblocking(False)
+c.send(b"hello")
+with open("/dev/null") as null:
+    os.dup2(null.fileno(), c.fileno())
+sys.stdin.readline()
+""") as server:
+        assert carried(client(xsock, server.port, LISTENS_FIRST)) == 1
+        server.stdin.write("\n")
+        ended(server)
+
+
+def test_nothing_is_sent_behind_an_early_shutdown(xsock):
+    with running(xsock, """
+c, _ = s.accept()
+c.setblocking(False)
+c.send(b"hello")
+c.shutdown(socket.SHUT_WR)
+refused(c.send, b"more")
+c.setblocking(True)
+c.recv(1)
+c.close()
+""") as server:
+        assert carried(client(xsock, server.port, LISTENS_FIRST)) == 1
+        out, said = ended(server)
+    assert out == "refused 32\n", said

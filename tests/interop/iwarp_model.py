@@ -134,6 +134,8 @@ class Stream:
         if readable:
             try:
                 more = self.sock.recv(self.read_size)
+            except BlockingIOError:
+                return  # a send failed, and there is nothing to read yet
             except ConnectionResetError:
                 self.ended = "reset"
                 return

@@ -35,7 +35,8 @@ no_cluster=/etc/postgresql-common/createcluster.d/xsock.conf
 services_stay_down() {
     mkdir -p ${no_cluster%/*}
     echo "create_main_cluster = false" >$no_cluster
-    [ ! -e $policy ] || mv $policy $policy.before-xsock
+    # One that is kept already is of a run that was killed: what is in its place is ours.
+    [ ! -e $policy ] || [ -e $policy.before-xsock ] || mv $policy $policy.before-xsock
     printf '#!/bin/sh\nexit 101\n' >$policy
     chmod 755 $policy
 }
@@ -85,6 +86,12 @@ setup() {
     (
         trap 'services_as_before $missing' EXIT
         services_stay_down
+        # apt refuses to go on behind an installation that was killed until this has been done.
+        if [ -n "$(dpkg --audit)" ]; then
+            say "an earlier installation was interrupted; first: dpkg --configure -a"
+            DEBIAN_FRONTEND=noninteractive dpkg --configure -a --force-confdef --force-confold \
+                </dev/null >>"$log" 2>&1 || say "dpkg --configure -a had trouble (build/apt.log)"
+        fi
         DEBIAN_FRONTEND=noninteractive $line -qq -o DPkg::Lock::Timeout=300 \
             -o Dpkg::Use-Pty=0 >>"$log" 2>&1
     ) || failed=1

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """CPython's own tests of sockets with their connections carried as byte streams, by `xsock run
 --stream=both`: nothing fails that does not fail without xsock, but for what EXPECTED lists, and the

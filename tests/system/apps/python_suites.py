@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """CPython's own tests of sockets, readiness and processes, under the overlay: nothing fails that does
 not fail without it, and nothing is left out that runs without it.

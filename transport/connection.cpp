@@ -352,7 +352,8 @@ bool Connection::draining() const {
     // A stream's peer answers what it gets. Once the kernel has closed the socket such an answer is
     // met by a reset, which drops what the kernel has not delivered yet.
     exit_limit_ = linger_time();
-    return core_.fin_sent() && socket_.peer_info().waiting;
+    const bool waits_for_start = !core_.is_started() && !core_.ended();
+    return waits_for_start || (core_.fin_sent() && socket_.peer_info().waiting);
 }
 
 // A stream has data that wait for its peer's program: its linger time.
@@ -368,7 +369,8 @@ bool Connection::unsent() const {
     if (parts_.on_exec == nullptr) return core_.tx_wanted();
     if (!core_.closing() && still_sends(parts_.on_exec)) return true;
     if (core_.closing()) exit_limit_ = linger_time();
-    return core_.tx_wanted() || socket_.peer_info().waiting;  // as draining()
+    // Before the peer's first frame nothing can have gone, and the stream's end is to go at least.
+    return !core_.is_started() || core_.tx_wanted() || socket_.peer_info().waiting;
 }
 
 // ---- time -----------------------------------------------------------------

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from stream_runs import TIMEOUT, carried, command
+from stream_runs import TIMEOUT, carried, command, wait_for
 
 # What each server begins with: it says its port.
 LISTENS = """
@@ -379,6 +379,44 @@ os._exit(0)
 """) as server:
         assert carried(client(xsock, server.port, LISTENS_FIRST)) == 1
         ended(server)
+
+
+def is_stopped(stat):
+    with open(stat, encoding="ascii") as file:
+        return file.read().rpartition(")")[2].split()[0] == "T"
+
+
+# The server has answered the Request and may send nothing before the client's first frame.
+@pytest.mark.parametrize("end", ("_exit(0)", 'execv("/bin/true", ["true"])'), ids=("exit", "exec"))
+def test_first_words_wait_for_a_client_that_is_stopped(xsock, end):
+    stops = "print(os.getpid(), flush=True)\nos.kill(os.getpid(), signal.SIGSTOP)\n"
+    text = "import os, signal" + LISTENS_FIRST.replace("said =", stops + "said =", 1)
+    with running(xsock, """
+c, _ = s.accept()
+c.setblocking(False)
+sys.stdin.readline()
+c.send(b"hello")
+os.%s
+""" % end) as server:
+        program = subprocess.Popen(command(xsock, "both", sys.executable, "-c", text,
+                                           str(server.port)),
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   start_new_session=True)
+        try:
+            stat = "/proc/%d/stat" % int(program.stdout.readline())
+            wait_for("the client to be stopped", lambda: is_stopped(stat))
+            server.stdin.write("\n")
+            server.stdin.flush()
+            with pytest.raises(subprocess.TimeoutExpired):
+                server.wait(0.5)
+            os.killpg(program.pid, signal.SIGCONT)
+            _, said = ended(program)
+            assert carried(said) == 1
+            ended(server)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)
+            program.communicate()
 
 
 def test_first_words_arrive_though_another_file_takes_the_number(xsock):

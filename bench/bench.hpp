@@ -21,6 +21,7 @@ struct Run {
     double seconds = 0.4;  ///< timed part; a quarter of it is spent before, to warm up
     unsigned depth = 1;    ///< outstanding operations
     unsigned connections = 1;
+    bool one_cpu = false;  ///< both processes on the same one
     std::string server_address = "127.0.0.1";
     std::string server_netns;  ///< name of a network namespace, "" for our own
     std::string client_netns;
@@ -48,8 +49,9 @@ struct Row {
     Better better;
     std::size_t subject;  ///< index of a variant
     std::size_t base;     ///< another; kNone: the figure itself is judged
-    double must;          ///< 0: shown without a verdict
+    double must;          ///< 0: shown without a verdict, unless
     double aim;
+    bool zero = false;  ///< the figure must be 0
     static constexpr std::size_t kNone = ~std::size_t{0};
 };
 
@@ -59,9 +61,11 @@ struct Experiment {
     std::vector<Row> rows;
     unsigned depth = 1;
     unsigned connections = 1;
-    unsigned mtu = 0;    ///< not 0: over veth between two network namespaces
-    bool quick = false;  ///< part of --quick
-    int timeout_s = 20;  ///< a sample that takes longer has hung
+    unsigned descriptors = 1;  ///< of each connection, where it takes most
+    bool one_cpu = false;      ///< both processes on the same one
+    unsigned mtu = 0;          ///< not 0: over veth between two network namespaces
+    bool quick = false;        ///< part of --quick
+    int timeout_s = 20;        ///< a sample that takes longer has hung
 };
 
 /// All rows there are, in the order of the table.
@@ -103,9 +107,12 @@ Side tcp_server, tcp_client, message_server, message_client, write_server, write
 namespace byte_stream {
 Side tcp_rate_server, tcp_rate_client, rate_server, rate_client, tcp_nodelay_server,
     tcp_nodelay_client, nodelay_server, nodelay_client, tcp_echo_server, tcp_echo_client,
-    stream_echo_server, stream_echo_client, tcp_large_server, tcp_large_client, large_server,
-    large_client;
+    stream_echo_server, stream_echo_client, tcp_polling_server, tcp_polling_client, polling_server,
+    polling_client, tcp_large_server, tcp_large_client, large_server, large_client;
 }  // namespace byte_stream
+namespace idle_streams {
+Side memory_server, memory_client, cpu_server, cpu_client;
+}  // namespace idle_streams
 namespace rate {
 Side tcp_block_server, tcp_poll_server, tcp_client, send_server, send_client;
 }  // namespace rate
@@ -113,7 +120,7 @@ namespace memory {
 Side register_server, register_client, idle_server, idle_client;
 }  // namespace memory
 namespace many_connections {
-Side tcp_server, tcp_client, echo_server, echo_client;
+Side tcp_server, tcp_client, stream_server, stream_client, echo_server, echo_client;
 }  // namespace many_connections
 
 }  // namespace xsock::bench

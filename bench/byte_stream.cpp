@@ -18,8 +18,9 @@ constexpr std::size_t kRead = std::size_t{64} * 1024;
 constexpr std::uint64_t kMessagesPerClock = 256;
 
 struct Kind {
-    bool stream;   ///< DDPMODE_STREAM
-    bool nodelay;  ///< else all options are as the kernel has them
+    bool stream;    ///< DDPMODE_STREAM
+    bool nodelay;   ///< else all options are as the kernel has them
+    int flags = 0;  ///< of recv() while requests go round
 };
 
 int prepare(int fd, Kind kind, int role) {
@@ -71,6 +72,7 @@ void one_way_server(Child& child, const Run& run, Kind kind, std::size_t size) {
     const std::int64_t cpu_before = cpu_ns();
     absorb(fd, size, buffer);
     child.tell(cpu_ns() - cpu_before);
+    check_path(fd, kind.stream);
 }
 
 void one_way_client(Child& child, const Run& run, Kind kind, std::size_t size) {
@@ -84,6 +86,7 @@ void one_way_client(Child& child, const Run& run, Kind kind, std::size_t size) {
         static_cast<double>(send_until(before + to_ns(run.seconds), fd, record, per_clock));
     const auto took_ns = static_cast<double>(now_ns() - before);
     const auto cpu = static_cast<double>(cpu_ns() - cpu_before + child.hear<std::int64_t>());
+    check_path(fd, kind.stream);
     if (size == kSmall) {
         child.report({records / took_ns * 1e3, cpu / records, 0, 0});
         return;
@@ -98,7 +101,7 @@ void echo_server(Child& child, const Run& run, Kind kind) {
     std::array<std::uint8_t, kSmall> message{};
     const auto serve = [&] {
         for (bool last = false; !last;) {
-            if (!receive_all(fd, message.data(), kSmall, 0)) fail("the client has gone");
+            if (!receive_all(fd, message.data(), kSmall, kind.flags)) fail("the client has gone");
             last = message[0] != 0;
             send_all(fd, message.data(), kSmall);
         }
@@ -108,6 +111,7 @@ void echo_server(Child& child, const Run& run, Kind kind) {
     const std::int64_t cpu_before = cpu_ns();
     serve();
     child.tell(cpu_ns() - cpu_before);
+    check_path(fd, kind.stream);
 }
 
 void echo_client(Child& child, const Run& run, Kind kind) {
@@ -120,7 +124,7 @@ void echo_client(Child& child, const Run& run, Kind kind) {
             last = now_ns() >= end;
             message[0] = last;
             send_all(fd, message.data(), kSmall);
-            if (!receive_all(fd, message.data(), kSmall, 0)) fail("the server has gone");
+            if (!receive_all(fd, message.data(), kSmall, kind.flags)) fail("the server has gone");
         }
         return trips;
     };
@@ -130,11 +134,13 @@ void echo_client(Child& child, const Run& run, Kind kind) {
     const auto trips = static_cast<double>(ask(run.seconds));
     const auto took_ns = static_cast<double>(now_ns() - before);
     const auto cpu = static_cast<double>(cpu_ns() - cpu_before + child.hear<std::int64_t>());
+    check_path(fd, kind.stream);
     child.report({took_ns / trips / 1e3, cpu / trips / 1e3, 0, 0});
 }
 
 constexpr Kind kTcp{false, false}, kTcpNodelay{false, true}, kStream{true, false},
-    kStreamNodelay{true, true};
+    kStreamNodelay{true, true}, kTcpPolling{false, false, MSG_DONTWAIT},
+    kStreamPolling{true, false, MSG_DONTWAIT};
 
 }  // namespace
 
@@ -150,6 +156,10 @@ void tcp_echo_server(Child& c, const Run& r) { echo_server(c, r, kTcp); }
 void tcp_echo_client(Child& c, const Run& r) { echo_client(c, r, kTcp); }
 void stream_echo_server(Child& c, const Run& r) { echo_server(c, r, kStream); }
 void stream_echo_client(Child& c, const Run& r) { echo_client(c, r, kStream); }
+void tcp_polling_server(Child& c, const Run& r) { echo_server(c, r, kTcpPolling); }
+void tcp_polling_client(Child& c, const Run& r) { echo_client(c, r, kTcpPolling); }
+void polling_server(Child& c, const Run& r) { echo_server(c, r, kStreamPolling); }
+void polling_client(Child& c, const Run& r) { echo_client(c, r, kStreamPolling); }
 void tcp_large_server(Child& c, const Run& r) { one_way_server(c, r, kTcp, kLarge); }
 void tcp_large_client(Child& c, const Run& r) { one_way_client(c, r, kTcp, kLarge); }
 void large_server(Child& c, const Run& r) { one_way_server(c, r, kStream, kLarge); }

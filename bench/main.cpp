@@ -178,8 +178,8 @@ class Veth {
     bool up_ = false;
 };
 
-// As many descriptors as allowed; answers how many connections an end can then have.
-unsigned connections_possible() {
+// As many descriptors as allowed; answers how many of them an end's connections can then have.
+unsigned descriptors_possible() {
     constexpr rlim_t kWanted = 32'768;
     constexpr rlim_t kOthers = 256;  // the library's and our own
     rlimit limit{};
@@ -199,7 +199,7 @@ struct Measured {
     double foreign_cpus = 0;          // mean over the rounds, of the worst sample of each
 };
 
-Measured measure(const Experiment& experiment, const Options& options, unsigned most_connections,
+Measured measure(const Experiment& experiment, const Options& options, unsigned most_descriptors,
                  Progress& progress) {
     const std::size_t variants = experiment.variants.size();
     Measured measured;
@@ -207,7 +207,8 @@ Measured measure(const Experiment& experiment, const Options& options, unsigned 
     Run run;
     run.seconds = options.seconds;
     run.depth = experiment.depth;
-    run.connections = std::min(experiment.connections, most_connections);
+    run.one_cpu = experiment.one_cpu;
+    run.connections = std::min(experiment.connections, most_descriptors / experiment.descriptors);
     if (run.connections < experiment.connections) {
         std::fprintf(stderr, "%s: only %u connections (RLIMIT_NOFILE)\n", experiment.name,
                      run.connections);
@@ -278,14 +279,14 @@ void print_tcp(const RowResult& result) {
 int run(const Options& options) {
     const std::vector<Experiment> experiments = choose(options);
     catch_interrupts();
-    const unsigned most_connections = connections_possible();
+    const unsigned most_descriptors = descriptors_possible();
     Progress progress;
     std::vector<RowResult> results;
     if (!options.json && !options.tcp_only) print_table_head();
     for (const Experiment& experiment : experiments) {
         const bool has_tcp = experiment.variants[0].is_tcp;
         if ((options.tcp_only && !has_tcp) || interrupted()) continue;
-        const Measured measured = measure(experiment, options, most_connections, progress);
+        const Measured measured = measure(experiment, options, most_descriptors, progress);
         if (interrupted()) break;
         for (const Row& row : experiment.rows) {
             results.push_back(judge(row, measured, options.tcp_only));

@@ -1,36 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What registration costs, and what an idle connection weighs.
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "bench/endpoint.hpp"
 #include "bench/many_connections.hpp"
+#include "bench/resident.hpp"
 
 namespace xsock::bench::memory {
 namespace {
 
 constexpr std::uint32_t kFlags = XSOCK_INLINE | XSOCK_UNSIGNALED;
 using Message = std::array<std::uint8_t, many_connections::kSize>;
-
-// Anonymous memory that really is there, of this process.
-double resident_kib() {
-    std::FILE* file = std::fopen("/proc/self/status", "re");
-    if (file == nullptr) fail_errno("/proc/self/status");
-    char line[256];
-    unsigned long kib = 0;
-    while (std::fgets(line, sizeof line, file) != nullptr) {
-        if (std::sscanf(line, "RssAnon: %lu kB", &kib) == 1) break;
-    }
-    std::fclose(file);
-    if (kib == 0) fail("no RssAnon in /proc/self/status");
-    return static_cast<double>(kib);
-}
-
-// Time for the library to put aside what only a busy connection needs.
-void wait_until_quiet() { usleep(200'000); }
 
 }  // namespace
 

@@ -73,7 +73,7 @@ struct Process {
     std::signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(2);
-    pin_to_cpu(is_server ? 0 : 1);
+    pin_to_cpu(is_server || run.one_cpu ? 0 : 1);
     enter_netns(is_server ? run.server_netns : run.client_netns);
     if (variant.spin_us != nullptr) setenv("XSOCK_SPIN_US", variant.spin_us, 1);
 

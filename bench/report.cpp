@@ -36,8 +36,10 @@ std::string number(double value) {
 
 std::string with_unit(double value, const char* unit) { return number(value) + " " + unit; }
 
+bool has_goal(const Row& row) { return row.must != 0 || row.zero; }
+
 std::string goal(const Row& row, double value) {
-    if (row.must == 0) return "-";
+    if (!has_goal(row)) return "-";
     char text[32];
     std::snprintf(text, sizeof text, "%s%g", row.better == Better::lower ? "<=" : ">=", value);
     return text;
@@ -49,7 +51,7 @@ bool reaches(const RowResult& result, double value) {
 
 const char* verdict(const RowResult& result) {
     if (!result.skipped.empty()) return "not measured";
-    if (result.row.must == 0) return "for comparison";
+    if (!has_goal(result.row)) return "for comparison";
     if (reaches(result, result.row.aim)) return "reaches the aim";
     if (reaches(result, result.row.must)) return "meets the must";
     return "MISSES the must";
@@ -192,7 +194,7 @@ void print_json(const std::vector<RowResult>& results) {
             std::printf(", \"error\": %s", json_string(r.skipped).c_str());
         }
         std::printf(", \"foreign_cpus\": %.2f", r.foreign_cpus);
-        if (r.row.must != 0) std::printf(", \"must\": %g, \"aim\": %g", r.row.must, r.row.aim);
+        if (has_goal(r.row)) std::printf(", \"must\": %g, \"aim\": %g", r.row.must, r.row.aim);
         std::printf(", \"noisy\": %s, \"verdict\": \"%s\"}", noisy(r) ? "true" : "false",
                     verdict(r));
         separator = ",\n";

@@ -247,6 +247,65 @@ Experiment stream_latency() {
                       0, 1.0, 0.9}}};
 }
 
+Experiment stream_latency_polling() {
+    using namespace byte_stream;
+    return {.name = "stream_rtt_64_poll",
+            .variants = {tcp(tcp_polling_server, tcp_polling_client),
+                         {"stream", polling_server, polling_client}},
+            .rows = {{"stream_rtt_64_poll",
+                      "The same, both ends in recv(MSG_DONTWAIT); against the same on TCP.", 0,
+                      "us", lower, 1, 0, 1.15, 1.08}}};
+}
+
+Experiment stream_latency_one_cpu() {
+    using namespace byte_stream;
+    return {.name = "stream_rtt_64_one_cpu",
+            .variants = {tcp(tcp_echo_server, tcp_echo_client),
+                         {"stream", stream_echo_server, stream_echo_client}},
+            .rows = {{"stream_rtt_64_one_cpu",
+                      "stream_rtt_64 with both processes on the same processor.", 0, "us", lower, 1,
+                      0, 1.3, 1.1}},
+            .one_cpu = true};
+}
+
+Experiment stream_idle() {
+    return {.name = "stream_idle",
+            .variants = {{"stream", idle_streams::cpu_server, idle_streams::cpu_client}},
+            .rows = {{"stream_idle_cpu",
+                      "Processor time in a second of two processes with 100 connections in "
+                      "DDPMODE_STREAM on which nothing happens, one of them in poll().",
+                      0, "us", lower, 0, Row::kNone, 0, 0, true},
+                     {"stream_idle_switches", "How often a thread of them ran in that second.", 1,
+                      "", lower, 0, Row::kNone, 0, 0, true}},
+            .connections = 100};
+}
+
+Experiment stream_memory() {
+    return {.name = "stream_idle_memory",
+            .variants = {{"stream", idle_streams::memory_server, idle_streams::memory_client}},
+            .rows = {{"stream_idle_memory",
+                      "Growth of RssAnon for each of 2,000 connections in DDPMODE_STREAM after a "
+                      "64 B echo on each, of the heavier process.",
+                      0, "KiB", lower, 0, Row::kNone, 16, 4}},
+            .connections = 2000,
+            .descriptors = 2,
+            .timeout_s = 60};
+}
+
+Experiment stream_ten_thousand() {
+    using namespace many_connections;
+    return {.name = "stream_conn_10k",
+            .variants = {tcp(tcp_server, tcp_client), {"stream", stream_server, stream_client}},
+            .rows = {{"stream_conn_10k",
+                      "64 B echoes, 64 under way on random ones of 10,000 connections in "
+                      "DDPMODE_STREAM, both ends in epoll_wait(); against the same program on TCP.",
+                      0, "k/s", higher, 1, 0, 0.7, 0.95}},
+            .depth = 64,
+            .connections = 10'000,
+            .descriptors = 2,
+            .timeout_s = 90};
+}
+
 Experiment stream_bandwidth() {
     using namespace byte_stream;
     return {
@@ -259,6 +318,18 @@ Experiment stream_bandwidth() {
                   0, "GB/s", higher, 1, 0, 0.80, 0.95},
                  {"stream_bw_1m_cpu", "CPU seconds of both processes for each GiB.", 1, "s/GiB",
                   lower, 1, 0, 0, 0}}};
+}
+
+Experiment stream_bandwidth_veth() {
+    Experiment e = stream_bandwidth();
+    e.name = "stream_bw_veth_9000";
+    e.rows = {{"stream_bw_veth_9000",
+               "stream_bw_1m between two network namespaces over veth, MTU 9000, offload on.", 0,
+               "GB/s", higher, 1, 0, 0.75, 0.94},
+              {"stream_bw_veth_9000_cpu", "CPU seconds of both processes for each GiB.", 1, "s/GiB",
+               lower, 1, 0, 0, 0}};
+    e.mtu = 9000;
+    return e;
 }
 
 Experiment registration() {
@@ -329,7 +400,13 @@ std::vector<Experiment> all_experiments() {
         stream_rate(),
         stream_rate_nodelay(),
         stream_latency(),
+        stream_latency_polling(),
+        stream_latency_one_cpu(),
+        stream_idle(),
         stream_bandwidth(),
+        stream_bandwidth_veth(),
+        stream_ten_thousand(),
+        stream_memory(),
         registration(),
         idle_memory(),
         ten_thousand(),

@@ -48,8 +48,9 @@ int tcp_listen(const Run& run, std::uint16_t& port) {
     return fd;
 }
 
-int tcp_connect(const Run& run, std::uint16_t port) {
+int tcp_connect(const Run& run, std::uint16_t port, bool is_stream) {
     const int fd = new_socket();
+    if (is_stream) switch_to_streams(fd);
     const sockaddr_in address = address_of(run, port);
     if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
         fail_errno("connect");
@@ -89,6 +90,22 @@ int message_server_socket(Child& child, const Run& run) {
 
 int message_client_socket(Child& child, const Run& run) {
     return switch_to_messages(tcp_client_socket(child, run), XSOCK_ROLE_INITIATOR);
+}
+
+void switch_to_streams(int fd) {
+    const int mode = DDPMODE_STREAM;
+    if (setsockopt(fd, SOL_XSOCK, DDPMODE, &mode, sizeof mode) != 0) fail_errno("DDPMODE");
+}
+
+void check_path(int fd, bool is_stream) {
+    xsock_status status{};
+    status.size = sizeof status;
+    socklen_t length = sizeof status;
+    if (getsockopt(fd, SOL_XSOCK, DDPSTATUS, &status, &length) != 0) fail_errno("DDPSTATUS");
+    const bool carried = status.mode == DDPMODE_STREAM && status.state == XSOCK_STATUS_OPEN &&
+                         status.tx_bytes > 0 && status.rx_bytes > 0;
+    if (is_stream && !carried) fail("not carried over iWARP (%s)", status.code);
+    if (!is_stream && status.mode != DDPMODE_OFF) fail("not plain TCP (%s)", status.code);
 }
 
 void set_nodelay(int fd) {

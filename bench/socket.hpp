@@ -14,8 +14,8 @@ namespace xsock::bench {
 
 /// Listens on run.server_address; `port` receives the port.
 int tcp_listen(const Run& run, std::uint16_t& port);
-/// Connects to run.server_address.
-int tcp_connect(const Run& run, std::uint16_t port);
+/// Connects to run.server_address; as a byte stream over iWARP on wish.
+int tcp_connect(const Run& run, std::uint16_t port, bool is_stream = false);
 
 /// One plain TCP connection between the two processes, TCP_NODELAY set.
 int tcp_server_socket(Child& child, const Run& run);
@@ -24,6 +24,12 @@ void set_nodelay(int fd);
 /// The same connection switched to DDPMODE: send() and recv() are messages.
 int message_server_socket(Child& child, const Run& run);
 int message_client_socket(Child& child, const Run& run);
+
+/// A socket that is not connected yet, or listens: its connections are byte streams over iWARP.
+void switch_to_streams(int fd);
+/// Fails unless the connection went the way that was asked for: a byte stream over iWARP that is
+/// open, or plain TCP. Not while the clock runs.
+void check_path(int fd, bool is_stream);
 
 void send_all(int fd, const void* data, std::size_t size);
 /// `flags` 0 blocks; MSG_DONTWAIT asks again and again. False at end of file.

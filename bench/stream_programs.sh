@@ -217,7 +217,7 @@ measure() {
 for name in "$@"; do
     rows_of "$name" >/dev/null || { echo "stream_programs.sh: no row $name" >&2 && exit 2; }
 done
-[ -z "$head" ] || python3 "$here/table.py" head plain stream
+[ -z "$head" ] || python3 "$here/table.py" head "${markdown[@]}" plain stream
 status=0
 for name in "$@"; do
     # In a process of its own: a row that fails is not the end of the others.

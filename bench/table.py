@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """Tables of the benchmarks, as xsock_bench prints them.
 
-    table.py head BASE SUBJECT                      the first line
+    table.py head [--markdown] BASE SUBJECT          the first lines
     table.py rows [--markdown] < JSON               of `xsock_bench --json`
     table.py ratios [--markdown] BASE SUBJECT ROW... < FIGURES
 
@@ -84,11 +84,15 @@ def read_figures(lines):
 
 
 def main(words):
+    sys.stdout.reconfigure(line_buffering=True)
     markdown = "--markdown" in words
     what, *words = [word for word in words if word != "--markdown"]
     if what == "head":
-        print("%d CPUs, load %.1f when we began" % (os.cpu_count(), os.getloadavg()[0]))
-        print(head(*words))
+        if markdown:
+            print("| row | %s | %s | min | median | max | must | aim |\n%s" % (*words, "|---" * 8 + "|"))
+        else:
+            print("%d CPUs, load %.1f when we began" % (os.cpu_count(), os.getloadavg()[0]))
+            print(head(*words))
     elif what == "rows":
         for row in json.load(sys.stdin):
             print(line(row, markdown))

@@ -339,6 +339,7 @@ void Socket::on_state(const PolledQp& connection, QpState state) {
             return;
         case QpState::established:
             if (!channel_->begin(connection.info().private_data)) {
+                if (connect_to_.port != 0) forget_peer(connect_to_);
                 connection_->request_end(PolledQp::End::abort);
                 return;
             }
@@ -356,8 +357,9 @@ void Socket::on_state(const PolledQp& connection, QpState state) {
             break;
     }
     int error = connection.error();
-    // Also one that just closed: it may not speak our language.
-    if (phase() == Phase::starting && connect_to_.port != 0 && error != ENOMEM) {
+    // Also one that just closed: it may not speak our language. Not where this end aborts it.
+    const bool is_own_doing = error == ENOMEM || error == ECONNABORTED;
+    if (phase() == Phase::starting && connect_to_.port != 0 && !is_own_doing) {
         forget_peer(connect_to_);
     }
     error = channel_->end_error(error);

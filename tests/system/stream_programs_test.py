@@ -164,6 +164,8 @@ def server(*arguments, **named):
         yield started
     finally:
         if started.process.returncode is None:
+            for pid in children(started.process.pid):  # which has the pipes, too
+                os.kill(pid, signal.SIGKILL)
             started.process.kill()
             started.process.communicate()
 
@@ -461,6 +463,31 @@ def test_a_client_of_both_forgets_a_server_that_was_listed_wrongly(xsock, tmp_pa
         server_thread.join()
     assert said.count("ECONNRESET") == 1 and said.count("registry-wrong") == 1, said
     assert "1 passed through: unknown-peer" in said, said
+
+
+ACCEPTS_SLOWLY = SERVER.replace("import ", "import time, ", 1).replace(
+    "s.accept()\n", "s.accept()\n    time.sleep(1)\n")
+
+# Resets its first connection at once, as health checks do, and uses the second.
+RESETS_AND_CONNECTS = """
+import socket, struct, sys
+to = ("127.0.0.1", int(sys.argv[1]))
+c = socket.create_connection(to)
+c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+c.close()
+c = socket.create_connection(to)
+word = b"hello"
+c.sendall(len(word).to_bytes(4, "big") + word)
+assert c.recv(len(word), socket.MSG_WAITALL) == word
+"""
+
+
+def test_a_client_that_resets_at_once_goes_on_to_believe_the_server(xsock, monkeypatch):
+    monkeypatch.setenv("XSOCK_LOG", "warn")
+    with server(xsock, "both", text=ACCEPTS_SLOWLY) as end:
+        said = client(xsock, "both", end.port, "", text=RESETS_AND_CONNECTS)
+        assert carried(said) == 2 and "registry-wrong" not in said, said
+        end.end(xsock, "both")
 
 
 # Listens, and becomes another program that has the listening socket.

@@ -108,6 +108,13 @@ std::optional<IpEndpoint> endpoint_of(const sockaddr* address, std::size_t lengt
     return {};
 }
 
+unsigned scope_of(const sockaddr* address, std::size_t length) noexcept {
+    sockaddr_in6 in{};
+    if (address == nullptr || length < sizeof in) return 0;
+    std::memcpy(&in, address, sizeof in);
+    return in.sin6_family == AF_INET6 ? in.sin6_scope_id : 0;
+}
+
 std::string text_of(const IpAddress& address) {
     char text[INET6_ADDRSTRLEN];
     const bool ipv4 = address.is_ipv4();

@@ -50,6 +50,8 @@ struct IpNetwork {
 [[nodiscard]] std::optional<unsigned> parse_decimal(std::string_view text, unsigned high);
 /// Nothing when it is neither AF_INET nor AF_INET6, or `length` is too short for it.
 [[nodiscard]] std::optional<IpEndpoint> endpoint_of(const sockaddr* address, std::size_t length);
+/// sin6_scope_id; 0 where there is none.
+[[nodiscard]] unsigned scope_of(const sockaddr* address, std::size_t length) noexcept;
 
 /// "10.0.0.5", "2001:db8::1"
 [[nodiscard]] std::string text_of(const IpAddress& address);

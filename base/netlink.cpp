@@ -65,8 +65,28 @@ std::span<const std::uint8_t> octets_of(const IpAddress& address) noexcept {
     return address.is_ipv4() ? all.subspan(kIpv4At) : all;
 }
 
-/// Of an address of this machine's own: loopback, or of an interface.
-bool is_local(const IpAddress& address, unsigned scope) noexcept {
+/// TCP connects to the loopback address instead of to none.
+IpAddress connected_to(const IpAddress& address) noexcept {
+    IpAddress any_v4;
+    any_v4.octets[10] = any_v4.octets[11] = 0xff;
+    if (address == any_v4) {
+        IpAddress loopback = any_v4;
+        loopback.octets[12] = 127;
+        loopback.octets[15] = 1;
+        return loopback;
+    }
+    if (address == IpAddress{}) {
+        IpAddress loopback;
+        loopback.octets[15] = 1;
+        return loopback;
+    }
+    return address;
+}
+
+}  // namespace
+
+bool is_own_address(const IpAddress& to, unsigned scope) noexcept {
+    const IpAddress address = connected_to(to);
     struct Request {
         nlmsghdr header{};
         rtmsg route{};
@@ -94,26 +114,6 @@ bool is_local(const IpAddress& address, unsigned scope) noexcept {
     return route && route->rtm_type == RTN_LOCAL;
 }
 
-/// TCP connects to the loopback address instead of to none.
-IpAddress connected_to(const IpAddress& address) noexcept {
-    IpAddress any_v4;
-    any_v4.octets[10] = any_v4.octets[11] = 0xff;
-    if (address == any_v4) {
-        IpAddress loopback = any_v4;
-        loopback.octets[12] = 127;
-        loopback.octets[15] = 1;
-        return loopback;
-    }
-    if (address == IpAddress{}) {
-        IpAddress loopback;
-        loopback.octets[15] = 1;
-        return loopback;
-    }
-    return address;
-}
-
-}  // namespace
-
 std::optional<std::uint64_t> find_listener(const IpEndpoint& to, unsigned scope) noexcept {
     const IpAddress address = connected_to(to.address);
     struct Request {
@@ -137,7 +137,7 @@ std::optional<std::uint64_t> find_listener(const IpEndpoint& to, unsigned scope)
     const auto found = answer.body<inet_diag_msg>(SOCK_DIAG_BY_FAMILY);
     if (!found || found->idiag_state != TCP_LISTEN) return std::nullopt;
     // A listener of all addresses would be found for every address there is.
-    if (!is_local(address, scope)) return std::nullopt;
+    if (!is_own_address(address, scope)) return std::nullopt;
     return found->id.idiag_cookie[0] | std::uint64_t{found->id.idiag_cookie[1]} << 32;
 }
 

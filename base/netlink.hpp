@@ -17,4 +17,8 @@ namespace xsock {
 [[nodiscard]] std::optional<std::uint64_t> find_listener(const IpEndpoint& to,
                                                          unsigned scope) noexcept;
 
+/// `address` is one of this network namespace: loopback, or of an interface. `scope` as above.
+/// False too where the kernel does not tell.
+[[nodiscard]] bool is_own_address(const IpAddress& address, unsigned scope) noexcept;
+
 }  // namespace xsock

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "tools/policy_info.hpp"
 
+#include <sys/socket.h>
+
+#include "base/learned_peers.hpp"
 #include "base/listener_registry.hpp"
 #include "base/policy_file.hpp"
 #include "tools/command.hpp"
+#include "tools/fd.hpp"
 #include "tools/json.hpp"
 #include "tools/text.hpp"
 
@@ -41,6 +45,46 @@ const char* peer_name(PeerKnown known) {
             return "sdp";
     }
     return "";
+}
+
+/// Nothing: nothing is learned here.
+std::optional<Learned> learned(const IpEndpoint& endpoint) {
+    if (!learn_setting().value_or(false)) return std::nullopt;
+    const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    return look_up_learned(learned_place(socket.get(), endpoint, 0), wall_clock_now());
+}
+
+const char* state_name(Learned::State state) {
+    switch (state) {
+        case Learned::State::unknown:
+            return "unknown";
+        case Learned::State::answered:
+            return "answered";
+        case Learned::State::failed:
+            return "failed";
+    }
+    return "";
+}
+
+std::string learned_text(const Learned& of) {
+    const Time seconds = of.age / kSecond;
+    switch (of.state) {
+        case Learned::State::unknown:
+            return "nothing: no connection of this user has asked it in the last 10 minutes";
+        case Learned::State::answered:
+            return fmt::format("took a byte stream {} s ago", seconds);
+        case Learned::State::failed:
+            return fmt::format("was asked for a byte stream {} s ago and did not take it", seconds);
+    }
+    return "";
+}
+
+Json learned_json(const IpEndpoint& endpoint) {
+    const auto of = learned(endpoint);
+    if (!of) return Json();
+    const bool known = of->state != Learned::State::unknown;
+    return object(
+        {{"state", state_name(of->state)}, {"age_s", known ? Json(of->age / kSecond) : Json()}});
 }
 
 std::string place_text(const std::string& path, unsigned line) {
@@ -96,6 +140,7 @@ Json report_json(const LoadedPolicy& loaded, const std::string& program,
         report[text_of(role)] = decision_json(loaded, loaded.decide(role, program, endpoint));
     }
     report["peer"] = peer_name(look_up_listener(endpoint, 0).known);
+    report["learned"] = learned_json(endpoint);
     report["file"] = loaded.path.empty() ? Json() : Json(loaded.path);
     report["error"] = Json();
     if (loaded.error) {
@@ -123,6 +168,9 @@ void print_text(const LoadedPolicy& loaded, const std::string& program,
                    printable(reason_text(loaded, decision)));
     }
     fmt::print("  {:8}{}\n", "peer", peer_text(endpoint));
+    if (const auto of = learned(endpoint)) {
+        fmt::print("  {:8}{}\n", "learned", learned_text(*of));
+    }
     fmt::print("\nFiles\n");
     for (const PolicyPlace& place : loaded.places) {
         fmt::print("  {}: {}\n", printable(place.path), printable(place.state));
@@ -157,7 +205,9 @@ int policy_info(const std::string& program, const IpEndpoint& endpoint, bool jso
         print_error("info", "{}; the file does not hold",
                     policy_error_text(loaded.path, *loaded.error));
     }
-    return loaded.error || !loaded.stream_error.empty() ? kFailed : kOk;
+    const bool learn_error = !learn_setting();
+    if (learn_error) print_error("info", "XSOCK_POLICY_LEARN: neither 0 nor 1; ignored");
+    return loaded.error || !loaded.stream_error.empty() || learn_error ? kFailed : kOk;
 }
 
 }  // namespace xsock::tools

@@ -137,6 +137,8 @@ constexpr Setting kSettings[] = {
      "byte-stream mode where no line of the policy decides", check_stream},
     {"XSOCK_POLICY", nullptr, "FILE", "~/.config/xsock/policy or /etc/xsock/policy",
      "the policy of the byte-stream mode", check_policy},
+    {"XSOCK_POLICY_LEARN", nullptr, "0|1", "0",
+     "1: clients also ask servers that took a byte stream in the last 10 minutes", in_range<0, 1>},
 };
 
 }  // namespace

@@ -45,7 +45,8 @@ enum xsock_policy {
     XSOCK_POLICY_BOTH = 1, /* DDPMODE_STREAM, or plain, as the peer is */
     XSOCK_POLICY_SDP = 2,  /* DDPMODE_STREAM with DDPREQUIRE */
     XSOCK_POLICY_UNKNOWN_PEER =
-        3 /* plain: a client of `both`, toward a server not known to take it */
+        3,                   /* plain: a client of `both`, toward a server not known to take it */
+    XSOCK_POLICY_LEARNED = 4 /* DDPMODE_STREAM, toward a server that lately took it */
 };
 
 struct xsock_socket;
@@ -105,11 +106,10 @@ struct mmsghdr;
  * socket_exit    Before _exit(): ends all connections, as exit() does.
  * socket_copy    Copies between the program's memory and the caller's. 0; -1 with EFAULT where the
  *                program's is not mapped, or not writable. Async-signal-safe.
- * socket_policy  An enum xsock_policy for a TCP socket of `program` (its name without folders) that
- *                is going to listen at `address`, its own, or to connect to it. Reads the files of
- *                the policy the first time.
- * socket_forked  Tells a child without a fork handler (_Fork(), clone()) that it is one. A second
- *                call does nothing.
+ * socket_policy  An enum xsock_policy for the TCP socket `fd` of `program` (its name without
+ *                folders) that is going to listen at `address`, its own, or to connect to it. Reads
+ * the files of the policy the first time. socket_forked  Tells a child without a fork handler
+ * (_Fork(), clone()) that it is one. A second call does nothing.
  */
 #define XSOCK_SOCKET_FUNCTIONS(F)                                                                  \
     F(struct xsock_socket*, socket_open, (int fd, int hint))                                       \
@@ -159,7 +159,8 @@ struct mmsghdr;
     F(void, socket_drain, (int timeout_ms))                                                        \
     F(void, socket_exit, (void))                                                                   \
     F(int, socket_policy,                                                                          \
-      (const char* program, int listening, const struct sockaddr* address, socklen_t length))      \
+      (const char* program, int listening, int fd, const struct sockaddr* address,                 \
+       socklen_t length))                                                                          \
     F(void, socket_forked, (void))
 
 #endif /* XSOCK_SOCKET_TABLE_H */

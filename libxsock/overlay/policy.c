@@ -48,7 +48,7 @@ static int apply(int fd, enum asked asked, const struct sockaddr* address, sockl
     int before;
     if (engine == NULL) return 0; /* told by the log */
     before = overlay_begin();
-    mode = engine->socket_policy(program, asked != ASKED_CONNECT, address, length);
+    mode = engine->socket_policy(program, asked != ASKED_CONNECT, fd, address, length);
     overlay_end(before);
     if (mode == XSOCK_POLICY_TCP || mode == XSOCK_POLICY_UNKNOWN_PEER) {
         if (asked == ASKED_CONNECT || asked == ASKED_LISTEN) {
@@ -65,9 +65,10 @@ static int apply(int fd, enum asked asked, const struct sockaddr* address, sockl
         return fd_has(fd) || mode != XSOCK_POLICY_SDP ? 0 : -1;
     }
     if (mode == XSOCK_POLICY_SDP) return set(fd, DDPREQUIRE, 1);
-    /* The server is known to take it, and accepts when it comes to that: as with TCP, however long
-     * that takes. */
-    return asked != ASKED_CONNECT ? 0 : set(fd, DDPSTARTUP, INT_MAX);
+    /* A server that is listed takes it, and accepts when it comes to that: as with TCP, however
+     * long that takes. One that has taken it before may not any more, and stay silent. */
+    if (asked != ASKED_CONNECT || mode == XSOCK_POLICY_LEARNED) return 0;
+    return set(fd, DDPSTARTUP, INT_MAX);
 }
 
 static int apply_by_own_address(int fd, enum asked asked) {

@@ -121,7 +121,7 @@ bool Socket::in_own_process() const noexcept {
 
 int Socket::inherited(int fd) const noexcept {
     if (options_.mode == DDPMODE_STREAM) {
-        note_refused(fd, connect_to_);
+        note_refused(fd, asked_.endpoint());
     } else {
         report_inherited("a DDPMODE socket");
     }
@@ -134,7 +134,7 @@ int Socket::started() const noexcept {
 }
 
 void Socket::refuse(int fd) const noexcept {
-    if (options_.mode == DDPMODE_STREAM) note_refused(fd, connect_to_);
+    if (options_.mode == DDPMODE_STREAM) note_refused(fd, asked_.endpoint());
 }
 
 const char* Socket::mode_text() const noexcept {

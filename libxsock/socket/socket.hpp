@@ -26,6 +26,7 @@
 #include "libxsock/socket/channel.hpp"
 #include "libxsock/socket/early_sends.hpp"
 #include "libxsock/socket/key.hpp"
+#include "libxsock/socket/known_peers.hpp"
 #include "libxsock/socket/listener_entry.hpp"
 #include "libxsock/socket/options.hpp"
 #include "libxsock/socket/start_descriptor.hpp"
@@ -217,7 +218,7 @@ class Socket final : public ::xsock_socket,
     std::atomic<bool> opened_{false};  // start-up ended well
     BackgroundListener listener_;
     ListenerEntry listener_entry_;
-    IpEndpoint connect_to_;                  // of connect()
+    AskedPeer asked_;                        // by connect()
     EarlySends early_;                       // while undecided
     std::atomic<int> successes_to_tell_{0};  // of a connect() that went on in the background
     StartDescriptor own_fd_;

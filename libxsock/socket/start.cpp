@@ -10,7 +10,6 @@
 #include <mutex>
 #include <new>
 
-#include "libxsock/socket/known_peers.hpp"
 #include "libxsock/socket/message_channel.hpp"
 #include "libxsock/socket/socket.hpp"
 #include "libxsock/socket/stream_channel.hpp"
@@ -260,7 +259,7 @@ int Socket::connect(int fd, const sockaddr* address, socklen_t length) {
     setsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &off, sizeof off);
     if (options_.mode == DDPMODE_STREAM) {
         syn_mark_.set(fd, address, length);
-        connect_to_ = endpoint_of(address, length).value_or(IpEndpoint{});
+        asked_.set(fd, address, length);
     }
     if (::connect(fd, address, length) == 0) {
         syn_mark_.restore(fd);
@@ -339,12 +338,13 @@ void Socket::on_state(const PolledQp& connection, QpState state) {
             return;
         case QpState::established:
             if (!channel_->begin(connection.info().private_data)) {
-                if (connect_to_.port != 0) forget_peer(connect_to_);
+                asked_.failed();
                 connection_->request_end(PolledQp::End::abort);
                 return;
             }
             if (counters_ != nullptr) counters_->started.fetch_add(1, std::memory_order_relaxed);
             opened_.store(true, std::memory_order_relaxed);
+            asked_.answered();
             phase_.store(Phase::open, std::memory_order_release);
             if (options_.mode != DDPMODE_STREAM) wake(kWritable);
             return;
@@ -358,10 +358,7 @@ void Socket::on_state(const PolledQp& connection, QpState state) {
     }
     int error = connection.error();
     // Also one that just closed: it may not speak our language. Not where this end aborts it.
-    const bool is_own_doing = error == ENOMEM || error == ECONNABORTED;
-    if (phase() == Phase::starting && connect_to_.port != 0 && !is_own_doing) {
-        forget_peer(connect_to_);
-    }
+    if (phase() == Phase::starting && error != ENOMEM && error != ECONNABORTED) asked_.failed();
     error = channel_->end_error(error);
     // An end in good order before the start has ended is none that the program asked for.
     if (error == 0 && phase() == Phase::starting && !channel_->is_write_shut()) error = ECONNRESET;

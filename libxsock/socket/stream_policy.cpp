@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the policy of the byte-stream mode (docs/policy.md) decides for a socket of the program. It
 // is read at the first question, once for the process and its children.
-#include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -17,6 +15,7 @@
 namespace xsock::api {
 namespace {
 
+using sockets::PeerTakes;
 using sockets::takes_streams;
 
 constexpr const char* kCode = "bad-policy";
@@ -53,16 +52,9 @@ const LoadedPolicy& policy() {
     return *loaded;
 }
 
-unsigned scope_of(const sockaddr* address, socklen_t length) {
-    sockaddr_in6 v6{};
-    if (address->sa_family != AF_INET6 || length < sizeof v6) return 0;
-    std::memcpy(&v6, address, sizeof v6);
-    return v6.sin6_scope_id;
-}
-
 }  // namespace
 
-int socket_policy(const char* program, int listening, const sockaddr* address,
+int socket_policy(const char* program, int listening, int fd, const sockaddr* address,
                   socklen_t length) noexcept {
     try {
         const auto endpoint = endpoint_of(address, length);
@@ -77,7 +69,14 @@ int socket_policy(const char* program, int listening, const sockaddr* address,
                 return XSOCK_POLICY_TCP;
             case PolicyMode::both:
                 if (listening != 0) return XSOCK_POLICY_BOTH;
-                if (takes_streams(*endpoint, scope_of(address, length))) return XSOCK_POLICY_BOTH;
+                switch (takes_streams(fd, *endpoint, scope_of(address, length))) {
+                    case PeerTakes::listed:
+                        return XSOCK_POLICY_BOTH;
+                    case PeerTakes::learned:
+                        return XSOCK_POLICY_LEARNED;
+                    case PeerTakes::unknown:
+                        break;
+                }
                 if (log_enabled(LogLevel::info)) {
                     log(LogLevel::info, "unknown-peer",
                         "%s: plain TCP: not known to take byte streams",

@@ -15,7 +15,10 @@ struct test_case {
     struct test_case* next;
 };
 
-static struct { struct test_case *first, **end; } all_cases = {NULL, &all_cases.first};
+/* One list for all files of a program. */
+__attribute__((weak)) struct case_list {
+    struct test_case *first, **end;
+} all_cases = {NULL, &all_cases.first};
 
 #define CASE(function)                                                   \
     static void function(void);                                          \

@@ -107,9 +107,11 @@ struct mmsghdr;
  * socket_copy    Copies between the program's memory and the caller's. 0; -1 with EFAULT where the
  *                program's is not mapped, or not writable. Async-signal-safe.
  * socket_policy  An enum xsock_policy for the TCP socket `fd` of `program` (its name without
- *                folders) that is going to listen at `address`, its own, or to connect to it. Reads
- * the files of the policy the first time. socket_forked  Tells a child without a fork handler
- * (_Fork(), clone()) that it is one. A second call does nothing.
+ *                folders) that is going to listen at `address`, its own, or to connect to it.
+ *                Reads the files of the policy the first time.
+ *
+ * socket_forked  Tells a child without a fork handler (_Fork(), clone()) that it is one. A second
+ *                call does nothing.
  */
 #define XSOCK_SOCKET_FUNCTIONS(F)                                                                  \
     F(struct xsock_socket*, socket_open, (int fd, int hint))                                       \

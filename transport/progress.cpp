@@ -184,6 +184,21 @@ bool Progress::poll_once() {
     return scope.cycle.active;
 }
 
+// What has woken a leader may be about to be served by a thread that polls just now. To sleep again
+// at once would find it still there, again and again.
+bool Progress::poll_behind_others() {
+    constexpr int kSpins = 100, kTries = 120;
+    for (int tries = 0; lock_.load(std::memory_order_relaxed) != nullptr; ++tries) {
+        if (tries == kTries || abandoned()) return false;
+        if (tries < kSpins) {
+            cpu_relax();
+        } else {
+            sched_yield();
+        }
+    }
+    return poll_once();
+}
+
 void Progress::poll_thoroughly() {
     if (!begin_caller_cycle()) return;
     lock();
@@ -395,7 +410,7 @@ bool Progress::lead() {
 
 bool Progress::end_lead(bool notified) {
     wait_group_.end_sleep(notified);
-    const bool moved = poll_once();
+    const bool moved = poll_behind_others();
     wait_group_.end_lead();
     offer_lead();
     return moved;

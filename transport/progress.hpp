@@ -273,6 +273,7 @@ class Progress final : public PollGroup {
     void end_cycle(PollCycle& cycle) noexcept;
     bool begin_caller_cycle();
     bool poll_once();  ///< poll(); true: something moved
+    bool poll_behind_others();
     void run_cycle(PollCycle& cycle);
     void serve_pending(PollCycle& cycle);
     void detach_busy_polled();

@@ -151,8 +151,9 @@ class PolledListener {
 /// What a Device has for such an API.
 class PolledDevice {
   public:
-    /// For connections of the API, each in its turn.
-    virtual PollGroup& next_group() = 0;
+    /// For what the calling thread makes: threads are spread over the groups, and one thread's
+    /// connections share one, so that none is woken for what another thread waits for.
+    virtual PollGroup& group_of_thread() = 0;
     virtual std::shared_ptr<PolledQp> create_polled_qp(PolledQpAttr attr) = 0;
     /// Takes a listening TCP socket, which does not block.
     virtual std::shared_ptr<PolledListener> create_polled_listener(int fd, PollGroup& group,

@@ -353,7 +353,11 @@ class SoftDevice final : public Device, public PolledDevice {
     bool next_event(AsyncEvent& out) override { return events_.next(out); }
 
     PolledDevice& polled() noexcept override { return *this; }
-    PollGroup& next_group() override { return next_progress(); }
+    PollGroup& group_of_thread() override {
+        static std::atomic<unsigned> threads{0};
+        static thread_local const unsigned number = threads.fetch_add(1, std::memory_order_relaxed);
+        return *progresses_[number % progresses_.size()];
+    }
     std::shared_ptr<PolledQp> create_polled_qp(PolledQpAttr attr) override {
         const auto cq = std::make_shared<PolledCq>(attr);
         Connection::Parts parts;

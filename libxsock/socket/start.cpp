@@ -51,7 +51,7 @@ PollGroup* Socket::ensure_progress() {
     own_fd_.forget();
     early_.clear();
     kernel_ready_.store(true, std::memory_order_relaxed);
-    progress_.store(&device->polled().next_group(), std::memory_order_release);
+    progress_.store(&device->polled().group_of_thread(), std::memory_order_release);
     generation_.store(now, std::memory_order_release);
     return progress();
 }

@@ -457,7 +457,7 @@ TEST(SockStart, a_set_that_is_asked_in_the_middle_of_connect_knows_of_it) {
     // Another thread polls for a while: the connecting thread has notified the set, and waits.
     std::atomic<bool> polling{false}, go_on{false};
     std::thread poller([&] {
-        api::device()->polled().next_group().locked([&](PollCycle&) {
+        api::device()->polled().group_of_thread().locked([&](PollCycle&) {
             polling = true;
             while (!go_on) std::this_thread::sleep_for(1ms);
         });

@@ -14,6 +14,8 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/polled_qp.hpp"
@@ -219,13 +221,29 @@ TEST_F(SoftDeviceTest, hand_over_lets_the_thread_poll) {
 
 // As at exit() in a signal handler that runs in the middle of a poll cycle.
 TEST_F(SoftDeviceTest, draining_in_the_middle_of_a_cycle_waits_for_nothing) {
-    device->polled().next_group().locked([&](PollCycle&) {
+    device->polled().group_of_thread().locked([&](PollCycle&) {
         drain_soft_device(*device, 20 * kSecond);
         flush_soft_device(*device, 20 * kSecond);
     });
     EXPECT_EQ(a->state(), QpState::established);
     drain_soft_device(*device, kSecond);
     EXPECT_NE(a->state(), QpState::established);
+}
+
+TEST(SoftDeviceGroups, a_thread_has_one_and_the_next_thread_another) {
+    TransportConfig config;
+    config.threads = 2;
+    const auto device = std::move(*make_soft_device(config));
+    const auto groups = [&] {
+        PolledDevice& polled = device->polled();
+        return std::pair(&polled.group_of_thread(), &polled.group_of_thread());
+    };
+    std::pair<PollGroup*, PollGroup*> of[2];
+    std::thread([&] { of[0] = groups(); }).join();
+    std::thread([&] { of[1] = groups(); }).join();
+    EXPECT_EQ(of[0].first, of[0].second);
+    EXPECT_EQ(of[1].first, of[1].second);
+    EXPECT_NE(of[0].first, of[1].first);
 }
 
 }  // namespace

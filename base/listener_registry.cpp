@@ -154,7 +154,9 @@ std::string publish_listener(std::uint16_t port, std::uint64_t cookie) {
             if (errno == ENOENT) continue;
             return {};
         }
-        const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+        // (O_NONBLOCK: a FIFO of that name would wait for a reader.)
+        const int fd =
+            open(file.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
         if (fd >= 0) {
             close(fd);
             return file;

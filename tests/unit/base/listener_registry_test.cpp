@@ -14,6 +14,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <random>
 #include <string>
 
 #include "base/netlink.hpp"
@@ -224,6 +226,106 @@ TEST_F(Registry, a_link_is_not_followed) {
     std::filesystem::rename(path(listening_.port), folder_.path() + "/moved");
     std::filesystem::create_directory_symlink(folder_.path() + "/moved", path(listening_.port));
     EXPECT_EQ(known(), PeerKnown::unlisted);
+}
+
+TEST_F(Registry, full_of_lies) {
+    const auto start = process_start_time(static_cast<std::uint32_t>(getpid()));
+    std::mt19937_64 random(1);
+    // (No neighbour of a process's number: that may have begun in the same tick.)
+    const auto number = [&](std::uint64_t good) -> std::uint64_t {
+        const std::uint64_t wrong[] = {0, 1, good ^ 1ull << 31, random(), ~0ull};
+        return wrong[random() % std::size(wrong)];
+    };
+    // Each has at least one wrong field.
+    for (int i = 0; i < 500; ++i) {
+        std::uint64_t cookie = listening_.cookie, began = start;
+        auto pid = static_cast<std::uint64_t>(getpid());
+        const auto which = 1 + random() % 7;
+        if ((which & 1) != 0) cookie = number(cookie);
+        if ((which & 2) != 0) pid = number(pid);
+        if ((which & 4) != 0) began = number(began);
+        forge(name(cookie, static_cast<long>(pid % 0xffffffff), began));
+    }
+    for (int i = 0; i < 500; ++i) {
+        std::string octets(1 + random() % 200, ' ');
+        for (char& octet : octets) octet = static_cast<char>(random());
+        for (char& octet : octets) octet = octet == '\0' || octet == '/' ? '-' : octet;
+        forge("x" + octets);
+    }
+    EXPECT_NE(known(), PeerKnown::sdp);
+    EXPECT_NE(publish_listener(listening_.port, listening_.cookie), "");
+    EXPECT_EQ(known(), PeerKnown::sdp) << "the truth is found among them";
+}
+
+TEST_F(Registry, of_any_size_is_read_in_limits) {
+    for (int i = 0; i < 6'000; ++i) forge("junk-" + std::to_string(i));
+    EXPECT_NE(known(), PeerKnown::sdp);
+    (void)publish_listener(listening_.port, listening_.cookie);
+    (void)known();  // among so many the entry may not be found: then the client is plain
+}
+
+TEST_F(Registry, an_entry_with_bytes_in_it_is_as_one_without) {
+    const std::string entry = publish_listener(listening_.port, listening_.cookie);
+    ASSERT_NE(entry, "");
+    std::ofstream(entry) << std::string(100'000, 'x');
+    EXPECT_EQ(known(), PeerKnown::sdp) << "its name says all";
+}
+
+TEST_F(Registry, something_else_in_place_of_a_folder) {
+    std::filesystem::create_directory(path());
+    for (const std::string& which : {path(listening_.port), path()}) {
+        std::filesystem::remove_all(which);
+        std::ofstream(which).put('x');
+        EXPECT_EQ(known(), PeerKnown::unlisted);
+        EXPECT_EQ(publish_listener(listening_.port, listening_.cookie), "");
+        EXPECT_NE(errno, 0);
+        std::filesystem::remove(which);
+        ASSERT_EQ(mkfifo(which.c_str(), 0755), 0);
+        EXPECT_EQ(known(), PeerKnown::unlisted);
+        EXPECT_EQ(publish_listener(listening_.port, listening_.cookie), "");
+        std::filesystem::remove(which);
+    }
+}
+
+TEST_F(Registry, something_else_in_place_of_an_entry) {
+    const std::string entry = publish_listener(listening_.port, listening_.cookie);
+    ASSERT_NE(entry, "");
+    withdraw_listener(entry);
+    const auto publishes = [&] {
+        return publish_listener(listening_.port, listening_.cookie) == entry;
+    };
+    std::filesystem::create_directories(entry);
+    EXPECT_FALSE(publishes());
+    std::filesystem::remove(entry);
+    ASSERT_EQ(mkfifo(entry.c_str(), 0644), 0);
+    EXPECT_FALSE(publishes()) << "it has no reader, and nothing waits for one";
+    std::filesystem::remove(entry);
+    std::filesystem::create_symlink(folder_.path() + "/elsewhere", entry);
+    EXPECT_FALSE(publishes());
+    EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/elsewhere"));
+    std::filesystem::remove(entry);
+    EXPECT_TRUE(publishes());
+}
+
+// Not root, which reads all.
+TEST_F(Registry, that_cannot_be_read) {
+    if (geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
+    ASSERT_EQ(chmod(folder_.path().c_str(), 0777), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        if (setgid(12345) != 0 || setuid(12345) != 0) _exit(1);
+        if (publish_listener(listening_.port, listening_.cookie).empty()) _exit(2);
+        if (known() != PeerKnown::sdp) _exit(3);
+        for (const std::string& which : {path(listening_.port), path()}) {
+            if (chmod(which.c_str(), 0) != 0 || known() != PeerKnown::unlisted) _exit(4);
+            if (!publish_listener(listening_.port, listening_.cookie).empty()) _exit(5);
+            if (chmod(which.c_str(), 0755) != 0 || known() != PeerKnown::sdp) _exit(6);
+        }
+        _exit(0);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0) << WEXITSTATUS(status);
 }
 
 TEST_F(Registry, off) {

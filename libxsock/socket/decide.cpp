@@ -28,7 +28,7 @@ void Socket::begin_watch(int fd) noexcept {
         }
         // TCP may have connected just now: that is for this call to tell, and no later edge.
         if (now == Phase::connecting && in_own_process()) progress()->poll();
-        if (now != Phase::undecided) return;
+        if (now != Phase::undecided || foreign()) return;
         PollGroup* const poller = ensure_progress();
         if (poller == nullptr || !own_fd_.claim_watch()) return;
         auto copy = duplicate_descriptor(fd);
@@ -223,13 +223,15 @@ ssize_t Socket::send_early(int fd, const IovSpan& iovs, int flags) {
     });
     if (!taken) return send(fd, iovs, flags);
     if (is_shut) return no_pipe(flags);
+    if (*taken > 0) keep_from_exec(fd);
     return *taken > 0 || iovs.bytes == 0 ? static_cast<ssize_t>(*taken) : no(EAGAIN);
 }
 
-// shutdown() of one that does not block waits with what was sent. False: it is to be done now.
+// shutdown() waits with what was sent, and of one that does not block in any case. False: it is to
+// be done now.
 bool Socket::shut_early(int how) {
     bool kept = false;
-    if (!sends_early() || blocking(0) || how != SHUT_WR) return false;
+    if (!sends_early() || how != SHUT_WR || (blocking(0) && early_.is_empty())) return false;
     progress()->locked([&](PollCycle&) {
         kept = phase() == Phase::undecided && own_fd_.is_open();
         if (kept) early_.shutdown(how);
@@ -241,8 +243,8 @@ bool Socket::shut_early(int how) {
 // iWARP begins, and the stream ends behind that. Not where another process may go on with it, but
 // for one whose first bytes are here.
 void Socket::closing(int fd, bool may_be_shared) {
-    if (phase() != Phase::undecided || options_.mode != DDPMODE_STREAM) return;
-    const bool has_sent = in_own_process() && !early_.is_empty();
+    if (phase() != Phase::undecided || options_.mode != DDPMODE_STREAM || foreign()) return;
+    const bool has_sent = !early_.is_empty();
     const bool is_handed_on = hint_ == XSOCK_HINT_HANDED_ON;  // the other process may have kept it
     if ((may_be_shared || is_handed_on) && !has_sent) return;
     const PeerPeek::Kind seen = peek_peer(fd).kind;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What a program sends on an accepted socket before its peer has shown what it speaks, where the
 // peer is going to ask for a byte stream: kept until that has begun, or the socket has turned out
-// to be plain TCP. So send() on a socket that does not block takes the first bytes at once, as
-// TCP's. Inside poll cycles, but for size() and has_room().
+// to be plain TCP. So send() takes the first bytes at once, as TCP's. Inside poll cycles, but for
+// size() and has_room().
 #pragma once
 
 #include <atomic>

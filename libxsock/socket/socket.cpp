@@ -129,7 +129,7 @@ int Socket::inherited(int fd) const noexcept {
 }
 
 int Socket::started() const noexcept {
-    if (!is_begun(phase())) return 0;
+    if (!has_begun()) return 0;
     return foreign() ? 2 : 1;
 }
 
@@ -156,10 +156,18 @@ inline int Socket::enter(int fd, int flags, bool writing) {
 }
 
 ssize_t Socket::send(int fd, const IovSpan& iovs, int flags) {
-    if (const int answer = enter(fd, flags, true); answer != 0) {
-        const bool early = answer == -1 && errno == EAGAIN && sends_early();
-        return early ? send_early(fd, iovs, flags) : answer;
+    // The first words of a server wait for a peer that will ask; the server does not, with TCP
+    // neither.
+    const bool tries = phase() == Phase::undecided && has_early_room(iovs.bytes);
+    int answer = enter(fd, tries ? flags | MSG_DONTWAIT : flags, true);
+    if (answer == -1 && errno == EAGAIN && sends_early()) {
+        const ssize_t sent = send_early(fd, iovs, flags);
+        if (sent >= 0 || errno != EAGAIN || !blocking(flags)) return sent;
     }
+    if (answer == -1 && errno == EAGAIN && tries && blocking(flags)) {
+        answer = enter(fd, flags, true);
+    }
+    if (answer != 0) return answer;
     return channel_->send(iovs, {flags, blocking(flags), send_timeout_.load()});
 }
 
@@ -184,6 +192,7 @@ int Socket::ensure_open(int fd, int flags, bool writing) {
                 keep_from_exec(fd);
                 return 0;
             case Phase::undecided:
+                if (foreign()) return inherited(fd);
                 if (decide(fd, writing) != 0) return -1;
                 if (phase() != Phase::undecided) continue;
                 if (!blocking(flags)) {
@@ -317,6 +326,7 @@ int Socket::shutdown(int fd, int how) {
         case Phase::listening:
             return shut_listening(fd, how);
         case Phase::undecided:
+            if (foreign()) return inherited(fd);
             if (decide(fd, true) != 0) return -1;
             if (shut_early(how)) return 0;
             // A program that will not read can only be about to write.

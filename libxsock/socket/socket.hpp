@@ -131,8 +131,13 @@ class Socket final : public ::xsock_socket,
         return is_known(now) || starts_behind(now);
     }
     [[nodiscard]] bool in_own_process() const noexcept;
+    /// Bytes of the program are not, or not all, in TCP's stream as they were sent.
+    [[nodiscard]] bool has_begun() const noexcept { return is_begun(phase()) || has_early(); }
+    [[nodiscard]] bool has_early() const noexcept {
+        return phase() == Phase::undecided && !early_.is_empty();
+    }
     /// Started before a fork(): the parent's.
-    [[nodiscard]] bool foreign() const noexcept { return is_begun(phase()) && !in_own_process(); }
+    [[nodiscard]] bool foreign() const noexcept { return has_begun() && !in_own_process(); }
     /// -1 with EPERM: what a call on a foreign one answers.
     int inherited(int fd) const noexcept;
     /// Accepted: the client is going to send a Request.
@@ -143,6 +148,9 @@ class Socket final : public ::xsock_socket,
     /// send() takes bytes before the peer has shown what it speaks.
     [[nodiscard]] bool sends_early() const noexcept {
         return phase() == Phase::undecided && will_ask() && options_.mode == DDPMODE_STREAM;
+    }
+    [[nodiscard]] bool has_early_room(std::size_t bytes) const noexcept {
+        return sends_early() && bytes <= EarlySends::kMost - early_.size();
     }
     static Time timeout_of(int fd, int name) noexcept;
     int enter(int fd, int flags, bool writing);

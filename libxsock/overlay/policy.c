@@ -42,6 +42,10 @@ static int set(int fd, int name, int value) {
  * by exec; node's cluster, by SCM_RIGHTS): asked when the other one has it. */
 enum asked { ASKED_CONNECT, ASKED_LISTEN, ASKED_ACCEPT, ASKED_HANDED_ON };
 
+/* Servers call listen() again (nginx). */
+static int listens_again(int fd) { return summary_may_be_wanted() && summary_listens(fd); }
+
+/* -1 with errno: it is wanted carried, and cannot be. 1: what it accepts is plain. */
 static int apply(int fd, enum asked asked, const struct sockaddr* address, socklen_t length) {
     const struct xsock_engine* const engine = xsock_engine_open();
     int mode;
@@ -51,10 +55,10 @@ static int apply(int fd, enum asked asked, const struct sockaddr* address, sockl
     mode = engine->socket_policy(program, asked != ASKED_CONNECT, fd, address, length);
     overlay_end(before);
     if (mode == XSOCK_POLICY_TCP || mode == XSOCK_POLICY_UNKNOWN_PEER) {
-        if (asked == ASKED_CONNECT || asked == ASKED_LISTEN) {
+        if (asked == ASKED_CONNECT || (asked == ASKED_LISTEN && !listens_again(fd))) {
             summary_plain(mode == XSOCK_POLICY_TCP ? "policy-tcp" : "unknown-peer");
         }
-        return 0;
+        return asked == ASKED_ACCEPT;
     }
     if (asked == ASKED_HANDED_ON) {
         overlay_hint(fd, XSOCK_HINT_HANDED_ON);
@@ -80,16 +84,20 @@ static int apply_by_own_address(int fd, enum asked asked) {
         LIBC(getsockname)(fd, (struct sockaddr*)&local, &length) == 0) {
         result = apply(fd, asked, (const struct sockaddr*)&local, length);
     }
-    if (result == 0) errno = saved;
+    if (result >= 0) errno = saved;
     return result;
 }
 
 int policy_listen_slow(int fd) { return apply_by_own_address(fd, ASKED_LISTEN); }
 
-void policy_accept_slow(int fd) {
+int policy_accept_slow(int fd) {
     const int saved = errno;
-    if (!fd_has(fd) && option(fd, SO_ACCEPTCONN) == 1) apply_by_own_address(fd, ASKED_ACCEPT);
+    int plain = 0;
+    if (!fd_has(fd) && option(fd, SO_ACCEPTCONN) == 1) {
+        plain = apply_by_own_address(fd, ASKED_ACCEPT) == 1;
+    }
     errno = saved;
+    return plain;
 }
 
 static int is_connected(int fd) {

@@ -19,8 +19,9 @@ void policy_init(void);
 int policy_listen_slow(int fd);
 int policy_connect_slow(int fd, const struct sockaddr* address, socklen_t length);
 
-/* For a listening socket that this program has inherited. */
-void policy_accept_slow(int fd);
+/* For a listening socket: one that this program has inherited is put into the mode. 1: it is plain
+ * by the policy, and so is what it accepts. */
+int policy_accept_slow(int fd);
 /* For a connection that another process has accepted: its peer's Request may still lie in it. */
 void policy_handed_on_slow(int fd);
 /* When the library is loaded, behind policy_init(): such connections among the open descriptors. */
@@ -34,8 +35,8 @@ static inline int policy_connect(int fd, const struct sockaddr* address, socklen
     return __builtin_expect(policy_wanted, 0) ? policy_connect_slow(fd, address, length) : 0;
 }
 
-static inline void policy_accept(int fd) {
-    if (__builtin_expect(policy_wanted, 0)) policy_accept_slow(fd);
+static inline int policy_accept(int fd) {
+    return __builtin_expect(policy_wanted, 0) ? policy_accept_slow(fd) : 0;
 }
 
 static inline void policy_handed_on(int fd) {

@@ -87,18 +87,24 @@ static int accept_on_sock(int fd, struct sockaddr* address, socklen_t* length, i
     }
 }
 
+/* What the kernel's accept() has brought, of a listener that is plain by the policy or not. */
+static int keep_plain(int fd, int by_policy) {
+    if (fd >= 0 && by_policy) summary_plain("policy-tcp");
+    return keep_accepted(fd, NULL);
+}
+
 int overlay_accept(int fd, struct sockaddr* address, socklen_t* length) {
+    const int by_policy = policy_accept(fd);
     int result;
-    policy_accept(fd);
     if (fd_has(fd) && accept_on_sock(fd, address, length, 0, &result)) return result;
-    return keep_accepted(LIBC(accept)(fd, address, length), NULL);
+    return keep_plain(LIBC(accept)(fd, address, length), by_policy);
 }
 
 int overlay_accept4(int fd, struct sockaddr* address, socklen_t* length, int flags) {
+    const int by_policy = policy_accept(fd);
     int result;
-    policy_accept(fd);
     if (fd_has(fd) && accept_on_sock(fd, address, length, flags, &result)) return result;
-    return keep_accepted(LIBC(accept4)(fd, address, length, flags), NULL);
+    return keep_plain(LIBC(accept4)(fd, address, length, flags), by_policy);
 }
 
 int overlay_note_accepted(int fd) { return keep_accepted(fd, NULL); }

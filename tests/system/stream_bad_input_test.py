@@ -74,7 +74,7 @@ def test_a_program_goes_on_by_the_defaults_when_its_policy_is(xsock, tmp_path, w
     line = line_of(said, "bad-policy")
     assert str(path) + (reason if reason[:1] == ":" else "") in line and reason in line, line
     assert line.endswith("; the defaults hold"), line
-    assert "2 passed through: policy-tcp" in said and carried(said) == 0, said
+    assert "3 passed through: policy-tcp" in said and carried(said) == 0, said
 
 
 @pytest.mark.parametrize("name", ["XSOCK_STREAM", "XSOCK_POLICY"])

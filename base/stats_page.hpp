@@ -4,7 +4,8 @@
 // it, for any process of the user may have written the file.
 //
 //   <folder>/<pid>-<pid namespace>-<random>     mode 0600, unlinked at exit
-//     StatsHeader, then slots of StatsHeader::slot_size bytes from StatsHeader::slots_at on
+//     StatsHeader, then slots of StatsHeader::slot_size bytes from StatsHeader::slots_at on, and
+//     from StatsHeader::plain_at on a PlainRecord for each descriptor (base/plain_socket.hpp)
 //
 // A slot has two parts. Counters are 64-bit words that the poller of the connection stores into as
 // it works. The description changes a few times in a connection's life and is guarded by
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "base/counters.hpp"
+#include "base/plain_socket.hpp"
 
 namespace xsock {
 
@@ -50,8 +52,11 @@ struct StatsHeader {
     char program[64];                ///< NUL-terminated, as all text here
     char library[64];                ///< xsock version
     std::uint64_t startups_dropped;  ///< connections of crowds, closed to make room for others
+    std::uint32_t plain_at;          ///< bytes from the start of the file
+    std::uint32_t plain_records;     ///< that are there now; grows
+    std::uint64_t plain_unlisted;    ///< sockets that found no record
 };
-static_assert(sizeof(StatsHeader) == 200);
+static_assert(sizeof(StatsHeader) == 216);
 
 struct StatsDescription {
     std::uint64_t opened_ns;  ///< CLOCK_REALTIME
@@ -91,7 +96,11 @@ static_assert(sizeof(StatsSlot) == 896);
 /// Readers take slots from this size on.
 inline constexpr std::uint32_t kStatsSlotLeast = offsetof(StatsSlot, stream);
 
-inline constexpr std::uint32_t kStatsSlotsAt = 4096;
+inline constexpr std::uint32_t kStatsPlainAt = 4096;
+/// Descriptors below it have a record, where the file could grow.
+inline constexpr std::uint32_t kStatsMaxPlain = 16384;
+inline constexpr std::uint32_t kStatsSlotsAt =
+    kStatsPlainAt + kStatsMaxPlain * std::uint32_t{sizeof(PlainRecord)};
 inline constexpr std::uint32_t kStatsMaxSlots = 16384;
 
 /// The folder where this process publishes: XSOCK_STAT if it names one; otherwise

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// xsock stat: every DDP connection of every process of the user, from shared memory.
+// xsock stat: every DDP connection of every process of the user, from shared memory; with --all
+// also those that are not carried.
 #include <unistd.h>
 
 #include <ctime>
@@ -23,6 +24,7 @@ struct Choice {
     std::uint64_t pid = 0;  // 0: all
     bool json = false;
     bool details = false;
+    bool all = false;
     double watch = 0;  // seconds; 0: once
     std::uint64_t rounds = 0;
 };
@@ -122,7 +124,20 @@ Json connection_json(const ConnectionStats& c) {
                    {"error_text", std::string(d.error_text)}});
 }
 
-Json report_json(const std::vector<ProcessStats>& processes) {
+const char* role_name(PlainRole role) { return role == PlainRole::client ? "client" : "server"; }
+
+Json plain_json(const PlainConnection& c) {
+    Json since;
+    if (c.since != 0) since = c.since;
+    return object({{"role", role_name(c.role)},
+                   {"why", plain_reason_code(c.reason)},
+                   {"state", c.state},
+                   {"local", c.local},
+                   {"peer", c.peer},
+                   {"since", since}});
+}
+
+Json report_json(const std::vector<ProcessStats>& processes, bool all) {
     Json list = Json::array();
     for (const ProcessStats& process : processes) {
         Json connections = Json::array();
@@ -137,8 +152,19 @@ Json report_json(const std::vector<ProcessStats>& processes) {
                                {"unlisted", process.unlisted},
                                {"startups_dropped", process.startups_dropped},
                                {"connections", connections}}));
+        if (!all) continue;
+        Json plain = Json::array();
+        for (const PlainConnection& c : process.plain) plain.push_back(plain_json(c));
+        add(list.back(), {{"plain", plain}, {"plain_unlisted", process.plain_unlisted}});
     }
     return object({{"processes", list}});
+}
+
+std::string moment_text(std::time_t moment) {
+    std::tm local{};
+    char when[32] = "?";
+    if (localtime_r(&moment, &local) != nullptr) std::strftime(when, sizeof when, "%F %T", &local);
+    return when;
 }
 
 void print_details(const ProcessStats& process, const ConnectionStats& c) {
@@ -147,15 +173,9 @@ void print_details(const ProcessStats& process, const ConnectionStats& c) {
         if (tx == 0 && rx == 0) return;
         fmt::print("    {:18}{:16} sent{:16} received\n", name, tx, rx);
     };
-    const auto opened = static_cast<std::time_t>(d.opened_ns / 1'000'000'000u);
-    std::tm local{};
-    char when[32] = "?";
-    if (localtime_r(&opened, &local) != nullptr) {
-        std::strftime(when, sizeof when, "%F %T", &local);
-    }
     fmt::print("{}[{}{}] connection {}, {}, {}, since {}\n", process.program, process.pid,
                process.foreign ? " elsewhere" : "", d.qp_num, api_name(d.api), state_name(d.state),
-               when);
+               moment_text(static_cast<std::time_t>(d.opened_ns / 1'000'000'000u)));
     fmt::print("    {} -> {}\n", printable(d.local), printable(d.peer));
     if (d.revision != 0) {
         fmt::print("    {}; IRD {}, ORD {}, ULPDUs of up to {} bytes\n", options_text(d), d.ird,
@@ -209,10 +229,32 @@ void print_line(const ProcessStats& process, const ConnectionStats& c, const See
     if (d.error_text[0] != '\0') fmt::print("{:>8} {}\n", "", printable(d.error_text));
 }
 
+void print_plain_details(const ProcessStats& process, const PlainConnection& c) {
+    fmt::print("{}[{}] plain connection, {}", process.program, process.pid, c.state);
+    if (c.since != 0) fmt::print(", since {}", moment_text(static_cast<std::time_t>(c.since)));
+    fmt::print("\n    {} -> {}\n    {}: {}: {}\n", c.local, c.peer, role_name(c.role),
+               plain_reason_code(c.reason), plain_reason_text(c.reason));
+}
+
+void print_plain_line(const ProcessStats& process, const PlainConnection& c, double seconds) {
+    fmt::print("{:7}  {:12.12} {:8} {:11} {:22} {:>9} {:>9}", process.pid, process.program, "plain",
+               c.state, c.peer, "-", "-");
+    if (seconds > 0) fmt::print(" {:>11} {:>11}", "-", "-");
+    fmt::print(" {:>7}/{:7} {:>7} {:>7}  {} {}\n", "-", "-", "-", "-", role_name(c.role),
+               plain_reason_code(c.reason));
+}
+
+void print_heading(double seconds) {
+    fmt::print("{:>7}  {:12} {:8} {:11} {:22} {:>9} {:>9}", "PID", "PROGRAM", "MODE", "STATE",
+               "PEER", "SENT", "RECEIVED");
+    if (seconds > 0) fmt::print(" {:>11} {:>11}", "SENDING", "RECEIVING");
+    fmt::print(" {:>15} {:>7} {:>7}  {}\n", "SENDS OUT/IN   ", "WRITES", "READS", "OPTIONS");
+}
+
 void print_text(const std::vector<ProcessStats>& processes, const Choice& choice, Seen& seen,
                 double seconds) {
     std::size_t shown = 0;
-    std::uint64_t unlisted = 0, startups_dropped = 0;
+    std::uint64_t unlisted = 0, startups_dropped = 0, plain_unlisted = 0;
     for (const ProcessStats& process : processes) {
         unlisted += process.unlisted;
         startups_dropped += process.startups_dropped;
@@ -220,21 +262,28 @@ void print_text(const std::vector<ProcessStats>& processes, const Choice& choice
             if (choice.details) {
                 print_details(process, c);
             } else {
-                if (shown == 0) {
-                    fmt::print("{:>7}  {:12} {:8} {:11} {:22} {:>9} {:>9}", "PID", "PROGRAM",
-                               "MODE", "STATE", "PEER", "SENT", "RECEIVED");
-                    if (seconds > 0) fmt::print(" {:>11} {:>11}", "SENDING", "RECEIVING");
-                    fmt::print(" {:>15} {:>7} {:>7}  {}\n", "SENDS OUT/IN   ", "WRITES", "READS",
-                               "OPTIONS");
-                }
+                if (shown == 0) print_heading(seconds);
                 print_line(process, c, seen, seconds);
             }
             ++shown;
         }
+        if (choice.all) plain_unlisted += process.plain_unlisted;
+        for (const PlainConnection& c : process.plain) {
+            if (choice.details) {
+                print_plain_details(process, c);
+            } else {
+                if (shown == 0) print_heading(seconds);
+                print_plain_line(process, c, seconds);
+            }
+            ++shown;
+        }
     }
-    if (shown == 0) fmt::print("No DDP connections.\n");
+    if (shown == 0) fmt::print("No {}connections.\n", choice.all ? "" : "DDP ");
     if (unlisted != 0) {
         fmt::print("{} connections found no slot and are not shown.\n", unlisted);
+    }
+    if (plain_unlisted != 0) {
+        fmt::print("The reasons of {} plain connections found no place.\n", plain_unlisted);
     }
     if (startups_dropped != 0) {
         fmt::print("{} connections had not ended their start-up and were closed to make room.\n",
@@ -257,6 +306,7 @@ int stat_command(int argc, char** argv) {
                     "Shows every DDP connection of every process of this user, from shared memory: "
                     "the processes\nare not disturbed.");
     options.number('p', "pid", "PID", choice.pid, 1, 0x7fffffff, "only this process")
+        .flag('a', "all", choice.all, "also connections that are not carried, and why")
         .flag('l', "long", choice.details, "everything about each connection")
         .flag('w', "watch", watch, "again every second, with rates, until interrupted")
         .real('i', "interval", "S", choice.watch, 0.05, 86400, "the same every S seconds")
@@ -264,7 +314,8 @@ int stat_command(int argc, char** argv) {
                 "stop watching after N reports")
         .flag('j', "json", choice.json, "as JSON; watching, one document for each report")
         .epilogue(
-            "Modes: endpoint (xsock.h), message and stream (sockets in DDPMODE), verbs.\n"
+            "Modes: endpoint (xsock.h), message and stream (sockets in DDPMODE), verbs, plain "
+            "(--all).\n"
             "SENDS counts both directions, WRITES and READS what this end asked for. A pid with "
             "'?' "
             "belongs\nto another pid namespace. XSOCK_STAT=off keeps a process out of the list.");
@@ -280,6 +331,7 @@ int stat_command(int argc, char** argv) {
     for (std::uint64_t round = 1;; ++round) {
         std::vector<std::string> errors;
         std::vector<ProcessStats> processes = read_stats(folders, errors);
+        if (choice.all) find_plain_connections(folders, processes);
         if (choice.pid != 0) {
             std::erase_if(processes,
                           [&](const ProcessStats& process) { return process.pid != choice.pid; });
@@ -287,7 +339,7 @@ int stat_command(int argc, char** argv) {
         const auto now = static_cast<double>(now_ns()) / 1e9;
         if (screen) std::fputs("\x1b[H\x1b[2J", stdout);
         if (choice.json) {
-            print_json(report_json(processes));
+            print_json(report_json(processes, choice.all));
         } else {
             print_text(processes, choice, seen, choice.watch > 0 && last > 0 ? now - last : 0);
         }

@@ -146,6 +146,22 @@ bool read_slot(const std::byte* from, std::size_t size, ConnectionStats& out) {
     return true;
 }
 
+bool read_plain(const std::byte* from, PublishedPlain& out) {
+    PlainRecord record{}, again{};
+    if (!copy_words(&record, from, sizeof record) || record.inode == 0) return false;
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (!copy_words(&again, from, sizeof again) || again.inode != record.inode) return false;
+    if (record.reason >= static_cast<std::uint8_t>(PlainReason::undecided) ||
+        record.role > static_cast<std::uint8_t>(PlainRole::listener)) {
+        return false;
+    }
+    out.inode = record.inode;
+    out.since = record.since;
+    out.reason = static_cast<PlainReason>(record.reason);
+    out.role = static_cast<PlainRole>(record.role);
+    return true;
+}
+
 /// Empty when all went well; otherwise what is wrong with the page.
 std::string read_page(const MappedPage& page, ProcessStats& out) {
     StatsHeader header;
@@ -164,12 +180,23 @@ std::string read_page(const MappedPage& page, ProcessStats& out) {
         header.slots > (size - header.slots_at) / header.slot_size) {
         return "does not fit its own sizes";
     }
+    if (header.plain_records != 0 &&
+        (header.plain_at < sizeof header || header.plain_at % 8 != 0 || header.plain_at > size ||
+         header.plain_records > (size - header.plain_at) / sizeof(PlainRecord))) {
+        return "does not fit its own sizes";
+    }
     out.program = text_of(header.program);
     out.library = text_of(header.library);
     out.opened_ns = header.opened_ns;
     out.connections_ever = header.connections;
     out.unlisted = header.unlisted;
     out.startups_dropped = header.startups_dropped;
+    out.plain_unlisted = header.plain_unlisted;
+    for (std::uint32_t i = 0; i < header.plain_records; ++i) {
+        PublishedPlain plain;
+        const std::size_t at = header.plain_at + i * sizeof(PlainRecord);
+        if (read_plain(page.memory() + at, plain)) out.published.push_back(plain);
+    }
     for (std::uint32_t i = 0; i < header.slots; ++i) {
         ConnectionStats connection;
         const std::size_t at = header.slots_at + std::size_t{i} * header.slot_size;

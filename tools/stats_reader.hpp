@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/stats_page.hpp"
+#include "tools/plain_connections.hpp"
 
 namespace xsock::tools {
 
@@ -25,8 +26,10 @@ struct ProcessStats {
     bool foreign = false;  ///< of another pid namespace: whether it still runs is not known here
     std::string program, library;
     std::uint64_t opened_ns = 0;
-    std::uint64_t connections_ever = 0, unlisted = 0, startups_dropped = 0;
+    std::uint64_t connections_ever = 0, unlisted = 0, startups_dropped = 0, plain_unlisted = 0;
     std::vector<ConnectionStats> connections;
+    std::vector<PublishedPlain> published;  ///< perhaps of sockets that are closed
+    std::vector<PlainConnection> plain;     ///< of find_plain_connections()
 };
 
 /// Every process that publishes in `folders`, by pid. What could not be read goes to `errors`,

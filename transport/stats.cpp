@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,13 +21,17 @@
 
 #include "base/random.hpp"
 #include "include/xsock/xsock.h"
+#include "transport/descriptors.hpp"
+#include "transport/fork.hpp"
 #include "transport/log.hpp"
+#include "transport/plain_sockets.hpp"
 
 namespace xsock {
 namespace {
 
 // A page of memory holds few slots, and most processes have few connections.
 constexpr std::uint32_t kSlotsPerStep = 16;
+constexpr std::uint32_t kPlainPerStep = 256;
 constexpr std::size_t kMapped = kStatsSlotsAt + std::size_t{kStatsMaxSlots} * sizeof(StatsSlot);
 
 std::uint64_t wall_clock_ns() noexcept {
@@ -40,8 +45,8 @@ std::uint64_t wall_clock_ns() noexcept {
 /// mutex is good enough for taking slots and giving them back.
 class Page {
   public:
-    /// Null when there shall be none, or cannot be one.
-    static std::unique_ptr<Page> create() noexcept;
+    /// Null when there shall be none, or cannot be one. `sweep`: removes those of killed processes.
+    static std::unique_ptr<Page> create(bool sweep) noexcept;
 
     /// A zeroed slot and its index; null when all are taken.
     StatsSlot* take(std::uint32_t& index);
@@ -51,6 +56,11 @@ class Page {
         std::atomic_ref(h.startups_dropped)
             .store(h.startups_dropped + 1, std::memory_order_relaxed);
     }
+    /// Of the descriptor `fd`, whose socket has that inode.
+    void note_plain(std::uint32_t fd, std::uint64_t inode, PlainReason reason,
+                    PlainRole role) noexcept;
+    /// The listener `fd` has that record already, by the same number.
+    [[nodiscard]] bool has_listener(std::uint32_t fd, PlainReason reason) const noexcept;
     void unlink_file() const noexcept { ::unlink(path_.c_str()); }
     [[nodiscard]] std::uint32_t pid() const noexcept { return pid_; }
 
@@ -65,8 +75,13 @@ class Page {
     [[nodiscard]] StatsSlot& slot(std::uint32_t index) const noexcept {
         return *reinterpret_cast<StatsSlot*>(memory_ + kStatsSlotsAt + index * sizeof(StatsSlot));
     }
+    [[nodiscard]] PlainRecord& plain(std::uint32_t fd) const noexcept {
+        return *reinterpret_cast<PlainRecord*>(memory_ + kStatsPlainAt + fd * sizeof(PlainRecord));
+    }
     static std::unique_ptr<Page> create_in(int folder, const std::string& folder_path);
     bool grow();
+    bool grow_plain(std::uint32_t fd) noexcept;
+    [[nodiscard]] bool reserve_more(std::size_t from, std::size_t to) const noexcept;
 
     std::byte* memory_;  // never unmapped: pollers store into it until the process ends
     const std::string path_;
@@ -78,6 +93,7 @@ class Page {
 std::mutex mutex;            // guards all below
 Page* page = nullptr;        // of the process `page_pid`
 std::uint32_t page_pid = 0;  // 0: not tried yet
+std::uint32_t page_generation = 0;
 bool exit_registered = false;
 
 void remove_at_exit() {
@@ -87,15 +103,22 @@ void remove_at_exit() {
     }
 }
 
-/// Reserves the memory behind `size` bytes of the file: a store into a hole that shared memory has
-/// no room for would be a SIGBUS.
-bool reserve(int fd, std::size_t size) {
+/// Reserves the memory behind a part of the file: a store into a hole that shared memory has no
+/// room for would be a SIGBUS.
+bool reserve(int fd, std::size_t from, std::size_t to) {
     rlimit limit{};
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < size) return false;  // SIGXFSZ
-    return posix_fallocate(fd, 0, static_cast<off_t>(size)) == 0;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < to) return false;  // SIGXFSZ
+    return posix_fallocate(fd, static_cast<off_t>(from), static_cast<off_t>(to - from)) == 0;
 }
 
-std::unique_ptr<Page> Page::create() noexcept {
+constexpr std::size_t plain_end(std::uint32_t records) {
+    return kStatsPlainAt + records * sizeof(PlainRecord);
+}
+constexpr std::size_t slots_end(std::uint32_t slots) {
+    return kStatsSlotsAt + slots * sizeof(StatsSlot);
+}
+
+std::unique_ptr<Page> Page::create(bool sweep) noexcept {
     int folder = -1;
     std::unique_ptr<Page> made;
     try {
@@ -107,7 +130,8 @@ std::unique_ptr<Page> Page::create() noexcept {
                 std::strerror(errno));
             return nullptr;
         }
-        sweep_stats_folder(folder);
+        // A forked server makes one for each connection, and what there is grows with them.
+        if (sweep) sweep_stats_folder(folder);
         made = create_in(folder, folder_path);
     } catch (const std::bad_alloc&) {
         log(LogLevel::info, "stat-unavailable", "out of memory");
@@ -126,7 +150,8 @@ std::unique_ptr<Page> Page::create_in(int folder, const std::string& folder_path
     const std::uint64_t start_time = process_start_time(pid);
     const int fd = openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     void* memory = MAP_FAILED;
-    if (fd >= 0 && reserve(fd, kStatsSlotsAt)) {
+    // The first records belong to it; between them and the slots lies a hole until it is needed.
+    if (fd >= 0 && reserve(fd, 0, plain_end(kPlainPerStep)) && ftruncate(fd, kStatsSlotsAt) == 0) {
         memory = mmap(nullptr, kMapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     }
     std::unique_ptr<Page> made;
@@ -143,6 +168,8 @@ std::unique_ptr<Page> Page::create_in(int folder, const std::string& folder_path
         header.version = kStatsVersion;
         header.slots_at = kStatsSlotsAt;
         header.slot_size = sizeof(StatsSlot);
+        header.plain_at = kStatsPlainAt;
+        header.plain_records = kPlainPerStep;
         header.start_time = start_time;
         header.opened_ns = wall_clock_ns();
         header.pid = pid;
@@ -156,19 +183,62 @@ std::unique_ptr<Page> Page::create_in(int folder, const std::string& folder_path
     return made;
 }
 
+bool Page::reserve_more(std::size_t from, std::size_t to) const noexcept {
+    const int fd = open(path_.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return false;
+    const bool reserved = reserve(fd, from, to);
+    ::close(fd);
+    return reserved;
+}
+
 bool Page::grow() {
     const std::uint32_t slots = header().slots;
     if (slots + kSlotsPerStep > kStatsMaxSlots) return false;
-    const int fd = open(path_.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) return false;
-    const bool reserved =
-        reserve(fd, kStatsSlotsAt + std::size_t{slots + kSlotsPerStep} * sizeof(StatsSlot));
-    ::close(fd);
-    if (!reserved) return false;
+    if (!reserve_more(slots_end(slots), slots_end(slots + kSlotsPerStep))) return false;
     free_.reserve(slots + kSlotsPerStep);  // giving back must not fail
     for (std::uint32_t i = kSlotsPerStep; i-- > 0;) free_.push_back(slots + i);
     std::atomic_ref(header().slots).store(slots + kSlotsPerStep, std::memory_order_release);
     return true;
+}
+
+bool Page::grow_plain(std::uint32_t fd) noexcept {
+    if (fd >= kStatsMaxPlain) return false;
+    const std::uint32_t records = header().plain_records;
+    const std::uint32_t wanted = (fd / kPlainPerStep + 1) * kPlainPerStep;
+    if (!reserve_more(plain_end(records), plain_end(wanted))) return false;
+    std::atomic_ref(header().plain_records).store(wanted, std::memory_order_release);
+    return true;
+}
+
+bool Page::has_listener(std::uint32_t fd, PlainReason reason) const noexcept {
+    if (fd >= header().plain_records) return false;
+    const PlainRecord& there = plain(fd);
+    return there.inode != 0 && there.role == static_cast<std::uint8_t>(PlainRole::listener) &&
+           there.reason == static_cast<std::uint8_t>(reason);
+}
+
+void Page::note_plain(std::uint32_t fd, std::uint64_t inode, PlainReason reason,
+                      PlainRole role) noexcept {
+    StatsHeader& h = header();
+    if (fd >= h.plain_records && !grow_plain(fd)) {
+        std::atomic_ref(h.plain_unlisted).store(h.plain_unlisted + 1, std::memory_order_relaxed);
+        return;
+    }
+    const PlainRecord record{
+        .inode = inode,
+        .since = static_cast<std::uint32_t>(wall_clock_ns() / 1'000'000'000u),
+        .reason = static_cast<std::uint8_t>(reason),
+        .role = static_cast<std::uint8_t>(role),
+        .reserved = {},
+    };
+    std::uint64_t words[2];
+    static_assert(sizeof words == sizeof record);
+    std::memcpy(words, &record, sizeof record);
+    auto* const to = reinterpret_cast<std::uint64_t*>(&plain(fd));
+    std::atomic_ref(to[0]).store(0, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    std::atomic_ref(to[1]).store(words[1], std::memory_order_relaxed);
+    std::atomic_ref(to[0]).store(inode, std::memory_order_release);
 }
 
 StatsSlot* Page::take(std::uint32_t& index) {
@@ -203,10 +273,11 @@ void Page::give_back(std::uint32_t index) noexcept {
 void ensure_page(std::uint32_t pid) {
     if (page_pid == pid) return;
     page_pid = pid;
+    page_generation = process_generation();
     // (Kept reachable, for leak checkers.)
     static const Page* volatile inherited;
     inherited = page;
-    page = Page::create().release();
+    page = Page::create(inherited == nullptr).release();
     if (page == nullptr) return;
     page->inherited = inherited;
     if (!exit_registered) exit_registered = std::atexit(remove_at_exit) == 0;
@@ -222,6 +293,28 @@ void count_startup_dropped() noexcept {
         return;
     }
     if (page != nullptr) page->count_startup_dropped();
+}
+
+void note_plain_socket(int fd, PlainReason reason, PlainRole role) noexcept {
+    static std::once_flag once;
+    std::call_once(once, [] { call_in_child(StatsEntry::forget_lock); });
+    const int saved = errno;
+    const DescriptorChange files;
+    const std::lock_guard lock(mutex);
+    try {
+        // A child of vfork() has the memory of its parent, and the page in it.
+        if (page_pid == 0 || page_generation != process_generation()) {
+            ensure_page(static_cast<std::uint32_t>(getpid()));
+        }
+    } catch (const std::bad_alloc&) {  // page is null
+    }
+    const auto number = static_cast<std::uint32_t>(fd);
+    struct stat status {};
+    if (page != nullptr && !(role == PlainRole::listener && page->has_listener(number, reason)) &&
+        fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode)) {
+        page->note_plain(number, status.st_ino, reason, role);
+    }
+    errno = saved;
 }
 
 StatsEntry::StatsEntry() {

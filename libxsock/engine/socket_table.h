@@ -49,6 +49,13 @@ enum xsock_policy {
     XSOCK_POLICY_LEARNED = 4 /* DDPMODE_STREAM, toward a server that lately took it */
 };
 
+/* Whom the policy is asked for. */
+enum xsock_policy_role {
+    XSOCK_POLICY_CLIENT = 0,   /* is going to connect */
+    XSOCK_POLICY_LISTENER = 1, /* is going to listen, or listens */
+    XSOCK_POLICY_ACCEPTED = 2  /* accepted in another process */
+};
+
 struct xsock_socket;
 struct mmsghdr;
 
@@ -107,8 +114,11 @@ struct mmsghdr;
  * socket_copy    Copies between the program's memory and the caller's. 0; -1 with EFAULT where the
  *                program's is not mapped, or not writable. Async-signal-safe.
  * socket_policy  An enum xsock_policy for the TCP socket `fd` of `program` (its name without
- *                folders) that is going to listen at `address`, its own, or to connect to it.
- *                Reads the files of the policy the first time.
+ *                folders); `address` is the peer's for a client, its own otherwise. Reads the files
+ *                of the policy the first time, and notes for `xsock stat` what is plain.
+ *
+ * socket_note_plain
+ *                Notes for `xsock stat` that `fd`, which has led to `sock`, has turned out plain.
  *
  * socket_forked  Tells a child without a fork handler (_Fork(), clone()) that it is one. A second
  *                call does nothing.
@@ -161,8 +171,9 @@ struct mmsghdr;
     F(void, socket_drain, (int timeout_ms))                                                        \
     F(void, socket_exit, (void))                                                                   \
     F(int, socket_policy,                                                                          \
-      (const char* program, int listening, int fd, const struct sockaddr* address,                 \
+      (const char* program, enum xsock_policy_role role, int fd, const struct sockaddr* address,   \
        socklen_t length))                                                                          \
+    F(void, socket_note_plain, (struct xsock_socket * sock, int fd))                               \
     F(void, socket_forked, (void))
 
 #endif /* XSOCK_SOCKET_TABLE_H */

@@ -44,12 +44,20 @@ int overlay_enter(struct overlay_call* call, int fd) {
     return 1;
 }
 
+/* Before its number may be another's. */
+static void note_plain(int fd, struct fd_handle* handle) {
+    const int before = overlay_begin();
+    if (!atomic_load(&handle->plain)) xsock_engine_opened->socket_note_plain(handle->sock, fd);
+    overlay_end(before);
+}
+
 int overlay_leave(struct overlay_call* call, int fd, long result) {
     int saved = errno;
     int answer = result != XSOCK_PLAIN && result != XSOCK_PASS;
     inside = 0;
     if (XSOCK_UNLIKELY(result == XSOCK_PLAIN)) {
         summary_mode(call->handle);
+        note_plain(fd, call->handle);
         if (!fd_forget_all_of(fd, call->handle)) {
             saved = EBADF;
             answer = -1;

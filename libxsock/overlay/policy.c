@@ -42,6 +42,19 @@ static int set(int fd, int name, int value) {
  * by exec; node's cluster, by SCM_RIGHTS): asked when the other one has it. */
 enum asked { ASKED_CONNECT, ASKED_LISTEN, ASKED_ACCEPT, ASKED_HANDED_ON };
 
+static enum xsock_policy_role role_of(enum asked asked) {
+    switch (asked) {
+        case ASKED_CONNECT:
+            return XSOCK_POLICY_CLIENT;
+        case ASKED_LISTEN:
+        case ASKED_ACCEPT:
+            return XSOCK_POLICY_LISTENER;
+        case ASKED_HANDED_ON:
+            break;
+    }
+    return XSOCK_POLICY_ACCEPTED;
+}
+
 /* Servers call listen() again (nginx). */
 static int listens_again(int fd) { return summary_may_be_wanted() && summary_listens(fd); }
 
@@ -52,7 +65,7 @@ static int apply(int fd, enum asked asked, const struct sockaddr* address, sockl
     int before;
     if (engine == NULL) return 0; /* told by the log */
     before = overlay_begin();
-    mode = engine->socket_policy(program, asked != ASKED_CONNECT, fd, address, length);
+    mode = engine->socket_policy(program, role_of(asked), fd, address, length);
     overlay_end(before);
     if (mode == XSOCK_POLICY_TCP || mode == XSOCK_POLICY_UNKNOWN_PEER) {
         if (asked == ASKED_CONNECT || (asked == ASKED_LISTEN && !listens_again(fd))) {

@@ -256,6 +256,8 @@ void socket_drain(int timeout_ms) noexcept {
 
 void socket_exit() noexcept { runtime::drain(); }
 
+void socket_note_plain(xsock_socket* sock, int fd) noexcept { Socket::of(sock)->note_plain(fd); }
+
 void socket_forked() noexcept { detect_fork(); }
 
 }  // namespace xsock::api

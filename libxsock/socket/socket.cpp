@@ -12,6 +12,7 @@
 #include "libxsock/socket/buffer_pool.hpp"
 #include "libxsock/socket/handed_on.hpp"
 #include "transport/fork.hpp"
+#include "transport/plain_sockets.hpp"
 
 namespace xsock::sockets {
 // ---- life -----------------------------------------------------------------
@@ -143,6 +144,13 @@ const char* Socket::mode_text() const noexcept {
     if (now == Phase::fresh || now == Phase::listening) return on() ? mode : "off";
     if (now == Phase::ended && !opened_.load()) return code_.load(std::memory_order_relaxed);
     return is_begun(now) ? mode : code_.load(std::memory_order_relaxed);
+}
+
+void Socket::note_plain(int fd) const noexcept {
+    const bool accepted = hint_ == XSOCK_HINT_ACCEPTED || hint_ == XSOCK_HINT_HANDED_ON;
+    const PlainReason reason = plain_reason_of(mode_text());
+    if (phase() != Phase::plain || reason == PlainReason::none) return;
+    note_plain_socket(fd, reason, accepted ? PlainRole::server : PlainRole::client);
 }
 
 // ---- calls that carry data ------------------------------------------------

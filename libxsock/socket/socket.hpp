@@ -87,6 +87,8 @@ class Socket final : public ::xsock_socket,
     void keep_error(int error) noexcept;
     xsock_ep* endpoint(xsock_cq* send_cq, xsock_cq* recv_cq);
     [[nodiscard]] const char* mode_text() const noexcept;
+    /// socket_note_plain().
+    void note_plain(int fd) const noexcept;
     /// socket_started().
     [[nodiscard]] int started() const noexcept;
     /// socket_refuse().

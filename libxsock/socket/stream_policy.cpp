@@ -11,6 +11,7 @@
 #include "libxsock/api.hpp"
 #include "libxsock/socket/known_peers.hpp"
 #include "transport/log.hpp"
+#include "transport/plain_sockets.hpp"
 
 namespace xsock::api {
 namespace {
@@ -52,44 +53,72 @@ const LoadedPolicy& policy() {
     return *loaded;
 }
 
+// What the policy says; why, where it is plain.
+struct Decision {
+    int answer = XSOCK_POLICY_TCP;
+    PlainReason reason = PlainReason::policy_tcp;
+};
+
+Decision decide(const char* program, bool connects, int fd, const sockaddr* address,
+                socklen_t length) {
+    const auto endpoint = endpoint_of(address, length);
+    if (!endpoint) return {};
+    const PolicyRole role = connects ? PolicyRole::client : PolicyRole::server;
+    switch (policy().decide(role, program, *endpoint).mode) {
+        case PolicyMode::tcp:
+            if (log_enabled(LogLevel::info)) {
+                log(LogLevel::info, "policy-tcp", "%s %s: plain TCP, as the policy says",
+                    connects ? "to" : "listening at", text_of(*endpoint).c_str());
+            }
+            return {};
+        case PolicyMode::both:
+            if (!connects) return {XSOCK_POLICY_BOTH, PlainReason::none};
+            switch (takes_streams(fd, *endpoint, scope_of(address, length))) {
+                case PeerTakes::listed:
+                    return {XSOCK_POLICY_BOTH, PlainReason::none};
+                case PeerTakes::learned:
+                    return {XSOCK_POLICY_LEARNED, PlainReason::none};
+                case PeerTakes::unknown:
+                    break;
+            }
+            if (log_enabled(LogLevel::info)) {
+                log(LogLevel::info, "unknown-peer", "%s: plain TCP: not known to take byte streams",
+                    text_of(*endpoint).c_str());
+            }
+            return {XSOCK_POLICY_UNKNOWN_PEER, PlainReason::unknown_peer};
+        case PolicyMode::sdp:
+            return {XSOCK_POLICY_SDP, PlainReason::none};
+    }
+    return {};
+}
+
+PlainRole plain_role(xsock_policy_role role) {
+    switch (role) {
+        case XSOCK_POLICY_CLIENT:
+            return PlainRole::client;
+        case XSOCK_POLICY_LISTENER:
+            return PlainRole::listener;
+        case XSOCK_POLICY_ACCEPTED:
+            break;
+    }
+    return PlainRole::server;
+}
+
 }  // namespace
 
-int socket_policy(const char* program, int listening, int fd, const sockaddr* address,
+int socket_policy(const char* program, xsock_policy_role role, int fd, const sockaddr* address,
                   socklen_t length) noexcept {
+    Decision decision;
     try {
-        const auto endpoint = endpoint_of(address, length);
-        if (!endpoint) return XSOCK_POLICY_TCP;
-        const PolicyRole role = listening != 0 ? PolicyRole::server : PolicyRole::client;
-        switch (policy().decide(role, program, *endpoint).mode) {
-            case PolicyMode::tcp:
-                if (log_enabled(LogLevel::info)) {
-                    log(LogLevel::info, "policy-tcp", "%s %s: plain TCP, as the policy says",
-                        listening != 0 ? "listening at" : "to", text_of(*endpoint).c_str());
-                }
-                return XSOCK_POLICY_TCP;
-            case PolicyMode::both:
-                if (listening != 0) return XSOCK_POLICY_BOTH;
-                switch (takes_streams(fd, *endpoint, scope_of(address, length))) {
-                    case PeerTakes::listed:
-                        return XSOCK_POLICY_BOTH;
-                    case PeerTakes::learned:
-                        return XSOCK_POLICY_LEARNED;
-                    case PeerTakes::unknown:
-                        break;
-                }
-                if (log_enabled(LogLevel::info)) {
-                    log(LogLevel::info, "unknown-peer",
-                        "%s: plain TCP: not known to take byte streams",
-                        text_of(*endpoint).c_str());
-                }
-                return XSOCK_POLICY_UNKNOWN_PEER;
-            case PolicyMode::sdp:
-                return XSOCK_POLICY_SDP;
-        }
+        decision = decide(program, role == XSOCK_POLICY_CLIENT, fd, address, length);
     } catch (const std::exception&) {
         log(LogLevel::error, kCode, "no memory to decide by the policy: plain TCP");
     }
-    return XSOCK_POLICY_TCP;
+    // A listener is noted in any case: what is accepted is known by it.
+    if (decision.reason != PlainReason::none || role == XSOCK_POLICY_LISTENER) {
+        note_plain_socket(fd, decision.reason, plain_role(role));
+    }
+    return decision.answer;
 }
 
 }  // namespace xsock::api

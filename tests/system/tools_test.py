@@ -920,7 +920,8 @@ def test_stat_fuzz():
     seed = int(os.environ.get("XSOCK_SEED", random.randrange(1 << 30)))
     print("XSOCK_SEED=%d" % seed)
     dice = random.Random(seed)
-    with Folder() as folder:
+    with Folder() as folder, socket.create_server(("127.0.0.1", 0)) as listener, \
+            socket.create_connection(listener.getsockname()) as open_socket:
         with Server(XSOCK, "ping", "--listen", "0", environment=folder.environment) as server:
             pinger = subprocess.Popen(
                 [XSOCK, "ping", "127.0.0.1", str(server.port), "-i", "3600"],
@@ -932,32 +933,43 @@ def test_stat_fuzz():
                 good = f.read()
             pinger.kill()
             pinger.wait()
+        slots_at, slot_size, slots = struct.unpack_from("<III", good, 12)
+        plain_at, plain_records = struct.unpack_from("<II", good, 200)
+        used = [*range(216), *range(plain_at, plain_at + 16 * plain_records),
+                *range(slots_at, slots_at + slot_size * slots)]
+        assert plain_records > 0 and len(used) < len(good) == slots_at + slot_size * slots
         # We have the file mapped, as its process would.
         path = os.path.join(folder.path, re.sub(r"^\d+", str(os.getpid()), page))
         for turn in range(40 if SANITIZED else 200):
             data = bytearray(good)
-            kind = dice.randrange(6)
+            kind = dice.randrange(7)
             if kind == 0:
                 data = bytearray(dice.randbytes(dice.randrange(1, 20000)))
             elif kind == 1:
-                data[:192] = good[:8] + dice.randbytes(184)
+                data[:216] = good[:8] + dice.randbytes(208)
             elif kind == 2:  # sizes and counts
-                struct.pack_into("<I", data, dice.choice((8, 12, 16, 20)),
-                                 dice.choice((0, 1, 7, 8, 191, 192, 704, 4096, 1 << 31, 0xffffffff)))
+                struct.pack_into("<I", data, dice.choice((8, 12, 16, 20, 200, 204)),
+                                 dice.choice((0, 1, 7, 8, 215, 216, 896, 4096, 1 << 31, 0xffffffff)))
             elif kind == 3:  # slots that are all taken, full of noise, never finished
-                for at in range(4096, len(data) - 703, 704):
-                    data[at:at + 704] = dice.randbytes(704)
+                for at in range(slots_at, len(data), slot_size):
+                    data[at:at + slot_size] = dice.randbytes(slot_size)
                     struct.pack_into("<II", data, at, dice.getrandbits(32), 1)
+            elif kind == 6:  # records of sockets, some of them of one that is there
+                for at in range(plain_at, plain_at + 16 * plain_records, 16):
+                    data[at:at + 16] = dice.randbytes(16)
+                    if dice.randrange(2):
+                        struct.pack_into("<Q", data, at, os.fstat(open_socket.fileno()).st_ino)
             elif kind == 4:
                 data = data[:dice.randrange(1, len(data))]
             else:
                 for _ in range(dice.randrange(1, 200)):
-                    data[dice.randrange(len(data))] = dice.getrandbits(8)
+                    data[dice.choice(used)] = dice.getrandbits(8)
             with open(path, "wb") as f:
                 f.write(data)
             with open(path, "r+b") as f:
                 mapped = mmap.mmap(f.fileno(), len(data))
-                done = xsock("stat", *dice.choice((("-j",), (), ("-l",))), status=0,
+                done = xsock("stat", *dice.choice((("-j",), (), ("-l",))),
+                             *dice.choice((("--all",), ())), status=0,
                              environment=folder.environment)
                 mapped.close()
             assert "\x1b" not in done.stdout and "\0" not in done.stdout, (

@@ -34,7 +34,7 @@ MAY_INCLUDE = {
 ONLY_OF = {
     "libxsock": {
         "transport": {"clock.hpp", "descriptors.hpp", "event_fd.hpp", "fork.hpp", "log.hpp",
-                      "signal_blocker.hpp", "tcp.hpp"},
+                      "plain_sockets.hpp", "signal_blocker.hpp", "tcp.hpp"},
         "mpa": {"startup.hpp"},
     },
 }

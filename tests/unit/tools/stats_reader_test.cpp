@@ -3,6 +3,7 @@
 #include "tools/stats_reader.hpp"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -10,6 +11,7 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/folder.hpp"
@@ -55,6 +57,15 @@ class ForeignPage {
         return slots_at_ + std::size_t{index} * slot_size_;
     }
 
+    void set_record(std::uint32_t fd, const PlainRecord& record) {
+        std::memcpy(memory_ + kStatsPlainAt + fd * sizeof record, &record, sizeof record);
+    }
+
+    [[nodiscard]] std::string read_error() const {
+        std::vector<std::string> errors;
+        EXPECT_TRUE(read_stats({folder_.path()}, errors).empty());
+        return errors.empty() ? "" : errors.front();
+    }
     [[nodiscard]] ProcessStats read() const {
         std::vector<std::string> errors;
         const auto processes = read_stats({folder_.path()}, errors);
@@ -139,6 +150,54 @@ TEST(StatsReader, reads_zeros_where_an_older_build_has_no_field) {
         EXPECT_STREQ(connection.description.congestion, "");
     }
     EXPECT_STREQ(process.connections[1].description.peer, "second");
+}
+
+// ---- records of plain sockets ----
+
+StatsHeader header_with_records(std::uint32_t at, std::uint32_t records) {
+    StatsHeader header = header_of(0, 0);
+    header.plain_at = at;
+    header.plain_records = records;
+    return header;
+}
+
+PlainRecord record_of(std::uint64_t inode, PlainReason reason, unsigned role) {
+    return {.inode = inode,
+            .since = 77,
+            .reason = static_cast<std::uint8_t>(reason),
+            .role = static_cast<std::uint8_t>(role),
+            .reserved = {}};
+}
+
+TEST(StatsReader, reads_records_that_make_sense) {
+    ForeignPage page(kStatsSlotsAt, sizeof(StatsSlot), 0);
+    page.set_header(header_with_records(kStatsPlainAt, 8), sizeof(StatsHeader));
+    page.set_record(1, record_of(11, PlainReason::eof, 1));
+    page.set_record(2, record_of(0, PlainReason::eof, 1));         // none
+    page.set_record(3, record_of(13, PlainReason::undecided, 1));  // a reader's word
+    page.set_record(4, record_of(14, static_cast<PlainReason>(200), 1));
+    page.set_record(5, record_of(15, PlainReason::eof, 3));  // no role
+    page.set_record(8, record_of(18, PlainReason::eof, 1));  // behind the last
+
+    const ProcessStats process = page.read();
+    ASSERT_EQ(process.published.size(), 1u);
+    EXPECT_EQ(process.published[0].inode, 11u);
+    EXPECT_EQ(process.published[0].since, 77u);
+    EXPECT_EQ(process.published[0].reason, PlainReason::eof);
+    EXPECT_EQ(process.published[0].role, PlainRole::server);
+}
+
+TEST(StatsReader, refuses_records_that_are_not_in_the_file) {
+    using Records = std::pair<std::uint32_t, std::uint32_t>;  // where, how many
+    const Records wrong[] = {
+        {8, 1},   {kStatsPlainAt + 4, 1}, {kStatsSlotsAt, 1}, {kStatsPlainAt, kStatsMaxPlain + 1},
+        {~7u, 1}, {kStatsPlainAt, ~0u}};
+    for (const auto& [at, records] : wrong) {
+        ForeignPage page(kStatsSlotsAt, sizeof(StatsSlot), 0);
+        page.set_header(header_with_records(at, records), sizeof(StatsHeader));
+        EXPECT_THAT(page.read_error(), ::testing::HasSubstr("does not fit its own sizes"))
+            << at << ' ' << records;
+    }
 }
 
 }  // namespace

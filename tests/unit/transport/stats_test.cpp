@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +24,7 @@
 #include "base/epoch.hpp"
 #include "tests/unit/folder.hpp"
 #include "tests/unit/sanitizers.hpp"
+#include "transport/plain_sockets.hpp"
 #include "transport/progress.hpp"
 
 namespace xsock {
@@ -65,6 +68,16 @@ class Stats : public ::testing::Test {
         StatsSlot s{};
         std::memcpy(&s, page.data() + kStatsSlotsAt + i * sizeof s, sizeof s);
         return s;
+    }
+    static PlainRecord plain(const std::string& page, int fd) {
+        PlainRecord r{};
+        std::memcpy(&r, page.data() + kStatsPlainAt + static_cast<std::size_t>(fd) * sizeof r,
+                    sizeof r);
+        return r;
+    }
+    static std::uint64_t inode_of(int fd) {
+        struct stat s {};
+        return fstat(fd, &s) == 0 ? s.st_ino : 0;
     }
     const test::Folder made;
     const std::string folder = made.path();
@@ -127,8 +140,83 @@ TEST_F(Stats, dropped_startups_are_counted_without_a_connection) {
               0);
 }
 
+TEST_F(Stats, plain_sockets_are_noted_at_their_number) {
+    EXPECT_EQ(in_child([&] {
+                  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+                  errno = 4711;
+                  note_plain_socket(fd, PlainReason::not_mpa, PlainRole::server);
+                  if (errno != 4711) return 1;
+                  const PlainRecord there = plain(page(), fd);
+                  if (there.inode != inode_of(fd) || there.since == 0) return 2;
+                  if (there.reason != static_cast<std::uint8_t>(PlainReason::not_mpa)) return 3;
+                  if (there.role != static_cast<std::uint8_t>(PlainRole::server)) return 4;
+                  note_plain_socket(fd, PlainReason::policy_tcp, PlainRole::client);
+                  const PlainRecord again = plain(page(), fd);
+                  if (again.reason != static_cast<std::uint8_t>(PlainReason::policy_tcp)) return 5;
+                  note_plain_socket(STDIN_FILENO, PlainReason::eof, PlainRole::server);
+                  note_plain_socket(-1, PlainReason::eof, PlainRole::server);
+                  note_plain_socket(fd + 1, PlainReason::eof, PlainRole::server);  // closed
+                  if (plain(page(), STDIN_FILENO).inode != 0) return 6;
+                  if (plain(page(), fd + 1).inode != 0) return 7;
+                  return header(page()).plain_unlisted == 0 ? 0 : 8;
+              }),
+              0);
+    EXPECT_TRUE(files().empty());
+}
+
+TEST_F(Stats, plain_sockets_of_high_numbers_find_a_place_or_are_counted) {
+    EXPECT_EQ(in_child([&] {
+                  constexpr int kHigh = 5000, kTooHigh = static_cast<int>(kStatsMaxPlain);
+                  rlimit files{};
+                  getrlimit(RLIMIT_NOFILE, &files);
+                  if (files.rlim_max <= kTooHigh) return 0;
+                  files.rlim_cur = kTooHigh + 1;
+                  setrlimit(RLIMIT_NOFILE, &files);
+                  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+                  if (dup2(fd, kHigh) != kHigh || dup2(fd, kTooHigh) != kTooHigh) return 1;
+                  const StatsEntry entry;  // behind the records, and untouched by them
+                  note_plain_socket(fd, PlainReason::eof, PlainRole::server);
+                  note_plain_socket(kHigh, PlainReason::slow, PlainRole::server);
+                  note_plain_socket(kTooHigh, PlainReason::slow, PlainRole::server);
+                  const std::string there = page();
+                  if (plain(there, fd).reason != static_cast<std::uint8_t>(PlainReason::eof)) {
+                      return 2;
+                  }
+                  if (plain(there, kHigh).inode != inode_of(fd)) return 3;
+                  if (header(there).plain_records <= kHigh) return 4;
+                  if (header(there).plain_records > kStatsMaxPlain) return 5;
+                  if (slot(there, 0).taken != 1) return 6;
+                  return header(there).plain_unlisted == 1 ? 0 : 7;
+              }),
+              0);
+}
+
+TEST_F(Stats, a_child_notes_its_plain_sockets_in_a_page_of_its_own) {
+    EXPECT_EQ(in_child([&] {
+                  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+                  note_plain_socket(fd, PlainReason::policy_tcp, PlainRole::listener);
+                  const std::string parents = files().at(0);
+                  const pid_t child = fork();
+                  if (child == 0) {
+                      note_plain_socket(fd, PlainReason::eof, PlainRole::server);
+                      if (files().size() != 2) _exit(1);
+                      std::exit(0);
+                  }
+                  int status = 0;
+                  waitpid(child, &status, 0);
+                  if (status != 0) return 1;
+                  if (files() != std::vector<std::string>{parents}) return 2;
+                  return plain(page(), fd).reason ==
+                                 static_cast<std::uint8_t>(PlainReason::policy_tcp)
+                             ? 0
+                             : 3;
+              }),
+              0);
+}
+
 TEST_F(Stats, works_where_nothing_can_be_published) {
     const auto works_unlisted = [] {
+        note_plain_socket(STDIN_FILENO, PlainReason::eof, PlainRole::client);
         StatsEntry entry;
         entry.describe({});
         entry.counters().rx_segments = 1;

@@ -19,6 +19,9 @@ constexpr std::size_t kMaxHeaders = 256;
 constexpr std::size_t kMaxNotes = 64 * 1024;    // bytes of a segment of notes
 constexpr std::size_t kMaxNames = 1024 * 1024;  // bytes of the names of sections
 constexpr std::size_t kMaxShebang = 256;        // as the kernel has it
+constexpr std::size_t kMaxDynamic = 4096;       // entries of the dynamic section
+constexpr std::size_t kMaxName = 4096;          // bytes of a library's name
+constexpr std::size_t kMaxSearched = 256u << 20;
 
 /// A file that is read piece by piece; every piece may be missing.
 class File {
@@ -45,11 +48,13 @@ using ElfHeader = Elf64_Ehdr;
 using ProgramHeader = Elf64_Phdr;
 using SectionHeader = Elf64_Shdr;
 using NoteHeader = Elf64_Nhdr;
+using DynamicEntry = Elf64_Dyn;
 #else
 using ElfHeader = Elf32_Ehdr;
 using ProgramHeader = Elf32_Phdr;
 using SectionHeader = Elf32_Shdr;
 using NoteHeader = Elf32_Nhdr;
+using DynamicEntry = Elf32_Dyn;
 #endif
 
 /// The header of this program, which runs on this machine.
@@ -96,6 +101,42 @@ bool has_go_section(const File& file, const ElfHeader& header) {
            text.find(".gopclntab") != text.npos;
 }
 
+/// The libraries that the dynamic section names. Names are at addresses, which `parts` lead to the
+/// file.
+std::vector<std::string> needed_libraries(const File& file,
+                                          const std::vector<ProgramHeader>& parts) {
+    std::vector<DynamicEntry> entries;
+    for (const ProgramHeader& part : parts) {
+        if (part.p_type != PT_DYNAMIC) continue;
+        const std::size_t count = part.p_filesz / sizeof(DynamicEntry);
+        entries.resize(std::min(count, kMaxDynamic));
+        if (!file.read_at(static_cast<off_t>(part.p_offset), entries.data(),
+                          entries.size() * sizeof(DynamicEntry))) {
+            return {};
+        }
+        break;
+    }
+    std::optional<off_t> names;
+    for (const DynamicEntry& entry : entries) {
+        if (entry.d_tag != DT_STRTAB) continue;
+        for (const ProgramHeader& part : parts) {
+            if (part.p_type != PT_LOAD || entry.d_un.d_ptr < part.p_vaddr ||
+                entry.d_un.d_ptr - part.p_vaddr >= part.p_filesz) {
+                continue;
+            }
+            names = static_cast<off_t>(part.p_offset + (entry.d_un.d_ptr - part.p_vaddr));
+        }
+    }
+    std::vector<std::string> libraries;
+    for (const DynamicEntry& entry : entries) {
+        if (entry.d_tag == DT_NULL || !names) break;
+        if (entry.d_tag != DT_NEEDED) continue;
+        const auto at = static_cast<off_t>(static_cast<std::uint64_t>(*names) + entry.d_un.d_val);
+        libraries.emplace_back(file.text_at(at, kMaxName).c_str());
+    }
+    return libraries;
+}
+
 ElfInfo read_elf(const File& file) {
     ElfInfo info;
     ElfHeader header{};
@@ -111,10 +152,12 @@ ElfInfo read_elf(const File& file) {
         info.form = ElfInfo::Form::unknown_headers;
         return info;
     }
+    std::vector<ProgramHeader> parts;
     for (unsigned i = 0; i < header.e_phnum; ++i) {
         ProgramHeader part{};
         const auto at = static_cast<off_t>(header.e_phoff + i * sizeof part);
         if (!file.read_at(at, &part, sizeof part)) break;
+        parts.push_back(part);
         const auto offset = static_cast<off_t>(part.p_offset);
         if (part.p_type == PT_INTERP) {
             // As a C string: it ends at its first NUL byte.
@@ -125,6 +168,7 @@ ElfInfo read_elf(const File& file) {
         }
     }
     info.go = info.go || has_go_section(file, header);
+    info.needed = needed_libraries(file, parts);
     return info;
 }
 
@@ -143,6 +187,23 @@ ProgramFile read_program_file(const std::string& path) {
         program.shebang = trimmed(line.substr(0, line.find('\n')));
     }
     return program;
+}
+
+std::string find_in_file(const std::string& path, const std::vector<std::string>& texts) {
+    constexpr std::size_t kAtOnce = 1 << 20;
+    const File file(path);
+    if (file.open_failed()) return {};
+    std::size_t longest = 1;
+    for (const std::string& text : texts) longest = std::max(longest, text.size());
+    for (std::size_t at = 0; at < kMaxSearched; at += kAtOnce) {
+        // What begins in this piece may end in the next one.
+        const std::string piece = file.text_at(static_cast<off_t>(at), kAtOnce + longest - 1);
+        for (const std::string& text : texts) {
+            if (piece.find(text) != piece.npos) return text;
+        }
+        if (piece.size() < kAtOnce) break;
+    }
+    return {};
 }
 
 }  // namespace xsock::tools

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace xsock::tools {
 
@@ -16,8 +17,9 @@ struct ElfInfo {
         unknown_headers,  ///< its program headers have a form that is not known
     };
     Form form = Form::good;
-    std::string interpreter;  ///< its dynamic linker; "" when it is statically linked
-    bool go = false;          ///< the Go runtime is in it
+    std::string interpreter;          ///< its dynamic linker; "" when it is statically linked
+    bool go = false;                  ///< the Go runtime is in it
+    std::vector<std::string> needed;  ///< libraries that it names; theirs are not followed
 };
 
 /// What a file is to exec: an ELF file, a script, or neither.
@@ -27,5 +29,9 @@ struct ProgramFile {
     std::string shebang;  ///< of a script: what is behind "#!", without blanks at both ends
 };
 [[nodiscard]] ProgramFile read_program_file(const std::string& path);
+
+/// The first of `texts` that is somewhere in the file, of which 256 MiB are read; "" if none is.
+[[nodiscard]] std::string find_in_file(const std::string& path,
+                                       const std::vector<std::string>& texts);
 
 }  // namespace xsock::tools

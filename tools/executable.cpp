@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "tools/executable.hpp"
 
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -35,17 +37,29 @@ std::string check_elf(const ElfInfo& elf, const std::string& path) {
     if (elf.interpreter.find("ld-musl") != std::string::npos) {
         return fmt::format("{} uses another C library (musl) than the overlay", name);
     }
+    if (access(elf.interpreter.c_str(), F_OK) != 0) {
+        return fmt::format("{} wants the dynamic linker {}, which is not there", name,
+                           printable(elf.interpreter));
+    }
     return {};
+}
+
+/// exec gives no rights: by the mount, or because this process has given them up.
+bool gains_nothing(const std::string& path) {
+    struct statvfs mount {};
+    if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1) return true;
+    return statvfs(path.c_str(), &mount) == 0 && (mount.f_flag & ST_NOSUID) != 0;
 }
 
 std::string check_rights(const std::string& path) {
     struct stat s {};
-    if (stat(path.c_str(), &s) != 0) return {};
+    if (stat(path.c_str(), &s) != 0 || gains_nothing(path)) return {};
     const char* name = path.c_str();
     if ((s.st_mode & S_ISUID) != 0 && s.st_uid != geteuid()) {
         return fmt::format("{} is setuid: the loader ignores preloaded libraries", name);
     }
-    if ((s.st_mode & S_ISGID) != 0 && s.st_gid != getegid()) {
+    // (Without the right to execute, the bit means a way of locking.)
+    if ((s.st_mode & S_ISGID) != 0 && (s.st_mode & S_IXGRP) != 0 && s.st_gid != getegid()) {
         return fmt::format("{} is setgid: the loader ignores preloaded libraries", name);
     }
     if (geteuid() != 0 && getxattr(name, "security.capability", nullptr, 0) > 0) {
@@ -60,12 +74,15 @@ std::string check_rights(const std::string& path) {
 std::string why_not_preloadable(const std::string& path) {
     std::string at = path;
     for (int i = 0; i < kMaxInterpreters; ++i) {
-        if (std::string why = check_rights(at); !why.empty()) return why;
         const ProgramFile file = read_program_file(at);
-        if (file.elf) return check_elf(*file.elf, at);
-        // Executable but not readable: only the kernel knows what it is, and it may well work. Of
-        // what is no program exec says what it thinks.
-        if (file.shebang.empty()) return {};
+        if (file.shebang.empty()) {
+            // The kernel gives a script no rights, only what interprets it.
+            if (std::string why = check_rights(at); !why.empty()) return why;
+            if (file.elf) return check_elf(*file.elf, at);
+            // Executable but not readable: only the kernel knows what it is, and it may well work.
+            // Of what is no program exec says what it thinks.
+            return {};
+        }
         at = interpreter_of(file);
     }
     return {};

@@ -601,6 +601,32 @@ def test_doctor_overlaid(tmp_path):
             ".note.go.buildid", ".note.other")
         assert of(build("odd", simple + odd), 0)[0].startswith("OK"), (sizes, owner)
 
+    # Other C libraries, dynamic linkers that are not there.
+    musl = build("musl", simple, "-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1")
+    assert "another C library (musl)" in of(musl, 1)[0]
+    lost = build("lost", simple, "-Wl,--dynamic-linker=/nowhere/ld.so")
+    assert "wants the dynamic linker /nowhere/ld.so" in of(lost, 1)[0]
+
+    # What may make system calls without libc.
+    build("liburing.so.2", "int io_uring_submit(void *r) { return r != 0; }\n", "-shared", "-fPIC",
+          "-Wl,-soname,liburing.so.2")
+    found = of(build("uring", "int io_uring_submit(void *);\n"
+                     "int main(void) { return io_uring_submit(0); }\n",
+                     str(tmp_path / "liburing.so.2"), "-Wl,-rpath," + str(tmp_path)), 0)
+    assert found[0].startswith("OK") and "is linked against liburing.so.2" in found[1], found
+    # (the text lies across the end of what is read at once)
+    text = "/cargo/registry/src/rustix-0.38.1/src/backend/linux_raw/conv.rs"
+    rust = build("rust", '#include <stdio.h>\nint main(void) { return puts("%s"); }\n' % text)
+    with open(rust, "rb") as file:
+        image = file.read()
+    assert "the crate rustix" in of(rust, 0)[1]
+    marker = b"/backend/linux_raw/"
+    for at in range(len(marker) + 1):
+        shifted = image.replace(marker, b"/nothing/of/the/kind"[:len(marker)])
+        shifted += bytes((1 << 20) - len(shifted) - at) + marker
+        (tmp_path / "rust").write_bytes(shifted)
+        assert "the crate rustix" in of(rust, 0)[1], at
+
     # Scripts.
     found = of(script("script", "#!" + dynamic), 0)
     assert "is a script of %s" % dynamic in found[0] and found[1].startswith("OK"), found
@@ -608,6 +634,12 @@ def test_doctor_overlaid(tmp_path):
                        "#!%s" % (tmp_path / "static")):
         found = of(script("script", first_line), 1)
         assert "statically linked" in found[-1], (first_line, found)
+    script("inner", "#!%s" % (tmp_path / "static"))
+    found = of(script("script", "#!%s" % (tmp_path / "inner")), 1)
+    assert "statically linked" in found[-1], "a script of a script: %s" % found
+    for first_line in ("#!/usr/bin/env -S -i dynamic", "#!/usr/bin/env -S LD_PRELOAD= dynamic"):
+        found = of(script("script", first_line), 1)
+        assert "without LD_PRELOAD" in found[-1], found
     assert "wants nothing-there: No such file" in of(script("script", "#!/usr/bin/env nothing-there"),
                                                      1)[-1]
     assert "/usr/bin/env is linked dynamically" in of(
@@ -639,8 +671,51 @@ def test_doctor_overlaid(tmp_path):
         os.chown(dynamic, 65534, 65534)
         os.chmod(dynamic, 0o4755)
         assert "is setuid" in of(dynamic, 1)[0]
+        found = of(script("script", "#!" + dynamic), 1)
+        assert "%s is setuid" % dynamic in found[-1], "a script of it: %s" % found
         os.chmod(dynamic, 0o2755)
         assert "is setgid" in of(dynamic, 1)[0]
+        os.chmod(dynamic, 0o2645)
+        assert of(dynamic, 0)[0].startswith("OK"), "the bit without the right to execute"
+        # The kernel gives a script itself no rights.
+        os.chmod(dynamic, 0o755)
+        given = script("script", "#!" + dynamic)
+        os.chown(given, 65534, 65534)
+        os.chmod(given, 0o4755)
+        assert "is a script of" in of(given, 0)[0]
+
+
+def test_doctor_capabilities():
+    """A program with file capabilities, for root and for a user."""
+    if os.geteuid() != 0:
+        pytest.skip("only root gives capabilities")
+    with tempfile.TemporaryDirectory(prefix="xsock-tools.") as work:
+        os.chmod(work, 0o755)
+        program = os.path.join(work, "program")
+        shutil.copy("/bin/true", program)
+        # VFS_CAP_REVISION_2, effective; permitted: CAP_NET_BIND_SERVICE
+        os.setxattr(program, "security.capability", struct.pack("<5I", 0x02000001, 1 << 10, 0, 0, 0))
+        script = os.path.join(work, "script")
+        with open(script, "w", encoding="ascii") as file:
+            file.write("#!%s\n" % program)
+        os.chmod(script, 0o755)
+        assert "linked dynamically" in xsock("doctor", program).stdout, "root has them anyhow"
+
+        def as_user(path, status, *more):
+            done = subprocess.run(
+                ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *more, XSOCK,
+                 "doctor", path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                timeout=TIMEOUT, check=False)
+            if done.returncode in (126, 127):
+                pytest.skip("another user cannot start xsock here")
+            assert done.returncode == status, done.stdout
+            return done.stdout
+
+        for path in (program, script):
+            said = as_user(path, 1)
+            assert "%s has file capabilities" % program in said, said
+            assert "a copy of it without" in said, said
+        assert "linked dynamically" in as_user(program, 0, "--no-new-privs"), "they are not given"
 
 
 def test_doctor_peers():

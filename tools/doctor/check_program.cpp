@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // doctor's check of a program for the overlay, by what lies on disk: what cannot be preloaded into,
 // and what makes its system calls without libc.
+#include <unistd.h>
+
 #include <cstring>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "tools/doctor/checks.hpp"
 #include "tools/executable.hpp"
@@ -15,17 +18,61 @@ namespace {
 constexpr int kMaxFiles = 6;  // scripts run by scripts, and by env
 constexpr const char* kSubject = "program";
 
-/// What `env` runs by a script's first line, "/usr/bin/env [-S] [NAME=VALUE] PROGRAM ..."; "" when
-/// the line is not for env, or has options whose arguments are not known here.
-std::string program_behind_env(const std::string& shebang) {
+/// What `env` runs by a script's first line, "/usr/bin/env [-S] [NAME=VALUE] PROGRAM ...".
+struct BehindEnv {
+    std::string program;   ///< "" when the line is not for env, or has options not known here
+    bool cleared = false;  ///< without the environment, in which the overlay is named
+};
+BehindEnv behind_env(const std::string& shebang) {
+    BehindEnv behind;
     std::istringstream words(shebang);
     std::string word;
     words >> word;
     if (word.substr(word.rfind('/') + 1) != "env") return {};
     while (words >> word) {
-        if (word == "-S" || word == "-i" || word == "-") continue;
-        if (word[0] == '-') return {};
-        if (word.find('=') == word.npos) return word;
+        if (word == "-i" || word == "-" || word == "--ignore-environment" || word == "-Si" ||
+            word == "-iS" || word.compare(0, 11, "LD_PRELOAD=") == 0) {
+            behind.cleared = true;
+        } else if (word[0] == '-' && word != "-S") {
+            return {};
+        } else if (word.find('=') == word.npos && word != "-S") {
+            behind.program = word;
+            return behind;
+        }
+    }
+    return {};
+}
+
+struct Marker {
+    const char* text;
+    const char* name;
+};
+/// What a build leaves in a program, be it in the texts of its errors: where it lay.
+constexpr Marker kMarkers[] = {
+    {"/backend/linux_raw/", "the crate rustix, which can make"},
+    {"/io-uring-0.", "the crate io-uring, which makes"},
+};
+
+/// A sentence that says by what a program may make its system calls without libc; "" if nothing of
+/// that kind is known in it.
+std::string own_calls(const std::string& path, const ElfInfo& elf) {
+    for (const std::string& library : elf.needed) {
+        if (library.compare(0, 8, "liburing") == 0) {
+            return fmt::format(
+                "{} is linked against {}: sockets that it uses by io_uring are not "
+                "seen by the overlay",
+                path, printable(library));
+        }
+    }
+    std::vector<std::string> texts;
+    for (const Marker& marker : kMarkers) texts.emplace_back(marker.text);
+    const std::string found = find_in_file(path, texts);
+    for (const Marker& marker : kMarkers) {
+        if (found != marker.text) continue;
+        return fmt::format(
+            "{} has {} system calls without libc: sockets that it uses so are not "
+            "seen by the overlay",
+            path, marker.name);
     }
     return {};
 }
@@ -36,11 +83,17 @@ void check_elf_file(Findings& findings, const std::string& path, const ElfInfo& 
                          fmt::format("{} has the Go runtime in it, which makes its system calls "
                                      "without libc: the overlay sees none of its sockets",
                                      path),
-                         "no build option of Go changes that");
+                         "it runs, as plain TCP; its peers' policy must not say sdp for it");
         return;
     }
     findings.ok(kSubject,
                 fmt::format("{} is linked dynamically: the overlay sees its calls of libc", path));
+    if (const std::string why = own_calls(path, elf); !why.empty()) {
+        findings.note("own system calls", why,
+                      "if 'xsock run --summary' counts fewer sockets than it uses, have it use "
+                      "epoll, or say 'use tcp' for it in the policy");
+        return;
+    }
     findings.note("own system calls",
                   "cannot be seen beforehand: a program may make system calls without libc, or use "
                   "io_uring, and such sockets stay plain",
@@ -50,11 +103,19 @@ void check_elf_file(Findings& findings, const std::string& path, const ElfInfo& 
 /// The next file that exec starts for this one; "" when it is the last.
 std::string check_script(Findings& findings, const std::string& path, const ProgramFile& file) {
     std::string next = interpreter_of(file);
-    if (const std::string behind = program_behind_env(file.shebang); !behind.empty()) {
-        const Executable found = find_executable(behind);
+    if (const BehindEnv behind = behind_env(file.shebang); !behind.program.empty()) {
+        const Executable found = find_executable(behind.program);
         if (found.path.empty()) {
-            findings.failure(
-                kSubject, fmt::format("{} wants {}: {}", path, behind, std::strerror(found.error)));
+            findings.failure(kSubject, fmt::format("{} wants {}: {}", path, behind.program,
+                                                   std::strerror(found.error)));
+            return {};
+        }
+        if (behind.cleared) {
+            findings.failure(kSubject,
+                             fmt::format("{} starts {} without LD_PRELOAD, by which the overlay is "
+                                         "loaded",
+                                         path, found.path),
+                             "run the program itself, or a script that keeps its environment");
             return {};
         }
         next = found.path;
@@ -74,6 +135,7 @@ std::string mend_of(const ProgramFile& file) {
     if (file.elf->interpreter.find("musl") != std::string::npos) {
         return "a build of it for glibc can be carried";
     }
+    if (access(file.elf->interpreter.c_str(), F_OK) != 0) return "install its C library";
     return "a copy of it without that bit, or those capabilities, can be carried";
 }
 

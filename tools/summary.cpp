@@ -102,7 +102,7 @@ std::string Summary::text() const {
                 : verdict == "off"            ? "DDPMODE was switched off again"
                 : verdict == "connect-failed" ? "connect-failed (no TCP connection)"
                 : verdict == "start-failed" ? "start-failed (the peer got no byte of the program's)"
-                : verdict == "policy-tcp"   ? "policy-tcp (a line of the policy)"
+                : verdict == "policy-tcp"   ? "policy-tcp (the policy says tcp)"
                 : verdict == "unknown-peer" ? "unknown-peer (the server is not known to take iWARP)"
                                             : verdict.c_str();
             said += fmt::format("xsock: {:10} passed through: {}\n", count, words);

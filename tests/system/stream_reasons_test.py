@@ -124,4 +124,7 @@ def test_each_reason_has_a_paragraph():
     with open(os.path.join(TOP, "docs", "troubleshooting.md"), encoding="utf-8") as file:
         section = file.read().partition("## Why a connection is not carried")[2].partition("\n## ")[0]
     told = set(re.findall(r"^- \*\*`([a-z-]+)`\*\*", section, re.M))
-    assert {*OF_SERVERS, *OF_CLIENTS, "handed-on", "registry-wrong"} <= told, told
+    with open(os.path.join(TOP, "base", "plain_socket.cpp"), encoding="utf-8") as file:
+        published = set(re.findall(r'^    \{"([a-z-]+)", "', file.read(), re.M))
+    assert {*OF_SERVERS, *OF_CLIENTS} - {"start-failed", "connect-failed"} <= published, published
+    assert {*OF_SERVERS, *OF_CLIENTS, *published, "handed-on", "registry-wrong"} <= told, told

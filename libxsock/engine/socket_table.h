@@ -80,6 +80,12 @@ struct mmsghdr;
  * socket_connect TCP connect and MPA start-up; of a byte stream it ends before start-up does.
  * socket_accept  A new descriptor (accept4() flags); *accepted is its handle with one reference, or
  *                NULL when it is plain TCP already.
+ * socket_accept_waits
+ *                1: accept() would wait in the kernel. The caller does that instead, outside of the
+ *                engine, where its thread may be cancelled and its handlers may use sockets, and
+ *                gives what it gets to socket_keep_accepted(). 0: call socket_accept().
+ * socket_keep_accepted
+ *                Of `taken`, a connection that the kernel accepted with `flags`; as socket_accept.
  * socket_recv... read/recv/readv/... with flags 0 where there are none.
  * socket_fcntl   F_GETFL, F_SETFL; PASS for others. Every F_SETFL must be passed here.
  * socket_ioctl   FIONREAD, FIONBIO, SIOCATMARK, SIOCOUTQ; PASS for others.
@@ -139,6 +145,9 @@ struct mmsghdr;
     F(int, socket_accept,                                                                          \
       (struct xsock_socket * sock, int fd, struct sockaddr* address, socklen_t* length, int flags, \
        struct xsock_socket** accepted))                                                            \
+    F(int, socket_accept_waits, (struct xsock_socket * sock, int fd))                              \
+    F(int, socket_keep_accepted,                                                                   \
+      (struct xsock_socket * sock, int taken, int flags, struct xsock_socket** accepted))          \
     F(int, socket_shutdown, (struct xsock_socket * sock, int fd, int how))                         \
     F(ssize_t, socket_send,                                                                        \
       (struct xsock_socket * sock, int fd, const void* buffer, size_t length, int flags))          \

@@ -73,6 +73,13 @@ int overlay_leave(struct overlay_call* call, int fd, long result) {
     return answer;
 }
 
+void overlay_give_back(void* argument) {
+    const struct overlay_call* const call = argument;
+    if (call->generation == atomic_load_explicit(&fork_generation, memory_order_relaxed)) {
+        fd_put(call->handle);
+    }
+}
+
 int overlay_is_socket(int fd) {
     struct fd_handle* const handle = fd_get(fd);
     const int is = handle != NULL && !XSOCK_IS_SET(handle->sock);

@@ -10,6 +10,9 @@
 #ifndef XSOCK_OVERLAY_OVERLAY_H
 #define XSOCK_OVERLAY_OVERLAY_H
 
+#include <errno.h>
+#include <pthread.h>
+
 #include "libxsock/engine/engine_open.h"
 #include "libxsock/overlay/fd_table.h"
 #include "libxsock/overlay/libc_real.h"
@@ -34,6 +37,23 @@ int overlay_enter(struct overlay_call* call, int fd);
 /* 1: the result is the program's; 0: the call is libc's; errno stays. -1: the call would be libc's,
  * but `fd` was closed in another thread meanwhile and may be any file's now; errno is EBADF. */
 int overlay_leave(struct overlay_call* call, int fd, long result);
+
+/* In between, to sleep outside the engine: the thread may be cancelled there, and its signal
+ * handlers may use sockets. Nothing is held but the handle. The two are a pair in one block, as
+ * pthread_cleanup_push() is; errno stays. */
+#define OVERLAY_SLEEP_BEGIN(call)                  \
+    overlay_end(0);                                \
+    pthread_cleanup_push(overlay_give_back, call); \
+    pthread_setcancelstate((call)->cancel_state, NULL);
+#define OVERLAY_SLEEP_END(call)                               \
+    do {                                                      \
+        const int saved_ = errno;                             \
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL); \
+        errno = saved_;                                       \
+    } while (0);                                              \
+    pthread_cleanup_pop(0);                                   \
+    overlay_begin();
+void overlay_give_back(void* call);
 
 #define OVERLAY(type, fd, call)                                            \
     do {                                                                   \

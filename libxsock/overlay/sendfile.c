@@ -17,7 +17,6 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "libxsock/overlay/fork.h"
 #include "libxsock/overlay/overlay.h"
 
 enum {
@@ -143,26 +142,11 @@ struct splice {
     size_t left, moved;
 };
 
-static void give_back(void* argument) {
-    const struct overlay_call* const call = argument;
-    if (call->generation == atomic_load_explicit(&fork_generation, memory_order_relaxed)) {
-        fd_put(call->handle);
-    }
-}
-
-/* Sleeps outside the engine: the thread may be cancelled, and its signal handlers may use sockets.
- * Nothing is held but the handle. */
 static int sleep_for_pipe(struct overlay_call* call, struct pollfd* p) {
-    int n, saved;
-    overlay_end(0);
-    pthread_cleanup_push(give_back, call);
-    pthread_setcancelstate(call->cancel_state, NULL);
+    int n;
+    OVERLAY_SLEEP_BEGIN(call)
     n = LIBC(poll)(p, 1, -1);
-    saved = errno;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
-    pthread_cleanup_pop(0);
-    overlay_begin();
-    errno = saved;
+    OVERLAY_SLEEP_END(call)
     return n;
 }
 

@@ -65,6 +65,17 @@ static int keep_accepted(int fd, struct xsock_socket* sock) {
     return fd;
 }
 
+/* As socket_accept of the engine, where accept() may take as long as it likes. */
+static int accept_outside(struct overlay_call* call, int fd, struct sockaddr* address,
+                          socklen_t* length, int flags, struct xsock_socket** accepted) {
+    int taken;
+    OVERLAY_SLEEP_BEGIN(call)
+    taken = LIBC(accept4)(fd, address, length, flags);
+    OVERLAY_SLEEP_END(call)
+    if (taken < 0) return taken;
+    return xsock_engine_opened->socket_keep_accepted(call->handle->sock, taken, flags, accepted);
+}
+
 /* 1: *result is the program's. */
 static int accept_on_sock(int fd, struct sockaddr* address, socklen_t* length, int flags,
                           int* result) {
@@ -73,8 +84,12 @@ static int accept_on_sock(int fd, struct sockaddr* address, socklen_t* length, i
     const int entered = overlay_enter(&call, fd);
     *result = -1;
     if (entered <= 0) return entered;
-    *result = xsock_engine_opened->socket_accept(call.handle->sock, fd, address, length, flags,
-                                                 &accepted);
+    if (xsock_engine_opened->socket_accept_waits(call.handle->sock, fd)) {
+        *result = accept_outside(&call, fd, address, length, flags, &accepted);
+    } else {
+        *result = xsock_engine_opened->socket_accept(call.handle->sock, fd, address, length, flags,
+                                                     &accepted);
+    }
     switch (overlay_leave(&call, fd, *result)) {
         case 0:
             return 0;

@@ -55,9 +55,27 @@ int Socket::accept(int fd, sockaddr* address, socklen_t* length, int flags,
         return accept_required(fd, address, length, flags, accepted);
     }
 
-    auto made = std::make_shared<Socket>(XSOCK_HINT_ACCEPTED);
     const int taken = ::accept4(fd, address, length, flags);
-    if (taken < 0) return -1;
+    return taken < 0 ? -1 : keep_accepted(taken, flags, accepted);
+}
+
+bool Socket::accept_waits(int fd) noexcept {
+    if (phase() != Phase::listening || !on() || !blocking(0)) return false;
+    if (options_.require != 0 && !listener_.is_shut()) return false;
+    publish_listener(fd);
+    return true;
+}
+
+// @return `taken`; on -1 that is closed
+int Socket::keep_accepted(int taken, int flags, xsock_socket** accepted) {
+    *accepted = nullptr;
+    std::shared_ptr<Socket> made;
+    try {
+        made = std::make_shared<Socket>(XSOCK_HINT_ACCEPTED);
+    } catch (...) {
+        ::close(taken);
+        throw;
+    }
     counters_->accepted.fetch_add(1, std::memory_order_relaxed);
     made->inherit(*this, flags);
     if (syn_ == Syn::saved && had_marked_syn(taken)) made->syn_ = Syn::marked;

@@ -112,6 +112,15 @@ int socket_accept(xsock_socket* handle, int fd, sockaddr* address, socklen_t* le
         -1, [&] { return Socket::of(handle)->accept(fd, address, length, flags, accepted); });
 }
 
+int socket_accept_waits(xsock_socket* handle, int fd) noexcept {
+    return Socket::of(handle)->accept_waits(fd) ? 1 : 0;
+}
+
+int socket_keep_accepted(xsock_socket* handle, int taken, int flags,
+                         xsock_socket** accepted) noexcept {
+    return guarded(-1, [&] { return Socket::of(handle)->keep_accepted(taken, flags, accepted); });
+}
+
 int socket_shutdown(xsock_socket* handle, int fd, int how) noexcept {
     return guarded(-1, [&] { return Socket::of(handle)->shutdown(fd, how); });
 }

@@ -75,6 +75,9 @@ class Socket final : public ::xsock_socket,
     int connect(int fd, const sockaddr* address, socklen_t length);
     int listen(int fd, int backlog);
     int accept(int fd, sockaddr* address, socklen_t* length, int flags, xsock_socket** accepted);
+    /// Whether accept() would wait in the kernel: its caller may do that, and keep what it gets.
+    bool accept_waits(int fd) noexcept;
+    int keep_accepted(int taken, int flags, xsock_socket** accepted);
     int shutdown(int fd, int how);
     ssize_t send(int fd, const IovSpan& iovs, int flags);
     /// `out_flags`: MSG_TRUNC, MSG_EOR.

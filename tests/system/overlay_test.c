@@ -740,6 +740,62 @@ CASE(in_a_handler) {
     close_pair(fds);
 }
 
+static void* accept_one(void* argument) {
+    const int fd = accept(*(int*)argument, NULL, NULL);
+    CHECK(fd >= 0);
+    return (void*)(intptr_t)fd;
+}
+
+/* accept() is a cancellation point, and takes nothing with it. */
+CASE(cancelled_in_accept) {
+    static const int modes[] = {DDPMODE_MESSAGE, DDPMODE_STREAM};
+    size_t i;
+    for (i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+        struct connecting c = {.mode = DDPMODE_OFF};
+        int fd = listener(&c.address, modes[i]), fds[2];
+        char bytes[8];
+        pthread_t thread;
+        void* ended;
+        CHECK(pthread_create(&thread, NULL, accept_one, &fd) == 0);
+        usleep(200000);
+        CHECK(pthread_cancel(thread) == 0);
+        CHECK(pthread_join(thread, &ended) == 0 && ended == PTHREAD_CANCELED);
+        CHECK(pthread_create(&thread, NULL, connect_it, &c) == 0);
+        fds[0] = accept(fd, NULL, NULL);
+        CHECK(fds[0] >= 0 && pthread_join(thread, NULL) == 0);
+        fds[1] = c.fd;
+        CHECK(send(fds[1], "hello", 5, 0) == 5);
+        CHECK(recv(fds[0], bytes, sizeof bytes, 0) == 5);
+        close_pair(fds);
+        CHECK(close(fd) == 0);
+    }
+}
+
+/* A handler that interrupts accept() may use other sockets, and the call goes on behind it. */
+CASE(in_a_handler_of_accept) {
+    struct sockaddr_in address;
+    int fd, fds[2], peer;
+    char bytes[16];
+    pthread_t threads[2];
+    void* accepted;
+    struct sigaction before, action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    pair_of(1, fds);
+    signal_fd = fds[0];
+    signal_result = 0;
+    CHECK(sigaction(SIGUSR1, &action, &before) == 0);
+    fd = listener(&address, DDPMODE_MESSAGE);
+    CHECK(pthread_create(&threads[0], NULL, accept_one, &fd) == 0);
+    CHECK(pthread_create(&threads[1], NULL, interrupt_it, &threads[0]) == 0);
+    CHECK(pthread_join(threads[1], NULL) == 0);
+    CHECK(recv(fds[1], bytes, sizeof bytes, 0) == 7 && signal_result == 7);
+    peer = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(peer >= 0 && connect(peer, (struct sockaddr*)&address, sizeof address) == 0);
+    CHECK(pthread_join(threads[0], &accepted) == 0);
+    CHECK(close((int)(intptr_t)accepted) == 0 && close(peer) == 0 && close(fd) == 0);
+    CHECK(sigaction(SIGUSR1, &before, NULL) == 0);
+    close_pair(fds);
+}
+
 struct victim {
     pthread_t thread;
     int peer;

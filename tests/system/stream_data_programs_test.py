@@ -20,14 +20,14 @@ def test_rows_become_a_page(tmp_path):
     file = tmp_path / "rows"
     for count in (3, 5):
         compatibility.append(file, "bash", "one thing", count, {"unknown-peer": 1}, False)
-    compatibility.append(file, "bash", "another", 2, {}, True)
+    compatibility.append(file, "bash", "another, client plain", 2, {}, True)
+    compatibility.append(file, "bash", "another, server plain", 2, {"unknown-peer": 4}, True)
     with open(file, encoding="utf-8") as lines:
         page = compatibility.page(lines)
     version = compatibility.version("bash")
     assert version != "?"
-    assert page.endswith(
-        "| bash | %s | one thing | 5 carried, 1 plain: unknown-peer |\n"
-        "| bash | %s | another | one end: as without |\n" % (version, version)), page
+    assert "\n| bash | %s | one thing | 5 | 1 `unknown-peer` |\n\n" % version in page, page
+    assert page.endswith("\n| bash | another | no socket | 4 `unknown-peer` |\n"), page
 
 
 # ---- redis ----------------------------------------------------------------

@@ -97,7 +97,7 @@ redis_server() {
 redis_csv() {  # redis_csv PREFIX: "GET","98765.43",... as a row and thousands in a second
     awk -F'"' -v prefix="$1" '$4 + 0 > 0 { print prefix tolower($2), $4 / 1000 }'
 }
-# nginx_server MODE: one process, which has a file of 1 KiB under /small.
+# nginx_server MODE [DIRECTIVES]: one process, which has a file of 1 KiB under /small.
 nginx_server() {
     local folder=$work/nginx-$1 user=
     [ "$(id -u)" -ne 0 ] || user="user root;"
@@ -108,7 +108,7 @@ $user
 daemon off; master_process off; pid $folder/pid; error_log $folder/err;
 events { worker_connections 1024; }
 http {
-    access_log off; keepalive_requests 1000000000;
+    access_log off; keepalive_requests 1000000000; ${2:-}
     client_body_temp_path $folder/b; proxy_temp_path $folder/p; fastcgi_temp_path $folder/f;
     uwsgi_temp_path $folder/u; scgi_temp_path $folder/s;
     server { listen 127.0.0.1:$port; root $folder; }

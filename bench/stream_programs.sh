@@ -17,6 +17,7 @@ Without ROW, all of them:
   redis         redis-benchmark, 50 clients: SET, GET
   redis_p16     the same with -P 16
   nginx         wrk on nginx, 1 KiB, 100 connections that are kept
+  sendfile      the same with `sendfile on; tcp_nopush on`, which Debian's nginx.conf has
   pgbench       pgbench -S, 8 clients, on PostgreSQL over TCP
   ab            connections: ab without -k on nginx
   connect       connections: connect_rate, one at a time
@@ -129,9 +130,12 @@ redis_p16_figure() { redis_bench "$1" redis_p16_ -n 500000 -P 16; }
 plain_redis_server() { redis_server "$1"; }
 plain_redis_figure() { redis_bench "$1" plain_redis_ -n 50000; }
 
-nginx_figure() {
-    client "$1" 100 wrk -t 1 -c 100 -d 1s "http://127.0.0.1:$port/small" | wrk_requests nginx_wrk
+wrk_figure() {  # wrk_figure MODE ROW
+    client "$1" 100 wrk -t 1 -c 100 -d 1s "http://127.0.0.1:$port/small" | wrk_requests "$2"
 }
+nginx_figure() { wrk_figure "$1" nginx_wrk; }
+sendfile_server() { nginx_server "$1" "sendfile on; tcp_nopush on;"; }
+sendfile_figure() { wrk_figure "$1" nginx_wrk_sendfile; }
 ab_server() { nginx_server "$1"; }
 ab_figure() {
     client "$1" 5000 ab -q -n 5000 -c 10 "http://127.0.0.1:$port/small" | awk '
@@ -177,7 +181,7 @@ pgbench_figure() {
 needs_of() {
     case $1 in
     *redis*) echo redis-server redis-benchmark ;;
-    nginx) echo nginx wrk ;;
+    nginx | sendfile) echo nginx wrk ;;
     ab) echo nginx ab ;;
     pgbench) echo postgres initdb pgbench setpriv ;;
     esac
@@ -187,6 +191,7 @@ rows_of() {
     redis) echo redis_set:k/s:0.8:1.0 redis_get:k/s:0.8:1.0 ;;
     redis_p16) echo redis_p16_set:k/s:1.0:1.2 redis_p16_get:k/s:1.0:1.2 ;;
     nginx) echo nginx_wrk:k/s:0.75:0.95 ;;
+    sendfile) echo nginx_wrk_sendfile:k/s:0.75:0.95 ;;
     pgbench) echo pgbench:k/s:0.9:1.0 ;;
     ab) echo nginx_ab:k/s:0.5:0.7 ;;
     connect) echo connect:k/s:0.5:0.7 ;;
@@ -213,7 +218,7 @@ measure() {
     python3 "$here/table.py" ratios "${markdown[@]}" plain stream $(rows_of "$name") <"$work/figures"
 }
 
-[ $# != 0 ] || set -- redis redis_p16 nginx pgbench ab connect plain_redis plain_connect
+[ $# != 0 ] || set -- redis redis_p16 nginx sendfile pgbench ab connect plain_redis plain_connect
 for name in "$@"; do
     rows_of "$name" >/dev/null || { echo "stream_programs.sh: no row $name" >&2 && exit 2; }
 done

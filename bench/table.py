@@ -41,14 +41,16 @@ def line(row, markdown):
         cells = [row["row"], "not measured: " + row["error"]]
         return "| %s | %s |" % tuple(cells) if markdown else "%-25s %s" % tuple(cells)
     base = "%s %s" % (number(row["tcp"]), row["unit"]) if row["ratio"] else "-"
-    cells = [row["row"], base, "%s %s" % (number(row["xsock"]), row["unit"]),
+    cells = [row["row"], base, ("%s %s" % (number(row["xsock"]), row["unit"])).rstrip(),
              *(number(row[name]) for name in ("min", "median", "max")),
              goal(row, "must"), goal(row, "aim")]
     if markdown:
         return "| %s |" % " | ".join(cells)
     said = verdict(row)
     if row.get("noisy"):
-        said += ", noisy (spread of the base %.1fx)" % row.get("tcp_spread", 1)
+        said += ", noisy (spread of the base %.1fx%s)" % (
+            row.get("tcp_spread", 1),
+            ", %.1f CPUs busy elsewhere" % row["foreign_cpus"] if "foreign_cpus" in row else "")
     return "%-25s %11s %11s | %6s %6s %6s | %7s %7s | %s" % (*cells, said)
 
 

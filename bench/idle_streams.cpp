@@ -146,6 +146,7 @@ void cpu_server(Child& child, const Run& run) {
     };
     usleep(kIdleMs * 1000);
     const Work before = both();
+    if (before.cpu_us == 0 || before.switches == 0) fail("this kernel counts no processor time");
     usleep(kWatchedMs * 1000);
     const Work after = both();
     child.tell(Work{after.cpu_us - before.cpu_us, after.switches - before.switches});

@@ -45,7 +45,9 @@ for source in "$top"/tests/fuzz/*_fuzz.cpp; do
     name=${source##*/}
     parts+=("fuzz-${name%_fuzz.cpp}")
 done
-parts+=(stream-programs siw-matrix soak)
+parts+=(stream-programs)
+for name in redis libuv haproxy stunnel curl mariadb; do parts+=("source-$name"); done
+parts+=(siw-matrix soak)
 
 commit=$(git -C "$top" rev-parse HEAD)
 [ -z "$(git -C "$top" status --porcelain --untracked-files=no)" ] || commit+=+changes
@@ -81,6 +83,9 @@ part() {
         ;;
     fuzz-*) "$top/tests/long/fuzz.sh" -s $((cpu_minutes * 60)) "${1#fuzz-}" ;;
     stream-programs) "$stage" build release && "$stage" test release programs ;;
+    source-*)
+        "$stage" build release && "$top/tests/long/source-suites.sh" "${1#source-}"
+        ;;
     siw-matrix) "$top/tests/long/siw-matrix.sh" ;;
     soak) "$top/tests/long/soak.sh" -m "$minutes" -k loss-1 ;;
     *) die "no part $1; there are: ${parts[*]}" ;;
@@ -118,7 +123,7 @@ for name in "${asked[@]}"; do
     [ $status != 0 ] || word=passed
     [ $status != 77 ] || word=skipped
     # What counts: cases, points, connections, executions, rounds.
-    said=$(grep -aE 'tests passed|points, |connections of|runs in|rounds in|rows|SKIPPED' "$log" |
+    said=$(grep -aE 'tests passed|cases passed|points, |connections of|runs in|rounds in|rows|SKIPPED' "$log" |
         tail -n 8 | tr '\t\n' ' ;' || true)
     printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$commit" "$name" $word "$(date -d "@$began" -u +%FT%TZ)" \
         $(($(date +%s) - began)) "$said" >>"$results"

@@ -150,6 +150,10 @@ class ByteStream {
 
     /// Bytes that a read takes now: as TCP, up to the mark of an urgent byte, or from there on.
     [[nodiscard]] std::size_t readable() const noexcept;
+    /// The same as FIONREAD tells it: none at the mark of an urgent byte that is not inline.
+    [[nodiscard]] std::size_t readable_to_mark() const noexcept {
+        return hole() > 0 ? 0 : readable();
+    }
     /// Where up to `bytes` readable bytes lie, from the `from`th on, in at most out.size() pieces.
     /// They stay valid until they are consumed, also while messages come in. @return pieces
     std::size_t peek(std::size_t bytes, std::span<ConstBytes> out,
@@ -172,6 +176,10 @@ class ByteStream {
     enum class Urgent : std::uint8_t { none, awaited, there };
     /// Of recv(MSG_OOB): `none` is EINVAL, `awaited` EAGAIN.
     [[nodiscard]] Urgent urgent() const noexcept;
+    /// It has come and was neither taken nor passed, inline or not (POLLPRI).
+    [[nodiscard]] bool urgent_is_there() const noexcept {
+        return urgent_.state == UrgentMark::State::there;
+    }
     [[nodiscard]] std::byte urgent_byte() const noexcept { return urgent_.value; }
     /// recv(MSG_OOB) has taken it. @pre urgent() is there
     void take_urgent() noexcept { urgent_.state = UrgentMark::State::taken; }

@@ -186,8 +186,9 @@ int socket_recvmmsg(xsock_socket* handle, int fd, mmsghdr* messages, unsigned co
             if (n < 0 && done > 0) return kept_for_later(*Socket::of(handle), done);
             if (n < 0) return static_cast<int>(n);
             messages[done].msg_len = static_cast<unsigned>(n);
-            // The end of the stream is the last thing that there is.
-            const bool end = n == 0 && (messages[done].msg_hdr.msg_flags & MSG_EOR) == 0;
+            // The end is the last message that there is. (Of bytes it fills the others, as TCP.)
+            const bool end = n == 0 && !Socket::of(handle)->carries_bytes() &&
+                             (messages[done].msg_hdr.msg_flags & MSG_EOR) == 0;
             ++done;
             if (*limit != kNever) {
                 const Time spent = monotonic_now() - begin;

@@ -26,6 +26,11 @@ bool read_int(const void* value, socklen_t length, int& out) noexcept {
     return true;
 }
 
+/// Of an option that could not be read, as the kernel.
+int unread(const void* value, socklen_t length) noexcept {
+    return no(value == nullptr && length >= sizeof(int) ? EFAULT : EINVAL);
+}
+
 int give_int(int result, void* value, socklen_t* length) noexcept {
     if (value == nullptr || length == nullptr) return no(EFAULT);
     const socklen_t n = std::min<socklen_t>(*length, sizeof result);
@@ -152,7 +157,7 @@ int Socket::set_option(int fd, int level, int name, const void* value, socklen_t
             return 0;
         }
         int number = 0;
-        if (!read_int(value, length, number)) return no(EINVAL);
+        if (!read_int(value, length, number)) return unread(value, length);
         if (name == DDPMODE) return set_mode(fd, number);
         if (started || listener_.is_open()) return no(EISCONN);
         const bool was_kernel_ready = kernel_ready();
@@ -163,7 +168,11 @@ int Socket::set_option(int fd, int level, int name, const void* value, socklen_t
     if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO)) {
         // The kernel checks and keeps them; what it made of them holds here too.
         if (setsockopt(fd, level, name, value, length) != 0) return -1;
-        (name == SO_RCVTIMEO ? receive_timeout_ : send_timeout_).store(timeout_of(fd, name));
+        // One below 0, which the kernel reads as 0, lets no call wait.
+        timeval given{};
+        std::memcpy(&given, value, sizeof given);
+        const Time limit = given.tv_sec < 0 ? 1 : timeout_of(fd, name);
+        (name == SO_RCVTIMEO ? receive_timeout_ : send_timeout_).store(limit);
         return 0;
     }
     // As a kernel without it: nothing would ever come to the error queue.
@@ -182,7 +191,7 @@ int Socket::set_option(int fd, int level, int name, const void* value, socklen_t
         if (now == Phase::connecting && options_.mode == DDPMODE_STREAM) return XSOCK_PASS;
         // The kernel's socket carries FPDUs, which such a setting would delay or tear.
         int setting = 0;
-        if (!read_int(value, length, setting)) return no(EINVAL);
+        if (!read_int(value, length, setting)) return unread(value, length);
         if (foreign()) return inherited(fd);
         channel_->set_option(level, name, setting);
         return 0;
@@ -198,7 +207,8 @@ int Socket::set_option(int fd, int level, int name, const void* value, socklen_t
         }
         return 0;
     }
-    if (level == IPPROTO_TCP && (name == TCP_ULP || name == TCP_REPAIR)) return no(EOPNOTSUPP);
+    if (level == IPPROTO_TCP && name == TCP_ULP) return no(ENOPROTOOPT);  // as above
+    if (level == IPPROTO_TCP && name == TCP_REPAIR) return no(EOPNOTSUPP);
     if (now == Phase::connecting && !foreign())
         return set_marked_option(level, name, value, length);
     return XSOCK_PASS;

@@ -90,6 +90,7 @@ class Socket final : public ::xsock_socket,
     void keep_error(int error) noexcept;
     xsock_ep* endpoint(xsock_cq* send_cq, xsock_cq* recv_cq);
     [[nodiscard]] const char* mode_text() const noexcept;
+    [[nodiscard]] bool carries_bytes() const noexcept { return options_.mode == DDPMODE_STREAM; }
     /// socket_note_plain().
     void note_plain(int fd) const noexcept;
     /// socket_started().

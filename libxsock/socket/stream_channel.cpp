@@ -186,7 +186,8 @@ void StreamChannel::publish() noexcept {
     if (stream_ == nullptr) return;
     readable_.store(stream_->readable(), std::memory_order_release);
     queued_.store(stream_->send_queued(), std::memory_order_release);
-    urgent_.store(static_cast<std::uint8_t>(stream_->urgent()), std::memory_order_release);
+    urgent_events_.store(stream_->urgent_is_there() ? std::uint32_t{EPOLLPRI} : 0U,
+                         std::memory_order_release);
     if (stream_->receive_finished()) leave_open(read_, Half::finished);
 }
 
@@ -320,7 +321,7 @@ void StreamChannel::received(const Wc& wc) {
         return;
     }
     if (news.data) section.actions.wake |= kReadable;
-    const bool urgent = news.data && stream_->urgent() == ByteStream::Urgent::there;
+    const bool urgent = news.data && stream_->urgent_is_there();
     section.actions.urgent = news.urgent;
     if (news.urgent || urgent) section.actions.wake |= EPOLLPRI;
     if (news.finished) section.actions.wake |= kReadable | EPOLLRDHUP;
@@ -363,6 +364,7 @@ int StreamChannel::end_error(int error) noexcept {
     }
     const bool was_over = life_ == Life::over;
     const bool had_error = stream_->error() != StreamError::none;
+    const int reset = stream_->receive_finished() ? EPIPE : ECONNRESET;  // as TCP
     stream_->on_lost();
     const StreamError why = stream_->error();
     life_ = Life::over;
@@ -371,7 +373,7 @@ int StreamChannel::end_error(int error) noexcept {
         const StreamErrorInfo& row = stream_error_info(why);
         log(LogLevel::info, row.name, "%s", row.text);
     }
-    return error == ETIMEDOUT || error == ENOMEM || error == EFAULT ? error : ECONNRESET;
+    return error == ETIMEDOUT || error == ENOMEM || error == EFAULT ? error : reset;
 }
 
 void StreamChannel::on_ended() noexcept {

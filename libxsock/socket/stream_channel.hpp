@@ -133,7 +133,7 @@ class StreamChannel final : public Channel {
 
     // Copies of what the stream says, for calls that wait.
     std::atomic<std::size_t> readable_{0}, queued_{0}, send_limit_{0};
-    std::atomic<std::uint8_t> urgent_{0};          // ByteStream::Urgent
+    std::atomic<std::uint32_t> urgent_events_{0};  // POLLPRI
     mutable std::atomic<bool> tx_no_room_{false};  // a send, or a watcher, found no room
     std::atomic<int> nodelay_{0}, cork_{0}, oob_inline_{0}, receive_low_{1};
     std::atomic<std::uint64_t> tx_messages_{0}, rx_messages_{0};

@@ -14,8 +14,6 @@
 
 namespace xsock::sockets {
 
-using stream::ByteStream;
-
 /// As TCP: a third of the buffer is free.
 bool StreamChannel::is_writable() const noexcept {
     const std::size_t queued = queued_.load(std::memory_order_seq_cst);
@@ -29,10 +27,7 @@ std::uint32_t StreamChannel::events() const noexcept {
     const bool shut = write_.load(std::memory_order_relaxed) != Half::open;
     if (end) events |= kReadable | EPOLLRDHUP;
     if (readable_.load(std::memory_order_seq_cst) >= low_water()) events |= kReadable;
-    if (urgent_.load(std::memory_order_acquire) ==
-        static_cast<std::uint8_t>(ByteStream::Urgent::there)) {
-        events |= EPOLLPRI;
-    }
+    events |= urgent_events_.load(std::memory_order_acquire);
     if (shut || is_writable()) {
         events |= kWritable;
     } else {
@@ -51,10 +46,12 @@ int StreamChannel::ioctl(int fd, unsigned long request, void* argument) {
         return static_cast<int>(std::min<std::size_t>(n, INT_MAX));
     };
     switch (request) {
-        case FIONREAD:
+        case FIONREAD: {
             if (readable_.load(std::memory_order_acquire) == 0) progress_->poll();
-            answer = as_int(readable_.load(std::memory_order_acquire));
+            const std::lock_guard hold(lock_);
+            answer = as_int(stream_->readable_to_mark());
             return 0;
+        }
         case SIOCOUTQ: {
             int queued = 0;
             if (::ioctl(fd, SIOCOUTQ, &queued) < 0) queued = 0;

@@ -126,7 +126,9 @@ ssize_t StreamChannel::receive(const IovSpan& iovs, const CallMode& mode, int& o
         const ssize_t n = give_bytes(iovs, peek ? 0 : got, flags);
         if (n < 0) return partly(no(EFAULT));
         got = peek ? static_cast<std::size_t>(n) : got + static_cast<std::size_t>(n);
-        if (got >= target) return static_cast<ssize_t>(got);
+        // One of no bytes waits for some, too.
+        const bool any = iovs.bytes > 0 || readable_.load(std::memory_order_acquire) > 0;
+        if (got >= target && any) return static_cast<ssize_t>(got);
         bool at_mark = false;
         {
             const std::lock_guard hold(lock_);
@@ -149,7 +151,7 @@ ssize_t StreamChannel::receive(const IovSpan& iovs, const CallMode& mode, int& o
             progress_->poll();
             continue;
         }
-        const std::size_t want = peek ? target : std::size_t{1};
+        const std::size_t want = peek ? std::max<std::size_t>(target, 1) : 1;
         const auto waited = wait(
             *progress_,
             [&] {

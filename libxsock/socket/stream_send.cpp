@@ -15,8 +15,8 @@ constexpr std::size_t kCopiedUnderLock = 4096;
 
 // What a send on a stream that takes none answers: the reason once, then EPIPE.
 ssize_t StreamChannel::send_error(int flags) noexcept {
-    if (const int error = take_error(); error != 0) return no(error);
-    return no_pipe(flags);
+    const int error = take_error();
+    return error != 0 && error != EPIPE ? no(error) : no_pipe(flags);
 }
 
 // A small send behind others that are gathered. False: it was not, and nothing has changed.
@@ -84,7 +84,7 @@ ssize_t StreamChannel::take_bytes(const IovSpan& iovs, std::size_t from, int fla
 
 ssize_t StreamChannel::send(const IovSpan& iovs, const CallMode& mode) {
     const int flags = mode.flags;
-    if ((flags & MSG_FASTOPEN) != 0) return no(EOPNOTSUPP);
+    if ((flags & MSG_FASTOPEN) != 0) return no(EISCONN);
     const auto is_over = [this] { return write_.load(std::memory_order_relaxed) != Half::open; };
     const auto may_end = [&] { return is_writable() || is_over(); };
     const TimeLimit limit(mode.timeout);

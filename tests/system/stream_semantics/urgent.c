@@ -145,7 +145,7 @@ CASE(an_urgent_byte_inline) {
     OPTION(fds[1], SOL_SOCKET, SO_OOBINLINE);
     NOTE(send(fds[0], "ab!", 3, MSG_OOB));
     put(fds[0], "de");
-    arrived(fds[1], 2);
+    urgent_arrived(fds[1]);
     EVENTS(fds[1]);
     RECV(fds[1], 1, MSG_OOB);
     NOTE(sockatmark(fds[1]));

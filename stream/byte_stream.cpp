@@ -306,6 +306,11 @@ RxNews ByteStream::rx(Chunk* chunk) {
     return news;
 }
 
+void ByteStream::set_receive_limit(std::size_t bytes) {
+    limits_.receive_bytes = bytes;
+    announce_room();
+}
+
 void ByteStream::announce_room() {
     wire_.set_room(static_cast<std::int64_t>(limits_.receive_bytes) -
                    static_cast<std::int64_t>(rx_.bytes));

@@ -131,6 +131,8 @@ class ByteStream {
     void set_nodelay(bool on) noexcept;
     /// StreamLimits::send_bytes from now on; what lies here stays.
     void set_send_limit(std::size_t bytes) noexcept { limits_.send_bytes = bytes; }
+    /// StreamLimits::receive_bytes from now on; what the peer was told it may send still comes.
+    void set_receive_limit(std::size_t bytes);
     /// No more will be sent.
     void finish() noexcept;
     /// Tells the peer that the stream is broken off, if it can be told by a message. False: a reset

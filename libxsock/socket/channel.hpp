@@ -40,7 +40,7 @@ class Channel {
     /// xsock_fd_endpoint(): null with errno. From MPA start-up on.
     virtual xsock_ep* endpoint(xsock_cq* send_cq, xsock_cq* recv_cq) = 0;
     /// An option of the kernel's byte stream (TCP_NODELAY, TCP_CORK, SO_RCVLOWAT, SO_OOBINLINE,
-    /// SO_SNDBUF) that the program sets once start-up has begun.
+    /// SO_SNDBUF, SO_RCVBUF) that the program sets once start-up has begun.
     virtual void set_option(int level, int name, int value) = 0;
     /// One that the kernel does not know the answer of. False: it does.
     [[nodiscard]] virtual bool get_option(int level, int name, int& value) const = 0;

@@ -196,7 +196,7 @@ int Socket::set_option(int fd, int level, int name, const void* value, socklen_t
         channel_->set_option(level, name, setting);
         return 0;
     }
-    if (level == SOL_SOCKET && name == SO_SNDBUF && options_.mode == DDPMODE_STREAM &&
+    if (level == SOL_SOCKET && (name == SO_SNDBUF || name == SO_RCVBUF) && carries_bytes() &&
         now != Phase::connecting && !foreign()) {
         // What the kernel makes of it holds for the stream, too.
         int bytes = 0;

@@ -63,11 +63,13 @@ void StreamChannel::join(PolledQpAttr& attr, std::shared_ptr<void> owner) {
         std::min<std::uint64_t>(config.buffer_bytes, config.receive_bytes / kLeastBuffers));
     config.ird = static_cast<std::uint16_t>(options_.ird);
     config.ord = static_cast<std::uint16_t>(options_.ord);
-    limits_.receive_bytes = config.receive_bytes;
-    limits_.send_bytes = std::max(of.send_bytes, kLeastSend);
-    send_limit_.store(limits_.send_bytes);
+    stream::StreamLimits limits;
+    limits.receive_bytes = config.receive_bytes;
+    limits.send_bytes = std::max(of.send_bytes, kLeastSend);
+    send_limit_.store(limits.send_bytes);
+    receive_limit_.store(limits.receive_bytes);
     sdp_ = std::make_unique<stream::Sdp>(config);
-    stream_ = std::make_unique<ByteStream>(*sdp_, chunks_, limits_);
+    stream_ = std::make_unique<ByteStream>(*sdp_, chunks_, limits);
     stream_->set_nodelay(of.nodelay != 0);
     stream_->set_urgent_inline(of.oob_inline != 0);
     nodelay_.store(of.nodelay);

@@ -122,7 +122,6 @@ class StreamChannel final : public Channel {
     std::unique_ptr<stream::Sdp> sdp_;
     std::unique_ptr<stream::ByteStream> stream_;
     stream::Chunk* spare_ = nullptr;  // for the next message
-    stream::StreamLimits limits_;
     StreamCounters counted_;         // ahead of what is there
     bool waits_for_credit_ = false;  // as of the last pump()
     enum class Life : std::uint8_t { starting, open, closing, over };
@@ -132,7 +131,7 @@ class StreamChannel final : public Channel {
     std::function<void()> released_;  // of close()
 
     // Copies of what the stream says, for calls that wait.
-    std::atomic<std::size_t> readable_{0}, queued_{0}, send_limit_{0};
+    std::atomic<std::size_t> readable_{0}, queued_{0}, send_limit_{0}, receive_limit_{0};
     std::atomic<std::uint32_t> urgent_events_{0};  // POLLPRI
     mutable std::atomic<bool> tx_no_room_{false};  // a send, or a watcher, found no room
     std::atomic<int> nodelay_{0}, cork_{0}, oob_inline_{0}, receive_low_{1};

@@ -84,6 +84,10 @@ void StreamChannel::set_option(int level, int name, int value) {
         send_limit_.store(std::max(static_cast<std::uint64_t>(value), kLeastSend));
         stream_->set_send_limit(send_limit_.load());
         section.actions.wake |= kWritable;
+    } else if (level == SOL_SOCKET && name == SO_RCVBUF) {
+        receive_limit_.store(static_cast<std::size_t>(value));
+        // The size of messages was agreed at the start, and two must have room (stream/sdp.cpp).
+        stream_->set_receive_limit(std::max(receive_limit_.load(), 2 * sdp_->message_limit()));
     } else if (level == SOL_SOCKET && name == SO_RCVLOWAT) {
         receive_low_.store(value < 0 ? INT_MAX : std::max(value, 1));
         section.actions.wake |= kReadable;
@@ -102,7 +106,7 @@ bool StreamChannel::get_option(int level, int name, int& value) const {
     } else if (level == SOL_SOCKET && name == SO_RCVLOWAT) {
         value = receive_low_.load();
     } else if (level == SOL_SOCKET && name == SO_RCVBUF) {
-        value = static_cast<int>(limits_.receive_bytes);
+        value = static_cast<int>(receive_limit_.load());
     } else if (level == SOL_SOCKET && name == SO_SNDBUF) {
         value = static_cast<int>(send_limit_.load());
     } else {

@@ -28,7 +28,7 @@ bool scatter(const IovSpan& iovs, std::size_t from, std::span<const ConstBytes> 
 /// Bytes that make a socket readable. Never more than half of what may be queued.
 std::size_t StreamChannel::low_water() const noexcept {
     const auto low = static_cast<std::size_t>(receive_low_.load(std::memory_order_relaxed));
-    return std::min(low, limits_.receive_bytes / 2);
+    return std::min(low, receive_limit_.load(std::memory_order_relaxed) / 2);
 }
 
 ssize_t StreamChannel::give_bytes(const IovSpan& iovs, std::size_t from, int flags) {

@@ -101,9 +101,9 @@ struct PolledQpAttr {
     bool (*provide_receive)(void* argument, std::uint32_t bytes, RecvWqe& out) = nullptr;
     /// It must not end the connection that it is called for.
     void (*on_completion)(void* argument, const Wc& wc) = nullptr;
-    /// Called by the poller ahead of what it sends for poll_soon(); may call queue_send(). May be
-    /// null.
-    void (*on_poll)(void* argument) = nullptr;
+    /// Called by the poller ahead of what it sends for poll_soon(), and at the time that it
+    /// answered last (kNever: not again); may call queue_send(). May be null.
+    Time (*on_poll)(void* argument) = nullptr;
     /// The process exits: begins to end it. True: something is still to be sent, and request_end()
     /// will follow; asked again until then. `brief`: not for the linger time, which it is false for
     /// before the call. May be null: PolledQp::shutdown().

@@ -106,16 +106,19 @@ void ByteStream::send_commit(std::size_t bytes, bool more, Time now) {
     const bool begins = tx_.waiting == 0 || tx_.held;
     tx_.waiting += bytes;
     tx_.queued += bytes;
-    if (tx_.due || bytes == 0) return;  // of none the program's memory was not there
+    if (tx_.due || bytes == 0) return;   // of none the program's memory was not there
+    if (send_room() == 0) more = false;  // nothing can follow
     tx_.held = more && begins;
-    if (nodelay_ && !more) {
+    if (tx_.held) {
+        if (tx_.gather_at == kNever) tx_.gather_at = now + limits_.hold;
+    } else if (nodelay_ && !more) {
         tx_.due = true;
     } else if (!begins) {
         return;
-    } else if (!more && now >= tx_.quiet_until) {
+    } else if (now >= tx_.quiet_until) {
         tx_.due = true;
         tx_.quiet_until = now + limits_.gather;
-    } else if (tx_.gather_at == kNever) {
+    } else {
         tx_.gather_at = now + limits_.gather;
     }
 }
@@ -134,13 +137,21 @@ void ByteStream::mark_urgent() {
 }
 
 void ByteStream::flush() noexcept {
+    if (holds()) {
+        tx_.quiet_until = 0;
+    } else {
+        push();
+    }
+}
+
+void ByteStream::push() noexcept {
     tx_.quiet_until = 0;
     if (tx_.waiting > 0) tx_.due = true;
 }
 
 void ByteStream::set_nodelay(bool on) noexcept {
     nodelay_ = on;
-    if (on) flush();
+    if (on) push();
 }
 
 void ByteStream::finish() noexcept {

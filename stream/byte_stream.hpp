@@ -26,7 +26,8 @@ namespace xsock::stream {
 struct StreamLimits {
     std::size_t send_bytes = 256 * 1024;  ///< that lie here, or are being sent, at most
     std::size_t receive_bytes = 1 << 22;  ///< that wait to be read, at most
-    Time gather = 500'000;                ///< longest time that a send waits for more, ns
+    Time gather = 500'000;                ///< longest time that a send waits for others, ns
+    Time hold = 200'000'000;              ///< the same where it was sent with `more`: TCP's
 };
 
 /// A message for the transport.
@@ -52,13 +53,13 @@ struct SendHalf {
     enum class State : std::uint8_t { open, finishing, finished };
     State state = State::open;
     bool due = false;    ///< what is there goes without waiting for more
-    bool held = false;   ///< all that waits was sent with `more`
+    bool held = false;   ///< all that waits was sent with `more`: not until others follow
     bool abort = false;  ///< the peer is to be told
     bool urgent_announced = false;
     ChunkQueue chunks;              ///< not yet handed to the transport; the last may be empty
     std::size_t queued = 0;         ///< bytes in them and in those that are being sent
     std::size_t waiting = 0;        ///< bytes in them
-    Time gather_at = kNever;        ///< the bytes that wait go then
+    Time gather_at = kNever;        ///< the bytes that wait go then, held or not
     Time quiet_until = 0;           ///< a send before that is gathered
     Chunk* urgent = nullptr;        ///< the first of `chunks` whose last byte is urgent
     Chunk* newer_urgent = nullptr;  ///< the next such one, behind one that was announced
@@ -100,8 +101,8 @@ class ByteStream {
     /// Memory for up to `bytes` more; it may be less, and there may be room for more behind it.
     /// Until send_commit() nothing of that chunk goes. Empty: no memory. @pre send_room() > 0
     [[nodiscard]] Bytes send_prepare(std::size_t bytes);
-    /// `bytes` of them were written there. `more`: others follow soon. `now` may be 0 unless
-    /// send_needs_time().
+    /// `bytes` of them were written there. `more`: others follow, which they wait for (TCP_CORK,
+    /// MSG_MORE) where there is room for others. `now` may be 0 unless send_needs_time().
     void send_commit(std::size_t bytes, bool more, Time now);
     [[nodiscard]] bool send_needs_time() const noexcept { return tx_.waiting == 0 || tx_.held; }
     /// Most sends: memory for exactly `bytes` behind others that are gathered, where adding them
@@ -127,7 +128,11 @@ class ByteStream {
     void mark_urgent();
     /// The program reads or waits: what was gathered goes, and its next send at once.
     void flush() noexcept;
-    /// TCP_NODELAY: nothing is gathered, but with `more`.
+    /// The same, and what was sent with `more` goes too.
+    void push() noexcept;
+    /// Bytes wait for others that follow, and not for flush().
+    [[nodiscard]] bool holds() const noexcept { return tx_.held && tx_.waiting > 0 && !tx_.due; }
+    /// TCP_NODELAY: nothing is gathered, but with `more`. Switched on it is a push().
     void set_nodelay(bool on) noexcept;
     /// StreamLimits::send_bytes from now on; what lies here stays.
     void set_send_limit(std::size_t bytes) noexcept { limits_.send_bytes = bytes; }

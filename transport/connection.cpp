@@ -390,13 +390,14 @@ void Connection::update_interest() {
 void Connection::update_deadline(PollCycle& cycle) {
     if (!socket_.is_open()) return;
     Time next = core_.next_timeout(cycle.now());
-    if (!core_.ended()) next = std::min(next, liveness_.due());
+    if (!core_.ended()) next = std::min({next, liveness_.due(), poll_at_});
     parts_.progress->set_deadline(*this, next);
 }
 
 void Connection::on_time(PollCycle& cycle) {
     if (!socket_.is_open()) return;
     if (!core_.ended() && liveness_.due() <= cycle.now()) check_peer(cycle);
+    if (poll_at_ <= cycle.now()) poll_at_ = parts_.on_poll(parts_.spare_argument);
     cycle.enter_section();
     if (still_delivers()) core_.extend_linger(cycle.now());
     core_.on_time(cycle.now());

@@ -36,7 +36,7 @@ struct ConnectionParts {
     PolledQp::StateListener listener;
     ddp::SpareReceive spare_receive = nullptr;  ///< and its argument; may be null
     void* spare_argument = nullptr;
-    void (*on_poll)(void* argument) =
+    Time (*on_poll)(void* argument) =
         nullptr;  ///< of PolledQpAttr, as are the next; argument above
     bool (*on_exit)(void* argument, bool& brief) = nullptr;
     bool (*on_exec)(void* argument, bool& brief) = nullptr;
@@ -182,6 +182,7 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     bool enough_read_ = false;
     bool moved_ = false;  // the delegate was told something
     mutable Time exit_limit_ = 0;
+    Time poll_at_ = kNever;  // on_poll() is due then
     RxBurst burst_;
     std::unique_ptr<TxBuffer> tx_buffer_;
     std::unique_ptr<Capture> capture_;  // null unless XSOCK_PCAP asks for it

@@ -59,11 +59,12 @@ void Connection::on_ready(std::uint32_t events, PollCycle& cycle) {
 
 void Connection::on_notify(PollCycle& cycle) {
     if (!socket_.is_open()) return;
-    if (parts_.on_poll != nullptr) parts_.on_poll(parts_.spare_argument);
+    if (parts_.on_poll != nullptr) poll_at_ = parts_.on_poll(parts_.spare_argument);
     resume(cycle);
     transmit(cycle);
     if (end_request_.load(std::memory_order_relaxed) != 0) [[unlikely]]
         end_as_requested(cycle);
+    if (poll_at_ != kNever) update_deadline(cycle);
     socket_.push();
     note_movement(cycle);
 }

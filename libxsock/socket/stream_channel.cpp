@@ -217,14 +217,18 @@ void StreamChannel::on_completion(void* self, const Wc& wc) {
     std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-// Bytes that were gathered go with this poll cycle.
-void StreamChannel::on_poll(void* self) {
+// Bytes that were gathered go with this poll cycle, those that are held when their time has come.
+Time StreamChannel::on_poll(void* self) {
     auto* const channel = static_cast<StreamChannel*>(self);
     Section section(*channel);
-    const Time due = channel->stream_->next_timeout();
-    if (due == kNever) return;
-    channel->stream_->on_time(std::max(due, monotonic_now()));
+    ByteStream& stream = *channel->stream_;
+    const Time due = stream.next_timeout();
+    if (due == kNever) return kNever;
+    const Time now = monotonic_now();
+    stream.on_time(stream.holds() ? now : std::max(due, now));
     channel->pump(section.actions);
+    section.actions.gather = false;  // but asked again at the time that it answers
+    return stream.next_timeout();
 }
 
 // As close(), which the kernel does for a process that exits.

@@ -80,7 +80,7 @@ class StreamChannel final : public Channel {
 
     // Shared (stream_channel.cpp, stream_options.cpp)
     static void on_completion(void* self, const Wc& wc);
-    static void on_poll(void* self);
+    static Time on_poll(void* self);
     static bool on_exit(void* self, bool& brief);
     static bool on_exec(void* self, bool& brief);
     static bool provide_receive(void* self, std::uint32_t bytes, RecvWqe& out);
@@ -122,8 +122,8 @@ class StreamChannel final : public Channel {
     std::unique_ptr<stream::Sdp> sdp_;
     std::unique_ptr<stream::ByteStream> stream_;
     stream::Chunk* spare_ = nullptr;  // for the next message
-    StreamCounters counted_;         // ahead of what is there
-    bool waits_for_credit_ = false;  // as of the last pump()
+    StreamCounters counted_;          // ahead of what is there
+    bool waits_for_credit_ = false;   // as of the last pump()
     enum class Life : std::uint8_t { starting, open, closing, over };
     Life life_ = Life::starting;
     bool closes_behind_start_ = false;  // what was queued before the start has ended goes

@@ -76,7 +76,7 @@ void StreamChannel::set_option(int level, int name, int value) {
         stream_->set_nodelay(value != 0);
     } else if (level == IPPROTO_TCP && name == TCP_CORK) {
         cork_.store(value != 0 ? 1 : 0);
-        if (value == 0) stream_->flush();
+        if (value == 0) stream_->push();
     } else if (level == SOL_SOCKET && name == SO_OOBINLINE) {
         oob_inline_.store(value != 0 ? 1 : 0);
         stream_->set_urgent_inline(value != 0);

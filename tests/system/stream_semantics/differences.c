@@ -3,13 +3,6 @@
 #include "tests/system/stream_semantics/semantics.h"
 
 const struct difference differences[] = {
-    {"cork_holds_until_it_is_taken_away", "waiting_in(fds[1])", "0", "3", "A defect.", "none"},
-    {"cork_holds_until_it_is_taken_away", "waiting_in(fds[1])", "0", "6", "A defect.", "none"},
-    {"cork_holds_while_the_program_waits", "waiting_in(fds[1])", "0", "3", "A defect.", "none"},
-    {"cork_holds_for_200_ms", "now_ms() - begin >= 150", "1", "0", "A defect.", "none"},
-    {"cork_and_nodelay", "waiting_in(fds[1])", "0", "3", "A defect.", "none"},
-    {"cork_before_connect", "waiting_in(fds[1])", "0", "3", "A defect.", "none"},
-    {"more_holds_as_cork_does", "waiting_in(fds[1])", "0", "3", "A defect.", "none"},
     {"a_receive_buffer_limits_the_peer", "fill(fds[0]) < 512 * 1024", "1", "0",
      "What the peer was told it may send at the start still comes.",
      "docs/ddpmode.md, Byte streams, SO_RCVBUF"},

@@ -102,14 +102,36 @@ TEST(ByteStream, more_waits_for_the_next) {
         p.a.stream.set_nodelay(nodelay);
         p.a.send("head", true);
         EXPECT_TRUE(p.a.tx().empty());
-        const Time due = p.a.now + p.a.stream.limits().gather;
+        const Time due = p.a.now + p.a.stream.limits().hold;
         EXPECT_EQ(p.a.stream.next_timeout(), due);
         p.a.now += 100'000;
         p.a.send("neck", true);
         EXPECT_EQ(p.a.stream.next_timeout(), due) << "each does not begin anew";
+        p.a.stream.flush();
+        EXPECT_TRUE(p.a.tx().empty()) << "a program that reads has not said the rest";
         p.a.send("body");
         EXPECT_EQ(p.a.tx().size(), kBsdhOctets + 12);
     }
+}
+
+TEST(ByteStream, more_goes_when_it_is_pushed_or_its_time_has_come) {
+    StreamPair p;
+    p.a.send("head", true);
+    p.a.stream.push();
+    EXPECT_EQ(p.a.tx().size(), kBsdhOctets + 4);
+    p.a.send("neck", true);
+    EXPECT_TRUE(p.a.stream.holds());
+    EXPECT_FALSE(p.a.stream.on_time(p.a.now + p.a.stream.limits().gather));
+    EXPECT_TRUE(p.a.tx().empty());
+    EXPECT_TRUE(p.a.stream.on_time(p.a.now + p.a.stream.limits().hold));
+    EXPECT_EQ(p.a.tx().size(), kBsdhOctets + 4);
+    EXPECT_FALSE(p.a.stream.holds());
+}
+
+TEST(ByteStream, more_that_there_is_no_room_for_is_not_waited_for) {
+    StreamPair p({}, {.send_bytes = 1000});
+    EXPECT_EQ(p.a.send(bytes_of(1500), true), 1000u);
+    EXPECT_EQ(p.a.tx().size(), kBsdhOctets + 1000);
 }
 
 TEST(ByteStream, small_sends_take_no_large_chunk_unless_they_gather) {

@@ -12,6 +12,7 @@
 #include "base/device.hpp"
 #include "include/xsock/xsock.h"
 #include "libxsock/engine/runtime.hpp"
+#include "transport/at_rest.hpp"
 #include "transport/clock.hpp"
 #include "transport/fork.hpp"
 
@@ -130,11 +131,13 @@ inline Time deadline_of(int timeout_ms) noexcept {
     return time_after(monotonic_now(), Time{static_cast<unsigned>(timeout_ms)} * kMillisecond);
 }
 
-/// Runs `f`, turning an exception (memory) into ENOMEM and `failed`.
+/// Runs `f`, turning an exception (memory) into ENOMEM and `failed`. Behind it no lock is held.
 template <typename T, typename F>
 T guarded(T failed, F&& f) noexcept {
     try {
-        return f();
+        const T result = f();
+        raise_deferred();
+        return result;
     } catch (const std::bad_alloc&) {
         errno = ENOMEM;
     } catch (...) {

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "transport/at_rest.hpp"
+
 namespace xsock {
 
 // The C library keeps its own to itself.
@@ -23,9 +25,11 @@ void SignalBlocker::hold() noexcept {
     if (held_) return;
     const sigset_t set = signals_from_outside();
     held_ = pthread_sigmask(SIG_BLOCK, &set, &before_) == 0;
+    raise_deferred();
 }
 
 bool SignalBlocker::handle_pending() noexcept {
+    raise_deferred();
     if (!held_) return std::exchange(noted_, false);
     const int saved = errno;
     bool any = false, ends = false;
@@ -56,6 +60,8 @@ bool SignalBlocker::handle_pending() noexcept {
 void SignalBlocker::unblock() noexcept {
     if (!held_) return;
     held_ = false;
+    raise_deferred();
+    const AtRest rest;
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 

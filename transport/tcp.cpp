@@ -5,14 +5,14 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <signal.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
+
+#include "transport/at_rest.hpp"
 
 namespace xsock::tcp {
 namespace {
@@ -116,21 +116,7 @@ std::string congestion(int fd) {
 void signal_owner(int fd) noexcept {
     const int saved = errno;
     f_owner_ex owner{};
-    if (fcntl(fd, F_GETOWN_EX, &owner) == 0 && owner.pid > 0) {
-        switch (owner.type) {
-            case F_OWNER_TID:
-                syscall(SYS_tkill, owner.pid, SIGURG);
-                break;
-            case F_OWNER_PID:
-                kill(owner.pid, SIGURG);
-                break;
-            case F_OWNER_PGRP:
-                kill(-owner.pid, SIGURG);
-                break;
-            default:
-                break;
-        }
-    }
+    if (fcntl(fd, F_GETOWN_EX, &owner) == 0 && owner.pid > 0) raise_urgent(owner);
     errno = saved;
 }
 

@@ -126,6 +126,10 @@ struct mmsghdr;
  * socket_note_plain
  *                Notes for `xsock stat` that `fd`, which has led to `sock`, has turned out plain.
  *
+ * socket_on_rest `rest` is called, on a thread that is in a function of this table, with -1 when it
+ *                holds no lock of the engine and lets signals in, then with the state that this
+ *                returned, and with -2 to ask for the state alone: 0: in no such function.
+ *
  * socket_forked  Tells a child without a fork handler (_Fork(), clone()) that it is one. A second
  *                call does nothing.
  */
@@ -183,6 +187,7 @@ struct mmsghdr;
       (const char* program, enum xsock_policy_role role, int fd, const struct sockaddr* address,   \
        socklen_t length))                                                                          \
     F(void, socket_note_plain, (struct xsock_socket * sock, int fd))                               \
+    F(void, socket_on_rest, (int (*rest)(int state)))                                              \
     F(void, socket_forked, (void))
 
 #endif /* XSOCK_SOCKET_TABLE_H */

@@ -15,7 +15,29 @@ int overlay_inside(void) { return inside; }
 
 int overlay_begin(void) {
     const int before = inside;
-    inside = 1;
+    inside = OVERLAY_INSIDE;
+    return before;
+}
+
+static int may_enter(void) { return inside == OVERLAY_OUTSIDE || inside == OVERLAY_REST; }
+
+int overlay_begin_call(void) {
+    const int before = inside;
+    if (!may_enter()) {
+        errno = EDEADLK;
+        return -1;
+    }
+    inside = OVERLAY_CALL;
+    return before;
+}
+
+int overlay_rest(int state) {
+    const int before = inside;
+    if (state >= 0) {
+        inside = state;
+    } else if (state == -1 && before == OVERLAY_CALL) {
+        inside = OVERLAY_REST;
+    }
     return before;
 }
 
@@ -31,7 +53,7 @@ int overlay_enter(struct overlay_call* call, int fd) {
         fd_put(handle);
         return 0;
     }
-    if (inside) {
+    if (XSOCK_UNLIKELY(!may_enter())) {
         fd_put(handle);
         if (XSOCK_ENGINE_CALLS_US) return 0;
         errno = EDEADLK;
@@ -40,7 +62,8 @@ int overlay_enter(struct overlay_call* call, int fd) {
     call->handle = handle;
     call->generation = atomic_load_explicit(&fork_generation, memory_order_relaxed);
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &call->cancel_state);
-    inside = 1;
+    call->before = inside;
+    inside = OVERLAY_CALL;
     return 1;
 }
 
@@ -54,7 +77,7 @@ static void note_plain(int fd, struct fd_handle* handle) {
 int overlay_leave(struct overlay_call* call, int fd, long result) {
     int saved = errno;
     int answer = result != XSOCK_PLAIN && result != XSOCK_PASS;
-    inside = 0;
+    inside = call->before;
     if (XSOCK_UNLIKELY(result == XSOCK_PLAIN)) {
         summary_mode(call->handle);
         note_plain(fd, call->handle);
@@ -67,7 +90,7 @@ int overlay_leave(struct overlay_call* call, int fd, long result) {
                      atomic_load_explicit(&fork_generation, memory_order_relaxed))) {
         fd_put(call->handle);
     }
-    fd_put_deferred();
+    if (XSOCK_LIKELY(!inside)) fd_put_deferred();
     pthread_setcancelstate(call->cancel_state, NULL);
     errno = saved;
     return answer;

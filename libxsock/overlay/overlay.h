@@ -24,14 +24,24 @@
 #define XSOCK_ENGINE_CALLS_US 0
 #endif
 
+/* What a thread does. */
+enum overlay_state {
+    OVERLAY_OUTSIDE = 0,
+    OVERLAY_INSIDE = 1, /* a part of the overlay, or of the engine below it */
+    OVERLAY_CALL = 2,   /* the engine alone */
+    OVERLAY_REST = 3    /* which lets signals in, and holds no lock (transport/at_rest.hpp) */
+};
+
 struct overlay_call {
     struct fd_handle* handle;
     uint32_t generation;
     int cancel_state;
+    int before; /* an enum overlay_state */
 };
 
 /* Inside, the thread cannot be cancelled: unwinding must not go through the engine. A call on a
- * DDPMODE descriptor from a signal handler that interrupted such a call is EDEADLK.
+ * DDPMODE descriptor from a signal handler that interrupted such a call is EDEADLK, unless that was
+ * at rest.
  * @return 1: call the engine, then overlay_leave(); 0: the call is libc's; -1: errno is set */
 int overlay_enter(struct overlay_call* call, int fd);
 /* 1: the result is the program's; 0: the call is libc's; errno stays. -1: the call would be libc's,
@@ -90,6 +100,11 @@ void overlay_give_back(void* call);
     }                                                                \
     result overlay_##name parameters { OVERLAY_UNLESS(fd_has(fd), name, arguments, name##_slow); }
 
+/* As overlay_enter() without a handle: OVERLAY_CALL from now on. Returns what overlay_end() needs;
+ * -1 with EDEADLK. */
+int overlay_begin_call(void);
+/* For socket_on_rest(). */
+int overlay_rest(int state);
 /* The thread is inside the engine, or in a part of the overlay that a signal handler must not enter
  * again. */
 int overlay_inside(void);

@@ -176,6 +176,7 @@ static int first_option(int fd) {
         return -1;
     }
     if (atomic_load_explicit(&fd_duplicated, memory_order_relaxed) && fd_join(fd)) return 0;
+    engine->socket_on_rest(overlay_rest);
     before = overlay_begin();
     sock = engine->socket_open(fd, overlay_hint_of(fd));
     overlay_end(before);

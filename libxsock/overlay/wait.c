@@ -17,13 +17,18 @@
 #include "libxsock/overlay/overlay.h"
 #include "libxsock/overlay/policy.h"
 
+struct entered {
+    int cancel_state;
+    int before;
+};
+
 /* Handles of the descriptors of one call, a reference each. */
 struct handles {
     size_t count;
     struct fd_handle** handle; /* NULL: plain */
     struct xsock_socket** sock;
     uint32_t generation;
-    int cancel_state;
+    struct entered entered;
     void* memory; /* NULL: the two lie in `few` */
     void* few[128];
 };
@@ -63,20 +68,24 @@ static void handles_end(struct handles* h) {
 }
 
 /* A call of the engine that may wait: see overlay_enter(). */
-static int wait_begin(int* cancel_state) {
-    if (overlay_inside()) {
-        errno = EDEADLK;
-        return -1;
-    }
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, cancel_state);
+static int wait_begin(struct entered* entered) {
+    entered->before = overlay_begin_call();
+    if (entered->before < 0) return -1;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &entered->cancel_state);
+    return 0;
+}
+
+/* One that takes locks of the overlay, too. */
+static int wait_begin_inside(struct entered* entered) {
+    if (wait_begin(entered) != 0) return -1;
     overlay_begin();
     return 0;
 }
 
-static void wait_end(int cancel_state) {
+static void wait_end(const struct entered* entered) {
     const int saved = errno;
-    overlay_end(0);
-    pthread_setcancelstate(cancel_state, NULL);
+    overlay_end(entered->before);
+    pthread_setcancelstate(entered->cancel_state, NULL);
     errno = saved;
 }
 
@@ -103,10 +112,10 @@ int wait_poll(struct pollfd* fds, nfds_t count, const struct timespec* timeout,
     nfds_t i;
     if (handles_begin(&h, count) != 0) return -1;
     for (i = 0; i < count; i++) handles_take(&h, i, fds[i].fd);
-    if ((result = wait_begin(&h.cancel_state)) == 0) {
+    if ((result = wait_begin(&h.entered)) == 0) {
         result = xsock_engine_opened->socket_poll(fds, count, (struct xsock_socket* const*)h.sock,
                                                   timeout, mask);
-        wait_end(h.cancel_state);
+        wait_end(&h.entered);
     }
     handles_end(&h);
     return result;
@@ -208,10 +217,10 @@ int wait_select(int count, fd_set* reads, fd_set* writes, fd_set* excepts, struc
     for (fd = 0; fd < count; fd++) {
         if (wanted(fd, reads, writes, excepts)) handles_take(&h, (size_t)fd, fd);
     }
-    if ((result = wait_begin(&h.cancel_state)) == 0) {
+    if ((result = wait_begin(&h.entered)) == 0) {
         result = xsock_engine_opened->socket_select(
             count, reads, writes, excepts, (struct xsock_socket* const*)h.sock, timeout, mask);
-        wait_end(h.cancel_state);
+        wait_end(&h.entered);
     }
     handles_end(&h);
     return result;
@@ -316,7 +325,7 @@ static struct fd_handle* make_set(int fd) {
 int overlay_adopt_registrations(int fd) {
     const struct xsock_engine* const engine = xsock_engine_opened;
     struct fd_handle* member;
-    int cancel_state;
+    struct entered entered;
     int result = 0;
     int epfd = -1;
     if (!overlay_may_be_registered(fd) &&
@@ -325,7 +334,7 @@ int overlay_adopt_registrations(int fd) {
     }
     member = fd_get(fd);
     if (member == NULL) return 0;
-    if (wait_begin(&cancel_state) != 0) {
+    if (wait_begin_inside(&entered) != 0) {
         fd_put(member);
         return -1;
     }
@@ -335,7 +344,7 @@ int overlay_adopt_registrations(int fd) {
         fd_put(set);
     }
     fd_put(member);
-    wait_end(cancel_state);
+    wait_end(&entered);
     return result;
 }
 
@@ -343,12 +352,12 @@ static __attribute__((noinline)) int epoll_ctl_slow(int set, int operation, int 
                                                     struct epoll_event* event) {
     struct fd_handle *set_handle, *member;
     int result = -1;
-    int cancel_state;
+    struct entered entered;
     if (!fd_has(set) && !fd_has(fd)) return LIBC(epoll_ctl)(set, operation, fd, event);
     if (XSOCK_ENGINE_CALLS_US && overlay_inside()) {
         return LIBC(epoll_ctl)(set, operation, fd, event);
     }
-    if (wait_begin(&cancel_state) != 0) return -1;
+    if (wait_begin_inside(&entered) != 0) return -1;
     member = fd_get(fd);
     set_handle = get_set(set);
     if (set_handle == NULL &&
@@ -362,7 +371,7 @@ static __attribute__((noinline)) int epoll_ctl_slow(int set, int operation, int 
     }
     fd_put(member);
     fd_put(set_handle);
-    wait_end(cancel_state);
+    wait_end(&entered);
     return result != XSOCK_PASS ? result : LIBC(epoll_ctl)(set, operation, fd, event);
 }
 
@@ -381,14 +390,14 @@ int wait_epoll(int set, struct epoll_event* events, int count, const struct time
     const uint32_t generation = atomic_load_explicit(&fork_generation, memory_order_relaxed);
     struct fd_handle* handle;
     int result;
-    int cancel_state;
+    struct entered entered;
     if (!fd_has(set) || (XSOCK_ENGINE_CALLS_US && overlay_inside())) return XSOCK_PASS;
     handle = get_set(set);
     if (handle == NULL) return XSOCK_PASS;
-    if ((result = wait_begin(&cancel_state)) == 0) {
+    if ((result = wait_begin(&entered)) == 0) {
         result =
             xsock_engine_opened->socket_epoll_wait(handle->sock, set, events, count, timeout, mask);
-        wait_end(cancel_state);
+        wait_end(&entered);
     }
     put_of(generation, handle);
     return result;

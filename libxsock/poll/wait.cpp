@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <optional>
 
+#include "transport/at_rest.hpp"
 #include "transport/log.hpp"
 #include "transport/signal_blocker.hpp"
 
@@ -32,7 +33,11 @@ class SignalsHeld {
         const sigset_t set = signals_from_outside();
         pthread_sigmask(SIG_BLOCK, &set, &before_);
     }
-    ~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    ~SignalsHeld() {
+        raise_deferred();
+        const AtRest rest;
+        pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    }
     SignalsHeld(const SignalsHeld&) = delete;
     SignalsHeld& operator=(const SignalsHeld&) = delete;
     [[nodiscard]] const sigset_t& before() const noexcept { return before_; }
@@ -131,8 +136,13 @@ int sleep(Target& target, Waiter* waiter, Roles& roles, Time deadline, const sig
         left.tv_sec = static_cast<time_t>(ns / kSecond);
         left.tv_nsec = static_cast<long>(ns % kSecond);
     }
-    const int n = ppoll(kernel.fds.data(), used, deadline == kNever ? nullptr : &left, &mask);
-    const int error = n < 0 ? errno : 0;
+    raise_deferred();  // it gets through in ppoll()
+    int n = 0, error = 0;
+    {
+        const AtRestAsLeader rest;
+        n = ppoll(kernel.fds.data(), used, deadline == kNever ? nullptr : &left, &mask);
+        error = n < 0 ? errno : 0;
+    }
     if (n <= 0) {
         // `revents` are not written, and check(Kernel::polled) is about to read them.
         for (std::size_t i = 0; i < used; ++i) kernel.fds[i].revents = 0;
@@ -185,6 +195,7 @@ int wait_for(Target& target, Time deadline, const sigset_t* mask) {
     poll_all(target);
     int n = target.check(Kernel::ask);
     if (n != 0) return n;
+    if (leads_below()) return -EDEADLK;
 
     const SignalsHeld held;
     n = spin(target, deadline);

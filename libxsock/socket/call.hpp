@@ -14,6 +14,7 @@
 
 #include "base/bytes.hpp"
 #include "base/poll_group.hpp"
+#include "transport/at_rest.hpp"
 #include "transport/clock.hpp"
 #include "transport/fork.hpp"
 
@@ -77,8 +78,13 @@ int no_pipe(int flags) noexcept;
 /// Polls, then sleeps, until `done()`, or for `timeout` (0: without limit). `interrupted` in a
 /// child that a signal handler has forked meanwhile: what the caller waited for is the parent's,
 /// and any lock of it may be taken for good.
+/// `timeout` at once in a handler that interrupted poll(), select() or epoll_wait().
 template <typename F>
 PollGroup::Waited wait(PollGroup& progress, const F& done, Time timeout) {
+    if (leads_below()) {
+        progress.try_poll_thoroughly();
+        return done() ? PollGroup::Waited::done : PollGroup::Waited::timeout;
+    }
     const std::uint32_t generation = process_generation();
     const Time deadline = timeout != 0 ? time_after(monotonic_now(), timeout) : kNever;
     const auto waited = progress.wait_interruptibly(std::cref(done), deadline, timeout == 0);

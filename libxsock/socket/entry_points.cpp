@@ -12,6 +12,7 @@
 #include "libxsock/poll/handle.hpp"
 #include "libxsock/socket/handed_on.hpp"
 #include "libxsock/socket/socket.hpp"
+#include "transport/at_rest.hpp"
 #include "transport/clock.hpp"
 #include "transport/descriptors.hpp"
 #include "transport/fork.hpp"
@@ -267,6 +268,8 @@ void socket_drain(int timeout_ms) noexcept {
 void socket_exit() noexcept { runtime::drain(); }
 
 void socket_note_plain(xsock_socket* sock, int fd) noexcept { Socket::of(sock)->note_plain(fd); }
+
+void socket_on_rest(int (*rest)(int)) noexcept { set_rest_hook(rest); }
 
 void socket_forked() noexcept { detect_fork(); }
 

@@ -33,8 +33,8 @@ MAY_INCLUDE = {
 # base/poll_group.hpp) uses the transport's tools, and knows nothing of the software device.
 ONLY_OF = {
     "libxsock": {
-        "transport": {"clock.hpp", "descriptors.hpp", "event_fd.hpp", "fork.hpp", "log.hpp",
-                      "plain_sockets.hpp", "signal_blocker.hpp", "tcp.hpp"},
+        "transport": {"at_rest.hpp", "clock.hpp", "descriptors.hpp", "event_fd.hpp", "fork.hpp",
+                      "log.hpp", "plain_sockets.hpp", "signal_blocker.hpp", "tcp.hpp"},
         "mpa": {"startup.hpp"},
     },
 }

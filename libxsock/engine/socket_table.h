@@ -30,6 +30,9 @@
 #define XSOCK_PLAIN (-3)
 /* Of socket_no_stream: the caller moves the bytes, by socket_send or socket_recv. */
 #define XSOCK_MOVE 1
+/* `writing` of it: a part of the bytes is enough of an answer, and none of them is lost where the
+ * socket takes no more. */
+#define XSOCK_WRITING_PARTS 2
 
 /* What the thin layer knows of a descriptor's past, for the MPA role (DDPROLE automatic). */
 enum xsock_socket_hint {
@@ -91,7 +94,8 @@ struct mmsghdr;
  * socket_ioctl   FIONREAD, FIONBIO, SIOCATMARK, SIOCOUTQ; PASS for others.
  * socket_no_stream
  *                For sendfile, splice, tee, copy_file_range and the like, `writing` or reading:
- * MOVE on a byte stream, -1 with EOPNOTSUPP on a message socket, else PASS or PLAIN.
+ *                MOVE on a byte stream, and for XSOCK_WRITING_PARTS also where what is sent waits
+ *                for its start; -1 with EOPNOTSUPP on a message socket, else PASS or PLAIN.
  * socket_keep_error
  *                A call of several steps answers what the first of them did: the errno of the one
  *                that failed is for the next call.

@@ -113,7 +113,7 @@ static ssize_t send_file(struct xsock_socket* sock, int out, int in, off64_t* at
 /* `offset`: NULL, or a number of so many bytes. */
 static ssize_t sendfile_to(struct xsock_socket* sock, int out, int in, void* offset, size_t size,
                            size_t count) {
-    const int answer = xsock_engine_opened->socket_no_stream(sock, out, 1);
+    const int answer = xsock_engine_opened->socket_no_stream(sock, out, XSOCK_WRITING_PARTS);
     const int given = offset != NULL;
     off64_t at = 0;
     ssize_t n = -1;

@@ -215,7 +215,9 @@ int socket_ioctl(xsock_socket* handle, int fd, unsigned long request, void* argu
 }
 
 int socket_no_stream(xsock_socket* handle, int fd, int writing) noexcept {
-    return guarded(-1, [&] { return Socket::of(handle)->no_stream(fd, writing != 0); });
+    return guarded(-1, [&] {
+        return Socket::of(handle)->no_stream(fd, writing != 0, writing == XSOCK_WRITING_PARTS);
+    });
 }
 
 void socket_keep_error(xsock_socket* handle, int error) noexcept {

@@ -315,8 +315,9 @@ int Socket::ioctl(int fd, unsigned long request, void* argument) {
     return foreign() ? inherited(fd) : channel_->ioctl(fd, request, argument);
 }
 
-int Socket::no_stream(int fd, bool writing) {
+int Socket::no_stream(int fd, bool writing, bool in_parts) {
     const int answer = ensure_open(fd, 0, writing);
+    if (answer == -1 && errno == EAGAIN && in_parts && sends_early()) return XSOCK_MOVE;
     if (answer != 0) return answer;
     return options_.mode == DDPMODE_STREAM ? XSOCK_MOVE : no(EOPNOTSUPP);
 }

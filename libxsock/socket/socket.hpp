@@ -84,7 +84,8 @@ class Socket final : public ::xsock_socket,
     ssize_t receive(int fd, const IovSpan& iovs, int flags, int& out_flags);
     int fcntl(int fd, int command, long argument);
     int ioctl(int fd, unsigned long request, void* argument);
-    int no_stream(int fd, bool writing);
+    /// `in_parts`: as XSOCK_WRITING_PARTS.
+    int no_stream(int fd, bool writing, bool in_parts);
     /// The errno of a call that was not reported: if it was the reason why the connection ended,
     /// the next call reports it.
     void keep_error(int error) noexcept;

@@ -247,6 +247,25 @@ TEST(SockStreamStart, what_a_server_says_before_a_client_asks_waits_for_it) {
     EXPECT_EQ(client.hear(5000), all);
 }
 
+// A poll says that it is writable, so sendfile() must take some of it.
+TEST(SockStreamStart, what_a_server_says_first_may_come_from_a_file) {
+    Ends e(Kind::each_as_it_comes);
+    RawPeer client(RawPeer::Connected{marked_client(e.listener.port())});
+    Sock server = e.listener.accept(SOCK_NONBLOCK);
+    EXPECT_TRUE(is_ready(server, POLLOUT));
+    EXPECT_EQ(engine().socket_no_stream(server.handle(), server.fd(), XSOCK_WRITING_PARTS),
+              XSOCK_MOVE);
+    EXPECT_EQ(server.send(text_of(100)), 100);
+    EXPECT_EQ(engine().socket_no_stream(server.handle(), server.fd(), 1), -1) << "splice()";
+    EXPECT_EQ(errno, EAGAIN);
+    EXPECT_TRUE(client.say("HELO me\r\n and more than a key\r\n"));
+    EXPECT_TRUE(soon([&] {
+        return engine().socket_no_stream(server.handle(), server.fd(), XSOCK_WRITING_PARTS) ==
+               XSOCK_PLAIN;
+    }));
+    EXPECT_EQ(client.hear(100), text_of(100));
+}
+
 TEST(SockStreamStart, a_server_that_has_nothing_to_say_shuts_down) {
     same([](Ends& e, Steps& steps) {
         steps.push_back(result(e.client.connect(e.listener.port())));

@@ -6,7 +6,7 @@
 namespace xsock {
 
 /// Puts ours in front again if it was replaced; says so in the log, once. When a connection begins,
-/// and once a second where there are background threads.
+/// and, where there are background threads, once a second as long as something moves.
 void keep_fault_handler() noexcept;
 /// The same where it is called often, as a region is registered: once in a tick of the kernel's
 /// clock (1 to 10 ms).

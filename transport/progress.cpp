@@ -10,6 +10,7 @@
 
 #include "base/biased_lock.hpp"
 #include "transport/clock.hpp"
+#include "transport/fault_handler.hpp"
 #include "transport/fork.hpp"
 #include "transport/log.hpp"
 #include "transport/progress_thread.hpp"
@@ -268,8 +269,8 @@ void Progress::detach_busy_polled() {
         return;
     }
     poll_set_.detach_busy_polled();
-    const bool thread_sleeps = notifiable_.load(std::memory_order_seq_cst) != nullptr &&
-                               !thread_ticking_.load(std::memory_order_seq_cst);
+    const bool thread_sleeps =
+        notifiable_.load(std::memory_order_seq_cst) != nullptr && !is_thread_ticking();
     if (thread_sleeps || has_leader() || embedded_.load(std::memory_order_seq_cst)) {
         poll_set_.attach_busy_polled();
     }
@@ -354,7 +355,7 @@ void Progress::notify_now(Pollable& item) {
 
 void Progress::hand_over() noexcept {
     if (mode() == ProgressMode::app) return;
-    if (!thread_ticking_.load(std::memory_order_seq_cst)) return;  // it watches already
+    if (!is_thread_ticking()) return;  // it watches already
     handed_over_.store(true, std::memory_order_release);
     if (ProgressThread* const thread = notifiable_.load(std::memory_order_acquire))
         thread->notify();
@@ -410,8 +411,17 @@ bool Progress::lead() {
 
 bool Progress::end_lead(bool notified) {
     wait_group_.end_sleep(notified);
+    if (thread_rests()) keep_fault_handler();  // which the thread has not looked at since
     const bool moved = poll_behind_others();
     wait_group_.end_lead();
+    // In one order with begin_rest(): either the thread sees that the lead has ended, or this sees
+    // that the thread rests.
+    if (ThreadClock rests = ThreadClock::rests;
+        thread_rests() && thread_clock_.compare_exchange_strong(rests, ThreadClock::ticks)) {
+        if (ProgressThread* const thread = notifiable_.load(std::memory_order_acquire)) {
+            thread->notify_soon();
+        }
+    }
     offer_lead();
     return moved;
 }

@@ -218,7 +218,23 @@ class Progress final : public PollGroup {
     /// The thread polls by itself every few milliseconds; then callers need not keep everything
     /// watched by epoll. Set to false before thread_cycle(true).
     void set_thread_ticking(bool ticking) noexcept {
-        thread_ticking_.store(ticking, std::memory_order_seq_cst);
+        thread_clock_.store(ticking ? ThreadClock::ticks : ThreadClock::none,
+                            std::memory_order_seq_cst);
+    }
+    [[nodiscard]] bool is_thread_ticking() const noexcept {
+        return thread_clock_.load(std::memory_order_seq_cst) != ThreadClock::none;
+    }
+    /// The thread is going to sleep with no clock of its own until end_lead() ends this and
+    /// notifies it. False: no caller leads.
+    [[nodiscard]] bool begin_rest() noexcept {
+        thread_clock_.store(ThreadClock::rests, std::memory_order_seq_cst);
+        if (has_leader()) return true;
+        end_rest();
+        return false;
+    }
+    void end_rest() noexcept { thread_clock_.store(ThreadClock::ticks, std::memory_order_seq_cst); }
+    [[nodiscard]] bool thread_rests() const noexcept {
+        return thread_clock_.load(std::memory_order_seq_cst) == ThreadClock::rests;
     }
     /// Serves what was notified, and nothing else. False: another thread polls.
     bool serve_notified();
@@ -300,7 +316,12 @@ class Progress final : public PollGroup {
     WaitGroup wait_group_;
 
     WakeFlag thread_wake_;
-    std::atomic<bool> thread_ticking_{false};
+    enum class ThreadClock : std::uint8_t {
+        none,   ///< it watches epoll
+        ticks,  ///< it looks every few milliseconds
+        rests,  ///< it does so again when the leader of this moment has left
+    };
+    std::atomic<ThreadClock> thread_clock_{ThreadClock::none};
     std::atomic<bool> handed_over_{false};
     std::atomic<bool> embedded_{false};  // epoll_fd() is watched from outside
     std::once_flag thread_once_;

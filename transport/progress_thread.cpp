@@ -22,8 +22,10 @@ namespace {
 
 constexpr std::uint64_t kTickMin = 1;  // ms
 constexpr std::uint64_t kTickMax = 8;
-constexpr Time kSoon = 500'000;     // ns
-constexpr int kCyclesPerWake = 16;  // before the loop checks its other handles
+// After traffic, where a caller sleeps as leader: whether it still does.
+constexpr std::uint64_t kLookAgain = 2;  // ms
+constexpr Time kSoon = 500'000;          // ns
+constexpr int kCyclesPerWake = 16;       // before the loop checks its other handles
 
 }  // namespace
 
@@ -32,7 +34,6 @@ struct ProgressThread::Loop {
     const TransportConfig& config;
     unsigned index;
     uv_timer_t tick{};
-    uv_timer_t every_second{};
     uv_poll_t poll{};
     uv_prepare_t before_sleep{};
     uv_check_t after_sleep{};
@@ -44,7 +45,15 @@ struct ProgressThread::Loop {
     const int soon_fd = make_timer();
 
     // The loop's thread only.
-    bool watching = false;  // poll is active: callers are inactive
+    enum class Mode : std::uint8_t {
+        ticking,
+        watching,  // poll is active: callers are inactive
+        resting,   // a caller sleeps as leader: no clock runs
+    };
+    Mode mode = Mode::ticking;
+    bool passed = false;                      // callers have polled since the wake-up before
+    bool looks_again = false;                 // the tick that runs is a short one
+    std::uint64_t fault_handler_checked = 0;  // uv_now()
     std::uint64_t seen_cycles = 0;
     std::uint64_t tick_ms = kTickMin;
 
@@ -71,6 +80,33 @@ struct ProgressThread::Loop {
         [[maybe_unused]] const ssize_t n = read(soon_fd, &expirations, sizeof expirations);
         soon_armed.store(false, std::memory_order_seq_cst);
         if (progress.work_waiting() && !progress.serve_notified()) arm_soon();
+        if (mode == Mode::resting && !progress.thread_rests()) {
+            end_rest();
+            start_tick(kTickMin);
+        }
+    }
+
+    // A caller sleeps as leader and is woken for all that comes. The thread is not needed before it
+    // leaves, which end_lead() tells.
+    void try_to_rest() {
+        if (passed || posts_wait() || !progress.begin_rest()) return;
+        mode = Mode::resting;
+        uv_timer_stop(&tick);
+    }
+    void end_rest() {
+        if (mode == Mode::resting) {
+            mode = Mode::ticking;
+            progress.end_rest();
+        }
+    }
+
+    // Once a second while something moves: with a timer of its own an idle process would wake up
+    // for nothing.
+    void check_fault_handler() {
+        const std::uint64_t now = uv_now(uv.get());
+        if (index != 0 || now - fault_handler_checked < 1000) return;
+        fault_handler_checked = now;
+        keep_fault_handler();
     }
 
     static Loop& of(uv_handle_t* handle) { return *static_cast<Loop*>(handle->data); }
@@ -84,33 +120,34 @@ struct ProgressThread::Loop {
         const std::uint64_t cycles = progress.caller_cycles();
         const bool handed_over = progress.take_hand_over();
         // Of callers that went to sleep after their last cycle nothing more is to be expected.
-        const bool passed = cycles != seen_cycles && !progress.idle_since(cycles);
+        passed = cycles != seen_cycles && !progress.idle_since(cycles);
         const bool active = (passed && !handed_over) || progress.has_leader();
         seen_cycles = cycles;
         return active;
     }
 
     void watch() {
-        if (watching) return;
-        watching = true;
+        if (mode == Mode::watching) return;
+        mode = Mode::watching;
         tick_ms = kTickMin;
         uv_timer_stop(&tick);
         uv_poll_start(&poll, UV_READABLE, [](uv_poll_t* p, int, int) { of(p).on_wake(); });
         if (uv.watch_ahead(progress.epoll_fd())) return;
-        watching = false;  // no kernel memory: polls by its own clock, and tries again then
+        mode = Mode::ticking;  // no kernel memory: polls by its own clock, and tries again then
         uv_poll_stop(&poll);
         start_tick(tick_ms);
     }
 
     void step_back() {
-        if (watching) {
-            watching = false;
+        if (mode == Mode::watching) {
+            mode = Mode::ticking;
             uv_poll_stop(&poll);
             tick_ms = kTickMin;
         } else {
             tick_ms = std::min(tick_ms * 2, kTickMax);
         }
-        start_tick(tick_ms);
+        looks_again = passed && !looks_again && progress.has_leader();
+        start_tick(looks_again ? std::min(kLookAgain, tick_ms) : tick_ms);
         progress.set_thread_ticking(true);
     }
 
@@ -134,6 +171,8 @@ struct ProgressThread::Loop {
             uv_stop(uv.get());
             return;
         }
+        end_rest();
+        check_fault_handler();
         if (callers_active()) {
             // A caller polls: leave the receiving to it, but do not let gathered posts wait. They
             // may be of this very moment, and the caller about to send them: sending them here
@@ -143,6 +182,7 @@ struct ProgressThread::Loop {
                 uv_timer_start(
                     &tick, [](uv_timer_t* t) { of(t).check_again(); }, kTickMin, 0);
             }
+            try_to_rest();
             return;
         }
         progress.set_thread_ticking(false);
@@ -165,15 +205,11 @@ struct ProgressThread::Loop {
             pthread_setaffinity_np(pthread_self(), sizeof set, &set);
         }
         watch();
-        if (index == 0) {
-            uv_timer_start(
-                &every_second, [](uv_timer_t*) { keep_fault_handler(); }, 1000, 1000);
-        }
         // Producers notify only while we sleep with nothing but the wake flag and the descriptor to
         // wake us; with a tick running they need not.
         uv_prepare_start(&before_sleep, [](uv_prepare_t* p) {
             Loop& self = of(p);
-            if (!self.watching) return;
+            if (self.mode != Mode::watching) return;
             self.progress.thread_wake().begin_sleep();
             if (self.progress.work_waiting()) self.uv.notify();
         });
@@ -185,7 +221,6 @@ struct ProgressThread::Loop {
     bool init() {
         if (!uv.open([](void* self) { static_cast<Loop*>(self)->on_wake(); }, this)) return false;
         uv_timer_init(uv.get(), &tick);
-        uv_timer_init(uv.get(), &every_second);
         uv_prepare_init(uv.get(), &before_sleep);
         uv_check_init(uv.get(), &after_sleep);
         if (uv_poll_init(uv.get(), &poll, progress.epoll_fd()) != 0) return false;

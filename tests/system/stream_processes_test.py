@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -447,3 +448,62 @@ c.close()
         assert carried(client(xsock, server.port, LISTENS_FIRST)) == 1
         out, said = ended(server)
     assert out == "refused 32\n", said
+
+
+# ---- what idle connections cost -------------------------------------------------------------------
+
+def times_run(pid):
+    """How often a thread of the process was given a processor."""
+    times = 0
+    for thread in os.listdir("/proc/%d/task" % pid):
+        with open("/proc/%d/task/%s/schedstat" % (pid, thread), encoding="ascii") as stat:
+            times += int(stat.read().split()[2])
+    return times
+
+
+IDLES = """
+import os, select, socket, sys
+c = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+c.sendall(b"hello")
+assert c.recv(5, socket.MSG_WAITALL) == b"hello"
+print(os.getpid(), flush=True)
+waits = select.poll()
+waits.register(c, select.POLLIN)
+assert waits.poll()
+assert c.recv(5) == b"again"
+"""
+
+
+def test_no_thread_runs_while_connections_are_idle(xsock):
+    with running(xsock, """
+c, _ = s.accept()
+echo(c)
+print(os.getpid(), flush=True)
+assert c.recv(1) == b"", "the end"
+""") as server, running(xsock, """
+c, _ = s.accept()
+echo(c)
+sys.stdin.readline()
+c.send(b"again")
+""") as talker:
+        clients = [subprocess.Popen(command(xsock, "both", sys.executable, "-c", IDLES,
+                                            str(end.port)),
+                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                    start_new_session=True) for end in (server, talker)]
+        try:
+            idle = [int(end.stdout.readline()) for end in (clients[0], clients[1], server)]
+
+            def rests():
+                before = [times_run(pid) for pid in idle]
+                time.sleep(0.5)
+                return before == [times_run(pid) for pid in idle]
+
+            wait_for("half a second in which no thread runs", rests)
+            talker.stdin.write("\n")  # what comes then is seen as ever
+            talker.stdin.flush()
+            assert carried(ended(clients[1])[1]) == 1
+        finally:
+            for client_ in clients:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(client_.pid, signal.SIGKILL)
+                client_.communicate()

@@ -106,8 +106,10 @@ void ByteStream::send_commit(std::size_t bytes, bool more, Time now) {
     const bool begins = tx_.waiting == 0 || tx_.held;
     tx_.waiting += bytes;
     tx_.queued += bytes;
-    if (tx_.due || bytes == 0) return;   // of none the program's memory was not there
-    if (send_room() == 0) more = false;  // nothing can follow
+    if (tx_.due || bytes == 0) return;  // of none the program's memory was not there
+    // What can follow is little: the program may be told that there is no room, and its peer would
+    // wait for what is here.
+    if (send_room() < limits_.send_bytes / 2) more = false;
     tx_.held = more && begins;
     if (tx_.held) {
         if (tx_.gather_at == kNever) tx_.gather_at = now + limits_.hold;

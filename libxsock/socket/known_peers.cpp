@@ -25,11 +25,15 @@ namespace {
 std::mutex mutex;  // guards all below
 PeerMemory memory;
 
-// Of this thread: each may be in a network namespace of its own.
-PeerMemory::Place here(unsigned scope) noexcept {
+// Of the socket: each may be in a network namespace of its own.
+std::uint64_t network_of(int fd) noexcept {
+#if defined SO_NETNS_COOKIE  // Linux 5.14; by /proc it takes 7 us instead of 0.3
+    std::uint64_t cookie = 0;
+    socklen_t size = sizeof cookie;
+    if (getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) == 0) return cookie;
+#endif
     struct stat network {};
-    if (stat("/proc/thread-self/ns/net", &network) != 0) network.st_ino = 0;
-    return {network.st_ino, geteuid(), scope};
+    return stat("/proc/thread-self/ns/net", &network) == 0 ? network.st_ino : 0;
 }
 
 void renew() { new (&mutex) std::mutex; }
@@ -40,22 +44,23 @@ void renew_in_children() {
 }
 
 // What the registry says, where it has not proved wrong.
-PeerKnown ask_registry(const IpEndpoint& peer, unsigned scope) {
+PeerKnown ask_registry(int fd, const IpEndpoint& peer, unsigned scope) {
     const Time now = monotonic_now();
+    const PeerMemory::Place here{network_of(fd), geteuid(), scope};
     {
         const std::lock_guard hold(mutex);
-        if (memory.is_recent(peer, now) && memory.holds(peer, here(scope), now)) {
-            return PeerKnown::sdp;
-        }
+        if (memory.holds(peer, here, now)) return PeerKnown::sdp;
+        if (memory.has_none(peer, here, now)) return PeerKnown::unlisted;
     }
     const PeerKnowledge of = look_up_listener(peer, scope);
     if (of.known == PeerKnown::gone) {
         log(LogLevel::info, "registry-stale",
             "%s: the processes that listed it are gone: plain TCP", text_of(peer).c_str());
     }
-    if (of.known != PeerKnown::sdp) return of.known;
     const std::lock_guard hold(mutex);
-    return memory.found(peer, of.cookie, here(scope), now) ? PeerKnown::sdp : PeerKnown::gone;
+    if (of.known == PeerKnown::unlisted) memory.found_none(peer, here, now);
+    if (of.known != PeerKnown::sdp) return of.known;
+    return memory.found(peer, of.cookie, here, now) ? PeerKnown::sdp : PeerKnown::gone;
 }
 
 bool learns() {
@@ -86,7 +91,7 @@ void report_no_entry() {
 PeerTakes takes_streams(int fd, const IpEndpoint& peer, unsigned scope) {
     renew_in_children();
     const DescriptorChange folders;
-    switch (ask_registry(peer, scope)) {
+    switch (ask_registry(fd, peer, scope)) {
         case PeerKnown::sdp:
             return PeerTakes::listed;
         case PeerKnown::gone:

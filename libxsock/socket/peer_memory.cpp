@@ -7,11 +7,6 @@
 
 namespace xsock::sockets {
 
-bool PeerMemory::is_recent(const IpEndpoint& peer, Time now) const noexcept {
-    const Found* const known = find(peer);
-    return known != nullptr && now - known->at < kHolds;
-}
-
 bool PeerMemory::holds(const IpEndpoint& peer, const Place& place, Time now) const noexcept {
     const Found* const known = find(peer);
     return known != nullptr && !known->is_wrong && place.network != 0 && known->place == place &&
@@ -30,6 +25,15 @@ bool PeerMemory::found(const IpEndpoint& peer, std::uint64_t cookie, const Place
     const bool is_wrong = known->is_wrong && known->cookie == cookie;
     *known = {peer, cookie, place, now, is_wrong};
     return !is_wrong;
+}
+
+void PeerMemory::found_none(const IpEndpoint& peer, const Place& place, Time now) noexcept {
+    none_ = {peer, 0, place, now, false};
+}
+
+bool PeerMemory::has_none(const IpEndpoint& peer, const Place& place, Time now) const noexcept {
+    return place.network != 0 && none_.peer == peer && none_.place == place &&
+           now - none_.at < kNoneHolds;
 }
 
 bool PeerMemory::mark_wrong(const IpEndpoint& peer) noexcept {

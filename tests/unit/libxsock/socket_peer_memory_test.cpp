@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What a process remembers of listeners that the registry has named: how long, for whom, and that
 // what was wrong stays so until another socket listens there.
-#include "libxsock/socket/peer_memory.hpp"
-
 #include <gtest/gtest.h>
+
+#include "libxsock/socket/peer_memory.hpp"
 
 namespace xsock::sockets {
 namespace {
@@ -17,17 +17,28 @@ IpEndpoint peer(unsigned port) {
 
 TEST(PeerMemory, an_answer_holds_for_ten_milliseconds) {
     PeerMemory memory;
-    EXPECT_FALSE(memory.is_recent(peer(80), kStart));
     EXPECT_FALSE(memory.holds(peer(80), kHere, kStart));
     EXPECT_TRUE(memory.found(peer(80), 1, kHere, kStart));
     const Time last = kStart + 10 * kMillisecond - 1;
-    EXPECT_TRUE(memory.is_recent(peer(80), last));
     EXPECT_TRUE(memory.holds(peer(80), kHere, last));
     EXPECT_FALSE(memory.holds(peer(81), kHere, last));
-    EXPECT_FALSE(memory.is_recent(peer(80), last + 1));
     EXPECT_FALSE(memory.holds(peer(80), kHere, last + 1));
     EXPECT_TRUE(memory.found(peer(80), 1, kHere, last + 1));
     EXPECT_TRUE(memory.holds(peer(80), kHere, last + 2));
+}
+
+TEST(PeerMemory, that_there_is_none_holds_for_a_millisecond) {
+    PeerMemory memory;
+    EXPECT_FALSE(memory.has_none(peer(80), kHere, kStart));
+    memory.found_none(peer(80), kHere, kStart);
+    const Time last = kStart + kMillisecond - 1;
+    EXPECT_TRUE(memory.has_none(peer(80), kHere, last));
+    EXPECT_FALSE(memory.has_none(peer(80), kHere, last + 1));
+    EXPECT_FALSE(memory.has_none(peer(81), kHere, last));
+    EXPECT_FALSE(memory.has_none(peer(80), {8, 1000, 0}, last));
+    EXPECT_FALSE(memory.holds(peer(80), kHere, last));
+    memory.found_none(peer(80), {0, 1000, 0}, kStart);
+    EXPECT_FALSE(memory.has_none(peer(80), {0, 1000, 0}, kStart)) << "no network is known";
 }
 
 TEST(PeerMemory, an_answer_holds_for_the_same_network_user_and_scope) {

@@ -893,6 +893,9 @@ CASE(a_thread_is_cancelled_in_it) {
     struct splicer s;
     void* result = NULL;
     if (now.by_number) return; /* no cancellation point */
+#ifdef __SANITIZE_ADDRESS__
+    return; /* to it the stack of a thread that was cancelled stays in use */
+#endif
     begin_pair(fds);
     CHECK(pipe(pipes) == 0);
     start_splicer(&s, pipes[0], fds[0]);

@@ -13,4 +13,7 @@ namespace xsock {
 /// as the process has no such socket any more. errno stays. Any thread, not in a signal handler.
 void note_plain_socket(int fd, PlainReason reason, PlainRole role) noexcept;
 
+/// Of a process that ends without exit(): its page goes. Any thread, also in a signal handler.
+void remove_stats_page() noexcept;
+
 }  // namespace xsock

@@ -103,12 +103,19 @@ void remove_at_exit() {
     }
 }
 
+/// A file may be so long; to exceed the limit would be a SIGXFSZ.
+bool allows(std::size_t bytes) {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= bytes) return true;
+    errno = EFBIG;
+    return false;
+}
+
 /// Reserves the memory behind a part of the file: a store into a hole that shared memory has no
 /// room for would be a SIGBUS.
 bool reserve(int fd, std::size_t from, std::size_t to) {
-    rlimit limit{};
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < to) return false;  // SIGXFSZ
-    return posix_fallocate(fd, static_cast<off_t>(from), static_cast<off_t>(to - from)) == 0;
+    return allows(to) &&
+           posix_fallocate(fd, static_cast<off_t>(from), static_cast<off_t>(to - from)) == 0;
 }
 
 constexpr std::size_t plain_end(std::uint32_t records) {
@@ -130,7 +137,6 @@ std::unique_ptr<Page> Page::create(bool sweep) noexcept {
                 std::strerror(errno));
             return nullptr;
         }
-        // A forked server makes one for each connection, and what there is grows with them.
         if (sweep) sweep_stats_folder(folder);
         made = create_in(folder, folder_path);
     } catch (const std::bad_alloc&) {
@@ -151,7 +157,8 @@ std::unique_ptr<Page> Page::create_in(int folder, const std::string& folder_path
     const int fd = openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     void* memory = MAP_FAILED;
     // The first records belong to it; between them and the slots lies a hole until it is needed.
-    if (fd >= 0 && reserve(fd, 0, plain_end(kPlainPerStep)) && ftruncate(fd, kStatsSlotsAt) == 0) {
+    if (fd >= 0 && allows(kStatsSlotsAt) && reserve(fd, 0, plain_end(kPlainPerStep)) &&
+        ftruncate(fd, kStatsSlotsAt) == 0) {
         memory = mmap(nullptr, kMapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     }
     std::unique_ptr<Page> made;
@@ -277,13 +284,23 @@ void ensure_page(std::uint32_t pid) {
     // (Kept reachable, for leak checkers.)
     static const Page* volatile inherited;
     inherited = page;
-    page = Page::create(inherited == nullptr).release();
+    // A server that forks for each connection makes one for each: to look at all of them each time
+    // would be too much, never to do so would leave those of children that were killed.
+    constexpr std::uint32_t kChildrenPerSweep = 16;
+    page = Page::create(inherited == nullptr || pid % kChildrenPerSweep == 0).release();
     if (page == nullptr) return;
     page->inherited = inherited;
     if (!exit_registered) exit_registered = std::atexit(remove_at_exit) == 0;
 }
 
 }  // namespace
+
+void remove_stats_page() noexcept {
+    const std::unique_lock lock(mutex, std::try_to_lock);  // a handler may end the process
+    if (lock && page != nullptr && page->pid() == static_cast<std::uint32_t>(getpid())) {
+        page->unlink_file();
+    }
+}
 
 void count_startup_dropped() noexcept {
     const std::lock_guard lock(mutex);

@@ -120,7 +120,8 @@ struct mmsghdr;
  * socket_drain   Before exec*(): sends what all sockets have queued, for as long as exit() would
  *                wait when `timeout_ms` is negative, and takes listeners back from the registry.
  *                Closes nothing but the sending half of byte streams.
- * socket_exit    Before _exit(): ends all connections, as exit() does.
+ * socket_exit    Before _exit(): ends all connections, as exit() does, and is no process of
+ *                `xsock stat` any more.
  * socket_copy    Copies between the program's memory and the caller's. 0; -1 with EFAULT where the
  *                program's is not mapped, or not writable. Async-signal-safe.
  * socket_policy  An enum xsock_policy for the TCP socket `fd` of `program` (its name without

@@ -25,6 +25,7 @@ static int is_renewed(_Atomic uint32_t* page) {
 
 /* This process has one thread still, or its threads meet at the lock of fork_renew(). */
 static void renew(_Atomic uint32_t* page) {
+    overlay_forked();
     summary_forked();
     fd_table_forked();
     overlay_wait_forked();

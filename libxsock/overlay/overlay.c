@@ -31,6 +31,13 @@ int overlay_begin_call(void) {
     return before;
 }
 
+void overlay_go_on(void) { inside = OVERLAY_CALL; }
+
+/* What a handler has forked at rest, and may never return from, holds nothing. */
+void overlay_forked(void) {
+    if (inside == OVERLAY_REST) inside = OVERLAY_OUTSIDE;
+}
+
 int overlay_rest(int state) {
     const int before = inside;
     if (state >= 0) {
@@ -143,7 +150,9 @@ void overlay_drain(void) {
 
 void overlay_end_connections(void) {
     int before;
-    if (!fd_any() || inside || !fd_table_is_ours()) return;
+    /* Without fork_detect() there was never a handle, nor a policy. */
+    if (xsock_engine_opened == NULL || !may_enter() || atomic_load(&fork_page) == NULL) return;
+    if (fork_shares_memory()) return;
     before = overlay_begin();
     xsock_engine_opened->socket_exit();
     overlay_end(before);

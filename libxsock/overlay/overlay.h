@@ -52,7 +52,7 @@ int overlay_leave(struct overlay_call* call, int fd, long result);
  * handlers may use sockets. Nothing is held but the handle. The two are a pair in one block, as
  * pthread_cleanup_push() is; errno stays. */
 #define OVERLAY_SLEEP_BEGIN(call)                  \
-    overlay_end(0);                                \
+    overlay_end((call)->before);                   \
     pthread_cleanup_push(overlay_give_back, call); \
     pthread_setcancelstate((call)->cancel_state, NULL);
 #define OVERLAY_SLEEP_END(call)                               \
@@ -62,7 +62,7 @@ int overlay_leave(struct overlay_call* call, int fd, long result);
         errno = saved_;                                       \
     } while (0);                                              \
     pthread_cleanup_pop(0);                                   \
-    overlay_begin();
+    overlay_go_on();
 void overlay_give_back(void* call);
 
 #define OVERLAY(type, fd, call)                                            \
@@ -103,6 +103,10 @@ void overlay_give_back(void* call);
 /* As overlay_enter() without a handle: OVERLAY_CALL from now on. Returns what overlay_end() needs;
  * -1 with EDEADLK. */
 int overlay_begin_call(void);
+/* In a forked child. */
+void overlay_forked(void);
+/* OVERLAY_CALL again, behind a sleep. */
+void overlay_go_on(void);
 /* For socket_on_rest(). */
 int overlay_rest(int state);
 /* The thread is inside the engine, or in a part of the overlay that a signal handler must not enter

@@ -16,6 +16,7 @@
 #include "transport/clock.hpp"
 #include "transport/descriptors.hpp"
 #include "transport/fork.hpp"
+#include "transport/plain_sockets.hpp"
 
 namespace xsock::api {
 
@@ -267,7 +268,10 @@ void socket_drain(int timeout_ms) noexcept {
     runtime::flush(timeout_ms);
 }
 
-void socket_exit() noexcept { runtime::drain(); }
+void socket_exit() noexcept {
+    runtime::drain();
+    remove_stats_page();
+}
 
 void socket_note_plain(xsock_socket* sock, int fd) noexcept { Socket::of(sock)->note_plain(fd); }
 

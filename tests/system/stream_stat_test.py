@@ -54,6 +54,7 @@ def kill(program):
 class Stat:
     def __init__(self, xsock, folder):
         self.xsock = xsock
+        self.folder = folder
         self.environment = dict(os.environ, XSOCK_STAT=str(folder))
         self.programs = contextlib.ExitStack()
 
@@ -282,3 +283,29 @@ def test_of_a_program_that_asks_itself_what_asked(stat):
             says(program, "there")
             rows = stat.plain(program.pid)
             assert [(r["why"], r["role"]) for r in rows] == [("fallback-not-mpa", "server")], rows
+
+
+# Python's ForkingMixIn and many servers end their children by _exit(), which runs no handlers.
+def test_a_child_that_ends_by_exit_leaves_no_file(stat):
+    program = stat.start("both", sys.executable, "-c", """
+import os, socket, sys
+s = socket.create_server(("127.0.0.1", 0))
+print(s.getsockname()[1], flush=True)
+while True:
+    c, _ = s.accept()
+    pid = os.fork()
+    if pid == 0:
+        assert c.recv(1) == b"x"
+        os._exit(0)
+    c.close()
+    assert os.waitpid(pid, 0)[1] == 0
+    print(pid, flush=True)
+""")
+    port = int(program.stdout.readline())
+    children = []
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", port)) as peer:
+            peer.sendall(b"x")
+            children.append(program.stdout.readline().strip())
+    left = [name for name in os.listdir(stat.folder) if name.split("-")[0] in children]
+    assert not left, left

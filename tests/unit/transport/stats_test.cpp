@@ -240,6 +240,13 @@ TEST_F(Stats, works_where_nothing_can_be_published) {
               0);
     EXPECT_TRUE(files().empty());
     EXPECT_EQ(in_child([&] {
+                  const rlimit small{kStatsSlotsAt - 1, kStatsSlotsAt - 1};
+                  setrlimit(RLIMIT_FSIZE, &small);
+                  return works_unlisted();
+              }),
+              0);
+    EXPECT_TRUE(files().empty());
+    EXPECT_EQ(in_child([&] {
                   const rlimit small{kStatsSlotsAt, kStatsSlotsAt};  // the header, and no slot
                   setrlimit(RLIMIT_FSIZE, &small);
                   if (works_unlisted() != 0) return 1;

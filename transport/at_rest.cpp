@@ -21,10 +21,11 @@ int change(int state) noexcept {
     return hook != nullptr ? hook(state) : 0;
 }
 
-// Of a forked child the parent leads nothing.
-thread_local constinit bool leads = false;
-thread_local constinit std::uint32_t leads_generation = 0;
-thread_local constinit f_owner_ex deferred{};
+// Initial-exec: found without a call, and without memory in a handler. Of a forked child the parent
+// leads nothing.
+[[gnu::tls_model("initial-exec")]] thread_local constinit bool leads = false;
+[[gnu::tls_model("initial-exec")]] thread_local constinit std::uint32_t leads_generation = 0;
+[[gnu::tls_model("initial-exec")]] thread_local constinit f_owner_ex deferred{};
 
 void raise_now(const f_owner_ex& owner) noexcept {
     const int saved = errno;
@@ -46,7 +47,7 @@ void raise_now(const f_owner_ex& owner) noexcept {
 
 }  // namespace
 
-thread_local constinit bool urgent_is_deferred = false;
+[[gnu::tls_model("initial-exec")]] thread_local constinit bool urgent_is_deferred = false;
 
 void set_rest_hook(RestHook hook) noexcept { rest_hook.store(hook, std::memory_order_release); }
 

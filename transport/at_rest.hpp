@@ -47,7 +47,7 @@ void raise_urgent(const f_owner_ex& owner) noexcept;
 /// What waits. The calling thread holds no lock of ours, or no signal gets through to it. Keeps
 /// errno.
 void raise_deferred_slow() noexcept;
-extern thread_local constinit bool urgent_is_deferred;
+[[gnu::tls_model("initial-exec")]] extern thread_local constinit bool urgent_is_deferred;
 inline void raise_deferred() noexcept {
     if (urgent_is_deferred) [[unlikely]]
         raise_deferred_slow();

@@ -22,9 +22,10 @@ sigset_t signals_from_outside() noexcept {
 }
 
 void SignalBlocker::hold() noexcept {
-    if (held_) return;
-    const sigset_t set = signals_from_outside();
-    held_ = pthread_sigmask(SIG_BLOCK, &set, &before_) == 0;
+    if (!held_) {
+        const sigset_t set = signals_from_outside();
+        held_ = pthread_sigmask(SIG_BLOCK, &set, &before_) == 0;
+    }
     raise_deferred();
 }
 
@@ -58,9 +59,9 @@ bool SignalBlocker::handle_pending() noexcept {
 // Also what a call that got what it waited for needs; whether a signal would have ended it is not
 // asked then.
 void SignalBlocker::unblock() noexcept {
+    raise_deferred();
     if (!held_) return;
     held_ = false;
-    raise_deferred();
     const AtRest rest;
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }

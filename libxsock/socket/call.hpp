@@ -88,6 +88,7 @@ PollGroup::Waited wait(PollGroup& progress, const F& done, Time timeout) {
     const std::uint32_t generation = process_generation();
     const Time deadline = timeout != 0 ? time_after(monotonic_now(), timeout) : kNever;
     const auto waited = progress.wait_interruptibly(std::cref(done), deadline, timeout == 0);
+    raise_deferred();  // of a call that goes on: it may wait again without going to sleep
     return process_generation() == generation ? waited : PollGroup::Waited::interrupted;
 }
 /// -1 with the errno for a wait that did not end well.

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 namespace xsock::sockets {
@@ -14,7 +15,13 @@ std::size_t EarlySends::add(ConstBytes bytes, int flags) {
     One one{{bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(n)},
             flags & (MSG_OOB | MSG_MORE)};
     if (n < bytes.size()) one.flags &= ~MSG_OOB;  // the last byte is the urgent one
-    sends_.push_back(std::move(one));
+    if (!sends_.empty() && (sends_.back().flags & MSG_OOB) == 0 && (one.flags & MSG_OOB) == 0) {
+        One& last = sends_.back();  // one segment of TCP rather than many
+        last.bytes.insert(last.bytes.end(), one.bytes.begin(), one.bytes.end());
+        last.flags = one.flags;
+    } else {
+        sends_.push_back(std::move(one));
+    }
     size_.fetch_add(n, std::memory_order_release);
     return n;
 }
@@ -33,10 +40,18 @@ void EarlySends::send_by(Channel& channel) {
     clear();
 }
 
-// Into a send buffer that is empty. What fails now fails at the program's next call.
+// Into a send buffer that is empty. What fails now fails at the program's next call; where a small
+// buffer does not take it all the connection is reset, for a hole would be worse.
 void EarlySends::send_by_tcp(int fd) noexcept {
     for (const One& one : sends_) {
-        ::send(fd, one.bytes.data(), one.bytes.size(), one.flags | MSG_NOSIGNAL | MSG_DONTWAIT);
+        const ssize_t n =
+            ::send(fd, one.bytes.data(), one.bytes.size(), one.flags | MSG_NOSIGNAL | MSG_DONTWAIT);
+        const bool is_short =
+            n < 0 ? errno == EAGAIN : static_cast<std::size_t>(n) < one.bytes.size();
+        if (!is_short) continue;
+        const sockaddr nowhere{AF_UNSPEC, {}};
+        ::connect(fd, &nowhere, sizeof nowhere);  // disconnects by a reset
+        break;
     }
     if (is_shut()) ::shutdown(fd, shut_how_);
     clear();

@@ -78,7 +78,7 @@ Time time_of(const struct stat& s) {
 /// Of an entry from `then`. Where the clock was put back that may be in the future: then nothing
 /// can be said, so that only what warns holds.
 bool holds(Time then, Time now, State state) {
-    if (then > now) return state == State::failed;
+    if (then > now) return state == State::failed && then - now < kLearnedFor;
     return now - then < kLearnedFor;
 }
 

@@ -411,13 +411,15 @@ bool Progress::lead() {
 
 bool Progress::end_lead(bool notified) {
     wait_group_.end_sleep(notified);
-    if (thread_rests()) keep_fault_handler();  // which the thread has not looked at since
+    if (!abandoned() && thread_rests())
+        keep_fault_handler();  // which the thread has not looked at since
     const bool moved = poll_behind_others();
     wait_group_.end_lead();
     // In one order with begin_rest(): either the thread sees that the lead has ended, or this sees
     // that the thread rests.
     if (ThreadClock rests = ThreadClock::rests;
-        thread_rests() && thread_clock_.compare_exchange_strong(rests, ThreadClock::ticks)) {
+        !abandoned() && thread_rests() &&
+        thread_clock_.compare_exchange_strong(rests, ThreadClock::ticks)) {
         if (ProgressThread* const thread = notifiable_.load(std::memory_order_acquire)) {
             thread->notify_soon();
         }

@@ -51,9 +51,8 @@ struct ProgressThread::Loop {
         resting,   // a caller sleeps as leader: no clock runs
     };
     Mode mode = Mode::ticking;
-    bool passed = false;                      // callers have polled since the wake-up before
-    bool looks_again = false;                 // the tick that runs is a short one
-    std::uint64_t fault_handler_checked = 0;  // uv_now()
+    bool passed = false;       // callers have polled since the wake-up before
+    bool looks_again = false;  // the tick that runs is a short one
     std::uint64_t seen_cycles = 0;
     std::uint64_t tick_ms = kTickMin;
 
@@ -103,9 +102,10 @@ struct ProgressThread::Loop {
     // Once a second while something moves: with a timer of its own an idle process would wake up
     // for nothing.
     void check_fault_handler() {
+        static std::atomic<std::uint64_t> checked{0};  // ms
         const std::uint64_t now = uv_now(uv.get());
-        if (index != 0 || now - fault_handler_checked < 1000) return;
-        fault_handler_checked = now;
+        std::uint64_t before = checked.load(std::memory_order_relaxed);
+        if (now - before < 1000 || !checked.compare_exchange_strong(before, now)) return;
         keep_fault_handler();
     }
 

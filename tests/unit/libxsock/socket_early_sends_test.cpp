@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// What waits for a peer to show itself, and then goes to TCP: all of it, however small the buffer.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <span>
+#include <string>
+
+#include "libxsock/socket/early_sends.hpp"
+
+namespace xsock::sockets {
+namespace {
+
+// A TCP connection whose sending end has the smallest buffer there is, and sends at once.
+class EarlySendsByTcp : public testing::Test {
+  protected:
+    void SetUp() override {
+        const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t size = sizeof address;
+        auto* const any = reinterpret_cast<sockaddr*>(&address);
+        ASSERT_EQ(bind(listener, any, size), 0);
+        ASSERT_EQ(listen(listener, 1), 0);
+        ASSERT_EQ(getsockname(listener, any, &size), 0);
+        from_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const int least = 1, yes = 1;
+        setsockopt(from_, SOL_SOCKET, SO_SNDBUF, &least, sizeof least);
+        setsockopt(from_, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+        ASSERT_EQ(connect(from_, any, size), 0);
+        to_ = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+        ASSERT_GE(to_, 0);
+        close(listener);
+    }
+    void TearDown() override {
+        close(from_);
+        close(to_);
+    }
+    std::string hear_all() const {
+        std::string all;
+        std::array<char, 4096> some{};
+        for (ssize_t n = 0; (n = recv(to_, some.data(), some.size(), 0)) > 0;) {
+            all.append(some.data(), static_cast<std::size_t>(n));
+        }
+        return all;
+    }
+
+    int from_ = -1, to_ = -1;
+};
+
+TEST_F(EarlySendsByTcp, many_small_ones_all_arrive_in_order) {
+    EarlySends early;
+    std::string said;
+    while (early.has_room()) {
+        const std::string word = std::to_string(said.size()) + ' ';
+        const std::size_t n = early.add(std::as_bytes(std::span(word)), 0);
+        said += word.substr(0, n);
+    }
+    EXPECT_EQ(said.size(), EarlySends::kMost);
+    early.shutdown(SHUT_WR);
+    early.send_by_tcp(from_);
+    EXPECT_TRUE(early.is_empty());
+    EXPECT_EQ(hear_all(), said);
+}
+
+TEST_F(EarlySendsByTcp, where_tcp_does_not_take_all_the_peer_gets_a_reset) {
+    std::array<char, 1 << 16> much{};
+    while (send(from_, much.data(), much.size(), MSG_DONTWAIT) > 0) {
+    }
+    EarlySends early;
+    const std::string word(64, 'x');
+    ASSERT_EQ(early.add(std::as_bytes(std::span(word)), 0), word.size());
+    early.shutdown(SHUT_WR);
+    early.send_by_tcp(from_);
+    errno = 0;
+    hear_all();
+    EXPECT_EQ(errno, ECONNRESET);
+}
+
+}  // namespace
+}  // namespace xsock::sockets

@@ -17,6 +17,7 @@
 #include <memory>
 
 #include "base/listener_registry.hpp"
+#include "base/netlink.hpp"
 
 namespace xsock {
 namespace {
@@ -151,18 +152,9 @@ std::optional<bool> learn_setting() noexcept {
     return std::nullopt;
 }
 
-Time wall_clock_now() noexcept {
-    timespec t{};
-    clock_gettime(CLOCK_REALTIME, &t);
-    return static_cast<Time>(t.tv_sec) * kSecond + static_cast<Time>(t.tv_nsec);
-}
-
 LearnedPlace learned_place(int fd, const IpEndpoint& peer, unsigned scope) noexcept {
-    LearnedPlace place{0, scope, peer};
-#if defined SO_NETNS_COOKIE  // Linux 5.14. An inode's number would be another namespace's soon.
-    socklen_t size = sizeof place.network;
-    if (getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &place.network, &size) != 0) place.network = 0;
-#endif
+    // An inode's number would be another namespace's soon.
+    LearnedPlace place{network_cookie(fd), scope, peer};
     int bound = 0;
     socklen_t length = sizeof bound;
     if (getsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &bound, &length) == 0 && bound > 0) {

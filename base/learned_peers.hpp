@@ -35,9 +35,7 @@ struct LearnedPlace {
 /// Of the TCP socket `fd`, on its way to `peer`. `scope`: sin6_scope_id.
 [[nodiscard]] LearnedPlace learned_place(int fd, const IpEndpoint& peer, unsigned scope) noexcept;
 
-/// CLOCK_REALTIME, which the times of files are in.
-[[nodiscard]] Time wall_clock_now() noexcept;
-
+/// Times are those of base/wall_clock.hpp, as files have them.
 struct Learned {
     enum class State : std::uint8_t {
         unknown,

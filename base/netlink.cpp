@@ -141,4 +141,13 @@ std::optional<std::uint64_t> find_listener(const IpEndpoint& to, unsigned scope)
     return found->id.idiag_cookie[0] | std::uint64_t{found->id.idiag_cookie[1]} << 32;
 }
 
+std::uint64_t network_cookie(int fd) noexcept {
+    std::uint64_t cookie = 0;
+#if defined SO_NETNS_COOKIE
+    socklen_t size = sizeof cookie;
+    if (getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) != 0) return 0;
+#endif
+    return cookie;
+}
+
 }  // namespace xsock

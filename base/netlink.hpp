@@ -21,4 +21,9 @@ namespace xsock {
 /// False too where the kernel does not tell.
 [[nodiscard]] bool is_own_address(const IpAddress& address, unsigned scope) noexcept;
 
+/// SO_NETNS_COOKIE of the socket `fd`: its network namespace, by a number that none had before.
+/// Opens no descriptor.
+/// 0: not known (before Linux 5.14).
+[[nodiscard]] std::uint64_t network_cookie(int fd) noexcept;
+
 }  // namespace xsock

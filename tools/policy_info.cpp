@@ -6,6 +6,7 @@
 #include "base/learned_peers.hpp"
 #include "base/listener_registry.hpp"
 #include "base/policy_file.hpp"
+#include "base/wall_clock.hpp"
 #include "tools/command.hpp"
 #include "tools/fd.hpp"
 #include "tools/json.hpp"

@@ -3,7 +3,6 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include <string>
 
 #include "base/fault.hpp"
+#include "base/wall_clock.hpp"
 #include "transport/log.hpp"
 #include "transport/pcapng_writer.hpp"
 
@@ -37,12 +37,6 @@ constexpr unsigned kFramesPerAck = 16;
 constexpr std::array<std::byte, 8> kSynOptions = {std::byte{2},    std::byte{4}, std::byte{0xff},
                                                   std::byte{0xd7}, std::byte{1}, std::byte{3},
                                                   std::byte{3},    std::byte{14}};
-
-std::uint64_t realtime_ns() {
-    timespec t{};
-    clock_gettime(CLOCK_REALTIME, &t);
-    return static_cast<std::uint64_t>(t.tv_sec) * kSecond + static_cast<std::uint64_t>(t.tv_nsec);
-}
 
 /// The internet checksum's running sum (RFC 1071) over bytes that begin at an even place.
 std::uint64_t sum_of(ConstBytes bytes, std::uint64_t sum = 0) {
@@ -180,7 +174,7 @@ class Recorder {
             capture->end_of(Capture::kLocal);
             capture->end_of(Capture::kPeer);
         }
-        commit(realtime_ns());
+        commit(wall_clock_now());
         writer_.reset();
     }
 
@@ -243,7 +237,7 @@ std::unique_ptr<Capture> Capture::begin(int fd, bool initiator) noexcept {
         capture->read_addresses(fd);
         recorder->add(*capture);
         capture->handshake();
-        recorder->commit(realtime_ns());
+        recorder->commit(wall_clock_now());
         return capture;
     } catch (...) {
         return nullptr;
@@ -257,7 +251,7 @@ Capture::~Capture() {
     try {
         end_of(kLocal);
         end_of(kPeer);
-        recorder_.commit(realtime_ns());
+        recorder_.commit(wall_clock_now());
     } catch (...) {
         over_ = true;
     }
@@ -295,7 +289,7 @@ void Capture::sent(std::span<const struct iovec> pieces, std::size_t bytes) noex
             directions_[kLocal].cutter.add(ConstBytes(frame_.data(), n));
         }
         cut(kLocal);
-        recorder_.commit(realtime_ns());
+        recorder_.commit(wall_clock_now());
     } catch (...) {
         over_ = true;  // no memory; the rest of this connection is left out
     }
@@ -308,7 +302,7 @@ void Capture::took(Side from, ConstBytes bytes) noexcept {
     try {
         directions_[from].cutter.add(bytes);
         cut(from);
-        recorder_.commit(realtime_ns());
+        recorder_.commit(wall_clock_now());
     } catch (...) {
         over_ = true;
     }
@@ -321,7 +315,7 @@ void Capture::sent_fin() noexcept {
     try {
         end_of(kLocal);
         frame(kLocal, kFin | kAck, {});
-        recorder_.commit(realtime_ns());
+        recorder_.commit(wall_clock_now());
     } catch (...) {
         over_ = true;
     }
@@ -335,7 +329,7 @@ void Capture::received_fin() noexcept {
         end_of(kPeer);
         frame(kPeer, kFin | kAck, {});
         frame(kLocal, kAck, {});
-        recorder_.commit(realtime_ns());
+        recorder_.commit(wall_clock_now());
     } catch (...) {
         over_ = true;
     }
@@ -349,7 +343,7 @@ void Capture::was_reset(bool by_us) noexcept {
         end_of(kLocal);
         end_of(kPeer);
         frame(by_us ? kLocal : kPeer, kRst | kAck, {});
-        recorder_.commit(realtime_ns());
+        recorder_.commit(wall_clock_now());
         over_ = true;
     } catch (...) {
         over_ = true;
@@ -475,7 +469,7 @@ void Capture::frame(Side from, unsigned flags, ConstBytes payload, ConstBytes op
     store_be16(tcp + 16, checksum(sum_of({tcp, tcp_bytes}, pseudo)));
 
     writer->add(
-        frame_, realtime_ns(),
+        frame_, wall_clock_now(),
         from == kLocal ? PcapngWriter::Direction::outbound : PcapngWriter::Direction::inbound);
     source.next += static_cast<std::uint32_t>(payload.size());
     if ((flags & (kSyn | kFin)) != 0) ++source.next;

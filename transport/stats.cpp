@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "base/random.hpp"
+#include "base/wall_clock.hpp"
 #include "include/xsock/xsock.h"
 #include "transport/descriptors.hpp"
 #include "transport/fork.hpp"
@@ -33,13 +33,6 @@ namespace {
 constexpr std::uint32_t kSlotsPerStep = 16;
 constexpr std::uint32_t kPlainPerStep = 256;
 constexpr std::size_t kMapped = kStatsSlotsAt + std::size_t{kStatsMaxSlots} * sizeof(StatsSlot);
-
-std::uint64_t wall_clock_ns() noexcept {
-    timespec now{};
-    clock_gettime(CLOCK_REALTIME, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u +
-           static_cast<std::uint64_t>(now.tv_nsec);
-}
 
 /// The file of this process, mapped. Connections come and go far less often than they work, so a
 /// mutex is good enough for taking slots and giving them back.
@@ -178,7 +171,7 @@ std::unique_ptr<Page> Page::create_in(int folder, const std::string& folder_path
         header.plain_at = kStatsPlainAt;
         header.plain_records = kPlainPerStep;
         header.start_time = start_time;
-        header.opened_ns = wall_clock_ns();
+        header.opened_ns = wall_clock_now();
         header.pid = pid;
         set_stats_text(header.program, program_invocation_short_name);
         std::snprintf(header.library, sizeof header.library, "%d.%d.%d", XSOCK_VERSION_MAJOR,
@@ -233,7 +226,7 @@ void Page::note_plain(std::uint32_t fd, std::uint64_t inode, PlainReason reason,
     }
     const PlainRecord record{
         .inode = inode,
-        .since = static_cast<std::uint32_t>(wall_clock_ns() / 1'000'000'000u),
+        .since = static_cast<std::uint32_t>(wall_clock_now() / kSecond),
         .reason = static_cast<std::uint8_t>(reason),
         .role = static_cast<std::uint8_t>(role),
         .reserved = {},
@@ -264,7 +257,7 @@ StatsSlot* Page::take(std::uint32_t& index) {
     taken.counters = {};
     taken.stream = {};
     taken.description = {};
-    taken.description.opened_ns = wall_clock_ns();
+    taken.description.opened_ns = wall_clock_now();
     std::atomic_ref(taken.taken).store(1, std::memory_order_relaxed);
     std::atomic_ref(taken.sequence).fetch_add(1, std::memory_order_release);
     return &taken;
@@ -345,7 +338,7 @@ StatsEntry::StatsEntry() {
     if (slot_ == nullptr) {
         index_ = kPrivate;
         slot_ = new StatsSlot{};
-        slot_->description.opened_ns = wall_clock_ns();
+        slot_->description.opened_ns = wall_clock_now();
     }
 }
 

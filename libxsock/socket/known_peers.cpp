@@ -13,6 +13,7 @@
 
 #include "base/listener_registry.hpp"
 #include "base/netlink.hpp"
+#include "base/wall_clock.hpp"
 #include "libxsock/socket/peer_memory.hpp"
 #include "transport/clock.hpp"
 #include "transport/descriptors.hpp"
@@ -25,13 +26,9 @@ namespace {
 std::mutex mutex;  // guards all below
 PeerMemory memory;
 
-// Of the socket: each may be in a network namespace of its own.
+// Of the socket: each may be in a network namespace of its own. By /proc it takes 7 us, not 0.3.
 std::uint64_t network_of(int fd) noexcept {
-#if defined SO_NETNS_COOKIE  // Linux 5.14; by /proc it takes 7 us instead of 0.3
-    std::uint64_t cookie = 0;
-    socklen_t size = sizeof cookie;
-    if (getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) == 0) return cookie;
-#endif
+    if (const std::uint64_t cookie = network_cookie(fd); cookie != 0) return cookie;
     struct stat network {};
     return stat("/proc/thread-self/ns/net", &network) == 0 ? network.st_ino : 0;
 }

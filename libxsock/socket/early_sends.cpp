@@ -15,7 +15,11 @@ std::size_t EarlySends::add(ConstBytes bytes, int flags) {
     One one{{bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(n)},
             flags & (MSG_OOB | MSG_MORE)};
     if (n < bytes.size()) one.flags &= ~MSG_OOB;  // the last byte is the urgent one
-    if (!sends_.empty() && (sends_.back().flags & MSG_OOB) == 0 && (one.flags & MSG_OOB) == 0) {
+    const auto goes_with = [](const One& before, const One& next) {
+        const bool urgent = ((before.flags | next.flags) & MSG_OOB) != 0;
+        return !urgent && (before.flags == MSG_MORE || next.flags == 0);
+    };
+    if (!sends_.empty() && goes_with(sends_.back(), one)) {
         One& last = sends_.back();  // one segment of TCP rather than many
         last.bytes.insert(last.bytes.end(), one.bytes.begin(), one.bytes.end());
         last.flags = one.flags;

@@ -69,6 +69,19 @@ TEST_F(EarlySendsByTcp, many_small_ones_all_arrive_in_order) {
     EXPECT_EQ(hear_all(), said);
 }
 
+// TCP holds what was sent with MSG_MORE for 200 ms; what was sent ahead of it goes at once.
+TEST_F(EarlySendsByTcp, what_waits_for_more_holds_nothing_back) {
+    EarlySends early;
+    const std::string now = "now", later = "later";
+    early.add(std::as_bytes(std::span(now)), 0);
+    early.add(std::as_bytes(std::span(later)), MSG_MORE);
+    const int off = 0;
+    setsockopt(from_, IPPROTO_TCP, TCP_NODELAY, &off, sizeof off);
+    early.send_by_tcp(from_);
+    std::array<char, 16> some{};
+    EXPECT_EQ(recv(to_, some.data(), some.size(), 0), static_cast<ssize_t>(now.size()));
+}
+
 TEST_F(EarlySendsByTcp, where_tcp_does_not_take_all_the_peer_gets_a_reset) {
     std::array<char, 1 << 16> much{};
     while (send(from_, much.data(), much.size(), MSG_DONTWAIT) > 0) {

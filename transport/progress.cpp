@@ -411,8 +411,8 @@ bool Progress::lead() {
 
 bool Progress::end_lead(bool notified) {
     wait_group_.end_sleep(notified);
-    if (!abandoned() && thread_rests())
-        keep_fault_handler();  // which the thread has not looked at since
+    // The thread has not looked at it since.
+    if (!abandoned() && thread_rests()) keep_fault_handler();
     const bool moved = poll_behind_others();
     wait_group_.end_lead();
     // In one order with begin_rest(): either the thread sees that the lead has ended, or this sees

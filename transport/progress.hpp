@@ -288,8 +288,8 @@ class Progress final : public PollGroup {
     PollCycle begin_cycle() noexcept;
     void end_cycle(PollCycle& cycle) noexcept;
     bool begin_caller_cycle();
-    bool poll_once();  ///< poll(); true: something moved
-    bool poll_behind_others();
+    bool poll_once();           ///< poll(); true: something moved
+    bool poll_behind_others();  ///< the same, behind a cycle of another thread
     void run_cycle(PollCycle& cycle);
     void serve_pending(PollCycle& cycle);
     void detach_busy_polled();

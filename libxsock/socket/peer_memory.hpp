@@ -24,10 +24,9 @@ class PeerMemory {
 
     /// An answer holds for the same only.
     struct Place {
-        std::uint64_t network =
-            0;  ///< the namespace: its cookie or inode; 0, unknown: no answer holds
-        std::uint32_t user = 0;   ///< effective
-        std::uint32_t scope = 0;  ///< sin6_scope_id
+        std::uint64_t network = 0;  ///< its cookie or inode; 0, unknown: no answer holds
+        std::uint32_t user = 0;     ///< effective
+        std::uint32_t scope = 0;    ///< sin6_scope_id
         friend bool operator==(const Place&, const Place&) = default;
     };
 

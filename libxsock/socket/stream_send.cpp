@@ -62,7 +62,6 @@ ssize_t StreamChannel::take_bytes(const IovSpan& iovs, std::size_t from, int fla
     std::size_t taken = 0;
     while (from + taken < iovs.bytes && stream_->send_room() > 0) {
         const std::size_t left = iovs.bytes - from - taken;
-        // What fills more than the room goes as far as it can.
         const bool more = (flags & MSG_MORE) != 0 || corked;
         std::size_t added = 0;
         const bool there = add_bytes(section, iovs, from + taken, left, more, added);

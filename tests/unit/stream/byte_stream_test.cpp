@@ -114,6 +114,17 @@ TEST(ByteStream, more_waits_for_the_next) {
     }
 }
 
+TEST(ByteStream, more_waits_for_nothing_where_the_buffer_is_half_full) {
+    StreamPair p;
+    p.a.stream.set_send_limit(100);
+    p.a.send(std::string(50, 'x'), true);
+    EXPECT_TRUE(p.a.stream.holds());
+    EXPECT_TRUE(p.a.tx().empty());
+    p.a.send("y", true);
+    EXPECT_FALSE(p.a.stream.holds()) << "a program that is told of no room sends no more";
+    EXPECT_EQ(p.a.tx().size(), kBsdhOctets + 51);
+}
+
 TEST(ByteStream, more_goes_when_it_is_pushed_or_its_time_has_come) {
     StreamPair p;
     p.a.send("head", true);

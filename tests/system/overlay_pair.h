@@ -14,14 +14,8 @@
 #include <unistd.h>
 
 #include "include/xsock/xsock.h"
+#include "tests/support/check.h"
 
-#define CHECK(condition)                                                                     \
-    do {                                                                                     \
-        if (condition) break;                                                                \
-        fprintf(stderr, "%s:%d: %s (errno %d, %s)\n", __FILE__, __LINE__, #condition, errno, \
-                strerror(errno));                                                            \
-        exit(1);                                                                             \
-    } while (0)
 #define CHECK_ERROR(call, error) CHECK((call) == -1 && errno == (error))
 
 static inline void set_ddpmode(int fd, int mode) {

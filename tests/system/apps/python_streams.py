@@ -11,11 +11,10 @@ a busy machine fails some by itself, and then without xsock.
 """
 import os
 import sys
-import time
 
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)),
                 os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
-from python_suites import Run, have_suites, tail  # noqa: E402
+from python_suites import Run, run_modules, tail  # noqa: E402
 from stream_runs import carried  # noqa: E402
 
 # Module: sockets that are carried at least, listeners among them. About nine tenths of what is
@@ -108,17 +107,8 @@ def main():
         print(__doc__, file=sys.stderr)
         return 2
     xsock = os.path.join(os.path.abspath(sys.argv[1]), "tools", "xsock")
-    if not have_suites():
-        return 77
-    verdicts = set()
-    for module in sys.argv[2:] or MODULES:
-        began = time.monotonic()
-        what, words = verdict((xsock, "run", "--stream=both", "--summary", "--"), module)
-        verdicts.add(what)
-        print("%-7s %s (%d s): %s" % (what, module, time.monotonic() - began, words), flush=True)
-    if "FAILED" in verdicts:
-        return 1
-    return 77 if verdicts == {"broken"} else 0
+    overlay = (xsock, "run", "--stream=both", "--summary", "--")
+    return run_modules(sys.argv[2:] or MODULES, lambda module: verdict(overlay, module))
 
 
 if __name__ == "__main__":

@@ -116,6 +116,21 @@ def have_suites():
     return found
 
 
+def run_modules(modules, verdict_of):
+    """Prints what verdict_of(module) answers, a line each. @return the exit status"""
+    if not have_suites():
+        return 77
+    verdicts = set()
+    for module in modules:
+        began = time.monotonic()
+        what, words = verdict_of(module)
+        verdicts.add(what)
+        print("%-7s %s (%d s): %s" % (what, module, time.monotonic() - began, words), flush=True)
+    if "FAILED" in verdicts:
+        return 1
+    return 77 if verdicts == {"broken"} else 0
+
+
 def main():
     arguments = [a for a in sys.argv[1:] if a != "--both"]
     both = "--both" in sys.argv[1:] or bool(os.environ.get("XSOCK_APPS_BOTH"))
@@ -123,17 +138,7 @@ def main():
         print(__doc__, file=sys.stderr)
         return 2
     overlay = (os.path.join(os.path.abspath(arguments[0]), "tools", "xsock"), "run", "--")
-    if not have_suites():
-        return 77
-    verdicts = set()
-    for module in arguments[1:] or MODULES:
-        began = time.monotonic()
-        what, words = verdict(overlay, module, both)
-        verdicts.add(what)
-        print("%-7s %s (%d s): %s" % (what, module, time.monotonic() - began, words), flush=True)
-    if "FAILED" in verdicts:
-        return 1
-    return 77 if verdicts == {"broken"} else 0
+    return run_modules(arguments[1:] or MODULES, lambda module: verdict(overlay, module, both))
 
 
 if __name__ == "__main__":

@@ -25,15 +25,8 @@
 
 #include "include/xsock/xsock.h"
 #include "tests/support/cases.h"
+#include "tests/support/check.h" /* for what is no part of the comparison */
 
-/* For what is no part of the comparison: ends the case. */
-#define CHECK(condition)                                                                     \
-    do {                                                                                     \
-        if (condition) break;                                                                \
-        fprintf(stderr, "%s:%d: %s (errno %d, %s)\n", __FILE__, __LINE__, #condition, errno, \
-                strerror(errno));                                                            \
-        exit(1);                                                                             \
-    } while (0)
 
 /* ---- the transcript: "LABEL = ANSWER", a line each ---- */
 

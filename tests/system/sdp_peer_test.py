@@ -144,14 +144,19 @@ c.sendall(bytes(range(256)) * 40)
 """
 
 
+def listening_with_little_room():
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    listener.settimeout(TIMEOUT)
+    return listener
+
+
 def test_what_a_program_has_sent_when_it_exits_arrives(xsock):
     """Also what TCP still holds then, while this end sends messages of its own."""
     with contextlib.ExitStack() as cleanup:
-        listener = cleanup.enter_context(socket.socket())
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        listener.settimeout(TIMEOUT)
+        listener = cleanup.enter_context(listening_with_little_room())
         child = cleanup.enter_context(
             program(xsock, LEAVES, "client", listener.getsockname()[1]))
         sock = cleanup.enter_context(listener.accept()[0])
@@ -407,11 +412,7 @@ def test_a_closed_program_s_small_messages_have_time_while_the_peer_reads(xsock)
 def test_what_tcp_still_delivers_behind_close_has_time(xsock):
     """All is with the kernel and FIN behind it; a slow network takes longer than the linger time."""
     with contextlib.ExitStack() as cleanup:
-        listener = cleanup.enter_context(socket.socket())
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        listener.settimeout(TIMEOUT)
+        listener = cleanup.enter_context(listening_with_little_room())
         script = CLOSES.replace("c.sendall(", "c.sendall(160 * ")
         cleanup.enter_context(program(xsock, script, "client", listener.getsockname()[1]))
         sock = cleanup.enter_context(listener.accept()[0])

@@ -322,7 +322,7 @@ def test_stunnel_before_redis(xsock, row, tmp_path):
 
 
 # The standby connects in a child that its postmaster forks in a signal handler, which interrupted
-# select() on the listener: that child's connections are plain (docs/overlay.md, "Signals").
+# select() on the listener. The child never returns from it, and its connection is carried too.
 @full
 def test_postgresql_standby(xsock, row, tmp_path):
     with Postgres(xsock, "both", tmp_path) as first:
@@ -338,4 +338,5 @@ def test_postgresql_standby(xsock, row, tmp_path):
         said = first.end()
     assert plain(second.backup.stderr) == {"policy-tcp": 2}, second.backup.stderr
     assert "streaming" in standby_said and "FATAL:  could not" not in standby_said, standby_said
+    assert "did not ask for DDPMODE" not in standby_said, standby_said
     row("postgresql-15", "pg_basebackup and a standby", said, second.backup.stderr, standby_said)

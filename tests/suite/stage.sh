@@ -55,8 +55,7 @@ test)
     folder=$top/build/$preset/parts/$part
     mkdir -p "$folder"
     printf 'subdirs("%s")\n' "$top/build/$preset" >"$folder/CTestTestfile.cmake"
-    rm -f "$folder/cases.xml"
-    exec ctest --test-dir "$folder" --output-on-failure --output-junit "$folder/cases.xml" "$@"
+    exec "$top/tests/suite/cases.py" "$folder" "$top/build/unsteady.txt" "$@"
     ;;
 clang-tidy)
     program=$(command -v run-clang-tidy-14 || true)

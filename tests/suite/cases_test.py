@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+"""tests/suite/cases.py over cases of which it is known how they end."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+CASES = pathlib.Path(__file__).resolve().parent / "cases.py"
+
+
+def run(*cases):
+    """Runs cases, each a shell command in a folder of its own run; (status, output, unsteady)."""
+    with tempfile.TemporaryDirectory() as folder:
+        lines = []
+        for name, command in cases:
+            lines.append('add_test(%s "/bin/sh" "-c" "cd %s; %s")' % (name, folder, command))
+            lines.append("set_tests_properties(%s PROPERTIES TIMEOUT 2 SKIP_RETURN_CODE 77)" % name)
+        pathlib.Path(folder, "CTestTestfile.cmake").write_text("\n".join(lines) + "\n")
+        unsteady = pathlib.Path(folder, "unsteady")
+        done = subprocess.run([CASES, folder, unsteady, "-j", "3"], capture_output=True, text=True,
+                              check=False)
+        return done.returncode, done.stdout, unsteady.read_text() if unsteady.exists() else ""
+
+
+# Fails the first time, or the first two times.
+ONCE = "test -e once || { touch once; exit 1; }"
+TWICE = "test -e b || { test -e a && touch b; touch a; exit 1; }"
+
+
+def check(what, condition, output):
+    if not condition:
+        print("%s:\n%s" % (what, output))
+        sys.exit(1)
+
+
+def main():
+    status, output, unsteady = run(("good", "true"), ("skip", "exit 77"))
+    check("all good", status == 0 and not unsteady, output)
+
+    status, output, unsteady = run(("good", "true"), ("once", ONCE), ("skip", "exit 77"))
+    check("one unsteady", status == 0 and unsteady == "once\n" and "UNSTEADY: once" in output,
+          output)
+
+    for what, command in (("fails again", TWICE), ("fails always", "exit 1"),
+                          ("sanitizer", "echo AddressSanitizer: heap; " + ONCE),
+                          ("assertion", "echo xsock: assertion failed at a:1: b; " + ONCE),
+                          ("time-out", "test -e t || { touch t; sleep 30; }"),
+                          ("killed", "test -e k || { touch k; kill -SEGV \\$\\$; }")):
+        status, output, unsteady = run(("good", "true"), ("bad", command))
+        check(what, status != 0 and not unsteady, output)
+
+    many = [("m%d" % n, ONCE.replace("once", "once%d" % n)) for n in range(4)]
+    status, output, unsteady = run(*many)
+    check("four failures", status != 0 and not unsteady and "4 cases failed" in output, output)
+    status, output, unsteady = run(*many[:3])
+    check("three failures", status == 0 and unsteady == "m0\nm1\nm2\n", output)
+
+
+if __name__ == "__main__":
+    main()

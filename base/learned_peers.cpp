@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "base/learned_peers.hpp"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -16,6 +15,7 @@
 #include <cstring>
 #include <memory>
 
+#include "base/folder.hpp"
 #include "base/listener_registry.hpp"
 #include "base/netlink.hpp"
 
@@ -83,13 +83,9 @@ bool holds(Time then, Time now, State state) {
     return now - then < kLearnedFor;
 }
 
-struct CloseFolder {
-    void operator()(DIR* folder) const noexcept { closedir(folder); }
-};
-
 /// Removes what does not hold any more. How much is left, up to kMostLearned.
 unsigned sweep(const std::string& folder, Time now) {
-    const std::unique_ptr<DIR, CloseFolder> entries(opendir(folder.c_str()));
+    const Folder entries(opendir(folder.c_str()));
     if (entries == nullptr) return 0;  // no descriptor: what is there is not known
     unsigned seen = 0, removed = 0;
     while (const dirent* const entry = readdir(entries.get())) {

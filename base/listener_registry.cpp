@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "base/listener_registry.hpp"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/folder.hpp"
 #include "base/netlink.hpp"
 #include "base/stats_page.hpp"
 
@@ -24,11 +24,6 @@ namespace xsock {
 namespace {
 
 constexpr unsigned kMostEntries = 4096;  // of one port that are looked at
-
-struct CloseFolder {
-    void operator()(DIR* folder) const noexcept { closedir(folder); }
-};
-using Folder = std::unique_ptr<DIR, CloseFolder>;
 
 /// Null with errno: it is not there, or `user` is not the only one who may write there.
 Folder open_folder(const std::string& path, uid_t user) {

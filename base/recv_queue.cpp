@@ -10,7 +10,6 @@
 namespace xsock {
 
 namespace {
-constexpr std::uint32_t kMaxDepth = 1u << 24;
 constexpr std::uint32_t kPostsAhead = 4;
 constexpr std::size_t kFirstRing = 4;  // entries; most connections never need more
 
@@ -26,7 +25,7 @@ void copy(RecvWqe& to, const RecvWqe& from) noexcept {
 }  // namespace
 
 RecvQueue::RecvQueue(std::uint32_t depth, bool exclusive)
-    : depth_(std::min(depth, kMaxDepth)), exclusive_(exclusive) {}
+    : depth_(std::min(depth, kMaxQueueDepth)), exclusive_(exclusive) {}
 
 Result<bool> RecvQueue::post(const RecvWr& wr) {
     if (wr.sges.size() > kMaxSge) return Error{EINVAL, "a receive with too many SGEs"};

@@ -10,7 +10,6 @@
 namespace xsock {
 
 namespace {
-constexpr std::uint32_t kMaxDepth = 1u << 24;
 
 [[gnu::noinline]] Error check_length(const SendWr& wr, std::uint64_t length) noexcept {
     if (wr.sges.size() > kMaxSge) return {EINVAL, "a work request with too many SGEs"};
@@ -97,7 +96,7 @@ void fill_plain(SendWqe& wqe, const SendWr& wr) noexcept {
 }  // namespace
 
 SendQueue::SendQueue(std::uint32_t depth)
-    : depth_(std::bit_ceil(std::clamp(depth, kChunk, kMaxDepth))), chunks_(depth_ / kChunk) {
+    : depth_(std::bit_ceil(std::clamp(depth, kChunk, kMaxQueueDepth))), chunks_(depth_ / kChunk) {
     static_assert(std::has_single_bit(kChunk));
 }
 

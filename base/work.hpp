@@ -20,6 +20,7 @@ inline constexpr std::uint16_t kDefaultReads = 255;
 /// At most so many of ours at once where start-up does not negotiate (MPA revision 1): what devices
 /// of that time answer.
 inline constexpr std::uint16_t kUnnegotiatedReads = 16;
+inline constexpr std::uint32_t kMaxQueueDepth = 1u << 24;
 inline constexpr std::size_t kMaxInline = 256;
 inline constexpr std::size_t kInlineInWqe = 144;  ///< more lies beside the send queue's entry
 

@@ -13,9 +13,9 @@
 namespace xsock::mpa {
 namespace {
 
-constexpr std::size_t kHeaderBytes = sizeof(mpa_extension_frame);
+constexpr std::size_t kExtensionHeaderBytes = sizeof(mpa_extension_frame);
 /// What a ULPDU has besides the TLVs.
-constexpr std::size_t kUlpduBytes = kHeaderBytes - MPA_LENGTH_OCTETS;
+constexpr std::size_t kUlpduBytes = kExtensionHeaderBytes - MPA_LENGTH_OCTETS;
 constexpr std::size_t kTlvsLengthAt = offsetof(mpa_extension_frame, tlvs_length);
 constexpr std::size_t kVersionAt = offsetof(mpa_extension_frame, version);
 
@@ -165,7 +165,7 @@ ExtensionError check_extension_header(const std::byte* frame) noexcept {
 }
 
 ConstBytes extension_tlvs(ConstBytes frame) noexcept {
-    return frame.subspan(kHeaderBytes, load_be16(frame.data() + kTlvsLengthAt));
+    return frame.subspan(kExtensionHeaderBytes, load_be16(frame.data() + kTlvsLengthAt));
 }
 
 bool extension_crc_holds(ConstBytes frame) noexcept {
@@ -190,7 +190,7 @@ ExtensionError decode(ConstBytes value, Implementation& out) noexcept {
 }
 
 ExtensionError decode(ConstBytes frame, ExtensionFrame& out) noexcept {
-    if (frame.size() < kHeaderBytes) return ExtensionError::length;
+    if (frame.size() < kExtensionHeaderBytes) return ExtensionError::length;
     const ExtensionError header = check_extension_header(frame.data());
     if (header != ExtensionError::none) return header;
     if (frame.size() != extension_frame_bytes(frame.data())) return ExtensionError::length;
@@ -223,8 +223,8 @@ std::size_t ExtensionReceiver::consume(ConstBytes bytes) {
 void ExtensionReceiver::on_wanted() {
     if (wanted_ == MPA_LENGTH_OCTETS) {
         if (extension_frame_bytes(bytes_.data()) == 0) error_ = ExtensionError::length;
-        wanted_ = kHeaderBytes;
-    } else if (wanted_ == kHeaderBytes) {
+        wanted_ = kExtensionHeaderBytes;
+    } else if (wanted_ == kExtensionHeaderBytes) {
         error_ = check_extension_header(bytes_.data());
         wanted_ = extension_frame_bytes(bytes_.data());
     } else {

@@ -11,7 +11,7 @@
 namespace xsock::mpa {
 namespace {
 
-constexpr std::size_t kHeaderBytes = sizeof(mpa_frame);
+constexpr std::size_t kFrameHeaderBytes = sizeof(mpa_frame);
 constexpr std::size_t kFlagsAt = offsetof(mpa_frame, flags);
 constexpr std::size_t kRevisionAt = offsetof(mpa_frame, revision);
 constexpr std::size_t kPdLengthAt = offsetof(mpa_frame, pd_length);
@@ -53,17 +53,18 @@ std::size_t Startup::rx(ConstBytes bytes) {
             continue;
         }
         if (received_ < MPA_KEY_OCTETS && !take_key_octet(bytes[used])) return used;
-        if (received_ < kHeaderBytes) {
+        if (received_ < kFrameHeaderBytes) {
             header_[received_++] = bytes[used++];
-            if (received_ == kHeaderBytes) on_header();
+            if (received_ == kFrameHeaderBytes) on_header();
         } else {
-            const std::size_t left = kHeaderBytes + pd_length_ - received_;
+            const std::size_t left = kFrameHeaderBytes + pd_length_ - received_;
             const ConstBytes piece = bytes.subspan(used, std::min(left, bytes.size() - used));
             peer_private_data_.insert(peer_private_data_.end(), piece.begin(), piece.end());
             received_ = static_cast<std::uint16_t>(received_ + piece.size());
             used += piece.size();
         }
-        const bool complete = received_ >= kHeaderBytes && received_ == kHeaderBytes + pd_length_;
+        const bool complete =
+            received_ >= kFrameHeaderBytes && received_ == kFrameHeaderBytes + pd_length_;
         if (complete && receiving()) on_frame();
     }
     if (used == bytes.size()) return used;
@@ -454,17 +455,18 @@ void Startup::queue_frame(const char* key, unsigned flags, unsigned revision, bo
                           unsigned enhanced_ird, unsigned enhanced_ord, ConstBytes private_data) {
     const std::size_t extra = enhanced ? kEnhancedOctets : 0;
     XSOCK_ASSERT(tx_.empty() && extra + private_data.size() <= MPA_PD_MAX);
-    tx_.resize(kHeaderBytes + extra + private_data.size());
+    tx_.resize(kFrameHeaderBytes + extra + private_data.size());
     std::memcpy(tx_.data(), key, MPA_KEY_OCTETS);
     tx_[kFlagsAt] = static_cast<std::byte>(flags);
     tx_[kRevisionAt] = static_cast<std::byte>(revision);
-    store_be16(tx_.data() + kPdLengthAt, static_cast<std::uint16_t>(tx_.size() - kHeaderBytes));
+    store_be16(tx_.data() + kPdLengthAt,
+               static_cast<std::uint16_t>(tx_.size() - kFrameHeaderBytes));
     if (enhanced) {
-        store_be16(tx_.data() + kHeaderBytes, static_cast<std::uint16_t>(enhanced_ird));
-        store_be16(tx_.data() + kHeaderBytes + 2, static_cast<std::uint16_t>(enhanced_ord));
+        store_be16(tx_.data() + kFrameHeaderBytes, static_cast<std::uint16_t>(enhanced_ird));
+        store_be16(tx_.data() + kFrameHeaderBytes + 2, static_cast<std::uint16_t>(enhanced_ord));
     }
     std::copy(private_data.begin(), private_data.end(),
-              tx_.begin() + static_cast<std::ptrdiff_t>(kHeaderBytes + extra));
+              tx_.begin() + static_cast<std::ptrdiff_t>(kFrameHeaderBytes + extra));
     std::vector<std::byte>().swap(config_.private_data);  // one frame is all we ever send
 }
 

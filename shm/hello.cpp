@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "shm/bytes_of.hpp"
+
 namespace xsock::shm {
 namespace {
 
@@ -33,12 +35,6 @@ struct RawAnswer {
 static_assert(sizeof(RawAnswer) == 8);
 
 constexpr char kName[] = "xshm";
-
-template <typename T>
-std::vector<std::byte> bytes_of(const T& value) {
-    const auto* const from = reinterpret_cast<const std::byte*>(&value);
-    return {from, from + sizeof value};
-}
 
 /// Copies a datagram of exactly this shape, name and version.
 template <typename T>

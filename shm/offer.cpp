@@ -6,15 +6,10 @@
 #include <iterator>
 
 #include "include/xsock/iwarp.h"
+#include "shm/bytes_of.hpp"
 
 namespace xsock::shm {
 namespace {
-
-template <typename T>
-std::vector<std::byte> bytes_of(const T& value) {
-    const auto* const from = reinterpret_cast<const std::byte*>(&value);
-    return {from, from + sizeof value};
-}
 
 void put(const IpEndpoint& endpoint, iwarp_octet* address, iwarp_octet* port) noexcept {
     std::memcpy(address, endpoint.address.octets.data(), endpoint.address.octets.size());

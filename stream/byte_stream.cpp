@@ -15,8 +15,6 @@ constexpr std::size_t kSmallSend = 256;
 /// Payloads of at most so many bytes move to the last chunk where it has room: so what waits to be
 /// read takes little more than twice the memory of its bytes, however it was cut.
 constexpr std::size_t kMovedPayload = 32 * 1024;
-/// SDP's limit for the bytes between the announcement of an urgent one and it (draft §14).
-constexpr std::size_t kUrgentAhead = 65'535;
 
 }  // namespace
 
@@ -182,7 +180,7 @@ bool ByteStream::data_is_due() const noexcept {
 
 /// An urgent byte is near enough, and the peer does not know of it yet.
 bool ByteStream::announces_urgent() const noexcept {
-    return tx_.urgent != nullptr && !tx_.urgent_announced && tx_.urgent_ahead <= kUrgentAhead;
+    return tx_.urgent != nullptr && !tx_.urgent_announced && tx_.urgent_ahead <= kMaxUrgentAhead;
 }
 
 bool ByteStream::tx(TxMessage& out) {

@@ -14,8 +14,6 @@ namespace {
 constexpr std::uint32_t kCreditForData = 3;
 constexpr std::uint32_t kReserve = kCreditForData - 1;
 constexpr std::uint32_t kMostBufs = 65'535;
-// Draft §14: stream octets between the message that announces an urgent one and that one.
-constexpr std::uint32_t kUrgentAhead = 65'535;
 
 /// Whether message number `a` is `b` or a later one; numbers wrap at 2^32.
 [[nodiscard]] bool not_before(std::uint32_t a, std::uint32_t b) noexcept {
@@ -300,8 +298,8 @@ StreamError Sdp::check_urgent(const SdpMessage& message) {
         if (!rx_.urgent_pending) return StreamError::sdp_urgent;
         rx_.urgent_pending = false;
         // The urgent octet itself is not ahead of itself.
-        if (rx_.urgent_distance > kUrgentAhead + 1) return StreamError::sdp_urgent;
-    } else if (rx_.urgent_pending && rx_.urgent_distance > kUrgentAhead) {
+        if (rx_.urgent_distance > kMaxUrgentAhead + 1) return StreamError::sdp_urgent;
+    } else if (rx_.urgent_pending && rx_.urgent_distance > kMaxUrgentAhead) {
         return StreamError::sdp_urgent;
     }
     return StreamError::none;

@@ -18,6 +18,9 @@ namespace xsock::stream {
 enum class SendKind : std::uint8_t { plain, solicited, solicited_invalidate };
 
 inline constexpr std::size_t kMaxWireHeader = 40;
+/// So many bytes lie at most between the message that announces an urgent one and that byte (SDP's
+/// draft §14).
+inline constexpr std::uint32_t kMaxUrgentAhead = 65'535;
 
 /// A message that carries no bytes of the stream.
 struct Control {

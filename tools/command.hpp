@@ -10,6 +10,10 @@ namespace xsock::tools {
 inline constexpr int kOk = 0;
 inline constexpr int kFailed = 1;  ///< what was asked for did not work, or a check failed
 inline constexpr int kUsage = 2;   ///< the command line makes no sense
+// Of `run`, as env(1), nice(1) and others have them.
+inline constexpr int kRunFailed = 125;  ///< xsock itself, not the program
+inline constexpr int kCannotExec = 126;
+inline constexpr int kNotFound = 127;
 
 struct Command {
     const char* name;

@@ -26,7 +26,7 @@ struct Advertisement {
 static_assert(sizeof(Advertisement) == 16);  // rping checks the length of each message
 
 constexpr std::uint64_t kReceives = 2;
-constexpr std::uint64_t kReadId = kReceives;
+constexpr std::uint64_t kReadWrId = kReceives;
 
 /// One connection, either end.
 class Rping {
@@ -187,7 +187,7 @@ void Rping::server() {
         }
         const std::uint64_t begin = now_ns();
         const auto size = static_cast<std::uint32_t>(options_.size);
-        ensure(xsock_read(ep_.get(), kReadId, copy_.data(), size, &remote, 0, 0), "xsock_read");
+        ensure(xsock_read(ep_.get(), kReadWrId, copy_.data(), size, &remote, 0, 0), "xsock_read");
         xsock_wc wc;
         if (!next(wc)) return;
         if (wc.op != XSOCK_OP_READ || wc.length != size) fail("a message in the midst of a Read");

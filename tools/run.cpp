@@ -23,11 +23,6 @@
 namespace xsock::tools {
 namespace {
 
-// As env(1), nice(1) and others have it.
-constexpr int kRunItself = 125;  // xsock run failed
-constexpr int kCannotExec = 126;
-constexpr int kNotFound = 127;
-
 constexpr const char* kPreload = "libxsock-preload.so";
 
 /// Puts the overlay in front of what LD_PRELOAD has. False: an error was printed.
@@ -131,10 +126,10 @@ int run_command(int argc, char** argv) {
         "Exit status: the program's; 125 when xsock run itself failed, 126 when the program cannot "
         "be\nexecuted or preloaded, 127 when it is not found.");
     if (const auto status = options.parse(argc, argv))
-        return *status == kUsage ? kRunItself : *status;
+        return *status == kUsage ? kRunFailed : *status;
     if (options.arguments().empty()) {
         (void)options.wrong("which program?");
-        return kRunItself;
+        return kRunFailed;
     }
 
     const std::string& name = options.arguments()[0];
@@ -149,23 +144,23 @@ int run_command(int argc, char** argv) {
     }
     if (by_gid && !verbs) {
         (void)options.wrong("--gid goes with --verbs");
-        return kRunItself;
+        return kRunFailed;
     }
     if (stream.empty() && !policy.empty()) {
         (void)options.wrong("--policy goes with --stream");
-        return kRunItself;
+        return kRunFailed;
     }
     if (verbs && !stream.empty()) {
         (void)options.wrong("--stream or --verbs, not both");
-        return kRunItself;
+        return kRunFailed;
     }
-    if (!stream.empty() && !set_stream(options, stream, policy)) return kRunItself;
+    if (!stream.empty() && !set_stream(options, stream, policy)) return kRunFailed;
     if (verbs) {
-        if (!drop_in_verbs()) return kRunItself;
+        if (!drop_in_verbs()) return kRunFailed;
         if (by_gid) setenv("XSOCK_VERBS_GID", "1", 1);
         if (summary) setenv("XSOCK_VERBS_SUMMARY", "1", 1);
     } else if (!preload()) {
-        return kRunItself;
+        return kRunFailed;
     }
     const std::vector<char*> arguments = exec_arguments(options.arguments());
     if (summary && !verbs) return run_with_summary(program.path, arguments.data());

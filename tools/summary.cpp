@@ -13,13 +13,12 @@
 #include <cstring>
 #include <utility>
 
+#include "tools/command.hpp"
 #include "tools/text.hpp"
 
 namespace xsock::tools {
 namespace {
 
-constexpr int kRunItself = 125;
-constexpr int kCannotExec = 126;
 constexpr int kSignals[] = {SIGHUP,  SIGINT,  SIGQUIT,  SIGTERM, SIGUSR1,
                             SIGUSR2, SIGALRM, SIGWINCH, SIGCONT, SIGTSTP};
 
@@ -120,7 +119,7 @@ int run_with_summary(const std::string& path, char* const* argv) {
     const int sink = memfd_create("xsock-summary", MFD_CLOEXEC);
     if (sink < 0) {
         print_error("run", "cannot keep a summary: {}", std::strerror(errno));
-        return kRunItself;
+        return kRunFailed;
     }
     setenv("XSOCK_SUMMARY", fmt::format("/proc/{}/fd/{}", static_cast<int>(getpid()), sink).c_str(),
            1);
@@ -135,7 +134,7 @@ int run_with_summary(const std::string& path, char* const* argv) {
     const pid_t child = fork();
     if (child < 0) {
         print_error("run", "fork: {}", std::strerror(errno));
-        return kRunItself;
+        return kRunFailed;
     }
     if (child == 0) {
         sigprocmask(SIG_SETMASK, &before, nullptr);

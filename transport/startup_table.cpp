@@ -19,7 +19,7 @@ namespace {
 constexpr Time kLogInterval = 60 * kSecond;
 constexpr std::size_t kLoggedMax = 1024;  // addresses
 constexpr std::size_t kPrefixBytes = 8;   // /64
-constexpr std::byte kMapped[12] = {
+constexpr std::byte kV4Mapped[12] = {
     {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, std::byte{0xff}, std::byte{0xff}};
 
 std::size_t half_of_descriptors() noexcept {
@@ -36,8 +36,8 @@ StartupTable::StartupTable(std::size_t capacity)
 StartupTable::Address StartupTable::address_of(const sockaddr& peer) noexcept {
     Address address{};
     if (peer.sa_family == AF_INET) {
-        std::memcpy(address.data(), kMapped, sizeof kMapped);
-        std::memcpy(address.data() + sizeof kMapped,
+        std::memcpy(address.data(), kV4Mapped, sizeof kV4Mapped);
+        std::memcpy(address.data() + sizeof kV4Mapped,
                     &reinterpret_cast<const sockaddr_in&>(peer).sin_addr, 4);
     } else if (peer.sa_family == AF_INET6) {
         const in6_addr& from = reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr;
@@ -154,9 +154,9 @@ void StartupTable::report(const Rank& rank, Time now) {
     Closed& closed = found->second;
     ++closed.since_logged;
     if (!added && now - closed.logged < kLogInterval) return;
-    const bool v4 = std::equal(std::begin(kMapped), std::end(kMapped), rank.address.begin());
+    const bool v4 = std::equal(std::begin(kV4Mapped), std::end(kV4Mapped), rank.address.begin());
     char text[INET6_ADDRSTRLEN] = "?";
-    inet_ntop(v4 ? AF_INET : AF_INET6, rank.address.data() + (v4 ? sizeof kMapped : 0), text,
+    inet_ntop(v4 ? AF_INET : AF_INET6, rank.address.data() + (v4 ? sizeof kV4Mapped : 0), text,
               sizeof text);
     log(LogLevel::warn, "startup-crowded",
         "%s%s: holds %zu of %zu connections whose start-up has not ended; its oldest make room for "

@@ -32,7 +32,8 @@ namespace {
 // A page of memory holds few slots, and most processes have few connections.
 constexpr std::uint32_t kSlotsPerStep = 16;
 constexpr std::uint32_t kPlainPerStep = 256;
-constexpr std::size_t kMapped = kStatsSlotsAt + std::size_t{kStatsMaxSlots} * sizeof(StatsSlot);
+constexpr std::size_t kMappedBytes =
+    kStatsSlotsAt + std::size_t{kStatsMaxSlots} * sizeof(StatsSlot);
 
 /// The file of this process, mapped. Connections come and go far less often than they work, so a
 /// mutex is good enough for taking slots and giving them back.
@@ -152,7 +153,8 @@ std::unique_ptr<Page> Page::create_in(int folder, const std::string& folder_path
     // The first records belong to it; between them and the slots lies a hole until it is needed.
     if (fd >= 0 && allows(kStatsSlotsAt) && reserve(fd, 0, plain_end(kPlainPerStep)) &&
         ftruncate(fd, kStatsSlotsAt) == 0) {
-        memory = mmap(nullptr, kMapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+        memory =
+            mmap(nullptr, kMappedBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     }
     std::unique_ptr<Page> made;
     if (memory != MAP_FAILED) {
@@ -161,7 +163,7 @@ std::unique_ptr<Page> Page::create_in(int folder, const std::string& folder_path
     if (made == nullptr) {
         log(LogLevel::info, "stat-unavailable", "%s/%s: %s", folder_path.c_str(), name,
             std::strerror(errno));
-        if (memory != MAP_FAILED) munmap(memory, kMapped);
+        if (memory != MAP_FAILED) munmap(memory, kMappedBytes);
         if (fd >= 0) unlinkat(folder, name, 0);
     } else {
         StatsHeader& header = made->header();

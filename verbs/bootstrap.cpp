@@ -21,7 +21,6 @@ namespace xsock::verbs {
 namespace {
 
 constexpr Time kWaitForQp = 60 * kSecond;
-constexpr Time kConnectTimeout = 30 * kSecond;
 constexpr Time kPause = 100 * kMillisecond;
 constexpr std::size_t kArrivedMax = 1024;
 constexpr std::array<unsigned char, 6> kGidPrefix = {0xfd, 'x', 's', 'o', 'c', 'k'};

@@ -19,7 +19,6 @@
 namespace xsock::verbs {
 namespace {
 
-constexpr Time kConnectTimeout = 30 * kSecond;
 // A server may tell its port before it listens there (qperf and perftest do, over the kernel's siw,
 // and perhaps on a busy machine): a refused connect is tried again.
 constexpr Time kRefusedLinger = 2 * kSecond;

@@ -74,6 +74,8 @@ void flush_late(Qp& qp);
 /// The device says that a QP changed state. Throws std::bad_alloc with nothing changed.
 void on_qp_state_locked(VerbsState& engine, Qp& qp, QpState state);
 
+/// For the TCP connection and MPA start-up of a QP.
+inline constexpr Time kConnectTimeout = 30 * kSecond;
 /// Operations that ibv_qp_ex has functions for.
 inline constexpr std::uint64_t kSendOps =
     IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ |

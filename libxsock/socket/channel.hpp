@@ -23,6 +23,9 @@
 
 namespace xsock::sockets {
 
+/// Copies of more than so many bytes are made without the lock of a channel's data.
+inline constexpr std::size_t kCopiedUnderLock = 4096;
+
 class Channel {
   public:
     virtual ~Channel() = default;

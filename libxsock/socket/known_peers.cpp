@@ -23,7 +23,7 @@
 namespace xsock::sockets {
 namespace {
 
-std::mutex mutex;  // guards all below
+std::mutex memory_mutex;  // guards all below
 PeerMemory memory;
 
 // Of the socket: each may be in a network namespace of its own. By /proc it takes 7 us, not 0.3.
@@ -33,7 +33,7 @@ std::uint64_t network_of(int fd) noexcept {
     return stat("/proc/thread-self/ns/net", &network) == 0 ? network.st_ino : 0;
 }
 
-void renew() { new (&mutex) std::mutex; }
+void renew() { new (&memory_mutex) std::mutex; }
 
 void renew_in_children() {
     static std::once_flag once;
@@ -45,7 +45,7 @@ PeerKnown ask_registry(int fd, const IpEndpoint& peer, unsigned scope) {
     const Time now = monotonic_now();
     const PeerMemory::Place here{network_of(fd), geteuid(), scope};
     {
-        const std::lock_guard hold(mutex);
+        const std::lock_guard hold(memory_mutex);
         if (memory.holds(peer, here, now)) return PeerKnown::sdp;
         if (memory.has_none(peer, here, now)) return PeerKnown::unlisted;
     }
@@ -54,7 +54,7 @@ PeerKnown ask_registry(int fd, const IpEndpoint& peer, unsigned scope) {
         log(LogLevel::info, "registry-stale",
             "%s: the processes that listed it are gone: plain TCP", text_of(peer).c_str());
     }
-    const std::lock_guard hold(mutex);
+    const std::lock_guard hold(memory_mutex);
     if (of.known == PeerKnown::unlisted) memory.found_none(peer, here, now);
     if (of.known != PeerKnown::sdp) return of.known;
     return memory.found(peer, of.cookie, here, now) ? PeerKnown::sdp : PeerKnown::gone;
@@ -128,7 +128,7 @@ void AskedPeer::answered() const noexcept {
 void AskedPeer::failed() const noexcept {
     if (place_.peer.port == 0) return;
     {
-        const std::lock_guard hold(mutex);
+        const std::lock_guard hold(memory_mutex);
         if (memory.mark_wrong(place_.peer)) {
             log(LogLevel::warn, "registry-wrong",
                 "the server was listed as one that takes byte streams, and did not; plain TCP from "

@@ -20,7 +20,7 @@
 namespace xsock::sockets {
 namespace {
 
-std::mutex mutex;  // around all that is written
+std::mutex entries_mutex;  // around all that is written
 ListenerEntry* published = nullptr;
 
 }  // namespace
@@ -28,7 +28,7 @@ ListenerEntry* published = nullptr;
 // In a forked child: a thread that is not here may have held the lock, and what is listed is the
 // parent's.
 void ListenerEntry::forget_all() noexcept {
-    new (&mutex) std::mutex;
+    new (&entries_mutex) std::mutex;
     published = nullptr;
 }
 
@@ -38,7 +38,7 @@ void ListenerEntry::publish(int listening) noexcept {
     const int saved = errno;
     try {
         std::call_once(once, [] { call_in_child(forget_all); });
-        const std::lock_guard hold(mutex);
+        const std::lock_guard hold(entries_mutex);
         if (generation_.load(std::memory_order_relaxed) == process_generation()) return;
         const DescriptorChange folders;
         path_ = entry_for(listening);
@@ -85,12 +85,12 @@ void ListenerEntry::withdraw_locked() noexcept {
 
 void ListenerEntry::withdraw() noexcept {
     if (generation_.load(std::memory_order_relaxed) != process_generation()) return;
-    const std::lock_guard hold(mutex);
+    const std::lock_guard hold(entries_mutex);
     withdraw_locked();
 }
 
 void ListenerEntry::withdraw_all() noexcept {
-    const std::lock_guard hold(mutex);
+    const std::lock_guard hold(entries_mutex);
     while (published != nullptr) published->withdraw_locked();
 }
 

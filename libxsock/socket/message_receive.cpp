@@ -15,7 +15,6 @@ namespace {
 constexpr std::uint64_t kDirectId = 1;  // wr_id; those of buffers are addresses
 constexpr std::size_t kDirectBytes = 16 * 1024;
 constexpr std::size_t kDirectIovs = kMaxSge - 1;
-constexpr std::size_t kCopiedUnderLock = 4096;
 constexpr std::uint64_t kLeastBudget = 256 * 1024;
 
 }  // namespace

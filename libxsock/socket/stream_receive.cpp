@@ -11,8 +11,6 @@ namespace {
 
 using stream::ByteStream;
 
-/// Copies of more than so many bytes are made without the lock.
-constexpr std::size_t kCopiedUnderLock = 4096;
 constexpr std::size_t kSpans = 16;  // of one copy
 
 bool scatter(const IovSpan& iovs, std::size_t from, std::span<const ConstBytes> pieces) {

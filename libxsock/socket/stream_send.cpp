@@ -6,12 +6,7 @@
 #include "libxsock/socket/stream_channel.hpp"
 
 namespace xsock::sockets {
-namespace {
-
-/// Copies of more than so many bytes are made without the lock.
-constexpr std::size_t kCopiedUnderLock = 4096;
-
-}  // namespace
+namespace {}  // namespace
 
 // What a send on a stream that takes none answers: the reason once, then EPIPE.
 ssize_t StreamChannel::send_error(int flags) noexcept {

@@ -130,9 +130,11 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     template <void (SoftChannel::*count)()>
     void count_in_channels() const noexcept;
     bool receive(PollCycle& cycle);
+    void receive_rest(PollCycle& cycle);
     void answer_request();
     void end_as_requested(PollCycle& cycle);
     bool take(ConstBytes bytes, PollCycle& cycle);
+    void take_fin(PollCycle& cycle);
     void resume(PollCycle& cycle);
     void transmit(PollCycle& cycle);
     void transmit_batches(PollCycle& cycle);

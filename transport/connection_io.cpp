@@ -86,18 +86,13 @@ bool Connection::receive(PollCycle& cycle) {
         found = true;
         count_in_channels<&SoftChannel::count_arrival>();
         if (n > 0) {
-            cycle.active = true;
             const auto size = static_cast<std::size_t>(n);
-            rx_bytes_ += size;
-            if (capture_) [[unlikely]]
-                capture_->received(cycle.staging.first(size));
-            if (core_.ended()) continue;  // only waiting for the peer's FIN
-            if (!take(cycle.staging.first(size), cycle)) break;
-            if (size < room.size() || enough_read_) break;
+            const bool ended = core_.ended();
+            const bool more = take(cycle.staging.first(size), cycle);
+            if (ended) continue;  // only waiting for the peer's FIN
+            if (!more || size < room.size() || enough_read_) break;
         } else if (n == 0) {
-            cycle.active = true;
-            if (capture_) capture_->received_fin();
-            core_.rx_eof(cycle.now());
+            take_fin(cycle);
         } else if (n != -EINTR) {
             lost(static_cast<int>(-n));
         }
@@ -106,8 +101,31 @@ bool Connection::receive(PollCycle& cycle) {
     return found;
 }
 
+// What TCP still holds, although the connection is at its end: no more comes.
+void Connection::receive_rest(PollCycle& cycle) {
+    while (socket_.is_open() && !core_.ended() && core_.rx_wanted()) {
+        const long n = socket_.receive(cycle.staging);
+        if (n == -EINTR) continue;
+        if (n == 0) take_fin(cycle);
+        if (n <= 0) break;
+        if (!take(cycle.staging.first(static_cast<std::size_t>(n)), cycle)) break;
+    }
+    note_movement(cycle);
+}
+
+void Connection::take_fin(PollCycle& cycle) {
+    cycle.active = true;
+    if (capture_) capture_->received_fin();
+    core_.rx_eof(cycle.now());
+}
+
 // False: no more may be read now.
 bool Connection::take(ConstBytes bytes, PollCycle& cycle) {
+    cycle.active = true;
+    rx_bytes_ += bytes.size();
+    if (capture_) [[unlikely]]
+        capture_->received(bytes);
+    if (core_.ended()) return false;
     const Counters& counters = core_.stream().counters();
     const std::uint64_t before = counters.rx_segments;
     const std::uint64_t writes = counters.rx_messages[RDMAP_WRITE];
@@ -224,8 +242,8 @@ void Connection::transmit_batches(PollCycle& cycle) {
 
 void Connection::on_send_error(int error, PollCycle& cycle) {
     if (error == EFAULT) return core_.tx_fault();
-    // The peer's last words, a Terminate perhaps, may still lie before its reset.
-    receive(cycle);
+    // What the peer sent ahead of its reset, a Terminate perhaps, lies there to be read.
+    receive_rest(cycle);
     if (socket_.is_open() && !core_.ended()) core_.update(cycle.now());
     if (socket_.is_open()) lost(error);
 }

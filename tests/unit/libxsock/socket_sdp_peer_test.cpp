@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A byte stream whose peer is made of plain socket calls: what is on the wire, octet by octet, and
 // what the program sees of a peer that does not keep the protocol.
+#include <linux/sockios.h>
+
 #include <functional>
 #include <memory>
 #include <span>
 
 #include "stream/sdp_wire.hpp"
+#include "tests/unit/libxsock/own_process.hpp"
 #include "tests/unit/libxsock/raw_peer.hpp"
 #include "tests/unit/libxsock/socket_shim.hpp"
 #include "tests/unit/loopback.hpp"
@@ -145,6 +148,41 @@ TEST(SockSdpPeer, a_peer_that_gives_no_credit_holds_the_writer) {
     EXPECT_EQ(p.raw->hear(1, 100), "");
     ASSERT_TRUE(p.say(SDP_DATA));  // three more
     for (int i = 0; i < 3; ++i) EXPECT_EQ(p.hear().header.mid, SDP_DATA);
+}
+
+// Messages that TCP holds for several reads, and behind them the peer's reset, which a send of ours
+// meets first.
+void expect_words_ahead_of_a_reset() {
+    SdpPeer p;
+    p.begin();
+    // Behind a small message less is read at a time.
+    ASSERT_TRUE(p.say(SDP_DATA, "x"));
+    EXPECT_EQ(p.server.recv(), "x");
+    const std::string piece = text_of(14'000);
+    std::string sent;
+    for (int i = 0; i < 4; ++i) {
+        ASSERT_TRUE(p.say(SDP_DATA, piece));
+        sent += piece;
+    }
+    int unacknowledged = 0;
+    EXPECT_TRUE(soon(
+        [&] { return ioctl(p.raw->fd(), SIOCOUTQ, &unacknowledged) == 0 && unacknowledged == 0; }));
+    p.raw->reset();
+    pollfd kernels{p.server.fd(), POLLIN, 0};
+    EXPECT_TRUE(
+        soon([&] { return ::poll(&kernels, 1, 1000) == 1 && (kernels.revents & POLLHUP) != 0; }));
+
+    EXPECT_EQ(p.server.send(std::string("y")), 1);
+
+    std::string got(sent.size(), '\0');
+    EXPECT_EQ(p.server.recv(got.data(), got.size(), MSG_WAITALL), ssize_t(sent.size()));
+    EXPECT_EQ(got, sent);
+    EXPECT_EQ(p.server.recv(), "!ECONNRESET");
+}
+
+TEST(SockSdpPeer, a_send_that_meets_a_reset_leaves_what_came_ahead_of_it) {
+    // Only calls of this thread poll.
+    with_environment("XSOCK_PROGRESS", "app", expect_words_ahead_of_a_reset);
 }
 
 struct Offence {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the peer of a socket speaks that was accepted, and what a connect() in the background has
 // come to: the socket's own number is watched until that is known.
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <optional>
 
 #include "libxsock/socket/socket.hpp"
@@ -27,7 +29,7 @@ void Socket::begin_watch(int fd) noexcept {
             return;
         }
         // TCP may have connected just now: that is for this call to tell, and no later edge.
-        if (now == Phase::connecting && in_own_process()) progress()->poll();
+        if (now == Phase::connecting && in_own_process()) check_connecting();
         if (now != Phase::undecided || foreign()) return;
         PollGroup* const poller = ensure_progress();
         if (poller == nullptr || !own_fd_.claim_watch()) return;
@@ -53,6 +55,22 @@ void Socket::begin_watch(int fd) noexcept {
     } catch (...) {
         log(LogLevel::error, "no-memory", "a socket cannot be watched");
     }
+}
+
+// Without waiting for a poll cycle that asks: another thread may be in the middle of one that has
+// asked before TCP was connected.
+void Socket::check_connecting() {
+    if (phase() != Phase::connecting) return;
+    progress()->locked([this](PollCycle& cycle) {
+        if (phase() != Phase::connecting || !own_fd_.is_open()) return;
+        pollfd connecting{own_fd_.fd(), POLLOUT, 0};
+        if (::poll(&connecting, 1, 0) != 1) return;
+        try {
+            on_ready(cycle);
+        } catch (const std::bad_alloc&) {
+            on_failure(cycle);
+        }
+    });
 }
 
 void Socket::on_ready(PollCycle& cycle) {

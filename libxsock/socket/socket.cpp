@@ -218,6 +218,7 @@ int Socket::ensure_open(int fd, int flags, bool writing) {
                     return 0;
                 }
                 if (!blocking(flags)) {
+                    check_connecting();
                     progress()->poll();
                     if (is_usable()) continue;
                     return no(EAGAIN);

@@ -181,6 +181,7 @@ class Socket final : public ::xsock_socket,
     bool decide_by(PeerPeek::Kind seen, PollCycle& cycle);
     void check_undecided(PollCycle& cycle);
     bool watch_undecided();
+    void check_connecting();
     bool start_with_early_sends(PollCycle& cycle);
     void limit_undecided(const PeerPeek& peek);
     void fall_back_to_tcp(const char* code);

@@ -231,6 +231,7 @@ int Socket::connect(int fd, const sockaddr* address, socklen_t length) {
             if (foreign()) return inherited(fd);
             if (starts_behind(phase())) return connected_again();
             if (!blocks) {
+                check_connecting();
                 progress()->poll();
                 if (phase() == Phase::ended) break;
                 return is_usable() ? connected_again() : no(EALREADY);

@@ -27,6 +27,9 @@ class DescriptorWatcher {
     virtual void on_failure(PollCycle& cycle) noexcept = 0;
     /// The process is about to exit.
     virtual void on_exit(PollCycle& cycle) = 0;
+    /// Bytes of the program wait for what the watcher is told: exit() and exec() wait for it, up to
+    /// `limit_out`.
+    [[nodiscard]] virtual bool is_owing(Time& /*limit_out*/) const { return false; }
 
   protected:
     ~DescriptorWatcher() = default;

@@ -22,10 +22,14 @@ class WatchItem final : public Pollable, public DescriptorWatch {
     void on_time(PollCycle& cycle) override { watcher_->on_time(cycle); }
     void on_failure(PollCycle& cycle) noexcept override { watcher_->on_failure(cycle); }
     void on_exit(PollCycle& cycle) override { watcher_->on_exit(cycle); }
+    bool draining() const override { return watcher_->is_owing(exit_limit_); }
+    bool unsent() const override { return draining(); }
+    Time exit_limit() const override { return exit_limit_; }
 
   private:
     Progress& progress_;
     const std::shared_ptr<DescriptorWatcher> watcher_;
+    mutable Time exit_limit_ = 0;
 };
 
 }  // namespace xsock

@@ -258,8 +258,8 @@ bool Socket::shut_early(int how) {
 }
 
 // What the client has sent, or is about to, is its Request: to close TCP on it would be a reset. So
-// iWARP begins, and the stream ends behind that. Not where another process may go on with it, but
-// for one whose first bytes are here.
+// iWARP begins, and the stream ends behind that; where the Request is still to come, without the
+// program. Not where another process may go on with it, but for one whose first bytes are here.
 void Socket::closing(int fd, bool may_be_shared) {
     if (phase() != Phase::undecided || options_.mode != DDPMODE_STREAM || foreign()) return;
     const bool has_sent = !early_.is_empty();
@@ -278,23 +278,52 @@ void Socket::closing(int fd, bool may_be_shared) {
             if (!copy) return;
             own_fd_.assign(*copy);
         }
-        if (!decide_by(seen, cycle)) start(ConnectAttr::Role::responder, cycle);
+        wait_closed(cycle);
     });
     poller->ensure_thread();
     poller->poll();  // a Request that is there is answered before the process may exit
 }
 
-// What was sent ahead of the client's Request goes, and the stream ends behind it. False: there is
-// nothing.
-bool Socket::start_with_early_sends(PollCycle& cycle) {
-    if (phase() != Phase::undecided || !own_fd_.is_open() || early_.is_empty()) return false;
-    if (!decide_by(peek_peer(own_fd_.fd()).kind, cycle)) {
-        start(ConnectAttr::Role::responder, cycle);
-    }
-    return true;
+// The poller: what was sent ahead of the client's Request, and the end behind it, goes by what the
+// client turns out to speak, within the time that it has for it.
+void Socket::wait_closed(PollCycle& cycle) {
+    const PeerPeek peek = peek_peer(own_fd_.fd());
+    if (decide_by(peek.kind, cycle)) return;
+    early_.close();
+    if (!own_fd_.claim_watch() || watch_undecided()) limit_undecided(peek);
 }
 
-void Socket::on_exit(PollCycle& cycle) { (void)start_with_early_sends(cycle); }
+// The program has closed it. True: that waits for the client.
+bool Socket::close_undecided(PollCycle& cycle) {
+    if (phase() != Phase::undecided || !own_fd_.is_open() || early_.is_empty()) return false;
+    wait_closed(cycle);
+    return phase() != Phase::plain;
+}
+
+// start() of one that the program has closed.
+void Socket::close_behind_start(PollCycle& cycle) {
+    const auto keep = shared_from_this();
+    const auto connection = connection_;
+    if (linger_s_.load(std::memory_order_relaxed) == 0) connection->abort(cycle);
+    if (!channel_->close([this] { connection_.reset(); })) return;
+    connection->release(cycle);
+    connection_.reset();
+}
+
+void Socket::on_exit(PollCycle& cycle) {
+    if (close_undecided(cycle) && phase() == Phase::undecided) {
+        own_fd_.shorten_limit(options_.linger_limit());
+    }
+}
+
+bool Socket::is_owing(Time& limit_out) const {
+    if (phase() != Phase::undecided || (early_.is_empty() && !early_.is_closed())) return false;
+    const Time now = monotonic_now(), due = own_fd_.deadline();
+    if (due == kNever) return false;
+    // The end alone is not worth the time.
+    limit_out = early_.size() == 0 ? 0 : (due > now ? due - now : 0) + kSecond;
+    return true;
+}
 
 // O_ASYNC: SIGIO would tell of TCP's bytes, not of the stream's. 0: it may be set; or what the call
 // answers. A connection that has not begun is plain from now on.

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <utility>
 
@@ -11,7 +12,7 @@ namespace xsock::sockets {
 
 std::size_t EarlySends::add(ConstBytes bytes, int flags) {
     const std::size_t n = std::min(bytes.size(), kMost - size());
-    if (n == 0) return 0;
+    if (n == 0 || is_closed()) return 0;
     One one{{bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(n)},
             flags & (MSG_OOB | MSG_MORE)};
     if (n < bytes.size()) one.flags &= ~MSG_OOB;  // the last byte is the urgent one
@@ -44,6 +45,27 @@ void EarlySends::send_by(Channel& channel) {
     clear();
 }
 
+namespace {
+
+// As close() at the time when the program called it: FIN, and no reset for what has come since. The
+// poller must not wait in close().
+void finish_for_close(int fd) noexcept {
+    linger how{};
+    socklen_t size = sizeof how;
+    const bool lingers = getsockopt(fd, SOL_SOCKET, SO_LINGER, &how, &size) == 0;
+    if (lingers && how.l_onoff != 0 && how.l_linger == 0) return;  // a reset, as it was asked for
+    how = {};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &how, sizeof how);
+    ::shutdown(fd, SHUT_WR);
+    std::array<std::byte, 4096> dropped;
+    constexpr int kReadsMost = 64;
+    for (int i = 0; i < kReadsMost; ++i) {
+        if (::recv(fd, dropped.data(), dropped.size(), MSG_DONTWAIT) <= 0) break;
+    }
+}
+
+}  // namespace
+
 // Into a send buffer that is empty. What fails now fails at the program's next call; where a small
 // buffer does not take it all the connection is reset, for a hole would be worse.
 void EarlySends::send_by_tcp(int fd) noexcept {
@@ -58,6 +80,7 @@ void EarlySends::send_by_tcp(int fd) noexcept {
         break;
     }
     if (is_shut()) ::shutdown(fd, shut_how_);
+    if (is_closed()) finish_for_close(fd);
     clear();
 }
 

@@ -29,6 +29,12 @@ class EarlySends {
     /// And its shutdown(): `how` is SHUT_WR or SHUT_RDWR.
     void shutdown(int how) noexcept;
     [[nodiscard]] bool is_shut() const noexcept { return shut_.load(std::memory_order_acquire); }
+    /// And its close(), perhaps of nothing else: the socket goes on without the program until the
+    /// peer has shown what it speaks. For good, also behind clear().
+    void close() noexcept { closed_.store(true, std::memory_order_release); }
+    [[nodiscard]] bool is_closed() const noexcept {
+        return closed_.load(std::memory_order_acquire);
+    }
     /// All of it, in order; then there is nothing.
     void send_by(Channel& channel);
     void send_by_tcp(int fd) noexcept;
@@ -42,7 +48,7 @@ class EarlySends {
     std::vector<One> sends_;
     std::atomic<std::size_t> size_{0};
     int shut_how_ = 0;
-    std::atomic<bool> shut_{false};
+    std::atomic<bool> shut_{false}, closed_{false};
 };
 
 }  // namespace xsock::sockets

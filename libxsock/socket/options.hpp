@@ -46,6 +46,9 @@ struct Options {
     [[nodiscard]] Time startup_limit() const {
         return Time{static_cast<unsigned>(startup_ms)} * kMillisecond;
     }
+    [[nodiscard]] Time linger_limit() const {
+        return Time{static_cast<unsigned>(linger_ms)} * kMillisecond;
+    }
 };
 
 }  // namespace xsock::sockets

@@ -64,26 +64,26 @@ void Socket::close() {
         return;
     }
     listener_entry_.withdraw();
-    if (in_own_process()) {
+    if (in_own_process() && !early_.is_closed()) {
         close_listener();
-        bool connected = false, started = false;
+        bool connected = false, goes_on = false;
         if (PollGroup* const poller = progress()) {
             // A poll cycle may be about to find out that the peer speaks MPA.
             poller->locked([&](PollCycle& cycle) {
-                if (connection_ == nullptr && start_with_early_sends(cycle)) started = true;
+                goes_on = connection_ == nullptr && close_undecided(cycle);
                 connected = connection_ != nullptr;
-                if (connected) return;
+                if (connected || early_.is_closed()) return;
                 own_fd_.end_watch();
                 own_fd_.close();
             });
         }
-        if (started) progress()->ensure_thread();
+        if (goes_on) progress()->ensure_thread();
         if (connected) close_connection();
         if (!in_own_process()) {  // a signal handler forked
             leak_after_fork(std::move(held_));
             return;
         }
-    } else {
+    } else if (!in_own_process()) {
         own_fd_.forget();
     }
     const std::shared_ptr<Socket> last = std::move(held_);
@@ -143,7 +143,9 @@ const char* Socket::mode_text() const noexcept {
     const char* const mode = options_.mode == DDPMODE_STREAM ? "stream" : "message";
     if (now == Phase::fresh || now == Phase::listening) return on() ? mode : "off";
     if (now == Phase::ended && !opened_.load()) return code_.load(std::memory_order_relaxed);
-    return is_begun(now) ? mode : code_.load(std::memory_order_relaxed);
+    // What the client is about to ask for, most probably.
+    const bool will_begin = now == Phase::undecided && early_.is_closed();
+    return is_begun(now) || will_begin ? mode : code_.load(std::memory_order_relaxed);
 }
 
 void Socket::note_plain(int fd) const noexcept {

@@ -114,6 +114,7 @@ class Socket final : public ::xsock_socket,
     void on_time(PollCycle& cycle) override;
     void on_failure(PollCycle& cycle) noexcept override;
     void on_exit(PollCycle& cycle) override;
+    [[nodiscard]] bool is_owing(Time& limit_out) const override;
 
   private:
     // Life (socket.cpp)
@@ -182,7 +183,9 @@ class Socket final : public ::xsock_socket,
     void check_undecided(PollCycle& cycle);
     bool watch_undecided();
     void check_connecting();
-    bool start_with_early_sends(PollCycle& cycle);
+    void wait_closed(PollCycle& cycle);
+    bool close_undecided(PollCycle& cycle);
+    void close_behind_start(PollCycle& cycle);
     void limit_undecided(const PeerPeek& peek);
     void fall_back_to_tcp(const char* code);
     void become_plain(const char* code) noexcept;

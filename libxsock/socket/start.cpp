@@ -154,9 +154,10 @@ void Socket::start(ConnectAttr::Role role, PollCycle& cycle) {
     if (!started) {
         own_fd_.close();
         fail_start(started.error().code);
-        return;
+    } else {
+        own_fd_.release();
     }
-    own_fd_.release();
+    if (early_.is_closed()) close_behind_start(cycle);
 }
 
 // The poller. The error first: a call that finds the end tells it. The phase before the channel: a

@@ -3,6 +3,8 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
+
 #include "transport/clock.hpp"
 #include "transport/descriptors.hpp"
 
@@ -14,7 +16,7 @@ void StartDescriptor::close() noexcept {
 
 void StartDescriptor::forget() noexcept {
     fd_ = -1;
-    is_limited_ = false;
+    deadline_ = kNever;
     watch_.reset();
     unclaim_watch();
 }
@@ -35,9 +37,12 @@ void StartDescriptor::end_watch() {
 }
 
 void StartDescriptor::set_limit(Time limit) {
-    if (is_limited_) return;  // a forked child begins anew
-    is_limited_ = true;
-    watch_->set_deadline(time_after(monotonic_now(), limit));
+    if (deadline_ == kNever) shorten_limit(limit);  // a forked child begins anew
+}
+
+void StartDescriptor::shorten_limit(Time limit) {
+    deadline_ = std::min(deadline_, time_after(monotonic_now(), limit));
+    watch_->set_deadline(deadline_);
 }
 
 void StartDescriptor::await_more_than(std::size_t bytes, Time limit) {

@@ -39,6 +39,10 @@ class StartDescriptor {
     void unclaim_watch() noexcept { is_claimed_.store(false, std::memory_order_relaxed); }
     /// The watch has a deadline, `limit` from now; later calls do not move it.
     void set_limit(Time limit);
+    /// The same, and they make it an earlier one.
+    void shorten_limit(Time limit);
+    /// When it comes; kNever.
+    [[nodiscard]] Time deadline() const noexcept { return deadline_; }
     /// `bytes` of a key have come: the kernel says "readable" again when there are more. That is
     /// limited in time.
     void await_more_than(std::size_t bytes, Time limit);
@@ -46,7 +50,7 @@ class StartDescriptor {
   private:
     int fd_ = -1;
     int low_water_ = -1;  // SO_RCVLOWAT of the program; -1: not changed
-    bool is_limited_ = false;
+    Time deadline_ = kNever;
     std::shared_ptr<DescriptorWatch> watch_;
     std::atomic<bool> is_claimed_{false};
 };

@@ -15,8 +15,25 @@
 #include "base/bytes.hpp"
 #include "base/crc32c.hpp"
 #include "include/xsock/iwarp.h"
+#include "libxsock/socket/syn_mark.hpp"
 
 namespace xsock::test {
+
+/// A plain socket, connected to `port` by a SYN that says that it will ask for a byte stream.
+inline int marked_client(int port) {
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int mark = sockets::kSynMark;
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    const bool is_connected =
+        setsockopt(fd, IPPROTO_IP, IP_TOS, &mark, sizeof mark) == 0 &&
+        ::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+    if (is_connected) return fd;
+    ::close(fd);
+    return -1;
+}
 
 class RawPeer {
   public:

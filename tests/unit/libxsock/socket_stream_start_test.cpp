@@ -218,19 +218,6 @@ TEST(SockStreamStart, a_server_that_does_not_block_speaks_first) {
     });
 }
 
-/// A plain TCP client with the mark.
-int marked_client(int port) {
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int mark = sockets::kSynMark;
-    EXPECT_EQ(setsockopt(fd, IPPROTO_IP, IP_TOS, &mark, sizeof mark), 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(static_cast<std::uint16_t>(port));
-    EXPECT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    return fd;
-}
-
 TEST(SockStreamStart, what_a_server_says_before_a_client_asks_waits_for_it) {
     Ends e(Kind::each_as_it_comes);
     RawPeer client(RawPeer::Connected{marked_client(e.listener.port())});

@@ -23,6 +23,7 @@ constexpr Words kWords[] = {
     {"fallback-no-watch", "the socket could not be watched"},
     {"fallback-async", "the program set O_ASYNC"},
     {"off", "the program switched DDPMODE off"},
+    {"fast-open", "the program connected by MSG_FASTOPEN"},
     {"undecided", "accepted, and nothing has been said on it that the overlay has seen"},
     {"unseen", "the overlay has not seen it made"},
 };

@@ -19,6 +19,7 @@ enum class PlainReason : std::uint8_t {
     no_watch,
     async,
     off,
+    fast_open,
     // What a reader calls sockets without a record.
     undecided,
     unseen,

@@ -120,7 +120,7 @@ std::optional<std::vector<std::uint64_t>> sockets_of(std::uint32_t pid) {
 /// DDPMODE itself may have others.
 bool is_of_policy(const PublishedPlain& record) {
     return record.role == PlainRole::listener || record.reason == PlainReason::policy_tcp ||
-           record.reason == PlainReason::unknown_peer;
+           record.reason == PlainReason::unknown_peer || record.reason == PlainReason::fast_open;
 }
 
 class Finder {

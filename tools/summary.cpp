@@ -101,6 +101,7 @@ std::string Summary::text() const {
                 : verdict == "off"            ? "DDPMODE was switched off again"
                 : verdict == "connect-failed" ? "connect-failed (no TCP connection)"
                 : verdict == "start-failed" ? "start-failed (the peer got no byte of the program's)"
+                : verdict == "fast-open"    ? "fast-open (connected by MSG_FASTOPEN)"
                 : verdict == "policy-tcp"   ? "policy-tcp (the policy says tcp)"
                 : verdict == "unknown-peer" ? "unknown-peer (the server is not known to take iWARP)"
                                             : verdict.c_str();

@@ -56,7 +56,8 @@ enum xsock_policy {
 enum xsock_policy_role {
     XSOCK_POLICY_CLIENT = 0,   /* is going to connect */
     XSOCK_POLICY_LISTENER = 1, /* is going to listen, or listens */
-    XSOCK_POLICY_ACCEPTED = 2  /* accepted in another process */
+    XSOCK_POLICY_ACCEPTED = 2, /* accepted in another process */
+    XSOCK_POLICY_FAST_OPEN = 3 /* is going to connect by MSG_FASTOPEN: never carried */
 };
 
 struct xsock_socket;

@@ -189,11 +189,30 @@ OVERLAY_CALL(ssize_t, send, (int fd, const void* buffer, size_t count, int flags
              (fd, buffer, count, flags), fd, engine->socket_send(sock, fd, buffer, count, flags))
 XSOCK_LIBC_ALIAS(__send, send)
 
-OVERLAY_CALL(ssize_t, sendto,
-             (int fd, const void* buffer, size_t count, int flags, const struct sockaddr* address,
-              socklen_t length),
-             (fd, buffer, count, flags, address, length), fd,
-             engine->socket_send(sock, fd, buffer, count, flags))
+/* A send that connects: what connect() does for the policy and the summary. */
+static int begin_fast_open(int fd, int flags, const void* address, socklen_t length) {
+    if ((flags & MSG_FASTOPEN) == 0 || address == NULL) return 0;
+    return policy_fast_open(fd, address, length);
+}
+
+static ssize_t end_fast_open(int fd, int flags, ssize_t sent) {
+    if ((flags & MSG_FASTOPEN) != 0) overlay_note_connected(fd, sent >= 0 ? 0 : -1);
+    return sent;
+}
+
+static __attribute__((noinline)) ssize_t sendto_slow(int fd, const void* buffer, size_t count,
+                                                     int flags, const struct sockaddr* address,
+                                                     socklen_t length) {
+    OVERLAY(ssize_t, fd, engine->socket_send(sock, fd, buffer, count, flags));
+    if (begin_fast_open(fd, flags, address, length) != 0) return -1;
+    return end_fast_open(fd, flags, LIBC(sendto)(fd, buffer, count, flags, address, length));
+}
+
+ssize_t overlay_sendto(int fd, const void* buffer, size_t count, int flags,
+                       const struct sockaddr* address, socklen_t length) {
+    OVERLAY_UNLESS(fd_has(fd) || (flags & MSG_FASTOPEN) != 0, sendto,
+                   (fd, buffer, count, flags, address, length), sendto_slow);
+}
 
 static ssize_t send_iov(struct xsock_socket* sock, int fd, const struct iovec* iov, int count,
                         int rwf) {
@@ -217,11 +236,16 @@ static __attribute__((noinline)) ssize_t sendmsg_slow(int fd, const struct msghd
                                                       int flags) {
     OVERLAY(ssize_t, fd, engine->socket_sendmsg(sock, fd, message, flags));
     if (overlay_may_not_travel(message)) return -1;
-    return LIBC(sendmsg)(fd, message, flags);
+    if ((flags & MSG_FASTOPEN) != 0 && message != NULL &&
+        begin_fast_open(fd, flags, message->msg_name, message->msg_namelen) != 0) {
+        return -1;
+    }
+    return end_fast_open(fd, flags, LIBC(sendmsg)(fd, message, flags));
 }
 
 ssize_t overlay_sendmsg(int fd, const struct msghdr* message, int flags) {
-    OVERLAY_UNLESS(fd_any(), sendmsg, (fd, message, flags), sendmsg_slow);
+    OVERLAY_UNLESS(fd_any() || (flags & MSG_FASTOPEN) != 0, sendmsg, (fd, message, flags),
+                   sendmsg_slow);
 }
 
 /* Messages before the one that may not travel are sent, as the kernel does with a bad one. */

@@ -40,12 +40,14 @@ static int set(int fd, int name, int value) {
 /* A server that starts and hands its listening socket to another program (socket activation, a
  * re-executed server): asked when that one accepts. One that hands on what it has accepted (inetd,
  * by exec; node's cluster, by SCM_RIGHTS): asked when the other one has it. */
-enum asked { ASKED_CONNECT, ASKED_LISTEN, ASKED_ACCEPT, ASKED_HANDED_ON };
+enum asked { ASKED_CONNECT, ASKED_FAST_OPEN, ASKED_LISTEN, ASKED_ACCEPT, ASKED_HANDED_ON };
 
 static enum xsock_policy_role role_of(enum asked asked) {
     switch (asked) {
         case ASKED_CONNECT:
             return XSOCK_POLICY_CLIENT;
+        case ASKED_FAST_OPEN:
+            return XSOCK_POLICY_FAST_OPEN;
         case ASKED_LISTEN:
         case ASKED_ACCEPT:
             return XSOCK_POLICY_LISTENER;
@@ -68,10 +70,19 @@ static int apply(int fd, enum asked asked, const struct sockaddr* address, sockl
     mode = engine->socket_policy(program, role_of(asked), fd, address, length);
     overlay_end(before);
     if (mode == XSOCK_POLICY_TCP || mode == XSOCK_POLICY_UNKNOWN_PEER) {
-        if (asked == ASKED_CONNECT || (asked == ASKED_LISTEN && !listens_again(fd))) {
+        if (asked == ASKED_CONNECT || asked == ASKED_FAST_OPEN ||
+            (asked == ASKED_LISTEN && !listens_again(fd))) {
             summary_plain(mode == XSOCK_POLICY_TCP ? "policy-tcp" : "unknown-peer");
         }
         return asked == ASKED_ACCEPT;
+    }
+    if (asked == ASKED_FAST_OPEN) {
+        if (mode != XSOCK_POLICY_SDP) {
+            summary_plain("fast-open");
+            return 0;
+        }
+        errno = EOPNOTSUPP; /* as a kernel without it: programs go on with connect() */
+        return -1;
     }
     if (asked == ASKED_HANDED_ON) {
         overlay_hint(fd, XSOCK_HINT_HANDED_ON);
@@ -144,14 +155,23 @@ void policy_adopt_slow(void) {
 }
 
 /* One that has a peer, or is getting one, stays as it is: its mode is for connections to come. */
-int policy_connect_slow(int fd, const struct sockaddr* address, socklen_t length) {
+static int apply_by_peer(int fd, enum asked asked, const struct sockaddr* address,
+                         socklen_t length) {
     const int saved = errno;
     int result = 0;
     if (!overlay_inside() && overlay_hint_of(fd) == XSOCK_HINT_NONE && address != NULL &&
         length >= sizeof(sa_family_t) &&
         (address->sa_family == AF_INET || address->sa_family == AF_INET6) && is_tcp(fd)) {
-        result = apply(fd, ASKED_CONNECT, address, length);
+        result = apply(fd, asked, address, length);
     }
     if (result == 0) errno = saved;
     return result;
+}
+
+int policy_connect_slow(int fd, const struct sockaddr* address, socklen_t length) {
+    return apply_by_peer(fd, ASKED_CONNECT, address, length);
+}
+
+int policy_fast_open_slow(int fd, const struct sockaddr* address, socklen_t length) {
+    return apply_by_peer(fd, ASKED_FAST_OPEN, address, length);
 }

@@ -18,6 +18,8 @@ void policy_init(void);
 /* -1 with errno: the policy wants the socket carried (`sdp`), and it cannot be. */
 int policy_listen_slow(int fd);
 int policy_connect_slow(int fd, const struct sockaddr* address, socklen_t length);
+/* The same for MSG_FASTOPEN: what it connects is plain, and is counted. */
+int policy_fast_open_slow(int fd, const struct sockaddr* address, socklen_t length);
 
 /* For a listening socket: one that this program has inherited is put into the mode. 1: it is plain
  * by the policy, and so is what it accepts. */
@@ -33,6 +35,9 @@ static inline int policy_listen(int fd) {
 }
 static inline int policy_connect(int fd, const struct sockaddr* address, socklen_t length) {
     return __builtin_expect(policy_wanted, 0) ? policy_connect_slow(fd, address, length) : 0;
+}
+static inline int policy_fast_open(int fd, const struct sockaddr* address, socklen_t length) {
+    return __builtin_expect(policy_wanted, 0) ? policy_fast_open_slow(fd, address, length) : 0;
 }
 
 static inline int policy_accept(int fd) {

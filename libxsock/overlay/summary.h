@@ -8,7 +8,8 @@
  *
  * (one line; the program comes last). Counts are of this process since it began or was forked. The
  * keys after `inherited` are what DDPMODE sockets were when they ended, as socket_mode_text() calls
- * it, and why the policy of the byte-stream mode left others plain: policy-tcp, unknown-peer.
+ * it, and why the policy of the byte-stream mode left others plain: policy-tcp, unknown-peer,
+ * fast-open.
  * `inherited` of them were undecided when this process was forked, or got them: the process that
  * accepted them calls them undecided. handed-on is how many uses of a started one in another
  * process were refused.

@@ -59,10 +59,12 @@ struct Decision {
     PlainReason reason = PlainReason::policy_tcp;
 };
 
-Decision decide(const char* program, bool connects, int fd, const sockaddr* address,
+Decision decide(const char* program, xsock_policy_role asked, int fd, const sockaddr* address,
                 socklen_t length) {
     const auto endpoint = endpoint_of(address, length);
     if (!endpoint) return {};
+    const bool is_fast_open = asked == XSOCK_POLICY_FAST_OPEN;
+    const bool connects = asked == XSOCK_POLICY_CLIENT || is_fast_open;
     const PolicyRole role = connects ? PolicyRole::client : PolicyRole::server;
     switch (policy().decide(role, program, *endpoint).mode) {
         case PolicyMode::tcp:
@@ -73,6 +75,12 @@ Decision decide(const char* program, bool connects, int fd, const sockaddr* addr
             return {};
         case PolicyMode::both:
             if (!connects) return {XSOCK_POLICY_BOTH, PlainReason::none};
+            if (is_fast_open) {
+                // The bytes of the call go with the SYN.
+                log(LogLevel::info, "fast-open", "%s: plain TCP: connected by MSG_FASTOPEN",
+                    text_of(*endpoint).c_str());
+                return {XSOCK_POLICY_BOTH, PlainReason::fast_open};
+            }
             switch (takes_streams(fd, *endpoint, scope_of(address, length))) {
                 case PeerTakes::listed:
                     return {XSOCK_POLICY_BOTH, PlainReason::none};
@@ -95,6 +103,7 @@ Decision decide(const char* program, bool connects, int fd, const sockaddr* addr
 PlainRole plain_role(xsock_policy_role role) {
     switch (role) {
         case XSOCK_POLICY_CLIENT:
+        case XSOCK_POLICY_FAST_OPEN:
             return PlainRole::client;
         case XSOCK_POLICY_LISTENER:
             return PlainRole::listener;
@@ -110,7 +119,7 @@ int socket_policy(const char* program, xsock_policy_role role, int fd, const soc
                   socklen_t length) noexcept {
     Decision decision;
     try {
-        decision = decide(program, role == XSOCK_POLICY_CLIENT, fd, address, length);
+        decision = decide(program, role, fd, address, length);
     } catch (const std::exception&) {
         log(LogLevel::error, kCode, "no memory to decide by the policy: plain TCP");
     }

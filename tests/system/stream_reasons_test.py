@@ -81,6 +81,7 @@ OF_CLIENTS = {
     "policy-tcp": ("tcp", "c.connect(to)"),
     "unknown-peer": ("both", "c.connect(to)"),
     "fallback-async": ("sdp", "%sc.connect(to)" % ASYNC),
+    "fast-open": ("both", "c.sendto(b'x', socket.MSG_FASTOPEN, to)"),
     "start-failed": ("sdp", """c.connect(to)
 try:
     c.recv(1)
@@ -118,6 +119,20 @@ def test_a_client_says_why(xsock, monkeypatch, code):
     assert "1 passed through: %s" % code in said and carried(said) == 0, said
     if code not in ("start-failed", "connect-failed"):  # which have lines of other codes
         assert " %s: " % code in said, said
+
+
+def test_what_must_be_carried_is_not_opened_fast(xsock):
+    text = CLIENT % """
+import errno
+for how in (lambda: c.sendto(b"x", socket.MSG_FASTOPEN, ("127.0.0.1", 9)),
+            lambda: c.sendmsg([b"x"], [], socket.MSG_FASTOPEN, ("127.0.0.1", 9))):
+    try:
+        how()
+        sys.exit("it went")
+    except OSError as error:
+        assert error.errno == errno.EOPNOTSUPP, error
+"""
+    subprocess.run(command(xsock, "sdp", sys.executable, "-c", text), check=True, timeout=TIMEOUT)
 
 
 def test_each_reason_has_a_paragraph():

@@ -155,8 +155,15 @@ def test_a_servers_connection_is_shown_with_its_reason(stat, code):
 OF_CLIENTS = {
     "policy-tcp": ("tcp", "c.connect(to)"),
     "unknown-peer": ("both", "c.connect(to)"),
-    "unseen": ("both", "socket.create_server(('127.0.0.1', 0))\n"
-                       "c.sendto(b'x', socket.MSG_FASTOPEN, to)"),
+    "unseen": ("both", """
+import ctypes, platform, struct
+SENDTO, FAST_OPEN = {"x86_64": 44, "aarch64": 206, "s390x": 369}[platform.machine()], 0x20000000
+address = struct.pack("=H", socket.AF_INET) + struct.pack("!H", to[1]) + bytes([127, 0, 0, 1]) + bytes(8)
+socket.create_server(("127.0.0.1", 0))
+assert ctypes.CDLL(None).syscall(SENDTO, c.fileno(), b"x", 1, FAST_OPEN, address, 16) == 1
+"""),
+    "fast-open": ("both", "socket.create_server(('127.0.0.1', 0))\n"
+                          "c.sendto(b'x', socket.MSG_FASTOPEN, to)"),
 }
 
 

@@ -71,14 +71,17 @@ void Progress::abandon() noexcept {
 
 void Progress::ensure_thread() noexcept {
     if (mode() == ProgressMode::app) return;
+    if (notifiable_.load(std::memory_order_acquire) != nullptr) return;
     try {
-        std::call_once(thread_once_, [this] {
-            thread_ = ProgressThread::start(*this, config_, index_);
-            notifiable_.store(thread_.get(), std::memory_order_seq_cst);
-            locked([this](PollCycle&) {
-                poll_set_.attach_busy_polled();
-            });  // a poller may have detached it before that
-        });
+        // No call_once(): an exception that passes it is libc's to unwind, which needs a descriptor
+        // for libgcc_s.so.1 and aborts where there is none.
+        const std::lock_guard hold(thread_lock_);
+        if (thread_ != nullptr) return;
+        thread_ = ProgressThread::start(*this, config_, index_);
+        notifiable_.store(thread_.get(), std::memory_order_seq_cst);
+        locked([this](PollCycle&) {
+            poll_set_.attach_busy_polled();
+        });  // a poller may have detached it before that
     } catch (const std::exception&) {
         // No descriptors, memory or threads: the next connection tries again.
         static std::atomic<bool> told{false};

@@ -324,7 +324,7 @@ class Progress final : public PollGroup {
     std::atomic<ThreadClock> thread_clock_{ThreadClock::none};
     std::atomic<bool> handed_over_{false};
     std::atomic<bool> embedded_{false};  // epoll_fd() is watched from outside
-    std::once_flag thread_once_;
+    std::mutex thread_lock_;             // making thread_
     std::unique_ptr<ProgressThread> thread_;
     std::atomic<ProgressThread*> notifiable_{nullptr};  // thread_, once it runs
 

@@ -90,7 +90,9 @@ static int apply(int fd, enum asked asked, const struct sockaddr* address, sockl
         return 0;
     }
     if (set(fd, DDPMODE, DDPMODE_STREAM) != 0) {
-        return fd_has(fd) || mode != XSOCK_POLICY_SDP ? 0 : -1;
+        if (fd_has(fd)) return 0;
+        if (asked == ASKED_CONNECT && mode != XSOCK_POLICY_SDP) summary_plain("fallback-no-watch");
+        return mode != XSOCK_POLICY_SDP ? 0 : -1;
     }
     if (mode == XSOCK_POLICY_SDP) return set(fd, DDPREQUIRE, 1);
     /* A server that is listed takes it, and accepts when it comes to that: as with TCP, however

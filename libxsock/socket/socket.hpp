@@ -176,6 +176,7 @@ class Socket final : public ::xsock_socket,
     void wake_callers() noexcept;
     std::shared_ptr<PolledQp> make_connection(PolledQp::StateListener listener);
     int begin(int fd, ConnectAttr::Role role);
+    void begin(int fd, int copy, ConnectAttr::Role role);
     void start(ConnectAttr::Role role, PollCycle& cycle);
     void end(int error) noexcept;
     void fail_start(int error);
@@ -193,7 +194,8 @@ class Socket final : public ::xsock_socket,
     int decide_without_progress(int fd) noexcept;
     int decide_for_good(int fd);
     int begin_async(int fd);
-    void watch_connect(int fd);
+    void watch_connect(int fd, int copy);
+    int connect_without_descriptors(int reason) noexcept;
     int connected_again() noexcept;
     void keep_from_exec(int fd) noexcept;
     void take_over_settings(int fd) noexcept;

@@ -180,15 +180,21 @@ void Socket::fail_start(int error) {
 
 // A call of the program: start-up on a connected socket. 0, or -1 with errno and nothing changed.
 int Socket::begin(int fd, ConnectAttr::Role role) {
-    PollGroup* const poller = ensure_progress();
-    if (poller == nullptr) return -1;
+    if (ensure_progress() == nullptr) return -1;
     auto copy = duplicate_descriptor(fd);
     if (!copy) return no(copy.error().code);
+    begin(fd, *copy, role);
+    return 0;
+}
+
+// The same; `copy` is own_fd_'s from now on.
+void Socket::begin(int fd, int copy, ConnectAttr::Role role) {
+    PollGroup* const poller = progress();
     kernel_ready_.store(false, std::memory_order_release);
     mode_changed();
     try {
         poller->locked([&](PollCycle& cycle) {
-            own_fd_.assign(*copy);
+            own_fd_.assign(copy);
             start(role, cycle);
         });
     } catch (...) {
@@ -201,7 +207,6 @@ int Socket::begin(int fd, ConnectAttr::Role role) {
     if (starts_behind(phase())) wake(kWritable);
     keep_from_exec(fd);
     poller->ensure_thread();
-    return 0;
 }
 
 // Waits until start-up has ended, or goes on behind. 0, or -1 with what it ended with.
@@ -254,7 +259,10 @@ int Socket::connect(int fd, const sockaddr* address, socklen_t length) {
         address->sa_family == AF_UNSPEC) {
         return XSOCK_PASS;
     }
-    if (ensure_progress() == nullptr) return -1;
+    // Ahead of TCP, which cannot be taken back.
+    const bool can_poll = ensure_progress() != nullptr;
+    Result<int> copy = can_poll ? duplicate_descriptor(fd) : Error{errno, "no poller"};
+    if (!copy) return connect_without_descriptors(copy.error().code);
     ensure_channel();
     // Else connect() is done before TCP is: MPA begins when TCP is connected.
     const int off = 0;
@@ -265,17 +273,26 @@ int Socket::connect(int fd, const sockaddr* address, socklen_t length) {
     }
     if (::connect(fd, address, length) == 0) {
         syn_mark_.restore(fd);
-        if (begin(fd, ConnectAttr::Role::initiator) != 0) return -1;
+        begin(fd, *copy, ConnectAttr::Role::initiator);
         if (options_.mode == DDPMODE_STREAM) return 0;
         return blocks ? wait_started() : no(EINPROGRESS);
     }
     const int reason = errno;
     if (reason == EINPROGRESS || reason == EINTR) {
-        watch_connect(fd);
+        watch_connect(fd, *copy);
     } else {
         syn_mark_.restore(fd);
+        close_internal_fd(*copy);
     }
     return no(reason);
+}
+
+// As a server: a stream that need not be carried is plain.
+int Socket::connect_without_descriptors(int reason) noexcept {
+    if (options_.mode != DDPMODE_STREAM || options_.require != 0) return no(reason);
+    log(LogLevel::info, "fallback-no-watch", "%s: connects as plain TCP", std::strerror(reason));
+    become_plain("fallback-no-watch");
+    return XSOCK_PLAIN;
 }
 
 // As TCP: one that has come about in the background is told of by the next call, once.
@@ -284,18 +301,13 @@ int Socket::connected_again() noexcept {
 }
 
 // TCP connects in the background; MPA begins when it has.
-void Socket::watch_connect(int fd) {
-    auto copy = duplicate_descriptor(fd);
+void Socket::watch_connect(int fd, int copy) {
     if (options_.mode == DDPMODE_STREAM) successes_to_tell_.store(1);
     kernel_ready_.store(false, std::memory_order_release);
     mode_changed();
     progress()->locked([&](PollCycle&) {
         phase_.store(Phase::connecting, std::memory_order_release);
-        if (!copy) {
-            syn_mark_.restore(fd);
-            return fail_start(copy.error().code);
-        }
-        own_fd_.assign(*copy);
+        own_fd_.assign(copy);
         if (auto r = own_fd_.watch(*progress(), shared_from_this(), EPOLLOUT); !r) {
             syn_mark_.restore(fd);
             own_fd_.close();

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from stream_runs import TIMEOUT, carried, command, wait_for
+from stream_runs import TIMEOUT, carried, command, plain, wait_for
 
 # What each server begins with: it says its port.
 LISTENS = """
@@ -507,3 +507,39 @@ c.send(b"again")
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(client_.pid, signal.SIGKILL)
                 client_.communicate()
+
+
+FEW_DESCRIPTORS = """
+import os, resource, socket, sys
+port = int(sys.argv[1])
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+held = []
+try:
+    while True:
+        held.append(os.dup(2))
+except OSError:
+    pass
+for _ in range(%d):
+    os.close(held.pop())
+c = socket.socket()
+c.connect(("127.0.0.1", port))
+c.sendall(b"hello")
+assert c.recv(5, socket.MSG_WAITALL) == b"hello"
+"""
+
+
+def test_a_client_with_few_descriptors_left_is_carried_or_counted(xsock):
+    with running(xsock, """
+while True:
+    c, _ = s.accept()
+    echo(c)
+    c.close()
+""") as server:
+        lefts = {left: client(xsock, server.port, FEW_DESCRIPTORS % left) for left in range(2, 20)}
+    for left, said in lefts.items():  # with 1 the policy itself cannot be loaded
+        counted = carried(said) + sum(plain(said).get(reason, 0) for reason in
+                                      ("unknown-peer", "fallback-no-watch"))
+        assert counted == 1, (left, said)
+    assert "fallback-no-watch" in lefts[5], lefts[5]
+    assert carried(lefts[19]) == 1, lefts[19]

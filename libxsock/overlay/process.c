@@ -4,13 +4,12 @@
 #include <alloca.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
+#include "libxsock/overlay/executable.h"
 #include "libxsock/overlay/fd_table.h"
 #include "libxsock/overlay/fork.h"
 #include "libxsock/overlay/overlay.h"
@@ -20,64 +19,60 @@
  */
 static void count_as_fork(void) { atomic_fetch_add(&fork_count, 1); }
 
-static int is_program(const char* path) { return faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) == 0; }
-
-/* As execvp() looks for it. */
-static int is_in_path(const char* file) {
-    const char* at = getenv("PATH");
-    char path[PATH_MAX];
-    if (strchr(file, '/') != NULL) return is_program(file);
-    if (at == NULL) at = "/bin:/usr/bin";
-    for (;;) {
-        const size_t length = strcspn(at, ":");
-        if (length + strlen(file) + 2 <= sizeof path) {
-            memcpy(path, at, length);
-            path[length] = '\0';
-            if (length > 0) strcat(path, "/");
-            strcat(path, file);
-            if (is_program(path)) return 1;
-        }
-        if (at[length] == '\0') return 0;
-        at += length + 1;
-    }
-}
-
-/* Programs try one folder after another: one that lacks the file is no end. NULL: not known. */
-static void before_exec(const char* path) {
+/* 1: nothing of this process ends with it. */
+static int begin_exec(void) {
     /* A child of vfork() has its parent's memory: what it executes may have got a socket. */
     if (fd_any() && !fd_table_is_ours()) count_as_fork();
-    if (path != NULL && !is_program(path)) return;
+    return !fd_table_is_ours();
+}
+
+static void end_for_exec(void) {
     overlay_drain();
     summary_write("exec");
 }
 
+/* Programs try one folder after another: one that lacks the file is no end. */
+static void before_exec(int dirfd, const char* path, int flags, char* const* argv,
+                        char* const* envp) {
+    const struct executed it = {dirfd, path, flags, argv, envp};
+    const int saved = errno;
+    if (begin_exec() || executable(&it)) end_for_exec();
+    errno = saved;
+}
+
+static void before_execvp(const char* file, char* const* argv, char* const* envp) {
+    const int saved = errno;
+    if (begin_exec() || executable_in_path(file, argv, envp)) end_for_exec();
+    errno = saved;
+}
+
 int overlay_execve(const char* path, char* const* argv, char* const* envp) {
-    before_exec(path);
+    before_exec(AT_FDCWD, path, 0, argv, envp);
     return LIBC(execve)(path, argv, envp);
 }
 
 int overlay_execv(const char* path, char* const* argv) {
-    before_exec(path);
+    before_exec(AT_FDCWD, path, 0, argv, environ);
     return LIBC(execv)(path, argv);
 }
 
 int overlay_execvp(const char* file, char* const* argv) {
-    if (is_in_path(file)) before_exec(NULL);
+    before_execvp(file, argv, environ);
     return LIBC(execvp)(file, argv);
 }
 
 int overlay_execvpe(const char* file, char* const* argv, char* const* envp) {
-    if (is_in_path(file)) before_exec(NULL);
+    before_execvp(file, argv, envp);
     return LIBC(execvpe)(file, argv, envp);
 }
 
 int overlay_fexecve(int fd, char* const* argv, char* const* envp) {
-    before_exec(NULL);
+    before_exec(fd, "", AT_EMPTY_PATH, argv, envp);
     return LIBC(fexecve)(fd, argv, envp);
 }
 
 int overlay_execveat(int dirfd, const char* path, char* const* argv, char* const* envp, int flags) {
-    before_exec(NULL);
+    before_exec(dirfd, path, flags, argv, envp);
     return LIBC(execveat)(dirfd, path, argv, envp, flags);
 }
 

@@ -329,35 +329,77 @@ def test_what_was_sent_arrives_though_the_program(xsock, how, closes, size, wait
     assert out == "%d\n" % size, said
 
 
-def test_a_connection_goes_on_behind_an_exec_of_what_is_not_there(xsock):
-    with running(xsock, """
+NO_PROGRAMS = """
+import ctypes, tempfile
+def made(text, mode=0o700):
+    with tempfile.NamedTemporaryFile(delete=False, dir=sys.stdin.readline().strip()) as file:
+        file.write(text)
+    os.chmod(file.name, mode)
+    return file.name
+"""
+FAILS = {
+    "not there": ("refused(os.execv, '/nonexistent/true', ['true'])", 2),
+    "nowhere": ("refused(os.execvp, 'no-such-program-anywhere', ['x'])", 2),
+    "a folder": ("refused(os.execv, '/tmp', ['tmp'])", 13),
+    "no right": ("refused(os.execv, made(b'#!/bin/sh\\n', 0o600), ['x'])", 13),
+    "empty": ("refused(os.execv, made(b''), ['x'])", 8),
+    "text": ("refused(os.execve, made(b'words'), ['x'], {})", 8),
+    "no interpreter": ("refused(os.execv, made(b'#! /nonexistent/sh -x\\n'), ['x'])", 2),
+    "one long argument": ("refused(os.execv, '/bin/true', ['true', 'x' * (1 << 20)])", 7),
+    "many": ("refused(os.execve, '/bin/true', ['true'] + ['x' * 1000] * 10000, {})", 7),
+    "by number": ("refused(os.execve, os.open(made(b'words'), os.O_RDONLY), ['x'], {})", 8),
+}
+
+
+@pytest.mark.parametrize("what", FAILS)
+def test_a_connection_goes_on_behind_an_exec_that_cannot_be(xsock, tmp_path, what):
+    call, error = FAILS[what]
+    with running(xsock, NO_PROGRAMS + """
 c, _ = s.accept()
-for path in ("/nonexistent/true", "/tmp"):
-    refused(os.execv, path, ["true"])
-echo(c)
+half = c.recv(2, socket.MSG_WAITALL)  # it has started
+%s
+c.sendall(half + c.recv(3, socket.MSG_WAITALL))
 c.close()
-""") as server:
+""" % call) as server:
+        server.stdin.write("%s\n" % tmp_path)
+        server.stdin.flush()
         assert carried(client(xsock, server.port)) == 1
         out, said = ended(server)
-    assert out == "refused 2\nrefused 13\n", said
+    assert out == "refused %d\n" % error, said
 
 
-# The sending half ends ahead of exec(), which then fails: an empty file is no program.
-def test_a_send_behind_an_exec_that_failed_is_refused(xsock):
-    with running(xsock, """
-import tempfile
-with tempfile.NamedTemporaryFile(delete=False) as file:
-    os.chmod(file.name, 0o700)
+# What is executed all the same: a shell takes it, or an interpreter.
+@pytest.mark.parametrize("call", [
+    "ctypes.CDLL(None).execlp(made(b'echo %d\\n').encode(), b'x', None)", "os.execv(made(b'#!/bin/sh\\necho %d\\n'), ['x'])",
+    "os.execve(os.open('/bin/sh', os.O_RDONLY), ['sh', '-c', 'echo %d'], {})",
+    "os.execv('/bin/sh', ['sh', '-c', 'echo %d', 'x' * 100000])"])
+def test_a_connection_ends_with_an_exec_that_can_be(xsock, tmp_path, call):
+    with running(xsock, NO_PROGRAMS + "c, _ = s.accept()\necho(c)\n" + call % 17) as server:
+        server.stdin.write("%s\n" % tmp_path)
+        server.stdin.flush()
+        assert carried(client(xsock, server.port)) == 1
+        out, said = ended(server)
+    assert out == "17\n", said
+
+
+# The sending half ends ahead of exec(), which then fails: a file that is being written.
+def test_a_send_behind_an_exec_that_failed_is_refused(xsock, tmp_path):
+    with running(xsock, NO_PROGRAMS + """
+import shutil
+name = made(b"")
+shutil.copy("/bin/true", name)
+writes = open(name, "ab")
 c, _ = s.accept()
 echo(c)
-refused(os.execv, file.name, ["x"])
+refused(os.execv, name, ["x"])
 refused(c.send, b"more")
-os.unlink(file.name)
 c.close()
 """) as server:
+        server.stdin.write("%s\n" % tmp_path)
+        server.stdin.flush()
         assert carried(client(xsock, server.port)) == 1
         out, said = ended(server)
-    assert out == "refused 8\nrefused 32\n", said
+    assert out == "refused 26\nrefused 32\n", said
 
 
 # ---- what a server that does not block sends first ------------------------------------------------

@@ -139,6 +139,9 @@ constexpr Setting kSettings[] = {
      "the policy of the byte-stream mode", check_policy},
     {"XSOCK_POLICY_LEARN", nullptr, "0|1", "0",
      "1: clients also ask servers that took a byte stream in the last 10 minutes", in_range<0, 1>},
+    {"XSOCK_STREAM_MEMORY", nullptr, "BYTES", "1G",
+     "what byte streams may hold together of what was not read",
+     size_in_range<1 << 20, std::uint64_t{1} << 50>},
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace {
 using stream::ByteStream;
 using stream::Chunk;
 
-constexpr std::uint64_t kLeastReceive = 2048, kMostReceive = 1 << 30;
+constexpr std::uint64_t kMostReceive = 1 << 30;
 /// Private buffers that room for the whole of SO_RCVBUF is announced as, at least.
 constexpr std::uint64_t kLeastBuffers = 8;
 
@@ -58,7 +58,8 @@ void StreamChannel::join(PolledQpAttr& attr, std::shared_ptr<void> owner) {
     };
     const Options::Stream& of = options_.stream;
     stream::SdpConfig config;
-    config.receive_bytes = std::clamp(of.receive_bytes, kLeastReceive, kMostReceive);
+    config.receive_bytes =
+        grant_.ask(std::clamp(of.receive_bytes, StreamMemory::kLeast, kMostReceive));
     config.buffer_bytes = static_cast<std::uint32_t>(
         std::min<std::uint64_t>(config.buffer_bytes, config.receive_bytes / kLeastBuffers));
     config.ird = static_cast<std::uint16_t>(options_.ird);

@@ -21,6 +21,7 @@
 #include "libxsock/socket/buffer_pool.hpp"
 #include "libxsock/socket/channel.hpp"
 #include "libxsock/socket/options.hpp"
+#include "libxsock/socket/stream_memory.hpp"
 #include "stream/byte_stream.hpp"
 #include "stream/sdp.hpp"
 
@@ -118,6 +119,7 @@ class StreamChannel final : public Channel {
     StreamCounters* counters_ = nullptr;  // the connection's
 
     mutable SpinLock lock_;
+    StreamGrant grant_;
     PoolChunks chunks_;
     std::unique_ptr<stream::Sdp> sdp_;
     std::unique_ptr<stream::ByteStream> stream_;

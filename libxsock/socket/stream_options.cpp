@@ -85,7 +85,7 @@ void StreamChannel::set_option(int level, int name, int value) {
         stream_->set_send_limit(send_limit_.load());
         section.actions.wake |= kWritable;
     } else if (level == SOL_SOCKET && name == SO_RCVBUF) {
-        receive_limit_.store(static_cast<std::size_t>(value));
+        receive_limit_.store(grant_.ask(static_cast<std::uint64_t>(std::max(value, 1))));
         // The size of messages was agreed at the start, and two must have room (stream/sdp.cpp).
         stream_->set_receive_limit(std::max(receive_limit_.load(), 2 * sdp_->message_limit()));
     } else if (level == SOL_SOCKET && name == SO_RCVLOWAT) {

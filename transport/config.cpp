@@ -14,11 +14,16 @@
 namespace xsock {
 namespace {
 
+// Without XSOCK_THREADS. A thread that sleeps for its own sockets leads their progress; with one
+// for all, half of what arrives for two threads would wake the other one.
+constexpr unsigned kSocketGroups = 4;
+
+// True: it is set, and good.
 template <typename T>
-void read_number(const char* name, T& value, std::uint64_t low, std::uint64_t high,
+bool read_number(const char* name, T& value, std::uint64_t low, std::uint64_t high,
                  std::uint64_t scale = 1) {
     const char* text = std::getenv(name);
-    if (text == nullptr || *text == '\0') return;
+    if (text == nullptr || *text == '\0') return false;
     std::uint64_t n = 0;
     const char* end = text + std::strlen(text);
     auto [rest, error] = std::from_chars(text, end, n);
@@ -26,9 +31,10 @@ void read_number(const char* name, T& value, std::uint64_t low, std::uint64_t hi
         log(LogLevel::error, "bad-setting", "%s=%s is not a number from %llu to %llu; ignored",
             name, text, static_cast<unsigned long long>(low),
             static_cast<unsigned long long>(high));
-        return;
+        return false;
     }
     value = static_cast<T>(n * scale);
+    return true;
 }
 
 }  // namespace
@@ -71,7 +77,7 @@ TransportConfig TransportConfig::from_environment() {
     }
     if (std::thread::hardware_concurrency() <= 1)
         config.spin = 0;  // spinning would only be in the way
-    read_number("XSOCK_THREADS", config.threads, 1, 64);
+    const bool threads_set = read_number("XSOCK_THREADS", config.threads, 1, 64);
     read_number("XSOCK_SPIN_US", config.spin, 0, 1'000'000, 1000);
     read_number("XSOCK_RNR_MS", config.rnr_timeout, 0, 86'400'000, kMillisecond);
     read_number("XSOCK_PEER_SILENT_MS", config.peer_silence, 0, 86'400'000, kMillisecond);
@@ -97,6 +103,7 @@ TransportConfig TransportConfig::from_environment() {
                 "XSOCK_CPUS=%s is not a list such as 0,2-3; ignored", cpus);
         }
     }
+    if (config.progress == ProgressMode::both && !threads_set) config.socket_groups = kSocketGroups;
     if (config.progress == ProgressMode::app) config.threads = 1;
     return config;
 }

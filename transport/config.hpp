@@ -20,6 +20,7 @@ enum class ProgressMode : std::uint8_t {
 struct TransportConfig {
     ProgressMode progress = ProgressMode::both;  ///< XSOCK_PROGRESS=app|thread|both
     unsigned threads = 1;                        ///< XSOCK_THREADS, 1 to 64
+    unsigned socket_groups = 1;                  ///< progresses that sockets may spread over
     std::vector<int> cpus;                       ///< XSOCK_CPUS=0,2-3: affinity of the threads
     Time spin = 50'000;                          ///< XSOCK_SPIN_US: longest spin before blocking
     Time rnr_timeout = kSecond;                  ///< XSOCK_RNR_MS; 0: no Send waits

@@ -4,12 +4,10 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <mutex>
 #include <optional>
-#include <vector>
 
 #include "base/epoch.hpp"
 #include "base/memory_table.hpp"
@@ -24,6 +22,7 @@
 #include "transport/fault_handler.hpp"
 #include "transport/listener.hpp"
 #include "transport/progress.hpp"
+#include "transport/progress_pool.hpp"
 #include "transport/soft_cq.hpp"
 #include "transport/tcp.hpp"
 
@@ -268,14 +267,7 @@ class SoftDevice final : public Device, public PolledDevice {
   public:
     explicit SoftDevice(const TransportConfig& config) : config_(config), memory_(epochs_) {}
 
-    Result<void> open() {
-        for (unsigned i = 0; i < config_.threads; ++i) {
-            auto progress = Progress::create(epochs_, config_, i);
-            if (!progress) return progress.error();
-            progresses_.push_back(std::move(*progress));
-        }
-        return {};
-    }
+    Result<void> open() { return progresses_.open(); }
 
     PdId create_pd() override { return next_pd_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -305,7 +297,7 @@ class SoftDevice final : public Device, public PolledDevice {
     Result<std::unique_ptr<Cq>> create_cq(std::uint32_t depth, bool strict,
                                           std::shared_ptr<CompletionChannel> channel) override {
         return std::unique_ptr<Cq>(
-            std::make_unique<SoftCq>(next_progress(), depth, strict,
+            std::make_unique<SoftCq>(progresses_.next(), depth, strict,
                                      std::static_pointer_cast<SoftChannel>(std::move(channel))));
     }
     Result<std::unique_ptr<Srq>> create_srq(std::uint32_t depth, std::uint64_t context) override {
@@ -353,11 +345,7 @@ class SoftDevice final : public Device, public PolledDevice {
     bool next_event(AsyncEvent& out) override { return events_.next(out); }
 
     PolledDevice& polled() noexcept override { return *this; }
-    PollGroup& group_of_thread() override {
-        static std::atomic<unsigned> threads{0};
-        static thread_local const unsigned number = threads.fetch_add(1, std::memory_order_relaxed);
-        return *progresses_[number % progresses_.size()];
-    }
+    PollGroup& group_of_thread() override { return progresses_.of_thread(); }
     std::shared_ptr<PolledQp> create_polled_qp(PolledQpAttr attr) override {
         const auto cq = std::make_shared<PolledCq>(attr);
         Connection::Parts parts;
@@ -386,20 +374,21 @@ class SoftDevice final : public Device, public PolledDevice {
     /// exit() or the like was called by a signal handler in the middle of a poll cycle: nothing of
     /// ours can be waited for.
     [[nodiscard]] bool interrupted() const noexcept {
-        return std::any_of(progresses_.begin(), progresses_.end(),
-                           [](const auto& progress) { return progress->polled_by_this_thread(); });
+        bool inside = false;
+        progresses_.for_each([&](const Progress& p) { inside |= p.polled_by_this_thread(); });
+        return inside;
     }
     void need_threads() {
-        for (auto& progress : progresses_) progress->need_thread();
+        progresses_.for_each([](Progress& progress) { progress.need_thread(); });
     }
     void drain(Time limit) {
         const Time begin = monotonic_now();
-        for (auto& progress : progresses_) progress->drain(begin, limit);
+        progresses_.for_each([&](Progress& progress) { progress.drain(begin, limit); });
     }
 
     void flush(Time limit) {
         const Time begin = monotonic_now();
-        for (auto& progress : progresses_) progress->flush(begin, limit);
+        progresses_.for_each([&](Progress& progress) { progress.flush(begin, limit); });
     }
 
   private:
@@ -411,10 +400,6 @@ class SoftDevice final : public Device, public PolledDevice {
         };
     }
 
-    Progress& next_progress() {
-        const unsigned n = next_progress_.fetch_add(1, std::memory_order_relaxed);
-        return *progresses_[n % progresses_.size()];
-    }
     /// `parts` says all but its number and the memory table.
     std::shared_ptr<Connection> make_connection(Connection::Parts parts) {
         parts.num = next_qp_.fetch_add(1, std::memory_order_relaxed);
@@ -438,8 +423,7 @@ class SoftDevice final : public Device, public PolledDevice {
     Epochs epochs_;
     MemoryTable memory_;
     EventQueue events_;
-    std::vector<std::unique_ptr<Progress>> progresses_;
-    std::atomic<unsigned> next_progress_{0};
+    ProgressPool progresses_{epochs_, config_};
     std::atomic<PdId> next_pd_{1};
     std::atomic<QpNum> next_qp_{1};
 };

@@ -60,6 +60,7 @@ class Environment : public ::testing::Test {
         const TransportConfig defaults;
         EXPECT_EQ(config.progress, defaults.progress);
         EXPECT_EQ(config.threads, defaults.threads);
+        EXPECT_EQ(config.socket_groups, 4u);
         EXPECT_EQ(config.cpus, defaults.cpus);
         EXPECT_TRUE(config.spin == defaults.spin || config.spin == 0);  // 0: a single processor
         EXPECT_EQ(config.rnr_timeout, defaults.rnr_timeout);
@@ -141,6 +142,13 @@ TEST_F(Environment, without_threads_there_is_one_progress) {
     setenv("XSOCK_PROGRESS", "app", 1);
     setenv("XSOCK_THREADS", "8", 1);
     EXPECT_EQ(TransportConfig::from_environment().threads, 1u);
+    unsetenv("XSOCK_THREADS");
+    EXPECT_EQ(TransportConfig::from_environment().socket_groups, 1u);
+}
+
+TEST_F(Environment, a_number_of_threads_holds_for_sockets_too) {
+    setenv("XSOCK_THREADS", "1", 1);
+    EXPECT_EQ(TransportConfig::from_environment().socket_groups, 1u);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -244,6 +245,49 @@ TEST(SoftDeviceGroups, a_thread_has_one_and_the_next_thread_another) {
     EXPECT_EQ(of[0].first, of[0].second);
     EXPECT_EQ(of[1].first, of[1].second);
     EXPECT_NE(of[0].first, of[1].first);
+}
+
+// Each of `count` threads, one behind the other.
+std::set<PollGroup*> groups_of_threads(Device& device, int count) {
+    std::set<PollGroup*> groups;
+    for (int i = 0; i < count; ++i) {
+        std::thread([&] { groups.insert(&device.polled().group_of_thread()); }).join();
+    }
+    return groups;
+}
+
+TEST(SoftDeviceGroups, sockets_have_more_than_the_queues) {
+    TransportConfig config;
+    config.socket_groups = 3;
+    const auto device = std::move(*make_soft_device(config));
+    EXPECT_EQ(groups_of_threads(*device, 6).size(), 3u);
+}
+
+TEST(SoftDeviceGroups, a_thread_in_a_poll_cycle_stays_in_it) {
+    TransportConfig config;
+    config.socket_groups = 3;
+    const auto device = std::move(*make_soft_device(config));
+    PollGroup& group = device->polled().group_of_thread();
+    PollGroup* inside = nullptr;
+    std::thread([&] {
+        group.locked([&](PollCycle&) { inside = &device->polled().group_of_thread(); });
+    }).join();
+    EXPECT_EQ(inside, &group);
+}
+
+TEST(SoftDeviceGroups, without_descriptors_for_another_one_the_first_is_shared) {
+    TransportConfig config;
+    config.socket_groups = 2;
+    const auto device = std::move(*make_soft_device(config));
+    rlimit before{};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    rlimit none = before;
+    none.rlim_cur = 0;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const std::size_t without = groups_of_threads(*device, 2).size();
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_EQ(without, 1u);
+    EXPECT_EQ(groups_of_threads(*device, 2).size(), 2u);  // and is made when there are
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ namespace xsock {
 namespace {
 
 constexpr std::uint64_t kTickMin = 1;  // ms
-constexpr std::uint64_t kTickMax = 8;
+constexpr std::uint64_t kTickMax = 4;
 // After traffic, where a caller sleeps as leader: whether it still does.
 constexpr std::uint64_t kLookAgain = 2;  // ms
 constexpr Time kSoon = 500'000;          // ns

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The asynchronous send and receive thread of a Progress: a libuv loop that polls what no caller
 // polls. It watches the Progress's epoll descriptor only while callers are inactive; while they are
-// active it polls once a tick (1 to 8 ms), so that it neither steals their wake-ups nor leaves a
+// active it polls once a tick (1 to 4 ms), so that it neither steals their wake-ups nor leaves a
 // gathered post or a peer's Read Request lying for long.
 #pragma once
 

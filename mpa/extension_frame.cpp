@@ -5,6 +5,7 @@
 #include <cstring>
 #include <iterator>
 #include <string_view>
+#include <utility>
 
 #include "base/assert.hpp"
 #include "base/crc32c.hpp"
@@ -93,6 +94,18 @@ void append_tlv(std::vector<std::byte>& tlvs, std::uint16_t type, ConstBytes val
     append(tlvs, value.data(), value.size());
 }
 
+void insert_tlv(std::vector<std::byte>& tlvs, std::uint16_t type, ConstBytes value) {
+    std::size_t below = 0;  // octets of the TLVs of lower types
+    TlvReader reader(tlvs);
+    for (Tlv tlv; reader.next(tlv) && tlv.type < type;) below = tlvs.size() - reader.bytes_left();
+    const std::vector<std::byte> above(tlvs.begin() + static_cast<std::ptrdiff_t>(below),
+                                       tlvs.end());
+    tlvs.resize(below);
+    append_tlv(tlvs, type, value);
+    XSOCK_ASSERT(above.size() <= MPA_EXTENSION_TLVS_MAX - tlvs.size());
+    append(tlvs, above.data(), above.size());
+}
+
 void append_tlv(std::vector<std::byte>& tlvs, const Implementation& implementation) {
     const bool delayed_ack = (implementation.features & MPA_FEATURE_DELAYED_ACK) != 0;
     mpa_tlv_implementation fixed;
@@ -137,6 +150,14 @@ bool TlvReader::next(Tlv& out) noexcept {
     out = {type, rest_.subspan(sizeof(mpa_tlv), length)};
     rest_ = rest_.subspan(sizeof(mpa_tlv) + length);
     return true;
+}
+
+ConstBytes find_tlv(ConstBytes tlvs, std::uint16_t type) noexcept {
+    TlvReader reader(tlvs);
+    for (Tlv tlv; reader.next(tlv);) {
+        if (tlv.type == type) return tlv.value;
+    }
+    return {};
 }
 
 std::size_t extension_frame_bytes(const std::byte* ulpdu_length) noexcept {
@@ -198,12 +219,17 @@ ExtensionError decode(ConstBytes frame, ExtensionFrame& out) noexcept {
     ExtensionFrame read;
     TlvReader tlvs(extension_tlvs(frame));
     for (Tlv tlv; tlvs.next(tlv);) {
-        if (tlv.type != MPA_TLV_IMPLEMENTATION) continue;
-        const ExtensionError error = decode(tlv.value, read.implementation.emplace());
-        if (error != ExtensionError::none) return error;
+        if (tlv.type == MPA_TLV_IMPLEMENTATION) {
+            const ExtensionError error = decode(tlv.value, read.implementation.emplace());
+            if (error != ExtensionError::none) return error;
+        } else if (tlv.type == MPA_TLV_SHM_OFFER) {
+            read.shm_offer.assign(tlv.value.begin(), tlv.value.end());
+        } else if (tlv.type == MPA_TLV_SHM_ANSWER) {
+            read.shm_answer.assign(tlv.value.begin(), tlv.value.end());
+        }
     }
     if (tlvs.error() != ExtensionError::none) return tlvs.error();
-    out = read;
+    out = std::move(read);
     return ExtensionError::none;
 }
 

@@ -35,6 +35,9 @@ enum class ExtensionError : std::uint8_t {
 /// Appends a TLV. @pre `type` is above those before it, and all TLVs together stay within
 /// MPA_EXTENSION_TLVS_MAX octets
 void append_tlv(std::vector<std::byte>& tlvs, std::uint16_t type, ConstBytes value);
+/// Puts a TLV among those that are there, by its type. @pre none of them has that type; all
+/// together stay within MPA_EXTENSION_TLVS_MAX octets
+void insert_tlv(std::vector<std::byte>& tlvs, std::uint16_t type, ConstBytes value);
 /// Appends MPA_TLV_IMPLEMENTATION.
 void append_tlv(std::vector<std::byte>& tlvs, const Implementation& implementation);
 /// Appends the frame around these TLVs, with pad and CRC. @pre tlvs.size() <=
@@ -55,6 +58,7 @@ class TlvReader {
     /// The next one; false at the end, or at a TLV that is wrong: error() tells.
     [[nodiscard]] bool next(Tlv& out) noexcept;
     [[nodiscard]] ExtensionError error() const noexcept { return error_; }
+    [[nodiscard]] std::size_t bytes_left() const noexcept { return rest_.size(); }
 
   private:
     ConstBytes rest_;
@@ -62,9 +66,15 @@ class TlvReader {
     ExtensionError error_ = ExtensionError::none;
 };
 
+/// The value of the TLV of this type; empty: there is none. Of TLVs that are in order.
+[[nodiscard]] ConstBytes find_tlv(ConstBytes tlvs, std::uint16_t type) noexcept;
+
 /// The TLVs that we know; others are skipped.
 struct ExtensionFrame {
     std::optional<Implementation> implementation;
+    /// Values as they came, of MPA_TLV_SHM_OFFER and MPA_TLV_SHM_ANSWER: shm/offer.hpp reads them.
+    /// Empty: there is none.
+    std::vector<std::byte> shm_offer = {}, shm_answer = {};
 
     friend bool operator==(const ExtensionFrame&, const ExtensionFrame&) = default;
 };

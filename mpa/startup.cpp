@@ -308,11 +308,13 @@ void Startup::on_reply() {
     const StreamError wrong = take_depths(enhanced, static_cast<std::uint16_t>(enhanced_ird),
                                           static_cast<std::uint16_t>(enhanced_ord));
     if (negotiated_.extensions) {
-        // Also ahead of a Terminate: the responder waits for nothing else.
-        append_extension_frame(tx_, config_.extension_tlvs);
         exchange_ = std::make_unique<ExtensionReceiver>();
         owed_stream_error_ = wrong;
         state_ = State::exchanging;
+        // Also ahead of a Terminate: the responder waits for nothing else. That one accepts no
+        // offer.
+        frame_waits_ = config_.answers_offer && wrong == StreamError::none;
+        if (!frame_waits_) send_extension_frame();
     } else if (wrong != StreamError::none) {
         fail(wrong);
     } else {
@@ -349,44 +351,6 @@ StreamError Startup::take_depths(bool enhanced, std::uint16_t enhanced_ird,
         }
     }
     return StreamError::none;
-}
-
-std::size_t Startup::take_extension_frame(ConstBytes bytes) {
-    const std::size_t used = exchange_->consume(bytes);
-    if (exchange_->error() != ExtensionError::none) {
-        fail(StreamError::mpa_extension_frame);
-    } else if (exchange_->complete()) {
-        const ExtensionFrame& frame = exchange_->frame();
-        if (frame.implementation) {
-            std::vector<std::byte> tlv;
-            append_tlv(tlv, *frame.implementation);
-            const ConstBytes value = ConstBytes(tlv).subspan(sizeof(mpa_tlv));
-            peer_ = std::make_unique<std::byte[]>(value.size());
-            peer_bytes_ = static_cast<std::uint16_t>(value.size());
-            std::copy(value.begin(), value.end(), peer_.get());
-        }
-        exchange_.reset();
-        if (tx_.empty()) end_exchange();
-    }
-    return used;
-}
-
-std::optional<Implementation> Startup::peer() const noexcept {
-    std::optional<Implementation> peer;
-    if (peer_) {
-        [[maybe_unused]] const ExtensionError error =
-            decode({peer_.get(), peer_bytes_}, peer.emplace());
-        XSOCK_ASSERT(error == ExtensionError::none);
-    }
-    return peer;
-}
-
-/// Once our frame is written and the peer's is there.
-void Startup::end_exchange() {
-    if (exchange_) return;
-    std::vector<std::byte>().swap(config_.extension_tlvs);
-    if (owed_stream_error_ != StreamError::none) return fail(owed_stream_error_);
-    state_ = State::established;
 }
 
 void Startup::send_request() {
@@ -476,6 +440,8 @@ void Startup::fail(StreamError stream_error) {
     std::vector<std::byte>().swap(tx_);
     tx_written_ = 0;
     exchange_.reset();
+    frame_waits_ = false;
+    std::vector<std::byte>().swap(peer_shm_);
 }
 
 }  // namespace xsock::mpa

@@ -35,7 +35,11 @@ struct StartupConfig {
     bool defer_reply = false;  ///< responder: wait for accept() or reject()
     /// Without the enhanced octets; at most 512, or 508 if the frame may be enhanced (revision 2).
     std::vector<std::byte> private_data = {};
-    std::vector<std::byte> extension_tlvs = {};  ///< of our frame; see append_tlv()
+    /// Of our frame; see append_tlv(). A responder offers shared memory by MPA_TLV_SHM_OFFER.
+    std::vector<std::byte> extension_tlvs = {};
+    /// Initiator: our frame waits for the peer's, and if that offers shared memory, for
+    /// answer_offer(). Else it leaves as soon as the Reply was read, and an offer is skipped.
+    bool answers_offer = false;
     Time timeout = 10 * kSecond;
 };
 
@@ -84,6 +88,17 @@ class Startup {
     bool accept(ConstBytes private_data, std::uint16_t ird, std::uint16_t ord);
     bool reject(ConstBytes private_data);
 
+    /// Initiator: the value of the peer's MPA_TLV_SHM_OFFER while it waits for answer_offer();
+    /// empty when none does. Only the time for start-up, or the connection's end, ends the wait.
+    [[nodiscard]] ConstBytes offer() const noexcept;
+    /// Our frame goes, with `value` as its MPA_TLV_SHM_ANSWER. False when no offer waits.
+    bool answer_offer(ConstBytes value);
+    /// Responder that has offered: the value of the peer's MPA_TLV_SHM_ANSWER, valid once
+    /// established. Empty: its frame has none.
+    [[nodiscard]] ConstBytes answer() const noexcept;
+    /// answer() is not wanted any more.
+    void forget_answer() noexcept;
+
     [[nodiscard]] Time next_timeout() const noexcept;
     void on_time(Time now);
 
@@ -107,6 +122,8 @@ class Startup {
     void on_request();
     void on_reply();
     std::size_t take_extension_frame(ConstBytes bytes);
+    void on_extension_frame(ExtensionFrame frame);
+    void send_extension_frame();
     void end_exchange();
     StreamError take_depths(bool enhanced, std::uint16_t enhanced_ird, std::uint16_t enhanced_ord);
     void send_request();
@@ -133,6 +150,8 @@ class Startup {
     std::size_t tx_written_ = 0;
     std::unique_ptr<ExtensionReceiver> exchange_;  // while the peer's extension frame is awaited
     std::unique_ptr<std::byte[]> peer_;  // as on the wire: a sixth of what an Implementation takes
+    std::vector<std::byte> peer_shm_;    // its offer until it is answered, or its answer to ours
+    bool frame_waits_ = false;           // initiator: ours, for the peer's or for answer_offer()
     Time deadline_ = kNever;
 };
 

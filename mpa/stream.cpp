@@ -128,6 +128,7 @@ void Stream::open(Opening how, const Negotiated& agreed, Time now) {
 void Stream::Impl::open(Opening how, const Negotiated& agreed, Time now) {
     XSOCK_ASSERT(state == State::started);
     const Negotiated& n = startup.negotiated();
+    startup.forget_answer();
     state = State::operational;
     operated = true;
     receiver = FpduReceiver(n.crc, n.markers_rx);
@@ -346,6 +347,22 @@ bool Stream::reject(ConstBytes private_data, Time) {
     update_status();
     return said;
 }
+
+// -- the offer of shared memory --
+
+ConstBytes Stream::offer() const noexcept {
+    return impl_->state == State::startup ? impl_->startup.offer() : ConstBytes{};
+}
+
+bool Stream::answer_offer(ConstBytes value) {
+    const bool said = impl_->state == State::startup && impl_->startup.answer_offer(value);
+    update_status();
+    return said;
+}
+
+ConstBytes Stream::answer() const noexcept { return impl_->startup.answer(); }
+
+// -- what start-up came to --
 
 const Request& Stream::request() const noexcept { return impl_->startup.request(); }
 ConstBytes Stream::private_data() const noexcept { return impl_->startup.private_data(); }

@@ -76,6 +76,15 @@ class Stream final : public Llp {
     void tx_move(const std::byte* from, std::size_t n, std::byte* to) noexcept override;
     void tx_finished() noexcept override;
 
+    /// Initiator: the peer offers shared memory by this value, and start-up waits for
+    /// answer_offer(). Empty: no offer waits. See StartupConfig::answers_offer.
+    [[nodiscard]] ConstBytes offer() const noexcept;
+    /// Our extension frame is to be written, with this value as the answer. False: no offer waits.
+    bool answer_offer(ConstBytes value);
+    /// Responder: the peer's answer to the offer in its extension_tlvs. Valid in State::started;
+    /// empty: the peer gave none.
+    [[nodiscard]] ConstBytes answer() const noexcept;
+
     void on_time(Time now) override;
 
     [[nodiscard]] const Negotiated& negotiated() const noexcept override;

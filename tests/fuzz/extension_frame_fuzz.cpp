@@ -70,6 +70,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     check_text(implementation.version);
     ByteVector again, tlvs;
     append_tlv(tlvs, implementation);
+    if (!whole.frame.shm_answer.empty()) {
+        insert_tlv(tlvs, MPA_TLV_SHM_ANSWER, whole.frame.shm_answer);
+    }
+    if (!whole.frame.shm_offer.empty()) {
+        insert_tlv(tlvs, MPA_TLV_SHM_OFFER, whole.frame.shm_offer);
+    }
     append_extension_frame(again, tlvs);
     ExtensionFrame frame;
     FUZZ_CHECK(decode(again, frame) == ExtensionError::none);

@@ -19,11 +19,14 @@ using State = Startup::State;
 constexpr std::size_t kLargestExtensionFrame =
     mpa::fpdu_octets(sizeof(mpa_extension_frame) - MPA_LENGTH_OCTETS + MPA_EXTENSION_TLVS_MAX);
 
+constexpr std::array<std::byte, sizeof(mpa_tlv_shm_offer)> kOffer{};
+constexpr std::array<std::byte, sizeof(mpa_tlv_shm_answer)> kAnswer{};
+
 struct Outcome {
     std::size_t used = 0;
     State before_answer = State::idle, state = State::idle;
     StreamError stream_error = StreamError::none;
-    std::vector<std::byte> private_data = {}, answer = {};
+    std::vector<std::byte> private_data = {}, answer = {}, shm = {};
     bool crc = false, markers_tx = false, peer_is_xsock = false, extensions = false;
     Implementation peer = {};
     std::uint16_t ird = 0, ord = 0;
@@ -46,6 +49,8 @@ mpa::StartupConfig config_of(unsigned a, unsigned b, unsigned c) {
     config.private_data.resize((b & 128) != 0 ? 508 : 3);
     config.extensions = (c & 1) == 0;
     if ((c & 2) != 0) mpa::append_tlv(config.extension_tlvs, Implementation{});
+    config.answers_offer = (c & 4) != 0;
+    if ((c & 8) != 0) mpa::append_tlv(config.extension_tlvs, MPA_TLV_SHM_OFFER, kOffer);
     return config;
 }
 
@@ -67,6 +72,15 @@ void read(Startup& startup, const IovSpan& pieces, Outcome& outcome) {
         outcome.used += n;
         if (n < piece.size()) return;
     }
+}
+
+void answer_offer(Startup& startup, Outcome& outcome) {
+    if (startup.offer().empty()) return;
+    FUZZ_CHECK(startup.state() == State::exchanging && startup.tx().empty());
+    outcome.shm.assign(startup.offer().begin(), startup.offer().end());
+    FUZZ_CHECK(startup.answer_offer(kAnswer) && startup.offer().empty());
+    write(startup, outcome);
+    FUZZ_CHECK(startup.state() == State::established);
 }
 
 void complete(const Startup& startup, Outcome& outcome) {
@@ -105,6 +119,11 @@ Outcome run(const mpa::StartupConfig& config, const IovSpan& first, const IovSpa
     outcome.before_answer = startup.state();
     write(startup, outcome);
     if (startup.state() == State::exchanging) read(startup, second, outcome);
+    answer_offer(startup, outcome);
+    if (!startup.answer().empty()) {
+        FUZZ_CHECK(config.role == mpa::Role::responder && outcome.shm.empty());
+        outcome.shm.assign(startup.answer().begin(), startup.answer().end());
+    }
     complete(startup, outcome);
     startup.rx_eof();
     startup.on_time(kNever - 1);

@@ -117,6 +117,17 @@ TEST(ExtensionFrame, appends_behind_what_is_there) {
     EXPECT_EQ(out, bytes_of({1, 2, 3}) + frame_of(tlv(3, {})));
 }
 
+TEST(ExtensionFrame, a_tlv_is_inserted_at_its_place) {
+    const ByteVector one = tlv(1, value_of("x", "y")), three = tlv(3, test::pattern(5)),
+                     nine = tlv(9, {});
+    for (const auto& [below, above] :
+         {std::pair(ByteVector(), ByteVector()), {one, {}}, {{}, nine}, {one, nine}}) {
+        ByteVector tlvs = below + above;
+        insert_tlv(tlvs, 3, test::pattern(5));
+        EXPECT_EQ(tlvs, below + three + above);
+    }
+}
+
 // -- decoding --
 
 TEST(ExtensionFrame, comes_back_as_it_was) {
@@ -139,6 +150,22 @@ TEST(ExtensionFrame, skips_unknown_types) {
     ExtensionFrame out;
     ASSERT_EQ(decode(frame_of(tlvs), out), Error::none);
     EXPECT_EQ(*out.implementation, someone());
+}
+
+TEST(ExtensionFrame, hands_out_offer_and_answer_of_shared_memory_as_they_came) {
+    const ByteVector tlvs =
+        tlv(1, value_of("x", "y")) + tlv(3, test::pattern(62)) + tlv(4, test::pattern(17));
+    ExtensionFrame out;
+    ASSERT_EQ(decode(frame_of(tlvs), out), Error::none);
+    EXPECT_EQ(out.shm_offer, test::pattern(62));
+    EXPECT_EQ(out.shm_answer, test::pattern(17));
+    const ConstBytes found = find_tlv(tlvs, MPA_TLV_SHM_OFFER);
+    EXPECT_EQ(ByteVector(found.begin(), found.end()), test::pattern(62));
+    EXPECT_TRUE(find_tlv(tlvs, 2).empty());
+
+    ASSERT_EQ(decode(frame_of(tlv(3, {})), out), Error::none);
+    EXPECT_TRUE(out.shm_offer.empty());
+    EXPECT_TRUE(out.shm_answer.empty());
 }
 
 TEST(ExtensionFrame, ignores_what_is_behind_the_version_of_tlv_1) {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/assert.hpp"
+#include "base/shared_range.hpp"
 
 namespace xsock::fault {
 
@@ -66,6 +67,11 @@ bool is_synchronous(const siginfo_t& info) noexcept {
     return info.si_code > 0 && !(info.si_signo == SIGBUS && info.si_code == BUS_MCEERR_AO);
 }
 
+// Not where the machine has lost what was in the page.
+bool may_be_repaired(const siginfo_t& info) noexcept {
+    return is_synchronous(info) && !(info.si_signo == SIGBUS && info.si_code == BUS_MCEERR_AR);
+}
+
 bool contains(const Range& range, const siginfo_t& info) noexcept {
     auto address = reinterpret_cast<std::uintptr_t>(info.si_addr);
     std::uintptr_t low = range.low;
@@ -114,23 +120,15 @@ void pass_on(Before& before, int signal, siginfo_t* info, void* context) noexcep
     pthread_sigmask(SIG_SETMASK, &mask, nullptr);
 }
 
-// The guard that a fault in `range` ends.
-Guard* owner_of(const Range& range, Guard* guard) noexcept {
-    if (&range != &touched_ranges[kSharedSlot]) return guard;
-    // Each guard that found the range named already is inside the one that is meant.
-    while (guard->outer_ranges[kSharedSlot].high != 0 && guard->outer != nullptr) {
-        guard = guard->outer;
-    }
-    return guard;
-}
-
 void handle(std::size_t number, int signal, siginfo_t* info, void* context) noexcept {
-    Guard* const guard = innermost;
-    if (guard != nullptr && is_synchronous(*info)) {
+    if (innermost != nullptr && is_synchronous(*info)) {
         for (const Range& range : touched_ranges) {
-            if (!contains(range, *info)) continue;
-            siglongjmp(owner_of(range, guard)->back, 1);
+            if (contains(range, *info)) siglongjmp(innermost->back, 1);
         }
+    }
+    if (may_be_repaired(*info) &&
+        SharedRange::replace(reinterpret_cast<std::uintptr_t>(info->si_addr))) {
+        return;
     }
     const int saved_errno = errno;
     pass_on(actions[number], signal, info, context);

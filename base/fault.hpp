@@ -3,9 +3,9 @@
 //
 // A poller calls guarded(); inside, code that touches program memory names the range by a
 // fault::Touch object first. A SIGSEGV or SIGBUS at an address inside a named range ends the
-// guarded call with false; any other fault goes to the handler that was there before. Frames
-// between guarded() and the fault are abandoned without unwinding: they hold no locks and own
-// nothing while a Touch is alive.
+// guarded call with false. One in a SharedRange (base/shared_range.hpp) is repaired; any other goes
+// to the handler that was there before. Frames between guarded() and the fault are abandoned
+// without unwinding: they hold no locks and own nothing while a Touch is alive.
 #pragma once
 
 #include <cstddef>
@@ -34,16 +34,12 @@ template <typename F>
 struct Range {
     std::uintptr_t low = 0, high = 0;
 };
-/// Memory that is shared with another process, which outlives single copies: a fault there ends the
-/// guarded call in which the range was named, through those inside it.
-inline constexpr int kSharedSlot = 2;
-inline constexpr int kSlots = 3;
-/// Ranges of each thread: what a copy reads, what it writes, and kSharedSlot. Initial-exec, for the
-/// signal handler's sake: the general model may allocate at a thread's first access.
+inline constexpr int kSlots = 2;
+/// Ranges of each thread: what a copy reads, and what it writes. Initial-exec, for the signal
+/// handler's sake: the general model may allocate at a thread's first access.
 [[gnu::tls_model("initial-exec")]] extern thread_local constinit Range touched_ranges[kSlots];
 
-/// Names [p, p + n) for as long as it lives. `slot` 0: read, 1: written, or kSharedSlot, which must
-/// be free. Cheap: two stores.
+/// Names [p, p + n) for as long as it lives. `slot` 0: read, 1: written. Cheap: two stores.
 class Touch {
   public:
     Touch(int slot, const void* p, std::size_t n) noexcept : range_(touched_ranges[slot]) {

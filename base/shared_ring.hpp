@@ -6,7 +6,7 @@
 // The other process may change any byte at any time. So each word is loaded once, into a local,
 // and checked; the first line of a record is copied before it is parsed; and the rest of a record
 // is copied once, to where it belongs. A fault in the memory (a page was punched out, and the
-// machine is full) ends the guarded call in which it was named: fault::kSharedSlot.
+// machine is full) is repaired, with zeros: base/shared_range.hpp.
 //
 //   writer                                  reader
 //   W1 the word behind the record = 0       R1 load the word at its position; 0: none

@@ -9,8 +9,8 @@
 //
 // What poll() calls must not call it again.
 //
-// All of these, and whatever a stream sends, load and store shared memory: the owner encloses them
-// in a guarded call that names it (fault::kSharedSlot), and calls end() if that ends in a fault.
+// All of these, and whatever a stream sends, load and store shared memory. A fault in it is
+// repaired (base/shared_range.hpp); the owner checks for that after each poll(), and calls end().
 //
 // A slot is opened by a record and is free again when both ends have published their FIN and read
 // the other's. Each side opens slots of its own parity, so that they never want the same one.

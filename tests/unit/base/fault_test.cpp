@@ -180,42 +180,6 @@ TEST_F(Fault, inner_success_leaves_the_outer_guard) {
     }));
 }
 
-TEST_F(Fault, shared_memory_ends_the_call_that_named_it) {
-    const Pages pages(1, PROT_NONE);
-    bool begun = false, went_on = false;
-    EXPECT_FALSE(guard([&] {
-        const Touch mapping(fault::kSharedSlot, pages.data(), kPage);
-        EXPECT_TRUE(guard([] {}));
-        static_cast<void>(guard([&] {
-            static_cast<void>(guard([&] {
-                std::byte other{};
-                const Touch touch(1, &other, 1);
-                begun = true;
-                read_at(pages.data());
-            }));
-        }));
-        went_on = true;
-    }));
-    EXPECT_TRUE(begun);
-    EXPECT_FALSE(went_on);
-    EXPECT_EQ(fault::touched_ranges[1].high, 0u);
-    EXPECT_EQ(fault::touched_ranges[fault::kSharedSlot].high, 0u);
-    guarded_write(pages.data(), false);  // and guards work as before
-}
-
-TEST_F(Fault, program_memory_inside_shared_memory_ends_the_inner_call) {
-    const Pages pages(1, PROT_NONE);
-    std::byte shared{};
-    bool went_on = false;
-    EXPECT_TRUE(guard([&] {
-        const Touch mapping(fault::kSharedSlot, &shared, 1);
-        guarded_write(pages.data(), false);
-        EXPECT_NE(fault::touched_ranges[fault::kSharedSlot].high, 0u);
-        went_on = true;
-    }));
-    EXPECT_TRUE(went_on);
-}
-
 TEST_F(Fault, other_threads_are_not_disturbed) {
     const Pages pages(1, PROT_NONE);
     std::atomic<bool> stop{false}, inside{false};

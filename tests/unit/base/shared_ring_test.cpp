@@ -2,7 +2,6 @@
 #include "base/shared_ring.hpp"
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <cstring>
 #include <deque>
@@ -11,7 +10,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/fault.hpp"
 
 namespace xsock {
 namespace {
@@ -534,41 +532,6 @@ TEST(SharedRing, the_end_of_a_lap_is_stored_behind_what_begins_the_next) {
     ring.writer.add({}, 100);
     ring.writer.publish();
     EXPECT_EQ(recording.stores, (Stores{"4 + 8", "128 = 0", "0 = 112", "900 + 8", "896 := 12"}));
-}
-
-// ---- memory that is gone --------------------------------------------------
-
-TEST(SharedRing, memory_that_is_gone_ends_the_guarded_call) {
-    fault::install();
-    constexpr std::size_t kBytes = std::size_t{1} << 16;
-    void* const at =
-        mmap(nullptr, kRingAt + kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    ASSERT_NE(at, MAP_FAILED);
-    const Bytes bytes(static_cast<std::byte*>(at), kRingAt + kBytes);
-    const SharedMemory memory(bytes);
-    const RingPlace place{.at = kRingAt, .bytes = kBytes, .tail_at = 0};
-    RingWriter writer(memory, place);
-    RingReader reader(memory, place);
-    ASSERT_NE(writer.begin(kLine, Use::data), 0u);
-    writer.add({}, 10);
-    writer.publish();
-    ASSERT_EQ(mprotect(at, bytes.size(), PROT_NONE), 0);
-    const auto guarded = [&](auto&& body) {
-        return fault::guard([&] {
-            const fault::Touch touch(fault::kSharedSlot, bytes.data(), bytes.size());
-            body();
-        });
-    };
-    RingReader::Record record;
-    EXPECT_FALSE(guarded([&] { static_cast<void>(reader.next(record)); }));
-    EXPECT_FALSE(guarded([&] { static_cast<void>(reader.waits()); }));
-    EXPECT_FALSE(guarded([&] { static_cast<void>(writer.drained()); }));
-    EXPECT_FALSE(guarded([&] {
-        static_cast<void>(writer.begin(kLine, Use::data));
-        writer.add({}, 10);
-        writer.publish();
-    }));
-    munmap(at, bytes.size());
 }
 
 // ---- two threads ----------------------------------------------------------

@@ -44,6 +44,7 @@ Result<void> ListenSocket::open(PollCycle& cycle) {
         fd_ = -1;  // still the caller's
         return added;
     }
+    progress_.watch_rarely(*this);
     accept_some(cycle);
     return {};
 }

@@ -71,6 +71,7 @@ void PollSet::abandon() noexcept {
 // ---- a poll cycle -----------------------------------------------------------
 
 void PollSet::serve_ready(PollCycle& cycle) {
+    bool asks_epoll = true;
     if (busy_polled_ != nullptr &&
         (last_epoll_was_single_ || detached_.load(std::memory_order_relaxed))) {
         const bool moved = serve_busy_polled(cycle);
@@ -83,8 +84,11 @@ void PollSet::serve_ready(PollCycle& cycle) {
         } else if (moved || busy_polled_idle_ < kBusyPolledIdleCycles) {
             epoll_interval = kCyclesBetweenEpoll;
         }
-        if (++cycles_since_epoll_ < epoll_interval && !cycle.thorough) return;
+        asks_epoll = ++cycles_since_epoll_ >= epoll_interval || cycle.thorough;
     }
+    if (!memory_.empty()) [[unlikely]]
+        asks_epoll = serve_memory(cycle, asks_epoll);
+    if (!asks_epoll) return;
     cycles_since_epoll_ = 0;
     std::array<epoll_event, kEventsPerCycle> events;
     const int n = epoll_wait(epoll_fd_, events.data(), kEventsPerCycle, 0);
@@ -106,13 +110,37 @@ void PollSet::serve_ready(PollCycle& cycle) {
         // An earlier item of this cycle may have removed it; the list of removed items keeps the
         // memory.
         if (!item->registered_) continue;
-        ++items;
-        begin_busy_poll(*item);
+        if (item->tells_ != Pollable::Tells::end) {
+            ++items;
+            begin_busy_poll(*item);
+        }
         const std::uint32_t ready = events[static_cast<std::size_t>(i)].events;
         call(*item, cycle, [&] { item->on_ready(ready, cycle); });
     }
     if (items > 0) last_epoll_was_single_ = items == 1;
     if (n == 0 && !watches_several()) last_epoll_was_single_ = true;
+}
+
+// Whether to ask epoll in this cycle. Beside connections over TCP it is asked as often as beside a
+// busy-polled one; else it tells of ends, new connections, timers and wake flags only.
+bool PollSet::serve_memory(PollCycle& cycle, bool asks_epoll) {
+    const bool moved = memory_.poll(cycle);
+    if (!cycle.thorough && busy_polled_ == nullptr) {
+        asks_epoll = watched_ > rare_ ? !moved || ++cycles_since_epoll_ >= kCyclesBetweenEpoll
+                                      : memory_.epoll_due(cycle);
+    }
+    if (asks_epoll) memory_.epoll_asked(cycle);
+    return asks_epoll;
+}
+
+// What comes while this is under way is taken by the cycle that epoll is made to wake the thread
+// for.
+void PollSet::arm_memory(PollCycle& cycle) {
+    const bool armed = memory_.arm_all(cycle);
+    serve_cycle_end(cycle);
+    if (armed && memory_.empty()) return;
+    memory_.ask_epoll_next();
+    embed_.notify();
 }
 
 bool PollSet::serve_channel(SoftChannel& channel, PollCycle& cycle) {
@@ -309,6 +337,24 @@ void PollSet::unwatch(Pollable& item) {
     }
     if (item.owns_fd_) unregister_internal_fd(item.fd_);
     item.fd_ = -1;
+    if (item.tells_ != Pollable::Tells::end) --watched_;
+    if (item.tells_ == Pollable::Tells::little) --rare_;
+    item.tells_ = Pollable::Tells::data;
+}
+
+void PollSet::watch_rarely(Pollable& item) {
+    if (item.fd_ < 0 || item.tells_ != Pollable::Tells::data) return;
+    item.tells_ = Pollable::Tells::little;
+    ++rare_;
+}
+
+void PollSet::watch_for_end_only(Pollable& item) {
+    if (item.fd_ < 0 || item.tells_ != Pollable::Tells::data) return;
+    item.tells_ = Pollable::Tells::end;
+    if (&item == busy_polled_) {
+        attach_busy_polled();
+        busy_polled_ = nullptr;
+    }
     --watched_;
 }
 

@@ -15,6 +15,7 @@
 
 #include "base/result.hpp"
 #include "transport/event_fd.hpp"
+#include "transport/memory_polling.hpp"
 #include "transport/pollable.hpp"
 
 namespace xsock {
@@ -32,9 +33,10 @@ class PollSet {
     [[nodiscard]] int epoll_fd() const noexcept { return epoll_fd_; }
     /// Makes epoll_fd() readable until the next cycle that asks epoll.
     void notify_embedder() noexcept { embed_.notify(); }
-    /// Epoll does not watch the busy-polled item (see detach_busy_polled()).
+    /// Epoll does not watch the busy-polled item (see detach_busy_polled()), or does not tell what
+    /// comes into polled memory.
     [[nodiscard]] bool is_detached() const noexcept {
-        return detached_.load(std::memory_order_seq_cst);
+        return detached_.load(std::memory_order_seq_cst) || memory_.is_detached();
     }
 
     // -- registration: as in Progress --
@@ -43,6 +45,10 @@ class PollSet {
     Result<void> add(std::shared_ptr<Pollable> item, int fd, std::uint32_t events);
     void modify(Pollable& item, std::uint32_t events);
     void remove(Pollable& item);
+    /// Data do not come by its descriptor any more: while memory is polled it may wait.
+    void watch_for_end_only(Pollable& item);
+    /// Its descriptor tells of little: while memory is polled it may wait.
+    void watch_rarely(Pollable& item);
     void set_deadline(Pollable& item, Time deadline);
     void join_channels(Progress& progress, Pollable& item);
 
@@ -62,8 +68,10 @@ class PollSet {
     /// Calls the ready members of a channel. False: it has members of other Progresses too, and
     /// what was ready must be found by a thorough cycle.
     [[nodiscard]] bool serve_channel(SoftChannel& channel, PollCycle& cycle);
-    /// More than one item has a descriptor.
-    [[nodiscard]] bool watches_several() const noexcept { return watched_ > 1; }
+    /// More than one item has a descriptor that data come by.
+    [[nodiscard]] bool watches_several() const noexcept {
+        return watched_ > (memory_.empty() ? 1 : 0);
+    }
     void call_at_cycle_end(Pollable& item);
     /// Calls what asked for it.
     void serve_cycle_end(PollCycle& cycle) noexcept {
@@ -77,6 +85,13 @@ class PollSet {
     void read_next_time() noexcept { reads_put_off_ = kReadsPutOff; }
     /// A pause takes the time of a poll cycle: what only epoll sees waits no longer.
     void count_pause() noexcept { ++cycles_since_epoll_; }
+
+    // -- memory that poll cycles check --
+
+    [[nodiscard]] MemoryPolling& memory() noexcept { return memory_; }
+    [[nodiscard]] bool polls_memory() const noexcept { return !memory_.empty(); }
+    /// A thread relies on epoll, and is woken for what comes from now on.
+    void arm_memory(PollCycle& cycle);
 
     // -- the busy-polled item, in epoll or not --
 
@@ -95,6 +110,7 @@ class PollSet {
     void rely_on_epoll() noexcept {
         attach_busy_polled();
         last_epoll_was_single_ = false;
+        memory_.ask_epoll_next();
     }
 
   private:
@@ -102,6 +118,7 @@ class PollSet {
     static constexpr std::uint32_t kReadsPutOff = 16;
 
     bool serve_busy_polled(PollCycle& cycle);
+    [[nodiscard]] bool serve_memory(PollCycle& cycle, bool asks_epoll);
     void call_cycle_ends(PollCycle& cycle) noexcept;
     void begin_busy_poll(Pollable& item) noexcept;
     void watch(Pollable& item) noexcept;
@@ -118,13 +135,15 @@ class PollSet {
     std::set<std::pair<Time, Pollable*>> deadlines_;
     Time armed_timer_ = kNever;
     std::atomic<bool> detached_{false};  // written under the progress lock
-    std::size_t watched_ = 0;            // items with a descriptor
+    std::size_t watched_ = 0;            // items with a descriptor, unless for its end only
+    std::size_t rare_ = 0;               // of those, what watch_rarely() was told of
     Pollable* busy_polled_ = nullptr;    // received last: tried without asking epoll
     std::uint32_t cycles_since_epoll_ = 0;
     std::uint32_t busy_polled_idle_ = 0;    // cycles since busy_polled_ last moved something
     std::uint32_t reads_put_off_ = 0;       // cycles since busy_polled_ was last tried
     std::uint32_t busy_polled_cycles_ = 0;  // by callers, since busy_polled_ was set or attached
     bool last_epoll_was_single_ = true;
+    MemoryPolling memory_;
 };
 
 }  // namespace xsock

@@ -102,6 +102,13 @@ class Pollable : public std::enable_shared_from_this<Pollable> {
     int fd_ = -1;                       // -1: has none
     std::uint32_t events_ = 0;          // what epoll was asked for
     bool in_channels_ = false;          // channels_ watch fd_
+    /// What fd_ tells of.
+    enum class Tells : std::uint8_t {
+        data,
+        little,  ///< which may wait a millisecond while memory is polled
+        end,     ///< an end, or a wake-up
+    };
+    Tells tells_ = Tells::data;
     Time deadline_ = kNever;
     std::array<std::shared_ptr<SoftChannel>, 2> channels_;  // may be null
     std::shared_ptr<Pollable> next_pending_;                // the PendingList's

@@ -152,6 +152,8 @@ PollCycle Progress::begin_cycle() noexcept {
 
 void Progress::end_cycle(PollCycle& cycle) noexcept {
     poll_set_.serve_cycle_end(cycle);
+    if (poll_set_.polls_memory() && epoll_is_relied_on()) [[unlikely]]
+        poll_set_.arm_memory(cycle);
     cycle.leave_section();
     completions_.flush();
     poll_set_.forget_removed();
@@ -218,7 +220,8 @@ void Progress::poll_channel(SoftChannel& channel) {
     scope.cycle.by_caller = true;
     interval_.store(interval() + 1, std::memory_order_relaxed);
     serve_pending(scope.cycle);
-    if (poll_set_.serve_channel(channel, scope.cycle)) return;
+    // What comes into memory no channel tells of.
+    if (!poll_set_.polls_memory() && poll_set_.serve_channel(channel, scope.cycle)) return;
     scope.cycle.thorough = true;
     run_cycle(scope.cycle);
 }
@@ -258,32 +261,6 @@ void Progress::serve_pending(PollCycle& cycle) {
         }
     });
     completions_.flush();
-}
-
-// While callers poll one connection all the time, epoll's work for each of its segments (a callback
-// and a lock in the sender's path, 0.3 us of a 3.8 us ping-pong) has no use: the connection is
-// taken out, as long as no one sleeps in epoll or relies on it. Those are a leader, the thread
-// unless it polls by its own clock, and loops that embed us. Each of them publishes itself and
-// then makes sure that all is attached; here the detachment is published first and they are
-// checked after.
-void Progress::detach_busy_polled() {
-    if (mode() == ProgressMode::thread) {
-        poll_set_.put_off_detaching();
-        return;
-    }
-    poll_set_.detach_busy_polled();
-    const bool thread_sleeps =
-        notifiable_.load(std::memory_order_seq_cst) != nullptr && !is_thread_ticking();
-    if (thread_sleeps || has_leader() || embedded_.load(std::memory_order_seq_cst)) {
-        poll_set_.attach_busy_polled();
-    }
-}
-
-int Progress::embed() {
-    if (mode() == ProgressMode::thread) return -1;
-    embedded_.store(true, std::memory_order_seq_cst);
-    locked([this](PollCycle&) { poll_set_.attach_busy_polled(); });
-    return epoll_fd();
 }
 
 Result<std::shared_ptr<DescriptorWatch>> Progress::watch(std::shared_ptr<DescriptorWatcher> watcher,

@@ -194,6 +194,16 @@ class Progress final : public PollGroup {
     void modify(Pollable& item, std::uint32_t events) { poll_set_.modify(item, events); }
     /// The item may be destroyed after this cycle. Does not close the descriptor.
     void remove(Pollable& item) { poll_set_.remove(item); }
+    /// Data do not come by the item's descriptor any more; as the next, this matters only while
+    /// memory is polled.
+    void watch_for_end_only(Pollable& item) { poll_set_.watch_for_end_only(item); }
+    /// Its descriptor tells of little, and that may wait a millisecond.
+    void watch_rarely(Pollable& item) { poll_set_.watch_rarely(item); }
+    /// Poll cycles check the item's memory from now on. False: they check enough already.
+    [[nodiscard]] bool begin_memory_polling(PolledMemory& item) {
+        return poll_set_.memory().begin(item);
+    }
+    void end_memory_polling(PolledMemory& item) noexcept { poll_set_.memory().end(item); }
     void set_deadline(Pollable& item, Time deadline) { poll_set_.set_deadline(item, deadline); }
     /// Calls item.on_cycle_end() once all items of this cycle have been served: once, however often
     /// this is asked for before. Other items' on_cycle_end() may ask for it again.
@@ -293,6 +303,7 @@ class Progress final : public PollGroup {
     void run_cycle(PollCycle& cycle);
     void serve_pending(PollCycle& cycle);
     void detach_busy_polled();
+    [[nodiscard]] bool epoll_is_relied_on() const noexcept;
     Waited wait(const std::function<bool()>& done, Time deadline, SignalBlocker* blocker);
     void offer_lead() noexcept;
     template <typename Busy>

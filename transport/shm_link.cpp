@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "transport/shm_link.hpp"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <new>
+#include <utility>
+
+#include "transport/descriptors.hpp"
+#include "transport/log.hpp"
+#include "transport/progress.hpp"
+
+namespace xsock {
+namespace {
+
+/// One link's share of a poll cycle.
+constexpr std::size_t kBytesPerCycle = std::size_t{512} << 10;
+
+}  // namespace
+
+ShmLink::ShmLink(MadeLink made, Progress& progress, Owner& owner)
+    : made_(std::move(made)),
+      progress_(progress),
+      owner_(owner),
+      link_(SharedMemory(made_.memory.bytes()), made_.layout, made_.side, *this) {
+    link_.writer().allow(made_.layout.ring_bytes);
+}
+
+ShmLink::~ShmLink() {
+    if (!closed_) close_internal_fd(made_.socket);
+}
+
+Result<void> ShmLink::start(PollCycle& cycle) {
+    auto added = progress_.add(shared_from_this(), made_.socket, EPOLLIN | EPOLLRDHUP);
+    if (!added) return added;
+    progress_.watch_for_end_only(*this);
+    resume_polling(cycle);
+    count_idle_time(cycle);
+    return {};
+}
+
+// ---- connections ------------------------------------------------------------
+
+bool ShmLink::open(shm::Stream& stream, std::uint64_t token, PollCycle& cycle) {
+    if (closed_) return false;
+    cycle_ = &cycle;
+    const bool opened = link_.open(stream, token);
+    if (opened) published();
+    return opened;
+}
+
+void ShmLink::published() { progress_.call_at_cycle_end(*this); }
+
+// What the ring holds now was published before this; what the peer adds meanwhile may wait.
+void ShmLink::poll_now(PollCycle& cycle) { static_cast<void>(poll(made_.layout.bytes(), cycle)); }
+
+shm::Stream* ShmLink::on_open(std::uint64_t token) {
+    try {
+        return owner_.on_open(*this, token);
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+}
+
+// ---- polling ----------------------------------------------------------------
+
+bool ShmLink::poll_memory(PollCycle& cycle) { return poll(kBytesPerCycle, cycle); }
+
+bool ShmLink::poll(std::size_t byte_budget, PollCycle& cycle) {
+    if (closed_) return false;
+    cycle_ = &cycle;
+    const bool busy = link_.poll(cycle.staging, byte_budget);
+    idle_ = !busy;
+    if (made_.memory.lost()) [[unlikely]]
+        link_.end(StreamError::shm_garbage);
+    if (link_.ended()) [[unlikely]] {
+        close();
+        return true;
+    }
+    wake_peer(idle_);
+    if (busy) count_idle_time(cycle);
+    return busy;
+}
+
+/// A link in use has no timer.
+void ShmLink::count_idle_time(PollCycle& cycle) {
+    if (link_.connections() != 0 || std::exchange(counts_idle_time_, true)) return;
+    progress_.set_deadline(*this, time_after(cycle.now(), kIdleLimit));
+}
+
+// The peer's flag is read behind what was published. A full queue of octets wakes it, too.
+void ShmLink::wake_peer(bool idle) noexcept {
+    if (!link_.end_cycle(idle)) return;
+    const std::byte octet{0};
+    [[maybe_unused]] const ssize_t n =
+        ::send(made_.socket, &octet, sizeof octet, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+bool ShmLink::arm() {
+    armed_ = link_.begin_sleep();
+    return armed_;
+}
+
+void ShmLink::disarm() {
+    if (std::exchange(armed_, false)) link_.end_sleep();
+}
+
+/// Where too many are polled it stays armed, unless there is something to do.
+void ShmLink::resume_polling(PollCycle& cycle) {
+    if (closed_ || progress_.begin_memory_polling(*this)) return;
+    disarm();
+    for (int tries = 0; !arm(); ++tries) {
+        static_cast<void>(poll_memory(cycle));
+        if (closed_) return;
+        if (tries == 0) continue;
+        progress_.notify_later(*this);
+        return;
+    }
+}
+
+// One octet at a time: epoll tells of those that are left.
+void ShmLink::on_ready(std::uint32_t, PollCycle& cycle) {
+    if (closed_) return;
+    std::byte octet{};
+    const ssize_t n = ::recv(made_.socket, &octet, sizeof octet, MSG_DONTWAIT);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+        poll_now(cycle);
+        return end(StreamError::none, cycle);
+    }
+    if (n < 0) return;
+    resume_polling(cycle);
+    cycle.active |= poll_memory(cycle);
+}
+
+void ShmLink::on_notify(PollCycle& cycle) { resume_polling(cycle); }
+
+void ShmLink::on_cycle_end(PollCycle& cycle) {
+    if (closed_) return;
+    if (made_.memory.lost()) [[unlikely]]
+        return end(StreamError::shm_garbage, cycle);
+    wake_peer(idle_);
+    // Some stream waits for room, which the peer was not asked to tell.
+    if (armed_ && link_.must_sleep_anew() && !arm()) resume_polling(cycle);
+    count_idle_time(cycle);
+}
+
+// ---- the end ----------------------------------------------------------------
+
+void ShmLink::on_time(PollCycle& cycle) {
+    counts_idle_time_ = false;
+    poll_now(cycle);  // the peer may have opened a slot
+    if (!closed_ && link_.connections() == 0) end(StreamError::none, cycle);
+}
+
+void ShmLink::on_failure(PollCycle& cycle) noexcept {
+    try {
+        end(StreamError::none, cycle);
+    } catch (...) {  // a connection that could not say so ends with its socket
+        close();
+    }
+}
+
+void ShmLink::end(StreamError why, PollCycle& cycle) {
+    if (closed_) return;
+    cycle_ = &cycle;
+    cycle.active = true;
+    link_.end(why);
+    close();
+}
+
+void ShmLink::close() {
+    if (std::exchange(closed_, true)) return;
+    progress_.end_memory_polling(*this);
+    const DescriptorChange change;
+    progress_.remove(*this);
+    close_internal_fd(made_.socket);
+    owner_.on_link_closed(*this);
+}
+
+}  // namespace xsock

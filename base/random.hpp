@@ -7,4 +7,7 @@
 
 namespace xsock {
 [[nodiscard]] std::uint32_t random_u32() noexcept;
+[[nodiscard]] inline std::uint64_t random_u64() noexcept {
+    return std::uint64_t{random_u32()} << 32 | random_u32();
+}
 }

@@ -22,6 +22,7 @@ done
 # tests need binfmt_misc, the address of a SIGBUS is the host's, and MADV_WIPEONFORK does nothing. What
 # counts processor time counts the emulation's. It knows neither SO_COOKIE nor sock_diag.
 export GTEST_FILTER='-FaultChain.*:Fault.file_truncated_under_its_mapping_ends_the_call'
+GTEST_FILTER+=':SharedRange.a_file_that_ends_is_replaced'
 GTEST_FILTER+=':Random.forked_child_does_not_repeat_its_parent'
 GTEST_FILTER+=':Epochs.a_thread_of_real_time_priority_sleeps_while_it_waits'
 GTEST_FILTER+=':FindListener.*:Registry.*'

@@ -19,7 +19,7 @@
 namespace xsock {
 namespace {
 
-// Pages of a file that ends: behind its end there is SIGBUS, as in a hole that nothing can fill.
+// Pages of a file, which can be taken away.
 class Mapping {
   public:
     explicit Mapping(std::size_t pages) : bytes_(pages * page_size()) {
@@ -43,9 +43,12 @@ class Mapping {
     void store(std::size_t page, std::byte value) const {
         static_cast<volatile std::byte&>(at_[page * page_size()]) = value;
     }
-    void end_file(std::size_t pages) const {
-        EXPECT_EQ(ftruncate(fd_, static_cast<off_t>(pages * page_size())), 0);
+    /// From that page on there is none any more.
+    void cut(std::size_t first) const {
+        const Bytes gone = bytes().subspan(first * page_size());
+        EXPECT_EQ(mprotect(gone.data(), gone.size(), PROT_NONE), 0);
     }
+    void end_file() const { EXPECT_EQ(ftruncate(fd_, 0), 0); }
     /// What another process would read.
     [[nodiscard]] std::byte in_file(std::size_t page) const {
         std::byte byte{1};
@@ -66,20 +69,29 @@ TEST(SharedRange, a_load_of_what_is_gone_reads_zeros) {
     const SharedRange range(mapping.bytes());
     mapping.store(0, kMark);
     EXPECT_FALSE(range.lost());
-    mapping.end_file(1);
+    mapping.cut(1);
     EXPECT_EQ(mapping.load(3), std::byte{0});
     EXPECT_TRUE(range.lost());
     EXPECT_EQ(mapping.load(0), std::byte{0});  // all of it is replaced
 }
 
+// SIGBUS, as in a hole that nothing can fill.
+TEST(SharedRange, a_file_that_ends_is_replaced) {
+    const Mapping mapping(2);
+    const SharedRange range(mapping.bytes());
+    mapping.store(1, kMark);
+    mapping.end_file();
+    EXPECT_EQ(mapping.load(1), std::byte{0});
+    EXPECT_TRUE(range.lost());
+}
+
 TEST(SharedRange, a_store_to_what_is_gone_goes_to_private_memory) {
     const Mapping mapping(4);
     const SharedRange range(mapping.bytes());
-    mapping.end_file(1);
+    mapping.cut(1);
     mapping.store(2, kMark);
     EXPECT_TRUE(range.lost());
     EXPECT_EQ(mapping.load(2), kMark);
-    mapping.end_file(4);
     mapping.store(1, kMark);
     EXPECT_EQ(mapping.in_file(1), std::byte{0});
 }
@@ -88,7 +100,7 @@ TEST(SharedRange, one_fault_costs_the_others_nothing) {
     const Mapping gone(2), sound(2);
     const SharedRange a(gone.bytes()), b(sound.bytes());
     sound.store(1, kMark);
-    gone.end_file(0);
+    gone.cut(0);
     EXPECT_EQ(gone.load(0), std::byte{0});
     EXPECT_TRUE(a.lost());
     EXPECT_FALSE(b.lost());
@@ -101,7 +113,7 @@ TEST(SharedRange, many_are_replaced_one_after_another_of_any_size) {
     for (std::size_t i = 0; i < 8; ++i) {
         mappings.push_back(std::make_unique<Mapping>(1 + i % 3));
         ranges.emplace_back(mappings.back()->bytes());
-        mappings.back()->end_file(0);
+        mappings.back()->cut(0);
     }
     for (std::size_t i = 0; i < 8; ++i) {
         EXPECT_FALSE(ranges[i].lost());
@@ -114,7 +126,7 @@ TEST(SharedRange, a_copy_goes_on_behind_the_fault) {
     const Mapping mapping(2);
     const SharedRange range(mapping.bytes());
     mapping.store(0, kMark);
-    mapping.end_file(1);
+    mapping.cut(1);
     std::vector<std::byte> out(2 * page_size(), std::byte{9});
     const SharedMemory memory(mapping.bytes());
     const bool done = fault::guard([&] {
@@ -151,7 +163,7 @@ TEST(SharedRange, ends_where_its_memory_does) {
 TEST(SharedRange, errno_survives_a_fault) {
     const Mapping mapping(2);
     const SharedRange range(mapping.bytes());
-    mapping.end_file(0);
+    mapping.cut(0);
     errno = EXDEV;
     mapping.store(1, kMark);
 #ifndef XSOCK_TEST_TSAN  // its handler leaves its own mark in errno
@@ -180,7 +192,7 @@ TEST(SharedRange, threads_add_ranges_and_fault_at_a_time) {
             for (int i = 0; i < 50; ++i) {
                 const Mapping mapping(2);
                 const SharedRange range(mapping.bytes());
-                mapping.end_file(0);
+                mapping.cut(0);
                 mapping.store(1, kMark);
                 EXPECT_TRUE(range.lost());
             }

@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "base/fault.hpp"
+#include "shm/offer.hpp"
 
 namespace xsock::sim {
 namespace {
@@ -76,7 +77,39 @@ bool Endpoint::use_link(HostLink& link, std::uint64_t token, bool opens) {
     link_ = &link;
     token_ = token;
     if (!opens) link.expect(token, *shm_);
+    offered_ =
+        !opens && !mpa::find_tlv(options().mpa.startup.extension_tlvs, MPA_TLV_SHM_OFFER).empty();
     return true;
+}
+
+void Endpoint::answer_offers(HostLink& link, Time after, bool declines) {
+    answering_ = {.link = &link, .after = after, .declines = declines};
+}
+
+/// Publishes OPEN before the answer that names the slot is there to be written.
+void Endpoint::answer_offer(Time now) {
+    if (mpa->offer().empty()) return;
+    if (answering_.at == kNever) answering_.at = now + answering_.after;
+    if (answering_.at > now) return;
+    answering_.at = kNever;
+    const std::optional<shm::Offer> offer = shm::decode_offer(mpa->offer());
+    if (!offer) fail("%s: the offer did not come as it was sent", parts_.name);
+    shm::Answer answer{.reason = shm::Reason::limits};
+    if (!answering_.declines && use_link(*answering_.link, offer->token, true)) {
+        answer = {.shared_memory = true, .slot = shm_->slot(), .generation = shm_->generation()};
+    }
+    SIM_TRACE("    %s answers: %s", parts_.name, answer.shared_memory ? "memory" : "TCP");
+    if (!mpa->answer_offer(shm::encode(answer))) fail("%s: no offer waits", parts_.name);
+    layer_.on_time(now);  // renews what it knows of the status
+}
+
+/// The slot that the peer's answer names is the one that its OPEN has attached.
+void Endpoint::check_answer() const {
+    const std::optional<shm::Answer> answer = shm::decode_answer(mpa->answer());
+    if (!answer || !shm_->attached()) return;
+    if (answer->slot != shm_->slot() || answer->generation != shm_->generation()) {
+        fail("%s: the answer names another slot", parts_.name);
+    }
 }
 
 bool Endpoint::take_touched() {
@@ -86,6 +119,15 @@ bool Endpoint::take_touched() {
 
 Llp& Endpoint::data_layer(Llp& startup) {
     if (memory_layer_ == nullptr) return startup;
+    if (offered_) {
+        // The peer's decision, which is the only one.
+        const std::optional<shm::Answer> answer = shm::decode_answer(mpa->answer());
+        if (!answer || !answer->shared_memory) {
+            leave_link();
+            return startup;
+        }
+        check_answer();
+    }
     in_memory_ = true;
     return *memory_layer_;
 }
@@ -125,13 +167,14 @@ Time Endpoint::poll(Time now) {
     connection_.resume(now);
     receive(now);
     decide(now);
+    answer_offer(now);
     if (connection_.next_timeout(now) <= now) connection_.on_time(now);
     const bool blocked = transmit(now);
     connection_.update(now);
     if (descriptor_closed()) return kNever;
 
-    const Time next =
-        std::min({connection_.next_timeout(now), decision_at_, confirm_start_at_, confirm_end_at_});
+    const Time next = std::min({connection_.next_timeout(now), decision_at_, answering_.at,
+                                confirm_start_at_, confirm_end_at_});
     if (parts_.mutant == Mutant::lost_wakeup && cycles_ > 20) return std::max(next, now + 1);
     Pipe& in = *parts_.link.in;
     if (in_memory()) {
@@ -192,6 +235,7 @@ void Endpoint::on_rx(ConstBytes bytes) {
 
 void Endpoint::on_room() {
     touched_ = true;
+    if (offered_ && in_memory_) check_answer();
     memory_layer_->on_time(now_);  // renews what it knows of the status
 }
 
@@ -345,6 +389,18 @@ void Endpoint::abort() {
     const Section section(*parts_.reader);
     connection_.abort();
     connection_.confirm_end();
+}
+
+void take_slot(const Options::Pair& pair, const std::array<std::unique_ptr<Endpoint>, 2>& end,
+               const std::array<std::unique_ptr<HostLink>, 2>& link, std::uint64_t token) {
+    const unsigned opener = pair.offers ? 0 : pair.opener;
+    // Which end says that there is no slot does not matter; both know it.
+    const bool expected = end[1 - opener]->use_link(*link[1 - opener], token, false);
+    if (pair.offers) {
+        end[0]->answer_offers(*link[0], pair.answer_after, pair.declines || !expected);
+    } else if (expected && !end[opener]->use_link(*link[opener], token, true)) {
+        end[1 - opener]->leave_link();
+    }
 }
 
 }  // namespace xsock::sim

@@ -3,6 +3,7 @@
 // for a socket, virtual time for a clock, and reads and writes cut as the world's seed says.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -61,6 +62,8 @@ class Endpoint final : private ddp::Connection::Delegate, public shm::Stream::Ow
     /// Data will go by this link: the one end opens a slot, the other waits for that. False: there
     /// is none, nothing has been done. Before start().
     bool use_link(HostLink& link, std::uint64_t token, bool opens);
+    /// A slot is opened in this link, or not, so long after the peer's offer has come.
+    void answer_offers(HostLink& link, Time after, bool declines);
     void leave_link();
     /// The time at which the link is polled.
     void set_time(Time now) noexcept { now_ = now; }
@@ -133,13 +136,23 @@ class Endpoint final : private ddp::Connection::Delegate, public shm::Stream::Ow
     bool write_batch(Time now);
     bool gather(const TxBatch& batch, std::vector<std::byte>& bytes);
     void decide(Time now);
+    void answer_offer(Time now);
+    void check_answer() const;
+
+    struct Answering {
+        HostLink* link = nullptr;
+        Time after = 0, at = kNever;
+        bool declines = false;
+    };
 
     LlpInterposer layer_;
     HostLink* link_ = nullptr;
+    Answering answering_;
     std::uint64_t token_ = 0;
     std::unique_ptr<shm::Stream> shm_;
     std::unique_ptr<LlpInterposer> memory_layer_;
     bool in_memory_ = false;  // data go there
+    bool offered_ = false;    // if the peer's answer is that
     bool touched_ = false;
     bool fin_ = false;  // of the peer's records; it waits for what comes before
     Rng rng_;
@@ -150,5 +163,9 @@ class Endpoint final : private ddp::Connection::Delegate, public shm::Stream::Ow
     Time confirm_start_at_ = kNever;
     Time confirm_end_at_ = kNever;
 };
+
+/// The two ends of a connection come to a slot: one opens it before start-up, or they agree in it.
+void take_slot(const Options::Pair& pair, const std::array<std::unique_ptr<Endpoint>, 2>& end,
+               const std::array<std::unique_ptr<HostLink>, 2>& link, std::uint64_t token);
 
 }  // namespace xsock::sim

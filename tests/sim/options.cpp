@@ -6,6 +6,7 @@
 #include <string>
 
 #include "mpa/extension_frame.hpp"
+#include "shm/offer.hpp"
 #include "tests/sim/trace.hpp"
 
 namespace xsock::sim {
@@ -289,6 +290,35 @@ Options draw_options(std::uint64_t seed) {
     return world;
 }
 
+namespace {
+
+/// The offer of end 1, in its extension frame, and how end 0 treats it.
+void draw_offer(Rng& rng, Options::Pair& pair, unsigned number) {
+    pair.offers = rng.chance(70);
+    pair.declines = rng.chance(15);
+    const bool slow = std::any_of(pair.pipe.begin(), pair.pipe.end(),
+                                  [](const PipeOptions& pipe) { return pipe.capacity < 1000; });
+    // Start-up may take 10 s in all.
+    pair.answer_after =
+        rng.pick<Time>({0, rng.magnitude(kSecond), rng.below((slow ? 1 : 9) * kSecond)});
+    for (const EndOptions& end : pair.end) {
+        // Those that were drawn at random.
+        mpa::TlvReader reader(end.mpa.startup.extension_tlvs);
+        for (mpa::Tlv tlv; reader.next(tlv);) {
+            if (tlv.type == MPA_TLV_SHM_OFFER || tlv.type == MPA_TLV_SHM_ANSWER) {
+                pair.offers = false;
+            }
+        }
+    }
+    if (!pair.offers) return;
+    shm::Offer offer;
+    offer.token = number + 1;
+    mpa::insert_tlv(pair.end[1].mpa.startup.extension_tlvs, MPA_TLV_SHM_OFFER, shm::encode(offer));
+    pair.end[0].mpa.startup.answers_offer = true;
+}
+
+}  // namespace
+
 void use_links(Options& world) {
     Rng rng(world.seed ^ 0x5113);
     world.links = true;
@@ -298,6 +328,7 @@ void use_links(Options& world) {
     if (rng.chance(70))
         world.pairs = std::max(world.pairs, 2 + static_cast<unsigned>(rng.below(3)));
     for (unsigned p = before; p < world.pairs; ++p) world.pair[p] = world.pair[p % before];
+    Rng offers(world.seed ^ 0x0ffe5);
     world.arena_bytes = std::min(kArenaMax, world.pairs * (65536 + 40 * world.message_max));
     for (unsigned p = 0; p < world.pairs; ++p) {
         Options::Pair& pair = world.pair[p];
@@ -307,6 +338,7 @@ void use_links(Options& world) {
         for (EndOptions& end : pair.end) {
             end.mpa.startup.xsock_mark = end.mpa.startup.extensions = true;
         }
+        draw_offer(offers, pair, p);
     }
     world.layout = {.ring_bytes = rng.pick<std::uint32_t>({16u << 10, 64u << 10, 256u << 10}),
                     .slots = rng.pick<std::uint32_t>({2, 4, 64})};
@@ -336,6 +368,11 @@ void describe(const Options& world) {
         world.flips_in_startup ? " (start-up too)" : "", world.resets, world.aborts, world.removals,
         world.foreign, world.faults, world.extensions, world.windows, world.edges);
     for (unsigned p = 0; p < world.pairs; ++p) {
+        if (world.pair[p].offers) {
+            trace_line("  %u: offers; the answer %s after %llu us", p,
+                       world.pair[p].declines ? "declines" : "accepts",
+                       static_cast<unsigned long long>(world.pair[p].answer_after / 1000));
+        }
         for (unsigned i = 0; i < 2; ++i) {
             const EndOptions& end = world.pair[p].end[i];
             const mpa::StartupConfig& s = end.mpa.startup;

@@ -72,6 +72,9 @@ struct Options {
         std::uint32_t first_msn = 1;
         Time start_at = 0;
         unsigned opener = 0;  ///< the end that takes the slot
+        /// The slot is agreed on in start-up: end 1 offers, end 0 answers so late.
+        bool offers = false, declines = false;
+        Time answer_after = 0;
     };
     std::array<Pair, 4> pair;
     /// Data go through shared memory: all connections by one link, as far as it has slots.

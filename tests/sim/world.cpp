@@ -171,13 +171,8 @@ void World::start(Connection& c) {
     c.started = true;
     if (options_.links) {
         const unsigned opener = options_.pair[c.number].opener;
-        const std::uint64_t token = c.number + 1;
         try {
-            // Which end says that there is no slot does not matter; both know it.
-            if (c.end[1 - opener]->use_link(*link_[1 - opener], token, false) &&
-                !c.end[opener]->use_link(*link_[opener], token, true)) {
-                c.end[1 - opener]->leave_link();
-            }
+            take_slot(options_.pair[c.number], c.end, link_, c.number + 1);
         } catch (const Killed&) {
             die(opener);
         }
@@ -451,6 +446,10 @@ Result World::run() {
     check_memory();
     Result result{.steps = steps_, .ended_at = now_};
     for (const auto& c : connections_) {
+        if (c->end[0]->established() && c->end[1]->established() &&
+            c->end[0]->in_memory() != c->end[1]->in_memory()) {
+            fail("%s: the ends went different ways", c->name[0].c_str());
+        }
         for (unsigned i = 0; i < 2; ++i) {
             if (!dead_[i]) c->program[i]->check_end(*c->pipe[1 - i]);
             result.bytes += c->pipe[i]->taken();

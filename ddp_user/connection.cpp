@@ -229,7 +229,9 @@ void Connection::update(Time now) {
 
 void Connection::open_layer(Time now) {
     if (llp_->state() != Llp::State::started || llp_ != startup_) return;
-    llp_ = &delegate_.data_layer(*startup_);
+    Llp& layer = delegate_.data_layer(*startup_);
+    if (ended()) return;
+    llp_ = &layer;
     llp_->open(Llp::Opening::first, startup_->negotiated(), now);
 }
 

@@ -35,6 +35,7 @@ enum class EndCause : std::uint8_t {
     peer_silent,         ///< the liveness check gave the peer up
     rx_memory_unmapped,  ///< memory that something was placed in is gone
     tx_memory_unmapped,  ///< memory that was being sent is gone
+    path_refused,        ///< its data may not go the way that start-up came to
     linger_expired,      ///< what was queued could not be sent in time
     aborted,
 };
@@ -78,7 +79,8 @@ class Connection final {
     class Delegate {
       public:
         /// Start-up has ended well: the layer that shall carry the data, `startup` itself or
-        /// another one, with stream() or what stands before it as its Ulp.
+        /// another one, with stream() or what stands before it as its Ulp. If none may, the
+        /// delegate calls lost() from here; then the answer does not count.
         virtual Llp& data_layer(Llp& startup) = 0;
         /// It is established (RTR message included), its event was queued; its state follows.
         virtual void on_started() = 0;

@@ -77,6 +77,8 @@ std::string report_end(const ddp::Connection& connection, const char* peer) {
                                    peer);
         case ddp::EndCause::tx_memory_unmapped:
             return report_unmapped("a buffer that was being sent was unmapped", peer);
+        case ddp::EndCause::path_refused:  // Connection::data_layer() has written the log line
+            return "shared memory is required, and the connection would go over TCP";
         case ddp::EndCause::linger_expired: {
             const char* const text = "what was queued could not be sent within the linger time";
             log(LogLevel::warn, "linger-expired", "%s: %s", peer, text);

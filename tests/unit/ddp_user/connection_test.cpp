@@ -104,6 +104,7 @@ class Side final : private Connection::Delegate {
     Connection connection;
     PipeLayer layer;
     std::unique_ptr<PipeLayer> other;  ///< data goes by it
+    bool refuses_layers = false;       ///< or may go by none
     ByteVector in;                     ///< under way to us
     bool peer_fin = false;             ///< and behind it
     bool blocked = false;              ///< nothing can be written
@@ -132,7 +133,10 @@ class Side final : private Connection::Delegate {
         c.limits.fin_delay = kFinDelay;
         return c;
     }
-    Llp& data_layer(Llp& startup) override { return other ? *other : startup; }
+    Llp& data_layer(Llp& startup) override {
+        if (refuses_layers) connection.lost(EPROTONOSUPPORT, EndCause::path_refused);
+        return other ? *other : startup;
+    }
     void on_started() override { ++started; }
     void on_state(QpState state) override { states.push_back(state); }
     void on_rnr() override {
@@ -809,6 +813,30 @@ TEST(Connection, hands_data_to_the_layer_that_start_up_chose_and_back_when_it_is
     rig.run();
     EXPECT_EQ(rig.a.seen(), "closed FIN close");
     EXPECT_EQ(rig.b.seen(), "closed FIN close");
+}
+
+TEST(Connection, that_may_go_by_no_layer_ends_before_it_is_established) {
+    for (const bool other : {false, true}) {
+        Options events;
+        events.events = true;
+        Rig rig(events, events);
+        rig.a.refuses_layers = true;
+        if (other) rig.a.other = std::make_unique<PipeLayer>(PipeLayer::Options{}, rig.a.ulp());
+        ByteVector memory = pattern(10);
+        rig.a.post_send(memory);
+        rig.start();
+        EXPECT_EQ(rig.a.started, 0u);
+        EXPECT_EQ(rig.a.connection.state(), QpState::error);
+        EXPECT_EQ(rig.a.connection.error().code, EPROTONOSUPPORT);
+        EXPECT_EQ(rig.a.connection.error().cause, EndCause::path_refused);
+        EXPECT_THAT(rig.a.sent(), testing::ElementsAre(Completed(1, WcStatus::connection_lost)));
+        EXPECT_EQ(rig.a.received().back().opcode, WcOpcode::closed);
+        EXPECT_TRUE(rig.a.connection.closed());
+        EXPECT_TRUE(rig.a.layer.opened_as.empty());
+        if (other) {
+            EXPECT_TRUE(rig.a.other->opened_as.empty());
+        }
+    }
 }
 
 TEST(Connection, that_is_lost_during_start_up_never_opens_the_other_layer) {

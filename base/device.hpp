@@ -17,6 +17,7 @@
 
 #include "base/memory_table.hpp"
 #include "base/result.hpp"
+#include "base/shm_reason.hpp"
 #include "base/stats_page.hpp"
 #include "base/stream_error.hpp"
 #include "base/ulp.hpp"
@@ -111,6 +112,17 @@ class Srq {
     virtual std::uint32_t size() const = 0;
 };
 
+/// May a connection's data go through shared memory, where its peer is on the same host?
+enum class ShmMode : std::uint8_t {
+    usual,      ///< as TransportConfig says
+    off,        ///< no
+    automatic,  ///< yes; else TCP carries them
+    require,    ///< yes; else there is no connection: EPROTONOSUPPORT
+};
+
+/// What carries the data of a connection.
+enum class DataPath : std::uint8_t { tcp, shm };
+
 /// How a QP's MPA start-up shall go (RFC 5044 §7.1, RFC 6581). Defaults suit xsock, siw and RNICs.
 struct ConnectAttr {
     enum class Role : std::uint8_t { automatic, initiator, responder };
@@ -124,6 +136,7 @@ struct ConnectAttr {
     bool xsock_mark = true;
     bool extensions = true;        ///< exchange extension frames with xsocks (docs/wire.md)
     std::uint32_t fpdu_limit = 0;  ///< largest ULPDU, bytes; 0: from the path and the peer
+    ShmMode shm = ShmMode::usual;  ///< `require` without extension frames is EINVAL
     std::span<const std::byte> private_data;
     std::uint32_t startup_timeout_ms = 10'000;
     std::uint32_t max_starting = 0;          ///< listener: StartupTable's; 0: TransportConfig's
@@ -187,6 +200,8 @@ struct QpInfo {
     std::string error_text;  ///< in words; empty while nothing went wrong
     std::vector<std::byte> private_data;  ///< the peer's
     std::string congestion;               ///< TCP's control of it; empty once it has ended
+    DataPath path = DataPath::tcp;
+    shm::Reason shm_reason = shm::Reason::none;  ///< why not shared memory; none: not known yet
     std::uint64_t rx_bytes = 0, tx_bytes = 0;
     std::uint64_t rx_writes = 0;  ///< RDMA Writes of the peer, but for start-up's
 };

@@ -70,7 +70,9 @@ struct StatsDescription {
     std::uint8_t revision;                                ///< of MPA; 0 until start-up has ended
     std::uint8_t initiator, crc, markers_tx, markers_rx;  // 0 or 1, as is the next
     std::uint8_t peer_is_xsock;
-    std::uint8_t reserved[7];
+    std::uint8_t path;        ///< DataPath
+    std::uint8_t shm_reason;  ///< shm::Reason: why not shared memory; 0 also where none is known
+    std::uint8_t reserved[5];
     char local[64];  ///< "127.0.0.1:4711"
     char peer[64];
     char error_text[168];  ///< in words; empty if well

@@ -163,6 +163,10 @@ void fill_info(T& out, const QpInfo& from) noexcept {
     out.tx_bytes = from.tx_bytes;
     out.rx_bytes = from.rx_bytes;
     std::strncpy(out.error_text, from.error_text.c_str(), sizeof out.error_text - 1);
+    static_assert(XSOCK_PATH_TCP == static_cast<int>(DataPath::tcp) &&
+                  XSOCK_PATH_SHM == static_cast<int>(DataPath::shm));
+    out.path = static_cast<std::uint32_t>(from.path);
+    std::strncpy(out.shm_reason, shm::name_of(from.shm_reason), sizeof out.shm_reason - 1);
 }
 
 /// The caller's structure, widened to ours with zeros: an older, smaller one is fine; a larger one

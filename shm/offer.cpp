@@ -36,16 +36,6 @@ std::array<char, 33> text_of(const Key& key) noexcept {
     return text;
 }
 
-const char* name_of(Reason reason) noexcept {
-    static constexpr const char* kNames[] = {
-        // by Reason
-        "none", "off",     "capture", "markers", "remote", "addresses",     "unreachable",
-        "user", "version", "limits",  "timeout", "kernel", "extensions-off"};
-    static_assert(std::size(kNames) == static_cast<std::size_t>(Reason::kCount));
-    const auto index = static_cast<std::size_t>(reason);
-    return index < std::size(kNames) ? kNames[index] : "unknown";
-}
-
 std::vector<std::byte> encode(const Offer& offer) {
     mpa_tlv_shm_offer value{};
     value.version = MPA_SHM_VERSION;

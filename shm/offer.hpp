@@ -10,6 +10,7 @@
 
 #include "base/bytes.hpp"
 #include "base/ip_address.hpp"
+#include "base/shm_reason.hpp"
 
 namespace xsock::shm {
 
@@ -33,26 +34,6 @@ struct Offer {
     }
     friend bool operator==(const Offer&, const Offer&) = default;
 };
-
-/// Why a connection does not use shared memory. Its number travels, its name is shown.
-enum class Reason : std::uint8_t {
-    none,
-    off,             ///< a setting says so
-    capture,         ///< what is in memory cannot be captured
-    markers,         ///< the program asked for a wire format
-    remote,          ///< the peer is not on this host
-    addresses,       ///< something between changes them: NAT, a proxy
-    unreachable,     ///< the peer's name is in another network namespace, or gone
-    user,            ///< the peer is another user's
-    version,         ///< of the layout
-    limits,          ///< descriptors, memory or slots have run out
-    timeout,         ///< the peer did not say ok in time
-    kernel,          ///< the kernel module was required
-    extensions_off,  ///< there are no extension frames
-    kCount
-};
-/// E.g. "extensions-off"; of a number that we do not know "unknown". Static storage.
-[[nodiscard]] const char* name_of(Reason reason) noexcept;
 
 /// MPA_TLV_SHM_ANSWER, in the initiator's frame.
 struct Answer {

@@ -55,6 +55,16 @@ std::string check_cpus(std::string_view value) {
     return {};
 }
 
+std::string check_shm(std::string_view value) { return one_of(value, {"off", "auto", "require"}); }
+
+std::string check_users(std::string_view value) {
+    for (const std::string_view user : split(value, ',')) {
+        const auto id = parse_number(user, std::uint64_t{0}, std::uint64_t{4294967294});
+        if (!id || *id == 65534) return "not a list of user ids such as 1000,1001, without 65534";
+    }
+    return {};
+}
+
 std::string check_congestion(std::string_view value) {
     return !value.empty() && value.size() <= 15 ? "" : "not a name of up to 15 bytes";
 }
@@ -114,6 +124,15 @@ constexpr Setting kSettings[] = {
      in_range<1, 1'000'000>},
     {"XSOCK_CONGESTION", "congestion", "NAME", "the system's",
      "TCP's congestion control, such as cubic", check_congestion},
+    {"XSOCK_SHM", "shm", "MODE", "off",
+     "data between processes of one host go through shared\nmemory: off, auto (where it can) or "
+     "require",
+     check_shm},
+    {"XSOCK_SHM_MEMORY", "shm-memory", "BYTES", "256M",
+     "what peers may send through shared memory ahead of\nthe program",
+     size_in_range<4096, std::uint64_t{1} << 40>},
+    {"XSOCK_SHM_USERS", "shm-users", "UID,...", "none",
+     "other users whose processes may share memory with this one", check_users},
     {"XSOCK_PCAP", "pcap", "FILE", "nowhere",
      "record the connections in FILE, a pcapng; compressed if\nit ends in .gz; %p stands for the "
      "process",

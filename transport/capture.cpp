@@ -225,9 +225,13 @@ std::atomic<Recorder*> Recorder::the_recorder{nullptr};
 
 // ---- one connection -------------------------------------------------------
 
-std::unique_ptr<Capture> Capture::begin(int fd, bool initiator) noexcept {
+bool Capture::is_wanted() noexcept {
     const char* const setting = std::getenv("XSOCK_PCAP");
-    if (setting == nullptr || *setting == '\0') return nullptr;
+    return setting != nullptr && *setting != '\0';
+}
+
+std::unique_ptr<Capture> Capture::begin(int fd, bool initiator) noexcept {
+    if (!is_wanted()) return nullptr;
     Recorder* const recorder = Recorder::instance();
     if (recorder == nullptr) return nullptr;
     try {

@@ -26,6 +26,8 @@ class Recorder;
 
 class Capture {
   public:
+    /// XSOCK_PCAP asks for it.
+    [[nodiscard]] static bool is_wanted() noexcept;
     /// @return null unless XSOCK_PCAP asks for it (or when it cannot be had)
     static std::unique_ptr<Capture> begin(int fd, bool initiator) noexcept;
     ~Capture();

@@ -14,6 +14,9 @@
 namespace xsock {
 namespace {
 
+constexpr std::uint64_t kShmMemoryLeast = 4096;
+constexpr std::uint64_t kShmMemoryMost = std::uint64_t{1} << 40;
+
 // Without XSOCK_THREADS. A thread that sleeps for its own sockets leads their progress; with one
 // for all, half of what arrives for two threads would wake the other one.
 constexpr unsigned kSocketGroups = 4;
@@ -37,7 +40,68 @@ bool read_number(const char* name, T& value, std::uint64_t low, std::uint64_t hi
     return true;
 }
 
+/// "64", "64K", "64M", "64G".
+void read_size(const char* name, std::size_t& value, std::uint64_t low, std::uint64_t high) {
+    const char* text = std::getenv(name);
+    if (text == nullptr || *text == '\0') return;
+    std::uint64_t n = 0;
+    const char* end = text + std::strlen(text);
+    auto [rest, error] = std::from_chars(text, end, n);
+    unsigned shift = 0;
+    if (error == std::errc{} && rest + 1 == end) {
+        shift = *rest == 'K' ? 10 : *rest == 'M' ? 20 : *rest == 'G' ? 30 : 0;
+        if (shift != 0) ++rest;
+    }
+    if (error != std::errc{} || rest != end || n > (high >> shift) || n << shift < low) {
+        log(LogLevel::error, "bad-setting",
+            "%s=%s is not a size from %llu to %llu bytes (K, M, G may follow); ignored", name, text,
+            static_cast<unsigned long long>(low), static_cast<unsigned long long>(high));
+        return;
+    }
+    value = static_cast<std::size_t>(n << shift);
+}
+
+void read_shm(TransportConfig& config) {
+    if (const char* mode = std::getenv("XSOCK_SHM"); mode != nullptr && *mode != '\0') {
+        const std::string_view m = mode;
+        if (m == "off") {
+            config.shm = ShmMode::off;
+        } else if (m == "auto") {
+            config.shm = ShmMode::automatic;
+        } else if (m == "require") {
+            config.shm = ShmMode::require;
+        } else {
+            log(LogLevel::error, "bad-setting",
+                "XSOCK_SHM=%s is none of off, auto, require; ignored", mode);
+        }
+    }
+    read_size("XSOCK_SHM_MEMORY", config.shm_memory, kShmMemoryLeast, kShmMemoryMost);
+    if (const char* users = std::getenv("XSOCK_SHM_USERS"); users != nullptr && *users != '\0') {
+        config.shm_users = parse_users(users);
+        if (config.shm_users.empty()) {
+            log(LogLevel::error, "bad-setting",
+                "XSOCK_SHM_USERS=%s is not a list of user ids such as 1000,1001; ignored", users);
+        }
+    }
+}
+
 }  // namespace
+
+std::vector<std::uint32_t> parse_users(std::string_view text) {
+    constexpr std::uint32_t kUnmapped = 65534, kNone = ~std::uint32_t{0};
+    std::vector<std::uint32_t> users;
+    const char* at = text.data();
+    const char* const end = at + text.size();
+    while (at < end) {
+        std::uint32_t user = 0;
+        auto [after, error] = std::from_chars(at, end, user);
+        if (error != std::errc{} || user == kUnmapped || user == kNone) return {};
+        users.push_back(user);
+        if (after < end && (*after != ',' || after + 1 == end)) return {};
+        at = after + 1;
+    }
+    return users;
+}
 
 std::vector<int> parse_cpu_list(const std::string& text) {
     std::vector<int> cpus;
@@ -96,6 +160,7 @@ TransportConfig TransportConfig::from_environment() {
                 "XSOCK_CONGESTION=%s is longer than a name may be; ignored", name);
         }
     }
+    read_shm(config);
     if (const char* cpus = std::getenv("XSOCK_CPUS"); cpus != nullptr && *cpus != '\0') {
         config.cpus = parse_cpu_list(cpus);
         if (config.cpus.empty()) {

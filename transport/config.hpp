@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "base/device.hpp"
 
 namespace xsock {
 
@@ -32,6 +34,10 @@ struct TransportConfig {
     bool short_rto = true;            ///< XSOCK_SHORT_RTO=0|1: loss_recovery.hpp, between xsocks
     std::size_t max_starting = 4096;  ///< XSOCK_MAX_STARTING: start-ups a listener
     std::string congestion;           ///< XSOCK_CONGESTION: TCP's control; empty: the system's
+    ShmMode shm = ShmMode::off;       ///< XSOCK_SHM=off|auto|require; never `usual`
+    /// XSOCK_SHM_MEMORY: bytes that peers may send through shared memory ahead of the program.
+    std::size_t shm_memory = std::size_t{256} << 20;
+    std::vector<std::uint32_t> shm_users;  ///< XSOCK_SHM_USERS=UID,...: peers besides our own user
 
     /// Reads the environment. Problems go to the log.
     static TransportConfig from_environment();
@@ -39,5 +45,9 @@ struct TransportConfig {
 
 /// "0,2-3" -> {0, 2, 3}; empty when malformed.
 std::vector<int> parse_cpu_list(const std::string& text);
+
+/// "1000,1001" -> {1000, 1001}; empty when malformed, or when one is 65534 or above 2^32 - 2. (The
+/// kernel shows 65534 for every user that a namespace does not map.)
+std::vector<std::uint32_t> parse_users(std::string_view text);
 
 }  // namespace xsock

@@ -102,6 +102,9 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, PollCycle& cycle
         return Error{EINVAL, "too much private data"};
     }
     const TransportConfig& transport = parts_.progress->config();
+    auto choice = shm_choice(attr, transport);
+    if (!choice) return choice.error();
+    shm_ = *choice;
     const auto role =
         attr.role == ConnectAttr::Role::responder ? mpa::Role::responder : mpa::Role::initiator;
     auto layer = std::make_unique<mpa::Stream>(mpa_config(attr, role, transport), core_.stream());
@@ -189,6 +192,19 @@ void Connection::update(PollCycle& cycle) {
     update_deadline(cycle);
 }
 
+Llp& Connection::data_layer(Llp& startup) {
+    if (shm_.possible() && shm_.path == DataPath::tcp) {
+        shm_.why_not =
+            startup.negotiated().extensions ? shm::Reason::peer_off : shm::Reason::extensions_off;
+    }
+    if (shm_.required && shm_.path == DataPath::tcp) {
+        log(LogLevel::warn, "shm-required", "%s: shared memory is required, and is not used: %s",
+            peer(), shm::name_of(shm_.why_not));
+        core_.lost(EPROTONOSUPPORT, ddp::EndCause::path_refused);
+    }
+    return startup;
+}
+
 void Connection::on_started() {
     standard_peer_.store(!core_.negotiated().peer_is_xsock, std::memory_order_release);
     if (core_.negotiated().extensions && parts_.progress->config().short_rto) {
@@ -261,6 +277,8 @@ void Connection::publish() noexcept {
     StatsDescription d = describe(core_);
     d.qp_num = parts_.num;
     d.api = static_cast<std::uint8_t>(parts_.attr.api);
+    d.path = static_cast<std::uint8_t>(shm_.path);
+    d.shm_reason = static_cast<std::uint8_t>(shm_.why_not);
     set_stats_text(d.local, socket_.local_name().c_str());
     set_stats_text(d.peer, peer());
     set_stats_text(d.error_text, error_text_.c_str());
@@ -444,6 +462,8 @@ QpInfo Connection::info() const {
     QpInfo info = info_of(core_);
     info.error_text = error_text_;
     info.congestion = socket_.congestion();
+    info.path = shm_.path;
+    info.shm_reason = shm_.why_not;
     info.rx_bytes = rx_bytes_;
     info.tx_bytes = tx_bytes_;
     return info;

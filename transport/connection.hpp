@@ -20,6 +20,7 @@
 #include "transport/post_batching.hpp"
 #include "transport/progress.hpp"
 #include "transport/rx_burst.hpp"
+#include "transport/shm_choice.hpp"
 #include "transport/soft_cq.hpp"
 #include "transport/stats.hpp"
 #include "transport/tcp_socket.hpp"
@@ -116,7 +117,7 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
 
   private:
     // -- ddp::Connection::Delegate --
-    Llp& data_layer(Llp& startup) override { return startup; }
+    Llp& data_layer(Llp& startup) override;
     void on_started() override;
     void on_state(QpState next) override;
     void on_rnr() override;
@@ -179,6 +180,7 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     // The poller's.
     static constexpr std::uint32_t kReading = EPOLLIN | EPOLLRDHUP;
     TcpSocket socket_;
+    ShmChoice shm_;
     std::uint32_t interest_ = 0;  // epoll bits asked for
     bool tx_blocked_ = false;     // TCP's buffer is full
     bool enough_read_ = false;

@@ -39,7 +39,10 @@ ListenSocket::~ListenSocket() {
 }
 
 Result<void> ListenSocket::open(PollCycle& cycle) {
-    auto added = progress_.add(shared_from_this(), fd_, EPOLLIN);
+    Result<void> added;
+    // Rather than refuse each connection.
+    if (auto choice = shm_choice(attr_, progress_.config()); !choice) added = choice.error();
+    if (added) added = progress_.add(shared_from_this(), fd_, EPOLLIN);
     if (!added) {
         fd_ = -1;  // still the caller's
         return added;

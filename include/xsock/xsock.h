@@ -231,6 +231,19 @@ enum xsock_role {
 #define XSOCK_RTR_WRITE 2u
 #define XSOCK_RTR_READ 4u
 
+/** May data go through shared memory instead of TCP? See XSOCK_SHM in xsock(7). */
+enum xsock_shm {
+    XSOCK_SHM_DEFAULT = 0, /**< as XSOCK_SHM says */
+    XSOCK_SHM_OFF = 1,
+    XSOCK_SHM_AUTO = 2,   /**< where it can; else over TCP */
+    XSOCK_SHM_REQUIRE = 3 /**< or there is no connection: EPROTONOSUPPORT. A listener closes those
+                               that end up on TCP and does not return them. EINVAL without
+                               extension frames */
+};
+
+/** What carries the data of a connection. */
+enum xsock_path { XSOCK_PATH_TCP = 0, XSOCK_PATH_SHM = 1 };
+
 /** Limits: sq_depth and rq_depth 2^20, ird and ord 16382; what is larger is EINVAL. */
 struct xsock_ep_attr {
     size_t size;
@@ -262,6 +275,8 @@ struct xsock_ep_attr {
                                      See xsock_listener_create() */
     const char* congestion;     /**< TCP's congestion control for the connection, e.g. "cubic";
                                      NULL: the system's (or XSOCK_CONGESTION) */
+    uint32_t shm;               /**< enum xsock_shm: shared memory, where the peer is a process of
+                                     the same host; 0: as XSOCK_SHM says */
 };
 
 /** Begins iWARP on a connected TCP socket (IPv4 or IPv6). Returns at once; start-up goes on in the
@@ -272,7 +287,8 @@ struct xsock_ep_attr {
 XSOCK_API struct xsock_ep* xsock_ep_create(int fd, const struct xsock_ep_attr* attr);
 /** Resolves `host` and `service` (as getaddrinfo), connects, begins start-up as initiator and waits
  * until it ended. @return NULL: ECONNREFUSED (also: refused by the peer's application), EPROTO (the
- * peer does not speak MPA), ETIMEDOUT, EHOSTUNREACH, EADDRNOTAVAIL (name not found), ... */
+ * peer does not speak MPA), EPROTONOSUPPORT (XSOCK_SHM_REQUIRE), ETIMEDOUT, EHOSTUNREACH,
+ * EADDRNOTAVAIL (name not found), ... */
 XSOCK_API struct xsock_ep* xsock_connect(const char* host, const char* service,
                                          const struct xsock_ep_attr* attr, int timeout_ms);
 /** Waits until start-up ended. A cancellation point.
@@ -317,6 +333,9 @@ struct xsock_ep_info {
     uint8_t private_data[512]; /**< the peer's */
     struct xsock_peer peer;
     char congestion[16]; /**< TCP's control, e.g. "cubic"; "" once the connection has ended */
+    uint32_t path;       /**< enum xsock_path */
+    char shm_reason[20]; /**< why not shared memory, e.g. "remote" (docs/troubleshooting.md);
+                              "none": it is used, or that is not decided yet */
 };
 
 /** Fills in `info` as far as the size goes that the caller has set (XSOCK_INIT). -1: EINVAL (no
@@ -523,6 +542,9 @@ XSOCK_API int xsock_srq_post_recv(struct xsock_srq* srq, uint64_t wr_id,
 #define DDPLINGER 20
 /** Read-only: struct xsock_status. */
 #define DDPSTATUS 21
+/** enum xsock_shm: shared memory, where the peer is a process of the same host. Default 0: as
+ * XSOCK_SHM says. */
+#define DDPSHM 22
 
 #define DDPMODE_OFF 0
 #define DDPMODE_MESSAGE 1
@@ -565,6 +587,8 @@ struct xsock_status {
     char code[32]; /**< "message", "undecided", "off", or why not (docs/troubleshooting.md) */
     char error_text[160]; /**< in words; "" if well */
     struct xsock_peer peer;
+    uint32_t path;       /**< enum xsock_path */
+    char shm_reason[20]; /**< as in struct xsock_ep_info */
 };
 
 /** The endpoint of a socket in DDPMODE, for the operations of this header: Writes, Reads, zero-copy

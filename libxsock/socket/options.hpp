@@ -22,6 +22,7 @@ struct Options {
     int rtr = 0;
     int ird = kDefaultReads, ord = kDefaultReads;
     int fpdu_limit = 0;
+    int shm = XSOCK_SHM_DEFAULT;
     int sq_depth = 128, rq_depth = 128;
     int buffer_count = 1024;
     int buffer_size = 1 << 20;

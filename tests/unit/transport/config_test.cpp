@@ -9,6 +9,7 @@ namespace xsock {
 namespace {
 
 using Cpus = std::vector<int>;
+using Users = std::vector<std::uint32_t>;
 
 TEST(ParseCpuList, takes_numbers_and_ranges) {
     EXPECT_EQ(parse_cpu_list("0"), Cpus({0}));
@@ -43,12 +44,25 @@ TEST(ParseCpuList, is_empty_when_malformed) {
     }
 }
 
+TEST(ParseUsers, takes_numbers) {
+    EXPECT_EQ(parse_users("0"), Users({0}));
+    EXPECT_EQ(parse_users("1000,0,4294967294"), Users({1000, 0, 4294967294}));
+}
+
+TEST(ParseUsers, is_empty_when_malformed_or_of_nobody) {
+    for (const char* bad : {"", ",", "1,", ",1", "a", "-1", "1 ,2", "1-2", "65534", "0,65534",
+                            "4294967295", "4294967296"}) {
+        EXPECT_TRUE(parse_users(bad).empty()) << bad;
+    }
+}
+
 class Environment : public ::testing::Test {
   protected:
     static constexpr const char* kNames[] = {
         "XSOCK_PROGRESS",   "XSOCK_THREADS",    "XSOCK_CPUS",       "XSOCK_SPIN_US",
         "XSOCK_RNR_MS",     "XSOCK_COPY_LIMIT", "XSOCK_FPDU_LIMIT", "XSOCK_MAX_STARTING",
-        "XSOCK_EXTENSIONS", "XSOCK_SNAPSHOT",   "XSOCK_CONGESTION", "XSOCK_SHORT_RTO"};
+        "XSOCK_EXTENSIONS", "XSOCK_SNAPSHOT",   "XSOCK_CONGESTION", "XSOCK_SHORT_RTO",
+        "XSOCK_SHM",        "XSOCK_SHM_MEMORY", "XSOCK_SHM_USERS"};
 
     void SetUp() override { clear(); }
     void TearDown() override { clear(); }
@@ -70,6 +84,9 @@ class Environment : public ::testing::Test {
         EXPECT_EQ(config.extensions, defaults.extensions);
         EXPECT_EQ(config.snapshot, defaults.snapshot);
         EXPECT_EQ(config.congestion, "");
+        EXPECT_EQ(config.shm, ShmMode::off);
+        EXPECT_EQ(config.shm_memory, std::size_t{256} << 20);
+        EXPECT_TRUE(config.shm_users.empty());
     }
 };
 
@@ -92,6 +109,9 @@ TEST_F(Environment, good_values_are_taken) {
     setenv("XSOCK_SHORT_RTO", "0", 1);
     setenv("XSOCK_SNAPSHOT", "1", 1);
     setenv("XSOCK_CONGESTION", "fifteen-letters", 1);
+    setenv("XSOCK_SHM", "require", 1);
+    setenv("XSOCK_SHM_MEMORY", "16M", 1);
+    setenv("XSOCK_SHM_USERS", "1000,0", 1);
     const TransportConfig config = TransportConfig::from_environment();
     EXPECT_EQ(config.progress, ProgressMode::thread);
     EXPECT_EQ(config.threads, 64u);
@@ -105,6 +125,13 @@ TEST_F(Environment, good_values_are_taken) {
     EXPECT_FALSE(config.short_rto);
     EXPECT_TRUE(config.snapshot);
     EXPECT_EQ(config.congestion, "fifteen-letters");
+    EXPECT_EQ(config.shm, ShmMode::require);
+    EXPECT_EQ(config.shm_memory, std::size_t{16} << 20);
+    EXPECT_EQ(config.shm_users, Users({1000, 0}));
+    setenv("XSOCK_SHM", "auto", 1);
+    EXPECT_EQ(TransportConfig::from_environment().shm, ShmMode::automatic);
+    setenv("XSOCK_SHM", "off", 1);
+    EXPECT_EQ(TransportConfig::from_environment().shm, ShmMode::off);
 }
 
 TEST_F(Environment, bad_values_leave_the_default) {
@@ -131,6 +158,13 @@ TEST_F(Environment, bad_values_leave_the_default) {
                            Bad{"XSOCK_EXTENSIONS", "off"},
                            Bad{"XSOCK_SNAPSHOT", "2"},
                            Bad{"XSOCK_CONGESTION", "sixteen-letters-"},
+                           Bad{"XSOCK_SHM", "1"},
+                           Bad{"XSOCK_SHM", "automatic"},
+                           Bad{"XSOCK_SHM_MEMORY", "4095"},
+                           Bad{"XSOCK_SHM_MEMORY", "1T"},
+                           Bad{"XSOCK_SHM_MEMORY", "1025G"},
+                           Bad{"XSOCK_SHM_USERS", "root"},
+                           Bad{"XSOCK_SHM_USERS", "1000,65534"},
                            Bad{"XSOCK_CPUS", "none"}}) {
         setenv(bad.name, bad.value, 1);
         expect_defaults(TransportConfig::from_environment(), bad.name);

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// xsock_ep_attr.shm and XSOCK_SHM toward peers that have it off: what an endpoint says of its path,
+// and that one that requires shared memory has no connection.
+#include <cerrno>
+#include <string>
+
+#include "tests/unit/libxsock/own_process.hpp"
+#include "tests/unit/libxsock/pair.hpp"
+
+namespace xsock::test {
+namespace {
+
+class ShmChoice : public OneQueue {};
+
+PairOptions shm(unsigned client, unsigned server, bool wait = true) {
+    return {.adjust =
+                [=](xsock_ep_attr& c, xsock_ep_attr& s) {
+                    c.shm = client;
+                    s.shm = server;
+                },
+            .wait = wait};
+}
+
+TEST(ShmPath, is_tcp_where_an_end_has_it_off_and_each_says_why) {
+    for (const unsigned client : {XSOCK_SHM_OFF, XSOCK_SHM_AUTO}) {
+        const unsigned server = client == XSOCK_SHM_OFF ? XSOCK_SHM_AUTO : XSOCK_SHM_OFF;
+        const Pair pair(shm(client, server));
+        const xsock_ep_info c = query(pair.client), s = query(pair.server);
+        EXPECT_EQ(c.path, XSOCK_PATH_TCP);
+        EXPECT_EQ(s.path, XSOCK_PATH_TCP);
+        EXPECT_STREQ(c.shm_reason, client == XSOCK_SHM_OFF ? "off" : "peer-off");
+        EXPECT_STREQ(s.shm_reason, server == XSOCK_SHM_OFF ? "off" : "peer-off");
+    }
+}
+
+TEST(ShmPath, is_off_unless_asked_for) {
+    const Pair pair;
+    EXPECT_STREQ(query(pair.client).shm_reason, "off");
+}
+
+TEST(ShmPath, may_be_asked_for_by_the_environment) {
+    with_environment("XSOCK_SHM", "auto", [] {
+        const Pair pair(shm(XSOCK_SHM_DEFAULT, XSOCK_SHM_OFF));
+        EXPECT_STREQ(query(pair.client).shm_reason, "peer-off");
+        EXPECT_STREQ(query(pair.server).shm_reason, "off");
+    });
+}
+
+TEST_F(ShmChoice, an_endpoint_that_requires_it_has_no_connection_over_tcp) {
+    const Pair pair(shm(XSOCK_SHM_REQUIRE, XSOCK_SHM_OFF, /*wait=*/false));
+    EXPECT_EQ(xsock_ep_wait(pair.client, kLimitMs), -1);
+    EXPECT_EQ(errno, EPROTONOSUPPORT);
+    const xsock_ep_info info = query(pair.client);
+    EXPECT_EQ(info.state, XSOCK_EP_ERROR);
+    EXPECT_EQ(info.error, EPROTONOSUPPORT);
+    EXPECT_NE(std::string(info.error_text).find("shared memory is required"), std::string::npos);
+}
+
+TEST_F(ShmChoice, what_was_posted_to_an_endpoint_that_requires_it_is_flushed) {
+    const Pair pair(shm(XSOCK_SHM_REQUIRE, XSOCK_SHM_OFF, /*wait=*/false));
+    ASSERT_EQ(xsock_send(pair.client, 5, "x", 1, 0), 0);
+    const xsock_wc wc = next(pair.client_cq);
+    EXPECT_EQ(wc.wr_id, 5u);
+    EXPECT_NE(wc.status, XSOCK_WC_SUCCESS);
+}
+
+TEST_F(ShmChoice, a_listener_that_requires_it_returns_none_over_tcp) {
+    attr.shm = XSOCK_SHM_REQUIRE;
+    xsock_listener* const listener = xsock_listen("127.0.0.1", "0", 4, &attr);
+    ASSERT_NE(listener, nullptr) << strerror(errno);
+    const std::string port = std::to_string(xsock_listener_port(listener));
+    attr.shm = XSOCK_SHM_OFF;
+    attr.flags = XSOCK_EP_EVENTS;
+    xsock_ep* const client = xsock_connect("127.0.0.1", port.c_str(), &attr, kLimitMs);
+    ASSERT_NE(client, nullptr) << strerror(errno);
+    EXPECT_EQ(next(cq).op, XSOCK_OP_CONNECTED);
+    EXPECT_EQ(next(cq).op, XSOCK_OP_CLOSED);
+    EXPECT_EQ(xsock_accept(listener, 0), nullptr);
+    EXPECT_EQ(errno, EAGAIN);
+    EXPECT_EQ(xsock_ep_abort(client), 0);
+    EXPECT_EQ(xsock_listener_close(listener), 0);
+}
+
+TEST_F(ShmChoice, an_unknown_one_or_one_without_extension_frames_is_an_error_of_the_call) {
+    int near = -1, far = -1;
+    tcp_pair(near, far);
+    const LoopbackListener listening;
+    attr.shm = XSOCK_SHM_REQUIRE + 1;
+    EXPECT_EQ(xsock_ep_create(near, &attr), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    attr.shm = XSOCK_SHM_REQUIRE;
+    attr.flags = XSOCK_EP_NO_EXTENSIONS;
+    EXPECT_EQ(xsock_ep_create(near, &attr), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(xsock_listener_create(listening.fd(), &attr), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    for (const int fd : {near, far}) EXPECT_EQ(close(fd), 0) << "is the caller's still";
+}
+
+}  // namespace
+}  // namespace xsock::test

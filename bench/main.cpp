@@ -307,4 +307,7 @@ int run(const Options& options) {
 }  // namespace
 }  // namespace xsock::bench
 
-int main(int argc, char** argv) { return xsock::bench::run(xsock::bench::parse(argc, argv)); }
+int main(int argc, char** argv) {
+    setenv("XSOCK_SHM", "off", 0);  // beside plain TCP
+    return xsock::bench::run(xsock::bench::parse(argc, argv));
+}

@@ -18,6 +18,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    os.environ.setdefault("XSOCK_SHM", "off")  # as tests/CMakeLists.txt
     config.addinivalue_line("markers", "full: for ./test --full only (CMakeLists.txt)")
 
 

@@ -55,6 +55,7 @@ void check_limits(Findings& findings);
 void check_processors(Findings& findings);
 void check_crc(Findings& findings);
 void check_loss_recovery(Findings& findings);
+void check_shm(Findings& findings);
 void check_devices(Findings& findings);
 void check_tcp_settings(Findings& findings);
 void check_congestion(Findings& findings);

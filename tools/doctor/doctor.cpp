@@ -102,6 +102,7 @@ int doctor_command(int argc, char** argv) {
         check_processors(findings);
         check_crc(findings);
         check_loss_recovery(findings);
+        check_shm(findings);
         check_settings(findings);
         check_engine(findings);
         check_loopback(findings);

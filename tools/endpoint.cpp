@@ -101,6 +101,11 @@ std::string peer_words(const xsock_ep_info& info) {
     return std::string(", ") + info.peer.name + " " + info.peer.version;
 }
 
+std::string path_words(const xsock_ep_info& info) {
+    if (info.path == XSOCK_PATH_SHM) return "by shared memory";
+    return std::string("by TCP (shared memory: ") + info.shm_reason + ")";
+}
+
 std::string end_of(const xsock_ep* ep) {
     const xsock_ep_info info = info_of(ep);
     if (info.error_text[0] != '\0') return printable(info.error_text);

@@ -66,6 +66,8 @@ using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 [[nodiscard]] xsock_ep_info info_of(const xsock_ep* ep);
 /// ", xsock 0.1.0" where the peer's extension frame names it, ", xsock" of an older one, else "".
 [[nodiscard]] std::string peer_words(const xsock_ep_info& info);
+/// "by shared memory", or "by TCP (shared memory: remote)".
+[[nodiscard]] std::string path_words(const xsock_ep_info& info);
 /// How the endpoint ended, in words.
 [[nodiscard]] std::string end_of(const xsock_ep* ep);
 

@@ -17,6 +17,7 @@
 #include "tools/endpoint.hpp"
 #include "tools/json.hpp"
 #include "tools/options.hpp"
+#include "tools/stats_reader.hpp"
 #include "tools/text.hpp"
 
 namespace xsock::tools {
@@ -88,6 +89,7 @@ class PingClient {
     std::uint64_t rounds_ = 0;
     std::uint64_t lost_ = 0;
     std::string peer_;
+    std::string path_, shm_reason_;
     std::string error_;
 };
 
@@ -107,6 +109,8 @@ PingClient::PingClient(const PingOptions& options)
     ep_ = connect_to(options.host, options.port, attr, options.timeout_s);
     peer_ = options.host + " port " + options.port;
     const xsock_ep_info info = info_of(ep_.get());
+    path_ = path_name(static_cast<std::uint8_t>(info.path));
+    shm_reason_ = info.shm_reason;
     Hello answer;
     if (!read_hello(info, answer)) {
         fail("{} speaks iWARP, but is no 'xsock ping --listen'", peer_);
@@ -120,8 +124,9 @@ PingClient::PingClient(const PingOptions& options)
         fail("{} does not take messages of {} bytes", peer_, options.size);
     }
     if (!options.json) {
-        fmt::print("PING {}: {} bytes, MPA revision {}, CRC {}{}\n", peer_, options.size,
-                   info.mpa_revision, info.crc != 0 ? "on" : "off", peer_words(info));
+        fmt::print("PING {}: {} bytes, MPA revision {}, CRC {}{}, {}\n", peer_, options.size,
+                   info.mpa_revision, info.crc != 0 ? "on" : "off", peer_words(info),
+                   path_words(info));
     }
 }
 
@@ -205,6 +210,8 @@ void PingClient::print_summary() const {
 Json PingClient::report() const {
     Json json = object({{"host", options_.host},
                         {"port", options_.port},
+                        {"path", path_},
+                        {"shm_reason", shm_reason_},
                         {"bytes", options_.size},
                         {"rounds", rounds_},
                         {"lost", lost_}});

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/shm_reason.hpp"
 #include "base/stream_error.hpp"
 #include "tools/command.hpp"
 #include "tools/endpoint.hpp"
@@ -52,6 +53,10 @@ const char* stream_error_name(std::uint8_t stream_error) {
     if (stream_error == 0 || stream_error >= static_cast<std::uint8_t>(StreamError::kCount))
         return "";
     return stream_error_info(static_cast<StreamError>(stream_error)).name;
+}
+
+const char* shm_reason_name(const StatsDescription& d) {
+    return shm::name_of(static_cast<shm::Reason>(d.shm_reason));
 }
 
 struct Operation {
@@ -109,6 +114,8 @@ Json connection_json(const ConnectionStats& c) {
                    {"local", std::string(d.local)},
                    {"peer", std::string(d.peer)},
                    {"congestion", std::string(d.congestion)},
+                   {"path", path_name(d.path)},
+                   {"shm_reason", shm_reason_name(d)},
                    {"opened", static_cast<double>(d.opened_ns) / 1e9},
                    {"negotiated", negotiated},
                    {"sent_bytes", c.tx_bytes},
@@ -182,6 +189,11 @@ void print_details(const ProcessStats& process, const ConnectionStats& c) {
                    d.ord, d.mulpdu);
     }
     if (d.congestion[0] != '\0') fmt::print("    TCP under {}\n", printable(d.congestion));
+    if (d.path != 0) {
+        fmt::print("    data go by {}\n", path_name(d.path));
+    } else if (d.shm_reason != 0) {
+        fmt::print("    data go by tcp; shared memory: {}\n", shm_reason_name(d));
+    }
     if (d.peer_name[0] != '\0') {
         fmt::print("    the peer is {} {}, features {:#x}", printable(d.peer_name),
                    printable(d.peer_version), d.peer_features);
@@ -211,9 +223,10 @@ void print_line(const ProcessStats& process, const ConnectionStats& c, const See
     const StatsDescription& d = c.description;
     const Operations tx = operations(c.counters.tx_messages);
     const Operations rx = operations(c.counters.rx_messages);
-    fmt::print("{:7}{} {:12.12} {:8} {:11} {:22} {:>9} {:>9}", process.pid,
+    fmt::print("{:7}{} {:12.12} {:8} {:11} {:22} {:4} {:>9} {:>9}", process.pid,
                process.foreign ? "?" : " ", process.program, api_name(d.api), state_name(d.state),
-               printable(d.peer), bytes_text(c.tx_bytes), bytes_text(c.rx_bytes));
+               printable(d.peer), path_name(d.path), bytes_text(c.tx_bytes),
+               bytes_text(c.rx_bytes));
     if (seconds > 0) {
         const auto before = seen.find({process.pid, d.qp_num});
         const auto rate = [&](std::uint64_t now, std::uint64_t then) {
@@ -237,16 +250,16 @@ void print_plain_details(const ProcessStats& process, const PlainConnection& c) 
 }
 
 void print_plain_line(const ProcessStats& process, const PlainConnection& c, double seconds) {
-    fmt::print("{:7}  {:12.12} {:8} {:11} {:22} {:>9} {:>9}", process.pid, process.program, "plain",
-               c.state, c.peer, "-", "-");
+    fmt::print("{:7}  {:12.12} {:8} {:11} {:22} {:4} {:>9} {:>9}", process.pid, process.program,
+               "plain", c.state, c.peer, "tcp", "-", "-");
     if (seconds > 0) fmt::print(" {:>11} {:>11}", "-", "-");
     fmt::print(" {:>7}/{:7} {:>7} {:>7}  {} {}\n", "-", "-", "-", "-", role_name(c.role),
                plain_reason_code(c.reason));
 }
 
 void print_heading(double seconds) {
-    fmt::print("{:>7}  {:12} {:8} {:11} {:22} {:>9} {:>9}", "PID", "PROGRAM", "MODE", "STATE",
-               "PEER", "SENT", "RECEIVED");
+    fmt::print("{:>7}  {:12} {:8} {:11} {:22} {:4} {:>9} {:>9}", "PID", "PROGRAM", "MODE", "STATE",
+               "PEER", "PATH", "SENT", "RECEIVED");
     if (seconds > 0) fmt::print(" {:>11} {:>11}", "SENDING", "RECEIVING");
     fmt::print(" {:>15} {:>7} {:>7}  {}\n", "SENDS OUT/IN   ", "WRITES", "READS", "OPTIONS");
 }
@@ -315,7 +328,8 @@ int stat_command(int argc, char** argv) {
         .flag('j', "json", choice.json, "as JSON; watching, one document for each report")
         .epilogue(
             "Modes: endpoint (xsock.h), message and stream (sockets in DDPMODE), verbs, plain "
-            "(--all).\n"
+            "(--all).\nPATH is tcp or shm (shared memory, between processes of one host); -l says "
+            "why not shm.\n"
             "SENDS counts both directions, WRITES and READS what this end asked for. A pid with "
             "'?' "
             "belongs\nto another pid namespace. XSOCK_STAT=off keeps a process out of the list.");

@@ -272,6 +272,11 @@ const char* wire_name(std::uint8_t api) {
     return api == static_cast<std::uint8_t>(Api::stream) ? "sdp" : "iwarp";
 }
 
+const char* path_name(std::uint8_t path) {
+    static constexpr const char* kNames[] = {"tcp", "shm"};
+    return path < std::size(kNames) ? kNames[path] : "?";
+}
+
 const char* state_name(std::uint8_t state) {
     static constexpr const char* kNames[] = {"fresh",       "starting", "requested", "established",
                                              "peer-closed", "closing",  "error",     "closed"};

@@ -41,6 +41,8 @@ struct ProcessStats {
 [[nodiscard]] const char* api_name(std::uint8_t api);
 /// What the connection's data go by: "sdp" for byte streams, else "iwarp". Static storage.
 [[nodiscard]] const char* wire_name(std::uint8_t api);
+/// What carries the data: "tcp" or "shm"; "?" for what is no DataPath.
+[[nodiscard]] const char* path_name(std::uint8_t path);
 /// "established" and so on; "?" for what is no QpState.
 [[nodiscard]] const char* state_name(std::uint8_t state);
 

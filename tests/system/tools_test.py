@@ -3,6 +3,7 @@
 
     pytest-3 tests/system/tools_test.py --build build/release -k usage
 """
+import errno
 import json
 import mmap
 import os
@@ -818,7 +819,8 @@ def test_stat():
             pinger = subprocess.Popen(
                 [XSOCK, "ping", "127.0.0.1", str(server.port), "-s", "1000", "-i", "3600"],
                 stdout=subprocess.PIPE, env=dict(os.environ, **folder.environment), text=True)
-            assert ", xsock %s\n" % VERSION in pinger.stdout.readline(), "PING"
+            assert ", xsock %s, by TCP (shared memory: off)\n" % VERSION in (
+                pinger.stdout.readline()), "PING"
             pinger.stdout.readline()  # the first round
             processes = {p["pid"]: p for p in folder.stat()}
             assert set(processes) == {pinger.pid, server.process.pid}, processes
@@ -841,9 +843,11 @@ def test_stat():
             assert near["sent_payload"] == 1000 and near["received_payload"] == 2000, near
             assert [p["pid"] for p in folder.stat("--pid", pinger.pid)] == [pinger.pid], "--pid"
             line = xsock("stat", environment=folder.environment).stdout
-            assert re.search(r"%d +xsock +endpoint +established" % pinger.pid, line), line
+            assert re.search(r"%d +xsock +endpoint +established +%s +tcp " % (
+                pinger.pid, re.escape(near["peer"])), line), line
             long = xsock("stat", "-l", environment=folder.environment).stdout
             assert "Read Requests" in long and "MPA" not in long, long
+            assert long.count("data go by tcp; shared memory: off") == 2, long
             # 0x10 where the kernel can limit the delay of ACKs.
             assert re.search(r"the peer is xsock %s, features 0x(0|10)\b" % re.escape(VERSION), long)
             watched = xsock("stat", "-i", "0.1", "-n", "3", environment=folder.environment).stdout
@@ -880,6 +884,37 @@ def test_stat():
             assert len(pages) == 1, pages
             assert stat.S_IMODE(os.stat(os.path.join(folder.path, pages[0])).st_mode) == 0o600, (
                 "others may read a page")
+
+
+def test_shm_path():
+    """XSOCK_SHM: ping and stat say which way data go, and why; what it may not be is refused."""
+    on, off = {"XSOCK_SHM": "auto"}, {"XSOCK_SHM": "off"}
+    with Folder() as folder, Server(XSOCK, "ping", "--listen", "127.0.0.1:0",
+                                    environment=dict(folder.environment, **off)) as server:
+        for surroundings, why in ((on, "peer-off"), (off, "off"),
+                                  (dict(on, XSOCK_EXTENSIONS="0"), "extensions-off")):
+            said = xsock_json("ping", "127.0.0.1", server.port, "-c", "1", "--json",
+                              environment=surroundings)
+            assert (said["path"], said["shm_reason"]) == ("tcp", why), said
+        with subprocess.Popen([XSOCK, "ping", "127.0.0.1", str(server.port), "-i", "3600"],
+                              stdout=subprocess.PIPE, text=True,
+                              env=dict(os.environ, **folder.environment, **on)) as pinger:
+            assert "by TCP (shared memory: peer-off)" in pinger.stdout.readline()
+            (near,) = [p for p in folder.stat() if p["pid"] == pinger.pid]
+            assert near["connections"][0]["path"] == "tcp", near
+            assert near["connections"][0]["shm_reason"] == "peer-off", near
+            pinger.terminate()
+        required = xsock("ping", "127.0.0.1", server.port, "-c", "1", status=1,
+                         environment={"XSOCK_SHM": "require"})
+        assert os.strerror(errno.EPROTONOSUPPORT) in required.stderr, required.stderr
+        both = xsock("ping", "127.0.0.1", server.port, "-c", "1", status=1,
+                     environment={"XSOCK_SHM": "require", "XSOCK_EXTENSIONS": "0",
+                                  "XSOCK_LOG": "error"})
+        assert "shared memory is required, and extension frames are off" in both.stderr, both.stderr
+    for option, wrong, why in (("--shm", "on", "none of off"), ("--shm-memory", "1K", "not a size"),
+                               ("--shm-users", "65534", "not a list")):
+        assert why in xsock("run", option, wrong, "true", status=125).stderr, option
+    assert verdict_of(findings(status=0), "shared memory"), "doctor"
 
 
 def test_congestion():

@@ -543,7 +543,8 @@ XSOCK_API int xsock_srq_post_recv(struct xsock_srq* srq, uint64_t wr_id,
 /** Read-only: struct xsock_status. */
 #define DDPSTATUS 21
 /** enum xsock_shm: shared memory, where the peer is a process of the same host. Default 0: as
- * XSOCK_SHM says. */
+ * XSOCK_SHM says. XSOCK_SHM_REQUIRE on a listening socket has what DDPREQUIRE has, and closes
+ * connections over TCP as well. */
 #define DDPSHM 22
 
 #define DDPMODE_OFF 0

@@ -24,7 +24,7 @@ void Socket::begin_listening(int fd) {
     if (options_.mode == DDPMODE_STREAM && save_syns(fd)) syn_ = Syn::saved;
     phase_.store(Phase::listening, std::memory_order_release);
     publish_listener(fd);
-    if (options_.require != 0) mode_changed();
+    if (options_.requires_ddp()) mode_changed();
 }
 
 // Also in a child that goes on with its parent's socket.
@@ -39,7 +39,7 @@ int Socket::shut_listening(int fd, int how) {
     if (::shutdown(fd, how) != 0) return -1;
     listener_entry_.withdraw();
     close_listener();
-    if (listener_.shut() && options_.require != 0) mode_changed();
+    if (listener_.shut() && options_.requires_ddp()) mode_changed();
     wake_callers();
     return 0;
 }
@@ -51,7 +51,7 @@ int Socket::accept(int fd, sockaddr* address, socklen_t* length, int flags,
     if (!on()) return XSOCK_PASS;
     publish_listener(fd);
     if ((flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) != 0) return no(EINVAL);
-    if (options_.require != 0 && !listener_.is_shut()) {
+    if (options_.requires_ddp() && !listener_.is_shut()) {
         return accept_required(fd, address, length, flags, accepted);
     }
 
@@ -61,7 +61,7 @@ int Socket::accept(int fd, sockaddr* address, socklen_t* length, int flags,
 
 bool Socket::accept_waits(int fd) noexcept {
     if (phase() != Phase::listening || !on() || !blocking(0)) return false;
-    if (options_.require != 0 && !listener_.is_shut()) return false;
+    if (options_.requires_ddp() && !listener_.is_shut()) return false;
     publish_listener(fd);
     return true;
 }

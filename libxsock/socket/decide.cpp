@@ -22,7 +22,7 @@ void Socket::begin_watch(int fd) noexcept {
     const Phase now = phase();
     try {
         if (now == Phase::listening && on()) publish_listener(fd);
-        if (now == Phase::listening && on() && options_.require != 0) {
+        if (now == Phase::listening && on() && options_.requires_ddp()) {
             const int saved = errno;
             ensure_listener(fd);
             errno = saved;
@@ -329,7 +329,7 @@ bool Socket::is_owing(Time& limit_out) const {
 // answers. A connection that has not begun is plain from now on.
 int Socket::begin_async(int fd) {
     if (options_.mode != DDPMODE_STREAM) return no(EOPNOTSUPP);
-    if (phase() == Phase::listening && options_.require == 0) return 0;  // the kernel accepts
+    if (phase() == Phase::listening && !options_.requires_ddp()) return 0;  // the kernel accepts
     if (phase() != Phase::undecided || will_ask()) return no(EOPNOTSUPP);
     if (decide(fd, false) != 0) return -1;
     if (phase() == Phase::undecided) {

@@ -41,6 +41,11 @@ struct Options {
     [[nodiscard]] Result<void> set(int name, int value);
     [[nodiscard]] Result<int> get(int name) const;
 
+    /// accept() returns connections only that have started: what ends up on plain TCP, or may not
+    /// stay on TCP, is closed.
+    [[nodiscard]] bool requires_ddp() const noexcept {
+        return require != 0 || shm == XSOCK_SHM_REQUIRE;
+    }
     [[nodiscard]] QpAttr qp_attr() const;
     /// Refers to private_data.
     [[nodiscard]] ConnectAttr connect_attr() const;

@@ -243,7 +243,7 @@ bool Socket::kernel_ready() const noexcept {
         case Phase::plain:
             return true;
         case Phase::listening:
-            return options_.require == 0 || !on() || listener_.is_shut();
+            return !options_.requires_ddp() || !on() || listener_.is_shut();
         case Phase::fresh:  // not from mode_changed() on, which comes before the start
         case Phase::undecided:
             return kernel_ready_.load(std::memory_order_acquire);

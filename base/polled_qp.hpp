@@ -80,6 +80,8 @@ class PolledQp {
     /// Later completions that are not internal carry it.
     virtual void set_context(std::uint64_t context) = 0;
     [[nodiscard]] virtual QpInfo info() const = 0;
+    /// That of info(), without the questions to the kernel; valid until the connection goes.
+    [[nodiscard]] virtual std::span<const std::byte> peer_private_data() const = 0;
     [[nodiscard]] virtual int error() const noexcept = 0;  ///< QpInfo::error
     /// Another descriptor of the socket, close-on-exec, for the program. ENOTCONN: it has ended.
     [[nodiscard]] virtual Result<int> descriptor() const = 0;

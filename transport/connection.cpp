@@ -112,7 +112,7 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, PollCycle& cycle
                                    ? transport.peer_silence
                                    : Time{attr.user_timeout_ms} * kMillisecond;
     // What may run out of memory comes before the descriptor is taken.
-    keep_fault_handler();
+    keep_fault_handler_by_tick();
     parts_.send_cq->add_source(*parts_.progress);
     parts_.recv_cq->add_source(*parts_.progress);
     if (auto r = choose_congestion(fd, attr.congestion, transport.congestion); !r) return r;
@@ -126,7 +126,6 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, PollCycle& cycle
     capture_ = Capture::begin(fd, role == mpa::Role::initiator);
     interest_ = kReading;
     mpa_ = std::move(layer);
-    if (const std::size_t emss = socket_.emss(); emss != 0) mpa_->set_emss(emss);
     emss_checked_ = cycle.now();
     liveness_.begin(silence_limit, cycle.now());
     try {
@@ -193,6 +192,10 @@ void Connection::update(PollCycle& cycle) {
 }
 
 Llp& Connection::data_layer(Llp& startup) {
+    // Toward an xsock FPDUs are cut anywhere.
+    if (!mpa_->negotiated().peer_is_xsock) {
+        if (const std::size_t emss = socket_.emss(); emss != 0) mpa_->set_emss(emss);
+    }
     if (shm_.possible() && shm_.path == DataPath::tcp) {
         shm_.why_not =
             startup.negotiated().extensions ? shm::Reason::peer_off : shm::Reason::extensions_off;
@@ -283,7 +286,9 @@ void Connection::publish() noexcept {
     set_stats_text(d.peer, peer());
     set_stats_text(d.error_text, error_text_.c_str());
     // (One question, when it is established: the program may have chosen by then.)
-    if (state() == QpState::established) socket_.note_congestion();
+    if (state() == QpState::established && socket_.known_congestion().empty()) {
+        socket_.note_congestion();
+    }
     set_stats_text(d.congestion, socket_.known_congestion().c_str());
     stats_.describe(d);
 }

@@ -100,6 +100,7 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     void set_rights(std::uint32_t rights) { core_.stream().set_rights(rights); }
     StreamCounters& stream_counters() noexcept override { return stats_.stream_counters(); }
     [[nodiscard]] QpInfo info() const override;
+    [[nodiscard]] ConstBytes peer_private_data() const override { return core_.private_data(); }
     [[nodiscard]] int error() const noexcept override { return core_.error().code; }
     [[nodiscard]] Result<int> descriptor() const override;
     void signal_owner() const noexcept override;

@@ -116,6 +116,7 @@ void Connection::receive_rest(PollCycle& cycle) {
 void Connection::take_fin(PollCycle& cycle) {
     cycle.active = true;
     if (capture_) capture_->received_fin();
+    socket_.note_peer_finished();
     core_.rx_eof(cycle.now());
 }
 

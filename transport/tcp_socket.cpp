@@ -193,11 +193,12 @@ Result<int> TcpSocket::duplicate() const {
 
 void TcpSocket::finish() noexcept {
     holds_back_ = false;
+    finished_ |= kOurs;
     ::shutdown(fd_, SHUT_WR);
 }
 
 void TcpSocket::close() noexcept {
-    if (shared_) ::shutdown(fd_, SHUT_RDWR);
+    if (shared_ && finished_ != (kOurs | kPeers)) ::shutdown(fd_, SHUT_RDWR);
     close_internal_fd(std::exchange(fd_, -1));
 }
 

@@ -98,6 +98,8 @@ class TcpSocket final {
     /// Another descriptor of the socket, close-on-exec, for the program.
     [[nodiscard]] Result<int> duplicate() const;
 
+    /// receive() has answered 0.
+    void note_peer_finished() noexcept { finished_ |= kPeers; }
     /// FIN. Errors do not matter: the connection is then already gone.
     void finish() noexcept;
     /// Closes; of a shared one both directions are at an end although others stay open.
@@ -112,6 +114,8 @@ class TcpSocket final {
     int fd_ = -1;  // last: beside what its owner needs for each message
     bool shared_ = false;
     bool holds_back_ = false;
+    enum : std::uint8_t { kOurs = 1, kPeers = 2 };
+    std::uint8_t finished_ = 0;  // directions
 };
 
 }  // namespace xsock

@@ -351,7 +351,7 @@ void Socket::on_state(const PolledQp& connection, QpState state) {
         case QpState::closing:
             return;
         case QpState::established:
-            if (!channel_->begin(connection.info().private_data)) {
+            if (!channel_->begin(connection.peer_private_data())) {
                 asked_.failed();
                 connection_->request_end(PolledQp::End::abort);
                 return;

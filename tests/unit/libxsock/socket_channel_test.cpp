@@ -45,6 +45,7 @@ class FakeQp final : public PolledQp {
     StreamCounters& stream_counters() noexcept override { return counters; }
     void set_context(std::uint64_t) override {}
     QpInfo info() const override { return {}; }
+    std::span<const std::byte> peer_private_data() const override { return {}; }
     int error() const noexcept override { return 0; }
     Result<int> descriptor() const override { return Error{ENOTCONN, "a fake"}; }
     void signal_owner() const noexcept override {}

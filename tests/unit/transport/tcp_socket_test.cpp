@@ -72,6 +72,25 @@ TEST_F(TcpSocketTest, open_sets_what_latency_and_time_limits_need) {
     EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPCNT), 6);
 }
 
+TEST_F(TcpSocketTest, of_a_shared_one_that_both_ends_have_finished_others_see_the_end) {
+    const int other = dup(near);
+    ASSERT_TRUE(open({}, /*shared=*/true));
+    ASSERT_EQ(shutdown(far, SHUT_WR), 0);
+    std::array<std::byte, 8> room{};
+    long n = -EAGAIN;
+    while (n == -EAGAIN) n = socket.receive(room);
+    ASSERT_EQ(n, 0);
+    socket.note_peer_finished();
+    socket.finish();
+    EXPECT_EQ(next_of_far(), 0);
+    socket.close();
+    char byte = 0;
+    EXPECT_EQ(recv(other, &byte, 1, MSG_DONTWAIT), 0);
+    EXPECT_EQ(send(other, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL), -1);
+    EXPECT_EQ(errno, EPIPE);
+    close(other);
+}
+
 TEST_F(TcpSocketTest, peer_info_tells_a_closed_window_from_silence) {
     EXPECT_FALSE(TcpSocket().peer_info().waiting);
     ASSERT_TRUE(open());

@@ -106,6 +106,8 @@ struct PolledQpAttr {
     /// Called by the poller ahead of what it sends for poll_soon(), and at the time that it
     /// answered last (kNever: not again); may call queue_send(). May be null.
     Time (*on_poll)(void* argument) = nullptr;
+    /// Asked where start-up ends: will something be queued as soon as it has? Any lock may be held.
+    bool (*waits_to_send)(void* argument) = nullptr;
     /// The process exits: begins to end it. True: something is still to be sent, and request_end()
     /// will follow; asked again until then. `brief`: not for the linger time, which it is false for
     /// before the call. May be null: PolledQp::shutdown().

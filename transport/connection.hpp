@@ -39,6 +39,7 @@ struct ConnectionParts {
     void* spare_argument = nullptr;
     Time (*on_poll)(void* argument) =
         nullptr;  ///< of PolledQpAttr, as are the next; argument above
+    bool (*waits_to_send)(void* argument) = nullptr;
     bool (*on_exit)(void* argument, bool& brief) = nullptr;
     bool (*on_exec)(void* argument, bool& brief) = nullptr;
     bool (*on_request)(void* argument, std::span<const std::byte> request,
@@ -146,6 +147,7 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     /// FIN follows what is queued, or an end of that kind was asked for and on_notify() comes. (A
     /// standard peer gets FIN apart.)
     [[nodiscard]] bool is_about_to_finish() const noexcept;
+    [[nodiscard]] bool ends_start_by_sending() const noexcept;
     /// Nothing to send, nothing out of the ordinary: the state after nearly every message.
     [[nodiscard]] bool quiet() const;
     void update(PollCycle& cycle);

@@ -206,6 +206,14 @@ void Connection::transmit(PollCycle& cycle) {
     if (end_request_.load(std::memory_order_relaxed) == 0) socket_.push();
 }
 
+// What is sent is the initiator's extension frame: what has waited for the end of start-up follows
+// in the same segment.
+bool Connection::ends_start_by_sending() const noexcept {
+    const Negotiated& n = core_.negotiated();
+    return state() == QpState::starting && n.initiator && n.extensions &&
+           parts_.waits_to_send != nullptr && parts_.waits_to_send(parts_.spare_argument);
+}
+
 void Connection::transmit_batches(PollCycle& cycle) {
     if (!socket_.is_open()) return;
     if (core_.is_steady() && !tx_blocked_) transmit_single(cycle);
@@ -221,7 +229,7 @@ void Connection::transmit_batches(PollCycle& cycle) {
             cycle.active = true;  // entries that send nothing may have completed
             break;
         }
-        const long n = socket_.send(batch, is_about_to_finish());
+        const long n = socket_.send(batch, is_about_to_finish() || ends_start_by_sending());
         if (n == -EAGAIN || n == -ENOBUFS || n == -EINTR) {
             tx_blocked_ = n != -EINTR;
             continue;

@@ -356,6 +356,7 @@ class SoftDevice final : public Device, public PolledDevice {
         parts.spare_receive = attr.provide_receive;
         parts.spare_argument = attr.argument;
         parts.on_poll = attr.on_poll;
+        parts.waits_to_send = attr.waits_to_send;
         parts.on_exit = attr.on_exit;
         parts.on_exec = attr.on_exec;
         parts.on_request = attr.on_request;

@@ -50,6 +50,9 @@ void StreamChannel::join(PolledQpAttr& attr, std::shared_ptr<void> owner) {
     attr.provide_receive = provide_receive;
     attr.on_completion = on_completion;
     attr.on_poll = on_poll;
+    attr.waits_to_send = [](void* self) {
+        return static_cast<StreamChannel*>(self)->queued_.load(std::memory_order_acquire) != 0;
+    };
     attr.on_exit = on_exit;
     attr.on_exec = on_exec;
     attr.on_request = [](void* self, std::span<const std::byte> request,

@@ -30,7 +30,7 @@ __attribute__((weak)) struct case_list {
     static void function(void)
 
 /* Calls `each` with every case, in the order of the source, or with those that the command line
- * names. Returns 0, or 1 where there is no such case. */
+ * names. Returns 0, or 1 where one of these is no case. */
 static inline int for_cases(int argc, char** argv, void (*each)(const struct test_case* one)) {
     const struct test_case* one;
     int ran = 0;
@@ -41,8 +41,9 @@ static inline int for_cases(int argc, char** argv, void (*each)(const struct tes
         each(one);
         ran++;
     }
-    if (ran == 0) fprintf(stderr, "%s: no such case\n", argv[0]);
-    return ran == 0;
+    if (ran >= argc - 1 && ran > 0) return 0;
+    fprintf(stderr, "%s: no such case\n", argv[0]);
+    return 1;
 }
 
 #endif /* XSOCK_TESTS_SUPPORT_CASES_H */

@@ -122,11 +122,21 @@ static void run_both(const struct test_case* one) {
 
 static void run_here(const struct test_case* one) { one->run(); }
 
+static int usage(void) {
+    fputs(
+        "usage: xsock run --stream -- system_stream_semantics [CASE ...]\n"
+        "       system_stream_semantics --kernel CASE ...\n"
+        "       xsock run --stream -- system_stream_semantics --carried CASE ...\n",
+        stderr);
+    return 2;
+}
+
 int main(int argc, char** argv) {
     int wrong;
     program = argv[0];
-    if (argc > 1 && strncmp(argv[1], "--", 2) == 0) {
+    if (argc > 1 && strncmp(argv[1], "-", 1) == 0) {
         is_carried = strcmp(argv[1], "--carried") == 0;
+        if (argc == 2 || (!is_carried && strcmp(argv[1], "--kernel") != 0)) return usage();
         signal(SIGPIPE, SIG_IGN);
         return for_cases(argc - 1, argv + 1, run_here);
     }

@@ -14,7 +14,6 @@
 #include "transport/fork.hpp"
 #include "transport/log.hpp"
 #include "transport/progress_thread.hpp"
-#include "transport/signal_blocker.hpp"
 #include "transport/watch_item.hpp"
 
 namespace xsock {
@@ -25,7 +24,6 @@ namespace {
 
 constexpr std::size_t kStagingBytes = 512 * 1024;
 constexpr int kRoundsForOthers = 64;
-constexpr Time kMostSpins = 20;  // times the length of a spin that finds nothing
 constexpr std::size_t kSpareTxBuffers = 4;
 
 void cpu_relax() noexcept {
@@ -345,133 +343,6 @@ void Progress::notify_thread() {
     if (!thread_wake_.should_notify()) return;
     if (ProgressThread* const thread = notifiable_.load(std::memory_order_acquire))
         thread->notify();
-}
-
-// ---- waiting --------------------------------------------------------------
-
-Time Progress::spin_budget() noexcept {
-    if (config_.spin == 0 || !callers_poll()) return 0;
-    return wait_group_.worth_spinning() ? config_.spin : 0;
-}
-
-bool Progress::spin(const std::function<bool()>& done, Time deadline) {
-    const Time budget = spin_budget();
-    if (budget == 0) return false;
-    Time now = monotonic_now();
-    // What moves for others, a peer's Reads mostly, goes on: it is served until it pauses, and no
-    // longer than a signal may have to wait.
-    const Time latest = std::min(deadline, time_after(now, kMostSpins * budget));
-    Time end = std::min(latest, time_after(now, budget));
-    bool found = false;
-    do {
-        const bool moved = poll_once();
-        if (done()) {
-            count_spin(true);
-            return true;
-        }
-        now = monotonic_now();
-        if (moved) {
-            found = true;
-            end = std::min(latest, time_after(now, budget));
-        }
-    } while (now < end);
-    count_spin(found);
-    return false;
-}
-
-bool Progress::lead() {
-    if (!callers_poll() || !wait_group_.try_lead()) return false;
-    count_caller_cycle();
-    if (poll_set_.is_detached()) {
-        locked([this](PollCycle&) { poll_set_.attach_busy_polled(); });
-    }
-    wait_group_.begin_sleep();
-    return true;
-}
-
-bool Progress::end_lead(bool notified) {
-    wait_group_.end_sleep(notified);
-    // The thread has not looked at it since.
-    if (!abandoned() && thread_rests()) keep_fault_handler();
-    const bool moved = poll_behind_others();
-    wait_group_.end_lead();
-    // In one order with begin_rest(): either the thread sees that the lead has ended, or this sees
-    // that the thread rests.
-    if (ThreadClock rests = ThreadClock::rests;
-        !abandoned() && thread_rests() &&
-        thread_clock_.compare_exchange_strong(rests, ThreadClock::ticks)) {
-        if (ProgressThread* const thread = notifiable_.load(std::memory_order_acquire)) {
-            thread->notify_soon();
-        }
-    }
-    offer_lead();
-    return moved;
-}
-
-void Progress::offer_lead() noexcept {
-    if (!abandoned()) wait_group_.offer_lead();  // else those in the lists are the parent's
-}
-
-void Progress::unfollow(Follower& follower) {
-    if (!abandoned()) wait_group_.unfollow(follower, callers_poll());
-}
-
-void Progress::end_wait(int fd) {
-    if (!abandoned()) wait_group_.end_wait(fd, callers_poll());
-}
-
-bool Progress::wait(const std::function<bool()>& done, Time deadline) {
-    return wait(done, deadline, nullptr) == Waited::done;
-}
-
-Progress::Waited Progress::wait_interruptibly(const std::function<bool()>& done, Time deadline,
-                                              bool restart) {
-    SignalBlocker blocker(restart && deadline == kNever);
-    return wait(done, deadline, &blocker);
-}
-
-Progress::Waited Progress::wait(const std::function<bool()>& done, Time deadline,
-                                SignalBlocker* blocker) {
-    if (done()) return Waited::done;
-    // A handler that runs in between may fork, and return in the child: there nothing comes.
-    const std::uint32_t generation = process_generation();
-    const bool may_poll = callers_poll();
-    if (may_poll) {
-        poll();
-        if (done()) return Waited::done;
-        if (deadline == 0 || monotonic_now() >= deadline) return Waited::timeout;
-        if (spin(done, deadline)) return Waited::done;
-    } else {
-        notify_thread();
-    }
-    for (;;) {
-        if (process_generation() != generation) return Waited::interrupted;
-        if (may_poll && lead()) {
-            // What completed before this line is seen here; what completes later notifies.
-            const bool notified = !done() && !work_waiting() &&
-                                  wait_group_.sleep_as_leader(epoll_fd(), deadline, blocker);
-            const bool moved = end_lead(notified);
-            if (done()) return Waited::done;
-            if (blocker != nullptr && blocker->handle_pending()) return Waited::interrupted;
-            // A peer that reads and writes our memory goes on while this call sees nothing of it.
-            if (moved && spin(done, deadline)) return Waited::done;
-        } else if (blocker != nullptr &&
-                   wait_group_.sleep_interruptibly(done, may_poll, deadline, *blocker)) {
-            const bool found = done();
-            const bool ends = !found && blocker->handle_pending();
-            if (found || ends || (deadline != kNever && monotonic_now() >= deadline)) {
-                // It may be this one that was told to lead.
-                if (may_poll && !has_leader()) offer_lead();
-                return found ? Waited::done : ends ? Waited::interrupted : Waited::timeout;
-            }
-        } else {
-            if (blocker != nullptr) blocker->unblock();
-            const bool undisturbed = wait_group_.sleep_as_follower(done, may_poll, deadline);
-            if (done()) return Waited::done;
-            if (!undisturbed && blocker != nullptr) return Waited::interrupted;
-        }
-        if (deadline != kNever && monotonic_now() >= deadline) return Waited::timeout;
-    }
 }
 
 }  // namespace xsock

@@ -103,7 +103,9 @@ class Progress final : public PollGroup {
         return wait_group_.begin_wait(done, callers_poll());
     }
     void end_wait(int fd) override;
-    bool spin(const std::function<bool()>& done, Time deadline) override;
+    bool spin(const std::function<bool()>& done, Time deadline) override {
+        return spin(done, deadline, nullptr);
+    }
     [[nodiscard]] Time spin_budget() noexcept override;
     void count_spin(bool found) noexcept override { wait_group_.count_spin(found); }
     /// For callers that stop polling and sleep: the thread polls.
@@ -306,6 +308,7 @@ class Progress final : public PollGroup {
     [[nodiscard]] bool epoll_is_relied_on() const noexcept;
     Waited wait(const std::function<bool()>& done, Time deadline, SignalBlocker* blocker);
     void offer_lead() noexcept;
+    bool spin(const std::function<bool()>& done, Time deadline, SignalBlocker* blocker);
     template <typename Busy>
     void poll_while_any(Busy busy);
     void notify_later_slow(Pollable& item) noexcept;

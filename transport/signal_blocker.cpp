@@ -29,6 +29,15 @@ void SignalBlocker::hold() noexcept {
     raise_deferred();
 }
 
+bool SignalBlocker::is_pending() const noexcept {
+    sigset_t pending;
+    if (!held_ || sigpending(&pending) != 0) return false;
+    for (int signal = 1; signal < NSIG; ++signal) {
+        if (sigismember(&pending, signal) == 1 && sigismember(&before_, signal) != 1) return true;
+    }
+    return false;
+}
+
 bool SignalBlocker::handle_pending() noexcept {
     raise_deferred();
     if (!held_) return std::exchange(noted_, false);

@@ -26,6 +26,8 @@ class SignalBlocker {
 
     /// Holds signals_from_outside() back from now on.
     void hold() noexcept;
+    /// One that is held back waits, and is not one that the caller blocks itself.
+    [[nodiscard]] bool is_pending() const noexcept;
     /// Says that a system call was interrupted although hold() was not possible.
     void note() noexcept { noted_ = !held_; }
     /// Handles those that are pending, and holds back again what comes after. True when one of them

@@ -199,6 +199,32 @@ CASE(a_handler_uses_another_socket_during_recv) {
     close_pair(other);
 }
 
+static volatile sig_atomic_t refused;
+
+static void send_once(int number) {
+    const int saved = errno;
+    (void)number;
+    if (!handled && send(handler_fd, "handler", 7, 0) == 7) handled = 1;
+    if (!handled) refused = refused + 1;
+    errno = saved;
+}
+
+/* However long the call spins before it sleeps (XSOCK_SPIN_US), and it ends. */
+CASE(a_handler_is_not_refused_during_recv) {
+    int fds[2];
+    pthread_t signals;
+    make_pair(fds);
+    handler_fd = fds[1];
+    handle(SIGUSR1, send_once, 0);
+    signals = begin_signals(SIGUSR1, 100);
+    RECV(fds[1], 10, 0);
+    end_signals(signals);
+    NOTE(handled);
+    NOTE(refused);
+    RECV(fds[0], 7, MSG_WAITALL);
+    close_pair(fds);
+}
+
 CASE(a_handler_uses_the_socket_during_poll) {
     int fds[2];
     pthread_t signals;

@@ -43,9 +43,12 @@ Stream::Stream(Ulp& ulp, Owner& owner, CreditPool& credit)
     status_.state = State::started;
 }
 
-Stream::~Stream() {
+Stream::~Stream() { leave(); }
+
+void Stream::leave() {
     if (link_ != nullptr) link_->forget(*this);
-    pool_.give_back(std::size_t{reserved_} * kLine);
+    pool_.give_back(std::size_t{std::exchange(reserved_, 0)} * kLine);
+    status_.state = State::closed;
 }
 
 void Stream::attach(Link& link, std::uint16_t slot, std::uint32_t generation) {
@@ -89,6 +92,15 @@ void Stream::finish(bool abort) {
     if (std::exchange(finished_, true)) return;
     aborts_ = abort;
     if (link_ != nullptr) link_->send_fin(slot_, abort);
+    update_status();
+}
+
+void Stream::discard() {
+    if (status_.state != State::operational) return;
+    status_.state = State::failed;  // in which rx() drops
+    in_ulpdu_ = false;
+    consumed_ = received_;
+    grant();
     update_status();
 }
 

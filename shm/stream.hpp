@@ -50,6 +50,11 @@ class Stream final : public Llp {
     /// Nothing more is sent: FIN, behind all that was published, or in its place what aborts.
     /// Nothing happens the second time; before the stream is attached, it is said then.
     void finish(bool abort);
+    /// What comes from now on is dropped, and the peer may send on.
+    void discard();
+    /// The slot and the credit go back now rather than by the destructor: nothing follows. Not
+    /// from inside rx().
+    void leave();
 
     // -- Llp --
     void start(Time) override {}
@@ -71,6 +76,13 @@ class Stream final : public Llp {
     [[nodiscard]] std::size_t mulpdu() const noexcept override { return kMulpdu; }
     [[nodiscard]] std::optional<Implementation> peer() const noexcept override { return {}; }
 
+    /// Of both directions: bytes that records took of the ring; they wrap.
+    [[nodiscard]] std::uint32_t ring_bytes_sent() const noexcept {
+        return sent_ * static_cast<std::uint32_t>(SharedMemory::kLine);
+    }
+    [[nodiscard]] std::uint32_t ring_bytes_received() const noexcept {
+        return received_ * static_cast<std::uint32_t>(SharedMemory::kLine);
+    }
     [[nodiscard]] bool attached() const noexcept { return link_ != nullptr; }
     /// @pre attached()
     [[nodiscard]] std::uint16_t slot() const noexcept { return slot_; }

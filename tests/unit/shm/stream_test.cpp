@@ -292,6 +292,38 @@ TEST(ShmStream, after_failure_everything_is_taken_and_the_peer_may_go_on) {
     EXPECT_THAT(b.ulp.delivered, IsEmpty());
 }
 
+TEST(ShmStream, one_that_discards_lets_the_peer_send_on) {
+    LinkPair p({.ring_bytes = 1 << 20, .slots = 4});
+    p.connect(1);
+    End& a = *p.a.ends[1];
+    End& b = *p.b.ends[1];
+    b.ulp.block_at = 14;
+    a.ulp.queue(18, 100);
+    p.settle();
+    b.unconsumed.clear();
+    b.stream.discard();
+    for (unsigned i = 0; i < 200; ++i) a.ulp.queue(18, 1500);
+    p.settle();
+    EXPECT_EQ(a.ulp.done, a.ulp.outgoing.size());
+    EXPECT_THAT(b.ulp.delivered, IsEmpty());
+}
+
+TEST(ShmStream, one_that_leaves_gives_its_credit_back_and_its_slot_when_both_have_finished) {
+    LinkPair p;
+    const std::size_t credit = p.b.pool.left();
+    p.connect(1);
+    End& b = *p.b.ends[1];
+    b.stream.finish(/*abort=*/false);
+    b.stream.leave();
+    EXPECT_FALSE(b.stream.attached());
+    EXPECT_EQ(p.b.pool.left(), credit);
+    EXPECT_EQ(p.b.link.connections(), 1u);
+    p.a.ends[1]->stream.finish(/*abort=*/false);
+    p.settle();
+    EXPECT_EQ(p.b.link.connections(), 0u);
+    EXPECT_EQ(p.a.ends[1]->fins, 1u);
+}
+
 TEST(ShmStream, one_that_has_finished_is_not_told_of_room) {
     LinkPair p;
     p.connect(1);

@@ -47,7 +47,7 @@ bool ShmLink::open(shm::Stream& stream, std::uint64_t token, PollCycle& cycle) {
     if (closed_) return false;
     cycle_ = &cycle;
     const bool opened = link_.open(stream, token);
-    if (opened) published();
+    if (opened) published();  // and so count_idle_time()
     return opened;
 }
 
@@ -84,10 +84,14 @@ bool ShmLink::poll(std::size_t byte_budget, PollCycle& cycle) {
     return busy;
 }
 
-/// A link in use has no timer.
 void ShmLink::count_idle_time(PollCycle& cycle) {
-    if (link_.connections() != 0 || std::exchange(counts_idle_time_, true)) return;
-    progress_.set_deadline(*this, time_after(cycle.now(), kIdleLimit));
+    if (link_.connections() != 0) {
+        idle_since_ = kNever;
+        return;
+    }
+    if (idle_since_ == kNever) idle_since_ = cycle.now();
+    if (std::exchange(idle_timer_, true)) return;
+    progress_.set_deadline(*this, idle_since_ + kIdleLimit);
 }
 
 // The peer's flag is read behind what was published. A full queue of octets wakes it, too.
@@ -149,9 +153,12 @@ void ShmLink::on_cycle_end(PollCycle& cycle) {
 // ---- the end ----------------------------------------------------------------
 
 void ShmLink::on_time(PollCycle& cycle) {
-    counts_idle_time_ = false;
+    idle_timer_ = false;
     poll_now(cycle);  // the peer may have opened a slot
-    if (!closed_ && link_.connections() == 0) end(StreamError::none, cycle);
+    if (closed_) return;
+    count_idle_time(cycle);
+    const bool idle = idle_since_ != kNever && cycle.now() - idle_since_ >= kIdleLimit;
+    if (idle) end(StreamError::none, cycle);
 }
 
 void ShmLink::on_failure(PollCycle& cycle) noexcept {

@@ -50,6 +50,11 @@ class ShmLink final : public PolledMemory, private shm::Link::Owner {
     [[nodiscard]] const shm::Key& peer() const noexcept { return made_.peer; }
     [[nodiscard]] std::size_t connections() const noexcept { return link_.connections(); }
     [[nodiscard]] bool ended() const noexcept { return link_.ended(); }
+    /// It is not about to end for idleness: at the other end, whose clock began within some
+    /// milliseconds of ours.
+    [[nodiscard]] bool takes_slots(Time now) const noexcept {
+        return !closed_ && (idle_since_ == kNever || now - idle_since_ < kIdleLimit - kSecond);
+    }
     /// The poll cycle in which a stream's owner is called.
     [[nodiscard]] PollCycle& cycle() const noexcept { return *cycle_; }
 
@@ -85,8 +90,9 @@ class ShmLink final : public PolledMemory, private shm::Link::Owner {
     PollCycle* cycle_ = nullptr;  // while it is polled, opened or ended
     bool armed_ = false;
     bool idle_ = false;  // the last poll found nothing
-    bool counts_idle_time_ = false;
+    bool idle_timer_ = false;
     bool closed_ = false;
+    Time idle_since_ = kNever;  // it has no connections
 };
 
 }  // namespace xsock

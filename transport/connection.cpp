@@ -107,7 +107,12 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, PollCycle& cycle
     shm_ = *choice;
     const auto role =
         attr.role == ConnectAttr::Role::responder ? mpa::Role::responder : mpa::Role::initiator;
-    auto layer = std::make_unique<mpa::Stream>(mpa_config(attr, role, transport), core_.stream());
+    mpa::Config config = mpa_config(attr, role, transport);
+    if (shm_.possible()) {
+        shared_ = std::make_unique<ConnectionShared>(*this, shm_);
+        shared_->prepare(config.startup, fd, cycle);
+    }
+    auto layer = std::make_unique<mpa::Stream>(std::move(config), core_.stream());
     const Time silence_limit = transport.peer_silence != kNever
                                    ? transport.peer_silence
                                    : Time{attr.user_timeout_ms} * kMillisecond;
@@ -164,9 +169,9 @@ Result<void> Connection::reject(std::span<const std::byte> private_data, PollCyc
 void Connection::confirm_start(PollCycle& cycle) {
     if (!core_.confirm_start() || !socket_.is_open()) return;
     try {
-        parts_.progress->join_channels(*this);
+        join_channels();
         resume(cycle);
-        if (socket_.is_open() && !core_.ended()) receive(cycle);
+        if (socket_.is_open() && !core_.ended() && shared_ == nullptr) receive(cycle);
         transmit(cycle);
     } catch (...) {
         on_failure(cycle);
@@ -196,6 +201,7 @@ Llp& Connection::data_layer(Llp& startup) {
     if (!mpa_->negotiated().peer_is_xsock) {
         if (const std::size_t emss = socket_.emss(); emss != 0) mpa_->set_emss(emss);
     }
+    Llp& layer = shared_ != nullptr ? shared_->data_layer(*mpa_) : startup;
     if (shm_.possible() && shm_.path == DataPath::tcp) {
         shm_.why_not =
             startup.negotiated().extensions ? shm::Reason::peer_off : shm::Reason::extensions_off;
@@ -205,11 +211,12 @@ Llp& Connection::data_layer(Llp& startup) {
             peer(), shm::name_of(shm_.why_not));
         core_.lost(EPROTONOSUPPORT, ddp::EndCause::path_refused);
     }
-    return startup;
+    return layer;
 }
 
 void Connection::on_started() {
     standard_peer_.store(!core_.negotiated().peer_is_xsock, std::memory_order_release);
+    if (shared_ != nullptr && !shared_->in_memory()) shared_.reset();
     if (core_.negotiated().extensions && parts_.progress->config().short_rto) {
         limit_delayed_ack(socket_.fd());
         const auto other = core_.peer();
@@ -217,7 +224,7 @@ void Connection::on_started() {
             shorten_retransmission(socket_.fd(), other->delayed_ack_ms);
         }
     }
-    if (!core_.is_start_held()) parts_.progress->join_channels(*this);
+    if (!core_.is_start_held()) join_channels();
     report_start(core_, peer());
 }
 
@@ -236,6 +243,7 @@ void Connection::on_state(QpState next) {
         return;
     }
     if (core_.ended()) {
+        if (shared_ != nullptr) shared_->discard();
         if (tx_buffer_ != nullptr) parts_.progress->give_tx_buffer(std::move(tx_buffer_));
         try {
             error_text_ = report_end(core_, peer());
@@ -254,12 +262,18 @@ void Connection::on_state(QpState next) {
 
 void Connection::finish() {
     moved_ = true;
+    if (shared_ != nullptr) shared_->finish();
     socket_.finish();
     if (capture_) capture_->sent_fin();
 }
 
 void Connection::close(bool reset) {
     if (!socket_.is_open()) return;
+    if (shared_ != nullptr) {
+        // TCP would answer what still comes by a reset; here nothing comes that it could answer.
+        if (shared_->in_memory() && !core_.peer_finished()) reset = true;
+        shared_->close();
+    }
     if (capture_ && reset) capture_->was_reset(/*by_us=*/true);
     capture_.reset();
     const DescriptorChange change;
@@ -389,6 +403,8 @@ bool Connection::still_sends(bool (*asked)(void*, bool&)) const {
 
 bool Connection::unsent() const {
     if (!socket_.is_open() || core_.ended()) return false;
+    const bool in_memory = shared_ != nullptr && shared_->in_memory();
+    if (in_memory && core_.stream().tx_wanted()) return true;  // without credit, too
     if (parts_.on_exec == nullptr) return core_.tx_wanted();
     if (!core_.closing() && still_sends(parts_.on_exec)) return true;
     if (core_.closing()) exit_limit_ = linger_time();
@@ -401,7 +417,11 @@ bool Connection::unsent() const {
 void Connection::update_interest() {
     if (!socket_.is_open()) return;
     std::uint32_t wanted = 0;
-    if (core_.rx_wanted()) wanted |= kReading;
+    if (shared_ != nullptr && shared_->in_memory()) {
+        wanted = shared_->tcp_ended() ? 0 : kReading;
+    } else if (core_.rx_wanted()) {
+        wanted |= kReading;
+    }
     if (tx_blocked_) wanted |= EPOLLOUT;
     // Hang-up cannot be masked; told once is enough while we do not read.
     if (wanted == 0) wanted = EPOLLET;
@@ -414,6 +434,7 @@ void Connection::update_deadline(PollCycle& cycle) {
     if (!socket_.is_open()) return;
     Time next = core_.next_timeout(cycle.now());
     if (!core_.ended()) next = std::min({next, liveness_.due(), poll_at_});
+    if (shared_ != nullptr) next = std::min(next, shared_->due());
     parts_.progress->set_deadline(*this, next);
 }
 
@@ -421,6 +442,8 @@ void Connection::on_time(PollCycle& cycle) {
     if (!socket_.is_open()) return;
     if (!core_.ended() && liveness_.due() <= cycle.now()) check_peer(cycle);
     if (poll_at_ <= cycle.now()) poll_at_ = parts_.on_poll(parts_.spare_argument);
+    if (shared_ != nullptr) shared_->on_time(cycle);
+    if (!socket_.is_open()) return note_movement(cycle);
     cycle.enter_section();
     if (still_delivers()) core_.extend_linger(cycle.now());
     core_.on_time(cycle.now());

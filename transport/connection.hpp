@@ -16,6 +16,7 @@
 #include "ddp_user/connection.hpp"
 #include "mpa/stream.hpp"
 #include "transport/capture.hpp"
+#include "transport/connection_shared.hpp"
 #include "transport/liveness.hpp"
 #include "transport/post_batching.hpp"
 #include "transport/progress.hpp"
@@ -111,6 +112,7 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     void sync_with_posters() override { sq_.sync_with_posters(); }
     void on_notify(PollCycle& cycle) override;
     void on_time(PollCycle& cycle) override;
+    void on_cycle_end(PollCycle& cycle) override;
     void on_failure(PollCycle& cycle) noexcept override;
     void on_exit(PollCycle& cycle) override;
     bool draining() const override;
@@ -118,6 +120,8 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     bool unsent() const override;
 
   private:
+    friend class ConnectionShared;
+
     // -- ddp::Connection::Delegate --
     Llp& data_layer(Llp& startup) override;
     void on_started() override;
@@ -138,6 +142,10 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     void end_as_requested(PollCycle& cycle);
     bool take(ConstBytes bytes, PollCycle& cycle);
     void take_fin(PollCycle& cycle);
+    void take_from_memory(ConstBytes bytes, PollCycle& cycle);
+    void on_tcp_ready(std::uint32_t events, PollCycle& cycle);
+    void transmit_to_memory(PollCycle& cycle);
+    void join_channels();
     void resume(PollCycle& cycle);
     void transmit(PollCycle& cycle);
     void transmit_batches(PollCycle& cycle);
@@ -184,8 +192,9 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     static constexpr std::uint32_t kReading = EPOLLIN | EPOLLRDHUP;
     TcpSocket socket_;
     ShmChoice shm_;
-    std::uint32_t interest_ = 0;  // epoll bits asked for
-    bool tx_blocked_ = false;     // TCP's buffer is full
+    std::unique_ptr<ConnectionShared> shared_;  // null: TCP carries the data
+    std::uint32_t interest_ = 0;                // epoll bits asked for
+    bool tx_blocked_ = false;                   // TCP's buffer is full
     bool enough_read_ = false;
     bool moved_ = false;  // the delegate was told something
     mutable Time exit_limit_ = 0;

@@ -38,6 +38,7 @@ void Connection::count_in_channels() const noexcept {
 
 void Connection::on_ready(std::uint32_t events, PollCycle& cycle) {
     if (!socket_.is_open()) return;
+    if (shared_ != nullptr && shared_->in_memory()) return on_tcp_ready(events, cycle);
     if ((events & (EPOLLOUT | EPOLLERR)) != 0) count_in_channels<&SoftChannel::count_arrival>();
     if ((events & EPOLLOUT) != 0) tx_blocked_ = false;
     if ((events & EPOLLERR) != 0 && (core_.rx_waiting() || core_.peer_finished())) {
@@ -137,9 +138,47 @@ bool Connection::take(ConstBytes bytes, PollCycle& cycle) {
         count_in_channels<&SoftChannel::count_write>();
     }
     burst_.received(bytes.size(), counters.rx_segments - before, tx_bytes_);
+    if (shared_ != nullptr) [[unlikely]] {
+        shared_->on_startup(cycle);
+        if (!socket_.is_open() || (shared_ != nullptr && shared_->in_memory())) return false;
+    }
     if (core_.is_start_held()) return false;
     resume(cycle);
     return true;
+}
+
+// The same, of what came by a link. What it brings about is done at the end of the cycle.
+void Connection::take_from_memory(ConstBytes bytes, PollCycle& cycle) {
+    const Counters& counters = core_.stream().counters();
+    const std::uint64_t writes = counters.rx_messages[RDMAP_WRITE];
+    count_in_channels<&SoftChannel::count_arrival>();
+    cycle.enter_section();
+    core_.rx(bytes, time(cycle));
+    if (core_.ended()) return;
+    if (counters.rx_messages[RDMAP_WRITE] != writes) {
+        count_in_channels<&SoftChannel::count_write>();
+    }
+    if (!core_.is_start_held()) resume(cycle);
+    note_movement(cycle);
+}
+
+// Those that sleep on a channel are told by the background thread of what comes into memory.
+void Connection::join_channels() {
+    if (shared_ == nullptr) parts_.progress->join_channels(*this);
+}
+
+// Shared memory carries the data: TCP tells of the end.
+void Connection::on_tcp_ready(std::uint32_t events, PollCycle& cycle) {
+    shared_->check_tcp(events, cycle);
+    transmit(cycle);
+    note_movement(cycle);
+}
+
+void Connection::on_cycle_end(PollCycle& cycle) {
+    if (!socket_.is_open() || shared_ == nullptr) return;
+    shared_->check_start(cycle);
+    transmit(cycle);
+    note_movement(cycle);
 }
 
 // Offers again what waits for a receive.
@@ -157,6 +196,7 @@ void Connection::on_rnr() {
 bool Connection::move_receive(std::uint64_t wr_id, const RecvWqe& other, PollCycle& cycle) {
     cycle.enter_section();
     const bool moved = core_.move_receive(wr_id, other);
+    if (shared_ != nullptr && shared_->in_memory()) shared_->published();
     note_movement(cycle);
     return moved;
 }
@@ -216,6 +256,7 @@ bool Connection::ends_start_by_sending() const noexcept {
 
 void Connection::transmit_batches(PollCycle& cycle) {
     if (!socket_.is_open()) return;
+    if (shared_ != nullptr && shared_->in_memory()) return transmit_to_memory(cycle);
     if (core_.is_steady() && !tx_blocked_) transmit_single(cycle);
     if (!socket_.is_open() || quiet()) return;
     follow_emss(cycle);
@@ -241,11 +282,25 @@ void Connection::transmit_batches(PollCycle& cycle) {
         if (capture_) [[unlikely]]
             capture_->sent(batch.iov, static_cast<std::size_t>(n));
         core_.tx_commit(static_cast<std::size_t>(n), time(cycle));
+        if (shared_ != nullptr && shared_->in_memory()) [[unlikely]]
+            break;  // that was start-up's last
         if (static_cast<std::size_t>(n) < batch.bytes) tx_blocked_ = true;
     }
     if (tx_buffer_ != nullptr && mpa_->status().tx_pending == 0) {
         parts_.progress->give_tx_buffer(std::move(tx_buffer_));
     }
+    update(cycle);
+}
+
+// What is published is sent. Nothing of the program's is needed behind it.
+void Connection::transmit_to_memory(PollCycle& cycle) {
+    shared_->take_fin(cycle);
+    for (int i = 0; i < kBatchesPerCycle && !core_.ended() && core_.tx_wanted(); ++i) {
+        cycle.enter_section();
+        core_.tx_prepare({}, kBytesPerBatch, time(cycle));
+        cycle.active = true;
+    }
+    shared_->published();  // records, or credit for what was taken before this
     update(cycle);
 }
 

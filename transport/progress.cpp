@@ -14,6 +14,7 @@
 #include "transport/fork.hpp"
 #include "transport/log.hpp"
 #include "transport/progress_thread.hpp"
+#include "transport/shm_node.hpp"
 #include "transport/watch_item.hpp"
 
 namespace xsock {

@@ -31,6 +31,7 @@
 namespace xsock {
 
 class ProgressThread;
+class ShmNode;
 class SignalBlocker;
 
 /// Its address identifies the holder of a progress lock. Initial-exec: found without a call.
@@ -214,6 +215,8 @@ class Progress final : public PollGroup {
     void join_channels(Pollable& item) {
         if (mode() != ProgressMode::thread) poll_set_.join_channels(*this, item);
     }
+    /// Its links of shared memory; made on first use. Owners of streams keep it.
+    Result<std::shared_ptr<ShmNode>> shm_node(PollCycle& cycle);
     [[nodiscard]] std::unique_ptr<TxBuffer> take_tx_buffer();
     void give_tx_buffer(std::unique_ptr<TxBuffer> buffer);
 
@@ -347,6 +350,7 @@ class Progress final : public PollGroup {
     std::unique_ptr<std::byte[]> staging_;
     CompletionBatch completions_;
     std::vector<std::unique_ptr<TxBuffer>> tx_buffers_;
+    std::shared_ptr<ShmNode> shm_node_;
     PollSet poll_set_;
 };
 

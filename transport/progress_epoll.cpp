@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// What a Progress takes out of epoll, and for whom it puts that back.
+// What a Progress takes out of epoll, and for whom it puts that back; and its links of shared
+// memory.
 #include "transport/progress.hpp"
+#include "transport/shm_node.hpp"
 
 namespace xsock {
 
@@ -31,6 +33,17 @@ int Progress::embed() {
     embedded_.store(true, std::memory_order_seq_cst);
     locked([this](PollCycle&) { poll_set_.attach_busy_polled(); });
     return epoll_fd();
+}
+
+Result<std::shared_ptr<ShmNode>> Progress::shm_node(PollCycle&) {
+    if (shm_node_ == nullptr) {
+        auto made =
+            ShmNode::create(*this, {.memory_bytes = config_.shm_memory,
+                                    .users = {config_.shm_users.begin(), config_.shm_users.end()}});
+        if (!made) return made.error();
+        shm_node_ = std::move(*made);
+    }
+    return shm_node_;
 }
 
 }  // namespace xsock

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Connections through shared memory, of two devices of this process or of one: what two processes
+// would see.
+#include "transport/connection_shared.hpp"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "tests/unit/loopback.hpp"
+#include "transport/clock.hpp"
+#include "transport/soft_device.hpp"
+
+namespace xsock {
+namespace {
+
+Time soon() { return monotonic_now() + 20 * kSecond; }
+
+struct Options {
+    ProgressMode progress = ProgressMode::both;
+    bool one_device = false;
+    ShmMode shm_a = ShmMode::require, shm_b = ShmMode::require;
+};
+
+class ConnectionSharedTest : public ::testing::TestWithParam<bool> {
+  protected:
+    void make(const Options& setup) {
+        for (int i = 0; i < 2; ++i) {
+            TransportConfig config;
+            config.progress = setup.progress;
+            config.shm = i == 0 ? setup.shm_a : setup.shm_b;
+            if (i == 1 && setup.one_device) {
+                device[1] = device[0];
+            } else {
+                auto made = make_soft_device(config);
+                ASSERT_TRUE(made);
+                device[i] = std::move(*made);
+            }
+            cq[i] = std::move(*device[i]->create_cq(1024, false));
+        }
+    }
+    struct Pair {
+        std::unique_ptr<Qp> a, b;
+    };
+    Pair start(bool outlives_peer = false) {
+        Pair pair;
+        const auto [client, server] = test::loopback_pair();
+        QpAttr attr;
+        attr.rnr_timeout = kNever;
+        ConnectAttr connect;
+        connect.outlives_peer = outlives_peer;
+        for (int i = 1; i >= 0; --i) {
+            attr.send_cq = attr.recv_cq = cq[i].get();
+            auto& qp = i == 0 ? pair.a : pair.b;
+            qp = std::move(*device[i]->create_qp(attr));
+            connect.role = i == 0 ? ConnectAttr::Role::initiator : ConnectAttr::Role::responder;
+            EXPECT_TRUE(qp->connect(i == 0 ? client : server, connect));
+        }
+        return pair;
+    }
+    void expect_path(const Pair& pair, DataPath path) {
+        EXPECT_EQ(pair.a->wait_started(soon()), QpState::established);
+        EXPECT_EQ(pair.b->wait_started(soon()), QpState::established);
+        EXPECT_EQ(pair.a->info().path, path);
+        EXPECT_EQ(pair.b->info().path, path);
+    }
+    Pair connect() {
+        Pair pair = start();
+        expect_path(pair, DataPath::shm);
+        return pair;
+    }
+    std::vector<Wc> wait(int i, std::size_t count) {
+        std::vector<Wc> all;
+        const Time end = soon();
+        while (all.size() < count && monotonic_now() < end) {
+            std::array<Wc, 8> some;
+            const std::size_t n = cq[i]->poll(some);
+            all.insert(all.end(), &some[0], &some[0] + n);
+            if (n == 0) static_cast<void>(cq[1 - i]->poll({}));
+        }
+        EXPECT_EQ(all.size(), count);
+        return all;
+    }
+    static Result<void> post_recv(Qp& qp, std::vector<std::byte>& to, std::uint64_t id = 1) {
+        const Sge sge{to.data(), static_cast<std::uint32_t>(to.size()), kLkeyNone};
+        return qp.post_recv({.wr_id = id, .sges = {&sge, 1}});
+    }
+    static Result<void> post_send(Qp& qp, std::vector<std::byte>& from, std::uint64_t id = 1) {
+        const Sge sge{from.data(), static_cast<std::uint32_t>(from.size()), kLkeyNone};
+        SendWr send;
+        send.wr_id = id;
+        send.sges = {&sge, 1};
+        return qp.post_send(send);
+    }
+    static std::vector<std::byte> bytes(std::size_t n) {
+        std::vector<std::byte> all(n);
+        for (std::size_t i = 0; i < n; ++i) all[i] = static_cast<std::byte>(i * 7 + i / 251);
+        return all;
+    }
+    void TearDown() override {
+        for (int i : {0, 1}) cq[i].reset();
+    }
+
+    std::shared_ptr<Device> device[2];
+    std::unique_ptr<Cq> cq[2];
+};
+
+TEST_P(ConnectionSharedTest, carries_sends_of_all_sizes) {
+    make({.one_device = GetParam()});
+    const Pair pair = connect();
+    for (const std::size_t size : {1u, 64u, 1000u, 5000u, 40'000u, 300'000u, 3'000'000u}) {
+        auto from = bytes(size), to = std::vector<std::byte>(size);
+        ASSERT_TRUE(post_recv(*pair.b, to));
+        ASSERT_TRUE(post_send(*pair.a, from));
+        EXPECT_EQ(wait(0, 1).at(0).status, WcStatus::success);
+        EXPECT_EQ(wait(1, 1).at(0).status, WcStatus::success);
+        EXPECT_EQ(from, to);
+    }
+}
+
+TEST_P(ConnectionSharedTest, carries_writes_and_reads) {
+    make({.one_device = GetParam()});
+    const Pair pair = connect();
+    auto target = bytes(200'000), memory = bytes(100'000);
+    auto stag = device[1]->register_memory({.address = target.data(),
+                                            .length = target.size(),
+                                            .access = kRemoteAccess | kLocalWrite,
+                                            .pd = 0});
+    ASSERT_TRUE(stag);
+    SendWr write;
+    const Sge sge{memory.data(), static_cast<std::uint32_t>(memory.size()), kLkeyNone};
+    write.opcode = SendOpcode::write;
+    write.remote_stag = *stag;
+    write.remote_to = reinterpret_cast<std::uint64_t>(target.data()) + 50'000;
+    write.sges = {&sge, 1};
+    ASSERT_TRUE(pair.a->post_send(write));
+    std::vector<std::byte> back(memory.size());
+    const Sge sink{back.data(), static_cast<std::uint32_t>(back.size()), kLkeyNone};
+    SendWr read = write;
+    read.opcode = SendOpcode::read;
+    read.sges = {&sink, 1};
+    ASSERT_TRUE(pair.a->post_send(read));
+    for (const Wc& wc : wait(0, 2)) EXPECT_EQ(wc.status, WcStatus::success);
+    EXPECT_EQ(back, memory);
+    EXPECT_TRUE(device[1]->deregister_memory(*stag));
+}
+
+TEST_P(ConnectionSharedTest, a_shutdown_follows_what_was_posted) {
+    make({.one_device = GetParam()});
+    const Pair pair = connect();
+    auto from = bytes(500'000), to = std::vector<std::byte>(from.size());
+    ASSERT_TRUE(post_recv(*pair.b, to));
+    ASSERT_TRUE(post_send(*pair.a, from));
+    ASSERT_TRUE(pair.a->shutdown());
+    EXPECT_EQ(wait(1, 1).at(0).status, WcStatus::success);
+    EXPECT_EQ(from, to);
+    ASSERT_TRUE(pair.b->shutdown());
+    EXPECT_EQ(pair.a->wait_ended(soon()), QpState::closed);
+    EXPECT_EQ(pair.b->wait_ended(soon()), QpState::closed);
+}
+
+TEST_P(ConnectionSharedTest, an_abort_resets_the_peer) {
+    make({.one_device = GetParam()});
+    const Pair pair = connect();
+    pair.a->abort();
+    EXPECT_EQ(pair.b->wait_ended(soon()), QpState::error);
+    EXPECT_EQ(pair.b->info().error, ECONNRESET);
+}
+
+TEST_P(ConnectionSharedTest, a_send_waits_for_its_receive) {
+    make({.one_device = GetParam()});
+    const Pair pair = connect();
+    auto from = bytes(70'000), to = std::vector<std::byte>(from.size());
+    ASSERT_TRUE(post_send(*pair.a, from));
+    for (int i = 0; i < 100; ++i) {
+        for (int side : {0, 1}) static_cast<void>(cq[side]->poll({}));
+    }
+    ASSERT_TRUE(post_recv(*pair.b, to));
+    EXPECT_EQ(wait(1, 1).at(0).status, WcStatus::success);
+    EXPECT_EQ(from, to);
+}
+
+TEST_P(ConnectionSharedTest, what_nobody_will_receive_holds_up_no_one) {
+    make({.one_device = GetParam()});
+    Pair pair = connect();
+    std::vector<std::vector<std::byte>> all(40, bytes(100'000));
+    for (auto& from : all) ASSERT_TRUE(post_send(*pair.a, from));
+    ASSERT_TRUE(pair.a->shutdown());
+    pair.b.reset();
+    const Time begin = monotonic_now();
+    pair.a->wait_ended(soon());
+    EXPECT_LT(monotonic_now() - begin, 4 * kSecond);  // of a linger time of 5
+    EXPECT_TRUE(pair.a->state() == QpState::closed || pair.a->state() == QpState::error);
+}
+
+TEST_P(ConnectionSharedTest, many_connections_share_a_link) {
+    make({.one_device = GetParam()});
+    std::vector<Pair> pairs;
+    for (int i = 0; i < 64; ++i) pairs.push_back(connect());
+    auto from = bytes(3000);
+    std::vector<std::vector<std::byte>> to(pairs.size(), std::vector<std::byte>(from.size()));
+    for (std::size_t i = 0; i < pairs.size(); ++i) ASSERT_TRUE(post_recv(*pairs[i].b, to[i], i));
+    for (std::size_t i = 0; i < pairs.size(); ++i) ASSERT_TRUE(post_send(*pairs[i].a, from, i));
+    wait(0, pairs.size());
+    wait(1, pairs.size());
+    for (const auto& one : to) EXPECT_EQ(one, from);
+}
+
+TEST_P(ConnectionSharedTest, both_ends_send_at_once) {
+    make({.one_device = GetParam()});
+    const Pair pair = connect();
+    constexpr int kMessages = 100;
+    auto from = bytes(50'000);
+    std::vector<std::vector<std::byte>> to(2 * kMessages, std::vector<std::byte>(from.size()));
+    for (int i = 0; i < kMessages; ++i) {
+        ASSERT_TRUE(post_recv(*pair.a, to[static_cast<std::size_t>(i)]));
+        ASSERT_TRUE(post_recv(*pair.b, to[static_cast<std::size_t>(kMessages + i)]));
+    }
+    for (int i = 0; i < kMessages; ++i) {
+        ASSERT_TRUE(post_send(*pair.a, from));
+        ASSERT_TRUE(post_send(*pair.b, from));
+    }
+    if (GetParam()) {
+        std::size_t done = 0;
+        const Time end = soon();
+        while (done < 4 * kMessages && monotonic_now() < end) {
+            std::array<Wc, 8> some;
+            done += cq[0]->poll(some) + cq[1]->poll(some);
+        }
+        EXPECT_EQ(done, 4u * kMessages);
+    } else {
+        wait(0, 2 * kMessages);
+        wait(1, 2 * kMessages);
+    }
+    for (const auto& one : to) EXPECT_EQ(one, from);
+}
+
+// ---- two processes ----------------------------------------------------------
+
+/// A responder in a process of its own, that answers each message by the same.
+class Echo {
+  public:
+    explicit Echo(int fd, int not_its) : pid_(fork()) {
+        if (pid_ == 0) {
+            close(not_its);
+            serve(fd);
+            _exit(0);
+        }
+        close(fd);
+    }
+    ~Echo() {
+        kill(pid_, SIGKILL);
+        int status = 0;
+        waitpid(pid_, &status, 0);
+    }
+    Echo(const Echo&) = delete;
+    Echo& operator=(const Echo&) = delete;
+    void signal(int number) const { EXPECT_EQ(kill(pid_, number), 0); }
+
+  private:
+    static void serve(int fd) {
+        TransportConfig config;
+        config.shm = ShmMode::require;
+        std::unique_ptr<Device> device = std::move(*make_soft_device(config));
+        std::unique_ptr<Cq> cq = std::move(*device->create_cq(256, false));
+        QpAttr attr;
+        attr.rnr_timeout = kNever;
+        attr.send_cq = attr.recv_cq = cq.get();
+        std::unique_ptr<Qp> qp = std::move(*device->create_qp(attr));
+        std::vector<std::vector<std::byte>> all(32, std::vector<std::byte>(100'000));
+        const auto receive = [&](std::uint64_t id) {
+            const Sge sge{all[id].data(), 100'000, kLkeyNone};
+            return qp->post_recv({.wr_id = id, .sges = {&sge, 1}});
+        };
+        for (std::uint64_t id = 0; id < all.size(); ++id) {
+            if (!receive(id)) return;
+        }
+        ConnectAttr connect;
+        connect.role = ConnectAttr::Role::responder;
+        if (!qp->connect(fd, connect)) return;
+        for (;;) {
+            Wc wc;
+            if (cq->poll({&wc, 1}) == 0) {
+                if (qp->state() == QpState::error || qp->state() == QpState::closed) return;
+                continue;
+            }
+            if (wc.status != WcStatus::success) continue;
+            if (wc.opcode != WcOpcode::recv) {
+                if (!receive(wc.wr_id)) return;
+                continue;
+            }
+            const Sge sge{all[wc.wr_id].data(), wc.byte_len, kLkeyNone};
+            SendWr send;
+            send.wr_id = wc.wr_id;
+            send.sges = {&sge, 1};
+            if (!qp->post_send(send)) return;
+        }
+    }
+
+    const pid_t pid_;
+};
+
+class ConnectionSharedProcessTest : public ::testing::Test {
+  protected:
+    /// Fork comes before this process has an engine.
+    void SetUp() override {
+        const auto [client, server] = test::loopback_pair();
+        peer = std::make_unique<Echo>(server, client);
+        TransportConfig config;
+        config.shm = ShmMode::require;
+        device = std::move(*make_soft_device(config));
+        cq = std::move(*device->create_cq(256, false));
+        QpAttr attr;
+        attr.send_cq = attr.recv_cq = cq.get();
+        qp = std::move(*device->create_qp(attr));
+        ConnectAttr connect;
+        connect.role = ConnectAttr::Role::initiator;
+        ASSERT_TRUE(qp->connect(client, connect));
+        ASSERT_EQ(qp->wait_started(soon()), QpState::established);
+        ASSERT_EQ(qp->info().path, DataPath::shm);
+    }
+    /// The answer to one message, or nothing in time.
+    bool exchange(std::size_t bytes, bool blocks) {
+        std::vector<std::byte> from(bytes, std::byte{7}), to(bytes);
+        const Sge send_sge{from.data(), static_cast<std::uint32_t>(bytes), kLkeyNone};
+        const Sge recv_sge{to.data(), static_cast<std::uint32_t>(bytes), kLkeyNone};
+        EXPECT_TRUE(qp->post_recv({.wr_id = 1, .sges = {&recv_sge, 1}}));
+        SendWr send;
+        send.sges = {&send_sge, 1};
+        if (!qp->post_send(send)) return false;
+        std::size_t done = 0;
+        const Time end = soon();
+        while (done < 2 && monotonic_now() < end) {
+            Wc wc;
+            if (blocks) static_cast<void>(cq->wait_until(cq->enough(1), end));
+            const std::size_t n = cq->poll({&wc, 1});
+            if (n != 0 && wc.status != WcStatus::success) return false;
+            done += n;
+        }
+        return done == 2 && from == to;
+    }
+
+    std::unique_ptr<Echo> peer;
+    std::unique_ptr<Device> device;
+    std::unique_ptr<Cq> cq;
+    std::unique_ptr<Qp> qp;
+};
+
+TEST_F(ConnectionSharedProcessTest, messages_go_there_and_back) {
+    for (int i = 0; i < 200; ++i) ASSERT_TRUE(exchange(i % 3 == 0 ? 64 : 60'000, false));
+    for (int i = 0; i < 200; ++i) ASSERT_TRUE(exchange(i % 3 == 0 ? 64 : 60'000, true));
+}
+
+TEST_F(ConnectionSharedProcessTest, ends_when_the_peer_is_killed) {
+    ASSERT_TRUE(exchange(64, false));
+    peer->signal(SIGKILL);
+    const Time end = soon();
+    while (qp->state() == QpState::established && monotonic_now() < end) {
+        static_cast<void>(cq->poll({}));
+    }
+    EXPECT_TRUE(qp->state() == QpState::peer_closed || qp->state() == QpState::error);
+}
+
+TEST_F(ConnectionSharedProcessTest, waits_for_a_peer_that_is_stopped) {
+    ASSERT_TRUE(exchange(64, false));
+    peer->signal(SIGSTOP);
+    std::thread waker([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        peer->signal(SIGCONT);
+    });
+    EXPECT_TRUE(exchange(64, false));
+    waker.join();
+}
+
+INSTANTIATE_TEST_SUITE_P(devices, ConnectionSharedTest, ::testing::Values(false, true),
+                         [](const auto& p) { return p.param ? "one" : "two"; });
+
+}  // namespace
+}  // namespace xsock

@@ -95,6 +95,7 @@ bool Connection::guarded(F&& f, EndCause cause) {
 bool Connection::feed(ConstBytes bytes, Time now) {
     std::size_t taken = 0;
     for (bool again = true; again && taken < bytes.size() && !ended();) {
+        Llp* const layer = llp_;
         Llp::Rx rx;
         if (!guarded([&] { rx = llp_->rx(bytes.subspan(taken), now); },
                      EndCause::rx_memory_unmapped)) {
@@ -104,6 +105,11 @@ bool Connection::feed(ConstBytes bytes, Time now) {
         taken += rx.taken;
         // Before anything is delivered of what follows.
         open_layer(now);
+        // Nothing may follow the end of start-up where the data go another way.
+        if (llp_ != layer && taken != bytes.size() && !ended()) {
+            lost(EPROTO);
+            return false;
+        }
         if (start_ == Start::pending) update_start();
         again = rx.boundary && start_ != Start::held;
     }

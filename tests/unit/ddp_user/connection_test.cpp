@@ -774,6 +774,21 @@ TEST(Connection, fails_only_the_request_whose_memory_is_gone_if_its_end_is_confi
 
 // -- two layers --
 
+TEST(Connection, ends_over_octets_behind_a_start_up_whose_data_go_by_another_layer) {
+    Rig rig;
+    PipeLayer::Options options;
+    options.initiator = true;
+    rig.a.other = std::make_unique<PipeLayer>(options, rig.a.ulp());
+    rig.a.other->skip_startup();
+    rig.a.start(rig.now);
+    const ByteVector bytes{std::byte{'a'}, std::byte{0}, std::byte{1}};  // accepted, and more
+    rig.a.connection.rx(bytes, rig.now);
+    rig.a.connection.update(rig.now);
+    EXPECT_TRUE(rig.a.connection.ended());
+    EXPECT_EQ(rig.a.connection.error().code, EPROTO);
+    EXPECT_FALSE(rig.a.connection.is_started());
+}
+
 TEST(Connection, hands_data_to_the_layer_that_start_up_chose_and_back_when_it_is_detached) {
     Rig rig;
     for (Side* side : {&rig.a, &rig.b}) {

@@ -295,6 +295,7 @@ void Connection::transmit_batches(PollCycle& cycle) {
 // What is published is sent. Nothing of the program's is needed behind it.
 void Connection::transmit_to_memory(PollCycle& cycle) {
     shared_->take_fin(cycle);
+    if (!socket_.is_open()) return;
     for (int i = 0; i < kBatchesPerCycle && !core_.ended() && core_.tx_wanted(); ++i) {
         cycle.enter_section();
         core_.tx_prepare({}, kBytesPerBatch, time(cycle));

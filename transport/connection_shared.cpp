@@ -259,8 +259,16 @@ void ConnectionShared::check_tcp(std::uint32_t events, PollCycle& cycle) {
 
 void ConnectionShared::take_fin(PollCycle& cycle) {
     if (fin_ && connection_.core_.rx_wanted()) connection_.core_.rx_eof(cycle.now());
+    // The process is gone: TCP would answer what is sent by a reset.
+    const bool unsendable = link_ended_ && fin_ && !connection_.core_.ended();
+    if (unsendable && connection_.core_.stream().tx_wanted()) {
+        return connection_.core_.lost(ECONNRESET);
+    }
     // Without FIN the link is nothing to go on with; TCP tells how the peer has ended, if it has.
-    if (link_ended_ && !fin_ && due_ == kNever) due_ = time_after(cycle.now(), kEndDelay);
+    if (link_ended_ && !fin_ && due_ == kNever) {
+        due_ = time_after(cycle.now(), kEndDelay);
+        connection_.update_deadline(cycle);
+    }
 }
 
 void ConnectionShared::on_time(PollCycle& cycle) {

@@ -369,6 +369,19 @@ TEST_F(ConnectionSharedProcessTest, ends_when_the_peer_is_killed) {
     EXPECT_TRUE(qp->state() == QpState::peer_closed || qp->state() == QpState::error);
 }
 
+TEST_F(ConnectionSharedProcessTest, what_waits_for_credit_fails_when_the_peer_is_killed) {
+    peer->signal(SIGSTOP);
+    std::vector<std::byte> from(100'000);
+    for (int i = 0; i < 40; ++i) {
+        const Sge sge{from.data(), static_cast<std::uint32_t>(from.size()), kLkeyNone};
+        SendWr send;
+        send.sges = {&sge, 1};
+        ASSERT_TRUE(qp->post_send(send));
+    }
+    peer->signal(SIGKILL);
+    EXPECT_EQ(qp->wait_ended(soon()), QpState::error);
+}
+
 TEST_F(ConnectionSharedProcessTest, waits_for_a_peer_that_is_stopped) {
     ASSERT_TRUE(exchange(64, false));
     peer->signal(SIGSTOP);

@@ -259,9 +259,10 @@ void ConnectionShared::check_tcp(std::uint32_t events, PollCycle& cycle) {
 
 void ConnectionShared::take_fin(PollCycle& cycle) {
     if (fin_ && connection_.core_.rx_wanted()) connection_.core_.rx_eof(cycle.now());
-    // The process is gone: TCP would answer what is sent by a reset.
+    // The process is gone: nothing that is outstanding can complete any more. TCP would answer it by
+    // a reset.
     const bool unsendable = link_ended_ && fin_ && !connection_.core_.ended();
-    if (unsendable && connection_.core_.stream().tx_wanted()) {
+    if (unsendable && !connection_.core_.stream().drained()) {
         return connection_.core_.lost(ECONNRESET);
     }
     // Without FIN the link is nothing to go on with; TCP tells how the peer has ended, if it has.

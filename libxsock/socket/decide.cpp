@@ -44,7 +44,7 @@ void Socket::begin_watch(int fd) noexcept {
         kernel_ready_.store(false, std::memory_order_release);
         mode_changed();
         poller->locked([&](PollCycle& cycle) {
-            if (phase() != Phase::undecided) {
+            if (phase() != Phase::undecided || own_fd_.is_watched()) {
                 close_internal_fd(*copy);
                 return;
             }
@@ -290,7 +290,9 @@ void Socket::wait_closed(PollCycle& cycle) {
     const PeerPeek peek = peek_peer(own_fd_.fd());
     if (decide_by(peek.kind, cycle)) return;
     early_.close();
-    if (!own_fd_.claim_watch() || watch_undecided()) limit_undecided(peek);
+    // Another thread may have claimed the watch, and not have begun it.
+    static_cast<void>(own_fd_.claim_watch());
+    if (own_fd_.is_watched() || watch_undecided()) limit_undecided(peek);
 }
 
 // The program has closed it. True: that waits for the client.

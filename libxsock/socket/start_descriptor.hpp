@@ -37,6 +37,7 @@ class StartDescriptor {
     /// False: a wait has begun before, and the descriptor is watched. Any thread.
     bool claim_watch() noexcept { return !is_claimed_.exchange(true); }
     void unclaim_watch() noexcept { is_claimed_.store(false, std::memory_order_relaxed); }
+    [[nodiscard]] bool is_watched() const noexcept { return watch_ != nullptr; }
     /// The watch has a deadline, `limit` from now; later calls do not move it.
     void set_limit(Time limit);
     /// The same, and they make it an earlier one.

@@ -69,7 +69,10 @@ class Link final {
     [[nodiscard]] bool begin_sleep();
     /// While it sleeps, after something was sent: more is waited for than begin_sleep() announced,
     /// which must be called again.
-    [[nodiscard]] bool must_sleep_anew() const noexcept { return (reasons() & ~announced_) != 0; }
+    /// So must it be where there is something to do.
+    [[nodiscard]] bool must_sleep_anew() const noexcept {
+        return (reasons() & ~announced_) != 0 || garbage_ || new_fins_;
+    }
     void end_sleep();
 
     // -- the end --

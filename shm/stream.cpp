@@ -47,7 +47,8 @@ Stream::~Stream() { leave(); }
 
 void Stream::leave() {
     if (link_ != nullptr) link_->forget(*this);
-    pool_.give_back(std::size_t{std::exchange(reserved_, 0)} * kLine);
+    // The destructor may run beside the poller: nothing is left for it then.
+    if (reserved_ != 0) pool_.give_back(std::size_t{std::exchange(reserved_, 0)} * kLine);
     status_.state = State::closed;
 }
 

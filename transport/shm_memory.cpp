@@ -69,6 +69,9 @@ ShmMemory::ShmMemory(ShmMemory&& other) noexcept
       generation_(other.generation_) {}
 
 ShmMemory::~ShmMemory() {
+    {
+        const SharedRange ended(std::move(range_));  // before others may get the addresses
+    }
     if (!bytes_.empty() && generation_ == process_generation()) {
         munmap(bytes_.data(), bytes_.size());
     }

@@ -3,6 +3,7 @@
 // sense is reported once and the default stays.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -38,6 +39,9 @@ struct TransportConfig {
     /// XSOCK_SHM_MEMORY: bytes that peers may send through shared memory ahead of the program.
     std::size_t shm_memory = std::size_t{256} << 20;
     std::vector<std::uint32_t> shm_users;  ///< XSOCK_SHM_USERS=UID,...: peers besides our own user
+
+    /// Most progresses that there may be.
+    [[nodiscard]] unsigned groups() const noexcept { return std::max(threads, socket_groups); }
 
     /// Reads the environment. Problems go to the log.
     static TransportConfig from_environment();

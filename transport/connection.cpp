@@ -108,6 +108,7 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, PollCycle& cycle
     const auto role =
         attr.role == ConnectAttr::Role::responder ? mpa::Role::responder : mpa::Role::initiator;
     mpa::Config config = mpa_config(attr, role, transport);
+    ConnectionShared::Preparation preparation(shared_);
     if (shm_.possible()) {
         shared_ = std::make_unique<ConnectionShared>(*this, shm_);
         shared_->prepare(config.startup, fd, cycle);
@@ -128,6 +129,7 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, PollCycle& cycle
         socket_.release();
         return r;
     }
+    preparation.keep();
     capture_ = Capture::begin(fd, role == mpa::Role::initiator);
     interest_ = kReading;
     mpa_ = std::move(layer);
@@ -288,23 +290,6 @@ void Connection::close(bool reset) {
 void Connection::lost(int error) {
     if (capture_ && error == ECONNRESET) capture_->was_reset(/*by_us=*/false);
     core_.lost(error);
-}
-
-void Connection::publish() noexcept {
-    StatsDescription d = describe(core_);
-    d.qp_num = parts_.num;
-    d.api = static_cast<std::uint8_t>(parts_.attr.api);
-    d.path = static_cast<std::uint8_t>(shm_.path);
-    d.shm_reason = static_cast<std::uint8_t>(shm_.why_not);
-    set_stats_text(d.local, socket_.local_name().c_str());
-    set_stats_text(d.peer, peer());
-    set_stats_text(d.error_text, error_text_.c_str());
-    // (One question, when it is established: the program may have chosen by then.)
-    if (state() == QpState::established && socket_.known_congestion().empty()) {
-        socket_.note_congestion();
-    }
-    set_stats_text(d.congestion, socket_.known_congestion().c_str());
-    stats_.describe(d);
 }
 
 // ---- ending ---------------------------------------------------------------

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "include/xsock/iwarp.h"
+#include "transport/connection.hpp"
 #include "transport/log.hpp"
 
 namespace xsock {
@@ -134,6 +135,23 @@ QpInfo info_of(const ddp::Connection& connection) {
     info.private_data.assign(data.begin(), data.end());
     if (const auto peer = connection.peer()) info.peer = *peer;
     return info;
+}
+
+void Connection::publish() noexcept {
+    StatsDescription d = describe(core_);
+    d.qp_num = parts_.num;
+    d.api = static_cast<std::uint8_t>(parts_.attr.api);
+    d.path = static_cast<std::uint8_t>(shm_.path);
+    d.shm_reason = static_cast<std::uint8_t>(shm_.why_not);
+    set_stats_text(d.local, socket_.local_name().c_str());
+    set_stats_text(d.peer, peer());
+    set_stats_text(d.error_text, error_text_.c_str());
+    // (One question, when it is established: the program may have chosen by then.)
+    if (state() == QpState::established && socket_.known_congestion().empty()) {
+        socket_.note_congestion();
+    }
+    set_stats_text(d.congestion, socket_.known_congestion().c_str());
+    stats_.describe(d);
 }
 
 }  // namespace xsock

@@ -42,6 +42,12 @@ std::optional<IpEndpoint> endpoint_by(NameOf ask, int fd) noexcept {
 // Closed, unless the Progress is destroyed.
 ConnectionShared::~ConnectionShared() { leave_node(); }
 
+ConnectionShared::Preparation::~Preparation() {
+    if (shared_ == nullptr || *shared_ == nullptr) return;
+    (*shared_)->close();
+    shared_->reset();
+}
+
 // ---- start-up ---------------------------------------------------------------
 
 void ConnectionShared::stay_on_tcp(shm::Reason why) {
@@ -136,8 +142,9 @@ void ConnectionShared::answer(const shm::Answer& answer, PollCycle& cycle) {
         stay_on_tcp(answer.reason);
     }
     if (!connection_.mpa_->answer_offer(shm::encode(answer))) return;
-    connection_.transmit(cycle);
-    connection_.note_movement(cycle);
+    Connection& connection = connection_;
+    connection.transmit(cycle);  // may end start-up, and with it this, where TCP carries the data
+    connection.note_movement(cycle);
 }
 
 Llp& ConnectionShared::data_layer(mpa::Stream& startup) {
@@ -152,6 +159,7 @@ Llp& ConnectionShared::data_layer(mpa::Stream& startup) {
         }
     } else if (step_ == Step::opened) {
         step_ = Step::done;
+        call_at_cycle_end();  // the first credit is told
     } else if (step_ != Step::done) {
         stay_on_tcp(shm::Reason::peer_off);  // the peer has offered nothing
     }
@@ -259,8 +267,8 @@ void ConnectionShared::check_tcp(std::uint32_t events, PollCycle& cycle) {
 
 void ConnectionShared::take_fin(PollCycle& cycle) {
     if (fin_ && connection_.core_.rx_wanted()) connection_.core_.rx_eof(cycle.now());
-    // The process is gone: nothing that is outstanding can complete any more. TCP would answer it by
-    // a reset.
+    // The process is gone: nothing that is outstanding can complete any more. TCP would answer it
+    // by a reset.
     const bool unsendable = link_ended_ && fin_ && !connection_.core_.ended();
     if (unsendable && !connection_.core_.stream().drained()) {
         return connection_.core_.lost(ECONNRESET);

@@ -28,6 +28,20 @@ class ConnectionShared final : private shm::Stream::Owner, private ShmWaiter, pr
     ConnectionShared(const ConnectionShared&) = delete;
     ConnectionShared& operator=(const ConnectionShared&) = delete;
 
+    /// Takes back what was prepared for a start, unless that goes on.
+    class Preparation {
+      public:
+        explicit Preparation(std::unique_ptr<ConnectionShared>& shared) noexcept
+            : shared_(&shared) {}
+        ~Preparation();
+        Preparation(const Preparation&) = delete;
+        Preparation& operator=(const Preparation&) = delete;
+        void keep() noexcept { shared_ = nullptr; }
+
+      private:
+        std::unique_ptr<ConnectionShared>* shared_;
+    };
+
     // -- start-up, of the connection that has this socket --
 
     /// A responder offers, an initiator will answer; unless the peer is not on this host.

@@ -38,7 +38,7 @@ Progress& ProgressPool::of_thread() {
     if (polled != nullptr) return *polled;
     static std::atomic<unsigned> threads{0};
     static thread_local const unsigned number = threads.fetch_add(1, std::memory_order_relaxed);
-    const unsigned index = number % std::max(config_.threads, config_.socket_groups);
+    const unsigned index = number % config_.groups();
     if (slots_[index].load(std::memory_order_acquire) == nullptr && !make(index)) {
         return *slots_[0].load(std::memory_order_relaxed);
     }

@@ -61,7 +61,7 @@ bool ShmNode::has_room() const noexcept {
     constexpr rlim_t kShare = 4;
     rlimit limit{};
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
-    return links_.size() + making_.size() < limit.rlim_cur / kShare / progress_.config().threads;
+    return links_.size() + making_.size() < limit.rlim_cur / kShare / progress_.config().groups();
 }
 
 // ---- responders -------------------------------------------------------------
@@ -108,9 +108,11 @@ void ShmNode::poll_links(std::uint64_t id, PollCycle& cycle) {
 }
 
 // A hello is answered before a connection may use the link: its first wake-up would be taken for
-// the answer.
+// the answer. What it says of its creator another user's process may have made up: our own
+// connections do not go by such a link.
 void ShmNode::on_hello(MadeLink&& made, PollCycle& cycle) noexcept {
     const int fd = made.socket;
+    const bool is_ours = shm_socket::is_peer_permitted(fd, {});
     if (!has_room()) {
         static_cast<void>(shm_socket::send(fd, refuses_));
         return close_internal_fd(fd);
@@ -118,7 +120,8 @@ void ShmNode::on_hello(MadeLink&& made, PollCycle& cycle) noexcept {
     ShmLink* const link = start(std::move(made), cycle);
     if (link == nullptr) return;
     if (!shm_socket::send(fd, accepts_)) return link->on_failure(cycle);
-    share(*link);
+    if (!is_ours) return;
+    share(*link, cycle.now());
     const shm::Key peer = link->peer();
     for (std::size_t i = 0; i < making_.size(); ++i) {
         const auto connector = making_[i].connector;
@@ -135,7 +138,7 @@ void ShmNode::on_hello(MadeLink&& made, PollCycle& cycle) noexcept {
 
 void ShmNode::want_link(const shm::Key& peer, ShmWaiter& waiter, PollCycle& cycle) noexcept {
     check_user();
-    if (ShmLink* const link = find(peer)) return waiter.on_link(*link, cycle);
+    if (ShmLink* const link = find(peer, cycle.now())) return waiter.on_link(*link, cycle);
     shm::Reason why = shm::Reason::limits;
     try {
         why = wait_for(peer, waiter, cycle);
@@ -144,9 +147,9 @@ void ShmNode::want_link(const shm::Key& peer, ShmWaiter& waiter, PollCycle& cycl
     if (why != shm::Reason::none) waiter.on_no_link(why, cycle);
 }
 
-ShmLink* ShmNode::find(const shm::Key& peer) const noexcept {
+ShmLink* ShmNode::find(const shm::Key& peer, Time now) const noexcept {
     const auto found = by_peer_.find(peer);
-    return found != by_peer_.end() && !found->second->ended() ? found->second : nullptr;
+    return found != by_peer_.end() && found->second->takes_slots(now) ? found->second : nullptr;
 }
 
 // `none`: it waits.
@@ -198,7 +201,7 @@ bool ShmNode::remove(const ShmConnector& connector) noexcept {
 void ShmNode::on_made(ShmConnector& connector, MadeLink&& made, PollCycle& cycle) noexcept {
     const bool shared = remove(connector);
     ShmLink* const link = start(std::move(made), cycle);
-    if (link != nullptr && shared) share(*link);
+    if (link != nullptr && shared) share(*link, cycle.now());
     while (ShmWaiter* const waiter = take_waiter(connector)) {
         if (link != nullptr && !link->ended()) {
             waiter->on_link(*link, cycle);
@@ -242,10 +245,10 @@ ShmLink* ShmNode::start(MadeLink&& made, PollCycle& cycle) noexcept {
 }
 
 /// Further connections to its peer use it; of several the first.
-void ShmNode::share(ShmLink& link) noexcept {
+void ShmNode::share(ShmLink& link, Time now) noexcept {
     try {
         ShmLink*& shared = by_peer_[link.peer()];
-        if (shared == nullptr || shared->ended()) shared = &link;
+        if (shared == nullptr || !shared->takes_slots(now)) shared = &link;
     } catch (const std::bad_alloc&) {  // then it serves those that wait, and the peer's
     }
 }

@@ -108,10 +108,10 @@ class ShmNode final : private ShmLink::Owner,
 
     void check_user();
     [[nodiscard]] bool has_room() const noexcept;
-    [[nodiscard]] ShmLink* find(const shm::Key& peer) const noexcept;
+    [[nodiscard]] ShmLink* find(const shm::Key& peer, Time now) const noexcept;
     [[nodiscard]] shm::Reason wait_for(const shm::Key& peer, ShmWaiter& waiter, PollCycle& cycle);
     [[nodiscard]] ShmLink* start(MadeLink&& made, PollCycle& cycle) noexcept;
-    void share(ShmLink& link) noexcept;
+    void share(ShmLink& link, Time now) noexcept;
     bool remove(const ShmConnector& connector) noexcept;
     [[nodiscard]] ShmWaiter* take_waiter(const ShmConnector& connector) noexcept;
 

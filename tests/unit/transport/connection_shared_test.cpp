@@ -28,6 +28,7 @@ struct Options {
     ProgressMode progress = ProgressMode::both;
     bool one_device = false;
     ShmMode shm_a = ShmMode::require, shm_b = ShmMode::require;
+    std::size_t memory_a = TransportConfig().shm_memory;
 };
 
 class ConnectionSharedTest : public ::testing::TestWithParam<bool> {
@@ -37,6 +38,7 @@ class ConnectionSharedTest : public ::testing::TestWithParam<bool> {
             TransportConfig config;
             config.progress = setup.progress;
             config.shm = i == 0 ? setup.shm_a : setup.shm_b;
+            if (i == 0) config.shm_memory = setup.memory_a;
             if (i == 1 && setup.one_device) {
                 device[1] = device[0];
             } else {
@@ -199,6 +201,37 @@ TEST_P(ConnectionSharedTest, what_nobody_will_receive_holds_up_no_one) {
     pair.a->wait_ended(soon());
     EXPECT_LT(monotonic_now() - begin, 4 * kSecond);  // of a linger time of 5
     EXPECT_TRUE(pair.a->state() == QpState::closed || pair.a->state() == QpState::error);
+}
+
+TEST_F(ConnectionSharedTest, an_initiator_without_memory_answers_by_tcp) {
+    make({.shm_a = ShmMode::automatic, .shm_b = ShmMode::automatic, .memory_a = 1});
+    const Pair pair = start();
+    expect_path(pair, DataPath::tcp);
+    EXPECT_EQ(pair.a->info().shm_reason, shm::Reason::limits);
+    EXPECT_EQ(pair.b->info().shm_reason, shm::Reason::limits);
+    auto from = bytes(100), to = bytes(0);
+    to.resize(100);
+    ASSERT_TRUE(post_recv(*pair.b, to));
+    ASSERT_TRUE(post_send(*pair.a, from));
+    wait(1, 1);
+    EXPECT_EQ(to, from);
+}
+
+TEST_F(ConnectionSharedTest, a_start_that_fails_may_be_repeated) {
+    make({});
+    for (int i : {0, 1}) {
+        QpAttr attr;
+        attr.send_cq = attr.recv_cq = cq[i].get();
+        const auto qp = std::move(*device[i]->create_qp(attr));
+        const auto [client, server] = test::loopback_pair();
+        ConnectAttr wrong;
+        wrong.congestion = "no-such-control";
+        wrong.role = i == 0 ? ConnectAttr::Role::initiator : ConnectAttr::Role::responder;
+        EXPECT_FALSE(qp->connect(i == 0 ? client : server, wrong));
+        close(client);
+        close(server);
+    }
+    const Pair pair = connect();
 }
 
 TEST_P(ConnectionSharedTest, many_connections_share_a_link) {

@@ -130,7 +130,7 @@ constexpr Setting kSettings[] = {
      check_shm},
     {"XSOCK_SHM_MEMORY", "shm-memory", "BYTES", "256M",
      "what peers may send through shared memory ahead of\nthe program",
-     size_in_range<4096, std::uint64_t{1} << 40>},
+     size_in_range<std::uint64_t{256} << 10, std::uint64_t{1} << 40>},
     {"XSOCK_SHM_USERS", "shm-users", "UID,...", "none",
      "other users whose processes may share memory with this one", check_users},
     {"XSOCK_PCAP", "pcap", "FILE", "nowhere",

@@ -14,7 +14,7 @@
 namespace xsock {
 namespace {
 
-constexpr std::uint64_t kShmMemoryLeast = 4096;
+constexpr std::uint64_t kShmMemoryLeast = std::uint64_t{256} << 10;  // 4 KiB for 64 progresses
 constexpr std::uint64_t kShmMemoryMost = std::uint64_t{1} << 40;
 
 // Without XSOCK_THREADS. A thread that sleeps for its own sockets leads their progress; with one

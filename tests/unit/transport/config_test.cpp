@@ -160,7 +160,7 @@ TEST_F(Environment, bad_values_leave_the_default) {
                            Bad{"XSOCK_CONGESTION", "sixteen-letters-"},
                            Bad{"XSOCK_SHM", "1"},
                            Bad{"XSOCK_SHM", "automatic"},
-                           Bad{"XSOCK_SHM_MEMORY", "4095"},
+                           Bad{"XSOCK_SHM_MEMORY", "255K"},
                            Bad{"XSOCK_SHM_MEMORY", "1T"},
                            Bad{"XSOCK_SHM_MEMORY", "1025G"},
                            Bad{"XSOCK_SHM_USERS", "root"},

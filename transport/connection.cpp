@@ -272,7 +272,7 @@ void Connection::finish() {
 void Connection::close(bool reset) {
     if (!socket_.is_open()) return;
     if (shared_ != nullptr) {
-        // TCP would answer what still comes by a reset; here nothing comes that it could answer.
+        // TCP would answer what still comes by a reset. Behind our FIN, ours tells just that.
         if (shared_->in_memory() && !core_.peer_finished()) reset = true;
         shared_->close();
     }

@@ -256,10 +256,13 @@ void ConnectionShared::check_tcp(std::uint32_t events, PollCycle& cycle) {
     drain(cycle);
     if (!connection_.socket_.is_open()) return;
     if (n > 0) return fail(StreamError::shm_garbage);  // nothing may follow the frames
-    if (n < 0) return connection_.core_.lost(error);
-    if ((events & EPOLLERR) != 0) {
-        const int pending = connection_.socket_.pending_error();
-        return connection_.core_.lost(pending != 0 && pending != EPIPE ? pending : ECONNRESET);
+    if (n < 0 || (events & EPOLLERR) != 0) {
+        const int pending = n < 0 ? error : connection_.socket_.pending_error();
+        // (Behind the peer's FIN, Linux calls a reset EPIPE.)
+        if (!fin_ && pending != EPIPE) {
+            return connection_.core_.lost(pending != 0 ? pending : ECONNRESET);
+        }
+        unsendable_ = true;  // what it sent before its FIN is whole, and may wait for receives
     }
     tcp_ended_ = fin_ = true;
     due_ = kNever;
@@ -267,10 +270,10 @@ void ConnectionShared::check_tcp(std::uint32_t events, PollCycle& cycle) {
 
 void ConnectionShared::take_fin(PollCycle& cycle) {
     if (fin_ && connection_.core_.rx_wanted()) connection_.core_.rx_eof(cycle.now());
-    // The process is gone: nothing that is outstanding can complete any more. TCP would answer it
-    // by a reset.
-    const bool unsendable = link_ended_ && fin_ && !connection_.core_.ended();
-    if (unsendable && !connection_.core_.stream().drained()) {
+    // The peer's end is gone, or its process: nothing that is outstanding can complete any more.
+    // TCP would answer it by a reset.
+    unsendable_ |= link_ended_ && fin_;
+    if (unsendable_ && !connection_.core_.ended() && !connection_.core_.stream().drained()) {
         return connection_.core_.lost(ECONNRESET);
     }
     // Without FIN the link is nothing to go on with; TCP tells how the peer has ended, if it has.
@@ -281,9 +284,19 @@ void ConnectionShared::take_fin(PollCycle& cycle) {
 }
 
 void ConnectionShared::on_time(PollCycle& cycle) {
+    if (still_delivers()) connection_.core_.extend_linger(cycle.now());
     if (due_ > cycle.now()) return;
     due_ = kNever;
     if (!fin_) connection_.core_.lost(ECONNRESET);
+}
+
+/// What a stream that has ended still has to send moves on: its peer takes some of it.
+bool ConnectionShared::still_delivers() {
+    const ddp::Connection& core = connection_.core_;
+    if (!in_memory() || connection_.parts_.on_exit == nullptr) return false;
+    if (!core.closing() || core.fin_sent()) return false;
+    const std::uint32_t sent = stream_->ring_bytes_sent();
+    return sent != std::exchange(delivered_, sent);
 }
 
 // ---- the end ----------------------------------------------------------------

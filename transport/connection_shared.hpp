@@ -103,6 +103,7 @@ class ConnectionShared final : private shm::Stream::Owner, private ShmWaiter, pr
         return stream_ != nullptr && stream_->attached() ? link_ : nullptr;
     }
     void drain(PollCycle& cycle);
+    [[nodiscard]] bool still_delivers();
     void call_at_cycle_end();
 
     Connection& connection_;
@@ -114,7 +115,8 @@ class ConnectionShared final : private shm::Stream::Owner, private ShmWaiter, pr
     std::uint64_t token_ = 0;
     std::uint32_t counted_ = 0;  // of Stream::ring_bytes_received(), as of the next's
     std::uint32_t counted_sent_ = 0;
-    shm::Answer agreed_;  // responder: what is to be compared
+    std::uint32_t delivered_ = 0;  // ring_bytes_sent() when still_delivers() was last asked
+    shm::Answer agreed_;           // responder: what is to be compared
     enum class Step : std::uint8_t {
         none,
         offering,  ///< responder: the node knows our token
@@ -127,6 +129,7 @@ class ConnectionShared final : private shm::Stream::Owner, private ShmWaiter, pr
     bool fin_ = false;  // of the peer's records, or of TCP; it waits for what comes before
     bool tcp_ended_ = false;
     bool link_ended_ = false;
+    bool unsendable_ = false;  // behind FIN: the peer takes nothing any more
     Time due_ = kNever;
 };
 

@@ -57,6 +57,7 @@ class ConnectionSharedTest : public ::testing::TestWithParam<bool> {
         const auto [client, server] = test::loopback_pair();
         QpAttr attr;
         attr.rnr_timeout = kNever;
+        attr.linger_ms = linger_ms;
         ConnectAttr connect;
         connect.outlives_peer = outlives_peer;
         for (int i = 1; i >= 0; --i) {
@@ -111,6 +112,7 @@ class ConnectionSharedTest : public ::testing::TestWithParam<bool> {
         for (int i : {0, 1}) cq[i].reset();
     }
 
+    std::uint32_t linger_ms = QpAttr{}.linger_ms;
     std::shared_ptr<Device> device[2];
     std::unique_ptr<Cq> cq[2];
 };
@@ -232,6 +234,43 @@ TEST_F(ConnectionSharedTest, a_start_that_fails_may_be_repeated) {
         close(server);
     }
     const Pair pair = connect();
+}
+
+TEST_P(ConnectionSharedTest, data_before_fin_outlive_the_linger_time_of_their_sender) {
+    linger_ms = 100;
+    make({.one_device = GetParam()});
+    Pair pair = start(/*outlives_peer=*/true);
+    expect_path(pair, DataPath::shm);
+    auto from = bytes(1000), to = std::vector<std::byte>(from.size());
+    ASSERT_TRUE(post_send(*pair.a, from));
+    pair.a.reset();
+    const Time late = monotonic_now() + kSecond;
+    while (monotonic_now() < late) {
+        for (int side : {0, 1}) static_cast<void>(cq[side]->poll({}));
+    }
+    ASSERT_EQ(pair.b->state(), QpState::established);
+    ASSERT_TRUE(post_recv(*pair.b, to));
+    EXPECT_EQ(wait(1, 1).at(0).status, WcStatus::success);
+    EXPECT_EQ(from, to);
+    // What it sends now is taken by no one.
+    ASSERT_TRUE(post_send(*pair.b, from));
+    EXPECT_EQ(wait(1, 1).at(0).status, WcStatus::connection_lost);
+    EXPECT_EQ(pair.b->wait_ended(soon()), QpState::error);
+    EXPECT_EQ(pair.b->info().error, ECONNRESET);
+}
+
+TEST_P(ConnectionSharedTest, a_half_closed_peer_ends_in_order_behind_the_linger_time) {
+    linger_ms = 100;
+    make({.one_device = GetParam()});
+    Pair pair = connect();
+    pair.a.reset();
+    const Time late = monotonic_now() + kSecond;
+    while (monotonic_now() < late) {
+        for (int side : {0, 1}) static_cast<void>(cq[side]->poll({}));
+    }
+    EXPECT_EQ(pair.b->state(), QpState::peer_closed);
+    ASSERT_TRUE(pair.b->shutdown());
+    EXPECT_EQ(pair.b->wait_ended(soon()), QpState::closed);
 }
 
 TEST_P(ConnectionSharedTest, many_connections_share_a_link) {

@@ -260,10 +260,10 @@ int Socket::connect(int fd, const sockaddr* address, socklen_t length) {
         return XSOCK_PASS;
     }
     // Ahead of TCP, which cannot be taken back.
-    const bool can_poll = ensure_progress() != nullptr;
-    Result<int> copy = can_poll ? duplicate_descriptor(fd) : Error{errno, "no poller"};
+    if (ensure_progress() == nullptr) return connect_without_descriptors(errno);
+    ensure_channel();  // ahead of the copy, which nobody would close if it threw
+    Result<int> copy = duplicate_descriptor(fd);
     if (!copy) return connect_without_descriptors(copy.error().code);
-    ensure_channel();
     // Else connect() is done before TCP is: MPA begins when TCP is connected.
     const int off = 0;
     setsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &off, sizeof off);

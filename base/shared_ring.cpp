@@ -51,6 +51,18 @@ void RingWriter::allow(std::size_t bytes) noexcept {
     allowed_ = bytes;
 }
 
+std::array<RingWriter::Unused, 2> RingWriter::give_back(std::size_t page) noexcept {
+    XSOCK_ASSERT(tail_ == head_ && std::has_single_bit(page));
+    const std::size_t first = std::min(place_.bytes, kFirstLap);
+    const std::size_t from = (first + page - 1) & ~(page - 1);
+    const std::size_t polled = offset(head_) - place_.at;
+    const std::size_t before = polled & ~(page - 1);
+    const std::size_t behind = std::max(from, before + page);
+    growing_ = false;
+    allowed_ = first;
+    return {Unused{from, less(before, from)}, Unused{behind, less(place_.bytes, behind)}};
+}
+
 /// False: it is as before. A tail only rises, and never beyond the head; each value that keeps to
 /// that is safe, whatever the reader has read.
 bool RingWriter::load_tail() {

@@ -221,15 +221,25 @@ class RingWriter {
     /// Makes what was added since begin() visible to the reader.
     void publish();
 
-    /// So much of the ring has memory behind it, from its beginning; never less than before.
+    /// So much of the ring has memory behind it, from its beginning; not less than before.
     /// @pre a multiple of kLine, at most the ring
     void allow(std::size_t bytes) noexcept;
+    [[nodiscard]] std::size_t allowed() const noexcept { return allowed_; }
     /// More than allowed would be used now.
     [[nodiscard]] bool wants_more() const noexcept { return growing_ && allowed_ < place_.bytes; }
-    /// Back to the first lap, as the ring is hardly used.
-    void shrink() noexcept { growing_ = false; }
+    /// Bytes from the ring's beginning.
+    struct Unused {
+        std::size_t at = 0;
+        std::size_t bytes = 0;
+    };
+    /// Back to what was allowed at first: what lies behind that is not used until it is allowed
+    /// anew, and may be zeroed now, but for the page with the word that the reader polls.
+    /// @pre drained(); `page` is a power of two
+    std::array<Unused, 2> give_back(std::size_t page) noexcept;
     /// The reader has everything. Loads the tail.
     [[nodiscard]] bool drained();
+    /// Where the next record is published; counts bytes.
+    [[nodiscard]] std::uint64_t position() const noexcept { return head_; }
     /// The reader's word makes no sense.
     [[nodiscard]] bool broken() const noexcept { return broken_; }
 

@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <new>
 #include <utility>
@@ -24,9 +25,10 @@ ShmLink::ShmLink(MadeLink made, Progress& progress, Owner& owner)
     : made_(std::move(made)),
       progress_(progress),
       owner_(owner),
-      link_(SharedMemory(made_.memory.bytes()), made_.layout, made_.side, *this) {
-    link_.writer().allow(made_.layout.ring_bytes);
-}
+      link_(SharedMemory(made_.memory.bytes()), made_.layout, made_.side, *this),
+      ring_memory_(made_.memory.bytes().subspan(made_.layout.ring_of(made_.side).at,
+                                                made_.layout.ring_bytes),
+                   link_.writer()) {}
 
 ShmLink::~ShmLink() {
     if (!closed_) close_internal_fd(made_.socket);
@@ -80,9 +82,20 @@ bool ShmLink::poll(std::size_t byte_budget, PollCycle& cycle) {
         return true;
     }
     wake_peer(idle_);
+    if (link_.writer().wants_more()) [[unlikely]]
+        grow(cycle);
     if (busy) count_idle_time(cycle);
     return busy;
 }
+
+void ShmLink::grow(PollCycle& cycle) {
+    ring_memory_.grow(cycle.now());
+    if (ring_check_ != kNever || !ring_memory_.has_grown()) return;
+    ring_check_ = cycle.now() + RingMemory::kIdle;
+    set_timer();
+}
+
+void ShmLink::set_timer() { progress_.set_deadline(*this, std::min(idle_check_, ring_check_)); }
 
 void ShmLink::count_idle_time(PollCycle& cycle) {
     if (link_.connections() != 0) {
@@ -90,8 +103,9 @@ void ShmLink::count_idle_time(PollCycle& cycle) {
         return;
     }
     if (idle_since_ == kNever) idle_since_ = cycle.now();
-    if (std::exchange(idle_timer_, true)) return;
-    progress_.set_deadline(*this, idle_since_ + kIdleLimit);
+    if (idle_check_ != kNever) return;
+    idle_check_ = idle_since_ + kIdleLimit;
+    set_timer();
 }
 
 // The peer's flag is read behind what was published. A full queue of octets wakes it, too.
@@ -147,18 +161,28 @@ void ShmLink::on_cycle_end(PollCycle& cycle) {
     wake_peer(idle_);
     // Some stream waits for room, which the peer was not asked to tell.
     if (armed_ && link_.must_sleep_anew() && !arm()) resume_polling(cycle);
+    if (!closed_ && link_.writer().wants_more()) grow(cycle);
+    if (closed_) return;
     count_idle_time(cycle);
 }
 
 // ---- the end ----------------------------------------------------------------
 
 void ShmLink::on_time(PollCycle& cycle) {
-    idle_timer_ = false;
-    poll_now(cycle);  // the peer may have opened a slot
-    if (closed_) return;
-    count_idle_time(cycle);
-    const bool idle = idle_since_ != kNever && cycle.now() - idle_since_ >= kIdleLimit;
-    if (idle) end(StreamError::none, cycle);
+    if (cycle.now() >= ring_check_) {
+        ring_check_ = kNever;
+        ring_memory_.check_idle();
+        if (ring_memory_.has_grown()) ring_check_ = cycle.now() + RingMemory::kIdle;
+    }
+    if (cycle.now() >= idle_check_) {
+        idle_check_ = kNever;
+        poll_now(cycle);  // the peer may have opened a slot
+        if (closed_) return;
+        count_idle_time(cycle);
+        const bool idle = idle_since_ != kNever && cycle.now() - idle_since_ >= kIdleLimit;
+        if (idle) return end(StreamError::none, cycle);
+    }
+    set_timer();
 }
 
 void ShmLink::on_failure(PollCycle& cycle) noexcept {

@@ -10,6 +10,7 @@
 #include "shm/link.hpp"
 #include "transport/made_link.hpp"
 #include "transport/memory_polling.hpp"
+#include "transport/ring_memory.hpp"
 
 namespace xsock {
 
@@ -81,18 +82,22 @@ class ShmLink final : public PolledMemory, private shm::Link::Owner {
     void resume_polling(PollCycle& cycle);
     void wake_peer(bool idle) noexcept;
     void count_idle_time(PollCycle& cycle);
+    void grow(PollCycle& cycle);
+    void set_timer();
     void close();
 
     MadeLink made_;
     Progress& progress_;
     Owner& owner_;
     shm::Link link_;
+    RingMemory ring_memory_;
     PollCycle* cycle_ = nullptr;  // while it is polled, opened or ended
     bool armed_ = false;
     bool idle_ = false;  // the last poll found nothing
-    bool idle_timer_ = false;
     bool closed_ = false;
     Time idle_since_ = kNever;  // it has no connections
+    Time idle_check_ = kNever;  // a timer for that
+    Time ring_check_ = kNever;  // one for ring_memory_
 };
 
 }  // namespace xsock

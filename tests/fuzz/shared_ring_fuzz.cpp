@@ -163,7 +163,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                 writer.allow(hostile.allowed);
                 break;
             case 1:
-                writer.shrink();
+                if (writer.drained()) {
+                    static_cast<void>(writer.give_back(kLine));
+                    hostile.allowed = writer.allowed();
+                }
                 break;
             case 2:
                 static_cast<void>(writer.drained());

@@ -3,6 +3,7 @@
 // sleep, wake, find the connection of a token.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -21,9 +22,8 @@ class HostLink final : private shm::Link::Owner {
           who_(who),
           pool_(credit),
           link_(memory.shared(who), layout, static_cast<shm::Side>(who), *this),
-          rng_(seed) {
-        link_.writer().allow(layout.ring_bytes);
-    }
+          ring_bytes_(layout.ring_bytes),
+          rng_(seed) {}
 
     /// A connection that the peer opens, by its token.
     void expect(std::uint64_t token, shm::Stream& stream) { expected_[token] = &stream; }
@@ -36,7 +36,7 @@ class HostLink final : private shm::Link::Owner {
         link_.end_sleep();
         const bool busy =
             link_.poll(scratch_, rng_.chance(50) ? 1 + rng_.magnitude(20'000) : SIZE_MAX);
-        if (link_.writer().wants_more()) fail("all of the ring was allowed");
+        allow_and_give_back();
         return busy || !link_.begin_sleep();
     }
     /// Something came by the kernel, before which the peer has stored what it has: reads all of it.
@@ -55,12 +55,22 @@ class HostLink final : private shm::Link::Owner {
         const auto found = expected_.find(token);
         return found != expected_.end() ? found->second : nullptr;
     }
+    /// Memory comes step by step, or not at all for a while; and goes when the ring is empty.
+    void allow_and_give_back() {
+        RingWriter& writer = link_.writer();
+        if (writer.wants_more() && rng_.chance(30)) {
+            writer.allow(std::min(ring_bytes_, writer.allowed() + (std::size_t{16} << 10)));
+        } else if (rng_.chance(5) && !link_.ended() && writer.drained()) {
+            static_cast<void>(writer.give_back(4096));
+        }
+    }
 
     SimMemory& memory_;
     unsigned who_;
     shm::CreditPool pool_;
     std::map<std::uint64_t, shm::Stream*> expected_;
     shm::Link link_;
+    std::size_t ring_bytes_;
     Rng rng_;
     std::vector<std::byte> scratch_ = std::vector<std::byte>(shm::Link::kScratch);
 };

@@ -3,13 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
-
 
 namespace xsock {
 namespace {
@@ -258,25 +258,54 @@ TEST(SharedRing, laps_are_short_while_the_reader_keeps_up) {
     EXPECT_TRUE(ring.untouched(RingWriter::kFirstLap, std::size_t{1} << 20));
 }
 
-TEST(SharedRing, laps_grow_once_the_ring_was_full_and_can_shrink) {
-    constexpr std::size_t kBytes = std::size_t{1} << 20;
-    Ring ring(kBytes);
-    std::size_t put = 0;
-    while (ring.put(pattern(1000, 0))) ++put;
-    EXPECT_GT(put * 1024, kBytes - 3 * 65536);
-    for (std::size_t i = 0; i < put; ++i) ring.take();
-    ring.reader.publish_tail(true);
-    ASSERT_TRUE(ring.writer.drained());
-    ring.writer.shrink();
-    ASSERT_TRUE(ring.put({}));
-    ring.take();
-    std::fill(ring.at(RingWriter::kFirstLap), ring.at(kBytes), std::byte{0});
-    for (unsigned i = 0; i < 5000; ++i) {
-        ASSERT_TRUE(ring.put(pattern(200, i)));
-        ASSERT_EQ(ring.take(), pattern(200, i));
-        ring.reader.publish_tail(false);
+TEST(SharedRing, what_a_full_ring_has_used_is_given_back_but_for_the_polled_page) {
+    constexpr std::size_t kBytes = std::size_t{1} << 20, kPage = 4096;
+    // Where the ring is drained: in the first lap, behind it, in the last page.
+    for (const std::size_t records : {10u, 64u, 200u, 961u}) {
+        Ring ring(kBytes);
+        ring.writer.allow(kBytes);
+        std::size_t put = 0;
+        while (ring.put(pattern(1000, 0))) ++put;
+        EXPECT_GT(put * 1024, kBytes - 3 * 65536);
+        for (std::size_t i = 0; i < put; ++i) ring.take();
+        ring.reader.publish_tail(true);
+        for (unsigned i = 0; i < records; ++i) {
+            ASSERT_TRUE(ring.put(pattern(1000, i)));
+            ASSERT_EQ(ring.take(), pattern(1000, i));
+            ring.reader.publish_tail(true);
+        }
+        ASSERT_TRUE(ring.writer.drained());
+        const std::uint64_t position = ring.writer.position();
+        const auto polled = static_cast<std::size_t>(position & (kBytes - 1));
+        std::size_t unused = 0;
+        for (const auto& part : ring.writer.give_back(kPage)) {
+            ASSERT_TRUE(part.at % kPage == 0 && part.at >= RingWriter::kFirstLap);
+            ASSERT_LE(part.at + part.bytes, kBytes);
+            EXPECT_TRUE(polled < part.at || polled >= part.at + part.bytes);
+            std::fill_n(ring.at(part.at), part.bytes, std::byte{0});
+            unused += part.bytes;
+        }
+        EXPECT_GE(unused, kBytes - RingWriter::kFirstLap - kPage) << records;
+        EXPECT_EQ(ring.writer.position(), position);
+        EXPECT_EQ(ring.writer.allowed(), RingWriter::kFirstLap);
+        EXPECT_FALSE(ring.writer.wants_more());
+        const std::size_t page = polled & ~(kPage - 1);
+        for (unsigned i = 0; i < 5000; ++i) {
+            ASSERT_TRUE(ring.put(pattern(200, i)));
+            ASSERT_EQ(ring.take(), pattern(200, i));
+            ring.reader.publish_tail(false);
+        }
+        EXPECT_TRUE(ring.untouched(RingWriter::kFirstLap, std::max(page, RingWriter::kFirstLap)));
+        EXPECT_TRUE(ring.untouched(std::max(page + kPage, RingWriter::kFirstLap), kBytes));
+        ring.writer.allow(kBytes);  // the second time it begins with an empty first lap
+        for (int again = 0; again < 2; ++again) {
+            put = 0;
+            while (ring.put(pattern(1000, 0))) ++put;
+            for (std::size_t i = 0; i < put; ++i) ASSERT_EQ(ring.take(), pattern(1000, 0));
+            ring.reader.publish_tail(true);
+        }
+        EXPECT_GT(put * 1024, kBytes - 3 * 65536);
     }
-    EXPECT_TRUE(ring.untouched(RingWriter::kFirstLap + 4096, kBytes));
 }
 
 TEST(SharedRing, memory_that_is_not_allowed_is_not_used) {

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <map>
@@ -22,7 +23,6 @@ namespace xsock {
 namespace {
 
 constexpr Time kLimit = 20 * kSecond;  // only reached by a failure
-constexpr shm::Layout kLayout{.ring_bytes = 64 << 10, .slots = 64};
 
 constexpr std::size_t kHeader = 14;
 test::RecordingUlp::Outgoing message(std::size_t bytes) {
@@ -83,14 +83,14 @@ class ShmLinkTest : public ::testing::Test {
         int sockets[2];
         ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sockets),
                   0);
-        auto fd = make_shm_memfd(kLayout);
+        auto fd = make_shm_memfd(layout);
         ASSERT_TRUE(fd);
         for (Host* const host : {&a, &b}) {
-            auto memory = ShmMemory::map(*fd, kLayout);
+            auto memory = ShmMemory::map(*fd, layout);
             ASSERT_TRUE(memory);
             const bool creator = host == &a;
             MadeLink made{.memory = std::move(*memory),
-                          .layout = kLayout,
+                          .layout = layout,
                           .side = creator ? shm::Side::creator : shm::Side::acceptor,
                           .socket = move_and_register(sockets[creator ? 0 : 1]),
                           .id = 17,
@@ -98,6 +98,7 @@ class ShmLinkTest : public ::testing::Test {
             host->link = std::make_shared<ShmLink>(std::move(made), *host->progress, *host);
             host->locked([&](PollCycle& cycle) { ASSERT_TRUE(host->link->start(cycle)); });
         }
+        memory_fd = dup(*fd);
         close_internal_fd(*fd);
     }
     void connect(std::uint64_t token) {
@@ -140,10 +141,19 @@ class ShmLinkTest : public ::testing::Test {
         }
         a.own_progress.reset();
         b.own_progress.reset();
+        if (memory_fd >= 0) close(memory_fd);
+    }
+
+    [[nodiscard]] std::size_t allocated() const {
+        struct stat status {};
+        EXPECT_EQ(fstat(memory_fd, &status), 0);
+        return static_cast<std::size_t>(status.st_blocks) * 512;
     }
 
     Epochs epochs;
     Host a, b;
+    shm::Layout layout{.ring_bytes = 64 << 10, .slots = 64};
+    int memory_fd = -1;
 };
 
 TEST_F(ShmLinkTest, carries_messages_both_ways) {
@@ -223,6 +233,38 @@ TEST_F(ShmLinkTest, a_sender_without_credit_goes_on_when_there_is_some) {
         });
         return received(b, 1) == 200;
     });
+}
+
+TEST_F(ShmLinkTest, memory_of_a_burst_is_given_back_when_the_link_is_idle) {
+    constexpr int kConnections = 20, kMessages = 40;
+    layout.ring_bytes = 1 << 20;
+    start();
+    for (std::uint64_t token = 1; token <= kConnections; ++token) connect(token);
+    for (std::uint64_t token = 1; token <= kConnections; ++token) {
+        for (int i = 0; i < kMessages; ++i) a.send(token, 1500);
+    }
+    const auto send_all = [&] {
+        a.locked([&](PollCycle&) {
+            for (auto& [token, end] : a.ends) end->send();
+            a.link->published();
+        });
+    };
+    const Time limit = monotonic_now() + kLimit;
+    while (allocated() < layout.ring_bytes / 2 && monotonic_now() < limit) {
+        send_all();
+        a.progress->poll();
+    }
+    EXPECT_GE(allocated(), layout.ring_bytes / 2);
+    poll_until([&] {
+        send_all();
+        for (std::uint64_t token = 1; token <= kConnections; ++token) {
+            if (received(b, token) != kMessages) return false;
+        }
+        return true;
+    });
+    poll_until([&] { return allocated() <= 200 << 10; });
+    a.send(1, 3000);
+    poll_until([&] { return received(b, 1) == kMessages + 1; });
 }
 
 TEST_F(ShmLinkTest, the_end_of_the_peer_is_told_behind_what_it_published) {

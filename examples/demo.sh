@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # What ./run shows: real files copied over iWARP three ways, a key-value server that sleeps while it
-# is read, an echo server that two lines turn into a DDP one, unmodified programs under the overlay
-# and carried by it, unmodified RDMA programs with no RDMA device, and the figures beside plain TCP.
-# About a minute and a half, no root, nothing left behind.
+# is read, an echo server that two lines turn into a DDP one, by TCP and through shared memory,
+# unmodified programs under the overlay and carried by it, unmodified RDMA programs with no RDMA
+# device, and the figures beside plain TCP. About a minute and a half, no root, nothing left behind.
 #   demo.sh [BUILD-DIRECTORY]      (default: build/release)
 # XSOCK_DEMO_MIB: how much to copy (default 300). Exit status: 0 when all worked and was verified.
 set -u -o pipefail
@@ -179,6 +179,29 @@ two_lines() {
     fi
 }
 
+same_host() {
+    say "The same through shared memory, as both programs are on one host (XSOCK_SHM)"
+    if ! XSOCK_SHM=auto start_server "$work/log" "$bin/echo_socket" server 0 --ddp; then
+        result FAILED "echo_socket: does not start"
+        return
+    fi
+    : >"$work/out"
+    for _ in 1 2 3; do  # interleaved
+        XSOCK_SHM=off timeout 20 "$bin/echo_socket" client 127.0.0.1 "$port" 5000 --ddp >>"$work/out" 2>&1
+        XSOCK_SHM=require timeout 20 "$bin/echo_socket" client 127.0.0.1 "$port" 5000 --ddp >>"$work/out" 2>&1
+    done
+    stop_server
+    cat "$work/out"
+    local tcp shm
+    tcp=$(us_each 'iWARP (MPA')
+    shm=$(us_each 'iWARP (through')
+    if [ -n "$tcp" ] && [ -n "$shm" ]; then
+        result ok "same host, 64 bytes and back: $tcp us by TCP, $shm us through shared memory"
+    else
+        result FAILED "same host: echo through shared memory"
+    fi
+}
+
 free_port() {  # one that a server of ours had a moment ago: sets $port
     start_server "$work/log" "$bin/echo" server 0 && stop_server
 }
@@ -343,6 +366,7 @@ done
 copy_files
 key_value
 two_lines
+same_host
 unmodified
 carried
 rdma

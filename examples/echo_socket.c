@@ -29,6 +29,7 @@ static const char* carrier(int fd) {
     static char text[64];
     const int known = getsockopt(fd, SOL_XSOCK, DDPSTATUS, &status, &length) == 0;
     if (!known || status.mode != DDPMODE_MESSAGE) return "plain TCP";
+    if (status.path == XSOCK_PATH_SHM) return "iWARP (through shared memory)";
     snprintf(text, sizeof text, "iWARP (MPA revision %u, CRC %s)", status.mpa_revision,
              status.crc ? "on" : "off");
     return text;

@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "base/policy_file.hpp"
+#include "base/shm_folder_fault.hpp"
 #include "tools/options.hpp"
 #include "tools/policy_info.hpp"
 #include "tools/text.hpp"
@@ -76,6 +77,10 @@ std::string size_in_range(std::string_view value) {
     return fmt::format("not a size from {} to {} bytes; K, M and G may follow", low, high);
 }
 
+std::string check_shm_folder(std::string_view value) {
+    const char* const fault = shm_folder_fault(std::string(value));
+    return fault != nullptr ? fault : "";
+}
 std::string check_path(std::string_view value) { return value.empty() ? "not a path" : ""; }
 
 std::string check_stream(std::string_view value) {
@@ -133,6 +138,9 @@ constexpr Setting kSettings[] = {
      size_in_range<std::uint64_t{256} << 10, std::uint64_t{1} << 40>},
     {"XSOCK_SHM_USERS", "shm-users", "UID,...", "none",
      "other users whose processes may share memory with this one", check_users},
+    {"XSOCK_SHM_DIR", "shm-dir", "FOLDER", "none",
+     "processes of other network namespaces that have it may\nshare memory with this one",
+     check_shm_folder},
     {"XSOCK_PCAP", "pcap", "FILE", "nowhere",
      "record the connections in FILE, a pcapng; compressed if\nit ends in .gz; %p stands for the "
      "process",

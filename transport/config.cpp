@@ -8,6 +8,7 @@
 #include <string_view>
 #include <thread>
 
+#include "base/shm_folder_fault.hpp"
 #include "transport/log.hpp"
 #include "transport/tcp.hpp"
 
@@ -81,6 +82,13 @@ void read_shm(TransportConfig& config) {
         if (config.shm_users.empty()) {
             log(LogLevel::error, "bad-setting",
                 "XSOCK_SHM_USERS=%s is not a list of user ids such as 1000,1001; ignored", users);
+        }
+    }
+    if (const char* folder = std::getenv("XSOCK_SHM_DIR"); folder != nullptr && *folder != '\0') {
+        if (const char* const fault = shm_folder_fault(folder)) {
+            log(LogLevel::error, "bad-setting", "XSOCK_SHM_DIR=%s %s; ignored", folder, fault);
+        } else {
+            config.shm_folder = folder;
         }
     }
 }

@@ -39,6 +39,7 @@ struct TransportConfig {
     /// XSOCK_SHM_MEMORY: bytes that peers may send through shared memory ahead of the program.
     std::size_t shm_memory = std::size_t{256} << 20;
     std::vector<std::uint32_t> shm_users;  ///< XSOCK_SHM_USERS=UID,...: peers besides our own user
+    std::string shm_folder;  ///< XSOCK_SHM_DIR: for peers of other network namespaces; empty: none
 
     /// Most progresses that there may be.
     [[nodiscard]] unsigned groups() const noexcept { return std::max(threads, socket_groups); }

@@ -56,13 +56,15 @@ void ConnectionShared::stay_on_tcp(shm::Reason why) {
     stream_.reset();
 }
 
-/// False: the peer is elsewhere, or seems so.
+/// False: the peer is elsewhere, or seems so. With a folder that processes of other network
+/// namespaces see, addresses do not tell.
 bool ConnectionShared::read_addresses(int fd) noexcept {
     const auto local = endpoint_by(getsockname, fd), peer = endpoint_by(getpeername, fd);
     if (!local || !peer) return false;
     local_ = *local;
     peer_ = *peer;
-    return local_.address == peer_.address || is_loopback(peer_.address);
+    return local_.address == peer_.address || is_loopback(peer_.address) ||
+           !connection_.progress().config().shm_folder.empty();
 }
 
 void ConnectionShared::prepare(mpa::StartupConfig& config, int fd, PollCycle& cycle) {

@@ -39,7 +39,8 @@ Result<std::shared_ptr<ShmNode>> Progress::shm_node(PollCycle&) {
     if (shm_node_ == nullptr) {
         auto made =
             ShmNode::create(*this, {.memory_bytes = config_.shm_memory / config_.groups(),
-                                    .users = {config_.shm_users.begin(), config_.shm_users.end()}});
+                                    .users = {config_.shm_users.begin(), config_.shm_users.end()},
+                                    .folder = config_.shm_folder});
         if (!made) return made.error();
         shm_node_ = std::move(*made);
     }

@@ -11,6 +11,7 @@
 #include "shm/hello.hpp"
 #include "transport/clock.hpp"
 #include "transport/descriptors.hpp"
+#include "transport/shm_folder.hpp"
 #include "transport/shm_socket.hpp"
 
 namespace xsock {
@@ -39,8 +40,12 @@ ShmConnector::~ShmConnector() {
     if (fd_ >= 0) close_internal_fd(fd_);
 }
 
-shm::Reason ShmConnector::start(std::span<const uid_t> users, Time timeout, PollCycle& cycle) {
+shm::Reason ShmConnector::start(std::span<const uid_t> users, Time timeout, PollCycle& cycle,
+                                const std::string& folder) {
     auto fd = shm_socket::connect_to(peer_);
+    if (!fd && fd.error().code == ECONNREFUSED && !folder.empty()) {
+        fd = shm_folder::connect_in(folder, peer_);
+    }
     if (!fd) return shm_socket::reason_of(fd.error());
     fd_ = *fd;
     if (!shm_socket::is_peer_permitted(fd_, users)) return shm::Reason::user;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "shm/offer.hpp"
@@ -39,7 +40,9 @@ class ShmConnector final : public Pollable {
     /// May throw std::bad_alloc.
     /// @param users admitted beside our own
     /// @param timeout until the other process must have answered
-    [[nodiscard]] shm::Reason start(std::span<const uid_t> users, Time timeout, PollCycle& cycle);
+    /// @param folder where the listener may have a name too (XSOCK_SHM_DIR); empty: nowhere
+    [[nodiscard]] shm::Reason start(std::span<const uid_t> users, Time timeout, PollCycle& cycle,
+                                    const std::string& folder = {});
 
     [[nodiscard]] const shm::Key& peer() const noexcept { return peer_; }
     [[nodiscard]] std::uint64_t link() const noexcept { return id_; }

@@ -90,23 +90,45 @@ shm::HelloError ShmListener::Incoming::take(ConstBytes datagram, int descriptor,
 
 // ---- all of them ------------------------------------------------------------
 
-ShmListener::ShmListener(Progress& progress, int fd, std::span<const uid_t> users, Time timeout,
-                         Owner& owner) noexcept
-    : progress_(progress), fd_(fd), users_(users), timeout_(timeout), owner_(owner) {}
+ShmListener::ShmListener(Progress& progress, int fd, ShmName name, std::span<const uid_t> users,
+                         Time timeout, Owner& owner) noexcept
+    : progress_(progress),
+      fd_(fd),
+      name_(std::move(name)),
+      users_(users),
+      timeout_(timeout),
+      owner_(owner) {}
 
 Result<std::shared_ptr<ShmListener>> ShmListener::create(Progress& progress, const shm::Key& key,
                                                          std::span<const uid_t> users, Time timeout,
                                                          Owner& owner) {
     auto fd = shm_socket::listen_at(key);
     if (!fd) return fd.error();
+    return start(*fd, {}, progress, users, timeout, owner);
+}
+
+Result<std::shared_ptr<ShmListener>> ShmListener::create_in(const std::string& folder,
+                                                            Progress& progress, const shm::Key& key,
+                                                            std::span<const uid_t> users,
+                                                            Time timeout, Owner& owner) {
+    auto made = shm_folder::listen_in(folder, key);
+    if (!made) return made.error();
+    return start(made->first, std::move(made->second), progress, users, timeout, owner);
+}
+
+// Takes the descriptor.
+Result<std::shared_ptr<ShmListener>> ShmListener::start(int fd, ShmName name, Progress& progress,
+                                                        std::span<const uid_t> users, Time timeout,
+                                                        Owner& owner) {
     std::shared_ptr<ShmListener> listener;
     try {
-        listener = std::make_shared<ShmListener>(progress, *fd, users, timeout, owner);
+        listener =
+            std::make_shared<ShmListener>(progress, fd, std::move(name), users, timeout, owner);
     } catch (const std::bad_alloc&) {
-        close_internal_fd(*fd);
+        close_internal_fd(fd);
         return Error{ENOMEM, "no memory for the listener"};
     }
-    if (auto added = progress.add(listener, *fd, EPOLLIN); !added) return added.error();
+    if (auto added = progress.add(listener, fd, EPOLLIN); !added) return added.error();
     progress.watch_rarely(*listener);
     return listener;
 }
@@ -117,6 +139,7 @@ ShmListener::~ShmListener() {
 
 void ShmListener::close() noexcept {
     while (!unfinished_.empty()) remove(*unfinished_.front());
+    name_.remove();
     const DescriptorChange change;
     progress_.remove(*this);
     if (fd_ >= 0) close_internal_fd(std::exchange(fd_, -1));

@@ -8,11 +8,13 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "shm/hello.hpp"
 #include "transport/made_link.hpp"
 #include "transport/progress.hpp"
+#include "transport/shm_folder.hpp"
 
 namespace xsock {
 
@@ -37,8 +39,13 @@ class ShmListener final : public Pollable {
     static Result<std::shared_ptr<ShmListener>> create(Progress& progress, const shm::Key& key,
                                                        std::span<const uid_t> users, Time timeout,
                                                        Owner& owner);
-    ShmListener(Progress& progress, int fd, std::span<const uid_t> users, Time timeout,
-                Owner& owner) noexcept;
+    /// The same under the key's name in a folder (XSOCK_SHM_DIR).
+    static Result<std::shared_ptr<ShmListener>> create_in(const std::string& folder,
+                                                          Progress& progress, const shm::Key& key,
+                                                          std::span<const uid_t> users,
+                                                          Time timeout, Owner& owner);
+    ShmListener(Progress& progress, int fd, ShmName name, std::span<const uid_t> users,
+                Time timeout, Owner& owner) noexcept;
     ~ShmListener() override;
     /// Also those that are not finished. Not from inside on_hello().
     void close() noexcept;
@@ -47,9 +54,14 @@ class ShmListener final : public Pollable {
     void on_notify(PollCycle&) override {}
     void on_time(PollCycle& cycle) override;
     void on_failure(PollCycle& cycle) noexcept override;
+    void on_exit(PollCycle&) override { name_.remove(); }
 
   private:
     class Incoming;
+
+    static Result<std::shared_ptr<ShmListener>> start(int fd, ShmName name, Progress& progress,
+                                                      std::span<const uid_t> users, Time timeout,
+                                                      Owner& owner);
 
     void accept_some(PollCycle& cycle);
     void add(int fd, PollCycle& cycle);
@@ -60,6 +72,7 @@ class ShmListener final : public Pollable {
 
     Progress& progress_;
     int fd_;
+    ShmName name_;
     std::span<const uid_t> users_;
     const Time timeout_;
     Owner& owner_;

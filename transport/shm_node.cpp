@@ -11,6 +11,7 @@
 
 #include "base/random.hpp"
 #include "transport/descriptors.hpp"
+#include "transport/log.hpp"
 #include "transport/progress.hpp"
 #include "transport/shm_socket.hpp"
 
@@ -52,8 +53,14 @@ void ShmNode::check_user() {
     key_ = random_key();
     by_peer_.clear();
     for (Making& making : making_) making.shared = false;
-    if (listener_ != nullptr) listener_->close();
-    listener_.reset();
+    close_listeners();
+}
+
+void ShmNode::close_listeners() noexcept {
+    for (auto* const listener : {&listener_, &folder_listener_}) {
+        if (*listener != nullptr) (*listener)->close();
+        listener->reset();
+    }
 }
 
 // Each has a descriptor.
@@ -73,6 +80,16 @@ shm::Reason ShmNode::listen() {
                                     static_cast<ShmListener::Owner&>(*this));
     if (!made) return shm_socket::reason_of(made.error());
     listener_ = std::move(*made);
+    if (config_.folder.empty()) return shm::Reason::none;
+    auto in_folder =
+        ShmListener::create_in(config_.folder, progress_, key_, config_.users, config_.timeout,
+                               static_cast<ShmListener::Owner&>(*this));
+    if (in_folder) {
+        folder_listener_ = std::move(*in_folder);
+    } else {  // those of our own namespace reach the other one
+        log(LogLevel::error, "shm-folder", "XSOCK_SHM_DIR=%s: %s (%s)", config_.folder.c_str(),
+            in_folder.error().what, std::strerror(in_folder.error().code));
+    }
     return shm::Reason::none;
 }
 
@@ -166,7 +183,7 @@ shm::Reason ShmNode::wait_for(const shm::Key& peer, ShmWaiter& waiter, PollCycle
     making_.reserve(making_.size() + 1);
     auto connector = std::make_shared<ShmConnector>(progress_, peer, key_,
                                                     static_cast<ShmConnector::Owner&>(*this));
-    const shm::Reason why = connector->start(config_.users, config_.timeout, cycle);
+    const shm::Reason why = connector->start(config_.users, config_.timeout, cycle, config_.folder);
     if (why != shm::Reason::none) return why;
     waiting_.push_back({connector.get(), &waiter});
     making_.push_back({std::move(connector)});

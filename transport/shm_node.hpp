@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -45,6 +46,7 @@ struct ShmConfig {
     std::size_t memory_bytes = std::size_t{256} << 20;  ///< all credit together
     std::vector<uid_t> users;                           ///< permitted beside our own
     Time timeout = 200 * kMillisecond;                  ///< for a hello, and for its answer
+    std::string folder;  ///< for processes of other network namespaces; empty: none
 };
 
 /// Its connections and links may use it as long as they are in the Progress; it is destroyed behind
@@ -107,6 +109,7 @@ class ShmNode final : private ShmLink::Owner,
     void on_failed(ShmConnector& connector, shm::Reason why, PollCycle& cycle) noexcept override;
 
     void check_user();
+    void close_listeners() noexcept;
     [[nodiscard]] bool has_room() const noexcept;
     [[nodiscard]] ShmLink* find(const shm::Key& peer, Time now) const noexcept;
     [[nodiscard]] shm::Reason wait_for(const shm::Key& peer, ShmWaiter& waiter, PollCycle& cycle);
@@ -121,7 +124,7 @@ class ShmNode final : private ShmLink::Owner,
     shm::CreditPool credit_;
     uid_t user_;  // effective, as the links by key are
     shm::Key key_;
-    std::shared_ptr<ShmListener> listener_;
+    std::shared_ptr<ShmListener> listener_, folder_listener_;
     std::vector<ShmLink*> links_;
     std::map<shm::Key, ShmLink*> by_peer_;  // for further connections to it
     std::vector<Making> making_;

@@ -18,7 +18,6 @@ namespace xsock::shm_socket {
 namespace {
 
 constexpr std::string_view kName = "xsock-shm-1-";
-constexpr int kBacklog = 4096;
 constexpr uid_t kUnmapped = 65534;
 
 // A NUL, the name, and the key; no NUL at its end.
@@ -35,14 +34,6 @@ struct Address {
     sockaddr_un raw{AF_UNIX, {}};
     socklen_t length;
 };
-
-Result<int> open_socket() noexcept {
-    const DescriptorChange change;
-    const int fd =
-        move_and_register(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (fd < 0) return Error{errno, "no local socket can be made"};
-    return fd;
-}
 
 Error closing(int fd, const char* what) noexcept {
     const Error error{errno, what};
@@ -83,8 +74,16 @@ int take_descriptor(msghdr& message) noexcept {
 
 }  // namespace
 
+Result<int> open() noexcept {
+    const DescriptorChange change;
+    const int fd =
+        move_and_register(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (fd < 0) return Error{errno, "no local socket can be made"};
+    return fd;
+}
+
 Result<int> listen_at(const shm::Key& key) noexcept {
-    auto fd = open_socket();
+    auto fd = open();
     if (!fd) return fd;
     const Address address(key);
     if (::bind(*fd, address.get(), address.length) != 0 || ::listen(*fd, kBacklog) != 0) {
@@ -102,7 +101,7 @@ Result<int> accept_from(int listening) noexcept {
 }
 
 Result<int> connect_to(const shm::Key& key) noexcept {
-    auto fd = open_socket();
+    auto fd = open();
     if (!fd) return fd;
     const Address address(key);
     if (::connect(*fd, address.get(), address.length) != 0) {

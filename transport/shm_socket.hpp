@@ -17,6 +17,11 @@
 
 namespace xsock::shm_socket {
 
+/// That wait to be accepted, at most.
+inline constexpr int kBacklog = 4096;
+
+/// A socket without a name. EMFILE and the like.
+Result<int> open() noexcept;
 /// A socket that listens under the name of this key. EADDRINUSE; EMFILE and the like.
 Result<int> listen_at(const shm::Key& key) noexcept;
 /// EAGAIN: none waits.

@@ -8,13 +8,13 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
 
 import pytest
 
+from machines import two_machines
 from stream_runs import TIMEOUT, carried, command, wait_for
 
 PORT = 7000
@@ -64,45 +64,11 @@ c.close()
 """
 
 
-class Machine:
-    """A network namespace, which ends with its process."""
-
-    def __init__(self):
-        self.holder = subprocess.Popen(["unshare", "--net", "--", "sh", "-c", "echo; read end"],
-                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        if self.holder.stdout.readline() != b"\n":
-            self.holder.wait()
-            pytest.skip("no network namespace can be made")
-
-    def inside(self, *argv):
-        return ["nsenter", "--net=/proc/%d/ns/net" % self.holder.pid, "--", *argv]
-
-    def ip(self, *argv):
-        subprocess.run(self.inside("ip", *argv), check=True, timeout=TIMEOUT)
-
-    def end(self):
-        self.holder.stdin.close()
-        self.holder.wait(TIMEOUT)
-        self.holder.stdout.close()
-
-
 @pytest.fixture(name="machines", scope="module")
 def machines_fixture():
     """The client's, the server's."""
-    for tool in ("ip", "unshare", "nsenter", "redis-server", "redis-cli"):
-        if shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is None:
-            pytest.skip("%s is not there" % tool)
-    with contextlib.ExitStack() as at_end:
-        client, server = Machine(), Machine()
-        at_end.callback(client.end)
-        at_end.callback(server.end)
-        client.ip("link", "add", "near", "type", "veth", "peer", "name", "far",
-                  "netns", str(server.holder.pid))
-        for machine, link, address in ((client, "near", NEAR), (server, "far", FAR)):
-            machine.ip("address", "add", address + "/24", "dev", link)
-            machine.ip("link", "set", link, "up")
-            machine.ip("link", "set", "lo", "up")
-        yield client, server
+    with two_machines(NEAR, FAR, "redis-server", "redis-cli") as both:
+        yield both
 
 
 class Run:

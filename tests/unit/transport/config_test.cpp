@@ -62,7 +62,7 @@ class Environment : public ::testing::Test {
         "XSOCK_PROGRESS",   "XSOCK_THREADS",    "XSOCK_CPUS",       "XSOCK_SPIN_US",
         "XSOCK_RNR_MS",     "XSOCK_COPY_LIMIT", "XSOCK_FPDU_LIMIT", "XSOCK_MAX_STARTING",
         "XSOCK_EXTENSIONS", "XSOCK_SNAPSHOT",   "XSOCK_CONGESTION", "XSOCK_SHORT_RTO",
-        "XSOCK_SHM",        "XSOCK_SHM_MEMORY", "XSOCK_SHM_USERS"};
+        "XSOCK_SHM",        "XSOCK_SHM_MEMORY", "XSOCK_SHM_USERS",  "XSOCK_SHM_DIR"};
 
     void SetUp() override { clear(); }
     void TearDown() override { clear(); }
@@ -87,6 +87,7 @@ class Environment : public ::testing::Test {
         EXPECT_EQ(config.shm, ShmMode::off);
         EXPECT_EQ(config.shm_memory, std::size_t{256} << 20);
         EXPECT_TRUE(config.shm_users.empty());
+        EXPECT_TRUE(config.shm_folder.empty());
     }
 };
 
@@ -112,6 +113,7 @@ TEST_F(Environment, good_values_are_taken) {
     setenv("XSOCK_SHM", "require", 1);
     setenv("XSOCK_SHM_MEMORY", "16M", 1);
     setenv("XSOCK_SHM_USERS", "1000,0", 1);
+    setenv("XSOCK_SHM_DIR", "/tmp", 1);
     const TransportConfig config = TransportConfig::from_environment();
     EXPECT_EQ(config.progress, ProgressMode::thread);
     EXPECT_EQ(config.threads, 64u);
@@ -128,6 +130,7 @@ TEST_F(Environment, good_values_are_taken) {
     EXPECT_EQ(config.shm, ShmMode::require);
     EXPECT_EQ(config.shm_memory, std::size_t{16} << 20);
     EXPECT_EQ(config.shm_users, Users({1000, 0}));
+    EXPECT_EQ(config.shm_folder, "/tmp");
     setenv("XSOCK_SHM", "auto", 1);
     EXPECT_EQ(TransportConfig::from_environment().shm, ShmMode::automatic);
     setenv("XSOCK_SHM", "off", 1);
@@ -163,6 +166,8 @@ TEST_F(Environment, bad_values_leave_the_default) {
                            Bad{"XSOCK_SHM_MEMORY", "255K"},
                            Bad{"XSOCK_SHM_MEMORY", "1T"},
                            Bad{"XSOCK_SHM_MEMORY", "1025G"},
+                           Bad{"XSOCK_SHM_DIR", "tmp"},
+                           Bad{"XSOCK_SHM_DIR", "/no/such/folder"},
                            Bad{"XSOCK_SHM_USERS", "root"},
                            Bad{"XSOCK_SHM_USERS", "1000,65534"},
                            Bad{"XSOCK_CPUS", "none"}}) {

@@ -141,7 +141,11 @@ int Socket::accept_required(int fd, sockaddr* address, socklen_t* length, int fl
     for (bool tried = false, ended = false;;) {
         const std::shared_ptr<PolledListener> listener = listener_.get();
         if (phase() != Phase::listening) return XSOCK_PLAIN;  // DDPMODE was switched off meanwhile
-        if (listener == nullptr) return no(EINVAL);           // shut down meanwhile
+        if (listener == nullptr) {
+            if (!listener_.is_ended()) return no(EINVAL);  // shut down meanwhile
+            if (wait_switched_off() != 0) return -1;
+            continue;
+        }
         if (auto connection = listener->take()) {
             auto* const raw =
                 reinterpret_cast<Socket*>(static_cast<std::uintptr_t>(connection->context()));
@@ -177,6 +181,14 @@ int Socket::accept_required(int fd, sockaddr* address, socklen_t* length, int fl
         const auto waited = wait(*progress(), may_end, receive_timeout_.load());
         if (waited != PollGroup::Waited::done) return fail_wait(waited, EAGAIN);
     }
+}
+
+// DDPMODE is about to be off: 0 when it is.
+int Socket::wait_switched_off() {
+    if (!blocking(0)) return no(EAGAIN);
+    const auto is_off = [this] { return phase() != Phase::listening; };
+    const auto waited = wait(*progress(), is_off, receive_timeout_.load());
+    return waited == PollGroup::Waited::done ? 0 : fail_wait(waited, EAGAIN);
 }
 
 // Of a connection that waited to be accepted: a number for the program, which owns it from now on.

@@ -16,6 +16,7 @@ std::shared_ptr<PolledListener> BackgroundListener::get() {
 int BackgroundListener::ensure_open(int fd, PollGroup& poller, const Make& make) {
     const std::lock_guard hold(mutex_);
     if (listener_ != nullptr && generation_ == process_generation()) return 0;
+    if (is_ended()) return 0;
     if (listener_ != nullptr) {
         // The parent's: its descriptors were closed when this process was forked, and their numbers
         // may be others' now. It stays where it is.

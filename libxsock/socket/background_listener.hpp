@@ -11,6 +11,7 @@
 
 #include "base/polled_qp.hpp"
 #include "base/spin_lock.hpp"
+#include "transport/fork.hpp"
 
 namespace xsock::sockets {
 
@@ -28,12 +29,19 @@ class BackgroundListener {
     [[nodiscard]] std::shared_ptr<PolledListener> get();
 
     using Make = std::function<std::shared_ptr<PolledListener>(int fd)>;
-    /// Opens it, unless it is open: `make` is given a number of our own for the program's `fd`.
+    /// Opens it, unless it is open or ended: `make` is given a number of our own for the program's
+    /// `fd`.
     /// @return 0; -1 with errno
     int ensure_open(int fd, PollGroup& poller, const Make& make);
     /// That failed: accept() shall try again and tell why. Nothing else would wake a program that
     /// waits for it.
     void could_not_open() noexcept { open_failed_.store(true, std::memory_order_release); }
+    /// Ahead of the last close(): no thread of this process opens it any more. (A child, forked
+    /// before the socket shows why, does.)
+    void end() noexcept { ended_in_.store(process_generation()); }
+    [[nodiscard]] bool is_ended() const noexcept {
+        return ended_in_.load() == process_generation();
+    }
     /// @return false: a parent accepts on the same socket, for all that is known here
     bool close();
     /// In a forked child: a thread that is not here may have held the locks.
@@ -67,6 +75,7 @@ class BackgroundListener {
     std::shared_ptr<PolledListener> now_;
     std::atomic<bool> open_failed_{false};
     std::atomic<bool> is_shut_{false};
+    std::atomic<std::int64_t> ended_in_{-1};  // which process_generation()
 };
 
 }  // namespace xsock::sockets

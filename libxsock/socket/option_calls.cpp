@@ -58,6 +58,7 @@ int Socket::set_mode(int fd, int value) {
             case Phase::plain:
                 return XSOCK_PLAIN;
             case Phase::listening:
+                listener_.end();  // an accept() elsewhere shall not set the flag again
                 if (close_listener()) leave_blocking(fd);
                 [[fallthrough]];
             case Phase::fresh:
@@ -75,7 +76,6 @@ int Socket::set_mode(int fd, int value) {
                 return no(EISCONN);
         }
         mode_on_.store(false);
-        options_.mode = DDPMODE_OFF;
         listener_entry_.withdraw();
         code_.store("off");
         phase_.store(Phase::plain, std::memory_order_release);

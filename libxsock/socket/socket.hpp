@@ -208,6 +208,7 @@ class Socket final : public ::xsock_socket,
     int accept_required(int fd, sockaddr* address, socklen_t* length, int flags,
                         xsock_socket** accepted);
     void inherit(const Socket& listening, int flags);
+    int wait_switched_off();
     int hand_out(const std::shared_ptr<PolledQp>& connection, int flags);
     bool close_listener();
     void begin_listening(int fd);

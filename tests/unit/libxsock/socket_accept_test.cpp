@@ -89,7 +89,7 @@ TEST(SockAccept, goes_on_as_tcp_when_ddpmode_is_switched_off) {
             const int fd = listener.fd();
             const int n =
                 engine().socket_accept(listener.handle(), fd, nullptr, nullptr, 0, &handle);
-            return n == XSOCK_PLAIN ? ::accept(fd, nullptr, nullptr) : n;
+            return n == XSOCK_PLAIN || n == XSOCK_PASS ? ::accept(fd, nullptr, nullptr) : n;
         }()));
         accepted = true;
     });
@@ -106,6 +106,39 @@ TEST(SockAccept, goes_on_as_tcp_when_ddpmode_is_switched_off) {
     ASSERT_GE(server.fd(), 0) << strerror(errno);
     raw.say("plain");
     EXPECT_EQ(server.recv().substr(0, 5), "plain");
+}
+
+// Threads in accept() find it half switched off in many of the rounds.
+TEST(SockAccept, leaves_o_nonblock_alone_while_ddpmode_is_switched_off) {
+    constexpr int kRounds = 400;
+    for (int round = 0; round < kRounds && !HasFailure(); ++round) {
+        Sock listener = listening(true);
+        const timeval at_once{-1, 0};  // accept() blocks, and its wait is over at once
+        listener.set(SOL_SOCKET, SO_RCVTIMEO, &at_once, sizeof at_once);
+        std::atomic<int> begun{0};
+        std::vector<std::thread> acceptors;
+        for (int i = 0; i < 2; ++i) {
+            acceptors.emplace_back([&] {
+                for (int n = -1; n == -1; ++begun) {
+                    xsock_socket* accepted = nullptr;
+                    n = engine().socket_accept(listener.handle(), listener.fd(), nullptr, nullptr,
+                                               0, &accepted);
+                    if (n != -1) {
+                        EXPECT_TRUE(n == XSOCK_PLAIN || n == XSOCK_PASS) << n;
+                    } else if (errno != EAGAIN) {
+                        ADD_FAILURE() << "round " << round << ": " << strerrorname_np(errno);
+                    }
+                }
+            });
+        }
+        EXPECT_TRUE(soon([&] { return begun >= 2; }));
+        const int off = DDPMODE_OFF;
+        EXPECT_EQ(engine().socket_setsockopt(listener.handle(), listener.fd(), SOL_XSOCK, DDPMODE,
+                                             &off, sizeof off),
+                  XSOCK_PLAIN);
+        for (std::thread& acceptor : acceptors) acceptor.join();
+        EXPECT_EQ(::fcntl(listener.fd(), F_GETFL) & O_NONBLOCK, 0) << "round " << round;
+    }
 }
 
 TEST(SockAccept, does_not_block_for_a_connection_that_has_ended) {

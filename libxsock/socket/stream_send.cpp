@@ -6,7 +6,6 @@
 #include "libxsock/socket/stream_channel.hpp"
 
 namespace xsock::sockets {
-namespace {}  // namespace
 
 // What a send on a stream that takes none answers: the reason once, then EPIPE.
 ssize_t StreamChannel::send_error(int flags) noexcept {

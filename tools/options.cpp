@@ -6,6 +6,7 @@
 #include <CLI/Formatter.hpp>
 #include <cstdlib>
 
+#include "base/parse_size.hpp"
 #include "tools/command.hpp"
 
 namespace xsock::tools {
@@ -223,24 +224,6 @@ std::optional<int> Options::take_address(std::string& host, std::string& port) c
         return wrong("'{}' is no address", word);
     }
     return {};
-}
-
-std::optional<std::uint64_t> parse_size(std::string_view text, std::uint64_t high) {
-    std::uint64_t n = 0;
-    const char* end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(text.data(), end, n);
-    if (error != std::errc{} || rest == text.data()) return {};
-    std::string_view suffix(rest, static_cast<std::size_t>(end - rest));
-    unsigned shift = 0;
-    if (!suffix.empty()) {
-        const std::size_t unit = std::string_view("KkMmGg").find(suffix[0]);
-        if (unit == std::string_view::npos) return {};
-        shift = 10 * (static_cast<unsigned>(unit) / 2 + 1);
-        suffix.remove_prefix(1);
-        if (!suffix.empty() && suffix != "iB" && suffix != "B") return {};
-    }
-    if (n > high >> shift) return {};
-    return n << shift;
 }
 
 std::vector<std::uint64_t> parse_sizes(std::string_view text, std::uint64_t high) {

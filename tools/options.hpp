@@ -84,10 +84,7 @@ class Options {
     std::vector<std::string> arguments_;
 };
 
-/// A size in bytes: "4096", "64K", "1M", "2G" (powers of 1024). Nothing when it is none, or larger
-/// than `high`.
-[[nodiscard]] std::optional<std::uint64_t> parse_size(std::string_view text, std::uint64_t high);
-/// "64,4K,1M". Empty when malformed.
+/// "64,4K,1M", each as parse_size(). Empty when malformed.
 [[nodiscard]] std::vector<std::uint64_t> parse_sizes(std::string_view text, std::uint64_t high);
 /// "host", "host:port", "[::1]:port", "::1". The port stays as it is when none is given.
 /// False when malformed.

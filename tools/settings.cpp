@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "base/parse_size.hpp"
 #include "base/policy_file.hpp"
 #include "base/shm_folder_fault.hpp"
 #include "tools/options.hpp"

@@ -7,14 +7,15 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "base/fault.hpp"
+#include "base/parse_size.hpp"
 #include "base/wall_clock.hpp"
 #include "transport/log.hpp"
 #include "transport/pcapng_writer.hpp"
@@ -68,26 +69,17 @@ void print_error(const char* code, const std::string& text) {
         write(STDERR_FILENO, line, static_cast<std::size_t>(n));
 }
 
-/// "64", "64K", "64M", "64G"; `otherwise` when unset or senseless.
+/// `otherwise` when unset or senseless.
 std::uint64_t size_setting(const char* name, std::uint64_t low, std::uint64_t high,
                            std::uint64_t otherwise) {
     const char* text = std::getenv(name);
     if (text == nullptr || *text == '\0') return otherwise;
-    std::uint64_t n = 0;
-    const char* end = text + std::strlen(text);
-    auto [rest, error] = std::from_chars(text, end, n);
-    unsigned shift = 0;
-    if (error == std::errc{} && rest + 1 == end) {
-        shift = *rest == 'K' ? 10 : *rest == 'M' ? 20 : *rest == 'G' ? 30 : 0;
-        if (shift != 0) ++rest;
-    }
-    if (error != std::errc{} || rest != end || n > (high >> shift) || n << shift < low) {
-        print_error("bad-setting", std::string(name) + "=" + text + " is not a number from " +
-                                       std::to_string(low) + " to " + std::to_string(high) +
-                                       " (K, M, G may follow); ignored");
-        return otherwise;
-    }
-    return n << shift;
+    const std::optional<std::uint64_t> size = parse_size(text, high);
+    if (size && *size >= low) return *size;
+    print_error("bad-setting", std::string(name) + "=" + text + " is not a number from " +
+                                   std::to_string(low) + " to " + std::to_string(high) +
+                                   " (K, M, G may follow); ignored");
+    return otherwise;
 }
 
 std::string program_name() {

@@ -5,9 +5,11 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <thread>
 
+#include "base/parse_size.hpp"
 #include "base/shm_folder_fault.hpp"
 #include "transport/log.hpp"
 #include "transport/tcp.hpp"
@@ -41,25 +43,17 @@ bool read_number(const char* name, T& value, std::uint64_t low, std::uint64_t hi
     return true;
 }
 
-/// "64", "64K", "64M", "64G".
 void read_size(const char* name, std::size_t& value, std::uint64_t low, std::uint64_t high) {
     const char* text = std::getenv(name);
     if (text == nullptr || *text == '\0') return;
-    std::uint64_t n = 0;
-    const char* end = text + std::strlen(text);
-    auto [rest, error] = std::from_chars(text, end, n);
-    unsigned shift = 0;
-    if (error == std::errc{} && rest + 1 == end) {
-        shift = *rest == 'K' ? 10 : *rest == 'M' ? 20 : *rest == 'G' ? 30 : 0;
-        if (shift != 0) ++rest;
-    }
-    if (error != std::errc{} || rest != end || n > (high >> shift) || n << shift < low) {
+    const std::optional<std::uint64_t> size = parse_size(text, high);
+    if (!size || *size < low) {
         log(LogLevel::error, "bad-setting",
             "%s=%s is not a size from %llu to %llu bytes (K, M, G may follow); ignored", name, text,
             static_cast<unsigned long long>(low), static_cast<unsigned long long>(high));
         return;
     }
-    value = static_cast<std::size_t>(n << shift);
+    value = static_cast<std::size_t>(*size);
 }
 
 void read_shm(TransportConfig& config) {

@@ -2,11 +2,11 @@
 #include "libxsock/socket/stream_memory.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdlib>
 #include <new>
 
+#include "base/parse_size.hpp"
 #include "transport/fork.hpp"
 #include "transport/log.hpp"
 
@@ -42,15 +42,8 @@ void begin_anew() noexcept {
 }  // namespace
 
 std::optional<std::uint64_t> parse_stream_memory(std::string_view text) noexcept {
-    std::uint64_t n = 0;
-    const char* const end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(text.data(), end, n);
-    unsigned shift = 0;
-    if (error != std::errc{}) return std::nullopt;
-    if (rest + 1 == end) shift = *rest == 'K' ? 10 : *rest == 'M' ? 20 : *rest == 'G' ? 30 : 0;
-    if (rest + (shift != 0 ? 1 : 0) != end || n > kLimitMost >> shift) return std::nullopt;
-    if (n << shift < kLimitLeast) return std::nullopt;
-    return n << shift;
+    const std::optional<std::uint64_t> bytes = parse_size(text, kLimitMost);
+    return bytes && *bytes >= kLimitLeast ? bytes : std::nullopt;
 }
 
 StreamMemory& StreamMemory::instance() noexcept {

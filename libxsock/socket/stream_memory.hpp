@@ -43,7 +43,7 @@ class StreamMemory {
     std::uint64_t granted_ = 0, streams_ = 0;
 };
 
-/// "1073741824", "64M", "1G"; nothing when it is none, or out of range.
+/// As base/parse_size.hpp; nothing when it is none, or out of range.
 [[nodiscard]] std::optional<std::uint64_t> parse_stream_memory(std::string_view text) noexcept;
 
 /// One stream's. A single thread at a time.

@@ -111,7 +111,7 @@ TEST_F(Environment, good_values_are_taken) {
     setenv("XSOCK_SNAPSHOT", "1", 1);
     setenv("XSOCK_CONGESTION", "fifteen-letters", 1);
     setenv("XSOCK_SHM", "require", 1);
-    setenv("XSOCK_SHM_MEMORY", "16M", 1);
+    setenv("XSOCK_SHM_MEMORY", "16MiB", 1);
     setenv("XSOCK_SHM_USERS", "1000,0", 1);
     setenv("XSOCK_SHM_DIR", "/tmp", 1);
     const TransportConfig config = TransportConfig::from_environment();

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/polled_qp.hpp"
 #include "tests/unit/loopback.hpp"
 #include "transport/clock.hpp"
 #include "transport/soft_device.hpp"
@@ -257,6 +258,48 @@ TEST_P(ConnectionSharedTest, data_before_fin_outlive_the_linger_time_of_their_se
     EXPECT_EQ(wait(1, 1).at(0).status, WcStatus::connection_lost);
     EXPECT_EQ(pair.b->wait_ended(soon()), QpState::error);
     EXPECT_EQ(pair.b->info().error, ECONNRESET);
+}
+
+/// Of a byte stream, on which PolledQpAttr::on_exit is set; the peer posts a receive now and then.
+TEST_F(ConnectionSharedTest, a_stream_that_has_ended_delivers_beyond_its_linger_time) {
+    constexpr std::chrono::milliseconds kLinger{500};
+    linger_ms = static_cast<std::uint32_t>(kLinger.count());
+    make({.one_device = true});
+    PollGroup& group = device[0]->polled().group_of_thread();
+    PolledQpAttr attr;
+    attr.group = &group;
+    attr.qp.linger_ms = linger_ms;
+    attr.on_completion = [](void*, const Wc&) {};
+    attr.on_exit = [](void*, bool&) { return false; };
+    const auto a = device[0]->polled().create_polled_qp(attr);
+    QpAttr plain;
+    plain.rnr_timeout = kNever;
+    plain.send_cq = plain.recv_cq = cq[1].get();
+    const auto b = std::move(*device[1]->create_qp(plain));
+    const auto [client, server] = test::loopback_pair();
+    ConnectAttr connect;
+    connect.role = ConnectAttr::Role::responder;
+    ASSERT_TRUE(b->connect(server, connect));
+    connect.role = ConnectAttr::Role::initiator;
+    group.locked([&, fd = client](PollCycle& cycle) { EXPECT_TRUE(a->start(fd, connect, cycle)); });
+    ASSERT_EQ(b->wait_started(soon()), QpState::established);
+    ASSERT_EQ(b->info().path, DataPath::shm);
+
+    constexpr int kMessages = 30;  // far more than the peer takes within the linger time
+    auto from = bytes(200'000), to = std::vector<std::byte>(from.size());
+    const Sge sge{from.data(), static_cast<std::uint32_t>(from.size()), kLkeyNone};
+    SendWr send;
+    send.sges = {&sge, 1};
+    for (int i = 0; i < kMessages; ++i) ASSERT_TRUE(a->post_send(send, /*gather=*/false));
+    group.locked([&](PollCycle& cycle) { a->release(cycle); });
+    for (int i = 0; i < kMessages; ++i) {
+        std::this_thread::sleep_for(kLinger / 10);
+        ASSERT_TRUE(post_recv(*b, to));
+        ASSERT_EQ(wait(1, 1).at(0).status, WcStatus::success) << i;
+        ASSERT_EQ(to, from) << i;
+    }
+    ASSERT_TRUE(b->shutdown());
+    EXPECT_EQ(b->wait_ended(soon()), QpState::closed);
 }
 
 TEST_P(ConnectionSharedTest, a_half_closed_peer_ends_in_order_behind_the_linger_time) {

@@ -164,19 +164,26 @@ bool PollSet::serve_channel(SoftChannel& channel, PollCycle& cycle) {
     return true;
 }
 
-void PollSet::call_at_cycle_end(Pollable& item) {
+// For those that wait there is room since add(), one place each. Those that were called give theirs
+// back.
+void PollSet::call_at_cycle_end(Pollable& item) noexcept {
     if (item.at_cycle_end_ || !item.registered_) return;
-    at_cycle_end_.push_back(&item);  // may throw, with nothing else changed
+    if (at_cycle_end_.size() == at_cycle_end_.capacity()) {
+        const auto called = static_cast<std::ptrdiff_t>(std::exchange(cycle_ends_called_, 0));
+        at_cycle_end_.erase(at_cycle_end_.begin(), at_cycle_end_.begin() + called);
+    }
+    at_cycle_end_.push_back(&item);
     item.at_cycle_end_ = true;
 }
 
 void PollSet::call_cycle_ends(PollCycle& cycle) noexcept {
-    for (std::size_t i = 0; i < at_cycle_end_.size(); ++i) {  // they may ask for more
-        Pollable& item = *at_cycle_end_[i];
+    while (cycle_ends_called_ < at_cycle_end_.size()) {  // they may ask for more
+        Pollable& item = *at_cycle_end_[cycle_ends_called_++];
         if (!std::exchange(item.at_cycle_end_, false)) continue;  // removed since
         call(item, cycle, [&] { item.on_cycle_end(cycle); });
     }
     at_cycle_end_.clear();
+    cycle_ends_called_ = 0;
 }
 
 // With one busy connection, recv() itself is the cheapest check. True when it moved something.
@@ -254,7 +261,10 @@ void PollSet::serve_deadlines(PollCycle& cycle) {
 Result<void> PollSet::add(std::shared_ptr<Pollable> item) {
     Pollable* const key = item.get();
     try {
-        removed_.reserve(removed_.size() + items_.size() + 1);  // so that remove() cannot fail
+        // So that neither remove() nor call_at_cycle_end() can fail.
+        const std::size_t most = removed_.size() + items_.size() + 1;
+        removed_.reserve(most);
+        at_cycle_end_.reserve(most);
         items_.emplace(key, std::move(item));
     } catch (const std::bad_alloc&) {
         return Error{ENOMEM, "no memory to watch the descriptor"};

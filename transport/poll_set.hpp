@@ -72,7 +72,7 @@ class PollSet {
     [[nodiscard]] bool watches_several() const noexcept {
         return watched_ > (memory_.empty() ? 1 : 0);
     }
-    void call_at_cycle_end(Pollable& item);
+    void call_at_cycle_end(Pollable& item) noexcept;
     /// Calls what asked for it.
     void serve_cycle_end(PollCycle& cycle) noexcept {
         if (!at_cycle_end_.empty()) call_cycle_ends(cycle);
@@ -131,6 +131,7 @@ class PollSet {
     EventFd embed_;      // makes epoll_fd() readable for a loop that embeds us
     std::unordered_map<Pollable*, std::shared_ptr<Pollable>> items_;
     std::vector<Pollable*> at_cycle_end_;             // empty between cycles
+    std::size_t cycle_ends_called_ = 0;               // so many of them, from the front
     std::vector<std::shared_ptr<Pollable>> removed_;  // removed in this cycle
     std::set<std::pair<Time, Pollable*>> deadlines_;
     Time armed_timer_ = kNever;

@@ -210,7 +210,7 @@ class Progress final : public PollGroup {
     void set_deadline(Pollable& item, Time deadline) { poll_set_.set_deadline(item, deadline); }
     /// Calls item.on_cycle_end() once all items of this cycle have been served: once, however often
     /// this is asked for before. Other items' on_cycle_end() may ask for it again.
-    void call_at_cycle_end(Pollable& item) { poll_set_.call_at_cycle_end(item); }
+    void call_at_cycle_end(Pollable& item) noexcept { poll_set_.call_at_cycle_end(item); }
     /// From now on the item's completion channels watch its descriptor too.
     void join_channels(Pollable& item) {
         if (mode() != ProgressMode::thread) poll_set_.join_channels(*this, item);

@@ -22,6 +22,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/unit/sanitizers.hpp"
+#include "tests/unit/transport/failing_allocations.hpp"
 #include "transport/descriptors.hpp"
 
 namespace xsock {
@@ -375,6 +377,25 @@ TEST_F(CycleEndTest, may_be_asked_for_another_item_at_the_end) {
     items[0]->next = nullptr;
     items[2]->next = items[0].get();
     EXPECT_EQ(cycle(), "a b c end-a end-b end-c end-a ");
+}
+
+TEST_F(CycleEndTest, can_be_asked_for_without_memory) {
+#ifdef XSOCK_TEST_ASAN
+    GTEST_SKIP() << "AddressSanitizer wants the allocator for itself: no allocation fails";
+#endif
+    items[2]->next = items[0].get();  // the fourth of three
+    log.reserve(100);
+    bool happened = true;
+    {
+        const test::FailAllocation fail(0, /*all=*/true);
+        progress->locked([&](PollCycle&) {
+            for (const auto& item : items) progress->call_at_cycle_end(*item);
+        });
+        happened = fail.happened();
+    }
+    EXPECT_FALSE(happened);
+    EXPECT_EQ(log, "end-a end-b end-c end-a ");
+    for (const auto& item : items) EXPECT_EQ(item->failures, 0);
 }
 
 TEST_F(CycleEndTest, is_not_said_to_a_removed_item) {

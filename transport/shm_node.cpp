@@ -171,7 +171,6 @@ ShmLink* ShmNode::find(const shm::Key& peer, Time now) const noexcept {
 
 // `none`: it waits.
 shm::Reason ShmNode::wait_for(const shm::Key& peer, ShmWaiter& waiter, PollCycle& cycle) {
-    waiting_.reserve(waiting_.size() + 1);
     const auto found = std::find_if(making_.begin(), making_.end(), [&](const Making& entry) {
         return entry.shared && entry.connector->peer() == peer;
     });
@@ -183,9 +182,16 @@ shm::Reason ShmNode::wait_for(const shm::Key& peer, ShmWaiter& waiter, PollCycle
     making_.reserve(making_.size() + 1);
     auto connector = std::make_shared<ShmConnector>(progress_, peer, key_,
                                                     static_cast<ShmConnector::Owner&>(*this));
-    const shm::Reason why = connector->start(config_.users, config_.timeout, cycle, config_.folder);
-    if (why != shm::Reason::none) return why;
     waiting_.push_back({connector.get(), &waiter});
+    shm::Reason why = shm::Reason::limits;
+    try {
+        why = connector->start(config_.users, config_.timeout, cycle, config_.folder);
+    } catch (const std::bad_alloc&) {
+    }
+    if (why != shm::Reason::none) {
+        waiting_.pop_back();
+        return why;
+    }
     making_.push_back({std::move(connector)});
     return shm::Reason::none;
 }

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -128,7 +129,7 @@ class ShmNode final : private ShmLink::Owner,
     std::vector<ShmLink*> links_;
     std::map<shm::Key, ShmLink*> by_peer_;  // for further connections to it
     std::vector<Making> making_;
-    std::vector<Waiting> waiting_;
+    std::deque<Waiting> waiting_;  // thousands may, and leave from the front
     std::unordered_map<std::uint64_t, ShmResponder*> responders_;  // by token
 };
 

@@ -67,9 +67,8 @@ class Link final {
     [[nodiscard]] bool end_cycle(bool idle);
     /// False: there is something to do.
     [[nodiscard]] bool begin_sleep();
-    /// While it sleeps, after something was sent: more is waited for than begin_sleep() announced,
-    /// which must be called again.
-    /// So must it be where there is something to do.
+    /// To be asked while it sleeps, after something was sent. True: begin_sleep() must be called
+    /// again, because more is waited for than it announced, or because there is something to do.
     [[nodiscard]] bool must_sleep_anew() const noexcept {
         return (reasons() & ~announced_) != 0 || garbage_ || new_fins_;
     }

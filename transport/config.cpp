@@ -71,6 +71,7 @@ void read_shm(TransportConfig& config) {
         }
     }
     read_size("XSOCK_SHM_MEMORY", config.shm_memory, kShmMemoryLeast, kShmMemoryMost);
+    read_number("XSOCK_SHM_TIMEOUT_MS", config.shm_timeout, 10, 60'000, kMillisecond);
     if (const char* users = std::getenv("XSOCK_SHM_USERS"); users != nullptr && *users != '\0') {
         config.shm_users = parse_users(users);
         if (config.shm_users.empty()) {

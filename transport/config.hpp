@@ -38,6 +38,8 @@ struct TransportConfig {
     ShmMode shm = ShmMode::off;       ///< XSOCK_SHM=off|auto|require; never `usual`
     /// XSOCK_SHM_MEMORY: bytes that peers may send through shared memory ahead of the program.
     std::size_t shm_memory = std::size_t{256} << 20;
+    /// XSOCK_SHM_TIMEOUT_MS: for the hello of a link in shared memory, and for its answer.
+    Time shm_timeout = 200 * kMillisecond;
     std::vector<std::uint32_t> shm_users;  ///< XSOCK_SHM_USERS=UID,...: peers besides our own user
     std::string shm_folder;  ///< XSOCK_SHM_DIR: for peers of other network namespaces; empty: none
 

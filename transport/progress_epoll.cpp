@@ -40,6 +40,7 @@ Result<std::shared_ptr<ShmNode>> Progress::shm_node(PollCycle&) {
         auto made =
             ShmNode::create(*this, {.memory_bytes = config_.shm_memory / config_.groups(),
                                     .users = {config_.shm_users.begin(), config_.shm_users.end()},
+                                    .timeout = config_.shm_timeout,
                                     .folder = config_.shm_folder});
         if (!made) return made.error();
         shm_node_ = std::move(*made);

@@ -59,10 +59,11 @@ TEST(ParseUsers, is_empty_when_malformed_or_of_nobody) {
 class Environment : public ::testing::Test {
   protected:
     static constexpr const char* kNames[] = {
-        "XSOCK_PROGRESS",   "XSOCK_THREADS",    "XSOCK_CPUS",       "XSOCK_SPIN_US",
-        "XSOCK_RNR_MS",     "XSOCK_COPY_LIMIT", "XSOCK_FPDU_LIMIT", "XSOCK_MAX_STARTING",
-        "XSOCK_EXTENSIONS", "XSOCK_SNAPSHOT",   "XSOCK_CONGESTION", "XSOCK_SHORT_RTO",
-        "XSOCK_SHM",        "XSOCK_SHM_MEMORY", "XSOCK_SHM_USERS",  "XSOCK_SHM_DIR"};
+        "XSOCK_PROGRESS",      "XSOCK_THREADS",    "XSOCK_CPUS",       "XSOCK_SPIN_US",
+        "XSOCK_RNR_MS",        "XSOCK_COPY_LIMIT", "XSOCK_FPDU_LIMIT", "XSOCK_MAX_STARTING",
+        "XSOCK_EXTENSIONS",    "XSOCK_SNAPSHOT",   "XSOCK_CONGESTION", "XSOCK_SHORT_RTO",
+        "XSOCK_SHM",           "XSOCK_SHM_MEMORY", "XSOCK_SHM_USERS",  "XSOCK_SHM_DIR",
+        "XSOCK_SHM_TIMEOUT_MS"};
 
     void SetUp() override { clear(); }
     void TearDown() override { clear(); }
@@ -88,6 +89,7 @@ class Environment : public ::testing::Test {
         EXPECT_EQ(config.shm_memory, std::size_t{256} << 20);
         EXPECT_TRUE(config.shm_users.empty());
         EXPECT_TRUE(config.shm_folder.empty());
+        EXPECT_EQ(config.shm_timeout, 200 * kMillisecond);
     }
 };
 
@@ -114,6 +116,7 @@ TEST_F(Environment, good_values_are_taken) {
     setenv("XSOCK_SHM_MEMORY", "16MiB", 1);
     setenv("XSOCK_SHM_USERS", "1000,0", 1);
     setenv("XSOCK_SHM_DIR", "/tmp", 1);
+    setenv("XSOCK_SHM_TIMEOUT_MS", "60000", 1);
     const TransportConfig config = TransportConfig::from_environment();
     EXPECT_EQ(config.progress, ProgressMode::thread);
     EXPECT_EQ(config.threads, 64u);
@@ -131,6 +134,7 @@ TEST_F(Environment, good_values_are_taken) {
     EXPECT_EQ(config.shm_memory, std::size_t{16} << 20);
     EXPECT_EQ(config.shm_users, Users({1000, 0}));
     EXPECT_EQ(config.shm_folder, "/tmp");
+    EXPECT_EQ(config.shm_timeout, 60 * kSecond);
     setenv("XSOCK_SHM", "auto", 1);
     EXPECT_EQ(TransportConfig::from_environment().shm, ShmMode::automatic);
     setenv("XSOCK_SHM", "off", 1);
@@ -168,6 +172,8 @@ TEST_F(Environment, bad_values_leave_the_default) {
                            Bad{"XSOCK_SHM_MEMORY", "1025G"},
                            Bad{"XSOCK_SHM_DIR", "tmp"},
                            Bad{"XSOCK_SHM_DIR", "/no/such/folder"},
+                           Bad{"XSOCK_SHM_TIMEOUT_MS", "9"},
+                           Bad{"XSOCK_SHM_TIMEOUT_MS", "60001"},
                            Bad{"XSOCK_SHM_USERS", "root"},
                            Bad{"XSOCK_SHM_USERS", "1000,65534"},
                            Bad{"XSOCK_CPUS", "none"}}) {

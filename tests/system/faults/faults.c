@@ -359,6 +359,8 @@ int run_faults(int argc, char** argv, const struct ends* all) {
         setenv("LD_BIND_NOW", "1", 1);
         setenv("XSOCK_LOG", "off", 0);
         setenv("XSOCK_SPIN_US", "0", 0);
+        /* Which thread starts a socket first decides whether there is a second progress. */
+        setenv("XSOCK_THREADS", "1", 0);
         execv("/proc/self/exe", argv);
     }
     for (; i < argc && strncmp(argv[i], "--", 2) == 0; i++) {

@@ -247,6 +247,9 @@ TEST_F(ShmHandshakeTest, both_ends_may_share_a_progress_object) {
 }
 
 TEST_F(ShmHandshakeTest, memory_that_runs_out_costs_a_link_and_nothing_else) {
+#if defined(XSOCK_TEST_ASAN)
+    GTEST_SKIP() << "AddressSanitizer wants the allocator for itself: no allocation fails";
+#endif
     const std::size_t before = open_descriptors();
     for (const bool all : {false, true}) {
         bool more = true;

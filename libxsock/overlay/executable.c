@@ -25,8 +25,8 @@ static int read_memory(void* to, const void* from, size_t size) {
 
 /* With its NUL, if it is at most `most` long; 0: it is longer, or its memory is not there. */
 static size_t string_size(const char* string, size_t most) {
-#ifdef __SANITIZE_ADDRESS__
-    enum { PIECE = 1 }; /* it does not let the rest of a page be read */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    enum { PIECE = 1 }; /* these do not let what is behind the string be read */
 #else
     enum { PIECE = 256 };
 #endif

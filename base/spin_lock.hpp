@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A lock for stretches of a few dozen instructions that are taken for every message: half the cost
 // of a mutex, since letting go is a plain store. A thread that finds it taken for long yields, so
-// that a holder that lost the processor gets it back. BasicLockable.
+// that a holder that lost the processor gets it back. Lockable.
 #pragma once
 
 #include <sched.h>
@@ -30,6 +30,9 @@ class SpinLock {
   public:
     void lock() noexcept {
         if (taken_.exchange(true, std::memory_order_acquire)) wait();
+    }
+    [[nodiscard]] bool try_lock() noexcept {
+        return !taken_.exchange(true, std::memory_order_acquire);
     }
     void unlock() noexcept { taken_.store(false, std::memory_order_release); }
 

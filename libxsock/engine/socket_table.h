@@ -161,6 +161,7 @@ struct mmsghdr;
     F(int, socket_shutdown, (struct xsock_socket * sock, int fd, int how))                         \
     F(ssize_t, socket_send,                                                                        \
       (struct xsock_socket * sock, int fd, const void* buffer, size_t length, int flags))          \
+    F(int, socket_append, (struct xsock_socket * sock, const void* buffer, size_t length))         \
     F(ssize_t, socket_recv,                                                                        \
       (struct xsock_socket * sock, int fd, void* buffer, size_t length, int flags))                \
     F(ssize_t, socket_sendmsg,                                                                     \

@@ -181,12 +181,43 @@ int overlay_recvmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags
 
 /* ---- sending ------------------------------------------------------------------------------------
  */
-OVERLAY_CALL(ssize_t, write, (int fd, const void* buffer, size_t count), (fd, buffer, count), fd,
-             engine->socket_send(sock, fd, buffer, count, 0))
+/* Nonzero: the result is the program's; 0: the call is libc's. Most small sends on a byte stream
+ * only add to what is gathered, which is done before anything else is tried. */
+static int send_to_engine(int fd, const void* buffer, size_t count, int flags, ssize_t* result) {
+    struct overlay_call call;
+    int entered = fd_has(fd) ? overlay_enter_briefly(&call, fd) : 0;
+    *result = -1;
+    if (entered <= 0) return entered;
+    if ((flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) == 0 &&
+        xsock_engine_opened->socket_append(call.handle->sock, buffer, count)) {
+        overlay_leave_briefly(&call);
+        *result = (ssize_t)count;
+        return 1;
+    }
+    overlay_stay(&call);
+    *result = xsock_engine_opened->socket_send(call.handle->sock, fd, buffer, count, flags);
+    entered = overlay_leave(&call, fd, (long)*result);
+    if (entered < 0) *result = -1;
+    return entered;
+}
+
+static __attribute__((noinline)) ssize_t write_slow(int fd, const void* buffer, size_t count) {
+    ssize_t n;
+    return send_to_engine(fd, buffer, count, 0, &n) ? n : LIBC(write)(fd, buffer, count);
+}
+ssize_t overlay_write(int fd, const void* buffer, size_t count) {
+    OVERLAY_UNLESS(fd_has(fd), write, (fd, buffer, count), write_slow);
+}
 XSOCK_LIBC_ALIAS(__write, write)
 
-OVERLAY_CALL(ssize_t, send, (int fd, const void* buffer, size_t count, int flags),
-             (fd, buffer, count, flags), fd, engine->socket_send(sock, fd, buffer, count, flags))
+static __attribute__((noinline)) ssize_t send_slow(int fd, const void* buffer, size_t count,
+                                                   int flags) {
+    ssize_t n;
+    return send_to_engine(fd, buffer, count, flags, &n) ? n : LIBC(send)(fd, buffer, count, flags);
+}
+ssize_t overlay_send(int fd, const void* buffer, size_t count, int flags) {
+    OVERLAY_UNLESS(fd_has(fd), send, (fd, buffer, count, flags), send_slow);
+}
 XSOCK_LIBC_ALIAS(__send, send)
 
 /* A send that connects: what connect() does for the policy and the summary. */
@@ -203,7 +234,8 @@ static ssize_t end_fast_open(int fd, int flags, ssize_t sent) {
 static __attribute__((noinline)) ssize_t sendto_slow(int fd, const void* buffer, size_t count,
                                                      int flags, const struct sockaddr* address,
                                                      socklen_t length) {
-    OVERLAY(ssize_t, fd, engine->socket_send(sock, fd, buffer, count, flags));
+    ssize_t n;
+    if (send_to_engine(fd, buffer, count, flags, &n)) return n;
     if (begin_fast_open(fd, flags, address, length) != 0) return -1;
     return end_fast_open(fd, flags, LIBC(sendto)(fd, buffer, count, flags, address, length));
 }

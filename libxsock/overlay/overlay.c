@@ -53,7 +53,7 @@ void overlay_end(int before) {
     if (!before) fd_put_deferred();
 }
 
-int overlay_enter(struct overlay_call* call, int fd) {
+int overlay_enter_briefly(struct overlay_call* call, int fd) {
     struct fd_handle* const handle = fd_get(fd);
     if (handle == NULL) return 0;
     if (XSOCK_IS_SET(handle->sock)) {
@@ -68,10 +68,19 @@ int overlay_enter(struct overlay_call* call, int fd) {
     }
     call->handle = handle;
     call->generation = atomic_load_explicit(&fork_generation, memory_order_relaxed);
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &call->cancel_state);
     call->before = inside;
     inside = OVERLAY_CALL;
     return 1;
+}
+
+void overlay_stay(struct overlay_call* call) {
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &call->cancel_state);
+}
+
+int overlay_enter(struct overlay_call* call, int fd) {
+    const int entered = overlay_enter_briefly(call, fd);
+    if (entered > 0) overlay_stay(call);
+    return entered;
 }
 
 /* Before its number may be another's. */
@@ -79,6 +88,15 @@ static void note_plain(int fd, struct fd_handle* handle) {
     const int before = overlay_begin();
     if (!atomic_load(&handle->plain)) xsock_engine_opened->socket_note_plain(handle->sock, fd);
     overlay_end(before);
+}
+
+void overlay_leave_briefly(struct overlay_call* call) {
+    inside = call->before;
+    if (XSOCK_LIKELY(call->generation ==
+                     atomic_load_explicit(&fork_generation, memory_order_relaxed))) {
+        fd_put(call->handle);
+    }
+    if (XSOCK_LIKELY(!inside)) fd_put_deferred();
 }
 
 int overlay_leave(struct overlay_call* call, int fd, long result) {
@@ -93,11 +111,7 @@ int overlay_leave(struct overlay_call* call, int fd, long result) {
             answer = -1;
         }
     }
-    if (XSOCK_LIKELY(call->generation ==
-                     atomic_load_explicit(&fork_generation, memory_order_relaxed))) {
-        fd_put(call->handle);
-    }
-    if (XSOCK_LIKELY(!inside)) fd_put_deferred();
+    overlay_leave_briefly(call);
     pthread_setcancelstate(call->cancel_state, NULL);
     errno = saved;
     return answer;

@@ -48,6 +48,13 @@ int overlay_enter(struct overlay_call* call, int fd);
  * but `fd` was closed in another thread meanwhile and may be any file's now; errno is EBADF. */
 int overlay_leave(struct overlay_call* call, int fd, long result);
 
+/* For a part of the engine that has no point of cancellation: the thread's state of it stays, which
+ * two locked operations would change. Between the two overlay_stay() makes it an overlay_enter(),
+ * and overlay_leave() follows. */
+int overlay_enter_briefly(struct overlay_call* call, int fd);
+void overlay_stay(struct overlay_call* call);
+void overlay_leave_briefly(struct overlay_call* call);
+
 /* In between, to sleep outside the engine: the thread may be cancelled there, and its signal
  * handlers may use sockets. Nothing is held but the handle. The two are a pair in one block, as
  * pthread_cleanup_push() is; errno stays. */

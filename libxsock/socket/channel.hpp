@@ -33,6 +33,9 @@ class Channel {
     // -- calls of the program, once the connection is open or has ended; answers of the ABI --
 
     virtual ssize_t send(const IovSpan& iovs, const CallMode& mode) = 0;
+    /// A send that is done without waiting, system calls or points of cancellation: bytes that
+    /// others go ahead of. False: nothing has changed, and send() is to be called.
+    [[nodiscard]] virtual bool append(const IovSpan& iovs) noexcept = 0;
     /// `out_flags`: MSG_TRUNC, MSG_EOR.
     virtual ssize_t receive(const IovSpan& iovs, const CallMode& mode, int& out_flags) = 0;
     /// FIONREAD, SIOCOUTQ, SIOCATMARK.

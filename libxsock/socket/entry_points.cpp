@@ -135,6 +135,11 @@ ssize_t socket_send(xsock_socket* handle, int fd, const void* buffer, size_t len
     });
 }
 
+int socket_append(xsock_socket* handle, const void* buffer, size_t length) noexcept {
+    const iovec iov{const_cast<void*>(buffer), length};
+    return Socket::of(handle)->append(IovSpan{&iov, 1, length}) ? 1 : 0;
+}
+
 ssize_t socket_recv(xsock_socket* handle, int fd, void* buffer, size_t length, int flags) noexcept {
     return guarded<ssize_t>(-1, [&]() -> ssize_t {
         const iovec iov{buffer, length};

@@ -25,6 +25,7 @@ class MessageChannel final : public Channel {
     ~MessageChannel() override;
 
     ssize_t send(const IovSpan& iovs, const CallMode& mode) override;
+    [[nodiscard]] bool append(const IovSpan&) noexcept override { return false; }
     ssize_t receive(const IovSpan& iovs, const CallMode& mode, int& out_flags) override;
     int ioctl(int fd, unsigned long request, void* argument) override;
     void shutdown(bool reading, bool writing) override;

@@ -157,13 +157,17 @@ void Socket::note_plain(int fd) const noexcept {
 
 // ---- calls that carry data ------------------------------------------------
 
+// Open, of this process, and nothing is to be done first.
+inline bool Socket::is_entered() const noexcept {
+    return phase() == Phase::open && in_own_process() && exec_kept_.load(std::memory_order_relaxed);
+}
+
 // The first of it all: 0, or what the call answers instead.
 inline int Socket::enter(int fd, int flags, bool writing) {
-    if (phase() == Phase::open && in_own_process() && exec_kept_.load(std::memory_order_relaxed)) {
-        return 0;
-    }
-    return ensure_open(fd, flags, writing);
+    return is_entered() ? 0 : ensure_open(fd, flags, writing);
 }
+
+bool Socket::append(const IovSpan& iovs) noexcept { return is_entered() && channel_->append(iovs); }
 
 ssize_t Socket::send(int fd, const IovSpan& iovs, int flags) {
     // The first words of a server wait for a peer that will ask; the server does not, with TCP

@@ -80,6 +80,8 @@ class Socket final : public ::xsock_socket,
     int keep_accepted(int taken, int flags, xsock_socket** accepted);
     int shutdown(int fd, int how);
     ssize_t send(int fd, const IovSpan& iovs, int flags);
+    /// As Channel::append().
+    [[nodiscard]] bool append(const IovSpan& iovs) noexcept;
     /// `out_flags`: MSG_TRUNC, MSG_EOR.
     ssize_t receive(int fd, const IovSpan& iovs, int flags, int& out_flags);
     int fcntl(int fd, int command, long argument);
@@ -161,6 +163,7 @@ class Socket final : public ::xsock_socket,
         return sends_early() && bytes <= EarlySends::kMost - early_.size();
     }
     static Time timeout_of(int fd, int name) noexcept;
+    [[nodiscard]] bool is_entered() const noexcept;
     int enter(int fd, int flags, bool writing);
     int ensure_open(int fd, int flags, bool writing);
     bool shut_early(int how);

@@ -54,6 +54,7 @@ class StreamChannel final : public Channel {
     ~StreamChannel() override;
 
     ssize_t send(const IovSpan& iovs, const CallMode& mode) override;
+    [[nodiscard]] bool append(const IovSpan& iovs) noexcept override;
     ssize_t receive(const IovSpan& iovs, const CallMode& mode, int& out_flags) override;
     int ioctl(int fd, unsigned long request, void* argument) override;
     void shutdown(bool reading, bool writing) override;
@@ -102,7 +103,6 @@ class StreamChannel final : public Channel {
     ssize_t send_error(int flags) noexcept;
     /// As much as there is room for. @return bytes taken, -1: the program's memory is not there
     ssize_t take_bytes(const IovSpan& iovs, std::size_t from, int flags);
-    bool append(const IovSpan& iovs);
     bool add_bytes(Section& section, const IovSpan& iovs, std::size_t from, std::size_t bytes,
                    bool more, std::size_t& added);
 

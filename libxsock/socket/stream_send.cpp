@@ -13,10 +13,12 @@ ssize_t StreamChannel::send_error(int flags) noexcept {
     return error != 0 && error != EPIPE ? no(error) : no_pipe(flags);
 }
 
-// A small send behind others that are gathered. False: it was not, and nothing has changed.
-inline bool StreamChannel::append(const IovSpan& iovs) {
+// A small send behind others that are gathered.
+bool StreamChannel::append(const IovSpan& iovs) noexcept {
+    if (write_.load(std::memory_order_relaxed) != Half::open) return false;
     if (iovs.bytes == 0 || iovs.bytes > kCopiedUnderLock) return false;
-    const std::lock_guard hold(lock_);
+    const std::unique_lock hold(lock_, std::try_to_lock);  // waiting for it, a thread may sleep
+    if (!hold) return false;
     std::byte* const to = stream_->append_prepare(iovs.bytes);
     if (to == nullptr || copying_in_ || !iovs.gather(0, {to, iovs.bytes})) return false;
     stream_->append_commit(iovs.bytes);

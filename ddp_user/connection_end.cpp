@@ -246,8 +246,11 @@ void Connection::detach(Time now) {
     begin_linger(now);
     released_ = true;
     resume(now);  // what waited for a receive goes by
-    // What is left, FIN, goes by the layer of start-up.
-    const bool idle = unconsumed_.empty() && stream_.drained() && llp_->status().tx_pending == 0;
+    // What is left, FIN, goes by the layer of start-up; a Terminate does not, which the peer
+    // expects from the other.
+    const bool idle = unconsumed_.empty() && stream_.drained() &&
+                      stream_.state() == Stream::State::established &&
+                      llp_->status().tx_pending == 0;
     if (!ended() && llp_ != startup_ && idle) hand_over(*startup_, now);
 }
 

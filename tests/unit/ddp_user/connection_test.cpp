@@ -830,6 +830,26 @@ TEST(Connection, hands_data_to_the_layer_that_start_up_chose_and_back_when_it_is
     EXPECT_EQ(rig.b.seen(), "closed FIN close");
 }
 
+TEST(Connection, that_is_detached_sends_a_terminate_by_the_layer_that_carried_the_data) {
+    Rig rig;
+    for (Side* side : {&rig.a, &rig.b}) {
+        PipeLayer::Options options;
+        options.initiator = side == &rig.a;
+        side->other = std::make_unique<PipeLayer>(options, side->ulp());
+        side->other->skip_startup();
+    }
+    rig.start();
+    rig.a.blocked = true;
+    rig.a.other->break_reception();
+    EXPECT_EQ(rig.a.ulp().state(), Stream::State::terminating);
+    rig.a.connection.detach(rig.now);
+    EXPECT_EQ(rig.a.connection.layer(), rig.a.other.get());
+    rig.a.blocked = false;
+    rig.run();
+    EXPECT_EQ(rig.b.connection.error().cause, EndCause::terminated);
+    EXPECT_TRUE(rig.a.layer.opened_as.empty());
+}
+
 TEST(Connection, that_may_go_by_no_layer_ends_before_it_is_established) {
     for (const bool other : {false, true}) {
         Options events;

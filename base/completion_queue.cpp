@@ -117,9 +117,9 @@ void CompletionQueue::set_notifier(Notifier notifier, void* argument) {
 void CompletionQueue::arm(bool solicited_only) {
     std::lock_guard lock(mutex_);
     if (!solicited_only) {
-        armed_.store(Armed::any, std::memory_order_relaxed);
+        armed_.store(Armed::any, std::memory_order_seq_cst);
     } else if (!armed()) {
-        armed_.store(Armed::solicited, std::memory_order_relaxed);
+        armed_.store(Armed::solicited, std::memory_order_seq_cst);
     }
 }
 

@@ -58,9 +58,10 @@ class CompletionQueue {
     void arm(bool solicited_only);
     /// Takes back an arm(false) that has not fired. False: there is none.
     bool disarm();
-    /// Without a lock, so a hint to other threads.
+    /// Without a lock, so a hint to other threads; in one order with arm() and what else is
+    /// sequentially consistent.
     [[nodiscard]] bool armed() const noexcept {
-        return armed_.load(std::memory_order_relaxed) != Armed::no;
+        return armed_.load(std::memory_order_seq_cst) != Armed::no;
     }
 
     /// A completion was lost: the strict queue was full, or there was no memory to grow.

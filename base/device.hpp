@@ -32,14 +32,18 @@ class CompletionChannel {
     virtual ~CompletionChannel() = default;
 
     /// Polls readable (level-triggered) while an established connection of one of the queues has
-    /// bytes to read, room to go on sending, or has ended. Owned by the channel; valid while it
-    /// lives.
+    /// bytes to read, room to go on sending, or has ended; of one through shared memory, while the
+    /// peer's process has woken us for what it sent to an armed queue. Owned by the channel; valid
+    /// while it lives.
     virtual int fd() const noexcept = 0;
     /// Serves these connections, and sends what was posted. Waits while another thread serves them.
     virtual void poll() = 0;
     /// The program sleeps on fd(): the first poll of an armed, empty queue need not ask the kernel
-    /// again.
+    /// again. prepare_sleep() follows `true`.
     virtual void set_watched(bool watched) noexcept = 0;
+    /// From now on fd() tells of what comes by shared memory to queues that were armed before it is
+    /// watched. Waits as poll(), and may make events.
+    virtual void prepare_sleep() = 0;
     /// Grows when a connection of the channel has been found ready, in whichever thread. Wraps.
     virtual std::uint32_t arrivals() const noexcept = 0;
     /// Grows when RDMA Writes of a peer have been placed. Wraps.

@@ -162,9 +162,13 @@ void Connection::take_from_memory(ConstBytes bytes, PollCycle& cycle) {
     note_movement(cycle);
 }
 
-// Those that sleep on a channel are told by the background thread of what comes into memory.
+// A responder may not have seen its slot yet: then the end of this cycle joins.
 void Connection::join_channels() {
-    if (shared_ == nullptr) parts_.progress->join_channels(*this);
+    if (shared_ == nullptr) {
+        parts_.progress->join_channels(*this);
+    } else {
+        shared_->join_channels();
+    }
 }
 
 // Shared memory carries the data: TCP tells of the end.

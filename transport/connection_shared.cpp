@@ -188,7 +188,8 @@ void ConnectionShared::check_start(PollCycle& cycle) {
     const bool same = stream_->attached() && link_->id() == agreed_.link &&
                       stream_->slot() == agreed_.slot &&
                       stream_->generation() == agreed_.generation;
-    if (!same) fail(StreamError::shm_garbage);
+    if (!same) return fail(StreamError::shm_garbage);
+    if (!connection_.core_.is_start_held()) join_channels();
 }
 
 // ---- what the stream says ---------------------------------------------------
@@ -238,6 +239,19 @@ void ConnectionShared::published() {
     if (ShmLink* const to = link()) to->published();
     const std::uint32_t sent = stream_->ring_bytes_sent();
     connection_.tx_bytes_ += sent - std::exchange(counted_sent_, sent);
+}
+
+void ConnectionShared::join_channels() {
+    ShmLink* const of = link();
+    if (of == nullptr || !in_channels_of_.expired()) return;
+    in_channels_of_ = std::static_pointer_cast<ShmLink>(of->shared_from_this());
+    of->join_channels(connection_.parts_.send_cq, connection_.parts_.recv_cq);
+}
+
+void ConnectionShared::leave_channels() noexcept {
+    if (const auto of = std::exchange(in_channels_of_, {}).lock()) {
+        of->leave_channels(*connection_.parts_.send_cq, *connection_.parts_.recv_cq);
+    }
 }
 
 // ---- TCP --------------------------------------------------------------------
@@ -317,6 +331,7 @@ void ConnectionShared::finish() {
 
 void ConnectionShared::close() {
     leave_node();
+    leave_channels();
     if (stream_ == nullptr) return;
     stream_->finish(/*abort=*/true);
     if (ShmLink* const to = link()) to->published();

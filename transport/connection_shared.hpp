@@ -68,6 +68,8 @@ class ConnectionShared final : private shm::Stream::Owner, private ShmWaiter, pr
     void take_fin(PollCycle& cycle);
     /// Something was sent.
     void published();
+    /// Data may come: programs that sleep on the channels of our queues are woken by the link.
+    void join_channels();
 
     // -- the end --
 
@@ -96,6 +98,7 @@ class ConnectionShared final : private shm::Stream::Owner, private ShmWaiter, pr
     void decide(PollCycle& cycle);
     void answer(const shm::Answer& answer, PollCycle& cycle);
     void leave_node() noexcept;
+    void leave_channels() noexcept;
     void stay_on_tcp(shm::Reason why);
     void fail(StreamError why);
     /// Null: no link has the stream (any more).
@@ -111,6 +114,7 @@ class ConnectionShared final : private shm::Stream::Owner, private ShmWaiter, pr
     std::shared_ptr<ShmNode> node_;
     std::unique_ptr<shm::Stream> stream_;
     ShmLink* link_ = nullptr;
+    std::weak_ptr<ShmLink> in_channels_of_;  // behind join_channels(); it may end before
     IpEndpoint local_, peer_;
     std::uint64_t token_ = 0;
     std::uint32_t counted_ = 0;  // of Stream::ring_bytes_received(), as of the next's

@@ -51,17 +51,34 @@ bool MemoryPolling::poll(PollCycle& cycle) {
     return any;
 }
 
-bool MemoryPolling::arm_all(PollCycle& cycle) {
+// True: all that were to be armed are.
+template <typename F>
+bool MemoryPolling::arm(PollCycle& cycle, const F& which) {
+    bool armed = true;
     for (std::size_t at = items_.size(); at-- > 0;) {
         if (at >= items_.size()) continue;
         PolledMemory& item = *items_[at];
+        if (!which(item)) continue;
         if (!item.arm()) {
             call(item, cycle, [&] { cycle.active |= item.poll_memory(cycle); });
-            if (!item.polled_ || !item.arm()) continue;
+            if (!item.polled_) continue;
+            if (!item.arm()) {
+                armed = false;
+                continue;
+            }
         }
         end(item);
     }
+    return armed;
+}
+
+bool MemoryPolling::arm_all(PollCycle& cycle) {
+    static_cast<void>(arm(cycle, [](const PolledMemory&) { return true; }));
     return items_.empty();
+}
+
+bool MemoryPolling::arm_relied_on(PollCycle& cycle) {
+    return arm(cycle, [](const PolledMemory& item) { return item.is_relied_on(); });
 }
 
 bool MemoryPolling::epoll_due(PollCycle& cycle) noexcept {

@@ -23,6 +23,8 @@ class PolledMemory : public Pollable {
     virtual bool arm() = 0;
     /// Undoes arm().
     virtual void disarm() = 0;
+    /// The program may be about to sleep until its descriptor tells.
+    [[nodiscard]] virtual bool is_relied_on() const noexcept = 0;
 
   private:
     friend class MemoryPolling;
@@ -61,6 +63,8 @@ class MemoryPolling {
     /// Epoll is relied on from now on. False: of some item more has come, and the next cycle takes
     /// it.
     [[nodiscard]] bool arm_all(PollCycle& cycle);
+    /// Those that is_relied_on() says it of are armed. False: of one of them more has come.
+    [[nodiscard]] bool arm_relied_on(PollCycle& cycle);
     /// The descriptors have waited for kEpollPeriod. Asked in each cycle.
     [[nodiscard]] bool epoll_due(PollCycle& cycle) noexcept;
     /// Epoll was asked, or must be, in the next cycle.
@@ -71,6 +75,8 @@ class MemoryPolling {
     static constexpr std::uint32_t kCyclesPerClock = 16;
 
     void drop(std::size_t at) noexcept;
+    template <typename F>
+    bool arm(PollCycle& cycle, const F& which);
 
     std::vector<PolledMemory*> items_;
     std::atomic<bool> detached_{false};  // items_ is not empty

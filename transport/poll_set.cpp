@@ -143,6 +143,12 @@ void PollSet::arm_memory(PollCycle& cycle) {
     embed_.notify();
 }
 
+bool PollSet::arm_for_channels(PollCycle& cycle) {
+    const bool armed = memory_.arm_relied_on(cycle);
+    serve_cycle_end(cycle);
+    return armed;
+}
+
 bool PollSet::serve_channel(SoftChannel& channel, PollCycle& cycle) {
     // Of one member recv() itself tells what came in.
     if (Pollable* const item = channel.single_member();

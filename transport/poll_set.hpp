@@ -38,6 +38,8 @@ class PollSet {
     [[nodiscard]] bool is_detached() const noexcept {
         return detached_.load(std::memory_order_seq_cst) || memory_.is_detached();
     }
+    /// No descriptor tells what comes into polled memory.
+    [[nodiscard]] bool memory_is_detached() const noexcept { return memory_.is_detached(); }
 
     // -- registration: as in Progress --
 
@@ -92,6 +94,9 @@ class PollSet {
     [[nodiscard]] bool polls_memory() const noexcept { return !memory_.empty(); }
     /// A thread relies on epoll, and is woken for what comes from now on.
     void arm_memory(PollCycle& cycle);
+    /// Programs may sleep on channels of some: those are armed. False: more has come, and the next
+    /// cycle takes it.
+    [[nodiscard]] bool arm_for_channels(PollCycle& cycle);
 
     // -- the busy-polled item, in epoll or not --
 

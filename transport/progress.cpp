@@ -151,8 +151,8 @@ PollCycle Progress::begin_cycle() noexcept {
 
 void Progress::end_cycle(PollCycle& cycle) noexcept {
     poll_set_.serve_cycle_end(cycle);
-    if (poll_set_.polls_memory() && epoll_is_relied_on()) [[unlikely]]
-        poll_set_.arm_memory(cycle);
+    if (poll_set_.polls_memory()) [[unlikely]]
+        arm_memory(cycle);
     cycle.leave_section();
     completions_.flush();
     poll_set_.forget_removed();

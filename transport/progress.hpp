@@ -64,6 +64,9 @@ class Progress final : public PollGroup {
     /// Serves the ready members of `channel`, which are all items of this Progress, and what was
     /// posted to any item. Waits for the lock: the caller was woken for them.
     void poll_channel(SoftChannel& channel);
+    /// A queue was armed, and its channel is watched: from now on the channel tells of what comes
+    /// into memory, too (link_channels.hpp). Not from inside a poll cycle.
+    void prepare_channel_sleep();
 
     /// Polls, then sleeps, until `done()` or the deadline. `done` must be cheap and free of locks
     /// that pollers take. @return done()
@@ -301,6 +304,7 @@ class Progress final : public PollGroup {
         locked([&](PollCycle& cycle) { f(argument, cycle); });
     }
     PollCycle begin_cycle() noexcept;
+    void arm_memory(PollCycle& cycle);
     void end_cycle(PollCycle& cycle) noexcept;
     bool begin_caller_cycle();
     bool poll_once();           ///< poll(); true: something moved

@@ -28,6 +28,19 @@ bool Progress::epoll_is_relied_on() const noexcept {
     return thread_sleeps || has_leader() || embedded_.load(std::memory_order_seq_cst);
 }
 
+// What a program that sleeps on a channel would not be told of is the thread's.
+void Progress::arm_memory(PollCycle& cycle) {
+    if (epoll_is_relied_on()) {
+        poll_set_.arm_memory(cycle);
+    } else if (!poll_set_.arm_for_channels(cycle)) {
+        hand_over();
+    }
+}
+
+void Progress::prepare_channel_sleep() {
+    if (poll_set_.memory_is_detached()) locked([](PollCycle&) {});
+}
+
 int Progress::embed() {
     if (mode() == ProgressMode::thread) return -1;
     embedded_.store(true, std::memory_order_seq_cst);

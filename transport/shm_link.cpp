@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -51,6 +52,21 @@ bool ShmLink::open(shm::Stream& stream, std::uint64_t token, PollCycle& cycle) {
     const bool opened = link_.open(stream, token);
     if (opened) published();  // and so count_idle_time()
     return opened;
+}
+
+void ShmLink::join_channels(const std::shared_ptr<CqCore>& sends,
+                            const std::shared_ptr<CqCore>& receives) {
+    if (closed_ || progress_.mode() == ProgressMode::thread) return;
+    for (const auto& cq : {sends, receives}) {
+        if (auto joined = channels_.join(progress_, *this, made_.socket, cq); !joined) {
+            log(LogLevel::warn, "channel-not-joined", "%s: %s; the background thread serves it",
+                std::strerror(joined.error().code), joined.error().what);
+        }
+    }
+}
+
+void ShmLink::leave_channels(const CqCore& sends, const CqCore& receives) noexcept {
+    for (const CqCore* cq : {&sends, &receives}) channels_.leave(made_.socket, *cq);
 }
 
 void ShmLink::published() { progress_.call_at_cycle_end(*this); }
@@ -204,6 +220,7 @@ void ShmLink::end(StreamError why, PollCycle& cycle) {
 void ShmLink::close() {
     if (std::exchange(closed_, true)) return;
     progress_.end_memory_polling(*this);
+    channels_.leave_all(made_.socket);
     const DescriptorChange change;
     progress_.remove(*this);
     close_internal_fd(made_.socket);

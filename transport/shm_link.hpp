@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "shm/link.hpp"
+#include "transport/link_channels.hpp"
 #include "transport/made_link.hpp"
 #include "transport/memory_polling.hpp"
 #include "transport/ring_memory.hpp"
@@ -44,6 +45,11 @@ class ShmLink final : public PolledMemory, private shm::Link::Owner {
     bool open(shm::Stream& stream, std::uint64_t token, PollCycle& cycle);
     /// Takes all that the peer has published by now.
     void poll_now(PollCycle& cycle);
+    /// Its connection feeds these queues: the channel of each is readable with the link's socket
+    /// (link_channels.hpp), until leave_channels() or the link's end.
+    void join_channels(const std::shared_ptr<CqCore>& sends,
+                       const std::shared_ptr<CqCore>& receives);
+    void leave_channels(const CqCore& sends, const CqCore& receives) noexcept;
     /// Something was published: the peer is woken, if it sleeps, at the end of this cycle.
     void published();
 
@@ -69,6 +75,9 @@ class ShmLink final : public PolledMemory, private shm::Link::Owner {
     bool poll_memory(PollCycle& cycle) override;
     bool arm() override;
     void disarm() override;
+    [[nodiscard]] bool is_relied_on() const noexcept override {
+        return !channels_.empty() && channels_.may_sleep();
+    }
     void on_ready(std::uint32_t events, PollCycle& cycle) override;
     void on_notify(PollCycle& cycle) override;
     void on_time(PollCycle& cycle) override;
@@ -91,6 +100,7 @@ class ShmLink final : public PolledMemory, private shm::Link::Owner {
     Owner& owner_;
     shm::Link link_;
     RingMemory ring_memory_;
+    LinkChannels channels_;
     PollCycle* cycle_ = nullptr;  // while it is polled, opened or ended
     bool armed_ = false;
     bool idle_ = false;  // the last poll found nothing

@@ -36,14 +36,24 @@ void SoftChannel::poll() {
         }
         return;
     }
-    std::vector<Progress*> copy;
-    {
-        const std::lock_guard lock(mutex_);
-        copy = progresses_;
-    }
     // The events of a member are followed under the lock of its own Progress only.
-    for (Progress* const progress : copy) progress->poll_thoroughly();
+    for (Progress* const progress : progresses()) progress->poll_thoroughly();
     forget_events();
+}
+
+void SoftChannel::prepare_sleep() {
+    if (!several_.load(std::memory_order_acquire)) {
+        if (Progress* const only = only_.load(std::memory_order_acquire)) {
+            only->prepare_channel_sleep();
+        }
+        return;
+    }
+    for (Progress* const progress : progresses()) progress->prepare_channel_sleep();
+}
+
+std::vector<Progress*> SoftChannel::progresses() {
+    const std::lock_guard lock(mutex_);
+    return progresses_;
 }
 
 // A hang-up that cannot be masked (EPOLLET) makes the set readable until it is fetched.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Completion channel of the software device: an epoll descriptor over the TCP sockets of the
-// established connections that feed its completion queues. A program that sleeps on it is woken by
+// established connections that feed its completion queues, or over the sockets of the links that
+// carry these (link_channels.hpp). A program that sleeps on it is woken by
 // the arriving segment itself, without a thread of ours in between (docs/threading.md).
 #pragma once
 
@@ -27,8 +28,9 @@ class SoftChannel final : public CompletionChannel {
     int fd() const noexcept override { return epoll_fd_; }
     void poll() override;
     void set_watched(bool watched) noexcept override {
-        watched_.store(watched, std::memory_order_relaxed);
+        watched_.store(watched, std::memory_order_seq_cst);
     }
+    void prepare_sleep() override;
     std::uint32_t arrivals() const noexcept override {
         return arrivals_.load(std::memory_order_relaxed);
     }
@@ -37,7 +39,7 @@ class SoftChannel final : public CompletionChannel {
         return writes_.load(std::memory_order_relaxed);
     }
 
-    [[nodiscard]] bool watched() const noexcept { return watched_.load(std::memory_order_relaxed); }
+    [[nodiscard]] bool watched() const noexcept { return watched_.load(std::memory_order_seq_cst); }
     void count_arrival() noexcept { arrivals_.fetch_add(1, std::memory_order_relaxed); }
     void count_write() noexcept { writes_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -56,6 +58,7 @@ class SoftChannel final : public CompletionChannel {
 
   private:
     void forget_events() const noexcept;
+    [[nodiscard]] std::vector<Progress*> progresses();
     explicit SoftChannel(int epoll_fd) : epoll_fd_(epoll_fd) {}
 
     const int epoll_fd_;

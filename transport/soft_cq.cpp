@@ -85,6 +85,12 @@ bool SoftCq::channel_will_tell() noexcept {
            !found_nothing_.exchange(true, std::memory_order_relaxed);
 }
 
+void SoftCq::arm(bool solicited_only) {
+    core_->queue.arm(solicited_only);
+    if (core_->channel == nullptr || !core_->channel->watched()) return;
+    core_->each_source([](Progress& p) { p.prepare_channel_sleep(); });
+}
+
 std::size_t SoftCq::take(std::span<Wc> out, std::size_t at_least) {
     if (core_->queue.size() >= at_least &&
         polls_without_progress_.fetch_add(1, std::memory_order_relaxed) >= kPollsWithoutProgress) {

@@ -79,7 +79,7 @@ class SoftCq final : public Cq {
     void set_notifier(Notifier notifier, void* argument) override {
         core_->queue.set_notifier(notifier, argument);
     }
-    void arm(bool solicited_only) override { core_->queue.arm(solicited_only); }
+    void arm(bool solicited_only) override;
     bool disarm() override { return core_->queue.disarm(); }
     Result<void> resize(std::uint32_t depth) override {
         if (!core_->queue.resize(depth)) return Error{EINVAL, "more completions wait than that"};

@@ -100,23 +100,29 @@ void update_readable(Channel& channel) noexcept {
     }
 }
 
-/// The connections' descriptor makes the program's readable, from now on or no more.
-void set_watched(Channel& channel, bool watched) {
-    if (channel.watched.load(kRelaxed) == watched) return;
+/// True: it was changed.
+bool change_watched(Channel& channel, bool watched) {
+    if (channel.watched.load(kRelaxed) == watched) return false;
     const std::lock_guard lock(channel.mutex);
-    if (watched && channel.solicited.load(kRelaxed)) return;
-    if (channel.watched.load(kRelaxed) == watched) return;
+    if (watched && channel.solicited.load(kRelaxed)) return false;
+    if (channel.watched.load(kRelaxed) == watched) return false;
     const int fd = channel.connections->fd();
     // Added and removed rather than modified: to a program with EPOLLET a descriptor that becomes
     // ready by EPOLL_CTL_MOD is no edge while an earlier one is still in the kernel's list. Without
     // memory for it the background thread goes on.
     epoll_event event{};
     event.events = EPOLLIN;
-    if (watched && epoll_ctl(channel.base.fd, EPOLL_CTL_ADD, fd, &event) != 0) return;
+    if (watched && epoll_ctl(channel.base.fd, EPOLL_CTL_ADD, fd, &event) != 0) return false;
     // What skips a call of the kernel because the descriptor tells must stop before it does.
     channel.watched.store(watched, kRelaxed);
     channel.connections->set_watched(watched);
     if (!watched) epoll_ctl(channel.base.fd, EPOLL_CTL_DEL, fd, nullptr);
+    return true;
+}
+
+/// The connections' descriptor makes the program's readable, from now on or no more. Without locks.
+void set_watched(Channel& channel, bool watched) {
+    if (change_watched(channel, watched) && watched) channel.connections->prepare_sleep();
 }
 
 /// Under channel.mutex or the engine's: afterwards ibv_destroy_cq() waits for the acknowledgement.
@@ -164,6 +170,24 @@ bool nonblocking(const Channel& channel) {
     return flags >= 0 && (flags & O_NONBLOCK) != 0;
 }
 
+/// A thread polls: for that time peers need not wake us for what they put into shared memory.
+/// prepare_sleep() follows, for other threads may have come to sleep.
+class Unwatched {
+  public:
+    explicit Unwatched(Channel& channel) noexcept : channel_(channel) {
+        channel.connections->set_watched(false);
+    }
+    ~Unwatched() {
+        const std::lock_guard lock(channel_.mutex);
+        channel_.connections->set_watched(channel_.watched.load(kRelaxed));
+    }
+    Unwatched(const Unwatched&) = delete;
+    Unwatched& operator=(const Unwatched&) = delete;
+
+  private:
+    Channel& channel_;
+};
+
 /// Polls for a moment, if that has paid of late: what the caller waits for is often on its way.
 Cq* poll_briefly(Channel& channel) {
     const Time spin = VerbsState::current()->spin;
@@ -179,9 +203,11 @@ Cq* poll_briefly(Channel& channel) {
     bool found = false;
     {
         const Collecting here(channel);
+        const Unwatched awake(channel);
         do found = cq->wait_until(there, 0);
         while (!found && monotonic_now() < end);
     }
+    channel.connections->prepare_sleep();
     channel.spin_score.count(found);
     return found ? take(channel) : nullptr;
 }

@@ -29,6 +29,7 @@ class Item final : public PolledMemory {
         return armed;
     }
     void disarm() override { armed = false; }
+    [[nodiscard]] bool is_relied_on() const noexcept override { return relied_on; }
     void on_ready(std::uint32_t, PollCycle&) override {}
     void on_notify(PollCycle&) override {}
     void on_time(PollCycle&) override {}
@@ -36,7 +37,7 @@ class Item final : public PolledMemory {
 
     int has = 0;  // so many polls find something
     int polls = 0, arms = 0, failures = 0;
-    bool armed = true, exhausted = false;
+    bool armed = true, exhausted = false, relied_on = false;
     MemoryPolling* ends = nullptr;  // which poll_memory() ends `other` of
     Item* other = nullptr;
 };
@@ -59,6 +60,9 @@ class MemoryPollingTest : public ::testing::Test {
     }
     bool arm_all() {
         return in_cycle([&](PollCycle& cycle) { return polling.arm_all(cycle); });
+    }
+    bool arm_relied_on() {
+        return in_cycle([&](PollCycle& cycle) { return polling.arm_relied_on(cycle); });
     }
 
     Epochs epochs;
@@ -136,6 +140,24 @@ TEST_F(MemoryPollingTest, arm_all_polls_once_what_has_more_and_keeps_it_if_there
     poll();
     EXPECT_TRUE(arm_all());
     EXPECT_FALSE(polling.is_detached());
+}
+
+TEST_F(MemoryPollingTest, arms_what_is_relied_on_and_polls_the_others_on) {
+    polling.begin(a);
+    polling.begin(b);
+    EXPECT_TRUE(arm_relied_on());
+    EXPECT_EQ(polling.size(), 2U);
+    b.relied_on = true;
+    EXPECT_TRUE(arm_relied_on());
+    EXPECT_EQ(polling.size(), 1U);
+    EXPECT_FALSE(a.armed);
+    EXPECT_TRUE(b.armed);
+    EXPECT_TRUE(polling.is_detached());
+    polling.begin(b);
+    b.has = 2;
+    EXPECT_FALSE(arm_relied_on());
+    EXPECT_EQ(polling.size(), 2U);
+    EXPECT_FALSE(b.armed);
 }
 
 TEST_F(MemoryPollingTest, an_item_may_end_itself_or_another_while_it_is_polled) {

@@ -57,6 +57,10 @@ void LinkChannels::leave_all(int fd) noexcept {
     }
 }
 
+void LinkChannels::count_arrival() const noexcept {
+    for (const Member& member : members_) member.cq->channel->count_arrival();
+}
+
 bool LinkChannels::may_sleep() const noexcept {
     return std::any_of(members_.begin(), members_.end(), [](const Member& member) {
         return member.cq->channel->watched() && member.cq->queue.armed();

@@ -40,6 +40,8 @@ class LinkChannels {
     void leave_all(int fd) noexcept;
 
     [[nodiscard]] bool empty() const noexcept { return members_.empty(); }
+    /// The descriptor was ready: programs that were woken by it are not told why they were.
+    void count_arrival() const noexcept;
     /// A program may go to sleep on one of the channels.
     [[nodiscard]] bool may_sleep() const noexcept;
 

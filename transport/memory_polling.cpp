@@ -81,6 +81,11 @@ bool MemoryPolling::arm_relied_on(PollCycle& cycle) {
     return arm(cycle, [](const PolledMemory& item) { return item.is_relied_on(); });
 }
 
+bool MemoryPolling::any_relied_on() const noexcept {
+    return std::any_of(items_.begin(), items_.end(),
+                       [](const PolledMemory* item) { return item->is_relied_on(); });
+}
+
 bool MemoryPolling::epoll_due(PollCycle& cycle) noexcept {
     if (epoll_asked_ != 0 && ++cycles_ < kCyclesPerClock) return false;
     cycles_ = 0;

@@ -65,6 +65,7 @@ class MemoryPolling {
     [[nodiscard]] bool arm_all(PollCycle& cycle);
     /// Those that is_relied_on() says it of are armed. False: of one of them more has come.
     [[nodiscard]] bool arm_relied_on(PollCycle& cycle);
+    [[nodiscard]] bool any_relied_on() const noexcept;
     /// The descriptors have waited for kEpollPeriod. Asked in each cycle.
     [[nodiscard]] bool epoll_due(PollCycle& cycle) noexcept;
     /// Epoll was asked, or must be, in the next cycle.

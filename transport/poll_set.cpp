@@ -145,8 +145,8 @@ void PollSet::arm_memory(PollCycle& cycle) {
 
 bool PollSet::arm_for_channels(PollCycle& cycle) {
     const bool armed = memory_.arm_relied_on(cycle);
-    serve_cycle_end(cycle);
-    return armed;
+    serve_cycle_end(cycle);  // one that waits for room may be polled again by it
+    return armed && !memory_.any_relied_on();
 }
 
 bool PollSet::serve_channel(SoftChannel& channel, PollCycle& cycle) {

@@ -164,6 +164,7 @@ void ShmLink::on_ready(std::uint32_t, PollCycle& cycle) {
         return end(StreamError::none, cycle);
     }
     if (n < 0) return;
+    channels_.count_arrival();
     resume_polling(cycle);
     cycle.active |= poll_memory(cycle);
 }

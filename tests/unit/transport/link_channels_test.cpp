@@ -177,6 +177,27 @@ TEST_F(LinkChannelsTest, the_last_connection_of_a_channel_takes_the_link_out_of_
     EXPECT_LT(monotonic_now(), end);
 }
 
+// Else a call that may not sleep would, behind a poll() that told of the channel.
+TEST_F(LinkChannelsTest, a_wake_up_for_another_connection_counts_as_an_arrival) {
+    auto& [a, b] = connect();
+    auto other = std::move(*device[1]->create_channel());
+    std::swap(channel, other);
+    auto& [c, d] = connect();
+    std::swap(channel, other);
+    watch();
+    b.cq->arm(false);
+    post_recv(d);
+    d.cq->arm(false);
+    other->set_watched(true);
+    const std::uint32_t before = channel->arrivals();
+    send(c);
+    ASSERT_TRUE(readable(*channel, kLimitMs));
+    channel->poll();
+    EXPECT_NE(channel->arrivals(), before);
+    EXPECT_EQ(b.cq->take({}, 1), 0U);
+    EXPECT_EQ(a.qp->state(), QpState::established);
+}
+
 TEST_F(LinkChannelsTest, connections_of_one_link_may_share_a_channel) {
     connect();
     connect();

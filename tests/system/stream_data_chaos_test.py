@@ -4,15 +4,13 @@ stopped for some seconds or killed. Nothing hangs, and what is answered and stor
 
     pytest-3 tests/system/stream_data_chaos_test.py --build build/release
 """
-import contextlib
-import os
 import signal
 import time
 
 import pytest
 
-from stream_runs import TIMEOUT, Server, carried, command, full, plain, wait_for
-from stream_stores import MariaDb, Memcached, Mosquitto, Postgres, Redis, family
+from stream_runs import TIMEOUT, carried, full, plain, wait_for
+from stream_stores import MariaDb, Memcached, Mosquitto, Postgres, Redis, loaded, signal_all
 
 STORES = [Redis, Memcached, Postgres, MariaDb, Mosquitto]
 
@@ -29,30 +27,6 @@ def test_one_end_without_xsock(xsock, row, tmp_path, kind, without):
         said = (done.stderr if without == "server" else store.end())
     assert carried(said) <= 1 and plain(said), "the server's listener at most: " + said
     row(kind.package, "the %s without xsock" % without, said, one_end=True)
-
-
-def signal_all(pid, number):
-    for one in family(pid):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(one, number)
-
-
-@contextlib.contextmanager
-def loaded(kind, xsock, folder, endless=False):
-    """A store, and a load under way."""
-    with kind(xsock, "both", folder) as store:
-        store.prepare_load()
-        argv = store.endless_load() if endless else store.load()
-        load = Server(command(xsock, "both", *argv), folder / "load", **store.user)
-        try:
-            wait_for("connection of the load", lambda: store.connections() > 0 or
-                     load.process.poll() is not None)
-            time.sleep(0.7)
-            assert load.process.poll() is None, load.said()
-            yield store, load
-        finally:
-            signal_all(load.process.pid, signal.SIGKILL)
-            load.kill()
 
 
 @pytest.mark.parametrize("end", ["client", "server"])

@@ -11,10 +11,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 
 import pytest
 
-from stream_runs import command, free_port, run, serving
+from stream_runs import Server, command, free_port, run, serving, wait_for
 
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/usr/lib/postgresql/15/bin"
 
@@ -363,3 +364,27 @@ class Stunnel(Store):
                 "" if self.client else "cert = %s/cert\nkey = %s/key\n" % (self.folder, self.folder),
                 self.port, self.to))
         return [path, str(self.folder / "conf")]
+
+
+def signal_all(pid, number):
+    for one in family(pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(one, number)
+
+
+@contextlib.contextmanager
+def loaded(kind, xsock, folder, endless=False):
+    """A store, and a load under way."""
+    with kind(xsock, "both", folder) as store:
+        store.prepare_load()
+        argv = store.endless_load() if endless else store.load()
+        load = Server(command(xsock, "both", *argv), folder / "load", **store.user)
+        try:
+            wait_for("connection of the load", lambda: store.connections() > 0 or
+                     load.process.poll() is not None)
+            time.sleep(0.7)
+            assert load.process.poll() is None, load.said()
+            yield store, load
+        finally:
+            signal_all(load.process.pid, signal.SIGKILL)
+            load.kill()

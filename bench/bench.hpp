@@ -36,8 +36,13 @@ struct Variant {
     Body server;
     Body client;                    ///< the one that reports the Figures
     const char* spin_us = nullptr;  ///< XSOCK_SPIN_US for both processes, or the default
+    const char* shm = nullptr;      ///< XSOCK_SHM for both, or what is set already
     bool is_tcp = false;
 };
+
+inline Variant tcp(Body server, Body client) {
+    return {.name = "tcp", .server = server, .client = client, .is_tcp = true};
+}
 
 enum class Better { lower, higher };
 
@@ -70,6 +75,8 @@ struct Experiment {
 
 /// All rows there are, in the order of the table.
 std::vector<Experiment> all_experiments();
+/// The last of them, which same_host.sh measures.
+std::vector<Experiment> same_host_experiments();
 
 inline std::int64_t now_ns(clockid_t clock = CLOCK_MONOTONIC) {
     timespec t{};

@@ -76,6 +76,7 @@ struct Process {
     pin_to_cpu(is_server || run.one_cpu ? 0 : 1);
     enter_netns(is_server ? run.server_netns : run.client_netns);
     if (variant.spin_us != nullptr) setenv("XSOCK_SPIN_US", variant.spin_us, 1);
+    if (variant.shm != nullptr) setenv("XSOCK_SHM", variant.shm, 1);
 
     Child child(peer_fd, report_fd);
     (is_server ? variant.server : variant.client)(child, run);

@@ -7,10 +7,6 @@ namespace {
 
 using enum Better;
 
-Variant tcp(Body server, Body client) {
-    return {.name = "tcp", .server = server, .client = client, .is_tcp = true};
-}
-
 Experiment polling_latency(const char* name, const char* what, Body server, Body client) {
     return {.name = name,
             .variants = {tcp(latency::tcp_poll_server, latency::tcp_poll_client),
@@ -367,7 +363,7 @@ Experiment ten_thousand() {
 }  // namespace
 
 std::vector<Experiment> all_experiments() {
-    return {
+    std::vector<Experiment> all = {
         polling_latency("send_lat_64_poll",
                         "Median of a 64 B Send one way (half a ping-pong), both sides in "
                         "xsock_cq_poll(); against TCP with MSG_DONTWAIT.",
@@ -411,6 +407,9 @@ std::vector<Experiment> all_experiments() {
         idle_memory(),
         ten_thousand(),
     };
+    const std::vector<Experiment> more = same_host_experiments();
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
 }
 
 }  // namespace xsock::bench

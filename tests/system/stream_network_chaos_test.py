@@ -4,40 +4,21 @@ seconds, or resets their connections. What was cut goes on; what was reset ends,
 
     tests/support/own_network.sh pytest-3 tests/system/stream_network_chaos_test.py --build build/release
 """
-import contextlib
-import os
-import subprocess
 import time
 
 import pytest
 
-from stream_runs import carried, full, wait_for
-from stream_stores import MariaDb, Memcached, Mosquitto, Postgres, Redis, loaded, need
+from stream_runs import CUT, RESET, carried, full, on_the_way, wait_for
+from stream_stores import MariaDb, Memcached, Mosquitto, Postgres, Redis, loaded
 
 STORES = [Redis, Memcached, Postgres, MariaDb, Mosquitto]
-
-
-@contextlib.contextmanager
-def between(port, *target):
-    """What becomes of the segments of established connections with that port, both ways; resets
-    pass."""
-    if os.environ.get("XSOCK_OWN_NETWORK") != "1":
-        pytest.skip("it needs a network namespace of its own (tests/support/own_network.sh)")
-    (iptables,) = need("iptables")
-    try:
-        for way in ("--dport", "--sport"):
-            subprocess.run([iptables, "-A", "INPUT", "-p", "tcp", way, str(port), "--tcp-flags",
-                            "SYN,RST", "NONE", "-j", *target], check=True)
-        yield
-    finally:
-        subprocess.run([iptables, "-F", "INPUT"], check=True)
 
 
 @pytest.mark.parametrize("kind", STORES)
 @full
 def test_a_way_that_is_cut_for_some_seconds(xsock, tmp_path, kind):
     with loaded(kind, xsock, tmp_path) as (store, load):
-        with between(store.port, "DROP"):
+        with on_the_way(CUT):
             time.sleep(3)
         said = load.end(ask=lambda: None)
         assert store.is_right(said) and carried(said) > 0, said
@@ -50,7 +31,7 @@ def test_a_way_that_is_cut_for_some_seconds(xsock, tmp_path, kind):
 def test_connections_that_are_reset_from_the_way(xsock, tmp_path, kind):
     with loaded(kind, xsock, tmp_path) as (store, load):
         before = store.connections()
-        with between(store.port, "REJECT", "--reject-with", "tcp-reset"):
+        with on_the_way(RESET):
             wait_for("end of all connections", lambda: store.connections() == 0)
         # Some programs end then, some connect again: those go on until they have done their work.
         load.process.wait(timeout=120)

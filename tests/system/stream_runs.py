@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,6 +22,26 @@ def command(xsock, stream, *program, policy=None):
         return list(program)
     more = ["--policy", str(policy)] if policy else []
     return [xsock, "run", "--stream=" + stream, "--summary", *more, "--", *program]
+
+
+CUT = ["DROP"]
+RESET = ["REJECT", "--reject-with", "tcp-reset"]
+
+
+@contextlib.contextmanager
+def on_the_way(target):
+    """What becomes meanwhile of all segments of established connections; resets pass."""
+    if os.environ.get("XSOCK_OWN_NETWORK") != "1":
+        pytest.skip("it needs a network namespace of its own (tests/support/own_network.sh)")
+    if shutil.which("iptables", path=os.environ.get("PATH", "") + ":/usr/sbin") is None:
+        pytest.skip("iptables is not there")
+    environment = dict(os.environ, PATH=os.environ.get("PATH", "") + ":/usr/sbin")
+    rule = ["INPUT", "-p", "tcp", "--tcp-flags", "SYN,RST", "NONE", "-j", *target]
+    try:
+        subprocess.run(["iptables", "-A", *rule], check=True, env=environment)
+        yield
+    finally:
+        subprocess.run(["iptables", "-F", "INPUT"], check=True, env=environment)
 
 
 def carried(said):

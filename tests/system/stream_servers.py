@@ -14,7 +14,8 @@ import time
 
 import pytest
 
-from stream_runs import TIMEOUT, carried, command, listens, plain, wait_for
+from stream_runs import (CUT, RESET, TIMEOUT, carried, command, listens, on_the_way, plain,
+                         wait_for)
 
 # Who runs under xsock: the server, the client. A peer without it is the kernel's TCP.
 ENDS = pytest.mark.parametrize("ends", [("both", "both"), ("both", None), (None, "both")],
@@ -184,17 +185,22 @@ def note(row, ends, package, what, *summaries):
 
 # ---- what is killed and stopped --------------------------------------------
 
-CHAOS = [pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP],
-                                 ids=["killed", "stopped"]),
-         pytest.mark.parametrize("victim", ["server", "client"])]
+CHAOS = [("server", signal.SIGKILL), ("client", signal.SIGKILL), ("server", signal.SIGSTOP),
+         ("client", signal.SIGSTOP), ("way", RESET), ("way", CUT)]
+CHAOS_NAMES = ["server-killed", "client-killed", "server-stopped", "client-stopped", "way-reset",
+               "way-cut"]
 STOPPED_S = 3
 
 
 def chaos(test):
-    """Runs it for each way in which an end of a connection is lost, or does not go on."""
-    for mark in CHAOS:
-        test = mark(test)
-    return test
+    """Runs it for each way in which an end of a connection, or what is between both, is lost, or
+    does not go on."""
+    return pytest.mark.parametrize(("victim", "how"), CHAOS, ids=CHAOS_NAMES)(test)
+
+
+def goes_on(how):
+    """After a while."""
+    return how in (signal.SIGSTOP, CUT)
 
 
 def hit(victim, how):
@@ -210,15 +216,28 @@ def hit(victim, how):
             os.kill(pid, signal.SIGCONT)
 
 
+def meet(server, client, victim, how):
+    """Has it happen, and waits until the client has ended."""
+    if victim != "way":
+        hit(server if victim == "server" else client, how)
+        client.process.wait(TIMEOUT)
+    elif how == RESET:
+        with on_the_way(how):
+            client.process.wait(TIMEOUT)
+    else:
+        with on_the_way(how):
+            time.sleep(STOPPED_S)
+        client.process.wait(TIMEOUT)
+
+
 def check_chaos(server, client, victim, how, sent, got_path):
     """Of a client that has been sent some of `sent`, and writes what it gets into that file."""
     wait_for("first bytes", lambda: got_path.exists() and got_path.stat().st_size > 0)
     assert client.process.poll() is None, "it has ended before: " + client.said()
-    hit(server if victim == "server" else client, how)
-    client.process.wait(TIMEOUT)
+    meet(server, client, victim, how)
     got = got_path.read_bytes()
     assert got == sent[:len(got)], "a byte is wrong"
-    if how == signal.SIGSTOP:
+    if goes_on(how):
         assert client.process.returncode == 0 and len(got) == len(sent), client.said()
     else:
         assert client.process.returncode != 0 and len(got) < len(sent), client.said()

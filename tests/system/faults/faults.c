@@ -101,7 +101,8 @@ static int open_descriptors(void) {
         count += strstr(to, "signalfd") == NULL && strstr(to, "eventfd") == NULL;
     }
     if (folder != NULL) closedir(folder);
-    if (usual_eventfds == 0) return count + (run->eventfds = eventfds);
+    run->eventfds = eventfds;
+    if (usual_eventfds == 0) return count + eventfds;
     return count + (eventfds <= usual_eventfds + 1 ? usual_eventfds : eventfds);
 }
 

@@ -286,7 +286,10 @@ void Link::flush(Bytes scratch, std::size_t& gathered) {
 
 void Link::deliver(std::uint16_t number, ConstBytes bytes) {
     Stream* const stream = slots_.at(number).stream;
-    if (stream != nullptr) stream->owner_.on_rx(bytes);
+    if (stream == nullptr) return;
+    if (stream->state() == Llp::State::started) return stream->keep(bytes);
+    if (stream->has_early()) stream->owner_.on_rx(stream->take_early());
+    if (slots_.at(number).stream == stream) stream->owner_.on_rx(bytes);
 }
 
 Link::Offer* Link::offer_to(const Stream& stream) noexcept {

@@ -57,7 +57,7 @@ void Stream::attach(Link& link, std::uint16_t slot, std::uint32_t generation) {
     slot_ = slot;
     generation_ = generation;
     grant();
-    if (finished_) link_->send_fin(slot_, aborts_);
+    if (fin_ != Fin::none) link_->send_fin(slot_, fin_ == Fin::aborts);
     update_status();
     if (status_.tx_allowed) owner_.on_room();
 }
@@ -90,13 +90,14 @@ void Stream::lost() {
 }
 
 void Stream::finish(bool abort) {
-    if (std::exchange(finished_, true)) return;
-    aborts_ = abort;
+    if (fin_ != Fin::none) return;
+    fin_ = abort ? Fin::aborts : Fin::orderly;
     if (link_ != nullptr) link_->send_fin(slot_, abort);
     update_status();
 }
 
 void Stream::discard() {
+    early_.clear();
     if (status_.state != State::operational) return;
     status_.state = State::failed;  // in which rx() drops
     in_ulpdu_ = false;
@@ -110,7 +111,7 @@ void Stream::tx_finished() noexcept { update_status(); }
 void Stream::update_status() noexcept {
     const bool may = status_.state == State::operational || status_.state == State::failed;
     status_.tx_allowed =
-        may && link_ != nullptr && !finished_ && !awaits_rtr_ && blocked_ == Blocked::no;
+        may && link_ != nullptr && fin_ == Fin::none && !awaits_rtr_ && blocked_ == Blocked::no;
 }
 
 // ---- reception ------------------------------------------------------------
@@ -219,7 +220,7 @@ void Stream::grant() {
     if (link_ == nullptr || status_.state == State::started) return;
     if (reserved_ != window_) [[unlikely]]
         release_credit();
-    const bool first = promised_ == 0;
+    const bool first = std::exchange(first_grant_, false);
     const std::uint32_t least = std::max<std::uint32_t>(kFloor / kLine, window_ / 2);
     if (!first && promised_ - received_ >= least) return;
     if (std::exchange(stalled_, false)) {
@@ -241,10 +242,12 @@ void Stream::release_credit() noexcept {
     reserved_ = needed;
 }
 
-/// Before the peer's first grant there is none of this generation.
+/// Before the peer's first grant there is no word of this generation.
 bool Stream::load_credit() {
     const std::uint64_t word = link_->credit_of(*this);
-    if (static_cast<std::uint32_t>(word >> 32) != generation_) return false;
+    if (static_cast<std::uint32_t>(word >> 32) != generation_) {
+        return granted_ - sent_ >= kFloor / kLine;
+    }
     const auto lines = static_cast<std::uint32_t>(word);
     if (lines - granted_ > kMostLines || lines - sent_ > kMostLines) {
         link_->fail();
@@ -280,7 +283,8 @@ TxBatch Stream::tx_prepare(Bytes, std::size_t byte_budget, Time) {
 
 /// Bytes of records that may be written now; 0: blocked.
 std::size_t Stream::room() {
-    if (granted_ - sent_ < kFloor / kLine && !load_credit()) {
+    const bool grant_may_be_new = granted_ == kFirstLines || granted_ - sent_ < kFloor / kLine;
+    if (grant_may_be_new && !load_credit()) {
         block(Blocked::credit);
         return 0;
     }

@@ -11,6 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "base/llp.hpp"
 #include "base/shared_ring.hpp"
@@ -52,6 +54,11 @@ class Stream final : public Llp {
     void finish(bool abort);
     /// What comes from now on is dropped, and the peer may send on.
     void discard();
+    /// ULPDUs that came before open(), which Link keeps from the Owner: they have been received.
+    [[nodiscard]] bool has_early() const noexcept { return !early_.empty(); }
+    /// These, as for on_rx(). Behind open() they are due before anything else; Link::poll() takes
+    /// them when more comes, and the owner if nothing does.
+    [[nodiscard]] std::vector<std::byte> take_early() noexcept { return std::exchange(early_, {}); }
     /// The slot and the credit go back now rather than by the destructor: nothing follows. Not
     /// from inside rx().
     void leave();
@@ -104,6 +111,8 @@ class Stream final : public Llp {
     void end(StreamError why);
     /// Counts a record of the peer's. False: it had no credit for it.
     bool receive(std::size_t extent);
+    /// @pre not open yet
+    void keep(ConstBytes bytes) { early_.insert(early_.end(), bytes.begin(), bytes.end()); }
     /// It is not for credit that it waits, or there is some.
     bool may_go_on();
     void unblock();
@@ -128,21 +137,25 @@ class Stream final : public Llp {
     std::uint32_t generation_ = 0;
     std::uint16_t slot_ = 0;
     Blocked blocked_ = Blocked::no;
+    /// What each end may send before the other's first grant, even before that is open.
+    static constexpr std::uint32_t kFirstLines = CreditPool::kLeast / SharedMemory::kLine;
+
     // Lines of records, counted from the first; they wrap.
-    std::uint32_t sent_ = 0;      // ours
-    std::uint32_t granted_ = 0;   // what the peer permits
-    std::uint32_t received_ = 0;  // the peer's
-    std::uint32_t consumed_ = 0;  // of those, what the Ulp has
-    std::uint32_t promised_ = 0;  // what we permit
-    std::uint32_t window_;        // so many lines the peer may be ahead
-    std::uint32_t reserved_;      // and so many are taken from the pool
-    Frame frame_;                 // of the ULPDU in hand
-    std::uint32_t left_ = 0;      // bytes of it
+    std::uint32_t sent_ = 0;                // ours
+    std::uint32_t granted_ = kFirstLines;   // what the peer permits
+    std::uint32_t received_ = 0;            // the peer's
+    std::uint32_t consumed_ = 0;            // of those, what the Ulp has
+    std::uint32_t promised_ = kFirstLines;  // what we permit
+    std::uint32_t window_;                  // so many lines the peer may be ahead
+    std::uint32_t reserved_;                // and so many are taken from the pool
+    Frame frame_;                           // of the ULPDU in hand
+    std::uint32_t left_ = 0;                // bytes of it
+    std::vector<std::byte> early_;          // within the first credit
     bool in_ulpdu_ = false;
     bool awaits_rtr_ = false;
-    bool stalled_ = false;  // the Ulp had no room since the last grant
-    bool finished_ = false;
-    bool aborts_ = false;  // that FIN does
+    bool stalled_ = false;     // the Ulp had no room since the last grant
+    bool first_grant_ = true;  // it is to come
+    enum class Fin : std::uint8_t { none, orderly, aborts } fin_ = Fin::none;
     Negotiated agreed_;
 };
 

@@ -181,6 +181,7 @@ void Connection::on_tcp_ready(std::uint32_t events, PollCycle& cycle) {
 void Connection::on_cycle_end(PollCycle& cycle) {
     if (!socket_.is_open() || shared_ == nullptr) return;
     shared_->check_start(cycle);
+    if (socket_.is_open()) shared_->take_early(cycle);
     transmit(cycle);
     note_movement(cycle);
 }

@@ -198,8 +198,14 @@ void ConnectionShared::call_at_cycle_end() {
     connection_.progress().call_at_cycle_end(connection_);
 }
 
-void ConnectionShared::on_rx(ConstBytes bytes) {
-    PollCycle& cycle = link_->cycle();
+void ConnectionShared::on_rx(ConstBytes bytes) { take(bytes, link_->cycle()); }
+
+void ConnectionShared::take_early(PollCycle& cycle) {
+    if (!in_memory() || !stream_->has_early()) return;
+    if (stream_->state() != Llp::State::started) take(stream_->take_early(), cycle);
+}
+
+void ConnectionShared::take(ConstBytes bytes, PollCycle& cycle) {
     cycle.active = true;
     call(connection_, cycle, [&] {
         if (connection_.core_.ended() || connection_.core_.layer() != stream_.get()) {
@@ -216,6 +222,7 @@ void ConnectionShared::on_rx(ConstBytes bytes) {
 
 void ConnectionShared::on_fin(bool aborted) {
     fin_ = true;
+    aborted_ |= aborted;
     if (aborted && in_memory()) connection_.core_.lost(ECONNRESET);
     call_at_cycle_end();
 }
@@ -258,6 +265,7 @@ void ConnectionShared::leave_channels() noexcept {
 
 /// What the peer published before its TCP said something.
 void ConnectionShared::drain(PollCycle& cycle) {
+    take_early(cycle);
     if (ShmLink* const from = link()) from->poll_now(cycle);
 }
 
@@ -285,7 +293,9 @@ void ConnectionShared::check_tcp(std::uint32_t events, PollCycle& cycle) {
 }
 
 void ConnectionShared::take_fin(PollCycle& cycle) {
-    if (fin_ && connection_.core_.rx_wanted()) connection_.core_.rx_eof(cycle.now());
+    if (aborted_ && !connection_.core_.ended()) return connection_.core_.lost(ECONNRESET);
+    if (fin_ && !stream_->has_early() && connection_.core_.rx_wanted())
+        connection_.core_.rx_eof(cycle.now());
     // The peer's end is gone, or its process: nothing that is outstanding can complete any more.
     // TCP would answer it by a reset.
     unsendable_ |= link_ended_ && fin_;

@@ -62,6 +62,8 @@ class ConnectionShared final : private shm::Stream::Owner, private ShmWaiter, pr
     void on_time(PollCycle& cycle);
     /// What start-up has agreed on is compared with what came by the link.
     void check_start(PollCycle& cycle);
+    /// What the peer sent before this end was open.
+    void take_early(PollCycle& cycle);
     /// Epoll tells something of the socket.
     void check_tcp(std::uint32_t events, PollCycle& cycle);
     /// The peer's FIN, once all before it was taken.
@@ -105,6 +107,7 @@ class ConnectionShared final : private shm::Stream::Owner, private ShmWaiter, pr
     [[nodiscard]] ShmLink* link() const noexcept {
         return stream_ != nullptr && stream_->attached() ? link_ : nullptr;
     }
+    void take(ConstBytes bytes, PollCycle& cycle);
     void drain(PollCycle& cycle);
     [[nodiscard]] bool still_delivers();
     void call_at_cycle_end();
@@ -130,7 +133,8 @@ class ConnectionShared final : private shm::Stream::Owner, private ShmWaiter, pr
         done,
     };
     Step step_ = Step::none;
-    bool fin_ = false;  // of the peer's records, or of TCP; it waits for what comes before
+    bool fin_ = false;      // of the peer's records, or of TCP; it waits for what comes before
+    bool aborted_ = false;  // that FIN did
     bool tcp_ended_ = false;
     bool link_ended_ = false;
     bool unsendable_ = false;  // behind FIN: the peer takes nothing any more

@@ -118,16 +118,18 @@ class End final : public test::StepwiseUlp, public Stream::Owner {
         blocked = false;
         feed();
     }
+    void open() {
+        if (stream_->state() != Llp::State::started) return;
+        stream_->open(Llp::Opening::first, {}, 0);
+        if (stream_->has_early()) take(stream_->take_early());
+        if (fin_ && unconsumed_.empty()) stream_->rx_eof(0);
+    }
     void check() const { FUZZ_CHECK(unconsumed_.size() <= CreditPool::kMost + 2 * kMulpdu); }
 
     // -- Stream::Owner --
     void on_rx(ConstBytes bytes) override {
-        FUZZ_CHECK(!fin_ && !over_ && !bytes.empty());
-        const bool waits = !unconsumed_.empty();
-        unconsumed_.insert(unconsumed_.end(), bytes.begin(), bytes.end());
-        unconsumed_.shrink_to_fit();
-        if (!waits) feed();
-        check();
+        FUZZ_CHECK(!fin_ && !over_ && stream_->state() != Llp::State::started);
+        take(bytes);
     }
     void on_fin(bool) override {
         FUZZ_CHECK(!fin_ && !over_);
@@ -182,6 +184,14 @@ class End final : public test::StepwiseUlp, public Stream::Owner {
     void llp_probe() override {}
 
   private:
+    void take(ConstBytes bytes) {
+        FUZZ_CHECK(!bytes.empty());
+        const bool waits = !unconsumed_.empty();
+        unconsumed_.insert(unconsumed_.end(), bytes.begin(), bytes.end());
+        unconsumed_.shrink_to_fit();
+        if (!waits) feed();
+        check();
+    }
     void feed() {
         if (unconsumed_.empty() || over_) return;
         const ByteVector bytes = unconsumed_;
@@ -309,7 +319,10 @@ void World::step() {
             if (End* const e = end()) e->blocked = true;
             return;
         case 12:
-            if (End* const e = end()) e->resume();
+            if (End* const e = end()) {
+                if ((what & 32) != 0) e->open();
+                e->resume();
+            }
             return;
         case 13:
             if (End* const e = end()) e->stream().finish((what & 32) != 0);

@@ -180,7 +180,8 @@ Time Endpoint::poll(Time now) {
     if (in_memory()) {
         const bool may_write = !ended() && connection_.tx_wanted();
         const bool fin = !fin_ && in.at_end(now) && connection_.rx_wanted();
-        return std::max(may_write || fin ? std::min(next, now + kSoon) : next, now + 1);
+        return std::max(may_write || fin || shm_->has_early() ? std::min(next, now + kSoon) : next,
+                        now + 1);
     }
     const bool may_read = connection_.rx_wanted() && (in.readable(now) || in.at_end(now));
     const bool may_write = !ended() && connection_.tx_wanted() && !blocked;
@@ -192,7 +193,11 @@ Time Endpoint::poll(Time now) {
 void Endpoint::receive(Time now) {
     Pipe& in = *parts_.link.in;
     for (int i = 0; i < kReadsPerCycle && !descriptor_closed() && connection_.rx_wanted(); ++i) {
-        if (in_memory()) return take_fin(now);
+        if (in_memory()) {
+            if (shm_->has_early()) on_rx(shm_->take_early());
+            if (!descriptor_closed()) take_fin(now);
+            return;
+        }
         if (in.at_end(now)) {
             SIM_TRACE("    %s reads FIN", parts_.name);
             connection_.rx_eof(now);
@@ -284,6 +289,7 @@ bool Endpoint::transmit(Time now) {
     for (int i = 0; i < kBatchesPerCycle && !ended() && connection_.tx_wanted(); ++i) {
         if (parts_.mutant == Mutant::lost_wakeup && cycles_ > 20) return true;
         if (in_memory()) {
+            if (parts_.mutant == Mutant::fin_first && cycles_ > 20) shm_->finish(false);
             connection_.tx_prepare({}, rng_.between(1, options().batch_bytes), now);
             continue;
         }
@@ -380,7 +386,6 @@ void Endpoint::shutdown(Time now) {
     SIM_TRACE("    %s shuts down", parts_.name);
     const Section section(*parts_.reader);
     now_ = now;
-    if (parts_.mutant == Mutant::fin_first && in_memory()) shm_->finish(false);
     connection_.shutdown(now);
 }
 

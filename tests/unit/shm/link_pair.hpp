@@ -31,7 +31,10 @@ struct End final : Stream::Owner {
     std::vector<StreamError> link_ends;
     Stream stream;
 
-    void open(const Negotiated& agreed = {}) { stream.open(Llp::Opening::first, agreed, 0); }
+    void open(const Negotiated& agreed = {}) {
+        stream.open(Llp::Opening::first, agreed, 0);
+        if (stream.has_early()) on_rx(stream.take_early());
+    }
     void send(std::size_t budget = SIZE_MAX) {
         EXPECT_EQ(stream.tx_prepare({}, budget, 0).bytes, 0u);
         EXPECT_EQ(stream.status().tx_pending, 0u);

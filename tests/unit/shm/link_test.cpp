@@ -493,14 +493,20 @@ TEST(ShmLink, more_than_was_permitted_ends_the_link) {
     EXPECT_LE(end.unconsumed.size(), CreditPool::kFirst + 1024);
 }
 
-TEST(ShmLink, data_before_any_credit_ends_the_link) {
+TEST(ShmLink, more_than_the_first_credit_before_it_is_opened_ends_the_link) {
     RawPeer peer;
     End& end = peer.host.make(7);
     peer.open(0, 1, 7);
+    for (std::size_t sent = 0; sent < CreditPool::kLeast; sent += 1024) {
+        peer.put({.slot = 0, .generation = 1}, ByteVector(1024 - kRecordHeader));
+    }
+    peer.host.poll();
+    EXPECT_FALSE(peer.host.link.ended());
     peer.put({.slot = 0, .generation = 1}, ByteVector(1));
     peer.host.poll();
     EXPECT_TRUE(peer.host.link.ended());
     EXPECT_THAT(end.link_ends, ElementsAre(StreamError::shm_garbage));
+    EXPECT_LE(end.stream.take_early().size(), CreditPool::kLeast);
 }
 
 TEST(ShmLink, credit_that_makes_no_sense_ends_the_link) {
@@ -533,17 +539,20 @@ TEST(ShmLink, credit_of_another_generation_is_none) {
     RawPeer peer;
     End& end = peer.connect();
     end.ulp.queue(18, 100);
+    end.send();
+    ASSERT_EQ(end.ulp.given, 1u) << "within the first credit";
+    end.ulp.queue(18, 100);
     for (const std::uint32_t generation : {0u, 2u, ~0u}) {
         peer.permit(0, generation, 1000);
         end.send();
         peer.host.poll();
-        EXPECT_EQ(end.ulp.given, 0u);
+        EXPECT_EQ(end.ulp.given, 1u);
         EXPECT_FALSE(peer.host.link.ended());
     }
     peer.permit(0, 1, 1000);
     peer.host.poll();
     end.send();
-    EXPECT_EQ(end.ulp.given, 1u);
+    EXPECT_EQ(end.ulp.given, 2u);
 }
 
 TEST(ShmLink, a_tail_that_makes_no_sense_ends_the_link) {

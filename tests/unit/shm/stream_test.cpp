@@ -42,14 +42,86 @@ TEST(ShmStream, opened_before_or_behind_the_record_that_attaches_it) {
         End& b = p.b.make(1);
         ASSERT_TRUE(p.a.link.open(a.stream, 1));
         a.open({.initiator = true});
-        a.ulp.queue(18, 50);
+        for (const std::size_t size : {50u, 1500u, 100u, 1000u}) a.ulp.queue(18, size);
         if (before) b.open();
         p.settle();
-        EXPECT_EQ(b.ulp.delivered.size(), before ? 1u : 0u);
-        if (!before) b.open();
+        if (!before) {
+            EXPECT_THAT(b.ulp.delivered, IsEmpty());
+            EXPECT_TRUE(b.stream.has_early());
+            b.open();
+        }
         p.settle();
         EXPECT_TRUE(b.ulp.delivered == a.ulp.queued());
     }
+}
+
+TEST(ShmStream, sends_as_much_as_the_first_credit_before_its_peer_is_open) {
+    LinkPair p;
+    End& a = p.a.make(1);
+    End& b = p.b.make(1);
+    ASSERT_TRUE(p.a.link.open(a.stream, 1));
+    a.open({.initiator = true});
+    a.ulp.queue(18, 100);
+    a.send();
+    EXPECT_EQ(a.ulp.done, 1u);
+    for (unsigned i = 0; i < 100; ++i) a.ulp.queue(18, 100);
+    a.send();
+    EXPECT_LT(a.ulp.done, a.ulp.outgoing.size());
+    EXPECT_LE(a.stream.ring_bytes_sent(), CreditPool::kLeast);
+    p.settle();
+    EXPECT_FALSE(p.b.link.ended());
+    b.open();
+    p.settle();
+    EXPECT_TRUE(b.ulp.delivered == a.ulp.queued());
+}
+
+TEST(ShmStream, what_came_before_it_was_opened_is_delivered_ahead_of_what_follows) {
+    LinkPair p;
+    End& a = p.a.make(1);
+    End& b = p.b.make(1);
+    ASSERT_TRUE(p.a.link.open(a.stream, 1));
+    a.open({.initiator = true});
+    a.ulp.queue(18, 100);
+    p.settle();
+    b.stream.open(Llp::Opening::first, {}, 0);
+    EXPECT_TRUE(b.stream.has_early());
+    a.ulp.queue(18, 200);
+    p.settle();
+    EXPECT_FALSE(b.stream.has_early());
+    EXPECT_TRUE(b.ulp.delivered == a.ulp.queued());
+}
+
+TEST(ShmStream, what_came_before_it_was_opened_outlives_the_link) {
+    LinkPair p;
+    End& a = p.a.make(1);
+    End& b = p.b.make(1);
+    ASSERT_TRUE(p.a.link.open(a.stream, 1));
+    a.open({.initiator = true});
+    a.ulp.queue(18, 100);
+    a.send();
+    a.stream.finish(/*abort=*/false);
+    p.settle();
+    EXPECT_EQ(b.fins, 1u);
+    p.b.link.end(StreamError::none);
+    EXPECT_FALSE(b.stream.attached());
+    EXPECT_TRUE(b.stream.has_early());
+}
+
+TEST(ShmStream, one_that_discards_drops_what_came_before_it_was_opened) {
+    LinkPair p;
+    End& a = p.a.make(1);
+    End& b = p.b.make(1);
+    ASSERT_TRUE(p.a.link.open(a.stream, 1));
+    a.open({.initiator = true});
+    a.ulp.queue(18, 100);
+    p.settle();
+    b.stream.open(Llp::Opening::first, {}, 0);
+    b.stream.discard();
+    EXPECT_FALSE(b.stream.has_early());
+    for (unsigned i = 0; i < 200; ++i) a.ulp.queue(18, 1500);
+    p.settle();
+    EXPECT_EQ(a.ulp.done, a.ulp.outgoing.size());
+    EXPECT_THAT(b.ulp.delivered, IsEmpty());
 }
 
 TEST(ShmStream, ulpdus_of_all_sizes_arrive_whole_and_in_order) {

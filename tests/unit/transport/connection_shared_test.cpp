@@ -135,6 +135,25 @@ TEST_P(ConnectionSharedTest, carries_sends_of_all_sizes) {
     }
 }
 
+TEST_P(ConnectionSharedTest, a_first_message_needs_no_other_call) {
+    make({.progress = ProgressMode::app, .one_device = GetParam()});
+    const Pair pair = start();
+    const Time end = soon();
+    while (pair.a->state() != QpState::established && monotonic_now() < end) {
+        static_cast<void>(cq[0]->poll({}));
+        if (pair.a->state() != QpState::established) static_cast<void>(cq[1]->poll({}));
+    }
+    auto from = bytes(1000), to = std::vector<std::byte>(1000);
+    ASSERT_TRUE(post_recv(*pair.b, to));
+    ASSERT_TRUE(post_send(*pair.a, from));
+    Wc wc;
+    while (cq[1]->poll({&wc, 1}) == 0 && monotonic_now() < end) {
+    }
+    EXPECT_EQ(wc.status, WcStatus::success);
+    EXPECT_EQ(from, to);
+    EXPECT_EQ(pair.b->info().path, DataPath::shm);
+}
+
 TEST_P(ConnectionSharedTest, carries_writes_and_reads) {
     make({.one_device = GetParam()});
     const Pair pair = connect();

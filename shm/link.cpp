@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/assert.hpp"
 
@@ -65,11 +66,12 @@ bool Link::put_control(RecordKind kind, std::uint16_t number, ConstBytes body) {
     return true;
 }
 
-/// The FIN of a slot that is open. Later, if there is no room.
+/// A FIN of a slot that is open. Later, if there is no room.
 void Link::send_fin(std::uint16_t number, bool abort) {
     Slot& slot = slots_.at(number);
-    if (slot.fin != Slot::Fin::none) return;
+    if (slot.fin != Slot::Fin::none && (slot.aborts || !abort)) return;
     slot.aborts = abort;
+    if (slot.fin == Slot::Fin::owed) return;
     slot.fin = Slot::Fin::owed;
     if (!put_fin(number)) fins_.push_back(number);
 }
@@ -239,7 +241,10 @@ bool Link::on_data(const RingReader::Record& record, Bytes scratch, std::size_t&
     const Slot* const slot = slot_of(record);
     const std::size_t body = record.body();
     if (slot == nullptr || body > kMulpdu) return false;
-    if (slot->stream == nullptr) return true;
+    if (slot->stream == nullptr) {
+        send_fin(record.header.slot, true);
+        return true;
+    }
     const std::size_t extent = record_extent(body, record.header.split);
     if (!slot->stream->receive(extent)) return false;
     if (body > kGatherMost) {
@@ -321,12 +326,27 @@ bool Link::on_open(const RingReader::Record& record) {
 }
 
 bool Link::on_fin(const RingReader::Record& record) {
+    if (record.body() != 1 || record.header.split != 0) return false;
+    const bool aborts = (record.front()[0] & kFinAborts) == kFinAborts;
     Slot* const slot = slot_of(record);
-    if (slot == nullptr || record.body() != 1 || record.header.split != 0) return false;
+    if (slot == nullptr) return aborts && on_second_fin(record);
     slot->fin_received = true;
-    const std::byte how = record.front()[0];
-    if (slot->stream != nullptr) slot->stream->owner_.on_fin((how & kFinAborts) == kFinAborts);
+    slot->abort_received = aborts;
+    if (slot->stream != nullptr) slot->stream->owner_.on_fin(aborts);
     check_free(record.header.slot);
+    return true;
+}
+
+/// One that aborts, behind one that did not. Ours may have freed the slot meanwhile.
+bool Link::on_second_fin(const RingReader::Record& record) {
+    const std::uint16_t number = record.header.slot;
+    if (!slots_.exists(number)) return false;
+    Slot& slot = slots_.at(number);
+    if (slot.generation != record.header.generation) {
+        return slots_.was_before(number, record.header.generation);
+    }
+    if (std::exchange(slot.abort_received, true)) return false;
+    if (slot.stream != nullptr) slot.stream->owner_.on_fin(true);
     return true;
 }
 

@@ -119,6 +119,7 @@ class Link final {
     bool on_data(const RingReader::Record& record, Bytes scratch, std::size_t& gathered);
     bool on_open(const RingReader::Record& record);
     bool on_fin(const RingReader::Record& record);
+    bool on_second_fin(const RingReader::Record& record);
     void deliver_large(const RingReader::Record& record, Bytes scratch);
     void deliver(std::uint16_t number, ConstBytes bytes);
     void flush(Bytes scratch, std::size_t& gathered);

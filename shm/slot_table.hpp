@@ -14,7 +14,8 @@ namespace xsock::shm {
 class Stream;
 
 /// One connection's place in a link. It is free when both ends have published FIN and read the
-/// other's: the next `open` is behind both in either ring.
+/// other's: the next `open` is behind both in either ring. A FIN that aborts may follow one that
+/// does not: its sender takes nothing any more, and something has come.
 struct Slot {
     enum class Fin : std::uint8_t {
         none,
@@ -26,6 +27,7 @@ struct Slot {
     Fin fin = Fin::none;
     bool aborts = false;  ///< our FIN does
     bool fin_received = false;
+    bool abort_received = false;  ///< with it, or behind it
     bool open = false;
 };
 
@@ -46,14 +48,17 @@ class SlotTable {
         } else {
             return std::nullopt;
         }
-        const std::uint32_t generation = at(number).generation + 1;
-        open(number, generation != 0 ? generation : 1);
+        open(number, next(at(number).generation));
         return number;
     }
     /// May the peer open this slot, with this generation? @pre exists(number)
     [[nodiscard]] bool peer_may_open(std::uint16_t number, std::uint32_t generation) {
         const Slot& slot = at(number);
         return !is_ours(number) && !slot.open && generation != 0 && generation != slot.generation;
+    }
+    /// What the peer sends of it may be under way still, behind our next `open` of the slot.
+    [[nodiscard]] bool was_before(std::uint16_t number, std::uint32_t generation) {
+        return is_ours(number) && next(generation) == at(number).generation;
     }
     void open(std::uint16_t number, std::uint32_t generation) {
         at(number) = {.generation = generation, .open = true};
@@ -77,6 +82,9 @@ class SlotTable {
     [[nodiscard]] std::size_t end() const noexcept { return slots_.size(); }
 
   private:
+    [[nodiscard]] static std::uint32_t next(std::uint32_t generation) noexcept {
+        return generation + 1 != 0 ? generation + 1 : 1;
+    }
     [[nodiscard]] bool is_ours(std::uint16_t number) const noexcept {
         return number % 2 == static_cast<unsigned>(side_);
     }

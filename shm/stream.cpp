@@ -90,13 +90,22 @@ void Stream::lost() {
 }
 
 void Stream::finish(bool abort) {
-    if (fin_ != Fin::none) return;
-    fin_ = abort ? Fin::aborts : Fin::orderly;
-    if (link_ != nullptr) link_->send_fin(slot_, abort);
+    if (abort && (fin_ == Fin::none || dropped_)) return reset();
+    if (fin_ == Fin::none) send_fin(Fin::orderly);
+}
+
+void Stream::reset() {
+    if (fin_ != Fin::aborts) send_fin(Fin::aborts);
+}
+
+void Stream::send_fin(Fin how) {
+    fin_ = how;
+    if (link_ != nullptr) link_->send_fin(slot_, how == Fin::aborts);
     update_status();
 }
 
 void Stream::discard() {
+    dropped_ |= received_ != consumed_;
     early_.clear();
     if (status_.state != State::operational) return;
     status_.state = State::failed;  // in which rx() drops
@@ -128,6 +137,7 @@ Llp::Rx Stream::rx(ConstBytes bytes, Time) {
             offer->at = offer->record->body();
         }
         consumed_ = received_;
+        dropped_ = true;
         grant();
         return {.taken = bytes.size()};
     }

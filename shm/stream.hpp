@@ -49,9 +49,12 @@ class Stream final : public Llp {
     /// The slot goes back, with a FIN that aborts if none was sent.
     ~Stream() override;
 
-    /// Nothing more is sent: FIN, behind all that was published, or in its place what aborts.
-    /// Nothing happens the second time; before the stream is attached, it is said then.
+    /// Nothing more is sent: FIN, behind all that was published, or in its place what aborts. To
+    /// abort behind a FIN tells the peer, if something was dropped, that it was. Else nothing
+    /// happens the second time. Before the stream is attached, it is said then.
     void finish(bool abort);
+    /// Aborts, behind a FIN too.
+    void reset();
     /// What comes from now on is dropped, and the peer may send on.
     void discard();
     /// ULPDUs that came before open(), which Link keeps from the Owner: they have been received.
@@ -104,6 +107,7 @@ class Stream final : public Llp {
         std::uint32_t extent = 0;  // what it takes of the credit
     };
     enum class Blocked : std::uint8_t { no, credit, room };
+    enum class Fin : std::uint8_t { none, orderly, aborts };
 
     // What the link says.
     void attach(Link& link, std::uint16_t slot, std::uint32_t generation);
@@ -124,6 +128,7 @@ class Stream final : public Llp {
     /// Enough to send something?
     bool load_credit();
     void block(Blocked by);
+    void send_fin(Fin how);
     bool take_rest();
     void end_ulpdu(Rx& rx);
     void grant();
@@ -155,7 +160,8 @@ class Stream final : public Llp {
     bool awaits_rtr_ = false;
     bool stalled_ = false;     // the Ulp had no room since the last grant
     bool first_grant_ = true;  // it is to come
-    enum class Fin : std::uint8_t { none, orderly, aborts } fin_ = Fin::none;
+    bool dropped_ = false;     // some of what came
+    Fin fin_ = Fin::none;
     Negotiated agreed_;
 };
 

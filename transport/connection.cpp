@@ -272,9 +272,9 @@ void Connection::finish() {
 void Connection::close(bool reset) {
     if (!socket_.is_open()) return;
     if (shared_ != nullptr) {
+        shared_->close(reset);
         // TCP would answer what still comes by a reset. Behind our FIN, ours tells just that.
         if (shared_->in_memory() && !core_.peer_finished()) reset = true;
-        shared_->close();
     }
     if (capture_ && reset) capture_->was_reset(/*by_us=*/true);
     capture_.reset();

@@ -44,7 +44,7 @@ ConnectionShared::~ConnectionShared() { leave_node(); }
 
 ConnectionShared::Preparation::~Preparation() {
     if (shared_ == nullptr || *shared_ == nullptr) return;
-    (*shared_)->close();
+    (*shared_)->close(/*reset=*/false);
     shared_->reset();
 }
 
@@ -339,11 +339,11 @@ void ConnectionShared::finish() {
     published();
 }
 
-void ConnectionShared::close() {
+void ConnectionShared::close(bool reset) {
     leave_node();
     leave_channels();
     if (stream_ == nullptr) return;
-    stream_->finish(/*abort=*/true);
+    reset ? stream_->reset() : stream_->finish(/*abort=*/true);
     if (ShmLink* const to = link()) to->published();
     stream_->leave();
 }

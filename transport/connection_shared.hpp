@@ -79,8 +79,8 @@ class ConnectionShared final : private shm::Stream::Owner, private ShmWaiter, pr
     void discard();
     /// FIN, behind all that was published.
     void finish();
-    /// The slot goes back; the peer is told of an end without FIN.
-    void close();
+    /// The slot goes back; the peer is told of an end without FIN, or of a reset behind it.
+    void close(bool reset);
 
   private:
     // -- shm::Stream::Owner, from inside ShmLink --

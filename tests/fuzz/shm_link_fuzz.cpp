@@ -131,9 +131,10 @@ class End final : public test::StepwiseUlp, public Stream::Owner {
         FUZZ_CHECK(!fin_ && !over_ && stream_->state() != Llp::State::started);
         take(bytes);
     }
-    void on_fin(bool) override {
-        FUZZ_CHECK(!fin_ && !over_);
+    void on_fin(bool aborted) override {
+        FUZZ_CHECK(!over_ && !aborted_ && (!fin_ || aborted));
         fin_ = true;
+        aborted_ = aborted;
         if (unconsumed_.empty()) stream_->rx_eof(0);
     }
     void on_room() override { FUZZ_CHECK(stream_->status().tx_allowed || over_); }
@@ -205,7 +206,7 @@ class End final : public test::StepwiseUlp, public Stream::Owner {
     std::array<std::byte, 900> room_{};
     std::size_t left_ = 0;
     ByteVector unconsumed_;
-    bool fin_ = false, over_ = false;
+    bool fin_ = false, aborted_ = false, over_ = false;
     std::unique_ptr<Stream> stream_;
 };
 

@@ -376,7 +376,7 @@ void Endpoint::finish() {
 
 void Endpoint::close(bool reset) {
     // A peer that does not know the stream any more is told so: no slot is left open.
-    if (shm_ != nullptr) shm_->finish(true);
+    if (shm_ != nullptr) reset ? shm_->reset() : shm_->finish(true);
     // A write to a closed socket is answered by a reset.
     if (reset || !peer_finished()) *parts_.link.reset = true;
 }

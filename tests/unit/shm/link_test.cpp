@@ -455,6 +455,73 @@ TEST(ShmLink, nothing_may_follow_a_fin) {
     }
 }
 
+TEST(ShmLink, data_for_a_stream_that_has_left_behind_its_fin_are_answered_by_an_abort) {
+    LinkPair p;
+    p.connect(1);
+    End& a = *p.a.ends[1];
+    End& b = *p.b.ends[1];
+    b.stream.finish(false);
+    b.stream.leave();
+    p.settle();
+    EXPECT_EQ(a.fins, 1u);
+    for (int i = 0; i < 3; ++i) a.ulp.queue(18, 100);
+    p.settle();
+    EXPECT_EQ(a.aborts, 1u) << "once";
+    EXPECT_THAT(a.link_ends, IsEmpty());
+    a.stream.finish(false);
+    p.settle();
+    EXPECT_EQ(p.a.link.connections(), 0u);
+    EXPECT_EQ(p.b.link.connections(), 0u);
+}
+
+TEST(ShmLink, an_abort_behind_a_fin_may_meet_a_slot_that_is_free_or_used_again) {
+    for (const bool again : {false, true}) {
+        LinkPair p;
+        p.connect(1);
+        End& a = *p.a.ends[1];
+        End& b = *p.b.ends[1];
+        b.stream.finish(false);
+        b.stream.leave();
+        p.b.poll();
+        a.ulp.queue(18, 100);
+        a.send();
+        a.stream.finish(false);
+        p.a.poll();  // reads FIN: the slot is free here
+        ASSERT_EQ(p.a.link.connections(), 0u);
+        const std::uint16_t number = 0;
+        End& next = p.a.make(2);
+        p.b.make(2);
+        if (again) {
+            ASSERT_TRUE(p.a.link.open(next.stream, 2));
+            ASSERT_EQ(next.stream.slot(), number);
+        }
+        p.settle();  // b reads data, and answers
+        EXPECT_FALSE(p.a.link.ended());
+        EXPECT_FALSE(p.b.link.ended());
+        EXPECT_EQ(next.aborts, 0u);
+        EXPECT_EQ(p.a.link.connections(), again ? 1u : 0u);
+    }
+}
+
+TEST(ShmLink, a_second_abort_ends_the_link) {
+    for (const bool first_aborts : {false, true}) {
+        RawPeer peer;
+        End& end = peer.connect();
+        const auto fin = [&](bool aborts) {
+            peer.put({.kind = RecordKind::fin, .slot = 0, .generation = 1},
+                     ByteVector(1, std::byte{aborts}));
+            peer.host.poll();
+        };
+        fin(first_aborts);
+        fin(true);
+        EXPECT_EQ(peer.host.link.ended(), first_aborts);
+        EXPECT_EQ(end.aborts, 1u);
+        fin(true);
+        EXPECT_TRUE(peer.host.link.ended());
+        EXPECT_EQ(end.aborts, 1u);
+    }
+}
+
 TEST(ShmLink, a_generation_is_not_used_twice) {
     RawPeer peer;
     End& end = peer.connect();

@@ -380,6 +380,28 @@ TEST(ShmStream, one_that_discards_lets_the_peer_send_on) {
     EXPECT_THAT(b.ulp.delivered, IsEmpty());
 }
 
+TEST(ShmStream, an_abort_behind_a_fin_is_told_if_something_was_dropped) {
+    for (const bool dropped : {false, true}) {
+        LinkPair p({.ring_bytes = 1 << 20, .slots = 4});
+        p.connect(1);
+        End& a = *p.a.ends[1];
+        End& b = *p.b.ends[1];
+        b.stream.finish(/*abort=*/false);
+        if (dropped) b.ulp.block_at = 14;
+        a.ulp.queue(18, 100);
+        p.settle();
+        b.unconsumed.clear();
+        b.stream.discard();
+        b.stream.finish(/*abort=*/true);
+        p.settle();
+        EXPECT_EQ(a.fins, 1u);
+        EXPECT_EQ(a.aborts, dropped ? 1u : 0u);
+        b.stream.reset();
+        p.settle();
+        EXPECT_EQ(a.aborts, 1u);
+    }
+}
+
 TEST(ShmStream, one_that_leaves_gives_its_credit_back_and_its_slot_when_both_have_finished) {
     LinkPair p;
     const std::size_t credit = p.b.pool.left();

@@ -38,7 +38,7 @@ class Channel {
     [[nodiscard]] virtual bool append(const IovSpan& iovs) noexcept = 0;
     /// `out_flags`: MSG_TRUNC, MSG_EOR.
     virtual ssize_t receive(const IovSpan& iovs, const CallMode& mode, int& out_flags) = 0;
-    /// FIONREAD, SIOCOUTQ, SIOCATMARK.
+    /// FIONREAD, SIOCOUTQ, SIOCATMARK. `fd`: TCP's, if that carries the data; else -1.
     virtual int ioctl(int fd, unsigned long request, void* argument) = 0;
     /// Takes and drops what comes from now on, if `reading`; sends FIN behind what is queued, if
     /// `writing`. From MPA start-up on.

@@ -105,7 +105,7 @@ int MessageChannel::ioctl(int fd, unsigned long request, void* argument) {
         }
         case SIOCOUTQ: {
             int queued = 0;
-            if (::ioctl(fd, SIOCOUTQ, &queued) < 0) queued = 0;
+            if (fd < 0 || ::ioctl(fd, SIOCOUTQ, &queued) < 0) queued = 0;
             const std::uint64_t here = tx_bytes_.load(std::memory_order_relaxed);
             answer = static_cast<int>(
                 std::min<std::uint64_t>(here + static_cast<unsigned>(queued), INT_MAX));

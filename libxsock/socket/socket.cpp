@@ -3,6 +3,7 @@
 #include "libxsock/socket/socket.hpp"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -304,6 +305,13 @@ int Socket::fcntl(int fd, int command, long argument) {
     return 0;
 }
 
+bool Socket::in_memory() const {
+    if (connection_ == nullptr) return false;
+    DataPath path{};
+    progress()->locked([&](PollCycle&) { path = connection_->info().path; });
+    return path == DataPath::shm;
+}
+
 int Socket::ioctl(int fd, unsigned long request, void* argument) {
     const Phase now = phase();
     if (request == FIONBIO && argument != nullptr) {
@@ -319,7 +327,8 @@ int Socket::ioctl(int fd, unsigned long request, void* argument) {
     }
     const bool carries = now == Phase::open || now == Phase::ended || starts_behind(now);
     if (!carries || argument == nullptr) return XSOCK_PASS;
-    return foreign() ? inherited(fd) : channel_->ioctl(fd, request, argument);
+    if (foreign()) return inherited(fd);
+    return channel_->ioctl(request == SIOCOUTQ && in_memory() ? -1 : fd, request, argument);
 }
 
 int Socket::no_stream(int fd, bool writing, bool in_parts) {

@@ -224,6 +224,7 @@ class Socket final : public ::xsock_socket,
     int set_marked_option(int level, int name, const void* value, socklen_t length);
     int get_marked_option(int level, int name, void* value, socklen_t* length);
     int fill_status(void* value, socklen_t* length);
+    [[nodiscard]] bool in_memory() const;
 
     std::atomic<std::uint32_t> refs_{1};
     std::shared_ptr<Socket> held_;  // this, while the program has it open

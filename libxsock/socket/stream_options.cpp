@@ -54,7 +54,7 @@ int StreamChannel::ioctl(int fd, unsigned long request, void* argument) {
         }
         case SIOCOUTQ: {
             int queued = 0;
-            if (::ioctl(fd, SIOCOUTQ, &queued) < 0) queued = 0;
+            if (fd < 0 || ::ioctl(fd, SIOCOUTQ, &queued) < 0) queued = 0;
             answer = as_int(queued_.load() + static_cast<unsigned>(queued));
             return 0;
         }

@@ -131,7 +131,7 @@ constexpr Setting kSettings[] = {
      in_range<1, 1'000'000>},
     {"XSOCK_CONGESTION", "congestion", "NAME", "the system's",
      "TCP's congestion control, such as cubic", check_congestion},
-    {"XSOCK_SHM", "shm", "MODE", "off",
+    {"XSOCK_SHM", "shm", "MODE", "auto",
      "data between processes of one host go through shared\nmemory: off, auto (where it can) or "
      "require",
      check_shm},

@@ -57,6 +57,7 @@ void read_size(const char* name, std::size_t& value, std::uint64_t low, std::uin
 }
 
 void read_shm(TransportConfig& config) {
+    config.shm = ShmMode::automatic;
     if (const char* mode = std::getenv("XSOCK_SHM"); mode != nullptr && *mode != '\0') {
         const std::string_view m = mode;
         if (m == "off") {

@@ -35,7 +35,7 @@ struct TransportConfig {
     bool short_rto = true;            ///< XSOCK_SHORT_RTO=0|1: loss_recovery.hpp, between xsocks
     std::size_t max_starting = 4096;  ///< XSOCK_MAX_STARTING: start-ups a listener
     std::string congestion;           ///< XSOCK_CONGESTION: TCP's control; empty: the system's
-    ShmMode shm = ShmMode::off;       ///< XSOCK_SHM=off|auto|require; never `usual`
+    ShmMode shm = ShmMode::off;  ///< XSOCK_SHM=off|auto|require: auto where not set; never `usual`
     /// XSOCK_SHM_MEMORY: bytes that peers may send through shared memory ahead of the program.
     std::size_t shm_memory = std::size_t{256} << 20;
     /// XSOCK_SHM_TIMEOUT_MS: for the hello of a link in shared memory, and for its answer.

@@ -211,7 +211,7 @@ int run(std::uint64_t seed, int kills) {
     stopped_and_continued(seed + 1000);
     // In shared memory nothing but the program tells that it is stopped, and it is waited for.
     const char* const shm = std::getenv("XSOCK_SHM");
-    if (shm == nullptr || std::strcmp(shm, "require") != 0) stopped_until_timeout(seed + 1001);
+    if (shm != nullptr && std::strcmp(shm, "off") == 0) stopped_until_timeout(seed + 1001);
     stopped_and_closed(seed + 1002);
     stopped_in_startup();
     const std::uint64_t limit = now_us() + 10'000'000u;

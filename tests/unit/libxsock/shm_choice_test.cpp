@@ -35,9 +35,15 @@ TEST(ShmPath, is_tcp_where_an_end_has_it_off_and_each_says_why) {
     }
 }
 
-TEST(ShmPath, is_off_unless_asked_for) {
-    const Pair pair;
-    EXPECT_STREQ(query(pair.client).shm_reason, "off");
+TEST(ShmPath, is_shared_memory_unless_the_process_has_it_off) {
+    for (const bool off : {false, true}) {
+        with_environment("XSOCK_SHM", off ? "off" : "", [off] {
+            setenv("XSOCK_SHM_TIMEOUT_MS", "30000", 1);
+            const Pair pair;
+            EXPECT_EQ(query(pair.client).path, off ? XSOCK_PATH_TCP : XSOCK_PATH_SHM);
+            EXPECT_STREQ(query(pair.client).shm_reason, off ? "off" : "none");
+        });
+    }
 }
 
 TEST(ShmPath, is_shared_memory_where_both_ends_require_it) {

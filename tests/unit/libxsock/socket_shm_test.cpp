@@ -73,7 +73,7 @@ TEST(SockShm, byte_streams_go_through_memory_where_both_ends_require_it) {
 }
 
 TEST(SockShm, a_client_that_requires_it_does_not_connect_over_tcp) {
-    Sock listener = listening(true);
+    Sock listener = listening(true, [](Sock& s) { EXPECT_EQ(s.set(DDPSHM, XSOCK_SHM_OFF), 0); });
     listener.timeout(SO_RCVTIMEO, 20'000);
     Sock client = Sock::fresh();
     ASSERT_EQ(client.set(DDPMODE, DDPMODE_MESSAGE), 0);
@@ -95,6 +95,9 @@ TEST(SockShm, a_listener_that_requires_it_returns_none_over_tcp) {
     for (const int mode : {DDPMODE_MESSAGE, DDPMODE_OFF}) {
         Sock client = Sock::fresh();
         ASSERT_EQ(client.set(DDPMODE, mode), 0);
+        if (mode != DDPMODE_OFF) {
+            ASSERT_EQ(client.set(DDPSHM, XSOCK_SHM_OFF), 0);
+        }
         client.timeout(SO_RCVTIMEO, 20'000);
         std::thread peer([&] {
             // TCP connects; what the listener does with it shows afterwards.

@@ -85,7 +85,7 @@ class Environment : public ::testing::Test {
         EXPECT_EQ(config.extensions, defaults.extensions);
         EXPECT_EQ(config.snapshot, defaults.snapshot);
         EXPECT_EQ(config.congestion, "");
-        EXPECT_EQ(config.shm, ShmMode::off);
+        EXPECT_EQ(config.shm, ShmMode::automatic);
         EXPECT_EQ(config.shm_memory, std::size_t{256} << 20);
         EXPECT_TRUE(config.shm_users.empty());
         EXPECT_TRUE(config.shm_folder.empty());

@@ -69,7 +69,8 @@ bool Link::put_control(RecordKind kind, std::uint16_t number, ConstBytes body) {
 /// A FIN of a slot that is open. Later, if there is no room.
 void Link::send_fin(std::uint16_t number, bool abort) {
     Slot& slot = slots_.at(number);
-    if (slot.fin != Slot::Fin::none && (slot.aborts || !abort)) return;
+    const bool useless = slot.aborts || slot.fin_received || !abort;
+    if (slot.fin != Slot::Fin::none && useless) return;
     slot.aborts = abort;
     if (slot.fin == Slot::Fin::owed) return;
     slot.fin = Slot::Fin::owed;

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "shm/link.hpp"
@@ -120,13 +121,17 @@ struct LinkPair {
     Host a{memory.shared, layout, Side::creator};
     Host b{memory.shared, layout, Side::acceptor};
 
-    /// A connection that a opens, in operation at both ends.
-    void connect(std::uint64_t token) {
+    /// The ends of a connection that a opens; b's is not in operation yet.
+    std::pair<End&, End&> begin(std::uint64_t token) {
         End& from = a.make(token);
         End& to = b.make(token);
-        ASSERT_TRUE(a.link.open(from.stream, token));
+        EXPECT_TRUE(a.link.open(from.stream, token));
         from.open({.initiator = true});
-        to.open();
+        return {from, to};
+    }
+    /// In operation at both ends.
+    void connect(std::uint64_t token) {
+        begin(token).second.open();
         settle();
     }
     /// Until nothing moves any more.

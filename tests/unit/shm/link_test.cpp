@@ -455,13 +455,18 @@ TEST(ShmLink, nothing_may_follow_a_fin) {
     }
 }
 
-TEST(ShmLink, data_for_a_stream_that_has_left_behind_its_fin_are_answered_by_an_abort) {
-    LinkPair p;
+/// A connection whose end in b has finished and left. @return the end in a
+End& connect_and_leave(LinkPair& p) {
     p.connect(1);
-    End& a = *p.a.ends[1];
     End& b = *p.b.ends[1];
     b.stream.finish(false);
     b.stream.leave();
+    return *p.a.ends[1];
+}
+
+TEST(ShmLink, data_for_a_stream_that_has_left_behind_its_fin_are_answered_by_an_abort) {
+    LinkPair p;
+    End& a = connect_and_leave(p);
     p.settle();
     EXPECT_EQ(a.fins, 1u);
     for (int i = 0; i < 3; ++i) a.ulp.queue(18, 100);
@@ -477,23 +482,18 @@ TEST(ShmLink, data_for_a_stream_that_has_left_behind_its_fin_are_answered_by_an_
 TEST(ShmLink, an_abort_behind_a_fin_may_meet_a_slot_that_is_free_or_used_again) {
     for (const bool again : {false, true}) {
         LinkPair p;
-        p.connect(1);
-        End& a = *p.a.ends[1];
-        End& b = *p.b.ends[1];
-        b.stream.finish(false);
-        b.stream.leave();
+        End& a = connect_and_leave(p);
         p.b.poll();
         a.ulp.queue(18, 100);
         a.send();
         a.stream.finish(false);
         p.a.poll();  // reads FIN: the slot is free here
         ASSERT_EQ(p.a.link.connections(), 0u);
-        const std::uint16_t number = 0;
         End& next = p.a.make(2);
         p.b.make(2);
         if (again) {
             ASSERT_TRUE(p.a.link.open(next.stream, 2));
-            ASSERT_EQ(next.stream.slot(), number);
+            ASSERT_EQ(next.stream.slot(), 0u) << "the same slot";
         }
         p.settle();  // b reads data, and answers
         EXPECT_FALSE(p.a.link.ended());

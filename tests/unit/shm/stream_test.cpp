@@ -38,10 +38,7 @@ TEST(ShmStream, sends_nothing_before_it_is_opened_and_attached) {
 TEST(ShmStream, opened_before_or_behind_the_record_that_attaches_it) {
     for (const bool before : {true, false}) {
         LinkPair p;
-        End& a = p.a.make(1);
-        End& b = p.b.make(1);
-        ASSERT_TRUE(p.a.link.open(a.stream, 1));
-        a.open({.initiator = true});
+        const auto [a, b] = p.begin(1);
         for (const std::size_t size : {50u, 1500u, 100u, 1000u}) a.ulp.queue(18, size);
         if (before) b.open();
         p.settle();
@@ -57,10 +54,7 @@ TEST(ShmStream, opened_before_or_behind_the_record_that_attaches_it) {
 
 TEST(ShmStream, sends_as_much_as_the_first_credit_before_its_peer_is_open) {
     LinkPair p;
-    End& a = p.a.make(1);
-    End& b = p.b.make(1);
-    ASSERT_TRUE(p.a.link.open(a.stream, 1));
-    a.open({.initiator = true});
+    const auto [a, b] = p.begin(1);
     a.ulp.queue(18, 100);
     a.send();
     EXPECT_EQ(a.ulp.done, 1u);
@@ -77,10 +71,7 @@ TEST(ShmStream, sends_as_much_as_the_first_credit_before_its_peer_is_open) {
 
 TEST(ShmStream, what_came_before_it_was_opened_is_delivered_ahead_of_what_follows) {
     LinkPair p;
-    End& a = p.a.make(1);
-    End& b = p.b.make(1);
-    ASSERT_TRUE(p.a.link.open(a.stream, 1));
-    a.open({.initiator = true});
+    const auto [a, b] = p.begin(1);
     a.ulp.queue(18, 100);
     p.settle();
     b.stream.open(Llp::Opening::first, {}, 0);
@@ -93,10 +84,7 @@ TEST(ShmStream, what_came_before_it_was_opened_is_delivered_ahead_of_what_follow
 
 TEST(ShmStream, what_came_before_it_was_opened_outlives_the_link) {
     LinkPair p;
-    End& a = p.a.make(1);
-    End& b = p.b.make(1);
-    ASSERT_TRUE(p.a.link.open(a.stream, 1));
-    a.open({.initiator = true});
+    const auto [a, b] = p.begin(1);
     a.ulp.queue(18, 100);
     a.send();
     a.stream.finish(/*abort=*/false);
@@ -109,10 +97,7 @@ TEST(ShmStream, what_came_before_it_was_opened_outlives_the_link) {
 
 TEST(ShmStream, one_that_discards_drops_what_came_before_it_was_opened) {
     LinkPair p;
-    End& a = p.a.make(1);
-    End& b = p.b.make(1);
-    ASSERT_TRUE(p.a.link.open(a.stream, 1));
-    a.open({.initiator = true});
+    const auto [a, b] = p.begin(1);
     a.ulp.queue(18, 100);
     p.settle();
     b.stream.open(Llp::Opening::first, {}, 0);

@@ -109,10 +109,12 @@ class ShmLinkTest : public ::testing::Test {
             ASSERT_TRUE(a.link->open(end.stream, token, cycle));
             end.open({.initiator = true});
         });
-        poll_until([&] { return a.ends.at(token)->rooms != 0 || may_send(token); });
+        poll_until([&] { return may_send(token); });
     }
     bool may_send(std::uint64_t token) {
-        return a.ends.at(token)->stream.status().tx_allowed && b.ends.at(token)->stream.attached();
+        const bool allowed =
+            a.locked([&](PollCycle&) { return a.ends.at(token)->stream.status().tx_allowed; });
+        return allowed && b.locked([&](PollCycle&) { return b.ends.at(token)->stream.attached(); });
     }
     template <typename Done>
     void poll_until(Done&& done) {

@@ -18,7 +18,7 @@ enum class Side : std::uint8_t { creator, acceptor };
 
 struct Layout {
     std::uint32_t ring_bytes = std::uint32_t{1} << 20;  ///< of each direction; a power of two
-    std::uint32_t slots = 16384;                        ///< connections at a time
+    std::uint32_t slots = 32768;                        ///< connections at a time
 
     // Words that `side` stores and the other loads; one line, so that a check costs one.
     [[nodiscard]] std::size_t tail_at(Side side) const noexcept { return line_at(side); }

@@ -129,5 +129,13 @@ Side register_server, register_client, idle_server, idle_client;
 namespace many_connections {
 Side tcp_server, tcp_client, stream_server, stream_client, echo_server, echo_client;
 }  // namespace many_connections
+namespace processes {
+Side tcp_client, echo_client;  // beside many_connections' servers
+}  // namespace processes
+namespace same_host {
+Side beside_writes_server, beside_writes_client, beside_idle_server, beside_idle_client,
+    startup_server, startup_client, memory_server, memory_client, two_copies_server,
+    two_copies_client;
+}  // namespace same_host
 
 }  // namespace xsock::bench

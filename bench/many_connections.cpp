@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kEvents = 64;
 constexpr int kStartupMs = 30'000;
-constexpr std::uint32_t kSharedReceives = 256;  // at most 64 messages are under way
+constexpr std::uint32_t kLeastReceives = 256;
 constexpr std::uint32_t kFlags = XSOCK_INLINE | XSOCK_UNSIGNALED;
 using Message = std::array<std::uint8_t, kSize>;
 
@@ -104,19 +104,21 @@ xsock_ep_attr attributes(const Connections& all) {
     return attr;
 }
 
-void make_queues(Connections& all, bool shared_receives) {
+std::uint32_t receives(const Run& run) { return std::max(kLeastReceives, run.depth); }
+
+void make_queues(Connections& all, std::uint32_t shared_receives) {
     all.cq = xsock_cq_create(nullptr);
     if (all.cq == nullptr) fail_errno("xsock_cq_create");
-    if (!shared_receives) return;
-    all.srq = xsock_srq_create(kSharedReceives);
+    if (shared_receives == 0) return;
+    all.srq = xsock_srq_create(shared_receives);
     if (all.srq == nullptr) fail_errno("xsock_srq_create");
 }
 
 // Buffers of a shared receive queue, all posted.
 class SharedReceives {
   public:
-    explicit SharedReceives(xsock_srq* srq) : srq_(srq), slots_(kSharedReceives) {
-        for (std::uint64_t slot = 0; slot < kSharedReceives; slot++) post(slot);
+    SharedReceives(xsock_srq* srq, const Run& run) : srq_(srq), slots_(receives(run)) {
+        for (std::uint64_t slot = 0; slot < slots_.size(); slot++) post(slot);
     }
     void post(std::uint64_t slot) {
         const xsock_sge sge{.address = slots_[slot].data(), .length = kSize, .lkey = 0};
@@ -133,7 +135,7 @@ class SharedReceives {
 
 Connections open_server(Child& child, const Run& run) {
     Connections all;
-    make_queues(all, true);
+    make_queues(all, receives(run));
     const xsock_ep_attr attr = attributes(all);
     std::uint16_t port = 0;
     all.listener = xsock_listener_create(tcp_listen(run, port), &attr);
@@ -154,7 +156,7 @@ void accept_some(Connections& all, unsigned count) {
 
 ClientConnections open_client(Child& child, bool shared_receives) {
     ClientConnections all;
-    make_queues(all, shared_receives);
+    make_queues(all, shared_receives ? kLeastReceives : 0);
     all.port = child.hear<std::uint16_t>();
     return all;
 }
@@ -167,6 +169,7 @@ void connect_some(ClientConnections& all, const Run& run, unsigned count) {
         const std::size_t first = all.eps.size();
         for (unsigned i = 0; i < kWave && made < count; i++, made++) {
             xsock_ep_attr attr = attributes(all);
+            attr.shm = all.shm;
             attr.context = reinterpret_cast<void*>(all.eps.size());
             xsock_ep* ep = xsock_ep_create(tcp_connect(run, all.port), &attr);
             if (ep == nullptr) fail_errno("xsock_ep_create");
@@ -257,7 +260,7 @@ void stream_client(Child& c, const Run& r) { socket_client(c, r, true); }
 void echo_server(Child& child, const Run& run) {
     Connections all = open_server(child, run);
     accept_some(all, run.connections);
-    SharedReceives receives(all.srq);
+    SharedReceives receives(all.srq, run);
     Completions completions(all.cq);
     child.meet();
     for (bool last = false; !last;) {
@@ -274,7 +277,7 @@ void echo_server(Child& child, const Run& run) {
 void echo_client(Child& child, const Run& run) {
     ClientConnections all = open_client(child, true);
     connect_some(all, run, run.connections);
-    SharedReceives receives(all.srq);
+    SharedReceives receives(all.srq, run);
     Completions completions(all.cq);
     child.meet();
     time_echoes(

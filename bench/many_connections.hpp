@@ -21,7 +21,8 @@ struct Connections {
     std::vector<xsock_ep*> eps;  ///< context of each: itself (server), its index (client)
 };
 
-/// Makes queues and a listener, and tells the client the port.
+/// Makes queues, with receives for run.depth messages or 256, and a listener; and tells the client
+/// the port.
 Connections open_server(Child& child, const Run& run);
 /// Accepts `count` more connections.
 void accept_some(Connections& all, unsigned count);
@@ -29,6 +30,7 @@ void accept_some(Connections& all, unsigned count);
 /// What open_client() leaves to connect to.
 struct ClientConnections : Connections {
     std::uint16_t port = 0;
+    xsock_shm shm = XSOCK_SHM_DEFAULT;  ///< of the connections made from now on
 };
 ClientConnections open_client(Child& child, bool shared_receives);
 /// Makes `count` more connections and waits until all are established.

@@ -23,6 +23,19 @@ void fill(Slot& s, const RegionAttr& attr) noexcept {
     s.only_qp.store(attr.only_qp, std::memory_order_release);
 }
 
+// As they were given. Under the table's lock.
+RegionAttr attributes(const Slot& s) noexcept {
+    const std::uint32_t access = s.rights.load(std::memory_order_relaxed) & kAllAccess;
+    return {
+        .address = reinterpret_cast<std::byte*>(
+            static_cast<std::uintptr_t>(s.address.load(std::memory_order_relaxed))),
+        .length = s.length.load(std::memory_order_relaxed),
+        .access = access,
+        .pd = s.pd.load(std::memory_order_relaxed),
+        .only_qp = s.only_qp.load(std::memory_order_relaxed),
+        .first_to = (access & kZeroBased) != 0 ? s.first_to.load(std::memory_order_relaxed) : 0};
+}
+
 }  // namespace
 
 Error check(const RegionAttr& attr) noexcept {
@@ -85,7 +98,10 @@ Result<void> MemoryTable::Impl::make(std::uint32_t stag, const RegionAttr& attr,
 
 bool MemoryTable::Impl::revoke(Slot* s) noexcept {
     if (s == nullptr || s->windows != 0) return false;
-    if ((s->rights.fetch_and(~kValid, std::memory_order_seq_cst) & kValid) == 0) return false;
+    const std::uint32_t before = s->rights.fetch_and(~kValid, std::memory_order_seq_cst);
+    if ((before & kValid) == 0) return false;
+    if ((before & kOffered) != 0) [[unlikely]]
+        mirror->revoke(s->stag.load(std::memory_order_relaxed));
     if (Slot* const region = find(s->region)) --region->windows;
     return true;
 }
@@ -115,9 +131,11 @@ Result<void> MemoryTable::remove(std::uint32_t stag) {
         impl_->table.erase(stag);
     }
     impl_->epochs.wait_for_readers();
+    Slot& s = impl_->slot(index);
+    // (Between the two sections the slot is nobody's but ours.)
+    if ((s.rights.load(std::memory_order_relaxed) & kOffered) != 0) impl_->mirror->release(stag);
 
     std::lock_guard lock(impl_->mutex);
-    Slot& s = impl_->slot(index);
     s.stag.store(0, std::memory_order_seq_cst);
     s.address.store(impl_->free_slot, std::memory_order_release);
     impl_->free_slot = index;
@@ -137,6 +155,9 @@ Result<void> MemoryTable::replace(std::uint32_t stag, const RegionAttr& attr) {
         slot->rights.fetch_and(~kValid, std::memory_order_seq_cst);
     }
     impl_->epochs.wait_for_readers();
+    if ((slot->rights.load(std::memory_order_relaxed) & kOffered) != 0) {
+        impl_->mirror->release(stag);
+    }
     fill(*slot, attr);
     // A reader of a part of the former meaning must not find the slot valid at the end.
     impl_->epochs.wait_for_readers();
@@ -147,6 +168,24 @@ Result<void> MemoryTable::replace(std::uint32_t stag, const RegionAttr& attr) {
 bool MemoryTable::invalidate(std::uint32_t stag) noexcept {
     std::lock_guard lock(impl_->mutex);
     return impl_->revoke(impl_->find(stag));
+}
+
+void MemoryTable::set_mirror(MemoryMirror& mirror) noexcept {
+    std::lock_guard lock(impl_->mutex);
+    impl_->mirror = &mirror;
+}
+
+bool MemoryTable::offer(std::uint32_t stag) noexcept {
+    std::lock_guard lock(impl_->mutex);
+    Slot* const s = impl_->find(stag);
+    if (s == nullptr || impl_->mirror == nullptr) return false;
+    const std::uint32_t rights = s->rights.load(std::memory_order_relaxed);
+    if ((rights & (kValid | kIsWindow | kOffered | kRemoteWrite)) != (kValid | kRemoteWrite)) {
+        return false;
+    }
+    s->rights.fetch_or(kOffered, std::memory_order_relaxed);
+    impl_->mirror->begin(stag, attributes(*s));
+    return true;
 }
 
 MemoryTable::Found MemoryTable::check_remote(std::uint32_t stag, PdId pd, QpNum qp, Right right,
@@ -197,16 +236,7 @@ Result<RegionAttr> MemoryTable::query(std::uint32_t stag) const {
     std::lock_guard lock(impl_->mutex);
     const Slot* const found = impl_->find(stag);
     if (found == nullptr) return Error{ENOENT, "no such memory region"};
-    const Slot& s = *found;
-    const std::uint32_t access = s.rights.load(std::memory_order_relaxed) & kAllAccess;
-    return RegionAttr{
-        .address = reinterpret_cast<std::byte*>(
-            static_cast<std::uintptr_t>(s.address.load(std::memory_order_relaxed))),
-        .length = s.length.load(std::memory_order_relaxed),
-        .access = access,
-        .pd = s.pd.load(std::memory_order_relaxed),
-        .only_qp = s.only_qp.load(std::memory_order_relaxed),
-        .first_to = (access & kZeroBased) != 0 ? s.first_to.load(std::memory_order_relaxed) : 0};
+    return attributes(*found);
 }
 
 std::size_t MemoryTable::size() const noexcept {

@@ -43,6 +43,23 @@ struct RegionAttr {
     std::uint64_t first_to = 0;  ///< with kZeroBased: TO of the first byte
 };
 
+/// What else writes peers' data into regions (a kernel module), and so must know when one ends.
+/// Told of regions that were offered to it only (MemoryTable::offer()). Any thread.
+class MemoryMirror {
+  public:
+    /// The region may be taken over, now or later. Under the table's lock: no call of the table.
+    virtual void begin(std::uint32_t stag, const RegionAttr& attr) noexcept = 0;
+    /// No look-up of `stag` that begins after this finds it. Waits for no copy that is under way.
+    /// Under the table's lock; may come more than once.
+    virtual void revoke(std::uint32_t stag) noexcept = 0;
+    /// The same, and on return its memory is not touched any more. Without the lock; the STag may
+    /// mean something else afterwards.
+    virtual void release(std::uint32_t stag) noexcept = 0;
+
+  protected:
+    ~MemoryMirror() = default;
+};
+
 /// What a tagged access wants.
 enum class Right : std::uint8_t { remote_write, remote_read, remote_atomic };
 
@@ -98,6 +115,14 @@ class MemoryTable {
     /// its section ends). False when it was not valid, or while windows are bound to it: they would
     /// outlive it.
     bool invalidate(std::uint32_t stag) noexcept;
+
+    /// Names the mirror; it outlives the table. Before the first offer().
+    void set_mirror(MemoryMirror& mirror) noexcept;
+    /// Calls the mirror's begin() for a region that is valid, may be written by peers and was not
+    /// offered since it got its meaning; from then on the mirror is told of its end, before the
+    /// call that ends it returns. False: nothing was called. Not of a window. Any thread, also
+    /// inside a section.
+    bool offer(std::uint32_t stag) noexcept;
 
     /// Where `length` bytes at tagged offset `to` of `stag` lie, for a peer of QP `qp` in `pd`.
     ///

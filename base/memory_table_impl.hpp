@@ -30,7 +30,8 @@ inline constexpr std::uint32_t kAllAccess =
 inline constexpr std::uint32_t kValid = 1u << 31;
 inline constexpr std::uint32_t kIsWindow = 1u << 30;  // serves peers only, not as an lkey
 inline constexpr std::uint32_t kWasBound = 1u << 29;
-static_assert((kAllAccess & (kValid | kIsWindow | kWasBound)) == 0);
+inline constexpr std::uint32_t kOffered = 1u << 28;  // the mirror knows it
+static_assert((kAllAccess & (kValid | kIsWindow | kWasBound | kOffered)) == 0);
 
 // Readers read slots while others write them; hence every field is atomic.
 struct Slot {
@@ -121,7 +122,8 @@ struct MemoryTable::Impl {
 
     Epochs& epochs;
     const std::size_t max_regions;
-    mutable std::mutex mutex;  // writers; never held while waiting for readers
+    MemoryMirror* mirror = nullptr;  // never called where no slot has kOffered
+    mutable std::mutex mutex;        // writers; never held while waiting for readers
     StagTable table;
     std::array<std::atomic<Slot*>, 26> chunks{};
     std::unordered_map<std::uint32_t, std::uint32_t> windows;  // reserved range -> STag last bound

@@ -9,6 +9,9 @@
 // LLP over datagrams sorts before it calls. One ULPDU is in hand at a time, and its bytes come in
 // rising order. When it cannot go on it says so by llp_failed() or llp_closed().
 //
+// An LLP may place payload by itself: then rx_placed() and rx_placed_response() stand for the
+// ULPDUs, at their place in the order.
+//
 // What may not be assumed. tx_done() does not say that the peer has the ULPDU, or that memory of
 // the peer has changed. Batches are not kept together, nor is a ULPDU in one piece. The two
 // directions have no order between them. Bytes that were stored where rx_target() said are not
@@ -41,6 +44,7 @@ struct Negotiated {
     bool markers_rx = false;
     bool peer_is_xsock = false;
     bool extensions = false;        ///< both ends sent an extension frame (docs/wire.md)
+    bool align_tx = false;          ///< the peer asks for FPDUs that each lie in one segment
     bool peer_accepts_gso = false;  ///< siw's private bit: FPDUs may be larger than a segment
     bool enhanced = false;          ///< IRD/ORD were negotiated (RFC 6581)
     std::uint16_t ird = 0;          ///< inbound Reads we answer at once; valid if enhanced
@@ -94,6 +98,19 @@ struct UlpdusGiven {
     bool more = false;       ///< and behind that another waits already
 };
 
+/// Writes that the LLP has placed itself (a kernel module does): ULPDUs behind one another in the
+/// stream, each with a tagged header whose region, rights and bounds were checked as Ulp does.
+struct PlacedWrites {
+    std::uint64_t segments = 0;  ///< ULPDUs
+    std::uint64_t messages = 0;  ///< of them, those that end one
+    std::uint64_t bytes = 0;     ///< of payload
+    /// How the last message stands: bytes of it that lie in this run, and whether it has ended.
+    std::uint64_t last_bytes = 0;
+    bool last_ended = false;
+
+    friend bool operator==(const PlacedWrites&, const PlacedWrites&) = default;
+};
+
 enum class CloseKind : std::uint8_t {
     peer_finished,  ///< orderly: the peer will send nothing more (FIN)
     reset,          ///< abortive: RST, or any failure of the transport
@@ -132,6 +149,15 @@ class Ulp {
     /// The ULPDU is complete; deliver only if `intact` (the CRC held, or is off). After a false one
     /// llp_failed() follows.
     virtual void rx_end(bool intact) = 0;
+
+    /// Writes that were placed by the LLP, which stand in the stream where it calls: nothing is to
+    /// be stored, they count as if they had been taken here. Between two ULPDUs only.
+    /// @pre writes.segments != 0, messages <= segments, last_bytes <= bytes
+    virtual void rx_placed(const PlacedWrites& writes) = 0;
+    /// A segment of a Read Response that was placed by the LLP, `bytes` of payload, in its place in
+    /// the stream. It is checked as any other: one that answers no Read of ours fails the stream.
+    /// Between two ULPDUs only. @pre header.size() is that of the tagged header, which says so
+    virtual void rx_placed_response(ConstBytes header, std::size_t bytes) = 0;
 
     virtual void llp_established(const Negotiated& negotiated) = 0;
     /// E.g. CRC or marker: DDP queues the Terminate, MPA cannot. Nothing is received after it.

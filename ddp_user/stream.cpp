@@ -252,6 +252,10 @@ void Stream::rx_begin(std::size_t ulpdu_length) { impl_->rx_begin(ulpdu_length);
 Bytes Stream::rx_target() { return impl_->rx_target(); }
 void Stream::rx_advance(std::size_t n) { impl_->rx_advance(n); }
 void Stream::rx_end(bool intact) { impl_->rx_end(intact); }
+void Stream::rx_placed(const PlacedWrites& writes) { impl_->rx_placed(writes); }
+void Stream::rx_placed_response(ConstBytes header, std::size_t bytes) {
+    impl_->rx_placed_response(header, bytes);
+}
 
 // -- what may be asked --
 

@@ -81,6 +81,8 @@ class Stream final : public Ulp {
     Bytes rx_target() override;
     void rx_advance(std::size_t n) override;
     void rx_end(bool intact) override;
+    void rx_placed(const PlacedWrites& writes) override;
+    void rx_placed_response(ConstBytes header, std::size_t bytes) override;
     void llp_established(const Negotiated& negotiated) override;
     void llp_failed(StreamError stream_error) override;
     void llp_closed(CloseKind kind) override;

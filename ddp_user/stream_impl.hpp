@@ -3,7 +3,7 @@
 // out), RxUlpdu and RxMessage (what is coming in), and the two queues of Reads. Private to
 // ddp_user; stream.cpp has what both directions share, tx.cpp and rx.cpp the directions,
 // tx_messages.cpp and rx_messages.cpp what differs from message to message, short_reads.cpp Reads
-// of one segment, many at once.
+// of one segment, many at once, rx_placed.cpp what the LLP has placed.
 #pragma once
 
 #include <algorithm>
@@ -164,6 +164,8 @@ struct Stream::Impl {
     Bytes rx_target();
     void rx_advance(std::size_t n);
     void rx_end(bool intact);
+    void rx_placed(const PlacedWrites& writes);
+    void rx_placed_response(ConstBytes header, std::size_t bytes);
     void rx_on_start();
     void rx_on_header();
     void rx_raise(StreamError v, ConstBytes rdmap_header = {});

@@ -102,6 +102,20 @@ class UlpInterposer final : public Ulp {
         if (mutant_ == Mutant::deliver_twice && intact && length_ > 0) again();
     }
 
+    void rx_placed(const PlacedWrites& writes) override {
+        check_between();
+        if (writes.segments == 0 || writes.messages > writes.segments ||
+            writes.last_bytes > writes.bytes) {
+            fail("a run of Writes that cannot be");
+        }
+        above_.rx_placed(writes);
+    }
+    void rx_placed_response(ConstBytes header, std::size_t bytes) override {
+        check_between();
+        if (header.size() != sizeof(ddp_tagged)) fail("a header of %zu bytes", header.size());
+        above_.rx_placed_response(header, bytes);
+    }
+
     void llp_established(const Negotiated& negotiated) override {
         if (established_) fail("established twice");
         established_ = true;
@@ -121,6 +135,10 @@ class UlpInterposer final : public Ulp {
     [[nodiscard]] bool established() const noexcept { return established_; }
 
   private:
+    void check_between() const {
+        if (in_ulpdu_) fail("something was placed inside a ULPDU");
+        if (over_) fail("something was placed after reception was over");
+    }
     void check_begin(std::size_t ulpdu_length) {
         if (in_ulpdu_) fail("a ULPDU begins inside another");
         if (over_) fail("a ULPDU begins after reception was over");

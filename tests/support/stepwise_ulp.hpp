@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 
 #include "base/ulp.hpp"
 
@@ -24,6 +25,9 @@ class StepwiseUlp : public Ulp {
         rx_end(true);
         return ulpdu.size();
     }
+    // Most LLPs place nothing by themselves.
+    void rx_placed(const PlacedWrites&) override { std::abort(); }
+    void rx_placed_response(ConstBytes, std::size_t) override { std::abort(); }
 };
 
 }  // namespace xsock::test

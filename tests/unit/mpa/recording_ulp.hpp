@@ -73,6 +73,8 @@ class RecordingUlp final : public StepwiseUlp {
     Negotiated negotiated;
     std::size_t begun = 0;
     std::size_t taken_whole = 0;  // of those, by rx_ulpdu()
+    std::vector<PlacedWrites> placed;
+    std::vector<std::pair<ByteVector, std::size_t>> placed_responses;
 
     UlpdusGiven tx_fill(const UlpduBatch& batch) override {
         last_mulpdu = batch.mulpdu;
@@ -114,6 +116,15 @@ class RecordingUlp final : public StepwiseUlp {
         if (is_intact && at_ != current_.size()) events.push_back("short");
         (is_intact ? delivered : refused).push_back(std::move(current_));
         current_.clear();
+    }
+
+    void rx_placed(const PlacedWrites& run) override {
+        if (!current_.empty()) events.push_back("placed inside a ULPDU");
+        placed.push_back(run);
+    }
+    void rx_placed_response(ConstBytes header, std::size_t bytes) override {
+        if (!current_.empty()) events.push_back("placed inside a ULPDU");
+        placed_responses.emplace_back(ByteVector(header.begin(), header.end()), bytes);
     }
 
     void llp_established(const Negotiated& n) override {

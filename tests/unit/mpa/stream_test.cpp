@@ -598,6 +598,8 @@ struct PointingUlp final : Ulp {
     Bytes rx_target() override { return memory; }
     void rx_advance(std::size_t) override {}
     void rx_end(bool) override {}
+    void rx_placed(const PlacedWrites&) override {}
+    void rx_placed_response(ConstBytes, std::size_t) override {}
     void llp_established(const Negotiated&) override {}
     void llp_failed(StreamError) override {}
     void llp_closed(CloseKind) override {}

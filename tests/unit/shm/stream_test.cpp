@@ -472,6 +472,8 @@ class GoneMemoryUlp final : public Ulp {
     Bytes rx_target() override { return {}; }
     void rx_advance(std::size_t) override {}
     void rx_end(bool) override {}
+    void rx_placed(const PlacedWrites&) override {}
+    void rx_placed_response(ConstBytes, std::size_t) override {}
     void llp_established(const Negotiated&) override {}
     void llp_failed(StreamError) override {}
     void llp_closed(CloseKind) override {}

@@ -222,6 +222,8 @@ ExtensionError decode(ConstBytes frame, ExtensionFrame& out) noexcept {
         if (tlv.type == MPA_TLV_IMPLEMENTATION) {
             const ExtensionError error = decode(tlv.value, read.implementation.emplace());
             if (error != ExtensionError::none) return error;
+        } else if (tlv.type == MPA_TLV_ALIGN) {
+            read.align = true;  // whatever a later version gives it for a value
         } else if (tlv.type == MPA_TLV_SHM_OFFER) {
             read.shm_offer.assign(tlv.value.begin(), tlv.value.end());
         } else if (tlv.type == MPA_TLV_SHM_ANSWER) {
@@ -243,6 +245,12 @@ std::size_t ExtensionReceiver::consume(ConstBytes bytes) {
         if (bytes_.size() == wanted_) on_wanted();
     }
     return used;
+}
+
+std::size_t ExtensionReceiver::rx_wanted() const noexcept {
+    if (complete_ || error_ != ExtensionError::none) return 0;
+    const bool known = bytes_.size() >= MPA_LENGTH_OCTETS;
+    return (known ? extension_frame_bytes(bytes_.data()) : wanted_) - bytes_.size();
 }
 
 /// Refuses what is no frame as early as it shows: the rest of it may never come.

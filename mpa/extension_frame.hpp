@@ -72,6 +72,7 @@ class TlvReader {
 /// The TLVs that we know; others are skipped.
 struct ExtensionFrame {
     std::optional<Implementation> implementation;
+    bool align = false;  ///< MPA_TLV_ALIGN is there
     /// Values as they came, of MPA_TLV_SHM_OFFER and MPA_TLV_SHM_ANSWER: shm/offer.hpp reads them.
     /// Empty: there is none.
     std::vector<std::byte> shm_offer = {}, shm_answer = {};
@@ -102,6 +103,9 @@ class ExtensionReceiver {
     /// Takes octets of the stream; answers how many were the frame's: fewer than given only once
     /// it is complete, or refused.
     std::size_t consume(ConstBytes bytes);
+    /// Octets to come of which it is known that they are the frame's; 0 once it is complete, or
+    /// refused.
+    [[nodiscard]] std::size_t rx_wanted() const noexcept;
     /// The whole frame was there, and was in order.
     [[nodiscard]] bool complete() const noexcept { return complete_; }
     [[nodiscard]] ExtensionError error() const noexcept { return error_; }

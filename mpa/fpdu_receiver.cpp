@@ -182,6 +182,13 @@ void FpduReceiver::take_crc(Input& in, std::size_t limit, Ulp& ulp) {
     ulp.rx_end(intact);
 }
 
+std::uint64_t FpduReceiver::skip_fpdu(std::size_t ulpdu_length) noexcept {
+    const std::size_t octets = fpdu_octets(ulpdu_length);
+    const std::size_t all = octets + markers_.count_within(octets) * MPA_MARKER_OCTETS;
+    skip(all);
+    return all;
+}
+
 void FpduReceiver::passed(std::size_t n) noexcept {
     since_length_ += static_cast<std::uint32_t>(n);
     markers_.advance(n);

@@ -29,6 +29,11 @@ class FpduReceiver {
 
     /// Why reception is over; none while it goes on. Set by consume(), reported by its caller.
     [[nodiscard]] StreamError stream_error() const noexcept { return stream_error_; }
+    /// FPDUs passed another way: so many octets of the stream, markers included. @pre
+    /// between_fpdus()
+    void skip(std::uint64_t octets) noexcept { markers_.skip(octets); }
+    /// One did, whose ULPDU has this length. @return octets of the stream that it was
+    std::uint64_t skip_fpdu(std::size_t ulpdu_length) noexcept;
     /// At least one FPDU was delivered.
     [[nodiscard]] bool delivered_any() const noexcept { return delivered_any_; }
     /// No octet of an FPDU, nor part of a marker, is being held: the stream may end here.

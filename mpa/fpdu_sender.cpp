@@ -196,7 +196,9 @@ void FpduSender::FpduWriter::begin_group_for(std::size_t ulpdu_length) {
     if (sender_.markers_.enabled()) {
         bytes += sender_.markers_.count_within(bytes) * MPA_MARKER_OCTETS;
     }
-    if (group_bytes_ + bytes <= limits_.group_bytes) return;
+    const std::size_t before =
+        limits_.segment_bytes != 0 ? group_bytes_ % limits_.segment_bytes : group_bytes_;
+    if (before + bytes <= limits_.group_bytes) return;
     end_run();
     end_group();
 }

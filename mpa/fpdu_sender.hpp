@@ -25,7 +25,10 @@ class FpduSender {
   public:
     struct Limits {
         std::size_t mulpdu = 0;
-        std::size_t group_bytes = 0;    ///< whole FPDUs of at most this make a group; 0: one group
+        std::size_t group_bytes = 0;  ///< whole FPDUs of at most this make a group; 0: one group
+        /// Not 0: TCP cuts a group behind each so many octets, so that it goes on where FPDUs end
+        /// there, and group_bytes is the same.
+        std::size_t segment_bytes = 0;
         std::size_t copy_limit = 4096;  ///< payloads up to this are copied
         std::size_t byte_budget = 0;    ///< no further FPDU is begun once this is reached
         bool ramp = false;              ///< on an idle path, short FPDUs and batches first

@@ -28,6 +28,11 @@ void MarkerGrid::pass_marker() noexcept {
     position_ = MPA_MARKER_OCTETS;
 }
 
+void MarkerGrid::skip(std::uint64_t n) noexcept {
+    if (!enabled_) return;
+    position_ = (position_ + static_cast<std::size_t>(n % MPA_MARKER_SPACING)) % MPA_MARKER_SPACING;
+}
+
 std::size_t MarkerGrid::count_within(std::size_t bytes) const noexcept {
     const std::size_t free_bytes = until_next();
     if (bytes <= free_bytes) return 0;

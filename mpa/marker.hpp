@@ -27,6 +27,9 @@ class MarkerGrid {
     /// The marker that was due passed. @pre until_next() == 0
     void pass_marker() noexcept;
 
+    /// `n` octets of the stream passed, markers among them.
+    void skip(std::uint64_t n) noexcept;
+
     /// Markers that fall into `bytes` octets of FPDU that start now, one that is due now included.
     [[nodiscard]] std::size_t count_within(std::size_t bytes) const noexcept;
 

@@ -91,6 +91,28 @@ std::size_t Startup::rx(ConstBytes bytes) {
     return used;
 }
 
+std::size_t Startup::rx_wanted() const noexcept {
+    switch (state_) {
+        case State::await_reply:
+        case State::await_request:
+            return (received_ < kFrameHeaderBytes ? kFrameHeaderBytes
+                                                  : kFrameHeaderBytes + pd_length_) -
+                   received_;
+        case State::exchanging:
+            return exchange_ != nullptr ? exchange_->rx_wanted() : 0;
+        case State::rejecting:
+            return SIZE_MAX;  // all is dropped
+        case State::idle:
+        case State::await_decision:
+        case State::replying:
+        case State::established:
+        case State::rejected:
+        case State::failed:
+            return 0;
+    }
+    return 0;
+}
+
 void Startup::rx_eof() {
     switch (state_) {
         case State::idle:

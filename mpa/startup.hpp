@@ -75,6 +75,10 @@ class Startup {
     /// written, as a stream error (RFC 5044 §7.1.2), also while a decision is pending. So are
     /// octets behind the peer's extension frame before ours was written.
     std::size_t rx(ConstBytes bytes);
+    /// How many octets may be read without one that lies behind start-up, or behind what the peer
+    /// may send now. 0: none now; one that can be read all the same is a stream error that rx()
+    /// finds.
+    [[nodiscard]] std::size_t rx_wanted() const noexcept;
     /// The peer finished sending.
     void rx_eof();
 

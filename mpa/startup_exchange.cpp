@@ -29,6 +29,7 @@ void Startup::on_extension_frame(ExtensionFrame frame) {
         std::copy(value.begin(), value.end(), peer_.get());
     }
     exchange_.reset();
+    negotiated_.align_tx = frame.align;
     if (frame_waits_) {
         peer_shm_ = std::move(frame.shm_offer);
         if (peer_shm_.empty()) send_extension_frame();

@@ -7,11 +7,13 @@
 #include "base/assert.hpp"
 #include "mpa/fpdu_receiver.hpp"
 #include "mpa/fpdu_sender.hpp"
+#include "mpa/record_receiver.hpp"
 
 namespace xsock::mpa {
 namespace {
 
 constexpr std::size_t kDefaultEmss = 1460;
+constexpr std::size_t kFpduOverhead = MPA_LENGTH_OCTETS + MPA_CRC_OCTETS;
 constexpr std::size_t kMinEmss = MPA_MULPDU_MIN + 16;  // room for length, CRC, EMSS mod 4, a marker
 constexpr std::size_t kMaxEmss = 65535;
 /// FPDUPTR has sixteen bits and must reach back over the whole FPDU with its markers.
@@ -46,6 +48,19 @@ struct Stream::Impl {
     void close(StreamError v);
     [[nodiscard]] bool holds_back(Time now) const noexcept { return held && now < hold_until; }
     [[nodiscard]] bool cuts_anywhere() const noexcept;
+    [[nodiscard]] bool fills_segments() const noexcept;
+    std::size_t consume(ConstBytes bytes) {
+        return records ? records->consume(bytes, ulp) : receiver.consume(bytes, ulp);
+    }
+    [[nodiscard]] StreamError rx_error() const noexcept {
+        return records ? records->stream_error() : receiver.stream_error();
+    }
+    [[nodiscard]] bool delivered_any() const noexcept {
+        return records ? records->delivered_any() : receiver.delivered_any();
+    }
+    [[nodiscard]] bool between_fpdus() const noexcept {
+        return records ? records->between_fpdus() : receiver.between_fpdus();
+    }
     [[nodiscard]] std::size_t mulpdu() const noexcept;
     TxBatch startup_batch();
     TxBatch prepare(Bytes scratch, std::size_t byte_budget, Time now);
@@ -68,7 +83,8 @@ struct Stream::Impl {
     Time probe_at = kNever;
     Time finish_at = 0;
     int probes_left = Config::kProbes;
-    FpduReceiver receiver{true, false};  // as negotiated, from on_established() on
+    FpduReceiver receiver{true, false};       // as negotiated, from on_established() on
+    std::unique_ptr<RecordReceiver> records;  // in its place; null: octets are read
     FpduSender sender{true, false};
     struct iovec startup_iov = {};
     static constexpr std::uint32_t kOneGroup = 1;
@@ -220,18 +236,18 @@ Llp::Rx Stream::Impl::receive(ConstBytes bytes) {
         // Octet by octet to the end of the RTR message: llp_established() follows it, and
         // nothing behind it may be delivered before the owner has told of that.
         std::size_t n = 1;
-        while (n == 1 && result.taken < bytes.size() && !receiver.delivered_any() &&
-               receiver.stream_error() == StreamError::none) {
-            n = receiver.consume(bytes.subspan(result.taken, 1), ulp);
+        while (n == 1 && result.taken < bytes.size() && !delivered_any() &&
+               rx_error() == StreamError::none) {
+            n = consume(bytes.subspan(result.taken, 1));
             result.taken += n;
         }
-        result.boundary = receiver.delivered_any();
+        result.boundary = delivered_any();
     } else {
-        result.taken = receiver.consume(bytes, ulp);
+        result.taken = consume(bytes);
     }
-    if (receiver.delivered_any()) held = false;
-    if (receiver.stream_error() != StreamError::none) {
-        fail(receiver.stream_error());
+    if (delivered_any()) held = false;
+    if (rx_error() != StreamError::none) {
+        fail(rx_error());
         return {.taken = bytes.size()};
     }
     return result;
@@ -249,7 +265,7 @@ void Stream::rx_eof(Time) {
             s.ulp.llp_closed(CloseKind::peer_finished);
             break;
         case State::operational:
-            if (!s.receiver.between_fpdus()) {
+            if (!s.between_fpdus()) {
                 s.fail(StreamError::mpa_connection_lost);
                 break;
             }
@@ -261,6 +277,27 @@ void Stream::rx_eof(Time) {
             break;
     }
     update_status();
+}
+
+// -- records of a kernel module --
+
+std::size_t Stream::rx_wanted() const noexcept {
+    return impl_->state == State::startup ? impl_->startup.rx_wanted() : SIZE_MAX;
+}
+
+void Stream::use_records() {
+    XSOCK_ASSERT(impl_->state == State::started);
+    const Negotiated& n = impl_->startup.negotiated();
+    impl_->records = std::make_unique<RecordReceiver>(n.crc, n.markers_rx);
+}
+
+void Stream::use_octets() {
+    impl_->receiver = impl_->records->octets();
+    impl_->records.reset();
+}
+
+std::uint64_t Stream::record_octets() const noexcept {
+    return impl_->records ? impl_->records->stream_octets() : 0;
 }
 
 // -- transmission --
@@ -295,6 +332,7 @@ TxBatch Stream::Impl::prepare(Bytes scratch, std::size_t byte_budget, Time now) 
     return sender.prepare(ulp, scratch,
                           {.mulpdu = mulpdu(),
                            .group_bytes = cuts_anywhere() ? 0 : emss,
+                           .segment_bytes = fills_segments() ? emss : 0,
                            .copy_limit = copy_limit,
                            .byte_budget = byte_budget,
                            .ramp = cuts_anywhere()});
@@ -392,11 +430,23 @@ void Stream::set_emss(std::size_t emss) noexcept {
     impl_->emss = std::clamp(emss, kMinEmss, kMaxEmss);
 }
 
+bool Stream::wants_emss() const noexcept {
+    const Negotiated& n = impl_->startup.negotiated();
+    return !n.peer_is_xsock || n.align_tx;
+}
+
 /// No FPDU need lie within a TCP segment: between xsocks, and toward a siw that agreed to it. Not
 /// toward siw with CRC, for it takes one that lies across two segments for a wrong one.
 bool Stream::Impl::cuts_anywhere() const noexcept {
     const Negotiated& n = startup.negotiated();
-    return n.peer_is_xsock || (n.peer_accepts_gso && !n.crc);
+    return !n.align_tx && (n.peer_is_xsock || (n.peer_accepts_gso && !n.crc));
+}
+
+/// The largest FPDUs are just as long as a segment, so that TCP may be given many at once and cuts
+/// between them. With markers their octets vary; an EMSS that is no multiple of four none fills.
+bool Stream::Impl::fills_segments() const noexcept {
+    const Negotiated& n = startup.negotiated();
+    return n.align_tx && !n.markers_tx && emss % 4 == 0 && mulpdu() == emss - kFpduOverhead;
 }
 
 std::size_t Stream::Impl::mulpdu() const noexcept {
@@ -407,7 +457,7 @@ std::size_t Stream::Impl::mulpdu() const noexcept {
         return std::clamp<std::size_t>(xsock_mulpdu, MPA_MULPDU_MIN, most);
     }
     // RFC 5044 §4.5: so that an FPDU fits into one segment, wherever the markers fall.
-    std::size_t overhead = MPA_LENGTH_OCTETS + MPA_CRC_OCTETS + emss % 4;
+    std::size_t overhead = kFpduOverhead + emss % 4;
     if (n.markers_tx) {
         const std::size_t markers = (emss + MPA_MARKER_SPACING - 1) / MPA_MARKER_SPACING;
         overhead += markers * MPA_MARKER_OCTETS;

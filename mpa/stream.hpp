@@ -57,8 +57,8 @@ class Stream final : public Llp {
     bool reject(ConstBytes private_data, Time now) override;
     void open(Opening how, const Negotiated& agreed, Time now) override;
 
-    /// Octets of the stream. Those that come while a decision is pending are a fault of the peer's:
-    /// RFC 5044 §7.1.2.
+    /// Octets of the stream, or records (use_records()). Octets that come while a decision is
+    /// pending are a fault of the peer's: RFC 5044 §7.1.2.
     Rx rx(ConstBytes bytes, Time now) override;
     /// Inside an FPDU this is mpa_connection_lost.
     void rx_eof(Time now) override;
@@ -97,7 +97,24 @@ class Stream final : public Llp {
     /// Effective maximum segment size of the path, octets (RFC 5044 §5.1). Values outside
     /// 128+…65535 are clamped (a forged ICMP must not cripple us, §9.1). Default 1460.
     void set_emss(std::size_t emss) noexcept;
+    /// Does it matter for what is sent? Valid once start-up has ended.
+    [[nodiscard]] bool wants_emss() const noexcept;
     [[nodiscard]] const Request& request() const noexcept;
+
+    // What the owner asks for when a kernel module may place what the peer sends.
+
+    /// State::startup: so many octets may be read and no octet of an FPDU is among them. 0: the
+    /// peer is to send nothing now; what it has sent all the same is read before anything is
+    /// written, so that rx() sees it. Afterwards without limit.
+    [[nodiscard]] std::size_t rx_wanted() const noexcept;
+    /// rx() is given records from open() on (include/xsock/ddp_uapi.h): the first stands for what
+    /// lies directly behind start-up. @pre State::started, and all that was read has been taken
+    void use_records();
+    /// The module is unbound: rx() is given octets again. @pre use_records(), and all records have
+    /// been taken
+    void use_octets();
+    /// Octets of the stream that records stood for.
+    [[nodiscard]] std::uint64_t record_octets() const noexcept;
 
   private:
     void update_status() noexcept;

@@ -138,6 +138,9 @@ IWARP_SIZE(mpa_tlv_implementation, 10);
 #define MPA_FEATURE_HAND_OVER 0x08   /* of streams */
 #define MPA_FEATURE_DELAYED_ACK 0x10 /* its delayed ACK takes at most delayed_ack_ms */
 
+/* No value: the end that sends it asks that each FPDU of the peer lie in one TCP segment. */
+#define MPA_TLV_ALIGN 2
+
 /*
  * Values of the TLVs by which two ends agree on shared memory. Addresses are IPv6, those of IPv4
  * as ::ffff:a.b.c.d. What follows the fields is ignored.

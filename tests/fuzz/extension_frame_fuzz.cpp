@@ -70,6 +70,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     check_text(implementation.version);
     ByteVector again, tlvs;
     append_tlv(tlvs, implementation);
+    if (whole.frame.align) insert_tlv(tlvs, MPA_TLV_ALIGN, {});
     if (!whole.frame.shm_answer.empty()) {
         insert_tlv(tlvs, MPA_TLV_SHM_ANSWER, whole.frame.shm_answer);
     }

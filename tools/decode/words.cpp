@@ -105,6 +105,10 @@ std::string extension_words(const ExtensionFrame& frame) {
     }
     for (const ExtensionFrame::Tlv& tlv : frame.tlvs) {
         if (tlv.type == MPA_TLV_IMPLEMENTATION && frame.implementation) continue;
+        if (tlv.type == MPA_TLV_ALIGN && tlv.bytes == 0) {
+            words += ", asks for FPDUs aligned to segments";
+            continue;
+        }
         words += fmt::format(", TLV {} of {} bytes", tlv.type, tlv.bytes);
     }
     if (!frame.whole) words += ", INCOMPLETE";

@@ -143,6 +143,16 @@ TEST(ExtensionFrame, need_not_name_an_implementation) {
     EXPECT_FALSE(out.implementation.has_value());
 }
 
+TEST(ExtensionFrame, asks_for_alignment_by_a_tlv_without_a_value) {
+    ExtensionFrame out;
+    ASSERT_EQ(decode(frame_of(tlv(MPA_TLV_ALIGN, {})), out), Error::none);
+    EXPECT_TRUE(out.align);
+    ASSERT_EQ(decode(frame_of(tlv(MPA_TLV_ALIGN, test::pattern(3))), out), Error::none);
+    EXPECT_TRUE(out.align) << "a later version may say more";
+    ASSERT_EQ(decode(frame_of(tlv(5, {})), out), Error::none);
+    EXPECT_FALSE(out.align);
+}
+
 TEST(ExtensionFrame, skips_unknown_types) {
     ByteVector tlvs = tlv(0, test::pattern(3));
     append_tlv(tlvs, someone());

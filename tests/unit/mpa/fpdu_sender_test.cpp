@@ -229,6 +229,45 @@ TEST(FpduSender, groups_hold_whole_fpdus_of_at_most_emss) {
     }
 }
 
+// TCP cuts a group at multiples of the segment size: each segment begins with an FPDU.
+TEST(FpduSender, long_groups_begin_each_segment_with_an_fpdu) {
+    constexpr std::size_t kSegment = 1448, kMulpdu = kSegment - 6;
+    Rig rig;
+    rig.limits.group_bytes = kSegment;
+    rig.limits.segment_bytes = kSegment;
+    rig.limits.mulpdu = kMulpdu;
+    // Messages of some full FPDUs and a short one, small messages, and full ones again.
+    for (std::size_t n = 0; n < 120; ++n) {
+        const bool full = n % 11 != 5 && n % 7 < 5;
+        rig.ulp.queue(14, full ? kMulpdu - 14 : (n * 53) % 900);
+    }
+    std::size_t groups = 0, fpdus = 0, full_behind_each_other = 0;
+    for (TxBatch batch = rig.prepare(); batch.bytes != 0; batch = rig.prepare()) {
+        std::size_t from = 0;
+        for (const std::uint32_t to : batch.group_ends) {
+            TxBatch one = batch;
+            one.iov = batch.iov.subspan(from, to - from);
+            const ByteVector group = flatten(one);
+            std::size_t next_segment = 0;
+            for (std::size_t at = 0; at < group.size();) {
+                if (at == next_segment) next_segment += kSegment;
+                ASSERT_LE(at, next_segment) << "a segment begins inside an FPDU";
+                const std::size_t size = fpdu_octets(load_be16(group.data() + at));
+                full_behind_each_other += at != 0 && size == kSegment;
+                at += size;
+                ASSERT_LE(at, next_segment);
+                ++fpdus;
+            }
+            from = to;
+            ++groups;
+        }
+        rig.sender.commit(rig.ulp, batch.bytes);
+    }
+    EXPECT_EQ(fpdus, 120u);
+    EXPECT_LT(groups, 70u);
+    EXPECT_GT(full_behind_each_other, 40u);
+}
+
 TEST(FpduSender, stops_at_the_budget_and_goes_on) {
     Rig rig;
     for (int i = 0; i < 10; ++i) rig.ulp.queue(14, 64);

@@ -521,6 +521,37 @@ TEST(Stream, groups_only_toward_others) {
     }
 }
 
+TEST(Stream, aligns_fpdus_to_segments_if_the_peer_asks) {
+    for (const std::size_t emss : {1448, 8948, 65483}) {
+        Config asks = config(Role::responder);
+        append_tlv(asks.startup.extension_tlvs, MPA_TLV_ALIGN, {});
+        End i(config(Role::initiator)), r(asks);
+        start_up(i, r);
+        EXPECT_TRUE(i.stream.wants_emss());
+        EXPECT_FALSE(r.stream.wants_emss());
+        EXPECT_TRUE(i.stream.negotiated().align_tx);
+        i.stream.set_emss(emss);
+        r.stream.set_emss(emss);
+        EXPECT_EQ(i.stream.mulpdu(), emss / 4 * 4 - 6);
+        EXPECT_EQ(r.stream.mulpdu(), asks.xsock_mulpdu);
+        for (int n = 0; n < 4; ++n) i.ulp.queue(14, i.stream.mulpdu() - 14);
+        ByteVector scratch(std::size_t{1} << 20);
+        i.ulp.writes = false;
+        std::size_t fpdus = 0, groups = 0;
+        for (;;) {
+            const TxBatch batch = i.stream.tx_prepare(scratch, 1 << 20, 0);
+            if (batch.bytes == 0) break;
+            EXPECT_TRUE(batch.separate_groups);
+            groups += batch.group_ends.size();
+            fpdus += batch.bytes / (emss / 4 * 4);
+            i.stream.tx_commit(batch.bytes, 0);
+        }
+        EXPECT_EQ(fpdus, 4u);
+        // Of those that leave octets of a segment over each goes by itself.
+        EXPECT_EQ(groups, emss == 1448 ? 1u : emss == 8948 ? 1u : 4u);
+    }
+}
+
 TEST(Stream, mulpdu_follows_emss_and_markers) {
     const auto mulpdu = [](bool markers, std::size_t emss) {
         Config c = not_xsock(Role::responder);

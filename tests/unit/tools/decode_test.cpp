@@ -227,6 +227,7 @@ ByteVector extension_frame() {
     mpa::append_tlv(tlvs, {.features = MPA_FEATURE_HAND_OVER,
                            .name = Implementation::text("somebody"),
                            .version = Implementation::text("7")});
+    mpa::append_tlv(tlvs, MPA_TLV_ALIGN, {});
     mpa::append_tlv(tlvs, 9, ByteVector(5));
     mpa::append_extension_frame(out, tlvs);
     return out;
@@ -247,7 +248,8 @@ TEST_F(Decode, extension_frames_precede_fpdus_and_their_markers) {
     }
     packet(false, 5020, 0x18, extension_frame());
     const std::string words =
-        "Extension frame of somebody 7, features 0x8, TLV 9 of 5 bytes, CRC good\n";
+        "Extension frame of somebody 7, features 0x8, asks for FPDUs aligned to segments, "
+        "TLV 9 of 5 bytes, CRC good\n";
     EXPECT_EQ(end(), "> " + words + "> Send 1 good\n< " + words);
     const auto& d = listener.summary.directions[0];
     EXPECT_EQ(d.fpdus, 1u);
@@ -272,7 +274,8 @@ TEST_F(Decode, says_what_is_wrong_with_an_extension_frame) {
     mpa::append_extension_frame(twice, tlvs);
     packet(false, 5020, 0x18, twice);
     EXPECT_EQ(end(),
-              "> Extension frame, TLV 1 of 21 bytes, TLV 9 of 5 bytes, CRC BAD, WRONG: "
+              "> Extension frame, TLV 1 of 21 bytes, asks for FPDUs aligned to segments, "
+              "TLV 9 of 5 bytes, CRC BAD, WRONG: "
               "The CRC of the frame is wrong.\n"
               "< Extension frame, TLV 9 of 0 bytes, CRC good, WRONG: "
               "The types of the TLVs do not ascend.\n");

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// How many octets start-up wants: an owner that never reads more leaves the first FPDU unread, and
+// one that reads what nobody may send sees the peer's fault.
+#include <gtest/gtest.h>
+
+#include "mpa/stream.hpp"
+#include "tests/support/records.hpp"
+#include "tests/unit/mpa/stream_end.hpp"
+
+namespace xsock::mpa {
+namespace {
+
+using test::StreamEnd;
+
+struct Case {
+    std::uint8_t revision;
+    bool extensions, depths, markers;
+    std::size_t private_data;
+};
+
+Config config(Role role, const Case& c) {
+    Config config{.startup = {.role = role,
+                              .revision = c.revision,
+                              .markers = c.markers,
+                              .negotiate_depths = c.depths,
+                              .extensions = c.extensions,
+                              .private_data = test::pattern(c.private_data)}};
+    append_tlv(config.startup.extension_tlvs,
+               {.name = Implementation::text("somebody"), .version = Implementation::text("1")});
+    return config;
+}
+
+/// What one end has written and the other has not read.
+struct Way {
+    ByteVector octets;
+    std::size_t at = 0;
+    [[nodiscard]] std::size_t unread() const { return octets.size() - at; }
+};
+
+/// Reads as often as start-up wants something that is there, never more than it wants.
+void read_exactly(StreamEnd& end, Way& in) {
+    while (end.stream.state() == Llp::State::startup) {
+        const std::size_t n = std::min(end.stream.rx_wanted(), in.unread());
+        if (n == 0) return;
+        const Llp::Rx rx = end.stream.rx(ConstBytes(in.octets).subspan(in.at, n), 0);
+        ASSERT_EQ(rx.taken, n);
+        in.at += n;
+    }
+}
+
+/// Writes one frame or less; FPDUs only once start-up is over.
+void write_some(StreamEnd& end, Way& out, std::size_t most) {
+    if (end.stream.state() == Llp::State::started) return;
+    const TxBatch batch = end.stream.tx_prepare(end.scratch, 1 << 20, 0);
+    const ByteVector piece = test::flatten(batch, most);
+    out.octets.insert(out.octets.end(), piece.begin(), piece.end());
+    if (!piece.empty()) end.stream.tx_commit(piece.size(), 0);
+}
+
+class ExactReads : public testing::TestWithParam<Case> {};
+
+TEST_P(ExactReads, end_before_the_first_fpdu) {
+    for (const std::size_t most : {std::size_t{1}, std::size_t{7}, SIZE_MAX}) {
+        StreamEnd i(config(Role::initiator, GetParam())), r(config(Role::responder, GetParam()));
+        Way to_r, to_i;
+        for (int round = 0; round < 2000 && (i.stream.state() == Llp::State::startup ||
+                                             r.stream.state() == Llp::State::startup);
+             ++round) {
+            write_some(i, to_r, most);
+            read_exactly(r, to_r);
+            write_some(r, to_i, most);
+            read_exactly(i, to_i);
+            // The initiator sends as soon as it may, while the responder still reads its frame.
+            if (i.stream.state() == Llp::State::started) {
+                i.open(0);
+                i.ulp.queue(14, 40);
+            }
+        }
+        ASSERT_EQ(r.stream.state(), Llp::State::started);
+        ASSERT_EQ(i.stream.state(), Llp::State::operational);
+        EXPECT_EQ(r.stream.rx_wanted(), SIZE_MAX);
+        while (i.ulp.given < i.ulp.outgoing.size()) write_some(i, to_r, SIZE_MAX);
+        // What is unread is FPDUs, from the first octet on.
+        r.open(0);
+        r.read(ConstBytes(to_r.octets).subspan(to_r.at));
+        EXPECT_EQ(r.ulp.delivered.back(), i.ulp.queued().back());
+        EXPECT_EQ(to_i.unread(), 0u);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Frames, ExactReads,
+    testing::Values(Case{2, true, true, false, 0}, Case{2, true, true, true, 300},
+                    Case{2, true, false, false, 0}, Case{2, false, true, false, 200},
+                    Case{1, false, false, false, 0}, Case{1, true, false, false, 9}),
+    [](const testing::TestParamInfo<Case>& c) {
+        return "revision_" + std::to_string(c.param.revision) +
+               (c.param.extensions ? "_extensions" : "") + (c.param.depths ? "_depths" : "") +
+               (c.param.markers ? "_markers" : "") + "_data_" +
+               std::to_string(c.param.private_data);
+    });
+
+TEST(ExactReads, nothing_is_wanted_between_request_and_reply) {
+    const Case standard{2, false, true, false, 0};
+    StreamEnd i(config(Role::initiator, standard)), r(config(Role::responder, standard));
+    Way to_r;
+    write_some(i, to_r, SIZE_MAX);
+    read_exactly(r, to_r);
+    EXPECT_EQ(to_r.unread(), 0u);
+    EXPECT_EQ(r.stream.rx_wanted(), 0u);
+    // One octet more is there all the same.
+    r.stream.rx(test::pattern(1), 0);
+    EXPECT_EQ(r.ulp.failures, std::vector{StreamError::mpa_startup_frame});
+}
+
+TEST(ExactReads, nothing_is_wanted_behind_the_extension_frame_of_a_peer_that_waits_for_ours) {
+    const Case extended{2, true, true, false, 0};
+    StreamEnd i(config(Role::initiator, extended)), r(config(Role::responder, extended));
+    Way to_r, to_i;
+    write_some(i, to_r, SIZE_MAX);
+    read_exactly(r, to_r);
+    write_some(r, to_i, SIZE_MAX);
+    read_exactly(i, to_i);  // Reply and frame; ours is not written
+    EXPECT_EQ(i.stream.state(), Llp::State::startup);
+    EXPECT_EQ(to_i.unread(), 0u);
+    EXPECT_EQ(i.stream.rx_wanted(), 0u);
+    i.stream.rx(test::pattern(1), 0);
+    EXPECT_EQ(i.ulp.failures, std::vector{StreamError::mpa_extension_frame});
+}
+
+// -- from there on records may be read --
+
+TEST(StreamRecords, are_taken_in_the_place_of_octets) {
+    const Case extended{2, true, true, false, 0};
+    StreamEnd i(config(Role::initiator, extended)), r(config(Role::responder, extended));
+    Way to_r, to_i;
+    for (int round = 0; round < 4; ++round) {
+        write_some(i, to_r, SIZE_MAX);
+        read_exactly(r, to_r);
+        write_some(r, to_i, SIZE_MAX);
+        read_exactly(i, to_i);
+        i.open(0);
+    }
+    r.stream.use_records();
+    r.open(0);
+    test::Records records;
+    records.ulpdu(test::pattern(50)).placed({.segments = 1, .bytes = 9, .last_bytes = 9});
+    r.stream.rx(records.bytes, 0);
+    EXPECT_EQ(r.ulp.delivered, std::vector<ByteVector>{test::pattern(50)});
+    EXPECT_EQ(r.ulp.placed.size(), 1u);
+    EXPECT_EQ(r.stream.record_octets(), 56u + 9 + 24);
+    // Back to octets.
+    r.stream.use_octets();
+    i.ulp.queue(14, 40);
+    while (i.ulp.given < i.ulp.outgoing.size()) write_some(i, to_r, SIZE_MAX);
+    r.read(ConstBytes(to_r.octets).subspan(to_r.at));
+    EXPECT_EQ(r.ulp.delivered.back(), i.ulp.queued().back());
+    // FIN inside a record's FPDU is what it is inside octets.
+    EXPECT_EQ(r.stream.state(), Llp::State::operational);
+}
+
+TEST(StreamRecords, that_make_no_sense_fail_the_stream_by_a_terminate) {
+    const Case standard{2, false, true, false, 0};
+    StreamEnd i(config(Role::initiator, standard)), r(config(Role::responder, standard));
+    Way to_r, to_i;
+    for (int round = 0; round < 4; ++round) {
+        write_some(i, to_r, SIZE_MAX);
+        read_exactly(r, to_r);
+        write_some(r, to_i, SIZE_MAX);
+        read_exactly(i, to_i);
+    }
+    r.stream.use_records();
+    r.open(0);
+    test::Records records;
+    records.header(DDP_RECORD_PLACED, 8);
+    EXPECT_EQ(r.stream.rx(records.bytes, 0).taken, records.bytes.size());
+    EXPECT_EQ(r.ulp.failures, std::vector{StreamError::mpa_local_catastrophic});
+    EXPECT_EQ(r.stream.state(), Llp::State::failed);
+}
+
+}  // namespace
+}  // namespace xsock::mpa

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/kernel_reason.hpp"
 #include "base/memory_table.hpp"
 #include "base/result.hpp"
 #include "base/shm_reason.hpp"
@@ -124,6 +125,14 @@ enum class ShmMode : std::uint8_t {
     require,    ///< yes; else there is no connection: EPROTONOSUPPORT
 };
 
+/// May a kernel module place what the peer writes (docs/architecture.md)?
+enum class KernelMode : std::uint8_t {
+    usual,      ///< as TransportConfig says
+    off,        ///< no
+    automatic,  ///< where it can; else at user level
+    require,    ///< or there is no connection
+};
+
 /// What carries the data of a connection.
 enum class DataPath : std::uint8_t { tcp, shm };
 
@@ -141,6 +150,7 @@ struct ConnectAttr {
     bool extensions = true;        ///< exchange extension frames with xsocks (docs/wire.md)
     std::uint32_t fpdu_limit = 0;  ///< largest ULPDU, bytes; 0: from the path and the peer
     ShmMode shm = ShmMode::usual;  ///< `require` without extension frames is EINVAL
+    KernelMode kernel = KernelMode::usual;
     std::span<const std::byte> private_data;
     std::uint32_t startup_timeout_ms = 10'000;
     std::uint32_t max_starting = 0;          ///< listener: StartupTable's; 0: TransportConfig's
@@ -206,6 +216,7 @@ struct QpInfo {
     std::string congestion;               ///< TCP's control of it; empty once it has ended
     DataPath path = DataPath::tcp;
     shm::Reason shm_reason = shm::Reason::none;  ///< why not shared memory; none: not known yet
+    kernel::Reason kernel_reason = kernel::Reason::off;  ///< why the module does not place
     std::uint64_t rx_bytes = 0, tx_bytes = 0;
     std::uint64_t rx_writes = 0;  ///< RDMA Writes of the peer, but for start-up's
 };

@@ -36,6 +36,7 @@ enum class EndCause : std::uint8_t {
     rx_memory_unmapped,  ///< memory that something was placed in is gone
     tx_memory_unmapped,  ///< memory that was being sent is gone
     path_refused,        ///< its data may not go the way that start-up came to
+    module_refused,      ///< what is to place its data does not serve it
     linger_expired,      ///< what was queued could not be sent in time
     aborted,
 };

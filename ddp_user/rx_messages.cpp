@@ -20,7 +20,11 @@ Bytes Stream::Impl::target_write() {
     return {found.address, rx.remaining()};
 }
 
-void Stream::Impl::deliver_write() { message.write.add(rx.payload_bytes(), rx.segment.last); }
+void Stream::Impl::deliver_write() {
+    message.write.add(rx.payload_bytes(), rx.segment.last);
+    if (write_observer != nullptr && rx.payload_bytes() != 0) [[unlikely]]
+        write_observer->on_stored_write(rx.segment.stag);
+}
 
 // -- Read Request --
 

@@ -32,7 +32,7 @@ struct RxUlpdu {
     std::array<std::byte, kUntaggedOctets> header;
     std::array<std::byte, kTerminateOctets> body;  // RDMAP's part of an untagged message
     static_assert(kTerminateOctets >= kAtomicRequestOctets);
-    std::array<std::byte, 64> discarded;
+    std::array<std::byte, 56> discarded;
 
     [[nodiscard]] std::size_t header_octets() const noexcept {
         return segment.tagged ? kTaggedOctets : kUntaggedOctets;

@@ -302,6 +302,9 @@ void Stream::leave_shared_queue(RecvQueue& own) noexcept {
 }
 void Stream::set_rights(std::uint32_t rights) noexcept { impl_->config.rights = rights; }
 void Stream::set_acknowledged() noexcept { impl_->tx.acknowledged = true; }
+void Stream::set_write_observer(WriteObserver* observer) noexcept {
+    impl_->write_observer = observer;
+}
 void Stream::set_context(std::uint64_t context) noexcept { impl_->config.qp_context = context; }
 
 const Config& Stream::config() const noexcept { return impl_->config; }

@@ -25,6 +25,16 @@ namespace xsock::ddp {
 inline constexpr std::uint32_t kUnknownBytes = ~0u;
 using SpareReceive = bool (*)(void* argument, std::uint32_t bytes, RecvWqe& out);
 
+/// Called, by the poller, for each segment of a Write whose payload was stored here: an LLP that
+/// places could place the next.
+class WriteObserver {
+  public:
+    virtual void on_stored_write(std::uint32_t stag) noexcept = 0;
+
+  protected:
+    ~WriteObserver() = default;
+};
+
 struct Config {
     QpNum qp_num = 1;
     std::uint64_t qp_context = 0;  ///< copied into every Wc
@@ -129,6 +139,8 @@ class Stream final : public Ulp {
     void hold_sends(bool held) noexcept;
     /// The peer will send no more, but posted receives stay: see flush_receives().
     void peer_finished();
+    /// Is told of Writes from now on; outlives this. Null: none is.
+    void set_write_observer(WriteObserver* observer) noexcept;
     /// Completions from now on carry `context`.
     void set_context(std::uint64_t context) noexcept;
     [[nodiscard]] const Config& config() const noexcept;

@@ -58,6 +58,7 @@ struct Stream::Impl {
     RxUlpdu rx;
     bool rx_discarding = false;                 // stop_receiving()
     std::array<std::uint32_t, 4> expected_msn;  // by QN; checked in rx.cpp
+    WriteObserver* write_observer = nullptr;
     RxMessage message;
 
     // -- both directions (stream.cpp) --

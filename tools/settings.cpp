@@ -145,6 +145,12 @@ constexpr Setting kSettings[] = {
     {"XSOCK_SHM_DIR", "shm-dir", "FOLDER", "none",
      "processes of other network namespaces that have it may\nshare memory with this one",
      check_shm_folder},
+    {"XSOCK_KERNEL", "kernel", "MODE", "off",
+     "the kernel module places what peers write: off, auto\n(where it can) or require", check_shm},
+    {"XSOCK_KERNEL_OOO", "kernel-ooo", "0|1", "by API",
+     "1: it also places what comes behind a lost segment", in_range<0, 1>},
+    {"XSOCK_KERNEL_PIN", "kernel-pin", "BYTES", "64M",
+     "longest memory region that is pinned for it", size_in_range<0, std::uint64_t{1} << 40>},
     {"XSOCK_PCAP", "pcap", "FILE", "nowhere",
      "record the connections in FILE, a pcapng; compressed if\nit ends in .gz; %p stands for the "
      "process",

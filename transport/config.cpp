@@ -56,21 +56,27 @@ void read_size(const char* name, std::size_t& value, std::uint64_t low, std::uin
     value = static_cast<std::size_t>(*size);
 }
 
+// ShmMode or KernelMode.
+template <typename Mode>
+void read_mode(const char* name, Mode& value) {
+    const char* const text = std::getenv(name);
+    if (text == nullptr || *text == '\0') return;
+    const std::string_view m = text;
+    if (m == "off") {
+        value = Mode::off;
+    } else if (m == "auto") {
+        value = Mode::automatic;
+    } else if (m == "require") {
+        value = Mode::require;
+    } else {
+        log(LogLevel::error, "bad-setting", "%s=%s is none of off, auto, require; ignored", name,
+            text);
+    }
+}
+
 void read_shm(TransportConfig& config) {
     config.shm = ShmMode::automatic;
-    if (const char* mode = std::getenv("XSOCK_SHM"); mode != nullptr && *mode != '\0') {
-        const std::string_view m = mode;
-        if (m == "off") {
-            config.shm = ShmMode::off;
-        } else if (m == "auto") {
-            config.shm = ShmMode::automatic;
-        } else if (m == "require") {
-            config.shm = ShmMode::require;
-        } else {
-            log(LogLevel::error, "bad-setting",
-                "XSOCK_SHM=%s is none of off, auto, require; ignored", mode);
-        }
-    }
+    read_mode("XSOCK_SHM", config.shm);
     read_size("XSOCK_SHM_MEMORY", config.shm_memory, kShmMemoryLeast, kShmMemoryMost);
     read_number("XSOCK_SHM_TIMEOUT_MS", config.shm_timeout, 10, 60'000, kMillisecond);
     if (const char* users = std::getenv("XSOCK_SHM_USERS"); users != nullptr && *users != '\0') {
@@ -87,6 +93,13 @@ void read_shm(TransportConfig& config) {
             config.shm_folder = folder;
         }
     }
+}
+
+void read_kernel(TransportConfig& config) {
+    read_mode("XSOCK_KERNEL", config.kernel);
+    bool ooo = false;
+    if (read_number("XSOCK_KERNEL_OOO", ooo, 0, 1)) config.kernel_ooo = ooo;
+    read_size("XSOCK_KERNEL_PIN", config.kernel_pin, 0, std::uint64_t{1} << 40);
 }
 
 }  // namespace
@@ -165,6 +178,7 @@ TransportConfig TransportConfig::from_environment() {
         }
     }
     read_shm(config);
+    read_kernel(config);
     if (const char* cpus = std::getenv("XSOCK_CPUS"); cpus != nullptr && *cpus != '\0') {
         config.cpus = parse_cpu_list(cpus);
         if (config.cpus.empty()) {

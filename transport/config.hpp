@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,8 @@
 #include "base/device.hpp"
 
 namespace xsock {
+
+class KernelCalls;
 
 enum class ProgressMode : std::uint8_t {
     app,     ///< only calls that poll or wait; no thread is ever made
@@ -35,6 +38,11 @@ struct TransportConfig {
     bool short_rto = true;            ///< XSOCK_SHORT_RTO=0|1: loss_recovery.hpp, between xsocks
     std::size_t max_starting = 4096;  ///< XSOCK_MAX_STARTING: start-ups a listener
     std::string congestion;           ///< XSOCK_CONGESTION: TCP's control; empty: the system's
+    KernelMode kernel = KernelMode::off;  ///< XSOCK_KERNEL=off|auto|require; never `usual`
+    std::optional<bool> kernel_ooo;       ///< XSOCK_KERNEL_OOO=0|1: out of order; not set: by API
+    std::size_t kernel_pin = std::size_t{64} << 20;  ///< XSOCK_KERNEL_PIN: longest region pinned
+    /// The module of tests; null: the system's.
+    KernelCalls* kernel_calls = nullptr;
     ShmMode shm = ShmMode::off;  ///< XSOCK_SHM=off|auto|require: auto where not set; never `usual`
     /// XSOCK_SHM_MEMORY: bytes that peers may send through shared memory ahead of the program.
     std::size_t shm_memory = std::size_t{256} << 20;

@@ -105,6 +105,9 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, PollCycle& cycle
     auto choice = shm_choice(attr, transport);
     if (!choice) return choice.error();
     shm_ = *choice;
+    auto module = kernel_choice(attr, parts_.attr.api, transport, parts_.kernel, cycle.now());
+    if (!module) return module.error();
+    kernel_.choice = *module;
     const auto role =
         attr.role == ConnectAttr::Role::responder ? mpa::Role::responder : mpa::Role::initiator;
     mpa::Config config = mpa_config(attr, role, transport);
@@ -112,6 +115,10 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, PollCycle& cycle
     if (shm_.possible()) {
         shared_ = std::make_unique<ConnectionShared>(*this, shm_);
         shared_->prepare(config.startup, fd, cycle);
+    }
+    if (kernel_.choice.possible()) {
+        kernel_.part = std::make_unique<ConnectionKernel>(*parts_.kernel, kernel_.choice);
+        kernel_.part->prepare(config.startup);
     }
     auto layer = std::make_unique<mpa::Stream>(std::move(config), core_.stream());
     const Time silence_limit = transport.peer_silence != kNever
@@ -199,8 +206,8 @@ void Connection::update(PollCycle& cycle) {
 }
 
 Llp& Connection::data_layer(Llp& startup) {
-    // Toward an xsock FPDUs are cut anywhere.
-    if (!mpa_->negotiated().peer_is_xsock) {
+    // Toward an xsock FPDUs are cut anywhere, unless it asks for others.
+    if (mpa_->wants_emss()) {
         if (const std::size_t emss = socket_.emss(); emss != 0) mpa_->set_emss(emss);
     }
     Llp& layer = shared_ != nullptr ? shared_->data_layer(*mpa_) : startup;
@@ -212,8 +219,22 @@ Llp& Connection::data_layer(Llp& startup) {
         log(LogLevel::warn, "shm-required", "%s: shared memory is required, and is not used: %s",
             peer(), shm::name_of(shm_.why_not));
         core_.lost(EPROTONOSUPPORT, ddp::EndCause::path_refused);
+    } else if (kernel_.part != nullptr && !bind_module() && kernel_.choice.required) {
+        core_.lost(EOPNOTSUPP, ddp::EndCause::module_refused);
     }
     return layer;
+}
+
+/// False: the module does not place, or not what this connection sends.
+bool Connection::bind_module() {
+    if (shm_.path == DataPath::shm) {
+        kernel_.choice.why_not = kernel::Reason::shared_memory;
+    } else {
+        kernel_.part->bind(*mpa_, core_.stream(), socket_.fd(), peer());
+    }
+    // Octets may have come before that epoll does not tell of.
+    if (kernel_.part->bound()) parts_.progress->call_at_cycle_end(*this);
+    return kernel_.part->bound();
 }
 
 void Connection::on_started() {
@@ -246,6 +267,7 @@ void Connection::on_state(QpState next) {
     }
     if (core_.ended()) {
         if (shared_ != nullptr) shared_->discard();
+        if (kernel_.part != nullptr) kernel_.part->set_rights(0);
         if (tx_buffer_ != nullptr) parts_.progress->give_tx_buffer(std::move(tx_buffer_));
         try {
             error_text_ = report_end(core_, peer());
@@ -307,6 +329,7 @@ void Connection::abort(PollCycle& cycle) {
 
 void Connection::detach(PollCycle& cycle) {
     confirm_start(cycle);
+    if (kernel_.part != nullptr) kernel_.part->set_rights(0);
     cycle.enter_section();
     core_.detach(cycle.now());
     if (!core_.ended()) transmit(cycle);
@@ -469,17 +492,6 @@ Result<int> Connection::descriptor() const {
 
 void Connection::signal_owner() const noexcept {
     if (socket_.is_open()) tcp::signal_owner(socket_.fd());
-}
-
-QpInfo Connection::info() const {
-    QpInfo info = info_of(core_);
-    info.error_text = error_text_;
-    info.congestion = socket_.congestion();
-    info.path = shm_.path;
-    info.shm_reason = shm_.why_not;
-    info.rx_bytes = rx_bytes_;
-    info.tx_bytes = tx_bytes_;
-    return info;
 }
 
 }  // namespace xsock

@@ -16,6 +16,7 @@
 #include "ddp_user/connection.hpp"
 #include "mpa/stream.hpp"
 #include "transport/capture.hpp"
+#include "transport/connection_kernel.hpp"
 #include "transport/connection_shared.hpp"
 #include "transport/liveness.hpp"
 #include "transport/post_batching.hpp"
@@ -34,6 +35,7 @@ struct ConnectionParts {
     std::shared_ptr<CqCore> send_cq, recv_cq;
     std::shared_ptr<SrqCore> srq;  ///< may be null
     MemoryTable* memory = nullptr;
+    KernelDdp* kernel = nullptr;  ///< null: there is none
     Progress* progress = nullptr;
     PolledQp::StateListener listener;
     ddp::SpareReceive spare_receive = nullptr;  ///< and its argument; may be null
@@ -99,7 +101,10 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
         parts_.attr.context = context;
         core_.set_context(context);
     }
-    void set_rights(std::uint32_t rights) { core_.stream().set_rights(rights); }
+    void set_rights(std::uint32_t rights) {
+        core_.stream().set_rights(rights);
+        if (kernel_.part != nullptr) kernel_.part->set_rights(rights);
+    }
     StreamCounters& stream_counters() noexcept override { return stats_.stream_counters(); }
     [[nodiscard]] QpInfo info() const override;
     [[nodiscard]] ConstBytes peer_private_data() const override { return core_.private_data(); }
@@ -137,6 +142,17 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     template <void (SoftChannel::*count)()>
     void count_in_channels() const noexcept;
     bool receive(PollCycle& cycle);
+    [[nodiscard]] bool reads_records() const noexcept {
+        return kernel_.part != nullptr && kernel_.part->bound();
+    }
+    long read(Bytes room) noexcept {
+        return reads_records() ? kernel_.part->receive(room) : socket_.receive(room);
+    }
+    [[nodiscard]] Bytes read_room(PollCycle& cycle) const noexcept {
+        return kernel_.part != nullptr ? kernel_.part->room(*mpa_, cycle.staging)
+                                       : burst_.room(cycle.staging);
+    }
+    bool bind_module();
     void receive_rest(PollCycle& cycle);
     void answer_request();
     void end_as_requested(PollCycle& cycle);
@@ -192,6 +208,7 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     static constexpr std::uint32_t kReading = EPOLLIN | EPOLLRDHUP;
     TcpSocket socket_;
     ShmChoice shm_;
+    KernelUse kernel_;
     std::unique_ptr<ConnectionShared> shared_;  // null: TCP carries the data
     std::uint32_t interest_ = 0;                // epoll bits asked for
     bool tx_blocked_ = false;                   // TCP's buffer is full

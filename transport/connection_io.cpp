@@ -16,7 +16,8 @@ namespace {
 constexpr int kReadsPerCycle = 4;
 constexpr int kBatchesPerCycle = 4;
 constexpr std::size_t kBytesPerBatch = 1024 * 1024;
-constexpr long kMuch = 64 * 1024;  // beside which an empty read costs nothing
+constexpr std::size_t kLongestRecord = 72 * 1024;  // a ULPDU, and some
+constexpr long kMuch = 64 * 1024;                  // beside which an empty read costs nothing
 
 // Room for the FPDU of a single small message, of some 100 bytes. Less than the smallest limit of a
 // ULPDU (128 bytes), so that the limit need not be checked there; longer ones go by the batch.
@@ -74,9 +75,11 @@ void Connection::on_notify(PollCycle& cycle) {
 bool Connection::receive(PollCycle& cycle) {
     bool found = false;
     enough_read_ = false;
-    for (int i = 0; i < kReadsPerCycle && socket_.is_open() && core_.rx_wanted(); ++i) {
-        const Bytes room = burst_.room(cycle.staging);
-        const long n = socket_.receive(room);
+    // Start-up that leaves the first FPDU unread takes more reads.
+    const int reads = kernel_.part != nullptr ? 2 * kReadsPerCycle : kReadsPerCycle;
+    for (int i = 0; i < reads && socket_.is_open() && core_.rx_wanted(); ++i) {
+        const Bytes room = read_room(cycle);
+        const long n = read(room);
         if (n == -EAGAIN) {
             if (found || cycle.rereads == 0) break;
             if (burst_.found_nothing()) parts_.progress->pause(RxBurst::kPause);
@@ -91,7 +94,9 @@ bool Connection::receive(PollCycle& cycle) {
             const bool ended = core_.ended();
             const bool more = take(cycle.staging.first(size), cycle);
             if (ended) continue;  // only waiting for the peer's FIN
-            if (!more || size < room.size() || enough_read_) break;
+            // (Of records the next may just be too long for the rest of the room.)
+            const std::size_t full = reads_records() ? room.size() - kLongestRecord : room.size();
+            if (!more || size < full || enough_read_) break;
         } else if (n == 0) {
             take_fin(cycle);
         } else if (n != -EINTR) {
@@ -105,7 +110,7 @@ bool Connection::receive(PollCycle& cycle) {
 // What TCP still holds, although the connection is at its end: no more comes.
 void Connection::receive_rest(PollCycle& cycle) {
     while (socket_.is_open() && !core_.ended() && core_.rx_wanted()) {
-        const long n = socket_.receive(cycle.staging);
+        const long n = read(read_room(cycle));
         if (n == -EINTR) continue;
         if (n == 0) take_fin(cycle);
         if (n <= 0) break;
@@ -124,7 +129,8 @@ void Connection::take_fin(PollCycle& cycle) {
 // False: no more may be read now.
 bool Connection::take(ConstBytes bytes, PollCycle& cycle) {
     cycle.active = true;
-    rx_bytes_ += bytes.size();
+    const bool records = reads_records();
+    if (!records) rx_bytes_ += bytes.size();
     if (capture_) [[unlikely]]
         capture_->received(bytes);
     if (core_.ended()) return false;
@@ -133,6 +139,10 @@ bool Connection::take(ConstBytes bytes, PollCycle& cycle) {
     const std::uint64_t writes = counters.rx_messages[RDMAP_WRITE];
     cycle.enter_section();
     core_.rx(bytes, time(cycle));
+    if (records) {
+        rx_bytes_ += kernel_.part->take_stream_bytes(*mpa_);
+        kernel_.part->follow(core_.stream());
+    }
     if (core_.ended()) return false;
     if (counters.rx_messages[RDMAP_WRITE] != writes) {
         count_in_channels<&SoftChannel::count_write>();
@@ -179,6 +189,12 @@ void Connection::on_tcp_ready(std::uint32_t events, PollCycle& cycle) {
 }
 
 void Connection::on_cycle_end(PollCycle& cycle) {
+    if (!socket_.is_open()) return;
+    if (reads_records()) {
+        receive(cycle);
+        transmit(cycle);
+        note_movement(cycle);
+    }
     if (!socket_.is_open() || shared_ == nullptr) return;
     shared_->check_start(cycle);
     if (socket_.is_open()) shared_->take_early(cycle);
@@ -237,8 +253,7 @@ void Connection::transmit_single(PollCycle& cycle) {
 }
 
 void Connection::follow_emss(PollCycle& cycle) {
-    if (mpa_->negotiated().peer_is_xsock || core_.ended() ||
-        cycle.now() - emss_checked_ <= kEmssPeriod) {
+    if (!mpa_->wants_emss() || core_.ended() || cycle.now() - emss_checked_ <= kEmssPeriod) {
         return;
     }
     emss_checked_ = cycle.now();

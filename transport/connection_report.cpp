@@ -80,6 +80,8 @@ std::string report_end(const ddp::Connection& connection, const char* peer) {
             return report_unmapped("a buffer that was being sent was unmapped", peer);
         case ddp::EndCause::path_refused:  // Connection::data_layer() has written the log line
             return "shared memory is required, and the connection would go over TCP";
+        case ddp::EndCause::module_refused:  // ConnectionKernel::bind() has written the log line
+            return "the kernel module is required, and does not serve the connection";
         case ddp::EndCause::linger_expired: {
             const char* const text = "what was queued could not be sent within the linger time";
             log(LogLevel::warn, "linger-expired", "%s: %s", peer, text);
@@ -134,6 +136,18 @@ QpInfo info_of(const ddp::Connection& connection) {
     const ConstBytes data = connection.private_data();
     info.private_data.assign(data.begin(), data.end());
     if (const auto peer = connection.peer()) info.peer = *peer;
+    return info;
+}
+
+QpInfo Connection::info() const {
+    QpInfo info = info_of(core_);
+    info.error_text = error_text_;
+    info.congestion = socket_.congestion();
+    info.path = shm_.path;
+    info.shm_reason = shm_.why_not;
+    info.kernel_reason = kernel_.choice.why_not;
+    info.rx_bytes = rx_bytes_;
+    info.tx_bytes = tx_bytes_;
     return info;
 }
 

@@ -20,6 +20,7 @@
 #include "transport/descriptors.hpp"
 #include "transport/event_fd.hpp"
 #include "transport/fault_handler.hpp"
+#include "transport/kernel_ddp.hpp"
 #include "transport/listener.hpp"
 #include "transport/progress.hpp"
 #include "transport/progress_pool.hpp"
@@ -263,9 +264,20 @@ class SoftListener final : public Listener {
     int fd_ = -1;
 };
 
+/// Without a thread of ours the poller pins, and only what takes it little time.
+KernelRegions::Limits pin_limits(const TransportConfig& config) noexcept {
+    constexpr std::uint64_t kInline = std::uint64_t{1} << 20;
+    const bool threads = config.progress != ProgressMode::app;
+    return {.region_bytes = config.kernel_pin,
+            .inline_bytes = threads ? 0 : kInline,
+            .threads = threads};
+}
+
 class SoftDevice final : public Device, public PolledDevice {
   public:
-    explicit SoftDevice(const TransportConfig& config) : config_(config), memory_(epochs_) {}
+    explicit SoftDevice(const TransportConfig& config) : config_(config), memory_(epochs_) {
+        memory_.set_mirror(kernel_.regions());
+    }
 
     Result<void> open() { return progresses_.open(); }
 
@@ -273,7 +285,19 @@ class SoftDevice final : public Device, public PolledDevice {
 
     Result<std::uint32_t> register_memory(const RegionAttr& attr) override {
         keep_fault_handler_by_tick();
-        return memory_.add(attr);
+        auto stag = memory_.add(attr);
+        if (!stag || config_.kernel != KernelMode::require || (attr.access & kRemoteWrite) == 0 ||
+            attr.length == 0) {
+            return stag;
+        }
+        // With the module required, what peers write is pinned, or it is no region.
+        const kernel::Reason why_not = kernel_.open(monotonic_now());
+        Result<void> pinned = why_not == kernel::Reason::none
+                                  ? kernel_.regions().pin(*stag)
+                                  : Error{ENODEV, kernel::text_of(why_not)};
+        if (pinned) return stag;
+        (void)memory_.remove(*stag);
+        return pinned.error();
     }
     Result<void> deregister_memory(std::uint32_t stag) override { return memory_.remove(stag); }
     Result<void> replace_memory(std::uint32_t stag, const RegionAttr& attr) override {
@@ -405,6 +429,7 @@ class SoftDevice final : public Device, public PolledDevice {
     std::shared_ptr<Connection> make_connection(Connection::Parts parts) {
         parts.num = next_qp_.fetch_add(1, std::memory_order_relaxed);
         parts.memory = &memory_;
+        parts.kernel = &kernel_;
         return std::make_shared<Connection>(std::move(parts));
     }
     std::shared_ptr<Connection> make_connection(const QpAttr& attr,
@@ -422,6 +447,9 @@ class SoftDevice final : public Device, public PolledDevice {
 
     const TransportConfig config_;
     Epochs epochs_;
+    KernelDdp kernel_{
+        config_.kernel_calls != nullptr ? *config_.kernel_calls : system_kernel_calls(), memory_,
+        pin_limits(config_)};
     MemoryTable memory_;
     EventQueue events_;
     ProgressPool progresses_{epochs_, config_};

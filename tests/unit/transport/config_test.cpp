@@ -59,11 +59,13 @@ TEST(ParseUsers, is_empty_when_malformed_or_of_nobody) {
 class Environment : public ::testing::Test {
   protected:
     static constexpr const char* kNames[] = {
-        "XSOCK_PROGRESS",      "XSOCK_THREADS",    "XSOCK_CPUS",       "XSOCK_SPIN_US",
-        "XSOCK_RNR_MS",        "XSOCK_COPY_LIMIT", "XSOCK_FPDU_LIMIT", "XSOCK_MAX_STARTING",
-        "XSOCK_EXTENSIONS",    "XSOCK_SNAPSHOT",   "XSOCK_CONGESTION", "XSOCK_SHORT_RTO",
-        "XSOCK_SHM",           "XSOCK_SHM_MEMORY", "XSOCK_SHM_USERS",  "XSOCK_SHM_DIR",
-        "XSOCK_SHM_TIMEOUT_MS"};
+        "XSOCK_PROGRESS",   "XSOCK_THREADS",        "XSOCK_CPUS",
+        "XSOCK_SPIN_US",    "XSOCK_RNR_MS",         "XSOCK_COPY_LIMIT",
+        "XSOCK_FPDU_LIMIT", "XSOCK_MAX_STARTING",   "XSOCK_EXTENSIONS",
+        "XSOCK_SNAPSHOT",   "XSOCK_CONGESTION",     "XSOCK_SHORT_RTO",
+        "XSOCK_SHM",        "XSOCK_SHM_MEMORY",     "XSOCK_SHM_USERS",
+        "XSOCK_SHM_DIR",    "XSOCK_SHM_TIMEOUT_MS", "XSOCK_KERNEL",
+        "XSOCK_KERNEL_OOO", "XSOCK_KERNEL_PIN"};
 
     void SetUp() override { clear(); }
     void TearDown() override { clear(); }
@@ -90,6 +92,9 @@ class Environment : public ::testing::Test {
         EXPECT_TRUE(config.shm_users.empty());
         EXPECT_TRUE(config.shm_folder.empty());
         EXPECT_EQ(config.shm_timeout, 200 * kMillisecond);
+        EXPECT_EQ(config.kernel, KernelMode::off);
+        EXPECT_FALSE(config.kernel_ooo.has_value());
+        EXPECT_EQ(config.kernel_pin, std::size_t{64} << 20);
     }
 };
 
@@ -117,6 +122,9 @@ TEST_F(Environment, good_values_are_taken) {
     setenv("XSOCK_SHM_USERS", "1000,0", 1);
     setenv("XSOCK_SHM_DIR", "/tmp", 1);
     setenv("XSOCK_SHM_TIMEOUT_MS", "60000", 1);
+    setenv("XSOCK_KERNEL", "require", 1);
+    setenv("XSOCK_KERNEL_OOO", "0", 1);
+    setenv("XSOCK_KERNEL_PIN", "2M", 1);
     const TransportConfig config = TransportConfig::from_environment();
     EXPECT_EQ(config.progress, ProgressMode::thread);
     EXPECT_EQ(config.threads, 64u);
@@ -135,6 +143,9 @@ TEST_F(Environment, good_values_are_taken) {
     EXPECT_EQ(config.shm_users, Users({1000, 0}));
     EXPECT_EQ(config.shm_folder, "/tmp");
     EXPECT_EQ(config.shm_timeout, 60 * kSecond);
+    EXPECT_EQ(config.kernel, KernelMode::require);
+    EXPECT_EQ(config.kernel_ooo, std::optional(false));
+    EXPECT_EQ(config.kernel_pin, std::size_t{2} << 20);
     setenv("XSOCK_SHM", "auto", 1);
     EXPECT_EQ(TransportConfig::from_environment().shm, ShmMode::automatic);
     setenv("XSOCK_SHM", "off", 1);
@@ -165,6 +176,9 @@ TEST_F(Environment, bad_values_leave_the_default) {
                            Bad{"XSOCK_EXTENSIONS", "off"},
                            Bad{"XSOCK_SNAPSHOT", "2"},
                            Bad{"XSOCK_CONGESTION", "sixteen-letters-"},
+                           Bad{"XSOCK_KERNEL", "on"},
+                           Bad{"XSOCK_KERNEL_OOO", "2"},
+                           Bad{"XSOCK_KERNEL_PIN", "64MB/s"},
                            Bad{"XSOCK_SHM", "1"},
                            Bad{"XSOCK_SHM", "automatic"},
                            Bad{"XSOCK_SHM_MEMORY", "255K"},

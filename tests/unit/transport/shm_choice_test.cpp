@@ -71,5 +71,19 @@ TEST(ShmChoice, to_require_it_without_extension_frames_is_an_error) {
     EXPECT_EQ(error(connection(ShmMode::off), process(ShmMode::require, false)), 0);
 }
 
+TEST(ShmChoice, leaves_the_data_to_the_kernel_module_where_that_is_required) {
+    TransportConfig settings = process(ShmMode::automatic);
+    settings.kernel = KernelMode::automatic;
+    EXPECT_EQ(shm_choice({}, settings)->why_not, Reason::none) << "memory goes before the module";
+    settings.kernel = KernelMode::require;
+    EXPECT_EQ(shm_choice({}, settings)->why_not, Reason::kernel);
+    ConnectAttr attr;
+    attr.kernel = KernelMode::off;
+    EXPECT_EQ(shm_choice(attr, settings)->why_not, Reason::none);
+    const auto both = shm_choice(connection(ShmMode::require), settings);
+    ASSERT_FALSE(both);
+    EXPECT_EQ(both.error().code, EINVAL);
+}
+
 }  // namespace
 }  // namespace xsock

@@ -117,8 +117,39 @@ bool Endpoint::take_touched() {
     return std::exchange(touched_, false);
 }
 
+/// What the module does with a Write: it looks the region up as the engine does, in the engine's
+/// own table. False: it goes up.
+bool Endpoint::place(const std::byte* header, ConstBytes payload) {
+    const ddp::Config& config = ddp.config();
+    // Regions are pinned as they are written, and some never.
+    if ((config.rights & kRemoteWrite) == 0 || rng_.chance(20)) return false;
+    const auto found =
+        config.memory->check_remote(load_be32(header + 2), config.pd, config.qp_num,
+                                    Right::remote_write, load_be64(header + 6), payload.size());
+    if (found.stream_error != StreamError::none) return false;
+    std::byte* const to = found.address + (parts_.mutant == Mutant::place_elsewhere ? 1 : 0);
+    // Memory that is gone makes its region stale.
+    return fault::guard([&] {
+        const fault::Touch touch(1, to, payload.size());
+        std::copy(payload.begin(), payload.end(), to);
+    });
+}
+
+/// What follows start-up is read as records. The module knows no markers.
+void Endpoint::bind_module() {
+    if (!parts_.records || mpa->negotiated().markers_rx) return;
+    module_ = std::make_unique<test::RecordMaker>(
+        mpa->negotiated().crc,
+        [this](const std::byte* header, ConstBytes payload) { return place(header, payload); });
+    module_->places_behind_writes = parts_.mutant == Mutant::place_behind;
+    mpa->use_records();
+}
+
 Llp& Endpoint::data_layer(Llp& startup) {
-    if (memory_layer_ == nullptr) return startup;
+    if (memory_layer_ == nullptr) {
+        bind_module();
+        return startup;
+    }
     if (offered_) {
         // The peer's decision, which is the only one.
         const std::optional<shm::Answer> answer = shm::decode_answer(mpa->answer());
@@ -205,17 +236,30 @@ void Endpoint::receive(Time now) {
             return;
         }
         if (!in.readable(now)) return;
-        // Exactly as long as it is, so that a sanitizer sees a read beyond it.
-        std::vector<std::byte> bytes(rng_.between(1, options().read_max));
-        bytes.resize(in.read(bytes, now));
-        bytes.shrink_to_fit();
-        connection_.rx(bytes, now);
+        connection_.rx(read(rng_.between(1, options().read_max), now), now);
         connection_.resume(now);
         if (connection_.rx_waiting() && !ddp.rx_blocked() && !connection_.is_start_held() &&
             mpa->state() == Llp::State::operational) {
             fail("%s: bytes are refused, yet no receive is wanted", parts_.name);
         }
     }
+}
+
+/// Octets, or records of them. Exactly as long as they are, so that a sanitizer sees a read beyond.
+std::vector<std::byte> Endpoint::read(std::size_t most, Time now) {
+    // Start-up leaves the first FPDU for the module.
+    if (parts_.records && module_ == nullptr) {
+        most = std::min(most, std::max<std::size_t>(mpa->rx_wanted(), 1));
+    }
+    std::vector<std::byte> bytes(most);
+    bytes.resize(parts_.link.in->read(bytes, now));
+    if (module_ != nullptr) {
+        test::Records records;
+        module_->feed(bytes, records);
+        bytes = std::move(records.bytes);
+    }
+    bytes.shrink_to_fit();
+    return bytes;
 }
 
 /// Of the peer's records, or of TCP: then the peer ended without one, and what it has published is

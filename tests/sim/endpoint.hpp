@@ -24,6 +24,7 @@
 #include "tests/sim/mutant.hpp"
 #include "tests/sim/options.hpp"
 #include "tests/sim/ulp_interposer.hpp"
+#include "tests/support/record_maker.hpp"
 
 namespace xsock::sim {
 
@@ -46,6 +47,7 @@ class Endpoint final : private ddp::Connection::Delegate, public shm::Stream::Ow
         Epochs::Reader* reader = nullptr;
         std::shared_ptr<RecvQueue> rq;
         bool rq_shared = false;
+        bool records = false;  ///< a kernel module places what comes
         CompletionQueue* send_cq = nullptr;
         CompletionQueue* recv_cq = nullptr;
         Time rnr_timeout = kNever;
@@ -134,6 +136,9 @@ class Endpoint final : private ddp::Connection::Delegate, public shm::Stream::Ow
     bool transmit(Time now);
     bool write_single(Time now);
     bool write_batch(Time now);
+    void bind_module();
+    bool place(const std::byte* header, ConstBytes payload);
+    [[nodiscard]] std::vector<std::byte> read(std::size_t most, Time now);
     bool gather(const TxBatch& batch, std::vector<std::byte>& bytes);
     void decide(Time now);
     void answer_offer(Time now);
@@ -146,6 +151,7 @@ class Endpoint final : private ddp::Connection::Delegate, public shm::Stream::Ow
     };
 
     LlpInterposer layer_;
+    std::unique_ptr<test::RecordMaker> module_;  // null: octets are read
     HostLink* link_ = nullptr;
     Answering answering_;
     std::uint64_t token_ = 0;

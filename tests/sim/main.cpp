@@ -26,6 +26,7 @@ struct Arguments {
     bool single = false;
     bool progress = false;
     bool links = false;
+    bool records = false;
     bool expect_caught = false;
     Mutant mutant = Mutant::none;
     const char* mutant_name = "none";
@@ -37,11 +38,15 @@ char death_note[256];
 const char* program_name = "sim";
 bool died_of_mutant_is_caught = false;
 
+const char* way(const Arguments& arguments) {
+    return arguments.links ? " --links" : arguments.records ? " --records" : "";
+}
+
 void write_note(const Arguments& arguments, std::uint64_t seed) {
     std::snprintf(death_note, sizeof death_note,
                   "\nsim: died in seed %llu; to repeat: %s --seed %llu%s%s%s\n",
                   static_cast<unsigned long long>(seed), program_name,
-                  static_cast<unsigned long long>(seed), arguments.links ? " --links" : "",
+                  static_cast<unsigned long long>(seed), way(arguments),
                   arguments.mutant == Mutant::none ? "" : " --mutant ",
                   arguments.mutant == Mutant::none ? "" : arguments.mutant_name);
 }
@@ -64,6 +69,7 @@ void usage() {
         "  --mutant NAME         with a fault put in on purpose; `list` names them\n"
         "  --expect-caught       succeed if a world fails, as it must with a mutant\n"
         "  --links               over a link in shared memory instead of TCP\n"
+        "  --records             with a kernel module that places Writes\n"
         "  --progress            one line per second");
 }
 
@@ -89,6 +95,8 @@ bool parse(int argc, char** argv, Arguments& arguments) {
             arguments.links = true;
         } else if (option == "--progress") {
             arguments.progress = true;
+        } else if (option == "--records") {
+            arguments.records = true;
         } else if (option == "--expect-caught") {
             arguments.expect_caught = true;
         } else if (option == "--regressions") {
@@ -162,6 +170,7 @@ int main(int argc, char** argv) {
         write_note(arguments, seed);
         Options options = draw_options(seed);
         if (arguments.links) use_links(options);
+        options.records = arguments.records;
         if (verbose) describe(options);
         try {
             const Result result = run_world(options, arguments.mutant);
@@ -177,7 +186,7 @@ int main(int argc, char** argv) {
             std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed), failure.what());
             if (arguments.expect_caught) return 0;
             std::printf("to repeat: %s --seed %llu%s%s%s --verbose\nsource: %s\n", program_name,
-                        static_cast<unsigned long long>(seed), arguments.links ? " --links" : "",
+                        static_cast<unsigned long long>(seed), way(arguments),
                         arguments.mutant == Mutant::none ? "" : " --mutant ",
                         arguments.mutant == Mutant::none ? "" : arguments.mutant_name,
                         source_version().c_str());

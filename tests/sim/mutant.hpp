@@ -36,6 +36,10 @@ enum class Mutant : std::uint8_t {
     skip_ack_wait,         // completions that are to wait for the peer do not
     wide_window,           // a memory window reaches a few bytes too far
     grant_rights,          // a queue pair permits what it is to withhold
+    // with records only
+    forget_placed,    // DDP is not told of Writes that were placed
+    place_elsewhere,  // the module places them a byte off
+    place_behind,     // and behind a Write that is to be stored by the engine
     // over links only
     tail_ahead,        // the reader of a ring gives back what it has not read
     ignore_credit,     // more is sent than the receiver permits

@@ -83,6 +83,9 @@ struct Options {
     SimMemory::Options memory;
     std::size_t credit = 0;  ///< of each process
     bool deaths = false;     ///< a process is killed
+    /// Each end has a kernel module, as far as there are no markers: it places Writes, and what is
+    /// read is records.
+    bool records = false;
 };
 
 [[nodiscard]] Options draw_options(std::uint64_t seed);

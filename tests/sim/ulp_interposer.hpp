@@ -108,7 +108,7 @@ class UlpInterposer final : public Ulp {
             writes.last_bytes > writes.bytes) {
             fail("a run of Writes that cannot be");
         }
-        above_.rx_placed(writes);
+        if (mutant_ != Mutant::forget_placed) above_.rx_placed(writes);
     }
     void rx_placed_response(ConstBytes header, std::size_t bytes) override {
         check_between();

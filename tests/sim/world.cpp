@@ -141,6 +141,7 @@ void World::connect(unsigned number) {
             .reader = &host.reader,
             .rq = host.srq ? host.srq : std::make_shared<RecvQueue>(pair.end[i].rq_depth),
             .rq_shared = host.srq != nullptr,
+            .records = options_.records,
             .send_cq = c.cq[2 * i].get(),
             .recv_cq = c.cq[2 * i + 1].get(),
             .rnr_timeout = options_.rnr_timeout,

@@ -20,13 +20,17 @@ class RecordMaker {
 
     RecordMaker(bool crc, Place place) : crc_(crc), place_(std::move(place)) {}
 
-    /// Takes the octets that follow. What is incomplete goes up as it came.
+    /// Takes the octets that follow: one recv(). What is incomplete goes up as it came. Once a
+    /// Write has gone up nothing is placed until the next recv(): its owner will store it, and
+    /// would do so over a later one.
     void feed(ConstBytes octets, Records& out) {
+        write_went_up_ = false;
         while (!octets.empty()) {
             const std::size_t n = fpdu(octets);
             if (raw_left_ != 0 || n == 0) {
                 tell(out);
                 if (raw_left_ == 0) raw_left_ = begin_raw(octets);
+                write_went_up_ = true;  // it may be one
                 const std::size_t piece = std::min(raw_left_, octets.size());
                 out.raw(octets.first(piece));
                 raw_left_ -= raw_left_ == SIZE_MAX ? 0 : piece;
@@ -39,7 +43,8 @@ class RecordMaker {
         tell(out);
     }
 
-    std::uint64_t placed = 0;  ///< FPDUs
+    std::uint64_t placed = 0;           ///< FPDUs
+    bool places_behind_writes = false;  ///< a fault: also behind one that has gone up
 
   private:
     /// Octets of the sound FPDU that lies here as a whole; 0: there is none.
@@ -66,7 +71,10 @@ class RecordMaker {
         const bool write = length > sizeof(ddp_tagged) &&
                            (control & 0x83cf) ==
                                ((DDP_FLAG_TAGGED | DDP_VERSION) << 8 | RDMAP_VERSION | RDMAP_WRITE);
-        if (!write || !place_(ulpdu.data(), ulpdu.subspan(sizeof(ddp_tagged)))) {
+        const bool stored = write && (!write_went_up_ || places_behind_writes) &&
+                            place_(ulpdu.data(), ulpdu.subspan(sizeof(ddp_tagged)));
+        if (!stored) {
+            write_went_up_ |= (control & DDP_FLAG_TAGGED << 8) != 0;
             tell(out);
             out.ulpdu(ulpdu);
             return;
@@ -91,6 +99,7 @@ class RecordMaker {
 
     bool crc_;
     Place place_;
+    bool write_went_up_ = false;
     std::size_t raw_left_ = 0;  // SIZE_MAX: all
     ddp_placed run_{};
 };

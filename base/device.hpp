@@ -143,6 +143,9 @@ struct ConnectAttr {
     std::uint8_t revision = 2;
     bool crc = true;
     bool markers = false;
+    /// Initiator: the owner has written the Request that start-up would write, and perhaps seen
+    /// (MSG_PEEK), but not taken, what the peer has answered.
+    bool request_sent = false;
     bool defer_reply = false;  ///< responder: QpState::requested until accept() or reject()
     std::uint16_t ird = kDefaultReads, ord = kDefaultReads;
     std::uint8_t rtr = 0;  ///< mask of mpa::RtrMask; 0: client-server model

@@ -151,13 +151,23 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, PollCycle& cycle
                      .confirmed = attr.confirmed,
                      .rtr_timeout = Time{attr.startup_timeout_ms} * kMillisecond},
                     cycle.now());
-        if (role == mpa::Role::responder) receive(cycle);  // a Request may be there already
+        if (attr.request_sent) note_request();
+        // A Request, or the answer to one that was sent, may be there already.
+        if (role == mpa::Role::responder || attr.request_sent) receive(cycle);
         transmit(cycle);
     } catch (...) {
         on_failure(cycle);
     }
     note_movement(cycle);
     return {};
+}
+
+// ConnectAttr::request_sent: start-up goes on behind its Request.
+void Connection::note_request() {
+    const TxBatch request = core_.tx_prepare({}, 0, 0);
+    tx_bytes_ += request.bytes;
+    if (capture_) capture_->sent(request.iov, request.bytes);
+    core_.tx_commit(request.bytes, 0);
 }
 
 Result<void> Connection::accept(std::span<const std::byte> private_data, std::uint16_t ird,

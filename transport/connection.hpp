@@ -141,6 +141,7 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     [[nodiscard]] bool still_sends(bool (*asked)(void*, bool&)) const;
     template <void (SoftChannel::*count)()>
     void count_in_channels() const noexcept;
+    void note_request();
     bool receive(PollCycle& cycle);
     [[nodiscard]] bool reads_records() const noexcept {
         return kernel_.part != nullptr && kernel_.part->bound();

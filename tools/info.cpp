@@ -16,6 +16,7 @@
 #include "tools/options.hpp"
 #include "tools/paths.hpp"
 #include "tools/policy_info.hpp"
+#include "tools/roce.hpp"
 #include "tools/settings.hpp"
 #include "tools/text.hpp"
 #include "tools/verbs_info.hpp"
@@ -126,20 +127,26 @@ void print_text(const Json& report) {
 }  // namespace
 
 int info_command(int argc, char** argv) {
-    bool json = false, verbs = false, policy = false;
+    bool json = false, verbs = false, roce = false, policy = false;
+    std::string tree;
     Options options(
         "info", "[options] [--policy PROGRAM ADDRESS:PORT]",
         "Says what this xsock is, what it can on this machine, where its parts lie, and "
         "what the\nenvironment tells it.");
     options.flag('j', "json", json, "as JSON");
     options.flag('v', "verbs", verbs, "what a program under 'xsock run --verbs' would see");
+    options.flag(0, "roce", roce,
+                 "what a program under 'xsock run --roce' would see, and what it\nis in truth");
+    options.text(0, "tree", "FOLDER", tree,
+                 "with --roce: write the device's files into FOLDER, for programs\nthat a preload "
+                 "does not reach");
     options.flag(
         'p', "policy", policy,
         "which line of the byte-stream mode's policy decides for\nPROGRAM where it listens "
         "at ADDRESS:PORT, and where it connects to it");
     if (const auto status = options.parse(argc, argv)) return *status;
     if (policy) {
-        if (verbs) return options.wrong("--policy or --verbs, not both");
+        if (verbs || roce) return options.wrong("--policy or --verbs, not both");
         if (const auto status = options.at_most(2)) return *status;
         if (options.arguments().size() < 2) return options.wrong("--policy PROGRAM ADDRESS:PORT");
         const std::string& where = options.arguments()[1];
@@ -151,7 +158,10 @@ int info_command(int argc, char** argv) {
         return policy_info(options.arguments()[0], *endpoint, json);
     }
     if (const auto status = options.at_most(0)) return *status;
-    if (verbs) return verbs_info(json);
+    if (!tree.empty() && !roce) return options.wrong("--tree goes with --roce");
+    if (!tree.empty()) return write_roce_tree(tree);
+    if (roce) setenv("XSOCK_VERBS", "roce", 1);
+    if (verbs || roce) return verbs_info(json);
     const Json report = object({{"version", version()},
                                 {"machine", machine()},
                                 {"limits", limits()},

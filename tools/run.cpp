@@ -16,6 +16,7 @@
 #include "tools/options.hpp"
 #include "tools/paths.hpp"
 #include "tools/policy_info.hpp"
+#include "tools/roce.hpp"
 #include "tools/settings.hpp"
 #include "tools/summary.hpp"
 #include "tools/text.hpp"
@@ -87,7 +88,7 @@ bool set_stream(const Options& options, const std::string& stream, const std::st
 }  // namespace
 
 int run_command(int argc, char** argv) {
-    bool summary = false, verbs = false, by_gid = false;
+    bool summary = false, verbs = false, by_gid = false, roce = false;
     std::string stream, policy;
     Options options(
         "run", "[options] [--] PROGRAM [ARGUMENT...]",
@@ -100,6 +101,9 @@ int run_command(int argc, char** argv) {
     options.flag('v', "verbs", verbs,
                  "give the program an RDMA device, xsock0, instead of the overlay:\nlibibverbs and "
                  "librdmacm over xsock (see xsock-verbs(7))");
+    options.flag(0, "roce", roce,
+                 "the same with a device that looks like RoCE, and its files: for\nprograms that "
+                 "refuse iWARP or do without rdma_cm; the wire is TCP\n(see xsock-verbs(7))");
     options.flag(
         0, "gid", by_gid,
         "with --verbs: let programs that do without rdma_cm find each\nother by their GIDs; "
@@ -142,6 +146,7 @@ int run_command(int argc, char** argv) {
         print_error("run", "{}", program.refusal);
         return kCannotExec;
     }
+    if (roce) verbs = true;
     if (by_gid && !verbs) {
         (void)options.wrong("--gid goes with --verbs");
         return kRunFailed;
@@ -157,6 +162,7 @@ int run_command(int argc, char** argv) {
     if (!stream.empty() && !set_stream(options, stream, policy)) return kRunFailed;
     if (verbs) {
         if (!drop_in_verbs()) return kRunFailed;
+        if (roce && !set_roce()) return kRunFailed;
         if (by_gid) setenv("XSOCK_VERBS_GID", "1", 1);
         if (summary) setenv("XSOCK_VERBS_SUMMARY", "1", 1);
     } else if (!preload()) {

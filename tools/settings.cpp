@@ -10,6 +10,7 @@
 #include "tools/options.hpp"
 #include "tools/policy_info.hpp"
 #include "tools/text.hpp"
+#include "verbs/files/local_gids.hpp"
 
 namespace xsock::tools {
 namespace {
@@ -82,6 +83,25 @@ std::string check_shm_folder(std::string_view value) {
     const char* const fault = shm_folder_fault(std::string(value));
     return fault != nullptr ? fault : "";
 }
+std::string check_device(std::string_view value) { return one_of(value, {"iwarp", "roce"}); }
+
+std::string check_interfaces(std::string_view value) {
+    return verbs::parse_interfaces(value).empty() ? "not a list of interfaces" : "";
+}
+
+std::string check_ports(std::string_view value) {
+    const auto ends = split(value, '-');
+    const auto low = parse_number(ends[0], 1, 65535);
+    const bool good = ends.size() == 2 && low && parse_number(ends[1], *low, 65535);
+    return good ? "" : "not a range of ports such as 7000-7099";
+}
+
+std::string check_peer_users(std::string_view value) { return one_of(value, {"any"}); }
+
+std::string check_tree(std::string_view value) {
+    return value.substr(0, 1) == "/" ? "" : "not an absolute path";
+}
+
 std::string check_path(std::string_view value) { return value.empty() ? "not a path" : ""; }
 
 std::string check_stream(std::string_view value) {
@@ -159,9 +179,19 @@ constexpr Setting kSettings[] = {
      size_in_range<4096, std::uint64_t{1} << 50>},
     {"XSOCK_PCAP_SNAP", "pcap-snap", "BYTES", "256K", "bytes kept of each frame",
      size_in_range<64, 262144>},
-    {"XSOCK_VERBS_GID", nullptr, "0|1", "0",
-     "verbs programs without rdma_cm find each other through the GID", in_range<0, 1>},
-    {"XSOCK_VERBS_ACK", nullptr, "0|1", "1 with XSOCK_VERBS_GID, else 0",
+    {"XSOCK_VERBS", nullptr, "DEVICE", "iwarp", "what the verbs device looks like: iwarp or roce",
+     check_device},
+    {"XSOCK_VERBS_GID", nullptr, "0|1", "1 on the RoCE-like device, else 0",
+     "verbs programs without rdma_cm find each other by GID and QP number", in_range<0, 1>},
+    {"XSOCK_VERBS_INTERFACES", nullptr, "NAME,...", "all",
+     "those whose addresses are the RoCE-like device's GIDs", check_interfaces},
+    {"XSOCK_VERBS_PORTS", nullptr, "LOW-HIGH", "any", "TCP ports that QP numbers may have in them",
+     check_ports},
+    {"XSOCK_VERBS_PEER_USERS", nullptr, "any", "our own and root",
+     "any: processes of all users of this machine may connect by GID", check_peer_users},
+    {"XSOCK_VERBS_TREE", nullptr, "FOLDER", "none",
+     "the RoCE-like device's files, as xsock run has made them", check_tree},
+    {"XSOCK_VERBS_ACK", nullptr, "0|1", "1 for connections by GID, else 0",
      "a verbs Send or Write completes when the peer has it", in_range<0, 1>},
     {"XSOCK_VERBS_PORT_OFFSET", nullptr, "N", "0",
      "what TCP's ports are more than those of a verbs program", check_port_offset},

@@ -14,6 +14,7 @@
 #include "tools/command.hpp"
 #include "tools/json.hpp"
 #include "tools/paths.hpp"
+#include "tools/roce.hpp"
 #include "tools/text.hpp"
 
 namespace xsock::tools {
@@ -69,9 +70,11 @@ int verbs_info(bool as_json) {
         print_error("info", "the device cannot be opened");
         return kFailed;
     }
+    const bool roce = devices[0]->transport_type == IBV_TRANSPORT_IB;
     Json report =
         object({{"device", devices[0]->name},
-                {"transport", "iWARP over TCP"},
+                {"transport", roce ? "InfiniBand (RoCE v2), as programs see it; iWARP over TCP"
+                                   : "iWARP over TCP"},
                 {"folder", path.substr(0, path.rfind('/'))},
                 {"queue_pairs", std::to_string(attr.max_qp)},
                 {"work_requests", std::to_string(attr.max_qp_wr)},
@@ -85,11 +88,13 @@ int verbs_info(bool as_json) {
     for (int i = 0; query_gid(context, 1, i, &gid) == 0; ++i) gids.push_back(text_of(gid));
     if (as_json) {
         report["gids"] = gids;
+        if (roce) report["truth"] = kRoceTruth;
         print_json(report);
         return kOk;
     }
     for (std::size_t i = 0; i < gids.size(); ++i) report[fmt::format("gid {}", i)] = gids[i];
     print_table("Verbs", report);
+    if (roce) fmt::print("\n{}\n", kRoceTruth);
     return kOk;
 }
 

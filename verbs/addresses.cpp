@@ -2,8 +2,6 @@
 #include "verbs/addresses.hpp"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 
 #include <algorithm>
@@ -24,23 +22,7 @@ const sockaddr_in6& v6(const sockaddr* address) {
 }  // namespace
 
 std::vector<LocalAddress> local_addresses() {
-    std::vector<LocalAddress> all;
-    ifaddrs* list = nullptr;
-    if (getifaddrs(&list) != 0) return all;
-    for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
-        if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0) continue;
-        if (length_of(i->ifa_addr) == 0) continue;
-        if (i->ifa_addr->sa_family == AF_INET6 &&
-            IN6_IS_ADDR_LINKLOCAL(&v6(i->ifa_addr).sin6_addr)) {
-            continue;
-        }
-        LocalAddress found;
-        copy_address(found.address, i->ifa_addr);
-        found.interface = if_nametoindex(i->ifa_name);
-        found.loopback = (i->ifa_flags & IFF_LOOPBACK) != 0;
-        all.push_back(found);
-    }
-    freeifaddrs(list);
+    std::vector<LocalAddress> all = interface_addresses();
     const auto rank = [](const LocalAddress& a) {
         return (a.address.ss_family == AF_INET6 ? 2 : 0) + (a.loopback ? 1 : 0);
     };
@@ -52,13 +34,8 @@ std::vector<LocalAddress> local_addresses() {
 
 ibv_gid gid_of(const sockaddr_storage& address) noexcept {
     ibv_gid gid{};
-    const auto* const any = reinterpret_cast<const sockaddr*>(&address);
-    if (address.ss_family == AF_INET6) {
-        std::memcpy(gid.raw, &v6(any).sin6_addr, sizeof gid.raw);
-    } else if (address.ss_family == AF_INET) {
-        gid.raw[10] = gid.raw[11] = 0xff;
-        std::memcpy(gid.raw + 12, &v4(any).sin_addr, 4);
-    }
+    const auto octets = gid_octets(reinterpret_cast<const sockaddr&>(address));
+    std::memcpy(gid.raw, octets.data(), sizeof gid.raw);
     return gid;
 }
 

@@ -8,15 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "verbs/files/local_gids.hpp"
 #include "verbs/table.h"
 
 namespace xsock::verbs {
-
-struct LocalAddress {
-    sockaddr_storage address{};
-    unsigned interface = 0;  ///< its index
-    bool loopback = false;
-};
 
 /// Addresses of interfaces that are up, without IPv6 link-local ones (they need a scope that a GID
 /// has no room for): other IPv4 first, then 127.0.0.1, then IPv6.

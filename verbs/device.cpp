@@ -9,7 +9,7 @@
 
 #include "include/xsock/xsock.h"
 #include "verbs/addresses.hpp"
-#include "verbs/bootstrap.hpp"
+#include "verbs/device_profile.hpp"
 #include "verbs/engine.hpp"
 #include "verbs/ops.hpp"
 
@@ -21,13 +21,13 @@ constexpr std::uint32_t kMaxMessage = 0x7fffffff;
 
 DeviceEntry& the_device() noexcept {
     static DeviceEntry entry = [] {
+        const DeviceProfile& profile = device_profile();
         DeviceEntry e;
-        e.base.node_type = IBV_NODE_RNIC;
-        e.base.transport_type = IBV_TRANSPORT_IWARP;
+        e.base.node_type = profile.node_type;
+        e.base.transport_type = profile.transport;
         std::strcpy(e.base.name, "xsock0");
-        std::strcpy(e.base.dev_name, "xsock0");
-        // There is none: programs that look find no such file.
-        std::strcpy(e.base.dev_path, "/sys/class/infiniband_verbs/xsock0");
+        std::strcpy(e.base.dev_name, profile.dev_name);
+        std::strcpy(e.base.dev_path, profile.dev_path);
         std::strcpy(e.base.ibdev_path, "/sys/class/infiniband/xsock0");
         return e;
     }();
@@ -38,15 +38,14 @@ __be64 guid() noexcept {
     return std::endian::native == std::endian::little ? __builtin_bswap64(kGuid) : kGuid;
 }
 
-std::vector<LocalAddress> gid_addresses(VerbsState& engine) {
-    auto all = local_addresses();
-    if (engine.bootstrap != nullptr) return engine.bootstrap->usable(std::move(all));
-    return all;
-}
-
-ibv_gid gid_for(VerbsState& engine, const LocalAddress& address) {
-    return engine.bootstrap != nullptr ? engine.bootstrap->gid_of(address.address)
-                                       : gid_of(address.address);
+ibv_gid_entry entry_of(const GidTable& all, std::size_t index) noexcept {
+    ibv_gid_entry entry{};
+    entry.gid = all[index].gid;
+    entry.gid_index = static_cast<std::uint32_t>(index);
+    entry.port_num = kPort;
+    entry.gid_type = device_profile().gid_type;
+    entry.ndev_ifindex = all[index].interface;
+    return entry;
 }
 
 int dup_cloexec(int fd) noexcept { return fcntl(fd, F_DUPFD_CLOEXEC, 0); }
@@ -95,15 +94,12 @@ ibv_device** get_device_list(int* count) noexcept {
 void free_device_list(ibv_device** list) noexcept { std::free(list); }
 
 const char* get_device_name(ibv_device* device) noexcept { return device->name; }
-int get_device_index(ibv_device*) noexcept { return 0; }
+int get_device_index(ibv_device*) noexcept { return device_profile().index; }
 __be64 get_device_guid(ibv_device*) noexcept { return guid(); }
 
 // ---- opening ----
 
 ibv_context* open_locked(VerbsState& engine) {
-    if (engine.bootstrap == nullptr && engine.by_gid) {
-        engine.bootstrap = Bootstrap::create(engine);
-    }
     auto context = std::make_unique<Context>();
     ibv_context& base = context->verbs.context;
     Registration registration(engine, &base, Kind::context);
@@ -191,19 +187,22 @@ int query_device_ex(ibv_context*, const ibv_query_device_ex_input* input, ibv_de
 int query_port_ex(ibv_context* context, std::uint8_t port, ibv_port_attr* attr,
                   size_t size) noexcept {
     if (port != kPort) return EINVAL;
+    const DeviceProfile& profile = device_profile();
     ibv_port_attr all{};
     all.state = IBV_PORT_ACTIVE;
     all.max_mtu = IBV_MTU_4096;
-    all.active_mtu = IBV_MTU_1024;
+    all.active_mtu = profile.active_mtu;
     all.max_msg_sz = kMaxMessage;
     all.pkey_tbl_len = 1;
     all.active_width = 2;   // 4x
     all.active_speed = 32;  // EDR; a software device has none, but some programs want one
     all.phys_state = 5;     // link up
     all.link_layer = IBV_LINK_LAYER_ETHERNET;
+    all.port_cap_flags = profile.port_cap_flags;
+    all.flags = profile.port_flags;
     const int error = locked_errno([&](VerbsState& engine) {
         (void)context;
-        all.gid_tbl_len = static_cast<int>(gid_addresses(engine).size());
+        all.gid_tbl_len = static_cast<int>(engine.gids().size());
         return 0;
     });
     if (error != 0) return error;
@@ -219,11 +218,11 @@ int query_port(ibv_context* context, std::uint8_t port, _compat_ibv_port_attr* a
 
 int query_gid(ibv_context*, std::uint8_t port, int index, ibv_gid* gid) noexcept {
     return locked_cm([&](VerbsState& engine) {
-        const auto all = gid_addresses(engine);
+        const GidTable& all = engine.gids();
         if (port != kPort || index < 0 || static_cast<std::size_t>(index) >= all.size()) {
             return fail(EINVAL);
         }
-        *gid = gid_for(engine, all[static_cast<std::size_t>(index)]);
+        *gid = all[static_cast<std::size_t>(index)].gid;
         return 0;
     });
 }
@@ -232,14 +231,9 @@ int query_gid_ex(ibv_context*, std::uint32_t port, std::uint32_t index, ibv_gid_
                  std::uint32_t flags, size_t entry_size) noexcept {
     if (flags != 0) return EOPNOTSUPP;
     return locked_errno([&](VerbsState& engine) {
-        const auto all = gid_addresses(engine);
+        const GidTable& all = engine.gids();
         if (port != kPort || index >= all.size()) return EINVAL;
-        ibv_gid_entry found{};
-        found.gid = gid_for(engine, all[index]);
-        found.gid_index = index;
-        found.port_num = port;
-        found.gid_type = IBV_GID_TYPE_IB;
-        found.ndev_ifindex = all[index].interface;
+        const ibv_gid_entry found = entry_of(all, index);
         std::memcpy(entry, &found, std::min(entry_size, sizeof found));
         return 0;
     });
@@ -250,15 +244,10 @@ ssize_t query_gid_table(ibv_context*, ibv_gid_entry* entries, size_t max_entries
     if (flags != 0) return -EOPNOTSUPP;
     if (entry_size < sizeof(ibv_gid_entry)) return -EINVAL;
     return locked<ssize_t>(-EPERM, -ENOMEM, [&](VerbsState& engine) -> ssize_t {
-        const auto all = gid_addresses(engine);
+        const GidTable& all = engine.gids();
         if (all.size() > max_entries) return -EINVAL;
         for (std::size_t i = 0; i < all.size(); ++i) {
-            ibv_gid_entry found{};
-            found.gid = gid_for(engine, all[i]);
-            found.gid_index = static_cast<std::uint32_t>(i);
-            found.port_num = kPort;
-            found.gid_type = IBV_GID_TYPE_IB;
-            found.ndev_ifindex = all[i].interface;
+            const ibv_gid_entry found = entry_of(all, i);
             std::memcpy(reinterpret_cast<char*>(entries) + i * entry_size, &found, sizeof found);
         }
         return static_cast<ssize_t>(all.size());
@@ -267,8 +256,8 @@ ssize_t query_gid_table(ibv_context*, ibv_gid_entry* entries, size_t max_entries
 
 int query_gid_type(ibv_context*, std::uint8_t port, unsigned int index, int* type) noexcept {
     return locked_cm([&](VerbsState& engine) {
-        if (port != kPort || index >= gid_addresses(engine).size()) return fail(EINVAL);
-        *type = 0;  // neither RoCE v1 nor v2
+        if (port != kPort || index >= engine.gids().size()) return fail(EINVAL);
+        *type = device_profile().private_gid_type;
         return 0;
     });
 }

@@ -9,12 +9,12 @@
 #include <cstring>
 #include <optional>
 
-#include "base/random.hpp"
 #include "libxsock/engine/runtime.hpp"
 #include "transport/clock.hpp"
 #include "transport/fork.hpp"
 #include "transport/log.hpp"
-#include "verbs/bootstrap.hpp"
+#include "verbs/device_profile.hpp"
+#include "verbs/gid_rendezvous.hpp"
 #include "verbs/ops.hpp"
 
 namespace xsock::verbs {
@@ -55,6 +55,15 @@ int port_offset_wanted() noexcept {
     return 0;
 }
 
+PortRange ports_wanted() noexcept {
+    const char* const value = std::getenv("XSOCK_VERBS_PORTS");
+    if (value == nullptr || *value == '\0') return {};
+    if (const auto range = parse_ports(value)) return *range;
+    log(LogLevel::error, "bad-setting",
+        "XSOCK_VERBS_PORTS=%s is no range of ports such as 7000-7099; ignored", value);
+    return {};
+}
+
 // One line with what the process did, for XSOCK_VERBS_SUMMARY.
 void print_summary(const VerbsState& engine) {
     if (!engine.summary) return;
@@ -93,6 +102,8 @@ void VerbsState::begin_in_child() {
     if (parents == nullptr) return;
     const bool whole = parents->mutex.try_lock();
     parents_engine = whole ? parents : nullptr;
+    // The parent's ports are its own: what connects to them must not wait for this process.
+    if (whole) parents->qp_numbers.close_all();
     if (whole) parents->mutex.unlock();
 }
 
@@ -102,6 +113,7 @@ void VerbsState::report_if_inherited(const void* handle) noexcept {
 }
 
 VerbsState::VerbsState(Device& device) noexcept : device_(device) {}
+VerbsState::~VerbsState() = default;
 
 VerbsState* VerbsState::current() noexcept { return the_engine.load(std::memory_order_acquire); }
 
@@ -131,10 +143,12 @@ VerbsState* VerbsState::get() noexcept {
         engine->rnr_timeout = config.rnr_timeout;
         engine->max_starting = config.max_starting;
         engine->acknowledge = acknowledge_wanted();
-        engine->by_gid = switch_named("XSOCK_VERBS_GID").value_or(false);
         engine->summary = switch_named("XSOCK_VERBS_SUMMARY").value_or(false);
         engine->port_offset = port_offset_wanted();
-        engine->qp_numbers_ = random_u32() & 0xffff;
+        if (switch_named("XSOCK_VERBS_GID").value_or(false) || device_profile().roce) {
+            engine->qp_numbers.use_ports(ports_wanted());
+            engine->rendezvous = std::make_unique<GidRendezvous>(*engine);
+        }
         the_engine.store(engine.release(), std::memory_order_release);
         return current();
     } catch (...) {
@@ -185,13 +199,6 @@ void VerbsState::end_overrun_qps() {
         event.event_type = IBV_EVENT_QP_FATAL;
         raise(*Context::of(qp->base.qp_base.context), event);
     }
-}
-
-std::uint32_t VerbsState::next_qp_num() noexcept {
-    do {
-        qp_numbers_ = (qp_numbers_ + 1) & 0xffffff;  // as wide as InfiniBand's
-    } while (qp_numbers_ < 2 || qps.count(qp_numbers_) != 0);
-    return qp_numbers_;
 }
 
 // What no memory was found for is handled again when the loop calls the next time; it does so

@@ -16,8 +16,10 @@
 
 #include "base/device.hpp"
 #include "transport/event_fd.hpp"
+#include "verbs/gid_table.hpp"
 #include "verbs/loop.hpp"
 #include "verbs/objects.hpp"
+#include "verbs/qp_numbers.hpp"
 
 namespace xsock::verbs {
 
@@ -38,11 +40,12 @@ enum class Kind : std::uint8_t {
     cm_event_reserved,  ///< not told yet
 };
 
-class Bootstrap;
+class GidRendezvous;
 
 class VerbsState {
   public:
     explicit VerbsState(Device& device) noexcept;
+    ~VerbsState();
     /// Null with errno when it cannot be made.
     static VerbsState* get() noexcept;
     /// The engine if there is one already.
@@ -69,7 +72,6 @@ class VerbsState {
     }
 
     [[nodiscard]] std::uint64_t next_number() noexcept { return ++numbers_; }
-    [[nodiscard]] std::uint32_t next_qp_num() noexcept;
 
     std::unordered_map<std::uint32_t, Qp*> qps;    // by number
     std::unordered_map<std::uint64_t, Srq*> srqs;  // by Srq::id
@@ -86,8 +88,6 @@ class VerbsState {
     std::size_t max_starting = 0;  ///< XSOCK_MAX_STARTING: Requests being read, for each listener
     /// XSOCK_VERBS_ACK: do completions wait for the peer? `as_usual`: of QPs that GIDs connect.
     enum class Acknowledge : std::uint8_t { as_usual, never, always } acknowledge;
-
-    bool by_gid = false;  ///< XSOCK_VERBS_GID: QPs may be connected without rdma_cm
 
     int port_offset = 0;  ///< XSOCK_VERBS_PORT_OFFSET: what TCP's ports are more than rdma_cm's
 
@@ -106,7 +106,11 @@ class VerbsState {
     ibv_pd* default_pd = nullptr;
     ibv_context* default_context = nullptr;  ///< of ids; opened on first need
 
-    std::unique_ptr<Bootstrap> bootstrap;
+    /// That of the device, valid until the next call. Throws std::bad_alloc.
+    [[nodiscard]] const GidTable& gids() { return gids_.get(); }
+    QpNumbers qp_numbers;
+    /// Null: QPs are connected by rdma_cm only. Else on the RoCE-like device, or XSOCK_VERBS_GID.
+    std::unique_ptr<GidRendezvous> rendezvous;
 
   private:
     static void begin_in_child();
@@ -121,7 +125,7 @@ class VerbsState {
     std::optional<AsyncEvent> unhandled_;  ///< for want of memory; comes before the device's next
     std::unordered_map<const void*, Kind> alive_;
     std::uint64_t numbers_ = 0;
-    std::uint32_t qp_numbers_ = 0;
+    DeviceGids gids_;
 };
 
 /// A handle in the table while it is made; it stays there once keep() was called. Made first: what

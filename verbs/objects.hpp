@@ -307,6 +307,10 @@ struct Qp {
     VerbsState* engine = nullptr;
     DeviceQp qp;
     ibv_qp_cap cap{};
+    /// Of a QP that is connected to itself: what sends in its place, to `qp`. Null: `qp` does. The
+    /// former ones, detached, stay for posts that other threads are making.
+    std::atomic<xsock::Qp*> sender{nullptr};
+    std::vector<std::unique_ptr<xsock::Qp>> twins;
     std::uint32_t sq_wanted = 0;  ///< cap.max_send_wr before it was rounded
     bool signal_all = false;
     std::uint64_t send_ops = 0;
@@ -314,6 +318,7 @@ struct Qp {
     ibv_qp_attr asked{};
     std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
     std::atomic<bool> by_gid{false};  ///< moved to RTR with the peer's GID, without rdma_cm
+    ibv_gid own_gid{};                ///< then: by which the peer knows us
     CmId* id = nullptr;               ///< the id that connects it
     enum class Connection : std::uint8_t {
         none,

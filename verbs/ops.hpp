@@ -59,9 +59,13 @@ void on_cq_notified(void* argument) noexcept;
 void leave_channel(Cq& cq);
 ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr);
 ibv_srq* create_srq_locked(VerbsState& engine, ibv_pd* pd, ibv_srq_init_attr& attr);
-/// The QP was given a connection (rdma_cm or the GID bootstrap). Requests wait until it has
+/// The QP was given a connection (by rdma_cm or by its GID). Requests wait until it has
 /// started. Out of memory is an error like others; the descriptor is the caller's still then.
 Result<void> connect_qp_locked(VerbsState& engine, Qp& qp, int fd, const ConnectAttr& attr);
+/// What the device says of a QP: its number, and in the upper half which of those that have had it.
+std::uint64_t device_context(VerbsState& engine, std::uint32_t qp_num) noexcept;
+/// All that a QP has under way ends, and its completions are taken out of the queues.
+void detach_locked(Qp& qp);
 /// Ends a QP's connection now and completes everything; verbs' error state.
 void fail_qp_locked(VerbsState& engine, Qp& qp);
 /// The program knows that the peer has left, or has been given time to: what is outstanding is

@@ -186,7 +186,8 @@ int post_one(Qp& qp, const SendWr& wr) noexcept {
 
 int post_taken(Qp& qp, const SendWr& wr) noexcept {
     try {
-        const auto posted = qp.qp.use()->post_send(wr);
+        xsock::Qp* const twin = qp.sender.load(std::memory_order_acquire);
+        const auto posted = twin != nullptr ? twin->post_send(wr) : qp.qp.use()->post_send(wr);
         if (posted) return 0;
         if (posted.error().code != EPIPE) return errno_of(posted.error());
         Wc wc = flushed(qp, wr.wr_id, ddp::send_info(wr.opcode).completion);

@@ -1,47 +1,20 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Queue pairs: made, moved through the verbs states, asked, destroyed. The connection underneath
-// has states of its own (base/device.hpp); the verbs state is what the program and rdma_cm have
-// set, until the connection ends: then it is the error state.
+// Queue pairs: made, connected, ended, destroyed. The connection underneath has states of its own
+// (base/device.hpp); the verbs state is what the program and rdma_cm have set (qp_states.cpp),
+// until the connection ends: then it is the error state.
 #include <algorithm>
 #include <cstring>
 
 #include "transport/clock.hpp"
 #include "transport/config.hpp"
-#include "verbs/bootstrap.hpp"
 #include "verbs/cm.hpp"
 #include "verbs/engine.hpp"
 #include "verbs/events.hpp"
+#include "verbs/gid_rendezvous.hpp"
 #include "verbs/ops.hpp"
 
 namespace xsock::verbs {
 namespace {
-
-// Which state may follow which (InfiniBand volume 1, §10.3; RESET and ERR may always follow).
-bool may_follow(ibv_qp_state from, ibv_qp_state to) noexcept {
-    switch (to) {
-        case IBV_QPS_RESET:
-        case IBV_QPS_ERR:
-            return true;
-        case IBV_QPS_INIT:
-            return from == IBV_QPS_RESET || from == IBV_QPS_INIT;
-        case IBV_QPS_RTR:
-            return from == IBV_QPS_INIT;
-        case IBV_QPS_RTS:
-            return from == IBV_QPS_RTR || from == IBV_QPS_RTS;
-        default:
-            // SQD as well: iWARP's verbs have no drained send queue (RFC 5040's QP has no such
-            // state), and IBV_EVENT_SQ_DRAINED would never come.
-            return false;
-    }
-}
-
-std::uint32_t rights_of(unsigned flags) noexcept {
-    std::uint32_t rights = 0;
-    if ((flags & IBV_ACCESS_REMOTE_WRITE) != 0) rights |= kRemoteWrite;
-    if ((flags & IBV_ACCESS_REMOTE_READ) != 0) rights |= kRemoteRead;
-    if ((flags & IBV_ACCESS_REMOTE_ATOMIC) != 0) rights |= kRemoteAtomic;
-    return rights;
-}
 
 void raise(VerbsState& engine, Qp& qp, ibv_event_type type) {
     ibv_async_event event{};
@@ -59,6 +32,7 @@ void forget_completions(Qp& qp) {
         qp.late.clear();
     }
     send_cq.purge(qp.qp->num());
+    for (const auto& twin : qp.twins) send_cq.purge(twin->num());
     Cq::of(qp.base.qp_base.recv_cq)->purge(qp.qp->num());
 }
 
@@ -67,6 +41,22 @@ constexpr std::size_t kEventsOfConnection = 3;
 
 // A program that watches its completion queue alone must learn of the end as well.
 constexpr Time kUnreadLimit = kSecond;
+
+/// A number while its QP is made; given back unless keep() was called.
+class QpNumber {
+  public:
+    QpNumber(VerbsState& engine, std::uint32_t num) noexcept : engine_(&engine), num_(num) {}
+    ~QpNumber() {
+        if (engine_ != nullptr) engine_->qp_numbers.give(num_);
+    }
+    QpNumber(const QpNumber&) = delete;
+    QpNumber& operator=(const QpNumber&) = delete;
+    void keep() noexcept { engine_ = nullptr; }
+
+  private:
+    VerbsState* engine_;
+    const std::uint32_t num_;
+};
 
 // The state of verbs in which nothing is outstanding any more.
 void finish_qp_locked(VerbsState& engine, Qp& qp) {
@@ -149,6 +139,16 @@ bool event_for(const QpInfo& info, ibv_event_type& type) noexcept {
 
 }  // namespace
 
+std::uint64_t device_context(VerbsState& engine, std::uint32_t qp_num) noexcept {
+    return engine.next_number() << 32 | qp_num;
+}
+
+void detach_locked(Qp& qp) {
+    qp.qp->detach();
+    if (xsock::Qp* const twin = qp.sender.exchange(nullptr)) twin->detach();
+    forget_completions(qp);
+}
+
 ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr) {
     if (value_in(attr.qp_type) != IBV_QPT_RC) return fail<ibv_qp>(EOPNOTSUPP);
     const bool srq_given = attr.srq != nullptr;
@@ -177,7 +177,10 @@ ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr)
     base.send_cq = attr.send_cq;
     base.recv_cq = attr.recv_cq;
     base.srq = attr.srq;
-    base.qp_num = engine.next_qp_num();
+    auto num = engine.qp_numbers.take([&](std::uint32_t n) { return engine.qps.count(n) != 0; });
+    if (!num) return fail<ibv_qp>(num.error().code);
+    QpNumber number(engine, *num);
+    base.qp_num = *num;
     base.handle = base.qp_num;
     base.state = IBV_QPS_RESET;
     base.qp_type = IBV_QPT_RC;
@@ -191,7 +194,7 @@ ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr)
     qp->attr.require_lkeys = true;
     qp->attr.snapshot = true;  // as hardware does, which reads memory once
     qp->attr.api = Api::verbs;
-    qp->attr.context = base.qp_num;
+    qp->attr.context = device_context(engine, base.qp_num);
     qp->attr.async_events = true;
     qp->attr.rnr_timeout = engine.rnr_timeout;
     auto made = engine.device().create_qp(qp->attr);
@@ -202,6 +205,7 @@ ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr)
     pthread_cond_init(&base.cond, nullptr);
     engine.qps.emplace(base.qp_num, qp.get());
     registration.keep();
+    number.keep();
     ++reinterpret_cast<Pd*>(pd)->users;
     ++Cq::of(attr.send_cq)->users;
     ++Cq::of(attr.recv_cq)->users;
@@ -258,7 +262,8 @@ Result<void> connect_qp_locked(VerbsState& engine, Qp& qp, int fd, const Connect
         (void)engine.loop();  // collects the connection's events
         qp.event_room->renew();
         qp.connection = Qp::Connection::given;
-        if (qp.id == nullptr || !qp.id->program_moves_qp()) {
+        // (The program itself moves one that GIDs connect.)
+        if (!qp.by_gid && (qp.id == nullptr || !qp.id->program_moves_qp())) {
             qp.state.store(IBV_QPS_RTS, std::memory_order_release);
             qp.base.qp_base.state = IBV_QPS_RTS;
         }
@@ -288,10 +293,12 @@ void confirm_end_locked(VerbsState& engine, Qp& qp) {
 }
 
 void fail_qp_locked(VerbsState& engine, Qp& qp) {
+    if (engine.rendezvous != nullptr) engine.rendezvous->forget(qp);
     confirm_end_locked(engine, qp);
     qp.state.store(IBV_QPS_ERR, std::memory_order_release);
     qp.base.qp_base.state = IBV_QPS_ERR;
     qp.qp->abort();
+    if (xsock::Qp* const twin = qp.sender.load()) twin->abort();
     flush_late(qp);
 }
 
@@ -336,115 +343,6 @@ void on_qp_state_locked(VerbsState& engine, Qp& qp, QpState state) {
     if (qp.id != nullptr) on_ended_locked(engine, *qp.id, info);
 }
 
-int modify_qp(ibv_qp* given, ibv_qp_attr* attr, int mask) noexcept {
-    return locked_errno([&](VerbsState& engine) {
-        if (!engine.alive(given, Kind::qp)) return EINVAL;
-        Qp& qp = *Qp::of(given);
-        const ibv_qp_state from = qp.state.load();
-        if ((mask & IBV_QP_CUR_STATE) != 0 && value_in(attr->cur_qp_state) != from) return EINVAL;
-        if ((mask & IBV_QP_STATE) != 0 && value_in(attr->qp_state) > IBV_QPS_ERR) return EINVAL;
-        const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr->qp_state : from;
-        if ((mask & IBV_QP_PATH_MTU) != 0 &&
-            (value_in(attr->path_mtu) < IBV_MTU_256 || value_in(attr->path_mtu) > IBV_MTU_4096)) {
-            return EINVAL;
-        }
-        if (!may_follow(from, to)) return EINVAL;
-        if ((mask & IBV_QP_PORT) != 0 && attr->port_num != kPort) return EINVAL;
-        if ((mask & IBV_QP_PKEY_INDEX) != 0 && attr->pkey_index != 0) return EINVAL;
-        if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0 && attr->max_rd_atomic > kMaxReads) {
-            return EINVAL;
-        }
-        if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && attr->max_dest_rd_atomic > kMaxReads) {
-            return EINVAL;
-        }
-
-        ibv_qp_attr& asked = qp.asked;
-        if ((mask & IBV_QP_ACCESS_FLAGS) != 0) {
-            asked.qp_access_flags = attr->qp_access_flags;
-            qp.attr.rights = rights_of(attr->qp_access_flags);
-            qp.qp->set_rights(qp.attr.rights);
-        }
-        if ((mask & IBV_QP_PKEY_INDEX) != 0) asked.pkey_index = attr->pkey_index;
-        if ((mask & IBV_QP_PORT) != 0) asked.port_num = attr->port_num;
-        if ((mask & IBV_QP_QKEY) != 0) asked.qkey = attr->qkey;
-        if ((mask & IBV_QP_AV) != 0) asked.ah_attr = attr->ah_attr;
-        if ((mask & IBV_QP_PATH_MTU) != 0) asked.path_mtu = attr->path_mtu;
-        if ((mask & IBV_QP_TIMEOUT) != 0) asked.timeout = attr->timeout;
-        if ((mask & IBV_QP_RETRY_CNT) != 0) asked.retry_cnt = attr->retry_cnt;
-        if ((mask & IBV_QP_RNR_RETRY) != 0) asked.rnr_retry = attr->rnr_retry;
-        if ((mask & IBV_QP_RQ_PSN) != 0) asked.rq_psn = attr->rq_psn;
-        if ((mask & IBV_QP_SQ_PSN) != 0) asked.sq_psn = attr->sq_psn;
-        if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) asked.max_rd_atomic = attr->max_rd_atomic;
-        if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) {
-            asked.max_dest_rd_atomic = attr->max_dest_rd_atomic;
-        }
-        if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) asked.min_rnr_timer = attr->min_rnr_timer;
-        if ((mask & IBV_QP_DEST_QPN) != 0) asked.dest_qp_num = attr->dest_qp_num;
-
-        if (to == from) return 0;
-        if (to == IBV_QPS_ERR) {
-            fail_qp_locked(engine, qp);
-            return 0;
-        }
-        if (to == IBV_QPS_RESET) {
-            // A fresh connection, and nothing left of the old one.
-            QpAttr next = qp.attr;
-            next.context += std::uint64_t{1} << 32;  // the number stays in the lower half
-            next.rights = kRemoteAccess;
-            auto fresh = engine.device().create_qp(next);
-            if (!fresh) return fresh.error().code;
-            qp.attr = next;
-            if (engine.bootstrap != nullptr) engine.bootstrap->forget(qp);
-            confirm_end_locked(engine, qp);
-            count_bytes_locked(engine, qp);
-            qp.qp->detach();
-            forget_completions(qp);
-            qp.qp.replace(std::move(*fresh));
-            qp.connection = Qp::Connection::none;
-            qp.last_wqe_reported = qp.by_gid = false;
-            qp.writes_reported = 0;
-            qp.asked = {};
-        }
-        if (to == IBV_QPS_RTR && !qp.connected() && qp.id == nullptr &&
-            (mask & IBV_QP_DEST_QPN) != 0) {
-            // Without rdma_cm the other end is named by its GID and QP number.
-            if (engine.bootstrap == nullptr) return EOPNOTSUPP;
-            if (const int error = engine.bootstrap->connect(engine, qp); error != 0) return error;
-            qp.by_gid = true;
-        }
-        qp.state.store(to, std::memory_order_release);
-        given->state = to;
-        return 0;
-    });
-}
-
-int query_qp(ibv_qp* given, ibv_qp_attr* attr, int, ibv_qp_init_attr* init) noexcept {
-    return locked_errno([&](VerbsState& engine) {
-        if (!engine.alive(given, Kind::qp)) return EINVAL;
-        Qp& qp = *Qp::of(given);
-        *attr = qp.asked;
-        given->state = qp.state.load();
-        // The idle state of an RNIC's QP is INIT, never RESET; siw reports it so.
-        attr->qp_state = given->state == IBV_QPS_RESET ? IBV_QPS_INIT : given->state;
-        attr->cur_qp_state = attr->qp_state;
-        attr->cap = qp.cap;
-        if (qp.connected()) {
-            const QpInfo info = qp.qp->info();
-            attr->max_rd_atomic = static_cast<std::uint8_t>(std::min<int>(info.ord, 255));
-            attr->max_dest_rd_atomic = static_cast<std::uint8_t>(std::min<int>(info.ird, 255));
-        }
-        *init = {};
-        init->qp_context = given->qp_context;
-        init->send_cq = given->send_cq;
-        init->recv_cq = given->recv_cq;
-        init->srq = given->srq;
-        init->cap = qp.cap;
-        init->qp_type = given->qp_type;
-        init->sq_sig_all = qp.signal_all;
-        return 0;
-    });
-}
-
 int query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) noexcept {
     return 0;  // placement ahead of the CRC check: nothing is promised
 }
@@ -456,11 +354,11 @@ int destroy_qp(ibv_qp* given) noexcept {
         qp = Qp::of(given);
         engine.remove(qp);
         engine.qps.erase(qp->num());
-        if (engine.bootstrap != nullptr) engine.bootstrap->forget(*qp);
+        engine.qp_numbers.give(qp->num());
+        if (engine.rendezvous != nullptr) engine.rendezvous->forget(*qp);
         if (qp->end_timer != 0) engine.loop().forget(qp->end_timer);
         count_bytes_locked(engine, *qp);
-        qp->qp->detach();
-        forget_completions(*qp);
+        detach_locked(*qp);
         if (qp->id != nullptr) on_qp_destroyed_locked(engine, *qp->id);
         return 0;
     });

@@ -23,9 +23,11 @@ MAY_INCLUDE = {
     # What a process has one of; both APIs are its clients.
     "libxsock/engine": {"base", "transport"},
     "libxsock": {"base", "mpa", "stream", "transport", "libxsock/engine"},
-    "verbs": {"base", "mpa", "trp", "ddp_user", "transport", "libxsock/engine"},
+    # The files of an RDMA device: written by the tools, read by the engine.
+    "verbs/files": {"base"},
+    "verbs": {"base", "mpa", "trp", "ddp_user", "transport", "libxsock/engine", "verbs/files"},
     "examples": set(),
-    "tools": {"base", "mpa", "ddp_user", "stream"},
+    "tools": {"base", "mpa", "ddp_user", "stream", "verbs/files"},
     "ddp_kernel": set(),
 }
 

@@ -545,13 +545,20 @@ static double processor_time(void) {
  * again and again. */
 CASE(no_descriptor_for_a_peer) {
     struct ibv_pd* const pd = ibv_alloc_pd(device());
-    struct end e = make_end(pd);
+    struct end e = make_end(pd), lower = make_end(pd);
     struct rlimit before, none;
     struct sockaddr_in at = {.sin_family = AF_INET};
     const int fd = socket(AF_INET, SOCK_STREAM, 0), lowest_free = dup(fd);
     MUST(fd >= 0 && lowest_free >= 0 && close(lowest_free) == 0);
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    memcpy(&at.sin_port, e.gid.raw + 6, 2);
+    at.sin_port = htons((uint16_t)(e.qp->qp_num >> 8));
+    /* Waits for the other, so that its process listens. */
+    if (lower.qp->qp_num > e.qp->qp_num) {
+        const struct end other = lower;
+        lower = e;
+        e = other;
+    }
+    ready_to_receive(&e, &lower);
     MUST(getrlimit(RLIMIT_NOFILE, &before) == 0);
     none = before;
     none.rlim_cur = (rlim_t)lowest_free;
@@ -569,6 +576,7 @@ CASE(no_descriptor_for_a_peer) {
     CHECK(recv(fd, bytes, sizeof bytes, 0) <= 0);
     close(fd);
     destroy_end(&e);
+    destroy_end(&lower);
     CHECK(ibv_dealloc_pd(pd) == 0);
 }
 

@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * QPs that find each other by GID and QP number, and peers that do not keep to what two xsocks say
+ * to each other there (docs/wire.md). Runs on either device.
+ */
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "tests/verbs/pair.h"
+
+enum {
+    REQUEST = 48,
+    GREETING = 24,
+    NO_SUCH_QP = 1,
+    OTHER_PEER,
+    OTHER_KIND,
+    OTHER_VERSION,
+    ALREADY = 7
+};
+
+static char memory[4096];
+
+struct end {
+    struct ibv_cq* cq;
+    struct ibv_qp* qp;
+    union ibv_gid gid;
+};
+static struct ibv_pd* pd;
+static struct ibv_mr* mr;
+
+static struct end make_end(void) {
+    struct end e;
+    struct ibv_qp_init_attr init = qp_attr();
+    if (pd == NULL) {
+        MUST((pd = ibv_alloc_pd(device())) != NULL);
+        MUST((mr = ibv_reg_mr(pd, memory, sizeof memory, ALL_ACCESS)) != NULL);
+    }
+    MUST((e.cq = ibv_create_cq(device(), 64, NULL, NULL, 0)) != NULL);
+    init.send_cq = init.recv_cq = e.cq;
+    MUST((e.qp = ibv_create_qp(pd, &init)) != NULL);
+    to_init(e.qp);
+    MUST(ibv_query_gid(device(), 1, 0, &e.gid) == 0);
+    return e;
+}
+static void destroy_end(struct end* e) {
+    CHECK(ibv_destroy_qp(e->qp) == 0);
+    CHECK(ibv_destroy_cq(e->cq) == 0);
+}
+
+static int to_rtr(struct ibv_qp* qp, uint32_t dest, const union ibv_gid* gid, int index) {
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
+                               .path_mtu = IBV_MTU_1024,
+                               .dest_qp_num = dest,
+                               .max_dest_rd_atomic = 1,
+                               .min_rnr_timer = 12};
+    attr.ah_attr.is_global = 1;
+    attr.ah_attr.grh.dgid = *gid;
+    attr.ah_attr.grh.sgid_index = (uint8_t)index;
+    attr.ah_attr.port_num = 1;
+    return ibv_modify_qp(qp, &attr,
+                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+}
+static void to_rts(struct ibv_qp* qp) {
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1};
+    CHECK(ibv_modify_qp(qp, &attr,
+                        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                            IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+}
+static void to_reset(struct ibv_qp* qp) { CHECK(to_state(qp, IBV_QPS_RESET) == 0); }
+static void connect_to(struct end* a, const struct end* b) {
+    CHECK(to_rtr(a->qp, b->qp->qp_num, &b->gid, 0) == 0);
+    to_rts(a->qp);
+}
+
+/* A message of each end to the other. */
+static void exchange(struct end* a, struct end* b) {
+    struct end* const ends[] = {a, b};
+    for (int i = 0; i < 2; ++i) {
+        struct ibv_sge to = {(uintptr_t)memory + 2048, 64, mr->lkey};
+        struct ibv_sge from = {(uintptr_t)memory, 64, mr->lkey};
+        struct ibv_recv_wr receive = {.sg_list = &to, .num_sge = 1};
+        struct ibv_send_wr send = {.sg_list = &from, .num_sge = 1, .opcode = IBV_WR_SEND};
+        struct ibv_recv_wr* bad_receive;
+        struct ibv_send_wr* bad_send;
+        memset(memory, 'a' + i, 64);
+        memset(memory + 2048, 0, 64);
+        CHECK(ibv_post_recv(ends[!i]->qp, &receive, &bad_receive) == 0);
+        CHECK(ibv_post_send(ends[i]->qp, &send, &bad_send) == 0);
+        struct ibv_wc wc = next(ends[i]->cq);
+        CHECK(wc.status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(wc.status));
+        wc = next(ends[!i]->cq);
+        CHECK(wc.status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(wc.status));
+        CHECK(memcmp(memory, memory + 2048, 64) == 0);
+    }
+}
+static void pair_works(void) {
+    struct end a = make_end(), b = make_end();
+    connect_to(&a, &b);
+    connect_to(&b, &a);
+    exchange(&a, &b);
+    destroy_end(&a);
+    destroy_end(&b);
+}
+
+/* ---- a peer of our own, octet by octet ---- */
+
+static void put32(unsigned char* to, uint32_t value) {
+    value = htonl(value);
+    memcpy(to, &value, 4);
+}
+static void request_of(unsigned char to[REQUEST], uint32_t from, uint32_t dest) {
+    static const unsigned char head[] = {
+        'M', 'P', 'A', ' ', 'I',  'D', ' ', 'R',          'e',  'q',  ' ',  'F',
+        'r', 'a', 'm', 'e', 0x50, 2,   0,   4 + GREETING, 0x00, 0x80, 0x00, 0x80, /* depths */
+        'x', 's', 'o', 'c', 'k',  '-', 'Q', 'P',          1,    1,    0,    0};
+    memcpy(to, head, sizeof head);
+    put32(to + 36, from);
+    put32(to + 40, dest);
+    put32(to + 44, 0x12345678);
+}
+/* A connection to the process of a QP, from an address of the machine's own (0: 127.0.0.1, as any
+ * that the kernel chooses). */
+static int dial(uint32_t qp_num, const union ibv_gid* gid) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)(qp_num >> 8))};
+    memcpy(&to.sin_addr, gid->raw + 12, 4);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    MUST(fd >= 0);
+    const struct timeval limit = {LIMIT_S, 0};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    MUST(connect(fd, (struct sockaddr*)&to, sizeof to) == 0);
+    return fd;
+}
+/* The reason of the rejection that comes; 0: accepted; -1: the connection ends without a Reply. */
+static int answer_to(int fd, const unsigned char* request, size_t n) {
+    unsigned char reply[256];
+    size_t have = 0;
+    if (send(fd, request, n, MSG_NOSIGNAL) != (ssize_t)n) return -1;
+    while (have < 20 || have < 20 + (size_t)(reply[18] << 8 | reply[19])) {
+        const ssize_t got = recv(fd, reply + have, sizeof reply - have, 0);
+        if (got <= 0) return -1;
+        have += (size_t)got;
+    }
+    CHECK(memcmp(reply, "MPA ID Rep Frame", 16) == 0);
+    const int rejected = (reply[16] & 0x20) != 0;
+    const unsigned char* const data = reply + 20 + (reply[17] >= 2 && (reply[16] & 0x10) ? 4 : 0);
+    CHECK(memcmp(data, "xsock-QP", 8) == 0);
+    CHECK(rejected == (data[9] == 0));
+    return rejected ? data[10] : 0;
+}
+static int answer_of(uint32_t from, const struct end* to, int at, int value) {
+    unsigned char request[REQUEST];
+    request_of(request, from, to->qp->qp_num);
+    if (at >= 0) request[at] = (unsigned char)value;
+    const int fd = dial(to->qp->qp_num, &to->gid);
+    const int why = answer_to(fd, request, sizeof request);
+    close(fd);
+    return why;
+}
+
+/* A QP at RTR, and the number of the peer that it waits for. */
+static struct end waiting_end(uint32_t* peer) {
+    struct end e = make_end();
+    *peer = (e.qp->qp_num & 0xffff00) - 0x100; /* lower: that one is to dial */
+    CHECK(to_rtr(e.qp, *peer, &e.gid, 0) == 0);
+    return e;
+}
+
+CASE(greetings_cut_at_every_octet) {
+    uint32_t peer;
+    struct end e = waiting_end(&peer);
+    unsigned char request[REQUEST];
+    request_of(request, peer, e.qp->qp_num);
+    for (size_t n = 0; n < REQUEST; ++n) {
+        const int fd = dial(e.qp->qp_num, &e.gid);
+        char octet;
+        MUST(n == 0 || send(fd, request, n, MSG_NOSIGNAL) == (ssize_t)n);
+        shutdown(fd, SHUT_WR);
+        CHECK(recv(fd, &octet, 1, 0) <= 0, "%zu octets", n);
+        close(fd);
+    }
+    CHECK(answer_of(peer, &e, -1, 0) == 0);
+    destroy_end(&e);
+    pair_works();
+}
+
+CASE(greetings_that_are_wrong) {
+    uint32_t peer;
+    struct end e = waiting_end(&peer);
+    CHECK(answer_of(peer, &e, 24, 'X') == -1); /* magic */
+    CHECK(answer_of(peer, &e, 0, 'X') == -1);  /* not MPA */
+    CHECK(answer_of(peer, &e, 32, 2) == OTHER_VERSION);
+    CHECK(answer_of(peer, &e, 33, 9) == OTHER_KIND);
+    CHECK(answer_of(peer, &e, 33, 2) == OTHER_KIND); /* UC to an RC QP */
+    CHECK(answer_of(peer, &e, 33, 0) == -1);         /* a rejection without a reason */
+    CHECK(answer_of(peer, &e, 36, 1) == -1);         /* a QP number of 25 bits */
+    CHECK(answer_of(peer + 1, &e, -1, 0) == OTHER_PEER);
+    struct end gone = make_end();
+    const uint32_t num = gone.qp->qp_num;
+    destroy_end(&gone);
+    unsigned char request[REQUEST];
+    request_of(request, peer, num);
+    const int fd = dial(num, &e.gid);
+    CHECK(answer_to(fd, request, sizeof request) == NO_SUCH_QP);
+    close(fd);
+    /* After all that the right one is taken; and another like it is not. */
+    request_of(request, peer, e.qp->qp_num);
+    const int first = dial(e.qp->qp_num, &e.gid), second = dial(e.qp->qp_num, &e.gid);
+    CHECK(answer_to(first, request, sizeof request) == 0);
+    CHECK(answer_to(second, request, sizeof request) == ALREADY);
+    close(first);
+    close(second);
+    destroy_end(&e);
+}
+
+/* The right numbers from an address that the QP was not told. */
+CASE(right_numbers_from_a_wrong_address) {
+    struct end e = make_end();
+    union ibv_gid other = e.gid;
+    const uint32_t peer = (e.qp->qp_num & 0xffff00) - 0x100;
+    other.raw[15] ^= 3; /* of the same network, and not ours */
+    CHECK(to_rtr(e.qp, peer, &other, 0) == 0);
+    CHECK(answer_of(peer, &e, -1, 0) == OTHER_PEER);
+    destroy_end(&e);
+}
+
+/* A dialer that is there before the QP goes to RTR waits for it. */
+CASE(early_dialers_wait) {
+    struct end e = make_end(), starts = make_end();
+    uint32_t unused;
+    struct end listens = waiting_end(&unused);
+    const uint32_t peer = (e.qp->qp_num & 0xffff00) - 0x100;
+    unsigned char request[REQUEST], octet;
+    request_of(request, peer, e.qp->qp_num);
+    const int right = dial(e.qp->qp_num, &e.gid), wrong = dial(e.qp->qp_num, &e.gid);
+    MUST(send(right, request, sizeof request, 0) == REQUEST);
+    request[39] ^= 1;
+    MUST(send(wrong, request, sizeof request, 0) == REQUEST);
+    usleep(50000);
+    CHECK(recv(right, &octet, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+    CHECK(to_rtr(e.qp, peer, &e.gid, 0) == 0);
+    CHECK(answer_to(right, request, 0) == 0);
+    CHECK(answer_to(wrong, request, 0) == OTHER_PEER);
+    close(right);
+    close(wrong);
+    destroy_end(&e);
+    destroy_end(&starts);
+    destroy_end(&listens);
+}
+
+/* Many that connect and say nothing keep nobody out. */
+CASE(silent_connections) {
+    enum { SILENT = 1000 };
+    static int fds[SILENT];
+    uint32_t peer;
+    struct end e = waiting_end(&peer);
+    for (int i = 0; i < SILENT; ++i) fds[i] = dial(e.qp->qp_num, &e.gid);
+    CHECK(answer_of(peer, &e, -1, 0) == 0);
+    pair_works();
+    for (int i = 0; i < SILENT; ++i) close(fds[i]);
+    destroy_end(&e);
+}
+
+/* A port that nobody listens on, and one of a server that is no xsock: dialed again and again, and
+ * nothing is told; the QP can be reset and connected to another. */
+CASE(ports_that_are_no_xsock) {
+    struct end e = make_end(), b = make_end();
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t size = sizeof at;
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    MUST(fd >= 0 && bind(fd, (struct sockaddr*)&at, sizeof at) == 0);
+    MUST(getsockname(fd, (struct sockaddr*)&at, &size) == 0);
+    for (int listens = 0; listens < 2; ++listens) {
+        struct ibv_wc wc;
+        if (listens) MUST(listen(fd, 16) == 0);
+        /* Above ours, so that we dial; ports above 65535 there are none. */
+        const uint32_t theirs = (uint32_t)ntohs(at.sin_port) << 8 | 0xff;
+        if (theirs < e.qp->qp_num) continue;
+        CHECK(to_rtr(e.qp, theirs, &e.gid, 0) == 0);
+        to_rts(e.qp);
+        for (int i = 0; i < 20 && listens; ++i) {
+            struct pollfd waits = {fd, POLLIN, 0};
+            MUST(poll(&waits, 1, LIMIT_S * 1000) == 1);
+            const int peer = accept(fd, NULL, NULL);
+            if (i % 2)
+                CHECK(send(peer, "HTTP/1.1 400 Bad Request\r\n\r\n", 28, MSG_NOSIGNAL) == 28);
+            close(peer);
+        }
+        usleep(20000);
+        CHECK(ibv_poll_cq(e.cq, 1, &wc) == 0);
+        to_reset(e.qp);
+        to_init(e.qp);
+    }
+    close(fd);
+    connect_to(&e, &b);
+    connect_to(&b, &e);
+    exchange(&e, &b);
+    destroy_end(&e);
+    destroy_end(&b);
+}
+
+/* What leads nowhere is refused at once. */
+CASE(addresses_that_are_none) {
+    struct end e = make_end();
+    union ibv_gid gid = e.gid;
+    CHECK(to_rtr(e.qp, 0x800000, &gid, 200) == EINVAL); /* no such GID of ours */
+    memset(gid.raw, 0, sizeof gid.raw);
+    CHECK(to_rtr(e.qp, 0x800000, &gid, 0) == EINVAL);
+    gid.raw[0] = 0xff; /* multicast */
+    gid.raw[15] = 1;
+    CHECK(to_rtr(e.qp, 0x800000, &gid, 0) == EINVAL);
+    gid.raw[0] = 0xfe; /* link-local */
+    gid.raw[1] = 0x80;
+    CHECK(to_rtr(e.qp, 0x800000, &gid, 0) == EINVAL);
+    CHECK(state_of(e.qp) == IBV_QPS_INIT);
+    destroy_end(&e);
+}
+
+CASE(reset_and_connected_to_others) {
+    struct end a = make_end(), b = make_end(), c = make_end();
+    for (int i = 0; i < 100; ++i) {
+        struct end* const peer = i % 2 ? &b : &c;
+        if (i != 0) {
+            to_reset(a.qp);
+            to_init(a.qp);
+        }
+        struct end* const first = i % 4 < 2 ? &a : peer;
+        struct end* const second = i % 4 < 2 ? peer : &a;
+        connect_to(first, second);
+        connect_to(second, first);
+        exchange(&a, peer);
+        to_reset(peer->qp);
+        to_init(peer->qp);
+    }
+    destroy_end(&a);
+    destroy_end(&b);
+    destroy_end(&c);
+}
+
+/* NCCL flushes so. */
+CASE(a_qp_connected_to_itself) {
+    for (int round = 0; round < 3; ++round) {
+        struct end e = make_end();
+        connect_to(&e, &e);
+        struct ibv_sge here = {(uintptr_t)memory, 64, mr->lkey};
+        struct ibv_sge there = {(uintptr_t)memory + 1024, 64, mr->lkey};
+        struct ibv_recv_wr receive = {.wr_id = 1, .sg_list = &there, .num_sge = 1}, *bad_receive;
+        struct ibv_send_wr send = {
+            .wr_id = 2, .sg_list = &here, .num_sge = 1, .opcode = IBV_WR_SEND};
+        struct ibv_send_wr* bad;
+        memset(memory, 'x' + round, 64);
+        memset(memory + 1024, 0, 1024);
+        CHECK(ibv_post_recv(e.qp, &receive, &bad_receive) == 0);
+        CHECK(ibv_post_send(e.qp, &send, &bad) == 0);
+        for (int i = 0; i < 2; ++i) {
+            const struct ibv_wc wc = next(e.cq);
+            CHECK(wc.status == IBV_WC_SUCCESS && wc.qp_num == e.qp->qp_num);
+        }
+        CHECK(memcmp(memory, memory + 1024, 64) == 0);
+        send.opcode = IBV_WR_RDMA_READ;
+        send.sg_list = &there;
+        there.addr += 64;
+        send.wr.rdma.remote_addr = here.addr;
+        send.wr.rdma.rkey = mr->rkey;
+        CHECK(ibv_post_send(e.qp, &send, &bad) == 0);
+        const struct ibv_wc wc = next(e.cq);
+        CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RDMA_READ);
+        CHECK(memcmp(memory, memory + 1024 + 64, 64) == 0);
+        if (round == 1) {
+            to_reset(e.qp);
+            to_init(e.qp);
+            connect_to(&e, &e);
+            CHECK(ibv_post_send(e.qp, &send, &bad) == 0);
+            CHECK(next(e.cq).status == IBV_WC_SUCCESS);
+        }
+        if (round == 2) {
+            CHECK(to_state(e.qp, IBV_QPS_ERR) == 0);
+            CHECK(ibv_post_send(e.qp, &send, &bad) == 0);
+            CHECK(next(e.cq).status == IBV_WC_WR_FLUSH_ERR);
+        }
+        destroy_end(&e);
+    }
+}
+
+/* A thousand QPs, each connected once; then a number is used again. */
+CASE(many_queue_pairs) {
+    enum { PAIRS = 300 };
+    static struct end a[PAIRS], b[PAIRS];
+    for (int i = 0; i < PAIRS; ++i) {
+        a[i] = make_end();
+        b[i] = make_end();
+        connect_to(&a[i], &b[i]);
+    }
+    for (int i = PAIRS - 1; i >= 0; --i) connect_to(&b[i], &a[i]);
+    for (int i = 0; i < PAIRS; ++i) exchange(&a[i], &b[i]);
+    for (int i = 0; i < PAIRS; ++i) {
+        destroy_end(&a[i]);
+        destroy_end(&b[i]);
+    }
+    pair_works();
+}
+
+int main(int argc, char** argv) { return run_cases(argc, argv); }

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The device that looks like RoCE, for `xsock run --roce` and `xsock info --roce`: its files, and
+// what must be said of it.
+#pragma once
+
+#include <string>
+
+namespace xsock::tools {
+
+/// What it is and is not, in three lines.
+extern const char* const kRoceTruth;
+
+/// Makes the device's files and tells the program of them: XSOCK_VERBS, XSOCK_VERBS_TREE, and the
+/// preload that leads paths there. Where there is no folder for files, one line on standard error,
+/// and the device is there without.
+/// @return false: an error was printed
+[[nodiscard]] bool set_roce();
+
+/// Writes the device's files into the folder `path`, made if it is not there, for programs that a
+/// preload does not reach. @return exit status
+int write_roce_tree(const std::string& path);
+
+}  // namespace xsock::tools

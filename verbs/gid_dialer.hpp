@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Connects QPs to peers that GIDs and QP numbers name, for as long as it takes: a peer that is not
+// there yet, has not moved its QP so far, or refuses, is dialed again. The MPA Request is written
+// here and the Reply peeked; the QP gets the connection once it is a good one, and so nothing that
+// the program has posted is lost with an attempt. With the engine's mutex held.
+//
+// To a peer (address and port) of which nothing is known one connection at a time is tried, so that
+// a thousand QPs do not knock at a dead process together; once one has come about the others
+// follow. Pauses grow from 1 ms to 1 s.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "base/bytes.hpp"
+#include "base/device.hpp"
+#include "verbs/gid_greeting.hpp"
+#include "verbs/loop.hpp"
+
+namespace xsock::verbs {
+
+class VerbsState;
+
+/// What is dialed.
+struct DialTarget {
+    ibv_gid own{}, peer{};           ///< addresses that go by address_of()
+    std::uint32_t from = 0, to = 0;  ///< QP numbers
+    GreetingKind kind = GreetingKind::rc;
+    ConnectAttr attr;  ///< but for role, private data and Request
+};
+
+class GidDialer {
+  public:
+    /// The Reply accepts: `attr` is how the connection is to be started. Takes the descriptor.
+    using Handler = std::function<void(std::uint32_t from, int fd, const ConnectAttr& attr)>;
+    GidDialer(VerbsState& engine, Handler handler);
+    ~GidDialer();
+
+    /// One for each QP number at a time. Throws std::bad_alloc, and then does nothing.
+    void dial(const DialTarget& target);
+    /// Without effect where nothing is dialed for it.
+    void forget(std::uint32_t from);
+
+  private:
+    struct Dial;
+    struct Peer;
+    using PeerKey = std::pair<std::array<std::uint8_t, 16>, std::uint16_t>;
+
+    static PeerKey key_of(const DialTarget& target) noexcept;
+    void go_on(const PeerKey& key);
+    void start(Dial& dial);
+    bool open(Dial& dial);
+    void on_connected(Dial& dial);
+    void on_reply(Dial& dial, unsigned readiness);
+    std::unique_ptr<Dial> remove(std::uint32_t from);
+    void quiet(Dial& dial) noexcept;
+    void stop(Dial& dial) noexcept;
+    void unreachable(Dial& dial, int error);
+    void again_later(Dial& dial, const std::string& why);
+
+    VerbsState& engine_;
+    const Handler handler_;
+    std::unordered_map<std::uint32_t, std::unique_ptr<Dial>> dials_;  // by our QP number
+    std::map<PeerKey, Peer> peers_;                                   // those that dials are for
+};
+
+}  // namespace xsock::verbs

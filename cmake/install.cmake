@@ -11,7 +11,7 @@ set(linked)
 if(XSOCK_SANITIZE OR XSOCK_FUZZ)
     set(linked EXPORT xsockTargets)  # libxsock.so is linked to the engine, and nothing is preloaded
 endif()
-foreach(part xsock_engine xsock_preload)
+foreach(part xsock_engine xsock_preload xsock_rdma_files)
     if(TARGET ${part})
         install(TARGETS ${part} ${linked} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/xsock)
     endif()

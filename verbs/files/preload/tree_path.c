@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+#include "verbs/files/preload/tree_path.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+size_t tree_length;
+static char tree[PATH_MAX];
+
+/* What programs look for by these names is the tree's, whatever this machine has. */
+static const char* const ours[] = {
+    "/sys/class/infiniband",
+    "/sys/class/infiniband_verbs",
+    "/sys/class/infiniband_mad",
+    "/sys/class/infiniband_cm",
+    "/sys/devices/virtual/infiniband",
+    "/sys/devices/virtual/infiniband_verbs",
+    "/dev/infiniband",
+};
+/* Programs that find these register GPU memory with the device. */
+static const char* const hidden[] = {
+    "/sys/module/nvidia_peermem",
+    "/sys/module/nv_peer_mem",
+    "/sys/kernel/mm/memory_peers",
+};
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+void* tree_next(void** cache, const char* name) {
+    void* function = __atomic_load_n(cache, __ATOMIC_ACQUIRE);
+
+    if (function == NULL) {
+        function = dlsym(RTLD_NEXT, name);
+        __atomic_store_n(cache, function, __ATOMIC_RELEASE);
+    }
+    return function;
+}
+
+__attribute__((constructor)) static void find_tree(void) {
+    const char* const path = getenv("XSOCK_VERBS_TREE");
+    struct stat found;
+
+    if (path == NULL || path[0] != '/' || strlen(path) >= PATH_MAX / 2) return;
+    if (NEXT(lstat)(path, &found) != 0 || !S_ISDIR(found.st_mode)) return;
+    if ((found.st_uid != geteuid() && found.st_uid != 0) || (found.st_mode & 022) != 0) return;
+    if (NEXT(realpath)(path, tree) == NULL) return;
+    tree_length = strlen(tree);
+}
+
+/* `path` is `prefix`, or below it. */
+static int is_below(const char* path, const char* prefix) {
+    const size_t n = strlen(prefix);
+
+    return strncmp(path, prefix, n) == 0 && (path[n] == '/' || path[n] == '\0');
+}
+
+static int is_below_any(const char* path, const char* const* prefixes, size_t count) {
+    size_t i;
+
+    for (i = 0; i < count; ++i) {
+        if (is_below(path, prefixes[i])) return 1;
+    }
+    return 0;
+}
+
+void tree_strip(char* path) {
+    if (tree_length == 0 || strncmp(path, tree, tree_length) != 0) return;
+    if (path[tree_length] == '/') {
+        memmove(path, path + tree_length, strlen(path + tree_length) + 1);
+    } else if (path[tree_length] == '\0') {
+        strcpy(path, "/");
+    }
+}
+
+/* The first component of a relative path that could lead into the tree from a folder above it. */
+static int may_lead_in(const char* path) {
+    static const char* const names[] = {"sys",    "dev",    "class", "devices",    "virtual",
+                                        "module", "kernel", "mm",    "nv_peer_mem"};
+    const size_t n = strcspn(path, "/");
+    size_t i;
+
+    if (strncmp(path, "infiniband", 10) == 0 || strncmp(path, "memory_peers", 12) == 0 ||
+        strncmp(path, "nvidia_peermem", 14) == 0) {
+        return 1;
+    }
+    for (i = 0; i < COUNT(names); ++i) {
+        if (strlen(names[i]) == n && strncmp(path, names[i], n) == 0) return 1;
+    }
+    return 0;
+}
+
+int tree_may_concern(const char* path) {
+    if (tree_length == 0 || path == NULL) return 0;
+    switch (path[0]) {
+        case '/':
+            if (path[1] == 's' && strncmp(path, "/sys", 4) == 0) return 1;
+            if (path[1] == 'd' && strncmp(path, "/dev/", 5) == 0) {
+                return path[5] == 'i' || path[5] == '.' || path[5] == '/';
+            }
+            return path[1] == '.' || path[1] == '/' || strstr(path, "/..") != NULL;
+        case '\0':
+            return 0;
+        case '.':
+            return 1;
+        case 's':
+        case 'd':
+        case 'c':
+        case 'v':
+        case 'm':
+        case 'k':
+        case 'n':
+        case 'i':
+            if (may_lead_in(path)) return 1;
+            break;
+        default:
+            break;
+    }
+    return strstr(path, "..") != NULL;
+}
+
+/* The folder that a relative path begins in, as the program calls it. 0: there is none. */
+static int start_of(int dirfd, char* at) {
+    if (dirfd == AT_FDCWD) {
+        if (NEXT(getcwd)(at, PATH_MAX) == NULL) return 0;
+    } else {
+        char link[32];
+        ssize_t n;
+
+        snprintf(link, sizeof link, "/proc/self/fd/%d", dirfd);
+        n = NEXT(readlink)(link, at, PATH_MAX - 1);
+        if (n <= 0) return 0;
+        at[n] = '\0';
+    }
+    return at[0] == '/';
+}
+
+enum tree_place tree_find(int dirfd, const char* path, char to[TREE_PATH_MAX]) {
+    /* `at`: where we are, as the program calls it; `rest`: what is still to go. */
+    char at[TREE_PATH_MAX], rest[TREE_PATH_MAX], link[PATH_MAX];
+    int touched = 0, links = 0;
+    size_t length;
+    char* next = rest;
+
+    if (!tree_may_concern(path)) return TREE_NONE;
+    if (strlen(path) >= PATH_MAX) return TREE_LONG;
+    strcpy(rest, path);
+    at[0] = '\0';
+    if (path[0] != '/') {
+        if (!start_of(dirfd, at)) return TREE_NONE;
+        touched = strncmp(at, tree, tree_length) == 0 && at[tree_length] == '/';
+        tree_strip(at);
+        if (strcmp(at, "/") == 0) at[0] = '\0';
+    }
+    length = strlen(at);
+    while (*next != '\0') {
+        const size_t n = strcspn(next, "/");
+        const int last = next[n] == '\0';
+
+        if (n == 2 && next[0] == '.' && next[1] == '.') {
+            while (length > 0 && at[--length] != '/') {
+            }
+            at[length] = '\0';
+        } else if (n != 0 && !(n == 1 && next[0] == '.')) {
+            if (length + 1 + n >= PATH_MAX) return TREE_LONG;
+            at[length] = '/';
+            memcpy(at + length + 1, next, n);
+            at[length + 1 + n] = '\0';
+            if (is_below_any(at, ours, COUNT(ours))) {
+                touched = 1;
+                /* A link of the tree is followed here: what lies behind it may be outside. */
+                if (!last) {
+                    ssize_t size;
+
+                    memcpy(to, tree, tree_length);
+                    strcpy(to + tree_length, at);
+                    size = NEXT(readlink)(to, link, sizeof link - 1);
+                    if (size > 0) {
+                        char after[TREE_PATH_MAX];
+
+                        link[size] = '\0';
+                        if (++links > 8 || (size_t)size + strlen(next + n) >= PATH_MAX) {
+                            return TREE_LONG;
+                        }
+                        strcpy(after, next + n);
+                        strcpy(rest, link);
+                        strcat(rest, after);
+                        if (link[0] == '/') length = 0;
+                        at[length] = '\0';
+                        next = rest;
+                        continue;
+                    }
+                }
+            }
+            length += 1 + n;
+        }
+        next += n;
+        while (*next == '/') ++next;
+    }
+    if (length == 0) strcpy(at, "/");
+    if (is_below_any(at, hidden, COUNT(hidden))) return TREE_HIDDEN;
+    if (!is_below_any(at, ours, COUNT(ours))) {
+        if (!touched) return TREE_NONE;
+        strcpy(to, at);
+        return TREE_LEFT;
+    }
+    if (tree_length + strlen(at) + 1 >= PATH_MAX) return TREE_LONG;
+    memcpy(to, tree, tree_length);
+    strcpy(to + tree_length, at);
+    if (path[strlen(path) - 1] == '/') strcat(to, "/"); /* behind a link it means what that is */
+    return is_below(at, "/dev/infiniband") && strlen(at) > strlen("/dev/infiniband") ? TREE_DEVICE
+                                                                                     : TREE_FILE;
+}
+
+const char* tree_path(int dirfd, const char* path, char to[TREE_PATH_MAX]) {
+    switch (tree_find(dirfd, path, to)) {
+        case TREE_NONE:
+            if (path == NULL) errno = EFAULT;
+            return path;
+        case TREE_LEFT:
+        case TREE_FILE:
+        case TREE_DEVICE:
+            return to;
+        case TREE_HIDDEN:
+            errno = ENOENT;
+            return NULL;
+        case TREE_LONG:
+            errno = ENAMETOOLONG;
+            return NULL;
+    }
+    return path;
+}
+
+const char* tree_path_to_open(int dirfd, const char* path, int writes, char to[TREE_PATH_MAX]) {
+    const enum tree_place place = tree_find(dirfd, path, to);
+
+    switch (place) {
+        case TREE_NONE:
+            if (path == NULL) errno = EFAULT;
+            return path;
+        case TREE_LEFT:
+            return to;
+        case TREE_FILE:
+            if (writes) break;
+            return to;
+        case TREE_DEVICE: {
+            struct stat found;
+
+            if (NEXT(lstat)(to, &found) == 0) errno = ENXIO;
+            return NULL;
+        }
+        case TREE_HIDDEN:
+            errno = ENOENT;
+            return NULL;
+        case TREE_LONG:
+            errno = ENAMETOOLONG;
+            return NULL;
+    }
+    errno = EROFS;
+    return NULL;
+}

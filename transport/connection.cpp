@@ -162,14 +162,6 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, PollCycle& cycle
     return {};
 }
 
-// ConnectAttr::request_sent: start-up goes on behind its Request.
-void Connection::note_request() {
-    const TxBatch request = core_.tx_prepare({}, 0, 0);
-    tx_bytes_ += request.bytes;
-    if (capture_) capture_->sent(request.iov, request.bytes);
-    core_.tx_commit(request.bytes, 0);
-}
-
 Result<void> Connection::accept(std::span<const std::byte> private_data, std::uint16_t ird,
                                 std::uint16_t ord, PollCycle& cycle) {
     if (auto r = core_.accept(private_data, ird, ord, cycle.now()); !r) return r;

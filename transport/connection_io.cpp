@@ -325,6 +325,14 @@ void Connection::transmit_to_memory(PollCycle& cycle) {
     update(cycle);
 }
 
+// ConnectAttr::request_sent: start-up goes on behind its Request.
+void Connection::note_request() {
+    const TxBatch request = core_.tx_prepare({}, 0, 0);
+    tx_bytes_ += request.bytes;
+    if (capture_) capture_->sent(request.iov, request.bytes);
+    core_.tx_commit(request.bytes, 0);
+}
+
 void Connection::on_send_error(int error, PollCycle& cycle) {
     if (error == EFAULT) return core_.tx_fault();
     // What the peer sent ahead of its reset, a Terminate perhaps, lies there to be read.

@@ -72,7 +72,11 @@ struct StatsDescription {
     std::uint8_t peer_is_xsock;
     std::uint8_t path;        ///< DataPath
     std::uint8_t shm_reason;  ///< shm::Reason: why not shared memory; 0 also where none is known
-    std::uint8_t reserved[5];
+    /// 1: the kernel module places what the peer writes; 2: it was to, and kernel_reason says why
+    /// not; 0: it was not asked.
+    std::uint8_t kernel;
+    std::uint8_t kernel_reason;  ///< kernel::Reason
+    std::uint8_t reserved[3];
     char local[64];  ///< "127.0.0.1:4711"
     char peer[64];
     char error_text[168];  ///< in words; empty if well

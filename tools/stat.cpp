@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/kernel_reason.hpp"
 #include "base/shm_reason.hpp"
 #include "base/stream_error.hpp"
 #include "tools/command.hpp"
@@ -57,6 +58,11 @@ const char* stream_error_name(std::uint8_t stream_error) {
 
 const char* shm_reason_name(const StatsDescription& d) {
     return shm::name_of(static_cast<shm::Reason>(d.shm_reason));
+}
+
+/// Why the kernel module does not place; empty: it does, or was not asked.
+const char* kernel_reason_name(const StatsDescription& d) {
+    return d.kernel == 2 ? kernel::name_of(static_cast<kernel::Reason>(d.kernel_reason)) : "";
 }
 
 struct Operation {
@@ -116,6 +122,8 @@ Json connection_json(const ConnectionStats& c) {
                    {"congestion", std::string(d.congestion)},
                    {"path", path_name(d.path)},
                    {"shm_reason", shm_reason_name(d)},
+                   {"stack", d.kernel == 1 ? "kernel" : "user"},
+                   {"kernel_reason", kernel_reason_name(d)},
                    {"opened", static_cast<double>(d.opened_ns) / 1e9},
                    {"negotiated", negotiated},
                    {"sent_bytes", c.tx_bytes},
@@ -194,6 +202,8 @@ void print_details(const ProcessStats& process, const ConnectionStats& c) {
     } else if (d.shm_reason != 0) {
         fmt::print("    data go by tcp; shared memory: {}\n", shm_reason_name(d));
     }
+    if (d.kernel == 1) fmt::print("    the kernel module places what the peer writes\n");
+    if (d.kernel == 2) fmt::print("    at user level; kernel module: {}\n", kernel_reason_name(d));
     if (d.peer_name[0] != '\0') {
         fmt::print("    the peer is {} {}, features {:#x}", printable(d.peer_name),
                    printable(d.peer_version), d.peer_features);

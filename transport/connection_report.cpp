@@ -157,6 +157,11 @@ void Connection::publish() noexcept {
     d.api = static_cast<std::uint8_t>(parts_.attr.api);
     d.path = static_cast<std::uint8_t>(shm_.path);
     d.shm_reason = static_cast<std::uint8_t>(shm_.why_not);
+    if (kernel_.choice.why_not != kernel::Reason::off) {
+        const bool places = kernel_.part != nullptr && kernel_.part->bound();
+        d.kernel = places ? 1 : 2;
+        d.kernel_reason = static_cast<std::uint8_t>(kernel_.choice.why_not);
+    }
     set_stats_text(d.local, socket_.local_name().c_str());
     set_stats_text(d.peer, peer());
     set_stats_text(d.error_text, error_text_.c_str());

@@ -886,6 +886,29 @@ def test_stat():
                 "others may read a page")
 
 
+def test_kernel_module():
+    """XSOCK_KERNEL: stat says why the module does not place; what it may not be is refused."""
+    if os.path.exists("/dev/ddp"):
+        return  # what is there to be used is another test's
+    with Folder() as folder, Server(XSOCK, "ping", "--listen", "127.0.0.1:0",
+                                    environment=folder.environment) as server:
+        with subprocess.Popen([XSOCK, "ping", "127.0.0.1", str(server.port), "-i", "3600"],
+                              stdout=subprocess.PIPE, text=True,
+                              env=dict(os.environ, **folder.environment,
+                                       XSOCK_KERNEL="auto")) as pinger:
+            pinger.stdout.readline()
+            told = {p["pid"]: p["connections"][0] for p in folder.stat()}
+            (near,) = [c for pid, c in told.items() if pid == pinger.pid]
+            (far,) = [c for pid, c in told.items() if pid != pinger.pid]
+            assert (near["stack"], near["kernel_reason"]) == ("user", "kernel-absent"), near
+            assert (far["stack"], far["kernel_reason"]) == ("user", ""), far
+            pinger.terminate()
+        required = xsock("ping", "127.0.0.1", server.port, "-c", "1", status=1,
+                         environment={"XSOCK_KERNEL": "require", "XSOCK_LOG": "warn"})
+        assert "kernel-absent" in required.stderr, required.stderr
+        assert os.strerror(errno.ENOENT) in required.stderr, required.stderr
+
+
 def test_shm_path():
     """XSOCK_SHM: ping and stat say which way data go, and why; what it may not be is refused."""
     on, off = {"XSOCK_SHM": "auto"}, {"XSOCK_SHM": "off"}

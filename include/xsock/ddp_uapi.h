@@ -302,6 +302,10 @@ DDP_SIZE(ddp_stats, 160);
  * receive window is closing, or 1 ms has passed since recv() first found these octets; then it goes
  * up as DDP_RECORD_RAW.
  *
+ * Order. A call of recv() says that what earlier calls answered has been executed. After a record
+ * by which user space may store something in memory that peers name (RAW, a tagged ULPDU, an Atomic
+ * Request) nothing is placed until the next call, so that a later Write is not undone.
+ *
  * Memory. When a record is read, the placement of all Writes before it in the stream has been done.
  * Without DDP_BIND_IN_ORDER Writes behind it may have been placed too. The last eight octets of an
  * FPDU's payload are stored behind its others.

@@ -3,6 +3,7 @@
 """Small rules that a reader would otherwise have to look for: licence lines, line length, nothing
 left for later, no path of one machine.
 """
+import os
 import re
 import sys
 
@@ -10,6 +11,9 @@ import tree
 
 COLUMNS = 100
 SPDX = "SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only"
+# Code that only runs inside of the kernel; its core is built in user space too.
+KERNEL = "ddp_kernel" + os.sep
+KERNEL_SPDX = "SPDX-License-Identifier: GPL-2.0-only"
 CODE = tree.SOURCES + (".py", ".sh", ".cmake", "CMakeLists.txt", ".S", ".map")
 
 # Put together here, so that this file passes its own rules.
@@ -20,7 +24,9 @@ MACHINE = re.compile(r"(?<![\w.$}])/(?:%s)/" % "|".join(("wor" + "k", "far" + "m
 def breaches_of(path, content):
     lines = content.split("\n")
     if path.endswith(CODE) or lines[0].startswith("#!"):
-        if not any(SPDX in line for line in lines[:3]):
+        kernel = path.startswith(KERNEL) and not path.startswith(KERNEL + "core" + os.sep)
+        spdx = KERNEL_SPDX if kernel else SPDX
+        if not any(spdx in line for line in lines[:3]):
             yield 1, "no SPDX line"
     if content and not content.endswith("\n"):
         yield len(lines), "no newline at the end"

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "ahead.h"
+
+void ddp_ahead_begin(struct ddp_ahead *ahead, u64 edge, u64 from)
+{
+	if (edge >= ahead->hole_end) {
+		ahead->refused_count = 0;
+		ahead->misses = 0;
+		ahead->missed_to = 0;
+		ahead->hole_end = from;
+	}
+}
+
+static bool is_refused(const struct ddp_ahead *ahead, u64 at)
+{
+	u32 i;
+
+	for (i = 0; i < ahead->refused_count; i++)
+		if (ahead->refused[i] == at)
+			return true;
+	return false;
+}
+
+static void refuse(struct ddp_ahead *ahead, u64 at)
+{
+	ahead->count.wrong_guesses++;
+	if (ahead->refused_count < DDP_GUESSES_MAX)
+		ahead->refused[ahead->refused_count++] = at;
+}
+
+static bool spend(struct ddp_ahead *ahead, u32 *budget, u32 octets)
+{
+	if (*budget > octets) {
+		*budget -= octets;
+		return true;
+	}
+	*budget = 0;
+	ahead->count.limited++;
+	return false;
+}
+
+void ddp_ahead_place(struct ddp_ahead *ahead, struct ddp_env *env, struct ddp_mr *mr,
+		     const struct ddp_fpdu *fpdu, u64 address)
+{
+	u64 payload = ddp_fpdu_payload_at(fpdu);
+	u64 from = address, end = address + fpdu->payload;
+	u64 gap_from, gap_to;
+	u32 stored = 0;
+
+	if (!ahead || !ahead->targets.count) {
+		ddp_env_place(env, mr, address, payload, fpdu->payload);
+		return;
+	}
+	while (ddp_targets_gap(&ahead->targets, fpdu->at, from, end, &gap_from, &gap_to)) {
+		ddp_env_place(env, mr, gap_from, payload + (gap_from - address),
+			      (u32)(gap_to - gap_from));
+		stored += (u32)(gap_to - gap_from);
+		from = gap_to;
+	}
+	ahead->count.masked += fpdu->payload - stored;
+}
+
+enum verdict {
+	PLACED,	 /* and so is the next start known */
+	SKIPPED, /* known, and left to the in-order pass */
+	STOP,	 /* no further from here */
+};
+
+/* A Write whose CRC has held. */
+static enum verdict place_write(struct ddp_ahead *ahead, struct ddp_env *env,
+				const struct ddp_fpdu *fpdu)
+{
+	u64 next = fpdu->at + fpdu->octets;
+	struct ddp_mr *mr;
+	u64 address;
+
+	if (!ddp_runs_room(&ahead->runs, fpdu->at, next)) {
+		ahead->count.limited++;
+		return STOP;
+	}
+	mr = ddp_env_get(env, DDP_WANT_WRITE_AHEAD, fpdu, &address);
+	if (!mr) {
+		if (fpdu->at >= ahead->missed_to) {
+			ahead->missed_to = next;
+			ahead->misses++;
+			ahead->count.misses++;
+		}
+		return SKIPPED;
+	}
+	if (!ddp_targets_add(&ahead->targets, fpdu->at, next, address, fpdu->payload)) {
+		ddp_env_put(env, mr);
+		ahead->count.limited++;
+		return STOP;
+	}
+	ddp_ahead_place(ahead, env, mr, fpdu, address);
+	ddp_env_put(env, mr);
+	ddp_runs_add(&ahead->runs, fpdu);
+	ahead->count.octets += fpdu->payload;
+	ahead->count.fpdus++;
+	return PLACED;
+}
+
+/* The FPDU at `at`, of which octets up to `end` are there. `certain`: an FPDU starts here. */
+static enum verdict examine(struct ddp_ahead *ahead, struct ddp_env *env, u64 at, u64 end,
+			    bool certain, u32 *budget, struct ddp_fpdu *fpdu)
+{
+	u8 head[DDP_FPDU_HEAD];
+	const struct ddp_run *run;
+	bool is_write;
+
+	if (!spend(ahead, budget, DDP_FPDU_HEAD))
+		return STOP;
+	/* An FPDU shorter than a tagged header cannot be a Write, and is not passed either. */
+	if (end - at < DDP_FPDU_HEAD || !ddp_env_peek(env, at, head, DDP_FPDU_HEAD))
+		return STOP;
+	ddp_fpdu_parse(fpdu, at, head);
+	is_write = ddp_fpdu_is_write(fpdu) && !ddp_fpdu_wakes(fpdu);
+	if (!certain && !is_write) {
+		refuse(ahead, at);
+		return STOP;
+	}
+	run = ddp_runs_find(&ahead->runs, at);
+	if (fpdu->octets > end - at || (run && run->from < at + fpdu->octets))
+		return STOP;
+	/* Behind a certain boundary the length alone leads on. */
+	if (!is_write)
+		return SKIPPED;
+	if (!spend(ahead, budget, fpdu->octets))
+		return STOP;
+	if (!ddp_env_crc_holds(env, at, fpdu->octets)) {
+		refuse(ahead, at);
+		return STOP;
+	}
+	return place_write(ahead, env, fpdu);
+}
+
+u64 ddp_ahead_chain(struct ddp_ahead *ahead, struct ddp_env *env, u64 at, u64 end, u32 *budget)
+{
+	bool certain = false;
+
+	while (at < end && *budget) {
+		const struct ddp_run *run = ddp_runs_find(&ahead->runs, at);
+		struct ddp_fpdu fpdu;
+
+		if (run && run->from <= at) {
+			at = run->to;
+			certain = true;
+			continue;
+		}
+		if (is_refused(ahead, at))
+			break;
+		if (ahead->refused_count == DDP_GUESSES_MAX || ahead->misses >= DDP_MISSES_MAX)
+			break;
+		if (examine(ahead, env, at, end, certain, budget, &fpdu) == STOP)
+			break;
+		at += fpdu.octets;
+		certain = true;
+	}
+	return at < end ? at : end;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * One FPDU (RFC 5044 section 4) as its first octets describe it. Pure functions of those octets,
+ * which the caller has copied: the originals may change under us.
+ */
+#ifndef DDP_CORE_FPDU_H
+#define DDP_CORE_FPDU_H
+
+#include "types.h"
+
+#define DDP_FPDU_LENGTH 2	/* octets of ULPDU_Length */
+#define DDP_FPDU_CRC 4
+#define DDP_FPDU_HEAD 16	/* ULPDU_Length and a tagged DDP header */
+#define DDP_TAGGED_HEADER 14
+#define DDP_FPDU_MAX 65544	/* octets of the longest: 2 + 65535, padded, + 4 */
+
+/**
+ * struct ddp_fpdu - what a header says, in host order
+ * @at: position of its ULPDU_Length in the stream
+ * @octets: of the stream: length, ULPDU, pad and CRC
+ * @ulpdu: octets of the ULPDU
+ * @payload: octets behind the tagged header; 0 if it is not tagged
+ * @stag: of a tagged one
+ * @to: tagged offset
+ * @control: DDP's control octet; 0 if the ULPDU has none
+ * @rdmap: RDMAP's control octet
+ * @header: the tagged header as it came
+ */
+struct ddp_fpdu {
+	u64 at;
+	u64 to;
+	u32 octets;
+	u32 ulpdu;
+	u32 payload;
+	u32 stag;
+	u8 control;
+	u8 rdmap;
+	u8 header[DDP_TAGGED_HEADER];
+};
+
+/* Octets of an FPDU with a ULPDU of so many. */
+static inline u32 ddp_fpdu_octets(u32 ulpdu)
+{
+	return ((DDP_FPDU_LENGTH + ulpdu + 3) & ~3u) + DDP_FPDU_CRC;
+}
+
+/*
+ * Octets from the start of an FPDU that have to be there to know what it is; head[] holds n of
+ * them, n >= 2 where the answer is to be final.
+ */
+u32 ddp_fpdu_head_octets(const u8 *head, u32 n);
+
+/* Reads the header. head[] holds ddp_fpdu_head_octets(). */
+void ddp_fpdu_parse(struct ddp_fpdu *fpdu, u64 at, const u8 *head);
+
+/* A tagged segment with payload, in a form that no rule of DDP or RDMAP objects to. */
+bool ddp_fpdu_is_write(const struct ddp_fpdu *fpdu);
+bool ddp_fpdu_is_read_response(const struct ddp_fpdu *fpdu);
+/* User space will touch memory that peers can name, when it executes this. */
+bool ddp_fpdu_touches_memory(const struct ddp_fpdu *fpdu);
+bool ddp_fpdu_is_last(const struct ddp_fpdu *fpdu);
+/* Reserved bits of RDMAP are set: the peer wants an answer. */
+bool ddp_fpdu_wakes(const struct ddp_fpdu *fpdu);
+
+/* Position of the payload of a tagged FPDU. */
+static inline u64 ddp_fpdu_payload_at(const struct ddp_fpdu *fpdu)
+{
+	return fpdu->at + DDP_FPDU_HEAD;
+}
+
+#endif

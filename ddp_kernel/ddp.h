@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The objects of the module and who keeps them alive.
+ *
+ * A domain is an open file of /dev/ddp: it holds regions. A socket that is bound holds its domain's
+ * structure, not its regions: those end with the file. A copy into a region holds that region for
+ * as long as it takes. All of a socket is guarded by the socket's lock.
+ */
+#ifndef DDP_H
+#define DDP_H
+
+#include <linux/atomic.h>
+#include <linux/completion.h>
+#include <linux/kref.h>
+#include <linux/mmu_notifier.h>
+#include <linux/mutex.h>
+#include <linux/refcount.h>
+#include <linux/rhashtable.h>
+#include <linux/uio.h>
+#include <net/tcp.h>
+
+#include "../include/xsock/ddp_uapi.h"
+#include "compat.h"
+#include "core/rx.h"
+
+#define DDP_MAX_REGIONS 65536u
+#define DDP_MAX_SOCKETS 1024u
+#define DDP_MAX_REGION_BYTES (1ull << 30)
+
+/**
+ * struct ddp_domain - an open file of the device
+ * @refs: the file, and each bound socket
+ * @mm: the address space that opened it; not used once the file is closed
+ * @lock: serializes adding and taking out regions; never held while pinning or waiting
+ * @by_stag: regions that are not released; read under RCU
+ * @regions: the same, as a list
+ * @region_count: their number
+ * @sockets: bound ones
+ * @pinned: pages
+ * @waited: RELEASEs that found a copy under way
+ * @closed: the file is closed; nothing is found any more
+ * @rcu: for the end
+ */
+struct ddp_domain {
+	struct kref refs;
+	struct mm_struct *mm;
+	struct mutex lock;
+	struct rhashtable by_stag;
+	struct list_head regions;
+	u32 region_count;
+	atomic_t sockets;
+	atomic64_t pinned;
+	atomic64_t waited;
+	bool closed;
+	struct rcu_head rcu;
+};
+
+/**
+ * struct ddp_mr - a region, or a view of one
+ * @node: in ddp_domain.by_stag
+ * @entry: in ddp_domain.regions
+ * @domain: it belongs to
+ * @root: the region whose pages it uses: itself, unless it is a view
+ * @refs: of this structure: the domain, and each view
+ * @users: copies under way into it or a view of it, and one for the domain until RELEASE
+ * @idle: completed by the last of @users
+ * @attr: as given
+ * @responded: octets of Read Responses that were placed
+ * @revoked: no look-up finds it any more
+ * @stale: its memory was unmapped, moved or emptied
+ * @pages: pinned
+ * @page_count: of them
+ * @notifier: tells of changes of the address range
+ * @rcu: for the end
+ */
+struct ddp_mr {
+	struct rhash_head node;
+	struct list_head entry;
+	struct ddp_domain *domain;
+	struct ddp_mr *root;
+	refcount_t refs;
+	refcount_t users;
+	struct completion idle;
+	struct ddp_region attr;
+	u64 responded;
+	bool revoked;
+	bool stale;
+	struct page **pages;
+	unsigned long page_count;
+	struct mmu_interval_notifier notifier;
+	struct rcu_head rcu;
+};
+
+/**
+ * struct ddp_sock - of a socket with the ULP; its functions are replaced while it is bound
+ * @sk: the socket
+ * @domain: NULL: not bound
+ * @bind: as given
+ * @rx: the state of receiving
+ * @base: position in the stream of @copied_seq
+ * @copied_seq: what TCP's must be; another one was moved behind our back
+ * @busy: one of our passes is on the stack
+ * @dead: octets were taken behind our back
+ * @seen_ooopack: of tcp_sock.rcv_ooopack: the out-of-order queue was examined then
+ * @scans: of that queue
+ * @waiting_octets: so many octets were found of an incomplete Write,
+ * @waiting_since: at this time in nanoseconds
+ * @rcvlowat: of the socket before it was bound
+ * @af_ops: the socket's, with our queue_xmit
+ * @old_af_ops: as they were
+ * @old_data_ready: as it was
+ * @old_prot: as it was
+ * @rcu: for the end
+ */
+struct ddp_sock {
+	struct sock *sk;
+	struct ddp_domain *domain;
+	struct ddp_bind bind;
+	struct ddp_rx rx;
+	u64 base;
+	u32 copied_seq;
+	bool busy;
+	bool dead;
+	u32 seen_ooopack;
+	u64 scans;
+	u64 waiting_octets;
+	u64 waiting_since;
+	int rcvlowat;
+	struct inet_connection_sock_af_ops af_ops;
+	const struct inet_connection_sock_af_ops *old_af_ops;
+	void (*old_data_ready)(struct sock *sk);
+	struct proto *old_prot;
+	struct rcu_head rcu;
+};
+
+/**
+ * struct ddp_env - the octets that one call of core/ works on
+ * @ds: the socket
+ * @first: where they begin
+ * @skb: where the last look-up ended
+ * @ahead: in the out-of-order queue
+ * @to: the buffer of recv(), or NULL
+ */
+struct ddp_env {
+	struct ddp_sock *ds;
+	struct sk_buff *first;
+	struct sk_buff *skb;
+	bool ahead;
+	struct iov_iter *to;
+};
+
+/* Live objects of the module, shown in debugfs: 0 once all is closed. */
+extern atomic_t ddp_live_domains;
+extern atomic_t ddp_live_regions;
+extern atomic_t ddp_live_sockets;
+extern atomic_t ddp_live_pages;
+
+/* main.c */
+void ddp_domain_put(struct ddp_domain *domain);
+
+/* region.c: process context */
+int ddp_regions_init(struct ddp_domain *domain);
+/* The file is closed: no region is left afterwards. */
+void ddp_regions_end(struct ddp_domain *domain);
+int ddp_region_add(struct ddp_domain *domain, const struct ddp_region *attr);
+int ddp_region_revoke(struct ddp_domain *domain, u32 stag);
+int ddp_region_release(struct ddp_domain *domain, u32 stag);
+void ddp_regions_count(struct ddp_domain *domain, struct ddp_stats *stats);
+/* Any context. The region is held, so that its pages stay; NULL: not found, revoked or stale. */
+struct ddp_mr *ddp_mr_get(struct ddp_domain *domain, u32 stag);
+void ddp_mr_put(struct ddp_mr *mr);
+
+/* ulp.c */
+int ddp_ulp_register(void);
+void ddp_ulp_unregister(void);
+/* What a socket's sk_prot becomes while it is bound; NULL: it is not TCP's own. */
+struct proto *ddp_prot_of(const struct sock *sk);
+/* Of a locked socket: NULL without the ULP. */
+struct ddp_sock *ddp_sock_with_ulp(struct sock *sk);
+/* Replaces the socket's functions, which is locked; ddp_domain.sockets counts it already. */
+void ddp_sock_attach(struct ddp_sock *ds, struct ddp_domain *domain, struct proto *prot);
+/* Gives them back, if it is bound. */
+void ddp_sock_detach(struct ddp_sock *ds);
+
+/* bind.c: requests that name a socket */
+int ddp_sock_bind(struct ddp_domain *domain, const struct ddp_bind *bind);
+int ddp_sock_rights(struct ddp_domain *domain, const struct ddp_rights *rights);
+int ddp_sock_unbind(struct ddp_domain *domain, struct ddp_unbind *unbind);
+int ddp_sock_stats(struct ddp_domain *domain, struct ddp_stats *stats);
+
+/* queue.c: under the socket's lock */
+
+/* Position in the stream of a TCP sequence number. */
+static inline u64 ddp_position(const struct ddp_sock *ds, u32 seq)
+{
+	return ds->base + (s32)(seq - ds->copied_seq);
+}
+
+u64 ddp_skb_from(const struct ddp_sock *ds, const struct sk_buff *skb);
+/* The octets in order. Answers how many there are. */
+u64 ddp_queue_in_order(struct ddp_env *env, struct ddp_sock *ds, struct iov_iter *to);
+/* Copies octets of the stream. False: they are not all there. */
+bool ddp_queue_copy(struct ddp_env *env, u64 at, void *to, u32 n);
+/* Examines the out-of-order queue. */
+void ddp_queue_look_ahead(struct ddp_sock *ds);
+
+#endif

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * TCP's two queues as a range of positions: the queue's side of core/env.h. Under the socket's
+ * lock. skbs may overlap, grow, be merged, and be thrown away between two calls: none is kept.
+ */
+#include <linux/crc32c.h>
+
+#include "ddp.h"
+
+u64 ddp_skb_from(const struct ddp_sock *ds, const struct sk_buff *skb)
+{
+	const struct tcp_skb_cb *cb = TCP_SKB_CB(skb);
+
+	return ddp_position(ds, cb->seq + !!(cb->tcp_flags & TCPHDR_SYN));
+}
+
+static struct sk_buff *next_skb(const struct ddp_env *env, struct sk_buff *skb)
+{
+	if (env->ahead)
+		return skb_rb_next(skb);
+	return skb_queue_is_last(&env->ds->sk->sk_receive_queue, skb) ? NULL : skb->next;
+}
+
+/* The skb that holds position `at`, and the octet's place in it. NULL: none does. */
+static struct sk_buff *seek(struct ddp_env *env, u64 at, u32 *offset)
+{
+	struct sk_buff *skb = env->skb;
+	u64 from;
+
+	if (!skb || ddp_skb_from(env->ds, skb) > at)
+		skb = env->first;
+	for (; skb; skb = next_skb(env, skb)) {
+		from = ddp_skb_from(env->ds, skb);
+		if (at < from)
+			return NULL;
+		if (at - from < skb->len) {
+			env->skb = skb;
+			*offset = at - from;
+			return skb_frags_readable(skb) ? skb : NULL;
+		}
+	}
+	return NULL;
+}
+
+bool ddp_queue_copy(struct ddp_env *env, u64 at, void *to, u32 n)
+{
+	while (n) {
+		struct sk_buff *skb;
+		u32 offset, part;
+
+		skb = seek(env, at, &offset);
+		if (!skb)
+			return false;
+		part = min(n, skb->len - offset);
+		if (skb_copy_bits(skb, offset, to, part))
+			return false;
+		to += part;
+		at += part;
+		n -= part;
+	}
+	return true;
+}
+
+bool ddp_env_peek(struct ddp_env *env, u64 at, void *to, u32 n)
+{
+	return ddp_queue_copy(env, at, to, n);
+}
+
+static u32 crc_of_skb(u32 crc, struct sk_buff *skb, u32 offset, u32 n)
+{
+	struct skb_seq_state state;
+	const u8 *data;
+	u32 done = 0, part;
+
+	if (offset + n <= skb_headlen(skb))
+		return crc32c(crc, skb->data + offset, n);
+	skb_prepare_seq_read(skb, offset, offset + n, &state);
+	while ((part = skb_seq_read(done, &data, &state)) != 0) {
+		part = min(part, n - done);
+		crc = crc32c(crc, data, part);
+		done += part;
+		if (done == n) {
+			skb_abort_seq_read(&state);
+			break;
+		}
+	}
+	return crc;
+}
+
+bool ddp_env_crc_holds(struct ddp_env *env, u64 at, u32 octets)
+{
+	u32 n = octets - DDP_FPDU_CRC, crc = ~0u;
+	__le32 sent;
+
+	while (n) {
+		struct sk_buff *skb;
+		u32 offset, part;
+
+		skb = seek(env, at, &offset);
+		if (!skb)
+			return false;
+		part = min(n, skb->len - offset);
+		crc = crc_of_skb(crc, skb, offset, part);
+		at += part;
+		n -= part;
+	}
+	return ddp_queue_copy(env, at, &sent, sizeof(sent)) && ~crc == le32_to_cpu(sent);
+}
+
+bool ddp_env_give(struct ddp_env *env, const void *from, u32 n)
+{
+	return copy_to_iter(from, n, env->to) == n;
+}
+
+bool ddp_env_give_stream(struct ddp_env *env, u64 at, u32 n)
+{
+	while (n) {
+		struct sk_buff *skb;
+		u32 offset, part;
+
+		skb = seek(env, at, &offset);
+		if (!skb)
+			return false;
+		part = min(n, skb->len - offset);
+		if (skb_copy_datagram_iter(skb, offset, env->to, part))
+			return false;
+		at += part;
+		n -= part;
+	}
+	return true;
+}
+
+u64 ddp_queue_in_order(struct ddp_env *env, struct ddp_sock *ds, struct iov_iter *to)
+{
+	struct sock *sk = ds->sk;
+	struct sk_buff *last;
+	u32 offset;
+	u64 end;
+
+	/* Frees what lies below the sequence number. */
+	*env = (struct ddp_env){ .ds = ds, .to = to };
+	env->first = tcp_recv_skb(sk, tcp_sk(sk)->copied_seq, &offset);
+	if (!env->first)
+		return 0;
+	last = skb_peek_tail(&sk->sk_receive_queue);
+	end = ddp_skb_from(ds, last) + last->len;
+	return end > ds->base ? end - ds->base : 0;
+}
+
+#define OCTETS_PER_SKB 16 /* of the budget, for walking over one */
+
+/* Octets [first, end) of the out-of-order queue without a gap. Answers where the next begin. */
+static struct sk_buff *range_from(const struct ddp_sock *ds, struct sk_buff *first, u64 *end)
+{
+	struct sk_buff *skb = first;
+
+	*end = ddp_skb_from(ds, first) + first->len;
+	while ((skb = skb_rb_next(skb)) != NULL && ddp_skb_from(ds, skb) <= *end)
+		*end = max(*end, ddp_skb_from(ds, skb) + skb->len);
+	return skb;
+}
+
+static void look_at_range(struct ddp_sock *ds, struct sk_buff *first, struct sk_buff *behind,
+			  u64 end, u32 *budget)
+{
+	struct ddp_env env = { .ds = ds, .first = first, .skb = first, .ahead = true };
+	u64 at = ddp_skb_from(ds, first);
+	struct sk_buff *skb;
+
+	/* Positions only grow, whatever overlaps. */
+	for (skb = first; skb != behind && *budget; skb = skb_rb_next(skb)) {
+		u64 from = ddp_skb_from(ds, skb);
+
+		*budget -= min_t(u32, *budget, OCTETS_PER_SKB);
+		if (from >= at)
+			at = ddp_ahead_chain(ds->rx.ahead, &env, from, end, budget);
+	}
+}
+
+void ddp_queue_look_ahead(struct ddp_sock *ds)
+{
+	struct tcp_sock *tp = tcp_sk(ds->sk);
+	struct sk_buff *skb = skb_rb_first(&tp->out_of_order_queue);
+	u32 budget = DDP_HOOK_OCTETS;
+	u32 seen = tp->rcv_ooopack;
+
+	if (!skb || seen == ds->seen_ooopack || !ddp_rx_may_look_ahead(&ds->rx))
+		return;
+	ds->scans++;
+	ddp_ahead_begin(ds->rx.ahead, ddp_position(ds, tp->rcv_nxt), ddp_skb_from(ds, skb));
+	while (skb && budget) {
+		struct sk_buff *behind;
+		u64 end;
+
+		behind = range_from(ds, skb, &end);
+		look_at_range(ds, skb, behind, end, &budget);
+		skb = behind;
+	}
+	/* What a limit has left is looked at again with the next segment. */
+	ds->seen_ooopack = budget ? seen : seen - 1;
+}

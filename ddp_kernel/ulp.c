@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The TCP ULP `ddp`. A socket that has it behaves as before until it is bound. Then three of its
+ * functions are ours: sk_data_ready (leading Writes are placed and consumed), queue_xmit of the
+ * connection's address family (TCP answers each segment behind a hole with an ACK, sent with the
+ * socket locked and after the segment was queued), and recvmsg (records).
+ */
+#include <linux/ktime.h>
+#include <linux/module.h>
+#include <linux/net.h>
+#include <linux/slab.h>
+#if IS_ENABLED(CONFIG_IPV6)
+#include <net/transp_v6.h>
+#endif
+
+#include "ddp.h"
+
+#define WAIT_NS NSEC_PER_MSEC /* for the rest of an incomplete Write, in recv() */
+
+enum family {
+	FAMILY_V4,
+	FAMILY_V6,
+	FAMILIES,
+};
+
+static struct proto ddp_prots[FAMILIES];
+static struct tcp_ulp_ops ddp_ulp_ops;
+
+static struct ddp_sock *ddp_sock_of(const struct sock *sk)
+{
+	return rcu_dereference_protected(inet_csk(sk)->icsk_ulp_data, lockdep_sock_is_held(sk));
+}
+
+/* ---- Passes over the queues --------------------------------------------- */
+
+/* Is all that was read from the socket read by us? */
+static bool is_ours(struct ddp_sock *ds)
+{
+	if (tcp_sk(ds->sk)->copied_seq != ds->copied_seq)
+		ds->dead = true;
+	return !ds->dead;
+}
+
+/* Lets TCP forget what core/ has consumed. May send an ACK: through queue_xmit, hence `busy`. */
+static void consume(struct ddp_sock *ds)
+{
+	u64 n = ds->rx.pos - ds->base;
+
+	if (!n)
+		return;
+	tcp_read_done(ds->sk, n);
+	ds->copied_seq = tcp_sk(ds->sk)->copied_seq;
+	ds->base = ds->rx.pos;
+}
+
+static void set_rcvlowat(struct sock *sk, int octets)
+{
+	if (READ_ONCE(sk->sk_rcvlowat) != octets)
+		WRITE_ONCE(sk->sk_rcvlowat, octets);
+}
+
+static bool has_ended(const struct sock *sk)
+{
+	return sk->sk_err || sk->sk_shutdown & RCV_SHUTDOWN || sock_flag(sk, SOCK_DONE);
+}
+
+/*
+ * May the rest of an incomplete FPDU be waited for? Not where the window is closing: a small
+ * receive buffer would wait for ever.
+ */
+static bool may_wait(const struct sock *sk)
+{
+	return !has_ended(sk) && !tcp_epollin_ready(sk, INT_MAX);
+}
+
+/* Octets have come. True: the reader is to be woken. */
+static bool on_data(struct ddp_sock *ds)
+{
+	struct sock *sk = ds->sk;
+	enum ddp_rx_state state;
+	struct ddp_env env;
+	u32 need = 1;
+	u64 avail;
+
+	if (!is_ours(ds))
+		return true;
+	avail = ddp_queue_in_order(&env, ds, NULL);
+	state = ddp_rx_leading(&ds->rx, &env, avail, &need);
+	consume(ds);
+	if (state == DDP_RX_WAIT && may_wait(sk)) {
+		set_rcvlowat(sk, need);
+		return false;
+	}
+	set_rcvlowat(sk, 1);
+	return state != DDP_RX_EMPTY || has_ended(sk);
+}
+
+static void ddp_data_ready(struct sock *sk)
+{
+	struct ddp_sock *ds = ddp_sock_of(sk);
+	bool wake = true;
+
+	if (!ds->busy) {
+		ds->busy = true;
+		wake = on_data(ds);
+		ds->busy = false;
+	}
+	if (wake)
+		ds->old_data_ready(sk);
+}
+
+static int ddp_queue_xmit(struct sock *sk, struct sk_buff *skb, struct flowi *fl)
+{
+	struct ddp_sock *ds = container_of(inet_csk(sk)->icsk_af_ops, struct ddp_sock, af_ops);
+	int result = ds->old_af_ops->queue_xmit(sk, skb, fl);
+
+	if (!ds->busy && tcp_sk(sk)->rcv_ooopack != ds->seen_ooopack && is_ours(ds)) {
+		ds->busy = true;
+		ddp_queue_look_ahead(ds);
+		ds->busy = false;
+	}
+	return result;
+}
+
+/* ---- recv() --------------------------------------------------------------- */
+
+/* The leading Write is incomplete. True: hand its octets up now. */
+static bool waited_enough(struct ddp_sock *ds, u64 avail)
+{
+	u64 now = ktime_get_ns();
+
+	if (!may_wait(ds->sk))
+		return true;
+	if (ds->waiting_octets != avail || !ds->waiting_since) {
+		ds->waiting_octets = avail;
+		ds->waiting_since = now;
+		return false;
+	}
+	return now - ds->waiting_since >= WAIT_NS;
+}
+
+static int no_record(struct ddp_sock *ds, const struct ddp_rx_reader *reader, bool empty)
+{
+	struct sock *sk = ds->sk;
+
+	if (reader->fault)
+		return -EFAULT;
+	if (ds->dead)
+		return -ESTALE;
+	if (!empty)
+		return -EAGAIN;
+	if (sk->sk_err)
+		return sock_error(sk);
+	if (has_ended(sk))
+		return 0;
+	return sk->sk_state == TCP_CLOSE ? -ENOTCONN : -EAGAIN;
+}
+
+static int read_records(struct ddp_sock *ds, struct iov_iter *to, size_t len)
+{
+	struct ddp_rx_reader reader = { .room = min_t(size_t, len, INT_MAX) };
+	enum ddp_rx_state state = DDP_RX_EMPTY;
+	struct ddp_env env;
+	u64 avail;
+
+	if (is_ours(ds)) {
+		ds->busy = true;
+		ddp_rx_read_begin(&ds->rx);
+		avail = ddp_queue_in_order(&env, ds, to);
+		state = ddp_rx_read(&ds->rx, &env, avail, &reader);
+		if (state == DDP_RX_WAIT && !reader.done &&
+		    waited_enough(ds, ds->base + avail - ds->rx.pos)) {
+			reader.give_up = true;
+			state = ddp_rx_read(&ds->rx, &env, ds->base + avail - ds->rx.pos, &reader);
+		}
+		consume(ds);
+		if (state != DDP_RX_WAIT)
+			ds->waiting_since = 0;
+		set_rcvlowat(ds->sk, state == DDP_RX_WAIT && may_wait(ds->sk) ? reader.need : 1);
+		ddp_queue_look_ahead(ds);
+		ds->busy = false;
+	}
+	return reader.done ? (int)reader.done : no_record(ds, &reader, state == DDP_RX_EMPTY);
+}
+
+static int ddp_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
+		       int flags DDP_ADDR_LEN_PARAMETER)
+{
+	const int refused = MSG_PEEK | MSG_OOB | MSG_TRUNC | MSG_WAITALL;
+	int (*plain)(struct sock *sk, struct msghdr *msg, size_t len,
+		     int flags DDP_ADDR_LEN_PARAMETER);
+	struct ddp_sock *ds;
+	int result;
+
+	lock_sock(sk);
+	ds = ddp_sock_of(sk);
+	if (!ds || !ds->domain || flags & MSG_ERRQUEUE) {
+		/* It may have been unbound since recv() began. */
+		plain = ds && ds->domain ? ds->old_prot->recvmsg : READ_ONCE(sk->sk_prot)->recvmsg;
+		release_sock(sk);
+		return plain(sk, msg, len, flags DDP_ADDR_LEN);
+	}
+	if (!(flags & MSG_DONTWAIT) || flags & refused || len < DDP_RECV_MIN)
+		result = -EINVAL;
+	else
+		result = read_records(ds, &msg->msg_iter, len);
+	release_sock(sk);
+	return result;
+}
+
+/* ---- Binding ---------------------------------------------------------------- */
+
+struct proto *ddp_prot_of(const struct sock *sk)
+{
+	if (sk->sk_prot == &tcp_prot)
+		return &ddp_prots[FAMILY_V4];
+#if IS_ENABLED(CONFIG_IPV6)
+	if (sk->sk_prot == &tcpv6_prot)
+		return &ddp_prots[FAMILY_V6];
+#endif
+	return NULL;
+}
+
+void ddp_sock_attach(struct ddp_sock *ds, struct ddp_domain *domain, struct proto *prot)
+{
+	struct inet_connection_sock *icsk = inet_csk(ds->sk);
+	struct sock *sk = ds->sk;
+
+	kref_get(&domain->refs);
+	ds->domain = domain;
+	ds->base = 0;
+	ds->copied_seq = tcp_sk(sk)->copied_seq;
+	ds->seen_ooopack = tcp_sk(sk)->rcv_ooopack - 1;
+	ds->rcvlowat = sk->sk_rcvlowat;
+	ds->old_prot = sk->sk_prot;
+	ds->old_af_ops = icsk->icsk_af_ops;
+	ds->af_ops = *icsk->icsk_af_ops;
+	ds->af_ops.queue_xmit = ddp_queue_xmit;
+	WRITE_ONCE(icsk->icsk_af_ops, &ds->af_ops);
+	write_lock_bh(&sk->sk_callback_lock);
+	ds->old_data_ready = sk->sk_data_ready;
+	sk->sk_data_ready = ddp_data_ready;
+	write_unlock_bh(&sk->sk_callback_lock);
+	WRITE_ONCE(sk->sk_prot, prot);
+}
+
+/* Also in softirq, when TCP destroys the socket. Functions that are not ours any more stay. */
+void ddp_sock_detach(struct ddp_sock *ds)
+{
+	struct inet_connection_sock *icsk = inet_csk(ds->sk);
+	struct ddp_domain *domain = ds->domain;
+	struct sock *sk = ds->sk;
+
+	if (!domain)
+		return;
+	if (sk->sk_prot->recvmsg == ddp_recvmsg)
+		WRITE_ONCE(sk->sk_prot, ds->old_prot);
+	if (icsk->icsk_af_ops == &ds->af_ops)
+		WRITE_ONCE(icsk->icsk_af_ops, ds->old_af_ops);
+	write_lock_bh(&sk->sk_callback_lock);
+	if (sk->sk_data_ready == ddp_data_ready)
+		sk->sk_data_ready = ds->old_data_ready;
+	write_unlock_bh(&sk->sk_callback_lock);
+	set_rcvlowat(sk, ds->rcvlowat);
+	ds->domain = NULL;
+	kfree(ds->rx.ahead);
+	ds->rx.ahead = NULL;
+	atomic_dec(&domain->sockets);
+	ddp_domain_put(domain);
+}
+
+/* connect() to AF_UNSPEC, and close() with SO_LINGER 0. What follows is a plain socket. */
+static int ddp_disconnect(struct sock *sk, int flags)
+{
+	struct ddp_sock *ds = ddp_sock_of(sk);
+
+	if (ds)
+		ddp_sock_detach(ds);
+	return sk->sk_prot->disconnect(sk, flags);
+}
+
+static int ddp_ulp_init(struct sock *sk)
+{
+	struct ddp_sock *ds;
+
+	if (sk->sk_state != TCP_ESTABLISHED && sk->sk_state != TCP_CLOSE_WAIT)
+		return -ENOTCONN;
+	ds = kzalloc(sizeof(*ds), GFP_KERNEL_ACCOUNT);
+	if (!ds)
+		return -ENOMEM;
+	ds->sk = sk;
+	rcu_assign_pointer(inet_csk(sk)->icsk_ulp_data, ds);
+	atomic_inc(&ddp_live_sockets);
+	return 0;
+}
+
+static void ddp_ulp_release(struct sock *sk)
+{
+	struct inet_connection_sock *icsk = inet_csk(sk);
+	/* The last user; in softirq the lock need not be held. */
+	struct ddp_sock *ds = rcu_dereference_protected(icsk->icsk_ulp_data, true);
+
+	if (!ds)
+		return;
+	ddp_sock_detach(ds);
+	RCU_INIT_POINTER(icsk->icsk_ulp_data, NULL);
+	atomic_dec(&ddp_live_sockets);
+	kfree_rcu(ds, rcu);
+}
+
+static struct tcp_ulp_ops ddp_ulp_ops = {
+	.name = DDP_ULP,
+	.owner = THIS_MODULE,
+	.init = ddp_ulp_init,
+	.release = ddp_ulp_release,
+};
+
+struct ddp_sock *ddp_sock_with_ulp(struct sock *sk)
+{
+	return inet_csk(sk)->icsk_ulp_ops == &ddp_ulp_ops ? ddp_sock_of(sk) : NULL;
+}
+
+static void copy_prot(enum family family, const struct proto *prot)
+{
+	ddp_prots[family] = *prot;
+	ddp_prots[family].recvmsg = ddp_recvmsg;
+	ddp_prots[family].disconnect = ddp_disconnect;
+}
+
+int ddp_ulp_register(void)
+{
+	copy_prot(FAMILY_V4, &tcp_prot);
+#if IS_ENABLED(CONFIG_IPV6)
+	copy_prot(FAMILY_V6, &tcpv6_prot);
+#endif
+	return tcp_register_ulp(&ddp_ulp_ops);
+}
+
+void ddp_ulp_unregister(void)
+{
+	tcp_unregister_ulp(&ddp_ulp_ops);
+}

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+/* Records in order, over the loopback: what is placed, what goes up and as what, who is woken. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "ddp_test.h"
+
+#define STAG 0x1234
+#define REGION (1 << 20)
+
+static uint8_t octets[4 << 20], payload[1 << 20];
+static int domain;
+static uint8_t *memory;
+
+/* A bound connection whose first FPDU, a Send, has been read. */
+static void bound_pair(int ends[2], uint32_t flags)
+{
+	struct record record;
+
+	tcp_pair(ends);
+	REQUIRE(bind_socket(domain, ends[1], flags) == 0, "BIND");
+	send_all(ends[0], octets, fpdu_send(octets, 1, "first", 5));
+	record = record_wait(ends[1], 1000);
+	REQUIRE(record.type == DDP_RECORD_ULPDU && record.length == 23, "the first FPDU");
+}
+
+static void close_pair(int ends[2])
+{
+	close(ends[0]);
+	close(ends[1]);
+}
+
+static bool wait_octets(int s, uint64_t n)
+{
+	for (int i = 0; i < 1000; i++) {
+		if (socket_stats(domain, s).octets >= n)
+			return true;
+		usleep(1000);
+	}
+	return false;
+}
+
+static void first_wakes(void)
+{
+	struct record record;
+	int ends[2];
+
+	tcp_pair(ends);
+	REQUIRE(bind_socket(domain, ends[1], DDP_BIND_CRC) == 0, "BIND");
+	memset(payload, 1, 100);
+	send_all(ends[0], octets, fpdu_write(octets, STAG, 50, payload, 100, true));
+	CHECK(is_readable(ends[1], 1000), "the first FPDU wakes, though it is a Write");
+	record = record_next(ends[1]);
+	CHECK(record.type == DDP_RECORD_PLACED && record.placed.fpdus == 1 &&
+	      record.placed.octets == 100 && record.placed.wire == 120 &&
+	      record.placed.messages == 1 && record.placed.last_stag == STAG &&
+	      record.placed.last_to == 50 && record.placed.last_length == 100, "PLACED");
+	CHECK(!memcmp(memory + 50, payload, 100) && !memory[49] && !memory[150], "in its place");
+	close_pair(ends);
+}
+
+static void writes_let_sleep(void)
+{
+	struct record record;
+	size_t n, total;
+	int ends[2], i;
+
+	bound_pair(ends, DDP_BIND_CRC);
+	total = socket_stats(domain, ends[1]).octets;
+	for (i = 0; i < 100; i++) {
+		memset(payload, i + 2, 1000);
+		n = fpdu_write(octets, STAG, (uint64_t)i * 1000, payload, 1000, i % 4 == 3);
+		send_all(ends[0], octets, n);
+		total += n;
+	}
+	CHECK(wait_octets(ends[1], total), "Writes are consumed");
+	CHECK(!is_readable(ends[1], 20), "and wake no reader");
+	CHECK(memory[0] == 2 && memory[99999] == 101, "all are in place");
+	record = record_next(ends[1]);
+	CHECK(record.type == DDP_RECORD_PLACED && record.placed.fpdus == 100 &&
+	      record.placed.messages == 25 && record.placed.octets == 100000, "one record tells");
+	record = record_next(ends[1]);
+	CHECK(!record.type && record.error == EAGAIN, "then EAGAIN");
+	n = fpdu_write(octets, STAG, 5, payload, 0, true);
+	send_all(ends[0], octets, n);
+	CHECK(is_readable(ends[1], 1000), "a Write without payload wakes");
+	record = record_next(ends[1]);
+	CHECK(record.type == DDP_RECORD_ULPDU && record.length == 14, "and goes up");
+	n = fpdu_write(octets, STAG, 5, "x", 1, true);
+	octets[3] |= 0x10;
+	{
+		uint32_t crc = crc32c(octets, n - 4);
+
+		memcpy(octets + n - 4, &crc, 4);
+	}
+	send_all(ends[0], octets, n);
+	CHECK(is_readable(ends[1], 1000), "reserved bits wake");
+	record = record_next(ends[1]);
+	CHECK(record.type == DDP_RECORD_PLACED && record.placed.last_rdmap == 0x50 &&
+	      memory[5] == 'x', "and the Write is placed");
+	close_pair(ends);
+}
+
+static void what_goes_up(void)
+{
+	struct record record;
+	size_t n;
+	int ends[2];
+
+	bound_pair(ends, DDP_BIND_CRC);
+	memset(payload, 0xee, 100);
+	memset(memory, 0, 4096);
+	n = fpdu_write(octets, 0x999, 0, payload, 100, true);
+	n += fpdu_write(octets + n, STAG, REGION - 99, payload, 100, true);
+	n += fpdu_write(octets + n, STAG, UINT64_MAX - 50, payload, 100, true);
+	n += fpdu_tagged(octets + n, OPCODE_READ_RESPONSE, STAG, 0, payload, 100, true);
+	n += fpdu_tagged(octets + n, 0x7, STAG, 0, payload, 100, true);
+	send_all(ends[0], octets, n);
+	for (int i = 0; i < 5; i++) {
+		record = record_wait(ends[1], 1000);
+		CHECK(record.type == DDP_RECORD_ULPDU && record.length == 114 &&
+		      !memcmp(record.body + 14, payload, 100),
+		      "unknown STag, out of bounds, TO wraps, wrong kind, unknown opcode: up");
+	}
+	CHECK(!memory[0] && !memory[REGION - 1], "and nothing is stored");
+
+	/* Rights end with the request. */
+	{
+		struct ddp_rights rights = { .socket = ends[1], .rights = 0 };
+
+		CHECK(ioctl(domain, DDP_IOC_RIGHTS, &rights) == 0, "RIGHTS");
+	}
+	send_all(ends[0], octets, fpdu_write(octets, STAG, 0, payload, 100, true));
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_ULPDU && !memory[0], "without rights nothing is placed");
+
+	/* A wrong CRC: these octets, and all that follow, as they came. */
+	n = fpdu_send(octets, 2, payload, 50);
+	octets[30] ^= 1;
+	n += fpdu_send(octets + n, 3, payload, 50);
+	send_all(ends[0], octets, n);
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_RAW && !memcmp(record.body, octets, record.length),
+	      "a wrong CRC goes up as octets");
+	shutdown(ends[0], SHUT_WR);
+	for (n -= record.length; n; n -= record.length) {
+		record = record_wait(ends[1], 1000);
+		REQUIRE(record.type == DDP_RECORD_RAW && record.length <= n, "the rest");
+	}
+	record = record_wait(ends[1], 1000);
+	CHECK(!record.type && !record.error, "0 after the last record");
+	close_pair(ends);
+}
+
+static void pieces(void)
+{
+	size_t n, at;
+	struct record record;
+	int ends[2];
+
+	bound_pair(ends, DDP_BIND_CRC);
+	for (at = 0; at < 60000; at++)
+		payload[at] = (uint8_t)(at * 7);
+	/* A large Write that comes in pieces lets the owner sleep. */
+	n = fpdu_write(octets, STAG, 0, payload, 60000, true);
+	for (at = 0; at + 10000 < n; at += 10000) {
+		send_all(ends[0], octets + at, 10000);
+		usleep(2000);
+	}
+	CHECK(!is_readable(ends[1], 20), "an incomplete Write wakes nobody");
+	send_all(ends[0], octets + at, n - at);
+	CHECK(!is_readable(ends[1], 20), "nor does its end");
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_PLACED && record.placed.octets == 60000 &&
+	      !memcmp(memory, payload, 60000), "it is placed");
+	/* A program that polls gets its octets after a millisecond. */
+	send_all(ends[0], octets, 20000);
+	usleep(20000);
+	record = record_next(ends[1]);
+	CHECK(!record.type && record.error == EAGAIN, "an incomplete Write: EAGAIN at first");
+	usleep(3000);
+	record = record_next(ends[1]);
+	CHECK(record.type == DDP_RECORD_RAW && record.length == 20000, "then octets");
+	send_all(ends[0], octets + 20000, n - 20000);
+	for (at = 20000; at < n; at += record.length) {
+		record = record_wait(ends[1], 1000);
+		REQUIRE(record.type == DDP_RECORD_RAW && record.length <= n - at, "its rest");
+	}
+	CHECK(at == n, "and its rest as octets");
+	/* One octet of a length, and nothing else. */
+	n = fpdu_send(octets, 2, payload, 30);
+	send_all(ends[0], octets, 1);
+	usleep(20000);
+	record = record_wait(ends[1], 100);
+	CHECK(record.type == DDP_RECORD_RAW && record.length == 1, "half of a length");
+	send_all(ends[0], octets + 1, n - 1);
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_RAW && record.length == n - 1, "its rest");
+	send_all(ends[0], octets, fpdu_write(octets, STAG, 7, "abc", 3, true));
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_PLACED && !memcmp(memory + 7, "abc", 3),
+	      "the next FPDU is found");
+	close_pair(ends);
+}
+
+static void order(void)
+{
+	struct record record;
+	size_t n;
+	int ends[2];
+
+	bound_pair(ends, DDP_BIND_CRC | DDP_BIND_IN_ORDER);
+	memory[0] = 0;
+	n = fpdu_send(octets, 2, "abc", 3);
+	n += fpdu_write(octets + n, STAG, 0, "z", 1, true);
+	send_all(ends[0], octets, n);
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_ULPDU && !memory[0],
+	      "in order: a Write does not overtake a Send");
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_PLACED && memory[0] == 'z', "it follows");
+	/* What user space may still have to store is not overtaken in any mode. */
+	close_pair(ends);
+	bound_pair(ends, DDP_BIND_CRC);
+	memory[0] = 0;
+	n = fpdu_write(octets, 0x999, 0, "a", 1, true);
+	n += fpdu_write(octets + n, STAG, 0, "b", 1, true);
+	send_all(ends[0], octets, n);
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_ULPDU && !memory[0],
+	      "a Write that went up is stored first");
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_PLACED && memory[0] == 'b', "before the next recv()");
+	close_pair(ends);
+}
+
+static void reads(void)
+{
+	uint8_t *sink = memory + 65536;
+	struct ddp_region view = {
+		.address = (uintptr_t)sink, .length = 8192, .stag = 0x77, .parent = STAG,
+		.pd = TEST_PD, .qp = TEST_QP, .rights = DDP_RIGHT_READ_SINK,
+	};
+	struct ddp_response response;
+	struct record record;
+	size_t n;
+	int ends[2];
+
+	bound_pair(ends, DDP_BIND_CRC);
+	CHECK(ioctl(domain, DDP_IOC_REGION, &view) == 0, "a view as a Read sink");
+	memset(payload, 0x5a, 4096);
+	n = fpdu_tagged(octets, OPCODE_READ_RESPONSE, 0x77, 0, payload, 4096, false);
+	n += fpdu_tagged(octets + n, OPCODE_READ_RESPONSE, 0x77, 4096, payload, 4096, true);
+	send_all(ends[0], octets, n);
+	record = record_wait(ends[1], 1000);
+	memcpy(&response, record.body, sizeof(response));
+	CHECK(record.type == DDP_RECORD_RESPONSE && response.length == 4096 &&
+	      response.wire == n / 2 && !memcmp(response.header, octets + 2, 14), "RESPONSE");
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_RESPONSE && !memcmp(sink, payload, 4096) &&
+	      !memcmp(sink + 4096, payload, 4096), "both are in place");
+	n = fpdu_tagged(octets, OPCODE_READ_RESPONSE, 0x77, 0, payload, 16, true);
+	n += fpdu_write(octets + n, 0x77, 0, payload, 16, true);
+	send_all(ends[0], octets, n);
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_ULPDU, "out of its order: up");
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_ULPDU, "a Write to a sink: up");
+	CHECK(stag_request(domain, DDP_IOC_RELEASE, 0x77) == 0, "RELEASE of the view");
+	close_pair(ends);
+}
+
+static void atomics(void)
+{
+	uint8_t request[52] = { 0 };
+	struct record record;
+	size_t n;
+	int ends[2];
+
+	bound_pair(ends, DDP_BIND_CRC);
+	memory[9] = 0;
+	n = fpdu_send(octets, 1, request, sizeof(request));
+	octets[3] = 0x40 | OPCODE_ATOMIC_REQUEST;
+	{
+		uint32_t crc = crc32c(octets, n - 4);
+
+		memcpy(octets + n - 4, &crc, 4);
+	}
+	n += fpdu_write(octets + n, STAG, 9, "q", 1, true);
+	send_all(ends[0], octets, n);
+	record = record_wait(ends[1], 1000);
+	usleep(20000);
+	CHECK(record.type == DDP_RECORD_ULPDU && !memory[9],
+	      "behind an Atomic Request nothing is placed until the next recv()");
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_PLACED && memory[9] == 'q', "then it is");
+	close_pair(ends);
+}
+
+static void calls(void)
+{
+	static uint8_t buffer[DDP_RECV_MIN];
+	struct ddp_unbind unbind = { 0 };
+	size_t first, n;
+	int ends[2], other[2];
+
+	bound_pair(ends, DDP_BIND_CRC);
+	FAILS(recv(ends[1], buffer, sizeof(buffer) - 1, MSG_DONTWAIT), EINVAL, "a small buffer");
+	FAILS(recv(ends[1], buffer, sizeof(buffer), 0), EINVAL, "a blocking recv()");
+	FAILS(recv(ends[1], buffer, sizeof(buffer), MSG_DONTWAIT | MSG_PEEK), EINVAL, "MSG_PEEK");
+	FAILS(recv(ends[1], NULL, sizeof(buffer), MSG_DONTWAIT), EAGAIN, "nothing to read");
+	send_all(ends[0], octets, fpdu_send(octets, 2, "abc", 3));
+	CHECK(is_readable(ends[1], 1000), "readable");
+	FAILS(recv(ends[1], (void *)8, sizeof(buffer), MSG_DONTWAIT), EFAULT, "a bad buffer");
+	CHECK(recv(ends[1], buffer, sizeof(buffer), MSG_DONTWAIT) == 8 + 24,
+	      "and the record comes again");
+	first = socket_stats(domain, ends[1]).octets;
+	n = fpdu_write(octets, 0x999, 0, "plain", 5, true);
+	send_all(ends[0], octets, n);
+	usleep(20000);
+	unbind.socket = ends[1];
+	CHECK(ioctl(domain, DDP_IOC_UNBIND, &unbind) == 0 && unbind.octets == first, "UNBIND");
+	CHECK(recv(ends[1], buffer, sizeof(buffer), 0) == (ssize_t)n &&
+	      !memcmp(buffer, octets, n), "what is unread is plain TCP");
+	FAILS(ioctl(domain, DDP_IOC_UNBIND, &unbind), ENOTCONN, "UNBIND again");
+	CHECK(bind_socket(domain, ends[1], DDP_BIND_CRC) == 0, "BIND again");
+	send_all(ends[0], octets, fpdu_write(octets, STAG, 0, "again", 5, true));
+	CHECK(record_wait(ends[1], 1000).type == DDP_RECORD_PLACED && !memcmp(memory, "again", 5),
+	      "it places again");
+
+	/* The engine resets a socket that the program still holds by connect(AF_UNSPEC). */
+	tcp_pair(other);
+	{
+		struct sockaddr none = { .sa_family = AF_UNSPEC };
+
+		CHECK(connect(ends[1], &none, sizeof(none)) == 0, "connect(AF_UNSPEC)");
+	}
+	CHECK(domain_stats(domain).sockets == 0, "unbinds");
+	errno = 0;
+	CHECK(listen(ends[1], 1) < 0, "listen() is refused afterwards");
+	close_pair(ends);
+	close_pair(other);
+
+	/* Octets that were taken by another way. */
+	bound_pair(ends, DDP_BIND_CRC);
+	send_all(ends[0], octets, fpdu_send(octets, 2, "abc", 3));
+	{
+		int pipe_ends[2];
+
+		REQUIRE(pipe(pipe_ends) == 0, "pipe");
+		REQUIRE(is_readable(ends[1], 1000), "readable");
+		if (splice(ends[1], NULL, pipe_ends[1], NULL, 5, SPLICE_F_NONBLOCK) == 5) {
+			FAILS(recv(ends[1], buffer, sizeof(buffer), MSG_DONTWAIT), ESTALE,
+			      "after splice() no record comes");
+			CHECK(socket_stats(domain, ends[1]).dead == 1, "and the counters say so");
+		}
+	}
+	close_pair(ends);
+}
+
+static void domain_goes_first(void)
+{
+	struct record record;
+	int ends[2], second = domain_open();
+
+	tcp_pair(ends);
+	REQUIRE(region_add(second, 0x55, memory, 4096, DDP_RIGHT_WRITE) == 0, "REGION");
+	REQUIRE(bind_socket(second, ends[1], DDP_BIND_CRC) == 0, "BIND");
+	send_all(ends[0], octets, fpdu_write(octets, 0x55, 0, "1", 1, true));
+	CHECK(record_wait(ends[1], 1000).type == DDP_RECORD_PLACED, "placed");
+	close(second);
+	send_all(ends[0], octets, fpdu_write(octets, 0x55, 0, "2", 1, true));
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_ULPDU && memory[0] == '1',
+	      "a socket outlives its domain, and all goes up");
+	close_pair(ends);
+}
+
+int main(void)
+{
+	domain = domain_open();
+	memory = region_make(domain, STAG, REGION, DDP_RIGHT_WRITE);
+	first_wakes();
+	writes_let_sleep();
+	what_goes_up();
+	pieces();
+	order();
+	reads();
+	atomics();
+	calls();
+	domain_goes_first();
+	return end_checks();
+}

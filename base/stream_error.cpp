@@ -89,6 +89,11 @@ constexpr StreamErrorInfo kTable[] = {
         "The target of an Atomic Request is not aligned to 8 bytes.", "RFC 7306 §8.2"),
     row(V::immediate_malformed, kRdmap, 2, 0xff, kD, "immediate-malformed",
         "Immediate Data are not a single segment of 8 bytes.", "RFC 7306 §6.3"),
+    row(V::acknowledge_malformed, kRdmap, 2, 0xff, kD, "acknowledge-malformed",
+        "An Acknowledge is not a single segment without payload.", "RFC 5040 §4.8"),
+    row(V::acknowledge_range, kRdmap, 2, 0xff, kD, "acknowledge-range",
+        "An Acknowledge tells of fewer messages than one before, or of more than were sent.",
+        "RFC 5040 §4.8"),
     row(V::remote_operation_unspecified, kRdmap, 2, 0xff, kD, "remote-operation-unspecified",
         "A message asks for something that cannot be done.", "RFC 5040 §4.8"),
 

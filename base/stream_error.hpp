@@ -32,6 +32,8 @@ enum class StreamError : std::uint8_t {
     atomic_opcode,
     atomic_unaligned,
     immediate_malformed,
+    acknowledge_malformed,
+    acknowledge_range,  // fewer messages than before, or more than were sent
     remote_operation_unspecified,
     // DDP, layer 1
     ddp_catastrophic,

@@ -45,6 +45,7 @@ struct Negotiated {
     bool peer_is_xsock = false;
     bool extensions = false;        ///< both ends sent an extension frame (docs/wire.md)
     bool align_tx = false;          ///< the peer asks for FPDUs that each lie in one segment
+    std::uint64_t features = 0;     ///< MPA_FEATURE_*, those that both ends' frames announce
     bool peer_accepts_gso = false;  ///< siw's private bit: FPDUs may be larger than a segment
     bool enhanced = false;          ///< IRD/ORD were negotiated (RFC 6581)
     std::uint16_t ird = 0;          ///< inbound Reads we answer at once; valid if enhanced
@@ -81,8 +82,10 @@ struct UlpduBatch {
     std::span<std::uint16_t> sizes = {};
     std::size_t mulpdu = 0;         ///< bytes of the largest that is described
     UlpduOut* described = nullptr;  ///< null only with `single`
-    /// Only if the next ULPDU is the only one, and its bytes are in the send queue itself: then it
-    /// is written, without a read of program memory. Else nothing is given.
+    /// Only if what there is to send is one message whose bytes are in the send queue itself, what
+    /// the peer is told of its own messages, or the second ahead of the first: then these are
+    /// written, without a read of program memory, for `sizes` of two entries. Else nothing is
+    /// given.
     bool single = false;
 
     /// Bytes of the room that a ULPDU takes.

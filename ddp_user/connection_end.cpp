@@ -60,7 +60,8 @@ void Connection::update_end(Time now) {
         if (ended()) return;
     }
     if (local_ == Local::closing && is_started() && stream_.drained() &&
-        llp_->status().tx_pending == 0 && (peer_finished() || finish_at() <= now)) {
+        !stream_.owes_acknowledge() && llp_->status().tx_pending == 0 &&
+        (peer_finished() || finish_at() <= now)) {
         finish();
     }
     // A message that no receive will take (the program has closed the connection) must not delay
@@ -207,6 +208,7 @@ void Connection::shutdown(Time now) {
         end_fresh(QpState::closed);
         return;
     }
+    stream_.finish();
     if (is_started() && !negotiated().peer_is_xsock) finish_at_ = after(now, limits_.fin_delay);
     if (state_ == QpState::established) set_state(QpState::closing);
 }
@@ -232,6 +234,7 @@ void Connection::detach(Time now) {
     if (ended()) return;
     const bool in_order = state_ == QpState::established || state_ == QpState::peer_closed ||
                           state_ == QpState::closing;
+    if (in_order) stream_.finish();
     const SendQueue& sq = *stream_.config().sq;
     if (!in_order || sq.posted() != sq.retired()) {
         abort();
@@ -248,7 +251,7 @@ void Connection::detach(Time now) {
     resume(now);  // what waited for a receive goes by
     // What is left, FIN, goes by the layer of start-up; a Terminate does not, which the peer
     // expects from the other.
-    const bool idle = unconsumed_.empty() && stream_.drained() &&
+    const bool idle = unconsumed_.empty() && stream_.drained() && !stream_.owes_acknowledge() &&
                       stream_.state() == Stream::State::established &&
                       llp_->status().tx_pending == 0;
     if (!ended() && llp_ != startup_ && idle) hand_over(*startup_, now);

@@ -9,8 +9,8 @@ namespace {
 constexpr bool kTagged = true, kUntagged = false;
 constexpr std::uint8_t kNoQueue = 0xff;
 
-constexpr std::array<OpcodeInfo, 12> kOpcodes = {{
-    // name, opcode, tagged, QN, invalidates, solicited, RDMAP header, kind
+constexpr std::array<OpcodeInfo, 15> kOpcodes = {{
+    // name, opcode, tagged, QN, invalidates, solicited, RDMAP header, kind, feature
     {"Write", RDMAP_WRITE, kTagged, kNoQueue, false, false, 0, RxKind::write},
     {"Read Request", RDMAP_READ_REQUEST, kUntagged, DDP_QN_READ_REQUEST, false, false,
      sizeof(rdmap_read_request), RxKind::read_request},
@@ -32,6 +32,12 @@ constexpr std::array<OpcodeInfo, 12> kOpcodes = {{
      sizeof(rdmap_atomic_request), RxKind::atomic_request},
     {"Atomic Response", RDMAP_ATOMIC_RESPONSE, kUntagged, DDP_QN_ATOMIC_RESPONSE, false, false,
      sizeof(rdmap_atomic_response), RxKind::atomic_response},
+    {"Send with Immediate", RDMAP_SEND_IMMEDIATE, kUntagged, DDP_QN_SEND, false, false, 0,
+     RxKind::send, MPA_FEATURE_SEND_IMMEDIATE},
+    {"Send with SE and Immediate", RDMAP_SEND_SE_IMMEDIATE, kUntagged, DDP_QN_SEND, false, true, 0,
+     RxKind::send, MPA_FEATURE_SEND_IMMEDIATE},
+    {"Acknowledge", RDMAP_ACKNOWLEDGE, kUntagged, DDP_QN_ACKNOWLEDGE, false, false, 0,
+     RxKind::acknowledge, MPA_FEATURE_ACKNOWLEDGE},
 }};
 
 constexpr bool indexed_by_opcode() {
@@ -42,20 +48,30 @@ constexpr bool indexed_by_opcode() {
 }
 static_assert(indexed_by_opcode());
 
-constexpr std::uint32_t queues_used() {
+constexpr bool permitted(const OpcodeInfo& row, std::uint64_t features) noexcept {
+    return (row.feature & ~features) == 0;
+}
+
+constexpr std::uint32_t queues_used(std::uint64_t features) {
     std::uint32_t mask = 0;
     for (const OpcodeInfo& row : kOpcodes) {
-        if (!row.tagged) mask |= 1u << row.qn;
+        if (!row.tagged && permitted(row, features)) mask |= 1u << row.qn;
     }
     return mask;
 }
 
 }  // namespace
 
-const OpcodeInfo* opcode_info(std::uint8_t opcode) noexcept {
-    return opcode < kOpcodes.size() ? &kOpcodes[opcode] : nullptr;
+const OpcodeInfo* opcode_info(std::uint8_t opcode, std::uint64_t features) noexcept {
+    if (opcode >= kOpcodes.size()) return nullptr;
+    const OpcodeInfo& row = kOpcodes[opcode];
+    return permitted(row, features) ? &row : nullptr;
 }
 
-bool queue_known(std::uint32_t qn) noexcept { return qn < 32 && (queues_used() >> qn & 1) != 0; }
+bool queue_known(std::uint32_t qn, std::uint64_t features) noexcept {
+    constexpr std::uint32_t kOfRfcs = queues_used(0), kAll = queues_used(kAllFeatures);
+    const std::uint32_t used = (features & MPA_FEATURE_ACKNOWLEDGE) != 0 ? kAll : kOfRfcs;
+    return qn < 32 && (used >> qn & 1) != 0;
+}
 
 }  // namespace xsock::ddp

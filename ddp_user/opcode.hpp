@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// What RDMAP says of each opcode (RFC 5040 §4, figure 3; RFC 7306 §4), in one table, and of each
-// kind of work request, in another. Parsing, sending and receiving ask them; a new message is a new
-// row and, if it behaves like none of those here, a new RxKind with its handlers.
+// What RDMAP says of each opcode (RFC 5040 §4, figure 3; RFC 7306 §4; docs/wire.md), in one table,
+// and of each kind of work request, in another. Parsing, sending and receiving ask them; a new
+// message is a new row and, if it behaves like none of those here, a new RxKind with its handlers.
 #pragma once
 
 #include <array>
@@ -22,6 +22,7 @@ enum class RxKind : std::uint8_t {
     immediate,
     atomic_request,
     atomic_response,
+    acknowledge,
     kCount
 };
 
@@ -34,13 +35,23 @@ struct OpcodeInfo {
     bool solicited;             ///< asks for an event at the receiver
     std::uint8_t rdmap_octets;  ///< RDMAP header behind the DDP header (it is DDP's payload)
     RxKind kind;
+    std::uint8_t feature = 0;  ///< MPA_FEATURE_* that both ends must have; 0: an RFC's
 };
 
-/// The row of an opcode; null: RDMAP does not know it.
-[[nodiscard]] const OpcodeInfo* opcode_info(std::uint8_t opcode) noexcept;
+/// Whatever two ends may have announced.
+inline constexpr std::uint64_t kAllFeatures = ~std::uint64_t{0};
 
-/// Does any opcode use this queue? (RFC 5041 §7.1: "invalid QN")
-[[nodiscard]] bool queue_known(std::uint32_t qn) noexcept;
+/// The row of an opcode; null: with these features RDMAP does not know it.
+[[nodiscard]] const OpcodeInfo* opcode_info(std::uint8_t opcode,
+                                            std::uint64_t features = kAllFeatures) noexcept;
+
+/// Does any of these opcodes use this queue? (RFC 5041 §7.1: "invalid QN")
+[[nodiscard]] bool queue_known(std::uint32_t qn, std::uint64_t features = kAllFeatures) noexcept;
+
+/// Is it one that an Acknowledge counts, once its last segment was taken?
+[[nodiscard]] constexpr bool is_counted(RxKind kind) noexcept {
+    return kind == RxKind::write || kind == RxKind::send || kind == RxKind::immediate;
+}
 
 /// What becomes of a work request.
 struct SendInfo {
@@ -48,17 +59,20 @@ struct SendInfo {
     std::uint8_t message;    ///< RDMAP opcode that ends it; 0xff: it sends nothing
     std::uint8_t solicited;  ///< the same with kSendSolicited
     WcOpcode completion;
+    std::uint8_t counted = 0;  ///< messages of it that an Acknowledge counts
 };
 inline constexpr std::array<SendInfo, static_cast<std::size_t>(SendOpcode::kCount)> kSendTable = {{
-    {SendOpcode::send, RDMAP_SEND, RDMAP_SEND_SE, WcOpcode::send},
-    {SendOpcode::send_invalidate, RDMAP_SEND_INVALIDATE, RDMAP_SEND_SE_INVALIDATE, WcOpcode::send},
-    {SendOpcode::write, RDMAP_WRITE, RDMAP_WRITE, WcOpcode::write},
+    {SendOpcode::send, RDMAP_SEND, RDMAP_SEND_SE, WcOpcode::send, 1},
+    {SendOpcode::send_invalidate, RDMAP_SEND_INVALIDATE, RDMAP_SEND_SE_INVALIDATE, WcOpcode::send,
+     1},
+    {SendOpcode::write, RDMAP_WRITE, RDMAP_WRITE, WcOpcode::write, 1},
     {SendOpcode::read, RDMAP_READ_REQUEST, RDMAP_READ_REQUEST, WcOpcode::read},
     {SendOpcode::local_invalidate, 0xff, 0xff, WcOpcode::local_invalidate},
     {SendOpcode::fetch_add, RDMAP_ATOMIC_REQUEST, RDMAP_ATOMIC_REQUEST, WcOpcode::fetch_add},
     {SendOpcode::compare_swap, RDMAP_ATOMIC_REQUEST, RDMAP_ATOMIC_REQUEST, WcOpcode::compare_swap},
-    {SendOpcode::write_immediate, RDMAP_IMMEDIATE, RDMAP_IMMEDIATE_SE, WcOpcode::write_immediate},
-    {SendOpcode::immediate, RDMAP_IMMEDIATE, RDMAP_IMMEDIATE_SE, WcOpcode::immediate},
+    {SendOpcode::write_immediate, RDMAP_IMMEDIATE, RDMAP_IMMEDIATE_SE, WcOpcode::write_immediate,
+     2},
+    {SendOpcode::immediate, RDMAP_IMMEDIATE, RDMAP_IMMEDIATE_SE, WcOpcode::immediate, 1},
     {SendOpcode::bind_window, 0xff, 0xff, WcOpcode::bind_window},
 }};
 

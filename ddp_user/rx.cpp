@@ -25,6 +25,7 @@ const std::array<Stream::Impl::RxHandler, static_cast<std::size_t>(RxKind::kCoun
         {&Impl::begin_body, &Impl::target_body, &Impl::deliver_atomic_request,
          StreamError::atomic_malformed},
         {&Impl::begin_atomic_response, &Impl::target_body, &Impl::deliver_atomic_response},
+        {&Impl::begin_acknowledge, &Impl::target_body, &Impl::deliver_acknowledge},
     }};
 
 // -- one ULPDU --
@@ -62,7 +63,12 @@ bool Stream::Impl::take_short(ConstBytes ulpdu) {
     switch (load_be16(ulpdu.data())) {
         case kLast | RDMAP_SEND:
         case kLast | RDMAP_SEND_SE:
-            return take_short_send(ulpdu);
+            return take_short_send(ulpdu, false);
+        case kLast | RDMAP_ACK_REQUEST | RDMAP_SEND:
+        case kLast | RDMAP_ACK_REQUEST | RDMAP_SEND_SE:
+            return take_short_send(ulpdu, (negotiated.features & MPA_FEATURE_ACKNOWLEDGE) != 0);
+        case kLast | RDMAP_ACKNOWLEDGE:
+            return take_short_acknowledge(ulpdu);
         case kLast | RDMAP_READ_REQUEST:
             return take_short_request(ulpdu);
         case kLast | DDP_FLAG_TAGGED << 8 | RDMAP_READ_RESPONSE:
@@ -75,7 +81,7 @@ bool Stream::Impl::take_short(ConstBytes ulpdu) {
 /// A Send that is one segment and goes into the first SGE of its receive: nearly every message of
 /// a program that sends small ones. False: nothing has been done but that its receive may have been
 /// taken.
-bool Stream::Impl::take_short_send(ConstBytes ulpdu) {
+bool Stream::Impl::take_short_send(ConstBytes ulpdu, bool asks) {
     if (message.into != RxMessage::Into::none || ulpdu.size() <= kUntaggedOctets) return false;
     const std::byte* const header = ulpdu.data();
     if (load_be32(header + offsetof(ddp_untagged, qn)) != DDP_QN_SEND ||
@@ -105,6 +111,7 @@ bool Stream::Impl::take_short_send(ConstBytes ulpdu) {
     ++expected_msn[DDP_QN_SEND];
     message.write.forget();
     message.end();
+    replies.took(asks);
     complete_receive(message.receive, WcStatus::success, static_cast<std::uint32_t>(bytes));
     return true;
 }
@@ -171,7 +178,9 @@ void Stream::Impl::rx_end(bool intact) {
     ++counters.rx_segments;
     counters.rx_payload_bytes += rx.payload_bytes();
     if (rx.segment.last) ++counters.rx_messages[rx.segment.opcode];
+    const bool counts = rx.segment.last && is_counted(rx.op->kind) && !awaits_rtr();
     (this->*rx_handler().deliver)();
+    if (counts && state.receiving()) replies.took(rx.segment.asks);
     // RFC 6581 §9 wants the RTR message that was agreed on here; any sound FPDU proves as well that
     // the initiator has ended its start-up.
     if (awaits_rtr()) state.establish();
@@ -180,8 +189,8 @@ void Stream::Impl::rx_end(bool intact) {
 /// The first 14 octets: all of a tagged header; of an untagged one, enough to find its receive.
 /// A receive is taken before the last four, so that a zero-length Send can wait for one too.
 void Stream::Impl::rx_on_start() {
-    const StreamError v =
-        parse_start(std::span(rx.header).first<kTaggedOctets>(), rx.segment, rx.op);
+    const StreamError v = parse_start(std::span(rx.header).first<kTaggedOctets>(), rx.segment,
+                                      rx.op, negotiated.features);
     if (rx_discarding && (v != StreamError::none || rx.op->kind != RxKind::terminate)) {
         rx.phase = RxUlpdu::Phase::discard;
         return;
@@ -287,6 +296,7 @@ void Stream::Impl::discard_segment_of_receive() noexcept {
     }
     if (rx.segment.last) ++expected_msn[DDP_QN_SEND];
     rx.phase = RxUlpdu::Phase::discard;
+    replies.stop();
 }
 
 void Stream::Impl::begin_send() {

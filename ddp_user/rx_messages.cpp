@@ -97,9 +97,9 @@ void Stream::Impl::deliver_read_response() {
 /// The oldest entry of the ORQ has its answer.
 void Stream::Impl::response_delivered() {
     const bool posted = orq.front().sequence != kNoEntry;
-    tx.confirmed = orq.front().confirms;
+    if (tx.acks.any()) tx.acks.confirm(orq.front().confirms, *config.sq);
     orq.pop();
-    if (posted || tx.acknowledged) complete_sent();
+    if (posted || tx.acks.any()) complete_sent();
     run_local();  // a fence may have fallen
 }
 
@@ -200,6 +200,46 @@ bool Stream::Impl::store_result(std::uint64_t value) {
     return true;
 }
 
+// -- Acknowledge (docs/wire.md) --
+
+void Stream::Impl::begin_acknowledge() {
+    if (rx.segment.mo != 0) {
+        rx.fail(StreamError::untagged_mo);
+    } else if (!rx.segment.last || rx.payload_bytes() != 0 ||
+               (rx.segment.stag & ~std::uint32_t{RDMAP_ACKNOWLEDGE_MASK}) != 0) {
+        rx.fail(StreamError::acknowledge_malformed);
+    }
+}
+
+void Stream::Impl::deliver_acknowledge() {
+    ++expected_msn[DDP_QN_ACKNOWLEDGE];
+    if (!take_acknowledge(rx.segment.stag)) rx_raise(StreamError::acknowledge_range);
+}
+
+/// False: the peer cannot have taken so many.
+bool Stream::Impl::take_acknowledge(std::uint32_t messages) {
+    if (!tx.acks.take(messages, tx.begun(), *config.sq)) return false;
+    if (tx.acks.any()) complete_sent();
+    return true;
+}
+
+/// One that is in order. False: it is not, or comes at a wrong time.
+bool Stream::Impl::take_short_acknowledge(ConstBytes ulpdu) {
+    const std::byte* const header = ulpdu.data();
+    if ((negotiated.features & MPA_FEATURE_ACKNOWLEDGE) == 0 || ulpdu.size() != kUntaggedOctets ||
+        load_be32(header + offsetof(ddp_untagged, qn)) != DDP_QN_ACKNOWLEDGE ||
+        load_be32(header + offsetof(ddp_untagged, msn)) != expected_msn[DDP_QN_ACKNOWLEDGE] ||
+        load_be32(header + offsetof(ddp_untagged, mo)) != 0) {
+        return false;
+    }
+    const std::uint32_t messages = load_be32(header + 2);
+    if (messages > RDMAP_ACKNOWLEDGE_MASK || !take_acknowledge(messages)) return false;
+    ++expected_msn[DDP_QN_ACKNOWLEDGE];
+    ++counters.rx_segments;
+    ++counters.rx_messages[RDMAP_ACKNOWLEDGE];
+    return true;
+}
+
 // -- Terminate: the last message of the peer --
 
 /// The entry whose Send, Write or Immediate Data it was; of Writes to one place, the oldest.
@@ -266,8 +306,8 @@ void Stream::Impl::deliver_terminate() {
     } else if (const auto refused = about.known ? sender_of(about.segment) : kNoEntry;
                refused != kNoEntry) {
         state.set_failed_wqe(refused, status);
-        if (tx.acknowledged) {  // what came before it was taken
-            tx.confirmed = std::max(tx.confirmed, refused);
+        if (tx.acks.any()) {  // what came before it was taken
+            tx.acks.confirm(refused, *config.sq);
             complete_sent();
         }
     } else if (sq.retired() < tx.begun()) {

@@ -17,6 +17,11 @@ void Stream::Impl::rx_placed(const PlacedWrites& writes) {
     // The last message began before this run if none ended ahead of it here.
     if (writes.messages > (writes.last_ended ? 1u : 0u)) message.write.forget();
     message.write.add(static_cast<std::size_t>(writes.last_bytes), writes.last_ended);
+    // Who placed them does not say which asked for an Acknowledge: any may have.
+    const bool asks = (negotiated.features & MPA_FEATURE_ACKNOWLEDGE) != 0;
+    const std::uint64_t rtr = awaits_rtr() && writes.messages != 0 ? 1 : 0;
+    if (writes.messages != rtr)
+        replies.took(asks, static_cast<std::uint32_t>(writes.messages - rtr));
     if (awaits_rtr()) state.establish();
 }
 

@@ -24,7 +24,9 @@ struct Segment {
     std::uint8_t opcode = RDMAP_SEND;
     bool tagged = false;
     bool last = true;
-    std::uint32_t stag = 0;  ///< tagged: where to; untagged: the Invalidate STag, or 0
+    bool asks = false;       ///< RDMAP_ACK_REQUEST: for an Acknowledge of this message
+    std::uint32_t stag = 0;  ///< tagged: where to; untagged: the Invalidate STag, the 32 bits that
+                             ///< the opcode has in its place, or 0
     std::uint64_t to = 0;    ///< tagged
     std::uint32_t qn = 0;    ///< untagged, as are the following
     std::uint32_t msn = 0;
@@ -36,11 +38,13 @@ struct Segment {
 /// to know which message it belongs to.
 ///
 /// @param header its first kTaggedOctets octets
-/// @param info   row of the opcode, when the answer is `none`
+/// @param info     row of the opcode, when the answer is `none`
+/// @param features what both ends have announced: other opcodes, queues and bits are unknown
 /// @return none; *_version, untagged_qn, rdmap_version or rdmap_opcode. DDP's checks come first, as
 ///         the lower layer's would.
 [[nodiscard]] StreamError parse_start(std::span<const std::byte, kTaggedOctets> header,
-                                      Segment& out, const OpcodeInfo*& info) noexcept;
+                                      Segment& out, const OpcodeInfo*& info,
+                                      std::uint64_t features = kAllFeatures) noexcept;
 
 /// The rest of an untagged header: MO. @param header all kUntaggedOctets octets
 inline void parse_untagged_rest(std::span<const std::byte, kUntaggedOctets> header,
@@ -53,7 +57,8 @@ inline std::size_t encode(const Segment& segment, std::byte* out) noexcept {
     const unsigned control =
         (segment.tagged ? DDP_FLAG_TAGGED : 0u) | (segment.last ? DDP_FLAG_LAST : 0u) | DDP_VERSION;
     out[0] = static_cast<std::byte>(control);
-    out[1] = static_cast<std::byte>(RDMAP_VERSION | segment.opcode);
+    out[1] = static_cast<std::byte>(RDMAP_VERSION | (segment.asks ? RDMAP_ACK_REQUEST : 0u) |
+                                    segment.opcode);
     store_be32(out + 2, segment.stag);
     if (segment.tagged) {
         store_be64(out + offsetof(ddp_tagged, to), segment.to);

@@ -47,7 +47,7 @@ bool Stream::Impl::put_requests(BatchWriter& to) {
         encode(Segment{.opcode = RDMAP_READ_REQUEST, .qn = DDP_QN_READ_REQUEST, .msn = msn}, at);
         encode(request, at + kUntaggedOctets);
         to.advance(kSize);
-        tx.ack_requested = ++tx.next;
+        tx.acks.asked(++tx.next);
     }
     if (n == 0) return false;
     counters.tx_segments += n;

@@ -99,16 +99,17 @@ void Stream::Impl::complete_receive(const RecvWqe& wqe, WcStatus status, std::ui
 void Stream::Impl::complete_sent() {
     SendQueue& sq = *config.sq;
     for (;;) {
-        if (!tx.acknowledged) complete_plain();
+        complete_plain();
         if (sq.retired() >= tx.sent) return;
         WcStatus status = WcStatus::success;
-        const SendOpcode opcode = sq.at(sq.retired()).opcode;
-        if (awaits_response(opcode)) {
+        const SendWqe& wqe = sq.at(sq.retired());
+        if (awaits_response(wqe.opcode)) {
             if (!orq.take_delivered()) {
                 if (!orq.abandoned()) return;
                 status = WcStatus::flushed;
             }
-        } else if (tx.acknowledged && !sends_nothing(opcode) && sq.retired() >= tx.confirmed) {
+        } else if (tx.acks.any() && !sends_nothing(wqe.opcode) &&
+                   sq.retired() >= tx.acks.confirmed() && !forgotten(wqe)) {
             if (!orq.abandoned()) return;
             status = WcStatus::connection_lost;
         }
@@ -116,11 +117,18 @@ void Stream::Impl::complete_sent() {
     }
 }
 
+/// The peer was not asked whether it has this entry, the next to complete, and will not be.
+bool Stream::Impl::forgotten(const SendWqe& wqe) const noexcept {
+    return (wqe.flags & kSendSignaled) == 0 && (tx.finishing || orq.abandoned()) &&
+           tx.acks.unrequested(config.sq->retired());
+}
+
 /// complete_oldest() for the Sends and Writes at the head, which have succeeded, without its
 /// checks.
 void Stream::Impl::complete_plain() {
     SendQueue& sq = *config.sq;
-    for (std::uint64_t oldest = sq.retired(); oldest < tx.sent;) {
+    const std::uint64_t end = tx.acks.any() ? std::min(tx.sent, tx.acks.confirmed()) : tx.sent;
+    for (std::uint64_t oldest = sq.retired(); oldest < end;) {
         XSOCK_ASSERT(sq.retired() == oldest);  // else a sink has ended the stream
         const SendWqe& wqe = sq.at(oldest);
         const SendOpcode opcode = wqe.opcode;
@@ -154,7 +162,7 @@ void Stream::Impl::flush_posted_receives(WcStatus status) {
 // -- life and end --
 
 Stream::Stream(const Config& config) {
-    static_assert(sizeof(Impl) <= 1280, "an idle connection should cost little");
+    static_assert(sizeof(Impl) <= 1408, "an idle connection should cost little");
     XSOCK_ASSERT(config.memory != nullptr && config.sq != nullptr && config.rq != nullptr);
     XSOCK_ASSERT(config.send_cq != nullptr && config.recv_cq != nullptr);
     impl_ = std::make_unique<Impl>(config);
@@ -171,8 +179,12 @@ void Stream::llp_established(const Negotiated& negotiated) {
     } else {
         s.ord = std::min(s.ord, kUnnegotiatedReads);
     }
-    if (s.ord == 0) s.tx.acknowledged = false;
     if (s.state.now() != State::idle) return;
+    if (s.tx.acknowledged) {
+        using By = AckRequests::By;
+        const bool told = (negotiated.features & MPA_FEATURE_ACKNOWLEDGE) != 0;
+        s.tx.acks.set(told ? By::messages : s.ord != 0 ? By::reads : By::nothing);
+    }
     if (negotiated.rtr != Rtr::none && !negotiated.initiator) {
         // RFC 6581 §9: the ULP sees nothing of the connection before the RTR message.
         if (negotiated.rtr == Rtr::read && s.ird == 0) s.ird = 1;
@@ -192,6 +204,8 @@ void Stream::llp_closed(CloseKind kind) {
 
 void Stream::llp_probe() {
     Impl& s = *impl_;
+    // An Acknowledge would count it.
+    if (s.tx.acks.by() == AckRequests::By::messages) return;
     if (s.state.established() && !tx_wanted()) s.tx.probe = true;
 }
 
@@ -237,6 +251,7 @@ void Stream::hold_sends(bool held) noexcept { impl_->tx.held = held; }
 
 void Stream::peer_finished() {
     Impl& s = *impl_;
+    s.replies.stop();
     s.orq.abandon();
     s.run_local();
     s.complete_sent();
@@ -260,6 +275,16 @@ void Stream::rx_placed_response(ConstBytes header, std::size_t bytes) {
 // -- what may be asked --
 
 bool Stream::tx_wanted() const noexcept { return impl_->next() != Impl::Next::nothing; }
+
+void Stream::finish() {
+    Impl& s = *impl_;
+    s.tx.finishing = true;
+    s.replies.hurry();
+    s.complete_sent();
+}
+
+bool Stream::owes_acknowledge() const noexcept { return impl_->replies.owed(); }
+void Stream::acknowledge() noexcept { impl_->replies.release(); }
 
 bool Stream::rx_blocked() const noexcept { return impl_->rx.phase == RxUlpdu::Phase::blocked; }
 

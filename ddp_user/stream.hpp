@@ -106,6 +106,14 @@ class Stream final : public Ulp {
     [[nodiscard]] bool rx_blocked() const noexcept;
     /// The time limit for that passed: Terminate untagged_no_buffer.
     void receive_overdue();
+    /// The peer waits to be told what was taken of its messages, and is told with whatever is sent
+    /// next, or once enough were taken.
+    [[nodiscard]] bool owes_acknowledge() const noexcept;
+    /// What is owed goes now: nothing will be sent for a while.
+    void acknowledge() noexcept;
+    /// The send queue was closed. What is left in it goes; what the peer was not asked for does not
+    /// wait for it, and what it waits for is told at once.
+    void finish();
     /// Everything posted was sent, every Read answered, every Read Request of the peer served.
     [[nodiscard]] bool drained() const noexcept;
     /// The peer owes answers: Reads or Atomics of ours are outstanding.
@@ -129,10 +137,11 @@ class Stream final : public Ulp {
     /// What the peer may do from now on (Config::rights); with an operation under way, from its
     /// next segment on.
     void set_rights(std::uint32_t rights) noexcept;
-    /// Sends, Writes and Immediate Data complete when the peer has taken them, of which it is asked
-    /// by zero-length RDMA Reads (RFC 5040 §5.5: they are answered after what came before). Takes a
-    /// place of the ORQ at times; no effect when the depths that hold allow no Read. Before
-    /// llp_established().
+    /// Sends, Writes and Immediate Data complete when the peer has taken them. It tells so by
+    /// Acknowledge messages (docs/wire.md), or where it has none by the answers to zero-length RDMA
+    /// Reads (RFC 5040 §5.5: they are answered after what came before), which take a place of the
+    /// ORQ at times; no effect when the depths that hold allow none. It is asked for signaled
+    /// requests only, and once half of the queue waits. Before llp_established().
     void set_acknowledged() noexcept;
     /// Work requests that are posted wait until they are held no more; the RTR message and answers
     /// to Reads go. Before a message of the send queue has started.

@@ -37,7 +37,8 @@ struct Stream::Impl {
           ird(c.ird),
           ord(c.ord),
           counters(c.counters != nullptr ? *c.counters : own_counters),
-          tx(c.sq->retired(), c.first_msn),
+          tx(c.sq->retired(), c.first_msn, c.sq->depth()),
+          replies(c.first_msn),
           orq(c.first_msn),
           irq(c.first_msn) {
         expected_msn.fill(c.first_msn);
@@ -52,12 +53,13 @@ struct Stream::Impl {
     StreamState state;
 
     TxState tx;
+    AckReplies replies;
     OutboundReads orq;
     InboundReads irq;
 
     RxUlpdu rx;
     bool rx_discarding = false;                 // stop_receiving()
-    std::array<std::uint32_t, 4> expected_msn;  // by QN; checked in rx.cpp
+    std::array<std::uint32_t, 5> expected_msn;  // by QN; checked in rx.cpp
     WriteObserver* write_observer = nullptr;
     RxMessage message;
 
@@ -72,6 +74,7 @@ struct Stream::Impl {
     /// Retires the oldest entry of the send queue.
     void complete_oldest(WcStatus status);
     void complete_plain();
+    [[nodiscard]] bool forgotten(const SendWqe& wqe) const noexcept;
     /// Makes the completion where it is to stay.
     template <typename Fill>
     void complete(CompletionQueue& queue, Fill&& fill) {
@@ -101,14 +104,17 @@ struct Stream::Impl {
         message,      // of the send queue: it starts, or goes on
         response,     // to a Read or an atomic operation, likewise
         rtr,          // TxState::rtr
-        ack_request,  // has the peer taken the entries up to now?
+        ack_request,  // has the peer taken the entries up to now? By itself
+        acknowledge,  // what was taken of the peer's
         probe,        // TxState::probe
         terminate,    // the last
     };
     [[nodiscard]] Next next() const noexcept;
+    [[nodiscard]] Next next_message() const noexcept;
     [[nodiscard]] std::uint64_t messages_in_a_row() const noexcept;
     [[nodiscard]] bool is_single() const noexcept;
     UlpdusGiven tx_fill(const UlpduBatch& batch);
+    UlpdusGiven fill_single(const UlpduBatch& batch);
     void tx_done(std::uint32_t n);
     void tx_memory_gone();
     [[nodiscard]] bool tx_intact();
@@ -116,9 +122,12 @@ struct Stream::Impl {
     bool put_messages(BatchWriter& to);
     bool put_requests(BatchWriter& to);
     bool put_responses(BatchWriter& to);
-    [[nodiscard]] bool put_message(const SendWqe& wqe, std::uint32_t msn, std::byte* to) const;
+    [[nodiscard]] bool put_message(const SendWqe& wqe, std::uint32_t msn, bool asks,
+                                   std::byte* to) const;
     bool build(Next what, std::size_t mulpdu, UlpduOut& out);
     bool build_unposted(Rtr kind, UlpduOut& out);
+    bool build_ack_request(UlpduOut& out);
+    std::size_t put_acknowledge(std::byte* to);
     bool build_from_send_queue(std::size_t mulpdu, UlpduOut& out);
     bool build_immediate(const SendWqe& wqe, UlpduOut& out);
     bool build_request(const SendWqe& wqe, UlpduOut& out);
@@ -158,9 +167,10 @@ struct Stream::Impl {
 
     std::size_t rx_ulpdu(ConstBytes ulpdu);
     bool take_short(ConstBytes ulpdu);
-    bool take_short_send(ConstBytes ulpdu);
+    bool take_short_send(ConstBytes ulpdu, bool asks);
     bool take_short_request(ConstBytes ulpdu);
     bool take_short_response(ConstBytes ulpdu);
+    bool take_short_acknowledge(ConstBytes ulpdu);
     void rx_begin(std::size_t ulpdu_length);
     Bytes rx_target();
     void rx_advance(std::size_t n);
@@ -196,6 +206,9 @@ struct Stream::Impl {
     void deliver_atomic_request();
     void begin_atomic_response();
     void deliver_atomic_response();
+    void begin_acknowledge();
+    void deliver_acknowledge();
+    [[nodiscard]] bool take_acknowledge(std::uint32_t messages);
     void response_delivered();
     [[nodiscard]] bool store_result(std::uint64_t value);
 };

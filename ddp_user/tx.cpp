@@ -12,9 +12,8 @@
 namespace xsock::ddp {
 namespace {
 
-// With acknowledged completions: an ack request is sent when nothing else is to be sent, but at
-// least one for so many entries, so that a busy queue does not fill up before the first is
-// confirmed.
+// Where Reads ask for acknowledgement: when nothing else is to be sent, but at least one for so
+// many entries, so that a busy queue does not fill up before the first is confirmed.
 constexpr std::uint64_t kAckRequestEvery = 16;
 
 /// All bytes of a ULPDU, together.
@@ -32,10 +31,19 @@ void put(const UlpduOut& ulpdu, std::byte* to) {
 
 }  // namespace
 
-/// What tx_fill() gives next. All conditions for sending stand here and in the two that follow.
+/// What tx_fill() gives next. All conditions for sending stand here and in the three that follow.
 Stream::Impl::Next Stream::Impl::next() const noexcept {
     if (tx.log.full()) return Next::nothing;
     if (!state.established()) return state.terminate_due() ? Next::terminate : Next::nothing;
+    const Next others = next_message();
+    if (!replies.owed() || tx.under_way != TxState::Source::none || tx.rtr != Rtr::none)
+        return others;
+    const bool sends = others != Next::nothing && others != Next::local;
+    return replies.due(sends) ? Next::acknowledge : others;
+}
+
+/// The same without what the peer is told of its own. @pre established
+Stream::Impl::Next Stream::Impl::next_message() const noexcept {
     if (tx.under_way == TxState::Source::send_queue) return Next::message;
     if (tx.under_way == TxState::Source::response) return Next::response;
     if (tx.rtr != Rtr::none) return Next::rtr;
@@ -49,7 +57,8 @@ Stream::Impl::Next Stream::Impl::next() const noexcept {
         }
     }
     const bool response = irq.due();
-    if (may_request_ack() && (!send || tx.next - tx.ack_requested >= kAckRequestEvery))
+    const bool by_reads = tx.acks.by() == AckRequests::By::reads;
+    if (may_request_ack() && (!send || (by_reads && tx.next - tx.acks.asked() >= kAckRequestEvery)))
         return Next::ack_request;
     if (send && (!response || tx.previous == TxState::Source::response)) return Next::message;
     if (response) return Next::response;
@@ -62,8 +71,9 @@ std::uint64_t Stream::Impl::messages_in_a_row() const noexcept {
     const std::uint64_t posted = config.sq->posted() - tx.next;
     if (tx.under_way != TxState::Source::none) return 0;
     if (irq.due()) return 1;
-    if (!tx.acknowledged || tx.next - tx.ack_requested >= kAckRequestEvery) return posted;
-    return std::min(posted, kAckRequestEvery - (tx.next - tx.ack_requested));
+    if (tx.acks.by() != AckRequests::By::reads) return posted;
+    const std::uint64_t unrequested = tx.next - tx.acks.asked();
+    return std::min(posted, kAckRequestEvery - std::min(unrequested, kAckRequestEvery - 1));
 }
 
 /// Is the next message the only thing to send, and a copy of its bytes in its entry? Most messages
@@ -73,13 +83,41 @@ bool Stream::Impl::is_single() const noexcept {
            config.sq->posted() == tx.next + 1 && (config.sq->at(tx.next).flags & kSendInline) != 0;
 }
 
+/// The single message, an Acknowledge, or one ahead of the other.
+UlpdusGiven Stream::Impl::fill_single(const UlpduBatch& batch) {
+    BatchWriter writer(batch);
+    const Next what = next();
+    const bool acknowledges = what == Next::acknowledge;
+    const Next behind = acknowledges ? next_message() : what;
+    if (behind != Next::message) {
+        if (!acknowledges || behind != Next::nothing) return {};
+    } else if (!is_single()) {
+        return {};
+    }
+    if (!acknowledges) return {put_messages(writer) ? writer.count() : 0};
+    if (!writer.takes(kUntaggedOctets)) return {};
+    std::byte* const at = writer.at();
+    writer.advance(kUntaggedOctets);
+    if (behind == Next::message) {
+        const SendWqe& wqe = config.sq->at(tx.next);
+        const bool tagged = wqe.opcode == SendOpcode::write;
+        const std::size_t header = tagged ? kTaggedOctets : kUntaggedOctets;
+        if ((!tagged && wqe.opcode != SendOpcode::send) || !writer.takes(header + wqe.length))
+            return {};
+    }
+    put_acknowledge(at);
+    ++counters.tx_segments;
+    if (behind == Next::message) put_messages(writer);
+    return {writer.count()};
+}
+
 UlpdusGiven Stream::Impl::tx_fill(const UlpduBatch& batch) {
-    XSOCK_ASSERT(batch.single || batch.mulpdu >= kMaxUlpduHeader);
+    if (batch.single) return fill_single(batch);
+    XSOCK_ASSERT(batch.mulpdu >= kMaxUlpduHeader);
     BatchWriter writer(batch);
     for (;;) {
         const Next what = next();
         if (what == Next::nothing) break;
-        if (batch.single && (what != Next::message || !is_single())) break;
         if (what == Next::local) {
             run_local();
             continue;
@@ -88,7 +126,6 @@ UlpdusGiven Stream::Impl::tx_fill(const UlpduBatch& batch) {
             if (writer.full()) break;
             continue;
         }
-        if (batch.single) break;
         UlpduOut& out = *batch.described;
         // Building may find a reason to end the stream; then there is a Terminate to send instead.
         if (!build(what, batch.mulpdu, out)) continue;
@@ -121,7 +158,10 @@ bool Stream::Impl::put_messages(BatchWriter& to) {
         const bool tagged = wqe.opcode == SendOpcode::write;
         if ((!tagged && wqe.opcode != SendOpcode::send) || fenced(wqe)) break;
         const std::size_t size = (tagged ? kTaggedOctets : kUntaggedOctets) + wqe.length;
-        if (!writer.takes(size) || !put_message(wqe, msn, writer.at())) break;
+        if (!writer.takes(size)) break;
+        // If it fails the entry does, by build(): then no question is missed.
+        const bool asks = tx.acks.give(tx.next + n, wqe.flags);
+        if (!put_message(wqe, msn, asks, writer.at())) break;
         writer.advance(size);
         if (tagged) {
             ++writes;
@@ -143,15 +183,18 @@ bool Stream::Impl::put_messages(BatchWriter& to) {
     tx.probe = false;
     tx.send_msn = msn;
     tx.next += n;
+    tx.acks.count(static_cast<std::uint32_t>(n));
     return true;
 }
 
 /// A message that fits into one small ULPDU, its payload copied behind the header; longer ones:
 /// build_from_send_queue(). False: memory that its key does not permit; build() says so.
-bool Stream::Impl::put_message(const SendWqe& wqe, std::uint32_t msn, std::byte* to) const {
+bool Stream::Impl::put_message(const SendWqe& wqe, std::uint32_t msn, bool asks,
+                               std::byte* to) const {
     const bool tagged = wqe.opcode == SendOpcode::write;
     to += encode(Segment{.opcode = rdmap_opcode(wqe),
                          .tagged = tagged,
+                         .asks = asks,
                          .stag = tagged ? wqe.remote_stag : 0,
                          .to = tagged ? wqe.remote_to : 0,
                          .qn = DDP_QN_SEND,
@@ -185,7 +228,10 @@ bool Stream::Impl::build(Next what, std::size_t mulpdu, UlpduOut& out) {
             tx.under_way = tx.previous = TxState::Source::response;
             return build_response(mulpdu, out);
         case Next::ack_request:
-            return build_unposted(Rtr::read, out);
+            return build_ack_request(out);
+        case Next::acknowledge:
+            out.header_size = put_acknowledge(out.header.data());
+            return true;
         case Next::probe:
             return build_unposted(Rtr::write, out);
         case Next::terminate:
@@ -201,10 +247,10 @@ bool Stream::Impl::build(Next what, std::size_t mulpdu, UlpduOut& out) {
     return false;
 }
 
-/// Are there entries to request an acknowledgement of, and is there room in the ORQ?
+/// Are there entries to request an acknowledgement of, and is there room in the ORQ for a Read?
 bool Stream::Impl::may_request_ack() const noexcept {
-    return tx.acknowledged && tx.ack_requested < tx.next && tx.under_way == TxState::Source::none &&
-           !orq.abandoned() && orq.size() < ord;
+    if (!tx.acks.due() || tx.under_way != TxState::Source::none || orq.abandoned()) return false;
+    return tx.acks.by() == AckRequests::By::messages || orq.size() < ord;
 }
 
 bool Stream::Impl::fenced(const SendWqe& wqe) const noexcept {
@@ -255,7 +301,7 @@ void Stream::Impl::run_local() {
             fail_entry(WcStatus::local_protection_error);
             return;
         }
-        if (tx.ack_requested == tx.next) ++tx.ack_requested;  // no peer has it
+        tx.acks.skip(tx.next, wqe.flags);
         tx.sent = ++tx.next;
         complete_sent();
     }

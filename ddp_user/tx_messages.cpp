@@ -44,6 +44,28 @@ bool Stream::Impl::build_unposted(Rtr kind, UlpduOut& out) {
     return true;
 }
 
+/// By itself: no message of an entry's can carry it any more.
+bool Stream::Impl::build_ack_request(UlpduOut& out) {
+    if (tx.acks.by() == AckRequests::By::reads) return build_unposted(Rtr::read, out);
+    set_header({.opcode = RDMAP_WRITE, .tagged = true, .asks = true, .stag = kAnyStag}, out);
+    ++counters.tx_messages[RDMAP_WRITE];
+    tx.acks.ask_by_write(tx.next);
+    tx.log.push(TxLog::Kind::unposted, true);
+    return true;
+}
+
+/// What was taken of the peer's messages. @return octets
+std::size_t Stream::Impl::put_acknowledge(std::byte* to) {
+    const std::uint32_t messages = replies.messages();
+    ++counters.tx_messages[RDMAP_ACKNOWLEDGE];
+    tx.log.push(TxLog::Kind::unposted, true);
+    return encode(Segment{.opcode = RDMAP_ACKNOWLEDGE,
+                          .stag = messages,
+                          .qn = DDP_QN_ACKNOWLEDGE,
+                          .msn = replies.give()},
+                  to);
+}
+
 /// The next segment of entry tx.next (RFC 5041 §5.2), at most `mulpdu` octets with its header; the
 /// last one finishes the entry. False: the entry cannot be sent, and the stream has failed.
 bool Stream::Impl::build_from_send_queue(std::size_t mulpdu, UlpduOut& out) {
@@ -62,10 +84,12 @@ bool Stream::Impl::build_from_send_queue(std::size_t mulpdu, UlpduOut& out) {
     const auto bytes = static_cast<std::uint32_t>(std::min<std::size_t>(left, room));
     const bool last = bytes == left;
     const std::uint8_t opcode = tagged ? RDMAP_WRITE : rdmap_opcode(wqe);
+    const bool asks = last && !immediate_follows && tx.acks.give(tx.next, wqe.flags);
     if (tagged) {
         set_header({.opcode = opcode,
                     .tagged = true,
                     .last = last,
+                    .asks = asks,
                     .stag = wqe.remote_stag,
                     .to = wqe.remote_to + tx.offset},
                    out);
@@ -73,6 +97,7 @@ bool Stream::Impl::build_from_send_queue(std::size_t mulpdu, UlpduOut& out) {
         const bool invalidates = wqe.opcode == SendOpcode::send_invalidate;
         set_header({.opcode = opcode,
                     .last = last,
+                    .asks = asks,
                     .stag = invalidates ? wqe.invalidate_stag : 0,
                     .qn = DDP_QN_SEND,
                     .msn = tx.send_msn,
@@ -100,6 +125,7 @@ bool Stream::Impl::build_from_send_queue(std::size_t mulpdu, UlpduOut& out) {
     tx.log.push(TxLog::Kind::send_queue, last && !immediate_follows);
     if (last) {
         ++counters.tx_messages[opcode];
+        tx.acks.count(1);
         if (!tagged) ++tx.send_msn;
         if (immediate_follows) {
             tx.immediate_due = true;
@@ -112,7 +138,12 @@ bool Stream::Impl::build_from_send_queue(std::size_t mulpdu, UlpduOut& out) {
 
 bool Stream::Impl::build_immediate(const SendWqe& wqe, UlpduOut& out) {
     const std::uint8_t opcode = rdmap_opcode(wqe);
-    set_header({.opcode = opcode, .qn = DDP_QN_SEND, .msn = tx.send_msn++}, out);
+    set_header({.opcode = opcode,
+                .asks = tx.acks.give(tx.next, wqe.flags),
+                .qn = DDP_QN_SEND,
+                .msn = tx.send_msn++},
+               out);
+    tx.acks.count(1);
     store_be64(out.header.data() + out.header_size, wqe.immediate);
     out.header_size += kImmediateOctets;
     ++counters.tx_messages[opcode];
@@ -200,7 +231,7 @@ bool Stream::Impl::enter_orq(const OutboundRead& read) {
         fail(StreamError::local_catastrophic);
         return false;
     }
-    tx.ack_requested = read.confirms;
+    tx.acks.asked(read.confirms);
     return true;
 }
 

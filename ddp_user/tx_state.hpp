@@ -8,6 +8,7 @@
 
 #include "base/assert.hpp"
 #include "base/ulp.hpp"
+#include "ddp_user/acknowledge.hpp"
 #include "ddp_user/cursor.hpp"
 
 namespace xsock::ddp {
@@ -64,8 +65,8 @@ class TxLog {
 struct TxState {
     enum class Source : std::uint8_t { none, send_queue, response };
 
-    TxState(std::uint64_t first, std::uint32_t first_msn)
-        : next(first), sent(first), send_msn(first_msn), ack_requested(first), confirmed(first) {}
+    TxState(std::uint64_t first, std::uint32_t first_msn, std::uint32_t depth)
+        : next(first), sent(first), send_msn(first_msn), acks(first, depth) {}
 
     TxLog log;
     Source under_way = Source::none;  // a message whose first segment was given, not its last
@@ -81,11 +82,9 @@ struct TxState {
     bool immediate_due = false;  // of its message: the Write was given, the Immediate Data not
     std::uint32_t send_msn;
 
-    // With `acknowledged`: up to where the peer was sent a request whether it has taken the
-    // entries, and up to where it has answered so.
     bool acknowledged = false;  // set_acknowledged()
-    std::uint64_t ack_requested;
-    std::uint64_t confirmed;
+    bool finishing = false;     // nothing more will be posted
+    AckRequests acks;
 
     /// Behind the last entry of which something was given.
     [[nodiscard]] std::uint64_t begun() const noexcept {

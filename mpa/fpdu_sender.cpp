@@ -26,6 +26,7 @@ constexpr std::size_t kSmallBatch = 64;
 constexpr std::size_t kFirstBatch = std::size_t{32} * 1024;
 constexpr std::uint8_t kRampEnd = 8;      // 1 MiB
 constexpr std::size_t kUlpduHeader = 18;  // of most
+constexpr std::size_t kMaxSingle = 2;     // FPDUs of prepare_single()
 
 /// Puts the length before a ULPDU and the PAD behind it. @return size of the FPDU
 std::size_t frame(std::byte* fpdu, std::size_t ulpdu_length) noexcept {
@@ -354,27 +355,33 @@ void FpduSender::place_batch_state(Bytes scratch) {
 std::size_t FpduSender::prepare_single(Ulp& ulp, Bytes frame) {
     XSOCK_ASSERT(pending() == 0);
     if (markers_.enabled()) return 0;
-    std::uint16_t length;
+    std::array<std::uint16_t, kMaxSingle> lengths;
     const UlpdusGiven given = ulp.tx_fill({.room = frame,
                                            .before = MPA_LENGTH_OCTETS,
                                            .align = 4,
                                            .after = MPA_CRC_OCTETS,
                                            .small = kSmallUlpdu,
-                                           .sizes = {&length, 1},
+                                           .sizes = lengths,
                                            .single = true});
-    if (given.small == 0) return 0;
-    bytes_ = mpa::frame(frame.data(), length);
-    fpdu_end_ = 1;
-    write_crc(frame.data(), bytes_, crc_);
+    for (; fpdu_end_ != given.small; ++fpdu_end_) {
+        std::byte* const at = frame.data() + bytes_;
+        const std::size_t size = mpa::frame(at, lengths[fpdu_end_]);
+        write_crc(at, size, crc_);
+        bytes_ += size;
+    }
     return bytes_;
 }
 
 void FpduSender::keep_single(ConstBytes frame, Bytes scratch) {
-    XSOCK_ASSERT(fpdu_end_ == 1 && committed_ == 0 && frame.size() == bytes_);
+    XSOCK_ASSERT(fpdu_end_ <= kMaxSingle && committed_ == 0 && frame.size() == bytes_);
     place_batch_state(scratch);
     std::memcpy(scratch.data(), frame.data(), frame.size());
     batch_->iov[0] = {scratch.data(), frame.size()};
-    batch_->fpdu_ends[0] = static_cast<std::uint32_t>(bytes_);
+    std::uint32_t end = 0;
+    for (std::uint32_t i = 0; i != fpdu_end_; ++i) {
+        end += static_cast<std::uint32_t>(fpdu_octets(load_be16(frame.data() + end)));
+        batch_->fpdu_ends[i] = end;
+    }
     batch_->group_ends[0] = iov_end_ = group_end_ = 1;
 }
 

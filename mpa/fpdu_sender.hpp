@@ -39,11 +39,12 @@ class FpduSender {
     /// Pulls ULPDUs from `ulp` and lays them out. @pre pending() == 0,
     /// scratch.size() >= kMinTxScratch, limits.mulpdu <= 65535.
     TxBatch prepare(Ulp& ulp, Bytes scratch, const Limits& limits);
-    /// Lays out in `frame` the one FPDU that there is to send, if it is small (UlpduBatch::single)
-    /// and there are no markers, and answers its octets; else 0. It is pending from now on. What is
-    /// not written of it at once must be kept. @pre pending() == 0
+    /// Lays out in `frame` the one FPDU that there is to send, if it is small (UlpduBatch::single,
+    /// which may give another ahead of it) and there are no markers, and answers its octets; else
+    /// 0. It is pending from now on. What is not written of it at once must be kept.
+    /// @pre pending() == 0
     [[nodiscard]] std::size_t prepare_single(Ulp& ulp, Bytes frame);
-    /// Makes the FPDU in `frame` a batch in `scratch`. @pre prepare_single() gave it last,
+    /// Makes what is in `frame` a batch in `scratch`. @pre prepare_single() gave it last,
     /// scratch.size() >= kMinTxScratch
     void keep_single(ConstBytes frame, Bytes scratch);
     /// What of the last batch is not yet committed.

@@ -2,12 +2,22 @@
 // The end of start-up between xsocks: the extension frames, and in them the offer of shared memory
 // and its answer.
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "base/assert.hpp"
 #include "mpa/startup.hpp"
 
 namespace xsock::mpa {
+namespace {
+
+std::uint64_t own_features(ConstBytes tlvs) noexcept {
+    const ConstBytes value = find_tlv(tlvs, MPA_TLV_IMPLEMENTATION);
+    if (value.size() < sizeof(mpa_tlv_implementation)) return 0;
+    return load_be64(value.data() + offsetof(mpa_tlv_implementation, features));
+}
+
+}  // namespace
 
 std::size_t Startup::take_extension_frame(ConstBytes bytes) {
     const std::size_t used = exchange_->consume(bytes);
@@ -27,6 +37,8 @@ void Startup::on_extension_frame(ExtensionFrame frame) {
         peer_ = std::make_unique<std::byte[]>(value.size());
         peer_bytes_ = static_cast<std::uint16_t>(value.size());
         std::copy(value.begin(), value.end(), peer_.get());
+        negotiated_.features =
+            own_features(config_.extension_tlvs) & frame.implementation->features;
     }
     exchange_.reset();
     negotiated_.align_tx = frame.align;

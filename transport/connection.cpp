@@ -332,6 +332,7 @@ void Connection::abort(PollCycle& cycle) {
 void Connection::detach(PollCycle& cycle) {
     confirm_start(cycle);
     if (kernel_.part != nullptr) kernel_.part->set_rights(0);
+    send_owed(cycle);  // it may end by a reset
     cycle.enter_section();
     core_.detach(cycle.now());
     if (!core_.ended()) transmit(cycle);

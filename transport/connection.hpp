@@ -118,6 +118,7 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     void on_notify(PollCycle& cycle) override;
     void on_time(PollCycle& cycle) override;
     void on_cycle_end(PollCycle& cycle) override;
+    bool on_idle(PollCycle& cycle, bool due) override;
     void on_failure(PollCycle& cycle) noexcept override;
     void on_exit(PollCycle& cycle) override;
     bool draining() const override;
@@ -159,6 +160,8 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     void end_as_requested(PollCycle& cycle);
     bool take(ConstBytes bytes, PollCycle& cycle);
     void take_fin(PollCycle& cycle);
+    void note_owed() noexcept;
+    void send_owed(PollCycle& cycle);
     void take_from_memory(ConstBytes bytes, PollCycle& cycle);
     void on_tcp_ready(std::uint32_t events, PollCycle& cycle);
     void transmit_to_memory(PollCycle& cycle);

@@ -154,6 +154,28 @@ bool Connection::take(ConstBytes bytes, PollCycle& cycle) {
     }
     if (core_.is_start_held()) return false;
     resume(cycle);
+    note_owed();
+    return true;
+}
+
+// An Acknowledge may ride with what the program posts next.
+void Connection::note_owed() noexcept {
+    if (core_.stream().owes_acknowledge()) [[unlikely]]
+        parts_.progress->call_when_idle(*this);
+}
+
+void Connection::send_owed(PollCycle& cycle) {
+    if (!socket_.is_open() || !core_.stream().owes_acknowledge()) return;
+    core_.stream().acknowledge();
+    transmit(cycle);
+}
+
+// With an armed queue the program is about to sleep, and posts nothing before something comes.
+bool Connection::on_idle(PollCycle& cycle, bool due) {
+    if (!socket_.is_open() || core_.ended() || !core_.stream().owes_acknowledge()) return true;
+    if (!due && !parts_.send_cq->queue.armed() && !parts_.recv_cq->queue.armed()) return false;
+    send_owed(cycle);
+    note_movement(cycle);
     return true;
 }
 
@@ -169,6 +191,7 @@ void Connection::take_from_memory(ConstBytes bytes, PollCycle& cycle) {
         count_in_channels<&SoftChannel::count_write>();
     }
     if (!core_.is_start_held()) resume(cycle);
+    note_owed();
     note_movement(cycle);
 }
 
@@ -207,6 +230,7 @@ void Connection::resume(PollCycle& cycle) {
     if (!core_.rx_waiting()) return;
     cycle.enter_section();
     if (core_.resume(cycle.now())) cycle.active = true;
+    note_owed();
 }
 
 void Connection::on_rnr() {

@@ -271,6 +271,7 @@ Result<void> PollSet::add(std::shared_ptr<Pollable> item) {
         const std::size_t most = removed_.size() + items_.size() + 1;
         removed_.reserve(most);
         at_cycle_end_.reserve(most);
+        idle_.reserve(most);
         items_.emplace(key, std::move(item));
     } catch (const std::bad_alloc&) {
         return Error{ENOMEM, "no memory to watch the descriptor"};
@@ -331,6 +332,7 @@ void PollSet::modify(Pollable& item, std::uint32_t events) {
 void PollSet::remove(Pollable& item) {
     if (!item.registered_) return;
     if (item.fd_ >= 0) unwatch(item);
+    idle_.remove(item);
     item.registered_ = item.at_cycle_end_ = false;
     set_deadline(item, kNever);
     const auto found = items_.find(&item);

@@ -15,6 +15,7 @@
 
 #include "base/result.hpp"
 #include "transport/event_fd.hpp"
+#include "transport/idle_calls.hpp"
 #include "transport/memory_polling.hpp"
 #include "transport/pollable.hpp"
 
@@ -88,6 +89,9 @@ class PollSet {
     /// A pause takes the time of a poll cycle: what only epoll sees waits no longer.
     void count_pause() noexcept { ++cycles_since_epoll_; }
 
+    [[nodiscard]] IdleCalls& idle() noexcept { return idle_; }
+    [[nodiscard]] const IdleCalls& idle() const noexcept { return idle_; }
+
     // -- memory that poll cycles check --
 
     [[nodiscard]] MemoryPolling& memory() noexcept { return memory_; }
@@ -150,6 +154,7 @@ class PollSet {
     std::uint32_t busy_polled_cycles_ = 0;  // by callers, since busy_polled_ was set or attached
     bool last_epoll_was_single_ = true;
     MemoryPolling memory_;
+    IdleCalls idle_;
 };
 
 }  // namespace xsock

@@ -15,6 +15,7 @@
 
 namespace xsock {
 
+class IdleCalls;
 class PendingList;
 class PollSet;
 class Progress;
@@ -71,6 +72,9 @@ class Pollable : public std::enable_shared_from_this<Pollable> {
     virtual void on_time(PollCycle& cycle) = 0;
     /// After Progress::call_at_cycle_end(): every item of this cycle has been served.
     virtual void on_cycle_end(PollCycle&) {}
+    /// After Progress::call_when_idle(): a cycle has moved nothing. `due`: nothing has moved for
+    /// long enough, or nothing may follow. True: it need not be called again.
+    virtual bool on_idle(PollCycle&, bool /*due*/) { return true; }
     /// Something that it did ran out of memory: end, without asking for more.
     virtual void on_failure(PollCycle& cycle) noexcept = 0;
     /// The process is about to exit: finish what is queued.
@@ -92,6 +96,7 @@ class Pollable : public std::enable_shared_from_this<Pollable> {
     [[nodiscard]] const auto& channels() const noexcept { return channels_; }
 
   private:
+    friend class IdleCalls;
     friend class PendingList;
     friend class PollSet;
     friend class Progress;
@@ -99,9 +104,10 @@ class Pollable : public std::enable_shared_from_this<Pollable> {
     bool registered_ = false;           // the poller only, as are the next
     bool owns_fd_ = false;              // registered fd_ as internal itself
     bool at_cycle_end_ = false;         // on_cycle_end() is to be called
-    int fd_ = -1;                       // -1: has none
-    std::uint32_t events_ = 0;          // what epoll was asked for
-    bool in_channels_ = false;          // channels_ watch fd_
+    enum class Idle : std::uint8_t { no, waits } idle_ = Idle::no;  // on_idle() is
+    int fd_ = -1;                                                   // -1: has none
+    std::uint32_t events_ = 0;                                      // what epoll was asked for
+    bool in_channels_ = false;                                      // channels_ watch fd_
     /// What fd_ tells of.
     enum class Tells : std::uint8_t {
         data,

@@ -150,6 +150,8 @@ PollCycle Progress::begin_cycle() noexcept {
 }
 
 void Progress::end_cycle(PollCycle& cycle) noexcept {
+    if (has_idle_calls()) [[unlikely]]
+        poll_set_.idle().end_cycle(cycle, epoll_is_relied_on());
     poll_set_.serve_cycle_end(cycle);
     if (poll_set_.polls_memory()) [[unlikely]]
         arm_memory(cycle);

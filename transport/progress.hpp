@@ -214,6 +214,9 @@ class Progress final : public PollGroup {
     /// Calls item.on_cycle_end() once all items of this cycle have been served: once, however often
     /// this is asked for before. Other items' on_cycle_end() may ask for it again.
     void call_at_cycle_end(Pollable& item) noexcept { poll_set_.call_at_cycle_end(item); }
+    /// Calls item.on_idle() once cycles have moved nothing for 20 us, or a thread is about to
+    /// sleep. Asking again changes nothing.
+    void call_when_idle(Pollable& item) noexcept { poll_set_.idle().add(item); }
     /// From now on the item's completion channels watch its descriptor too.
     void join_channels(Pollable& item) {
         if (mode() != ProgressMode::thread) poll_set_.join_channels(*this, item);
@@ -260,6 +263,8 @@ class Progress final : public PollGroup {
     [[nodiscard]] bool work_waiting() const noexcept override {
         return pending_.any(std::memory_order_seq_cst);
     }
+    /// Items wait for call_when_idle(): polling on is of use though nothing comes. Any thread.
+    [[nodiscard]] bool has_idle_calls() const noexcept { return poll_set_.idle().any(); }
     WakeFlag& thread_wake() noexcept { return thread_wake_; }
     [[nodiscard]] bool has_leader() const noexcept { return wait_group_.has_leader(); }
 

@@ -62,6 +62,7 @@ bool Progress::lead() {
     if (poll_set_.is_detached()) {
         locked([this](PollCycle&) { poll_set_.attach_busy_polled(); });
     }
+    if (has_idle_calls()) locked([this](PollCycle& cycle) { poll_set_.idle().call_all(cycle); });
     wait_group_.begin_sleep();
     return true;
 }

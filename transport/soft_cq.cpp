@@ -82,6 +82,7 @@ std::size_t SoftCq::poll(std::span<Wc> out) {
 bool SoftCq::channel_will_tell() noexcept {
     return core_->channel != nullptr && core_->channel->watched() && core_->queue.armed() &&
            !core_->many_sources() && !core_->home().work_waiting() &&
+           !core_->home().has_idle_calls() &&
            !found_nothing_.exchange(true, std::memory_order_relaxed);
 }
 

@@ -188,22 +188,28 @@ IWARP_SIZE(ddp_tagged, 14);
 struct ddp_untagged {
     iwarp_octet control;
     iwarp_octet rdmap;
-    iwarp_octet invalidate_stag[4]; /* opcodes with Invalidate; else reserved */
+    iwarp_octet invalidate_stag[4]; /* opcodes with Invalidate, and RDMAP_SEND_IMMEDIATE up to
+                                       RDMAP_ACKNOWLEDGE; else reserved */
     iwarp_octet qn[4];
     iwarp_octet msn[4];
     iwarp_octet mo[4];
 };
 IWARP_SIZE(ddp_untagged, 18);
 
+/* What RDMAP_ACKNOWLEDGE has there: a number of messages, modulo 2^31. */
+#define RDMAP_ACKNOWLEDGE_MASK 0x7fffffff
+
 #define DDP_QN_SEND 0
 #define DDP_QN_READ_REQUEST 1
 #define DDP_QN_TERMINATE 2
 #define DDP_QN_ATOMIC_RESPONSE 3 /* RFC 7306 */
+#define DDP_QN_ACKNOWLEDGE 4     /* between xsocks, docs/wire.md */
 
 /* ---- RDMAP, RFC 5040 section 4 ------------------------------------------- */
 
 #define RDMAP_VERSION_MASK 0xc0
 #define RDMAP_VERSION 0x40 /* RV = 1 */
+#define RDMAP_ACK_REQUEST 0x10 /* between xsocks, docs/wire.md; reserved otherwise */
 #define RDMAP_OPCODE_MASK 0x0f
 
 #define RDMAP_WRITE 0x0
@@ -218,6 +224,9 @@ IWARP_SIZE(ddp_untagged, 18);
 #define RDMAP_IMMEDIATE_SE 0x9
 #define RDMAP_ATOMIC_REQUEST 0xa
 #define RDMAP_ATOMIC_RESPONSE 0xb
+#define RDMAP_SEND_IMMEDIATE 0xc /* between xsocks from here, docs/wire.md */
+#define RDMAP_SEND_SE_IMMEDIATE 0xd
+#define RDMAP_ACKNOWLEDGE 0xe
 
 struct rdmap_read_request {
     iwarp_octet sink_stag[4];

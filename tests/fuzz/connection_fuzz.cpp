@@ -137,13 +137,17 @@ class Engine final : public ddp::Connection::Delegate {
     std::map<std::uint64_t, int> posted_;  // wr_id -> sink, or -1
     std::map<std::uint64_t, int> posted_receives_;
     std::uint64_t next_id_ = 0;
-    std::uint32_t send_msn_ = 1, read_msn_ = 1, atomic_msn_ = 1;
+    std::uint32_t send_msn_ = 1, read_msn_ = 1, atomic_msn_ = 1, ack_msn_ = 1;
     // Sink STag and size of our Read Requests; identifier of our Atomic Requests, and 0.
     std::vector<std::array<std::uint32_t, 2>> asked_;
     Time now_ = 0;
     bool acknowledged_ = false, started_ = false, fin_sent_ = false, closed_ = false;
     QpState state_ = QpState::fresh;
 };
+
+/// Where both ends exchange extension frames at all.
+const Implementation kFeatures{.features = MPA_FEATURE_ACKNOWLEDGE | MPA_FEATURE_SEND_IMMEDIATE};
+bool common_features(unsigned b) { return (b & 1) != 0; }
 
 Engine::Engine(unsigned a, unsigned b) {
     for (Slot& slot : receives_) slot.at = memory_.cut(kSlot);
@@ -188,6 +192,7 @@ Engine::Engine(unsigned a, unsigned b) {
     acknowledged_ = (a >> 3 & 7) == 7 && b >> 5 == 7;
     config_.copy_limit = (b & 1) != 0 ? 0 : 4096;
     config_.xsock_mulpdu = (b & 2) != 0 ? 128 : 60000;
+    if (common_features(b)) mpa::append_tlv(config_.startup.extension_tlvs, kFeatures);
     mpa_ = std::make_unique<mpa::Stream>(config_, connection_->stream());
     reader_.enter();
     start_up(b);
@@ -204,6 +209,7 @@ void Engine::start_up(unsigned b) {
     peer.extensions = (b & 2) == 0;
     peer.negotiate_depths = (b & 16) == 0;
     peer.rtr = static_cast<std::uint8_t>(b >> 5);
+    if (common_features(b)) mpa::append_tlv(peer.extension_tlvs, kFeatures);
     mpa::Startup other(peer);
     other.begin(0);
     connection_->start(*mpa_, {.ird = config_.startup.ird, .ord = 2, .acknowledged = acknowledged_},
@@ -334,6 +340,7 @@ void Engine::step(fuzz::Input& input) {
             revoke(what >> 4);
             return reader_.enter();
         case 12:
+            connection_->stream().acknowledge();
             now_ += Time{input.next_byte()} * kMillisecond;
             if (connection_->next_timeout(now_) <= now_) connection_->on_time(now_);
             return connection_->update(now_);
@@ -436,7 +443,9 @@ void Engine::say_segment(fuzz::Input& input) {
     const unsigned kind = input.next_byte(), how = input.next_byte();
     const std::size_t size = input.next_byte() * ((how & 1) != 0 ? 4 : 1);
     const unsigned where = input.next_byte();
-    ddp::Segment segment{.opcode = static_cast<std::uint8_t>(kind & 15), .last = (how & 2) == 0};
+    ddp::Segment segment{.opcode = static_cast<std::uint8_t>(kind & 15),
+                         .last = (how & 2) == 0,
+                         .asks = (kind & 0x80) != 0};
     ByteVector body(size, static_cast<std::byte>(where));
     const bool wrong = (how & 0xf0) == 0xf0, window = (kind & 0x40) != 0 && window_ != 0;
     switch (segment.opcode) {
@@ -497,6 +506,11 @@ void Engine::say_segment(fuzz::Input& input) {
                 store_be32(body.data(), asked_.front()[0]);
                 asked_.erase(asked_.begin());
             }
+            break;
+        case RDMAP_ACKNOWLEDGE:
+            segment.qn = DDP_QN_ACKNOWLEDGE;
+            segment.msn = ack_msn_++;
+            segment.stag = where;
             break;
         case RDMAP_TERMINATE:
             segment.qn = DDP_QN_TERMINATE;
@@ -613,10 +627,13 @@ void Engine::poll() {
             const bool asks = wc.opcode == WcOpcode::send || wc.opcode == WcOpcode::write ||
                               wc.opcode == WcOpcode::write_immediate ||
                               wc.opcode == WcOpcode::immediate;
+            const bool told = (connection_->negotiated().features & MPA_FEATURE_ACKNOWLEDGE) != 0;
             if (acknowledged_ && asks && wc.status == WcStatus::success &&
-                connection_->stream().ord() != 0) {
+                (told || connection_->stream().ord() != 0)) {
                 const auto& heard = connection_->stream().counters().rx_messages;
-                FUZZ_CHECK(heard[RDMAP_READ_RESPONSE] + heard[RDMAP_ATOMIC_RESPONSE] != 0);
+                FUZZ_CHECK(heard[RDMAP_READ_RESPONSE] + heard[RDMAP_ATOMIC_RESPONSE] +
+                               heard[RDMAP_ACKNOWLEDGE] !=
+                           0);
             }
             // Behind Immediate Data it tells of the Write before, which fills no receive.
             FUZZ_CHECK((wc.flags & kWcImmediate) != 0 || wc.byte_len <= kSlot);

@@ -200,12 +200,14 @@ Time Endpoint::poll(Time now) {
     decide(now);
     answer_offer(now);
     if (connection_.next_timeout(now) <= now) connection_.on_time(now);
+    tell_taken(now);
     const bool blocked = transmit(now);
     connection_.update(now);
     if (descriptor_closed()) return kNever;
 
+    tell_taken(now);
     const Time next = std::min({connection_.next_timeout(now), decision_at_, answering_.at,
-                                confirm_start_at_, confirm_end_at_});
+                                confirm_start_at_, confirm_end_at_, tell_at_});
     if (parts_.mutant == Mutant::lost_wakeup && cycles_ > 20) return std::max(next, now + 1);
     Pipe& in = *parts_.link.in;
     if (in_memory()) {
@@ -312,6 +314,18 @@ void Endpoint::confirm(Time now) {
     if (confirm_end_at_ <= now) {
         confirm_end_at_ = kNever;
         connection_.confirm_end();
+    }
+}
+
+/// An Acknowledge waits for company, and then goes alone.
+void Endpoint::tell_taken(Time now) {
+    if (!ddp.owes_acknowledge() || parts_.mutant == Mutant::ack_late) {
+        tell_at_ = kNever;
+    } else if (tell_at_ == kNever) {
+        tell_at_ = draw_delay();
+    } else if (tell_at_ <= now) {
+        tell_at_ = kNever;
+        ddp.acknowledge();
     }
 }
 

@@ -142,6 +142,7 @@ class Endpoint final : private ddp::Connection::Delegate, public shm::Stream::Ow
     bool gather(const TxBatch& batch, std::vector<std::byte>& bytes);
     void decide(Time now);
     void answer_offer(Time now);
+    void tell_taken(Time now);
     void check_answer() const;
 
     struct Answering {
@@ -168,6 +169,7 @@ class Endpoint final : private ddp::Connection::Delegate, public shm::Stream::Ow
     Time decision_at_ = kNever;
     Time confirm_start_at_ = kNever;
     Time confirm_end_at_ = kNever;
+    Time tell_at_ = kNever;  // what is owed to the peer, unless something else goes before
 };
 
 /// The two ends of a connection come to a slot: one opens it before start-up, or they agree in it.

@@ -34,6 +34,9 @@ enum class Mutant : std::uint8_t {
     foreign_domain,        // a region of another protection domain is as good as one of ours
     ignore_fault,          // memory is gone, and the connection goes on
     skip_ack_wait,         // completions that are to wait for the peer do not
+    ack_ahead,             // an Acknowledge tells of one message too many
+    ack_late,              // what is owed to the peer is never told by itself
+    ack_mute,              // the question for an Acknowledge is lost on the way
     wide_window,           // a memory window reaches a few bytes too far
     grant_rights,          // a queue pair permits what it is to withhold
     // with records only

@@ -163,6 +163,12 @@ void draw_verbs(Options& world) {
     }
 }
 
+/// Of both ends: drawn apart, or few pairs would have one in common.
+std::uint64_t draw_features(std::uint64_t seed, unsigned pair) {
+    Rng rng(seed ^ 0xfea7 ^ pair);
+    return rng.chance(80) ? MPA_FEATURE_ACKNOWLEDGE : 0;
+}
+
 /// The same again: extension frames, with an implementation and with types that are not defined.
 void draw_extension_frames(Options& world) {
     Rng rng(world.seed ^ 0xe47f2a3e);
@@ -173,7 +179,7 @@ void draw_extension_frames(Options& world) {
             std::vector<std::byte>& tlvs = startup.extension_tlvs;
             if (rng.chance(20)) mpa::append_tlv(tlvs, 0, {});
             if (rng.chance(80)) {
-                end.implementation.features = rng.next();
+                end.implementation.features = rng.next() | draw_features(world.seed, p);
                 end.implementation.delayed_ack_ms = static_cast<std::uint16_t>(rng.below(500));
                 if ((end.implementation.features & MPA_FEATURE_DELAYED_ACK) == 0) {
                     end.implementation.delayed_ack_ms = 0;

@@ -73,7 +73,8 @@ bool Program::poisoned_before(std::uint64_t sequence) const {
 }
 
 bool Program::confirmed(const Operation& operation) const noexcept {
-    return end_.options().acknowledged && end_.ddp.ord() != 0 &&
+    const bool told = (end_.ddp.negotiated().features & MPA_FEATURE_ACKNOWLEDGE) != 0;
+    return end_.options().acknowledged && (told || end_.ddp.ord() != 0) &&
            operation.opcode != SendOpcode::local_invalidate &&
            operation.opcode != SendOpcode::bind_window && !awaits_response(operation.opcode);
 }
@@ -132,7 +133,11 @@ void Program::on_sent(const Wc& wc) {
             fail("%s: request %llu completes before %llu", name(), number(wc.wr_id),
                  number(next_completion_));
         }
-        on_succeeded(next_completion_++);
+        // Behind the peer's end what needs no peer still succeeds, and tells nothing of it.
+        const bool local =
+            wc.opcode == WcOpcode::local_invalidate || wc.opcode == WcOpcode::bind_window;
+        on_succeeded(next_completion_++,
+                     wc.status == WcStatus::success && !(local && end_.peer_finished()));
     }
     ++next_completion_;
     Operation& operation = operations_[wc.wr_id];
@@ -181,7 +186,8 @@ void Program::on_sent(const Wc& wc) {
     on_failed(operation);
 }
 
-void Program::on_succeeded(std::uint64_t sequence) {
+/// `told`: by its completion, or that of a later one.
+void Program::on_succeeded(std::uint64_t sequence, bool told) {
     Operation& operation = operations_[sequence];
     if (std::exchange(operation.done, true))
         fail("%s: request %llu twice", name(), number(sequence));
@@ -214,7 +220,7 @@ void Program::on_succeeded(std::uint64_t sequence) {
         // An atomic has changed its region by now.
         if (certain) on_placed(is_atomic(operation.opcode) ? sequence + 1 : sequence);
     }
-    if (confirmed(operation) && trusted()) {
+    if (told && confirmed(operation) && trusted()) {
         if (poisoned_before(sequence)) {
             fail("%s: request %llu succeeds, though the peer must refuse it or one before it",
                  name(), number(sequence));
@@ -427,7 +433,7 @@ void Program::check_end(const Pipe& in) {
         if ((operations_[next_completion_].flags & kSendSignaled) != 0 || failed_) {
             fail("%s: request %llu never completes", name(), number(next_completion_));
         }
-        on_succeeded(next_completion_);
+        on_succeeded(next_completion_, /*told=*/false);
     }
     if (!receive_order_.empty())
         fail("%s: %zu receives never complete", name(), receive_order_.size());

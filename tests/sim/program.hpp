@@ -166,7 +166,7 @@ class Program {
     // -- checking --
     void on_completion(const Wc& wc);
     void on_sent(const Wc& wc);
-    void on_succeeded(std::uint64_t sequence);
+    void on_succeeded(std::uint64_t sequence, bool told = true);
     void on_failed(Operation& operation);
     void on_bound(Operation& operation);
     /// Everything before entry `sequence` has been placed at the peer.

@@ -41,6 +41,7 @@ class UlpInterposer final : public Ulp {
         if (given.small != 0 && mutant_ == garbles) {
             garble_payload(batch.room.subspan(batch.before, batch.sizes[0]));
         }
+        mangle_given(batch, given);
         const auto n = static_cast<std::uint32_t>(given.small + (given.described ? 1 : 0));
         given_ += n;
         if (n != 0 && mutant_ == Mutant::early_completion) {
@@ -167,6 +168,23 @@ class UlpInterposer final : public Ulp {
     /// Changes the last byte of a ULPDU, if it has payload.
     static void garble_payload(Bytes ulpdu) {
         if (ulpdu.size() > 18) ulpdu.back() ^= std::byte{1};
+    }
+    /// Of what leaves: one message more is told of, or the question is taken out.
+    void mangle_given(const UlpduBatch& batch, const UlpdusGiven& given) const {
+        if (mutant_ != Mutant::ack_ahead && mutant_ != Mutant::ack_mute) return;
+        std::size_t at = 0;
+        for (const std::uint16_t size : batch.sizes.first(given.small)) {
+            mangle_header(batch.room.data() + at + batch.before);
+            at += batch.bytes(size);
+        }
+        if (given.described) mangle_header(batch.described->header.data());
+    }
+    void mangle_header(std::byte* header) const {
+        if (mutant_ == Mutant::ack_mute) {
+            header[1] &= ~std::byte{RDMAP_ACK_REQUEST};
+        } else if (header[1] == std::byte{RDMAP_VERSION | RDMAP_ACKNOWLEDGE}) {
+            store_be32(header + 2, (load_be32(header + 2) + 1) & RDMAP_ACKNOWLEDGE_MASK);
+        }
     }
     /// Changes what rx_ulpdu() is given.
     void garble_ulpdu() {

@@ -282,6 +282,7 @@ class JsonReport final : public Report {
             add(json, {{"opcode", s.opcode},
                        {"name", opcode_name(s.opcode)},
                        {"last", s.last},
+                       {"ack_request", s.asks},
                        {"payload_bytes", f.payload_bytes}});
             if (s.tagged) {
                 add(json, {{"stag", s.stag}, {"to", s.to}});

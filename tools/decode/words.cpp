@@ -12,13 +12,18 @@ namespace {
 
 std::string segment_words(const ddp::Segment& segment) {
     if (segment.tagged) {
-        return fmt::format("STag 0x{:08x} TO 0x{:x}", segment.stag, segment.to);
+        return fmt::format("STag 0x{:08x} TO 0x{:x}{}", segment.stag, segment.to,
+                           segment.asks ? ", asks for an Acknowledge" : "");
     }
     std::string words = fmt::format("QN {} MSN {} MO {}", segment.qn, segment.msn, segment.mo);
     const ddp::OpcodeInfo* const info = ddp::opcode_info(segment.opcode);
     if (info != nullptr && info->invalidates) {
         words += fmt::format(", invalidates STag 0x{:08x}", segment.stag);
     }
+    if (segment.opcode == RDMAP_ACKNOWLEDGE) {
+        words += fmt::format(", {} messages taken", segment.stag & RDMAP_ACKNOWLEDGE_MASK);
+    }
+    if (segment.asks) words += ", asks for an Acknowledge";
     return words;
 }
 

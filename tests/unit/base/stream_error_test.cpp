@@ -43,6 +43,8 @@ constexpr Expected kExpected[] = {
     {V::atomic_opcode, 0, 2, 0x06, "D"},
     {V::atomic_unaligned, 0, 2, 0x07, "D"},
     {V::immediate_malformed, 0, 2, 0xff, "D"},
+    {V::acknowledge_malformed, 0, 2, 0xff, "D"},
+    {V::acknowledge_range, 0, 2, 0xff, "D"},
     {V::remote_operation_unspecified, 0, 2, 0xff, "D"},
     {V::ddp_catastrophic, 1, 0, 0x00, "D"},
     {V::tagged_stag_invalid, 1, 1, 0x00, "D"},

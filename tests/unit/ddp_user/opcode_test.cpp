@@ -9,11 +9,26 @@ namespace xsock::ddp {
 namespace {
 
 TEST(Opcode, table_is_indexed_by_opcode) {
-    for (std::uint8_t opcode = 0; opcode <= RDMAP_ATOMIC_RESPONSE; ++opcode) {
+    for (std::uint8_t opcode = 0; opcode <= RDMAP_ACKNOWLEDGE; ++opcode) {
         EXPECT_EQ(opcode_info(opcode)->opcode, opcode);
     }
-    EXPECT_EQ(opcode_info(RDMAP_ATOMIC_RESPONSE + 1), nullptr);
-    EXPECT_EQ(opcode_info(0xf), nullptr);
+    EXPECT_EQ(opcode_info(RDMAP_ACKNOWLEDGE + 1), nullptr);
+    EXPECT_EQ(opcode_info(MPA_EXTENSION_OPCODE), nullptr);
+}
+
+TEST(Opcode, those_of_no_rfc_need_their_feature) {
+    for (std::uint8_t opcode = 0; opcode < 16; ++opcode) {
+        EXPECT_EQ(opcode_info(opcode, 0) != nullptr, opcode <= RDMAP_ATOMIC_RESPONSE) << +opcode;
+    }
+    for (const unsigned each : {RDMAP_SEND_IMMEDIATE, RDMAP_SEND_SE_IMMEDIATE}) {
+        const auto opcode = static_cast<std::uint8_t>(each);
+        EXPECT_NE(opcode_info(opcode, MPA_FEATURE_SEND_IMMEDIATE), nullptr);
+        EXPECT_EQ(opcode_info(opcode, ~std::uint64_t{MPA_FEATURE_SEND_IMMEDIATE}), nullptr);
+    }
+    EXPECT_NE(opcode_info(RDMAP_ACKNOWLEDGE, MPA_FEATURE_ACKNOWLEDGE), nullptr);
+    EXPECT_EQ(opcode_info(RDMAP_ACKNOWLEDGE, ~std::uint64_t{MPA_FEATURE_ACKNOWLEDGE}), nullptr);
+    EXPECT_TRUE(queue_known(DDP_QN_ACKNOWLEDGE, MPA_FEATURE_ACKNOWLEDGE));
+    EXPECT_FALSE(queue_known(DDP_QN_ACKNOWLEDGE, MPA_FEATURE_SEND_IMMEDIATE));
 }
 
 TEST(Opcode, queues_are_those_of_rfc5040_and_rfc7306) {
@@ -21,7 +36,8 @@ TEST(Opcode, queues_are_those_of_rfc5040_and_rfc7306) {
     EXPECT_TRUE(queue_known(DDP_QN_READ_REQUEST));
     EXPECT_TRUE(queue_known(DDP_QN_TERMINATE));
     EXPECT_TRUE(queue_known(DDP_QN_ATOMIC_RESPONSE));
-    EXPECT_FALSE(queue_known(4));
+    EXPECT_FALSE(queue_known(4, 0));
+    EXPECT_FALSE(queue_known(5));
     EXPECT_FALSE(queue_known(31));
     EXPECT_FALSE(queue_known(32));
     EXPECT_FALSE(queue_known(0xffffffff));

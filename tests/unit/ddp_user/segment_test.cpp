@@ -6,19 +6,20 @@
 namespace xsock::ddp {
 namespace {
 
-StreamError parse(ByteVector bytes, Segment& out) {
+StreamError parse(ByteVector bytes, Segment& out, std::uint64_t features = kAllFeatures) {
     const OpcodeInfo* info = nullptr;
     bytes.resize(std::max(bytes.size(), kUntaggedOctets));
     const std::span<const std::byte> all(bytes);
-    const StreamError v = parse_start(all.first<kTaggedOctets>(), out, info);
+    const StreamError v = parse_start(all.first<kTaggedOctets>(), out, info, features);
     EXPECT_TRUE(v != StreamError::none || info != nullptr);
     if (!out.tagged) parse_untagged_rest(all.first<kUntaggedOctets>(), out);
     return v;
 }
 
-StreamError parse(const char* hex) {
+/// As of a peer that is no xsock.
+StreamError parse(const char* hex, std::uint64_t features = 0) {
     Segment out;
-    return parse(from_hex(hex), out);
+    return parse(from_hex(hex), out, features);
 }
 
 TEST(Segment, encodes_control_words_as_peers_expect) {
@@ -58,6 +59,29 @@ TEST(Segment, parses_what_it_encodes) {
 
 TEST(Segment, reserved_bits_are_not_checked) {
     EXPECT_EQ(parse("7d73 00000000 00000000 00000001 00000000"), StreamError::none);
+}
+
+TEST(Segment, a_question_is_one_between_ends_that_know_it) {
+    for (const char* const hex :
+         {"4153 00000000 00000000 00000001 00000000", "c150 00000001 0000000000000000"}) {
+        Segment out;
+        EXPECT_EQ(parse(from_hex(hex), out, MPA_FEATURE_ACKNOWLEDGE), StreamError::none);
+        EXPECT_TRUE(out.asks);
+        EXPECT_EQ(header(out), from_hex(hex));
+        EXPECT_EQ(parse(from_hex(hex), out, MPA_FEATURE_SEND_IMMEDIATE), StreamError::none);
+        EXPECT_FALSE(out.asks);
+    }
+}
+
+TEST(Segment, opcodes_and_queues_of_xsocks_are_unknown_to_others) {
+    constexpr const char* kAcknowledge = "414e 00000007 00000004 00000001 00000000";
+    constexpr const char* kImmediate = "414c 00000007 00000000 00000001 00000000";
+    EXPECT_EQ(parse(kAcknowledge), StreamError::untagged_qn);
+    EXPECT_EQ(parse(kAcknowledge, MPA_FEATURE_ACKNOWLEDGE), StreamError::none);
+    EXPECT_EQ(parse(kImmediate), StreamError::rdmap_opcode);
+    EXPECT_EQ(parse(kImmediate, MPA_FEATURE_SEND_IMMEDIATE), StreamError::none);
+    EXPECT_EQ(parse("414e 00000007 00000000 00000001 00000000", kAllFeatures),
+              StreamError::rdmap_opcode);
 }
 
 TEST(Segment, refuses_versions_queues_and_opcodes) {

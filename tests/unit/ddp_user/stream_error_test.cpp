@@ -32,7 +32,7 @@ struct Victim {
     std::uint32_t sink_stag = 0;
 
     Victim() {
-        end.establish();
+        end.establish({.features = MPA_FEATURE_ACKNOWLEDGE | MPA_FEATURE_SEND_IMMEDIATE});
         end.post({.wr_id = 50, .opcode = SendOpcode::read}, {sge(sink)});
         sink_stag = load_be32(drain(*end.stream).at(0).data() + kUntaggedOctets);
         end.post_recv(60, {sge(buffer)});
@@ -266,6 +266,31 @@ std::vector<Case> cases() {
         {"immediate mo", V::untagged_mo, 0, kFlushed,
          [](Victim& v) { return L{v.send(8, {.opcode = RDMAP_IMMEDIATE, .msn = 1, .mo = 8})}; },
          "1204c000", 18},
+        // between xsocks
+        {"acknowledge of more than was sent", V::acknowledge_range, 0, kFlushed,
+         [](Victim&) { return L{from_hex("414e 00000001 00000004 00000001 00000000")}; },
+         "02ffc000", 18},
+        {"acknowledge of less than nothing", V::acknowledge_range, 0, kFlushed,
+         [](Victim&) { return L{from_hex("414e 7fffffff 00000004 00000001 00000000")}; },
+         "02ffc000", 18},
+        {"acknowledge, high bit", V::acknowledge_malformed, 0, kFlushed,
+         [](Victim&) { return L{from_hex("414e 80000000 00000004 00000001 00000000")}; },
+         "02ffc000", 18},
+        {"acknowledge with payload", V::acknowledge_malformed, 0, kFlushed,
+         [](Victim&) { return L{from_hex("414e 00000000 00000004 00000001 00000000 aa")}; },
+         "02ffc000", 18},
+        {"acknowledge not last", V::acknowledge_malformed, 0, kFlushed,
+         [](Victim&) { return L{from_hex("014e 00000000 00000004 00000001 00000000")}; },
+         "02ffc000", 18},
+        {"acknowledge mo", V::untagged_mo, 0, kFlushed,
+         [](Victim&) { return L{from_hex("414e 00000000 00000004 00000001 00000001")}; },
+         "1204c000", 18},
+        {"acknowledge msn", V::untagged_msn_range, 0, kFlushed,
+         [](Victim&) { return L{from_hex("414e 00000000 00000004 00000002 00000000")}; },
+         "1203c000", 18},
+        {"acknowledge on the queue of Sends", V::rdmap_opcode, 0, kFlushed,
+         [](Victim&) { return L{from_hex("414e 00000000 00000000 00000001 00000000")}; },
+         "0206c000", 18},
         {"immediate amid a Send", V::rdmap_opcode, 0, kFlushed,
          [](Victim& v) {
              return L{v.send(5, {.last = false, .msn = 1}),
@@ -288,7 +313,7 @@ std::vector<Case> cases() {
         {"ddp version, tagged", V::tagged_version, 0, kFlushed,
          [](Victim&) { return L{from_hex("c240 00000001 0000000000000000 77")}; }, "1104c000", 14},
         {"qn", V::untagged_qn, 0, kFlushed,
-         [](Victim&) { return L{from_hex("4143 00000000 00000004 00000001 00000000")}; },
+         [](Victim&) { return L{from_hex("4143 00000000 00000005 00000001 00000000")}; },
          "1201c000", 18},
         {"msn repeated", V::untagged_msn_range, 0, kFlushed,
          [](Victim& v) {

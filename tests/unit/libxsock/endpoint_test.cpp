@@ -114,7 +114,7 @@ TEST(Endpoint, knows_the_name_and_version_of_an_xsock) {
                 EXPECT_EQ(info.peer.version,
                           flags == 0 ? version.substr(0, version.find(' ')) : "");
                 const bool told = (info.peer.features & MPA_FEATURE_DELAYED_ACK) != 0;
-                EXPECT_EQ(info.peer.features & ~std::uint64_t{MPA_FEATURE_DELAYED_ACK}, 0u);
+                EXPECT_EQ((info.peer.features & MPA_FEATURE_ACKNOWLEDGE) != 0, flags == 0);
                 EXPECT_EQ(info.peer.delayed_ack_ms != 0, told);
             }
         }

@@ -20,14 +20,19 @@ TEST(OwnImplementation, names_xsock_and_its_version) {
                                                    std::to_string(XSOCK_VERSION_PATCH));
 }
 
+TEST(OwnImplementation, announces_what_each_layer_serves) {
+    const std::uint64_t features = own_implementation({}).features;
+    EXPECT_EQ(features & ~std::uint64_t{MPA_FEATURE_DELAYED_ACK}, MPA_FEATURE_ACKNOWLEDGE);
+}
+
 TEST(OwnImplementation, tells_the_longest_delay_of_acks_where_the_kernel_can_limit_it) {
     const unsigned limit = shortest_delayed_ack_ms();
     TransportConfig settings;
     const Implementation own = own_implementation(settings);
     EXPECT_EQ(own.delayed_ack_ms, limit);
-    EXPECT_EQ(own.features, limit != 0 ? std::uint64_t{MPA_FEATURE_DELAYED_ACK} : 0);
+    EXPECT_EQ((own.features & MPA_FEATURE_DELAYED_ACK) != 0, limit != 0);
     settings.short_rto = false;
-    EXPECT_EQ(own_implementation(settings).features, 0u);
+    EXPECT_EQ(own_implementation(settings).features & MPA_FEATURE_DELAYED_ACK, 0u);
     EXPECT_EQ(own_implementation(settings).delayed_ack_ms, 0u);
 }
 

@@ -38,6 +38,11 @@ class Side final : private Connection::Delegate {
 
     void start(Time now) { connection.start(layer, options_.attr, now); }
     Stream& ulp() { return connection.stream(); }
+    /// One that start-up may choose for the data.
+    void add_other_layer() {
+        other = std::make_unique<PipeLayer>(options_.layer, ulp());
+        other->skip_startup();
+    }
 
     void post_recv() {
         receives_.emplace_back(256);
@@ -776,10 +781,7 @@ TEST(Connection, fails_only_the_request_whose_memory_is_gone_if_its_end_is_confi
 
 TEST(Connection, ends_over_octets_behind_a_start_up_whose_data_go_by_another_layer) {
     Rig rig;
-    PipeLayer::Options options;
-    options.initiator = true;
-    rig.a.other = std::make_unique<PipeLayer>(options, rig.a.ulp());
-    rig.a.other->skip_startup();
+    rig.a.add_other_layer();
     rig.a.start(rig.now);
     const ByteVector bytes{std::byte{'a'}, std::byte{0}, std::byte{1}};  // accepted, and more
     rig.a.connection.rx(bytes, rig.now);
@@ -791,12 +793,7 @@ TEST(Connection, ends_over_octets_behind_a_start_up_whose_data_go_by_another_lay
 
 TEST(Connection, hands_data_to_the_layer_that_start_up_chose_and_back_when_it_is_detached) {
     Rig rig;
-    for (Side* side : {&rig.a, &rig.b}) {
-        PipeLayer::Options options;
-        options.initiator = side == &rig.a;
-        side->other = std::make_unique<PipeLayer>(options, side->ulp());
-        side->other->skip_startup();
-    }
+    for (Side* side : {&rig.a, &rig.b}) side->add_other_layer();
     rig.start();
     for (Side* side : {&rig.a, &rig.b}) {
         EXPECT_EQ(side->seen(), "established");
@@ -832,12 +829,7 @@ TEST(Connection, hands_data_to_the_layer_that_start_up_chose_and_back_when_it_is
 
 TEST(Connection, that_is_detached_sends_a_terminate_by_the_layer_that_carried_the_data) {
     Rig rig;
-    for (Side* side : {&rig.a, &rig.b}) {
-        PipeLayer::Options options;
-        options.initiator = side == &rig.a;
-        side->other = std::make_unique<PipeLayer>(options, side->ulp());
-        side->other->skip_startup();
-    }
+    for (Side* side : {&rig.a, &rig.b}) side->add_other_layer();
     rig.start();
     rig.a.blocked = true;
     rig.a.other->break_reception();

@@ -20,6 +20,7 @@
 #include "base/send_queue.hpp"
 #include "ddp_user/segment.hpp"
 #include "ddp_user/stream.hpp"
+#include "tests/support/pattern.hpp"
 
 namespace xsock::ddp {
 
@@ -38,13 +39,7 @@ inline auto Completed(std::uint64_t id, WcStatus status) {
 using ByteVector = std::vector<std::byte>;
 
 inline ByteVector pattern(std::size_t n, unsigned seed = 1) {
-    ByteVector out(n);
-    unsigned x = seed * 2654435761u + 1;
-    for (std::byte& b : out) {
-        x = x * 1664525u + 1013904223u;
-        b = static_cast<std::byte>(x >> 24);
-    }
-    return out;
+    return test::pattern_of<ByteVector>(n, seed);
 }
 
 inline ByteVector from_hex(const char* hex) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "include/xsock/xsock.h"
+#include "tests/support/pattern.hpp"
 #include "tests/unit/loopback.hpp"
 
 namespace xsock::test {
@@ -120,13 +121,7 @@ inline xsock_ep_info query(const xsock_ep* ep) {
 }
 
 inline std::vector<unsigned char> pattern(std::size_t n, unsigned seed = 1) {
-    std::vector<unsigned char> v(n);
-    unsigned x = seed * 2654435761u + 1;
-    for (auto& byte : v) {
-        x = x * 1664525u + 1013904223u;
-        byte = static_cast<unsigned char>(x >> 24);
-    }
-    return v;
+    return pattern_of<std::vector<unsigned char>>(n, seed);
 }
 
 }  // namespace xsock::test

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "libxsock/engine/engine_table.h"
+#include "tests/support/pattern.hpp"
 
 namespace xsock::test {
 
@@ -210,6 +211,16 @@ inline Sock listening(bool require = false, const std::function<void(Sock&)>& ad
     return s;
 }
 
+/// A listening socket of plain TCP.
+inline Sock plain_listener() {
+    Sock s = Sock::fresh();
+    EXPECT_EQ(s.bind_and_listen(), 0) << strerror(errno);
+    return s;
+}
+
+/// A port at which nothing listens.
+inline int unused_port() { return plain_listener().port(); }
+
 /// Two connected sockets in message mode.
 struct SockPair {
     Sock client, server;
@@ -243,13 +254,7 @@ struct SockPair {
 };
 
 inline std::string text_of(std::size_t n, unsigned seed = 1) {
-    std::string s(n, '\0');
-    unsigned x = seed * 2654435761u + 1;
-    for (char& c : s) {
-        x = x * 1664525u + 1013904223u;
-        c = static_cast<char>(x >> 24);
-    }
-    return s;
+    return pattern_of<std::string>(n, seed);
 }
 
 }  // namespace xsock::test

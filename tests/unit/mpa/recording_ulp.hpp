@@ -14,6 +14,7 @@
 #include "base/bytes.hpp"
 #include "base/ulp.hpp"
 #include "mpa/tx_batch.hpp"
+#include "tests/support/pattern.hpp"
 #include "tests/support/stepwise_ulp.hpp"
 
 namespace xsock::test {
@@ -26,15 +27,8 @@ inline ByteVector bytes_of(const std::vector<int>& values) {
     return out;
 }
 
-/// `n` octets that differ from their neighbours and from those of another `seed`.
 inline ByteVector pattern(std::size_t n, unsigned seed = 1) {
-    ByteVector out(n);
-    std::uint32_t x = seed * 2654435761u + 1;
-    for (std::byte& b : out) {
-        x = x * 1664525u + 1013904223u;
-        b = static_cast<std::byte>(x >> 24);
-    }
-    return out;
+    return pattern_of<ByteVector>(n, seed);
 }
 
 inline ByteVector flatten(const TxBatch& batch, std::size_t limit = SIZE_MAX) {

@@ -11,6 +11,7 @@
 #include "mpa/fpdu.hpp"
 #include "mpa/fpdu_receiver.hpp"
 #include "mpa/fpdu_sender.hpp"
+#include "tests/support/silent_ulp.hpp"
 #include "tests/unit/mpa/recording_ulp.hpp"
 #include "tests/unit/mpa/stream_end.hpp"
 #include "tests/vectors/pcap_streams.hpp"
@@ -38,6 +39,13 @@ void start_up(End& initiator, End& responder, Time now = 0) {
     ASSERT_EQ(initiator.stream.state(), State::operational);
     ASSERT_EQ(responder.stream.state(), State::operational);
 }
+
+class StartedStream : public ::testing::Test {
+  protected:
+    void SetUp() override { start_up(i, r); }
+
+    End i{Role::initiator}, r{Role::responder};
+};
 
 Config not_xsock(Role role) {
     Config c = config(role);
@@ -372,9 +380,7 @@ TEST(Stream, initiator_releases_an_older_xsock_at_once) {
 
 // -- reception --
 
-TEST(Stream, reception_ends_at_a_crc_error_but_a_terminate_may_go) {
-    End i(Role::initiator), r(Role::responder);
-    start_up(i, r);
+TEST_F(StartedStream, reception_ends_at_a_crc_error_but_a_terminate_may_go) {
     i.ulp.queue(14, 50);
     i.ulp.queue(14, 50);
     ByteVector in = i.write();
@@ -390,9 +396,7 @@ TEST(Stream, reception_ends_at_a_crc_error_but_a_terminate_may_go) {
     EXPECT_FALSE(r.write().empty()) << "not held back any more";
 }
 
-TEST(Stream, bytes_wait_while_the_ulp_has_no_room) {
-    End i(Role::initiator), r(Role::responder);
-    start_up(i, r);
+TEST_F(StartedStream, bytes_wait_while_the_ulp_has_no_room) {
     i.ulp.queue(18, 50);
     const ByteVector in = i.write();
     r.ulp.block_at = 18;
@@ -403,9 +407,7 @@ TEST(Stream, bytes_wait_while_the_ulp_has_no_room) {
     EXPECT_EQ(r.ulp.delivered, i.ulp.queued());
 }
 
-TEST(Stream, end_of_stream_between_fpdus_is_orderly) {
-    End i(Role::initiator), r(Role::responder);
-    start_up(i, r);
+TEST_F(StartedStream, end_of_stream_between_fpdus_is_orderly) {
     i.ulp.queue(14, 50);
     r.read(i.write());
     r.stream.rx_eof(0);
@@ -415,9 +417,7 @@ TEST(Stream, end_of_stream_between_fpdus_is_orderly) {
     EXPECT_FALSE(r.write().empty()) << "half-closed";
 }
 
-TEST(Stream, end_of_stream_inside_an_fpdu_is_a_lost_connection) {
-    End i(Role::initiator), r(Role::responder);
-    start_up(i, r);
+TEST_F(StartedStream, end_of_stream_inside_an_fpdu_is_a_lost_connection) {
     i.ulp.queue(14, 50);
     const ByteVector in = i.write();
     for (const std::size_t n : {std::size_t{1}, in.size() - 2}) {
@@ -429,9 +429,7 @@ TEST(Stream, end_of_stream_inside_an_fpdu_is_a_lost_connection) {
     }
 }
 
-TEST(Stream, lost_is_told_once) {
-    End i(Role::initiator), r(Role::responder);
-    start_up(i, r);
+TEST_F(StartedStream, lost_is_told_once) {
     r.ulp.queue(14, 50);
     r.stream.lost();
     r.stream.lost();
@@ -443,9 +441,7 @@ TEST(Stream, lost_is_told_once) {
 
 // -- transmission --
 
-TEST(Stream, single_message_goes_whole_or_is_the_next_batch) {
-    End i(Role::initiator), r(Role::responder);
-    start_up(i, r);
+TEST_F(StartedStream, single_message_goes_whole_or_is_the_next_batch) {
     ByteVector frame(128);
     EXPECT_EQ(i.stream.tx_single(frame), 0u) << "there is none";
     for (const bool kept : {false, true, false}) {
@@ -468,9 +464,7 @@ TEST(Stream, single_message_goes_whole_or_is_the_next_batch) {
     EXPECT_EQ(r.ulp.delivered, i.ulp.queued());
 }
 
-TEST(Stream, remainder_comes_first_and_nothing_new_with_it) {
-    End i(Role::initiator), r(Role::responder);
-    start_up(i, r);
+TEST_F(StartedStream, remainder_comes_first_and_nothing_new_with_it) {
     i.ulp.queue(14, 50);
     const std::size_t size = i.stream.tx_prepare(i.scratch, 1 << 20, 0).bytes;
     i.ulp.queue(14, 50);
@@ -482,9 +476,7 @@ TEST(Stream, remainder_comes_first_and_nothing_new_with_it) {
     EXPECT_EQ(i.stream.tx_prepare(i.scratch, 1 << 20, 0).bytes, size);
 }
 
-TEST(Stream, revoked_memory_under_a_remainder_closes) {
-    End i(Role::initiator), r(Role::responder);
-    start_up(i, r);
+TEST_F(StartedStream, revoked_memory_under_a_remainder_closes) {
     i.ulp.queue(14, 30000);
     i.stream.tx_prepare(i.scratch, 1 << 20, 0);
     i.stream.tx_commit(3, 0);
@@ -498,9 +490,7 @@ TEST(Stream, revoked_memory_under_a_remainder_closes) {
     i.stream.tx_commit(0, 0);
 }
 
-TEST(Stream, revoked_memory_does_not_touch_copies) {
-    End i(Role::initiator), r(Role::responder);
-    start_up(i, r);
+TEST_F(StartedStream, revoked_memory_does_not_touch_copies) {
     i.ulp.queue(14, 500);
     i.stream.tx_prepare(i.scratch, 1 << 20, 0);
     i.stream.tx_commit(3, 0);
@@ -573,9 +563,7 @@ TEST(Stream, mulpdu_follows_emss_and_markers) {
     EXPECT_EQ(mulpdu(false, 1 << 30), 65535u - 6 - 3);
 }
 
-TEST(Stream, mulpdu_toward_an_xsock_is_as_configured) {
-    End i(Role::initiator), r(Role::responder);
-    start_up(i, r);
+TEST_F(StartedStream, mulpdu_toward_an_xsock_is_as_configured) {
     EXPECT_EQ(i.stream.mulpdu(), 65472u + 14);
 }
 
@@ -610,7 +598,7 @@ struct Unmapped {
 };
 
 /// Places and sends memory of another object.
-struct PointingUlp final : Ulp {
+struct PointingUlp final : test::SilentUlp {
     UlpdusGiven tx_fill(const UlpduBatch& batch) override {
         if (left-- <= 0) return {};
         batch.described->header_size = 14;
@@ -618,23 +606,12 @@ struct PointingUlp final : Ulp {
         batch.described->payload_count = 1;
         return {0, true, left > 0};
     }
-    void tx_done(std::uint32_t) override {}
-    bool tx_intact() override { return true; }
     std::size_t rx_ulpdu(ConstBytes ulpdu) override {
         const fault::Touch touch(1, memory.data(), memory.size());
         place(memory.data(), ulpdu.data(), ulpdu.size());
         return ulpdu.size();
     }
-    void rx_begin(std::size_t) override {}
     Bytes rx_target() override { return memory; }
-    void rx_advance(std::size_t) override {}
-    void rx_end(bool) override {}
-    void rx_placed(const PlacedWrites&) override {}
-    void rx_placed_response(ConstBytes, std::size_t) override {}
-    void llp_established(const Negotiated&) override {}
-    void llp_failed(StreamError) override {}
-    void llp_closed(CloseKind) override {}
-    void llp_probe() override {}
     Bytes memory;
     int left = 1;
 };

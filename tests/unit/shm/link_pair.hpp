@@ -129,10 +129,12 @@ struct LinkPair {
         from.open({.initiator = true});
         return {from, to};
     }
-    /// In operation at both ends.
-    void connect(std::uint64_t token) {
-        begin(token).second.open();
+    /// The same in operation at both ends.
+    std::pair<End&, End&> connect(std::uint64_t token) {
+        const std::pair<End&, End&> ends = begin(token);
+        ends.second.open();
         settle();
+        return ends;
     }
     /// Until nothing moves any more.
     void settle() {

@@ -118,8 +118,7 @@ TEST(ShmLink, a_token_that_is_not_known_is_answered_by_an_abort) {
 
 TEST(ShmLink, fin_comes_behind_what_was_published) {
     LinkPair p;
-    p.connect(1);
-    End& a = *p.a.ends[1];
+    End& a = p.connect(1).first;
     for (unsigned i = 0; i < 5; ++i) a.ulp.queue(18, 100);
     a.ulp.queue(18, 3000);
     a.send();
@@ -144,8 +143,7 @@ TEST(ShmLink, the_other_direction_goes_on_behind_a_fin) {
 
 TEST(ShmLink, a_stream_that_goes_aborts_and_what_still_comes_is_dropped) {
     LinkPair p;
-    p.connect(1);
-    End& b = *p.b.ends[1];
+    End& b = p.connect(1).second;
     b.ulp.queue(18, 100);
     b.ulp.queue(18, 2000);
     b.send();
@@ -457,8 +455,7 @@ TEST(ShmLink, nothing_may_follow_a_fin) {
 
 /// A connection whose end in b has finished and left. @return the end in a
 End& connect_and_leave(LinkPair& p) {
-    p.connect(1);
-    End& b = *p.b.ends[1];
+    End& b = p.connect(1).second;
     b.stream.finish(false);
     b.stream.leave();
     return *p.a.ends[1];

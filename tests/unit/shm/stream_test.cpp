@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "base/fault.hpp"
+#include "tests/support/silent_ulp.hpp"
 #include "tests/unit/shm/link_pair.hpp"
 
 namespace xsock::shm {
@@ -52,10 +53,18 @@ TEST(ShmStream, opened_before_or_behind_the_record_that_attaches_it) {
     }
 }
 
-TEST(ShmStream, sends_as_much_as_the_first_credit_before_its_peer_is_open) {
+// a sends before b is open.
+class EarlyShmStream : public testing::Test {
+  protected:
+    void SetUp() override { a.ulp.queue(18, 100); }
+    void open_b() const { b.stream.open(Llp::Opening::first, {}, 0); }
+
     LinkPair p;
-    const auto [a, b] = p.begin(1);
-    a.ulp.queue(18, 100);
+    std::pair<End&, End&> ends = p.begin(1);
+    End &a = ends.first, &b = ends.second;
+};
+
+TEST_F(EarlyShmStream, sends_as_much_as_the_first_credit) {
     a.send();
     EXPECT_EQ(a.ulp.done, 1u);
     for (unsigned i = 0; i < 100; ++i) a.ulp.queue(18, 100);
@@ -69,12 +78,9 @@ TEST(ShmStream, sends_as_much_as_the_first_credit_before_its_peer_is_open) {
     EXPECT_TRUE(b.ulp.delivered == a.ulp.queued());
 }
 
-TEST(ShmStream, what_came_before_it_was_opened_is_delivered_ahead_of_what_follows) {
-    LinkPair p;
-    const auto [a, b] = p.begin(1);
-    a.ulp.queue(18, 100);
+TEST_F(EarlyShmStream, is_delivered_ahead_of_what_follows) {
     p.settle();
-    b.stream.open(Llp::Opening::first, {}, 0);
+    open_b();
     EXPECT_TRUE(b.stream.has_early());
     a.ulp.queue(18, 200);
     p.settle();
@@ -82,10 +88,7 @@ TEST(ShmStream, what_came_before_it_was_opened_is_delivered_ahead_of_what_follow
     EXPECT_TRUE(b.ulp.delivered == a.ulp.queued());
 }
 
-TEST(ShmStream, what_came_before_it_was_opened_outlives_the_link) {
-    LinkPair p;
-    const auto [a, b] = p.begin(1);
-    a.ulp.queue(18, 100);
+TEST_F(EarlyShmStream, outlives_the_link) {
     a.send();
     a.stream.finish(/*abort=*/false);
     p.settle();
@@ -95,12 +98,9 @@ TEST(ShmStream, what_came_before_it_was_opened_outlives_the_link) {
     EXPECT_TRUE(b.stream.has_early());
 }
 
-TEST(ShmStream, one_that_discards_drops_what_came_before_it_was_opened) {
-    LinkPair p;
-    const auto [a, b] = p.begin(1);
-    a.ulp.queue(18, 100);
+TEST_F(EarlyShmStream, is_dropped_by_one_that_discards) {
     p.settle();
-    b.stream.open(Llp::Opening::first, {}, 0);
+    open_b();
     b.stream.discard();
     EXPECT_FALSE(b.stream.has_early());
     for (unsigned i = 0; i < 200; ++i) a.ulp.queue(18, 1500);
@@ -112,9 +112,7 @@ TEST(ShmStream, one_that_discards_drops_what_came_before_it_was_opened) {
 TEST(ShmStream, ulpdus_of_all_sizes_arrive_whole_and_in_order) {
     for (const bool writes : {true, false}) {
         LinkPair p({.ring_bytes = 1 << 20, .slots = 4});
-        p.connect(1);
-        End& a = *p.a.ends[1];
-        End& b = *p.b.ends[1];
+        const auto [a, b] = p.connect(1);
         a.ulp.writes = writes;
         a.ulp.queue(80, 0);
         for (std::size_t n = 0; n < 2200; n = n < 1200 ? n + 7 : n + 97) {
@@ -131,8 +129,7 @@ TEST(ShmStream, large_ulpdus_arrive_whole) {
     for (const std::size_t header : {14u, 18u, 52u, 53u, 80u}) {
         for (const std::size_t n : {1023u, 1024u, 1025u, 4096u, 20'000u, 32'768u - 80u}) {
             LinkPair p({.ring_bytes = 1 << 20, .slots = 4});
-            p.connect(1);
-            End& a = *p.a.ends[1];
+            End& a = p.connect(1).first;
             if (header > kFirstLineBody && n >= 1024) continue;  // there is none
             a.ulp.queue(header, n, 3);
             p.settle();
@@ -158,8 +155,7 @@ TEST(ShmStream, both_directions_and_many_laps) {
 
 TEST(ShmStream, what_was_published_is_done) {
     LinkPair p;
-    p.connect(1);
-    End& a = *p.a.ends[1];
+    End& a = p.connect(1).first;
     a.ulp.queue(18, 100);
     a.ulp.queue(18, 3000);
     a.send();
@@ -169,8 +165,7 @@ TEST(ShmStream, what_was_published_is_done) {
 
 TEST(ShmStream, the_budget_ends_a_call) {
     LinkPair p;
-    p.connect(1);
-    End& a = *p.a.ends[1];
+    End& a = p.connect(1).first;
     for (unsigned i = 0; i < 20; ++i) a.ulp.queue(18, 2000);
     a.send(5000);
     EXPECT_GE(a.ulp.done, 2u);
@@ -184,9 +179,7 @@ TEST(ShmStream, what_waits_for_a_receive_leaves_the_ring) {
     for (const std::size_t payload : {40u, 900u, 30'000u}) {
         for (const std::size_t block : {std::size_t{0}, std::size_t{14}, std::size_t{18 + 20}}) {
             LinkPair p({.ring_bytes = 1 << 20, .slots = 4});
-            p.connect(1);
-            End& a = *p.a.ends[1];
-            End& b = *p.b.ends[1];
+            const auto [a, b] = p.connect(1);
             b.ulp.block_at = block;
             a.ulp.queue(18, payload);
             a.ulp.queue(18, 10);
@@ -303,8 +296,7 @@ TEST(ShmStream, ten_thousand_windows_fit_into_the_default) {
 TEST(ShmStream, fin_between_ulpdus_is_the_end_and_inside_one_a_fault) {
     for (const bool inside : {false, true}) {
         LinkPair p;
-        p.connect(1);
-        End& b = *p.b.ends[1];
+        End& b = p.connect(1).second;
         p.a.ends[1]->ulp.queue(18, 100);
         if (inside) b.ulp.block_at = 18 + 50;
         p.settle();
@@ -322,8 +314,7 @@ TEST(ShmStream, fin_between_ulpdus_is_the_end_and_inside_one_a_fault) {
 
 TEST(ShmStream, lost_is_told_once) {
     LinkPair p;
-    p.connect(1);
-    End& a = *p.a.ends[1];
+    End& a = p.connect(1).first;
     a.stream.lost();
     a.stream.lost();
     EXPECT_THAT(a.ulp.events, ElementsAre("established", "reset"));
@@ -333,9 +324,7 @@ TEST(ShmStream, lost_is_told_once) {
 
 TEST(ShmStream, after_failure_everything_is_taken_and_the_peer_may_go_on) {
     LinkPair p({.ring_bytes = 1 << 20, .slots = 4});
-    p.connect(1);
-    End& a = *p.a.ends[1];
-    End& b = *p.b.ends[1];
+    const auto [a, b] = p.connect(1);
     b.ulp.block_at = 14;
     a.ulp.queue(18, 100);
     p.settle();
@@ -351,9 +340,7 @@ TEST(ShmStream, after_failure_everything_is_taken_and_the_peer_may_go_on) {
 
 TEST(ShmStream, one_that_discards_lets_the_peer_send_on) {
     LinkPair p({.ring_bytes = 1 << 20, .slots = 4});
-    p.connect(1);
-    End& a = *p.a.ends[1];
-    End& b = *p.b.ends[1];
+    const auto [a, b] = p.connect(1);
     b.ulp.block_at = 14;
     a.ulp.queue(18, 100);
     p.settle();
@@ -368,9 +355,7 @@ TEST(ShmStream, one_that_discards_lets_the_peer_send_on) {
 TEST(ShmStream, an_abort_behind_a_fin_is_told_if_something_was_dropped) {
     for (const bool dropped : {false, true}) {
         LinkPair p({.ring_bytes = 1 << 20, .slots = 4});
-        p.connect(1);
-        End& a = *p.a.ends[1];
-        End& b = *p.b.ends[1];
+        const auto [a, b] = p.connect(1);
         b.stream.finish(/*abort=*/false);
         if (dropped) b.ulp.block_at = 14;
         a.ulp.queue(18, 100);
@@ -390,8 +375,7 @@ TEST(ShmStream, an_abort_behind_a_fin_is_told_if_something_was_dropped) {
 TEST(ShmStream, one_that_leaves_gives_its_credit_back_and_its_slot_when_both_have_finished) {
     LinkPair p;
     const std::size_t credit = p.b.pool.left();
-    p.connect(1);
-    End& b = *p.b.ends[1];
+    End& b = p.connect(1).second;
     b.stream.finish(/*abort=*/false);
     b.stream.leave();
     EXPECT_FALSE(b.stream.attached());
@@ -405,8 +389,7 @@ TEST(ShmStream, one_that_leaves_gives_its_credit_back_and_its_slot_when_both_hav
 
 TEST(ShmStream, one_that_has_finished_is_not_told_of_room) {
     LinkPair p;
-    p.connect(1);
-    End& a = *p.a.ends[1];
+    End& a = p.connect(1).first;
     p.b.ends[1]->ulp.block_at = 14;
     for (unsigned i = 0; i < 100; ++i) a.ulp.queue(18, 1500);
     p.settle();
@@ -420,8 +403,7 @@ TEST(ShmStream, one_that_has_finished_is_not_told_of_room) {
 
 TEST(ShmStream, nothing_is_sent_behind_fin) {
     LinkPair p;
-    p.connect(1);
-    End& a = *p.a.ends[1];
+    End& a = p.connect(1).first;
     a.stream.finish(false);
     EXPECT_FALSE(a.stream.status().tx_allowed);
     a.ulp.queue(18, 5);
@@ -453,7 +435,7 @@ TEST(ShmStream, fin_before_the_record_that_attaches_it_follows_that) {
 // ---- memory that is gone --------------------------------------------------
 
 /// Describes a ULPDU whose payload cannot be read, behind a small one.
-class GoneMemoryUlp final : public Ulp {
+class GoneMemoryUlp final : public test::SilentUlp {
   public:
     explicit GoneMemoryUlp(ConstBytes gone) : gone_(gone) {}
     UlpdusGiven tx_fill(const UlpduBatch& batch) override {
@@ -466,18 +448,6 @@ class GoneMemoryUlp final : public Ulp {
         return {1, true, false};
     }
     void tx_done(std::uint32_t) override { ADD_FAILURE() << "nothing was sent"; }
-    bool tx_intact() override { return true; }
-    std::size_t rx_ulpdu(ConstBytes ulpdu) override { return ulpdu.size(); }
-    void rx_begin(std::size_t) override {}
-    Bytes rx_target() override { return {}; }
-    void rx_advance(std::size_t) override {}
-    void rx_end(bool) override {}
-    void rx_placed(const PlacedWrites&) override {}
-    void rx_placed_response(ConstBytes, std::size_t) override {}
-    void llp_established(const Negotiated&) override {}
-    void llp_failed(StreamError) override {}
-    void llp_closed(CloseKind) override {}
-    void llp_probe() override {}
 
   private:
     ConstBytes gone_;

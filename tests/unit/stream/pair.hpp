@@ -11,6 +11,7 @@
 
 #include "stream/byte_stream.hpp"
 #include "stream/sdp.hpp"
+#include "tests/support/pattern.hpp"
 #include "tests/unit/stream/memory.hpp"
 
 namespace xsock::test {
@@ -134,13 +135,7 @@ struct StreamPair {
 };
 
 inline std::string bytes_of(std::size_t n, unsigned seed = 1) {
-    std::string s(n, '\0');
-    unsigned x = seed * 2654435761u + 1;
-    for (char& c : s) {
-        x = x * 1664525u + 1013904223u;
-        c = static_cast<char>(x >> 24);
-    }
-    return s;
+    return pattern_of<std::string>(n, seed);
 }
 
 }  // namespace xsock::test

@@ -8,9 +8,11 @@
 namespace xsock {
 namespace {
 
+using Storage = std::array<std::uint8_t, 16>;
+
 // At an odd address, so that alignment is not taken for granted.
 struct Memory {
-    alignas(8) std::array<std::uint8_t, 16> storage{};
+    alignas(8) Storage storage{};
     std::uint8_t* at = storage.data() + 1;
 };
 
@@ -31,26 +33,17 @@ TEST(Bytes, loads_little_endian) {
 TEST(Bytes, stores_big_endian_and_nothing_beside) {
     Memory o;
     store_be64(o.at, 0x0102030405060708u);
-    EXPECT_EQ(o.at[0], 1);
-    EXPECT_EQ(o.at[7], 8);
-    EXPECT_EQ(o.storage[0], 0);
-    EXPECT_EQ(o.at[8], 0);
+    EXPECT_EQ(o.storage, (Storage{0, 1, 2, 3, 4, 5, 6, 7, 8}));
     store_be32(o.at, 0xa1a2a3a4u);
-    EXPECT_EQ(o.at[0], 0xa1);
-    EXPECT_EQ(o.at[3], 0xa4);
-    EXPECT_EQ(o.at[4], 5);
+    EXPECT_EQ(o.storage, (Storage{0, 0xa1, 0xa2, 0xa3, 0xa4, 5, 6, 7, 8}));
     store_be16(o.at, 0xb1b2u);
-    EXPECT_EQ(o.at[0], 0xb1);
-    EXPECT_EQ(o.at[1], 0xb2);
-    EXPECT_EQ(o.at[2], 0xa3);
+    EXPECT_EQ(o.storage, (Storage{0, 0xb1, 0xb2, 0xa3, 0xa4, 5, 6, 7, 8}));
 }
 
 TEST(Bytes, stores_little_endian) {
     Memory o;
     store_le32(o.at, 0x01020304u);
-    EXPECT_EQ(o.at[0], 4);
-    EXPECT_EQ(o.at[3], 1);
-    EXPECT_EQ(o.at[4], 0);
+    EXPECT_EQ(o.storage, (Storage{0, 4, 3, 2, 1}));
 }
 
 TEST(Bytes, round_trips_extremes) {

@@ -2,15 +2,16 @@
 // Listeners, and what standard peers may throw at them.
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/resource.h>
 
 #include <chrono>
+#include <optional>
 #include <random>
 #include <thread>
 
 #include "tests/unit/libxsock/own_process.hpp"
 #include "tests/unit/libxsock/pair.hpp"
 #include "tests/unit/libxsock/raw_peer.hpp"
+#include "tests/unit/resource_limit.hpp"
 #include "tests/unit/sanitizers.hpp"
 
 namespace xsock::test {
@@ -361,12 +362,10 @@ TEST_F(ListenerTest, silent_ones_make_room_when_descriptors_run_out) {
     for (int i = 0; i < 8; ++i) silent.push_back(std::make_unique<RawPeer>(port));
     RawPeer honest(RawPeer::Connected{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)});
     std::this_thread::sleep_for(std::chrono::milliseconds(100));  // all of them are accepted
-    rlimit before{};
-    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
     const int lowest_free = dup(honest.fd());
     ::close(lowest_free);
-    const rlimit none{static_cast<rlim_t>(lowest_free), before.rlim_max};
-    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    std::optional<ResourceLimit> none(std::in_place, RLIMIT_NOFILE,
+                                      static_cast<rlim_t>(lowest_free));
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -374,7 +373,7 @@ TEST_F(ListenerTest, silent_ones_make_room_when_descriptors_run_out) {
     EXPECT_EQ(::connect(honest.fd(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
     EXPECT_TRUE(honest.say(RawPeer::request(MPA_FLAG_CRC, 1, "")));
     EXPECT_EQ(honest.hear(20, 5000).size(), 20u);
-    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    none.reset();
     std::string heard;
     EXPECT_TRUE(silent[0]->hear_end(heard));
 }

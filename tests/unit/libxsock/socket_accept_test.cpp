@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // accept() on listening sockets with DDPREQUIRE, in the situations that end or fail it with TCP.
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <array>
 #include <atomic>
+#include <optional>
 
 #include "tests/unit/libxsock/raw_peer.hpp"
 #include "tests/unit/libxsock/socket_shim.hpp"
+#include "tests/unit/resource_limit.hpp"
 #include "tests/unit/sanitizers.hpp"
 
 namespace xsock::test {
@@ -177,11 +178,7 @@ TEST(SockAccept, says_that_descriptors_are_wanting) {
     EXPECT_EQ(listener.accept().fd(), -1);
     EXPECT_EQ(errno, EAGAIN);
     listener.nonblocking(false);
-    rlimit limit{};
-    getrlimit(RLIMIT_NOFILE, &limit);
-    const rlimit before = limit;
-    limit.rlim_cur = 256;
-    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    std::optional<ResourceLimit> few(std::in_place, RLIMIT_NOFILE, 256);
     // The thread begins and ends while there are descriptors: UBSan looks at its object through a
     // pipe.
     std::vector<int> errors;
@@ -209,7 +206,7 @@ TEST(SockAccept, says_that_descriptors_are_wanting) {
     none_left = true;
     EXPECT_TRUE(soon([&] { return done.load(); }));
     for (const int fd : taken) ::close(fd);
-    setrlimit(RLIMIT_NOFILE, &before);
+    few.reset();
     some_left = true;
     if (!done) listener.shutdown(SHUT_RD);
     acceptor.join();

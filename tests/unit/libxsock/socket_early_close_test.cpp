@@ -31,6 +31,16 @@ struct Server {
 
 constexpr int kLong = 60'000, kShort = 500;
 
+// One that has greeted a client whose start-up goes on.
+struct Greeted : Server {
+    RawPeer client{RawPeer::Connected{marked_client(listener.port())}};
+    Sock server = listener.accept();
+    explicit Greeted(int startup_ms, const std::string& greeting = kGreeting) : Server(startup_ms) {
+        if (greeting.empty()) return;
+        EXPECT_EQ(server.send(greeting), static_cast<ssize_t>(greeting.size()));
+    }
+};
+
 /// All that a plain client reads, and how that ends.
 std::string all_of(int fd) {
     std::string all;
@@ -47,50 +57,36 @@ std::string all_of(int fd) {
 
 TEST(SockEarlyClose, a_client_that_speaks_plain_gets_the_greeting_and_the_end) {
     for (const bool told : {true, false}) {
-        Server s(kLong);
-        RawPeer client(RawPeer::Connected{marked_client(s.listener.port())});
-        Sock server = s.listener.accept();
-        EXPECT_EQ(server.send(kGreeting), ssize_t(kGreeting.size()));
-        told ? close_last(server) : server.close();
-        EXPECT_TRUE(client.say("HELO me, and more than a key\r\n"));
-        EXPECT_EQ(all_of(client.fd()), kGreeting + "end") << told;
+        Greeted s(kLong);
+        told ? close_last(s.server) : s.server.close();
+        EXPECT_TRUE(s.client.say("HELO me, and more than a key\r\n"));
+        EXPECT_EQ(all_of(s.client.fd()), kGreeting + "end") << told;
     }
 }
 
 TEST(SockEarlyClose, a_client_that_stays_silent_gets_them_in_time) {
     for (const std::string& greeting : {kGreeting, std::string()}) {
-        Server s(kShort);
-        RawPeer client(RawPeer::Connected{marked_client(s.listener.port())});
-        Sock server = s.listener.accept();
-        if (!greeting.empty()) {
-            EXPECT_EQ(server.send(greeting), ssize_t(greeting.size()));
-        }
-        close_last(server);
-        EXPECT_EQ(all_of(client.fd()), greeting + "end");
+        Greeted s(kShort, greeting);
+        close_last(s.server);
+        EXPECT_EQ(all_of(s.client.fd()), greeting + "end");
     }
 }
 
 TEST(SockEarlyClose, behind_a_shutdown_too) {
-    Server s(kLong);
-    RawPeer client(RawPeer::Connected{marked_client(s.listener.port())});
-    Sock server = s.listener.accept();
-    EXPECT_EQ(server.send(kGreeting), ssize_t(kGreeting.size()));
-    EXPECT_EQ(server.shutdown(SHUT_WR), 0);
-    close_last(server);
-    client.finish();
-    EXPECT_EQ(all_of(client.fd()), kGreeting + "end");
+    Greeted s(kLong);
+    EXPECT_EQ(s.server.shutdown(SHUT_WR), 0);
+    close_last(s.server);
+    s.client.finish();
+    EXPECT_EQ(all_of(s.client.fd()), kGreeting + "end");
 }
 
 TEST(SockEarlyClose, linger_zero_is_a_reset) {
-    Server s(kLong);
-    RawPeer client(RawPeer::Connected{marked_client(s.listener.port())});
-    Sock server = s.listener.accept();
-    EXPECT_EQ(server.send(kGreeting), ssize_t(kGreeting.size()));
+    Greeted s(kLong);
     const linger abort{1, 0};
-    EXPECT_EQ(server.set(SOL_SOCKET, SO_LINGER, &abort, sizeof abort), 0);
-    close_last(server);
-    EXPECT_TRUE(client.say("HELO me, and more than a key\r\n"));
-    EXPECT_EQ(all_of(client.fd()), kGreeting + "ECONNRESET");
+    EXPECT_EQ(s.server.set(SOL_SOCKET, SO_LINGER, &abort, sizeof abort), 0);
+    close_last(s.server);
+    EXPECT_TRUE(s.client.say("HELO me, and more than a key\r\n"));
+    EXPECT_EQ(all_of(s.client.fd()), kGreeting + "ECONNRESET");
 }
 
 TEST(SockEarlyClose, a_client_that_asks_later_is_carried_to_the_end) {

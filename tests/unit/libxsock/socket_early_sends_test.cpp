@@ -12,6 +12,7 @@
 #include <string>
 
 #include "libxsock/socket/early_sends.hpp"
+#include "tests/unit/loopback.hpp"
 
 namespace xsock::sockets {
 namespace {
@@ -20,23 +21,12 @@ namespace {
 class EarlySendsByTcp : public testing::Test {
   protected:
     void SetUp() override {
-        const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        socklen_t size = sizeof address;
-        auto* const any = reinterpret_cast<sockaddr*>(&address);
-        ASSERT_EQ(bind(listener, any, size), 0);
-        ASSERT_EQ(listen(listener, 1), 0);
-        ASSERT_EQ(getsockname(listener, any, &size), 0);
-        from_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const auto [client, server] = test::loopback_pair();
+        from_ = client;
+        to_ = server;
         const int least = 1, yes = 1;
         setsockopt(from_, SOL_SOCKET, SO_SNDBUF, &least, sizeof least);
         setsockopt(from_, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-        ASSERT_EQ(connect(from_, any, size), 0);
-        to_ = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-        ASSERT_GE(to_, 0);
-        close(listener);
     }
     void TearDown() override {
         close(from_);

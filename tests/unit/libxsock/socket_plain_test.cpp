@@ -4,10 +4,13 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <optional>
+
 #include "include/xsock/iwarp.h"
 #include "tests/unit/libxsock/raw_peer.hpp"
 #include "tests/unit/libxsock/socket_shim.hpp"
 #include "tests/unit/loopback.hpp"
+#include "tests/unit/resource_limit.hpp"
 #include "tests/unit/sanitizers.hpp"
 
 namespace xsock::test {
@@ -26,6 +29,17 @@ struct PlainPeer {
 };
 
 const std::string kKey = MPA_KEY_REQUEST;
+
+// Connections of a listener, and what became of them.
+struct Counts {
+    unsigned accepted = 0, started = 0, fallbacks = 0;
+};
+void expect_counts(Sock& listener, const Counts& expected) {
+    const xsock_status status = listener.status();
+    EXPECT_EQ(status.accepted, expected.accepted);
+    EXPECT_EQ(status.started, expected.started);
+    EXPECT_EQ(status.fallbacks, expected.fallbacks);
+}
 
 const PlainPeer kPeers[] = {
     {"http", "GET / HTTP/1.1\r\nHost: here\r\n\r\n", 1000, false, "fallback-not-mpa", false},
@@ -100,10 +114,7 @@ TEST_P(SockPlain, is_served_as_ever) {
         EXPECT_EQ(server.send("answer\n"), 7);
     }
     client.join();
-    const xsock_status status = listener.status();
-    EXPECT_EQ(status.accepted, 1u);
-    EXPECT_EQ(status.fallbacks, 1u);
-    EXPECT_EQ(status.started, 0u);
+    expect_counts(listener, {.accepted = 1, .fallbacks = 1});
     int low = 0;
     socklen_t size = sizeof low;
     getsockopt(server.fd(), SOL_SOCKET, SO_RCVLOWAT, &low, &size);
@@ -203,10 +214,7 @@ TEST(SockPlainPeer, mixes_on_one_port) {
             peer.join();
         }
     }
-    const xsock_status status = listener.status();
-    EXPECT_EQ(status.accepted, 6u);
-    EXPECT_EQ(status.started, 3u);
-    EXPECT_EQ(status.fallbacks, 3u);
+    expect_counts(listener, {.accepted = 6, .started = 3, .fallbacks = 3});
 }
 
 // A program that will not read can only be about to write, and that is plain TCP.
@@ -261,13 +269,10 @@ TEST(SockPlainOnly, a_process_that_runs_out_of_descriptors_serves_plain_peers) {
     first.say("GET /");
     EXPECT_EQ(begun.recv(), "GET /");
     raw.say("hello");
-    rlimit before{};
-    getrlimit(RLIMIT_NOFILE, &before);
-    const rlimit none{3, before.rlim_max};
-    setrlimit(RLIMIT_NOFILE, &none);
+    std::optional<ResourceLimit> none(std::in_place, RLIMIT_NOFILE, 3);
     EXPECT_EQ(server.send("daytime"), 7) << strerror(errno);
     EXPECT_TRUE(server.plain());
-    setrlimit(RLIMIT_NOFILE, &before);
+    none.reset();
     EXPECT_EQ(raw.hear(7), "daytime");
 }
 

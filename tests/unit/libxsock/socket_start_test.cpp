@@ -151,19 +151,14 @@ TEST(SockStart, toward_a_standard_peer_tcp_keeps_its_timers) {
 }
 
 TEST(SockStart, no_listener) {
-    Sock probe = Sock::fresh();
-    ASSERT_EQ(probe.bind_and_listen(), 0);
-    const int port = probe.port();
-    probe.close();
     Sock s = Sock::fresh();
     s.set(DDPMODE, 1);
-    EXPECT_EQ(s.connect(port), -1);
+    EXPECT_EQ(s.connect(unused_port()), -1);
     EXPECT_EQ(errno, ECONNREFUSED);
 }
 
 TEST(SockStart, a_peer_that_is_not_mpa_is_eproto) {
-    Sock listener = Sock::fresh();
-    ASSERT_EQ(listener.bind_and_listen(), 0);
+    Sock listener = plain_listener();
     std::thread server([&] {
         Sock s = listener.accept();
         s.send("HTTP/1.1 400 Bad Request\r\n\r\n");
@@ -181,8 +176,7 @@ TEST(SockStart, a_peer_that_is_not_mpa_is_eproto) {
 }
 
 TEST(SockStart, silence_is_etimedout) {
-    Sock listener = Sock::fresh();
-    ASSERT_EQ(listener.bind_and_listen(), 0);
+    Sock listener = plain_listener();
     Sock s = Sock::fresh();
     s.set(DDPMODE, 1);
     s.set(DDPSTARTUP, 200);
@@ -192,8 +186,7 @@ TEST(SockStart, silence_is_etimedout) {
 }
 
 TEST(SockStart, a_refusal_is_econnrefused) {
-    Sock listener = Sock::fresh();
-    ASSERT_EQ(listener.bind_and_listen(), 0);
+    Sock listener = plain_listener();
     std::thread server([&] {
         Sock s = listener.accept();
         char frame[24];
@@ -232,8 +225,7 @@ TEST(SockStart, nonblocking_connect_goes_through_einprogress) {
 }
 
 TEST(SockStart, nonblocking_failure_is_told_by_so_error) {
-    Sock listener = Sock::fresh();
-    ASSERT_EQ(listener.bind_and_listen(), 0);
+    Sock listener = plain_listener();
     Sock s = Sock::fresh();
     s.set(DDPMODE, 1);
     s.set(DDPSTARTUP, 100);

@@ -19,6 +19,12 @@ namespace {
 
 enum class Kind { tcp, each_as_it_comes, require };
 
+Sock stream_client() {
+    Sock client = Sock::fresh();
+    EXPECT_EQ(client.set(DDPMODE, DDPMODE_STREAM), 0);
+    return client;
+}
+
 struct Ends {
     Sock listener = Sock::fresh(), client = Sock::fresh();
 
@@ -174,15 +180,10 @@ TEST(SockStreamStart, exit_ahead_of_accept_delivers_what_was_sent) {
     }
 }
 
-TEST(SockStreamStart, connect_to_nobody_fails_as_tcp_does) {
+TEST(SockStreamStart, connect_to_an_unused_port_fails_as_tcp_does) {
     for (const bool stream : {false, true}) {
-        Sock nobody = Sock::fresh(), client = Sock::fresh();
-        EXPECT_EQ(nobody.bind_and_listen(), 0);
-        const int port = nobody.port();
-        nobody.close();
-        if (stream) {
-            EXPECT_EQ(client.set(DDPMODE, DDPMODE_STREAM), 0);
-        }
+        const int port = unused_port();
+        Sock client = stream ? stream_client() : Sock::fresh();
         EXPECT_EQ(client.connect(port), -1);
         EXPECT_EQ(errno, ECONNREFUSED);
     }
@@ -458,13 +459,8 @@ TEST(SockStreamStart, the_mark_of_a_syn) {
 
 TEST(SockStreamStart, connect_again_tells_why_the_first_one_failed) {
     for (const bool stream : {false, true}) {
-        Sock nobody = Sock::fresh(), client = Sock::fresh();
-        EXPECT_EQ(nobody.bind_and_listen(), 0);
-        const int port = nobody.port();
-        nobody.close();
-        if (stream) {
-            EXPECT_EQ(client.set(DDPMODE, DDPMODE_STREAM), 0);
-        }
+        const int port = unused_port();
+        Sock client = stream ? stream_client() : Sock::fresh();
         client.nonblocking();
         EXPECT_EQ(result(client.connect(port)), "!EINPROGRESS");
         std::string again;

@@ -12,17 +12,15 @@
 #include <cerrno>
 #include <new>
 
+#include "tests/unit/transport/polled_progress.hpp"
+
 namespace xsock {
 namespace {
 
-class ListenSocketTest : public ::testing::Test {
+class ListenSocketTest : public test::PolledProgressTest {
   protected:
     void SetUp() override {
-        TransportConfig config;
-        config.progress = ProgressMode::app;
-        auto made = Progress::create(epochs, config, 0);
-        ASSERT_TRUE(made);
-        progress = std::move(*made);
+        test::PolledProgressTest::SetUp();
         fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         socklen_t size = sizeof address;
         address.sin_family = AF_INET;
@@ -56,8 +54,6 @@ class ListenSocketTest : public ::testing::Test {
         return poll(&p, 1, 10'000) == 1 && recv(client, &byte, 1, MSG_DONTWAIT) <= 0;
     }
 
-    Epochs epochs;
-    std::unique_ptr<Progress> progress;
     sockaddr_in address{};
     int fd = -1;
     int makes = 0;

@@ -8,7 +8,7 @@
 #include <new>
 #include <vector>
 
-#include "transport/progress.hpp"
+#include "tests/unit/transport/polled_progress.hpp"
 
 namespace xsock {
 namespace {
@@ -42,15 +42,8 @@ class Item final : public PolledMemory {
     Item* other = nullptr;
 };
 
-class MemoryPollingTest : public ::testing::Test {
+class MemoryPollingTest : public test::PolledProgressTest {
   protected:
-    void SetUp() override {
-        TransportConfig config;
-        config.progress = ProgressMode::app;
-        auto made = Progress::create(epochs, config, 0);
-        ASSERT_TRUE(made);
-        progress = std::move(*made);
-    }
     template <typename F>
     auto in_cycle(F&& f) {
         return progress->locked([&](PollCycle& cycle) { return f(cycle); });
@@ -65,8 +58,6 @@ class MemoryPollingTest : public ::testing::Test {
         return in_cycle([&](PollCycle& cycle) { return polling.arm_relied_on(cycle); });
     }
 
-    Epochs epochs;
-    std::unique_ptr<Progress> progress;
     MemoryPolling polling;
     Item a, b;
 };

@@ -9,8 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "transport/descriptors.hpp"
-#include "transport/shm_memory.hpp"
+#include "tests/unit/transport/mapped_memory.hpp"
 
 namespace xsock {
 namespace {
@@ -18,27 +17,21 @@ namespace {
 using Use = RingWriter::Use;
 constexpr std::size_t kBody = 1000;
 
-class RingMemoryTest : public ::testing::Test {
+class RingMemoryTest : public test::MappedMemoryTest {
   protected:
+    RingMemoryTest() : MappedMemoryTest({.ring_bytes = 1 << 20, .slots = 64}) {}
     void SetUp() override {
-        auto fd = make_shm_memfd(layout);
-        ASSERT_TRUE(fd);
-        fd_ = *fd;
-        auto mapped = ShmMemory::map(fd_, layout);
-        ASSERT_TRUE(mapped);
-        mapped_.emplace(std::move(*mapped));
+        test::MappedMemoryTest::SetUp();
         const RingPlace place = layout.ring_of(shm::Side::creator);
-        const SharedMemory memory(mapped_->bytes());
-        ring = mapped_->bytes().subspan(place.at, place.bytes);
-        writer.emplace(memory, place);
-        reader.emplace(memory, place);
+        const SharedMemory shared(bytes);
+        ring = bytes.subspan(place.at, place.bytes);
+        writer.emplace(shared, place);
+        reader.emplace(shared, place);
         ring_memory.emplace(ring, *writer);
     }
-    void TearDown() override { close_internal_fd(fd_); }
-
     [[nodiscard]] std::size_t allocated() const {
         struct stat status {};
-        EXPECT_EQ(fstat(fd_, &status), 0);
+        EXPECT_EQ(fstat(fd, &status), 0);
         return static_cast<std::size_t>(status.st_blocks) * 512;
     }
     bool put(unsigned seed) {
@@ -74,16 +67,11 @@ class RingMemoryTest : public ::testing::Test {
         return body;
     }
 
-    const shm::Layout layout{.ring_bytes = 1 << 20, .slots = 64};
     Bytes ring;
     std::optional<RingWriter> writer;
     std::optional<RingReader> reader;
     std::optional<RingMemory> ring_memory;
     Time now = 100 * kSecond;
-
-  private:
-    int fd_ = -1;
-    std::optional<ShmMemory> mapped_;
 };
 
 TEST_F(RingMemoryTest, a_full_ring_gets_memory_step_by_step_before_it_is_used) {

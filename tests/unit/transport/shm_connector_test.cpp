@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "transport/shm_connector.hpp"
 
-#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include "tests/unit/resource_limit.hpp"
 #include "tests/unit/sanitizers.hpp"
 #include "tests/unit/transport/failing_allocations.hpp"
 #include "tests/unit/transport/shm_peer.hpp"
@@ -294,13 +294,9 @@ TEST_F(ShmHandshakeTest, address_space_that_runs_out_costs_a_link_and_nothing_el
     GTEST_SKIP() << "the sanitizer's memory is beyond any limit";
 #endif
     const std::size_t before = open_descriptors();
-    rlimit unlimited{};
-    ASSERT_EQ(getrlimit(RLIMIT_AS, &unlimited), 0);
-    rlimit none = unlimited;
-    none.rlim_cur = 1 << 20;
-    ASSERT_EQ(setrlimit(RLIMIT_AS, &none), 0);
+    std::optional<test::ResourceLimit> none(std::in_place, RLIMIT_AS, 1 << 20);
     const Reason refused = start();
-    ASSERT_EQ(setrlimit(RLIMIT_AS, &unlimited), 0);
+    none.reset();
     EXPECT_EQ(refused, Reason::limits);
     ASSERT_TRUE(wait([&] { return progress->size() == 1; }));
     EXPECT_EQ(open_descriptors(), before);

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,9 +12,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <string>
+#include <utility>
 
+#include "tests/unit/resource_limit.hpp"
 #include "tests/unit/sanitizers.hpp"
+#include "tests/unit/transport/mapped_memory.hpp"
 #include "transport/descriptors.hpp"
 
 namespace xsock {
@@ -49,6 +52,11 @@ int error_of_mapping(int fd) {
     return mapped.error().code;
 }
 
+class MappedShmMemory : public test::MappedMemoryTest {
+  protected:
+    MappedShmMemory() : MappedMemoryTest(kLayout) {}
+};
+
 TEST(ShmMemory, two_mappings_are_the_same_memory) {
     auto fd = make_shm_memfd(kLayout);
     ASSERT_TRUE(fd);
@@ -76,44 +84,28 @@ TEST(ShmMemory, its_size_is_fixed_and_it_is_not_executable) {
     close_internal_fd(*fd);
 }
 
-TEST(ShmMemory, is_unmapped_with_its_object) {
-    auto fd = make_shm_memfd(kLayout);
-    ASSERT_TRUE(fd);
-    Bytes bytes;
+TEST_F(MappedShmMemory, is_unmapped_with_its_object) {
     {
-        auto memory = ShmMemory::map(*fd, kLayout);
-        ASSERT_TRUE(memory);
         const ShmMemory moved(std::move(*memory));
-        bytes = moved.bytes();
+        EXPECT_EQ(moved.bytes().data(), bytes.data());
         EXPECT_EQ(madvise(bytes.data(), bytes.size(), MADV_NORMAL), 0);
     }
     EXPECT_EQ(madvise(bytes.data(), bytes.size(), MADV_NORMAL), -1);
-    close_internal_fd(*fd);
 }
 
-TEST(ShmMemory, is_in_no_forked_child) {
-    auto fd = make_shm_memfd(kLayout);
-    ASSERT_TRUE(fd);
-    auto memory = ShmMemory::map(*fd, kLayout);
-    ASSERT_TRUE(memory);
+TEST_F(MappedShmMemory, is_in_no_forked_child) {
     const pid_t child = fork();
     if (child == 0) {
-        const bool absent =
-            madvise(memory->bytes().data(), memory->bytes().size(), MADV_NORMAL) != 0;
+        const bool absent = madvise(bytes.data(), bytes.size(), MADV_NORMAL) != 0;
         _exit(absent ? 0 : 1);
     }
     int status = -1;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
-    close_internal_fd(*fd);
 }
 
 // "VmFlags: ... dd ..." of the mapping says that no core dump has it.
-TEST(ShmMemory, is_in_no_core_dump) {
-    auto fd = make_shm_memfd(kLayout);
-    ASSERT_TRUE(fd);
-    auto memory = ShmMemory::map(*fd, kLayout);
-    ASSERT_TRUE(memory);
+TEST_F(MappedShmMemory, is_in_no_core_dump) {
     std::ifstream maps("/proc/self/smaps");
     bool inside = false, found = false;
     for (std::string line; std::getline(maps, line);) {
@@ -124,19 +116,12 @@ TEST(ShmMemory, is_in_no_core_dump) {
         inside = false;
     }
     EXPECT_TRUE(found);
-    close_internal_fd(*fd);
 }
 
-TEST(ShmMemory, a_fault_makes_it_private) {
-    auto fd = make_shm_memfd(kLayout);
-    ASSERT_TRUE(fd);
-    auto memory = ShmMemory::map(*fd, kLayout);
-    ASSERT_TRUE(memory);
-    const Bytes bytes = memory->bytes();
+TEST_F(MappedShmMemory, a_fault_makes_it_private) {
     ASSERT_EQ(mprotect(bytes.data(), bytes.size(), PROT_NONE), 0);
     static_cast<volatile std::byte&>(bytes[0]) = std::byte{1};
     EXPECT_TRUE(memory->lost());
-    close_internal_fd(*fd);
 }
 
 TEST(ShmMemory, takes_only_memory_of_its_size_with_all_seals) {
@@ -192,13 +177,8 @@ TEST(ShmMemory, takes_no_huge_pages) {
 }
 
 TEST(ShmMemory, says_that_there_are_no_descriptors) {
-    rlimit before{};
-    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-    rlimit none = before;
-    none.rlim_cur = 0;
-    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const test::ResourceLimit none(RLIMIT_NOFILE, 0);
     EXPECT_EQ(make_shm_memfd(kLayout).error().code, EMFILE);
-    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST(ShmMemory, says_that_there_is_no_memory) {
@@ -207,13 +187,9 @@ TEST(ShmMemory, says_that_there_is_no_memory) {
 #endif
     auto fd = make_shm_memfd(kLayout);
     ASSERT_TRUE(fd);
-    rlimit before{};
-    ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
-    rlimit none = before;
-    none.rlim_cur = 1 << 20;
-    ASSERT_EQ(setrlimit(RLIMIT_AS, &none), 0);
+    std::optional<test::ResourceLimit> none(std::in_place, RLIMIT_AS, 1 << 20);
     const int error = ShmMemory::map(*fd, kLayout).error().code;
-    ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+    none.reset();
     EXPECT_EQ(error, ENOMEM);
     close_internal_fd(*fd);
 }

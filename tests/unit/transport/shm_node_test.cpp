@@ -67,11 +67,8 @@ class ShmNodeTest : public test::ShmTest {
   protected:
     void SetUp() override {
         test::ShmTest::SetUp();
-        TransportConfig app;
-        app.progress = ProgressMode::app;
-        auto made = Progress::create(epochs, app, 1);
-        ASSERT_TRUE(made);
-        second = std::move(*made);
+        second = make_progress(1);
+        ASSERT_TRUE(second);
         config.timeout = test::kLong;
         a = std::make_unique<Host>(*progress, config);
         b = std::make_unique<Host>(*second, config);
@@ -260,11 +257,10 @@ TEST_F(ShmNodeTest, links_take_a_quarter_of_the_descriptors) {
     rlimit limit{};
     ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
     TransportConfig of_many;
-    of_many.progress = ProgressMode::app;
     of_many.threads = static_cast<unsigned>(limit.rlim_cur / 4 / kLinks);
-    auto made = Progress::create(epochs, of_many, 2);
-    ASSERT_TRUE(made);
-    const Host host(**made, config);
+    auto third = make_progress(2, of_many);
+    ASSERT_TRUE(third);
+    const Host host(*third, config);
     const shm::Key key = host.listen();
     const auto say_hello = [&] {
         const int fd = *shm_socket::connect_to(key);
@@ -275,7 +271,7 @@ TEST_F(ShmNodeTest, links_take_a_quarter_of_the_descriptors) {
                                .layout = {}};
         EXPECT_TRUE(shm_socket::send(fd, shm::encode(hello), *memory));
         close_internal_fd(*memory);
-        (*made)->poll_thoroughly();
+        third->poll_thoroughly();
         return fd;
     };
     std::vector<int> fds;
@@ -289,10 +285,10 @@ TEST_F(ShmNodeTest, links_take_a_quarter_of_the_descriptors) {
     host.want(test::random_key(), waiter);
     EXPECT_EQ(waiter.why, Reason::limits);
     for (const int fd : {fds[0], fds[1], one_more}) close_internal_fd(fd);
-    ASSERT_TRUE((*made)->wait([&] { return (*made)->size() == 1; }, monotonic_now() + test::kLong));
+    ASSERT_TRUE(third->wait([&] { return third->size() == 1; }, monotonic_now() + test::kLong));
     host.want(test::random_key(), later);
     EXPECT_EQ(later.why, Reason::unreachable);
-    made->reset();
+    third.reset();
 }
 
 // What the kernel shows to the peer is who listened and connected.

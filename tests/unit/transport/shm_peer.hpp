@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// A Progress that the test polls, and what the other process of a link would do, for tests of how
+// What the other process of a link would do, for tests of how
 // links are made.
 #pragma once
 
@@ -21,9 +21,9 @@
 #include "base/page_size.hpp"
 #include "base/random.hpp"
 #include "shm/hello.hpp"
+#include "tests/unit/transport/polled_progress.hpp"
 #include "transport/clock.hpp"
 #include "transport/descriptors.hpp"
-#include "transport/progress.hpp"
 #include "transport/shm_memory.hpp"
 #include "transport/shm_socket.hpp"
 
@@ -92,15 +92,8 @@ int as_user(uid_t user, F&& f) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-class ShmTest : public ::testing::Test {
+class ShmTest : public PolledProgressTest {
   protected:
-    void SetUp() override {
-        TransportConfig config;
-        config.progress = ProgressMode::app;
-        auto made = Progress::create(epochs, config, 0);
-        ASSERT_TRUE(made);
-        progress = std::move(*made);
-    }
     [[nodiscard]] bool wait(const std::function<bool()>& done) {
         return progress->wait(done, monotonic_now() + kLong);
     }
@@ -137,9 +130,6 @@ class ShmTest : public ::testing::Test {
         if (!received) return std::nullopt;
         return shm::decode_hello_answer(ConstBytes(bytes).first(received.value().bytes));
     }
-
-    Epochs epochs;
-    std::unique_ptr<Progress> progress;
 };
 
 }  // namespace xsock::test

@@ -6,13 +6,13 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -21,6 +21,7 @@
 
 #include "base/polled_qp.hpp"
 #include "tests/unit/loopback.hpp"
+#include "tests/unit/resource_limit.hpp"
 #include "tests/unit/sanitizers.hpp"
 #include "transport/clock.hpp"
 #include "transport/descriptors.hpp"
@@ -283,13 +284,9 @@ TEST(SoftDeviceGroups, without_descriptors_for_another_one_the_first_is_shared) 
     TransportConfig config;
     config.socket_groups = 2;
     const auto device = std::move(*make_soft_device(config));
-    rlimit before{};
-    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-    rlimit none = before;
-    none.rlim_cur = 0;
-    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    std::optional<test::ResourceLimit> none(std::in_place, RLIMIT_NOFILE, 0);
     const std::size_t without = groups_of_threads(*device, 2).size();
-    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    none.reset();
     EXPECT_EQ(without, 1u);
     EXPECT_EQ(groups_of_threads(*device, 2).size(), 2u);  // and is made when there are
 }

@@ -4,10 +4,12 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
-#include <sys/resource.h>
 
 #include <array>
 #include <cstring>
+#include <optional>
+
+#include "tests/unit/resource_limit.hpp"
 
 namespace xsock {
 namespace {
@@ -55,13 +57,9 @@ TEST_F(StartupTableTest, is_full_at_its_capacity) {
 }
 
 TEST_F(StartupTableTest, takes_at_most_half_of_the_descriptors) {
-    rlimit before{};
-    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-    rlimit few = before;
-    few.rlim_cur = 64;
-    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    std::optional<test::ResourceLimit> few(std::in_place, RLIMIT_NOFILE, 64);
     StartupTable limited(4096);
-    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    few.reset();
     std::array<char, 32> all{};
     sockaddr_in peer{};
     peer.sin_family = AF_INET;

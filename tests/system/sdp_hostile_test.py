@@ -18,7 +18,7 @@ import time
 
 import pytest
 
-from stream_runs import TIMEOUT, command
+from stream_runs import TIMEOUT, command, trickle
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interop"))
 import iwarp_model as iwarp  # pylint: disable=wrong-import-position
@@ -405,12 +405,7 @@ def test_a_marked_peer_may_speak_plain(xsock, tmp_path):
 
 def test_a_marked_peer_of_one_octet_a_second_delays_no_other(xsock, tmp_path):
     with serving(xsock, tmp_path, "both") as server, marked(server) as slow:
-        begin = time.monotonic()
-        for octet in b"MPA ID ":
-            slow.sendall(bytes([octet]))
-            server.still_serves()
-            time.sleep(1)
-        assert time.monotonic() - begin < TIMEOUT
+        trickle(slow, b"MPA ID ", server.still_serves)
         slow.sendall(b"words")  # no Request after all
         assert iwarp.read_exactly(slow, 12) == b"MPA ID words"
 

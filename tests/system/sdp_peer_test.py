@@ -29,17 +29,22 @@ from iwarp_model import Ended  # pylint: disable=wrong-import-position
 
 SEEDS = range(int(os.environ.get("SDP_MODEL_SEEDS", "4")))
 
-# Connects or listens, then sends and receives at the same time, in parts of random sizes: so many
-# octets of a pattern, then the end; says what it received.
-WORKER = """
-import hashlib, random, socket, sys, threading
-role, port, seed, octets = sys.argv[1], *map(int, sys.argv[2:5])
-if role == "server":
+# How a program begins that is client or server: the connection is `c`.
+CONNECTED = """
+import socket, sys
+if sys.argv[1] == "server":
     s = socket.create_server(("127.0.0.1", 0))
     print(s.getsockname()[1], flush=True)
     c, _ = s.accept()
 else:
-    c = socket.create_connection(("127.0.0.1", port))
+    c = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+"""
+
+# Sends and receives at the same time, in parts of random sizes: so many octets of a pattern, then the
+# end; says what it received.
+WORKER = CONNECTED + """
+import hashlib, random, threading
+seed, octets = map(int, sys.argv[3:5])
 rng = random.Random(seed)
 out = memoryview(rng.randbytes(octets))
 def send():
@@ -218,14 +223,8 @@ def test_decode_finds_the_messages_of_both_ends(xsock, role, seed, tmp_path, mon
 
 
 # Answers what it has read up to the end by its digest and some more.
-ANSWERS = """
-import hashlib, socket, sys
-if sys.argv[1] == "server":
-    s = socket.create_server(("127.0.0.1", 0))
-    print(s.getsockname()[1], flush=True)
-    c, _ = s.accept()
-else:
-    c = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+ANSWERS = CONNECTED + """
+import hashlib
 got = b""
 while some := c.recv(1 << 16):
     got += some
@@ -273,14 +272,8 @@ def test_the_server_may_speak_first(xsock, revision):
 
 
 # Reads up to an urgent byte, takes it, reads on; sends one of its own in the middle.
-URGENT = """
-import select, socket, sys, time
-if sys.argv[1] == "server":
-    s = socket.create_server(("127.0.0.1", 0))
-    print(s.getsockname()[1], flush=True)
-    c, _ = s.accept()
-else:
-    c = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+URGENT = CONNECTED + """
+import select, time
 c.sendall(b"abc")
 c.send(b"X", socket.MSG_OOB)
 c.sendall(b"def")
@@ -317,14 +310,7 @@ def test_urgent_data_both_ways(xsock, role):
 
 
 # Waits for the peer's end and says which it was.
-WAITS = """
-import socket, sys
-if sys.argv[1] == "server":
-    s = socket.create_server(("127.0.0.1", 0))
-    print(s.getsockname()[1], flush=True)
-    c, _ = s.accept()
-else:
-    c = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+WAITS = CONNECTED + """
 c.sendall(b"ready")
 try:
     while some := c.recv(100):
@@ -360,14 +346,8 @@ def test_abrupt_ends_of_the_peer(xsock, role, how):
 
 
 # Gives up while bytes of the peer are unread.
-LEAVES_UNREAD = """
-import socket, struct, sys, time
-if sys.argv[1] == "server":
-    s = socket.create_server(("127.0.0.1", 0))
-    print(s.getsockname()[1], flush=True)
-    c, _ = s.accept()
-else:
-    c = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+LEAVES_UNREAD = CONNECTED + """
+import struct, time
 c.recv(1)
 if sys.argv[3] == "linger":
     c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

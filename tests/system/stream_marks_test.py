@@ -16,7 +16,7 @@ import time
 
 import pytest
 
-from stream_runs import TIMEOUT, command
+from stream_runs import TIMEOUT, command, trickle
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interop"))
 import iwarp_model as iwarp  # pylint: disable=wrong-import-position
@@ -184,12 +184,7 @@ def test_a_marked_peer_may_speak_plain(server):
 @toward(*SERVERS)
 def test_a_marked_peer_of_one_octet_a_second_delays_no_other(server):
     with server.connect() as slow:
-        begin = time.monotonic()
-        for octet in b"MPA":
-            slow.sendall(bytes([octet]))
-            server.serves()
-            time.sleep(1)
-        assert time.monotonic() - begin < TIMEOUT
+        trickle(slow, b"MPA", server.serves)
         slow.sendall(b" and no Request")
         with contextlib.suppress(iwarp.Ended):  # of a server that has closed it meanwhile
             assert iwarp.read_exactly(slow, len(HELLO)) == HELLO

@@ -18,13 +18,10 @@ import time
 
 import pytest
 
-from stream_runs import TIMEOUT, carried, command
+from stream_runs import LISTENS, NGINX_HTTP, NGINX_MAIN, TIMEOUT, carried, command
 
 # Echoes one connection after another until its last word is "end"; says its port first.
-SERVER = """
-import socket, sys
-s = socket.create_server(("127.0.0.1", 0))
-print(s.getsockname()[1], flush=True)
+SERVER = LISTENS + """
 word = b""
 while word != b"end":
     c, _ = s.accept()
@@ -116,22 +113,11 @@ with open(name + ".back", "wb") as back:
     assert splice(c.fileno(), into, 1) == 0, "the end"
 """
 
-NGINX = """
-daemon off;
-worker_processes 2;
-{user}
-pid {folder}/nginx.pid;
-error_log {folder}/error.log;
+NGINX = NGINX_MAIN + """
 events {{ }}
 http {{
     access_log {folder}/access.log;
-    sendfile on;
-    tcp_nopush on;
-    client_body_temp_path {folder}/body;
-    proxy_temp_path {folder}/proxy;
-    fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi;
-    scgi_temp_path {folder}/scgi;
+""" + NGINX_HTTP + """
     server {{
         listen 127.0.0.1:{port};
         root {folder};
@@ -690,10 +676,7 @@ def test_an_accepted_socket_is_carried_by_the_process_that_it_is_sent_to(xsock, 
 
 
 # Executes a program for each connection, as inetd does; says its port first.
-EXECUTES = """
-import os, socket, sys
-s = socket.create_server(("127.0.0.1", 0))
-print(s.getsockname()[1], flush=True)
+EXECUTES = LISTENS + """
 for _ in range(2):
     c, _ = s.accept()
     if os.fork() == 0:

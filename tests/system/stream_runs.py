@@ -16,6 +16,32 @@ full = pytest.mark.full  # directly above `def`: a case for ./test --full only
 TIMEOUT = 120  # seconds, for machines that are slow and busy
 
 
+# How a server begins: `s` listens, and its port is the first thing said.
+LISTENS = """
+import os, socket, sys
+s = socket.create_server(("127.0.0.1", 0))
+print(s.getsockname()[1], flush=True)
+"""
+
+# Of an nginx.conf, and of its http section: all that nginx writes is below `folder`.
+NGINX_MAIN = """
+daemon off;
+worker_processes 2;
+{user}
+pid {folder}/nginx.pid;
+error_log {folder}/error.log;
+"""
+NGINX_HTTP = """
+    sendfile on;
+    tcp_nopush on;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+"""
+
+
 def command(xsock, stream, *program, policy=None):
     """`program` in that mode of the byte stream; None: without xsock."""
     if stream is None:
@@ -54,6 +80,16 @@ def plain(said):
     """{reason: sockets} of those that the summary calls plain."""
     return {reason: int(count)
             for count, reason in re.findall(r"(\d+) passed through: ([^(\n]*[^(\s])", said)}
+
+
+def trickle(sock, octets, check):
+    """One a second, and calls check() behind each."""
+    begin = time.monotonic()
+    for octet in octets:
+        sock.sendall(bytes([octet]))
+        check()
+        time.sleep(1)
+    assert time.monotonic() - begin < TIMEOUT
 
 
 def free_port():

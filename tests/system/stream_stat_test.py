@@ -15,7 +15,7 @@ import sys
 
 import pytest
 
-from stream_runs import TIMEOUT, wait_for
+from stream_runs import LISTENS, TIMEOUT, wait_for
 
 # Each takes words on standard input: it goes on at the next line.
 SERVER = """
@@ -203,10 +203,7 @@ def test_those_of_a_killed_process_go(stat):
         assert program.pid not in stat.processes()
 
 
-FORKING = """
-import os, socket, sys
-s = socket.create_server(("127.0.0.1", 0))
-print(s.getsockname()[1], flush=True)
+FORKING = LISTENS + """
 for _ in range(3):
     c, _ = s.accept()
     if os.fork() == 0:

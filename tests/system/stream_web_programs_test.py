@@ -14,28 +14,17 @@ import time
 
 import pytest
 
-from stream_runs import TIMEOUT, free_port, full, listens, wait_for
+from stream_runs import NGINX_HTTP, NGINX_MAIN, TIMEOUT, free_port, full, listens, wait_for
 from stream_servers import (ENDS, await_port, chaos, check_chaos, check_client, check_server,
                             descendants, goes_on, is_listed, note, open_path_fixture, program, run,
                             running)
 
-NGINX = """
-daemon off;
-worker_processes 2;
-{user}
-pid {folder}/nginx.pid;
-error_log {folder}/error.log;
+NGINX = NGINX_MAIN + """
 {main}
 events {{ worker_connections 2000; }}
 http {{
     access_log off;
-    sendfile on;
-    tcp_nopush on;
-    client_body_temp_path {folder}/body;
-    proxy_temp_path {folder}/proxy;
-    fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi;
-    scgi_temp_path {folder}/scgi;
+""" + NGINX_HTTP + """
     keepalive_requests 1000000;
     server {{
         listen 127.0.0.1:{port};
@@ -401,20 +390,30 @@ def test_curl_and_ab_on_apache(xsock, row, open_path, ends, mpm):
     note(row, ends, "apache2", "curl, ab, ab -k: mpm_" + mpm, said, summary)
 
 
+def disturb_download(xsock, folder, end, victim, how):
+    """curl reads a long file of nginx (`folder`) from `end`: check_chaos() while it does."""
+    sent = random.Random(8).randbytes(60_000_000)
+    (folder / "files" / "long").write_bytes(sent)
+    got = folder / "got"
+    with running(xsock, "both", folder, program("curl"), "-sS", "--fail", "--limit-rate", "20M",
+                 "http://127.0.0.1:%d/long" % end.port, "-o", str(got)) as client:
+        check_chaos(end, client, victim, how, sent, got)
+
+
+def check_serves(xsock, folder, server):
+    """nginx serves other clients, carried."""
+    got, said = curl(xsock, "both", "http://127.0.0.1:%d/large" % server.port)
+    assert got == (folder / "files" / "large").read_bytes()
+    check_client(("both", "both"), said)
+
+
 @chaos
 @full
 def test_nginx_and_curl_killed_and_stopped(xsock, tmp_path, victim, how):
     with nginx(xsock, "both", tmp_path) as server:
-        sent = random.Random(8).randbytes(60_000_000)
-        (tmp_path / "files" / "long").write_bytes(sent)
-        got = tmp_path / "got"
-        with running(xsock, "both", tmp_path, program("curl"), "-sS", "--fail", "--limit-rate",
-                     "20M", "http://127.0.0.1:%d/long" % server.port, "-o", str(got)) as client:
-            check_chaos(server, client, victim, how, sent, got)
-        if victim != "server" or goes_on(how):  # others are served
-            again, said = curl(xsock, "both", "http://127.0.0.1:%d/large" % server.port)
-            assert again == (tmp_path / "files" / "large").read_bytes()
-            check_client(("both", "both"), said)
+        disturb_download(xsock, tmp_path, server, victim, how)
+        if victim != "server" or goes_on(how):
+            check_serves(xsock, tmp_path, server)
 
 
 @chaos
@@ -423,12 +422,5 @@ def test_haproxy_killed_and_stopped(xsock, tmp_path, victim, how):
     """It is the server here: behind it nginx goes on."""
     with nginx(xsock, "both", tmp_path) as server, \
             haproxy(xsock, "both", tmp_path, server.port, "http") as proxy:
-        sent = random.Random(8).randbytes(60_000_000)
-        (tmp_path / "files" / "long").write_bytes(sent)
-        got = tmp_path / "got"
-        with running(xsock, "both", tmp_path, program("curl"), "-sS", "--fail", "--limit-rate",
-                     "20M", "http://127.0.0.1:%d/long" % proxy.port, "-o", str(got)) as client:
-            check_chaos(proxy, client, victim, how, sent, got)
-        again, said = curl(xsock, "both", "http://127.0.0.1:%d/large" % server.port)
-        assert again == (tmp_path / "files" / "large").read_bytes()
-        check_client(("both", "both"), said)
+        disturb_download(xsock, tmp_path, proxy, victim, how)
+        check_serves(xsock, tmp_path, server)

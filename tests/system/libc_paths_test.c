@@ -211,19 +211,24 @@ CASE(requests_of_a_list_are_free_once_done) {
     close_pair(fds);
 }
 
+static void prepare_reads(struct aiocb requests[3], char in[3][8], int fd) {
+    int i;
+    memset(requests, 0, 3 * sizeof *requests);
+    for (i = 0; i < 3; i++) {
+        requests[i].aio_fildes = fd;
+        requests[i].aio_buf = in[i];
+        requests[i].aio_nbytes = sizeof in[i];
+    }
+}
+
 CASE(a_list_whose_last_request_is_cancelled_is_done) {
     char in[3][8];
     struct aiocb requests[3];
     struct aiocb* const list[] = {&requests[1], &requests[2]};
     struct sigevent event = {.sigev_notify = SIGEV_THREAD, .sigev_notify_function = on_completion};
-    int fds[2], i;
+    int fds[2];
     pair_of(1, fds);
-    memset(requests, 0, sizeof requests);
-    for (i = 0; i < 3; i++) {
-        requests[i].aio_fildes = fds[1];
-        requests[i].aio_buf = in[i];
-        requests[i].aio_nbytes = sizeof in[i];
-    }
+    prepare_reads(requests, in, fds[1]);
     event.sigev_value.sival_int = 6;
     CHECK(aio_read(&requests[0]) == 0 && lio_listio(LIO_NOWAIT, list, 2, &event) == 0);
     CHECK(aio_cancel(fds[1], &requests[1]) == AIO_CANCELED);
@@ -353,13 +358,8 @@ CASE(aio_is_cancelled) {
     int fds[2];
     int i;
     pair_of(1, fds);
-    memset(requests, 0, sizeof requests);
-    for (i = 0; i < 3; i++) {
-        requests[i].aio_fildes = fds[1];
-        requests[i].aio_buf = in[i];
-        requests[i].aio_nbytes = sizeof in[i];
-        CHECK(aio_read(&requests[i]) == 0);
-    }
+    prepare_reads(requests, in, fds[1]);
+    for (i = 0; i < 3; i++) CHECK(aio_read(&requests[i]) == 0);
     usleep(50000); /* the first is under way */
     CHECK(aio_cancel(fds[1], &requests[1]) == AIO_CANCELED);
     CHECK(aio_error(&requests[1]) == ECANCELED && aio_return(&requests[1]) == -1);

@@ -102,6 +102,14 @@ inline std::vector<std::string> parse_options(const std::vector<std::string>& ar
     return words;
 }
 
+/// The same of a test that has options alone.
+inline void parse_only_options(const std::vector<std::string>& arguments,
+                               const std::map<std::string, bool*>& flags,
+                               const std::map<std::string, Setter>& values) {
+    const auto words = parse_options(arguments, flags, values);
+    if (!words.empty()) die("what is %s?", words[0].c_str());
+}
+
 /// A TCP socket that listens at a port of the loopback that the kernel has chosen.
 inline int listen_on_loopback(int& port) {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

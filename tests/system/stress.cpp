@@ -218,13 +218,12 @@ int main(int argc, char** argv) {
     using namespace xsock::test;
     Plan plan;
     const std::vector<std::string> arguments(argv + 1, argv + argc);
-    const auto words = parse_options(arguments, {{"--shared", &plan.shared}},
-                                     {{"--seed", into(plan.seed)},
-                                      {"--seconds", into(plan.seconds)},
-                                      {"--endpoints", into(plan.endpoints)},
-                                      {"--threads", into(plan.threads)},
-                                      {"--loop", into(plan.loop)},
-                                      {"--peer", into(plan.peer_port)}});
-    if (!words.empty()) die("what is %s?", words[0].c_str());
+    parse_only_options(arguments, {{"--shared", &plan.shared}},
+                       {{"--seed", into(plan.seed)},
+                        {"--seconds", into(plan.seconds)},
+                        {"--endpoints", into(plan.endpoints)},
+                        {"--threads", into(plan.threads)},
+                        {"--loop", into(plan.loop)},
+                        {"--peer", into(plan.peer_port)}});
     return run(plan, arguments);
 }

@@ -303,17 +303,16 @@ int main(int argc, char** argv) {
     Plan plan;
     const std::vector<std::string> arguments(argv + 1, argv + argc);
     bool no_crc = false;
-    const auto words = parse_options(arguments,
-                                     {{"--client-markers", &plan.client_markers},
-                                      {"--server-markers", &plan.server_markers},
-                                      {"--no-crc", &no_crc}},
-                                     {{"--address", into(plan.address)},
-                                      {"--revision", into(plan.revision)},
-                                      {"--bytes", into(plan.bytes)},
-                                      {"--rtr", into(plan.rtr)},
-                                      {"--end", into(plan.end)},
-                                      {"--peer", into(plan.peer_port)}});
-    if (!words.empty()) die("what is %s?", words[0].c_str());
+    parse_only_options(arguments,
+                       {{"--client-markers", &plan.client_markers},
+                        {"--server-markers", &plan.server_markers},
+                        {"--no-crc", &no_crc}},
+                       {{"--address", into(plan.address)},
+                        {"--revision", into(plan.revision)},
+                        {"--bytes", into(plan.bytes)},
+                        {"--rtr", into(plan.rtr)},
+                        {"--end", into(plan.end)},
+                        {"--peer", into(plan.peer_port)}});
     plan.crc = !no_crc;
     if (plan.peer_port != 0) {
         Child::end_with_parent();

@@ -256,6 +256,13 @@ CASE(a_handler_uses_the_socket_during_poll) {
 
 /* ---- the handler ends what the call waits for ---------------------------------------------------
  */
+static void receive_under_signals(int fd, int number) {
+    const pthread_t signals = begin_signals(number, 30);
+    RECV(fd, 10, 0);
+    end_signals(signals);
+    NOTE(handled);
+}
+
 static void shut_it(int number) {
     const int saved = errno;
     (void)number;
@@ -266,14 +273,10 @@ static void shut_it(int number) {
 /* As servers end: the handler of SIGTERM shuts the socket down that the program waits on. */
 CASE(a_handler_shuts_the_socket_down) {
     int fds[2];
-    pthread_t signals;
     make_pair(fds);
     handler_fd = fds[1];
     handle(SIGTERM, shut_it, SA_RESTART);
-    signals = begin_signals(SIGTERM, 30);
-    RECV(fds[1], 10, 0);
-    end_signals(signals);
-    NOTE(handled);
+    receive_under_signals(fds[1], SIGTERM);
     RECV(fds[0], 10, 0);
     close_pair(fds);
 }
@@ -287,15 +290,11 @@ static void close_it(int number) {
 
 CASE(a_handler_closes_another_socket) {
     int fds[2], other[2];
-    pthread_t signals;
     make_pair(fds);
     make_pair(other);
     handler_fd = other[1];
     handle(SIGUSR1, close_it, 0);
-    signals = begin_signals(SIGUSR1, 30);
-    RECV(fds[1], 10, 0);
-    end_signals(signals);
-    NOTE(handled);
+    receive_under_signals(fds[1], SIGUSR1);
     RECV(other[0], 10, 0);
     close_pair(fds);
     CHECK(close(other[0]) == 0);

@@ -46,6 +46,14 @@ static int make_set(void) {
     return set;
 }
 
+/* A pair, and a set with the second of it. */
+static int watch_pair(int fds[2], uint32_t events) {
+    const int set = make_set();
+    make_pair(fds);
+    control(set, EPOLL_CTL_ADD, fds[1], events, 1);
+    return set;
+}
+
 CASE(poll_of_several) {
     int fds[2];
     struct pollfd set[3];
@@ -115,9 +123,7 @@ CASE(select_of_several) {
 
 CASE(level) {
     int fds[2];
-    const int set = make_set();
-    make_pair(fds);
-    control(set, EPOLL_CTL_ADD, fds[1], EPOLLIN | EPOLLRDHUP, 1);
+    const int set = watch_pair(fds, EPOLLIN | EPOLLRDHUP);
     control(set, EPOLL_CTL_ADD, fds[1], EPOLLIN, 1);
     TELLS(set, NOW);
     put(fds[0], "ab");
@@ -143,9 +149,7 @@ CASE(level) {
 
 CASE(edge) {
     int fds[2];
-    const int set = make_set();
-    make_pair(fds);
-    control(set, EPOLL_CTL_ADD, fds[1], EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 1);
+    const int set = watch_pair(fds, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
     TELLS(set, NOW);
     TELLS(set, NOW);
     put(fds[0], "ab");
@@ -173,10 +177,8 @@ CASE(edge) {
 
 CASE(edge_of_a_reset) {
     int fds[2];
-    const int set = make_set();
+    const int set = watch_pair(fds, EPOLLIN | EPOLLRDHUP | EPOLLET);
     const struct linger how = {1, 0};
-    make_pair(fds);
-    control(set, EPOLL_CTL_ADD, fds[1], EPOLLIN | EPOLLRDHUP | EPOLLET, 1);
     TELLS(set, NOW);
     NOTE(setsockopt(fds[0], SOL_SOCKET, SO_LINGER, &how, sizeof how));
     NOTE(close(fds[0]));
@@ -189,9 +191,7 @@ CASE(edge_of_a_reset) {
 
 CASE(one_shot) {
     int fds[2];
-    const int set = make_set();
-    make_pair(fds);
-    control(set, EPOLL_CTL_ADD, fds[1], EPOLLIN | EPOLLONESHOT, 1);
+    const int set = watch_pair(fds, EPOLLIN | EPOLLONESHOT);
     put(fds[0], "ab");
     TELLS(set, PATIENCE_MS);
     TELLS(set, NOW);

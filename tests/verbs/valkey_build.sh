@@ -13,13 +13,9 @@
 # Exit status 77: something is missing, and standard error says what.
 set -euo pipefail
 suites=(trixie forky)  # the server's, the clients'
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/xsock
+. "$(dirname "$0")/../setup/source_cache.sh"
 
 say() { echo "valkey: $*" >&2; }
-skip() {
-    echo "SKIPPED: $*" >&2
-    exit 77
-}
 die() {
     say "$*"
     exit 1
@@ -27,22 +23,7 @@ die() {
 
 # ---- In the cache? -----------------------------------------------------------------------------
 recipe=$(sha256sum <"$0" | cut -c1-16)
-# The newest folder that this recipe made; fails when there is none.
-cached() {
-    local stamp newest=
-    for stamp in "$cache"/valkey-*/complete; do
-        [ "$(cat "$stamp" 2>/dev/null)" = "$recipe" ] || continue
-        if [ -z "$newest" ] || [ "$stamp" -nt "$newest" ]; then newest=$stamp; fi
-    done
-    [ -n "$newest" ] && dirname "$newest"
-}
-cached && exit 0
-
-# One builder at a time; the second one finds the first one's work.
-mkdir -p "$cache"
-exec 9>"$cache/valkey.lock"
-flock 9
-cached && exit 0
+cached_or_lock valkey "$recipe"
 
 for program in apt-get apt-cache dpkg-source make gcc pkg-config; do
     command -v $program >/dev/null || skip "no $program to build valkey with"
@@ -55,14 +36,10 @@ pkg-config --exists librdmacm libibverbs ||
 archive=$(apt-get indextargets --format '$(REPO_URI)' 'Origin: Debian' 'Label: Debian' \
     'Created-By: Packages' 2>/dev/null | sort -u | head -n 1) || true
 [ -n "$archive" ] || skip "apt's sources name no Debian archive (or were never updated)"
-scratch=$(mktemp -d "$cache/valkey-scratch.XXXXXX")
-trap 'rm -rf "$scratch"' EXIT
-mkdir -p "$scratch"/{lists/partial,apt/archives/partial}
+begin_download valkey
 for suite in "${suites[@]}"; do echo "deb-src $archive $suite main"; done >"$scratch/sources.list"
-own_apt=(-o "Dir::Etc::SourceList=$scratch/sources.list" -o Dir::Etc::SourceParts=/dev/null
-    -o "Dir::State::Lists=$scratch/lists" -o "Dir::Cache=$scratch/apt" -o APT::Sandbox::User=root)
 say "downloading the lists of ${suites[*]}"
-apt-get "${own_apt[@]}" -qq -o APT::Update::Error-Mode=any update >"$scratch/update.log" 2>&1 || {
+apt-get "${own_apt[@]}" -o APT::Update::Error-Mode=any update >"$scratch/update.log" 2>&1 || {
     tail -n 5 "$scratch/update.log" >&2
     skip "the source lists of valkey could not be downloaded"
 }
@@ -83,7 +60,7 @@ esac
 # fetch VERSION FOLDER: downloads and unpacks it.
 fetch() {
     say "downloading $1"
-    (cd "$scratch" && apt-get "${own_apt[@]}" -qq source --download-only "valkey=$1" &&
+    (cd "$scratch" && apt-get "${own_apt[@]}" source --download-only "valkey=$1" &&
         dpkg-source --no-check -x "valkey_${1#*:}.dsc" "$2") >"$scratch/$2.log" 2>&1 || {
         tail -n 5 "$scratch/$2.log" >&2
         skip "the source of valkey $1 could not be downloaded and unpacked"

@@ -9,26 +9,9 @@
 #
 # Exit status 77: something is missing, and standard error says what.
 set -euo pipefail
+. "$(dirname "$0")/../../setup/source_cache.sh"
 package=$1
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/xsock
-
-skip() {
-    echo "SKIPPED: $*" >&2
-    exit 77
-}
-cached() {
-    local stamp newest=
-    for stamp in "$cache/source-$package"-*/complete; do
-        [ -e "$stamp" ] || continue
-        if [ -z "$newest" ] || [ "$stamp" -nt "$newest" ]; then newest=$stamp; fi
-    done
-    [ -n "$newest" ] && dirname "$newest"
-}
-cached && exit 0
-mkdir -p "$cache"
-exec 9>"$cache/source-$package.lock"
-flock 9
-cached && exit 0
+cached_or_lock "source-$package"
 
 for program in apt-get apt-cache dpkg-source; do
     command -v $program >/dev/null || skip "no $program to fetch the source of $package with"
@@ -37,11 +20,7 @@ done
 archives=$(apt-get indextargets --format 'deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)' \
     'Origin: Debian' 'Created-By: Packages' 2>/dev/null | sort -u) || true
 [ -n "$archives" ] || skip "apt's sources name no Debian archive (or were never updated)"
-scratch=$(mktemp -d "$cache/source-scratch.XXXXXX")
-trap 'rm -rf "$scratch"' EXIT
-mkdir -p "$scratch"/{lists/partial,apt/archives/partial}
-own_apt=(-qq -o "Dir::Etc::SourceList=$scratch/sources.list" -o Dir::Etc::SourceParts=/dev/null
-    -o "Dir::State::Lists=$scratch/lists" -o "Dir::Cache=$scratch/apt" -o APT::Sandbox::User=root)
+begin_download source
 
 # The newest version first. A mirror may list a security update and not hold its sources; then the
 # release's own.

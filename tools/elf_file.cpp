@@ -3,6 +3,7 @@
 
 #include <elf.h>
 #include <fcntl.h>
+#include <link.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,19 +44,11 @@ class File {
     Fd fd_;
 };
 
-#if __SIZEOF_POINTER__ == 8
-using ElfHeader = Elf64_Ehdr;
-using ProgramHeader = Elf64_Phdr;
-using SectionHeader = Elf64_Shdr;
-using NoteHeader = Elf64_Nhdr;
-using DynamicEntry = Elf64_Dyn;
-#else
-using ElfHeader = Elf32_Ehdr;
-using ProgramHeader = Elf32_Phdr;
-using SectionHeader = Elf32_Shdr;
-using NoteHeader = Elf32_Nhdr;
-using DynamicEntry = Elf32_Dyn;
-#endif
+using ElfHeader = ElfW(Ehdr);
+using ProgramHeader = ElfW(Phdr);
+using SectionHeader = ElfW(Shdr);
+using NoteHeader = ElfW(Nhdr);
+using DynamicEntry = ElfW(Dyn);
 
 /// The header of this program, which runs on this machine.
 ElfHeader own_header() {

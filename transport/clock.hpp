@@ -3,17 +3,11 @@
 // from.
 #pragma once
 
-#include <time.h>
-
-#include "base/bytes.hpp"
+#include "base/clock_time.hpp"
 
 namespace xsock {
 
-[[nodiscard]] inline Time monotonic_now() noexcept {
-    timespec t{};
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return static_cast<Time>(t.tv_sec) * kSecond + static_cast<Time>(t.tv_nsec);
-}
+[[nodiscard]] inline Time monotonic_now() noexcept { return clock_time(CLOCK_MONOTONIC); }
 
 /// `now + delta`, kNever when either is kNever or the sum would wrap.
 [[nodiscard]] inline Time time_after(Time now, Time delta) noexcept {

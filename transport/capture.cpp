@@ -264,11 +264,21 @@ void Capture::finish_all() noexcept {
     }
 }
 
-void Capture::sent(std::span<const struct iovec> pieces, std::size_t bytes) noexcept {
+template <typename Write>
+void Capture::record(Write&& write) noexcept {
     if (Recorder::existing() != &recorder_) return;
     const std::lock_guard lock(recorder_.mutex);
     if (over_ || recorder_.writer() == nullptr) return;
     try {
+        write();
+        recorder_.commit(wall_clock_now());
+    } catch (...) {
+        over_ = true;  // no memory; the rest of this connection is left out
+    }
+}
+
+void Capture::sent(std::span<const struct iovec> pieces, std::size_t bytes) noexcept {
+    record([&] {
         for (const struct iovec& piece : pieces) {
             const std::size_t n = std::min(piece.iov_len, bytes);
             if (n == 0) break;
@@ -285,65 +295,38 @@ void Capture::sent(std::span<const struct iovec> pieces, std::size_t bytes) noex
             directions_[kLocal].cutter.add(ConstBytes(frame_.data(), n));
         }
         cut(kLocal);
-        recorder_.commit(wall_clock_now());
-    } catch (...) {
-        over_ = true;  // no memory; the rest of this connection is left out
-    }
+    });
 }
 
 void Capture::took(Side from, ConstBytes bytes) noexcept {
-    if (Recorder::existing() != &recorder_) return;
-    const std::lock_guard lock(recorder_.mutex);
-    if (over_ || recorder_.writer() == nullptr) return;
-    try {
+    record([&] {
         directions_[from].cutter.add(bytes);
         cut(from);
-        recorder_.commit(wall_clock_now());
-    } catch (...) {
-        over_ = true;
-    }
+    });
 }
 
 void Capture::sent_fin() noexcept {
-    if (Recorder::existing() != &recorder_) return;
-    const std::lock_guard lock(recorder_.mutex);
-    if (over_ || recorder_.writer() == nullptr) return;
-    try {
+    record([&] {
         end_of(kLocal);
         frame(kLocal, kFin | kAck, {});
-        recorder_.commit(wall_clock_now());
-    } catch (...) {
-        over_ = true;
-    }
+    });
 }
 
 void Capture::received_fin() noexcept {
-    if (Recorder::existing() != &recorder_) return;
-    const std::lock_guard lock(recorder_.mutex);
-    if (over_ || recorder_.writer() == nullptr) return;
-    try {
+    record([&] {
         end_of(kPeer);
         frame(kPeer, kFin | kAck, {});
         frame(kLocal, kAck, {});
-        recorder_.commit(wall_clock_now());
-    } catch (...) {
-        over_ = true;
-    }
+    });
 }
 
 void Capture::was_reset(bool by_us) noexcept {
-    if (Recorder::existing() != &recorder_) return;
-    const std::lock_guard lock(recorder_.mutex);
-    if (over_ || recorder_.writer() == nullptr) return;
-    try {
+    record([&] {
         end_of(kLocal);
         end_of(kPeer);
         frame(by_us ? kLocal : kPeer, kRst | kAck, {});
-        recorder_.commit(wall_clock_now());
         over_ = true;
-    } catch (...) {
-        over_ = true;
-    }
+    });
 }
 
 // ---- frames ---------------------------------------------------------------

@@ -62,6 +62,9 @@ class Capture {
     };
 
     Capture(Recorder& recorder, bool initiator) : recorder_(recorder), initiator_(initiator) {}
+    /// Lets `write` add frames, unless nothing of this connection is written any more.
+    template <typename Write>
+    void record(Write&& write) noexcept;
     void took(Side from, ConstBytes bytes) noexcept;
     void read_addresses(int fd);
     void handshake();

@@ -52,15 +52,14 @@ std::array<std::byte, kHelloAckOctets> Sdp::hello_ack() const noexcept {
 }
 
 StreamError Sdp::take_hello(ConstBytes private_data) {
-    const auto hello = decode_hello(private_data);
-    if (!hello) return StreamError::sdp_hello;
-    tx_.limit = hello->bufs;
-    tx_.size = hello->local_size;
-    return StreamError::none;
+    return take_limits(decode_hello(private_data));
 }
 
 StreamError Sdp::take_hello_ack(ConstBytes private_data) {
-    const auto hello = decode_hello_ack(private_data);
+    return take_limits(decode_hello_ack(private_data));
+}
+
+StreamError Sdp::take_limits(const std::optional<SdpHello>& hello) {
     if (!hello) return StreamError::sdp_hello;
     tx_.limit = hello->bufs;
     tx_.size = hello->local_size;

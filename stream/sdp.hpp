@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "stream/sdp_wire.hpp"
 #include "stream/wire.hpp"
@@ -77,6 +78,7 @@ class Sdp final : public Wire {
     bool put(Control& out, SdpMessage message, SendKind kind, std::uint8_t flags = 0);
     bool put_owed(Control& out);
 
+    StreamError take_limits(const std::optional<SdpHello>& hello);
     StreamError check_sequence(const SdpMessage& message);
     StreamError check_urgent(const SdpMessage& message);
     StreamError check_payload(const SdpMessage& message) const;

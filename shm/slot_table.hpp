@@ -15,7 +15,7 @@ class Stream;
 
 /// One connection's place in a link. It is free when both ends have published FIN and read the
 /// other's: the next `open` is behind both in either ring. A FIN that aborts may follow one that
-/// does not: its sender takes nothing any more, and something has come.
+/// does not: when its sender, which takes nothing any more, has received something.
 struct Slot {
     enum class Fin : std::uint8_t {
         none,

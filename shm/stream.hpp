@@ -51,7 +51,7 @@ class Stream final : public Llp {
 
     /// Nothing more is sent: FIN, behind all that was published, or in its place what aborts. To
     /// abort behind a FIN tells the peer, if something was dropped, that it was. Else nothing
-    /// happens the second time. Before the stream is attached, it is said then.
+    /// happens the second time. Before the stream is attached, FIN goes when it is.
     void finish(bool abort);
     /// Aborts, behind a FIN too.
     void reset();

@@ -2,7 +2,7 @@
 // One connection's byte stream, both directions: what the program has sent and the wire has not
 // taken yet, what has come and the program has not read. It has TCP's rules for partial calls, the
 // two halves, urgent bytes and reset, and decides when small sends go (gathering). The Wire has the
-// protocol. Sans-IO: the owner moves messages, copies the program's bytes and passes the time.
+// protocol. Sans-IO: the owner moves messages, copies the program's bytes and tells the time.
 // One thread at a time; docs/wire.md.
 //
 //   send_prepare(), send_commit()   the program's bytes, into chunks that become messages

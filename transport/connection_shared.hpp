@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The part of a connection that goes through shared memory: its ends agree on a slot of a link in
-// start-up (docs/wire.md, TLV 3 and 4), its stream's events, and how it ends. TCP then carries
-// nothing but its end. Everything runs in the poller.
+// The part of a connection that goes through shared memory: how its ends agree on a slot of a link
+// in start-up (docs/wire.md, TLV 3 and 4), the events of its stream, and how it ends. TCP then
+// carries nothing but the end. Everything runs in the poller.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@
 //            detached: runs a cycle,              watched channel: arms the link
 //            at whose end it is armed
 //
-// Each side publishes before it looks at the other's word, all four sequentially consistent: one of
+// Each side publishes before it loads the other's word, all four sequentially consistent: one of
 // them sees the other. Everything but the words of the program runs in the poller.
 #pragma once
 

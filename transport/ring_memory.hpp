@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The pages behind the ring that this process writes: allocated before the ring uses them, so that
 // a machine without memory makes a ring small and not a link end, and given back once the ring was
-// hardly used for a while. The first lap needs no permission; each process cares for its own ring.
+// hardly used for a while. The first lap needs no permission; each process manages its own ring.
 #pragma once
 
 #include <cstddef>

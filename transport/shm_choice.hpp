@@ -17,7 +17,7 @@ struct ShmChoice {
     /// answered.
     shm::Reason why_not = shm::Reason::off;
 
-    /// Nothing is known against it.
+    /// It is still possible.
     [[nodiscard]] bool possible() const noexcept { return why_not == shm::Reason::none; }
 };
 

@@ -57,8 +57,8 @@ class ShmLink final : public PolledMemory, private shm::Link::Owner {
     [[nodiscard]] const shm::Key& peer() const noexcept { return made_.peer; }
     [[nodiscard]] std::size_t connections() const noexcept { return link_.connections(); }
     [[nodiscard]] bool ended() const noexcept { return link_.ended(); }
-    /// It is not about to end for idleness: at the other end, whose clock began within some
-    /// milliseconds of ours.
+    /// It does not end soon for idleness, at the other end either: that one began to count within
+    /// some milliseconds of this one.
     [[nodiscard]] bool takes_slots(Time now) const noexcept {
         return !closed_ && (idle_since_ == kNever || now - idle_since_ < kIdleLimit - kSecond);
     }

@@ -189,7 +189,7 @@ void ShmListener::accept_some(PollCycle& cycle) {
         if (error == EAGAIN) return;
         if (error == EINTR || error == ECONNABORTED) continue;
         // Out of descriptors or memory, or another process has shut the socket down. Without a
-        // number the kernel does not look whether one waits.
+        // number the kernel does not check whether one waits.
         if (!is_readable(fd_)) return;
         if (unfinished_.empty()) return pause(cycle);
         remove(*unfinished_.front());

@@ -125,8 +125,8 @@ void ShmNode::poll_links(std::uint64_t id, PollCycle& cycle) {
 }
 
 // A hello is answered before a connection may use the link: its first wake-up would be taken for
-// the answer. What it says of its creator another user's process may have made up: our own
-// connections do not go by such a link.
+// the answer. A process of another user may have made up the creator that it names, so our own
+// connections do not use such a link.
 void ShmNode::on_hello(MadeLink&& made, PollCycle& cycle) noexcept {
     const int fd = made.socket;
     const bool is_ours = shm_socket::is_peer_permitted(fd, {});

@@ -261,7 +261,7 @@ int Socket::connect(int fd, const sockaddr* address, socklen_t length) {
     }
     // Ahead of TCP, which cannot be taken back.
     if (ensure_progress() == nullptr) return connect_without_descriptors(errno);
-    ensure_channel();  // ahead of the copy, which nobody would close if it threw
+    ensure_channel();  // ahead of the copy, which would stay open if it threw
     Result<int> copy = duplicate_descriptor(fd);
     if (!copy) return connect_without_descriptors(copy.error().code);
     // Else connect() is done before TCP is: MPA begins when TCP is connected.

@@ -43,6 +43,13 @@ void start_up(End& initiator, End& responder, Time now = 0) {
 class StartedStream : public ::testing::Test {
   protected:
     void SetUp() override { start_up(i, r); }
+    /// TCP has taken three bytes of such a payload's FPDU when its memory goes.
+    void revoke_behind_three_bytes_of(std::size_t payload) {
+        i.ulp.queue(14, payload);
+        i.stream.tx_prepare(i.scratch, 1 << 20, 0);
+        i.stream.tx_commit(3, 0);
+        i.ulp.intact = false;
+    }
 
     End i{Role::initiator}, r{Role::responder};
 };
@@ -477,10 +484,7 @@ TEST_F(StartedStream, remainder_comes_first_and_nothing_new_with_it) {
 }
 
 TEST_F(StartedStream, revoked_memory_under_a_remainder_closes) {
-    i.ulp.queue(14, 30000);
-    i.stream.tx_prepare(i.scratch, 1 << 20, 0);
-    i.stream.tx_commit(3, 0);
-    i.ulp.intact = false;
+    revoke_behind_three_bytes_of(30000);
     EXPECT_EQ(i.stream.tx_prepare(i.scratch, 1 << 20, 0).bytes, 0u);
     EXPECT_EQ(i.stream.state(), State::closed);
     EXPECT_EQ(i.stream.status().stream_error, StreamError::local_fault);
@@ -491,10 +495,7 @@ TEST_F(StartedStream, revoked_memory_under_a_remainder_closes) {
 }
 
 TEST_F(StartedStream, revoked_memory_does_not_touch_copies) {
-    i.ulp.queue(14, 500);
-    i.stream.tx_prepare(i.scratch, 1 << 20, 0);
-    i.stream.tx_commit(3, 0);
-    i.ulp.intact = false;
+    revoke_behind_three_bytes_of(500);
     EXPECT_NE(i.stream.tx_prepare(i.scratch, 1 << 20, 0).bytes, 0u);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Many client processes with one connection each, all to one server (many_connections'). Each has
 // one 64 B echo under way and sleeps until it comes. Figure 0: thousand echoes a second of all.
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -19,8 +20,6 @@ namespace {
 
 using Message = std::array<std::uint8_t, many_connections::kSize>;
 
-enum Phase : unsigned { kStarting, kRunning, kEnding };
-
 struct alignas(64) Counter {
     std::atomic<std::uint64_t> echoes;
 };
@@ -28,7 +27,7 @@ struct alignas(64) Counter {
 // In memory of parent and children.
 struct Shared {
     std::atomic<unsigned> started;  // connections that are established
-    std::atomic<unsigned> phase;
+    std::atomic<bool> stop;
     std::atomic<unsigned> ended;  // children that will send no more, and the server
     Counter counters[];
 };
@@ -43,12 +42,14 @@ void wait_until(Predicate holds, const std::vector<pid_t>& children) {
     }
 }
 
-// Keeps one echo under way until the parent ends it. `echo(last)` is one round trip.
+// Keeps one echo under way, from the end of file at `begin` until the parent ends it. `echo(last)`
+// is one round trip.
 template <typename Echo>
-void echo_until_told(Shared& shared, unsigned index, Echo echo) {
+void echo_until_told(Shared& shared, unsigned index, int begin, Echo echo) {
     shared.started++;
-    while (shared.phase == kStarting) usleep(1000);
-    while (shared.phase == kRunning) {
+    char none = 0;
+    if (read(begin, &none, 1) != 0) fail_errno("read");
+    while (!shared.stop) {
         echo(false);
         shared.counters[index].echoes.fetch_add(1, std::memory_order_relaxed);
     }
@@ -64,6 +65,9 @@ void run_clients(Child& child, const Run& run, Client client) {
     if (memory == MAP_FAILED) fail_errno("mmap");
     Shared& shared = *static_cast<Shared*>(memory);
     const auto port = child.hear<std::uint16_t>();
+    // One that waits sleeps: a thousand that look once a millisecond take a whole processor.
+    int begin[2];
+    if (pipe2(begin, O_CLOEXEC) != 0) fail_errno("pipe2");
     const pid_t parent = getpid();
     std::vector<pid_t> children;
     for (unsigned index = 0; index < run.connections; index++) {
@@ -72,8 +76,9 @@ void run_clients(Child& child, const Run& run, Client client) {
         if (pid == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             if (getppid() != parent) _exit(2);
+            close(begin[1]);
             client(port, [&](auto echo) {
-                echo_until_told(shared, index, echo);
+                echo_until_told(shared, index, begin[0], echo);
                 // The last message of all ends the server.
                 if (index == 0) {
                     while (shared.ended < run.connections) usleep(1000);
@@ -89,7 +94,7 @@ void run_clients(Child& child, const Run& run, Client client) {
     }
     wait_until([&] { return shared.started == run.connections; }, children);
     child.meet();
-    shared.phase = kRunning;
+    close(begin[1]);
     const auto echoes = [&] {
         std::uint64_t sum = 0;
         for (unsigned i = 0; i < run.connections; i++) sum += shared.counters[i].echoes;
@@ -101,7 +106,7 @@ void run_clients(Child& child, const Run& run, Client client) {
     usleep(static_cast<useconds_t>(run.seconds * 1e6));
     const double counted = echoes() - first;
     const auto took_ns = static_cast<double>(now_ns() - before);
-    shared.phase = kEnding;
+    shared.stop = true;
     wait_until([&] { return shared.ended == run.connections + 1; }, children);
     for (const pid_t pid : children) {
         kill(pid, SIGKILL);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Two processes of one host through shared memory, beside plain TCP in turns, in one table:
-# xsock_bench's shm rows. Some eight minutes on an idle machine with 15 rounds. The rows with 10,000
+# xsock_bench's shm rows. Some ten minutes on an idle machine with 15 rounds. The rows with 10,000
 # connections want `ulimit -n` 20,512 or more; with less they use as many as it permits.
 set -u -o pipefail
 usage() {
@@ -53,6 +53,7 @@ shm_write_bw_copies
 shm_message_bw_1m
 shm_p99_beside_writes
 shm_conn_10k
+shm_processes_1k
 shm_beside_10k_idle
 shm_startup_first,shm_startup_later
 shm_idle_end,shm_link_memory

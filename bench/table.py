@@ -5,8 +5,8 @@
     table.py rows [--markdown] < JSON               of `xsock_bench --json`
     table.py ratios [--markdown] BASE SUBJECT ROW... < FIGURES
 
-FIGURES are lines of row, round, mode and figure, more is better; a figure that a round has more than
-once is their mean. A ROW is name:unit:must:aim, 0 where nothing must hold.
+FIGURES are lines of row, round, mode and figure; a figure that a round has more than once is their mean.
+A ROW is name:unit:must:aim, 0 where nothing must hold; more is better, or less where both begin with `<`.
 """
 import json
 import os
@@ -66,12 +66,14 @@ def ratio_row(spec, figures, base, subject):
           for mode in (base, subject)}
     ratios = [a / b for a, b in zip(of[subject], of[base])]
     spread = max(of[base]) / min(of[base])
-    row = {"row": name, "unit": unit, "better": "higher", "ratio": True,
+    better = "lower" if must.startswith("<") else "higher"
+    must, aim = float(must.lstrip("<")), float(aim.lstrip("<"))
+    row = {"row": name, "unit": unit, "better": better, "ratio": True,
            "tcp": statistics.median(of[base]), "xsock": statistics.median(of[subject]),
            "min": min(ratios), "median": statistics.median(ratios), "max": max(ratios),
            "tcp_spread": spread, "noisy": spread > NOISY_SPREAD}
-    if float(must):
-        row.update(must=float(must), aim=float(aim))
+    if must:
+        row.update(must=must, aim=aim)
     return row
 
 

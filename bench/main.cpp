@@ -14,6 +14,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "bench/hop.hpp"
 #include "bench/pair.hpp"
 #include "bench/report.hpp"
 
@@ -195,6 +196,7 @@ unsigned descriptors_possible() {
 
 struct Measured {
     Samples samples;
+    std::vector<double> hops_ns;      // by round, before it
     std::vector<std::string> errors;  // by variant, "" if fine
     double foreign_cpus = 0;          // mean over the rounds, of the worst sample of each
 };
@@ -233,6 +235,7 @@ Measured measure(const Experiment& experiment, const Options& options, unsigned 
     for (unsigned round = 0; round < options.rounds && !interrupted();) {
         std::vector<std::optional<Figures>> samples(variants);
         double most_foreign_cpus = 0;
+        const double hop = hop_ns();
         for (std::size_t v = 0; v < variants && !interrupted(); v++) {
             if (!needed(v) || !measured.errors[v].empty()) continue;
             progress.show(experiment, round, options.rounds, experiment.variants[v].name);
@@ -249,6 +252,7 @@ Measured measure(const Experiment& experiment, const Options& options, unsigned 
             continue;
         }
         measured.samples.push_back(std::move(samples));
+        measured.hops_ns.push_back(hop);
         foreign_cpus += most_foreign_cpus;
         round++;
     }
@@ -260,12 +264,14 @@ Measured measure(const Experiment& experiment, const Options& options, unsigned 
 }
 
 // With --tcp-only the base takes both places: its ratio is 1, its spread is what one wants to see.
-RowResult judge(Row row, const Measured& measured, bool tcp_only) {
+RowResult judge(Row row, const Measured& measured, bool in_memory, bool tcp_only) {
     if (tcp_only) row.subject = row.base;
     std::string error = measured.errors[row.subject];
     if (row.base != Row::kNone && error.empty()) error = measured.errors[row.base];
     RowResult result = evaluate(row, measured.samples, error);
     result.foreign_cpus = measured.foreign_cpus;
+    result.hops_ns = measured.hops_ns;
+    result.in_memory = in_memory;
     return result;
 }
 
@@ -288,8 +294,10 @@ int run(const Options& options) {
         if ((options.tcp_only && !has_tcp) || interrupted()) continue;
         const Measured measured = measure(experiment, options, most_descriptors, progress);
         if (interrupted()) break;
+        const bool in_memory = std::any_of(experiment.variants.begin(), experiment.variants.end(),
+                                           [](const Variant& v) { return v.shm != nullptr; });
         for (const Row& row : experiment.rows) {
-            results.push_back(judge(row, measured, options.tcp_only));
+            results.push_back(judge(row, measured, in_memory, options.tcp_only));
             if (options.json) continue;
             options.tcp_only ? print_tcp(results.back()) : print_table_row(results.back());
         }

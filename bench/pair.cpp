@@ -41,21 +41,6 @@ void enter_netns(const std::string& name) {
     close(fd);
 }
 
-// The index-th CPU that we may use. With one CPU there is nothing to choose.
-void pin_to_cpu(int index) {
-    cpu_set_t allowed;
-    CPU_ZERO(&allowed);
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2) return;
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, &allowed) || index-- > 0) continue;
-        cpu_set_t one;
-        CPU_ZERO(&one);
-        CPU_SET(cpu, &one);
-        sched_setaffinity(0, sizeof one, &one);
-        return;
-    }
-}
-
 void send_report(int fd, const Report& report) {
     if (write(fd, &report, sizeof report) < 0) _exit(2);
 }
@@ -165,6 +150,20 @@ double machine_busy_seconds() {
 }
 
 }  // namespace
+
+void pin_to_cpu(int index) {
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2) return;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &allowed) || index-- > 0) continue;
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(cpu, &one);
+        sched_setaffinity(0, sizeof one, &one);
+        return;
+    }
+}
 
 void Child::send_bytes(const void* data, std::size_t size) {
     if (send(peer_fd_, data, size, MSG_NOSIGNAL) != static_cast<ssize_t>(size)) {

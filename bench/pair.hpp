@@ -55,6 +55,10 @@ class Child {
 /// The same, with ": " and the words for errno.
 [[noreturn]] void fail_errno(const char* what);
 
+/// Keeps the calling thread on the index-th CPU that it may use. With one CPU there is nothing to
+/// choose.
+void pin_to_cpu(int index);
+
 struct Outcome {
     bool ok = false;
     Figures figures{};

@@ -142,11 +142,18 @@ void print_table_row(const RowResult& result) {
         std::snprintf(noise, sizeof noise, ", noisy (TCP spread %.1fx, %.1f CPUs busy elsewhere)",
                       result.base_spread, result.foreign_cpus);
     }
-    std::printf("%-25s %11s %11s | %6s %6s %6s | %7s %7s | %s%s\n", row.name,
+    char hop[64] = "";
+    if (result.in_memory) {
+        const auto [least, most] =
+            std::minmax_element(result.hops_ns.begin(), result.hops_ns.end());
+        std::snprintf(hop, sizeof hop, ", hop %.0f..%.0f ns", *least, *most);
+    }
+    std::printf("%-25s %11s %11s | %6s %6s %6s | %7s %7s | %s%s%s\n", row.name,
                 has_base(row) ? with_unit(result.base, row.unit).c_str() : "-",
                 with_unit(result.subject, row.unit).c_str(), number(result.min).c_str(),
                 number(result.median).c_str(), number(result.max).c_str(),
-                goal(row, row.must).c_str(), goal(row, row.aim).c_str(), verdict(result), noise);
+                goal(row, row.must).c_str(), goal(row, row.aim).c_str(), verdict(result), noise,
+                hop);
     std::fflush(stdout);
 }
 
@@ -194,6 +201,7 @@ void print_json(const std::vector<RowResult>& results) {
             std::printf(", \"error\": %s", json_string(r.skipped).c_str());
         }
         std::printf(", \"foreign_cpus\": %.2f", r.foreign_cpus);
+        if (r.in_memory) print_json_list("hop_ns_by_round", r.hops_ns);
         if (has_goal(r.row)) std::printf(", \"must\": %g, \"aim\": %g", r.row.must, r.row.aim);
         std::printf(", \"noisy\": %s, \"verdict\": \"%s\"}", noisy(r) ? "true" : "false",
                     verdict(r));

@@ -25,6 +25,8 @@ struct RowResult {
     double base = 0;  ///< medians over the rounds, in the row's unit
     double subject = 0;
     double base_spread = 1;               ///< largest over smallest
+    std::vector<double> hops_ns;          ///< hop_ns() before each round
+    bool in_memory = false;               ///< its figure follows the hop
     double foreign_cpus = 0;              ///< how many CPUs worked for others meanwhile
     double min = 0, median = 0, max = 0;  ///< of the ratios; of the figure itself without a base
 };

@@ -51,6 +51,9 @@ def line(row, markdown):
         said += ", noisy (spread of the base %.1fx%s)" % (
             row.get("tcp_spread", 1),
             ", %.1f CPUs busy elsewhere" % row["foreign_cpus"] if "foreign_cpus" in row else "")
+    hops = row.get("hop_ns_by_round")
+    if hops:
+        said += ", hop %.0f..%.0f ns" % (min(hops), max(hops))
     return "%-25s %11s %11s | %6s %6s %6s | %7s %7s | %s" % (*cells, said)
 
 

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace xsock::verbs {

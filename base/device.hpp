@@ -164,8 +164,8 @@ struct ConnectAttr {
     /// ours alone would not tell the peer.
     bool shared_descriptor = false;
     /// Sends, Writes and Immediate Data complete when the peer has taken them, as InfiniBand's do.
-    /// Costs a zero-length RDMA Read each time the send queue runs empty, and a place of the ORD;
-    /// no effect when the ORD is 0.
+    /// A peer that knows Acknowledge (docs/wire.md) is asked by a bit of the message; others by a
+    /// zero-length RDMA Read, which takes a place of the ORD: no effect where that is 0.
     bool acknowledged = false;
     /// The peer's FIN is not told and receives stay posted: only what is sent then fails.
     bool outlives_peer = false;

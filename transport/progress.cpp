@@ -150,8 +150,10 @@ PollCycle Progress::begin_cycle() noexcept {
 }
 
 void Progress::end_cycle(PollCycle& cycle) noexcept {
-    if (has_idle_calls()) [[unlikely]]
+    if (has_idle_calls()) [[unlikely]] {
         poll_set_.idle().end_cycle(cycle, epoll_is_relied_on());
+        if (cycle.by_caller && has_idle_calls()) leave_idle_calls_to_thread();
+    }
     poll_set_.serve_cycle_end(cycle);
     if (poll_set_.polls_memory()) [[unlikely]]
         arm_memory(cycle);
@@ -308,10 +310,20 @@ void Progress::notify_soon(Pollable& item) {
     }
 }
 
+/// The caller may not poll again. A thread that ticks finds out; one that sleeps in epoll need not
+/// have been woken by what this caller was faster to take.
+void Progress::leave_idle_calls_to_thread() noexcept {
+    if (is_thread_ticking()) return;
+    if (ProgressThread* const thread = notifiable_.load(std::memory_order_acquire)) {
+        thread->notify_soon();
+    }
+}
+
 bool Progress::serve_notified() {
     if (!try_lock()) return false;
     CycleScope scope(*this);
     serve_pending(scope.cycle);
+    if (has_idle_calls()) poll_set_.idle().call_all(scope.cycle);
     return true;
 }
 

@@ -257,7 +257,7 @@ class Progress final : public PollGroup {
     [[nodiscard]] bool thread_rests() const noexcept {
         return thread_clock_.load(std::memory_order_seq_cst) == ThreadClock::rests;
     }
-    /// Serves what was notified, and nothing else. False: another thread polls.
+    /// Serves what was notified, and what waits for call_when_idle(). False: another thread polls.
     bool serve_notified();
     [[nodiscard]] int epoll_fd() const noexcept { return poll_set_.epoll_fd(); }
     [[nodiscard]] bool work_waiting() const noexcept override {
@@ -290,6 +290,7 @@ class Progress final : public PollGroup {
         Progress& owner;
         PollCycle cycle;
     };
+    void leave_idle_calls_to_thread() noexcept;
     [[nodiscard]] bool callers_poll() const noexcept {
         return mode() != ProgressMode::thread ||
                notifiable_.load(std::memory_order_relaxed) == nullptr;

@@ -78,7 +78,8 @@ struct ProgressThread::Loop {
         std::uint64_t expirations = 0;
         [[maybe_unused]] const ssize_t n = read(soon_fd, &expirations, sizeof expirations);
         soon_armed.store(false, std::memory_order_seq_cst);
-        if (progress.work_waiting() && !progress.serve_notified()) arm_soon();
+        const bool waits = progress.work_waiting() || progress.has_idle_calls();
+        if (waits && !progress.serve_notified()) arm_soon();
         if (mode == Mode::resting && !progress.thread_rests()) {
             end_rest();
             start_tick(kTickMin);

@@ -174,6 +174,62 @@ TEST_F(SoftDeviceTest, a_api_may_add_completions_and_wait_for_them) {
     EXPECT_EQ(all[0].wr_id, 99u);
 }
 
+// Two QPs whose Sends complete once the other has them; each has a queue of its own.
+class AcknowledgedTest : public ::testing::Test {
+  protected:
+    struct End {
+        std::unique_ptr<Cq> cq;
+        std::unique_ptr<Qp> qp;
+    };
+    void SetUp() override {
+        auto made = make_soft_device({});
+        ASSERT_TRUE(made);
+        device = std::move(*made);
+        for (End* const end : {&a, &b}) {
+            end->cq = std::move(*device->create_cq(64, false));
+            QpAttr attr;
+            attr.send_cq = attr.recv_cq = end->cq.get();
+            end->qp = std::move(*device->create_qp(attr));
+        }
+        const auto [client, server] = test::loopback_pair();
+        ConnectAttr connect;
+        connect.acknowledged = true;
+        connect.role = ConnectAttr::Role::responder;
+        ASSERT_TRUE(b.qp->connect(server, connect));
+        connect.role = ConnectAttr::Role::initiator;
+        ASSERT_TRUE(a.qp->connect(client, connect));
+        ASSERT_EQ(a.qp->wait_started(soon()), QpState::established);
+        ASSERT_EQ(b.qp->wait_started(soon()), QpState::established);
+    }
+
+    std::unique_ptr<Device> device;
+    End a, b;
+    std::array<std::byte, 64> memory{};
+};
+
+TEST_F(AcknowledgedTest, the_peer_is_told_though_the_program_polls_no_more) {
+    const Sge sge{memory.data(), 64, kLkeyNone};
+    std::atomic<int> told{0};
+    a.cq->set_notifier([](void* times) { ++*static_cast<std::atomic<int>*>(times); }, &told);
+    for (int round = 1; round <= 20; ++round) {
+        usleep(20'000);  // the background thread watches, without a clock
+        ASSERT_TRUE(b.qp->post_recv({.wr_id = 1, .sges = {&sge, 1}}));
+        SendWr send;
+        send.sges = {&sge, 1};
+        send.flags = kSendSignaled;
+        a.cq->arm(/*solicited_only=*/false);
+        ASSERT_TRUE(a.qp->post_send(send));
+        Wc wc;
+        while (b.cq->poll({&wc, 1}) == 0) {
+        }
+        const Time limit = monotonic_now() + 10 * kSecond;
+        while (told != round && monotonic_now() < limit) usleep(200);
+        ASSERT_EQ(told, round);
+        ASSERT_EQ(a.cq->poll({&wc, 1}), 1u);
+    }
+    a.cq->set_notifier(nullptr, nullptr);
+}
+
 TEST_F(SoftDeviceTest, an_srq_below_its_limit_is_an_event) {
     ASSERT_TRUE(device->event_fd());
     auto srq = std::move(*device->create_srq(8, 42));

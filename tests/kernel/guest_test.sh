@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# The kernel module in a guest: built against the headers of Debian's kernel, loaded there, asked
+# everything of abi.c, records.c and loss.c, and used by this build's engine at both ends of
+# connections whose Writes it must place. At the end nothing of it may be left, the module unloads,
+# and the kernel's log is clean.
+#
+#   guest_test.sh [--kernel 6.1|6.12] BUILD
+#
+#   --kernel    which of Debian's kernels (SIW_KERNEL, or 6.1)
+#   BUILD       where the library and tools were built
+#
+# Exit status 77: something is missing (QEMU, packages to build the guest with).
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+top=$here/../..
+usage() { sed -n 's/^#   \(guest_test.sh.*\)/usage: \1/p' "$0" >&2; }
+while [ $# -gt 1 ]; do
+    case $1 in
+    --kernel) SIW_KERNEL=$2 && shift ;;
+    *) usage && exit 2 ;;
+    esac
+    shift
+done
+if [ $# != 1 ] || [ "${1#-}" != "$1" ]; then usage && exit 2; fi
+build=$(cd "$1" && pwd)
+SIW_RUN=$(mktemp -d "${TMPDIR:-/tmp}/xsock-ddp.XXXXXX")
+export SIW_RUN SIW_KERNEL
+. "$top/tests/interop/vm/lib.sh"
+vmctl=("$VM_DIR/vmctl.py" -n ddp)
+
+finish() {
+    local status=$?
+    trap - EXIT
+    "${vmctl[@]}" stop || true
+    if [ "$status" != 0 ] && [ "$status" != 77 ] && [ -s "$SIW_RUN/ddp/console.log" ]; then
+        echo "--- the guest's console"
+        tail -n 40 "$SIW_RUN/ddp/console.log"
+    fi
+    rm -rf "$SIW_RUN"
+    exit "$status"
+}
+trap finish EXIT
+trap 'exit 130' INT TERM
+
+if program=$(missing_program qemu-system-x86_64 python3 cpio gcc make strip); then
+    skip "no $program: the kernel module is NOT tested (tests/setup/packages.txt)"
+fi
+SIW_IMAGE=$("$VM_DIR/build-image.sh" "$SIW_KERNEL")
+export SIW_IMAGE
+
+# ---- What the guest is given ----------------------------------------------------------------------
+# In a copy: kbuild writes beside its sources.
+mkdir -p "$SIW_RUN/source/include/xsock" "$SIW_RUN/package"
+cp -r "$top/ddp_kernel" "$SIW_RUN/source/"
+cp "$top/include/xsock/ddp_uapi.h" "$SIW_RUN/source/include/xsock/"
+# No BTF: that would need pahole.
+make -s -C "$SIW_IMAGE/headers/build" M="$SIW_RUN/source/ddp_kernel" W=1 CC=gcc \
+    CONFIG_DEBUG_INFO_BTF_MODULES= modules >"$SIW_RUN/module.log" 2>&1 || {
+    cat "$SIW_RUN/module.log"
+    die "the module did not compile for $SIW_KERNEL"
+}
+# The packages' compiler may be a point release behind; everything else is a warning of ours.
+if grep -v -e 'the compiler differs from the one used to build' -e '^  *\(The kernel was\|You are using\)' \
+    "$SIW_RUN/module.log"; then
+    die "the module compiled for $SIW_KERNEL with warnings"
+fi
+for program in abi records loss; do
+    gcc -O2 -static -I"$top/include" -I"$here" "$here/$program.c" "$here/ddp_test.c" \
+        -o "$SIW_RUN/package/$program"
+done
+cp -L "$build/tools/xsock" "$build/examples/putget" "$build/libxsock/libxsock.so.0" \
+    "$build/libxsock/libxsock-engine.so" "$SIW_RUN/package/"
+ldd "$build/tools/xsock" "$build/libxsock/libxsock-engine.so" |
+    awk '$2 == "=>" && $3 ~ /^\// { print $3 } $1 ~ /^\/.*ld-linux/ { print $1 }' | sort -u |
+    while read -r library; do
+        case $library in "$build"/*) ;; *) cp -L "$library" "$SIW_RUN/package/" ;; esac
+    done
+"$VM_DIR/run-vm.sh" -n ddp -c 2
+share=$("${vmctl[@]}" share)
+strip -g "$SIW_RUN/source/ddp_kernel/ddp_kernel.ko" -o "$share/ddp_kernel.ko"
+tar -C "$SIW_RUN/package" -cf "$share/package.tar" .
+cp "$here/guest_engine.sh" "$share/"
+
+# ---- Steps ----------------------------------------------------------------------------------------
+failures=0
+step() {  # step WORDS COMMAND: in the guest
+    local began=$SECONDS
+    if "${vmctl[@]}" -T 150 run "$2" >"$SIW_RUN/out" 2>&1 &&
+        ! grep -q '^not ok' "$SIW_RUN/out"; then
+        echo "ok       $1 ($((SECONDS - began)) s)"
+    else
+        echo "FAILED   $1"
+        sed 's/^/    /' "$SIW_RUN/out"
+        failures=$((failures + 1))
+    fi
+}
+# shellcheck disable=SC2016  # the guest's shell expands
+nothing_left='for i in 1 2 3 4 5 6 7 8 9 10; do
+    [ "$(cat /sys/kernel/debug/ddp/* | sort -u)" = 0 ] && exit 0; sleep 1; done;
+    grep . /sys/kernel/debug/ddp/*; exit 1'
+step "load on $SIW_KERNEL" 'mkdir -p /x /dev/shm && tar -C /x -xf /share/package.tar &&
+    { grep -q " /dev/shm " /proc/mounts || mount -t tmpfs none /dev/shm; } &&
+    { grep -q " /sys/kernel/debug " /proc/mounts || mount -t debugfs none /sys/kernel/debug; } &&
+    ip link set lo up && insmod /share/ddp_kernel.ko && ls /dev/ddp'
+step "requests (abi)" '/x/abi'
+step "placing in order (records)" '/x/records'
+# shellcheck disable=SC2016
+step "placing behind holes (loss)" 'ip link set lo mtu 1500 &&
+    /sbin/tc qdisc add dev lo root netem loss 0.5% delay 2ms && /x/loss; r=$?;
+    /sbin/tc qdisc del dev lo root; ip link set lo mtu 65536; exit $r'
+step "the engine: put and got" 'sh /share/guest_engine.sh putget'
+step "the engine: pinned memory, and what xsock stat says" 'sh /share/guest_engine.sh stat'
+step "the engine: both ends killed under traffic" 'sh /share/guest_engine.sh kill'
+step "nothing is left" "$nothing_left"
+step "unload, and a clean log" 'rmmod ddp_kernel && ! dmesg |
+    grep -E "BUG:|WARNING:|Oops|refcount_t|unregister_netdevice|general protection"'
+[ "$failures" = 0 ] || die "$failures steps failed"

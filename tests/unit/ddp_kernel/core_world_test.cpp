@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The kernel module's core and the FPDU receiver of user space are each other's oracle: the same
+// stream, in segments that come in any order, again, overlapping, or are thrown away and sent once
+// more, leaves the same memory behind each Send (issue of the module, rule 2) and ends with the
+// same error.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <random>
+#include <string>
+
+#include "base/crc32c.hpp"
+#include "include/xsock/iwarp.h"
+#include "mpa/fpdu.hpp"
+#include "mpa/fpdu_receiver.hpp"
+#include "mpa/record_receiver.hpp"
+#include "tests/support/silent_ulp.hpp"
+#include "tests/unit/ddp_kernel/module_model.hpp"
+#include "tests/unit/sanitizers.hpp"
+
+namespace xsock {
+namespace {
+
+using ByteVector = std::vector<std::byte>;
+using Random = std::mt19937;
+constexpr std::size_t kRegionBytes = 4096;
+constexpr std::uint32_t kOtherStag = 0x9999;  // of memory that the module never knows
+
+unsigned below(Random& random, unsigned n) { return static_cast<unsigned>(random() % n); }
+
+// One FPDU of the stream, and what it does.
+struct Part {
+    std::uint64_t from = 0, to = 0;
+    bool is_write = false;  ///< to the region of the module
+    std::size_t offset = 0, bytes = 0;
+    unsigned sends_before = 0;
+};
+
+struct Traffic {
+    ByteVector stream;
+    std::vector<Part> parts;
+    unsigned sends = 0, writes = 0;
+    std::size_t damaged = SIZE_MAX;  ///< the part whose CRC does not hold
+
+    void add_fpdu(const ByteVector& ulpdu, Part part) {
+        part.from = stream.size();
+        part.sends_before = sends;
+        std::byte length[2];
+        store_be16(length, static_cast<std::uint16_t>(ulpdu.size()));
+        stream.insert(stream.end(), length, length + 2);
+        stream.insert(stream.end(), ulpdu.begin(), ulpdu.end());
+        stream.resize(stream.size() + mpa::fpdu_pad(ulpdu.size()));
+        const ConstBytes covered = ConstBytes(stream).subspan(part.from);
+        std::byte crc[4];
+        store_le32(crc, crc32c_finish(crc32c(kCrc32cInit, covered)));
+        stream.insert(stream.end(), crc, crc + 4);
+        part.to = stream.size();
+        parts.push_back(part);
+    }
+    void add_payload(ByteVector& ulpdu, std::size_t n, Random& random) const {
+        for (std::size_t i = 0; i < n; ++i) ulpdu.push_back(static_cast<std::byte>(random()));
+    }
+    void add_write(Random& random, std::uint32_t stag) {
+        const bool hot = below(random, 4) == 0;  // an index that is written again and again
+        const std::size_t n = hot ? 8 : 1 + below(random, 900);
+        const std::size_t offset = hot ? 64 : below(random, kRegionBytes - 900);
+        const bool last = below(random, 3) != 0;
+        ByteVector ulpdu(sizeof(ddp_tagged));
+        ulpdu[0] = static_cast<std::byte>(DDP_FLAG_TAGGED | (last ? DDP_FLAG_LAST : 0) |
+                                          DDP_VERSION);
+        ulpdu[1] = static_cast<std::byte>(RDMAP_VERSION | RDMAP_WRITE |
+                                          (below(random, 8) == 0 ? 0x10 : 0));
+        store_be32(&ulpdu[2], stag);
+        store_be64(&ulpdu[6], offset);
+        add_payload(ulpdu, n, random);
+        const bool ours = stag == test::ModuleModel::kStag;
+        add_fpdu(ulpdu, {.is_write = ours, .offset = offset, .bytes = n});
+        ++writes;
+    }
+    void add_send(Random& random) {
+        ByteVector ulpdu(sizeof(ddp_untagged));
+        ulpdu[0] = static_cast<std::byte>(DDP_FLAG_LAST | DDP_VERSION);
+        ulpdu[1] = static_cast<std::byte>(RDMAP_VERSION | RDMAP_SEND);
+        store_be32(&ulpdu[10], sends + 1);
+        add_payload(ulpdu, below(random, 60), random);
+        add_fpdu(ulpdu, {});
+        ++sends;
+    }
+    void damage(std::size_t part, Random& random) {
+        damaged = part;
+        const Part& p = parts[part];
+        // Not the length: then what follows would be no FPDU for anybody.
+        const auto at = p.from + 2 + below(random, static_cast<unsigned>(p.to - p.from - 2));
+        stream[at] ^= std::byte{0x20};
+    }
+};
+
+// Takes ULPDUs as DDP does, as far as Writes and Sends matter here.
+class PlacingUlp final : public test::SilentUlp {
+  public:
+    explicit PlacingUlp(ByteVector& region) : region_(region) {}
+
+    std::size_t rx_ulpdu(ConstBytes ulpdu) override {
+        take(ulpdu);
+        return ulpdu.size();
+    }
+    void rx_begin(std::size_t n) override {
+        ulpdu_.assign(n, std::byte{0});
+        have_ = 0;
+    }
+    Bytes rx_target() override { return Bytes(ulpdu_).subspan(have_); }
+    void rx_advance(std::size_t n) override { have_ += n; }
+    void rx_end(bool intact) override {
+        if (intact) take(ulpdu_);
+    }
+    void rx_placed(const PlacedWrites& writes) override { placed += writes.segments; }
+
+    ByteVector other = ByteVector(kRegionBytes);
+    std::uint64_t placed = 0, written = 0;
+    unsigned sends = 0;
+    std::function<void(unsigned)> on_send;
+
+  private:
+    void take(ConstBytes ulpdu) {
+        if ((ulpdu[0] & std::byte{DDP_FLAG_TAGGED}) == std::byte{0}) {
+            on_send(sends++);
+            return;
+        }
+        const ConstBytes payload = ulpdu.subspan(sizeof(ddp_tagged));
+        ByteVector& to = load_be32(&ulpdu[2]) == test::ModuleModel::kStag ? region_ : other;
+        std::copy(payload.begin(), payload.end(),
+                  to.begin() + static_cast<std::ptrdiff_t>(load_be64(&ulpdu[6])));
+        ++written;
+    }
+
+    ByteVector& region_;
+    ByteVector ulpdu_;
+    std::size_t have_ = 0;
+};
+
+struct Sums {
+    std::uint64_t ahead = 0, masked = 0, placed = 0, written = 0;
+};
+
+class World {
+  public:
+    World(unsigned seed, bool in_order) : random_(seed) {
+        make_traffic();
+        make_segments();
+        run_reference();
+        run_module(in_order);
+    }
+    Sums sums;
+
+  private:
+    void make_traffic() {
+        const unsigned n = 20 + below(random_, 60);
+        for (unsigned i = 0; i < n; ++i) {
+            const unsigned kind = below(random_, 10);
+            if (kind == 0) {
+                traffic_.add_send(random_);
+            } else {
+                traffic_.add_write(random_, kind == 1 ? kOtherStag : test::ModuleModel::kStag);
+            }
+        }
+        traffic_.add_send(random_);
+        if (below(random_, 6) == 0) traffic_.damage(n / 2 + below(random_, n / 2), random_);
+    }
+    void make_segments() {
+        if (below(random_, 4) != 0) {  // aligned, some with several FPDUs
+            for (std::size_t i = 0; i < traffic_.parts.size();) {
+                const std::size_t last =
+                    std::min(i + below(random_, 3), traffic_.parts.size() - 1);
+                segments_.push_back({traffic_.parts[i].from, traffic_.parts[last].to});
+                i = last + 1;
+            }
+        } else {
+            for (std::uint64_t at = 0; at < traffic_.stream.size();) {
+                const std::uint64_t n = 1 + below(random_, 1000);
+                const std::uint64_t to = std::min<std::uint64_t>(at + n, traffic_.stream.size());
+                segments_.push_back({at, to});
+                at = to;
+            }
+        }
+    }
+    void run_reference() {
+        PlacingUlp ulp(reference_);
+        ulp.on_send = [&](unsigned) {
+            region_at_.push_back(reference_);
+            other_at_.push_back(ulp.other);
+        };
+        mpa::FpduReceiver receiver(/*crc=*/true, /*markers=*/false);
+        receiver.consume(traffic_.stream, ulp);
+        error_ = receiver.stream_error();
+        reference_writes_ = ulp.written;
+        ASSERT_EQ(error_ == StreamError::none, traffic_.damaged == SIZE_MAX);
+    }
+    /// Bytes that a Write behind the `send`th Send may have stored early.
+    [[nodiscard]] std::vector<bool> written_later(unsigned send) const {
+        std::vector<bool> later(kRegionBytes);
+        for (const Part& part : traffic_.parts) {
+            if (!part.is_write || part.sends_before <= send) continue;
+            for (std::size_t i = 0; i < part.bytes; ++i) later[part.offset + i] = true;
+        }
+        return later;
+    }
+    void compare(unsigned send, const ByteVector& region, const ByteVector& other) const {
+        ASSERT_LT(send, region_at_.size());
+        EXPECT_EQ(other, other_at_[send]);
+        const std::vector<bool> later = written_later(send);
+        for (std::size_t i = 0; i < kRegionBytes; ++i) {
+            if (later[i]) continue;
+            ASSERT_EQ(region[i], region_at_[send][i]) << "byte " << i << " behind Send " << send;
+        }
+    }
+    /// One of the first segments that are not there, sometimes longer or shorter than it was sent.
+    void arrive(test::ModuleModel& module) {
+        std::vector<ddp_env::Range> missing;
+        for (const auto& segment : segments_) {
+            if (!module.has(segment.from, segment.to)) missing.push_back(segment);
+            if (missing.size() == 10) break;
+        }
+        if (missing.empty()) return;
+        ddp_env::Range segment = missing[below(random_, static_cast<unsigned>(missing.size()))];
+        if (below(random_, 10) == 0) segment.from -= std::min<std::uint64_t>(segment.from, 700);
+        if (below(random_, 10) == 0) {
+            segment.to = std::min<std::uint64_t>(segment.to + 700, traffic_.stream.size());
+        }
+        module.arrive(segment.from, segment.to);
+    }
+    void run_module(bool in_order) {
+        ByteVector region(kRegionBytes);
+        test::ModuleModel module(traffic_.stream, region, in_order);
+        PlacingUlp ulp(region);
+        ulp.on_send = [&](unsigned send) { compare(send, region, ulp.other); };
+        mpa::RecordReceiver receiver(/*crc=*/true, /*markers=*/false);
+        ByteVector records;  // answered by recv(), not executed yet
+        const auto read = [&](bool give_up) {
+            receiver.consume(records, ulp);
+            records = module.recv(give_up);
+        };
+        const std::uint64_t end = traffic_.stream.size();
+        for (int steps = 0; module.rx().pos != end || module.edge() != end; ++steps) {
+            ASSERT_LT(steps, 100'000) << "nothing moves";
+            if (receiver.stream_error() != StreamError::none) break;
+            const unsigned what = below(random_, 20);
+            if (what < 12) arrive(module);
+            if (what >= 12 && what < 17) read(module.edge() == end || below(random_, 3) == 0);
+            if (what == 17) module.pin(below(random_, 3) != 0);
+            if (what == 18) module.prune(below(random_, 5));
+            if (what == 19) module.collapse();
+        }
+        read(true);
+        read(true);
+        EXPECT_EQ(module.faults(), 0);
+        EXPECT_EQ(receiver.stream_error(), error_);
+        EXPECT_EQ(ulp.sends, region_at_.size());
+        EXPECT_EQ(ulp.placed, module.rx().count.placed_fpdus);
+        EXPECT_EQ(ulp.placed + ulp.written, reference_writes_);
+        if (error_ == StreamError::none) {
+            EXPECT_EQ(region, reference_);
+        }
+        const ddp_ahead_count count = module.ahead_count();
+        sums = {count.fpdus, count.masked, ulp.placed, ulp.written};
+    }
+
+    Random random_;
+    Traffic traffic_;
+    std::vector<ddp_env::Range> segments_;
+    ByteVector reference_ = ByteVector(kRegionBytes);
+    std::vector<ByteVector> region_at_, other_at_;  // behind each Send
+    StreamError error_ = StreamError::none;
+    std::uint64_t reference_writes_ = 0;
+};
+
+#if defined(XSOCK_TEST_ASAN) || defined(XSOCK_TEST_TSAN)
+constexpr unsigned kWorlds = 300;
+#else
+constexpr unsigned kWorlds = 1500;
+#endif
+
+void run_worlds(bool in_order, Sums& all) {
+    const char* const first = std::getenv("DDP_CORE_SEED");
+    const unsigned from = first != nullptr ? static_cast<unsigned>(std::atoi(first)) : 1;
+    const unsigned to = first != nullptr ? from : kWorlds;
+    for (unsigned seed = from; seed <= to; ++seed) {
+        const Sums one = World(seed, in_order).sums;
+        all.ahead += one.ahead;
+        all.masked += one.masked;
+        all.placed += one.placed;
+        all.written += one.written;
+        ASSERT_FALSE(::testing::Test::HasFailure()) << "DDP_CORE_SEED=" << seed;
+    }
+}
+
+TEST(DdpCoreWorld, memory_is_what_user_space_leaves_behind_each_send) {
+    Sums all;
+    run_worlds(/*in_order=*/false, all);
+    // Worlds in which nothing happens would prove nothing.
+    if (std::getenv("DDP_CORE_SEED") != nullptr) return;
+    EXPECT_GT(all.ahead, 1000u);
+    EXPECT_GT(all.masked, 1000u);
+    EXPECT_GT(all.placed, all.ahead);
+    EXPECT_GT(all.written, 1000u);
+}
+
+TEST(DdpCoreWorld, the_same_where_nothing_is_placed_behind_holes) {
+    Sums all;
+    run_worlds(/*in_order=*/true, all);
+    EXPECT_EQ(all.ahead, 0u);
+    if (std::getenv("DDP_CORE_SEED") == nullptr) {
+        EXPECT_GT(all.placed, 1000u);
+    }
+}
+
+}  // namespace
+}  // namespace xsock

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// What ddp_kernel/core/env.h asks of whoever embeds core/: here, arrays.
+#include <cstring>
+
+#include "base/crc32c.hpp"
+#include "tests/unit/ddp_kernel/module_model.hpp"
+
+using xsock::ConstBytes;
+
+extern "C" {
+
+bool ddp_env_peek(ddp_env* env, u64 at, void* to, u32 n) {
+    if (n == 0) return true;
+    if (!env->has(at, n)) return false;
+    std::memcpy(to, env->stream.data() + at, n);
+    return true;
+}
+
+bool ddp_env_crc_holds(ddp_env* env, u64 at, u32 octets) {
+    if (!env->has(at, octets)) {
+        ++env->faults;
+        return false;
+    }
+    const ConstBytes fpdu = ConstBytes(env->stream).subspan(at, octets);
+    const std::uint32_t crc =
+        xsock::crc32c_finish(xsock::crc32c(xsock::kCrc32cInit, fpdu.first(octets - 4)));
+    return crc == xsock::load_le32(fpdu.data() + octets - 4);
+}
+
+ddp_mr* ddp_env_get(ddp_env* env, ddp_want want, const ddp_fpdu* fpdu, u64* address) {
+    const std::uint64_t size = env->memory.size();
+    if (want == DDP_WANT_RESPONSE || env->region == nullptr) return nullptr;
+    if (fpdu->stag != xsock::test::ModuleModel::kStag) return nullptr;
+    if (fpdu->to > size || fpdu->payload > size - fpdu->to) return nullptr;
+    *address = fpdu->to;
+    ++env->region->users;
+    return env->region;
+}
+
+void ddp_env_put(ddp_env*, ddp_mr* mr) { --mr->users; }
+
+void ddp_env_place(ddp_env* env, ddp_mr* mr, u64 address, u64 at, u32 n) {
+    const std::uint64_t size = env->memory.size();
+    if (mr->users < 1 || n == 0 || address > size || n > size - address || !env->has(at, n)) {
+        ++env->faults;
+        return;
+    }
+    std::memcpy(env->memory.data() + address, env->stream.data() + at, n);
+}
+
+void ddp_env_responded(ddp_env* env, ddp_mr*, u32) { ++env->faults; }
+
+bool ddp_env_give(ddp_env* env, const void* from, u32 n) {
+    const auto* const bytes = static_cast<const std::byte*>(from);
+    env->out.insert(env->out.end(), bytes, bytes + n);
+    return true;
+}
+
+bool ddp_env_give_stream(ddp_env* env, u64 at, u32 n) {
+    if (!env->has(at, n)) {
+        ++env->faults;
+        return false;
+    }
+    return ddp_env_give(env, env->stream.data() + at, n);
+}
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The kernel module's core (ddp_kernel/core) in user space: TCP's two queues, the hooks that the
+// module has in them, and one region. What sk_buffs and pinned pages are there are arrays here.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "include/xsock/ddp_uapi.h"
+
+extern "C" {
+#include "ddp_kernel/core/rx.h"
+}
+
+struct ddp_mr {
+    int users = 0;
+};
+
+/// What one call of core/ may touch.
+struct ddp_env {
+    struct Range {
+        std::uint64_t from, to;
+    };
+    const std::vector<std::byte>& stream;
+    std::vector<Range> readable;  ///< sorted by `from`; they may overlap
+    std::vector<std::byte>& memory;
+    ddp_mr* region;  ///< null: not pinned
+    std::vector<std::byte> out = {};
+    int faults = 0;  ///< what a sound core never asks
+
+    /// Where the octets that begin at `at` end.
+    [[nodiscard]] std::uint64_t end_of(std::uint64_t at) const {
+        std::uint64_t end = at;
+        for (const Range& r : readable) {
+            if (r.from <= end) end = std::max(end, r.to);
+        }
+        return end;
+    }
+    [[nodiscard]] bool has(std::uint64_t at, std::uint64_t n) const {
+        const bool begins = std::any_of(readable.begin(), readable.end(), [&](const Range& r) {
+            return r.from <= at && at < r.to;
+        });
+        return begins && end_of(at) - at >= n;
+    }
+};
+
+namespace xsock::test {
+
+class ModuleModel {
+  public:
+    static constexpr std::uint32_t kStag = 0x1234;
+
+    ModuleModel(const std::vector<std::byte>& stream, std::vector<std::byte>& memory, bool in_order)
+        : stream_(stream), memory_(memory) {
+        rx_.crc = true;
+        rx_.in_order = in_order;
+        if (!in_order) {
+            ahead_ = std::make_unique<ddp_ahead>();
+            rx_.ahead = ahead_.get();
+        }
+    }
+
+    // -- TCP --
+
+    /// A segment arrives: in order, behind a hole, again, or overlapping what is there.
+    void arrive(std::uint64_t from, std::uint64_t to) {
+        if (to <= edge_) return;
+        if (from > edge_) {
+            const auto place = std::find_if(ahead_queue_.begin(), ahead_queue_.end(),
+                                            [&](const auto& r) { return r.from >= from; });
+            ahead_queue_.insert(place, {from, to});
+            return look_ahead();
+        }
+        edge_ = to;
+        while (!ahead_queue_.empty() && ahead_queue_.front().from <= edge_) {
+            edge_ = std::max(edge_, ahead_queue_.front().to);
+            ahead_queue_.erase(ahead_queue_.begin());
+        }
+        std::uint32_t need = 0;
+        ddp_env env = in_order();
+        state_ = ddp_rx_leading(&rx_, &env, edge_ - rx_.pos, &need);
+        faults_ += env.faults;
+    }
+    /// TCP throws part of the queue away; the peer sends it again.
+    void prune(std::size_t entries) {
+        ahead_queue_.resize(std::min(entries, ahead_queue_.size()));
+    }
+    /// Neighbours become one.
+    void collapse() {
+        for (std::size_t i = 1; i < ahead_queue_.size();) {
+            auto& before = ahead_queue_[i - 1];
+            if (ahead_queue_[i].from > before.to) {
+                ++i;
+                continue;
+            }
+            before.to = std::max(before.to, ahead_queue_[i].to);
+            ahead_queue_.erase(ahead_queue_.begin() + static_cast<std::ptrdiff_t>(i));
+        }
+    }
+    [[nodiscard]] bool has(std::uint64_t from, std::uint64_t to) const {
+        const auto holds = [&](const auto& r) { return r.from <= from && to <= r.to; };
+        return to <= edge_ || std::any_of(ahead_queue_.begin(), ahead_queue_.end(), holds);
+    }
+    [[nodiscard]] std::uint64_t edge() const { return edge_; }
+
+    // -- the engine --
+
+    void pin(bool pinned) { pinned_ = pinned; }
+    /// recv(): records. `give_up`: an incomplete Write has been waited for long enough.
+    std::vector<std::byte> recv(bool give_up) {
+        ddp_env env = in_order();
+        ddp_rx_reader reader{};
+        reader.room = DDP_RECV_MIN;
+        ddp_rx_read_begin(&rx_);
+        state_ = ddp_rx_read(&rx_, &env, edge_ - rx_.pos, &reader);
+        if (state_ == DDP_RX_WAIT && reader.done == 0 && give_up) {
+            reader.give_up = true;
+            state_ = ddp_rx_read(&rx_, &env, edge_ - rx_.pos, &reader);
+        }
+        faults_ += env.faults + (reader.fault ? 1 : 0);
+        env.out.resize(reader.done);  // of a record that found no room, nothing counts
+        look_ahead();
+        return std::move(env.out);
+    }
+
+    [[nodiscard]] const ddp_rx& rx() const { return rx_; }
+    [[nodiscard]] ddp_ahead_count ahead_count() const {
+        return ahead_ ? ahead_->count : ddp_ahead_count{};
+    }
+    /// References to the region that were not given back, reads beyond the queue, and the like.
+    [[nodiscard]] int faults() const { return faults_ + region_.users; }
+
+  private:
+    ddp_env in_order() {
+        return {.stream = stream_,
+                .readable = {{rx_.pos, edge_}},
+                .memory = memory_,
+                .region = pinned_ ? &region_ : nullptr};
+    }
+    // As ddp_kernel/queue.c has it.
+    void look_ahead() {
+        if (ahead_queue_.empty() || !ddp_rx_may_look_ahead(&rx_)) return;
+        ddp_env env{.stream = stream_,
+                    .readable = ahead_queue_,
+                    .memory = memory_,
+                    .region = pinned_ ? &region_ : nullptr};
+        std::uint32_t budget = DDP_HOOK_OCTETS;
+        ddp_ahead_begin(ahead_.get(), edge_, ahead_queue_.front().from);
+        std::uint64_t at = 0;
+        std::uint64_t end = 0;
+        for (const auto& segment : ahead_queue_) {
+            if (segment.from >= end) {
+                at = segment.from;
+                end = env.end_of(at);
+            }
+            if (segment.from >= at) {
+                at = ddp_ahead_chain(ahead_.get(), &env, segment.from, end, &budget);
+            }
+        }
+        faults_ += env.faults;
+    }
+
+    const std::vector<std::byte>& stream_;
+    std::vector<std::byte>& memory_;
+    ddp_rx rx_{};
+    std::unique_ptr<ddp_ahead> ahead_;
+    std::uint64_t edge_ = 0;                    // what is in order ends here
+    std::vector<ddp_env::Range> ahead_queue_;  // sorted
+    ddp_mr region_;
+    bool pinned_ = true;
+    ddp_rx_state state_ = DDP_RX_EMPTY;
+    int faults_ = 0;
+};
+
+}  // namespace xsock::test

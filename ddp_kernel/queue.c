@@ -42,7 +42,11 @@ static struct sk_buff *seek(struct ddp_env *env, u64 at, u32 *offset)
 	return NULL;
 }
 
-bool ddp_queue_copy(struct ddp_env *env, u64 at, void *to, u32 n)
+/* What is done with `n` octets of one skb. False: it cannot be, and the walk ends. */
+typedef bool part_fn(struct sk_buff *skb, u32 offset, u32 n, void *arg);
+
+/* Calls `visit`, which is inlined, for the octets [at, at + n) in order, skb by skb. */
+static __always_inline bool walk(struct ddp_env *env, u64 at, u32 n, part_fn *visit, void *arg)
 {
 	while (n) {
 		struct sk_buff *skb;
@@ -52,13 +56,27 @@ bool ddp_queue_copy(struct ddp_env *env, u64 at, void *to, u32 n)
 		if (!skb)
 			return false;
 		part = min(n, skb->len - offset);
-		if (skb_copy_bits(skb, offset, to, part))
+		if (!visit(skb, offset, part, arg))
 			return false;
-		to += part;
 		at += part;
 		n -= part;
 	}
 	return true;
+}
+
+static __always_inline bool copy_part(struct sk_buff *skb, u32 offset, u32 n, void *arg)
+{
+	void **to = arg;
+
+	if (skb_copy_bits(skb, offset, *to, n))
+		return false;
+	*to += n;
+	return true;
+}
+
+bool ddp_queue_copy(struct ddp_env *env, u64 at, void *to, u32 n)
+{
+	return walk(env, at, n, copy_part, &to);
 }
 
 bool ddp_env_peek(struct ddp_env *env, u64 at, void *to, u32 n)
@@ -87,24 +105,21 @@ static u32 crc_of_skb(u32 crc, struct sk_buff *skb, u32 offset, u32 n)
 	return crc;
 }
 
+static __always_inline bool crc_part(struct sk_buff *skb, u32 offset, u32 n, void *arg)
+{
+	u32 *crc = arg;
+
+	*crc = crc_of_skb(*crc, skb, offset, n);
+	return true;
+}
+
 bool ddp_env_crc_holds(struct ddp_env *env, u64 at, u32 octets)
 {
 	u32 n = octets - DDP_FPDU_CRC, crc = ~0u;
 	__le32 sent;
 
-	while (n) {
-		struct sk_buff *skb;
-		u32 offset, part;
-
-		skb = seek(env, at, &offset);
-		if (!skb)
-			return false;
-		part = min(n, skb->len - offset);
-		crc = crc_of_skb(crc, skb, offset, part);
-		at += part;
-		n -= part;
-	}
-	return ddp_queue_copy(env, at, &sent, sizeof(sent)) && ~crc == le32_to_cpu(sent);
+	return walk(env, at, n, crc_part, &crc) &&
+	       ddp_queue_copy(env, at + n, &sent, sizeof(sent)) && ~crc == le32_to_cpu(sent);
 }
 
 bool ddp_env_give(struct ddp_env *env, const void *from, u32 n)
@@ -112,22 +127,14 @@ bool ddp_env_give(struct ddp_env *env, const void *from, u32 n)
 	return copy_to_iter(from, n, env->to) == n;
 }
 
+static __always_inline bool give_part(struct sk_buff *skb, u32 offset, u32 n, void *arg)
+{
+	return !skb_copy_datagram_iter(skb, offset, arg, n);
+}
+
 bool ddp_env_give_stream(struct ddp_env *env, u64 at, u32 n)
 {
-	while (n) {
-		struct sk_buff *skb;
-		u32 offset, part;
-
-		skb = seek(env, at, &offset);
-		if (!skb)
-			return false;
-		part = min(n, skb->len - offset);
-		if (skb_copy_datagram_iter(skb, offset, env->to, part))
-			return false;
-		at += part;
-		n -= part;
-	}
-	return true;
+	return walk(env, at, n, give_part, env->to);
 }
 
 u64 ddp_queue_in_order(struct ddp_env *env, struct ddp_sock *ds, struct iov_iter *to)

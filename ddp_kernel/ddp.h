@@ -3,8 +3,9 @@
  * The objects of the module and who keeps them alive.
  *
  * A domain is an open file of /dev/ddp: it holds regions. A socket that is bound holds its domain's
- * structure, not its regions: those end with the file. A copy into a region holds that region for
- * as long as it takes. All of a socket is guarded by the socket's lock.
+ * structure, not its regions: those end with the file, or with the address space that opened it,
+ * whichever is first. A copy into a region holds that region for as long as it takes. All of a
+ * socket is guarded by the socket's lock.
  */
 #ifndef DDP_H
 #define DDP_H
@@ -31,6 +32,7 @@
  * struct ddp_domain - an open file of the device
  * @refs: the file, and each bound socket
  * @mm: the address space that opened it; not used once the file is closed
+ * @mm_end: tells of the end of @mm, and keeps its structure
  * @lock: serializes adding and taking out regions; never held while pinning or waiting
  * @by_stag: regions that are not released; read under RCU
  * @regions: the same, as a list
@@ -38,12 +40,13 @@
  * @sockets: bound ones
  * @pinned: pages
  * @waited: RELEASEs that found a copy under way
- * @closed: the file is closed; nothing is found any more
+ * @closed: the file is closed, or @mm has ended; nothing is found any more
  * @rcu: for the end
  */
 struct ddp_domain {
 	struct kref refs;
 	struct mm_struct *mm;
+	struct mmu_notifier mm_end;
 	struct mutex lock;
 	struct rhashtable by_stag;
 	struct list_head regions;
@@ -160,7 +163,7 @@ void ddp_domain_put(struct ddp_domain *domain);
 
 /* region.c: process context */
 int ddp_regions_init(struct ddp_domain *domain);
-/* The file is closed: no region is left afterwards. */
+/* The file is closed, or its address space ends: no region is left afterwards. May be repeated. */
 void ddp_regions_end(struct ddp_domain *domain);
 int ddp_region_add(struct ddp_domain *domain, const struct ddp_region *attr);
 int ddp_region_revoke(struct ddp_domain *domain, u32 stag);

@@ -7,7 +7,6 @@
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
-#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -33,6 +32,19 @@ void ddp_domain_put(struct ddp_domain *domain)
 	kref_put(&domain->refs, domain_free);
 }
 
+/*
+ * The address space ends, though a child that was forked may keep the file open. Called by then, or
+ * by mmu_notifier_unregister(), or by both.
+ */
+static void on_mm_end(struct mmu_notifier *notifier, struct mm_struct *mm)
+{
+	ddp_regions_end(container_of(notifier, struct ddp_domain, mm_end));
+}
+
+static const struct mmu_notifier_ops mm_end_ops = {
+	.release = on_mm_end,
+};
+
 static int ddp_open(struct inode *inode, struct file *file)
 {
 	struct ddp_domain *domain;
@@ -50,7 +62,13 @@ static int ddp_open(struct inode *inode, struct file *file)
 	}
 	kref_init(&domain->refs);
 	domain->mm = current->mm;
-	mmgrab(domain->mm);
+	domain->mm_end.ops = &mm_end_ops;
+	error = mmu_notifier_register(&domain->mm_end, domain->mm);
+	if (error) {
+		ddp_regions_end(domain);
+		kfree(domain);
+		return error;
+	}
 	atomic_inc(&ddp_live_domains);
 	file->private_data = domain;
 	return stream_open(inode, file);
@@ -60,8 +78,8 @@ static int ddp_close(struct inode *inode, struct file *file)
 {
 	struct ddp_domain *domain = file->private_data;
 
-	ddp_regions_end(domain);
-	mmdrop(domain->mm);
+	/* Ends the regions, if the address space has not done so. */
+	mmu_notifier_unregister(&domain->mm_end, domain->mm);
 	domain->mm = NULL;
 	ddp_domain_put(domain);
 	return 0;

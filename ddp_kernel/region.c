@@ -426,6 +426,10 @@ void ddp_regions_end(struct ddp_domain *domain)
 	LIST_HEAD(ending);
 
 	mutex_lock(&domain->lock);
+	if (domain->closed) {
+		mutex_unlock(&domain->lock);
+		return;
+	}
 	WRITE_ONCE(domain->closed, true);
 	list_for_each_entry_safe(mr, next, &domain->regions, entry) {
 		mr_remove(mr);

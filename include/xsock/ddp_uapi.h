@@ -115,9 +115,9 @@ DDP_SIZE(ddp_hello, 40);
  *
  * Pins the pages and counts them against RLIMIT_MEMLOCK; takes the time that takes, and may be
  * interrupted by a signal that kills. Anonymous, shared (shmem) and hugetlb memory only. The pages
- * stay pinned until DDP_IOC_RELEASE or the end of the domain, also when the program unmaps them:
- * then the region is stale, places nothing any more, and is to be released (ddp_stats.stale tells
- * of stale regions).
+ * stay pinned until DDP_IOC_RELEASE, or the end of the domain or of the process that opened it
+ * (also by exec), and also when the program unmaps them: then the region is stale, places nothing
+ * any more, and is to be released (ddp_stats.stale tells of stale regions).
  *
  * Errors: EEXIST the STag is in use; ENOENT no such parent, or it is revoked; ERANGE a view that
  * reaches out of its parent; EINVAL; EOVERFLOW address or TO + length wraps; EOPNOTSUPP memory of a

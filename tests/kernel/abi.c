@@ -215,6 +215,76 @@ static void foreign(int domain)
 	CHECK(status == 0, "a child may not use its parent's domain");
 }
 
+static long live(const char *what)
+{
+	char path[64];
+	long n = -1;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/sys/kernel/debug/ddp/%s", what);
+	file = fopen(path, "r");
+	REQUIRE(file && fscanf(file, "%ld", &n) == 1, "debugfs");
+	fclose(file);
+	return n;
+}
+
+static bool wait_live(const char *what, long n)
+{
+	for (int i = 0; i < 1000 && live(what) != n; i++)
+		usleep(1000);
+	return live(what) == n;
+}
+
+/*
+ * A program opens a domain, pins, binds a socket, forks and dies; its child keeps the descriptors
+ * until `hold` ends.
+ */
+static void pin_and_die(int hold, int s)
+{
+	int domain = open(DDP_DEVICE, O_RDWR);
+	char end;
+
+	region_make(domain, 1, 16 * 4096, DDP_RIGHT_WRITE);
+	if (bind_socket(domain, s, DDP_BIND_CRC))
+		_exit(1);
+	if (fork() == 0) {
+		while (read(hold, &end, 1) > 0)
+			;
+		errno = 0;
+		_exit(stag_request(domain, DDP_IOC_RELEASE, 1) < 0 && errno == EPERM ? 0 : 1);
+	}
+	_exit(0);
+}
+
+static void heirs(void)
+{
+	long domains = live("domains"), regions = live("regions"), pages = live("pages");
+	int hold[2], ends[2], status, child;
+	struct record record;
+	uint8_t octets[64];
+
+	REQUIRE(pipe(hold) == 0, "pipe");
+	tcp_pair(ends);
+	child = fork();
+	if (!child) {
+		close(hold[1]);
+		pin_and_die(hold[0], ends[1]);
+	}
+	waitpid(child, &status, 0);
+	CHECK(status == 0, "a program has pinned, forked and died");
+	CHECK(wait_live("pages", pages) && wait_live("regions", regions),
+	      "its regions end with it, though a child keeps the domain");
+	CHECK(live("domains") == domains + 1, "which stays open");
+	send_all(ends[0], octets, fpdu_write(octets, 1, 0, "late", 4, true));
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_ULPDU, "and a Write to them goes up");
+	close(hold[1]);
+	close(hold[0]);
+	close(ends[0]);
+	close(ends[1]);
+	CHECK(wait_live("domains", domains), "until the child ends");
+}
+
 int main(void)
 {
 	int domain = domain_open();
@@ -225,5 +295,6 @@ int main(void)
 	memlock();
 	sockets(domain);
 	foreign(domain);
+	heirs();
 	return end_checks();
 }

@@ -13,8 +13,10 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -28,6 +30,40 @@ ssize_t recv(int fd, void* to, size_t count, int flags) {
     return syscall(SYS_recvfrom, fd, to, count, flags, NULL, NULL);
 }
 
+ssize_t recvfrom(int fd, void* to, size_t count, int flags, struct sockaddr* address,
+                 socklen_t* length) {
+    return syscall(SYS_recvfrom, fd, to, count, flags, address, length);
+}
+
+ssize_t recvmsg(int fd, struct msghdr* message, int flags) {
+    return syscall(SYS_recvmsg, fd, message, flags);
+}
+
+ssize_t send(int fd, const void* from, size_t count, int flags) {
+    return syscall(SYS_sendto, fd, from, count, flags, NULL, 0);
+}
+
+ssize_t sendto(int fd, const void* from, size_t count, int flags, const struct sockaddr* address,
+               socklen_t length) {
+    return syscall(SYS_sendto, fd, from, count, flags, address, length);
+}
+
+ssize_t sendmsg(int fd, const struct msghdr* message, int flags) {
+    return syscall(SYS_sendmsg, fd, message, flags);
+}
+
+ssize_t writev(int fd, const struct iovec* from, int count) {
+    return syscall(SYS_writev, fd, from, count);
+}
+
+ssize_t getrandom(void* to, size_t count, unsigned flags) {
+    return syscall(SYS_getrandom, to, count, flags);
+}
+
+int connect(int fd, const struct sockaddr* address, socklen_t length) {
+    return (int)syscall(SYS_connect, fd, address, length);
+}
+
 int close(int fd) { return (int)syscall(SYS_close, fd); }
 
 int accept4(int fd, struct sockaddr* address, socklen_t* length, int flags) {
@@ -39,12 +75,25 @@ int poll(struct pollfd* fds, nfds_t count, int timeout_ms) {
     return (int)syscall(SYS_ppoll, fds, count, timeout_ms < 0 ? NULL : &left, NULL, 0);
 }
 
+int ppoll(struct pollfd* fds, nfds_t count, const struct timespec* timeout,
+          const sigset_t* signals) {
+    struct timespec left = {0, 0};
+    if (timeout != NULL) left = *timeout; /* the kernel counts it down */
+    return (int)syscall(SYS_ppoll, fds, count, timeout != NULL ? &left : NULL, signals,
+                        _NSIG / 8);
+}
+
 int epoll_wait(int epoll_fd, struct epoll_event* events, int count, int timeout_ms) {
     return (int)syscall(SYS_epoll_pwait, epoll_fd, events, count, timeout_ms, NULL, 0);
 }
 
 int nanosleep(const struct timespec* time, struct timespec* left) {
     return (int)syscall(SYS_nanosleep, time, left);
+}
+
+int usleep(useconds_t us) {
+    struct timespec time = {us / 1000000, us % 1000000 * 1000L};
+    return (int)syscall(SYS_nanosleep, &time, NULL);
 }
 
 static mode_t mode_of(int flags, va_list list) {

@@ -210,7 +210,7 @@ ExtensionError decode(ConstBytes value, Implementation& out) noexcept {
     return ExtensionError::none;
 }
 
-ExtensionError decode(ConstBytes frame, ExtensionFrame& out) noexcept {
+ExtensionError decode(ConstBytes frame, ExtensionFrame& out) {
     if (frame.size() < kExtensionHeaderBytes) return ExtensionError::length;
     const ExtensionError header = check_extension_header(frame.data());
     if (header != ExtensionError::none) return header;

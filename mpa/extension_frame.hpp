@@ -95,7 +95,7 @@ inline constexpr std::size_t kExtensionPeekBytes = 4;
 /// Takes the value of MPA_TLV_IMPLEMENTATION. What follows the version is for later xsocks.
 [[nodiscard]] ExtensionError decode(ConstBytes value, Implementation& out) noexcept;
 /// Takes a whole frame. `out` is as it was unless the answer is `none`.
-[[nodiscard]] ExtensionError decode(ConstBytes frame, ExtensionFrame& out) noexcept;
+[[nodiscard]] ExtensionError decode(ConstBytes frame, ExtensionFrame& out);
 
 /// Takes a frame in pieces, and never more memory than a frame may have.
 class ExtensionReceiver {

@@ -97,7 +97,7 @@ bool ShmLink::poll(std::size_t byte_budget, PollCycle& cycle) {
         close();
         return true;
     }
-    wake_peer(idle_);
+    wake_peer(cycle);
     if (link_.writer().wants_more()) [[unlikely]]
         grow(cycle);
     if (busy) count_idle_time(cycle);
@@ -111,7 +111,9 @@ void ShmLink::grow(PollCycle& cycle) {
     set_timer();
 }
 
-void ShmLink::set_timer() { progress_.set_deadline(*this, std::min(idle_check_, ring_check_)); }
+void ShmLink::set_timer() {
+    progress_.set_deadline(*this, std::min({idle_check_, ring_check_, wake_again_}));
+}
 
 void ShmLink::count_idle_time(PollCycle& cycle) {
     if (link_.connections() != 0) {
@@ -124,12 +126,17 @@ void ShmLink::count_idle_time(PollCycle& cycle) {
     set_timer();
 }
 
-// The peer's flag is read behind what was published. A full queue of octets wakes it, too.
-void ShmLink::wake_peer(bool idle) noexcept {
-    if (!link_.end_cycle(idle)) return;
+// The peer's flag is read behind what was published.
+void ShmLink::wake_peer(PollCycle& cycle) {
+    if (link_.end_cycle(idle_)) send_wake_up(cycle);
+}
+
+// The flag asks once: a wake-up that the kernel has no room for now is sent again.
+void ShmLink::send_wake_up(PollCycle& cycle) {
     const std::byte octet{0};
-    [[maybe_unused]] const ssize_t n =
-        ::send(made_.socket, &octet, sizeof octet, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (::send(made_.socket, &octet, sizeof octet, MSG_DONTWAIT | MSG_NOSIGNAL) == 1) return;
+    wake_again_ = cycle.now() + kWakePause;
+    set_timer();
 }
 
 bool ShmLink::arm() {
@@ -175,7 +182,7 @@ void ShmLink::on_cycle_end(PollCycle& cycle) {
     if (closed_) return;
     if (made_.memory.lost()) [[unlikely]]
         return end(StreamError::shm_garbage, cycle);
-    wake_peer(idle_);
+    wake_peer(cycle);
     // Some stream waits for room, which the peer was not asked to tell.
     if (armed_ && link_.must_sleep_anew() && !arm()) resume_polling(cycle);
     if (!closed_ && link_.writer().wants_more()) grow(cycle);
@@ -186,6 +193,10 @@ void ShmLink::on_cycle_end(PollCycle& cycle) {
 // ---- the end ----------------------------------------------------------------
 
 void ShmLink::on_time(PollCycle& cycle) {
+    if (cycle.now() >= wake_again_) {
+        wake_again_ = kNever;
+        send_wake_up(cycle);
+    }
     if (cycle.now() >= ring_check_) {
         ring_check_ = kNever;
         ring_memory_.check_idle();

@@ -31,6 +31,8 @@ class ShmLink final : public PolledMemory, private shm::Link::Owner {
 
     /// How long a link without connections stays.
     static constexpr Time kIdleLimit = 10 * kSecond;
+    /// Until a wake-up of the peer that could not be sent is sent again.
+    static constexpr Time kWakePause = kMillisecond;
 
     /// Takes the memory and the socket. Both outlive it.
     ShmLink(MadeLink made, Progress& progress, Owner& owner);
@@ -89,7 +91,8 @@ class ShmLink final : public PolledMemory, private shm::Link::Owner {
 
     bool poll(std::size_t byte_budget, PollCycle& cycle);
     void resume_polling(PollCycle& cycle);
-    void wake_peer(bool idle) noexcept;
+    void wake_peer(PollCycle& cycle);
+    void send_wake_up(PollCycle& cycle);
     void count_idle_time(PollCycle& cycle);
     void grow(PollCycle& cycle);
     void set_timer();
@@ -108,6 +111,7 @@ class ShmLink final : public PolledMemory, private shm::Link::Owner {
     Time idle_since_ = kNever;  // it has no connections
     Time idle_check_ = kNever;  // a timer for that
     Time ring_check_ = kNever;  // one for ring_memory_
+    Time wake_again_ = kNever;  // one for a wake-up that could not be sent
 };
 
 }  // namespace xsock

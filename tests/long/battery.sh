@@ -41,7 +41,8 @@ while [ $# -gt 0 ]; do
 done
 
 stage=$top/tests/suite/stage.sh
-parts=(clang tsan clang-tidy faults faults-asan kill-start kill-traffic kill-close)
+parts=(clang tsan clang-tidy faults faults-asan faults-shm shared-memory)
+parts+=(kill-start kill-traffic kill-close)
 for source in "$top"/tests/fuzz/*_fuzz.cpp; do
     name=${source##*/}
     parts+=("fuzz-${name%_fuzz.cpp}")
@@ -77,6 +78,8 @@ part() {
     clang | tsan) suite "$1" ;;
     clang-tidy) "$stage" build clang && "$stage" clang-tidy clang ;;
     faults) faults release ;;
+    faults-shm) XSOCK_SHM=auto faults release ;;
+    shared-memory) XSOCK_SHM=auto suite release ;;
     faults-asan) ASAN_OPTIONS=detect_leaks=1:${ASAN_OPTIONS:-} faults asan ;;
     kill-*)
         "$stage" build release system_kill_cycles

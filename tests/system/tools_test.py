@@ -793,7 +793,7 @@ class Folder:
 
     def __enter__(self):
         self.path = tempfile.mkdtemp(prefix="xsock-stat.")
-        self.environment = {"XSOCK_STAT": self.path}
+        self.environment = {"XSOCK_STAT": self.path, "XSOCK_SHM": "off"}
         return self
 
     def __exit__(self, *_):

@@ -4,7 +4,7 @@
 # stream_programs.sh share. Sourced, never run. Of each server one runs in each way, all the time; the
 # clients take turns, theirs with theirs.
 #
-# The script that sources it sets $rounds, and defines
+# The script that sources it sets $rounds, for measure_rows() also $head and ${markdown[@]}, and defines
 #   under MODE              sets the array `prefix`: the command in front of a program in that mode
 #   NAME_server MODE        starts that server by serve(), at $port
 #   NAME_figure MODE        runs a client by run_client() against $port; prints lines of a row and its
@@ -120,6 +120,26 @@ wrk_requests() {  # wrk_requests ROW: wrk's report as thousands in a second; all
     awk -v row="$1" '/Socket errors|Non-2xx/ { wrong = 1 }
         /Requests\/sec/ { rate = $2 / 1000 }
         END { if (wrong || !rate) exit 1; print row, rate }'
+}
+
+# measure_rows KNOWN BASE SUBJECT ROW...: a table; `measure ROW` prints the lines of a row. KNOWN ROW
+# fails where there is none of that name. Exits: 1 or 77 if a row did, 2 if there is no such row.
+measure_rows() {
+    local known=$1 base=$2 subject=$3 name one status=0
+    shift 3
+    for name in "$@"; do
+        "$known" "$name" >/dev/null || { echo "${0##*/}: no row $name" >&2 && exit 2; }
+    done
+    [ -z "$head" ] || python3 "$here/table.py" head "${markdown[@]}" "$base" "$subject"
+    for name in "$@"; do
+        # In a process of its own: a row that fails is not the end of the others.
+        set +e
+        (set -e && guard stop_all && measure "$name")
+        one=$?
+        set -e
+        [ $one = 0 ] || status=$one
+    done
+    exit $status
 }
 
 # take_turns BASE SUBJECT FIGURE: lines of row, round, mode and figure. A round is BASE, SUBJECT,

@@ -132,17 +132,4 @@ measure() {
 }
 
 [ $# != 0 ] || set -- shm_send_ucx shm_send_fabric shm_rate_ucx shm_ib_write_bw shm_ib_send_lat shm_ib_write_lat
-for name in "$@"; do
-    row_of "$name" >/dev/null || { echo "same_host_programs.sh: no row $name" >&2 && exit 2; }
-done
-[ -z "$head" ] || python3 "$here/table.py" head "${markdown[@]}" base memory
-status=0
-for name in "$@"; do
-    # In a process of its own: a row that fails is not the end of the others.
-    set +e
-    (set -e && guard stop_all && measure "$name")
-    one=$?
-    set -e
-    [ $one = 0 ] || status=$one
-done
-exit $status
+measure_rows row_of base memory "$@"

@@ -219,17 +219,4 @@ measure() {
 }
 
 [ $# != 0 ] || set -- redis redis_p16 nginx sendfile pgbench ab connect plain_redis plain_connect
-for name in "$@"; do
-    rows_of "$name" >/dev/null || { echo "stream_programs.sh: no row $name" >&2 && exit 2; }
-done
-[ -z "$head" ] || python3 "$here/table.py" head "${markdown[@]}" plain stream
-status=0
-for name in "$@"; do
-    # In a process of its own: a row that fails is not the end of the others.
-    set +e
-    (set -e && guard stop_all && measure "$name")
-    one=$?
-    set -e
-    [ $one = 0 ] || status=$one
-done
-exit $status
+measure_rows rows_of plain stream "$@"

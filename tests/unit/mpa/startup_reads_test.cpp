@@ -57,19 +57,42 @@ void write_some(StreamEnd& end, Way& out, std::size_t most) {
     if (!piece.empty()) end.stream.tx_commit(piece.size(), 0);
 }
 
+/// Both ends, and what is on its way between them.
+struct Ends {
+    explicit Ends(const Case& c) : i(config(Role::initiator, c)), r(config(Role::responder, c)) {}
+
+    /// One frame, or `most` octets of it, is written and read.
+    void initiator_to_responder(std::size_t most = SIZE_MAX) {
+        write_some(i, to_r, most);
+        read_exactly(r, to_r);
+    }
+    void responder_to_initiator(std::size_t most = SIZE_MAX) {
+        write_some(r, to_i, most);
+        read_exactly(i, to_i);
+    }
+    /// Longer than any start-up takes.
+    void run_startup() {
+        for (int round = 0; round < 4; ++round) {
+            initiator_to_responder();
+            responder_to_initiator();
+        }
+    }
+
+    StreamEnd i, r;
+    Way to_r, to_i;
+};
+
 class ExactReads : public testing::TestWithParam<Case> {};
 
 TEST_P(ExactReads, end_before_the_first_fpdu) {
     for (const std::size_t most : {std::size_t{1}, std::size_t{7}, SIZE_MAX}) {
-        StreamEnd i(config(Role::initiator, GetParam())), r(config(Role::responder, GetParam()));
-        Way to_r, to_i;
+        Ends ends(GetParam());
+        auto& [i, r, to_r, to_i] = ends;
         for (int round = 0; round < 2000 && (i.stream.state() == Llp::State::startup ||
                                              r.stream.state() == Llp::State::startup);
              ++round) {
-            write_some(i, to_r, most);
-            read_exactly(r, to_r);
-            write_some(r, to_i, most);
-            read_exactly(i, to_i);
+            ends.initiator_to_responder(most);
+            ends.responder_to_initiator(most);
             // The initiator sends as soon as it may, while the responder still reads its frame.
             if (i.stream.state() == Llp::State::started) {
                 i.open(0);
@@ -102,10 +125,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(ExactReads, nothing_is_wanted_between_request_and_reply) {
     const Case standard{2, false, true, false, 0};
-    StreamEnd i(config(Role::initiator, standard)), r(config(Role::responder, standard));
-    Way to_r;
-    write_some(i, to_r, SIZE_MAX);
-    read_exactly(r, to_r);
+    Ends ends(standard);
+    auto& [i, r, to_r, to_i] = ends;
+    ends.initiator_to_responder();
     EXPECT_EQ(to_r.unread(), 0u);
     EXPECT_EQ(r.stream.rx_wanted(), 0u);
     // One octet more is there all the same.
@@ -115,12 +137,10 @@ TEST(ExactReads, nothing_is_wanted_between_request_and_reply) {
 
 TEST(ExactReads, nothing_is_wanted_behind_the_extension_frame_of_a_peer_that_waits_for_ours) {
     const Case extended{2, true, true, false, 0};
-    StreamEnd i(config(Role::initiator, extended)), r(config(Role::responder, extended));
-    Way to_r, to_i;
-    write_some(i, to_r, SIZE_MAX);
-    read_exactly(r, to_r);
-    write_some(r, to_i, SIZE_MAX);
-    read_exactly(i, to_i);  // Reply and frame; ours is not written
+    Ends ends(extended);
+    auto& [i, r, to_r, to_i] = ends;
+    ends.initiator_to_responder();
+    ends.responder_to_initiator();  // Reply and frame; ours is not written
     EXPECT_EQ(i.stream.state(), Llp::State::startup);
     EXPECT_EQ(to_i.unread(), 0u);
     EXPECT_EQ(i.stream.rx_wanted(), 0u);
@@ -132,15 +152,10 @@ TEST(ExactReads, nothing_is_wanted_behind_the_extension_frame_of_a_peer_that_wai
 
 TEST(StreamRecords, are_taken_in_the_place_of_octets) {
     const Case extended{2, true, true, false, 0};
-    StreamEnd i(config(Role::initiator, extended)), r(config(Role::responder, extended));
-    Way to_r, to_i;
-    for (int round = 0; round < 4; ++round) {
-        write_some(i, to_r, SIZE_MAX);
-        read_exactly(r, to_r);
-        write_some(r, to_i, SIZE_MAX);
-        read_exactly(i, to_i);
-        i.open(0);
-    }
+    Ends ends(extended);
+    auto& [i, r, to_r, to_i] = ends;
+    ends.run_startup();
+    i.open(0);
     r.stream.use_records();
     r.open(0);
     test::Records records;
@@ -161,14 +176,9 @@ TEST(StreamRecords, are_taken_in_the_place_of_octets) {
 
 TEST(StreamRecords, that_make_no_sense_fail_the_stream_by_a_terminate) {
     const Case standard{2, false, true, false, 0};
-    StreamEnd i(config(Role::initiator, standard)), r(config(Role::responder, standard));
-    Way to_r, to_i;
-    for (int round = 0; round < 4; ++round) {
-        write_some(i, to_r, SIZE_MAX);
-        read_exactly(r, to_r);
-        write_some(r, to_i, SIZE_MAX);
-        read_exactly(i, to_i);
-    }
+    Ends ends(standard);
+    ends.run_startup();
+    StreamEnd& r = ends.r;
     r.stream.use_records();
     r.open(0);
     test::Records records;

@@ -2,8 +2,6 @@
 // The FPDU receiver on any bytes. CRCs are really checked, and once more by a slow one of our own:
 // whatever is delivered had a right one; however the stream is cut, the same is delivered; a ULP
 // that has no room for a while changes nothing.
-//
-// Input: a byte (1: CRC, 2: markers, 4: the ULP stalls), one for the cuts, then the stream.
 #include "mpa/fpdu.hpp"
 #include "mpa/fpdu_receiver.hpp"
 #include "tests/fuzz/receiver.hpp"
@@ -54,13 +52,8 @@ std::vector<std::vector<std::byte>> expected(bool crc, ConstBytes stream) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    fuzz::Input input(data, size);
-    const unsigned mode = input.next_byte();
-    const std::size_t step = 1 + input.next_byte();
-    const bool crc = (mode & 1) != 0, markers = (mode & 2) != 0, stalls = (mode & 4) != 0;
-    const ConstBytes stream = input.rest();
-    const Outcome whole = run(crc, markers, false, stream, stream.size() + 1);
-    FUZZ_CHECK(whole == run(crc, markers, stalls, stream, step));
-    if (!markers) FUZZ_CHECK(whole.delivered == expected(crc, stream));
+    const fuzz::ReceiverInput in(data, size);
+    const Outcome whole = fuzz::receive_whole_and_cut(in, run);
+    if (!in.markers) FUZZ_CHECK(whole.delivered == expected(in.crc, in.bytes));
     return 0;
 }

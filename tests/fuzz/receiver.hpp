@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the targets of the two receivers of MPA share: a Ulp that has no room at times, and input
 // cut into pieces.
+//
+// Input: a byte (1: CRC, 2: markers, 4: the ULP stalls), one for the cuts, then what is received.
 #pragma once
 
 #include <algorithm>
@@ -80,6 +82,25 @@ void feed(Receiver& receiver, Sink& sink, bool stalls, ConstBytes stream, std::s
             waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(used));
         }
     }
+}
+
+struct ReceiverInput {
+    ReceiverInput(const std::uint8_t* data, std::size_t size) : input(data, size) {}
+
+    Input input;
+    const unsigned mode = input.next_byte();
+    const std::size_t step = std::size_t{1} + input.next_byte();
+    const bool crc = (mode & 1) != 0, markers = (mode & 2) != 0, stalls = (mode & 4) != 0;
+    const ConstBytes bytes = input.rest();
+};
+
+/// What `receive`(crc, markers, stalls, bytes, step) answers for the whole at once. It must answer
+/// the same for the pieces.
+template <typename Receive>
+auto receive_whole_and_cut(const ReceiverInput& in, Receive receive) {
+    auto whole = receive(in.crc, in.markers, false, in.bytes, in.bytes.size() + 1);
+    FUZZ_CHECK(whole == receive(in.crc, in.markers, in.stalls, in.bytes, in.step));
+    return whole;
 }
 
 }  // namespace xsock::fuzz

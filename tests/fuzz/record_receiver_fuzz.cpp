@@ -2,8 +2,6 @@
 // The record receiver on any bytes, as a kernel module with a fault would give them: however they
 // are cut the ULP hears the same, nothing is placed or delivered inside another ULPDU, and what a
 // run claims adds up.
-//
-// Input: a byte (1: CRC, 2: markers, 4: the ULP stalls), one for the cuts, then records.
 #include "mpa/record_receiver.hpp"
 #include "tests/fuzz/receiver.hpp"
 
@@ -50,12 +48,6 @@ Heard run(bool crc, bool markers, bool stalls, ConstBytes records, std::size_t s
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    fuzz::Input input(data, size);
-    const unsigned mode = input.next_byte();
-    const std::size_t step = 1 + input.next_byte();
-    const bool crc = (mode & 1) != 0, markers = (mode & 2) != 0, stalls = (mode & 4) != 0;
-    const ConstBytes records = input.rest();
-    const Heard whole = run(crc, markers, false, records, records.size() + 1);
-    FUZZ_CHECK(whole == run(crc, markers, stalls, records, step));
+    fuzz::receive_whole_and_cut({data, size}, run);
     return 0;
 }

@@ -212,8 +212,9 @@ enum tree_place tree_find(int dirfd, const char* path, char to[TREE_PATH_MAX]) {
                                                                                      : TREE_FILE;
 }
 
-const char* tree_path(int dirfd, const char* path, char to[TREE_PATH_MAX]) {
-    switch (tree_find(dirfd, path, to)) {
+/* The path for libc, or NULL and errno. */
+static const char* path_for_libc(enum tree_place place, const char* path, const char* to) {
+    switch (place) {
         case TREE_NONE:
             if (path == NULL) errno = EFAULT;
             return path;
@@ -231,31 +232,22 @@ const char* tree_path(int dirfd, const char* path, char to[TREE_PATH_MAX]) {
     return path;
 }
 
+const char* tree_path(int dirfd, const char* path, char to[TREE_PATH_MAX]) {
+    return path_for_libc(tree_find(dirfd, path, to), path, to);
+}
+
 const char* tree_path_to_open(int dirfd, const char* path, int writes, char to[TREE_PATH_MAX]) {
     const enum tree_place place = tree_find(dirfd, path, to);
 
-    switch (place) {
-        case TREE_NONE:
-            if (path == NULL) errno = EFAULT;
-            return path;
-        case TREE_LEFT:
-            return to;
-        case TREE_FILE:
-            if (writes) break;
-            return to;
-        case TREE_DEVICE: {
-            struct stat found;
+    if (place == TREE_DEVICE) {
+        struct stat found;
 
-            if (NEXT(lstat)(to, &found) == 0) errno = ENXIO;
-            return NULL;
-        }
-        case TREE_HIDDEN:
-            errno = ENOENT;
-            return NULL;
-        case TREE_LONG:
-            errno = ENAMETOOLONG;
-            return NULL;
+        if (NEXT(lstat)(to, &found) == 0) errno = ENXIO;
+        return NULL;
     }
-    errno = EROFS;
-    return NULL;
+    if (place == TREE_FILE && writes) {
+        errno = EROFS;
+        return NULL;
+    }
+    return path_for_libc(place, path, to);
 }

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Many simulated worlds (tests/sim) on every processor.
 #
-#   sim-100k.sh [-b BUILD] [-n SEEDS] [-f FIRST] [-l] [-r]
+#   sim-100k.sh [-b BUILD] [-n SEEDS] [-f FIRST] [-l | -k] [-r]
 #
-# SEEDS worlds from seed FIRST on (100000, or XSOCK_SIM_SEEDS; 1), in chunks; -l: over links. A chunk
-# that is done is noted in BUILD/sim/, so that an interrupted run goes on where it was; -r forgets the
-# notes, and so does a new build of the program. A failure prints its seed and the command that
-# repeats it. BUILD: build/release, which is built first if it is the default.
+# SEEDS worlds from seed FIRST on (100000, or XSOCK_SIM_SEEDS; 1), in chunks; -l: over links; -k: with
+# a kernel module below each end. A chunk that is done is noted in BUILD/sim/, so that an interrupted
+# run goes on where it was; -r forgets the notes, and so does a new build of the program. A failure
+# prints its seed and the command that repeats it. BUILD: build/release, which is built first if it is
+# the default.
 set -euo pipefail
 . "$(dirname "$0")/../setup/lib.sh"
 
@@ -17,14 +18,15 @@ first=1
 restart=
 layer=()
 chunk=500
-while getopts b:n:f:lrh option; do
+while getopts b:n:f:lkrh option; do
     case $option in
     b) build_folder=$OPTARG ;;
     n) seeds=$OPTARG ;;
     f) first=$OPTARG ;;
     l) layer=(--links) ;;
+    k) layer=(--records) ;;
     r) restart=1 ;;
-    *) sed -n '3,11s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+    *) sed -n '3,12s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
     esac
 done
 if [ -z "$build_folder" ]; then

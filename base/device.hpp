@@ -320,6 +320,13 @@ class Device {
     virtual void abandon_window(std::uint32_t stag) = 0;
     virtual bool window_revoked(std::uint32_t stag) const = 0;
 
+    /// Copies from the memory of a request, or to that of a receive, what an API moves itself, as a
+    /// QP of `pd` that requires keys would: local_protection_error where an SGE lies outside its
+    /// region, lacks the right or is not mapped; some of it may be written then. Any thread.
+    /// @pre `to`, the pieces of `from`, are as large together as what they are to be filled with
+    virtual WcStatus gather(std::span<const Sge> from, PdId pd, Bytes to) = 0;
+    virtual WcStatus scatter(ConstBytes from, PdId pd, std::span<const Sge> to) = 0;
+
     virtual Result<std::shared_ptr<CompletionChannel>> create_channel() = 0;
     /// `strict`: overflow is an error of the queue (verbs) instead of growth. `channel`, one of
     /// this device, may be null.

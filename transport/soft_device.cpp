@@ -22,6 +22,7 @@
 #include "transport/fault_handler.hpp"
 #include "transport/kernel_ddp.hpp"
 #include "transport/listener.hpp"
+#include "transport/memory_access.hpp"
 #include "transport/progress.hpp"
 #include "transport/progress_pool.hpp"
 #include "transport/soft_cq.hpp"
@@ -312,6 +313,13 @@ class SoftDevice final : public Device, public PolledDevice {
     }
     void abandon_window(std::uint32_t stag) override { memory_.abandon(stag); }
     bool window_revoked(std::uint32_t stag) const override { return memory_.revoked(stag); }
+
+    WcStatus gather(std::span<const Sge> from, PdId pd, Bytes to) override {
+        return MemoryAccess(memory_, epochs_, pd).gather(from, to);
+    }
+    WcStatus scatter(ConstBytes from, PdId pd, std::span<const Sge> to) override {
+        return MemoryAccess(memory_, epochs_, pd).scatter(from, to);
+    }
 
     Result<std::shared_ptr<CompletionChannel>> create_channel() override {
         auto channel = SoftChannel::create();

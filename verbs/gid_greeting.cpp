@@ -8,7 +8,6 @@ namespace {
 
 constexpr char kMagic[8] = {'x', 's', 'o', 'c', 'k', '-', 'Q', 'P'};
 constexpr std::uint8_t kVersion = 1;
-constexpr std::uint32_t kQpNumMax = 0xffffff;
 
 struct GreetingLayout {
     char magic[8];

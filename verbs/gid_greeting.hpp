@@ -11,6 +11,8 @@
 
 namespace xsock::verbs {
 
+inline constexpr std::uint32_t kQpNumMax = 0xffffff;
+
 enum class GreetingKind : std::uint8_t {
     rejected = 0,  ///< of a Reply that rejects
     rc = 1,

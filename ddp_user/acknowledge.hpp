@@ -40,10 +40,7 @@ class AckRequests {
     /// The last message of entry `sequence` is given now. True: it carries the question.
     [[nodiscard]] bool give(std::uint64_t sequence, unsigned flags) noexcept {
         if (by_ == By::nothing) return false;
-        const bool wanted = (flags & kSendSignaled) != 0 ||
-                            sequence + 1 - wanted_ >= most_unrequested_ ||
-                            (by_ == By::messages && asked_ < wanted_);
-        if (!wanted) return false;
+        if (!is_wanted(sequence, flags) && (by_ != By::messages || asked_ >= wanted_)) return false;
         wanted_ = sequence + 1;
         if (by_ != By::messages) return false;
         asked_ = wanted_;
@@ -61,7 +58,7 @@ class AckRequests {
         if (asked_ == sequence) {
             asked_ = sequence + 1;
             wanted_ = std::max(wanted_, asked_);
-        } else if ((flags & kSendSignaled) != 0) {
+        } else if (is_wanted(sequence, flags)) {
             wanted_ = sequence + 1;
         }
     }
@@ -116,6 +113,10 @@ class AckRequests {
   private:
     static constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
 
+    /// Must the program hear of it, or would its queue fill up with what nobody asks for?
+    [[nodiscard]] bool is_wanted(std::uint64_t sequence, unsigned flags) const noexcept {
+        return (flags & kSendSignaled) != 0 || sequence + 1 - wanted_ >= most_unrequested_;
+    }
     [[nodiscard]] bool write_sent() const noexcept { return write_before_ != kNowhere; }
     void take_write() noexcept {
         write_before_ = kNowhere;

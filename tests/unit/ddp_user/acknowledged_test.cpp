@@ -132,6 +132,22 @@ TEST_F(Acknowledged, a_queue_half_full_is_asked_for) {
     EXPECT_EQ(end.sq.retired(), 32u);
 }
 
+TEST_F(Acknowledged, a_queue_half_full_of_what_sends_nothing_is_asked_for) {
+    end.post({.wr_id = 1, .opcode = SendOpcode::write, .flags = 0, .remote_stag = 5}, {piece(8)});
+    ByteVector other(8);
+    for (std::uint64_t id = 2; id <= 32; ++id)
+        end.post({.wr_id = id,
+                  .opcode = SendOpcode::local_invalidate,
+                  .flags = 0,
+                  .invalidate_stag = world.add(other, kLocalWrite)});
+    const auto out = drain(*end.stream);
+    ASSERT_THAT(out, SizeIs(2)) << "nothing can be posted any more";
+    EXPECT_TRUE(is_ack_request(out[1]));
+    EXPECT_EQ(end.sq.retired(), 0u);
+    answer(out[1]);
+    EXPECT_EQ(end.sq.retired(), 32u);
+}
+
 TEST_F(Acknowledged, what_is_asked_for_by_nobody_is_done_when_no_more_can_be_posted) {
     end.post({.wr_id = 1, .opcode = SendOpcode::write, .flags = 0, .remote_stag = 5}, {piece(8)});
     drain(*end.stream);

@@ -117,9 +117,11 @@ void Stream::Impl::complete_sent() {
     }
 }
 
-/// The peer was not asked whether it has this entry, the next to complete, and will not be.
+/// The peer was not asked whether it has this entry, the next to complete, and will not be. (An
+/// entry behind it that is not given yet may still ask.)
 bool Stream::Impl::forgotten(const SendWqe& wqe) const noexcept {
-    return (wqe.flags & kSendSignaled) == 0 && (tx.finishing || orq.abandoned()) &&
+    const bool last_asked = tx.finishing && tx.next == config.sq->posted();
+    return (wqe.flags & kSendSignaled) == 0 && (last_asked || orq.abandoned()) &&
            tx.acks.unrequested(config.sq->retired());
 }
 

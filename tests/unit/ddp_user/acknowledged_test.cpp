@@ -157,6 +157,22 @@ TEST_F(Acknowledged, what_is_asked_for_by_nobody_is_done_when_no_more_can_be_pos
     EXPECT_THAT(end.sent(), IsEmpty());
 }
 
+TEST_F(Acknowledged, what_is_posted_behind_it_may_ask_though_no_more_can_be_posted) {
+    ByteVector other(8);
+    end.post({.wr_id = 1, .opcode = SendOpcode::write, .flags = 0, .remote_stag = 5}, {piece(8)});
+    end.post({.wr_id = 2,
+              .opcode = SendOpcode::local_invalidate,
+              .invalidate_stag = world.add(other, kLocalWrite)});
+    end->finish();
+    const auto out = drain(*end.stream);
+    ASSERT_THAT(out, SizeIs(2));
+    EXPECT_TRUE(is_ack_request(out[1]));
+    EXPECT_THAT(end.sent(), IsEmpty()) << "it tells of the Write, which the peer may refuse";
+    answer(out[1]);
+    EXPECT_THAT(end.sent(), ElementsAre(Completed(2, WcStatus::success)));
+    EXPECT_TRUE(end->drained());
+}
+
 TEST_F(Acknowledged, local_invalidate_asks_no_peer) {
     ByteVector other(8);
     const std::uint32_t stag = world.add(other, kLocalWrite);

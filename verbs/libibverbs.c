@@ -2,8 +2,9 @@
 /*
  * libibverbs.so.1: the exported functions of the real library, with its soname and symbol versions
  * (libibverbs.map), each a call through the engine's table. What a software device has no use for
- * refuses; what is pure arithmetic is done here. Symbols of the version node that the vendors'
- * libraries want are generated from the host's library (private_symbols.py).
+ * refuses; what is pure arithmetic is done here. What the headers may be too old for is in
+ * libibverbs_newer.c; symbols of the version nodes that the vendors' libraries want are generated
+ * (private_symbols.py).
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE

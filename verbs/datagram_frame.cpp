@@ -8,7 +8,7 @@
 namespace xsock::verbs {
 namespace {
 
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kFrameVersion = 1;
 constexpr std::uint8_t kImmediate = 1, kSolicited = 2;
 constexpr std::uint32_t kFlowLabelMax = 0xfffff;
 
@@ -45,7 +45,7 @@ std::array<std::byte, kDatagramHeader> encode(const DatagramHeader& header) noex
     std::byte* const out = octets.data();
     const unsigned flags =
         (header.immediate ? kImmediate : 0u) | (header.solicited ? kSolicited : 0u);
-    out[offsetof(DatagramLayout, version)] = std::byte{kVersion};
+    out[offsetof(DatagramLayout, version)] = std::byte{kFrameVersion};
     out[offsetof(DatagramLayout, flags)] = static_cast<std::byte>(flags);
     store_be16(out + offsetof(DatagramLayout, pkey), header.pkey);
     store_be32(out + offsetof(DatagramLayout, to), header.to);
@@ -65,7 +65,7 @@ std::optional<DecodedDatagram> decode_datagram(ConstBytes frame) noexcept {
     decoded.payload = frame.subspan(kDatagramHeader);
     if (decoded.payload.size() > kDatagramPayload) return std::nullopt;
     const std::byte* const in = frame.data();
-    if (std::to_integer<std::uint8_t>(in[offsetof(DatagramLayout, version)]) != kVersion) {
+    if (std::to_integer<std::uint8_t>(in[offsetof(DatagramLayout, version)]) != kFrameVersion) {
         return std::nullopt;
     }
     const auto flags = std::to_integer<std::uint8_t>(in[offsetof(DatagramLayout, flags)]);

@@ -27,7 +27,7 @@ bool sound(const ddp_placed& run) noexcept {
     const bool last = (run.last_control & DDP_FLAG_LAST) != 0;
     return run.fpdus != 0 && run.fpdus <= run.wire && run.octets <= run.wire &&
            run.messages <= run.fpdus && (!last || run.messages != 0) &&
-           run.last_length <= run.octets &&
+           run.message_octets <= run.octets && run.last_length <= run.message_octets &&
            (run.last_control & (kTaggedV1 | DDP_VERSION_MASK)) == kTaggedV1 &&
            (run.last_rdmap & RDMAP_OPCODE_MASK) == RDMAP_WRITE;
 }
@@ -195,8 +195,7 @@ void RecordReceiver::placed(Ulp& ulp) {
     ulp.rx_placed({.segments = run.fpdus,
                    .messages = run.messages,
                    .bytes = run.octets,
-                   // (A Write of several FPDUs is told by the last one only.)
-                   .last_bytes = run.last_length,
+                   .last_bytes = run.message_octets,
                    .last_ended = (run.last_control & DDP_FLAG_LAST) != 0});
 }
 

@@ -65,6 +65,7 @@ bool ddp_record_pending(struct ddp_rx *rx, struct ddp_env *env, struct ddp_rx_re
 		.last_length = tally->last_length,
 		.last_control = tally->last_control,
 		.last_rdmap = tally->last_rdmap,
+		.message_octets = tally->message_octets,
 	};
 
 	if (!tally->fpdus)

@@ -360,6 +360,8 @@ DDP_SIZE(ddp_record, 8);
  * @last_rdmap: its RDMAP control octet. Where its reserved bits (0x30) are not zero, the run ends
  *              with it, and the socket was readable
  * @reserved: 0
+ * @message_octets: octets of payload of the last message that lie in this run: since the FPDU
+ *                  behind the L flag before it, or since the start of the run
  */
 struct ddp_placed {
     ddp_u64 wire;
@@ -372,8 +374,9 @@ struct ddp_placed {
     ddp_u8 last_control;
     ddp_u8 last_rdmap;
     ddp_u8 reserved[6];
+    ddp_u64 message_octets;
 };
-DDP_SIZE(ddp_placed, 56);
+DDP_SIZE(ddp_placed, 64);
 
 /**
  * struct ddp_response - body of DDP_RECORD_RESPONSE

@@ -83,6 +83,8 @@ static void writes_let_sleep(void)
 	record = record_next(ends[1]);
 	CHECK(record.type == DDP_RECORD_PLACED && record.placed.fpdus == 100 &&
 	      record.placed.messages == 25 && record.placed.octets == 100000, "one record tells");
+	CHECK(record.placed.message_octets == 4000 && record.placed.last_length == 1000,
+	      "also how long the last message was");
 	record = record_next(ends[1]);
 	CHECK(!record.type && record.error == EAGAIN, "then EAGAIN");
 	n = fpdu_write(octets, STAG, 5, payload, 0, true);

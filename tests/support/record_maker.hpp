@@ -81,6 +81,8 @@ class RecordMaker {
         }
         ++placed;
         const bool last = (control & DDP_FLAG_LAST << 8) != 0;
+        if (over()) run_.message_octets = 0;
+        run_.message_octets += length - sizeof(ddp_tagged);
         run_.wire += fpdu.size();
         run_.octets += length - sizeof(ddp_tagged);
         run_.fpdus += 1;
@@ -88,10 +90,9 @@ class RecordMaker {
         run_.last_length = static_cast<std::uint32_t>(length - sizeof(ddp_tagged));
         run_.last_control = static_cast<std::uint8_t>(control >> 8);
         run_.last_rdmap = static_cast<std::uint8_t>(control);
-        // A run tells the length of its last FPDU only: what Immediate Data add up is told FPDU by
-        // FPDU.
-        if (!last) tell(out);
     }
+    /// The last FPDU of the run, if there is one, has ended a message.
+    [[nodiscard]] bool over() const { return (run_.last_control & DDP_FLAG_LAST) != 0; }
     void tell(Records& out) {
         if (run_.fpdus != 0) out.structure(DDP_RECORD_PLACED, run_);
         run_ = {};

@@ -65,6 +65,7 @@ struct Records {
         run.fpdus = writes.segments;
         run.messages = writes.messages;
         run.last_length = static_cast<std::uint32_t>(writes.last_bytes);
+        run.message_octets = writes.last_bytes;
         run.last_control = static_cast<std::uint8_t>(DDP_FLAG_TAGGED | DDP_VERSION |
                                                      (writes.last_ended ? DDP_FLAG_LAST : 0));
         run.last_rdmap = RDMAP_VERSION | RDMAP_WRITE;

@@ -114,14 +114,23 @@ class PlacingUlp final : public test::SilentUlp {
     void rx_end(bool intact) override {
         if (intact) take(ulpdu_);
     }
-    void rx_placed(const PlacedWrites& writes) override { placed += writes.segments; }
+    void rx_placed(const PlacedWrites& writes) override {
+        placed += writes.segments;
+        if (writes.messages > (writes.last_ended ? 1u : 0u)) message_over_ = true;
+        add_to_message(writes.last_bytes, writes.last_ended);
+    }
 
     ByteVector other = ByteVector(kRegionBytes);
     std::uint64_t placed = 0, written = 0;
+    std::uint64_t message_bytes = 0;  ///< of the last Write, of all its FPDUs
     unsigned sends = 0;
     std::function<void(unsigned)> on_send;
 
   private:
+    void add_to_message(std::uint64_t bytes, bool last) {
+        message_bytes = (message_over_ ? 0 : message_bytes) + bytes;
+        message_over_ = last;
+    }
     void take(ConstBytes ulpdu) {
         if ((ulpdu[0] & std::byte{DDP_FLAG_TAGGED}) == std::byte{0}) {
             on_send(sends++);
@@ -132,11 +141,13 @@ class PlacingUlp final : public test::SilentUlp {
         std::copy(payload.begin(), payload.end(),
                   to.begin() + static_cast<std::ptrdiff_t>(load_be64(&ulpdu[6])));
         ++written;
+        add_to_message(payload.size(), (ulpdu[0] & std::byte{DDP_FLAG_LAST}) != std::byte{0});
     }
 
     ByteVector& region_;
     ByteVector ulpdu_;
     std::size_t have_ = 0;
+    bool message_over_ = true;
 };
 
 struct Sums {
@@ -189,6 +200,7 @@ class World {
         ulp.on_send = [&](unsigned) {
             region_at_.push_back(reference_);
             other_at_.push_back(ulp.other);
+            message_bytes_at_.push_back(ulp.message_bytes);
         };
         mpa::FpduReceiver receiver(/*crc=*/true, /*markers=*/false);
         receiver.consume(traffic_.stream, ulp);
@@ -233,7 +245,10 @@ class World {
         ByteVector region(kRegionBytes);
         test::ModuleModel module(traffic_.stream, region, in_order);
         PlacingUlp ulp(region);
-        ulp.on_send = [&](unsigned send) { compare(send, region, ulp.other); };
+        ulp.on_send = [&](unsigned send) {
+            compare(send, region, ulp.other);
+            EXPECT_EQ(ulp.message_bytes, message_bytes_at_.at(send)) << "of the Write before it";
+        };
         mpa::RecordReceiver receiver(/*crc=*/true, /*markers=*/false);
         ByteVector records;  // answered by recv(), not executed yet
         const auto read = [&](bool give_up) {
@@ -270,6 +285,7 @@ class World {
     std::vector<ddp_env::Range> segments_;
     ByteVector reference_ = ByteVector(kRegionBytes);
     std::vector<ByteVector> region_at_, other_at_;  // behind each Send
+    std::vector<std::uint64_t> message_bytes_at_;
     StreamError error_ = StreamError::none;
     std::uint64_t reference_writes_ = 0;
 };

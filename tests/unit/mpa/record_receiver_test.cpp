@@ -105,6 +105,16 @@ TEST(RecordReceiver, tells_the_ulp_what_each_kind_stands_for) {
     EXPECT_TRUE(out.between);
 }
 
+TEST(RecordReceiver, tells_the_bytes_of_the_last_message_not_of_its_last_fpdu) {
+    ddp_placed body = Records::body(kRun);
+    body.message_octets = 250;
+    Records r;
+    r.structure(DDP_RECORD_PLACED, body);
+    const Outcome out = run(r.bytes);
+    ASSERT_THAT(out.placed, testing::SizeIs(1));
+    EXPECT_EQ(out.placed[0].last_bytes, 250u);
+}
+
 TEST(RecordReceiver, split_in_two_at_every_byte) {
     const ByteVector records = all_kinds();
     const Outcome whole = run(records);
@@ -234,8 +244,9 @@ TEST(RecordReceiver, refuses_runs_that_contradict_themselves) {
     EXPECT_TRUE(refused([](ddp_placed& p) { p.fpdus = p.wire + 1; }));
     EXPECT_TRUE(refused([](ddp_placed& p) { p.octets = p.wire + 1; }));
     EXPECT_TRUE(refused([](ddp_placed& p) { p.messages = p.fpdus + 1; }));
-    EXPECT_TRUE(
-        refused([](ddp_placed& p) { p.last_length = static_cast<std::uint32_t>(p.octets + 1); }));
+    EXPECT_TRUE(refused(
+        [](ddp_placed& p) { p.last_length = static_cast<std::uint32_t>(p.message_octets + 1); }));
+    EXPECT_TRUE(refused([](ddp_placed& p) { p.message_octets = p.octets + 1; }));
     EXPECT_TRUE(refused([](ddp_placed& p) {
         p.messages = 0;
         p.last_control |= DDP_FLAG_LAST;

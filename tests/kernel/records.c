@@ -240,6 +240,34 @@ static void order(void)
 	close_pair(ends);
 }
 
+/*
+ * A Write goes up, its region is pinned meanwhile, and a later one comes before the first is
+ * stored: between two calls of recv(), where TCP would place it.
+ */
+static void pinned_meanwhile(uint32_t flags)
+{
+	static uint8_t late[4096] __attribute__((aligned(4096)));
+	struct record record;
+	int ends[2];
+
+	bound_pair(ends, flags);
+	send_all(ends[0], octets, fpdu_write(octets, 0x888, 0, "a", 1, true));
+	record = record_wait(ends[1], 1000);
+	REQUIRE(record.type == DDP_RECORD_ULPDU, "a Write to memory that is not pinned goes up");
+	late[0] = 0;
+	REQUIRE(region_add(domain, 0x888, late, sizeof(late), DDP_RIGHT_WRITE) == 0, "REGION");
+	send_all(ends[0], octets, fpdu_write(octets, 0x888, 0, "b", 1, true));
+	CHECK(is_readable(ends[1], 1000) && !late[0],
+	      "a later Write waits, though its memory is pinned now");
+	late[0] = 'a';
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_PLACED && late[0] == 'b', "until the first is stored");
+	send_all(ends[0], octets, fpdu_write(octets, 0x888, 0, "c", 1, true));
+	CHECK(!is_readable(ends[1], 20) && late[0] == 'c', "the next one waits for nothing");
+	CHECK(stag_request(domain, DDP_IOC_RELEASE, 0x888) == 0, "RELEASE");
+	close_pair(ends);
+}
+
 static void reads(void)
 {
 	uint8_t *sink = memory + 65536;
@@ -391,6 +419,8 @@ int main(void)
 	what_goes_up();
 	pieces();
 	order();
+	pinned_meanwhile(DDP_BIND_CRC);
+	pinned_meanwhile(DDP_BIND_CRC | DDP_BIND_IN_ORDER);
 	reads();
 	atomics();
 	calls();

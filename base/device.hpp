@@ -221,7 +221,9 @@ struct QpInfo {
     shm::Reason shm_reason = shm::Reason::none;  ///< why not shared memory; none: not known yet
     kernel::Reason kernel_reason = kernel::Reason::off;  ///< why the module does not place
     std::uint64_t rx_bytes = 0, tx_bytes = 0;
-    std::uint64_t rx_writes = 0;  ///< RDMA Writes of the peer, but for start-up's
+    /// RDMA Writes of the peer, but for start-up's; also those that the kernel module has placed
+    /// without waking anybody.
+    std::uint64_t rx_writes = 0;
 };
 
 class Qp {

@@ -118,6 +118,8 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     void on_notify(PollCycle& cycle) override;
     void on_time(PollCycle& cycle) override;
     void on_cycle_end(PollCycle& cycle) override;
+    /// Counts what the kernel module has placed so far: that wakes nobody.
+    void take_placed(PollCycle& cycle);
     bool on_idle(PollCycle& cycle, bool due) override;
     void on_failure(PollCycle& cycle) noexcept override;
     void on_exit(PollCycle& cycle) override;

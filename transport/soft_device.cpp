@@ -139,7 +139,10 @@ class ConnectionQp : public Qp {
     }
     QpState state() const override { return connection_->state(); }
     QpInfo info() const override {
-        return progress().locked([this](PollCycle&) { return connection_->info(); });
+        return progress().locked([this](PollCycle& cycle) {
+            call(*connection_, cycle, [&] { connection_->take_placed(cycle); });
+            return connection_->info();
+        });
     }
     QpState wait_started(Time deadline) override {
         return wait(deadline,

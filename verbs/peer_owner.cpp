@@ -62,6 +62,10 @@ void put(const sockaddr_storage& address, __be16& port, __be32* words) noexcept 
     }
 }
 
+// A socket that its process has closed is root's by what the kernel says, and has no inode; what
+// was sent on it may still come.
+bool has_owner(unsigned long inode) noexcept { return inode != 0; }
+
 // The kernel looks up one socket by its four numbers. False: it knows none, or does not say.
 bool ask_kernel(const sockaddr_storage& peer, const sockaddr_storage& own, uid_t& owner) noexcept {
     const FdCloser netlink{socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)};
@@ -90,6 +94,7 @@ bool ask_kernel(const sockaddr_storage& peer, const sockaddr_storage& own, uid_t
     }
     inet_diag_msg found{};
     std::memcpy(&found, answer.data() + NLMSG_HDRLEN, sizeof found);
+    if (!has_owner(found.idiag_inode)) return false;
     owner = found.idiag_uid;
     return true;
 }
@@ -117,10 +122,12 @@ std::optional<uid_t> ask_proc(const sockaddr_storage& peer, const sockaddr_stora
     while (fgets(line, sizeof line, file.get()) != nullptr) {
         char here[64], there[64];
         unsigned owner = 0;
-        // sl local remote st queues timer retransmissions uid
-        if (std::sscanf(line, "%*s %63s %63s %*s %*s %*s %*s %u", here, there, &owner) == 3 &&
+        unsigned long inode = 0;
+        // sl local remote st queues timer retransmissions uid timeout inode
+        if (std::sscanf(line, "%*s %63s %63s %*s %*s %*s %*s %u %*s %lu", here, there, &owner,
+                        &inode) == 4 &&
             std::strcmp(here, local) == 0 && std::strcmp(there, remote) == 0) {
-            return owner;
+            return has_owner(inode) ? std::optional<uid_t>(owner) : std::nullopt;
         }
     }
     return std::nullopt;

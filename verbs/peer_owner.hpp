@@ -20,7 +20,8 @@ enum class PeerPlace : std::uint8_t {
 /// Of a connected TCP socket. Any thread; does not wait for the peer.
 PeerPlace place_of_peer(int fd) noexcept;
 
-/// The user whose socket is at `peer` and connected to `own`; nothing: the kernel knows none.
+/// The user whose socket is at `peer` and connected to `own`; nothing: the kernel knows none, or
+/// its process has closed it.
 std::optional<uid_t> owner_of_socket(const sockaddr_storage& peer,
                                      const sockaddr_storage& own) noexcept;
 

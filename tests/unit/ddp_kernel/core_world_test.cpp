@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <functional>
 #include <random>
 #include <string>
 
@@ -15,8 +14,8 @@
 #include "mpa/fpdu.hpp"
 #include "mpa/fpdu_receiver.hpp"
 #include "mpa/record_receiver.hpp"
-#include "tests/support/silent_ulp.hpp"
 #include "tests/unit/ddp_kernel/module_model.hpp"
+#include "tests/unit/ddp_kernel/placing_ulp.hpp"
 #include "tests/unit/sanitizers.hpp"
 
 namespace xsock {
@@ -96,60 +95,6 @@ struct Traffic {
     }
 };
 
-// Takes ULPDUs as DDP does, as far as Writes and Sends matter here.
-class PlacingUlp final : public test::SilentUlp {
-  public:
-    explicit PlacingUlp(ByteVector& region) : region_(region) {}
-
-    std::size_t rx_ulpdu(ConstBytes ulpdu) override {
-        take(ulpdu);
-        return ulpdu.size();
-    }
-    void rx_begin(std::size_t n) override {
-        ulpdu_.assign(n, std::byte{0});
-        have_ = 0;
-    }
-    Bytes rx_target() override { return Bytes(ulpdu_).subspan(have_); }
-    void rx_advance(std::size_t n) override { have_ += n; }
-    void rx_end(bool intact) override {
-        if (intact) take(ulpdu_);
-    }
-    void rx_placed(const PlacedWrites& writes) override {
-        placed += writes.segments;
-        if (writes.messages > (writes.last_ended ? 1u : 0u)) message_over_ = true;
-        add_to_message(writes.last_bytes, writes.last_ended);
-    }
-
-    ByteVector other = ByteVector(kRegionBytes);
-    std::uint64_t placed = 0, written = 0;
-    std::uint64_t message_bytes = 0;  ///< of the last Write, of all its FPDUs
-    unsigned sends = 0;
-    std::function<void(unsigned)> on_send;
-
-  private:
-    void add_to_message(std::uint64_t bytes, bool last) {
-        message_bytes = (message_over_ ? 0 : message_bytes) + bytes;
-        message_over_ = last;
-    }
-    void take(ConstBytes ulpdu) {
-        if ((ulpdu[0] & std::byte{DDP_FLAG_TAGGED}) == std::byte{0}) {
-            on_send(sends++);
-            return;
-        }
-        const ConstBytes payload = ulpdu.subspan(sizeof(ddp_tagged));
-        ByteVector& to = load_be32(&ulpdu[2]) == test::ModuleModel::kStag ? region_ : other;
-        std::copy(payload.begin(), payload.end(),
-                  to.begin() + static_cast<std::ptrdiff_t>(load_be64(&ulpdu[6])));
-        ++written;
-        add_to_message(payload.size(), (ulpdu[0] & std::byte{DDP_FLAG_LAST}) != std::byte{0});
-    }
-
-    ByteVector& region_;
-    ByteVector ulpdu_;
-    std::size_t have_ = 0;
-    bool message_over_ = true;
-};
-
 struct Sums {
     std::uint64_t ahead = 0, masked = 0, placed = 0, written = 0;
 };
@@ -196,7 +141,7 @@ class World {
         }
     }
     void run_reference() {
-        PlacingUlp ulp(reference_);
+        test::PlacingUlp ulp(reference_, sink_, /*to_atomics=*/false);
         ulp.on_send = [&](unsigned) {
             region_at_.push_back(reference_);
             other_at_.push_back(ulp.other);
@@ -243,8 +188,8 @@ class World {
     }
     void run_module(bool in_order) {
         ByteVector region(kRegionBytes);
-        test::ModuleModel module(traffic_.stream, region, in_order);
-        PlacingUlp ulp(region);
+        test::ModuleModel module(traffic_.stream, region, sink_, {.in_order = in_order});
+        test::PlacingUlp ulp(region, sink_, /*to_atomics=*/false);
         ulp.on_send = [&](unsigned send) {
             compare(send, region, ulp.other);
             EXPECT_EQ(ulp.message_bytes, message_bytes_at_.at(send)) << "of the Write before it";
@@ -284,6 +229,7 @@ class World {
     Traffic traffic_;
     std::vector<ddp_env::Range> segments_;
     ByteVector reference_ = ByteVector(kRegionBytes);
+    ByteVector sink_;  // nothing is read
     std::vector<ByteVector> region_at_, other_at_;  // behind each Send
     std::vector<std::uint64_t> message_bytes_at_;
     StreamError error_ = StreamError::none;

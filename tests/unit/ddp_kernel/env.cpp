@@ -28,32 +28,40 @@ bool ddp_env_crc_holds(ddp_env* env, u64 at, u32 octets) {
 }
 
 ddp_mr* ddp_env_get(ddp_env* env, ddp_want want, const ddp_fpdu* fpdu, u64* address) {
-    const std::uint64_t size = env->memory.size();
-    if (want == DDP_WANT_RESPONSE || env->region == nullptr) return nullptr;
-    if (fpdu->stag != xsock::test::ModuleModel::kStag) return nullptr;
+    const bool response = want == DDP_WANT_RESPONSE;
+    ddp_mr& mr = response ? env->sink : env->region;
+    using Model = xsock::test::ModuleModel;
+    if (fpdu->stag != (response ? Model::kSinkStag : Model::kStag) || !mr.pinned) return nullptr;
+    if (want == DDP_WANT_WRITE_AHEAD && mr.to_atomics) return nullptr;
+    const std::uint64_t size = mr.memory.size();
     if (fpdu->to > size || fpdu->payload > size - fpdu->to) return nullptr;
-    *address = fpdu->to;
-    ++env->region->users;
-    return env->region;
+    if (response && fpdu->to != mr.responded) return nullptr;
+    *address = mr.address + fpdu->to;
+    ++mr.users;
+    return &mr;
 }
 
 void ddp_env_put(ddp_env*, ddp_mr* mr) { --mr->users; }
 
 void ddp_env_place(ddp_env* env, ddp_mr* mr, u64 address, u64 at, u32 n) {
-    const std::uint64_t size = env->memory.size();
+    const std::uint64_t size = mr->memory.size();
+    address -= mr->address;
     if (mr->users < 1 || n == 0 || address > size || n > size - address || !env->has(at, n)) {
         ++env->faults;
         return;
     }
-    std::memcpy(env->memory.data() + address, env->stream.data() + at, n);
+    std::memcpy(mr->memory.data() + address, env->stream.data() + at, n);
 }
 
-void ddp_env_responded(ddp_env* env, ddp_mr*, u32) { ++env->faults; }
+void ddp_env_responded(ddp_env* env, ddp_mr* mr, u32 n) {
+    if (mr->users < 1 || !mr->is_sink) ++env->faults;
+    mr->responded += n;
+}
 
 bool ddp_env_give(ddp_env* env, const void* from, u32 n) {
     const auto* const bytes = static_cast<const std::byte*>(from);
     env->out.insert(env->out.end(), bytes, bytes + n);
-    return true;
+    return !env->is_full();
 }
 
 bool ddp_env_give_stream(ddp_env* env, u64 at, u32 n) {

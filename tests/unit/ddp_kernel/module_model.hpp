@@ -17,6 +17,12 @@ extern "C" {
 }
 
 struct ddp_mr {
+    std::vector<std::byte>& memory;
+    std::uint64_t address = 0;  ///< of its first byte; regions do not overlap
+    bool pinned = true;
+    bool is_sink = false;     ///< takes Read Responses, in their order
+    bool to_atomics = false;  ///< peers may run atomic operations on it
+    std::uint64_t responded = 0;
     int users = 0;
 };
 
@@ -27,8 +33,9 @@ struct ddp_env {
     };
     const std::vector<std::byte>& stream;
     std::vector<Range> readable;  ///< sorted by `from`; they may overlap
-    std::vector<std::byte>& memory;
-    ddp_mr* region;  ///< null: not pinned
+    ddp_mr& region;
+    ddp_mr& sink;
+    std::size_t room = SIZE_MAX;  ///< bytes of recv()'s buffer that can be written
     std::vector<std::byte> out = {};
     int faults = 0;  ///< what a sound core never asks
 
@@ -36,15 +43,15 @@ struct ddp_env {
     [[nodiscard]] std::uint64_t end_of(std::uint64_t at) const {
         std::uint64_t end = at;
         for (const Range& r : readable) {
-            if (r.from <= end) end = std::max(end, r.to);
+            if (r.from > end) break;
+            end = std::max(end, r.to);
         }
         return end;
     }
+    [[nodiscard]] bool is_full() const { return out.size() > room; }
     [[nodiscard]] bool has(std::uint64_t at, std::uint64_t n) const {
-        const bool begins = std::any_of(readable.begin(), readable.end(), [&](const Range& r) {
-            return r.from <= at && at < r.to;
-        });
-        return begins && end_of(at) - at >= n;
+        const std::uint64_t end = end_of(at);
+        return end > at && end - at >= n;
     }
 };
 
@@ -53,12 +60,22 @@ namespace xsock::test {
 class ModuleModel {
   public:
     static constexpr std::uint32_t kStag = 0x1234;
+    static constexpr std::uint32_t kSinkStag = 0x4321;
 
-    ModuleModel(const std::vector<std::byte>& stream, std::vector<std::byte>& memory, bool in_order)
-        : stream_(stream), memory_(memory) {
-        rx_.crc = true;
-        rx_.in_order = in_order;
-        if (!in_order) {
+    struct Options {
+        bool in_order = false;
+        bool crc = true;
+        bool to_atomics = false;  ///< the region is open to atomic operations
+    };
+    /// `stream`: the octets that TCP holds; only those that have arrived are read.
+    ModuleModel(const std::vector<std::byte>& stream, std::vector<std::byte>& region,
+                std::vector<std::byte>& sink, const Options& options)
+        : stream_(stream),
+          region_{.memory = region, .to_atomics = options.to_atomics},
+          sink_{.memory = sink, .address = region.size(), .is_sink = true} {
+        rx_.crc = options.crc;
+        rx_.in_order = options.in_order;
+        if (options.crc && !options.in_order) {
             ahead_ = std::make_unique<ddp_ahead>();
             rx_.ahead = ahead_.get();
         }
@@ -109,19 +126,25 @@ class ModuleModel {
 
     // -- the engine --
 
-    void pin(bool pinned) { pinned_ = pinned; }
+    void pin(bool pinned) { region_.pinned = pinned; }
+    struct Buffer {
+        std::size_t bytes = DDP_RECV_MIN;
+        std::size_t writable = SIZE_MAX;  ///< of them; what lies behind is not mapped
+    };
     /// recv(): records. `give_up`: an incomplete Write has been waited for long enough.
-    std::vector<std::byte> recv(bool give_up) {
+    std::vector<std::byte> recv(bool give_up) { return recv(give_up, {}); }
+    std::vector<std::byte> recv(bool give_up, const Buffer& buffer) {
         ddp_env env = in_order();
+        env.room = buffer.writable;
         ddp_rx_reader reader{};
-        reader.room = DDP_RECV_MIN;
+        reader.room = buffer.bytes;
         ddp_rx_read_begin(&rx_);
         state_ = ddp_rx_read(&rx_, &env, edge_ - rx_.pos, &reader);
         if (state_ == DDP_RX_WAIT && reader.done == 0 && give_up) {
             reader.give_up = true;
             state_ = ddp_rx_read(&rx_, &env, edge_ - rx_.pos, &reader);
         }
-        faults_ += env.faults + (reader.fault ? 1 : 0);
+        faults_ += env.faults + (reader.fault != env.is_full() ? 1 : 0);
         env.out.resize(reader.done);  // of a record that found no room, nothing counts
         look_ahead();
         return std::move(env.out);
@@ -132,22 +155,22 @@ class ModuleModel {
         return ahead_ ? ahead_->count : ddp_ahead_count{};
     }
     /// References to the region that were not given back, reads beyond the queue, and the like.
-    [[nodiscard]] int faults() const { return faults_ + region_.users; }
+    [[nodiscard]] int faults() const { return faults_ + region_.users + sink_.users; }
 
   private:
     ddp_env in_order() {
         return {.stream = stream_,
                 .readable = {{rx_.pos, edge_}},
-                .memory = memory_,
-                .region = pinned_ ? &region_ : nullptr};
+                .region = region_,
+                .sink = sink_};
     }
     // As ddp_kernel/queue.c has it.
     void look_ahead() {
         if (ahead_queue_.empty() || !ddp_rx_may_look_ahead(&rx_)) return;
         ddp_env env{.stream = stream_,
                     .readable = ahead_queue_,
-                    .memory = memory_,
-                    .region = pinned_ ? &region_ : nullptr};
+                    .region = region_,
+                    .sink = sink_};
         std::uint32_t budget = DDP_HOOK_OCTETS;
         ddp_ahead_begin(ahead_.get(), edge_, ahead_queue_.front().from);
         std::uint64_t at = 0;
@@ -165,13 +188,11 @@ class ModuleModel {
     }
 
     const std::vector<std::byte>& stream_;
-    std::vector<std::byte>& memory_;
+    ddp_mr region_, sink_;
     ddp_rx rx_{};
     std::unique_ptr<ddp_ahead> ahead_;
     std::uint64_t edge_ = 0;                    // what is in order ends here
     std::vector<ddp_env::Range> ahead_queue_;  // sorted
-    ddp_mr region_;
-    bool pinned_ = true;
     ddp_rx_state state_ = DDP_RX_EMPTY;
     int faults_ = 0;
 };

@@ -28,6 +28,9 @@ namespace {
         case SendOpcode::bind_window:
             if (!wr.sges.empty()) return {EINVAL, "a binding takes no SGEs"};
             break;
+        case SendOpcode::send_immediate:
+            if (wr.immediate >> 32 != 0) return {EINVAL, "a Send has 32 bits of immediate data"};
+            break;
         case SendOpcode::immediate:
             if (!wr.sges.empty()) return {EINVAL, "Immediate Data takes no SGEs"};
             break;

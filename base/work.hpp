@@ -59,6 +59,7 @@ enum class SendOpcode : std::uint8_t {
     // here again, nothing on the wire
     bind_window,  ///< remote_stag: a prepared window to switch on; or 0, and invalidate_stag: one
                   ///< to switch off
+    send_immediate,  ///< a Send with 32 bits beside it: only toward an xsock that announces it
     kCount
 };
 
@@ -110,7 +111,7 @@ struct SendWr {
                                         ///< an atomic, at most kMaxAtomicSge of kAtomicBytes in
                                         ///< all: where the former value goes, in host order
     const Atomic* atomic = nullptr;     ///< atomics; read during the post only
-    std::uint64_t immediate = 0;        ///< write_immediate, immediate
+    std::uint64_t immediate = 0;        ///< write_immediate, immediate; send_immediate: 32 bits
 };
 
 struct RecvWr {
@@ -190,6 +191,7 @@ enum class WcOpcode : std::uint8_t {
     write_immediate,
     immediate,
     bind_window,
+    send_immediate,
 };
 
 enum WcFlag : std::uint8_t {
@@ -197,8 +199,9 @@ enum WcFlag : std::uint8_t {
     kWcInvalidated = 2,  ///< invalidated_stag is valid
     kWcImmediate = 4,    ///< a receive taken by Immediate Data: `immediate` is valid, its memory is
                          ///< untouched, and byte_len counts the Write directly before it, if any
-    kWcUnsignaled = 64,  ///< of a send request without kSendSignaled that failed
-    kWcInternal = 128,   ///< of a request that the API made for itself
+    kWcSendImmediate = 8,  ///< a receive of a Send with Immediate: `immediate` is valid, 32 bits
+    kWcUnsignaled = 64,    ///< of a send request without kSendSignaled that failed
+    kWcInternal = 128,     ///< of a request that the API made for itself
 };
 
 struct Wc {

@@ -10,7 +10,7 @@ constexpr bool kTagged = true, kUntagged = false;
 constexpr std::uint8_t kNoQueue = 0xff;
 
 constexpr std::array<OpcodeInfo, 15> kOpcodes = {{
-    // name, opcode, tagged, QN, invalidates, solicited, RDMAP header, kind, feature
+    // name, opcode, tagged, QN, invalidates, solicited, RDMAP header, kind, feature, immediate
     {"Write", RDMAP_WRITE, kTagged, kNoQueue, false, false, 0, RxKind::write},
     {"Read Request", RDMAP_READ_REQUEST, kUntagged, DDP_QN_READ_REQUEST, false, false,
      sizeof(rdmap_read_request), RxKind::read_request},
@@ -33,9 +33,9 @@ constexpr std::array<OpcodeInfo, 15> kOpcodes = {{
     {"Atomic Response", RDMAP_ATOMIC_RESPONSE, kUntagged, DDP_QN_ATOMIC_RESPONSE, false, false,
      sizeof(rdmap_atomic_response), RxKind::atomic_response},
     {"Send with Immediate", RDMAP_SEND_IMMEDIATE, kUntagged, DDP_QN_SEND, false, false, 0,
-     RxKind::send, MPA_FEATURE_SEND_IMMEDIATE},
+     RxKind::send, MPA_FEATURE_SEND_IMMEDIATE, true},
     {"Send with SE and Immediate", RDMAP_SEND_SE_IMMEDIATE, kUntagged, DDP_QN_SEND, false, true, 0,
-     RxKind::send, MPA_FEATURE_SEND_IMMEDIATE},
+     RxKind::send, MPA_FEATURE_SEND_IMMEDIATE, true},
     {"Acknowledge", RDMAP_ACKNOWLEDGE, kUntagged, DDP_QN_ACKNOWLEDGE, false, false, 0,
      RxKind::acknowledge, MPA_FEATURE_ACKNOWLEDGE},
 }};

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 
+#include "base/ulp.hpp"
 #include "base/work.hpp"
 #include "include/xsock/iwarp.h"
 
@@ -36,6 +37,7 @@ struct OpcodeInfo {
     std::uint8_t rdmap_octets;  ///< RDMAP header behind the DDP header (it is DDP's payload)
     RxKind kind;
     std::uint8_t feature = 0;  ///< MPA_FEATURE_* that both ends must have; 0: an RFC's
+    bool immediate = false;    ///< the header carries immediate data, where others invalidate
 };
 
 /// Whatever two ends may have announced.
@@ -60,6 +62,7 @@ struct SendInfo {
     std::uint8_t solicited;  ///< the same with kSendSolicited
     WcOpcode completion;
     std::uint8_t counted = 0;  ///< messages of it that an Acknowledge counts
+    std::uint8_t feature = 0;  ///< MPA_FEATURE_* that both ends must have
 };
 inline constexpr std::array<SendInfo, static_cast<std::size_t>(SendOpcode::kCount)> kSendTable = {{
     {SendOpcode::send, RDMAP_SEND, RDMAP_SEND_SE, WcOpcode::send, 1},
@@ -74,6 +77,8 @@ inline constexpr std::array<SendInfo, static_cast<std::size_t>(SendOpcode::kCoun
      2},
     {SendOpcode::immediate, RDMAP_IMMEDIATE, RDMAP_IMMEDIATE_SE, WcOpcode::immediate, 1},
     {SendOpcode::bind_window, 0xff, 0xff, WcOpcode::bind_window},
+    {SendOpcode::send_immediate, RDMAP_SEND_IMMEDIATE, RDMAP_SEND_SE_IMMEDIATE,
+     WcOpcode::send_immediate, 1, MPA_FEATURE_SEND_IMMEDIATE},
 }};
 
 [[nodiscard]] constexpr const SendInfo& send_info(SendOpcode opcode) noexcept {
@@ -83,6 +88,23 @@ inline constexpr std::array<SendInfo, static_cast<std::size_t>(SendOpcode::kCoun
 [[nodiscard]] constexpr bool sends_nothing(SendOpcode opcode) noexcept {
     return send_info(opcode).message == 0xff;
 }
+/// May it be sent to this peer? RFC 7306 leaves it to the ends to know: xsocks have all of it.
+[[nodiscard]] constexpr bool may_send(SendOpcode opcode, const Negotiated& to) noexcept {
+    if (is_extension(opcode)) return to.peer_is_xsock;
+    return (send_info(opcode).feature & ~to.features) == 0;
+}
+/// The kinds for which may_send() answers no, a bit each.
+[[nodiscard]] constexpr std::uint32_t refused_requests(const Negotiated& by) noexcept {
+    std::uint32_t refused = 0;
+    for (std::size_t i = 0; i < kSendTable.size(); ++i) {
+        if (!may_send(static_cast<SendOpcode>(i), by)) refused |= 1u << i;
+    }
+    return refused;
+}
+[[nodiscard]] constexpr bool is_refused(std::uint32_t refused, SendOpcode opcode) noexcept {
+    return (refused >> (static_cast<unsigned>(opcode) & 31) & 1) != 0;
+}
+static_assert(kSendTable.size() <= 32);
 static_assert([] {
     for (std::size_t i = 0; i < kSendTable.size(); ++i) {
         if (kSendTable[i].opcode != static_cast<SendOpcode>(i)) return false;

@@ -248,7 +248,8 @@ std::uint64_t Stream::Impl::sender_of(const Segment& segment) const noexcept {
     SendQueue& sq = *config.sq;
     const auto takes_msn = [](SendOpcode opcode) {
         return opcode == SendOpcode::send || opcode == SendOpcode::send_invalidate ||
-               opcode == SendOpcode::immediate || opcode == SendOpcode::write_immediate;
+               opcode == SendOpcode::send_immediate || opcode == SendOpcode::immediate ||
+               opcode == SendOpcode::write_immediate;
     };
     std::uint32_t msn = tx.send_msn;
     for (std::uint64_t i = sq.retired(); i < tx.next; ++i)

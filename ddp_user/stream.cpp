@@ -78,11 +78,13 @@ void Stream::Impl::complete_receive(const RecvWqe& wqe, WcStatus status, std::ui
     const bool ok = status == WcStatus::success;
     const bool invalidated = ok && rx.op->invalidates;
     const bool immediate = ok && rx.op->kind == RxKind::immediate;
+    const bool beside = ok && rx.op->immediate;
     unsigned flags = 0;
     if (wqe.internal) flags |= kWcInternal;
     if (ok && rx.op->solicited) flags |= kWcSolicited;
     if (invalidated) flags |= kWcInvalidated;
     if (immediate) flags |= kWcImmediate;
+    if (beside) flags |= kWcSendImmediate;
     complete(*config.recv_cq, [&](Wc& wc) {
         wc.wr_id = wqe.wr_id;
         wc.qp_context = config.qp_context;
@@ -92,7 +94,7 @@ void Stream::Impl::complete_receive(const RecvWqe& wqe, WcStatus status, std::ui
         wc.opcode = WcOpcode::recv;
         wc.status = status;
         wc.flags = static_cast<std::uint8_t>(flags);
-        wc.immediate = immediate ? load_be64(rx.body.data()) : 0;
+        wc.immediate = immediate ? load_be64(rx.body.data()) : beside ? rx.segment.stag : 0;
     });
 }
 

@@ -16,6 +16,13 @@ void set_header(const Segment& segment, UlpduOut& out) {
     out.payload_count = 0;
 }
 
+/// What the header of a Send carries for its kind.
+std::uint32_t beside_send(const SendWqe& wqe) {
+    if (wqe.opcode == SendOpcode::send_invalidate) return wqe.invalidate_stag;
+    if (wqe.opcode == SendOpcode::send_immediate) return static_cast<std::uint32_t>(wqe.immediate);
+    return 0;
+}
+
 void add_payload(UlpduOut& out, const std::byte* from, std::size_t bytes) {
     out.payload[out.payload_count++] = {from, bytes};
 }
@@ -70,8 +77,8 @@ std::size_t Stream::Impl::put_acknowledge(std::byte* to) {
 /// last one finishes the entry. False: the entry cannot be sent, and the stream has failed.
 bool Stream::Impl::build_from_send_queue(std::size_t mulpdu, UlpduOut& out) {
     const SendWqe& wqe = config.sq->at(tx.next);
-    if (is_extension(wqe.opcode) && !negotiated.peer_is_xsock) {
-        fail_entry(WcStatus::local_qp_error);  // the peer may not speak RFC 7306
+    if (!may_send(wqe.opcode, negotiated)) {
+        fail_entry(WcStatus::local_qp_error);  // the peer may not know it
         return false;
     }
     if (awaits_response(wqe.opcode)) return build_request(wqe, out);
@@ -94,11 +101,10 @@ bool Stream::Impl::build_from_send_queue(std::size_t mulpdu, UlpduOut& out) {
                     .to = wqe.remote_to + tx.offset},
                    out);
     } else {
-        const bool invalidates = wqe.opcode == SendOpcode::send_invalidate;
         set_header({.opcode = opcode,
                     .last = last,
                     .asks = asks,
-                    .stag = invalidates ? wqe.invalidate_stag : 0,
+                    .stag = beside_send(wqe),
                     .qn = DDP_QN_SEND,
                     .msn = tx.send_msn,
                     .mo = tx.offset},

@@ -32,6 +32,7 @@ SAME(WcOpcode::fetch_add, XSOCK_OP_FETCH_ADD);
 SAME(WcOpcode::compare_swap, XSOCK_OP_COMPARE_SWAP);
 SAME(WcOpcode::write_immediate, XSOCK_OP_WRITE_IMM);
 SAME(WcOpcode::immediate, XSOCK_OP_IMM);
+SAME(WcOpcode::send_immediate, XSOCK_OP_SEND_IMM);
 SAME(WcStatus::success, XSOCK_WC_SUCCESS);
 SAME(WcStatus::local_length_error, XSOCK_WC_LENGTH);
 SAME(WcStatus::local_protection_error, XSOCK_WC_PROTECTION);
@@ -45,6 +46,7 @@ SAME(WcStatus::connection_lost, XSOCK_WC_CONNECTION_LOST);
 SAME(kWcSolicited, XSOCK_WC_SOLICITED);
 SAME(kWcInvalidated, XSOCK_WC_INVALIDATED);
 SAME(kWcImmediate, XSOCK_WC_IMM);
+SAME(kWcSendImmediate, XSOCK_WC_SEND_IMM);
 #undef SAME
 
 void convert(const Wc& from, xsock_wc& to) noexcept {
@@ -54,7 +56,7 @@ void convert(const Wc& from, xsock_wc& to) noexcept {
     to.invalidated_stag = from.invalidated_stag;
     to.op = static_cast<std::uint16_t>(from.opcode);
     to.status = static_cast<std::uint16_t>(from.status);
-    to.flags = from.flags & (kWcSolicited | kWcInvalidated | kWcImmediate);
+    to.flags = from.flags & (kWcSolicited | kWcInvalidated | kWcImmediate | kWcSendImmediate);
     to.immediate = from.immediate;
 }
 

@@ -299,7 +299,7 @@ std::uint8_t send_flags(std::uint32_t flags) noexcept {
                                      ((flags & XSOCK_SNAPSHOT) != 0 ? kSendSnapshot : 0));
 }
 
-/// What only RFC 7306's operations have.
+/// What only some operations have.
 struct Extra {
     Atomic atomic = {};
     std::uint64_t immediate = 0;
@@ -351,10 +351,15 @@ int post_one(xsock_ep* ep, std::uint64_t wr_id, std::uint32_t op, std::uint32_t 
             wr.opcode = SendOpcode::immediate;
             wr.immediate = extra.immediate;
             break;
+        case XSOCK_OP_SEND_IMM:
+            wr.opcode = SendOpcode::send_immediate;
+            wr.immediate = extra.immediate;
+            break;
         default:
             return fail(EINVAL);
     }
-    const bool message = op == XSOCK_OP_SEND || op == XSOCK_OP_WRITE_IMM || op == XSOCK_OP_IMM;
+    const bool message = op == XSOCK_OP_SEND || op == XSOCK_OP_WRITE_IMM || op == XSOCK_OP_IMM ||
+                         op == XSOCK_OP_SEND_IMM;
     if ((!message && (flags & XSOCK_SOLICITED) != 0) ||
         (op != XSOCK_OP_SEND && (flags & XSOCK_INVALIDATE) != 0) ||
         (wr.atomic == nullptr && (flags & XSOCK_MASKED) != 0)) {

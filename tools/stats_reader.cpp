@@ -286,7 +286,8 @@ const char* state_name(std::uint8_t state) {
 Operations operations(const std::uint64_t (&messages)[16]) {
     Operations sum;
     sum.sends = messages[RDMAP_SEND] + messages[RDMAP_SEND_INVALIDATE] + messages[RDMAP_SEND_SE] +
-                messages[RDMAP_SEND_SE_INVALIDATE];
+                messages[RDMAP_SEND_SE_INVALIDATE] + messages[RDMAP_SEND_IMMEDIATE] +
+                messages[RDMAP_SEND_SE_IMMEDIATE];
     sum.writes = messages[RDMAP_WRITE];
     sum.reads = messages[RDMAP_READ_REQUEST];
     sum.read_responses = messages[RDMAP_READ_RESPONSE];

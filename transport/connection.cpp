@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "ddp_user/opcode.hpp"
 #include "transport/connection_config.hpp"
 #include "transport/connection_report.hpp"
 #include "transport/descriptors.hpp"
@@ -56,9 +57,8 @@ Connection::~Connection() = default;
 // ---- posting --------------------------------------------------------------
 
 Result<void> Connection::queue_send(const SendWr& wr) {
-    if (is_extension(wr.opcode) && standard_peer_.load(std::memory_order_acquire)) {
-        return Error{EOPNOTSUPP, "the peer is not known to speak RFC 7306"};
-    }
+    if (ddp::is_refused(refused_.load(std::memory_order_acquire), wr.opcode))
+        return Error{EOPNOTSUPP, "the peer is not known to take such a request"};
     return sq_.post(wr);
 }
 
@@ -240,7 +240,7 @@ bool Connection::bind_module() {
 }
 
 void Connection::on_started() {
-    standard_peer_.store(!core_.negotiated().peer_is_xsock, std::memory_order_release);
+    refused_.store(ddp::refused_requests(core_.negotiated()), std::memory_order_release);
     if (shared_ != nullptr && !shared_->in_memory()) shared_.reset();
     if (core_.negotiated().extensions && parts_.progress->config().short_rto) {
         limit_delayed_ack(socket_.fd());

@@ -206,7 +206,7 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     std::unique_ptr<mpa::Stream> mpa_;
     PostBatching batching_;
     std::atomic<QpState> state_{QpState::fresh};  // core_.state(), for any thread
-    std::atomic<bool> standard_peer_{false};      // established, and the peer is no xsock
+    std::atomic<std::uint32_t> refused_{0};       // ddp::refused_requests(), once established
     std::atomic<bool> rnr_waiting_{false};        // is in the shared queue's list
     std::atomic<std::uint8_t> end_request_{0};    // 1 + End; 0: none
 

@@ -93,7 +93,10 @@ enum xsock_op {
     XSOCK_OP_FETCH_ADD = 7,    /**< adds to 8 bytes of the peer's, brings what was there */
     XSOCK_OP_COMPARE_SWAP = 8, /**< replaces them if they are as expected, brings what was there */
     XSOCK_OP_WRITE_IMM = 9,    /**< a Write, then IMM */
-    XSOCK_OP_IMM = 10          /**< completes a receive of the peer with 8 bytes and no memory */
+    XSOCK_OP_IMM = 10,         /**< completes a receive of the peer with 8 bytes and no memory */
+    /* of no RFC; only toward an xsock whose features (xsock_ep_info.peer) have
+       MPA_FEATURE_SEND_IMMEDIATE */
+    XSOCK_OP_SEND_IMM = 12 /**< a Send with `immediate` beside it, which has 32 bits here */
 };
 
 enum xsock_wc_status {
@@ -115,6 +118,8 @@ enum xsock_wc_status {
     4u /**< receive: taken by WRITE_IMM or IMM; `immediate` is valid, its buffers are untouched, \
             and `length` is that of the Write directly before it, 0 if there was none */
 
+#define XSOCK_WC_SEND_IMM 8u /**< receive: of a SEND_IMM; `immediate` is valid, 32 bits of it */
+
 /** One completion. Fixed layout; not sized, it travels in arrays. */
 struct xsock_wc {
     uint64_t wr_id;            /**< as given at post time; 0 for events */
@@ -125,7 +130,7 @@ struct xsock_wc {
     uint16_t status;           /**< enum xsock_wc_status; other fields but wr_id, context and op
                                     are meaningful on success only */
     uint32_t flags;
-    uint64_t immediate; /**< valid with XSOCK_WC_IMM */
+    uint64_t immediate; /**< valid with XSOCK_WC_IMM, XSOCK_WC_SEND_IMM */
 };
 
 struct xsock_cq_attr {

@@ -317,6 +317,7 @@ void Engine::step(fuzz::Input& input) {
         case 2:
             return post((what & 32) != 0   ? SendOpcode::immediate
                         : (what & 16) != 0 ? SendOpcode::send
+                        : (what & 64) != 0 ? SendOpcode::send_immediate
                                            : SendOpcode::send_invalidate,
                         input);
         case 3:
@@ -626,6 +627,7 @@ void Engine::poll() {
             FUZZ_CHECK(wc.opcode != WcOpcode::recv || posted.begin() == entry);
             const bool asks = wc.opcode == WcOpcode::send || wc.opcode == WcOpcode::write ||
                               wc.opcode == WcOpcode::write_immediate ||
+                              wc.opcode == WcOpcode::send_immediate ||
                               wc.opcode == WcOpcode::immediate;
             const bool told = (connection_->negotiated().features & MPA_FEATURE_ACKNOWLEDGE) != 0;
             if (acknowledged_ && asks && wc.status == WcStatus::success &&
@@ -635,6 +637,8 @@ void Engine::poll() {
                                heard[RDMAP_ACKNOWLEDGE] !=
                            0);
             }
+            FUZZ_CHECK((wc.flags & kWcSendImmediate) == 0 ||
+                       (connection_->negotiated().features & MPA_FEATURE_SEND_IMMEDIATE) != 0);
             // Behind Immediate Data it tells of the Write before, which fills no receive.
             FUZZ_CHECK((wc.flags & kWcImmediate) != 0 || wc.byte_len <= kSlot);
             if (entry->second >= 0) {

@@ -20,6 +20,8 @@ constexpr MutantName kNames[] = {
     {Mutant::leak_region, "leak-region"},
     {Mutant::garble_atomic, "garble-atomic"},
     {Mutant::garble_immediate, "garble-immediate"},
+    {Mutant::garble_beside, "garble-beside"},
+    {Mutant::beside_unannounced, "beside-unannounced"},
     {Mutant::garble_single, "garble-single"},
     {Mutant::garble_batch, "garble-batch"},
     {Mutant::garble_complete, "garble-complete"},

@@ -27,6 +27,8 @@ enum class Mutant : std::uint8_t {
     leak_region,           // a region outlives everything
     garble_atomic,         // an operand of an atomic operation changes
     garble_immediate,      // Immediate Data change
+    garble_beside,         // what a Send with Immediate has beside it changes
+    beside_unannounced,    // one is sent to an end that has not announced them
     garble_single,         // payload of a message changes that is written by itself
     garble_batch,          // of one that is written among others
     garble_complete,       // of a ULPDU that is taken whole

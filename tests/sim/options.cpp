@@ -166,7 +166,9 @@ void draw_verbs(Options& world) {
 /// Of both ends: drawn apart, or few pairs would have one in common.
 std::uint64_t draw_features(std::uint64_t seed, unsigned pair) {
     Rng rng(seed ^ 0xfea7 ^ pair);
-    return rng.chance(80) ? MPA_FEATURE_ACKNOWLEDGE : 0;
+    std::uint64_t features = rng.chance(80) ? MPA_FEATURE_ACKNOWLEDGE : 0;
+    if (rng.chance(80)) features |= MPA_FEATURE_SEND_IMMEDIATE;
+    return features;
 }
 
 /// The same again: extension frames, with an implementation and with types that are not defined.
@@ -194,6 +196,16 @@ void draw_extension_frames(Options& world) {
                 rng.fill(unknown);
                 mpa::append_tlv(tlvs, static_cast<std::uint16_t>(rng.between(2, 65535)), unknown);
             }
+        }
+    }
+}
+
+/// And Sends with Immediate, among the others.
+void draw_immediates(Options& world) {
+    Rng rng(world.seed ^ 0x1333ed1a);
+    for (unsigned p = 0; p < world.pairs; ++p) {
+        for (EndOptions& end : world.pair[p].end) {
+            end.immediate_percent = rng.chance(60) ? static_cast<unsigned>(rng.below(60)) : 0;
         }
     }
 }
@@ -291,6 +303,7 @@ Options draw_options(std::uint64_t seed) {
     draw_verbs(world);
     draw_owner(world);
     draw_extension_frames(world);
+    draw_immediates(world);
     draw_msns(world);
     draw_edges(world);
     return world;

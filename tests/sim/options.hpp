@@ -30,8 +30,9 @@ struct EndOptions {
     std::size_t batch_bytes = 1 << 19;
     unsigned operations = 20;
     unsigned late_operations = 0;                           ///< posted after the peer has finished
-    unsigned weights[10] = {4, 1, 3, 3, 1, 0, 0, 0, 0, 0};  ///< by SendOpcode
-    bool acknowledged = false;                              ///< completions wait for the peer
+    unsigned weights[10] = {4, 1, 3, 3, 1, 0, 0, 0, 0, 0};  ///< by SendOpcode; not send_immediate
+    unsigned immediate_percent = 0;        ///< of the Sends are Sends with Immediate
+    bool acknowledged = false;             ///< completions wait for the peer
     std::uint32_t rights = kRemoteAccess;  ///< what the peer may do, if the region permits it
     unsigned unsignaled_percent = 0, solicited_percent = 10, fence_percent = 10;
     unsigned inline_percent = 20, lkey_percent = 50, poll_percent = 90;

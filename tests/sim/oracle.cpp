@@ -37,6 +37,8 @@ WcOpcode completion_opcode(SendOpcode opcode) {
             return WcOpcode::write_immediate;
         case SendOpcode::immediate:
             return WcOpcode::immediate;
+        case SendOpcode::send_immediate:
+            return WcOpcode::send_immediate;
         case SendOpcode::kCount:
             break;
     }
@@ -229,7 +231,7 @@ void Program::on_succeeded(std::uint64_t sequence, bool told) {
         std::uint64_t taken = 0, sent = 0;
         for (const unsigned opcode :
              {RDMAP_SEND, RDMAP_SEND_INVALIDATE, RDMAP_SEND_SE, RDMAP_SEND_SE_INVALIDATE,
-              RDMAP_IMMEDIATE, RDMAP_IMMEDIATE_SE}) {
+              RDMAP_IMMEDIATE, RDMAP_IMMEDIATE_SE, RDMAP_SEND_IMMEDIATE, RDMAP_SEND_SE_IMMEDIATE}) {
             taken += there.rx_messages[opcode];
         }
         sent = static_cast<std::uint64_t>(std::upper_bound(sends_.begin(), sends_.end(), sequence) -
@@ -359,6 +361,11 @@ void Program::on_message(const Wc& wc, const PostedRecv& receive) {
     }
     const bool solicited = (sent.flags & kSendSolicited) != 0;
     if (((wc.flags & kWcSolicited) != 0) != solicited) fail("%s: solicited, or not", name());
+    const bool beside = sent.opcode == SendOpcode::send_immediate;
+    if (((wc.flags & kWcSendImmediate) != 0) != beside ||
+        (beside && wc.immediate != sent.immediate)) {
+        fail("%s: Send %llu, and the immediate beside it", name(), number(sequence));
+    }
     const bool invalidates = sent.opcode == SendOpcode::send_invalidate;
     if (((wc.flags & kWcInvalidated) != 0) != invalidates ||
         wc.invalidated_stag != (invalidates ? sent.stag : 0)) {

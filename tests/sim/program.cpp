@@ -61,6 +61,7 @@ Program::Program(Host& host, Endpoint& end, const Options& world, const Options:
       pair_(pair),
       mutant_(mutant),
       rng_(seed),
+      immediates_(seed ^ 0x1333ed1a),
       left_(end.options().operations),
       pause_(end.options().pause) {}
 
@@ -421,6 +422,7 @@ bool Program::post_send(bool invalidate) {
             operation.region = region;
         }
     }
+    if (operation.opcode == SendOpcode::send) draw_immediate(operation);
     auto pieces = take_pieces(operation.length);
     if (!pieces) return false;
     operation.pieces = std::move(*pieces);
@@ -431,6 +433,19 @@ bool Program::post_send(bool invalidate) {
         region->closing_op = true;
     }
     return true;
+}
+
+/// Makes a Send one with Immediate, toward an end that takes them; as an error, toward others.
+void Program::draw_immediate(Operation& operation) {
+    if (!end_.established() || !immediates_.chance(end_.options().immediate_percent)) return;
+    const std::uint64_t features = end_.mpa->negotiated().features;
+    operation.must_fail = (features & MPA_FEATURE_SEND_IMMEDIATE) == 0;
+    if (operation.must_fail && !immediates_.chance(end_.options().error_percent)) {
+        operation.must_fail = false;
+        return;
+    }
+    operation.opcode = SendOpcode::send_immediate;
+    operation.immediate = immediates_.next() >> 32;
 }
 
 bool Program::post_write(bool immediate) {
@@ -852,6 +867,7 @@ bool Program::post_operation() {
             return post_immediate();
         case SendOpcode::bind_window:
             return post_binding();
+        case SendOpcode::send_immediate:  // post_send() makes it
         case SendOpcode::kCount:
             break;
     }

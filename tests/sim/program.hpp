@@ -113,7 +113,7 @@ class Program {
         [[nodiscard]] std::uint64_t left_by_atomic(std::uint64_t value) const;
         [[nodiscard]] bool takes_receive() const noexcept {
             return opcode == SendOpcode::send || opcode == SendOpcode::send_invalidate ||
-                   is_immediate();
+                   opcode == SendOpcode::send_immediate || is_immediate();
         }
         [[nodiscard]] bool is_immediate() const noexcept {
             return opcode == SendOpcode::write_immediate || opcode == SendOpcode::immediate;
@@ -128,6 +128,7 @@ class Program {
     bool post_receive();
     bool post_operation();
     bool post_send(bool invalidate);
+    void draw_immediate(Operation& operation);
     bool post_write(bool immediate);
     bool post_read();
     bool post_local_invalidate();
@@ -192,6 +193,7 @@ class Program {
     const Options::Pair& pair_;
     Mutant mutant_;
     Rng rng_;
+    Rng immediates_;  // apart, so that older seeds stay what they were
     Program* peer_ = nullptr;
 
     std::vector<std::unique_ptr<Region>> regions_;

@@ -120,7 +120,9 @@ class UlpInterposer final : public Ulp {
     void llp_established(const Negotiated& negotiated) override {
         if (established_) fail("established twice");
         established_ = true;
-        above_.llp_established(negotiated);
+        Negotiated told = negotiated;
+        if (mutant_ == Mutant::beside_unannounced) told.features |= MPA_FEATURE_SEND_IMMEDIATE;
+        above_.llp_established(told);
     }
     void llp_failed(StreamError stream_error) override {
         if (failed_) fail("the LLP failed twice");
@@ -197,6 +199,10 @@ class UlpInterposer final : public Ulp {
     }
     /// Changes one byte of what was just stored, if the mutant is about it.
     void garble(std::size_t n) {
+        if (mutant_ == Mutant::garble_beside && have_ <= 5 && have_ + n > 5 && copy_.size() > 5 &&
+            (copy_[1] & std::byte{14}) == std::byte{RDMAP_SEND_IMMEDIATE}) {
+            given_target_[5 - have_] ^= std::byte{1};
+        }
         const bool untagged = copy_.size() > 18 && (copy_[0] & std::byte{0x80}) == std::byte{0};
         if (!untagged) return;
         const auto opcode = std::to_integer<unsigned>(copy_[1] & std::byte{15});

@@ -13,6 +13,7 @@
 #include <array>
 #include <memory>
 
+#include "include/xsock/iwarp.h"
 #include "include/xsock/xsock.h"
 #include "tests/system/process.hpp"
 
@@ -83,7 +84,7 @@ class Peer {
         wr.remote.to = to;
         wr.operand = 5;
         wr.compare = 5;
-        wr.immediate = 0x0102030405060708;
+        wr.immediate = op == XSOCK_OP_SEND_IMM ? 0x01020304 : 0x0102030405060708;
         REQUIRE(xsock_post(ep_, &wr) == 0);
         while (completed_ < posted_ && !ended_) take();
         if (last_status_ != status) {
@@ -112,6 +113,18 @@ class Peer {
     }
     void immediate() {
         run(XSOCK_OP_WRITE_IMM, 0, out_.data(), 100, remote_.stag, remote_.to + kWriteTo);
+    }
+    /// Whether both ends know Sends with Immediate.
+    [[nodiscard]] bool has_send_immediate() const {
+        xsock_ep_info info;
+        std::memset(&info, 0, sizeof info);
+        info.size = sizeof info;
+        REQUIRE(xsock_ep_query(ep_, &info) == 0);
+        return (info.peer.features & MPA_FEATURE_SEND_IMMEDIATE) != 0;
+    }
+    void send_immediate() {
+        run(XSOCK_OP_SEND_IMM, 0, out_.data(), 20, 0, 0);
+        run(XSOCK_OP_SEND_IMM, XSOCK_SOLICITED, nullptr, 0, 0, 0);
     }
     /// The next message of the peer.
     std::vector<unsigned char> receive() {
@@ -250,6 +263,7 @@ void client(const Plan& plan) {
     peer.read(plan.bytes);
     peer.atomics();
     peer.immediate();
+    if (peer.has_send_immediate()) peer.send_immediate();
     peer.send_word("done");
     peer.expect_word("bye!");
     peer.expect_written(plan.bytes);
@@ -284,6 +298,10 @@ void serve(const Plan& plan, const std::vector<std::string>& arguments) {
         for (std::size_t i = 0; i < bytes; ++i) REQUIRE(message[i] == pattern(i));
     }
     (void)peer.receive();  // Immediate Data
+    if (peer.has_send_immediate()) {
+        REQUIRE(peer.receive().size() == 20);
+        REQUIRE(peer.receive().empty());
+    }
     peer.expect_word("done");
     peer.expect_written(plan.bytes);
     peer.write(plan.bytes);

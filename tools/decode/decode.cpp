@@ -289,6 +289,9 @@ class JsonReport final : public Report {
             } else {
                 add(json,
                     {{"qn", s.qn}, {"msn", s.msn}, {"mo", s.mo}, {"invalidate_stag", s.stag}});
+                if (const auto* info = ddp::opcode_info(s.opcode);
+                    info != nullptr && info->immediate)
+                    json["immediate"] = s.stag;
             }
         }
         if (f.stream_error != StreamError::none)

@@ -20,6 +20,9 @@ std::string segment_words(const ddp::Segment& segment) {
     if (info != nullptr && info->invalidates) {
         words += fmt::format(", invalidates STag 0x{:08x}", segment.stag);
     }
+    if (info != nullptr && info->immediate) {
+        words += fmt::format(", immediate 0x{:08x}", segment.stag);
+    }
     if (segment.opcode == RDMAP_ACKNOWLEDGE) {
         words += fmt::format(", {} messages taken", segment.stag & RDMAP_ACKNOWLEDGE_MASK);
     }

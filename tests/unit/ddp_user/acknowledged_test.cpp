@@ -608,13 +608,15 @@ TEST_P(Refusal, is_told_of_the_request_that_was_refused) {
     pipe.batch = 32;
     ByteVector from = pattern(64), to(64), small(16);
     pipe.a->set_acknowledged();
-    pipe.establish();
+    pipe.establish({.peer_is_xsock = true, .features = MPA_FEATURE_SEND_IMMEDIATE});
     const std::uint32_t good = pipe.world.add(to, kRemoteWrite | kLocalWrite);
     const std::uint32_t bad = pipe.world.add(small, kRemoteRead);
     for (std::uint64_t id = 1; id <= 6; ++id) {
         if (id % 2 == 0) {
             pipe.b.post_recv(id, {id == wrong ? sge(small) : sge(to)});
-            pipe.a.post({.wr_id = id}, {sge(from)});
+            pipe.a.post(
+                {.wr_id = id, .opcode = id == 4 ? SendOpcode::send_immediate : SendOpcode::send},
+                {sge(from)});
         } else {
             pipe.a.post(
                 {.wr_id = id, .opcode = SendOpcode::write, .remote_stag = id == wrong ? bad : good},

@@ -374,6 +374,97 @@ TEST_F(Extension, immediate_data_wait_for_a_receive) {
     EXPECT_THAT(pipe.b.received(), ElementsAre(Field(&Wc::immediate, 3)));
 }
 
+// -- Send with Immediate (docs/wire.md) --
+
+constexpr Negotiated kNewer{.peer_is_xsock = true, .features = MPA_FEATURE_SEND_IMMEDIATE};
+
+TEST_F(Extension, a_send_with_immediate_is_one_message_and_one_receive) {
+    pipe.establish(kNewer);
+    ByteVector source = pattern(4), inbox(4);
+    pipe.b.post_recv(1, {sge(inbox)});
+    pipe.b.post_recv(2);
+    pipe.a.post({.opcode = SendOpcode::send_immediate, .immediate = 0xfedcba98}, {sge(source)});
+    pipe.a.post({.opcode = SendOpcode::send_immediate,
+                 .flags = kSendSignaled | kSendSolicited,
+                 .immediate = 1});
+    const auto out = drain(*pipe.a.stream);
+    EXPECT_THAT(out, ElementsAre(from_hex("414c fedcba98 00000000 00000001 00000000") + source,
+                                 from_hex("414d 00000001 00000000 00000002 00000000")));
+    for (const ByteVector& ulpdu : out) feed(*pipe.b.stream, ulpdu, true, 3);
+    const auto got = pipe.b.received();
+    ASSERT_THAT(got, SizeIs(2));
+    EXPECT_EQ(got[0].wr_id, 1u);
+    EXPECT_EQ(got[0].immediate, 0xfedcba98u);
+    EXPECT_EQ(got[0].invalidated_stag, 0u);
+    EXPECT_EQ(got[0].byte_len, 4u);
+    EXPECT_EQ(got[0].flags, kWcSendImmediate);
+    EXPECT_EQ(got[1].flags, kWcSendImmediate | kWcSolicited);
+    EXPECT_EQ(got[1].immediate, 1u);
+    EXPECT_EQ(inbox, source);
+    EXPECT_THAT(pipe.a.sent(), ElementsAre(Field(&Wc::opcode, WcOpcode::send_immediate),
+                                           Field(&Wc::opcode, WcOpcode::send_immediate)));
+    EXPECT_EQ(pipe.b->counters().rx_messages[RDMAP_SEND_IMMEDIATE], 1u);
+    EXPECT_EQ(pipe.b->counters().rx_messages[RDMAP_SEND_SE_IMMEDIATE], 1u);
+}
+
+TEST_F(Extension, a_send_with_immediate_has_it_on_every_segment) {
+    for (const unsigned flags : {0u, 0u + kSendInline}) {
+        Pipe fresh;
+        fresh.mulpdu = 100;
+        fresh.batch = 1;
+        fresh.establish(kNewer);
+        ByteVector source = pattern(kMaxInline), inbox(1000);
+        fresh.b.post_recv(1, {sge(inbox)});
+        fresh.a.post({.opcode = SendOpcode::send_immediate,
+                      .flags = static_cast<std::uint8_t>(flags | kSendSignaled),
+                      .immediate = 0xffffffff},
+                     {sge(source)});
+        fresh.run();
+        const auto got = fresh.b.received();
+        ASSERT_THAT(got, SizeIs(1));
+        EXPECT_EQ(got[0].immediate, 0xffffffffu);
+        EXPECT_EQ(got[0].byte_len, source.size());
+        EXPECT_TRUE(std::equal(source.begin(), source.end(), inbox.begin()));
+        EXPECT_TRUE(fresh.a->drained());
+    }
+}
+
+TEST_F(Extension, a_send_with_immediate_that_is_too_long_is_known_by_its_msn) {
+    pipe.establish(kNewer);
+    ByteVector source = pattern(20), inbox(10);
+    pipe.b.post_recv(1, {sge(inbox)});
+    pipe.a.post({.wr_id = 1, .opcode = SendOpcode::send_immediate, .immediate = 7}, {sge(source)});
+    const auto out = drain(*pipe.a.stream);
+    for (const ByteVector& ulpdu : out) feed(*pipe.b.stream, ulpdu);
+    EXPECT_EQ(pipe.b->stream_error(), StreamError::untagged_too_long);
+    EXPECT_THAT(pipe.b.received(), ElementsAre(Status(WcStatus::local_length_error)));
+}
+
+TEST_F(Extension, a_send_with_immediate_amid_another_send_is_refused) {
+    pipe.establish(kNewer);
+    ByteVector inbox(100);
+    pipe.b.post_recv(1, {sge(inbox)});
+    feed(*pipe.b.stream, from_hex("0143 00000000 00000000 00000001 00000000 aabbccdd"));
+    feed(*pipe.b.stream, from_hex("414c 00000000 00000000 00000001 00000004 aabbccdd"));
+    EXPECT_EQ(pipe.b->stream_error(), StreamError::rdmap_opcode);
+}
+
+TEST_F(Extension, a_send_with_immediate_is_not_sent_to_ends_that_do_not_announce_it) {
+    for (const Negotiated& peer : {Negotiated{}, kXsock}) {
+        Pipe fresh;
+        fresh.establish(peer);
+        fresh.a.post({.wr_id = 1, .opcode = SendOpcode::send_immediate, .immediate = 1});
+        EXPECT_THAT(drain(*fresh.a.stream),
+                    ElementsAre(from_hex("4147 00000000 00000002 00000001 00000000 00000000")));
+        fresh.a->flush(WcStatus::flushed);
+        EXPECT_THAT(fresh.a.sent(), ElementsAre(Status(WcStatus::local_qp_error)));
+        // Nor taken from them.
+        fresh.b.post_recv(1);
+        feed(*fresh.b.stream, from_hex("414c 00000000 00000000 00000001 00000000"));
+        EXPECT_EQ(fresh.b->stream_error(), StreamError::rdmap_opcode);
+    }
+}
+
 // -- peers that may not speak it --
 
 TEST_F(Extension, is_not_sent_to_standard_peers) {

@@ -52,5 +52,32 @@ TEST(Opcode, sends_differ_in_event_and_invalidation) {
     EXPECT_TRUE(opcode_info(RDMAP_SEND_SE_INVALIDATE)->solicited);
 }
 
+TEST(Opcode, a_send_with_immediate_invalidates_nothing) {
+    for (std::uint8_t opcode = 0; opcode <= RDMAP_ACKNOWLEDGE; ++opcode) {
+        const OpcodeInfo& row = *opcode_info(opcode);
+        EXPECT_EQ(row.immediate,
+                  opcode == RDMAP_SEND_IMMEDIATE || opcode == RDMAP_SEND_SE_IMMEDIATE);
+        EXPECT_FALSE(row.immediate && row.invalidates);
+    }
+    EXPECT_FALSE(opcode_info(RDMAP_SEND_IMMEDIATE)->solicited);
+    EXPECT_TRUE(opcode_info(RDMAP_SEND_SE_IMMEDIATE)->solicited);
+}
+
+TEST(Opcode, what_a_peer_takes_is_what_start_up_has_told) {
+    const auto refuses = [](const Negotiated& peer, SendOpcode opcode) {
+        EXPECT_EQ(is_refused(refused_requests(peer), opcode), !may_send(opcode, peer));
+        return !may_send(opcode, peer);
+    };
+    const Negotiated standard, older{.peer_is_xsock = true},
+        newer{.peer_is_xsock = true, .features = MPA_FEATURE_SEND_IMMEDIATE};
+    for (std::size_t i = 0; i < kSendTable.size(); ++i) {
+        const auto opcode = static_cast<SendOpcode>(i);
+        const bool with_immediate = opcode == SendOpcode::send_immediate;
+        EXPECT_EQ(refuses(standard, opcode), is_extension(opcode) || with_immediate) << i;
+        EXPECT_EQ(refuses(older, opcode), with_immediate) << i;
+        EXPECT_FALSE(refuses(newer, opcode)) << i;
+    }
+}
+
 }  // namespace
 }  // namespace xsock::ddp

@@ -173,6 +173,28 @@ TEST(Extension, immediate_data_arrive_behind_the_write) {
     EXPECT_EQ(xsock_mr_deregister(mr), 0);
 }
 
+TEST(Extension, a_send_may_have_32_bits_beside_it) {
+    Pair pair;
+    auto source = pattern(100);
+    std::vector<unsigned char> inbox(100);
+    ASSERT_EQ(xsock_recv(pair.server, 7, inbox.data(), 100), 0);
+    XSOCK_INIT(xsock_wr, wr);
+    const xsock_sge sge{source.data(), 100, 0};
+    wr.op = XSOCK_OP_SEND_IMM, wr.flags = XSOCK_SOLICITED, wr.immediate = 0xfedcba98;
+    wr.sge = &sge, wr.sge_count = 1;
+    ASSERT_EQ(xsock_post(pair.client, &wr), 0);
+    const xsock_wc wc = next(pair.server_cq);
+    EXPECT_EQ(wc.wr_id, 7u);
+    EXPECT_EQ(wc.length, 100u);
+    EXPECT_EQ(wc.flags, XSOCK_WC_SEND_IMM | XSOCK_WC_SOLICITED);
+    EXPECT_EQ(wc.immediate, 0xfedcba98u);
+    EXPECT_EQ(inbox, source);
+    EXPECT_EQ(next(pair.client_cq).op, XSOCK_OP_SEND_IMM);
+    wr.immediate = 0x100000000;
+    EXPECT_EQ(xsock_post(pair.client, &wr), -1);
+    EXPECT_EQ(errno, EINVAL);
+}
+
 /// An endpoint that initiates toward a peer which does not say that it is an xsock.
 struct StandardPeer {
     xsock_cq* cq = xsock_cq_create(nullptr);

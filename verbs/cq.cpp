@@ -35,11 +35,11 @@ ibv_wc_status status_of(const Wc& wc) noexcept {
 ibv_wc_opcode opcode_of(const Wc& wc) noexcept {
     static constexpr ibv_wc_opcode kOpcodes[] = {
         // by WcOpcode; those of connections, which verbs do not ask for, count as receives
-        IBV_WC_SEND,      IBV_WC_RDMA_WRITE, IBV_WC_RDMA_READ,  IBV_WC_LOCAL_INV,
-        IBV_WC_RECV,      IBV_WC_RECV,       IBV_WC_RECV,       IBV_WC_FETCH_ADD,
-        IBV_WC_COMP_SWAP, IBV_WC_RDMA_WRITE, IBV_WC_RDMA_WRITE, IBV_WC_BIND_MW,
+        IBV_WC_SEND,       IBV_WC_RDMA_WRITE, IBV_WC_RDMA_READ, IBV_WC_LOCAL_INV, IBV_WC_RECV,
+        IBV_WC_RECV,       IBV_WC_RECV,       IBV_WC_FETCH_ADD, IBV_WC_COMP_SWAP, IBV_WC_RDMA_WRITE,
+        IBV_WC_RDMA_WRITE, IBV_WC_BIND_MW,    IBV_WC_SEND,
     };
-    static_assert(std::size(kOpcodes) == static_cast<std::size_t>(WcOpcode::bind_window) + 1);
+    static_assert(std::size(kOpcodes) == static_cast<std::size_t>(WcOpcode::send_immediate) + 1);
     if (wc.opcode == WcOpcode::recv && (wc.flags & kWcImmediate) != 0) {
         return IBV_WC_RECV_RDMA_WITH_IMM;
     }
@@ -68,6 +68,10 @@ void convert(const Wc& from, ibv_wc& to) noexcept {
     if ((from.flags & kWcImmediate) != 0) {
         to.wc_flags |= IBV_WC_WITH_IMM;
         to.imm_data = immediate_data(from.immediate);
+    }
+    if ((from.flags & kWcSendImmediate) != 0) {
+        to.wc_flags |= IBV_WC_WITH_IMM;
+        to.imm_data = immediate_data(from.immediate << 32);
     }
     to.pkey_index = 0;
     to.slid = 0;

@@ -85,7 +85,7 @@ inline constexpr std::uint64_t kSendOps =
     IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ |
     IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV |
     IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_IMM;
 
 /// Fills in functions of ibv_qp_ex (qp_ex.cpp).
 void set_send_ops(Qp& qp, std::uint64_t flags) noexcept;
@@ -98,7 +98,7 @@ int post_taken(Qp& qp, const SendWr& wr) noexcept;
 void relocate(VerbsState& engine, std::span<Sge> sges);
 
 // Operands of RFC 7306 as verbs give them. The 32 bits of immediate data are the first four of the
-// eight bytes on the wire.
+// eight bytes on the wire, and all that a Send with Immediate has.
 inline Atomic fetch_add_of(std::uint64_t add) noexcept { return {.operand = add}; }
 inline Atomic compare_swap_of(std::uint64_t compare, std::uint64_t swap) noexcept {
     constexpr std::uint64_t kAll = ~std::uint64_t{0};

@@ -54,6 +54,10 @@ int translate(Qp& qp, const ibv_send_wr& from, SendWr& to, Atomic& atomic) noexc
             to.opcode = SendOpcode::send_invalidate;
             to.invalidate_stag = from.invalidate_rkey;
             return 0;
+        case IBV_WR_SEND_WITH_IMM:
+            to.opcode = SendOpcode::send_immediate;
+            to.immediate = immediate_of(from.imm_data) >> 32;
+            return 0;
         case IBV_WR_RDMA_WRITE:
             to.opcode = SendOpcode::write;
             break;
@@ -87,7 +91,6 @@ int translate(Qp& qp, const ibv_send_wr& from, SendWr& to, Atomic& atomic) noexc
             to.remote_stag = from.wr.atomic.rkey;
             return 0;
         default:
-            // Send with Immediate has no form in RFC 7306 that takes one receive.
             return EOPNOTSUPP;
     }
     to.remote_to = from.wr.rdma.remote_addr;

@@ -40,6 +40,11 @@ void wr_send(ibv_qp_ex* qp) noexcept { begin(qp, SendOpcode::send); }
 void wr_send_inv(ibv_qp_ex* qp, std::uint32_t rkey) noexcept {
     if (auto* built = begin(qp, SendOpcode::send_invalidate)) built->wr.invalidate_stag = rkey;
 }
+void wr_send_imm(ibv_qp_ex* qp, __be32 data) noexcept {
+    if (auto* built = begin(qp, SendOpcode::send_immediate)) {
+        built->wr.immediate = immediate_of(data) >> 32;
+    }
+}
 void wr_rdma_write(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote) noexcept {
     begin(qp, SendOpcode::write, rkey, remote);
 }
@@ -205,6 +210,7 @@ void set_send_ops(Qp& qp, std::uint64_t flags) noexcept {
     ex.wr_set_inline_data_list = wr_set_inline_data_list;
     if ((flags & IBV_QP_EX_WITH_SEND) != 0) ex.wr_send = wr_send;
     if ((flags & IBV_QP_EX_WITH_SEND_WITH_INV) != 0) ex.wr_send_inv = wr_send_inv;
+    if ((flags & IBV_QP_EX_WITH_SEND_WITH_IMM) != 0) ex.wr_send_imm = wr_send_imm;
     if ((flags & IBV_QP_EX_WITH_RDMA_WRITE) != 0) ex.wr_rdma_write = wr_rdma_write;
     if ((flags & IBV_QP_EX_WITH_RDMA_READ) != 0) ex.wr_rdma_read = wr_rdma_read;
     if ((flags & IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM) != 0) ex.wr_rdma_write_imm = wr_rdma_write_imm;

@@ -389,7 +389,7 @@ CASE(malformed_requests) {
     wr.num_sge = 1;
     wr.opcode = (enum ibv_wr_opcode)77;
     CHECK(ibv_post_send(p.a->qp, &wr, &bad) != 0 && bad == &wr);
-    wr.opcode = IBV_WR_SEND_WITH_IMM; /* RFC 7306 has no such message */
+    wr.opcode = IBV_WR_TSO;
     CHECK(ibv_post_send(p.a->qp, &wr, &bad) == EOPNOTSUPP && bad == &wr);
     wr.opcode = IBV_WR_SEND;
     wr.send_flags = IBV_SEND_INLINE;

@@ -39,6 +39,50 @@ CASE(completions_in_order) {
     disconnect_pair(&p);
 }
 
+/* One receive, whose memory has the message, and 32 bits beside it. Toward an end that has not
+ * announced them (XSOCK_EXTENSIONS=0 here, an older xsock or a standard peer elsewhere) they are
+ * refused, and nothing else is harmed. */
+CASE(sends_with_immediate) {
+    const char* const extensions = getenv("XSOCK_EXTENSIONS");
+    const int permitted = extensions == NULL || strcmp(extensions, "0") != 0;
+    static struct pair p;
+    connect_pair(&p);
+    for (uint32_t i = 0; i < 40; ++i) {
+        const uint32_t length = i % 4 == 0 ? 0 : i % 4 == 1 ? 8 : 4096;
+        const __be32 data = htonl(0xfedcba00u + i);
+        struct ibv_sge sge = {(uintptr_t)p.data_a, length, p.mr_a->lkey};
+        struct ibv_send_wr wr, *bad = NULL;
+        memset(&wr, 0, sizeof wr);
+        memset(p.data_a, (int)i, length);
+        wr.wr_id = i;
+        wr.sg_list = &sge;
+        wr.num_sge = 1;
+        wr.opcode = IBV_WR_SEND_WITH_IMM;
+        wr.send_flags = IBV_SEND_SIGNALED | (i % 8 == 1 ? 0u + IBV_SEND_INLINE : 0u) |
+                        (i % 2 == 0 ? 0u + IBV_SEND_SOLICITED : 0u);
+        wr.imm_data = data;
+        if (!permitted) {
+            CHECK(ibv_post_send(p.a->qp, &wr, &bad) == EOPNOTSUPP && bad == &wr);
+            continue;
+        }
+        CHECK(post_recv_numbered(p.b->qp, i, p.data_b, sizeof p.data_b, p.mr_b->lkey) == 0);
+        MUST(ibv_post_send(p.a->qp, &wr, &bad) == 0);
+        const struct ibv_wc sent = next(p.a->send_cq), got = next(p.b->recv_cq);
+        CHECK(sent.status == IBV_WC_SUCCESS && sent.opcode == IBV_WC_SEND && sent.wr_id == i);
+        CHECK(got.status == IBV_WC_SUCCESS && got.opcode == IBV_WC_RECV && got.wr_id == i);
+        CHECK(got.wc_flags == IBV_WC_WITH_IMM && got.imm_data == data, "%x %x", got.wc_flags,
+              got.imm_data);
+        CHECK(got.byte_len == length && memcmp(p.data_a, p.data_b, length) == 0, "%u",
+              got.byte_len);
+    }
+    CHECK(post_recv(p.b->qp, p.data_b, 8, p.mr_b->lkey) == 0);
+    CHECK(post(p.a->qp, IBV_WR_SEND, p.data_a, 8, p.mr_a->lkey, 0, 0) == 0);
+    EXPECT(p.a->send_cq, IBV_WC_SUCCESS);
+    const struct ibv_wc plain = next(p.b->recv_cq);
+    CHECK(plain.status == IBV_WC_SUCCESS && plain.wc_flags == 0);
+    disconnect_pair(&p);
+}
+
 /* What hardware does: it reads memory once, and its CRC is that of what it read. */
 CASE(memory_that_changes) {
     enum { WRITES = 1000 };

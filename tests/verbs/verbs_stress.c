@@ -879,7 +879,7 @@ CASE(inline_data) {
     attr.cap.max_inline_data = 257;
     attr.pd = p.a->pd;
     attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-    attr.send_ops_flags = IBV_QP_EX_WITH_SEND;
+    attr.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
     errno = 0;
     CHECK(rdma_create_qp_ex(a, &attr) == -1 && errno == EINVAL);
     attr.cap.max_inline_data = 256;
@@ -904,7 +904,11 @@ CASE(inline_data) {
                 if (extended) {
                     ex->wr_id = i;
                     ex->wr_flags = 0;
-                    ibv_wr_send(ex);
+                    if (i % 2 == 0) {
+                        ibv_wr_send(ex);
+                    } else {
+                        ibv_wr_send_imm(ex, htonl(i));
+                    }
                     ibv_wr_set_inline_data(ex, text, sizes[i]);
                 } else {
                     CHECK(post_numbered(a->qp, i, IBV_WR_SEND, text, sizes[i], 0, IBV_SEND_INLINE,
@@ -917,6 +921,9 @@ CASE(inline_data) {
                 EXPECT(cq, IBV_WC_SUCCESS);
                 const struct ibv_wc wc = next(b->recv_cq);
                 CHECK(wc.status == IBV_WC_SUCCESS && wc.byte_len == sizes[i]);
+                const int immediate = extended && i % 2 != 0;
+                CHECK(wc.wc_flags == (immediate ? 0u + IBV_WC_WITH_IMM : 0u));
+                CHECK(!immediate || wc.imm_data == htonl(i));
                 memset(text, (int)('a' + i + round), sizeof text);
                 CHECK(memcmp(p.data_b + 256 * i, text, sizes[i]) == 0, "%u bytes", sizes[i]);
             }

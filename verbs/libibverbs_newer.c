@@ -89,10 +89,6 @@ EXPORT int ibv_dm_export_dmabuf_fd(void* memory) {
     (void)memory;
     return no_descriptor();
 }
-EXPORT int ibv_query_port_speed(void* context, uint32_t port, uint64_t* speed) {
-    (void)context, (void)port, (void)speed;
-    return EOPNOTSUPP;
-}
 EXPORT int _ibv_query_comp_cntr_caps(void* context, void* caps, size_t size) {
     (void)context, (void)caps, (void)size;
     return EOPNOTSUPP;

@@ -127,6 +127,21 @@ CASE(a_buffer_of_a_newer_release_can_be_registered) {
     ibv_close_device(context);
 }
 
+CASE(the_speed_of_a_port_is_that_of_its_attributes) {
+    enum { EDR = 32, LANES_4 = 2 };
+    int (*query)(struct ibv_context*, uint32_t, uint64_t*) = (int (*)(
+        struct ibv_context*, uint32_t, uint64_t*))must_have("ibv_query_port_speed", "IBVERBS_1.16");
+    struct ibv_context* const context = open_device();
+    struct ibv_port_attr attr;
+    uint64_t speed = 0;
+    MUST(ibv_query_port(context, 1, &attr) == 0);
+    CHECK(attr.active_speed == EDR && attr.active_width == LANES_4, "%u", attr.active_speed);
+    CHECK(query(context, 1, &speed) == 0 && speed == 4 * 250, "%llu", (unsigned long long)speed);
+    CHECK(query(context, 2, &speed) == EINVAL, "no such port");
+    CHECK(query(context, 257, &speed) == EINVAL, "no such port");
+    ibv_close_device(context);
+}
+
 CASE(what_a_newer_release_adds_is_refused) {
     static const struct {
         const char *name, *version;
@@ -134,12 +149,11 @@ CASE(what_a_newer_release_adds_is_refused) {
                    {"ibv_reg_mr_ex", "IBVERBS_1.15"},
                    {"ibv_create_comp_cntr", "IBVERBS_1.18"}},
       errors[] = {
-          {"ibv_dealloc_dmah", "IBVERBS_1.15"},          {"ibv_query_port_speed", "IBVERBS_1.16"},
-          {"_ibv_query_comp_cntr_caps", "IBVERBS_1.18"}, {"ibv_destroy_comp_cntr", "IBVERBS_1.18"},
-          {"ibv_qp_attach_comp_cntr", "IBVERBS_1.18"},   {"ibv_set_comp_cntr", "IBVERBS_1.18"},
-          {"ibv_set_err_comp_cntr", "IBVERBS_1.18"},     {"ibv_inc_comp_cntr", "IBVERBS_1.18"},
-          {"ibv_inc_err_comp_cntr", "IBVERBS_1.18"},     {"ibv_read_comp_cntr", "IBVERBS_1.18"},
-          {"ibv_read_err_comp_cntr", "IBVERBS_1.18"}};
+          {"ibv_dealloc_dmah", "IBVERBS_1.15"},      {"_ibv_query_comp_cntr_caps", "IBVERBS_1.18"},
+          {"ibv_destroy_comp_cntr", "IBVERBS_1.18"}, {"ibv_qp_attach_comp_cntr", "IBVERBS_1.18"},
+          {"ibv_set_comp_cntr", "IBVERBS_1.18"},     {"ibv_set_err_comp_cntr", "IBVERBS_1.18"},
+          {"ibv_inc_comp_cntr", "IBVERBS_1.18"},     {"ibv_inc_err_comp_cntr", "IBVERBS_1.18"},
+          {"ibv_read_comp_cntr", "IBVERBS_1.18"},    {"ibv_read_err_comp_cntr", "IBVERBS_1.18"}};
     int (*export)(void*) = (int (*)(void*))must_have("ibv_dm_export_dmabuf_fd", "IBVERBS_1.16");
     for (size_t i = 0; i < sizeof objects / sizeof objects[0]; i++) {
         void* (*make)(void*, void*) =

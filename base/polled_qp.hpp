@@ -92,32 +92,36 @@ class PolledQp {
     ~PolledQp() = default;
 };
 
-struct PolledQpAttr {
-    QpAttr qp;  ///< without queues
-    PollGroup* group = nullptr;
-    PolledQp::StateListener listener;
-    std::shared_ptr<void> keeper;  ///< given back when the connection is gone
-    void* argument = nullptr;      ///< of the two below
-    /// Memory for a message that begins to come in, of `bytes` at most: fills in `out`. False: none
-    /// now; the message waits until receive_posted().
-    bool (*provide_receive)(void* argument, std::uint32_t bytes, RecvWqe& out) = nullptr;
-    /// It must not end the connection that it is called for.
-    void (*on_completion)(void* argument, const Wc& wc) = nullptr;
+/// What the owner of a PolledQp is asked, and what with; each may be null.
+struct PolledQpCalls {
+    void* argument = nullptr;  ///< also of those of PolledQpAttr
     /// Called by the poller ahead of what it sends for poll_soon(), and at the time that it
-    /// answered last (kNever: not again); may call queue_send(). May be null.
+    /// answered last (kNever: not again); may call queue_send().
     Time (*on_poll)(void* argument) = nullptr;
     /// Asked where start-up ends: will something be queued as soon as it has? Any lock may be held.
     bool (*waits_to_send)(void* argument) = nullptr;
     /// The process exits: begins to end it. True: something is still to be sent, and request_end()
     /// will follow; asked again until then. `brief`: not for the linger time, which it is false for
-    /// before the call. May be null: PolledQp::shutdown().
+    /// before the call. Null: PolledQp::shutdown().
     bool (*on_exit)(void* argument, bool& brief) = nullptr;
     /// exec() is going to replace the process, or to fail: as on_exit, but the connection goes on.
     bool (*on_exec)(void* argument, bool& brief) = nullptr;
     /// With ConnectAttr::defer_reply: answers a Request by its private data, in the poller. False:
-    /// refused. May be null.
+    /// refused.
     bool (*on_request)(void* argument, std::span<const std::byte> request,
                        std::vector<std::byte>& reply) = nullptr;
+};
+
+struct PolledQpAttr : PolledQpCalls {
+    QpAttr qp;  ///< without queues
+    PollGroup* group = nullptr;
+    PolledQp::StateListener listener;
+    std::shared_ptr<void> keeper;  ///< given back when the connection is gone
+    /// Memory for a message that begins to come in, of `bytes` at most: fills in `out`. False: none
+    /// now; the message waits until receive_posted().
+    bool (*provide_receive)(void* argument, std::uint32_t bytes, RecvWqe& out) = nullptr;
+    /// It must not end the connection that it is called for.
+    void (*on_completion)(void* argument, const Wc& wc) = nullptr;
 };
 
 /// Accepts in poll cycles and runs start-ups side by side.

@@ -45,6 +45,7 @@ Connection::Connection(Parts parts)
                      : std::make_shared<RecvQueue>(parts_.attr.rq_depth, /*exclusive=*/true)),
       core_(core_config(parts_, sq_, *rq_, stats_.counters()), *this),
       batching_(*this, *parts_.progress, parts_.send_cq->queue, parts_.recv_cq->queue),
+      owner_(parts_.owner, Time{parts_.attr.linger_ms} * kMillisecond),
       rx_bytes_(stats_.rx_bytes()),
       tx_bytes_(stats_.tx_bytes()) {
     const auto& sends = parts_.send_cq->channel;
@@ -253,20 +254,9 @@ void Connection::on_started() {
     report_start(core_, peer());
 }
 
-// The owner of a PolledQp decides at once; its listener is not told.
-void Connection::answer_request() {
-    std::vector<std::byte> reply;
-    const bool accepted =
-        parts_.on_request(parts_.spare_argument, core_.private_data(), reply) &&
-        core_.accept(reply, core_.depths().ird, core_.depths().ord, monotonic_now());
-    if (!accepted) (void)core_.reject({}, monotonic_now());
-}
-
 void Connection::on_state(QpState next) {
-    if (next == QpState::requested && parts_.on_request != nullptr) {
-        answer_request();
-        return;
-    }
+    // The owner of a PolledQp decides at once; its listener is not told.
+    if (next == QpState::requested && owner_.decides_requests()) return owner_.answer(core_);
     if (core_.ended()) {
         if (shared_ != nullptr) shared_->discard();
         if (kernel_.part != nullptr) kernel_.part->set_rights(0);
@@ -388,39 +378,14 @@ void Connection::on_exit(PollCycle& cycle) {
 }
 
 bool Connection::draining() const {
-    if (!socket_.is_open()) return false;
-    if (core_.draining()) {
-        if (parts_.on_exit != nullptr) exit_limit_ = linger_time();
-        return true;
-    }
-    if (parts_.on_exit == nullptr) return false;
-    if (!core_.closing() && !core_.ended()) {
-        return still_sends(parts_.on_exit) || end_request_.load() != 0;
-    }
-    // A stream's peer answers what it gets. Once the kernel has closed the socket such an answer is
-    // met by a reset, which drops what the kernel has not delivered yet.
-    exit_limit_ = linger_time();
-    const bool waits_for_start = !core_.is_started() && !core_.ended();
-    return waits_for_start || (core_.fin_sent() && socket_.peer_info().waiting);
-}
-
-// A stream has data that wait for its peer's program: its linger time.
-bool Connection::still_sends(bool (*asked)(void*, bool&)) const {
-    bool brief = false;
-    const bool sends = asked(parts_.spare_argument, brief);
-    exit_limit_ = brief ? 0 : linger_time();
-    return sends;
+    return socket_.is_open() && owner_.draining(core_, socket_, end_request_.load() != 0);
 }
 
 bool Connection::unsent() const {
     if (!socket_.is_open() || core_.ended()) return false;
     const bool in_memory = shared_ != nullptr && shared_->in_memory();
     if (in_memory && core_.stream().tx_wanted()) return true;  // without credit, too
-    if (parts_.on_exec == nullptr) return core_.tx_wanted();
-    if (!core_.closing() && still_sends(parts_.on_exec)) return true;
-    if (core_.closing()) exit_limit_ = linger_time();
-    // Before the peer's first frame nothing can have gone, and the stream's end is to go at least.
-    return !core_.is_started() || core_.tx_wanted() || socket_.peer_info().waiting;
+    return owner_.unsent(core_, socket_);
 }
 
 // ---- time -----------------------------------------------------------------
@@ -444,7 +409,7 @@ void Connection::update_interest() {
 void Connection::update_deadline(PollCycle& cycle) {
     if (!socket_.is_open()) return;
     Time next = core_.next_timeout(cycle.now());
-    if (!core_.ended()) next = std::min({next, liveness_.due(), poll_at_});
+    if (!core_.ended()) next = std::min({next, liveness_.due(), owner_.poll_at()});
     if (shared_ != nullptr) next = std::min(next, shared_->due());
     parts_.progress->set_deadline(*this, next);
 }
@@ -452,23 +417,15 @@ void Connection::update_deadline(PollCycle& cycle) {
 void Connection::on_time(PollCycle& cycle) {
     if (!socket_.is_open()) return;
     if (!core_.ended() && liveness_.due() <= cycle.now()) check_peer(cycle);
-    if (poll_at_ <= cycle.now()) poll_at_ = parts_.on_poll(parts_.spare_argument);
+    if (owner_.poll_at() <= cycle.now()) owner_.poll();
     if (shared_ != nullptr) shared_->on_time(cycle);
     if (!socket_.is_open()) return note_movement(cycle);
     cycle.enter_section();
-    if (still_delivers()) core_.extend_linger(cycle.now());
+    if (owner_.still_delivers(core_, socket_)) core_.extend_linger(cycle.now());
     core_.on_time(cycle.now());
     if (!core_.ended()) transmit(cycle);
     update_deadline(cycle);  // also when there was nothing to send
     note_movement(cycle);
-}
-
-/// A stream has ended, and TCP has gone on with what is before its FIN. Closed now, the socket
-/// would answer the peer's next message by a reset, and TCP drop the rest.
-bool Connection::still_delivers() {
-    if (parts_.on_exit == nullptr || !core_.closing()) return false;
-    const TcpSocket::PeerInfo info = socket_.peer_info();
-    return info.waiting && info.acknowledged != std::exchange(delivered_, info.acknowledged);
 }
 
 void Connection::check_peer(PollCycle& cycle) {

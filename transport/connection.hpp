@@ -17,6 +17,7 @@
 #include "mpa/stream.hpp"
 #include "transport/capture.hpp"
 #include "transport/connection_kernel.hpp"
+#include "transport/connection_owner.hpp"
 #include "transport/connection_shared.hpp"
 #include "transport/liveness.hpp"
 #include "transport/post_batching.hpp"
@@ -38,15 +39,8 @@ struct ConnectionParts {
     KernelDdp* kernel = nullptr;  ///< null: there is none
     Progress* progress = nullptr;
     PolledQp::StateListener listener;
-    ddp::SpareReceive spare_receive = nullptr;  ///< and its argument; may be null
-    void* spare_argument = nullptr;
-    Time (*on_poll)(void* argument) =
-        nullptr;  ///< of PolledQpAttr, as are the next; argument above
-    bool (*waits_to_send)(void* argument) = nullptr;
-    bool (*on_exit)(void* argument, bool& brief) = nullptr;
-    bool (*on_exec)(void* argument, bool& brief) = nullptr;
-    bool (*on_request)(void* argument, std::span<const std::byte> request,
-                       std::vector<std::byte>& reply) = nullptr;
+    ddp::SpareReceive spare_receive = nullptr;  ///< with owner.argument; may be null
+    PolledQpCalls owner;
 };
 
 class Connection final : public Pollable, public PolledQp, private ddp::Connection::Delegate {
@@ -124,7 +118,7 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     void on_failure(PollCycle& cycle) noexcept override;
     void on_exit(PollCycle& cycle) override;
     bool draining() const override;
-    Time exit_limit() const override { return exit_limit_; }
+    Time exit_limit() const override { return owner_.exit_limit(); }
     bool unsent() const override;
 
   private:
@@ -138,10 +132,6 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     void finish() override;
     void close(bool reset) override;
 
-    [[nodiscard]] Time linger_time() const noexcept {
-        return Time{parts_.attr.linger_ms} * kMillisecond;
-    }
-    [[nodiscard]] bool still_sends(bool (*asked)(void*, bool&)) const;
     template <void (SoftChannel::*count)()>
     void count_in_channels() const noexcept;
     void note_request();
@@ -158,7 +148,6 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     }
     bool bind_module();
     void receive_rest(PollCycle& cycle);
-    void answer_request();
     void end_as_requested(PollCycle& cycle);
     bool take(ConstBytes bytes, PollCycle& cycle);
     void take_fin(PollCycle& cycle);
@@ -184,7 +173,6 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     void update_interest();
     void update_deadline(PollCycle& cycle);
     void check_peer(PollCycle& cycle);
-    [[nodiscard]] bool still_delivers();
     void lost(int error);
     void publish() noexcept;
     [[nodiscard]] const char* peer() const noexcept { return socket_.peer_name().c_str(); }
@@ -220,13 +208,11 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     bool tx_blocked_ = false;                   // TCP's buffer is full
     bool enough_read_ = false;
     bool moved_ = false;  // the delegate was told something
-    mutable Time exit_limit_ = 0;
-    Time poll_at_ = kNever;  // on_poll() is due then
+    mutable ConnectionOwner owner_;
     RxBurst burst_;
     std::unique_ptr<TxBuffer> tx_buffer_;
     std::unique_ptr<Capture> capture_;  // null unless XSOCK_PCAP asks for it
     Time emss_checked_ = 0;
-    std::uint64_t delivered_ = 0;  // bytes that TCP had when still_delivers() was last asked
     Liveness liveness_;
     std::uint64_t& rx_bytes_;  // in stats_
     std::uint64_t& tx_bytes_;

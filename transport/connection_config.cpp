@@ -17,7 +17,7 @@ ddp::ConnectionConfig core_config(const ConnectionParts& parts, SendQueue& sq, R
     config.stream.rq = &rq;
     config.stream.rq_shared = parts.srq != nullptr;
     config.stream.spare_receive = parts.spare_receive;
-    config.stream.spare_argument = parts.spare_argument;
+    config.stream.spare_argument = parts.owner.argument;
     config.stream.send_cq = &parts.send_cq->queue;
     config.stream.recv_cq = &parts.recv_cq->queue;
     config.stream.completions = &parts.progress->completions();

@@ -61,12 +61,12 @@ void Connection::on_ready(std::uint32_t events, PollCycle& cycle) {
 
 void Connection::on_notify(PollCycle& cycle) {
     if (!socket_.is_open()) return;
-    if (parts_.on_poll != nullptr) poll_at_ = parts_.on_poll(parts_.spare_argument);
+    owner_.poll();
     resume(cycle);
     transmit(cycle);
     if (end_request_.load(std::memory_order_relaxed) != 0) [[unlikely]]
         end_as_requested(cycle);
-    if (poll_at_ != kNever) update_deadline(cycle);
+    if (owner_.poll_at() != kNever) update_deadline(cycle);
     socket_.push();
     note_movement(cycle);
 }
@@ -296,8 +296,7 @@ void Connection::transmit(PollCycle& cycle) {
 // in the same segment.
 bool Connection::ends_start_by_sending() const noexcept {
     const Negotiated& n = core_.negotiated();
-    return state() == QpState::starting && n.initiator && n.extensions &&
-           parts_.waits_to_send != nullptr && parts_.waits_to_send(parts_.spare_argument);
+    return state() == QpState::starting && n.initiator && n.extensions && owner_.waits_to_send();
 }
 
 void Connection::transmit_batches(PollCycle& cycle) {

@@ -319,7 +319,7 @@ void ConnectionShared::on_time(PollCycle& cycle) {
 /// What a stream that has ended still has to send moves on: its peer takes some of it.
 bool ConnectionShared::still_delivers() {
     const ddp::Connection& core = connection_.core_;
-    if (!in_memory() || connection_.parts_.on_exit == nullptr) return false;
+    if (!in_memory() || !connection_.owner_.waits_at_exit()) return false;
     if (!core.closing() || core.fin_sent()) return false;
     const std::uint32_t sent = stream_->ring_bytes_sent();
     return sent != std::exchange(delivered_, sent);

@@ -389,12 +389,7 @@ class SoftDevice final : public Device, public PolledDevice {
         parts.progress = static_cast<Progress*>(attr.group);
         parts.listener = std::move(attr.listener);
         parts.spare_receive = attr.provide_receive;
-        parts.spare_argument = attr.argument;
-        parts.on_poll = attr.on_poll;
-        parts.waits_to_send = attr.waits_to_send;
-        parts.on_exit = attr.on_exit;
-        parts.on_exec = attr.on_exec;
-        parts.on_request = attr.on_request;
+        parts.owner = attr;
         return make_connection(std::move(parts));
     }
     std::shared_ptr<PolledListener> create_polled_listener(int fd, PollGroup& group,

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -14,6 +15,8 @@
 #include "transport/log.hpp"
 #include "verbs/addresses.hpp"
 #include "verbs/cm.hpp"
+#include "verbs/device_profile.hpp"
+#include "verbs/gid_table.hpp"
 #include "verbs/ops.hpp"
 
 namespace xsock::verbs {
@@ -186,6 +189,46 @@ int dial(VerbsState& engine, CmId& id) noexcept {
     }
 }
 
+constexpr std::uint8_t reads_of(std::uint8_t depth) noexcept {
+    return std::min<std::uint8_t>(depth, kMaxReads);
+}
+
+// What InfiniBand needs at RTR and RTS (qp_state_table.hpp). The connection is the id's: the peer's
+// QP number is 0, of which no queue pair is. @return of ibv_qp_attr_mask
+int fill_rtr(const GidTable& gids, const CmId& id, ibv_qp_attr& attr) noexcept {
+    sockaddr_storage own{}, peer{};
+    ibv_ah_attr& way = attr.ah_attr;
+    way = {};
+    way.is_global = 1;
+    way.port_num = kPort;
+    way.grh.hop_limit = 64;
+    if (copy_address(peer, &id.base.route.addr.dst_addr)) way.grh.dgid = gid_of(peer);
+    if (copy_address(own, &id.base.route.addr.src_addr)) {
+        const ibv_gid gid = gid_of(own);
+        const auto found = std::find_if(gids.begin(), gids.end(), [&](const DeviceGid& each) {
+            return std::memcmp(each.gid.raw, gid.raw, sizeof gid.raw) == 0;
+        });
+        if (found != gids.end()) {
+            way.grh.sgid_index = static_cast<std::uint8_t>(found - gids.begin());
+        }
+    }
+    attr.path_mtu = device_profile().active_mtu;
+    attr.dest_qp_num = attr.rq_psn = 0;
+    attr.max_dest_rd_atomic = reads_of(id.responder_resources);
+    attr.min_rnr_timer = 0;
+    return IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+}
+
+int fill_rts(const CmId& id, ibv_qp_attr& attr) noexcept {
+    attr.timeout = 14;
+    attr.retry_cnt = attr.rnr_retry = 7;
+    attr.sq_psn = 0;
+    attr.max_rd_atomic = reads_of(id.initiator_depth);
+    return IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+           IBV_QP_MAX_QP_RD_ATOMIC;
+}
+
 }  // namespace
 
 ConnectAttr connect_attr(const CmId& id) {
@@ -288,6 +331,8 @@ int notify(rdma_cm_id* given, ibv_event_type) noexcept {
 int init_qp_attr(rdma_cm_id* given, ibv_qp_attr* attr, int* mask) noexcept {
     return locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
+        const CmId& id = *CmId::of(given);
+        const bool infiniband = device_profile().infiniband_states;
         switch (attr->qp_state) {
             case IBV_QPS_INIT:
             case IBV_QPS_RTR:
@@ -298,10 +343,13 @@ int init_qp_attr(rdma_cm_id* given, ibv_qp_attr* attr, int* mask) noexcept {
                     *mask |= IBV_QP_PORT | IBV_QP_PKEY_INDEX;
                     attr->port_num = kPort;
                     attr->pkey_index = 0;
+                } else if (infiniband) {
+                    *mask |= fill_rtr(engine.gids(), id, *attr);
                 }
                 return 0;
             case IBV_QPS_RTS:
                 *mask = IBV_QP_STATE;
+                if (infiniband) *mask |= fill_rts(id, *attr);
                 return 0;
             default:
                 return fail(EINVAL);

@@ -24,6 +24,7 @@ constexpr DeviceProfile kIwarp = {
     .private_gid_type = 0,  // neither RoCE v1 nor v2
     .frozen_gids = false,
     .first_state = IBV_QPS_INIT,
+    .infiniband_states = false,
 };
 
 constexpr std::uint32_t kCmSupported = 1u << 16, kIpBasedGids = 1u << 26;
@@ -42,6 +43,7 @@ constexpr DeviceProfile kRoce = {
     .private_gid_type = 1,  // IBV_GID_TYPE_SYSFS_ROCE_V2
     .frozen_gids = true,
     .first_state = IBV_QPS_RESET,
+    .infiniband_states = true,
 };
 
 const DeviceProfile& chosen() noexcept {

@@ -26,6 +26,9 @@ struct DeviceProfile {
     bool frozen_gids;
     /// What ibv_query_qp() calls a QP that has just been made: siw and RNICs know no RESET.
     ibv_qp_state first_state;
+    /// QPs move as InfiniBand's do: with the attributes that qp_state_table.hpp says, and none
+    /// sends at RTR. iWARP has no such attributes, and its programs leave them out.
+    bool infiniband_states;
 };
 
 /// As XSOCK_VERBS (iwarp, roce) says when this is first called. Any thread.

@@ -317,9 +317,10 @@ struct Qp {
     QpAttr attr;  ///< for another xsock::Qp after a reset
     ibv_qp_attr asked{};
     std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
-    std::atomic<bool> by_gid{false};  ///< moved to RTR with the peer's GID, without rdma_cm
-    ibv_gid own_gid{};                ///< then: by which the peer knows us
-    CmId* id = nullptr;               ///< the id that connects it
+    bool by_gid = false;                    ///< moved to RTR with the peer's GID, without rdma_cm
+    std::atomic<bool> sends_at_rtr{false};  ///< takes_sends() there
+    ibv_gid own_gid{};                      ///< then: by which the peer knows us
+    CmId* id = nullptr;                     ///< the id that connects it
     enum class Connection : std::uint8_t {
         none,
         given,    ///< to `qp`
@@ -348,11 +349,13 @@ struct Qp {
     [[nodiscard]] std::uint32_t num() const noexcept { return base.qp_base.qp_num; }
     [[nodiscard]] bool connected() const noexcept { return connection != Connection::none; }
 
-    /// iWARP has no RTR. perftest's receiving end stays there and, where it finds iWARP, writes
-    /// credit. What is posted before the connection is there waits for it.
+    /// iWARP has no RTR (DeviceProfile::infiniband_states). perftest's receiving end stays there
+    /// and, where it finds iWARP, writes credit. What is posted before the connection is there
+    /// waits for it.
     [[nodiscard]] bool takes_sends() const noexcept {
         const ibv_qp_state now = state.load(std::memory_order_acquire);
-        return now >= IBV_QPS_RTS || (now == IBV_QPS_RTR && by_gid.load(std::memory_order_relaxed));
+        return now >= IBV_QPS_RTS ||
+               (now == IBV_QPS_RTR && sends_at_rtr.load(std::memory_order_relaxed));
     }
 };
 

@@ -55,6 +55,14 @@ int port_offset_wanted() noexcept {
     return 0;
 }
 
+// A receiver does not know the rnr_retry of its peer. Nearly all programs for InfiniBand ask for 7,
+// without limit; where iWARP has no receive, the connection ends.
+Time rnr_timeout_wanted(const TransportConfig& config) noexcept {
+    const char* const set = std::getenv("XSOCK_RNR_MS");
+    const bool waits = device_profile().roce && (set == nullptr || *set == '\0');
+    return waits ? kNever : config.rnr_timeout;
+}
+
 PortRange ports_wanted() noexcept {
     const char* const value = std::getenv("XSOCK_VERBS_PORTS");
     if (value == nullptr || *value == '\0') return {};
@@ -140,7 +148,7 @@ VerbsState* VerbsState::get() noexcept {
             return nullptr;
         }
         engine->spin = config.spin;
-        engine->rnr_timeout = config.rnr_timeout;
+        engine->rnr_timeout = rnr_timeout_wanted(config);
         engine->max_starting = config.max_starting;
         engine->acknowledge = acknowledge_wanted();
         engine->summary = switch_named("XSOCK_VERBS_SUMMARY").value_or(false);

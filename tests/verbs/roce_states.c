@@ -219,4 +219,30 @@ CASE(what_may_be_posted) {
     CHECK(ibv_dereg_mr(mr) == 0);
 }
 
+/* As with an rnr_retry of 7; iWARP's connections end after a second (XSOCK_RNR_MS). */
+CASE(a_send_waits_for_its_receive) {
+    static char memory[64];
+    struct ibv_qp* const qp = make_qp();
+    struct ibv_mr* const mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+    MUST(mr != NULL);
+    move_up_to(qp, IBV_QPS_INIT);
+    struct ibv_qp_attr attr = every_attribute(IBV_QPS_INIT, IBV_QPS_RTR);
+    attr.dest_qp_num = qp->qp_num;
+    MUST(ibv_modify_qp(qp, &attr, IBV_QP_STATE | rules[2].required) == 0);
+    MUST(move(qp, IBV_QPS_RTR, IBV_QPS_RTS) == 0);
+    memset(memory, 7, 8);
+    CHECK(post(qp, IBV_WR_SEND, memory, 8, mr->lkey, 0, 0) == 0);
+    const double end = now() + 2.5;
+    struct ibv_wc none;
+    while (now() < end) {
+        MUST(ibv_poll_cq(cq, 1, &none) == 0);
+        usleep(10000);
+    }
+    CHECK(post_recv(qp, memory + 8, 8, mr->lkey) == 0);
+    for (int i = 0; i < 2; ++i) EXPECT(cq, IBV_WC_SUCCESS);
+    CHECK(memcmp(memory, memory + 8, 8) == 0);
+    CHECK(ibv_destroy_qp(qp) == 0);
+    CHECK(ibv_dereg_mr(mr) == 0);
+}
+
 int main(int argc, char** argv) { return run_cases(argc, argv); }

@@ -165,6 +165,12 @@ bool arrived(const Channel& channel) {
     return channel.connections->arrivals() != channel.seen_arrivals.load(kRelaxed);
 }
 
+/// An event is given: what has come so far needs no other.
+void note_seen(Channel& channel) {
+    channel.seen_arrivals.store(channel.connections->arrivals(), kRelaxed);
+    channel.seen_writes.store(channel.connections->writes(), kRelaxed);
+}
+
 bool nonblocking(const Channel& channel) {
     const int flags = fcntl(channel.base.fd, F_GETFL);
     return flags >= 0 && (flags & O_NONBLOCK) != 0;
@@ -361,8 +367,7 @@ int try_cq_event(ibv_comp_channel* given, int first, ibv_cq** cq, void** cq_cont
         int error = 0;
         Cq* const found = next_event(channel, first != 0, error);
         if (found == nullptr) return error;
-        channel.seen_arrivals.store(channel.connections->arrivals(), kRelaxed);
-        channel.seen_writes.store(channel.connections->writes(), kRelaxed);
+        note_seen(channel);
         *cq = found->plain();
         *cq_context = found->base.cq_context;
         return 0;
@@ -402,6 +407,7 @@ int late_cq_event(ibv_comp_channel* given, ibv_cq** cq, void** cq_context) noexc
             if (queue_of(*qp) == found) qp->writes_reported = qp->qp->info().rx_writes;
         }
         count_delivered(*found);
+        note_seen(channel);
         *cq = found->plain();
         *cq_context = found->base.cq_context;
         return 0;

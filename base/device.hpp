@@ -220,6 +220,8 @@ struct QpInfo {
     DataPath path = DataPath::tcp;
     shm::Reason shm_reason = shm::Reason::none;  ///< why not shared memory; none: not known yet
     kernel::Reason kernel_reason = kernel::Reason::off;  ///< why the module does not place
+    bool kernel_places = false;      ///< the module places what the peer writes, or did to the end
+    std::uint64_t placed_early = 0;  ///< of that, behind a lost segment, bytes
     std::uint64_t rx_bytes = 0, tx_bytes = 0;
     /// RDMA Writes of the peer, but for start-up's; also those that the kernel module has placed
     /// without waking anybody.

@@ -83,6 +83,7 @@ class PolledQp {
     /// That of info(), without the questions to the kernel; valid until the connection goes.
     [[nodiscard]] virtual std::span<const std::byte> peer_private_data() const = 0;
     [[nodiscard]] virtual int error() const noexcept = 0;  ///< QpInfo::error
+    [[nodiscard]] virtual kernel::Reason kernel_reason() const noexcept = 0;  ///< QpInfo's
     /// Another descriptor of the socket, close-on-exec, for the program. ENOTCONN: it has ended.
     [[nodiscard]] virtual Result<int> descriptor() const = 0;
     /// SIGURG for the owner of the socket, if the program has set one.

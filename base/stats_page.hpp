@@ -96,7 +96,8 @@ struct alignas(64) StatsSlot {
     std::uint64_t tx_bytes, rx_bytes;  ///< of TCP stream
     Counters counters;
     StatsDescription description;
-    StreamCounters stream;  ///< zeros where the slot ends before it
+    StreamCounters stream;        ///< zeros where the slot ends before it, as is the next
+    std::uint64_t placed_early;  ///< QpInfo's, a second old at most
 };
 static_assert(sizeof(StatsSlot) == 896);
 /// Readers take slots from this size on.

@@ -24,6 +24,10 @@ static_assert(XSOCK_SHM_DEFAULT == static_cast<int>(ShmMode::usual) &&
               XSOCK_SHM_OFF == static_cast<int>(ShmMode::off) &&
               XSOCK_SHM_AUTO == static_cast<int>(ShmMode::automatic) &&
               XSOCK_SHM_REQUIRE == static_cast<int>(ShmMode::require));
+static_assert(XSOCK_KERNEL_DEFAULT == static_cast<int>(KernelMode::usual) &&
+              XSOCK_KERNEL_OFF == static_cast<int>(KernelMode::off) &&
+              XSOCK_KERNEL_AUTO == static_cast<int>(KernelMode::automatic) &&
+              XSOCK_KERNEL_REQUIRE == static_cast<int>(KernelMode::require));
 constexpr std::uint32_t kKnownFlags = XSOCK_EP_EVENTS | XSOCK_EP_DEFER | XSOCK_EP_NO_CRC |
                                       XSOCK_EP_MARKERS | XSOCK_EP_REQUIRE_LKEYS |
                                       XSOCK_EP_NO_EXTENSIONS | XSOCK_EP_SNAPSHOT;
@@ -76,9 +80,9 @@ bool CheckedAttr::from(const xsock_ep_attr* given, ConnectAttr::Role automatic) 
     if (!copy_versioned(given, attr)) return false;
     const bool sane = attr.send_cq != nullptr && (attr.flags & ~kKnownFlags) == 0 &&
                       attr.role <= XSOCK_ROLE_RESPONDER && attr.mpa_revision <= 2 &&
-                      attr.shm <= XSOCK_SHM_REQUIRE && attr.sq_depth <= kMaxDepth &&
-                      attr.rq_depth <= kMaxDepth && attr.ird <= kMaxReads &&
-                      attr.ord <= kMaxReads && attr.fpdu_limit <= 65535 &&
+                      attr.shm <= XSOCK_SHM_REQUIRE && attr.kernel <= XSOCK_KERNEL_REQUIRE &&
+                      attr.sq_depth <= kMaxDepth && attr.rq_depth <= kMaxDepth &&
+                      attr.ird <= kMaxReads && attr.ord <= kMaxReads && attr.fpdu_limit <= 65535 &&
                       (attr.rtr & ~kKnownRtr) == 0 && (attr.rtr == 0 || attr.mpa_revision != 1) &&
                       attr.startup_timeout_ms >= 0 && attr.linger_ms >= 0 &&
                       (attr.private_data != nullptr || attr.private_data_length == 0) &&
@@ -139,6 +143,7 @@ bool CheckedAttr::from(const xsock_ep_attr* given, ConnectAttr::Role automatic) 
     connect.fpdu_limit = attr.fpdu_limit;
     connect.max_starting = attr.max_starting;
     connect.shm = static_cast<ShmMode>(attr.shm);
+    connect.kernel = static_cast<KernelMode>(attr.kernel);
     if (attr.congestion != nullptr) connect.congestion = attr.congestion;
     connect.private_data = bytes(attr.private_data, attr.private_data_length);
     if (attr.startup_timeout_ms != 0) {

@@ -167,6 +167,10 @@ void fill_info(T& out, const QpInfo& from) noexcept {
                   XSOCK_PATH_SHM == static_cast<int>(DataPath::shm));
     out.path = static_cast<std::uint32_t>(from.path);
     std::strncpy(out.shm_reason, shm::name_of(from.shm_reason), sizeof out.shm_reason - 1);
+    out.placing.stack = from.kernel_places ? XSOCK_STACK_KERNEL : XSOCK_STACK_USER;
+    std::strncpy(out.placing.reason, kernel::name_of(from.kernel_reason),
+                 sizeof out.placing.reason - 1);
+    out.placing.early_bytes = from.placed_early;
 }
 
 /// The caller's structure, widened to ours with zeros: an older, smaller one is fine; a larger one

@@ -47,6 +47,7 @@ std::string options_text(const StatsDescription& d) {
     text += d.crc != 0 ? " crc" : " no-crc";
     if (d.markers_tx != 0 || d.markers_rx != 0) text += " markers";
     text += d.peer_is_xsock != 0 ? " xsock" : "";
+    text += d.kernel == 1 ? " kernel" : "";
     return text;
 }
 
@@ -124,6 +125,7 @@ Json connection_json(const ConnectionStats& c) {
                    {"shm_reason", shm_reason_name(d)},
                    {"stack", d.kernel == 1 ? "kernel" : "user"},
                    {"kernel_reason", kernel_reason_name(d)},
+                   {"placed_early", c.placed_early},
                    {"opened", static_cast<double>(d.opened_ns) / 1e9},
                    {"negotiated", negotiated},
                    {"sent_bytes", c.tx_bytes},
@@ -202,7 +204,11 @@ void print_details(const ProcessStats& process, const ConnectionStats& c) {
     } else if (d.shm_reason != 0) {
         fmt::print("    data go by tcp; shared memory: {}\n", shm_reason_name(d));
     }
-    if (d.kernel == 1) fmt::print("    the kernel module places what the peer writes\n");
+    if (d.kernel == 1) {
+        fmt::print(
+            "    the kernel module places what the peer writes; {} bytes before what was lost\n",
+            c.placed_early);
+    }
     if (d.kernel == 2) fmt::print("    at user level; kernel module: {}\n", kernel_reason_name(d));
     if (d.peer_name[0] != '\0') {
         fmt::print("    the peer is {} {}, features {:#x}", printable(d.peer_name),

@@ -136,6 +136,7 @@ bool read_slot(const std::byte* from, std::size_t size, ConnectionStats& out) {
     out.rx_bytes = slot.rx_bytes;
     out.counters = slot.counters;
     out.stream = slot.stream;
+    out.placed_early = slot.placed_early;
     out.description = slot.description;
     terminate(out.description.local);
     terminate(out.description.peer);

@@ -18,6 +18,7 @@ struct ConnectionStats {
     std::uint64_t tx_bytes = 0, rx_bytes = 0;
     Counters counters;
     StreamCounters stream;
+    std::uint64_t placed_early = 0;  ///< by the kernel module, bytes
     StatsDescription description;  // text is NUL-terminated
 };
 

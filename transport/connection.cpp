@@ -228,18 +228,6 @@ Llp& Connection::data_layer(Llp& startup) {
     return layer;
 }
 
-/// False: the module does not place, or not what this connection sends.
-bool Connection::bind_module() {
-    if (shm_.path == DataPath::shm) {
-        kernel_.choice.why_not = kernel::Reason::shared_memory;
-    } else {
-        kernel_.part->bind(*mpa_, core_.stream(), socket_.fd(), peer());
-    }
-    // Octets may have come before that epoll does not tell of.
-    if (kernel_.part->bound()) parts_.progress->call_at_cycle_end(*this);
-    return kernel_.part->bound();
-}
-
 void Connection::on_started() {
     refused_.store(ddp::refused_requests(core_.negotiated()), std::memory_order_release);
     if (shared_ != nullptr && !shared_->in_memory()) shared_.reset();
@@ -411,6 +399,7 @@ void Connection::update_deadline(PollCycle& cycle) {
     Time next = core_.next_timeout(cycle.now());
     if (!core_.ended()) next = std::min({next, liveness_.due(), owner_.poll_at()});
     if (shared_ != nullptr) next = std::min(next, shared_->due());
+    if (kernel_.part != nullptr) next = std::min(next, kernel_.part->due());
     parts_.progress->set_deadline(*this, next);
 }
 
@@ -419,6 +408,7 @@ void Connection::on_time(PollCycle& cycle) {
     if (!core_.ended() && liveness_.due() <= cycle.now()) check_peer(cycle);
     if (owner_.poll_at() <= cycle.now()) owner_.poll();
     if (shared_ != nullptr) shared_->on_time(cycle);
+    if (kernel_.part != nullptr) report_placed(cycle);
     if (!socket_.is_open()) return note_movement(cycle);
     cycle.enter_section();
     if (owner_.still_delivers(core_, socket_)) core_.extend_linger(cycle.now());

@@ -103,6 +103,9 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     [[nodiscard]] QpInfo info() const override;
     [[nodiscard]] ConstBytes peer_private_data() const override { return core_.private_data(); }
     [[nodiscard]] int error() const noexcept override { return core_.error().code; }
+    [[nodiscard]] kernel::Reason kernel_reason() const noexcept override {
+        return kernel_.choice.why_not;
+    }
     [[nodiscard]] Result<int> descriptor() const override;
     void signal_owner() const noexcept override;
     void set_listener(StateListener listener) override { parts_.listener = std::move(listener); }
@@ -147,6 +150,7 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
                                        : burst_.room(cycle.staging);
     }
     bool bind_module();
+    void report_placed(PollCycle& cycle);
     void receive_rest(PollCycle& cycle);
     void end_as_requested(PollCycle& cycle);
     bool take(ConstBytes bytes, PollCycle& cycle);

@@ -211,15 +211,9 @@ void Connection::on_tcp_ready(std::uint32_t events, PollCycle& cycle) {
     note_movement(cycle);
 }
 
-void Connection::take_placed(PollCycle& cycle) {
-    if (!socket_.is_open() || !reads_records()) return;
-    receive(cycle);
-    transmit(cycle);
-    note_movement(cycle);
-}
-
 void Connection::on_cycle_end(PollCycle& cycle) {
     take_placed(cycle);
+    if (reads_records()) update_deadline(cycle);
     if (!socket_.is_open() || shared_ == nullptr) return;
     shared_->check_start(cycle);
     if (socket_.is_open()) shared_->take_early(cycle);

@@ -41,6 +41,7 @@ void ConnectionKernel::bind(mpa::Stream& layer, ddp::Stream& stream, int socket,
         return;
     }
     socket_ = socket;
+    reported(monotonic_now());
     layer.use_records();
     stream.set_write_observer(this);
 }
@@ -56,8 +57,16 @@ void ConnectionKernel::follow(const ddp::Stream& stream) noexcept {
 
 void ConnectionKernel::set_rights(std::uint32_t rights) noexcept {
     if (!bound() || stopped_) return;
-    stopped_ = rights == 0;
     module_.set_rights(socket_, rights);
+    if (rights != 0) return;
+    (void)placed_early();  // the descriptor may be closed when it is asked for again
+    stopped_ = true;
+}
+
+std::uint64_t ConnectionKernel::placed_early() noexcept {
+    std::uint64_t bytes = 0;
+    if (bound() && !stopped_ && module_.placed_early(socket_, bytes)) early_ = bytes;
+    return early_;
 }
 
 /// The region becomes the module's, if it can: later Writes are placed.

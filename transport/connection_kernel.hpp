@@ -11,6 +11,7 @@
 #include "base/bytes.hpp"
 #include "ddp_user/connection.hpp"
 #include "mpa/stream.hpp"
+#include "transport/clock.hpp"
 #include "transport/kernel_choice.hpp"
 #include "transport/kernel_ddp.hpp"
 
@@ -39,15 +40,24 @@ class ConnectionKernel final : private ddp::WriteObserver {
     void follow(const ddp::Stream& stream) noexcept;
     /// What the peer may do, Access; 0: nothing is placed on return.
     void set_rights(std::uint32_t rights) noexcept;
+    /// Payload that was placed behind a hole, bytes; at the end of placement the last count stays.
+    [[nodiscard]] std::uint64_t placed_early() noexcept;
+    /// When the module is to be asked next what it has placed: Writes wake no thread.
+    [[nodiscard]] Time due() const noexcept { return stopped_ ? kNever : report_at_; }
+    void reported(Time now) noexcept { report_at_ = time_after(now, kReportPeriod); }
 
   private:
     void on_stored_write(std::uint32_t stag) noexcept override;
+
+    static constexpr Time kReportPeriod = kSecond;
 
     KernelDdp& module_;
     KernelChoice& choice_;
     int socket_ = -1;
     bool stopped_ = false;
     std::uint64_t counted_ = 0;
+    std::uint64_t early_ = 0;  // of the last answer
+    Time report_at_ = kNever;
 };
 
 /// What a connection has of the module.

@@ -146,6 +146,8 @@ QpInfo Connection::info() const {
     info.path = shm_.path;
     info.shm_reason = shm_.why_not;
     info.kernel_reason = kernel_.choice.why_not;
+    info.kernel_places = kernel_.part != nullptr && kernel_.part->bound();
+    if (info.kernel_places) info.placed_early = kernel_.part->placed_early();
     info.rx_bytes = rx_bytes_;
     info.tx_bytes = tx_bytes_;
     return info;
@@ -161,6 +163,7 @@ void Connection::publish() noexcept {
         const bool places = kernel_.part != nullptr && kernel_.part->bound();
         d.kernel = places ? 1 : 2;
         d.kernel_reason = static_cast<std::uint8_t>(kernel_.choice.why_not);
+        if (places) stats_.placed_early() = kernel_.part->placed_early();
     }
     set_stats_text(d.local, socket_.local_name().c_str());
     set_stats_text(d.peer, peer());

@@ -258,6 +258,7 @@ StatsSlot* Page::take(std::uint32_t& index) {
     taken.tx_bytes = taken.rx_bytes = 0;
     taken.counters = {};
     taken.stream = {};
+    taken.placed_early = 0;
     taken.description = {};
     taken.description.opened_ns = wall_clock_now();
     std::atomic_ref(taken.taken).store(1, std::memory_order_relaxed);

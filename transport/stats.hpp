@@ -27,6 +27,7 @@ class StatsEntry {
     [[nodiscard]] StreamCounters& stream_counters() noexcept { return slot_->stream; }
     [[nodiscard]] std::uint64_t& tx_bytes() noexcept { return slot_->tx_bytes; }
     [[nodiscard]] std::uint64_t& rx_bytes() noexcept { return slot_->rx_bytes; }
+    [[nodiscard]] std::uint64_t& placed_early() noexcept { return slot_->placed_early; }
 
     /// Replaces the description, except for opened_ns. Readers see the old one or the new one.
     void describe(const StatsDescription& description) noexcept;

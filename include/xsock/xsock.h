@@ -246,6 +246,26 @@ enum xsock_shm {
                                extension frames */
 };
 
+/** May the kernel module place what the peer writes? See XSOCK_KERNEL in xsock(7). */
+enum xsock_kernel {
+    XSOCK_KERNEL_DEFAULT = 0, /**< as XSOCK_KERNEL says */
+    XSOCK_KERNEL_OFF = 1,
+    XSOCK_KERNEL_AUTO = 2,   /**< where it can; else at user level */
+    XSOCK_KERNEL_REQUIRE = 3 /**< or there is no connection: ENOENT (not loaded), EACCES, EPROTO
+                                  (another ABI) at once; EOPNOTSUPP when start-up has ended. Not
+                                  through shared memory */
+};
+
+enum xsock_stack { XSOCK_STACK_USER = 0, XSOCK_STACK_KERNEL = 1 };
+
+/** What places what the peer writes. */
+struct xsock_placing {
+    uint32_t stack;       /**< enum xsock_stack */
+    char reason[20];      /**< why not the kernel module, e.g. "kernel-absent"; "none": it places,
+                               or that is not decided yet; "off": it was not asked */
+    uint64_t early_bytes; /**< what the module placed behind a lost segment */
+};
+
 /** What carries the data of a connection. */
 enum xsock_path { XSOCK_PATH_TCP = 0, XSOCK_PATH_SHM = 1 };
 
@@ -282,6 +302,8 @@ struct xsock_ep_attr {
                                      NULL: the system's (or XSOCK_CONGESTION) */
     uint32_t shm;               /**< enum xsock_shm: shared memory, where the peer is a process of
                                      the same host; 0: as XSOCK_SHM says */
+    uint32_t kernel;            /**< enum xsock_kernel: the kernel module places what the peer
+                                     writes; 0: as XSOCK_KERNEL says */
 };
 
 /** Begins iWARP on a connected TCP socket (IPv4 or IPv6). Returns at once; start-up goes on in the
@@ -341,6 +363,7 @@ struct xsock_ep_info {
     uint32_t path;       /**< enum xsock_path */
     char shm_reason[20]; /**< why not shared memory, e.g. "remote" (docs/troubleshooting.md);
                               "none": it is used, or that is not decided yet */
+    struct xsock_placing placing;
 };
 
 /** Fills in `info` as far as the size goes that the caller has set (XSOCK_INIT). -1: EINVAL (no
@@ -551,6 +574,10 @@ XSOCK_API int xsock_srq_post_recv(struct xsock_srq* srq, uint64_t wr_id,
  * XSOCK_SHM says. XSOCK_SHM_REQUIRE on a listening socket has what DDPREQUIRE has, and closes
  * connections over TCP as well. */
 #define DDPSHM 22
+/** enum xsock_kernel: the kernel module places what the peer writes. Default 0: as XSOCK_KERNEL
+ * says. XSOCK_KERNEL_REQUIRE on a listening socket has what DDPREQUIRE has, and closes connections
+ * at user level as well. */
+#define DDPKERNEL 23
 
 #define DDPMODE_OFF 0
 #define DDPMODE_MESSAGE 1
@@ -570,6 +597,11 @@ enum xsock_status_state {
     XSOCK_STATUS_FOREIGN /**< started before fork(), in another process */
 };
 
+/** Messages queued to be sent, and messages unread. */
+struct xsock_waiting {
+    uint32_t tx, rx;
+};
+
 /** DDPSTATUS. Fill in `size` before getsockopt(); an older, smaller structure is filled as far as
  * it goes. */
 struct xsock_status {
@@ -585,7 +617,7 @@ struct xsock_status {
     uint32_t message_limit;            /**< bytes */
     uint64_t tx_bytes, rx_bytes;       /**< of TCP stream */
     uint64_t tx_messages, rx_messages; /**< by send() and recv() */
-    uint32_t tx_waiting, rx_waiting;   /**< messages queued to be sent; messages unread */
+    struct xsock_waiting waiting;
     uint64_t accepted;                 /**< listening: connections taken, */
     uint64_t started;                  /**< of these: speak MPA, */
     uint64_t fallbacks;                /**< turned out plain, */
@@ -595,6 +627,7 @@ struct xsock_status {
     struct xsock_peer peer;
     uint32_t path;       /**< enum xsock_path */
     char shm_reason[20]; /**< as in struct xsock_ep_info */
+    struct xsock_placing placing;
 };
 
 /** The endpoint of a socket in DDPMODE, for the operations of this header: Writes, Reads, zero-copy

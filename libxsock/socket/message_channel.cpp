@@ -122,7 +122,7 @@ int MessageChannel::ioctl(int fd, unsigned long request, void* argument) {
 void MessageChannel::describe(xsock_status& status) const noexcept {
     status.tx_messages = tx_messages_.load();
     status.rx_messages = rx_messages_.load();
-    status.rx_waiting = rx_count_.load();
+    status.waiting.rx = rx_count_.load();
 }
 
 }  // namespace xsock::sockets

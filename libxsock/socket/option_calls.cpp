@@ -338,7 +338,7 @@ int Socket::fill_status(void* value, socklen_t* length) {
         status.enhanced = info.negotiated.enhanced;
         api::fill_info(status, info);
         status.peer = api::peer_of(info.peer);
-        status.tx_waiting = connection_->sends_outstanding();
+        status.waiting.tx = connection_->sends_outstanding();
     }
     status.state = status_state(phase(), others, state);
     status.message_limit = static_cast<std::uint32_t>(options_.buffer_size);

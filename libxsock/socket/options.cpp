@@ -18,7 +18,7 @@ struct Row {
     int Options::*field;
     int low, high;
 };
-constexpr std::array<Row, 18> kRows{{
+constexpr std::array<Row, 19> kRows{{
     {DDPROLE, &Options::role, XSOCK_ROLE_AUTO, XSOCK_ROLE_RESPONDER},
     {DDPREQUIRE, &Options::require, 0, 1},
     {DDPCRC, &Options::crc, 0, 1},
@@ -37,6 +37,7 @@ constexpr std::array<Row, 18> kRows{{
     {DDPKEEPALIVE, &Options::keepalive_s, 0, 32767},
     {DDPLINGER, &Options::linger_ms, 0, INT_MAX},
     {DDPSHM, &Options::shm, XSOCK_SHM_DEFAULT, XSOCK_SHM_REQUIRE},
+    {DDPKERNEL, &Options::kernel, XSOCK_KERNEL_DEFAULT, XSOCK_KERNEL_REQUIRE},
 }};
 
 }  // namespace
@@ -86,6 +87,7 @@ ConnectAttr Options::connect_attr() const {
     attr.rtr = static_cast<std::uint8_t>(rtr);
     attr.fpdu_limit = static_cast<std::uint32_t>(fpdu_limit);
     attr.shm = static_cast<ShmMode>(shm);
+    attr.kernel = static_cast<KernelMode>(kernel);
     attr.private_data = private_data;
     attr.startup_timeout_ms = static_cast<std::uint32_t>(startup_ms);
     attr.user_timeout_ms = static_cast<std::uint32_t>(user_timeout_ms);

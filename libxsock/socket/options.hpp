@@ -23,6 +23,7 @@ struct Options {
     int ird = kDefaultReads, ord = kDefaultReads;
     int fpdu_limit = 0;
     int shm = XSOCK_SHM_DEFAULT;
+    int kernel = XSOCK_KERNEL_DEFAULT;
     int sq_depth = 128, rq_depth = 128;
     int buffer_count = 1024;
     int buffer_size = 1 << 20;
@@ -42,9 +43,9 @@ struct Options {
     [[nodiscard]] Result<int> get(int name) const;
 
     /// accept() returns connections only that have started: what ends up on plain TCP, or may not
-    /// stay on TCP, is closed.
+    /// stay on TCP or at user level, is closed.
     [[nodiscard]] bool requires_ddp() const noexcept {
-        return require != 0 || shm == XSOCK_SHM_REQUIRE;
+        return require != 0 || shm == XSOCK_SHM_REQUIRE || kernel == XSOCK_KERNEL_REQUIRE;
     }
     [[nodiscard]] QpAttr qp_attr() const;
     /// Refers to private_data.

@@ -118,7 +118,7 @@ bool StreamChannel::get_option(int level, int name, int& value) const {
 void StreamChannel::describe(xsock_status& status) const noexcept {
     status.tx_messages = tx_messages_.load();
     status.rx_messages = rx_messages_.load();
-    status.rx_waiting = static_cast<std::uint32_t>(
+    status.waiting.rx = static_cast<std::uint32_t>(
         std::min<std::size_t>(readable_.load(), std::numeric_limits<std::uint32_t>::max()));
 }
 

@@ -17,6 +17,7 @@ _xsock() {
     case $before in
     --progress) offer='app thread both' ;;
     --log) offer='off error warn info debug' ;;
+    --shm | --kernel) offer='off auto require' ;;
     -t | --tests) offer='latency bandwidth rate' ;;
     -o | --ops) offer='send write read' ;;
     --svg | --pcap)

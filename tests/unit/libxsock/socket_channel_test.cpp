@@ -47,6 +47,7 @@ class FakeQp final : public PolledQp {
     QpInfo info() const override { return {}; }
     std::span<const std::byte> peer_private_data() const override { return {}; }
     int error() const noexcept override { return 0; }
+    kernel::Reason kernel_reason() const noexcept override { return kernel::Reason::off; }
     Result<int> descriptor() const override { return Error{ENOTCONN, "a fake"}; }
     void signal_owner() const noexcept override {}
 

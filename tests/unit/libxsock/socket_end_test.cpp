@@ -70,7 +70,7 @@ TEST(SockEnd, a_reset_is_told_once_then_epipe) {
 TEST(SockEnd, a_reset_that_cut_a_call_short_is_told_by_the_next) {
     SockPair p;
     for (int i = 0; i < 2; ++i) ASSERT_EQ(p.client.send("two"), 3);
-    ASSERT_TRUE(soon([&] { return p.server.status().rx_waiting == 2; }));
+    ASSERT_TRUE(soon([&] { return p.server.status().waiting.rx == 2; }));
     const linger now{1, 0};
     ASSERT_EQ(p.client.set(SOL_SOCKET, SO_LINGER, &now, sizeof now), 0);
     p.client.close();
@@ -137,7 +137,7 @@ TEST(SockEnd, linger_waits_whatever_the_depth_of_the_send_queue) {
     peer.join();
     const std::string block(300'000, 'x');
     for (int i = 0; i < 3; ++i) ASSERT_EQ(server.send(block, MSG_DONTWAIT), 300'000);
-    EXPECT_EQ(server.status().tx_waiting, 3u);
+    EXPECT_EQ(server.status().waiting.tx, 3u);
     const linger one_second{1, 1};
     ASSERT_EQ(server.set(SOL_SOCKET, SO_LINGER, &one_second, sizeof one_second), 0);
     const auto begun = std::chrono::steady_clock::now();

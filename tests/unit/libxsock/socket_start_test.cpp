@@ -53,6 +53,7 @@ TEST(SockStart, options_have_ranges_and_can_be_read) {
                         {DDPUSERTIMEOUT, 30000, 0, 1 << 30},
                         {DDPKEEPALIVE, 60, 0, 32767},
                         {DDPSHM, XSOCK_SHM_DEFAULT, 0, XSOCK_SHM_REQUIRE},
+                        {DDPKERNEL, XSOCK_KERNEL_DEFAULT, 0, XSOCK_KERNEL_REQUIRE},
                         {DDPLINGER, 5000, 0, 1 << 30}};
     Sock s = Sock::fresh();
     ASSERT_EQ(s.set(DDPROLE, 0), 0);

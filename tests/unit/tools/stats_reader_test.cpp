@@ -96,6 +96,7 @@ StatsSlot slot_of(const char* peer, std::uint64_t tx_bytes) {
     slot.taken = 1;
     slot.tx_bytes = tx_bytes;
     slot.counters.rx_segments = 5;
+    slot.placed_early = 9;
     std::strcpy(slot.description.peer, peer);
     std::strcpy(slot.description.peer_version, "9.9");
     std::strcpy(slot.description.congestion, "cubic");
@@ -122,6 +123,7 @@ TEST(StatsReader, goes_by_the_sizes_of_a_newer_build) {
     EXPECT_STREQ(process.connections[1].description.peer, "second");
     EXPECT_EQ(process.connections[1].tx_bytes, 22u);
     EXPECT_EQ(process.connections[1].counters.rx_segments, 5u);
+    EXPECT_EQ(process.connections[1].placed_early, 9u);
     EXPECT_STREQ(process.connections[1].description.congestion, "cubic");
 }
 
@@ -147,6 +149,7 @@ TEST(StatsReader, reads_zeros_where_an_older_build_has_no_field) {
         EXPECT_STREQ(connection.description.peer_version, "9.9");
         EXPECT_EQ(connection.stream.tx_bytes, 0u);
         EXPECT_EQ(connection.stream.credit_waits, 0u);
+        EXPECT_EQ(connection.placed_early, 0u);
         EXPECT_STREQ(connection.description.congestion, "");
     }
     EXPECT_STREQ(process.connections[1].description.peer, "second");

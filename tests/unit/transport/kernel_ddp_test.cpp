@@ -83,6 +83,7 @@ class FakeModule final : public KernelCalls {
             }
             case DDP_IOC_STATS:
                 static_cast<ddp_stats*>(argument)->stale = stale;
+                static_cast<ddp_stats*>(argument)->ahead_octets = ahead_octets;
                 return 0;
             default:
                 return -ENOTTY;
@@ -126,6 +127,7 @@ class FakeModule final : public KernelCalls {
     std::map<int, std::uint32_t> rights;
     ddp_bind last_bind{};
     std::uint64_t stale = 0;
+    std::uint64_t ahead_octets = 0;
     std::size_t revoked = 0, released = 0;
     std::atomic<int> opens{0};
     // As if Writes were placed before the engine has read: it is told of them with `quiet` false.
@@ -278,6 +280,48 @@ TEST_F(KernelDdpTest, writes_that_woke_nobody_are_counted_when_somebody_asks) {
     set_quiet(false);
     EXPECT_EQ(qp[1]->info().rx_writes, 2u);
     EXPECT_EQ(qp[1]->info().rx_bytes, qp[0]->info().tx_bytes);
+}
+
+TEST_F(KernelDdpTest, what_was_placed_early_is_told_also_behind_the_end) {
+    make();
+    ASSERT_TRUE(start());
+    EXPECT_TRUE(qp[1]->info().kernel_places);
+    EXPECT_EQ(qp[1]->info().placed_early, 0u);
+    const auto place = [&](std::uint64_t bytes) {
+        const std::lock_guard lock(module.mutex);
+        module.ahead_octets = bytes;
+    };
+    place(4711);
+    EXPECT_EQ(qp[1]->info().placed_early, 4711u);
+    qp[0]->abort();
+    qp[1]->wait_ended(soon());
+    place(5000);  // of another socket, which has the number now
+    EXPECT_TRUE(qp[1]->info().kernel_places);
+    EXPECT_EQ(qp[1]->info().placed_early, 4711u);
+    EXPECT_FALSE(qp[0]->info().kernel_places);
+}
+
+// Writes wake no thread: the connection asks once a second.
+TEST_F(KernelDdpTest, writes_that_woke_nobody_are_counted_within_a_second) {
+    make();
+    ASSERT_TRUE(start());
+    std::vector<std::byte> memory(300), data(200, std::byte{0x5a});
+    const std::uint32_t stag = region(memory);
+    write(stag, 0, data);
+    sync();
+    ASSERT_TRUE(wait([&] { return module.held() == 1; }));
+    {
+        const std::lock_guard lock(module.mutex);
+        module.quiet = true;
+    }
+    write(stag, 50, data);
+    ASSERT_TRUE(wait([&] { return module.placed() == 1; }));
+    const auto told = [&] {
+        const std::lock_guard lock(module.mutex);
+        module.quiet = false;
+        return module.untold.empty();
+    };
+    EXPECT_TRUE(wait(told)) << "none asked again";
 }
 
 TEST_F(KernelDdpTest, order_is_kept_for_verbs_and_not_for_endpoints) {

@@ -65,6 +65,11 @@ void Summary::add(std::string_view text) {
             const auto count =
                 parse_number<std::uint64_t>(word.substr(equals + 1), 1, std::uint64_t{1} << 60);
             if (!count) continue;
+            static constexpr std::string_view kStack = "stack:";
+            if (name.substr(0, kStack.size()) == kStack) {
+                stacks[printable(name.substr(kStack.size()))] += *count;
+                continue;
+            }
             const auto* known = std::find_if(std::begin(kCounts), std::end(kCounts),
                                              [&](const auto& c) { return c.first == name; });
             (known != std::end(kCounts) ? this->*known->second : verdicts[printable(name)]) +=
@@ -106,6 +111,13 @@ std::string Summary::text() const {
                 : verdict == "unknown-peer" ? "unknown-peer (the server is not known to take iWARP)"
                                             : verdict.c_str();
             said += fmt::format("xsock: {:10} passed through: {}\n", count, words);
+        }
+    }
+    for (const auto& [stack, count] : stacks) {
+        if (stack == "kernel") {
+            said += fmt::format("xsock: {:10} of these placed by the kernel module\n", count);
+        } else {
+            said += fmt::format("xsock: {:10} of these placed at user level: {}\n", count, stack);
         }
     }
     if (made + accepted > told) {

@@ -18,6 +18,7 @@ struct Summary {
     std::uint64_t connected = 0, listening = 0, asked = 0;
     std::uint64_t inherited = 0;  ///< undecided ones of a parent that a child decided
     std::map<std::string, std::uint64_t> verdicts;  ///< of sockets in DDPMODE, when they ended
+    std::map<std::string, std::uint64_t> stacks;    ///< of those that started: "kernel", or why not
 
     /// Adds the lines of `text`; those that are not of the form are skipped.
     void add(std::string_view text);

@@ -15,7 +15,7 @@
 #include "libxsock/engine/socket_table.h"
 
 /* Grows with every change of the table; both sides must agree exactly. */
-#define XSOCK_ENGINE_VERSION 16u
+#define XSOCK_ENGINE_VERSION 17u
 
 /* Their system calls are no cancellation points (engine/uncancelled.c): cheaper than to disable
  * cancellation around each call. */

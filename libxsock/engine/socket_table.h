@@ -105,6 +105,10 @@ struct mmsghdr;
  * socket_mode_text
  *                For summaries: "message", "undecided", "off", or the code of the fallback
  *                ("fallback-not-mpa", ...; docs/troubleshooting.md). Static storage.
+ * socket_stack_text
+ *                For summaries, of one that has started: "kernel" where the kernel module places
+ *                what the peer writes, or the code of why it does not ("kernel-absent", ...). NULL:
+ *                it was not asked. Static storage. Async-signal-safe.
  * socket_owns    1 when `fd` is a descriptor of the engine's own (close_range() and the like must
  *                leave it open), else 0. Async-signal-safe, lock-free.
  * socket_foreign 1 when `fd` is open and not a descriptor of the engine's own, else 0; waits for a
@@ -181,6 +185,7 @@ struct mmsghdr;
     F(struct xsock_ep*, socket_endpoint,                                                           \
       (struct xsock_socket * sock, int fd, struct xsock_cq* send_cq, struct xsock_cq* recv_cq))    \
     F(const char*, socket_mode_text, (struct xsock_socket * sock))                                 \
+    F(const char*, socket_stack_text, (struct xsock_socket * sock))                                \
     F(int, socket_owns, (int fd))                                                                  \
     F(int, socket_foreign, (int fd))                                                               \
     F(int, socket_inactive_fd, (void))                                                             \

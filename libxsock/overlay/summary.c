@@ -17,7 +17,8 @@
 
 _Atomic int summary_wanted = 1;
 
-enum { PATH_ROOM = 1024, MODES = 24, OUT_OF_THE_WAY = 1024 /* of the program's numbers */ };
+enum { PATH_ROOM = 1024, MODES = 24, STACKS = 12 };
+enum { OUT_OF_THE_WAY = 1024 /* of the program's numbers */ };
 
 static char path[PATH_ROOM];
 static pid_t process; /* whose counts these are */
@@ -33,17 +34,19 @@ static struct {
     ino_t inode;
 } kept = {.fd = -1};
 
-/* The words that socket_mode_text() gives are few, and have static storage. */
-static struct {
+/* The words of socket_mode_text() and socket_stack_text() are few, and have static storage. */
+struct words {
     const char* _Atomic word;
     _Atomic unsigned long count;
-} modes[MODES];
+};
+static struct words modes[MODES], stacks[STACKS];
 
 void summary_forked(void) {
     int i;
     process = getpid();
     for (i = 0; i < SUMMARY_KEYS; i++) atomic_store(&counts[i], 0);
     for (i = 0; i < MODES; i++) atomic_store(&modes[i].count, 0);
+    for (i = 0; i < STACKS; i++) atomic_store(&stacks[i].count, 0);
     atomic_store(&written, 0);
 }
 
@@ -131,13 +134,13 @@ void summary_count_slow(enum summary_key key, int fd) {
     errno = saved;
 }
 
-static void count_word(const char* word) {
+static void count_word(struct words* words, int most, const char* word) {
     int i;
-    for (i = 0; i < MODES; i++) {
+    for (i = 0; i < most; i++) {
         const char* there = NULL;
-        if (atomic_compare_exchange_strong(&modes[i].word, &there, word) ||
+        if (atomic_compare_exchange_strong(&words[i].word, &there, word) ||
             strcmp(there, word) == 0) {
-            atomic_fetch_add(&modes[i].count, 1);
+            atomic_fetch_add(&words[i].count, 1);
             return;
         }
     }
@@ -155,7 +158,7 @@ int summary_listens(int fd) {
 static int is_undecided(const char* word) { return strcmp(word, "undecided") == 0; }
 
 void summary_mode_slow(struct fd_handle* handle) {
-    const char* word;
+    const char *word, *stack;
     if (!counting() || XSOCK_IS_SET(handle->sock) || handle->counted == SUMMARY_COUNTED) return;
     word = xsock_engine_opened->socket_mode_text(handle->sock);
     if (handle->counted == SUMMARY_LEFT_TO_PARENT) {
@@ -163,7 +166,9 @@ void summary_mode_slow(struct fd_handle* handle) {
         atomic_fetch_add(&counts[SUMMARY_INHERITED], 1);
     }
     handle->counted = SUMMARY_COUNTED;
-    count_word(word);
+    count_word(modes, MODES, word);
+    stack = xsock_engine_opened->socket_stack_text(handle->sock);
+    if (stack != NULL) count_word(stacks, STACKS, stack);
 }
 
 void summary_inherited(struct fd_handle* handle) {
@@ -181,7 +186,7 @@ void summary_received(int fd) {
 }
 
 void summary_plain_slow(const char* reason) {
-    if (counting()) count_word(reason);
+    if (counting()) count_word(modes, MODES, reason);
 }
 
 /* ---- the line -----------------------------------------------------------------------------------
@@ -195,7 +200,8 @@ static void add_text(struct line* line, const char* text) {
     while (*text != '\0' && line->length < sizeof line->text) line->text[line->length++] = *text++;
 }
 
-static void add_count(struct line* line, const char* key, unsigned long count) {
+/* " PREFIXKEY=COUNT" */
+static void add_count(struct line* line, const char* prefix, const char* key, unsigned long count) {
     char digits[24];
     size_t i = sizeof digits;
     digits[--i] = '\0';
@@ -203,10 +209,18 @@ static void add_count(struct line* line, const char* key, unsigned long count) {
         digits[--i] = (char)('0' + count % 10);
         count /= 10;
     } while (count != 0);
-    add_text(line, " ");
+    add_text(line, prefix);
     add_text(line, key);
     add_text(line, "=");
     add_text(line, digits + i);
+}
+
+static void add_words(struct line* line, const char* prefix, struct words* words, int most) {
+    int i;
+    for (i = 0; i < most; i++) {
+        const unsigned long count = atomic_load(&words[i].count);
+        if (count != 0) add_count(line, prefix, atomic_load(&words[i].word), count);
+    }
 }
 
 static unsigned long refused(void) { return fd_any() ? xsock_engine_opened->socket_refused() : 0; }
@@ -257,16 +271,14 @@ void summary_write(const char* end) {
     wanted |= should_print();
     if (!wanted || atomic_exchange(&written, 1)) return;
     add_text(&line, "xsock-summary 1");
-    add_count(&line, "pid", (unsigned long)getpid());
-    add_count(&line, "ppid", (unsigned long)getppid());
+    add_count(&line, " ", "pid", (unsigned long)getpid());
+    add_count(&line, " ", "ppid", (unsigned long)getppid());
     add_text(&line, " end=");
     add_text(&line, end);
-    for (i = 0; i < SUMMARY_KEYS; i++) add_count(&line, keys[i], atomic_load(&counts[i]));
-    for (i = 0; i < MODES; i++) {
-        const unsigned long count = atomic_load(&modes[i].count);
-        if (count != 0) add_count(&line, atomic_load(&modes[i].word), count);
-    }
-    if (refused() != 0) add_count(&line, "handed-on", refused());
+    for (i = 0; i < SUMMARY_KEYS; i++) add_count(&line, " ", keys[i], atomic_load(&counts[i]));
+    add_words(&line, " ", modes, MODES);
+    add_words(&line, " stack:", stacks, STACKS);
+    if (refused() != 0) add_count(&line, " ", "handed-on", refused());
     add_text(&line, " program=");
     if (line.length < PATH_ROOM) {
         n = readlink("/proc/self/exe", line.text + line.length, PATH_ROOM);

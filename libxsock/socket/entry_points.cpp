@@ -240,6 +240,10 @@ const char* socket_mode_text(xsock_socket* handle) noexcept {
     return Socket::of(handle)->mode_text();
 }
 
+const char* socket_stack_text(xsock_socket* handle) noexcept {
+    return Socket::of(handle)->stack_text();
+}
+
 int socket_owns(int fd) noexcept { return is_internal_fd(fd) ? 1 : 0; }
 
 int socket_foreign(int fd) noexcept { return is_program_fd(fd) ? 1 : 0; }

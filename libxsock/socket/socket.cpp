@@ -149,6 +149,12 @@ const char* Socket::mode_text() const noexcept {
     return is_begun(now) || will_begin ? mode : code_.load(std::memory_order_relaxed);
 }
 
+const char* Socket::stack_text() const noexcept {
+    const kernel::Reason reason = kernel_reason_.load(std::memory_order_relaxed);
+    if (reason == kernel::Reason::off) return nullptr;
+    return reason == kernel::Reason::none ? "kernel" : kernel::name_of(reason);
+}
+
 void Socket::note_plain(int fd) const noexcept {
     const bool accepted = hint_ == XSOCK_HINT_ACCEPTED || hint_ == XSOCK_HINT_HANDED_ON;
     const PlainReason reason = plain_reason_of(mode_text());

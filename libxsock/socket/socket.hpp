@@ -93,6 +93,8 @@ class Socket final : public ::xsock_socket,
     void keep_error(int error) noexcept;
     xsock_ep* endpoint(xsock_cq* send_cq, xsock_cq* recv_cq);
     [[nodiscard]] const char* mode_text() const noexcept;
+    /// socket_stack_text().
+    [[nodiscard]] const char* stack_text() const noexcept;
     [[nodiscard]] bool carries_bytes() const noexcept { return options_.mode == DDPMODE_STREAM; }
     /// socket_note_plain().
     void note_plain(int fd) const noexcept;
@@ -242,6 +244,7 @@ class Socket final : public ::xsock_socket,
     std::atomic<const char*> code_{"undecided"};  // of what it turned out to be
     std::atomic<bool> kernel_ready_{true};
     std::atomic<bool> opened_{false};  // start-up ended well
+    std::atomic<kernel::Reason> kernel_reason_{kernel::Reason::off};  // of then
     BackgroundListener listener_;
     ListenerEntry listener_entry_;
     AskedPeer asked_;                        // by connect()

@@ -358,6 +358,7 @@ void Socket::on_state(const PolledQp& connection, QpState state) {
             }
             if (counters_ != nullptr) counters_->started.fetch_add(1, std::memory_order_relaxed);
             opened_.store(true, std::memory_order_relaxed);
+            kernel_reason_.store(connection.kernel_reason(), std::memory_order_relaxed);
             asked_.answered();
             phase_.store(Phase::open, std::memory_order_release);
             if (options_.mode != DDPMODE_STREAM) wake(kWritable);

@@ -6,6 +6,7 @@
 #include <xsock/xsock.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "base/policy.hpp"
 #include "tools/command.hpp"
 #include "tools/json.hpp"
+#include "tools/kernel_module.hpp"
 #include "tools/options.hpp"
 #include "tools/paths.hpp"
 #include "tools/policy_info.hpp"
@@ -83,6 +85,21 @@ Json paths() {
                    {"verbs", found("verbs/libibverbs.so.1")}});
 }
 
+Json kernel_module() {
+    const KernelModule module = probe_kernel_module();
+    const bool ready = module.why_not == kernel::Reason::none;
+    Json report = object({{"device", DDP_DEVICE},
+                          {"state", ready ? "ready" : kernel::text_of(module.why_not)}});
+    if (module.error != 0) report["error"] = std::strerror(module.error);
+    if (module.hello.abi == 0) return report;
+    add(report, {{"abi", std::to_string(module.hello.abi)},
+                 {"features", feature_names(module.hello.features)},
+                 {"max_region_bytes", std::to_string(module.hello.max_region_bytes)},
+                 {"max_regions", std::to_string(module.hello.max_regions)},
+                 {"max_sockets", std::to_string(module.hello.max_sockets)}});
+    return report;
+}
+
 /// What holds of each setting, and where it comes from.
 Json settings_in_force() {
     Json rows = Json::array();
@@ -110,7 +127,9 @@ void print_text(const Json& report) {
     static constexpr std::pair<const char*, const char*> kSections[] = {{"version", "Version"},
                                                                         {"machine", "This machine"},
                                                                         {"limits", "Limits"},
-                                                                        {"paths", "Paths"}};
+                                                                        {"paths", "Paths"},
+                                                                        {"kernel_module",
+                                                                         "Kernel module"}};
     for (const auto& [key, title] : kSections) {
         print_table(title, report[key]);
         fmt::print("\n");
@@ -166,6 +185,7 @@ int info_command(int argc, char** argv) {
                                 {"machine", machine()},
                                 {"limits", limits()},
                                 {"paths", paths()},
+                                {"kernel_module", kernel_module()},
                                 {"settings", settings_in_force()}});
     if (json) {
         print_json(report);

@@ -890,6 +890,12 @@ def test_kernel_module():
     """XSOCK_KERNEL: stat says why the module does not place; what it may not be is refused."""
     if os.path.exists("/dev/ddp"):
         return  # what is there to be used is another test's
+    info = xsock_json("info", "--json")["kernel_module"]
+    assert info["device"] == "/dev/ddp" and "not loaded" in info["state"], info
+    for mode, status, verdict in (("off", 0, "OK"), ("auto", 0, "note"), ("require", 1, "failure")):
+        found = [f for f in xsock_json("doctor", "--json", status=status, environment={
+            "XSOCK_KERNEL": mode})["findings"] if f["subject"] == "kernel module"]
+        assert [f["verdict"] for f in found] == [verdict], (mode, found)
     with Folder() as folder, Server(XSOCK, "ping", "--listen", "127.0.0.1:0",
                                     environment=folder.environment) as server:
         with subprocess.Popen([XSOCK, "ping", "127.0.0.1", str(server.port), "-i", "3600"],

@@ -9,6 +9,8 @@
 
 namespace xsock::tools {
 
+struct KernelModulePlaces;
+
 enum class Verdict : std::uint8_t {
     ok,
     note,     ///< worth knowing; nothing is wrong
@@ -56,6 +58,7 @@ void check_processors(Findings& findings);
 void check_crc(Findings& findings);
 void check_loss_recovery(Findings& findings);
 void check_shm(Findings& findings);
+void check_kernel_module(Findings& findings);
 void check_devices(Findings& findings);
 void check_tcp_settings(Findings& findings);
 void check_congestion(Findings& findings);
@@ -80,6 +83,10 @@ void check_program_file(Findings& findings, const std::string& name);
 /// A peer: name, TCP, MPA. `timeout_s` for each step.
 void check_peer(Findings& findings, const std::string& host, const std::string& port,
                 double timeout_s);
+
+/// As without arguments, where XSOCK_KERNEL is `mode`, and other files are looked at.
+void check_kernel_module(Findings& findings, std::string_view mode,
+                         const KernelModulePlaces& places);
 
 /// Names the protocol that a peer's first bytes belong to; "" when it is none we know.
 [[nodiscard]] std::string guess_protocol(std::string_view bytes);

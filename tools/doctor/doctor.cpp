@@ -103,6 +103,7 @@ int doctor_command(int argc, char** argv) {
         check_crc(findings);
         check_loss_recovery(findings);
         check_shm(findings);
+        check_kernel_module(findings);
         check_settings(findings);
         check_engine(findings);
         check_loopback(findings);

@@ -12,6 +12,17 @@ fail() {
     cat /tmp/server.log
     exit 1
 }
+# listens PORT
+listens() { grep -q ":$(printf %04X "$1") 0*:0000 0A " /proc/net/tcp /proc/net/tcp6; }
+# pair PROGRAM ARGUMENTS...: two of them, of which the second is told where the first is
+pair() {
+    "$@" -p 7000 >/tmp/server.log 2>&1 &
+    server=$!
+    # shellcheck disable=SC2016
+    wait_until "$1 does not listen" 'listens 7000'
+    "$@" -p 7000 127.0.0.1 >/tmp/client.log 2>&1 || fail "$1: $(cat /tmp/client.log)"
+    wait $server || fail "the server of $1"
+}
 # wait_until WORDS CONDITION: for 30 s at most
 wait_until() {
     tries=0
@@ -56,6 +67,21 @@ stat)
         fail "$(cat /tmp/stat.log)"
     kill $client $server
     wait
+    ./xsock info | grep -q 'state  *ready' || fail "$(./xsock info)"
+    ./xsock doctor | grep -q '^OK  *kernel module  *ABI 1, features: crc' ||
+        fail "$(./xsock doctor)"
+    ;;
+verbs) # unmodified programs: one polls its memory, one sleeps, one does without rdma_cm
+    export LD_LIBRARY_PATH=/x/verbs:/x
+    pair ib_write_lat -R -F -n 500
+    pair ib_send_bw -R -F -e -n 200
+    [ ! -e ./ibv_rc_pingpong ] || XSOCK_VERBS_GID=1 pair ./ibv_rc_pingpong -g 0 -c -n 100
+    ;;
+socket) # in DDPMODE, and what the exit summary says; port 7000 may be in TIME-WAIT
+    serve ./echo_socket server 7001 --ddp
+    ./xsock run --summary -- ./echo_socket client 127.0.0.1 7001 50 --ddp >/tmp/client.log 2>&1 ||
+        fail "client: $(cat /tmp/client.log)"
+    grep -q ' 1 of these placed by the kernel module' /tmp/client.log || fail "$(cat /tmp/client.log)"
     ;;
 kill)
     for round in 1 2 3; do

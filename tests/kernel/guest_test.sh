@@ -69,8 +69,18 @@ for program in abi records loss; do
     gcc -O2 -static -I"$top/include" -I"$here" "$here/$program.c" "$here/ddp_test.c" \
         -o "$SIW_RUN/package/$program"
 done
-cp -L "$build/tools/xsock" "$build/examples/putget" "$build/libxsock/libxsock.so.0" \
+cp -L "$build/tools/xsock" "$build/examples/putget" "$build/examples/echo_socket" \
+    "$build/libxsock/libxsock.so.0" "$build/libxsock/libxsock-preload.so" \
     "$build/libxsock/libxsock-engine.so" "$SIW_RUN/package/"
+mkdir "$SIW_RUN/package/verbs"
+cp -L "$build"/libxsock/verbs/lib*.so.1 "$SIW_RUN/package/verbs/"
+# perftest is the guest's own.
+pingpong=$(command -v ibv_rc_pingpong || true)
+if [ -n "$pingpong" ]; then
+    cp -L "$pingpong" "$SIW_RUN/package/"
+else
+    echo "no ibv_rc_pingpong here (ibverbs-utils): verbs without rdma_cm are NOT tested"
+fi
 ldd "$build/tools/xsock" "$build/libxsock/libxsock-engine.so" |
     awk '$2 == "=>" && $3 ~ /^\// { print $3 } $1 ~ /^\/.*ld-linux/ { print $1 }' | sort -u |
     while read -r library; do
@@ -111,6 +121,8 @@ step "placing behind holes (loss)" 'ip link set lo mtu 1500 &&
     /sbin/tc qdisc del dev lo root; ip link set lo mtu 65536; exit $r'
 step "the engine: put and got" 'sh /share/guest_engine.sh putget'
 step "the engine: pinned memory, and what xsock stat says" 'sh /share/guest_engine.sh stat'
+step "the engine: verbs programs" 'sh /share/guest_engine.sh verbs'
+step "the engine: a socket in DDPMODE, and the exit summary" 'sh /share/guest_engine.sh socket'
 step "the engine: both ends killed under traffic" 'sh /share/guest_engine.sh kill'
 step "nothing is left" "$nothing_left"
 step "unload, and a clean log" 'rmmod ddp_kernel && ! dmesg |

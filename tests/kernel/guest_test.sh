@@ -55,7 +55,14 @@ mkdir -p "$SIW_RUN/source/include/xsock" "$SIW_RUN/package"
 cp -r "$top/ddp_kernel" "$SIW_RUN/source/"
 cp "$top/include/xsock/ddp_uapi.h" "$SIW_RUN/source/include/xsock/"
 # No BTF: that would need pahole.
-make -s -C "$SIW_IMAGE/headers/build" M="$SIW_RUN/source/ddp_kernel" W=1 CC=gcc \
+# With sparse, where there is one.
+checks=()
+if program=$(missing_program sparse); then
+    echo "no $program: the module is NOT checked by it"
+else
+    checks=(C=1 CF=-D__CHECK_ENDIAN__)
+fi
+make -s -C "$SIW_IMAGE/headers/build" M="$SIW_RUN/source/ddp_kernel" W=1 CC=gcc "${checks[@]}" \
     CONFIG_DEBUG_INFO_BTF_MODULES= modules >"$SIW_RUN/module.log" 2>&1 || {
     cat "$SIW_RUN/module.log"
     die "the module did not compile for $SIW_KERNEL"

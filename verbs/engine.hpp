@@ -29,6 +29,7 @@ enum class Kind : std::uint8_t {
     td,
     mr,
     mw,
+    ah,
     channel,
     cq,
     srq,

@@ -217,31 +217,13 @@ EXPORT int ibv_query_port_speed(struct ibv_context* context, uint32_t port, uint
     return error;
 }
 
-/* ---- what an iWARP device does not have ---- */
+/* ---- what neither device has ---- */
 
 static void* no_object(void) {
     errno = EOPNOTSUPP;
     return NULL;
 }
 
-EXPORT struct ibv_ah* ibv_create_ah(struct ibv_pd* pd, struct ibv_ah_attr* attr) {
-    (void)pd, (void)attr;
-    return no_object();
-}
-EXPORT int ibv_init_ah_from_wc(struct ibv_context* context, uint8_t port, struct ibv_wc* wc,
-                               struct ibv_grh* grh, struct ibv_ah_attr* attr) {
-    (void)context, (void)port, (void)wc, (void)grh, (void)attr;
-    return EOPNOTSUPP;
-}
-EXPORT struct ibv_ah* ibv_create_ah_from_wc(struct ibv_pd* pd, struct ibv_wc* wc,
-                                            struct ibv_grh* grh, uint8_t port) {
-    (void)pd, (void)wc, (void)grh, (void)port;
-    return no_object();
-}
-EXPORT int ibv_destroy_ah(struct ibv_ah* ah) {
-    (void)ah;
-    return EOPNOTSUPP;
-}
 EXPORT int ibv_attach_mcast(struct ibv_qp* qp, const union ibv_gid* gid, uint16_t lid) {
     (void)qp, (void)gid, (void)lid;
     return EOPNOTSUPP;

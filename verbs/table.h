@@ -23,7 +23,7 @@
 #undef ibv_reg_mr_iova
 
 /* Grows with every change of the table; both sides must agree exactly. */
-#define XSOCK_VERBS_VERSION 2u
+#define XSOCK_VERBS_VERSION 3u
 
 /* Called by the libraries only, not exported: what the blocking calls are made of. */
 #define XSOCK_VERBS_PRIVATE_FUNCTIONS(F)                                                           \
@@ -104,6 +104,16 @@
        int access),                                                                                \
       (mr, flags, pd, address, length, access))                                                    \
     F(ibv_, int, dereg_mr, ENOSYS, (struct ibv_mr * mr), (mr))                                     \
+    F(ibv_, struct ibv_ah*, create_ah, NULL, (struct ibv_pd * pd, struct ibv_ah_attr * attr),      \
+      (pd, attr))                                                                                  \
+    F(ibv_, int, init_ah_from_wc, -1,                                                              \
+      (struct ibv_context * context, uint8_t port, struct ibv_wc * wc, struct ibv_grh * grh,       \
+       struct ibv_ah_attr * attr),                                                                 \
+      (context, port, wc, grh, attr))                                                              \
+    F(ibv_, struct ibv_ah*, create_ah_from_wc, NULL,                                               \
+      (struct ibv_pd * pd, struct ibv_wc * wc, struct ibv_grh * grh, uint8_t port),                \
+      (pd, wc, grh, port))                                                                         \
+    F(ibv_, int, destroy_ah, ENOSYS, (struct ibv_ah * ah), (ah))                                   \
     F(ibv_, struct ibv_comp_channel*, create_comp_channel, NULL, (struct ibv_context * context),   \
       (context))                                                                                   \
     F(ibv_, int, destroy_comp_channel, ENOSYS, (struct ibv_comp_channel * channel), (channel))     \

@@ -200,6 +200,8 @@ enum WcFlag : std::uint8_t {
     kWcImmediate = 4,    ///< a receive taken by Immediate Data: `immediate` is valid, its memory is
                          ///< untouched, and byte_len counts the Write directly before it, if any
     kWcSendImmediate = 8,  ///< a receive of a Send with Immediate: `immediate` is valid, 32 bits
+    kWcDatagram = 32,      ///< a receive of a datagram (verbs): the upper half of qp_context is the
+                           ///< sender's QP number
     kWcUnsignaled = 64,    ///< of a send request without kSendSignaled that failed
     kWcInternal = 128,     ///< of a request that the API made for itself
 };

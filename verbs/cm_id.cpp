@@ -158,6 +158,7 @@ int create_id_qp(VerbsState& engine, CmId& id, ibv_pd* pd, ibv_qp_init_attr& att
         attr.recv_cq = id.base.recv_cq;
     }
     if (attr.srq == nullptr) attr.srq = id.base.srq;
+    if (value_in(attr.qp_type) != IBV_QPT_RC) return EOPNOTSUPP;  // of this port space
     ibv_qp* const qp = create_qp_locked(engine, pd, attr);
     if (qp == nullptr) return errno;
     id.base.pd = pd;

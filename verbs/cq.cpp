@@ -73,6 +73,10 @@ void convert(const Wc& from, ibv_wc& to) noexcept {
         to.wc_flags |= IBV_WC_WITH_IMM;
         to.imm_data = immediate_data(from.immediate << 32);
     }
+    if ((from.flags & kWcDatagram) != 0) {
+        to.wc_flags |= IBV_WC_GRH;
+        to.src_qp = static_cast<std::uint32_t>(from.qp_context >> 32);
+    }
     to.pkey_index = 0;
     to.slid = 0;
     to.sl = 0;

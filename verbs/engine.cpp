@@ -13,6 +13,7 @@
 #include "transport/clock.hpp"
 #include "transport/fork.hpp"
 #include "transport/log.hpp"
+#include "verbs/datagram_qp.hpp"
 #include "verbs/device_profile.hpp"
 #include "verbs/gid_rendezvous.hpp"
 #include "verbs/ops.hpp"
@@ -75,16 +76,21 @@ PortRange ports_wanted() noexcept {
 // One line with what the process did, for XSOCK_VERBS_SUMMARY.
 void print_summary(const VerbsState& engine) {
     if (!engine.summary) return;
-    char line[256];
-    const int n = std::snprintf(
+    char line[512];
+    int n = std::snprintf(
         line, sizeof line,
         "xsock: verbs: %llu connections, %llu refused, %llu ended by errors; %llu bytes sent, "
-        "%llu received\n",
+        "%llu received",
         static_cast<unsigned long long>(engine.connections),
         static_cast<unsigned long long>(engine.refused),
         static_cast<unsigned long long>(engine.errors),
         static_cast<unsigned long long>(engine.tx_bytes),
         static_cast<unsigned long long>(engine.rx_bytes));
+    if (n > 0 && engine.rendezvous != nullptr) {
+        n +=
+            engine.rendezvous->datagrams().describe(line + n, sizeof line - static_cast<size_t>(n));
+    }
+    if (n > 0) line[n++] = '\n';
     if (n > 0) [[maybe_unused]]
         const ssize_t w = write(STDERR_FILENO, line, static_cast<size_t>(n));
 }
@@ -98,6 +104,7 @@ void summarize_at_exit() {
         if (monotonic_now() >= end) return;
     }
     for (const auto& [num, qp] : engine->qps) count_bytes_locked(*engine, *qp);
+    if (engine->rendezvous != nullptr) engine->rendezvous->datagrams().count_bytes();
     print_summary(*engine);
     engine->mutex.unlock();
 }

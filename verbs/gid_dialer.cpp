@@ -68,7 +68,7 @@ struct GidDialer::Dial {
 };
 
 struct GidDialer::Peer {
-    std::deque<std::uint32_t> waiting;  ///< our QP numbers
+    std::deque<std::uint64_t> waiting;  ///< ids
     int dials = 0, connecting = 0;
     bool there = false;  ///< a connection has come about since the last that did not
     Time pause = 0;
@@ -117,27 +117,27 @@ GidDialer::PeerKey GidDialer::key_of(const DialTarget& target) noexcept {
 }
 
 void GidDialer::dial(const DialTarget& target) {
-    forget(target.from);
+    forget(target.id);
     auto made = std::make_unique<Dial>();
     made->target = target;
     const PeerKey key = key_of(target);
     Peer& peer = peers_[key];
-    peer.waiting.push_back(target.from);
-    dials_.emplace(target.from, std::move(made));
+    peer.waiting.push_back(target.id);
+    dials_.emplace(target.id, std::move(made));
     ++peer.dials;
     go_on(key);
 }
 
-// The QP needs no dialing any more. The descriptor is the caller's.
-std::unique_ptr<GidDialer::Dial> GidDialer::remove(std::uint32_t from) {
-    const auto found = dials_.find(from);
+// It needs no dialing any more. The descriptor is the caller's.
+std::unique_ptr<GidDialer::Dial> GidDialer::remove(std::uint64_t id) {
+    const auto found = dials_.find(id);
     if (found == dials_.end()) return nullptr;
     std::unique_ptr<Dial> dial = std::move(found->second);
     dials_.erase(found);
     const PeerKey key = key_of(dial->target);
     quiet(*dial);
     Peer& peer = peers_.find(key)->second;
-    peer.waiting.erase(std::remove(peer.waiting.begin(), peer.waiting.end(), from),
+    peer.waiting.erase(std::remove(peer.waiting.begin(), peer.waiting.end(), id),
                        peer.waiting.end());
     if (--peer.dials != 0) {
         go_on(key);
@@ -148,8 +148,8 @@ std::unique_ptr<GidDialer::Dial> GidDialer::remove(std::uint32_t from) {
     return dial;
 }
 
-void GidDialer::forget(std::uint32_t from) {
-    const std::unique_ptr<Dial> dial = remove(from);
+void GidDialer::forget(std::uint64_t id) {
+    const std::unique_ptr<Dial> dial = remove(id);
     if (dial != nullptr && dial->fd >= 0) close(dial->fd);
 }
 
@@ -231,7 +231,7 @@ void GidDialer::unreachable(Dial& dial, int error) {
     Peer& peer = peers_.find(key)->second;
     peer.there = false;
     peer.pause = longer(peer.pause);
-    peer.waiting.push_back(dial.target.from);
+    peer.waiting.push_back(dial.target.id);
     if (peer.timer != 0) return;
     peer.timer = engine_.loop().at(monotonic_now() + peer.pause, [this, key] {
         const auto found = peers_.find(key);
@@ -252,7 +252,7 @@ void GidDialer::again_later(Dial& dial, const std::string& why) {
     dial.timer = engine_.loop().at(monotonic_now() + dial.pause, [this, &dial] {
         dial.timer = 0;
         const PeerKey key = key_of(dial.target);
-        peers_[key].waiting.push_back(dial.target.from);
+        peers_[key].waiting.push_back(dial.target.id);
         go_on(key);
     });
 }
@@ -321,12 +321,12 @@ void GidDialer::on_reply(Dial& dial, unsigned readiness) {
             break;
     }
     expect_more_than(dial.fd, 0);
-    const std::uint32_t from = dial.target.from;
-    const std::unique_ptr<Dial> done = remove(from);
+    const std::uint64_t id = dial.target.id;
+    const std::unique_ptr<Dial> done = remove(id);
     const int fd = std::exchange(done->fd, -1);
     ConnectAttr attr = done->attr();
     attr.request_sent = true;
-    handler_(from, fd, attr);
+    handler_(id, fd, attr);
 }
 
 }  // namespace xsock::verbs

@@ -31,6 +31,7 @@ class VerbsState;
 
 /// What is dialed.
 struct DialTarget {
+    std::uint64_t id = 0;            ///< what the dialer knows it by: for a QP, its number
     ibv_gid own{}, peer{};           ///< addresses that go by address_of()
     std::uint32_t from = 0, to = 0;  ///< QP numbers
     GreetingKind kind = GreetingKind::rc;
@@ -40,14 +41,14 @@ struct DialTarget {
 class GidDialer {
   public:
     /// The Reply accepts: `attr` is how the connection is to be started. Takes the descriptor.
-    using Handler = std::function<void(std::uint32_t from, int fd, const ConnectAttr& attr)>;
+    using Handler = std::function<void(std::uint64_t id, int fd, const ConnectAttr& attr)>;
     GidDialer(VerbsState& engine, Handler handler);
     ~GidDialer();
 
-    /// One for each QP number at a time. Throws std::bad_alloc, and then does nothing.
+    /// One for each id at a time. Throws std::bad_alloc, and then does nothing.
     void dial(const DialTarget& target);
     /// Without effect where nothing is dialed for it.
-    void forget(std::uint32_t from);
+    void forget(std::uint64_t id);
 
   private:
     struct Dial;
@@ -60,7 +61,7 @@ class GidDialer {
     bool open(Dial& dial);
     void on_connected(Dial& dial);
     void on_reply(Dial& dial, unsigned readiness);
-    std::unique_ptr<Dial> remove(std::uint32_t from);
+    std::unique_ptr<Dial> remove(std::uint64_t id);
     void quiet(Dial& dial) noexcept;
     void stop(Dial& dial) noexcept;
     void unreachable(Dial& dial, int error);
@@ -68,7 +69,7 @@ class GidDialer {
 
     VerbsState& engine_;
     const Handler handler_;
-    std::unordered_map<std::uint32_t, std::unique_ptr<Dial>> dials_;  // by our QP number
+    std::unordered_map<std::uint64_t, std::unique_ptr<Dial>> dials_;  // by DialTarget::id
     std::map<PeerKey, Peer> peers_;                                   // those that dials are for
 };
 

@@ -55,9 +55,9 @@ std::string text_of_gid(const ibv_gid& gid) {
 GidRendezvous::GidRendezvous(VerbsState& engine)
     : engine_(engine),
       listener_(engine, [this](GreetedConnection c) { on_greeting(std::move(c)); }),
-      dialer_(engine, [this](std::uint32_t from, int fd, const ConnectAttr& attr) {
-          on_accepted(from, fd, attr);
-      }) {}
+      dialer_(engine, [this](std::uint64_t id, int fd,
+                             const ConnectAttr& attr) { on_accepted(id, fd, attr); }),
+      datagrams_(engine, dialer_) {}
 
 // The kernel's answer to whether there is a way to the peer, from the address that it was told.
 int GidRendezvous::check_way(const ibv_gid& own, const ibv_gid& peer, std::uint16_t port) const {
@@ -80,6 +80,12 @@ int GidRendezvous::check_way(const ibv_gid& own, const ibv_gid& peer, std::uint1
     return error;
 }
 
+int GidRendezvous::listen() {
+    const int error = listener_.listen(engine_.qp_numbers);
+    if (error != 0) log(LogLevel::error, "gid-address", "cannot listen: %s", std::strerror(error));
+    return error;
+}
+
 int GidRendezvous::connect(Qp& qp) {
     const ibv_ah_attr& way = qp.asked.ah_attr;
     const GidTable& gids = engine_.gids();
@@ -93,16 +99,14 @@ int GidRendezvous::connect(Qp& qp) {
     const ibv_gid own = gids[way.grh.sgid_index].gid;
     const std::uint32_t dest = qp.asked.dest_qp_num;
     if (const int error = check_way(own, way.grh.dgid, port_in(dest)); error != 0) return error;
-    if (const int error = listener_.listen(engine_.qp_numbers); error != 0) {
-        log(LogLevel::error, "gid-address", "cannot listen: %s", std::strerror(error));
-        return error;
-    }
+    if (const int error = listen(); error != 0) return error;
     if (dest == qp.num() && same(own, way.grh.dgid)) {
         if (const int error = make_twin(qp); error != 0) return error;
     }
     qp.own_gid = own;
     if (dials(own, qp.num(), way.grh.dgid, dest)) {
-        dialer_.dial({.own = own,
+        dialer_.dial({.id = qp.num(),
+                      .own = own,
                       .peer = way.grh.dgid,
                       .from = qp.num(),
                       .to = dest,
@@ -158,6 +162,10 @@ GreetingRefusal GidRendezvous::refusal_for(const Qp& qp,
 }
 
 void GidRendezvous::on_greeting(GreetedConnection connection) {
+    if (connection.greeting.kind == GreetingKind::datagrams) {
+        datagrams_.accept(std::move(connection));
+        return;
+    }
     const auto found = engine_.qps.find(connection.greeting.to);
     if (found == engine_.qps.end()) {
         connection.reject(GreetingRefusal::no_such_qp);
@@ -216,7 +224,12 @@ void GidRendezvous::answer(Qp& qp, GreetedConnection connection) {
     }
 }
 
-void GidRendezvous::on_accepted(std::uint32_t from, int fd, const ConnectAttr& attr) {
+void GidRendezvous::on_accepted(std::uint64_t id, int fd, const ConnectAttr& attr) {
+    const auto from = static_cast<std::uint32_t>(id);
+    if (id != from) {
+        datagrams_.on_accepted(id, fd, attr);
+        return;
+    }
     const auto found = engine_.qps.find(from);
     xsock::Qp* const twin = found != engine_.qps.end() ? found->second->sender.load() : nullptr;
     if (found != engine_.qps.end() && found->second->by_gid &&

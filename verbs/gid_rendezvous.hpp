@@ -15,6 +15,7 @@
 #include <list>
 #include <unordered_map>
 
+#include "verbs/datagrams.hpp"
 #include "verbs/gid_dialer.hpp"
 #include "verbs/gid_listener.hpp"
 
@@ -33,6 +34,9 @@ class GidRendezvous {
     int connect(Qp& qp);
     /// The QP is reset, destroyed or in the error state.
     void forget(Qp& qp);
+    /// Listens, for datagrams: a UD QP goes to RTR. 0 or an errno.
+    int listen();
+    [[nodiscard]] Datagrams& datagrams() noexcept { return datagrams_; }
 
   private:
     struct Waiting {
@@ -44,7 +48,7 @@ class GidRendezvous {
     int check_way(const ibv_gid& own, const ibv_gid& peer, std::uint16_t port) const;
     int make_twin(Qp& qp);
     void on_greeting(GreetedConnection connection);
-    void on_accepted(std::uint32_t from, int fd, const ConnectAttr& attr);
+    void on_accepted(std::uint64_t id, int fd, const ConnectAttr& attr);
     GreetingRefusal refusal_for(const Qp& qp, const GreetedConnection& connection) const;
     void keep(GreetedConnection connection);
     void answer(Qp& qp, GreetedConnection connection);
@@ -53,6 +57,7 @@ class GidRendezvous {
     VerbsState& engine_;
     GidListener listener_;
     GidDialer dialer_;
+    Datagrams datagrams_;
     /// Connections for QPs that are not at RTR yet, by the QP's number; the oldest first.
     std::unordered_map<std::uint32_t, WaitingList> waiting_;
 };

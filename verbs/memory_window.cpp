@@ -126,6 +126,7 @@ int bind_mw(ibv_qp* given, ibv_mw* mw, ibv_mw_bind* bind) noexcept {
     Qp& qp = *Qp::of(given);
     if (qp.engine != VerbsState::current()) return EPERM;
     if (qp.state.load(std::memory_order_acquire) < IBV_QPS_RTS) return EINVAL;
+    if (qp.datagrams != nullptr) return EINVAL;
     SendWr wr;
     wr.wr_id = bind->wr_id;
     wr.flags = 0;

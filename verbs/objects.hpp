@@ -23,6 +23,7 @@
 
 namespace xsock::verbs {
 
+class DatagramQp;
 class VerbsState;
 struct CmId;
 
@@ -311,6 +312,8 @@ struct Qp {
     /// former ones, detached, stay for posts that other threads are making.
     std::atomic<xsock::Qp*> sender{nullptr};
     std::vector<std::unique_ptr<xsock::Qp>> twins;
+    /// Of a UD QP: what it posts to. `qp` is none's then, and stays without a connection.
+    std::shared_ptr<DatagramQp> datagrams;
     std::uint32_t sq_wanted = 0;  ///< cap.max_send_wr before it was rounded
     bool signal_all = false;
     std::uint64_t send_ops = 0;

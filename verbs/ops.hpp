@@ -89,6 +89,8 @@ inline constexpr std::uint64_t kSendOps =
 
 /// Fills in functions of ibv_qp_ex (qp_ex.cpp).
 void set_send_ops(Qp& qp, std::uint64_t flags) noexcept;
+/// The same as post_send(), of a UD QP of this process.
+int post_datagrams(Qp& qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept;
 /// Posts to the QP's send queue, or queues a flushed completion on one that has ended.
 int post_one(Qp& qp, const SendWr& wr) noexcept;
 /// The same, of a request that has its Cq::take_slots(), if it is signaled; it keeps it.

@@ -5,6 +5,7 @@
 
 #include "ddp_user/opcode.hpp"
 #include "verbs/cancel.hpp"
+#include "verbs/datagram_qp.hpp"
 #include "verbs/engine.hpp"
 #include "verbs/ops.hpp"
 
@@ -128,7 +129,8 @@ Wc flushed(Qp& qp, std::uint64_t wr_id, WcOpcode opcode) noexcept {
 int errno_of(const Error& error) noexcept { return error.code == ENOBUFS ? ENOMEM : error.code; }
 
 int post_receive(Qp& qp, const RecvWr& wr) {
-    const auto posted = qp.qp.use()->post_recv(wr);
+    const auto posted =
+        qp.datagrams != nullptr ? qp.datagrams->post_recv(wr) : qp.qp.use()->post_recv(wr);
     if (posted) return 0;
     if (posted.error().code != EPIPE) return errno_of(posted.error());
     post_late(qp, flushed(qp, wr.wr_id, WcOpcode::recv));
@@ -211,6 +213,8 @@ int post_send(ibv_qp* given, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     int error = 0;
     if (qp.engine != VerbsState::current()) {
         error = EPERM;
+    } else if (qp.datagrams != nullptr) {
+        return post_datagrams(qp, wr, bad);
     } else if (!qp.takes_sends()) {
         error = EINVAL;
     }

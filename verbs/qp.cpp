@@ -8,6 +8,8 @@
 #include "transport/clock.hpp"
 #include "transport/config.hpp"
 #include "verbs/cm.hpp"
+#include "verbs/datagram_qp.hpp"
+#include "verbs/device_profile.hpp"
 #include "verbs/engine.hpp"
 #include "verbs/events.hpp"
 #include "verbs/gid_rendezvous.hpp"
@@ -150,8 +152,10 @@ void detach_locked(Qp& qp) {
 }
 
 ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr) {
-    if (value_in(attr.qp_type) != IBV_QPT_RC) return fail<ibv_qp>(EOPNOTSUPP);
     const bool srq_given = attr.srq != nullptr;
+    const bool datagrams = value_in(attr.qp_type) == IBV_QPT_UD && device_profile().roce;
+    if (value_in(attr.qp_type) != IBV_QPT_RC && !datagrams) return fail<ibv_qp>(EOPNOTSUPP);
+    if (datagrams && srq_given) return fail<ibv_qp>(EOPNOTSUPP);
     if (!engine.alive(attr.send_cq, Kind::cq) || !engine.alive(attr.recv_cq, Kind::cq) ||
         (srq_given && !engine.alive(attr.srq, Kind::srq)) || attr.cap.max_send_wr > kMaxQpWr ||
         (!srq_given && (attr.cap.max_recv_wr > kMaxQpWr || attr.cap.max_recv_sge > kMaxSge)) ||
@@ -183,7 +187,7 @@ ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr)
     base.qp_num = *num;
     base.handle = base.qp_num;
     base.state = IBV_QPS_RESET;
-    base.qp_type = IBV_QPT_RC;
+    base.qp_type = attr.qp_type;
 
     qp->attr.pd = reinterpret_cast<Pd*>(pd)->id;
     qp->attr.send_cq = Cq::of(attr.send_cq)->cq.get();
@@ -195,11 +199,12 @@ ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr)
     qp->attr.snapshot = true;  // as hardware does, which reads memory once
     qp->attr.api = Api::verbs;
     qp->attr.context = device_context(engine, base.qp_num);
-    qp->attr.async_events = true;
+    qp->attr.async_events = !datagrams;
     qp->attr.rnr_timeout = engine.rnr_timeout;
     auto made = engine.device().create_qp(qp->attr);
     if (!made) return fail<ibv_qp>(made.error().code);
     qp->qp.replace(std::move(*made));
+    if (datagrams) engine.rendezvous->datagrams().add(*qp);
 
     pthread_mutex_init(&base.mutex, nullptr);
     pthread_cond_init(&base.cond, nullptr);
@@ -240,6 +245,7 @@ ibv_qp* create_qp_ex(ibv_context*, ibv_qp_init_attr_ex* attr) noexcept {
         if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) {
             ops = attr->send_ops_flags;
             if ((ops & ~kSendOps) != 0) return fail<ibv_qp>(EOPNOTSUPP);
+            if (value_in(attr->qp_type) == IBV_QPT_UD) return fail<ibv_qp>(EOPNOTSUPP);
         }
         ibv_qp_init_attr plain;
         std::memcpy(&plain, attr, sizeof plain);  // the extended one begins with it
@@ -299,6 +305,7 @@ void fail_qp_locked(VerbsState& engine, Qp& qp) {
     qp.base.qp_base.state = IBV_QPS_ERR;
     qp.qp->abort();
     if (xsock::Qp* const twin = qp.sender.load()) twin->abort();
+    if (qp.datagrams != nullptr) qp.datagrams->fail();
     flush_late(qp);
 }
 
@@ -356,6 +363,7 @@ int destroy_qp(ibv_qp* given) noexcept {
         engine.qps.erase(qp->num());
         engine.qp_numbers.give(qp->num());
         if (engine.rendezvous != nullptr) engine.rendezvous->forget(*qp);
+        if (qp->datagrams != nullptr) engine.rendezvous->datagrams().remove(*qp);
         if (qp->end_timer != 0) engine.loop().forget(qp->end_timer);
         count_bytes_locked(engine, *qp);
         detach_locked(*qp);

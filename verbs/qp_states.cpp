@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "verbs/datagram_qp.hpp"
 #include "verbs/device_profile.hpp"
 #include "verbs/engine.hpp"
 #include "verbs/gid_rendezvous.hpp"
@@ -23,7 +24,7 @@ bool may_follow(ibv_qp_state from, ibv_qp_state to) noexcept {
         case IBV_QPS_RTR:
             return from == IBV_QPS_INIT;
         case IBV_QPS_RTS:
-            return from == IBV_QPS_RTR || from == IBV_QPS_RTS;
+            return from == IBV_QPS_RTR || from == IBV_QPS_RTS || from == IBV_QPS_SQE;
         default:
             // SQD as well: iWARP's verbs have no drained send queue (RFC 5040's QP has no such
             // state), and IBV_EVENT_SQ_DRAINED would never come.
@@ -79,7 +80,10 @@ void keep(Qp& qp, const ibv_qp_attr& attr, int mask) {
     }
     if ((mask & IBV_QP_PKEY_INDEX) != 0) asked.pkey_index = attr.pkey_index;
     if ((mask & IBV_QP_PORT) != 0) asked.port_num = attr.port_num;
-    if ((mask & IBV_QP_QKEY) != 0) asked.qkey = attr.qkey;
+    if ((mask & IBV_QP_QKEY) != 0) {
+        asked.qkey = attr.qkey;
+        if (qp.datagrams != nullptr) qp.datagrams->set_qkey(attr.qkey);
+    }
     if ((mask & IBV_QP_AV) != 0) asked.ah_attr = attr.ah_attr;
     if ((mask & IBV_QP_PATH_MTU) != 0) asked.path_mtu = attr.path_mtu;
     if ((mask & IBV_QP_TIMEOUT) != 0) asked.timeout = attr.timeout;
@@ -113,8 +117,10 @@ int reset(VerbsState& engine, Qp& qp) {
     if (engine.rendezvous != nullptr) engine.rendezvous->forget(qp);
     confirm_end_locked(engine, qp);
     count_bytes_locked(engine, qp);
+    if (qp.datagrams != nullptr) qp.datagrams->reset();
     detach_locked(qp);
     qp.qp.replace(std::move(*fresh));
+    if (qp.datagrams != nullptr) qp.datagrams->set_purge_num(qp.qp->num());
     qp.connection = Qp::Connection::none;
     qp.last_wqe_reported = qp.by_gid = false;
     qp.sends_at_rtr.store(false, std::memory_order_relaxed);
@@ -134,6 +140,20 @@ int connect_by_gid(VerbsState& engine, Qp& qp) {
     const bool sends = qp.by_gid && !device_profile().infiniband_states;
     qp.sends_at_rtr.store(sends, std::memory_order_relaxed);
     return error;
+}
+
+/// The QP goes to RTR: 0 or an errno.
+int begin_receiving(VerbsState& engine, Qp& qp, const ibv_qp_attr& attr, int mask) {
+    if (qp.datagrams != nullptr) {
+        const int error = engine.rendezvous->listen();
+        if (error == 0) qp.datagrams->begin_receiving();
+        return error;
+    }
+    // Without rdma_cm the other end is named by its GID and QP number. (Of a QP that rdma_cm
+    // connects it says number 0.)
+    const bool by_gid = !qp.connected() && qp.id == nullptr && (mask & IBV_QP_DEST_QPN) != 0 &&
+                        attr.dest_qp_num != 0;
+    return by_gid ? connect_by_gid(engine, qp) : 0;
 }
 
 }  // namespace
@@ -158,16 +178,16 @@ int modify_qp(ibv_qp* given, ibv_qp_attr* attr, int mask) noexcept {
         keep(qp, *attr, mask);
         if (to == IBV_QPS_ERR && from != to) fail_qp_locked(engine, qp);
         if (to == IBV_QPS_ERR || from == to) return 0;
-        // Without rdma_cm the other end is named by its GID and QP number. (Of a QP that rdma_cm
-        // connects it says number 0.)
-        if (to == IBV_QPS_RTR && !qp.connected() && qp.id == nullptr &&
-            (mask & IBV_QP_DEST_QPN) != 0 && attr->dest_qp_num != 0) {
-            if (const int error = connect_by_gid(engine, qp); error != 0) {
+        if (to == IBV_QPS_RTR) {
+            if (const int error = begin_receiving(engine, qp, *attr, mask); error != 0) {
                 qp.asked = before;
+                if (qp.datagrams != nullptr) qp.datagrams->set_qkey(before.qkey);
                 set_rights(qp, rights);
                 return error;
             }
         }
+        // Of UD alone: its send queue goes on.
+        if (from == IBV_QPS_SQE) qp.datagrams->sends().set_failed(false);
         qp.state.store(to, std::memory_order_release);
         given->state = to;
         return 0;

@@ -8,7 +8,7 @@
 own_network=1
 . "$(dirname "$0")/lib.sh"
 unset LD_LIBRARY_PATH
-need ibv_devinfo ibstat ibstatus ibv_rc_pingpong ib_send_bw rping python3 dash
+need ibv_devinfo ibstat ibstatus ibv_rc_pingpong ibv_ud_pingpong ib_send_bw rping python3 dash
 xsock=$build/tools/xsock
 [ -e "$build/libxsock/libxsock-rdma-files.so" ] && [ -x "$xsock" ] || skip "the device's files are not built"
 export XSOCK_SHM=${XSOCK_SHM:-off}
@@ -77,6 +77,15 @@ for way in "" "-e"; do
         "ibv_rc_pingpong -g 0 -c $way -p PORT 127.0.0.1"
 done
 both "ibv_rc_pingpong -g 1 (IPv6)" "ibv_rc_pingpong -g 1 -c -p PORT" "ibv_rc_pingpong -g 1 -c -p PORT 127.0.0.1"
+for way in "-c" "-e -c"; do
+    both "ibv_ud_pingpong -g 0 $way" "ibv_ud_pingpong -g 0 $way -p PORT" "ibv_ud_pingpong -g 0 $way -p PORT 127.0.0.1"
+done
+both "ibv_ud_pingpong -g 1 (IPv6)" "ibv_ud_pingpong -g 1 -c -p PORT" "ibv_ud_pingpong -g 1 -c -p PORT 127.0.0.1"
+for options in "-n 500" "-s 4096 -n 100000" "-e -n 500"; do
+    both "ib_send_bw -c UD $options" "ib_send_bw -c UD -F $options -p PORT" \
+        "ib_send_bw -c UD -F $options -p PORT 127.0.0.1"
+done
+both "ib_send_lat -c UD" "ib_send_lat -c UD -F -n 500 -p PORT" "ib_send_lat -c UD -F -n 500 -p PORT 127.0.0.1"
 for operation in send write read atomic; do
     for kind in bw lat; do
         both "ib_${operation}_$kind" "ib_${operation}_$kind -F -n 500 -p PORT" \

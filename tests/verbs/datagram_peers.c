@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Carriers of datagrams by a peer of our own, octet by octet, that does not keep to their frame
+ * (docs/wire.md). Only its connection suffers, if any.
+ */
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "tests/verbs/datagrams.h"
+
+enum { HEADER = 24, DATAGRAMS = 3, OTHER_KIND = 3, NO_SUCH_QP = 1, DDP = 18 };
+
+static void put32(unsigned char* to, uint32_t value) {
+    value = htonl(value);
+    memcpy(to, &value, 4);
+}
+
+static uint32_t crc32c(const unsigned char* at, size_t n) {
+    uint32_t crc = ~0u;
+    for (size_t i = 0; i < n; ++i) {
+        crc ^= at[i];
+        for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78 : 0);
+    }
+    return ~crc;
+}
+
+/* One carrier, and how many messages it has sent. */
+struct carrier {
+    int fd;
+    uint32_t sent;
+};
+
+/* The reason of the rejection; 0: it is accepted. */
+static int greet(struct carrier* c, const struct ud* to, uint32_t dest) {
+    static const unsigned char head[] = {
+        'M', 'P', 'A', ' ', 'I',  'D', ' ', 'R',    'e',  'q',       ' ',  'F',
+        'r', 'a', 'm', 'e', 0x50, 2,   0,   4 + 24, 0x00, 0x80,      0x00, 0x80, /* depths */
+        'x', 's', 'o', 'c', 'k',  '-', 'Q', 'P',    1,    DATAGRAMS, 0,    0};
+    const union ibv_gid gid = own_gid(0);
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_port = htons(to->qp->qp_num >> 8 & 0xffff)};
+    const struct timeval limit = {LIMIT_S, 0};
+    unsigned char request[48] = {0}, reply[48];
+    memcpy(&at.sin_addr, gid.raw + 12, 4);
+    MUST((c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) >= 0);
+    setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    MUST(connect(c->fd, (struct sockaddr*)&at, sizeof at) == 0);
+    c->sent = 0;
+    memcpy(request, head, sizeof head);
+    put32(request + 36, 0x456700);
+    put32(request + 40, dest);
+    put32(request + 44, 0x12345678);
+    MUST(send(c->fd, request, sizeof request, MSG_NOSIGNAL) == sizeof request);
+    MUST(recv(c->fd, reply, sizeof reply, MSG_WAITALL) == sizeof reply);
+    CHECK(memcmp(reply, "MPA ID Rep Frame", 16) == 0);
+    return (reply[16] & 0x20) != 0 ? reply[34] : 0;
+}
+
+/* A Send of these octets, as FPDUs of MPA. */
+static void send_message(struct carrier* c, const unsigned char* octets, size_t n) {
+    static unsigned char fpdu[3000];
+    const size_t most = 1400;
+    size_t at = 0;
+    ++c->sent;
+    do {
+        const size_t piece = n - at < most ? n - at : most;
+        const int last = at + piece == n;
+        const size_t ulpdu = DDP + piece, whole = (2 + ulpdu + 3) / 4 * 4;
+        memset(fpdu, 0, sizeof fpdu);
+        fpdu[0] = (unsigned char)(ulpdu >> 8);
+        fpdu[1] = (unsigned char)ulpdu;
+        fpdu[2] = (unsigned char)((last ? 0x40 : 0) | 1); /* untagged, DDP 1 */
+        fpdu[3] = 0x40 | 3;                               /* RDMAP 1, Send */
+        put32(fpdu + 12, c->sent);
+        put32(fpdu + 16, (uint32_t)at);
+        memcpy(fpdu + 2 + DDP, octets + at, piece);
+        const uint32_t crc = crc32c(fpdu, whole);
+        for (int i = 0; i < 4; ++i) fpdu[whole + (size_t)i] = (unsigned char)(crc >> 8 * i);
+        if (send(c->fd, fpdu, whole + 4, MSG_NOSIGNAL) < 0) return; /* it has ended */
+        at += piece;
+    } while (at < n);
+}
+
+static void frame_to(unsigned char frame[HEADER], uint32_t num) {
+    memset(frame, 0, HEADER);
+    frame[0] = 1;
+    frame[2] = frame[3] = 0xff;
+    put32(frame + 4, num);
+    put32(frame + 8, 0x00abcd);
+    put32(frame + 12, QKEY);
+}
+
+/* It ends, by a Terminate Message or without. */
+static int has_ended(struct carrier* c) {
+    unsigned char octets[256];
+    ssize_t n;
+    while ((n = recv(c->fd, octets, sizeof octets, 0)) > 0) {
+    }
+    return n == 0 || errno == ECONNRESET;
+}
+
+/* One that is right, and is told with the addresses that TCP shows. */
+static void right_one(struct carrier* c, struct ud* u, int i) {
+    unsigned char frame[HEADER + 64];
+    const union ibv_gid gid = own_gid(0);
+    frame_to(frame, u->qp->qp_num);
+    memset(frame + HEADER, i, 64);
+    memcpy(frame + HEADER, &i, 4);
+    ud_receives(u, i, 1);
+    send_message(c, frame, sizeof frame);
+    const struct ibv_wc wc = expect_datagram(u, i, (uint32_t)i, 64);
+    CHECK(wc.src_qp == 0x00abcd);
+    CHECK(memcmp(slot(u, i) + 8, gid.raw, 16) == 0);
+}
+
+CASE(frames_that_are_none_end_their_carrier) {
+    struct ud a = make_ud();
+    struct carrier good;
+    static unsigned char frame[HEADER + MTU + 1];
+    CHECK(greet(&good, &a, a.qp->qp_num) == 0);
+    right_one(&good, &a, 0);
+    for (int wrong = 0; wrong < 9; ++wrong) {
+        struct carrier c;
+        size_t n = HEADER + 8;
+        memset(frame, 0, sizeof frame);
+        frame_to(frame, a.qp->qp_num);
+        switch (wrong) {
+            case 0:
+                n = 0;
+                break;
+            case 1:
+                n = HEADER - 1;
+                break;
+            case 2:
+                n = HEADER + MTU + 1;
+                break;
+            case 3:
+                frame[0] = 2; /* version */
+                break;
+            case 4:
+                frame[1] = 4; /* a flag */
+                break;
+            case 5:
+                frame[4] = 1; /* a QP number of 25 bits */
+                break;
+            case 6:
+                frame[8] = 1;
+                break;
+            case 7:
+                frame[20] = 0x10; /* a traffic class of nine bits */
+                break;
+            default:
+                frame[19] = 1; /* an immediate without its flag */
+        }
+        ud_receives(&a, 200, 1);
+        CHECK(greet(&c, &a, a.qp->qp_num) == 0);
+        send_message(&c, frame, n);
+        CHECK(has_ended(&c), "%d", wrong);
+        close(c.fd);
+        expect_nothing(a.receives, 2);
+        CHECK(to_state(a.qp, IBV_QPS_RESET) == 0); /* forgets the receive */
+        ud_to_init(a.qp);
+        ud_to_rts(a.qp);
+        right_one(&good, &a, 1 + wrong);
+    }
+    close(good.fd);
+    destroy_ud(&a);
+}
+
+/* They are dropped, and their carrier goes on. */
+CASE(frames_for_nobody) {
+    struct ud a = make_ud();
+    struct carrier c;
+    unsigned char frame[HEADER + 8];
+    CHECK(greet(&c, &a, a.qp->qp_num) == 0);
+    for (int wrong = 0; wrong < 4; ++wrong) {
+        memset(frame, 0, sizeof frame);
+        frame_to(frame, a.qp->qp_num);
+        if (wrong == 0) put32(frame + 12, QKEY + 1);
+        if (wrong == 1) frame[3] = 0xfe;                                   /* P_Key */
+        if (wrong == 2) put32(frame + 4, (a.qp->qp_num & 0xffff00) - 256); /* another process's */
+        if (wrong == 3) put32(frame + 4, a.qp->qp_num ^ 0x80);
+        send_message(&c, frame, sizeof frame);
+        right_one(&c, &a, wrong);
+    }
+    close(c.fd);
+    destroy_ud(&a);
+}
+
+CASE(greetings_of_carriers) {
+    struct ud a = make_ud();
+    struct carrier c;
+    CHECK(greet(&c, &a, (a.qp->qp_num & 0xffff00) - 256) == NO_SUCH_QP); /* a port of another */
+    close(c.fd);
+    CHECK(greet(&c, &a, a.qp->qp_num & 0xffff00) == 0);
+    right_one(&c, &a, 0);
+    close(c.fd);
+    destroy_ud(&a);
+}
+
+/* Messages that are no Sends, to a connection that has nothing for them. */
+CASE(other_messages_end_their_carrier) {
+    struct ud a = make_ud();
+    struct carrier good, c;
+    CHECK(greet(&good, &a, a.qp->qp_num) == 0);
+    CHECK(greet(&c, &a, a.qp->qp_num) == 0);
+    /* An RDMA Write: tagged, to a key that there is not. */
+    unsigned char fpdu[32] = {0, 14 + 8, 0xc1, 0x40, 1, 2, 3, 4};
+    const uint32_t crc = crc32c(fpdu, 24);
+    for (int i = 0; i < 4; ++i) fpdu[24 + i] = (unsigned char)(crc >> 8 * i);
+    CHECK(send(c.fd, fpdu, 28, MSG_NOSIGNAL) == 28);
+    CHECK(has_ended(&c));
+    right_one(&good, &a, 0);
+    close(c.fd);
+    close(good.fd);
+    destroy_ud(&a);
+}
+
+/* Many to a QP that takes nothing; then it takes again, and a second one has not waited long. */
+CASE(a_carrier_that_is_not_read) {
+    struct ud a = make_ud(), b = make_ud();
+    struct carrier good, c;
+    static unsigned char frame[HEADER + MTU];
+    CHECK(greet(&good, &a, a.qp->qp_num) == 0);
+    CHECK(greet(&c, &a, a.qp->qp_num) == 0);
+    frame_to(frame, a.qp->qp_num);
+    for (int i = 0; i < 100; ++i) send_message(&c, frame, sizeof frame);
+    right_one(&good, &b, 0);
+    usleep(1200000); /* from now on they are dropped */
+    for (int i = 0; i < 10000; ++i) send_message(&c, frame, HEADER + 8);
+    right_one(&good, &b, 1);
+    right_one(&c, &b, 2); /* behind all of them */
+    right_one(&good, &a, 3);
+    close(c.fd);
+    close(good.fd);
+    destroy_ud(&a);
+    destroy_ud(&b);
+}
+
+CASE(many_carriers) {
+    enum { CARRIERS = 300 };
+    static struct carrier c[CARRIERS];
+    struct ud a = make_ud();
+    for (int i = 0; i < CARRIERS; ++i) CHECK(greet(&c[i], &a, a.qp->qp_num) == 0);
+    for (int i = 0; i < CARRIERS; ++i) right_one(&c[i], &a, i % DEPTH);
+    for (int i = 0; i < CARRIERS; ++i) close(c[i].fd);
+    CHECK(greet(&c[0], &a, a.qp->qp_num) == 0);
+    right_one(&c[0], &a, 0);
+    close(c[0].fd);
+    destroy_ud(&a);
+}
+
+int main(int argc, char** argv) { return run_cases(argc, argv); }

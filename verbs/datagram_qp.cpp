@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "verbs/datagram_qp.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "transport/clock.hpp"
+
+namespace xsock::verbs {
+namespace {
+
+/// So long a QP may be without receives before it counts as one that does not receive.
+constexpr Time kReceiveLimit = kSecond;
+
+void count(std::atomic<std::uint64_t>& counter, std::uint64_t n = 1) noexcept {
+    counter.fetch_add(n, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+bool DatagramPool::take(std::size_t bytes) noexcept {
+    std::size_t used = used_.load(std::memory_order_relaxed);
+    do {
+        if (used > kBytes || bytes > kBytes - used) return false;
+    } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
+    return true;
+}
+
+DatagramQp::DatagramQp(const Config& config)
+    : config_(config), sends_(config.num, config.send_cq), receives_(config.rq_depth) {}
+
+DatagramQp::~DatagramQp() { config_.pool->give(held_bytes_); }
+
+// ---- states ---------------------------------------------------------------------
+
+void DatagramQp::begin_receiving() {
+    const std::lock_guard lock(rx_lock_);
+    receiving_.store(true);
+}
+
+void DatagramQp::fail() {
+    failed_.store(true);
+    sends_.set_failed(true);
+    sends_.flush();
+    Waiters waiters;
+    {
+        const std::lock_guard lock(rx_lock_);
+        receiving_.store(false);
+        drop_held(config_.counters->no_qp);
+        flush_receives();
+        waiters = std::exchange(waiters_, {});
+    }
+    tell(waiters);
+}
+
+// With rx_lock_ held.
+void DatagramQp::flush_receives() {
+    while (find_receive()) {
+        const RecvWqe wqe = *std::exchange(next_, std::nullopt);
+        config_.recv_cq->push(datagram_wc(config_.num, purge_num_.load(), wqe.wr_id, WcOpcode::recv,
+                                          WcStatus::flushed));
+    }
+}
+
+void DatagramQp::reset(bool last) {
+    if (last) closed_.store(true);
+    sends_.flush();
+    sends_.set_failed(false);
+    failed_.store(false);
+    Waiters waiters;
+    {
+        const std::lock_guard lock(rx_lock_);
+        receiving_.store(false);
+        qkey_.store(0);
+        drop_held(config_.counters->no_qp);
+        while (find_receive()) next_.reset();
+        empty_since_ = kNever;
+        waiters = std::exchange(waiters_, {});
+    }
+    tell(waiters);
+}
+
+// ---- receives -------------------------------------------------------------------
+
+// With rx_lock_ held. True: next_ is one.
+bool DatagramQp::find_receive() {
+    if (next_) return true;
+    RecvWqe wqe;
+    if (!receives_.take(wqe)) return false;
+    next_ = wqe;
+    return true;
+}
+
+Result<void> DatagramQp::post_recv(const RecvWr& wr) {
+    auto posted = receives_.post(wr);
+    if (!posted) return posted.error();
+    if (failed_.load()) {
+        const std::lock_guard lock(rx_lock_);
+        if (failed_.load()) flush_receives();
+        return {};
+    }
+    if (!*posted) return {};
+    Waiters waiters;
+    {
+        const std::lock_guard lock(rx_lock_);
+        deliver_held();
+        waiters = std::exchange(waiters_, {});
+    }
+    tell(waiters);
+    return {};
+}
+
+void DatagramQp::tell(const Waiters& waiters) {
+    for (const auto& weak : waiters) {
+        if (const auto waiter = weak.lock()) waiter->on_receives_posted();
+    }
+}
+
+// With rx_lock_ held, receives having been posted.
+void DatagramQp::deliver_held() {
+    if (!held_.empty() && config_.clock() >= time_after(empty_since_, kReceiveLimit)) {
+        drop_held(config_.counters->no_receive);
+    }
+    empty_since_ = kNever;
+    while (!held_.empty() && find_receive()) {
+        const Held& held = held_.front();
+        place(held.header, held.octets);
+        held_bytes_ -= held.octets.size();
+        config_.pool->give(held.octets.size());
+        held_.pop_front();
+    }
+    if (!held_.empty()) empty_since_ = config_.clock();
+}
+
+// With rx_lock_ held.
+void DatagramQp::drop_held(std::atomic<std::uint64_t>& counter) {
+    count(counter, held_.size());
+    config_.pool->give(std::exchange(held_bytes_, 0));
+    held_.clear();
+}
+
+bool DatagramQp::take(const DatagramHeader& header, ConstBytes octets,
+                      const std::shared_ptr<ReceiveWaiter>& waiter) {
+    const std::lock_guard lock(rx_lock_);
+    if (!receiving_.load() || closed()) {
+        count(config_.counters->no_qp);
+        return true;
+    }
+    if (header.qkey != qkey_.load() || header.pkey != kDefaultPkey) {
+        count(config_.counters->wrong_key);
+        return true;
+    }
+    if (held_.empty() && find_receive()) {
+        empty_since_ = kNever;
+        place(header, octets);
+        return true;
+    }
+    const Time now = config_.clock();
+    if (empty_since_ == kNever) empty_since_ = now;
+    if (now >= time_after(empty_since_, kReceiveLimit)) {
+        drop_held(config_.counters->no_receive);
+        count(config_.counters->no_receive);
+        return true;
+    }
+    if (octets.size() <= DatagramPool::kShare - held_bytes_ && config_.pool->take(octets.size())) {
+        held_bytes_ += octets.size();
+        held_.push_back({header, {octets.begin(), octets.end()}});
+        count(config_.counters->held);
+        return true;
+    }
+    const auto is_it = [&](const std::weak_ptr<ReceiveWaiter>& other) {
+        return !other.owner_before(waiter) && !waiter.owner_before(other);
+    };
+    if (std::none_of(waiters_.begin(), waiters_.end(), is_it)) waiters_.push_back(waiter);
+    return false;
+}
+
+Time DatagramQp::drops_from() noexcept {
+    const std::lock_guard lock(rx_lock_);
+    return empty_since_ == kNever ? kNever : time_after(empty_since_, kReceiveLimit);
+}
+
+// With rx_lock_ held, into next_.
+void DatagramQp::place(const DatagramHeader& header, ConstBytes octets) {
+    if (octets.size() > next_->length) {
+        count(config_.counters->too_long);
+        return;
+    }
+    const RecvWqe wqe = *std::exchange(next_, std::nullopt);
+    const WcStatus status = config_.scatter(octets, std::span(wqe.sge).first(wqe.sge_count));
+    Wc wc = datagram_wc(config_.num, purge_num_.load(), wqe.wr_id, WcOpcode::recv, status);
+    wc.qp_context |= std::uint64_t{header.from} << 32;
+    wc.byte_len = static_cast<std::uint32_t>(octets.size());
+    wc.flags = kWcDatagram;
+    if (header.solicited) wc.flags |= kWcSolicited;
+    if (header.immediate) {
+        wc.flags |= kWcSendImmediate;
+        wc.immediate = load_be32(header.data.data());
+    }
+    count(config_.counters->received);
+    config_.recv_cq->push(wc);
+}
+
+}  // namespace xsock::verbs

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "verbs/datagram_receiver.hpp"
+
+#include <algorithm>
+
+#include "transport/log.hpp"
+#include "verbs/datagrams.hpp"
+
+namespace xsock::verbs {
+
+std::shared_ptr<PolledQp> DatagramReceiver::make_connection(PollGroup& group) {
+    PolledQpAttr polled = owner_.carrier_attr(group);
+    polled.argument = this;
+    polled.keeper = shared_from_this();
+    polled.listener = [this](PolledQp& qp, QpState state) { on_state(qp, state); };
+    polled.provide_receive = [](void* self, std::uint32_t, RecvWqe& out) {
+        return static_cast<DatagramReceiver*>(self)->provide_receive(out);
+    };
+    polled.on_completion = [](void* self, const Wc& wc) {
+        static_cast<DatagramReceiver*>(self)->on_completion(wc);
+    };
+    polled.on_poll = [](void* self) { return static_cast<DatagramReceiver*>(self)->on_poll(); };
+    auto qp = owner_.device().polled().create_polled_qp(std::move(polled));
+    qp_ = qp;
+    return qp;
+}
+
+bool DatagramReceiver::provide_receive(RecvWqe& out) noexcept {
+    if (waits_) return false;
+    out.internal = true;
+    out.length = kDatagramHeader + kDatagramPayload;
+    out.wr_id = 0;
+    out.sge_count = 1;
+    out.sge[0] = {memory_.data() + kSpare, out.length, kLkeyNone};
+    return true;
+}
+
+void DatagramReceiver::on_completion(const Wc& wc) {
+    if (wc.opcode != WcOpcode::recv || wc.status != WcStatus::success) return;
+    const ConstBytes frame = ConstBytes(memory_).subspan(kSpare, wc.byte_len);
+    // A datagram is a plain Send.
+    constexpr unsigned kOther = kWcImmediate | kWcSendImmediate | kWcInvalidated;
+    const bool is_send = (wc.flags & kOther) == 0;
+    const auto decoded = is_send ? decode_datagram(frame) : std::nullopt;
+    if (!decoded) {
+        owner_.counters().malformed.fetch_add(1, std::memory_order_relaxed);
+        log(LogLevel::warn, "datagram-malformed",
+            "a peer's frame of %u bytes is no datagram; its connection ends",
+            static_cast<unsigned>(wc.byte_len));
+        if (const auto qp = qp_.lock()) qp->request_end(PolledQp::End::abort);
+        return;
+    }
+    header_ = decoded->header;
+    const auto grh = make_grh(header_, peer_, own_, decoded->payload.size());
+    octets_ = kGrhBytes + decoded->payload.size();
+    std::copy(grh.begin(), grh.end(), memory_.begin());
+    waits_ = !deliver();
+    if (!waits_) return;
+    if (const auto qp = qp_.lock()) qp->poll_soon();  // so that on_poll() says until when
+}
+
+DatagramQp* DatagramReceiver::destination(std::uint32_t num) {
+    if (destination_ == nullptr || destination_num_ != num || destination_->closed()) {
+        destination_ = owner_.find(num);
+        destination_num_ = num;
+    }
+    return destination_.get();
+}
+
+// False: it has to wait.
+bool DatagramReceiver::deliver() {
+    DatagramQp* const to = destination(header_.to);
+    if (to == nullptr) {
+        owner_.counters().no_qp.fetch_add(1, std::memory_order_relaxed);
+        return true;
+    }
+    return to->take(header_, ConstBytes(memory_).first(octets_), shared_from_this());
+}
+
+Time DatagramReceiver::on_poll() {
+    if (!waits_) return kNever;
+    waits_ = !deliver();
+    if (waits_) return destination_->drops_from();
+    on_receives_posted();  // go on reading
+    return kNever;
+}
+
+void DatagramReceiver::on_state(PolledQp& qp, QpState state) {
+    switch (state) {
+        case QpState::fresh:
+        case QpState::starting:
+        case QpState::requested:
+        case QpState::established:
+        case QpState::closing:
+            return;
+        case QpState::peer_closed:
+            qp.request_end(PolledQp::End::shutdown);
+            return;
+        case QpState::error:
+        case QpState::closed:
+            break;
+    }
+    if (ended_) return;
+    ended_ = true;
+    owner_.count_ended(qp);
+    qp.request_end(PolledQp::End::release);
+    owner_.remove(*this);
+}
+
+}  // namespace xsock::verbs

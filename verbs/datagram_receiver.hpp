@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The receiving end of a carrier: a connection by which datagrams of one process come in, for any
+// QP of this one. Each is one Send into memory of ours, and is copied from there to a receive of
+// its QP. As long as one finds neither a receive nor room, the connection is not read, and TCP
+// holds back the sender. In pollers, but for what says otherwise; takes no lock of the engine.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "base/polled_qp.hpp"
+#include "verbs/datagram_qp.hpp"
+
+namespace xsock::verbs {
+
+class Datagrams;
+
+class DatagramReceiver final : public ReceiveWaiter,
+                               public std::enable_shared_from_this<DatagramReceiver> {
+  public:
+    /// `peer`, `own`: the addresses that TCP shows.
+    DatagramReceiver(Datagrams& owner, const GidOctets& peer, const GidOctets& own) noexcept
+        : owner_(owner), peer_(peer), own_(own) {}
+
+    /// Once: its connection, which keeps this object, and is not started yet.
+    std::shared_ptr<PolledQp> make_connection(PollGroup& group);
+
+    void on_receives_posted() override {
+        if (const auto qp = qp_.lock()) qp->receive_posted();
+    }
+
+  private:
+    bool provide_receive(RecvWqe& out) noexcept;
+    void on_completion(const Wc& wc);
+    Time on_poll();
+    void on_state(PolledQp& qp, QpState state);
+    bool deliver();
+    DatagramQp* destination(std::uint32_t num);
+
+    // The GRH of a datagram is made over what lies ahead of its payload.
+    static constexpr std::size_t kSpare = kGrhBytes - kDatagramHeader;
+
+    Datagrams& owner_;
+    const GidOctets peer_, own_;
+    std::weak_ptr<PolledQp> qp_;
+    std::shared_ptr<DatagramQp> destination_;  ///< of the last datagram
+    std::uint32_t destination_num_ = 0;
+    DatagramHeader header_;   ///< of the one in memory, as is the next
+    std::size_t octets_ = 0;  ///< with its GRH
+    bool waits_ = false;      ///< it waits for a receive
+    bool ended_ = false;
+    std::array<std::byte, kGrhBytes + kDatagramPayload> memory_;
+};
+
+}  // namespace xsock::verbs

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "verbs/datagram_sender.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "transport/clock.hpp"
+#include "verbs/datagrams.hpp"
+
+namespace xsock::verbs {
+namespace {
+
+/// What the connection is given at once; more than TCP takes waits here, where it can be dropped.
+constexpr std::uint32_t kInFlight = 256 * 1024;
+/// What may wait: of 64 deep send queues, full of the largest.
+constexpr std::size_t kQueued = 16 << 20;
+constexpr Time kWait = kSecond;
+constexpr Time kFirstPause = kSecond / 5, kLongestPause = 5 * kSecond;
+
+// wr_id of a send: an address, or the size of one that is in the send queue itself.
+constexpr std::uint64_t kInline = 1;
+static_assert(alignof(DatagramBuffer) > kInline);
+
+constexpr std::uint64_t inline_id(std::uint32_t bytes) noexcept {
+    return std::uint64_t{bytes} << 1 | kInline;
+}
+
+}  // namespace
+
+// ---- posting --------------------------------------------------------------------
+
+// The connection, if it can be given so much more now.
+std::shared_ptr<PolledQp> DatagramSender::take_room(std::uint32_t bytes) {
+    const std::lock_guard lock(lock_);
+    used_ = true;
+    if (state_ != State::up || !queued_.empty() || in_flight_ >= kInFlight) return nullptr;
+    in_flight_ += bytes;
+    return qp_;
+}
+
+bool DatagramSender::sent(const Result<void>& posted, std::uint32_t bytes) {
+    if (posted) {
+        owner_.counters().sent.fetch_add(1, std::memory_order_relaxed);
+        return true;
+    }
+    const std::lock_guard lock(lock_);
+    in_flight_ -= bytes;
+    return false;
+}
+
+bool DatagramSender::try_send(ConstBytes frame, bool more) {
+    const auto bytes = static_cast<std::uint32_t>(frame.size());
+    const auto qp = take_room(bytes);
+    if (qp == nullptr) return false;
+    const Sge sge{const_cast<std::byte*>(frame.data()), bytes, kLkeyNone};
+    SendWr wr;
+    wr.wr_id = inline_id(bytes);
+    wr.flags = kSendSignaled | kSendInline;
+    if (more) wr.flags |= kSendMore;
+    wr.sges = {&sge, 1};
+    return sent(qp->post_send(wr, /*gather=*/true), bytes);
+}
+
+bool DatagramSender::try_send(std::unique_ptr<DatagramBuffer>& buffer, bool more) {
+    const std::uint32_t bytes = buffer->bytes;
+    const auto qp = take_room(bytes);
+    if (qp == nullptr) return false;
+    const Sge sge{buffer->octets.data(), bytes, kLkeyNone};
+    SendWr wr;
+    wr.flags = kSendSignaled;
+    if (more) wr.flags |= kSendMore;
+    wr.sges = {&sge, 1};
+    // It may be complete, and free, before this returns.
+    DatagramBuffer* const given = buffer.release();
+    wr.wr_id = reinterpret_cast<std::uintptr_t>(given);
+    const bool taken = sent(qp->post_send(wr, /*gather=*/true), bytes);
+    if (!taken) buffer.reset(given);
+    return taken;
+}
+
+void DatagramSender::queue(std::unique_ptr<DatagramBuffer> buffer) {
+    buffer->queued = monotonic_now();
+    bool dials = false;
+    std::shared_ptr<PolledQp> qp;
+    Buffers dropped;
+    {
+        const std::lock_guard lock(lock_);
+        const bool pausing = state_ == State::paused && buffer->queued < paused_until_;
+        if (pausing || queued_bytes_ >= kQueued) {
+            dropped.push_back(std::move(buffer));
+        } else {
+            queued_bytes_ += buffer->bytes;
+            queued_.push_back(std::move(buffer));
+            dials = state_ == State::idle || state_ == State::paused;
+            if (dials) state_ = State::dialing;
+            if (state_ == State::up) qp = qp_;
+        }
+    }
+    drop(std::move(dropped));
+    if (dials) owner_.dial(shared_from_this());
+    if (qp != nullptr) feed();
+    if (qp != nullptr) qp->send_queued();  // and on_poll() says until when it waits
+}
+
+// ---- the connection -------------------------------------------------------------
+
+std::shared_ptr<PolledQp> DatagramSender::make_connection(PollGroup& group) {
+    PolledQpAttr polled = owner_.carrier_attr(group);
+    polled.argument = this;
+    polled.keeper = shared_from_this();
+    polled.listener = [this](PolledQp& qp, QpState state) { on_state(qp, state); };
+    polled.on_completion = [](void* self, const Wc& wc) {
+        static_cast<DatagramSender*>(self)->on_completion(wc);
+    };
+    polled.on_poll = [](void* self) { return static_cast<DatagramSender*>(self)->on_poll(); };
+    polled.on_exit = [](void* self, bool&) {
+        return static_cast<DatagramSender*>(self)->on_exit();
+    };
+    auto qp = owner_.device().polled().create_polled_qp(std::move(polled));
+    const std::lock_guard lock(lock_);
+    qp_ = qp;
+    in_flight_ = 0;
+    return qp;
+}
+
+std::shared_ptr<PolledQp> DatagramSender::connection() {
+    const std::lock_guard lock(lock_);
+    return qp_;
+}
+
+// With lock_ held.
+DatagramSender::Buffers DatagramSender::begin_pause() {
+    state_ = State::paused;
+    pause_ = pause_ == 0 ? kFirstPause : std::min(2 * pause_, kLongestPause);
+    paused_until_ = time_after(monotonic_now(), pause_);
+    queued_bytes_ = 0;
+    return std::exchange(queued_, {});
+}
+
+void DatagramSender::give_up() {
+    std::shared_ptr<PolledQp> former;
+    Buffers dropped;
+    {
+        const std::lock_guard lock(lock_);
+        if (state_ != State::dialing) return;
+        former = std::exchange(qp_, nullptr);
+        dropped = begin_pause();
+    }
+    if (former != nullptr) former->request_end(PolledQp::End::release);
+    drop(std::move(dropped));
+}
+
+void DatagramSender::drop(Buffers buffers) {
+    if (buffers.empty()) return;
+    owner_.counters().unsent.fetch_add(buffers.size(), std::memory_order_relaxed);
+    for (const auto& buffer : buffers) buffer->qp->sends().end(buffer->number);
+}
+
+void DatagramSender::close_if_idle() {
+    std::shared_ptr<PolledQp> idle;
+    {
+        const std::lock_guard lock(lock_);
+        if (std::exchange(used_, false) || state_ != State::up || in_flight_ != 0 ||
+            !queued_.empty()) {
+            return;
+        }
+        state_ = State::idle;
+        idle = std::exchange(qp_, nullptr);
+    }
+    idle->request_end(PolledQp::End::shutdown);
+}
+
+// ---- the poller -----------------------------------------------------------------
+
+void DatagramSender::on_completion(const Wc& wc) {
+    if (wc.opcode != WcOpcode::send) return;
+    std::uint32_t bytes = 0;
+    if ((wc.wr_id & kInline) != 0) {
+        bytes = static_cast<std::uint32_t>(wc.wr_id >> 1);
+    } else {
+        const std::unique_ptr<DatagramBuffer> buffer(
+            reinterpret_cast<DatagramBuffer*>(static_cast<std::uintptr_t>(wc.wr_id)));
+        bytes = buffer->bytes;
+    }
+    if (wc.status != WcStatus::success) {
+        owner_.counters().unsent.fetch_add(1, std::memory_order_relaxed);
+    }
+    bool waiting = false;
+    {
+        const std::lock_guard lock(lock_);
+        in_flight_ -= std::min(in_flight_, bytes);
+        waiting = !queued_.empty();
+    }
+    if (waiting) feed();
+}
+
+// Gives the connection what has waited, as far as it may have it now.
+void DatagramSender::feed() {
+    struct Done {
+        std::shared_ptr<DatagramQp> qp;
+        std::uint64_t number;
+    };
+    std::vector<Done> done;
+    std::shared_ptr<PolledQp> qp;
+    {
+        const std::lock_guard lock(lock_);
+        if (state_ != State::up) return;
+        qp = qp_;
+        while (!queued_.empty() && in_flight_ < kInFlight && qp->send_room() > 0) {
+            DatagramBuffer& buffer = *queued_.front();
+            const Sge sge{buffer.octets.data(), buffer.bytes, kLkeyNone};
+            SendWr wr;
+            wr.wr_id = reinterpret_cast<std::uintptr_t>(&buffer);
+            wr.sges = {&sge, 1};
+            done.push_back({buffer.qp, buffer.number});
+            if (!qp->queue_send(wr)) {
+                done.pop_back();
+                break;
+            }
+            in_flight_ += buffer.bytes;
+            queued_bytes_ -= buffer.bytes;
+            (void)queued_.front().release();
+            queued_.pop_front();
+        }
+    }
+    if (done.empty()) return;
+    qp->send_queued();
+    owner_.counters().sent.fetch_add(done.size(), std::memory_order_relaxed);
+    for (const Done& send : done) send.qp->sends().end(send.number);
+}
+
+Time DatagramSender::on_poll() {
+    Buffers late;
+    Time next = kNever;
+    {
+        const std::lock_guard lock(lock_);
+        if (queued_.empty()) return kNever;
+        const Time now = monotonic_now();
+        while (!queued_.empty() && time_after(queued_.front()->queued, kWait) <= now) {
+            queued_bytes_ -= queued_.front()->bytes;
+            late.push_back(std::move(queued_.front()));
+            queued_.pop_front();
+        }
+        if (!queued_.empty()) next = time_after(queued_.front()->queued, kWait);
+    }
+    drop(std::move(late));
+    return next;
+}
+
+// What waits goes to the connection first; its end comes behind that.
+bool DatagramSender::on_exit() {
+    std::shared_ptr<PolledQp> empty;
+    {
+        const std::lock_guard lock(lock_);
+        if (state_ != State::up) return false;
+        if (queued_.empty()) empty = qp_;
+    }
+    if (empty != nullptr) empty->request_end(PolledQp::End::shutdown);
+    return true;
+}
+
+void DatagramSender::on_state(PolledQp& qp, QpState state) {
+    switch (state) {
+        case QpState::fresh:
+        case QpState::starting:
+        case QpState::requested:
+        case QpState::closing:
+            return;
+        case QpState::established: {
+            {
+                const std::lock_guard lock(lock_);
+                if (qp_.get() != &qp) return;
+                state_ = State::up;
+                pause_ = 0;
+            }
+            feed();
+            return;
+        }
+        case QpState::peer_closed:
+            qp.request_end(PolledQp::End::shutdown);
+            leave(qp);
+            return;
+        case QpState::error:
+        case QpState::closed:
+            owner_.count_ended(qp);
+            qp.request_end(PolledQp::End::release);
+            leave(qp);
+            return;
+    }
+}
+
+// The connection has ended, or does: the next datagram needs another.
+void DatagramSender::leave(PolledQp& qp) {
+    std::shared_ptr<PolledQp> former;
+    Buffers dropped;
+    {
+        const std::lock_guard lock(lock_);
+        if (qp_.get() != &qp) return;
+        former = std::exchange(qp_, nullptr);
+        dropped = begin_pause();
+    }
+    drop(std::move(dropped));
+}
+
+}  // namespace xsock::verbs

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The sending end of a carrier: a connection by which datagrams of this process go to one other.
+// Dialed when the first is sent, closed when none was for a while, and dialed again. What is sent
+// is copied; it is complete once TCP's turn has come, or at once where little waits, and dropped
+// when it waits for longer than a second. Takes no lock of the engine but in queue(), to dial.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "base/polled_qp.hpp"
+#include "base/spin_lock.hpp"
+#include "verbs/datagram_qp.hpp"
+
+namespace xsock::verbs {
+
+class Datagrams;
+
+/// Two addresses and a port: of our end the address, of the other both.
+struct CarrierKey {
+    GidOctets own{}, peer{};
+    std::uint16_t port = 0;
+    auto operator<=>(const CarrierKey&) const = default;
+};
+
+/// A datagram that goes by memory of its own: its header and payload.
+struct DatagramBuffer {
+    std::shared_ptr<DatagramQp> qp;  ///< whose send it is
+    std::uint64_t number = 0;        ///< of DatagramSends::begin()
+    Time queued = 0;
+    std::uint32_t bytes = 0;
+    std::array<std::byte, kDatagramHeader + kDatagramPayload> octets;
+};
+
+class DatagramSender : public std::enable_shared_from_this<DatagramSender> {
+  public:
+    DatagramSender(Datagrams& owner, const CarrierKey& key) noexcept : owner_(owner), key_(key) {}
+    [[nodiscard]] const CarrierKey& key() const noexcept { return key_; }
+
+    // -- any thread, with no lock held, the engine's neither --
+
+    /// A datagram of at most kMaxInline bytes in all. True: it is on its way; false: queue() it.
+    [[nodiscard]] bool try_send(ConstBytes frame, bool more);
+    /// The same for one of any size, which is taken if the answer is true.
+    [[nodiscard]] bool try_send(std::unique_ptr<DatagramBuffer>& buffer, bool more);
+    /// It goes when it can, or is dropped: DatagramSends::end() says when that is decided.
+    void queue(std::unique_ptr<DatagramBuffer> buffer);
+
+    // -- with the engine's mutex held --
+
+    /// The other end has accepted: a connection for it, which keeps this object, and is not started
+    /// yet. give_up() where it cannot be.
+    std::shared_ptr<PolledQp> make_connection(PollGroup& group);
+    /// Dialing has not led to a connection: what waits is dropped, and what comes for a while.
+    void give_up();
+    /// Ends its connection if nothing was sent since the last call.
+    void close_if_idle();
+    [[nodiscard]] std::shared_ptr<PolledQp> connection();
+
+  private:
+    enum class State : std::uint8_t { idle, dialing, up, paused };
+    using Buffers = std::deque<std::unique_ptr<DatagramBuffer>>;
+
+    std::shared_ptr<PolledQp> take_room(std::uint32_t bytes);
+    bool sent(const Result<void>& posted, std::uint32_t bytes);
+    void on_completion(const Wc& wc);
+    void on_state(PolledQp& qp, QpState state);
+    Time on_poll();
+    bool on_exit();
+    void feed();
+    void leave(PolledQp& qp);
+    void drop(Buffers buffers);
+    Buffers begin_pause();
+
+    Datagrams& owner_;
+    const CarrierKey key_;
+
+    SpinLock lock_;  ///< keeps all below
+    State state_ = State::idle;
+    bool used_ = false;  ///< since close_if_idle() was last called
+    Time pause_ = 0, paused_until_ = 0;
+    std::shared_ptr<PolledQp> qp_;
+    std::uint32_t in_flight_ = 0;  ///< bytes that qp_ has and TCP has not
+    Buffers queued_;
+    std::size_t queued_bytes_ = 0;
+};
+
+}  // namespace xsock::verbs

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "verbs/datagrams.hpp"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <mutex>
+#include <utility>
+
+#include "transport/clock.hpp"
+#include "transport/log.hpp"
+#include "verbs/addresses.hpp"
+#include "verbs/engine.hpp"
+#include "verbs/qp_numbers.hpp"
+
+namespace xsock::verbs {
+namespace {
+
+/// Dialing goes on for so long; what was sent meanwhile is dropped then.
+constexpr Time kDialLimit = kSecond;
+/// A carrier by which nothing was sent between two checks is closed.
+constexpr Time kIdleCheck = 30 * kSecond;
+constexpr std::size_t kReceivers = 4096;
+constexpr std::uint32_t kSendDepth = 4096;
+
+/// The dialer's ids below are QP numbers.
+constexpr std::uint64_t kFirstId = std::uint64_t{1} << 32;
+
+ibv_gid gid_of_octets(const GidOctets& octets) noexcept {
+    ibv_gid gid;
+    std::copy(octets.begin(), octets.end(), std::begin(gid.raw));
+    return gid;
+}
+
+GidOctets own_address(int fd) noexcept {
+    sockaddr_storage own{};
+    socklen_t size = sizeof own;
+    getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size);
+    return octets_of(gid_of(own));
+}
+
+constexpr std::uint32_t first_number(std::uint16_t port) noexcept {
+    return std::uint32_t{port} << 8;
+}
+
+}  // namespace
+
+Datagrams::Datagrams(VerbsState& engine, GidDialer& dialer) noexcept
+    : engine_(engine), dialer_(dialer), last_id_(kFirstId) {}
+
+Device& Datagrams::device() noexcept { return engine_.device(); }
+
+PolledQpAttr Datagrams::carrier_attr(PollGroup& group) {
+    PolledQpAttr attr;
+    attr.group = &group;
+    attr.qp.pd = pd_;
+    attr.qp.sq_depth = kSendDepth;
+    attr.qp.rq_depth = 1;
+    attr.qp.rights = 0;
+    attr.qp.api = Api::verbs;
+    attr.qp.rnr_timeout = kNever;  // it is a carrier's way to hold back the sender
+    return attr;
+}
+
+// ---- queue pairs ----------------------------------------------------------------
+
+void Datagrams::add(Qp& qp) {
+    Cq& send_cq = *Cq::of(qp.base.qp_base.send_cq);
+    Cq& recv_cq = *Cq::of(qp.base.qp_base.recv_cq);
+    if (group_ == nullptr) {
+        pd_ = device().create_pd();
+        (void)recv_cq.cq->groups({&group_, 1});
+    }
+    DatagramQp::Config config;
+    config.num = qp.num();
+    config.rq_depth = qp.cap.max_recv_wr;
+    config.scatter = [this, pd = qp.attr.pd](ConstBytes from, std::span<const Sge> to) {
+        return device().scatter(from, pd, to);
+    };
+    config.clock = [] { return monotonic_now(); };
+    config.counters = &counters_;
+    config.pool = &pool_;
+    config.send_cq = send_cq.cq->target(*group_);
+    config.recv_cq = recv_cq.cq->target(*group_);
+    auto made = std::make_shared<DatagramQp>(config);
+    made->set_purge_num(qp.qp->num());
+    {
+        const std::lock_guard lock(lock_);
+        qps_.emplace(qp.num(), made);
+    }
+    qp.datagrams = std::move(made);
+}
+
+void Datagrams::remove(const Qp& qp) noexcept {
+    if (qp.datagrams == nullptr) return;
+    {
+        const std::lock_guard lock(lock_);
+        qps_.erase(qp.num());
+    }
+    qp.datagrams->reset(/*last=*/true);
+}
+
+std::shared_ptr<DatagramQp> Datagrams::find(std::uint32_t qp_num) {
+    const std::lock_guard lock(lock_);
+    const auto found = qps_.find(qp_num);
+    return found != qps_.end() ? found->second : nullptr;
+}
+
+// ---- carriers that come in ------------------------------------------------------
+
+void Datagrams::accept(GreetedConnection connection) {
+    const Greeting& asked = connection.greeting;
+    GreetingRefusal why = GreetingRefusal::none;
+    if (group_ == nullptr || !engine_.qp_numbers.has_port(port_in(asked.to))) {
+        why = GreetingRefusal::no_such_qp;
+    }
+    std::shared_ptr<DatagramReceiver> receiver;
+    std::shared_ptr<PolledQp> carrier;
+    if (why == GreetingRefusal::none) {
+        receiver = std::make_shared<DatagramReceiver>(*this, octets_of(connection.peer),
+                                                      own_address(connection.fd));
+        carrier = receiver->make_connection(*group_);
+        const std::lock_guard lock(lock_);
+        if (receivers_.size() >= kReceivers) why = GreetingRefusal::too_many;
+        if (why == GreetingRefusal::none) receivers_.emplace(receiver.get(), carrier);
+    }
+    if (why != GreetingRefusal::none) {
+        ++engine_.refused;
+        connection.reject(why);
+        return;
+    }
+    const auto reply = encode({.kind = GreetingKind::datagrams,
+                               .from = asked.to,
+                               .to = asked.from,
+                               .attempt = asked.attempt});
+    ConnectAttr attr;
+    attr.role = ConnectAttr::Role::responder;
+    attr.private_data = reply;
+    if (start(*carrier, connection.fd, attr)) {
+        connection.fd = -1;  // the carrier's
+        ++engine_.connections;
+        watch_carriers();
+    } else {
+        remove(*receiver);
+    }
+}
+
+// Without success the descriptor is the caller's.
+Result<void> Datagrams::start(PolledQp& carrier, int fd, const ConnectAttr& attr) noexcept {
+    Result<void> started;
+    try {
+        group_->locked([&](PollCycle& cycle) { started = carrier.start(fd, attr, cycle); });
+    } catch (const std::bad_alloc&) {
+        started = Error{ENOMEM, "no memory for a carrier"};
+    }
+    group_->ensure_thread();
+    return started;
+}
+
+void Datagrams::remove(const DatagramReceiver& receiver) noexcept {
+    std::shared_ptr<PolledQp> former;  // which keeps the receiver: goes without the lock
+    const std::lock_guard lock(lock_);
+    const auto found = receivers_.find(&receiver);
+    if (found == receivers_.end()) return;
+    former = std::move(found->second);
+    receivers_.erase(found);
+}
+
+// ---- carriers that go out -------------------------------------------------------
+
+std::shared_ptr<DatagramSender> Datagrams::sender(const CarrierKey& key) {
+    const std::lock_guard lock(lock_);
+    auto& sender = senders_[key];
+    if (sender == nullptr) sender = std::make_shared<DatagramSender>(*this, key);
+    return sender;
+}
+
+void Datagrams::dial(const std::shared_ptr<DatagramSender>& sender) {
+    const std::lock_guard lock(engine_.mutex);
+    const std::uint64_t id = ++last_id_;
+    const CarrierKey& key = sender->key();
+    try {
+        dialing_.emplace(id, sender);
+        dialer_.dial({.id = id,
+                      .own = gid_of_octets(key.own),
+                      .peer = gid_of_octets(key.peer),
+                      .from = first_number(engine_.qp_numbers.ports().front().port),
+                      .to = first_number(key.port),
+                      .kind = GreetingKind::datagrams,
+                      .attr = {}});
+        engine_.loop().at(monotonic_now() + kDialLimit, [this, id] { give_up(id); });
+        watch_carriers();
+    } catch (const std::bad_alloc&) {
+        give_up(id);
+    }
+}
+
+void Datagrams::give_up(std::uint64_t id) {
+    dialer_.forget(id);
+    const auto dialing = dialing_.extract(id);
+    if (!dialing.empty()) dialing.mapped()->give_up();
+}
+
+void Datagrams::on_accepted(std::uint64_t id, int fd, const ConnectAttr& attr) {
+    const auto dialing = dialing_.extract(id);
+    if (dialing.empty()) {
+        close(fd);
+        return;
+    }
+    DatagramSender& sender = *dialing.mapped();
+    Result<void> started;
+    try {
+        started = start(*sender.make_connection(*group_), fd, attr);
+    } catch (const std::bad_alloc&) {
+        started = Error{ENOMEM, "no memory for a carrier"};
+    }
+    if (started) {
+        ++engine_.connections;
+        return;
+    }
+    log(LogLevel::error, "gid-dial", "datagrams: %s", started.error().what);
+    close(fd);
+    sender.give_up();
+}
+
+// ---- the end --------------------------------------------------------------------
+
+void Datagrams::count_ended(const PolledQp& connection) noexcept {
+    try {
+        const QpInfo info = connection.info();
+        counters_.tx_bytes += info.tx_bytes;
+        counters_.rx_bytes += info.rx_bytes;
+    } catch (const std::bad_alloc&) {
+        return;  // the summary lacks them
+    }
+}
+
+// As long as there are carriers.
+void Datagrams::watch_carriers() {
+    if (watch_ != 0) return;
+    watch_ = engine_.loop().at(monotonic_now() + kIdleCheck, [this] {
+        watch_ = 0;
+        on_watch();
+    });
+}
+
+void Datagrams::on_watch() {
+    std::vector<std::shared_ptr<DatagramSender>> senders;
+    bool more = false;
+    {
+        const std::lock_guard lock(lock_);
+        for (const auto& [key, sender] : senders_) senders.push_back(sender);
+        more = !receivers_.empty() || !senders_.empty();
+    }
+    for (const auto& sender : senders) sender->close_if_idle();
+    if (more) watch_carriers();
+}
+
+int Datagrams::describe(char* text, std::size_t size) const noexcept {
+    const auto number = [](std::uint64_t n) { return static_cast<unsigned long long>(n); };
+    const DatagramCounters& of = counters_;
+    if (of.sent + of.received + of.dropped() == 0) return 0;
+    const int n =
+        std::snprintf(text, size, "; %llu datagrams sent, %llu received, %llu held, %llu dropped",
+                      number(of.sent), number(of.received), number(of.held), number(of.dropped()));
+    return n > 0 && static_cast<std::size_t>(n) < size - 1 ? n : 0;
+}
+
+void Datagrams::count_bytes() noexcept {
+    if (group_ == nullptr) return;
+    try {
+        const auto open = connections();
+        group_->locked([&](PollCycle&) {
+            for (const auto& connection : open) count_ended(*connection);
+        });
+    } catch (const std::bad_alloc&) {
+        return;  // the summary lacks those that are open
+    }
+    engine_.tx_bytes += counters_.tx_bytes;
+    engine_.rx_bytes += counters_.rx_bytes;
+}
+
+std::vector<std::shared_ptr<PolledQp>> Datagrams::connections() {
+    std::vector<std::shared_ptr<PolledQp>> all;
+    const std::lock_guard lock(lock_);
+    for (const auto& [key, sender] : senders_) {
+        if (auto connection = sender->connection()) all.push_back(std::move(connection));
+    }
+    for (const auto& [receiver, connection] : receivers_) all.push_back(connection);
+    return all;
+}
+
+}  // namespace xsock::verbs

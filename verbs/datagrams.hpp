@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Datagrams between UD queue pairs: they ride on connections, one for each pair of processes and
+// direction (carriers), through the ports that are in QP numbers (docs/wire.md). Here is which QPs
+// and carriers there are; all carriers of a process are in one PollGroup, which every UD QP's
+// completion queues poll.
+//
+// Locks, outermost first: the engine's mutex; `lock_`; those of senders and QPs. Pollers take none
+// but the latter two.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "base/polled_qp.hpp"
+#include "base/spin_lock.hpp"
+#include "verbs/address_handle.hpp"
+#include "verbs/datagram_qp.hpp"
+#include "verbs/datagram_receiver.hpp"
+#include "verbs/datagram_sender.hpp"
+#include "verbs/gid_dialer.hpp"
+#include "verbs/gid_listener.hpp"
+
+namespace xsock::verbs {
+
+class VerbsState;
+struct Qp;
+
+class Datagrams {
+  public:
+    Datagrams(VerbsState& engine, GidDialer& dialer) noexcept;
+
+    // -- with the engine's mutex held --
+
+    /// Makes `qp`, which has its queues, one of datagrams. Throws std::bad_alloc.
+    void add(Qp& qp);
+    /// Nothing comes for it any more.
+    void remove(const Qp& qp) noexcept;
+    /// A connection whose greeting is one of datagrams: takes or rejects it.
+    void accept(GreetedConnection connection);
+    /// What was dialed as `id` has been accepted. Takes the descriptor.
+    void on_accepted(std::uint64_t id, int fd, const ConnectAttr& attr);
+    /// Adds what carriers have moved to the exit summary. Once.
+    void count_bytes() noexcept;
+    /// For the exit summary: "; 3 datagrams sent, ...", or nothing where there were none.
+    /// @return characters, fewer than `size`
+    int describe(char* text, std::size_t size) const noexcept;
+
+    // -- any thread, with no lock held --
+
+    /// Throws std::bad_alloc.
+    std::shared_ptr<DatagramSender> sender(const CarrierKey& key);
+    /// Begins to dial for it, and gives up after a while. Out of memory is giving up.
+    void dial(const std::shared_ptr<DatagramSender>& sender);
+
+    // -- also in pollers --
+
+    std::shared_ptr<DatagramQp> find(std::uint32_t qp_num);
+    void remove(const DatagramReceiver& receiver) noexcept;
+    /// A carrier has ended: what it moved is in the exit summary.
+    void count_ended(const PolledQp& connection) noexcept;
+    [[nodiscard]] DatagramCounters& counters() noexcept { return counters_; }
+    [[nodiscard]] Device& device() noexcept;
+    [[nodiscard]] PolledQpAttr carrier_attr(PollGroup& group);
+
+  private:
+    Result<void> start(PolledQp& carrier, int fd, const ConnectAttr& attr) noexcept;
+    void give_up(std::uint64_t id);
+    void watch_carriers();
+    void on_watch();
+    std::vector<std::shared_ptr<PolledQp>> connections();
+
+    VerbsState& engine_;
+    GidDialer& dialer_;
+    DatagramCounters counters_;
+    DatagramPool pool_;
+    PollGroup* group_ = nullptr;  ///< set with the first QP
+    PdId pd_ = 0;                 ///< of carriers: no region is in it
+    Loop::Token watch_ = 0;
+    std::map<std::uint64_t, std::shared_ptr<DatagramSender>> dialing_;  ///< by the dialer's id
+    std::uint64_t last_id_;
+
+    SpinLock lock_;  ///< keeps all below
+    std::unordered_map<std::uint32_t, std::shared_ptr<DatagramQp>> qps_;
+    std::map<CarrierKey, std::shared_ptr<DatagramSender>> senders_;
+    std::unordered_map<const DatagramReceiver*, std::shared_ptr<PolledQp>> receivers_;
+};
+
+}  // namespace xsock::verbs

@@ -849,7 +849,7 @@ def test_stat():
             assert "Read Requests" in long and "MPA" not in long, long
             assert long.count("data go by tcp; shared memory: off") == 2, long
             # 0x10 where the kernel can limit the delay of ACKs.
-            assert re.search(r"the peer is xsock %s, features 0x(2|12)\b" % re.escape(VERSION), long)
+            assert re.search(r"the peer is xsock %s, features 0x(3|13)\b" % re.escape(VERSION), long)
             watched = xsock("stat", "-i", "0.1", "-n", "3", environment=folder.environment).stdout
             assert watched.count("OPTIONS") == 3 and "/s" in watched, watched
             documents = xsock("stat", "-j", "-i", "0.05", "-n", "2", environment=folder.environment)
@@ -927,7 +927,7 @@ def test_shm_path():
             assert (said["path"], said["shm_reason"]) == ("tcp", why), said
         with subprocess.Popen([XSOCK, "ping", "127.0.0.1", str(server.port), "-i", "3600"],
                               stdout=subprocess.PIPE, text=True,
-                              env=dict(os.environ, **folder.environment, **on)) as pinger:
+                              env={**os.environ, **folder.environment, **on}) as pinger:
             assert "by TCP (shared memory: peer-off)" in pinger.stdout.readline()
             (near,) = [p for p in folder.stat() if p["pid"] == pinger.pid]
             assert near["connections"][0]["path"] == "tcp", near

@@ -2,7 +2,9 @@
 #include "verbs/datagram_sender.hpp"
 
 #include <algorithm>
+#include <array>
 #include <mutex>
+#include <span>
 #include <utility>
 
 #include "transport/clock.hpp"
@@ -90,8 +92,9 @@ void DatagramSender::queue(std::unique_ptr<DatagramBuffer> buffer) {
         if (pausing || queued_bytes_ >= kQueued) {
             dropped.push_back(std::move(buffer));
         } else {
-            queued_bytes_ += buffer->bytes;
-            queued_.push_back(std::move(buffer));
+            const std::uint32_t bytes = buffer->bytes;
+            queued_.push_back(std::move(buffer));  // may throw, and has changed nothing then
+            queued_bytes_ += bytes;
             dials = state_ == State::idle || state_ == State::paused;
             if (dials) state_ = State::dialing;
             if (state_ == State::up) qp = qp_;
@@ -195,39 +198,41 @@ void DatagramSender::on_completion(const Wc& wc) {
     if (waiting) feed();
 }
 
-// Gives the connection what has waited, as far as it may have it now.
+// Gives the connection what has waited, as far as it may have it now, and some at a time: what is
+// completed asks again.
 void DatagramSender::feed() {
+    constexpr std::size_t kAtOnce = 64;
     struct Done {
         std::shared_ptr<DatagramQp> qp;
         std::uint64_t number;
     };
-    std::vector<Done> done;
+    std::array<Done, kAtOnce> done;  // in the poller nothing may want memory
+    std::size_t count = 0;
     std::shared_ptr<PolledQp> qp;
     {
         const std::lock_guard lock(lock_);
         if (state_ != State::up) return;
         qp = qp_;
-        while (!queued_.empty() && in_flight_ < kInFlight && qp->send_room() > 0) {
+        while (!queued_.empty() && count < kAtOnce && in_flight_ < kInFlight &&
+               qp->send_room() > 0) {
             DatagramBuffer& buffer = *queued_.front();
             const Sge sge{buffer.octets.data(), buffer.bytes, kLkeyNone};
             SendWr wr;
             wr.wr_id = reinterpret_cast<std::uintptr_t>(&buffer);
             wr.sges = {&sge, 1};
-            done.push_back({buffer.qp, buffer.number});
-            if (!qp->queue_send(wr)) {
-                done.pop_back();
-                break;
-            }
+            done[count] = {buffer.qp, buffer.number};
+            if (!qp->queue_send(wr)) break;
+            ++count;
             in_flight_ += buffer.bytes;
             queued_bytes_ -= buffer.bytes;
             (void)queued_.front().release();
             queued_.pop_front();
         }
     }
-    if (done.empty()) return;
+    if (count == 0) return;
     qp->send_queued();
-    owner_.counters().sent.fetch_add(done.size(), std::memory_order_relaxed);
-    for (const Done& send : done) send.qp->sends().end(send.number);
+    owner_.counters().sent.fetch_add(count, std::memory_order_relaxed);
+    for (const Done& send : std::span(done).first(count)) send.qp->sends().end(send.number);
 }
 
 Time DatagramSender::on_poll() {

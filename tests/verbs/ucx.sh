@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# UCX, unmodified, on the device that looks like RoCE, on loopback: its own program of measurement,
+# over reliable queue pairs, over datagrams alone, and over what it chooses of the two. Both ends exit
+# 0 without a warning, and the summary says that the device has carried what they sent.
+#
+#   ucx.sh BUILD [--all]        --all: every test of UCP, in three sizes
+own_network=1
+. "$(dirname "$0")/lib.sh"
+unset LD_LIBRARY_PATH
+need ucx_info ucx_perftest
+xsock=$build/tools/xsock
+[ -e "$build/libxsock/libxsock-rdma-files.so" ] && [ -x "$xsock" ] || skip "the device's files are not built"
+export XSOCK_SHM=${XSOCK_SHM:-off} UCX_LOG_LEVEL=warn UCX_NET_DEVICES=xsock0:1
+run=("$xsock" run --roce --summary --)
+
+"${run[@]}" ucx_info -d >"$work/out" 2>&1
+status=$?
+for transport in rc_verbs ud_verbs; do
+    grep -q "Transport: $transport" "$work/out" || status=1
+done
+! grep -E 'WARN|ERROR' "$work/out" || status=1
+verdict "ucx_info -d: rc_verbs, ud_verbs" $status
+
+port=$((20000 + $$ % 10000))
+listening() { grep -qE ":$(printf %04X $port) [0-9A-F:]+ 0A " /proc/net/tcp /proc/net/tcp6; }
+
+# perftest TRANSPORTS BYTES-AT-LEAST TEST [OPTION...]: so much has passed.
+perftest() {
+    local transports=$1 least=$2 test=$3 server client s bytes
+    shift 3
+    port=$((port + 1))
+    UCX_TLS=$transports timeout -k 5 200 "${run[@]}" ucx_perftest -p $port >"$work/server" 2>&1 &
+    server=$!
+    for _ in $(seq 300); do
+        listening && break
+        kill -0 $server 2>/dev/null || break
+        sleep 0.1
+    done
+    UCX_TLS=$transports timeout -k 5 200 "${run[@]}" ucx_perftest 127.0.0.1 -p $port -t "$test" "$@" >"$work/client" 2>&1
+    client=$?
+    wait $server
+    s=$?
+    ! grep -E 'WARN|ERROR' "$work/server" "$work/client" || s=98
+    bytes=$(sed -nE 's/.* errors; ([0-9]+) bytes sent, ([0-9]+) received.*/\1 \2/p' "$work/client" | awk '{print $1 + $2}')
+    [ "${bytes:-0}" -ge "$least" ] || s=99
+    [ "$s$client" = 00 ] || sed 's/^/    /' "$work/server" "$work/client"
+    verdict "ucx_perftest -t $test $* over $transports" $((s + client))
+}
+
+if [ "${2:-}" = --all ]; then
+    for transports in rc_v ud_v ib; do
+        for test in tag_lat tag_sync_lat tag_bw stream_lat stream_bw ucp_put_lat ucp_put_bw ucp_get ucp_am_lat ucp_am_bw; do
+            for size in 1 4096 1048576; do perftest $transports $((size * 20)) $test -n 20 -w 2 -s $size; done
+        done
+        for test in ucp_add ucp_fadd ucp_swap ucp_cswap; do perftest $transports 160 $test -n 20 -w 2 -s 8; done
+    done
+    exit $failed
+fi
+for transports in rc_v ud_v; do
+    perftest $transports 8000 tag_lat -n 500 -w 10
+    perftest $transports 4096000 ucp_put_bw -n 1000 -w 10 -s 4096
+    perftest $transports 4000 ucp_fadd -n 500 -w 10 -s 8
+done
+exit $failed

@@ -84,6 +84,7 @@ void forks_in_a_handler() {
         while (!over.load()) {
             pthread_kill(interrupted, SIGUSR1);
             for (int i = 0; i < 2000; ++i) log(LogLevel::debug, "often", "here too");
+            usleep(1000);  // fork() waits for a mutex that this thread would take again at once
         }
     });
     while (forks < kForks && is_child == 0) log(LogLevel::debug, "often", "and here");

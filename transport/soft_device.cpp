@@ -478,6 +478,10 @@ void flush_soft_device(Device& device, Time limit) {
     if (!soft.interrupted()) soft.flush(limit);
 }
 
+bool soft_device_interrupted(const Device& device) noexcept {
+    return static_cast<const SoftDevice&>(device).interrupted();
+}
+
 void drain_soft_device(Device& device, Time limit) {
     auto& soft = static_cast<SoftDevice&>(device);
     if (soft.interrupted()) return;

@@ -18,6 +18,9 @@ void need_soft_threads(Device& device);
 /// Process exit: ends all connections in good order, and lets those that drain go on for at most
 /// `limit` nanoseconds, streams for their linger time if that is longer.
 void drain_soft_device(Device& device, Time limit);
+/// exit() was called by a signal handler that interrupted this thread in a poll cycle: the process
+/// ends without draining.
+bool soft_device_interrupted(const Device& device) noexcept;
 /// Sends what is queued, for at most `limit` nanoseconds, of streams for their linger time if that
 /// is longer, and ends nothing but the sending half of streams.
 void flush_soft_device(Device& device, Time limit);

@@ -127,9 +127,9 @@ std::shared_ptr<PolledQp> DatagramSender::make_connection(PollGroup& group) {
     return qp;
 }
 
-std::shared_ptr<PolledQp> DatagramSender::connection() {
-    const std::lock_guard lock(lock_);
-    return qp_;
+std::shared_ptr<PolledQp> DatagramSender::try_connection() {
+    const std::unique_lock lock(lock_, std::try_to_lock);
+    return lock ? qp_ : nullptr;
 }
 
 // With lock_ held.
@@ -257,7 +257,8 @@ Time DatagramSender::on_poll() {
 bool DatagramSender::on_exit() {
     std::shared_ptr<PolledQp> empty;
     {
-        const std::lock_guard lock(lock_);
+        const std::unique_lock lock(lock_, std::try_to_lock);
+        if (!lock) return true;  // asked again; perhaps by the thread that exit() interrupted
         if (state_ != State::up) return false;
         if (queued_.empty()) empty = qp_;
     }

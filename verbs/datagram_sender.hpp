@@ -59,7 +59,8 @@ class DatagramSender : public std::enable_shared_from_this<DatagramSender> {
     void give_up();
     /// Ends its connection if nothing was sent since the last call.
     void close_if_idle();
-    [[nodiscard]] std::shared_ptr<PolledQp> connection();
+    /// At exit: null also where another thread, or this one below exit(), has the lock.
+    [[nodiscard]] std::shared_ptr<PolledQp> try_connection();
 
   private:
     enum class State : std::uint8_t { idle, dialing, up, paused };

@@ -282,11 +282,13 @@ void Datagrams::count_bytes() noexcept {
     engine_.rx_bytes += counters_.rx_bytes;
 }
 
+// At exit: a thread that exit() interrupted may hold a lock for ever.
 std::vector<std::shared_ptr<PolledQp>> Datagrams::connections() {
     std::vector<std::shared_ptr<PolledQp>> all;
-    const std::lock_guard lock(lock_);
+    const std::unique_lock lock(lock_, std::try_to_lock);
+    if (!lock) return all;
     for (const auto& [key, sender] : senders_) {
-        if (auto connection = sender->connection()) all.push_back(std::move(connection));
+        if (auto connection = sender->try_connection()) all.push_back(std::move(connection));
     }
     for (const auto& [receiver, connection] : receivers_) all.push_back(connection);
     return all;

@@ -103,8 +103,10 @@ void summarize_at_exit() {
     for (const Time end = monotonic_now() + kExitLock; !engine->mutex.try_lock(); usleep(1000)) {
         if (monotonic_now() >= end) return;
     }
-    for (const auto& [num, qp] : engine->qps) count_bytes_locked(*engine, *qp);
-    if (engine->rendezvous != nullptr) engine->rendezvous->datagrams().count_bytes();
+    if (!runtime::interrupted()) {
+        for (const auto& [num, qp] : engine->qps) count_bytes_locked(*engine, *qp);
+        if (engine->rendezvous != nullptr) engine->rendezvous->datagrams().count_bytes();
+    }
     print_summary(*engine);
     engine->mutex.unlock();
 }

@@ -126,6 +126,11 @@ void drain() noexcept {
     }
 }
 
+bool interrupted() noexcept {
+    const Device* const device = the_device.load(std::memory_order_acquire);
+    return device != nullptr && soft_device_interrupted(*device);
+}
+
 void call_at_exit(void (*handler)()) {
     ExitHandlers& handlers = exit_handlers();
     const std::lock_guard lock(handlers.mutex);

@@ -30,6 +30,11 @@ void flush(int timeout_ms) noexcept;
 /// exit() waits. Does nothing without a device.
 void drain() noexcept;
 
+/// exit() was called by a signal handler that interrupted this thread while it moved bytes: what it
+/// held then is never given back. drain() does nothing, and nothing else that asks connections may
+/// be tried.
+bool interrupted() noexcept;
+
 /// Called by exit() and quick_exit() behind the last sending, whenever the device was made. Once
 /// for each handler; static storage; throws std::bad_alloc.
 void call_at_exit(void (*handler)());

@@ -79,6 +79,7 @@ static int reset_rx(struct ddp_sock *ds, const struct ddp_bind *bind)
 	ds->rx.in_order = bind->flags & DDP_BIND_IN_ORDER;
 	ds->bind = *bind;
 	ds->dead = false;
+	ds->unreadable = false;
 	ds->scans = 0;
 	ds->waiting_since = 0;
 	return 0;
@@ -171,7 +172,7 @@ static void count(const struct ddp_sock *ds, struct ddp_stats *stats)
 	stats->raw_octets = rx->count.raw_octets;
 	stats->scans = ds->scans;
 	stats->limited = rx->count.limited;
-	stats->dead = ds->dead;
+	stats->dead = ds->dead ? DDP_DEAD_TAKEN : ds->unreadable ? DDP_DEAD_UNREADABLE : 0;
 	if (rx->ahead) {
 		stats->ahead_octets = rx->ahead->count.octets;
 		stats->ahead_fpdus = rx->ahead->count.fpdus;

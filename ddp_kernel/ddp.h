@@ -104,6 +104,7 @@ struct ddp_mr {
  * @copied_seq: what TCP's must be; another one was moved behind our back
  * @busy: one of our passes is on the stack
  * @dead: octets were taken behind our back
+ * @unreadable: octets that are in order could not be read
  * @seen_ooopack: of tcp_sock.rcv_ooopack: the out-of-order queue was examined then
  * @scans: of that queue
  * @waiting_octets: so many octets were found of an incomplete Write,
@@ -124,6 +125,7 @@ struct ddp_sock {
 	u32 copied_seq;
 	bool busy;
 	bool dead;
+	bool unreadable;
 	u32 seen_ooopack;
 	u64 scans;
 	u64 waiting_octets;
@@ -142,6 +144,7 @@ struct ddp_sock {
  * @first: where they begin
  * @skb: where the last look-up ended
  * @ahead: in the out-of-order queue
+ * @unreadable: octets that should be there were not, or could not be read
  * @to: the buffer of recv(), or NULL
  */
 struct ddp_env {
@@ -149,6 +152,7 @@ struct ddp_env {
 	struct sk_buff *first;
 	struct sk_buff *skb;
 	bool ahead;
+	bool unreadable;
 	struct iov_iter *to;
 };
 

@@ -5,6 +5,7 @@
  */
 #include <linux/crc32c.h>
 
+#include "core/span.h"
 #include "ddp.h"
 
 u64 ddp_skb_from(const struct ddp_sock *ds, const struct sk_buff *skb)
@@ -21,24 +22,26 @@ static struct sk_buff *next_skb(const struct ddp_env *env, struct sk_buff *skb)
 	return skb_queue_is_last(&env->ds->sk->sk_receive_queue, skb) ? NULL : skb->next;
 }
 
-/* The skb that holds position `at`, and the octet's place in it. NULL: none does. */
+/* The skb that holds position `at`, and the octet's place in it. NULL: none that can be read. */
 static struct sk_buff *seek(struct ddp_env *env, u64 at, u32 *offset)
 {
 	struct sk_buff *skb = env->skb;
-	u64 from;
 
-	if (!skb || ddp_skb_from(env->ds, skb) > at)
+	if (!skb || ddp_is_before(at, ddp_skb_from(env->ds, skb)))
 		skb = env->first;
 	for (; skb; skb = next_skb(env, skb)) {
-		from = ddp_skb_from(env->ds, skb);
-		if (at < from)
-			return NULL;
-		if (at - from < skb->len) {
+		u64 from = ddp_skb_from(env->ds, skb);
+
+		if (ddp_is_before(at, from))
+			break;
+		if (ddp_span_has(from, skb->len, at, offset)) {
+			if (!skb_frags_readable(skb))
+				break;
 			env->skb = skb;
-			*offset = at - from;
-			return skb_frags_readable(skb) ? skb : NULL;
+			return skb;
 		}
 	}
+	env->unreadable = true;
 	return NULL;
 }
 
@@ -76,7 +79,10 @@ static __always_inline bool copy_part(struct sk_buff *skb, u32 offset, u32 n, vo
 
 bool ddp_queue_copy(struct ddp_env *env, u64 at, void *to, u32 n)
 {
-	return walk(env, at, n, copy_part, &to);
+	if (walk(env, at, n, copy_part, &to))
+		return true;
+	env->unreadable = true;
+	return false;
 }
 
 bool ddp_env_peek(struct ddp_env *env, u64 at, void *to, u32 n)
@@ -151,7 +157,7 @@ u64 ddp_queue_in_order(struct ddp_env *env, struct ddp_sock *ds, struct iov_iter
 		return 0;
 	last = skb_peek_tail(&sk->sk_receive_queue);
 	end = ddp_skb_from(ds, last) + last->len;
-	return end > ds->base ? end - ds->base : 0;
+	return ddp_is_before(ds->base, end) ? end - ds->base : 0;
 }
 
 #define OCTETS_PER_SKB 16 /* of the budget, for walking over one */

@@ -33,12 +33,12 @@ static struct ddp_sock *ddp_sock_of(const struct sock *sk)
 
 /* ---- Passes over the queues --------------------------------------------- */
 
-/* Is all that was read from the socket read by us? */
+/* Was all that was read from the socket read by us, and could we read it? */
 static bool is_ours(struct ddp_sock *ds)
 {
 	if (tcp_sk(ds->sk)->copied_seq != ds->copied_seq)
 		ds->dead = true;
-	return !ds->dead;
+	return !ds->dead && !ds->unreadable;
 }
 
 /* Lets TCP forget what core/ has consumed. May send an ACK: through queue_xmit, hence `busy`. */
@@ -86,7 +86,10 @@ static bool on_data(struct ddp_sock *ds)
 		return true;
 	avail = ddp_queue_in_order(&env, ds, NULL);
 	state = ddp_rx_leading(&ds->rx, &env, avail, &need);
+	ds->unreadable = env.unreadable;
 	consume(ds);
+	if (env.unreadable)
+		state = DDP_RX_READ;
 	if (state == DDP_RX_WAIT && may_wait(sk)) {
 		set_rcvlowat(sk, need);
 		return false;
@@ -143,10 +146,12 @@ static int no_record(struct ddp_sock *ds, const struct ddp_rx_reader *reader, bo
 {
 	struct sock *sk = ds->sk;
 
-	if (reader->fault)
-		return -EFAULT;
 	if (ds->dead)
 		return -ESTALE;
+	if (ds->unreadable)
+		return -EIO;
+	if (reader->fault)
+		return -EFAULT;
 	if (!empty)
 		return -EAGAIN;
 	if (sk->sk_err)
@@ -173,6 +178,7 @@ static int read_records(struct ddp_sock *ds, struct iov_iter *to, size_t len)
 			reader.give_up = true;
 			state = ddp_rx_read(&ds->rx, &env, ds->base + avail - ds->rx.pos, &reader);
 		}
+		ds->unreadable = env.unreadable;
 		consume(ds);
 		if (state != DDP_RX_WAIT)
 			ds->waiting_since = 0;

@@ -225,6 +225,10 @@ struct ddp_unbind {
 };
 DDP_SIZE(ddp_unbind, 16);
 
+/* Of ddp_stats.dead: why recv() fails. */
+#define DDP_DEAD_TAKEN 1      /* octets were taken by another way: ESTALE */
+#define DDP_DEAD_UNREADABLE 2 /* octets in TCP's queue cannot be read: EIO */
+
 /**
  * struct ddp_stats - counters since DDP_IOC_BIND; DDP_IOC_STATS
  * @socket: bound to this domain; -1: the domain, whose fields are the last five
@@ -242,7 +246,7 @@ DDP_SIZE(ddp_unbind, 16);
  * @misses: FPDUs behind a hole whose region was not found
  * @masked_octets: payload left out because a later Write has been placed there
  * @limited: times that a limit ended the examination (octets, guesses, misses, runs, targets)
- * @dead: 1: octets were taken by another way than recv(), which fails with ESTALE
+ * @dead: 0, or DDP_DEAD_*: no record comes any more
  * @regions: of the domain, not released
  * @stale: of them, those whose memory was unmapped, moved or emptied
  * @sockets: bound to the domain
@@ -293,9 +297,10 @@ DDP_SIZE(ddp_stats, 160);
  * from the start of the buffer: header, body, and padding up to the next. Call it until EAGAIN: the
  * socket is readable only while octets wait in TCP's queue, and Writes that were placed leave none.
  * 0: the peer has finished (FIN), and everything before it has been handed up. ESTALE: octets were
- * taken by another way (splice, TCP_ZEROCOPY_RECEIVE, TCP_REPAIR); no record comes any more. Other
- * errors are TCP's. Messages of the error queue come by MSG_ERRQUEUE, as ever. Urgent octets are
- * part of the stream.
+ * taken by another way (splice, TCP_ZEROCOPY_RECEIVE, TCP_REPAIR). EIO: octets in TCP's queue are
+ * there and cannot be read (memory of a device). After both no record comes any more. Other errors
+ * are TCP's. Messages of the error queue come by MSG_ERRQUEUE, as ever. Urgent octets are part of
+ * the stream.
  *
  * A socket whose leading FPDU is an incomplete Write to a region that is found here, or has not
  * shown its header, is not readable, and recv() answers EAGAIN, until it is complete, the

@@ -27,7 +27,7 @@ constexpr std::size_t kStreamMax = 8000;
 constexpr std::uint32_t kOtherStag = 0x9999;
 
 struct Mode {
-    bool in_order, crc, two_faced, to_atomics, prompt;
+    bool in_order, crc, two_faced, to_atomics, prompt, starts_inside;
 };
 
 // ---- The stream ----
@@ -237,7 +237,10 @@ class World {
           mode_(mode),
           wire_(stream.octets),
           module_(wire_, region_, sink_,
-                  {.in_order = mode.in_order, .crc = mode.crc, .to_atomics = mode.to_atomics}),
+                  {.in_order = mode.in_order,
+                   .crc = mode.crc,
+                   .to_atomics = mode.to_atomics,
+                   .before = mode.starts_inside ? 120u : 0u}),
           ulp_(region_, sink_, mode.to_atomics),
           receiver_(mode.crc, /*markers=*/false) {
         ulp_.on_send = [this](unsigned send) { compare_at(send); };
@@ -371,7 +374,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                     .crc = (bits & 2) == 0,
                     .two_faced = (bits & 4) != 0,
                     .to_atomics = (bits & 8) != 0,
-                    .prompt = (bits & 16) != 0};
+                    .prompt = (bits & 16) != 0,
+                    .starts_inside = (bits & 32) != 0};
     const Stream stream(input);
     const Reference reference(stream, mode);
     World world(stream, reference, mode);

@@ -392,6 +392,57 @@ static void calls(void)
 	close_pair(ends);
 }
 
+/*
+ * Octets before the bound ones lie in the same sk_buff, as where the peer's first FPDU comes with
+ * the end of its start-up: TCP joins what comes to what waits.
+ */
+static void start_inside(uint32_t flags)
+{
+	uint8_t start[100], taken[sizeof(start)];
+	struct record record;
+	size_t n;
+	int ends[2];
+
+	tcp_pair(ends);
+	memset(start, 0x77, sizeof(start));
+	memset(memory, 0, 64);
+	memcpy(octets, start, sizeof(start));
+	n = sizeof(start);
+	n += fpdu_write(octets + n, STAG, 0, payload, 0, true);
+	n += fpdu_send(octets + n, 1, "abc", 3);
+	n += fpdu_write(octets + n, STAG, 7, "xyz", 3, true);
+	send_all(ends[0], octets, n);
+	CHECK(recv(ends[1], taken, sizeof(taken), MSG_WAITALL) == sizeof(taken) &&
+	      !memcmp(taken, start, sizeof(start)), "octets before BIND");
+	REQUIRE(bind_socket(domain, ends[1], flags) == 0, "BIND inside of an sk_buff");
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_ULPDU && record.length == 14, "a Write of nothing goes up");
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_ULPDU && record.length == 21 &&
+	      !memcmp(record.body + 18, "abc", 3), "so does a Send");
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_PLACED && !memcmp(memory + 7, "xyz", 3),
+	      "and a Write is placed");
+
+	/* The same after UNBIND in the middle of what came at once. */
+	n = fpdu_send(octets, 2, "plain", 5);
+	n += fpdu_write(octets + n, STAG, 17, "uvw", 3, true);
+	send_all(ends[0], octets, n);
+	{
+		struct ddp_unbind unbind = { .socket = ends[1] };
+		size_t first = fpdu_send(payload, 2, "plain", 5);
+
+		REQUIRE(ioctl(domain, DDP_IOC_UNBIND, &unbind) == 0, "UNBIND");
+		CHECK(recv(ends[1], payload, first, MSG_WAITALL) == (ssize_t)first &&
+		      !memcmp(payload, octets, first), "octets as they came");
+	}
+	REQUIRE(bind_socket(domain, ends[1], flags) == 0, "BIND again");
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_PLACED && !memcmp(memory + 17, "uvw", 3),
+	      "BIND behind octets that were plain");
+	close_pair(ends);
+}
+
 static void domain_goes_first(void)
 {
 	struct record record;
@@ -424,6 +475,8 @@ int main(void)
 	reads();
 	atomics();
 	calls();
+	start_inside(DDP_BIND_CRC);
+	start_inside(DDP_BIND_CRC | DDP_BIND_IN_ORDER);
 	domain_goes_first();
 	return end_checks();
 }

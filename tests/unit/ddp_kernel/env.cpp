@@ -11,7 +11,10 @@ extern "C" {
 
 bool ddp_env_peek(ddp_env* env, u64 at, void* to, u32 n) {
     if (n == 0) return true;
-    if (!env->has(at, n)) return false;
+    if (!env->has(at, n)) {
+        ++env->faults;
+        return false;
+    }
     std::memcpy(to, env->stream.data() + at, n);
     return true;
 }

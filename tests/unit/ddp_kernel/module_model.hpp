@@ -14,6 +14,7 @@
 
 extern "C" {
 #include "ddp_kernel/core/rx.h"
+#include "ddp_kernel/core/span.h"
 }
 
 struct ddp_mr {
@@ -28,6 +29,7 @@ struct ddp_mr {
 
 /// What one call of core/ may touch.
 struct ddp_env {
+    /// Modulo 2^64: octets from before the binding lie below 0.
     struct Range {
         std::uint64_t from, to;
     };
@@ -49,9 +51,18 @@ struct ddp_env {
         return end;
     }
     [[nodiscard]] bool is_full() const { return out.size() > room; }
+    /// As ddp_kernel/queue.c walks over sk_buffs.
     [[nodiscard]] bool has(std::uint64_t at, std::uint64_t n) const {
-        const std::uint64_t end = end_of(at);
-        return end > at && end - at >= n;
+        for (const Range& r : readable) {
+            if (n == 0 || ddp_is_before(at, r.from)) break;
+            std::uint32_t offset = 0;
+            const auto bytes = static_cast<std::uint32_t>(r.to - r.from);
+            if (!ddp_span_has(r.from, bytes, at, &offset)) continue;
+            const std::uint64_t part = std::min<std::uint64_t>(n, bytes - offset);
+            at += part;
+            n -= part;
+        }
+        return n == 0;
     }
 };
 
@@ -66,6 +77,8 @@ class ModuleModel {
         bool in_order = false;
         bool crc = true;
         bool to_atomics = false;  ///< the region is open to atomic operations
+        /// So many octets from before the binding lie in one buffer with the first behind it.
+        std::uint64_t before = 0;
     };
     /// `stream`: the octets that TCP holds; only those that have arrived are read.
     ModuleModel(const std::vector<std::byte>& stream, std::vector<std::byte>& region,
@@ -73,6 +86,7 @@ class ModuleModel {
         : stream_(stream),
           region_{.memory = region, .to_atomics = options.to_atomics},
           sink_{.memory = sink, .address = region.size(), .is_sink = true} {
+        if (options.before != 0) queue_.push_back({0 - options.before, 0});
         rx_.crc = options.crc;
         rx_.in_order = options.in_order;
         if (options.crc && !options.in_order) {
@@ -92,9 +106,9 @@ class ModuleModel {
             ahead_queue_.insert(place, {from, to});
             return look_ahead();
         }
-        edge_ = to;
+        take_in_order({from, to});
         while (!ahead_queue_.empty() && ahead_queue_.front().from <= edge_) {
-            edge_ = std::max(edge_, ahead_queue_.front().to);
+            if (ahead_queue_.front().to > edge_) take_in_order(ahead_queue_.front());
             ahead_queue_.erase(ahead_queue_.begin());
         }
         std::uint32_t need = 0;
@@ -158,11 +172,21 @@ class ModuleModel {
     [[nodiscard]] int faults() const { return faults_ + region_.users + sink_.users; }
 
   private:
+    // TCP joins what comes to what waits; not always.
+    void take_in_order(const ddp_env::Range& segment) {
+        const bool joins = !queue_.empty() && segment.from == edge_ && ++joined_ % 2 != 0;
+        if (joins) {
+            queue_.back().to = segment.to;
+        } else {
+            queue_.push_back(segment);
+        }
+        edge_ = segment.to;
+    }
     ddp_env in_order() {
-        return {.stream = stream_,
-                .readable = {{rx_.pos, edge_}},
-                .region = region_,
-                .sink = sink_};
+        while (edge_ != 0 && !queue_.empty() && !ddp_is_before(rx_.pos, queue_.front().to)) {
+            queue_.erase(queue_.begin());
+        }
+        return {.stream = stream_, .readable = queue_, .region = region_, .sink = sink_};
     }
     // As ddp_kernel/queue.c has it.
     void look_ahead() {
@@ -192,6 +216,8 @@ class ModuleModel {
     ddp_rx rx_{};
     std::unique_ptr<ddp_ahead> ahead_;
     std::uint64_t edge_ = 0;                    // what is in order ends here
+    std::vector<ddp_env::Range> queue_;         // and is this; consumed octets may lead it
+    unsigned joined_ = 0;
     std::vector<ddp_env::Range> ahead_queue_;  // sorted
     ddp_rx_state state_ = DDP_RX_EMPTY;
     int faults_ = 0;

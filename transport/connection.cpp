@@ -247,7 +247,7 @@ void Connection::on_state(QpState next) {
     if (next == QpState::requested && owner_.decides_requests()) return owner_.answer(core_);
     if (core_.ended()) {
         if (shared_ != nullptr) shared_->discard();
-        if (kernel_.part != nullptr) kernel_.part->set_rights(0);
+        if (kernel_.part != nullptr) kernel_.part->stop();
         if (tx_buffer_ != nullptr) parts_.progress->give_tx_buffer(std::move(tx_buffer_));
         try {
             error_text_ = report_end(core_, peer());
@@ -309,7 +309,7 @@ void Connection::abort(PollCycle& cycle) {
 
 void Connection::detach(PollCycle& cycle) {
     confirm_start(cycle);
-    if (kernel_.part != nullptr) kernel_.part->set_rights(0);
+    if (kernel_.part != nullptr) kernel_.part->stop();
     send_owed(cycle);  // it may end by a reset
     cycle.enter_section();
     core_.detach(cycle.now());

@@ -52,13 +52,16 @@ std::uint64_t ConnectionKernel::take_stream_bytes(const mpa::Stream& layer) noex
 }
 
 void ConnectionKernel::follow(const ddp::Stream& stream) noexcept {
-    if (bound() && !stopped_ && stream.state() >= ddp::Stream::State::terminating) set_rights(0);
+    if (bound() && !stopped_ && stream.state() >= ddp::Stream::State::terminating) stop();
 }
 
 void ConnectionKernel::set_rights(std::uint32_t rights) noexcept {
+    if (bound() && !stopped_) module_.set_rights(socket_, rights);
+}
+
+void ConnectionKernel::stop() noexcept {
     if (!bound() || stopped_) return;
-    module_.set_rights(socket_, rights);
-    if (rights != 0) return;
+    set_rights(0);
     (void)placed_early();  // the descriptor may be closed when it is asked for again
     stopped_ = true;
 }

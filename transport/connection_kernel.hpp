@@ -38,8 +38,11 @@ class ConnectionKernel final : private ddp::WriteObserver {
     [[nodiscard]] std::uint64_t take_stream_bytes(const mpa::Stream& layer) noexcept;
     /// A stream that receives no more has nothing placed any more either.
     void follow(const ddp::Stream& stream) noexcept;
-    /// What the peer may do, Access; 0: nothing is placed on return.
+    /// What the peer may do, Access, until it is said anew; 0: nothing is placed on return.
     void set_rights(std::uint32_t rights) noexcept;
+    /// Placement ends for good: on return nothing is placed, and set_rights() has no effect any
+    /// more. The descriptor may be closed afterwards.
+    void stop() noexcept;
     /// Payload that was placed behind a hole, bytes; at the end of placement the last count stays.
     [[nodiscard]] std::uint64_t placed_early() noexcept;
     /// When the module is to be asked next what it has placed: Writes wake no thread.

@@ -181,6 +181,33 @@ TEST_F(KernelDdpTest, rights_reach_the_module_before_the_call_returns) {
     EXPECT_EQ(module.rights[socket], 0u);
 }
 
+// ibv_modify_qp() may take a right away and give it back.
+TEST_F(KernelDdpTest, rights_that_were_taken_away_come_back) {
+    make();
+    ASSERT_TRUE(start());
+    std::vector<std::byte> memory(300), data(200, std::byte{0x5a});
+    const std::uint32_t stag = region(memory);
+    write(stag, 0, data);
+    sync();
+    ASSERT_TRUE(wait([&] { return module.held() == 1; }));
+    qp[1]->set_rights(0);
+    EXPECT_EQ(module.rights[module.last_bind.socket], 0u);
+    qp[1]->set_rights(kRemoteWrite);
+    EXPECT_EQ(module.rights[module.last_bind.socket], unsigned{DDP_RIGHT_WRITE});
+    write(stag, 20, data);
+    sync();
+    EXPECT_EQ(module.placed(), 1u);
+    {
+        const std::lock_guard lock(module.mutex);
+        module.ahead_octets = 4711;
+    }
+    EXPECT_EQ(qp[1]->info().placed_early, 4711u) << "what it places is still asked for";
+    // Behind the end nothing comes back.
+    qp[1]->detach();
+    qp[1]->set_rights(kRemoteWrite);
+    EXPECT_EQ(module.rights[module.last_bind.socket], 0u);
+}
+
 TEST_F(KernelDdpTest, a_detached_connection_has_nothing_placed) {
     make();
     ASSERT_TRUE(start());

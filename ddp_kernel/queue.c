@@ -209,6 +209,6 @@ void ddp_queue_look_ahead(struct ddp_sock *ds)
 		look_at_range(ds, skb, behind, end, &budget);
 		skb = behind;
 	}
-	/* What a limit has left is looked at again with the next segment. */
-	ds->seen_ooopack = budget ? seen : seen - 1;
+	/* What a limit has left is looked at again when the next segment is sent. */
+	ds->seen_ooopack = ddp_ahead_goes_on(ds->rx.ahead, budget) ? seen - 1 : seen;
 }

@@ -1,14 +1,25 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "ahead.h"
 
+static u64 known(const struct ddp_ahead *ahead)
+{
+	return ahead->count.fpdus + ahead->count.wrong_guesses + ahead->count.misses;
+}
+
 void ddp_ahead_begin(struct ddp_ahead *ahead, u64 edge, u64 from)
 {
 	if (edge >= ahead->hole_end) {
 		ahead->refused_count = 0;
+		ahead->missed_count = 0;
 		ahead->misses = 0;
-		ahead->missed_to = 0;
 		ahead->hole_end = from;
 	}
+	ahead->known = known(ahead);
+}
+
+bool ddp_ahead_goes_on(const struct ddp_ahead *ahead, u32 budget)
+{
+	return !budget && known(ahead) != ahead->known;
 }
 
 static bool is_refused(const struct ddp_ahead *ahead, u64 at)
@@ -26,6 +37,33 @@ static void refuse(struct ddp_ahead *ahead, u64 at)
 	ahead->count.wrong_guesses++;
 	if (ahead->refused_count < DDP_GUESSES_MAX)
 		ahead->refused[ahead->refused_count++] = at;
+}
+
+/* Where the missed FPDUs end, one of which holds position `at`; `at`: none does. */
+static u64 missed_end(const struct ddp_ahead *ahead, u64 at)
+{
+	u32 i;
+
+	for (i = 0; i < ahead->missed_count; i++)
+		if (ahead->missed[i].from <= at && at < ahead->missed[i].to)
+			return ahead->missed[i].to;
+	return at;
+}
+
+/* There is room: an examination ends at DDP_MISSES_MAX. */
+static void miss(struct ddp_ahead *ahead, const struct ddp_fpdu *fpdu)
+{
+	struct ddp_missed *last = &ahead->missed[ahead->missed_count];
+
+	ahead->misses++;
+	ahead->count.misses++;
+	if (ahead->missed_count && last[-1].to == fpdu->at) {
+		last[-1].to += fpdu->octets;
+		return;
+	}
+	last->from = fpdu->at;
+	last->to = fpdu->at + fpdu->octets;
+	ahead->missed_count++;
 }
 
 static bool spend(struct ddp_ahead *ahead, u32 *budget, u32 octets)
@@ -66,38 +104,55 @@ enum verdict {
 	STOP,	 /* no further from here */
 };
 
-/* A Write whose CRC has held. */
-static enum verdict place_write(struct ddp_ahead *ahead, struct ddp_env *env,
-				const struct ddp_fpdu *fpdu)
+static bool has_room(const struct ddp_ahead *ahead, const struct ddp_fpdu *fpdu, u64 address)
 {
-	u64 next = fpdu->at + fpdu->octets;
-	struct ddp_mr *mr;
-	u64 address;
+	return ddp_runs_room(&ahead->runs, fpdu->at, fpdu->at + fpdu->octets) &&
+	       ddp_targets_room(&ahead->targets, fpdu->at, address);
+}
 
-	if (!ddp_runs_room(&ahead->runs, fpdu->at, next)) {
-		ahead->count.limited++;
-		return STOP;
-	}
-	mr = ddp_env_get(env, DDP_WANT_WRITE_AHEAD, fpdu, &address);
-	if (!mr) {
-		if (fpdu->at >= ahead->missed_to) {
-			ahead->missed_to = next;
-			ahead->misses++;
-			ahead->count.misses++;
-		}
-		return SKIPPED;
-	}
-	if (!ddp_targets_add(&ahead->targets, fpdu->at, next, address, fpdu->payload)) {
-		ddp_env_put(env, mr);
-		ahead->count.limited++;
-		return STOP;
-	}
+/* A Write whose CRC has held, and for which there is room. */
+static void place(struct ddp_ahead *ahead, struct ddp_env *env, struct ddp_mr *mr,
+		  const struct ddp_fpdu *fpdu, u64 address)
+{
+	ddp_targets_add(&ahead->targets, fpdu->at, fpdu->at + fpdu->octets, address,
+			fpdu->payload);
 	ddp_ahead_place(ahead, env, mr, fpdu, address);
-	ddp_env_put(env, mr);
 	ddp_runs_add(&ahead->runs, fpdu);
 	ahead->count.octets += fpdu->payload;
 	ahead->count.fpdus++;
-	return PLACED;
+}
+
+/*
+ * A Write that is all there. Its CRC is computed once: if it is to be placed, or to prove that it
+ * starts here.
+ */
+static enum verdict take_write(struct ddp_ahead *ahead, struct ddp_env *env,
+			       const struct ddp_fpdu *fpdu, bool certain, u32 *budget)
+{
+	enum verdict verdict = STOP;
+	struct ddp_mr *mr;
+	u64 address = 0;
+
+	mr = ddp_env_get(env, DDP_WANT_WRITE_AHEAD, fpdu, &address);
+	if (mr && !has_room(ahead, fpdu, address)) {
+		ahead->count.limited++;
+	} else if (!mr && certain) {
+		miss(ahead, fpdu);
+		verdict = SKIPPED;
+	} else if (spend(ahead, budget, fpdu->octets)) {
+		if (!ddp_env_crc_holds(env, fpdu->at, fpdu->octets)) {
+			refuse(ahead, fpdu->at);
+		} else if (mr) {
+			place(ahead, env, mr, fpdu, address);
+			verdict = PLACED;
+		} else {
+			miss(ahead, fpdu);
+			verdict = SKIPPED;
+		}
+	}
+	if (mr)
+		ddp_env_put(env, mr);
+	return verdict;
 }
 
 /* The FPDU at `at`, of which octets up to `end` are there. `certain`: an FPDU starts here. */
@@ -125,13 +180,7 @@ static enum verdict examine(struct ddp_ahead *ahead, struct ddp_env *env, u64 at
 	/* Behind a certain boundary the length alone leads on. */
 	if (!is_write)
 		return SKIPPED;
-	if (!spend(ahead, budget, fpdu->octets))
-		return STOP;
-	if (!ddp_env_crc_holds(env, at, fpdu->octets)) {
-		refuse(ahead, at);
-		return STOP;
-	}
-	return place_write(ahead, env, fpdu);
+	return take_write(ahead, env, fpdu, certain, budget);
 }
 
 u64 ddp_ahead_chain(struct ddp_ahead *ahead, struct ddp_env *env, u64 at, u64 end, u32 *budget)
@@ -140,10 +189,11 @@ u64 ddp_ahead_chain(struct ddp_ahead *ahead, struct ddp_env *env, u64 at, u64 en
 
 	while (at < end && *budget) {
 		const struct ddp_run *run = ddp_runs_find(&ahead->runs, at);
+		u64 missed = missed_end(ahead, at);
 		struct ddp_fpdu fpdu;
 
-		if (run && run->from <= at) {
-			at = run->to;
+		if ((run && run->from <= at) || missed != at) {
+			at = missed != at ? missed : run->to;
 			certain = true;
 			continue;
 		}

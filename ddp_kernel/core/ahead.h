@@ -32,14 +32,26 @@ struct ddp_ahead_count {
 };
 
 /**
+ * struct ddp_missed - FPDUs without a gap that are left to the in-order pass
+ * @from: position of the first octet
+ * @to: position behind the last
+ */
+struct ddp_missed {
+	u64 from;
+	u64 to;
+};
+
+/**
  * struct ddp_ahead - of one socket that may place behind holes
  * @runs: what has been placed
  * @targets: where that went
  * @hole_end: position at which the present hole ends; the limits count anew when it has filled
  * @refused: starts that proved no FPDU; they are not examined again
  * @refused_count: of these
- * @misses: FPDUs of this hole whose region was not found
- * @missed_to: they have been counted up to here
+ * @missed: ranges of FPDUs whose region was not found; they are not examined again
+ * @missed_count: of these
+ * @misses: FPDUs in them
+ * @known: FPDUs that were placed, missed or refused when the present examination began
  * @count: for statistics
  */
 struct ddp_ahead {
@@ -48,13 +60,21 @@ struct ddp_ahead {
 	u64 hole_end;
 	u64 refused[DDP_GUESSES_MAX];
 	u32 refused_count;
+	struct ddp_missed missed[DDP_MISSES_MAX];
+	u32 missed_count;
 	u32 misses;
-	u64 missed_to;
+	u64 known;
 	struct ddp_ahead_count count;
 };
 
 /* The octets behind the hole begin at `from`, and those in order end at `edge`. */
 void ddp_ahead_begin(struct ddp_ahead *ahead, u64 edge, u64 from);
+
+/*
+ * An examination has ended with so much of the budget left: is it to be taken up again, though no
+ * more octets have come? Only what got further does.
+ */
+bool ddp_ahead_goes_on(const struct ddp_ahead *ahead, u32 budget);
 
 /*
  * Examines the octets [at, end), which are all there; `at` is where a segment starts. Answers up to

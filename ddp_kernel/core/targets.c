@@ -1,28 +1,37 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "targets.h"
 
-bool ddp_targets_add(struct ddp_targets *targets, u64 at, u64 next, u64 address, u32 n)
+/*
+ * The index of the target that an FPDU makes longer: Writes of one message follow each other, in
+ * the stream and in memory. Or else their count.
+ */
+static u32 find_before(const struct ddp_targets *targets, u64 at, u64 address)
 {
-	struct ddp_target *target;
 	u32 i;
 
-	/* Writes of one message follow each other, in the stream and in memory. */
-	for (i = targets->count; i-- > 0;) {
-		target = &targets->target[i];
-		if (target->next == at && target->to == address) {
-			target->next = next;
-			target->to += n;
-			return true;
-		}
+	for (i = targets->count; i-- > 0;)
+		if (targets->target[i].next == at && targets->target[i].to == address)
+			return i;
+	return targets->count;
+}
+
+bool ddp_targets_room(const struct ddp_targets *targets, u64 at, u64 address)
+{
+	return find_before(targets, at, address) < DDP_TARGETS_MAX;
+}
+
+void ddp_targets_add(struct ddp_targets *targets, u64 at, u64 next, u64 address, u32 n)
+{
+	u32 index = find_before(targets, at, address);
+	struct ddp_target *target = &targets->target[index];
+
+	if (index == targets->count) {
+		targets->count++;
+		target->from = address;
+		target->first = at;
 	}
-	if (targets->count == DDP_TARGETS_MAX)
-		return false;
-	target = &targets->target[targets->count++];
-	target->from = address;
 	target->to = address + n;
-	target->first = at;
 	target->next = next;
-	return true;
 }
 
 /*

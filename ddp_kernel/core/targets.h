@@ -29,11 +29,14 @@ struct ddp_targets {
 	struct ddp_target target[DDP_TARGETS_MAX];
 };
 
+/* Would ddp_targets_add() have room for an FPDU at `at` that goes to `address`? */
+bool ddp_targets_room(const struct ddp_targets *targets, u64 at, u64 address);
+
 /*
- * Notes that the FPDU at [at, next) was placed at [address, address + n). False: no room, nothing
- * was noted, and it may not be placed. Called before placing.
+ * Notes that the FPDU at [at, next) was placed at [address, address + n); ddp_targets_room() has
+ * said yes.
  */
-bool ddp_targets_add(struct ddp_targets *targets, u64 at, u64 next, u64 address, u32 n);
+void ddp_targets_add(struct ddp_targets *targets, u64 at, u64 next, u64 address, u32 n);
 
 /*
  * The first part of [from, end) that an FPDU at position `at` may store: its start and end. False:

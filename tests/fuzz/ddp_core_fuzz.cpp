@@ -12,6 +12,7 @@
 #include "mpa/fpdu_receiver.hpp"
 #include "mpa/record_receiver.hpp"
 #include "tests/fuzz/input.hpp"
+#include "tests/support/fpdus.hpp"
 #include "tests/unit/ddp_kernel/module_model.hpp"
 #include "tests/unit/ddp_kernel/placing_ulp.hpp"
 
@@ -118,13 +119,7 @@ class Stream {
         for (std::size_t i = 0; i < payload; ++i) {
             ulpdu.push_back(static_cast<std::byte>(i * 31 + octets.size()));
         }
-        const std::size_t from = octets.size();
-        octets.resize(from + mpa::fpdu_octets(ulpdu.size()));
-        store_be16(&octets[from], static_cast<std::uint16_t>(ulpdu.size()));
-        std::copy(ulpdu.begin(), ulpdu.end(),
-                  octets.begin() + static_cast<std::ptrdiff_t>(from + MPA_LENGTH_OCTETS));
-        const std::size_t covered = octets.size() - from - MPA_CRC_OCTETS;
-        store_le32(&octets[from + covered], crc_of(ConstBytes(octets).subspan(from, covered)));
+        test::append_fpdu(octets, ulpdu);
     }
 
     std::uint64_t responded_ = 0;

@@ -9,11 +9,10 @@
 #include <random>
 #include <string>
 
-#include "base/crc32c.hpp"
 #include "include/xsock/iwarp.h"
-#include "mpa/fpdu.hpp"
 #include "mpa/fpdu_receiver.hpp"
 #include "mpa/record_receiver.hpp"
+#include "tests/support/fpdus.hpp"
 #include "tests/unit/ddp_kernel/module_model.hpp"
 #include "tests/unit/ddp_kernel/placing_ulp.hpp"
 #include "tests/unit/sanitizers.hpp"
@@ -45,15 +44,7 @@ struct Traffic {
     void add_fpdu(const ByteVector& ulpdu, Part part) {
         part.from = stream.size();
         part.sends_before = sends;
-        std::byte length[2];
-        store_be16(length, static_cast<std::uint16_t>(ulpdu.size()));
-        stream.insert(stream.end(), length, length + 2);
-        stream.insert(stream.end(), ulpdu.begin(), ulpdu.end());
-        stream.resize(stream.size() + mpa::fpdu_pad(ulpdu.size()));
-        const ConstBytes covered = ConstBytes(stream).subspan(part.from);
-        std::byte crc[4];
-        store_le32(crc, crc32c_finish(crc32c(kCrc32cInit, covered)));
-        stream.insert(stream.end(), crc, crc + 4);
+        test::append_fpdu(stream, ulpdu);
         part.to = stream.size();
         parts.push_back(part);
     }

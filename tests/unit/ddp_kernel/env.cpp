@@ -24,6 +24,7 @@ bool ddp_env_crc_holds(ddp_env* env, u64 at, u32 octets) {
         ++env->faults;
         return false;
     }
+    env->crc_octets += octets;
     const ConstBytes fpdu = ConstBytes(env->stream).subspan(at, octets);
     const std::uint32_t crc =
         xsock::crc32c_finish(xsock::crc32c(xsock::kCrc32cInit, fpdu.first(octets - 4)));

@@ -40,6 +40,7 @@ struct ddp_env {
     std::size_t room = SIZE_MAX;  ///< bytes of recv()'s buffer that can be written
     std::vector<std::byte> out = {};
     int faults = 0;  ///< what a sound core never asks
+    std::uint64_t crc_octets = 0;  ///< whose CRC was computed
 
     /// Where the octets that begin at `at` end.
     [[nodiscard]] std::uint64_t end_of(std::uint64_t at) const {
@@ -104,7 +105,8 @@ class ModuleModel {
             const auto place = std::find_if(ahead_queue_.begin(), ahead_queue_.end(),
                                             [&](const auto& r) { return r.from >= from; });
             ahead_queue_.insert(place, {from, to});
-            return look_ahead();
+            ++queued_;
+            return transmit();  // an ACK
         }
         take_in_order({from, to});
         while (!ahead_queue_.empty() && ahead_queue_.front().from <= edge_) {
@@ -115,6 +117,11 @@ class ModuleModel {
         ddp_env env = in_order();
         state_ = ddp_rx_leading(&rx_, &env, edge_ - rx_.pos, &need);
         faults_ += env.faults;
+        crc_octets_ += env.crc_octets;
+    }
+    /// A segment is sent.
+    void transmit() {
+        if (queued_ != seen_) look_ahead();
     }
     /// TCP throws part of the queue away; the peer sends it again.
     void prune(std::size_t entries) {
@@ -160,7 +167,8 @@ class ModuleModel {
         }
         faults_ += env.faults + (reader.fault != env.is_full() ? 1 : 0);
         env.out.resize(reader.done);  // of a record that found no room, nothing counts
-        look_ahead();
+        crc_octets_ += env.crc_octets;
+        transmit();
         return std::move(env.out);
     }
 
@@ -168,6 +176,8 @@ class ModuleModel {
     [[nodiscard]] ddp_ahead_count ahead_count() const {
         return ahead_ ? ahead_->count : ddp_ahead_count{};
     }
+    [[nodiscard]] std::uint64_t crc_octets() const { return crc_octets_; }
+    [[nodiscard]] std::uint64_t scans() const { return scans_; }
     /// References to the region that were not given back, reads beyond the queue, and the like.
     [[nodiscard]] int faults() const { return faults_ + region_.users + sink_.users; }
 
@@ -196,6 +206,7 @@ class ModuleModel {
                     .region = region_,
                     .sink = sink_};
         std::uint32_t budget = DDP_HOOK_OCTETS;
+        ++scans_;
         ddp_ahead_begin(ahead_.get(), edge_, ahead_queue_.front().from);
         std::uint64_t at = 0;
         std::uint64_t end = 0;
@@ -208,7 +219,9 @@ class ModuleModel {
                 at = ddp_ahead_chain(ahead_.get(), &env, segment.from, end, &budget);
             }
         }
+        seen_ = ddp_ahead_goes_on(ahead_.get(), budget) ? queued_ - 1 : queued_;
         faults_ += env.faults;
+        crc_octets_ += env.crc_octets;
     }
 
     const std::vector<std::byte>& stream_;
@@ -220,6 +233,8 @@ class ModuleModel {
     unsigned joined_ = 0;
     std::vector<ddp_env::Range> ahead_queue_;  // sorted
     ddp_rx_state state_ = DDP_RX_EMPTY;
+    std::uint64_t queued_ = 0, seen_ = UINT64_MAX;  // segments behind a hole, so far
+    std::uint64_t scans_ = 0, crc_octets_ = 0;
     int faults_ = 0;
 };
 

@@ -14,10 +14,9 @@
 #include <mutex>
 #include <vector>
 
-#include "base/crc32c.hpp"
 #include "include/xsock/iwarp.h"
 #include "mpa/extension_frame.hpp"
-#include "mpa/fpdu.hpp"
+#include "tests/support/fpdus.hpp"
 #include "tests/unit/loopback.hpp"
 #include "tests/unit/transport/fake_kernel.hpp"
 #include "transport/clock.hpp"
@@ -76,17 +75,9 @@ TEST_F(KernelDdpTest, the_first_fpdu_may_come_with_the_end_of_start_up) {
     EXPECT_NE(frame.flags & MPA_FLAG_EXTENSIONS, 0);
     std::vector<std::byte> octets;
     mpa::append_extension_frame(octets, {});
-    const std::size_t at = octets.size();
-    std::vector<std::byte> ulpdu(sizeof(ddp_untagged));
-    ulpdu[0] = std::byte{DDP_FLAG_LAST | DDP_VERSION};
-    ulpdu[1] = std::byte{RDMAP_VERSION | RDMAP_SEND};
-    store_be32(&ulpdu[10], 1);
-    for (const char c : {'a', 'b', 'c'}) ulpdu.push_back(static_cast<std::byte>(c));
-    octets.resize(at + mpa::fpdu_octets(ulpdu.size()));
-    store_be16(&octets[at], static_cast<std::uint16_t>(ulpdu.size()));
-    std::copy(ulpdu.begin(), ulpdu.end(), octets.begin() + static_cast<std::ptrdiff_t>(at) + 2);
-    const ConstBytes covered = ConstBytes(octets).subspan(at, octets.size() - at - 4);
-    store_le32(&octets[octets.size() - 4], crc32c_finish(crc32c(kCrc32cInit, covered)));
+    std::vector<std::byte> ulpdu = test::send_ulpdu(1, sizeof into);
+    ulpdu.back() = std::byte{'c'};
+    test::append_fpdu(octets, ulpdu);
     ASSERT_EQ(::send(peer, octets.data(), octets.size(), 0),
               static_cast<ssize_t>(octets.size()));
 

@@ -129,12 +129,8 @@ void send_datagram(Qp& qp, const Request& request, bool more) {
         std::copy(frame.begin(), frame.end(), buffer->octets.begin());
     }
     buffer->qp = qp.datagrams;
-    const std::uint64_t number = buffer->number = sends.begin(request.send);
-    try {
-        sender->queue(std::move(buffer));
-    } catch (const std::bad_alloc&) {
-        sends.end(number);  // lost, as datagrams may be
-    }
+    buffer->number = sends.begin(request.send);
+    sender->queue(std::move(buffer));
 }
 
 int post_one_datagram(Qp& qp, const ibv_send_wr& wr) {

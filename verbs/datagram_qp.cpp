@@ -163,9 +163,25 @@ bool DatagramQp::take(const DatagramHeader& header, ConstBytes octets,
         count(config_.counters->no_receive);
         return true;
     }
+    try {
+        return hold(header, octets, waiter);
+    } catch (const std::bad_alloc&) {
+        count(config_.counters->no_receive);
+        return true;
+    }
+}
+
+// With rx_lock_ held. Throws std::bad_alloc, and has changed nothing then.
+bool DatagramQp::hold(const DatagramHeader& header, ConstBytes octets,
+                      const std::shared_ptr<ReceiveWaiter>& waiter) {
     if (octets.size() <= DatagramPool::kShare - held_bytes_ && config_.pool->take(octets.size())) {
+        try {
+            held_.push_back({header, {octets.begin(), octets.end()}});
+        } catch (...) {
+            config_.pool->give(octets.size());
+            throw;
+        }
         held_bytes_ += octets.size();
-        held_.push_back({header, {octets.begin(), octets.end()}});
         count(config_.counters->held);
         return true;
     }

@@ -116,6 +116,8 @@ class DatagramQp {
     using Waiters = std::vector<std::weak_ptr<ReceiveWaiter>>;
 
     static void tell(const Waiters& waiters);
+    bool hold(const DatagramHeader& header, ConstBytes octets,
+              const std::shared_ptr<ReceiveWaiter>& waiter);
     bool find_receive();
     void place(const DatagramHeader& header, ConstBytes octets);
     void deliver_held();

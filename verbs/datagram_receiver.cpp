@@ -8,8 +8,9 @@
 
 namespace xsock::verbs {
 
-std::shared_ptr<PolledQp> DatagramReceiver::make_connection(PollGroup& group) {
-    PolledQpAttr polled = owner_.carrier_attr(group);
+std::shared_ptr<PolledQp> DatagramReceiver::make_connection() {
+    PolledQpAttr polled;
+    polled.qp.sq_depth = 1;  // it answers nothing
     polled.argument = this;
     polled.keeper = shared_from_this();
     polled.listener = [this](PolledQp& qp, QpState state) { on_state(qp, state); };
@@ -20,7 +21,7 @@ std::shared_ptr<PolledQp> DatagramReceiver::make_connection(PollGroup& group) {
         static_cast<DatagramReceiver*>(self)->on_completion(wc);
     };
     polled.on_poll = [](void* self) { return static_cast<DatagramReceiver*>(self)->on_poll(); };
-    auto qp = owner_.device().polled().create_polled_qp(std::move(polled));
+    auto qp = owner_.make_carrier(std::move(polled));
     qp_ = qp;
     return qp;
 }

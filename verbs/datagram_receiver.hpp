@@ -23,7 +23,7 @@ class DatagramReceiver final : public ReceiveWaiter,
         : owner_(owner), peer_(peer), own_(own) {}
 
     /// Once: its connection, which keeps this object, and is not started yet.
-    std::shared_ptr<PolledQp> make_connection(PollGroup& group);
+    std::shared_ptr<PolledQp> make_connection();
 
     void on_receives_posted() override {
         if (const auto qp = qp_.lock()) qp->receive_posted();

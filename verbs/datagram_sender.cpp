@@ -7,8 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "transport/clock.hpp"
-#include "verbs/datagrams.hpp"
+#include "base/bytes.hpp"
 
 namespace xsock::verbs {
 namespace {
@@ -18,6 +17,7 @@ constexpr std::uint32_t kInFlight = 256 * 1024;
 /// What may wait: of 64 deep send queues, full of the largest.
 constexpr std::size_t kQueued = 16 << 20;
 constexpr Time kWait = kSecond;
+constexpr std::uint32_t kSendDepth = 4096;
 constexpr Time kFirstPause = kSecond / 5, kLongestPause = 5 * kSecond;
 
 // wr_id of a send: an address, or the size of one that is in the send queue itself.
@@ -41,13 +41,14 @@ std::shared_ptr<PolledQp> DatagramSender::take_room(std::uint32_t bytes) {
     return qp_;
 }
 
-bool DatagramSender::sent(const Result<void>& posted, std::uint32_t bytes) {
+// (The connection that had the room may have ended, and another one taken its place.)
+bool DatagramSender::sent(const PolledQp& qp, const Result<void>& posted, std::uint32_t bytes) {
     if (posted) {
         owner_.counters().sent.fetch_add(1, std::memory_order_relaxed);
         return true;
     }
     const std::lock_guard lock(lock_);
-    in_flight_ -= bytes;
+    if (qp_.get() == &qp) in_flight_ -= bytes;
     return false;
 }
 
@@ -61,7 +62,7 @@ bool DatagramSender::try_send(ConstBytes frame, bool more) {
     wr.flags = kSendSignaled | kSendInline;
     if (more) wr.flags |= kSendMore;
     wr.sges = {&sge, 1};
-    return sent(qp->post_send(wr, /*gather=*/true), bytes);
+    return sent(*qp, qp->post_send(wr, /*gather=*/true), bytes);
 }
 
 bool DatagramSender::try_send(std::unique_ptr<DatagramBuffer>& buffer, bool more) {
@@ -76,25 +77,23 @@ bool DatagramSender::try_send(std::unique_ptr<DatagramBuffer>& buffer, bool more
     // It may be complete, and free, before this returns.
     DatagramBuffer* const given = buffer.release();
     wr.wr_id = reinterpret_cast<std::uintptr_t>(given);
-    const bool taken = sent(qp->post_send(wr, /*gather=*/true), bytes);
+    const bool taken = sent(*qp, qp->post_send(wr, /*gather=*/true), bytes);
     if (!taken) buffer.reset(given);
     return taken;
 }
 
 void DatagramSender::queue(std::unique_ptr<DatagramBuffer> buffer) {
-    buffer->queued = monotonic_now();
+    buffer->queued = owner_.now();
     bool dials = false;
     std::shared_ptr<PolledQp> qp;
-    Buffers dropped;
+    DatagramQueue dropped;
     {
         const std::lock_guard lock(lock_);
         const bool pausing = state_ == State::paused && buffer->queued < paused_until_;
-        if (pausing || queued_bytes_ >= kQueued) {
-            dropped.push_back(std::move(buffer));
+        if (pausing || queued_.bytes() >= kQueued) {
+            dropped.push(std::move(buffer));
         } else {
-            const std::uint32_t bytes = buffer->bytes;
-            queued_.push_back(std::move(buffer));  // may throw, and has changed nothing then
-            queued_bytes_ += bytes;
+            queued_.push(std::move(buffer));
             dials = state_ == State::idle || state_ == State::paused;
             if (dials) state_ = State::dialing;
             if (state_ == State::up) qp = qp_;
@@ -108,8 +107,10 @@ void DatagramSender::queue(std::unique_ptr<DatagramBuffer> buffer) {
 
 // ---- the connection -------------------------------------------------------------
 
-std::shared_ptr<PolledQp> DatagramSender::make_connection(PollGroup& group) {
-    PolledQpAttr polled = owner_.carrier_attr(group);
+std::shared_ptr<PolledQp> DatagramSender::make_connection() {
+    PolledQpAttr polled;
+    polled.qp.sq_depth = kSendDepth;
+    polled.qp.context = connection_ + 1;
     polled.argument = this;
     polled.keeper = shared_from_this();
     polled.listener = [this](PolledQp& qp, QpState state) { on_state(qp, state); };
@@ -120,9 +121,10 @@ std::shared_ptr<PolledQp> DatagramSender::make_connection(PollGroup& group) {
     polled.on_exit = [](void* self, bool&) {
         return static_cast<DatagramSender*>(self)->on_exit();
     };
-    auto qp = owner_.device().polled().create_polled_qp(std::move(polled));
+    auto qp = owner_.make_carrier(std::move(polled));
     const std::lock_guard lock(lock_);
     qp_ = qp;
+    ++connection_;
     in_flight_ = 0;
     return qp;
 }
@@ -133,17 +135,16 @@ std::shared_ptr<PolledQp> DatagramSender::try_connection() {
 }
 
 // With lock_ held.
-DatagramSender::Buffers DatagramSender::begin_pause() {
+DatagramQueue DatagramSender::begin_pause() {
     state_ = State::paused;
     pause_ = pause_ == 0 ? kFirstPause : std::min(2 * pause_, kLongestPause);
-    paused_until_ = time_after(monotonic_now(), pause_);
-    queued_bytes_ = 0;
-    return std::exchange(queued_, {});
+    paused_until_ = time_after(owner_.now(), pause_);
+    return std::move(queued_);
 }
 
-void DatagramSender::give_up() {
+void DatagramSender::give_up() noexcept {
     std::shared_ptr<PolledQp> former;
-    Buffers dropped;
+    DatagramQueue dropped;
     {
         const std::lock_guard lock(lock_);
         if (state_ != State::dialing) return;
@@ -154,10 +155,13 @@ void DatagramSender::give_up() {
     drop(std::move(dropped));
 }
 
-void DatagramSender::drop(Buffers buffers) {
+void DatagramSender::drop(DatagramQueue buffers) {
     if (buffers.empty()) return;
     owner_.counters().unsent.fetch_add(buffers.size(), std::memory_order_relaxed);
-    for (const auto& buffer : buffers) buffer->qp->sends().end(buffer->number);
+    while (!buffers.empty()) {
+        const auto buffer = buffers.pop();
+        buffer->qp->sends().end(buffer->number);
+    }
 }
 
 void DatagramSender::close_if_idle() {
@@ -192,6 +196,7 @@ void DatagramSender::on_completion(const Wc& wc) {
     bool waiting = false;
     {
         const std::lock_guard lock(lock_);
+        if (wc.qp_context != connection_) return;  // of a former one
         in_flight_ -= std::min(in_flight_, bytes);
         waiting = !queued_.empty();
     }
@@ -215,7 +220,7 @@ void DatagramSender::feed() {
         qp = qp_;
         while (!queued_.empty() && count < kAtOnce && in_flight_ < kInFlight &&
                qp->send_room() > 0) {
-            DatagramBuffer& buffer = *queued_.front();
+            DatagramBuffer& buffer = queued_.front();
             const Sge sge{buffer.octets.data(), buffer.bytes, kLkeyNone};
             SendWr wr;
             wr.wr_id = reinterpret_cast<std::uintptr_t>(&buffer);
@@ -224,9 +229,7 @@ void DatagramSender::feed() {
             if (!qp->queue_send(wr)) break;
             ++count;
             in_flight_ += buffer.bytes;
-            queued_bytes_ -= buffer.bytes;
-            (void)queued_.front().release();
-            queued_.pop_front();
+            (void)queued_.pop().release();
         }
     }
     if (count == 0) return;
@@ -236,18 +239,16 @@ void DatagramSender::feed() {
 }
 
 Time DatagramSender::on_poll() {
-    Buffers late;
+    DatagramQueue late;
     Time next = kNever;
     {
         const std::lock_guard lock(lock_);
         if (queued_.empty()) return kNever;
-        const Time now = monotonic_now();
-        while (!queued_.empty() && time_after(queued_.front()->queued, kWait) <= now) {
-            queued_bytes_ -= queued_.front()->bytes;
-            late.push_back(std::move(queued_.front()));
-            queued_.pop_front();
+        const Time now = owner_.now();
+        while (!queued_.empty() && time_after(queued_.front().queued, kWait) <= now) {
+            late.push(queued_.pop());
         }
-        if (!queued_.empty()) next = time_after(queued_.front()->queued, kWait);
+        if (!queued_.empty()) next = time_after(queued_.front().queued, kWait);
     }
     drop(std::move(late));
     return next;
@@ -299,7 +300,7 @@ void DatagramSender::on_state(PolledQp& qp, QpState state) {
 // The connection has ended, or does: the next datagram needs another.
 void DatagramSender::leave(PolledQp& qp) {
     std::shared_ptr<PolledQp> former;
-    Buffers dropped;
+    DatagramQueue dropped;
     {
         const std::lock_guard lock(lock_);
         if (qp_.get() != &qp) return;

@@ -5,20 +5,17 @@
 // when it waits for longer than a second. Takes no lock of the engine but in queue(), to dial.
 #pragma once
 
-#include <array>
 #include <compare>
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <vector>
 
 #include "base/polled_qp.hpp"
 #include "base/spin_lock.hpp"
+#include "verbs/carrier_owner.hpp"
+#include "verbs/datagram_buffer.hpp"
 #include "verbs/datagram_qp.hpp"
 
 namespace xsock::verbs {
-
-class Datagrams;
 
 /// Two addresses and a port: of our end the address, of the other both.
 struct CarrierKey {
@@ -27,18 +24,10 @@ struct CarrierKey {
     auto operator<=>(const CarrierKey&) const = default;
 };
 
-/// A datagram that goes by memory of its own: its header and payload.
-struct DatagramBuffer {
-    std::shared_ptr<DatagramQp> qp;  ///< whose send it is
-    std::uint64_t number = 0;        ///< of DatagramSends::begin()
-    Time queued = 0;
-    std::uint32_t bytes = 0;
-    std::array<std::byte, kDatagramHeader + kDatagramPayload> octets;
-};
-
 class DatagramSender : public std::enable_shared_from_this<DatagramSender> {
   public:
-    DatagramSender(Datagrams& owner, const CarrierKey& key) noexcept : owner_(owner), key_(key) {}
+    DatagramSender(CarrierOwner& owner, const CarrierKey& key) noexcept
+        : owner_(owner), key_(key) {}
     [[nodiscard]] const CarrierKey& key() const noexcept { return key_; }
 
     // -- any thread, with no lock held, the engine's neither --
@@ -53,10 +42,10 @@ class DatagramSender : public std::enable_shared_from_this<DatagramSender> {
     // -- with the engine's mutex held --
 
     /// The other end has accepted: a connection for it, which keeps this object, and is not started
-    /// yet. give_up() where it cannot be.
-    std::shared_ptr<PolledQp> make_connection(PollGroup& group);
+    /// yet. give_up() where it cannot be. Throws std::bad_alloc.
+    std::shared_ptr<PolledQp> make_connection();
     /// Dialing has not led to a connection: what waits is dropped, and what comes for a while.
-    void give_up();
+    void give_up() noexcept;
     /// Ends its connection if nothing was sent since the last call.
     void close_if_idle();
     /// At exit: null also where another thread, or this one below exit(), has the lock.
@@ -64,20 +53,19 @@ class DatagramSender : public std::enable_shared_from_this<DatagramSender> {
 
   private:
     enum class State : std::uint8_t { idle, dialing, up, paused };
-    using Buffers = std::deque<std::unique_ptr<DatagramBuffer>>;
 
     std::shared_ptr<PolledQp> take_room(std::uint32_t bytes);
-    bool sent(const Result<void>& posted, std::uint32_t bytes);
+    bool sent(const PolledQp& qp, const Result<void>& posted, std::uint32_t bytes);
     void on_completion(const Wc& wc);
     void on_state(PolledQp& qp, QpState state);
     Time on_poll();
     bool on_exit();
     void feed();
     void leave(PolledQp& qp);
-    void drop(Buffers buffers);
-    Buffers begin_pause();
+    void drop(DatagramQueue buffers);
+    DatagramQueue begin_pause();
 
-    Datagrams& owner_;
+    CarrierOwner& owner_;
     const CarrierKey key_;
 
     SpinLock lock_;  ///< keeps all below
@@ -85,9 +73,9 @@ class DatagramSender : public std::enable_shared_from_this<DatagramSender> {
     bool used_ = false;  ///< since close_if_idle() was last called
     Time pause_ = 0, paused_until_ = 0;
     std::shared_ptr<PolledQp> qp_;
-    std::uint32_t in_flight_ = 0;  ///< bytes that qp_ has and TCP has not
-    Buffers queued_;
-    std::size_t queued_bytes_ = 0;
+    std::uint64_t connection_ = 0;  ///< number of qp_: the context of what it completes
+    std::uint32_t in_flight_ = 0;   ///< bytes that qp_ has and TCP has not
+    DatagramQueue queued_;
 };
 
 }  // namespace xsock::verbs

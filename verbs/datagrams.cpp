@@ -23,7 +23,6 @@ constexpr Time kDialLimit = kSecond;
 /// A carrier by which nothing was sent between two checks is closed.
 constexpr Time kIdleCheck = 30 * kSecond;
 constexpr std::size_t kReceivers = 4096;
-constexpr std::uint32_t kSendDepth = 4096;
 
 /// The dialer's ids below are QP numbers.
 constexpr std::uint64_t kFirstId = std::uint64_t{1} << 32;
@@ -52,16 +51,16 @@ Datagrams::Datagrams(VerbsState& engine, GidDialer& dialer) noexcept
 
 Device& Datagrams::device() noexcept { return engine_.device(); }
 
-PolledQpAttr Datagrams::carrier_attr(PollGroup& group) {
-    PolledQpAttr attr;
-    attr.group = &group;
+Time Datagrams::now() const noexcept { return monotonic_now(); }
+
+std::shared_ptr<PolledQp> Datagrams::make_carrier(PolledQpAttr attr) {
+    attr.group = group_;
     attr.qp.pd = pd_;
-    attr.qp.sq_depth = kSendDepth;
     attr.qp.rq_depth = 1;
     attr.qp.rights = 0;
     attr.qp.api = Api::verbs;
     attr.qp.rnr_timeout = kNever;  // it is a carrier's way to hold back the sender
-    return attr;
+    return device().polled().create_polled_qp(std::move(attr));
 }
 
 // ---- queue pairs ----------------------------------------------------------------
@@ -121,7 +120,7 @@ void Datagrams::accept(GreetedConnection connection) {
     if (why == GreetingRefusal::none) {
         receiver = std::make_shared<DatagramReceiver>(*this, octets_of(connection.peer),
                                                       own_address(connection.fd));
-        carrier = receiver->make_connection(*group_);
+        carrier = receiver->make_connection();
         const std::lock_guard lock(lock_);
         if (receivers_.size() >= kReceivers) why = GreetingRefusal::too_many;
         if (why == GreetingRefusal::none) receivers_.emplace(receiver.get(), carrier);
@@ -172,12 +171,13 @@ void Datagrams::remove(const DatagramReceiver& receiver) noexcept {
 
 std::shared_ptr<DatagramSender> Datagrams::sender(const CarrierKey& key) {
     const std::lock_guard lock(lock_);
-    auto& sender = senders_[key];
-    if (sender == nullptr) sender = std::make_shared<DatagramSender>(*this, key);
-    return sender;
+    if (const auto found = senders_.find(key); found != senders_.end()) return found->second;
+    auto made = std::make_shared<DatagramSender>(*this, key);
+    senders_.emplace(key, made);
+    return made;
 }
 
-void Datagrams::dial(const std::shared_ptr<DatagramSender>& sender) {
+void Datagrams::dial(const std::shared_ptr<DatagramSender>& sender) noexcept {
     const std::lock_guard lock(engine_.mutex);
     const std::uint64_t id = ++last_id_;
     const CarrierKey& key = sender->key();
@@ -192,15 +192,21 @@ void Datagrams::dial(const std::shared_ptr<DatagramSender>& sender) {
                       .attr = {}});
         engine_.loop().at(monotonic_now() + kDialLimit, [this, id] { give_up(id); });
         watch_carriers();
+        return;
     } catch (const std::bad_alloc&) {
+        sender->give_up();
+    }
+    try {
         give_up(id);
+    } catch (const std::bad_alloc&) {
+        return;  // what else is dialed there goes on when there is memory
     }
 }
 
 void Datagrams::give_up(std::uint64_t id) {
-    dialer_.forget(id);
     const auto dialing = dialing_.extract(id);
     if (!dialing.empty()) dialing.mapped()->give_up();
+    dialer_.forget(id);
 }
 
 void Datagrams::on_accepted(std::uint64_t id, int fd, const ConnectAttr& attr) {
@@ -212,7 +218,7 @@ void Datagrams::on_accepted(std::uint64_t id, int fd, const ConnectAttr& attr) {
     DatagramSender& sender = *dialing.mapped();
     Result<void> started;
     try {
-        started = start(*sender.make_connection(*group_), fd, attr);
+        started = start(*sender.make_connection(), fd, attr);
     } catch (const std::bad_alloc&) {
         started = Error{ENOMEM, "no memory for a carrier"};
     }

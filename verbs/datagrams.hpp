@@ -18,6 +18,7 @@
 #include "base/polled_qp.hpp"
 #include "base/spin_lock.hpp"
 #include "verbs/address_handle.hpp"
+#include "verbs/carrier_owner.hpp"
 #include "verbs/datagram_qp.hpp"
 #include "verbs/datagram_receiver.hpp"
 #include "verbs/datagram_sender.hpp"
@@ -29,7 +30,7 @@ namespace xsock::verbs {
 class VerbsState;
 struct Qp;
 
-class Datagrams {
+class Datagrams final : public CarrierOwner {
   public:
     Datagrams(VerbsState& engine, GidDialer& dialer) noexcept;
 
@@ -53,21 +54,20 @@ class Datagrams {
 
     /// Throws std::bad_alloc.
     std::shared_ptr<DatagramSender> sender(const CarrierKey& key);
-    /// Begins to dial for it, and gives up after a while. Out of memory is giving up.
-    void dial(const std::shared_ptr<DatagramSender>& sender);
+    void dial(const std::shared_ptr<DatagramSender>& sender) noexcept override;
 
     // -- also in pollers --
 
     std::shared_ptr<DatagramQp> find(std::uint32_t qp_num);
     void remove(const DatagramReceiver& receiver) noexcept;
-    /// A carrier has ended: what it moved is in the exit summary.
-    void count_ended(const PolledQp& connection) noexcept;
-    [[nodiscard]] DatagramCounters& counters() noexcept { return counters_; }
-    [[nodiscard]] Device& device() noexcept;
-    [[nodiscard]] PolledQpAttr carrier_attr(PollGroup& group);
+    void count_ended(const PolledQp& connection) noexcept override;
+    [[nodiscard]] DatagramCounters& counters() noexcept override { return counters_; }
+    [[nodiscard]] Time now() const noexcept override;
+    std::shared_ptr<PolledQp> make_carrier(PolledQpAttr attr) override;
 
   private:
     Result<void> start(PolledQp& carrier, int fd, const ConnectAttr& attr) noexcept;
+    [[nodiscard]] Device& device() noexcept;
     void give_up(std::uint64_t id);
     void watch_carriers();
     void on_watch();

@@ -149,8 +149,9 @@ std::unique_ptr<GidDialer::Dial> GidDialer::remove(std::uint64_t id) {
 }
 
 void GidDialer::forget(std::uint64_t id) {
-    const std::unique_ptr<Dial> dial = remove(id);
-    if (dial != nullptr && dial->fd >= 0) close(dial->fd);
+    // First, since what others dial there, which goes on then, may find no memory.
+    if (const auto found = dials_.find(id); found != dials_.end()) stop(*found->second);
+    (void)remove(id);
 }
 
 // Nothing comes of its descriptor any more.

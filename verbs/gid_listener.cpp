@@ -152,9 +152,11 @@ void GidListener::accept_some(int listen_fd, Loop::Token token) {
 
 // Out of memory: the connection is closed, and its dialer comes again.
 void GidListener::read_request(int fd) {
+    GreetedConnection accepted;
+    accepted.fd = fd;
     auto made = std::make_unique<Reading>();
     Reading& reading = *made;
-    reading.connection.fd = fd;
+    reading.connection = std::move(accepted);
     reading_.emplace(&reading, std::move(made));
     try {
         table_.add(&reading, fd, monotonic_now());

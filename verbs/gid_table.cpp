@@ -48,7 +48,7 @@ const GidTable& DeviceGids::get() {
             std::copy(entry.gid.begin(), entry.gid.end(), gid.gid.raw);
             gid.interface = if_nametoindex(entry.interface.c_str());
         }
-        frozen_ = true;
+        frozen_ = !made.empty();  // for want of descriptors or memory it may be
     } else {
         for (const LocalAddress& address : local_addresses()) {
             made.push_back({gid_of(address.address), address.interface});

@@ -204,11 +204,16 @@ ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr)
     auto made = engine.device().create_qp(qp->attr);
     if (!made) return fail<ibv_qp>(made.error().code);
     qp->qp.replace(std::move(*made));
-    if (datagrams) engine.rendezvous->datagrams().add(*qp);
+    engine.qps.emplace(base.qp_num, qp.get());
+    try {
+        if (datagrams) engine.rendezvous->datagrams().add(*qp);
+    } catch (...) {
+        engine.qps.erase(base.qp_num);
+        throw;
+    }
 
     pthread_mutex_init(&base.mutex, nullptr);
     pthread_cond_init(&base.cond, nullptr);
-    engine.qps.emplace(base.qp_num, qp.get());
     registration.keep();
     number.keep();
     ++reinterpret_cast<Pd*>(pd)->users;

@@ -62,13 +62,15 @@ suite() { # PRESET: all cases, then those that measure time
 
 faults() { # PRESET
     local folder=$top/build/$1/tests/system/faults program role status=0
-    "$stage" build "$1" system_faults system_faults_verbs
+    "$stage" build "$1" system_faults system_faults_verbs system_faults_datagrams
     for role in client server; do
         for program in xsock ddpmode; do
             "$folder/system_faults" $program $role || status=1
         done
         LD_LIBRARY_PATH=$top/build/$1/libxsock/verbs "$folder/system_faults_verbs" verbs $role ||
             status=1
+        XSOCK_VERBS=roce LD_LIBRARY_PATH=$top/build/$1/libxsock/verbs \
+            "$folder/system_faults_datagrams" datagrams $role || status=1
     done
     return $status
 }

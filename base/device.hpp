@@ -192,6 +192,8 @@ struct QpAttr {
     /// How long a Send of the peer may wait for a receive; kNever: for ever; 0: refused at once.
     Time rnr_timeout = kSecond;
     std::uint32_t linger_ms = 5000;
+    /// Bytes read from TCP at a time, at least 64 KiB: what a Send without a receive may hold up.
+    std::uint32_t read_most = UINT32_MAX;
 };
 
 enum class QpState : std::uint8_t {

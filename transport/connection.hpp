@@ -147,7 +147,7 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     }
     [[nodiscard]] Bytes read_room(PollCycle& cycle) const noexcept {
         return kernel_.part != nullptr ? kernel_.part->room(*mpa_, cycle.staging)
-                                       : burst_.room(cycle.staging);
+                                       : burst_.room(cycle.staging, parts_.attr.read_most);
     }
     bool bind_module();
     void report_placed(PollCycle& cycle);

@@ -16,9 +16,10 @@ class RxBurst {
     /// How long to pause before an empty socket is asked again.
     static constexpr Time kPause = 1400;
 
-    /// As much of `staging` as is to be read into.
-    [[nodiscard]] Bytes room(Bytes staging) const noexcept {
-        return small_ ? staging.first(kSmallRead) : staging;
+    /// As much of `staging` as is to be read into, `most` bytes where that is not less than for
+    /// small messages.
+    [[nodiscard]] Bytes room(Bytes staging, std::size_t most) const noexcept {
+        return staging.first(small_ ? kSmallRead : std::min(staging.size(), most));
     }
     /// Nothing was found. True: pause before reading again.
     [[nodiscard]] bool found_nothing() noexcept {

@@ -2,15 +2,32 @@
 #include "verbs/datagram_receiver.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "transport/log.hpp"
 #include "verbs/datagrams.hpp"
+#include "verbs/qp_numbers.hpp"
 
 namespace xsock::verbs {
 
+namespace {
+
+/// What has been read waits outside of DatagramPool while a QP does not receive.
+constexpr std::uint32_t kReadMost = 64 * 1024;
+
+}  // namespace
+
+IncomingCarriers::Carrier DatagramReceiver::place(std::shared_ptr<PolledQp> connection,
+                                                  const Greeting& greeting) const {
+    return {
+        {peer_, own_, port_in(greeting.from), port_in(greeting.to)}, std::move(connection), &used_};
+}
+
 std::shared_ptr<PolledQp> DatagramReceiver::make_connection() {
+    used_.store(owner_.receivers_clock(), std::memory_order_relaxed);
     PolledQpAttr polled;
     polled.qp.sq_depth = 1;  // it answers nothing
+    polled.qp.read_most = kReadMost;
     polled.argument = this;
     polled.keeper = shared_from_this();
     polled.listener = [this](PolledQp& qp, QpState state) { on_state(qp, state); };
@@ -51,6 +68,7 @@ void DatagramReceiver::on_completion(const Wc& wc) {
         if (const auto qp = qp_.lock()) qp->request_end(PolledQp::End::abort);
         return;
     }
+    used_.store(owner_.receivers_clock(), std::memory_order_relaxed);
     header_ = decoded->header;
     const auto grh = make_grh(header_, peer_, own_, decoded->payload.size());
     octets_ = kGrhBytes + decoded->payload.size();

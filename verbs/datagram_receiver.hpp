@@ -6,10 +6,14 @@
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <cstdint>
 #include <memory>
 
 #include "base/polled_qp.hpp"
 #include "verbs/datagram_qp.hpp"
+#include "verbs/gid_greeting.hpp"
+#include "verbs/incoming_carriers.hpp"
 
 namespace xsock::verbs {
 
@@ -22,6 +26,9 @@ class DatagramReceiver final : public ReceiveWaiter,
     DatagramReceiver(Datagrams& owner, const GidOctets& peer, const GidOctets& own) noexcept
         : owner_(owner), peer_(peer), own_(own) {}
 
+    /// Its place among those that have come in.
+    [[nodiscard]] IncomingCarriers::Carrier place(std::shared_ptr<PolledQp> connection,
+                                                  const Greeting& greeting) const;
     /// Once: its connection, which keeps this object, and is not started yet.
     std::shared_ptr<PolledQp> make_connection();
 
@@ -43,6 +50,7 @@ class DatagramReceiver final : public ReceiveWaiter,
     Datagrams& owner_;
     const GidOctets peer_, own_;
     std::weak_ptr<PolledQp> qp_;
+    std::atomic<std::uint64_t> used_{0};       ///< IncomingCarriers::Carrier::used
     std::shared_ptr<DatagramQp> destination_;  ///< of the last datagram
     std::uint32_t destination_num_ = 0;
     DatagramHeader header_;   ///< of the one in memory, as is the next

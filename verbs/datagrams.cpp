@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "verbs/datagrams.hpp"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -22,7 +23,8 @@ namespace {
 constexpr Time kDialLimit = kSecond;
 /// A carrier by which nothing was sent between two checks is closed.
 constexpr Time kIdleCheck = 30 * kSecond;
-constexpr std::size_t kReceivers = 4096;
+/// Each way; and a quarter of the descriptors that the process may have, which has others to do.
+constexpr std::size_t kMostCarriers = 4096;
 
 /// The dialer's ids below are QP numbers.
 constexpr std::uint64_t kFirstId = std::uint64_t{1} << 32;
@@ -38,6 +40,12 @@ GidOctets own_address(int fd) noexcept {
     socklen_t size = sizeof own;
     getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size);
     return octets_of(gid_of(own));
+}
+
+std::size_t most_carriers() noexcept {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMostCarriers;
+    return std::clamp<rlim_t>(limit.rlim_cur / 4, 1, kMostCarriers);
 }
 
 constexpr std::uint32_t first_number(std::uint16_t port) noexcept {
@@ -115,20 +123,26 @@ void Datagrams::accept(GreetedConnection connection) {
     if (group_ == nullptr || !engine_.qp_numbers.has_port(port_in(asked.to))) {
         why = GreetingRefusal::no_such_qp;
     }
-    std::shared_ptr<DatagramReceiver> receiver;
-    std::shared_ptr<PolledQp> carrier;
-    if (why == GreetingRefusal::none) {
-        receiver = std::make_shared<DatagramReceiver>(*this, octets_of(connection.peer),
-                                                      own_address(connection.fd));
-        carrier = receiver->make_connection();
-        const std::lock_guard lock(lock_);
-        if (receivers_.size() >= kReceivers) why = GreetingRefusal::too_many;
-        if (why == GreetingRefusal::none) receivers_.emplace(receiver.get(), carrier);
-    }
     if (why != GreetingRefusal::none) {
         ++engine_.refused;
         connection.reject(why);
         return;
+    }
+    const auto receiver = std::make_shared<DatagramReceiver>(*this, octets_of(connection.peer),
+                                                             own_address(connection.fd));
+    const auto carrier = receiver->make_connection();
+    IncomingCarriers::Replaced replaced;
+    {
+        const std::lock_guard lock(lock_);
+        replaced = receivers_.add(receiver.get(), receiver->place(carrier, asked), most_carriers());
+    }
+    if (replaced.same != nullptr) replaced.same->request_end(PolledQp::End::abort);
+    if (replaced.crowding != nullptr) {
+        ++engine_.refused;
+        log(LogLevel::info, "datagram-crowd",
+            "so many connections of datagrams have come that an "
+            "idle one of the address that holds most is closed");
+        replaced.crowding->request_end(PolledQp::End::abort);
     }
     const auto reply = encode({.kind = GreetingKind::datagrams,
                                .from = asked.to,
@@ -161,10 +175,7 @@ Result<void> Datagrams::start(PolledQp& carrier, int fd, const ConnectAttr& attr
 void Datagrams::remove(const DatagramReceiver& receiver) noexcept {
     std::shared_ptr<PolledQp> former;  // which keeps the receiver: goes without the lock
     const std::lock_guard lock(lock_);
-    const auto found = receivers_.find(&receiver);
-    if (found == receivers_.end()) return;
-    former = std::move(found->second);
-    receivers_.erase(found);
+    former = receivers_.remove(&receiver);
 }
 
 // ---- carriers that go out -------------------------------------------------------
@@ -258,7 +269,7 @@ void Datagrams::on_watch() {
     {
         const std::lock_guard lock(lock_);
         for (const auto& [key, sender] : senders_) senders.push_back(sender);
-        more = !receivers_.empty() || !senders_.empty();
+        more = receivers_.size() != 0 || !senders_.empty();
     }
     for (const auto& sender : senders) sender->close_if_idle();
     if (more) watch_carriers();
@@ -296,7 +307,7 @@ std::vector<std::shared_ptr<PolledQp>> Datagrams::connections() {
     for (const auto& [key, sender] : senders_) {
         if (auto connection = sender->try_connection()) all.push_back(std::move(connection));
     }
-    for (const auto& [receiver, connection] : receivers_) all.push_back(connection);
+    receivers_.for_each([&](const auto& connection) { all.push_back(connection); });
     return all;
 }
 

@@ -24,6 +24,7 @@
 #include "verbs/datagram_sender.hpp"
 #include "verbs/gid_dialer.hpp"
 #include "verbs/gid_listener.hpp"
+#include "verbs/incoming_carriers.hpp"
 
 namespace xsock::verbs {
 
@@ -59,6 +60,7 @@ class Datagrams final : public CarrierOwner {
     // -- also in pollers --
 
     std::shared_ptr<DatagramQp> find(std::uint32_t qp_num);
+    [[nodiscard]] std::uint64_t receivers_clock() const noexcept { return receivers_.clock(); }
     void remove(const DatagramReceiver& receiver) noexcept;
     void count_ended(const PolledQp& connection) noexcept override;
     [[nodiscard]] DatagramCounters& counters() noexcept override { return counters_; }
@@ -86,7 +88,7 @@ class Datagrams final : public CarrierOwner {
     SpinLock lock_;  ///< keeps all below
     std::unordered_map<std::uint32_t, std::shared_ptr<DatagramQp>> qps_;
     std::map<CarrierKey, std::shared_ptr<DatagramSender>> senders_;
-    std::unordered_map<const DatagramReceiver*, std::shared_ptr<PolledQp>> receivers_;
+    IncomingCarriers receivers_;
 };
 
 }  // namespace xsock::verbs

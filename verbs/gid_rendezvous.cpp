@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "verbs/gid_rendezvous.hpp"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <cstring>
 
 #include "mpa/startup.hpp"
+#include "transport/clock.hpp"
 #include "transport/log.hpp"
 #include "verbs/addresses.hpp"
 #include "verbs/engine.hpp"
@@ -22,6 +24,8 @@ namespace {
 /// Connections that wait for one QP. Only the peer that the QP is going to name counts; who cannot
 /// know that may crowd here, but not keep out others for long: the oldest goes.
 constexpr std::size_t kWaitingMax = 64;
+/// And for all together; of the address that has most of them the oldest goes.
+constexpr std::size_t kParkedMax = 1024;
 
 // As InfiniBand's: what has completed is at the peer, and that the peer is gone only a Send
 // notices.
@@ -44,6 +48,11 @@ bool dials(const ibv_gid& own, std::uint32_t num, const ibv_gid& peer,
     return std::memcmp(own.raw, peer.raw, sizeof own.raw) <= 0;
 }
 
+std::size_t descriptor_limit() noexcept {
+    rlimit limit{};
+    return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? std::max<rlim_t>(8, limit.rlim_cur) : SIZE_MAX;
+}
+
 std::string text_of_gid(const ibv_gid& gid) {
     std::array<std::uint8_t, 16> octets{};
     std::copy(std::begin(gid.raw), std::end(gid.raw), octets.begin());
@@ -57,7 +66,8 @@ GidRendezvous::GidRendezvous(VerbsState& engine)
       listener_(engine, [this](GreetedConnection c) { on_greeting(std::move(c)); }),
       dialer_(engine, [this](std::uint64_t id, int fd,
                              const ConnectAttr& attr) { on_accepted(id, fd, attr); }),
-      datagrams_(engine, dialer_) {}
+      datagrams_(engine, dialer_),
+      parked_(std::min(kParkedMax, descriptor_limit() / 8)) {}
 
 // The kernel's answer to whether there is a way to the peer, from the address that it was told.
 int GidRendezvous::check_way(const ibv_gid& own, const ibv_gid& peer, std::uint16_t port) const {
@@ -118,6 +128,7 @@ int GidRendezvous::connect(Qp& qp) {
     if (early.empty()) return 0;
     for (Waiting& waiting : early.mapped()) {
         engine_.loop().forget(waiting.token);
+        parked_.remove(&waiting);
         answer(qp, std::move(waiting.connection));
     }
     return 0;
@@ -143,6 +154,7 @@ void GidRendezvous::forget(Qp& qp) {
     if (early == waiting_.end()) return;
     for (Waiting& waiting : early->second) {
         engine_.loop().forget(waiting.token);
+        parked_.remove(&waiting);
         waiting.connection.reject(GreetingRefusal::no_such_qp);
     }
     waiting_.erase(early);
@@ -172,7 +184,9 @@ void GidRendezvous::on_greeting(GreetedConnection connection) {
         return;
     }
     Qp& qp = *found->second;
-    if (qp.by_gid) {
+    if (qp.datagrams != nullptr) {
+        connection.reject(GreetingRefusal::other_kind);  // in whatever state
+    } else if (qp.by_gid) {
         answer(qp, std::move(connection));
     } else if (qp.id == nullptr && !qp.connected() && qp.state.load() <= IBV_QPS_INIT) {
         keep(std::move(connection));
@@ -186,18 +200,36 @@ void GidRendezvous::keep(GreetedConnection connection) {
     const std::uint32_t num = connection.greeting.to;
     WaitingList& list = waiting_[num];
     if (list.size() >= kWaitingMax) drop(num, list.begin());
+    if (parked_.full()) make_room();
     WaitingList& here = waiting_[num];
     const int fd = connection.fd;
     const auto added = here.insert(here.end(), Waiting{std::move(connection), 0});
+    try {
+        parked_.add(&*added, fd, monotonic_now());
+    } catch (const std::bad_alloc&) {
+        drop(num, added);
+        return;
+    }
     // Its Request stays unread: only the end is of interest.
     added->token = engine_.loop().watch(fd, Loop::kPeerFinished,
                                         [this, num, added](unsigned) { drop(num, added); });
     if (added->token == 0) drop(num, added);
 }
 
+void GidRendezvous::make_room() {
+    const auto* const crowding = static_cast<Waiting*>(parked_.make_room(monotonic_now()));
+    if (crowding == nullptr) return;
+    ++engine_.refused;
+    const std::uint32_t num = crowding->connection.greeting.to;
+    WaitingList& list = waiting_.find(num)->second;
+    drop(num, std::find_if(list.begin(), list.end(),
+                           [&](const Waiting& waiting) { return &waiting == crowding; }));
+}
+
 void GidRendezvous::drop(std::uint32_t qp_num, WaitingList::iterator waiting) {
     const auto found = waiting_.find(qp_num);
     engine_.loop().forget(waiting->token);
+    parked_.remove(&*waiting);
     waiting->connection.reject(GreetingRefusal::too_many);
     found->second.erase(waiting);
     if (found->second.empty()) waiting_.erase(found);

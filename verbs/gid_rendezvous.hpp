@@ -15,6 +15,7 @@
 #include <list>
 #include <unordered_map>
 
+#include "transport/startup_table.hpp"
 #include "verbs/datagrams.hpp"
 #include "verbs/gid_dialer.hpp"
 #include "verbs/gid_listener.hpp"
@@ -40,7 +41,7 @@ class GidRendezvous {
 
   private:
     struct Waiting {
-        GreetedConnection connection;
+        GreetedConnection connection;  // (address: its id in parked_)
         Loop::Token token = 0;  ///< tells that the dialer has left
     };
     using WaitingList = std::list<Waiting>;
@@ -52,6 +53,7 @@ class GidRendezvous {
     GreetingRefusal refusal_for(const Qp& qp, const GreetedConnection& connection) const;
     void keep(GreetedConnection connection);
     void answer(Qp& qp, GreetedConnection connection);
+    void make_room();
     void drop(std::uint32_t qp_num, WaitingList::iterator waiting);
 
     VerbsState& engine_;
@@ -60,6 +62,7 @@ class GidRendezvous {
     Datagrams datagrams_;
     /// Connections for QPs that are not at RTR yet, by the QP's number; the oldest first.
     std::unordered_map<std::uint32_t, WaitingList> waiting_;
+    StartupTable parked_;  ///< all of them
 };
 
 }  // namespace xsock::verbs

@@ -3,12 +3,14 @@
  * Carriers of datagrams by a peer of our own, octet by octet, that does not keep to their frame
  * (docs/wire.md). Only its connection suffers, if any.
  */
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "tests/verbs/datagrams.h"
 
-enum { HEADER = 24, DATAGRAMS = 3, OTHER_KIND = 3, NO_SUCH_QP = 1, DDP = 18 };
+enum { HEADER = 24, RC = 1, DATAGRAMS = 3, OTHER_KIND = 3, NO_SUCH_QP = 1, DDP = 18 };
 
 static void put32(unsigned char* to, uint32_t value) {
     value = htonl(value);
@@ -24,19 +26,21 @@ static uint32_t crc32c(const unsigned char* at, size_t n) {
     return ~crc;
 }
 
-/* One carrier, and how many messages it has sent. */
+/* One carrier, its own address (0: that of its peer), and how many messages it has sent. */
 struct carrier {
     int fd;
-    uint32_t sent;
+    uint32_t address, sent;
 };
 
-/* The reason of the rejection; 0: it is accepted. */
-static int greet(struct carrier* c, const struct ud* to, uint32_t dest) {
+/* As the QP number `from`. The reason of the rejection; 0: it is accepted. */
+static int greet_as(struct carrier* c, const struct ud* to, uint32_t dest, uint32_t from,
+                    unsigned char kind) {
     static const unsigned char head[] = {
-        'M', 'P', 'A', ' ', 'I',  'D', ' ', 'R',    'e',  'q',       ' ',  'F',
-        'r', 'a', 'm', 'e', 0x50, 2,   0,   4 + 24, 0x00, 0x80,      0x00, 0x80, /* depths */
-        'x', 's', 'o', 'c', 'k',  '-', 'Q', 'P',    1,    DATAGRAMS, 0,    0};
+        'M', 'P', 'A', ' ', 'I',  'D', ' ', 'R',    'e',  'q',  ' ',  'F',
+        'r', 'a', 'm', 'e', 0x50, 2,   0,   4 + 24, 0x00, 0x80, 0x00, 0x80, /* depths */
+        'x', 's', 'o', 'c', 'k',  '-', 'Q', 'P',    1,    0,    0,    0};
     const union ibv_gid gid = own_gid(0);
+    struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(c->address)};
     struct sockaddr_in at = {.sin_family = AF_INET,
                              .sin_port = htons(to->qp->qp_num >> 8 & 0xffff)};
     const struct timeval limit = {LIMIT_S, 0};
@@ -44,16 +48,28 @@ static int greet(struct carrier* c, const struct ud* to, uint32_t dest) {
     memcpy(&at.sin_addr, gid.raw + 12, 4);
     MUST((c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) >= 0);
     setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    MUST(bind(c->fd, (struct sockaddr*)&own, sizeof own) == 0);
     MUST(connect(c->fd, (struct sockaddr*)&at, sizeof at) == 0);
     c->sent = 0;
     memcpy(request, head, sizeof head);
-    put32(request + 36, 0x456700);
+    request[33] = kind;
+    put32(request + 36, from);
     put32(request + 40, dest);
     put32(request + 44, 0x12345678);
     MUST(send(c->fd, request, sizeof request, MSG_NOSIGNAL) == sizeof request);
     MUST(recv(c->fd, reply, sizeof reply, MSG_WAITALL) == sizeof reply);
     CHECK(memcmp(reply, "MPA ID Rep Frame", 16) == 0);
     return (reply[16] & 0x20) != 0 ? reply[34] : 0;
+}
+/* As another process each time. */
+static int greet(struct carrier* c, const struct ud* to, uint32_t dest) {
+    static uint32_t port = 0x4567;
+    c->address = 0;
+    return greet_as(c, to, dest, ++port << 8, DATAGRAMS);
+}
+static int greet_from(struct carrier* c, const struct ud* to, uint32_t address) {
+    c->address = address;
+    return greet_as(c, to, to->qp->qp_num, 0x456700, DATAGRAMS);
 }
 
 /* A Send of these octets, as FPDUs of MPA. */
@@ -102,7 +118,8 @@ static int has_ended(struct carrier* c) {
 /* One that is right, and is told with the addresses that TCP shows. */
 static void right_one(struct carrier* c, struct ud* u, int i) {
     unsigned char frame[HEADER + 64];
-    const union ibv_gid gid = own_gid(0);
+    union ibv_gid gid = own_gid(0);
+    if (c->address != 0) put32(gid.raw + 12, c->address);
     frame_to(frame, u->qp->qp_num);
     memset(frame + HEADER, i, 64);
     memcpy(frame + HEADER, &i, 4);
@@ -241,6 +258,10 @@ CASE(many_carriers) {
     enum { CARRIERS = 300 };
     static struct carrier c[CARRIERS];
     struct ud a = make_ud();
+    struct rlimit limit;
+    MUST(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    limit.rlim_cur = limit.rlim_max;
+    MUST(setrlimit(RLIMIT_NOFILE, &limit) == 0);
     for (int i = 0; i < CARRIERS; ++i) CHECK(greet(&c[i], &a, a.qp->qp_num) == 0);
     for (int i = 0; i < CARRIERS; ++i) right_one(&c[i], &a, i % DEPTH);
     for (int i = 0; i < CARRIERS; ++i) close(c[i].fd);
@@ -248,6 +269,62 @@ CASE(many_carriers) {
     right_one(&c[0], &a, 0);
     close(c[0].fd);
     destroy_ud(&a);
+}
+
+/* One address greets again and again: it keeps out nobody, nor uses up the descriptors. */
+CASE(a_crowd_of_carriers) {
+    enum { CARRIERS = 400, DESCRIPTORS = 720, MOST = DESCRIPTORS / 4 };
+    static struct carrier c[CARRIERS];
+    struct carrier other, last;
+    struct ud a = make_ud();
+    struct rlimit before, limit;
+    MUST(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    limit = before;
+    limit.rlim_cur = DESCRIPTORS;
+    MUST(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    CHECK(greet_from(&other, &a, INADDR_LOOPBACK + 1) == 0);
+    for (int i = 0; i < CARRIERS; ++i) {
+        CHECK(greet(&c[i], &a, a.qp->qp_num) == 0);
+        if (i == MOST / 2) right_one(&c[0], &a, 1);
+    }
+    CHECK(greet_from(&last, &a, INADDR_LOOPBACK + 2) == 0);
+    const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0);
+    close(fd);
+    right_one(&other, &a, 0);
+    right_one(&last, &a, 1);
+    for (int i = 0; i < CARRIERS - MOST; ++i) CHECK(has_ended(&c[i]), "%d", i);
+    for (int i = CARRIERS - MOST / 2; i < CARRIERS; ++i) right_one(&c[i], &a, i % DEPTH);
+    for (int i = 0; i < CARRIERS; ++i) close(c[i].fd);
+    close(other.fd);
+    close(last.fd);
+    MUST(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    destroy_ud(&a);
+}
+
+/* Its former carrier is of no use any more. */
+CASE(a_process_that_comes_again) {
+    struct ud a = make_ud();
+    struct carrier first, second;
+    CHECK(greet_from(&first, &a, INADDR_LOOPBACK) == 0);
+    right_one(&first, &a, 0);
+    CHECK(greet_from(&second, &a, INADDR_LOOPBACK) == 0);
+    CHECK(has_ended(&first));
+    right_one(&second, &a, 1);
+    close(first.fd);
+    close(second.fd);
+    destroy_ud(&a);
+}
+
+CASE(connections_are_not_for_datagrams) {
+    struct ud a = make_ud(), b = make_ud_at_init();
+    struct carrier c = {0};
+    CHECK(greet_as(&c, &a, b.qp->qp_num, 0x123400, RC) == OTHER_KIND);
+    close(c.fd);
+    CHECK(greet_as(&c, &a, a.qp->qp_num, 0x123400, RC) == OTHER_KIND);
+    close(c.fd);
+    destroy_ud(&a);
+    destroy_ud(&b);
 }
 
 int main(int argc, char** argv) { return run_cases(argc, argv); }

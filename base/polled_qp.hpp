@@ -105,6 +105,8 @@ struct PolledQpCalls {
     /// will follow; asked again until then. `brief`: not for the linger time, which it is false for
     /// before the call. Null: PolledQp::shutdown().
     bool (*on_exit)(void* argument, bool& brief) = nullptr;
+    /// Nor is what it has sent waited for, once its end was asked for.
+    bool exits_briefly = false;
     /// exec() is going to replace the process, or to fail: as on_exit, but the connection goes on.
     bool (*on_exec)(void* argument, bool& brief) = nullptr;
     /// With ConnectAttr::defer_reply: answers a Request by its private data, in the poller. False:

@@ -19,14 +19,14 @@ void ConnectionOwner::answer(ddp::Connection& connection) const {
 bool ConnectionOwner::draining(const ddp::Connection& connection, const TcpSocket& socket,
                                bool ends) {
     if (connection.draining()) {
-        if (waits_at_exit()) exit_limit_ = linger_;
+        if (waits_at_exit()) exit_limit_ = calls_.exits_briefly ? 0 : linger_;
         return true;
     }
     if (!waits_at_exit()) return false;
     if (!connection.closing() && !connection.ended()) return still_sends(calls_.on_exit) || ends;
     // A stream's peer answers what it gets. Once the kernel has closed the socket such an answer is
     // met by a reset, which drops what the kernel has not delivered yet.
-    exit_limit_ = linger_;
+    exit_limit_ = calls_.exits_briefly ? 0 : linger_;
     const bool waits_for_start = !connection.is_started() && !connection.ended();
     return waits_for_start || (connection.fin_sent() && socket.peer_info().waiting);
 }

@@ -2,6 +2,8 @@
 // What the ends of carriers ask of the process that they are in: Datagrams, or a test.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <memory>
 
 #include "base/polled_qp.hpp"
@@ -22,6 +24,8 @@ class CarrierOwner {
     /// In pollers: a carrier has ended, and what it moved is in the exit summary.
     virtual void count_ended(const PolledQp& connection) noexcept = 0;
     virtual DatagramCounters& counters() noexcept = 0;
+    /// Connections of senders that have not gone. Any thread.
+    virtual std::atomic<std::size_t>& outgoing() noexcept = 0;
     [[nodiscard]] virtual Time now() const noexcept = 0;  ///< CLOCK_MONOTONIC, nanoseconds
 
   protected:

@@ -120,6 +120,11 @@ void send_datagram(Qp& qp, const Request& request, bool more) {
     const Bytes frame = Bytes(buffer ? Bytes(buffer->octets) : Bytes(small)).first(bytes);
     const WcStatus built = build(qp, request, frame);
     if (built != WcStatus::success) return fail_send(qp, request.send, built);
+    if (sender == nullptr) {
+        qp.engine->rendezvous->datagrams().counters().unsent.fetch_add(1,
+                                                                       std::memory_order_relaxed);
+        return sends.add_done(request.send);
+    }
     if (buffer) buffer->bytes = static_cast<std::uint32_t>(bytes);
     const bool sent = buffer ? sender->try_send(buffer, more) : sender->try_send(frame, more);
     if (sent) return sends.add_done(request.send);

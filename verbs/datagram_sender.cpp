@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <mutex>
 #include <span>
 #include <utility>
@@ -23,6 +24,19 @@ constexpr Time kFirstPause = kSecond / 5, kLongestPause = 5 * kSecond;
 // wr_id of a send: an address, or the size of one that is in the send queue itself.
 constexpr std::uint64_t kInline = 1;
 static_assert(alignof(DatagramBuffer) > kInline);
+
+/// What a connection keeps.
+struct Kept {
+    Kept(std::shared_ptr<DatagramSender> kept, std::atomic<std::size_t>& counter)
+        : sender(std::move(kept)), count(counter) {
+        count.fetch_add(1, std::memory_order_relaxed);
+    }
+    Kept(const Kept&) = delete;
+    Kept& operator=(const Kept&) = delete;
+    ~Kept() { count.fetch_sub(1, std::memory_order_relaxed); }
+    const std::shared_ptr<DatagramSender> sender;
+    std::atomic<std::size_t>& count;
+};
 
 constexpr std::uint64_t inline_id(std::uint32_t bytes) noexcept {
     return std::uint64_t{bytes} << 1 | kInline;
@@ -87,12 +101,16 @@ void DatagramSender::queue(std::unique_ptr<DatagramBuffer> buffer) {
     bool dials = false;
     std::shared_ptr<PolledQp> qp;
     DatagramQueue dropped;
+    std::shared_ptr<DatagramQp> done;
+    const std::uint64_t number = buffer->number;
     {
         const std::lock_guard lock(lock_);
         const bool pausing = state_ == State::paused && buffer->queued < paused_until_;
-        if (pausing || queued_.bytes() >= kQueued) {
+        if (pausing || stalled_ || queued_.bytes() >= kQueued) {
             dropped.push(std::move(buffer));
         } else {
+            // Sends complete in order: one that is dialed for is not to keep up those behind it.
+            if (state_ != State::up && queued_.bytes() < kInFlight) done = std::move(buffer->qp);
             queued_.push(std::move(buffer));
             dials = state_ == State::idle || state_ == State::paused;
             if (dials) state_ = State::dialing;
@@ -100,6 +118,7 @@ void DatagramSender::queue(std::unique_ptr<DatagramBuffer> buffer) {
         }
     }
     drop(std::move(dropped));
+    if (done != nullptr) done->sends().end(number);
     if (dials) owner_.dial(shared_from_this());
     if (qp != nullptr) feed();
     if (qp != nullptr) qp->send_queued();  // and on_poll() says until when it waits
@@ -112,20 +131,23 @@ std::shared_ptr<PolledQp> DatagramSender::make_connection() {
     polled.qp.sq_depth = kSendDepth;
     polled.qp.context = connection_ + 1;
     polled.argument = this;
-    polled.keeper = shared_from_this();
+    polled.keeper = std::make_shared<Kept>(shared_from_this(), owner_.outgoing());
     polled.listener = [this](PolledQp& qp, QpState state) { on_state(qp, state); };
     polled.on_completion = [](void* self, const Wc& wc) {
         static_cast<DatagramSender*>(self)->on_completion(wc);
     };
     polled.on_poll = [](void* self) { return static_cast<DatagramSender*>(self)->on_poll(); };
-    polled.on_exit = [](void* self, bool&) {
+    polled.on_exit = [](void* self, bool& brief) {
+        brief = true;
         return static_cast<DatagramSender*>(self)->on_exit();
     };
+    polled.exits_briefly = true;
     auto qp = owner_.make_carrier(std::move(polled));
     const std::lock_guard lock(lock_);
     qp_ = qp;
     ++connection_;
     in_flight_ = 0;
+    taken_ = stalled_ = false;
     return qp;
 }
 
@@ -160,22 +182,28 @@ void DatagramSender::drop(DatagramQueue buffers) {
     owner_.counters().unsent.fetch_add(buffers.size(), std::memory_order_relaxed);
     while (!buffers.empty()) {
         const auto buffer = buffers.pop();
-        buffer->qp->sends().end(buffer->number);
+        if (buffer->qp != nullptr) buffer->qp->sends().end(buffer->number);
     }
 }
 
-void DatagramSender::close_if_idle() {
+bool DatagramSender::is_unused(Time now) {
+    const std::lock_guard lock(lock_);
+    return state_ == State::idle || (state_ == State::paused && now >= paused_until_);
+}
+
+bool DatagramSender::close_if_idle() {
     std::shared_ptr<PolledQp> idle;
     {
         const std::lock_guard lock(lock_);
         if (std::exchange(used_, false) || state_ != State::up || in_flight_ != 0 ||
             !queued_.empty()) {
-            return;
+            return false;
         }
         state_ = State::idle;
         idle = std::exchange(qp_, nullptr);
     }
     idle->request_end(PolledQp::End::shutdown);
+    return true;
 }
 
 // ---- the poller -----------------------------------------------------------------
@@ -198,6 +226,8 @@ void DatagramSender::on_completion(const Wc& wc) {
         const std::lock_guard lock(lock_);
         if (wc.qp_context != connection_) return;  // of a former one
         in_flight_ -= std::min(in_flight_, bytes);
+        taken_ = true;
+        stalled_ = false;
         waiting = !queued_.empty();
     }
     if (waiting) feed();
@@ -235,7 +265,9 @@ void DatagramSender::feed() {
     if (count == 0) return;
     qp->send_queued();
     owner_.counters().sent.fetch_add(count, std::memory_order_relaxed);
-    for (const Done& send : std::span(done).first(count)) send.qp->sends().end(send.number);
+    for (const Done& send : std::span(done).first(count)) {
+        if (send.qp != nullptr) send.qp->sends().end(send.number);
+    }
 }
 
 Time DatagramSender::on_poll() {
@@ -247,6 +279,11 @@ Time DatagramSender::on_poll() {
         const Time now = owner_.now();
         while (!queued_.empty() && time_after(queued_.front().queued, kWait) <= now) {
             late.push(queued_.pop());
+        }
+        // A peer that has stopped: from now on nothing waits for it.
+        if (!late.empty() && !std::exchange(taken_, false)) {
+            stalled_ = true;
+            while (!queued_.empty()) late.push(queued_.pop());
         }
         if (!queued_.empty()) next = time_after(queued_.front().queued, kWait);
     }
@@ -279,6 +316,7 @@ void DatagramSender::on_state(PolledQp& qp, QpState state) {
                 const std::lock_guard lock(lock_);
                 if (qp_.get() != &qp) return;
                 state_ = State::up;
+                stalled_ = false;
                 pause_ = 0;
             }
             feed();

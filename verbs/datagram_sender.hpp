@@ -46,8 +46,10 @@ class DatagramSender : public std::enable_shared_from_this<DatagramSender> {
     std::shared_ptr<PolledQp> make_connection();
     /// Dialing has not led to a connection: what waits is dropped, and what comes for a while.
     void give_up() noexcept;
-    /// Ends its connection if nothing was sent since the last call.
-    void close_if_idle();
+    /// Ends its connection if nothing was sent since the last call. @return it has ended one
+    bool close_if_idle();
+    /// It has no connection, and would dial for the next datagram. Takes no lock but its own.
+    [[nodiscard]] bool is_unused(Time now);
     /// At exit: null also where another thread, or this one below exit(), has the lock.
     [[nodiscard]] std::shared_ptr<PolledQp> try_connection();
 
@@ -75,6 +77,8 @@ class DatagramSender : public std::enable_shared_from_this<DatagramSender> {
     std::shared_ptr<PolledQp> qp_;
     std::uint64_t connection_ = 0;  ///< number of qp_: the context of what it completes
     std::uint32_t in_flight_ = 0;   ///< bytes that qp_ has and TCP has not
+    bool taken_ = false;            ///< TCP has taken some since something was last dropped
+    bool stalled_ = false;          ///< it took none for as long as a datagram may wait
     DatagramQueue queued_;
 };
 

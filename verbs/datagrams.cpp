@@ -42,6 +42,11 @@ GidOctets own_address(int fd) noexcept {
     return octets_of(gid_of(own));
 }
 
+/// Destinations that are remembered, most of them without a connection.
+constexpr std::size_t kMostSenders = 4096;
+/// Before it is tried again to find some that are not used.
+constexpr Time kFullPause = 10 * kMillisecond;
+
 std::size_t most_carriers() noexcept {
     rlimit limit{};
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMostCarriers;
@@ -183,17 +188,56 @@ void Datagrams::remove(const DatagramReceiver& receiver) noexcept {
 std::shared_ptr<DatagramSender> Datagrams::sender(const CarrierKey& key) {
     const std::lock_guard lock(lock_);
     if (const auto found = senders_.find(key); found != senders_.end()) return found->second;
+    if (senders_.size() >= kMostSenders && !erase_unused_senders(now())) return nullptr;
     auto made = std::make_shared<DatagramSender>(*this, key);
     senders_.emplace(key, made);
     return made;
+}
+
+// With lock_ held. What is used has another owner than the table: its connection, who dials for it,
+// or a poster, who got it under the lock.
+bool Datagrams::erase_unused_senders(Time now) {
+    if (now < senders_full_until_) return false;
+    const std::size_t erased = std::erase_if(senders_, [now](const auto& entry) {
+        return entry.second.use_count() == 1 && entry.second->is_unused(now);
+    });
+    if (erased == 0) senders_full_until_ = time_after(now, kFullPause);
+    return erased != 0;
+}
+
+std::vector<std::shared_ptr<DatagramSender>> Datagrams::senders() {
+    std::vector<std::shared_ptr<DatagramSender>> all;
+    const std::lock_guard lock(lock_);
+    all.reserve(senders_.size());
+    for (const auto& [key, sender] : senders_) all.push_back(sender);
+    return all;
+}
+
+// One by which nothing was sent since the last call, or the last check.
+bool Datagrams::close_an_idle_sender() {
+    for (const auto& sender : senders()) {
+        if (sender->close_if_idle()) return true;
+    }
+    return false;
+}
+
+// Whom datagrams go to, peers may have chosen: those who sent what the program answers.
+bool Datagrams::may_dial() {
+    const std::size_t most = most_carriers();
+    const std::size_t open = dialing_.size() + outgoing_.load(std::memory_order_relaxed);
+    if (open < most) return true;
+    // (One that is closed has its descriptor for a moment still.)
+    return close_an_idle_sender() && open < most + most / 2;
 }
 
 void Datagrams::dial(const std::shared_ptr<DatagramSender>& sender) noexcept {
     const std::lock_guard lock(engine_.mutex);
     const std::uint64_t id = ++last_id_;
     const CarrierKey& key = sender->key();
+    const Time until = time_after(now(), kDialLimit);
     try {
-        dialing_.emplace(id, sender);
+        if (!may_dial()) return sender->give_up();
+        dialing_.emplace(id, Dialing{sender, until});
         dialer_.dial({.id = id,
                       .own = gid_of_octets(key.own),
                       .peer = gid_of_octets(key.peer),
@@ -201,7 +245,7 @@ void Datagrams::dial(const std::shared_ptr<DatagramSender>& sender) noexcept {
                       .to = first_number(key.port),
                       .kind = GreetingKind::datagrams,
                       .attr = {}});
-        engine_.loop().at(monotonic_now() + kDialLimit, [this, id] { give_up(id); });
+        engine_.loop().at(until, [this, id] { give_up(id); });
         watch_carriers();
         return;
     } catch (const std::bad_alloc&) {
@@ -216,7 +260,7 @@ void Datagrams::dial(const std::shared_ptr<DatagramSender>& sender) noexcept {
 
 void Datagrams::give_up(std::uint64_t id) {
     const auto dialing = dialing_.extract(id);
-    if (!dialing.empty()) dialing.mapped()->give_up();
+    if (!dialing.empty()) dialing.mapped().sender->give_up();
     dialer_.forget(id);
 }
 
@@ -226,10 +270,14 @@ void Datagrams::on_accepted(std::uint64_t id, int fd, const ConnectAttr& attr) {
         close(fd);
         return;
     }
-    DatagramSender& sender = *dialing.mapped();
+    DatagramSender& sender = *dialing.mapped().sender;
+    // Start-up may have more to wait for, and has what is left of the time.
+    const Time left = dialing.mapped().until - std::min(now(), dialing.mapped().until);
+    ConnectAttr limited = attr;
+    limited.startup_timeout_ms = static_cast<std::uint32_t>(left / kMillisecond) + 1;
     Result<void> started;
     try {
-        started = start(*sender.make_connection(), fd, attr);
+        started = start(*sender.make_connection(), fd, limited);
     } catch (const std::bad_alloc&) {
         started = Error{ENOMEM, "no memory for a carrier"};
     }
@@ -264,14 +312,13 @@ void Datagrams::watch_carriers() {
 }
 
 void Datagrams::on_watch() {
-    std::vector<std::shared_ptr<DatagramSender>> senders;
+    for (const auto& sender : senders()) sender->close_if_idle();
     bool more = false;
     {
         const std::lock_guard lock(lock_);
-        for (const auto& [key, sender] : senders_) senders.push_back(sender);
+        (void)erase_unused_senders(now());
         more = receivers_.size() != 0 || !senders_.empty();
     }
-    for (const auto& sender : senders) sender->close_if_idle();
     if (more) watch_carriers();
 }
 

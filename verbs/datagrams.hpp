@@ -53,7 +53,7 @@ class Datagrams final : public CarrierOwner {
 
     // -- any thread, with no lock held --
 
-    /// Throws std::bad_alloc.
+    /// Null: there are too many. Throws std::bad_alloc.
     std::shared_ptr<DatagramSender> sender(const CarrierKey& key);
     void dial(const std::shared_ptr<DatagramSender>& sender) noexcept override;
 
@@ -66,11 +66,16 @@ class Datagrams final : public CarrierOwner {
     [[nodiscard]] DatagramCounters& counters() noexcept override { return counters_; }
     [[nodiscard]] Time now() const noexcept override;
     std::shared_ptr<PolledQp> make_carrier(PolledQpAttr attr) override;
+    std::atomic<std::size_t>& outgoing() noexcept override { return outgoing_; }
 
   private:
     Result<void> start(PolledQp& carrier, int fd, const ConnectAttr& attr) noexcept;
     [[nodiscard]] Device& device() noexcept;
+    bool may_dial();
     void give_up(std::uint64_t id);
+    bool close_an_idle_sender();
+    bool erase_unused_senders(Time now);
+    std::vector<std::shared_ptr<DatagramSender>> senders();
     void watch_carriers();
     void on_watch();
     std::vector<std::shared_ptr<PolledQp>> connections();
@@ -82,12 +87,18 @@ class Datagrams final : public CarrierOwner {
     PollGroup* group_ = nullptr;  ///< set with the first QP
     PdId pd_ = 0;                 ///< of carriers: no region is in it
     Loop::Token watch_ = 0;
-    std::map<std::uint64_t, std::shared_ptr<DatagramSender>> dialing_;  ///< by the dialer's id
+    struct Dialing {
+        std::shared_ptr<DatagramSender> sender;
+        Time until;
+    };
+    std::map<std::uint64_t, Dialing> dialing_;  ///< by the dialer's id
+    std::atomic<std::size_t> outgoing_{0};
     std::uint64_t last_id_;
 
     SpinLock lock_;  ///< keeps all below
     std::unordered_map<std::uint32_t, std::shared_ptr<DatagramQp>> qps_;
     std::map<CarrierKey, std::shared_ptr<DatagramSender>> senders_;
+    Time senders_full_until_ = 0;  ///< there is nothing to erase
     IncomingCarriers receivers_;
 };
 

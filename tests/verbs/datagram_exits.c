@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * How processes end that send and receive datagrams: each case makes children that use the device,
- * and uses none itself ahead of that.
+ * Processes that send and receive datagrams and end, or stop: each case makes children that use the
+ * device, and uses none itself.
  */
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 
@@ -68,5 +69,123 @@ static void exits_in_a_handler(void (*polls)(long us)) {
 }
 CASE(a_handler_exits_while_datagrams_are_polled) { exits_in_a_handler(poll_datagrams); }
 CASE(a_handler_exits_while_a_connection_is_polled) { exits_in_a_handler(poll_connection); }
+
+/* Another process with a QP, which takes what comes; it ends with this one. */
+struct other {
+    pid_t pid;
+    uint32_t num;
+};
+static struct other start_other(void) {
+    struct other other;
+    int from[2];
+    MUST(pipe(from) == 0);
+    MUST((other.pid = fork()) >= 0);
+    if (other.pid == 0) {
+        struct ibv_wc wc;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        struct ud u = make_ud();
+        ud_receives(&u, 0, DEPTH);
+        MUST(write(from[1], &u.qp->qp_num, sizeof other.num) == sizeof other.num);
+        for (;;) {
+            if (ibv_poll_cq(u.receives, 1, &wc) == 1) ud_receive(&u, (int)wc.wr_id);
+        }
+    }
+    MUST(read(from[0], &other.num, sizeof other.num) == sizeof other.num);
+    close(from[0]);
+    close(from[1]);
+    return other;
+}
+
+/* Sends to it until one is held back, and then dropped. */
+static void fill(struct ud* a, const struct ud_to* to) {
+    double longest = 0;
+    for (uint32_t i = 0; longest < 0.5; ++i) {
+        const double begin = now();
+        MUST(i < 100000);
+        MUST(ud_send(a, to, i, MTU) == 0);
+        expect_sent(a, i);
+        if (now() - begin > longest) longest = now() - begin;
+    }
+    CHECK(longest < 3, "%.1f s", longest);
+}
+
+/* Every second datagram goes to a process that takes none. */
+static void send_to_both(struct ud* a, const struct ud_to* stopped, double limit) {
+    struct ud c = make_ud();
+    const struct ud_to to = {stopped->ah, c.qp->qp_num, QKEY};
+    const double begin = now();
+    for (uint32_t i = 0; i < 500; ++i) {
+        ud_receives(&c, (int)(i % DEPTH), 1);
+        CHECK(ud_send(a, stopped, 2 * i, MTU) == 0);
+        CHECK(ud_send(a, &to, 2 * i + 1, 64) == 0);
+        expect_sent(a, 2 * i);
+        expect_sent(a, 2 * i + 1);
+        expect_datagram(&c, (int)(i % DEPTH), 2 * i + 1, 64);
+    }
+    CHECK(now() - begin < limit, "%.1f s", now() - begin);
+    destroy_ud(&c);
+}
+
+static void beside_one_that_stops(void) {
+    const struct other other = start_other();
+    struct ud a = make_ud();
+    const struct ud_to to = {make_ah(0), other.num, QKEY};
+    CHECK(ud_send(&a, &to, 0, 64) == 0);
+    expect_sent(&a, 0);
+    usleep(200000); /* it is connected */
+    MUST(kill(other.pid, SIGSTOP) == 0);
+    fill(&a, &to);
+    send_to_both(&a, &to, 5);
+}
+
+static void beside_one_that_has_stopped(void) {
+    const struct other other = start_other();
+    struct ud a = make_ud();
+    const struct ud_to to = {make_ah(0), other.num, QKEY};
+    MUST(kill(other.pid, SIGSTOP) == 0);
+    send_to_both(&a, &to, 5);
+}
+
+static void in_child(void (*body)(void)) {
+    const pid_t child = fork();
+    MUST(child >= 0);
+    if (child == 0) {
+        failures = 0;
+        body();
+        _exit(failures != 0);
+    }
+    const int status = wait_for(child, 2 * LIMIT_S);
+    CHECK(status == 0, "%d", status);
+}
+CASE(a_process_that_stops_delays_no_other) { in_child(beside_one_that_stops); }
+CASE(a_process_that_does_not_answer_delays_no_other) { in_child(beside_one_that_has_stopped); }
+
+/* What it takes no more is not waited for longer than anything else. */
+CASE(exits_soon_beside_a_process_that_has_stopped) {
+    int from[2];
+    char octet;
+    MUST(pipe(from) == 0);
+    const pid_t child = fork();
+    MUST(child >= 0);
+    if (child == 0) {
+        const struct other other = start_other();
+        struct ud a = make_ud();
+        const struct ud_to to = {make_ah(0), other.num, QKEY};
+        CHECK(ud_send(&a, &to, 0, 64) == 0);
+        expect_sent(&a, 0);
+        usleep(200000);
+        MUST(kill(other.pid, SIGSTOP) == 0);
+        fill(&a, &to);
+        MUST(write(from[1], "", 1) == 1);
+        exit(failures != 0);
+    }
+    MUST(read(from[0], &octet, 1) == 1);
+    const double begin = now();
+    const int status = wait_for(child, LIMIT_S);
+    CHECK(status == 0, "%d", status);
+    CHECK(now() - begin < 3, "%.1f s", now() - begin);
+    close(from[0]);
+    close(from[1]);
+}
 
 int main(int argc, char** argv) { return run_cases(argc, argv); }

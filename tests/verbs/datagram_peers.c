@@ -3,10 +3,12 @@
  * Carriers of datagrams by a peer of our own, octet by octet, that does not keep to their frame
  * (docs/wire.md). Only its connection suffers, if any.
  */
+#include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 #include "tests/verbs/datagrams.h"
 
@@ -325,6 +327,121 @@ CASE(connections_are_not_for_datagrams) {
     close(c.fd);
     destroy_ud(&a);
     destroy_ud(&b);
+}
+
+static int open_descriptors(void) {
+    DIR* const folder = opendir("/proc/self/fd");
+    int count = -3; /* of which one is this */
+    MUST(folder != NULL);
+    while (readdir(folder) != NULL) ++count;
+    closedir(folder);
+    return count;
+}
+
+static int listen_at(int port) {
+    const union ibv_gid gid = own_gid(0);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    MUST(fd >= 0);
+    memcpy(&at.sin_addr, gid.raw + 12, 4);
+    MUST(bind(fd, (struct sockaddr*)&at, sizeof at) == 0 && listen(fd, 64) == 0);
+    return fd;
+}
+
+/* A peer says that it is many processes, of which the program answers each, and of which none
+ * answers. */
+CASE(answers_to_a_crowd) {
+    enum { PORTS = 400, ANSWERS = 6000, FIRST = 20000, DESCRIPTORS = 720 };
+    struct ud a = make_ud();
+    struct ud_to to = {make_ah(0), 0, QKEY};
+    struct carrier c;
+    struct rlimit before, limit;
+    unsigned char frame[HEADER + 64] = {0};
+    int listen_fds[PORTS], both[2];
+    MUST(pipe(both) == 0);
+    for (int i = 0; i < PORTS; ++i) listen_fds[i] = listen_at(FIRST + i);
+    const pid_t holder = fork(); /* of the listening sockets */
+    MUST(holder >= 0);
+    if (holder == 0) {
+        close(both[1]);
+        _exit(read(both[0], frame, 1) != 0);
+    }
+    for (int i = 0; i < PORTS; ++i) close(listen_fds[i]);
+    MUST(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    limit = before;
+    limit.rlim_cur = DESCRIPTORS;
+    MUST(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    const int usual = open_descriptors();
+    const double begin = now();
+    int most = 0;
+    CHECK(greet(&c, &a, a.qp->qp_num) == 0);
+    for (int i = 0; i < ANSWERS; ++i) {
+        frame_to(frame, a.qp->qp_num);
+        put32(frame + 8, (uint32_t)(FIRST + i) << 8);
+        ud_receives(&a, i % DEPTH, 1);
+        send_message(&c, frame, sizeof frame);
+        const struct ibv_wc wc = next(a.receives);
+        CHECK(wc.src_qp == (uint32_t)(FIRST + i) << 8);
+        to.num = wc.src_qp;
+        CHECK(ud_send(&a, &to, (uint32_t)i, 64) == 0);
+        expect_sent(&a, (uint32_t)i);
+        if (i % 50 != 49) continue;
+        const int open = open_descriptors() - usual;
+        if (open > most) most = open;
+    }
+    CHECK(now() - begin < LIMIT_S, "%.1f s", now() - begin);
+    CHECK(most > 10 && most < DESCRIPTORS / 4 + 20, "%d descriptors", most);
+    /* And another process, here itself, is reached again. */
+    to.num = a.qp->qp_num;
+    ud_receives(&a, 0, 1);
+    struct ibv_wc wc;
+    int n = 0;
+    for (int i = 0; i < LIMIT_S * 10 && n == 0; ++i) {
+        CHECK(ud_send(&a, &to, 7, 64) == 0);
+        expect_sent(&a, 7);
+        for (int ms = 0; ms < 100 && n == 0; ++ms) {
+            n = ibv_poll_cq(a.receives, 1, &wc);
+            usleep(1000);
+        }
+    }
+    CHECK(n == 1);
+    MUST(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    close(both[0]);
+    close(both[1]);
+    MUST(waitpid(holder, NULL, 0) == holder);
+    close(c.fd);
+    CHECK(ibv_destroy_ah(to.ah) == 0);
+    destroy_ud(&a);
+}
+
+/* It accepts, announces an extension frame, and says no more: it is given up like any other. */
+CASE(a_peer_that_accepts_and_says_no_more) {
+    enum { PORT = 23456 };
+    struct ud a = make_ud();
+    struct ud_to to = {make_ah(0), PORT << 8, QKEY};
+    const struct timeval limit = {LIMIT_S, 0};
+    struct carrier c = {.fd = -1};
+    unsigned char request[48], reply[48];
+    const int listener = listen_at(PORT);
+    CHECK(ud_send(&a, &to, 1, 64) == 0);
+    MUST((c.fd = accept(listener, NULL, NULL)) >= 0);
+    setsockopt(c.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    MUST(recv(c.fd, request, sizeof request, MSG_WAITALL) == sizeof request);
+    CHECK(request[33] == DATAGRAMS && (request[16] & 0x05) == 0x05);
+    memcpy(reply, request, sizeof reply);
+    memcpy(reply, "MPA ID Rep Frame", 16);
+    reply[16] = 0x40 | 0x10 | 0x02 | 0x01;
+    memcpy(reply + 36, request + 40, 4);
+    memcpy(reply + 40, request + 36, 4);
+    MUST(send(c.fd, reply, sizeof reply, MSG_NOSIGNAL) == sizeof reply);
+    const double begin = now();
+    CHECK(has_ended(&c));
+    CHECK(now() - begin < 3, "%.1f s", now() - begin);
+    expect_sent(&a, 1);
+    close(c.fd);
+    close(listener);
+    CHECK(ibv_destroy_ah(to.ah) == 0);
+    destroy_ud(&a);
 }
 
 int main(int argc, char** argv) { return run_cases(argc, argv); }

@@ -28,12 +28,14 @@ struct Owner final : CarrierOwner {
     }
     void count_ended(const PolledQp&) noexcept override {}
     DatagramCounters& counters() noexcept override { return counts; }
+    std::atomic<std::size_t>& outgoing() noexcept override { return open; }
     Time now() const noexcept override { return time; }
 
     int dials = 0;
     bool has_memory = true;
     std::shared_ptr<FakePolledQp> made;
     DatagramCounters counts;
+    std::atomic<std::size_t> open{0};
     Time time = 1000 * kSecond;
 };
 
@@ -41,6 +43,9 @@ constexpr std::uint32_t kBytes = 4096;
 constexpr int kFills = 256 * 1024 / kBytes;  // so many of them are as much as a carrier is given
 
 struct DatagramSenderTest : testing::Test {
+    ~DatagramSenderTest() override {
+        if (owner.made != nullptr) owner.made->attr.keeper.reset();  // they keep each other
+    }
     DatagramQp::Config config() {
         DatagramQp::Config config;
         config.num = 0x123456;
@@ -149,6 +154,71 @@ TEST_F(DatagramSenderTest, counts_nothing_of_a_former_connection) {
     EXPECT_EQ(second->given.size(), 1u * kFills);
     second->complete(second->given.size());
     EXPECT_EQ(owner.counts.unsent, 1u);  // what the first had
+}
+
+TEST_F(DatagramSenderTest, a_slow_peer_loses_only_what_is_late) {
+    send();
+    const auto connection = connect();
+    connection->complete();
+    for (int i = 0; i < kFills; ++i) send();
+    (void)completed();
+    for (int i = 0; i < 10; ++i) send();
+    EXPECT_EQ(completed(), 0u);
+    owner.time += kSecond / 2;
+    send();
+    EXPECT_GT(connection->poll(), owner.time);
+    EXPECT_EQ(completed(), 0u);
+    owner.time += kSecond / 2;
+    EXPECT_GT(connection->poll(), owner.time);
+    EXPECT_EQ(completed(), 10u);
+    connection->complete(kFills);
+    EXPECT_EQ(completed(), 1u);
+    connection->complete();
+    EXPECT_EQ(owner.counts.unsent, 10u);
+}
+
+TEST_F(DatagramSenderTest, drops_at_once_what_a_stalled_connection_would_not_take) {
+    send();
+    const auto connection = connect();
+    for (int i = 0; i < kFills + 10; ++i) send();
+    (void)connection->poll();
+    owner.time += kSecond;
+    (void)connection->poll();
+    (void)completed();
+    for (int i = 0; i < 100; ++i) send();
+    EXPECT_EQ(completed(), 100u);
+    EXPECT_EQ(owner.counts.unsent, 111u);
+    connection->complete(2);
+    const std::size_t given = connection->given.size();
+    send();
+    EXPECT_EQ(connection->given.size(), given + 1);
+    EXPECT_EQ(owner.counts.unsent, 111u);
+    connection->complete(given + 1);
+}
+
+TEST_F(DatagramSenderTest, what_is_dialed_for_is_complete_where_little_waits) {
+    for (int i = 0; i < kFills; ++i) send();
+    EXPECT_EQ(completed(), 1u * kFills);
+    send();
+    EXPECT_EQ(completed(), 0u);
+    sender->give_up();
+    EXPECT_EQ(completed(), 1u);
+    EXPECT_EQ(owner.counts.unsent, 1u + kFills);
+}
+
+TEST_F(DatagramSenderTest, counts_its_connections) {
+    EXPECT_TRUE(sender->is_unused(owner.time));
+    send();
+    EXPECT_FALSE(sender->is_unused(owner.time));
+    connect();
+    EXPECT_EQ(owner.open, 1u);
+    EXPECT_FALSE(sender->close_if_idle());
+    owner.made->complete();
+    EXPECT_TRUE(sender->close_if_idle());
+    EXPECT_EQ(owner.made->ends.size(), 1u);
+    EXPECT_TRUE(sender->is_unused(owner.time));
+    owner.made.reset();
+    EXPECT_EQ(owner.open, 0u);
 }
 
 }  // namespace

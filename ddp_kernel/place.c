@@ -50,18 +50,19 @@ void ddp_env_responded(struct ddp_env *env, struct ddp_mr *mr, u32 n)
 }
 
 /* Calls for each page that [address, address + n) touches: the octets at `from`, or the queue's. */
-static void fill(struct ddp_env *env, struct ddp_mr *root, u64 address, u64 at, const u8 *from,
+static bool fill(struct ddp_env *env, struct ddp_mr *root, u64 address, u64 at, const u8 *from,
 		 u32 n)
 {
 	u64 offset = address - (root->attr.address & PAGE_MASK);
+	bool filled = true;
 
-	while (n) {
+	while (n && filled) {
 		u32 in_page = offset_in_page(offset);
 		u32 part = min_t(u32, n, PAGE_SIZE - in_page);
 		u8 *to = kmap_local_page(root->pages[offset >> PAGE_SHIFT]);
 
 		if (!from) {
-			ddp_queue_copy(env, at, to + in_page, part);
+			filled = ddp_queue_copy(env, at, to + in_page, part);
 		} else if (part == sizeof(u64)) {
 			put_unaligned(get_unaligned((const u64 *)from), (u64 *)(to + in_page));
 			from += part;
@@ -74,17 +75,19 @@ static void fill(struct ddp_env *env, struct ddp_mr *root, u64 address, u64 at, 
 		at += part;
 		n -= part;
 	}
+	return filled;
 }
 
-void ddp_env_place(struct ddp_env *env, struct ddp_mr *mr, u64 address, u64 at, u32 n)
+bool ddp_env_place(struct ddp_env *env, struct ddp_mr *mr, u64 address, u64 at, u32 n)
 {
 	u8 tail[sizeof(u64)];
 	u32 last = min_t(u32, n, sizeof(tail));
 	u32 body = n - last;
 
 	if (!ddp_queue_copy(env, at + body, tail, last))
-		return;
-	fill(env, mr->root, address, at, NULL, body);
+		return false;
+	if (!fill(env, mr->root, address, at, NULL, body))
+		return false;
 	smp_wmb(); /* programs poll the last octets */
-	fill(env, mr->root, address + body, at + body, tail, last);
+	return fill(env, mr->root, address + body, at + body, tail, last);
 }

@@ -77,7 +77,7 @@ static bool spend(struct ddp_ahead *ahead, u32 *budget, u32 octets)
 	return false;
 }
 
-void ddp_ahead_place(struct ddp_ahead *ahead, struct ddp_env *env, struct ddp_mr *mr,
+bool ddp_ahead_place(struct ddp_ahead *ahead, struct ddp_env *env, struct ddp_mr *mr,
 		     const struct ddp_fpdu *fpdu, u64 address)
 {
 	u64 payload = ddp_fpdu_payload_at(fpdu);
@@ -85,17 +85,17 @@ void ddp_ahead_place(struct ddp_ahead *ahead, struct ddp_env *env, struct ddp_mr
 	u64 gap_from, gap_to;
 	u32 stored = 0;
 
-	if (!ahead || !ahead->targets.count) {
-		ddp_env_place(env, mr, address, payload, fpdu->payload);
-		return;
-	}
+	if (!ahead || !ahead->targets.count)
+		return ddp_env_place(env, mr, address, payload, fpdu->payload);
 	while (ddp_targets_gap(&ahead->targets, fpdu->at, from, end, &gap_from, &gap_to)) {
-		ddp_env_place(env, mr, gap_from, payload + (gap_from - address),
-			      (u32)(gap_to - gap_from));
+		if (!ddp_env_place(env, mr, gap_from, payload + (gap_from - address),
+				   (u32)(gap_to - gap_from)))
+			return false;
 		stored += (u32)(gap_to - gap_from);
 		from = gap_to;
 	}
 	ahead->count.masked += fpdu->payload - stored;
+	return true;
 }
 
 enum verdict {
@@ -111,15 +111,17 @@ static bool has_room(const struct ddp_ahead *ahead, const struct ddp_fpdu *fpdu,
 }
 
 /* A Write whose CRC has held, and for which there is room. */
-static void place(struct ddp_ahead *ahead, struct ddp_env *env, struct ddp_mr *mr,
+static bool place(struct ddp_ahead *ahead, struct ddp_env *env, struct ddp_mr *mr,
 		  const struct ddp_fpdu *fpdu, u64 address)
 {
+	if (!ddp_ahead_place(ahead, env, mr, fpdu, address))
+		return false;
 	ddp_targets_add(&ahead->targets, fpdu->at, fpdu->at + fpdu->octets, address,
 			fpdu->payload);
-	ddp_ahead_place(ahead, env, mr, fpdu, address);
 	ddp_runs_add(&ahead->runs, fpdu);
 	ahead->count.octets += fpdu->payload;
 	ahead->count.fpdus++;
+	return true;
 }
 
 /*
@@ -143,8 +145,8 @@ static enum verdict take_write(struct ddp_ahead *ahead, struct ddp_env *env,
 		if (!ddp_env_crc_holds(env, fpdu->at, fpdu->octets)) {
 			refuse(ahead, fpdu->at);
 		} else if (mr) {
-			place(ahead, env, mr, fpdu, address);
-			verdict = PLACED;
+			if (place(ahead, env, mr, fpdu, address))
+				verdict = PLACED;
 		} else {
 			miss(ahead, fpdu);
 			verdict = SKIPPED;

@@ -85,9 +85,9 @@ u64 ddp_ahead_chain(struct ddp_ahead *ahead, struct ddp_env *env, u64 at, u64 en
 
 /*
  * Stores the payload of an FPDU except for what later Writes have stored already. Of in-order
- * placements too; `ahead` may be NULL.
+ * placements too; `ahead` may be NULL. False: it cannot be read, and is not placed.
  */
-void ddp_ahead_place(struct ddp_ahead *ahead, struct ddp_env *env, struct ddp_mr *mr,
+bool ddp_ahead_place(struct ddp_ahead *ahead, struct ddp_env *env, struct ddp_mr *mr,
 		     const struct ddp_fpdu *fpdu, u64 address);
 
 /* The in-order point is `at` now. */

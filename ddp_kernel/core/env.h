@@ -15,7 +15,10 @@
 struct ddp_env; /* a socket, and its queue while a call lasts */
 struct ddp_mr;	/* a region, held so that it stays pinned */
 
-/* Copies n octets from position `at` on. False: they are not all there. */
+/*
+ * Copies n octets from position `at` on, which are all there. False: they cannot be read (memory of
+ * a device). Then the embedder calls core/ no more, and the reader learns of it.
+ */
 bool ddp_env_peek(struct ddp_env *env, u64 at, void *to, u32 n);
 
 /*
@@ -40,14 +43,18 @@ void ddp_env_put(struct ddp_env *env, struct ddp_mr *mr);
 
 /*
  * Stores n octets of the stream from position `at` on at `address`, of a part of the region that
- * ddp_env_get() has found; the last eight behind the others.
+ * ddp_env_get() has found; the last eight behind the others. False: the octets cannot be read, and
+ * some may have been stored.
  */
-void ddp_env_place(struct ddp_env *env, struct ddp_mr *mr, u64 address, u64 at, u32 n);
+bool ddp_env_place(struct ddp_env *env, struct ddp_mr *mr, u64 address, u64 at, u32 n);
 
 /* A Read Response of n octets was placed in the region. */
 void ddp_env_responded(struct ddp_env *env, struct ddp_mr *mr, u32 n);
 
-/* Appends to the reader's buffer: bytes, or octets of the stream. False: a fault. */
+/*
+ * Appends to the reader's buffer: bytes, or octets of the stream. False: a fault, or they cannot be
+ * read.
+ */
 bool ddp_env_give(struct ddp_env *env, const void *from, u32 n);
 bool ddp_env_give_stream(struct ddp_env *env, u64 at, u32 n);
 

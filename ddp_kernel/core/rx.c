@@ -85,7 +85,7 @@ static bool crc_holds(struct ddp_rx *rx, struct ddp_env *env, const struct ddp_f
 
 /*
  * Places a complete Write, and consumes it. False: its region is not found, or its CRC, if that is
- * to be checked, does not hold.
+ * to be checked, does not hold, or it cannot be read.
  */
 static bool place_write(struct ddp_rx *rx, struct ddp_env *env, const struct ddp_fpdu *fpdu,
 			bool check_crc)
@@ -93,16 +93,16 @@ static bool place_write(struct ddp_rx *rx, struct ddp_env *env, const struct ddp
 	struct ddp_tally one = { 0 };
 	struct ddp_mr *mr;
 	u64 address;
+	bool placed;
 
 	mr = ddp_env_get(env, DDP_WANT_WRITE, fpdu, &address);
 	if (!mr)
 		return false;
-	if (check_crc && !crc_holds(rx, env, fpdu)) {
-		ddp_env_put(env, mr);
-		return false;
-	}
-	ddp_ahead_place(rx->ahead, env, mr, fpdu, address);
+	placed = (!check_crc || crc_holds(rx, env, fpdu)) &&
+		 ddp_ahead_place(rx->ahead, env, mr, fpdu, address);
 	ddp_env_put(env, mr);
+	if (!placed)
+		return false;
 	ddp_tally_fpdu(&one, fpdu);
 	count_placed(rx, &one);
 	consume(rx, fpdu->octets);
@@ -242,12 +242,13 @@ static enum outcome take_response(struct ddp_rx *rx, struct ddp_env *env,
 	mr = ddp_env_get(env, DDP_WANT_RESPONSE, fpdu, &address);
 	if (!mr)
 		return NOT_OURS;
+	/* Placed before it is told of; again, if there was no room to tell of it. */
 	if (reader->unstored || !ddp_record_pending(rx, env, reader) ||
+	    !ddp_ahead_place(rx->ahead, env, mr, fpdu, address) ||
 	    !ddp_record_response(env, reader, fpdu)) {
 		ddp_env_put(env, mr);
 		return FULL;
 	}
-	ddp_ahead_place(rx->ahead, env, mr, fpdu, address);
 	ddp_env_responded(env, mr, fpdu->payload);
 	ddp_env_put(env, mr);
 	rx->count.placed_octets += fpdu->payload;

@@ -11,19 +11,13 @@ extern "C" {
 
 bool ddp_env_peek(ddp_env* env, u64 at, void* to, u32 n) {
     if (n == 0) return true;
-    if (!env->has(at, n)) {
-        ++env->faults;
-        return false;
-    }
+    if (!env->has(at, n)) return false;
     std::memcpy(to, env->stream.data() + at, n);
     return true;
 }
 
 bool ddp_env_crc_holds(ddp_env* env, u64 at, u32 octets) {
-    if (!env->has(at, octets)) {
-        ++env->faults;
-        return false;
-    }
+    if (!env->has(at, octets)) return false;
     env->crc_octets += octets;
     const ConstBytes fpdu = ConstBytes(env->stream).subspan(at, octets);
     const std::uint32_t crc =
@@ -47,14 +41,16 @@ ddp_mr* ddp_env_get(ddp_env* env, ddp_want want, const ddp_fpdu* fpdu, u64* addr
 
 void ddp_env_put(ddp_env*, ddp_mr* mr) { --mr->users; }
 
-void ddp_env_place(ddp_env* env, ddp_mr* mr, u64 address, u64 at, u32 n) {
+bool ddp_env_place(ddp_env* env, ddp_mr* mr, u64 address, u64 at, u32 n) {
     const std::uint64_t size = mr->memory.size();
     address -= mr->address;
-    if (mr->users < 1 || n == 0 || address > size || n > size - address || !env->has(at, n)) {
+    if (mr->users < 1 || n == 0 || address > size || n > size - address) {
         ++env->faults;
-        return;
+        return false;
     }
+    if (!env->has(at, n)) return false;
     std::memcpy(mr->memory.data() + address, env->stream.data() + at, n);
+    return true;
 }
 
 void ddp_env_responded(ddp_env* env, ddp_mr* mr, u32 n) {
@@ -69,10 +65,7 @@ bool ddp_env_give(ddp_env* env, const void* from, u32 n) {
 }
 
 bool ddp_env_give_stream(ddp_env* env, u64 at, u32 n) {
-    if (!env->has(at, n)) {
-        ++env->faults;
-        return false;
-    }
+    if (!env->has(at, n)) return false;
     return ddp_env_give(env, env->stream.data() + at, n);
 }
 }

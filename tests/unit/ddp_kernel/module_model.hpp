@@ -41,6 +41,8 @@ struct ddp_env {
     std::vector<std::byte> out = {};
     int faults = 0;  ///< what a sound core never asks
     std::uint64_t crc_octets = 0;  ///< whose CRC was computed
+    Range hidden = {};             ///< octets that are there, and that none can read
+    bool unreadable = false;       ///< they were wanted
 
     /// Where the octets that begin at `at` end.
     [[nodiscard]] std::uint64_t end_of(std::uint64_t at) const {
@@ -52,8 +54,17 @@ struct ddp_env {
         return end;
     }
     [[nodiscard]] bool is_full() const { return out.size() > room; }
-    /// As ddp_kernel/queue.c walks over sk_buffs.
-    [[nodiscard]] bool has(std::uint64_t at, std::uint64_t n) const {
+    /// May they be read? As ddp_kernel/queue.c walks over sk_buffs.
+    [[nodiscard]] bool has(std::uint64_t at, std::uint64_t n) {
+        if (at < hidden.to && hidden.from < at + n) {
+            unreadable = true;
+            return false;
+        }
+        if (holds(at, n)) return true;
+        ++faults;
+        return false;
+    }
+    [[nodiscard]] bool holds(std::uint64_t at, std::uint64_t n) const {
         for (const Range& r : readable) {
             if (n == 0 || ddp_is_before(at, r.from)) break;
             std::uint32_t offset = 0;
@@ -113,9 +124,11 @@ class ModuleModel {
             if (ahead_queue_.front().to > edge_) take_in_order(ahead_queue_.front());
             ahead_queue_.erase(ahead_queue_.begin());
         }
+        if (unreadable_) return;
         std::uint32_t need = 0;
         ddp_env env = in_order();
         state_ = ddp_rx_leading(&rx_, &env, edge_ - rx_.pos, &need);
+        unreadable_ = env.unreadable;
         faults_ += env.faults;
         crc_octets_ += env.crc_octets;
     }
@@ -147,6 +160,11 @@ class ModuleModel {
 
     // -- the engine --
 
+    /// Memory of a device holds these octets.
+    void hide(std::uint64_t from, std::uint64_t to) { hidden_ = {from, to}; }
+    /// Octets could not be read: recv() fails, and nothing is done any more.
+    [[nodiscard]] bool unreadable() const { return unreadable_; }
+
     void pin(bool pinned) { region_.pinned = pinned; }
     struct Buffer {
         std::size_t bytes = DDP_RECV_MIN;
@@ -155,6 +173,7 @@ class ModuleModel {
     /// recv(): records. `give_up`: an incomplete Write has been waited for long enough.
     std::vector<std::byte> recv(bool give_up) { return recv(give_up, {}); }
     std::vector<std::byte> recv(bool give_up, const Buffer& buffer) {
+        if (unreadable_) return {};
         ddp_env env = in_order();
         env.room = buffer.writable;
         ddp_rx_reader reader{};
@@ -165,7 +184,9 @@ class ModuleModel {
             reader.give_up = true;
             state_ = ddp_rx_read(&rx_, &env, edge_ - rx_.pos, &reader);
         }
-        faults_ += env.faults + (reader.fault != env.is_full() ? 1 : 0);
+        unreadable_ = env.unreadable;
+        if (!unreadable_ && reader.fault != env.is_full()) ++faults_;
+        faults_ += env.faults;
         env.out.resize(reader.done);  // of a record that found no room, nothing counts
         crc_octets_ += env.crc_octets;
         transmit();
@@ -196,15 +217,20 @@ class ModuleModel {
         while (edge_ != 0 && !queue_.empty() && !ddp_is_before(rx_.pos, queue_.front().to)) {
             queue_.erase(queue_.begin());
         }
-        return {.stream = stream_, .readable = queue_, .region = region_, .sink = sink_};
+        return {.stream = stream_,
+                .readable = queue_,
+                .region = region_,
+                .sink = sink_,
+                .hidden = hidden_};
     }
     // As ddp_kernel/queue.c has it.
     void look_ahead() {
-        if (ahead_queue_.empty() || !ddp_rx_may_look_ahead(&rx_)) return;
+        if (unreadable_ || ahead_queue_.empty() || !ddp_rx_may_look_ahead(&rx_)) return;
         ddp_env env{.stream = stream_,
                     .readable = ahead_queue_,
                     .region = region_,
-                    .sink = sink_};
+                    .sink = sink_,
+                    .hidden = hidden_};
         std::uint32_t budget = DDP_HOOK_OCTETS;
         ++scans_;
         ddp_ahead_begin(ahead_.get(), edge_, ahead_queue_.front().from);
@@ -235,6 +261,8 @@ class ModuleModel {
     ddp_rx_state state_ = DDP_RX_EMPTY;
     std::uint64_t queued_ = 0, seen_ = UINT64_MAX;  // segments behind a hole, so far
     std::uint64_t scans_ = 0, crc_octets_ = 0;
+    ddp_env::Range hidden_{};
+    bool unreadable_ = false;
     int faults_ = 0;
 };
 

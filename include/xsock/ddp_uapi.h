@@ -50,7 +50,11 @@ typedef int32_t ddp_s32;
 #define DDP_SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), #type)
 #endif
 
-#define DDP_ABI 1 /* raised only by what an older program could not use */
+/*
+ * Raised only by what an older program could not use. 2: ddp_placed has message_octets, without
+ * which the length of a Write in several FPDUs is not known.
+ */
+#define DDP_ABI 2
 #define DDP_DEVICE "/dev/ddp"
 #define DDP_ULP "ddp" /* of setsockopt(TCP_ULP) */
 

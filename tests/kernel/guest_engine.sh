@@ -68,7 +68,7 @@ stat)
     kill $client $server
     wait
     ./xsock info | grep -q 'state  *ready' || fail "$(./xsock info)"
-    ./xsock doctor | grep -q '^OK  *kernel module  *ABI 1, features: crc' ||
+    ./xsock doctor | grep -q '^OK  *kernel module  *ABI 2, features: crc' ||
         fail "$(./xsock doctor)"
     ;;
 verbs) # unmodified programs: one polls its memory, one sleeps, one does without rdma_cm

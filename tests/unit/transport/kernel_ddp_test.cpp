@@ -245,10 +245,17 @@ TEST_F(KernelDdpTest, any_obstacle_is_user_level_with_a_reason) {
 }
 
 TEST_F(KernelDdpTest, a_module_of_another_abi_is_not_used) {
-    module.abi = DDP_ABI + 1;
-    make();
-    ASSERT_TRUE(start());
-    EXPECT_EQ(qp[1]->info().kernel_reason, kernel::Reason::abi);
+    for (const std::uint32_t abi : {1u, DDP_ABI - 1u, DDP_ABI + 1u}) {
+        module.abi = abi;
+        make();
+        ASSERT_TRUE(start());
+        EXPECT_EQ(qp[1]->info().kernel_reason, kernel::Reason::abi) << abi;
+        EXPECT_FALSE(qp[1]->info().kernel_places);
+    }
+    make(KernelMode::require);
+    const auto started = start();
+    ASSERT_FALSE(started);
+    EXPECT_EQ(started.error().code, EPROTO);
 }
 
 TEST_F(KernelDdpTest, without_crc_a_module_that_needs_one_is_not_used) {

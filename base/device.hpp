@@ -167,7 +167,9 @@ struct ConnectAttr {
     /// A peer that knows Acknowledge (docs/wire.md) is asked by a bit of the message; others by a
     /// zero-length RDMA Read, which takes a place of the ORD: no effect where that is 0.
     bool acknowledged = false;
-    /// The peer's FIN is not told and receives stay posted: only what is sent then fails.
+    /// The peer's FIN is not told and receives stay posted: only what is sent then fails. With
+    /// `confirmed` it is told, as QpState::peer_closed, and what is sent fails from
+    /// Qp::confirm_end() on, or when the connection is lost and that has been called.
     bool outlives_peer = false;
     /// The program learns of start-up and end by events of the owner, ahead of completions: after
     /// start-up nothing is received and nothing that was posted is sent until Qp::confirm_start();
@@ -251,6 +253,8 @@ class Qp {
                                          std::uint8_t flags) = 0;
     /// As many may be posted now; more once some have completed.
     virtual std::uint32_t send_room() const = 0;
+    /// Posted, and not yet complete.
+    virtual std::uint32_t sends_outstanding() const = 0;
     virtual Result<void> post_recv(const RecvWr& wr) = 0;
 
     /// Later completions carry `context`.

@@ -58,8 +58,12 @@ void Connection::confirm_end() {
     awaits_confirm_end_ = false;
     if (flush_held_) {
         stream_.flush(*std::exchange(flush_held_, std::nullopt));
-    } else if (!ended() && remote_ == Remote::over && !attr_.outlives_peer) {
-        stream_.flush_receives();
+    } else if (!ended() && remote_ == Remote::over) {
+        if (attr_.outlives_peer) {
+            stream_.peer_finished();
+        } else {
+            stream_.flush_receives();
+        }
     }
 }
 

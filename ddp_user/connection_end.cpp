@@ -75,6 +75,10 @@ void Connection::update_end(Time now) {
 // Half of the connection is left.
 void Connection::on_peer_finished() {
     remote_ = Remote::over;
+    if (attr_.outlives_peer && awaits_confirm_end_ && !closing()) {
+        set_state(QpState::peer_closed);  // the rest with confirm_end()
+        return;
+    }
     if ((attr_.outlives_peer || awaits_confirm_end_) && !closing()) {
         stream_.peer_finished();
     } else {

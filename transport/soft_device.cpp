@@ -120,6 +120,7 @@ class ConnectionQp : public Qp {
         return connection_->post_plain_send(wr_id, sge, flags);
     }
     std::uint32_t send_room() const override { return connection_->send_room(); }
+    std::uint32_t sends_outstanding() const override { return connection_->sends_outstanding(); }
     Result<void> post_recv(const RecvWr& wr) override { return connection_->post_recv(wr); }
     Result<void> shutdown() override {
         guarded([&](PollCycle& cycle) { connection_->shutdown(cycle); });

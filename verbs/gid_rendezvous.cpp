@@ -33,6 +33,7 @@ ConnectAttr attr_of(const VerbsState& engine) {
     ConnectAttr attr;
     attr.acknowledged = engine.acknowledge != VerbsState::Acknowledge::never;
     attr.outlives_peer = true;
+    attr.confirmed = true;  // the loss of the peer is not told before its time (qp.cpp)
     attr.ird = attr.ord = kMaxReads;
     return attr;
 }
@@ -266,7 +267,9 @@ void GidRendezvous::on_accepted(std::uint64_t id, int fd, const ConnectAttr& att
     xsock::Qp* const twin = found != engine_.qps.end() ? found->second->sender.load() : nullptr;
     if (found != engine_.qps.end() && found->second->by_gid &&
         (twin != nullptr || !found->second->connected())) {
-        const auto started = twin != nullptr ? twin->connect(fd, attr)
+        ConnectAttr of_twin = attr;
+        of_twin.confirmed = false;  // its events go nowhere
+        const auto started = twin != nullptr ? twin->connect(fd, of_twin)
                                              : connect_qp_locked(engine_, *found->second, fd, attr);
         if (started) return;
         log(LogLevel::error, "gid-dial", "QP 0x%06x: %s", from, started.error().what);

@@ -76,19 +76,55 @@ bool is_over(const Qp& qp) noexcept {
     return state == QpState::closed || state == QpState::error;
 }
 
+// DISCONNECTED was not taken in time: the end is confirmed.
+void hold_unread_locked(VerbsState& engine, Qp& qp) {
+    qp.end_timer = engine.loop().at(monotonic_now() + kUnreadLimit, [&engine, &qp] {
+        qp.end_timer = 0;
+        confirm_end_locked(engine, qp);
+    });
+}
+
+// Requests that are outstanding for `limit` end the QP. `some`: there are some now.
+void hold_retries_locked(VerbsState& engine, Qp& qp, Time limit, bool some) {
+    qp.end_timer = engine.loop().at(monotonic_now() + limit, [&engine, &qp, limit, some] {
+        qp.end_timer = 0;
+        const bool still = qp.qp->sends_outstanding() != 0;
+        if (!some || !still) {
+            try {
+                hold_retries_locked(engine, qp, limit, still);
+                return;
+            } catch (const std::bad_alloc&) {  // better early than never
+            }
+        }
+        confirm_end_locked(engine, qp);
+        if (!is_over(qp)) fail_qp_locked(engine, qp);
+    });
+}
+
+// The least time after which a Send that no peer acknowledges fails; kNever: it does not.
+Time retries_last(const Qp& qp) noexcept {
+    constexpr Time kUnit = 4096;  // ns
+    if (qp.asked.timeout == 0) return kNever;
+    return (kUnit << (qp.asked.timeout & 31)) * (qp.asked.retry_cnt + 1);
+}
+
 // The peer has left. Programs written for InfiniBand count on DISCONNECTED before their receives
-// are flushed: there a QP stays as it is until the program reacts.
+// are flushed: there a QP stays as it is until the program reacts. Without rdma_cm it stays until a
+// Send has been repeated in vain; programs whose peer has got all it wants and leaves first count
+// on having ended by then.
 void hold_end_locked(VerbsState& engine, Qp& qp) {
     if (qp.end_unconfirmed.load()) return;  // a reset behind the FIN
-    if (qp.id == nullptr || qp.id->state != IdState::connected || qp.id->sync != 0) {
+    const bool told = qp.id != nullptr && qp.id->state == IdState::connected && qp.id->sync == 0;
+    if (!told && !qp.by_gid) {
         confirm_end_locked(engine, qp);
         return;
     }
     try {
-        qp.end_timer = engine.loop().at(monotonic_now() + kUnreadLimit, [&engine, &qp] {
-            qp.end_timer = 0;
-            confirm_end_locked(engine, qp);
-        });
+        if (told) {
+            hold_unread_locked(engine, qp);
+        } else if (const Time limit = retries_last(qp); limit != kNever) {
+            hold_retries_locked(engine, qp, limit, qp.qp->sends_outstanding() != 0);
+        }
         qp.end_unconfirmed.store(true, std::memory_order_release);
     } catch (const std::bad_alloc&) {
         confirm_end_locked(engine, qp);  // better early than never
@@ -337,7 +373,7 @@ void on_qp_state_locked(VerbsState& engine, Qp& qp, QpState state) {
     if (state == QpState::peer_closed) {
         hold_end_locked(engine, qp);
         // iWARP has no half-closed QP: what is queued still goes, nothing new is taken.
-        (void)qp.qp->shutdown();
+        if (!qp.by_gid) (void)qp.qp->shutdown();
     } else {
         count_bytes_locked(engine, qp);
         if (state == QpState::error && qp.state.load() != IBV_QPS_ERR) ++engine.errors;

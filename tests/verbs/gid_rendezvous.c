@@ -383,6 +383,56 @@ CASE(a_qp_connected_to_itself) {
     }
 }
 
+/* A Send to a peer that is gone fails when it has been repeated for as long as the program has said
+ * (4.096 us x 2^14 x 8 = 0.54 s); what waits to be received stays until then. */
+CASE(the_loss_of_a_peer_is_told_after_the_retries) {
+    struct end a = make_end(), b = make_end();
+    connect_to(&a, &b);
+    connect_to(&b, &a);
+    exchange(&a, &b);
+    struct ibv_sge here = {(uintptr_t)memory, 64, mr->lkey};
+    struct ibv_recv_wr receive = {.wr_id = 1, .sg_list = &here, .num_sge = 1}, *bad_receive;
+    struct ibv_send_wr send = {.wr_id = 2, .sg_list = &here, .num_sge = 1, .opcode = IBV_WR_SEND};
+    struct ibv_send_wr* bad;
+    struct ibv_wc wc;
+    CHECK(ibv_post_recv(a.qp, &receive, &bad_receive) == 0);
+    CHECK(ibv_destroy_qp(b.qp) == 0);
+    usleep(700000);
+    CHECK(ibv_poll_cq(a.cq, 1, &wc) == 0); /* nothing was sent */
+    CHECK(state_of(a.qp) == IBV_QPS_RTS);
+    const double posted = now();
+    for (send.wr_id = 2; send.wr_id < 4; ++send.wr_id) {
+        CHECK(ibv_post_send(a.qp, &send, &bad) == 0);
+    }
+    wc = next(a.cq);
+    CHECK(now() - posted > 0.5, "told after %f s", now() - posted);
+    CHECK(wc.status == IBV_WC_RETRY_EXC_ERR && wc.wr_id == 2, "%s", ibv_wc_status_str(wc.status));
+    for (int i = 0; i < 2; ++i) {
+        wc = next(a.cq);
+        CHECK(wc.status != IBV_WC_SUCCESS, "request %u", (unsigned)wc.wr_id);
+    }
+    CHECK(state_of(a.qp) == IBV_QPS_ERR);
+    /* Those that are reset or destroyed meanwhile do not wait. */
+    for (int i = 0; i < 2; ++i) {
+        if (i == 0) to_reset(a.qp);
+        struct end c = make_end();
+        if (i == 0) to_init(a.qp);
+        connect_to(&a, &c);
+        connect_to(&c, &a);
+        exchange(&a, &c);
+        CHECK(ibv_destroy_qp(c.qp) == 0);
+        CHECK(ibv_post_send(a.qp, &send, &bad) == 0);
+        usleep(50000);
+        CHECK(ibv_poll_cq(a.cq, 1, &wc) == 0);
+        to_reset(a.qp);
+        CHECK(ibv_poll_cq(a.cq, 1, &wc) == 0);
+        to_init(a.qp);
+        CHECK(ibv_destroy_cq(c.cq) == 0);
+    }
+    destroy_end(&a);
+    CHECK(ibv_destroy_cq(b.cq) == 0);
+}
+
 /* A thousand QPs, each connected once; then a number is used again. */
 CASE(many_queue_pairs) {
     enum { PAIRS = 300 };

@@ -81,6 +81,10 @@ for way in "-c" "-e -c"; do
     both "ibv_ud_pingpong -g 0 $way" "ibv_ud_pingpong -g 0 $way -p PORT" "ibv_ud_pingpong -g 0 $way -p PORT 127.0.0.1"
 done
 both "ibv_ud_pingpong -g 1 (IPv6)" "ibv_ud_pingpong -g 1 -c -p PORT" "ibv_ud_pingpong -g 1 -c -p PORT 127.0.0.1"
+for way in "" "-e"; do
+    both "ibv_srq_pingpong -g 0 -c $way" "ibv_srq_pingpong -g 0 -c $way -p PORT" \
+        "ibv_srq_pingpong -g 0 -c $way -p PORT 127.0.0.1"
+done
 for options in "-n 500" "-s 4096 -n 100000" "-e -n 500"; do
     both "ib_send_bw -c UD $options" "ib_send_bw -c UD -F $options -p PORT" \
         "ib_send_bw -c UD -F $options -p PORT 127.0.0.1"

@@ -494,6 +494,25 @@ TEST(Connection, outlives_its_peer_if_it_is_to) {
     EXPECT_EQ(rig.b.received().size(), 1u);
 }
 
+TEST(Connection, fails_nothing_that_its_peer_left_until_the_end_is_confirmed) {
+    Options options = confirmed();
+    options.attr.outlives_peer = options.attr.acknowledged = true;
+    Rig rig(options, {});
+    rig.start();
+    rig.a.connection.confirm_start();
+    rig.b.connection.shutdown(rig.now);
+    rig.run();
+    EXPECT_EQ(rig.a.connection.state(), QpState::peer_closed);
+    ByteVector memory = pattern(10);
+    rig.a.post_send(memory);
+    rig.run();
+    EXPECT_TRUE(rig.a.sent().empty());
+    EXPECT_TRUE(rig.a.received().empty()) << "receives stay posted";
+    rig.a.connection.confirm_end();
+    EXPECT_THAT(rig.a.sent(), testing::ElementsAre(Completed(1, WcStatus::connection_lost)));
+    EXPECT_TRUE(rig.a.received().empty()) << "receives stay posted";
+}
+
 TEST(Connection, waits_for_a_receive_and_then_terminates) {
     for (const bool posted : {true, false}) {
         RnrRig rig(1);

@@ -171,6 +171,9 @@ struct ConnectAttr {
     /// `confirmed` it is told, as QpState::peer_closed, and what is sent fails from
     /// Qp::confirm_end() on, or when the connection is lost and that has been called.
     bool outlives_peer = false;
+    /// With `outlives_peer` and `confirmed`: once the peer is gone, or has refused something, what
+    /// was and is sent is dropped, and succeeds; receives stay posted until Qp::confirm_end().
+    bool unreliable = false;
     /// The program learns of start-up and end by events of the owner, ahead of completions: after
     /// start-up nothing is received and nothing that was posted is sent until Qp::confirm_start();
     /// after the peer's FIN or reset no posted receive is flushed until Qp::confirm_end().

@@ -70,6 +70,7 @@ struct StartAttr {
     std::uint16_t ird = 16, ord = 16;  ///< unless start-up negotiates others
     bool acknowledged = false;
     bool outlives_peer = false;
+    bool unreliable = false;
     bool confirmed = false;
     Time rtr_timeout = kNever;  ///< until when, from the start, the RTR message must have come
 };

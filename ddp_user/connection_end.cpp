@@ -130,7 +130,11 @@ void Connection::end(QpState state, const ConnectionError& error, WcStatus statu
     // The one request whose memory is gone is known to the stream.
     const WcStatus of_others =
         status == WcStatus::local_protection_error ? WcStatus::flushed : status;
-    if (awaits_confirm_end_ && is_started() && !released_ && peer_left) {
+    // An error of the program's own is one of any service.
+    const bool silent = attr_.unreliable && status != WcStatus::local_protection_error &&
+                        stream_error() != StreamError::local_catastrophic;
+    if (awaits_confirm_end_ && is_started() && !released_ && (peer_left || silent)) {
+        if (silent) stream_.drop_sends();
         flush_held_ = of_others;
     } else {
         stream_.flush(of_others);

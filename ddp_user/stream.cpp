@@ -240,6 +240,15 @@ void Stream::flush(WcStatus status) {
     s.flush_posted_receives(status);
 }
 
+void Stream::drop_sends() {
+    Impl& s = *impl_;
+    SendQueue& sq = *s.config.sq;
+    sq.close();
+    s.end();
+    s.tx.end(sq.posted());
+    while (sq.retired() < sq.posted()) s.complete_oldest(WcStatus::success);
+}
+
 void Stream::drop_receives() {
     impl_->discard_segment_of_receive();
     impl_->flush_posted_receives(WcStatus::flushed);

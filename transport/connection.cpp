@@ -149,6 +149,7 @@ Result<void> Connection::start(int fd, const ConnectAttr& attr, PollCycle& cycle
                      .ord = attr.ord,
                      .acknowledged = attr.acknowledged,
                      .outlives_peer = attr.outlives_peer,
+                     .unreliable = attr.unreliable,
                      .confirmed = attr.confirmed,
                      .rtr_timeout = Time{attr.startup_timeout_ms} * kMillisecond},
                     cycle.now());

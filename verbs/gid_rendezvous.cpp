@@ -29,13 +29,18 @@ constexpr std::size_t kParkedMax = 1024;
 
 // As InfiniBand's: what has completed is at the peer, and that the peer is gone only a Send
 // notices.
-ConnectAttr attr_of(const VerbsState& engine) {
+ConnectAttr attr_of(const VerbsState& engine, const Qp& qp) {
     ConnectAttr attr;
-    attr.acknowledged = engine.acknowledge != VerbsState::Acknowledge::never;
+    attr.acknowledged = engine.acknowledge != VerbsState::Acknowledge::never && !qp.unreliable();
+    attr.unreliable = qp.unreliable();
     attr.outlives_peer = true;
     attr.confirmed = true;  // the loss of the peer is not told before its time (qp.cpp)
     attr.ird = attr.ord = kMaxReads;
     return attr;
+}
+
+GreetingKind kind_of(const Qp& qp) noexcept {
+    return qp.unreliable() ? GreetingKind::uc : GreetingKind::rc;
 }
 
 bool same(const ibv_gid& a, const ibv_gid& b) noexcept {
@@ -121,8 +126,8 @@ int GidRendezvous::connect(Qp& qp) {
                       .peer = way.grh.dgid,
                       .from = qp.num(),
                       .to = dest,
-                      .kind = GreetingKind::rc,
-                      .attr = attr_of(engine_)});
+                      .kind = kind_of(qp),
+                      .attr = attr_of(engine_, qp)});
     }
     // Those that came early; of a QP that dials, none is right.
     auto early = waiting_.extract(qp.num());
@@ -164,7 +169,7 @@ void GidRendezvous::forget(Qp& qp) {
 GreetingRefusal GidRendezvous::refusal_for(const Qp& qp,
                                            const GreetedConnection& connection) const {
     const Greeting& greeting = connection.greeting;
-    if (greeting.kind != GreetingKind::rc) return GreetingRefusal::other_kind;
+    if (greeting.kind != kind_of(qp)) return GreetingRefusal::other_kind;
     const ibv_gid& dgid = qp.asked.ah_attr.grh.dgid;
     if (greeting.from != qp.asked.dest_qp_num || !same(connection.peer, dgid)) {
         return GreetingRefusal::other_peer;
@@ -245,11 +250,11 @@ void GidRendezvous::answer(Qp& qp, GreetedConnection connection) {
         connection.reject(why);
         return;
     }
-    const auto reply = encode({.kind = GreetingKind::rc,
+    const auto reply = encode({.kind = kind_of(qp),
                                .from = qp.num(),
                                .to = connection.greeting.from,
                                .attempt = connection.greeting.attempt});
-    ConnectAttr attr = attr_of(engine_);
+    ConnectAttr attr = attr_of(engine_, qp);
     attr.role = ConnectAttr::Role::responder;
     attr.private_data = reply;
     if (connect_qp_locked(engine_, qp, connection.fd, attr)) {
@@ -268,7 +273,7 @@ void GidRendezvous::on_accepted(std::uint64_t id, int fd, const ConnectAttr& att
     if (found != engine_.qps.end() && found->second->by_gid &&
         (twin != nullptr || !found->second->connected())) {
         ConnectAttr of_twin = attr;
-        of_twin.confirmed = false;  // its events go nowhere
+        of_twin.confirmed = of_twin.unreliable = false;  // its events go nowhere
         const auto started = twin != nullptr ? twin->connect(fd, of_twin)
                                              : connect_qp_locked(engine_, *found->second, fd, attr);
         if (started) return;

@@ -332,8 +332,9 @@ struct Qp {
     Connection connection = Connection::none;
     bool last_wqe_reported = false;
     std::optional<EventRoom> event_room;  ///< for what one connection may have to tell
-    /// RDMA_CM_EVENT_DISCONNECTED is queued, and the program has not taken it: until it does, or
-    /// for kUnreadLimit, its receives are not flushed. Written under the engine's mutex.
+    /// The connection has ended, and what is posted stays so: RDMA_CM_EVENT_DISCONNECTED is queued,
+    /// and the program has not taken it; a Send of InfiniBand's would still be repeated; or the
+    /// service is unreliable. Written under the engine's mutex.
     std::atomic<bool> end_unconfirmed{false};
     std::uint64_t end_timer = 0;
     std::uint64_t writes_reported = 0;  ///< QpInfo::rx_writes when late_cq_event() last read it
@@ -350,6 +351,7 @@ struct Qp {
     static Qp* of(ibv_qp_ex* qp) noexcept { return reinterpret_cast<Qp*>(qp); }
     [[nodiscard]] ibv_qp* plain() noexcept { return &base.qp_base; }
     [[nodiscard]] std::uint32_t num() const noexcept { return base.qp_base.qp_num; }
+    [[nodiscard]] bool unreliable() const noexcept { return base.qp_base.qp_type == IBV_QPT_UC; }
     [[nodiscard]] bool connected() const noexcept { return connection != Connection::none; }
 
     /// iWARP has no RTR (DeviceProfile::infiniband_states). perftest's receiving end stays there

@@ -45,6 +45,20 @@ std::uint8_t flags_of(const Qp& qp, unsigned given) noexcept {
     return static_cast<std::uint8_t>(flags);
 }
 
+/// Not an operation of the QP's service.
+bool is_foreign(const Qp& qp, ibv_wr_opcode opcode) noexcept {
+    if (!qp.unreliable()) return false;
+    switch (opcode) {
+        case IBV_WR_RDMA_READ:
+        case IBV_WR_SEND_WITH_INV:
+        case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        case IBV_WR_ATOMIC_CMP_AND_SWP:
+            return true;
+        default:
+            return false;
+    }
+}
+
 /// 0 or an errno.
 int translate(Qp& qp, const ibv_send_wr& from, SendWr& to, Atomic& atomic) noexcept {
     switch (value_in(from.opcode)) {
@@ -100,7 +114,8 @@ int translate(Qp& qp, const ibv_send_wr& from, SendWr& to, Atomic& atomic) noexc
 }
 
 bool over(Qp& qp) noexcept {
-    if (qp.end_unconfirmed.load(std::memory_order_acquire)) return false;  // not flushed yet
+    // Not flushed yet.
+    if (qp.end_unconfirmed.load(std::memory_order_acquire) && !qp.unreliable()) return false;
     const QpState state = qp.qp.use()->state();
     return state == QpState::closed || state == QpState::error;
 }
@@ -197,6 +212,10 @@ int post_taken(Qp& qp, const SendWr& wr) noexcept {
         if (posted.error().code != EPIPE) return errno_of(posted.error());
         Wc wc = flushed(qp, wr.wr_id, ddp::send_info(wr.opcode).completion);
         if ((wr.flags & kSendSignaled) == 0) wc.flags |= kWcUnsignaled;
+        if (qp.unreliable() && qp.state.load(std::memory_order_acquire) != IBV_QPS_ERR) {
+            if ((wr.flags & kSendSignaled) == 0) return 0;  // dropped
+            wc.status = WcStatus::success;
+        }
         if (wr.opcode == SendOpcode::bind_window && wr.remote_stag != 0) {
             qp.engine->device().abandon_window(wr.remote_stag);
         }
@@ -238,7 +257,11 @@ int post_send(ibv_qp* given, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
             error = ENOMEM;
             break;
         }
-        if ((error = translate(qp, *wr, ours, atomic)) != 0) break;
+        if ((error = is_foreign(qp, static_cast<ibv_wr_opcode>(opcode))
+                         ? EINVAL
+                         : translate(qp, *wr, ours, atomic)) != 0) {
+            break;
+        }
         ours.sges = sges.span();
         if (ours.sges.size() > qp.cap.max_send_sge) error = EINVAL;
         if ((ours.flags & kSendInline) != 0 && total_length(ours.sges) > qp.cap.max_inline_data) {

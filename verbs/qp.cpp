@@ -131,6 +131,12 @@ void hold_end_locked(VerbsState& engine, Qp& qp) {
     }
 }
 
+// Of a service in which a sender hears nothing of its peer.
+bool is_silent(const Qp& qp, const QpInfo& info) noexcept {
+    return qp.unreliable() && qp.state.load() != IBV_QPS_ERR && info.error != EFAULT &&
+           info.stream_error != StreamError::local_catastrophic;
+}
+
 // What hardware would call the fault that ended a connection, if it was found at this end.
 bool event_for(const QpInfo& info, ibv_event_type& type) noexcept {
     switch (info.stream_error) {
@@ -190,7 +196,10 @@ void detach_locked(Qp& qp) {
 ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr) {
     const bool srq_given = attr.srq != nullptr;
     const bool datagrams = value_in(attr.qp_type) == IBV_QPT_UD && device_profile().roce;
-    if (value_in(attr.qp_type) != IBV_QPT_RC && !datagrams) return fail<ibv_qp>(EOPNOTSUPP);
+    const bool unreliable = value_in(attr.qp_type) == IBV_QPT_UC && device_profile().roce;
+    if (value_in(attr.qp_type) != IBV_QPT_RC && !datagrams && !unreliable) {
+        return fail<ibv_qp>(EOPNOTSUPP);
+    }
     if (datagrams && srq_given) return fail<ibv_qp>(EOPNOTSUPP);
     if (!engine.alive(attr.send_cq, Kind::cq) || !engine.alive(attr.recv_cq, Kind::cq) ||
         (srq_given && !engine.alive(attr.srq, Kind::srq)) || attr.cap.max_send_wr > kMaxQpWr ||
@@ -287,6 +296,9 @@ ibv_qp* create_qp_ex(ibv_context*, ibv_qp_init_attr_ex* attr) noexcept {
             ops = attr->send_ops_flags;
             if ((ops & ~kSendOps) != 0) return fail<ibv_qp>(EOPNOTSUPP);
             if (value_in(attr->qp_type) == IBV_QPT_UD) return fail<ibv_qp>(EOPNOTSUPP);
+            if (value_in(attr->qp_type) == IBV_QPT_UC && (ops & ~kUnreliableSendOps) != 0) {
+                return fail<ibv_qp>(EOPNOTSUPP);
+            }
         }
         ibv_qp_init_attr plain;
         std::memcpy(&plain, attr, sizeof plain);  // the extended one begins with it
@@ -364,6 +376,12 @@ void on_qp_state_locked(VerbsState& engine, Qp& qp, QpState state) {
             break;
     }
     const QpInfo info = qp.qp->info();  // what may find no memory comes first
+    if (state == QpState::error && is_silent(qp, info)) {
+        count_bytes_locked(engine, qp);
+        qp.end_unconfirmed.store(true, std::memory_order_release);
+        flush_late(qp);
+        return;
+    }
     if (state == QpState::established) {
         ++engine.connections;
         if (qp.id != nullptr) on_established_locked(engine, *qp.id, info);
@@ -371,6 +389,7 @@ void on_qp_state_locked(VerbsState& engine, Qp& qp, QpState state) {
         return;
     }
     if (state == QpState::peer_closed) {
+        if (qp.unreliable()) return;
         hold_end_locked(engine, qp);
         // iWARP has no half-closed QP: what is queued still goes, nothing new is taken.
         if (!qp.by_gid) (void)qp.qp->shutdown();

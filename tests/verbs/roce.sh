@@ -85,6 +85,13 @@ for way in "" "-e"; do
     both "ibv_srq_pingpong -g 0 -c $way" "ibv_srq_pingpong -g 0 -c $way -p PORT" \
         "ibv_srq_pingpong -g 0 -c $way -p PORT 127.0.0.1"
 done
+for way in "" "-e"; do
+    both "ibv_uc_pingpong -g 0 -c $way" "ibv_uc_pingpong -g 0 -c $way -p PORT" \
+        "ibv_uc_pingpong -g 0 -c $way -p PORT 127.0.0.1"
+done
+for tool in ib_send_bw ib_send_lat ib_write_bw ib_write_lat; do
+    both "$tool -c UC" "$tool -c UC -F -n 500 -p PORT" "$tool -c UC -F -n 500 -p PORT 127.0.0.1"
+done
 for options in "-n 500" "-s 4096 -n 100000" "-e -n 500"; do
     both "ib_send_bw -c UD $options" "ib_send_bw -c UD -F $options -p PORT" \
         "ib_send_bw -c UD -F $options -p PORT 127.0.0.1"

@@ -475,6 +475,31 @@ TEST(Connection, flushes_nothing_until_its_end_is_confirmed) {
     }
 }
 
+TEST(Connection, drops_what_it_sends_to_a_peer_that_is_gone_if_unreliable) {
+    for (const bool refused : {false, true}) {
+        Options options = confirmed();
+        options.attr.outlives_peer = options.attr.unreliable = true;
+        Rig rig(options, {});
+        rig.start();
+        rig.a.connection.confirm_start();
+        ByteVector memory = pattern(50);
+        rig.a.post_send(memory);
+        rig.a.post_send(memory);
+        if (refused) {
+            rig.b.connection.abort();
+            rig.run();
+        }
+        rig.a.connection.lost(ECONNRESET);
+        EXPECT_EQ(rig.a.connection.state(), QpState::error);
+        const auto sent = rig.a.sent();
+        ASSERT_EQ(sent.size(), 2u);
+        for (const Wc& wc : sent) EXPECT_EQ(wc.status, WcStatus::success);
+        EXPECT_TRUE(rig.a.received().empty()) << "receives stay posted";
+        rig.a.connection.confirm_end();
+        EXPECT_EQ(rig.a.received().size(), rig.a.receives_posted);
+    }
+}
+
 // -- the peer's end --
 
 TEST(Connection, outlives_its_peer_if_it_is_to) {

@@ -109,8 +109,10 @@ void DatagramSender::queue(std::unique_ptr<DatagramBuffer> buffer) {
         if (pausing || stalled_ || queued_.bytes() >= kQueued) {
             dropped.push(std::move(buffer));
         } else {
-            // Sends complete in order: one that is dialed for is not to keep up those behind it.
-            if (state_ != State::up && queued_.bytes() < kInFlight) done = std::move(buffer->qp);
+            // Sends complete in order: a process that did not answer the last time is not to keep
+            // up those behind it again. (Else the program may exit once they are complete.)
+            const bool doubtful = state_ != State::up && pause_ != 0;
+            if (doubtful && queued_.bytes() < kInFlight) done = std::move(buffer->qp);
             queued_.push(std::move(buffer));
             dials = state_ == State::idle || state_ == State::paused;
             if (dials) state_ = State::dialing;

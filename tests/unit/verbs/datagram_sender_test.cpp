@@ -196,14 +196,19 @@ TEST_F(DatagramSenderTest, drops_at_once_what_a_stalled_connection_would_not_tak
     connection->complete(given + 1);
 }
 
-TEST_F(DatagramSenderTest, what_is_dialed_for_is_complete_where_little_waits) {
+TEST_F(DatagramSenderTest, what_is_dialed_for_again_is_complete_where_little_waits) {
+    send();
+    EXPECT_EQ(completed(), 0u);
+    sender->give_up();
+    EXPECT_EQ(completed(), 1u);
+    owner.time += kSecond;
     for (int i = 0; i < kFills; ++i) send();
     EXPECT_EQ(completed(), 1u * kFills);
     send();
     EXPECT_EQ(completed(), 0u);
     sender->give_up();
     EXPECT_EQ(completed(), 1u);
-    EXPECT_EQ(owner.counts.unsent, 1u + kFills);
+    EXPECT_EQ(owner.counts.unsent, 2u + kFills);
 }
 
 TEST_F(DatagramSenderTest, counts_its_connections) {

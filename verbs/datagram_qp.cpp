@@ -63,9 +63,9 @@ void DatagramQp::flush_receives() {
     }
 }
 
-void DatagramQp::reset(bool last) {
+std::size_t DatagramQp::reset(bool last) {
     if (last) closed_.store(true);
-    sends_.flush();
+    const std::size_t signaled = sends_.discard();
     sends_.set_failed(false);
     failed_.store(false);
     Waiters waiters;
@@ -79,6 +79,7 @@ void DatagramQp::reset(bool last) {
         waiters = std::exchange(waiters_, {});
     }
     tell(waiters);
+    return signaled;
 }
 
 // ---- receives -------------------------------------------------------------------
@@ -190,6 +191,15 @@ bool DatagramQp::hold(const DatagramHeader& header, ConstBytes octets,
     };
     if (std::none_of(waiters_.begin(), waiters_.end(), is_it)) waiters_.push_back(waiter);
     return false;
+}
+
+Time DatagramQp::drop_overdue() {
+    const std::lock_guard lock(rx_lock_);
+    if (held_.empty()) return kNever;
+    const Time due = time_after(empty_since_, kReceiveLimit);
+    if (config_.clock() < due) return due;
+    drop_held(config_.counters->no_receive);
+    return 0;
 }
 
 Time DatagramQp::drops_from() noexcept {

@@ -5,6 +5,7 @@
 // engine's mutex.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -46,6 +47,9 @@ class DatagramPool {
     static constexpr std::size_t kBytes = 1 << 20;
     static constexpr std::size_t kShare = kBytes / 4;  ///< of one QP
     [[nodiscard]] bool take(std::size_t bytes) noexcept;
+    [[nodiscard]] bool has_room(std::size_t bytes) const noexcept {  ///< a hint
+        return bytes <= kBytes - std::min(kBytes, used_.load(std::memory_order_relaxed));
+    }
     void give(std::size_t bytes) noexcept { used_.fetch_sub(bytes, std::memory_order_relaxed); }
 
   private:
@@ -90,9 +94,9 @@ class DatagramQp {
     void begin_receiving();
     /// The error state: what was posted completes as flushed, and so does what will be.
     void fail();
-    /// Sends that are not complete are flushed (Cq::purge() follows), receives forgotten. As new,
-    /// or (`last`) for ever.
-    void reset(bool last = false);
+    /// Sends that are not complete are forgotten, as are receives. As new, or (`last`) for ever.
+    /// @return signaled sends among them, whose completions are not to come
+    std::size_t reset(bool last = false);
 
     // -- receives --
 
@@ -103,6 +107,8 @@ class DatagramQp {
     ///         when that may have changed.
     bool take(const DatagramHeader& header, ConstBytes octets,
               const std::shared_ptr<ReceiveWaiter>& waiter);
+    /// Drops what is held if no receive came for too long. @return 0: it has; else when it would
+    Time drop_overdue();
     /// Time from which on what finds no receive is dropped; kNever: receives are posted.
     [[nodiscard]] Time drops_from() noexcept;
     [[nodiscard]] DatagramSends& sends() noexcept { return sends_; }

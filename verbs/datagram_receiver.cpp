@@ -93,14 +93,20 @@ bool DatagramReceiver::deliver() {
         owner_.counters().no_qp.fetch_add(1, std::memory_order_relaxed);
         return true;
     }
-    return to->take(header_, ConstBytes(memory_).first(octets_), shared_from_this());
+    const ConstBytes octets = ConstBytes(memory_).first(octets_);
+    overdue_ = kNever;
+    if (to->take(header_, octets, shared_from_this())) return true;
+    // The room may be that of QPs that do not receive, and get nothing any more.
+    return owner_.drop_overdue(octets_, overdue_) && to->take(header_, octets, shared_from_this());
 }
 
 Time DatagramReceiver::on_poll() {
     if (!waits_) return kNever;
     waits_ = !deliver();
-    if (waits_) return destination_->drops_from();
-    on_receives_posted();  // go on reading
+    if (waits_) return std::min(destination_->drops_from(), overdue_);
+    const auto qp = qp_.lock();
+    if (qp != nullptr && finished_) qp->request_end(PolledQp::End::shutdown);
+    if (qp != nullptr && !finished_) qp->receive_posted();  // go on reading
     return kNever;
 }
 
@@ -113,7 +119,8 @@ void DatagramReceiver::on_state(PolledQp& qp, QpState state) {
         case QpState::closing:
             return;
         case QpState::peer_closed:
-            qp.request_end(PolledQp::End::shutdown);
+            finished_ = true;
+            if (!waits_) qp.request_end(PolledQp::End::shutdown);
             return;
         case QpState::error:
         case QpState::closed:
@@ -121,6 +128,8 @@ void DatagramReceiver::on_state(PolledQp& qp, QpState state) {
     }
     if (ended_) return;
     ended_ = true;
+    if (waits_) owner_.counters().no_receive.fetch_add(1, std::memory_order_relaxed);
+    waits_ = false;
     owner_.count_ended(qp);
     qp.request_end(PolledQp::End::release);
     owner_.remove(*this);

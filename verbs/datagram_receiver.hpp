@@ -56,6 +56,8 @@ class DatagramReceiver final : public ReceiveWaiter,
     DatagramHeader header_;   ///< of the one in memory, as is the next
     std::size_t octets_ = 0;  ///< with its GRH
     bool waits_ = false;      ///< it waits for a receive
+    bool finished_ = false;   ///< and nothing comes behind it
+    Time overdue_ = kNever;   ///< there may be room then, where it finds none
     bool ended_ = false;
     std::array<std::byte, kGrhBytes + kDatagramPayload> memory_;
 };

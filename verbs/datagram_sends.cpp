@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "verbs/datagram_sends.hpp"
 
+#include <algorithm>
 #include <mutex>
 
 namespace xsock::verbs {
@@ -49,6 +50,16 @@ void DatagramSends::end(std::uint64_t number) {
         ++first_;
     }
     waiting_count_.store(waiting_.size());
+}
+
+std::size_t DatagramSends::discard() {
+    const std::lock_guard lock(lock_);
+    const auto signaled = std::count_if(waiting_.begin(), waiting_.end(),
+                                        [](const Waiting& w) { return w.send.signaled; });
+    first_ += waiting_.size();
+    waiting_.clear();
+    waiting_count_.store(0);
+    return static_cast<std::size_t>(signaled);
 }
 
 void DatagramSends::flush() {

@@ -42,6 +42,10 @@ class DatagramSends {
     /// What is not done completes now, as flushed. end() of it has no effect.
     void flush();
 
+    /// What is not done, and what waits behind it, never completes. end() of it has no effect.
+    /// @return how many of them were signaled
+    std::size_t discard();
+
     /// The queue has ended: what is posted from now on is to be flushed.
     [[nodiscard]] bool failed() const noexcept { return failed_.load(); }
     void set_failed(bool failed) noexcept { failed_.store(failed); }

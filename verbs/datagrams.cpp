@@ -111,13 +111,25 @@ void Datagrams::remove(const Qp& qp) noexcept {
         const std::lock_guard lock(lock_);
         qps_.erase(qp.num());
     }
-    qp.datagrams->reset(/*last=*/true);
+    Cq::of(qp.base.qp_base.send_cq)->give_slots(qp.datagrams->reset(/*last=*/true));
 }
 
 std::shared_ptr<DatagramQp> Datagrams::find(std::uint32_t qp_num) {
     const std::lock_guard lock(lock_);
     const auto found = qps_.find(qp_num);
     return found != qps_.end() ? found->second : nullptr;
+}
+
+bool Datagrams::drop_overdue(std::size_t bytes, Time& next) {
+    if (pool_.has_room(bytes)) return false;
+    bool dropped = false;
+    const std::lock_guard lock(lock_);
+    for (const auto& [num, qp] : qps_) {
+        const Time due = qp->drop_overdue();
+        dropped |= due == 0;
+        if (due != 0) next = std::min(next, due);
+    }
+    return dropped;
 }
 
 // ---- carriers that come in ------------------------------------------------------

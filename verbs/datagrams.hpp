@@ -62,6 +62,10 @@ class Datagrams final : public CarrierOwner {
     std::shared_ptr<DatagramQp> find(std::uint32_t qp_num);
     [[nodiscard]] std::uint64_t receivers_clock() const noexcept { return receivers_.clock(); }
     void remove(const DatagramReceiver& receiver) noexcept;
+    /// Where the pool has no room for `bytes`: drops what QPs hold that have been without receives
+    /// for too long. With no lock of a QP held.
+    /// @return there may be room now; else when, if `next` becomes earlier
+    bool drop_overdue(std::size_t bytes, Time& next);
     void count_ended(const PolledQp& connection) noexcept override;
     [[nodiscard]] DatagramCounters& counters() noexcept override { return counters_; }
     [[nodiscard]] Time now() const noexcept override;

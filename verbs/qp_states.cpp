@@ -117,7 +117,9 @@ int reset(VerbsState& engine, Qp& qp) {
     if (engine.rendezvous != nullptr) engine.rendezvous->forget(qp);
     confirm_end_locked(engine, qp);
     count_bytes_locked(engine, qp);
-    if (qp.datagrams != nullptr) qp.datagrams->reset();
+    if (qp.datagrams != nullptr) {
+        Cq::of(qp.base.qp_base.send_cq)->give_slots(qp.datagrams->reset());
+    }
     detach_locked(qp);
     qp.qp.replace(std::move(*fresh));
     if (qp.datagrams != nullptr) qp.datagrams->set_purge_num(qp.qp->num());

@@ -146,15 +146,20 @@ static void beside_one_that_has_stopped(void) {
     send_to_both(&a, &to, 5);
 }
 
+enum { TOO_SLOW = 3 };
+/* Again where the machine is too slow for what the body wants. */
 static void in_child(void (*body)(void)) {
-    const pid_t child = fork();
-    MUST(child >= 0);
-    if (child == 0) {
-        failures = 0;
-        body();
-        _exit(failures != 0);
+    int status = TOO_SLOW;
+    for (int tries = 0; status == TOO_SLOW && tries < 5; ++tries) {
+        const pid_t child = fork();
+        MUST(child >= 0);
+        if (child == 0) {
+            failures = 0;
+            body();
+            _exit(failures != 0);
+        }
+        status = wait_for(child, 2 * LIMIT_S);
     }
-    const int status = wait_for(child, 2 * LIMIT_S);
     CHECK(status == 0, "%d", status);
 }
 CASE(a_process_that_stops_delays_no_other) { in_child(beside_one_that_stops); }
@@ -187,5 +192,35 @@ CASE(exits_soon_beside_a_process_that_has_stopped) {
     close(from[0]);
     close(from[1]);
 }
+
+/* One more than the QP's share of the memory: the last stays with its carrier, whose end has come.
+ */
+static void from_one_that_has_ended(void) {
+    enum { SENT = 64 };
+    int to_sender[2];
+    MUST(pipe(to_sender) == 0);
+    const pid_t sender = fork();
+    MUST(sender >= 0);
+    if (sender == 0) {
+        uint32_t num;
+        failures = 0;
+        MUST(read(to_sender[0], &num, sizeof num) == sizeof num);
+        struct ud a = make_ud();
+        const struct ud_to to = {make_ah(0), num, QKEY};
+        for (uint32_t i = 0; i < SENT; ++i) CHECK(ud_send(&a, &to, i, MTU) == 0);
+        for (uint32_t i = 0; i < SENT; ++i) expect_sent(&a, i);
+        exit(failures != 0);
+    }
+    struct ud b = make_ud();
+    const double begin = now();
+    MUST(write(to_sender[1], &b.qp->qp_num, sizeof b.qp->qp_num) == sizeof b.qp->qp_num);
+    const int status = wait_for(sender, LIMIT_S);
+    CHECK(status == 0, "%d", status);
+    usleep(200000);
+    ud_receives(&b, 0, SENT);
+    if (now() - begin > 0.9) _exit(TOO_SLOW); /* from a second on they are dropped */
+    for (uint32_t i = 0; i < SENT; ++i) expect_datagram(&b, (int)i, i, MTU);
+}
+CASE(what_waits_outlives_its_sender) { in_child(from_one_that_has_ended); }
 
 int main(int argc, char** argv) { return run_cases(argc, argv); }

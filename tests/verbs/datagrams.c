@@ -341,6 +341,94 @@ CASE(as_many_sends_as_there_is_room_for) {
     destroy_ud(&a);
 }
 
+/* They are not told, and so need no room in a completion queue that others use. */
+CASE(what_waits_at_a_reset_is_told_to_nobody) {
+    struct ud a = make_ud();
+    struct ud_to to = {make_ah(0), 0x000101, QKEY};
+    struct ibv_cq* const cq = ibv_create_cq(device(), 16, NULL, NULL, 0);
+    struct ibv_qp_init_attr init = qp_attr();
+    struct ibv_qp* qps[2];
+    MUST(cq != NULL);
+    init.qp_type = IBV_QPT_UD;
+    init.send_cq = init.recv_cq = cq;
+    init.cap.max_send_wr = DEPTH;
+    init.sq_sig_all = 0;
+    for (int i = 0; i < 2; ++i) {
+        MUST((qps[i] = ibv_create_qp(pd, &init)) != NULL);
+        ud_to_init(qps[i]);
+        ud_to_rts(qps[i]);
+    }
+    for (int last = 0; last < 2; ++last) {
+        struct ibv_sge sge = {(uintptr_t)a.memory, MTU, a.mr->lkey};
+        struct ibv_send_wr wr = ud_wr(&sge, &to), *bad;
+        wr.send_flags = 0;
+        to.num += 1 << 8; /* another port where nobody listens: it is dialed for a second */
+        wr.wr.ud.remote_qpn = to.num;
+        for (int i = 0; i < DEPTH; ++i) CHECK(ibv_post_send(qps[0], &wr, &bad) == 0);
+        if (last) {
+            CHECK(ibv_destroy_qp(qps[0]) == 0);
+        } else {
+            CHECK(to_state(qps[0], IBV_QPS_RESET) == 0);
+            ud_to_init(qps[0]);
+            ud_to_rts(qps[0]);
+        }
+        const struct ud_to itself = {to.ah, qps[1]->qp_num, QKEY};
+        wr = ud_wr(&sge, &itself);
+        CHECK(post_recv_numbered(qps[1], 1, slot(&a, 0), SLOT, a.mr->lkey) == 0);
+        CHECK(ibv_post_send(qps[1], &wr, &bad) == 0);
+        for (int i = 0; i < 2; ++i) EXPECT(cq, IBV_WC_SUCCESS);
+        CHECK(state_of(qps[1]) == IBV_QPS_RTS);
+    }
+    CHECK(ibv_destroy_qp(qps[1]) == 0);
+    CHECK(ibv_destroy_cq(cq) == 0);
+    CHECK(ibv_destroy_ah(to.ah) == 0);
+    destroy_ud(&a);
+}
+
+/* They get nothing any more, and others need the memory. */
+CASE(qps_that_do_not_receive_keep_no_memory) {
+    enum { QPS = 4, SENT = 63 };
+    struct ud a = make_ud(), b[QPS], c = make_ud(), d = make_ud();
+    struct ud_to to = {make_ah(0), 0, QKEY}, other = {to.ah, c.qp->qp_num, QKEY};
+    struct ud_to good = {to.ah, d.qp->qp_num, QKEY};
+    double took = LIMIT_S;
+    for (int i = 0; i < QPS; ++i) b[i] = make_ud();
+    for (int tries = 0; tries < 5 && took > 0.9; ++tries) { /* the machine may be slow */
+        ud_receives(&d, 0, 2);
+        for (int i = 0; i < QPS; ++i) {
+            CHECK(to_state(b[i].qp, IBV_QPS_RESET) == 0);
+            ud_to_init(b[i].qp);
+            ud_to_rts(b[i].qp);
+            to.num = b[i].qp->qp_num;
+            for (uint32_t n = 0; n < SENT; ++n) {
+                CHECK(ud_send(&a, &to, n, MTU) == 0);
+                expect_sent(&a, n);
+            }
+        }
+        CHECK(ud_send(&a, &good, 0, 64) == 0);
+        expect_sent(&a, 0);
+        expect_datagram(&d, 0, 0, 64);
+        usleep(1100000);
+        const double begin = now();
+        for (uint32_t n = 1; n < 8; ++n) { /* more than the rest of the memory */
+            CHECK(ud_send(&a, &other, n, MTU) == 0);
+            expect_sent(&a, n);
+        }
+        CHECK(ud_send(&a, &good, 9, 64) == 0);
+        expect_sent(&a, 9);
+        expect_datagram(&d, 1, 9, 64);
+        took = now() - begin;
+        ud_receives(&c, 0, 7);
+        for (int i = 0; i < 7; ++i) expect_datagram(&c, i, (uint32_t)i + 1, MTU);
+    }
+    CHECK(took <= 0.9, "%.1f s", took);
+    for (int i = 0; i < QPS; ++i) destroy_ud(&b[i]);
+    CHECK(ibv_destroy_ah(to.ah) == 0);
+    destroy_ud(&a);
+    destroy_ud(&c);
+    destroy_ud(&d);
+}
+
 /* A program that waits until something comes. */
 CASE(wakes_a_waiter) {
     struct ud a = make_ud();

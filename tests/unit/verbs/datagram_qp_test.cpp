@@ -135,6 +135,21 @@ TEST_F(DatagramQpTest, drops_all_when_no_receive_comes_for_a_second) {
     EXPECT_EQ(receives->all.size(), 1u);
 }
 
+TEST_F(DatagramQpTest, gives_its_share_to_others_once_it_does_not_receive) {
+    EXPECT_EQ(qp.drop_overdue(), kNever);
+    std::size_t held = 0;
+    while (take(4096)) ++held;
+    EXPECT_EQ(qp.drop_overdue(), the_time + kSecond);
+    EXPECT_FALSE(pool.has_room(DatagramPool::kBytes));
+    the_time += kSecond;
+    EXPECT_EQ(qp.drop_overdue(), 0u);
+    EXPECT_EQ(counters.no_receive, held);
+    EXPECT_TRUE(pool.has_room(DatagramPool::kBytes));
+    EXPECT_EQ(qp.drop_overdue(), kNever);
+    EXPECT_TRUE(take(50));  // it still does not receive
+    EXPECT_EQ(counters.no_receive, held + 1);
+}
+
 TEST_F(DatagramQpTest, takes_nothing_before_it_receives) {
     qp.reset();
     qp.set_qkey(kKey);
@@ -188,8 +203,23 @@ TEST_F(DatagramQpTest, flushes_sends_once) {
     ASSERT_EQ(sends->all.size(), 2u);
     EXPECT_EQ(sends->all[0].status, WcStatus::flushed);
     EXPECT_EQ(sends->all[1].status, WcStatus::success);
-    qp.reset();
+    EXPECT_EQ(qp.reset(), 0u);
     EXPECT_FALSE(qp.sends().failed());
+}
+
+// The queue may have no room for them, and others' completions in it.
+TEST_F(DatagramQpTest, a_reset_completes_nothing) {
+    const auto first = qp.sends().begin({.wr_id = 1, .signaled = true});
+    qp.sends().add_done({.wr_id = 2, .signaled = true});
+    const auto third = qp.sends().begin({.wr_id = 3});
+    EXPECT_EQ(qp.reset(), 2u);
+    qp.sends().end(first);
+    qp.sends().end(third);
+    EXPECT_TRUE(sends->all.empty());
+    EXPECT_EQ(qp.sends().waiting(), 0u);
+    const auto next = qp.sends().begin({.wr_id = 4, .signaled = true});
+    qp.sends().end(next);
+    EXPECT_EQ(sends->all.size(), 1u);
 }
 
 }  // namespace

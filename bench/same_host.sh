@@ -18,18 +18,10 @@ measured, 1 one was not, 2 wrong use.
 USAGE
 }
 build=build/release rounds=15 seconds=0.15 markdown=()
-while getopts b:r:s:mh option; do
-    case $option in
-    b) build=$OPTARG ;;
-    r) rounds=$OPTARG ;;
-    s) seconds=$OPTARG ;;
-    m) markdown=(--markdown) ;;
-    h) usage && exit 0 ;;
-    *) usage >&2 && exit 2 ;;
-    esac
-done
+. "$(dirname "$0")/options.sh"
+bench_options b:r:s:m "$@"
 shift $((OPTIND - 1))
-[ $# = 0 ] && [[ $rounds =~ ^[1-9][0-9]*$ ]] || { usage >&2 && exit 2; }
+[ $# = 0 ] || { usage >&2 && exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 bench=$build/bench/xsock_bench
 [ -x "$bench" ] || { echo "same_host.sh: $bench is not built" >&2 && exit 2; }

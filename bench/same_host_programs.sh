@@ -25,18 +25,9 @@ Exit status: 0 all were measured, 1 one failed, 2 wrong use, 77 a program is mis
 USAGE
 }
 build=build/release rounds=15 head=1 markdown=()
-while getopts b:r:mnh option; do
-    case $option in
-    b) build=$OPTARG ;;
-    r) rounds=$OPTARG ;;
-    m) markdown=(--markdown) ;;
-    n) head= ;;
-    h) usage && exit 0 ;;
-    *) usage >&2 && exit 2 ;;
-    esac
-done
+. "$(dirname "$0")/options.sh"
+bench_options b:r:mn "$@"
 shift $((OPTIND - 1))
-[[ $rounds =~ ^[1-9][0-9]*$ ]] || { echo "same_host_programs.sh: -r $rounds is no number" >&2 && exit 2; }
 build=$(cd "$build" && pwd) || exit 2
 . "$(dirname "$0")/programs_lib.sh"
 xsock=$build/tools/xsock

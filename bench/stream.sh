@@ -17,24 +17,16 @@ of its own. Exit status: 0 all were measured, 1 one was not, 2 wrong use.
 USAGE
 }
 build=build/release rounds=7 seconds=0.4 markdown=()
-while getopts b:r:s:mh option; do
-    case $option in
-    b) build=$OPTARG ;;
-    r) rounds=$OPTARG ;;
-    s) seconds=$OPTARG ;;
-    m) markdown=(-m) ;;
-    h) usage && exit 0 ;;
-    *) usage >&2 && exit 2 ;;
-    esac
-done
+. "$(dirname "$0")/options.sh"
+bench_options b:r:s:m "$@"
 shift $((OPTIND - 1))
-[ $# = 0 ] && [[ $rounds =~ ^[1-9][0-9]*$ ]] || { usage >&2 && exit 2; }
+[ $# = 0 ] || { usage >&2 && exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 bench=$build/bench/xsock_bench
 [ -x "$bench" ] || { echo "stream.sh: $bench is not built" >&2 && exit 2; }
 export XSOCK_SHM=off  # over TCP
 
-table() { python3 "$here/table.py" "$1" "${markdown[@]/#-m/--markdown}" "${@:2}"; }
+table() { python3 "$here/table.py" "$1" "${markdown[@]}" "${@:2}"; }
 status=0
 table head plain stream
 # Rows that are figures of the same samples stand in one line.
@@ -53,5 +45,5 @@ stream_bw_veth_9000,stream_bw_veth_9000_cpu
 stream_conn_10k
 stream_idle_memory
 ROWS
-"$here/stream_programs.sh" -n -b "$build" -r "$rounds" "${markdown[@]}" || status=1
+"$here/stream_programs.sh" -n -b "$build" -r "$rounds" "${markdown[@]/#--markdown/-m}" || status=1
 exit $status

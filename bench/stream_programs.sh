@@ -29,17 +29,8 @@ was not what it should have been (carried, plain), 2 wrong use, 77 a program is 
 USAGE
 }
 build=build/release rounds=7 head=1 markdown=()
-while getopts b:r:mnh option; do
-    case $option in
-    b) build=$OPTARG ;;
-    r) rounds=$OPTARG ;;
-    m) markdown=(--markdown) ;;
-    n) head= ;;
-    h) usage && exit 0 ;;
-    *) usage >&2 && exit 2 ;;
-    esac
-done
-[[ $rounds =~ ^[1-9][0-9]*$ ]] || { echo "stream_programs.sh: -r $rounds is no number" >&2 && exit 2; }
+. "$(dirname "$0")/options.sh"
+bench_options b:r:mn "$@"
 if [ -z "${XSOCK_OWN_NETWORK:-}" ]; then
     exec "$(dirname "$0")/../tests/support/own_network.sh" env XSOCK_OWN_NETWORK=1 "$0" "$@"
 fi

@@ -363,18 +363,9 @@ void fail_qp_locked(VerbsState& engine, Qp& qp) {
 }
 
 void on_qp_state_locked(VerbsState& engine, Qp& qp, QpState state) {
-    switch (state) {
-        case QpState::fresh:
-        case QpState::starting:
-        case QpState::requested:
-        case QpState::closing:
-            return;
-        case QpState::established:
-        case QpState::peer_closed:
-        case QpState::error:
-        case QpState::closed:
-            break;
-    }
+    const bool ends =
+        state == QpState::peer_closed || state == QpState::error || state == QpState::closed;
+    if (state != QpState::established && !ends) return;
     const QpInfo info = qp.qp->info();  // what may find no memory comes first
     if (state == QpState::error && is_silent(qp, info)) {
         count_bytes_locked(engine, qp);

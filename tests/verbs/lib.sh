@@ -43,3 +43,15 @@ verdict() {
 
 [ -e "$drop_in/libibverbs.so.1" ] || skip "the drop-in libraries are not built"
 export LD_LIBRARY_PATH=$drop_in
+
+# Of a script with a network of its own: a port for each try, and whether somebody listens on it.
+port=$((20000 + $$ % 10000))
+port_is_taken() { grep -qE ":$(printf %04X $port) [0-9A-F:]+ 0A " /proc/net/tcp /proc/net/tcp6; }
+# await_listener PID: until it is taken, PID has ended, or 30 s have passed.
+await_listener() {
+    for _ in $(seq 300); do
+        port_is_taken && break
+        kill -0 "$1" 2>/dev/null || break
+        sleep 0.1
+    done
+}

@@ -46,8 +46,6 @@ print(os.listdir("/sys/class/infiniband"), pathlib.Path(gid).read_text().strip()
 shows "ls -l" 'xsock0 -> ../../devices/virtual/infiniband/xsock0' ls -l /sys/class/infiniband
 shows "cat, find" '^RoCE v2$' sh -c "find $device/ -name types >/dev/null && cat $device/ports/1/gid_attrs/types/0"
 
-port=$((20000 + $$ % 10000))
-listening() { grep -qE ":$(printf %04X $port) [0-9A-F:]+ 0A " /proc/net/tcp /proc/net/tcp6; }
 
 # both NAME "SERVER" "CLIENT": both ends exit 0, and both devices have moved bytes.
 both() {
@@ -56,11 +54,7 @@ both() {
     # shellcheck disable=SC2086  # words are meant to be split
     timeout -k 5 120 "${run[@]}" ${2//PORT/$port} >"$work/server" 2>&1 &
     server=$!
-    for _ in $(seq 300); do
-        listening && break
-        kill -0 $server 2>/dev/null || break
-        sleep 0.1
-    done
+    await_listener $server
     # shellcheck disable=SC2086
     timeout -k 5 120 "${run[@]}" ${3//PORT/$port} >"$work/client" 2>&1
     client=$?

@@ -22,8 +22,6 @@ done
 ! grep -E 'WARN|ERROR' "$work/out" || status=1
 verdict "ucx_info -d: rc_verbs, ud_verbs" $status
 
-port=$((20000 + $$ % 10000))
-listening() { grep -qE ":$(printf %04X $port) [0-9A-F:]+ 0A " /proc/net/tcp /proc/net/tcp6; }
 
 # perftest TRANSPORTS BYTES-AT-LEAST TEST [OPTION...]: so much has passed.
 perftest() {
@@ -32,11 +30,7 @@ perftest() {
     port=$((port + 1))
     UCX_TLS=$transports timeout -k 5 200 "${run[@]}" ucx_perftest -p $port >"$work/server" 2>&1 &
     server=$!
-    for _ in $(seq 300); do
-        listening && break
-        kill -0 $server 2>/dev/null || break
-        sleep 0.1
-    done
+    await_listener $server
     UCX_TLS=$transports timeout -k 5 200 "${run[@]}" ucx_perftest 127.0.0.1 -p $port -t "$test" "$@" >"$work/client" 2>&1
     client=$?
     wait $server

@@ -11,6 +11,7 @@
 
 #include "libxsock/poll/source.hpp"
 #include "libxsock/socket/message_channel.hpp"
+#include "tests/unit/idle_polled_qp.hpp"
 #include "transport/pollable.hpp"
 
 namespace xsock::sockets {
@@ -18,41 +19,15 @@ namespace {
 
 constexpr std::uint32_t kBytes = 64 * 1024;  // enough for a receive into the caller's memory
 
-class FakeQp final : public PolledQp {
+class FakeQp final : public test::IdlePolledQp {
   public:
-    Result<void> post_send(const SendWr&, bool) override { return {}; }
-    Result<void> queue_send(const SendWr&) override { return {}; }
-    void send_queued() override {}
-    void poll_soon() override {}
-    void request_end(End) override {}
-    Result<void> post_recv(const RecvWr&) override { return {}; }
-    void receive_posted() override {}
-    std::uint32_t send_room() const noexcept override { return 1; }
-    std::uint32_t sends_outstanding() const noexcept override { return 0; }
-    std::uint64_t context() const noexcept override { return 0; }
-    Result<void> start(int, const ConnectAttr&, PollCycle&) override { return {}; }
-    void shutdown(PollCycle&) override {}
-    void abort(PollCycle&) override {}
-    void release(PollCycle&) override {}
     bool move_receive(std::uint64_t wr_id, const RecvWqe& other, PollCycle&) override {
         if (wr_id != receive.wr_id) return false;
         receive = other;
         return true;
     }
-    bool move_send(std::uint64_t, std::uint64_t, std::byte*, PollCycle&) override { return false; }
-    void set_listener(StateListener) override {}
-    void enough_read() noexcept override {}
-    StreamCounters& stream_counters() noexcept override { return counters; }
-    void set_context(std::uint64_t) override {}
-    QpInfo info() const override { return {}; }
-    std::span<const std::byte> peer_private_data() const override { return {}; }
-    int error() const noexcept override { return 0; }
-    kernel::Reason kernel_reason() const noexcept override { return kernel::Reason::off; }
-    Result<int> descriptor() const override { return Error{ENOTCONN, "a fake"}; }
-    void signal_owner() const noexcept override {}
 
     RecvWqe receive;  // what is coming in
-    StreamCounters counters;
 };
 
 class FakeGroup final : public PollGroup {

@@ -58,6 +58,13 @@ struct ddp_domain {
 	struct rcu_head rcu;
 };
 
+/* May look-ups find a region? It goes on only, never back. */
+enum ddp_mr_state {
+	DDP_MR_HIDDEN, /* not yet */
+	DDP_MR_SHOWN,
+	DDP_MR_REVOKED, /* not any more */
+};
+
 /**
  * struct ddp_mr - a region, or a view of one
  * @node: in ddp_domain.by_stag
@@ -69,7 +76,7 @@ struct ddp_domain {
  * @idle: completed by the last of @users
  * @attr: as given
  * @responded: octets of Read Responses that were placed
- * @revoked: no look-up finds it any more
+ * @state: enum ddp_mr_state
  * @stale: its memory was unmapped, moved or emptied
  * @pages: pinned
  * @page_count: of them
@@ -86,7 +93,7 @@ struct ddp_mr {
 	struct completion idle;
 	struct ddp_region attr;
 	u64 responded;
-	bool revoked;
+	int state;
 	bool stale;
 	struct page **pages;
 	unsigned long page_count;
@@ -172,6 +179,9 @@ void ddp_regions_end(struct ddp_domain *domain);
 int ddp_region_add(struct ddp_domain *domain, const struct ddp_region *attr);
 int ddp_region_revoke(struct ddp_domain *domain, u32 stag);
 int ddp_region_release(struct ddp_domain *domain, u32 stag);
+/* As DDP_IOC_SHOW and DDP_IOC_CHECK. */
+int ddp_region_show(struct ddp_domain *domain, u32 stag);
+int ddp_region_check(struct ddp_domain *domain, u32 stag);
 void ddp_regions_count(struct ddp_domain *domain, struct ddp_stats *stats);
 /* Any context. The region is held, so that its pages stay; NULL: not found, revoked or stale. */
 struct ddp_mr *ddp_mr_get(struct ddp_domain *domain, u32 stag);

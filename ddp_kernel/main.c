@@ -127,6 +127,16 @@ static int do_release(struct ddp_domain *domain, union argument *arg)
 	return arg->stag.flags ? -EINVAL : ddp_region_release(domain, arg->stag.stag);
 }
 
+static int do_show(struct ddp_domain *domain, union argument *arg)
+{
+	return arg->stag.flags ? -EINVAL : ddp_region_show(domain, arg->stag.stag);
+}
+
+static int do_check(struct ddp_domain *domain, union argument *arg)
+{
+	return arg->stag.flags ? -EINVAL : ddp_region_check(domain, arg->stag.stag);
+}
+
 static int do_bind(struct ddp_domain *domain, union argument *arg)
 {
 	return ddp_sock_bind(domain, &arg->bind);
@@ -155,6 +165,7 @@ static const struct request {
 	{ DDP_IOC_REVOKE, do_revoke },	 { DDP_IOC_RELEASE, do_release },
 	{ DDP_IOC_BIND, do_bind },	 { DDP_IOC_RIGHTS, do_rights },
 	{ DDP_IOC_UNBIND, do_unbind },	 { DDP_IOC_STATS, do_stats },
+	{ DDP_IOC_SHOW, do_show },	 { DDP_IOC_CHECK, do_check },
 };
 
 /* The size in the number is the caller's: it may know a shorter structure, or a longer one. */

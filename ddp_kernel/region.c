@@ -37,10 +37,15 @@ static void mr_unuse(struct ddp_mr *mr)
 		complete(&mr->idle);
 }
 
+static bool is_shown(const struct ddp_mr *mr)
+{
+	return READ_ONCE(mr->state) == DDP_MR_SHOWN &&
+	       READ_ONCE(mr->root->state) == DDP_MR_SHOWN;
+}
+
 static bool is_found(const struct ddp_mr *mr)
 {
-	return !READ_ONCE(mr->revoked) && !READ_ONCE(mr->root->revoked) &&
-	       !READ_ONCE(mr->root->stale);
+	return is_shown(mr) && !READ_ONCE(mr->root->stale);
 }
 
 struct ddp_mr *ddp_mr_get(struct ddp_domain *domain, u32 stag)
@@ -248,7 +253,8 @@ static int check_attr(const struct ddp_region *attr)
 {
 	const u32 known = DDP_RIGHT_WRITE | DDP_RIGHT_READ_SINK | DDP_RIGHT_ATOMIC;
 
-	if (!attr->stag || !attr->length || attr->flags || attr->rights & ~known)
+	if (!attr->stag || !attr->length || attr->flags & ~DDP_REGION_HIDDEN ||
+	    attr->rights & ~known)
 		return -EINVAL;
 	if (attr->rights != DDP_RIGHT_READ_SINK &&
 	    (!(attr->rights & DDP_RIGHT_WRITE) || attr->rights & DDP_RIGHT_READ_SINK))
@@ -270,6 +276,7 @@ static struct ddp_mr *mr_alloc(struct ddp_domain *domain, const struct ddp_regio
 	mr->domain = domain;
 	mr->attr = *attr;
 	mr->root = mr;
+	mr->state = attr->flags & DDP_REGION_HIDDEN ? DDP_MR_HIDDEN : DDP_MR_SHOWN;
 	refcount_set(&mr->refs, 1);
 	refcount_set(&mr->users, 1);
 	init_completion(&mr->idle);
@@ -301,8 +308,7 @@ static void mr_end(struct ddp_mr *mr)
 
 static void mr_revoke(struct ddp_mr *mr)
 {
-	WRITE_ONCE(mr->revoked, true);
-	smp_mb(); /* pairs with ddp_mr_get() */
+	xchg(&mr->state, DDP_MR_REVOKED); /* its barrier pairs with ddp_mr_get() */
 }
 
 /* With the domain's lock. */
@@ -317,7 +323,7 @@ static int mr_share(struct ddp_mr *mr)
 	const struct ddp_region *attr = &mr->attr;
 	struct ddp_mr *parent = mr_find(mr->domain, attr->parent);
 
-	if (!parent || READ_ONCE(parent->revoked))
+	if (!parent || !is_shown(parent))
 		return -ENOENT;
 	if (parent->root != parent)
 		return -EINVAL;
@@ -403,6 +409,33 @@ int ddp_region_revoke(struct ddp_domain *domain, u32 stag)
 		mr_revoke(mr);
 	rcu_read_unlock();
 	return mr ? 0 : -ENOENT;
+}
+
+int ddp_region_show(struct ddp_domain *domain, u32 stag)
+{
+	struct ddp_mr *mr;
+	int was = DDP_MR_REVOKED;
+
+	rcu_read_lock();
+	mr = rhashtable_lookup(&domain->by_stag, &stag, by_stag_params);
+	if (mr)
+		was = cmpxchg(&mr->state, DDP_MR_HIDDEN, DDP_MR_SHOWN);
+	rcu_read_unlock();
+	return was == DDP_MR_REVOKED ? -ENOENT : 0;
+}
+
+int ddp_region_check(struct ddp_domain *domain, u32 stag)
+{
+	int error = -ENOENT;
+	struct ddp_mr *mr;
+
+	/* A view holds the structure of its root for a grace period at least. */
+	rcu_read_lock();
+	mr = rhashtable_lookup(&domain->by_stag, &stag, by_stag_params);
+	if (mr && is_shown(mr))
+		error = READ_ONCE(mr->root->stale) ? -ESTALE : 0;
+	rcu_read_unlock();
+	return error;
 }
 
 int ddp_region_release(struct ddp_domain *domain, u32 stag)

@@ -52,7 +52,8 @@ typedef int32_t ddp_s32;
 
 /*
  * Raised only by what an older program could not use. 2: ddp_placed has message_octets, without
- * which the length of a Write in several FPDUs is not known.
+ * which the length of a Write in several FPDUs is not known; DDP_REGION_HIDDEN, DDP_IOC_SHOW and
+ * DDP_IOC_CHECK are there.
  */
 #define DDP_ABI 2
 #define DDP_DEVICE "/dev/ddp"
@@ -104,6 +105,9 @@ DDP_SIZE(ddp_hello, 40);
  */
 #define DDP_RIGHT_ATOMIC 0x04
 
+/* No look-up finds it, and it has no views, until DDP_IOC_SHOW. */
+#define DDP_REGION_HIDDEN 0x01
+
 /**
  * struct ddp_region - memory that peers may write; DDP_IOC_REGION
  * @address: of its first byte, in this process
@@ -115,17 +119,17 @@ DDP_SIZE(ddp_hello, 40);
  * @pd: protection domain; sockets of another do not find it
  * @qp: 0, or the only QP whose sockets find it
  * @rights: DDP_RIGHT_*, at least one
- * @flags: 0
+ * @flags: DDP_REGION_*
  *
  * Pins the pages and counts them against RLIMIT_MEMLOCK; takes the time that takes, and may be
  * interrupted by a signal that kills. Anonymous, shared (shmem) and hugetlb memory only. The pages
  * stay pinned until DDP_IOC_RELEASE, or the end of the domain or of the process that opened it
  * (also by exec), and also when the program unmaps them: then the region is stale, places nothing
- * any more, and is to be released (ddp_stats.stale tells of stale regions).
+ * any more, and is to be released (DDP_IOC_CHECK tells of one, ddp_stats.stale of how many).
  *
- * Errors: EEXIST the STag is in use; ENOENT no such parent, or it is revoked; ERANGE a view that
- * reaches out of its parent; EINVAL; EOVERFLOW address or TO + length wraps; EOPNOTSUPP memory of a
- * file, device or another kind that is not pinned; EFAULT not mapped, or not writable; ENOMEM
+ * Errors: EEXIST the STag is in use; ENOENT no such parent, or none that is found; ERANGE a view
+ * that reaches out of its parent; EINVAL; EOVERFLOW address or TO + length wraps; EOPNOTSUPP memory
+ * of a file, device or another kind that is not pinned; EFAULT not mapped, or not writable; ENOMEM
  * RLIMIT_MEMLOCK, or memory; E2BIG longer than max_region_bytes; ENOSPC max_regions; EAGAIN it
  * was moved or unmapped meanwhile.
  */
@@ -143,7 +147,7 @@ struct ddp_region {
 DDP_SIZE(ddp_region, 48);
 
 /**
- * struct ddp_stag - names a region; DDP_IOC_REVOKE, DDP_IOC_RELEASE
+ * struct ddp_stag - names a region; DDP_IOC_REVOKE, _RELEASE, _SHOW, _CHECK
  * @stag: as given to DDP_IOC_REGION
  * @flags: 0
  *
@@ -154,7 +158,15 @@ DDP_SIZE(ddp_region, 48);
  * From then on the module does not touch the pages, and the STag is free. Views of it stay, find
  * nothing, and are released each for itself.
  *
- * Errors: ENOENT.
+ * DDP_IOC_SHOW: look-ups find a region that was DDP_REGION_HIDDEN from now on. So a program can pin
+ * without a lock, and decide under one whether the region is still wanted. Does not wait, and may
+ * be repeated.
+ *
+ * DDP_IOC_CHECK: do look-ups find it? Does not wait. ESTALE: no, its memory, or that of its parent,
+ * was unmapped, moved or emptied.
+ *
+ * Errors: ENOENT no such region; of SHOW also: it is revoked; of CHECK also: it, or its parent, is
+ * revoked or hidden.
  */
 struct ddp_stag {
     ddp_u32 stag;
@@ -293,6 +305,8 @@ DDP_SIZE(ddp_stats, 160);
 #define DDP_IOC_RIGHTS _IOW(DDP_IOC_MAGIC, 0x06, struct ddp_rights)
 #define DDP_IOC_UNBIND _IOWR(DDP_IOC_MAGIC, 0x07, struct ddp_unbind)
 #define DDP_IOC_STATS _IOWR(DDP_IOC_MAGIC, 0x08, struct ddp_stats)
+#define DDP_IOC_SHOW _IOW(DDP_IOC_MAGIC, 0x09, struct ddp_stag)
+#define DDP_IOC_CHECK _IOW(DDP_IOC_MAGIC, 0x0a, struct ddp_stag)
 
 /* ---- Records ---------------------------------------------------------------- */
 

@@ -70,7 +70,7 @@ static void regions(int domain)
 	} while (0)
 	REFUSED(EINVAL, "STag 0", bad.stag = 0);
 	REFUSED(EINVAL, "no length", bad.length = 0);
-	REFUSED(EINVAL, "a flag", bad.flags = 1);
+	REFUSED(EINVAL, "a flag", bad.flags = 2);
 	REFUSED(EINVAL, "no right", bad.rights = 0);
 	REFUSED(EINVAL, "an unknown right", bad.rights |= 0x80);
 	REFUSED(EINVAL, "a sink that may be written", bad.rights |= DDP_RIGHT_READ_SINK);
@@ -108,7 +108,12 @@ static void regions(int domain)
 	bad.stag = 6;
 	bad.parent = 5;
 	FAILS(add(domain, bad), EINVAL, "a view of a view");
+	CHECK(stag_request(domain, DDP_IOC_CHECK, 1) == 0, "CHECK of what is found");
+	CHECK(stag_request(domain, DDP_IOC_CHECK, 5) == 0, "and of a view");
 	CHECK(stag_request(domain, DDP_IOC_REVOKE, 1) == 0, "REVOKE");
+	FAILS(stag_request(domain, DDP_IOC_CHECK, 1), ENOENT, "CHECK of what is revoked");
+	FAILS(stag_request(domain, DDP_IOC_CHECK, 5), ENOENT, "and of its view");
+	FAILS(stag_request(domain, DDP_IOC_SHOW, 1), ENOENT, "SHOW of what is revoked");
 	CHECK(stag_request(domain, DDP_IOC_REVOKE, 1) == 0, "REVOKE again");
 	bad.parent = 1;
 	FAILS(add(domain, bad), ENOENT, "a view of what is revoked");
@@ -118,6 +123,39 @@ static void regions(int domain)
 	CHECK(domain_stats(domain).pinned_bytes == 2 * page, "unpinned, though a view is left");
 	CHECK(stag_request(domain, DDP_IOC_RELEASE, 5) == 0, "RELEASE of the view");
 	CHECK(add(domain, good) == 0, "its STag is free again");
+}
+
+static void hidden(int domain)
+{
+	void *memory = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ddp_region region = {
+		.address = (uintptr_t)memory, .length = 8192, .stag = 50,
+		.pd = 1, .rights = DDP_RIGHT_WRITE, .flags = DDP_REGION_HIDDEN,
+	}, view = region;
+
+	view.stag = 51;
+	view.parent = 50;
+	view.flags = 0;
+	CHECK(add(domain, region) == 0, "a hidden region");
+	FAILS(stag_request(domain, DDP_IOC_CHECK, 50), ENOENT, "CHECK does not find it");
+	FAILS(add(domain, view), ENOENT, "it has no views");
+	CHECK(stag_request(domain, DDP_IOC_SHOW, 50) == 0, "SHOW");
+	CHECK(stag_request(domain, DDP_IOC_SHOW, 50) == 0, "SHOW again");
+	CHECK(stag_request(domain, DDP_IOC_CHECK, 50) == 0, "now it is found");
+	CHECK(add(domain, view) == 0, "and has views");
+	munmap((char *)memory + 4096, 4096);
+	FAILS(stag_request(domain, DDP_IOC_CHECK, 50), ESTALE, "unmapped: it is stale");
+	FAILS(stag_request(domain, DDP_IOC_CHECK, 51), ESTALE, "and so is the view");
+	CHECK(stag_request(domain, DDP_IOC_RELEASE, 50) == 0, "RELEASE");
+	FAILS(stag_request(domain, DDP_IOC_CHECK, 51), ENOENT, "a view without its parent");
+	CHECK(stag_request(domain, DDP_IOC_RELEASE, 51) == 0, "RELEASE of the view");
+	FAILS(stag_request(domain, DDP_IOC_CHECK, 50), ENOENT, "CHECK of what is released");
+	FAILS(stag_request(domain, DDP_IOC_SHOW, 50), ENOENT, "SHOW of what is released");
+	region.length = 4096;
+	CHECK(add(domain, region) == 0 && stag_request(domain, DDP_IOC_REVOKE, 50) == 0,
+	      "a hidden one is revoked");
+	FAILS(stag_request(domain, DDP_IOC_SHOW, 50), ENOENT, "and stays so");
+	CHECK(stag_request(domain, DDP_IOC_RELEASE, 50) == 0, "until RELEASE");
 }
 
 static void files(int domain)
@@ -293,6 +331,7 @@ int main(void)
 
 	hello(domain);
 	regions(domain);
+	hidden(domain);
 	files(domain);
 	memlock();
 	sockets(domain);

@@ -268,6 +268,29 @@ static void pinned_meanwhile(uint32_t flags)
 	close_pair(ends);
 }
 
+static void hidden(void)
+{
+	static uint8_t secret[4096] __attribute__((aligned(4096)));
+	struct ddp_region region = {
+		.address = (uintptr_t)secret, .length = sizeof(secret), .stag = 0x887,
+		.pd = TEST_PD, .rights = DDP_RIGHT_WRITE, .flags = DDP_REGION_HIDDEN,
+	};
+	struct record record;
+	int ends[2];
+
+	bound_pair(ends, DDP_BIND_CRC);
+	REQUIRE(ioctl(domain, DDP_IOC_REGION, &region) == 0, "REGION");
+	send_all(ends[0], octets, fpdu_write(octets, 0x887, 0, "a", 1, true));
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_ULPDU && !secret[0], "a Write to a hidden region goes up");
+	CHECK(stag_request(domain, DDP_IOC_SHOW, 0x887) == 0, "SHOW of it");
+	send_all(ends[0], octets, fpdu_write(octets, 0x887, 0, "b", 1, true));
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_PLACED && secret[0] == 'b', "SHOW lets it be found");
+	CHECK(stag_request(domain, DDP_IOC_RELEASE, 0x887) == 0, "RELEASE");
+	close_pair(ends);
+}
+
 static void reads(void)
 {
 	uint8_t *sink = memory + 65536;
@@ -472,6 +495,7 @@ int main(void)
 	order();
 	pinned_meanwhile(DDP_BIND_CRC);
 	pinned_meanwhile(DDP_BIND_CRC | DDP_BIND_IN_ORDER);
+	hidden();
 	reads();
 	atomics();
 	calls();

@@ -37,6 +37,7 @@ Reason reason_of_open(int error) noexcept {
 }  // namespace
 
 KernelDdp::~KernelDdp() {
+    regions_.stop();
     if (const int domain = domain_.load(); domain >= 0) calls_.close(domain);
 }
 

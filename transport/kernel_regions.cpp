@@ -24,6 +24,7 @@ ddp_region region_of(std::uint32_t stag, const RegionAttr& attr) noexcept {
     region.pd = attr.pd;
     region.qp = attr.only_qp;
     region.rights = DDP_RIGHT_WRITE;
+    region.flags = DDP_REGION_HIDDEN;
     if ((attr.access & kRemoteAtomic) != 0) region.rights |= DDP_RIGHT_ATOMIC;
     return region;
 }
@@ -43,13 +44,15 @@ void report(const RegionAttr& attr, int error) noexcept {
 KernelRegions::KernelRegions(KernelCalls& calls, MemoryTable& table, Limits limits)
     : calls_(calls), table_(table), limits_(limits) {}
 
-KernelRegions::~KernelRegions() {
+void KernelRegions::stop() noexcept {
     {
         const Lock lock(mutex_);
         stop_ = true;
     }
     changed_.notify_all();
     if (thread_.joinable()) thread_.join();
+    const Lock lock(mutex_);
+    domain_ = -1;
 }
 
 void KernelRegions::open(int domain) {
@@ -67,16 +70,10 @@ KernelRegions::Entry* KernelRegions::find(std::uint32_t stag) noexcept {
     return found != entries_.end() ? &found->second : nullptr;
 }
 
-void KernelRegions::control(unsigned long request, std::uint32_t stag) noexcept {
+int KernelRegions::control(unsigned long request, std::uint32_t stag) noexcept {
     ddp_stag argument{};
     argument.stag = stag;
-    calls_.control(domain_, request, &argument);
-}
-
-bool KernelRegions::has_stale() noexcept {
-    ddp_stats stats{};
-    stats.socket = -1;
-    return calls_.control(domain_, DDP_IOC_STATS, &stats) == 0 && stats.stale != 0;
+    return -calls_.control(domain_, request, &argument);
 }
 
 // ---- the table --------------------------------------------------------------
@@ -98,12 +95,11 @@ void KernelRegions::wait_pinning(std::uint32_t stag, Lock& lock) noexcept {
 }
 
 void KernelRegions::revoke(std::uint32_t stag) noexcept {
-    Lock lock(mutex_);
-    wait_pinning(stag, lock);
+    const Lock lock(mutex_);
     Entry* const entry = find(stag);
     if (entry == nullptr) return;
-    entry->revoked = true;
-    if (entry->state == State::pinned) control(DDP_IOC_REVOKE, stag);
+    entry->revoked = true;  // what is being pinned is hidden, and is never shown
+    if (entry->held && entry->state != State::pinning) control(DDP_IOC_REVOKE, stag);
 }
 
 void KernelRegions::release(std::uint32_t stag) noexcept {
@@ -111,30 +107,41 @@ void KernelRegions::release(std::uint32_t stag) noexcept {
     wait_pinning(stag, lock);
     Entry* const entry = find(stag);
     if (entry == nullptr) return;
-    if (entry->state == State::pinned) control(DDP_IOC_RELEASE, stag);
+    if (entry->held) control(DDP_IOC_RELEASE, stag);
     entries_.erase(stag);
 }
 
 // ---- pinning ----------------------------------------------------------------
 
-/// The lock is not held while pages are pinned. @return errno; 0: it is pinned
+/// The module's part of pin_entry(): takes a stale region back, gives it anew, and shows it if it
+/// has not been revoked meanwhile. The lock is not held while pages are pinned or unpinned.
+/// @return errno; 0: it is the module's, and shown
+int KernelRegions::give(std::uint32_t stag, Entry& entry, Lock& lock) noexcept {
+    entry.state = State::pinning;
+    const bool stale = entry.held;
+    ddp_region region = region_of(stag, entry.attr);
+    lock.unlock();
+    if (stale) control(DDP_IOC_RELEASE, stag);
+    const int error = -calls_.control(domain_, DDP_IOC_REGION, &region);
+    lock.lock();
+    entry.held = error == 0;
+    if (!entry.held) return error;
+    if (!entry.revoked) return control(DDP_IOC_SHOW, stag);
+    lock.unlock();
+    control(DDP_IOC_RELEASE, stag);
+    lock.lock();
+    entry.held = false;
+    return ENOENT;
+}
+
+/// @return errno; 0: it is pinned. The entry stays meanwhile: release() waits
 int KernelRegions::pin_entry(std::uint32_t stag, Entry& entry, Lock& lock) noexcept {
-    int error = 0;
     if (domain_ < 0) return ENODEV;
-    if (entry.attr.length > limits_.region_bytes) {
-        error = E2BIG;
-    } else if (entry.attr.length == 0) {
-        error = EINVAL;
-    } else {
-        entry.state = State::pinning;
-        ddp_region region = region_of(stag, entry.attr);
-        lock.unlock();
-        error = -calls_.control(domain_, DDP_IOC_REGION, &region);
-        lock.lock();
-    }
-    // (While it is being pinned it stays: release() waits.)
+    const int error = entry.attr.length > limits_.region_bytes ? E2BIG
+                      : entry.attr.length == 0                 ? EINVAL
+                                                               : give(stag, entry, lock);
     entry.state = error == 0 ? State::pinned : State::refused;
-    if (error != 0) {
+    if (error != 0 && !entry.revoked) {
         ++refusals_;
         report(entry.attr, error);
     }
@@ -177,12 +184,9 @@ void KernelRegions::want(std::uint32_t stag, Time now) noexcept {
     }
     if (entry->revoked || entry->state == State::queued || entry->state == State::pinning) return;
     if (now < entry->next_try) return;
-    if (entry->state == State::pinned) {
-        if (!has_stale()) {
-            entry->next_try = time_after(now, entry->pause);
-            return;
-        }
-        control(DDP_IOC_RELEASE, stag);
+    if (entry->state == State::pinned && control(DDP_IOC_CHECK, stag) != ESTALE) {
+        entry->next_try = time_after(now, entry->pause);
+        return;
     }
     if (entry->state != State::idle) entry->pause = std::min(2 * entry->pause, kLongestPause);
     entry->next_try = time_after(now, entry->pause);

@@ -5,6 +5,9 @@
 // ends (MemoryMirror).
 //
 //   begin: queued -> pinning -> pinned        refused: served at user level, tried again later
+//
+// Pinning is done without the lock, and hidden from the module's look-ups; the lock is taken to
+// decide whether the region is still wanted, and to show it. So revoking waits for no pages.
 #pragma once
 
 #include <condition_variable>
@@ -33,18 +36,21 @@ class KernelRegions final : public MemoryMirror {
 
     /// `table` calls this: MemoryTable::set_mirror(). Both outlive the regions.
     KernelRegions(KernelCalls& calls, MemoryTable& table, Limits limits);
-    /// Ends the thread. The domain's regions end with its descriptor.
-    ~KernelRegions();
+    /// The domain's regions end with its descriptor.
+    ~KernelRegions() { stop(); }
     KernelRegions(const KernelRegions&) = delete;
     KernelRegions& operator=(const KernelRegions&) = delete;
 
     /// From now on regions are pinned in this domain. Once.
     void open(int domain);
+    /// On return no request to the domain is under way, and none is made any more: its descriptor
+    /// may be closed. Waits for pages that are being pinned.
+    void stop() noexcept;
 
     /// A Write to `stag` came up unplaced: it shall be pinned, unless it is, or was refused a short
     /// while ago, or is no region. One that is pinned may have lost its memory (it was unmapped, or
-    /// moved): it is pinned anew, at most once in 100 ms, doubling to 10 s. The poller's: never
-    /// waits for pages.
+    /// moved): it is pinned anew, at most once in 100 ms, doubling to 10 s. The poller's: waits for
+    /// pages only where it pins them itself (Limits::inline_bytes).
     void want(std::uint32_t stag, Time now) noexcept;
     /// Pins it now, in the caller. Not inside a section. What the module answers: ENOMEM
     /// (RLIMIT_MEMLOCK), EOPNOTSUPP (memory of a file), E2BIG; ENOENT: no region that peers write.
@@ -63,6 +69,7 @@ class KernelRegions final : public MemoryMirror {
     struct Entry {
         RegionAttr attr;
         State state = State::idle;
+        bool held = false;  ///< the module has a region of this STag, though it may be stale
         bool revoked = false;
         Time next_try = 0;
         Time pause = kFirstPause;
@@ -76,8 +83,8 @@ class KernelRegions final : public MemoryMirror {
     void queue(std::uint32_t stag, Entry& entry, Lock& lock) noexcept;
     int pin_entry(std::uint32_t stag, Entry& entry, Lock& lock) noexcept;
     void wait_pinning(std::uint32_t stag, Lock& lock) noexcept;
-    [[nodiscard]] bool has_stale() noexcept;
-    void control(unsigned long request, std::uint32_t stag) noexcept;
+    int give(std::uint32_t stag, Entry& entry, Lock& lock) noexcept;
+    int control(unsigned long request, std::uint32_t stag) noexcept;
     void run() noexcept;
 
     KernelCalls& calls_;

@@ -9,10 +9,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <condition_variable>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -39,10 +41,15 @@ class FakeModule final : public KernelCalls {
         ++opens;
         return open_error != 0 ? -open_error : kDomain;
     }
-    void close(int) noexcept override {}
+    void close(int) noexcept override {
+        const std::lock_guard lock(mutex);
+        after_close += waiting;
+        closed = true;
+    }
     int attach(int) noexcept override { return -attach_error; }
     int control(int, unsigned long request, void* argument) noexcept override {
-        const std::lock_guard lock(mutex);
+        std::unique_lock lock(mutex);
+        if (closed) ++after_close;
         switch (request) {
             case DDP_IOC_HELLO: {
                 auto& hello = *static_cast<ddp_hello*>(argument);
@@ -53,16 +60,31 @@ class FakeModule final : public KernelCalls {
             }
             case DDP_IOC_REGION: {
                 const auto& region = *static_cast<ddp_region*>(argument);
+                wait_for_gate(lock);
                 if (region_error != 0) return -region_error;
+                if ((region.flags & DDP_REGION_HIDDEN) != 0) {
+                    return hidden.emplace(region.stag, region).second ? 0 : -EEXIST;
+                }
                 return regions.emplace(region.stag, region).second ? 0 : -EEXIST;
             }
+            case DDP_IOC_SHOW:
+                regions.merge(hidden);
+                return 0;
+            case DDP_IOC_CHECK:
+                ++checks;
+                return stale.count(static_cast<ddp_stag*>(argument)->stag) != 0 ? -ESTALE : 0;
             case DDP_IOC_REVOKE:
                 revoked += regions.erase(static_cast<ddp_stag*>(argument)->stag);
                 return 0;
-            case DDP_IOC_RELEASE:
-                ++released;
-                regions.erase(static_cast<ddp_stag*>(argument)->stag);
+            case DDP_IOC_RELEASE: {
+                const std::uint32_t stag = static_cast<ddp_stag*>(argument)->stag;
+                wait_for_gate(lock);
+                released.push_back(stag);
+                stale.erase(stag);
+                regions.erase(stag);
+                hidden.erase(stag);
                 return 0;
+            }
             case DDP_IOC_BIND: {
                 const auto& bind = *static_cast<ddp_bind*>(argument);
                 if (bind_error != 0) return -bind_error;
@@ -81,7 +103,7 @@ class FakeModule final : public KernelCalls {
                 return 0;
             }
             case DDP_IOC_STATS:
-                static_cast<ddp_stats*>(argument)->stale = stale;
+                static_cast<ddp_stats*>(argument)->stale = stale.size();
                 static_cast<ddp_stats*>(argument)->ahead_octets = ahead_octets;
                 return 0;
             default:
@@ -125,15 +147,39 @@ class FakeModule final : public KernelCalls {
     std::map<int, std::unique_ptr<RecordMaker>> makers;
     std::map<int, std::uint32_t> rights;
     ddp_bind last_bind{};
-    std::uint64_t stale = 0;
+    std::set<std::uint32_t> stale;
     std::uint64_t ahead_octets = 0;
-    std::size_t revoked = 0, released = 0;
+    std::map<std::uint32_t, ddp_region> hidden;
+    std::vector<std::uint32_t> released;
+    std::size_t revoked = 0, checks = 0;
+    bool closed = false;          // the domain
+    std::size_t after_close = 0;  // requests of it then
+    bool gate = true;             // closed: REGION and RELEASE wait
+    std::size_t waiting = 0;      // for it
     std::atomic<int> opens{0};
     // As if Writes were placed before the engine has read: it is told of them with `quiet` false.
     bool quiet = false;
     std::vector<std::byte> untold;
 
+    void set_gate(bool open) {
+        {
+            const std::lock_guard lock(mutex);
+            gate = open;
+        }
+        gate_changed.notify_all();
+    }
+    bool is_waiting() {
+        const std::lock_guard lock(mutex);
+        return waiting != 0;
+    }
+
   private:
+    void wait_for_gate(std::unique_lock<std::mutex>& lock) {
+        ++waiting;
+        gate_changed.wait(lock, [this] { return gate; });
+        --waiting;
+    }
+    std::condition_variable gate_changed;
     bool place(const ddp_bind& bind, const std::byte* header, ConstBytes payload) {
         const auto found = regions.find(load_be32(header + 2));
         if (found == regions.end() || (rights[bind.socket] & DDP_RIGHT_WRITE) == 0) return false;

@@ -51,7 +51,7 @@ TEST_F(KernelDdpTest, writes_are_placed_by_the_module_once_the_first_has_come_up
 
     ASSERT_TRUE(device[1]->deregister_memory(stag));
     EXPECT_EQ(module.held(), 0u);
-    EXPECT_EQ(module.released, 1u);
+    EXPECT_EQ(module.released.size(), 1u);
 }
 
 // The peer's first FPDU comes with the frame that ends start-up: it is the module's to read.

@@ -92,10 +92,10 @@ bool Connection::receive(PollCycle& cycle) {
         if (n > 0) {
             const auto size = static_cast<std::size_t>(n);
             const bool ended = core_.ended();
-            const bool more = take(cycle.staging.first(size), cycle);
-            if (ended) continue;  // only waiting for the peer's FIN
             // (Of records the next may just be too long for the rest of the room.)
             const std::size_t full = reads_records() ? room.size() - kLongestRecord : room.size();
+            const bool more = take(cycle.staging.first(size), cycle);
+            if (ended) continue;  // only waiting for the peer's FIN
             if (!more || size < full || enough_read_) break;
         } else if (n == 0) {
             take_fin(cycle);

@@ -117,6 +117,7 @@ struct ddp_mr {
  * @waiting_octets: so many octets were found of an incomplete Write,
  * @waiting_since: at this time in nanoseconds
  * @rcvlowat: of the socket before it was bound
+ * @urginline: the same of SO_OOBINLINE; without it TCP itself steps over urgent octets
  * @af_ops: the socket's, with our queue_xmit
  * @old_af_ops: as they were
  * @old_data_ready: as it was
@@ -138,6 +139,7 @@ struct ddp_sock {
 	u64 waiting_octets;
 	u64 waiting_since;
 	int rcvlowat;
+	bool urginline;
 	struct inet_connection_sock_af_ops af_ops;
 	const struct inet_connection_sock_af_ops *old_af_ops;
 	void (*old_data_ready)(struct sock *sk);

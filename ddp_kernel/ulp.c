@@ -238,6 +238,8 @@ void ddp_sock_attach(struct ddp_sock *ds, struct ddp_domain *domain, struct prot
 	ds->copied_seq = tcp_sk(sk)->copied_seq;
 	ds->seen_ooopack = tcp_sk(sk)->rcv_ooopack - 1;
 	ds->rcvlowat = sk->sk_rcvlowat;
+	ds->urginline = sock_flag(sk, SOCK_URGINLINE);
+	sock_set_flag(sk, SOCK_URGINLINE);
 	ds->old_prot = sk->sk_prot;
 	ds->old_af_ops = icsk->icsk_af_ops;
 	ds->af_ops = *icsk->icsk_af_ops;
@@ -268,6 +270,7 @@ void ddp_sock_detach(struct ddp_sock *ds)
 		sk->sk_data_ready = ds->old_data_ready;
 	write_unlock_bh(&sk->sk_callback_lock);
 	set_rcvlowat(sk, ds->rcvlowat);
+	sock_valbool_flag(sk, SOCK_URGINLINE, ds->urginline);
 	ds->domain = NULL;
 	kfree(ds->rx.ahead);
 	ds->rx.ahead = NULL;

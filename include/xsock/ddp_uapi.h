@@ -318,7 +318,7 @@ DDP_SIZE(ddp_stats, 160);
  * taken by another way (splice, TCP_ZEROCOPY_RECEIVE, TCP_REPAIR). EIO: octets in TCP's queue are
  * there and cannot be read (memory of a device). After both no record comes any more. Other errors
  * are TCP's. Messages of the error queue come by MSG_ERRQUEUE, as ever. Urgent octets are part of
- * the stream.
+ * the stream (SO_OOBINLINE is set while the socket is bound).
  *
  * A socket whose leading FPDU is an incomplete Write to a region that is found here, or has not
  * shown its header, is not readable, and recv() answers EAGAIN, until it is complete, the

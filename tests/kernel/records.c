@@ -416,6 +416,32 @@ static void calls(void)
 }
 
 /*
+ * Two octets sent as urgent, the first of them unread when the second comes: TCP would step over
+ * it, as if it had been read.
+ */
+static void urgent(void)
+{
+	struct record record;
+	int ends[2], i;
+	size_t n;
+
+	bound_pair(ends, DDP_BIND_CRC);
+	for (i = 2; i < 4; i++) {
+		n = fpdu_send(octets, (uint32_t)i, "abc", 3);
+		REQUIRE(send(ends[0], octets, 1, MSG_OOB) == 1, "an urgent octet");
+		usleep(20000);
+		send_all(ends[0], octets + 1, n - 1);
+		usleep(20000);
+	}
+	for (i = 2; i < 4; i++) {
+		record = record_wait(ends[1], 1000);
+		CHECK(record.type == DDP_RECORD_ULPDU && record.length == 21 &&
+		      record.body[13] == i, "urgent octets are part of the stream");
+	}
+	close_pair(ends);
+}
+
+/*
  * Octets before the bound ones lie in the same sk_buff, as where the peer's first FPDU comes with
  * the end of its start-up: TCP joins what comes to what waits.
  */
@@ -499,6 +525,7 @@ int main(void)
 	reads();
 	atomics();
 	calls();
+	urgent();
 	start_inside(DDP_BIND_CRC);
 	start_inside(DDP_BIND_CRC | DDP_BIND_IN_ORDER);
 	domain_goes_first();

@@ -148,16 +148,21 @@ int ddp_sock_unbind(struct ddp_domain *domain, struct ddp_unbind *unbind)
 {
 	struct ddp_sock *ds;
 	struct socket *sock;
+	int error = 0;
 
 	if (unbind->flags)
 		return -EINVAL;
 	sock = bound_get_locked(domain, unbind->socket, &ds);
 	if (IS_ERR(sock))
 		return PTR_ERR(sock);
-	unbind->octets = ds->rx.pos;
-	ddp_sock_detach(ds);
+	if (ddp_rx_may_unbind(&ds->rx)) {
+		unbind->octets = ds->rx.pos;
+		ddp_sock_detach(ds);
+	} else {
+		error = -EAGAIN;
+	}
 	sock_put_locked(sock);
-	return 0;
+	return error;
 }
 
 static void count(const struct ddp_sock *ds, struct ddp_stats *stats)

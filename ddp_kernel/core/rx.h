@@ -105,6 +105,12 @@ static inline void ddp_rx_read_begin(struct ddp_rx *rx)
 enum ddp_rx_state ddp_rx_read(struct ddp_rx *rx, struct ddp_env *env, u64 avail,
 			      struct ddp_rx_reader *reader);
 
+/* Does the next octet begin an FPDU, or belong to what user space was given as octets? */
+static inline bool ddp_rx_may_unbind(const struct ddp_rx *rx)
+{
+	return !rx->stepping;
+}
+
 /* May octets behind the hole be examined? */
 static inline bool ddp_rx_may_look_ahead(const struct ddp_rx *rx)
 {

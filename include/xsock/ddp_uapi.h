@@ -232,7 +232,8 @@ DDP_SIZE(ddp_rights, 8);
  * What recv() has not answered as records, and the module has not consumed, is what recv() answers
  * from now on. Writes that were consumed and not yet told of are lost to records; @octets counts
  * them. What was placed behind a hole comes again as plain octets. The ULP stays: bind again, or
- * close. Errors: as DDP_IOC_RIGHTS.
+ * close. Errors: as DDP_IOC_RIGHTS; EAGAIN the next octet lies inside of an FPDU that was placed
+ * behind a hole and has been consumed in part: its rest is still to come.
  */
 struct ddp_unbind {
     ddp_s32 socket;

@@ -112,6 +112,23 @@ TEST_F(AheadTest, where_there_is_no_room_for_targets_no_crc_is_computed) {
     fill_hole();
 }
 
+// TCP throws away what was placed, and gets it again in pieces.
+TEST_F(AheadTest, inside_of_what_was_placed_no_plain_stream_may_begin) {
+    add_write(kStag, 0, 1000);
+    add_write(kStag, 1000, 1000);
+    begin();
+    module->arrive(hole_end, stream.size());
+    ASSERT_EQ(module->ahead_count().fpdus, 2u);
+    module->prune(0);
+    module->arrive(first, hole_end);
+    EXPECT_TRUE(ddp_rx_may_unbind(&module->rx()));
+    module->arrive(hole_end, hole_end + 500);
+    EXPECT_EQ(module->rx().pos, hole_end + 500) << "octets that are in their place are consumed";
+    EXPECT_FALSE(ddp_rx_may_unbind(&module->rx()));
+    module->arrive(hole_end + 500, stream.size());
+    EXPECT_TRUE(ddp_rx_may_unbind(&module->rx()));
+}
+
 // A scan that a limit ended is taken up again as long as it gets on.
 TEST_F(AheadTest, a_scan_that_gets_no_further_is_not_repeated) {
     add_write(kStag, 0, 1000);

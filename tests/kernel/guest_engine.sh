@@ -10,6 +10,7 @@ trap 'kill -9 $server $client 2>/dev/null' EXIT
 fail() {
     echo "guest_engine.sh: $*"
     cat /tmp/server.log
+    [ -z "$client" ] || cat /tmp/client.log
     exit 1
 }
 # listens PORT
@@ -34,6 +35,7 @@ wait_until() {
 }
 # serve COMMAND...: in the background, once it listens on port 7000
 serve() {
+    : >/tmp/server.log # that of a server before says "listening" too
     "$@" >/tmp/server.log 2>&1 &
     server=$!
     wait_until "no server" 'grep -q listening /tmp/server.log'

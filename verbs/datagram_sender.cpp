@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/bytes.hpp"
+#include "transport/clock.hpp"
 
 namespace xsock::verbs {
 namespace {

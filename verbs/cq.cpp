@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "base/poll_batch.hpp"
+#include "libxsock/engine/runtime.hpp"
 #include "verbs/cancel.hpp"
 #include "verbs/engine.hpp"
 #include "verbs/events.hpp"
@@ -201,6 +202,10 @@ int destroy_cq(ibv_cq* given) noexcept {
 
 // ---- the data path ----
 
+bool is_of_exit(const Wc& wc) noexcept {
+    return wc.status != WcStatus::success && runtime::ending();
+}
+
 int poll_cq(ibv_cq* given, int count, ibv_wc* wc) noexcept {
     const HoldCancellation hold;
     Cq& cq = *Cq::of(given);
@@ -211,6 +216,7 @@ int poll_cq(ibv_cq* given, int count, ibv_wc* wc) noexcept {
         const auto most = static_cast<std::size_t>(std::max(count, 0));
         poll_batches<kBatch>(*cq.cq, most, [&](const Wc& taken) {
             if (is_signaled_send(taken)) ++sends;
+            if (is_of_exit(taken)) return;
             convert(taken, wc[total++]);
         });
         cq.give_slots(sends);

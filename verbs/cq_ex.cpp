@@ -22,7 +22,7 @@ ibv_wc converted(ibv_cq_ex* cq) noexcept {
 // One at a time: what stays in the queue goes with its QP, and is there for ibv_poll_cq().
 int take_one(Cq& cq) noexcept {
     try {
-        if (cq.cq->poll({&cq.current, 1}) == 0) return ENOENT;
+        if (cq.cq->poll({&cq.current, 1}) == 0 || is_of_exit(cq.current)) return ENOENT;
     } catch (...) {
         return ENOMEM;
     }

@@ -25,6 +25,8 @@ std::atomic<Device*> the_device{nullptr};
 std::atomic<bool> threads_needed{false};
 TransportConfig the_config;
 
+std::atomic<bool> process_ends{false};
+
 struct ExitHandlers {
     std::mutex mutex;
     std::vector<void (*)()> all;
@@ -35,6 +37,7 @@ ExitHandlers& exit_handlers() { return the_exit_handlers.value; }
 
 // exit() and quick_exit() send what is queued, for a moment.
 void at_exit() {
+    process_ends.store(true, std::memory_order_release);
     drain();
     // One that exit() interrupted may be adding another, and never go on.
     ExitHandlers& handlers = exit_handlers();
@@ -125,6 +128,8 @@ void drain() noexcept {
         return;  // out of memory: the process ends without
     }
 }
+
+bool ending() noexcept { return process_ends.load(std::memory_order_acquire); }
 
 bool interrupted() noexcept {
     const Device* const device = the_device.load(std::memory_order_acquire);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Processes that send and receive datagrams and end, or stop: each case makes children that use the
- * device, and uses none itself.
+ * Processes that end, most of them with datagrams under way, or stop: each case makes children that
+ * use the device, and uses none itself.
  */
 #include <signal.h>
 #include <sys/prctl.h>
@@ -69,6 +69,38 @@ static void exits_in_a_handler(void (*polls)(long us)) {
 }
 CASE(a_handler_exits_while_datagrams_are_polled) { exits_in_a_handler(poll_datagrams); }
 CASE(a_handler_exits_while_a_connection_is_polled) { exits_in_a_handler(poll_connection); }
+
+/* gloo's thread polls while exit() runs, and throws at the first error. */
+static void* poll_until_an_error(void* cq) {
+    struct ibv_wc wc;
+    for (;;) {
+        const int n = ibv_poll_cq(cq, 1, &wc);
+        if (n < 0 || (n == 1 && wc.status != IBV_WC_SUCCESS)) _exit(3);
+    }
+}
+CASE(exit_flushes_nothing_that_another_thread_polls) {
+    enum { CHILDREN = 40 };
+    for (int i = 0; i < CHILDREN; ++i) {
+        const pid_t child = fork();
+        MUST(child >= 0);
+        if (child == 0) {
+            static struct pair p;
+            static char octets[64];
+            pthread_t thread;
+            connect_pair(&p);
+            struct ibv_mr* const mr = ibv_reg_mr(p.a->pd, octets, 64, IBV_ACCESS_LOCAL_WRITE);
+            MUST(mr != NULL);
+            struct ibv_sge to = {(uintptr_t)octets, 64, mr->lkey};
+            struct ibv_recv_wr receive = {.sg_list = &to, .num_sge = 1}, *bad;
+            MUST(ibv_post_recv(p.a->qp, &receive, &bad) == 0);
+            MUST(pthread_create(&thread, NULL, poll_until_an_error, p.a->recv_cq) == 0);
+            usleep(2000 + 100 * i);
+            exit(0);
+        }
+        const int status = wait_for(child, LIMIT_S);
+        CHECK(status == 0, "child %d: %d", i, status);
+    }
+}
 
 /* Another process with a QP, which takes what comes; it ends with this one. */
 struct other {

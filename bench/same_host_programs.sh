@@ -30,6 +30,7 @@ bench_options b:r:mn "$@"
 shift $((OPTIND - 1))
 build=$(cd "$build" && pwd) || exit 2
 . "$(dirname "$0")/programs_lib.sh"
+. "$(dirname "$0")/pairs_lib.sh"
 xsock=$build/tools/xsock
 bench=$build/bench/xsock_bench
 for file in "$xsock" "$bench" "$build/libxsock/verbs/libibverbs.so.1"; do
@@ -40,31 +41,6 @@ unset LD_PRELOAD
 # shellcheck disable=SC2034  # take_turns reads it
 declare -A ports=([base]=0 [memory]=0)
 
-under() {
-    prefix=()
-    [ "$(nproc)" -lt 2 ] || case $1 in
-        server) prefix=(taskset -c 0) ;;
-        client) prefix=(taskset -c 1) ;;
-    esac
-}
-# pair SERVER-COMMAND @ CLIENT-COMMAND: prints what the client prints; PORT becomes a free port.
-pair() {
-    local server=()
-    port=$(free_port)
-    while [ "$1" != @ ]; do server+=("${1//PORT/$port}") && shift; done
-    shift
-    serve server "${server[@]}"
-    run_client client "${@//PORT/$port}"
-    wait "${pids[server]}" || die "the server failed: ${server[*]}" "$work/server-server.log"
-    unset "pids[server]"
-}
-# last PATTERN COLUMN: of the last such line; there must be one.
-last() { awk -v c="$2" -v p="$1" '$0 ~ p { v = $c } END { if (v == "") exit 1; print v }'; }
-ucx() {  # ucx COLUMN ARGS...
-    local column=$1
-    shift
-    pair ucx_perftest -p PORT @ ucx_perftest 127.0.0.1 -p PORT "$@" | last '^Final:' "$column"
-}
 fabric_lat() {
     local ends=(fi_pingpong -p shm -e rdm -S 64 -I 100000)
     pair "${ends[@]}" -B PORT @ "${ends[@]}" -P PORT 127.0.0.1 | last '^[0-9]+[kmg]? ' 7
@@ -79,7 +55,6 @@ ours() {  # ours ROW FIGURE: of one round of xsock_bench; FIGURE is tcp or xsock
     "$bench" --rows "$1" --rounds 1 --seconds 0.15 --json </dev/null |
         python3 -c 'import json, sys; print(json.load(sys.stdin)[0][sys.argv[1]])' "$2"
 }
-scaled() { awk -v by="$1" '{ print $1 * by }'; }
 
 sample() {  # sample ROW MODE: its figure
     case $1-$2 in

@@ -215,7 +215,7 @@ DDP_SIZE(ddp_bind, 24);
  * @socket: bound to this domain
  * @rights: DDP_RIGHT_*; 0: nothing is placed any more once this returns
  *
- * Errors: EBADF; ENOTSOCK; ENOTCONN not bound to this domain; EINVAL.
+ * Errors: EBADF; ENOTSOCK; EOPNOTSUPP no TCP socket; ENOTCONN not bound to this domain; EINVAL.
  */
 struct ddp_rights {
     ddp_s32 socket;

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The kernel module in a guest: built against the headers of Debian's kernel, loaded there, asked
-# everything of abi.c, records.c and loss.c, and used by this build's engine at both ends of
-# connections whose Writes it must place. At the end nothing of it may be left, the module unloads,
-# and the kernel's log is clean.
+# everything of abi.c, records.c, loss.c and abi_fuzz.c, and used by this build's engine at both
+# ends of connections whose Writes it must place. At the end nothing of it may be left, the module
+# unloads, and the kernel's log is clean.
 #
-#   guest_test.sh [--kernel 6.1|6.12] [--programs] BUILD
+#   guest_test.sh [--kernel 6.1|6.12] [--programs] [--fuzz SECONDS] BUILD
 #
 #   --kernel    which of Debian's kernels (SIW_KERNEL, or 6.1)
 #   --programs  also unmodified verbs programs
+#   --fuzz      how long random requests are made (5), of which then the counts are shown
 #   BUILD       where the library and tools were built
 #
 # Exit status 77: something is missing (QEMU, packages to build the guest with).
@@ -16,11 +17,13 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 top=$here/../..
 programs=
+fuzz=
 usage() { sed -n 's/^#   \(guest_test.sh.*\)/usage: \1/p' "$0" >&2; }
 while [ $# -gt 1 ]; do
     case $1 in
     --kernel) SIW_KERNEL=$2 && shift ;;
     --programs) programs=1 ;;
+    --fuzz) fuzz=$2 && shift ;;
     *) usage && exit 2 ;;
     esac
     shift
@@ -75,7 +78,7 @@ if grep -v -e 'the compiler differs from the one used to build' -e '^  *\(The ke
     "$SIW_RUN/module.log"; then
     die "the module compiled for $SIW_KERNEL with warnings"
 fi
-for program in abi records loss; do
+for program in abi records loss abi_fuzz; do
     gcc -O2 -static -I"$top/include" -I"$here" "$here/$program.c" "$here/ddp_test.c" \
         -o "$SIW_RUN/package/$program"
 done
@@ -106,7 +109,7 @@ cp "$here/guest_engine.sh" "$share/"
 failures=0
 step() {  # step WORDS COMMAND: in the guest
     local began=$SECONDS
-    if "${vmctl[@]}" -T 150 run "$2" >"$SIW_RUN/out" 2>&1 &&
+    if "${vmctl[@]}" -T $((150 + ${fuzz:-0})) run "$2" >"$SIW_RUN/out" 2>&1 &&
         ! grep -q '^not ok' "$SIW_RUN/out"; then
         echo "ok       $1 ($((SECONDS - began)) s)"
     else
@@ -129,6 +132,11 @@ step "placing in order (records)" '/x/records'
 step "placing behind holes (loss)" 'ip link set lo mtu 1500 &&
     /sbin/tc qdisc add dev lo root netem loss 0.5% delay 2ms && /x/loss; r=$?;
     /sbin/tc qdisc del dev lo root; ip link set lo mtu 65536; exit $r'
+# shellcheck disable=SC2016
+step "random requests (abi_fuzz)" 'ip link set lo mtu 1500 &&
+    /sbin/tc qdisc add dev lo root netem loss 0.5% delay 1ms && /x/abi_fuzz '"${fuzz:-5}"'; r=$?;
+    /sbin/tc qdisc del dev lo root; ip link set lo mtu 65536; exit $r'
+[ -z "$fuzz" ] || grep -e '^ok' -e '^#' "$SIW_RUN/out" | sed 's/^/         /'
 step "the engine: put and got" 'sh /share/guest_engine.sh putget'
 step "the engine: pinned memory, and what xsock stat says" 'sh /share/guest_engine.sh stat'
 [ -z "$programs" ] || step "the engine: verbs programs" 'sh /share/guest_engine.sh verbs'

@@ -129,8 +129,13 @@ bool SoftCq::wait_until(const std::function<bool()>& done, Time deadline) {
     }
 }
 
+// (A thread that watches already would take the cycles of this caller for those of one that goes
+// on, and leave it the first message.)
 void SoftCq::hand_over() {
-    core_->each_source([](Progress& p) { p.hand_over(); });
+    core_->each_source([](Progress& p) {
+        p.note_idle();
+        p.hand_over();
+    });
 }
 
 Result<int> SoftCq::fd() {

@@ -15,7 +15,8 @@
 //                                 without a completion, which ibv_get_cq_event(3) allows for, and
 //                                 the background thread serves the channel up to its next real one.
 //
-// Queues armed for solicited events only are always the background thread's.
+// Queues armed for solicited events only are always the background thread's, and so are channels of
+// UD QPs.
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -104,7 +105,7 @@ void update_readable(Channel& channel) noexcept {
 bool change_watched(Channel& channel, bool watched) {
     if (channel.watched.load(kRelaxed) == watched) return false;
     const std::lock_guard lock(channel.mutex);
-    if (watched && channel.solicited.load(kRelaxed)) return false;
+    if (watched && channel.left_to_thread.load(kRelaxed)) return false;
     if (channel.watched.load(kRelaxed) == watched) return false;
     const int fd = channel.connections->fd();
     // Added and removed rather than modified: to a program with EPOLLET a descriptor that becomes
@@ -275,6 +276,15 @@ Cq* next_event(Channel& channel, bool first, int& error) {
 
 }  // namespace
 
+void leave_to_thread(Channel& channel) {
+    if (channel.left_to_thread.load(kRelaxed)) return;
+    {
+        const std::lock_guard lock(channel.mutex);
+        channel.left_to_thread.store(true, kRelaxed);
+    }
+    set_watched(channel, false);
+}
+
 // In a poller: an armed queue has a completion, or the queue overran.
 void on_cq_notified(void* argument) noexcept {
     VerbsState* const engine = VerbsState::current();
@@ -283,6 +293,7 @@ void on_cq_notified(void* argument) noexcept {
     const auto found = engine->notified.find(reinterpret_cast<std::uintptr_t>(argument));
     if (found == engine->notified.end()) return;
     Cq& cq = *found->second;
+    cq.armed.store(false, kRelaxed);
     if (cq.cq->overrun() && !cq.overrun_reported.exchange(true)) {
         ibv_async_event event{};
         event.element.cq = cq.plain();
@@ -419,14 +430,9 @@ int req_notify_cq(ibv_cq* given, int solicited_only) noexcept {
     Cq& cq = *Cq::of(given);
     if (cq.engine != VerbsState::current()) return EPERM;
     Channel* const channel = cq.channel;
-    if (channel != nullptr && solicited_only != 0 && !channel->solicited.load(kRelaxed)) {
-        // Whether a message is solicited is known when it has been read.
-        {
-            const std::lock_guard lock(channel->mutex);
-            channel->solicited.store(true, kRelaxed);
-        }
-        set_watched(*channel, false);
-    }
+    // Whether a message is solicited is known when it has been read.
+    if (channel != nullptr && solicited_only != 0) leave_to_thread(*channel);
+    cq.armed.store(true, kRelaxed);
     cq.cq->arm(solicited_only != 0);
     if (channel != nullptr && !channel->watched.load(kRelaxed) &&
         !channel->sleeps_inside.load(kRelaxed)) {

@@ -102,7 +102,7 @@ void fail_send(Qp& qp, DatagramSends::Send send, WcStatus status) {
 }
 
 /// A request that has its Cq::take_slots(), if it is signaled.
-void send_datagram(Qp& qp, const Request& request, bool more) {
+void send_datagram(Qp& qp, const Request& request, DatagramSender::Gather gather) {
     DatagramSends& sends = qp.datagrams->sends();
     if (sends.failed()) {
         auto flushed = request.send;
@@ -126,7 +126,7 @@ void send_datagram(Qp& qp, const Request& request, bool more) {
         return sends.add_done(request.send);
     }
     if (buffer) buffer->bytes = static_cast<std::uint32_t>(bytes);
-    const bool sent = buffer ? sender->try_send(buffer, more) : sender->try_send(frame, more);
+    const bool sent = buffer ? sender->try_send(buffer, gather) : sender->try_send(frame, gather);
     if (sent) return sends.add_done(request.send);
     if (!buffer) {
         buffer = std::make_unique<DatagramBuffer>();
@@ -138,6 +138,14 @@ void send_datagram(Qp& qp, const Request& request, bool more) {
     sender->queue(std::move(buffer));
 }
 
+// With an armed queue no poll may follow: the program is about to sleep.
+DatagramSender::Gather gather_for(const Qp& qp, const ibv_send_wr& wr) noexcept {
+    if (wr.next != nullptr) return DatagramSender::Gather::more;
+    const bool armed = Cq::of(qp.base.qp_base.send_cq)->armed.load(std::memory_order_relaxed) ||
+                       Cq::of(qp.base.qp_base.recv_cq)->armed.load(std::memory_order_relaxed);
+    return armed ? DatagramSender::Gather::no : DatagramSender::Gather::yes;
+}
+
 int post_one_datagram(Qp& qp, const ibv_send_wr& wr) {
     Request request;
     if (const int error = read_request(qp, wr, request); error != 0) return error;
@@ -145,7 +153,7 @@ int post_one_datagram(Qp& qp, const ibv_send_wr& wr) {
     Cq& cq = *Cq::of(qp.base.qp_base.send_cq);
     if (request.send.signaled && !cq.take_slots(1)) return ENOMEM;
     try {
-        send_datagram(qp, request, wr.next != nullptr);
+        send_datagram(qp, request, gather_for(qp, wr));
     } catch (...) {
         if (request.send.signaled) cq.give_slots(1);
         throw;

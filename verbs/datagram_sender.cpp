@@ -67,7 +67,7 @@ bool DatagramSender::sent(const PolledQp& qp, const Result<void>& posted, std::u
     return false;
 }
 
-bool DatagramSender::try_send(ConstBytes frame, bool more) {
+bool DatagramSender::try_send(ConstBytes frame, Gather gather) {
     const auto bytes = static_cast<std::uint32_t>(frame.size());
     const auto qp = take_room(bytes);
     if (qp == nullptr) return false;
@@ -75,24 +75,24 @@ bool DatagramSender::try_send(ConstBytes frame, bool more) {
     SendWr wr;
     wr.wr_id = inline_id(bytes);
     wr.flags = kSendSignaled | kSendInline;
-    if (more) wr.flags |= kSendMore;
+    if (gather == Gather::more) wr.flags |= kSendMore;
     wr.sges = {&sge, 1};
-    return sent(*qp, qp->post_send(wr, /*gather=*/true), bytes);
+    return sent(*qp, qp->post_send(wr, gather != Gather::no), bytes);
 }
 
-bool DatagramSender::try_send(std::unique_ptr<DatagramBuffer>& buffer, bool more) {
+bool DatagramSender::try_send(std::unique_ptr<DatagramBuffer>& buffer, Gather gather) {
     const std::uint32_t bytes = buffer->bytes;
     const auto qp = take_room(bytes);
     if (qp == nullptr) return false;
     const Sge sge{buffer->octets.data(), bytes, kLkeyNone};
     SendWr wr;
     wr.flags = kSendSignaled;
-    if (more) wr.flags |= kSendMore;
+    if (gather == Gather::more) wr.flags |= kSendMore;
     wr.sges = {&sge, 1};
     // It may be complete, and free, before this returns.
     DatagramBuffer* const given = buffer.release();
     wr.wr_id = reinterpret_cast<std::uintptr_t>(given);
-    const bool taken = sent(*qp, qp->post_send(wr, /*gather=*/true), bytes);
+    const bool taken = sent(*qp, qp->post_send(wr, gather != Gather::no), bytes);
     if (!taken) buffer.reset(given);
     return taken;
 }

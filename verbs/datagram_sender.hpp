@@ -32,10 +32,12 @@ class DatagramSender : public std::enable_shared_from_this<DatagramSender> {
 
     // -- any thread, with no lock held, the engine's neither --
 
+    /// May it wait for others (docs/threading.md)? `more`: another follows at once.
+    enum class Gather : std::uint8_t { no, yes, more };
     /// A datagram of at most kMaxInline bytes in all. True: it is on its way; false: queue() it.
-    [[nodiscard]] bool try_send(ConstBytes frame, bool more);
+    [[nodiscard]] bool try_send(ConstBytes frame, Gather gather);
     /// The same for one of any size, which is taken if the answer is true.
-    [[nodiscard]] bool try_send(std::unique_ptr<DatagramBuffer>& buffer, bool more);
+    [[nodiscard]] bool try_send(std::unique_ptr<DatagramBuffer>& buffer, Gather gather);
     /// It goes when it can, or is dropped: DatagramSends::end() says when that is decided.
     void queue(std::unique_ptr<DatagramBuffer> buffer);
 

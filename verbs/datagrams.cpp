@@ -14,6 +14,7 @@
 #include "transport/log.hpp"
 #include "verbs/addresses.hpp"
 #include "verbs/engine.hpp"
+#include "verbs/ops.hpp"
 #include "verbs/qp_numbers.hpp"
 
 namespace xsock::verbs {
@@ -98,6 +99,9 @@ void Datagrams::add(Qp& qp) {
     config.recv_cq = recv_cq.cq->target(*group_);
     auto made = std::make_shared<DatagramQp>(config);
     made->set_purge_num(qp.qp->num());
+    for (const Cq* const cq : {&send_cq, &recv_cq}) {
+        if (cq->channel != nullptr) leave_to_thread(*cq->channel);
+    }
     {
         const std::lock_guard lock(lock_);
         qps_.emplace(qp.num(), made);

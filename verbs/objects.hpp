@@ -142,7 +142,9 @@ struct Channel {
     std::size_t next_empty = 0;             ///< of cqs: the next for an event without a completion
     std::atomic<std::uint32_t> pending{0};  ///< events not yet got; written under mutex
     std::atomic<bool> watched{false};       ///< the connections' descriptor is; written under mutex
-    std::atomic<bool> solicited{false};     ///< a queue was armed for solicited events only
+    /// Never watched: a queue was armed for solicited events only, or is that of a UD QP, which no
+    /// connection feeds that the channel knows.
+    std::atomic<bool> left_to_thread{false};
 
     // How the program waits. Threads that race misjudge it for one event.
     std::atomic<bool> sleeps_inside{false};  ///< in ibv_get_cq_event(), not in a poll of its own
@@ -166,6 +168,7 @@ struct Cq {
     std::uint32_t async_delivered = 0;    ///< the same for base.async_events_completed
     std::uint64_t late_event = 0;         ///< number of the last one of late_cq_event()
     std::atomic<bool> overrun_reported{false};
+    std::atomic<bool> armed{false};  ///< since its last event; a hint for posters
     /// Signaled sends that have not been polled, and how many the QPs' send queues have room for.
     /// Hardware frees a slot when the program has polled its completion, and programs that post
     /// until there is no room rely on it: they never overrun a queue as large as theirs.

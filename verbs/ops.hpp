@@ -55,6 +55,8 @@ ibv_cq* create_cq_locked(VerbsState& engine, Context& context, std::uint32_t cqe
                          ibv_comp_channel* channel);
 /// In a poller: the queue with Cq::id `argument` has a completion it was armed for, or overran.
 void on_cq_notified(void* argument) noexcept;
+/// From now on the background thread serves the channel, whatever its descriptor could tell.
+void leave_to_thread(Channel& channel);
 /// No event of the queue is told any more.
 void leave_channel(Cq& cq);
 ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr);

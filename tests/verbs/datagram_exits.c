@@ -6,21 +6,8 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/time.h>
-#include <sys/wait.h>
 
 #include "tests/verbs/datagrams.h"
-
-/* The child's exit status; -1: it has not ended in time. */
-static int wait_for(pid_t child, double seconds) {
-    const double limit = now() + seconds;
-    int status;
-    pid_t ended;
-    while ((ended = waitpid(child, &status, WNOHANG)) == 0 && now() < limit) usleep(500);
-    if (ended == child) return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + status;
-    kill(child, SIGKILL);
-    waitpid(child, &status, 0);
-    return -1;
-}
 
 static void leave(int signal_number) {
     (void)signal_number;
@@ -178,22 +165,6 @@ static void beside_one_that_has_stopped(void) {
     send_to_both(&a, &to, 5);
 }
 
-enum { TOO_SLOW = 3 };
-/* Again where the machine is too slow for what the body wants. */
-static void in_child(void (*body)(void)) {
-    int status = TOO_SLOW;
-    for (int tries = 0; status == TOO_SLOW && tries < 5; ++tries) {
-        const pid_t child = fork();
-        MUST(child >= 0);
-        if (child == 0) {
-            failures = 0;
-            body();
-            _exit(failures != 0);
-        }
-        status = wait_for(child, 2 * LIMIT_S);
-    }
-    CHECK(status == 0, "%d", status);
-}
 CASE(a_process_that_stops_delays_no_other) { in_child(beside_one_that_stops); }
 CASE(a_process_that_does_not_answer_delays_no_other) { in_child(beside_one_that_has_stopped); }
 

@@ -429,50 +429,6 @@ CASE(qps_that_do_not_receive_keep_no_memory) {
     destroy_ud(&d);
 }
 
-/* A program that waits until something comes. */
-CASE(wakes_a_waiter) {
-    struct ud a = make_ud();
-    struct ibv_comp_channel* const channel = ibv_create_comp_channel(device());
-    struct ibv_cq* const cq = ibv_create_cq(device(), 16, NULL, channel, 0);
-    struct ibv_qp_init_attr init = qp_attr();
-    MUST(channel != NULL && cq != NULL);
-    init.qp_type = IBV_QPT_UD;
-    init.send_cq = init.recv_cq = cq;
-    struct ibv_qp* const qp = ibv_create_qp(pd, &init);
-    MUST(qp != NULL);
-    ud_to_init(qp);
-    ud_to_rts(qp);
-    struct ud_to to = {make_ah(0), qp->qp_num, QKEY};
-    for (int solicited = 0; solicited < 2; ++solicited) {
-        struct ibv_sge sge = {(uintptr_t)a.memory, 8, a.mr->lkey};
-        struct ibv_send_wr wr = ud_wr(&sge, &to), *bad;
-        struct ibv_cq* told;
-        void* context;
-        struct ibv_wc wc;
-        struct pollfd waits = {channel->fd, POLLIN, 0};
-        CHECK(ibv_req_notify_cq(cq, solicited) == 0);
-        for (int i = 0; i < 2; ++i) {
-            CHECK(post_recv_numbered(qp, 1, slot(&a, 0), SLOT, a.mr->lkey) == 0);
-        }
-        CHECK(ibv_post_send(a.qp, &wr, &bad) == 0);
-        if (solicited) CHECK(poll(&waits, 1, 50) == 0);
-        wr.send_flags |= IBV_SEND_SOLICITED;
-        CHECK(ibv_post_send(a.qp, &wr, &bad) == 0);
-        CHECK(poll(&waits, 1, LIMIT_S * 1000) == 1);
-        CHECK(ibv_get_cq_event(channel, &told, &context) == 0 && told == cq);
-        ibv_ack_cq_events(cq, 1);
-        for (int i = 0; i < 2; ++i) {
-            wc = next(cq);
-            CHECK(wc.status == IBV_WC_SUCCESS && wc.byte_len == GRH + 8);
-        }
-    }
-    CHECK(ibv_destroy_qp(qp) == 0);
-    CHECK(ibv_destroy_cq(cq) == 0);
-    CHECK(ibv_destroy_comp_channel(channel) == 0);
-    CHECK(ibv_destroy_ah(to.ah) == 0);
-    destroy_ud(&a);
-}
-
 /* What UD has not. */
 CASE(kinds_that_are_refused) {
     struct ud a = make_ud();

@@ -60,7 +60,10 @@ struct DatagramSenderTest : testing::Test {
     void send() {
         auto buffer = std::make_unique<DatagramBuffer>();
         buffer->bytes = kBytes;
-        if (sender->try_send(buffer, false)) return qp->sends().add_done({.signaled = true});
+        if (sender->try_send(buffer, DatagramSender::Gather::yes)) {
+            qp->sends().add_done({.signaled = true});
+            return;
+        }
         buffer->qp = qp;
         buffer->number = qp->sends().begin({.signaled = true});
         sender->queue(std::move(buffer));

@@ -351,7 +351,9 @@ static int listen_at(int port) {
 /* A peer says that it is many processes, of which the program answers each, and of which none
  * answers. */
 CASE(answers_to_a_crowd) {
-    enum { PORTS = 400, ANSWERS = 6000, FIRST = 20000, DESCRIPTORS = 720 };
+    /* A first dial that is not answered holds up completions for a second, so many are under way.
+     */
+    enum { PORTS = 160, ANSWERS = 320, UNDER_WAY = 32, FIRST = 20000, DESCRIPTORS = 720 };
     struct ud a = make_ud();
     struct ud_to to = {make_ah(0), 0, QKEY};
     struct carrier c;
@@ -384,11 +386,12 @@ CASE(answers_to_a_crowd) {
         CHECK(wc.src_qp == (uint32_t)(FIRST + i) << 8);
         to.num = wc.src_qp;
         CHECK(ud_send(&a, &to, (uint32_t)i, 64) == 0);
-        expect_sent(&a, (uint32_t)i);
-        if (i % 50 != 49) continue;
+        if (i >= UNDER_WAY) expect_sent(&a, (uint32_t)(i - UNDER_WAY));
+        if (i % 5 != 4) continue;
         const int open = open_descriptors() - usual;
         if (open > most) most = open;
     }
+    for (int i = ANSWERS - UNDER_WAY; i < ANSWERS; ++i) expect_sent(&a, (uint32_t)i);
     CHECK(now() - begin < LIMIT_S, "%.1f s", now() - begin);
     CHECK(most > 10 && most < DESCRIPTORS / 4 + 20, "%d descriptors", most);
     /* And another process, here itself, is reached again. */

@@ -213,21 +213,20 @@ bool DatagramSender::close_if_idle() {
 
 void DatagramSender::on_completion(const Wc& wc) {
     if (wc.opcode != WcOpcode::send) return;
-    std::uint32_t bytes = 0;
-    if ((wc.wr_id & kInline) != 0) {
-        bytes = static_cast<std::uint32_t>(wc.wr_id >> 1);
-    } else {
-        const std::unique_ptr<DatagramBuffer> buffer(
-            reinterpret_cast<DatagramBuffer*>(static_cast<std::uintptr_t>(wc.wr_id)));
-        bytes = buffer->bytes;
+    std::unique_ptr<DatagramBuffer> buffer;
+    if ((wc.wr_id & kInline) == 0) {
+        buffer.reset(reinterpret_cast<DatagramBuffer*>(static_cast<std::uintptr_t>(wc.wr_id)));
     }
     if (wc.status != WcStatus::success) {
         owner_.counters().unsent.fetch_add(1, std::memory_order_relaxed);
     }
     bool waiting = false;
     {
+        // Another thread's feed() holds it until it has let go of what it has given.
         const std::lock_guard lock(lock_);
         if (wc.qp_context != connection_) return;  // of a former one
+        const auto bytes =
+            buffer != nullptr ? buffer->bytes : static_cast<std::uint32_t>(wc.wr_id >> 1);
         in_flight_ -= std::min(in_flight_, bytes);
         taken_ = true;
         stalled_ = false;

@@ -246,7 +246,10 @@ void Stream::drop_sends() {
     sq.close();
     s.end();
     s.tx.end(sq.posted());
-    while (sq.retired() < sq.posted()) s.complete_oldest(WcStatus::success);
+    while (sq.retired() < sq.posted()) {
+        const bool local = sends_nothing(sq.at(sq.retired()).opcode);
+        s.complete_oldest(local ? WcStatus::flushed : WcStatus::success);
+    }
 }
 
 void Stream::drop_receives() {

@@ -167,8 +167,8 @@ class Stream final : public Ulp {
     /// caused the end with its own status if known, the rest `status`. Closes the SQ (and the RQ
     /// unless shared) for posting first, so that nothing can slip in behind. Idempotent.
     void flush(WcStatus status);
-    /// Ends the stream, and completes what was to be sent as if it had been. Closes the SQ first;
-    /// receives stay posted.
+    /// Ends the stream, and completes what was to be sent as if it had been; what is done at this
+    /// end alone is flushed. Closes the SQ first; receives stay posted.
     void drop_sends();
     /// Completes posted receives with `flushed`, in order, that of a message under way first, and
     /// closes the RQ, which is not shared. Everything else goes on, Reads and what answers the

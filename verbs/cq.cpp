@@ -203,7 +203,7 @@ int destroy_cq(ibv_cq* given) noexcept {
 // ---- the data path ----
 
 bool is_of_exit(const Wc& wc) noexcept {
-    return wc.status != WcStatus::success && runtime::ending();
+    return wc.status != WcStatus::success && runtime::ends_elsewhere();
 }
 
 int poll_cq(ibv_cq* given, int count, ibv_wc* wc) noexcept {

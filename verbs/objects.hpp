@@ -329,8 +329,9 @@ struct Qp {
     CmId* id = nullptr;                     ///< the id that connects it
     enum class Connection : std::uint8_t {
         none,
-        given,    ///< to `qp`
-        counted,  ///< what it moved is in the exit summary
+        given,        ///< to `qp`
+        established,  ///< only then may its end wait
+        counted,      ///< what it moved is in the exit summary
     };
     Connection connection = Connection::none;
     bool last_wqe_reported = false;

@@ -75,8 +75,8 @@ void fail_qp_locked(VerbsState& engine, Qp& qp);
 void confirm_end_locked(VerbsState& engine, Qp& qp);
 /// Adds what the QP's connection has moved to the exit summary, once for each connection.
 void count_bytes_locked(VerbsState& engine, Qp& qp) noexcept;
-/// The process ends, and with it the QP: another thread of the program may still poll, and is not
-/// told. (Hardware's queue pairs end when no thread is left.)
+/// Another thread has called exit(), which ends the QPs: one that still polls is not told.
+/// (Hardware's queue pairs end when no thread is left.)
 bool is_of_exit(const Wc& wc) noexcept;
 /// Completes posts that came after the end of the connection had begun.
 void flush_late(Qp& qp);

@@ -212,12 +212,14 @@ int post_taken(Qp& qp, const SendWr& wr) noexcept {
         if (posted.error().code != EPIPE) return errno_of(posted.error());
         Wc wc = flushed(qp, wr.wr_id, ddp::send_info(wr.opcode).completion);
         if ((wr.flags & kSendSignaled) == 0) wc.flags |= kWcUnsignaled;
-        if (qp.unreliable() && qp.state.load(std::memory_order_acquire) != IBV_QPS_ERR) {
-            if ((wr.flags & kSendSignaled) == 0) return 0;  // dropped
-            wc.status = WcStatus::success;
-        }
         if (wr.opcode == SendOpcode::bind_window && wr.remote_stag != 0) {
             qp.engine->device().abandon_window(wr.remote_stag);
+        }
+        // Dropped; but for what is done at this end.
+        if (qp.unreliable() && !ddp::sends_nothing(wr.opcode) &&
+            qp.state.load(std::memory_order_acquire) != IBV_QPS_ERR) {
+            if ((wr.flags & kSendSignaled) == 0) return 0;
+            wc.status = WcStatus::success;
         }
         post_late(qp, wc);
         return 0;

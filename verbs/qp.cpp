@@ -115,7 +115,8 @@ Time retries_last(const Qp& qp) noexcept {
 void hold_end_locked(VerbsState& engine, Qp& qp) {
     if (qp.end_unconfirmed.load()) return;  // a reset behind the FIN
     const bool told = qp.id != nullptr && qp.id->state == IdState::connected && qp.id->sync == 0;
-    if (!told && !qp.by_gid) {
+    // One that ends during start-up is flushed by then.
+    if (!told && !(qp.by_gid && qp.connection == Qp::Connection::established)) {
         confirm_end_locked(engine, qp);
         return;
     }
@@ -133,7 +134,8 @@ void hold_end_locked(VerbsState& engine, Qp& qp) {
 
 // Of a service in which a sender hears nothing of its peer.
 bool is_silent(const Qp& qp, const QpInfo& info) noexcept {
-    return qp.unreliable() && qp.state.load() != IBV_QPS_ERR && info.error != EFAULT &&
+    return qp.unreliable() && qp.connection == Qp::Connection::established &&
+           qp.state.load() != IBV_QPS_ERR && info.error != EFAULT &&
            info.stream_error != StreamError::local_catastrophic;
 }
 
@@ -333,7 +335,7 @@ Result<void> connect_qp_locked(VerbsState& engine, Qp& qp, int fd, const Connect
 }
 
 void count_bytes_locked(VerbsState& engine, Qp& qp) noexcept {
-    if (qp.connection != Qp::Connection::given) return;
+    if (qp.connection == Qp::Connection::none || qp.connection == Qp::Connection::counted) return;
     try {
         const QpInfo info = qp.qp->info();
         engine.tx_bytes += info.tx_bytes;
@@ -375,17 +377,17 @@ void on_qp_state_locked(VerbsState& engine, Qp& qp, QpState state) {
     }
     if (state == QpState::established) {
         ++engine.connections;
+        qp.connection = Qp::Connection::established;
         if (qp.id != nullptr) on_established_locked(engine, *qp.id, info);
         qp.qp->confirm_start();
         return;
     }
     if (state == QpState::peer_closed) {
-        if (qp.unreliable()) return;
+        if (qp.unreliable() && qp.connection == Qp::Connection::established) return;
         hold_end_locked(engine, qp);
         // iWARP has no half-closed QP: what is queued still goes, nothing new is taken.
         if (!qp.by_gid) (void)qp.qp->shutdown();
     } else {
-        count_bytes_locked(engine, qp);
         if (state == QpState::error && qp.state.load() != IBV_QPS_ERR) ++engine.errors;
         if (ibv_event_type type; state == QpState::error && event_for(info, type)) {
             raise(engine, qp, type);
@@ -393,6 +395,7 @@ void on_qp_state_locked(VerbsState& engine, Qp& qp, QpState state) {
         if (state == QpState::error && info.stream_error == StreamError::mpa_connection_lost) {
             hold_end_locked(engine, qp);
         }
+        count_bytes_locked(engine, qp);
         if (!qp.end_unconfirmed.load()) {
             qp.qp->confirm_end();
             finish_qp_locked(engine, qp);

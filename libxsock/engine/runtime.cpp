@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "libxsock/engine/runtime.hpp"
 
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -25,7 +27,7 @@ std::atomic<Device*> the_device{nullptr};
 std::atomic<bool> threads_needed{false};
 TransportConfig the_config;
 
-std::atomic<bool> process_ends{false};
+std::atomic<pid_t> exiting_thread{0};
 
 struct ExitHandlers {
     std::mutex mutex;
@@ -37,7 +39,7 @@ ExitHandlers& exit_handlers() { return the_exit_handlers.value; }
 
 // exit() and quick_exit() send what is queued, for a moment.
 void at_exit() {
-    process_ends.store(true, std::memory_order_release);
+    exiting_thread.store(gettid(), std::memory_order_release);
     drain();
     // One that exit() interrupted may be adding another, and never go on.
     ExitHandlers& handlers = exit_handlers();
@@ -56,6 +58,7 @@ void begin_in_child() {
     new (&making) std::mutex;
     new (&exit_handlers().mutex) std::mutex;
     threads_needed.store(false, std::memory_order_relaxed);
+    exiting_thread.store(0, std::memory_order_relaxed);
     left[generation++ % left.size()] = the_device.exchange(nullptr);
 }
 
@@ -129,7 +132,10 @@ void drain() noexcept {
     }
 }
 
-bool ending() noexcept { return process_ends.load(std::memory_order_acquire); }
+bool ends_elsewhere() noexcept {
+    const pid_t thread = exiting_thread.load(std::memory_order_acquire);
+    return thread != 0 && thread != gettid();
+}
 
 bool interrupted() noexcept {
     const Device* const device = the_device.load(std::memory_order_acquire);

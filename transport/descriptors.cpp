@@ -154,6 +154,11 @@ bool is_program_fd(int fd) noexcept {
     }
 }
 
+std::size_t descriptor_limit() noexcept {
+    rlimit limit{};
+    return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : SIZE_MAX;
+}
+
 void close_internal_fd(int fd) noexcept {
     const DescriptorChange change;
     unregister_internal_fd(fd);
@@ -163,10 +168,7 @@ void close_internal_fd(int fd) noexcept {
 namespace {
 
 Result<int> duplicate(int fd) noexcept {
-    rlimit limit{};
-    const int from = getrlimit(RLIMIT_NOFILE, &limit) == 0
-                         ? static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 2, kOutOfTheWay))
-                         : 3;
+    const auto from = static_cast<int>(std::min<std::size_t>(descriptor_limit() / 2, kOutOfTheWay));
     const DescriptorChange change;
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, from);
     if (copy < 0 && errno != EBADF) copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);

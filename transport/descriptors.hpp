@@ -3,6 +3,7 @@
 // closes whole ranges must be kept from closing these. Lock-free and async-signal-safe.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "base/result.hpp"
@@ -15,6 +16,9 @@ void unregister_internal_fd(int fd) noexcept;
 [[nodiscard]] bool is_internal_fd(int fd) noexcept;
 /// Unregisters and closes: in this order, because the program may be given the number at once.
 void close_internal_fd(int fd) noexcept;
+
+/// How many descriptors the process may have (RLIMIT_NOFILE); SIZE_MAX: the kernel does not say.
+[[nodiscard]] std::size_t descriptor_limit() noexcept;
 
 /// While one lives, in any thread, an internal descriptor may be open and not registered yet, or
 /// not registered any more: between open and register, or unregister and close. Nests; no copy, no

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "transport/shm_node.hpp"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -65,10 +64,9 @@ void ShmNode::close_listeners() noexcept {
 
 // Each has a descriptor.
 bool ShmNode::has_room() const noexcept {
-    constexpr rlim_t kShare = 4;
-    rlimit limit{};
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
-    return links_.size() + making_.size() < limit.rlim_cur / kShare / progress_.config().groups();
+    constexpr std::size_t kShare = 4;
+    const std::size_t most = descriptor_limit() / kShare / progress_.config().groups();
+    return links_.size() + making_.size() < most;
 }
 
 // ---- responders -------------------------------------------------------------

@@ -3,13 +3,14 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <span>
 
 #include "transport/clock.hpp"
+#include "transport/descriptors.hpp"
 #include "transport/log.hpp"
 #include "transport/stats.hpp"
 
@@ -18,36 +19,25 @@ namespace {
 
 constexpr Time kLogInterval = 60 * kSecond;
 constexpr std::size_t kLoggedMax = 1024;  // addresses
-constexpr std::size_t kPrefixBytes = 8;   // /64
-constexpr std::byte kV4Mapped[12] = {
-    {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, std::byte{0xff}, std::byte{0xff}};
-
-std::size_t half_of_descriptors() noexcept {
-    rlimit limit{};
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return SIZE_MAX;
-    return std::max<std::size_t>(1, limit.rlim_cur / 2);
-}
 
 }  // namespace
 
 StartupTable::StartupTable(std::size_t capacity)
-    : capacity_(std::min(capacity, half_of_descriptors())) {}
+    : capacity_(std::min(capacity, std::max<std::size_t>(1, descriptor_limit() / 2))) {}
 
-StartupTable::Address StartupTable::address_of(const sockaddr& peer) noexcept {
-    Address address{};
+HostAddress StartupTable::address_of(const sockaddr& peer) noexcept {
+    in6_addr address{};
     if (peer.sa_family == AF_INET) {
-        std::memcpy(address.data(), kV4Mapped, sizeof kV4Mapped);
-        std::memcpy(address.data() + sizeof kV4Mapped,
-                    &reinterpret_cast<const sockaddr_in&>(peer).sin_addr, 4);
+        address.s6_addr[10] = address.s6_addr[11] = 0xff;
+        std::memcpy(&address.s6_addr[12], &reinterpret_cast<const sockaddr_in&>(peer).sin_addr, 4);
     } else if (peer.sa_family == AF_INET6) {
-        const in6_addr& from = reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr;
-        const bool mapped = IN6_IS_ADDR_V4MAPPED(&from);
-        std::memcpy(address.data(), &from, mapped ? sizeof from : kPrefixBytes);
+        address = reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr;
     }
-    return address;
+    return host_of(std::as_bytes(std::span(address.s6_addr)));
 }
 
-StartupTable::Rank StartupTable::rank_of(const Address& address, const Starts& starts) noexcept {
+StartupTable::Rank StartupTable::rank_of(const HostAddress& address,
+                                         const Starts& starts) noexcept {
     return {starts.size(), starts.begin()->first, address};
 }
 
@@ -59,7 +49,7 @@ void StartupTable::add(Id id, int fd, Time now) {
 }
 
 void StartupTable::add(Id id, const sockaddr& peer, Time now) {
-    const Address address = address_of(peer);
+    const HostAddress address = address_of(peer);
     const std::uint64_t number = ++numbers_;
     places_.emplace(id, Place{address, number});
     try {
@@ -106,7 +96,7 @@ void StartupTable::clear() noexcept {
     places_.clear();
 }
 
-void StartupTable::erase(const Address& address, std::uint64_t number) noexcept {
+void StartupTable::erase(const HostAddress& address, std::uint64_t number) noexcept {
     const auto found = addresses_.find(address);
     Starts& starts = found->second;
     auto node = ranks_.extract(rank_of(address, starts));
@@ -154,9 +144,9 @@ void StartupTable::report(const Rank& rank, Time now) {
     Closed& closed = found->second;
     ++closed.since_logged;
     if (!added && now - closed.logged < kLogInterval) return;
-    const bool v4 = std::equal(std::begin(kV4Mapped), std::end(kV4Mapped), rank.address.begin());
+    const bool v4 = is_ipv4(rank.address);
     char text[INET6_ADDRSTRLEN] = "?";
-    inet_ntop(v4 ? AF_INET : AF_INET6, rank.address.data() + (v4 ? sizeof kV4Mapped : 0), text,
+    inet_ntop(v4 ? AF_INET : AF_INET6, rank.address.data() + (v4 ? kIpv4Mapped.size() : 0), text,
               sizeof text);
     log(LogLevel::warn, "startup-crowded",
         "%s%s: holds %zu of %zu connections whose start-up has not ended; its oldest make room for "

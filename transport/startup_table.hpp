@@ -14,7 +14,6 @@
 
 #include <sys/socket.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -22,6 +21,7 @@
 #include <unordered_map>
 
 #include "base/bytes.hpp"
+#include "base/host_address.hpp"
 
 namespace xsock {
 
@@ -74,15 +74,13 @@ class StartupTable {
     }
 
   private:
-    /// An IPv6 address, of which only the first 64 bits count; IPv4 addresses in their mapped form.
-    using Address = std::array<std::byte, 16>;
     struct Start {
         Id id;
         Time since;
     };
     using Starts = std::map<std::uint64_t, Start>;  // the oldest first
     struct Place {
-        Address address;
+        HostAddress address;
         std::uint64_t number;
         bool makes_room = false;
     };
@@ -90,7 +88,7 @@ class StartupTable {
     struct Rank {
         std::size_t held;
         std::uint64_t oldest;
-        Address address;
+        HostAddress address;
         bool operator<(const Rank& other) const noexcept {
             return held != other.held ? held > other.held : oldest < other.oldest;
         }
@@ -100,20 +98,20 @@ class StartupTable {
         std::uint64_t since_logged;
     };
 
-    static Address address_of(const sockaddr& peer) noexcept;
-    static Rank rank_of(const Address& address, const Starts& starts) noexcept;
+    static HostAddress address_of(const sockaddr& peer) noexcept;
+    static Rank rank_of(const HostAddress& address, const Starts& starts) noexcept;
     /// Of the address that holds most. @pre not empty()
     [[nodiscard]] const Start& next_to_go() const noexcept;
-    void erase(const Address& address, std::uint64_t number) noexcept;
+    void erase(const HostAddress& address, std::uint64_t number) noexcept;
     void report(const Rank& rank, Time now);
 
     const std::size_t capacity_;
     std::uint64_t numbers_ = 0;
     Time crowded_until_ = 0;
-    std::map<Address, Starts> addresses_;  // none of them empty
-    std::set<Rank> ranks_;                 // one for each of addresses_
+    std::map<HostAddress, Starts> addresses_;  // none of them empty
+    std::set<Rank> ranks_;                     // one for each of addresses_
     std::unordered_map<Id, Place> places_;
-    std::map<Address, Closed> closed_;  // in the last minute
+    std::map<HostAddress, Closed> closed_;  // in the last minute
 };
 
 }  // namespace xsock

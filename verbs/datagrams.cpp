@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "verbs/datagrams.hpp"
 
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "transport/clock.hpp"
+#include "transport/descriptors.hpp"
 #include "transport/log.hpp"
 #include "verbs/addresses.hpp"
 #include "verbs/engine.hpp"
@@ -49,9 +49,7 @@ constexpr std::size_t kMostSenders = 4096;
 constexpr Time kFullPause = 10 * kMillisecond;
 
 std::size_t most_carriers() noexcept {
-    rlimit limit{};
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMostCarriers;
-    return std::clamp<rlim_t>(limit.rlim_cur / 4, 1, kMostCarriers);
+    return std::clamp<std::size_t>(descriptor_limit() / 4, 1, kMostCarriers);
 }
 
 constexpr std::uint32_t first_number(std::uint16_t port) noexcept {
@@ -210,8 +208,8 @@ std::shared_ptr<DatagramSender> Datagrams::sender(const CarrierKey& key) {
     return made;
 }
 
-// With lock_ held. What is used has another owner than the table: its connection, who dials for it,
-// or a poster, who got it under the lock.
+// With lock_ held. A sender that is used has another owner than the table: its connection,
+// dialing_, or a poster, which got it under the lock.
 bool Datagrams::erase_unused_senders(Time now) {
     if (now < senders_full_until_) return false;
     const std::size_t erased = std::erase_if(senders_, [now](const auto& entry) {
@@ -237,7 +235,7 @@ bool Datagrams::close_an_idle_sender() {
     return false;
 }
 
-// Whom datagrams go to, peers may have chosen: those who sent what the program answers.
+// Peers may have chosen the destinations: a program answers those that send.
 bool Datagrams::may_dial() {
     const std::size_t most = most_carriers();
     const std::size_t open = dialing_.size() + outgoing_.load(std::memory_order_relaxed);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "verbs/gid_rendezvous.hpp"
 
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 
 #include "mpa/startup.hpp"
 #include "transport/clock.hpp"
+#include "transport/descriptors.hpp"
 #include "transport/log.hpp"
 #include "verbs/addresses.hpp"
 #include "verbs/engine.hpp"
@@ -54,11 +54,6 @@ bool dials(const ibv_gid& own, std::uint32_t num, const ibv_gid& peer,
     return std::memcmp(own.raw, peer.raw, sizeof own.raw) <= 0;
 }
 
-std::size_t descriptor_limit() noexcept {
-    rlimit limit{};
-    return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? std::max<rlim_t>(8, limit.rlim_cur) : SIZE_MAX;
-}
-
 std::string text_of_gid(const ibv_gid& gid) {
     std::array<std::uint8_t, 16> octets{};
     std::copy(std::begin(gid.raw), std::end(gid.raw), octets.begin());
@@ -73,7 +68,7 @@ GidRendezvous::GidRendezvous(VerbsState& engine)
       dialer_(engine, [this](std::uint64_t id, int fd,
                              const ConnectAttr& attr) { on_accepted(id, fd, attr); }),
       datagrams_(engine, dialer_),
-      parked_(std::min(kParkedMax, descriptor_limit() / 8)) {}
+      parked_(std::clamp<std::size_t>(descriptor_limit() / 8, 1, kParkedMax)) {}
 
 // The kernel's answer to whether there is a way to the peer, from the address that it was told.
 int GidRendezvous::check_way(const ibv_gid& own, const ibv_gid& peer, std::uint16_t port) const {

@@ -41,7 +41,7 @@ class GidRendezvous {
 
   private:
     struct Waiting {
-        GreetedConnection connection;  // (address: its id in parked_)
+        GreetedConnection connection;
         Loop::Token token = 0;  ///< tells that the dialer has left
     };
     using WaitingList = std::list<Waiting>;
@@ -62,7 +62,7 @@ class GidRendezvous {
     Datagrams datagrams_;
     /// Connections for QPs that are not at RTR yet, by the QP's number; the oldest first.
     std::unordered_map<std::uint32_t, WaitingList> waiting_;
-    StartupTable parked_;  ///< all of them
+    StartupTable parked_;  ///< all of them; the id of one is the address of its Waiting
 };
 
 }  // namespace xsock::verbs

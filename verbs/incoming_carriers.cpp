@@ -2,18 +2,13 @@
 #include "verbs/incoming_carriers.hpp"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 namespace xsock::verbs {
 
-IncomingCarriers::Address IncomingCarriers::address_of(const IncomingKey& key) noexcept {
-    constexpr std::array<std::uint8_t, 12> kV4Mapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-    constexpr std::size_t kPrefixBytes = 8;
-    Address address = key.peer;
-    if (!std::equal(kV4Mapped.begin(), kV4Mapped.end(), address.begin())) {
-        std::fill(address.begin() + kPrefixBytes, address.end(), std::uint8_t{0});
-    }
-    return address;
+HostAddress IncomingCarriers::address_of(const IncomingKey& key) noexcept {
+    return host_of(std::as_bytes(std::span(key.peer)));
 }
 
 IncomingCarriers::Replaced IncomingCarriers::add(Id id, Carrier carrier, std::size_t limit) {

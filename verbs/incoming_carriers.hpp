@@ -6,13 +6,13 @@
 // thread-safe, but for clock().
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <unordered_map>
 
+#include "base/host_address.hpp"
 #include "base/polled_qp.hpp"
 #include "verbs/datagram_frame.hpp"
 
@@ -57,16 +57,14 @@ class IncomingCarriers {
     }
 
   private:
-    /// An IPv6 host has as many addresses as it likes: those of one /64 count as one.
-    using Address = std::array<std::uint8_t, 16>;
     using Carriers = std::unordered_map<Id, Carrier>;
 
-    static Address address_of(const IncomingKey& key) noexcept;
+    static HostAddress address_of(const IncomingKey& key) noexcept;
     std::shared_ptr<PolledQp> take(Carriers::iterator carrier) noexcept;
     [[nodiscard]] Carriers::iterator crowding() noexcept;
 
     Carriers carriers_;
-    std::map<Address, std::size_t> held_;  ///< how many of them an address has; none has 0
+    std::map<HostAddress, std::size_t> held_;  ///< how many of them an address has; none has 0
     std::atomic<std::uint64_t> clock_{0};
 };
 

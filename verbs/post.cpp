@@ -45,14 +45,15 @@ std::uint8_t flags_of(const Qp& qp, unsigned given) noexcept {
     return static_cast<std::uint8_t>(flags);
 }
 
-/// Not an operation of the QP's service.
-bool is_foreign(const Qp& qp, ibv_wr_opcode opcode) noexcept {
-    if (!qp.unreliable()) return false;
+/// Of UC (for ibv_qp_ex: kUnreliableSendOps).
+bool is_for_unreliable(std::uint32_t opcode) noexcept {
     switch (opcode) {
-        case IBV_WR_RDMA_READ:
-        case IBV_WR_SEND_WITH_INV:
-        case IBV_WR_ATOMIC_FETCH_AND_ADD:
-        case IBV_WR_ATOMIC_CMP_AND_SWP:
+        case IBV_WR_SEND:
+        case IBV_WR_SEND_WITH_IMM:
+        case IBV_WR_RDMA_WRITE:
+        case IBV_WR_RDMA_WRITE_WITH_IMM:
+        case IBV_WR_LOCAL_INV:
+        case IBV_WR_BIND_MW:
             return true;
         default:
             return false;
@@ -61,6 +62,7 @@ bool is_foreign(const Qp& qp, ibv_wr_opcode opcode) noexcept {
 
 /// 0 or an errno.
 int translate(Qp& qp, const ibv_send_wr& from, SendWr& to, Atomic& atomic) noexcept {
+    if (qp.unreliable() && !is_for_unreliable(value_in(from.opcode))) return EINVAL;
     switch (value_in(from.opcode)) {
         case IBV_WR_SEND:
             to.opcode = SendOpcode::send;
@@ -259,11 +261,7 @@ int post_send(ibv_qp* given, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
             error = ENOMEM;
             break;
         }
-        if ((error = is_foreign(qp, static_cast<ibv_wr_opcode>(opcode))
-                         ? EINVAL
-                         : translate(qp, *wr, ours, atomic)) != 0) {
-            break;
-        }
+        if ((error = translate(qp, *wr, ours, atomic)) != 0) break;
         ours.sges = sges.span();
         if (ours.sges.size() > qp.cap.max_send_sge) error = EINVAL;
         if ((ours.flags & kSendInline) != 0 && total_length(ours.sges) > qp.cap.max_inline_data) {

@@ -168,8 +168,8 @@ struct ConnectAttr {
     /// zero-length RDMA Read, which takes a place of the ORD: no effect where that is 0.
     bool acknowledged = false;
     /// The peer's FIN is not told and receives stay posted: only what is sent then fails. With
-    /// `confirmed` it is told, as QpState::peer_closed, and what is sent fails from
-    /// Qp::confirm_end() on, or when the connection is lost and that has been called.
+    /// `confirmed` the FIN is told, as QpState::peer_closed, and nothing fails before
+    /// Qp::confirm_end().
     bool outlives_peer = false;
     /// With `outlives_peer` and `confirmed`: once the peer is gone, or has refused something, what
     /// was and is sent is dropped, and succeeds; receives stay posted until Qp::confirm_end().

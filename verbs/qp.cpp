@@ -127,15 +127,21 @@ void hold_end_locked(VerbsState& engine, Qp& qp) {
             hold_retries_locked(engine, qp, limit, qp.qp->sends_outstanding() != 0);
         }
         qp.end_unconfirmed.store(true, std::memory_order_release);
-    } catch (const std::bad_alloc&) {
-        confirm_end_locked(engine, qp);  // better early than never
+    } catch (const std::bad_alloc&) {  // better early than never
+        if (told) {
+            confirm_end_locked(engine, qp);
+        } else {
+            fail_qp_locked(engine, qp);
+        }
     }
 }
 
-// Of a service in which a sender hears nothing of its peer.
+// Of UC: its program hears nothing of the peer.
+bool hears_nothing(const Qp& qp) noexcept {
+    return qp.unreliable() && qp.connection == Qp::Connection::established;
+}
 bool is_silent(const Qp& qp, const QpInfo& info) noexcept {
-    return qp.unreliable() && qp.connection == Qp::Connection::established &&
-           qp.state.load() != IBV_QPS_ERR && info.error != EFAULT &&
+    return hears_nothing(qp) && qp.state.load() != IBV_QPS_ERR && info.error != EFAULT &&
            info.stream_error != StreamError::local_catastrophic;
 }
 
@@ -383,7 +389,7 @@ void on_qp_state_locked(VerbsState& engine, Qp& qp, QpState state) {
         return;
     }
     if (state == QpState::peer_closed) {
-        if (qp.unreliable() && qp.connection == Qp::Connection::established) return;
+        if (hears_nothing(qp)) return;
         hold_end_locked(engine, qp);
         // iWARP has no half-closed QP: what is queued still goes, nothing new is taken.
         if (!qp.by_gid) (void)qp.qp->shutdown();

@@ -89,6 +89,22 @@ CASE(exit_flushes_nothing_that_another_thread_polls) {
     }
 }
 
+/* A handler of atexit() from before the first verbs call runs behind the library's. */
+static struct pair left;
+static void take_what_was_flushed(void) {
+    _exit(next(left.a->recv_cq).status == IBV_WC_WR_FLUSH_ERR ? 0 : 3);
+}
+static void exit_with_a_receive(void) {
+    static char octets[64];
+    MUST(atexit(take_what_was_flushed) == 0);
+    connect_pair(&left);
+    struct ibv_mr* const mr = ibv_reg_mr(left.a->pd, octets, 64, IBV_ACCESS_LOCAL_WRITE);
+    MUST(mr != NULL);
+    CHECK(post_recv_numbered(left.a->qp, 1, octets, 64, mr->lkey) == 0);
+    exit(1);
+}
+CASE(the_thread_that_exits_is_told_what_exit_flushes) { in_child(exit_with_a_receive); }
+
 /* Another process with a QP, which takes what comes; it ends with this one. */
 struct other {
     pid_t pid;

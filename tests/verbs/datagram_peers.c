@@ -348,6 +348,24 @@ static int listen_at(int port) {
     return fd;
 }
 
+/* By datagrams that are sent until one has come. */
+static int reaches_itself(struct ud* a) {
+    const struct ud_to to = {make_ah(0), a->qp->qp_num, QKEY};
+    struct ibv_wc wc;
+    int n = 0;
+    ud_receives(a, 0, 1);
+    for (int i = 0; i < LIMIT_S * 10 && n == 0; ++i) {
+        CHECK(ud_send(a, &to, 7, 64) == 0);
+        expect_sent(a, 7);
+        for (int ms = 0; ms < 100 && n == 0; ++ms) {
+            n = ibv_poll_cq(a->receives, 1, &wc);
+            usleep(1000);
+        }
+    }
+    CHECK(ibv_destroy_ah(to.ah) == 0);
+    return n == 1;
+}
+
 /* A peer says that it is many processes, of which the program answers each, and of which none
  * answers. */
 CASE(answers_to_a_crowd) {
@@ -394,20 +412,7 @@ CASE(answers_to_a_crowd) {
     for (int i = ANSWERS - UNDER_WAY; i < ANSWERS; ++i) expect_sent(&a, (uint32_t)i);
     CHECK(now() - begin < LIMIT_S, "%.1f s", now() - begin);
     CHECK(most > 10 && most < DESCRIPTORS / 4 + 20, "%d descriptors", most);
-    /* And another process, here itself, is reached again. */
-    to.num = a.qp->qp_num;
-    ud_receives(&a, 0, 1);
-    struct ibv_wc wc;
-    int n = 0;
-    for (int i = 0; i < LIMIT_S * 10 && n == 0; ++i) {
-        CHECK(ud_send(&a, &to, 7, 64) == 0);
-        expect_sent(&a, 7);
-        for (int ms = 0; ms < 100 && n == 0; ++ms) {
-            n = ibv_poll_cq(a.receives, 1, &wc);
-            usleep(1000);
-        }
-    }
-    CHECK(n == 1);
+    CHECK(reaches_itself(&a));
     MUST(setrlimit(RLIMIT_NOFILE, &before) == 0);
     close(both[0]);
     close(both[1]);
@@ -415,6 +420,24 @@ CASE(answers_to_a_crowd) {
     close(c.fd);
     CHECK(ibv_destroy_ah(to.ah) == 0);
     destroy_ud(&a);
+}
+
+/* To others than those there is still a way. */
+CASE(more_destinations_than_are_remembered) {
+    enum { QPS = 4, EACH = 1100, UNDER_WAY = 240, FIRST = 20000 };
+    struct ud a[QPS];
+    for (int q = 0; q < QPS; ++q) a[q] = make_ud();
+    struct ud_to to = {make_ah(0), 0, QKEY};
+    for (int i = 0; i < EACH + UNDER_WAY; ++i) {
+        for (int q = 0; q < QPS; ++q) {
+            to.num = (uint32_t)(FIRST + q * EACH + i) << 8; /* nobody listens there */
+            if (i < EACH) CHECK(ud_send(&a[q], &to, (uint32_t)i, 64) == 0);
+            if (i >= UNDER_WAY) expect_sent(&a[q], (uint32_t)(i - UNDER_WAY));
+        }
+    }
+    CHECK(reaches_itself(&a[0]));
+    CHECK(ibv_destroy_ah(to.ah) == 0);
+    for (int q = 0; q < QPS; ++q) destroy_ud(&a[q]);
 }
 
 /* It accepts, announces an extension frame, and says no more: it is given up like any other. */

@@ -299,6 +299,34 @@ CASE(the_loss_of_a_peer_is_told_after_the_retries) {
     CHECK(ibv_destroy_cq(b.cq) == 0);
 }
 
+/* One that is accepted, and resets the connection before start-up has ended: what was posted is
+ * flushed, and what is posted then. */
+CASE(a_dialer_that_leaves_during_start_up) {
+    uint32_t peer;
+    struct end e = waiting_end(&peer);
+    to_rts(e.qp);
+    struct ibv_sge here = {(uintptr_t)memory, 64, mr->lkey};
+    struct ibv_recv_wr receive = {.wr_id = 1, .sg_list = &here, .num_sge = 1}, *bad_receive;
+    struct ibv_send_wr send = {.wr_id = 2, .sg_list = &here, .num_sge = 1, .opcode = IBV_WR_SEND};
+    struct ibv_send_wr* bad;
+    const struct linger reset = {1, 0};
+    unsigned char request[REQUEST];
+    CHECK(ibv_post_recv(e.qp, &receive, &bad_receive) == 0);
+    request_of(request, peer, e.qp->qp_num);
+    request[16] |= 0x05; /* an xsock, which will send an extension frame */
+    const int fd = dial(e.qp->qp_num, &e.gid);
+    CHECK(answer_to(fd, request, sizeof request) == 0);
+    MUST(setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset) == 0);
+    close(fd);
+    CHECK(next(e.cq).status == IBV_WC_WR_FLUSH_ERR);
+    for (int ms = 0; ms < LIMIT_S * 1000 && state_of(e.qp) != IBV_QPS_ERR; ++ms) usleep(1000);
+    CHECK(state_of(e.qp) == IBV_QPS_ERR);
+    CHECK(ibv_post_send(e.qp, &send, &bad) == 0);
+    const struct ibv_wc wc = next(e.cq);
+    CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == 2);
+    destroy_end(&e);
+}
+
 /* A thousand QPs, each connected once; then a number is used again. */
 CASE(many_queue_pairs) {
     enum { PAIRS = 300 };

@@ -6,13 +6,11 @@
 #include <cstring>
 #include <vector>
 
+#include "tests/unit/verbs/completions.hpp"
+
 namespace xsock::verbs {
 namespace {
 
-struct Completions final : CompletionTarget {
-    void push(const Wc& wc) override { all.push_back(wc); }
-    std::vector<Wc> all;
-};
 struct Waiter final : ReceiveWaiter {
     void on_receives_posted() override { ++told; }
     int told = 0;

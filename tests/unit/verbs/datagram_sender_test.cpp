@@ -4,18 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <memory>
-#include <vector>
+#include <thread>
 
+#include "tests/unit/verbs/completions.hpp"
 #include "tests/unit/verbs/fake_polled_qp.hpp"
 
 namespace xsock::verbs {
 namespace {
-
-struct Completions final : CompletionTarget {
-    void push(const Wc& wc) override { all.push_back(wc); }
-    std::vector<Wc> all;
-};
 
 struct Owner final : CarrierOwner {
     void dial(const std::shared_ptr<DatagramSender>& sender) noexcept override {
@@ -101,6 +98,33 @@ TEST_F(DatagramSenderTest, dials_for_the_first) {
     connection->complete(3);
     EXPECT_EQ(owner.counts.sent, 3u);
     EXPECT_EQ(owner.counts.unsent, 0u);
+}
+
+// The poller may have sent a datagram, and be through with it, while it is being queued.
+TEST_F(DatagramSenderTest, a_datagram_stays_in_memory_until_it_has_left_the_queue) {
+    send();
+    send();
+    sender->make_connection();
+    std::thread poller;
+    owner.made->on_queue = [&](std::uint64_t id) {
+        poller = std::thread([this, id] {
+            Wc wc;
+            wc.opcode = WcOpcode::send;
+            wc.wr_id = id;
+            wc.qp_context = owner.made->attr.qp.context;
+            owner.made->attr.on_completion(owner.made->attr.argument, wc);
+        });
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    };
+    owner.made->become(QpState::established);
+    poller.join();
+    EXPECT_EQ(completed(), 2u);
+    ASSERT_EQ(owner.made->given.size(), 2u);
+    owner.made->given.erase(owner.made->given.begin());
+    owner.made->complete();
+    send();
+    EXPECT_EQ(owner.made->given.size(), 1u);
+    owner.made->complete();
 }
 
 TEST_F(DatagramSenderTest, drops_what_cannot_be_dialed_for_and_dials_again_later) {

@@ -22,6 +22,7 @@ class FakePolledQp final : public test::IdlePolledQp {
     Result<void> queue_send(const SendWr& wr) override {
         if (!takes) return Error{EPIPE, "it has ended"};
         given.push_back(wr.wr_id);
+        if (const auto once = std::exchange(on_queue, {})) once(wr.wr_id);
         return {};
     }
     void request_end(End how) override { ends.push_back(how); }
@@ -47,8 +48,9 @@ class FakePolledQp final : public test::IdlePolledQp {
 
     PolledQpAttr attr;
     bool takes = true;
-    std::function<void()> on_post;     ///< called once, ahead of a post
-    std::vector<std::uint64_t> given;  ///< wr_ids that have not completed
+    std::function<void()> on_post;                ///< called once, ahead of a post
+    std::function<void(std::uint64_t)> on_queue;  ///< called once, with what was just given
+    std::vector<std::uint64_t> given;             ///< wr_ids that have not completed
     std::vector<End> ends;
     int told = 0;
 };

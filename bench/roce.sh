@@ -35,6 +35,7 @@ fi
 shift $((OPTIND - 1))
 build=$(cd "$build" && pwd) || exit 2
 . "$(dirname "$0")/programs_lib.sh"
+ways=(base roce)
 . "$(dirname "$0")/pairs_lib.sh"
 xsock=$build/tools/xsock
 for file in "$xsock" "$build/libxsock/verbs/libibverbs.so.1" "$build/libxsock/libxsock-rdma-files.so"; do
@@ -42,9 +43,6 @@ for file in "$xsock" "$build/libxsock/verbs/libibverbs.so.1" "$build/libxsock/li
 done
 export XSOCK_SHM=off XSOCK_LOG=off UCX_WARN_UNUSED_ENV_VARS=n UCX_LOG_LEVEL=error
 unset LD_PRELOAD
-# shellcheck disable=SC2034  # take_turns reads it
-declare -A ports=([base]=0 [roce]=0)
-
 over() {  # over WAY COLUMN ARGS...: ucx_perftest's
     local way=$1 column=$2 device=xsock0:1 command=()
     shift 2
@@ -79,11 +77,6 @@ sample() {  # sample ROW MODE: its figure
     lat_ud-roce) perftest roce 6 "${send[@]}" -c UD ;;
     esac
 }
-figure() {  # figure MODE: of the row under way
-    local value
-    value=$(sample "$measured" "$1")
-    echo "$measured $value"
-}
 # name:unit:must:aim, a `<` where less is better; then what it needs.
 row_of() {
     case $1 in
@@ -98,15 +91,5 @@ row_of() {
     *) return 1 ;;
     esac
 }
-measure() {
-    local measured=$1 spec
-    local -a needed
-    read -ra needed < <(row_of "$measured")
-    spec=${needed[0]}
-    need ss taskset "${needed[@]:1}" || return 77
-    take_turns base roce figure >"$work/figures"
-    python3 "$here/table.py" ratios "${markdown[@]}" base roce "$spec" <"$work/figures"
-}
-
 [ $# != 0 ] || set -- ucx_lat_rc ucx_lat_ud ucx_rate_rc ucx_bw_rc lat_ack lat_device bw_device lat_ud
-measure_rows row_of base roce "$@"
+measure_rows row_of "${ways[@]}" "$@"

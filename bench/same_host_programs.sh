@@ -30,6 +30,7 @@ bench_options b:r:mn "$@"
 shift $((OPTIND - 1))
 build=$(cd "$build" && pwd) || exit 2
 . "$(dirname "$0")/programs_lib.sh"
+ways=(base memory)
 . "$(dirname "$0")/pairs_lib.sh"
 xsock=$build/tools/xsock
 bench=$build/bench/xsock_bench
@@ -38,9 +39,6 @@ for file in "$xsock" "$bench" "$build/libxsock/verbs/libibverbs.so.1"; do
 done
 export XSOCK_SHM=require XSOCK_LOG=off UCX_TLS=posix,cma,self UCX_WARN_UNUSED_ENV_VARS=n
 unset LD_PRELOAD
-# shellcheck disable=SC2034  # take_turns reads it
-declare -A ports=([base]=0 [memory]=0)
-
 fabric_lat() {
     local ends=(fi_pingpong -p shm -e rdm -S 64 -I 100000)
     pair "${ends[@]}" -B PORT @ "${ends[@]}" -P PORT 127.0.0.1 | last '^[0-9]+[kmg]? ' 7
@@ -70,11 +68,6 @@ sample() {  # sample ROW MODE: its figure
     shm_ib_write_lat-memory) perftest ib_write_lat 6 -s 64 -n 20000 ;;
     esac
 }
-figure() {  # figure MODE: of the row under way
-    local value
-    value=$(sample "$measured" "$1")
-    echo "$measured $value"
-}
 # name:unit:must:aim, a `<` where less is better; then what it needs.
 row_of() {
     case $1 in
@@ -87,15 +80,5 @@ row_of() {
     *) return 1 ;;
     esac
 }
-measure() {
-    local measured=$1 spec
-    local -a needed
-    read -ra needed < <(row_of "$measured")
-    spec=${needed[0]}
-    need ss taskset "${needed[@]:1}" || return 77
-    take_turns base memory figure >"$work/figures"
-    python3 "$here/table.py" ratios "${markdown[@]}" base memory "$spec" <"$work/figures"
-}
-
 [ $# != 0 ] || set -- shm_send_ucx shm_send_fabric shm_rate_ucx shm_ib_write_bw shm_ib_send_lat shm_ib_write_lat
-measure_rows row_of base memory "$@"
+measure_rows row_of "${ways[@]}" "$@"

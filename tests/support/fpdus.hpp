@@ -26,7 +26,7 @@ inline void append_fpdu(std::vector<std::byte>& stream, ConstBytes ulpdu) {
     store_le32(&stream[from + covered], crc32c_finish(crc32c(kCrc32cInit, octets)));
 }
 
-/// A Write of one segment: its header, and `n` bytes that `at` tells apart.
+/// A Write of one segment: its header, and `n` bytes that depend on `to`.
 inline std::vector<std::byte> write_ulpdu(std::uint32_t stag, std::uint64_t to, std::size_t n,
                                           bool last = true) {
     std::vector<std::byte> ulpdu(sizeof(ddp_tagged) + n);

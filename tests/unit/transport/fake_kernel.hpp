@@ -161,6 +161,10 @@ class FakeModule final : public KernelCalls {
     bool quiet = false;
     std::vector<std::byte> untold;
 
+    void set_quiet(bool is_quiet) {
+        const std::lock_guard lock(mutex);
+        quiet = is_quiet;
+    }
     void set_gate(bool open) {
         {
             const std::lock_guard lock(mutex);
@@ -244,6 +248,15 @@ class KernelDdpTest : public ::testing::Test {
                                       .remote_stag = stag,
                                       .remote_to = to,
                                       .sges = {&sge, 1}}));
+    }
+    /// The STag of `memory`, which the module has: `data` was written at its begin, and has come
+    /// up.
+    std::uint32_t pinned_region(std::vector<std::byte>& memory, std::vector<std::byte>& data) {
+        const std::uint32_t stag = region(memory);
+        write(stag, 0, data);
+        sync();
+        EXPECT_TRUE(wait([&] { return module.held() == 1; }));
+        return stag;
     }
     /// A Send behind what was written, taken at b.
     void sync() {

@@ -78,8 +78,7 @@ TEST_F(KernelDdpTest, the_first_fpdu_may_come_with_the_end_of_start_up) {
     std::vector<std::byte> ulpdu = test::send_ulpdu(1, sizeof into);
     ulpdu.back() = std::byte{'c'};
     test::append_fpdu(octets, ulpdu);
-    ASSERT_EQ(::send(peer, octets.data(), octets.size(), 0),
-              static_cast<ssize_t>(octets.size()));
+    ASSERT_EQ(::send(peer, octets.data(), octets.size(), 0), static_cast<ssize_t>(octets.size()));
 
     qp[1]->wait_started(soon());
     EXPECT_EQ(qp[1]->state(), QpState::established) << qp[1]->info().error_text;
@@ -94,19 +93,12 @@ TEST_F(KernelDdpTest, writes_that_woke_nobody_are_counted_when_somebody_asks) {
     make();
     ASSERT_TRUE(start());
     std::vector<std::byte> memory(300), data(200, std::byte{0x5a});
-    const std::uint32_t stag = region(memory);
-    write(stag, 0, data);
-    sync();
-    ASSERT_TRUE(wait([&] { return module.held() == 1; }));
-    const auto set_quiet = [&](bool quiet) {
-        const std::lock_guard lock(module.mutex);
-        module.quiet = quiet;
-    };
-    set_quiet(true);
+    const std::uint32_t stag = pinned_region(memory, data);
+    module.set_quiet(true);
     write(stag, 50, data);
     ASSERT_TRUE(wait([&] { return module.placed() == 1; }));
     EXPECT_EQ(qp[1]->info().rx_writes, 1u);
-    set_quiet(false);
+    module.set_quiet(false);
     EXPECT_EQ(qp[1]->info().rx_writes, 2u);
     EXPECT_EQ(qp[1]->info().rx_bytes, qp[0]->info().tx_bytes);
 }
@@ -135,14 +127,8 @@ TEST_F(KernelDdpTest, writes_that_woke_nobody_are_counted_within_a_second) {
     make();
     ASSERT_TRUE(start());
     std::vector<std::byte> memory(300), data(200, std::byte{0x5a});
-    const std::uint32_t stag = region(memory);
-    write(stag, 0, data);
-    sync();
-    ASSERT_TRUE(wait([&] { return module.held() == 1; }));
-    {
-        const std::lock_guard lock(module.mutex);
-        module.quiet = true;
-    }
+    const std::uint32_t stag = pinned_region(memory, data);
+    module.set_quiet(true);
     write(stag, 50, data);
     ASSERT_TRUE(wait([&] { return module.placed() == 1; }));
     const auto told = [&] {
@@ -177,10 +163,7 @@ TEST_F(KernelDdpTest, rights_that_were_taken_away_come_back) {
     make();
     ASSERT_TRUE(start());
     std::vector<std::byte> memory(300), data(200, std::byte{0x5a});
-    const std::uint32_t stag = region(memory);
-    write(stag, 0, data);
-    sync();
-    ASSERT_TRUE(wait([&] { return module.held() == 1; }));
+    const std::uint32_t stag = pinned_region(memory, data);
     qp[1]->set_rights(0);
     EXPECT_EQ(module.rights[module.last_bind.socket], 0u);
     qp[1]->set_rights(kRemoteWrite);

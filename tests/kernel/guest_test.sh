@@ -14,8 +14,6 @@
 #
 # Exit status 77: something is missing (QEMU, packages to build the guest with).
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
-top=$here/../..
 programs=
 fuzz=
 usage() { sed -n 's/^#   \(guest_test.sh.*\)/usage: \1/p' "$0" >&2; }
@@ -30,61 +28,17 @@ while [ $# -gt 1 ]; do
 done
 if [ $# != 1 ] || [ "${1#-}" != "$1" ]; then usage && exit 2; fi
 build=$(cd "$1" && pwd)
-SIW_RUN=$(mktemp -d "${TMPDIR:-/tmp}/xsock-ddp.XXXXXX")
-export SIW_RUN SIW_KERNEL
-. "$top/tests/interop/vm/lib.sh"
-vmctl=("$VM_DIR/vmctl.py" -n ddp)
-
-finish() {
-    local status=$?
-    trap - EXIT
-    "${vmctl[@]}" stop || true
-    if [ "$status" != 0 ] && [ "$status" != 77 ] && [ -s "$SIW_RUN/ddp/console.log" ]; then
-        echo "--- the guest's console"
-        tail -n 40 "$SIW_RUN/ddp/console.log"
-    fi
-    rm -rf "$SIW_RUN"
-    exit "$status"
-}
-trap finish EXIT
-trap 'exit 130' INT TERM
-
-if program=$(missing_program qemu-system-x86_64 python3 cpio gcc make strip); then
-    skip "no $program: the kernel module is NOT tested (tests/setup/packages.txt)"
-fi
-SIW_IMAGE=$("$VM_DIR/build-image.sh" "$SIW_KERNEL")
-export SIW_IMAGE
+. "$(dirname "$0")/lib.sh"
+build_module
 
 # ---- What the guest is given ----------------------------------------------------------------------
-# In a copy: kbuild writes beside its sources.
-mkdir -p "$SIW_RUN/source/include/xsock" "$SIW_RUN/package"
-cp -r "$top/ddp_kernel" "$SIW_RUN/source/"
-cp "$top/include/xsock/ddp_uapi.h" "$SIW_RUN/source/include/xsock/"
-# No BTF: that would need pahole.
-# With sparse, where there is one.
-checks=()
-if program=$(missing_program sparse); then
-    echo "no $program: the module is NOT checked by it"
-else
-    checks=(C=1 CF=-D__CHECK_ENDIAN__)
-fi
-make -s -C "$SIW_IMAGE/headers/build" M="$SIW_RUN/source/ddp_kernel" W=1 CC=gcc "${checks[@]}" \
-    CONFIG_DEBUG_INFO_BTF_MODULES= modules >"$SIW_RUN/module.log" 2>&1 || {
-    cat "$SIW_RUN/module.log"
-    die "the module did not compile for $SIW_KERNEL"
-}
-# The packages' compiler may be a point release behind; everything else is a warning of ours.
-if grep -v -e 'the compiler differs from the one used to build' -e '^  *\(The kernel was\|You are using\)' \
-    "$SIW_RUN/module.log"; then
-    die "the module compiled for $SIW_KERNEL with warnings"
-fi
 for program in abi records loss abi_fuzz; do
     gcc -O2 -static -I"$top/include" -I"$here" "$here/$program.c" "$here/ddp_test.c" \
         -o "$SIW_RUN/package/$program"
 done
+pack_library
 cp -L "$build/tools/xsock" "$build/examples/putget" "$build/examples/echo_socket" \
-    "$build/libxsock/libxsock.so.0" "$build/libxsock/libxsock-preload.so" \
-    "$build/libxsock/libxsock-engine.so" "$SIW_RUN/package/"
+    "$build/libxsock/libxsock-preload.so" "$SIW_RUN/package/"
 mkdir "$SIW_RUN/package/verbs"
 cp -L "$build"/libxsock/verbs/lib*.so.1 "$SIW_RUN/package/verbs/"
 # perftest is the guest's own.
@@ -94,15 +48,7 @@ if [ -n "$pingpong" ]; then
 else
     echo "no ibv_rc_pingpong here (ibverbs-utils): verbs without rdma_cm are NOT tested"
 fi
-ldd "$build/tools/xsock" "$build/libxsock/libxsock-engine.so" |
-    awk '$2 == "=>" && $3 ~ /^\// { print $3 } $1 ~ /^\/.*ld-linux/ { print $1 }' | sort -u |
-    while read -r library; do
-        case $library in "$build"/*) ;; *) cp -L "$library" "$SIW_RUN/package/" ;; esac
-    done
-"$VM_DIR/run-vm.sh" -n ddp -c 2
-share=$("${vmctl[@]}" share)
-strip -g "$SIW_RUN/source/ddp_kernel/ddp_kernel.ko" -o "$share/ddp_kernel.ko"
-tar -C "$SIW_RUN/package" -cf "$share/package.tar" .
+start_guest -c 2
 cp "$here/guest_engine.sh" "$share/"
 
 # ---- Steps ----------------------------------------------------------------------------------------
@@ -122,10 +68,7 @@ step() {  # step WORDS COMMAND: in the guest
 nothing_left='for i in 1 2 3 4 5 6 7 8 9 10; do
     [ "$(cat /sys/kernel/debug/ddp/* | sort -u)" = 0 ] && exit 0; sleep 1; done;
     grep . /sys/kernel/debug/ddp/*; exit 1'
-step "load on $SIW_KERNEL" 'mkdir -p /x /dev/shm && tar -C /x -xf /share/package.tar &&
-    { grep -q " /dev/shm " /proc/mounts || mount -t tmpfs none /dev/shm; } &&
-    { grep -q " /sys/kernel/debug " /proc/mounts || mount -t debugfs none /sys/kernel/debug; } &&
-    ip link set lo up && insmod /share/ddp_kernel.ko && ls /dev/ddp'
+step "load on $SIW_KERNEL" "$load"
 step "requests (abi)" '/x/abi'
 step "placing in order (records)" '/x/records'
 # shellcheck disable=SC2016

@@ -3,19 +3,20 @@
 # Starts one siw guest in the background and waits until it answers. Stop it with vmctl.py stop.
 #
 #   run-vm.sh [-n NAME] [-i ID] [-t user|tap] [-f HOSTPORT:GUESTPORT]... [-d FILE.pcap]
-#             [-a "kernel arguments"] [-c CPUS] [-m MODEL]
+#             [-a "kernel arguments"] [-c CPUS] [-m MODEL] [-I]
 #
 #   -t user   (default) QEMU's own network, no privilege: the guest is 10.0.2.15 and reaches the
 #             host's 127.0.0.1 as 10.0.2.2; -f forwards a port of 127.0.0.1 to the guest
 #   -t tap    tap vtID in the namespace SIW_NETNS (netns.sh up first): the guest is SIW_NET.(ID+1)
 #   -d        writes every frame of the guest's NIC into FILE.pcap (user network; for taps run
 #             tcpdump on br0 in the namespace)
+#   -I        the guest's time counts instructions, a nanosecond each, and idle time is skipped
 #   -a        e.g. "siw.module=param siw.options=mpa_crc_required=1" (guest/init)
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-name=guest id=1 network=user forwards= capture= kernel_arguments= cpus=1 model=max
-while getopts n:i:t:f:d:a:c:m: option; do
+name=guest id=1 network=user forwards= capture= kernel_arguments= cpus=1 model=max clock=
+while getopts n:i:t:f:d:a:c:m:I option; do
     case $option in
     n) name=$OPTARG ;;
     i) id=$OPTARG ;;
@@ -25,6 +26,7 @@ while getopts n:i:t:f:d:a:c:m: option; do
     a) kernel_arguments=$OPTARG ;;
     c) cpus=$OPTARG ;;
     m) model=$OPTARG ;;
+    I) clock=1 ;;
     *) exit 2 ;;
     esac
 done
@@ -53,12 +55,18 @@ tap)
     ;;
 *) die "unknown network $network" ;;
 esac
+# One processor: QEMU counts no more than that.
+threads=multi counting=()
+if [ "$clock" ]; then
+    threads=single cpus=1 counting=(-icount shift=0,sleep=off)
+    kernel_arguments="nohz=on $kernel_arguments"
+fi
 # TCG, not KVM: it works in every virtual machine and container. Panic ends the process, so that a
 # kernel bug shows as a guest that went away and not as a test that waits. A busy host takes the
 # processor from the guest for seconds: that is no fault of its kernel, which shall not log it as
 # one.
 qemu=(qemu-system-x86_64 -nodefaults -no-user-config -no-reboot -display none
-    -machine q35,hpet=off -accel tcg,thread=multi,tb-size=128 -cpu "$model" -smp "$cpus" -m 512
+    -machine q35,hpet=off -accel tcg,thread=$threads,tb-size=128 -cpu "$model" -smp "$cpus" "${counting[@]}" -m 512
     -kernel "$image/kernel" -initrd "$folder/initramfs.cpio"
     -append "console=ttyS0 quiet loglevel=4 oops=panic panic=-1 nokaslr mitigations=off audit=0 \
 selinux=0 apparmor=0 tsc=reliable no_timer_check cryptomgr.notests random.trust_cpu=on \

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# shellcheck shell=bash
+# A guest with the kernel module: what guest_test.sh and the scripts that measure in one share.
+# Sourced, never run. The script sets `build`, the folder of a build.
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+top=$here/../..
+SIW_RUN=$(mktemp -d "${TMPDIR:-/tmp}/xsock-ddp.XXXXXX")
+export SIW_RUN SIW_KERNEL
+. "$top/tests/interop/vm/lib.sh"
+vmctl=("$VM_DIR/vmctl.py" -n ddp)
+
+# shellcheck disable=SC2317  # called by the trap
+finish() {
+    local status=$?
+    trap - EXIT
+    "${vmctl[@]}" stop || true
+    if [ "$status" != 0 ] && [ "$status" != 77 ] && [ -s "$SIW_RUN/ddp/console.log" ]; then
+        echo "--- the guest's console"
+        tail -n 40 "$SIW_RUN/ddp/console.log"
+    fi
+    rm -rf "$SIW_RUN"
+    exit "$status"
+}
+trap finish EXIT
+trap 'exit 130' INT TERM
+
+# The image, and the module built for its kernel.
+build_module() {
+    local program checks=()
+    if program=$(missing_program qemu-system-x86_64 python3 cpio gcc make strip); then
+        skip "no $program: the kernel module is NOT tested (tests/setup/packages.txt)"
+    fi
+    SIW_IMAGE=$("$VM_DIR/build-image.sh" "$SIW_KERNEL")
+    export SIW_IMAGE
+    # In a copy: kbuild writes beside its sources.
+    mkdir -p "$SIW_RUN/source/include/xsock" "$SIW_RUN/package"
+    cp -r "$top/ddp_kernel" "$SIW_RUN/source/"
+    cp "$top/include/xsock/ddp_uapi.h" "$SIW_RUN/source/include/xsock/"
+    # No BTF: that would need pahole.
+    # With sparse, where there is one.
+    if program=$(missing_program sparse); then
+        echo "no $program: the module is NOT checked by it"
+    else
+        checks=(C=1 CF=-D__CHECK_ENDIAN__)
+    fi
+    make -s -C "$SIW_IMAGE/headers/build" M="$SIW_RUN/source/ddp_kernel" W=1 CC=gcc \
+        "${checks[@]}" CONFIG_DEBUG_INFO_BTF_MODULES= modules >"$SIW_RUN/module.log" 2>&1 || {
+        cat "$SIW_RUN/module.log"
+        die "the module did not compile for $SIW_KERNEL"
+    }
+    # The packages' compiler may be a point release behind; everything else is a warning of ours.
+    if grep -v -e 'the compiler differs from the one used to build' \
+        -e '^  *\(The kernel was\|You are using\)' "$SIW_RUN/module.log"; then
+        die "the module compiled for $SIW_KERNEL with warnings"
+    fi
+}
+
+# The library for programs of the API, and what it needs and the guest may lack.
+pack_library() {
+    cp -L "$build/libxsock/libxsock.so.0" "$build/libxsock/libxsock-engine.so" "$SIW_RUN/package/"
+    ldd "$build/tools/xsock" "$build/libxsock/libxsock-engine.so" |
+        awk '$2 == "=>" && $3 ~ /^\// { print $3 } $1 ~ /^\/.*ld-linux/ { print $1 }' | sort -u |
+        while read -r library; do
+            case $library in "$build"/*) ;; *) cp -L "$library" "$SIW_RUN/package/" ;; esac
+        done
+}
+
+# start_guest OPTIONS...: of run-vm.sh. The module and what was packed lie in the guest's /share.
+start_guest() {
+    "$VM_DIR/run-vm.sh" -n ddp "$@"
+    share=$("${vmctl[@]}" share)
+    strip -g "$SIW_RUN/source/ddp_kernel/ddp_kernel.ko" -o "$share/ddp_kernel.ko"
+    tar -C "$SIW_RUN/package" -cf "$share/package.tar" .
+}
+
+# A command of the guest's shell that loads both: programs are in /x.
+# shellcheck disable=SC2034  # used by those that source this
+load='mkdir -p /x /dev/shm && tar -C /x -xf /share/package.tar &&
+    { grep -q " /dev/shm " /proc/mounts || mount -t tmpfs none /dev/shm; } &&
+    { grep -q " /sys/kernel/debug " /proc/mounts || mount -t debugfs none /sys/kernel/debug; } &&
+    ip link set lo up && insmod /share/ddp_kernel.ko && ls /dev/ddp'

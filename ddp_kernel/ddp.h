@@ -108,8 +108,10 @@ struct ddp_mr {
  * @bind: as given
  * @rx: the state of receiving
  * @base: position in the stream of @copied_seq
+ * @complete_at: position up to which an incomplete Write, which leads, asks for octets; 0: none does
  * @copied_seq: what TCP's must be; another one was moved behind our back
  * @busy: one of our passes is on the stack
+ * @hides: recv() had nothing; what is queued makes the socket readable for nobody
  * @dead: octets were taken behind our back
  * @unreadable: octets that are in order could not be read
  * @seen_ooopack: of tcp_sock.rcv_ooopack: the out-of-order queue was examined then
@@ -130,8 +132,10 @@ struct ddp_sock {
 	struct ddp_bind bind;
 	struct ddp_rx rx;
 	u64 base;
+	u64 complete_at;
 	u32 copied_seq;
 	bool busy;
+	bool hides;
 	bool dead;
 	bool unreadable;
 	u32 seen_ooopack;
@@ -152,6 +156,11 @@ struct ddp_sock {
  * @ds: the socket
  * @first: where they begin
  * @skb: where the last look-up ended
+ * @piece: octets that it found, in one place
+ * @piece_of: of this skb
+ * @piece_next: the skb's frag behind them
+ * @piece_from: their position
+ * @piece_n: their number; 0: none are known
  * @ahead: in the out-of-order queue
  * @unreadable: octets that should be there were not, or could not be read
  * @to: the buffer of recv(), or NULL
@@ -160,6 +169,11 @@ struct ddp_env {
 	struct ddp_sock *ds;
 	struct sk_buff *first;
 	struct sk_buff *skb;
+	const u8 *piece;
+	const struct sk_buff *piece_of;
+	int piece_next;
+	u64 piece_from;
+	u32 piece_n;
 	bool ahead;
 	bool unreadable;
 	struct iov_iter *to;
@@ -198,6 +212,8 @@ struct proto *ddp_prot_of(const struct sock *sk);
 struct ddp_sock *ddp_sock_with_ulp(struct sock *sk);
 /* Replaces the socket's functions, which is locked; ddp_domain.sockets counts it already. */
 void ddp_sock_attach(struct ddp_sock *ds, struct ddp_domain *domain, struct proto *prot);
+/* Lets TCP forget what has been placed, of a socket that is locked and bound. */
+void ddp_sock_consume(struct ddp_sock *ds);
 /* Gives them back, if it is bound. */
 void ddp_sock_detach(struct ddp_sock *ds);
 

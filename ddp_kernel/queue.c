@@ -45,21 +45,76 @@ static struct sk_buff *seek(struct ddp_env *env, u64 at, u32 *offset)
 	return NULL;
 }
 
-/* What is done with `n` octets of one skb. False: it cannot be, and the walk ends. */
-typedef bool part_fn(struct sk_buff *skb, u32 offset, u32 n, void *arg);
+/* The part of an skb, which begins at position `from`, that holds octet `offset` in one place. */
+static bool find_piece(struct ddp_env *env, const struct sk_buff *skb, u64 from, u32 offset)
+{
+	u32 start = 0, n = skb_headlen(skb);
+	const u8 *octets = skb->data;
+	int i = 0;
 
-/* Calls `visit`, which is inlined, for the octets [at, at + n) in order, skb by skb. */
+	/* Behind the last one, mostly. */
+	if (env->piece_n && env->piece_of == skb &&
+	    env->piece_from + env->piece_n <= from + offset) {
+		start = (u32)(env->piece_from - from);
+		n = env->piece_n;
+		i = env->piece_next;
+	}
+	for (; offset >= start + n; i++) {
+		const skb_frag_t *frag = &skb_shinfo(skb)->frags[i];
+
+		if (i == skb_shinfo(skb)->nr_frags || PageHighMem(skb_frag_page(frag)))
+			return false;
+		start += n;
+		n = skb_frag_size(frag);
+		octets = skb_frag_address(frag);
+	}
+	env->piece = octets;
+	env->piece_of = skb;
+	env->piece_next = i;
+	env->piece_from = from + start;
+	env->piece_n = n;
+	return true;
+}
+
+/* The octets [at, at + n), if they are those that were found last. */
+static __always_inline const u8 *in_piece(const struct ddp_env *env, u64 at, u32 n)
+{
+	u32 offset;
+
+	if (!ddp_span_has(env->piece_from, env->piece_n, at, &offset) || n > env->piece_n - offset)
+		return NULL;
+	return env->piece + offset;
+}
+
+/*
+ * What is done with `n` octets: `octets`, or, where they do not lie in one place that can be
+ * addressed, those of the skb. False: it cannot be, and the walk ends.
+ */
+typedef bool part_fn(const u8 *octets, struct sk_buff *skb, u32 offset, u32 n, void *arg);
+
+/* Calls `visit`, which is inlined, for the octets [at, at + n) in order, piece by piece. */
 static __always_inline bool walk(struct ddp_env *env, u64 at, u32 n, part_fn *visit, void *arg)
 {
 	while (n) {
-		struct sk_buff *skb;
+		const u8 *octets = NULL;
+		struct sk_buff *skb = NULL;
 		u32 offset, part;
 
-		skb = seek(env, at, &offset);
-		if (!skb)
-			return false;
-		part = min(n, skb->len - offset);
-		if (!visit(skb, offset, part, arg))
+		if (!ddp_span_has(env->piece_from, env->piece_n, at, &offset)) {
+			skb = seek(env, at, &offset);
+			if (!skb)
+				return false;
+			part = min(n, skb->len - offset);
+			if (find_piece(env, skb, at - offset, offset))
+				offset = (u32)(at - env->piece_from);
+			else
+				env->piece_n = 0;
+		}
+		if (env->piece_n) {
+			octets = env->piece + offset;
+			part = min(n, env->piece_n - offset);
+		}
+		if (!visit(octets, skb, offset, part, arg))
 			return false;
 		at += part;
 		n -= part;
@@ -67,11 +122,14 @@ static __always_inline bool walk(struct ddp_env *env, u64 at, u32 n, part_fn *vi
 	return true;
 }
 
-static __always_inline bool copy_part(struct sk_buff *skb, u32 offset, u32 n, void *arg)
+static __always_inline bool copy_part(const u8 *octets, struct sk_buff *skb, u32 offset, u32 n,
+				      void *arg)
 {
 	void **to = arg;
 
-	if (skb_copy_bits(skb, offset, *to, n))
+	if (octets)
+		memcpy(*to, octets, n);
+	else if (skb_copy_bits(skb, offset, *to, n))
 		return false;
 	*to += n;
 	return true;
@@ -79,6 +137,12 @@ static __always_inline bool copy_part(struct sk_buff *skb, u32 offset, u32 n, vo
 
 bool ddp_queue_copy(struct ddp_env *env, u64 at, void *to, u32 n)
 {
+	const u8 *octets = in_piece(env, at, n);
+
+	if (octets) {
+		memcpy(to, octets, n);
+		return true;
+	}
 	if (walk(env, at, n, copy_part, &to))
 		return true;
 	env->unreadable = true;
@@ -96,8 +160,6 @@ static u32 crc_of_skb(u32 crc, struct sk_buff *skb, u32 offset, u32 n)
 	const u8 *data;
 	u32 done = 0, part;
 
-	if (offset + n <= skb_headlen(skb))
-		return crc32c(crc, skb->data + offset, n);
 	skb_prepare_seq_read(skb, offset, offset + n, &state);
 	while ((part = skb_seq_read(done, &data, &state)) != 0) {
 		part = min(part, n - done);
@@ -111,19 +173,23 @@ static u32 crc_of_skb(u32 crc, struct sk_buff *skb, u32 offset, u32 n)
 	return crc;
 }
 
-static __always_inline bool crc_part(struct sk_buff *skb, u32 offset, u32 n, void *arg)
+static __always_inline bool crc_part(const u8 *octets, struct sk_buff *skb, u32 offset, u32 n,
+				     void *arg)
 {
 	u32 *crc = arg;
 
-	*crc = crc_of_skb(*crc, skb, offset, n);
+	*crc = octets ? crc32c(*crc, octets, n) : crc_of_skb(*crc, skb, offset, n);
 	return true;
 }
 
 bool ddp_env_crc_holds(struct ddp_env *env, u64 at, u32 octets)
 {
 	u32 n = octets - DDP_FPDU_CRC, crc = ~0u;
+	const u8 *whole = in_piece(env, at, octets);
 	__le32 sent;
 
+	if (whole)
+		return ~crc32c(crc, whole, n) == get_unaligned_le32(whole + n);
 	return walk(env, at, n, crc_part, &crc) &&
 	       ddp_queue_copy(env, at + n, &sent, sizeof(sent)) && ~crc == le32_to_cpu(sent);
 }
@@ -133,8 +199,11 @@ bool ddp_env_give(struct ddp_env *env, const void *from, u32 n)
 	return copy_to_iter(from, n, env->to) == n;
 }
 
-static __always_inline bool give_part(struct sk_buff *skb, u32 offset, u32 n, void *arg)
+static __always_inline bool give_part(const u8 *octets, struct sk_buff *skb, u32 offset, u32 n,
+				      void *arg)
 {
+	if (octets)
+		return copy_to_iter(octets, n, arg) == n;
 	return !skb_copy_datagram_iter(skb, offset, arg, n);
 }
 

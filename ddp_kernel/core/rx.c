@@ -17,15 +17,13 @@ static void count_placed(struct ddp_rx *rx, const struct ddp_tally *tally)
 	ddp_tally_join(&rx->pending, tally);
 }
 
-/* Steps over octets of a run that was placed before. True: there was something to step over. */
-static bool step(struct ddp_rx *rx, u64 end)
+static bool step_on(struct ddp_rx *rx, u64 end)
 {
 	struct ddp_run run;
 	u64 n;
 
 	if (!rx->stepping) {
-		if (!rx->ahead || !rx->ahead->runs.count ||
-		    !ddp_runs_take(&rx->ahead->runs, rx->pos, &run))
+		if (!ddp_runs_take(&rx->ahead->runs, rx->pos, &run))
 			return false;
 		rx->stepping = run.to - run.from;
 		rx->step = run.tally;
@@ -38,6 +36,12 @@ static bool step(struct ddp_rx *rx, u64 end)
 	if (!rx->stepping)
 		count_placed(rx, &rx->step);
 	return true;
+}
+
+/* Steps over octets of a run that was placed before. True: there was something to step over. */
+static inline bool step(struct ddp_rx *rx, u64 end)
+{
+	return (rx->stepping || (rx->ahead && rx->ahead->runs.count)) && step_on(rx, end);
 }
 
 enum leading {
@@ -90,7 +94,6 @@ static bool crc_holds(struct ddp_rx *rx, struct ddp_env *env, const struct ddp_f
 static bool place_write(struct ddp_rx *rx, struct ddp_env *env, const struct ddp_fpdu *fpdu,
 			bool check_crc)
 {
-	struct ddp_tally one = { 0 };
 	struct ddp_mr *mr;
 	u64 address;
 	bool placed;
@@ -103,8 +106,10 @@ static bool place_write(struct ddp_rx *rx, struct ddp_env *env, const struct ddp
 	ddp_env_put(env, mr);
 	if (!placed)
 		return false;
-	ddp_tally_fpdu(&one, fpdu);
-	count_placed(rx, &one);
+	rx->count.placed_octets += fpdu->payload;
+	rx->count.placed_fpdus++;
+	rx->count.placed_messages += ddp_fpdu_is_last(fpdu);
+	ddp_tally_fpdu(&rx->pending, fpdu);
 	consume(rx, fpdu->octets);
 	return true;
 }

@@ -54,15 +54,6 @@ static void consume(struct ddp_sock *ds)
 	ds->base = ds->rx.pos;
 }
 
-void ddp_sock_consume(struct ddp_sock *ds)
-{
-	if (!is_ours(ds))
-		return;
-	ds->busy = true;
-	consume(ds);
-	ds->busy = false;
-}
-
 /*
  * To consume each segment is dear: TCP then acknowledges every second one, as to a reader that
  * keeps up. A fourth of the window at most, or the peer would wait for the rest.
@@ -97,6 +88,16 @@ static void hide_queued(struct ddp_sock *ds)
 	if (!queued)
 		ds->hides = false;
 	set_rcvlowat(ds->sk, ds->hides ? (int)min_t(u32, queued, INT_MAX - 1) + 1 : 1);
+}
+
+void ddp_sock_consume(struct ddp_sock *ds)
+{
+	if (!is_ours(ds))
+		return;
+	ds->busy = true;
+	consume(ds);
+	hide_queued(ds);
+	ds->busy = false;
 }
 
 static bool has_ended(const struct sock *sk)

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/assert.hpp"
+#include "base/once.hpp"
 #include "base/shared_range.hpp"
 
 namespace xsock::fault {
@@ -205,7 +206,8 @@ void restore(const Guard& guard) noexcept {
 }  // namespace
 
 bool install() noexcept {
-    [[maybe_unused]] static const bool first = install_all();
+    static constinit Once<bool> first;
+    first.get(install_all);
     // Another thread is at it, or was when this process was forked: then ours is there.
     if (installing.exchange(true, std::memory_order_acquire)) return false;
     const bool replaced = install_all();

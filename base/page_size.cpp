@@ -3,11 +3,13 @@
 
 #include <unistd.h>
 
+#include "base/once.hpp"
+
 namespace xsock {
 
 std::size_t page_size() noexcept {
-    static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    return bytes;
+    static constinit Once<std::size_t> bytes;
+    return bytes.get([] { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); });
 }
 
 }  // namespace xsock

@@ -4,9 +4,9 @@
 
 namespace xsock {
 
-/// For a `constinit` variable: it is made by no code, and never destroyed. Unlike a static local it
-/// has no guard, which a child that was forked while another thread initialised it would find taken
-/// for ever.
+/// For a `constinit` variable of a namespace: it is made by no code, and never destroyed. Unlike a
+/// static local it has no guard, which a child that was forked while another thread initialised it
+/// would find taken for ever.
 template <typename T>
 union Permanent {
     constexpr Permanent() : value() {}

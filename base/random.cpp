@@ -11,6 +11,7 @@
 #include <new>
 
 #include "base/assert.hpp"
+#include "base/once.hpp"
 
 namespace xsock {
 namespace {
@@ -58,7 +59,8 @@ Batch* map_batch() noexcept {
 }  // namespace
 
 std::uint32_t random_u32() noexcept {
-    static Batch* const batch = map_batch();
+    static constinit Once<Batch*> mapped;
+    Batch* const batch = mapped.get(map_batch);
     // A thread that finds it in use does not wait: the system call takes no longer.
     if (batch == nullptr || batch->busy.exchange(true, std::memory_order_acquire)) {
         return fetch_one();

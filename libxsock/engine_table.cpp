@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "base/crc32c.hpp"
+#include "base/once.hpp"
 #include "libxsock/api.hpp"
 
 namespace xsock::api {
@@ -36,13 +37,15 @@ extern "C" const xsock_engine* xsock_engine_table(void) {
 #define XSOCK_FILL(type, name, failed, parameters, arguments) xsock::api::name,
 #define XSOCK_SLEEPING_FILL(type, name, failed, parameters, with_sleep, arguments) xsock::api::name,
 #define XSOCK_TABLE_FILL(type, name, parameters) xsock::api::name,
-    static const xsock_engine table = {
-        XSOCK_ENGINE_VERSION, sizeof(xsock_engine), verbs,
-        XSOCK_QUICK_FUNCTIONS(XSOCK_FILL) XSOCK_FUNCTIONS(XSOCK_FILL)
-            XSOCK_SLEEPING_FUNCTIONS(XSOCK_SLEEPING_FILL) xsock::api::sleep_end,
-        XSOCK_SOCKET_FUNCTIONS(XSOCK_TABLE_FILL) XSOCK_POLL_FUNCTIONS(XSOCK_TABLE_FILL)};
+    static constinit xsock::Once<xsock_engine> table;
+    return &table.get([verbs] {
+        return xsock_engine{XSOCK_ENGINE_VERSION, sizeof(xsock_engine), verbs,
+                            XSOCK_QUICK_FUNCTIONS(XSOCK_FILL) XSOCK_FUNCTIONS(XSOCK_FILL)
+                                XSOCK_SLEEPING_FUNCTIONS(XSOCK_SLEEPING_FILL) xsock::api::sleep_end,
+                            XSOCK_SOCKET_FUNCTIONS(XSOCK_TABLE_FILL)
+                                XSOCK_POLL_FUNCTIONS(XSOCK_TABLE_FILL)};
+    });
 #undef XSOCK_TABLE_FILL
 #undef XSOCK_SLEEPING_FILL
 #undef XSOCK_FILL
-    return &table;
 }

@@ -10,6 +10,7 @@
 
 #include <cerrno>
 
+#include "base/permanent.hpp"
 #include "include/xsock/ddp_uapi.h"
 #include "transport/descriptors.hpp"
 
@@ -46,11 +47,10 @@ class SystemCalls final : public KernelCalls {
     }
 };
 
+constinit Permanent<SystemCalls> the_calls;
+
 }  // namespace
 
-KernelCalls& system_kernel_calls() noexcept {
-    static SystemCalls calls;
-    return calls;
-}
+KernelCalls& system_kernel_calls() noexcept { return the_calls.value; }
 
 }  // namespace xsock

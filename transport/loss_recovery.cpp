@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "base/once.hpp"
 #include "transport/descriptors.hpp"
 
 namespace xsock {
@@ -46,8 +47,8 @@ void set_us(int fd, int name, int ms) noexcept {
 }  // namespace
 
 std::uint16_t shortest_delayed_ack_ms() noexcept {
-    static const std::uint16_t found = find_out();
-    return found;
+    static constinit Once<std::uint16_t> found;
+    return found.get(find_out);
 }
 
 void limit_delayed_ack(int fd) noexcept {

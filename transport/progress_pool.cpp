@@ -37,8 +37,9 @@ Progress& ProgressPool::of_thread() {
     });
     if (polled != nullptr) return *polled;
     static std::atomic<unsigned> threads{0};
-    static thread_local const unsigned number = threads.fetch_add(1, std::memory_order_relaxed);
-    const unsigned index = number % config_.groups();
+    static thread_local constinit unsigned number = 0;  // from 1 on
+    if (number == 0) number = threads.fetch_add(1, std::memory_order_relaxed) + 1;
+    const unsigned index = (number - 1) % config_.groups();
     if (slots_[index].load(std::memory_order_acquire) == nullptr && !make(index)) {
         return *slots_[0].load(std::memory_order_relaxed);
     }

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/once.hpp"
 #include "include/xsock/xsock.h"
 #include "verbs/addresses.hpp"
 #include "verbs/device_profile.hpp"
@@ -20,7 +21,8 @@ constexpr std::uint64_t kGuid = 0x0258'736f'636b'0001;  // locally administered:
 constexpr std::uint32_t kMaxMessage = 0x7fffffff;
 
 DeviceEntry& the_device() noexcept {
-    static DeviceEntry entry = [] {
+    static constinit Once<DeviceEntry> entry;
+    return entry.get([] {
         const DeviceProfile& profile = device_profile();
         DeviceEntry e;
         e.base.node_type = profile.node_type;
@@ -30,8 +32,7 @@ DeviceEntry& the_device() noexcept {
         std::strcpy(e.base.dev_path, profile.dev_path);
         std::strcpy(e.base.ibdev_path, "/sys/class/infiniband/xsock0");
         return e;
-    }();
-    return entry;
+    });
 }
 
 __be64 guid() noexcept {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/once.hpp"
 #include "transport/log.hpp"
 
 namespace xsock::verbs {
@@ -57,8 +58,8 @@ const DeviceProfile& chosen() noexcept {
 }  // namespace
 
 const DeviceProfile& device_profile() noexcept {
-    static const DeviceProfile& profile = chosen();
-    return profile;
+    static constinit Once<const DeviceProfile*> profile;
+    return *profile.get([] { return &chosen(); });
 }
 
 }  // namespace xsock::verbs

@@ -12,6 +12,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/once.hpp"
 #include "include/xsock/iwarp.h"
 #include "mpa/startup.hpp"
 #include "transport/clock.hpp"
@@ -33,14 +34,14 @@ using RequestBytes = std::array<std::byte, kRequestMax>;
 
 // Is a dialer that is another user of this machine let in?
 bool any_user() noexcept {
-    static const bool any = [] {
+    static constinit Once<bool> any;
+    return any.get([] {
         const char* const value = std::getenv("XSOCK_VERBS_PEER_USERS");
         if (value == nullptr || *value == '\0') return false;
         if (std::strcmp(value, "any") == 0) return true;
         log(LogLevel::error, "bad-setting", "XSOCK_VERBS_PEER_USERS=%s is not any; ignored", value);
         return false;
-    }();
-    return any;
+    });
 }
 
 mpa::Startup responder(ConstBytes request) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/once.hpp"
 #include "base/random.hpp"
 #include "transport/descriptors.hpp"
 #include "transport/event_fd.hpp"
@@ -22,8 +23,8 @@ constexpr int kKernelRounds = 4;
 // What the kernel tells of our own descriptors in a program's set, never shown to the program. A
 // random number, since any number may be one of the program's.
 std::uint64_t hidden_data() noexcept {
-    static const std::uint64_t number = std::uint64_t{random_u32()} << 32 | random_u32();
-    return number;
+    static constinit Once<std::uint64_t> number;
+    return number.get([] { return std::uint64_t{random_u32()} << 32 | random_u32(); });
 }
 
 epoll_event internal_event(std::uint32_t events) noexcept {

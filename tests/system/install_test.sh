@@ -49,6 +49,17 @@ if [ -e "$libdir/xsock/libxsock-engine.so" ]; then
 fi
 ok "exported symbols"
 
+# A child that is forked while another thread initialises a static local finds its guard taken for
+# ever (base/once.hpp).
+for file in "$library" "$libdir"/xsock/*.so; do
+    [ -e "$file" ] || continue
+    guarded=$(nm -C "$file" | sed -n 's/.*guard variable for \(xsock.*\)/\1/p')
+    [ -z "$guarded" ] || fail "$(basename "$file") has static locals with a guard: $guarded"
+done
+nm -C "$libdir/xsock/libxsock-engine.so" | grep -q 'guard variable for std::' ||
+    fail "libxsock-engine.so does not show what has a guard"
+ok "static locals"
+
 # ---- Two programs -------------------------------------------------------------------------------
 # xsock_pd_create() goes through the engine: it must have been found.
 mkdir "$work/program"

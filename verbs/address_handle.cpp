@@ -17,9 +17,16 @@ constexpr std::uint32_t kFlowLabelMask = 0xfffff;
 constexpr std::uint8_t kHopLimit = 0xff;
 
 /// 0 or an errno. (The LID is not looked at: on Ethernet it means nothing, and programs set it.)
-int route_of(VerbsState& engine, const ibv_ah_attr& attr, Route& route) {
-    if (attr.is_global == 0 || attr.port_num != kPort) return EINVAL;
+int route_of(VerbsState& engine, ibv_pd* pd, const ibv_ah_attr& attr, Route& route) {
+    if (attr.port_num != kPort) return EINVAL;
     const GidTable& gids = engine.gids();
+    if (attr.is_global == 0) {
+        // RoCE has no such handle. But rsockets make one to their own queue pair, in the domain
+        // that ids have, and could send no datagram without it.
+        if (pd != engine.default_pd || gids.empty()) return EINVAL;
+        route.own = route.peer = octets_of(gids.front().gid);
+        return 0;
+    }
     sockaddr_storage peer;
     if (attr.grh.sgid_index >= gids.size() || !address_of(attr.grh.dgid, 0, peer)) return EINVAL;
     route.own = octets_of(gids[attr.grh.sgid_index].gid);
@@ -33,7 +40,7 @@ ibv_ah* create_ah_locked(VerbsState& engine, ibv_pd* pd, const ibv_ah_attr& attr
     if (!device_profile().roce) return fail<ibv_ah>(EOPNOTSUPP);
     if (!engine.alive(pd, Kind::pd)) return fail<ibv_ah>(EINVAL);
     auto ah = std::make_unique<Ah>();
-    if (const int error = route_of(engine, attr, ah->route); error != 0) {
+    if (const int error = route_of(engine, pd, attr, ah->route); error != 0) {
         return fail<ibv_ah>(error);
     }
     ah->number = engine.next_number();

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "transport/startup_table.hpp"
+#include "verbs/cm_sidr.hpp"
 #include "verbs/engine.hpp"
 #include "verbs/loop.hpp"
 
@@ -86,7 +87,8 @@ struct CmId {
     std::uint8_t responder_resources = 0, initiator_depth = 0;
     std::uint8_t peer_ird = 0, peer_ord = 0;  ///< of the peer's Request, at most kMaxReads
     std::vector<std::byte> peer_private_data;
-    CmId* listener = nullptr;  ///< while it is in one of the listener's sets
+    CmId* listener = nullptr;      ///< while it is in one of the listener's sets
+    std::unique_ptr<SidrId> sidr;  ///< of RDMA_PS_UDP; null: of another port space
 
     // Events.
     std::list<CmEvent*> reserved;  ///< for what may have to be told: see reserve_events()
@@ -96,13 +98,14 @@ struct CmId {
     // rdma_create_ep().
     std::unique_ptr<ibv_qp_init_attr> qp_init;
     std::vector<std::byte> ep_connect_data;
-    ibv_pd* ep_pd = nullptr;
 
     static CmId* of(rdma_cm_id* id) noexcept { return reinterpret_cast<CmId*>(id); }
 
     /// An active id without a QP of its own: the program names another in rdma_connect(), is told
     /// CONNECT_RESPONSE, moves that QP through its states and calls rdma_establish().
     [[nodiscard]] bool program_moves_qp() const noexcept { return !passive && base.qp == nullptr; }
+    /// Its queue pair is a UD one, and nothing is connected: cm_sidr.hpp.
+    [[nodiscard]] bool of_datagrams() const noexcept { return sidr != nullptr; }
 };
 static_assert(offsetof(CmId, sync) == 448);
 
@@ -124,6 +127,9 @@ inline constexpr std::size_t kEventsOfAttempt = 2;
 /// @pre one is reserved
 void tell(VerbsState& engine, CmId& id, rdma_cm_event_type type, int status = 0,
           ConstBytes private_data = {}) noexcept;
+/// The same of an id of RDMA_PS_UDP: with what `told` says, but its private data's place.
+void tell_datagrams(VerbsState& engine, CmId& id, rdma_cm_event_type type, int status,
+                    const rdma_ud_param& told, ConstBytes private_data) noexcept;
 /// The program has given an event back that it had got: its owner counts it, and a thread in
 /// rdma_destroy_id() that waits for it wakes up. Frees the event.
 void acknowledge_locked(VerbsState& engine, CmEvent& event);
@@ -146,6 +152,17 @@ void release_qp(CmId& id) noexcept;
 /// The address of TCP for one that the program names. 0, or EADDRNOTAVAIL and a line in the log.
 int tcp_address(const VerbsState& engine, const sockaddr* named, sockaddr_storage& to);
 int create_id_qp(VerbsState& engine, CmId& id, ibv_pd* pd, ibv_qp_init_attr& attr);
+/// What is left to do then, without the engine's mutex: moves a UD QP as far as it sends and
+/// receives. 0 or an errno; the QP is gone then.
+int start_id_qp(rdma_cm_id& id) noexcept;
+
+// cm_route.cpp
+
+/// To the peer of an id that has both addresses, by those of the GID table.
+void fill_way(const GidTable& gids, const CmId& id, ibv_ah_attr& way) noexcept;
+/// What programs find at rdma_cm_id.route once it is resolved. Throws std::bad_alloc.
+void fill_path(const GidTable& gids, CmId& id);
+void free_path(CmId& id) noexcept;
 
 // cm_connect.cpp
 

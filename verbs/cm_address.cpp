@@ -7,6 +7,7 @@
 
 #include "verbs/addresses.hpp"
 #include "verbs/cm.hpp"
+#include "verbs/device_profile.hpp"
 
 namespace xsock::verbs::cm {
 namespace {
@@ -67,13 +68,18 @@ int getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hint
         return fail(EINVAL);
     }
     if (hints == nullptr) hints = &none;
-    if (hints->ai_qp_type != 0 && hints->ai_qp_type != IBV_QPT_RC) return fail(EOPNOTSUPP);
+    const bool datagrams = device_profile().roce &&
+                           (hints->ai_port_space == RDMA_PS_UDP || hints->ai_qp_type == IBV_QPT_UD);
+    const int type = datagrams ? IBV_QPT_UD : IBV_QPT_RC;
+    if (hints->ai_qp_type != 0 && hints->ai_qp_type != type) return fail(EOPNOTSUPP);
     auto* const info = static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo)));
     if (info == nullptr) return fail(ENOMEM);
     info->ai_flags = hints->ai_flags;
     info->ai_family = hints->ai_family;
-    info->ai_qp_type = IBV_QPT_RC;
-    info->ai_port_space = hints->ai_port_space != 0 ? hints->ai_port_space : RDMA_PS_TCP;
+    info->ai_qp_type = type;
+    info->ai_port_space = hints->ai_port_space != 0 ? hints->ai_port_space
+                          : datagrams               ? RDMA_PS_UDP
+                                                    : RDMA_PS_TCP;
     int error = 0;
     if (node != nullptr && service == nullptr && (hints->ai_flags & RAI_PASSIVE) != 0 &&
         std::strcmp(node, "localhost") == 0) {
@@ -84,7 +90,7 @@ int getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hint
         addrinfo wanted{};
         Found found;
         wanted.ai_family = hints->ai_family;
-        wanted.ai_socktype = SOCK_STREAM;
+        wanted.ai_socktype = datagrams ? SOCK_DGRAM : SOCK_STREAM;
         if ((hints->ai_flags & RAI_PASSIVE) != 0) wanted.ai_flags |= AI_PASSIVE;
         if ((hints->ai_flags & RAI_NUMERICHOST) != 0) wanted.ai_flags |= AI_NUMERICHOST;
         if (const int gai = ::getaddrinfo(node, service, &wanted, &found.list); gai != 0) {

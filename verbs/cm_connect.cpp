@@ -196,22 +196,7 @@ constexpr std::uint8_t reads_of(std::uint8_t depth) noexcept {
 // What InfiniBand needs at RTR and RTS (qp_state_table.hpp). The connection is the id's: the peer's
 // QP number is 0, of which no queue pair is. @return of ibv_qp_attr_mask
 int fill_rtr(const GidTable& gids, const CmId& id, ibv_qp_attr& attr) noexcept {
-    sockaddr_storage own{}, peer{};
-    ibv_ah_attr& way = attr.ah_attr;
-    way = {};
-    way.is_global = 1;
-    way.port_num = kPort;
-    way.grh.hop_limit = 64;
-    if (copy_address(peer, &id.base.route.addr.dst_addr)) way.grh.dgid = gid_of(peer);
-    if (copy_address(own, &id.base.route.addr.src_addr)) {
-        const ibv_gid gid = gid_of(own);
-        const auto found = std::find_if(gids.begin(), gids.end(), [&](const DeviceGid& each) {
-            return std::memcmp(each.gid.raw, gid.raw, sizeof gid.raw) == 0;
-        });
-        if (found != gids.end()) {
-            way.grh.sgid_index = static_cast<std::uint8_t>(found - gids.begin());
-        }
-    }
+    fill_way(gids, id, attr.ah_attr);
     attr.path_mtu = device_profile().active_mtu;
     attr.dest_qp_num = attr.rq_psn = 0;
     attr.max_dest_rd_atomic = reads_of(id.responder_resources);
@@ -264,6 +249,10 @@ int connect(rdma_cm_id* given, rdma_conn_param* param) noexcept {
         if (id.state != IdState::route_resolved && id.state != IdState::addr_resolved) {
             return fail(EINVAL);
         }
+        if (id.of_datagrams()) {
+            const int error = connect_datagrams(engine, id, param);
+            return error == 0 ? 0 : fail(error);
+        }
         reserve_events(engine, id, kEventsOfAttempt);
         Qp* const qp = qp_for(engine, id, param);
         if (qp == nullptr) return fail(EINVAL);
@@ -294,6 +283,10 @@ int accept(rdma_cm_id* given, rdma_conn_param* param) noexcept {
         if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
         CmId& id = *CmId::of(given);
         if (id.state != IdState::requested) return fail(EINVAL);
+        if (id.of_datagrams()) {
+            const int error = accept_datagrams(engine, id, param);
+            return error == 0 ? 0 : fail(error);
+        }
         reserve_events(engine, id, kEventsOfAttempt);
         Qp* const qp = qp_for(engine, id, param);
         if (qp == nullptr) return fail(EINVAL);
@@ -332,6 +325,11 @@ int init_qp_attr(rdma_cm_id* given, ibv_qp_attr* attr, int* mask) noexcept {
     return locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
         const CmId& id = *CmId::of(given);
+        if (id.of_datagrams()) {
+            if (value_in(attr->qp_state) > IBV_QPS_RTS) return fail(EINVAL);
+            *mask = fill_datagram_attr(*attr);
+            return 0;
+        }
         const bool infiniband = device_profile().infiniband_states;
         switch (attr->qp_state) {
             case IBV_QPS_INIT:

@@ -115,6 +115,7 @@ void on_ended_locked(VerbsState& engine, CmId& id, const QpInfo& info) {
 void on_qp_destroyed_locked(VerbsState& engine, CmId& id) {
     if (id.base.qp != nullptr && Qp::of(id.base.qp) == id.qp) id.base.qp = nullptr;
     release_qp(id);
+    if (id.of_datagrams()) return;
     switch (id.state) {
         case IdState::connected:
         case IdState::ending:
@@ -143,6 +144,8 @@ int cm::disconnect(rdma_cm_id* given) noexcept {
     return locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
         CmId& id = *CmId::of(given);
+        // Nothing ends with it (as on InfiniBand): the queue pair goes on.
+        if (id.of_datagrams()) return id.state == IdState::connected ? 0 : fail(EINVAL);
         switch (id.state) {
             case IdState::starting:
             case IdState::connected:

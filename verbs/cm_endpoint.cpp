@@ -2,6 +2,7 @@
 // Synchronous ids: what rdma_create_ep(), rdma_get_request() and the waiting of the others consist
 // of, in steps that never block (the drop-in library waits between them).
 #include <cstring>
+#include <utility>
 
 #include "verbs/cm.hpp"
 #include "verbs/ops.hpp"
@@ -26,8 +27,12 @@ int try_complete(rdma_cm_id* given) noexcept {
         if (id.sync == 0) return ECANCELED;  // asynchronous: nothing to wait for
         drop_shown_event(engine, *given);
         auto& channel = *reinterpret_cast<CmChannel*>(given->channel);
-        // Ended earlier, and told: there is nothing to come.
-        if (channel.events.empty() && id.state == IdState::ended) return ECANCELED;
+        // Ended earlier, and told: there is nothing to come. Nor is there of datagrams, where
+        // accepting and disconnecting tell nothing.
+        if (channel.events.empty() &&
+            (id.state == IdState::ended || (id.of_datagrams() && id.state == IdState::connected))) {
+            return ECANCELED;
+        }
         return 0;
     });
     if (error == ECANCELED) return 0;
@@ -35,14 +40,16 @@ int try_complete(rdma_cm_id* given) noexcept {
     rdma_cm_event* event = nullptr;
     if (const int none = try_cm_event(given->channel, &event); none != 0) return none;
     given->event = event;
-    if (event->event == RDMA_CM_EVENT_REJECTED) return ECONNREFUSED;
+    const bool refused = event->event == RDMA_CM_EVENT_UNREACHABLE && event->status > 0;
+    if (event->event == RDMA_CM_EVENT_REJECTED || refused) return ECONNREFUSED;
     return event->status < 0 ? -event->status : event->status;
 }
 
 int begin_ep(rdma_cm_id** out, rdma_addrinfo* res) noexcept {
     rdma_cm_id* id = nullptr;
-    if (res->ai_qp_type != 0 && res->ai_qp_type != IBV_QPT_RC) return EOPNOTSUPP;
     const auto ps = static_cast<rdma_port_space>(res->ai_port_space);
+    const int type = ps == RDMA_PS_UDP ? IBV_QPT_UD : IBV_QPT_RC;
+    if (res->ai_qp_type != 0 && res->ai_qp_type != type) return EOPNOTSUPP;
     if (cm::create_id(nullptr, &id, nullptr, ps) != 0) return errno;
     if ((res->ai_flags & RAI_PASSIVE) != 0 && cm::bind_addr(id, res->ai_src_addr) != 0) {
         const int error = errno;
@@ -54,11 +61,11 @@ int begin_ep(rdma_cm_id** out, rdma_addrinfo* res) noexcept {
 }
 
 int finish_ep(rdma_cm_id* given, rdma_addrinfo* res, ibv_pd* pd, ibv_qp_init_attr* attr) noexcept {
-    return locked_errno([&](VerbsState& engine) {
+    const int finished = locked_errno([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id)) return EINVAL;
         CmId& id = *CmId::of(given);
         // Programs leave the type to the address information.
-        if (attr != nullptr) attr->qp_type = IBV_QPT_RC;
+        if (attr != nullptr) attr->qp_type = given->qp_type;
         if ((res->ai_flags & RAI_PASSIVE) != 0) {
             if (attr != nullptr) id.qp_init = std::make_unique<ibv_qp_init_attr>(*attr);
             if (pd != nullptr) given->pd = pd;
@@ -73,6 +80,7 @@ int finish_ep(rdma_cm_id* given, rdma_addrinfo* res, ibv_pd* pd, ibv_qp_init_att
         }
         return 0;
     });
+    return finished == 0 && given->qp != nullptr ? start_id_qp(*given) : finished;
 }
 
 int try_request(rdma_cm_id* listen, rdma_cm_id** out) noexcept {
@@ -84,12 +92,14 @@ int try_request(rdma_cm_id* listen, rdma_cm_id** out) noexcept {
     if (error != 0) return error;
     rdma_cm_event* event = nullptr;
     if (const int none = try_cm_event(listen->channel, &event); none != 0) return none;
-    return locked_errno([&](VerbsState& engine) {
+    bool made = false;
+    const int taken = locked_errno([&](VerbsState& engine) {
         int failed = event->status < 0 ? -event->status : event->status;
         if (failed == 0 && event->event != RDMA_CM_EVENT_CONNECT_REQUEST) failed = EINVAL;
         if (failed == 0 && CmId::of(listen)->qp_init != nullptr) {
             ibv_qp_init_attr attr = *CmId::of(listen)->qp_init;
             failed = create_id_qp(engine, *CmId::of(event->id), listen->pd, attr);
+            made = failed == 0;
         }
         if (failed != 0) {
             listen->event = event;
@@ -99,6 +109,10 @@ int try_request(rdma_cm_id* listen, rdma_cm_id** out) noexcept {
         *out = event->id;
         return 0;
     });
+    if (taken != 0 || !made) return taken;
+    const int unstarted = start_id_qp(**out);
+    if (unstarted != 0) (void)cm::destroy_id(std::exchange(*out, nullptr));  // and it is rejected
+    return unstarted;
 }
 
 }  // namespace xsock::verbs

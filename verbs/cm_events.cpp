@@ -42,31 +42,63 @@ void reserve_events(VerbsState& engine, CmId& id, std::size_t n) {
     }
 }
 
+namespace {
+
+bool is_request(rdma_cm_event_type type) noexcept { return type == RDMA_CM_EVENT_CONNECT_REQUEST; }
+
+// The next that is reserved, with all but its parameters.
+CmEvent& begin_event(CmId& id, rdma_cm_event_type type, int status) noexcept {
+    XSOCK_ASSERT(!id.reserved.empty());
+    CmEvent& event = *id.reserved.front();
+    event.owner = is_request(type) ? id.listener : &id;
+    event.base.id = &id.base;
+    event.base.listen_id = is_request(type) ? &id.listener->base : nullptr;
+    event.base.event = type;
+    event.base.status = status;
+    return event;
+}
+
+template <typename Param>
+void keep_private_data(CmEvent& event, ConstBytes private_data, Param& param) noexcept {
+    const std::size_t n =
+        std::min({private_data.size(), event.private_data.size(), std::size_t{255}});
+    std::copy_n(private_data.begin(), n, event.private_data.begin());
+    param.private_data = n != 0 ? event.private_data.data() : nullptr;
+    param.private_data_len = static_cast<std::uint8_t>(n);
+}
+
+void queue_event(VerbsState& engine, CmId& id, CmEvent& event) noexcept {
+    auto& channel = *reinterpret_cast<CmChannel*>(event.owner->base.channel);
+    engine.turn(&event, Kind::cm_event);
+    channel.events.splice(channel.events.end(), id.reserved, id.reserved.begin());
+    channel.events_waiting.notify();
+}
+
+}  // namespace
+
 void tell(VerbsState& engine, CmId& id, rdma_cm_event_type type, int status,
           ConstBytes private_data) noexcept {
-    XSOCK_ASSERT(!id.reserved.empty());
-    const bool request = type == RDMA_CM_EVENT_CONNECT_REQUEST;
-    CmId& owner = request ? *id.listener : id;
-    CmEvent* const event = id.reserved.front();
-    event->owner = &owner;
-    event->base.id = &id.base;
-    event->base.listen_id = request ? &id.listener->base : nullptr;
-    event->base.event = type;
-    event->base.status = status;
-    const std::size_t n =
-        std::min({private_data.size(), event->private_data.size(), std::size_t{255}});
-    std::copy_n(private_data.begin(), n, event->private_data.begin());
-    rdma_conn_param& param = event->base.param.conn;
-    param.private_data = n != 0 ? event->private_data.data() : nullptr;
-    param.private_data_len = static_cast<std::uint8_t>(n);
+    if (id.of_datagrams()) {
+        tell_datagrams(engine, id, type, status, {}, private_data);
+        return;
+    }
+    CmEvent& event = begin_event(id, type, status);
+    rdma_conn_param& param = event.base.param.conn;
+    keep_private_data(event, private_data, param);
     // From the peer's point of view to ours: what it will issue is what we answer.
+    const bool request = is_request(type);
     param.responder_resources = request ? id.peer_ord : id.responder_resources;
     param.initiator_depth = request ? id.peer_ird : id.initiator_depth;
     param.qp_num = id.qp != nullptr ? id.qp->num() : 0;
-    auto& channel = *reinterpret_cast<CmChannel*>(owner.base.channel);
-    engine.turn(event, Kind::cm_event);
-    channel.events.splice(channel.events.end(), id.reserved, id.reserved.begin());
-    channel.events_waiting.notify();
+    queue_event(engine, id, event);
+}
+
+void tell_datagrams(VerbsState& engine, CmId& id, rdma_cm_event_type type, int status,
+                    const rdma_ud_param& told, ConstBytes private_data) noexcept {
+    CmEvent& event = begin_event(id, type, status);
+    event.base.param.ud = told;
+    keep_private_data(event, private_data, event.base.param.ud);
+    queue_event(engine, id, event);
 }
 
 void acknowledge_locked(VerbsState& engine, CmEvent& event) {
@@ -119,6 +151,8 @@ int try_cm_event(rdma_event_channel* given, rdma_cm_event** out) noexcept {
             child.own_channel = true;
             child.sync = 1;
         }
+        CmId& about = *CmId::of(event->base.id);
+        if (is_request(event->base.event) && about.of_datagrams()) on_request_taken(about);
         channel.events.pop_front();
         channel.events_waiting.take();
         event->got = true;

@@ -11,6 +11,7 @@
 #include "transport/log.hpp"
 #include "verbs/addresses.hpp"
 #include "verbs/cm.hpp"
+#include "verbs/device_profile.hpp"
 #include "verbs/ops.hpp"
 
 namespace xsock::verbs {
@@ -48,6 +49,7 @@ void fill_gids(CmId& id) noexcept {
 
 CmId* create_id_locked(VerbsState& engine, CmChannel* channel, void* context, rdma_port_space ps) {
     auto id = std::make_unique<CmId>();
+    if (ps == RDMA_PS_UDP) id->sidr = std::make_unique<SidrId>();
     Registration registration(engine, id.get(), Kind::cm_id);
     if (channel == nullptr) {
         channel = create_channel(engine);
@@ -60,7 +62,7 @@ CmId* create_id_locked(VerbsState& engine, CmChannel* channel, void* context, rd
     id->base.channel = &channel->base;
     id->base.context = context;
     id->base.ps = ps;
-    id->base.qp_type = IBV_QPT_RC;
+    id->base.qp_type = ps == RDMA_PS_UDP ? IBV_QPT_UD : IBV_QPT_RC;
     registration.keep();
     return id.release();
 }
@@ -94,6 +96,7 @@ void close_sockets(VerbsState& engine, CmId& id) {
 
 void detach_locked(VerbsState& engine, CmId& id) {
     close_sockets(engine, id);
+    if (id.of_datagrams()) detach_datagrams(engine, id);
     if (id.reading != nullptr) {
         id.reading->for_each([&](StartupTable::Id each) {
             auto& child = *static_cast<CmId*>(each);
@@ -126,6 +129,7 @@ void free_id_locked(VerbsState& engine, CmId& id) {
     auto& channel = *reinterpret_cast<CmChannel*>(id.base.channel);
     --channel.ids;
     if (id.own_channel || (channel.destroyed && channel.ids == 0)) destroy_channel(engine, channel);
+    free_path(id);
     delete &id;
 }
 
@@ -158,7 +162,8 @@ int create_id_qp(VerbsState& engine, CmId& id, ibv_pd* pd, ibv_qp_init_attr& att
         attr.recv_cq = id.base.recv_cq;
     }
     if (attr.srq == nullptr) attr.srq = id.base.srq;
-    if (value_in(attr.qp_type) != IBV_QPT_RC) return EOPNOTSUPP;  // of this port space
+    if (value_in(attr.qp_type) != value_in(id.base.qp_type))
+        return EOPNOTSUPP;  // of its port space
     ibv_qp* const qp = create_qp_locked(engine, pd, attr);
     if (qp == nullptr) return errno;
     id.base.pd = pd;
@@ -166,9 +171,19 @@ int create_id_qp(VerbsState& engine, CmId& id, ibv_pd* pd, ibv_qp_init_attr& att
     release_qp(id);  // of one that the program has moved to another id
     id.qp = Qp::of(qp);
     id.qp->id = &id;
+    if (id.of_datagrams()) return 0;
     id.qp->state.store(IBV_QPS_INIT);
     qp->state = IBV_QPS_INIT;
     return 0;
+}
+
+int start_id_qp(rdma_cm_id& id) noexcept {
+    if (id.ps != RDMA_PS_UDP) return 0;
+    const int error = start_datagram_qp(id.qp);
+    if (error == 0) return 0;
+    (void)verbs::destroy_qp(id.qp);
+    id.qp = nullptr;
+    return error;
 }
 
 namespace cm {
@@ -179,8 +194,9 @@ int create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,
         if (out == nullptr || (channel != nullptr && !engine.alive(channel, Kind::cm_channel))) {
             return fail(EINVAL);
         }
-        // Datagrams and InfiniBand's own addresses have no place on iWARP.
-        if (ps != RDMA_PS_TCP) return fail(EPROTONOSUPPORT);
+        // InfiniBand's own addresses have no place here, nor have datagrams on iWARP.
+        const bool datagrams = value_in(ps) == RDMA_PS_UDP && device_profile().roce;
+        if (value_in(ps) != RDMA_PS_TCP && !datagrams) return fail(EPROTONOSUPPORT);
         CmId* const id =
             create_id_locked(engine, reinterpret_cast<CmChannel*>(channel), context, ps);
         if (id == nullptr) return -1;
@@ -271,6 +287,7 @@ int resolve_route(rdma_cm_id* given, int) noexcept {
         CmId& id = *CmId::of(given);
         if (id.state != IdState::addr_resolved) return fail(EINVAL);
         reserve_events(engine, id, 1);
+        fill_path(engine.gids(), id);
         id.state = IdState::route_resolved;  // IP routes by itself
         tell(engine, id, RDMA_CM_EVENT_ROUTE_RESOLVED);
         return 0;
@@ -290,12 +307,15 @@ int create_qp(rdma_cm_id* given, ibv_pd* pd, ibv_qp_init_attr* attr) noexcept {
     ibv_cq* const send_cq = attr->send_cq;
     ibv_cq* const recv_cq = attr->recv_cq;
     bool begun = false;
-    const int result = locked_cm([&](VerbsState& engine) {
+    int result = locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);
         begun = given->qp == nullptr;
         const int error = create_id_qp(engine, *CmId::of(given), pd, *attr);
         return error == 0 ? 0 : fail(error);
     });
+    if (result == 0) {
+        if (const int unstarted = start_id_qp(*given); unstarted != 0) result = fail(unstarted);
+    }
     if (result == 0 || !begun) return result;
     const int error = errno;
     attr->send_cq = send_cq;
@@ -390,7 +410,8 @@ int migrate_id(rdma_cm_id* given, rdma_event_channel* channel) noexcept {
             child.base.channel = &to->base;
         };
         // Events about it that were not fetched move along, and the ids that were not reported.
-        if (id.reading != nullptr) {
+        // (Of datagrams an event is queued about each.)
+        if (id.reading != nullptr && !id.of_datagrams()) {
             id.reading->for_each(
                 [&](StartupTable::Id child) { add_child(*static_cast<CmId*>(child)); });
         }

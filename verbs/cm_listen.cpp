@@ -191,6 +191,7 @@ void leave_listener(VerbsState& engine, CmId& id) {
     if (listener == nullptr) return;
     listener->reading->remove_failed(&id, monotonic_now());  // before its Request was complete
     listener->waiting.erase(&id);
+    if (id.of_datagrams()) listener->sidr->asked.erase(id.sidr->key);
     // It may have made a pause, perhaps for want of this place.
     engine.loop().resume(listener->listen_token);
 }
@@ -198,6 +199,7 @@ void leave_listener(VerbsState& engine, CmId& id) {
 // Binds, and listens already: programs such as qperf tell their peer the port before they call
 // rdma_listen(). Early connections wait in TCP's queue.
 int open_listener(VerbsState& engine, CmId& id) {
+    if (id.of_datagrams()) return bind_datagrams(engine, id);
     sockaddr* const shown = &id.base.route.addr.src_addr;
     sockaddr_storage storage;
     if (const int error = tcp_address(engine, shown, storage); error != 0) return error;
@@ -249,8 +251,13 @@ int listen(rdma_cm_id* given, int backlog) noexcept {
         }
         if (id.state != IdState::bound) return fail(EINVAL);
         // 0: as many as the device chooses, as Linux has it.
-        id.backlog = static_cast<std::size_t>(
+        const auto room = static_cast<std::size_t>(
             backlog <= 0 ? kBacklogDefault : std::clamp(backlog, kBacklogMin, kBacklogMax));
+        if (id.of_datagrams()) {
+            const int error = listen_datagrams(engine, id, room);
+            return error == 0 ? 0 : fail(error);
+        }
+        id.backlog = room;
         id.reading = std::make_unique<StartupTable>(engine.max_starting);
         id.listen_token = engine.loop().watch(
             id.listen_fd, Loop::kReadable, [&engine, &id](unsigned) { accept_some(engine, id); });
@@ -270,6 +277,11 @@ int reject(rdma_cm_id* given, const void* private_data, std::uint8_t length) noe
         }
         CmId& id = *CmId::of(given);
         if (id.state != IdState::requested) return fail(EINVAL);
+        if (id.of_datagrams()) {
+            const int error =
+                reject_datagrams(engine, id, {static_cast<const std::byte*>(private_data), length});
+            return error == 0 ? 0 : fail(error);
+        }
         leave_listener(engine, id);
         ++engine.refused;
         id.state = IdState::ended;
@@ -291,7 +303,7 @@ int reject(rdma_cm_id* given, const void* private_data, std::uint8_t length) noe
         if (!r) close(fd);
         return r ? 0 : fail(r.error().code);
     });
-    if (begun != 0) return begun;
+    if (begun != 0 || qp == nullptr) return begun;
     // Without the mutex: what waits for a peer must not stop every other call.
     try {
         if (qp->wait_started(monotonic_now() + kRejectTimeout) == QpState::requested) {

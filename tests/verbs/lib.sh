@@ -44,9 +44,10 @@ verdict() {
 [ -e "$drop_in/libibverbs.so.1" ] || skip "the drop-in libraries are not built"
 export LD_LIBRARY_PATH=$drop_in
 
-# Of a script with a network of its own: a port for each try, and whether somebody listens on it.
+# Of a script with a network of its own: a port for each try, and whether somebody listens on it, by
+# TCP (state 0A) or UDP (07).
 port=$((20000 + $$ % 10000))
-port_is_taken() { grep -qE ":$(printf %04X $port) [0-9A-F:]+ 0A " /proc/net/tcp /proc/net/tcp6; }
+port_is_taken() { grep -qE ":$(printf %04X $port) [0-9A-F:]+ (0A|07) " /proc/net/{tcp,udp}{,6}; }
 # await_listener PID: until it is taken, PID has ended, or 30 s have passed.
 await_listener() {
     for _ in $(seq 300); do

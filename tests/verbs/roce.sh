@@ -100,5 +100,32 @@ done
 both "ib_write_bw -q 8 -b" "ib_write_bw -F -q 8 -b -n 200 -p PORT" "ib_write_bw -F -q 8 -b -n 200 -p PORT 127.0.0.1"
 both "ib_send_bw -e" "ib_send_bw -F -e -n 500 -p PORT" "ib_send_bw -F -e -n 500 -p PORT 127.0.0.1"
 both "ib_send_bw -R" "ib_send_bw -R -F -n 500 -p PORT" "ib_send_bw -R -F -n 500 -p PORT 127.0.0.1"
+for tool in ib_send_bw ib_send_lat; do
+    both "$tool -R -c UD" "$tool -R -c UD -F -n 500 -p PORT" "$tool -R -c UD -F -n 500 -p PORT 127.0.0.1"
+done
+# Its port is always the same.
+for options in "" "-c 5 -C 20 -S 4096"; do
+    for address in 127.0.0.1 ::1; do
+        port=7173
+        both "udaddy $options $address" "udaddy $options -b $address" "udaddy $options -s $address"
+    done
+done
+# Datagrams of rsockets. The server has no end.
+udpong() {
+    local server client
+    port=7174
+    timeout -k 5 120 "${run[@]}" udpong -b "$1" >"$work/server" 2>&1 &
+    server=$!
+    await_listener $server
+    timeout -k 5 60 "${run[@]}" udpong -s "$1" -S 1000 -C 1000 >"$work/client" 2>&1
+    client=$?
+    grep -qE 'xsock: verbs: .* 10[0-9][0-9] datagrams sent' "$work/client" || client=99
+    kill $server
+    wait $server
+    [ $client = 0 ] || sed 's/^/    /' "$work/server" "$work/client"
+    verdict "udpong $1" $client
+}
+udpong 127.0.0.1
+udpong ::1
 both "rping" "rping -s -a 127.0.0.1 -p PORT -C 50 -V" "rping -c -a 127.0.0.1 -p PORT -C 50 -V"
 exit $failed

@@ -108,7 +108,7 @@ struct ddp_mr {
  * @bind: as given
  * @rx: the state of receiving
  * @base: position in the stream of @copied_seq
- * @complete_at: position up to which an incomplete Write, which leads, asks for octets; 0: none does
+ * @complete_at: position up to which the Write that leads is incomplete; 0: none is
  * @copied_seq: what TCP's must be; another one was moved behind our back
  * @busy: one of our passes is on the stack
  * @hides: recv() had nothing; what is queued makes the socket readable for nobody

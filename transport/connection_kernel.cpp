@@ -13,7 +13,7 @@
 namespace xsock {
 
 void ConnectionKernel::prepare(mpa::StartupConfig& config) const {
-    if (!choice_.in_order && config.extensions) {
+    if (choice_.required && !choice_.in_order && config.extensions) {
         mpa::insert_tlv(config.extension_tlvs, MPA_TLV_ALIGN, {});
     }
 }

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# What becomes of messages on paths that lose or reorder segments: by plain TCP, and by an xsock
+# target at user level, with the kernel module in order, and with it behind holes (bench/kernel_loss.c).
+# One guest, two network namespaces, a veth pair of MTU 1500; its time counts instructions, so that the
+# host's load does not matter. What docs/kernel.md shows.
+#
+#   kernel-loss.sh [-k KERNEL] [-o FOLDER] [-l "LOSS..."] [-t "RTT..."] [-s "BYTES..."] [-n COUNT] BUILD
+#
+#   -k   6.1 (default) or 6.12
+#   -o   where kernel-loss.csv, .md and .svg go (.); samples that the first has are not taken again
+#   -l   percent lost, or reorder: 1 % of the segments pass those before them
+#        ("0 0.1 0.5 1 2 3 5 reorder")
+#   -t   round trips in us ("200 2000 20000")
+#   -s   bytes of a message ("14280 57120 228480 1048576")
+#   -n   messages of a sample; of 1 MiB a fourth (100)
+set -euo pipefail
+out=. losses="0 0.1 0.5 1 2 3 5 reorder" round_trips="200 2000 20000"
+sizes="14280 57120 228480 1048576" count=100
+usage() { sed -n 's/^#   \(kernel-loss.sh.*\)/usage: \1/p' "$0" >&2; }
+while getopts k:o:l:t:s:n: option; do
+    case $option in
+    k) SIW_KERNEL=$OPTARG ;;
+    o) out=$OPTARG ;;
+    l) losses=$OPTARG ;;
+    t) round_trips=$OPTARG ;;
+    s) sizes=$OPTARG ;;
+    n) count=$OPTARG ;;
+    *) usage && exit 2 ;;
+    esac
+done
+shift $((OPTIND - 1))
+if [ $# != 1 ]; then usage && exit 2; fi
+build=$(cd "$1" && pwd)
+mkdir -p "$out"
+. "$(dirname "$0")/../kernel/measure_lib.sh"
+start_measuring kernel_loss
+
+csv=$out/kernel-loss.csv
+touch "$csv"
+failures=0
+path=
+# sample KEY COMMAND: unless it is there
+sample() {
+    local line
+    if grep -q "^$1," "$csv"; then return; fi
+    if [ "$path" != "$round_trip $netem" ]; then
+        guest "sh /share/guest_path.sh $round_trip 0 $netem"
+        path="$round_trip $netem"
+    fi
+    if line=$(guest "$2"); then
+        echo "$round_trip,$loss,$line" | tee -a "$csv"
+    else
+        echo "kernel-loss.sh: $1: $line" >&2
+        failures=$((failures + 1))
+    fi
+}
+for bytes in $sizes; do
+    messages=$count
+    [ "$bytes" -le 500000 ] || messages=$(((count + 3) / 4))
+    for loss in $losses; do
+        case $loss in
+        0) netem= ;;
+        reorder) netem="reorder 1%" ;;
+        *) netem="loss $loss%" ;;
+        esac
+        for round_trip in $round_trips; do
+            for mode in ping stream; do
+                for way in tcp user in-order ahead; do
+                    sample "$round_trip,$loss,$way,$mode,$bytes" \
+                        "/x/kernel_loss $way $mode $namespaces $bytes $messages"
+                done
+            done
+        done
+    done
+done
+python3 -B "$top/bench/kernel_loss_report.py" "$csv" "$out/kernel-loss.md" "$out/kernel-loss.svg"
+[ "$failures" = 0 ] || die "$failures samples failed"

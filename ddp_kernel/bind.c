@@ -140,7 +140,6 @@ int ddp_sock_rights(struct ddp_domain *domain, const struct ddp_rights *rights)
 	if (IS_ERR(sock))
 		return PTR_ERR(sock);
 	ds->bind.rights = rights->rights;
-	ddp_sock_consume(ds);
 	sock_put_locked(sock);
 	return 0;
 }
@@ -157,7 +156,6 @@ int ddp_sock_unbind(struct ddp_domain *domain, struct ddp_unbind *unbind)
 	if (IS_ERR(sock))
 		return PTR_ERR(sock);
 	if (ddp_rx_may_unbind(&ds->rx)) {
-		ddp_sock_consume(ds);
 		unbind->octets = ds->rx.pos;
 		ddp_sock_detach(ds);
 	} else {
@@ -208,7 +206,6 @@ int ddp_sock_stats(struct ddp_domain *domain, struct ddp_stats *stats)
 	sock = bound_get_locked(domain, fd, &ds);
 	if (IS_ERR(sock))
 		return PTR_ERR(sock);
-	ddp_sock_consume(ds);
 	count(ds, stats);
 	sock_put_locked(sock);
 	return 0;

@@ -108,10 +108,8 @@ struct ddp_mr {
  * @bind: as given
  * @rx: the state of receiving
  * @base: position in the stream of @copied_seq
- * @complete_at: position up to which the Write that leads is incomplete; 0: none is
  * @copied_seq: what TCP's must be; another one was moved behind our back
  * @busy: one of our passes is on the stack
- * @hides: recv() had nothing; what is queued makes the socket readable for nobody
  * @dead: octets were taken behind our back
  * @unreadable: octets that are in order could not be read
  * @seen_ooopack: of tcp_sock.rcv_ooopack: the out-of-order queue was examined then
@@ -132,10 +130,8 @@ struct ddp_sock {
 	struct ddp_bind bind;
 	struct ddp_rx rx;
 	u64 base;
-	u64 complete_at;
 	u32 copied_seq;
 	bool busy;
-	bool hides;
 	bool dead;
 	bool unreadable;
 	u32 seen_ooopack;
@@ -212,8 +208,6 @@ struct proto *ddp_prot_of(const struct sock *sk);
 struct ddp_sock *ddp_sock_with_ulp(struct sock *sk);
 /* Replaces the socket's functions, which is locked; ddp_domain.sockets counts it already. */
 void ddp_sock_attach(struct ddp_sock *ds, struct ddp_domain *domain, struct proto *prot);
-/* Lets TCP forget what has been placed, of a socket that is locked and bound. */
-void ddp_sock_consume(struct ddp_sock *ds);
 /* Gives them back, if it is bound. */
 void ddp_sock_detach(struct ddp_sock *ds);
 

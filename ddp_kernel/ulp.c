@@ -15,7 +15,6 @@
 
 #include "ddp.h"
 
-#define HELD_OCTETS (64u * 1024) /* of placed Writes, left in TCP's queue */
 #define WAIT_NS NSEC_PER_MSEC /* for the rest of an incomplete Write, in recv() */
 
 enum family {
@@ -54,50 +53,10 @@ static void consume(struct ddp_sock *ds)
 	ds->base = ds->rx.pos;
 }
 
-/*
- * To consume each segment is dear: TCP then acknowledges every second one, as to a reader that
- * keeps up. A fourth of the window at most, or the peer would wait for the rest.
- */
-static bool holds_enough(const struct ddp_sock *ds)
-{
-	return ds->rx.pos - ds->base >= min(HELD_OCTETS, tcp_sk(ds->sk)->rcv_wnd / 4);
-}
-
-/* Octets in TCP's queue, from the one on that core/ has not consumed. */
-static u64 unseen(const struct ddp_sock *ds, u64 queued)
-{
-	return ds->base + queued - ds->rx.pos;
-}
-
 static void set_rcvlowat(struct sock *sk, int octets)
 {
 	if (READ_ONCE(sk->sk_rcvlowat) != octets)
 		WRITE_ONCE(sk->sk_rcvlowat, octets);
-}
-
-/*
- * A reader that was told that there is nothing may poll the socket at once: what is queued shall
- * not make it readable, but the next octet is looked at by us. Until it is consumed: because of
- * this mark TCP acknowledges every second segment.
- */
-static void hide_queued(struct ddp_sock *ds)
-{
-	const struct tcp_sock *tp = tcp_sk(ds->sk);
-	u32 queued = tp->rcv_nxt - tp->copied_seq;
-
-	if (!queued)
-		ds->hides = false;
-	set_rcvlowat(ds->sk, ds->hides ? (int)min_t(u32, queued, INT_MAX - 1) + 1 : 1);
-}
-
-void ddp_sock_consume(struct ddp_sock *ds)
-{
-	if (!is_ours(ds))
-		return;
-	ds->busy = true;
-	consume(ds);
-	hide_queued(ds);
-	ds->busy = false;
 }
 
 static bool has_ended(const struct sock *sk)
@@ -120,29 +79,19 @@ static bool on_data(struct ddp_sock *ds)
 	struct sock *sk = ds->sk;
 	enum ddp_rx_state state;
 	struct ddp_env env;
-	u32 need;
-	u64 queued;
-	bool waits;
+	u32 need = 1;
+	u64 avail;
 
 	if (!is_ours(ds))
 		return true;
-	if (ddp_position(ds, tcp_sk(sk)->rcv_nxt) < ds->complete_at && may_wait(sk)) {
-		hide_queued(ds);
-		return false;
-	}
-	ds->complete_at = 0;
-	queued = ddp_queue_in_order(&env, ds, NULL);
-	state = ddp_rx_leading(&ds->rx, &env, unseen(ds, queued), &need);
+	avail = ddp_queue_in_order(&env, ds, NULL);
+	state = ddp_rx_leading(&ds->rx, &env, avail, &need);
 	ds->unreadable = env.unreadable;
+	consume(ds);
 	if (env.unreadable)
 		state = DDP_RX_READ;
-	waits = state != DDP_RX_READ && may_wait(sk);
-	if (!waits || holds_enough(ds))
-		consume(ds);
-	if (state == DDP_RX_WAIT)
-		ds->complete_at = ds->rx.pos + need;
-	if (waits) {
-		hide_queued(ds);
+	if (state == DDP_RX_WAIT && may_wait(sk)) {
+		set_rcvlowat(sk, need);
 		return false;
 	}
 	set_rcvlowat(sk, 1);
@@ -217,25 +166,23 @@ static int read_records(struct ddp_sock *ds, struct iov_iter *to, size_t len)
 	struct ddp_rx_reader reader = { .room = min_t(size_t, len, INT_MAX) };
 	enum ddp_rx_state state = DDP_RX_EMPTY;
 	struct ddp_env env;
-	u64 queued;
+	u64 avail;
 
 	if (is_ours(ds)) {
 		ds->busy = true;
 		ddp_rx_read_begin(&ds->rx);
-		queued = ddp_queue_in_order(&env, ds, to);
-		state = ddp_rx_read(&ds->rx, &env, unseen(ds, queued), &reader);
-		if (state == DDP_RX_WAIT && !reader.done && waited_enough(ds, unseen(ds, queued))) {
+		avail = ddp_queue_in_order(&env, ds, to);
+		state = ddp_rx_read(&ds->rx, &env, avail, &reader);
+		if (state == DDP_RX_WAIT && !reader.done &&
+		    waited_enough(ds, ds->base + avail - ds->rx.pos)) {
 			reader.give_up = true;
-			state = ddp_rx_read(&ds->rx, &env, unseen(ds, queued), &reader);
+			state = ddp_rx_read(&ds->rx, &env, ds->base + avail - ds->rx.pos, &reader);
 		}
 		ds->unreadable = env.unreadable;
 		consume(ds);
 		if (state != DDP_RX_WAIT)
 			ds->waiting_since = 0;
-		ds->hides = state != DDP_RX_READ && may_wait(ds->sk);
-		set_rcvlowat(ds->sk, 1);
-		if (state == DDP_RX_WAIT)
-			hide_queued(ds);
+		set_rcvlowat(ds->sk, state == DDP_RX_WAIT && may_wait(ds->sk) ? reader.need : 1);
 		ddp_queue_look_ahead(ds);
 		ds->busy = false;
 	}

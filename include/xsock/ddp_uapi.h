@@ -314,9 +314,7 @@ DDP_SIZE(ddp_stats, 160);
 /*
  * recv() of a bound socket answers records in stream order, whole ones, each at a multiple of eight
  * from the start of the buffer: header, body, and padding up to the next. Call it until EAGAIN: the
- * socket is readable only while octets wait in TCP's queue that were not placed. Placed ones may
- * wait there too, 64 KiB of the last at most, until recv(), DDP_IOC_RIGHTS, DDP_IOC_STATS or
- * DDP_IOC_UNBIND: close() then resets the connection, as with any octets that are unread.
+ * socket is readable only while octets wait in TCP's queue, and Writes that were placed leave none.
  * 0: the peer has finished (FIN), and everything before it has been handed up. ESTALE: octets were
  * taken by another way (splice, TCP_ZEROCOPY_RECEIVE, TCP_REPAIR). EIO: octets in TCP's queue are
  * there and cannot be read (memory of a device). After both no record comes any more. Other errors

@@ -148,8 +148,12 @@ bool DatagramQp::take(const DatagramHeader& header, ConstBytes octets,
         count(config_.counters->no_qp);
         return true;
     }
-    if (header.qkey != qkey_.load() || header.pkey != kDefaultPkey) {
-        count(config_.counters->wrong_key);
+    if (header.pkey != kDefaultPkey) {
+        count(config_.counters->wrong_pkey);
+        return true;
+    }
+    if (header.qkey != qkey_.load()) {
+        count(config_.counters->wrong_qkey);
         return true;
     }
     if (held_.empty() && find_receive()) {

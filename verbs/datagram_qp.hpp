@@ -29,7 +29,8 @@ struct DatagramCounters {
     // Dropped, and why.
     std::atomic<std::uint64_t> unsent{0};      ///< the peer was not there, or took nothing for long
     std::atomic<std::uint64_t> no_qp{0};       ///< for a number that no QP has, or not at RTR
-    std::atomic<std::uint64_t> wrong_key{0};   ///< Q_Key (qkey_viol_cntr) or P_Key
+    std::atomic<std::uint64_t> wrong_qkey{0};  ///< ibv_port_attr.qkey_viol_cntr
+    std::atomic<std::uint64_t> wrong_pkey{0};  ///< ibv_port_attr.bad_pkey_cntr
     std::atomic<std::uint64_t> no_receive{0};  ///< none posted for a second
     std::atomic<std::uint64_t> too_long{0};    ///< for the receive, which stays
     std::atomic<std::uint64_t> malformed{0};   ///< frames; their connections end
@@ -37,7 +38,7 @@ struct DatagramCounters {
     std::atomic<std::uint64_t> tx_bytes{0}, rx_bytes{0};
 
     [[nodiscard]] std::uint64_t dropped() const noexcept {
-        return unsent + no_qp + wrong_key + no_receive + too_long + malformed;
+        return unsent + no_qp + wrong_qkey + wrong_pkey + no_receive + too_long + malformed;
     }
 };
 

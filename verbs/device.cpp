@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 
 #include "base/once.hpp"
 #include "include/xsock/xsock.h"
 #include "verbs/addresses.hpp"
 #include "verbs/device_profile.hpp"
 #include "verbs/engine.hpp"
+#include "verbs/gid_rendezvous.hpp"
 #include "verbs/ops.hpp"
 
 namespace xsock::verbs {
@@ -47,6 +49,12 @@ ibv_gid_entry entry_of(const GidTable& all, std::size_t index) noexcept {
     entry.gid_type = device_profile().gid_type;
     entry.ndev_ifindex = all[index].interface;
     return entry;
+}
+
+/// InfiniBand's counters stop at their highest value.
+template <typename T>
+T saturated(std::uint64_t n) noexcept {
+    return static_cast<T>(std::min<std::uint64_t>(n, std::numeric_limits<T>::max()));
 }
 
 int dup_cloexec(int fd) noexcept { return fcntl(fd, F_DUPFD_CLOEXEC, 0); }
@@ -205,6 +213,10 @@ int query_port_ex(ibv_context* context, std::uint8_t port, ibv_port_attr* attr,
     const int error = locked_errno([&](VerbsState& engine) {
         (void)context;
         all.gid_tbl_len = static_cast<int>(engine.gids().size());
+        if (engine.rendezvous == nullptr) return 0;
+        const DatagramCounters& datagrams = engine.rendezvous->datagrams().counters();
+        all.qkey_viol_cntr = saturated<std::uint16_t>(datagrams.wrong_qkey);
+        all.bad_pkey_cntr = saturated<std::uint32_t>(datagrams.wrong_pkey);
         return 0;
     });
     if (error != 0) return error;

@@ -111,6 +111,10 @@ CASE(to_nobody) {
         {to.ah, 0x000101, QKEY},                         /* a port where nobody listens */
         {to.ah, b.qp->qp_num, QKEY ^ 0x40000000},
     };
+    struct ibv_port_attr port;
+    unsigned violations;
+    CHECK(ibv_query_port(device(), 1, &port) == 0);
+    violations = port.qkey_viol_cntr;
     ud_receives(&b, 0, 2);
     ud_receives(&c, 0, 1);
     for (uint32_t i = 0; i < 5; ++i) {
@@ -125,6 +129,9 @@ CASE(to_nobody) {
     CHECK(ud_send(&a, &to, 6, 64) == 0);
     expect_datagram(&b, 1, 6, 64);
     expect_nothing(c.receives, 20);
+    CHECK(ibv_query_port(device(), 1, &port) == 0);
+    CHECK(port.qkey_viol_cntr - violations == 2, "%u, %u before", port.qkey_viol_cntr, violations);
+    CHECK(port.bad_pkey_cntr == 0);
     CHECK(ibv_destroy_ah(to.ah) == 0);
     destroy_ud(&a);
     destroy_ud(&b);

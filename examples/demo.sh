@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # What ./run shows: real files copied over iWARP three ways, a key-value server that sleeps while it
 # is read, an echo server that two lines turn into a DDP one, by TCP and through shared memory,
-# unmodified programs under the overlay and carried by it, unmodified RDMA programs with no RDMA
-# device, and the figures beside plain TCP. About a minute and a half, no root, nothing left behind.
+# unmodified programs under the overlay and carried by it, unmodified RDMA programs and UCX with no
+# RDMA device, and the figures beside plain TCP. About a minute and a half, no root, nothing left behind.
 #   demo.sh [BUILD-DIRECTORY]      (default: build/release)
 # XSOCK_DEMO_MIB: how much to copy (default 300). Exit status: 0 when all worked and was verified.
 set -u -o pipefail
@@ -348,6 +348,39 @@ rdma() {
     fi
 }
 
+# tag_lat TRANSPORTS COMMAND...: UCX's own measurement, 8 bytes, over these: half a round in us.
+tag_lat() {
+    local transports=$1
+    shift
+    free_port || return
+    UCX_TLS=$transports UCX_WARN_UNUSED_ENV_VARS=n timeout 30 "$@" ucx_perftest -p "$port" >"$work/out" 2>&1 &
+    server=$!
+    sleep 0.5
+    UCX_TLS=$transports UCX_WARN_UNUSED_ENV_VARS=n timeout 30 "$@" ucx_perftest 127.0.0.1 -p "$port" \
+        -t tag_lat -s 8 -n 20000 >"$work/client" 2>&1
+    stop_server
+    awk '$1 == "Final:" { print $3 }' "$work/client"
+}
+
+# Programs that refuse iWARP, on the device that looks like RoCE: UCX, on which MPI is built.
+ucx() {
+    command -v ucx_perftest >/dev/null || {
+        result skipped "UCX on the device that looks like RoCE: ucx_perftest is not installed"
+        return
+    }
+    say "UCX, unmodified: over reliable queue pairs of a device that looks like RoCE, and over its own TCP"
+    local rc tcp
+    rc=$(tag_lat rc_v,self "$build/tools/xsock" run --roce --)
+    [ -n "$rc" ] || tail -n 5 "$work/client"
+    tcp=$(tag_lat tcp,self env)
+    printf '%-8s %8s us\n' rc_v "${rc:-?}" tcp "${tcp:-?}"
+    if [ -n "$rc" ]; then
+        result ok "ucx_perftest tag_lat, 8 bytes, over rc_v: $rc us; over UCX's own TCP: ${tcp:-?} us"
+    else
+        result FAILED "ucx_perftest over rc_v"
+    fi
+}
+
 # -- 5. beside plain TCP ---------------------------------------------------------------------------
 
 figures() {
@@ -375,6 +408,7 @@ same_host
 unmodified
 carried
 rdma
+ucx
 figures
 
 say "Summary ($((SECONDS - began)) s)"

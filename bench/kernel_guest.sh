@@ -23,7 +23,7 @@ shift $((OPTIND - 1))
 if [ $# != 1 ]; then usage && exit 2; fi
 build=$(cd "$1" && pwd)
 . "$(dirname "$0")/../tests/kernel/measure_lib.sh"
-start_measuring kernel_loss kernel_rows
+start_measuring kernel_loss kernel_rows kernel_release
 samples=$SIW_RUN/samples
 
 # spread FIELD PATTERN [FIELD PATTERN]: min / median / max of a field of samples; of two, of the
@@ -87,6 +87,9 @@ row sends require "1,000 times 64 B there and back"
 row reads require "64 MiB in Reads of 64 KiB, 16 at once"
 row nobody auto "64 MiB of Writes as nobody, who may pin 8 MiB"
 row connects auto "100 connections"
+take "/x/kernel_release"
+echo
+echo "A region given back while a peer writes into it: $(spread 3 "^release,")"
 "${vmctl[@]}" stop
 
 # ---- Two processors, the host's time ----------------------------------------------------------------

@@ -116,6 +116,7 @@ void CompletionQueue::set_notifier(Notifier notifier, void* argument) {
 
 void CompletionQueue::arm(bool solicited_only) {
     std::lock_guard lock(mutex_);
+    armed_polls_.store(0, std::memory_order_relaxed);
     if (!solicited_only) {
         armed_.store(Armed::any, std::memory_order_seq_cst);
     } else if (!armed()) {

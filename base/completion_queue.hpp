@@ -64,6 +64,17 @@ class CompletionQueue {
         return armed_.load(std::memory_order_seq_cst) != Armed::no;
     }
 
+    /// An armed queue was polled and is empty. Any thread; not exact.
+    void note_empty_poll() noexcept {
+        const std::uint32_t polls = armed_polls_.load(std::memory_order_relaxed);
+        if (polls < kPollsOfWaiter) armed_polls_.store(polls + 1, std::memory_order_relaxed);
+    }
+    /// Armed by a program that is about to sleep: it has not been polled on and on since. (UCX arms
+    /// its queues once, and then polls for ever.) A hint to other threads.
+    [[nodiscard]] bool awaited() const noexcept {
+        return armed() && armed_polls_.load(std::memory_order_relaxed) < kPollsOfWaiter;
+    }
+
     /// A completion was lost: the strict queue was full, or there was no memory to grow.
     [[nodiscard]] bool overrun() const noexcept { return overrun_.load(std::memory_order_relaxed); }
     /// Another depth from now on. False: more completions than that wait.
@@ -81,13 +92,17 @@ class CompletionQueue {
     bool grow();
     [[nodiscard]] bool room_for(std::size_t n) { return n < ring_.size() || grow(); }
 
+    // More than programs spin before they sleep.
+    static constexpr std::uint32_t kPollsOfWaiter = 1000;
+
     std::uint32_t depth_;
     bool strict_;
     mutable SpinLock mutex_;
     std::vector<Wc> ring_;  // power of two, grows
     std::size_t head_ = 0;
     enum class Armed : std::uint8_t { no, any, solicited };
-    std::atomic<Armed> armed_{Armed::no};  // written under mutex_
+    std::atomic<Armed> armed_{Armed::no};        // written under mutex_
+    std::atomic<std::uint32_t> armed_polls_{0};  // note_empty_poll()s since arm()
     Sink sink_ = nullptr;
     void* sink_argument_ = nullptr;
     Notifier notifier_ = nullptr;

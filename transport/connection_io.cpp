@@ -170,10 +170,10 @@ void Connection::send_owed(PollCycle& cycle) {
     transmit(cycle);
 }
 
-// With an armed queue the program is about to sleep, and posts nothing before something comes.
+// With an awaited queue the program is about to sleep, and posts nothing before something comes.
 bool Connection::on_idle(PollCycle& cycle, bool due) {
     if (!socket_.is_open() || core_.ended() || !core_.stream().owes_acknowledge()) return true;
-    if (!due && !parts_.send_cq->queue.armed() && !parts_.recv_cq->queue.armed()) return false;
+    if (!due && !parts_.send_cq->queue.awaited() && !parts_.recv_cq->queue.awaited()) return false;
     send_owed(cycle);
     note_movement(cycle);
     return true;

@@ -30,9 +30,9 @@ void PostBatching::posted(std::uint64_t length, bool more) {
         posts_.store(posts_.load(relaxed) + 1, relaxed);
         bytes_.store(bytes_.load(relaxed) + bytes, relaxed);
     }
-    // With an armed queue no poll may follow: the program is about to sleep.
+    // With an awaited queue no poll may follow: the program is about to sleep.
     if (posts_.load(relaxed) % kPosts == 0 || bytes_.load(relaxed) >= bytes_max_.load(relaxed) ||
-        (!more && (progress_.has_leader() || is_watched()))) {
+        (!more && (progress_.has_leader() || is_awaited()))) {
         bytes_before_.store(std::min(bytes_before_.load(relaxed) + bytes_.load(relaxed), kBytesMax),
                             relaxed);
         bytes_.store(0, relaxed);
@@ -54,7 +54,7 @@ bool PostBatching::begin_interval(std::uint64_t interval, std::uint32_t bytes, b
     interval_.store(interval, relaxed);
     posts_.store(1, relaxed);
     bytes_.store(bytes, relaxed);
-    return !more && (!streaming || is_watched());
+    return !more && (!streaming || is_awaited());
 }
 
 // The first of a poll interval is offered what waits at once; those behind it wait for one another,

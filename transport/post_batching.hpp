@@ -24,7 +24,9 @@ class PostBatching {
 
   private:
     [[nodiscard]] bool begin_interval(std::uint64_t interval, std::uint32_t bytes, bool more);
-    [[nodiscard]] bool is_watched() const noexcept { return sends_.armed() || receives_.armed(); }
+    [[nodiscard]] bool is_awaited() const noexcept {
+        return sends_.awaited() || receives_.awaited();
+    }
 
     Pollable& item_;
     Progress& progress_;

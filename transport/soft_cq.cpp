@@ -69,9 +69,12 @@ std::size_t SoftCq::poll(std::span<Wc> out) {
     if (core_->queue.size() != 0) n += take_waiting(out.subspan(n));
     if (core_->channel == nullptr) return n;
     found_nothing_.store(n == 0, std::memory_order_relaxed);
-    // Armed and empty: the program is about to sleep where only a thread of ours can wake it.
-    if (n == 0 && core_->queue.armed() && !core_->channel->watched()) {
-        core_->each_source([](Progress& p) { p.note_idle(); });
+    if (n == 0 && core_->queue.armed()) {
+        core_->queue.note_empty_poll();
+        // The program is about to sleep where only a thread of ours can wake it.
+        if (core_->queue.awaited() && !core_->channel->watched()) {
+            core_->each_source([](Progress& p) { p.note_idle(); });
+        }
     }
     return n;
 }
@@ -80,7 +83,7 @@ std::size_t SoftCq::poll(std::span<Wc> out) {
 // the one before makes the channel readable, so that this poll need not ask the kernel for it;
 // another one right behind it does.
 bool SoftCq::channel_will_tell() noexcept {
-    return core_->channel != nullptr && core_->channel->watched() && core_->queue.armed() &&
+    return core_->channel != nullptr && core_->channel->watched() && core_->queue.awaited() &&
            !core_->many_sources() && !core_->home().work_waiting() &&
            !core_->home().has_idle_calls() &&
            !found_nothing_.exchange(true, std::memory_order_relaxed);

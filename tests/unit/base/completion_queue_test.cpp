@@ -253,6 +253,22 @@ TEST(CompletionQueue, notifier_may_use_the_queue) {
     EXPECT_EQ(queue.size(), 2u);
 }
 
+TEST(CompletionQueue, is_awaited_while_armed_unless_it_is_polled_on_and_on) {
+    CompletionQueue queue(4);
+    queue.note_empty_poll();
+    EXPECT_FALSE(queue.awaited());
+    queue.arm(false);
+    for (int i = 0; i < 500; ++i) queue.note_empty_poll();
+    EXPECT_TRUE(queue.awaited());
+    for (int i = 0; i < 500; ++i) queue.note_empty_poll();
+    EXPECT_FALSE(queue.awaited());
+    EXPECT_TRUE(queue.armed());
+    queue.arm(true);
+    EXPECT_TRUE(queue.awaited());
+    queue.push(wc_of(1));
+    EXPECT_FALSE(queue.awaited());
+}
+
 // -- threads --
 
 // Every completion reaches exactly one poller, and one poller's in their order for each poller.

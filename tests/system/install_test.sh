@@ -56,7 +56,7 @@ for file in "$library" "$libdir"/xsock/*.so; do
     guarded=$(nm -C "$file" | sed -n 's/.*guard variable for \(xsock.*\)/\1/p')
     [ -z "$guarded" ] || fail "$(basename "$file") has static locals with a guard: $guarded"
 done
-nm -C "$libdir/xsock/libxsock-engine.so" | grep -q 'guard variable for std::' ||
+[ "$(nm -C "$libdir/xsock/libxsock-engine.so" | grep -c 'guard variable for std::')" != 0 ] ||
     fail "libxsock-engine.so does not show what has a guard"
 ok "static locals"
 

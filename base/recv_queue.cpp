@@ -11,7 +11,7 @@ namespace xsock {
 
 namespace {
 constexpr std::uint32_t kPostsAhead = 4;
-constexpr std::size_t kFirstRing = 4;  // entries; most connections never need more
+constexpr std::size_t kFirstRing = 1;  // entries; many connections never need more
 
 void copy(RecvWqe& to, const RecvWqe& from) noexcept {
     to.wr_id = from.wr_id;

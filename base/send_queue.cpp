@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cstring>
 #include <limits>
-#include <new>
 
 namespace xsock {
 
@@ -99,8 +99,8 @@ void fill_plain(SendWqe& wqe, const SendWr& wr) noexcept {
 }  // namespace
 
 SendQueue::SendQueue(std::uint32_t depth)
-    : depth_(std::bit_ceil(std::clamp(depth, kChunk, kMaxQueueDepth))), chunks_(depth_ / kChunk) {
-    static_assert(std::has_single_bit(kChunk));
+    : depth_(std::bit_ceil(std::clamp(depth, kLeastDepth, kMaxQueueDepth))), chunks_(depth_) {
+    static_assert(std::has_single_bit(WqeChunks::kChunk) && WqeChunks::kChunk <= kLeastDepth);
 }
 
 Error SendQueue::check(const SendWr& wr) noexcept {
@@ -116,10 +116,10 @@ Result<void> SendQueue::post(const SendWr& wr) {
     }
     const std::uint64_t length = total_length(wr.sges);
     if (const Error error = check_length(wr, length); error.code != 0) return error;
-    return post_filled([&](SendWqe& wqe, std::uint64_t slot) {
+    return post_filled([&](SendWqe& wqe, std::uint64_t sequence) {
         std::byte* room = nullptr;
         if ((wr.flags & kSendInline) != 0 && length > kInlineInWqe) {
-            room = beside(slot);
+            room = chunks_.beside(sequence);
             if (room == nullptr) return false;
         }
         fill(wqe, wr, static_cast<std::uint32_t>(length), room);
@@ -139,21 +139,6 @@ Result<void> SendQueue::post_plain(std::uint64_t wr_id, const Sge& sge, std::uin
     });
 }
 
-/// Room for the inline data of an entry, which stays for the next one there. Null: no memory.
-/// @pre mutex_ is held
-std::byte* SendQueue::beside(std::uint64_t slot) noexcept {
-    if (beside_.empty()) {
-        try {
-            beside_.resize(chunks_.size());
-        } catch (const std::bad_alloc&) {
-            return nullptr;
-        }
-    }
-    std::unique_ptr<std::byte[]>& room = beside_[slot / kChunk];
-    if (!room) room.reset(new (std::nothrow) std::byte[kChunk * kMaxInline]);
-    return room ? room.get() + slot % kChunk * kMaxInline : nullptr;
-}
-
 /// Fills the next slot under the posters' lock. `fill` says whether there was memory.
 template <typename Fill>
 Result<void> SendQueue::post_filled(Fill&& fill) {
@@ -165,14 +150,13 @@ Result<void> SendQueue::post_filled(Fill&& fill) {
         retired_seen_ = retired_.load(std::memory_order_acquire);
         if (sequence - retired_seen_ == depth_) return Error{ENOBUFS, "the send queue is full"};
     }
-    const std::uint64_t slot = sequence & (depth_ - 1);
-    std::unique_ptr<SendWqe[]>& chunk = chunks_[slot / kChunk];
-    if (!chunk) {
-        chunk.reset(new (std::nothrow) SendWqe[kChunk]);
-        if (!chunk) return Error{ENOMEM, "no memory for the send queue"};
+    if (sequence % WqeChunks::kChunk == 0 && !chunks_.ready(sequence, retired_seen_)) {
+        retired_seen_ = retired_.load(std::memory_order_acquire);
+        if (!chunks_.extend(sequence, retired_seen_)) {
+            return Error{ENOMEM, "no memory for the send queue"};
+        }
     }
-    SendWqe& wqe = chunk[sequence % kChunk];
-    if (!fill(wqe, slot)) return Error{ENOMEM, "no memory for inline data"};
+    if (!fill(chunks_.at(sequence), sequence)) return Error{ENOMEM, "no memory for inline data"};
     posted_.store(sequence + 1, std::memory_order_release);
     return {};
 }

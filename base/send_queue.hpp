@@ -1,28 +1,25 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The send queue of a QP: the hand-off from any number of posting threads to the one poller.
 //
-// Posters serialise on a lock; the poller reads without it. Entries live in chunks that are made
-// when first needed and never move, so an idle connection costs one chunk or none. Inline data that
-// does not fit into its entry lies in memory beside the chunk, which is made when first needed too.
-// A slot is occupied from post() until retire(): depth bounds what is posted and not yet completed.
+// Posters serialise on a lock; the poller reads without it. A slot is occupied from post() until
+// retire(): depth bounds what is posted and not yet completed. Memory: base/wqe_chunks.hpp.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
-#include <vector>
 
 #include "base/biased_lock.hpp"
 #include "base/result.hpp"
 #include "base/work.hpp"
+#include "base/wqe_chunks.hpp"
 
 namespace xsock {
 
 class SendQueue {
   public:
-    static constexpr std::uint32_t kChunk = 4;  // entries
+    static constexpr std::uint32_t kLeastDepth = 4;
 
-    /// `depth` is rounded up to a power of two of at least kChunk.
+    /// `depth` is rounded up to a power of two of at least kLeastDepth.
     explicit SendQueue(std::uint32_t depth);
     SendQueue(const SendQueue&) = delete;
     SendQueue& operator=(const SendQueue&) = delete;
@@ -69,10 +66,7 @@ class SendQueue {
         return retired_.load(std::memory_order_relaxed);
     }
     /// @pre retired() <= sequence < posted()
-    [[nodiscard]] SendWqe& at(std::uint64_t sequence) noexcept {
-        const std::uint64_t slot = sequence & (depth_ - 1);
-        return chunks_[slot / kChunk][slot % kChunk];
-    }
+    [[nodiscard]] SendWqe& at(std::uint64_t sequence) noexcept { return chunks_.at(sequence); }
     /// Frees the oldest slot. @pre retired() < posted()
     void retire() noexcept { retire_to(retired() + 1); }
     /// Frees all slots older than `sequence`. @pre retired() <= sequence <= posted()
@@ -83,13 +77,9 @@ class SendQueue {
   private:
     template <typename Fill>
     Result<void> post_filled(Fill&& fill);
-    std::byte* beside(std::uint64_t slot) noexcept;
 
-    std::uint32_t depth_;                             // power of two
-    std::vector<std::unique_ptr<SendWqe[]>> chunks_;  // sized once; filled under mutex_
-    /// Of each chunk, kMaxInline bytes for each entry, or nothing. Sized when first needed; only
-    /// posters read it.
-    std::vector<std::unique_ptr<std::byte[]>> beside_;
+    std::uint32_t depth_;  // power of two
+    WqeChunks chunks_;
 
     // Posters' and poller's words lie on cache lines of their own, and posters read the poller's
     // only when the queue seems full.

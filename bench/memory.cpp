@@ -48,8 +48,9 @@ void register_client(Child& child, const Run& run) {
     child.report({took_ns[took_ns.size() / 2], 0, 0, 0});
 }
 
-// Figures: 0 KiB for each end, of the heavier process; 1 server's; 2 client's. The first
-// connections are not counted: they pay for queues and threads that all share.
+// Each connection has `depth` echoes, one by one. Figures: 0 KiB for each end, of the heavier
+// process; 1 server's; 2 client's. The first connections are not counted: they pay for queues and
+// threads that all share.
 namespace {
 constexpr unsigned kUncounted = 16;
 }
@@ -67,7 +68,7 @@ void idle_server(Child& child, const Run& run) {
     const auto serve = [&](unsigned connections) {
         many_connections::accept_some(all, connections);
         child.meet();
-        for (unsigned echoed = 0; echoed < connections;) {
+        for (unsigned echoed = 0; echoed < connections * run.depth;) {
             for (const xsock_wc& wc : completions.wait()) {
                 must(xsock_send(static_cast<xsock_ep*>(wc.context), 0, slots[wc.wr_id].data(),
                                 many_connections::kSize, kFlags),
@@ -97,10 +98,13 @@ void idle_client(Child& child, const Run& run) {
         many_connections::connect_some(all, run, connections);
         child.meet();
         for (std::size_t i = first; i < all.eps.size(); i++) {
-            must(xsock_recv(all.eps[i], i, slots[i].data(), many_connections::kSize), "xsock_recv");
-            must(xsock_send(all.eps[i], 0, message.data(), many_connections::kSize, kFlags),
-                 "xsock_send");
-            completions.wait();
+            for (unsigned n = 0; n < run.depth; n++) {
+                must(xsock_recv(all.eps[i], i, slots[i].data(), many_connections::kSize),
+                     "xsock_recv");
+                must(xsock_send(all.eps[i], 0, message.data(), many_connections::kSize, kFlags),
+                     "xsock_send");
+                completions.wait();
+            }
         }
         child.meet();
         wait_until_quiet();

@@ -346,6 +346,18 @@ Experiment idle_memory() {
             .timeout_s = 60};
 }
 
+Experiment used_memory() {
+    return {.name = "used_memory",
+            .variants = {{"xsock", memory::idle_server, memory::idle_client}},
+            .rows = {{"used_memory",
+                      "The same for each of 500 connections after 200 echoes on each, one by one: "
+                      "more than its queues are deep.",
+                      0, "KiB", lower, 0, Row::kNone, 16, 2}},
+            .depth = 200,
+            .connections = 500,
+            .timeout_s = 60};
+}
+
 Experiment ten_thousand() {
     return {.name = "conn_10k",
             .variants = {tcp(many_connections::tcp_server, many_connections::tcp_client),
@@ -405,6 +417,7 @@ std::vector<Experiment> all_experiments() {
         stream_memory(),
         registration(),
         idle_memory(),
+        used_memory(),
         ten_thousand(),
     };
     const std::vector<Experiment> more = same_host_experiments();

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "ddp_user/opcode.hpp"
@@ -36,7 +37,8 @@ struct Stream::Impl {
         : config(c),
           ird(c.ird),
           ord(c.ord),
-          counters(c.counters != nullptr ? *c.counters : own_counters),
+          own_counters(c.counters != nullptr ? nullptr : std::make_unique<Counters>()),
+          counters(c.counters != nullptr ? *c.counters : *own_counters),
           tx(c.sq->retired(), c.first_msn, c.sq->depth()),
           replies(c.first_msn),
           orq(c.first_msn),
@@ -48,7 +50,7 @@ struct Stream::Impl {
     Negotiated negotiated;
     std::uint16_t ird;
     std::uint16_t ord;
-    Counters own_counters;
+    std::unique_ptr<Counters> own_counters;  // null: the owner's are used
     Counters& counters;
     StreamState state;
 

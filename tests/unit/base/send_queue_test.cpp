@@ -22,7 +22,7 @@ SendWr send_of(std::uint64_t id, std::span<const Sge> sges = {}) {
 }
 
 TEST(SendQueue, rounds_its_depth_up) {
-    EXPECT_EQ(SendQueue(0).depth(), SendQueue::kChunk);
+    EXPECT_EQ(SendQueue(0).depth(), SendQueue::kLeastDepth);
     EXPECT_EQ(SendQueue(5).depth(), 8u);
     EXPECT_EQ(SendQueue(128).depth(), 128u);
     EXPECT_EQ(SendQueue(8).room(), 8u);

@@ -30,7 +30,6 @@
 #include <netinet/tcp.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -39,10 +38,10 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 #include <x86intrin.h>
-#include <xsock/xsock.h>
+
+#include "guest.h"
 
 #define TRACING "/sys/kernel/tracing/"
 
@@ -85,25 +84,6 @@ struct found {
     double work[COUNT_MAX]; /* thousand instructions; in mode stream none */
     uint64_t early;         /* octets */
 };
-
-static void fail(const char* format, ...) __attribute__((format(printf, 1, 2), noreturn));
-static void fail(const char* format, ...) {
-    va_list arguments;
-
-    va_start(arguments, format);
-    fprintf(stderr, "kernel_loss, %s: ", kWays[g.way]);
-    vfprintf(stderr, format, arguments);
-    fprintf(stderr, " (%s)\n", strerror(errno));
-    va_end(arguments);
-    exit(1);
-}
-
-static double now_us(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
-}
 
 static void enter(const char* netns) {
     const int fd = open(netns, O_RDONLY | O_CLOEXEC);
@@ -540,6 +520,7 @@ int main(int argc, char** argv) {
         return 2;
     }
     g.way = (enum way)way;
+    g_subject = kWays[way];
     g.mode = (enum mode)mode;
     g.sender_netns = argv[3];
     g.target_netns = argv[4];

@@ -3,7 +3,8 @@
 """kernel_loss_report.py CSV TABLE PICTURE: a Markdown table and an SVG picture of what
 tests/long/kernel-loss.sh has measured. Lines of CSV: round trip in us, percent lost or "reorder", and
 what kernel_loss prints. The picture is of the messages of 228,480 bytes, or else of the largest."""
-import sys
+
+from report_files import write_report
 
 WAYS = {"tcp": ("plain TCP", "#777777"), "user": ("user level", "#1b6ca8"),
         "in-order": ("module, in order", "#d1662c"), "ahead": ("module, behind holes", "#2c8a4b")}
@@ -127,16 +128,5 @@ def picture(rows):
             'fill="white"/>\n%s\n</svg>\n') % (max(width, 840), bottom + 20, "\n".join(shapes))
 
 
-def main():
-    if len(sys.argv) != 4:
-        sys.exit("usage: kernel_loss_report.py CSV TABLE PICTURE")
-    rows = read(sys.argv[1])
-    if not rows:
-        sys.exit("kernel_loss_report.py: %s has no lines" % sys.argv[1])
-    for name, content in ((sys.argv[2], table(rows)), (sys.argv[3], picture(rows))):
-        with open(name, "w", encoding="utf-8") as file:
-            file.write(content)
-
-
 if __name__ == "__main__":
-    main()
+    write_report(read, table, picture)

@@ -23,7 +23,6 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,9 +30,9 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-#include <xsock/xsock.h>
+
+#include "guest.h"
 
 enum {
     NOTE = 64,
@@ -52,25 +51,6 @@ static const char* const kRows[ROWS] = {"writes", "aligned", "nobody",
                                         "sends",  "reads",   "connects"};
 
 static enum row g_row;
-
-static void fail(const char* format, ...) __attribute__((format(printf, 1, 2), noreturn));
-static void fail(const char* format, ...) {
-    va_list arguments;
-
-    va_start(arguments, format);
-    fprintf(stderr, "kernel_rows, %s: ", kRows[g_row]);
-    vfprintf(stderr, format, arguments);
-    fprintf(stderr, " (%s)\n", strerror(errno));
-    va_end(arguments);
-    exit(1);
-}
-
-static double now_us(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
-}
 
 /* Time that was not idle. */
 static FILE* g_timers; /* opened before root is left */
@@ -108,16 +88,8 @@ struct said {
 };
 
 static struct xsock_ep_attr attributes(void) {
-    XSOCK_INIT(xsock_ep_attr, attr);
+    struct xsock_ep_attr attr = attributes_with(&g.send_cq, &g.recv_cq, DEPTH);
 
-    if (g.send_cq == NULL) {
-        g.send_cq = xsock_cq_create(NULL);
-        g.recv_cq = xsock_cq_create(NULL);
-    }
-    if (g.send_cq == NULL || g.recv_cq == NULL) fail("xsock_cq_create");
-    attr.send_cq = g.send_cq;
-    attr.recv_cq = g.recv_cq;
-    attr.ird = attr.ord = DEPTH;
     if (g_row == ROW_ALIGNED) attr.fpdu_limit = ALIGNED;
     return attr;
 }
@@ -310,6 +282,7 @@ int main(int argc, char** argv) {
         return 2;
     }
     g_row = (enum row)row;
+    g_subject = kRows[row];
     setenv("XSOCK_KERNEL", argv[2], 1);
     setenv("XSOCK_SHM", "off", 1);
     setenv("XSOCK_SPIN_US", "0", 1);

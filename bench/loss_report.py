@@ -6,7 +6,8 @@ measured. Lines of CSV: path, percent lost, operation, variant, round, count, an
 import collections
 import math
 import statistics
-import sys
+
+from report_files import write_report
 
 VARIANTS = ["TCP", "TCP with timers", "xsock without", "xsock"]
 COLOURS = ["#555555", "#999999", "#d1662c", "#1b6ca8"]
@@ -91,16 +92,5 @@ def picture(rows):
                 2 * width + 40, bottom + 20, "\n".join(shapes))
 
 
-def main():
-    if len(sys.argv) != 4:
-        sys.exit("usage: loss_report.py CSV TABLE PICTURE")
-    rows = read(sys.argv[1])
-    if not rows:
-        sys.exit("loss_report.py: %s has no lines" % sys.argv[1])
-    for name, content in ((sys.argv[2], table(rows)), (sys.argv[3], picture(rows))):
-        with open(name, "w", encoding="ascii") as file:
-            file.write(content)
-
-
 if __name__ == "__main__":
-    main()
+    write_report(read, table, picture)

@@ -21,3 +21,12 @@ bench_options() {
     done
     [[ $rounds =~ ^[1-9][0-9]*$ ]] || { echo "${0##*/}: -r $rounds is no number" >&2 && exit 2; }
 }
+
+no_more_arguments() { [ $# = 0 ] || { usage >&2 && exit 2; }; }
+
+# The folder of the scripts, and xsock_bench of $build, into here and bench.
+find_bench() {
+    here=$(cd "$(dirname "$0")" && pwd)
+    bench=$build/bench/xsock_bench
+    [ -x "$bench" ] || { echo "${0##*/}: $bench is not built" >&2 && exit 2; }
+}

@@ -20,11 +20,8 @@ USAGE
 build=build/release rounds=15 seconds=0.15 markdown=()
 . "$(dirname "$0")/options.sh"
 bench_options b:r:s:m "$@"
-shift $((OPTIND - 1))
-[ $# = 0 ] || { usage >&2 && exit 2; }
-here=$(cd "$(dirname "$0")" && pwd)
-bench=$build/bench/xsock_bench
-[ -x "$bench" ] || { echo "same_host.sh: $bench is not built" >&2 && exit 2; }
+no_more_arguments "${@:OPTIND}"
+find_bench
 
 status=0
 python3 "$here/table.py" head "${markdown[@]}" base memory

@@ -15,7 +15,6 @@
 #include <netinet/tcp.h>
 #include <rdma/rdma_verbs.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -23,9 +22,9 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-#include <xsock/xsock.h>
+
+#include "guest.h"
 
 enum {
     NOTE = 64, /* bytes of a small message */
@@ -40,25 +39,6 @@ enum {
 
 static const char* g_address;
 static bool g_crc;
-
-static void fail(const char* format, ...) __attribute__((format(printf, 1, 2), noreturn));
-static void fail(const char* format, ...) {
-    va_list arguments;
-
-    va_start(arguments, format);
-    fputs("siw_guest: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fprintf(stderr, " (%s)\n", strerror(errno));
-    va_end(arguments);
-    exit(1);
-}
-
-static double now_s(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
 
 /* One end of a connection over any of the three. */
 static struct {
@@ -304,16 +284,8 @@ static void siw_wait(void) { siw_wait_below(0); }
 /* ---- xsock ----------------------------------------------------------------------------------- */
 
 static struct xsock_ep_attr xsock_attributes(void) {
-    XSOCK_INIT(xsock_ep_attr, attr);
+    struct xsock_ep_attr attr = attributes_with(&g.send_cq, &g.recv_cq, DEPTH);
 
-    if (g.send_cq == NULL) {
-        g.send_cq = xsock_cq_create(NULL);
-        g.recv_cq = xsock_cq_create(NULL);
-    }
-    if (g.send_cq == NULL || g.recv_cq == NULL) fail("xsock_cq_create");
-    attr.send_cq = g.send_cq;
-    attr.recv_cq = g.recv_cq;
-    attr.ird = attr.ord = DEPTH;
     if (!g_crc) attr.flags = XSOCK_EP_NO_CRC;
     return attr;
 }
@@ -463,22 +435,22 @@ static double drive(const struct lane* lane, enum row row, int port) {
     lane->send();
     memcpy(note.bytes, lane->receive(), NOTE);
     lane->borrow(&note);
-    const double begin = now_s();
+    const double begin = now_us();
 
     if (row == ROW_PING) {
         for (int i = 0; i < PINGS; i++) exchange(lane);
-        const double each = (now_s() - begin) / PINGS / 2;
+        const double each = (now_us() - begin) / PINGS / 2;
 
         lane->send();
-        return each * 1e6;
+        return each;
     }
     for (int i = 0; i < BULKS; i++) (row == ROW_PUT ? lane->put : lane->get)();
     lane->wait();
     exchange(lane); /* now the other side has all of it */
-    const double took = now_s() - begin;
+    const double took = now_us() - begin;
 
     lane->send();
-    return (double)BULKS * BULK / 1e6 / took;
+    return (double)BULKS * BULK / took; /* MB/s */
 }
 
 static double measure(const struct lane* lane, enum row row) {
@@ -537,6 +509,7 @@ int main(int argc, char** argv) {
         fprintf(stderr, "usage: siw_guest ADDRESS ROUNDS CRC\n");
         return 2;
     }
+    g_subject = "siw_guest";
     g_address = argv[1];
     g_crc = atoi(argv[3]) != 0;
     for (int round = 0; round < rounds; round++) {

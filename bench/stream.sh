@@ -19,11 +19,8 @@ USAGE
 build=build/release rounds=7 seconds=0.4 markdown=()
 . "$(dirname "$0")/options.sh"
 bench_options b:r:s:m "$@"
-shift $((OPTIND - 1))
-[ $# = 0 ] || { usage >&2 && exit 2; }
-here=$(cd "$(dirname "$0")" && pwd)
-bench=$build/bench/xsock_bench
-[ -x "$bench" ] || { echo "stream.sh: $bench is not built" >&2 && exit 2; }
+no_more_arguments "${@:OPTIND}"
+find_bench
 export XSOCK_SHM=off  # over TCP
 
 table() { python3 "$here/table.py" "$1" "${markdown[@]}" "${@:2}"; }

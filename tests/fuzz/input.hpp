@@ -48,6 +48,28 @@ class Input {
         return {piece.begin(), piece.end()};
     }
 
+    /// What a hostile peer may make of a number in shared memory; often nothing. `step`: a unit in
+    /// which such numbers count, `least`: one that they have.
+    template <typename T>
+    T altered(T value, std::size_t step, std::size_t least) {
+        switch (next_byte() % 8) {
+            case 0:
+                return static_cast<T>(word());
+            case 1:
+                return static_cast<T>(value + step * next_byte());
+            case 2:
+                return static_cast<T>(value - next_byte());
+            case 3:
+                return static_cast<T>(least + next_byte() * 8);
+            case 4:
+                return static_cast<T>(T{1} << next_byte() % (8 * sizeof(T)));
+            case 5:
+                return static_cast<T>(value + (T{1} << 4 * sizeof(T)) + next_byte());
+            default:
+                return value;
+        }
+    }
+
   private:
     ConstBytes bytes_;
 };

@@ -86,20 +86,7 @@ class HostileMemory final : public SharedMemory::Interposer {
     }
     template <typename T>
     T change(T value) {
-        switch (input_.next_byte() % 8) {
-            case 0:
-                return static_cast<T>(input_.word());
-            case 1:
-                return static_cast<T>(value + kLine * input_.next_byte());
-            case 2:
-                return static_cast<T>(value - input_.next_byte());
-            case 3:
-                return static_cast<T>(kRecordHeader + input_.next_byte() * 8);
-            case 4:
-                return static_cast<T>(T{1} << input_.next_byte() % (8 * sizeof(T)));
-            default:
-                return value;
-        }
+        return input_.altered(value, kLine, kRecordHeader);
     }
 
     fuzz::Input& input_;

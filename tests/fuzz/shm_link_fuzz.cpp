@@ -88,17 +88,7 @@ class HostileMemory final : public SharedMemory::Interposer {
     }
     template <typename T>
     T change(T value) {
-        if (!hostile) return value;
-        switch (input_.next_byte() % 8) {
-            case 0:
-                return static_cast<T>(input_.word());
-            case 1:
-                return static_cast<T>(value + kLine * input_.next_byte());
-            case 2:
-                return static_cast<T>(value + (T{1} << 4 * sizeof(T)) + input_.next_byte());
-            default:
-                return value;
-        }
+        return hostile ? input_.altered(value, kLine, kRecordHeader) : value;
     }
 
     fuzz::Input& input_;

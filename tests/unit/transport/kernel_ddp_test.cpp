@@ -88,15 +88,26 @@ TEST_F(KernelDdpTest, the_first_fpdu_may_come_with_the_end_of_start_up) {
     ::close(peer);
 }
 
+class KernelDdpQuietTest : public KernelDdpTest {
+  protected:
+    /// Two Writes, of which the second wakes nobody.
+    void place_quietly() {
+        make();
+        ASSERT_TRUE(start());
+        const std::uint32_t stag = pinned_region(memory_, data_);
+        module.set_quiet(true);
+        write(stag, 50, data_);
+        ASSERT_TRUE(wait([&] { return module.placed() == 1; }));
+    }
+
+  private:
+    std::vector<std::byte> memory_ = std::vector<std::byte>(300);
+    std::vector<std::byte> data_ = std::vector<std::byte>(200, std::byte{0x5a});
+};
+
 // The module wakes nobody for Writes: ibv_get_cq_event(), which waits for a peer's credit, asks.
-TEST_F(KernelDdpTest, writes_that_woke_nobody_are_counted_when_somebody_asks) {
-    make();
-    ASSERT_TRUE(start());
-    std::vector<std::byte> memory(300), data(200, std::byte{0x5a});
-    const std::uint32_t stag = pinned_region(memory, data);
-    module.set_quiet(true);
-    write(stag, 50, data);
-    ASSERT_TRUE(wait([&] { return module.placed() == 1; }));
+TEST_F(KernelDdpQuietTest, writes_that_woke_nobody_are_counted_when_somebody_asks) {
+    ASSERT_NO_FATAL_FAILURE(place_quietly());
     EXPECT_EQ(qp[1]->info().rx_writes, 1u);
     module.set_quiet(false);
     EXPECT_EQ(qp[1]->info().rx_writes, 2u);
@@ -123,14 +134,8 @@ TEST_F(KernelDdpTest, what_was_placed_early_is_told_also_behind_the_end) {
 }
 
 // Writes wake no thread: the connection asks once a second.
-TEST_F(KernelDdpTest, writes_that_woke_nobody_are_counted_within_a_second) {
-    make();
-    ASSERT_TRUE(start());
-    std::vector<std::byte> memory(300), data(200, std::byte{0x5a});
-    const std::uint32_t stag = pinned_region(memory, data);
-    module.set_quiet(true);
-    write(stag, 50, data);
-    ASSERT_TRUE(wait([&] { return module.placed() == 1; }));
+TEST_F(KernelDdpQuietTest, writes_that_woke_nobody_are_counted_within_a_second) {
+    ASSERT_NO_FATAL_FAILURE(place_quietly());
     const auto told = [&] {
         const std::lock_guard lock(module.mutex);
         module.quiet = false;

@@ -25,16 +25,8 @@ more is better) lies wholly above both 1.03 and the interval of OLD against itse
 row is worse, 1 one is, 2 wrong use or a sample failed.
 USAGE
 }
-while getopts r:s:R:k:h option; do
-    case $option in
-    r) rounds=$OPTARG ;;
-    s) seconds=$OPTARG ;;
-    R) rows=$OPTARG ;;
-    k) keep=$OPTARG ;;
-    h) usage && exit 0 ;;
-    *) usage >&2 && exit 2 ;;
-    esac
-done
+. "$(dirname "$0")/../tests/setup/options.sh"
+read_options "r:rounds s:seconds R:rows k:keep" "$@"
 shift $((OPTIND - 1))
 [ $# = 2 ] || { usage >&2 && exit 2; }
 [[ $rounds =~ ^[1-9][0-9]*$ ]] || { echo "compare.sh: -r $rounds is no number of rounds" >&2 && exit 2; }

@@ -23,7 +23,11 @@ constexpr std::uint32_t kFlags = XSOCK_INLINE | XSOCK_UNSIGNALED;
 
 // ---- plain TCP, and sockets in DDPMODE ----
 
-void echo_server(int fd, int flags) {
+using OpenSocket = int (*)(Child& child, const Run& run);
+constexpr int kNow = MSG_DONTWAIT;
+
+void echo_server(Child& child, const Run& run, OpenSocket open, int flags) {
+    const int fd = open(child, run);
     Message message{};
     do {
         if (!receive_all(fd, message.data(), kSize, flags)) fail("unexpected end of stream");
@@ -31,7 +35,8 @@ void echo_server(int fd, int flags) {
     } while (message[0] == 0);
 }
 
-void echo_client(Child& child, const Run& run, int fd, int flags) {
+void echo_client(Child& child, const Run& run, OpenSocket open, int flags) {
+    const int fd = open(child, run);
     Message message{};
     child.report(time_round_trips(run, [&](bool last) {
         message[0] = last;
@@ -125,30 +130,14 @@ struct WriteSides {
 
 }  // namespace
 
-void tcp_poll_server(Child& child, const Run& run) {
-    echo_server(tcp_server_socket(child, run), MSG_DONTWAIT);
-}
-void tcp_poll_client(Child& child, const Run& run) {
-    echo_client(child, run, tcp_client_socket(child, run), MSG_DONTWAIT);
-}
-void tcp_block_server(Child& child, const Run& run) {
-    echo_server(tcp_server_socket(child, run), 0);
-}
-void tcp_block_client(Child& child, const Run& run) {
-    echo_client(child, run, tcp_client_socket(child, run), 0);
-}
-void message_poll_server(Child& child, const Run& run) {
-    echo_server(message_server_socket(child, run), MSG_DONTWAIT);
-}
-void message_poll_client(Child& child, const Run& run) {
-    echo_client(child, run, message_client_socket(child, run), MSG_DONTWAIT);
-}
-void message_block_server(Child& child, const Run& run) {
-    echo_server(message_server_socket(child, run), 0);
-}
-void message_block_client(Child& child, const Run& run) {
-    echo_client(child, run, message_client_socket(child, run), 0);
-}
+void tcp_poll_server(Child& c, const Run& r) { echo_server(c, r, tcp_server_socket, kNow); }
+void tcp_poll_client(Child& c, const Run& r) { echo_client(c, r, tcp_client_socket, kNow); }
+void tcp_block_server(Child& c, const Run& r) { echo_server(c, r, tcp_server_socket, 0); }
+void tcp_block_client(Child& c, const Run& r) { echo_client(c, r, tcp_client_socket, 0); }
+void message_poll_server(Child& c, const Run& r) { echo_server(c, r, message_server_socket, kNow); }
+void message_poll_client(Child& c, const Run& r) { echo_client(c, r, message_client_socket, kNow); }
+void message_block_server(Child& c, const Run& r) { echo_server(c, r, message_server_socket, 0); }
+void message_block_client(Child& c, const Run& r) { echo_client(c, r, message_client_socket, 0); }
 
 void send_poll_server(Child& child, const Run& run) { send_server(child, run, &Completions::spin); }
 void send_poll_client(Child& child, const Run& run) { send_client(child, run, &Completions::spin); }

@@ -18,17 +18,8 @@ USAGE
 }
 
 build=build/release losses="0 0.1 0.5 1 5" seconds=5 rounds=3 out=.
-while getopts b:l:s:r:o:h option; do
-    case $option in
-    b) build=$OPTARG ;;
-    l) losses=$OPTARG ;;
-    s) seconds=$OPTARG ;;
-    r) rounds=$OPTARG ;;
-    o) out=$OPTARG ;;
-    h) usage && exit 0 ;;
-    *) usage >&2 && exit 2 ;;
-    esac
-done
+. "$(dirname "$0")/../tests/setup/options.sh"
+read_options "b:build l:losses s:seconds r:rounds o:out" "$@"
 here=$(dirname "$0")
 [ "$(id -u)" = 0 ] || { echo "loss.sh: needs root, for network namespaces" >&2; exit 77; }
 [ -x "$build/bench/loss_bench" ] || { echo "loss.sh: $build/bench/loss_bench is not built" >&2; exit 2; }

@@ -30,3 +30,9 @@ find_bench() {
     bench=$build/bench/xsock_bench
     [ -x "$bench" ] || { echo "${0##*/}: $bench is not built" >&2 && exit 2; }
 }
+
+# in_own_network "$@": runs the script again in a network namespace of its own, if that can be made.
+in_own_network() {
+    [ -n "${XSOCK_OWN_NETWORK:-}" ] ||
+        exec "$(dirname "$0")/../tests/support/own_network.sh" env XSOCK_OWN_NETWORK=1 "$0" "$@"
+}

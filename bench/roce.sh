@@ -29,9 +29,7 @@ USAGE
 build=build/release rounds=7 head=1 markdown=()
 . "$(dirname "$0")/options.sh"
 bench_options b:r:mn "$@"
-if [ -z "${XSOCK_OWN_NETWORK:-}" ]; then
-    exec "$(dirname "$0")/../tests/support/own_network.sh" env XSOCK_OWN_NETWORK=1 "$0" "$@"
-fi
+in_own_network "$@"
 shift $((OPTIND - 1))
 build=$(cd "$build" && pwd) || exit 2
 . "$(dirname "$0")/programs_lib.sh"

@@ -14,17 +14,11 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 vm=$here/../tests/interop/vm
 rounds=7 cpus=1
-usage() { sed -n 's/^#   \(siw_guest.sh.*\)/usage: \1/p' "$0" >&2; }
-while getopts k:r:c: option; do
-    case $option in
-    k) SIW_KERNEL=$OPTARG ;;
-    r) rounds=$OPTARG ;;
-    c) cpus=$OPTARG ;;
-    *) usage && exit 2 ;;
-    esac
-done
+usage() { sed -n 's/^#   \(siw_guest.sh.*\)/usage: \1/p' "$0"; }
+. "$here/../tests/setup/options.sh"
+read_options "k:SIW_KERNEL r:rounds c:cpus" "$@"
 shift $((OPTIND - 1))
-if [ $# != 1 ]; then usage && exit 2; fi
+[ $# = 1 ] || { usage >&2 && exit 2; }
 build=$1
 SIW_RUN=$(mktemp -d "${TMPDIR:-/tmp}/xsock-siw-bench.XXXXXX")
 export SIW_RUN SIW_KERNEL

@@ -17,20 +17,11 @@
 set -euo pipefail
 out=. losses="0 0.1 0.5 1 2 3 5 reorder" round_trips="200 2000 20000"
 sizes="14280 57120 228480 1048576" count=100
-usage() { sed -n 's/^#   \(kernel-loss.sh.*\)/usage: \1/p' "$0" >&2; }
-while getopts k:o:l:t:s:n: option; do
-    case $option in
-    k) SIW_KERNEL=$OPTARG ;;
-    o) out=$OPTARG ;;
-    l) losses=$OPTARG ;;
-    t) round_trips=$OPTARG ;;
-    s) sizes=$OPTARG ;;
-    n) count=$OPTARG ;;
-    *) usage && exit 2 ;;
-    esac
-done
+usage() { sed -n 's/^#   \(kernel-loss.sh.*\)/usage: \1/p' "$0"; }
+. "$(dirname "$0")/../setup/options.sh"
+read_options "k:SIW_KERNEL o:out l:losses t:round_trips s:sizes n:count" "$@"
 shift $((OPTIND - 1))
-if [ $# != 1 ]; then usage && exit 2; fi
+[ $# = 1 ] || { usage >&2 && exit 2; }
 build=$(cd "$1" && pwd)
 mkdir -p "$out"
 . "$(dirname "$0")/../kernel/measure_lib.sh"

@@ -10,14 +10,9 @@ export XSOCK_SHM=${XSOCK_SHM-off}  # as tests/CMakeLists.txt
 
 build_folder=$top/build/release
 export XSOCK_SLOW_STARTUPS_SECONDS=60 XSOCK_SLOW_STARTUPS_RATE=1000 XSOCK_SLOW_STARTUPS_LIMIT_MS=1000
-while getopts b:s:r: option; do
-    case $option in
-    b) build_folder=$OPTARG ;;
-    s) XSOCK_SLOW_STARTUPS_SECONDS=$OPTARG ;;
-    r) XSOCK_SLOW_STARTUPS_RATE=$OPTARG ;;
-    *) sed -n '3,6s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
-    esac
-done
+usage() { sed -n '3,6s/^# \{0,1\}//p' "$0"; }
+. "$top/tests/setup/options.sh"
+read_options "b:build_folder s:XSOCK_SLOW_STARTUPS_SECONDS r:XSOCK_SLOW_STARTUPS_RATE" "$@"
 [ -x "$build_folder/tests/verbs/verbs_slow_startups" ] || build release verbs_slow_startups
 exec "$top/tests/support/own_network.sh" \
     env LD_LIBRARY_PATH="$build_folder/libxsock/verbs" "$build_folder/tests/verbs/verbs_slow_startups"

@@ -16,14 +16,9 @@ set -euo pipefail
 build_folder=$top/build/release
 minutes=30
 kind_asked=
-while getopts b:m:k: option; do
-    case $option in
-    b) build_folder=$OPTARG ;;
-    m) minutes=$OPTARG ;;
-    k) kind_asked=$OPTARG ;;
-    *) sed -n '3,13s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
-    esac
-done
+usage() { sed -n '3,13s/^# \{0,1\}//p' "$0"; }
+. "$top/tests/setup/options.sh"
+read_options "b:build_folder m:minutes k:kind_asked" "$@"
 program=$build_folder/tests/system/system_impairment
 [ -x "$program" ] || build release system_impairment
 

@@ -17,7 +17,7 @@ namespace {
 
 using Message = std::array<std::uint8_t, many_connections::kSize>;
 
-// Ends of connections that have carried an echo each.
+// Ends of connections that have carried `depth` echoes each.
 class Ends {
   public:
     static Ends of_server(Child& child, const Run& run) {
@@ -45,9 +45,11 @@ class Ends {
         child_.meet();
         Message message{};
         for (std::size_t i = first; i < fds_.size(); i++) {
-            if (listener_ < 0) send_all(fds_[i], message.data(), message.size());
-            if (!receive_all(fds_[i], message.data(), message.size(), 0)) fail("end of file");
-            if (listener_ >= 0) send_all(fds_[i], message.data(), message.size());
+            for (unsigned n = 0; n < run_.depth; n++) {
+                if (listener_ < 0) send_all(fds_[i], message.data(), message.size());
+                if (!receive_all(fds_[i], message.data(), message.size(), 0)) fail("end of file");
+                if (listener_ >= 0) send_all(fds_[i], message.data(), message.size());
+            }
         }
         child_.meet();
     }

@@ -288,6 +288,18 @@ Experiment stream_memory() {
             .timeout_s = 60};
 }
 
+Experiment stream_used_memory() {
+    return {.name = "stream_used_memory",
+            .variants = {{"stream", idle_streams::memory_server, idle_streams::memory_client}},
+            .rows = {{"stream_used_memory",
+                      "The same for each of 500 connections after 200 echoes on each, one by one.",
+                      0, "KiB", lower, 0, Row::kNone, 16, 4}},
+            .depth = 200,
+            .connections = 500,
+            .descriptors = 2,
+            .timeout_s = 60};
+}
+
 Experiment stream_ten_thousand() {
     using namespace many_connections;
     return {.name = "stream_conn_10k",
@@ -415,6 +427,7 @@ std::vector<Experiment> all_experiments() {
         stream_bandwidth_veth(),
         stream_ten_thousand(),
         stream_memory(),
+        stream_used_memory(),
         registration(),
         idle_memory(),
         used_memory(),

@@ -41,6 +41,7 @@ stream_bw_1m,stream_bw_1m_cpu
 stream_bw_veth_9000,stream_bw_veth_9000_cpu
 stream_conn_10k
 stream_idle_memory
+stream_used_memory
 ROWS
 "$here/stream_programs.sh" -n -b "$build" -r "$rounds" "${markdown[@]/#--markdown/-m}" || status=1
 exit $status

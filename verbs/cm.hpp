@@ -53,6 +53,14 @@ struct CmOptions {
     int tos = -1;  ///< -1: the system's
 };
 
+/// Of the events that are an id's, as CmEvent::owner says.
+struct CmEventCounts {
+    /// Waiting in the channel; also those about it that are its listener's.
+    std::uint32_t queued = 0;
+    std::uint32_t delivered = 0;  ///< got by the program
+    std::uint32_t acknowledged = 0;
+};
+
 struct CmId {
     rdma_cm_id base{};
     // The host's librdmacm, when it runs rsockets over us, reads one field of its own structure
@@ -92,8 +100,7 @@ struct CmId {
 
     // Events.
     std::list<CmEvent*> reserved;  ///< for what may have to be told: see reserve_events()
-    std::uint32_t delivered = 0;   ///< got by the program
-    std::uint32_t acknowledged = 0;
+    CmEventCounts events;
 
     // rdma_create_ep().
     std::unique_ptr<ibv_qp_init_attr> qp_init;
@@ -147,14 +154,13 @@ void free_id_locked(VerbsState& engine, CmId& id);
 /// Gives the id its device. 0 or an errno.
 int attach_device(VerbsState& engine, CmId& id);
 void close_sockets(VerbsState& engine, CmId& id);
+/// In a forked child: the parent's sockets. A peer that connects to them must not wait for it.
+void close_inherited(CmId& id) noexcept;
 /// The id and its QP know nothing of each other any more. Without effect where there is none.
 void release_qp(CmId& id) noexcept;
 /// The address of TCP for one that the program names. 0, or EADDRNOTAVAIL and a line in the log.
 int tcp_address(const VerbsState& engine, const sockaddr* named, sockaddr_storage& to);
 int create_id_qp(VerbsState& engine, CmId& id, ibv_pd* pd, ibv_qp_init_attr& attr);
-/// What is left to do then, without the engine's mutex: moves a UD QP as far as it sends and
-/// receives. 0 or an errno; the QP is gone then.
-int start_id_qp(rdma_cm_id& id) noexcept;
 
 // cm_route.cpp
 
@@ -183,6 +189,12 @@ void on_qp_destroyed_locked(VerbsState& engine, CmId& id);
 // cm_listen.cpp
 
 int open_listener(VerbsState& engine, CmId& id);
+/// Ports that the kernel chooses are tried so often until one has a program's number.
+inline constexpr int kEphemeralTries = 64;
+/// To the program's number of the port that a socket has; false: it does not lead there.
+[[nodiscard]] bool show_port(const VerbsState& engine, sockaddr_storage& bound) noexcept;
+/// EADDRNOTAVAIL, and a line in the log.
+int no_port_shown(const VerbsState& engine);
 /// The id was answered or goes: its listener knows it no more.
 void leave_listener(VerbsState& engine, CmId& id);
 

@@ -2,7 +2,7 @@
 // Synchronous ids: what rdma_create_ep(), rdma_get_request() and the waiting of the others consist
 // of, in steps that never block (the drop-in library waits between them).
 #include <cstring>
-#include <utility>
+#include <optional>
 
 #include "verbs/cm.hpp"
 #include "verbs/ops.hpp"
@@ -61,18 +61,17 @@ int begin_ep(rdma_cm_id** out, rdma_addrinfo* res) noexcept {
 }
 
 int finish_ep(rdma_cm_id* given, rdma_addrinfo* res, ibv_pd* pd, ibv_qp_init_attr* attr) noexcept {
-    const int finished = locked_errno([&](VerbsState& engine) {
+    const bool passive = (res->ai_flags & RAI_PASSIVE) != 0;
+    // Programs leave the type to the address information.
+    if (attr != nullptr) attr->qp_type = given->qp_type;
+    if (attr != nullptr && !passive && cm::create_qp(given, pd, attr) != 0) return errno;
+    return locked_errno([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id)) return EINVAL;
         CmId& id = *CmId::of(given);
-        // Programs leave the type to the address information.
-        if (attr != nullptr) attr->qp_type = given->qp_type;
-        if ((res->ai_flags & RAI_PASSIVE) != 0) {
+        if (passive) {
             if (attr != nullptr) id.qp_init = std::make_unique<ibv_qp_init_attr>(*attr);
             if (pd != nullptr) given->pd = pd;
             return 0;
-        }
-        if (attr != nullptr) {
-            if (const int error = create_id_qp(engine, id, pd, *attr); error != 0) return error;
         }
         if (res->ai_connect_len != 0 && res->ai_connect_len <= 255) {
             const auto* const data = static_cast<const std::byte*>(res->ai_connect);
@@ -80,7 +79,6 @@ int finish_ep(rdma_cm_id* given, rdma_addrinfo* res, ibv_pd* pd, ibv_qp_init_att
         }
         return 0;
     });
-    return finished == 0 && given->qp != nullptr ? start_id_qp(*given) : finished;
 }
 
 int try_request(rdma_cm_id* listen, rdma_cm_id** out) noexcept {
@@ -92,27 +90,26 @@ int try_request(rdma_cm_id* listen, rdma_cm_id** out) noexcept {
     if (error != 0) return error;
     rdma_cm_event* event = nullptr;
     if (const int none = try_cm_event(listen->channel, &event); none != 0) return none;
-    bool made = false;
-    const int taken = locked_errno([&](VerbsState& engine) {
+    std::optional<ibv_qp_init_attr> attr;
+    const int taken = locked_errno([&](VerbsState&) {
         int failed = event->status < 0 ? -event->status : event->status;
         if (failed == 0 && event->event != RDMA_CM_EVENT_CONNECT_REQUEST) failed = EINVAL;
-        if (failed == 0 && CmId::of(listen)->qp_init != nullptr) {
-            ibv_qp_init_attr attr = *CmId::of(listen)->qp_init;
-            failed = create_id_qp(engine, *CmId::of(event->id), listen->pd, attr);
-            made = failed == 0;
-        }
         if (failed != 0) {
             listen->event = event;
             return failed;
         }
+        if (CmId::of(listen)->qp_init != nullptr) attr = *CmId::of(listen)->qp_init;
         event->id->event = event;
-        *out = event->id;
         return 0;
     });
-    if (taken != 0 || !made) return taken;
-    const int unstarted = start_id_qp(**out);
-    if (unstarted != 0) (void)cm::destroy_id(std::exchange(*out, nullptr));  // and it is rejected
-    return unstarted;
+    if (taken != 0) return taken;
+    if (attr && cm::create_qp(event->id, listen->pd, &*attr) != 0) {
+        const int failed = errno;
+        (void)cm::destroy_id(event->id);  // and it is rejected
+        return failed;
+    }
+    *out = event->id;
+    return 0;
 }
 
 }  // namespace xsock::verbs

@@ -67,7 +67,15 @@ void keep_private_data(CmEvent& event, ConstBytes private_data, Param& param) no
     param.private_data_len = static_cast<std::uint8_t>(n);
 }
 
+/// The event comes to its channel's queue, or leaves it.
+void count_queued(const CmEvent& event, bool comes) noexcept {
+    const auto count = [comes](CmId& id) { id.events.queued += comes ? 1u : ~0u; };
+    count(*event.owner);
+    if (event.base.id != &event.owner->base) count(*CmId::of(event.base.id));
+}
+
 void queue_event(VerbsState& engine, CmId& id, CmEvent& event) noexcept {
+    count_queued(event, true);
     auto& channel = *reinterpret_cast<CmChannel*>(event.owner->base.channel);
     engine.turn(&event, Kind::cm_event);
     channel.events.splice(channel.events.end(), id.reserved, id.reserved.begin());
@@ -103,7 +111,7 @@ void tell_datagrams(VerbsState& engine, CmId& id, rdma_cm_event_type type, int s
 
 void acknowledge_locked(VerbsState& engine, CmEvent& event) {
     if (engine.alive(event.owner, Kind::cm_id) || engine.alive(event.owner, Kind::cm_id_ending)) {
-        ++event.owner->acknowledged;
+        ++event.owner->events.acknowledged;
         engine.acknowledged.notify_all();
     }
     engine.remove(&event);
@@ -113,7 +121,7 @@ void acknowledge_locked(VerbsState& engine, CmEvent& event) {
 void purge_events(VerbsState& engine, CmId& id) {
     auto& channel = *reinterpret_cast<CmChannel*>(id.base.channel);
     std::vector<CmId*> unseen;
-    for (auto i = channel.events.begin(); i != channel.events.end();) {
+    for (auto i = channel.events.begin(); id.events.queued != 0;) {
         CmEvent* const event = *i;
         if (event->owner != &id && event->base.id != &id.base) {
             ++i;
@@ -122,6 +130,7 @@ void purge_events(VerbsState& engine, CmId& id) {
         if (event->base.event == RDMA_CM_EVENT_CONNECT_REQUEST && event->base.id != &id.base) {
             unseen.push_back(CmId::of(event->base.id));
         }
+        count_queued(*event, false);
         i = channel.events.erase(i);
         channel.events_waiting.take();
         engine.remove(event);
@@ -133,33 +142,45 @@ void purge_events(VerbsState& engine, CmId& id) {
     }
 }
 
+namespace {
+
+/// What a request needs before the program is told of it. 0 or an errno; throws std::bad_alloc. It
+/// may be called again then.
+int prepare_request(VerbsState& engine, CmChannel& channel, CmId& listener, CmId& child) {
+    if (child.of_datagrams()) on_request_taken(child);
+    // The child of a synchronous listener waits on a channel of its own.
+    if (listener.sync == 0 || child.base.channel != &channel.base) return 0;
+    CmChannel* const own = create_channel(engine);
+    if (own == nullptr) return errno;
+    --channel.ids;
+    ++own->ids;
+    child.base.channel = &own->base;
+    child.own_channel = true;
+    child.sync = 1;
+    return 0;
+}
+
+}  // namespace
+
 int try_cm_event(rdma_event_channel* given, rdma_cm_event** out) noexcept {
     return locked_errno([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_channel)) return EINVAL;
         auto& channel = *reinterpret_cast<CmChannel*>(given);
         if (channel.events.empty()) return EAGAIN;
         CmEvent* const event = channel.events.front();
-        if (event->base.event == RDMA_CM_EVENT_CONNECT_REQUEST && event->owner->sync != 0 &&
-            CmId::of(event->base.id)->base.channel == given) {
-            // The child of a synchronous listener waits on a channel of its own.
-            CmChannel* const own = create_channel(engine);
-            if (own == nullptr) return errno;
-            CmId& child = *CmId::of(event->base.id);
-            --channel.ids;
-            ++own->ids;
-            child.base.channel = &own->base;
-            child.own_channel = true;
-            child.sync = 1;
+        if (is_request(event->base.event)) {
+            const int error =
+                prepare_request(engine, channel, *event->owner, *CmId::of(event->base.id));
+            if (error != 0) return error;
         }
-        CmId& about = *CmId::of(event->base.id);
-        if (is_request(event->base.event) && about.of_datagrams()) on_request_taken(about);
+        count_queued(*event, false);
         channel.events.pop_front();
         channel.events_waiting.take();
         event->got = true;
         if (event->base.event == RDMA_CM_EVENT_DISCONNECTED && event->owner->qp != nullptr) {
             confirm_end_locked(engine, *event->owner->qp);
         }
-        ++event->owner->delivered;
+        ++event->owner->events.delivered;
         *out = &event->base;
         return 0;
     });

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "transport/log.hpp"
 #include "verbs/addresses.hpp"
@@ -94,9 +95,17 @@ void close_sockets(VerbsState& engine, CmId& id) {
     }
 }
 
+void close_inherited(CmId& id) noexcept {
+    for (const int fd : {std::exchange(id.listen_fd, -1), std::exchange(id.fd, -1)}) {
+        if (fd >= 0) close(fd);
+    }
+    if (id.of_datagrams() && id.sidr->socket != nullptr) id.sidr->socket->close_inherited();
+}
+
 void detach_locked(VerbsState& engine, CmId& id) {
     close_sockets(engine, id);
     if (id.of_datagrams()) detach_datagrams(engine, id);
+    purge_events(engine, id);  // first: the children have none then that would be searched for
     if (id.reading != nullptr) {
         id.reading->for_each([&](StartupTable::Id each) {
             auto& child = *static_cast<CmId*>(each);
@@ -106,7 +115,6 @@ void detach_locked(VerbsState& engine, CmId& id) {
         });
         id.reading->clear();
     }
-    purge_events(engine, id);
     // Those that the program holds outlive their listener.
     for (CmId* const child : id.waiting) child->listener = nullptr;
     id.waiting.clear();
@@ -177,15 +185,6 @@ int create_id_qp(VerbsState& engine, CmId& id, ibv_pd* pd, ibv_qp_init_attr& att
     return 0;
 }
 
-int start_id_qp(rdma_cm_id& id) noexcept {
-    if (id.ps != RDMA_PS_UDP) return 0;
-    const int error = start_datagram_qp(id.qp);
-    if (error == 0) return 0;
-    (void)verbs::destroy_qp(id.qp);
-    id.qp = nullptr;
-    return error;
-}
-
 namespace cm {
 
 int create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,
@@ -221,7 +220,7 @@ int destroy_id(rdma_cm_id* given) noexcept {
         // While this thread waits, the mutex is free: to every other call the id is gone already.
         engine->turn(&id, Kind::cm_id_ending);
         // Memory of events that the program still holds is its own until it acknowledges them.
-        engine->acknowledged.wait(lock, [&] { return id.delivered == id.acknowledged; });
+        engine->acknowledged.wait(lock, [&] { return id.events.delivered == id.events.acknowledged; });
         free_id_locked(*engine, id);
         return 0;
     } catch (...) {
@@ -300,6 +299,16 @@ void destroy_queue(ibv_cq*& cq, ibv_comp_channel*& channel) noexcept {
     if (channel != nullptr) (void)verbs::destroy_comp_channel(channel);
     cq = nullptr;
     channel = nullptr;
+}
+
+// A UD QP goes as far as it sends and receives. 0 or an errno; the QP is gone then.
+int start_id_qp(rdma_cm_id& id) noexcept {
+    if (id.ps != RDMA_PS_UDP) return 0;
+    const int error = start_datagram_qp(id.qp);
+    if (error == 0) return 0;
+    (void)verbs::destroy_qp(id.qp);
+    id.qp = nullptr;
+    return error;
 }
 }  // namespace
 

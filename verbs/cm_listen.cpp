@@ -29,7 +29,6 @@ constexpr Time kPause = 100 * kMillisecond;
 constexpr Time kPauseWhenFull = 20 * kMillisecond;
 constexpr Time kRejectTimeout = 2 * kSecond;
 constexpr int kAcceptsPerTurn = 64;
-constexpr int kEphemeralTries = 64;
 constexpr int kBacklogMin = 16, kBacklogDefault = 1024, kBacklogMax = 4096;
 
 void drop(VerbsState& engine, CmId& id) {
@@ -220,17 +219,26 @@ int open_listener(VerbsState& engine, CmId& id) {
             close(fd);
             return error;
         }
-        // Of a port that the kernel has chosen, the program tells its peers the number that it is
-        // shown, and they must get here by it.
-        const std::uint16_t chosen = port_of(address);
-        to_program_port(address, engine.port_offset);
-        if (port_of(address) + engine.port_offset == chosen) {
+        if (show_port(engine, bound)) {
             copy_address(id.base.route.addr.src_storage, address);
             id.listen_fd = fd;
             return 0;
         }
         close(fd);
     }
+    return no_port_shown(engine);
+}
+
+// Of a port that the kernel has chosen, the program tells its peers the number that it is shown,
+// and they must get here by it.
+bool show_port(const VerbsState& engine, sockaddr_storage& bound) noexcept {
+    auto* const address = reinterpret_cast<sockaddr*>(&bound);
+    const std::uint16_t chosen = port_of(address);
+    to_program_port(address, engine.port_offset);
+    return port_of(address) + engine.port_offset == chosen;
+}
+
+int no_port_shown(const VerbsState& engine) {
     log(LogLevel::error, "port-offset",
         "no free port that is XSOCK_VERBS_PORT_OFFSET=%d from another port", engine.port_offset);
     return EADDRNOTAVAIL;

@@ -116,6 +116,14 @@ void on_requests(VerbsState& engine, CmId& listener) {
     }
 }
 
+// What a queue pair in RESET will have is what rdma_init_qp_attr() gives it.
+std::uint32_t qkey_of(VerbsState& engine, std::uint32_t num) {
+    const auto found = engine.qps.find(num);
+    const bool known = found != engine.qps.end() && found->second->datagrams != nullptr &&
+                       found->second->state.load() != IBV_QPS_RESET;
+    return known ? found->second->asked.qkey : RDMA_UDP_QKEY;
+}
+
 void answer(VerbsState& engine, CmId& id, SidrAnswer fields) {
     SidrId& sidr = *id.sidr;
     fields.number = sidr.key.number;
@@ -260,17 +268,20 @@ int bind_datagrams(VerbsState& engine, CmId& id) {
     sockaddr* const shown = &id.base.route.addr.src_addr;
     sockaddr_storage at;
     if (const int error = tcp_address(engine, shown, at); error != 0) return error;
-    auto socket = SidrSocket::open(reinterpret_cast<const sockaddr&>(at), id.options.v6_only);
-    if (!socket) {
-        // rsockets bind an id to the port of a UDP socket of theirs, and never listen there.
-        const bool held = socket.error().code == EADDRINUSE && id.state == IdState::idle;
-        return held ? 0 : socket.error().code;
+    for (int left = kEphemeralTries; left > 0; --left) {
+        auto socket = SidrSocket::open(reinterpret_cast<const sockaddr&>(at), id.options.v6_only);
+        if (!socket) {
+            // rsockets bind an id to the port of a UDP socket of theirs, and never listen there.
+            const bool held = socket.error().code == EADDRINUSE && id.state == IdState::idle;
+            return held ? 0 : socket.error().code;
+        }
+        sockaddr_storage bound = (*socket)->bound();
+        if (!show_port(engine, bound)) continue;
+        id.sidr->socket = std::move(*socket);
+        id.base.route.addr.src_storage = bound;
+        return 0;
     }
-    id.sidr->socket = std::move(*socket);
-    sockaddr_storage bound = id.sidr->socket->bound();
-    to_program_port(reinterpret_cast<sockaddr*>(&bound), engine.port_offset);
-    id.base.route.addr.src_storage = bound;
-    return 0;
+    return no_port_shown(engine);
 }
 
 int listen_datagrams(VerbsState& engine, CmId& id, std::size_t backlog) {
@@ -306,14 +317,13 @@ int connect_datagrams(VerbsState& engine, CmId& id, const rdma_conn_param* param
 
 int accept_datagrams(VerbsState& engine, CmId& id, const rdma_conn_param* param) {
     const ConstBytes data = private_data_of(param);
+    // The program may have destroyed it without rdma_cm.
+    if (id.base.qp != nullptr && !engine.alive(id.base.qp, Kind::qp)) return EINVAL;
     const std::uint32_t num = id.base.qp != nullptr ? id.base.qp->qp_num
                               : param != nullptr    ? param->qp_num
                                                     : 0;
     if (num == 0 || num > kQpNumMax || data.size() > kSidrAnswerData) return EINVAL;
-    const auto found = engine.qps.find(num);
-    const bool ours = found != engine.qps.end() && found->second->datagrams != nullptr;
-    answer(engine, id,
-           {.qp_num = num, .qkey = ours ? found->second->asked.qkey : RDMA_UDP_QKEY, .data = data});
+    answer(engine, id, {.qp_num = num, .qkey = qkey_of(engine, num), .data = data});
     id.state = IdState::connected;
     return 0;
 }
@@ -352,6 +362,12 @@ void detach_datagrams(VerbsState& engine, CmId& id) {
     if (id.state == IdState::requested && id.sidr->socket != nullptr) {
         const EncodedSidrAnswer encoded =
             encode({.number = id.sidr->key.number, .status = sidr_status::kRejected, .data = {}});
+        try {
+            if (id.listener != nullptr) {
+                id.listener->sidr->answers.add(id.sidr->key, encoded, monotonic_now());
+            }
+        } catch (const std::bad_alloc&) {  // a repeated request is told as a new one
+        }
         id.sidr->socket->send(encoded.octets(), id.sidr->peer, id.sidr->own);
         ++engine.refused;
     }

@@ -13,6 +13,7 @@
 #include "transport/clock.hpp"
 #include "transport/fork.hpp"
 #include "transport/log.hpp"
+#include "verbs/cm.hpp"
 #include "verbs/datagram_qp.hpp"
 #include "verbs/device_profile.hpp"
 #include "verbs/gid_rendezvous.hpp"
@@ -120,8 +121,16 @@ void VerbsState::begin_in_child() {
     const bool whole = parents->mutex.try_lock();
     parents_engine = whole ? parents : nullptr;
     // The parent's ports are its own: what connects to them must not wait for this process.
-    if (whole) parents->qp_numbers.close_all();
+    if (whole) parents->close_inherited();
     if (whole) parents->mutex.unlock();
+}
+
+void VerbsState::close_inherited() noexcept {
+    qp_numbers.close_all();
+    for (const auto& [handle, kind] : alive_) {
+        if (kind != Kind::cm_id && kind != Kind::cm_id_ending) continue;
+        verbs::close_inherited(*static_cast<CmId*>(const_cast<void*>(handle)));
+    }
 }
 
 void VerbsState::report_if_inherited(const void* handle) noexcept {

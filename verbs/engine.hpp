@@ -115,6 +115,7 @@ class VerbsState {
 
   private:
     static void begin_in_child();
+    void close_inherited() noexcept;
     static void report_if_inherited(const void* handle) noexcept;
     void on_device_events();
     void handle(const AsyncEvent& event);

@@ -92,7 +92,7 @@ struct SidrKey {
 class SidrAnswers {
   public:
     static constexpr std::size_t kMost = 1024;
-    static constexpr Time kKept = 10 * kSecond;
+    static constexpr Time kKept = 30 * kSecond;  ///< as long as a client repeats itself
 
     /// Throws std::bad_alloc, and has changed nothing then.
     void add(const SidrKey& key, const EncodedSidrAnswer& answer, Time now);

@@ -12,12 +12,12 @@
 namespace xsock::verbs {
 namespace {
 
-// For one message about the address that a datagram was sent to, or is to be sent from.
+// For messages about the address that a datagram was sent to, or one about that which it is to be
+// sent from.
 union SidrControl {
     cmsghdr align;
-    char memory[CMSG_SPACE(sizeof(in6_pktinfo))];
+    char memory[CMSG_SPACE(sizeof(in6_pktinfo)) + CMSG_SPACE(sizeof(in_pktinfo))];
 };
-static_assert(sizeof(in6_pktinfo) >= sizeof(in_pktinfo));
 
 msghdr sidr_message(sockaddr_storage& peer, iovec& octets, SidrControl& control) noexcept {
     msghdr message{};
@@ -30,28 +30,32 @@ msghdr sidr_message(sockaddr_storage& peer, iovec& octets, SidrControl& control)
     return message;
 }
 
-// False: to many hosts, or not known where to.
+// False: to many hosts, or not known where to. An IPv6 socket tells of IPv4 datagrams by both
+// messages; only that of IPv4 knows whether one was sent to many.
 bool find_own(msghdr& message, sockaddr_storage& own) noexcept {
+    bool to_one = true;
     for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
         if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO) {
             in_pktinfo info;
             std::memcpy(&info, CMSG_DATA(c), sizeof info);
+            if (info.ipi_addr.s_addr != info.ipi_spec_dst.s_addr) to_one = false;
+            if (own.ss_family != AF_UNSPEC) continue;
             auto& address = reinterpret_cast<sockaddr_in&>(own);
             address.sin_family = AF_INET;
             address.sin_addr = info.ipi_addr;
-            return info.ipi_addr.s_addr == info.ipi_spec_dst.s_addr;
         }
         if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO) {
             in6_pktinfo info;
             std::memcpy(&info, CMSG_DATA(c), sizeof info);
             auto& address = reinterpret_cast<sockaddr_in6&>(own);
+            own = {};
             address.sin6_family = AF_INET6;
             address.sin6_addr = info.ipi6_addr;
             if (IN6_IS_ADDR_LINKLOCAL(&info.ipi6_addr)) address.sin6_scope_id = info.ipi6_ifindex;
-            return !IN6_IS_ADDR_MULTICAST(&info.ipi6_addr);
+            if (IN6_IS_ADDR_MULTICAST(&info.ipi6_addr)) to_one = false;
         }
     }
-    return false;
+    return to_one && own.ss_family != AF_UNSPEC;
 }
 
 template <typename Info>
@@ -84,7 +88,10 @@ int udp_socket(int family) noexcept {
 int bind_server(int fd, const sockaddr& at, bool v6_only) noexcept {
     const int on = 1, only = v6_only;
     const bool v6 = at.sa_family == AF_INET6;
-    if (v6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only);
+    if (v6) {
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only);
+        setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof on);
+    }
     if (setsockopt(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_RECVPKTINFO : IP_PKTINFO, &on,
                    sizeof on) != 0 ||
         ::bind(fd, &at, length_of(&at)) != 0) {
@@ -109,8 +116,11 @@ Result<std::shared_ptr<SidrSocket>> SidrSocket::open(const sockaddr& at, bool v6
     return made;
 }
 
-SidrSocket::~SidrSocket() {
+SidrSocket::~SidrSocket() { close_inherited(); }
+
+void SidrSocket::close_inherited() noexcept {
     if (fd_ >= 0) close(fd_);
+    fd_ = -1;
 }
 
 bool SidrSocket::receive(Received& to) noexcept {

@@ -39,6 +39,8 @@ class SidrSocket {
     /// The next datagram; of one that was sent to many hosts `size` is 0.
     /// @return false: none is there
     bool receive(Received& to) noexcept;
+    /// In a forked child.
+    void close_inherited() noexcept;
     /// What is lost is lost: it is asked for again.
     void send(ConstBytes octets, const sockaddr_storage& peer,
               const sockaddr_storage& own) noexcept;

@@ -199,6 +199,23 @@ CASE(no_such_port) {
     CHECK(rdma_destroy_id(id) == 0);
 }
 
+/* The same of datagrams, on the device that has them: a number that is shown leads there. */
+CASE(any_port_of_datagrams) {
+    for (int i = 0; i < 20; ++i) {
+        struct sockaddr_storage address = loopback(AF_INET, 0);
+        struct rdma_cm_id* id = NULL;
+        if (rdma_create_id(NULL, &id, NULL, RDMA_PS_UDP) != 0 && errno == EPROTONOSUPPORT) {
+            printf("SKIPPED %s: no datagrams on this device\n", case_name);
+            return;
+        }
+        MUST(id != NULL && rdma_bind_addr(id, (struct sockaddr*)&address) == 0);
+        CHECK(rdma_listen(id, 4) == 0);
+        const int port = ntohs(rdma_get_src_port(id));
+        CHECK(port > 0 && port + offset > 0 && port + offset <= 65535, "%d", port);
+        CHECK(rdma_destroy_id(id) == 0);
+    }
+}
+
 int main(int argc, char** argv) {
     MUST(setenv("XSOCK_VERBS_PORT_OFFSET", "1000", 0) == 0);
     offset = atoi(getenv("XSOCK_VERBS_PORT_OFFSET"));

@@ -3,6 +3,8 @@
  * RDMA_PS_UDP: a client asks a server for the number of a queue pair, and the two exchange
  * datagrams; and ends that do not keep to the frames of docs/wire.md, made of UDP sockets.
  */
+#include <dirent.h>
+
 #include "tests/verbs/datagrams.h"
 
 enum {
@@ -650,6 +652,214 @@ CASE(a_port_may_be_that_of_the_programs_own_socket) {
     CHECK(ibv_create_ah(pd, &attr) == NULL && errno == EINVAL);
     free_end(e);
     close(fd);
+}
+
+/* A channel for two listeners: one goes with what it has not told, the other's requests stay. */
+CASE(requests_of_others_stay_when_a_listener_goes) {
+    struct end_of_cm* const first = make_listener("127.0.0.1", 0, 64);
+    struct end_of_cm* const second = make_listener("127.0.0.1", 0, 64);
+    const int fd = udp("127.0.0.1", 0);
+    unsigned char request[REQUEST_OCTETS];
+    int told = 0;
+    struct rdma_cm_event* event;
+    MUST(rdma_migrate_id(second->id, first->channel) == 0);
+    for (uint32_t i = 0; i < 40; ++i) {
+        frame_of(request, 1, i, 0);
+        send_to(fd, "127.0.0.1", port_of(i % 4 == 0 ? second : first), request, sizeof request);
+    }
+    usleep(100 * 1000);
+    CHECK(rdma_destroy_id(first->id) == 0);
+    first->id = NULL;
+    while ((event = event_within(first->channel, 50)) != NULL) {
+        struct rdma_cm_id* const asked = event->id;
+        CHECK(event->event == RDMA_CM_EVENT_CONNECT_REQUEST && event->listen_id == second->id);
+        CHECK(rdma_ack_cm_event(event) == 0 && rdma_destroy_id(asked) == 0);
+        ++told;
+    }
+    CHECK(told == 10, "%d", told);
+    close(fd);
+    free_end(second);
+    free_end(first);
+}
+
+/* Of a repeated request that was rejected by destroying it nothing is told again. */
+CASE(a_rejection_by_destroying_is_repeated) {
+    struct end_of_cm* const listener = make_listener("127.0.0.1", 0, 4);
+    const int fd = udp("127.0.0.1", 0);
+    unsigned char request[REQUEST_OCTETS], answer[2 * REQUEST_OCTETS];
+    frame_of(request, 1, 77, 0);
+    send_to(fd, "127.0.0.1", port_of(listener), request, sizeof request);
+    CHECK(rdma_destroy_id(take_request(listener)) == 0);
+    for (int i = 0; i < 3; ++i) {
+        CHECK(recv(fd, answer, sizeof answer, 0) == HEADER);
+        CHECK(get32(answer + 12) == 77 && get32(answer + 24) == REJECTED);
+        send_to(fd, "127.0.0.1", port_of(listener), request, sizeof request);
+    }
+    CHECK(event_within(listener->channel, 50) == NULL);
+    close(fd);
+    free_end(listener);
+}
+
+static void sent_to_many(const char* listens) {
+    struct end_of_cm* const listener = make_listener(listens, 0, 4);
+    const int fd = udp("0.0.0.0", 0), on = 1;
+    unsigned char request[REQUEST_OCTETS];
+    MUST(setsockopt(fd, SOL_SOCKET, SO_BROADCAST, &on, sizeof on) == 0);
+    frame_of(request, 1, 1, 0);
+    send_to(fd, "127.255.255.255", port_of(listener), request, sizeof request);
+    CHECK(event_within(listener->channel, 100) == NULL && !waits(fd, 0));
+    send_to(fd, "127.0.0.1", port_of(listener), request, sizeof request);
+    CHECK(rdma_destroy_id(take_request(listener)) == 0);
+    CHECK(waits(fd, LIMIT_S * 1000));
+    close(fd);
+    free_end(listener);
+}
+CASE(what_is_sent_to_many_is_not_told) { sent_to_many("0.0.0.0"); }
+CASE(what_is_sent_to_many_is_not_told_by_ipv6) { sent_to_many("::"); }
+
+/* The program has destroyed the queue pair behind rdma_cm's back. */
+CASE(a_queue_pair_that_is_gone_is_not_told) {
+    struct end_of_cm* const listener = make_listener("127.0.0.1", 0, 4);
+    struct end_of_cm* const client = make_client(NULL, "127.0.0.1", port_of(listener));
+    struct rdma_cm_id* asked;
+    struct ud u;
+    struct ibv_qp* qp;
+    struct rdma_cm_event* event;
+    MUST(ask(client, NULL, 0) == 0);
+    asked = take_request(listener);
+    u = make_ud();
+    asked->qp = qp = u.qp;
+    CHECK(ibv_destroy_qp(qp) == 0);
+    CHECK(rdma_accept(asked, NULL) == -1 && errno == EINVAL);
+    asked->qp = NULL;
+    CHECK(ibv_destroy_cq(u.sends) == 0 && ibv_destroy_cq(u.receives) == 0);
+    CHECK(ibv_dereg_mr(u.mr) == 0);
+    free(u.memory);
+    CHECK(say_yes(asked, 7, NULL, 0) == 0);
+    event = expect_event(client->channel, RDMA_CM_EVENT_ESTABLISHED);
+    CHECK(event->param.ud.qp_num == 7);
+    CHECK(rdma_ack_cm_event(event) == 0 && rdma_destroy_id(asked) == 0);
+    free_end(client);
+    free_end(listener);
+}
+
+CASE(a_queue_pair_in_reset_has_the_q_key_of_rdma_cm) {
+    struct end_of_cm* const listener = make_listener("127.0.0.1", 0, 4);
+    struct ibv_qp_init_attr init = qp_attr();
+    struct ibv_qp* qp;
+    MUST((pd = pd != NULL ? pd : ibv_alloc_pd(device())) != NULL);
+    MUST((init.send_cq = init.recv_cq = ibv_create_cq(device(), 4, NULL, NULL, 0)) != NULL);
+    init.qp_type = IBV_QPT_UD;
+    MUST((qp = ibv_create_qp(pd, &init)) != NULL);
+    for (int i = 0; i < 2; ++i) {
+        struct end_of_cm* const client = make_client(NULL, "127.0.0.1", port_of(listener));
+        struct rdma_cm_event* event;
+        struct rdma_cm_id* asked;
+        MUST(ask(client, NULL, 0) == 0);
+        asked = take_request(listener);
+        CHECK(say_yes(asked, qp->qp_num, NULL, 0) == 0 && rdma_destroy_id(asked) == 0);
+        event = expect_event(client->channel, RDMA_CM_EVENT_ESTABLISHED);
+        CHECK(event->param.ud.qp_num == qp->qp_num);
+        CHECK(event->param.ud.qkey == (i == 0 ? RDMA_UDP_QKEY : QKEY), "%x", event->param.ud.qkey);
+        CHECK(rdma_ack_cm_event(event) == 0);
+        free_end(client);
+        if (i == 0) ud_to_init(qp);
+    }
+    CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(init.send_cq) == 0);
+    free_end(listener);
+}
+
+static int descriptors(void) {
+    DIR* const folder = opendir("/proc/self/fd");
+    int n = 0;
+    MUST(folder != NULL);
+    while (readdir(folder) != NULL) ++n;
+    closedir(folder);
+    return n;
+}
+
+/* rdma_get_request() makes the queue pair; where it cannot, the client is told no. */
+CASE(a_request_without_a_queue_pair_is_rejected) {
+    struct rdma_addrinfo hints, *passive;
+    struct ibv_qp_init_attr attr = qp_attr();
+    struct rdma_cm_id *listener, *asked = NULL;
+    memset(&hints, 0, sizeof hints);
+    hints.ai_flags = RAI_PASSIVE;
+    hints.ai_port_space = RDMA_PS_UDP;
+    MUST(rdma_getaddrinfo("127.0.0.1", "0", &hints, &passive) == 0);
+    attr.qp_type = IBV_QPT_UD;
+    attr.cap.max_inline_data = 1 << 20;
+    MUST(rdma_create_ep(&listener, passive, NULL, &attr) == 0);
+    MUST(rdma_listen(listener, 4) == 0);
+    int before = 0;
+    for (int i = 0; i < 3; ++i) {
+        struct end_of_cm* const client =
+            make_client(NULL, "127.0.0.1", ntohs(rdma_get_src_port(listener)));
+        struct rdma_cm_event* event;
+        MUST(ask(client, NULL, 0) == 0);
+        CHECK(rdma_get_request(listener, &asked) == -1 && errno == EINVAL && asked == NULL);
+        event = expect_event(client->channel, RDMA_CM_EVENT_UNREACHABLE);
+        CHECK(event->status == REJECTED, "%d", event->status);
+        CHECK(rdma_ack_cm_event(event) == 0);
+        free_end(client);
+        if (i == 0) before = descriptors();
+    }
+    CHECK(descriptors() == before, "%d, not %d", descriptors(), before);
+    rdma_destroy_ep(listener);
+    rdma_freeaddrinfo(passive);
+}
+
+/* A server that has forked and is gone: its child does not hold the port. */
+static void dead_parent(enum rdma_port_space ps, enum rdma_cm_event_type told, int status) {
+    int ways[2], port = 0;
+    pid_t server, child = 0;
+    struct end_of_cm* client;
+    struct rdma_cm_event* event;
+    MUST(pipe(ways) == 0 && (server = fork()) >= 0);
+    if (server == 0) {
+        struct end_of_cm* const e = calloc(1, sizeof *e);
+        MUST(e != NULL && (e->channel = rdma_create_event_channel()) != NULL);
+        MUST(rdma_create_id(e->channel, &e->id, e, ps) == 0);
+        MUST(rdma_bind_addr(e->id, at("127.0.0.1", 0)) == 0 && rdma_listen(e->id, 4) == 0);
+        port = port_of(e);
+        usleep(50 * 1000); /* what begins in other threads is done */
+        MUST((child = fork()) >= 0);
+        if (child == 0) {
+            for (;;) pause();
+        }
+        MUST(write(ways[1], &port, sizeof port) == sizeof port);
+        MUST(write(ways[1], &child, sizeof child) == sizeof child);
+        _exit(0);
+    }
+    MUST(read(ways[0], &port, sizeof port) == sizeof port);
+    MUST(read(ways[0], &child, sizeof child) == sizeof child);
+    CHECK(wait_for(server, LIMIT_S) == 0);
+    client = calloc(1, sizeof *client);
+    MUST(client != NULL && (client->channel = rdma_create_event_channel()) != NULL);
+    MUST(rdma_create_id(client->channel, &client->id, client, ps) == 0);
+    MUST(rdma_resolve_addr(client->id, NULL, at("127.0.0.1", port), 2000) == 0);
+    expect_and_ack(client->channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+    MUST(rdma_resolve_route(client->id, 2000) == 0);
+    expect_and_ack(client->channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+    if (ps == RDMA_PS_TCP) {
+        struct ibv_qp_init_attr attr = qp_attr();
+        MUST(rdma_create_qp(client->id, NULL, &attr) == 0);
+    }
+    MUST(ask(client, NULL, 0) == 0);
+    event = event_within(client->channel, 10 * 1000);
+    CHECK(event != NULL && event->event == told && event->status == status, "%s",
+          event != NULL ? rdma_event_str(event->event) : "nothing");
+    if (event != NULL) CHECK(rdma_ack_cm_event(event) == 0);
+    kill(child, SIGKILL);
+    free_end(client);
+    close(ways[0]);
+    close(ways[1]);
+}
+CASE(a_childs_parent_leaves_its_port) {
+    dead_parent(RDMA_PS_UDP, RDMA_CM_EVENT_UNREACHABLE, UNSUPPORTED);
+}
+CASE(a_childs_parent_leaves_its_port_of_tcp) {
+    dead_parent(RDMA_PS_TCP, RDMA_CM_EVENT_REJECTED, -ECONNREFUSED);
 }
 
 int main(int argc, char** argv) { return run_cases(argc, argv); }

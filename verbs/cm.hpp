@@ -160,7 +160,6 @@ void close_inherited(CmId& id) noexcept;
 void release_qp(CmId& id) noexcept;
 /// The address of TCP for one that the program names. 0, or EADDRNOTAVAIL and a line in the log.
 int tcp_address(const VerbsState& engine, const sockaddr* named, sockaddr_storage& to);
-int create_id_qp(VerbsState& engine, CmId& id, ibv_pd* pd, ibv_qp_init_attr& attr);
 
 // cm_route.cpp
 

@@ -23,7 +23,7 @@ int route_of(VerbsState& engine, ibv_pd* pd, const ibv_ah_attr& attr, Route& rou
     if (attr.is_global == 0) {
         // RoCE has no such handle. But rsockets make one to their own queue pair, in the domain
         // that ids have, and could send no datagram without it.
-        if (pd != engine.default_pd || gids.empty()) return EINVAL;
+        if (pd != engine.own.pd || gids.empty()) return EINVAL;
         route.own = route.peer = octets_of(gids.front().gid);
         return 0;
     }

@@ -16,6 +16,7 @@
 
 #include "transport/startup_table.hpp"
 #include "verbs/cm_sidr.hpp"
+#include "verbs/cm_stand_in.hpp"
 #include "verbs/engine.hpp"
 #include "verbs/loop.hpp"
 
@@ -74,6 +75,7 @@ struct CmId {
     bool own_channel = false;
     bool use_counted = false;  ///< counted in Context::objects
     Qp* qp = nullptr;          ///< made by rdma_create_qp(), or connected: see qp_for()
+    CmStandIn stand_in;
 
     CmOptions options;
 

@@ -15,6 +15,7 @@
 #include "transport/log.hpp"
 #include "verbs/addresses.hpp"
 #include "verbs/cm.hpp"
+#include "verbs/cm_greeting.hpp"
 #include "verbs/device_profile.hpp"
 #include "verbs/gid_table.hpp"
 #include "verbs/ops.hpp"
@@ -38,8 +39,11 @@ Qp* named_qp(VerbsState& engine, const CmId& id, const rdma_conn_param* param) {
     return found != engine.qps.end() ? found->second : nullptr;
 }
 
-// Makes it this id's. Null: there is none, or it has or awaits a connection.
+// Makes it this id's. Null with errno: there is none, or it has or awaits a connection.
 Qp* qp_for(VerbsState& engine, CmId& id, const rdma_conn_param* param) {
+    if (needs_stand_in(engine, id, param)) return open_stand_in(engine, id, *param);
+    close_stand_in(engine, id);
+    errno = EINVAL;
     Qp* const qp = named_qp(engine, id, param);
     if (qp == nullptr || qp->connected()) return nullptr;
     if (qp == id.qp) return qp;
@@ -69,6 +73,9 @@ void keep_param(CmId& id, const rdma_conn_param* param) {
         static_cast<std::uint8_t>(std::min<int>(param->responder_resources, kMaxReads));
     id.initiator_depth =
         static_cast<std::uint8_t>(std::min<int>(param->initiator_depth, kMaxReads));
+    if (id.stand_in.qp == nullptr) return;
+    const auto greeting = encode_cm_greeting(id.stand_in.own_num);
+    id.private_data.insert(id.private_data.begin(), greeting.begin(), greeting.end());
 }
 
 int dial(VerbsState& engine, CmId& id) noexcept;
@@ -193,12 +200,13 @@ constexpr std::uint8_t reads_of(std::uint8_t depth) noexcept {
     return std::min<std::uint8_t>(depth, kMaxReads);
 }
 
-// What InfiniBand needs at RTR and RTS (qp_state_table.hpp). The connection is the id's: the peer's
-// QP number is 0, of which no queue pair is. @return of ibv_qp_attr_mask
+// What InfiniBand needs at RTR and RTS (qp_state_table.hpp). Where the connection is the id's, the
+// peer's QP number is 0, of which no queue pair is. @return of ibv_qp_attr_mask
 int fill_rtr(const GidTable& gids, const CmId& id, ibv_qp_attr& attr) noexcept {
     fill_way(gids, id, attr.ah_attr);
     attr.path_mtu = device_profile().active_mtu;
-    attr.dest_qp_num = attr.rq_psn = 0;
+    attr.dest_qp_num = id.stand_in.peer_num;
+    attr.rq_psn = 0;
     attr.max_dest_rd_atomic = reads_of(id.responder_resources);
     attr.min_rnr_timer = 0;
     return IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
@@ -227,17 +235,27 @@ ConnectAttr connect_attr(const CmId& id) {
     attr.private_data = id.private_data;
     attr.confirmed = true;  // this id's events come before completions
     attr.acknowledged = id.engine->acknowledge == VerbsState::Acknowledge::always;
+    if (id.stand_in.qp != nullptr) {  // it carries nothing
+        attr.shm = ShmMode::off;
+        attr.kernel = KernelMode::off;
+    }
     return attr;
 }
 
 void on_established_locked(VerbsState& engine, CmId& id, const QpInfo& info) {
     if (id.state != IdState::starting) return;
+    ConstBytes data = id.passive ? ConstBytes{} : ConstBytes(info.private_data);
+    if (id.stand_in.qp != nullptr && !id.passive && !take_reply(id, data)) {
+        report_failure(engine, id, EPROTO);
+        fail_qp_locked(engine, *id.stand_in.qp);
+        return;
+    }
     id.state = IdState::connected;
     id.responder_resources = static_cast<std::uint8_t>(std::min<int>(info.ird, 255));
     id.initiator_depth = static_cast<std::uint8_t>(std::min<int>(info.ord, 255));
     tell(engine, id,
          id.program_moves_qp() ? RDMA_CM_EVENT_CONNECT_RESPONSE : RDMA_CM_EVENT_ESTABLISHED, 0,
-         id.passive ? ConstBytes{} : ConstBytes(info.private_data));
+         data);
 }
 
 namespace cm {
@@ -255,7 +273,7 @@ int connect(rdma_cm_id* given, rdma_conn_param* param) noexcept {
         }
         reserve_events(engine, id, kEventsOfAttempt);
         Qp* const qp = qp_for(engine, id, param);
-        if (qp == nullptr) return fail(EINVAL);
+        if (qp == nullptr) return fail(errno);
         if (param == nullptr && !id.ep_connect_data.empty()) {
             id.private_data = id.ep_connect_data;
         }
@@ -288,8 +306,11 @@ int accept(rdma_cm_id* given, rdma_conn_param* param) noexcept {
             return error == 0 ? 0 : fail(error);
         }
         reserve_events(engine, id, kEventsOfAttempt);
+        if (const int other = check_accept(id, needs_stand_in(engine, id, param)); other != 0) {
+            return fail(other);
+        }
         Qp* const qp = qp_for(engine, id, param);
-        if (qp == nullptr) return fail(EINVAL);
+        if (qp == nullptr) return fail(errno);
         keep_param(id, param);
         leave_listener(engine, id);
         id.state = IdState::starting;

@@ -97,7 +97,9 @@ void tell(VerbsState& engine, CmId& id, rdma_cm_event_type type, int status,
     const bool request = is_request(type);
     param.responder_resources = request ? id.peer_ord : id.responder_resources;
     param.initiator_depth = request ? id.peer_ird : id.initiator_depth;
-    param.qp_num = id.qp != nullptr ? id.qp->num() : 0;
+    param.qp_num = id.stand_in.peer_num != 0 ? id.stand_in.peer_num
+                   : id.qp != nullptr        ? id.qp->num()
+                                             : 0;
     queue_event(engine, id, event);
 }
 

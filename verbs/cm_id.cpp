@@ -72,12 +72,12 @@ int attach_device(VerbsState& engine, CmId& id) {
     if (id.base.verbs != nullptr) return 0;
     ibv_context* const context = default_context_locked(engine);
     if (context == nullptr) return errno;
-    if (engine.default_pd == nullptr) {
-        engine.default_pd = alloc_pd_locked(engine, *Context::of(context));
+    if (engine.own.pd == nullptr) {
+        engine.own.pd = alloc_pd_locked(engine, *Context::of(context));
     }
     // Programs that make QPs by themselves take both from the id.
     id.base.verbs = context;
-    id.base.pd = engine.default_pd;
+    id.base.pd = engine.own.pd;
     id.base.port_num = kPort;
     return 0;
 }
@@ -120,6 +120,7 @@ void detach_locked(VerbsState& engine, CmId& id) {
     id.waiting.clear();
     leave_listener(engine, id);
     if (id.qp != nullptr) confirm_end_locked(engine, *id.qp);
+    close_stand_in(engine, id);
     release_qp(id);
 }
 
@@ -184,7 +185,8 @@ int destroy_id(rdma_cm_id* given) noexcept {
         // While this thread waits, the mutex is free: to every other call the id is gone already.
         engine->turn(&id, Kind::cm_id_ending);
         // Memory of events that the program still holds is its own until it acknowledges them.
-        engine->acknowledged.wait(lock, [&] { return id.events.delivered == id.events.acknowledged; });
+        engine->acknowledged.wait(lock,
+                                  [&] { return id.events.delivered == id.events.acknowledged; });
         free_id_locked(*engine, id);
         return 0;
     } catch (...) {

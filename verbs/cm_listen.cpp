@@ -69,6 +69,7 @@ Look look_at_request(CmId& id) {
         id.peer_ord = at_most(load_be16(data.data() + offsetof(mpa_enhanced, ord)));
         data = data.subspan(sizeof(mpa_enhanced));
     }
+    if (!take_peer_num(id, data)) return Look::not_mpa;
     id.peer_private_data.assign(data.begin(), data.end());
     return Look::complete;
 }

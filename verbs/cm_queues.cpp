@@ -121,10 +121,10 @@ int create_srq(rdma_cm_id* given, ibv_pd* pd, ibv_srq_init_attr* attr) noexcept 
         if (!engine.alive(given, Kind::cm_id) || given->verbs == nullptr) return fail(EINVAL);
         if (pd == nullptr) pd = given->pd;
         if (pd == nullptr) {
-            if (engine.default_pd == nullptr) {
-                engine.default_pd = alloc_pd_locked(engine, *Context::of(given->verbs));
+            if (engine.own.pd == nullptr) {
+                engine.own.pd = alloc_pd_locked(engine, *Context::of(given->verbs));
             }
-            pd = engine.default_pd;
+            pd = engine.own.pd;
         }
         if (!engine.alive(pd, Kind::pd)) return fail(EINVAL);
         ibv_srq* const srq = create_srq_locked(engine, pd, *attr);

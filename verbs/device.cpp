@@ -147,8 +147,8 @@ ibv_context* open_locked(VerbsState& engine) {
 }
 
 ibv_context* default_context_locked(VerbsState& engine) {
-    if (engine.default_context == nullptr) engine.default_context = open_locked(engine);
-    return engine.default_context;
+    if (engine.own.context == nullptr) engine.own.context = open_locked(engine);
+    return engine.own.context;
 }
 
 void release_locked(VerbsState&, Context& context) {
@@ -167,7 +167,7 @@ int close_device(ibv_context* context) noexcept {
     return locked_cm([&](VerbsState& engine) {
         if (!engine.alive(context, Kind::context)) return fail(EINVAL);
         // That of the ids (id->verbs): it is not the program's.
-        if (context == engine.default_context) return fail(EBUSY);
+        if (context == engine.own.context) return fail(EBUSY);
         engine.remove(context);
         Context& ours = *Context::of(context);
         ours.closed = true;

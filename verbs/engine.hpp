@@ -43,6 +43,14 @@ enum class Kind : std::uint8_t {
 
 class GidRendezvous;
 
+/// What the library has made for itself, on first need.
+struct OwnObjects {
+    ibv_context* context = nullptr;  ///< of ids
+    ibv_pd* pd = nullptr;            ///< of ids that were given none
+    ibv_pd* stand_in_pd = nullptr;   ///< of connections without a queue pair: cm_stand_in.hpp
+    ibv_cq* stand_in_cq = nullptr;   ///< the same
+};
+
 class VerbsState {
   public:
     explicit VerbsState(Device& device) noexcept;
@@ -103,9 +111,7 @@ class VerbsState {
 
     /// A message to the program's asynchronous event descriptor.
     void raise(Context& context, const ibv_async_event& event);
-    /// The default PD of ids that were given none.
-    ibv_pd* default_pd = nullptr;
-    ibv_context* default_context = nullptr;  ///< of ids; opened on first need
+    OwnObjects own;
 
     /// That of the device, valid until the next call. Throws std::bad_alloc.
     [[nodiscard]] const GidTable& gids() { return gids_.get(); }

@@ -95,7 +95,7 @@ int dealloc_pd(ibv_pd* given) noexcept {
         if (!engine.alive(given, Kind::pd)) return EINVAL;
         auto* const pd = reinterpret_cast<Pd*>(given);
         if (pd->users != 0) return EBUSY;
-        if (given == engine.default_pd) engine.default_pd = nullptr;  // the next id makes another
+        if (given == engine.own.pd) engine.own.pd = nullptr;  // the next id makes another
         engine.remove(pd);
         if (pd->parent_of != nullptr) --pd->parent_of->users;
         if (pd->td != nullptr) --pd->td->users;

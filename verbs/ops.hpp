@@ -66,6 +66,9 @@ ibv_srq* create_srq_locked(VerbsState& engine, ibv_pd* pd, ibv_srq_init_attr& at
 Result<void> connect_qp_locked(VerbsState& engine, Qp& qp, int fd, const ConnectAttr& attr);
 /// What the device says of a QP: its number, and in the upper half which of those that have had it.
 std::uint64_t device_context(VerbsState& engine, std::uint32_t qp_num) noexcept;
+/// What ibv_destroy_qp() does before it waits for the program's acknowledgements, and afterwards.
+void remove_qp_locked(VerbsState& engine, Qp& qp);
+void free_qp_locked(Qp& qp) noexcept;
 /// All that a QP has under way ends, and its completions are taken out of the queues.
 void detach_locked(Qp& qp);
 /// Ends a QP's connection now and completes everything; verbs' error state.

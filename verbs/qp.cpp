@@ -19,6 +19,7 @@ namespace xsock::verbs {
 namespace {
 
 void raise(VerbsState& engine, Qp& qp, ibv_event_type type) {
+    if (is_stand_in(qp)) return;
     ibv_async_event event{};
     event.element.qp = qp.plain();
     event.event_type = type;
@@ -414,19 +415,38 @@ int query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) noexcept {
     return 0;  // placement ahead of the CRC check: nothing is promised
 }
 
+void remove_qp_locked(VerbsState& engine, Qp& qp) {
+    engine.remove(&qp);
+    engine.qps.erase(qp.num());
+    engine.qp_numbers.give(qp.num());
+    if (engine.rendezvous != nullptr) engine.rendezvous->forget(qp);
+    if (qp.datagrams != nullptr) engine.rendezvous->datagrams().remove(qp);
+    if (qp.end_timer != 0) engine.loop().forget(qp.end_timer);
+    count_bytes_locked(engine, qp);
+    detach_locked(qp);
+}
+
+void free_qp_locked(Qp& qp) noexcept {
+    ibv_qp& base = qp.base.qp_base;
+    --reinterpret_cast<Pd*>(base.pd)->users;
+    --Cq::of(base.send_cq)->users;
+    --Cq::of(base.recv_cq)->users;
+    Cq& send_cq = *Cq::of(base.send_cq);
+    send_cq.sq_wanted -= qp.sq_wanted;
+    send_cq.sq_depths -= qp.cap.max_send_wr;
+    send_cq.set_send_room();
+    if (base.srq != nullptr) --Srq::of(base.srq)->users;
+    pthread_mutex_destroy(&base.mutex);
+    pthread_cond_destroy(&base.cond);
+    delete &qp;
+}
+
 int destroy_qp(ibv_qp* given) noexcept {
     Qp* qp = nullptr;
     const int error = locked_errno([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::qp)) return EINVAL;
         qp = Qp::of(given);
-        engine.remove(qp);
-        engine.qps.erase(qp->num());
-        engine.qp_numbers.give(qp->num());
-        if (engine.rendezvous != nullptr) engine.rendezvous->forget(*qp);
-        if (qp->datagrams != nullptr) engine.rendezvous->datagrams().remove(*qp);
-        if (qp->end_timer != 0) engine.loop().forget(qp->end_timer);
-        count_bytes_locked(engine, *qp);
-        detach_locked(*qp);
+        remove_qp_locked(engine, *qp);
         if (qp->id != nullptr) on_qp_destroyed_locked(engine, *qp->id);
         return 0;
     });
@@ -445,17 +465,7 @@ int destroy_qp(ibv_qp* given) noexcept {
     });
     wait_acknowledged(given->mutex, given->cond, given->events_completed, qp->async_delivered);
     return locked_errno([&](VerbsState&) {
-        --reinterpret_cast<Pd*>(given->pd)->users;
-        --Cq::of(given->send_cq)->users;
-        --Cq::of(given->recv_cq)->users;
-        Cq& send_cq = *Cq::of(given->send_cq);
-        send_cq.sq_wanted -= qp->sq_wanted;
-        send_cq.sq_depths -= qp->cap.max_send_wr;
-        send_cq.set_send_room();
-        if (given->srq != nullptr) --Srq::of(given->srq)->users;
-        pthread_mutex_destroy(&given->mutex);
-        pthread_cond_destroy(&given->cond);
-        delete qp;
+        free_qp_locked(*qp);
         return 0;
     });
 }

@@ -3,9 +3,7 @@
  * RDMA_PS_UDP: a client asks a server for the number of a queue pair, and the two exchange
  * datagrams; and ends that do not keep to the frames of docs/wire.md, made of UDP sockets.
  */
-#include <dirent.h>
-
-#include "tests/verbs/datagrams.h"
+#include "tests/verbs/cm_events.h"
 
 enum {
     REQUEST_OCTETS = 208,
@@ -24,48 +22,6 @@ struct end_of_cm {
     struct ibv_mr* mr;
     char data[GRH + MTU];
 };
-
-static union {
-    struct sockaddr any;
-    struct sockaddr_in v4;
-    struct sockaddr_in6 v6;
-    struct sockaddr_storage storage;
-} address;
-
-static struct sockaddr* at(const char* text, int port) {
-    memset(&address, 0, sizeof address);
-    if (strchr(text, ':') != NULL) {
-        address.v6.sin6_family = AF_INET6;
-        address.v6.sin6_port = htons((uint16_t)port);
-        MUST(inet_pton(AF_INET6, text, &address.v6.sin6_addr) == 1);
-    } else {
-        address.v4.sin_family = AF_INET;
-        address.v4.sin_port = htons((uint16_t)port);
-        MUST(inet_pton(AF_INET, text, &address.v4.sin_addr) == 1);
-    }
-    return &address.any;
-}
-static socklen_t length_at(void) {
-    return address.any.sa_family == AF_INET ? sizeof address.v4 : sizeof address.v6;
-}
-
-/* The next event of a channel, within the time limit; NULL: none. */
-static struct rdma_cm_event* event_within(struct rdma_event_channel* channel, int ms) {
-    struct pollfd fd = {channel->fd, POLLIN, 0};
-    struct rdma_cm_event* event = NULL;
-    if (poll(&fd, 1, ms) == 1) MUST(rdma_get_cm_event(channel, &event) == 0);
-    return event;
-}
-static struct rdma_cm_event* expect_event(struct rdma_event_channel* channel,
-                                          enum rdma_cm_event_type type) {
-    struct rdma_cm_event* const event = event_within(channel, LIMIT_S * 1000);
-    MUST(event != NULL);
-    CHECK(event->event == type, "%s, status %d", rdma_event_str(event->event), event->status);
-    return event;
-}
-static void expect_and_ack(struct rdma_event_channel* channel, enum rdma_cm_event_type type) {
-    CHECK(rdma_ack_cm_event(expect_event(channel, type)) == 0);
-}
 
 static struct end_of_cm* make_end(void) {
     struct end_of_cm* const e = calloc(1, sizeof *e);
@@ -767,15 +723,6 @@ CASE(a_queue_pair_in_reset_has_the_q_key_of_rdma_cm) {
     }
     CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(init.send_cq) == 0);
     free_end(listener);
-}
-
-static int descriptors(void) {
-    DIR* const folder = opendir("/proc/self/fd");
-    int n = 0;
-    MUST(folder != NULL);
-    while (readdir(folder) != NULL) ++n;
-    closedir(folder);
-    return n;
 }
 
 /* rdma_get_request() makes the queue pair; where it cannot, the client is told no. */

@@ -42,6 +42,49 @@ perftest() {
     verdict "ucx_perftest -t $test $* over $transports" $((s + client))
 }
 
+# The example of a client and a server that find each other by rdma_cm. UCX listens on the same number
+# by TCP too, unless it is told not to: either that, or an offset. The server has no end: it takes one
+# client after another. What it says of the last iteration is the client's message.
+example=/usr/share/doc/libucx-dev/examples/ucp_client_server.c
+client_server() {
+    local way=$1 address=$2 six=() server client s=0 bytes n
+    shift 2
+    [[ $address != *:* ]] || six=(-6)
+    port=$((port + 1))
+    timeout -k 5 200 "${run[@]}" stdbuf -oL "$work/client_server" "${six[@]}" -c "$way" -p $port "$@" >"$work/server" 2>&1 &
+    server=$!
+    pids+=($server)
+    await_listener $server
+    for n in 1 2; do
+        timeout -k 5 60 "${run[@]}" "$work/client_server" "${six[@]}" -a "$address" -c "$way" -p $port "$@" >"$work/client" 2>&1
+        client=$?
+        bytes=$(sed -nE 's/.* errors; ([0-9]+) bytes sent, ([0-9]+) received.*/\1 \2/p' "$work/client" | awk '{print $1 + $2}')
+        [ $client = 0 ] && [ "${bytes:-0}" -ge 1000 ] || s=$((n * 100 + client))
+        ! grep -E 'WARN|ERROR' "$work/client" || s=98
+    done
+    kill $server 2>/dev/null
+    wait $server
+    [ "$(grep -c 'UCX data message' "$work/server")" -ge 2 ] || s=97
+    ! grep -E 'WARN|ERROR' "$work/server" || s=98
+    [ $s = 0 ] || sed 's/^/    /' "$work/server" "$work/client"
+    verdict "ucp_client_server -c $way${*:+ $*}, $address" $s
+}
+if [ -e $example ] && gcc -o "$work/client_server" $example -lucp -lucs 2>"$work/out"; then
+    export UCX_SOCKADDR_TLS_PRIORITY=rdmacm
+    for way in stream tag am; do
+        client_server $way 127.0.0.1
+        client_server $way ::1
+    done
+    client_server tag 127.0.0.1 -s 1000000 -i 20
+    unset UCX_SOCKADDR_TLS_PRIORITY
+    export XSOCK_VERBS_PORT_OFFSET=1000
+    client_server am 127.0.0.1
+    unset XSOCK_VERBS_PORT_OFFSET
+else
+    echo "SKIPPED: ucp_client_server cannot be built"
+    sed 's/^/    /' "$work/out"
+fi
+
 if [ "${2:-}" = --all ]; then
     for transports in rc_v ud_v ib; do
         for test in tag_lat tag_sync_lat tag_bw stream_lat stream_bw ucp_put_lat ucp_put_bw ucp_get ucp_am_lat ucp_am_bw; do

@@ -143,6 +143,7 @@ class SoftSrq final : public Srq {
     SoftSrq(std::uint32_t depth, std::function<void()> on_limit)
         : core_(std::make_shared<SrqCore>(depth, std::move(on_limit))) {}
     Result<void> post_recv(const RecvWr& wr) override;
+    bool take(RecvWqe& out) override { return core_->queue->take(out); }
     void arm_limit(std::uint32_t limit) override { core_->queue->arm_limit(limit); }
     std::uint32_t size() const override { return core_->queue->size(); }
     [[nodiscard]] const std::shared_ptr<SrqCore>& core() const noexcept { return core_; }

@@ -95,7 +95,9 @@ int create_qp_ex(rdma_cm_id* given, ibv_qp_init_attr_ex* attr) noexcept {
     constexpr std::uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     if ((attr->comp_mask & ~kKnown) != 0) return fail(EOPNOTSUPP);
     const bool ops_given = (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
-    if (ops_given && (attr->send_ops_flags & ~kSendOps) != 0) return fail(EOPNOTSUPP);
+    if (ops_given && (attr->send_ops_flags & ~send_ops_of(value_in(attr->qp_type))) != 0) {
+        return fail(EOPNOTSUPP);
+    }
     ibv_qp_init_attr plain;
     std::memcpy(&plain, attr, sizeof plain);
     if (create_qp(given, pd, &plain) != 0) return -1;

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <span>
+#include <vector>
 
 #include "verbs/address_handle.hpp"
 #include "verbs/datagrams.hpp"
@@ -139,11 +141,37 @@ void send_datagram(Qp& qp, const Request& request, DatagramSender::Gather gather
 }
 
 // With an armed queue no poll may follow: the program is about to sleep.
-DatagramSender::Gather gather_for(const Qp& qp, const ibv_send_wr& wr) noexcept {
-    if (wr.next != nullptr) return DatagramSender::Gather::more;
+DatagramSender::Gather gather_for(const Qp& qp) noexcept {
     const bool armed = Cq::of(qp.base.qp_base.send_cq)->armed.load(std::memory_order_relaxed) ||
                        Cq::of(qp.base.qp_base.recv_cq)->armed.load(std::memory_order_relaxed);
     return armed ? DatagramSender::Gather::no : DatagramSender::Gather::yes;
+}
+
+/// As ibv_post_send() would be given it. `sges` has room for its list.
+ibv_send_wr plain_of(const Qp& qp, const SendBuilder::Request& built, std::span<ibv_sge> sges) {
+    ibv_send_wr wr{};
+    wr.wr_id = built.wr.wr_id;
+    wr.opcode = built.wr.opcode == SendOpcode::send_immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
+    if ((built.wr.flags & kSendSignaled) != 0) wr.send_flags |= IBV_SEND_SIGNALED;
+    if ((built.wr.flags & kSendSolicited) != 0) wr.send_flags |= IBV_SEND_SOLICITED;
+    if (built.wr.opcode == SendOpcode::send_immediate) {
+        wr.imm_data = immediate_data(built.wr.immediate << 32);
+    }
+    for (std::size_t i = 0; i < built.sge_count; ++i) {
+        sges[i] = {reinterpret_cast<std::uintptr_t>(built.sges[i].address), built.sges[i].length,
+                   built.sges[i].lkey};
+    }
+    if ((built.wr.flags & kSendInline) != 0) {
+        wr.send_flags |= IBV_SEND_INLINE;
+        sges[0].addr =
+            reinterpret_cast<std::uintptr_t>(qp.builder.inline_data.data() + built.inline_at);
+    }
+    wr.sg_list = sges.data();
+    wr.num_sge = static_cast<int>(built.sge_count);
+    wr.wr.ud.ah = built.ah;
+    wr.wr.ud.remote_qpn = built.remote_num;
+    wr.wr.ud.remote_qkey = built.remote_qkey;
+    return wr;
 }
 
 int post_one_datagram(Qp& qp, const ibv_send_wr& wr) {
@@ -153,7 +181,8 @@ int post_one_datagram(Qp& qp, const ibv_send_wr& wr) {
     Cq& cq = *Cq::of(qp.base.qp_base.send_cq);
     if (request.send.signaled && !cq.take_slots(1)) return ENOMEM;
     try {
-        send_datagram(qp, request, gather_for(qp, wr));
+        send_datagram(qp, request,
+                      wr.next != nullptr ? DatagramSender::Gather::more : gather_for(qp));
     } catch (...) {
         if (request.send.signaled) cq.give_slots(1);
         throw;
@@ -162,6 +191,34 @@ int post_one_datagram(Qp& qp, const ibv_send_wr& wr) {
 }
 
 }  // namespace
+
+int post_built_datagrams(Qp& qp) {
+    if (!qp.takes_sends()) return EINVAL;
+    const auto& all = qp.builder.requests;
+    std::vector<Request> requests(all.size());
+    std::uint32_t signaled = 0;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        std::array<ibv_sge, kMaxSge> sges{};
+        const ibv_send_wr wr = plain_of(qp, all[i], sges);
+        if (const int error = read_request(qp, wr, requests[i]); error != 0) return error;
+        if (requests[i].send.signaled) ++signaled;
+    }
+    const std::size_t waiting = qp.datagrams->sends().waiting();
+    if (waiting > qp.cap.max_send_wr || all.size() > qp.cap.max_send_wr - waiting) return ENOMEM;
+    Cq& cq = *Cq::of(qp.base.qp_base.send_cq);
+    if (!cq.take_slots(signaled)) return ENOMEM;
+    try {
+        for (const Request& request : requests) {
+            const bool last = &request == &requests.back();
+            send_datagram(qp, request, last ? gather_for(qp) : DatagramSender::Gather::more);
+            if (request.send.signaled) --signaled;
+        }
+    } catch (...) {
+        cq.give_slots(signaled);
+        throw;
+    }
+    return 0;
+}
 
 int post_datagrams(Qp& qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     int error = qp.takes_sends() ? 0 : EINVAL;

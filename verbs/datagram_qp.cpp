@@ -54,8 +54,9 @@ void DatagramQp::fail() {
     tell(waiters);
 }
 
-// With rx_lock_ held.
+// With rx_lock_ held. Shared ones stay for others.
 void DatagramQp::flush_receives() {
+    if (config_.shared != nullptr) return;
     while (find_receive()) {
         const RecvWqe wqe = *std::exchange(next_, std::nullopt);
         config_.recv_cq->push(datagram_wc(config_.num, purge_num_.load(), wqe.wr_id, WcOpcode::recv,
@@ -74,7 +75,7 @@ std::size_t DatagramQp::reset(bool last) {
         receiving_.store(false);
         qkey_.store(0);
         drop_held(config_.counters->no_qp);
-        while (find_receive()) next_.reset();
+        while (config_.shared == nullptr && find_receive()) next_.reset();
         empty_since_ = kNever;
         waiters = std::exchange(waiters_, {});
     }
@@ -87,10 +88,22 @@ std::size_t DatagramQp::reset(bool last) {
 // With rx_lock_ held. True: next_ is one.
 bool DatagramQp::find_receive() {
     if (next_) return true;
+    if (config_.shared != nullptr) return find_shared();
     RecvWqe wqe;
     if (!receives_.take(wqe)) return false;
     next_ = wqe;
     return true;
+}
+
+bool DatagramQp::find_shared() {
+    RecvWqe wqe;
+    bool found = config_.shared->take(wqe);
+    if (!found && !waits_for_shared_) {
+        waits_for_shared_ = config_.shared->add_waiter(weak_from_this());
+        found = config_.shared->take(wqe);
+    }
+    if (found) next_ = wqe;
+    return found;
 }
 
 Result<void> DatagramQp::post_recv(const RecvWr& wr) {
@@ -101,7 +114,11 @@ Result<void> DatagramQp::post_recv(const RecvWr& wr) {
         if (failed_.load()) flush_receives();
         return {};
     }
-    if (!*posted) return {};
+    if (*posted) on_receives();
+    return {};
+}
+
+void DatagramQp::on_receives() {
     Waiters waiters;
     {
         const std::lock_guard lock(rx_lock_);
@@ -109,7 +126,14 @@ Result<void> DatagramQp::post_recv(const RecvWr& wr) {
         waiters = std::exchange(waiters_, {});
     }
     tell(waiters);
-    return {};
+}
+
+void DatagramQp::on_shared_posted() {
+    {
+        const std::lock_guard lock(rx_lock_);
+        waits_for_shared_ = false;
+    }
+    on_receives();
 }
 
 void DatagramQp::tell(const Waiters& waiters) {
@@ -215,6 +239,8 @@ Time DatagramQp::drops_from() noexcept {
 void DatagramQp::place(const DatagramHeader& header, ConstBytes octets) {
     if (octets.size() > next_->length) {
         count(config_.counters->too_long);
+        if (config_.shared != nullptr)
+            config_.shared->give_back(*std::exchange(next_, std::nullopt));
         return;
     }
     const RecvWqe wqe = *std::exchange(next_, std::nullopt);

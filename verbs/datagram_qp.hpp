@@ -20,6 +20,7 @@
 #include "base/spin_lock.hpp"
 #include "verbs/datagram_frame.hpp"
 #include "verbs/datagram_sends.hpp"
+#include "verbs/shared_receives.hpp"
 
 namespace xsock::verbs {
 
@@ -66,11 +67,13 @@ class ReceiveWaiter {
     ~ReceiveWaiter() = default;
 };
 
-class DatagramQp {
+class DatagramQp final : public SharedReceives::Waiter,
+                         public std::enable_shared_from_this<DatagramQp> {
   public:
     struct Config {
         std::uint32_t num = 0;  ///< QP number
         std::uint32_t rq_depth = 0;
+        std::shared_ptr<SharedReceives> shared;  ///< null: its receives are its own
         /// Device::scatter() in the QP's domain.
         std::function<WcStatus(ConstBytes from, std::span<const Sge> to)> scatter;
         Time (*clock)() = nullptr;
@@ -101,8 +104,9 @@ class DatagramQp {
 
     // -- receives --
 
-    /// Any thread. Errors as RecvQueue::post().
+    /// Any thread. Errors as RecvQueue::post(). Not of shared ones.
     Result<void> post_recv(const RecvWr& wr);
+    void on_shared_posted() override;
     /// The poller: a datagram for this QP. `octets`: its GRH, then its payload.
     /// @return false: it finds no room, and its connection is to stop reading; `waiter` is told
     ///         when that may have changed.
@@ -126,6 +130,8 @@ class DatagramQp {
     bool hold(const DatagramHeader& header, ConstBytes octets,
               const std::shared_ptr<ReceiveWaiter>& waiter);
     bool find_receive();
+    bool find_shared();
+    void on_receives();
     void place(const DatagramHeader& header, ConstBytes octets);
     void deliver_held();
     void drop_held(std::atomic<std::uint64_t>& counter);
@@ -139,7 +145,8 @@ class DatagramQp {
 
     RecvQueue receives_;
     SpinLock rx_lock_;
-    std::optional<RecvWqe> next_;  ///< taken from receives_, and too short for what came
+    std::optional<RecvWqe> next_;  ///< taken, and not used yet: it may be too short for what came
+    bool waits_for_shared_ = false;
     std::deque<Held> held_;
     std::size_t held_bytes_ = 0;
     Time empty_since_ = kNever;

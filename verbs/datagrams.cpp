@@ -86,8 +86,13 @@ void Datagrams::add(Qp& qp) {
     }
     DatagramQp::Config config;
     config.num = qp.num();
-    config.rq_depth = qp.cap.max_recv_wr;
-    config.scatter = [this, pd = qp.attr.pd](ConstBytes from, std::span<const Sge> to) {
+    config.rq_depth = std::max(1u, qp.cap.max_recv_wr);
+    PdId domain = qp.attr.pd;
+    if (const ibv_srq* const srq = qp.base.qp_base.srq; srq != nullptr) {
+        config.shared = Srq::of(qp.base.qp_base.srq)->receives;
+        domain = reinterpret_cast<const Pd*>(srq->pd)->id;
+    }
+    config.scatter = [this, pd = domain](ConstBytes from, std::span<const Sge> to) {
         return device().scatter(from, pd, to);
     };
     config.clock = [] { return monotonic_now(); };

@@ -24,6 +24,7 @@
 namespace xsock::verbs {
 
 class DatagramQp;
+class SharedReceives;
 class VerbsState;
 struct CmId;
 
@@ -214,7 +215,8 @@ struct Srq {
     ibv_srq base{};
     VerbsState* engine = nullptr;
     std::unique_ptr<xsock::Srq> srq;
-    std::optional<EventRoom> event_room;  ///< for the limit
+    std::shared_ptr<SharedReceives> receives;  ///< the same for UD QPs
+    std::optional<EventRoom> event_room;       ///< for the limit
     std::uint64_t id = 0;
     std::uint32_t max_wr = 0, max_sge = 0;
     std::uint32_t limit = 0;
@@ -234,6 +236,9 @@ struct SendBuilder {
         std::size_t inline_at = 0;  ///< in inline_data
         std::size_t sge_count = 0;
         ibv_mw* window = nullptr;  ///< of a binding
+        // Of a UD QP.
+        ibv_ah* ah = nullptr;
+        std::uint32_t remote_num = 0, remote_qkey = 0;
     };
 
     void start() noexcept;

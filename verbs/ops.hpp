@@ -100,10 +100,22 @@ inline constexpr std::uint64_t kUnreliableSendOps =
     IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_LOCAL_INV |
     IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND_WITH_IMM;
 
+/// Those of UD.
+inline constexpr std::uint64_t kDatagramSendOps =
+    IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+/// Of a QP of that type (ibv_qp_type).
+constexpr std::uint64_t send_ops_of(std::uint32_t qp_type) noexcept {
+    return qp_type == IBV_QPT_UD   ? kDatagramSendOps
+           : qp_type == IBV_QPT_UC ? kUnreliableSendOps
+                                   : kSendOps;
+}
+
 /// Fills in functions of ibv_qp_ex (qp_ex.cpp).
 void set_send_ops(Qp& qp, std::uint64_t flags) noexcept;
 /// The same as post_send(), of a UD QP of this process.
 int post_datagrams(Qp& qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept;
+/// All that was built, or none unless memory runs out. Throws std::bad_alloc.
+int post_built_datagrams(Qp& qp);
 /// Posts to the QP's send queue, or queues a flushed completion on one that has ended.
 int post_one(Qp& qp, const SendWr& wr) noexcept;
 /// The same, of a request that has its Cq::take_slots(), if it is signaled; it keeps it.

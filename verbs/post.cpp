@@ -295,10 +295,13 @@ int post_srq_recv(ibv_srq* given, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
     const HoldCancellation hold;
     Srq& srq = *Srq::of(given);
     const int error = srq.engine == VerbsState::current() ? 0 : EPERM;
-    return post_receives(*srq.engine, error, srq.max_sge, wr, bad, [&](const RecvWr& ours) {
-        const auto posted = srq.srq->post_recv(ours);
-        return posted ? 0 : errno_of(posted.error());
-    });
+    const int failed =
+        post_receives(*srq.engine, error, srq.max_sge, wr, bad, [&](const RecvWr& ours) {
+            const auto posted = srq.srq->post_recv(ours);
+            return posted ? 0 : errno_of(posted.error());
+        });
+    if (error == 0) srq.receives->posted();
+    return failed;
 }
 
 }  // namespace xsock::verbs

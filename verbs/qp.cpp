@@ -61,15 +61,19 @@ class QpNumber {
     const std::uint32_t num_;
 };
 
+// Of a shared receive queue it takes no more.
+void report_last_wqe(VerbsState& engine, Qp& qp) {
+    if (qp.base.qp_base.srq == nullptr || qp.last_wqe_reported) return;
+    qp.last_wqe_reported = true;
+    raise(engine, qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+}
+
 // The state of verbs in which nothing is outstanding any more.
 void finish_qp_locked(VerbsState& engine, Qp& qp) {
     qp.state.store(IBV_QPS_ERR, std::memory_order_release);
     qp.base.qp_base.state = IBV_QPS_ERR;
     flush_late(qp);
-    if (qp.base.qp_base.srq != nullptr && !qp.last_wqe_reported) {
-        qp.last_wqe_reported = true;
-        raise(engine, qp, IBV_EVENT_QP_LAST_WQE_REACHED);
-    }
+    report_last_wqe(engine, qp);
 }
 
 bool is_over(const Qp& qp) noexcept {
@@ -209,7 +213,6 @@ ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr)
     if (value_in(attr.qp_type) != IBV_QPT_RC && !datagrams && !unreliable) {
         return fail<ibv_qp>(EOPNOTSUPP);
     }
-    if (datagrams && srq_given) return fail<ibv_qp>(EOPNOTSUPP);
     if (!engine.alive(attr.send_cq, Kind::cq) || !engine.alive(attr.recv_cq, Kind::cq) ||
         (srq_given && !engine.alive(attr.srq, Kind::srq)) || attr.cap.max_send_wr > kMaxQpWr ||
         (!srq_given && (attr.cap.max_recv_wr > kMaxQpWr || attr.cap.max_recv_sge > kMaxSge)) ||
@@ -246,7 +249,7 @@ ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr)
     qp->attr.pd = reinterpret_cast<Pd*>(pd)->id;
     qp->attr.send_cq = Cq::of(attr.send_cq)->cq.get();
     qp->attr.recv_cq = Cq::of(attr.recv_cq)->cq.get();
-    qp->attr.srq = srq_given ? Srq::of(attr.srq)->srq.get() : nullptr;
+    qp->attr.srq = srq_given && !datagrams ? Srq::of(attr.srq)->srq.get() : nullptr;
     qp->attr.sq_depth = qp->cap.max_send_wr;
     qp->attr.rq_depth = std::max(1u, qp->cap.max_recv_wr);
     qp->attr.require_lkeys = true;
@@ -303,11 +306,7 @@ ibv_qp* create_qp_ex(ibv_context*, ibv_qp_init_attr_ex* attr) noexcept {
         std::uint64_t ops = 0;
         if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) {
             ops = attr->send_ops_flags;
-            if ((ops & ~kSendOps) != 0) return fail<ibv_qp>(EOPNOTSUPP);
-            if (value_in(attr->qp_type) == IBV_QPT_UD) return fail<ibv_qp>(EOPNOTSUPP);
-            if (value_in(attr->qp_type) == IBV_QPT_UC && (ops & ~kUnreliableSendOps) != 0) {
-                return fail<ibv_qp>(EOPNOTSUPP);
-            }
+            if ((ops & ~send_ops_of(value_in(attr->qp_type))) != 0) return fail<ibv_qp>(EOPNOTSUPP);
         }
         ibv_qp_init_attr plain;
         std::memcpy(&plain, attr, sizeof plain);  // the extended one begins with it
@@ -367,7 +366,10 @@ void fail_qp_locked(VerbsState& engine, Qp& qp) {
     qp.base.qp_base.state = IBV_QPS_ERR;
     qp.qp->abort();
     if (xsock::Qp* const twin = qp.sender.load()) twin->abort();
-    if (qp.datagrams != nullptr) qp.datagrams->fail();
+    if (qp.datagrams != nullptr) {
+        qp.datagrams->fail();
+        report_last_wqe(engine, qp);
+    }
     flush_late(qp);
 }
 

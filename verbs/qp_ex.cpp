@@ -84,6 +84,15 @@ void wr_atomic_fetch_add(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote
     }
 }
 
+void wr_set_ud_addr(ibv_qp_ex* qp, ibv_ah* ah, std::uint32_t remote_num,
+                    std::uint32_t remote_qkey) noexcept {
+    auto* const built = Qp::of(qp)->builder.last();
+    if (built == nullptr) return;
+    built->ah = ah;
+    built->remote_num = remote_num;
+    built->remote_qkey = remote_qkey;
+}
+
 void wr_set_sge_list(ibv_qp_ex* qp, size_t count, const ibv_sge* list) noexcept {
     auto* const built = Qp::of(qp)->builder.last();
     if (built == nullptr) return;
@@ -138,9 +147,22 @@ void wr_set_inline_data(ibv_qp_ex* qp, void* address, size_t length) noexcept {
 
 void wr_abort(ibv_qp_ex* qp) noexcept { Qp::of(qp)->builder.end(0); }
 
+int complete_datagrams(Qp& qp) noexcept {
+    int error = qp.builder.error;
+    if (error == 0 && qp.engine != VerbsState::current()) error = EPERM;
+    try {
+        if (error == 0) error = post_built_datagrams(qp);
+    } catch (...) {
+        error = ENOMEM;
+    }
+    qp.builder.end(qp.builder.requests.size());
+    return error;
+}
+
 int wr_complete(ibv_qp_ex* given) noexcept {
     const HoldCancellation hold;
     Qp& qp = *Qp::of(given);
+    if (qp.datagrams != nullptr) return complete_datagrams(qp);
     std::vector<SendBuilder::Request>& requests = qp.builder.requests;
     int error = qp.builder.error;
     if (error == 0 && qp.engine != VerbsState::current()) error = EPERM;
@@ -204,6 +226,7 @@ void set_send_ops(Qp& qp, std::uint64_t flags) noexcept {
     ex.wr_start = wr_start;
     ex.wr_complete = wr_complete;
     ex.wr_abort = wr_abort;
+    if (qp.datagrams != nullptr) ex.wr_set_ud_addr = wr_set_ud_addr;
     ex.wr_set_sge = wr_set_sge;
     ex.wr_set_sge_list = wr_set_sge_list;
     ex.wr_set_inline_data = wr_set_inline_data;

@@ -108,6 +108,7 @@ void keep(Qp& qp, const ibv_qp_attr& attr, int mask) {
 
 /// A fresh connection, and nothing left of the old one. 0 or an errno.
 int reset(VerbsState& engine, Qp& qp) {
+    if (qp.datagrams != nullptr) qp.event_room->renew();
     QpAttr next = qp.attr;
     next.context = device_context(engine, qp.num());
     next.rights = kRemoteAccess;

@@ -5,6 +5,7 @@
 #include "verbs/engine.hpp"
 #include "verbs/events.hpp"
 #include "verbs/ops.hpp"
+#include "verbs/shared_receives.hpp"
 
 namespace xsock::verbs {
 
@@ -22,6 +23,8 @@ ibv_srq* create_srq_locked(VerbsState& engine, ibv_pd* pd, ibv_srq_init_attr& at
     auto made = engine.device().create_srq(srq->max_wr, srq->id);
     if (!made) return fail<ibv_srq>(made.error().code);
     srq->srq = std::move(*made);
+    srq->receives = std::make_shared<SharedReceives>(
+        [queue = srq->srq.get()](RecvWqe& out) { return queue->take(out); });
     srq->base.context = pd->context;
     srq->base.srq_context = attr.srq_context;
     srq->base.pd = pd;

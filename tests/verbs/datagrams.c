@@ -439,24 +439,12 @@ CASE(qps_that_do_not_receive_keep_no_memory) {
 /* What UD has not. */
 CASE(kinds_that_are_refused) {
     struct ud a = make_ud();
-    struct ibv_srq_init_attr of = {.attr = {.max_wr = 16, .max_sge = 1}};
-    struct ibv_srq* const srq = ibv_create_srq(pd, &of);
     struct ibv_qp_init_attr init = qp_attr();
-    MUST(srq != NULL);
-    init.qp_type = IBV_QPT_UD;
     init.send_cq = init.recv_cq = a.sends;
-    init.srq = srq;
+    init.qp_type = IBV_QPT_RAW_PACKET;
     CHECK(ibv_create_qp(pd, &init) == NULL && errno == EOPNOTSUPP);
-    CHECK(ibv_destroy_srq(srq) == 0);
-    struct ibv_qp_init_attr_ex ex = {
-        .qp_type = IBV_QPT_UD,
-        .send_cq = a.sends,
-        .recv_cq = a.sends,
-        .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-        .pd = pd,
-        .send_ops_flags = IBV_QP_EX_WITH_SEND,
-        .cap = qp_attr().cap};
-    CHECK(ibv_create_qp_ex(device(), &ex) == NULL && errno == EOPNOTSUPP);
+    init.qp_type = IBV_QPT_XRC_SEND;
+    CHECK(ibv_create_qp(pd, &init) == NULL && errno == EOPNOTSUPP);
     destroy_ud(&a);
 }
 

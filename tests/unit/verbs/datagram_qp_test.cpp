@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <deque>
 #include <vector>
 
 #include "tests/unit/verbs/completions.hpp"
@@ -204,6 +205,103 @@ TEST_F(DatagramQpTest, flushes_sends_once) {
     EXPECT_EQ(sends->all[1].status, WcStatus::success);
     EXPECT_EQ(qp.reset(), 0u);
     EXPECT_FALSE(qp.sends().failed());
+}
+
+// ---- shared receives ------------------------------------------------------------
+
+struct SharedReceivesTest : DatagramQpTest {
+    std::shared_ptr<DatagramQp> make(std::uint32_t num) {
+        auto shared = config();
+        shared.num = num;
+        shared.shared = queue;
+        auto made = std::make_shared<DatagramQp>(shared);
+        made->set_qkey(kKey);
+        made->begin_receiving();
+        return made;
+    }
+    void give(std::uint64_t id, std::uint32_t bytes = 5000) {
+        RecvWqe wqe{};
+        wqe.wr_id = id;
+        wqe.length = bytes;
+        posted.push_back(wqe);
+        queue->posted();
+    }
+    bool take_for(DatagramQp& to, std::size_t bytes) {
+        const std::vector<std::byte> octets(bytes);
+        return to.take({.to = kNum, .from = 1, .qkey = kKey}, octets, waiter);
+    }
+    std::deque<RecvWqe> posted;
+    std::shared_ptr<SharedReceives> queue = std::make_shared<SharedReceives>([this](RecvWqe& out) {
+        if (posted.empty()) return false;
+        out = posted.front();
+        posted.pop_front();
+        return true;
+    });
+};
+
+TEST_F(SharedReceivesTest, are_taken_as_messages_come) {
+    const auto a = make(1), b = make(2);
+    give(10);
+    give(11);
+    EXPECT_TRUE(take_for(*b, 100));
+    EXPECT_TRUE(take_for(*a, 100));
+    ASSERT_EQ(receives->all.size(), 2u);
+    EXPECT_EQ(receives->all[0].wr_id, 10u);
+    EXPECT_EQ(receives->all[0].qp_context & 0xffffffff, 2u);
+    EXPECT_EQ(receives->all[1].qp_context & 0xffffffff, 1u);
+}
+
+TEST_F(SharedReceivesTest, what_waits_gets_those_that_are_posted) {
+    const auto a = make(1), b = make(2);
+    EXPECT_TRUE(take_for(*a, 100));
+    EXPECT_TRUE(take_for(*b, 100));
+    EXPECT_TRUE(take_for(*a, 100));
+    EXPECT_EQ(counters.held, 3u);
+    for (std::uint64_t id = 0; id < 4; ++id) give(id);
+    EXPECT_EQ(receives->all.size(), 3u);
+    EXPECT_EQ(posted.size(), 1u);
+    EXPECT_TRUE(take_for(*b, 100));
+    EXPECT_EQ(receives->all.size(), 4u);
+    EXPECT_TRUE(posted.empty());
+}
+
+TEST_F(SharedReceivesTest, carriers_that_wait_are_told) {
+    const auto a = make(1);
+    const std::size_t half = DatagramPool::kShare / 2;
+    EXPECT_TRUE(take_for(*a, half));
+    EXPECT_TRUE(take_for(*a, half));
+    EXPECT_FALSE(take_for(*a, half));
+    EXPECT_EQ(waiter->told, 0);
+    give(1, 1 << 30);
+    EXPECT_EQ(waiter->told, 1);
+}
+
+TEST_F(SharedReceivesTest, one_that_is_too_short_is_the_next_ones) {
+    const auto a = make(1), b = make(2);
+    give(1, 50);
+    EXPECT_TRUE(take_for(*a, 51));
+    EXPECT_EQ(counters.too_long, 1u);
+    EXPECT_TRUE(take_for(*b, 50));
+    ASSERT_EQ(receives->all.size(), 1u);
+    EXPECT_EQ(receives->all[0].wr_id, 1u);
+}
+
+TEST_F(SharedReceivesTest, stay_when_a_queue_pair_fails_or_is_reset) {
+    const auto a = make(1);
+    give(1);
+    a->fail();
+    (void)a->reset();
+    EXPECT_TRUE(receives->all.empty());
+    EXPECT_EQ(posted.size(), 1u);
+}
+
+TEST_F(SharedReceivesTest, a_queue_pair_that_is_gone_is_told_nothing) {
+    auto a = make(1);
+    EXPECT_TRUE(take_for(*a, 100));
+    (void)a->reset(/*last=*/true);
+    a.reset();
+    give(1);
+    EXPECT_EQ(posted.size(), 1u);
 }
 
 // The queue may have no room for them, and others' completions in it.

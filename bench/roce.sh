@@ -17,6 +17,7 @@ Without ROW, all of them:
   ucx_lat_ud    the same over ud_v
   ucx_rate_rc   tag_bw of 8 B over rc_v, against tcp: messages
   ucx_bw_rc     tag_bw of 1 MiB over rc_v, against tcp, which has no CRC
+  ucx_bw_no_crc the same with xsock run --no-crc
   lat_ack       ib_send_lat of 64 B, against XSOCK_VERBS_ACK=0
   lat_device    ib_send_lat -R of 64 B, against the iWARP device
   bw_device     ib_write_bw -R of 64 KiB, against the iWARP device
@@ -41,10 +42,11 @@ for file in "$xsock" "$build/libxsock/verbs/libibverbs.so.1" "$build/libxsock/li
 done
 export XSOCK_SHM=off XSOCK_LOG=off UCX_WARN_UNUSED_ENV_VARS=n UCX_LOG_LEVEL=error
 unset LD_PRELOAD
+crc=()
 over() {  # over WAY COLUMN ARGS...: ucx_perftest's
     local way=$1 column=$2 device=xsock0:1 command=()
     shift 2
-    if [ "$way" = tcp ]; then device=lo; else command=("$xsock" run --roce --); fi
+    if [ "$way" = tcp ]; then device=lo; else command=("$xsock" run --roce "${crc[@]}" --); fi
     command+=(env "UCX_TLS=$way,self" "UCX_NET_DEVICES=$device" ucx_perftest -p PORT)
     pair "${command[@]}" @ "${command[@]}" 127.0.0.1 "$@" | last '^Final:' "$column"
 }
@@ -64,8 +66,12 @@ sample() {  # sample ROW MODE: its figure
     ucx_lat_ud-roce) over ud_v "${lat[@]}" ;;
     ucx_rate_rc-base) over tcp "${rate[@]}" | scaled 1e-6 ;;
     ucx_rate_rc-roce) over rc_v "${rate[@]}" | scaled 1e-6 ;;
-    ucx_bw_rc-base) over tcp "${bw[@]}" | scaled 0.001048576 ;;
+    ucx_bw_*-base) over tcp "${bw[@]}" | scaled 0.001048576 ;;
     ucx_bw_rc-roce) over rc_v "${bw[@]}" | scaled 0.001048576 ;;
+    ucx_bw_no_crc-roce)
+        crc=(--no-crc)
+        over rc_v "${bw[@]}" | scaled 0.001048576
+        ;;
     lat_ack-base) XSOCK_VERBS_ACK=0 perftest roce 6 "${send[@]}" ;;
     lat_ack-roce | lat_ud-base) perftest roce 6 "${send[@]}" ;;
     lat_device-base) perftest verbs 6 "${send[@]}" -R ;;
@@ -82,6 +88,7 @@ row_of() {
     ucx_lat_ud) echo "$1:us:<1.30:<1.10 ucx_perftest" ;;
     ucx_rate_rc) echo "$1:M/s:10:14 ucx_perftest" ;;
     ucx_bw_rc) echo "$1:GB/s:0.70:0.9 ucx_perftest" ;;
+    ucx_bw_no_crc) echo "$1:GB/s:0.80:1.0 ucx_perftest" ;;
     lat_ack) echo "$1:us:<1.10:<1.03 ib_send_lat" ;;
     lat_device) echo "$1:us:<1.10:<1.03 ib_send_lat" ;;
     bw_device) echo "$1:GB/s:0.97:1.00 ib_write_bw" ;;
@@ -89,5 +96,5 @@ row_of() {
     *) return 1 ;;
     esac
 }
-[ $# != 0 ] || set -- ucx_lat_rc ucx_lat_ud ucx_rate_rc ucx_bw_rc lat_ack lat_device bw_device lat_ud
+[ $# != 0 ] || set -- ucx_lat_rc ucx_lat_ud ucx_rate_rc ucx_bw_rc ucx_bw_no_crc lat_ack lat_device bw_device lat_ud
 measure_rows row_of "${ways[@]}" "$@"

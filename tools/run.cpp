@@ -88,7 +88,7 @@ bool set_stream(const Options& options, const std::string& stream, const std::st
 }  // namespace
 
 int run_command(int argc, char** argv) {
-    bool summary = false, verbs = false, by_gid = false, roce = false;
+    bool summary = false, verbs = false, by_gid = false, roce = false, no_crc = false;
     std::string stream, policy;
     Options options(
         "run", "[options] [--] PROGRAM [ARGUMENT...]",
@@ -108,6 +108,9 @@ int run_command(int argc, char** argv) {
         0, "gid", by_gid,
         "with --verbs: let programs that do without rdma_cm find each\nother by their GIDs; "
         "both ends must be xsock");
+    options.flag(0, "no-crc", no_crc,
+                 "with --verbs or --roce: ask for no CRCs; there are none where\nthe peer asks for "
+                 "none either");
     options.flag_text(
         "stream", "both|sdp|tcp", "both", stream,
         "carry the program's TCP connections in the\nbyte-stream mode, as the policy says; the "
@@ -151,6 +154,10 @@ int run_command(int argc, char** argv) {
         (void)options.wrong("--gid goes with --verbs");
         return kRunFailed;
     }
+    if (no_crc && !verbs) {
+        (void)options.wrong("--no-crc goes with --verbs or --roce");
+        return kRunFailed;
+    }
     if (stream.empty() && !policy.empty()) {
         (void)options.wrong("--policy goes with --stream");
         return kRunFailed;
@@ -164,6 +171,7 @@ int run_command(int argc, char** argv) {
         if (!drop_in_verbs()) return kRunFailed;
         if (roce && !set_roce()) return kRunFailed;
         if (by_gid) setenv("XSOCK_VERBS_GID", "1", 1);
+        if (no_crc) setenv("XSOCK_VERBS_CRC", "0", 1);
         if (summary) setenv("XSOCK_VERBS_SUMMARY", "1", 1);
     } else if (!preload()) {
         return kRunFailed;

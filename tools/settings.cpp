@@ -193,6 +193,8 @@ constexpr Setting kSettings[] = {
      "the RoCE-like device's files, as xsock run has made them", check_tree},
     {"XSOCK_VERBS_ACK", nullptr, "0|1", "1 for connections by GID, else 0",
      "a verbs Send or Write completes when the peer has it", in_range<0, 1>},
+    {"XSOCK_VERBS_CRC", nullptr, "0|1", "1",
+     "0: verbs programs ask for no CRCs (xsock run --no-crc)", in_range<0, 1>},
     {"XSOCK_VERBS_PORT_OFFSET", nullptr, "N", "0",
      "what TCP's ports are more than those of a verbs program", check_port_offset},
     {"XSOCK_VERBS_SUMMARY", nullptr, "0|1", "0", "verbs programs say at their end what they did",

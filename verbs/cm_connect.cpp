@@ -233,6 +233,7 @@ ConnectAttr connect_attr(const CmId& id) {
     // The ready-to-receive message of RFC 6581 §9 makes it so.
     attr.rtr = mpa::kRtrWrite | mpa::kRtrRead | mpa::kRtrSend;
     attr.private_data = id.private_data;
+    attr.crc = id.engine->crc;
     attr.confirmed = true;  // this id's events come before completions
     attr.acknowledged = id.engine->acknowledge == VerbsState::Acknowledge::always;
     if (id.stand_in.qp != nullptr) {  // it carries nothing

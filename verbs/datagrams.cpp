@@ -173,6 +173,7 @@ void Datagrams::accept(GreetedConnection connection) {
                                .to = asked.from,
                                .attempt = asked.attempt});
     ConnectAttr attr;
+    attr.crc = engine_.crc;
     attr.role = ConnectAttr::Role::responder;
     attr.private_data = reply;
     if (start(*carrier, connection.fd, attr)) {
@@ -254,6 +255,8 @@ void Datagrams::dial(const std::shared_ptr<DatagramSender>& sender) noexcept {
     const std::uint64_t id = ++last_id_;
     const CarrierKey& key = sender->key();
     const Time until = time_after(now(), kDialLimit);
+    ConnectAttr attr;
+    attr.crc = engine_.crc;
     try {
         if (!may_dial()) return sender->give_up();
         dialing_.emplace(id, Dialing{sender, until});
@@ -263,7 +266,7 @@ void Datagrams::dial(const std::shared_ptr<DatagramSender>& sender) noexcept {
                       .from = first_number(engine_.qp_numbers.ports().front().port),
                       .to = first_number(key.port),
                       .kind = GreetingKind::datagrams,
-                      .attr = {}});
+                      .attr = attr});
         engine_.loop().at(until, [this, id] { give_up(id); });
         watch_carriers();
         return;

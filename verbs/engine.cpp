@@ -169,6 +169,7 @@ VerbsState* VerbsState::get() noexcept {
         engine->rnr_timeout = rnr_timeout_wanted(config);
         engine->max_starting = config.max_starting;
         engine->acknowledge = acknowledge_wanted();
+        engine->crc = switch_named("XSOCK_VERBS_CRC").value_or(true);
         engine->summary = switch_named("XSOCK_VERBS_SUMMARY").value_or(false);
         engine->port_offset = port_offset_wanted();
         if (switch_named("XSOCK_VERBS_GID").value_or(false) || device_profile().roce) {

@@ -98,6 +98,7 @@ class VerbsState {
     /// XSOCK_VERBS_ACK: do completions wait for the peer? `as_usual`: of QPs that GIDs connect.
     enum class Acknowledge : std::uint8_t { as_usual, never, always } acknowledge;
 
+    bool crc = true;      ///< XSOCK_VERBS_CRC: asked for; a peer that asks for them gets them
     int port_offset = 0;  ///< XSOCK_VERBS_PORT_OFFSET: what TCP's ports are more than rdma_cm's
 
     // What the exit summary tells.

@@ -31,6 +31,7 @@ constexpr std::size_t kParkedMax = 1024;
 // notices.
 ConnectAttr attr_of(const VerbsState& engine, const Qp& qp) {
     ConnectAttr attr;
+    attr.crc = engine.crc;
     attr.acknowledged = engine.acknowledge != VerbsState::Acknowledge::never && !qp.unreliable();
     attr.unreliable = qp.unreliable();
     attr.outlives_peer = true;

@@ -161,4 +161,50 @@ CASE(verbs_bring_threads_to_all) {
     unsetenv("XSOCK_PROGRESS");
 }
 
+/* A connection has no CRCs where both ends ask for none: here an endpoint and an id of rdma_cm. */
+struct dialer {
+    char port[16];
+    struct xsock_ep_attr attr;
+    struct xsock_ep* ep;
+};
+static void* dial(void* argument) {
+    struct dialer* const d = argument;
+    d->ep = xsock_connect("127.0.0.1", d->port, &d->attr, LIMIT_S * 1000);
+    return NULL;
+}
+CASE(crcs_are_where_one_end_asks_for_them) {
+    const char* const setting = getenv("XSOCK_VERBS_CRC");
+    const int wanted = setting == NULL || strcmp(setting, "0") != 0;
+    for (int i = 0; i < 2; ++i) {
+        XSOCK_INIT(xsock_ep_attr, attr);
+        XSOCK_INIT(xsock_ep_info, info);
+        struct rdma_addrinfo hints, *passive;
+        struct ibv_qp_init_attr init = qp_attr();
+        struct rdma_cm_id *listener, *id;
+        struct dialer d;
+        pthread_t thread;
+        memset(&hints, 0, sizeof hints);
+        hints.ai_flags = RAI_PASSIVE;
+        hints.ai_port_space = RDMA_PS_TCP;
+        MUST(rdma_getaddrinfo("127.0.0.1", "0", &hints, &passive) == 0);
+        MUST(rdma_create_ep(&listener, passive, NULL, &init) == 0);
+        MUST(rdma_listen(listener, 4) == 0);
+        d.attr = attr;
+        MUST((d.attr.send_cq = d.attr.recv_cq = xsock_cq_create(NULL)) != NULL);
+        if (i == 1) d.attr.flags |= XSOCK_EP_NO_CRC;
+        snprintf(d.port, sizeof d.port, "%u", ntohs(rdma_get_src_port(listener)));
+        MUST(pthread_create(&thread, NULL, dial, &d) == 0);
+        MUST(rdma_get_request(listener, &id) == 0);
+        MUST(rdma_accept(id, NULL) == 0);
+        pthread_join(thread, NULL);
+        MUST(d.ep != NULL && xsock_ep_query(d.ep, &info) == 0);
+        CHECK(info.crc == (i == 0 || wanted), "%u", info.crc);
+        xsock_ep_close(d.ep);
+        xsock_cq_destroy(d.attr.send_cq);
+        rdma_destroy_ep(id);
+        rdma_destroy_ep(listener);
+        rdma_freeaddrinfo(passive);
+    }
+}
+
 int main(int argc, char** argv) { return run_cases(argc, argv); }

@@ -152,11 +152,18 @@ struct ddp_stats domain_stats(int domain)
 
 void tcp_pair(int ends[2])
 {
+	tcp_pair_window(ends, 0);
+}
+
+void tcp_pair_window(int ends[2], int rcvbuf)
+{
 	struct sockaddr_in address = { .sin_family = AF_INET };
 	socklen_t size = sizeof(address);
 	int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
 
 	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	REQUIRE(!rcvbuf || setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &rcvbuf,
+				      sizeof(rcvbuf)) == 0, "SO_RCVBUF");
 	REQUIRE(bind(listener, (struct sockaddr *)&address, sizeof(address)) == 0 &&
 		listen(listener, 1) == 0 &&
 		getsockname(listener, (struct sockaddr *)&address, &size) == 0, "listen");

@@ -48,6 +48,8 @@ struct ddp_stats domain_stats(int domain);
 
 /* A connection over the loopback: ends[0] is the peer, ends[1] is to be bound. */
 void tcp_pair(int ends[2]);
+/* The same, with SO_RCVBUF of ends[1] unless it is 0. */
+void tcp_pair_window(int ends[2], int rcvbuf);
 void send_all(int s, const void *octets, size_t n);
 
 /* ---- Records --------------------------------------------------------------- */

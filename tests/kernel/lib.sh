@@ -55,6 +55,15 @@ build_module() {
     fi
 }
 
+# The programs that ask the module itself.
+pack_programs() {
+    local program
+    for program in abi records loss small_window abi_fuzz; do
+        gcc -O2 -static -pthread -I"$top/include" -I"$here" "$here/$program.c" \
+            "$here/ddp_test.c" "$here/user_level.c" -o "$SIW_RUN/package/$program"
+    done
+}
+
 # The library for programs of the API, and what it needs and the guest may lack.
 pack_library() {
     cp -L "$build/libxsock/libxsock.so.0" "$build/libxsock/libxsock-engine.so" "$SIW_RUN/package/"
@@ -79,3 +88,9 @@ load='mkdir -p /x /dev/shm && tar -C /x -xf /share/package.tar &&
     { grep -q " /dev/shm " /proc/mounts || mount -t tmpfs none /dev/shm; } &&
     { grep -q " /sys/kernel/debug " /proc/mounts || mount -t debugfs none /sys/kernel/debug; } &&
     ip link set lo up && insmod /share/ddp_kernel.ko && ls /dev/ddp'
+
+# And one that waits until nothing of the module is left.
+# shellcheck disable=SC2016,SC2034  # the guest's shell expands; used by those that source this
+nothing_left='cd /sys/kernel/debug/ddp; for i in 1 2 3 4 5 6 7 8 9 10; do
+    [ "$(cat domains regions sockets pages | sort -u)" = 0 ] && exit 0; sleep 1; done;
+    grep . domains regions sockets pages; exit 1'

@@ -2,6 +2,7 @@
 // How a connection, or the attempt to make one, ends for rdma_cm.
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <new>
 
 #include "transport/clock.hpp"
@@ -20,21 +21,40 @@ void disconnected(VerbsState& engine, CmId& id) {
     tell(engine, id, RDMA_CM_EVENT_DISCONNECTED);
 }
 
-// A program may have given the QP to another id meanwhile.
-bool has_unpolled(const CmId& id) {
-    if (id.qp == nullptr) return false;
-    const ibv_qp& qp = id.qp->base.qp_base;
-    const std::uint32_t num = id.qp->qp->num();  // the engine's
+bool has_unpolled(const Qp& which) {
+    const ibv_qp& qp = which.base.qp_base;
+    const std::uint32_t num = which.qp->num();  // the engine's
     return Cq::of(qp.recv_cq)->cq->holds(num) ||
            (qp.send_cq != qp.recv_cq && Cq::of(qp.send_cq)->cq->holds(num));
+}
+
+// Of an id without a queue pair: those that GIDs connect to its peer.
+bool has_unpolled_by_gid(VerbsState& engine, const CmId& id) {
+    ibv_ah_attr way;
+    fill_way(engine.gids(), id, way);
+    return std::any_of(engine.qps.begin(), engine.qps.end(), [&](const auto& each) {
+        const Qp& qp = *each.second;
+        return qp.by_gid &&
+               std::memcmp(&qp.asked.ah_attr.grh.dgid, &way.grh.dgid, sizeof way.grh.dgid) == 0 &&
+               has_unpolled(qp);
+    });
+}
+
+// A program may have given the QP to another id meanwhile.
+bool has_unpolled(VerbsState& engine, const CmId& id) {
+    if (id.qp == nullptr) return false;
+    return is_stand_in(*id.qp) ? has_unpolled_by_gid(engine, id) : has_unpolled(*id.qp);
 }
 
 // Programs that are told DISCONNECTED destroy the QP, and with it what they have not polled. On
 // InfiniBand the event comes long after the peer's last message, through the kernels of both ends;
 // here both may come in one segment, between a poll and a check for events. So the event waits
 // until what came before it was polled: checked after 1, 2, 4 ... ms, at most until kUnpolledLimit.
+// Of an id without a queue pair it always waits for a millisecond: what its program makes of what
+// it has just polled by GID is not seen here.
 void disconnected_when_polled(VerbsState& engine, CmId& id, Time asked_after) {
-    if (2 * asked_after > kUnpolledLimit || !has_unpolled(id)) {
+    const bool waits = (asked_after == 0 && id.stand_in.qp != nullptr) || has_unpolled(engine, id);
+    if (2 * asked_after > kUnpolledLimit || !waits) {
         disconnected(engine, id);
         return;
     }
@@ -156,6 +176,9 @@ int cm::disconnect(rdma_cm_id* given) noexcept {
             case IdState::disconnecting:
             case IdState::ended:
                 if (id.qp != nullptr) confirm_end_locked(engine, *id.qp);
+                // As on InfiniBand, where the answer to a disconnect is the program's: until then
+                // the peer's program keeps its queue pairs that GIDs connect to ours.
+                if (id.stand_in.qp != nullptr) (void)id.stand_in.qp->qp->shutdown();
                 return 0;
             case IdState::idle:
             case IdState::bound:

@@ -395,7 +395,8 @@ void on_qp_state_locked(VerbsState& engine, Qp& qp, QpState state) {
         if (hears_nothing(qp)) return;
         hold_end_locked(engine, qp);
         // iWARP has no half-closed QP: what is queued still goes, nothing new is taken.
-        if (!qp.by_gid) (void)qp.qp->shutdown();
+        // (A stand-in's other half is the program's to end.)
+        if (!qp.by_gid && !is_stand_in(qp)) (void)qp.qp->shutdown();
     } else {
         if (state == QpState::error && qp.state.load() != IBV_QPS_ERR) ++engine.errors;
         if (ibv_event_type type; state == QpState::error && event_for(info, type)) {

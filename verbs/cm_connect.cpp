@@ -45,7 +45,7 @@ Qp* qp_for(VerbsState& engine, CmId& id, const rdma_conn_param* param) {
     close_stand_in(engine, id);
     errno = EINVAL;
     Qp* const qp = named_qp(engine, id, param);
-    if (qp == nullptr || qp->connected()) return nullptr;
+    if (qp == nullptr || qp->connected() || qp->datagrams != nullptr) return nullptr;
     if (qp == id.qp) return qp;
     if (qp->id != nullptr) {
         if (qp->id->state == IdState::dialing) return nullptr;

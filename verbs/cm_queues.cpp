@@ -29,6 +29,7 @@ int start_id_qp(rdma_cm_id& id) noexcept {
 
 int create_id_qp(VerbsState& engine, CmId& id, ibv_pd* pd, ibv_qp_init_attr& attr) {
     if (id.base.verbs == nullptr || id.base.qp != nullptr) return EINVAL;
+    if (id.stand_in.qp != nullptr && id.stand_in.qp->connected()) return EINVAL;  // for good
     if (pd == nullptr) pd = id.base.pd;
     if (!engine.alive(pd, Kind::pd)) return EINVAL;
     Context& context = *Context::of(id.base.verbs);

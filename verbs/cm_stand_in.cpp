@@ -35,7 +35,8 @@ bool needs_stand_in(VerbsState& engine, const CmId& id, const rdma_conn_param* p
     if (!device_profile().roce || id.base.qp != nullptr || param == nullptr) return false;
     if (param->qp_num == 0 || param->qp_num > kQpNumMax) return false;
     const auto found = engine.qps.find(param->qp_num);
-    return found == engine.qps.end() || found->second->datagrams != nullptr;
+    return found == engine.qps.end() || found->second->datagrams != nullptr ||
+           is_stand_in(*found->second);
 }
 
 Qp* open_stand_in(VerbsState& engine, CmId& id, const rdma_conn_param& param) {

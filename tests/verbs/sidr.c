@@ -770,12 +770,13 @@ static void dead_parent(enum rdma_port_space ps, enum rdma_cm_event_type told, i
         MUST(rdma_bind_addr(e->id, at("127.0.0.1", 0)) == 0 && rdma_listen(e->id, 4) == 0);
         port = port_of(e);
         usleep(50 * 1000); /* what begins in other threads is done */
+        MUST(write(ways[1], &port, sizeof port) == sizeof port);
         MUST((child = fork()) >= 0);
-        if (child == 0) {
+        if (child == 0) { /* which has done by now what belongs to the fork */
+            child = getpid();
+            MUST(write(ways[1], &child, sizeof child) == sizeof child);
             for (;;) pause();
         }
-        MUST(write(ways[1], &port, sizeof port) == sizeof port);
-        MUST(write(ways[1], &child, sizeof child) == sizeof child);
         _exit(0);
     }
     MUST(read(ways[0], &port, sizeof port) == sizeof port);

@@ -25,7 +25,25 @@ constexpr Row kRows[] = {
 };
 static_assert(std::size(kRows) == static_cast<std::size_t>(Reason::kCount));
 
+constexpr Row kUnpinnedRows[] = {
+    // by Unpinned
+    {"memlock", "more than may be locked (RLIMIT_MEMLOCK)"},
+    {"too-long", "longer than XSOCK_KERNEL_PIN"},
+    {"file", "memory of a file or a device"},
+    {"other", "the kernel refused it"},
+};
+static_assert(std::size(kUnpinnedRows) == kUnpinnedReasons);
+
+const Row& row_of(Unpinned reason) noexcept {
+    const auto index = static_cast<std::size_t>(reason);
+    return kUnpinnedRows[index < kUnpinnedReasons ? index : kUnpinnedReasons - 1];
+}
+
 }  // namespace
+
+const char* name_of(Unpinned reason) noexcept { return row_of(reason).name; }
+
+const char* text_of(Unpinned reason) noexcept { return row_of(reason).text; }
 
 const char* name_of(Reason reason) noexcept {
     const auto index = static_cast<std::size_t>(reason);

@@ -3,6 +3,7 @@
 // shared page, a name in all that is shown (docs/troubleshooting.md).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace xsock::kernel {
@@ -24,5 +25,20 @@ enum class Reason : std::uint8_t {
 [[nodiscard]] const char* name_of(Reason reason) noexcept;
 /// One sentence. Static storage.
 [[nodiscard]] const char* text_of(Reason reason) noexcept;
+
+/// Why a memory region is not pinned for the module, so that Writes to it are placed at user level.
+/// An index in the shared page.
+enum class Unpinned : std::uint8_t {
+    memlock,   ///< RLIMIT_MEMLOCK
+    too_long,  ///< XSOCK_KERNEL_PIN
+    file,      ///< memory of a file or a device
+    other,     ///< an error of the kernel, or no thread to pin with
+    kCount
+};
+inline constexpr std::size_t kUnpinnedReasons = static_cast<std::size_t>(Unpinned::kCount);
+/// E.g. "memlock"; of a number that we do not know "other". Static storage.
+[[nodiscard]] const char* name_of(Unpinned reason) noexcept;
+/// Behind "not pinned: ". Static storage.
+[[nodiscard]] const char* text_of(Unpinned reason) noexcept;
 
 }  // namespace xsock::kernel

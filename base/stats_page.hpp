@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/counters.hpp"
+#include "base/kernel_reason.hpp"
 #include "base/plain_socket.hpp"
 
 namespace xsock {
@@ -55,8 +56,9 @@ struct StatsHeader {
     std::uint32_t plain_at;          ///< bytes from the start of the file
     std::uint32_t plain_records;     ///< that are there now; grows
     std::uint64_t plain_unlisted;    ///< sockets that found no record
+    std::uint64_t unpinned[kernel::kUnpinnedReasons];  ///< memory regions, by kernel::Unpinned
 };
-static_assert(sizeof(StatsHeader) == 216);
+static_assert(sizeof(StatsHeader) == 248);
 
 struct StatsDescription {
     std::uint64_t opened_ns;  ///< CLOCK_REALTIME
@@ -96,7 +98,7 @@ struct alignas(64) StatsSlot {
     std::uint64_t tx_bytes, rx_bytes;  ///< of TCP stream
     Counters counters;
     StatsDescription description;
-    StreamCounters stream;        ///< zeros where the slot ends before it, as is the next
+    StreamCounters stream;       ///< zeros where the slot ends before it, as is the next
     std::uint64_t placed_early;  ///< QpInfo's, a second old at most
 };
 static_assert(sizeof(StatsSlot) == 896);

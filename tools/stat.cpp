@@ -154,6 +154,15 @@ Json plain_json(const PlainConnection& c) {
                    {"since", since}});
 }
 
+/// Memory regions that could not be pinned for the kernel module, by why not.
+Json unpinned_json(const ProcessStats& process) {
+    Json json = Json::object();
+    for (std::size_t i = 0; i < kernel::kUnpinnedReasons; ++i) {
+        json[kernel::name_of(static_cast<kernel::Unpinned>(i))] = process.unpinned[i];
+    }
+    return json;
+}
+
 Json report_json(const std::vector<ProcessStats>& processes, bool all) {
     Json list = Json::array();
     for (const ProcessStats& process : processes) {
@@ -168,6 +177,7 @@ Json report_json(const std::vector<ProcessStats>& processes, bool all) {
                                {"connections_ever", process.connections_ever},
                                {"unlisted", process.unlisted},
                                {"startups_dropped", process.startups_dropped},
+                               {"unpinned", unpinned_json(process)},
                                {"connections", connections}}));
         if (!all) continue;
         Json plain = Json::array();
@@ -280,11 +290,23 @@ void print_heading(double seconds) {
     fmt::print(" {:>15} {:>7} {:>7}  {}\n", "SENDS OUT/IN   ", "WRITES", "READS", "OPTIONS");
 }
 
+void print_unpinned(const std::uint64_t (&unpinned)[kernel::kUnpinnedReasons]) {
+    for (std::size_t i = 0; i < kernel::kUnpinnedReasons; ++i) {
+        if (unpinned[i] == 0) continue;
+        fmt::print("{} memory regions are not pinned for the kernel module: {}.\n", unpinned[i],
+                   kernel::text_of(static_cast<kernel::Unpinned>(i)));
+    }
+}
+
 void print_text(const std::vector<ProcessStats>& processes, const Choice& choice, Seen& seen,
                 double seconds) {
     std::size_t shown = 0;
     std::uint64_t unlisted = 0, startups_dropped = 0, plain_unlisted = 0;
+    std::uint64_t unpinned[kernel::kUnpinnedReasons]{};
     for (const ProcessStats& process : processes) {
+        for (std::size_t i = 0; i < kernel::kUnpinnedReasons; ++i) {
+            unpinned[i] += process.unpinned[i];
+        }
         unlisted += process.unlisted;
         startups_dropped += process.startups_dropped;
         for (const ConnectionStats& c : process.connections) {
@@ -318,6 +340,7 @@ void print_text(const std::vector<ProcessStats>& processes, const Choice& choice
         fmt::print("{} connections had not ended their start-up and were closed to make room.\n",
                    startups_dropped);
     }
+    print_unpinned(unpinned);
     seen.clear();
     for (const ProcessStats& process : processes) {
         for (const ConnectionStats& c : process.connections) {

@@ -193,6 +193,7 @@ std::string read_page(const MappedPage& page, ProcessStats& out) {
     out.unlisted = header.unlisted;
     out.startups_dropped = header.startups_dropped;
     out.plain_unlisted = header.plain_unlisted;
+    std::copy(std::begin(header.unpinned), std::end(header.unpinned), out.unpinned);
     for (std::uint32_t i = 0; i < header.plain_records; ++i) {
         PublishedPlain plain;
         const std::size_t at = header.plain_at + i * sizeof(PlainRecord);

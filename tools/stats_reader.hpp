@@ -19,7 +19,7 @@ struct ConnectionStats {
     Counters counters;
     StreamCounters stream;
     std::uint64_t placed_early = 0;  ///< by the kernel module, bytes
-    StatsDescription description;  // text is NUL-terminated
+    StatsDescription description;    // text is NUL-terminated
 };
 
 struct ProcessStats {
@@ -28,6 +28,7 @@ struct ProcessStats {
     std::string program, library;
     std::uint64_t opened_ns = 0;
     std::uint64_t connections_ever = 0, unlisted = 0, startups_dropped = 0, plain_unlisted = 0;
+    std::uint64_t unpinned[kernel::kUnpinnedReasons]{};  ///< regions, by kernel::Unpinned
     std::vector<ConnectionStats> connections;
     std::vector<PublishedPlain> published;  ///< perhaps of sockets that are closed
     std::vector<PlainConnection> plain;     ///< of find_plain_connections()

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/kernel_reason.hpp"
 #include "tools/command.hpp"
 #include "tools/text.hpp"
 
@@ -70,6 +71,11 @@ void Summary::add(std::string_view text) {
                 stacks[printable(name.substr(kStack.size()))] += *count;
                 continue;
             }
+            static constexpr std::string_view kUnpinned = "unpinned:";
+            if (name.substr(0, kUnpinned.size()) == kUnpinned) {
+                unpinned[printable(name.substr(kUnpinned.size()))] += *count;
+                continue;
+            }
             const auto* known = std::find_if(std::begin(kCounts), std::end(kCounts),
                                              [&](const auto& c) { return c.first == name; });
             (known != std::end(kCounts) ? this->*known->second : verdicts[printable(name)]) +=
@@ -118,6 +124,14 @@ std::string Summary::text() const {
             said += fmt::format("xsock: {:10} of these placed by the kernel module\n", count);
         } else {
             said += fmt::format("xsock: {:10} of these placed at user level: {}\n", count, stack);
+        }
+    }
+    for (std::size_t i = 0; i < kernel::kUnpinnedReasons; ++i) {
+        const auto reason = static_cast<kernel::Unpinned>(i);
+        if (const auto found = unpinned.find(kernel::name_of(reason)); found != unpinned.end()) {
+            said +=
+                fmt::format("xsock: {:10} memory regions not pinned for the kernel module: {}\n",
+                            found->second, kernel::text_of(reason));
         }
     }
     if (made + accepted > told) {

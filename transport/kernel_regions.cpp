@@ -3,13 +3,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <new>
 
-#include "base/kernel_reason.hpp"
 #include "include/xsock/ddp_uapi.h"
 #include "transport/clock.hpp"
-#include "transport/log.hpp"
+#include "transport/kernel_unpinned.hpp"
 #include "transport/uv_loop.hpp"
 
 namespace xsock {
@@ -27,16 +25,6 @@ ddp_region region_of(std::uint32_t stag, const RegionAttr& attr) noexcept {
     region.flags = DDP_REGION_HIDDEN;
     if ((attr.access & kRemoteAtomic) != 0) region.rights |= DDP_RIGHT_ATOMIC;
     return region;
-}
-
-void report(const RegionAttr& attr, int error) noexcept {
-    const char* const why = error == ENOMEM       ? "the limit of locked memory (RLIMIT_MEMLOCK)"
-                            : error == E2BIG      ? "it is longer than XSOCK_KERNEL_PIN permits"
-                            : error == EOPNOTSUPP ? "it is memory of a file or a device"
-                                                  : std::strerror(error);
-    log(LogLevel::info, kernel::name_of(kernel::Reason::pinning),
-        "a region of %llu bytes is not pinned: %s; Writes to it are placed at user level",
-        static_cast<unsigned long long>(attr.length), why);
 }
 
 }  // namespace
@@ -141,12 +129,18 @@ int KernelRegions::pin_entry(std::uint32_t stag, Entry& entry, Lock& lock) noexc
                       : entry.attr.length == 0                 ? EINVAL
                                                                : give(stag, entry, lock);
     entry.state = error == 0 ? State::pinned : State::refused;
-    if (error != 0 && !entry.revoked) {
-        ++refusals_;
-        report(entry.attr, error);
-    }
+    if (error != 0 && !entry.revoked) refuse(entry, error);
     changed_.notify_all();
     return error;
+}
+
+/// It is told of once, however often it is tried again.
+void KernelRegions::refuse(Entry& entry, int error) noexcept {
+    ++refusals_;
+    if (entry.told) return;
+    entry.told = true;
+    report_unpinned(
+        {.bytes = entry.attr.length, .error = error, .most_bytes = limits_.region_bytes});
 }
 
 void KernelRegions::queue(std::uint32_t stag, Entry& entry, Lock& lock) noexcept {
@@ -168,8 +162,7 @@ void KernelRegions::queue(std::uint32_t stag, Entry& entry, Lock& lock) noexcept
         // as if there were no thread
     }
     entry.state = State::refused;
-    ++refusals_;
-    report(entry.attr, EAGAIN);
+    refuse(entry, EAGAIN);
 }
 
 void KernelRegions::want(std::uint32_t stag, Time now) noexcept {

@@ -71,6 +71,7 @@ class KernelRegions final : public MemoryMirror {
         State state = State::idle;
         bool held = false;  ///< the module has a region of this STag, though it may be stale
         bool revoked = false;
+        bool told = false;  ///< that it cannot be pinned
         Time next_try = 0;
         Time pause = kFirstPause;
     };
@@ -82,6 +83,7 @@ class KernelRegions final : public MemoryMirror {
     Entry* find(std::uint32_t stag) noexcept;
     void queue(std::uint32_t stag, Entry& entry, Lock& lock) noexcept;
     int pin_entry(std::uint32_t stag, Entry& entry, Lock& lock) noexcept;
+    void refuse(Entry& entry, int error) noexcept;
     void wait_pinning(std::uint32_t stag, Lock& lock) noexcept;
     int give(std::uint32_t stag, Entry& entry, Lock& lock) noexcept;
     int control(unsigned long request, std::uint32_t stag) noexcept;

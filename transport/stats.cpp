@@ -50,6 +50,10 @@ class Page {
         std::atomic_ref(h.startups_dropped)
             .store(h.startups_dropped + 1, std::memory_order_relaxed);
     }
+    void count_unpinned(kernel::Unpinned reason) noexcept {
+        std::uint64_t& count = header().unpinned[static_cast<std::size_t>(reason)];
+        std::atomic_ref(count).store(count + 1, std::memory_order_relaxed);
+    }
     /// Of the descriptor `fd`, whose socket has that inode.
     void note_plain(std::uint32_t fd, std::uint64_t inode, PlainReason reason,
                     PlainRole role) noexcept;
@@ -298,14 +302,25 @@ void remove_stats_page() noexcept {
     }
 }
 
-void count_startup_dropped() noexcept {
+namespace {
+template <typename F>
+void with_page(F&& count) noexcept {
     const std::lock_guard lock(mutex);
     try {
         ensure_page(static_cast<std::uint32_t>(getpid()));
     } catch (const std::bad_alloc&) {
         return;
     }
-    if (page != nullptr) page->count_startup_dropped();
+    if (page != nullptr) count(*page);
+}
+}  // namespace
+
+void count_startup_dropped() noexcept {
+    with_page([](Page& own) { own.count_startup_dropped(); });
+}
+
+void count_unpinned(kernel::Unpinned reason) noexcept {
+    with_page([reason](Page& own) { own.count_unpinned(reason); });
 }
 
 void note_plain_socket(int fd, PlainReason reason, PlainRole role) noexcept {

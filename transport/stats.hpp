@@ -46,6 +46,9 @@ class StatsEntry {
 /// StatsHeader::startups_dropped. Any thread.
 void count_startup_dropped() noexcept;
 
+/// StatsHeader::unpinned. Any thread.
+void count_unpinned(kernel::Unpinned reason) noexcept;
+
 /// Copies at most size-1 bytes of `text` and a NUL.
 template <std::size_t size>
 void set_stats_text(char (&to)[size], const char* text) noexcept {

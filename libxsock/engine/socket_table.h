@@ -127,6 +127,10 @@ struct mmsghdr;
  *                Closes nothing but the sending half of byte streams.
  * socket_exit    Before _exit(): ends all connections, as exit() does, and is no process of
  *                `xsock stat` any more.
+ * socket_unpinned
+ *                How many memory regions of this process could not be pinned for the kernel module,
+ *                for the reason of that number; `name` is set to the reason's name, of static
+ *                storage, or to NULL behind the last. Async-signal-safe.
  * socket_copy    Copies between the program's memory and the caller's. 0; -1 with EFAULT where the
  *                program's is not mapped, or not writable. Async-signal-safe.
  * socket_policy  An enum xsock_policy for the TCP socket `fd` of `program` (its name without
@@ -192,6 +196,7 @@ struct mmsghdr;
     F(int, socket_started, (struct xsock_socket * sock))                                           \
     F(void, socket_refuse, (struct xsock_socket * sock, int fd))                                   \
     F(unsigned long, socket_refused, (void))                                                       \
+    F(unsigned long, socket_unpinned, (int reason, const char** name))                             \
     F(int, socket_copy, (void* to, const void* from, size_t length))                               \
     F(void, socket_drain, (int timeout_ms))                                                        \
     F(void, socket_exit, (void))                                                                   \

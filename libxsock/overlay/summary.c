@@ -225,6 +225,18 @@ static void add_words(struct line* line, const char* prefix, struct words* words
 
 static unsigned long refused(void) { return fd_any() ? xsock_engine_opened->socket_refused() : 0; }
 
+/* " unpinned:REASON=COUNT" */
+static void add_unpinned(struct line* line) {
+    const char* name = NULL;
+    int reason = 0;
+    if (!fd_any()) return;
+    for (;;) {
+        const unsigned long count = xsock_engine_opened->socket_unpinned(reason++, &name);
+        if (name == NULL) return;
+        if (count != 0) add_count(line, " unpinned:", name, count);
+    }
+}
+
 static int should_print(void) {
     int i;
     if (refused() != 0) return 1;
@@ -278,6 +290,7 @@ void summary_write(const char* end) {
     for (i = 0; i < SUMMARY_KEYS; i++) add_count(&line, " ", keys[i], atomic_load(&counts[i]));
     add_words(&line, " ", modes, MODES);
     add_words(&line, " stack:", stacks, STACKS);
+    add_unpinned(&line);
     if (refused() != 0) add_count(&line, " ", "handed-on", refused());
     add_text(&line, " program=");
     if (line.length < PATH_ROOM) {

@@ -13,7 +13,8 @@
  * `inherited` of them were undecided when this process was forked, or got them: the process that
  * accepted them calls them undecided. handed-on is how many uses of a started one in another
  * process were refused. stack:kernel and stack:CODE are, of those that have started, what places
- * what their peers write, as socket_stack_text() calls it.
+ * what their peers write, as socket_stack_text() calls it. unpinned:REASON is how many memory
+ * regions could not be pinned for the kernel module, as socket_unpinned() calls it.
  */
 #ifndef XSOCK_OVERLAY_SUMMARY_H
 #define XSOCK_OVERLAY_SUMMARY_H

@@ -16,6 +16,7 @@
 #include "transport/clock.hpp"
 #include "transport/descriptors.hpp"
 #include "transport/fork.hpp"
+#include "transport/kernel_unpinned.hpp"
 #include "transport/plain_sockets.hpp"
 
 namespace xsock::api {
@@ -258,6 +259,13 @@ int socket_started(xsock_socket* handle) noexcept { return Socket::of(handle)->s
 void socket_refuse(xsock_socket* handle, int fd) noexcept { Socket::of(handle)->refuse(fd); }
 
 unsigned long socket_refused() noexcept { return sockets::refused_uses(); }
+
+unsigned long socket_unpinned(int reason, const char** name) noexcept {
+    const bool known = reason >= 0 && reason < static_cast<int>(kernel::kUnpinnedReasons);
+    const auto one = static_cast<kernel::Unpinned>(reason);
+    *name = known ? kernel::name_of(one) : nullptr;
+    return known ? static_cast<unsigned long>(unpinned_regions(one)) : 0;
+}
 
 int socket_copy(void* to, const void* from, size_t length) noexcept {
     // In a signal handler: what the interrupted copy has named stays named.

@@ -85,6 +85,27 @@ socket) # in DDPMODE, and what the exit summary says; port 7000 may be in TIME-W
         fail "client: $(cat /tmp/client.log)"
     grep -q ' 1 of these placed by the kernel module' /tmp/client.log || fail "$(cat /tmp/client.log)"
     ;;
+nobody) # more memory than may be locked: Writes go on at user level, and it is said why
+    chmod 666 /dev/ddp
+    export XSOCK_KERNEL=auto
+    memlock=8388608
+    rm -f /tmp/client.log
+    serve ./as_nobody $memlock ./xsock perf server 7000
+    ./as_nobody $memlock ./xsock perf client -q --no-tcp -r 1 -T 30 -t bandwidth -o write -s 16M \
+        127.0.0.1 7000 >/tmp/client.log 2>&1 &
+    client=$!
+    wait_until "no region was counted" \
+        "./as_nobody $memlock ./xsock stat | grep -q 'not pinned.*RLIMIT_MEMLOCK'"
+    ./as_nobody $memlock ./xsock stat -l >/tmp/stat.log
+    grep -q 'the kernel module places what the peer writes' /tmp/stat.log ||
+        fail "the connection is not the module's: $(cat /tmp/stat.log)"
+    sleep 2 # it is tried again, and told once
+    [ "$(grep -c "kernel-pinning.* $memlock bytes may be locked" /tmp/server.log)" = 1 ] ||
+        fail "the reason is not in the log, or more than once"
+    kill $client $server
+    wait
+    chmod 600 /dev/ddp
+    ;;
 kill)
     for round in 1 2 3; do
         serve ./xsock perf server 7000

@@ -83,6 +83,7 @@ step "the engine: put and got" 'sh /share/guest_engine.sh putget'
 step "the engine: pinned memory, and what xsock stat says" 'sh /share/guest_engine.sh stat'
 [ -z "$programs" ] || step "the engine: verbs programs" 'sh /share/guest_engine.sh verbs'
 step "the engine: a socket in DDPMODE, and the exit summary" 'sh /share/guest_engine.sh socket'
+step "the engine: a user who may not lock so much memory" 'sh /share/guest_engine.sh nobody'
 step "the engine: both ends killed under traffic" 'sh /share/guest_engine.sh kill'
 step "nothing is left" "$nothing_left"
 step "unload, and a clean log" 'rmmod ddp_kernel && ! dmesg |

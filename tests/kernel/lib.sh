@@ -62,6 +62,7 @@ pack_programs() {
         gcc -O2 -static -pthread -I"$top/include" -I"$here" "$here/$program.c" \
             "$here/ddp_test.c" "$here/user_level.c" -o "$SIW_RUN/package/$program"
     done
+    gcc -O2 -static "$here/as_nobody.c" -o "$SIW_RUN/package/as_nobody"
 }
 
 # The library for programs of the API, and what it needs and the guest may lack.

@@ -36,7 +36,8 @@ MAY_INCLUDE = {
 ONLY_OF = {
     "libxsock": {
         "transport": {"at_rest.hpp", "clock.hpp", "descriptors.hpp", "event_fd.hpp", "fork.hpp",
-                      "log.hpp", "plain_sockets.hpp", "signal_blocker.hpp", "tcp.hpp"},
+                      "kernel_unpinned.hpp", "log.hpp", "plain_sockets.hpp",
+                      "signal_blocker.hpp", "tcp.hpp"},
         "mpa": {"startup.hpp"},
     },
 }

@@ -87,6 +87,7 @@ StatsHeader header_of(std::uint64_t connections, std::uint64_t startups_dropped)
     StatsHeader header{};
     header.connections = connections;
     header.startups_dropped = startups_dropped;
+    header.unpinned[2] = 4;
     return header;
 }
 
@@ -117,6 +118,7 @@ TEST(StatsReader, goes_by_the_sizes_of_a_newer_build) {
     const ProcessStats process = page.read();
     EXPECT_EQ(process.connections_ever, 7u);
     EXPECT_EQ(process.startups_dropped, 3u);
+    EXPECT_EQ(process.unpinned[2], 4u);
     ASSERT_EQ(process.connections.size(), 2u);
     EXPECT_STREQ(process.connections[0].description.peer, "first");
     EXPECT_EQ(process.connections[0].tx_bytes, 11u);
@@ -144,6 +146,7 @@ TEST(StatsReader, reads_zeros_where_an_older_build_has_no_field) {
     const ProcessStats process = page.read();
     EXPECT_EQ(process.connections_ever, 7u);
     EXPECT_EQ(process.startups_dropped, 0u);
+    EXPECT_EQ(process.unpinned[2], 0u);
     ASSERT_EQ(process.connections.size(), 2u);
     for (const ConnectionStats& connection : process.connections) {
         EXPECT_STREQ(connection.description.peer_version, "9.9");

@@ -18,6 +18,7 @@
 #include "tests/unit/transport/fake_kernel.hpp"
 #include "transport/clock.hpp"
 #include "transport/kernel_ddp.hpp"
+#include "transport/kernel_unpinned.hpp"
 
 namespace xsock {
 namespace {
@@ -56,8 +57,7 @@ class KernelRegionsTest : public ::testing::Test {
     MemoryTable table{epochs};
     std::unique_ptr<KernelDdp> module =
         std::make_unique<KernelDdp>(kernel, table, KernelRegions::Limits{});
-    std::vector<std::byte> memory[2] = {std::vector<std::byte>(8192),
-                                        std::vector<std::byte>(8192)};
+    std::vector<std::byte> memory[2] = {std::vector<std::byte>(8192), std::vector<std::byte>(8192)};
 };
 
 // What a Send with Invalidate does, in the poller, under the table's lock.
@@ -158,6 +158,17 @@ TEST_F(KernelRegionsTest, the_end_of_a_region_that_is_to_be_pinned_anew) {
     ASSERT_TRUE(wait_held(1));
     const std::lock_guard lock(kernel.mutex);
     EXPECT_EQ(kernel.released, std::vector{stag});
+}
+
+TEST_F(KernelRegionsTest, a_region_that_cannot_be_pinned_is_counted_once) {
+    const std::uint64_t before = unpinned_regions(kernel::Unpinned::file);
+    kernel.region_error = EOPNOTSUPP;
+    const std::uint32_t stag = add(memory[0]);
+    module->regions().want(stag, now);
+    ASSERT_TRUE(wait([&] { return module->regions().refusals() == 1; }));
+    module->regions().want(stag, later());
+    ASSERT_TRUE(wait([&] { return module->regions().refusals() == 2; })) << "it is tried again";
+    EXPECT_EQ(unpinned_regions(kernel::Unpinned::file), before + 1);
 }
 
 // The number of a descriptor that is closed may be another's at once.

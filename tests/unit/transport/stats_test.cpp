@@ -140,6 +140,17 @@ TEST_F(Stats, dropped_startups_are_counted_without_a_connection) {
               0);
 }
 
+TEST_F(Stats, regions_that_are_not_pinned_are_counted_by_reason) {
+    EXPECT_EQ(in_child([&] {
+                  count_unpinned(kernel::Unpinned::memlock);
+                  count_unpinned(kernel::Unpinned::memlock);
+                  count_unpinned(kernel::Unpinned::other);
+                  const StatsHeader h = header(page());
+                  return h.unpinned[0] == 2 && h.unpinned[1] == 0 && h.unpinned[3] == 1 ? 0 : 1;
+              }),
+              0);
+}
+
 TEST_F(Stats, plain_sockets_are_noted_at_their_number) {
     EXPECT_EQ(in_child([&] {
                   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -23,6 +23,7 @@
 #include "../include/xsock/ddp_uapi.h"
 #include "compat.h"
 #include "core/rx.h"
+#include "counters.h"
 
 #define DDP_MAX_REGIONS 65536u
 #define DDP_MAX_SOCKETS 1024u

@@ -237,6 +237,7 @@ static void make_debug_folder(void)
 	debugfs_create_atomic_t("regions", 0400, debug_folder, &ddp_live_regions);
 	debugfs_create_atomic_t("sockets", 0400, debug_folder, &ddp_live_sockets);
 	debugfs_create_atomic_t("pages", 0400, debug_folder, &ddp_live_pages);
+	ddp_counters_show_in(debug_folder);
 }
 
 static int __init ddp_init(void)

@@ -182,7 +182,7 @@ static __always_inline bool crc_part(const u8 *octets, struct sk_buff *skb, u32 
 	return true;
 }
 
-bool ddp_env_crc_holds(struct ddp_env *env, u64 at, u32 octets)
+static bool crc_holds(struct ddp_env *env, u64 at, u32 octets)
 {
 	u32 n = octets - DDP_FPDU_CRC, crc = ~0u;
 	const u8 *whole = in_piece(env, at, octets);
@@ -192,6 +192,15 @@ bool ddp_env_crc_holds(struct ddp_env *env, u64 at, u32 octets)
 		return ~crc32c(crc, whole, n) == get_unaligned_le32(whole + n);
 	return walk(env, at, n, crc_part, &crc) &&
 	       ddp_queue_copy(env, at + n, &sent, sizeof(sent)) && ~crc == le32_to_cpu(sent);
+}
+
+bool ddp_env_crc_holds(struct ddp_env *env, u64 at, u32 octets)
+{
+	bool holds = crc_holds(env, at, octets);
+
+	if (!holds)
+		ddp_count(wrong_crcs, 1);
+	return holds;
 }
 
 bool ddp_env_give(struct ddp_env *env, const void *from, u32 n)

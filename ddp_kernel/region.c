@@ -11,6 +11,7 @@
 #include <linux/slab.h>
 
 #include "ddp.h"
+#include "trace.h"
 
 #define PIN_BATCH 512ul
 #define PIN_TRIES 3
@@ -97,6 +98,8 @@ static bool on_invalidate(struct mmu_interval_notifier *notifier,
 	case MMU_NOTIFY_CLEAR:
 	case MMU_NOTIFY_RELEASE:
 		WRITE_ONCE(mr->stale, true);
+		ddp_count(stale, 1);
+		trace_ddp_stale(mr->attr.stag, mr->attr.address, mr->attr.length);
 		break;
 	default:
 		break;
@@ -295,7 +298,10 @@ static void mr_free(struct ddp_mr *mr)
 /* No look-up finds it any more; waits for those that have, and lets go of its pages. */
 static void mr_end(struct ddp_mr *mr)
 {
+	ddp_count(released, 1);
+	trace_ddp_release(mr->attr.stag, mr->attr.address, mr->attr.length);
 	if (!refcount_dec_and_test(&mr->users)) {
+		ddp_count(release_waits, 1);
 		atomic64_inc(&mr->domain->waited);
 		wait_for_completion(&mr->idle);
 	}
@@ -354,6 +360,7 @@ static int mr_insert(struct ddp_mr *mr)
 		goto unlock;
 	list_add(&mr->entry, &domain->regions);
 	domain->region_count++;
+	ddp_count(regions, 1);
 unlock:
 	mutex_unlock(&domain->lock);
 	return error;
@@ -405,8 +412,11 @@ int ddp_region_revoke(struct ddp_domain *domain, u32 stag)
 
 	rcu_read_lock();
 	mr = rhashtable_lookup(&domain->by_stag, &stag, by_stag_params);
-	if (mr)
+	if (mr) {
 		mr_revoke(mr);
+		ddp_count(revoked, 1);
+		trace_ddp_revoke(mr->attr.stag, mr->attr.address, mr->attr.length);
+	}
 	rcu_read_unlock();
 	return mr ? 0 : -ENOENT;
 }

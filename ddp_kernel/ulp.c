@@ -14,6 +14,7 @@
 #endif
 
 #include "ddp.h"
+#include "trace.h"
 
 #define WAIT_NS NSEC_PER_MSEC /* for the rest of an incomplete Write, in recv() */
 
@@ -250,6 +251,8 @@ void ddp_sock_attach(struct ddp_sock *ds, struct ddp_domain *domain, struct prot
 	sk->sk_data_ready = ddp_data_ready;
 	write_unlock_bh(&sk->sk_callback_lock);
 	WRITE_ONCE(sk->sk_prot, prot);
+	ddp_count(bound, 1);
+	trace_ddp_bind(sk, &ds->bind);
 }
 
 /* Also in softirq, when TCP destroys the socket. Functions that are not ours any more stay. */
@@ -271,6 +274,8 @@ void ddp_sock_detach(struct ddp_sock *ds)
 	write_unlock_bh(&sk->sk_callback_lock);
 	set_rcvlowat(sk, ds->rcvlowat);
 	sock_valbool_flag(sk, SOCK_URGINLINE, ds->urginline);
+	ddp_count(unbound, 1);
+	trace_ddp_unbind(sk, ds->rx.pos);
 	ds->domain = NULL;
 	kfree(ds->rx.ahead);
 	ds->rx.ahead = NULL;

@@ -62,8 +62,16 @@ step() {  # step WORDS COMMAND: in the guest
     fi
 }
 step "load on $SIW_KERNEL" "$load"
-step "requests (abi)" '/x/abi'
+trace=/sys/kernel/tracing
+step "requests (abi)" "mount -t tracefs none $trace; echo 1 >$trace/events/ddp_kernel/enable; /x/abi"
 step "placing in order (records)" '/x/records'
+# shellcheck disable=SC2016
+step "tracepoints, and counters" 'cd '$trace'; echo 0 >events/ddp_kernel/enable;
+    for event in bind unbind placed not_placed revoke release stale; do
+        grep -q " ddp_$event: " trace || { echo "no $event in:"; tail trace; exit 1; }; done;
+    for counter in bound unbound placed_octets not_placed_region revoked released stale; do
+        grep -q "^$counter [1-9]" /sys/kernel/debug/ddp/counters ||
+            { cat /sys/kernel/debug/ddp/counters; exit 1; }; done'
 # shellcheck disable=SC2016
 step "placing behind holes (loss)" 'ip link set lo mtu 1500 &&
     /sbin/tc qdisc add dev lo root netem loss 0.5% delay 2ms && /x/loss; r=$?;

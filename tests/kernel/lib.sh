@@ -24,13 +24,13 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM
 
-# The image, and the module built for its kernel.
+# The image, unless SIW_IMAGE names one, and the module built for its kernel.
 build_module() {
     local program checks=()
     if program=$(missing_program qemu-system-x86_64 python3 cpio gcc make strip); then
         skip "no $program: the kernel module is NOT tested (tests/setup/packages.txt)"
     fi
-    SIW_IMAGE=$("$VM_DIR/build-image.sh" "$SIW_KERNEL")
+    SIW_IMAGE=${SIW_IMAGE:-$("$VM_DIR/build-image.sh" "$SIW_KERNEL")}
     export SIW_IMAGE
     # In a copy: kbuild writes beside its sources.
     mkdir -p "$SIW_RUN/source/include/xsock" "$SIW_RUN/package"
@@ -58,7 +58,7 @@ build_module() {
 # The programs that ask the module itself.
 pack_programs() {
     local program
-    for program in abi records loss small_window abi_fuzz; do
+    for program in abi records loss small_window abi_fuzz failing stress; do
         gcc -O2 -static -pthread -I"$top/include" -I"$here" "$here/$program.c" \
             "$here/ddp_test.c" "$here/user_level.c" -o "$SIW_RUN/package/$program"
     done

@@ -3,7 +3,7 @@
 # Starts one siw guest in the background and waits until it answers. Stop it with vmctl.py stop.
 #
 #   run-vm.sh [-n NAME] [-i ID] [-t user|tap] [-f HOSTPORT:GUESTPORT]... [-d FILE.pcap]
-#             [-a "kernel arguments"] [-c CPUS] [-m MODEL] [-I]
+#             [-a "kernel arguments"] [-c CPUS] [-m MODEL] [-M MIB] [-I]
 #
 #   -t user   (default) QEMU's own network, no privilege: the guest is 10.0.2.15 and reaches the
 #             host's 127.0.0.1 as 10.0.2.2; -f forwards a port of 127.0.0.1 to the guest
@@ -15,8 +15,8 @@
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-name=guest id=1 network=user forwards= capture= kernel_arguments= cpus=1 model=max clock=
-while getopts n:i:t:f:d:a:c:m:I option; do
+name=guest id=1 network=user forwards= capture= kernel_arguments= cpus=1 model=max memory=512 clock=
+while getopts n:i:t:f:d:a:c:m:M:I option; do
     case $option in
     n) name=$OPTARG ;;
     i) id=$OPTARG ;;
@@ -26,6 +26,7 @@ while getopts n:i:t:f:d:a:c:m:I option; do
     a) kernel_arguments=$OPTARG ;;
     c) cpus=$OPTARG ;;
     m) model=$OPTARG ;;
+    M) memory=$OPTARG ;;
     I) clock=1 ;;
     *) exit 2 ;;
     esac
@@ -66,7 +67,7 @@ fi
 # processor from the guest for seconds: that is no fault of its kernel, which shall not log it as
 # one.
 qemu=(qemu-system-x86_64 -nodefaults -no-user-config -no-reboot -display none
-    -machine q35,hpet=off -accel tcg,thread=$threads,tb-size=128 -cpu "$model" -smp "$cpus" "${counting[@]}" -m 512
+    -machine q35,hpet=off -accel tcg,thread=$threads,tb-size=128 -cpu "$model" -smp "$cpus" "${counting[@]}" -m "$memory"
     -kernel "$image/kernel" -initrd "$folder/initramfs.cpio"
     -append "console=ttyS0 quiet loglevel=4 oops=panic panic=-1 nokaslr mitigations=off audit=0 \
 selinux=0 apparmor=0 tsc=reliable no_timer_check cryptomgr.notests random.trust_cpu=on \

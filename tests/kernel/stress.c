@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+/*
+ * Pairs of processes with Writes between them over a loopback that loses segments (netem is set by
+ * the caller), killed at any moment, while a thread of the reader takes the memory of some back and
+ * gives it anew. Every octet of the others is checked at each Send. Where the device is not there,
+ * the module is just being loaded again: it is tried until it is.
+ *
+ *   stress SECONDS [PAIRS [LIFE_MS]]    2 pairs at once, of 2,000 ms at most
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "user_level.h"
+
+#define STAG 0x77
+#define OTHER_STAG 0x78 /* given and taken back */
+#define FPDU 1400
+#define FPDUS 40 /* of a message, and as many to the other region */
+#define MESSAGE (FPDUS * FPDU)
+#define PLACES 2 /* for messages: one is checked while the next comes */
+#define PAIRS_MAX 16
+
+static struct counts {
+	_Atomic uint64_t pairs, absent, kills, messages, writes, placed, ahead, releases, waited;
+	_Atomic uint64_t wrong;
+} *counts;
+
+static uint64_t state;
+
+static uint32_t any(uint32_t below)
+{
+	state = state * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)(state >> 32) % below;
+}
+
+static double now_s(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static uint8_t octet_of(uint32_t message, uint32_t at)
+{
+	return (uint8_t)(at * 31 + message * 7 + (at >> 8));
+}
+
+static void run_sender(int s)
+{
+	static uint8_t octets[2 * FPDU], payload[FPDU];
+
+	for (uint32_t m = 0;; m++) {
+		if (m >= PLACES && recv(s, octets, 1, MSG_WAITALL) != 1)
+			_exit(0);
+		for (uint32_t i = 0; i < FPDUS; i++) {
+			for (uint32_t at = 0; at < FPDU; at++)
+				payload[at] = octet_of(m, i * FPDU + at);
+			for (uint32_t stag = STAG; stag <= OTHER_STAG; stag++) {
+				uint64_t to = (m % PLACES * FPDUS + i) * FPDU;
+				size_t n = fpdu_write(octets, stag, to, payload, FPDU, true);
+
+				if (send(s, octets, n, MSG_EOR | MSG_NOSIGNAL) != (ssize_t)n)
+					_exit(0);
+			}
+		}
+		if (send(s, octets, fpdu_send(octets, m + 1, &m, sizeof(m)), MSG_NOSIGNAL) < 0)
+			_exit(0);
+	}
+}
+
+struct other {
+	int domain;
+	uint8_t *memory;
+};
+
+/* Takes the memory back and gives it anew, for ever. */
+static void *run_releases(void *arg)
+{
+	const struct other *other = arg;
+
+	for (;;) {
+		if (region_add(other->domain, OTHER_STAG, other->memory, PLACES * MESSAGE,
+			       DDP_RIGHT_WRITE) == 0) {
+			usleep(200 + any(2000));
+			if (any(2))
+				stag_request(other->domain, DDP_IOC_REVOKE, OTHER_STAG);
+			if (any(16) == 0)
+				madvise(other->memory, 4096, MADV_DONTNEED);
+			stag_request(other->domain, DDP_IOC_RELEASE, OTHER_STAG);
+			counts->releases++;
+		}
+	}
+	return NULL;
+}
+
+static void check_message(const uint8_t *memory, uint32_t message)
+{
+	uint64_t wrong = 0;
+
+	memory += message % PLACES * MESSAGE;
+	for (uint32_t at = 0; at < MESSAGE; at++)
+		wrong += memory[at] != octet_of(message, at);
+	counts->wrong += wrong;
+	counts->writes += FPDUS;
+	counts->messages++;
+}
+
+static void run_reader(int domain, int s)
+{
+	static struct user_level user;
+	static struct other other;
+	uint32_t message = 0;
+	pthread_t thread;
+
+	user = (struct user_level){ .stag = STAG, .length = PLACES * MESSAGE };
+	user.memory = region_make(domain, STAG, user.length, DDP_RIGHT_WRITE);
+	other.domain = domain;
+	other.memory = mmap(NULL, PLACES * MESSAGE, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	REQUIRE(other.memory != MAP_FAILED && !pthread_create(&thread, NULL, run_releases, &other),
+		"a thread");
+	for (;;) {
+		struct record record = record_next(s);
+
+		if (user_level_record(&user, &record)) {
+			struct ddp_stats stats = socket_stats(domain, s);
+			static uint64_t placed, ahead, waited;
+
+			check_message(user.memory, message++);
+			counts->placed += stats.placed_fpdus - placed;
+			counts->ahead += stats.ahead_fpdus - ahead;
+			placed = stats.placed_fpdus;
+			ahead = stats.ahead_fpdus;
+			stats = domain_stats(domain);
+			counts->waited += stats.released - waited;
+			waited = stats.released;
+			send(s, "", 1, MSG_NOSIGNAL);
+		} else if (!record.type) {
+			if (record.error != EAGAIN)
+				_exit(0);
+			is_readable(s, 100);
+		}
+	}
+}
+
+/* A pair, until it is killed. Does not return. */
+static void run_pair(void)
+{
+	int domain = open(DDP_DEVICE, O_RDWR | O_CLOEXEC), ends[2], child;
+
+	if (domain < 0) {
+		counts->absent++;
+		_exit(0);
+	}
+	tcp_pair(ends);
+	if (bind_socket(domain, ends[1],
+			any(3) ? DDP_BIND_CRC : DDP_BIND_CRC | DDP_BIND_IN_ORDER)) {
+		counts->absent++;
+		_exit(0);
+	}
+	counts->pairs++;
+	child = fork();
+	if (!child) {
+		prctl(PR_SET_PDEATHSIG, SIGTERM);
+		close(domain);
+		close(ends[1]);
+		run_sender(ends[0]);
+	}
+	close(ends[0]);
+	/* Sometimes the sender goes first. */
+	if (any(2) == 0) {
+		int killer = fork();
+
+		if (!killer) {
+			usleep(any(300000));
+			kill(child, SIGKILL);
+			_exit(0);
+		}
+	}
+	run_reader(domain, ends[1]);
+	_exit(0);
+}
+
+static int start_pair(void)
+{
+	int pid;
+
+	any(2);
+	pid = fork();
+	if (!pid) {
+		setpgid(0, 0);
+		state ^= (uint64_t)getpid() << 20;
+		run_pair();
+	}
+	return pid;
+}
+
+int main(int argc, char **argv)
+{
+	double seconds = argc > 1 ? atof(argv[1]) : 10, end;
+	int pairs = argc > 2 ? atoi(argv[2]) : 2, status;
+	uint32_t life_us = argc > 3 ? (uint32_t)atoi(argv[3]) * 1000 : 2000000;
+	double until[PAIRS_MAX];
+	int pids[PAIRS_MAX];
+
+	REQUIRE(pairs > 0 && pairs <= PAIRS_MAX && life_us, "1 to 16 pairs, of 1 ms or more");
+	signal(SIGCHLD, SIG_DFL);
+	counts = mmap(NULL, sizeof(*counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		      -1, 0);
+	REQUIRE(counts != MAP_FAILED, "mmap");
+	state = (uint64_t)getpid() * 2654435761u;
+	end = now_s() + seconds;
+	for (int i = 0; i < pairs; i++)
+		pids[i] = 0;
+	while (now_s() < end) {
+		for (int i = 0; i < pairs; i++) {
+			if (pids[i] && waitpid(pids[i], &status, WNOHANG) == pids[i]) {
+				counts->wrong += status != 0;
+				kill(-pids[i], SIGKILL);
+				pids[i] = 0;
+			} else if (pids[i] && now_s() > until[i]) {
+				kill(pids[i], SIGKILL);
+				waitpid(pids[i], &status, 0);
+				kill(-pids[i], SIGKILL);
+				counts->kills++;
+				pids[i] = 0;
+			}
+			if (!pids[i]) {
+				pids[i] = start_pair();
+				until[i] = now_s() + any(life_us) / 1e6;
+			}
+		}
+		usleep(1000);
+	}
+	for (int i = 0; i < pairs; i++) {
+		if (pids[i]) {
+			kill(-pids[i], SIGKILL);
+			kill(pids[i], SIGKILL);
+			waitpid(pids[i], &status, 0);
+		}
+	}
+	printf("# %llu pairs, %llu without the module, %llu killed, %llu messages\n",
+	       (unsigned long long)counts->pairs, (unsigned long long)counts->absent,
+	       (unsigned long long)counts->kills, (unsigned long long)counts->messages);
+	printf("# %llu Writes checked, %llu placed, %llu of these behind holes\n",
+	       (unsigned long long)counts->writes, (unsigned long long)counts->placed,
+	       (unsigned long long)counts->ahead);
+	printf("# %llu RELEASEs, %llu while a copy was under way\n",
+	       (unsigned long long)counts->releases, (unsigned long long)counts->waited);
+	CHECK(!counts->wrong, "every octet was in place, and no reader failed");
+	CHECK(counts->messages != 0, "messages came");
+	return end_checks();
+}

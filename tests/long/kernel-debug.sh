@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# The kernel module in a debug kernel (tests/kernel/debug_kernel.sh): the guest's tests, then stress,
+# the ABI's fuzzer, and the module unloaded and loaded under traffic. Any report in the kernel's log
+# fails it, as does a leak. Prints what it has counted.
+#
+#   kernel-debug.sh [-t SECONDS] BUILD
+#
+#   -t   of stress and fuzzing together (3600): two, one and one of four parts
+set -euo pipefail
+seconds=3600
+usage() { sed -n 's/^#   \(kernel-debug.sh.*\)/usage: \1/p' "$0"; }
+. "$(dirname "$0")/../setup/options.sh"
+read_options "t:seconds" "$@"
+shift $((OPTIND - 1))
+[ $# = 1 ] || { usage >&2 && exit 2; }
+build=$(cd "$1" && pwd)
+SIW_IMAGE=$("$(dirname "$0")/../kernel/debug_kernel.sh")
+. "$(dirname "$0")/../kernel/lib.sh"
+build_module
+pack_programs
+pack_library
+start_guest -c 2 -M 2048
+
+failures=0
+# Reports of KASAN, lockdep, ODEBUG and the like; then the rest of the log is not looked at again.
+reports='BUG:|WARNING:|Oops|KASAN|ODEBUG|INFO: |refcount_t|unregister_netdevice|general protection'
+clean="! dmesg -c | grep -A 40 -E '$reports|possible .*deadlock|inconsistent|suspicious'"
+step() {  # step SECONDS WORDS COMMAND
+    local began=$SECONDS
+    if "${vmctl[@]}" -T "$1" run "$3" >"$SIW_RUN/out" 2>&1 &&
+        ! grep -q '^not ok' "$SIW_RUN/out"; then
+        echo "ok       $2 ($((SECONDS - began)) s)"
+    else
+        echo "FAILED   $2"
+        sed 's/^/    /' "$SIW_RUN/out"
+        failures=$((failures + 1))
+    fi
+    grep '^#' "$SIW_RUN/out" | sed 's/^/         /' || true
+    if ! "${vmctl[@]}" -T 60 run "$clean" >"$SIW_RUN/log" 2>&1; then
+        echo "FAILED   $2: the kernel reports"
+        sed 's/^/    /' "$SIW_RUN/log"
+        failures=$((failures + 1))
+    fi
+}
+# lossy COMMAND: over a loopback that loses segments
+lossy() {
+    echo "ip link set lo mtu 1500; /sbin/tc qdisc add dev lo root netem loss 1% delay 500us;
+        $1; r=\$?; /sbin/tc qdisc del dev lo root; ip link set lo mtu 65536; (exit \$r)"
+}
+step 300 "load" "$load; dmesg -c >/dev/null; ls /dev/ddp"
+step 300 "requests" '/x/abi'
+step 300 "placing in order" '/x/records'
+step 300 "failing allocations" '/x/failing'
+step 600 "placing behind holes" "$(lossy /x/loss)"
+step 900 "small windows" "$(lossy '/x/small_window 10')"
+step $((seconds / 2 + 300)) "stress" "$(lossy "/x/stress $((seconds / 2)) 3")"
+step $((seconds / 4 + 300)) "random requests" "$(lossy "/x/abi_fuzz $((seconds / 4))")"
+# Short-lived pairs, so that now and then there is none.
+step $((seconds / 4 + 300)) "unloaded and loaded under traffic" "$(lossy "
+    (n=0; while [ ! -e /tmp/over ]; do
+        rmmod ddp_kernel 2>/dev/null && insmod /share/ddp_kernel.ko && n=\$((n + 1)); done;
+        echo \"# \$n times unloaded\") & loads=\$!;
+    /x/stress $((seconds / 4)) 1 3000; r=\$?; touch /tmp/over; wait \$loads; (exit \$r)")"
+# shellcheck disable=SC2016
+step 120 "nothing is left" "$nothing_left"
+step 120 "unload" 'rmmod ddp_kernel'
+step 300 "no leak" 'echo scan >/sys/kernel/debug/kmemleak; sleep 6;
+    echo scan >/sys/kernel/debug/kmemleak; ! grep -A 20 . /sys/kernel/debug/kmemleak'
+[ "$failures" = 0 ] || die "$failures steps failed"

@@ -51,7 +51,7 @@ int create_id_qp(VerbsState& engine, CmId& id, ibv_pd* pd, ibv_qp_init_attr& att
     if (attr.srq == nullptr) attr.srq = id.base.srq;
     if (value_in(attr.qp_type) != value_in(id.base.qp_type))
         return EOPNOTSUPP;  // of its port space
-    ibv_qp* const qp = create_qp_locked(engine, pd, attr);
+    ibv_qp* const qp = create_qp_locked(engine, pd, attr, engine.rnr_timeout);
     if (qp == nullptr) return errno;
     id.base.pd = pd;
     id.base.qp = qp;

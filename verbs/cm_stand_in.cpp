@@ -50,7 +50,8 @@ Qp* open_stand_in(VerbsState& engine, CmId& id, const rdma_conn_param& param) {
     attr.send_cq = attr.recv_cq = engine.own.stand_in_cq;
     attr.qp_type = IBV_QPT_RC;
     attr.cap.max_send_wr = attr.cap.max_recv_wr = 1;
-    ibv_qp* const made = create_qp_locked(engine, engine.own.stand_in_pd, attr);
+    // No receive will ever be posted: a message of the peer ends the connection at once.
+    ibv_qp* const made = create_qp_locked(engine, engine.own.stand_in_pd, attr, 0);
     if (made == nullptr) return nullptr;
     release_qp(id);
     id.qp = id.stand_in.qp = Qp::of(made);

@@ -59,7 +59,8 @@ void on_cq_notified(void* argument) noexcept;
 void leave_to_thread(Channel& channel);
 /// No event of the queue is told any more.
 void leave_channel(Cq& cq);
-ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr);
+/// @param rnr_timeout as QpAttr has it; the program's queue pairs have engine.rnr_timeout
+ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr, Time rnr_timeout);
 ibv_srq* create_srq_locked(VerbsState& engine, ibv_pd* pd, ibv_srq_init_attr& attr);
 /// The QP was given a connection (by rdma_cm or by its GID). Requests wait until it has
 /// started. Out of memory is an error like others; the descriptor is the caller's still then.

@@ -206,7 +206,7 @@ void detach_locked(Qp& qp) {
     forget_completions(qp);
 }
 
-ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr) {
+ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr, Time rnr_timeout) {
     const bool srq_given = attr.srq != nullptr;
     const bool datagrams = value_in(attr.qp_type) == IBV_QPT_UD && device_profile().roce;
     const bool unreliable = value_in(attr.qp_type) == IBV_QPT_UC && device_profile().roce;
@@ -257,7 +257,7 @@ ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr)
     qp->attr.api = Api::verbs;
     qp->attr.context = device_context(engine, base.qp_num);
     qp->attr.async_events = !datagrams;
-    qp->attr.rnr_timeout = engine.rnr_timeout;
+    qp->attr.rnr_timeout = rnr_timeout;
     auto made = engine.device().create_qp(qp->attr);
     if (!made) return fail<ibv_qp>(made.error().code);
     qp->qp.replace(std::move(*made));
@@ -288,7 +288,7 @@ ibv_qp* create_qp_locked(VerbsState& engine, ibv_pd* pd, ibv_qp_init_attr& attr)
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) noexcept {
     return locked_object<ibv_qp>([&](VerbsState& engine) {
         if (!engine.alive(pd, Kind::pd)) return fail<ibv_qp>(EINVAL);
-        return create_qp_locked(engine, pd, *attr);
+        return create_qp_locked(engine, pd, *attr, engine.rnr_timeout);
     });
 }
 
@@ -310,7 +310,7 @@ ibv_qp* create_qp_ex(ibv_context*, ibv_qp_init_attr_ex* attr) noexcept {
         }
         ibv_qp_init_attr plain;
         std::memcpy(&plain, attr, sizeof plain);  // the extended one begins with it
-        ibv_qp* const qp = create_qp_locked(engine, attr->pd, plain);
+        ibv_qp* const qp = create_qp_locked(engine, attr->pd, plain, engine.rnr_timeout);
         if (qp == nullptr) return qp;
         std::memcpy(static_cast<void*>(attr), &plain, sizeof plain);
         if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) {

@@ -398,7 +398,9 @@ CASE(a_request_with_a_malformed_greeting_is_not_told) {
 }
 
 /* Messages to a queue pair that takes none end the connection, and only that. */
-CASE(what_is_sent_on_it_ends_it) {
+/* What else the peer sends ends it, and tells the program of no queue pair that it does not know.
+ */
+static void ends_by(const unsigned char* fpdu, size_t n) {
     struct connected other = make_connected("127.0.0.1");
     struct bare listener = make_listener("127.0.0.1");
     const int fd = asks_with(&listener, "xsock-CM\1\0\0\0\0\0\0\1", GREETING);
@@ -407,10 +409,7 @@ CASE(what_is_sent_on_it_ends_it) {
     struct rdma_cm_event* event;
     say_yes(&server, NULL, 0);
     CHECK(recv(fd, octets, MPA_HEADER, MSG_WAITALL) == MPA_HEADER);
-    memset(octets, 0xff, sizeof octets);
-    octets[0] = 0; /* an FPDU of 20 octets, with a wrong CRC */
-    octets[1] = 20;
-    MUST(send(fd, octets, sizeof octets, MSG_NOSIGNAL) == sizeof octets);
+    MUST(send(fd, fpdu, n, MSG_NOSIGNAL) == (ssize_t)n);
     MUST((event = event_within(server.channel, LIMIT_S * 1000)) != NULL);
     if (event->event == RDMA_CM_EVENT_ESTABLISHED) {
         CHECK(rdma_ack_cm_event(event) == 0);
@@ -430,6 +429,21 @@ CASE(what_is_sent_on_it_ends_it) {
     free_bare(&server);
     free_bare(&listener);
     free_connected(&other);
+}
+
+CASE(a_wrong_crc_on_it_ends_it) {
+    unsigned char fpdu[64];
+    memset(fpdu, 0xff, sizeof fpdu);
+    fpdu[0] = 0;
+    fpdu[1] = 20;
+    ends_by(fpdu, sizeof fpdu);
+}
+
+/* It has no receives, and never will. */
+CASE(a_message_on_it_ends_it) {
+    static const unsigned char send_of_nothing[24] = {
+        0, 18, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0x58, 0x7b, 0xe8, 0xc4};
+    ends_by(send_of_nothing, sizeof send_of_nothing);
 }
 
 int main(int argc, char** argv) { return run_cases(argc, argv); }

@@ -113,8 +113,8 @@ class Srq {
   public:
     virtual ~Srq() = default;  ///< after every Qp that uses it
     virtual Result<void> post_recv(const RecvWr& wr) = 0;
-    /// The oldest receive, for who places a message by itself (Device::scatter()). False: empty.
-    /// Any thread.
+    /// Takes the oldest receive, for a message that the caller places itself (Device::scatter()).
+    /// False: empty. Any thread.
     virtual bool take(RecvWqe& out) = 0;
     virtual void arm_limit(std::uint32_t limit) = 0;  ///< yields AsyncEventKind::srq_limit
     virtual std::uint32_t size() const = 0;

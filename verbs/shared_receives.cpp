@@ -35,7 +35,8 @@ bool SharedReceives::add_waiter(std::weak_ptr<Waiter> waiter) noexcept {
     } catch (const std::bad_alloc&) {
         return false;
     }
-    any_waits_.store(true, std::memory_order_seq_cst);
+    any_waits_.store(true, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with posted()'s
     return true;
 }
 

@@ -173,6 +173,7 @@ bool Traffic::post(Entry entry, const Message* message, std::uint64_t to) {
     if (xsock_post(ep_, &wr) != 0) {
         // Fewer than sq_depth are outstanding, so only the end of the connection is an excuse.
         CHECK(errno == EPIPE && options_.may_fail);
+        refused_ = true;
         return false;
     }
     last_signaled_ = entry.signaled;

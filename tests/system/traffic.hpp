@@ -52,10 +52,9 @@ class Traffic {
     [[nodiscard]] bool done() const noexcept {
         return done_sent_ && done_received_ && sends_.empty() && acks_owed_.empty();
     }
-    [[nodiscard]] bool failed() const noexcept { return failed_; }
-    /// A completion told that the connection ended early.
+    /// A completion, or a post that was refused, told that the connection ended early.
     [[nodiscard]] bool ended() const noexcept {
-        return failed_ || (receives_flushed_ && !done_received_);
+        return failed_ || refused_ || (receives_flushed_ && !done_received_);
     }
     /// Requests and receives that owe a completion (an unsignaled one may, if it fails).
     [[nodiscard]] std::size_t outstanding() const noexcept {
@@ -118,7 +117,8 @@ class Traffic {
     std::uint32_t sequence_out_ = 0, sequence_in_ = 0;
     bool begun_ = false, finishing_ = false, done_sent_ = false, done_received_ = false;
     bool failed_ = false, receives_flushed_ = false, closed_ = false, last_signaled_ = false;
-    bool over_ = false;  // something failed after which nothing may succeed
+    bool refused_ = false;  // a request was not taken, for the connection had ended
+    bool over_ = false;     // something failed after which nothing may succeed
     std::uint64_t bytes_ = 0, operations_ = 0;
 };
 

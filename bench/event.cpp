@@ -105,6 +105,13 @@ void echo_client(Child& child, const Run& run, int fd, Way way) {
         &client);
 }
 
+void tcp_server(Child& child, const Run& run, Way way) {
+    echo_server(child, tcp_server_socket(child, run), way);
+}
+void tcp_client(Child& child, const Run& run, Way way) {
+    echo_client(child, run, tcp_client_socket(child, run), way);
+}
+
 // An endpoint whose completion queue is watched by its descriptor.
 class Queue {
   public:
@@ -145,24 +152,12 @@ class Queue {
 
 }  // namespace
 
-void tcp_poll_server(Child& child, const Run& run) {
-    echo_server(child, tcp_server_socket(child, run), Way::poll);
-}
-void tcp_poll_client(Child& child, const Run& run) {
-    echo_client(child, run, tcp_client_socket(child, run), Way::poll);
-}
-void tcp_epoll_server(Child& child, const Run& run) {
-    echo_server(child, tcp_server_socket(child, run), Way::epoll);
-}
-void tcp_epoll_client(Child& child, const Run& run) {
-    echo_client(child, run, tcp_client_socket(child, run), Way::epoll);
-}
-void tcp_block_server(Child& child, const Run& run) {
-    echo_server(child, tcp_server_socket(child, run), Way::block);
-}
-void tcp_block_client(Child& child, const Run& run) {
-    echo_client(child, run, tcp_client_socket(child, run), Way::block);
-}
+void tcp_poll_server(Child& c, const Run& r) { tcp_server(c, r, Way::poll); }
+void tcp_poll_client(Child& c, const Run& r) { tcp_client(c, r, Way::poll); }
+void tcp_epoll_server(Child& c, const Run& r) { tcp_server(c, r, Way::epoll); }
+void tcp_epoll_client(Child& c, const Run& r) { tcp_client(c, r, Way::epoll); }
+void tcp_block_server(Child& c, const Run& r) { tcp_server(c, r, Way::block); }
+void tcp_block_client(Child& c, const Run& r) { tcp_client(c, r, Way::block); }
 void message_epoll_server(Child& child, const Run& run) {
     echo_server(child, message_server_socket(child, run), Way::epoll);
 }

@@ -20,20 +20,25 @@
 			 { DDP_NO_ATOMICS, "atomics" }, { DDP_NO_PD, "PD" }, { DDP_NO_QP, "QP" },  \
 			 { DDP_NO_BOUNDS, "bounds" }, { DDP_NO_ORDER, "order" })
 
+#define DDP_PORTS_FIELDS __field(u16, sport) __field(u16, dport)
+#define DDP_PORTS_ASSIGN(sk)                                                                       \
+	do {                                                                                       \
+		__entry->sport = ntohs(inet_sk(sk)->inet_sport);                                   \
+		__entry->dport = ntohs(inet_sk(sk)->inet_dport);                                   \
+	} while (0)
+
 TRACE_EVENT(ddp_bind,
 	TP_PROTO(const struct sock *sk, const struct ddp_bind *bind),
 	TP_ARGS(sk, bind),
 	TP_STRUCT__entry(
-		__field(u16, sport)
-		__field(u16, dport)
+		DDP_PORTS_FIELDS
 		__field(u32, pd)
 		__field(u32, qp)
 		__field(u32, rights)
 		__field(u32, flags)
 	),
 	TP_fast_assign(
-		__entry->sport = ntohs(inet_sk(sk)->inet_sport);
-		__entry->dport = ntohs(inet_sk(sk)->inet_dport);
+		DDP_PORTS_ASSIGN(sk);
 		__entry->pd = bind->pd;
 		__entry->qp = bind->qp;
 		__entry->rights = bind->rights;
@@ -47,13 +52,11 @@ TRACE_EVENT(ddp_unbind,
 	TP_PROTO(const struct sock *sk, u64 octets),
 	TP_ARGS(sk, octets),
 	TP_STRUCT__entry(
-		__field(u16, sport)
-		__field(u16, dport)
+		DDP_PORTS_FIELDS
 		__field(u64, octets)
 	),
 	TP_fast_assign(
-		__entry->sport = ntohs(inet_sk(sk)->inet_sport);
-		__entry->dport = ntohs(inet_sk(sk)->inet_dport);
+		DDP_PORTS_ASSIGN(sk);
 		__entry->octets = octets;
 	),
 	TP_printk("sport=%u dport=%u octets=%llu", __entry->sport, __entry->dport,
@@ -64,16 +67,14 @@ TRACE_EVENT(ddp_placed,
 	TP_PROTO(const struct sock *sk, u32 stag, u64 at, u32 octets, bool ahead),
 	TP_ARGS(sk, stag, at, octets, ahead),
 	TP_STRUCT__entry(
-		__field(u16, sport)
-		__field(u16, dport)
+		DDP_PORTS_FIELDS
 		__field(u32, stag)
 		__field(u64, at)
 		__field(u32, octets)
 		__field(bool, ahead)
 	),
 	TP_fast_assign(
-		__entry->sport = ntohs(inet_sk(sk)->inet_sport);
-		__entry->dport = ntohs(inet_sk(sk)->inet_dport);
+		DDP_PORTS_ASSIGN(sk);
 		__entry->stag = stag;
 		__entry->at = at;
 		__entry->octets = octets;
@@ -88,16 +89,14 @@ TRACE_EVENT(ddp_not_placed,
 	TP_PROTO(const struct sock *sk, const struct ddp_fpdu *fpdu, enum ddp_why_not why),
 	TP_ARGS(sk, fpdu, why),
 	TP_STRUCT__entry(
-		__field(u16, sport)
-		__field(u16, dport)
+		DDP_PORTS_FIELDS
 		__field(u32, stag)
 		__field(u64, to)
 		__field(u32, octets)
 		__field(int, why)
 	),
 	TP_fast_assign(
-		__entry->sport = ntohs(inet_sk(sk)->inet_sport);
-		__entry->dport = ntohs(inet_sk(sk)->inet_dport);
+		DDP_PORTS_ASSIGN(sk);
 		__entry->stag = fpdu->stag;
 		__entry->to = fpdu->to;
 		__entry->octets = fpdu->payload;

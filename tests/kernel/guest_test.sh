@@ -49,18 +49,7 @@ start_guest -c 2
 cp "$here/guest_engine.sh" "$share/"
 
 # ---- Steps ----------------------------------------------------------------------------------------
-failures=0
-step() {  # step WORDS COMMAND: in the guest
-    local began=$SECONDS
-    if "${vmctl[@]}" -T $((150 + ${fuzz:-0})) run "$2" >"$SIW_RUN/out" 2>&1 &&
-        ! grep -q '^not ok' "$SIW_RUN/out"; then
-        echo "ok       $1 ($((SECONDS - began)) s)"
-    else
-        echo "FAILED   $1"
-        sed 's/^/    /' "$SIW_RUN/out"
-        failures=$((failures + 1))
-    fi
-}
+step() { guest_step $((150 + ${fuzz:-0})) "$@"; }  # step WORDS COMMAND
 step "load on $SIW_KERNEL" "$load"
 trace=/sys/kernel/tracing
 step "requests (abi)" "mount -t tracefs none $trace; echo 1 >$trace/events/ddp_kernel/enable; /x/abi"

@@ -83,6 +83,21 @@ start_guest() {
     tar -C "$SIW_RUN/package" -cf "$share/package.tar" .
 }
 
+# guest_step SECONDS WORDS COMMAND: runs COMMAND in the guest and prints whether it held; what it
+# printed is in $SIW_RUN/out.
+failures=0
+guest_step() {
+    local began=$SECONDS
+    if "${vmctl[@]}" -T "$1" run "$3" >"$SIW_RUN/out" 2>&1 &&
+        ! grep -q '^not ok' "$SIW_RUN/out"; then
+        echo "ok       $2 ($((SECONDS - began)) s)"
+    else
+        echo "FAILED   $2"
+        sed 's/^/    /' "$SIW_RUN/out"
+        failures=$((failures + 1))
+    fi
+}
+
 # A command of the guest's shell that loads both: programs are in /x.
 # shellcheck disable=SC2034  # used by those that source this
 load='mkdir -p /x /dev/shm && tar -C /x -xf /share/package.tar &&

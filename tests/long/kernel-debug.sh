@@ -22,20 +22,11 @@ pack_programs
 pack_library
 start_guest -c 2 -M 2048
 
-failures=0
 # Reports of KASAN, lockdep, ODEBUG and the like; then the rest of the log is not looked at again.
 reports='BUG:|WARNING:|Oops|KASAN|ODEBUG|INFO: |refcount_t|unregister_netdevice|general protection'
 clean="! dmesg -c | grep -A 40 -E '$reports|possible .*deadlock|inconsistent|suspicious'"
 step() {  # step SECONDS WORDS COMMAND
-    local began=$SECONDS
-    if "${vmctl[@]}" -T "$1" run "$3" >"$SIW_RUN/out" 2>&1 &&
-        ! grep -q '^not ok' "$SIW_RUN/out"; then
-        echo "ok       $2 ($((SECONDS - began)) s)"
-    else
-        echo "FAILED   $2"
-        sed 's/^/    /' "$SIW_RUN/out"
-        failures=$((failures + 1))
-    fi
+    guest_step "$@"
     grep '^#' "$SIW_RUN/out" | sed 's/^/         /' || true
     if ! "${vmctl[@]}" -T 60 run "$clean" >"$SIW_RUN/log" 2>&1; then
         echo "FAILED   $2: the kernel reports"

@@ -102,11 +102,10 @@ inline std::vector<std::string> parse_options(const std::vector<std::string>& ar
     return words;
 }
 
-/// The same of a test that has options alone.
-inline void parse_only_options(const std::vector<std::string>& arguments,
-                               const std::map<std::string, bool*>& flags,
+/// The same of a test that has options alone: the arguments of its main().
+inline void parse_only_options(int argc, char** argv, const std::map<std::string, bool*>& flags,
                                const std::map<std::string, Setter>& values) {
-    const auto words = parse_options(arguments, flags, values);
+    const auto words = parse_options({argv + 1, argv + argc}, flags, values);
     if (!words.empty()) die("what is %s?", words[0].c_str());
 }
 

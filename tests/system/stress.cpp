@@ -217,13 +217,12 @@ int run(const Plan& plan, const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
     using namespace xsock::test;
     Plan plan;
-    const std::vector<std::string> arguments(argv + 1, argv + argc);
-    parse_only_options(arguments, {{"--shared", &plan.shared}},
+    parse_only_options(argc, argv, {{"--shared", &plan.shared}},
                        {{"--seed", into(plan.seed)},
                         {"--seconds", into(plan.seconds)},
                         {"--endpoints", into(plan.endpoints)},
                         {"--threads", into(plan.threads)},
                         {"--loop", into(plan.loop)},
                         {"--peer", into(plan.peer_port)}});
-    return run(plan, arguments);
+    return run(plan, {argv + 1, argv + argc});
 }

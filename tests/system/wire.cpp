@@ -319,9 +319,8 @@ void serve(const Plan& plan, const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
     using namespace xsock::test;
     Plan plan;
-    const std::vector<std::string> arguments(argv + 1, argv + argc);
     bool no_crc = false;
-    parse_only_options(arguments,
+    parse_only_options(argc, argv,
                        {{"--client-markers", &plan.client_markers},
                         {"--server-markers", &plan.server_markers},
                         {"--no-crc", &no_crc}},
@@ -336,7 +335,7 @@ int main(int argc, char** argv) {
         Child::end_with_parent();
         client(plan);
     } else {
-        serve(plan, arguments);
+        serve(plan, {argv + 1, argv + argc});
     }
     return 0;
 }

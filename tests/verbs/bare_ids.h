@@ -115,5 +115,11 @@ static inline void free_connected(struct connected* c) {
     free_bare(&c->server);
     free_bare(&c->listener);
 }
+/* One end disconnects: both are told, the client first. */
+static inline void disconnect_connected(struct connected* c, struct bare* end) {
+    CHECK(rdma_disconnect(end->id) == 0);
+    expect_and_ack(c->client.channel, RDMA_CM_EVENT_DISCONNECTED);
+    expect_and_ack(c->server.channel, RDMA_CM_EVENT_DISCONNECTED);
+}
 
 #endif /* XSOCK_TESTS_VERBS_BARE_IDS_H */

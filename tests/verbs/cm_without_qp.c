@@ -67,9 +67,7 @@ CASE(by_ipv6) { exchange("::1", 1); }
 
 CASE(the_server_disconnects) {
     struct connected c = make_connected("127.0.0.1");
-    CHECK(rdma_disconnect(c.server.id) == 0);
-    expect_and_ack(c.client.channel, RDMA_CM_EVENT_DISCONNECTED);
-    expect_and_ack(c.server.channel, RDMA_CM_EVENT_DISCONNECTED);
+    disconnect_connected(&c, &c.server);
     free_connected(&c);
 }
 CASE(both_disconnect_at_once) {
@@ -97,21 +95,24 @@ CASE(the_named_queue_pairs_may_go_first) {
     free_dummy(&c.client);
     free_dummy(&c.server);
     CHECK(event_within(c.client.channel, 50) == NULL && event_within(c.server.channel, 0) == NULL);
-    CHECK(rdma_disconnect(c.client.id) == 0);
-    expect_and_ack(c.server.channel, RDMA_CM_EVENT_DISCONNECTED);
-    expect_and_ack(c.client.channel, RDMA_CM_EVENT_DISCONNECTED);
+    disconnect_connected(&c, &c.client);
     free_connected(&c);
 }
 
+/* The server has not answered yet. */
+static void request_connection(struct bare* listener, struct bare* client, struct bare* server) {
+    *listener = make_listener("127.0.0.1");
+    *client = make_client("127.0.0.1", port_of(listener));
+    begin_connect(client, NULL, 0);
+    *server = take_request(listener);
+}
+
 CASE(a_rejection_has_private_data) {
-    struct bare listener = make_listener("127.0.0.1");
-    struct bare client = make_client("127.0.0.1", port_of(&listener));
+    struct bare listener, client, server;
     struct rdma_cm_event* event;
-    struct bare server;
     char no[148];
     memset(no, 'n', sizeof no);
-    begin_connect(&client, NULL, 0);
-    server = take_request(&listener);
+    request_connection(&listener, &client, &server);
     CHECK(rdma_reject(server.id, no, sizeof no) == 0);
     event = expect_event(client.channel, RDMA_CM_EVENT_REJECTED);
     CHECK(event->status == REJECTED_BY_PEER, "%d", event->status);
@@ -123,12 +124,9 @@ CASE(a_rejection_has_private_data) {
 }
 
 CASE(a_request_that_is_destroyed_ends_the_attempt) {
-    struct bare listener = make_listener("127.0.0.1");
-    struct bare client = make_client("127.0.0.1", port_of(&listener));
+    struct bare listener, client, server;
     struct rdma_cm_event* event;
-    struct bare server;
-    begin_connect(&client, NULL, 0);
-    server = take_request(&listener);
+    request_connection(&listener, &client, &server);
     free_bare(&server);
     MUST((event = event_within(client.channel, LIMIT_S * 1000)) != NULL);
     CHECK(event->status != 0 && event->event != RDMA_CM_EVENT_CONNECT_RESPONSE, "%s",

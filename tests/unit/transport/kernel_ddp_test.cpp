@@ -90,6 +90,8 @@ TEST_F(KernelDdpTest, the_first_fpdu_may_come_with_the_end_of_start_up) {
 
 class KernelDdpQuietTest : public KernelDdpTest {
   protected:
+    ~KernelDdpQuietTest() override { end_all(); }  // the second Write may still be sent
+
     /// Two Writes, of which the second wakes nobody.
     void place_quietly() {
         make();

@@ -10,37 +10,19 @@
 
 namespace xsock::verbs {
 
-namespace {
-
-/// What has been read waits outside of DatagramPool while a QP does not receive.
-constexpr std::uint32_t kReadMost = 64 * 1024;
-
-}  // namespace
-
 IncomingCarriers::Carrier DatagramReceiver::place(std::shared_ptr<PolledQp> connection,
                                                   const Greeting& greeting) const {
     return {
         {peer_, own_, port_in(greeting.from), port_in(greeting.to)}, std::move(connection), &used_};
 }
 
-std::shared_ptr<PolledQp> DatagramReceiver::make_connection() {
+void DatagramReceiver::set_connection(const std::shared_ptr<PolledQp>& connection) {
+    note_used();
+    qp_ = connection;
+}
+
+void DatagramReceiver::note_used() noexcept {
     used_.store(owner_.receivers_clock(), std::memory_order_relaxed);
-    PolledQpAttr polled;
-    polled.qp.sq_depth = 1;  // it answers nothing
-    polled.qp.read_most = kReadMost;
-    polled.argument = this;
-    polled.keeper = shared_from_this();
-    polled.listener = [this](PolledQp& qp, QpState state) { on_state(qp, state); };
-    polled.provide_receive = [](void* self, std::uint32_t, RecvWqe& out) {
-        return static_cast<DatagramReceiver*>(self)->provide_receive(out);
-    };
-    polled.on_completion = [](void* self, const Wc& wc) {
-        static_cast<DatagramReceiver*>(self)->on_completion(wc);
-    };
-    polled.on_poll = [](void* self) { return static_cast<DatagramReceiver*>(self)->on_poll(); };
-    auto qp = owner_.make_carrier(std::move(polled));
-    qp_ = qp;
-    return qp;
 }
 
 bool DatagramReceiver::provide_receive(RecvWqe& out) noexcept {
@@ -68,7 +50,7 @@ void DatagramReceiver::on_completion(const Wc& wc) {
         if (const auto qp = qp_.lock()) qp->request_end(PolledQp::End::abort);
         return;
     }
-    used_.store(owner_.receivers_clock(), std::memory_order_relaxed);
+    note_used();
     header_ = decoded->header;
     const auto grh = make_grh(header_, peer_, own_, decoded->payload.size());
     octets_ = kGrhBytes + decoded->payload.size();
@@ -110,28 +92,15 @@ Time DatagramReceiver::on_poll() {
     return kNever;
 }
 
-void DatagramReceiver::on_state(PolledQp& qp, QpState state) {
-    switch (state) {
-        case QpState::fresh:
-        case QpState::starting:
-        case QpState::requested:
-        case QpState::established:
-        case QpState::closing:
-            return;
-        case QpState::peer_closed:
-            finished_ = true;
-            if (!waits_) qp.request_end(PolledQp::End::shutdown);
-            return;
-        case QpState::error:
-        case QpState::closed:
-            break;
+bool DatagramReceiver::finish() noexcept {
+    finished_ = true;
+    return !waits_;
+}
+
+void DatagramReceiver::end() noexcept {
+    if (std::exchange(waits_, false)) {
+        owner_.counters().no_receive.fetch_add(1, std::memory_order_relaxed);
     }
-    if (ended_) return;
-    ended_ = true;
-    if (waits_) owner_.counters().no_receive.fetch_add(1, std::memory_order_relaxed);
-    waits_ = false;
-    owner_.count_ended(qp);
-    qp.request_end(PolledQp::End::release);
     owner_.remove(*this);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The receiving end of a carrier: a connection by which datagrams of one process come in, for any
-// QP of this one. Each is one Send into memory of ours, and is copied from there to a receive of
-// its QP. As long as one finds neither a receive nor room, the connection is not read, and TCP
-// holds back the sender. In pollers, but for what says otherwise; takes no lock of the engine.
+// The receiving end of a carrier: datagrams of one process come in by it, for any QP of this one.
+// Each is one Send into memory of ours, and is copied from there to a receive of its QP. As long as
+// one finds neither a receive nor room, the connection is not read, and TCP holds back the sender.
+// In pollers, but for what says otherwise; takes no lock of the engine.
 #pragma once
 
 #include <array>
@@ -29,18 +29,28 @@ class DatagramReceiver final : public ReceiveWaiter,
     /// Its place among those that have come in.
     [[nodiscard]] IncomingCarriers::Carrier place(std::shared_ptr<PolledQp> connection,
                                                   const Greeting& greeting) const;
-    /// Once: its connection, which keeps this object, and is not started yet.
-    std::shared_ptr<PolledQp> make_connection();
+    /// Once, before it is started: its connection, which keeps this object.
+    void set_connection(const std::shared_ptr<PolledQp>& connection);
+    /// Null: it is gone.
+    [[nodiscard]] std::shared_ptr<PolledQp> connection() const { return qp_.lock(); }
+    /// The carrier has carried something, in or out.
+    void note_used() noexcept;
 
     void on_receives_posted() override {
         if (const auto qp = qp_.lock()) qp->receive_posted();
     }
 
-  private:
+    // What the poller tells (base/polled_qp.hpp).
+
     bool provide_receive(RecvWqe& out) noexcept;
     void on_completion(const Wc& wc);
     Time on_poll();
-    void on_state(PolledQp& qp, QpState state);
+    /// The peer sends no more. False: what has come still waits; the connection is ended later.
+    bool finish() noexcept;
+    /// The connection has ended.
+    void end() noexcept;
+
+  private:
     bool deliver();
     DatagramQp* destination(std::uint32_t num);
 
@@ -58,7 +68,6 @@ class DatagramReceiver final : public ReceiveWaiter,
     bool waits_ = false;      ///< it waits for a receive
     bool finished_ = false;   ///< and nothing comes behind it
     Time overdue_ = kNever;   ///< there may be room then, where it finds none
-    bool ended_ = false;
     std::array<std::byte, kGrhBytes + kDatagramPayload> memory_;
 };
 

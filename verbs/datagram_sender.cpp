@@ -19,25 +19,11 @@ constexpr std::uint32_t kInFlight = 256 * 1024;
 /// What may wait: of 64 deep send queues, full of the largest.
 constexpr std::size_t kQueued = 16 << 20;
 constexpr Time kWait = kSecond;
-constexpr std::uint32_t kSendDepth = 4096;
 constexpr Time kFirstPause = kSecond / 5, kLongestPause = 5 * kSecond;
 
 // wr_id of a send: an address, or the size of one that is in the send queue itself.
 constexpr std::uint64_t kInline = 1;
 static_assert(alignof(DatagramBuffer) > kInline);
-
-/// What a connection keeps.
-struct Kept {
-    Kept(std::shared_ptr<DatagramSender> kept, std::atomic<std::size_t>& counter)
-        : sender(std::move(kept)), count(counter) {
-        count.fetch_add(1, std::memory_order_relaxed);
-    }
-    Kept(const Kept&) = delete;
-    Kept& operator=(const Kept&) = delete;
-    ~Kept() { count.fetch_sub(1, std::memory_order_relaxed); }
-    const std::shared_ptr<DatagramSender> sender;
-    std::atomic<std::size_t>& count;
-};
 
 constexpr std::uint64_t inline_id(std::uint32_t bytes) noexcept {
     return std::uint64_t{bytes} << 1 | kInline;
@@ -49,8 +35,8 @@ constexpr std::uint64_t inline_id(std::uint32_t bytes) noexcept {
 
 // The connection, if it can be given so much more now.
 std::shared_ptr<PolledQp> DatagramSender::take_room(std::uint32_t bytes) {
+    note_used();
     const std::lock_guard lock(lock_);
-    used_ = true;
     if (state_ != State::up || !queued_.empty() || in_flight_ >= kInFlight) return nullptr;
     in_flight_ += bytes;
     return qp_;
@@ -129,29 +115,41 @@ void DatagramSender::queue(std::unique_ptr<DatagramBuffer> buffer) {
 
 // ---- the connection -------------------------------------------------------------
 
-std::shared_ptr<PolledQp> DatagramSender::make_connection() {
-    PolledQpAttr polled;
-    polled.qp.sq_depth = kSendDepth;
-    polled.qp.context = connection_ + 1;
-    polled.argument = this;
-    polled.keeper = std::make_shared<Kept>(shared_from_this(), owner_.outgoing());
-    polled.listener = [this](PolledQp& qp, QpState state) { on_state(qp, state); };
-    polled.on_completion = [](void* self, const Wc& wc) {
-        static_cast<DatagramSender*>(self)->on_completion(wc);
-    };
-    polled.on_poll = [](void* self) { return static_cast<DatagramSender*>(self)->on_poll(); };
-    polled.on_exit = [](void* self, bool& brief) {
-        brief = true;
-        return static_cast<DatagramSender*>(self)->on_exit();
-    };
-    polled.exits_briefly = true;
-    auto qp = owner_.make_carrier(std::move(polled));
-    const std::lock_guard lock(lock_);
-    qp_ = qp;
-    ++connection_;
+// With lock_ held.
+void DatagramSender::take_connection(std::shared_ptr<PolledQp> qp, bool adopted) {
+    qp_ = std::move(qp);
+    adopted_ = adopted;
     in_flight_ = 0;
     taken_ = stalled_ = false;
-    return qp;
+}
+
+bool DatagramSender::connect(std::shared_ptr<PolledQp> qp) {
+    const std::lock_guard lock(lock_);
+    if (state_ != State::dialing) return false;
+    take_connection(std::move(qp), /*adopted=*/false);
+    return true;
+}
+
+// What a connection that is replaced has been given goes by it, and so may come behind what goes by
+// the other: datagrams have no order. Of two processes that dial at the same time each takes its
+// own at first, and one then prefers the other's.
+bool DatagramSender::adopt(std::shared_ptr<PolledQp> qp, bool preferred) {
+    std::shared_ptr<PolledQp> former;
+    PolledQp::End end = PolledQp::End::release;
+    {
+        const std::lock_guard lock(lock_);
+        const bool has_own = state_ == State::dialing || (state_ == State::up && !adopted_);
+        if (has_own ? !preferred : state_ == State::up) return false;
+        if (state_ == State::up) end = PolledQp::End::shutdown;
+        former = std::exchange(qp_, nullptr);
+        take_connection(std::move(qp), /*adopted=*/true);
+        state_ = State::up;
+        pause_ = 0;
+        note_used();
+    }
+    if (former != nullptr) former->request_end(end);
+    feed();
+    return true;
 }
 
 std::shared_ptr<PolledQp> DatagramSender::try_connection() {
@@ -198,7 +196,8 @@ bool DatagramSender::close_if_idle() {
     std::shared_ptr<PolledQp> idle;
     {
         const std::lock_guard lock(lock_);
-        if (std::exchange(used_, false) || state_ != State::up || in_flight_ != 0 ||
+        // What the other process has dialed, that one closes.
+        if (used_.exchange(false) || state_ != State::up || adopted_ || in_flight_ != 0 ||
             !queued_.empty()) {
             return false;
         }
@@ -209,10 +208,9 @@ bool DatagramSender::close_if_idle() {
     return true;
 }
 
-// ---- the poller -----------------------------------------------------------------
+// ---- pollers -----------------------------------------------------------------
 
-void DatagramSender::on_completion(const Wc& wc) {
-    if (wc.opcode != WcOpcode::send) return;
+void DatagramSender::on_completion(const PolledQp& qp, const Wc& wc) {
     std::unique_ptr<DatagramBuffer> buffer;
     if ((wc.wr_id & kInline) == 0) {
         buffer.reset(reinterpret_cast<DatagramBuffer*>(static_cast<std::uintptr_t>(wc.wr_id)));
@@ -224,7 +222,7 @@ void DatagramSender::on_completion(const Wc& wc) {
     {
         // Another thread's feed() holds it until it has let go of what it has given.
         const std::lock_guard lock(lock_);
-        if (wc.qp_context != connection_) return;  // of a former one
+        if (qp_.get() != &qp) return;
         const auto bytes =
             buffer != nullptr ? buffer->bytes : static_cast<std::uint32_t>(wc.wr_id >> 1);
         in_flight_ -= std::min(in_flight_, bytes);
@@ -294,58 +292,44 @@ Time DatagramSender::on_poll() {
 }
 
 // What waits goes to the connection first; its end comes behind that.
-bool DatagramSender::on_exit() {
+bool DatagramSender::on_exit(const PolledQp& qp) {
     std::shared_ptr<PolledQp> empty;
     {
         const std::unique_lock lock(lock_, std::try_to_lock);
         if (!lock) return true;  // asked again; perhaps by the thread that exit() interrupted
-        if (state_ != State::up) return false;
+        if (state_ != State::up || qp_.get() != &qp) return false;
         if (queued_.empty()) empty = qp_;
     }
     if (empty != nullptr) empty->request_end(PolledQp::End::shutdown);
     return true;
 }
 
-void DatagramSender::on_state(PolledQp& qp, QpState state) {
-    switch (state) {
-        case QpState::fresh:
-        case QpState::starting:
-        case QpState::requested:
-        case QpState::closing:
-            return;
-        case QpState::established: {
-            {
-                const std::lock_guard lock(lock_);
-                if (qp_.get() != &qp) return;
-                state_ = State::up;
-                stalled_ = false;
-                pause_ = 0;
-            }
-            feed();
-            return;
-        }
-        case QpState::peer_closed:
-            qp.request_end(PolledQp::End::shutdown);
-            leave(qp);
-            return;
-        case QpState::error:
-        case QpState::closed:
-            owner_.count_ended(qp);
-            qp.request_end(PolledQp::End::release);
-            leave(qp);
-            return;
+bool DatagramSender::on_up(const PolledQp& qp) {
+    {
+        const std::lock_guard lock(lock_);
+        if (qp_.get() != &qp) return false;
+        state_ = State::up;
+        stalled_ = false;
+        pause_ = 0;
     }
+    feed();
+    return true;
 }
 
-// The connection has ended, or does: the next datagram needs another.
-void DatagramSender::leave(PolledQp& qp) {
+void DatagramSender::leave(const PolledQp& qp) {
     std::shared_ptr<PolledQp> former;
     DatagramQueue dropped;
     {
         const std::lock_guard lock(lock_);
         if (qp_.get() != &qp) return;
         former = std::exchange(qp_, nullptr);
-        dropped = begin_pause();
+        if (adopted_) {
+            // The other process may be there still: it closes what is idle.
+            state_ = State::idle;
+            dropped = std::move(queued_);
+        } else {
+            dropped = begin_pause();
+        }
     }
     drop(std::move(dropped));
 }

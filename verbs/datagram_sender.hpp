@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The sending end of a carrier: a connection by which datagrams of this process go to one other.
-// Dialed when the first is sent, closed when none was for a while, and dialed again. What is sent
+// The sending end of a carrier: datagrams of this process go by it to one other. Dialed when the
+// first is sent, closed when nothing went or came for a while, and dialed again; unless the other
+// process has dialed, for its own, a connection that goes both ways. What is sent
 // is copied; it is complete once TCP's turn has come, or at once where little waits, and dropped
 // when it waits for longer than a second. Takes no lock of the engine but in queue(), to dial.
 #pragma once
 
+#include <atomic>
 #include <compare>
 #include <cstdint>
 #include <memory>
@@ -43,9 +45,9 @@ class DatagramSender : public std::enable_shared_from_this<DatagramSender> {
 
     // -- with the engine's mutex held --
 
-    /// The other end has accepted: a connection for it, which keeps this object, and is not started
-    /// yet. give_up() where it cannot be. Throws std::bad_alloc.
-    std::shared_ptr<PolledQp> make_connection();
+    /// The other end has accepted what was dialed: `qp` is its connection, which keeps this object,
+    /// and is not started yet. give_up() where it cannot be. False: none is needed any more.
+    [[nodiscard]] bool connect(std::shared_ptr<PolledQp> qp);
     /// Dialing has not led to a connection: what waits is dropped, and what comes for a while.
     void give_up() noexcept;
     /// Ends its connection if nothing was sent since the last call. @return it has ended one
@@ -55,32 +57,50 @@ class DatagramSender : public std::enable_shared_from_this<DatagramSender> {
     /// At exit: null also where another thread, or this one below exit(), has the lock.
     [[nodiscard]] std::shared_ptr<PolledQp> try_connection();
 
+    // -- in pollers, with no lock held --
+
+    /// Datagrams may also go by `qp`, which the other process has dialed, and which keeps this
+    /// object.
+    ///
+    /// @param preferred also instead of a connection that this process has dialed, or dials
+    /// @return they do
+    bool adopt(std::shared_ptr<PolledQp> qp, bool preferred);
+    /// Something came by its connection.
+    void note_used() noexcept { used_.store(true, std::memory_order_relaxed); }
+
+    // What the poller tells of a connection (base/polled_qp.hpp), which may be a former one.
+
+    void on_completion(const PolledQp& qp, const Wc& wc);
+    Time on_poll();
+    bool on_exit(const PolledQp& qp);
+    /// False: it is of no use any more.
+    [[nodiscard]] bool on_up(const PolledQp& qp);
+    /// It has ended, or does: the next datagram needs another.
+    void leave(const PolledQp& qp);
+
   private:
     enum class State : std::uint8_t { idle, dialing, up, paused };
 
     std::shared_ptr<PolledQp> take_room(std::uint32_t bytes);
     bool sent(const PolledQp& qp, const Result<void>& posted, std::uint32_t bytes);
-    void on_completion(const Wc& wc);
-    void on_state(PolledQp& qp, QpState state);
-    Time on_poll();
-    bool on_exit();
+    void take_connection(std::shared_ptr<PolledQp> qp, bool adopted);
     void feed();
-    void leave(PolledQp& qp);
     void drop(DatagramQueue buffers);
     DatagramQueue begin_pause();
 
     CarrierOwner& owner_;
     const CarrierKey key_;
 
+    std::atomic<bool> used_{false};  ///< since close_if_idle() was last called
+
     SpinLock lock_;  ///< keeps all below
     State state_ = State::idle;
-    bool used_ = false;  ///< since close_if_idle() was last called
+    bool adopted_ = false;  ///< the other process has dialed qp_
     Time pause_ = 0, paused_until_ = 0;
     std::shared_ptr<PolledQp> qp_;
-    std::uint64_t connection_ = 0;  ///< number of qp_: the context of what it completes
-    std::uint32_t in_flight_ = 0;   ///< bytes that qp_ has and TCP has not
-    bool taken_ = false;            ///< TCP has taken some since something was last dropped
-    bool stalled_ = false;          ///< it took none for as long as a datagram may wait
+    std::uint32_t in_flight_ = 0;  ///< bytes that qp_ has and TCP has not
+    bool taken_ = false;           ///< TCP has taken some since something was last dropped
+    bool stalled_ = false;         ///< it took none for as long as a datagram may wait
     DatagramQueue queued_;
 };
 

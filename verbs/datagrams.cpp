@@ -152,9 +152,15 @@ void Datagrams::accept(GreetedConnection connection) {
         connection.reject(why);
         return;
     }
-    const auto receiver = std::make_shared<DatagramReceiver>(*this, octets_of(connection.peer),
-                                                             own_address(connection.fd));
-    const auto carrier = receiver->make_connection();
+    const CarrierKey key{own_address(connection.fd), octets_of(connection.peer),
+                         port_in(asked.from)};
+    const auto receiver = std::make_shared<DatagramReceiver>(*this, key.peer, key.own);
+    DatagramCarrier::Ends ends;
+    ends.receiver = receiver;
+    ends.sender = sender_back(key, asked);
+    ends.preferred = CarrierKey{{}, key.peer, key.port} < CarrierKey{{}, key.own, first_port()};
+    const bool both_ways = ends.sender != nullptr;
+    const auto carrier = DatagramCarrier::make(*this, std::move(ends));
     IncomingCarriers::Replaced replaced;
     {
         const std::lock_guard lock(lock_);
@@ -171,7 +177,8 @@ void Datagrams::accept(GreetedConnection connection) {
     const auto reply = encode({.kind = GreetingKind::datagrams,
                                .from = asked.to,
                                .to = asked.from,
-                               .attempt = asked.attempt});
+                               .attempt = asked.attempt,
+                               .both_ways = both_ways});
     ConnectAttr attr;
     attr.crc = engine_.crc;
     attr.role = ConnectAttr::Role::responder;
@@ -183,6 +190,26 @@ void Datagrams::accept(GreetedConnection connection) {
     } else {
         remove(*receiver);
     }
+}
+
+std::uint16_t Datagrams::first_port() const noexcept {
+    return engine_.qp_numbers.ports().front().port;
+}
+
+bool Datagrams::is_own(const CarrierKey& key) const noexcept {
+    return key.own == key.peer && engine_.qp_numbers.has_port(key.port);
+}
+
+std::shared_ptr<DatagramSender> Datagrams::sender_back(const CarrierKey& key,
+                                                       const Greeting& asked) {
+    if (!asked.both_ways || key.port == 0 || is_own(key)) return nullptr;
+    const std::lock_guard lock(lock_);
+    if (const auto found = senders_.find(key); found != senders_.end()) return found->second;
+    // Peers choose the ports that they name: half of what can be remembered is for our own sends.
+    if (senders_.size() >= kMostSenders / 2) return nullptr;
+    auto made = std::make_shared<DatagramSender>(*this, key);
+    senders_.emplace(key, made);
+    return made;
 }
 
 // Without success the descriptor is the caller's.
@@ -263,9 +290,10 @@ void Datagrams::dial(const std::shared_ptr<DatagramSender>& sender) noexcept {
         dialer_.dial({.id = id,
                       .own = gid_of_octets(key.own),
                       .peer = gid_of_octets(key.peer),
-                      .from = first_number(engine_.qp_numbers.ports().front().port),
+                      .from = first_number(first_port()),
                       .to = first_number(key.port),
                       .kind = GreetingKind::datagrams,
+                      .both_ways = !is_own(key),
                       .attr = attr});
         engine_.loop().at(until, [this, id] { give_up(id); });
         watch_carriers();
@@ -286,20 +314,33 @@ void Datagrams::give_up(std::uint64_t id) {
     dialer_.forget(id);
 }
 
-void Datagrams::on_accepted(std::uint64_t id, int fd, const ConnectAttr& attr) {
-    const auto dialing = dialing_.extract(id);
+void Datagrams::on_accepted(const GidDialer::Accepted& accepted) {
+    const auto dialing = dialing_.extract(accepted.id);
     if (dialing.empty()) {
-        close(fd);
+        close(accepted.fd);
         return;
     }
     DatagramSender& sender = *dialing.mapped().sender;
+    DatagramCarrier::Ends ends;
+    ends.sender = dialing.mapped().sender;
+    ends.dialed = true;
     // Start-up may have more to wait for, and has what is left of the time.
     const Time left = dialing.mapped().until - std::min(now(), dialing.mapped().until);
-    ConnectAttr limited = attr;
+    ConnectAttr limited = accepted.attr;
     limited.startup_timeout_ms = static_cast<std::uint32_t>(left / kMillisecond) + 1;
     Result<void> started;
     try {
-        started = start(*sender.make_connection(), fd, limited);
+        if (accepted.both_ways) {
+            ends.receiver =
+                std::make_shared<DatagramReceiver>(*this, sender.key().peer, sender.key().own);
+        }
+        const auto carrier = DatagramCarrier::make(*this, std::move(ends));
+        if (!sender.connect(carrier)) {
+            carrier->request_end(PolledQp::End::release);
+            close(accepted.fd);
+            return;
+        }
+        started = start(*carrier, accepted.fd, limited);
     } catch (const std::bad_alloc&) {
         started = Error{ENOMEM, "no memory for a carrier"};
     }
@@ -308,7 +349,7 @@ void Datagrams::on_accepted(std::uint64_t id, int fd, const ConnectAttr& attr) {
         return;
     }
     log(LogLevel::error, "gid-dial", "datagrams: %s", started.error().what);
-    close(fd);
+    close(accepted.fd);
     sender.give_up();
 }
 
@@ -377,6 +418,9 @@ std::vector<std::shared_ptr<PolledQp>> Datagrams::connections() {
         if (auto connection = sender->try_connection()) all.push_back(std::move(connection));
     }
     receivers_.for_each([&](const auto& connection) { all.push_back(connection); });
+    // One that goes both ways may be there twice.
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
     return all;
 }
 

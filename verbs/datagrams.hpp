@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Datagrams between UD queue pairs: they ride on connections, one for each pair of processes and
-// direction (carriers), through the ports that are in QP numbers (docs/wire.md). Here is which QPs
+// Datagrams between UD queue pairs: they ride on connections between processes (carriers), through
+// the ports that are in QP numbers (docs/wire.md). One serves both directions, unless the other end
+// is an xsock that cannot, or this process itself. Here is which QPs
 // and carriers there are; all carriers of a process are in one PollGroup, which every UD QP's
 // completion queues poll.
 //
@@ -19,6 +20,7 @@
 #include "base/spin_lock.hpp"
 #include "verbs/address_handle.hpp"
 #include "verbs/carrier_owner.hpp"
+#include "verbs/datagram_carrier.hpp"
 #include "verbs/datagram_qp.hpp"
 #include "verbs/datagram_receiver.hpp"
 #include "verbs/datagram_sender.hpp"
@@ -43,8 +45,8 @@ class Datagrams final : public CarrierOwner {
     void remove(const Qp& qp) noexcept;
     /// A connection whose greeting is one of datagrams: takes or rejects it.
     void accept(GreetedConnection connection);
-    /// What was dialed as `id` has been accepted. Takes the descriptor.
-    void on_accepted(std::uint64_t id, int fd, const ConnectAttr& attr);
+    /// What was dialed has been accepted.
+    void on_accepted(const GidDialer::Accepted& accepted);
     /// Adds what carriers have moved to the exit summary. Once.
     void count_bytes() noexcept;
     /// For the exit summary: "; 3 datagrams sent, ...", or nothing where there were none.
@@ -75,6 +77,10 @@ class Datagrams final : public CarrierOwner {
   private:
     Result<void> start(PolledQp& carrier, int fd, const ConnectAttr& attr) noexcept;
     [[nodiscard]] Device& device() noexcept;
+    /// The sender to the process that asks for a carrier, if that can serve it, too; else null.
+    std::shared_ptr<DatagramSender> sender_back(const CarrierKey& key, const Greeting& asked);
+    [[nodiscard]] bool is_own(const CarrierKey& key) const noexcept;
+    [[nodiscard]] std::uint16_t first_port() const noexcept;
     bool may_dial();
     void give_up(std::uint64_t id);
     bool close_an_idle_sender();

@@ -52,6 +52,7 @@ struct GidDialer::Dial {
     Time pause = 0;           ///< after a refusal
     bool connecting = false;  ///< counted in Peer::connecting
     bool told = false;        ///< there is a line in the log
+    bool both_ways = false;   ///< says the Reply
 
     [[nodiscard]] ConnectAttr attr() const {
         ConnectAttr full = target.attr;
@@ -59,7 +60,7 @@ struct GidDialer::Dial {
         full.private_data = greeting;
         return full;
     }
-    [[nodiscard]] Answer answer(ConstBytes bytes, GreetingRefusal& why) const;
+    [[nodiscard]] Answer answer(ConstBytes bytes, GreetingRefusal& why);
     [[nodiscard]] std::string text() const {
         sockaddr_storage to;
         (void)address_of(target.peer, port_in(target.to), to);
@@ -75,7 +76,7 @@ struct GidDialer::Peer {
     Loop::Token timer = 0;
 };
 
-Answer GidDialer::Dial::answer(ConstBytes bytes, GreetingRefusal& why) const {
+Answer GidDialer::Dial::answer(ConstBytes bytes, GreetingRefusal& why) {
     mpa::Startup startup = initiator(attr());
     startup.tx_commit(startup.tx().size());
     startup.rx(bytes);
@@ -101,6 +102,7 @@ Answer GidDialer::Dial::answer(ConstBytes bytes, GreetingRefusal& why) const {
         why = reply.refusal;
         return reply.kind == GreetingKind::rejected ? Answer::refused : Answer::wrong;
     }
+    both_ways = target.both_ways && reply.both_ways;
     return reply.kind == target.kind ? Answer::accepted : Answer::wrong;
 }
 
@@ -188,7 +190,8 @@ void GidDialer::start(Dial& dial) {
     dial.greeting = encode({.kind = dial.target.kind,
                             .from = dial.target.from,
                             .to = dial.target.to,
-                            .attempt = dial.attempt});
+                            .attempt = dial.attempt,
+                            .both_ways = dial.target.both_ways});
     dial.connecting = true;
     ++peers_.find(key_of(dial.target))->second.connecting;
     if (!open(dial)) unreachable(dial, errno);
@@ -324,10 +327,9 @@ void GidDialer::on_reply(Dial& dial, unsigned readiness) {
     expect_more_than(dial.fd, 0);
     const std::uint64_t id = dial.target.id;
     const std::unique_ptr<Dial> done = remove(id);
-    const int fd = std::exchange(done->fd, -1);
-    ConnectAttr attr = done->attr();
-    attr.request_sent = true;
-    handler_(id, fd, attr);
+    Accepted accepted{id, std::exchange(done->fd, -1), done->attr(), done->both_ways};
+    accepted.attr.request_sent = true;
+    handler_(accepted);
 }
 
 }  // namespace xsock::verbs

@@ -35,13 +35,20 @@ struct DialTarget {
     ibv_gid own{}, peer{};           ///< addresses that go by address_of()
     std::uint32_t from = 0, to = 0;  ///< QP numbers
     GreetingKind kind = GreetingKind::rc;
-    ConnectAttr attr;  ///< but for role, private data and Request
+    bool both_ways = false;  ///< Greeting::both_ways
+    ConnectAttr attr;        ///< but for role, private data and Request
 };
 
 class GidDialer {
   public:
-    /// The Reply accepts: `attr` is how the connection is to be started. Takes the descriptor.
-    using Handler = std::function<void(std::uint64_t id, int fd, const ConnectAttr& attr)>;
+    /// The Reply accepts.
+    struct Accepted {
+        std::uint64_t id = 0;    ///< DialTarget::id
+        int fd = -1;             ///< the handler's
+        ConnectAttr attr;        ///< how the connection is to be started; valid during the call
+        bool both_ways = false;  ///< both greetings say so
+    };
+    using Handler = std::function<void(const Accepted& accepted)>;
     GidDialer(VerbsState& engine, Handler handler);
     ~GidDialer();
 

@@ -8,14 +8,15 @@ namespace {
 
 constexpr char kMagic[8] = {'x', 's', 'o', 'c', 'k', '-', 'Q', 'P'};
 constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kBothWays = 0x01;
 
 struct GreetingLayout {
     char magic[8];
     std::uint8_t version;
     std::uint8_t kind;
-    std::uint8_t refusal;   // 0 unless the kind is rejected
-    std::uint8_t reserved;  // 0
-    std::uint8_t from[4];   // big-endian, as are the next
+    std::uint8_t refusal;  // 0 unless the kind is rejected
+    std::uint8_t flags;    // kBothWays; others are 0, and ignored
+    std::uint8_t from[4];  // big-endian, as are the next
     std::uint8_t to[4];
     std::uint8_t attempt[4];
 };
@@ -51,6 +52,7 @@ std::array<std::byte, kGreetingBytes> encode(const Greeting& greeting) noexcept 
     data[offsetof(GreetingLayout, version)] = std::byte{kVersion};
     data[offsetof(GreetingLayout, kind)] = static_cast<std::byte>(greeting.kind);
     data[offsetof(GreetingLayout, refusal)] = static_cast<std::byte>(greeting.refusal);
+    if (greeting.both_ways) data[offsetof(GreetingLayout, flags)] = std::byte{kBothWays};
     store_be32(data.data() + offsetof(GreetingLayout, from), greeting.from);
     store_be32(data.data() + offsetof(GreetingLayout, to), greeting.to);
     store_be32(data.data() + offsetof(GreetingLayout, attempt), greeting.attempt);
@@ -80,6 +82,8 @@ std::optional<DecodedGreeting> decode(ConstBytes data) noexcept {
         return decoded;
     }
     greeting.kind = static_cast<GreetingKind>(kind);
+    const auto flags = std::to_integer<std::uint8_t>(data[offsetof(GreetingLayout, flags)]);
+    greeting.both_ways = greeting.kind == GreetingKind::datagrams && (flags & kBothWays) != 0;
     if ((greeting.kind == GreetingKind::rejected) != (refusal != 0)) return std::nullopt;
     if (refusal > static_cast<std::uint8_t>(GreetingRefusal::already_connected)) {
         return std::nullopt;

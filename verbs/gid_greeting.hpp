@@ -39,6 +39,9 @@ struct Greeting {
     std::uint32_t from = 0;     ///< QP number of the sender; in a Reply, of who answers
     std::uint32_t to = 0;       ///< QP number of the receiver
     std::uint32_t attempt = 0;  ///< random, of the Request; the Reply repeats it
+    /// Kind `datagrams`: by this connection they may come, too; it goes both ways if each end says
+    /// so.
+    bool both_ways = false;
 
     bool operator==(const Greeting&) const = default;
 };

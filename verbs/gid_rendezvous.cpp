@@ -66,8 +66,7 @@ std::string text_of_gid(const ibv_gid& gid) {
 GidRendezvous::GidRendezvous(VerbsState& engine)
     : engine_(engine),
       listener_(engine, [this](GreetedConnection c) { on_greeting(std::move(c)); }),
-      dialer_(engine, [this](std::uint64_t id, int fd,
-                             const ConnectAttr& attr) { on_accepted(id, fd, attr); }),
+      dialer_(engine, [this](const GidDialer::Accepted& accepted) { on_accepted(accepted); }),
       datagrams_(engine, dialer_),
       parked_(std::clamp<std::size_t>(descriptor_limit() / 8, 1, kParkedMax)) {}
 
@@ -258,25 +257,26 @@ void GidRendezvous::answer(Qp& qp, GreetedConnection connection) {
     }
 }
 
-void GidRendezvous::on_accepted(std::uint64_t id, int fd, const ConnectAttr& attr) {
-    const auto from = static_cast<std::uint32_t>(id);
-    if (id != from) {
-        datagrams_.on_accepted(id, fd, attr);
+void GidRendezvous::on_accepted(const GidDialer::Accepted& accepted) {
+    const auto from = static_cast<std::uint32_t>(accepted.id);
+    if (accepted.id != from) {
+        datagrams_.on_accepted(accepted);
         return;
     }
     const auto found = engine_.qps.find(from);
     xsock::Qp* const twin = found != engine_.qps.end() ? found->second->sender.load() : nullptr;
     if (found != engine_.qps.end() && found->second->by_gid &&
         (twin != nullptr || !found->second->connected())) {
-        ConnectAttr of_twin = attr;
+        ConnectAttr of_twin = accepted.attr;
         of_twin.confirmed = of_twin.unreliable = false;  // its events go nowhere
-        const auto started = twin != nullptr ? twin->connect(fd, of_twin)
-                                             : connect_qp_locked(engine_, *found->second, fd, attr);
+        const auto started = twin != nullptr ? twin->connect(accepted.fd, of_twin)
+                                             : connect_qp_locked(engine_, *found->second,
+                                                                 accepted.fd, accepted.attr);
         if (started) return;
         log(LogLevel::error, "gid-dial", "QP 0x%06x: %s", from, started.error().what);
         fail_qp_locked(engine_, *found->second);
     }
-    close(fd);
+    close(accepted.fd);
 }
 
 }  // namespace xsock::verbs

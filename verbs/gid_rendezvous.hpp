@@ -49,7 +49,7 @@ class GidRendezvous {
     int check_way(const ibv_gid& own, const ibv_gid& peer, std::uint16_t port) const;
     int make_twin(Qp& qp);
     void on_greeting(GreetedConnection connection);
-    void on_accepted(std::uint64_t id, int fd, const ConnectAttr& attr);
+    void on_accepted(const GidDialer::Accepted& accepted);
     GreetingRefusal refusal_for(const Qp& qp, const GreetedConnection& connection) const;
     void keep(GreetedConnection connection);
     void answer(Qp& qp, GreetedConnection connection);

@@ -10,6 +10,7 @@
 
 #include "tests/unit/verbs/completions.hpp"
 #include "tests/unit/verbs/fake_polled_qp.hpp"
+#include "verbs/datagram_carrier.hpp"
 
 namespace xsock::verbs {
 namespace {
@@ -65,10 +66,20 @@ struct DatagramSenderTest : testing::Test {
         buffer->number = qp->sends().begin({.signaled = true});
         sender->queue(std::move(buffer));
     }
+    void accepted() {
+        ASSERT_TRUE(sender->connect(
+            DatagramCarrier::make(owner, {.sender = sender, .receiver = {}, .dialed = true})));
+    }
     std::shared_ptr<FakePolledQp> connect() {
-        sender->make_connection();
+        accepted();
         owner.made->become(QpState::established);
         return owner.made;
+    }
+    /// One that the other process has dialed.
+    std::shared_ptr<FakePolledQp> incoming() {
+        auto made = std::make_shared<FakePolledQp>(PolledQpAttr{});
+        made->attr.on_completion = nullptr;
+        return made;
     }
     /// How many sends are complete that were not when last asked.
     std::size_t completed() {
@@ -104,7 +115,7 @@ TEST_F(DatagramSenderTest, dials_for_the_first) {
 TEST_F(DatagramSenderTest, a_datagram_stays_in_memory_until_it_has_left_the_queue) {
     send();
     send();
-    sender->make_connection();
+    accepted();
     std::thread poller;
     owner.made->on_queue = [&](std::uint64_t id) {
         poller = std::thread([this, id] {
@@ -251,6 +262,87 @@ TEST_F(DatagramSenderTest, counts_its_connections) {
     EXPECT_TRUE(sender->is_unused(owner.time));
     owner.made.reset();
     EXPECT_EQ(owner.open, 0u);
+}
+
+// ---- carriers that the other process has dialed ----------------------------------
+
+TEST_F(DatagramSenderTest, sends_by_what_the_other_process_has_dialed) {
+    const auto theirs = incoming();
+    EXPECT_TRUE(sender->adopt(theirs, false));
+    send();
+    EXPECT_EQ(owner.dials, 0);
+    EXPECT_EQ(theirs->given.size(), 1u);
+    EXPECT_EQ(completed(), 1u);
+    EXPECT_FALSE(sender->is_unused(owner.time));
+    // Another one is for what it sends itself.
+    EXPECT_FALSE(sender->adopt(incoming(), true));
+}
+
+TEST_F(DatagramSenderTest, keeps_what_it_dials_unless_the_other_is_preferred) {
+    send();
+    EXPECT_FALSE(sender->adopt(incoming(), false));
+    const auto theirs = incoming();
+    EXPECT_TRUE(sender->adopt(theirs, true));
+    EXPECT_EQ(theirs->given.size(), 1u);
+    EXPECT_EQ(completed(), 1u);
+    // The answer to what was dialed comes too late, as does the end of dialing.
+    EXPECT_FALSE(sender->connect(incoming()));
+    sender->give_up();
+    send();
+    EXPECT_EQ(theirs->given.size(), 2u);
+    EXPECT_EQ(owner.counts.unsent, 0u);
+}
+
+TEST_F(DatagramSenderTest, changes_from_what_it_has_dialed_to_a_preferred_one) {
+    send();
+    const auto ours = connect();
+    send();
+    EXPECT_EQ(ours->given.size(), 2u);
+    EXPECT_FALSE(sender->adopt(incoming(), false));
+    const auto theirs = incoming();
+    EXPECT_TRUE(sender->adopt(theirs, true));
+    // What it had goes, then its end.
+    EXPECT_EQ(ours->ends, std::vector{PolledQp::End::shutdown});
+    ours->complete(2);
+    ours->become(QpState::closed);
+    for (int i = 0; i < kFills + 1; ++i) send();
+    EXPECT_EQ(theirs->given.size(), 1u * kFills);
+    EXPECT_EQ(owner.counts.unsent, 0u);
+    EXPECT_EQ(owner.counts.sent, 2u + kFills);
+}
+
+TEST_F(DatagramSenderTest, leaves_a_connection_that_is_starting_for_a_preferred_one) {
+    send();
+    accepted();
+    EXPECT_TRUE(sender->adopt(incoming(), true));
+    EXPECT_EQ(owner.made->ends, std::vector{PolledQp::End::release});
+    owner.made->become(QpState::established);  // it had not been started then
+    EXPECT_EQ(owner.made->ends.back(), PolledQp::End::shutdown);
+    EXPECT_EQ(owner.made->given.size(), 0u);
+    EXPECT_EQ(completed(), 1u);
+}
+
+// It was idle, and its dialer has closed it: the other process is there.
+TEST_F(DatagramSenderTest, dials_at_once_when_what_it_had_not_dialed_has_ended) {
+    const auto theirs = incoming();
+    EXPECT_TRUE(sender->adopt(theirs, false));
+    EXPECT_FALSE(sender->close_if_idle());
+    EXPECT_FALSE(sender->close_if_idle());
+    sender->leave(*theirs);
+    send();
+    EXPECT_EQ(owner.dials, 1);
+    EXPECT_EQ(connect()->given.size(), 1u);
+    EXPECT_EQ(owner.counts.unsent, 0u);
+    owner.made->complete();
+}
+
+TEST_F(DatagramSenderTest, is_not_idle_while_something_comes) {
+    send();
+    connect()->complete();
+    EXPECT_FALSE(sender->close_if_idle());
+    sender->note_used();
+    EXPECT_FALSE(sender->close_if_idle());
+    EXPECT_TRUE(sender->close_if_idle());
 }
 
 }  // namespace

@@ -41,6 +41,17 @@ TEST(GidGreeting, is_read_as_it_was_written) {
     }
 }
 
+TEST(GidGreeting, of_datagrams_goes_both_ways_if_it_says_so) {
+    Greeting both{.kind = GreetingKind::datagrams, .from = 1, .to = 2, .both_ways = true};
+    auto data = octets_of(both);
+    EXPECT_EQ(std::to_integer<unsigned>(data[11]), 1u);
+    EXPECT_EQ(decode(data)->greeting, both);
+    data[11] = std::byte{0xfe};  // flags that are not known
+    EXPECT_FALSE(decode(data)->greeting.both_ways);
+    both.kind = GreetingKind::rc;
+    EXPECT_FALSE(decode(octets_of(both))->greeting.both_ways);
+}
+
 TEST(GidGreeting, cut_anywhere_or_longer_it_is_none) {
     auto data = octets_of(kAsked);
     for (std::size_t n = 0; n < data.size(); ++n) {

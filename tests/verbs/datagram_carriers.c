@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Which connections datagrams go by: one for both directions between two processes that can, else
+ * one each.
+ */
+#include <poll.h>
+#include <sys/prctl.h>
+
+#include "tests/verbs/raw_carrier.h"
+
+/* ---- two programs ---- */
+
+/* Ends of established TCP connections in this network namespace. */
+static int established(void) {
+    char line[512];
+    int count = 0;
+    for (int i = 0; i < 2; ++i) {
+        FILE* const all = fopen(i == 0 ? "/proc/net/tcp" : "/proc/net/tcp6", "re");
+        MUST(all != NULL);
+        while (fgets(line, sizeof line, all) != NULL) {
+            unsigned state;
+            if (sscanf(line, " %*d: %*s %*s %x", &state) == 1 && state == 1) ++count;
+        }
+        fclose(all);
+    }
+    return count;
+}
+static void expect_connections(int before, int more) {
+    const double limit = now() + LIMIT_S;
+    while (established() != before + more && now() < limit) usleep(1000);
+    CHECK(established() == before + more, "%d before, %d now", before, established());
+}
+
+struct pipes {
+    int here[2], there[2];
+};
+static struct pipes make_pipes(void) {
+    struct pipes p;
+    MUST(pipe(p.here) == 0 && pipe(p.there) == 0);
+    return p;
+}
+static void tell(const int to[2], uint32_t value) {
+    MUST(write(to[1], &value, sizeof value) == sizeof value);
+}
+static uint32_t hear(const int from[2]) {
+    uint32_t value = 0;
+    MUST(read(from[0], &value, sizeof value) == sizeof value);
+    return value;
+}
+
+enum { ROUNDS = 100 };
+
+/* `first`: sends, and is answered; else it answers. */
+static void ping_pong(struct ud* u, const struct ud_to* to, int first) {
+    for (uint32_t i = 0; i < ROUNDS; ++i) {
+        if (first) {
+            CHECK(ud_send(u, to, i, 64) == 0);
+            expect_sent(u, i);
+        }
+        expect_datagram(u, (int)i, i, 64);
+        if (!first) {
+            CHECK(ud_send(u, to, i, 64) == 0);
+            expect_sent(u, i);
+        }
+    }
+}
+/* All that the other has sent comes, in any order. */
+static void exchange_at_once(struct ud* u, const struct ud_to* to) {
+    char came[ROUNDS] = {0};
+    for (uint32_t i = 0; i < ROUNDS; ++i) CHECK(ud_send(u, to, i, 64) == 0);
+    for (uint32_t i = 0; i < ROUNDS; ++i) expect_sent(u, i);
+    for (int i = 0; i < ROUNDS; ++i) {
+        const struct ibv_wc wc = next(u->receives);
+        uint32_t number = ROUNDS;
+        memcpy(&number, slot(u, (int)wc.wr_id) + GRH, sizeof number);
+        CHECK(number < ROUNDS && !came[number], "%u", number);
+        if (number < ROUNDS) came[number] = 1;
+    }
+}
+
+/* Two processes exchange datagrams; `at_once`: both begin to. At the end they have one connection.
+ */
+static void two_processes(int at_once) {
+    const struct pipes p = make_pipes();
+    const int before = established();
+    const pid_t other = fork();
+    MUST(other >= 0);
+    if (other == 0) prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const int* const from = other == 0 ? p.there : p.here;
+    const int* const into = other == 0 ? p.here : p.there;
+    struct ud u = make_ud();
+    ud_receives(&u, 0, ROUNDS);
+    tell(into, u.qp->qp_num);
+    const struct ud_to to = {make_ah(0), hear(from), QKEY};
+    if (at_once) {
+        exchange_at_once(&u, &to);
+        tell(into, 0);
+        (void)hear(from);
+        /* One more each way, by what is left. */
+        usleep(50000);
+        ud_receives(&u, 0, 1);
+        tell(into, 0);
+        (void)hear(from);
+        CHECK(ud_send(&u, &to, 7, 64) == 0);
+        expect_sent(&u, 7);
+        expect_datagram(&u, 0, 7, 64);
+    } else {
+        ping_pong(&u, &to, other != 0);
+    }
+    if (other != 0) expect_connections(before, 2);
+    tell(into, 0);
+    (void)hear(from);
+    CHECK(ibv_destroy_ah(to.ah) == 0);
+    destroy_ud(&u);
+    if (other == 0) exit(failures != 0);
+    const int status = wait_for(other, LIMIT_S);
+    CHECK(status == 0, "%d", status);
+}
+static void one_begins(void) { two_processes(0); }
+static void both_begin(void) { two_processes(1); }
+CASE(two_processes_have_one_connection) { in_child(one_begins); }
+CASE(two_that_begin_at_once_have_one_connection) {
+    for (int i = 0; i < 20; ++i) in_child(both_begin);
+}
+
+/* ---- a peer of our own ---- */
+
+/* A datagram that the program sends comes by this connection, behind others or alone. */
+static void expect_frame(struct carrier* c, uint32_t from, uint32_t number) {
+    unsigned char fpdu[2 + DDP + HEADER + 64 + 4];
+    uint32_t got[2];
+    MUST(recv(c->fd, fpdu, sizeof fpdu, MSG_WAITALL) == sizeof fpdu);
+    CHECK(fpdu[0] == 0 && fpdu[1] == DDP + HEADER + 64 && (fpdu[3] & 0xf) == 3);
+    memcpy(&got[0], fpdu + 2 + DDP + 8, 4);
+    memcpy(&got[1], fpdu + 2 + DDP + HEADER, 4);
+    CHECK(ntohl(got[0]) == from && got[1] == number, "from 0x%06x: %u", ntohl(got[0]), got[1]);
+}
+static int comes_at(int listener, int ms) {
+    struct pollfd ready = {listener, POLLIN, 0};
+    return poll(&ready, 1, ms) == 1;
+}
+
+/* The peer says that its QP numbers have this port in them. */
+struct peer {
+    struct carrier c;
+    int port, listener;
+    uint32_t num;
+};
+static struct peer make_peer(struct ud* u, int port, int both_ways) {
+    struct peer p = {.c = {.both_ways = both_ways}, .port = port, .num = (uint32_t)port << 8};
+    p.listener = listen_at(port);
+    CHECK(greet_as(&p.c, u, u->qp->qp_num, p.num, DATAGRAMS) == 0);
+    CHECK(p.c.both_ways == both_ways);
+    right_one(&p.c, u, 0);
+    return p;
+}
+static void free_peer(struct peer* p) {
+    close(p->c.fd);
+    close(p->listener);
+}
+
+CASE(a_carrier_goes_both_ways_if_its_dialer_says_so) {
+    struct ud a = make_ud();
+    struct peer p = make_peer(&a, 3001, 1);
+    const struct ud_to to = {make_ah(0), p.num | 5, QKEY};
+    for (uint32_t i = 0; i < 3; ++i) {
+        CHECK(ud_send(&a, &to, i, 64) == 0);
+        expect_sent(&a, i);
+        expect_frame(&p.c, a.qp->qp_num, i);
+        right_one(&p.c, &a, (int)i);
+    }
+    CHECK(!comes_at(p.listener, 0));
+    CHECK(ibv_destroy_ah(to.ah) == 0);
+    free_peer(&p);
+    destroy_ud(&a);
+}
+CASE(other_carriers_go_one_way) {
+    struct ud a = make_ud();
+    struct peer p = make_peer(&a, 3002, 0);
+    const struct ud_to to = {make_ah(0), p.num, QKEY};
+    CHECK(ud_send(&a, &to, 0, 64) == 0);
+    CHECK(comes_at(p.listener, LIMIT_S * 1000));
+    right_one(&p.c, &a, 1);
+    CHECK(ibv_destroy_ah(to.ah) == 0);
+    free_peer(&p);
+    destroy_ud(&a);
+}
+/* It may have been idle for too long. */
+CASE(a_peer_that_closes_is_dialed_at_once) {
+    struct ud a = make_ud();
+    struct peer p = make_peer(&a, 3003, 1);
+    const struct ud_to to = {make_ah(0), p.num, QKEY};
+    CHECK(ud_send(&a, &to, 0, 64) == 0);
+    expect_frame(&p.c, a.qp->qp_num, 0);
+    MUST(shutdown(p.c.fd, SHUT_WR) == 0);
+    CHECK(has_ended(&p.c));
+    CHECK(ud_send(&a, &to, 1, 64) == 0);
+    CHECK(comes_at(p.listener, LIMIT_S * 1000));
+    CHECK(ibv_destroy_ah(to.ah) == 0);
+    free_peer(&p);
+    destroy_ud(&a);
+}
+/* A frame that is none ends it, and what the program sends goes elsewhere. */
+CASE(a_frame_that_is_none_ends_both_directions) {
+    static const unsigned char none[HEADER] = {9};
+    struct ud a = make_ud();
+    struct peer p = make_peer(&a, 3004, 1);
+    const struct ud_to to = {make_ah(0), p.num, QKEY};
+    send_message(&p.c, none, sizeof none);
+    CHECK(has_ended(&p.c));
+    CHECK(ud_send(&a, &to, 1, 64) == 0);
+    CHECK(comes_at(p.listener, LIMIT_S * 1000));
+    CHECK(ibv_destroy_ah(to.ah) == 0);
+    free_peer(&p);
+    destroy_ud(&a);
+}
+/* The datagrams that the program sends to itself go to no one else. */
+CASE(a_peer_that_names_a_port_of_the_program) {
+    struct ud a = make_ud(), b = make_ud();
+    struct carrier c = {.both_ways = 1};
+    const struct ud_to to = {make_ah(0), b.qp->qp_num, QKEY};
+    CHECK(greet_as(&c, &a, a.qp->qp_num, b.qp->qp_num & 0xffff00, DATAGRAMS) == 0);
+    CHECK(!c.both_ways);
+    right_one(&c, &a, 0);
+    ud_receives(&b, 0, 1);
+    CHECK(ud_send(&a, &to, 0, 64) == 0);
+    expect_datagram(&b, 0, 0, 64);
+    CHECK(ibv_destroy_ah(to.ah) == 0);
+    close(c.fd);
+    destroy_ud(&a);
+    destroy_ud(&b);
+}
+
+int main(int argc, char** argv) { return run_cases(argc, argv); }

@@ -18,26 +18,11 @@
 namespace xsock::tools {
 namespace {
 
-constexpr const char* kFilesPreload = "libxsock-rdma-files.so";
 // Above the descriptors that programs count on, as far as the usual limit allows.
 constexpr int kTreeFd = 500;
 
-verbs::GidList gids() {
-    const char* const value = std::getenv("XSOCK_VERBS_INTERFACES");
-    return verbs::local_gids(value != nullptr ? verbs::parse_interfaces(value)
-                                              : std::vector<std::string>());
-}
-
-std::vector<std::string> parents() {
-    std::vector<std::string> folders{"/dev/shm"};
-    if (const char* const folder = std::getenv("XDG_RUNTIME_DIR")) folders.emplace_back(folder);
-    if (const char* const folder = std::getenv("TMPDIR")) folders.emplace_back(folder);
-    folders.emplace_back("/tmp");
-    return folders;
-}
-
 bool set_tree() {
-    const verbs::GidList table = gids();
+    const verbs::GidList table = roce_gids();
     if (table.empty()) {
         print_error(
             "run", "--roce: no interface that is up has an address{}",
@@ -45,8 +30,7 @@ bool set_tree() {
         return false;
     }
     std::string why;
-    for (const std::string& parent : parents()) {
-        if (parent.substr(0, 1) != "/" || parent.find(':') != parent.npos) continue;
+    for (const std::string& parent : roce_tree_parents()) {
         auto made = verbs::prepare_tree(parent, table);
         if (made) {
             const verbs::Tree& tree = *made;
@@ -70,10 +54,30 @@ const char* const kRoceTruth =
     "is not\nRoCE's. Through rdma_cm, with the standard's operations, it reaches iWARP cards, the "
     "kernel's siw and\nxsock's iWARP device; what goes by GID reaches xsocks only.";
 
+verbs::GidList roce_gids() {
+    const char* const value = std::getenv("XSOCK_VERBS_INTERFACES");
+    return verbs::local_gids(value != nullptr ? verbs::parse_interfaces(value)
+                                              : std::vector<std::string>());
+}
+
+std::vector<std::string> roce_tree_parents() {
+    std::vector<std::string> folders;
+    const char* const wanted[] = {"/dev/shm", std::getenv("XDG_RUNTIME_DIR"), std::getenv("TMPDIR"),
+                                  "/tmp"};
+    for (const char* const folder : wanted) {
+        // (What names the tree is a list with colons.)
+        if (folder == nullptr || *folder != '/' || std::strchr(folder, ':') != nullptr) continue;
+        folders.emplace_back(folder);
+    }
+    return folders;
+}
+
+std::string roce_preload() { return part_path("libxsock-rdma-files.so"); }
+
 bool set_roce() {
     setenv("XSOCK_VERBS", "roce", 1);
     if (!set_tree()) return false;
-    const std::string path = part_path(kFilesPreload);
+    const std::string path = roce_preload();
     if (path.empty()) return true;
     if (path.find_first_of(": \t") != path.npos) {
         print_error("run", "{}: LD_PRELOAD cannot name a path with blanks or colons", path);
@@ -84,7 +88,7 @@ bool set_roce() {
 }
 
 int write_roce_tree(const std::string& path) {
-    const verbs::GidList table = gids();
+    const verbs::GidList table = roce_gids();
     if (table.empty()) {
         print_error("info", "no interface that is up has an address");
         return kFailed;

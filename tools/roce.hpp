@@ -4,11 +4,21 @@
 #pragma once
 
 #include <string>
+#include <vector>
+
+#include "verbs/files/local_gids.hpp"
 
 namespace xsock::tools {
 
 /// What it is and is not, in three lines.
 extern const char* const kRoceTruth;
+
+/// The device's GIDs here, as XSOCK_VERBS_INTERFACES chooses.
+[[nodiscard]] verbs::GidList roce_gids();
+/// Folders in which its files may lie, the one that is tried first at first.
+[[nodiscard]] std::vector<std::string> roce_tree_parents();
+/// The library that leads paths to them; "" where it is not installed.
+[[nodiscard]] std::string roce_preload();
 
 /// Makes the device's files and tells the program of them: XSOCK_VERBS, XSOCK_VERBS_TREE, and the
 /// preload that leads paths there. Where there is no folder for files, one line on standard error,

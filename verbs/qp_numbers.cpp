@@ -7,8 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <cstring>
 
 #include "verbs/addresses.hpp"
 
@@ -50,18 +48,6 @@ std::optional<std::uint8_t> QpIndices::take(std::uint32_t random) noexcept {
 
 void QpIndices::give(std::uint8_t index) noexcept {
     if (count_ < kIndices) resting_[count_++] = index;
-}
-
-std::optional<PortRange> parse_ports(const char* text) noexcept {
-    const char* const end = text + std::strlen(text);
-    PortRange range;
-    const auto [dash, low] = std::from_chars(text, end, range.low);
-    if (low != std::errc{} || dash == end || *dash != '-') return std::nullopt;
-    const auto [rest, high] = std::from_chars(dash + 1, end, range.high);
-    if (high != std::errc{} || rest != end || range.low == 0 || range.low > range.high) {
-        return std::nullopt;
-    }
-    return range;
 }
 
 QpNumbers::~QpNumbers() { close_all(); }

@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/port_range.hpp"
 #include "base/random.hpp"
 #include "base/result.hpp"
 
@@ -39,12 +40,6 @@ class QpIndices {
 constexpr std::uint16_t port_in(std::uint32_t qp_num) noexcept {
     return static_cast<std::uint16_t>(qp_num >> 8);
 }
-
-/// "low-high": XSOCK_VERBS_PORTS.
-struct PortRange {
-    std::uint16_t low = 0, high = 0;  ///< 0: the kernel chooses
-};
-std::optional<PortRange> parse_ports(const char* text) noexcept;
 
 class QpNumbers {
   public:

@@ -540,6 +540,23 @@ def test_doctor_program():
             os.unlink(work + "/libgoes.so")
             found = findings("--program", work + "/bad", status=1)
             assert "libgoes.so" in verdict_of(found, "program")[0], found
+    found = findings("--roce", "/bin/true", status=0)
+    assert verdict_of(found, "device files") and verdict_of(found, "GIDs"), found
+    assert any("XSOCK_VERBS_PORTS" in f["mend"] for f in found if f["subject"] == "ports"), found
+    for ports, status, word in (("7000-7009", 0, "of the 10"), ("7-", 1, "no range")):
+        found = xsock_json("doctor", "--json", "--roce", "/bin/true", status=status,
+                           environment={"XSOCK_VERBS_PORTS": ports})["findings"]
+        assert word in verdict_of(found, "ports")[0], found
+    with socket.create_server(("::", 0), family=socket.AF_INET6) as taken:
+        port = taken.getsockname()[1]
+        found = xsock_json("doctor", "--json", "--roce", "/bin/true", status=1,
+                           environment={"XSOCK_VERBS_PORTS": f"{port}-{port}"})["findings"]
+        assert "0 of the 1" in verdict_of(found, "ports")[0], found
+    found = xsock_json("doctor", "--json", "--roce", "/bin/true", status=1,
+                       environment={"XSOCK_VERBS_INTERFACES": "nonesuch"})["findings"]
+    assert "nonesuch" in verdict_of(found, "GIDs")[0], found
+    assert "one program" in xsock("doctor", "--roce", "/bin/true", "--program", "/bin/true",
+                                  status=2).stderr
     found = findings("--program", "/bin/true", status=0)
     assert any("neither libibverbs" in t for t in verdict_of(found, "program")), found
     found = findings("--program", "/no/such/program", status=1)

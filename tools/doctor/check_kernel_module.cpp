@@ -19,7 +19,7 @@ namespace xsock::tools {
 namespace {
 
 constexpr const char* kSubject = "kernel module";
-constexpr std::uint64_t kPinned = std::uint64_t{64} << 20;       // of one region at most
+constexpr std::uint64_t kPinned = std::uint64_t{64} << 20;        // of one region at most
 constexpr std::uint64_t kReceiveBuffer = std::uint64_t{4} << 20;  // holds what is behind a hole
 
 /// Locked down: only modules that are signed by a key of the kernel's are loaded.
@@ -56,7 +56,8 @@ Finding absent(const KernelModulePlaces& places) {
 Finding state_of(const KernelModule& module, const KernelModulePlaces& places) {
     switch (module.why_not) {
         case kernel::Reason::none:
-            return {Verdict::ok, kSubject,
+            return {Verdict::ok,
+                    kSubject,
                     fmt::format("ABI {}, features: {}", module.hello.abi,
                                 feature_names(module.hello.features)),
                     {}};
@@ -79,7 +80,8 @@ Finding state_of(const KernelModule& module, const KernelModulePlaces& places) {
             if (module.error == ENOENT || module.error == ENXIO || module.error == ENODEV) {
                 return absent(places);
             }
-            return {Verdict::note, kSubject,
+            return {Verdict::note,
+                    kSubject,
                     fmt::format("{}: {}", places.device, std::strerror(module.error)),
                     {}};
         case kernel::Reason::off:

@@ -76,6 +76,9 @@ void check_verbs(Findings& findings);
 /// the dynamic linker; the program does not run.
 void check_program(Findings& findings, const std::string& name);
 
+/// The same under `xsock run --roce`, and whether it gets the device's files, GIDs and ports.
+void check_roce(Findings& findings, const std::string& name);
+
 /// Whether the overlay can see the sockets of the program `name`, by what its file, and those of a
 /// script's interpreters, say. Nothing of it runs.
 void check_program_file(Findings& findings, const std::string& name);

@@ -59,17 +59,21 @@ int doctor_command(int argc, char** argv) {
     bool json = false;
     bool brief = false;
     double timeout_s = 5;
-    std::string program;
-    Options options("doctor", "[options] [HOST PORT | PROGRAM]",
-                    "Looks for what could go wrong on this machine and says how to mend it. With "
-                    "HOST and PORT, tries\nthat peer instead: TCP, then MPA. With PROGRAM, says "
-                    "whether the overlay can see its sockets;\nwith --program, looks at a program "
-                    "for the verbs API.");
+    std::string program, for_roce;
+    Options options(
+        "doctor", "[options] [HOST PORT | PROGRAM]",
+        "Looks for what could go wrong on this machine and says how to mend it. With "
+        "HOST and PORT, tries\nthat peer instead: TCP, then MPA. With PROGRAM, says "
+        "whether the overlay can see its sockets;\nwith --program or --roce, looks at a "
+        "program for the verbs API.");
     options.flag('j', "json", json, "as JSON")
         .flag('b', "brief", brief, "leave out what is well")
         .text('p', "program", "PROGRAM", program,
               "whether PROGRAM finds all it was linked against on xsock's\nverbs libraries; it is "
               "not run")
+        .text(0, "roce", "PROGRAM", for_roce,
+              "the same for the device that looks like RoCE, and whether\nPROGRAM gets its files, "
+              "GIDs and ports")
         .real('W', "timeout", "S", timeout_s, 0.05, 600, "longest wait for the peer; default 5")
         .epilogue(
             "A peer sees a connection that ends as soon as start-up has ended.\n"
@@ -88,12 +92,15 @@ int doctor_command(int argc, char** argv) {
             }
         }
     }
-    if (!program.empty() && !host.empty()) return options.wrong("a program or a peer, not both");
+    const int wanted = !program.empty() + !for_roce.empty() + !host.empty();
+    if (wanted > 1) return options.wrong("one program or one peer at a time");
 
     catch_interrupts();
     Findings findings;
     if (!program.empty()) {
         check_program(findings, program);
+    } else if (!for_roce.empty()) {
+        check_roce(findings, for_roce);
     } else if (!overlaid.empty()) {
         check_program_file(findings, overlaid);
     } else if (host.empty()) {

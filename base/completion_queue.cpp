@@ -101,9 +101,9 @@ std::size_t CompletionQueue::take_waiting(std::span<Wc> out, std::size_t at_leas
     return n;
 }
 
-bool CompletionQueue::resize(std::uint32_t depth) {
+bool CompletionQueue::resize(std::uint32_t depth, std::uint32_t wanted) {
     std::lock_guard lock(mutex_);
-    if (count_.load(std::memory_order_relaxed) > depth) return false;
+    if (count_.load(std::memory_order_relaxed) > wanted) return false;
     depth_ = depth;
     return true;
 }

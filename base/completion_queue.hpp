@@ -77,8 +77,8 @@ class CompletionQueue {
 
     /// A completion was lost: the strict queue was full, or there was no memory to grow.
     [[nodiscard]] bool overrun() const noexcept { return overrun_.load(std::memory_order_relaxed); }
-    /// Another depth from now on. False: more completions than that wait.
-    bool resize(std::uint32_t depth);
+    /// Another depth from now on. False: more than `wanted` completions wait, which may be fewer.
+    bool resize(std::uint32_t depth, std::uint32_t wanted);
 
     /// Removes completions of a QP that is being destroyed (verbs: they must not surface later).
     /// @return how many of them were is_signaled_send()

@@ -86,8 +86,9 @@ class Cq {
     virtual void arm(bool solicited_only) = 0;
     /// Takes the arming back. False: the queue was not armed, or for solicited events only.
     virtual bool disarm() = 0;
-    /// Another depth (strict queues). EINVAL: more completions wait.
-    virtual Result<void> resize(std::uint32_t depth) = 0;
+    /// Another depth (strict queues). EINVAL: more than `wanted` completions wait, which may be
+    /// fewer than the depth.
+    virtual Result<void> resize(std::uint32_t depth, std::uint32_t wanted) = 0;
     /// A completion was lost (strict queues). The notifier is called when that happens, armed or
     /// not.
     virtual bool overrun() const = 0;

@@ -81,8 +81,9 @@ class SoftCq final : public Cq {
     }
     void arm(bool solicited_only) override;
     bool disarm() override { return core_->queue.disarm(); }
-    Result<void> resize(std::uint32_t depth) override {
-        if (!core_->queue.resize(depth)) return Error{EINVAL, "more completions wait than that"};
+    Result<void> resize(std::uint32_t depth, std::uint32_t wanted) override {
+        if (!core_->queue.resize(depth, wanted))
+            return Error{EINVAL, "more completions wait than that"};
         return {};
     }
     bool overrun() const override { return core_->queue.overrun(); }

@@ -156,8 +156,13 @@ int resize_cq(ibv_cq* cq, int cqe) noexcept {
         if (!engine.alive(cq, Kind::cq) || cqe < 1 || static_cast<std::uint32_t>(cqe) > kMaxCqe) {
             return EINVAL;
         }
-        const std::uint32_t depth = rounded_depth(static_cast<std::uint32_t>(cqe));
-        if (auto r = Cq::of(cq)->cq->resize(depth); !r) return r.error().code;
+        // Too small is what the program asks for, although it gets more.
+        const auto wanted = static_cast<std::uint32_t>(cqe);
+        const std::uint32_t depth = rounded_depth(wanted);
+        // Nor may it be for sends that are still to complete: a datagram's may have to wait until
+        // the other process has been reached, where hardware's is through at once.
+        if (Cq::of(cq)->sends.load(std::memory_order_relaxed) > wanted) return EINVAL;
+        if (auto r = Cq::of(cq)->cq->resize(depth, wanted); !r) return r.error().code;
         cq->cqe = static_cast<int>(depth);
         Cq::of(cq)->set_send_room();
         return 0;

@@ -564,7 +564,9 @@ CASE(resized_queue) {
     CHECK(to_state(qp, IBV_QPS_ERR) == 0);
     CHECK(ibv_resize_cq(cq, 32) == EINVAL && cq->cqe == 64); /* 64 wait */
     struct ibv_wc wc[64];
-    CHECK(ibv_poll_cq(cq, 64, wc) == 64);
+    CHECK(ibv_poll_cq(cq, 62, wc) == 62);
+    CHECK(ibv_resize_cq(cq, 1) == EINVAL && cq->cqe == 64); /* it would get 16 */
+    CHECK(ibv_poll_cq(cq, 2, wc) == 2);
     CHECK(ibv_resize_cq(cq, 1) == 0 && cq->cqe == 16);
     CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
     CHECK(ibv_resize_cq(cq, 4) == EINVAL);

@@ -81,11 +81,12 @@ TEST(CompletionQueue, a_strict_queue_can_be_resized_down_to_what_waits) {
     CompletionQueue queue(2, true);
     queue.push({.wr_id = 1});
     queue.push({.wr_id = 2});
-    EXPECT_FALSE(queue.resize(1));
-    EXPECT_TRUE(queue.resize(3));
+    EXPECT_FALSE(queue.resize(1, 1));
+    EXPECT_FALSE(queue.resize(3, 1));
+    EXPECT_TRUE(queue.resize(3, 3));
     queue.push({.wr_id = 3});
     EXPECT_FALSE(queue.overrun());
-    EXPECT_TRUE(queue.resize(3));
+    EXPECT_TRUE(queue.resize(3, 3));
     queue.push({.wr_id = 4});
     EXPECT_TRUE(queue.overrun());
 }

@@ -191,7 +191,7 @@ constexpr Setting kSettings[] = {
      "any: processes of all users of this machine may connect by GID", check_peer_users},
     {"XSOCK_VERBS_TREE", nullptr, "FOLDER", "none",
      "the RoCE-like device's files, as xsock run has made them", check_tree},
-    {"XSOCK_VERBS_ACK", nullptr, "0|1", "1 for connections by GID, else 0",
+    {"XSOCK_VERBS_ACK", nullptr, "0|1", "1 by GID and under --roce, else 0",
      "a verbs Send or Write completes when the peer has it", in_range<0, 1>},
     {"XSOCK_VERBS_CRC", nullptr, "0|1", "1",
      "0: verbs programs ask for no CRCs (xsock run --no-crc)", in_range<0, 1>},

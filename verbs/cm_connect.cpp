@@ -235,7 +235,10 @@ ConnectAttr connect_attr(const CmId& id) {
     attr.private_data = id.private_data;
     attr.crc = id.engine->crc;
     attr.confirmed = true;  // this id's events come before completions
-    attr.acknowledged = id.engine->acknowledge == VerbsState::Acknowledge::always;
+    // Programs for InfiniBand count on it, however they connect.
+    attr.acknowledged =
+        id.engine->acknowledge == VerbsState::Acknowledge::always ||
+        (id.engine->acknowledge == VerbsState::Acknowledge::as_usual && device_profile().roce);
     if (id.stand_in.qp != nullptr) {  // it carries nothing
         attr.shm = ShmMode::off;
         attr.kernel = KernelMode::off;

@@ -2,17 +2,14 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """Reads what rdma-core's Python tests said.
 
-    pyverbs_results.py LOG REFUSED REPORT [PAGE]
-
-Writes one line for each test to REPORT and, between its marks, a table of the skipped ones into
-PAGE. Exit status 1 when a test has failed, fewer than LEAST have run, or one of REFUSED ended in
-another way than by its refusal.
+Exit status 1 when a test has failed, one of those that must hold has not, or one that must be refused
+ended in another way.
 """
+import argparse
 import collections
 import re
 import sys
 
-LEAST = 60
 VENDORS = re.compile(r"tests\.(test_(?:mlx[45]|efa|cuda)\w*)\.")
 
 
@@ -68,29 +65,44 @@ def table(results, refused):
         yield "| refused: %s | `%s` |" % (reason, short(name))
 
 
-def put(page, lines):
+def expected_in(path):
+    lines = (line.strip() for line in open(path))
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def put(page, device, lines):
     text = open(page).read()
-    begin, end = "<!-- python tests -->\n", "<!-- end of python tests -->"
+    begin = "<!-- python tests, %s -->\n" % device
+    end = "<!-- end of python tests, %s -->" % device
     before, rest = text.split(begin, 1)
     after = rest.split(end, 1)[1]
     open(page, "w").write(before + begin + "\n".join(lines) + "\n" + end + after)
 
 
 def main():
-    log, refused_path, report = sys.argv[1:4]
-    text = open(log, errors="replace").read()
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("log")
+    parser.add_argument("report", help="gets one line for each test")
+    parser.add_argument("--refused", help="tests that must end by a refusal")
+    parser.add_argument("--expected", required=True, help="names of tests that must hold")
+    parser.add_argument("--page", help="gets a table of the skipped ones between its marks")
+    parser.add_argument("--device", default="iwarp", help="which marks")
+    options = parser.parse_args()
+    text = open(options.log, errors="replace").read()
     if not re.search(r"^Ran \d+ tests", text, re.M):
         print("FAILED  the tests did not come to their end")
         print(text[-2000:])
         return 1
-    results, refused = results_in(text), refused_in(refused_path)
-    with open(report, "w") as out:
+    results = results_in(text)
+    refused = refused_in(options.refused) if options.refused else {}
+    with open(options.report, "w") as out:
         for name in sorted(results):
             out.write("%s %s\n" % (name, results[name]))
     held = [n for n, r in results.items() if r == "ok"]
     bad = sorted(n for n, r in results.items() if r in ("FAIL", "ERROR", "unexpected success"))
     bad += sorted(n for n, (words, _) in refused.items()
                   if results.get(n) != "expected failure" or words not in text)
+    missing = sorted(set(expected_in(options.expected)) - set(held) - set(bad))
     skipped = sum(r.startswith("skipped") for r in results.values())
     print("%d ran, %d of them failed; %d skipped themselves, %d refused, as they must be"
           % (len(held) + len(bad), len(bad), skipped, len(refused)))
@@ -99,13 +111,13 @@ def main():
         at = text.find("%s: %s (" % (results.get(name), name.split(".")[-1]))
         if at >= 0:
             print("    " + text[at:at + 1500].replace("\n", "\n    "))
-    if len(held) + len(bad) < LEAST:
-        print("FAILED  fewer than %d ran" % LEAST)
-    if len(sys.argv) > 4:
-        lines = ["Of %d, %d hold and %d failed; %d skipped themselves and %d was refused, for these"
+    for name in missing:
+        print("FAILED  %s must hold: %s" % (name, results.get(name, "it is not there")))
+    if options.page:
+        lines = ["Of %d, %d hold and %d failed; %d skipped themselves and %d were refused, for these"
                  " reasons." % (len(results), len(held), len(bad), skipped, len(refused)), ""]
-        put(sys.argv[4], lines + list(table(results, refused)))
-    return 1 if bad or len(held) < LEAST else 0
+        put(options.page, options.device, lines + list(table(results, refused)))
+    return 1 if bad or missing else 0
 
 
 sys.exit(main())

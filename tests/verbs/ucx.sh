@@ -5,6 +5,9 @@
 # 0 without a warning, and the summary says that the device has carried what they sent.
 #
 #   ucx.sh BUILD [--all]        --all: every test of UCP, in three sizes
+#
+# XSOCK_UCX_PERFTEST: options of ucx_perftest; XSOCK_UCX_KNOWN: a pattern of errors that are not the
+# device's (debian13.sh).
 own_network=1
 . "$(dirname "$0")/lib.sh"
 unset LD_LIBRARY_PATH
@@ -13,6 +16,7 @@ xsock=$build/tools/xsock
 [ -e "$build/libxsock/libxsock-rdma-files.so" ] && [ -x "$xsock" ] || skip "the device's files are not built"
 export XSOCK_SHM=${XSOCK_SHM:-off} UCX_LOG_LEVEL=warn UCX_NET_DEVICES=xsock0:1
 run=("$xsock" run --roce --summary --)
+read -ra options <<<"${XSOCK_UCX_PERFTEST:-}"
 
 "${run[@]}" ucx_info -d >"$work/out" 2>&1
 status=$?
@@ -28,14 +32,14 @@ perftest() {
     local transports=$1 least=$2 test=$3 server client s bytes
     shift 3
     port=$((port + 1))
-    UCX_TLS=$transports timeout -k 5 200 "${run[@]}" ucx_perftest -p $port >"$work/server" 2>&1 &
+    UCX_TLS=$transports timeout -k 5 200 "${run[@]}" ucx_perftest "${options[@]}" -p $port >"$work/server" 2>&1 &
     server=$!
     await_listener $server
-    UCX_TLS=$transports timeout -k 5 200 "${run[@]}" ucx_perftest 127.0.0.1 -p $port -t "$test" "$@" >"$work/client" 2>&1
+    UCX_TLS=$transports timeout -k 5 200 "${run[@]}" ucx_perftest 127.0.0.1 "${options[@]}" -p $port -t "$test" "$@" >"$work/client" 2>&1
     client=$?
     wait $server
     s=$?
-    ! grep -E 'WARN|ERROR' "$work/server" "$work/client" || s=98
+    ! grep -E 'WARN|ERROR' "$work/server" "$work/client" | grep -vE "${XSOCK_UCX_KNOWN:-^$}" || s=98
     bytes=$(sed -nE 's/.* errors; ([0-9]+) bytes sent, ([0-9]+) received.*/\1 \2/p' "$work/client" | awk '{print $1 + $2}')
     [ "${bytes:-0}" -ge "$least" ] || s=99
     [ "$s$client" = 00 ] || sed 's/^/    /' "$work/server" "$work/client"
@@ -69,7 +73,9 @@ client_server() {
     [ $s = 0 ] || sed 's/^/    /' "$work/server" "$work/client"
     verdict "ucp_client_server -c $way${*:+ $*}, $address" $s
 }
-if [ -e $example ] && gcc -o "$work/client_server" $example -lucp -lucs 2>"$work/out"; then
+if [ -n "${XSOCK_DEBIAN13:-}" ]; then
+    echo "note    ucp_client_server is not in Debian 13's packages that were fetched"
+elif [ -e $example ] && gcc -o "$work/client_server" $example -lucp -lucs 2>"$work/out"; then
     export UCX_SOCKADDR_TLS_PRIORITY=rdmacm
     for way in stream tag am; do
         client_server $way 127.0.0.1

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# valkey 8.1 over RDMA, server and clients unmodified under `xsock run --verbs`, on loopback. Both
+# valkey 8.1 over RDMA, server and clients unmodified under `xsock run`, on loopback. Both
 # ends sleep in epoll or poll on completion channels. What is stored over RDMA is read back over
 # RDMA and over TCP and compared; pipelined and concurrent commands are counted; a client is killed,
 # the server is shut down while a client waits.
 #
-#   valkey.sh BUILD
+#   valkey.sh BUILD [--roce]     on the iWARP device, or the one that looks like RoCE
 #
 # valkey_build.sh makes the programs (minutes and network, the first time).
 valkey=$("$(dirname "$0")/valkey_build.sh") || exit
@@ -21,7 +21,11 @@ while ss -Hltn "sport = :$tcp_port or sport = :$((tcp_port + 1))" | grep -q .; d
     tcp_port=$((tcp_port + 2))
 done
 rdma_port=$((tcp_port + 1))
-run=("$build/tools/xsock" run --verbs --)
+case ${2:-} in
+'') run=("$build/tools/xsock" run --verbs --) ;;
+--roce) run=("$build/tools/xsock" run --roce --) ;;
+*) echo "unknown argument: $2" >&2 && exit 2 ;;
+esac
 rdma_cli() { timeout -k 5 60 "${run[@]}" "$valkey/valkey-cli" --rdma -p $rdma_port "$@"; }
 tcp_cli() { timeout -k 5 60 "$valkey/valkey-cli" -p $tcp_port "$@"; }
 

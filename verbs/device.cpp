@@ -81,7 +81,7 @@ void fill(ibv_device_attr& attr) noexcept {
     attr.max_pd = 1 << 20;
     attr.max_qp_rd_atom = attr.max_qp_init_rd_atom = kMaxReads;
     attr.max_res_rd_atom = kMaxReads * attr.max_qp;
-    attr.atomic_cap = IBV_ATOMIC_GLOB;  // the CPU's own atomic instructions do them
+    attr.atomic_cap = device_profile().atomic_cap;
     attr.max_ah = device_profile().roce ? 1 << 20 : 0;
     attr.max_srq = 1 << 16;
     attr.max_srq_wr = kMaxSrqWr;

@@ -18,6 +18,9 @@ struct DeviceProfile {
     /// ibv_get_device_index(): the kernel's number. UCX asks netlink about a device that has one.
     int index;
     ibv_mtu active_mtu;
+    /// The CPU does atomics, so they are atomic also to it (IBV_ATOMIC_GLOB). RoCE cards promise
+    /// less, and UCX 1.13 uses none of a device that promises that much.
+    ibv_atomic_cap atomic_cap;
     std::uint32_t port_cap_flags;
     std::uint8_t port_flags;
     std::uint32_t gid_type;  ///< ibv_gid_type

@@ -24,7 +24,10 @@ for transport in rc_verbs ud_verbs; do
     grep -q "Transport: $transport" "$work/out" || status=1
 done
 ! grep -E 'WARN|ERROR' "$work/out" || status=1
-verdict "ucx_info -d: rc_verbs, ud_verbs" $status
+for atomic in atomic_add atomic_fadd atomic_cswap; do
+    grep -q "$atomic: 64 bit" "$work/out" || status=1
+done
+verdict "ucx_info -d: rc_verbs, ud_verbs, atomics" $status
 
 
 # perftest TRANSPORTS BYTES-AT-LEAST TEST [OPTION...]: so much has passed.
@@ -98,6 +101,12 @@ if [ "${2:-}" = --all ]; then
         done
         for test in ucp_add ucp_fadd ucp_swap ucp_cswap; do perftest $transports 160 $test -n 20 -w 2 -s 8; done
     done
+    # Below UCP, where the program names device and transport itself.
+    for transport in rc_verbs ud_verbs; do
+        for test in am_lat am_bw; do perftest all 160 $test -d xsock0:1 -x $transport -n 20 -w 2 -s 8; done
+    done
+    for test in put_lat put_bw get; do perftest all 80000 $test -d xsock0:1 -x rc_verbs -D zcopy -n 20 -w 2 -s 4096; done
+    for test in add_lat fadd cswap; do perftest all 160 $test -d xsock0:1 -x rc_verbs -n 20 -w 2 -s 8; done
     exit $failed
 fi
 for transports in rc_v ud_v; do

@@ -59,6 +59,8 @@ constexpr unsigned kHangs = 20;  // s
 volatile sig_atomic_t forks = 0, is_child = 0;
 
 void fork_in_handler(int) {
+    // A child made behind the loop would wait for a thread that it has not.
+    if (forks >= kForks) return;
     const pid_t child = fork();
     is_child = child == 0 ? 1 : 0;
     if (child == 0) {

@@ -158,6 +158,13 @@ static void free_peer(struct peer* p) {
     close(p->c.fd);
     close(p->listener);
 }
+/* The next datagram for it goes by a connection that is dialed. */
+static void expect_dialed(struct ud* u, struct peer* p) {
+    const struct ud_to to = {make_ah(0), p->num, QKEY};
+    CHECK(ud_send(u, &to, 1, 64) == 0);
+    CHECK(comes_at(p->listener, LIMIT_S * 1000));
+    CHECK(ibv_destroy_ah(to.ah) == 0);
+}
 
 CASE(a_carrier_goes_both_ways_if_its_dialer_says_so) {
     struct ud a = make_ud();
@@ -177,11 +184,8 @@ CASE(a_carrier_goes_both_ways_if_its_dialer_says_so) {
 CASE(other_carriers_go_one_way) {
     struct ud a = make_ud();
     struct peer p = make_peer(&a, 3002, 0);
-    const struct ud_to to = {make_ah(0), p.num, QKEY};
-    CHECK(ud_send(&a, &to, 0, 64) == 0);
-    CHECK(comes_at(p.listener, LIMIT_S * 1000));
+    expect_dialed(&a, &p);
     right_one(&p.c, &a, 1);
-    CHECK(ibv_destroy_ah(to.ah) == 0);
     free_peer(&p);
     destroy_ud(&a);
 }
@@ -194,9 +198,8 @@ CASE(a_peer_that_closes_is_dialed_at_once) {
     expect_frame(&p.c, a.qp->qp_num, 0);
     MUST(shutdown(p.c.fd, SHUT_WR) == 0);
     CHECK(has_ended(&p.c));
-    CHECK(ud_send(&a, &to, 1, 64) == 0);
-    CHECK(comes_at(p.listener, LIMIT_S * 1000));
     CHECK(ibv_destroy_ah(to.ah) == 0);
+    expect_dialed(&a, &p);
     free_peer(&p);
     destroy_ud(&a);
 }
@@ -205,12 +208,9 @@ CASE(a_frame_that_is_none_ends_both_directions) {
     static const unsigned char none[HEADER] = {9};
     struct ud a = make_ud();
     struct peer p = make_peer(&a, 3004, 1);
-    const struct ud_to to = {make_ah(0), p.num, QKEY};
     send_message(&p.c, none, sizeof none);
     CHECK(has_ended(&p.c));
-    CHECK(ud_send(&a, &to, 1, 64) == 0);
-    CHECK(comes_at(p.listener, LIMIT_S * 1000));
-    CHECK(ibv_destroy_ah(to.ah) == 0);
+    expect_dialed(&a, &p);
     free_peer(&p);
     destroy_ud(&a);
 }

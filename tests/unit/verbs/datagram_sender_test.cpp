@@ -7,6 +7,7 @@
 #include <chrono>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "tests/unit/verbs/completions.hpp"
 #include "tests/unit/verbs/fake_polled_qp.hpp"
@@ -43,6 +44,11 @@ constexpr int kFills = 256 * 1024 / kBytes;  // so many of them are as much as a
 struct DatagramSenderTest : testing::Test {
     ~DatagramSenderTest() override {
         if (owner.made != nullptr) owner.made->attr.keeper.reset();  // they keep each other
+        for (const auto& qp_of_peer : incoming_) {
+            for (const std::uint64_t id : qp_of_peer->given) {
+                delete reinterpret_cast<DatagramBuffer*>(static_cast<std::uintptr_t>(id));
+            }
+        }
     }
     DatagramQp::Config config() {
         DatagramQp::Config config;
@@ -78,7 +84,7 @@ struct DatagramSenderTest : testing::Test {
     /// One that the other process has dialed.
     std::shared_ptr<FakePolledQp> incoming() {
         auto made = std::make_shared<FakePolledQp>(PolledQpAttr{});
-        made->attr.on_completion = nullptr;
+        incoming_.push_back(made);
         return made;
     }
     /// How many sends are complete that were not when last asked.
@@ -91,6 +97,7 @@ struct DatagramSenderTest : testing::Test {
     DatagramPool pool;
     std::shared_ptr<Completions> completions = std::make_shared<Completions>();
     std::size_t completed_ = 0;
+    std::vector<std::shared_ptr<FakePolledQp>> incoming_;
     std::shared_ptr<DatagramQp> qp = std::make_shared<DatagramQp>(config());
     std::shared_ptr<DatagramSender> sender =
         std::make_shared<DatagramSender>(owner, CarrierKey{.port = 7});

@@ -161,7 +161,8 @@ int resize_cq(ibv_cq* cq, int cqe) noexcept {
         const std::uint32_t depth = rounded_depth(wanted);
         // Nor may it be for sends that are still to complete: a datagram's may have to wait until
         // the other process has been reached, where hardware's is through at once.
-        if (Cq::of(cq)->sends.load(std::memory_order_relaxed) > wanted) return EINVAL;
+        const bool shrinks = cqe < cq->cqe;
+        if (shrinks && Cq::of(cq)->sends.load(std::memory_order_relaxed) > wanted) return EINVAL;
         if (auto r = Cq::of(cq)->cq->resize(depth, wanted); !r) return r.error().code;
         cq->cqe = static_cast<int>(depth);
         Cq::of(cq)->set_send_room();

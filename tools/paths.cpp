@@ -45,4 +45,9 @@ std::string in_front_of(const char* variable, const std::string& path) {
     return before != nullptr && *before != '\0' ? path + ":" + before : path;
 }
 
+std::string preload_refusal(const std::string& path) {
+    if (path.find_first_of(": \t") == path.npos) return {};
+    return path + ": LD_PRELOAD cannot name a path with blanks or colons";
+}
+
 }  // namespace xsock::tools

@@ -16,5 +16,7 @@ namespace xsock::tools {
 [[nodiscard]] std::string part_path(const char* name);
 /// `path`, then what the environment variable, a list of paths, holds already.
 [[nodiscard]] std::string in_front_of(const char* variable, const std::string& path);
+/// Why LD_PRELOAD cannot name `path`; "" where it can.
+[[nodiscard]] std::string preload_refusal(const std::string& path);
 
 }  // namespace xsock::tools

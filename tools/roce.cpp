@@ -79,8 +79,8 @@ bool set_roce() {
     if (!set_tree()) return false;
     const std::string path = roce_preload();
     if (path.empty()) return true;
-    if (path.find_first_of(": \t") != path.npos) {
-        print_error("run", "{}: LD_PRELOAD cannot name a path with blanks or colons", path);
+    if (const std::string why = preload_refusal(path); !why.empty()) {
+        print_error("run", "{}", why);
         return false;
     }
     setenv("LD_PRELOAD", in_front_of("LD_PRELOAD", path).c_str(), 1);

@@ -114,8 +114,8 @@ def main():
     for name in missing:
         print("FAILED  %s must hold: %s" % (name, results.get(name, "it is not there")))
     if options.page:
-        lines = ["Of %d, %d hold and %d failed; %d skipped themselves and %d were refused, for these"
-                 " reasons." % (len(results), len(held), len(bad), skipped, len(refused)), ""]
+        lines = ["Of %d tests %d hold; failed: %d, skipped by themselves: %d, refused: %d. For these"
+                 " reasons:" % (len(results), len(held), len(bad), skipped, len(refused)), ""]
         put(options.page, options.device, lines + list(table(results, refused)))
     return 1 if bad or missing else 0
 

@@ -9,11 +9,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <string_view>
 
 #include "base/port_range.hpp"
 #include "tools/doctor/checks.hpp"
 #include "tools/executable.hpp"
+#include "tools/paths.hpp"
 #include "tools/roce.hpp"
 #include "tools/text.hpp"
 
@@ -32,11 +32,8 @@ void check_files(Findings& findings, const std::string& program) {
                          "reinstall xsock");
         return;
     }
-    if (preload.find_first_of(": \t") != preload.npos) {
-        findings.failure(
-            subject,
-            fmt::format("{}: LD_PRELOAD cannot name a path with blanks or colons", preload),
-            "install xsock elsewhere");
+    if (const std::string why = preload_refusal(preload); !why.empty()) {
+        findings.failure(subject, why, "install xsock elsewhere");
         return;
     }
     const ProgramFile file = read_program_file(program);
@@ -75,15 +72,23 @@ void check_gids(Findings& findings) {
 
 /// May a process have it for its QP numbers?
 bool is_free(std::uint16_t port) {
-    const int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return true;  // no IPv6: not known
     const int off = 0;
     sockaddr_in6 any{};
     any.sin6_family = AF_INET6;
     any.sin6_port = htons(port);
-    const bool bound = setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0 &&
-                       bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0;
-    close(fd);
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool bound = false;
+    if (fd >= 0) {
+        bound = setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0 &&
+                bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0;
+    } else {  // no IPv6
+        sockaddr_in any4{};
+        any4.sin_family = AF_INET;
+        any4.sin_port = htons(port);
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        bound = fd >= 0 && bind(fd, reinterpret_cast<const sockaddr*>(&any4), sizeof any4) == 0;
+    }
+    if (fd >= 0) close(fd);
     return bound;
 }
 

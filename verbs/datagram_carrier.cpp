@@ -17,24 +17,21 @@ DatagramCarrier* of(void* argument) noexcept { return static_cast<DatagramCarrie
 }  // namespace
 
 DatagramCarrier::DatagramCarrier(CarrierOwner& owner, Ends ends) noexcept
-    : owner_(owner), ends_(std::move(ends)) {
-    if (ends_.dialed) owner_.outgoing().fetch_add(1, std::memory_order_relaxed);
+    : owner_(owner), ends_(std::move(ends)), dialed_(ends_.sender != nullptr) {
+    if (dialed_) owner_.outgoing().fetch_add(1, std::memory_order_relaxed);
 }
 
 DatagramCarrier::~DatagramCarrier() {
-    if (ends_.dialed) owner_.outgoing().fetch_sub(1, std::memory_order_relaxed);
+    if (dialed_) owner_.outgoing().fetch_sub(1, std::memory_order_relaxed);
 }
 
-std::shared_ptr<PolledQp> DatagramCarrier::make(CarrierOwner& owner, Ends ends) {
-    const auto carrier = std::make_shared<DatagramCarrier>(owner, std::move(ends));
-    const bool sends = carrier->ends_.sender != nullptr;
+std::shared_ptr<PolledQp> DatagramCarrier::make_connection() {
+    const bool sends = dialed_ || ends_.both_ways;
     PolledQpAttr polled;
-    polled.argument = carrier.get();
-    polled.keeper = carrier;
+    polled.argument = this;
+    polled.keeper = shared_from_this();
     polled.qp.sq_depth = sends ? kSendDepth : 1;  // a receiver answers nothing
-    polled.listener = [self = carrier.get()](PolledQp& qp, QpState state) {
-        self->on_state(qp, state);
-    };
+    polled.listener = [this](PolledQp& qp, QpState state) { on_state(qp, state); };
     polled.on_completion = [](void* self, const Wc& wc) { of(self)->on_completion(wc); };
     polled.on_poll = [](void* self) { return of(self)->on_poll(); };
     if (sends) {
@@ -44,16 +41,24 @@ std::shared_ptr<PolledQp> DatagramCarrier::make(CarrierOwner& owner, Ends ends) 
         };
         polled.exits_briefly = true;
     }
-    if (carrier->ends_.receiver != nullptr) {
+    if (ends_.receiver != nullptr) {
         polled.qp.read_most = kReadMost;
         polled.provide_receive = [](void* self, std::uint32_t, RecvWqe& out) {
             return of(self)->ends_.receiver->provide_receive(out);
         };
     }
-    auto qp = owner.make_carrier(std::move(polled));
-    carrier->qp_ = qp.get();
-    if (carrier->ends_.receiver != nullptr) carrier->ends_.receiver->set_connection(qp);
+    auto qp = owner_.make_carrier(std::move(polled));
+    qp_ = qp.get();
+    if (ends_.receiver != nullptr) ends_.receiver->set_connection(qp);
     return qp;
+}
+
+bool DatagramCarrier::lend(const std::shared_ptr<DatagramSender>& sender) {
+    if (!ends_.both_ways || !up_ || ended_ || ends_.sender != nullptr) return false;
+    ends_.sender = sender;  // what it is given may complete at once
+    if (sender->adopt(ends_.receiver->connection())) return true;
+    ends_.sender.reset();
+    return false;
 }
 
 void DatagramCarrier::on_completion(const Wc& wc) {
@@ -84,8 +89,11 @@ void DatagramCarrier::on_state(PolledQp& qp, QpState state) {
         case QpState::closing:
             return;
         case QpState::established:
-            return on_established(qp);
+            up_ = true;
+            if (dialed_) ends_.sender->on_up(qp);
+            return;
         case QpState::peer_closed:
+            up_ = false;
             if (ends_.receiver == nullptr || ends_.receiver->finish()) {
                 qp.request_end(PolledQp::End::shutdown);
             }
@@ -94,16 +102,6 @@ void DatagramCarrier::on_state(PolledQp& qp, QpState state) {
         case QpState::error:
         case QpState::closed:
             return on_ended(qp);
-    }
-}
-
-void DatagramCarrier::on_established(PolledQp& qp) {
-    if (ends_.sender == nullptr) return;
-    if (ends_.dialed) {
-        // Another may have taken its place before it was started, when nothing could end it.
-        if (!ends_.sender->on_up(qp)) qp.request_end(PolledQp::End::shutdown);
-    } else if (!ends_.sender->adopt(ends_.receiver->connection(), ends_.preferred)) {
-        ends_.sender.reset();
     }
 }
 

@@ -12,29 +12,30 @@
 
 namespace xsock::verbs {
 
-class DatagramCarrier {
+class DatagramCarrier : public std::enable_shared_from_this<DatagramCarrier> {
   public:
-    /// Which ends there are; null where there is none.
+    /// What this process has of it. With a sender, it has dialed the connection; else that has come
+    /// in, and if it goes both ways a sender may be lent to it.
     struct Ends {
         std::shared_ptr<DatagramSender> sender;
         std::shared_ptr<DatagramReceiver> receiver;
-        bool dialed = false;  ///< by this process
-        /// Of a carrier that has come in: it also takes the place of one that the sender has
-        /// dialed.
-        bool preferred = false;
+        bool both_ways = false;
     };
     DatagramCarrier(CarrierOwner& owner, Ends ends) noexcept;
     DatagramCarrier(const DatagramCarrier&) = delete;
     DatagramCarrier& operator=(const DatagramCarrier&) = delete;
     ~DatagramCarrier();
 
-    /// A connection with such ends, which keeps them, and is not started yet. With the engine's
+    /// Once: its connection, which keeps this object, and is not started yet. With the engine's
     /// mutex held; throws std::bad_alloc.
-    static std::shared_ptr<PolledQp> make(CarrierOwner& owner, Ends ends);
+    std::shared_ptr<PolledQp> make_connection();
+
+    /// What `sender` is dialing for goes by it: of one that has come in and goes both ways. In a
+    /// poll cycle. False: it is not up, or the sender dials no more.
+    bool lend(const std::shared_ptr<DatagramSender>& sender);
 
   private:
     void on_state(PolledQp& qp, QpState state);
-    void on_established(PolledQp& qp);
     void on_ended(PolledQp& qp);
     void on_completion(const Wc& wc);
     Time on_poll();
@@ -42,8 +43,9 @@ class DatagramCarrier {
 
     CarrierOwner& owner_;
     Ends ends_;
+    const bool dialed_;
     PolledQp* qp_ = nullptr;  ///< which keeps this
-    bool ended_ = false;
+    bool up_ = false, ended_ = false;
 };
 
 }  // namespace xsock::verbs

@@ -12,8 +12,11 @@ namespace xsock::verbs {
 
 IncomingCarriers::Carrier DatagramReceiver::place(std::shared_ptr<PolledQp> connection,
                                                   const Greeting& greeting) const {
-    return {
-        {peer_, own_, port_in(greeting.from), port_in(greeting.to)}, std::move(connection), &used_};
+    IncomingCarriers::Carrier carrier;
+    carrier.key = {peer_, own_, port_in(greeting.from), port_in(greeting.to)};
+    carrier.connection = std::move(connection);
+    carrier.used = &used_;
+    return carrier;
 }
 
 void DatagramReceiver::set_connection(const std::shared_ptr<PolledQp>& connection) {

@@ -115,39 +115,39 @@ void DatagramSender::queue(std::unique_ptr<DatagramBuffer> buffer) {
 
 // ---- the connection -------------------------------------------------------------
 
-// With lock_ held.
-void DatagramSender::take_connection(std::shared_ptr<PolledQp> qp, bool adopted) {
+// With lock_ held. False: it dials no more, or has one.
+bool DatagramSender::take_connection(std::shared_ptr<PolledQp> qp) {
+    if (state_ != State::dialing || qp_ != nullptr) return false;
     qp_ = std::move(qp);
-    adopted_ = adopted;
     in_flight_ = 0;
     taken_ = stalled_ = false;
-}
-
-bool DatagramSender::connect(std::shared_ptr<PolledQp> qp) {
-    const std::lock_guard lock(lock_);
-    if (state_ != State::dialing) return false;
-    take_connection(std::move(qp), /*adopted=*/false);
     return true;
 }
 
-// What a connection that is replaced has been given goes by it, and so may come behind what goes by
-// the other: datagrams have no order. Of two processes that dial at the same time each takes its
-// own at first, and one then prefers the other's.
-bool DatagramSender::adopt(std::shared_ptr<PolledQp> qp, bool preferred) {
-    std::shared_ptr<PolledQp> former;
-    PolledQp::End end = PolledQp::End::release;
+bool DatagramSender::connect(std::shared_ptr<PolledQp> qp, std::optional<std::uint32_t> name) {
+    const std::lock_guard lock(lock_);
+    if (!take_connection(std::move(qp))) return false;
+    adopted_ = false;
+    name_ = name;
+    return true;
+}
+
+std::optional<std::uint32_t> DatagramSender::dialed_name() {
+    const std::lock_guard lock(lock_);
+    if (qp_ == nullptr || adopted_) return std::nullopt;
+    note_used();
+    return name_;
+}
+
+bool DatagramSender::adopt(std::shared_ptr<PolledQp> qp) {
     {
         const std::lock_guard lock(lock_);
-        const bool has_own = state_ == State::dialing || (state_ == State::up && !adopted_);
-        if (has_own ? !preferred : state_ == State::up) return false;
-        if (state_ == State::up) end = PolledQp::End::shutdown;
-        former = std::exchange(qp_, nullptr);
-        take_connection(std::move(qp), /*adopted=*/true);
+        if (!take_connection(std::move(qp))) return false;
+        adopted_ = true;
         state_ = State::up;
         pause_ = 0;
-        note_used();
     }
-    if (former != nullptr) former->request_end(end);
+    note_used();
     feed();
     return true;
 }
@@ -176,6 +176,11 @@ void DatagramSender::give_up() noexcept {
     }
     if (former != nullptr) former->request_end(PolledQp::End::release);
     drop(std::move(dropped));
+}
+
+void DatagramSender::end_pause() {
+    const std::lock_guard lock(lock_);
+    paused_until_ = 0;
 }
 
 void DatagramSender::drop(DatagramQueue buffers) {
@@ -304,16 +309,15 @@ bool DatagramSender::on_exit(const PolledQp& qp) {
     return true;
 }
 
-bool DatagramSender::on_up(const PolledQp& qp) {
+void DatagramSender::on_up(const PolledQp& qp) {
     {
         const std::lock_guard lock(lock_);
-        if (qp_.get() != &qp) return false;
+        if (qp_.get() != &qp) return;
         state_ = State::up;
         stalled_ = false;
         pause_ = 0;
     }
     feed();
-    return true;
 }
 
 void DatagramSender::leave(const PolledQp& qp) {
@@ -323,6 +327,7 @@ void DatagramSender::leave(const PolledQp& qp) {
         const std::lock_guard lock(lock_);
         if (qp_.get() != &qp) return;
         former = std::exchange(qp_, nullptr);
+        stalled_ = false;
         if (adopted_) {
             // The other process may be there still: it closes what is idle.
             state_ = State::idle;

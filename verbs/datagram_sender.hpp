@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The sending end of a carrier: datagrams of this process go by it to one other. Dialed when the
-// first is sent, closed when nothing went or came for a while, and dialed again; unless the other
-// process has dialed, for its own, a connection that goes both ways. What is sent
-// is copied; it is complete once TCP's turn has come, or at once where little waits, and dropped
-// when it waits for longer than a second. Takes no lock of the engine but in queue(), to dial.
+// first is sent, closed when nothing went or came for a while, and dialed again. Where the other
+// process then says that it has dialed a connection that goes both ways, they go by that. What is
+// sent is copied; it is complete once TCP's turn has come, or at once where little waits, and
+// dropped when it waits for longer than a second. Takes no lock of the engine but in queue(), to
+// dial.
 #pragma once
 
 #include <atomic>
 #include <compare>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/polled_qp.hpp"
 #include "base/spin_lock.hpp"
@@ -46,10 +48,16 @@ class DatagramSender : public std::enable_shared_from_this<DatagramSender> {
     // -- with the engine's mutex held --
 
     /// The other end has accepted what was dialed: `qp` is its connection, which keeps this object,
-    /// and is not started yet. give_up() where it cannot be. False: none is needed any more.
-    [[nodiscard]] bool connect(std::shared_ptr<PolledQp> qp);
+    /// and is not started yet. give_up() where it cannot be. False: nothing is dialed any more.
+    ///
+    /// @param name what the other end calls it, where it goes both ways
+    [[nodiscard]] bool connect(std::shared_ptr<PolledQp> qp, std::optional<std::uint32_t> name);
+    /// That of the connection that was dialed, while there is one; which counts as a use of it.
+    [[nodiscard]] std::optional<std::uint32_t> dialed_name();
     /// Dialing has not led to a connection: what waits is dropped, and what comes for a while.
     void give_up() noexcept;
+    /// The other process has dialed: it is there, and the next datagram is not dropped.
+    void end_pause();
     /// Ends its connection if nothing was sent since the last call. @return it has ended one
     bool close_if_idle();
     /// It has no connection, and would dial for the next datagram. Takes no lock but its own.
@@ -57,14 +65,11 @@ class DatagramSender : public std::enable_shared_from_this<DatagramSender> {
     /// At exit: null also where another thread, or this one below exit(), has the lock.
     [[nodiscard]] std::shared_ptr<PolledQp> try_connection();
 
+    /// In a poll cycle, too. They go by `qp`, which the other process has dialed, and which keeps
+    /// this object. False: nothing is dialed any more.
+    bool adopt(std::shared_ptr<PolledQp> qp);
     // -- in pollers, with no lock held --
 
-    /// Datagrams may also go by `qp`, which the other process has dialed, and which keeps this
-    /// object.
-    ///
-    /// @param preferred also instead of a connection that this process has dialed, or dials
-    /// @return they do
-    bool adopt(std::shared_ptr<PolledQp> qp, bool preferred);
     /// Something came by its connection.
     void note_used() noexcept { used_.store(true, std::memory_order_relaxed); }
 
@@ -73,8 +78,7 @@ class DatagramSender : public std::enable_shared_from_this<DatagramSender> {
     void on_completion(const PolledQp& qp, const Wc& wc);
     Time on_poll();
     bool on_exit(const PolledQp& qp);
-    /// False: it is of no use any more.
-    [[nodiscard]] bool on_up(const PolledQp& qp);
+    void on_up(const PolledQp& qp);
     /// It has ended, or does: the next datagram needs another.
     void leave(const PolledQp& qp);
 
@@ -83,7 +87,7 @@ class DatagramSender : public std::enable_shared_from_this<DatagramSender> {
 
     std::shared_ptr<PolledQp> take_room(std::uint32_t bytes);
     bool sent(const PolledQp& qp, const Result<void>& posted, std::uint32_t bytes);
-    void take_connection(std::shared_ptr<PolledQp> qp, bool adopted);
+    bool take_connection(std::shared_ptr<PolledQp> qp);
     void feed();
     void drop(DatagramQueue buffers);
     DatagramQueue begin_pause();
@@ -95,7 +99,8 @@ class DatagramSender : public std::enable_shared_from_this<DatagramSender> {
 
     SpinLock lock_;  ///< keeps all below
     State state_ = State::idle;
-    bool adopted_ = false;  ///< the other process has dialed qp_
+    bool adopted_ = false;               ///< the other process has dialed qp_
+    std::optional<std::uint32_t> name_;  ///< dialed_name()
     Time pause_ = 0, paused_until_ = 0;
     std::shared_ptr<PolledQp> qp_;
     std::uint32_t in_flight_ = 0;  ///< bytes that qp_ has and TCP has not

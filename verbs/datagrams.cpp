@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <mutex>
+#include <tuple>
 #include <utility>
 
+#include "base/random.hpp"
 #include "transport/clock.hpp"
 #include "transport/descriptors.hpp"
 #include "transport/log.hpp"
@@ -154,17 +156,29 @@ void Datagrams::accept(GreetedConnection connection) {
     }
     const CarrierKey key{own_address(connection.fd), octets_of(connection.peer),
                          port_in(asked.from)};
+    const bool both_ways =
+        asked.both_ways && key.port != 0 && port_in(asked.to) == first_port() && !is_own(key);
+    if (both_ways) {
+        if (const auto name = dialed_to(key, asked)) {
+            connection.reject(GreetingRefusal::already_connected, *name);  // as it mostly goes
+            return;
+        }
+    }
+    know_to_be_there(key);
     const auto receiver = std::make_shared<DatagramReceiver>(*this, key.peer, key.own);
-    DatagramCarrier::Ends ends;
-    ends.receiver = receiver;
-    ends.sender = sender_back(key, asked);
-    ends.preferred = CarrierKey{{}, key.peer, key.port} < CarrierKey{{}, key.own, first_port()};
-    const bool both_ways = ends.sender != nullptr;
-    const auto carrier = DatagramCarrier::make(*this, std::move(ends));
+    const auto made = std::make_shared<DatagramCarrier>(
+        *this, DatagramCarrier::Ends{.sender = {}, .receiver = receiver, .both_ways = both_ways});
+    const auto carrier = made->make_connection();
+    auto place = receiver->place(carrier, asked);
+    if (both_ways) {
+        place.name = random_u32();
+        place.ends = made;
+    }
+    const std::uint32_t attempt = both_ways ? place.name : asked.attempt;
     IncomingCarriers::Replaced replaced;
     {
         const std::lock_guard lock(lock_);
-        replaced = receivers_.add(receiver.get(), receiver->place(carrier, asked), most_carriers());
+        replaced = receivers_.add(receiver.get(), std::move(place), most_carriers());
     }
     if (replaced.same != nullptr) replaced.same->request_end(PolledQp::End::abort);
     if (replaced.crowding != nullptr) {
@@ -177,7 +191,7 @@ void Datagrams::accept(GreetedConnection connection) {
     const auto reply = encode({.kind = GreetingKind::datagrams,
                                .from = asked.to,
                                .to = asked.from,
-                               .attempt = asked.attempt,
+                               .attempt = attempt,
                                .both_ways = both_ways});
     ConnectAttr attr;
     attr.crc = engine_.crc;
@@ -200,16 +214,58 @@ bool Datagrams::is_own(const CarrierKey& key) const noexcept {
     return key.own == key.peer && engine_.qp_numbers.has_port(key.port);
 }
 
-std::shared_ptr<DatagramSender> Datagrams::sender_back(const CarrierKey& key,
-                                                       const Greeting& asked) {
-    if (!asked.both_ways || key.port == 0 || is_own(key)) return nullptr;
+std::shared_ptr<DatagramSender> Datagrams::find_sender(const CarrierKey& key) {
     const std::lock_guard lock(lock_);
-    if (const auto found = senders_.find(key); found != senders_.end()) return found->second;
-    // Peers choose the ports that they name: half of what can be remembered is for our own sends.
-    if (senders_.size() >= kMostSenders / 2) return nullptr;
-    auto made = std::make_shared<DatagramSender>(*this, key);
-    senders_.emplace(key, made);
-    return made;
+    const auto found = senders_.find(key);
+    return found != senders_.end() ? found->second : nullptr;
+}
+
+std::optional<std::uint64_t> Datagrams::dialing_for(
+    const std::shared_ptr<DatagramSender>& sender) const {
+    const auto dialing = std::find_if(dialing_.begin(), dialing_.end(), [&](const auto& entry) {
+        return entry.second.sender == sender;
+    });
+    return dialing != dialing_.end() ? std::optional(dialing->first) : std::nullopt;
+}
+
+// Where both dial at the same time, what the lower of the two dials serves both, if that one's
+// Request has reached the other. Until that is answered it has no name; the other tries again soon.
+std::optional<std::uint32_t> Datagrams::dialed_to(const CarrierKey& key, const Greeting& asked) {
+    const auto sender = find_sender(key);
+    if (sender == nullptr) return std::nullopt;
+    if (const auto name = sender->dialed_name()) return name;
+    if (std::make_tuple(key.peer, key.port) < std::make_tuple(key.own, first_port())) {
+        return std::nullopt;
+    }
+    const auto id = dialing_for(sender);
+    return id && dialer_.is_unanswered(*id) ? std::optional(asked.attempt) : std::nullopt;
+}
+
+// Or a process of its host is, which says so: then something is dialed once more.
+void Datagrams::know_to_be_there(const CarrierKey& key) {
+    const auto sender = find_sender(key);
+    if (sender == nullptr) return;
+    sender->end_pause();
+    if (const auto id = dialing_for(sender)) dialer_.retry_now(*id);
+}
+
+// The process that has answered at the port that was dialed has the port. One that only has it in
+// its greeting has not shown so, until the former names the connection as its own.
+bool Datagrams::send_by_theirs(std::uint64_t id, std::uint32_t name) {
+    const auto dialing = dialing_.find(id);
+    if (dialing == dialing_.end()) return false;
+    const auto sender = dialing->second.sender;
+    const CarrierKey& key = sender->key();
+    std::shared_ptr<DatagramCarrier> carrier;
+    {
+        const std::lock_guard lock(lock_);
+        carrier = receivers_.find({key.peer, key.own, key.port, first_port()}, name);
+    }
+    if (carrier == nullptr) return false;
+    bool lent = false;
+    group_->locked([&](PollCycle&) { lent = carrier->lend(sender); });
+    if (lent) dialing_.erase(dialing);
+    return lent;
 }
 
 // Without success the descriptor is the caller's.
@@ -323,7 +379,8 @@ void Datagrams::on_accepted(const GidDialer::Accepted& accepted) {
     DatagramSender& sender = *dialing.mapped().sender;
     DatagramCarrier::Ends ends;
     ends.sender = dialing.mapped().sender;
-    ends.dialed = true;
+    ends.both_ways = accepted.both_ways;
+    const auto name = accepted.both_ways ? std::optional(accepted.name) : std::nullopt;
     // Start-up may have more to wait for, and has what is left of the time.
     const Time left = dialing.mapped().until - std::min(now(), dialing.mapped().until);
     ConnectAttr limited = accepted.attr;
@@ -334,8 +391,9 @@ void Datagrams::on_accepted(const GidDialer::Accepted& accepted) {
             ends.receiver =
                 std::make_shared<DatagramReceiver>(*this, sender.key().peer, sender.key().own);
         }
-        const auto carrier = DatagramCarrier::make(*this, std::move(ends));
-        if (!sender.connect(carrier)) {
+        const auto carrier =
+            std::make_shared<DatagramCarrier>(*this, std::move(ends))->make_connection();
+        if (!sender.connect(carrier, name)) {
             carrier->request_end(PolledQp::End::release);
             close(accepted.fd);
             return;

@@ -13,6 +13,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -47,6 +48,8 @@ class Datagrams final : public CarrierOwner {
     void accept(GreetedConnection connection);
     /// What was dialed has been accepted.
     void on_accepted(const GidDialer::Accepted& accepted);
+    /// GidDialer::Named
+    bool send_by_theirs(std::uint64_t id, std::uint32_t name);
     /// Adds what carriers have moved to the exit summary. Once.
     void count_bytes() noexcept;
     /// For the exit summary: "; 3 datagrams sent, ...", or nothing where there were none.
@@ -77,8 +80,14 @@ class Datagrams final : public CarrierOwner {
   private:
     Result<void> start(PolledQp& carrier, int fd, const ConnectAttr& attr) noexcept;
     [[nodiscard]] Device& device() noexcept;
-    /// The sender to the process that asks for a carrier, if that can serve it, too; else null.
-    std::shared_ptr<DatagramSender> sender_back(const CarrierKey& key, const Greeting& asked);
+    /// This process has dialed there, or does, and both shall use that: what the refusal of another
+    /// has as Greeting::attempt.
+    std::optional<std::uint32_t> dialed_to(const CarrierKey& key, const Greeting& asked);
+    void know_to_be_there(const CarrierKey& key);
+    /// Null: there is none yet.
+    std::shared_ptr<DatagramSender> find_sender(const CarrierKey& key);
+    /// DialTarget::id, if it does dial.
+    std::optional<std::uint64_t> dialing_for(const std::shared_ptr<DatagramSender>& sender) const;
     [[nodiscard]] bool is_own(const CarrierKey& key) const noexcept;
     [[nodiscard]] std::uint16_t first_port() const noexcept;
     bool may_dial();

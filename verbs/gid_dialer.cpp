@@ -26,7 +26,8 @@ namespace {
 
 constexpr Time kFirstPause = kMillisecond, kLongestPause = kSecond;
 constexpr Time kConnectLimit = 10 * kSecond;
-constexpr int kAtOnce = 64;  // to a peer that is known to be there
+constexpr int kAtOnce = 64;               // to a peer that is known to be there
+constexpr Time kMissLimit = kSecond / 4;  // of the second that datagrams have
 
 mpa::Startup initiator(const ConnectAttr& attr) {
     mpa::Startup startup(mpa_config(attr, mpa::Role::initiator, runtime::config()).startup);
@@ -52,7 +53,9 @@ struct GidDialer::Dial {
     Time pause = 0;           ///< after a refusal
     bool connecting = false;  ///< counted in Peer::connecting
     bool told = false;        ///< there is a line in the log
-    bool both_ways = false;   ///< says the Reply
+    Time started = 0;         ///< this attempt
+    Time missed = 0;          ///< when the first started for which the peer named a connection
+                              ///< that is not here, or not up
 
     [[nodiscard]] ConnectAttr attr() const {
         ConnectAttr full = target.attr;
@@ -60,7 +63,7 @@ struct GidDialer::Dial {
         full.private_data = greeting;
         return full;
     }
-    [[nodiscard]] Answer answer(ConstBytes bytes, GreetingRefusal& why);
+    [[nodiscard]] Answer answer(ConstBytes bytes, Greeting& reply) const;
     [[nodiscard]] std::string text() const {
         sockaddr_storage to;
         (void)address_of(target.peer, port_in(target.to), to);
@@ -76,11 +79,10 @@ struct GidDialer::Peer {
     Loop::Token timer = 0;
 };
 
-Answer GidDialer::Dial::answer(ConstBytes bytes, GreetingRefusal& why) {
+Answer GidDialer::Dial::answer(ConstBytes bytes, Greeting& reply) const {
     mpa::Startup startup = initiator(attr());
     startup.tx_commit(startup.tx().size());
     startup.rx(bytes);
-    why = GreetingRefusal::none;
     switch (startup.state()) {
         case mpa::Startup::State::await_reply:
             return Answer::incomplete;
@@ -93,21 +95,21 @@ Answer GidDialer::Dial::answer(ConstBytes bytes, GreetingRefusal& why) {
     }
     const auto decoded = decode(startup.private_data());
     if (!decoded || decoded->refusal != GreetingRefusal::none) return Answer::wrong;
-    const Greeting& reply = decoded->greeting;
-    if (reply.attempt != attempt || reply.from != target.to || reply.to != target.from) {
+    reply = decoded->greeting;
+    // One that goes both ways has a name there instead.
+    const bool repeats = reply.attempt == attempt || (target.both_ways && reply.both_ways);
+    if (!repeats || reply.from != target.to || reply.to != target.from) {
         // A rejection by one that could not read ours names nothing.
         if (reply.kind != GreetingKind::rejected) return Answer::wrong;
     }
     if (startup.state() == mpa::Startup::State::rejected) {
-        why = reply.refusal;
         return reply.kind == GreetingKind::rejected ? Answer::refused : Answer::wrong;
     }
-    both_ways = target.both_ways && reply.both_ways;
     return reply.kind == target.kind ? Answer::accepted : Answer::wrong;
 }
 
-GidDialer::GidDialer(VerbsState& engine, Handler handler)
-    : engine_(engine), handler_(std::move(handler)) {}
+GidDialer::GidDialer(VerbsState& engine, Handler handler, Named named)
+    : engine_(engine), handler_(std::move(handler)), named_(std::move(named)) {}
 
 GidDialer::~GidDialer() = default;
 
@@ -156,6 +158,25 @@ void GidDialer::forget(std::uint64_t id) {
     (void)remove(id);
 }
 
+bool GidDialer::is_unanswered(std::uint64_t id) const {
+    const auto found = dials_.find(id);
+    if (found == dials_.end()) return false;
+    const Dial& dial = *found->second;
+    return dial.fd >= 0 && !dial.connecting && dial.target.both_ways;
+}
+
+void GidDialer::retry_now(std::uint64_t id) {
+    const auto found = dials_.find(id);
+    if (found == dials_.end() || found->second->fd >= 0) return;
+    Dial& dial = *found->second;
+    const PeerKey key = key_of(dial.target);
+    Peer& peer = peers_.find(key)->second;
+    if (dial.timer != 0) peer.waiting.push_back(id);
+    engine_.loop().forget(std::exchange(dial.timer, 0));
+    engine_.loop().forget(std::exchange(peer.timer, 0));
+    go_on(key);
+}
+
 // Nothing comes of its descriptor any more.
 void GidDialer::quiet(Dial& dial) noexcept {
     engine_.loop().forget(std::exchange(dial.token, 0));
@@ -186,6 +207,7 @@ void GidDialer::go_on(const PeerKey& key) {
 }
 
 void GidDialer::start(Dial& dial) {
+    dial.started = monotonic_now();
     dial.attempt = random_u32();
     dial.greeting = encode({.kind = dial.target.kind,
                             .from = dial.target.from,
@@ -306,8 +328,8 @@ void GidDialer::on_reply(Dial& dial, unsigned readiness) {
         return;
     }
     const auto have = static_cast<std::size_t>(n);
-    GreetingRefusal why = GreetingRefusal::none;
-    switch (dial.answer(ConstBytes(bytes).first(have), why)) {
+    Greeting reply;
+    switch (dial.answer(ConstBytes(bytes).first(have), reply)) {
         case Answer::incomplete:
             if ((readiness & Loop::kPeerFinished) == 0) {
                 expect_more_than(dial.fd, have);
@@ -316,7 +338,14 @@ void GidDialer::on_reply(Dial& dial, unsigned readiness) {
             }
             return;
         case Answer::refused:
-            again_later(dial, text_of(why));
+            if (reply.refusal == GreetingRefusal::already_connected && dial.target.both_ways &&
+                reply.attempt != dial.attempt) {
+                const std::uint64_t id = dial.target.id;
+                if (named_(id, reply.attempt)) return forget(id);
+                if (dial.missed == 0) dial.missed = dial.started;
+                if (monotonic_now() - dial.missed >= kMissLimit) dial.target.both_ways = false;
+            }
+            again_later(dial, text_of(reply.refusal));
             return;
         case Answer::wrong:
             again_later(dial, "its answer is none of an xsock");
@@ -327,7 +356,8 @@ void GidDialer::on_reply(Dial& dial, unsigned readiness) {
     expect_more_than(dial.fd, 0);
     const std::uint64_t id = dial.target.id;
     const std::unique_ptr<Dial> done = remove(id);
-    Accepted accepted{id, std::exchange(done->fd, -1), done->attr(), done->both_ways};
+    Accepted accepted{id, std::exchange(done->fd, -1), done->attr(),
+                      done->target.both_ways && reply.both_ways, reply.attempt};
     accepted.attr.request_sent = true;
     handler_(accepted);
 }

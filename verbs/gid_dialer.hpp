@@ -16,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -47,15 +48,24 @@ class GidDialer {
         int fd = -1;             ///< the handler's
         ConnectAttr attr;        ///< how the connection is to be started; valid during the call
         bool both_ways = false;  ///< both greetings say so
+        std::uint32_t name = 0;  ///< then: what the peer calls it, Greeting::attempt of its Reply
     };
     using Handler = std::function<void(const Accepted& accepted)>;
-    GidDialer(VerbsState& engine, Handler handler);
+    /// The peer refuses one that may go both ways, because it has dialed one itself, which this end
+    /// has called `name`. True: that connection serves, and nothing is dialed for `id` any more.
+    /// False: it is dialed again; after a while as one that goes one way.
+    using Named = std::function<bool(std::uint64_t id, std::uint32_t name)>;
+    GidDialer(VerbsState& engine, Handler handler, Named named);
     ~GidDialer();
 
     /// One for each id at a time. Throws std::bad_alloc, and then does nothing.
     void dial(const DialTarget& target);
     /// Without effect where nothing is dialed for it.
     void forget(std::uint64_t id);
+    /// Its Request may go both ways, and a peer that is there has still to answer it.
+    [[nodiscard]] bool is_unanswered(std::uint64_t id) const;
+    /// The peer is known to be there: ends a pause between two attempts.
+    void retry_now(std::uint64_t id);
 
   private:
     struct Dial;
@@ -76,6 +86,7 @@ class GidDialer {
 
     VerbsState& engine_;
     const Handler handler_;
+    const Named named_;
     std::unordered_map<std::uint64_t, std::unique_ptr<Dial>> dials_;  // by DialTarget::id
     std::map<PeerKey, Peer> peers_;                                   // those that dials are for
 };

@@ -41,7 +41,7 @@ const char* text_of(GreetingRefusal why) noexcept {
         case GreetingRefusal::not_permitted:
             return "the peer is another user's (XSOCK_VERBS_PEER_USERS=any there)";
         case GreetingRefusal::already_connected:
-            return "the QP is connected already";
+            return "it is connected already";
     }
     return "a reason that is not known";
 }

@@ -36,9 +36,10 @@ const char* text_of(GreetingRefusal why) noexcept;
 struct Greeting {
     GreetingKind kind = GreetingKind::rc;
     GreetingRefusal refusal = GreetingRefusal::none;  ///< kind `rejected` only
-    std::uint32_t from = 0;     ///< QP number of the sender; in a Reply, of who answers
-    std::uint32_t to = 0;       ///< QP number of the receiver
-    std::uint32_t attempt = 0;  ///< random, of the Request; the Reply repeats it
+    std::uint32_t from = 0;  ///< QP number of the sender; in a Reply, of who answers
+    std::uint32_t to = 0;    ///< QP number of the receiver
+    std::uint32_t attempt =
+        0;  ///< random, of the Request; the Reply repeats it, or has a name instead
     /// Kind `datagrams`: by this connection they may come, too; it goes both ways if each end says
     /// so.
     bool both_ways = false;

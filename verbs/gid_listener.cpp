@@ -58,7 +58,7 @@ sockaddr_storage peer_of(int fd) noexcept {
     return peer;
 }
 
-void write_rejection(int fd, const Greeting& asked, GreetingRefusal why) {
+void write_rejection(int fd, const Greeting& asked, GreetingRefusal why, std::uint32_t attempt) {
     RequestBytes bytes;
     // Read, so that closing does not reset the connection ahead of what is written.
     const ssize_t n = recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -68,7 +68,7 @@ void write_rejection(int fd, const Greeting& asked, GreetingRefusal why) {
                                 .refusal = why,
                                 .from = asked.to,
                                 .to = asked.from,
-                                .attempt = asked.attempt});
+                                .attempt = attempt});
     if (!startup.reject(answer)) return;
     const ConstBytes reply = startup.tx();
     (void)!send(fd, reply.data(), reply.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -90,10 +90,10 @@ GreetedConnection::~GreetedConnection() {
     if (fd >= 0) close(fd);
 }
 
-void GreetedConnection::reject(GreetingRefusal why) noexcept {
+void GreetedConnection::reject(GreetingRefusal why, std::optional<std::uint32_t> name) noexcept {
     if (fd < 0) return;
     try {
-        write_rejection(fd, greeting, why);
+        write_rejection(fd, greeting, why, name.value_or(greeting.attempt));
     } catch (const std::bad_alloc&) {
         // The dialer finds it closed.
     }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 
 #include "transport/startup_table.hpp"
@@ -33,8 +34,9 @@ struct GreetedConnection {
     GreetedConnection& operator=(GreetedConnection&& from) noexcept;
     ~GreetedConnection();
 
-    /// Answers the Request by a Reply that rejects, and closes.
-    void reject(GreetingRefusal why) noexcept;
+    /// Answers the Request by a Reply that rejects, and closes. `name`: what the Reply has
+    /// instead of the Request's Greeting::attempt.
+    void reject(GreetingRefusal why, std::optional<std::uint32_t> name = {}) noexcept;
 };
 
 class GidListener {

@@ -66,7 +66,11 @@ std::string text_of_gid(const ibv_gid& gid) {
 GidRendezvous::GidRendezvous(VerbsState& engine)
     : engine_(engine),
       listener_(engine, [this](GreetedConnection c) { on_greeting(std::move(c)); }),
-      dialer_(engine, [this](const GidDialer::Accepted& accepted) { on_accepted(accepted); }),
+      dialer_(
+          engine, [this](const GidDialer::Accepted& accepted) { on_accepted(accepted); },
+          [this](std::uint64_t id, std::uint32_t name) {
+              return datagrams_.send_by_theirs(id, name);
+          }),
       datagrams_(engine, dialer_),
       parked_(std::clamp<std::size_t>(descriptor_limit() / 8, 1, kParkedMax)) {}
 

@@ -39,6 +39,14 @@ std::shared_ptr<PolledQp> IncomingCarriers::remove(Id id) noexcept {
     return found != carriers_.end() ? take(found) : nullptr;
 }
 
+std::shared_ptr<DatagramCarrier> IncomingCarriers::find(const IncomingKey& key,
+                                                        std::uint32_t name) const {
+    const auto found = std::find_if(carriers_.begin(), carriers_.end(), [&](const auto& carrier) {
+        return carrier.second.key == key && carrier.second.name == name;
+    });
+    return found != carriers_.end() ? found->second.ends : nullptr;
+}
+
 std::shared_ptr<PolledQp> IncomingCarriers::take(Carriers::iterator carrier) noexcept {
     const auto held = held_.find(address_of(carrier->second.key));
     if (--held->second == 0) held_.erase(held);

@@ -18,6 +18,8 @@
 
 namespace xsock::verbs {
 
+class DatagramCarrier;
+
 /// Addresses as TCP shows them; ports of QP numbers, as the greeting says.
 struct IncomingKey {
     GidOctets peer{}, own{};
@@ -33,6 +35,10 @@ class IncomingCarriers {
         std::shared_ptr<PolledQp> connection;
         /// What clock() was when it last carried something; outlives its place here.
         const std::atomic<std::uint64_t>* used = nullptr;
+        /// Of a connection that goes both ways, what it is called here, and what knows its ends;
+        /// else null.
+        std::uint32_t name = 0;
+        std::shared_ptr<DatagramCarrier> ends;
     };
     /// Those that end: of the same process, and of the crowd. Null where there is none.
     struct Replaced {
@@ -45,6 +51,9 @@ class IncomingCarriers {
     [[nodiscard]] Replaced add(Id id, Carrier carrier, std::size_t limit);
     /// Its connection; null: it was not, or is no more, here.
     std::shared_ptr<PolledQp> remove(Id id) noexcept;
+    /// Carrier::ends of the one with that key and name; null: there is none.
+    [[nodiscard]] std::shared_ptr<DatagramCarrier> find(const IncomingKey& key,
+                                                        std::uint32_t name) const;
     [[nodiscard]] std::size_t size() const noexcept { return carriers_.size(); }
     /// Counts carriers that have come. Any thread.
     [[nodiscard]] std::uint64_t clock() const noexcept {

@@ -140,17 +140,17 @@ static int comes_at(int listener, int ms) {
     return poll(&ready, 1, ms) == 1;
 }
 
-/* The peer says that its QP numbers have this port in them. */
+/* The peer's QP numbers have this port in them. */
 struct peer {
     struct carrier c;
-    int port, listener;
+    int listener;
     uint32_t num;
 };
 static struct peer make_peer(struct ud* u, int port, int both_ways) {
-    struct peer p = {.c = {.both_ways = both_ways}, .port = port, .num = (uint32_t)port << 8};
+    struct peer p = {.c = {.both_ways = both_ways}, .num = (uint32_t)port << 8};
     p.listener = listen_at(port);
     CHECK(greet_as(&p.c, u, u->qp->qp_num, p.num, DATAGRAMS) == 0);
-    CHECK(p.c.both_ways == both_ways);
+    CHECK(p.c.both_ways == both_ways && (p.c.attempt != ATTEMPT) == both_ways);
     right_one(&p.c, u, 0);
     return p;
 }
@@ -158,34 +158,133 @@ static void free_peer(struct peer* p) {
     close(p->c.fd);
     close(p->listener);
 }
-/* The next datagram for it goes by a connection that is dialed. */
-static void expect_dialed(struct ud* u, struct peer* p) {
-    const struct ud_to to = {make_ah(0), p->num, QKEY};
-    CHECK(ud_send(u, &to, 1, 64) == 0);
-    CHECK(comes_at(p->listener, LIMIT_S * 1000));
+static void send_to(struct ud* u, uint32_t num, uint32_t number) {
+    const struct ud_to to = {make_ah(0), num, QKEY};
+    CHECK(ud_send(u, &to, number, 64) == 0);
     CHECK(ibv_destroy_ah(to.ah) == 0);
 }
+/* The next datagram for it has the program dial; the Request is still to be answered. */
+static struct carrier expect_dialed(struct ud* u, const struct peer* p, uint32_t number,
+                                    unsigned char request[GREETING]) {
+    send_to(u, p->num, number);
+    MUST(comes_at(p->listener, LIMIT_S * 1000));
+    return take_request(p->listener, request);
+}
+/* What the program dials for goes by the connection that the peer has dialed: it says so. */
+static void send_by_theirs(struct ud* u, struct peer* p, uint32_t number) {
+    unsigned char request[GREETING];
+    struct carrier dialed = expect_dialed(u, p, number, request);
+    CHECK(dialed.both_ways);
+    reply(&dialed, request, ALREADY_CONNECTED, p->c.attempt);
+    CHECK(has_ended(&dialed));
+    close(dialed.fd);
+    expect_sent(u, number);
+    expect_frame(&p->c, u->qp->qp_num, number);
+}
+/* The connection that the peer has dialed has ended: the program dials, and sends by that. */
+static void send_by_another(struct ud* u, struct peer* p, uint32_t number) {
+    unsigned char request[GREETING];
+    struct carrier dialed = expect_dialed(u, p, number, request);
+    reply(&dialed, request, 0, dialed.attempt);
+    expect_sent(u, number);
+    expect_frame(&dialed, u->qp->qp_num, number);
+    close(dialed.fd);
+}
 
-CASE(a_carrier_goes_both_ways_if_its_dialer_says_so) {
+CASE(a_carrier_goes_both_ways_once_its_dialer_has_answered_at_its_port) {
     struct ud a = make_ud();
     struct peer p = make_peer(&a, 3001, 1);
-    const struct ud_to to = {make_ah(0), p.num | 5, QKEY};
-    for (uint32_t i = 0; i < 3; ++i) {
-        CHECK(ud_send(&a, &to, i, 64) == 0);
+    send_by_theirs(&a, &p, 1);
+    for (uint32_t i = 2; i < 5; ++i) {
+        send_to(&a, p.num | 5, i);
         expect_sent(&a, i);
         expect_frame(&p.c, a.qp->qp_num, i);
         right_one(&p.c, &a, (int)i);
     }
     CHECK(!comes_at(p.listener, 0));
-    CHECK(ibv_destroy_ah(to.ah) == 0);
     free_peer(&p);
     destroy_ud(&a);
 }
-CASE(other_carriers_go_one_way) {
+CASE(a_carrier_goes_one_way_unless_its_dialer_says_so) {
     struct ud a = make_ud();
     struct peer p = make_peer(&a, 3002, 0);
-    expect_dialed(&a, &p);
-    right_one(&p.c, &a, 1);
+    unsigned char request[GREETING];
+    struct carrier dialed = expect_dialed(&a, &p, 1, request);
+    /* It has no name. */
+    reply(&dialed, request, ALREADY_CONNECTED, p.c.attempt);
+    close(dialed.fd);
+    MUST(comes_at(p.listener, LIMIT_S * 1000));
+    dialed = take_request(p.listener, request);
+    reply(&dialed, request, 0, dialed.attempt);
+    expect_sent(&a, 1);
+    expect_frame(&dialed, a.qp->qp_num, 1);
+    right_one(&p.c, &a, 2);
+    close(dialed.fd);
+    free_peer(&p);
+    destroy_ud(&a);
+}
+/* A datagram goes to the one that holds the port, which says that it has called a connection so. */
+static void expect_not_believed(struct ud* u, struct peer* holder, uint32_t name,
+                                struct carrier* pretender) {
+    struct carrier dialed;
+    unsigned char request[GREETING];
+    int refusals = 0;
+    send_to(u, holder->num, 1);
+    for (;; ++refusals) {
+        MUST(comes_at(holder->listener, LIMIT_S * 1000));
+        dialed = take_request(holder->listener, request);
+        if (!dialed.both_ways) break;
+        reply(&dialed, request, ALREADY_CONNECTED, name);
+        close(dialed.fd);
+    }
+    CHECK(refusals > 0);
+    reply(&dialed, request, 0, dialed.attempt);
+    expect_sent(u, 1);
+    expect_frame(&dialed, u->qp->qp_num, 1);
+    CHECK(!comes_at(pretender->fd, 50));
+    close(dialed.fd);
+}
+/* The connection that has come with its port in the greeting is not one that it knows of. */
+CASE(a_port_is_not_believed) {
+    struct ud a = make_ud();
+    struct peer p = make_peer(&a, 3005, 1);
+    expect_not_believed(&a, &p, p.c.attempt + 1, &p.c);
+    free_peer(&p);
+    destroy_ud(&a);
+}
+/* Another process may know the name, but gives none to its own. */
+CASE(a_name_is_of_one_connection) {
+    struct ud a = make_ud();
+    struct peer p = make_peer(&a, 3007, 1);
+    struct carrier other = {.both_ways = 1};
+    CHECK(greet_as(&other, &a, a.qp->qp_num, p.num, DATAGRAMS) == 0);
+    CHECK(other.both_ways && other.attempt != p.c.attempt);
+    right_one(&other, &a, 0);
+    CHECK(has_ended(&p.c)); /* the other has taken its place */
+    expect_not_believed(&a, &p, p.c.attempt, &other);
+    close(other.fd);
+    free_peer(&p);
+    destroy_ud(&a);
+}
+/* What was sent before the peer was there is dropped, and so is what follows for a while: until the
+ * peer dials. */
+CASE(a_peer_that_has_come_is_dialed_at_once) {
+    struct ud a = make_ud();
+    send_to(&a, 3008 << 8, 0);
+    expect_sent(&a, 0);
+    struct peer p = make_peer(&a, 3008, 1);
+    send_by_theirs(&a, &p, 1);
+    free_peer(&p);
+    destroy_ud(&a);
+}
+/* Nor does it wait for the end of a pause between two attempts, which may be too late. */
+CASE(a_peer_that_comes_while_it_is_dialed) {
+    struct ud a = make_ud();
+    const double begin = now();
+    send_to(&a, 3009 << 8, 0);
+    usleep(550000); /* the next attempt would be behind the limit of a second */
+    struct peer p = make_peer(&a, 3009, 0);
+    if (now() - begin < 0.9) CHECK(comes_at(p.listener, LIMIT_S * 1000));
     free_peer(&p);
     destroy_ud(&a);
 }
@@ -193,13 +292,10 @@ CASE(other_carriers_go_one_way) {
 CASE(a_peer_that_closes_is_dialed_at_once) {
     struct ud a = make_ud();
     struct peer p = make_peer(&a, 3003, 1);
-    const struct ud_to to = {make_ah(0), p.num, QKEY};
-    CHECK(ud_send(&a, &to, 0, 64) == 0);
-    expect_frame(&p.c, a.qp->qp_num, 0);
+    send_by_theirs(&a, &p, 1);
     MUST(shutdown(p.c.fd, SHUT_WR) == 0);
     CHECK(has_ended(&p.c));
-    CHECK(ibv_destroy_ah(to.ah) == 0);
-    expect_dialed(&a, &p);
+    send_by_another(&a, &p, 2);
     free_peer(&p);
     destroy_ud(&a);
 }
@@ -208,10 +304,33 @@ CASE(a_frame_that_is_none_ends_both_directions) {
     static const unsigned char none[HEADER] = {9};
     struct ud a = make_ud();
     struct peer p = make_peer(&a, 3004, 1);
+    send_by_theirs(&a, &p, 1);
     send_message(&p.c, none, sizeof none);
     CHECK(has_ended(&p.c));
-    expect_dialed(&a, &p);
+    send_by_another(&a, &p, 2);
     free_peer(&p);
+    destroy_ud(&a);
+}
+/* A peer that asks for a connection both ways learns which one there is. */
+CASE(the_program_names_what_it_has_dialed) {
+    struct ud a = make_ud();
+    struct peer p = {.num = 3006u << 8, .listener = listen_at(3006)};
+    struct carrier second = {.both_ways = 1}, one_way = {0};
+    unsigned char request[GREETING];
+    struct carrier dialed = expect_dialed(&a, &p, 1, request);
+    reply(&dialed, request, 0, 0xabcdef01);
+    expect_sent(&a, 1);
+    expect_frame(&dialed, a.qp->qp_num, 1);
+    CHECK(greet_as(&second, &a, a.qp->qp_num, p.num, DATAGRAMS) == ALREADY_CONNECTED);
+    CHECK(second.attempt == 0xabcdef01);
+    right_one(&dialed, &a, 0);
+    /* One that goes one way may come beside it. */
+    CHECK(greet_as(&one_way, &a, a.qp->qp_num, p.num, DATAGRAMS) == 0);
+    right_one(&one_way, &a, 1);
+    close(second.fd);
+    close(one_way.fd);
+    close(dialed.fd);
+    close(p.listener);
     destroy_ud(&a);
 }
 /* The datagrams that the program sends to itself go to no one else. */

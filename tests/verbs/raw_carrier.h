@@ -15,13 +15,22 @@ enum {
     DATAGRAMS = 3,
     OTHER_KIND = 3,
     NO_SUCH_QP = 1,
+    ALREADY_CONNECTED = 7,
     BOTH_WAYS = 1,
+    GREETING = 48, /* a Request or Reply of MPA that has one */
+    ATTEMPT = 0x12345678,
     DDP = 18
 };
 
 static inline void put32(unsigned char* to, uint32_t value) {
     value = htonl(value);
     memcpy(to, &value, 4);
+}
+
+static inline uint32_t get32(const unsigned char* from) {
+    uint32_t value;
+    memcpy(&value, from, 4);
+    return ntohl(value);
 }
 
 static inline uint32_t crc32c(const unsigned char* at, size_t n) {
@@ -33,12 +42,14 @@ static inline uint32_t crc32c(const unsigned char* at, size_t n) {
     return ~crc;
 }
 
-/* One carrier: its own address (0: that of its peer), how many messages it has sent, and whether it
- * takes datagrams, too; after the greeting, whether both ends say so. */
+/* One carrier: its own address (0: that of its peer), how many messages it has sent, whether it
+ * takes datagrams, too (after the greeting: whether both ends say so), and the attempt, or name,
+ * that the other end's greeting has. */
 struct carrier {
     int fd;
     uint32_t address, sent;
     int both_ways;
+    uint32_t attempt;
 };
 
 /* As the QP number `from`. The reason of the rejection; 0: it is accepted. */
@@ -53,7 +64,7 @@ static inline int greet_as(struct carrier* c, const struct ud* to, uint32_t dest
     struct sockaddr_in at = {.sin_family = AF_INET,
                              .sin_port = htons(to->qp->qp_num >> 8 & 0xffff)};
     const struct timeval limit = {LIMIT_S, 0};
-    unsigned char request[48] = {0}, reply[48];
+    unsigned char request[GREETING] = {0}, reply[GREETING];
     memcpy(&at.sin_addr, gid.raw + 12, 4);
     MUST((c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) >= 0);
     setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
@@ -65,11 +76,12 @@ static inline int greet_as(struct carrier* c, const struct ud* to, uint32_t dest
     request[35] = (unsigned char)(c->both_ways ? BOTH_WAYS : 0);
     put32(request + 36, from);
     put32(request + 40, dest);
-    put32(request + 44, 0x12345678);
+    put32(request + 44, ATTEMPT);
     MUST(send(c->fd, request, sizeof request, MSG_NOSIGNAL) == sizeof request);
     MUST(recv(c->fd, reply, sizeof reply, MSG_WAITALL) == sizeof reply);
     CHECK(memcmp(reply, "MPA ID Rep Frame", 16) == 0);
     c->both_ways = c->both_ways && reply[35] == BOTH_WAYS;
+    c->attempt = get32(reply + 44);
     return (reply[16] & 0x20) != 0 ? reply[34] : 0;
 }
 /* As another process each time. */
@@ -83,6 +95,35 @@ static inline int greet_from(struct carrier* c, const struct ud* to, uint32_t ad
     c->address = address;
     c->both_ways = 0;
     return greet_as(c, to, to->qp->qp_num, 0x456700, DATAGRAMS);
+}
+
+/* The program has dialed `listener`: what its Request says. */
+static inline struct carrier take_request(int listener, unsigned char request[GREETING]) {
+    const struct timeval limit = {LIMIT_S, 0};
+    struct carrier c = {.fd = accept(listener, NULL, NULL)};
+    MUST(c.fd >= 0);
+    setsockopt(c.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    MUST(recv(c.fd, request, GREETING, MSG_WAITALL) == GREETING);
+    CHECK(memcmp(request, "MPA ID Req Frame", 16) == 0 && request[33] == DATAGRAMS);
+    c.both_ways = request[35] == BOTH_WAYS;
+    c.attempt = get32(request + 44);
+    return c;
+}
+/* The Reply: it rejects for a reason, or accepts (0). It has that attempt, and the flags. */
+static inline void reply(const struct carrier* c, const unsigned char request[GREETING],
+                         unsigned char reason, uint32_t attempt) {
+    unsigned char answer[GREETING];
+    memcpy(answer, request, GREETING);
+    memcpy(answer, "MPA ID Rep Frame", 16);
+    answer[16] = reason != 0 ? 0x70 : 0x50;
+    put32(answer + 20, 0x00800080); /* depths */
+    answer[33] = reason != 0 ? 0 : DATAGRAMS;
+    answer[34] = reason;
+    answer[35] = (unsigned char)(reason == 0 && c->both_ways ? BOTH_WAYS : 0);
+    memcpy(answer + 36, request + 40, 4);
+    memcpy(answer + 40, request + 36, 4);
+    put32(answer + 44, attempt);
+    MUST(send(c->fd, answer, sizeof answer, MSG_NOSIGNAL) == sizeof answer);
 }
 
 /* A Send of these octets, as FPDUs of MPA. */

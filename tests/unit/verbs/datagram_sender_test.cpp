@@ -39,6 +39,7 @@ struct Owner final : CarrierOwner {
 };
 
 constexpr std::uint32_t kBytes = 4096;
+constexpr std::uint32_t kName = 0x12345678;
 constexpr int kFills = 256 * 1024 / kBytes;  // so many of them are as much as a carrier is given
 
 struct DatagramSenderTest : testing::Test {
@@ -73,8 +74,9 @@ struct DatagramSenderTest : testing::Test {
         sender->queue(std::move(buffer));
     }
     void accepted() {
-        ASSERT_TRUE(sender->connect(
-            DatagramCarrier::make(owner, {.sender = sender, .receiver = {}, .dialed = true})));
+        const auto carrier = std::make_shared<DatagramCarrier>(
+            owner, DatagramCarrier::Ends{.sender = sender, .receiver = {}, .both_ways = true});
+        ASSERT_TRUE(sender->connect(carrier->make_connection(), kName));
     }
     std::shared_ptr<FakePolledQp> connect() {
         accepted();
@@ -271,73 +273,99 @@ TEST_F(DatagramSenderTest, counts_its_connections) {
     EXPECT_EQ(owner.open, 0u);
 }
 
-// ---- carriers that the other process has dialed ----------------------------------
+// ---- connections that the other process has dialed --------------------------------
 
-TEST_F(DatagramSenderTest, sends_by_what_the_other_process_has_dialed) {
+TEST_F(DatagramSenderTest, sends_what_it_dials_for_by_one_that_the_other_has_dialed) {
     const auto theirs = incoming();
-    EXPECT_TRUE(sender->adopt(theirs, false));
+    EXPECT_FALSE(sender->adopt(theirs));  // it dials for nothing
     send();
-    EXPECT_EQ(owner.dials, 0);
+    EXPECT_TRUE(sender->adopt(theirs));
     EXPECT_EQ(theirs->given.size(), 1u);
     EXPECT_EQ(completed(), 1u);
-    EXPECT_FALSE(sender->is_unused(owner.time));
-    // Another one is for what it sends itself.
-    EXPECT_FALSE(sender->adopt(incoming(), true));
-}
-
-TEST_F(DatagramSenderTest, keeps_what_it_dials_unless_the_other_is_preferred) {
-    send();
-    EXPECT_FALSE(sender->adopt(incoming(), false));
-    const auto theirs = incoming();
-    EXPECT_TRUE(sender->adopt(theirs, true));
-    EXPECT_EQ(theirs->given.size(), 1u);
-    EXPECT_EQ(completed(), 1u);
-    // The answer to what was dialed comes too late, as does the end of dialing.
-    EXPECT_FALSE(sender->connect(incoming()));
-    sender->give_up();
     send();
     EXPECT_EQ(theirs->given.size(), 2u);
+    EXPECT_EQ(owner.dials, 1);
+    EXPECT_FALSE(sender->is_unused(owner.time));
+    // Nothing else takes its place, and the end of dialing comes too late.
+    EXPECT_FALSE(sender->adopt(incoming()));
+    EXPECT_FALSE(sender->connect(incoming(), kName));
+    sender->give_up();
     EXPECT_EQ(owner.counts.unsent, 0u);
 }
 
-TEST_F(DatagramSenderTest, changes_from_what_it_has_dialed_to_a_preferred_one) {
+TEST_F(DatagramSenderTest, names_the_connection_that_it_has_dialed_while_there_is_one) {
+    EXPECT_EQ(sender->dialed_name(), std::nullopt);
     send();
-    const auto ours = connect();
-    send();
-    EXPECT_EQ(ours->given.size(), 2u);
-    EXPECT_FALSE(sender->adopt(incoming(), false));
-    const auto theirs = incoming();
-    EXPECT_TRUE(sender->adopt(theirs, true));
-    // What it had goes, then its end.
-    EXPECT_EQ(ours->ends, std::vector{PolledQp::End::shutdown});
-    ours->complete(2);
-    ours->become(QpState::closed);
-    for (int i = 0; i < kFills + 1; ++i) send();
-    EXPECT_EQ(theirs->given.size(), 1u * kFills);
-    EXPECT_EQ(owner.counts.unsent, 0u);
-    EXPECT_EQ(owner.counts.sent, 2u + kFills);
-}
-
-TEST_F(DatagramSenderTest, leaves_a_connection_that_is_starting_for_a_preferred_one) {
-    send();
+    EXPECT_EQ(sender->dialed_name(), std::nullopt);
     accepted();
-    EXPECT_TRUE(sender->adopt(incoming(), true));
-    EXPECT_EQ(owner.made->ends, std::vector{PolledQp::End::release});
-    owner.made->become(QpState::established);  // it had not been started then
-    EXPECT_EQ(owner.made->ends.back(), PolledQp::End::shutdown);
-    EXPECT_EQ(owner.made->given.size(), 0u);
-    EXPECT_EQ(completed(), 1u);
+    EXPECT_EQ(sender->dialed_name(), kName);
+    EXPECT_FALSE(sender->adopt(incoming()));
+    owner.made->become(QpState::established);
+    EXPECT_EQ(sender->dialed_name(), kName);
+    owner.made->complete();
+    owner.made->become(QpState::closed);
+    EXPECT_EQ(sender->dialed_name(), std::nullopt);
+}
+
+// The other process is about to use it.
+TEST_F(DatagramSenderTest, a_connection_that_is_named_is_not_idle) {
+    send();
+    connect()->complete();
+    EXPECT_FALSE(sender->close_if_idle());
+    EXPECT_EQ(sender->dialed_name(), kName);
+    EXPECT_FALSE(sender->close_if_idle());
+    EXPECT_TRUE(sender->close_if_idle());
+}
+
+TEST_F(DatagramSenderTest, dials_at_once_for_a_process_that_has_dialed) {
+    send();
+    sender->give_up();
+    send();
+    EXPECT_EQ(owner.dials, 1);
+    EXPECT_EQ(owner.counts.unsent, 2u);
+    sender->end_pause();
+    send();
+    EXPECT_EQ(owner.dials, 2);
+    EXPECT_EQ(connect()->given.size(), 1u);
+    owner.made->complete();
+}
+
+TEST_F(DatagramSenderTest, a_connection_that_took_nothing_and_ended_holds_up_no_other) {
+    send();
+    const auto first = connect();
+    for (int i = 0; i < kFills; ++i) send();
+    owner.time += 2 * kSecond;
+    (void)first->attr.on_poll(first->attr.argument);
+    const std::uint64_t unsent = owner.counts.unsent;
+    EXPECT_NE(unsent, 0u);
+    send();  // nothing waits for it
+    EXPECT_EQ(owner.counts.unsent, unsent + 1);
+    first->become(QpState::peer_closed);
+    first->complete(kFills);
+    first->become(QpState::closed);
+    owner.time += kSecond;
+    send();
+    EXPECT_EQ(owner.dials, 2);
+    EXPECT_EQ(owner.counts.unsent, unsent + 1);
+    sender->give_up();
+}
+
+TEST_F(DatagramSenderTest, does_not_name_one_that_the_other_has_dialed) {
+    send();
+    EXPECT_TRUE(sender->adopt(incoming()));
+    EXPECT_EQ(sender->dialed_name(), std::nullopt);
 }
 
 // It was idle, and its dialer has closed it: the other process is there.
 TEST_F(DatagramSenderTest, dials_at_once_when_what_it_had_not_dialed_has_ended) {
+    send();
     const auto theirs = incoming();
-    EXPECT_TRUE(sender->adopt(theirs, false));
+    EXPECT_TRUE(sender->adopt(theirs));
     EXPECT_FALSE(sender->close_if_idle());
     EXPECT_FALSE(sender->close_if_idle());
     sender->leave(*theirs);
     send();
-    EXPECT_EQ(owner.dials, 1);
+    EXPECT_EQ(owner.dials, 2);
     EXPECT_EQ(connect()->given.size(), 1u);
     EXPECT_EQ(owner.counts.unsent, 0u);
     owner.made->complete();

@@ -16,6 +16,10 @@ struct IncomingCarriersTest : testing::Test {
     struct One {
         std::shared_ptr<PolledQp> connection = std::make_shared<FakePolledQp>(PolledQpAttr{});
         std::atomic<std::uint64_t> used{0};
+        /// Nothing looks at what it points to.
+        std::shared_ptr<DatagramCarrier> ends() {
+            return {connection, reinterpret_cast<DatagramCarrier*>(this)};
+        }
     };
     static GidOctets ipv4(std::uint8_t last) {
         return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, last};
@@ -24,12 +28,22 @@ struct IncomingCarriersTest : testing::Test {
         return {0xfd, 0, 0, 0, 0, 0, 0, prefix, 0, 0, 0, 0, 0, 0, 0, last};
     }
     /// The carrier's number.
-    std::size_t add(const GidOctets& peer, std::uint16_t from, std::uint16_t to = 1) {
+    std::size_t add(const GidOctets& peer, std::uint16_t from, std::uint16_t to = 1,
+                    std::uint32_t name = 0) {
         One& one = all.emplace_back();
         one.used = table.clock();
-        replaced = table.add(
-            &one, {{.peer = peer, .from = from, .to = to}, one.connection, &one.used}, kLimit);
+        IncomingCarriers::Carrier carrier;
+        carrier.key = {.peer = peer, .from = from, .to = to};
+        carrier.connection = one.connection;
+        carrier.used = &one.used;
+        carrier.name = name;
+        carrier.ends = one.ends();
+        replaced = table.add(&one, std::move(carrier), kLimit);
         return all.size() - 1;
+    }
+    [[nodiscard]] std::shared_ptr<DatagramCarrier> find(const GidOctets& peer, std::uint16_t from,
+                                                        std::uint32_t named) const {
+        return table.find({.peer = peer, .from = from, .to = 1}, named);
     }
     void use(std::size_t number) { all[number].used = table.clock(); }
 
@@ -84,6 +98,20 @@ TEST_F(IncomingCarriersTest, addresses_of_one_network_count_as_one_in_ipv6) {
     EXPECT_EQ(replaced.crowding, all[first].connection);
     EXPECT_NE(table.remove(&all[other]), nullptr);
     EXPECT_NE(table.remove(&all[another]), nullptr);
+}
+
+TEST_F(IncomingCarriersTest, finds_one_by_its_key_and_name) {
+    const auto first = add(ipv4(1), 7, 1, 100);
+    add(ipv4(2), 7, 1, 100);
+    EXPECT_EQ(find(ipv4(1), 7, 100), all[first].ends());
+    EXPECT_EQ(find(ipv4(1), 7, 101), nullptr);
+    EXPECT_EQ(find(ipv4(1), 8, 100), nullptr);
+    EXPECT_EQ(find(ipv4(3), 7, 100), nullptr);
+    const auto newer = add(ipv4(1), 7, 1, 101);
+    EXPECT_EQ(find(ipv4(1), 7, 100), nullptr);
+    EXPECT_EQ(find(ipv4(1), 7, 101), all[newer].ends());
+    EXPECT_NE(table.remove(&all[newer]), nullptr);
+    EXPECT_EQ(find(ipv4(1), 7, 101), nullptr);
 }
 
 // The newcomer is the second of its address, as many as another has.

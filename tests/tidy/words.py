@@ -3,6 +3,7 @@
 """Words of our own in place of the field's (docs/glossary.md): words.txt lists what may not come
 back, and the few places where such a word means something else.
 """
+import functools
 import os
 import re
 import sys
@@ -24,6 +25,7 @@ class Rules:
 
     def __init__(self, text):
         self.known = {}  # an identifier and what it should be; None: nothing to say
+        self.texts = {}  # what was found in a text: the self-test looks at many again and again
         self.words, self.patterns, self.paths, self.exemptions, self.faults = [], [], [], [], []
         for number, line in enumerate(text.split("\n"), 1):
             line = line.strip()
@@ -77,6 +79,11 @@ class Rules:
                 yield number, "'%s': %s" % (BETWEEN.sub(" ", found.group()), instead)
 
     def found(self, content):
+        if content not in self.texts:
+            self.texts[content] = list(self.search(content))
+        return self.texts[content]
+
+    def search(self, content):
         for found in IDENTIFIER.finditer(content):
             name = found.group()
             if name not in self.known:
@@ -89,12 +96,15 @@ class Rules:
                 yield found, instead
 
 
+rules_of = functools.lru_cache(maxsize=2)(Rules)
+
+
 def breaches(top):
     content = tree.text(top, LIST)
     if content is None:
         yield "%s: not text" % LIST
         return
-    rules = Rules(content)
+    rules = rules_of(content)
     for number, what in rules.faults:
         yield "%s:%d: %s" % (LIST, number, what)
     used = [False] * len(rules.exemptions)

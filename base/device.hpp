@@ -184,6 +184,18 @@ struct ConnectAttr {
     bool confirmed = false;
 };
 
+inline constexpr std::uint8_t kRnrForever = 7;
+
+/// What happens to messages that find no receive, as hardware has it, between xsocks; beside
+/// QpAttr::rnr_timeout.
+struct RnrAttr {
+    /// The peer is told of its messages that wait, after so long each time; 0: it is not.
+    Time notice_every = 0;
+    /// How often the peer may tell so of one of ours. One more fails it, with
+    /// WcStatus::rnr_retries_exceeded, and ends the connection. kRnrForever: none does.
+    std::uint8_t retries = kRnrForever;
+};
+
 struct QpAttr {
     PdId pd = 0;
     Cq* send_cq = nullptr;
@@ -268,6 +280,8 @@ class Qp {
     virtual void set_context(std::uint64_t context) = 0;
     /// What the peer may do from now on (QpAttr::rights).
     virtual void set_rights(std::uint32_t rights) = 0;
+    /// From the next message that waits on, and the next time that the peer tells of one.
+    virtual void set_rnr(const RnrAttr& rnr) = 0;
 
     /// Drains what is queued, then FIN. Returns at once.
     virtual Result<void> shutdown() = 0;

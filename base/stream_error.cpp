@@ -150,6 +150,8 @@ constexpr StreamErrorInfo kTable[] = {
         "RFC 5044 §7.1"),
     row(V::peer_silent, kCloses, 0, 0, kNone, "peer-silent",
         "The peer has been silent for too long.", ""),
+    row(V::rnr_retries_exceeded, kCloses, 0, 0, kNone, "rnr-retries-exceeded",
+        "The peer had no receive for a message for too long.", ""),
     row(V::local_fault, kCloses, 0, 0, kNone, "local-fault",
         "The program unmapped memory that a transfer needed.", ""),
     row(V::mpa_extension_frame, kCloses, 0, 0, kNone, "mpa-extension-frame",

@@ -63,6 +63,7 @@ enum class StreamError : std::uint8_t {
     startup_both_initiators,
     startup_not_mpa,
     peer_silent,
+    rnr_retries_exceeded,
     local_fault,  // the program unmapped memory that a transfer needed
     mpa_extension_frame,
     shm_garbage,  // in memory shared with the peer

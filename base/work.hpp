@@ -176,6 +176,7 @@ enum class WcStatus : std::uint8_t {
     remote_operation_error,  ///< the peer failed otherwise
     bad_response,            ///< the peer's answer did not fit the question
     connection_lost,         ///< reset, time-out: the transport failed
+    rnr_retries_exceeded,    ///< the peer had no receive for too long (RnrAttr)
 };
 
 enum class WcOpcode : std::uint8_t {

@@ -155,6 +155,7 @@ class AckReplies {
     /// Later messages are dropped: the peer is told of none.
     void stop() noexcept {
         stopped_ = true;
+        rnr_ = false;
         asked_ = told_;
     }
     /// Nothing is waited for any more: what is owed goes as soon as it can.
@@ -162,19 +163,23 @@ class AckReplies {
     /// The same for what is owed now.
     void release() noexcept { released_ = true; }
 
+    /// The next one has no receive: the peer is told at once.
+    void tell_rnr() noexcept { rnr_ = !stopped_; }
+
     /// The peer waits for an Acknowledge.
-    [[nodiscard]] bool owed() const noexcept { return asked_ != told_; }
+    [[nodiscard]] bool owed() const noexcept { return asked_ != told_ || rnr_; }
     /// It goes now. @param others something else does
     [[nodiscard]] bool due(bool others) const noexcept {
-        return owed() && (others || released_ || hurries_ || taken_ - told_ >= kMostUntold);
+        return owed() && (others || released_ || hurries_ || rnr_ || taken_ - told_ >= kMostUntold);
     }
-    [[nodiscard]] std::uint32_t messages() const noexcept {
-        return taken_ & RDMAP_ACKNOWLEDGE_MASK;
+    /// What it says.
+    [[nodiscard]] std::uint32_t value() const noexcept {
+        return (taken_ & RDMAP_ACKNOWLEDGE_MASK) | (rnr_ ? RDMAP_ACKNOWLEDGE_RNR : 0);
     }
-    /// An Acknowledge of messages() is given. @return its MSN
+    /// An Acknowledge of value() is given. @return its MSN
     std::uint32_t give() noexcept {
         told_ = asked_ = taken_;
-        released_ = false;
+        released_ = rnr_ = false;
         return msn_++;
     }
 
@@ -183,7 +188,7 @@ class AckReplies {
 
     std::uint32_t msn_;
     std::uint32_t taken_ = 0, asked_ = 0, told_ = 0;
-    bool stopped_ = false, hurries_ = false, released_ = false;
+    bool stopped_ = false, hurries_ = false, released_ = false, rnr_ = false;
 };
 
 }  // namespace xsock::ddp

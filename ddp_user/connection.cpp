@@ -68,6 +68,10 @@ void Connection::confirm_end() {
 }
 
 void Connection::set_context(std::uint64_t context) noexcept { stream_.set_context(context); }
+void Connection::set_rnr(const RnrAttr& rnr) noexcept {
+    rnr_notice_every_ = rnr.notice_every;
+    stream_.set_rnr_retries(rnr.retries);
+}
 
 // ---- reception ------------------------------------------------------------
 
@@ -154,15 +158,15 @@ bool Connection::resume(Time now) {
     if (!feed(ConstBytes(unconsumed_).subspan(at), now)) return true;
     if (unconsumed_.empty()) {
         unconsumed_.shrink_to_fit();
-        deadlines_.rnr = kNever;
+        rnr_wait_.end();
         return true;
     }
     const bool taken = unconsumed_at_ != at;
     if (!stream_.rx_blocked()) {
-        deadlines_.rnr = kNever;
-    } else if (!released_ && (taken || deadlines_.rnr == kNever)) {
+        rnr_wait_.end();
+    } else if (!released_ && (taken || !rnr_wait_.begun())) {
         // After a Send that found its receive this is another one, with a wait of its own.
-        deadlines_.rnr = after(now, limits_.rnr_timeout);
+        rnr_wait_.begin(now, limits_.rnr_timeout, rnr_notice_every_);
     }
     return taken;
 }

@@ -22,6 +22,7 @@
 #include "base/device.hpp"
 #include "base/llp.hpp"
 #include "base/result.hpp"
+#include "ddp_user/rnr.hpp"
 #include "ddp_user/stream.hpp"
 
 namespace xsock::ddp {
@@ -222,6 +223,7 @@ class Connection final {
     }
 
     void set_context(std::uint64_t context) noexcept;
+    void set_rnr(const RnrAttr& rnr) noexcept;
 
   private:
     enum class Life : std::uint8_t { active, ended, closed };
@@ -245,7 +247,6 @@ class Connection final {
     };
     struct Deadlines {
         Time rtr = kNever;
-        Time rnr = kNever;
         Time linger = kNever;
     };
 
@@ -295,7 +296,9 @@ class Connection final {
     bool committed_ = false;              ///< some octets were
     std::optional<WcStatus> flush_held_;  ///< ended, confirm_end() is to come: the status to flush
     Deadlines deadlines_;
-    Time finish_at_ = 0;  ///< FIN waits until then
+    RnrWait rnr_wait_;
+    Time rnr_notice_every_ = 0;  ///< RnrAttr's
+    Time finish_at_ = 0;         ///< FIN waits until then
     ConnectionError error_;
 };
 

@@ -41,6 +41,11 @@ void Connection::update_end(Time now) {
             now);
         return;
     }
+    // What the layer still has waits behind a message that the peer does not take.
+    if (stream_ended && stream_error() == StreamError::rnr_retries_exceeded) {
+        end_by_stream(false, now);
+        return;
+    }
     // A peer that does not read must not keep us.
     if (sending_terminate && deadlines_.linger == kNever) begin_linger(now);
     if (layer.tx_pending != 0 && !peer_finished()) return;  // a Terminate or a Reply goes first
@@ -146,7 +151,7 @@ void Connection::end(QpState state, const ConnectionError& error, WcStatus statu
                                          : status);
     }
     unconsumed_ = {};
-    deadlines_.rnr = kNever;
+    rnr_wait_.end();
     set_state(state);
     if (closed()) return;  // by the listener of the state
     if (!orderly) {
@@ -253,7 +258,7 @@ void Connection::detach(Time now) {
     leave_shared_queue();
     stream_.flush_receives();
     stream_.stop_receiving();
-    deadlines_.rnr = kNever;
+    rnr_wait_.end();
     begin_linger(now);
     released_ = true;
     resume(now);  // what waited for a receive goes by
@@ -279,7 +284,7 @@ void Connection::release(Time now) {
     if (!stream_.config().rq_shared) stream_.drop_receives();
     // Later messages must not use up what others share: they find an empty queue of our own.
     leave_shared_queue();
-    deadlines_.rnr = kNever;  // none will be posted: the linger time decides
+    rnr_wait_.end();  // none will be posted: the linger time decides
     begin_linger(now);
     shutdown(now);
 }
@@ -322,7 +327,7 @@ void Connection::end_by_fault(EndCause cause) {
 
 Time Connection::next_timeout(Time now) const noexcept {
     if (closed() || llp_ == nullptr) return kNever;
-    Time next = std::min(deadlines_.rnr, deadlines_.linger);
+    Time next = std::min(rnr_wait_.next_timeout(), deadlines_.linger);
     if (ended()) return local_ == Local::fin_owed ? std::min(next, finish_at_) : next;
     next = std::min(next, llp_->status().next_timeout);
     if (local_ == Local::closing && finish_at() > now) next = std::min(next, finish_at());
@@ -339,8 +344,9 @@ void Connection::on_time(Time now) {
     }
     if (llp_->status().next_timeout <= now) llp_->on_time(now);
     if (awaits_rtr() && deadlines_.rtr <= now) stream_.fail(StreamError::startup_timeout);
-    if (deadlines_.rnr <= now) {
-        deadlines_.rnr = kNever;
+    if (rnr_wait_.notice_due(now, rnr_notice_every_)) stream_.tell_rnr();
+    if (rnr_wait_.over(now)) {
+        rnr_wait_.end();
         stream_.receive_overdue();
         resume(now);  // consumed and dropped from here on
     }

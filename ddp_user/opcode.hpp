@@ -55,6 +55,13 @@ inline constexpr std::uint64_t kAllFeatures = ~std::uint64_t{0};
     return kind == RxKind::write || kind == RxKind::send || kind == RxKind::immediate;
 }
 
+/// Does its message take a receive of the peer's, and a number of the queue of Sends?
+[[nodiscard]] constexpr bool takes_receive(SendOpcode opcode) noexcept {
+    return opcode == SendOpcode::send || opcode == SendOpcode::send_invalidate ||
+           opcode == SendOpcode::send_immediate || opcode == SendOpcode::immediate ||
+           opcode == SendOpcode::write_immediate;
+}
+
 /// What becomes of a work request.
 struct SendInfo {
     SendOpcode opcode;

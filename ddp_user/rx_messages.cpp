@@ -205,8 +205,7 @@ bool Stream::Impl::store_result(std::uint64_t value) {
 void Stream::Impl::begin_acknowledge() {
     if (rx.segment.mo != 0) {
         rx.fail(StreamError::untagged_mo);
-    } else if (!rx.segment.last || rx.payload_bytes() != 0 ||
-               (rx.segment.stag & ~std::uint32_t{RDMAP_ACKNOWLEDGE_MASK}) != 0) {
+    } else if (!rx.segment.last || rx.payload_bytes() != 0 || !may_acknowledge(rx.segment.stag)) {
         rx.fail(StreamError::acknowledge_malformed);
     }
 }
@@ -216,11 +215,32 @@ void Stream::Impl::deliver_acknowledge() {
     if (!take_acknowledge(rx.segment.stag)) rx_raise(StreamError::acknowledge_range);
 }
 
+bool Stream::Impl::may_acknowledge(std::uint32_t value) const noexcept {
+    return (value & RDMAP_ACKNOWLEDGE_RNR) == 0 || (negotiated.features & MPA_FEATURE_RNR) != 0;
+}
+
 /// False: the peer cannot have taken so many.
-bool Stream::Impl::take_acknowledge(std::uint32_t messages) {
+bool Stream::Impl::take_acknowledge(std::uint32_t value) {
+    const std::uint32_t messages = value & RDMAP_ACKNOWLEDGE_MASK;
     if (!tx.acks.take(messages, tx.begun(), *config.sq)) return false;
     if (tx.acks.any()) complete_sent();
+    const bool waits = (value & RDMAP_ACKNOWLEDGE_RNR) != 0;
+    if (waits && tx.rnr.exceeded_by(messages)) fail_waiting();
     return true;
+}
+
+/// The peer has no receive for the oldest of ours that needs one.
+void Stream::Impl::fail_waiting() {
+    SendQueue& sq = *config.sq;
+    std::uint64_t at = sq.retired();
+    if (tx.acks.by() == AckRequests::By::messages) at = std::max(at, tx.acks.confirmed());
+    for (; at < tx.begun(); ++at) {
+        const SendOpcode opcode = sq.at(at).opcode;
+        if (!takes_receive(opcode)) continue;
+        state.set_failed_wqe(at, WcStatus::rnr_retries_exceeded);
+        break;
+    }
+    fail(StreamError::rnr_retries_exceeded);
 }
 
 /// One that is in order. False: it is not, or comes at a wrong time.
@@ -232,8 +252,8 @@ bool Stream::Impl::take_short_acknowledge(ConstBytes ulpdu) {
         load_be32(header + offsetof(ddp_untagged, mo)) != 0) {
         return false;
     }
-    const std::uint32_t messages = load_be32(header + 2);
-    if (messages > RDMAP_ACKNOWLEDGE_MASK || !take_acknowledge(messages)) return false;
+    const std::uint32_t value = load_be32(header + 2);
+    if (!may_acknowledge(value) || !take_acknowledge(value)) return false;
     ++expected_msn[DDP_QN_ACKNOWLEDGE];
     ++counters.rx_segments;
     ++counters.rx_messages[RDMAP_ACKNOWLEDGE];
@@ -246,14 +266,9 @@ bool Stream::Impl::take_short_acknowledge(ConstBytes ulpdu) {
 /// kNoEntry: it has completed, or was none of them.
 std::uint64_t Stream::Impl::sender_of(const Segment& segment) const noexcept {
     SendQueue& sq = *config.sq;
-    const auto takes_msn = [](SendOpcode opcode) {
-        return opcode == SendOpcode::send || opcode == SendOpcode::send_invalidate ||
-               opcode == SendOpcode::send_immediate || opcode == SendOpcode::immediate ||
-               opcode == SendOpcode::write_immediate;
-    };
     std::uint32_t msn = tx.send_msn;
     for (std::uint64_t i = sq.retired(); i < tx.next; ++i)
-        msn -= takes_msn(sq.at(i).opcode) ? 1 : 0;
+        msn -= takes_receive(sq.at(i).opcode) ? 1 : 0;
     for (std::uint64_t i = sq.retired(); i < tx.begun(); ++i) {
         const SendWqe& wqe = sq.at(i);
         const bool writes =
@@ -263,7 +278,7 @@ std::uint64_t Stream::Impl::sender_of(const Segment& segment) const noexcept {
             segment.to - wqe.remote_to < std::max(wqe.length, 1u)) {
             return i;
         }
-        if (!takes_msn(wqe.opcode)) continue;
+        if (!takes_receive(wqe.opcode)) continue;
         if (!segment.tagged && segment.qn == DDP_QN_SEND && segment.msn == msn) return i;
         ++msn;
     }

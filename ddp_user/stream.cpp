@@ -304,6 +304,12 @@ void Stream::acknowledge() noexcept { impl_->replies.release(); }
 
 bool Stream::rx_blocked() const noexcept { return impl_->rx.phase == RxUlpdu::Phase::blocked; }
 
+void Stream::tell_rnr() noexcept {
+    constexpr std::uint64_t kNeeds = MPA_FEATURE_ACKNOWLEDGE | MPA_FEATURE_RNR;
+    if ((impl_->negotiated.features & kNeeds) == kNeeds) impl_->replies.tell_rnr();
+}
+void Stream::set_rnr_retries(std::uint8_t most) noexcept { impl_->tx.rnr.set_most(most); }
+
 bool Stream::drained() const noexcept {
     const Impl& s = *impl_;
     return s.config.sq->retired() == s.config.sq->posted() && s.tx.log.empty() &&

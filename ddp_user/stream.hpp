@@ -106,6 +106,10 @@ class Stream final : public Ulp {
     [[nodiscard]] bool rx_blocked() const noexcept;
     /// The time limit for that passed: Terminate untagged_no_buffer.
     void receive_overdue();
+    /// The peer is told of it, if it knows such notices.
+    void tell_rnr() noexcept;
+    /// How many of its own are too many: RnrAttr::retries.
+    void set_rnr_retries(std::uint8_t most) noexcept;
     /// The peer waits to be told what was taken of its messages, and is told with whatever is sent
     /// next, or once enough were taken.
     [[nodiscard]] bool owes_acknowledge() const noexcept;

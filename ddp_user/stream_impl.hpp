@@ -210,7 +210,9 @@ struct Stream::Impl {
     void deliver_atomic_response();
     void begin_acknowledge();
     void deliver_acknowledge();
-    [[nodiscard]] bool take_acknowledge(std::uint32_t messages);
+    [[nodiscard]] bool may_acknowledge(std::uint32_t value) const noexcept;
+    [[nodiscard]] bool take_acknowledge(std::uint32_t value);
+    void fail_waiting();
     void response_delivered();
     [[nodiscard]] bool store_result(std::uint64_t value);
 };

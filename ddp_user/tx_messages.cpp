@@ -63,11 +63,11 @@ bool Stream::Impl::build_ack_request(UlpduOut& out) {
 
 /// What was taken of the peer's messages. @return octets
 std::size_t Stream::Impl::put_acknowledge(std::byte* to) {
-    const std::uint32_t messages = replies.messages();
+    const std::uint32_t value = replies.value();
     ++counters.tx_messages[RDMAP_ACKNOWLEDGE];
     tx.log.push(TxLog::Kind::unposted, true);
     return encode(Segment{.opcode = RDMAP_ACKNOWLEDGE,
-                          .stag = messages,
+                          .stag = value,
                           .qn = DDP_QN_ACKNOWLEDGE,
                           .msn = replies.give()},
                   to);

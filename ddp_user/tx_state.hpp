@@ -10,6 +10,7 @@
 #include "base/ulp.hpp"
 #include "ddp_user/acknowledge.hpp"
 #include "ddp_user/cursor.hpp"
+#include "ddp_user/rnr.hpp"
 
 namespace xsock::ddp {
 
@@ -85,6 +86,7 @@ struct TxState {
     bool acknowledged = false;  // set_acknowledged()
     bool finishing = false;     // nothing more will be posted
     AckRequests acks;
+    RnrRetries rnr;
 
     /// Behind the last entry of which something was given.
     [[nodiscard]] std::uint64_t begun() const noexcept {

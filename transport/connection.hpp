@@ -99,6 +99,7 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
         core_.stream().set_rights(rights);
         if (kernel_.part != nullptr) kernel_.part->set_rights(rights);
     }
+    void set_rnr(const RnrAttr& rnr) noexcept { core_.set_rnr(rnr); }
     StreamCounters& stream_counters() noexcept override { return stats_.stream_counters(); }
     [[nodiscard]] QpInfo info() const override;
     [[nodiscard]] ConstBytes peer_private_data() const override { return core_.private_data(); }

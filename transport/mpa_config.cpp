@@ -16,7 +16,7 @@ Implementation own_implementation(const TransportConfig& settings) {
                        .version = Implementation::text(std::to_string(XSOCK_VERSION_MAJOR) + "." +
                                                        std::to_string(XSOCK_VERSION_MINOR) + "." +
                                                        std::to_string(XSOCK_VERSION_PATCH))};
-    own.features = MPA_FEATURE_SEND_IMMEDIATE | MPA_FEATURE_ACKNOWLEDGE;
+    own.features = MPA_FEATURE_SEND_IMMEDIATE | MPA_FEATURE_ACKNOWLEDGE | MPA_FEATURE_RNR;
     if (settings.short_rto) own.delayed_ack_ms = shortest_delayed_ack_ms();
     if (own.delayed_ack_ms != 0) own.features |= MPA_FEATURE_DELAYED_ACK;
     return own;

@@ -160,6 +160,9 @@ class ConnectionQp : public Qp {
     void set_rights(std::uint32_t rights) override {
         progress().locked([&](PollCycle&) { connection_->set_rights(rights); });
     }
+    void set_rnr(const RnrAttr& rnr) override {
+        progress().locked([&](PollCycle&) { connection_->set_rnr(rnr); });
+    }
 
   protected:
     template <typename F>

@@ -21,11 +21,12 @@ constexpr std::uint32_t kPollsPerYield = 64;
 ibv_wc_status status_of(const Wc& wc) noexcept {
     static constexpr ibv_wc_status kStatus[] = {
         // by WcStatus
-        IBV_WC_SUCCESS,      IBV_WC_LOC_LEN_ERR,    IBV_WC_LOC_PROT_ERR,    IBV_WC_LOC_QP_OP_ERR,
-        IBV_WC_WR_FLUSH_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR,
-        IBV_WC_BAD_RESP_ERR, IBV_WC_RETRY_EXC_ERR,
+        IBV_WC_SUCCESS,      IBV_WC_LOC_LEN_ERR,    IBV_WC_LOC_PROT_ERR,      IBV_WC_LOC_QP_OP_ERR,
+        IBV_WC_WR_FLUSH_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR,   IBV_WC_REM_OP_ERR,
+        IBV_WC_BAD_RESP_ERR, IBV_WC_RETRY_EXC_ERR,  IBV_WC_RNR_RETRY_EXC_ERR,
     };
-    static_assert(std::size(kStatus) == static_cast<std::size_t>(WcStatus::connection_lost) + 1);
+    static_assert(std::size(kStatus) ==
+                  static_cast<std::size_t>(WcStatus::rnr_retries_exceeded) + 1);
     // A receive has tried nothing: hardware flushes it, and programs check for that.
     if (wc.status == WcStatus::connection_lost && wc.opcode == WcOpcode::recv) {
         return IBV_WC_WR_FLUSH_ERR;

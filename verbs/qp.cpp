@@ -155,6 +155,7 @@ bool event_for(const QpInfo& info, ibv_event_type& type) noexcept {
     switch (info.stream_error) {
         case StreamError::none:
         case StreamError::mpa_connection_lost:
+        case StreamError::rnr_retries_exceeded:
         case StreamError::startup_timeout:
         case StreamError::startup_rejected:
         case StreamError::startup_both_initiators:

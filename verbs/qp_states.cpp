@@ -9,6 +9,7 @@
 #include "verbs/gid_rendezvous.hpp"
 #include "verbs/ops.hpp"
 #include "verbs/qp_state_table.hpp"
+#include "verbs/rnr_timer.hpp"
 
 namespace xsock::verbs {
 namespace {
@@ -71,6 +72,15 @@ void set_rights(Qp& qp, std::uint32_t rights) {
     qp.qp->set_rights(rights);
 }
 
+/// As hardware has them. Before RTS nothing is sent; what rdma_cm connects waits for ever.
+void set_rnr(Qp& qp) {
+    if (!device_profile().infiniband_states || qp.base.qp_base.qp_type != IBV_QPT_RC) return;
+    const RnrAttr rnr{.notice_every = rnr_time(qp.asked.min_rnr_timer),
+                      .retries = qp.asked.rnr_retry};
+    qp.qp->set_rnr(rnr);
+    if (xsock::Qp* const twin = qp.sender.load()) twin->set_rnr(rnr);
+}
+
 /// What ibv_query_qp() answers, and what the connection goes by.
 void keep(Qp& qp, const ibv_qp_attr& attr, int mask) {
     ibv_qp_attr& asked = qp.asked;
@@ -96,6 +106,7 @@ void keep(Qp& qp, const ibv_qp_attr& attr, int mask) {
         asked.max_dest_rd_atomic = attr.max_dest_rd_atomic;
     }
     if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) asked.min_rnr_timer = attr.min_rnr_timer;
+    if ((mask & (IBV_QP_RNR_RETRY | IBV_QP_MIN_RNR_TIMER)) != 0) set_rnr(qp);
     if ((mask & IBV_QP_DEST_QPN) != 0) asked.dest_qp_num = attr.dest_qp_num;
     if ((mask & IBV_QP_ALT_PATH) != 0) {
         asked.alt_ah_attr = attr.alt_ah_attr;

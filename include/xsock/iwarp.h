@@ -53,8 +53,9 @@ IWARP_SIZE(mpa_frame, 20);
 #define MPA_REVISION_1 1 /* RFC 5044 */
 #define MPA_REVISION_2 2 /* RFC 6581 */
 #define MPA_PD_MAX 512
-#define MPA_PD_MAX_OTHERS 256 /* what Linux and its drivers take; siw crashes on more in a Reply \
-                               */
+#define MPA_PD_MAX_OTHERS                                                  \
+    256 /* what Linux and its drivers take; siw crashes on more in a Reply \
+         */
 
 /* RFC 6581 section 9: first four octets of the private data when S is set. */
 struct mpa_enhanced {
@@ -137,6 +138,7 @@ IWARP_SIZE(mpa_tlv_implementation, 10);
 #define MPA_FEATURE_DATAGRAMS 0x04   /* datagram carriers */
 #define MPA_FEATURE_HAND_OVER 0x08   /* of streams */
 #define MPA_FEATURE_DELAYED_ACK 0x10 /* its delayed ACK takes at most delayed_ack_ms */
+#define MPA_FEATURE_RNR 0x20         /* Acknowledges that tell of a message without a receive */
 
 /* No value: the end that sends it asks that each FPDU of the peer lie in one TCP segment. */
 #define MPA_TLV_ALIGN 2
@@ -198,6 +200,7 @@ IWARP_SIZE(ddp_untagged, 18);
 
 /* What RDMAP_ACKNOWLEDGE has there: a number of messages, modulo 2^31. */
 #define RDMAP_ACKNOWLEDGE_MASK 0x7fffffff
+#define RDMAP_ACKNOWLEDGE_RNR 0x80000000 /* the next one finds no receive */
 
 #define DDP_QN_SEND 0
 #define DDP_QN_READ_REQUEST 1
@@ -208,7 +211,7 @@ IWARP_SIZE(ddp_untagged, 18);
 /* ---- RDMAP, RFC 5040 section 4 ------------------------------------------- */
 
 #define RDMAP_VERSION_MASK 0xc0
-#define RDMAP_VERSION 0x40 /* RV = 1 */
+#define RDMAP_VERSION 0x40     /* RV = 1 */
 #define RDMAP_ACK_REQUEST 0x10 /* between xsocks, docs/wire.md; reserved otherwise */
 #define RDMAP_OPCODE_MASK 0x0f
 

@@ -107,6 +107,7 @@ class Engine final : public ddp::Connection::Delegate {
     void revoke(unsigned which);
     void post_binding(fuzz::Input& input);
     void set_rights(unsigned rights);
+    void set_rnr(unsigned how);
     void lend(std::size_t region);
     void take_back(std::size_t region);
     void forget_windows();
@@ -146,7 +147,8 @@ class Engine final : public ddp::Connection::Delegate {
 };
 
 /// Where both ends exchange extension frames at all.
-const Implementation kFeatures{.features = MPA_FEATURE_ACKNOWLEDGE | MPA_FEATURE_SEND_IMMEDIATE};
+const Implementation kFeatures{.features = MPA_FEATURE_ACKNOWLEDGE | MPA_FEATURE_SEND_IMMEDIATE |
+                                           MPA_FEATURE_RNR};
 bool common_features(unsigned b) { return (b & 1) != 0; }
 
 Engine::Engine(unsigned a, unsigned b) {
@@ -264,6 +266,11 @@ void Engine::set_rights(unsigned rights) {
     for (std::size_t i = 0; i < 3; ++i) lend(i);
 }
 
+void Engine::set_rnr(unsigned how) {
+    connection_->set_rnr({.notice_every = Time{how >> 3} * kMillisecond,
+                          .retries = static_cast<std::uint8_t>(how & 7)});
+}
+
 /// Binds a window to some of the middle third, or to what its region has not, or none.
 void Engine::post_binding(fuzz::Input& input) {
     const unsigned key = input.next_byte(), where = input.next_byte(), how = input.next_byte();
@@ -360,6 +367,7 @@ void Engine::step(fuzz::Input& input) {
             if ((what & 240) == 224) post(SendOpcode::local_invalidate, input);
             if ((what & 240) == 208) post_binding(input);
             if ((what & 240) == 192) set_rights(input.next_byte());
+            if ((what & 240) == 176) set_rnr(input.next_byte());
             return;
     }
 }

@@ -167,6 +167,7 @@ void Endpoint::start(Time now) {
     const Section section(*parts_.reader);
     const mpa::StartupConfig& startup = options().mpa.startup;
     now_ = now;
+    connection_.set_rnr(options().rnr);
     connection_.start(
         layer_,
         {.ird = startup.ird,

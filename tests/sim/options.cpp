@@ -163,11 +163,25 @@ void draw_verbs(Options& world) {
     }
 }
 
+/// The same again: messages that find no receive are told of, and too many times fail one.
+void draw_rnr(Options& world) {
+    Rng rng(world.seed ^ 0x4e4a);
+    for (unsigned p = 0; p < world.pairs; ++p) {
+        for (EndOptions& end : world.pair[p].end) {
+            if (rng.chance(60)) end.rnr.notice_every = rng.magnitude(10 * kMillisecond);
+            if (!world.clean && rng.chance(20)) {
+                end.rnr.retries = static_cast<std::uint8_t>(rng.below(kRnrForever));
+            }
+        }
+    }
+}
+
 /// Of both ends: drawn apart, or few pairs would have one in common.
 std::uint64_t draw_features(std::uint64_t seed, unsigned pair) {
     Rng rng(seed ^ 0xfea7 ^ pair);
     std::uint64_t features = rng.chance(80) ? MPA_FEATURE_ACKNOWLEDGE : 0;
     if (rng.chance(80)) features |= MPA_FEATURE_SEND_IMMEDIATE;
+    if (rng.chance(80)) features |= MPA_FEATURE_RNR;
     return features;
 }
 
@@ -301,6 +315,7 @@ Options draw_options(std::uint64_t seed) {
     if (!world.startup_succeeds) world.clean = false;
     draw_additions(world);
     draw_verbs(world);
+    draw_rnr(world);
     draw_owner(world);
     draw_extension_frames(world);
     draw_immediates(world);
@@ -399,15 +414,16 @@ void describe(const Options& world) {
             trace_line(
                 "  %u.%u: revision %u crc %d markers %d mark %d frame %d rtr %u ird %u ord %u "
                 "defer %d pd %zu; mulpdu %zu emss %zu copy %zu; sq %u rq %u; ops %u+%u; "
-                "pipe %zu/%zu; read %zu write %zu; errors %u%%; acknowledged %d rights %x; fin "
+                "pipe %zu/%zu; read %zu write %zu; errors %u%%; acknowledged %d rights %x "
+                "rnr %llu/%u; fin "
                 "delay %llu rtr "
                 "%llu outlives %d confirmed %d",
                 p, i, s.revision, s.crc, s.markers, s.xsock_mark, s.extensions, s.rtr, s.ird, s.ord,
                 s.defer_reply, s.private_data.size(), end.mpa.xsock_mulpdu, end.emss,
                 end.mpa.copy_limit, end.sq_depth, end.rq_depth, end.operations, end.late_operations,
                 pipe.capacity, pipe.segment_max, end.read_max, end.write_max, end.error_percent,
-                end.acknowledged, end.rights,
-                static_cast<unsigned long long>(end.fin_delay / kMillisecond),
+                end.acknowledged, end.rights, static_cast<unsigned long long>(end.rnr.notice_every),
+                end.rnr.retries, static_cast<unsigned long long>(end.fin_delay / kMillisecond),
                 static_cast<unsigned long long>(end.rtr_timeout / kMillisecond), end.outlives_peer,
                 end.confirmed);
         }

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 
+#include "base/device.hpp"
 #include "base/memory_table.hpp"
 #include "mpa/stream.hpp"
 #include "shm/layout.hpp"
@@ -34,6 +35,7 @@ struct EndOptions {
     unsigned immediate_percent = 0;        ///< of the Sends are Sends with Immediate
     bool acknowledged = false;             ///< completions wait for the peer
     std::uint32_t rights = kRemoteAccess;  ///< what the peer may do, if the region permits it
+    RnrAttr rnr;
     unsigned unsignaled_percent = 0, solicited_percent = 10, fence_percent = 10;
     unsigned inline_percent = 20, lkey_percent = 50, poll_percent = 90;
     unsigned error_percent = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ddp_user/opcode.hpp"
 #include "tests/sim/program.hpp"
 
 namespace xsock::sim {
@@ -179,6 +180,10 @@ void Program::on_sent(const Wc& wc) {
             name(), number(wc.wr_id), static_cast<unsigned>(wc.status),
             stream_error_info(end_.stream_error()).name,
             stream_error_info(peer_->end_.stream_error()).name);
+    }
+    if (wc.status == WcStatus::rnr_retries_exceeded &&
+        (end_.options().rnr.retries == kRnrForever || !ddp::takes_receive(operation.opcode))) {
+        fail("%s: request %llu fails for want of a receive", name(), number(wc.wr_id));
     }
     if (!only_flushed(wc.status)) {
         if (told_why_) fail("%s: two requests failed for one end", name());

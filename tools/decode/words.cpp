@@ -25,6 +25,7 @@ std::string segment_words(const ddp::Segment& segment) {
     }
     if (segment.opcode == RDMAP_ACKNOWLEDGE) {
         words += fmt::format(", {} messages taken", segment.stag & RDMAP_ACKNOWLEDGE_MASK);
+        if ((segment.stag & RDMAP_ACKNOWLEDGE_RNR) != 0) words += ", the next has no receive";
     }
     if (segment.asks) words += ", asks for an Acknowledge";
     return words;

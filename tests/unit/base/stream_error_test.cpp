@@ -71,6 +71,7 @@ constexpr Expected kExpected[] = {
     {V::startup_both_initiators, -1, 0, 0, ""},
     {V::startup_not_mpa, -1, 0, 0, ""},
     {V::peer_silent, -1, 0, 0, ""},
+    {V::rnr_retries_exceeded, -1, 0, 0, ""},
     {V::local_fault, -1, 0, 0, ""},
     {V::mpa_extension_frame, -1, 0, 0, ""},
     {V::shm_garbage, -1, 0, 0, ""},

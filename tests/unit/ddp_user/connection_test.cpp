@@ -220,6 +220,28 @@ struct RnrRig : Rig {
     ByteVector memory = pattern(30);
 };
 
+/// The same, where `b` tells of messages that wait.
+struct NoticeRig : Rig {
+    static constexpr Time kEvery = kMillisecond;
+    explicit NoticeRig(std::uint8_t retries,
+                       std::uint64_t features = MPA_FEATURE_ACKNOWLEDGE | MPA_FEATURE_RNR)
+        : Rig(with(features), with(features)) {
+        a.connection.set_rnr({.retries = retries});
+        b.connection.set_rnr({.notice_every = kEvery});
+        start();
+        a.post_send(memory);
+        run();
+    }
+    static Options with(std::uint64_t features) {
+        Options options;
+        options.receives = 0;
+        options.layer.features = features;
+        options.attr.acknowledged = true;
+        return options;
+    }
+    ByteVector memory = pattern(30);
+};
+
 /// Established; the lower layer of `a` takes nothing, and a Send waits for it.
 struct BlockedRig : Rig {
     BlockedRig() {
@@ -572,6 +594,63 @@ TEST(Connection, waits_as_long_for_the_receive_of_each_send) {
     EXPECT_EQ(rig.b.seen(), "established");
     rig.pass(1);
     EXPECT_EQ(rig.b.connection.error().stream_error, StreamError::untagged_no_buffer);
+}
+
+TEST(Connection, fails_a_send_whose_peer_has_told_too_often_that_it_waits) {
+    for (std::uint8_t retries = 0; retries < kRnrForever; ++retries) {
+        NoticeRig rig(retries);
+        rig.a.post_send(rig.memory);
+        rig.pass((retries + 1) * NoticeRig::kEvery - 1);
+        EXPECT_EQ(rig.a.seen(), "established") << int{retries};
+        rig.pass(1);
+        EXPECT_EQ(rig.a.seen(), "error reset") << int{retries};
+        EXPECT_THAT(rig.a.sent(), testing::ElementsAre(Completed(1, WcStatus::rnr_retries_exceeded),
+                                                       Completed(2, WcStatus::flushed)));
+        EXPECT_EQ(rig.a.connection.error().stream_error, StreamError::rnr_retries_exceeded);
+        EXPECT_EQ(rig.b.seen(), "established") << "it is not told";
+    }
+}
+
+TEST(Connection, fails_a_send_though_nothing_can_be_written) {
+    NoticeRig rig(1);
+    rig.a.blocked = true;
+    rig.a.post_send(rig.memory);
+    rig.pass(2 * NoticeRig::kEvery);
+    EXPECT_EQ(rig.a.seen(), "error reset");
+}
+
+TEST(Connection, waits_for_ever_by_default_for_a_peer_that_tells_so) {
+    NoticeRig rig(kRnrForever);
+    rig.pass(kRnr - 1);
+    EXPECT_EQ(rig.a.seen(), "established");
+    EXPECT_EQ(rig.b.connection.stream().counters().tx_messages[RDMAP_ACKNOWLEDGE],
+              RnrWait::kMostNotices);
+    rig.b.post_recv();
+    rig.run();
+    EXPECT_EQ(rig.b.received().size(), 1u);
+    EXPECT_EQ(rig.b.connection.next_timeout(rig.now), kNever);
+}
+
+TEST(Connection, counts_what_it_is_told_for_each_message) {
+    NoticeRig rig(1);
+    for (int i = 0; i < 5; ++i) {
+        rig.pass(NoticeRig::kEvery);
+        rig.b.post_recv();
+        rig.run();
+        EXPECT_EQ(rig.b.received().size(), 1u);
+        rig.a.post_send(rig.memory);
+        rig.run();
+    }
+    EXPECT_EQ(rig.a.seen(), "established");
+}
+
+TEST(Connection, tells_no_peer_that_does_not_know_it) {
+    for (const std::uint64_t features : {MPA_FEATURE_ACKNOWLEDGE, MPA_FEATURE_RNR}) {
+        NoticeRig rig(0, features);
+        rig.pass(kRnr - 1);
+        EXPECT_EQ(rig.a.seen(), "established");
+        EXPECT_EQ(rig.b.connection.stream().counters().tx_messages[RDMAP_ACKNOWLEDGE], 0u);
+    }
 }
 
 TEST(Connection, asks_a_shared_queue_again_after_it_has_said_that_it_waits) {

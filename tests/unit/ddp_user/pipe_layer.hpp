@@ -21,6 +21,7 @@ class PipeLayer final : public Llp {
         bool defer = false;  ///< responder: waits for accept() or reject()
         bool peer_is_xsock = true;
         Rtr rtr = Rtr::none;
+        std::uint64_t features = 0;
         Time startup_timeout = 10 * kSecond;
         Time finish_at = 0;
     };
@@ -29,6 +30,7 @@ class PipeLayer final : public Llp {
         agreed_.initiator = options.initiator;
         agreed_.peer_is_xsock = options.peer_is_xsock;
         agreed_.rtr = options.rtr;
+        agreed_.features = options.features;
         agreed_.crc = false;
     }
 

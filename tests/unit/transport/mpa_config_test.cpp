@@ -23,7 +23,7 @@ TEST(OwnImplementation, names_xsock_and_its_version) {
 TEST(OwnImplementation, announces_what_each_layer_serves) {
     const std::uint64_t features = own_implementation({}).features;
     EXPECT_EQ(features & ~std::uint64_t{MPA_FEATURE_DELAYED_ACK},
-              MPA_FEATURE_SEND_IMMEDIATE | MPA_FEATURE_ACKNOWLEDGE);
+              MPA_FEATURE_SEND_IMMEDIATE | MPA_FEATURE_ACKNOWLEDGE | MPA_FEATURE_RNR);
 }
 
 TEST(OwnImplementation, tells_the_longest_delay_of_acks_where_the_kernel_can_limit_it) {

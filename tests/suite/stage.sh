@@ -27,7 +27,8 @@ test)
     part=${3:-cases}
     shift $(($# < 3 ? $# : 3))
     case $part in
-    cases) set -- -LE '^(timing|apps|apps_long|programs|impairment|tidy|interop)$' -j $((jobs + 1)) "$@" ;;
+    # Many of them sleep.
+    cases) set -- -LE '^(timing|apps|apps_long|programs|impairment|tidy|interop)$' -j $((jobs + 2)) "$@" ;;
     timing) set -- -L '^timing$' -j 1 "$@" ;;
     # They wait for a peer or for time to pass, each in a network of its own.
     apps) set -- -L '^apps$' -j $((jobs + 1)) "$@" ;;

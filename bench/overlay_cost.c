@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * What a call costs more when the libc overlay stands before libc, for descriptors that are plain.
- * Loads the overlay beside libc in one process, and calls the same function of both in turn, in
- * short rounds: what the machine does meanwhile meets both alike. Prints nanoseconds per call:
- * libc's, and the median of the differences, before any socket of the process is in DDPMODE and
+ * Loads the overlay beside libc in one process (call_cost.h). Prints nanoseconds per call: libc's,
+ * and the median of the differences, before any socket of the process is in DDPMODE and
  * after one is.
  *
  *   overlay_cost [--json] [--rounds N] LIBXSOCK-PRELOAD.SO
@@ -19,13 +18,11 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "bench/call_cost.h"
 #include "bench/overlay_options.h"
 #include "include/xsock/xsock.h"
-
-enum { CALLS_PER_ROUND = 200 };
 
 static int zero, null, idle, set; /* descriptors */
 
@@ -61,59 +58,6 @@ static const struct {
             {"poll", call_poll},   {"close", call_close}};
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static double now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
-}
-
-static double round_of(void (*call)(void*), void* function) {
-    const double begin = now_ns();
-    int i;
-    for (i = 0; i < CALLS_PER_ROUND; i++) call(function);
-    return (now_ns() - begin) / CALLS_PER_ROUND;
-}
-
-static int ascending(const void* a, const void* b) {
-    const double x = *(const double*)a, y = *(const double*)b;
-    return (x > y) - (x < y);
-}
-
-struct result {
-    double libc, more;
-};
-
-static struct result measure(int row, void* real, void* ours, int rounds) {
-    double* const base = malloc((size_t)rounds * sizeof *base);
-    double* const more = malloc((size_t)rounds * sizeof *more);
-    struct result r = {0, 0};
-    int i;
-    if (base == NULL || more == NULL) exit(1);
-    for (i = 0; i < rounds; i++) {
-        /* Each first as often as the other. */
-        const double a = i % 2 ? 0 : round_of(rows[row].call, real);
-        const double b = round_of(rows[row].call, ours);
-        base[i] = i % 2 ? round_of(rows[row].call, real) : a;
-        more[i] = b - base[i];
-    }
-    qsort(base, (size_t)rounds, sizeof *base, ascending);
-    qsort(more, (size_t)rounds, sizeof *more, ascending);
-    r.libc = base[rounds / 2];
-    r.more = more[rounds / 2];
-    free(base);
-    free(more);
-    return r;
-}
-
-static void* find(void* library, const char* name) {
-    void* const found = dlsym(library, name);
-    if (found == NULL) {
-        fprintf(stderr, "overlay_cost: no %s: %s\n", name, dlerror());
-        exit(1);
-    }
-    return found;
-}
-
 int main(int argc, char** argv) {
     struct result before[ROWS], after[ROWS];
     void *libc, *overlay;
@@ -145,15 +89,15 @@ int main(int argc, char** argv) {
     epoll_ctl(set, EPOLL_CTL_ADD, idle, &event);
 
     for (i = 0; i < ROWS; i++) {
-        before[i] =
-            measure(i, find(libc, rows[i].name), find(overlay, rows[i].name), options.rounds);
+        before[i] = measure(rows[i].call, find(libc, rows[i].name), find(overlay, rows[i].name),
+                            options.rounds);
     }
     fd = socket(AF_INET, SOCK_STREAM, 0);
     with_ddpmode = ((int (*)(int, int, int, const void*, socklen_t))find(overlay, "setsockopt"))(
                        fd, SOL_XSOCK, DDPMODE, &on, sizeof on) == 0;
     for (i = 0; i < ROWS && with_ddpmode; i++) {
-        after[i] =
-            measure(i, find(libc, rows[i].name), find(overlay, rows[i].name), options.rounds);
+        after[i] = measure(rows[i].call, find(libc, rows[i].name), find(overlay, rows[i].name),
+                           options.rounds);
     }
 
     if (!options.json)

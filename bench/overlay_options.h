@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* What overlay_cost and overlay_start share: their command line. */
+/* What overlay_cost, overlay_start and files_cost share: their command line. */
 #ifndef XSOCK_BENCH_OVERLAY_OPTIONS_H
 #define XSOCK_BENCH_OVERLAY_OPTIONS_H
 
@@ -8,12 +8,12 @@
 #include <string.h>
 
 struct overlay_options {
-    const char* path; /* of libxsock-preload.so */
+    const char* path; /* of the preload */
     int json, rounds;
 };
 
 static void overlay_usage(FILE* out, const char* name, const char* what) {
-    fprintf(out, "usage: %s [--json] [--rounds N] LIBXSOCK-PRELOAD.SO\n\n%s\n", name, what);
+    fprintf(out, "usage: %s [--json] [--rounds N] PRELOAD.SO\n\n%s\n", name, what);
     exit(out == stderr ? 2 : 0);
 }
 

@@ -22,6 +22,8 @@ Without ROW, all of them:
   lat_device    ib_send_lat -R of 64 B, against the iWARP device
   bw_device     ib_write_bw -R of 64 KiB, against the iWARP device
   lat_ud        ib_send_lat -c UD of 64 B, against -c RC
+  rate_ud       ib_send_bw -c UD of 64 B, against a sendto() for each of UDP: messages
+  connect       1,000 RC queue pairs connected by GID, against rdma_cm: in a second
 
 Over TCP (XSOCK_SHM=off). As root it works in a network namespace of its own. Exit status: 0 all were
 measured, 1 one failed, 2 wrong use, 77 a program is missing.
@@ -56,6 +58,10 @@ perftest() {  # perftest DEVICE COLUMN PROGRAM ARGS...
     local ends=("$xsock" run "--$device" -- "$@" -F -p PORT)
     pair "${ends[@]}" @ "${ends[@]}" 127.0.0.1 | last '^ *[0-9]+ +[0-9]+ +[0-9.]' "$column"
 }
+connected() {  # connected WAY
+    local ends=("$xsock" run --roce -- "$build/bench/qp_connect" "$1")
+    pair "${ends[@]}" serve PORT 1000 @ "${ends[@]}" PORT 1000 | last . 1
+}
 
 sample() {  # sample ROW MODE: its figure
     local lat=(3 -t tag_lat -s 8 -n 50000 -w 2000) rate=(9 -t tag_bw -s 8 -n 1000000 -w 5000)
@@ -79,6 +85,13 @@ sample() {  # sample ROW MODE: its figure
     bw_device-base) perftest verbs 4 ib_write_bw -s 65536 -n 20000 -N --report_gbits -R | scaled 0.125 ;;
     bw_device-roce) perftest roce 4 ib_write_bw -s 65536 -n 20000 -N --report_gbits -R | scaled 0.125 ;;
     lat_ud-roce) perftest roce 6 "${send[@]}" -c UD ;;
+    rate_ud-base)
+        pair "$build/bench/sendto_rate" serve PORT 64 @ "$build/bench/sendto_rate" PORT 64 1000000 |
+            last . 1
+        ;;
+    rate_ud-roce) perftest roce 5 ib_send_bw -s 64 -n 1000000 -c UD ;;
+    connect-base) connected cm ;;
+    connect-roce) connected gid ;;
     esac
 }
 # name:unit:must:aim, a `<` where less is better; then what it needs.
@@ -93,8 +106,11 @@ row_of() {
     lat_device) echo "$1:us:<1.10:<1.03 ib_send_lat" ;;
     bw_device) echo "$1:GB/s:0.97:1.00 ib_write_bw" ;;
     lat_ud) echo "$1:us:<1.15:<1.08 ib_send_lat" ;;
+    rate_ud) echo "$1:M/s:3:8 ib_send_bw $build/bench/sendto_rate" ;;
+    connect) echo "$1:/s:1.00:1.25 $build/bench/qp_connect" ;;
     *) return 1 ;;
     esac
 }
-[ $# != 0 ] || set -- ucx_lat_rc ucx_lat_ud ucx_rate_rc ucx_bw_rc ucx_bw_no_crc lat_ack lat_device bw_device lat_ud
+[ $# != 0 ] || set -- ucx_lat_rc ucx_lat_ud ucx_rate_rc ucx_bw_rc ucx_bw_no_crc lat_ack lat_device bw_device lat_ud rate_ud \
+    connect
 measure_rows row_of "${ways[@]}" "$@"

@@ -129,6 +129,7 @@ static inline int dial(uint32_t qp_num, const union ibv_gid* gid) {
     MUST(connect(fd, (struct sockaddr*)&to, sizeof to) == 0);
     return fd;
 }
+static unsigned char reply_flags; /* MPA's, of the last Reply */
 /* The reason of the rejection that comes; 0: accepted; -1: the connection ends without a Reply. */
 static inline int answer_to(int fd, const unsigned char* request, size_t n) {
     unsigned char reply[256];
@@ -140,6 +141,7 @@ static inline int answer_to(int fd, const unsigned char* request, size_t n) {
         have += (size_t)got;
     }
     CHECK(memcmp(reply, "MPA ID Rep Frame", 16) == 0);
+    reply_flags = reply[16];
     const int rejected = (reply[16] & 0x20) != 0;
     const unsigned char* const data = reply + 20 + (reply[17] >= 2 && (reply[16] & 0x10) ? 4 : 0);
     CHECK(memcmp(data, "xsock-QP", 8) == 0);

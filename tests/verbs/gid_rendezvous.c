@@ -166,6 +166,44 @@ CASE(ports_that_are_no_xsock) {
 }
 
 /* What leads nowhere is refused at once. */
+/* CRCs are asked for, by Requests and Replies, unless XSOCK_VERBS_CRC=0. */
+CASE(crcs_are_asked_for_as_usual) {
+    const char* const set = getenv("XSOCK_VERBS_CRC");
+    const int wanted = set != NULL && strcmp(set, "0") == 0 ? 0 : 0x40;
+    struct end waits = make_end(), dials = make_end();
+    unsigned char request[REQUEST];
+    /* A Request that asks for none. */
+    CHECK(to_rtr(waits.qp, 0x000107, &waits.gid, 0) == 0);
+    request_of(request, 0x000107, waits.qp->qp_num);
+    request[16] &= (unsigned char)~0x40;
+    int fd = dial(waits.qp->qp_num, &waits.gid);
+    CHECK(answer_to(fd, request, sizeof request) == 0);
+    CHECK((reply_flags & 0x40) == wanted, "%02x", reply_flags);
+    close(fd);
+    /* One of our own, to a number above it. */
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t size = sizeof at;
+    uint32_t theirs = 0;
+    memcpy(&at.sin_addr, dials.gid.raw + 12, 4);
+    do {
+        MUST((fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) >= 0);
+        at.sin_port = 0;
+        MUST(bind(fd, (struct sockaddr*)&at, sizeof at) == 0 && listen(fd, 4) == 0);
+        MUST(getsockname(fd, (struct sockaddr*)&at, &size) == 0);
+        theirs = (uint32_t)ntohs(at.sin_port) << 8 | 0xff;
+    } while (theirs < dials.qp->qp_num);
+    CHECK(to_rtr(dials.qp, theirs, &dials.gid, 0) == 0);
+    struct pollfd comes = {fd, POLLIN, 0};
+    MUST(poll(&comes, 1, LIMIT_S * 1000) == 1);
+    const int peer = accept(fd, NULL, NULL);
+    MUST(recv(peer, request, sizeof request, MSG_WAITALL) == sizeof request);
+    CHECK((request[16] & 0x40) == wanted, "%02x", request[16]);
+    close(peer);
+    close(fd);
+    destroy_end(&waits);
+    destroy_end(&dials);
+}
+
 CASE(addresses_that_are_none) {
     struct end e = make_end();
     union ibv_gid gid = e.gid;

@@ -280,7 +280,7 @@ class Qp {
     virtual void set_context(std::uint64_t context) = 0;
     /// What the peer may do from now on (QpAttr::rights).
     virtual void set_rights(std::uint32_t rights) = 0;
-    /// From the next message that waits on, and the next time that the peer tells of one.
+    /// From the next time on that the peer is told of a message that waits, or tells of one.
     virtual void set_rnr(const RnrAttr& rnr) = 0;
 
     /// Drains what is queued, then FIN. Returns at once.

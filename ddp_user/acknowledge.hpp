@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Which messages the other end has taken (docs/wire.md, Acknowledge). AckRequests is the end that
-// sends them and waits, AckReplies the one that takes them and tells. Sans-IO, one thread.
+// sends them and waits, AckReplies the one that takes them and tells; also that the next one finds
+// no receive (rnr.hpp). Sans-IO, one thread.
 //
 // Both count the same messages, those of is_counted() in the order in which they are sent, without
 // the RTR message. Numbers on the wire are modulo 2^31.
@@ -150,6 +151,7 @@ class AckReplies {
     /// Messages that are counted were taken; the last of them asks.
     void took(bool asks, std::uint32_t messages = 1) noexcept {
         taken_ += messages;
+        rnr_ = false;
         if (asks && !stopped_) asked_ = taken_;
     }
     /// Later messages are dropped: the peer is told of none.
@@ -163,8 +165,13 @@ class AckReplies {
     /// The same for what is owed now.
     void release() noexcept { released_ = true; }
 
-    /// The next one has no receive: the peer is told at once.
-    void tell_rnr() noexcept { rnr_ = !stopped_; }
+    /// The next one has no receive: the peer is told at once. False: it has still to be told of
+    /// that.
+    [[nodiscard]] bool tell_rnr() noexcept {
+        if (rnr_) return false;
+        rnr_ = !stopped_;
+        return true;
+    }
 
     /// The peer waits for an Acknowledge.
     [[nodiscard]] bool owed() const noexcept { return asked_ != told_ || rnr_; }

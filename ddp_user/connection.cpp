@@ -233,6 +233,7 @@ bool Connection::move_send(std::uint64_t wr_id, std::uint64_t new_id, std::byte*
 void Connection::update(Time now) {
     if (closed() || llp_ == nullptr) return;
     if (!ended()) update_start();
+    if (!ended() && stream_.rnr_exceeded() && unconsumed_.empty()) stream_.fail_waiting();
     if (!ended()) update_end(now);
     // All of ours was sent, and the peer has finished or its FIN is not waited for.
     const bool fin_due = local_ == Local::fin_owed || local_ == Local::finished;

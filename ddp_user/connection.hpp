@@ -153,7 +153,8 @@ class Connection final {
     [[nodiscard]] bool quiet() const noexcept {
         return is_steady() && start_ == Start::done && remote_ == Remote::open &&
                unconsumed_.empty() && llp_->status().next_timeout == kNever &&
-               stream_.state() == Stream::State::established && !tx_wanted();
+               stream_.state() == Stream::State::established && !stream_.rnr_exceeded() &&
+               !tx_wanted();
     }
     /// Another layer carries on, between two ULPDUs of each direction. The one that was there is
     /// not called again, but for the one of start-up, which may take over again.

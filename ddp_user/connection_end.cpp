@@ -344,7 +344,7 @@ void Connection::on_time(Time now) {
     }
     if (llp_->status().next_timeout <= now) llp_->on_time(now);
     if (awaits_rtr() && deadlines_.rtr <= now) stream_.fail(StreamError::startup_timeout);
-    if (rnr_wait_.notice_due(now, rnr_notice_every_)) stream_.tell_rnr();
+    if (rnr_wait_.notice_due(now)) rnr_wait_.noticed(now, rnr_notice_every_, stream_.tell_rnr());
     if (rnr_wait_.over(now)) {
         rnr_wait_.end();
         stream_.receive_overdue();

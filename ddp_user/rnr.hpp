@@ -10,8 +10,9 @@
 
 namespace xsock::ddp {
 
-/// The wait of a message for a receive, its limit, and when the peer is told of it: as hardware's
-/// RNR NAKs, one at the end of each time that hardware lets pass before it tries again.
+/// The wait of a message for a receive, its limit, and when the peer is told of it. Hardware's RNR
+/// NAKs come at once, and after each time that the peer lets pass before it tries again; these come
+/// one such time later, so that a receive posted meanwhile counts.
 class RnrWait {
   public:
     /// How often the peer is told of one message: no number of retries that is a limit needs more.
@@ -22,6 +23,7 @@ class RnrWait {
     void begin(Time now, Time limit, Time notice_every) noexcept {
         until_ = after(now, limit);
         notice_at_ = notice_every != 0 ? after(now, notice_every) : kNever;
+        since_ = now;
         notices_ = 0;
         begun_ = true;
     }
@@ -30,12 +32,15 @@ class RnrWait {
 
     [[nodiscard]] Time next_timeout() const noexcept { return std::min(until_, notice_at_); }
     [[nodiscard]] bool over(Time now) const noexcept { return until_ <= now; }
-    /// The peer is to be told, once for each true.
-    [[nodiscard]] bool notice_due(Time now, Time notice_every) noexcept {
-        if (notice_at_ > now) return false;
-        const bool last = ++notices_ == kMostNotices || notice_every == 0;
-        notice_at_ = last ? kNever : after(now, notice_every);
-        return true;
+    /// The peer is to be told; then noticed().
+    [[nodiscard]] bool notice_due(Time now) const noexcept { return notice_at_ <= now; }
+    /// @param given false: it could not be told now, which does not count. As that may last, it is
+    /// tried again less and less often.
+    void noticed(Time now, Time notice_every, bool given) noexcept {
+        if (given) ++notices_;
+        const bool last = notices_ == kMostNotices || notice_every == 0;
+        const Time pause = given ? notice_every : std::max(notice_every, now - since_);
+        notice_at_ = last ? kNever : after(now, pause);
     }
 
   private:
@@ -43,7 +48,7 @@ class RnrWait {
         return delay < kNever - now ? now + delay : kNever;
     }
 
-    Time until_ = kNever, notice_at_ = kNever;
+    Time since_ = 0, until_ = kNever, notice_at_ = kNever;
     std::uint8_t notices_ = 0;
     bool begun_ = false;
 };
@@ -52,17 +57,28 @@ class RnrWait {
 class RnrRetries {
   public:
     void set_most(std::uint8_t most) noexcept { most_ = most; }
-    /// A notice that came when `taken` messages had been taken. True: it is one too many.
-    [[nodiscard]] bool exceeded_by(std::uint32_t taken) noexcept {
-        if (taken != taken_) heard_ = 0;
-        taken_ = taken;
+    /// The peer has taken so many messages: others may wait now.
+    void taken(std::uint32_t messages) noexcept {
+        if (messages == taken_) return;
+        taken_ = messages;
+        dismiss();
+    }
+    /// It has told that the next one waits.
+    void notice() noexcept {
         heard_ = static_cast<std::uint8_t>(std::min(heard_ + 1, 255));
-        return most_ < kRnrForever && heard_ > most_;
+        if (most_ < kRnrForever && heard_ > most_) exceeded_ = true;
+    }
+    /// Once too often.
+    [[nodiscard]] bool exceeded() const noexcept { return exceeded_; }
+    void dismiss() noexcept {
+        heard_ = 0;
+        exceeded_ = false;
     }
 
   private:
     std::uint8_t most_ = kRnrForever;
     std::uint8_t heard_ = 0;
+    bool exceeded_ = false;
     std::uint32_t taken_ = 0;
 };
 

@@ -224,23 +224,23 @@ bool Stream::Impl::take_acknowledge(std::uint32_t value) {
     const std::uint32_t messages = value & RDMAP_ACKNOWLEDGE_MASK;
     if (!tx.acks.take(messages, tx.begun(), *config.sq)) return false;
     if (tx.acks.any()) complete_sent();
+    tx.rnr.taken(messages);
+    // Where completions do not wait for the peer the message may have completed.
     const bool waits = (value & RDMAP_ACKNOWLEDGE_RNR) != 0;
-    if (waits && tx.rnr.exceeded_by(messages)) fail_waiting();
+    if (waits && tx.acks.by() == AckRequests::By::messages) tx.rnr.notice();
     return true;
 }
 
-/// The peer has no receive for the oldest of ours that needs one.
+/// The peer has no receive for the oldest of ours that needs one. It may say so of none.
 void Stream::Impl::fail_waiting() {
     SendQueue& sq = *config.sq;
-    std::uint64_t at = sq.retired();
-    if (tx.acks.by() == AckRequests::By::messages) at = std::max(at, tx.acks.confirmed());
-    for (; at < tx.begun(); ++at) {
-        const SendOpcode opcode = sq.at(at).opcode;
-        if (!takes_receive(opcode)) continue;
+    for (auto at = std::max(sq.retired(), tx.acks.confirmed()); at < tx.begun(); ++at) {
+        if (!takes_receive(sq.at(at).opcode)) continue;
         state.set_failed_wqe(at, WcStatus::rnr_retries_exceeded);
+        fail(StreamError::rnr_retries_exceeded);
         break;
     }
-    fail(StreamError::rnr_retries_exceeded);
+    tx.rnr.dismiss();
 }
 
 /// One that is in order. False: it is not, or comes at a wrong time.

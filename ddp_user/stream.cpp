@@ -304,10 +304,14 @@ void Stream::acknowledge() noexcept { impl_->replies.release(); }
 
 bool Stream::rx_blocked() const noexcept { return impl_->rx.phase == RxUlpdu::Phase::blocked; }
 
-void Stream::tell_rnr() noexcept {
+// While reception stands still no more answers are asked for.
+bool Stream::tell_rnr() noexcept {
     constexpr std::uint64_t kNeeds = MPA_FEATURE_ACKNOWLEDGE | MPA_FEATURE_RNR;
-    if ((impl_->negotiated.features & kNeeds) == kNeeds) impl_->replies.tell_rnr();
+    if ((impl_->negotiated.features & kNeeds) != kNeeds) return true;
+    return impl_->irq.empty() && impl_->replies.tell_rnr();
 }
+bool Stream::rnr_exceeded() const noexcept { return impl_->tx.rnr.exceeded(); }
+void Stream::fail_waiting() { impl_->fail_waiting(); }
 void Stream::set_rnr_retries(std::uint8_t most) noexcept { impl_->tx.rnr.set_most(most); }
 
 bool Stream::drained() const noexcept {

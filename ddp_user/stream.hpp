@@ -106,10 +106,15 @@ class Stream final : public Ulp {
     [[nodiscard]] bool rx_blocked() const noexcept;
     /// The time limit for that passed: Terminate untagged_no_buffer.
     void receive_overdue();
-    /// The peer is told of it, if it knows such notices.
-    void tell_rnr() noexcept;
+    /// The peer is told of it, if it knows such notices. False: not now, since answers to it have
+    /// still to go, or the last one.
+    [[nodiscard]] bool tell_rnr() noexcept;
     /// How many of its own are too many: RnrAttr::retries.
     void set_rnr_retries(std::uint8_t most) noexcept;
+    /// There were more. What has come behind them may say that the message was taken; if it does
+    /// not, fail_waiting().
+    [[nodiscard]] bool rnr_exceeded() const noexcept;
+    void fail_waiting();
     /// The peer waits to be told what was taken of its messages, and is told with whatever is sent
     /// next, or once enough were taken.
     [[nodiscard]] bool owes_acknowledge() const noexcept;

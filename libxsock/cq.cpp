@@ -43,7 +43,7 @@ SAME(WcStatus::remote_invalid_request, XSOCK_WC_REMOTE_INVALID);
 SAME(WcStatus::remote_operation_error, XSOCK_WC_REMOTE_FAILED);
 SAME(WcStatus::bad_response, XSOCK_WC_BAD_RESPONSE);
 SAME(WcStatus::connection_lost, XSOCK_WC_CONNECTION_LOST);
-// No endpoint has rnr_retries_exceeded: RnrAttr is verbs'.
+// No endpoint has rnr_retries_exceeded: only verbs sets RnrAttr.
 SAME(kWcSolicited, XSOCK_WC_SOLICITED);
 SAME(kWcInvalidated, XSOCK_WC_INVALIDATED);
 SAME(kWcImmediate, XSOCK_WC_IMM);

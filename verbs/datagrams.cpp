@@ -164,7 +164,7 @@ void Datagrams::accept(GreetedConnection connection) {
             return;
         }
     }
-    know_to_be_there(key);
+    expect_to_be_there(key);
     const auto receiver = std::make_shared<DatagramReceiver>(*this, key.peer, key.own);
     const auto made = std::make_shared<DatagramCarrier>(
         *this, DatagramCarrier::Ends{.sender = {}, .receiver = receiver, .both_ways = both_ways});
@@ -241,8 +241,8 @@ std::optional<std::uint32_t> Datagrams::dialed_to(const CarrierKey& key, const G
     return id && dialer_.is_unanswered(*id) ? std::optional(asked.attempt) : std::nullopt;
 }
 
-// Or a process of its host is, which says so: then something is dialed once more.
-void Datagrams::know_to_be_there(const CarrierKey& key) {
+// A process of its host may claim its port: then one dial is made in vain.
+void Datagrams::expect_to_be_there(const CarrierKey& key) {
     const auto sender = find_sender(key);
     if (sender == nullptr) return;
     sender->end_pause();

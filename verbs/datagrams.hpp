@@ -83,7 +83,7 @@ class Datagrams final : public CarrierOwner {
     /// This process has dialed there, or does, and both shall use that: what the refusal of another
     /// has as Greeting::attempt.
     std::optional<std::uint32_t> dialed_to(const CarrierKey& key, const Greeting& asked);
-    void know_to_be_there(const CarrierKey& key);
+    void expect_to_be_there(const CarrierKey& key);
     /// Null: there is none yet.
     std::shared_ptr<DatagramSender> find_sender(const CarrierKey& key);
     /// DialTarget::id, if it does dial.

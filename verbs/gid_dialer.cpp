@@ -26,7 +26,8 @@ namespace {
 
 constexpr Time kFirstPause = kMillisecond, kLongestPause = kSecond;
 constexpr Time kConnectLimit = 10 * kSecond;
-constexpr int kAtOnce = 64;               // to a peer that is known to be there
+constexpr int kAtOnce = 64;  // to a peer that is known to be there
+constexpr Time kRetryAfter = 10 * kMillisecond;
 constexpr Time kMissLimit = kSecond / 4;  // of the second that datagrams have
 
 mpa::Startup initiator(const ConnectAttr& attr) {
@@ -169,6 +170,7 @@ void GidDialer::retry_now(std::uint64_t id) {
     const auto found = dials_.find(id);
     if (found == dials_.end() || found->second->fd >= 0) return;
     Dial& dial = *found->second;
+    if (monotonic_now() - dial.started < kRetryAfter) return;
     const PeerKey key = key_of(dial.target);
     Peer& peer = peers_.find(key)->second;
     if (dial.timer != 0) peer.waiting.push_back(id);
@@ -343,7 +345,10 @@ void GidDialer::on_reply(Dial& dial, unsigned readiness) {
                 const std::uint64_t id = dial.target.id;
                 if (named_(id, reply.attempt)) return forget(id);
                 if (dial.missed == 0) dial.missed = dial.started;
-                if (monotonic_now() - dial.missed >= kMissLimit) dial.target.both_ways = false;
+                if (monotonic_now() - dial.missed >= kMissLimit) {
+                    dial.target.both_ways = false;
+                    dial.pause = 0;
+                }
             }
             again_later(dial, text_of(reply.refusal));
             return;

@@ -64,7 +64,7 @@ class GidDialer {
     void forget(std::uint64_t id);
     /// Its Request may go both ways, and a peer that is there has still to answer it.
     [[nodiscard]] bool is_unanswered(std::uint64_t id) const;
-    /// The peer is known to be there: ends a pause between two attempts.
+    /// The peer is said to be there: ends a pause between two attempts, but a short one.
     void retry_now(std::uint64_t id);
 
   private:

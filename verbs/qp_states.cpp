@@ -72,9 +72,9 @@ void set_rights(Qp& qp, std::uint32_t rights) {
     qp.qp->set_rights(rights);
 }
 
-/// As hardware has them. Before RTS nothing is sent; what rdma_cm connects waits for ever.
+/// As hardware has them; before RTS nothing is sent. What rdma_cm connects waits for ever.
 void set_rnr(Qp& qp) {
-    if (!device_profile().infiniband_states || qp.base.qp_base.qp_type != IBV_QPT_RC) return;
+    if (!device_profile().infiniband_states || !qp.by_gid || qp.unreliable()) return;
     const RnrAttr rnr{.notice_every = rnr_time(qp.asked.min_rnr_timer),
                       .retries = qp.asked.rnr_retry};
     qp.qp->set_rnr(rnr);
@@ -151,6 +151,7 @@ int connect_by_gid(VerbsState& engine, Qp& qp) {
     qp.by_gid = true;
     const int error = engine.rendezvous->connect(qp);
     qp.by_gid = error == 0;
+    set_rnr(qp);
     const bool sends = qp.by_gid && !device_profile().infiniband_states;
     qp.sends_at_rtr.store(sends, std::memory_order_relaxed);
     return error;

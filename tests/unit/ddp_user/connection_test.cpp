@@ -224,19 +224,20 @@ struct RnrRig : Rig {
 struct NoticeRig : Rig {
     static constexpr Time kEvery = kMillisecond;
     explicit NoticeRig(std::uint8_t retries,
-                       std::uint64_t features = MPA_FEATURE_ACKNOWLEDGE | MPA_FEATURE_RNR)
-        : Rig(with(features), with(features)) {
+                       std::uint64_t features = MPA_FEATURE_ACKNOWLEDGE | MPA_FEATURE_RNR,
+                       bool acknowledged = true)
+        : Rig(with(features, acknowledged), with(features, acknowledged)) {
         a.connection.set_rnr({.retries = retries});
         b.connection.set_rnr({.notice_every = kEvery});
         start();
         a.post_send(memory);
         run();
     }
-    static Options with(std::uint64_t features) {
+    static Options with(std::uint64_t features, bool acknowledged) {
         Options options;
         options.receives = 0;
         options.layer.features = features;
-        options.attr.acknowledged = true;
+        options.attr.acknowledged = acknowledged;
         return options;
     }
     ByteVector memory = pattern(30);
@@ -642,6 +643,84 @@ TEST(Connection, counts_what_it_is_told_for_each_message) {
         rig.run();
     }
     EXPECT_EQ(rig.a.seen(), "established");
+}
+
+TEST(Connection, tells_nothing_of_a_message_that_was_taken_meanwhile) {
+    NoticeRig rig(0);
+    rig.b.blocked = true;
+    rig.pass(NoticeRig::kEvery);
+    rig.b.post_recv();
+    rig.run();
+    EXPECT_EQ(rig.b.received().size(), 1u);
+    rig.a.post_send(rig.memory);
+    rig.b.blocked = false;
+    rig.run();
+    EXPECT_EQ(rig.a.seen(), "established");
+}
+
+TEST(Connection, counts_no_notice_that_it_cannot_send) {
+    NoticeRig rig(2);
+    rig.b.blocked = true;
+    rig.pass(4 * NoticeRig::kEvery);
+    rig.b.blocked = false;
+    rig.run();
+    rig.pass(10 * NoticeRig::kEvery);
+    EXPECT_EQ(rig.a.seen(), "error reset");
+}
+
+TEST(Connection, answers_reads_before_it_tells_of_a_message_that_waits) {
+    Rig rig(NoticeRig::with(MPA_FEATURE_ACKNOWLEDGE | MPA_FEATURE_RNR, true),
+            NoticeRig::with(MPA_FEATURE_ACKNOWLEDGE | MPA_FEATURE_RNR, true));
+    rig.a.connection.set_rnr({.retries = 0});
+    rig.b.connection.set_rnr({.notice_every = NoticeRig::kEvery});
+    rig.start();
+    ByteVector source = pattern(20000), sink(20000), memory = pattern(30);
+    const std::uint32_t stag = rig.world.add(source, kRemoteRead);
+    rig.b.blocked = true;
+    const Sge s = sge(sink);
+    for (std::uint64_t id = 1; id <= 2; ++id) {
+        ASSERT_TRUE(rig.a.sq
+                        .post({.wr_id = ++rig.a.sends_posted,
+                               .opcode = SendOpcode::read,
+                               .remote_stag = stag,
+                               .sges = {&s, 1}})
+                        .ok());
+    }
+    rig.a.post_send(memory);
+    rig.run();
+    rig.pass(4 * NoticeRig::kEvery);
+    rig.b.blocked = false;
+    rig.run();
+    rig.pass(10 * NoticeRig::kEvery);
+    EXPECT_THAT(rig.a.sent(), testing::ElementsAre(Completed(1, WcStatus::success),
+                                                   Completed(2, WcStatus::success),
+                                                   Completed(3, WcStatus::rnr_retries_exceeded)));
+}
+
+// It had no receive itself, and so has read nothing for a while.
+TEST(Connection, reads_on_before_it_believes_that_a_message_waits) {
+    NoticeRig rig(3);
+    rig.b.post_send(rig.memory);
+    rig.run();
+    rig.pass(10 * NoticeRig::kEvery);
+    EXPECT_EQ(rig.a.seen(), "established");
+    rig.b.post_recv();
+    rig.run();
+    EXPECT_EQ(rig.b.received().size(), 1u);
+    rig.b.connection.stream().acknowledge();
+    rig.run();
+    rig.a.post_recv();
+    rig.run();
+    EXPECT_EQ(rig.a.received().size(), 1u);
+    EXPECT_EQ(rig.a.seen(), "established");
+    EXPECT_THAT(rig.a.sent(), testing::ElementsAre(Completed(1, WcStatus::success)));
+}
+
+TEST(Connection, fails_nothing_where_completions_do_not_wait_for_the_peer) {
+    NoticeRig rig(0, MPA_FEATURE_ACKNOWLEDGE | MPA_FEATURE_RNR, false);
+    rig.pass(10 * NoticeRig::kEvery);
+    EXPECT_EQ(rig.a.seen(), "established");
+    EXPECT_THAT(rig.a.sent(), testing::ElementsAre(Completed(1, WcStatus::success)));
 }
 
 TEST(Connection, tells_no_peer_that_does_not_know_it) {

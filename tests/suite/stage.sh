@@ -5,7 +5,8 @@
 #   stage.sh build PRESET [TARGET...]   configures and builds build/PRESET
 #   stage.sh test PRESET [PART [ctest...]]   runs tests in it. PART: cases (the default), timing,
 #                                       apps, apps-both, apps-long, programs, impairment (labels:
-#                                       tests/CMakeLists.txt)
+#                                       tests/CMakeLists.txt), roce-20: unmodified programs on the
+#                                       device that looks like RoCE, 20 times each
 #   stage.sh clang-tidy PRESET          .clang-tidy over every source that PRESET compiles
 #
 # XSOCK_INNER_TESTS: only the tests whose names match this regular expression.
@@ -38,6 +39,10 @@ test)
         ;;
     programs) set -- -L '^programs$' -j $((jobs + 1)) "$@" ;;
     apps-long) set -- -L '^apps_long$' -j $((jobs + 1)) "$@" ;;
+    roce-20)
+        set -- -R '^verbs_(fabric|gloo|mpi|pyverbs_roce|roce|summary|ucx|unprivileged)$' \
+            --repeat until-fail:20 -j $((jobs + 1)) "$@"
+        ;;
     impairment) set -- -L '^impairment$' -j $((jobs + 1)) "$@" ;;
     *) die "no part $part" ;;
     esac

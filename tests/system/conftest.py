@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """What pytest needs to know of these tests: ctest starts it once for each case."""
+import glob
 import os
+import signal
 
 import pytest
 
@@ -26,6 +28,17 @@ def pytest_sessionfinish(session, exitstatus):
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if exitstatus == pytest.ExitCode.OK and "passed" not in reporter.stats:
         session.exitstatus = SKIPPED
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nothing_outlives_the_tests():
+    """Ends the programs that a failed test left behind: ctest waits for all that have its standard
+    error, so that a failure would be told of only when the time is up."""
+    yield
+    for file in glob.glob("/proc/self/task/*/children"):
+        with open(file) as children:
+            for pid in map(int, children.read().split()):
+                os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture(name="xsock", scope="session")

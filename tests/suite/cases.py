@@ -6,7 +6,8 @@
 
 Many cases run beside each other, on machines that do other things too. One that fails there and
 passes three times in a row with nothing beside it is unsteady: it is named in the output and
-appended to UNSTEADY-FILE, which ./test shows above its summary, and does not fail the part.
+appended to UNSTEADY-FILE, with the last lines it printed when it failed, which ./test shows above its
+summary, and does not fail the part.
 
 Not repeated, so that the part fails: a report of a sanitizer, an assertion of the library, a crash, a
 time-out (a time limit ends only what hangs), and more than three cases that failed.
@@ -18,6 +19,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 MOST = 3
+LINES = 8  # of what an unsteady case printed
 ALONE = ["-j", "1", "--repeat", "until-fail:3"]
 FAULT = re.compile(
     r"(Address|Thread|Leak|UndefinedBehavior)Sanitizer|runtime error:|xsock: assertion failed"
@@ -84,9 +86,12 @@ def main():
                      "-R", pattern, *ALONE])
     if status != 0:
         return status
+    printed = outputs(report)
     with open(unsteady, "a", encoding="utf-8") as out:
         for name in names:
             out.write("%s\n" % name)
+            lines = [line.strip() for line in printed.get(name, "").split("\n") if line.strip()]
+            out.writelines("    %s\n" % line for line in lines[-LINES:])
             print("UNSTEADY: %s failed beside others, and passed three times alone" % name)
     return 0
 

@@ -26,7 +26,7 @@ def run(*cases):
 
 
 # Fails the first time, or the first two times.
-ONCE = "test -e once || { touch once; exit 1; }"
+ONCE = "test -e once || { touch once; echo reason; exit 1; }"
 TWICE = "test -e b || { test -e a && touch b; touch a; exit 1; }"
 
 
@@ -41,7 +41,7 @@ def main():
     check("all good", status == 0 and not unsteady, output)
 
     status, output, unsteady = run(("good", "true"), ("once", ONCE), ("skip", "exit 77"))
-    check("one unsteady", status == 0 and unsteady == "once\n" and "UNSTEADY: once" in output,
+    check("one unsteady", status == 0 and unsteady == "once\n    reason\n" and "UNSTEADY: once" in output,
           output)
 
     for what, command in (("fails again", TWICE), ("fails always", "exit 1"),
@@ -57,7 +57,8 @@ def main():
     status, output, unsteady = run(*many)
     check("four failures", status != 0 and not unsteady and "4 cases failed" in output, output)
     status, output, unsteady = run(*many[:3])
-    check("three failures", status == 0 and unsteady == "m0\nm1\nm2\n", output)
+    check("three failures", status == 0 and unsteady.split() == ["m0", "reason", "m1", "reason", "m2", "reason"],
+          output)
 
 
 if __name__ == "__main__":

@@ -28,13 +28,24 @@ static void call_stat_sys(void* f) {
     ((int (*)(const char*, struct stat*))f)("/sys/devices", &s);
 }
 
+static void call_stat_long(void* f) {
+    struct stat s;
+    ((int (*)(const char*, struct stat*))f)("/usr/share/common-licenses/GPL-2", &s);
+}
+static void call_stat_relative(void* f) {
+    struct stat s;
+    ((int (*)(const char*, struct stat*))f)("no-such-folder/and-no-such-file.c", &s);
+}
+
 static const struct {
     const char *what, *name;
     void (*call)(void* function);
 } rows[] = {{"open and close", "open", call_open},
             {"open, missing", "open", call_open_missing},
             {"stat", "stat", call_stat},
-            {"stat below /sys", "stat", call_stat_sys}};
+            {"stat below /sys", "stat", call_stat_sys},
+            {"stat below /usr", "stat", call_stat_long},
+            {"stat, relative", "stat", call_stat_relative}};
 enum { ROWS = sizeof rows / sizeof *rows };
 
 int main(int argc, char** argv) {

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
@@ -138,6 +139,38 @@ CASE(relative_paths) {
     CHECK(reads(openat(folder, "node_type", O_RDONLY), "1: CA\n"));
     CHECK(reads(openat(folder, "../../infiniband_verbs/uverbs0/ibdev", O_RDONLY), "xsock0\n"));
     close(folder);
+}
+
+/* Dots and slashes at each place of the words that are looked through at once, up to the last byte
+ * of a page; also where the system has no such folder, whose `..` counts as anywhere. */
+CASE(dots_and_slashes_at_each_place) {
+    static const char node[] = "/sys/class/infiniband/xsock0/node_type";
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char* const pages =
+        mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct stat found;
+    CHECK(pages != MAP_FAILED && mprotect(pages + page, page, PROT_NONE) == 0);
+    for (int n = 1; n < 40; ++n) {
+        for (int behind = 0; behind < 17; ++behind) {
+            char path[128];
+            char* const up = pages + page - behind - n - 4 - sizeof node;
+            snprintf(path, sizeof path, "/%.*s/..%s", n, "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+                     node);
+            strcpy(up, path);
+            CHECK(reads(open(up, O_RDONLY), "1: CA\n"));
+            snprintf(path, sizeof path, "%.*s%s", n, "////////////////////////////////////////",
+                     node);
+            strcpy(up + 4, path);
+            CHECK(reads(open(up + 4, O_RDONLY), "1: CA\n"));
+            snprintf(path, sizeof path, "/%.*s/.hidden/..file", n,
+                     "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");
+            strcpy(pages + page - behind - strlen(path) - 1, path);
+            FAILS(stat(pages + page - behind - strlen(path) - 1, &found), ENOENT);
+        }
+    }
+    munmap(pages, 2 * page);
+    CHECK(stat("/dev/shm/../infiniband/uverbs0", &found) == 0 && S_ISCHR(found.st_mode));
+    CHECK(stat("//dev/infiniband/uverbs0", &found) == 0 && S_ISCHR(found.st_mode));
 }
 
 /* Out of the tree, and what is only like it. */

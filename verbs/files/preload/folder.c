@@ -11,38 +11,42 @@
 
 #include "verbs/files/preload/tree_path.h"
 
-EXPORT DIR* opendir(const char* path) {
+IN_TREE(DIR*, opendir, (const char* path), (path)) {
     char to[TREE_PATH_MAX];
 
     path = tree_path(AT_FDCWD, path, to);
     return path == NULL ? NULL : NEXT(opendir)(path);
 }
 
-EXPORT int chdir(const char* path) {
+IN_TREE(int, chdir, (const char* path), (path)) {
     char to[TREE_PATH_MAX];
 
     path = tree_path(AT_FDCWD, path, to);
     return path == NULL ? -1 : NEXT(chdir)(path);
 }
 
-#define SCANDIR(name, type)                                                   \
-    EXPORT int name(const char* restrict path, struct type*** restrict list,  \
-                    int (*wanted)(const struct type*),                        \
-                    int (*order)(const struct type**, const struct type**)) { \
-        char to[TREE_PATH_MAX];                                               \
-        path = tree_path(AT_FDCWD, path, to);                                 \
-        return path == NULL ? -1 : NEXT(name)(path, list, wanted, order);     \
+#define SCANDIR(name, type)                                               \
+    IN_TREE(int, name,                                                    \
+            (const char* restrict path, struct type*** restrict list,     \
+             int (*wanted)(const struct type*),                           \
+             int (*order)(const struct type**, const struct type**)),     \
+            (path, list, wanted, order)) {                                \
+        char to[TREE_PATH_MAX];                                           \
+        path = tree_path(AT_FDCWD, path, to);                             \
+        return path == NULL ? -1 : NEXT(name)(path, list, wanted, order); \
     }
 SCANDIR(scandir, dirent)
 SCANDIR(scandir64, dirent64)
 
-#define SCANDIRAT(name, type)                                                           \
-    EXPORT int name(int dirfd, const char* restrict path, struct type*** restrict list, \
-                    int (*wanted)(const struct type*),                                  \
-                    int (*order)(const struct type**, const struct type**)) {           \
-        char to[TREE_PATH_MAX];                                                         \
-        path = tree_path(dirfd, path, to);                                              \
-        return path == NULL ? -1 : NEXT(name)(dirfd, path, list, wanted, order);        \
+#define SCANDIRAT(name, type)                                                    \
+    IN_TREE(int, name,                                                           \
+            (int dirfd, const char* restrict path, struct type*** restrict list, \
+             int (*wanted)(const struct type*),                                  \
+             int (*order)(const struct type**, const struct type**)),            \
+            (dirfd, path, list, wanted, order)) {                                \
+        char to[TREE_PATH_MAX];                                                  \
+        path = tree_path(dirfd, path, to);                                       \
+        return path == NULL ? -1 : NEXT(name)(dirfd, path, list, wanted, order); \
     }
 SCANDIRAT(scandirat, dirent)
 SCANDIRAT(scandirat64, dirent64)
@@ -56,6 +60,7 @@ static char* real_path_of(const char* path, char* resolved) {
     char to[TREE_PATH_MAX];
     char* found;
 
+    if (path == NULL) return NEXT(realpath)(path, resolved);
     if (tree_find(AT_FDCWD, path, to) == TREE_DEVICE) {
         /* A link for lack of a node: the program's own path is the real one. */
         if (NEXT(faccessat)(AT_FDCWD, to, F_OK, 0) != 0) return NULL;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /* Calls that open a file. */
-#include <stdarg.h>
 #include <stdio.h>
 
 #include "verbs/files/preload/tree_path.h"
@@ -9,32 +8,27 @@ static int writes(int flags) {
     return (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0;
 }
 
-#define TAKES_MODE(flags) (((flags)&O_CREAT) != 0 || ((flags)&O_TMPFILE) == O_TMPFILE)
-#define MODE(flags)                            \
-    mode_t mode = 0;                           \
-    if (TAKES_MODE(flags)) {                   \
-        va_list list;                          \
-        va_start(list, flags);                 \
-        mode = (mode_t)va_arg(list, unsigned); \
-        va_end(list);                          \
-    }
-
-#define OPEN(name)                                                   \
-    EXPORT int name(const char* path, int flags, ...) {              \
-        char to[TREE_PATH_MAX];                                      \
-        MODE(flags)                                                  \
-        path = tree_path_to_open(AT_FDCWD, path, writes(flags), to); \
-        return path == NULL ? -1 : NEXT(name)(path, flags, mode);    \
+/* Without `...`: Linux passes a mode in the same place either way, libc looks at it only where
+ * flags say that it is there, and so the call of libc's function is the last thing these do. */
+#define OPEN(name)                                                                        \
+    EXPORT int name##_with_mode(const char* path, int flags, mode_t mode) __asm__(#name); \
+    IN_TREE_AS(int, name##_with_mode, name, (const char* path, int flags, mode_t mode),   \
+               (path, flags, mode)) {                                                     \
+        char to[TREE_PATH_MAX];                                                           \
+        path = tree_path_to_open(AT_FDCWD, path, writes(flags), to);                      \
+        return path == NULL ? -1 : NEXT(name)(path, flags, mode);                         \
     }
 OPEN(open)
 OPEN(open64)
 
-#define OPENAT(name)                                                     \
-    EXPORT int name(int dirfd, const char* path, int flags, ...) {       \
-        char to[TREE_PATH_MAX];                                          \
-        MODE(flags)                                                      \
-        path = tree_path_to_open(dirfd, path, writes(flags), to);        \
-        return path == NULL ? -1 : NEXT(name)(dirfd, path, flags, mode); \
+#define OPENAT(name)                                                                               \
+    EXPORT int name##_with_mode(int dirfd, const char* path, int flags,                            \
+                                mode_t mode) __asm__(#name);                                       \
+    IN_TREE_AS(int, name##_with_mode, name, (int dirfd, const char* path, int flags, mode_t mode), \
+               (dirfd, path, flags, mode)) {                                                       \
+        char to[TREE_PATH_MAX];                                                                    \
+        path = tree_path_to_open(dirfd, path, writes(flags), to);                                  \
+        return path == NULL ? -1 : NEXT(name)(dirfd, path, flags, mode);                           \
     }
 OPENAT(openat)
 OPENAT(openat64)
@@ -45,29 +39,29 @@ int __open64_2(const char* path, int flags);
 int __openat_2(int dirfd, const char* path, int flags);
 int __openat64_2(int dirfd, const char* path, int flags);
 
-#define OPEN_2(name)                                                 \
-    EXPORT int name(const char* path, int flags) {                   \
-        char to[TREE_PATH_MAX];                                      \
-        path = tree_path_to_open(AT_FDCWD, path, writes(flags), to); \
-        return path == NULL ? -1 : NEXT(name)(path, flags);          \
+#define OPEN_2(name)                                                   \
+    IN_TREE(int, name, (const char* path, int flags), (path, flags)) { \
+        char to[TREE_PATH_MAX];                                        \
+        path = tree_path_to_open(AT_FDCWD, path, writes(flags), to);   \
+        return path == NULL ? -1 : NEXT(name)(path, flags);            \
     }
 OPEN_2(__open_2)
 OPEN_2(__open64_2)
 
-#define OPENAT_2(name)                                             \
-    EXPORT int name(int dirfd, const char* path, int flags) {      \
-        char to[TREE_PATH_MAX];                                    \
-        path = tree_path_to_open(dirfd, path, writes(flags), to);  \
-        return path == NULL ? -1 : NEXT(name)(dirfd, path, flags); \
+#define OPENAT_2(name)                                                                   \
+    IN_TREE(int, name, (int dirfd, const char* path, int flags), (dirfd, path, flags)) { \
+        char to[TREE_PATH_MAX];                                                          \
+        path = tree_path_to_open(dirfd, path, writes(flags), to);                        \
+        return path == NULL ? -1 : NEXT(name)(dirfd, path, flags);                       \
     }
 OPENAT_2(__openat_2)
 OPENAT_2(__openat64_2)
 
-#define CREAT(name)                                        \
-    EXPORT int name(const char* path, mode_t mode) {       \
-        char to[TREE_PATH_MAX];                            \
-        path = tree_path_to_open(AT_FDCWD, path, 1, to);   \
-        return path == NULL ? -1 : NEXT(name)(path, mode); \
+#define CREAT(name)                                                     \
+    IN_TREE(int, name, (const char* path, mode_t mode), (path, mode)) { \
+        char to[TREE_PATH_MAX];                                         \
+        path = tree_path_to_open(AT_FDCWD, path, 1, to);                \
+        return path == NULL ? -1 : NEXT(name)(path, mode);              \
     }
 CREAT(creat)
 CREAT(creat64)
@@ -76,11 +70,11 @@ static int mode_writes(const char* mode) {
     return mode != NULL && (mode[0] != 'r' || strchr(mode, '+') != NULL);
 }
 
-#define FOPEN(name)                                                           \
-    EXPORT FILE* name(const char* restrict path, const char* restrict mode) { \
-        char to[TREE_PATH_MAX];                                               \
-        path = tree_path_to_open(AT_FDCWD, path, mode_writes(mode), to);      \
-        return path == NULL ? NULL : NEXT(name)(path, mode);                  \
+#define FOPEN(name)                                                                              \
+    IN_TREE(FILE*, name, (const char* restrict path, const char* restrict mode), (path, mode)) { \
+        char to[TREE_PATH_MAX];                                                                  \
+        path = tree_path_to_open(AT_FDCWD, path, mode_writes(mode), to);                         \
+        return path == NULL ? NULL : NEXT(name)(path, mode);                                     \
     }
 FOPEN(fopen)
 FOPEN(fopen64)

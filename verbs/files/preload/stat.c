@@ -8,34 +8,35 @@
 
 #include "verbs/files/preload/tree_path.h"
 
-#define STAT(name, type)                                                      \
-    EXPORT int name(const char* restrict path, struct type* restrict found) { \
-        char to[TREE_PATH_MAX];                                               \
-        path = tree_path(AT_FDCWD, path, to);                                 \
-        return path == NULL ? -1 : NEXT(name)(path, found);                   \
+#define STAT(name, type)                                                                          \
+    IN_TREE(int, name, (const char* restrict path, struct type* restrict found), (path, found)) { \
+        char to[TREE_PATH_MAX];                                                                   \
+        path = tree_path(AT_FDCWD, path, to);                                                     \
+        return path == NULL ? -1 : NEXT(name)(path, found);                                       \
     }
 STAT(stat, stat)
 STAT(stat64, stat64)
 
-#define LSTAT(name, follows, type)                                            \
-    EXPORT int name(const char* restrict path, struct type* restrict found) { \
-        char to[TREE_PATH_MAX];                                               \
-        if (tree_find(AT_FDCWD, path, to) == TREE_DEVICE) {                   \
-            return NEXT(follows)(to, found);                                  \
-        }                                                                     \
-        path = tree_path(AT_FDCWD, path, to);                                 \
-        return path == NULL ? -1 : NEXT(name)(path, found);                   \
+#define LSTAT(name, follows, type)                                                                \
+    IN_TREE(int, name, (const char* restrict path, struct type* restrict found), (path, found)) { \
+        char to[TREE_PATH_MAX];                                                                   \
+        if (tree_find(AT_FDCWD, path, to) == TREE_DEVICE) {                                       \
+            return NEXT(follows)(to, found);                                                      \
+        }                                                                                         \
+        path = tree_path(AT_FDCWD, path, to);                                                     \
+        return path == NULL ? -1 : NEXT(name)(path, found);                                       \
     }
 LSTAT(lstat, stat, stat)
 LSTAT(lstat64, stat64, stat64)
 
-#define FSTATAT(name, type)                                                            \
-    EXPORT int name(int dirfd, const char* restrict path, struct type* restrict found, \
-                    int flags) {                                                       \
-        char to[TREE_PATH_MAX];                                                        \
-        if (tree_find(dirfd, path, to) == TREE_DEVICE) flags &= ~AT_SYMLINK_NOFOLLOW;  \
-        path = tree_path(dirfd, path, to);                                             \
-        return path == NULL ? -1 : NEXT(name)(dirfd, path, found, flags);              \
+#define FSTATAT(name, type)                                                                 \
+    IN_TREE(int, name,                                                                      \
+            (int dirfd, const char* restrict path, struct type* restrict found, int flags), \
+            (dirfd, path, found, flags)) {                                                  \
+        char to[TREE_PATH_MAX];                                                             \
+        if (tree_find(dirfd, path, to) == TREE_DEVICE) flags &= ~AT_SYMLINK_NOFOLLOW;       \
+        path = tree_path(dirfd, path, to);                                                  \
+        return path == NULL ? -1 : NEXT(name)(dirfd, path, found, flags);                   \
     }
 FSTATAT(fstatat, stat)
 FSTATAT(fstatat64, stat64)
@@ -48,39 +49,44 @@ int __lxstat64(int version, const char* path, struct stat64* found);
 int __fxstatat(int version, int dirfd, const char* path, struct stat* found, int flags);
 int __fxstatat64(int version, int dirfd, const char* path, struct stat64* found, int flags);
 
-#define XSTAT(name, type)                                                \
-    EXPORT int name(int version, const char* path, struct type* found) { \
-        char to[TREE_PATH_MAX];                                          \
-        path = tree_path(AT_FDCWD, path, to);                            \
-        return path == NULL ? -1 : NEXT(name)(version, path, found);     \
+#define XSTAT(name, type)                                                   \
+    IN_TREE(int, name, (int version, const char* path, struct type* found), \
+            (version, path, found)) {                                       \
+        char to[TREE_PATH_MAX];                                             \
+        path = tree_path(AT_FDCWD, path, to);                               \
+        return path == NULL ? -1 : NEXT(name)(version, path, found);        \
     }
 XSTAT(__xstat, stat)
 XSTAT(__xstat64, stat64)
 
-#define LXSTAT(name, follows, type)                                      \
-    EXPORT int name(int version, const char* path, struct type* found) { \
-        char to[TREE_PATH_MAX];                                          \
-        if (tree_find(AT_FDCWD, path, to) == TREE_DEVICE) {              \
-            return NEXT(follows)(version, to, found);                    \
-        }                                                                \
-        path = tree_path(AT_FDCWD, path, to);                            \
-        return path == NULL ? -1 : NEXT(name)(version, path, found);     \
+#define LXSTAT(name, follows, type)                                         \
+    IN_TREE(int, name, (int version, const char* path, struct type* found), \
+            (version, path, found)) {                                       \
+        char to[TREE_PATH_MAX];                                             \
+        if (tree_find(AT_FDCWD, path, to) == TREE_DEVICE) {                 \
+            return NEXT(follows)(version, to, found);                       \
+        }                                                                   \
+        path = tree_path(AT_FDCWD, path, to);                               \
+        return path == NULL ? -1 : NEXT(name)(version, path, found);        \
     }
 LXSTAT(__lxstat, __xstat, stat)
 LXSTAT(__lxstat64, __xstat64, stat64)
 
-#define FXSTATAT(name, type)                                                                   \
-    EXPORT int name(int version, int dirfd, const char* path, struct type* found, int flags) { \
-        char to[TREE_PATH_MAX];                                                                \
-        if (tree_find(dirfd, path, to) == TREE_DEVICE) flags &= ~AT_SYMLINK_NOFOLLOW;          \
-        path = tree_path(dirfd, path, to);                                                     \
-        return path == NULL ? -1 : NEXT(name)(version, dirfd, path, found, flags);             \
+#define FXSTATAT(name, type)                                                                      \
+    IN_TREE(int, name, (int version, int dirfd, const char* path, struct type* found, int flags), \
+            (version, dirfd, path, found, flags)) {                                               \
+        char to[TREE_PATH_MAX];                                                                   \
+        if (tree_find(dirfd, path, to) == TREE_DEVICE) flags &= ~AT_SYMLINK_NOFOLLOW;             \
+        path = tree_path(dirfd, path, to);                                                        \
+        return path == NULL ? -1 : NEXT(name)(version, dirfd, path, found, flags);                \
     }
 FXSTATAT(__fxstatat, stat)
 FXSTATAT(__fxstatat64, stat64)
 
-EXPORT int statx(int dirfd, const char* restrict path, int flags, unsigned mask,
-                 struct statx* restrict found) {
+IN_TREE(int, statx,
+        (int dirfd, const char* restrict path, int flags, unsigned mask,
+         struct statx* restrict found),
+        (dirfd, path, flags, mask, found)) {
     char to[TREE_PATH_MAX];
 
     if (tree_find(dirfd, path, to) == TREE_DEVICE) flags &= ~AT_SYMLINK_NOFOLLOW;
@@ -97,17 +103,18 @@ static const char* path_to_access(int dirfd, const char* path, int mode, char* t
     return tree_path(dirfd, path, to);
 }
 
-#define ACCESS(name)                                       \
-    EXPORT int name(const char* path, int mode) {          \
-        char to[TREE_PATH_MAX];                            \
-        path = path_to_access(AT_FDCWD, path, mode, to);   \
-        return path == NULL ? -1 : NEXT(name)(path, mode); \
+#define ACCESS(name)                                                 \
+    IN_TREE(int, name, (const char* path, int mode), (path, mode)) { \
+        char to[TREE_PATH_MAX];                                      \
+        path = path_to_access(AT_FDCWD, path, mode, to);             \
+        return path == NULL ? -1 : NEXT(name)(path, mode);           \
     }
 ACCESS(access)
 ACCESS(eaccess)
 ACCESS(euidaccess)
 
-EXPORT int faccessat(int dirfd, const char* path, int mode, int flags) {
+IN_TREE(int, faccessat, (int dirfd, const char* path, int mode, int flags),
+        (dirfd, path, mode, flags)) {
     char to[TREE_PATH_MAX];
 
     path = path_to_access(dirfd, path, mode, to);
@@ -127,30 +134,34 @@ static const char* path_of_link(int dirfd, const char* path, char* to) {
     return tree_path(dirfd, path, to);
 }
 
-EXPORT ssize_t readlink(const char* restrict path, char* restrict buffer, size_t size) {
+IN_TREE(ssize_t, readlink, (const char* restrict path, char* restrict buffer, size_t size),
+        (path, buffer, size)) {
     char to[TREE_PATH_MAX];
 
     path = path_of_link(AT_FDCWD, path, to);
     return path == NULL ? -1 : NEXT(readlink)(path, buffer, size);
 }
 
-EXPORT ssize_t readlinkat(int dirfd, const char* restrict path, char* restrict buffer,
-                          size_t size) {
+IN_TREE(ssize_t, readlinkat,
+        (int dirfd, const char* restrict path, char* restrict buffer, size_t size),
+        (dirfd, path, buffer, size)) {
     char to[TREE_PATH_MAX];
 
     path = path_of_link(dirfd, path, to);
     return path == NULL ? -1 : NEXT(readlinkat)(dirfd, path, buffer, size);
 }
 
-EXPORT ssize_t __readlink_chk(const char* path, char* buffer, size_t size, size_t room) {
+IN_TREE(ssize_t, __readlink_chk, (const char* path, char* buffer, size_t size, size_t room),
+        (path, buffer, size, room)) {
     char to[TREE_PATH_MAX];
 
     path = path_of_link(AT_FDCWD, path, to);
     return path == NULL ? -1 : NEXT(__readlink_chk)(path, buffer, size, room);
 }
 
-EXPORT ssize_t __readlinkat_chk(int dirfd, const char* path, char* buffer, size_t size,
-                                size_t room) {
+IN_TREE(ssize_t, __readlinkat_chk,
+        (int dirfd, const char* path, char* buffer, size_t size, size_t room),
+        (dirfd, path, buffer, size, room)) {
     char to[TREE_PATH_MAX];
 
     path = path_of_link(dirfd, path, to);
@@ -159,25 +170,26 @@ EXPORT ssize_t __readlinkat_chk(int dirfd, const char* path, char* buffer, size_
 
 /* ---- attributes, watches ---- */
 
-#define GETXATTR(name)                                                                       \
-    EXPORT ssize_t name(const char* path, const char* attribute, void* value, size_t size) { \
-        char to[TREE_PATH_MAX];                                                              \
-        path = tree_path(AT_FDCWD, path, to);                                                \
-        return path == NULL ? -1 : NEXT(name)(path, attribute, value, size);                 \
+#define GETXATTR(name)                                                                          \
+    IN_TREE(ssize_t, name, (const char* path, const char* attribute, void* value, size_t size), \
+            (path, attribute, value, size)) {                                                   \
+        char to[TREE_PATH_MAX];                                                                 \
+        path = tree_path(AT_FDCWD, path, to);                                                   \
+        return path == NULL ? -1 : NEXT(name)(path, attribute, value, size);                    \
     }
 GETXATTR(getxattr)
 GETXATTR(lgetxattr)
 
-#define LISTXATTR(name)                                              \
-    EXPORT ssize_t name(const char* path, char* list, size_t size) { \
-        char to[TREE_PATH_MAX];                                      \
-        path = tree_path(AT_FDCWD, path, to);                        \
-        return path == NULL ? -1 : NEXT(name)(path, list, size);     \
+#define LISTXATTR(name)                                                                       \
+    IN_TREE(ssize_t, name, (const char* path, char* list, size_t size), (path, list, size)) { \
+        char to[TREE_PATH_MAX];                                                               \
+        path = tree_path(AT_FDCWD, path, to);                                                 \
+        return path == NULL ? -1 : NEXT(name)(path, list, size);                              \
     }
 LISTXATTR(listxattr)
 LISTXATTR(llistxattr)
 
-EXPORT int inotify_add_watch(int fd, const char* path, uint32_t mask) {
+IN_TREE(int, inotify_add_watch, (int fd, const char* path, uint32_t mask), (fd, path, mask)) {
     char to[TREE_PATH_MAX];
 
     path = tree_path(AT_FDCWD, path, to);

@@ -73,50 +73,60 @@ void tree_strip(char* path) {
     }
 }
 
-/* The first component of a relative path that could lead into the tree from a folder above it. */
-static int may_lead_in(const char* path) {
-    static const char* const names[] = {"sys",    "dev",    "class", "devices",    "virtual",
-                                        "module", "kernel", "mm",    "nv_peer_mem"};
-    const size_t n = strcspn(path, "/");
-    size_t i;
+/* strncmp() is a call into libc. */
+static inline int begins(const char* path, const char* prefix) {
+    while (*prefix != '\0') {
+        if (*path++ != *prefix++) return 0;
+    }
+    return 1;
+}
 
-    if (strncmp(path, "infiniband", 10) == 0 || strncmp(path, "memory_peers", 12) == 0 ||
-        strncmp(path, "nvidia_peermem", 14) == 0) {
-        return 1;
+static int first_is(const char* path, const char* name) {
+    while (*name != '\0') {
+        if (*path++ != *name++) return 0;
     }
-    for (i = 0; i < COUNT(names); ++i) {
-        if (strlen(names[i]) == n && strncmp(path, names[i], n) == 0) return 1;
+    return *path == '/' || *path == '\0';
+}
+
+/* The first component of a relative path leads into the tree from a folder above it. */
+static int may_lead_in(const char* path) {
+    switch (path[0]) {
+        case 's':
+            return first_is(path, "sys");
+        case 'd':
+            return first_is(path, "dev") || first_is(path, "devices");
+        case 'c':
+            return first_is(path, "class");
+        case 'v':
+            return first_is(path, "virtual");
+        case 'm':
+            return first_is(path, "module") || first_is(path, "mm") || begins(path, "memory_peers");
+        case 'k':
+            return first_is(path, "kernel");
+        case 'n':
+            return begins(path, "nv");
+        case 'i':
+            return begins(path, "infiniband");
+        default:
+            return 0;
     }
-    return 0;
 }
 
 int tree_may_concern(const char* path) {
-    if (tree_length == 0 || path == NULL) return 0;
-    switch (path[0]) {
-        case '/':
-            if (path[1] == 's' && strncmp(path, "/sys", 4) == 0) return 1;
-            if (path[1] == 'd' && strncmp(path, "/dev/", 5) == 0) {
-                return path[5] == 'i' || path[5] == '.' || path[5] == '/';
-            }
-            return path[1] == '.' || path[1] == '/' || strstr(path, "/..") != NULL;
-        case '\0':
-            return 0;
-        case '.':
+    if (path == NULL) return 1; /* refused below; not all functions of libc do so */
+    if (path[0] != '/') {
+        if (path[0] == '.' || may_lead_in(path)) return 1;
+    } else if (begins(path, "/sys/")) {
+        const char* const below = path + 5;
+
+        if (begins(below, "class/infiniband") || begins(below, "devices/virtual/infiniband") ||
+            begins(below, "module/nv") || begins(below, "kernel/mm/memory_peers")) {
             return 1;
-        case 's':
-        case 'd':
-        case 'c':
-        case 'v':
-        case 'm':
-        case 'k':
-        case 'n':
-        case 'i':
-            if (may_lead_in(path)) return 1;
-            break;
-        default:
-            break;
+        }
+    } else if (begins(path, "/dev/infiniband")) {
+        return 1;
     }
-    return strstr(path, "..") != NULL;
+    return tree_is_unclean(path);
 }
 
 /* The folder that a relative path begins in, as the program calls it. 0: there is none. */
@@ -142,7 +152,7 @@ enum tree_place tree_find(int dirfd, const char* path, char to[TREE_PATH_MAX]) {
     size_t length;
     char* next = rest;
 
-    if (!tree_may_concern(path)) return TREE_NONE;
+    if (tree_length == 0 || path == NULL || !tree_may_concern(path)) return TREE_NONE;
     if (strlen(path) >= PATH_MAX) return TREE_LONG;
     strcpy(rest, path);
     at[0] = '\0';

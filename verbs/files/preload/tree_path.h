@@ -17,8 +17,13 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
+#define TREE_LIKELY(condition) __builtin_expect(condition, 1)
 #define EXPORT __attribute__((visibility("default")))
 #define TREE_PATH_MAX (2 * PATH_MAX)
 
@@ -40,7 +45,60 @@ void tree_strip(char* path);
 /* Bytes of the tree's path; 0: there is none. */
 extern size_t tree_length;
 
+/* `//`, or `/.` before anything (also of `/.profile`). Without calls: behind a system call each
+ * indirect jump costs several nanoseconds. */
+static inline int tree_is_unclean(const char* path) {
+#ifdef __SSE2__
+    /* By 16 bytes, aligned, so that no load reaches into a page that the string does not. */
+    const char* at = (const char*)((uintptr_t)path & ~(uintptr_t)15);
+    unsigned before = ~0U << (path - at); /* what stands ahead of the path does not count */
+    unsigned carry = 0;                   /* the last byte was a slash */
+
+    for (;; at += 16, before = ~0U) {
+        const __m128i bytes = _mm_load_si128((const __m128i*)at);
+#define TREE_EQUAL(byte) (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(byte)))
+        const unsigned end = TREE_EQUAL('\0') & before;
+        const unsigned slashes = TREE_EQUAL('/') & before;
+        const unsigned found = (TREE_EQUAL('.') | slashes) & (slashes << 1 | carry);
+#undef TREE_EQUAL
+        if (found != 0 && (end == 0 || (found & (end ^ (end - 1))) != 0)) return 1;
+        if (end != 0) return 0;
+        carry = slashes >> 15;
+    }
+#else
+    for (; *path != '\0'; ++path) {
+        if (path[0] == '/' && (path[1] == '/' || path[1] == '.')) return 1;
+    }
+    return 0;
+#endif
+}
+
+/* 0: the path leads neither into the tree nor out of it. */
 int tree_may_concern(const char* path);
+
+#define TREE_BIT(letter) (1U << ((letter) - 'c'))
+#define TREE_LETTERS                                                                 \
+    (TREE_BIT('c') | TREE_BIT('d') | TREE_BIT('i') | TREE_BIT('k') | TREE_BIT('m') | \
+     TREE_BIT('n') | TREE_BIT('s') | TREE_BIT('v'))
+
+/* 1: so it is, found out without a call for most paths. */
+static inline int tree_is_elsewhere(const char* path) {
+    __asm__("" : "+r"(path)); /* libc's headers say that it is not NULL; programs pass it */
+    if (path == NULL) return 0;
+    if (path[0] != '/') {
+        /* `.`, or a letter that a folder of the tree begins with. */
+        if (path[0] < '/' ||
+            (path[0] >= 'c' && path[0] <= 'v' && (TREE_LETTERS & TREE_BIT(path[0]))))
+            return 0;
+    } else if (path[1] == 's' && path[2] == 'y' && path[3] == 's' && path[4] == '/' &&
+               (path[5] == 'c' || path[5] == 'd' || path[5] == 'k' || path[5] == 'm')) {
+        return 0;
+    } else if (path[1] == 'd' && path[2] == 'e' && path[3] == 'v' && path[4] == '/' &&
+               path[5] == 'i') {
+        return 0;
+    }
+    return !tree_is_unclean(path);
+}
 
 /* libc's own function, or that of the next preload. */
 void* tree_next(void** cache, const char* name);
@@ -49,6 +107,29 @@ void* tree_next(void** cache, const char* name);
         static void* cache_;                          \
         (__typeof__(&name))tree_next(&cache_, #name); \
     })
+
+/* Begins the definition of libc's function `name`, whose parameter `path` leads into the tree or
+ * out of it. Other paths go to libc at once: with no stack taken, and the call of libc's function
+ * the last thing done, for what a function touches is not in the cache behind a system call. */
+#define IN_TREE(result, name, parameters, arguments) \
+    IN_TREE_AS(result, name, name, parameters, arguments)
+
+/* The same for a function that C calls `function`, and the linker `name`. */
+#define IN_TREE_AS(result, function, name, parameters, arguments)           \
+    static __attribute__((noinline)) result name##_in_tree parameters;      \
+    static void* name##_next;                                               \
+    static __attribute__((noinline)) result name##_perhaps parameters {     \
+        void* const next = tree_next(&name##_next, #name);                  \
+        return tree_may_concern(path) ? name##_in_tree arguments            \
+                                      : ((__typeof__(&name))next)arguments; \
+    }                                                                       \
+    EXPORT result function parameters {                                     \
+        void* const next = __atomic_load_n(&name##_next, __ATOMIC_ACQUIRE); \
+        if (!TREE_LIKELY(next != NULL && tree_is_elsewhere(path)))          \
+            return name##_perhaps arguments;                                \
+        return ((__typeof__(&name))next)arguments;                          \
+    }                                                                       \
+    static result name##_in_tree parameters
 
 /* A path of a call that follows links, made into the one for libc. Sets errno and answers NULL for
  * what is not there. */

@@ -173,6 +173,9 @@ class AckReplies {
         return true;
     }
 
+    /// It has found one.
+    void drop_rnr() noexcept { rnr_ = false; }
+
     /// The peer waits for an Acknowledge.
     [[nodiscard]] bool owed() const noexcept { return asked_ != told_ || rnr_; }
     /// It goes now. @param others something else does

@@ -159,6 +159,8 @@ bool Connection::resume(Time now) {
     if (unconsumed_.empty()) {
         unconsumed_.shrink_to_fit();
         rnr_wait_.end();
+        // What the peer has taken meanwhile may not have been read yet.
+        if (stream_.rnr_exceeded()) rnr_judged_at_ = now + kMillisecond;
         return true;
     }
     const bool taken = unconsumed_at_ != at;
@@ -233,7 +235,9 @@ bool Connection::move_send(std::uint64_t wr_id, std::uint64_t new_id, std::byte*
 void Connection::update(Time now) {
     if (closed() || llp_ == nullptr) return;
     if (!ended()) update_start();
-    if (!ended() && stream_.rnr_exceeded() && unconsumed_.empty()) stream_.fail_waiting();
+    if (!ended() && stream_.rnr_exceeded() && unconsumed_.empty() && rnr_judged_at_ == 0) {
+        stream_.fail_waiting();
+    }
     if (!ended()) update_end(now);
     // All of ours was sent, and the peer has finished or its FIN is not waited for.
     const bool fin_due = local_ == Local::fin_owed || local_ == Local::finished;

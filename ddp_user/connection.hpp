@@ -299,6 +299,7 @@ class Connection final {
     Deadlines deadlines_;
     RnrWait rnr_wait_;
     Time rnr_notice_every_ = 0;  ///< RnrAttr's
+    Time rnr_judged_at_ = 0;     ///< until then the peer's notices are not believed; 0: they are
     Time finish_at_ = 0;         ///< FIN waits until then
     ConnectionError error_;
 };

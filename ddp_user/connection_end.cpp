@@ -332,6 +332,7 @@ Time Connection::next_timeout(Time now) const noexcept {
     next = std::min(next, llp_->status().next_timeout);
     if (local_ == Local::closing && finish_at() > now) next = std::min(next, finish_at());
     if (awaits_rtr()) next = std::min(next, deadlines_.rtr);
+    if (rnr_judged_at_ != 0) next = std::min(next, rnr_judged_at_);
     return next;
 }
 
@@ -344,6 +345,8 @@ void Connection::on_time(Time now) {
     }
     if (llp_->status().next_timeout <= now) llp_->on_time(now);
     if (awaits_rtr() && deadlines_.rtr <= now) stream_.fail(StreamError::startup_timeout);
+    if (rnr_judged_at_ <= now) rnr_judged_at_ = 0;
+    if (rnr_wait_.notice_due(now)) resume(now);  // a receive may have been posted meanwhile
     if (rnr_wait_.notice_due(now)) rnr_wait_.noticed(now, rnr_notice_every_, stream_.tell_rnr());
     if (rnr_wait_.over(now)) {
         rnr_wait_.end();

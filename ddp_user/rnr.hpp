@@ -56,7 +56,10 @@ class RnrWait {
 /// How often the peer has told that one message of ours waits.
 class RnrRetries {
   public:
-    void set_most(std::uint8_t most) noexcept { most_ = most; }
+    void set_most(std::uint8_t most) noexcept {
+        most_ = most;
+        exceeded_ = is_too_often();
+    }
     /// The peer has taken so many messages: others may wait now.
     void taken(std::uint32_t messages) noexcept {
         if (messages == taken_) return;
@@ -66,7 +69,7 @@ class RnrRetries {
     /// It has told that the next one waits.
     void notice() noexcept {
         heard_ = static_cast<std::uint8_t>(std::min(heard_ + 1, 255));
-        if (most_ < kRnrForever && heard_ > most_) exceeded_ = true;
+        exceeded_ = is_too_often();
     }
     /// Once too often.
     [[nodiscard]] bool exceeded() const noexcept { return exceeded_; }
@@ -76,6 +79,10 @@ class RnrRetries {
     }
 
   private:
+    [[nodiscard]] bool is_too_often() const noexcept {
+        return most_ < kRnrForever && heard_ > most_;
+    }
+
     std::uint8_t most_ = kRnrForever;
     std::uint8_t heard_ = 0;
     bool exceeded_ = false;

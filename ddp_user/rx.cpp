@@ -280,6 +280,7 @@ bool Stream::Impl::take_receive() {
         message.begin(RxMessage::Into::rtr, rx.segment);
     } else if (find_receive()) {
         message.begin(RxMessage::Into::receive, rx.segment);
+        replies.drop_rnr();
     } else {
         return false;
     }

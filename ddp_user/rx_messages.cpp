@@ -98,6 +98,7 @@ void Stream::Impl::deliver_read_response() {
 void Stream::Impl::response_delivered() {
     const bool posted = orq.front().sequence != kNoEntry;
     if (tx.acks.any()) tx.acks.confirm(orq.front().confirms, *config.sq);
+    tx.rnr.dismiss();  // a message ahead of the request has been taken
     orq.pop();
     if (posted || tx.acks.any()) complete_sent();
     run_local();  // a fence may have fallen

@@ -120,8 +120,10 @@ Time retries_last(const Qp& qp) noexcept {
 void hold_end_locked(VerbsState& engine, Qp& qp) {
     if (qp.end_unconfirmed.load()) return;  // a reset behind the FIN
     const bool told = qp.id != nullptr && qp.id->state == IdState::connected && qp.id->sync == 0;
-    // One that ends during start-up is flushed by then.
-    if (!told && !(qp.by_gid && qp.connection == Qp::Connection::established)) {
+    // One that ends during start-up is flushed by then; the peer of one that is connected to itself
+    // does not leave.
+    const bool is_own_peer = qp.sender.load() != nullptr;
+    if (is_own_peer || (!told && !(qp.by_gid && qp.connection == Qp::Connection::established))) {
         confirm_end_locked(engine, qp);
         return;
     }

@@ -44,8 +44,8 @@ class Side final : private Connection::Delegate {
         other->skip_startup();
     }
 
-    void post_recv() {
-        receives_.emplace_back(256);
+    void post_recv(std::size_t bytes = 256) {
+        receives_.emplace_back(bytes);
         const Sge s = sge(receives_.back());
         ASSERT_TRUE(rq.post({.wr_id = 100 + receives_.size(), .sges = {&s, 1}}).ok());
         ++receives_posted;
@@ -658,6 +658,44 @@ TEST(Connection, tells_nothing_of_a_message_that_was_taken_meanwhile) {
     EXPECT_EQ(rig.a.seen(), "established");
 }
 
+TEST(Connection, tells_nothing_of_a_message_whose_end_is_still_under_way) {
+    Rig rig(NoticeRig::with(MPA_FEATURE_ACKNOWLEDGE | MPA_FEATURE_RNR, true),
+            NoticeRig::with(MPA_FEATURE_ACKNOWLEDGE | MPA_FEATURE_RNR, true));
+    rig.a.connection.set_rnr({.retries = 0});
+    rig.b.connection.set_rnr({.notice_every = NoticeRig::kEvery});
+    rig.start();
+    ByteVector memory = pattern(1500);
+    rig.a.post_send(memory);
+    rig.a.poll(rig.b, rig.now);
+    const auto first = 2 + (std::to_integer<std::ptrdiff_t>(rig.b.in[0]) << 8 |
+                            std::to_integer<std::ptrdiff_t>(rig.b.in[1]));
+    const ByteVector rest(rig.b.in.begin() + first, rig.b.in.end());
+    ASSERT_FALSE(rest.empty());
+    rig.b.in.resize(static_cast<std::size_t>(first));
+    rig.b.blocked = true;
+    rig.run();
+    rig.pass(NoticeRig::kEvery);
+    rig.b.post_recv(memory.size());
+    rig.run();
+    rig.b.blocked = false;
+    rig.run();
+    EXPECT_EQ(rig.a.seen(), "established");
+    rig.b.in = rest;
+    rig.run();
+    EXPECT_EQ(rig.b.received().size(), 1u);
+    EXPECT_EQ(rig.a.seen(), "established");
+}
+
+TEST(Connection, looks_for_a_receive_before_it_tells_of_a_message) {
+    NoticeRig rig(0);
+    rig.b.post_recv();
+    rig.now += NoticeRig::kEvery;
+    rig.b.connection.on_time(rig.now);
+    EXPECT_EQ(rig.b.received().size(), 1u);
+    rig.run();
+    EXPECT_EQ(rig.a.seen(), "established");
+}
+
 TEST(Connection, counts_no_notice_that_it_cannot_send) {
     NoticeRig rig(2);
     rig.b.blocked = true;
@@ -714,6 +752,84 @@ TEST(Connection, reads_on_before_it_believes_that_a_message_waits) {
     EXPECT_EQ(rig.a.received().size(), 1u);
     EXPECT_EQ(rig.a.seen(), "established");
     EXPECT_THAT(rig.a.sent(), testing::ElementsAre(Completed(1, WcStatus::success)));
+}
+
+/// `a` has read, at once, that its message has waited too often, and a Send that finds no receive.
+struct UnjudgedRig : NoticeRig {
+    UnjudgedRig() : NoticeRig(3) {
+        for (int i = 0; i < 10; ++i) {
+            b.connection.on_time(now += kEvery);
+            b.poll(a, now);
+        }
+        b.post_send(memory);
+        b.poll(a, now);
+        a.poll(b, now);
+        EXPECT_EQ(a.seen(), "established");
+    }
+    /// A poll cycle that reads nothing.
+    void give_receive() {
+        a.post_recv();
+        EXPECT_TRUE(a.connection.resume(now));
+        a.connection.update(now);
+        EXPECT_EQ(a.received().size(), 1u);
+    }
+};
+
+TEST(Connection, reads_what_has_come_meanwhile_before_it_believes_that_a_message_waits) {
+    UnjudgedRig rig;
+    rig.b.post_recv();
+    rig.b.poll(rig.a, rig.now);
+    rig.b.connection.stream().acknowledge();
+    rig.b.poll(rig.a, rig.now);
+    rig.give_receive();
+    EXPECT_EQ(rig.a.seen(), "established");
+    rig.run();
+    rig.pass(10 * NoticeRig::kEvery);
+    EXPECT_EQ(rig.a.seen(), "established");
+    EXPECT_THAT(rig.a.sent(), testing::ElementsAre(Completed(1, WcStatus::success)));
+}
+
+TEST(Connection, believes_a_little_later_that_a_message_waits) {
+    UnjudgedRig rig;
+    rig.give_receive();
+    EXPECT_EQ(rig.a.seen(), "established");
+    rig.pass(kMillisecond);
+    EXPECT_EQ(rig.a.seen(), "error reset");
+}
+
+// The program did not ask to be told of that one, and the request behind the answer may wait.
+TEST(Connection, takes_the_answer_to_a_read_for_a_message_that_was_taken) {
+    Rig rig(NoticeRig::with(MPA_FEATURE_ACKNOWLEDGE | MPA_FEATURE_RNR, true),
+            NoticeRig::with(MPA_FEATURE_ACKNOWLEDGE | MPA_FEATURE_RNR, true));
+    rig.a.connection.set_rnr({.retries = 0});
+    rig.b.connection.set_rnr({.notice_every = NoticeRig::kEvery});
+    rig.start();
+    ByteVector source = pattern(100), sink(100), memory = pattern(30);
+    const std::uint32_t stag = rig.world.add(source, kRemoteRead);
+    const Sge from = sge(memory), to = sge(sink);
+    ASSERT_TRUE(
+        rig.a.sq.post({.wr_id = ++rig.a.sends_posted, .flags = 0, .sges = {&from, 1}}).ok());
+    ASSERT_TRUE(rig.a.sq
+                    .post({.wr_id = ++rig.a.sends_posted,
+                           .opcode = SendOpcode::read,
+                           .remote_stag = stag,
+                           .sges = {&to, 1}})
+                    .ok());
+    rig.a.post_send(memory);
+    rig.a.poll(rig.b, rig.now);
+    rig.b.poll(rig.a, rig.now);
+    rig.b.connection.on_time(rig.now += NoticeRig::kEvery);
+    rig.b.poll(rig.a, rig.now);
+    rig.b.post_recv();
+    rig.b.poll(rig.a, rig.now);
+    EXPECT_EQ(rig.b.received().size(), 1u);
+    rig.a.poll(rig.b, rig.now);
+    EXPECT_EQ(rig.a.seen(), "established");
+    EXPECT_EQ(sink, source);
+    rig.b.post_recv();
+    rig.run();
+    EXPECT_EQ(rig.b.received().size(), 1u);
+    EXPECT_EQ(rig.a.seen(), "established");
 }
 
 TEST(Connection, fails_nothing_where_completions_do_not_wait_for_the_peer) {

@@ -52,6 +52,7 @@ struct GidDialer::Dial {
     int fd = -1;
     Loop::Token token = 0, timer = 0;
     Time pause = 0;           ///< after a refusal
+    Time again_at = 0;        ///< when it ends
     bool connecting = false;  ///< counted in Peer::connecting
     bool told = false;        ///< there is a line in the log
     Time started = 0;         ///< this attempt
@@ -77,6 +78,7 @@ struct GidDialer::Peer {
     int dials = 0, connecting = 0;
     bool there = false;  ///< a connection has come about since the last that did not
     Time pause = 0;
+    Time again_at = 0;  ///< when it ends
     Loop::Token timer = 0;
 };
 
@@ -170,9 +172,13 @@ void GidDialer::retry_now(std::uint64_t id) {
     const auto found = dials_.find(id);
     if (found == dials_.end() || found->second->fd >= 0) return;
     Dial& dial = *found->second;
-    if (monotonic_now() - dial.started < kRetryAfter) return;
     const PeerKey key = key_of(dial.target);
     Peer& peer = peers_.find(key)->second;
+    if (const Time at = dial.started + kRetryAfter; monotonic_now() < at) {
+        if (dial.timer != 0 && at < dial.again_at) try_again_at(dial, at);
+        if (peer.timer != 0 && at < peer.again_at) try_again_at(key, peer, at);
+        return;
+    }
     if (dial.timer != 0) peer.waiting.push_back(id);
     engine_.loop().forget(std::exchange(dial.timer, 0));
     engine_.loop().forget(std::exchange(peer.timer, 0));
@@ -260,13 +266,29 @@ void GidDialer::unreachable(Dial& dial, int error) {
     peer.there = false;
     peer.pause = longer(peer.pause);
     peer.waiting.push_back(dial.target.id);
-    if (peer.timer != 0) return;
-    peer.timer = engine_.loop().at(monotonic_now() + peer.pause, [this, key] {
+    if (peer.timer == 0) try_again_at(key, peer, monotonic_now() + peer.pause);
+}
+
+void GidDialer::try_again_at(const PeerKey& key, Peer& peer, Time at) {
+    engine_.loop().forget(std::exchange(peer.timer, 0));
+    peer.timer = engine_.loop().at(at, [this, key] {
         const auto found = peers_.find(key);
         if (found == peers_.end()) return;
         found->second.timer = 0;
         go_on(key);
     });
+    peer.again_at = at;
+}
+
+void GidDialer::try_again_at(Dial& dial, Time at) {
+    engine_.loop().forget(std::exchange(dial.timer, 0));
+    dial.timer = engine_.loop().at(at, [this, &dial] {
+        dial.timer = 0;
+        const PeerKey key = key_of(dial.target);
+        peers_[key].waiting.push_back(dial.target.id);
+        go_on(key);
+    });
+    dial.again_at = at;
 }
 
 // The process is there, and its QP is not, or not ours.
@@ -277,12 +299,7 @@ void GidDialer::again_later(Dial& dial, const std::string& why) {
     }
     stop(dial);
     dial.pause = longer(dial.pause);
-    dial.timer = engine_.loop().at(monotonic_now() + dial.pause, [this, &dial] {
-        dial.timer = 0;
-        const PeerKey key = key_of(dial.target);
-        peers_[key].waiting.push_back(dial.target.id);
-        go_on(key);
-    });
+    try_again_at(dial, monotonic_now() + dial.pause);
 }
 
 void GidDialer::on_connected(Dial& dial) {

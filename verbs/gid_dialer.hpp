@@ -64,7 +64,8 @@ class GidDialer {
     void forget(std::uint64_t id);
     /// Its Request may go both ways, and a peer that is there has still to answer it.
     [[nodiscard]] bool is_unanswered(std::uint64_t id) const;
-    /// The peer is said to be there: ends a pause between two attempts, but a short one.
+    /// The peer is said to be there: ends a pause between two attempts, at the earliest 10 ms after
+    /// the last began.
     void retry_now(std::uint64_t id);
 
   private:
@@ -83,6 +84,8 @@ class GidDialer {
     void stop(Dial& dial) noexcept;
     void unreachable(Dial& dial, int error);
     void again_later(Dial& dial, const std::string& why);
+    void try_again_at(const PeerKey& key, Peer& peer, Time at);
+    void try_again_at(Dial& dial, Time at);
 
     VerbsState& engine_;
     const Handler handler_;

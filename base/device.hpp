@@ -45,7 +45,9 @@ class CompletionChannel {
     /// From now on fd() tells of what comes by shared memory to queues that were armed before it is
     /// watched. Waits as poll(), and may make events.
     virtual void prepare_sleep() = 0;
-    /// Grows when a connection of the channel has been found ready, in whichever thread. Wraps.
+    /// Grows when a connection of the channel has been found ready, in whichever thread, and when
+    /// fd() no longer tells of one. Unchanged since before fd() was found readable, and after a
+    /// poll(): it was not. Wraps.
     virtual std::uint32_t arrivals() const noexcept = 0;
     /// Grows when RDMA Writes of a peer have been placed. Wraps.
     virtual std::uint32_t writes() const noexcept = 0;

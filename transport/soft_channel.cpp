@@ -88,10 +88,12 @@ void SoftChannel::modify(Pollable& item, int fd, std::uint32_t events) noexcept 
     event.events = events;
     event.data.ptr = &item;
     epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, fd, &event);
+    count_arrival();  // a program may have found the set readable for what is asked no more
 }
 
 void SoftChannel::remove(int fd) noexcept {
     if (epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr) != 0) return;  // it could not be added
+    count_arrival();
     if (several_.load(std::memory_order_relaxed)) return;
     --members_;
     single_member_ = nullptr;

@@ -5,6 +5,7 @@
  */
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
 
@@ -293,6 +294,48 @@ CASE(a_readable_channel_does_not_block) {
     pthread_join(thread, NULL);
     /* One at most for each time that the program had a completion. */
     CHECK(empty <= 2, "%u events without a completion", empty);
+    CHECK(ibv_dereg_mr(mr) == 0);
+    end_pair();
+}
+
+/* gloo polls, takes one event with O_NONBLOCK and ends where there is none. Meanwhile another
+ * thread posts, and fills the socket again and again. */
+enum { LARGE = 1 << 20, LARGE_WRITES = 1500, LARGE_AT_ONCE = 8 };
+static unsigned large_under_way;
+static void* write_large(void* argument) {
+    static char large[LARGE];
+    struct ibv_mr* const to = argument;
+    struct ibv_mr* const mr = ibv_reg_mr(a.id->pd, large, sizeof large, ALL_ACCESS);
+    MUST(mr != NULL);
+    for (int i = 0; i < LARGE_WRITES; ++i) {
+        while (__atomic_load_n(&large_under_way, __ATOMIC_ACQUIRE) == LARGE_AT_ONCE) sched_yield();
+        __atomic_fetch_add(&large_under_way, 1, __ATOMIC_ACQ_REL);
+        MUST(post_numbered(a.id->qp, 0, IBV_WR_RDMA_WRITE, large, LARGE, mr->lkey,
+                           IBV_SEND_SIGNALED, (uintptr_t)to->addr, to->rkey) == 0);
+    }
+    while (__atomic_load_n(&large_under_way, __ATOMIC_ACQUIRE) != 0) sched_yield();
+    CHECK(ibv_dereg_mr(mr) == 0);
+    return NULL;
+}
+CASE(a_readable_channel_has_an_event_beside_a_thread_that_posts) {
+    static char target[LARGE];
+    pthread_t thread;
+    struct ibv_mr* mr;
+    struct ibv_wc wc;
+    connected_pair();
+    MUST((mr = ibv_reg_mr(b.id->pd, target, sizeof target, ALL_ACCESS)) != NULL);
+    MUST(fcntl(a.channel->fd, F_SETFL, O_NONBLOCK) == 0);
+    MUST(pthread_create(&thread, NULL, write_large, mr) == 0);
+    for (int done = 0; done < LARGE_WRITES;) {
+        MUST(sleep_for_event(&a, POLLING, -1) == 0);
+        MUST(ibv_req_notify_cq(a.cq, 0) == 0);
+        while (ibv_poll_cq(a.cq, 1, &wc) == 1) {
+            MUST(wc.status == IBV_WC_SUCCESS);
+            ++done;
+            __atomic_fetch_sub(&large_under_way, 1, __ATOMIC_ACQ_REL);
+        }
+    }
+    pthread_join(thread, NULL);
     CHECK(ibv_dereg_mr(mr) == 0);
     end_pair();
 }

@@ -119,6 +119,23 @@ TEST_F(SoftChannelTest, a_removed_member_makes_nothing_readable) {
     EXPECT_EQ(member->signals, 0u);
 }
 
+// Else a program that has polled its descriptor would be told that nothing has come.
+TEST_F(SoftChannelTest, counts_an_arrival_where_it_is_readable_no_more) {
+    const auto member = joined(*first, channel);
+    member->signal();
+    EXPECT_TRUE(readable(*channel));
+    std::uint32_t before = channel->arrivals();
+    first->locked([&](PollCycle&) { first->modify(*member, 0); });
+    EXPECT_FALSE(readable(*channel));
+    EXPECT_NE(channel->arrivals(), before);
+    first->locked([&](PollCycle&) { first->modify(*member, EPOLLIN); });
+    EXPECT_TRUE(readable(*channel));
+    before = channel->arrivals();
+    first->locked([&](PollCycle&) { first->remove(*member); });
+    EXPECT_FALSE(readable(*channel));
+    EXPECT_NE(channel->arrivals(), before);
+}
+
 TEST_F(SoftChannelTest, an_item_may_be_a_member_of_two_channels) {
     auto second = SoftChannel::create();
     ASSERT_TRUE(second);

@@ -7,6 +7,7 @@
 
 #include "transport/clock.hpp"
 #include "verbs/cm.hpp"
+#include "verbs/device_profile.hpp"
 #include "verbs/ops.hpp"
 
 namespace xsock::verbs {
@@ -15,10 +16,24 @@ namespace {
 constexpr Time kPartTimeout = 5 * kSecond;
 constexpr Time kUnpolledLimit = 128 * kMillisecond;  // see disconnected_when_polled()
 
+// Of a path with the lifetime that fill_path() tells of. iWARP has no such time.
+constexpr Time kTimewait = (Time{1} << (kPacketLifetime + 1 - 8)) * kMillisecond;
+// Linux' IB_CM_REJ_INVALID_SERVICE_ID, IB_CM_REJ_CONSUMER_DEFINED.
+constexpr int kNobodyListens = 8, kProgramRejected = 28;
+
 void disconnected(VerbsState& engine, CmId& id) {
     stop_timer(engine, id);
     id.state = IdState::ended;
     tell(engine, id, RDMA_CM_EVENT_DISCONNECTED);
+    if (!device_profile().infiniband_cm) return;
+    try {
+        id.timer = engine.loop().at(monotonic_now() + kTimewait, [&engine, &id] {
+            id.timer = 0;
+            tell(engine, id, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+        });
+    } catch (const std::bad_alloc&) {
+        tell(engine, id, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+    }
 }
 
 bool has_unpolled(const Qp& which) {
@@ -79,10 +94,14 @@ void stop_timer(VerbsState& engine, CmId& id) {
 
 void report_failure(VerbsState& engine, CmId& id, int error, ConstBytes private_data) {
     rdma_cm_event_type type = RDMA_CM_EVENT_CONNECT_ERROR;
+    int status = -error;
     switch (error) {
         case ECONNREFUSED:
         case ECONNRESET:
             type = RDMA_CM_EVENT_REJECTED;
+            if (device_profile().infiniband_cm) {
+                status = id.state == IdState::starting ? kProgramRejected : kNobodyListens;
+            }
             break;
         case ETIMEDOUT:
         case EHOSTUNREACH:
@@ -94,7 +113,7 @@ void report_failure(VerbsState& engine, CmId& id, int error, ConstBytes private_
     }
     id.state = IdState::ended;
     ++engine.refused;
-    tell(engine, id, type, -error, private_data);
+    tell(engine, id, type, status, private_data);
 }
 
 void on_ended_locked(VerbsState& engine, CmId& id, const QpInfo& info) {

@@ -8,6 +8,7 @@
 
 #include "base/assert.hpp"
 #include "verbs/cm.hpp"
+#include "verbs/device_profile.hpp"
 #include "verbs/ops.hpp"
 
 namespace xsock::verbs {
@@ -58,11 +59,36 @@ CmEvent& begin_event(CmId& id, rdma_cm_event_type type, int status) noexcept {
     return event;
 }
 
+// Bytes of private data that InfiniBand's messages have room for, and rdma_cm(7) tells of: a
+// program may read as many, whatever was sent (rdma_get_cm_event(3)).
+std::size_t private_data_room(const CmId& id, rdma_cm_event_type type, int status) noexcept {
+    if (!device_profile().infiniband_cm) return 0;
+    const bool datagrams = id.of_datagrams();
+    switch (type) {
+        case RDMA_CM_EVENT_CONNECT_REQUEST:
+            return datagrams ? 180 : 56;
+        case RDMA_CM_EVENT_CONNECT_RESPONSE:
+            return 196;
+        case RDMA_CM_EVENT_ESTABLISHED:
+            if (datagrams) return 136;
+            return id.passive ? 0 : 196;
+        case RDMA_CM_EVENT_REJECTED:
+            return 148;
+        case RDMA_CM_EVENT_UNREACHABLE:
+            return datagrams && status > 0 ? 136 : 0;  // answered, not with a queue pair
+        default:
+            return 0;
+    }
+}
+
 template <typename Param>
-void keep_private_data(CmEvent& event, ConstBytes private_data, Param& param) noexcept {
-    const std::size_t n =
+void keep_private_data(CmEvent& event, ConstBytes private_data, std::size_t room,
+                       Param& param) noexcept {
+    const std::size_t sent =
         std::min({private_data.size(), event.private_data.size(), std::size_t{255}});
-    std::copy_n(private_data.begin(), n, event.private_data.begin());
+    const std::size_t n = std::max(sent, room);
+    event.private_data.fill(std::byte{0});
+    std::copy_n(private_data.data(), sent, event.private_data.data());
     param.private_data = n != 0 ? event.private_data.data() : nullptr;
     param.private_data_len = static_cast<std::uint8_t>(n);
 }
@@ -92,7 +118,7 @@ void tell(VerbsState& engine, CmId& id, rdma_cm_event_type type, int status,
     }
     CmEvent& event = begin_event(id, type, status);
     rdma_conn_param& param = event.base.param.conn;
-    keep_private_data(event, private_data, param);
+    keep_private_data(event, private_data, private_data_room(id, type, status), param);
     // From the peer's point of view to ours: what it will issue is what we answer.
     const bool request = is_request(type);
     param.responder_resources = request ? id.peer_ord : id.responder_resources;
@@ -107,7 +133,8 @@ void tell_datagrams(VerbsState& engine, CmId& id, rdma_cm_event_type type, int s
                     const rdma_ud_param& told, ConstBytes private_data) noexcept {
     CmEvent& event = begin_event(id, type, status);
     event.base.param.ud = told;
-    keep_private_data(event, private_data, event.base.param.ud);
+    keep_private_data(event, private_data, private_data_room(id, type, status),
+                      event.base.param.ud);
     queue_event(engine, id, event);
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint8_t kWayHopLimit = 64;
 constexpr std::uint8_t kExactly = 2;  // selectors of ibv_sa_path_rec
-constexpr std::uint8_t kRate = IBV_RATE_100_GBPS, kPacketLifetime = 14;
+constexpr std::uint8_t kRate = IBV_RATE_100_GBPS;
 
 bool is_v4(const ibv_gid& gid) noexcept { return is_ipv4(std::as_bytes(std::span(gid.raw))); }
 

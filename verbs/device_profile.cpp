@@ -27,6 +27,8 @@ constexpr DeviceProfile kIwarp = {
     .frozen_gids = false,
     .first_state = IBV_QPS_INIT,
     .infiniband_states = false,
+    .infiniband_cm = false,
+    .checks_memory = false,
 };
 
 constexpr std::uint32_t kCmSupported = 1u << 16, kIpBasedGids = 1u << 26;
@@ -47,6 +49,8 @@ constexpr DeviceProfile kRoce = {
     .frozen_gids = true,
     .first_state = IBV_QPS_RESET,
     .infiniband_states = true,
+    .infiniband_cm = true,
+    .checks_memory = true,
 };
 
 const DeviceProfile& chosen() noexcept {

@@ -32,6 +32,11 @@ struct DeviceProfile {
     /// QPs move as InfiniBand's do: with the attributes that qp_state_table.hpp says, and none
     /// sends at RTR. iWARP has no such attributes, and its programs leave them out.
     bool infiniband_states;
+    /// rdma_cm says what Linux' says of InfiniBand: reasons of a rejection, private data in a room
+    /// of one size, TIMEWAIT_EXIT.
+    bool infiniband_cm;
+    /// Registering memory that is not there is EFAULT. The iWARP device learns of it later.
+    bool checks_memory;
 };
 
 /// As XSOCK_VERBS (iwarp, roce) says when this is first called. Any thread.

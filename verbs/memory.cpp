@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Protection domains and memory regions. lkey and rkey are the STag.
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+
+#include "verbs/device_profile.hpp"
 #include "verbs/engine.hpp"
 #include "verbs/ops.hpp"
 
@@ -32,6 +39,23 @@ bool elsewhere(const Mr& mr) noexcept {
     return mr.iova != reinterpret_cast<std::uintptr_t>(mr.base.addr);
 }
 
+/// False: nothing can be read there (no mapping, PROT_NONE, beyond the end of a file). This call
+/// copies eight bytes before it refuses what it is asked for, at a cost that does not depend on how
+/// many mappings there are.
+bool readable(std::uintptr_t at) noexcept {
+    constexpr int kNothing = -1;
+    constexpr std::uintptr_t kSize = 8;  // of the kernel's sigset_t
+    return syscall(SYS_rt_sigprocmask, kNothing, at & ~(kSize - 1), nullptr, kSize) == 0 ||
+           errno != EFAULT;
+}
+
+/// Pages between the first and the last are looked at when something is moved.
+bool ends_are_readable(const RegionAttr& attr) noexcept {
+    const auto first = reinterpret_cast<std::uintptr_t>(attr.address);
+    if (attr.length == 0 || attr.length - 1 > UINTPTR_MAX - first) return true;  // the device's
+    return readable(first) && readable(first + attr.length - 1);
+}
+
 /// What `mr` says, for the device. 0 or an errno.
 int describe(Mr& mr) noexcept {
     RegionAttr attr;
@@ -43,6 +67,7 @@ int describe(Mr& mr) noexcept {
     attr.pd = reinterpret_cast<Pd*>(mr.base.pd)->id;
     attr.access |= kZeroBased;
     attr.first_to = mr.iova;
+    if (device_profile().checks_memory && !ends_are_readable(attr)) return EFAULT;
     mr.attr = attr;
     return 0;
 }

@@ -6,7 +6,7 @@
  */
 #include "tests/verbs/bare_ids.h"
 
-enum { MPA_HEADER = 20, GREETING = 16, REJECTED_BY_PEER = -ECONNREFUSED };
+enum { MPA_HEADER = 20, GREETING = 16, REJECTED_BY_PEER = 28 };
 
 static void expect_way(struct bare* e, const union ibv_gid* peer, uint32_t num) {
     struct ibv_qp_attr attr;
@@ -57,6 +57,8 @@ static void exchange(const char* where, int gid) {
     expect_and_ack(client.channel, RDMA_CM_EVENT_DISCONNECTED);
     expect_and_ack(listener.channel, RDMA_CM_EVENT_DISCONNECTED);
     CHECK(rdma_disconnect(server.id) == 0);
+    expect_and_ack(client.channel, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+    expect_and_ack(listener.channel, RDMA_CM_EVENT_TIMEWAIT_EXIT);
     CHECK(event_within(client.channel, 20) == NULL && event_within(listener.channel, 0) == NULL);
     free_bare(&client);
     free_bare(&server);

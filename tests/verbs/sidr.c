@@ -192,7 +192,7 @@ CASE(a_rejection_tells_status_and_data) {
     memset(no, 'n', sizeof no);
     MUST(ask(client, NULL, 0) == 0);
     event = expect_event(listener->channel, RDMA_CM_EVENT_CONNECT_REQUEST);
-    expect_data(&event->param.ud, 0, 0);
+    expect_data(&event->param.ud, 0, REQUEST_DATA); /* always as many, here zeroes */
     asked = event->id;
     CHECK(rdma_ack_cm_event(event) == 0);
     CHECK(rdma_reject(asked, no, sizeof no) == -1 && errno == EINVAL);
@@ -807,7 +807,7 @@ CASE(a_childs_parent_leaves_its_port) {
     dead_parent(RDMA_PS_UDP, RDMA_CM_EVENT_UNREACHABLE, UNSUPPORTED);
 }
 CASE(a_childs_parent_leaves_its_port_of_tcp) {
-    dead_parent(RDMA_PS_TCP, RDMA_CM_EVENT_REJECTED, -ECONNREFUSED);
+    dead_parent(RDMA_PS_TCP, RDMA_CM_EVENT_REJECTED, 8);
 }
 
 int main(int argc, char** argv) { return run_cases(argc, argv); }

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * What rdma_cm says on the device that looks like RoCE, where it differs from iWARP: reasons of a
+ * rejection, private data in a room of one size, TIMEWAIT_EXIT; and memory that is not there.
+ */
+#include <sys/mman.h>
+
+#include "tests/verbs/bare_ids.h"
+
+enum { NOBODY_LISTENS = 8, PROGRAM_REJECTED = 28 };
+enum { REQUEST_ROOM = 56, ANSWER_ROOM = 196, REJECTION_ROOM = 148 };
+
+/* `length` octets of `first`, then zeroes up to the room. */
+static void expect_room(const struct rdma_cm_event* event, char first, size_t length, size_t room) {
+    const char* const data = event->param.conn.private_data;
+    const size_t told = event->param.conn.private_data_len;
+    CHECK(told == (length > room ? length : room), "%zu octets", told);
+    for (size_t i = 0; i < told; ++i) {
+        MUST(data != NULL);
+        CHECK(data[i] == (i < length ? first : 0), "octet %zu of %s", i,
+              rdma_event_str(event->event));
+    }
+}
+
+static void disconnect_both(struct bare* client, struct bare* server) {
+    CHECK(rdma_disconnect(client->id) == 0);
+    expect_and_ack(server->channel, RDMA_CM_EVENT_DISCONNECTED);
+    CHECK(rdma_disconnect(server->id) == 0);
+    expect_and_ack(client->channel, RDMA_CM_EVENT_DISCONNECTED);
+}
+
+/* Ends with queue pairs of their own, or without. */
+static void connect_and_end(int queue_pairs, size_t asked_length, size_t answered_length) {
+    struct bare listener = make_listener("127.0.0.1");
+    struct bare client = make_client("127.0.0.1", port_of(&listener)), server;
+    struct ibv_qp_init_attr init = qp_attr();
+    const enum rdma_cm_event_type answer =
+        queue_pairs ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_CONNECT_RESPONSE;
+    char asked[255], answered[255];
+    struct rdma_cm_event* event;
+    double told;
+    memset(asked, 'q', sizeof asked);
+    memset(answered, 'a', sizeof answered);
+    if (queue_pairs) MUST(rdma_create_qp(client.id, NULL, &init) == 0);
+    begin_connect(&client, asked, asked_length);
+    event = expect_event(listener.channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+    expect_room(event, 'q', asked_length, REQUEST_ROOM);
+    memset(&server, 0, sizeof server);
+    server.id = event->id;
+    MUST((server.channel = rdma_create_event_channel()) != NULL);
+    MUST(rdma_migrate_id(server.id, server.channel) == 0);
+    CHECK(rdma_ack_cm_event(event) == 0);
+    make_dummy(&server);
+    init = qp_attr();
+    if (queue_pairs) MUST(rdma_create_qp(server.id, NULL, &init) == 0);
+    say_yes(&server, answered, answered_length);
+    event = expect_event(client.channel, answer);
+    expect_room(event, 'a', answered_length, ANSWER_ROOM);
+    CHECK(rdma_ack_cm_event(event) == 0);
+    if (!queue_pairs) CHECK(rdma_establish(client.id) == 0);
+    event = expect_event(server.channel, RDMA_CM_EVENT_ESTABLISHED);
+    expect_room(event, 0, 0, 0);
+    CHECK(rdma_ack_cm_event(event) == 0);
+
+    disconnect_both(&client, &server);
+    told = now();
+    expect_and_ack(client.channel, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+    CHECK(now() - told > 0.1, "after %.3f s", now() - told);
+    expect_and_ack(server.channel, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+    CHECK(event_within(client.channel, 300) == NULL && event_within(server.channel, 0) == NULL);
+    free_bare(&server);
+    free_bare(&client);
+    free_bare(&listener);
+}
+CASE(ids_with_queue_pairs) { connect_and_end(1, 3, 5); }
+CASE(ids_without_queue_pairs) { connect_and_end(0, 3, 5); }
+CASE(nothing_said) { connect_and_end(1, 0, 0); }
+CASE(more_said_than_infiniband_has_room_for) { connect_and_end(1, 200, 230); }
+
+/* An id that is gone is told nothing more. */
+CASE(destroyed_before_its_time_has_passed) {
+    struct connected c = make_connected("127.0.0.1");
+    disconnect_both(&c.client, &c.server);
+    end(c.client.id);
+    c.client.id = NULL;
+    expect_and_ack(c.server.channel, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+    CHECK(event_within(c.client.channel, 300) == NULL);
+    free_connected(&c);
+}
+
+CASE(rejected_by_the_program) {
+    struct bare listener = make_listener("127.0.0.1");
+    struct rdma_cm_event* event;
+    for (int data = 0; data < 2; ++data) {
+        struct bare client = make_client("127.0.0.1", port_of(&listener)), server;
+        begin_connect(&client, NULL, 0);
+        server = take_request(&listener);
+        CHECK(rdma_reject(server.id, data ? "no" : NULL, data ? 1 : 0) == 0);
+        event = expect_event(client.channel, RDMA_CM_EVENT_REJECTED);
+        CHECK(event->status == PROGRAM_REJECTED, "%d", event->status);
+        expect_room(event, 'n', (size_t)data, REJECTION_ROOM);
+        CHECK(rdma_ack_cm_event(event) == 0);
+        free_bare(&server);
+        free_bare(&client);
+    }
+    free_bare(&listener);
+}
+
+CASE(rejected_for_nobody_listens) {
+    struct bare listener = make_listener("127.0.0.1");
+    const int port = port_of(&listener);
+    struct bare client;
+    struct rdma_cm_event* event;
+    free_bare(&listener);
+    client = make_client("127.0.0.1", port);
+    begin_connect(&client, NULL, 0);
+    event = expect_event(client.channel, RDMA_CM_EVENT_REJECTED);
+    CHECK(event->status == NOBODY_LISTENS, "%d", event->status);
+    expect_room(event, 0, 0, REJECTION_ROOM);
+    CHECK(rdma_ack_cm_event(event) == 0);
+    free_bare(&client);
+}
+
+/* Pages: nothing, three that are there, nothing. */
+CASE(memory_that_is_not_there_is_not_registered) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    struct ibv_pd* const domain = ibv_alloc_pd(device());
+    char* const at = mmap(NULL, 5 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char* const there = at + page;
+    struct ibv_mr* mr;
+    MUST(at != MAP_FAILED && domain != NULL);
+    MUST(mprotect(there, 3 * page, PROT_READ | PROT_WRITE) == 0);
+    for (int unmapped = 0; unmapped < 2; ++unmapped) {
+        errno = 0;
+        CHECK(ibv_reg_mr(domain, there - 1, page, ALL_ACCESS) == NULL && errno == EFAULT);
+        errno = 0;
+        CHECK(ibv_reg_mr(domain, there, 3 * page + 1, ALL_ACCESS) == NULL && errno == EFAULT);
+        errno = 0;
+        CHECK(ibv_reg_mr(domain, at, 1, IBV_ACCESS_REMOTE_READ) == NULL && errno == EFAULT);
+        MUST((mr = ibv_reg_mr(domain, there, 3 * page, ALL_ACCESS)) != NULL);
+        errno = 0;
+        CHECK(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, there + 1, 3 * page, 0) ==
+                  IBV_REREG_MR_ERR_INPUT &&
+              errno == EFAULT);
+        CHECK(mr->addr == there && mr->length == 3 * page);
+        CHECK(ibv_dereg_mr(mr) == 0);
+        MUST((mr = ibv_reg_mr(domain, there + 3 * page - 1, 1, ALL_ACCESS)) != NULL);
+        CHECK(ibv_dereg_mr(mr) == 0);
+        MUST(munmap(at, page) == 0 && munmap(there + 3 * page, page) == 0);
+    }
+    /* To be read only. */
+    MUST(mprotect(there, 3 * page, PROT_READ) == 0);
+    MUST((mr = ibv_reg_mr(domain, there, 3 * page, IBV_ACCESS_REMOTE_READ)) != NULL);
+    CHECK(ibv_dereg_mr(mr) == 0 && ibv_dealloc_pd(domain) == 0);
+    munmap(there, 3 * page);
+}
+
+int main(int argc, char** argv) { return run_cases(argc, argv); }

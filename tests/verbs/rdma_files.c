@@ -173,6 +173,22 @@ CASE(dots_and_slashes_at_each_place) {
     CHECK(stat("//dev/infiniband/uverbs0", &found) == 0 && S_ISCHR(found.st_mode));
 }
 
+/* Only libc joins what a path is relative to with the path. */
+CASE(a_short_path_below_a_long_one) {
+    char top[] = "/tmp/xsock-files.XXXXXX", name[256], path[1500] = "";
+    struct stat found;
+    int depth = 0;
+    memset(name, 'd', 255);
+    name[255] = '\0';
+    CHECK(mkdtemp(top) != NULL && chdir(top) == 0);
+    for (; depth < 14; ++depth) CHECK(mkdir(name, 0700) == 0 && chdir(name) == 0);
+    for (int i = 0; i < 5; ++i) strcat(strcat(path, name), i == 2 ? "//" : "/");
+    strcat(path, ".git/config");
+    FAILS(stat(path, &found), ENOENT);
+    for (; depth > 0; --depth) CHECK(chdir("..") == 0 && rmdir(name) == 0);
+    CHECK(chdir("/") == 0 && rmdir(top) == 0);
+}
+
 /* Out of the tree, and what is only like it. */
 CASE(other_paths_are_the_systems) {
     struct stat found, other;

@@ -56,7 +56,8 @@ SCANDIRAT(scandirat64, dirent64)
 char* __realpath_chk(const char* path, char* resolved, size_t room);
 char* __getcwd_chk(char* buffer, size_t size, size_t room);
 
-static char* real_path_of(const char* path, char* resolved) {
+/* Not inline: libc's headers say of the callers' path that it is not NULL. */
+__attribute__((noinline)) static char* real_path_of(const char* path, char* resolved) {
     char to[TREE_PATH_MAX];
     char* found;
 

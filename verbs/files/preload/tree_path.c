@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 size_t tree_length;
+int tree_by_bytes;
 static char tree[PATH_MAX];
 
 /* What programs look for by these names is the tree's, whatever this machine has. */
@@ -37,10 +38,17 @@ void* tree_next(void** cache, const char* name) {
     return function;
 }
 
+static int is_watched_by_valgrind(void) {
+    const char* const preloads = getenv("LD_PRELOAD");
+
+    return preloads != NULL && strstr(preloads, "vgpreload") != NULL;
+}
+
 __attribute__((constructor)) static void find_tree(void) {
     const char* const path = getenv("XSOCK_VERBS_TREE");
     struct stat found;
 
+    tree_by_bytes = is_watched_by_valgrind();
     if (path == NULL || path[0] != '/' || strlen(path) >= PATH_MAX / 2) return;
     if (NEXT(lstat)(path, &found) != 0 || !S_ISDIR(found.st_mode)) return;
     if ((found.st_uid != geteuid() && found.st_uid != 0) || (found.st_mode & 022) != 0) return;
@@ -115,8 +123,13 @@ static int may_lead_in(const char* path) {
 int tree_may_concern(const char* path) {
     if (path == NULL) return 1; /* refused below; not all functions of libc do so */
     if (path[0] != '/') {
-        if (path[0] == '.' || may_lead_in(path)) return 1;
-    } else if (begins(path, "/sys/")) {
+        const char after = path[0] == '.' ? path[1] : 'x';
+
+        /* What does not begin so stays below its folder, unless it goes up. */
+        return after == '\0' || after == '.' || after == '/' || may_lead_in(path) ||
+               strstr(path, "/..") != NULL;
+    }
+    if (begins(path, "/sys/")) {
         const char* const below = path + 5;
 
         if (begins(below, "class/infiniband") || begins(below, "devices/virtual/infiniband") ||
@@ -126,7 +139,7 @@ int tree_may_concern(const char* path) {
     } else if (begins(path, "/dev/infiniband")) {
         return 1;
     }
-    return tree_is_unclean(path);
+    return tree_by_bytes ? tree_is_unclean_by_bytes(path) : tree_is_unclean(path);
 }
 
 /* The folder that a relative path begins in, as the program calls it. 0: there is none. */
@@ -172,7 +185,7 @@ enum tree_place tree_find(int dirfd, const char* path, char to[TREE_PATH_MAX]) {
             }
             at[length] = '\0';
         } else if (n != 0 && !(n == 1 && next[0] == '.')) {
-            if (length + 1 + n >= PATH_MAX) return TREE_LONG;
+            if (length + 1 + n >= PATH_MAX) return touched ? TREE_LONG : TREE_NONE;
             at[length] = '/';
             memcpy(at + length + 1, next, n);
             at[length + 1 + n] = '\0';

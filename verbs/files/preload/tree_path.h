@@ -45,8 +45,19 @@ void tree_strip(char* path);
 /* Bytes of the tree's path; 0: there is none. */
 extern size_t tree_length;
 
+/* valgrind, which has comparisons of bytes that nothing was written to, is about. */
+extern int tree_by_bytes;
+
+static inline int tree_is_unclean_by_bytes(const char* path) {
+    for (; *path != '\0'; ++path) {
+        if (path[0] == '/' && (path[1] == '/' || path[1] == '.')) return 1;
+    }
+    return 0;
+}
+
 /* `//`, or `/.` before anything (also of `/.profile`). Without calls: behind a system call each
- * indirect jump costs several nanoseconds. */
+ * indirect jump costs several nanoseconds. By words, which have bytes behind the path in them too:
+ * see tree_by_bytes. */
 static inline int tree_is_unclean(const char* path) {
 #ifdef __SSE2__
     /* By 16 bytes, aligned, so that no load reaches into a page that the string does not. */
@@ -66,10 +77,7 @@ static inline int tree_is_unclean(const char* path) {
         carry = slashes >> 15;
     }
 #else
-    for (; *path != '\0'; ++path) {
-        if (path[0] == '/' && (path[1] == '/' || path[1] == '.')) return 1;
-    }
-    return 0;
+    return tree_is_unclean_by_bytes(path);
 #endif
 }
 
@@ -117,9 +125,13 @@ void* tree_next(void** cache, const char* name);
 /* The same for a function that C calls `function`, and the linker `name`. */
 #define IN_TREE_AS(result, function, name, parameters, arguments)           \
     static __attribute__((noinline)) result name##_in_tree parameters;      \
-    static void* name##_next;                                               \
+    /* The first stays NULL where paths are looked at by bytes. */          \
+    static void *name##_next, *name##_found;                                \
     static __attribute__((noinline)) result name##_perhaps parameters {     \
-        void* const next = tree_next(&name##_next, #name);                  \
+        void* const next = tree_next(&name##_found, #name);                 \
+        if (!tree_by_bytes) {                                               \
+            __atomic_store_n(&name##_next, next, __ATOMIC_RELEASE);         \
+        }                                                                   \
         return tree_may_concern(path) ? name##_in_tree arguments            \
                                       : ((__typeof__(&name))next)arguments; \
     }                                                                       \

@@ -41,8 +41,9 @@ std::uint32_t crc_of(ConstBytes covered) noexcept {
 }
 
 void append(std::vector<std::byte>& out, const void* bytes, std::size_t n) {
-    const auto* const from = static_cast<const std::byte*>(bytes);
-    out.insert(out.end(), from, from + n);
+    const std::size_t at = out.size();
+    out.resize(at + n);
+    std::copy_n(static_cast<const std::byte*>(bytes), n, out.data() + at);
 }
 
 void append_text(std::vector<std::byte>& out, const Implementation::Text& text) {

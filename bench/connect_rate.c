@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench/loopback_address.h"
+
 static volatile sig_atomic_t ended;
 
 static void end(int signal) {
@@ -34,15 +36,6 @@ static int tcp_socket(void) {
     return fd;
 }
 
-static struct sockaddr_in loopback(const char* port) {
-    struct sockaddr_in address;
-    memset(&address, 0, sizeof address);
-    address.sin_family = AF_INET;
-    address.sin_port = htons((unsigned short)strtoul(port, NULL, 10));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    return address;
-}
-
 // Until SIGTERM.
 static void serve(const char* port) {
     struct sigaction action;
@@ -52,7 +45,7 @@ static void serve(const char* port) {
     const int listener = tcp_socket();
     const int on = 1;
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    const struct sockaddr_in address = loopback(port);
+    const struct sockaddr_in address = loopback_address(port);
     if (bind(listener, (const struct sockaddr*)&address, sizeof address) != 0) fail("bind");
     if (listen(listener, 128) != 0) fail("listen");
     while (!ended) {
@@ -91,7 +84,7 @@ int main(int argc, char** argv) {
         serve(argv[2]);
         return 0;
     }
-    const struct sockaddr_in address = loopback(argv[1]);
+    const struct sockaddr_in address = loopback_address(argv[1]);
     const double seconds = strtod(argv[2], NULL);
     for (int i = 0; i < 20; i++) connect_once(&address);
     const double before = now();

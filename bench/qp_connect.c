@@ -20,6 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench/loopback_address.h"
+
 enum { MOST = 10000, BYTES = 8 };
 
 static struct ibv_context* device;
@@ -42,15 +44,6 @@ static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-static struct sockaddr_in at_loopback(const char* port) {
-    struct sockaddr_in at;
-    memset(&at, 0, sizeof at);
-    at.sin_family = AF_INET;
-    at.sin_port = htons((unsigned short)strtoul(port, NULL, 10));
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    return at;
 }
 
 static void use_device(struct ibv_context* of) {
@@ -160,7 +153,7 @@ static void connect_qps(const union ibv_gid* gid, const uint32_t* numbers) {
     }
 }
 static double by_gid(const char* port, int serves) {
-    const struct sockaddr_in at = at_loopback(port);
+    const struct sockaddr_in at = loopback_address(port);
     struct ibv_device** const list = ibv_get_device_list(NULL);
     must(list != NULL && list[0] != NULL, "no device");
     use_device(ibv_open_device(list[0]));
@@ -265,7 +258,7 @@ static double connect_by_cm(struct rdma_event_channel* channel, struct sockaddr_
     return took;
 }
 static double by_cm(const char* port, int serves) {
-    struct sockaddr_in at = at_loopback(port);
+    struct sockaddr_in at = loopback_address(port);
     struct rdma_event_channel* const channel = rdma_create_event_channel();
     must(channel != NULL, "rdma_create_event_channel");
     if (!serves) return connect_by_cm(channel, &at);

@@ -178,17 +178,10 @@ CASE(crcs_are_where_one_end_asks_for_them) {
     for (int i = 0; i < 2; ++i) {
         XSOCK_INIT(xsock_ep_attr, attr);
         XSOCK_INIT(xsock_ep_info, info);
-        struct rdma_addrinfo hints, *passive;
-        struct ibv_qp_init_attr init = qp_attr();
-        struct rdma_cm_id *listener, *id;
+        struct rdma_cm_id* const listener = make_listener_ep(4);
+        struct rdma_cm_id* id;
         struct dialer d;
         pthread_t thread;
-        memset(&hints, 0, sizeof hints);
-        hints.ai_flags = RAI_PASSIVE;
-        hints.ai_port_space = RDMA_PS_TCP;
-        MUST(rdma_getaddrinfo("127.0.0.1", "0", &hints, &passive) == 0);
-        MUST(rdma_create_ep(&listener, passive, NULL, &init) == 0);
-        MUST(rdma_listen(listener, 4) == 0);
         d.attr = attr;
         MUST((d.attr.send_cq = d.attr.recv_cq = xsock_cq_create(NULL)) != NULL);
         if (i == 1) d.attr.flags |= XSOCK_EP_NO_CRC;
@@ -203,7 +196,6 @@ CASE(crcs_are_where_one_end_asks_for_them) {
         xsock_cq_destroy(d.attr.send_cq);
         rdma_destroy_ep(id);
         rdma_destroy_ep(listener);
-        rdma_freeaddrinfo(passive);
     }
 }
 

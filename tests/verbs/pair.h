@@ -87,23 +87,33 @@ static inline struct ibv_qp_init_attr qp_attr(void) {
     return attr;
 }
 
+/* A synchronous listener on loopback, whose ids have such a queue pair. */
+static inline struct rdma_cm_id* make_listener_ep(int backlog) {
+    struct rdma_addrinfo hints, *passive;
+    struct ibv_qp_init_attr attr = qp_attr();
+    struct rdma_cm_id* listener;
+    memset(&hints, 0, sizeof hints);
+    hints.ai_flags = RAI_PASSIVE;
+    hints.ai_port_space = RDMA_PS_TCP;
+    MUST(rdma_getaddrinfo("127.0.0.1", "0", &hints, &passive) == 0);
+    MUST(rdma_create_ep(&listener, passive, NULL, &attr) == 0);
+    MUST(rdma_listen(listener, backlog) == 0);
+    rdma_freeaddrinfo(passive);
+    return listener;
+}
+
 static inline void connect_pair(struct pair* p) {
-    struct rdma_addrinfo hints, *passive, *to;
+    struct rdma_addrinfo hints, *to;
     struct ibv_qp_init_attr attr = qp_attr();
     struct rdma_conn_param param;
     pthread_t thread;
     char port[16];
     memset(p, 0, sizeof *p);
     memset(&hints, 0, sizeof hints);
-    hints.ai_flags = RAI_PASSIVE;
     hints.ai_port_space = RDMA_PS_TCP;
-    MUST(rdma_getaddrinfo("127.0.0.1", "0", &hints, &passive) == 0);
-    MUST(rdma_create_ep(&p->listener, passive, NULL, &attr) == 0);
-    MUST(rdma_listen(p->listener, 4) == 0);
+    p->listener = make_listener_ep(4);
     snprintf(port, sizeof port, "%u", ntohs(rdma_get_src_port(p->listener)));
-    hints.ai_flags = 0;
     MUST(rdma_getaddrinfo("127.0.0.1", port, &hints, &to) == 0);
-    attr = qp_attr();
     MUST(rdma_create_ep(&p->a, to, NULL, &attr) == 0);
     MUST(pthread_create(&thread, NULL, active, p) == 0);
     MUST(rdma_get_request(p->listener, &p->b) == 0);
@@ -111,7 +121,6 @@ static inline void connect_pair(struct pair* p) {
     param.responder_resources = param.initiator_depth = 4;
     MUST(rdma_accept(p->b, &param) == 0);
     pthread_join(thread, NULL);
-    rdma_freeaddrinfo(passive);
     rdma_freeaddrinfo(to);
     MUST((p->mr_a = ibv_reg_mr(p->a->pd, p->data_a, sizeof p->data_a, ALL_ACCESS)) != NULL);
     MUST((p->mr_b = ibv_reg_mr(p->b->pd, p->data_b, sizeof p->data_b, ALL_ACCESS)) != NULL);

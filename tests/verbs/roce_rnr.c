@@ -86,29 +86,20 @@ CASE(seven_retries_are_without_end) {
     EXPECT(t.b.cq, IBV_WC_SUCCESS);
     free_two(&t);
 }
-CASE(a_receive_in_time) {
-    struct two t = make_two(CODE_491, 1);
-    for (uint64_t i = 1; i < 4; ++i) {
+static void take_late(uint8_t timer, uint8_t retries, uint64_t messages, useconds_t late) {
+    struct two t = make_two(timer, retries);
+    for (uint64_t i = 1; i <= messages; ++i) {
         CHECK(send_8(&t.a, i) == 0);
-        usleep(100000);
+        usleep(late);
         CHECK(receive_8(&t.b) == 0);
         EXPECT(t.a.cq, IBV_WC_SUCCESS);
         EXPECT(t.b.cq, IBV_WC_SUCCESS);
     }
     free_two(&t);
 }
+CASE(a_receive_in_time) { take_late(CODE_491, 1, 3, 100000); }
 /* Each message has retries of its own. */
-CASE(messages_that_wait_one_after_another) {
-    struct two t = make_two(CODE_41, 6);
-    for (uint64_t i = 1; i < 11; ++i) {
-        CHECK(send_8(&t.a, i) == 0);
-        usleep(50000);
-        CHECK(receive_8(&t.b) == 0);
-        EXPECT(t.a.cq, IBV_WC_SUCCESS);
-        EXPECT(t.b.cq, IBV_WC_SUCCESS);
-    }
-    free_two(&t);
-}
+CASE(messages_that_wait_one_after_another) { take_late(CODE_41, 6, 10, 50000); }
 CASE(what_was_taken_before_has_succeeded) {
     struct two t = make_two(CODE_64, 1);
     CHECK(receive_8(&t.b) == 0);

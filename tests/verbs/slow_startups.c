@@ -285,17 +285,8 @@ static void* accept_verbs(void* listener) {
 }
 
 static struct rdma_cm_id* serve_verbs(void) {
-    struct rdma_addrinfo hints, *passive;
-    struct ibv_qp_init_attr attr = qp_attr();
-    struct rdma_cm_id* listener;
-    memset(&hints, 0, sizeof hints);
-    hints.ai_flags = RAI_PASSIVE;
-    hints.ai_port_space = RDMA_PS_TCP;
-    MUST(rdma_getaddrinfo("127.0.0.1", "0", &hints, &passive) == 0);
-    MUST(rdma_create_ep(&listener, passive, NULL, &attr) == 0);
-    MUST(rdma_listen(listener, 0) == 0);
+    struct rdma_cm_id* const listener = make_listener_ep(0);
     begin_serving(accept_verbs, listener);
-    rdma_freeaddrinfo(passive);
     return listener;
 }
 

@@ -8,28 +8,28 @@ static int writes(int flags) {
     return (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0;
 }
 
+/* A function that opens for writing if `writing`, and answers `failed` where it cannot. */
+#define OPENS(result, failed, function, name, parameters, arguments, dirfd, writing) \
+    IN_TREE_AS(result, function, name, parameters, arguments) {                      \
+        char to[TREE_PATH_MAX];                                                      \
+        path = tree_path_to_open(dirfd, path, writing, to);                          \
+        return path == NULL ? failed : NEXT(name) arguments;                         \
+    }
+
 /* Without `...`: Linux passes a mode in the same place either way, libc looks at it only where
  * flags say that it is there, and so the call of libc's function is the last thing these do. */
 #define OPEN(name)                                                                        \
     EXPORT int name##_with_mode(const char* path, int flags, mode_t mode) __asm__(#name); \
-    IN_TREE_AS(int, name##_with_mode, name, (const char* path, int flags, mode_t mode),   \
-               (path, flags, mode)) {                                                     \
-        char to[TREE_PATH_MAX];                                                           \
-        path = tree_path_to_open(AT_FDCWD, path, writes(flags), to);                      \
-        return path == NULL ? -1 : NEXT(name)(path, flags, mode);                         \
-    }
+    OPENS(int, -1, name##_with_mode, name, (const char* path, int flags, mode_t mode),    \
+          (path, flags, mode), AT_FDCWD, writes(flags))
 OPEN(open)
 OPEN(open64)
 
-#define OPENAT(name)                                                                               \
-    EXPORT int name##_with_mode(int dirfd, const char* path, int flags,                            \
-                                mode_t mode) __asm__(#name);                                       \
-    IN_TREE_AS(int, name##_with_mode, name, (int dirfd, const char* path, int flags, mode_t mode), \
-               (dirfd, path, flags, mode)) {                                                       \
-        char to[TREE_PATH_MAX];                                                                    \
-        path = tree_path_to_open(dirfd, path, writes(flags), to);                                  \
-        return path == NULL ? -1 : NEXT(name)(dirfd, path, flags, mode);                           \
-    }
+#define OPENAT(name)                                                                              \
+    EXPORT int name##_with_mode(int dirfd, const char* path, int flags,                           \
+                                mode_t mode) __asm__(#name);                                      \
+    OPENS(int, -1, name##_with_mode, name, (int dirfd, const char* path, int flags, mode_t mode), \
+          (dirfd, path, flags, mode), dirfd, writes(flags))
 OPENAT(openat)
 OPENAT(openat64)
 
@@ -39,30 +39,20 @@ int __open64_2(const char* path, int flags);
 int __openat_2(int dirfd, const char* path, int flags);
 int __openat64_2(int dirfd, const char* path, int flags);
 
-#define OPEN_2(name)                                                   \
-    IN_TREE(int, name, (const char* path, int flags), (path, flags)) { \
-        char to[TREE_PATH_MAX];                                        \
-        path = tree_path_to_open(AT_FDCWD, path, writes(flags), to);   \
-        return path == NULL ? -1 : NEXT(name)(path, flags);            \
-    }
+#define OPEN_2(name)                                                                   \
+    OPENS(int, -1, name, name, (const char* path, int flags), (path, flags), AT_FDCWD, \
+          writes(flags))
 OPEN_2(__open_2)
 OPEN_2(__open64_2)
 
-#define OPENAT_2(name)                                                                   \
-    IN_TREE(int, name, (int dirfd, const char* path, int flags), (dirfd, path, flags)) { \
-        char to[TREE_PATH_MAX];                                                          \
-        path = tree_path_to_open(dirfd, path, writes(flags), to);                        \
-        return path == NULL ? -1 : NEXT(name)(dirfd, path, flags);                       \
-    }
+#define OPENAT_2(name)                                                                         \
+    OPENS(int, -1, name, name, (int dirfd, const char* path, int flags), (dirfd, path, flags), \
+          dirfd, writes(flags))
 OPENAT_2(__openat_2)
 OPENAT_2(__openat64_2)
 
-#define CREAT(name)                                                     \
-    IN_TREE(int, name, (const char* path, mode_t mode), (path, mode)) { \
-        char to[TREE_PATH_MAX];                                         \
-        path = tree_path_to_open(AT_FDCWD, path, 1, to);                \
-        return path == NULL ? -1 : NEXT(name)(path, mode);              \
-    }
+#define CREAT(name) \
+    OPENS(int, -1, name, name, (const char* path, mode_t mode), (path, mode), AT_FDCWD, 1)
 CREAT(creat)
 CREAT(creat64)
 
@@ -70,12 +60,9 @@ static int mode_writes(const char* mode) {
     return mode != NULL && (mode[0] != 'r' || strchr(mode, '+') != NULL);
 }
 
-#define FOPEN(name)                                                                              \
-    IN_TREE(FILE*, name, (const char* restrict path, const char* restrict mode), (path, mode)) { \
-        char to[TREE_PATH_MAX];                                                                  \
-        path = tree_path_to_open(AT_FDCWD, path, mode_writes(mode), to);                         \
-        return path == NULL ? NULL : NEXT(name)(path, mode);                                     \
-    }
+#define FOPEN(name)                                                                        \
+    OPENS(FILE*, NULL, name, name, (const char* restrict path, const char* restrict mode), \
+          (path, mode), AT_FDCWD, mode_writes(mode))
 FOPEN(fopen)
 FOPEN(fopen64)
 

@@ -65,15 +65,19 @@ static inline int to_rtr(struct ibv_qp* qp, uint32_t dest, const union ibv_gid* 
     if (type == IBV_QPT_RC) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     return ibv_modify_qp(qp, &attr, mask);
 }
-static inline void to_rts(struct ibv_qp* qp) {
-    struct ibv_qp_attr attr = {
-        .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1};
+static inline void to_rts_with(struct ibv_qp* qp, uint8_t timeout) {
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS,
+                               .timeout = timeout,
+                               .retry_cnt = 7,
+                               .rnr_retry = 7,
+                               .max_rd_atomic = 1};
     int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
     if (type == IBV_QPT_RC) {
         mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
     }
     CHECK(ibv_modify_qp(qp, &attr, mask) == 0);
 }
+static inline void to_rts(struct ibv_qp* qp) { to_rts_with(qp, 14); }
 static inline void to_reset(struct ibv_qp* qp) { CHECK(to_state(qp, IBV_QPS_RESET) == 0); }
 static inline void connect_to(struct end* a, const struct end* b) {
     CHECK(to_rtr(a->qp, b->qp->qp_num, &b->gid, 0) == 0);

@@ -286,6 +286,24 @@ CASE(a_qp_connected_to_itself) {
     }
 }
 
+/* A timeout of 0 has no end. */
+CASE(the_loss_of_a_peer_is_not_told_without_a_timeout) {
+    struct end a = make_end(), b = make_end();
+    struct ibv_wc wc;
+    CHECK(to_rtr(a.qp, b.qp->qp_num, &b.gid, 0) == 0);
+    to_rts_with(a.qp, 0);
+    connect_to(&b, &a);
+    exchange(&a, &b);
+    CHECK(ibv_destroy_qp(b.qp) == 0);
+    usleep(50000);
+    CHECK(post(a.qp, IBV_WR_SEND, memory, 8, mr->lkey, 0, 0) == 0);
+    usleep(300000);
+    CHECK(ibv_poll_cq(a.cq, 1, &wc) == 0);
+    CHECK(state_of(a.qp) == IBV_QPS_RTS);
+    destroy_end(&a);
+    CHECK(ibv_destroy_cq(b.cq) == 0);
+}
+
 /* A Send to a peer that is gone fails when it has been repeated for as long as the program has said
  * (4.096 us x 2^14 x 8 = 0.54 s); what waits to be received stays until then. */
 CASE(the_loss_of_a_peer_is_told_after_the_retries) {

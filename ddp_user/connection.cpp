@@ -160,7 +160,7 @@ bool Connection::resume(Time now) {
         unconsumed_.shrink_to_fit();
         rnr_wait_.end();
         // What the peer has taken meanwhile may not have been read yet.
-        if (stream_.rnr_exceeded()) rnr_judged_at_ = now + kMillisecond;
+        if (stream_.rnr_exceeded() && rnr_judged_at_ == 0) rnr_judged_at_ = now + kMillisecond;
         return true;
     }
     const bool taken = unconsumed_at_ != at;

@@ -414,7 +414,10 @@ void Connection::on_time(PollCycle& cycle) {
     cycle.enter_section();
     if (owner_.still_delivers(core_, socket_)) core_.extend_linger(cycle.now());
     core_.on_time(cycle.now());
-    if (!core_.ended()) transmit(cycle);
+    if (!core_.ended()) {
+        note_owed();  // it may have found the receive of a message that waited
+        transmit(cycle);
+    }
     update_deadline(cycle);  // also when there was nothing to send
     note_movement(cycle);
 }

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "base/assert.hpp"
 #include "transport/descriptors.hpp"
@@ -319,10 +320,10 @@ void PollSet::join_channels(Progress& progress, Pollable& item) {
 
 void PollSet::modify(Pollable& item, std::uint32_t events) {
     XSOCK_ASSERT(item.fd_ >= 0);
-    item.events_ = events;
+    const std::uint32_t before = std::exchange(item.events_, events);
     if (item.in_channels_) {
         for (const auto& channel : item.channels_) {
-            if (channel != nullptr) channel->modify(item, item.fd_, events);
+            if (channel != nullptr) channel->modify(item, item.fd_, before, events);
         }
     }
     if (&item == busy_polled_) attach_busy_polled();

@@ -83,12 +83,14 @@ Result<void> SoftChannel::add(Progress& progress, Pollable& item, int fd, std::u
     return {};
 }
 
-void SoftChannel::modify(Pollable& item, int fd, std::uint32_t events) noexcept {
+void SoftChannel::modify(Pollable& item, int fd, std::uint32_t before,
+                         std::uint32_t events) noexcept {
     epoll_event event{};
     event.events = events;
     event.data.ptr = &item;
     epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, fd, &event);
-    count_arrival();  // a program may have found the set readable for what is asked no more
+    // A program may have found the set readable for what is asked no more.
+    if ((before & ~events) != 0) count_arrival();
 }
 
 void SoftChannel::remove(int fd) noexcept {

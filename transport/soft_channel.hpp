@@ -47,7 +47,7 @@ class SoftChannel final : public CompletionChannel {
 
     /// Watches `fd` as well. A failure costs latency only: the Progress watches it too.
     Result<void> add(Progress& progress, Pollable& item, int fd, std::uint32_t events);
-    void modify(Pollable& item, int fd, std::uint32_t events) noexcept;
+    void modify(Pollable& item, int fd, std::uint32_t before, std::uint32_t events) noexcept;
     void remove(int fd) noexcept;
     /// Its members are of several Progresses. Visible before the first event of a second one's.
     [[nodiscard]] bool several() const noexcept { return several_.load(std::memory_order_acquire); }

@@ -60,6 +60,7 @@ struct CmEventCounts {
     std::uint32_t queued = 0;
     std::uint32_t delivered = 0;  ///< got by the program
     std::uint32_t acknowledged = 0;
+    bool timewait_owed = false;  ///< the peer has left; the program has not disconnected yet
 };
 
 struct CmId {

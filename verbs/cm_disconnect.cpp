@@ -21,10 +21,9 @@ constexpr Time kTimewait = (Time{1} << (kPacketLifetime + 1 - 8)) * kMillisecond
 // Linux' IB_CM_REJ_INVALID_SERVICE_ID, IB_CM_REJ_CONSUMER_DEFINED.
 constexpr int kNobodyListens = 8, kProgramRejected = 28;
 
-void disconnected(VerbsState& engine, CmId& id) {
-    stop_timer(engine, id);
-    id.state = IdState::ended;
-    tell(engine, id, RDMA_CM_EVENT_DISCONNECTED);
+// Both ends have disconnected.
+void begin_timewait(VerbsState& engine, CmId& id) {
+    id.events.timewait_owed = false;
     if (!device_profile().infiniband_cm) return;
     try {
         id.timer = engine.loop().at(monotonic_now() + kTimewait, [&engine, &id] {
@@ -33,6 +32,19 @@ void disconnected(VerbsState& engine, CmId& id) {
         });
     } catch (const std::bad_alloc&) {
         tell(engine, id, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+    }
+}
+
+enum class Left : std::uint8_t { program, peer };
+
+void disconnected(VerbsState& engine, CmId& id, Left first) {
+    stop_timer(engine, id);
+    id.state = IdState::ended;
+    tell(engine, id, RDMA_CM_EVENT_DISCONNECTED);
+    if (first == Left::program) {
+        begin_timewait(engine, id);
+    } else {
+        id.events.timewait_owed = true;
     }
 }
 
@@ -70,7 +82,7 @@ bool has_unpolled(VerbsState& engine, const CmId& id) {
 void disconnected_when_polled(VerbsState& engine, CmId& id, Time asked_after) {
     const bool waits = (asked_after == 0 && id.stand_in.qp != nullptr) || has_unpolled(engine, id);
     if (2 * asked_after > kUnpolledLimit || !waits) {
-        disconnected(engine, id);
+        disconnected(engine, id, Left::peer);
         return;
     }
     const Time next = asked_after != 0 ? 2 * asked_after : kMillisecond;
@@ -81,7 +93,7 @@ void disconnected_when_polled(VerbsState& engine, CmId& id, Time asked_after) {
         });
         id.state = IdState::ending;
     } catch (const std::bad_alloc&) {
-        disconnected(engine, id);
+        disconnected(engine, id, Left::peer);
     }
 }
 
@@ -100,7 +112,8 @@ void report_failure(VerbsState& engine, CmId& id, int error, ConstBytes private_
         case ECONNRESET:
             type = RDMA_CM_EVENT_REJECTED;
             if (device_profile().infiniband_cm) {
-                status = id.state == IdState::starting ? kProgramRejected : kNobodyListens;
+                const bool listened = id.state == IdState::starting || error == ECONNRESET;
+                status = listened ? kProgramRejected : kNobodyListens;
             }
             break;
         case ETIMEDOUT:
@@ -132,11 +145,11 @@ void on_ended_locked(VerbsState& engine, CmId& id, const QpInfo& info) {
             if (id.qp->end_unconfirmed.load()) {
                 disconnected_when_polled(engine, id, 0);
             } else {
-                disconnected(engine, id);
+                disconnected(engine, id, Left::peer);
             }
             return;
         case IdState::disconnecting:
-            disconnected(engine, id);
+            disconnected(engine, id, Left::program);
             return;
         case IdState::idle:
         case IdState::bound:
@@ -159,7 +172,7 @@ void on_qp_destroyed_locked(VerbsState& engine, CmId& id) {
         case IdState::connected:
         case IdState::ending:
         case IdState::disconnecting:
-            disconnected(engine, id);
+            disconnected(engine, id, Left::program);
             return;
         case IdState::dialing:
             close_sockets(engine, id);
@@ -190,10 +203,11 @@ int cm::disconnect(rdma_cm_id* given) noexcept {
             case IdState::connected:
                 break;
             case IdState::ending:
-                disconnected(engine, id);
+                disconnected(engine, id, Left::peer);
                 [[fallthrough]];
             case IdState::disconnecting:
             case IdState::ended:
+                if (id.events.timewait_owed) begin_timewait(engine, id);
                 if (id.qp != nullptr) confirm_end_locked(engine, *id.qp);
                 // As on InfiniBand, where the answer to a disconnect is the program's: until then
                 // the peer's program keeps its queue pairs that GIDs connect to ours.
@@ -209,7 +223,7 @@ int cm::disconnect(rdma_cm_id* given) noexcept {
                 return fail(EINVAL);
         }
         if (id.qp == nullptr) {
-            disconnected(engine, id);
+            disconnected(engine, id, Left::program);
             return 0;
         }
         const std::uint32_t num = id.qp->num();
@@ -219,7 +233,7 @@ int cm::disconnect(rdma_cm_id* given) noexcept {
             if (const auto found = engine.qps.find(num); found != engine.qps.end()) {
                 fail_qp_locked(engine, *found->second);
             }
-            if (id.state == IdState::disconnecting) disconnected(engine, id);
+            if (id.state == IdState::disconnecting) disconnected(engine, id, Left::program);
         });
         id.state = IdState::disconnecting;
         confirm_end_locked(engine, *id.qp);

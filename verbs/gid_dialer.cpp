@@ -270,24 +270,24 @@ void GidDialer::unreachable(Dial& dial, int error) {
 }
 
 void GidDialer::try_again_at(const PeerKey& key, Peer& peer, Time at) {
-    engine_.loop().forget(std::exchange(peer.timer, 0));
-    peer.timer = engine_.loop().at(at, [this, key] {
+    const Loop::Token made = engine_.loop().at(at, [this, key] {
         const auto found = peers_.find(key);
         if (found == peers_.end()) return;
         found->second.timer = 0;
         go_on(key);
     });
+    engine_.loop().forget(std::exchange(peer.timer, made));
     peer.again_at = at;
 }
 
 void GidDialer::try_again_at(Dial& dial, Time at) {
-    engine_.loop().forget(std::exchange(dial.timer, 0));
-    dial.timer = engine_.loop().at(at, [this, &dial] {
+    const Loop::Token made = engine_.loop().at(at, [this, &dial] {
         dial.timer = 0;
         const PeerKey key = key_of(dial.target);
         peers_[key].waiting.push_back(dial.target.id);
         go_on(key);
     });
+    engine_.loop().forget(std::exchange(dial.timer, made));
     dial.again_at = at;
 }
 

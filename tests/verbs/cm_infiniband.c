@@ -88,6 +88,17 @@ CASE(destroyed_before_its_time_has_passed) {
     free_connected(&c);
 }
 
+/* The end that was left may take its time, and is told nothing before it has disconnected. */
+CASE(the_time_begins_when_the_program_has_disconnected) {
+    struct connected c = make_connected("127.0.0.1");
+    CHECK(rdma_disconnect(c.client.id) == 0);
+    expect_and_ack(c.server.channel, RDMA_CM_EVENT_DISCONNECTED);
+    CHECK(event_within(c.server.channel, 300) == NULL);
+    CHECK(rdma_disconnect(c.server.id) == 0);
+    expect_and_ack(c.server.channel, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+    free_connected(&c);
+}
+
 CASE(rejected_by_the_program) {
     struct bare listener = make_listener("127.0.0.1");
     struct rdma_cm_event* event;
@@ -130,6 +141,8 @@ CASE(memory_that_is_not_there_is_not_registered) {
     struct ibv_mr* mr;
     MUST(at != MAP_FAILED && domain != NULL);
     MUST(mprotect(there, 3 * page, PROT_READ | PROT_WRITE) == 0);
+    errno = 0;
+    CHECK(ibv_reg_mr(domain, NULL, 8, ALL_ACCESS) == NULL && errno == EFAULT);
     for (int unmapped = 0; unmapped < 2; ++unmapped) {
         errno = 0;
         CHECK(ibv_reg_mr(domain, there - 1, page, ALL_ACCESS) == NULL && errno == EFAULT);

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 size_t tree_length;
-int tree_by_bytes;
+int tree_by_bytes = 1; /* until find_tree() */
 static char tree[PATH_MAX];
 
 /* What programs look for by these names is the tree's, whatever this machine has. */

@@ -45,7 +45,8 @@ void tree_strip(char* path);
 /* Bytes of the tree's path; 0: there is none. */
 extern size_t tree_length;
 
-/* valgrind, which has comparisons of bytes that nothing was written to, is about. */
+/* valgrind, which tells of bytes that nothing was written to, is about; or that is not known yet.
+ */
 extern int tree_by_bytes;
 
 static inline int tree_is_unclean_by_bytes(const char* path) {

@@ -367,7 +367,7 @@ int init_qp_attr(rdma_cm_id* given, ibv_qp_attr* attr, int* mask) noexcept {
                     attr->port_num = kPort;
                     attr->pkey_index = 0;
                 } else if (infiniband) {
-                    *mask |= fill_rtr(engine.gids(), id, *attr);
+                    *mask = IBV_QP_STATE | fill_rtr(engine.gids(), id, *attr);
                 }
                 return 0;
             case IBV_QPS_RTS:

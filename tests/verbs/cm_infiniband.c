@@ -132,6 +132,57 @@ CASE(rejected_for_nobody_listens) {
     free_bare(&client);
 }
 
+/* rdma_init_qp_attr() names what Linux' names, whoever connects. */
+static void expect_masks(struct bare* e, uint32_t num) {
+    static const struct {
+        enum ibv_qp_state state;
+        int mask;
+    } steps[] = {
+        {IBV_QPS_INIT, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
+        {IBV_QPS_RTR, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER},
+        {IBV_QPS_RTS, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                          IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC},
+    };
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; ++i) {
+        struct ibv_qp_attr attr;
+        int mask = 0;
+        memset(&attr, 0, sizeof attr);
+        attr.qp_state = steps[i].state;
+        MUST(rdma_init_qp_attr(e->id, &attr, &mask) == 0);
+        CHECK(mask == steps[i].mask, "state %d: %x, not %x", (int)steps[i].state, (unsigned)mask,
+              (unsigned)steps[i].mask);
+        CHECK(steps[i].state != IBV_QPS_RTR || attr.dest_qp_num == num, "%x", attr.dest_qp_num);
+    }
+}
+CASE(attributes_that_move_a_queue_pair) {
+    struct connected c = make_connected("127.0.0.1");
+    expect_masks(&c.client, c.server.qp->qp_num);
+    expect_masks(&c.server, c.client.qp->qp_num);
+    free_connected(&c);
+}
+
+/* A port without subnet manager, switches and memory of its own. */
+CASE(what_there_is_not_is_refused) {
+    struct bare client = make_client("127.0.0.1", 1);
+    struct ibv_alloc_dm_attr memory_of_device = {.length = 4096};
+    struct ibv_flow_attr flow = {.type = IBV_FLOW_ATTR_NORMAL, .size = sizeof flow, .port = 1};
+    struct ibv_xrcd_init_attr domain = {
+        .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1};
+    const union ibv_gid group = {.raw = {0xff, 0x0e}};
+    CHECK(ibv_attach_mcast(client.qp, &group, 0) == EOPNOTSUPP);
+    CHECK(ibv_detach_mcast(client.qp, &group, 0) == EOPNOTSUPP);
+    CHECK(rdma_join_multicast(client.id, at("239.1.1.1", 0), NULL) == -1 && errno == EOPNOTSUPP,
+          "%d", errno);
+    errno = 0;
+    CHECK(ibv_alloc_dm(device(), &memory_of_device) == NULL && errno == EOPNOTSUPP, "%d", errno);
+    errno = 0;
+    CHECK(ibv_create_flow(client.qp, &flow) == NULL && errno == EOPNOTSUPP, "%d", errno);
+    errno = 0;
+    CHECK(ibv_open_xrcd(device(), &domain) == NULL && errno == EOPNOTSUPP, "%d", errno);
+    free_bare(&client);
+}
+
 /* Pages: nothing, three that are there, nothing. */
 CASE(memory_that_is_not_there_is_not_registered) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);

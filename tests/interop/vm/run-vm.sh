@@ -85,7 +85,7 @@ rcupdate.rcu_cpu_stall_suppress=1 nowatchdog 8250.nr_uarts=1 net.ifnames=0 $addr
 start=$SECONDS
 setsid "${launcher[@]}" "${qemu[@]}" </dev/null >"$folder/qemu.log" 2>&1 &
 echo $! >"$folder/pid"
-python3 -B "$VM_DIR/vmctl.py" -n "$name" wait "${SIW_BOOT_SECONDS:-120}" || {
+python3 -B "$VM_DIR/vmctl.py" -n "$name" wait "${SIW_BOOT_SECONDS:-600}" || {
     tail -n 5 "$folder/qemu.log" "$folder/console.log" >&2 || true
     exit 1
 }

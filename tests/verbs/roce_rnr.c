@@ -98,6 +98,15 @@ static void take_late(uint8_t timer, uint8_t retries, uint64_t messages, usecond
     free_two(&t);
 }
 CASE(a_receive_in_time) { take_late(CODE_491, 1, 3, 100000); }
+CASE(a_receive_that_comes_too_late) {
+    struct two t = make_two(CODE_64, 0);
+    CHECK(send_8(&t.a, 1) == 0);
+    usleep(400000); /* less than the longest time but one */
+    CHECK(receive_8(&t.b) == 0);
+    expect_exceeded(&t.a, 1);
+    expect_none(t.b.cq, 0.05);
+    free_two(&t);
+}
 /* Each message has retries of its own. */
 CASE(messages_that_wait_one_after_another) { take_late(CODE_41, 6, 10, 50000); }
 CASE(what_was_taken_before_has_succeeded) {

@@ -217,7 +217,7 @@ bool PollSet::serve_busy_polled(PollCycle& cycle) {
     busy_polled_idle_ = moved ? 0 : busy_polled_idle_ + 1;
     // recv() tells of what comes in; that there is room to send, only epoll does.
     const bool reads_only = busy_polled_ != nullptr && (busy_polled_->events_ & EPOLLOUT) == 0;
-    if (cycle.by_caller && reads_only) ++busy_polled_cycles_;
+    if (cycle.by == PollCycle::By::caller && reads_only) ++busy_polled_cycles_;
     return moved;
 }
 

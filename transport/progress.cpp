@@ -150,11 +150,11 @@ PollCycle Progress::begin_cycle() noexcept {
 }
 
 void Progress::end_cycle(PollCycle& cycle) noexcept {
-    if (has_idle_calls()) [[unlikely]] {
+    if (has_idle_calls()) [[unlikely]]
         poll_set_.idle().end_cycle(cycle, epoll_is_relied_on());
-        if (cycle.by_caller && has_idle_calls()) leave_idle_calls_to_thread();
-    }
     poll_set_.serve_cycle_end(cycle);
+    if (has_idle_calls() && cycle.by != PollCycle::By::thread) [[unlikely]]
+        leave_idle_calls();
     if (poll_set_.polls_memory()) [[unlikely]]
         arm_memory(cycle);
     cycle.leave_section();
@@ -178,7 +178,7 @@ bool Progress::begin_caller_cycle() {
 void Progress::try_poll_thoroughly() {
     if (!begin_caller_cycle() || !try_lock()) return;
     CycleScope scope(*this);
-    scope.cycle.by_caller = true;
+    scope.cycle.by = PollCycle::By::caller;
     // Alone, the busy-polled item answers for all: epoll could only tell of timers and wake flags.
     scope.cycle.thorough = poll_set_.watches_several();
     poll_set_.read_next_time();
@@ -188,7 +188,7 @@ void Progress::try_poll_thoroughly() {
 bool Progress::poll_once() {
     if (!begin_caller_cycle() || !try_lock()) return false;
     CycleScope scope(*this);
-    scope.cycle.by_caller = true;
+    scope.cycle.by = PollCycle::By::caller;
     run_cycle(scope.cycle);
     return scope.cycle.active;
 }
@@ -212,7 +212,8 @@ void Progress::poll_thoroughly() {
     if (!begin_caller_cycle()) return;
     lock();
     CycleScope scope(*this);
-    scope.cycle.by_caller = scope.cycle.thorough = true;
+    scope.cycle.by = PollCycle::By::caller;
+    scope.cycle.thorough = true;
     run_cycle(scope.cycle);
 }
 
@@ -220,7 +221,7 @@ void Progress::poll_channel(SoftChannel& channel) {
     if (!begin_caller_cycle()) return;
     lock();
     CycleScope scope(*this);
-    scope.cycle.by_caller = true;
+    scope.cycle.by = PollCycle::By::caller;
     interval_.store(interval() + 1, std::memory_order_relaxed);
     serve_pending(scope.cycle);
     // What comes into memory no channel tells of.
@@ -232,6 +233,7 @@ void Progress::poll_channel(SoftChannel& channel) {
 Progress::ThreadCycle Progress::thread_cycle(bool take_over) {
     if (!try_lock()) return ThreadCycle::busy;
     CycleScope scope(*this);
+    scope.cycle.by = PollCycle::By::thread;
     if (take_over) poll_set_.rely_on_epoll();  // what woke the thread is known to it
     run_cycle(scope.cycle);
     return scope.cycle.active ? ThreadCycle::moved : ThreadCycle::idle;
@@ -310,12 +312,14 @@ void Progress::notify_soon(Pollable& item) {
     }
 }
 
-/// The caller may not poll again. A thread that ticks finds out; one that sleeps in epoll need not
-/// have been woken by what this caller was faster to take.
-void Progress::leave_idle_calls_to_thread() noexcept {
+// Whose cycle this was may not poll again. A thread that ticks finds out; one that sleeps in epoll
+// need not have been woken by what was taken here, nor is a loop that embeds us.
+void Progress::leave_idle_calls() noexcept {
     if (is_thread_ticking()) return;
     if (ProgressThread* const thread = notifiable_.load(std::memory_order_acquire)) {
         thread->notify_soon();
+    } else if (embedded_.load(std::memory_order_relaxed)) {
+        poll_set_.notify_embedder();
     }
 }
 

@@ -290,7 +290,7 @@ class Progress final : public PollGroup {
         Progress& owner;
         PollCycle cycle;
     };
-    void leave_idle_calls_to_thread() noexcept;
+    void leave_idle_calls() noexcept;
     [[nodiscard]] bool callers_poll() const noexcept {
         return mode() != ProgressMode::thread ||
                notifiable_.load(std::memory_order_relaxed) == nullptr;

@@ -195,6 +195,7 @@ struct ProgressThread::Loop {
             }
             if (did != Progress::ThreadCycle::moved) break;
         }
+        if (progress.has_idle_calls()) arm_soon();  // all of the cycles moved something
         watch();
     }
 

@@ -151,7 +151,6 @@ class AckReplies {
     /// Messages that are counted were taken; the last of them asks.
     void took(bool asks, std::uint32_t messages = 1) noexcept {
         taken_ += messages;
-        rnr_ = false;
         if (asks && !stopped_) asked_ = taken_;
     }
     /// Later messages are dropped: the peer is told of none.

@@ -107,9 +107,15 @@ TEST(RnrRetries, are_endless_unless_set) {
     RnrRetries retries;
     for (int i = 0; i < 1000; ++i) retries.notice();
     EXPECT_FALSE(retries.exceeded());
+}
+
+TEST(RnrRetries, count_what_was_told_before_the_most_was_set) {
+    RnrRetries retries;
+    for (int i = 0; i < 7; ++i) retries.notice();
     retries.set_most(6);
-    retries.notice();
     EXPECT_TRUE(retries.exceeded());
+    retries.set_most(kRnrForever);
+    EXPECT_FALSE(retries.exceeded());
 }
 
 }  // namespace

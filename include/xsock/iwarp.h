@@ -53,8 +53,9 @@ IWARP_SIZE(mpa_frame, 20);
 #define MPA_REVISION_1 1 /* RFC 5044 */
 #define MPA_REVISION_2 2 /* RFC 6581 */
 #define MPA_PD_MAX 512
-#define MPA_PD_MAX_OTHERS 256 /* what Linux and its drivers take; siw crashes on more in a Reply \
-                               */
+#define MPA_PD_MAX_OTHERS                                                  \
+    256 /* what Linux and its drivers take; siw crashes on more in a Reply \
+         */
 
 /* RFC 6581 section 9: first four octets of the private data when S is set. */
 struct mpa_enhanced {
@@ -210,7 +211,7 @@ IWARP_SIZE(ddp_untagged, 18);
 /* ---- RDMAP, RFC 5040 section 4 ------------------------------------------- */
 
 #define RDMAP_VERSION_MASK 0xc0
-#define RDMAP_VERSION 0x40 /* RV = 1 */
+#define RDMAP_VERSION 0x40     /* RV = 1 */
 #define RDMAP_ACK_REQUEST 0x10 /* between xsocks, docs/wire.md; reserved otherwise */
 #define RDMAP_OPCODE_MASK 0x0f
 

@@ -156,7 +156,9 @@ static double by_gid(const char* port, int serves) {
     const struct sockaddr_in at = loopback_address(port);
     struct ibv_device** const list = ibv_get_device_list(NULL);
     must(list != NULL && list[0] != NULL, "no device");
-    use_device(ibv_open_device(list[0]));
+    struct ibv_context* const opened = ibv_open_device(list[0]);
+    must(opened != NULL, "ibv_open_device");
+    use_device(opened);
     ibv_free_device_list(list);
     union ibv_gid gid, theirs;
     must(ibv_query_gid(device, 1, 0, &gid) == 0, "ibv_query_gid");

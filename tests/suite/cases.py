@@ -5,9 +5,9 @@
     cases.py FOLDER UNSTEADY-FILE [ctest arguments...]
 
 Many cases run beside each other, on machines that do other things too. One that fails there and
-passes three times in a row with nothing beside it is unsteady: it is named in the output and
-appended to UNSTEADY-FILE, with the last lines it printed when it failed, which ./test shows above its
-summary, and does not fail the part.
+passes three times in a row with nothing beside it is unsteady: it is named in the output, does not
+fail the part, and is appended to UNSTEADY-FILE with the last lines that it printed when it failed.
+./test shows that file above its summary.
 
 Not repeated, so that the part fails: a report of a sanitizer, an assertion of the library, a crash, a
 time-out (a time limit ends only what hangs), and more than three cases that failed.

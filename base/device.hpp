@@ -46,8 +46,8 @@ class CompletionChannel {
     /// watched. Waits as poll(), and may make events.
     virtual void prepare_sleep() = 0;
     /// Grows when a connection of the channel has been found ready, in whichever thread, and when
-    /// fd() no longer tells of one. Unchanged since before fd() was found readable, and after a
-    /// poll(): it was not. Wraps.
+    /// fd() no longer tells of one. A program that finds fd() readable finds it grown after poll().
+    /// Wraps.
     virtual std::uint32_t arrivals() const noexcept = 0;
     /// Grows when RDMA Writes of a peer have been placed. Wraps.
     virtual std::uint32_t writes() const noexcept = 0;

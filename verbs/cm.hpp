@@ -55,7 +55,7 @@ struct CmOptions {
 };
 
 /// Of the events that are an id's, as CmEvent::owner says.
-struct CmEventCounts {
+struct CmEvents {
     /// Waiting in the channel; also those about it that are its listener's.
     std::uint32_t queued = 0;
     std::uint32_t delivered = 0;  ///< got by the program
@@ -103,7 +103,7 @@ struct CmId {
 
     // Events.
     std::list<CmEvent*> reserved;  ///< for what may have to be told: see reserve_events()
-    CmEventCounts events;
+    CmEvents events;
 
     // rdma_create_ep().
     std::unique_ptr<ibv_qp_init_attr> qp_init;

@@ -75,7 +75,7 @@ std::size_t private_data_room(const CmId& id, rdma_cm_event_type type, int statu
         case RDMA_CM_EVENT_REJECTED:
             return 148;
         case RDMA_CM_EVENT_UNREACHABLE:
-            return datagrams && status > 0 ? 136 : 0;  // answered, not with a queue pair
+            return datagrams && status > 0 ? 136 : 0;  // InfiniBand's status is an answer's
         default:
             return 0;
     }

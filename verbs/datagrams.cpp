@@ -246,7 +246,7 @@ void Datagrams::expect_to_be_there(const CarrierKey& key) {
     const auto sender = find_sender(key);
     if (sender == nullptr) return;
     sender->end_pause();
-    if (const auto id = dialing_for(sender)) dialer_.retry_now(*id);
+    if (const auto id = dialing_for(sender)) dialer_.retry_soon(*id);
 }
 
 // The process that has answered at the port that was dialed has the port. One that only has it in

@@ -168,7 +168,7 @@ bool GidDialer::is_unanswered(std::uint64_t id) const {
     return dial.fd >= 0 && !dial.connecting && dial.target.both_ways;
 }
 
-void GidDialer::retry_now(std::uint64_t id) {
+void GidDialer::retry_soon(std::uint64_t id) {
     const auto found = dials_.find(id);
     if (found == dials_.end() || found->second->fd >= 0) return;
     Dial& dial = *found->second;

@@ -66,7 +66,7 @@ class GidDialer {
     [[nodiscard]] bool is_unanswered(std::uint64_t id) const;
     /// The peer is said to be there: ends a pause between two attempts, at the earliest 10 ms after
     /// the last began.
-    void retry_now(std::uint64_t id);
+    void retry_soon(std::uint64_t id);
 
   private:
     struct Dial;

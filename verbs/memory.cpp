@@ -53,7 +53,7 @@ bool readable(std::uintptr_t at) noexcept {
            errno != EFAULT;
 }
 
-/// It would tell of eight bytes that may not have been written yet.
+/// valgrind reports what readable() does where those bytes have not been written yet.
 bool is_watched_by_valgrind() noexcept {
     static constinit Once<bool> known;
     return known.get([] {

@@ -45,8 +45,8 @@ void tree_strip(char* path);
 /* Bytes of the tree's path; 0: there is none. */
 extern size_t tree_length;
 
-/* valgrind, which tells of bytes that nothing was written to, is about; or that is not known yet.
- */
+/* Paths are looked at byte by byte: under valgrind, which reports comparisons of bytes that were
+ * never written, and until the constructor has run. */
 extern int tree_by_bytes;
 
 static inline int tree_is_unclean_by_bytes(const char* path) {
@@ -90,7 +90,8 @@ int tree_may_concern(const char* path);
     (TREE_BIT('c') | TREE_BIT('d') | TREE_BIT('i') | TREE_BIT('k') | TREE_BIT('m') | \
      TREE_BIT('n') | TREE_BIT('s') | TREE_BIT('v'))
 
-/* 1: so it is, found out without a call for most paths. */
+/* 1: the path leads neither into the tree nor out of it. 0: tree_may_concern() knows. Most paths
+ * are told by it, without a call. */
 static inline int tree_is_elsewhere(const char* path) {
     __asm__("" : "+r"(path)); /* libc's headers say that it is not NULL; programs pass it */
     if (path == NULL) return 0;

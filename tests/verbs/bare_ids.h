@@ -71,10 +71,8 @@ static inline void begin_connect(struct bare* e, const void* data, size_t length
     struct rdma_conn_param param = param_of(e, data, length);
     MUST(rdma_connect(e->id, &param) == 0);
 }
-/* The server's end of the next request, with a channel of its own, as UCX may want it. */
-static inline struct bare take_request(const struct bare* listener) {
-    struct rdma_cm_event* const event =
-        expect_event(listener->channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+/* The server's end of a request, with a channel of its own, as UCX may want it. */
+static inline struct bare make_server(struct rdma_cm_event* event) {
     struct bare e;
     memset(&e, 0, sizeof e);
     e.id = event->id;
@@ -83,6 +81,9 @@ static inline struct bare take_request(const struct bare* listener) {
     CHECK(rdma_ack_cm_event(event) == 0);
     make_dummy(&e);
     return e;
+}
+static inline struct bare take_request(const struct bare* listener) {
+    return make_server(expect_event(listener->channel, RDMA_CM_EVENT_CONNECT_REQUEST));
 }
 static inline void say_yes(struct bare* e, const void* data, size_t length) {
     struct rdma_conn_param param = param_of(e, data, length);

@@ -8,6 +8,9 @@
 
 #include "tests/verbs/datagrams.h"
 
+/* Status of RDMA_CM_EVENT_REJECTED on the device that looks like RoCE. */
+enum { NOBODY_LISTENS = 8, PROGRAM_REJECTED = 28 };
+
 static union {
     struct sockaddr any;
     struct sockaddr_in v4;

@@ -165,7 +165,6 @@ CASE(ports_that_are_no_xsock) {
     destroy_end(&b);
 }
 
-/* What leads nowhere is refused at once. */
 /* CRCs are asked for, by Requests and Replies, unless XSOCK_VERBS_CRC=0. */
 CASE(crcs_are_asked_for_as_usual) {
     const char* const set = getenv("XSOCK_VERBS_CRC");
@@ -204,6 +203,7 @@ CASE(crcs_are_asked_for_as_usual) {
     destroy_end(&dials);
 }
 
+/* What leads nowhere is refused at once. */
 CASE(addresses_that_are_none) {
     struct end e = make_end();
     union ibv_gid gid = e.gid;

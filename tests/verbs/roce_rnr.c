@@ -101,7 +101,7 @@ CASE(a_receive_in_time) { take_late(CODE_491, 1, 3, 100000); }
 CASE(a_receive_that_comes_too_late) {
     struct two t = make_two(CODE_64, 0);
     CHECK(send_8(&t.a, 1) == 0);
-    usleep(400000); /* less than the longest time but one */
+    usleep(400000); /* less than code 31 stands for */
     CHECK(receive_8(&t.b) == 0);
     expect_exceeded(&t.a, 1);
     expect_none(t.b.cq, 0.05);

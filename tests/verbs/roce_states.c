@@ -247,23 +247,4 @@ CASE(a_send_waits_for_its_receive) {
     CHECK(ibv_dereg_mr(mr) == 0);
 }
 
-/* An address that comes later is not in the table: programs keep indices. */
-CASE(the_gid_table_is_made_once) {
-    union ibv_gid before, after;
-    struct ibv_port_attr port;
-    int lengths[2];
-    if (getenv("XSOCK_OWN_NETWORK") == NULL) return; /* of other programs */
-    MUST(ibv_query_gid(device(), 1, 0, &before) == 0);
-    MUST(ibv_query_port(device(), 1, &port) == 0);
-    lengths[0] = port.gid_tbl_len;
-    MUST(system("PATH=$PATH:/usr/sbin:/sbin; ip link add v0 type veth peer name v1 &&"
-                " ip address add 198.18.9.1/24 dev v0 && ip link set v0 up &&"
-                " ip link set v1 up") == 0);
-    CHECK(ibv_query_gid(device(), 1, 0, &after) == 0);
-    CHECK(memcmp(&before, &after, sizeof before) == 0);
-    MUST(ibv_query_port(device(), 1, &port) == 0);
-    lengths[1] = port.gid_tbl_len;
-    CHECK(lengths[0] == lengths[1], "%d, %d before", lengths[1], lengths[0]);
-}
-
 int main(int argc, char** argv) { return run_cases(argc, argv); }

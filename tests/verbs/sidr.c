@@ -807,7 +807,7 @@ CASE(a_childs_parent_leaves_its_port) {
     dead_parent(RDMA_PS_UDP, RDMA_CM_EVENT_UNREACHABLE, UNSUPPORTED);
 }
 CASE(a_childs_parent_leaves_its_port_of_tcp) {
-    dead_parent(RDMA_PS_TCP, RDMA_CM_EVENT_REJECTED, 8);
+    dead_parent(RDMA_PS_TCP, RDMA_CM_EVENT_REJECTED, NOBODY_LISTENS);
 }
 
 int main(int argc, char** argv) { return run_cases(argc, argv); }

@@ -616,6 +616,8 @@ TEST(Connection, fails_a_send_though_nothing_can_be_written) {
     NoticeRig rig(1);
     rig.a.blocked = true;
     rig.a.post_send(rig.memory);
+    ByteVector scratch(4096);
+    ASSERT_NE(rig.a.connection.tx_prepare(scratch, scratch.size(), rig.now).bytes, 0u);
     rig.pass(2 * NoticeRig::kEvery);
     EXPECT_EQ(rig.a.seen(), "error reset");
 }

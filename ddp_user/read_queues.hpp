@@ -132,9 +132,10 @@ class OutboundReads : private ReadQueue<OutboundRead> {
 /// A Read of the peer's that we have not finished answering, or the answer to an atomic operation
 /// that has been done and not yet been told.
 struct InboundRead {
-    ReadRequest request = {};      ///< atomic: of size 0
-    AtomicResponse response = {};  ///< atomic
-    std::uint32_t msn = 0;         ///< of the Request: a Terminate quotes it
+    ReadRequest request = {};           ///< atomic: of size 0
+    const std::byte* source = nullptr;  ///< where its octets lie; null: none was referred to
+    AtomicResponse response = {};       ///< atomic
+    std::uint32_t msn = 0;              ///< of the Request: a Terminate quotes it
     bool atomic = false;
 };
 

@@ -334,7 +334,7 @@ void Stream::Impl::tx_done(std::uint32_t n) {
 }
 
 bool Stream::Impl::tx_intact() {
-    if (tx.log.empty() || state.ended()) return true;
+    if (tx.log.empty()) return true;
     for (std::uint64_t sequence = tx.sent; sequence < tx.begun(); ++sequence) {
         const SendWqe& wqe = config.sq->at(sequence);
         if (awaits_response(wqe.opcode) || (wqe.flags & kSendInline) != 0) continue;
@@ -351,21 +351,21 @@ bool Stream::Impl::tx_intact() {
         }
     }
     for (std::uint32_t i = 0; i < irq.size(); ++i) {
-        const ReadRequest& request = irq[i].request;
+        const InboundRead& read = irq[i];
         const std::uint32_t given = irq.given(i);
-        if (given == 0) continue;
+        if (given == 0 || read.source == nullptr) continue;
         const auto found =
-            config.memory->check_remote(request.source_stag, config.pd, config.qp_num,
-                                        Right::remote_read, request.source_to, given);
-        if (found.stream_error != StreamError::none) {
-            end(found.stream_error);
-            return false;
-        }
+            remote(read.request.source_stag, Right::remote_read, read.request.source_to, given);
+        // The STag may mean other memory by now.
+        if (found.stream_error == StreamError::none && found.address == read.source) continue;
+        end(found.stream_error != StreamError::none ? found.stream_error
+                                                    : StreamError::read_stag_invalid);
+        return false;
     }
     return true;
 }
 
-/// The oldest entry that cannot be read is the one: what is older was read or is intact.
+/// The oldest entry that cannot be read is the one. None is: what a Read Response refers to.
 void Stream::Impl::tx_memory_gone() {
     for (std::uint64_t sequence = tx.sent; sequence < config.sq->posted(); ++sequence) {
         const SendWqe& wqe = config.sq->at(sequence);

@@ -248,7 +248,7 @@ void Stream::Impl::fail_entry(WcStatus status) {
 }
 
 bool Stream::Impl::build_response(std::size_t mulpdu, UlpduOut& out) {
-    const InboundRead& read = irq.current();
+    InboundRead& read = irq.current();
     if (read.atomic) {
         build_atomic_response(read.response, out);
         return true;
@@ -271,6 +271,12 @@ bool Stream::Impl::build_response(std::size_t mulpdu, UlpduOut& out) {
             fail_read(read, found.stream_error);
             return false;
         }
+        // Another meaning of the STag would make two messages of one.
+        if (irq.offset() != 0 && read.source + irq.offset() != found.address) {
+            fail_read(read, StreamError::read_stag_invalid);
+            return false;
+        }
+        read.source = found.address - irq.offset();
         add_payload(out, found.address, bytes);
         // The owner may change what a peer may read, at any time; the CRC must fit all the same.
         out.unstable = true;

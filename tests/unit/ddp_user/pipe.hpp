@@ -97,6 +97,16 @@ struct World {
                                .only_qp = only_qp});
         return stag.value();
     }
+    void replace(std::uint32_t stag, ByteVector& memory, std::uint32_t access) {
+        reader.leave();
+        EXPECT_TRUE(table
+                        .replace(stag, {.address = memory.data(),
+                                        .length = memory.size(),
+                                        .access = access | kZeroBased,
+                                        .pd = 1})
+                        .ok());
+        reader.enter();
+    }
     void remove(std::uint32_t stag) {
         reader.leave();
         EXPECT_TRUE(table.remove(stag).ok());

@@ -609,6 +609,56 @@ TEST_F(Tx, given_response_is_checked_again_until_done) {
     EXPECT_EQ(end->stream_error(), StreamError::read_stag_invalid);
 }
 
+TEST_F(Tx, given_response_is_checked_again_though_the_stream_has_ended) {
+    const std::uint32_t stag = world.add(memory, kRemoteRead);
+    feed(*end.stream, header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1}) +
+                          body({.sink_stag = 1, .size = 100, .source_stag = stag}));
+    UlpduOut out;
+    ASSERT_TRUE(next_ulpdu(*end.stream, 1024, out));
+    end->llp_closed(CloseKind::reset);
+    ASSERT_EQ(end->state(), Stream::State::ended);
+    const StreamError first = end->stream_error();
+    EXPECT_TRUE(end->tx_intact());
+    world.table.invalidate(stag);
+    EXPECT_FALSE(end->tx_intact());
+    EXPECT_EQ(end->stream_error(), first);
+}
+
+TEST_F(Tx, given_response_is_of_the_memory_that_its_stag_meant) {
+    const std::uint32_t stag = world.add(memory, kRemoteRead);
+    feed(*end.stream, header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1}) +
+                          body({.sink_stag = 1, .size = 300, .source_stag = stag}));
+    UlpduOut out;
+    ASSERT_TRUE(next_ulpdu(*end.stream, 128, out));
+    ByteVector other = memory;
+    world.replace(stag, other, kRemoteRead);
+    EXPECT_FALSE(end->tx_intact());
+    EXPECT_EQ(end->stream_error(), StreamError::read_stag_invalid);
+}
+
+TEST_F(Tx, a_response_is_of_one_memory) {
+    const std::uint32_t stag = world.add(memory, kRemoteRead);
+    feed(*end.stream, header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1}) +
+                          body({.sink_stag = 1, .size = 300, .source_stag = stag}));
+    UlpduOut out;
+    ASSERT_TRUE(next_ulpdu(*end.stream, 128, out));
+    ByteVector other = memory;
+    world.replace(stag, other, kRemoteRead);
+    EXPECT_TRUE(next_ulpdu(*end.stream, 128, out));  // the Terminate
+    EXPECT_EQ(end->stream_error(), StreamError::read_stag_invalid);
+}
+
+TEST_F(Tx, given_response_needs_the_right_until_done) {
+    const std::uint32_t stag = world.add(memory, kRemoteRead);
+    feed(*end.stream, header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1}) +
+                          body({.sink_stag = 1, .size = 100, .source_stag = stag}));
+    UlpduOut out;
+    ASSERT_TRUE(next_ulpdu(*end.stream, 1024, out));
+    end->set_rights(kRemoteWrite);
+    EXPECT_FALSE(end->tx_intact());
+    EXPECT_EQ(end->stream_error(), StreamError::read_access);
+}
+
 TEST_F(Tx, responses_and_posted_messages_alternate) {
     const std::uint32_t stag = world.add(memory, kRemoteRead);
     for (std::uint32_t i = 1; i <= 3; ++i) {

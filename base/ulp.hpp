@@ -60,7 +60,7 @@ struct UlpduOut {
     std::array<ConstBytes, kMaxSge> payload;  // referred to where the application left it
     std::size_t payload_count = 0;
     bool unstable = false;  ///< may change under us (a Read Response's source, kSendSnapshot):
-                            ///< copy, do not refer
+                            ///< where a CRC is sent, copy, do not refer
 
     [[nodiscard]] std::size_t size() const noexcept {
         std::size_t bytes = header_size;

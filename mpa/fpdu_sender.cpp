@@ -214,7 +214,8 @@ void FpduSender::FpduWriter::add(const UlpduOut& ulpdu) {
     if (limits_.group_bytes != 0) begin_group_for(ulpdu_length);
     write_small_crc();
     const std::size_t before = sender_.bytes_;
-    const bool copied = payload_bytes <= limits_.copy_limit || ulpdu.unstable;
+    // Without a CRC there is nothing that a payload which changes has to match.
+    const bool copied = payload_bytes <= limits_.copy_limit || (ulpdu.unstable && sender_.crc_);
     std::array<std::byte, MPA_LENGTH_OCTETS + kMaxUlpduHeader> header;
     store_be16(header.data(), static_cast<std::uint16_t>(ulpdu_length));
     std::memcpy(header.data() + MPA_LENGTH_OCTETS, ulpdu.header.data(), kMaxUlpduHeader);

@@ -105,6 +105,17 @@ TEST(FpduSender, copies_do_not_gather) {
     EXPECT_FALSE(rig.sender.gathers());
 }
 
+TEST(FpduSender, payloads_that_may_change_are_copied_for_their_crc) {
+    for (const bool crc : {true, false}) {
+        Rig rig(crc);
+        rig.ulp.queue(14, 5000);
+        rig.ulp.outgoing.back().unstable = true;
+        const TxBatch batch = rig.prepare();
+        EXPECT_EQ(rig.sender.gathers(), !crc);
+        EXPECT_EQ(batch.iov.size(), crc ? 1u : 3u);
+    }
+}
+
 TEST(FpduSender, gathering_and_copying_make_the_same_stream) {
     for (const bool crc : {false, true}) {
         for (const bool markers : {false, true}) {

@@ -46,6 +46,7 @@ class RecordingUlp final : public StepwiseUlp {
     struct Outgoing {
         ByteVector header;
         std::vector<ByteVector> payload;
+        bool unstable = false;
     };
 
     // What to send, and what became of it.
@@ -161,6 +162,7 @@ class RecordingUlp final : public StepwiseUlp {
         std::copy(next.header.begin(), next.header.end(), out.header.begin());
         out.header_size = next.header.size();
         out.payload_count = next.payload.size();
+        out.unstable = next.unstable;
         std::copy(next.payload.begin(), next.payload.end(), out.payload.begin());
         if (out.size() > mulpdu) return false;
         ++given;

@@ -16,7 +16,7 @@ static void arrives_whole(int index) {
         CHECK(wc.src_qp == a.qp->qp_num && wc.wc_flags == IBV_WC_GRH);
         CHECK(grh[0] == 0x66 && grh[1] == 0x71 && grh[2] == 0x23 && grh[3] == 0x45);
         CHECK(((uint32_t)grh[4] << 8 | grh[5]) == lengths[i]);
-        CHECK(grh[6] == 17);
+        CHECK(grh[6] == 17 && grh[7] == 64);
         CHECK(memcmp(grh + 8, gid.raw, 16) == 0 && memcmp(grh + 24, gid.raw, 16) == 0);
         CHECK(slot(&b, i)[GRH + lengths[i]] == 0xff); /* nothing behind it */
     }

@@ -17,7 +17,7 @@ void IdleCalls::add(Pollable& item) noexcept {
     if (item.idle_ == Pollable::Idle::waits || !item.registered_) return;
     item.idle_ = Pollable::Idle::waits;
     items_.push_back(&item);
-    any_.store(true, std::memory_order_relaxed);
+    if (!any()) any_.store(true, std::memory_order_seq_cst);
 }
 
 void IdleCalls::remove(Pollable& item) noexcept {
@@ -38,7 +38,8 @@ void IdleCalls::end_cycle(PollCycle& cycle, bool sleeps) noexcept {
     if (now - idle_since_ >= kWait) call_each(cycle, true);
 }
 
-// An item that is called may add itself or end: then it is not of this list any more.
+// An item that is called may end: then it is not of this list any more. That it adds itself changes
+// nothing, it answers false instead.
 void IdleCalls::call_each(PollCycle& cycle, bool due) noexcept {
     for (std::size_t left = items_.size(), i = 0; left != 0 && i < items_.size(); --left) {
         Pollable& item = *items_[i];

@@ -21,7 +21,8 @@ class IdleCalls {
     }
     void add(Pollable& item) noexcept;
     void remove(Pollable& item) noexcept;
-    [[nodiscard]] bool any() const noexcept { return any_.load(std::memory_order_relaxed); }
+    /// Any thread. In one order with the flags of those that go to sleep.
+    [[nodiscard]] bool any() const noexcept { return any_.load(std::memory_order_seq_cst); }
 
     /// The end of a cycle: calls those whose time has come. @pre any()
     /// @param sleeps a thread sleeps, or may, unless this cycle moved something

@@ -153,10 +153,10 @@ void Progress::end_cycle(PollCycle& cycle) noexcept {
     if (has_idle_calls()) [[unlikely]]
         poll_set_.idle().end_cycle(cycle, epoll_is_relied_on());
     poll_set_.serve_cycle_end(cycle);
-    if (has_idle_calls() && cycle.by != PollCycle::By::thread) [[unlikely]]
-        leave_idle_calls();
     if (poll_set_.polls_memory()) [[unlikely]]
         arm_memory(cycle);
+    if (has_idle_calls() && cycle.by != PollCycle::By::thread) [[unlikely]]
+        leave_idle_calls();
     cycle.leave_section();
     completions_.flush();
     poll_set_.forget_removed();
@@ -312,8 +312,9 @@ void Progress::notify_soon(Pollable& item) {
     }
 }
 
-// Whose cycle this was may not poll again. A thread that ticks finds out; one that sleeps in epoll
-// need not have been woken by what was taken here, nor is a loop that embeds us.
+// Whose cycle this was may not poll again. A thread that ticks finds out, while it rests the leader
+// does (lead()); one that sleeps in epoll need not have been woken by what was taken here, nor is a
+// loop that embeds us.
 void Progress::leave_idle_calls() noexcept {
     if (is_thread_ticking()) return;
     if (ProgressThread* const thread = notifiable_.load(std::memory_order_acquire)) {

@@ -291,6 +291,7 @@ class Progress final : public PollGroup {
         PollCycle cycle;
     };
     void leave_idle_calls() noexcept;
+    void call_idle();
     [[nodiscard]] bool callers_poll() const noexcept {
         return mode() != ProgressMode::thread ||
                notifiable_.load(std::memory_order_relaxed) == nullptr;

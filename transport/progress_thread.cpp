@@ -195,7 +195,8 @@ struct ProgressThread::Loop {
             }
             if (did != Progress::ThreadCycle::moved) break;
         }
-        if (progress.has_idle_calls()) arm_soon();  // all of the cycles moved something
+        // The last cycle moved something, or the cycle of another thread has since.
+        if (progress.has_idle_calls()) arm_soon();
         watch();
     }
 

@@ -56,14 +56,19 @@ bool Progress::spin(const std::function<bool()>& done, Time deadline, SignalBloc
     return false;
 }
 
+void Progress::call_idle() {
+    if (has_idle_calls()) locked([this](PollCycle& cycle) { poll_set_.idle().call_all(cycle); });
+}
+
 bool Progress::lead() {
     if (!callers_poll() || !wait_group_.try_lead()) return false;
     count_caller_cycle();
     if (poll_set_.is_detached()) {
         locked([this](PollCycle&) { poll_set_.attach_busy_polled(); });
     }
-    if (has_idle_calls()) locked([this](PollCycle& cycle) { poll_set_.idle().call_all(cycle); });
+    call_idle();
     wait_group_.begin_sleep();
+    call_idle();  // for what was added before this waiter could be seen, nobody wakes it
     return true;
 }
 

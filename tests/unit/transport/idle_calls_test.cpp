@@ -54,6 +54,44 @@ class Item final : public Pollable {
     Progress& progress_;
 };
 
+/// Memory into which something comes while it is armed at the end of a cycle; that asks to be
+/// called when idle.
+class Memory final : public PolledMemory {
+  public:
+    explicit Memory(Progress& progress)
+        : fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), progress_(progress) {}
+    ~Memory() override { close(fd); }
+
+    bool poll_memory(PollCycle&) override {
+        if (!std::exchange(has_, false)) return false;
+        waits = true;
+        progress_.call_when_idle(*this);
+        return true;
+    }
+    bool arm() override {
+        has_ = std::exchange(comes, false);
+        return !has_;
+    }
+    void disarm() override {}
+    [[nodiscard]] bool is_relied_on() const noexcept override { return true; }
+    void on_ready(std::uint32_t, PollCycle&) override {}
+    void on_notify(PollCycle&) override {}
+    void on_time(PollCycle&) override {}
+    void on_failure(PollCycle&) noexcept override { ADD_FAILURE() << "no memory"; }
+    bool on_idle(PollCycle&, bool due) override {
+        if (due) waits = false;
+        return due;
+    }
+
+    const int fd;
+    bool comes = true;
+    std::atomic<bool> waits{false};
+
+  private:
+    Progress& progress_;
+    bool has_ = false;
+};
+
 class IdleCallsTest : public ::testing::Test {
   protected:
     void start(ProgressMode mode) {
@@ -97,6 +135,18 @@ TEST_F(IdleCallsTest, are_the_sleeping_threads_after_a_notification) {
     let_thread_sleep();
     progress->notify_now(*item);
     EXPECT_TRUE(soon([&] { return !item->waits; }));
+}
+
+TEST_F(IdleCallsTest, are_the_sleeping_threads_after_what_comes_while_memory_is_armed) {
+    start(ProgressMode::both);
+    let_thread_sleep();
+    const auto memory = std::make_shared<Memory>(*progress);
+    progress->locked([&](PollCycle&) {
+        ASSERT_TRUE(progress->add(memory, memory->fd, EPOLLIN));
+        EXPECT_TRUE(progress->begin_memory_polling(*memory));
+    });
+    EXPECT_FALSE(memory->comes);
+    EXPECT_TRUE(soon([&] { return !memory->waits; }));
 }
 
 TEST_F(IdleCallsTest, are_made_however_much_woke_the_thread) {

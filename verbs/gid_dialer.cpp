@@ -200,11 +200,13 @@ void GidDialer::stop(Dial& dial) noexcept {
 }
 
 void GidDialer::go_on(const PeerKey& key) {
-    for (;;) {
+    for (int tried = 0;; ++tried) {
         const auto found = peers_.find(key);
         if (found == peers_.end()) return;
         Peer& peer = found->second;
         if (peer.waiting.empty() || peer.timer != 0) return;
+        // On this host each may have connected by now: what else the loop has goes between.
+        if (tried == kAtOnce) return try_again_at(key, peer, monotonic_now());
         if (peer.connecting >= (peer.there ? kAtOnce : 1)) return;
         const auto next = dials_.find(peer.waiting.front());
         peer.waiting.pop_front();
@@ -224,7 +226,9 @@ void GidDialer::start(Dial& dial) {
                             .both_ways = dial.target.both_ways});
     dial.connecting = true;
     ++peers_.find(key_of(dial.target))->second.connecting;
-    if (!open(dial)) unreachable(dial, errno);
+    if (!open(dial)) return unreachable(dial, errno);
+    // On this host it is connected already.
+    if (!send_request(dial)) wait_connected(dial);
 }
 
 // False with errno.
@@ -244,14 +248,17 @@ bool GidDialer::open(Dial& dial) {
     setsockopt(dial.fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
     setsockopt(dial.fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (::bind(dial.fd, from, length_of(from)) != 0) return false;
-    if (::connect(dial.fd, to, length_of(to)) != 0 && errno != EINPROGRESS) return false;
+    return ::connect(dial.fd, to, length_of(to)) == 0 || errno == EINPROGRESS;
+}
+
+void GidDialer::wait_connected(Dial& dial) {
     dial.timer = engine_.loop().at(monotonic_now() + kConnectLimit, [this, &dial] {
         dial.timer = 0;
         unreachable(dial, ETIMEDOUT);
     });
     dial.token = engine_.loop().watch(dial.fd, Loop::kWritable,
                                       [this, &dial](unsigned) { on_connected(dial); });
-    return dial.token != 0;
+    if (dial.token == 0) unreachable(dial, errno);
 }
 
 // The process cannot be reached: the pause is for all that want to.
@@ -303,39 +310,39 @@ void GidDialer::again_later(Dial& dial, const std::string& why) {
 }
 
 void GidDialer::on_connected(Dial& dial) {
-    int error = 0;
-    socklen_t size = sizeof error;
-    if (getsockopt(dial.fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
-    if (error != 0) {
-        unreachable(dial, error);
-        return;
-    }
+    const PeerKey key = key_of(dial.target);
     engine_.loop().forget(std::exchange(dial.token, 0));
     engine_.loop().forget(std::exchange(dial.timer, 0));
+    if (!send_request(dial)) return unreachable(dial, EAGAIN);  // its buffer is new, and empty
+    go_on(key);
+}
+
+// False: it is not connected yet. True, too, if it cannot be: then it is dialed again.
+bool GidDialer::send_request(Dial& dial) {
     const mpa::Startup startup = initiator(dial.attr());
     const ConstBytes request = startup.tx();
     const ssize_t n = send(dial.fd, request.data(), request.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno == EAGAIN) return false;
     if (n != static_cast<ssize_t>(request.size())) {
         unreachable(dial, n < 0 ? errno : EAGAIN);
-        return;
+        return true;
     }
     dial.token =
         engine_.loop().watch(dial.fd, Loop::kReadable | Loop::kPeerFinished,
                              [this, &dial](unsigned readiness) { on_reply(dial, readiness); });
     if (dial.token == 0) {
         again_later(dial, std::strerror(errno));
-        return;
+        return true;
     }
     // The Reply may take as long as the peer's program: that its host is there TCP finds out.
     const int on = 1;
     setsockopt(dial.fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    const PeerKey key = key_of(dial.target);
-    Peer& peer = peers_.find(key)->second;
+    Peer& peer = peers_.find(key_of(dial.target))->second;
     dial.connecting = false;
     --peer.connecting;
     peer.there = true;
     peer.pause = 0;
-    go_on(key);
+    return true;
 }
 
 void GidDialer::on_reply(Dial& dial, unsigned readiness) {

@@ -77,7 +77,9 @@ class GidDialer {
     void go_on(const PeerKey& key);
     void start(Dial& dial);
     bool open(Dial& dial);
+    void wait_connected(Dial& dial);
     void on_connected(Dial& dial);
+    bool send_request(Dial& dial);
     void on_reply(Dial& dial, unsigned readiness);
     std::unique_ptr<Dial> remove(std::uint64_t id);
     void quiet(Dial& dial) noexcept;

@@ -428,9 +428,9 @@ struct xsock_sge {
 #define XSOCK_MORE 32u       /**< another post follows at once: gather, do not send yet */
 #define XSOCK_INVALIDATE 16u /**< SEND: invalidates `remote.stag` at the peer */
 #define XSOCK_MASKED 64u     /**< atomics: operand_mask and compare_mask count */
-#define XSOCK_SNAPSHOT                                                                            \
-    128u /**< SEND, WRITE(_IMM): the payload may change until the completion. Each piece of it is \
-              copied when its turn comes, so the peer gets old bytes, new ones, or some of both */
+#define XSOCK_SNAPSHOT                                                                           \
+    128u /**< SEND, WRITE(_IMM): the payload may change until the completion. Each piece is read \
+              once, when its turn comes, so the peer gets old bytes, new ones, or some of both */
 
 struct xsock_wr {
     size_t size;

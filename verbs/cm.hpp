@@ -189,6 +189,8 @@ void on_ended_locked(VerbsState& engine, CmId& id, const QpInfo& info);
 /// The id's QP goes, perhaps with the connection: programs (cmtime) wait for the event all the
 /// same.
 void on_qp_destroyed_locked(VerbsState& engine, CmId& id);
+/// The id's QP was reset: its connection is no more, and nothing else can tell of the end.
+void on_qp_reset_locked(VerbsState& engine, CmId& id);
 
 // cm_listen.cpp
 

@@ -192,6 +192,16 @@ void on_qp_destroyed_locked(VerbsState& engine, CmId& id) {
     }
 }
 
+void on_qp_reset_locked(VerbsState& engine, CmId& id) {
+    if (id.of_datagrams()) return;
+    if (id.state == IdState::starting) {
+        report_failure(engine, id, ECONNABORTED);
+    } else if (id.state == IdState::connected || id.state == IdState::ending ||
+               id.state == IdState::disconnecting) {
+        disconnected(engine, id, Left::program);
+    }
+}
+
 int cm::disconnect(rdma_cm_id* given) noexcept {
     return locked_cm([&](VerbsState& engine) {
         if (!engine.alive(given, Kind::cm_id)) return fail(EINVAL);

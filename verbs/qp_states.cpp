@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "verbs/cm.hpp"
 #include "verbs/datagram_qp.hpp"
 #include "verbs/device_profile.hpp"
 #include "verbs/engine.hpp"
@@ -142,6 +143,7 @@ int reset(VerbsState& engine, Qp& qp) {
     qp.asked = {};
     qp.state.store(IBV_QPS_RESET, std::memory_order_release);
     qp.base.qp_base.state = IBV_QPS_RESET;
+    if (qp.id != nullptr) on_qp_reset_locked(engine, *qp.id);
     return 0;
 }
 

@@ -735,6 +735,22 @@ CASE(disconnected_comes_though_its_queue_pair_was_reset) {
     end_pair();
 }
 
+/* With the reset its connection is over, for both ends. */
+static void reset_ends(int disconnects) {
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+    connected_pair();
+    if (disconnects) MUST(rdma_disconnect(b.id) == 0);
+    MUST(ibv_modify_qp(b.id->qp, &attr, IBV_QP_STATE) == 0);
+    MUST(readable(b.events->fd, LIMIT_S * 1000));
+    MUST(take_event(b.events, NULL) == RDMA_CM_EVENT_DISCONNECTED);
+    MUST(readable(a.events->fd, LIMIT_S * 1000));
+    MUST(take_event(a.events, NULL) == RDMA_CM_EVENT_DISCONNECTED);
+    CHECK(!readable(b.events->fd, 50));
+    end_pair();
+}
+CASE(disconnected_comes_when_its_queue_pair_is_reset) { reset_ends(0); }
+CASE(disconnected_comes_when_its_queue_pair_is_reset_while_it_disconnects) { reset_ends(1); }
+
 CASE(flushed_after_disconnected) { receives_are_flushed_after_disconnected(0); }
 CASE(flushed_after_a_reset) { receives_are_flushed_after_disconnected(1); }
 

@@ -133,7 +133,7 @@ class OutboundReads : private ReadQueue<OutboundRead> {
 /// that has been done and not yet been told.
 struct InboundRead {
     ReadRequest request = {};           ///< atomic: of size 0
-    const std::byte* source = nullptr;  ///< where its octets lie; null: none was referred to
+    const std::byte* source = nullptr;  ///< where its bytes lie; null: none was given yet
     AtomicResponse response = {};       ///< atomic
     std::uint32_t msn = 0;              ///< of the Request: a Terminate quotes it
     bool atomic = false;

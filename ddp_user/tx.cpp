@@ -365,7 +365,8 @@ bool Stream::Impl::tx_intact() {
     return true;
 }
 
-/// The oldest entry that cannot be read is the one. None is: what a Read Response refers to.
+/// The oldest entry that cannot be read has failed. There is none if it was the source of a Read
+/// Response.
 void Stream::Impl::tx_memory_gone() {
     for (std::uint64_t sequence = tx.sent; sequence < config.sq->posted(); ++sequence) {
         const SendWqe& wqe = config.sq->at(sequence);

@@ -271,7 +271,7 @@ bool Stream::Impl::build_response(std::size_t mulpdu, UlpduOut& out) {
             fail_read(read, found.stream_error);
             return false;
         }
-        // Another meaning of the STag would make two messages of one.
+        // The STag may mean other memory than for the segment before.
         if (irq.offset() != 0 && read.source + irq.offset() != found.address) {
             fail_read(read, StreamError::read_stag_invalid);
             return false;

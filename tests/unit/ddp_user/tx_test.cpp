@@ -23,6 +23,13 @@ class Tx : public OneEnd {
         segment.to += first;
         return {begin, header(segment) + part(from + first, n - first)};
     }
+    /// The peer reads; the first segment of the answer is given to the layer.
+    void give_response(std::uint32_t stag, std::uint32_t bytes, std::size_t mulpdu) {
+        feed(*end.stream, header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1}) +
+                              body({.sink_stag = 1, .size = bytes, .source_stag = stag}));
+        UlpduOut out;
+        ASSERT_TRUE(next_ulpdu(*end.stream, mulpdu, out));
+    }
     /// The Read Request that the peer would see in `ulpdu`.
     static ReadRequest request_in(const ByteVector& ulpdu) {
         EXPECT_EQ(ulpdu.size(), 46u);
@@ -599,10 +606,7 @@ TEST_F(Tx, only_given_bytes_are_checked_again) {
 
 TEST_F(Tx, given_response_is_checked_again_until_done) {
     const std::uint32_t stag = world.add(memory, kRemoteRead);
-    feed(*end.stream, header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1}) +
-                          body({.sink_stag = 1, .size = 100, .source_stag = stag}));
-    UlpduOut out;
-    ASSERT_TRUE(next_ulpdu(*end.stream, 1024, out));
+    give_response(stag, 100, 1024);
     EXPECT_TRUE(end->tx_intact());
     world.table.invalidate(stag);
     EXPECT_FALSE(end->tx_intact());
@@ -611,10 +615,7 @@ TEST_F(Tx, given_response_is_checked_again_until_done) {
 
 TEST_F(Tx, given_response_is_checked_again_though_the_stream_has_ended) {
     const std::uint32_t stag = world.add(memory, kRemoteRead);
-    feed(*end.stream, header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1}) +
-                          body({.sink_stag = 1, .size = 100, .source_stag = stag}));
-    UlpduOut out;
-    ASSERT_TRUE(next_ulpdu(*end.stream, 1024, out));
+    give_response(stag, 100, 1024);
     end->llp_closed(CloseKind::reset);
     ASSERT_EQ(end->state(), Stream::State::ended);
     const StreamError first = end->stream_error();
@@ -626,10 +627,7 @@ TEST_F(Tx, given_response_is_checked_again_though_the_stream_has_ended) {
 
 TEST_F(Tx, given_response_is_of_the_memory_that_its_stag_meant) {
     const std::uint32_t stag = world.add(memory, kRemoteRead);
-    feed(*end.stream, header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1}) +
-                          body({.sink_stag = 1, .size = 300, .source_stag = stag}));
-    UlpduOut out;
-    ASSERT_TRUE(next_ulpdu(*end.stream, 128, out));
+    give_response(stag, 300, 128);
     ByteVector other = memory;
     world.replace(stag, other, kRemoteRead);
     EXPECT_FALSE(end->tx_intact());
@@ -638,22 +636,16 @@ TEST_F(Tx, given_response_is_of_the_memory_that_its_stag_meant) {
 
 TEST_F(Tx, a_response_is_of_one_memory) {
     const std::uint32_t stag = world.add(memory, kRemoteRead);
-    feed(*end.stream, header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1}) +
-                          body({.sink_stag = 1, .size = 300, .source_stag = stag}));
-    UlpduOut out;
-    ASSERT_TRUE(next_ulpdu(*end.stream, 128, out));
+    give_response(stag, 300, 128);
     ByteVector other = memory;
     world.replace(stag, other, kRemoteRead);
-    EXPECT_TRUE(next_ulpdu(*end.stream, 128, out));  // the Terminate
+    UlpduOut terminate;
+    EXPECT_TRUE(next_ulpdu(*end.stream, 128, terminate));
     EXPECT_EQ(end->stream_error(), StreamError::read_stag_invalid);
 }
 
 TEST_F(Tx, given_response_needs_the_right_until_done) {
-    const std::uint32_t stag = world.add(memory, kRemoteRead);
-    feed(*end.stream, header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1}) +
-                          body({.sink_stag = 1, .size = 100, .source_stag = stag}));
-    UlpduOut out;
-    ASSERT_TRUE(next_ulpdu(*end.stream, 1024, out));
+    give_response(world.add(memory, kRemoteRead), 100, 1024);
     end->set_rights(kRemoteWrite);
     EXPECT_FALSE(end->tx_intact());
     EXPECT_EQ(end->stream_error(), StreamError::read_access);

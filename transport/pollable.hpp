@@ -41,12 +41,12 @@ class PollCycle {
         if (inside_) reader_.leave();
         inside_ = false;
     }
-    Bytes staging;  ///< where received bytes go first; shared by all connections
     enum class By : std::uint8_t {
-        holder,  ///< who needs the lock for something else
+        holder,  ///< a thread that needs the lock for something else
         caller,  ///< a thread of the program that polls
         thread,  ///< the background thread, which looks after what it leaves
     };
+    Bytes staging;  ///< where received bytes go first; shared by all connections
     By by = By::holder;
     int rereads = 0;         ///< empty reads that are repeated at once
     bool active = false;     ///< bytes moved, work completed or a state changed

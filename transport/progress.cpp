@@ -312,9 +312,9 @@ void Progress::notify_soon(Pollable& item) {
     }
 }
 
-// Whose cycle this was may not poll again. A thread that ticks finds out, while it rests the leader
-// does (lead()); one that sleeps in epoll need not have been woken by what was taken here, nor is a
-// loop that embeds us.
+// No other cycle may follow this one. The background thread looks by itself while it ticks, a
+// leader looks before it sleeps (lead()). A thread that sleeps in epoll must be told, for what was
+// taken here may not have woken it; and so must a loop that embeds us.
 void Progress::leave_idle_calls() noexcept {
     if (is_thread_ticking()) return;
     if (ProgressThread* const thread = notifiable_.load(std::memory_order_acquire)) {

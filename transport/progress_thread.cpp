@@ -195,7 +195,7 @@ struct ProgressThread::Loop {
             }
             if (did != Progress::ThreadCycle::moved) break;
         }
-        // The last cycle moved something, or the cycle of another thread has since.
+        // The last cycle moved something, or another thread has held the lock.
         if (progress.has_idle_calls()) arm_soon();
         watch();
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// What waits for nothing to move is called though nobody polls again, whoever's cycle added it.
+// What is to be called when nothing moves is called though nobody polls again, in whichever cycle
+// it was added.
 #include "transport/idle_calls.hpp"
 
 #include <gtest/gtest.h>
@@ -9,10 +10,12 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <utility>
 
+#include "transport/clock.hpp"
 #include "transport/progress.hpp"
 
 namespace xsock {
@@ -123,21 +126,21 @@ class IdleCallsTest : public ::testing::Test {
     std::shared_ptr<Item> item;
 };
 
-TEST_F(IdleCallsTest, are_the_sleeping_threads_after_a_cycle_of_who_needed_the_lock) {
+TEST_F(IdleCallsTest, of_a_holder_of_the_lock_are_made_by_the_sleeping_thread) {
     start(ProgressMode::both);
     let_thread_sleep();
     progress->locked([&](PollCycle& cycle) { item->find(cycle); });
     EXPECT_TRUE(soon([&] { return !item->waits; }));
 }
 
-TEST_F(IdleCallsTest, are_the_sleeping_threads_after_a_notification) {
+TEST_F(IdleCallsTest, of_a_notification_are_made_by_the_sleeping_thread) {
     start(ProgressMode::both);
     let_thread_sleep();
     progress->notify_now(*item);
     EXPECT_TRUE(soon([&] { return !item->waits; }));
 }
 
-TEST_F(IdleCallsTest, are_the_sleeping_threads_after_what_comes_while_memory_is_armed) {
+TEST_F(IdleCallsTest, of_what_comes_while_memory_is_armed_are_made_by_the_sleeping_thread) {
     start(ProgressMode::both);
     let_thread_sleep();
     const auto memory = std::make_shared<Memory>(*progress);
@@ -149,7 +152,7 @@ TEST_F(IdleCallsTest, are_the_sleeping_threads_after_what_comes_while_memory_is_
     EXPECT_TRUE(soon([&] { return !memory->waits; }));
 }
 
-TEST_F(IdleCallsTest, are_made_however_much_woke_the_thread) {
+TEST_F(IdleCallsTest, are_made_by_the_thread_however_many_events_have_woken_it) {
     for (std::uint64_t events = 1; events <= 40; ++events) {
         SCOPED_TRACE(events);
         start(ProgressMode::both);
@@ -160,7 +163,7 @@ TEST_F(IdleCallsTest, are_made_however_much_woke_the_thread) {
     }
 }
 
-TEST_F(IdleCallsTest, are_an_embedding_loops_that_is_told) {
+TEST_F(IdleCallsTest, are_made_by_an_embedding_loop_that_is_told) {
     start(ProgressMode::app);
     const int fd = progress->embed();
     const auto readable = [fd](int ms) {

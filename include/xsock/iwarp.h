@@ -53,9 +53,8 @@ IWARP_SIZE(mpa_frame, 20);
 #define MPA_REVISION_1 1 /* RFC 5044 */
 #define MPA_REVISION_2 2 /* RFC 6581 */
 #define MPA_PD_MAX 512
-#define MPA_PD_MAX_OTHERS                                                  \
-    256 /* what Linux and its drivers take; siw crashes on more in a Reply \
-         */
+/* What Linux and its drivers take; siw crashes on more in a Reply. */
+#define MPA_PD_MAX_OTHERS 256
 
 /* RFC 6581 section 9: first four octets of the private data when S is set. */
 struct mpa_enhanced {

@@ -164,19 +164,13 @@ void on_ended_locked(VerbsState& engine, CmId& id, const QpInfo& info) {
     }
 }
 
-void on_qp_destroyed_locked(VerbsState& engine, CmId& id) {
-    if (id.base.qp != nullptr && Qp::of(id.base.qp) == id.qp) id.base.qp = nullptr;
-    release_qp(id);
+void on_qp_reset_locked(VerbsState& engine, CmId& id) {
     if (id.of_datagrams()) return;
     switch (id.state) {
         case IdState::connected:
         case IdState::ending:
         case IdState::disconnecting:
             disconnected(engine, id, Left::program);
-            return;
-        case IdState::dialing:
-            close_sockets(engine, id);
-            report_failure(engine, id, ECONNABORTED);
             return;
         case IdState::starting:
             report_failure(engine, id, ECONNABORTED);
@@ -185,6 +179,7 @@ void on_qp_destroyed_locked(VerbsState& engine, CmId& id) {
         case IdState::bound:
         case IdState::addr_resolved:
         case IdState::route_resolved:
+        case IdState::dialing:
         case IdState::listening:
         case IdState::requested:
         case IdState::ended:
@@ -192,14 +187,12 @@ void on_qp_destroyed_locked(VerbsState& engine, CmId& id) {
     }
 }
 
-void on_qp_reset_locked(VerbsState& engine, CmId& id) {
-    if (id.of_datagrams()) return;
-    if (id.state == IdState::starting) {
-        report_failure(engine, id, ECONNABORTED);
-    } else if (id.state == IdState::connected || id.state == IdState::ending ||
-               id.state == IdState::disconnecting) {
-        disconnected(engine, id, Left::program);
-    }
+void on_qp_destroyed_locked(VerbsState& engine, CmId& id) {
+    if (id.base.qp != nullptr && Qp::of(id.base.qp) == id.qp) id.base.qp = nullptr;
+    release_qp(id);
+    if (id.state != IdState::dialing || id.of_datagrams()) return on_qp_reset_locked(engine, id);
+    close_sockets(engine, id);
+    report_failure(engine, id, ECONNABORTED);
 }
 
 int cm::disconnect(rdma_cm_id* given) noexcept {

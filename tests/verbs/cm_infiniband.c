@@ -124,6 +124,26 @@ CASE(rejected_for_nobody_listens) {
     free_bare(&client);
 }
 
+/* Before the server has answered: nothing is left that could be connected. */
+CASE(a_queue_pair_is_reset_while_it_connects) {
+    struct bare listener = make_listener("127.0.0.1");
+    struct bare client = make_client("127.0.0.1", port_of(&listener)), server;
+    struct ibv_qp_init_attr init = qp_attr();
+    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+    struct rdma_cm_event* event;
+    MUST(rdma_create_qp(client.id, NULL, &init) == 0);
+    begin_connect(&client, NULL, 0);
+    server = take_request(&listener);
+    CHECK(ibv_modify_qp(client.id->qp, &reset, IBV_QP_STATE) == 0);
+    event = expect_event(client.channel, RDMA_CM_EVENT_CONNECT_ERROR);
+    CHECK(event->status == -ECONNABORTED, "%d", event->status);
+    CHECK(rdma_ack_cm_event(event) == 0);
+    CHECK(event_within(client.channel, 50) == NULL);
+    free_bare(&server);
+    free_bare(&client);
+    free_bare(&listener);
+}
+
 /* What rdma_init_qp_attr() names is what Linux names, at either end. */
 static void expect_masks(struct bare* e, uint32_t num) {
     static const struct {

@@ -42,6 +42,13 @@ def main():
     for row in samples[0][0]:
         higher = samples[0][0][row]["better"] == "higher"
         old, new, again = ([s[i][row]["xsock_by_round"][0] for s in samples] for i in range(3))
+        unit = samples[0][0][row]["unit"]
+        if min(old + new + again) <= 0:  # a figure that may be nothing has no ratio
+            print(
+                f"{row:32}{statistics.median(old + again):10.4g} {statistics.median(new):10.4g} {unit:6} | "
+                "a sample is 0: no ratio"
+            )
+            continue
         # The two samples of OLD surround that of NEW, so their mean cancels a machine that drifts.
         between = [(a + b) / 2 for a, b in zip(old, again)]
         ratios = [b / n if higher else n / b for b, n in zip(between, new)]
@@ -55,7 +62,6 @@ def main():
             worse.append(row)
         elif high < min(1 / TOLERANCE, 1 / spread):
             verdict = "better"
-        unit = samples[0][0][row]["unit"]
         print(
             f"{row:32}{statistics.median(between):10.4g} {statistics.median(new):10.4g} {unit:6} | "
             f"{statistics.median(ratios):8.3f}  {low:.3f} to {high:.3f} | {spread:.3f}  {verdict}"

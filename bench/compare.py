@@ -27,6 +27,11 @@ def interval_of_median(values):
     return ordered[rank], ordered[n - 1 - rank]
 
 
+def ratio(a, b):
+    """Of figures that may be 0: two that are equal are as good, and anything is infinitely more than 0."""
+    return 1.0 if a == b else math.inf if b == 0 else a / b
+
+
 def read(directory, round_, name):
     rows = json.loads((directory / f"{round_}-{name}.json").read_text())
     return {row["row"]: row for row in rows}
@@ -42,26 +47,20 @@ def main():
     for row in samples[0][0]:
         higher = samples[0][0][row]["better"] == "higher"
         old, new, again = ([s[i][row]["xsock_by_round"][0] for s in samples] for i in range(3))
-        unit = samples[0][0][row]["unit"]
-        if min(old + new + again) <= 0:  # a figure that may be nothing has no ratio
-            print(
-                f"{row:32}{statistics.median(old + again):10.4g} {statistics.median(new):10.4g} {unit:6} | "
-                "a sample is 0: no ratio"
-            )
-            continue
         # The two samples of OLD surround that of NEW, so their mean cancels a machine that drifts.
         between = [(a + b) / 2 for a, b in zip(old, again)]
-        ratios = [b / n if higher else n / b for b, n in zip(between, new)]
-        itself = [a / b if higher else b / a for a, b in zip(old, again)]
+        ratios = [ratio(b, n) if higher else ratio(n, b) for b, n in zip(between, new)]
+        itself = [ratio(a, b) if higher else ratio(b, a) for a, b in zip(old, again)]
         low, high = interval_of_median(ratios)
         itself_low, itself_high = interval_of_median(itself)
-        spread = max(itself_high, 1 / itself_low)
+        spread = max(itself_high, ratio(1, itself_low))
         verdict = ""
         if low > max(TOLERANCE, spread):
             verdict = "WORSE"
             worse.append(row)
         elif high < min(1 / TOLERANCE, 1 / spread):
             verdict = "better"
+        unit = samples[0][0][row]["unit"]
         print(
             f"{row:32}{statistics.median(between):10.4g} {statistics.median(new):10.4g} {unit:6} | "
             f"{statistics.median(ratios):8.3f}  {low:.3f} to {high:.3f} | {spread:.3f}  {verdict}"

@@ -58,6 +58,11 @@ def main():
         expect(run(folder, (10, 5), (10, 4)), 1, "worse: fast")
         expect(run(folder, (10, 5), (8, 6)), 0, "worse: none")
         expect(run(folder, (10, 5), (8, 4), "-R", "slow,fast"), 1, "worse: fast")
+        expect(run(folder, (0, 5), (0, 5)), 0, "worse: none")
+        expect(run(folder, (0, 5), (1, 5)), 1, "worse: slow")
+        expect(run(folder, (1, 5), (0, 5)), 0, "worse: none")
+        expect(run(folder, (0, 5), (0, 4)), 1, "worse: fast")  # what is behind such a row counts, too
+        expect(run(folder, (10, 5), (10, 0)), 1, "worse: fast")
         got = run(folder, (10, 5), (10, 5), "-r", "0")
         expect(got, 2, "compare.sh: -r 0 is no number of rounds")
         got = compare(folder / "old", folder / "none")

@@ -174,7 +174,8 @@ class Connection final {
     void linger(Time now) noexcept;
     /// A linger time that runs begins again, also that of the peer's FIN.
     void extend_linger(Time now) noexcept;
-    /// What carries it has failed: nothing can be sent or closed in good order.
+    /// What carries it has failed: nothing can be sent or closed in good order. A reset behind the
+    /// peer's end is an orderly end too if the program has posted no sends.
     void lost(int error, EndCause cause = EndCause::lost);
     /// Memory that the kernel was to send is gone.
     void tx_fault();
@@ -267,6 +268,7 @@ class Connection final {
     void end(QpState state, const ConnectionError& error, WcStatus status, bool orderly, Time now);
     void end_by_stream(bool orderly, Time now);
     void end_by_fault(EndCause cause);
+    [[nodiscard]] bool loses_nothing(int error, EndCause cause) const noexcept;
     void end_fresh(QpState state);
     void close(bool reset);
     void set_state(QpState next);

@@ -303,10 +303,22 @@ void Connection::leave_shared_queue() {
     stream_.leave_shared_queue(*own_queue_);
 }
 
+// The peer has left in good order, and of ours nothing was sent but what the layers need: that a
+// probe finds it gone is no fault of the connection.
+bool Connection::loses_nothing(int error, EndCause cause) const noexcept {
+    return cause == EndCause::lost && error == ECONNRESET && state_ == QpState::peer_closed &&
+           stream_.config().sq->posted() == 0;
+}
+
 void Connection::lost(int error, EndCause cause) {
     if (!ended()) {
         if (llp_ != nullptr) llp_->lost();
-        end(QpState::error, {cause, error, stream_error()}, WcStatus::connection_lost, false, 0);
+        if (loses_nothing(error, cause)) {
+            end(QpState::closed, {}, WcStatus::flushed, false, 0);
+        } else {
+            end(QpState::error, {cause, error, stream_error()}, WcStatus::connection_lost, false,
+                0);
+        }
     }
     close(false);
 }

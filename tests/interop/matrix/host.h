@@ -104,9 +104,10 @@ void row_read_siw(struct row* row, unsigned ep, uint32_t size, uint32_t count, u
 struct xsock_remote row_guest_memory(struct row* row, size_t length, const char* rights,
                                      uint32_t seed, int* index);
 
-/* Orderly ends: both sides must find nothing amiss. */
+/* Orderly ends: both sides must find nothing amiss. `may_reset`: siw may close with something of
+ * ours unread; its reset is noted then. */
 void row_close(struct row* row, unsigned ep);
-void row_close_siw(struct row* row, unsigned ep);
+void row_close_siw(struct row* row, unsigned ep, bool may_reset);
 
 /* The kernel's "siw: got TERMINATE. layer .., type .., code .." since the row began. */
 bool row_guest_terminate(struct row* row, unsigned* layer, unsigned* type, unsigned* code);

@@ -1032,6 +1032,37 @@ TEST(Connection, that_is_lost_says_how) {
     EXPECT_EQ(rig.b.connection.error().cause, EndCause::peer_silent);
 }
 
+// The kernel's siw closes while our probe is under way, and answers that with a reset.
+TEST(Connection, that_has_sent_nothing_ends_well_by_a_reset_behind_the_end_of_its_peer) {
+    for (const bool sends : {false, true}) {
+        for (const bool is_confirmed : {false, true}) {
+            SCOPED_TRACE(testing::Message() << "sends " << sends << ", confirmed " << is_confirmed);
+            Options options = is_confirmed ? confirmed() : Options{};
+            options.events = true;
+            Rig rig(options, {});
+            rig.start();
+            rig.a.connection.confirm_start();
+            ByteVector memory = pattern(10);
+            if (sends) rig.a.post_send(memory);
+            rig.run();
+            rig.b.connection.shutdown(rig.now);
+            rig.run();
+            EXPECT_EQ(rig.a.seen(), "peer_closed");
+            rig.a.connection.lost(ECONNRESET);
+            EXPECT_EQ(rig.a.seen(), sends ? "error reset" : "closed close");
+            EXPECT_EQ(rig.a.connection.error().code, sends ? ECONNRESET : 0);
+            rig.a.connection.confirm_end();
+            unsigned ends = 0;
+            for (const Wc& wc : rig.a.received()) {
+                if (wc.opcode != WcOpcode::closed) continue;
+                ++ends;
+                EXPECT_EQ(wc.status, WcStatus::success);
+            }
+            EXPECT_EQ(ends, 1u);
+        }
+    }
+}
+
 TEST(Connection, is_lost_when_memory_runs_out) {
     for (const bool sending : {false, true}) {
         Rig rig;
@@ -1321,7 +1352,7 @@ constexpr const char* kExpected[std::size(kIns)][std::size(kEvents)] = {
     {"closing FIN", "error reset", "closing FIN", "established", "closing FIN", "established",
      "established", "established", "peer_closed", "error reset", "established"},  // In::established
     {"closed FIN close", "error reset", "closed FIN close", "peer_closed", "closed FIN close",
-     "peer_closed", "peer_closed", "peer_closed", "peer_closed", "error reset",
+     "peer_closed", "peer_closed", "peer_closed", "peer_closed", "closed close",
      "peer_closed"},  // In::half
     {"closing", "error reset", "closing", "closing", "error reset", "closing", "closing", "closing",
      "closing", "error reset", "closing"},  // In::draining

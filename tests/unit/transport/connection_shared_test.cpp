@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Connections through shared memory, of two devices of this process or of one: what two processes
 // would see.
+#include "tests/unit/transport/soon.hpp"
 #include "transport/connection_shared.hpp"
 
 #include <gtest/gtest.h>
@@ -26,7 +27,7 @@ namespace {
 // A process that has to wait for a processor is no reason for TCP.
 constexpr Time kShmTimeout = 30 * kSecond;
 
-Time soon() { return monotonic_now() + 20 * kSecond; }
+using test::soon;
 
 struct Options {
     ProgressMode progress = ProgressMode::both;

@@ -21,6 +21,7 @@
 
 #include "tests/support/record_maker.hpp"
 #include "tests/unit/loopback.hpp"
+#include "tests/unit/transport/soon.hpp"
 #include "transport/clock.hpp"
 #include "transport/kernel_calls.hpp"
 #include "transport/soft_device.hpp"
@@ -28,8 +29,6 @@
 namespace xsock::test {
 
 inline constexpr int kDomain = 1 << 20;  // no descriptor has that number
-
-inline Time soon() { return monotonic_now() + 20 * kSecond; }
 
 /// A module. Any thread.
 class FakeModule final : public KernelCalls {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tests/unit/loopback.hpp"
+#include "tests/unit/transport/soon.hpp"
 #include "transport/clock.hpp"
 #include "transport/soft_device.hpp"
 
@@ -24,7 +25,7 @@ namespace {
 
 constexpr int kLimitMs = 20'000;
 
-Time soon() { return monotonic_now() + 20 * kSecond; }
+using test::soon;
 
 bool readable(const CompletionChannel& channel, int timeout_ms) {
     pollfd p{channel.fd(), POLLIN, 0};

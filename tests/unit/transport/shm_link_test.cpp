@@ -16,13 +16,14 @@
 #include <utility>
 
 #include "tests/unit/shm/link_pair.hpp"
+#include "tests/unit/transport/soon.hpp"
 #include "transport/descriptors.hpp"
 #include "transport/progress.hpp"
 
 namespace xsock {
 namespace {
 
-constexpr Time kLimit = 20 * kSecond;  // only reached by a failure
+using test::soon;
 
 constexpr std::size_t kHeader = 14;
 test::RecordingUlp::Outgoing message(std::size_t bytes) {
@@ -118,7 +119,7 @@ class ShmLinkTest : public ::testing::Test {
     }
     template <typename Done>
     void poll_until(Done&& done) {
-        const Time end = monotonic_now() + kLimit;
+        const Time end = soon();
         while (!done() && monotonic_now() < end) {
             a.progress->poll();
             b.progress->poll();
@@ -202,7 +203,7 @@ TEST_F(ShmLinkTest, background_threads_serve_while_nobody_polls) {
     connect(1);
     for (int i = 0; i < 20; ++i) {
         a.send(1, 3000);
-        const Time end = monotonic_now() + kLimit;
+        const Time end = soon();
         while (received(b, 1) < static_cast<std::size_t>(i) + 1 && monotonic_now() < end) {
             std::this_thread::yield();
         }
@@ -218,7 +219,7 @@ TEST_F(ShmLinkTest, a_leader_is_woken_for_what_comes) {
         // Read without the lock: the poller is this thread.
         EXPECT_TRUE(b.progress->wait(
             [&] { return b.ends.at(1)->ulp.delivered.size() == static_cast<std::size_t>(i) + 1; },
-            monotonic_now() + kLimit));
+            soon()));
         sender.join();
     }
 }
@@ -251,7 +252,7 @@ TEST_F(ShmLinkTest, memory_of_a_burst_is_given_back_when_the_link_is_idle) {
             a.link->published();
         });
     };
-    const Time limit = monotonic_now() + kLimit;
+    const Time limit = soon();
     while (allocated() < layout.ring_bytes / 2 && monotonic_now() < limit) {
         send_all();
         a.progress->poll();

@@ -23,6 +23,7 @@
 #include "tests/unit/loopback.hpp"
 #include "tests/unit/resource_limit.hpp"
 #include "tests/unit/sanitizers.hpp"
+#include "tests/unit/transport/soon.hpp"
 #include "transport/clock.hpp"
 #include "transport/descriptors.hpp"
 #include "transport/progress.hpp"
@@ -31,7 +32,7 @@
 namespace xsock {
 namespace {
 
-Time soon() { return monotonic_now() + 20 * kSecond; }
+using test::soon;
 
 // Two QPs of one device, connected over loopback.
 class SoftDeviceTest : public ::testing::Test {
@@ -124,7 +125,7 @@ TEST_F(SoftDeviceTest, detaching_with_work_outstanding_resets_the_connection) {
     for (const Wc& wc : poll_all()) EXPECT_NE(wc.qp_num, num);
 }
 
-std::set<int> open_descriptors() {
+std::set<int> descriptor_numbers() {
     std::set<int> all;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
         const int fd = std::stoi(entry.path().filename());
@@ -138,12 +139,12 @@ TEST_F(SoftDeviceTest, owns_the_descriptors_that_it_opens) {
     test::LoopbackListener from;
     QpAttr attr;
     attr.send_cq = attr.recv_cq = cq.get();
-    const std::set<int> before = open_descriptors();
+    const std::set<int> before = descriptor_numbers();
     auto listener = device->listen(dup(from.fd()), attr, {});
     ASSERT_TRUE(listener);
     ASSERT_TRUE((*listener)->fd());
     ASSERT_TRUE(device->event_fd());
-    std::set<int> opened = open_descriptors();
+    std::set<int> opened = descriptor_numbers();
     for (const int fd : before) opened.erase(fd);
     EXPECT_GE(opened.size(), 4u);
     for (const int fd : opened) EXPECT_FALSE(is_program_fd(fd)) << fd;

@@ -14,7 +14,7 @@
 namespace xsock {
 namespace {
 
-constexpr Time kLimit = 10 * kSecond;  // only reached by a failure
+constexpr Time kHang = 10 * kSecond;  // only reached by a failure
 constexpr bool kMayLead = true;
 
 class CountingFollower final : public WaitGroup::Follower {
@@ -50,7 +50,7 @@ TEST_F(WaitGroupTest, notifies_a_leader_only_while_it_sleeps) {
     group.begin_sleep();
     group.wake();
     EXPECT_TRUE(wake_flag_is_set());
-    EXPECT_TRUE(group.sleep_as_leader(-1, monotonic_now() + kLimit, nullptr));
+    EXPECT_TRUE(group.sleep_as_leader(-1, monotonic_now() + kHang, nullptr));
     group.end_sleep(true);
     EXPECT_FALSE(wake_flag_is_set());
     group.wake();
@@ -85,12 +85,12 @@ TEST_F(WaitGroupTest, tells_a_follower_at_once_that_the_lead_is_free) {
 TEST_F(WaitGroupTest, a_follower_that_is_done_or_may_lead_does_not_sleep) {
     SignalBlocker blocker(true);
     const Time begin = monotonic_now();
-    EXPECT_TRUE(group.sleep_as_follower([] { return false; }, kMayLead, begin + kLimit));
-    EXPECT_TRUE(group.sleep_interruptibly([] { return false; }, kMayLead, begin + kLimit, blocker));
+    EXPECT_TRUE(group.sleep_as_follower([] { return false; }, kMayLead, begin + kHang));
+    EXPECT_TRUE(group.sleep_interruptibly([] { return false; }, kMayLead, begin + kHang, blocker));
     ASSERT_TRUE(group.try_lead());
-    EXPECT_TRUE(group.sleep_as_follower([] { return true; }, kMayLead, begin + kLimit));
-    EXPECT_TRUE(group.sleep_interruptibly([] { return true; }, kMayLead, begin + kLimit, blocker));
-    EXPECT_LT(monotonic_now() - begin, kLimit);
+    EXPECT_TRUE(group.sleep_as_follower([] { return true; }, kMayLead, begin + kHang));
+    EXPECT_TRUE(group.sleep_interruptibly([] { return true; }, kMayLead, begin + kHang, blocker));
+    EXPECT_LT(monotonic_now() - begin, kHang);
 }
 
 TEST_F(WaitGroupTest, wakes_followers_of_either_kind) {
@@ -99,7 +99,7 @@ TEST_F(WaitGroupTest, wakes_followers_of_either_kind) {
     std::atomic<int> round{0}, seen{0}, seen_by_interruptible{0};
     const auto follow = [&](std::atomic<int>& mine, bool interruptible) {
         SignalBlocker blocker(true);
-        const Time limit = monotonic_now() + kLimit;
+        const Time limit = monotonic_now() + kHang;
         const auto done = [&] { return round > mine; };
         while (mine < kRounds && monotonic_now() < limit) {
             if (interruptible) {
@@ -112,7 +112,7 @@ TEST_F(WaitGroupTest, wakes_followers_of_either_kind) {
     };
     std::thread follower([&] { follow(seen, false); });
     std::thread interruptible([&] { follow(seen_by_interruptible, true); });
-    const Time limit = monotonic_now() + kLimit;
+    const Time limit = monotonic_now() + kHang;
     while (round < kRounds && monotonic_now() < limit) {
         ++round;
         group.wake();

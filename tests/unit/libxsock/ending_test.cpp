@@ -206,12 +206,25 @@ TEST_F(Ending, a_terminate_is_found_although_a_send_meets_the_reset_first) {
 }
 
 TEST_F(Ending, a_reset_after_the_half_close_is_noticed) {
-    respond();
-    peer->finish();
-    expect_event(XSOCK_OP_CLOSED);
-    expect_state(XSOCK_EP_PEER_CLOSED, 0);
-    peer->reset();
-    expect_state(XSOCK_EP_ERROR, ECONNRESET);  // so Linux calls a reset in CLOSE-WAIT
+    for (const bool sends : {false, true}) {
+        SCOPED_TRACE(sends);
+        respond();
+        ASSERT_TRUE(peer->say(RawPeer::empty_write()));
+        peer->finish();
+        expect_event(XSOCK_OP_CLOSED);
+        expect_state(XSOCK_EP_PEER_CLOSED, 0);
+        if (sends) {
+            ASSERT_EQ(xsock_send(ep, 1, "x", 1, XSOCK_INLINE), 0);
+            xsock_wc wc{};
+            EXPECT_EQ(xsock_cq_wait(cq, &wc, 1, 1, 5000), 1);
+            EXPECT_EQ(wc.status, XSOCK_WC_SUCCESS) << xsock_wc_str(wc.status);
+        }
+        peer->reset();
+        // (Linux calls a reset in CLOSE-WAIT EPIPE.)
+        expect_state(sends ? XSOCK_EP_ERROR : XSOCK_EP_CLOSED, sends ? ECONNRESET : 0);
+        xsock_ep_abort(ep);
+        ep = nullptr;
+    }
 }
 
 // Behind a half-close the descriptor is watched for room only. The peer reads late, so that the

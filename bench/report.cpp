@@ -36,7 +36,7 @@ std::string number(double value) {
 
 std::string with_unit(double value, const char* unit) { return number(value) + " " + unit; }
 
-bool has_goal(const Row& row) { return row.must != 0 || row.zero; }
+bool has_goal(const Row& row) { return row.limit != 0 || row.zero; }
 
 std::string goal(const Row& row, double value) {
     if (!has_goal(row)) return "-";
@@ -53,8 +53,8 @@ const char* verdict(const RowResult& result) {
     if (!result.skipped.empty()) return "not measured";
     if (!has_goal(result.row)) return "for comparison";
     if (reaches(result, result.row.aim)) return "reaches the aim";
-    if (reaches(result, result.row.must)) return "meets the must";
-    return "MISSES the must";
+    if (reaches(result, result.row.limit)) return "within the limit";
+    return "MISSES the limit";
 }
 
 bool noisy(const RowResult& result) {
@@ -126,7 +126,7 @@ void print_table_head() {
     if (getloadavg(&load, 1) != 1) load = 0;
     std::printf("%ld CPUs, load %.1f when we began\n", sysconf(_SC_NPROCESSORS_ONLN), load);
     std::printf("%-25s %11s %11s | %6s %6s %6s | %7s %7s | %s\n", "", "TCP", "xsock", "min",
-                "median", "max", "must", "aim", "verdict");
+                "median", "max", "limit", "aim", "verdict");
     std::fflush(stdout);
 }
 
@@ -152,7 +152,7 @@ void print_table_row(const RowResult& result) {
                 has_base(row) ? with_unit(result.base, row.unit).c_str() : "-",
                 with_unit(result.subject, row.unit).c_str(), number(result.min).c_str(),
                 number(result.median).c_str(), number(result.max).c_str(),
-                goal(row, row.must).c_str(), goal(row, row.aim).c_str(), verdict(result), noise,
+                goal(row, row.limit).c_str(), goal(row, row.aim).c_str(), verdict(result), noise,
                 hop);
     std::fflush(stdout);
 }
@@ -202,7 +202,7 @@ void print_json(const std::vector<RowResult>& results) {
         }
         std::printf(", \"foreign_cpus\": %.2f", r.foreign_cpus);
         if (r.in_memory) print_json_list("hop_ns_by_round", r.hops_ns);
-        if (has_goal(r.row)) std::printf(", \"must\": %g, \"aim\": %g", r.row.must, r.row.aim);
+        if (has_goal(r.row)) std::printf(", \"limit\": %g, \"aim\": %g", r.row.limit, r.row.aim);
         std::printf(", \"noisy\": %s, \"verdict\": \"%s\"}", noisy(r) ? "true" : "false",
                     verdict(r));
         separator = ",\n";

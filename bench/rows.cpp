@@ -20,7 +20,7 @@ Experiment message_latency_polling() {
                                    "64 B send() and recv(MSG_DONTWAIT) on sockets in DDPMODE, one "
                                    "way; against the same calls on TCP.",
                                    latency::message_poll_server, latency::message_poll_client);
-    e.rows[0].must = 1.15;
+    e.rows[0].limit = 1.15;
     e.rows[0].aim = 1.05;
     e.quick = false;
     return e;
@@ -33,7 +33,7 @@ Experiment read_latency() {
                         "xsock_cq_poll(); against a TCP round trip, both sides polling.",
                         latency::read_server, latency::read_client);
     e.rows[0].figure = 2;
-    e.rows[0].must = 1.15;
+    e.rows[0].limit = 1.15;
     e.rows[0].aim = 1.04;
     return e;
 }
@@ -179,10 +179,10 @@ Experiment message_bandwidth() {
 }
 
 Experiment veth_bandwidth(const char* name, const char* cpu_name, const char* what, unsigned mtu,
-                          double must, double aim) {
+                          double limit, double aim) {
     Experiment e = write_bandwidth();
     e.name = name;
-    e.rows = {{name, what, 0, "GB/s", higher, 1, 0, must, aim},
+    e.rows = {{name, what, 0, "GB/s", higher, 1, 0, limit, aim},
               {cpu_name, "CPU seconds of both processes for each GiB of the row above.", 1, "s/GiB",
                lower, 1, 0, 0, 0}};
     e.mtu = mtu;
@@ -191,14 +191,14 @@ Experiment veth_bandwidth(const char* name, const char* cpu_name, const char* wh
 }
 
 Experiment message_rate(const char* name, const char* polling_name, const char* what,
-                        unsigned depth, double must, double aim) {
+                        unsigned depth, double limit, double aim) {
     using namespace rate;
     return {
         .name = name,
         .variants = {tcp(tcp_block_server, tcp_client),
                      tcp(tcp_poll_server, tcp_client),
                      {"xsock", send_server, send_client}},
-        .rows = {{name, what, 0, "M/s", higher, 2, 0, must, aim},
+        .rows = {{name, what, 0, "M/s", higher, 2, 0, limit, aim},
                  {polling_name, "The same against a TCP receiver that polls and so is never woken.",
                   0, "M/s", higher, 2, 1, 0, 0}},
         .depth = depth,

@@ -14,11 +14,11 @@ Variant memory(const char* name, Body server, Body client, const char* spin_us =
 }
 
 Experiment polling(const char* name, const char* what, Body server, Body client, std::size_t figure,
-                   double must, double aim) {
+                   double limit, double aim) {
     return {.name = name,
             .variants = {tcp(latency::tcp_poll_server, latency::tcp_poll_client),
                          memory("memory", server, client)},
-            .rows = {{name, what, figure, "us", lower, 1, 0, must, aim}}};
+            .rows = {{name, what, figure, "us", lower, 1, 0, limit, aim}}};
 }
 
 Experiment blocking() {
@@ -39,13 +39,13 @@ Experiment blocking() {
                   0, "us", lower, 3, 0, 1.05, 0.9}}};
 }
 
-Experiment message_rate(const char* name, const char* what, unsigned depth, double must,
+Experiment message_rate(const char* name, const char* what, unsigned depth, double limit,
                         double aim) {
     using namespace rate;
     return {
         .name = name,
         .variants = {tcp(tcp_block_server, tcp_client), memory("memory", send_server, send_client)},
-        .rows = {{name, what, 0, "M/s", higher, 1, 0, must, aim}},
+        .rows = {{name, what, 0, "M/s", higher, 1, 0, limit, aim}},
         .depth = depth};
 }
 

@@ -23,15 +23,15 @@ def number(value):
 def verdict(row):
     def reaches(limit):
         return row["median"] <= limit if row["better"] == "lower" else row["median"] >= limit
-    if row.get("must") is None:
+    if row.get("limit") is None:
         return "for comparison"
     if reaches(row["aim"]):
         return "reaches the aim"
-    return "meets the must" if reaches(row["must"]) else "MISSES the must"
+    return "within the limit" if reaches(row["limit"]) else "MISSES the limit"
 
 
 def goal(row, name):
-    if row.get("must") is None:
+    if row.get("limit") is None:
         return "-"
     return ("<=" if row["better"] == "lower" else ">=") + "%g" % row[name]
 
@@ -43,7 +43,7 @@ def line(row, markdown):
     base = "%s %s" % (number(row["tcp"]), row["unit"]) if row["ratio"] else "-"
     cells = [row["row"], base, ("%s %s" % (number(row["xsock"]), row["unit"])).rstrip(),
              *(number(row[name]) for name in ("min", "median", "max")),
-             goal(row, "must"), goal(row, "aim")]
+             goal(row, "limit"), goal(row, "aim")]
     if markdown:
         return "| %s |" % " | ".join(cells)
     said = verdict(row)
@@ -59,7 +59,7 @@ def line(row, markdown):
 
 def head(base, subject):
     return "%-25s %11s %11s | %6s %6s %6s | %7s %7s | %s" % (
-        "", base, subject, "min", "median", "max", "must", "aim", "verdict")
+        "", base, subject, "min", "median", "max", "limit", "aim", "verdict")
 
 
 def ratio_row(spec, figures, base, subject):

@@ -401,8 +401,12 @@ figures() {
     local bench=$build/bench/xsock_bench
     [ -x "$bench" ] || return 0
     say "Beside plain TCP"
-    if timeout 40 "$bench" --quick; then
-        result ok "figures beside plain TCP: the table above"
+    # Samples of a tenth of a second: which rows miss their limits differs from run to run.
+    if timeout 40 "$bench" --quick | tee "$work/figures"; then
+        local missed
+        missed=$(grep -c 'MISSES the limit' "$work/figures" || true)
+        result ok "figures beside plain TCP, in the table above$([ "$missed" = 0 ] ||
+            echo "; in samples this short $missed missed their limits: docs/performance.md has long ones")"
     else
         result FAILED "figures beside plain TCP"
     fi

@@ -48,8 +48,8 @@ def expect(got, wanted):
 
 def check_ratios():
     for goals, wanted in (("0:0", ["-", "-", "for comparison"]),
-                          ("1.2:1.3", [">=1.2", ">=1.3", "MISSES the must"]),
-                          ("1.1:1.3", [">=1.1", ">=1.3", "meets the must"]),
+                          ("1.2:1.3", [">=1.2", ">=1.3", "MISSES the limit"]),
+                          ("1.1:1.3", [">=1.1", ">=1.3", "within the limit"]),
                           ("1:1.1", [">=1", ">=1.1", "reaches the aim"])):
         lines = table(["ratios", "plain", "stream", "x:k/s:" + goals], FIGURES)
         expect([cells(line) for line in lines],
@@ -61,8 +61,8 @@ def check_ratios():
 
 def check_rows():
     row = {"row": "r", "unit": "us", "better": "lower", "ratio": False, "xsock": 3, "min": 0,
-           "median": 3, "max": 4, "must": 0, "aim": 0}
-    for median, verdict in ((3, "MISSES the must"), (0, "reaches the aim")):
+           "median": 3, "max": 4, "limit": 0, "aim": 0}
+    for median, verdict in ((3, "MISSES the limit"), (0, "reaches the aim")):
         got = table(["rows"], json.dumps([dict(row, median=median)]))
         expect(cells(got[0])[0:3] + cells(got[0])[6:], ["r", "-", "3.00 us", "<=0", "<=0", verdict])
     expect(table(["rows"], json.dumps([{"row": "r", "ratio": True, "error": "no veth"}])),

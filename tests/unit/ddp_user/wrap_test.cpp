@@ -9,7 +9,7 @@ namespace xsock::ddp {
 namespace {
 
 constexpr std::uint32_t kLast = 0xffffffff;
-constexpr Negotiated kXsock{.peer_is_xsock = true};
+constexpr Negotiated kXsockPeer{.peer_is_xsock = true};
 
 std::uint32_t msn_of(const ByteVector& ulpdu) { return load_be32(ulpdu.data() + 10); }
 
@@ -23,7 +23,7 @@ class Wrap : public testing::Test {
     Pipe pipe{near(1), near(2)};
     ByteVector memory = pattern(3000);
 
-    void SetUp() override { pipe.establish(kXsock); }
+    void SetUp() override { pipe.establish(kXsockPeer); }
     /// What `end` sends now, on its way to its peer, and the MSNs of it.
     std::vector<std::uint32_t> carry(End& end, std::deque<Inbound>& out) {
         std::vector<std::uint32_t> msns;

@@ -3,7 +3,7 @@
 # Samples that are two fresh processes with a processor each, in two ways that take turns. Sourced
 # behind programs_lib.sh, by a script that sets `ways` (base, subject) and defines
 #   sample ROW WAY          prints its figure
-#   row_of ROW              prints name:unit:must:aim, a `<` where less is better, and what it needs
+#   row_of ROW              prints name:unit:limit:aim, a `<` where less is better, and what it needs
 # shellcheck disable=SC2154
 for way in "${ways[@]}"; do ports[$way]=0; done
 under() {

@@ -94,7 +94,7 @@ sample() {  # sample ROW MODE: its figure
     connect-roce) connected gid ;;
     esac
 }
-# name:unit:must:aim, a `<` where less is better; then what it needs.
+# name:unit:limit:aim, a `<` where less is better; then what it needs.
 row_of() {
     case $1 in
     ucx_lat_rc) echo "$1:us:<1.10:<0.95 ucx_perftest" ;;

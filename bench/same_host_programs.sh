@@ -68,7 +68,7 @@ sample() {  # sample ROW MODE: its figure
     shm_ib_write_lat-memory) perftest ib_write_lat 6 -s 64 -n 20000 ;;
     esac
 }
-# name:unit:must:aim, a `<` where less is better; then what it needs.
+# name:unit:limit:aim, a `<` where less is better; then what it needs.
 row_of() {
     case $1 in
     shm_send_ucx) echo "$1:us:<3:<1.8 ucx_perftest" ;;

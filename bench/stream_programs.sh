@@ -166,7 +166,7 @@ pgbench_figure() {
         END { if (wrong || !rate) exit 1; print "pgbench", rate }'
 }
 
-# What each needs, and its rows: name:unit:must:aim.
+# What each needs, and its rows: name:unit:limit:aim.
 needs_of() {
     case $1 in
     *redis*) echo redis-server redis-benchmark ;;

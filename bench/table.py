@@ -6,7 +6,7 @@
     table.py ratios [--markdown] BASE SUBJECT ROW... < FIGURES
 
 FIGURES are lines of row, round, mode and figure; a figure that a round has more than once is their mean.
-A ROW is name:unit:must:aim, 0 where nothing must hold; more is better, or less where both begin with `<`.
+A ROW is name:unit:limit:aim, 0 where nothing must hold; more is better, or less where both begin with `<`.
 """
 import json
 import os
@@ -64,19 +64,19 @@ def head(base, subject):
 
 def ratio_row(spec, figures, base, subject):
     """A row in the form of xsock_bench's JSON."""
-    name, unit, must, aim = spec.split(":")
+    name, unit, limit, aim = spec.split(":")
     of = {mode: [statistics.mean(by_mode[mode]) for by_mode in figures[name].values()]
           for mode in (base, subject)}
     ratios = [a / b for a, b in zip(of[subject], of[base])]
     spread = max(of[base]) / min(of[base])
-    better = "lower" if must.startswith("<") else "higher"
-    must, aim = float(must.lstrip("<")), float(aim.lstrip("<"))
+    better = "lower" if limit.startswith("<") else "higher"
+    limit, aim = float(limit.lstrip("<")), float(aim.lstrip("<"))
     row = {"row": name, "unit": unit, "better": better, "ratio": True,
            "tcp": statistics.median(of[base]), "xsock": statistics.median(of[subject]),
            "min": min(ratios), "median": statistics.median(ratios), "max": max(ratios),
            "tcp_spread": spread, "noisy": spread > NOISY_SPREAD}
-    if must:
-        row.update(must=must, aim=aim)
+    if limit:
+        row.update(limit=limit, aim=aim)
     return row
 
 
@@ -96,7 +96,7 @@ def main(words):
     what, *words = [word for word in words if word != "--markdown"]
     if what == "head":
         if markdown:
-            print("| row | %s | %s | min | median | max | must | aim |\n%s" % (*words, "|---" * 8 + "|"))
+            print("| row | %s | %s | min | median | max | limit | aim |\n%s" % (*words, "|---" * 8 + "|"))
         else:
             print("%d CPUs, load %.1f when we began" % (os.cpu_count(), os.getloadavg()[0]))
             print(head(*words))

@@ -288,6 +288,7 @@ ConstBytes Connection::private_data() const noexcept {
 }
 
 StreamError Connection::stream_error() const noexcept {
+    if (state_ == QpState::closed && error_.cause == EndCause::none) return StreamError::none;
     if (stream_.stream_error() != StreamError::none || llp_ == nullptr)
         return stream_.stream_error();
     const StreamError now = llp_->status().stream_error;

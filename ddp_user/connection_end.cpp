@@ -304,16 +304,19 @@ void Connection::leave_shared_queue() {
 }
 
 // The peer has left in good order, and of ours nothing was sent but what the layers need: that a
-// probe finds it gone is no fault of the connection.
+// probe finds it gone is no fault of the connection. (One that outlives its peer still takes
+// requests, and they are lost.)
 bool Connection::loses_nothing(int error, EndCause cause) const noexcept {
     return cause == EndCause::lost && error == ECONNRESET && state_ == QpState::peer_closed &&
+           !attr_.outlives_peer && stream_error() == StreamError::none &&
            stream_.config().sq->posted() == 0;
 }
 
 void Connection::lost(int error, EndCause cause) {
     if (!ended()) {
+        const bool is_orderly = loses_nothing(error, cause);
         if (llp_ != nullptr) llp_->lost();
-        if (loses_nothing(error, cause)) {
+        if (is_orderly) {
             end(QpState::closed, {}, WcStatus::flushed, false, 0);
         } else {
             end(QpState::error, {cause, error, stream_error()}, WcStatus::connection_lost, false,

@@ -1051,6 +1051,8 @@ TEST(Connection, that_has_sent_nothing_ends_well_by_a_reset_behind_the_end_of_it
             rig.a.connection.lost(ECONNRESET);
             EXPECT_EQ(rig.a.seen(), sends ? "error reset" : "closed close");
             EXPECT_EQ(rig.a.connection.error().code, sends ? ECONNRESET : 0);
+            EXPECT_EQ(rig.a.connection.stream_error(),
+                      sends ? StreamError::mpa_connection_lost : StreamError::none);
             rig.a.connection.confirm_end();
             unsigned ends = 0;
             for (const Wc& wc : rig.a.received()) {
@@ -1060,6 +1062,42 @@ TEST(Connection, that_has_sent_nothing_ends_well_by_a_reset_behind_the_end_of_it
             }
             EXPECT_EQ(ends, 1u);
         }
+    }
+}
+
+TEST(Connection, does_not_end_well_by_a_reset_behind_a_fault_of_the_stream) {
+    Rig rig;
+    rig.start();
+    rig.b.connection.shutdown(rig.now);
+    rig.run();
+    rig.a.connection.stream().fail(StreamError::local_catastrophic);
+    rig.a.connection.lost(ECONNRESET);
+    EXPECT_EQ(rig.a.connection.state(), QpState::error);
+    EXPECT_EQ(rig.a.connection.error().code, ECONNRESET);
+    EXPECT_EQ(rig.a.connection.stream_error(), StreamError::local_catastrophic);
+}
+
+// A queue pair of the RoCE-like device: what it sends to a peer that is gone is lost.
+TEST(Connection, that_outlives_its_peer_is_lost_by_a_reset_behind_the_end_of_its_peer) {
+    for (const bool unreliable : {false, true}) {
+        SCOPED_TRACE(testing::Message() << "unreliable " << unreliable);
+        Options options = confirmed();
+        options.attr.outlives_peer = true;
+        options.attr.unreliable = unreliable;
+        Rig rig(options, {});
+        rig.start();
+        rig.a.connection.confirm_start();
+        rig.b.connection.shutdown(rig.now);
+        rig.run();
+        EXPECT_EQ(rig.a.connection.state(), QpState::peer_closed);
+        rig.a.connection.lost(ECONNRESET);
+        EXPECT_EQ(rig.a.connection.state(), QpState::error);
+        EXPECT_TRUE(rig.a.received().empty()) << "receives stay posted";
+        if (unreliable) continue;  // takes no sends any more
+        ByteVector memory = pattern(10);
+        rig.a.post_send(memory);
+        rig.a.connection.confirm_end();
+        EXPECT_THAT(rig.a.sent(), testing::ElementsAre(Completed(1, WcStatus::connection_lost)));
     }
 }
 

@@ -357,7 +357,8 @@ void Connection::on_send_error(int error, PollCycle& cycle) {
     // What the peer sent ahead of its reset, a Terminate perhaps, lies there to be read.
     receive_rest(cycle);
     if (socket_.is_open() && !core_.ended()) core_.update(cycle.now());
-    if (socket_.is_open()) lost(error);
+    // (Behind the peer's FIN, Linux calls a reset EPIPE.)
+    if (socket_.is_open()) lost(error == EPIPE && core_.peer_finished() ? ECONNRESET : error);
 }
 
 bool Connection::move_send(std::uint64_t wr_id, std::uint64_t new_id, std::byte* to,

@@ -205,7 +205,23 @@ TEST_F(Ending, a_terminate_is_found_although_a_send_meets_the_reset_first) {
     });
 }
 
-TEST_F(Ending, a_reset_after_the_half_close_is_noticed) {
+TEST_F(Ending, a_send_that_meets_a_reset_after_the_half_close_says_that_it_was_reset) {
+    with_environment("XSOCK_PROGRESS", "app", [this] {
+        initiate();
+        peer->finish();
+        expect_event(XSOCK_OP_CLOSED);
+        peer->reset();
+        std::this_thread::sleep_for(milliseconds(20));
+        ASSERT_EQ(xsock_send(ep, 1, "x", 1, XSOCK_INLINE), 0);
+        xsock_wc wc{};
+        EXPECT_EQ(xsock_cq_wait(cq, &wc, 1, 1, kLimitMs), 1);
+        expect_state(XSOCK_EP_ERROR, ECONNRESET);
+        xsock_ep_abort(ep);
+        ep = nullptr;
+    });
+}
+
+TEST_F(Ending, a_reset_after_the_half_close_is_an_error_if_something_was_sent) {
     for (const bool sends : {false, true}) {
         SCOPED_TRACE(sends);
         respond();
@@ -216,7 +232,7 @@ TEST_F(Ending, a_reset_after_the_half_close_is_noticed) {
         if (sends) {
             ASSERT_EQ(xsock_send(ep, 1, "x", 1, XSOCK_INLINE), 0);
             xsock_wc wc{};
-            EXPECT_EQ(xsock_cq_wait(cq, &wc, 1, 1, 5000), 1);
+            EXPECT_EQ(xsock_cq_wait(cq, &wc, 1, 1, kLimitMs), 1);
             EXPECT_EQ(wc.status, XSOCK_WC_SUCCESS) << xsock_wc_str(wc.status);
         }
         peer->reset();

@@ -54,7 +54,7 @@ struct Row {
     Better better;
     std::size_t subject;  ///< index of a variant
     std::size_t base;     ///< another; kNone: the figure itself is judged
-    double limit;          ///< 0: shown without a verdict, unless
+    double limit;         ///< 0: shown without a verdict, unless
     double aim;
     bool zero = false;  ///< the figure must be 0
     static constexpr std::size_t kNone = ~std::size_t{0};

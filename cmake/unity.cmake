@@ -3,13 +3,13 @@
 # (UNITY_BUILD), but names absolute paths in what it generates: a compiler cache then takes the same
 # files of another clone for others, and the assertions in them are.
 
-# xsock_unity(TARGET BATCH): so many sources at once. But for those with the property
-# SKIP_UNITY_BUILD_INCLUSION, and if the target has UNITY_BUILD OFF, none.
+# xsock_unity(TARGET BATCH): so many sources at once, but for those with the property
+# SKIP_UNITY_BUILD_INCLUSION or options of their own; none if the target has UNITY_BUILD OFF.
 function(xsock_unity target batch)
     get_target_property(type ${target} TYPE)
     get_target_property(wanted ${target} UNITY_BUILD)
     if(NOT XSOCK_UNITY OR NOT type MATCHES "LIBRARY|EXECUTABLE" OR type STREQUAL "INTERFACE_LIBRARY"
-       OR wanted STREQUAL "OFF")
+       OR wanted MATCHES "^(OFF|NO|FALSE|0)$")
         return()
     endif()
     get_target_property(sources ${target} SOURCES)
@@ -23,8 +23,16 @@ function(xsock_unity target batch)
             continue()
         endif()
         cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${folder})
-        get_source_file_property(skip ${source} DIRECTORY ${folder} SKIP_UNITY_BUILD_INCLUSION)
-        if(skip OR source MATCHES "^${CMAKE_BINARY_DIR}/")
+        set(alone FALSE)
+        foreach(property SKIP_UNITY_BUILD_INCLUSION COMPILE_OPTIONS COMPILE_DEFINITIONS COMPILE_FLAGS
+                         INCLUDE_DIRECTORIES)
+            get_source_file_property(value ${source} DIRECTORY ${folder} ${property})
+            if(value)
+                set(alone TRUE)
+            endif()
+        endforeach()
+        cmake_path(IS_PREFIX CMAKE_BINARY_DIR ${source} generated)
+        if(alone OR generated)
             list(APPEND rest ${source})
         else()
             cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${CMAKE_SOURCE_DIR})

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Connections through shared memory, of two devices of this process or of one: what two processes
 // would see.
-#include "tests/unit/transport/soon.hpp"
 #include "transport/connection_shared.hpp"
 
 #include <gtest/gtest.h>
@@ -18,6 +17,7 @@
 
 #include "base/polled_qp.hpp"
 #include "tests/unit/loopback.hpp"
+#include "tests/unit/transport/soon.hpp"
 #include "transport/clock.hpp"
 #include "transport/soft_device.hpp"
 

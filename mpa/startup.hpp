@@ -16,6 +16,7 @@
 #include "include/xsock/iwarp.h"
 #include "mpa/enhanced_data.hpp"
 #include "mpa/extension_frame.hpp"
+#include "mpa/startup_result.hpp"
 
 namespace xsock::mpa {
 
@@ -100,8 +101,6 @@ class Startup {
     /// Responder that has offered: the value of the peer's MPA_TLV_SHM_ANSWER, valid once
     /// established. Empty: its frame has none.
     [[nodiscard]] ConstBytes answer() const noexcept;
-    /// answer() is not wanted any more.
-    void forget_answer() noexcept;
 
     [[nodiscard]] Time next_timeout() const noexcept;
     void on_time(Time now);
@@ -114,7 +113,10 @@ class Startup {
     /// Private data of the peer's frame, enhanced octets taken off. Valid once it was received.
     [[nodiscard]] ConstBytes private_data() const noexcept { return peer_private_data_; }
     /// What the peer's extension frame says of it; none without such a frame, or before it came.
-    [[nodiscard]] std::optional<Implementation> peer() const noexcept;
+    [[nodiscard]] std::optional<Implementation> peer() const noexcept { return peer_.get(); }
+    /// negotiated(), private_data(), peer() and answer(), once and for all: only the destructor may
+    /// follow. What private_data() named stays valid with the result. @pre established
+    [[nodiscard]] StartupResult take_result() noexcept;
 
   private:
     [[nodiscard]] bool initiator() const noexcept { return config_.role == Role::initiator; }
@@ -145,7 +147,6 @@ class Startup {
     std::uint16_t received_ = 0;     // octets of the peer's frame so far
     std::uint16_t pd_length_ = 0;    // PD_Length of the peer's frame
     std::uint16_t reply_bytes_ = 0;  // responder: of tx_, ahead of the extension frame
-    std::uint16_t peer_bytes_ = 0;   // of peer_
     Negotiated negotiated_;
     Request request_;
     std::vector<std::byte> peer_private_data_;
@@ -153,9 +154,9 @@ class Startup {
     std::vector<std::byte> tx_;                          // our frames, until they are written
     std::size_t tx_written_ = 0;
     std::unique_ptr<ExtensionReceiver> exchange_;  // while the peer's extension frame is awaited
-    std::unique_ptr<std::byte[]> peer_;  // as on the wire: a sixth of what an Implementation takes
-    std::vector<std::byte> peer_shm_;    // its offer until it is answered, or its answer to ours
-    bool frame_waits_ = false;           // initiator: ours, for the peer's or for answer_offer()
+    PeerImplementation peer_;
+    std::vector<std::byte> peer_shm_;  // its offer until it is answered, or its answer to ours
+    bool frame_waits_ = false;         // initiator: ours, for the peer's or for answer_offer()
     Time deadline_ = kNever;
 };
 

@@ -31,12 +31,7 @@ std::size_t Startup::take_extension_frame(ConstBytes bytes) {
 
 void Startup::on_extension_frame(ExtensionFrame frame) {
     if (frame.implementation) {
-        std::vector<std::byte> tlv;
-        append_tlv(tlv, *frame.implementation);
-        const ConstBytes value = ConstBytes(tlv).subspan(sizeof(mpa_tlv));
-        peer_ = std::make_unique<std::byte[]>(value.size());
-        peer_bytes_ = static_cast<std::uint16_t>(value.size());
-        std::copy(value.begin(), value.end(), peer_.get());
+        peer_.set(*frame.implementation);
         negotiated_.features =
             own_features(config_.extension_tlvs) & frame.implementation->features;
     }
@@ -75,16 +70,14 @@ ConstBytes Startup::answer() const noexcept {
     return initiator() ? ConstBytes{} : ConstBytes(peer_shm_);
 }
 
-void Startup::forget_answer() noexcept { std::vector<std::byte>().swap(peer_shm_); }
-
-std::optional<Implementation> Startup::peer() const noexcept {
-    std::optional<Implementation> peer;
-    if (peer_) {
-        [[maybe_unused]] const ExtensionError error =
-            decode({peer_.get(), peer_bytes_}, peer.emplace());
-        XSOCK_ASSERT(error == ExtensionError::none);
-    }
-    return peer;
+StartupResult Startup::take_result() noexcept {
+    XSOCK_ASSERT(state_ == State::established);
+    StartupResult result{.negotiated = negotiated_,
+                         .private_data = std::move(peer_private_data_),
+                         .peer = std::move(peer_),
+                         .answer = {}};
+    if (!initiator()) result.answer = std::move(peer_shm_);
+    return result;
 }
 
 /// Once our frame is written and the peer's is there.

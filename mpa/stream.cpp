@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/assert.hpp"
-#include "mpa/fpdu_receiver.hpp"
 #include "mpa/fpdu_sender.hpp"
-#include "mpa/record_receiver.hpp"
+#include "mpa/reception.hpp"
 
 namespace xsock::mpa {
 namespace {
@@ -19,20 +19,30 @@ constexpr std::size_t kMaxEmss = 65535;
 /// FPDUPTR has sixteen bits and must reach back over the whole FPDU with its markers.
 constexpr std::size_t kMaxUlpduWithMarkers = 64768;
 
+std::uint32_t in_32_bits(std::size_t value) {
+    return static_cast<std::uint32_t>(std::min<std::size_t>(value, UINT32_MAX));
+}
+
 Time after(Time now, Time delay) { return delay < kNever - now ? now + delay : kNever; }
 
 }  // namespace
 
 struct Stream::Impl {
+    /// With what startup_batch() points to.
+    struct StartupWithBatch : Startup {
+        using Startup::Startup;
+        struct iovec iov = {};
+    };
+
     Impl(Config c, Ulp& u)
-        : startup(std::move(c.startup)),
+        : startup(std::make_unique<StartupWithBatch>(std::move(c.startup))),
           ulp(u),
-          copy_limit(c.copy_limit),
-          xsock_mulpdu(c.xsock_mulpdu),
-          mulpdu_limit(c.mulpdu_limit),
           first_fpdu_hold(c.first_fpdu_hold),
           rtr_fin_delay(c.rtr_fin_delay),
-          probe_gap(c.probe_after) {}
+          probe_gap(c.probe_after),
+          copy_limit(in_32_bits(c.copy_limit)),
+          xsock_mulpdu(in_32_bits(c.xsock_mulpdu)),
+          mulpdu_limit(in_32_bits(c.mulpdu_limit)) {}
 
     using State = Llp::State;
 
@@ -40,40 +50,31 @@ struct Stream::Impl {
     void open(Opening how, const Negotiated& agreed, Time now);
     void on_startup_failed();
     Rx receive(ConstBytes bytes);
-    [[nodiscard]] bool awaits_rtr() const noexcept {
-        const Negotiated& n = startup.negotiated();
-        return held && n.rtr != Rtr::none;
-    }
+    [[nodiscard]] bool awaits_rtr() const noexcept { return held && negotiated().rtr != Rtr::none; }
     void fail(StreamError v);
     void close(StreamError v);
     [[nodiscard]] bool holds_back(Time now) const noexcept { return held && now < hold_until; }
     [[nodiscard]] bool cuts_anywhere() const noexcept;
     [[nodiscard]] bool fills_segments() const noexcept;
-    std::size_t consume(ConstBytes bytes) {
-        return records ? records->consume(bytes, ulp) : receiver.consume(bytes, ulp);
-    }
-    [[nodiscard]] StreamError rx_error() const noexcept {
-        return records ? records->stream_error() : receiver.stream_error();
-    }
-    [[nodiscard]] bool delivered_any() const noexcept {
-        return records ? records->delivered_any() : receiver.delivered_any();
-    }
-    [[nodiscard]] bool between_fpdus() const noexcept {
-        return records ? records->between_fpdus() : receiver.between_fpdus();
-    }
     [[nodiscard]] std::size_t mulpdu() const noexcept;
     TxBatch startup_batch();
     TxBatch prepare(Bytes scratch, std::size_t byte_budget, Time now);
 
-    Startup startup;
+    [[nodiscard]] const Negotiated& negotiated() const noexcept {
+        return startup != nullptr ? startup->negotiated() : outcome.negotiated;
+    }
+
+    std::unique_ptr<StartupWithBatch> startup;  // null once it has ended well
+    StartupResult outcome;                      // valid then
     Ulp& ulp;
-    const std::size_t copy_limit;
-    const std::size_t xsock_mulpdu;
-    const std::size_t mulpdu_limit;
     const Time first_fpdu_hold;
     const Time rtr_fin_delay;
     Time probe_gap;
-    std::size_t emss = kDefaultEmss;
+    // Octets; sizes beyond 32 bits are as good as the largest.
+    const std::uint32_t copy_limit;
+    const std::uint32_t xsock_mulpdu;
+    const std::uint32_t mulpdu_limit;
+    std::uint32_t emss = kDefaultEmss;
 
     State state = State::startup;  // await_decision is read off `startup`
     StreamError stream_error = StreamError::none;
@@ -83,22 +84,20 @@ struct Stream::Impl {
     Time probe_at = kNever;
     Time finish_at = 0;
     int probes_left = Config::kProbes;
-    FpduReceiver receiver{true, false};       // as negotiated, from on_established() on
-    std::unique_ptr<RecordReceiver> records;  // in its place; null: octets are read
+    Reception reception;
     FpduSender sender{true, false};
-    struct iovec startup_iov = {};
     static constexpr std::uint32_t kOneGroup = 1;
 };
 
 // -- life --
 
 Stream::Stream(Config config, Ulp& ulp) : impl_(std::make_unique<Impl>(std::move(config), ulp)) {
-    static_assert(sizeof(Impl) <= 576, "there may be many thousands of idle streams");
+    static_assert(sizeof(Impl) <= 320, "there may be many thousands of idle streams");
 }
 Stream::~Stream() = default;
 
 void Stream::start(Time now) {
-    impl_->startup.begin(now);
+    impl_->startup->begin(now);
     update_status();
 }
 
@@ -117,9 +116,11 @@ void Stream::lost() {
 /// What start-up has come to, told once.
 void Stream::Impl::on_startup_progress() {
     if (state != State::startup) return;
-    switch (startup.state()) {
+    switch (startup->state()) {
         case Startup::State::established:
             state = State::started;
+            outcome = startup->take_result();
+            startup.reset();
             return;
         case Startup::State::rejected:
         case Startup::State::failed:
@@ -143,11 +144,11 @@ void Stream::open(Opening how, const Negotiated& agreed, Time now) {
 
 void Stream::Impl::open(Opening how, const Negotiated& agreed, Time now) {
     XSOCK_ASSERT(state == State::started);
-    const Negotiated& n = startup.negotiated();
-    startup.forget_answer();
+    const Negotiated& n = negotiated();
     state = State::operational;
     operated = true;
-    receiver = FpduReceiver(n.crc, n.markers_rx);
+    std::vector<std::byte>().swap(outcome.answer);
+    reception.begin(n.crc, n.markers_rx);
     sender = FpduSender(n.crc, n.markers_tx);
     if (how == Opening::resumed) return;  // another layer has carried the first FPDUs
     if (!n.initiator) {
@@ -171,12 +172,12 @@ void Stream::Impl::open(Opening how, const Negotiated& agreed, Time now) {
 }
 
 void Stream::Impl::on_startup_failed() {
-    const StreamError v = startup.stream_error();
+    const StreamError v = startup->stream_error();
     // RFC 6581 §8 lets the initiator say by a Terminate what was wrong with a valid Reply.
-    const bool terminate = startup.negotiated().initiator &&
+    const bool terminate = negotiated().initiator &&
                            (v == StreamError::mpa_insufficient_ird || v == StreamError::mpa_no_rtr);
     if (!terminate) return close(v);
-    const Negotiated& n = startup.negotiated();
+    const Negotiated& n = negotiated();
     sender = FpduSender(n.crc, n.markers_tx);
     operated = true;
     fail(v);
@@ -205,7 +206,7 @@ Llp::Rx Stream::rx(ConstBytes bytes, Time) {
     Impl& s = *impl_;
     Rx result;
     if (s.state == State::startup) {
-        result.taken = s.startup.rx(bytes);
+        result.taken = s.startup->rx(bytes);
         s.on_startup_progress();
         result.boundary = s.state == State::started;
     }
@@ -236,18 +237,18 @@ Llp::Rx Stream::Impl::receive(ConstBytes bytes) {
         // Octet by octet to the end of the RTR message: llp_established() follows it, and
         // nothing behind it may be delivered before the owner has told of that.
         std::size_t n = 1;
-        while (n == 1 && result.taken < bytes.size() && !delivered_any() &&
-               rx_error() == StreamError::none) {
-            n = consume(bytes.subspan(result.taken, 1));
+        while (n == 1 && result.taken < bytes.size() && !reception.delivered_any() &&
+               reception.stream_error() == StreamError::none) {
+            n = reception.consume(bytes.subspan(result.taken, 1), ulp);
             result.taken += n;
         }
-        result.boundary = delivered_any();
+        result.boundary = reception.delivered_any();
     } else {
-        result.taken = consume(bytes);
+        result.taken = reception.consume(bytes, ulp);
     }
-    if (delivered_any()) held = false;
-    if (rx_error() != StreamError::none) {
-        fail(rx_error());
+    if (reception.delivered_any()) held = false;
+    if (reception.stream_error() != StreamError::none) {
+        fail(reception.stream_error());
         return {.taken = bytes.size()};
     }
     return result;
@@ -258,14 +259,14 @@ void Stream::rx_eof(Time) {
     switch (s.state) {
         case State::startup:
         case State::await_decision:
-            s.startup.rx_eof();
+            s.startup->rx_eof();
             s.on_startup_progress();
             break;
         case State::started:
             s.ulp.llp_closed(CloseKind::peer_finished);
             break;
         case State::operational:
-            if (!s.between_fpdus()) {
+            if (!s.reception.between_fpdus()) {
                 s.fail(StreamError::mpa_connection_lost);
                 break;
             }
@@ -282,31 +283,26 @@ void Stream::rx_eof(Time) {
 // -- records of a kernel module --
 
 std::size_t Stream::rx_wanted() const noexcept {
-    return impl_->state == State::startup ? impl_->startup.rx_wanted() : SIZE_MAX;
+    return impl_->state == State::startup ? impl_->startup->rx_wanted() : SIZE_MAX;
 }
 
 void Stream::use_records() {
     XSOCK_ASSERT(impl_->state == State::started);
-    const Negotiated& n = impl_->startup.negotiated();
-    impl_->records = std::make_unique<RecordReceiver>(n.crc, n.markers_rx);
+    const Negotiated& n = impl_->negotiated();
+    impl_->reception.use_records(n.crc, n.markers_rx);
 }
 
-void Stream::use_octets() {
-    impl_->receiver = impl_->records->octets();
-    impl_->records.reset();
-}
+void Stream::use_octets() { impl_->reception.use_octets(); }
 
-std::uint64_t Stream::record_octets() const noexcept {
-    return impl_->records ? impl_->records->stream_octets() : 0;
-}
+std::uint64_t Stream::record_octets() const noexcept { return impl_->reception.record_octets(); }
 
 // -- transmission --
 
 TxBatch Stream::Impl::startup_batch() {
-    const ConstBytes frame = startup.tx();
+    const ConstBytes frame = startup->tx();
     if (frame.empty()) return {};
-    startup_iov = {const_cast<std::byte*>(frame.data()), frame.size()};
-    return {.iov = {&startup_iov, 1},
+    startup->iov = {const_cast<std::byte*>(frame.data()), frame.size()};
+    return {.iov = {&startup->iov, 1},
             .group_ends = {&kOneGroup, 1},
             .bytes = frame.size(),
             .separate_groups = false};
@@ -341,7 +337,7 @@ TxBatch Stream::Impl::prepare(Bytes scratch, std::size_t byte_budget, Time now) 
 void Stream::tx_commit(std::size_t n, Time) {
     Impl& s = *impl_;
     if (s.state == State::startup) {
-        s.startup.tx_commit(n);
+        s.startup->tx_commit(n);
         s.on_startup_progress();
     } else if (s.state != State::closed) {
         s.sender.commit(s.ulp, n);
@@ -351,7 +347,7 @@ void Stream::tx_commit(std::size_t n, Time) {
 
 std::size_t Stream::tx_single(Bytes frame) {
     Impl& s = *impl_;
-    const Negotiated& n = s.startup.negotiated();
+    const Negotiated& n = s.negotiated();
     if (s.state != State::operational || s.held || !n.peer_is_xsock || s.sender.pending() != 0) {
         return 0;
     }
@@ -375,13 +371,13 @@ void Stream::tx_finished() noexcept {
 
 bool Stream::accept(ConstBytes private_data, std::uint16_t ird, std::uint16_t ord, Time) {
     const bool said =
-        impl_->state == State::startup && impl_->startup.accept(private_data, ird, ord);
+        impl_->state == State::startup && impl_->startup->accept(private_data, ird, ord);
     update_status();
     return said;
 }
 
 bool Stream::reject(ConstBytes private_data, Time) {
-    const bool said = impl_->state == State::startup && impl_->startup.reject(private_data);
+    const bool said = impl_->state == State::startup && impl_->startup->reject(private_data);
     update_status();
     return said;
 }
@@ -389,29 +385,35 @@ bool Stream::reject(ConstBytes private_data, Time) {
 // -- the offer of shared memory --
 
 ConstBytes Stream::offer() const noexcept {
-    return impl_->state == State::startup ? impl_->startup.offer() : ConstBytes{};
+    return impl_->state == State::startup ? impl_->startup->offer() : ConstBytes{};
 }
 
 bool Stream::answer_offer(ConstBytes value) {
-    const bool said = impl_->state == State::startup && impl_->startup.answer_offer(value);
+    const bool said = impl_->state == State::startup && impl_->startup->answer_offer(value);
     update_status();
     return said;
 }
 
-ConstBytes Stream::answer() const noexcept { return impl_->startup.answer(); }
+ConstBytes Stream::answer() const noexcept { return impl_->outcome.answer; }
 
 // -- what start-up came to --
 
-const Request& Stream::request() const noexcept { return impl_->startup.request(); }
-ConstBytes Stream::private_data() const noexcept { return impl_->startup.private_data(); }
-std::optional<Implementation> Stream::peer() const noexcept { return impl_->startup.peer(); }
+ConstBytes Stream::private_data() const noexcept {
+    const Impl& s = *impl_;
+    return s.startup != nullptr ? s.startup->private_data() : ConstBytes(s.outcome.private_data);
+}
+
+std::optional<Implementation> Stream::peer() const noexcept {
+    const Impl& s = *impl_;
+    return s.startup != nullptr ? s.startup->peer() : s.outcome.peer.get();
+}
 
 // -- time --
 
 void Stream::on_time(Time now) {
     Impl& s = *impl_;
     if (s.state == State::startup) {
-        s.startup.on_time(now);
+        s.startup->on_time(now);
         s.on_startup_progress();
     } else if (s.state == State::operational) {
         if (s.held && now >= s.hold_until) s.held = false;
@@ -427,30 +429,30 @@ void Stream::on_time(Time now) {
 // -- sizes and state --
 
 void Stream::set_emss(std::size_t emss) noexcept {
-    impl_->emss = std::clamp(emss, kMinEmss, kMaxEmss);
+    impl_->emss = static_cast<std::uint32_t>(std::clamp(emss, kMinEmss, kMaxEmss));
 }
 
 bool Stream::wants_emss() const noexcept {
-    const Negotiated& n = impl_->startup.negotiated();
+    const Negotiated& n = impl_->negotiated();
     return !n.peer_is_xsock || n.align_tx;
 }
 
 /// No FPDU need lie within a TCP segment: between xsocks, and toward a siw that agreed to it. Not
 /// toward siw with CRC, for it takes one that lies across two segments for a wrong one.
 bool Stream::Impl::cuts_anywhere() const noexcept {
-    const Negotiated& n = startup.negotiated();
+    const Negotiated& n = negotiated();
     return !n.align_tx && (n.peer_is_xsock || (n.peer_accepts_gso && !n.crc));
 }
 
 /// The largest FPDUs are just as long as a segment, so that TCP may be given many at once and cuts
 /// between them. With markers their octets vary; an EMSS that is no multiple of four none fills.
 bool Stream::Impl::fills_segments() const noexcept {
-    const Negotiated& n = startup.negotiated();
+    const Negotiated& n = negotiated();
     return n.align_tx && !n.markers_tx && emss % 4 == 0 && mulpdu() == emss - kFpduOverhead;
 }
 
 std::size_t Stream::Impl::mulpdu() const noexcept {
-    const Negotiated& n = startup.negotiated();
+    const Negotiated& n = negotiated();
     const std::size_t possible = n.markers_tx ? kMaxUlpduWithMarkers : std::size_t{MPA_ULPDU_MAX};
     const std::size_t most = std::clamp<std::size_t>(mulpdu_limit, MPA_MULPDU_MIN, possible);
     if (cuts_anywhere()) {
@@ -472,11 +474,11 @@ void Stream::update_status() noexcept {
     status_.stream_error = s.stream_error;
     status_.finish_at = s.finish_at;
     if (s.state == State::startup) {
-        const bool deferred = s.startup.state() == Startup::State::await_decision;
+        const bool deferred = s.startup->state() == Startup::State::await_decision;
         status_.state = deferred ? State::await_decision : State::startup;
-        status_.tx_pending = s.startup.tx().size();
+        status_.tx_pending = s.startup->tx().size();
         status_.tx_allowed = status_.tx_pending != 0;
-        status_.next_timeout = s.startup.next_timeout();
+        status_.next_timeout = s.startup->next_timeout();
         return;
     }
     status_.state = s.state;
@@ -486,6 +488,6 @@ void Stream::update_status() noexcept {
         s.state == State::closed ? kNever : std::min(s.held ? s.hold_until : kNever, s.probe_at);
 }
 
-const Negotiated& Stream::negotiated() const noexcept { return impl_->startup.negotiated(); }
+const Negotiated& Stream::negotiated() const noexcept { return impl_->negotiated(); }
 
 }  // namespace xsock::mpa

@@ -99,7 +99,6 @@ class Stream final : public Llp {
     void set_emss(std::size_t emss) noexcept;
     /// Does it matter for what is sent? Valid once start-up has ended.
     [[nodiscard]] bool wants_emss() const noexcept;
-    [[nodiscard]] const Request& request() const noexcept;
 
     // What the owner asks for when a kernel module may place what the peer sends.
 

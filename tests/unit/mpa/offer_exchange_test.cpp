@@ -78,8 +78,8 @@ TEST(OfferExchange, an_offer_is_answered_in_the_initiators_frame) {
     EXPECT_EQ(a.r.state(), State::established);
     EXPECT_EQ(bytes(a.r.answer()), kAnswer);
     EXPECT_TRUE(a.i.answer().empty());
-    a.r.forget_answer();
-    EXPECT_TRUE(a.r.answer().empty());
+    EXPECT_EQ(bytes(a.r.take_result().answer), kAnswer);
+    EXPECT_TRUE(a.i.take_result().answer.empty());
 }
 
 TEST(OfferExchange, the_frame_waits_for_the_responders_whole_frame) {

@@ -156,7 +156,6 @@ TEST(Stream, defers_the_reply_until_accepted) {
     End i(Role::initiator), r(c);
     r.read(i.write());
     EXPECT_EQ(r.stream.state(), State::await_decision);
-    EXPECT_TRUE(r.stream.request().enhanced);
     EXPECT_TRUE(r.stream.accept(test::pattern(5), 2, 3, 0));
     i.read(r.write());
     i.write();

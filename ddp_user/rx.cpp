@@ -89,7 +89,7 @@ bool Stream::Impl::take_short_send(ConstBytes ulpdu, bool asks) {
         load_be32(header + offsetof(ddp_untagged, mo)) != 0) {
         return false;
     }
-    rx.length = ulpdu.size();
+    rx.length = static_cast<std::uint32_t>(ulpdu.size());
     rx.segment.opcode = static_cast<std::uint8_t>(load_be16(header) & RDMAP_OPCODE_MASK);
     rx.segment.last = true;
     rx.segment.stag = load_be32(header + 2);
@@ -144,7 +144,7 @@ Bytes Stream::Impl::rx_target() {
 
 void Stream::Impl::rx_advance(std::size_t n) {
     XSOCK_ASSERT(n <= rx.remaining());
-    rx.have += n;
+    rx.have += static_cast<std::uint32_t>(n);
     switch (rx.phase) {
         case RxUlpdu::Phase::start:
             if (rx.have == kTaggedOctets) rx_on_start();

@@ -20,8 +20,8 @@ namespace xsock::ddp {
 struct RxUlpdu {
     enum class Phase : std::uint8_t { start, blocked, rest, payload, discard };
     Phase phase = Phase::discard;
-    std::size_t length = 0;
-    std::size_t have = 0;  // octets of it stored
+    std::uint32_t length = 0;
+    std::uint32_t have = 0;  // octets of it stored
     Segment segment;
     const OpcodeInfo* op = nullptr;
     Cursor* cursor = nullptr;  // where payload goes, if into SGEs
@@ -42,7 +42,7 @@ struct RxUlpdu {
 
     void begin(std::size_t ulpdu_length, Phase with) noexcept {
         phase = with;
-        length = ulpdu_length;
+        length = static_cast<std::uint32_t>(ulpdu_length);
         have = 0;
         op = nullptr;
         cursor = nullptr;

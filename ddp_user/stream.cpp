@@ -166,7 +166,7 @@ void Stream::Impl::flush_posted_receives(WcStatus status) {
 // -- life and end --
 
 Stream::Stream(const Config& config) {
-    static_assert(sizeof(Impl) <= 1152, "an idle connection should cost little");
+    static_assert(sizeof(Impl) <= 896, "an idle connection should cost little");
     XSOCK_ASSERT(config.memory != nullptr && config.sq != nullptr && config.rq != nullptr);
     XSOCK_ASSERT(config.send_cq != nullptr && config.recv_cq != nullptr);
     impl_ = std::make_unique<Impl>(config);

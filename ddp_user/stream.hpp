@@ -37,10 +37,11 @@ class WriteObserver {
 
 struct Config {
     QpNum qp_num = 1;
-    std::uint64_t qp_context = 0;  ///< copied into every Wc
     PdId pd = 0;
+    std::uint64_t qp_context = 0;          ///< copied into every Wc
     bool require_lkeys = false;            ///< verbs: every SGE must lie in a region of this PD
     bool snapshot = false;                 ///< every request as with kSendSnapshot
+    bool rq_shared = false;                ///< flush() leaves what is still queued in `rq` alone
     std::uint32_t rights = kRemoteAccess;  ///< what the peer may do here, if the region permits it
     std::uint16_t ird = 16;                ///< until llp_established() says what was negotiated
     std::uint16_t ord = 16;
@@ -50,7 +51,6 @@ struct Config {
     MemoryTable* memory = nullptr;
     SendQueue* sq = nullptr;
     RecvQueue* rq = nullptr;  ///< may be shared (SRQ): then `rq_shared`
-    bool rq_shared = false;   ///< flush() leaves what is still queued alone
     SpareReceive spare_receive = nullptr;
     void* spare_argument = nullptr;
     CompletionQueue* send_cq = nullptr;

@@ -2,6 +2,7 @@
 #include "ddp_user/stream_state.hpp"
 
 #include <algorithm>
+#include <new>
 
 namespace xsock::ddp {
 
@@ -12,14 +13,19 @@ void StreamState::fail(StreamError v, const ErrorContext& error_context) {
         return;
     }
     error_ = v;
-    terminate_ = build_terminate(v, error_context);
+    terminate_.reset(new (std::nothrow) TerminateMessage(build_terminate(v, error_context)));
+    if (terminate_ == nullptr) {  // the peer learns of the end alone
+        state_ = State::ended;
+        return;
+    }
     state_ = State::terminating;
 }
 
 void StreamState::give_terminate(UlpduOut& out) noexcept {
-    terminate_given_ = true;
-    std::copy_n(terminate_.bytes.data(), terminate_.size, out.header.data());
-    out.header_size = terminate_.size;
+    std::copy_n(terminate_->bytes.data(), terminate_->size, out.header.data());
+    out.header_size = terminate_->size;
+    sent_ = terminate_->info;
+    terminate_.reset();
 }
 
 }  // namespace xsock::ddp

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "ddp_user/read_queues.hpp"
@@ -23,7 +24,7 @@ class StreamState {
 
     void establish() noexcept { state_ = State::established; }
     /// The first thing that goes wrong decides: queues its Terminate, or ends the stream when there
-    /// is none for it. Anything later is ignored.
+    /// is none for it, or no memory. Anything later is ignored.
     void fail(StreamError v, const ErrorContext& error_context);
     /// Nothing is sent or delivered any more. `v`: why, if nothing went wrong before; the peer is
     /// not told.
@@ -44,15 +45,13 @@ class StreamState {
     }
 
     [[nodiscard]] bool terminate_due() const noexcept {
-        return state_ == State::terminating && !terminate_given_;
+        return state_ == State::terminating && !sent_;
     }
     /// @pre terminate_due()
     void give_terminate(UlpduOut& out) noexcept;
     void terminate_received(const TerminateInfo& info) noexcept { received_ = info; }
     /// Null: none.
-    [[nodiscard]] const TerminateInfo* sent() const noexcept {
-        return terminate_given_ ? &terminate_.info : nullptr;
-    }
+    [[nodiscard]] const TerminateInfo* sent() const noexcept { return sent_ ? &*sent_ : nullptr; }
     [[nodiscard]] const TerminateInfo* received() const noexcept {
         return received_ ? &*received_ : nullptr;
     }
@@ -60,11 +59,10 @@ class StreamState {
   private:
     State state_ = State::idle;
     StreamError error_ = StreamError::none;
-    bool terminate_given_ = false;
     WcStatus failed_status_ = WcStatus::flushed;
-    std::uint64_t failed_sequence_ = kNoEntry;  // entry that caused the end, if known
-    TerminateMessage terminate_;                // from State::terminating on
-    std::optional<TerminateInfo> received_;
+    std::uint64_t failed_sequence_ = kNoEntry;     // entry that caused the end, if known
+    std::unique_ptr<TerminateMessage> terminate_;  // in State::terminating, until it is given
+    std::optional<TerminateInfo> sent_, received_;
 };
 
 }  // namespace xsock::ddp

@@ -22,32 +22,35 @@ class TxLog {
     struct Batch {
         Kind kind = Kind::unposted;
         bool last = false;  // each ULPDU of the batch ends its message
-        std::uint32_t ulpdus = 0;
+        std::uint16_t ulpdus = 0;
     };
 
     /// No further ULPDU can be noted: the LLP must finish some first.
     [[nodiscard]] bool full() const noexcept { return size_ == kBatches; }
     [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
 
+    /// @pre !full(), ulpdus <= kMost
     void push(Kind kind, bool last, std::uint32_t ulpdus = 1) noexcept {
         if (size_ > 0) {
-            Batch& newest = batches_[(head_ + size_ - 1) % kBatches];
-            if (newest.kind == kind && newest.last == last) {
-                newest.ulpdus += ulpdus;
+            Batch& newest = batches_[(head_ + size_ - 1u) % kBatches];
+            if (newest.kind == kind && newest.last == last && ulpdus + newest.ulpdus <= kMost) {
+                newest.ulpdus = static_cast<std::uint16_t>(newest.ulpdus + ulpdus);
                 return;
             }
         }
-        XSOCK_ASSERT(!full());
-        batches_[(head_ + size_++) % kBatches] = {kind, last, ulpdus};
+        XSOCK_ASSERT(!full() && ulpdus <= kMost);
+        batches_[(head_ + size_++) % kBatches] = {kind, last, static_cast<std::uint16_t>(ulpdus)};
     }
     /// The oldest batch, at most `most` ULPDUs of it.
     Batch pop(std::uint32_t most) noexcept {
         XSOCK_ASSERT(!empty());
         Batch& oldest = batches_[head_];
-        const Batch taken{oldest.kind, oldest.last, std::min(most, oldest.ulpdus)};
-        oldest.ulpdus -= taken.ulpdus;
+        const auto ulpdus =
+            static_cast<std::uint16_t>(std::min<std::uint32_t>(most, oldest.ulpdus));
+        const Batch taken{oldest.kind, oldest.last, ulpdus};
+        oldest.ulpdus = static_cast<std::uint16_t>(oldest.ulpdus - ulpdus);
         if (oldest.ulpdus == 0) {
-            head_ = (head_ + 1) % kBatches;
+            head_ = static_cast<std::uint8_t>((head_ + 1u) % kBatches);
             --size_;
         }
         return taken;
@@ -55,10 +58,11 @@ class TxLog {
     void clear() noexcept { size_ = 0; }
 
   private:
-    static constexpr std::uint32_t kBatches = 16;
+    static constexpr std::uint8_t kBatches = 16;
+    static constexpr std::uint16_t kMost = 0xffff;  // ULPDUs of one
     std::array<Batch, kBatches> batches_{};
-    std::uint32_t head_ = 0;
-    std::uint32_t size_ = 0;
+    std::uint8_t head_ = 0;
+    std::uint8_t size_ = 0;
 };
 
 /// Entries [retired, sent) of the send queue are the LLP's, [sent, next) are given, `next` is being

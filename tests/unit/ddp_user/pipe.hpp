@@ -154,7 +154,7 @@ struct End {
 class OneEnd : public testing::Test {
   protected:
     World world;
-    End end{world, {.qp_num = 7, .qp_context = 0x77, .pd = 1}};
+    End end{world, {.qp_num = 7, .pd = 1, .qp_context = 0x77}};
     ByteVector memory = pattern(3000);
 
     void SetUp() override { end.establish(); }

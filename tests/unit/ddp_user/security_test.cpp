@@ -214,10 +214,10 @@ TEST_F(Security, item_12_a_shared_receive_queue_survives_the_streams_that_use_it
     CompletionQueue cq(8);
     SendQueue sq(4);
     Stream greedy({.pd = 1,
+                   .rq_shared = true,
                    .memory = &world.table,
                    .sq = &sq,
                    .rq = &shared,
-                   .rq_shared = true,
                    .send_cq = &cq,
                    .recv_cq = &cq});
     greedy.llp_established({});

@@ -67,6 +67,11 @@ void Stream::detach() noexcept {
     update_status();
 }
 
+void Stream::keep(ConstBytes bytes) {
+    if (early_ == nullptr) early_ = std::make_unique<std::vector<std::byte>>();
+    early_->insert(early_->end(), bytes.begin(), bytes.end());
+}
+
 void Stream::end(StreamError why) {
     status_.stream_error = why;
     owner_.on_link_end(why);
@@ -106,7 +111,7 @@ void Stream::send_fin(Fin how) {
 
 void Stream::discard() {
     dropped_ |= received_ != consumed_;
-    early_.clear();
+    early_.reset();
     if (status_.state != State::operational) return;
     status_.state = State::failed;  // in which rx() drops
     in_ulpdu_ = false;

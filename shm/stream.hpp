@@ -10,10 +10,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/assert.hpp"
 #include "base/llp.hpp"
 #include "base/shared_ring.hpp"
 #include "shm/credit_pool.hpp"
@@ -58,10 +60,14 @@ class Stream final : public Llp {
     /// What comes from now on is dropped, and the peer may send on.
     void discard();
     /// ULPDUs that came before open(), which Link keeps from the Owner: they have been received.
-    [[nodiscard]] bool has_early() const noexcept { return !early_.empty(); }
+    [[nodiscard]] bool has_early() const noexcept { return early_ != nullptr; }
     /// These, as for on_rx(). Behind open() they are due before anything else; Link::poll() takes
     /// them when more comes, and the owner if nothing does.
-    [[nodiscard]] std::vector<std::byte> take_early() noexcept { return std::exchange(early_, {}); }
+    /// @pre has_early()
+    [[nodiscard]] std::vector<std::byte> take_early() noexcept {
+        XSOCK_ASSERT(has_early());
+        return std::move(*std::exchange(early_, nullptr));
+    }
     /// The slot and the credit go back now rather than by the destructor: nothing follows. Not
     /// from inside rx().
     void leave();
@@ -116,7 +122,7 @@ class Stream final : public Llp {
     /// Counts a record of the peer's. False: it had no credit for it.
     bool receive(std::size_t extent);
     /// @pre not open yet
-    void keep(ConstBytes bytes) { early_.insert(early_.end(), bytes.begin(), bytes.end()); }
+    void keep(ConstBytes bytes);
     /// It is not for credit that it waits, or there is some.
     bool may_go_on();
     void unblock();
@@ -146,16 +152,16 @@ class Stream final : public Llp {
     static constexpr std::uint32_t kFirstLines = CreditPool::kLeast / SharedMemory::kLine;
 
     // Lines of records, counted from the first; they wrap.
-    std::uint32_t sent_ = 0;                // ours
-    std::uint32_t granted_ = kFirstLines;   // what the peer permits
-    std::uint32_t received_ = 0;            // the peer's
-    std::uint32_t consumed_ = 0;            // of those, what the Ulp has
-    std::uint32_t promised_ = kFirstLines;  // what we permit
-    std::uint32_t window_;                  // so many lines the peer may be ahead
-    std::uint32_t reserved_;                // and so many are taken from the pool
-    Frame frame_;                           // of the ULPDU in hand
-    std::uint32_t left_ = 0;                // bytes of it
-    std::vector<std::byte> early_;          // within the first credit
+    std::uint32_t sent_ = 0;                         // ours
+    std::uint32_t granted_ = kFirstLines;            // what the peer permits
+    std::uint32_t received_ = 0;                     // the peer's
+    std::uint32_t consumed_ = 0;                     // of those, what the Ulp has
+    std::uint32_t promised_ = kFirstLines;           // what we permit
+    std::uint32_t window_;                           // so many lines the peer may be ahead
+    std::uint32_t reserved_;                         // and so many are taken from the pool
+    Frame frame_;                                    // of the ULPDU in hand
+    std::uint32_t left_ = 0;                         // bytes of it
+    std::unique_ptr<std::vector<std::byte>> early_;  // within the first credit; null: nothing
     bool in_ulpdu_ = false;
     bool awaits_rtr_ = false;
     bool stalled_ = false;     // the Ulp had no room since the last grant

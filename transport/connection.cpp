@@ -40,12 +40,14 @@ Result<void> choose_congestion(int fd, std::string_view asked, const std::string
 
 Connection::Connection(Parts parts)
     : parts_(std::move(parts)),
-      sq_(parts_.attr.sq_depth),
-      rq_(parts_.srq ? parts_.srq->queue
-                     : std::make_shared<RecvQueue>(parts_.attr.rq_depth, /*exclusive=*/true)),
-      core_(core_config(parts_, sq_, *rq_, stats_.counters()), *this),
-      batching_(*this, *parts_.progress, parts_.send_cq->queue, parts_.recv_cq->queue),
+      own_rq_(parts_.srq != nullptr
+                  ? nullptr
+                  : std::make_unique<RecvQueue>(parts_.attr.rq_depth, /*exclusive=*/true)),
+      rq_(own_rq_ != nullptr ? *own_rq_ : *parts_.srq->queue),
       owner_(parts_.owner, Time{parts_.attr.linger_ms} * kMillisecond),
+      sq_(parts_.attr.sq_depth),
+      core_(core_config(parts_, sq_, rq_, stats_.counters()), *this),
+      batching_(*this, *parts_.progress, parts_.send_cq->queue, parts_.recv_cq->queue),
       rx_bytes_(stats_.rx_bytes()),
       tx_bytes_(stats_.tx_bytes()) {
     const auto& sends = parts_.send_cq->channel;
@@ -83,7 +85,7 @@ Result<void> Connection::post_recv(const RecvWr& wr) {
     if (parts_.srq != nullptr) {
         return Error{EOPNOTSUPP, "the endpoint takes its receives from a shared queue"};
     }
-    auto posted = rq_->post(wr);
+    auto posted = rq_.post(wr);
     if (!posted) return posted.error();
     if (*posted) receive_posted();
     return {};
@@ -221,7 +223,7 @@ Llp& Connection::data_layer(Llp& startup) {
     }
     if (shm_.required && shm_.path == DataPath::tcp) {
         log(LogLevel::warn, "shm-required", "%s: shared memory is required, and is not used: %s",
-            peer(), shm::name_of(shm_.why_not));
+            peer().data(), shm::name_of(shm_.why_not));
         core_.lost(EPROTONOSUPPORT, ddp::EndCause::path_refused);
     } else if (kernel_.part != nullptr && !bind_module() && kernel_.choice.required) {
         core_.lost(EOPNOTSUPP, ddp::EndCause::module_refused);
@@ -240,7 +242,7 @@ void Connection::on_started() {
         }
     }
     if (!core_.is_start_held()) join_channels();
-    report_start(core_, peer());
+    report_start(core_, peer().data());
 }
 
 void Connection::on_state(QpState next) {
@@ -251,9 +253,10 @@ void Connection::on_state(QpState next) {
         if (kernel_.part != nullptr) kernel_.part->stop();
         if (tx_buffer_ != nullptr) parts_.progress->give_tx_buffer(std::move(tx_buffer_));
         try {
-            error_text_ = report_end(core_, peer());
+            std::string text = report_end(core_, peer().data());
+            if (!text.empty()) error_text_ = std::make_unique<const std::string>(std::move(text));
         } catch (const std::bad_alloc&) {
-            error_text_.clear();  // an end without words is better than none
+            // an end without words is better than none
         }
     }
     // A thread that sees the state has seen, or finds, the completions before it: verbs pushes
@@ -425,7 +428,7 @@ void Connection::on_time(PollCycle& cycle) {
 void Connection::check_peer(PollCycle& cycle) {
     if (!liveness_.check(socket_, core_.stream().awaits_answers(), cycle.now())) return;
     const StreamErrorInfo& row = stream_error_info(StreamError::peer_silent);
-    log(LogLevel::warn, row.name, "%s: nothing for %llu ms, %u attempts unanswered", peer(),
+    log(LogLevel::warn, row.name, "%s: nothing for %llu ms, %u attempts unanswered", peer().data(),
         static_cast<unsigned long long>(liveness_.silence() / kMillisecond), liveness_.attempts());
     core_.lost(ETIMEDOUT, ddp::EndCause::peer_silent);
 }

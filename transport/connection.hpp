@@ -26,6 +26,7 @@
 #include "transport/shm_choice.hpp"
 #include "transport/soft_cq.hpp"
 #include "transport/stats.hpp"
+#include "transport/tcp.hpp"
 #include "transport/tcp_socket.hpp"
 
 namespace xsock {
@@ -180,7 +181,10 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     void check_peer(PollCycle& cycle);
     void lost(int error);
     void publish() noexcept;
-    [[nodiscard]] const char* peer() const noexcept { return socket_.peer_name().c_str(); }
+    [[nodiscard]] tcp::Name peer() const noexcept { return socket_.peer_name(); }
+    [[nodiscard]] const char* error_text() const noexcept {
+        return error_text_ != nullptr ? error_text_->c_str() : "";
+    }
     /// The clock is asked only while a timer runs.
     [[nodiscard]] Time time(PollCycle& cycle) const noexcept {
         return core_.needs_time() ? cycle.now() : 0;
@@ -191,17 +195,18 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
         moved_ = false;
     }
 
+    // In this order the queue, which begins on a cache line, has no gap around it.
     Parts parts_;
     StatsEntry stats_;
-    SendQueue sq_;
-    std::shared_ptr<RecvQueue> rq_;
+    std::unique_ptr<RecvQueue> own_rq_;  // null: the queue of parts_.srq
+    RecvQueue& rq_;
+    mutable ConnectionOwner owner_;
+    [[no_unique_address]] SendQueue sq_;  // what follows lies in its last line, the poller's
     ddp::Connection core_;
     std::unique_ptr<mpa::Stream> mpa_;
     PostBatching batching_;
     std::atomic<QpState> state_{QpState::fresh};  // core_.state(), for any thread
     std::atomic<std::uint32_t> refused_{0};       // ddp::refused_requests(), once established
-    std::atomic<bool> rnr_waiting_{false};        // is in the shared queue's list
-    std::atomic<std::uint8_t> end_request_{0};    // 1 + End; 0: none
 
     // The poller's.
     static constexpr std::uint32_t kReading = EPOLLIN | EPOLLRDHUP;
@@ -209,19 +214,21 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     ShmChoice shm_;
     KernelUse kernel_;
     std::unique_ptr<ConnectionShared> shared_;  // null: TCP carries the data
-    std::uint32_t interest_ = 0;                // epoll bits asked for
-    bool tx_blocked_ = false;                   // TCP's buffer is full
+    RxBurst burst_;
+    std::uint32_t interest_ = 0;  // epoll bits asked for
+    bool tx_blocked_ = false;     // TCP's buffer is full
     bool enough_read_ = false;
     bool moved_ = false;  // the delegate was told something
-    mutable ConnectionOwner owner_;
-    RxBurst burst_;
+    // Of other threads too, but rarely.
+    std::atomic<bool> rnr_waiting_{false};      // is in the shared queue's list
+    std::atomic<std::uint8_t> end_request_{0};  // 1 + End; 0: none
     std::unique_ptr<TxBuffer> tx_buffer_;
     std::unique_ptr<Capture> capture_;  // null unless XSOCK_PCAP asks for it
     Time emss_checked_ = 0;
     Liveness liveness_;
     std::uint64_t& rx_bytes_;  // in stats_
     std::uint64_t& tx_bytes_;
-    std::string error_text_;
+    std::unique_ptr<const std::string> error_text_;  // null: none
 };
 
 }  // namespace xsock

@@ -10,7 +10,7 @@ bool Connection::bind_module() {
     if (shm_.path == DataPath::shm) {
         kernel_.choice.why_not = kernel::Reason::shared_memory;
     } else {
-        kernel_.part->bind(*mpa_, core_.stream(), socket_.fd(), peer());
+        kernel_.part->bind(*mpa_, core_.stream(), socket_.fd(), peer().data());
     }
     // Octets may have come before that epoll does not tell of.
     if (kernel_.part->bound()) parts_.progress->call_at_cycle_end(*this);

@@ -141,7 +141,7 @@ QpInfo info_of(const ddp::Connection& connection) {
 
 QpInfo Connection::info() const {
     QpInfo info = info_of(core_);
-    info.error_text = error_text_;
+    info.error_text = error_text();
     info.congestion = socket_.congestion();
     info.path = shm_.path;
     info.shm_reason = shm_.why_not;
@@ -165,14 +165,14 @@ void Connection::publish() noexcept {
         d.kernel_reason = static_cast<std::uint8_t>(kernel_.choice.why_not);
         if (places) stats_.placed_early() = kernel_.part->placed_early();
     }
-    set_stats_text(d.local, socket_.local_name().c_str());
-    set_stats_text(d.peer, peer());
-    set_stats_text(d.error_text, error_text_.c_str());
+    set_stats_text(d.local, socket_.local_name().data());
+    set_stats_text(d.peer, peer().data());
+    set_stats_text(d.error_text, error_text());
     // (One question, when it is established: the program may have chosen by then.)
-    if (state() == QpState::established && socket_.known_congestion().empty()) {
+    if (state() == QpState::established && *socket_.known_congestion() == '\0') {
         socket_.note_congestion();
     }
-    set_stats_text(d.congestion, socket_.known_congestion().c_str());
+    set_stats_text(d.congestion, socket_.known_congestion());
     stats_.describe(d);
 }
 

@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <optional>
 #include <utility>
 
 #include "include/xsock/iwarp.h"
 #include "mpa/extension_frame.hpp"
 #include "transport/connection.hpp"
 #include "transport/log.hpp"
+#include "transport/tcp.hpp"
 
 namespace xsock {
 namespace {
@@ -26,15 +26,6 @@ bool is_loopback(const IpAddress& address) noexcept {
     IpAddress loopback;
     loopback.octets.back() = 1;
     return address == loopback;
-}
-
-using NameOf = int (*)(int, sockaddr*, socklen_t*);
-std::optional<IpEndpoint> endpoint_by(NameOf ask, int fd) noexcept {
-    sockaddr_storage address{};
-    socklen_t length = sizeof address;
-    auto* const generic = reinterpret_cast<sockaddr*>(&address);
-    if (ask(fd, generic, &length) != 0) return std::nullopt;
-    return endpoint_of(generic, length);
 }
 
 }  // namespace
@@ -58,21 +49,19 @@ void ConnectionShared::stay_on_tcp(shm::Reason why) {
 
 /// False: the peer is elsewhere, or seems so. With a folder that processes of other network
 /// namespaces see, addresses do not tell.
-bool ConnectionShared::read_addresses(int fd) noexcept {
-    const auto local = endpoint_by(getsockname, fd), peer = endpoint_by(getpeername, fd);
-    if (!local || !peer) return false;
-    local_ = *local;
-    peer_ = *peer;
-    return local_.address == peer_.address || is_loopback(peer_.address) ||
+bool ConnectionShared::may_be_here(const IpEndpoint& local, const IpEndpoint& peer) const noexcept {
+    if (local == IpEndpoint{} || peer == IpEndpoint{}) return false;
+    return local.address == peer.address || is_loopback(peer.address) ||
            !connection_.progress().config().shm_folder.empty();
 }
 
 void ConnectionShared::prepare(mpa::StartupConfig& config, int fd, PollCycle& cycle) {
-    if (!read_addresses(fd)) return stay_on_tcp(shm::Reason::remote);
+    const IpEndpoint local = tcp::local_of(fd).endpoint, peer = tcp::peer_of(fd).endpoint;
+    if (!may_be_here(local, peer)) return stay_on_tcp(shm::Reason::remote);
     if (config.role == mpa::Role::initiator) {
         config.answers_offer = true;
     } else {
-        offer(config, cycle);
+        offer(local, peer, config, cycle);
     }
 }
 
@@ -87,14 +76,15 @@ bool ConnectionShared::make_stream(PollCycle& cycle) {
     return true;
 }
 
-void ConnectionShared::offer(mpa::StartupConfig& config, PollCycle& cycle) {
+void ConnectionShared::offer(const IpEndpoint& local, const IpEndpoint& peer,
+                             mpa::StartupConfig& config, PollCycle& cycle) {
     if (!make_stream(cycle)) return stay_on_tcp(shm::Reason::limits);
     if (const shm::Reason why = node_->listen(); why != shm::Reason::none) {
         return stay_on_tcp(why);
     }
     token_ = node_->expect(*this);
     step_ = Step::offering;
-    const shm::Offer offer{.key = node_->key(), .token = token_, .local = local_, .peer = peer_};
+    const shm::Offer offer{.key = node_->key(), .token = token_, .local = local, .peer = peer};
     mpa::insert_tlv(config.extension_tlvs, MPA_TLV_SHM_OFFER, shm::encode(offer));
 }
 
@@ -109,7 +99,8 @@ void ConnectionShared::decide(PollCycle& cycle) {
     };
     const auto offer = shm::decode_offer(connection_.mpa_->offer());
     if (!offer) return refuse(shm::Reason::version);
-    if (!offer->matches(local_, peer_)) return refuse(shm::Reason::addresses);
+    const TcpSocket& socket = connection_.socket_;
+    if (!offer->matches(socket.local(), socket.peer())) return refuse(shm::Reason::addresses);
     if (!make_stream(cycle)) return refuse(shm::Reason::limits);
     token_ = offer->token;
     step_ = Step::waiting;
@@ -238,7 +229,7 @@ void ConnectionShared::on_link_end(StreamError why) {
 
 void ConnectionShared::fail(StreamError why) {
     const StreamErrorInfo& row = stream_error_info(why);
-    log(LogLevel::warn, row.name, "%s: %s", connection_.peer(), row.text);
+    log(LogLevel::warn, row.name, "%s: %s", connection_.peer().data(), row.text);
     connection_.core_.lost(EPROTO);
 }
 

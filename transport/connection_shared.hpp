@@ -94,9 +94,10 @@ class ConnectionShared final : private shm::Stream::Owner, private ShmWaiter, pr
     // -- ShmResponder --
     shm::Stream* on_open(ShmLink& link) override;
 
-    [[nodiscard]] bool read_addresses(int fd) noexcept;
+    [[nodiscard]] bool may_be_here(const IpEndpoint& local, const IpEndpoint& peer) const noexcept;
     [[nodiscard]] bool make_stream(PollCycle& cycle);
-    void offer(mpa::StartupConfig& config, PollCycle& cycle);
+    void offer(const IpEndpoint& local, const IpEndpoint& peer, mpa::StartupConfig& config,
+               PollCycle& cycle);
     void decide(PollCycle& cycle);
     void answer(const shm::Answer& answer, PollCycle& cycle);
     void leave_node() noexcept;
@@ -118,7 +119,6 @@ class ConnectionShared final : private shm::Stream::Owner, private ShmWaiter, pr
     std::unique_ptr<shm::Stream> stream_;
     ShmLink* link_ = nullptr;
     std::weak_ptr<ShmLink> in_channels_of_;  // behind join_channels(); it may end before
-    IpEndpoint local_, peer_;
     std::uint64_t token_ = 0;
     std::uint32_t counted_ = 0;  // of Stream::ring_bytes_received(), as of the next's
     std::uint32_t counted_sent_ = 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "base/bytes.hpp"
 
@@ -30,10 +31,10 @@ class RxBurst {
     /// A read brought `messages` in `bytes`; `tx_bytes`: sent in all, so far.
     void received(std::size_t bytes, std::uint64_t messages, std::uint64_t tx_bytes) noexcept {
         small_ = messages * kSmallFpdu > bytes;
-        const bool sent = tx_bytes_ != tx_bytes;
-        tx_bytes_ = tx_bytes;
+        const auto now = static_cast<std::uint32_t>(tx_bytes);
+        const bool sent = std::exchange(tx_bytes_, now) != now;
         const bool burst = small_ && messages >= kMessages && !sent;
-        evidence_ = burst ? std::min(evidence_ + kPerRead, kMost) : 0;
+        evidence_ = burst ? static_cast<std::uint8_t>(std::min(evidence_ + kPerRead, kMost)) : 0;
     }
 
   private:
@@ -47,13 +48,13 @@ class RxBurst {
     // locks that the peer's system calls wait for, on loopback, and each early read acknowledges
     // one batch alone. A read adds to the evidence, an empty read takes from it.
     static constexpr std::uint64_t kMessages = 8;
-    static constexpr std::uint32_t kPerRead = 4;
-    static constexpr std::uint32_t kSeen = 32;
-    static constexpr std::uint32_t kMost = 64;
+    static constexpr int kPerRead = 4;
+    static constexpr int kSeen = 32;
+    static constexpr int kMost = 64;
 
-    bool small_ = false;  ///< the last read brought small ones
-    std::uint32_t evidence_ = 0;
-    std::uint64_t tx_bytes_ = 0;  ///< at the last read
+    std::uint32_t tx_bytes_ = 0;  ///< at the last read; wraps
+    bool small_ = false;          ///< the last read brought small ones
+    std::uint8_t evidence_ = 0;
 };
 
 }  // namespace xsock

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "transport/at_rest.hpp"
@@ -32,22 +33,13 @@ Result<void> check_stream_socket(int fd) {
     return {};
 }
 
-std::string name_of(const sockaddr_storage& address, int failed) {
-    char text[INET6_ADDRSTRLEN] = "?";
-    if (failed != 0) return "?";
-    if (address.ss_family == AF_INET) {
-        const auto& in = reinterpret_cast<const sockaddr_in&>(address);
-        inet_ntop(AF_INET, &in.sin_addr, text, sizeof text);
-        return std::string(text) + ":" + std::to_string(ntohs(in.sin_port));
-    }
-    if (address.ss_family == AF_INET6) {
-        const auto& in6 = reinterpret_cast<const sockaddr_in6&>(address);
-        inet_ntop(AF_INET6, &in6.sin6_addr, text, sizeof text);
-        std::string name = "[";
-        name.append(text).append("]:").append(std::to_string(ntohs(in6.sin6_port)));
-        return name;
-    }
-    return "?";
+using Ask = int (*)(int, sockaddr*, socklen_t*);
+Address address_by(Ask ask, int fd) noexcept {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    auto* const generic = reinterpret_cast<sockaddr*>(&address);
+    if (ask(fd, generic, &size) != 0) return {};
+    return {endpoint_of(generic, size).value_or(IpEndpoint{}), address.ss_family};
 }
 
 }  // namespace
@@ -80,16 +72,21 @@ Result<void> make_nonblocking(int fd) {
     return {};
 }
 
-std::string peer_name(int fd) {
-    sockaddr_storage peer{};
-    socklen_t size = sizeof peer;
-    return name_of(peer, getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size));
-}
+Address peer_of(int fd) noexcept { return address_by(getpeername, fd); }
 
-std::string local_name(int fd) {
-    sockaddr_storage local{};
-    socklen_t size = sizeof local;
-    return name_of(local, getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size));
+Address local_of(int fd) noexcept { return address_by(getsockname, fd); }
+
+Name name_of(const Address& address) noexcept {
+    constexpr std::size_t kIpv4At = 12;  // RFC 4291 §2.5.5.2
+    Name name{'?'};
+    if (address.endpoint == IpEndpoint{}) return name;
+    const std::uint8_t* const octets = address.endpoint.address.octets.data();
+    const bool ipv6 = address.family == AF_INET6;
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    inet_ntop(address.family, octets + (ipv6 ? 0 : kIpv4At), text.data(), text.size());
+    std::snprintf(name.data(), name.size(), ipv6 ? "[%s]:%u" : "%s:%u", text.data(),
+                  unsigned{address.endpoint.port});
+    return name;
 }
 
 Result<void> set_congestion(int fd, std::string_view name) {
@@ -104,11 +101,11 @@ Result<void> set_congestion(int fd, std::string_view name) {
     return Error{errno, "the congestion control cannot be set"};
 }
 
-std::string congestion(int fd) {
-    std::array<char, kCongestionMost + 1> name{};
-    socklen_t size = sizeof name;
+Congestion congestion(int fd) noexcept {
+    Congestion name{};
+    socklen_t size = kCongestionMost;
     if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), &size) != 0) return {};
-    return {name.data(), strnlen(name.data(), name.size())};
+    return name;
 }
 
 // The owner belongs to the open file, so whatever number, and call, it was set by. As the kernel,

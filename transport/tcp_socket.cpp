@@ -51,8 +51,10 @@ Result<void> TcpSocket::open(int fd, const Limits& limits, bool shared) {
     if (!shared) {
         if (auto r = tcp::make_nonblocking(fd); !r) return r;
     }
-    peer_name_ = tcp::peer_name(fd);
-    local_name_ = tcp::local_name(fd);
+    const tcp::Address local = tcp::local_of(fd);
+    local_ = local.endpoint;
+    family_ = local.family;
+    peer_ = tcp::peer_of(fd).endpoint;
     set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     set_option(fd, SOL_SOCKET, SO_KEEPALIVE, limits.keepalive_s != 0);
     constexpr int kProbes = 6;
@@ -142,8 +144,10 @@ std::size_t TcpSocket::emss() const noexcept {
     return ask_info(fd_, info) != 0 ? info.tcpi_snd_mss : 0;
 }
 
-std::string TcpSocket::congestion() const {
-    return is_open() ? tcp::congestion(fd_) : std::string();
+std::string TcpSocket::congestion() const { return is_open() ? tcp::congestion(fd_).data() : ""; }
+
+void TcpSocket::note_congestion() noexcept {
+    congestion_ = is_open() ? tcp::congestion(fd_) : decltype(congestion_){};
 }
 
 TcpSocket::PeerInfo TcpSocket::peer_info() const noexcept {

@@ -8,8 +8,10 @@
 #include <string>
 
 #include "base/bytes.hpp"
+#include "base/ip_address.hpp"
 #include "base/result.hpp"
 #include "base/tx_batch.hpp"
+#include "transport/tcp.hpp"
 
 namespace xsock {
 
@@ -39,10 +41,12 @@ class TcpSocket final {
     [[nodiscard]] bool is_open() const noexcept { return fd_ >= 0; }
     /// -1 unless it is open.
     [[nodiscard]] int fd() const noexcept { return fd_; }
-    /// "127.0.0.1:4711" or "[::1]:4711"; "?" when unknown. Kept when it is closed, as the next.
-    [[nodiscard]] const std::string& peer_name() const noexcept { return peer_name_; }
-    /// The same of our end.
-    [[nodiscard]] const std::string& local_name() const noexcept { return local_name_; }
+    /// What it was bound and connected to when it was opened; kept when it is closed.
+    [[nodiscard]] const IpEndpoint& local() const noexcept { return local_; }
+    [[nodiscard]] const IpEndpoint& peer() const noexcept { return peer_; }
+    /// Their names; "?" before that.
+    [[nodiscard]] tcp::Name peer_name() const noexcept { return tcp::name_of({peer_, family_}); }
+    [[nodiscard]] tcp::Name local_name() const noexcept { return tcp::name_of({local_, family_}); }
 
     // -- while it is open --
 
@@ -69,8 +73,8 @@ class TcpSocket final {
     /// The name of its congestion control; "" when unknown, or not open.
     [[nodiscard]] std::string congestion() const;
     /// Keeps what congestion() says now, for known_congestion().
-    void note_congestion() { congestion_ = congestion(); }
-    [[nodiscard]] const std::string& known_congestion() const noexcept { return congestion_; }
+    void note_congestion() noexcept;
+    [[nodiscard]] const char* known_congestion() const noexcept { return congestion_.data(); }
 
     /// How far TCP has come with what it was given.
     struct PeerInfo {
@@ -110,8 +114,10 @@ class TcpSocket final {
   private:
     void push_held_back() noexcept;
 
-    std::string local_name_, peer_name_, congestion_;
-    int fd_ = -1;  // last: beside what its owner needs for each message
+    IpEndpoint local_, peer_;
+    tcp::Congestion congestion_{};
+    std::uint16_t family_ = 0;  // of both addresses
+    int fd_ = -1;               // last: beside what its owner needs for each message
     bool shared_ = false;
     bool holds_back_ = false;
     enum : std::uint8_t { kOurs = 1, kPeers = 2 };

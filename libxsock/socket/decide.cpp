@@ -154,7 +154,7 @@ void Socket::fall_back_to_tcp(const char* code) {
     own_fd_.end_watch();
     if (log_enabled(LogLevel::info)) {
         log(LogLevel::info, code, "%s: served as plain TCP",
-            fd >= 0 ? tcp::peer_name(fd).c_str() : "a peer");
+            fd >= 0 ? tcp::name_of(tcp::peer_of(fd)).data() : "a peer");
     }
     early_.send_by_tcp(fd);
     own_fd_.close();

@@ -20,7 +20,7 @@ from stream_runs import LISTENS, TIMEOUT, wait_for
 # Each takes words on standard input: it goes on at the next line.
 SERVER = """
 import fcntl, os, signal, socket, sys
-s = socket.create_server(("127.0.0.1", 0))
+s = socket.create_server(%s)
 signal.signal(signal.SIGIO, signal.SIG_IGN)
 print(s.getsockname()[1], flush=True)
 c, _ = s.accept()
@@ -66,8 +66,8 @@ class Stat:
         self.programs.callback(kill, program)
         return program
 
-    def server(self, stream, does):
-        program = self.start(stream, sys.executable, "-c", SERVER % does)
+    def server(self, stream, does, listens='("127.0.0.1", 0)'):
+        program = self.start(stream, sys.executable, "-c", SERVER % (listens, does))
         return program, int(program.stdout.readline())
 
     def client(self, stream, does, port):
@@ -181,8 +181,12 @@ def test_a_clients_connection_is_shown_with_its_reason(stat, code):
             closes(stat, program)
 
 
-def test_a_carried_connection_is_not_among_them(stat):
-    server, port = stat.server("both", "c.recv(5)")
+IPV6 = '("::", 0), family=socket.AF_INET6, dualstack_ipv6=True'
+
+
+@pytest.mark.parametrize("listens", ['("127.0.0.1", 0)', IPV6], ids=["ipv4", "ipv6"])
+def test_a_carried_connection_is_not_among_them(stat, listens):
+    server, port = stat.server("both", "c.recv(5)", listens)
     client = stat.client("both", "c.connect(to)\nc.sendall(b'hello')", port)
     says(server, "there")
     says(client, "there")

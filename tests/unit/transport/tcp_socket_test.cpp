@@ -117,9 +117,9 @@ TEST_F(TcpSocketTest, emss_and_peer_name_are_of_the_connection) {
     ASSERT_TRUE(open());
     EXPECT_GT(socket.emss(), 500u);
     const std::string name = "127.0.0.1:" + std::to_string(port);
-    EXPECT_EQ(socket.peer_name(), name);
+    EXPECT_EQ(socket.peer_name().data(), name);
     socket.close();
-    EXPECT_EQ(socket.peer_name(), name);
+    EXPECT_EQ(socket.peer_name().data(), name);
 }
 
 // A batch of `groups` groups of two pieces each.

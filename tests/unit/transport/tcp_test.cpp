@@ -57,15 +57,15 @@ TEST_F(Tcp, check_listening_names_what_is_wrong) {
 
 TEST_F(Tcp, congestion_control_is_chosen_by_name) {
     ASSERT_TRUE(tcp::set_congestion(near, "reno"));  // every kernel has it, and permits it
-    EXPECT_EQ(tcp::congestion(near), "reno");
+    EXPECT_STREQ(tcp::congestion(near).data(), "reno");
     EXPECT_EQ(tcp::set_congestion(near, "nonesuch").error().code, ENOENT);
-    EXPECT_EQ(tcp::congestion(near), "reno");
-    EXPECT_EQ(tcp::congestion(-1), "");
+    EXPECT_STREQ(tcp::congestion(near).data(), "reno");
+    EXPECT_STREQ(tcp::congestion(-1).data(), "");
 
     ASSERT_TRUE(tcp::set_congestion(listener, "reno"));
     const int dialed = listening.dial();
     const int accepted = listening.accept();
-    EXPECT_EQ(tcp::congestion(accepted), "reno") << "as its listening socket";
+    EXPECT_STREQ(tcp::congestion(accepted).data(), "reno") << "as its listening socket";
     for (const int fd : {dialed, accepted}) close(fd);
 }
 
@@ -73,9 +73,20 @@ TEST_F(Tcp, make_nonblocking_and_names_are_of_the_descriptor) {
     ASSERT_TRUE(tcp::make_nonblocking(near));
     EXPECT_NE(fcntl(near, F_GETFL) & O_NONBLOCK, 0);
     EXPECT_EQ(tcp::make_nonblocking(-1).error().code, EBADF);
-    EXPECT_EQ(tcp::peer_name(near), "127.0.0.1:" + std::to_string(port));
-    EXPECT_EQ(tcp::local_name(near), tcp::peer_name(far));
-    EXPECT_EQ(tcp::peer_name(-1), "?");
+    EXPECT_EQ(tcp::name_of(tcp::peer_of(near)).data(), "127.0.0.1:" + std::to_string(port));
+    EXPECT_EQ(tcp::local_of(near), tcp::peer_of(far));
+    EXPECT_STREQ(tcp::name_of(tcp::peer_of(-1)).data(), "?");
+}
+
+TEST(TcpNames, are_of_the_family_of_the_socket) {
+    const auto name = [](const char* address, std::uint16_t port, std::uint16_t family) {
+        return std::string(tcp::name_of({{*parse_ip_address(address), port}, family}).data());
+    };
+    EXPECT_EQ(name("2001:db8:1111:2222:3333:4444:5555:6666", 65535, AF_INET6),
+              "[2001:db8:1111:2222:3333:4444:5555:6666]:65535");
+    EXPECT_EQ(name("255.255.255.255", 1, AF_INET), "255.255.255.255:1");
+    EXPECT_EQ(name("127.0.0.1", 80, AF_INET6), "[::ffff:127.0.0.1]:80");
+    EXPECT_STREQ(tcp::name_of({}).data(), "?");
 }
 
 TEST_F(Tcp, pending_error_is_cleared_by_asking) {

@@ -112,6 +112,10 @@ class Progress final : public PollGroup {
     }
     [[nodiscard]] Time spin_budget() noexcept override;
     void count_spin(bool found) noexcept override { wait_group_.count_spin(found); }
+    bool yield(const std::function<bool()>& done) override;
+    [[nodiscard]] bool yields_first() const noexcept override {
+        return wait_group_.yield_score().pays();
+    }
     /// For callers that stop polling and sleep: the thread polls.
     void notify_thread();
     /// The caller will not poll for a while: the background thread takes over at once instead of

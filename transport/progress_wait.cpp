@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Callers that wait: they spin, then lead or follow (wait_group.hpp).
+#include <sched.h>
+
 #include <algorithm>
 
 #include "transport/clock.hpp"
@@ -15,6 +17,8 @@ namespace {
 constexpr Time kMostSpins = 20;      // times the length of a spin that finds nothing
 constexpr Time kUnheldSpin = 5'000;  // longer than a round trip over loopback
 constexpr Time kSignalCheck = 100'000;
+constexpr int kYields = 2;
+constexpr Time kLongYield = 200'000;  // another thread had the processor, not the peer
 
 }  // namespace
 
@@ -23,11 +27,34 @@ Time Progress::spin_budget() noexcept {
     return wait_group_.worth_spinning() ? config_.spin : 0;
 }
 
+// Twice, for the first may not have been the peer's turn. Where another thread has the processor
+// for long, sleeping is better: who is woken goes ahead of it. (A signal that comes meanwhile has
+// come before the call slept, as in the first moments of spin().)
+bool Progress::yield(const std::function<bool()>& done) {
+    SpinScore& score = wait_group_.yield_score();
+    if (!callers_poll() || !score.worth_while()) return false;
+    for (int tries = 0; tries < kYields; ++tries) {
+        const Time before = monotonic_now();
+        sched_yield();
+        if (monotonic_now() - before >= kLongYield) {
+            score.give_up();
+            return done();
+        }
+        poll_once();
+        if (done()) {
+            score.count(true);
+            return true;
+        }
+    }
+    score.count(false);
+    return false;
+}
+
 // Signals are held back behind the first moments, in which most waits end: a handler would meet
 // locks of this thread, and what it does to the call could not be told.
 bool Progress::spin(const std::function<bool()>& done, Time deadline, SignalBlocker* blocker) {
     const Time budget = spin_budget();
-    if (budget == 0) return false;
+    if (budget == 0) return yield(done);
     Time now = monotonic_now();
     // What moves for others, a peer's Reads mostly, goes on: it is served until it pauses, and no
     // longer than a signal may have to wait.
@@ -120,6 +147,7 @@ Progress::Waited Progress::wait(const std::function<bool()>& done, Time deadline
     const std::uint32_t generation = process_generation();
     const bool may_poll = callers_poll();
     if (may_poll) {
+        if (yields_first() && yield(done)) return Waited::done;
         poll();
         if (done()) return Waited::done;
         if (deadline == 0 || monotonic_now() >= deadline) return Waited::timeout;

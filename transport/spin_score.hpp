@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Whether it pays to spin before sleeping, judged by how that went of late. It does not where the
-// other end is slow, nor where it waits for the very processor that we spin on. Callers that race
-// lose a count at most.
+// other end is slow, nor where it waits for the very processor that we spin on; there it may pay to
+// yield the processor, judged by another score. Callers that race lose a count at most.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,9 @@ class SpinScore {
             // After failures it has to prove itself: the time slice of a thread in the way may just
             // have come while we spun.
             score_.store(std::min(score + kGain, kMost), kRelaxed);
-            if (score + kGain >= kMost) gap_.store(kLeastGap, kRelaxed);
+            if (score + kGain < kMost) return;
+            gap_.store(kLeastGap, kRelaxed);
+            long_gap_.store(kLeastLongGap, kRelaxed);
             return;
         }
         if (score > 1) {
@@ -44,15 +46,28 @@ class SpinScore {
         gap_.store(std::min(gap * 2, kMostGap), kRelaxed);
     }
 
+    /// It has found what was waited for, time and again.
+    [[nodiscard]] bool pays() const noexcept { return score_.load(kRelaxed) == kMost; }
+    /// It has cost as much as many waits: it is not tried for as many, and again and again for
+    /// more, until it pays().
+    void give_up() noexcept {
+        const std::uint32_t gap = long_gap_.load(kRelaxed);
+        score_.store(0, kRelaxed);
+        left_.store(gap, kRelaxed);
+        long_gap_.store(std::min(gap * 4, kMostLongGap), kRelaxed);
+    }
+
   private:
     static constexpr auto kRelaxed = std::memory_order_relaxed;
     static constexpr std::uint32_t kMost = 8;
     static constexpr std::uint32_t kGain = 2;
     static constexpr std::uint32_t kLeastGap = 8, kMostGap = 512;
+    static constexpr std::uint32_t kLeastLongGap = 64, kMostLongGap = 16 * 1024;
 
     std::atomic<std::uint32_t> score_{kMost};
     std::atomic<std::uint32_t> left_{0};  // waits until the next try
     std::atomic<std::uint32_t> gap_{kLeastGap};
+    std::atomic<std::uint32_t> long_gap_{kLeastLongGap};
 };
 
 }  // namespace xsock

@@ -81,6 +81,9 @@ class WaitGroup {
 
     [[nodiscard]] bool worth_spinning() noexcept { return spin_score_.worth_while(); }
     void count_spin(bool found) noexcept { spin_score_.count(found); }
+    /// The same of yielding the processor, for callers that do not spin.
+    [[nodiscard]] SpinScore& yield_score() noexcept { return yield_score_; }
+    [[nodiscard]] const SpinScore& yield_score() const noexcept { return yield_score_; }
 
   private:
     /// A follower in a call that signals interrupt: asleep on an eventfd beside the signals'.
@@ -118,7 +121,7 @@ class WaitGroup {
     std::atomic<std::size_t> waiter_count_{0};
     std::vector<Follower*> polling_followers_;  // under mutex_
     std::atomic<std::size_t> polling_count_{0};
-    SpinScore spin_score_;
+    SpinScore spin_score_, yield_score_;
 };
 
 }  // namespace xsock

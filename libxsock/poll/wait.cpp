@@ -51,7 +51,16 @@ int spin(Target& target, Time deadline) {
     if (progresses.empty()) return 0;
     PollGroup& first = *progresses.front();
     const Time budget = first.spin_budget();
-    if (budget == 0) return 0;
+    if (budget == 0) {
+        int found = 0;
+        if (progresses.size() == 1) {
+            first.yield([&] {
+                found = target.check(Kernel::skip);
+                return found != 0;
+            });
+        }
+        return found;
+    }
     const Time end = std::min(deadline, time_after(monotonic_now(), budget));
     unsigned cycles = 0;
     do {

@@ -55,6 +55,8 @@ class FakeGroup final : public PollGroup {
     bool spin(const Done& done, Time) override { return done(); }
     Time spin_budget() noexcept override { return 0; }
     void count_spin(bool) noexcept override {}
+    bool yield(const Done&) override { return false; }
+    bool yields_first() const noexcept override { return false; }
     bool work_waiting() const noexcept override { return false; }
     int embed() override { return -1; }
     Result<std::shared_ptr<DescriptorWatch>> watch(std::shared_ptr<DescriptorWatcher>, int,

@@ -58,5 +58,35 @@ TEST(SpinScore, comes_back_when_it_finds_again) {
     EXPECT_EQ(spins(score, 9, false), 1);
 }
 
+TEST(SpinScore, pays_while_it_finds_each_time) {
+    SpinScore score;
+    EXPECT_TRUE(score.pays());
+    score.count(false);
+    EXPECT_FALSE(score.pays());
+    score.count(true);
+    EXPECT_TRUE(score.pays());
+    spins(score, 5000, false);
+    while (!score.worth_while()) {
+    }
+    score.count(true);
+    EXPECT_FALSE(score.pays()) << "once, after many failures";
+    spins(score, 3, true);
+    EXPECT_TRUE(score.pays());
+}
+
+TEST(SpinScore, is_not_tried_for_ever_more_waits_if_it_is_given_up_again_and_again) {
+    SpinScore score;
+    for (const int waits : {64, 256, 1024, 4096, 16384, 16384}) {
+        score.give_up();
+        EXPECT_FALSE(score.pays());
+        EXPECT_EQ(spins(score, waits, true), 0);
+        EXPECT_TRUE(score.worth_while());
+    }
+    EXPECT_EQ(spins(score, 4, true), 4);
+    EXPECT_TRUE(score.pays());
+    score.give_up();
+    EXPECT_EQ(spins(score, 65, true), 1) << "as at the beginning";
+}
+
 }  // namespace
 }  // namespace xsock

@@ -34,7 +34,8 @@ build=$(cd "$build" && pwd) || exit 2
 ways=(base reads)
 . "$(dirname "$0")/pairs_lib.sh"
 xsock=$build/tools/xsock
-export XSOCK_SHM=off XSOCK_LOG=off
+# As xsock_bench: BBR would pace what stays inside the machine.
+export XSOCK_SHM=off XSOCK_LOG=off XSOCK_CONGESTION=cubic
 keys=100000
 perf() {  # perf OP ARGS...: what `xsock perf` says of it, per second
     local op=$1

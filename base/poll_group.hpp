@@ -111,12 +111,12 @@ class PollGroup {
     /// count_spin(found) after spinning.
     [[nodiscard]] virtual Time spin_budget() noexcept = 0;
     virtual void count_spin(bool found) noexcept = 0;
-    /// For callers that do not spin, before they sleep: a peer that shares the processor goes on,
-    /// and what it sends is there when we are back. Only where that has paid of late. @return
-    /// done()
+    /// Once for each wait, where spinning has found nothing: a peer that shares the processor goes
+    /// on, and what it sends is there when we are back. Only where that has paid of late. @return
+    /// done() after a poll; false where it was not tried
     virtual bool yield(const std::function<bool()>& done) = 0;
-    /// It has, time and again: a wait begins with it rather than with a poll, since nothing can
-    /// have come from a peer that has not had the processor.
+    /// It has paid each time of late, and nothing waits to be sent: a wait begins with it rather
+    /// than with a poll, since nothing can have come from a peer that has not had the processor.
     [[nodiscard]] virtual bool yields_first() const noexcept = 0;
     /// True when a poll cycle is owed that no caller may be about to make.
     [[nodiscard]] virtual bool work_waiting() const noexcept = 0;

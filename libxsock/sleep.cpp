@@ -104,10 +104,12 @@ bool wait_outside(xsock_sleep& sleep, std::span<PollGroup* const> groups,
         }
         // (several: their threads poll while this one sleeps)
         const bool alone = groups.size() == 1;
-        if (alone && groups[0]->yields_first() && groups[0]->yield(done)) return true;
+        const bool first = alone && sleep.deadline != 0 && groups[0]->yields_first();
+        if (first && groups[0]->yield(done)) return true;
         for (PollGroup* const group : groups) group->poll();
         if (done() || !may_wait(sleep)) return true;
         if (alone && groups[0]->spin(done, sleep.deadline)) return true;
+        if (alone && !first && groups[0]->yield(done)) return true;
         new (sleep.state) Roles(groups, std::move(done));
         sleep.asleep = 1;
     } else {

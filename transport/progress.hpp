@@ -114,7 +114,7 @@ class Progress final : public PollGroup {
     void count_spin(bool found) noexcept override { wait_group_.count_spin(found); }
     bool yield(const std::function<bool()>& done) override;
     [[nodiscard]] bool yields_first() const noexcept override {
-        return wait_group_.yield_score().pays();
+        return wait_group_.yield_score().pays() && !work_waiting();
     }
     /// For callers that stop polling and sleep: the thread polls.
     void notify_thread();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "transport/at_rest.hpp"
 #include "transport/clock.hpp"
 #include "transport/fault_handler.hpp"
 #include "transport/fork.hpp"
@@ -28,19 +29,23 @@ Time Progress::spin_budget() noexcept {
 }
 
 // Twice, for the first may not have been the peer's turn. Where another thread has the processor
-// for long, sleeping is better: who is woken goes ahead of it. (A signal that comes meanwhile has
-// come before the call slept, as in the first moments of spin().)
+// for long, sleeping is better: who is woken goes ahead of it. A signal that comes meanwhile has
+// come before the call slept, as in the first moments of spin(); its handler meets no lock.
 bool Progress::yield(const std::function<bool()>& done) {
     SpinScore& score = wait_group_.yield_score();
     if (!callers_poll() || !score.worth_while()) return false;
     for (int tries = 0; tries < kYields; ++tries) {
         const Time before = monotonic_now();
-        sched_yield();
-        if (monotonic_now() - before >= kLongYield) {
+        {
+            const AtRest rest;
+            sched_yield();
+        }
+        const bool is_long = monotonic_now() - before >= kLongYield;
+        poll_once();
+        if (is_long) {
             score.give_up();
             return done();
         }
-        poll_once();
         if (done()) {
             score.count(true);
             return true;
@@ -54,7 +59,7 @@ bool Progress::yield(const std::function<bool()>& done) {
 // locks of this thread, and what it does to the call could not be told.
 bool Progress::spin(const std::function<bool()>& done, Time deadline, SignalBlocker* blocker) {
     const Time budget = spin_budget();
-    if (budget == 0) return yield(done);
+    if (budget == 0) return false;
     Time now = monotonic_now();
     // What moves for others, a peer's Reads mostly, goes on: it is served until it pauses, and no
     // longer than a signal may have to wait.
@@ -147,12 +152,14 @@ Progress::Waited Progress::wait(const std::function<bool()>& done, Time deadline
     const std::uint32_t generation = process_generation();
     const bool may_poll = callers_poll();
     if (may_poll) {
-        if (yields_first() && yield(done)) return Waited::done;
+        const bool first = deadline != 0 && yields_first();
+        if (first && yield(done)) return Waited::done;
         poll();
         if (done()) return Waited::done;
         if (deadline == 0 || monotonic_now() >= deadline) return Waited::timeout;
         if (spin(done, deadline, blocker)) return Waited::done;
         if (blocker != nullptr && blocker->handle_pending()) return Waited::interrupted;
+        if (!first && yield(done)) return Waited::done;
     } else {
         notify_thread();
     }

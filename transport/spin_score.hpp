@@ -12,6 +12,9 @@ namespace xsock {
 
 class SpinScore {
   public:
+    /// @param pays before anything is known; if not, one success shows it
+    explicit SpinScore(bool pays = true) noexcept : score_(pays ? kMost : kMost - kGain) {}
+
     /// Shall the wait that begins now spin? While spinning fails, one wait in `gap_` tries it again
     /// at full length: a shorter spin would miss an answer of a peer that sleeps as well, and both
     /// would sleep for ever after.
@@ -42,14 +45,14 @@ class SpinScore {
         }
         score_.store(0, kRelaxed);
         const std::uint32_t gap = gap_.load(kRelaxed);
-        left_.store(gap, kRelaxed);
+        left_.store(std::max(gap, left_.load(kRelaxed)), kRelaxed);
         gap_.store(std::min(gap * 2, kMostGap), kRelaxed);
     }
 
-    /// It has found what was waited for, time and again.
+    /// It has found what was waited for each time of late.
     [[nodiscard]] bool pays() const noexcept { return score_.load(kRelaxed) == kMost; }
-    /// It has cost as much as many waits: it is not tried for as many, and again and again for
-    /// more, until it pays().
+    /// It has cost as much as many waits: it is not tried for 64, and four times as many each time
+    /// that this comes again before it pays(), up to 16,384.
     void give_up() noexcept {
         const std::uint32_t gap = long_gap_.load(kRelaxed);
         score_.store(0, kRelaxed);
@@ -64,7 +67,7 @@ class SpinScore {
     static constexpr std::uint32_t kLeastGap = 8, kMostGap = 512;
     static constexpr std::uint32_t kLeastLongGap = 64, kMostLongGap = 16 * 1024;
 
-    std::atomic<std::uint32_t> score_{kMost};
+    std::atomic<std::uint32_t> score_;
     std::atomic<std::uint32_t> left_{0};  // waits until the next try
     std::atomic<std::uint32_t> gap_{kLeastGap};
     std::atomic<std::uint32_t> long_gap_{kLeastLongGap};

@@ -121,7 +121,8 @@ class WaitGroup {
     std::atomic<std::size_t> waiter_count_{0};
     std::vector<Follower*> polling_followers_;  // under mutex_
     std::atomic<std::size_t> polling_count_{0};
-    SpinScore spin_score_, yield_score_;
+    SpinScore spin_score_;
+    SpinScore yield_score_{/*pays=*/false};
 };
 
 }  // namespace xsock

@@ -51,16 +51,7 @@ int spin(Target& target, Time deadline) {
     if (progresses.empty()) return 0;
     PollGroup& first = *progresses.front();
     const Time budget = first.spin_budget();
-    if (budget == 0) {
-        int found = 0;
-        if (progresses.size() == 1) {
-            first.yield([&] {
-                found = target.check(Kernel::skip);
-                return found != 0;
-            });
-        }
-        return found;
-    }
+    if (budget == 0) return 0;
     const Time end = std::min(deadline, time_after(monotonic_now(), budget));
     unsigned cycles = 0;
     do {
@@ -73,6 +64,18 @@ int spin(Target& target, Time deadline) {
     } while (monotonic_now() < end);
     first.count_spin(false);
     return 0;
+}
+
+int yield(Target& target) {
+    const auto progresses = target.progresses();
+    int found = 0;
+    if (progresses.size() == 1) {
+        progresses.front()->yield([&] {
+            found = target.check(Kernel::skip);
+            return found != 0;
+        });
+    }
+    return found;
 }
 
 // The Progresses that this thread leads and those that it follows, for one sleep.
@@ -208,8 +211,12 @@ int wait_for(Target& target, Time deadline, const sigset_t* mask) {
 
     const SignalsHeld held;
     n = spin(target, deadline);
+    if (n == 0) n = yield(target);
     if (n != 0) return n;
-    if (deadline != kNever && monotonic_now() >= deadline) return 0;
+    if (deadline != kNever && monotonic_now() >= deadline) {
+        poll_all(target);
+        return target.check(Kernel::ask);
+    }
     return sleep_until(target, deadline, mask != nullptr ? *mask : held.before());
 }
 

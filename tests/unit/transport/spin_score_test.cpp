@@ -58,6 +58,14 @@ TEST(SpinScore, comes_back_when_it_finds_again) {
     EXPECT_EQ(spins(score, 9, false), 1);
 }
 
+TEST(SpinScore, that_begins_without_proof_pays_once_it_has_found) {
+    SpinScore score(false);
+    EXPECT_TRUE(score.worth_while());
+    EXPECT_FALSE(score.pays());
+    score.count(true);
+    EXPECT_TRUE(score.pays());
+}
+
 TEST(SpinScore, pays_while_it_finds_each_time) {
     SpinScore score;
     EXPECT_TRUE(score.pays());

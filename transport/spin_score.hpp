@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Whether it pays to spin before sleeping, judged by how that went of late. It does not where the
 // other end is slow, nor where it waits for the very processor that we spin on; there it may pay to
-// yield the processor, judged by another score. Callers that race lose a count at most.
+// yield the processor, judged by another score. Callers that race may lose a count, or what is
+// left of a give_up().
 #pragma once
 
 #include <algorithm>

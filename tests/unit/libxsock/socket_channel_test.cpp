@@ -4,18 +4,19 @@
 
 #include <array>
 #include <future>
-#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "libxsock/poll/source.hpp"
 #include "libxsock/socket/message_channel.hpp"
+#include "tests/unit/fake_group.hpp"
 #include "tests/unit/idle_polled_qp.hpp"
-#include "transport/pollable.hpp"
 
 namespace xsock::sockets {
 namespace {
+
+using test::FakeGroup;
 
 constexpr std::uint32_t kBytes = 64 * 1024;  // enough for a receive into the caller's memory
 
@@ -28,56 +29,6 @@ class FakeQp final : public test::IdlePolledQp {
     }
 
     RecvWqe receive;  // what is coming in
-};
-
-class FakeGroup final : public PollGroup {
-  public:
-    using Done = std::function<bool()>;
-    // Each is called once.
-    std::function<Waited(const Done&)> on_wait;
-    std::function<void()> after_locked;
-
-    void poll() override {}
-    void try_poll_thoroughly() override {}
-    Waited wait_interruptibly(const Done& done, Time, bool) override {
-        const auto now = std::exchange(on_wait, {});
-        return now ? now(done) : Waited::timeout;
-    }
-    void wake_waiters() noexcept override {}
-    void ensure_thread() noexcept override {}
-    bool lead() override { return false; }
-    std::array<int, 2> lead_fds() const noexcept override { return {-1, -1}; }
-    bool end_lead(bool) override { return false; }
-    void follow(Follower&) override {}
-    void unfollow(Follower&) override {}
-    int begin_wait(const Done&) override { return -1; }
-    void end_wait(int) override {}
-    bool spin(const Done& done, Time) override { return done(); }
-    Time spin_budget() noexcept override { return 0; }
-    void count_spin(bool) noexcept override {}
-    bool yield(const Done&) override { return false; }
-    bool yields_first() const noexcept override { return false; }
-    bool work_waiting() const noexcept override { return false; }
-    int embed() override { return -1; }
-    Result<std::shared_ptr<DescriptorWatch>> watch(std::shared_ptr<DescriptorWatcher>, int,
-                                                   std::uint32_t) override {
-        return Error{ENOSYS, "a fake"};
-    }
-
-  protected:
-    void run_locked(void (*f)(void*, PollCycle&), void* argument) override {
-        {
-            const std::lock_guard hold(lock_);
-            PollCycle cycle({}, reader_);
-            f(argument, cycle);
-        }
-        if (const auto now = std::exchange(after_locked, {})) now();
-    }
-
-  private:
-    std::mutex lock_;
-    Epochs epochs_;
-    Epochs::Reader reader_{epochs_};
 };
 
 class NoSource final : public readiness::Source {

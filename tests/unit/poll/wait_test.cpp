@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "tests/unit/poll/world.hpp"
+#include "tests/unit/yield_hook.hpp"
 
 namespace xsock::readiness {
 namespace {
@@ -45,6 +46,25 @@ TEST(Wait, a_sleeping_thread_is_woken_by_the_peer) {
     w.ctl(EPOLL_CTL_ADD, a, EPOLLIN, 5);
     const Later later([&] { w.peer_send(a, 1); });
     EXPECT_EQ(text_of(w.wait(4, kLong)), "5:IN ");
+}
+
+TEST(Wait, what_comes_while_the_processor_is_yielded_is_told_though_the_time_is_over) {
+    EngineWorld w;
+    const auto a = w.connect();
+    const int event = eventfd(0, EFD_CLOEXEC);
+    std::vector<pollfd> fds{{w.fd(a), POLLIN, 0}, {event, POLLIN, 0}};
+    int yields = 0;
+    const test::YieldHook busy([&] {
+        if (++yields != 1) return;
+        const std::uint64_t one = 1;
+        EXPECT_EQ(write(event, &one, sizeof one), 8);
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    });
+    int found = 0;
+    while (yields == 0) found = w.poll(fds, 1);  // not in each wait
+    EXPECT_EQ(found, 1);
+    EXPECT_EQ(fds[1].revents, POLLIN);
+    ::close(event);
 }
 
 TEST(Wait, a_sleeping_thread_is_woken_by_a_plain_member) {

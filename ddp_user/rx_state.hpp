@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/assert.hpp"
 #include "base/bytes.hpp"
 #include "ddp_user/cursor.hpp"
 #include "ddp_user/opcode.hpp"
@@ -41,6 +42,7 @@ struct RxUlpdu {
     [[nodiscard]] std::size_t remaining() const noexcept { return length - have; }
 
     void begin(std::size_t ulpdu_length, Phase with) noexcept {
+        XSOCK_ASSERT(ulpdu_length <= UINT32_MAX);
         phase = with;
         length = static_cast<std::uint32_t>(ulpdu_length);
         have = 0;

@@ -50,6 +50,7 @@ Connection::Connection(Parts parts)
       batching_(*this, *parts_.progress, parts_.send_cq->queue, parts_.recv_cq->queue),
       rx_bytes_(stats_.rx_bytes()),
       tx_bytes_(stats_.tx_bytes()) {
+    static_assert(sizeof(Connection) <= 1216, "an idle connection should cost little");
     const auto& sends = parts_.send_cq->channel;
     const auto& receives = parts_.recv_cq->channel;
     set_channels({sends, receives != sends ? receives : nullptr});

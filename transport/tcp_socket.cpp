@@ -147,7 +147,7 @@ std::size_t TcpSocket::emss() const noexcept {
 std::string TcpSocket::congestion() const { return is_open() ? tcp::congestion(fd_).data() : ""; }
 
 void TcpSocket::note_congestion() noexcept {
-    congestion_ = is_open() ? tcp::congestion(fd_) : decltype(congestion_){};
+    congestion_ = is_open() ? tcp::congestion(fd_) : tcp::Congestion{};
 }
 
 TcpSocket::PeerInfo TcpSocket::peer_info() const noexcept {

@@ -81,7 +81,7 @@ class WaitGroup {
 
     [[nodiscard]] bool worth_spinning() noexcept { return spin_score_.worth_while(); }
     void count_spin(bool found) noexcept { spin_score_.count(found); }
-    /// The same of yielding the processor, for callers that do not spin.
+    /// The same of yielding the processor, where spinning has found nothing.
     [[nodiscard]] SpinScore& yield_score() noexcept { return yield_score_; }
     [[nodiscard]] const SpinScore& yield_score() const noexcept { return yield_score_; }
 

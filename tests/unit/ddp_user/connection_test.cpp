@@ -525,6 +525,15 @@ TEST(Connection, drops_what_it_sends_to_a_peer_that_is_gone_if_unreliable) {
 
 // -- the peer's end --
 
+// b finishes, and a, which is confirmed(), is told.
+void start_and_leave(Rig& rig) {
+    rig.start();
+    rig.a.connection.confirm_start();
+    rig.b.connection.shutdown(rig.now);
+    rig.run();
+    EXPECT_EQ(rig.a.connection.state(), QpState::peer_closed);
+}
+
 TEST(Connection, outlives_its_peer_if_it_is_to) {
     Options outlives;
     outlives.attr.outlives_peer = true;
@@ -546,11 +555,7 @@ TEST(Connection, fails_nothing_that_its_peer_left_until_the_end_is_confirmed) {
     Options options = confirmed();
     options.attr.outlives_peer = options.attr.acknowledged = true;
     Rig rig(options, {});
-    rig.start();
-    rig.a.connection.confirm_start();
-    rig.b.connection.shutdown(rig.now);
-    rig.run();
-    EXPECT_EQ(rig.a.connection.state(), QpState::peer_closed);
+    start_and_leave(rig);
     ByteVector memory = pattern(10);
     rig.a.post_send(memory);
     rig.run();
@@ -1085,11 +1090,7 @@ TEST(Connection, that_outlives_its_peer_is_lost_by_a_reset_behind_the_end_of_its
         options.attr.outlives_peer = true;
         options.attr.unreliable = unreliable;
         Rig rig(options, {});
-        rig.start();
-        rig.a.connection.confirm_start();
-        rig.b.connection.shutdown(rig.now);
-        rig.run();
-        EXPECT_EQ(rig.a.connection.state(), QpState::peer_closed);
+        start_and_leave(rig);
         rig.a.connection.lost(ECONNRESET);
         EXPECT_EQ(rig.a.connection.state(), QpState::error);
         EXPECT_TRUE(rig.a.received().empty()) << "receives stay posted";

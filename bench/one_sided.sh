@@ -24,18 +24,15 @@ Over TCP (XSOCK_SHM=off). As root it works in a network namespace of its own. Ex
 measured, 1 one failed, 2 wrong use, 77 a program is missing.
 USAGE
 }
-build=build/release rounds=7 head=1 markdown=()
-. "$(dirname "$0")/options.sh"
-bench_options b:r:mn "$@"
-in_own_network "$@"
-shift $((OPTIND - 1))
-build=$(cd "$build" && pwd) || exit 2
-. "$(dirname "$0")/programs_lib.sh"
+rounds=7 network=own
+. "$(dirname "$0")/programs_start.sh"
 ways=(base reads)
 . "$(dirname "$0")/pairs_lib.sh"
 xsock=$build/tools/xsock
-# As xsock_bench: BBR would pace what stays inside the machine.
+# As xsock_bench: BBR would pace what stays inside the machine. For redis the namespace says so.
 export XSOCK_SHM=off XSOCK_LOG=off XSOCK_CONGESTION=cubic
+[ "$(readlink /proc/self/ns/net)" = "$(readlink /proc/1/ns/net)" ] ||
+    echo cubic >/proc/sys/net/ipv4/tcp_congestion_control
 keys=100000
 perf() {  # perf OP ARGS...: what `xsock perf` says of it, per second
     local op=$1

@@ -24,12 +24,8 @@ UCX uses posix, cma and self. A connection of ours that went over TCP is an erro
 Exit status: 0 all were measured, 1 one failed, 2 wrong use, 77 a program is missing.
 USAGE
 }
-build=build/release rounds=15 head=1 markdown=()
-. "$(dirname "$0")/options.sh"
-bench_options b:r:mn "$@"
-shift $((OPTIND - 1))
-build=$(cd "$build" && pwd) || exit 2
-. "$(dirname "$0")/programs_lib.sh"
+rounds=15 network=host
+. "$(dirname "$0")/programs_start.sh"
 ways=(base memory)
 . "$(dirname "$0")/pairs_lib.sh"
 xsock=$build/tools/xsock

@@ -28,13 +28,8 @@ As root it works in a network namespace of its own. Exit status: 0 all were meas
 was not what it should have been (carried, plain), 2 wrong use, 77 a program is missing.
 USAGE
 }
-build=build/release rounds=7 head=1 markdown=()
-. "$(dirname "$0")/options.sh"
-bench_options b:r:mn "$@"
-in_own_network "$@"
-shift $((OPTIND - 1))
-build=$(cd "$build" && pwd) || exit 2
-. "$(dirname "$0")/programs_lib.sh"
+rounds=7 network=own
+. "$(dirname "$0")/programs_start.sh"
 xsock=$build/tools/xsock
 rate=$build/bench/connect_rate
 for file in "$xsock" "$rate" "$build/libxsock/libxsock-preload.so"; do

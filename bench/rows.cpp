@@ -168,6 +168,17 @@ Experiment message_latency_blocking() {
                       lower, 2, 0, 1.15, 1.05}}};
 }
 
+Experiment message_latency_one_cpu() {
+    using namespace latency;
+    return {.name = "message_lat_64_one_cpu",
+            .variants = {tcp(tcp_block_server, tcp_block_client),
+                         {"message", message_block_server, message_block_client}},
+            .rows = {{"message_lat_64_one_cpu",
+                      "message_lat_64_block with both processes on the same processor.", 0, "us",
+                      lower, 1, 0, 1.3, 1.1}},
+            .one_cpu = true};
+}
+
 Experiment message_bandwidth() {
     return {.name = "message_bw_1m",
             .variants = {tcp(stream::tcp_server, stream::tcp_client),
@@ -400,6 +411,7 @@ std::vector<Experiment> all_experiments() {
         blocking_latency(),
         message_latency_polling(),
         message_latency_blocking(),
+        message_latency_one_cpu(),
         event_latency(),
         large_latency(),
         write_bandwidth(),

@@ -87,7 +87,7 @@ part() {
         "$stage" build release system_kill_cycles
         "$top/build/release/tests/system/system_kill_cycles" "${1#kill-}" "$cycles" "$RANDOM"
         ;;
-    fuzz-*) "$top/tests/long/fuzz.sh" -s $((cpu_minutes * 60)) "${1#fuzz-}" ;;
+    fuzz-*) "$top/tests/long/fuzz.sh" -c -s $((cpu_minutes * 60)) "${1#fuzz-}" ;;
     stream-programs) "$stage" build release && "$stage" test release programs ;;
     source-*)
         "$stage" build release && "$top/tests/long/source-suites.sh" "${1#source-}"

@@ -74,6 +74,7 @@ static int reset_rx(struct ddp_sock *ds, const struct ddp_bind *bind)
 			return -ENOMEM;
 	}
 	memset(&ds->rx, 0, sizeof(ds->rx));
+	ds->delay.quota = 0;
 	ds->rx.ahead = ahead;
 	ds->rx.crc = bind->flags & DDP_BIND_CRC;
 	ds->rx.in_order = bind->flags & DDP_BIND_IN_ORDER;
@@ -157,6 +158,9 @@ int ddp_sock_unbind(struct ddp_domain *domain, struct ddp_unbind *unbind)
 		return PTR_ERR(sock);
 	if (ddp_rx_may_unbind(&ds->rx)) {
 		unbind->octets = ds->rx.pos;
+		ds->busy = true;
+		ddp_consume(ds);
+		ds->busy = false;
 		ddp_sock_detach(ds);
 	} else {
 		error = -EAGAIN;

@@ -3,8 +3,10 @@
 #ifndef DDP_COMPAT_H
 #define DDP_COMPAT_H
 
+#include <linux/hrtimer.h>
 #include <linux/skbuff.h>
 #include <linux/version.h>
+#include <net/tcp.h>
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
 #error "ddp_kernel needs Linux 6.1 or later"
@@ -30,5 +32,27 @@ static inline bool skb_frags_readable(const struct sk_buff *skb)
 #define DDP_ADDR_LEN_PARAMETER , int *addr_len
 #define DDP_ADDR_LEN , addr_len
 #endif
+
+/* One call instead of two came with 6.13, and the two went with 6.17. */
+static inline void ddp_timer_init(struct hrtimer *timer,
+				  enum hrtimer_restart (*on_time)(struct hrtimer *timer))
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
+	hrtimer_setup(timer, on_time, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
+#else
+	hrtimer_init(timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
+	timer->function = on_time;
+#endif
+}
+
+/* Flags of the header came with 6.15. */
+static inline void ddp_send_ack(struct sock *sk)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
+	__tcp_send_ack(sk, tcp_sk(sk)->rcv_nxt, 0);
+#else
+	__tcp_send_ack(sk, tcp_sk(sk)->rcv_nxt);
+#endif
+}
 
 #endif

@@ -12,9 +12,11 @@
 
 #include <linux/atomic.h>
 #include <linux/completion.h>
+#include <linux/hrtimer.h>
 #include <linux/kref.h>
 #include <linux/mmu_notifier.h>
 #include <linux/mutex.h>
+#include <linux/net.h>
 #include <linux/refcount.h>
 #include <linux/rhashtable.h>
 #include <linux/uio.h>
@@ -103,13 +105,32 @@ struct ddp_mr {
 };
 
 /**
+ * struct ddp_delay - of what was consumed and stays in TCP's queue for a while (consume.c)
+ * @timer: ends that while
+ * @runs: the timer does, and holds the socket and its struct ddp_sock
+ * @wup: of tcp_sock.rcv_wup, when the while began: another one says that an ACK was sent
+ * @base: of the socket, then
+ * @quota: octets that may come without an ACK; two segments at least
+ */
+struct ddp_delay {
+	struct hrtimer timer;
+	bool runs;
+	u32 wup;
+	u64 base;
+	u32 quota;
+};
+
+/**
  * struct ddp_sock - of a socket with the ULP; its functions are replaced while it is bound
+ * @refs: the socket, until TCP destroys it, and a timer that runs
  * @sk: the socket
  * @domain: NULL: not bound
  * @bind: as given
  * @rx: the state of receiving
  * @base: position in the stream of @copied_seq
  * @copied_seq: what TCP's must be; another one was moved behind our back
+ * @read_at: the reader has something once TCP's rcv_nxt is not before it
+ * @delay: of what lies between @base and rx.pos
  * @busy: one of our passes is on the stack
  * @dead: octets were taken behind our back
  * @unreadable: octets that are in order could not be read
@@ -117,21 +138,26 @@ struct ddp_mr {
  * @scans: of that queue
  * @waiting_octets: so many octets were found of an incomplete Write,
  * @waiting_since: at this time in nanoseconds
- * @rcvlowat: of the socket before it was bound
+ * @rcvlowat: of the socket before it was bound; while it is, 1
  * @urginline: the same of SO_OOBINLINE; without it TCP itself steps over urgent octets
  * @af_ops: the socket's, with our queue_xmit
  * @old_af_ops: as they were
+ * @ops: the socket's, with our poll
+ * @old_ops: as they were
  * @old_data_ready: as it was
  * @old_prot: as it was
  * @rcu: for the end
  */
 struct ddp_sock {
+	refcount_t refs;
 	struct sock *sk;
 	struct ddp_domain *domain;
 	struct ddp_bind bind;
 	struct ddp_rx rx;
 	u64 base;
 	u32 copied_seq;
+	u32 read_at;
+	struct ddp_delay delay;
 	bool busy;
 	bool dead;
 	bool unreadable;
@@ -143,6 +169,8 @@ struct ddp_sock {
 	bool urginline;
 	struct inet_connection_sock_af_ops af_ops;
 	const struct inet_connection_sock_af_ops *old_af_ops;
+	struct proto_ops ops;
+	const struct proto_ops *old_ops;
 	void (*old_data_ready)(struct sock *sk);
 	struct proto *old_prot;
 	struct rcu_head rcu;
@@ -212,6 +240,19 @@ void ddp_sock_attach(struct ddp_sock *ds, struct ddp_domain *domain, struct prot
 /* Gives them back, if it is bound. */
 void ddp_sock_detach(struct ddp_sock *ds);
 
+/* Was all that was read from the socket read by us, and could we read it? */
+bool ddp_is_ours(struct ddp_sock *ds);
+void ddp_sock_put(struct ddp_sock *ds);
+
+/* consume.c: under the socket's lock, with ddp_sock.busy set where an ACK may be sent */
+void ddp_consume_init(struct ddp_sock *ds);
+/* Lets TCP forget what core/ has consumed. */
+void ddp_consume(struct ddp_sock *ds);
+/* The same, now or after a while: more octets have come. */
+void ddp_consume_later(struct ddp_sock *ds);
+/* Nothing is left for later. Any context. */
+void ddp_consume_end(struct ddp_sock *ds);
+
 /* bind.c: requests that name a socket */
 int ddp_sock_bind(struct ddp_domain *domain, const struct ddp_bind *bind);
 int ddp_sock_rights(struct ddp_domain *domain, const struct ddp_rights *rights);
@@ -227,7 +268,7 @@ static inline u64 ddp_position(const struct ddp_sock *ds, u32 seq)
 }
 
 u64 ddp_skb_from(const struct ddp_sock *ds, const struct sk_buff *skb);
-/* The octets in order. Answers how many there are. */
+/* The octets in order that are not consumed. Answers how many there are. */
 u64 ddp_queue_in_order(struct ddp_env *env, struct ddp_sock *ds, struct iov_iter *to);
 /* Copies octets of the stream. False: they are not all there. */
 bool ddp_queue_copy(struct ddp_env *env, u64 at, void *to, u32 n);

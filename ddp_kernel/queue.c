@@ -223,19 +223,25 @@ bool ddp_env_give_stream(struct ddp_env *env, u64 at, u32 n)
 
 u64 ddp_queue_in_order(struct ddp_env *env, struct ddp_sock *ds, struct iov_iter *to)
 {
-	struct sock *sk = ds->sk;
-	struct sk_buff *last;
-	u32 offset;
+	struct sk_buff *last = skb_peek_tail(&ds->sk->sk_receive_queue);
 	u64 end;
+	u32 offset;
 
-	/* Frees what lies below the sequence number. */
 	*env = (struct ddp_env){ .ds = ds, .to = to };
-	env->first = tcp_recv_skb(sk, tcp_sk(sk)->copied_seq, &offset);
+	/* Frees what lies below the sequence number. */
+	env->first = tcp_recv_skb(ds->sk, tcp_sk(ds->sk)->copied_seq, &offset);
 	if (!env->first)
 		return 0;
-	last = skb_peek_tail(&sk->sk_receive_queue);
 	end = ddp_skb_from(ds, last) + last->len;
-	return ddp_is_before(ds->base, end) ? end - ds->base : 0;
+	if (!ddp_is_before(ds->rx.pos, end))
+		return 0;
+	env->skb = env->first;
+	/* Behind what was consumed and stays, which is mostly more than what has come. */
+	if (ds->rx.pos != ds->base)
+		for (env->skb = last; env->skb != env->first; env->skb = env->skb->prev)
+			if (!ddp_is_before(ds->rx.pos, ddp_skb_from(ds, env->skb)))
+				break;
+	return end - ds->rx.pos;
 }
 
 #define OCTETS_PER_SKB 16 /* of the budget, for walking over one */

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The TCP ULP `ddp`. A socket that has it behaves as before until it is bound. Then three of its
- * functions are ours: sk_data_ready (leading Writes are placed and consumed), queue_xmit of the
- * connection's address family (TCP answers each segment behind a hole with an ACK, sent with the
- * socket locked and after the segment was queued), and recvmsg (records).
+ * The TCP ULP `ddp`. A socket that has it behaves as before until it is bound. Then functions of it
+ * are ours: sk_data_ready (leading Writes are placed and consumed), queue_xmit of the connection's
+ * address family (TCP answers each segment behind a hole with an ACK, sent with the socket locked
+ * and after the segment was queued), recvmsg (records), poll (octets that are consumed, or wait for
+ * the rest of a Write, are nothing to read) and close (they were not left unread).
  */
 #include <linux/ktime.h>
 #include <linux/module.h>
@@ -34,24 +35,11 @@ static struct ddp_sock *ddp_sock_of(const struct sock *sk)
 
 /* ---- Passes over the queues --------------------------------------------- */
 
-/* Was all that was read from the socket read by us, and could we read it? */
-static bool is_ours(struct ddp_sock *ds)
+bool ddp_is_ours(struct ddp_sock *ds)
 {
 	if (tcp_sk(ds->sk)->copied_seq != ds->copied_seq)
 		ds->dead = true;
 	return !ds->dead && !ds->unreadable;
-}
-
-/* Lets TCP forget what core/ has consumed. May send an ACK: through queue_xmit, hence `busy`. */
-static void consume(struct ddp_sock *ds)
-{
-	u64 n = ds->rx.pos - ds->base;
-
-	if (!n)
-		return;
-	tcp_read_done(ds->sk, n);
-	ds->copied_seq = tcp_sk(ds->sk)->copied_seq;
-	ds->base = ds->rx.pos;
 }
 
 static void set_rcvlowat(struct sock *sk, int octets)
@@ -62,7 +50,8 @@ static void set_rcvlowat(struct sock *sk, int octets)
 
 static bool has_ended(const struct sock *sk)
 {
-	return sk->sk_err || sk->sk_shutdown & RCV_SHUTDOWN || sock_flag(sk, SOCK_DONE);
+	return READ_ONCE(sk->sk_err) || READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN ||
+	       sock_flag(sk, SOCK_DONE);
 }
 
 /*
@@ -74,29 +63,63 @@ static bool may_wait(const struct sock *sk)
 	return !has_ended(sk) && !tcp_epollin_ready(sk, INT_MAX);
 }
 
-/* Octets have come. True: the reader is to be woken. */
-static bool on_data(struct ddp_sock *ds)
+/* TCP's sequence number of rx.pos. */
+static u32 next_seq(const struct ddp_sock *ds)
 {
-	struct sock *sk = ds->sk;
+	return ds->copied_seq + (u32)(ds->rx.pos - ds->base);
+}
+
+/* There is nothing to read until `need` octets have come from rx.pos on; 0: there is already. */
+static void set_read_at(struct ddp_sock *ds, u32 need)
+{
+	WRITE_ONCE(ds->read_at, next_seq(ds) + need);
+}
+
+static bool is_before_read_at(const struct ddp_sock *ds)
+{
+	return before(READ_ONCE(tcp_sk(ds->sk)->rcv_nxt), READ_ONCE(ds->read_at));
+}
+
+/* Places what has come. True: the reader is to be woken. */
+static bool place_leading(struct ddp_sock *ds)
+{
 	enum ddp_rx_state state;
 	struct ddp_env env;
 	u32 need = 1;
 	u64 avail;
 
-	if (!is_ours(ds))
-		return true;
 	avail = ddp_queue_in_order(&env, ds, NULL);
 	state = ddp_rx_leading(&ds->rx, &env, avail, &need);
 	ds->unreadable = env.unreadable;
-	consume(ds);
-	if (env.unreadable)
-		state = DDP_RX_READ;
-	if (state == DDP_RX_WAIT && may_wait(sk)) {
-		set_rcvlowat(sk, need);
-		return false;
+	if (env.unreadable || state == DDP_RX_READ) {
+		set_read_at(ds, 0);
+		return true;
+	}
+	set_read_at(ds, state == DDP_RX_WAIT ? need : 1);
+	return false;
+}
+
+/* Octets have come. True: the reader is to be woken. */
+static bool on_data(struct ddp_sock *ds)
+{
+	struct sock *sk = ds->sk;
+
+	if (!ddp_is_ours(ds)) {
+		WRITE_ONCE(ds->read_at, tcp_sk(sk)->rcv_nxt);
+		return true;
 	}
 	set_rcvlowat(sk, 1);
-	return state != DDP_RX_EMPTY || has_ended(sk);
+	/* What the reader was woken for, and has not read, still leads. */
+	if (!is_before_read_at(ds) && (ds->read_at == next_seq(ds) || place_leading(ds)))
+		return true;
+	ddp_consume_later(ds);
+	if (may_wait(sk))
+		return false;
+	if (tcp_sk(sk)->rcv_nxt != next_seq(ds)) {
+		set_read_at(ds, 0);
+		return true;
+	}
+	return has_ended(sk);
 }
 
 static void ddp_data_ready(struct sock *sk)
@@ -118,7 +141,7 @@ static int ddp_queue_xmit(struct sock *sk, struct sk_buff *skb, struct flowi *fl
 	struct ddp_sock *ds = container_of(inet_csk(sk)->icsk_af_ops, struct ddp_sock, af_ops);
 	int result = ds->old_af_ops->queue_xmit(sk, skb, fl);
 
-	if (!ds->busy && tcp_sk(sk)->rcv_ooopack != ds->seen_ooopack && is_ours(ds)) {
+	if (!ds->busy && tcp_sk(sk)->rcv_ooopack != ds->seen_ooopack && ddp_is_ours(ds)) {
 		ds->busy = true;
 		ddp_queue_look_ahead(ds);
 		ds->busy = false;
@@ -162,28 +185,37 @@ static int no_record(struct ddp_sock *ds, const struct ddp_rx_reader *reader, bo
 	return sk->sk_state == TCP_CLOSE ? -ENOTCONN : -EAGAIN;
 }
 
+static void note_what_is_left(struct ddp_sock *ds, enum ddp_rx_state state, u32 need)
+{
+	if (state == DDP_RX_EMPTY)
+		set_read_at(ds, 1);
+	else
+		set_read_at(ds, state == DDP_RX_WAIT && may_wait(ds->sk) ? need : 0);
+}
+
 static int read_records(struct ddp_sock *ds, struct iov_iter *to, size_t len)
 {
 	struct ddp_rx_reader reader = { .room = min_t(size_t, len, INT_MAX) };
 	enum ddp_rx_state state = DDP_RX_EMPTY;
 	struct ddp_env env;
-	u64 avail;
+	u64 end;
 
-	if (is_ours(ds)) {
+	if (ddp_is_ours(ds)) {
 		ds->busy = true;
 		ddp_rx_read_begin(&ds->rx);
-		avail = ddp_queue_in_order(&env, ds, to);
-		state = ddp_rx_read(&ds->rx, &env, avail, &reader);
+		end = ds->rx.pos;
+		end += ddp_queue_in_order(&env, ds, to);
+		state = ddp_rx_read(&ds->rx, &env, end - ds->rx.pos, &reader);
 		if (state == DDP_RX_WAIT && !reader.done &&
-		    waited_enough(ds, ds->base + avail - ds->rx.pos)) {
+		    waited_enough(ds, end - ds->rx.pos)) {
 			reader.give_up = true;
-			state = ddp_rx_read(&ds->rx, &env, ds->base + avail - ds->rx.pos, &reader);
+			state = ddp_rx_read(&ds->rx, &env, end - ds->rx.pos, &reader);
 		}
 		ds->unreadable = env.unreadable;
-		consume(ds);
+		ddp_consume(ds);
 		if (state != DDP_RX_WAIT)
 			ds->waiting_since = 0;
-		set_rcvlowat(ds->sk, state == DDP_RX_WAIT && may_wait(ds->sk) ? reader.need : 1);
+		note_what_is_left(ds, state, reader.need);
 		ddp_queue_look_ahead(ds);
 		ds->busy = false;
 	}
@@ -215,6 +247,47 @@ static int ddp_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	return result;
 }
 
+/* ---- poll() and close() ----------------------------------------------------- */
+
+static bool has_nothing_to_read(const struct sock *sk)
+{
+	const struct ddp_sock *ds;
+	bool nothing;
+
+	rcu_read_lock();
+	ds = rcu_dereference(inet_csk(sk)->icsk_ulp_data);
+	nothing = ds && READ_ONCE(ds->domain) && is_before_read_at(ds) && !has_ended(sk);
+	rcu_read_unlock();
+	return nothing;
+}
+
+static __poll_t ddp_poll(struct file *file, struct socket *sock, poll_table *wait)
+{
+	__poll_t events = tcp_poll(file, sock, wait);
+
+	if (events & EPOLLIN && has_nothing_to_read(sock->sk))
+		events &= ~(EPOLLIN | EPOLLRDNORM);
+	return events;
+}
+
+static void ddp_prot_close(struct sock *sk, long timeout)
+{
+	struct ddp_sock *ds;
+	void (*plain)(struct sock *sk, long timeout);
+
+	lock_sock(sk);
+	ds = ddp_sock_of(sk);
+	/* TCP resets a connection of which something was not read. */
+	if (ds && ds->domain && ddp_is_ours(ds)) {
+		ds->busy = true;
+		ddp_consume(ds);
+		ds->busy = false;
+	}
+	plain = ds && ds->domain ? ds->old_prot->close : READ_ONCE(sk->sk_prot)->close;
+	release_sock(sk);
+	plain(sk, timeout);
+}
+
 /* ---- Binding ---------------------------------------------------------------- */
 
 struct proto *ddp_prot_of(const struct sock *sk)
@@ -234,19 +307,25 @@ void ddp_sock_attach(struct ddp_sock *ds, struct ddp_domain *domain, struct prot
 	struct sock *sk = ds->sk;
 
 	kref_get(&domain->refs);
-	ds->domain = domain;
+	WRITE_ONCE(ds->domain, domain);
 	ds->base = 0;
 	ds->copied_seq = tcp_sk(sk)->copied_seq;
 	ds->seen_ooopack = tcp_sk(sk)->rcv_ooopack - 1;
 	ds->rcvlowat = sk->sk_rcvlowat;
 	ds->urginline = sock_flag(sk, SOCK_URGINLINE);
 	sock_set_flag(sk, SOCK_URGINLINE);
+	set_rcvlowat(sk, 1);
+	set_read_at(ds, 0);
 	ds->old_prot = sk->sk_prot;
 	ds->old_af_ops = icsk->icsk_af_ops;
 	ds->af_ops = *icsk->icsk_af_ops;
 	ds->af_ops.queue_xmit = ddp_queue_xmit;
 	WRITE_ONCE(icsk->icsk_af_ops, &ds->af_ops);
 	write_lock_bh(&sk->sk_callback_lock);
+	ds->old_ops = sk->sk_socket->ops;
+	ds->ops = *ds->old_ops;
+	ds->ops.poll = ddp_poll;
+	WRITE_ONCE(sk->sk_socket->ops, &ds->ops);
 	ds->old_data_ready = sk->sk_data_ready;
 	sk->sk_data_ready = ddp_data_ready;
 	write_unlock_bh(&sk->sk_callback_lock);
@@ -271,12 +350,15 @@ void ddp_sock_detach(struct ddp_sock *ds)
 	write_lock_bh(&sk->sk_callback_lock);
 	if (sk->sk_data_ready == ddp_data_ready)
 		sk->sk_data_ready = ds->old_data_ready;
+	if (sk->sk_socket && sk->sk_socket->ops == &ds->ops)
+		WRITE_ONCE(sk->sk_socket->ops, ds->old_ops);
 	write_unlock_bh(&sk->sk_callback_lock);
 	set_rcvlowat(sk, ds->rcvlowat);
 	sock_valbool_flag(sk, SOCK_URGINLINE, ds->urginline);
 	ddp_count(unbound, 1);
 	trace_ddp_unbind(sk, ds->rx.pos);
-	ds->domain = NULL;
+	WRITE_ONCE(ds->domain, NULL);
+	ddp_consume_end(ds);
 	kfree(ds->rx.ahead);
 	ds->rx.ahead = NULL;
 	atomic_dec(&domain->sockets);
@@ -302,10 +384,20 @@ static int ddp_ulp_init(struct sock *sk)
 	ds = kzalloc(sizeof(*ds), GFP_KERNEL_ACCOUNT);
 	if (!ds)
 		return -ENOMEM;
+	refcount_set(&ds->refs, 1);
 	ds->sk = sk;
+	ddp_consume_init(ds);
 	rcu_assign_pointer(inet_csk(sk)->icsk_ulp_data, ds);
 	atomic_inc(&ddp_live_sockets);
 	return 0;
+}
+
+void ddp_sock_put(struct ddp_sock *ds)
+{
+	if (!refcount_dec_and_test(&ds->refs))
+		return;
+	kfree_rcu(ds, rcu);
+	atomic_dec(&ddp_live_sockets);
 }
 
 static void ddp_ulp_release(struct sock *sk)
@@ -318,8 +410,7 @@ static void ddp_ulp_release(struct sock *sk)
 		return;
 	ddp_sock_detach(ds);
 	RCU_INIT_POINTER(icsk->icsk_ulp_data, NULL);
-	atomic_dec(&ddp_live_sockets);
-	kfree_rcu(ds, rcu);
+	ddp_sock_put(ds);
 }
 
 static struct tcp_ulp_ops ddp_ulp_ops = {
@@ -339,6 +430,7 @@ static void copy_prot(enum family family, const struct proto *prot)
 	ddp_prots[family] = *prot;
 	ddp_prots[family].recvmsg = ddp_recvmsg;
 	ddp_prots[family].disconnect = ddp_disconnect;
+	ddp_prots[family].close = ddp_prot_close;
 }
 
 int ddp_ulp_register(void)
@@ -353,4 +445,8 @@ int ddp_ulp_register(void)
 void ddp_ulp_unregister(void)
 {
 	tcp_unregister_ulp(&ddp_ulp_ops);
+	/* A timer that was on its way when TCP destroyed its socket. */
+	while (atomic_read(&ddp_live_sockets))
+		schedule_timeout_uninterruptible(1);
+	synchronize_rcu();
 }

@@ -44,6 +44,15 @@ static bool wait_octets(int s, uint64_t n)
 	return false;
 }
 
+/* Spins: a sleep would outlast what is looked for. */
+static bool becomes(const uint8_t *where, uint8_t what)
+{
+	for (int i = 0; i < 100000000; i++)
+		if (__atomic_load_n(where, __ATOMIC_ACQUIRE) == what)
+			return true;
+	return false;
+}
+
 static void first_wakes(void)
 {
 	struct record record;
@@ -206,6 +215,51 @@ static void pieces(void)
 	record = record_wait(ends[1], 1000);
 	CHECK(record.type == DDP_RECORD_PLACED && !memcmp(memory + 7, "abc", 3),
 	      "the next FPDU is found");
+	close_pair(ends);
+}
+
+/* Octets that were placed stay in TCP's queue for a while: reader and peer may not notice. */
+static void kept_in_the_queue(void)
+{
+	struct ddp_unbind unbind = { 0 };
+	int ends[2], unread = -1, i;
+	uint64_t before;
+	char byte;
+	size_t n;
+
+	for (i = 0; i < 20; i++) {
+		bound_pair(ends, DDP_BIND_CRC);
+		memory[0] = 0;
+		send_all(ends[0], octets, fpdu_write(octets, STAG, 0, "k", 1, true));
+		REQUIRE(becomes(memory, 'k'), "the Write is placed");
+		close(ends[1]);
+		CHECK(recv(ends[0], &byte, 1, 0) == 0, "close() resets no connection for them");
+		close(ends[0]);
+	}
+	for (i = 0; i < 20; i++) {
+		bound_pair(ends, DDP_BIND_CRC);
+		before = socket_stats(domain, ends[1]).octets;
+		memory[0] = 0;
+		n = fpdu_write(octets, STAG, 0, "k", 1, true);
+		send_all(ends[0], octets, n);
+		REQUIRE(becomes(memory, 'k'), "the Write is placed");
+		unbind.socket = ends[1];
+		CHECK(ioctl(domain, DDP_IOC_UNBIND, &unbind) == 0 && unbind.octets == before + n,
+		      "UNBIND counts them");
+		send_all(ends[0], (uint8_t *)"p", 1);
+		CHECK(recv(ends[1], &byte, 1, 0) == 1 && byte == 'p', "and leaves them behind");
+		close_pair(ends);
+	}
+	bound_pair(ends, DDP_BIND_CRC);
+	n = fpdu_write(octets, STAG, 0, payload, 100, true);
+	for (i = 0; i < 100; i++)
+		send_all(ends[0], octets, n);
+	CHECK(!is_readable(ends[1], 20), "they are nothing to read");
+	for (i = 0; i < 1000 && unread; i++) {
+		REQUIRE(ioctl(ends[1], FIONREAD, &unread) == 0, "FIONREAD");
+		usleep(1000);
+	}
+	CHECK(!unread, "and TCP forgets them without a call of recv()");
 	close_pair(ends);
 }
 
@@ -518,6 +572,7 @@ int main(void)
 	writes_let_sleep();
 	what_goes_up();
 	pieces();
+	kept_in_the_queue();
 	order();
 	pinned_meanwhile(DDP_BIND_CRC);
 	pinned_meanwhile(DDP_BIND_CRC | DDP_BIND_IN_ORDER);

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * When TCP forgets what core/ has consumed, and answers for it. To a reader that takes each segment
+ * as it comes TCP answers every second one, and an ACK costs both ends several times what placing
+ * costs. So consumed octets stay in TCP's queue, where they keep it from answering by itself, until
+ * the quota has come that the sender is thought to send without an ACK, or for DELAY_NS. The quota
+ * grows by a segment each time that it was reached. Where it was not, the sender may have waited:
+ * half of what came is the next one. Under the socket's lock.
+ */
+#include <linux/slab.h>
+
+#include "ddp.h"
+
+#define DELAY_NS (NSEC_PER_MSEC / 2)
+#define QUOTA_MAX (64u * 1024)
+
+/* Of received octets, those that an ACK is still to be sent for. */
+static u32 unanswered(const struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	return inet_csk_ack_scheduled(sk) ? tp->rcv_nxt - tp->rcv_wup : 0;
+}
+
+static u64 kept(const struct ddp_sock *ds)
+{
+	return ds->rx.pos - ds->base;
+}
+
+/* May send an ACK: through queue_xmit, hence `busy` of its callers. */
+void ddp_consume(struct ddp_sock *ds)
+{
+	u64 n = kept(ds);
+
+	if (!n)
+		return;
+	tcp_read_done(ds->sk, n);
+	ds->copied_seq = tcp_sk(ds->sk)->copied_seq;
+	ds->base = ds->rx.pos;
+}
+
+static void consume_and_answer(struct ddp_sock *ds)
+{
+	ddp_consume(ds);
+	/* Also for octets that wait for the rest of their FPDU. */
+	if (unanswered(ds->sk))
+		ddp_send_ack(ds->sk);
+}
+
+static void note_delay(struct ddp_sock *ds)
+{
+	ds->delay.wup = tcp_sk(ds->sk)->rcv_wup;
+	ds->delay.base = ds->base;
+}
+
+static void start_timer(struct ddp_sock *ds)
+{
+	note_delay(ds);
+	ds->delay.runs = true;
+	refcount_inc(&ds->refs);
+	sock_hold(ds->sk);
+	hrtimer_start(&ds->delay.timer, ns_to_ktime(DELAY_NS), HRTIMER_MODE_REL_SOFT);
+}
+
+void ddp_consume_later(struct ddp_sock *ds)
+{
+	struct sock *sk = ds->sk;
+	u32 segment = inet_csk(sk)->icsk_ack.rcv_mss;
+	u32 quota = max(ds->delay.quota, 2 * segment);
+	u32 owed = unanswered(sk);
+
+	if (!RB_EMPTY_ROOT(&tcp_sk(sk)->out_of_order_queue)) {
+		/* TCP answers each segment, and the sender will send less. */
+		ds->delay.quota = 0;
+		ddp_consume(ds);
+	} else if (owed >= quota) {
+		ds->delay.quota = min(quota + segment, QUOTA_MAX);
+		consume_and_answer(ds);
+	} else if (kept(ds) >= QUOTA_MAX || owed >= tcp_receive_window(tcp_sk(sk)) ||
+		   tcp_epollin_ready(sk, INT_MAX)) {
+		/* The window is closing, or answers went with data of ours. */
+		consume_and_answer(ds);
+	}
+	if (!ds->delay.runs && (kept(ds) || unanswered(sk)))
+		start_timer(ds);
+}
+
+/* DELAY_NS have passed. True: once more. */
+static bool on_delay(struct ddp_sock *ds)
+{
+	struct sock *sk = ds->sk;
+	u32 owed = unanswered(sk);
+
+	if (!ds->domain)
+		return false;
+	if (sock_owned_by_user(sk))
+		return true;
+	if (!ddp_is_ours(ds))
+		return false;
+	ds->busy = true;
+	if (owed && tcp_sk(sk)->rcv_wup == ds->delay.wup) {
+		ds->delay.quota = owed / 2;
+		consume_and_answer(ds);
+	} else if (ds->base == ds->delay.base) {
+		ddp_consume(ds);
+	}
+	ds->busy = false;
+	note_delay(ds);
+	return kept(ds) || unanswered(sk);
+}
+
+static enum hrtimer_restart on_timer(struct hrtimer *timer)
+{
+	struct ddp_sock *ds = container_of(timer, struct ddp_sock, delay.timer);
+	struct sock *sk = ds->sk;
+	bool again;
+
+	bh_lock_sock(sk);
+	again = on_delay(ds);
+	ds->delay.runs = again;
+	bh_unlock_sock(sk);
+	if (again) {
+		hrtimer_forward_now(timer, ns_to_ktime(DELAY_NS));
+		return HRTIMER_RESTART;
+	}
+	ddp_sock_put(ds);
+	sock_put(sk);
+	return HRTIMER_NORESTART;
+}
+
+void ddp_consume_init(struct ddp_sock *ds)
+{
+	ddp_timer_init(&ds->delay.timer, on_timer);
+}
+
+void ddp_consume_end(struct ddp_sock *ds)
+{
+	/* One that runs waits for the lock, and ends by itself. */
+	if (!ds->delay.runs || hrtimer_try_to_cancel(&ds->delay.timer) != 1)
+		return;
+	ds->delay.runs = false;
+	ddp_sock_put(ds);
+	sock_put(ds->sk);
+}

@@ -15,6 +15,8 @@ read_options "t:seconds" "$@"
 shift $((OPTIND - 1))
 [ $# = 1 ] || { usage >&2 && exit 2; }
 build=$(cd "$1" && pwd)
+# shellcheck disable=SC2031  # a shell of its own: both libraries name their functions alike
+(. "$(dirname "$0")/../setup/lib.sh" && setup kernel-debug)
 SIW_IMAGE=$("$(dirname "$0")/../kernel/debug_kernel.sh")
 . "$(dirname "$0")/../kernel/lib.sh"
 build_module

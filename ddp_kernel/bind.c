@@ -74,7 +74,7 @@ static int reset_rx(struct ddp_sock *ds, const struct ddp_bind *bind)
 			return -ENOMEM;
 	}
 	memset(&ds->rx, 0, sizeof(ds->rx));
-	ds->delay.quota = 0;
+	memset_after(&ds->delay, 0, base);
 	ds->rx.ahead = ahead;
 	ds->rx.crc = bind->flags & DDP_BIND_CRC;
 	ds->rx.in_order = bind->flags & DDP_BIND_IN_ORDER;
@@ -158,10 +158,15 @@ int ddp_sock_unbind(struct ddp_domain *domain, struct ddp_unbind *unbind)
 		return PTR_ERR(sock);
 	if (ddp_rx_may_unbind(&ds->rx)) {
 		unbind->octets = ds->rx.pos;
+		/* Not of a socket whose octets another has taken. */
+		ddp_is_ours(ds);
 		ds->busy = true;
-		ddp_consume(ds);
+		if (!ds->dead)
+			ddp_consume(ds);
 		ds->busy = false;
 		ddp_sock_detach(ds);
+		/* A thread in poll(), for the rest of a Write, may read its start now. */
+		sock->sk->sk_data_ready(sock->sk);
 	} else {
 		error = -EAGAIN;
 	}

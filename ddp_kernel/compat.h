@@ -33,7 +33,7 @@ static inline bool skb_frags_readable(const struct sk_buff *skb)
 #define DDP_ADDR_LEN , addr_len
 #endif
 
-/* One call instead of two came with 6.13, and the two went with 6.17. */
+/* One call in place of two: before 6.15 it is not there everywhere, since then the two are not. */
 static inline void ddp_timer_init(struct hrtimer *timer,
 				  enum hrtimer_restart (*on_time)(struct hrtimer *timer))
 {

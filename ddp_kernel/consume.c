@@ -2,17 +2,25 @@
 /*
  * When TCP forgets what core/ has consumed, and answers for it. To a reader that takes each segment
  * as it comes TCP answers every second one, and an ACK costs both ends several times what placing
- * costs. So consumed octets stay in TCP's queue, where they keep it from answering by itself, until
- * the quota has come that the sender is thought to send without an ACK, or for DELAY_NS. The quota
- * grows by a segment each time that it was reached. Where it was not, the sender may have waited:
- * half of what came is the next one. Under the socket's lock.
+ * costs. So consumed octets stay in TCP's queue, where they take from the window that TCP would
+ * offer, and so mostly keep it from answering by itself, until the quota has come that the sender
+ * is thought to send without an ACK, or for DELAY_NS. The quota grows by a segment when it was
+ * reached as often as `hits_wanted` says. Where it was not, no segment came any more, and the peer
+ * goes on as soon as it is answered, it has waited: half of what came is the next quota, and that
+ * grows half as fast, lest a sender whose window is small waits again and again. Under the socket's
+ * lock.
  */
 #include <linux/slab.h>
 
 #include "ddp.h"
 
 #define DELAY_NS (NSEC_PER_MSEC / 2)
+#define SLACK_NS (DELAY_NS / 5)
+#define PAUSE_US 100  /* without a segment: the sender has paused */
+#define WAITED_US 200 /* it has waited if it goes on so soon behind an answer */
+#define QUOTA_MIN (8u * 1024) /* or two segments, if they are shorter */
 #define QUOTA_MAX (64u * 1024)
+#define HITS_MAX 8
 
 /* Of received octets, those that an ACK is still to be sent for. */
 static u32 unanswered(const struct sock *sk)
@@ -42,7 +50,7 @@ void ddp_consume(struct ddp_sock *ds)
 static void consume_and_answer(struct ddp_sock *ds)
 {
 	ddp_consume(ds);
-	/* Also for octets that wait for the rest of their FPDU. */
+	/* Also for octets that wait for the rest of their FPDU. Its time is the last segment's. */
 	if (unanswered(ds->sk))
 		ddp_send_ack(ds->sk);
 }
@@ -59,26 +67,64 @@ static void start_timer(struct ddp_sock *ds)
 	ds->delay.runs = true;
 	refcount_inc(&ds->refs);
 	sock_hold(ds->sk);
-	hrtimer_start(&ds->delay.timer, ns_to_ktime(DELAY_NS), HRTIMER_MODE_REL_SOFT);
+	hrtimer_start_range_ns(&ds->delay.timer, ns_to_ktime(DELAY_NS), SLACK_NS,
+			       HRTIMER_MODE_REL_SOFT);
+}
+
+static void on_hole(struct ddp_delay *delay)
+{
+	delay->quota = 0;
+	delay->hits = 0;
+}
+
+static void on_quota(struct ddp_delay *delay, u32 quota, u32 segment)
+{
+	if (++delay->hits < delay->hits_wanted)
+		return;
+	delay->hits = 0;
+	delay->quota = min(quota + segment, QUOTA_MAX);
+	if (delay->quota == QUOTA_MAX)
+		delay->hits_wanted = 0;
+}
+
+/* Of TCP's time: that of the last segment, ours or the peer's. */
+static bool has_paused(const struct sock *sk)
+{
+	return tcp_clock_us() - tcp_sk(sk)->tcp_mstamp >= PAUSE_US;
+}
+
+static void on_wait(struct ddp_delay *delay)
+{
+	delay->quota = delay->paused / 2;
+	delay->hits = 0;
+	delay->hits_wanted = clamp(2 * delay->hits_wanted, 1, HITS_MAX);
 }
 
 void ddp_consume_later(struct ddp_sock *ds)
 {
 	struct sock *sk = ds->sk;
 	u32 segment = inet_csk(sk)->icsk_ack.rcv_mss;
-	u32 quota = max(ds->delay.quota, 2 * segment);
 	u32 owed = unanswered(sk);
+	u32 quota;
 
-	if (!RB_EMPTY_ROOT(&tcp_sk(sk)->out_of_order_queue)) {
+	if (ds->delay.paused) {
+		if (tcp_sk(sk)->tcp_mstamp - ds->delay.answered < WAITED_US)
+			on_wait(&ds->delay);
+		ds->delay.paused = 0;
+	}
+	quota = clamp(ds->delay.quota, min(2 * segment, QUOTA_MIN), QUOTA_MAX);
+	if (ds->closing) {
+		ddp_consume(ds);
+	} else if (!RB_EMPTY_ROOT(&tcp_sk(sk)->out_of_order_queue)) {
 		/* TCP answers each segment, and the sender will send less. */
-		ds->delay.quota = 0;
+		on_hole(&ds->delay);
 		ddp_consume(ds);
 	} else if (owed >= quota) {
-		ds->delay.quota = min(quota + segment, QUOTA_MAX);
+		on_quota(&ds->delay, quota, segment);
 		consume_and_answer(ds);
-	} else if (kept(ds) >= QUOTA_MAX || owed >= tcp_receive_window(tcp_sk(sk)) ||
+	} else if (kept(ds) >= QUOTA_MAX || owed >= tcp_sk(sk)->rcv_wnd / 4 ||
 		   tcp_epollin_ready(sk, INT_MAX)) {
-		/* The window is closing, or answers went with data of ours. */
+		/* The window is small or closing, or answers went with data of ours. */
 		consume_and_answer(ds);
 	}
 	if (!ds->delay.runs && (kept(ds) || unanswered(sk)))
@@ -99,7 +145,10 @@ static bool on_delay(struct ddp_sock *ds)
 		return false;
 	ds->busy = true;
 	if (owed && tcp_sk(sk)->rcv_wup == ds->delay.wup) {
-		ds->delay.quota = owed / 2;
+		if (has_paused(sk)) {
+			ds->delay.paused = owed;
+			ds->delay.answered = tcp_clock_us();
+		}
 		consume_and_answer(ds);
 	} else if (ds->base == ds->delay.base) {
 		ddp_consume(ds);

@@ -110,7 +110,11 @@ struct ddp_mr {
  * @runs: the timer does, and holds the socket and its struct ddp_sock
  * @wup: of tcp_sock.rcv_wup, when the while began: another one says that an ACK was sent
  * @base: of the socket, then
- * @quota: octets that may come without an ACK; two segments at least
+ * @quota: octets that may come without an ACK, if they are more than two segments
+ * @paused: octets that the timer has answered for when the sender had paused; 0: it had not
+ * @answered: when, in microseconds of TCP's clock
+ * @hits: times that they have come since the quota was set
+ * @hits_wanted: of them until it grows; the more, the more often the sender has waited
  */
 struct ddp_delay {
 	struct hrtimer timer;
@@ -118,6 +122,10 @@ struct ddp_delay {
 	u32 wup;
 	u64 base;
 	u32 quota;
+	u32 paused;
+	u64 answered;
+	u16 hits;
+	u16 hits_wanted;
 };
 
 /**
@@ -132,17 +140,18 @@ struct ddp_delay {
  * @read_at: the reader has something once TCP's rcv_nxt is not before it
  * @delay: of what lies between @base and rx.pos
  * @busy: one of our passes is on the stack
+ * @closing: the last close() has begun
  * @dead: octets were taken behind our back
  * @unreadable: octets that are in order could not be read
  * @seen_ooopack: of tcp_sock.rcv_ooopack: the out-of-order queue was examined then
  * @scans: of that queue
  * @waiting_octets: so many octets were found of an incomplete Write,
  * @waiting_since: at this time in nanoseconds
- * @rcvlowat: of the socket before it was bound; while it is, 1
+ * @rcvlowat: what SO_RCVLOWAT is without us; while the socket is bound, TCP's is 1
  * @urginline: the same of SO_OOBINLINE; without it TCP itself steps over urgent octets
  * @af_ops: the socket's, with our queue_xmit
  * @old_af_ops: as they were
- * @ops: the socket's, with our poll
+ * @ops: the socket's, with our poll, set_rcvlowat and release
  * @old_ops: as they were
  * @old_data_ready: as it was
  * @old_prot: as it was
@@ -159,6 +168,7 @@ struct ddp_sock {
 	u32 read_at;
 	struct ddp_delay delay;
 	bool busy;
+	bool closing;
 	bool dead;
 	bool unreadable;
 	u32 seen_ooopack;

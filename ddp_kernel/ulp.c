@@ -3,8 +3,9 @@
  * The TCP ULP `ddp`. A socket that has it behaves as before until it is bound. Then functions of it
  * are ours: sk_data_ready (leading Writes are placed and consumed), queue_xmit of the connection's
  * address family (TCP answers each segment behind a hole with an ACK, sent with the socket locked
- * and after the segment was queued), recvmsg (records), poll (octets that are consumed, or wait for
- * the rest of a Write, are nothing to read) and close (they were not left unread).
+ * and after the segment was queued), recvmsg (records), and of proto_ops poll (octets that are
+ * consumed, or wait for the rest of a Write, are nothing to read), release (nothing was left
+ * unread) and set_rcvlowat (the socket's own value waits until it is unbound).
  */
 #include <linux/ktime.h>
 #include <linux/module.h>
@@ -42,12 +43,6 @@ bool ddp_is_ours(struct ddp_sock *ds)
 	return !ds->dead && !ds->unreadable;
 }
 
-static void set_rcvlowat(struct sock *sk, int octets)
-{
-	if (READ_ONCE(sk->sk_rcvlowat) != octets)
-		WRITE_ONCE(sk->sk_rcvlowat, octets);
-}
-
 static bool has_ended(const struct sock *sk)
 {
 	return READ_ONCE(sk->sk_err) || READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN ||
@@ -80,9 +75,16 @@ static bool is_before_read_at(const struct ddp_sock *ds)
 	return before(READ_ONCE(tcp_sk(ds->sk)->rcv_nxt), READ_ONCE(ds->read_at));
 }
 
+/* There is something to read, though each segment is still to be looked at. */
+static void set_readable(struct ddp_sock *ds)
+{
+	WRITE_ONCE(ds->read_at, tcp_sk(ds->sk)->rcv_nxt);
+}
+
 /* Places what has come. True: the reader is to be woken. */
 static bool place_leading(struct ddp_sock *ds)
 {
+	u64 limited = ds->rx.count.limited;
 	enum ddp_rx_state state;
 	struct ddp_env env;
 	u32 need = 1;
@@ -91,35 +93,37 @@ static bool place_leading(struct ddp_sock *ds)
 	avail = ddp_queue_in_order(&env, ds, NULL);
 	state = ddp_rx_leading(&ds->rx, &env, avail, &need);
 	ds->unreadable = env.unreadable;
-	if (env.unreadable || state == DDP_RX_READ) {
-		set_read_at(ds, 0);
+	if (env.unreadable || ds->rx.count.limited != limited) {
+		set_readable(ds);
 		return true;
 	}
-	set_read_at(ds, state == DDP_RX_WAIT ? need : 1);
-	return false;
+	set_read_at(ds, state == DDP_RX_READ ? 0 : state == DDP_RX_WAIT ? need : 1);
+	return state == DDP_RX_READ;
 }
 
 /* Octets have come. True: the reader is to be woken. */
 static bool on_data(struct ddp_sock *ds)
 {
 	struct sock *sk = ds->sk;
+	bool wake;
 
 	if (!ddp_is_ours(ds)) {
-		WRITE_ONCE(ds->read_at, tcp_sk(sk)->rcv_nxt);
+		set_readable(ds);
 		return true;
 	}
-	set_rcvlowat(sk, 1);
 	/* What the reader was woken for, and has not read, still leads. */
-	if (!is_before_read_at(ds) && (ds->read_at == next_seq(ds) || place_leading(ds)))
+	if (ds->read_at == next_seq(ds))
 		return true;
-	ddp_consume_later(ds);
-	if (may_wait(sk))
-		return false;
-	if (tcp_sk(sk)->rcv_nxt != next_seq(ds)) {
-		set_read_at(ds, 0);
-		return true;
-	}
-	return has_ended(sk);
+	wake = !is_before_read_at(ds) && place_leading(ds);
+	/* To what the reader will read TCP answers, unless something is kept ahead of it. */
+	if (!wake || ds->rx.pos != ds->base)
+		ddp_consume_later(ds);
+	if (wake || may_wait(sk))
+		return wake;
+	if (tcp_sk(sk)->rcv_nxt == next_seq(ds))
+		return has_ended(sk);
+	set_readable(ds);
+	return true;
 }
 
 static void ddp_data_ready(struct sock *sk)
@@ -187,10 +191,15 @@ static int no_record(struct ddp_sock *ds, const struct ddp_rx_reader *reader, bo
 
 static void note_what_is_left(struct ddp_sock *ds, enum ddp_rx_state state, u32 need)
 {
-	if (state == DDP_RX_EMPTY)
-		set_read_at(ds, 1);
+	if (state != DDP_RX_WAIT) {
+		set_read_at(ds, state == DDP_RX_EMPTY ? 1 : 0);
+		return;
+	}
+	ddp_consume_later(ds);
+	if (may_wait(ds->sk))
+		set_read_at(ds, need);
 	else
-		set_read_at(ds, state == DDP_RX_WAIT && may_wait(ds->sk) ? need : 0);
+		set_readable(ds);
 }
 
 static int read_records(struct ddp_sock *ds, struct iov_iter *to, size_t len)
@@ -211,7 +220,7 @@ static int read_records(struct ddp_sock *ds, struct iov_iter *to, size_t len)
 			reader.give_up = true;
 			state = ddp_rx_read(&ds->rx, &env, end - ds->rx.pos, &reader);
 		}
-		ds->unreadable = env.unreadable;
+			ds->unreadable = env.unreadable;
 		ddp_consume(ds);
 		if (state != DDP_RX_WAIT)
 			ds->waiting_since = 0;
@@ -247,7 +256,7 @@ static int ddp_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	return result;
 }
 
-/* ---- poll() and close() ----------------------------------------------------- */
+/* ---- What else asks whether there is something to read ----------------------- */
 
 static bool has_nothing_to_read(const struct sock *sk)
 {
@@ -270,22 +279,32 @@ static __poll_t ddp_poll(struct file *file, struct socket *sock, poll_table *wai
 	return events;
 }
 
-static void ddp_prot_close(struct sock *sk, long timeout)
+/* TCP would ask us about less than these octets no more. */
+static int ddp_set_rcvlowat(struct sock *sk, int octets)
 {
-	struct ddp_sock *ds;
-	void (*plain)(struct sock *sk, long timeout);
+	ddp_sock_of(sk)->rcvlowat = octets ? octets : 1;
+	return 0;
+}
+
+/* The last close(). TCP resets a connection of which something was not read. */
+static int ddp_release(struct socket *sock)
+{
+	struct ddp_sock *ds = container_of(sock->ops, struct ddp_sock, ops);
+	const struct proto_ops *plain = ds->old_ops;
+	struct sock *sk = sock->sk;
+	int result;
 
 	lock_sock(sk);
-	ds = ddp_sock_of(sk);
-	/* TCP resets a connection of which something was not read. */
-	if (ds && ds->domain && ddp_is_ours(ds)) {
+	ds->closing = true;
+	if (ddp_is_ours(ds)) {
 		ds->busy = true;
 		ddp_consume(ds);
 		ds->busy = false;
 	}
-	plain = ds && ds->domain ? ds->old_prot->close : READ_ONCE(sk->sk_prot)->close;
 	release_sock(sk);
-	plain(sk, timeout);
+	result = plain->release(sock);
+	module_put(plain->owner);
+	return result;
 }
 
 /* ---- Binding ---------------------------------------------------------------- */
@@ -307,25 +326,30 @@ void ddp_sock_attach(struct ddp_sock *ds, struct ddp_domain *domain, struct prot
 	struct sock *sk = ds->sk;
 
 	kref_get(&domain->refs);
-	WRITE_ONCE(ds->domain, domain);
 	ds->base = 0;
 	ds->copied_seq = tcp_sk(sk)->copied_seq;
 	ds->seen_ooopack = tcp_sk(sk)->rcv_ooopack - 1;
 	ds->rcvlowat = sk->sk_rcvlowat;
 	ds->urginline = sock_flag(sk, SOCK_URGINLINE);
 	sock_set_flag(sk, SOCK_URGINLINE);
-	set_rcvlowat(sk, 1);
+	WRITE_ONCE(sk->sk_rcvlowat, 1);
 	set_read_at(ds, 0);
+	WRITE_ONCE(ds->domain, domain);
 	ds->old_prot = sk->sk_prot;
 	ds->old_af_ops = icsk->icsk_af_ops;
 	ds->af_ops = *icsk->icsk_af_ops;
 	ds->af_ops.queue_xmit = ddp_queue_xmit;
-	WRITE_ONCE(icsk->icsk_af_ops, &ds->af_ops);
+	smp_store_release(&icsk->icsk_af_ops, &ds->af_ops);
 	write_lock_bh(&sk->sk_callback_lock);
 	ds->old_ops = sk->sk_socket->ops;
 	ds->ops = *ds->old_ops;
 	ds->ops.poll = ddp_poll;
-	WRITE_ONCE(sk->sk_socket->ops, &ds->ops);
+	ds->ops.set_rcvlowat = ddp_set_rcvlowat;
+	ds->ops.release = ddp_release;
+	/* Given back by detach, or, behind our release, by the one who called it. */
+	ds->ops.owner = THIS_MODULE;
+	__module_get(THIS_MODULE);
+	smp_store_release(&sk->sk_socket->ops, &ds->ops);
 	ds->old_data_ready = sk->sk_data_ready;
 	sk->sk_data_ready = ddp_data_ready;
 	write_unlock_bh(&sk->sk_callback_lock);
@@ -350,10 +374,12 @@ void ddp_sock_detach(struct ddp_sock *ds)
 	write_lock_bh(&sk->sk_callback_lock);
 	if (sk->sk_data_ready == ddp_data_ready)
 		sk->sk_data_ready = ds->old_data_ready;
-	if (sk->sk_socket && sk->sk_socket->ops == &ds->ops)
+	if (!ds->closing && sk->sk_socket && sk->sk_socket->ops == &ds->ops) {
 		WRITE_ONCE(sk->sk_socket->ops, ds->old_ops);
+		module_put(THIS_MODULE);
+	}
 	write_unlock_bh(&sk->sk_callback_lock);
-	set_rcvlowat(sk, ds->rcvlowat);
+	WRITE_ONCE(sk->sk_rcvlowat, ds->rcvlowat);
 	sock_valbool_flag(sk, SOCK_URGINLINE, ds->urginline);
 	ddp_count(unbound, 1);
 	trace_ddp_unbind(sk, ds->rx.pos);
@@ -430,7 +456,6 @@ static void copy_prot(enum family family, const struct proto *prot)
 	ddp_prots[family] = *prot;
 	ddp_prots[family].recvmsg = ddp_recvmsg;
 	ddp_prots[family].disconnect = ddp_disconnect;
-	ddp_prots[family].close = ddp_prot_close;
 }
 
 int ddp_ulp_register(void)

@@ -313,13 +313,15 @@ DDP_SIZE(ddp_stats, 160);
 
 /*
  * recv() of a bound socket answers records in stream order, whole ones, each at a multiple of eight
- * from the start of the buffer: header, body, and padding up to the next. Call it until EAGAIN: the
- * socket is readable only while octets wait in TCP's queue, and Writes that were placed leave none.
- * 0: the peer has finished (FIN), and everything before it has been handed up. ESTALE: octets were
- * taken by another way (splice, TCP_ZEROCOPY_RECEIVE, TCP_REPAIR). EIO: octets in TCP's queue are
- * there and cannot be read (memory of a device). After both no record comes any more. Other errors
- * are TCP's. Messages of the error queue come by MSG_ERRQUEUE, as ever. Urgent octets are part of
- * the stream (SO_OOBINLINE is set while the socket is bound).
+ * from the start of the buffer: header, body, and padding up to the next. Call
+ * it until EAGAIN: the socket is readable only while something waits for the reader. Writes that
+ * were placed do not, though FIONREAD counts them for a millisecond or so, as it does the start of
+ * an incomplete one. 0: the peer has finished (FIN), and everything before it has been handed up.
+ * ESTALE: octets were taken by another way (splice, TCP_ZEROCOPY_RECEIVE, TCP_REPAIR). EIO: octets
+ * in TCP's queue are there and cannot be read (memory of a device). After both no record comes any
+ * more. Other errors are TCP's. Messages of the error queue come by MSG_ERRQUEUE, as ever. Urgent
+ * octets are part of the stream (SO_OOBINLINE is set while the socket is bound), and SO_RCVLOWAT
+ * counts again once it is unbound.
  *
  * A socket whose leading FPDU is an incomplete Write to a region that is found here, or has not
  * shown its header, is not readable, and recv() answers EAGAIN, until it is complete, the

@@ -2,6 +2,7 @@
 /* Records in order, over the loopback: what is placed, what goes up and as what, who is woken. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -19,9 +20,12 @@ static uint8_t *memory;
 /* A bound connection whose first FPDU, a Send, has been read. */
 static void bound_pair(int ends[2], uint32_t flags)
 {
+	const int room = 1 << 20;
 	struct record record;
 
 	tcp_pair(ends);
+	/* 64 KiB at once that end within a Write close the usual window, and that goes up. */
+	REQUIRE(setsockopt(ends[1], SOL_SOCKET, SO_RCVBUF, &room, sizeof(room)) == 0, "SO_RCVBUF");
 	REQUIRE(bind_socket(domain, ends[1], flags) == 0, "BIND");
 	send_all(ends[0], octets, fpdu_send(octets, 1, "first", 5));
 	record = record_wait(ends[1], 1000);
@@ -260,6 +264,47 @@ static void kept_in_the_queue(void)
 		usleep(1000);
 	}
 	CHECK(!unread, "and TCP forgets them without a call of recv()");
+	close_pair(ends);
+}
+
+/* What SO_RCVLOWAT says is for a reader of plain octets. */
+static void low_water(void)
+{
+	struct ddp_unbind unbind = { 0 };
+	int ends[2], octets_wanted = 4096;
+	socklen_t size = sizeof(octets_wanted);
+
+	bound_pair(ends, DDP_BIND_CRC);
+	REQUIRE(setsockopt(ends[1], SOL_SOCKET, SO_RCVLOWAT, &octets_wanted, size) == 0,
+		"SO_RCVLOWAT");
+	send_all(ends[0], octets, fpdu_send(octets, 2, "few", 3));
+	CHECK(is_readable(ends[1], 1000), "a low-water mark hides no Send");
+	CHECK(record_wait(ends[1], 1000).type == DDP_RECORD_ULPDU, "which goes up");
+	unbind.socket = ends[1];
+	REQUIRE(ioctl(domain, DDP_IOC_UNBIND, &unbind) == 0, "UNBIND");
+	octets_wanted = 0;
+	CHECK(getsockopt(ends[1], SOL_SOCKET, SO_RCVLOWAT, &octets_wanted, &size) == 0 &&
+	      octets_wanted == 4096, "and holds again without the module");
+	close_pair(ends);
+}
+
+/* The start of a Write is nothing to read, until the socket is a plain one. */
+static void unbind_wakes(void)
+{
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
+	struct ddp_unbind unbind = { 0 };
+	int ends[2], set = epoll_create1(0);
+
+	bound_pair(ends, DDP_BIND_CRC);
+	REQUIRE(set >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, ends[1], &event) == 0, "epoll");
+	fpdu_write(octets, STAG, 0, payload, 1000, true);
+	send_all(ends[0], octets, 100);
+	CHECK(epoll_wait(set, &event, 1, 20) == 0, "an incomplete Write is no event");
+	unbind.socket = ends[1];
+	REQUIRE(ioctl(domain, DDP_IOC_UNBIND, &unbind) == 0, "UNBIND");
+	CHECK(epoll_wait(set, &event, 1, 1000) == 1 && event.events & EPOLLIN,
+	      "but plain octets are, once it is unbound");
+	close(set);
 	close_pair(ends);
 }
 
@@ -573,6 +618,8 @@ int main(void)
 	what_goes_up();
 	pieces();
 	kept_in_the_queue();
+	low_water();
+	unbind_wakes();
 	order();
 	pinned_meanwhile(DDP_BIND_CRC);
 	pinned_meanwhile(DDP_BIND_CRC | DDP_BIND_IN_ORDER);

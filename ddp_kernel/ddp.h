@@ -4,8 +4,8 @@
  *
  * A domain is an open file of /dev/ddp: it holds regions. A socket that is bound holds its domain's
  * structure, not its regions: those end with the file, or with the address space that opened it,
- * whichever is first. A copy into a region holds that region for as long as it takes. All of a
- * socket is guarded by the socket's lock.
+ * whichever is first. A call of core/ holds the region that it has found last, in recv() while it
+ * copies only. All of a socket is guarded by the socket's lock.
  */
 #ifndef DDP_H
 #define DDP_H
@@ -75,7 +75,7 @@ enum ddp_mr_state {
  * @domain: it belongs to
  * @root: the region whose pages it uses: itself, unless it is a view
  * @refs: of this structure: the domain, and each view
- * @users: copies under way into it or a view of it, and one for the domain until RELEASE
+ * @users: calls of core/ that hold it or a view of it, and one for the domain until RELEASE
  * @idle: completed by the last of @users
  * @attr: as given
  * @responded: octets of Read Responses that were placed
@@ -196,6 +196,7 @@ struct ddp_sock {
  * @piece_next: the skb's frag behind them
  * @piece_from: their position
  * @piece_n: their number; 0: none are known
+ * @mr: the region that was found last, held
  * @ahead: in the out-of-order queue
  * @unreadable: octets that should be there were not, or could not be read
  * @to: the buffer of recv(), or NULL
@@ -209,6 +210,7 @@ struct ddp_env {
 	int piece_next;
 	u64 piece_from;
 	u32 piece_n;
+	struct ddp_mr *mr;
 	bool ahead;
 	bool unreadable;
 	struct iov_iter *to;
@@ -237,6 +239,11 @@ void ddp_regions_count(struct ddp_domain *domain, struct ddp_stats *stats);
 /* Any context. The region is held, so that its pages stay; NULL: not found, revoked or stale. */
 struct ddp_mr *ddp_mr_get(struct ddp_domain *domain, u32 stag);
 void ddp_mr_put(struct ddp_mr *mr);
+/* Of a region that is held: would it still be found? */
+bool ddp_mr_is_found(const struct ddp_mr *mr);
+
+/* place.c: a call of core/ is over, what it held is given back */
+void ddp_env_end(struct ddp_env *env);
 
 /* ulp.c */
 int ddp_ulp_register(void);
@@ -280,6 +287,8 @@ static inline u64 ddp_position(const struct ddp_sock *ds, u32 seq)
 u64 ddp_skb_from(const struct ddp_sock *ds, const struct sk_buff *skb);
 /* The octets in order that are not consumed. Answers how many there are. */
 u64 ddp_queue_in_order(struct ddp_env *env, struct ddp_sock *ds, struct iov_iter *to);
+/* Octets of the stream, if they are among those that were found last, in one place. */
+const u8 *ddp_queue_in_place(const struct ddp_env *env, u64 at, u32 n);
 /* Copies octets of the stream. False: they are not all there. */
 bool ddp_queue_copy(struct ddp_env *env, u64 at, void *to, u32 n);
 /* Examines the out-of-order queue. */

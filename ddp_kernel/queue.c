@@ -86,6 +86,11 @@ static __always_inline const u8 *in_piece(const struct ddp_env *env, u64 at, u32
 	return env->piece + offset;
 }
 
+const u8 *ddp_queue_in_place(const struct ddp_env *env, u64 at, u32 n)
+{
+	return in_piece(env, at, n);
+}
+
 /*
  * What is done with `n` octets: `octets`, or, where they do not lie in one place that can be
  * addressed, those of the skb. False: it cannot be, and the walk ends.
@@ -208,6 +213,11 @@ bool ddp_env_give(struct ddp_env *env, const void *from, u32 n)
 	return copy_to_iter(from, n, env->to) == n;
 }
 
+void ddp_env_skip(struct ddp_env *env, u32 n)
+{
+	iov_iter_advance(env->to, n);
+}
+
 static __always_inline bool give_part(const u8 *octets, struct sk_buff *skb, u32 offset, u32 n,
 				      void *arg)
 {
@@ -272,6 +282,7 @@ static void look_at_range(struct ddp_sock *ds, struct sk_buff *first, struct sk_
 		if (from >= at)
 			at = ddp_ahead_chain(ds->rx.ahead, &env, from, end, budget);
 	}
+	ddp_env_end(&env);
 }
 
 void ddp_queue_look_ahead(struct ddp_sock *ds)

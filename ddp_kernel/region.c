@@ -44,7 +44,7 @@ static bool is_shown(const struct ddp_mr *mr)
 	       READ_ONCE(mr->root->state) == DDP_MR_SHOWN;
 }
 
-static bool is_found(const struct ddp_mr *mr)
+bool ddp_mr_is_found(const struct ddp_mr *mr)
 {
 	return is_shown(mr) && !READ_ONCE(mr->root->stale);
 }
@@ -68,7 +68,7 @@ struct ddp_mr *ddp_mr_get(struct ddp_domain *domain, u32 stag)
 	}
 	/* Pairs with ddp_region_revoke(): who does not see the mark is seen by RELEASE. */
 	smp_mb__after_atomic();
-	if (is_found(mr))
+	if (ddp_mr_is_found(mr))
 		return mr;
 	ddp_mr_put(mr);
 	return NULL;

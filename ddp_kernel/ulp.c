@@ -92,6 +92,7 @@ static bool place_leading(struct ddp_sock *ds)
 
 	avail = ddp_queue_in_order(&env, ds, NULL);
 	state = ddp_rx_leading(&ds->rx, &env, avail, &need);
+	ddp_env_end(&env);
 	ds->unreadable = env.unreadable;
 	if (env.unreadable || ds->rx.count.limited != limited) {
 		set_readable(ds);
@@ -220,7 +221,8 @@ static int read_records(struct ddp_sock *ds, struct iov_iter *to, size_t len)
 			reader.give_up = true;
 			state = ddp_rx_read(&ds->rx, &env, end - ds->rx.pos, &reader);
 		}
-			ds->unreadable = env.unreadable;
+		ddp_env_end(&env);
+		ds->unreadable = env.unreadable;
 		ddp_consume(ds);
 		if (state != DDP_RX_WAIT)
 			ds->waiting_since = 0;

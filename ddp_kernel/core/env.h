@@ -34,8 +34,9 @@ enum ddp_want {
 };
 
 /*
- * The region that the payload of `fpdu` may be stored in, held until ddp_env_put(), and the address
- * of its first byte. NULL: unknown, revoked, stale, no right, not of this QP or PD, out of bounds.
+ * The region that the payload of `fpdu` may be stored in, held until ddp_env_put() at least, and
+ * the address of its first byte. NULL: unknown, revoked, stale, no right, not of this QP or PD, out
+ * of bounds.
  */
 struct ddp_mr *ddp_env_get(struct ddp_env *env, enum ddp_want want, const struct ddp_fpdu *fpdu,
 			   u64 *address);
@@ -57,5 +58,7 @@ void ddp_env_responded(struct ddp_env *env, struct ddp_mr *mr, u32 n);
  */
 bool ddp_env_give(struct ddp_env *env, const void *from, u32 n);
 bool ddp_env_give_stream(struct ddp_env *env, u64 at, u32 n);
+/* Steps over bytes of it, which there is room for: they stay as they are. */
+void ddp_env_skip(struct ddp_env *env, u32 n);
 
 #endif

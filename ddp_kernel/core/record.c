@@ -23,14 +23,15 @@ static bool begin(struct ddp_env *env, struct ddp_rx_reader *reader, u16 type, u
 
 static bool end(struct ddp_env *env, struct ddp_rx_reader *reader, u32 length, bool given)
 {
-	static const u8 zeros[DDP_RECORD_ALIGN];
 	u64 bytes = DDP_RECORD_BYTES(length);
 	u32 padding = (u32)(bytes - sizeof(struct ddp_record) - length);
 
-	if (!given || (padding && !ddp_env_give(env, zeros, padding))) {
+	if (!given) {
 		reader->fault = true;
 		return false;
 	}
+	if (padding)
+		ddp_env_skip(env, padding);
 	reader->room -= bytes;
 	reader->done += bytes;
 	return true;
@@ -52,9 +53,9 @@ bool ddp_record_response(struct ddp_env *env, struct ddp_rx_reader *reader,
 	       end(env, reader, sizeof(body), ddp_env_give(env, &body, sizeof(body)));
 }
 
-bool ddp_record_pending(struct ddp_rx *rx, struct ddp_env *env, struct ddp_rx_reader *reader)
+static bool give_placed(struct ddp_env *env, struct ddp_rx_reader *reader,
+			const struct ddp_tally *tally)
 {
-	const struct ddp_tally *tally = &rx->pending;
 	struct ddp_placed body = {
 		.wire = tally->wire,
 		.octets = tally->octets,
@@ -68,10 +69,15 @@ bool ddp_record_pending(struct ddp_rx *rx, struct ddp_env *env, struct ddp_rx_re
 		.message_octets = tally->message_octets,
 	};
 
-	if (!tally->fpdus)
+	return begin(env, reader, DDP_RECORD_PLACED, sizeof(body)) &&
+	       end(env, reader, sizeof(body), ddp_env_give(env, &body, sizeof(body)));
+}
+
+bool ddp_record_pending(struct ddp_rx *rx, struct ddp_env *env, struct ddp_rx_reader *reader)
+{
+	if (!rx->pending.fpdus)
 		return true;
-	if (!begin(env, reader, DDP_RECORD_PLACED, sizeof(body)) ||
-	    !end(env, reader, sizeof(body), ddp_env_give(env, &body, sizeof(body))))
+	if (!give_placed(env, reader, &rx->pending))
 		return false;
 	memset(&rx->pending, 0, sizeof(rx->pending));
 	return true;

@@ -154,9 +154,9 @@ DDP_SIZE(ddp_region, 48);
  * DDP_IOC_REVOKE: no look-up that begins after it finds the region, nor a view of it. A copy that
  * is under way may go on. Does not wait, and may be repeated.
  *
- * DDP_IOC_RELEASE: revokes it, waits until no copy into it is under way (microseconds), and unpins.
- * From then on the module does not touch the pages, and the STag is free. Views of it stay, find
- * nothing, and are released each for itself.
+ * DDP_IOC_RELEASE: revokes it, waits until no pass over a socket's queue holds it (microseconds),
+ * and unpins. From then on the module does not touch the pages, and the STag is free. Views of it
+ * stay, find nothing, and are released each for itself.
  *
  * DDP_IOC_SHOW: look-ups find a region that was DDP_REGION_HIDDEN from now on. So a program can pin
  * without a lock, and decide under one whether the region is still wanted. Does not wait, and may
@@ -313,7 +313,7 @@ DDP_SIZE(ddp_stats, 160);
 
 /*
  * recv() of a bound socket answers records in stream order, whole ones, each at a multiple of eight
- * from the start of the buffer: header, body, and padding up to the next. Call
+ * from the start of the buffer: header, body, and bytes up to the next, which are not stored. Call
  * it until EAGAIN: the socket is readable only while something waits for the reader. Writes that
  * were placed do not, though FIONREAD counts them for a millisecond or so, as it does the start of
  * an incomplete one. 0: the peer has finished (FIN), and everything before it has been handed up.

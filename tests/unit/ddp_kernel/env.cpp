@@ -64,6 +64,8 @@ bool ddp_env_give(ddp_env* env, const void* from, u32 n) {
     return !env->is_full();
 }
 
+void ddp_env_skip(ddp_env* env, u32 n) { env->out.insert(env->out.end(), n, std::byte{0xa5}); }
+
 bool ddp_env_give_stream(ddp_env* env, u64 at, u32 n) {
     if (!env->has(at, n)) return false;
     return ddp_env_give(env, env->stream.data() + at, n);

@@ -45,14 +45,18 @@ static inline void ddp_timer_init(struct hrtimer *timer,
 #endif
 }
 
-/* Flags of the header came with 6.15. */
+/* Flags of the header came with 6.15, and with a later 6.12: the declaration tells. */
 static inline void ddp_send_ack(struct sock *sk)
 {
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
-	__tcp_send_ack(sk, tcp_sk(sk)->rcv_nxt, 0);
-#else
-	__tcp_send_ack(sk, tcp_sk(sk)->rcv_nxt);
-#endif
+	const bool flags = __builtin_types_compatible_p(typeof(__tcp_send_ack),
+							void(struct sock *, u32, u16));
+	const u32 next = tcp_sk(sk)->rcv_nxt;
+	void *send_ack = __tcp_send_ack;
+
+	if (flags)
+		((void (*)(struct sock *, u32, u16))send_ack)(sk, next, 0);
+	else
+		((void (*)(struct sock *, u32))send_ack)(sk, next);
 }
 
 #endif

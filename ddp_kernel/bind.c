@@ -158,14 +158,9 @@ int ddp_sock_unbind(struct ddp_domain *domain, struct ddp_unbind *unbind)
 		return PTR_ERR(sock);
 	if (ddp_rx_may_unbind(&ds->rx)) {
 		unbind->octets = ds->rx.pos;
-		/* Not of a socket whose octets another has taken. */
-		ddp_is_ours(ds);
-		ds->busy = true;
-		if (!ds->dead)
-			ddp_consume(ds);
-		ds->busy = false;
+		ddp_consume_rest(ds);
 		ddp_sock_detach(ds);
-		/* A thread in poll(), for the rest of a Write, may read its start now. */
+		/* A thread that waits in poll() for the rest of a Write may read its start now. */
 		sock->sk->sk_data_ready(sock->sk);
 	} else {
 		error = -EAGAIN;

@@ -33,7 +33,7 @@ static inline bool skb_frags_readable(const struct sk_buff *skb)
 #define DDP_ADDR_LEN , addr_len
 #endif
 
-/* One call in place of two: before 6.15 it is not there everywhere, since then the two are not. */
+/* hrtimer_setup() takes the place of hrtimer_init() and an assignment in 6.15. */
 static inline void ddp_timer_init(struct hrtimer *timer,
 				  enum hrtimer_restart (*on_time)(struct hrtimer *timer))
 {

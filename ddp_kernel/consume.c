@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * When TCP forgets what core/ has consumed, and answers for it. To a reader that takes each segment
- * as it comes TCP answers every second one, and an ACK costs both ends several times what placing
- * costs. So consumed octets stay in TCP's queue, where they take from the window that TCP would
- * offer, and so mostly keep it from answering by itself, until the quota has come that the sender
- * is thought to send without an ACK, or for DELAY_NS. The quota grows by a segment when it was
- * reached as often as `hits_wanted` says. Where it was not, no segment came any more, and the peer
- * goes on as soon as it is answered, it has waited: half of what came is the next quota, and that
- * grows half as fast, lest a sender whose window is small waits again and again. Under the socket's
- * lock.
+ * When TCP forgets what core/ has consumed, and sends an ACK for it. To a reader that takes each
+ * segment as it comes, TCP sends an ACK for every second one, and an ACK costs both ends several
+ * times what placing costs. So consumed octets stay in TCP's queue until a quota of octets has
+ * come, or for DELAY_NS. There they take from the window that TCP would offer, which mostly keeps
+ * TCP from sending an ACK by itself.
+ *
+ * The quota follows what the sender sends without an ACK. It grows by a segment each time that it
+ * was reached `hits_wanted` times. The sender has waited if the quota was not reached, no segment
+ * came any more, and the next one came soon behind the timer's ACK. Then the quota becomes half of
+ * what had come, and grows half as fast: a sender with a small window would wait again and again.
+ *
+ * Under the socket's lock.
  */
-#include <linux/slab.h>
-
 #include "ddp.h"
 
 #define DELAY_NS (NSEC_PER_MSEC / 2)
@@ -35,7 +36,6 @@ static u64 kept(const struct ddp_sock *ds)
 	return ds->rx.pos - ds->base;
 }
 
-/* May send an ACK: through queue_xmit, hence `busy` of its callers. */
 void ddp_consume(struct ddp_sock *ds)
 {
 	u64 n = kept(ds);
@@ -47,10 +47,21 @@ void ddp_consume(struct ddp_sock *ds)
 	ds->base = ds->rx.pos;
 }
 
+void ddp_consume_rest(struct ddp_sock *ds)
+{
+	ddp_is_ours(ds);
+	if (ds->dead)
+		return;
+	ds->busy = true;
+	ddp_consume(ds);
+	ds->busy = false;
+}
+
+/* The timestamp of an ACK for which nothing was consumed is that of the last segment. */
 static void consume_and_answer(struct ddp_sock *ds)
 {
 	ddp_consume(ds);
-	/* Also for octets that wait for the rest of their FPDU. Its time is the last segment's. */
+	/* Also for octets that wait for the rest of their FPDU. */
 	if (unanswered(ds->sk))
 		ddp_send_ack(ds->sk);
 }

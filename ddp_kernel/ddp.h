@@ -4,8 +4,8 @@
  *
  * A domain is an open file of /dev/ddp: it holds regions. A socket that is bound holds its domain's
  * structure, not its regions: those end with the file, or with the address space that opened it,
- * whichever is first. A call of core/ holds the region that it has found last, in recv() while it
- * copies only. All of a socket is guarded by the socket's lock.
+ * whichever is first. A call of core/ holds the region that it found last until it returns; in
+ * recv() only while it copies. All of a socket is guarded by the socket's lock.
  */
 #ifndef DDP_H
 #define DDP_H
@@ -113,8 +113,8 @@ struct ddp_mr {
  * @quota: octets that may come without an ACK, if they are more than two segments
  * @paused: octets that the timer has answered for when the sender had paused; 0: it had not
  * @answered: when, in microseconds of TCP's clock
- * @hits: times that they have come since the quota was set
- * @hits_wanted: of them until it grows; the more, the more often the sender has waited
+ * @hits: times that the quota was reached since it was set
+ * @hits_wanted: so many let it grow; more where the sender has waited
  */
 struct ddp_delay {
 	struct hrtimer timer;
@@ -261,12 +261,14 @@ void ddp_sock_detach(struct ddp_sock *ds);
 bool ddp_is_ours(struct ddp_sock *ds);
 void ddp_sock_put(struct ddp_sock *ds);
 
-/* consume.c: under the socket's lock, with ddp_sock.busy set where an ACK may be sent */
+/* consume.c: under the socket's lock */
 void ddp_consume_init(struct ddp_sock *ds);
-/* Lets TCP forget what core/ has consumed. */
+/* Lets TCP forget what core/ has consumed. In a pass: an ACK may be sent, hence ddp_sock.busy. */
 void ddp_consume(struct ddp_sock *ds);
-/* The same, now or after a while: more octets have come. */
+/* The same, now or after a while: more octets have come. In a pass. */
 void ddp_consume_later(struct ddp_sock *ds);
+/* Outside of a pass; nothing of a socket whose octets another has taken. */
+void ddp_consume_rest(struct ddp_sock *ds);
 /* Nothing is left for later. Any context. */
 void ddp_consume_end(struct ddp_sock *ds);
 

@@ -77,7 +77,7 @@ struct ddp_mr *ddp_env_get(struct ddp_env *env, enum ddp_want want, const struct
 
 /*
  * The region stays held until ddp_env_end(): most FPDUs are for the region of the one before. Not
- * in recv(), whose buffer may fault and sleep as long as it likes.
+ * in recv(): a fault of its buffer may sleep without limit.
  */
 void ddp_env_put(struct ddp_env *env, struct ddp_mr *mr)
 {

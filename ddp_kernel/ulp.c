@@ -281,15 +281,18 @@ static __poll_t ddp_poll(struct file *file, struct socket *sock, poll_table *wai
 	return events;
 }
 
-/* TCP would ask us about less than these octets no more. */
+/*
+ * TCP would not tell us of fewer octets. As TCP, no more than half of the buffer: a reader of plain
+ * octets would wait for what has no room.
+ */
 static int ddp_set_rcvlowat(struct sock *sk, int octets)
 {
-	ddp_sock_of(sk)->rcvlowat = octets ? octets : 1;
+	ddp_sock_of(sk)->rcvlowat = clamp(octets, 1, max(sk->sk_rcvbuf / 2, 1));
 	return 0;
 }
 
 /* The last close(). TCP resets a connection of which something was not read. */
-static int ddp_release(struct socket *sock)
+static int ddp_socket_release(struct socket *sock)
 {
 	struct ddp_sock *ds = container_of(sock->ops, struct ddp_sock, ops);
 	const struct proto_ops *plain = ds->old_ops;
@@ -298,11 +301,7 @@ static int ddp_release(struct socket *sock)
 
 	lock_sock(sk);
 	ds->closing = true;
-	if (ddp_is_ours(ds)) {
-		ds->busy = true;
-		ddp_consume(ds);
-		ds->busy = false;
-	}
+	ddp_consume_rest(ds);
 	release_sock(sk);
 	result = plain->release(sock);
 	module_put(plain->owner);
@@ -347,7 +346,7 @@ void ddp_sock_attach(struct ddp_sock *ds, struct ddp_domain *domain, struct prot
 	ds->ops = *ds->old_ops;
 	ds->ops.poll = ddp_poll;
 	ds->ops.set_rcvlowat = ddp_set_rcvlowat;
-	ds->ops.release = ddp_release;
+	ds->ops.release = ddp_socket_release;
 	/* Given back by detach, or, behind our release, by the one who called it. */
 	ds->ops.owner = THIS_MODULE;
 	__module_get(THIS_MODULE);

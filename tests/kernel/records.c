@@ -2,6 +2,10 @@
 /* Records in order, over the loopback: what is placed, what goes up and as what, who is woken. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -18,18 +22,21 @@ static int domain;
 static uint8_t *memory;
 
 /* A bound connection whose first FPDU, a Send, has been read. */
-static void bound_pair(int ends[2], uint32_t flags)
+static void bound_pair_window(int ends[2], uint32_t flags, int rcvbuf)
 {
-	const int room = 1 << 20;
 	struct record record;
 
-	tcp_pair(ends);
-	/* 64 KiB at once that end within a Write close the usual window, and that goes up. */
-	REQUIRE(setsockopt(ends[1], SOL_SOCKET, SO_RCVBUF, &room, sizeof(room)) == 0, "SO_RCVBUF");
+	tcp_pair_window(ends, rcvbuf);
 	REQUIRE(bind_socket(domain, ends[1], flags) == 0, "BIND");
 	send_all(ends[0], octets, fpdu_send(octets, 1, "first", 5));
 	record = record_wait(ends[1], 1000);
 	REQUIRE(record.type == DDP_RECORD_ULPDU && record.length == 23, "the first FPDU");
+}
+
+/* With room: 64 KiB at once that end within a Write close the usual window, and that goes up. */
+static void bound_pair(int ends[2], uint32_t flags)
+{
+	bound_pair_window(ends, flags, 1 << 20);
 }
 
 static void close_pair(int ends[2])
@@ -267,11 +274,57 @@ static void kept_in_the_queue(void)
 	close_pair(ends);
 }
 
+static uint32_t segments_sent(int s)
+{
+	struct tcp_info info;
+	socklen_t size = sizeof(info);
+
+	REQUIRE(getsockopt(s, IPPROTO_TCP, TCP_INFO, &info, &size) == 0, "TCP_INFO");
+	return info.tcpi_segs_out;
+}
+
+/* Segments that the reader sends while so many come, each with a Write. */
+static uint32_t answers_to(int writes)
+{
+	uint32_t before;
+	uint64_t total;
+	int ends[2];
+	size_t n;
+
+	/* The usual buffer: the window follows what it has room for. */
+	bound_pair_window(ends, DDP_BIND_CRC, 0);
+	n = fpdu_write(octets, STAG, 0, payload, 1000, true);
+	before = segments_sent(ends[1]);
+	total = socket_stats(domain, ends[1]).octets + (uint64_t)writes * n;
+	for (int i = 0; i < writes; i++)
+		REQUIRE(send(ends[0], octets, n, MSG_EOR) == (ssize_t)n, "send");
+	REQUIRE(wait_octets(ends[1], total), "all is consumed");
+	before = segments_sent(ends[1]) - before;
+	close_pair(ends);
+	return before;
+}
+
+/* TCP sends an ACK for each second segment that a reader takes as it comes. */
+static void few_answers(void)
+{
+	const int writes = 4000;
+	uint32_t answers = 0;
+
+	/* On a busy machine the timer sends most. */
+	for (int i = 0; i < 5; i++) {
+		answers = answers_to(writes);
+		if (answers <= (uint32_t)writes / 4)
+			break;
+	}
+	printf("# %u segments for %d Writes\n", answers, writes);
+	CHECK(answers <= (uint32_t)writes / 4, "few ACKs are sent for many Writes");
+}
+
 /* What SO_RCVLOWAT says is for a reader of plain octets. */
 static void low_water(void)
 {
 	struct ddp_unbind unbind = { 0 };
-	int ends[2], octets_wanted = 4096;
+	int ends[2], octets_wanted = 4096, room;
 	socklen_t size = sizeof(octets_wanted);
 
 	bound_pair(ends, DDP_BIND_CRC);
@@ -285,6 +338,17 @@ static void low_water(void)
 	octets_wanted = 0;
 	CHECK(getsockopt(ends[1], SOL_SOCKET, SO_RCVLOWAT, &octets_wanted, &size) == 0 &&
 	      octets_wanted == 4096, "and holds again without the module");
+	close_pair(ends);
+
+	bound_pair(ends, DDP_BIND_CRC);
+	octets_wanted = INT_MAX;
+	REQUIRE(setsockopt(ends[1], SOL_SOCKET, SO_RCVLOWAT, &octets_wanted, size) == 0,
+		"SO_RCVLOWAT");
+	unbind.socket = ends[1];
+	REQUIRE(ioctl(domain, DDP_IOC_UNBIND, &unbind) == 0, "UNBIND");
+	CHECK(getsockopt(ends[1], SOL_SOCKET, SO_RCVLOWAT, &octets_wanted, &size) == 0 &&
+	      getsockopt(ends[1], SOL_SOCKET, SO_RCVBUF, &room, &size) == 0 &&
+	      octets_wanted > 0 && octets_wanted <= room / 2, "but for no more than there is room");
 	close_pair(ends);
 }
 
@@ -618,6 +682,7 @@ int main(void)
 	what_goes_up();
 	pieces();
 	kept_in_the_queue();
+	few_answers();
 	low_water();
 	unbind_wakes();
 	order();

@@ -29,11 +29,11 @@ rounds=7 network=own
 ways=(base reads)
 . "$(dirname "$0")/pairs_lib.sh"
 xsock=$build/tools/xsock
-# As xsock_bench: BBR would pace what stays inside the machine. For redis the namespace says so, which
-# may not have cubic unless that is allowed to everyone, as reno is.
+# As xsock_bench: BBR would pace what stays inside the machine. For redis our namespace says so, if
+# there is one. It may not have cubic unless that is allowed to everyone, as reno is.
 export XSOCK_SHM=off XSOCK_LOG=off XSOCK_CONGESTION=cubic
 default=/proc/sys/net/ipv4/tcp_congestion_control
-[ "$(readlink /proc/self/ns/net)" = "$(readlink /proc/1/ns/net)" ] ||
+[ "$(readlink /proc/self/ns/net)" = "$(readlink "/proc/$PPID/ns/net")" ] ||
     { echo cubic >$default; } 2>/dev/null || echo reno >$default
 keys=100000
 perf() {  # perf OP ARGS...: what `xsock perf` says of it, per second

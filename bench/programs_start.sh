@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # shellcheck shell=bash
 # How a script begins whose rows are programs. Sourced behind usage(), which tells of these options.
-# It sets ahead $rounds, the default of -r, and $network: `own`, a namespace of its own, or `host`.
+# The script sets before it $rounds, the default of -r, and $network: `own`, a namespace of its own,
+# or `host`. What it has then:
 #   build      the build folder (-b), absolute
 #   rounds     -r
 #   markdown   --markdown (-m), or nothing

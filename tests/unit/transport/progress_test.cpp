@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "tests/unit/sanitizers.hpp"
+#include "tests/unit/transport/event_item.hpp"
 #include "tests/unit/transport/failing_allocations.hpp"
 #include "transport/descriptors.hpp"
 
@@ -31,18 +32,11 @@ namespace {
 
 constexpr Time kLimit = 10 * kSecond;  // only reached by a failure
 
-class Item final : public Pollable {
+class Item final : public test::EventItem {
   public:
-    Item() : fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
-    ~Item() override { close(fd); }
-
-    void make_readable() const {
-        const std::uint64_t one = 1;
-        EXPECT_EQ(write(fd, &one, sizeof one), static_cast<ssize_t>(sizeof one));
-    }
     void on_ready(std::uint32_t, PollCycle& cycle) override {
-        std::uint64_t count = 0;
-        if (read(fd, &count, sizeof count) < 0) return;  // a guess
+        const std::uint64_t count = take();
+        if (count == 0) return;  // a guess
         if (exhausted) throw std::bad_alloc();
         reads += count;
         cycle.active = true;
@@ -63,7 +57,6 @@ class Item final : public Pollable {
     [[nodiscard]] bool draining() const override { return drains && times == 0; }
     [[nodiscard]] Time exit_limit() const override { return limit; }
 
-    const int fd;
     std::atomic<std::uint64_t> reads{0}, posted{0}, served{0};
     std::atomic<int> notifies{0}, times{0}, failures{0}, exits{0};
     std::atomic<bool> exhausted{false};

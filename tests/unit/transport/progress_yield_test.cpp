@@ -3,8 +3,6 @@
 // sched_yield().
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -12,6 +10,7 @@
 #include <memory>
 #include <thread>
 
+#include "tests/unit/transport/event_item.hpp"
 #include "tests/unit/transport/polled_progress.hpp"
 #include "tests/unit/yield_hook.hpp"
 #include "transport/clock.hpp"
@@ -24,17 +23,11 @@ using test::YieldHook;
 constexpr Time kLimit = 10 * kSecond;  // only reached by a failure
 constexpr int kMostYields = 2;         // of a wait
 
-/// An event counter in the place of a connection.
-class Item final : public Pollable {
+class Item final : public test::EventItem {
   public:
-    ~Item() override { close(fd); }
-    void make_readable() const {
-        const std::uint64_t one = 1;
-        EXPECT_EQ(write(fd, &one, sizeof one), static_cast<ssize_t>(sizeof one));
-    }
     void on_ready(std::uint32_t, PollCycle& cycle) override {
-        std::uint64_t count = 0;
-        if (read(fd, &count, sizeof count) < 0) return;
+        const std::uint64_t count = take();
+        if (count == 0) return;
         reads += count;
         cycle.active = true;
     }
@@ -42,7 +35,6 @@ class Item final : public Pollable {
     void on_time(PollCycle&) override {}
     void on_failure(PollCycle&) noexcept override {}
 
-    const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     std::atomic<std::uint64_t> reads{0};
     std::atomic<int> notifies{0};
 };

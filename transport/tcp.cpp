@@ -81,6 +81,7 @@ Address local_of(int fd) noexcept { return address_by(getsockname, fd); }
 Name name_of(const Address& address) noexcept {
     constexpr std::size_t kIpv4At = 12;  // RFC 4291 §2.5.5.2
     Name name{'?'};
+    static_assert(sizeof(Name) >= INET6_ADDRSTRLEN + sizeof "[]:65535" - 1);
     if (address.endpoint == IpEndpoint{}) return name;
     const auto& octets = address.endpoint.address.octets;
     char* at = name.data();

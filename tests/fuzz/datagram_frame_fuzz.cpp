@@ -17,6 +17,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     FUZZ_CHECK(std::equal(again.begin(), again.end(), bytes.begin()));
     FUZZ_CHECK(decoded->payload.size() <= verbs::kDatagramPayload);
     const auto grh = verbs::make_grh(decoded->header, {}, {}, decoded->payload.size());
-    FUZZ_CHECK(grh[0] >> 4 == std::byte{6});
+    FUZZ_CHECK((grh[0] >> 4) == std::byte{6});
     return 0;
 }

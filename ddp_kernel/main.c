@@ -103,7 +103,7 @@ static int do_hello(struct ddp_domain *domain, union argument *arg)
 		.abi = DDP_ABI,
 		.recv_min = DDP_RECV_MIN,
 		.features = DDP_FEATURE_CRC | DDP_FEATURE_NO_CRC | DDP_FEATURE_AHEAD |
-			    DDP_FEATURE_VIEWS | DDP_FEATURE_READS,
+			    DDP_FEATURE_VIEWS | DDP_FEATURE_READS | DDP_FEATURE_MARKERS,
 		.max_region_bytes = DDP_MAX_REGION_BYTES,
 		.max_regions = DDP_MAX_REGIONS,
 		.max_sockets = DDP_MAX_SOCKETS,

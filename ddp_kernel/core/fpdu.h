@@ -12,12 +12,11 @@
 #define DDP_FPDU_CRC 4
 #define DDP_FPDU_HEAD 16	/* ULPDU_Length and a tagged DDP header */
 #define DDP_TAGGED_HEADER 14
-#define DDP_FPDU_MAX 65544	/* octets of the longest: 2 + 65535, padded, + 4 */
 
 /**
  * struct ddp_fpdu - what a header says, in host order
- * @at: position of its ULPDU_Length in the stream
- * @octets: of the stream: length, ULPDU, pad and CRC
+ * @at: position in the stream of its ULPDU_Length, or of a marker directly before that
+ * @octets: of the stream: length, ULPDU, pad and CRC, and the markers among them
  * @ulpdu: octets of the ULPDU
  * @payload: octets behind the tagged header; 0 if it is not tagged
  * @stag: of a tagged one
@@ -62,7 +61,7 @@ bool ddp_fpdu_is_last(const struct ddp_fpdu *fpdu);
 /* Reserved bits of RDMAP are set: the peer wants an answer. */
 bool ddp_fpdu_wakes(const struct ddp_fpdu *fpdu);
 
-/* Position of the payload of a tagged FPDU. */
+/* Position of the payload of a tagged FPDU without markers. */
 static inline u64 ddp_fpdu_payload_at(const struct ddp_fpdu *fpdu)
 {
 	return fpdu->at + DDP_FPDU_HEAD;

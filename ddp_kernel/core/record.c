@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "record.h"
 
+#include "marker.h"
+
 /* Room is a multiple of the alignment, as is what records take. */
 u64 ddp_record_room(const struct ddp_rx_reader *reader)
 {
@@ -41,6 +43,13 @@ bool ddp_record_octets(struct ddp_env *env, struct ddp_rx_reader *reader, u16 ty
 {
 	return begin(env, reader, type, n) &&
 	       end(env, reader, n, !n || ddp_env_give_stream(env, at, n));
+}
+
+bool ddp_record_marked_ulpdu(struct ddp_env *env, struct ddp_rx_reader *reader,
+			     const struct ddp_fpdu *fpdu)
+{
+	return begin(env, reader, DDP_RECORD_ULPDU, fpdu->ulpdu) &&
+	       end(env, reader, fpdu->ulpdu, ddp_marker_give_ulpdu(env, fpdu));
 }
 
 bool ddp_record_response(struct ddp_env *env, struct ddp_rx_reader *reader,

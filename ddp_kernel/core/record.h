@@ -13,6 +13,9 @@ u64 ddp_record_room(const struct ddp_rx_reader *reader);
 
 /* A record of n octets of the stream from `at` on. */
 bool ddp_record_octets(struct ddp_env *env, struct ddp_rx_reader *reader, u16 type, u64 at, u32 n);
+/* One of the ULPDU of an FPDU with markers. */
+bool ddp_record_marked_ulpdu(struct ddp_env *env, struct ddp_rx_reader *reader,
+			     const struct ddp_fpdu *fpdu);
 bool ddp_record_response(struct ddp_env *env, struct ddp_rx_reader *reader,
 			 const struct ddp_fpdu *fpdu);
 /* The Writes that were consumed and not told of, if any. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "rx.h"
 
+#include "marker.h"
 #include "record.h"
 
 static void consume(struct ddp_rx *rx, u64 n)
@@ -50,6 +51,28 @@ enum leading {
 	LEADING_UNKNOWN,    /* its header is not there */
 };
 
+/* The same where there are markers: one may lie before the FPDU or within its header. */
+static enum leading parse_marked(struct ddp_rx *rx, struct ddp_env *env, u64 avail,
+				 struct ddp_fpdu *fpdu, u32 *need)
+{
+	u8 head[DDP_FPDU_HEAD + DDP_MARKER] = { 0 };
+	u32 want = ddp_marker_span(rx->pos, DDP_FPDU_HEAD);
+	u32 have = avail < want ? (u32)avail : want, of_fpdu;
+
+	*need = ddp_marker_span(rx->pos, DDP_FPDU_LENGTH);
+	if (!ddp_env_peek(env, rx->pos, head, have))
+		return LEADING_UNKNOWN;
+	have = ddp_marker_strip(rx->pos, head, have);
+	of_fpdu = ddp_fpdu_head_octets(head, have);
+	*need = ddp_marker_span(rx->pos, of_fpdu);
+	if (have < of_fpdu)
+		return LEADING_UNKNOWN;
+	ddp_fpdu_parse(fpdu, rx->pos, head);
+	fpdu->octets = ddp_marker_span(rx->pos, fpdu->octets);
+	*need = fpdu->octets;
+	return avail < fpdu->octets ? LEADING_INCOMPLETE : LEADING_COMPLETE;
+}
+
 /* What lies at pos. *need: octets from pos on that say more. */
 static enum leading parse(struct ddp_rx *rx, struct ddp_env *env, u64 avail, struct ddp_fpdu *fpdu,
 			  u32 *need)
@@ -57,6 +80,8 @@ static enum leading parse(struct ddp_rx *rx, struct ddp_env *env, u64 avail, str
 	u8 head[DDP_FPDU_HEAD] = { 0 };
 	u32 have = avail < DDP_FPDU_HEAD ? (u32)avail : DDP_FPDU_HEAD;
 
+	if (rx->markers)
+		return parse_marked(rx, env, avail, fpdu, need);
 	*need = DDP_FPDU_LENGTH;
 	if (!ddp_env_peek(env, rx->pos, head, have))
 		return LEADING_UNKNOWN;
@@ -82,17 +107,26 @@ static bool is_mirrored_write(struct ddp_env *env, const struct ddp_fpdu *fpdu)
 	return true;
 }
 
-static bool crc_holds(struct ddp_rx *rx, struct ddp_env *env, const struct ddp_fpdu *fpdu)
+/* The CRC covers markers too. */
+static bool is_sound(struct ddp_rx *rx, struct ddp_env *env, const struct ddp_fpdu *fpdu)
 {
-	return !rx->crc || ddp_env_crc_holds(env, fpdu->at, fpdu->octets);
+	return (!rx->markers || ddp_markers_hold(env, fpdu)) &&
+	       (!rx->crc || ddp_env_crc_holds(env, fpdu->at, fpdu->octets));
+}
+
+static bool place(struct ddp_rx *rx, struct ddp_env *env, struct ddp_mr *mr,
+		  const struct ddp_fpdu *fpdu, u64 address)
+{
+	return rx->markers ? ddp_marker_place(env, mr, fpdu, address) :
+			     ddp_ahead_place(rx->ahead, env, mr, fpdu, address);
 }
 
 /*
- * Places a complete Write, and consumes it. False: its region is not found, or its CRC, if that is
- * to be checked, does not hold, or it cannot be read.
+ * Places a complete Write, and consumes it. False: its region is not found, or it is not sound, if
+ * that is to be checked, or it cannot be read.
  */
 static bool place_write(struct ddp_rx *rx, struct ddp_env *env, const struct ddp_fpdu *fpdu,
-			bool check_crc)
+			bool check)
 {
 	struct ddp_mr *mr;
 	u64 address;
@@ -101,8 +135,7 @@ static bool place_write(struct ddp_rx *rx, struct ddp_env *env, const struct ddp
 	mr = ddp_env_get(env, DDP_WANT_WRITE, fpdu, &address);
 	if (!mr)
 		return false;
-	placed = (!check_crc || crc_holds(rx, env, fpdu)) &&
-		 ddp_ahead_place(rx->ahead, env, mr, fpdu, address);
+	placed = (!check || is_sound(rx, env, fpdu)) && place(rx, env, mr, fpdu, address);
 	ddp_env_put(env, mr);
 	if (!placed)
 		return false;
@@ -120,7 +153,7 @@ enum ddp_rx_state ddp_rx_leading(struct ddp_rx *rx, struct ddp_env *env, u64 ava
 	u32 budget = DDP_HOOK_OCTETS;
 	struct ddp_fpdu fpdu;
 
-	if (!rx->handed_up || rx->broken || rx->half || rx->raw_left || rx->held_back)
+	if (!rx->handed_up || rx->up || rx->raw_left || rx->held_back)
 		return avail ? DDP_RX_READ : DDP_RX_EMPTY;
 	while (rx->pos < end) {
 		if (step(rx, end))
@@ -178,53 +211,79 @@ static bool give_raw(struct ddp_rx *rx, struct ddp_env *env, struct ddp_rx_reade
 	return true;
 }
 
+/* Octets of the FPDU that begins at `at`, which is not within a marker. */
+static u32 octets_of(const struct ddp_rx *rx, u64 at, const u8 *length)
+{
+	u32 octets = ddp_fpdu_octets((u32)length[0] << 8 | length[1]);
+
+	return rx->markers ? ddp_marker_span(at, octets) : octets;
+}
+
+/*
+ * An incomplete FPDU leads, and goes up as octets, as will its rest. A marker before it goes by
+ * itself.
+ */
+static bool give_incomplete(struct ddp_rx *rx, struct ddp_env *env, struct ddp_rx_reader *reader,
+			    u64 avail)
+{
+	u32 marker = rx->markers ? ddp_marker_rest(rx->pos) : 0;
+	u8 head[DDP_FPDU_LENGTH];
+
+	if (marker) {
+		if (!give_raw(rx, env, reader, avail < marker ? avail : marker))
+			return false;
+		rx->up = DDP_UP_MARKER;
+		return true;
+	}
+	if (avail == 1) {
+		if (!ddp_env_peek(env, rx->pos, head, 1) || !give_raw(rx, env, reader, 1))
+			return false;
+		rx->up = DDP_UP_HALF | head[0];
+		return true;
+	}
+	if (!ddp_env_peek(env, rx->pos, head, DDP_FPDU_LENGTH))
+		return false;
+	/* Not left in place if nothing was given: the FPDU may be complete the next time. */
+	rx->raw_left = octets_of(rx, rx->pos, head);
+	if (give_raw(rx, env, reader, avail < rx->raw_left ? avail : rx->raw_left)) {
+		rx->up = 0;
+		return true;
+	}
+	rx->raw_left = 0;
+	return false;
+}
+
 /* Octets of an FPDU whose start went up before. */
 static bool give_rest(struct ddp_rx *rx, struct ddp_env *env, struct ddp_rx_reader *reader,
 		      u64 avail)
 {
 	u8 head[DDP_FPDU_LENGTH];
 
-	if (rx->half) {
-		head[0] = (u8)rx->half;
+	if (rx->up == DDP_UP_MARKER)
+		return give_incomplete(rx, env, reader, avail);
+	if (rx->up & DDP_UP_HALF) {
+		head[0] = (u8)rx->up;
 		if (!ddp_env_peek(env, rx->pos, &head[1], 1))
 			return false;
-		rx->raw_left = ddp_fpdu_octets((u32)head[0] << 8 | head[1]) - 1;
-		rx->half = 0;
+		rx->raw_left = octets_of(rx, rx->pos - 1, head) - 1;
+		rx->up = 0;
 	}
 	if (!rx->raw_left)
 		return give_raw(rx, env, reader, avail);
 	return give_raw(rx, env, reader, avail < rx->raw_left ? avail : rx->raw_left);
 }
 
-/* An incomplete FPDU leads, and goes up as octets, as will its rest. */
-static bool give_incomplete(struct ddp_rx *rx, struct ddp_env *env, struct ddp_rx_reader *reader,
-			    u64 avail)
-{
-	u8 head[DDP_FPDU_LENGTH];
-
-	if (avail == 1) {
-		if (!ddp_env_peek(env, rx->pos, head, 1) || !give_raw(rx, env, reader, 1))
-			return false;
-		rx->half = DDP_HALF | head[0];
-		return true;
-	}
-	if (!ddp_env_peek(env, rx->pos, head, DDP_FPDU_LENGTH))
-		return false;
-	/* Not left in place if nothing was given: the FPDU may be complete the next time. */
-	rx->raw_left = ddp_fpdu_octets((u32)head[0] << 8 | head[1]);
-	avail = avail < rx->raw_left ? avail : rx->raw_left;
-	if (give_raw(rx, env, reader, avail))
-		return true;
-	rx->raw_left = 0;
-	return false;
-}
-
 static bool give_ulpdu(struct ddp_rx *rx, struct ddp_env *env, struct ddp_rx_reader *reader,
 		       const struct ddp_fpdu *fpdu)
 {
-	if (!ddp_record_pending(rx, env, reader) ||
-	    !ddp_record_octets(env, reader, DDP_RECORD_ULPDU, rx->pos + DDP_FPDU_LENGTH,
-			       fpdu->ulpdu))
+	bool given;
+
+	if (!ddp_record_pending(rx, env, reader))
+		return false;
+	given = rx->markers ? ddp_record_marked_ulpdu(env, reader, fpdu) :
+			      ddp_record_octets(env, reader, DDP_RECORD_ULPDU,
+						rx->pos + DDP_FPDU_LENGTH, fpdu->ulpdu);
+	if (!given)
 		return false;
 	rx->count.ulpdus++;
 	note_handed_up(rx, reader, ddp_fpdu_touches_memory(fpdu));
@@ -249,7 +308,7 @@ static enum outcome take_response(struct ddp_rx *rx, struct ddp_env *env,
 		return NOT_OURS;
 	/* Placed before it is told of; again, if there was no room to tell of it. */
 	if (reader->unstored || !ddp_record_pending(rx, env, reader) ||
-	    !ddp_ahead_place(rx->ahead, env, mr, fpdu, address) ||
+	    !place(rx, env, mr, fpdu, address) ||
 	    !ddp_record_response(env, reader, fpdu)) {
 		ddp_env_put(env, mr);
 		return FULL;
@@ -277,7 +336,7 @@ static enum outcome take_write(struct ddp_rx *rx, struct ddp_env *env,
 	return !wakes || ddp_record_pending(rx, env, reader) ? DONE : FULL;
 }
 
-/* A complete FPDU whose CRC has held. False: no room, or order asks for another call. */
+/* A complete FPDU that is sound. False: no room, or order asks for another call. */
 static bool take_fpdu(struct ddp_rx *rx, struct ddp_env *env, struct ddp_rx_reader *reader,
 		      const struct ddp_fpdu *fpdu)
 {
@@ -303,7 +362,7 @@ static enum ddp_rx_state read_on(struct ddp_rx *rx, struct ddp_env *env, u64 end
 	while (rx->pos < end && rx->pos < budget_end) {
 		u64 avail = end - rx->pos;
 
-		if (rx->broken || rx->half || rx->raw_left) {
+		if (rx->up || rx->raw_left) {
 			if (!give_rest(rx, env, reader, avail))
 				return DDP_RX_READ;
 			continue;
@@ -312,8 +371,8 @@ static enum ddp_rx_state read_on(struct ddp_rx *rx, struct ddp_env *env, u64 end
 			continue;
 		leading = parse(rx, env, avail, &fpdu, &reader->need);
 		if (leading == LEADING_COMPLETE) {
-			if (!crc_holds(rx, env, &fpdu))
-				rx->broken = true;
+			if (!is_sound(rx, env, &fpdu))
+				rx->up = DDP_UP_ALL;
 			else if (!take_fpdu(rx, env, reader, &fpdu))
 				return DDP_RX_READ;
 			continue;

@@ -12,7 +12,11 @@
 
 #define DDP_HOOK_OCTETS (256u * 1024)  /* examined in one call from TCP */
 #define DDP_READ_OCTETS (1024u * 1024) /* examined in one call of recv() */
-#define DDP_HALF 0x100
+
+/* ddp_rx.up: octets go up, though not to the end of a known FPDU */
+#define DDP_UP_HALF 0x100   /* an octet of ULPDU_Length did, and is this plus the octet */
+#define DDP_UP_MARKER 0x200 /* a marker before an FPDU did, or a part of it */
+#define DDP_UP_ALL 0x400    /* a CRC or a marker was wrong: all octets do from now on */
 
 /**
  * struct ddp_rx_count - since DDP_IOC_BIND
@@ -36,12 +40,12 @@ struct ddp_rx_count {
  * struct ddp_rx - of one socket; begins as zeros
  * @pos: position of the next octet that is not consumed
  * @crc: FPDUs carry CRCs
+ * @markers: the peer sends markers
  * @in_order: nothing is placed ahead of what has not been handed up
- * @broken: a CRC was wrong; all octets go up as they come
  * @handed_up: recv() has answered a first record
  * @held_back: since the last recv() began, user space may still have to store something in memory
  *             that peers name; nothing is placed until the next recv()
- * @half: an octet of ULPDU_Length went up by itself: DDP_HALF and it; 0: none did
+ * @up: DDP_UP_*, or 0
  * @raw_left: octets of an FPDU whose start went up as octets
  * @stepping: octets of a run that are still to come in order
  * @step: what the run is
@@ -52,11 +56,11 @@ struct ddp_rx_count {
 struct ddp_rx {
 	u64 pos;
 	bool crc;
+	bool markers;
 	bool in_order;
-	bool broken;
 	bool handed_up;
 	bool held_back;
-	u16 half;
+	u16 up;
 	u32 raw_left;
 	u64 stepping;
 	struct ddp_tally step;
@@ -114,7 +118,7 @@ static inline bool ddp_rx_may_unbind(const struct ddp_rx *rx)
 /* May octets behind the hole be examined? */
 static inline bool ddp_rx_may_look_ahead(const struct ddp_rx *rx)
 {
-	return rx->ahead && rx->crc && !rx->broken && rx->handed_up && !rx->held_back;
+	return rx->ahead && rx->crc && rx->up != DDP_UP_ALL && rx->handed_up && !rx->held_back;
 }
 
 #endif

@@ -175,7 +175,8 @@ struct ddp_stag {
 DDP_SIZE(ddp_stag, 8);
 
 #define DDP_BIND_CRC 0x01     /* FPDUs carry CRC32c; without it nothing is placed behind a hole */
-#define DDP_BIND_MARKERS 0x02 /* the peer sends markers, the first at the next octet */
+/* The peer sends markers, the first at the next octet; nothing is placed behind a hole. */
+#define DDP_BIND_MARKERS 0x02
 /*
  * Nothing is placed behind a hole, nor behind what recv() has not handed up: for programs that poll
  * memory and expect Writes in their order.

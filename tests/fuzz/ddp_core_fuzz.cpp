@@ -10,6 +10,7 @@
 #include "base/crc32c.hpp"
 #include "mpa/fpdu.hpp"
 #include "mpa/fpdu_receiver.hpp"
+#include "mpa/marker.hpp"
 #include "mpa/record_receiver.hpp"
 #include "tests/fuzz/input.hpp"
 #include "tests/support/fpdus.hpp"
@@ -28,7 +29,7 @@ constexpr std::size_t kStreamMax = 8000;
 constexpr std::uint32_t kOtherStag = 0x9999;
 
 struct Mode {
-    bool in_order, crc, two_faced, to_atomics, prompt, starts_inside;
+    bool in_order, crc, two_faced, to_atomics, prompt, starts_inside, markers;
 };
 
 // ---- The stream ----
@@ -37,7 +38,7 @@ std::uint32_t crc_of(ConstBytes octets) { return crc32c_finish(crc32c(kCrc32cIni
 
 class Stream {
   public:
-    explicit Stream(fuzz::Input& input) {
+    Stream(fuzz::Input& input, bool markers) : markers_(markers) {
         for (unsigned parts = input.next_byte(); parts > 0 && octets.size() < kStreamMax; --parts) {
             add_part(input);
         }
@@ -119,23 +120,50 @@ class Stream {
         for (std::size_t i = 0; i < payload; ++i) {
             ulpdu.push_back(static_cast<std::byte>(i * 31 + octets.size()));
         }
-        test::append_fpdu(octets, ulpdu);
+        if (markers_) {
+            test::append_marked_fpdu(octets, ulpdu);
+        } else {
+            test::append_fpdu(octets, ulpdu);
+        }
     }
 
+    bool markers_;
     std::uint64_t responded_ = 0;
     unsigned made_ = 0;
 };
 
 // ---- What user level makes of it ----
 
-/// Octets of the FPDU that begins at `at`; 0: it is not all there, or its CRC does not hold.
-std::size_t sound_fpdu(ConstBytes stream, std::size_t at, bool crc) {
-    if (stream.size() - at < MPA_LENGTH_OCTETS) return 0;
-    const std::size_t n = mpa::fpdu_octets(load_be16(&stream[at]));
-    if (n > stream.size() - at) return 0;
-    const std::size_t covered = n - MPA_CRC_OCTETS;
-    const std::uint32_t sent = load_le32(&stream[at + covered]);
-    return !crc || crc_of(stream.subspan(at, covered)) == sent ? n : 0;
+struct Fpdu {
+    std::size_t octets = 0;  ///< of the stream; 0: it is not all there, or not sound
+    ByteVector plain;        ///< its octets without markers
+};
+
+/// The FPDU that begins at `at`. Markers lie at multiples of 512; of the octets between them, the
+/// first two are the length.
+Fpdu sound_fpdu(ConstBytes stream, std::size_t at, const Mode& mode) {
+    Fpdu fpdu;
+    const std::size_t from = at;
+    std::size_t length_at = at, wanted = MPA_LENGTH_OCTETS;
+    while (fpdu.plain.size() < wanted) {
+        if (mode.markers && at % MPA_MARKER_SPACING == 0) {
+            if (stream.size() - at < MPA_MARKER_OCTETS) return {};
+            const std::size_t since = fpdu.plain.empty() ? 0 : at - length_at;
+            if (mpa::marker_fpduptr(&stream[at]) != since) return {};
+            at += MPA_MARKER_OCTETS;
+            if (fpdu.plain.empty()) length_at = at;
+        }
+        if (at >= stream.size()) return {};
+        fpdu.plain.push_back(stream[at++]);
+        if (fpdu.plain.size() == MPA_LENGTH_OCTETS) {
+            wanted = mpa::fpdu_octets(load_be16(fpdu.plain.data()));
+            if (wanted > stream.size()) return {};
+        }
+    }
+    const ConstBytes covered = stream.subspan(from, at - from - MPA_CRC_OCTETS);
+    if (mode.crc && crc_of(covered) != load_le32(&stream[at - MPA_CRC_OCTETS])) return {};
+    fpdu.octets = at - from;
+    return fpdu;
 }
 
 class Reference {
@@ -146,12 +174,12 @@ class Reference {
             at_send.push_back({region, sink, ulp.other});
             message_bytes_at.push_back(ulp.message_bytes);
         };
-        mpa::FpduReceiver receiver(mode.crc, /*markers=*/false);
+        mpa::FpduReceiver receiver(mode.crc, mode.markers);
         receiver.consume(stream.octets, ulp);
         error = receiver.stream_error();
         written = ulp.written;
         other = ulp.other;
-        find_fpdus(stream, mode.crc);
+        find_fpdus(stream, mode);
     }
     /// What of the region, or the sink, may differ from user level behind the Send at index `send`,
     /// or at the end: bytes of segments behind it, and of what looks like a Write where reading
@@ -183,23 +211,27 @@ class Reference {
         bool delivered;
         TaggedSegment segment;
     };
-    void find_fpdus(const Stream& stream, bool crc) {
+    void find_fpdus(const Stream& stream, const Mode& mode) {
         const ConstBytes octets = stream.octets;
         std::size_t next = 0;
         for (std::size_t at = 0; at + MPA_LENGTH_OCTETS <= octets.size(); ++at) {
             const bool starts = at == next;
             TaggedSegment segment;
-            const bool tagged =
-                TaggedSegment::parse(octets.subspan(at + MPA_LENGTH_OCTETS), segment);
-            if (!starts && !(tagged && is_mirrored(segment))) continue;
-            const std::size_t n = sound_fpdu(octets, at, crc);
-            if (n == 0) {
+            // Nothing is placed behind holes with markers.
+            const bool may_be =
+                !mode.markers &&
+                TaggedSegment::parse(octets.subspan(at + MPA_LENGTH_OCTETS), segment) &&
+                is_mirrored(segment);
+            if (!starts && !may_be) continue;
+            const Fpdu fpdu = sound_fpdu(octets, at, mode);
+            if (fpdu.octets == 0) {
                 if (starts) next = SIZE_MAX;
                 continue;
             }
-            if (starts) next = at + n;
-            note(octets.subspan(at + MPA_LENGTH_OCTETS, load_be16(&octets[at])), at, starts);
-            largest = std::max(largest, n);
+            if (starts) next = at + fpdu.octets;
+            const ConstBytes plain = fpdu.plain;
+            note(plain.subspan(MPA_LENGTH_OCTETS, load_be16(plain.data())), at, starts);
+            largest = std::max(largest, fpdu.octets);
         }
     }
     static bool is_mirrored(const TaggedSegment& segment) {
@@ -234,14 +266,15 @@ class World {
           module_(wire_, region_, sink_,
                   {.in_order = mode.in_order,
                    .crc = mode.crc,
+                   .markers = mode.markers,
                    .to_atomics = mode.to_atomics,
                    .before = mode.starts_inside ? 120u : 0u}),
           ulp_(region_, sink_, mode.to_atomics),
-          receiver_(mode.crc, /*markers=*/false) {
+          receiver_(mode.crc, mode.markers) {
         ulp_.on_send = [this](unsigned send) { compare_at(send); };
         for (std::size_t at = 0; at < wire_.size();) {
             starts_.push_back(at);
-            at += std::max<std::size_t>(sound_fpdu(wire_, at, mode.crc), 1);
+            at += std::max<std::size_t>(sound_fpdu(wire_, at, mode).octets, 1);
         }
     }
 
@@ -370,8 +403,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                     .two_faced = (bits & 4) != 0,
                     .to_atomics = (bits & 8) != 0,
                     .prompt = (bits & 16) != 0,
-                    .starts_inside = (bits & 32) != 0};
-    const Stream stream(input);
+                    .starts_inside = (bits & 32) != 0,
+                    .markers = (bits & 64) != 0};
+    const Stream stream(input, mode.markers);
     const Reference reference(stream, mode);
     World world(stream, reference, mode);
     for (int events = 0; events < 200 && !input.empty(); ++events) world.event(input);

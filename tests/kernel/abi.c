@@ -23,7 +23,8 @@ static void hello(int domain)
 	uint32_t abi = 0;
 
 	CHECK(ioctl(domain, DDP_IOC_HELLO, &answer) == 0 && answer.abi == DDP_ABI &&
-	      answer.recv_min == DDP_RECV_MIN && answer.features & DDP_FEATURE_CRC,
+	      answer.recv_min == DDP_RECV_MIN && answer.features & DDP_FEATURE_CRC &&
+	      answer.features & DDP_FEATURE_MARKERS,
 	      "HELLO answers");
 	CHECK(ioctl(domain, _IOWR(DDP_IOC_MAGIC, 1, abi), &abi) == 0 && abi == DDP_ABI,
 	      "a shorter structure is answered in part");
@@ -221,8 +222,6 @@ static void sockets(int domain)
 	REQUIRE(ulp_set(ends[1]) == 0, "ULP");
 	bind.flags = 0x80;
 	FAILS(ioctl(domain, DDP_IOC_BIND, &bind), EINVAL, "an unknown flag");
-	bind.flags = DDP_BIND_MARKERS;
-	FAILS(ioctl(domain, DDP_IOC_BIND, &bind), EOPNOTSUPP, "markers");
 	bind.flags = DDP_BIND_CRC;
 	bind.qp = 0;
 	FAILS(ioctl(domain, DDP_IOC_BIND, &bind), EINVAL, "no QP");

@@ -45,6 +45,7 @@ write_on() {  # Writes without an end
         >/tmp/client.log 2>&1 &
     client=$!
 }
+counted() { sed -n "s/^$1 //p" /sys/kernel/debug/ddp/counters; }
 live() { cat "/sys/kernel/debug/ddp/$1"; }
 # 64 KiB are 16 pages.
 # shellcheck disable=SC2016  # wait_until evaluates it
@@ -72,6 +73,15 @@ stat)
     ./xsock info | grep -q 'state  *ready' || fail "$(./xsock info)"
     ./xsock doctor | grep -q '^OK  *kernel module  *ABI 2, features: crc' ||
         fail "$(./xsock doctor)"
+    ;;
+wire) # each operation once, checked at both ends, which write 9,000 octets at least
+    for options in "" "--client-markers --server-markers" \
+        "--client-markers --server-markers --no-crc --bytes 100000" "--address ::1"; do
+        before=$(counted placed_octets)
+        # shellcheck disable=SC2086  # several words
+        ./system_wire $options >/tmp/server.log 2>&1 || fail "system_wire $options"
+        [ $(($(counted placed_octets) - before)) -ge 18000 ] || fail "not placed: $options"
+    done
     ;;
 verbs) # unmodified programs: one polls its memory, one sleeps, one does without rdma_cm
     export LD_LIBRARY_PATH=/x/verbs:/x

@@ -35,7 +35,7 @@ build_module
 pack_programs
 pack_library
 cp -L "$build/tools/xsock" "$build/examples/putget" "$build/examples/echo_socket" \
-    "$build/libxsock/libxsock-preload.so" "$SIW_RUN/package/"
+    "$build/libxsock/libxsock-preload.so" "$build/tests/system/system_wire" "$SIW_RUN/package/"
 mkdir "$SIW_RUN/package/verbs"
 cp -L "$build"/libxsock/verbs/lib*.so.1 "$SIW_RUN/package/verbs/"
 # perftest is the guest's own.
@@ -78,6 +78,7 @@ step "random requests (abi_fuzz)" 'ip link set lo mtu 1500 &&
 [ -z "$fuzz" ] || grep -e '^ok' -e '^#' "$SIW_RUN/out" | sed 's/^/         /'
 step "the engine: put and got" 'sh /share/guest_engine.sh putget'
 step "the engine: pinned memory, and what xsock stat says" 'sh /share/guest_engine.sh stat'
+step "the engine: each operation, with markers and over IPv6 too" 'sh /share/guest_engine.sh wire'
 [ -z "$programs" ] || step "the engine: verbs programs" 'sh /share/guest_engine.sh verbs'
 step "the engine: a socket in DDPMODE, and the exit summary" 'sh /share/guest_engine.sh socket'
 step "the engine: a user who may not lock so much memory" 'sh /share/guest_engine.sh nobody'

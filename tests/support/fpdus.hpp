@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// FPDUs as they lie on the wire (RFC 5044 §4), without markers: for tests of what receives them.
+// FPDUs as they lie on the wire (RFC 5044 §4), for tests of what receives them.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include "base/crc32c.hpp"
 #include "include/xsock/iwarp.h"
 #include "mpa/fpdu.hpp"
+#include "mpa/marker.hpp"
 
 namespace xsock::test {
 
@@ -24,6 +25,29 @@ inline void append_fpdu(std::vector<std::byte>& stream, ConstBytes ulpdu) {
     const std::size_t covered = stream.size() - from - MPA_CRC_OCTETS;
     const ConstBytes octets = ConstBytes(stream).subspan(from, covered);
     store_le32(&stream[from + covered], crc32c_finish(crc32c(kCrc32cInit, octets)));
+}
+
+/// The same with markers. `stream` has begun with the first of them.
+inline void append_marked_fpdu(std::vector<std::byte>& stream, ConstBytes ulpdu) {
+    std::vector<std::byte> plain;
+    append_fpdu(plain, ulpdu);
+    const std::size_t from = stream.size();
+    std::size_t length_at = from;
+    const auto marker_if_due = [&] {
+        if (stream.size() % MPA_MARKER_SPACING != 0) return;
+        const auto marker = mpa::marker_octets(stream.size() - length_at);
+        if (stream.size() == from) length_at += marker.size();
+        stream.insert(stream.end(), marker.begin(), marker.end());
+    };
+    for (std::size_t i = 0; i + MPA_CRC_OCTETS < plain.size(); ++i) {
+        marker_if_due();
+        stream.push_back(plain[i]);
+    }
+    marker_if_due();
+    const ConstBytes covered = ConstBytes(stream).subspan(from);
+    const std::uint32_t crc = crc32c_finish(crc32c(kCrc32cInit, covered));
+    stream.resize(stream.size() + MPA_CRC_OCTETS);
+    store_le32(&stream[stream.size() - MPA_CRC_OCTETS], crc);
 }
 
 /// A Write of one segment: its header, and `n` bytes that depend on `to`.

@@ -30,21 +30,29 @@ unsigned below(Random& random, unsigned n) { return static_cast<unsigned>(random
 // One FPDU of the stream, and what it does.
 struct Part {
     std::uint64_t from = 0, to = 0;
-    bool is_write = false;  ///< to the region of the module
+    std::uint64_t length_at = 0;  ///< of its ULPDU_Length; a marker may lie before it
+    bool is_write = false;        ///< to the region of the module
     std::size_t offset = 0, bytes = 0;
     unsigned sends_before = 0;
 };
 
 struct Traffic {
+    bool markers = false;
     ByteVector stream;
     std::vector<Part> parts;
     unsigned sends = 0, writes = 0;
-    std::size_t damaged = SIZE_MAX;  ///< the part whose CRC does not hold
+    std::size_t damaged = SIZE_MAX;  ///< the part whose CRC, or a marker, does not hold
 
     void add_fpdu(const ByteVector& ulpdu, Part part) {
         part.from = stream.size();
         part.sends_before = sends;
-        test::append_fpdu(stream, ulpdu);
+        part.length_at = part.from;
+        if (markers) {
+            if (part.from % MPA_MARKER_SPACING == 0) part.length_at += MPA_MARKER_OCTETS;
+            test::append_marked_fpdu(stream, ulpdu);
+        } else {
+            test::append_fpdu(stream, ulpdu);
+        }
         part.to = stream.size();
         parts.push_back(part);
     }
@@ -57,8 +65,8 @@ struct Traffic {
         const std::size_t offset = hot ? 64 : below(random, kRegionBytes - 900);
         const bool last = below(random, 3) != 0;
         ByteVector ulpdu(sizeof(ddp_tagged));
-        ulpdu[0] = static_cast<std::byte>(DDP_FLAG_TAGGED | (last ? DDP_FLAG_LAST : 0) |
-                                          DDP_VERSION);
+        ulpdu[0] =
+            static_cast<std::byte>(DDP_FLAG_TAGGED | (last ? DDP_FLAG_LAST : 0) | DDP_VERSION);
         ulpdu[1] = static_cast<std::byte>(RDMAP_VERSION | RDMAP_WRITE |
                                           (below(random, 8) == 0 ? 0x10 : 0));
         store_be32(&ulpdu[2], stag);
@@ -80,8 +88,18 @@ struct Traffic {
     void damage(std::size_t part, Random& random) {
         damaged = part;
         const Part& p = parts[part];
+        const std::uint64_t marker = (p.from + MPA_MARKER_SPACING - 1) & ~(MPA_MARKER_SPACING - 1);
+        if (markers && marker < p.to && below(random, 2) == 0) {
+            stream[marker + 3] ^= std::byte{0x20};  // and the CRC holds
+            const std::size_t covered = p.to - p.from - MPA_CRC_OCTETS;
+            const ConstBytes octets = ConstBytes(stream).subspan(p.from, covered);
+            store_le32(&stream[p.from + covered], crc32c_finish(crc32c(kCrc32cInit, octets)));
+            return;
+        }
         // Not the length: then what follows would be no FPDU for anybody.
-        const auto at = p.from + 2 + below(random, static_cast<unsigned>(p.to - p.from - 2));
+        const auto octets = static_cast<unsigned>(p.to - p.from);
+        std::uint64_t at = p.length_at;
+        while (at - p.length_at < MPA_LENGTH_OCTETS) at = p.from + below(random, octets);
         stream[at] ^= std::byte{0x20};
     }
 };
@@ -92,7 +110,8 @@ struct Sums {
 
 class World {
   public:
-    World(unsigned seed, bool in_order) : random_(seed) {
+    World(unsigned seed, bool in_order, bool markers) : random_(seed) {
+        traffic_.markers = markers;
         make_traffic();
         make_segments();
         run_reference();
@@ -117,8 +136,7 @@ class World {
     void make_segments() {
         if (below(random_, 4) != 0) {  // aligned, some with several FPDUs
             for (std::size_t i = 0; i < traffic_.parts.size();) {
-                const std::size_t last =
-                    std::min(i + below(random_, 3), traffic_.parts.size() - 1);
+                const std::size_t last = std::min(i + below(random_, 3), traffic_.parts.size() - 1);
                 segments_.push_back({traffic_.parts[i].from, traffic_.parts[last].to});
                 i = last + 1;
             }
@@ -138,7 +156,7 @@ class World {
             other_at_.push_back(ulp.other);
             message_bytes_at_.push_back(ulp.message_bytes);
         };
-        mpa::FpduReceiver receiver(/*crc=*/true, /*markers=*/false);
+        mpa::FpduReceiver receiver(/*crc=*/true, traffic_.markers);
         receiver.consume(traffic_.stream, ulp);
         error_ = receiver.stream_error();
         reference_writes_ = ulp.written;
@@ -180,14 +198,15 @@ class World {
     void run_module(bool in_order) {
         ByteVector region(kRegionBytes);
         const std::uint64_t before = below(random_, 2) * below(random_, 300);
-        test::ModuleModel module(traffic_.stream, region, sink_,
-                                 {.in_order = in_order, .before = before});
+        test::ModuleModel module(
+            traffic_.stream, region, sink_,
+            {.in_order = in_order, .markers = traffic_.markers, .before = before});
         test::PlacingUlp ulp(region, sink_, /*to_atomics=*/false);
         ulp.on_send = [&](unsigned send) {
             compare(send, region, ulp.other);
             EXPECT_EQ(ulp.message_bytes, message_bytes_at_.at(send)) << "of the Write before it";
         };
-        mpa::RecordReceiver receiver(/*crc=*/true, /*markers=*/false);
+        mpa::RecordReceiver receiver(/*crc=*/true, traffic_.markers);
         ByteVector records;  // answered by recv(), not executed yet
         const auto read = [&](bool give_up) {
             receiver.consume(records, ulp);
@@ -214,6 +233,8 @@ class World {
             // (What goes up in pieces is not judged by the module: it may place behind an error.)
             EXPECT_EQ(ulp.placed, module.rx().count.placed_fpdus);
             EXPECT_EQ(region, reference_);
+            EXPECT_EQ(module.rx().up, 0);
+            EXPECT_EQ(receiver.stream_octets(), end);
         }
         const ddp_ahead_count count = module.ahead_count();
         sums = {count.fpdus, count.masked, ulp.placed, ulp.written};
@@ -223,7 +244,7 @@ class World {
     Traffic traffic_;
     std::vector<ddp_env::Range> segments_;
     ByteVector reference_ = ByteVector(kRegionBytes);
-    ByteVector sink_;  // nothing is read
+    ByteVector sink_;                               // nothing is read
     std::vector<ByteVector> region_at_, other_at_;  // behind each Send
     std::vector<std::uint64_t> message_bytes_at_;
     StreamError error_ = StreamError::none;
@@ -236,12 +257,12 @@ constexpr unsigned kWorlds = 300;
 constexpr unsigned kWorlds = 1500;
 #endif
 
-void run_worlds(bool in_order, Sums& all) {
+void run_worlds(bool in_order, bool markers, Sums& all) {
     const char* const first = std::getenv("DDP_CORE_SEED");
     const unsigned from = first != nullptr ? static_cast<unsigned>(std::atoi(first)) : 1;
     const unsigned to = first != nullptr ? from : kWorlds;
     for (unsigned seed = from; seed <= to; ++seed) {
-        const Sums one = World(seed, in_order).sums;
+        const Sums one = World(seed, in_order, markers).sums;
         all.ahead += one.ahead;
         all.masked += one.masked;
         all.placed += one.placed;
@@ -252,7 +273,7 @@ void run_worlds(bool in_order, Sums& all) {
 
 TEST(DdpCoreWorld, memory_is_what_user_space_leaves_behind_each_send) {
     Sums all;
-    run_worlds(/*in_order=*/false, all);
+    run_worlds(/*in_order=*/false, /*markers=*/false, all);
     // Worlds in which nothing happens would prove nothing.
     if (std::getenv("DDP_CORE_SEED") != nullptr) return;
     EXPECT_GT(all.ahead, 1000u);
@@ -263,10 +284,20 @@ TEST(DdpCoreWorld, memory_is_what_user_space_leaves_behind_each_send) {
 
 TEST(DdpCoreWorld, the_same_where_nothing_is_placed_behind_holes) {
     Sums all;
-    run_worlds(/*in_order=*/true, all);
+    run_worlds(/*in_order=*/true, /*markers=*/false, all);
     EXPECT_EQ(all.ahead, 0u);
     if (std::getenv("DDP_CORE_SEED") == nullptr) {
         EXPECT_GT(all.placed, 1000u);
+    }
+}
+
+TEST(DdpCoreWorld, the_same_with_markers_which_are_stepped_over_in_order) {
+    Sums all;
+    run_worlds(/*in_order=*/false, /*markers=*/true, all);
+    EXPECT_EQ(all.ahead, 0u);
+    if (std::getenv("DDP_CORE_SEED") == nullptr) {
+        EXPECT_GT(all.placed, 1000u);
+        EXPECT_GT(all.written, 1000u);
     }
 }
 

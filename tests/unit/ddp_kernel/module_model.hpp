@@ -39,7 +39,7 @@ struct ddp_env {
     ddp_mr& sink;
     std::size_t room = SIZE_MAX;  ///< bytes of recv()'s buffer that can be written
     std::vector<std::byte> out = {};
-    int faults = 0;  ///< what a sound core never asks
+    int faults = 0;                ///< what a sound core never asks
     std::uint64_t crc_octets = 0;  ///< whose CRC was computed
     Range hidden = {};             ///< octets that are there, and that none can read
     bool unreadable = false;       ///< they were wanted
@@ -88,6 +88,7 @@ class ModuleModel {
     struct Options {
         bool in_order = false;
         bool crc = true;
+        bool markers = false;
         bool to_atomics = false;  ///< the region is open to atomic operations
         /// So many octets from before the binding lie in one buffer with the first behind it.
         std::uint64_t before = 0;
@@ -100,8 +101,9 @@ class ModuleModel {
           sink_{.memory = sink, .address = region.size(), .is_sink = true} {
         if (options.before != 0) queue_.push_back({0 - options.before, 0});
         rx_.crc = options.crc;
+        rx_.markers = options.markers;
         rx_.in_order = options.in_order;
-        if (options.crc && !options.in_order) {
+        if (options.crc && !options.in_order && !options.markers) {
             ahead_ = std::make_unique<ddp_ahead>();
             rx_.ahead = ahead_.get();
         }
@@ -137,9 +139,7 @@ class ModuleModel {
         if (queued_ != seen_) look_ahead();
     }
     /// TCP throws part of the queue away; the peer sends it again.
-    void prune(std::size_t entries) {
-        ahead_queue_.resize(std::min(entries, ahead_queue_.size()));
-    }
+    void prune(std::size_t entries) { ahead_queue_.resize(std::min(entries, ahead_queue_.size())); }
     /// Neighbours become one.
     void collapse() {
         for (std::size_t i = 1; i < ahead_queue_.size();) {
@@ -254,8 +254,8 @@ class ModuleModel {
     ddp_mr region_, sink_;
     ddp_rx rx_{};
     std::unique_ptr<ddp_ahead> ahead_;
-    std::uint64_t edge_ = 0;                    // what is in order ends here
-    std::vector<ddp_env::Range> queue_;         // and is this; consumed octets may lead it
+    std::uint64_t edge_ = 0;             // what is in order ends here
+    std::vector<ddp_env::Range> queue_;  // and is this; consumed octets may lead it
     unsigned joined_ = 0;
     std::vector<ddp_env::Range> ahead_queue_;  // sorted
     ddp_rx_state state_ = DDP_RX_EMPTY;

@@ -78,9 +78,9 @@ class PlacingUlp final : public SilentUlp {
     }
     void rx_placed_response(ConstBytes, std::size_t) override { ++placed; }
 
-    std::vector<std::byte> other;  ///< memory of STags that the module never knows
-    std::uint64_t placed = 0;      ///< segments that the LLP has placed
-    std::uint64_t written = 0;     ///< and those that were stored here
+    std::vector<std::byte> other;     ///< memory of STags that the module never knows
+    std::uint64_t placed = 0;         ///< segments that the LLP has placed
+    std::uint64_t written = 0;        ///< and those that were stored here
     std::uint64_t message_bytes = 0;  ///< of the last Write, of all its segments
     unsigned sends = 0;
     std::function<void(unsigned)> on_send;

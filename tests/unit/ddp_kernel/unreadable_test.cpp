@@ -25,8 +25,8 @@ class Unreadable : public ::testing::Test {
         test::append_fpdu(stream, ulpdu);
         to = stream.size();
         test::append_fpdu(stream, test::send_ulpdu(2, 4));
-        module = std::make_unique<ModuleModel>(stream, region, sink,
-                                               ModuleModel::Options{.crc = crc});
+        module =
+            std::make_unique<ModuleModel>(stream, region, sink, ModuleModel::Options{.crc = crc});
         module->arrive(0, from);
         ASSERT_FALSE(module->recv(false).empty());
         told = module->rx().count;

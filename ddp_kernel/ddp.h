@@ -191,6 +191,8 @@ struct ddp_sock {
  * @ds: the socket
  * @first: where they begin
  * @skb: where the last look-up ended
+ * @own: positions of it before this one belong to skbs before it
+ * @end: where it ends
  * @piece: octets that it found, in one place
  * @piece_of: of this skb
  * @piece_next: the skb's frag behind them
@@ -205,6 +207,8 @@ struct ddp_env {
 	struct ddp_sock *ds;
 	struct sk_buff *first;
 	struct sk_buff *skb;
+	u64 own;
+	u64 end;
 	const u8 *piece;
 	const struct sk_buff *piece_of;
 	int piece_next;

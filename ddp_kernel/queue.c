@@ -22,27 +22,86 @@ static struct sk_buff *next_skb(const struct ddp_env *env, struct sk_buff *skb)
 	return skb_queue_is_last(&env->ds->sk->sk_receive_queue, skb) ? NULL : skb->next;
 }
 
-/* The skb that holds position `at`, and the octet's place in it. NULL: none that can be read. */
+static u64 later_of(u64 a, u64 b)
+{
+	return ddp_is_before(a, b) ? b : a;
+}
+
+static struct sk_buff *skb_before(const struct ddp_env *env, struct sk_buff *skb)
+{
+	if (skb == env->first)
+		return NULL;
+	return env->ahead ? skb_rb_prev(skb) : skb->prev;
+}
+
+/* Look-ups go on from this skb. */
+static void start_at(struct ddp_env *env, struct sk_buff *skb)
+{
+	const struct sk_buff *before = skb_before(env, skb);
+	u64 from = ddp_skb_from(env->ds, skb);
+
+	env->skb = skb;
+	env->own = from;
+	env->end = from + skb->len;
+	if (before)
+		env->own = later_of(from, ddp_skb_from(env->ds, before) + before->len);
+}
+
+/* Goes back while position `at` belongs to an skb before that of the last look-up. */
+static void step_back(struct ddp_env *env, u64 at)
+{
+	while (env->skb != env->first && ddp_is_before(at, env->own))
+		start_at(env, skb_before(env, env->skb));
+}
+
+/*
+ * The skb that holds position `at`, and the octet's place in it. NULL: none that can be read. Where
+ * skbs overlap, which may have different octets, it is the first, as in TCP's own recv(). Each ends
+ * behind those before it.
+ */
 static struct sk_buff *seek(struct ddp_env *env, u64 at, u32 *offset)
 {
-	struct sk_buff *skb = env->skb;
+	struct sk_buff *skb;
+	u64 own, end;
 
-	if (!skb || ddp_is_before(at, ddp_skb_from(env->ds, skb)))
-		skb = env->first;
-	for (; skb; skb = next_skb(env, skb)) {
-		u64 from = ddp_skb_from(env->ds, skb);
+	step_back(env, at);
+	skb = env->skb;
+	own = env->own;
+	end = env->end;
+	while (skb && !ddp_is_before(at, own)) {
+		u64 from;
 
-		if (ddp_is_before(at, from))
-			break;
-		if (ddp_span_has(from, skb->len, at, offset)) {
+		if (ddp_is_before(at, end)) {
 			if (!skb_frags_readable(skb))
 				break;
+			*offset = (u32)(at - (end - skb->len));
 			env->skb = skb;
+			env->own = own;
+			env->end = end;
 			return skb;
 		}
+		skb = next_skb(env, skb);
+		if (!skb)
+			break;
+		from = ddp_skb_from(env->ds, skb);
+		own = later_of(end, from);
+		end = from + skb->len;
 	}
 	env->unreadable = true;
 	return NULL;
+}
+
+/* Of the last piece found, the octets that belong to skbs before its own are not looked at. */
+static void clip_piece(struct ddp_env *env)
+{
+	u32 n;
+
+	if (!ddp_is_before(env->piece_from, env->own))
+		return;
+	n = (u32)(env->own - env->piece_from);
+	env->piece += n;
+	env->piece_from += n;
+	env->piece_n -= n;
 }
 
 /* The part of an skb, which begins at position `from`, that holds octet `offset` in one place. */
@@ -73,6 +132,7 @@ static bool find_piece(struct ddp_env *env, const struct sk_buff *skb, u64 from,
 	env->piece_next = i;
 	env->piece_from = from + start;
 	env->piece_n = n;
+	clip_piece(env);
 	return true;
 }
 
@@ -245,12 +305,9 @@ u64 ddp_queue_in_order(struct ddp_env *env, struct ddp_sock *ds, struct iov_iter
 	end = ddp_skb_from(ds, last) + last->len;
 	if (!ddp_is_before(ds->rx.pos, end))
 		return 0;
-	env->skb = env->first;
 	/* Behind what was consumed and stays, which is mostly more than what has come. */
-	if (ds->rx.pos != ds->base)
-		for (env->skb = last; env->skb != env->first; env->skb = env->skb->prev)
-			if (!ddp_is_before(ds->rx.pos, ddp_skb_from(ds, env->skb)))
-				break;
+	start_at(env, ds->rx.pos == ds->base ? env->first : last);
+	step_back(env, ds->rx.pos);
 	return end - ds->rx.pos;
 }
 
@@ -270,10 +327,11 @@ static struct sk_buff *range_from(const struct ddp_sock *ds, struct sk_buff *fir
 static void look_at_range(struct ddp_sock *ds, struct sk_buff *first, struct sk_buff *behind,
 			  u64 end, u32 *budget)
 {
-	struct ddp_env env = { .ds = ds, .first = first, .skb = first, .ahead = true };
+	struct ddp_env env = { .ds = ds, .first = first, .ahead = true };
 	u64 at = ddp_skb_from(ds, first);
 	struct sk_buff *skb;
 
+	start_at(&env, first);
 	/* Positions only grow, whatever overlaps. */
 	for (skb = first; skb != behind && *budget; skb = skb_rb_next(skb)) {
 		u64 from = ddp_skb_from(ds, skb);

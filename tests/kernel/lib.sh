@@ -58,9 +58,10 @@ build_module() {
 # The programs that ask the module itself.
 pack_programs() {
     local program
-    for program in abi records loss small_window abi_fuzz failing stress; do
+    for program in abi records segments loss small_window abi_fuzz failing stress; do
         gcc -O2 -static -pthread -I"$top/include" -I"$here" "$here/$program.c" \
-            "$here/ddp_test.c" "$here/user_level.c" -o "$SIW_RUN/package/$program"
+            "$here/ddp_test.c" "$here/user_level.c" "$here/handmade_peer.c" \
+            -o "$SIW_RUN/package/$program"
     done
     gcc -O2 -static "$here/as_nobody.c" -o "$SIW_RUN/package/as_nobody"
 }
@@ -104,6 +105,13 @@ load='mkdir -p /x /dev/shm && tar -C /x -xf /share/package.tar &&
     { grep -q " /dev/shm " /proc/mounts || mount -t tmpfs none /dev/shm; } &&
     { grep -q " /sys/kernel/debug " /proc/mounts || mount -t debugfs none /sys/kernel/debug; } &&
     ip link set lo up && insmod /share/ddp_kernel.ko && ls /dev/ddp'
+
+# One that makes the path of handmade_peer.h and runs `segments` there.
+# shellcheck disable=SC2016,SC2034
+segments='/bin/ip link add d0 type veth peer name d1 && /bin/ip address add 198.18.80.1/24 dev d0 &&
+    /bin/ip link set d0 up && /bin/ip link set d1 up &&
+    /bin/ip neigh add 198.18.80.2 lladdr 02:00:00:00:00:02 dev d0 nud permanent && /x/segments; r=$?;
+    /bin/ip link del d0; exit $r'
 
 # And one that waits until nothing of the module is left.
 # shellcheck disable=SC2016,SC2034  # the guest's shell expands; used by those that source this

@@ -25,7 +25,8 @@ enum ddp_why_not {
  * struct ddp_counters - of one processor
  * @bound: sockets
  * @unbound: of these, not any more
- * @placed: pieces of payload: one for each segment, unless a later Write masks a part of it
+ * @placed: pieces of payload: one for each segment, unless a later Write masks a part of it, or
+ *          markers lie in it
  * @placed_octets: in them
  * @ahead: pieces that were placed behind a hole
  * @ahead_octets: in them

@@ -13,7 +13,8 @@
 namespace xsock {
 
 void ConnectionKernel::prepare(mpa::StartupConfig& config) const {
-    if (choice_.required && !choice_.in_order && config.extensions) {
+    // With markers nothing is placed behind a hole.
+    if (choice_.required && !choice_.in_order && config.extensions && !config.markers) {
         mpa::insert_tlv(config.extension_tlvs, MPA_TLV_ALIGN, {});
     }
 }

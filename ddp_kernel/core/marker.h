@@ -12,7 +12,7 @@
 #define DDP_MARKER 4
 #define DDP_MARKER_SPACING 512
 
-/* Octets from position `at` to the next start of a marker; 0: one starts there. */
+/* Octets from position `at`, not within a marker, to the start of the next; 0: one starts there. */
 static inline u32 ddp_marker_until(u64 at)
 {
 	return (u32)(0 - at) % DDP_MARKER_SPACING;
@@ -38,7 +38,10 @@ u32 ddp_marker_span(u64 at, u32 n);
  */
 u32 ddp_marker_piece(u64 *at, u32 n);
 
-/* Takes the one marker out of n < 512 octets of the stream from position `at` on; what is left. */
+/*
+ * Takes the one marker, if any, out of n < 512 octets of the stream from position `at` on, which is
+ * not within one. Answers how many octets are left.
+ */
 u32 ddp_marker_strip(u64 at, u8 *octets, u32 n);
 
 /*

@@ -220,7 +220,7 @@ static u32 octets_of(const struct ddp_rx *rx, u64 at, const u8 *length)
 }
 
 /*
- * An incomplete FPDU leads, and goes up as octets, as will its rest. A marker before it goes by
+ * An incomplete FPDU leads, and goes up as octets, as will its rest. A marker before it goes up by
  * itself.
  */
 static bool give_incomplete(struct ddp_rx *rx, struct ddp_env *env, struct ddp_rx_reader *reader,

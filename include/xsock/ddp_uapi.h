@@ -5,8 +5,8 @@
  * Compiles as C11, C++20 and in the kernel; the same for 32-bit programs.
  *
  * The module only places. What it does not place - another opcode, an STag that it does not know, a
- * CRC that does not hold - goes up unjudged, as the octets that came, and the engine decides. So a
- * program without a module and one with it see the same errors.
+ * CRC or a marker that does not hold - goes up unjudged, as the octets that came, and the engine
+ * decides. So a program without a module and one with it see the same errors.
  *
  *   domain = open(DDP_DEVICE, O_RDWR | O_CLOEXEC)       regions of this process
  *   ioctl(domain, DDP_IOC_HELLO, &hello)
@@ -335,14 +335,15 @@ DDP_SIZE(ddp_stats, 160);
  *
  * Memory. When a record is read, the placement of all Writes before it in the stream has been done.
  * Without DDP_BIND_IN_ORDER Writes behind it may have been placed too. The last eight octets of an
- * FPDU's payload are stored behind its others.
+ * FPDU's payload are stored behind its others; where a marker lies among them, those behind it.
  */
 #define DDP_RECV_MIN (128u * 1024)
 #define DDP_RECORD_ALIGN 8
 
 /*
  * Octets of the stream as they came, ULPDU_Length, markers, pad and CRC included: an FPDU that is
- * not there completely, what follows of it, one whose CRC is wrong, and all that follows that one.
+ * not there completely, what follows of it, one whose CRC or a marker of which is wrong, and all
+ * that follows that one.
  * For one receiver (mpa::FpduReceiver) they are the octets between those that other records stand
  * for, which begin and end at boundaries of FPDUs.
  */

@@ -203,7 +203,7 @@ static void fill(const struct request *request, union argument *arg)
 	case DDP_IOC_BIND:
 		arg->bind.socket = any_socket();
 		arg->bind.flags = below(2) * DDP_BIND_CRC + below(2) * DDP_BIND_IN_ORDER;
-		if (one_in(8)) /* which are not there */
+		if (one_in(8)) /* the stream has none */
 			arg->bind.flags |= DDP_BIND_MARKERS;
 		arg->bind.pd = TEST_PD;
 		arg->bind.qp = TEST_QP;

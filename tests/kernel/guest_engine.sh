@@ -74,13 +74,16 @@ stat)
     ./xsock doctor | grep -q '^OK  *kernel module  *ABI 2, features: crc' ||
         fail "$(./xsock doctor)"
     ;;
-wire) # each operation once, checked at both ends, which write 9,000 octets at least
+wire) # each operation once, checked at both ends, which each write so many octets
+    bytes=100000
     for options in "" "--client-markers --server-markers" \
-        "--client-markers --server-markers --no-crc --bytes 100000" "--address ::1"; do
+        "--client-markers --server-markers --no-crc" "--address ::1"; do
         before=$(counted placed_octets)
         # shellcheck disable=SC2086  # several words
-        ./system_wire $options >/tmp/server.log 2>&1 || fail "system_wire $options"
-        [ $(($(counted placed_octets) - before)) -ge 18000 ] || fail "not placed: $options"
+        ./system_wire $options --bytes $bytes >/tmp/server.log 2>&1 || fail "system_wire $options"
+        # An FPDU that has come in part may go up.
+        [ $(($(counted placed_octets) - before)) -gt $((bytes + bytes / 4)) ] ||
+            fail "$(($(counted placed_octets) - before)) octets were placed: $options"
     done
     ;;
 verbs) # unmodified programs: one polls its memory, one sleeps, one does without rdma_cm

@@ -106,6 +106,7 @@ struct Traffic {
 
 struct Sums {
     std::uint64_t ahead = 0, masked = 0, placed = 0, written = 0;
+    unsigned wrong_markers = 0;  ///< that ended a stream
 };
 
 class World {
@@ -237,7 +238,8 @@ class World {
             EXPECT_EQ(receiver.stream_octets(), end);
         }
         const ddp_ahead_count count = module.ahead_count();
-        sums = {count.fpdus, count.masked, ulp.placed, ulp.written};
+        sums = {count.fpdus, count.masked, ulp.placed, ulp.written,
+                error_ == StreamError::mpa_marker};
     }
 
     Random random_;
@@ -267,6 +269,7 @@ void run_worlds(bool in_order, bool markers, Sums& all) {
         all.masked += one.masked;
         all.placed += one.placed;
         all.written += one.written;
+        all.wrong_markers += one.wrong_markers;
         ASSERT_FALSE(::testing::Test::HasFailure()) << "DDP_CORE_SEED=" << seed;
     }
 }
@@ -291,13 +294,13 @@ TEST(DdpCoreWorld, the_same_where_nothing_is_placed_behind_holes) {
     }
 }
 
-TEST(DdpCoreWorld, the_same_with_markers_which_are_stepped_over_in_order) {
+TEST(DdpCoreWorld, the_same_with_markers) {
     Sums all;
     run_worlds(/*in_order=*/false, /*markers=*/true, all);
-    EXPECT_EQ(all.ahead, 0u);
     if (std::getenv("DDP_CORE_SEED") == nullptr) {
         EXPECT_GT(all.placed, 1000u);
         EXPECT_GT(all.written, 1000u);
+        EXPECT_GT(all.wrong_markers, 10u);
     }
 }
 

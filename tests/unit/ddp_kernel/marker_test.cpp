@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Markers (RFC 5044 §4.3) in the kernel module's core: a Write that begins at each place around a
-// marker, with each length around one, cut at each octet.
+// marker, and ends at some around one, cut at each octet.
 #include <gtest/gtest.h>
 
 #include "include/xsock/iwarp.h"
@@ -118,6 +118,25 @@ TEST(DdpCoreMarkers, what_has_come_in_part_goes_up_and_the_next_is_placed) {
             EXPECT_EQ(reader.ulp.sends, 2u) << cut;
             EXPECT_EQ(reader.region, expected) << cut;
             EXPECT_EQ(reader.module.faults(), 0) << cut;
+        }
+    });
+}
+
+TEST(DdpCoreMarkers, octets_behind_unbind_go_on_where_records_ended) {
+    around_a_marker([](const AroundMarker& traffic) {
+        const ByteVector expected = without_the_module(traffic);
+        for (std::size_t cut = traffic.from + 1; cut < traffic.to; ++cut) {
+            MarkedReader reader(traffic);
+            reader.module.arrive(0, cut);
+            reader.read(false);
+            reader.read(true);
+            ASSERT_TRUE(ddp_rx_may_unbind(&reader.module.rx()));
+            mpa::FpduReceiver octets = reader.receiver.octets();
+            octets.consume(ConstBytes(traffic.octets).subspan(reader.module.rx().pos), reader.ulp);
+            EXPECT_EQ(octets.stream_error(), StreamError::none) << cut;
+            EXPECT_TRUE(octets.between_fpdus()) << cut;
+            EXPECT_EQ(reader.ulp.sends, 2u) << cut;
+            EXPECT_EQ(reader.region, expected) << cut;
         }
     });
 }

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# Tests of the library over TCP in a guest with the kernel module: cases of the C API where it is used
+# wherever it can be, then random verified traffic and sudden ends where it is required. What must be
+# left of them in the kernel is nothing.
+#
+#   kernel-suite.sh [-k KERNEL] BUILD
+#
+#   -k   6.1 (default) or 6.12
+set -euo pipefail
+SIW_KERNEL=6.1
+usage() { sed -n 's/^#   \(kernel-suite.sh.*\)/usage: \1/p' "$0"; }
+. "$(dirname "$0")/../setup/options.sh"
+read_options "k:SIW_KERNEL" "$@"
+shift $((OPTIND - 1))
+[ $# = 1 ] || { usage >&2 && exit 2; }
+# shellcheck disable=SC2034  # used by lib.sh
+build=$(cd "$1" && pwd)
+. "$(dirname "$0")/../kernel/lib.sh"
+build_module
+pack_programs
+pack_library
+for program in unit/unit_libxsock system/system_stress system/system_kill system/system_kill_cycles; do
+    cp -L "$build/tests/$program" "$SIW_RUN/package/"
+    ldd "$build/tests/$program"
+done | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u | while read -r library; do
+    case $library in "$build"/*) ;; *) cp -L "$library" "$SIW_RUN/package/" ;; esac
+done
+start_guest -c 2 -M 2048
+
+# step WORDS COMMAND: and payload must have been placed meanwhile
+placed='sed -n "s/^placed_octets //p" /sys/kernel/debug/ddp/counters'
+step() {
+    guest_step 1200 "$1" "cd /x; export LD_LIBRARY_PATH=/x XSOCK_SHM=off; before=\$($placed); $2 ||
+        exit 1; [ \$((\$($placed) - before)) -gt 0 ] || { echo nothing was placed; exit 1; }"
+}
+guest_step 60 "load on $SIW_KERNEL" "$load"
+# The guest's processors may be the host's only in part: what measures time is left out.
+step "the C API (unit_libxsock)" "XSOCK_KERNEL=auto ./unit_libxsock --gtest_brief=1 \
+    --gtest_filter=-ProgressOf.no_thread_burns_cpu_when_nothing_happens"
+for progress in both app thread; do
+    step "random verified traffic, progress by $progress" \
+        "XSOCK_KERNEL=require XSOCK_PROGRESS=$progress ./system_stress --seconds 10 --seed 1"
+done
+step "random verified traffic in small FPDUs" \
+    "XSOCK_KERNEL=require XSOCK_FPDU_LIMIT=512 ./system_stress --seconds 10 --seed 8"
+step "killed at any moment" "XSOCK_KERNEL=require ./system_kill 1 20"
+for variant in traffic close; do
+    step "killed in $variant, 300 times" "XSOCK_KERNEL=require ./system_kill_cycles $variant 300"
+done
+guest_step 60 "nothing is left" "$nothing_left"
+guest_step 60 "unload, and a clean log" 'rmmod ddp_kernel && ! dmesg |
+    grep -E "BUG:|WARNING:|Oops|refcount_t|unregister_netdevice|general protection"'
+[ "$failures" = 0 ] || die "$failures steps failed"

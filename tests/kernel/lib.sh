@@ -24,7 +24,8 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM
 
-# The image, unless SIW_IMAGE names one, and the module built for its kernel.
+# build_module [VARIABLE=VALUE...]: the image, unless SIW_IMAGE names one, and the module built for its
+# kernel, with variables of kbuild.
 build_module() {
     local program checks=()
     if program=$(missing_program qemu-system-x86_64 python3 cpio gcc make strip); then
@@ -44,7 +45,7 @@ build_module() {
         checks=(C=1 CF=-D__CHECK_ENDIAN__)
     fi
     make -s -C "$SIW_IMAGE/headers/build" M="$SIW_RUN/source/ddp_kernel" W=1 CC=gcc \
-        "${checks[@]}" CONFIG_DEBUG_INFO_BTF_MODULES= modules >"$SIW_RUN/module.log" 2>&1 || {
+        "${checks[@]}" "$@" CONFIG_DEBUG_INFO_BTF_MODULES= modules >"$SIW_RUN/module.log" 2>&1 || {
         cat "$SIW_RUN/module.log"
         die "the module did not compile for $SIW_KERNEL"
     }

@@ -23,14 +23,17 @@
 
 #define STAG 0x77
 #define OTHER_STAG 0x78 /* given and taken back */
-#define FPDU 1400
-#define FPDUS 40 /* of a message, and as many to the other region */
-#define MESSAGE (FPDUS * FPDU)
+#define SEGMENTS 40 /* of a message, and as many with a Write each to the other region */
+#define SPAN 1000 /* octets of a segment's Writes */
+#define SMALL_WRITES 20 /* in each second segment; in the others there is one */
+#define WRITES (SEGMENTS / 2 * (1 + SMALL_WRITES)) /* of a message */
+#define MESSAGE (SEGMENTS * SPAN)
 #define PLACES 2 /* for messages: one is checked while the next comes */
 #define PAIRS_MAX 16
 
 static struct counts {
 	_Atomic uint64_t pairs, absent, kills, messages, writes, placed, ahead, releases, waited;
+	_Atomic uint64_t checked_ahead; /* at least so many of `writes` */
 	_Atomic uint64_t wrong;
 } *counts;
 
@@ -55,19 +58,41 @@ static uint8_t octet_of(uint32_t message, uint32_t at)
 	return (uint8_t)(at * 31 + message * 7 + (at >> 8));
 }
 
+/* Writes of a segment, which together have SPAN octets of the message at `from`. */
+static size_t make_writes(uint8_t *octets, uint32_t stag, uint32_t m, uint32_t from,
+			  uint32_t writes)
+{
+	static uint8_t payload[SPAN];
+	uint32_t at = 0, more = 0;
+	size_t n = 0;
+
+	for (uint32_t i = 0; i < SPAN; i++)
+		payload[i] = octet_of(m, from + i);
+	for (uint32_t i = 0; i < writes; i++) {
+		uint32_t size = SPAN / writes;
+
+		/* One is shorter, the next longer, by whole words: both have the same padding. */
+		if (writes > 1 && i % 2 == 0)
+			more = any(SPAN / writes / 4) * 4;
+		size = i % 2 ? size + more : size - more;
+		n += fpdu_write(octets + n, stag, m % PLACES * MESSAGE + from + at, payload + at,
+				size, true);
+		at += size;
+	}
+	return n;
+}
+
 static void run_sender(int s)
 {
-	static uint8_t octets[2 * FPDU], payload[FPDU];
+	static uint8_t octets[2 * SPAN];
 
 	for (uint32_t m = 0;; m++) {
 		if (m >= PLACES && recv(s, octets, 1, MSG_WAITALL) != 1)
 			_exit(0);
-		for (uint32_t i = 0; i < FPDUS; i++) {
-			for (uint32_t at = 0; at < FPDU; at++)
-				payload[at] = octet_of(m, i * FPDU + at);
+		for (uint32_t i = 0; i < SEGMENTS; i++) {
 			for (uint32_t stag = STAG; stag <= OTHER_STAG; stag++) {
-				uint64_t to = (m % PLACES * FPDUS + i) * FPDU;
-				size_t n = fpdu_write(octets, stag, to, payload, FPDU, true);
+				uint32_t writes = stag == STAG && i % 2 ? SMALL_WRITES : 1;
+				size_t n = make_writes(octets, stag, m, i * SPAN, writes);
 
 				if (send(s, octets, n, MSG_EOR | MSG_NOSIGNAL) != (ssize_t)n)
 					_exit(0);
@@ -111,8 +136,23 @@ static void check_message(const uint8_t *memory, uint32_t message)
 	for (uint32_t at = 0; at < MESSAGE; at++)
 		wrong += memory[at] != octet_of(message, at);
 	counts->wrong += wrong;
-	counts->writes += FPDUS;
+	counts->writes += WRITES;
 	counts->messages++;
+}
+
+/*
+ * `ahead`: placed behind holes until the message before, so each belongs to one of the `messages`
+ * that were checked. At most a Write for each segment was to the other region.
+ */
+static void count_checked_ahead(uint64_t ahead, uint32_t messages)
+{
+	static uint64_t counted;
+	const uint64_t others = (uint64_t)messages * SEGMENTS;
+
+	if (ahead > others + counted) {
+		counts->checked_ahead += ahead - others - counted;
+		counted = ahead - others;
+	}
 }
 
 static void run_reader(int domain, int s)
@@ -137,6 +177,7 @@ static void run_reader(int domain, int s)
 			static uint64_t placed, ahead, waited;
 
 			check_message(user.memory, message++);
+			count_checked_ahead(ahead, message);
 			counts->placed += stats.placed_fpdus - placed;
 			counts->ahead += stats.ahead_fpdus - ahead;
 			placed = stats.placed_fpdus;
@@ -252,9 +293,10 @@ int main(int argc, char **argv)
 	printf("# %llu pairs, %llu without the module, %llu killed, %llu messages\n",
 	       (unsigned long long)counts->pairs, (unsigned long long)counts->absent,
 	       (unsigned long long)counts->kills, (unsigned long long)counts->messages);
-	printf("# %llu Writes checked, %llu placed, %llu of these behind holes\n",
-	       (unsigned long long)counts->writes, (unsigned long long)counts->placed,
-	       (unsigned long long)counts->ahead);
+	printf("# %llu placed, %llu of these behind holes; %llu Writes checked, at least %llu of "
+	       "these behind holes\n", (unsigned long long)counts->placed,
+	       (unsigned long long)counts->ahead, (unsigned long long)counts->writes,
+	       (unsigned long long)counts->checked_ahead);
 	printf("# %llu RELEASEs, %llu while a copy was under way\n",
 	       (unsigned long long)counts->releases, (unsigned long long)counts->waited);
 	CHECK(!counts->wrong, "every octet was in place, and no reader failed");

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The kernel module in a debug kernel (tests/kernel/debug_kernel.sh): the guest's tests, then stress,
 # the ABI's fuzzer, and the module unloaded and loaded under traffic. Any report in the kernel's log
-# fails it, as does a leak. Prints what it has counted.
+# fails it, as does a leak. Prints what it has counted, and how much of the module has run.
 #
 #   kernel-debug.sh [-t SECONDS] BUILD
 #
@@ -19,10 +19,12 @@ build=$(cd "$1" && pwd)
 (. "$(dirname "$0")/../setup/lib.sh" && setup kernel-debug)
 SIW_IMAGE=$("$(dirname "$0")/../kernel/debug_kernel.sh")
 . "$(dirname "$0")/../kernel/lib.sh"
-build_module
+build_module GCOV_PROFILE=y
 pack_programs
 pack_library
+cp -L "$build/tests/system/system_wire" "$SIW_RUN/package/"
 start_guest -c 2 -M 2048
+cp "$here/guest_engine.sh" "$share/"
 
 # Reports of KASAN, lockdep, ODEBUG and the like; then the rest of the log is not looked at again.
 reports='BUG:|WARNING:|Oops|KASAN|ODEBUG|INFO: |refcount_t|unregister_netdevice|general protection'
@@ -36,28 +38,50 @@ step() {  # step SECONDS WORDS COMMAND
         failures=$((failures + 1))
     fi
 }
-# lossy COMMAND: over a loopback that loses segments
+# lossy COMMAND [NETEM]: over a loopback that loses segments
 lossy() {
-    echo "ip link set lo mtu 1500; /sbin/tc qdisc add dev lo root netem loss 1% delay 500us;
+    echo "ip link set lo mtu 1500; /sbin/tc qdisc add dev lo root netem ${2:-loss 1% delay 500us};
         $1; r=\$?; /sbin/tc qdisc del dev lo root; ip link set lo mtu 65536; (exit \$r)"
 }
 step 300 "load" "$load; dmesg -c >/dev/null; ls /dev/ddp"
 step 300 "requests" '/x/abi'
 step 300 "placing in order" '/x/records'
+step 300 "segments that no kernel sends" "$segments"
 step 300 "failing allocations" '/x/failing'
 step 600 "placing behind holes" "$(lossy /x/loss)"
 step 900 "small windows" "$(lossy '/x/small_window 10')"
-step $((seconds / 2 + 300)) "stress" "$(lossy "/x/stress $((seconds / 2)) 3")"
+step 300 "each operation of the engine" "sh /share/guest_engine.sh wire"
+# A fourth of the segments come late, the others ahead of them.
+step $((seconds / 2 + 300)) "stress" "$(lossy "/x/stress $((seconds / 2)) 4" \
+    "loss 1% delay 5ms reorder 75%")"
 step $((seconds / 4 + 300)) "random requests" "$(lossy "/x/abi_fuzz $((seconds / 4))")"
 # Short-lived pairs, so that now and then there is none.
 step $((seconds / 4 + 300)) "unloaded and loaded under traffic" "$(lossy "
     (n=0; while [ ! -e /tmp/over ]; do
         rmmod ddp_kernel 2>/dev/null && insmod /share/ddp_kernel.ko && n=\$((n + 1)); done;
         echo \"# \$n times unloaded\") & loads=\$!;
-    /x/stress $((seconds / 4)) 1 3000; r=\$?; touch /tmp/over; wait \$loads; (exit \$r)")"
+    /x/stress $((seconds / 4)) 1 1500; r=\$?; touch /tmp/over; wait \$loads; (exit \$r)")"
 # shellcheck disable=SC2016
 step 120 "nothing is left" "$nothing_left"
 step 120 "unload" 'rmmod ddp_kernel'
 step 300 "no leak" 'echo scan >/sys/kernel/debug/kmemleak; sleep 6;
     echo scan >/sys/kernel/debug/kmemleak; ! grep -A 20 . /sys/kernel/debug/kmemleak'
+
+# What has run, of all that were loaded: the kernel keeps it when a module goes.
+mkdir "$share/coverage"
+# shellcheck disable=SC2016  # the guest's shell expands
+"${vmctl[@]}" -T 120 run 'find /sys/kernel/debug/gcov -name "*.gcda" | while read -r file; do
+    cat "$file" >"/share/coverage/${file##*/}"; done'
+coverage=$SIW_RUN/source/ddp_kernel
+for file in "$share"/coverage/*.gcda; do
+    source=$(find "$coverage" -name "$(basename "$file" .gcda).gcno")
+    cp "$file" "${source%.gcno}.gcda"
+done
+echo "coverage: lines that have run, branches that were taken"
+find "$coverage" -name '*.gcda' | sort | xargs gcov -b -n -s "$coverage" |
+    awk -v folder="$coverage/" '
+        /^File/ { file = $2; gsub(/\047/, "", file); sub(folder, "", file); next }
+        file !~ /^(core\/)?[a-z]+\.c$/ { next }
+        /^Lines executed/ { split($2, of, ":"); lines = of[2] " of " $4 }
+        /^Taken/ { printf "    %-16s lines %s, branches %s of %s\n", file, lines, substr($4, 6), $6 }'
 [ "$failures" = 0 ] || die "$failures steps failed"

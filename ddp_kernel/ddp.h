@@ -200,6 +200,7 @@ struct ddp_sock {
  * @piece_n: their number; 0: none are known
  * @mr: the region that was found last, held
  * @ahead: in the out-of-order queue
+ * @uneven: of which some skb ends before one that lies before it
  * @unreadable: octets that should be there were not, or could not be read
  * @to: the buffer of recv(), or NULL
  */
@@ -216,6 +217,7 @@ struct ddp_env {
 	u32 piece_n;
 	struct ddp_mr *mr;
 	bool ahead;
+	bool uneven;
 	bool unreadable;
 	struct iov_iter *to;
 };

@@ -50,14 +50,17 @@ static void start_at(struct ddp_env *env, struct sk_buff *skb)
 /* Goes back while position `at` belongs to an skb before that of the last look-up. */
 static void step_back(struct ddp_env *env, u64 at)
 {
+	if (env->uneven && ddp_is_before(at, env->own))
+		start_at(env, env->first);
 	while (env->skb != env->first && ddp_is_before(at, env->own))
 		start_at(env, skb_before(env, env->skb));
 }
 
 /*
  * The skb that holds position `at`, and the octet's place in it. NULL: none that can be read. Where
- * skbs overlap, which may have different octets, it is the first, as in TCP's own recv(). Each ends
- * behind those before it.
+ * skbs overlap, which may have different octets, it is the first, as in TCP's own recv(). In the
+ * receive queue each ends behind those before it. In the out-of-order queue mostly: TCP may join a
+ * segment to the skb before it, and leave those that the segment covers.
  */
 static struct sk_buff *seek(struct ddp_env *env, u64 at, u32 *offset)
 {
@@ -84,7 +87,7 @@ static struct sk_buff *seek(struct ddp_env *env, u64 at, u32 *offset)
 		if (!skb)
 			break;
 		from = ddp_skb_from(env->ds, skb);
-		own = later_of(end, from);
+		own = later_of(later_of(own, end), from);
 		end = from + skb->len;
 	}
 	env->unreadable = true;
@@ -313,22 +316,30 @@ u64 ddp_queue_in_order(struct ddp_env *env, struct ddp_sock *ds, struct iov_iter
 
 #define OCTETS_PER_SKB 16 /* of the budget, for walking over one */
 
-/* Octets [first, end) of the out-of-order queue without a gap. Answers where the next begin. */
-static struct sk_buff *range_from(const struct ddp_sock *ds, struct sk_buff *first, u64 *end)
+/*
+ * Octets of the out-of-order queue without a gap, from the first of `env` to *end. Answers where
+ * the next begin.
+ */
+static struct sk_buff *range_from(struct ddp_env *env, u64 *end)
 {
-	struct sk_buff *skb = first;
+	struct sk_buff *skb = env->first;
 
-	*end = ddp_skb_from(ds, first) + first->len;
-	while ((skb = skb_rb_next(skb)) != NULL && ddp_skb_from(ds, skb) <= *end)
-		*end = max(*end, ddp_skb_from(ds, skb) + skb->len);
+	*end = ddp_skb_from(env->ds, skb) + skb->len;
+	while ((skb = skb_rb_next(skb)) != NULL && ddp_skb_from(env->ds, skb) <= *end) {
+		u64 own_end = ddp_skb_from(env->ds, skb) + skb->len;
+
+		env->uneven |= own_end < *end;
+		*end = max(*end, own_end);
+	}
 	return skb;
 }
 
-static void look_at_range(struct ddp_sock *ds, struct sk_buff *first, struct sk_buff *behind,
-			  u64 end, u32 *budget)
+/* Looks at such octets. Answers where the next begin. */
+static struct sk_buff *look_at_range(struct ddp_sock *ds, struct sk_buff *first, u32 *budget)
 {
 	struct ddp_env env = { .ds = ds, .first = first, .ahead = true };
-	u64 at = ddp_skb_from(ds, first);
+	u64 at = ddp_skb_from(ds, first), end;
+	struct sk_buff *behind = range_from(&env, &end);
 	struct sk_buff *skb;
 
 	start_at(&env, first);
@@ -341,6 +352,7 @@ static void look_at_range(struct ddp_sock *ds, struct sk_buff *first, struct sk_
 			at = ddp_ahead_chain(ds->rx.ahead, &env, from, end, budget);
 	}
 	ddp_env_end(&env);
+	return behind;
 }
 
 void ddp_queue_look_ahead(struct ddp_sock *ds)
@@ -354,14 +366,8 @@ void ddp_queue_look_ahead(struct ddp_sock *ds)
 		return;
 	ds->scans++;
 	ddp_ahead_begin(ds->rx.ahead, ddp_position(ds, tp->rcv_nxt), ddp_skb_from(ds, skb));
-	while (skb && budget) {
-		struct sk_buff *behind;
-		u64 end;
-
-		behind = range_from(ds, skb, &end);
-		look_at_range(ds, skb, behind, end, &budget);
-		skb = behind;
-	}
+	while (skb && budget)
+		skb = look_at_range(ds, skb, &budget);
 	/* What a limit has left is looked at again when the next segment is sent. */
 	ds->seen_ooopack = ddp_ahead_goes_on(ds->rx.ahead, budget) ? seen - 1 : seen;
 }

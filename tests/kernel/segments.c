@@ -117,6 +117,26 @@ static void finish(struct peer *peer, int s)
 	peer_close(peer);
 }
 
+/* A counter of TCP's, by its name in /proc/net/netstat: a line of names, then one of values. */
+static unsigned long tcp_counter(const char *name)
+{
+	static char names[8192], values[8192];
+	FILE *file = fopen("/proc/net/netstat", "re");
+	char *left = names, *right = values, *word;
+
+	REQUIRE(file && fgets(names, sizeof(names), file) && fgets(values, sizeof(values), file),
+		"/proc/net/netstat");
+	fclose(file);
+	while ((word = strsep(&left, " ")) != NULL) {
+		const char *value = strsep(&right, " ");
+
+		if (value && !strcmp(word, name))
+			return strtoul(value, NULL, 10);
+	}
+	REQUIRE(false, name);
+	return 0;
+}
+
 static void same_octets_again_and_again(void)
 {
 	const uint32_t *from = stream.from;
@@ -139,6 +159,30 @@ static void same_octets_again_and_again(void)
 	send_part(&peer, from[2], from[2 + WRITES], 0);
 	CHECK(read_to_send(s, &placed), "the last Send comes");
 	CHECK(placed + user.stored == WRITES, "each Write counts once");
+	CHECK(holds(0, 0, WRITES * BYTES), "every octet is in place");
+	finish(&peer, s);
+}
+
+/* TCP joins a segment to the one before it, and leaves those that the segment covers. */
+static void joined_over_others(void)
+{
+	const uint32_t *from = stream.from, at = from[3];
+	const unsigned long joined = tcp_counter("TCPRcvCoalesce");
+	struct peer peer;
+	uint64_t placed = 0;
+	int s = begin(&peer);
+
+	send_part(&peer, at, at + 200, 0);
+	send_part(&peer, at + 210, at + 220, 0);
+	send_part(&peer, at + 300, at + 310, 0);
+	send_part(&peer, at + 540, from[5], 0);
+	send_part(&peer, at + 200, at + 540, 0);
+	usleep(20000);
+	CHECK(tcp_counter("TCPRcvCoalesce") > joined, "TCP has joined two");
+	CHECK(socket_stats(domain, s).ahead_fpdus == 2, "both Writes are placed");
+	CHECK(holds(0, 2 * BYTES, 4 * BYTES), "and in place");
+	send_part(&peer, from[1], from[2 + WRITES], 0);
+	CHECK(read_to_send(s, &placed) && placed + user.stored == WRITES, "each counts once");
 	CHECK(holds(0, 0, WRITES * BYTES), "every octet is in place");
 	finish(&peer, s);
 }
@@ -242,26 +286,6 @@ static void urgent_octets(void)
 	finish(&peer, s);
 }
 
-/* A counter of TCP's, by its name in /proc/net/netstat: a line of names, then one of values. */
-static unsigned long tcp_counter(const char *name)
-{
-	static char names[8192], values[8192];
-	FILE *file = fopen("/proc/net/netstat", "re");
-	char *left = names, *right = values, *word;
-
-	REQUIRE(file && fgets(names, sizeof(names), file) && fgets(values, sizeof(values), file),
-		"/proc/net/netstat");
-	fclose(file);
-	while ((word = strsep(&left, " ")) != NULL) {
-		const char *value = strsep(&right, " ");
-
-		if (value && !strcmp(word, name))
-			return strtoul(value, NULL, 10);
-	}
-	REQUIRE(false, name);
-	return 0;
-}
-
 /* Segments of a few octets behind a hole, more than the buffer takes: TCP throws some away. */
 static void pruned_and_sent_again(void)
 {
@@ -307,6 +331,7 @@ int main(void)
 	user.memory = region_make(domain, STAG, REGION, DDP_RIGHT_WRITE);
 	make_stream(0);
 	same_octets_again_and_again();
+	joined_over_others();
 	other_octets_the_second_time();
 	one_octet_is_one_octet();
 	fin_behind_a_hole();

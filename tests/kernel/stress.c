@@ -33,7 +33,7 @@
 
 static struct counts {
 	_Atomic uint64_t pairs, absent, kills, messages, writes, placed, ahead, releases, waited;
-	_Atomic uint64_t checked_ahead; /* at least so many of `writes` */
+	_Atomic uint64_t checked_ahead; /* of `writes`, placed behind holes, some more than once */
 	_Atomic uint64_t wrong;
 } *counts;
 
@@ -142,7 +142,8 @@ static void check_message(const uint8_t *memory, uint32_t message)
 
 /*
  * `ahead`: placed behind holes until the message before, so each belongs to one of the `messages`
- * that were checked. At most a Write for each segment was to the other region.
+ * that were checked. A Write for each segment was to the other region. What was placed again, as
+ * something had gone up before it, counts again.
  */
 static void count_checked_ahead(uint64_t ahead, uint32_t messages)
 {
@@ -293,8 +294,8 @@ int main(int argc, char **argv)
 	printf("# %llu pairs, %llu without the module, %llu killed, %llu messages\n",
 	       (unsigned long long)counts->pairs, (unsigned long long)counts->absent,
 	       (unsigned long long)counts->kills, (unsigned long long)counts->messages);
-	printf("# %llu placed, %llu of these behind holes; %llu Writes checked, at least %llu of "
-	       "these behind holes\n", (unsigned long long)counts->placed,
+	printf("# %llu placed, %llu of these behind holes; %llu Writes checked, which were placed "
+	       "%llu times behind holes\n", (unsigned long long)counts->placed,
 	       (unsigned long long)counts->ahead, (unsigned long long)counts->writes,
 	       (unsigned long long)counts->checked_ahead);
 	printf("# %llu RELEASEs, %llu while a copy was under way\n",

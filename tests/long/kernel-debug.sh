@@ -74,6 +74,7 @@ mkdir "$share/coverage"
     cat "$file" >"/share/coverage/${file##*/}"; done'
 coverage=$SIW_RUN/source/ddp_kernel
 for file in "$share"/coverage/*.gcda; do
+    [ -e "$file" ] || die "the kernel has kept nothing of what has run"
     source=$(find "$coverage" -name "$(basename "$file" .gcda).gcno")
     cp "$file" "${source%.gcno}.gcda"
 done
@@ -83,5 +84,7 @@ find "$coverage" -name '*.gcda' | sort | xargs gcov -b -n -s "$coverage" |
         /^File/ { file = $2; gsub(/\047/, "", file); sub(folder, "", file); next }
         file !~ /^(core\/)?[a-z]+\.c$/ { next }
         /^Lines executed/ { split($2, of, ":"); lines = of[2] " of " $4 }
-        /^Taken/ { printf "    %-16s lines %s, branches %s of %s\n", file, lines, substr($4, 6), $6 }'
+        /^Taken/ { printf "    %-16s lines %s, branches %s of %s\n", file, lines, substr($4, 6), $6
+            n++ }
+        END { exit !n }'
 [ "$failures" = 0 ] || die "$failures steps failed"

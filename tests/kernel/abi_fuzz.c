@@ -492,8 +492,8 @@ int main(int argc, char **argv)
 	for (i = 0; i < SLOTS; i++)
 		count_placed(&slots[i]);
 	printf("# placed: %lu FPDUs, %lu of them behind holes; %lu RELEASEs waited for a copy; %lu "
-	       "checked Writes\n", (unsigned long)placed, (unsigned long)ahead,
-	       (unsigned long)domain_stats(domain).released, control.writes);
+	       "checked Writes, %lu faults\n", (unsigned long)placed, (unsigned long)ahead,
+	       (unsigned long)domain_stats(domain).released, control.writes, control.wrong);
 	CHECK(placed, "there was traffic");
 	CHECK(control.writes && !control.wrong,
 	      "a connection of another domain was not disturbed");

@@ -60,7 +60,7 @@ step $((seconds / 4 + 300)) "unloaded and loaded under traffic" "$(lossy "
     (n=0; while [ ! -e /tmp/over ]; do
         rmmod ddp_kernel 2>/dev/null && insmod /share/ddp_kernel.ko && n=\$((n + 1)); done;
         echo \"# \$n times unloaded\") & loads=\$!;
-    /x/stress $((seconds / 4)) 1 1500; r=\$?; touch /tmp/over; wait \$loads; (exit \$r)")"
+    /x/stress $((seconds / 4)) 1 3000; r=\$?; touch /tmp/over; wait \$loads; (exit \$r)")"
 # shellcheck disable=SC2016
 step 120 "nothing is left" "$nothing_left"
 step 120 "unload" 'rmmod ddp_kernel'

@@ -98,46 +98,47 @@ TEST(DdpCoreMarkers, a_write_that_has_all_come_is_placed) {
     EXPECT_GT(begins_at_one, 0u);
 }
 
-TEST(DdpCoreMarkers, what_has_come_in_part_goes_up_and_the_next_is_placed) {
-    around_a_marker([](const AroundMarker& traffic) {
+/// Has such a Write read as far as it has come, at each octet where it can be cut; `rest` has the
+/// octets behind that read too.
+template <typename Rest>
+void cut_around_a_marker(const Rest& rest) {
+    around_a_marker([&](const AroundMarker& traffic) {
         const ByteVector expected = without_the_module(traffic);
         for (std::size_t cut = traffic.from + 1; cut < traffic.to; ++cut) {
+            SCOPED_TRACE(cut);
             MarkedReader reader(traffic);
             reader.module.arrive(0, cut);
             reader.read(false);
             reader.read(true);
-            if (cut % 3 == 0) {  // one octet more
-                reader.module.arrive(cut, cut + 1);
-                reader.read(true);
-            }
-            reader.finish();
-            EXPECT_EQ(reader.module.rx().up, 0) << cut;
-            EXPECT_EQ(reader.module.rx().count.placed_fpdus, 2u) << cut;
-            EXPECT_EQ(reader.receiver.stream_error(), StreamError::none) << cut;
-            EXPECT_EQ(reader.receiver.stream_octets(), traffic.octets.size()) << cut;
-            EXPECT_EQ(reader.ulp.sends, 2u) << cut;
-            EXPECT_EQ(reader.region, expected) << cut;
-            EXPECT_EQ(reader.module.faults(), 0) << cut;
+            rest(reader, traffic, cut);
+            EXPECT_EQ(reader.ulp.sends, 2u);
+            EXPECT_EQ(reader.region, expected);
+            EXPECT_EQ(reader.module.faults(), 0);
         }
     });
 }
 
-TEST(DdpCoreMarkers, octets_behind_unbind_go_on_where_records_ended) {
-    around_a_marker([](const AroundMarker& traffic) {
-        const ByteVector expected = without_the_module(traffic);
-        for (std::size_t cut = traffic.from + 1; cut < traffic.to; ++cut) {
-            MarkedReader reader(traffic);
-            reader.module.arrive(0, cut);
-            reader.read(false);
+TEST(DdpCoreMarkers, what_has_come_in_part_goes_up_and_the_next_is_placed) {
+    cut_around_a_marker([](MarkedReader& reader, const AroundMarker& traffic, std::size_t cut) {
+        if (cut % 3 == 0) {  // one octet more
+            reader.module.arrive(cut, cut + 1);
             reader.read(true);
-            ASSERT_TRUE(ddp_rx_may_unbind(&reader.module.rx()));
-            mpa::FpduReceiver octets = reader.receiver.octets();
-            octets.consume(ConstBytes(traffic.octets).subspan(reader.module.rx().pos), reader.ulp);
-            EXPECT_EQ(octets.stream_error(), StreamError::none) << cut;
-            EXPECT_TRUE(octets.between_fpdus()) << cut;
-            EXPECT_EQ(reader.ulp.sends, 2u) << cut;
-            EXPECT_EQ(reader.region, expected) << cut;
         }
+        reader.finish();
+        EXPECT_EQ(reader.module.rx().up, 0);
+        EXPECT_EQ(reader.module.rx().count.placed_fpdus, 2u);
+        EXPECT_EQ(reader.receiver.stream_error(), StreamError::none);
+        EXPECT_EQ(reader.receiver.stream_octets(), traffic.octets.size());
+    });
+}
+
+TEST(DdpCoreMarkers, octets_behind_unbind_go_on_where_records_ended) {
+    cut_around_a_marker([](MarkedReader& reader, const AroundMarker& traffic, std::size_t) {
+        EXPECT_TRUE(ddp_rx_may_unbind(&reader.module.rx()));
+        mpa::FpduReceiver octets = reader.receiver.octets();
+        octets.consume(ConstBytes(traffic.octets).subspan(reader.module.rx().pos), reader.ulp);
+        EXPECT_EQ(octets.stream_error(), StreamError::none);
+        EXPECT_TRUE(octets.between_fpdus());
     });
 }
 

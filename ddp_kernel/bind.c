@@ -64,10 +64,10 @@ static int check_bind(const struct ddp_bind *bind)
 /* Clears all but what says what the object is. */
 static int reset_rx(struct ddp_sock *ds, const struct ddp_bind *bind)
 {
-	const u32 flags = bind->flags & (DDP_BIND_CRC | DDP_BIND_IN_ORDER | DDP_BIND_MARKERS);
 	struct ddp_ahead *ahead = NULL;
 
-	if (flags == DDP_BIND_CRC) {
+	/* Not in order, and without markers */
+	if (bind->flags == DDP_BIND_CRC) {
 		ahead = kzalloc(sizeof(*ahead), GFP_KERNEL_ACCOUNT);
 		if (!ahead)
 			return -ENOMEM;
@@ -75,9 +75,9 @@ static int reset_rx(struct ddp_sock *ds, const struct ddp_bind *bind)
 	memset(&ds->rx, 0, sizeof(ds->rx));
 	memset_after(&ds->delay, 0, base);
 	ds->rx.ahead = ahead;
-	ds->rx.crc = flags & DDP_BIND_CRC;
-	ds->rx.markers = flags & DDP_BIND_MARKERS;
-	ds->rx.in_order = flags & DDP_BIND_IN_ORDER;
+	ds->rx.crc = bind->flags & DDP_BIND_CRC;
+	ds->rx.markers = bind->flags & DDP_BIND_MARKERS;
+	ds->rx.in_order = bind->flags & DDP_BIND_IN_ORDER;
 	ds->bind = *bind;
 	ds->dead = false;
 	ds->unreadable = false;

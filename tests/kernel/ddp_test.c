@@ -36,12 +36,29 @@ uint32_t crc32c(const uint8_t *octets, size_t n)
 	return ~crc;
 }
 
-static void put_be(uint8_t *to, uint64_t value, int octets)
+void put_be(uint8_t *to, uint64_t value, int octets)
 {
 	while (octets-- > 0) {
 		to[octets] = (uint8_t)value;
 		value >>= 8;
 	}
+}
+
+uint64_t get_be(const uint8_t *from, int octets)
+{
+	uint64_t value = 0;
+
+	while (octets-- > 0)
+		value = value << 8 | *from++;
+	return value;
+}
+
+uint64_t now_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
 /* Length in front, pad and CRC behind a ULPDU at to + 2. */
@@ -228,17 +245,14 @@ struct record record_next(int s)
 
 struct record record_wait(int s, int ms)
 {
+	const uint64_t end = now_us() + (uint64_t)ms * 1000;
 	struct record record;
-	struct timespec start, now;
 
-	clock_gettime(CLOCK_MONOTONIC, &start);
 	for (;;) {
 		record = record_next(s);
 		if (record.type || record.error != EAGAIN)
 			return record;
-		clock_gettime(CLOCK_MONOTONIC, &now);
-		if ((now.tv_sec - start.tv_sec) * 1000 +
-		    (now.tv_nsec - start.tv_nsec) / 1000000 >= ms)
+		if (now_us() >= end)
 			return record;
 		is_readable(s, 1);
 	}

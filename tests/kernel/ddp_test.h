@@ -20,6 +20,13 @@
 
 uint32_t crc32c(const uint8_t *octets, size_t n);
 
+/* Numbers of the network's byte order, of up to eight octets */
+void put_be(uint8_t *to, uint64_t value, int octets);
+uint64_t get_be(const uint8_t *from, int octets);
+
+/* Of a clock that only goes on; microseconds */
+uint64_t now_us(void);
+
 /* Makes FPDUs; each answers its octets. `last`: the L flag. */
 size_t fpdu_tagged(uint8_t *to, int opcode, uint32_t stag, uint64_t offset, const void *payload,
 		   size_t n, bool last);

@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "checks.h"
+#include "ddp_test.h"
 
 #define KERNEL_ADDRESS 0xc6125001u /* 198.18.80.1 */
 #define PEER_ADDRESS 0xc6125002u
@@ -21,28 +21,6 @@
 #define FLAG_SYN 0x02
 #define FLAG_PSH 0x08
 #define FLAG_ACK 0x10
-
-static void put16(uint8_t *to, uint32_t value)
-{
-	to[0] = (uint8_t)(value >> 8);
-	to[1] = (uint8_t)value;
-}
-
-static void put32(uint8_t *to, uint32_t value)
-{
-	put16(to, value >> 16);
-	put16(to + 2, value);
-}
-
-static uint32_t get16(const uint8_t *from)
-{
-	return (uint32_t)from[0] << 8 | from[1];
-}
-
-static uint32_t get32(const uint8_t *from)
-{
-	return get16(from) << 16 | get16(from + 2);
-}
 
 static uint32_t sum_of(const uint8_t *octets, size_t n, uint32_t sum)
 {
@@ -71,28 +49,28 @@ static void send_packet(struct peer *peer, uint32_t seq, int flags, const void *
 	uint8_t *tcp = packet + IP_HEADER;
 	const size_t length = IP_HEADER + TCP_HEADER + n;
 	struct ifreq kernel_end = { .ifr_name = "d0" };
+	uint32_t sum;
 
 	REQUIRE(ioctl(peer->packets, SIOCGIFHWADDR, &kernel_end) == 0, "d0");
 	memcpy(to.sll_addr, kernel_end.ifr_hwaddr.sa_data, ETH_ALEN);
-	put16(packet + 2, (uint32_t)length);
+	put_be(packet + 2, length, 2);
 	packet[8] = 64; /* TTL */
 	packet[9] = IPPROTO_TCP;
-	put32(packet + 12, PEER_ADDRESS);
-	put32(packet + 16, KERNEL_ADDRESS);
-	put16(packet + 10, checksum(sum_of(packet, IP_HEADER, 0)));
-	put16(tcp, peer->port);
-	put16(tcp + 2, peer->kernel_port);
-	put32(tcp + 4, seq);
-	put32(tcp + 8, peer->ack);
+	put_be(packet + 12, PEER_ADDRESS, 4);
+	put_be(packet + 16, KERNEL_ADDRESS, 4);
+	put_be(packet + 10, checksum(sum_of(packet, IP_HEADER, 0)), 2);
+	put_be(tcp, peer->port, 2);
+	put_be(tcp + 2, peer->kernel_port, 2);
+	put_be(tcp + 4, seq, 4);
+	put_be(tcp + 8, peer->ack, 4);
 	tcp[12] = TCP_HEADER / 4 << 4;
 	tcp[13] = (uint8_t)(flags | FLAG_ACK);
-	put16(tcp + 14, 65535);
+	put_be(tcp + 14, 65535, 2);
 	if (flags & SEGMENT_URG)
-		put16(tcp + 18, 1);
+		put_be(tcp + 18, 1, 2);
 	memcpy(tcp + TCP_HEADER, octets, n);
-	put16(tcp + 16, checksum(sum_of(tcp, TCP_HEADER + n,
-					sum_of(packet + 12, 8, IPPROTO_TCP + TCP_HEADER +
-					       (uint32_t)n))));
+	sum = sum_of(packet + 12, 8, IPPROTO_TCP + TCP_HEADER + (uint32_t)n);
+	put_be(tcp + 16, checksum(sum_of(tcp, TCP_HEADER + n, sum)), 2);
 	REQUIRE(sendto(peer->packets, packet, length, 0, (struct sockaddr *)&to, sizeof(to)) ==
 		(ssize_t)length, "send a segment");
 }
@@ -109,15 +87,15 @@ static int take_packet(struct peer *peer)
 		size_t octets;
 
 		if (n < IP_HEADER || packet[9] != IPPROTO_TCP ||
-		    get32(packet + 12) != KERNEL_ADDRESS || (size_t)n < header + TCP_HEADER ||
-		    get16(tcp + 2) != peer->port)
+		    get_be(packet + 12, 4) != KERNEL_ADDRESS || (size_t)n < header + TCP_HEADER ||
+		    get_be(tcp + 2, 2) != peer->port)
 			continue;
-		octets = get16(packet + 2) - header - (tcp[12] >> 4) * 4;
-		peer->kernel_port = (uint16_t)get16(tcp);
-		peer->ack = get32(tcp + 4) + (uint32_t)octets;
+		octets = get_be(packet + 2, 2) - header - (tcp[12] >> 4) * 4;
+		peer->kernel_port = (uint16_t)get_be(tcp, 2);
+		peer->ack = get_be(tcp + 4, 4) + (uint32_t)octets;
 		peer->ack += !!(tcp[13] & (FLAG_SYN | SEGMENT_FIN));
 		if (tcp[13] & FLAG_ACK)
-			peer->acked = get32(tcp + 8) - peer->first;
+			peer->acked = get_be(tcp + 8, 4) - peer->first;
 		return tcp[13];
 	}
 	return 0;

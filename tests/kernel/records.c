@@ -10,7 +10,6 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "ddp_test.h"
@@ -282,14 +281,6 @@ static uint32_t segments_sent(int s)
 
 	REQUIRE(getsockopt(s, IPPROTO_TCP, TCP_INFO, &info, &size) == 0, "TCP_INFO");
 	return info.tcpi_segs_out;
-}
-
-static uint64_t now_us(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
 /* Segments that the reader sends while so many Writes come, one each; *us: how long that took. */

@@ -11,7 +11,6 @@
 #define _GNU_SOURCE
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "user_level.h"
@@ -49,10 +48,7 @@ static void fill(int message)
 
 static double now_ms(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+	return (double)now_us() / 1e3;
 }
 
 /* ---- The sender ------------------------------------------------------------ */

@@ -16,7 +16,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "user_level.h"
@@ -47,10 +46,7 @@ static uint32_t any(uint32_t below)
 
 static double now_s(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+	return (double)now_us() / 1e6;
 }
 
 static uint8_t octet_of(uint32_t message, uint32_t at)

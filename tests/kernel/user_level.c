@@ -1,15 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "user_level.h"
 
-static uint64_t be(const uint8_t *octets, int n)
-{
-	uint64_t value = 0;
-
-	while (n-- > 0)
-		value = value << 8 | *octets++;
-	return value;
-}
-
 /* True: the Send. */
 static bool take_ulpdu(struct user_level *user, const uint8_t *ulpdu, size_t n)
 {
@@ -18,9 +9,9 @@ static bool take_ulpdu(struct user_level *user, const uint8_t *ulpdu, size_t n)
 	if (ulpdu[1] == (0x40 | OPCODE_SEND))
 		return true;
 	REQUIRE(n >= 14 && ulpdu[1] == (0x40 | OPCODE_WRITE), "a Write");
-	if (be(ulpdu + 2, 4) != user->stag)
+	if (get_be(ulpdu + 2, 4) != user->stag)
 		return false;
-	to = be(ulpdu + 6, 8);
+	to = get_be(ulpdu + 6, 8);
 	REQUIRE(to <= user->length && n - 14 <= user->length - to, "a Write within its region");
 	memcpy(user->memory + to, ulpdu + 14, n - 14);
 	user->stored++;
@@ -37,7 +28,7 @@ bool user_level_octets(struct user_level *user, const uint8_t *octets, size_t n)
 	user->held_n += n;
 	while (user->held_n - at >= 2) {
 		const uint8_t *fpdu = user->held + at;
-		size_t ulpdu = be(fpdu, 2), covered = (2 + ulpdu + 3) & ~(size_t)3;
+		size_t ulpdu = get_be(fpdu, 2), covered = (2 + ulpdu + 3) & ~(size_t)3;
 		uint32_t crc = 0;
 
 		if (user->held_n - at < covered + 4)

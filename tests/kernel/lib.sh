@@ -67,15 +67,21 @@ pack_programs() {
     gcc -O2 -static "$here/as_nobody.c" -o "$SIW_RUN/package/as_nobody"
 }
 
-# The library for programs of the API, and what it needs and the guest may lack.
+# pack_library [PROGRAM...]: the library for programs of the API, those of the build folder, and what
+# all these need and the guest may lack.
 pack_library() {
-    cp -L "$build/libxsock/libxsock.so.0" "$build/libxsock/libxsock-engine.so" "$SIW_RUN/package/"
-    ldd "$build/tools/xsock" "$build/libxsock/libxsock-engine.so" |
+    cp -L "$build/libxsock/libxsock.so.0" "$build/libxsock/libxsock-engine.so" "${@/#/$build/}" \
+        "$SIW_RUN/package/"
+    ldd "$build/tools/xsock" "$build/libxsock/libxsock-engine.so" "${@/#/$build/}" |
         awk '$2 == "=>" && $3 ~ /^\// { print $3 } $1 ~ /^\/.*ld-linux/ { print $1 }' | sort -u |
         while read -r library; do
             case $library in "$build"/*) ;; *) cp -L "$library" "$SIW_RUN/package/" ;; esac
         done
 }
+
+# What the log of a kernel has where it found a fault, for grep -E.
+# shellcheck disable=SC2034
+reports='BUG:|WARNING:|Oops|INFO: |refcount_t|unregister_netdevice|general protection'
 
 # start_guest OPTIONS...: of run-vm.sh. The module and what was packed lie in the guest's /share.
 start_guest() {

@@ -21,14 +21,12 @@ SIW_IMAGE=$("$(dirname "$0")/../kernel/debug_kernel.sh")
 . "$(dirname "$0")/../kernel/lib.sh"
 build_module GCOV_PROFILE=y
 pack_programs
-pack_library
-cp -L "$build/tests/system/system_wire" "$SIW_RUN/package/"
+pack_library tests/system/system_wire
 start_guest -c 2 -M 2048
 cp "$here/guest_engine.sh" "$share/"
 
 # Reports of KASAN, lockdep, ODEBUG and the like; then the rest of the log is not looked at again.
-reports='BUG:|WARNING:|Oops|KASAN|ODEBUG|INFO: |refcount_t|unregister_netdevice|general protection'
-clean="! dmesg -c | grep -A 40 -E '$reports|possible .*deadlock|inconsistent|suspicious'"
+clean="! dmesg -c | grep -A 40 -E '$reports|KASAN|ODEBUG|possible .*deadlock|inconsistent|suspicious'"
 step() {  # step SECONDS WORDS COMMAND
     guest_step "$@"
     grep '^#' "$SIW_RUN/out" | sed 's/^/         /' || true

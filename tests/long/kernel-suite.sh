@@ -19,17 +19,10 @@ build=$(cd "$1" && pwd)
 . "$(dirname "$0")/../kernel/lib.sh"
 build_module
 pack_programs
-pack_library
-for program in unit/unit_libxsock system/system_stress system/system_kill system/system_kill_cycles; do
-    cp -L "$build/tests/$program" "$SIW_RUN/package/"
-    ldd "$build/tests/$program"
-done | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u | while read -r library; do
-    case $library in "$build"/*) ;; *) cp -L "$library" "$SIW_RUN/package/" ;; esac
-done
+pack_library tests/unit/unit_libxsock tests/system/system_{stress,kill,kill_cycles}
 start_guest -c 2 -M 2048
 
-clean='! dmesg -c |
-    grep -A 20 -E "BUG:|WARNING:|Oops|INFO: |refcount_t|unregister_netdevice|general protection"'
+clean="! dmesg -c | grep -A 20 -E '$reports'"
 # step WORDS COMMAND: and payload must have been placed meanwhile
 placed='sed -n "s/^placed_octets //p" /sys/kernel/debug/ddp/counters'
 step() {

@@ -195,7 +195,7 @@ struct ddp_sock {
  * @end: where it ends
  * @piece: octets that it found, in one place
  * @piece_of: of this skb
- * @piece_next: the skb's frag behind them
+ * @piece_index: 0: its linear part, or one more than the index of its frag
  * @piece_from: their position
  * @piece_n: their number; 0: none are known
  * @mr: the region that was found last, held
@@ -212,7 +212,7 @@ struct ddp_env {
 	u64 end;
 	const u8 *piece;
 	const struct sk_buff *piece_of;
-	int piece_next;
+	int piece_index;
 	u64 piece_from;
 	u32 piece_n;
 	struct ddp_mr *mr;

@@ -107,33 +107,50 @@ static void clip_piece(struct ddp_env *env)
 	env->piece_n -= n;
 }
 
-/* The part of an skb, which begins at position `from`, that holds octet `offset` in one place. */
+/* Octets of an skb's piece i: 0 is its linear part, the others are its frags. */
+static u32 piece_size(const struct sk_buff *skb, int i)
+{
+	return i ? skb_frag_size(&skb_shinfo(skb)->frags[i - 1]) : skb_headlen(skb);
+}
+
+/*
+ * The piece of an skb, which begins at position `from`, that holds octet `offset`. It is looked for
+ * from the last one on, or, as what has come last is at the end, from there.
+ */
 static bool find_piece(struct ddp_env *env, const struct sk_buff *skb, u64 from, u32 offset)
 {
-	u32 start = 0, n = skb_headlen(skb);
-	const u8 *octets = skb->data;
-	int i = 0;
+	const skb_frag_t *frags = skb_shinfo(skb)->frags;
+	int i = 0, last = skb_shinfo(skb)->nr_frags;
+	u32 n, end;
 
-	/* Behind the last one, mostly. */
-	if (env->piece_n && env->piece_of == skb &&
-	    env->piece_from + env->piece_n <= from + offset) {
-		start = (u32)(env->piece_from - from);
-		n = env->piece_n;
-		i = env->piece_next;
+	if (env->piece_n && env->piece_of == skb) {
+		i = env->piece_index;
+		n = piece_size(skb, i);
+		end = (u32)(env->piece_from + env->piece_n - from);
+	} else if (offset >= skb->len / 2 && !skb_has_frag_list(skb)) {
+		i = last;
+		n = piece_size(skb, i);
+		end = skb->len;
+	} else {
+		n = skb_headlen(skb);
+		end = n;
 	}
-	for (; offset >= start + n; i++) {
-		const skb_frag_t *frag = &skb_shinfo(skb)->frags[i];
-
-		if (i == skb_shinfo(skb)->nr_frags || PageHighMem(skb_frag_page(frag)))
+	while (offset >= end) {
+		if (i == last)
 			return false;
-		start += n;
-		n = skb_frag_size(frag);
-		octets = skb_frag_address(frag);
+		n = piece_size(skb, ++i);
+		end += n;
 	}
-	env->piece = octets;
+	while (offset < end - n) {
+		end -= n;
+		n = piece_size(skb, --i);
+	}
+	if (i && PageHighMem(skb_frag_page(&frags[i - 1])))
+		return false;
+	env->piece = i ? skb_frag_address(&frags[i - 1]) : skb->data;
 	env->piece_of = skb;
-	env->piece_next = i;
-	env->piece_from = from + start;
+	env->piece_index = i;
+	env->piece_from = from + (end - n);
 	env->piece_n = n;
 	clip_piece(env);
 	return true;
@@ -219,7 +236,23 @@ bool ddp_queue_copy(struct ddp_env *env, u64 at, void *to, u32 n)
 
 bool ddp_env_peek(struct ddp_env *env, u64 at, void *to, u32 n)
 {
-	return ddp_queue_copy(env, at, to, n);
+	struct sk_buff *skb;
+	const u8 *octets;
+	u32 offset;
+
+	if (n != DDP_FPDU_HEAD)
+		return ddp_queue_copy(env, at, to, n);
+	/* A whole header in one place: most of the look-ups. */
+	octets = in_piece(env, at, DDP_FPDU_HEAD);
+	if (!octets) {
+		skb = seek(env, at, &offset);
+		if (skb && find_piece(env, skb, at - offset, offset))
+			octets = in_piece(env, at, DDP_FPDU_HEAD);
+	}
+	if (!octets)
+		return ddp_queue_copy(env, at, to, n);
+	memcpy(to, octets, DDP_FPDU_HEAD);
+	return true;
 }
 
 static u32 crc_of_skb(u32 crc, struct sk_buff *skb, u32 offset, u32 n)

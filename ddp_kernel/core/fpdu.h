@@ -13,6 +13,21 @@
 #define DDP_FPDU_HEAD 16	/* ULPDU_Length and a tagged DDP header */
 #define DDP_TAGGED_HEADER 14
 
+/* Of ddp_fpdu.control */
+#define DDP_FPDU_TAGGED 0x80
+#define DDP_FPDU_LAST 0x40
+#define DDP_FPDU_RESERVED 0x3c
+#define DDP_FPDU_VERSION_MASK 0x03
+#define DDP_FPDU_VERSION 1
+/* and of ddp_fpdu.rdmap */
+#define DDP_RDMAP_VERSION_MASK 0xc0
+#define DDP_RDMAP_VERSION 0x40
+#define DDP_RDMAP_RESERVED 0x30
+#define DDP_RDMAP_OPCODE 0x0f
+#define DDP_RDMAP_WRITE 0x0
+#define DDP_RDMAP_READ_RESPONSE 0x2
+#define DDP_RDMAP_ATOMIC_REQUEST 0xa
+
 /**
  * struct ddp_fpdu - what a header says, in host order
  * @at: position in the stream of its ULPDU_Length, or of a marker directly before that
@@ -52,14 +67,45 @@ u32 ddp_fpdu_head_octets(const u8 *head, u32 n);
 /* Reads the header. head[] holds ddp_fpdu_head_octets(). */
 void ddp_fpdu_parse(struct ddp_fpdu *fpdu, u64 at, const u8 *head);
 
+static inline bool ddp_fpdu_is_tagged(const struct ddp_fpdu *fpdu, u8 opcode)
+{
+	return (fpdu->control & (DDP_FPDU_TAGGED | DDP_FPDU_RESERVED | DDP_FPDU_VERSION_MASK)) ==
+	       (DDP_FPDU_TAGGED | DDP_FPDU_VERSION) &&
+	       (fpdu->rdmap & (DDP_RDMAP_VERSION_MASK | DDP_RDMAP_OPCODE)) ==
+	       (DDP_RDMAP_VERSION | opcode) &&
+	       fpdu->payload != 0;
+}
+
 /* A tagged segment with payload, in a form that no rule of DDP or RDMAP objects to. */
-bool ddp_fpdu_is_write(const struct ddp_fpdu *fpdu);
-bool ddp_fpdu_is_read_response(const struct ddp_fpdu *fpdu);
+static inline bool ddp_fpdu_is_write(const struct ddp_fpdu *fpdu)
+{
+	return ddp_fpdu_is_tagged(fpdu, DDP_RDMAP_WRITE);
+}
+
+static inline bool ddp_fpdu_is_read_response(const struct ddp_fpdu *fpdu)
+{
+	return ddp_fpdu_is_tagged(fpdu, DDP_RDMAP_READ_RESPONSE) &&
+	       !(fpdu->rdmap & DDP_RDMAP_RESERVED);
+}
+
 /* User space will touch memory that peers can name, when it executes this. */
-bool ddp_fpdu_touches_memory(const struct ddp_fpdu *fpdu);
-bool ddp_fpdu_is_last(const struct ddp_fpdu *fpdu);
+static inline bool ddp_fpdu_touches_memory(const struct ddp_fpdu *fpdu)
+{
+	if (fpdu->control & DDP_FPDU_TAGGED)
+		return fpdu->payload != 0;
+	return (fpdu->rdmap & DDP_RDMAP_OPCODE) == DDP_RDMAP_ATOMIC_REQUEST;
+}
+
+static inline bool ddp_fpdu_is_last(const struct ddp_fpdu *fpdu)
+{
+	return fpdu->control & DDP_FPDU_LAST;
+}
+
 /* Reserved bits of RDMAP are set: the peer wants an answer. */
-bool ddp_fpdu_wakes(const struct ddp_fpdu *fpdu);
+static inline bool ddp_fpdu_wakes(const struct ddp_fpdu *fpdu)
+{
+	return fpdu->rdmap & DDP_RDMAP_RESERVED;
+}
 
 /* Position of the payload of a tagged FPDU without markers. */
 static inline u64 ddp_fpdu_payload_at(const struct ddp_fpdu *fpdu)

@@ -5,7 +5,8 @@
 # One guest, two network namespaces, a veth pair of MTU 1500; its time counts instructions, so that the
 # host's load does not matter. What docs/kernel.md shows.
 #
-#   kernel-loss.sh [-k KERNEL] [-o FOLDER] [-l "LOSS..."] [-t "RTT..."] [-s "BYTES..."] [-n COUNT] BUILD
+#   kernel-loss.sh [-k KERNEL] [-o FOLDER] [-l "LOSS..."] [-t "RTT..."] [-s "BYTES..."] [-n COUNT]
+#                  [-w "WAY..."] [-m "MODE..."] BUILD
 #
 #   -k   6.1 (default) or 6.12
 #   -o   where kernel-loss.csv, .md and .svg go (.); samples that the first has are not taken again
@@ -14,12 +15,14 @@
 #   -t   round trips in us ("200 2000 20000")
 #   -s   bytes of a message ("14280 57120 228480 1048576")
 #   -n   messages of a sample; of 1 MiB a fourth (100)
+#   -w   ways ("tcp user in-order ahead")
+#   -m   modes of kernel_loss ("ping stream")
 set -euo pipefail
 out=. losses="0 0.1 0.5 1 2 3 5 reorder" round_trips="200 2000 20000"
-sizes="14280 57120 228480 1048576" count=100
-usage() { sed -n 's/^#   \(kernel-loss.sh.*\)/usage: \1/p' "$0"; }
+sizes="14280 57120 228480 1048576" count=100 ways="tcp user in-order ahead" modes="ping stream"
+usage() { sed -n '/^#   kernel-loss.sh/,/BUILD$/s/^#   //p' "$0" | sed '1s/^/usage: /'; }
 . "$(dirname "$0")/../setup/options.sh"
-read_options "k:SIW_KERNEL o:out l:losses t:round_trips s:sizes n:count" "$@"
+read_options "k:SIW_KERNEL o:out l:losses t:round_trips s:sizes n:count w:ways m:modes" "$@"
 shift $((OPTIND - 1))
 [ $# = 1 ] || { usage >&2 && exit 2; }
 build=$(cd "$1" && pwd)
@@ -56,8 +59,8 @@ for bytes in $sizes; do
         *) netem="loss $loss%" ;;
         esac
         for round_trip in $round_trips; do
-            for mode in ping stream; do
-                for way in tcp user in-order ahead; do
+            for mode in $modes; do
+                for way in $ways; do
                     sample "$round_trip,$loss,$way,$mode,$bytes" \
                         "/x/kernel_loss $way $mode $namespaces $bytes $messages"
                 done

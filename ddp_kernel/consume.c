@@ -142,17 +142,13 @@ void ddp_consume_later(struct ddp_sock *ds)
 		start_timer(ds);
 }
 
-/* DELAY_NS have passed. True: once more. */
+/* DELAY_NS have passed, and the socket is ours. True: once more. */
 static bool on_delay(struct ddp_sock *ds)
 {
 	struct sock *sk = ds->sk;
 	u32 owed = unanswered(sk);
 
-	if (!ds->domain)
-		return false;
-	if (sock_owned_by_user(sk))
-		return true;
-	if (!ddp_is_ours(ds))
+	if (!ds->domain || !ddp_is_ours(ds))
 		return false;
 	ds->busy = true;
 	if (owed && tcp_sk(sk)->rcv_wup == ds->delay.wup) {
@@ -173,11 +169,14 @@ static enum hrtimer_restart on_timer(struct hrtimer *timer)
 {
 	struct ddp_sock *ds = container_of(timer, struct ddp_sock, delay.timer);
 	struct sock *sk = ds->sk;
-	bool again;
+	bool again = true;
 
 	bh_lock_sock(sk);
-	again = on_delay(ds);
-	ds->delay.runs = again;
+	/* What a call owns is not looked at. */
+	if (!sock_owned_by_user(sk)) {
+		again = on_delay(ds);
+		ds->delay.runs = again;
+	}
 	bh_unlock_sock(sk);
 	if (again) {
 		hrtimer_forward_now(timer, ns_to_ktime(DELAY_NS));

@@ -7,11 +7,13 @@
  * target's answer, 40 octets, ends it. Made for a guest whose time counts instructions
  * (kernel_guest.sh, tests/long/kernel-loss.sh), with tracefs mounted.
  *
- *   kernel_loss WAY MODE NETNS-A NETNS-B ADDRESS-IN-B BYTES COUNT
+ *   kernel_loss WAY MODE NETNS-A NETNS-B ADDRESS-IN-B BYTES COUNT [PERCENT]
  *
  *   WAY    tcp, user, in-order or ahead
  *   MODE   late    one message at a time; of each the first segment goes by priority 6, which the
  *                  path is to delay
+ *          lost    one message at a time; PERCENT of their segments go by priority 6, which the
+ *                  path is to lose: the same for each WAY, but where TCP's window is closed
  *          ping    one message at a time
  *          stream  messages one behind the other, OUTSTANDING at once
  *
@@ -54,15 +56,15 @@ enum {
     WARM_UP = 4,     /* messages */
     BYTES_MAX = 1 << 20,
     COUNT_MAX = 20000,
-    LATE = 6,        /* priority */
+    SPECIAL = 6,     /* priority: late, or lost */
     PAUSE_US = 5000, /* between messages that come one at a time */
     TIMEOUT_S = 3000 /* of the guest's time */
 };
 
 enum way { WAY_TCP, WAY_USER, WAY_IN_ORDER, WAY_AHEAD, WAYS };
-enum mode { MODE_LATE, MODE_PING, MODE_STREAM, MODES };
+enum mode { MODE_LATE, MODE_LOST, MODE_PING, MODE_STREAM, MODES };
 static const char* const kWays[WAYS] = {"tcp", "user", "in-order", "ahead"};
-static const char* const kModes[MODES] = {"late", "ping", "stream"};
+static const char* const kModes[MODES] = {"late", "lost", "ping", "stream"};
 
 static struct {
     enum way way;
@@ -70,6 +72,7 @@ static struct {
     const char *sender_netns, *target_netns, *address;
     uint32_t bytes;
     int count;
+    double percent;
 } g;
 
 /* From the target to the sender: where to connect to, then where its memory lies. */
@@ -410,21 +413,41 @@ static double idle_ms(void) {
 
 static uint8_t g_octets[OUTSTANDING][BYTES_MAX + BYTES_MAX / 16];
 
-static void send_message(int fd, uint32_t index, uint32_t length, uint32_t segment, bool late) {
+/* Is the next segment to be lost? */
+static bool is_lost(void) {
+    static uint64_t state = 1;
+
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(state >> 33) < g.percent / 100 * 2147483648.0;
+}
+
+static void send_by_priority(int fd, const uint8_t* octets, uint32_t n) {
+    int priority = SPECIAL;
+
+    setsockopt(fd, SOL_SOCKET, SO_PRIORITY, &priority, sizeof(priority));
+    send_octets(fd, octets, n);
+    priority = 0;
+    setsockopt(fd, SOL_SOCKET, SO_PRIORITY, &priority, sizeof(priority));
+}
+
+static void send_message(int fd, uint32_t index, uint32_t length, uint32_t segment, bool measured) {
     const uint8_t* octets = g_octets[index % OUTSTANDING];
     uint8_t note[REPLY];
-    int priority = LATE;
+    uint32_t done = 0, n;
 
     make_send(note, index + 1);
-    if (late) {
-        setsockopt(fd, SOL_SOCKET, SO_PRIORITY, &priority, sizeof(priority));
-        send_octets(fd, octets, segment);
-        priority = 0;
-        setsockopt(fd, SOL_SOCKET, SO_PRIORITY, &priority, sizeof(priority));
-        octets += segment;
-        length -= segment;
+    if (measured && g.mode == MODE_LATE) {
+        send_by_priority(fd, octets, segment);
+        done = segment;
     }
-    send_octets(fd, octets, length);
+    for (uint32_t at = done; measured && g.mode == MODE_LOST && at < length; at += n) {
+        n = length - at < segment ? length - at : segment;
+        if (!is_lost()) continue;
+        send_octets(fd, octets + done, at - done);
+        send_by_priority(fd, octets + at, n);
+        done = at + n;
+    }
+    send_octets(fd, octets + done, length - done);
     send_octets(fd, note, REPLY);
 }
 
@@ -476,8 +499,7 @@ static void be_sender(int pipe) {
         for (int i = -WARM_UP; i < g.count; i++) {
             usleep(PAUSE_US);
             begin = now_us();
-            send_message(fd, (uint32_t)(i + WARM_UP), length, segment,
-                         i >= 0 && g.mode == MODE_LATE);
+            send_message(fd, (uint32_t)(i + WARM_UP), length, segment, i >= 0);
             get_all(fd, reply, REPLY);
             if (i >= 0) times[i] = now_us() - begin;
         }
@@ -512,11 +534,12 @@ static int find(const char* word, const char* const* words, int count) {
 int main(int argc, char** argv) {
     enum { SEGMENT = 1448 }; /* of MTU 1500 with timestamps: plain TCP's target counts by it */
     int pipes[2];
-    const int way = argc == 8 ? find(argv[1], kWays, WAYS) : -1;
-    const int mode = argc == 8 ? find(argv[2], kModes, MODES) : -1;
+    const int way = argc >= 8 ? find(argv[1], kWays, WAYS) : -1;
+    const int mode = argc >= 8 ? find(argv[2], kModes, MODES) : -1;
 
-    if (way < 0 || mode < 0) {
-        fputs("usage: kernel_loss WAY MODE NETNS-A NETNS-B ADDRESS-IN-B BYTES COUNT\n", stderr);
+    if (way < 0 || mode < 0 || argc != (mode == MODE_LOST ? 9 : 8)) {
+        fputs("usage: kernel_loss WAY MODE NETNS-A NETNS-B ADDRESS-IN-B BYTES COUNT [PERCENT]\n",
+              stderr);
         return 2;
     }
     g.way = (enum way)way;
@@ -527,6 +550,7 @@ int main(int argc, char** argv) {
     g.address = argv[5];
     g.bytes = (uint32_t)strtoul(argv[6], NULL, 10);
     g.count = atoi(argv[7]);
+    g.percent = mode == MODE_LOST ? atof(argv[8]) : 0;
     if (g.bytes < SEGMENT || g.bytes > BYTES_MAX || g.count < 1 || g.count > COUNT_MAX)
         fail("BYTES and COUNT have limits");
     const uint32_t octets = stream_octets(SEGMENT);

@@ -6,7 +6,8 @@
 #   guest_path.sh ROUND-TRIP [LATE [NETEM...]]
 #
 #   ROUND-TRIP   in us, half of it each way
-#   LATE         so much longer, in us, take segments of priority 6 from a to b (0)
+#   LATE         so much longer, in us, take segments of priority 6 from a to b (0); lost: all of
+#                them are lost
 #   NETEM...     what else becomes of what a sends to b: loss 1%
 tc=/sbin/tc ip=/bin/ip
 round_trip=$1
@@ -30,7 +31,10 @@ if [ ! -e /run/netns/a ]; then
             echo "4096 4194304 33554432" >tcp_wmem'
     done
 fi
-if [ "$late" = 0 ]; then recovery=1 reordering=3 early=3; else recovery=0 reordering=300 early=0; fi
+case $late in
+0 | lost) recovery=1 reordering=3 early=3 ;;
+*) recovery=0 reordering=300 early=0 ;;
+esac
 $ip netns exec a sh -c "cd /proc/sys/net/ipv4 && echo $recovery >tcp_recovery &&
     echo $reordering >tcp_reordering && echo $early >tcp_early_retrans"
 for side in a b; do $ip netns exec $side $tc qdisc del dev v0 root 2>/dev/null || true; done
@@ -42,7 +46,10 @@ if [ "$late" = 0 ]; then
     $ip netns exec a $tc qdisc add dev v0 root netem delay ${half}us limit 100000 $*
 else
     $ip netns exec a $tc qdisc add dev v0 root handle 1: prio
-    $ip netns exec a $tc qdisc add dev v0 parent 1:1 netem delay $((half + late))us limit 100000
+    case $late in
+    lost) $ip netns exec a $tc qdisc add dev v0 parent 1:1 netem loss 100% ;;
+    *) $ip netns exec a $tc qdisc add dev v0 parent 1:1 netem delay $((half + late))us limit 100000 ;;
+    esac
     $ip netns exec a $tc qdisc add dev v0 parent 1:2 netem delay ${half}us limit 100000
     $ip netns exec a $tc qdisc add dev v0 parent 1:3 netem delay ${half}us limit 100000
 fi

@@ -16,7 +16,8 @@
 #   -s   bytes of a message ("14280 57120 228480 1048576")
 #   -n   messages of a sample; of 1 MiB a fourth (100)
 #   -w   ways ("tcp user in-order ahead")
-#   -m   modes of kernel_loss ("ping stream")
+#   -m   modes of kernel_loss ("ping stream"); lost loses the same segments of each way, and is only
+#        in the csv
 set -euo pipefail
 out=. losses="0 0.1 0.5 1 2 3 5 reorder" round_trips="200 2000 20000"
 sizes="14280 57120 228480 1048576" count=100 ways="tcp user in-order ahead" modes="ping stream"
@@ -34,15 +35,15 @@ csv=$out/kernel-loss.csv
 touch "$csv"
 failures=0
 path=
-# sample KEY COMMAND: unless it is there
+# sample KEY PATH COMMAND: unless it is there; PATH as guest_path.sh has it
 sample() {
     local line
     if grep -q "^$1," "$csv"; then return; fi
-    if [ "$path" != "$round_trip $netem" ]; then
-        guest "sh /share/guest_path.sh $round_trip 0 $netem"
-        path="$round_trip $netem"
+    if [ "$path" != "$2" ]; then
+        guest "sh /share/guest_path.sh $2"
+        path=$2
     fi
-    if line=$(guest "$2"); then
+    if line=$(guest "$3"); then
         echo "$round_trip,$loss,$line" | tee -a "$csv"
     else
         echo "kernel-loss.sh: $1: $line" >&2
@@ -61,8 +62,16 @@ for bytes in $sizes; do
         for round_trip in $round_trips; do
             for mode in $modes; do
                 for way in $ways; do
-                    sample "$round_trip,$loss,$way,$mode,$bytes" \
-                        "/x/kernel_loss $way $mode $namespaces $bytes $messages"
+                    case $mode in
+                    lost)
+                        sample "$round_trip,$loss,$way,$mode,$bytes" "$round_trip lost" \
+                            "/x/kernel_loss $way $mode $namespaces $bytes $messages $loss"
+                        ;;
+                    *)
+                        sample "$round_trip,$loss,$way,$mode,$bytes" "$round_trip 0 $netem" \
+                            "/x/kernel_loss $way $mode $namespaces $bytes $messages"
+                        ;;
+                    esac
                 done
             done
         done

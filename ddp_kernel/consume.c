@@ -10,6 +10,7 @@
  * was reached `hits_wanted` times. The sender has waited if the quota was not reached, no segment
  * came any more, and the next one came soon behind the timer's ACK. Then the quota becomes half of
  * what had come, and grows half as fast: a sender with a small window would wait again and again.
+ * Behind a hole it begins anew, and grows less often: TCP makes the window of the sender smaller.
  *
  * Under the socket's lock.
  */
@@ -86,6 +87,7 @@ static void on_hole(struct ddp_delay *delay)
 {
 	delay->quota = 0;
 	delay->hits = 0;
+	delay->hits_wanted = HITS_MAX;
 }
 
 static void on_quota(struct ddp_delay *delay, u32 quota, u32 segment)

@@ -114,7 +114,7 @@ struct ddp_mr {
  * @paused: octets that the timer has answered for when the sender had paused; 0: it had not
  * @answered: when, in microseconds of TCP's clock
  * @hits: times that the quota was reached since it was set
- * @hits_wanted: so many let it grow; more where the sender has waited
+ * @hits_wanted: so many let it grow; more where the sender has waited, or a segment was missing
  */
 struct ddp_delay {
 	struct hrtimer timer;

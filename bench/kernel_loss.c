@@ -550,7 +550,13 @@ int main(int argc, char** argv) {
     g.address = argv[5];
     g.bytes = (uint32_t)strtoul(argv[6], NULL, 10);
     g.count = atoi(argv[7]);
-    g.percent = mode == MODE_LOST ? atof(argv[8]) : 0;
+    if (mode == MODE_LOST) {
+        char* end;
+
+        g.percent = strtod(argv[8], &end);
+        if (end == argv[8] || *end != 0 || !(g.percent >= 0 && g.percent <= 100))
+            fail("PERCENT is a number of 0 to 100");
+    }
     if (g.bytes < SEGMENT || g.bytes > BYTES_MAX || g.count < 1 || g.count > COUNT_MAX)
         fail("BYTES and COUNT have limits");
     const uint32_t octets = stream_octets(SEGMENT);

@@ -16,8 +16,8 @@
 #   -s   bytes of a message ("14280 57120 228480 1048576")
 #   -n   messages of a sample; of 1 MiB a fourth (100)
 #   -w   ways ("tcp user in-order ahead")
-#   -m   modes of kernel_loss ("ping stream"); lost loses the same segments of each way, and is only
-#        in the csv
+#   -m   modes of kernel_loss ("ping stream"); lost draws the segments that are lost from a fixed
+#        sequence, and is only in the csv, with how many were lost behind it
 set -euo pipefail
 out=. losses="0 0.1 0.5 1 2 3 5 reorder" round_trips="200 2000 20000"
 sizes="14280 57120 228480 1048576" count=100 ways="tcp user in-order ahead" modes="ping stream"
@@ -35,21 +35,23 @@ csv=$out/kernel-loss.csv
 touch "$csv"
 failures=0
 path=
-# sample KEY PATH COMMAND: unless it is there; PATH as guest_path.sh has it
+# sample PATH COMMAND: unless it is there; PATH as guest_path.sh has it
 sample() {
-    local line
-    if grep -q "^$1," "$csv"; then return; fi
-    if [ "$path" != "$2" ]; then
-        guest "sh /share/guest_path.sh $2"
-        path=$2
+    local line key=$round_trip,$loss,$way,$mode,$bytes,$messages
+    if grep -q "^$key," "$csv"; then return; fi
+    if [ "$path" != "$1" ] || [ "$mode" = lost ]; then
+        guest "sh /share/guest_path.sh $1"
+        path=$1
     fi
-    if line=$(guest "$3"); then
+    if line=$(guest "$2"); then
         echo "$round_trip,$loss,$line" | tee -a "$csv"
     else
-        echo "kernel-loss.sh: $1: $line" >&2
+        echo "kernel-loss.sh: $key: $line" >&2
         failures=$((failures + 1))
     fi
 }
+# Segments that the path has lost.
+drops="/sbin/tc -n a -s qdisc show dev v0 | sed -n '/parent 1:1/,/dropped/s/.*dropped \([0-9]*\).*/\1/p'"
 for bytes in $sizes; do
     messages=$count
     [ "$bytes" -le 500000 ] || messages=$(((count + 3) / 4))
@@ -64,11 +66,12 @@ for bytes in $sizes; do
                 for way in $ways; do
                     case $mode in
                     lost)
-                        sample "$round_trip,$loss,$way,$mode,$bytes" "$round_trip lost" \
-                            "/x/kernel_loss $way $mode $namespaces $bytes $messages $loss"
+                        [ "$loss" != reorder ] || continue
+                        sample "$round_trip lost" "line=\$(/x/kernel_loss $way $mode $namespaces \
+                            $bytes $messages $loss) && echo \$line,\$($drops)"
                         ;;
                     *)
-                        sample "$round_trip,$loss,$way,$mode,$bytes" "$round_trip 0 $netem" \
+                        sample "$round_trip 0 $netem" \
                             "/x/kernel_loss $way $mode $namespaces $bytes $messages"
                         ;;
                     esac

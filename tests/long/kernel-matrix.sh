@@ -28,6 +28,10 @@ export SIW_NETNS
 if [ "$(id -u)" != 0 ] || [ ! -c /dev/net/tun ]; then
     skip "no root or no /dev/net/tun: the module is NOT tested against siw"
 fi
+if [ ! -x "$build/tests/interop/matrix/matrix_siw" ]; then
+    skip "no matrix_siw in $build: the module is NOT tested against siw (libibverbs-dev, librdmacm-dev)"
+fi
+case $rows in *\'*) die "-r: a regular expression without '" ;; esac
 siw() { "$VM_DIR/vmctl.py" -n siw "$@"; }
 ender=
 # shellcheck disable=SC2317  # called by the trap
@@ -35,6 +39,10 @@ finish_both() {
     local status=$?
     [ -z "$ender" ] || kill "$ender" 2>/dev/null || true
     siw stop || true
+    if [ "$status" != 0 ] && [ -s "$SIW_RUN/siw/console.log" ]; then
+        echo "--- siw's console"
+        tail -n 40 "$SIW_RUN/siw/console.log"
+    fi
     "$VM_DIR/netns.sh" down || true
     (exit $status) || finish
     finish
@@ -59,7 +67,7 @@ ender=$!
 
 guest_step 3600 "rows of the $matrix matrix" "cd /x; export LD_LIBRARY_PATH=/x XSOCK_KERNEL=require;
     ./matrix_xsock --guest $SIW_NET.2 --port $port --own $SIW_NET.3 $brief --rows '$rows' \
-        --power-off 'touch /share/off' >/share/rows.tsv 2>/share/errors"
+        --power-off 'touch /share/off' >/share/rows.tsv"
 awk -F '\t' '$1 == "FAIL" { printf "    %s: %s\n        %s\n", $2, $3, $5 }' "$share/rows.tsv"
 awk -F '\t' '{ n[$1]++ } END { printf "%d pass, %d refused as expected, %d failed\n", n["pass"],
     n["refused"], n["FAIL"] }' "$share/rows.tsv"

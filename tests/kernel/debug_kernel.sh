@@ -37,10 +37,11 @@ if [ "$kind" = kcsan ] && [ -z "$in_cache" ]; then
     apt=(-o Dir::Etc::SourceList="$scratch/sources" -o Dir::Etc::SourceParts=/dev/null
         -o Dir::State::Lists="$scratch/lists" -o Dir::Cache="$scratch/archives"
         -o APT::Sandbox::User=root)
-    apt-get "${apt[@]}" update >"$scratch/log" 2>&1 ||
+    apt-get "${apt[@]}" -o APT::Update::Error-Mode=any update >"$scratch/log" 2>&1 ||
         skip "what sid has could not be read: $(tail -n 1 "$scratch/log")"
     package=$(apt-cache "${apt[@]}" search --names-only '^linux-source-[0-9.]+$' |
         cut -d' ' -f1 | sort -V | tail -n 1)
+    [ -n "$package" ] || skip "sid has no linux-source"
 fi
 version=
 if [ "$kind" = kasan ] || [ -z "$in_cache" ]; then

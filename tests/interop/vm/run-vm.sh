@@ -66,8 +66,9 @@ fi
 # kernel bug shows as a guest that went away and not as a test that waits. A busy host takes the
 # processor from the guest for seconds: that is no fault of its kernel, which shall not log it as
 # one.
+# Sockets, not cores: a kernel without ACPI finds no more than one processor in each.
 qemu=(qemu-system-x86_64 -nodefaults -no-user-config -no-reboot -display none
-    -machine q35,hpet=off -accel tcg,thread=$threads,tb-size=128 -cpu "$model" -smp "$cpus" "${counting[@]}" -m "$memory"
+    -machine q35,hpet=off -accel tcg,thread=$threads,tb-size=128 -cpu "$model" -smp "$cpus,sockets=$cpus" "${counting[@]}" -m "$memory"
     -kernel "$image/kernel" -initrd "$folder/initramfs.cpio"
     -append "console=ttyS0 quiet loglevel=4 oops=panic panic=-1 nokaslr mitigations=off audit=0 \
 selinux=0 apparmor=0 tsc=reliable no_timer_check cryptomgr.notests random.trust_cpu=on \

@@ -449,6 +449,7 @@ int main(int argc, char **argv)
 	size_t i, changed = 0;
 
 	printf("# %lu s, seed %lu\n", (unsigned long)seconds, (unsigned long)seed);
+	yield_to_kernel();
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGALRM, end);
 	state = seed;

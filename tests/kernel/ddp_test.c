@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -94,6 +95,11 @@ size_t fpdu_send(uint8_t *to, uint32_t msn, const void *payload, size_t n)
 	put_be(to + 12, msn, 4);
 	memcpy(to + 20, payload, n);
 	return fpdu_end(to, 18 + n);
+}
+
+void yield_to_kernel(void)
+{
+	setpriority(PRIO_PROCESS, 0, 19);
 }
 
 int domain_open(void)

@@ -27,6 +27,12 @@ uint64_t get_be(const uint8_t *from, int octets);
 /* Of a clock that only goes on; microseconds */
 uint64_t now_us(void);
 
+/*
+ * All that a program starts from now on lets the kernel's threads go first: those of a debug kernel
+ * that free memory fall behind without limit else, and what waits for them does.
+ */
+void yield_to_kernel(void);
+
 /* Makes FPDUs; each answers its octets. `last`: the L flag. */
 size_t fpdu_tagged(uint8_t *to, int opcode, uint32_t stag, uint64_t offset, const void *payload,
 		   size_t n, bool last);

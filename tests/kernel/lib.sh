@@ -63,7 +63,7 @@ build_module() {
 # The programs that ask the module itself.
 pack_programs() {
     local program
-    for program in abi records segments loss small_window abi_fuzz failing stress; do
+    for program in abi records segments loss small_window release abi_fuzz failing stress; do
         gcc -O2 -static -pthread -I"$top/include" -I"$here" "$here/$program.c" \
             "$here/ddp_test.c" "$here/user_level.c" "$here/handmade_peer.c" \
             -o "$SIW_RUN/package/$program"

@@ -24,8 +24,8 @@
 #define OTHER_STAG 0x78 /* given and taken back */
 #define SEGMENTS 40 /* of a message, and as many with a Write each to the other region */
 #define SPAN 1000 /* octets of a segment's Writes */
-#define SMALL_WRITES 20 /* in each second segment; in the others there is one */
-#define WRITES (SEGMENTS / 2 * (1 + SMALL_WRITES)) /* of a message */
+#define SMALL_WRITES 20 /* in three of four segments; in the others there is one */
+#define WRITES (SEGMENTS / 4 * (1 + 3 * SMALL_WRITES)) /* of a message */
 #define MESSAGE (SEGMENTS * SPAN)
 #define PLACES 2 /* for messages: one is checked while the next comes */
 #define PAIRS_MAX 16
@@ -87,7 +87,7 @@ static void run_sender(int s)
 			_exit(0);
 		for (uint32_t i = 0; i < SEGMENTS; i++) {
 			for (uint32_t stag = STAG; stag <= OTHER_STAG; stag++) {
-				uint32_t writes = stag == STAG && i % 2 ? SMALL_WRITES : 1;
+				uint32_t writes = stag == STAG && i % 4 ? SMALL_WRITES : 1;
 				size_t n = make_writes(octets, stag, m, i * SPAN, writes);
 
 				if (send(s, octets, n, MSG_EOR | MSG_NOSIGNAL) != (ssize_t)n)
@@ -112,7 +112,7 @@ static void *run_releases(void *arg)
 	for (;;) {
 		if (region_add(other->domain, OTHER_STAG, other->memory, PLACES * MESSAGE,
 			       DDP_RIGHT_WRITE) == 0) {
-			usleep(200 + any(2000));
+			usleep(2000 + any(20000));
 			if (any(2))
 				stag_request(other->domain, DDP_IOC_REVOKE, OTHER_STAG);
 			if (any(16) == 0)
@@ -252,6 +252,7 @@ int main(int argc, char **argv)
 	int pids[PAIRS_MAX];
 
 	REQUIRE(pairs > 0 && pairs <= PAIRS_MAX && life_us, "1 to 16 pairs, of 1 ms or more");
+	yield_to_kernel();
 	signal(SIGCHLD, SIG_DFL);
 	counts = mmap(NULL, sizeof(*counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 		      -1, 0);

@@ -4,22 +4,35 @@
 # the ABI's fuzzer, and the module unloaded and loaded under traffic. Any report in the kernel's log
 # fails it, as does a leak. Prints what it has counted, and how much of the module has run.
 #
-#   kernel-debug.sh [-k KIND] [-t SECONDS] BUILD
+#   kernel-debug.sh [-k KIND] [-t SECONDS] [-p PARTS] BUILD
 #
 #   -k   kasan (default): Debian 12's 6.1, faults of memory and locks, leaks, coverage
 #        kcsan: Debian's newest kernel, data races; of those that are the kernel's own the
 #        titles are printed, and no more
-#   -t   of stress and fuzzing together (3600): two, one and one of four parts
+#   -t   of the parts together (3600)
+#   -p   which long parts, each for its share of -t, which lets it be done in pieces
+#        ("stress killed release fuzz reload"):
+#        stress   Writes with every octet checked, many behind holes               6 of 16
+#        killed   the same, with ends that are killed soon                         2
+#        release  memory that is taken back while it is written to                 1
+#        fuzz     random requests                                                  4
+#        reload   the module unloaded and loaded under traffic                     3
 set -euo pipefail
-seconds=3600 kind=kasan
+seconds=3600 kind=kasan parts="stress killed release fuzz reload"
 usage() { sed -n 's/^#   \(kernel-debug.sh.*\)/usage: \1/p' "$0"; }
 . "$(dirname "$0")/../setup/options.sh"
-read_options "k:kind t:seconds" "$@"
+read_options "k:kind t:seconds p:parts" "$@"
 shift $((OPTIND - 1))
 case $#$kind in
 1kasan | 1kcsan) ;;
 *) usage >&2 && exit 2 ;;
 esac
+for part in $parts; do
+    case $part in
+    stress | killed | release | fuzz | reload) ;;
+    *) usage >&2 && exit 2 ;;
+    esac
+done
 build=$(cd "$1" && pwd)
 # shellcheck disable=SC2031  # a shell of its own: both libraries name their functions alike
 (. "$(dirname "$0")/../setup/lib.sh" && setup kernel-debug)
@@ -92,15 +105,37 @@ kcsan) step 600 "placing behind holes" "$(lossy '/x/loss slow')" ;;
 esac
 step 300 "each operation of the engine" "sh /share/guest_engine.sh wire"
 # A fourth of the segments come late, the others ahead of them.
-step $((seconds / 2 + 300)) "stress" "$(lossy "/x/stress $((seconds / 2)) 4" \
-    "loss 1% delay 5ms reorder 75%")"
-step $((seconds / 4 + 300)) "random requests" "$(lossy "/x/abi_fuzz $((seconds / 4))")"
-# Short-lived pairs, so that now and then there is none.
-step $((seconds / 4 + 300)) "unloaded and loaded under traffic" "$(lossy "
-    (n=0; while [ ! -e /tmp/over ]; do
-        rmmod ddp_kernel 2>/dev/null && insmod /share/ddp_kernel.ko && n=\$((n + 1)); done;
-        echo \"# \$n times unloaded\") & loads=\$!;
-    /x/stress $((seconds / 4)) 1 3000; r=\$?; touch /tmp/over; wait \$loads; (exit \$r)")"
+mixed="loss 1% delay 5ms reorder 75%"
+for part in $parts; do
+    case $part in
+    stress)
+        time=$((seconds * 6 / 16))
+        step $((time + 300)) "stress" "$(lossy "/x/stress $time 4 20000" "$mixed")"
+        ;;
+    killed)
+        time=$((seconds * 2 / 16))
+        step $((time + 300)) "ends that are killed" "$(lossy "/x/stress $time 4" "$mixed")"
+        ;;
+    release)
+        time=$((seconds / 16))
+        step $((time + 300)) "memory taken back" "/x/release $time"
+        ;;
+    fuzz)
+        time=$((seconds * 4 / 16))
+        step $((time + 300)) "random requests" "$(lossy "/x/abi_fuzz $time")"
+        grep ' accepted, ' "$SIW_RUN/out" | sed 's/^ok [0-9]*/         #/' || true
+        ;;
+    reload)
+        time=$((seconds * 3 / 16))
+        # Short-lived pairs, so that now and then there is none.
+        step $((time + 300)) "unloaded and loaded under traffic" "$(lossy "
+            (n=0; while [ ! -e /tmp/over ]; do
+                rmmod ddp_kernel 2>/dev/null && insmod /share/ddp_kernel.ko && n=\$((n + 1)); done;
+                echo \"# \$n times unloaded\") & loads=\$!;
+            /x/stress $time 1 1500; r=\$?; touch /tmp/over; wait \$loads; (exit \$r)")"
+        ;;
+    esac
+done
 step 120 "nothing is left" "$nothing_left"
 step 120 "unload" 'rmmod ddp_kernel'
 if [ "$kind" = kcsan ]; then

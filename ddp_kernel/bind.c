@@ -89,15 +89,15 @@ static int reset_rx(struct ddp_sock *ds, const struct ddp_bind *bind)
 static int bind_locked(struct ddp_domain *domain, struct sock *sk, const struct ddp_bind *bind)
 {
 	struct ddp_sock *ds = ddp_sock_with_ulp(sk);
-	struct proto *prot;
+	const struct ddp_family *family;
 	int error;
 
 	if (!ds)
 		return -ENOPROTOOPT;
 	if (ds->domain)
 		return -EALREADY;
-	prot = ddp_prot_of(sk);
-	if (!prot)
+	family = ddp_family_of(sk);
+	if (!family)
 		return -EBUSY;
 	if (sk->sk_state != TCP_ESTABLISHED && sk->sk_state != TCP_CLOSE_WAIT)
 		return -ENOTCONN;
@@ -108,7 +108,7 @@ static int bind_locked(struct ddp_domain *domain, struct sock *sk, const struct 
 		atomic_dec(&domain->sockets);
 		return error;
 	}
-	ddp_sock_attach(ds, domain, prot);
+	ddp_sock_attach(ds, domain, family);
 	return 0;
 }
 

@@ -129,6 +129,20 @@ struct ddp_delay {
 };
 
 /**
+ * struct ddp_family - functions of bound sockets of an address family
+ * @plain_prot: TCP's own
+ * @plain_ops: TCP's own; NULL: there are no such sockets
+ * @prot: with our recvmsg and disconnect
+ * @ops: with our poll, set_rcvlowat and release
+ */
+struct ddp_family {
+	struct proto *plain_prot;
+	const struct proto_ops *plain_ops;
+	struct proto prot;
+	struct proto_ops ops;
+};
+
+/**
  * struct ddp_sock - of a socket with the ULP; its functions are replaced while it is bound
  * @refs: the socket, until TCP destroys it, and a timer that runs
  * @sk: the socket
@@ -151,10 +165,8 @@ struct ddp_delay {
  * @urginline: the same of SO_OOBINLINE; without it TCP itself steps over urgent octets
  * @af_ops: the socket's, with our queue_xmit
  * @old_af_ops: as they were
- * @ops: the socket's, with our poll, set_rcvlowat and release
- * @old_ops: as they were
+ * @family: its functions while it is bound
  * @old_data_ready: as it was
- * @old_prot: as it was
  * @rcu: for the end
  */
 struct ddp_sock {
@@ -179,10 +191,8 @@ struct ddp_sock {
 	bool urginline;
 	struct inet_connection_sock_af_ops af_ops;
 	const struct inet_connection_sock_af_ops *old_af_ops;
-	struct proto_ops ops;
-	const struct proto_ops *old_ops;
+	const struct ddp_family *family;
 	void (*old_data_ready)(struct sock *sk);
-	struct proto *old_prot;
 	struct rcu_head rcu;
 };
 
@@ -222,6 +232,24 @@ struct ddp_env {
 	struct iov_iter *to;
 };
 
+/* Of a locked socket with the ULP. */
+static inline struct ddp_sock *ddp_sock_of(const struct sock *sk)
+{
+	return rcu_dereference_protected(inet_csk(sk)->icsk_ulp_data, lockdep_sock_is_held(sk));
+}
+
+/* No octets will come any more. */
+static inline bool ddp_has_ended(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_err) || READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN ||
+	       sock_flag(sk, SOCK_DONE);
+}
+
+static inline bool ddp_is_before_read_at(const struct ddp_sock *ds)
+{
+	return before(READ_ONCE(tcp_sk(ds->sk)->rcv_nxt), READ_ONCE(ds->read_at));
+}
+
 /* Live objects of the module, shown in debugfs: 0 once all is closed. */
 extern atomic_t ddp_live_domains;
 extern atomic_t ddp_live_regions;
@@ -251,15 +279,20 @@ bool ddp_mr_is_found(const struct ddp_mr *mr);
 /* place.c: a call of core/ is over, what it held is given back */
 void ddp_env_end(struct ddp_env *env);
 
+/* family.c */
+int ddp_families_init(void);
+/* Of a locked socket with a descriptor; NULL: its functions are not TCP's own. */
+const struct ddp_family *ddp_family_of(const struct sock *sk);
+
 /* ulp.c */
+int ddp_recvmsg(struct sock *sk, struct msghdr *msg, size_t len, int flags DDP_ADDR_LEN_PARAMETER);
 int ddp_ulp_register(void);
 void ddp_ulp_unregister(void);
-/* What a socket's sk_prot becomes while it is bound; NULL: it is not TCP's own. */
-struct proto *ddp_prot_of(const struct sock *sk);
 /* Of a locked socket: NULL without the ULP. */
 struct ddp_sock *ddp_sock_with_ulp(struct sock *sk);
 /* Replaces the socket's functions, which is locked; ddp_domain.sockets counts it already. */
-void ddp_sock_attach(struct ddp_sock *ds, struct ddp_domain *domain, struct proto *prot);
+void ddp_sock_attach(struct ddp_sock *ds, struct ddp_domain *domain,
+		     const struct ddp_family *family);
 /* Gives them back, if it is bound. */
 void ddp_sock_detach(struct ddp_sock *ds);
 

@@ -3,36 +3,18 @@
  * The TCP ULP `ddp`. A socket that has it behaves as before until it is bound. Then functions of it
  * are ours: sk_data_ready (leading Writes are placed and consumed), queue_xmit of the connection's
  * address family (TCP answers each segment behind a hole with an ACK, sent with the socket locked
- * and after the segment was queued), recvmsg (records), and of proto_ops poll (octets that are
- * consumed, or wait for the rest of a Write, are nothing to read), release (nothing was left
- * unread) and set_rcvlowat (the socket's own value waits until it is unbound).
+ * and after the segment was queued), recvmsg (records), and those of family.c.
  */
 #include <linux/ktime.h>
 #include <linux/module.h>
-#include <linux/net.h>
 #include <linux/slab.h>
-#if IS_ENABLED(CONFIG_IPV6)
-#include <net/transp_v6.h>
-#endif
 
 #include "ddp.h"
 #include "trace.h"
 
 #define WAIT_NS NSEC_PER_MSEC /* for the rest of an incomplete Write, in recv() */
 
-enum family {
-	FAMILY_V4,
-	FAMILY_V6,
-	FAMILIES,
-};
-
-static struct proto ddp_prots[FAMILIES];
 static struct tcp_ulp_ops ddp_ulp_ops;
-
-static struct ddp_sock *ddp_sock_of(const struct sock *sk)
-{
-	return rcu_dereference_protected(inet_csk(sk)->icsk_ulp_data, lockdep_sock_is_held(sk));
-}
 
 /* ---- Passes over the queues --------------------------------------------- */
 
@@ -43,19 +25,13 @@ bool ddp_is_ours(struct ddp_sock *ds)
 	return !ds->dead && !ds->unreadable;
 }
 
-static bool has_ended(const struct sock *sk)
-{
-	return READ_ONCE(sk->sk_err) || READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN ||
-	       sock_flag(sk, SOCK_DONE);
-}
-
 /*
  * May the rest of an incomplete FPDU be waited for? Not where the window is closing: a small
  * receive buffer would wait for ever.
  */
 static bool may_wait(const struct sock *sk)
 {
-	return !has_ended(sk) && !tcp_epollin_ready(sk, INT_MAX);
+	return !ddp_has_ended(sk) && !tcp_epollin_ready(sk, INT_MAX);
 }
 
 /* TCP's sequence number of rx.pos. */
@@ -68,11 +44,6 @@ static u32 next_seq(const struct ddp_sock *ds)
 static void set_read_at(struct ddp_sock *ds, u32 need)
 {
 	WRITE_ONCE(ds->read_at, next_seq(ds) + need);
-}
-
-static bool is_before_read_at(const struct ddp_sock *ds)
-{
-	return before(READ_ONCE(tcp_sk(ds->sk)->rcv_nxt), READ_ONCE(ds->read_at));
 }
 
 /* There is something to read, though each segment is still to be looked at. */
@@ -115,14 +86,14 @@ static bool on_data(struct ddp_sock *ds)
 	/* What the reader was woken for, and has not read, still leads. */
 	if (ds->read_at == next_seq(ds))
 		return true;
-	wake = !is_before_read_at(ds) && place_leading(ds);
+	wake = !ddp_is_before_read_at(ds) && place_leading(ds);
 	/* To what the reader will read TCP answers, unless something is kept ahead of it. */
 	if (!wake || ds->rx.pos != ds->base)
 		ddp_consume_later(ds);
 	if (wake || may_wait(sk))
 		return wake;
 	if (tcp_sk(sk)->rcv_nxt == next_seq(ds))
-		return has_ended(sk);
+		return ddp_has_ended(sk);
 	set_readable(ds);
 	return true;
 }
@@ -185,7 +156,7 @@ static int no_record(struct ddp_sock *ds, const struct ddp_rx_reader *reader, bo
 		return -EAGAIN;
 	if (sk->sk_err)
 		return sock_error(sk);
-	if (has_ended(sk))
+	if (ddp_has_ended(sk))
 		return 0;
 	return sk->sk_state == TCP_CLOSE ? -ENOTCONN : -EAGAIN;
 }
@@ -233,8 +204,8 @@ static int read_records(struct ddp_sock *ds, struct iov_iter *to, size_t len)
 	return reader.done ? (int)reader.done : no_record(ds, &reader, state == DDP_RX_EMPTY);
 }
 
-static int ddp_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
-		       int flags DDP_ADDR_LEN_PARAMETER)
+int ddp_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
+		int flags DDP_ADDR_LEN_PARAMETER)
 {
 	const int refused = MSG_PEEK | MSG_OOB | MSG_TRUNC | MSG_WAITALL;
 	int (*plain)(struct sock *sk, struct msghdr *msg, size_t len,
@@ -246,7 +217,8 @@ static int ddp_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	ds = ddp_sock_of(sk);
 	if (!ds || !ds->domain || flags & MSG_ERRQUEUE) {
 		/* It may have been unbound since recv() began. */
-		plain = ds && ds->domain ? ds->old_prot->recvmsg : READ_ONCE(sk->sk_prot)->recvmsg;
+		plain = ds && ds->domain ? ds->family->plain_prot->recvmsg :
+					   READ_ONCE(sk->sk_prot)->recvmsg;
 		release_sock(sk);
 		return plain(sk, msg, len, flags DDP_ADDR_LEN);
 	}
@@ -258,70 +230,10 @@ static int ddp_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 	return result;
 }
 
-/* ---- What else asks whether there is something to read ----------------------- */
-
-static bool has_nothing_to_read(const struct sock *sk)
-{
-	const struct ddp_sock *ds;
-	bool nothing;
-
-	rcu_read_lock();
-	ds = rcu_dereference(inet_csk(sk)->icsk_ulp_data);
-	nothing = ds && READ_ONCE(ds->domain) && is_before_read_at(ds) && !has_ended(sk);
-	rcu_read_unlock();
-	return nothing;
-}
-
-static __poll_t ddp_poll(struct file *file, struct socket *sock, poll_table *wait)
-{
-	__poll_t events = tcp_poll(file, sock, wait);
-
-	if (events & EPOLLIN && has_nothing_to_read(sock->sk))
-		events &= ~(EPOLLIN | EPOLLRDNORM);
-	return events;
-}
-
-/*
- * TCP would not tell us of fewer octets. As TCP, no more than half of the buffer: a reader of plain
- * octets would wait for what has no room.
- */
-static int ddp_set_rcvlowat(struct sock *sk, int octets)
-{
-	ddp_sock_of(sk)->rcvlowat = clamp(octets, 1, max(sk->sk_rcvbuf / 2, 1));
-	return 0;
-}
-
-/* The last close(). TCP resets a connection of which something was not read. */
-static int ddp_socket_release(struct socket *sock)
-{
-	struct ddp_sock *ds = container_of(sock->ops, struct ddp_sock, ops);
-	const struct proto_ops *plain = ds->old_ops;
-	struct sock *sk = sock->sk;
-	int result;
-
-	lock_sock(sk);
-	ds->closing = true;
-	ddp_consume_rest(ds);
-	release_sock(sk);
-	result = plain->release(sock);
-	module_put(plain->owner);
-	return result;
-}
-
 /* ---- Binding ---------------------------------------------------------------- */
 
-struct proto *ddp_prot_of(const struct sock *sk)
-{
-	if (sk->sk_prot == &tcp_prot)
-		return &ddp_prots[FAMILY_V4];
-#if IS_ENABLED(CONFIG_IPV6)
-	if (sk->sk_prot == &tcpv6_prot)
-		return &ddp_prots[FAMILY_V6];
-#endif
-	return NULL;
-}
-
-void ddp_sock_attach(struct ddp_sock *ds, struct ddp_domain *domain, struct proto *prot)
+void ddp_sock_attach(struct ddp_sock *ds, struct ddp_domain *domain,
+		     const struct ddp_family *family)
 {
 	struct inet_connection_sock *icsk = inet_csk(ds->sk);
 	struct sock *sk = ds->sk;
@@ -336,25 +248,19 @@ void ddp_sock_attach(struct ddp_sock *ds, struct ddp_domain *domain, struct prot
 	WRITE_ONCE(sk->sk_rcvlowat, 1);
 	set_read_at(ds, 0);
 	WRITE_ONCE(ds->domain, domain);
-	ds->old_prot = sk->sk_prot;
+	ds->family = family;
 	ds->old_af_ops = icsk->icsk_af_ops;
 	ds->af_ops = *icsk->icsk_af_ops;
 	ds->af_ops.queue_xmit = ddp_queue_xmit;
 	smp_store_release(&icsk->icsk_af_ops, &ds->af_ops);
 	write_lock_bh(&sk->sk_callback_lock);
-	ds->old_ops = sk->sk_socket->ops;
-	ds->ops = *ds->old_ops;
-	ds->ops.poll = ddp_poll;
-	ds->ops.set_rcvlowat = ddp_set_rcvlowat;
-	ds->ops.release = ddp_socket_release;
 	/* Given back by detach, or, behind our release, by the one who called it. */
-	ds->ops.owner = THIS_MODULE;
 	__module_get(THIS_MODULE);
-	smp_store_release(&sk->sk_socket->ops, &ds->ops);
+	WRITE_ONCE(sk->sk_socket->ops, &family->ops);
 	ds->old_data_ready = sk->sk_data_ready;
 	sk->sk_data_ready = ddp_data_ready;
 	write_unlock_bh(&sk->sk_callback_lock);
-	WRITE_ONCE(sk->sk_prot, prot);
+	WRITE_ONCE(sk->sk_prot, (struct proto *)&family->prot);
 	ddp_count(bound, 1);
 	trace_ddp_bind(sk, &ds->bind);
 }
@@ -369,14 +275,14 @@ void ddp_sock_detach(struct ddp_sock *ds)
 	if (!domain)
 		return;
 	if (sk->sk_prot->recvmsg == ddp_recvmsg)
-		WRITE_ONCE(sk->sk_prot, ds->old_prot);
+		WRITE_ONCE(sk->sk_prot, ds->family->plain_prot);
 	if (icsk->icsk_af_ops == &ds->af_ops)
 		WRITE_ONCE(icsk->icsk_af_ops, ds->old_af_ops);
 	write_lock_bh(&sk->sk_callback_lock);
 	if (sk->sk_data_ready == ddp_data_ready)
 		sk->sk_data_ready = ds->old_data_ready;
-	if (!ds->closing && sk->sk_socket && sk->sk_socket->ops == &ds->ops) {
-		WRITE_ONCE(sk->sk_socket->ops, ds->old_ops);
+	if (!ds->closing && sk->sk_socket && sk->sk_socket->ops == &ds->family->ops) {
+		WRITE_ONCE(sk->sk_socket->ops, ds->family->plain_ops);
 		module_put(THIS_MODULE);
 	}
 	write_unlock_bh(&sk->sk_callback_lock);
@@ -390,16 +296,6 @@ void ddp_sock_detach(struct ddp_sock *ds)
 	ds->rx.ahead = NULL;
 	atomic_dec(&domain->sockets);
 	ddp_domain_put(domain);
-}
-
-/* connect() to AF_UNSPEC, and close() with SO_LINGER 0. What follows is a plain socket. */
-static int ddp_disconnect(struct sock *sk, int flags)
-{
-	struct ddp_sock *ds = ddp_sock_of(sk);
-
-	if (ds)
-		ddp_sock_detach(ds);
-	return sk->sk_prot->disconnect(sk, flags);
 }
 
 static int ddp_ulp_init(struct sock *sk)
@@ -452,20 +348,11 @@ struct ddp_sock *ddp_sock_with_ulp(struct sock *sk)
 	return inet_csk(sk)->icsk_ulp_ops == &ddp_ulp_ops ? ddp_sock_of(sk) : NULL;
 }
 
-static void copy_prot(enum family family, const struct proto *prot)
-{
-	ddp_prots[family] = *prot;
-	ddp_prots[family].recvmsg = ddp_recvmsg;
-	ddp_prots[family].disconnect = ddp_disconnect;
-}
-
 int ddp_ulp_register(void)
 {
-	copy_prot(FAMILY_V4, &tcp_prot);
-#if IS_ENABLED(CONFIG_IPV6)
-	copy_prot(FAMILY_V6, &tcpv6_prot);
-#endif
-	return tcp_register_ulp(&ddp_ulp_ops);
+	int error = ddp_families_init();
+
+	return error ? error : tcp_register_ulp(&ddp_ulp_ops);
 }
 
 void ddp_ulp_unregister(void)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /* Requests: sizes, what is refused, and by which error. */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <netinet/in.h>
@@ -241,6 +242,55 @@ static void sockets(int domain)
 	CHECK(domain_stats(domain).sockets == 0, "close() ends the binding");
 }
 
+/* The end that was connected, of IPv6 as well: to an address of IPv4, which is mapped. */
+static int connected_socket(int family, int *far)
+{
+	struct sockaddr_in6 address = { .sin6_family = AF_INET6 };
+	struct sockaddr_in *const plain = (struct sockaddr_in *)&address;
+	socklen_t size = sizeof(*plain);
+	int listener = socket(AF_INET, SOCK_STREAM, 0), s = socket(family, SOCK_STREAM, 0);
+	in_port_t port;
+
+	*plain = (struct sockaddr_in){ .sin_family = AF_INET };
+	plain->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	REQUIRE(bind(listener, (struct sockaddr *)plain, size) == 0 && listen(listener, 1) == 0 &&
+		getsockname(listener, (struct sockaddr *)plain, &size) == 0, "listen");
+	port = plain->sin_port;
+	if (family == AF_INET6) {
+		address = (struct sockaddr_in6){ .sin6_family = AF_INET6, .sin6_port = port };
+		inet_pton(AF_INET6, "::ffff:127.0.0.1", &address.sin6_addr);
+		size = sizeof(address);
+	}
+	REQUIRE(connect(s, (struct sockaddr *)&address, size) == 0, "connect");
+	*far = accept(listener, NULL, NULL);
+	close(listener);
+	return s;
+}
+
+/* What programs do to a socket, done to one that is bound. */
+static void calls(int domain, int family)
+{
+	struct sockaddr_storage address;
+	socklen_t size = sizeof(address);
+	int far, s = connected_socket(family, &far), number = AF_INET;
+
+	REQUIRE(bind_socket(domain, s, DDP_BIND_CRC) == 0, "BIND");
+	FAILS(accept(s, NULL, NULL), EINVAL, "accept()");
+	FAILS(accept4(s, NULL, NULL, SOCK_NONBLOCK), EINVAL, "accept4()");
+	FAILS(listen(s, 1), EINVAL, "listen()");
+	CHECK(getpeername(s, (struct sockaddr *)&address, &size) == 0, "getpeername()");
+	FAILS(connect(s, (struct sockaddr *)&address, size), EISCONN, "connect()");
+	FAILS(bind(s, (struct sockaddr *)&address, size), EINVAL, "bind()");
+	if (family == AF_INET6)
+		FAILS(setsockopt(s, IPPROTO_IPV6, IPV6_ADDRFORM, &number, sizeof(number)), EBUSY,
+		      "it does not become one of IPv4");
+	CHECK(send(s, "octet", 5, 0) == 5 && shutdown(s, SHUT_WR) == 0, "send() and shutdown()");
+	CHECK(domain_stats(domain).sockets == 1, "it is bound as before");
+	close(far);
+	close(s);
+	CHECK(domain_stats(domain).sockets == 0, "until close()");
+}
+
 static void foreign(int domain)
 {
 	struct ddp_hello hello;
@@ -334,6 +384,8 @@ int main(void)
 	files(domain);
 	memlock();
 	sockets(domain);
+	calls(domain, AF_INET);
+	calls(domain, AF_INET6);
 	foreign(domain);
 	heirs();
 	return end_checks();

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "ddp_test.h"
+#include "socket_calls.h"
 
 #define PAGE 4096ul
 #define SLOTS 16
@@ -367,6 +368,8 @@ static void *run_traffic(void *seed)
 			renew(&slots[below(SLOTS)]);
 		if (one_in(10))
 			change_memory();
+		for (int i = 0; i < 3; i++)
+			call_something(any_socket(), below);
 	}
 	return NULL;
 }

@@ -65,7 +65,7 @@ pack_programs() {
     local program
     for program in abi records segments loss small_window release abi_fuzz failing stress; do
         gcc -O2 -static -pthread -I"$top/include" -I"$here" "$here/$program.c" \
-            "$here/ddp_test.c" "$here/user_level.c" "$here/handmade_peer.c" \
+            "$here/ddp_test.c" "$here/user_level.c" "$here/handmade_peer.c" "$here/socket_calls.c" \
             -o "$SIW_RUN/package/$program"
     done
     gcc -O2 -static "$here/as_nobody.c" -o "$SIW_RUN/package/as_nobody"
@@ -124,8 +124,9 @@ segments='/bin/ip link add d0 type veth peer name d1 && /bin/ip address add 198.
     /bin/ip neigh add 198.18.80.2 lladdr 02:00:00:00:00:02 dev d0 nud permanent && /x/segments; r=$?;
     /bin/ip link del d0; exit $r'
 
-# And one that waits until nothing of the module is left.
+# And one that waits until nothing of the module is left: a socket whose peer is silent is TCP's for 60 s
+# after close().
 # shellcheck disable=SC2016,SC2034  # the guest's shell expands; used by those that source this
-nothing_left='cd /sys/kernel/debug/ddp; for i in 1 2 3 4 5 6 7 8 9 10; do
-    [ "$(cat domains regions sockets pages | sort -u)" = 0 ] && exit 0; sleep 1; done;
-    grep . domains regions sockets pages; exit 1'
+nothing_left='cd /sys/kernel/debug/ddp; i=0; while [ $i -lt 70 ]; do
+    [ "$(cat domains regions sockets pages | sort -u)" = 0 ] && exit 0; sleep 1; i=$((i + 1)); done;
+    grep . domains regions sockets pages; cat /proc/net/tcp; exit 1'

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#define _GNU_SOURCE
+#include "socket_calls.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <linux/sockios.h>
+#include <linux/tcp.h>
+
+#define MAPPED 65536
+
+static void set_something(int s, uint32_t (*below)(uint32_t))
+{
+	static const int levels[] = { SOL_SOCKET, IPPROTO_TCP, IPPROTO_IP, IPPROTO_IPV6 };
+	const int level = levels[below(4)], name = (int)below(80);
+	const int value = (int)(below(2) ? below(3) : below(UINT32_MAX));
+
+	if (level != SOL_SOCKET || name != SO_LINGER)
+		setsockopt(s, level, name, &value, sizeof(value));
+}
+
+static void get_something(int s, uint32_t (*below)(uint32_t))
+{
+	static const int levels[] = { SOL_SOCKET, IPPROTO_TCP, IPPROTO_IP, IPPROTO_IPV6 };
+	uint8_t value[256];
+	socklen_t size = below(sizeof(value));
+
+	getsockopt(s, levels[below(4)], (int)below(80), value, &size);
+}
+
+/* Pages of the queue as memory. */
+static void receive_mapped(int s)
+{
+	struct tcp_zerocopy_receive request = { .length = MAPPED };
+	socklen_t size = sizeof(request);
+	void *memory = mmap(NULL, MAPPED, PROT_READ, MAP_SHARED, s, 0);
+
+	if (memory == MAP_FAILED)
+		return;
+	request.address = (uintptr_t)memory;
+	getsockopt(s, IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE, &request, &size);
+	munmap(memory, MAPPED);
+}
+
+static void splice_something(int s, uint32_t (*below)(uint32_t))
+{
+	int ends[2];
+
+	if (pipe2(ends, O_NONBLOCK))
+		return;
+	splice(s, NULL, ends[1], NULL, 1 + below(9000), SPLICE_F_NONBLOCK);
+	close(ends[0]);
+	close(ends[1]);
+}
+
+static void ask_something(int s, uint32_t (*below)(uint32_t))
+{
+	static const unsigned long requests[] = { SIOCINQ, SIOCOUTQ, SIOCATMARK, SIOCOUTQNSD };
+	struct pollfd poll_fd = { .fd = s, .events = POLLIN | POLLOUT | POLLPRI };
+	int answer;
+
+	ioctl(s, requests[below(4)], &answer);
+	poll(&poll_fd, 1, 0);
+}
+
+void call_something(int s, uint32_t (*below)(uint32_t))
+{
+	struct sockaddr_storage address = { .ss_family = below(2) ? AF_UNSPEC : AF_INET };
+	socklen_t size = sizeof(address);
+
+	fcntl(s, F_SETFL, O_NONBLOCK | (below(2) ? O_ASYNC : 0));
+	switch (below(11)) {
+	case 0:
+		close(accept4(s, NULL, NULL, SOCK_NONBLOCK));
+		break;
+	case 1:
+		listen(s, 1);
+		break;
+	case 2:
+		getpeername(s, (struct sockaddr *)&address, &size);
+		connect(s, (struct sockaddr *)&address, size);
+		break;
+	case 3:
+		bind(s, (struct sockaddr *)&address, size);
+		break;
+	case 4:
+		shutdown(s, (int)below(3));
+		break;
+	case 5:
+		receive_mapped(s);
+		break;
+	case 6:
+		splice_something(s, below);
+		break;
+	case 7:
+		ask_something(s, below);
+		break;
+	case 8:
+		get_something(s, below);
+		break;
+	default:
+		set_something(s, below);
+		break;
+	}
+}

@@ -316,6 +316,8 @@ int run(const Options& options) {
 }  // namespace xsock::bench
 
 int main(int argc, char** argv) {
-    setenv("XSOCK_SHM", "off", 0);  // beside plain TCP
+    for (const char* setting : {"XSOCK_SHM", "XSOCK_KERNEL"}) {
+        setenv(setting, "off", 0);  // beside plain TCP
+    }
     return xsock::bench::run(xsock::bench::parse(argc, argv));
 }

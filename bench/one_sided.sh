@@ -31,7 +31,7 @@ ways=(base reads)
 xsock=$build/tools/xsock
 # As xsock_bench: BBR would pace what stays inside the machine. For redis our namespace says so, if
 # there is one. It may not have cubic unless that is allowed to everyone, as reno is.
-export XSOCK_SHM=off XSOCK_LOG=off XSOCK_CONGESTION=cubic
+export XSOCK_SHM=off XSOCK_KERNEL=off XSOCK_LOG=off XSOCK_CONGESTION=cubic
 default=/proc/sys/net/ipv4/tcp_congestion_control
 [ "$(readlink /proc/self/ns/net)" = "$(readlink "/proc/$PPID/ns/net")" ] ||
     { echo cubic >$default; } 2>/dev/null || echo reno >$default

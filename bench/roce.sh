@@ -37,7 +37,7 @@ xsock=$build/tools/xsock
 for file in "$xsock" "$build/libxsock/verbs/libibverbs.so.1" "$build/libxsock/libxsock-rdma-files.so"; do
     [ -e "$file" ] || die "$file is not built"
 done
-export XSOCK_SHM=off XSOCK_LOG=off UCX_WARN_UNUSED_ENV_VARS=n UCX_LOG_LEVEL=error
+export XSOCK_SHM=off XSOCK_KERNEL=off XSOCK_LOG=off UCX_WARN_UNUSED_ENV_VARS=n UCX_LOG_LEVEL=error
 unset LD_PRELOAD
 crc=()
 over() {  # over WAY COLUMN ARGS...: ucx_perftest's

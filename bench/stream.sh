@@ -21,7 +21,7 @@ build=build/release rounds=7 seconds=0.4 markdown=()
 bench_options b:r:s:m "$@"
 no_more_arguments "${@:OPTIND}"
 find_bench
-export XSOCK_SHM=off  # over TCP
+export XSOCK_SHM=off XSOCK_KERNEL=off  # over TCP
 
 table() { python3 "$here/table.py" "$1" "${markdown[@]}" "${@:2}"; }
 status=0

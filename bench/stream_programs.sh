@@ -39,7 +39,7 @@ PATH=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort -V | tail -n 1):$PATH
 # By the built-in policy, whatever this user's file says; over TCP alone.
 chmod 755 "$work"
 : >"$work/policy"
-export XSOCK_POLICY=$work/policy XSOCK_SHM=off XSOCK_LOG=off
+export XSOCK_POLICY=$work/policy XSOCK_SHM=off XSOCK_KERNEL=off XSOCK_LOG=off
 unset XSOCK_STREAM LD_PRELOAD
 
 under() {

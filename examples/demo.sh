@@ -11,7 +11,7 @@ top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=${1:-$top/build/release}
 bin=$build/examples
 mib=${XSOCK_DEMO_MIB:-300}
-export XSOCK_SHM=off  # over TCP, but for the row that says otherwise
+export XSOCK_SHM=off XSOCK_KERNEL=off  # over TCP, but for the row that says otherwise
 
 free_mib() { df -Pm "$1" 2>/dev/null | awk 'NR == 2 { print $4 }'; }
 # In memory if there is plenty: the figures shall be the network's, not the disk's.

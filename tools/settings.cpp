@@ -165,7 +165,7 @@ constexpr Setting kSettings[] = {
     {"XSOCK_SHM_DIR", "shm-dir", "FOLDER", "none",
      "processes of other network namespaces that have it may\nshare memory with this one",
      check_shm_folder},
-    {"XSOCK_KERNEL", "kernel", "MODE", "off",
+    {"XSOCK_KERNEL", "kernel", "MODE", "auto",
      "the kernel module places what peers write: off, auto\n(where it can) or require", check_shm},
     {"XSOCK_KERNEL_OOO", "kernel-ooo", "0|1", "by API",
      "1: it also places what comes behind a lost segment", in_range<0, 1>},

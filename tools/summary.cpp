@@ -45,6 +45,12 @@ int wait_passing_signals(pid_t child, const sigset_t& watched) {
     }
 }
 
+/// Why the kernel module does not place, where nothing is amiss.
+bool is_usual(std::string_view why_not) {
+    return why_not == kernel::name_of(kernel::Reason::absent) ||
+           why_not == kernel::name_of(kernel::Reason::shared_memory);
+}
+
 }  // namespace
 
 void Summary::add(std::string_view text) {
@@ -122,7 +128,7 @@ std::string Summary::text() const {
     for (const auto& [stack, count] : stacks) {
         if (stack == "kernel") {
             said += fmt::format("xsock: {:10} of these placed by the kernel module\n", count);
-        } else {
+        } else if (kernel_named || !is_usual(stack)) {
             said += fmt::format("xsock: {:10} of these placed at user level: {}\n", count, stack);
         }
     }
@@ -172,6 +178,8 @@ int run_with_summary(const std::string& path, char* const* argv) {
     const int status = wait_passing_signals(child, watched);
 
     Summary summary;
+    const char* const kernel_mode = std::getenv("XSOCK_KERNEL");
+    summary.kernel_named = kernel_mode != nullptr && *kernel_mode != '\0';
     summary.add(file_text(fmt::format("/proc/self/fd/{}", sink), 1 << 20));
     std::fputs(summary.text().c_str(), stderr);
     if (!WIFSIGNALED(status)) return WEXITSTATUS(status);

@@ -19,6 +19,7 @@ struct Summary {
     std::uint64_t inherited = 0;  ///< undecided ones of a parent that a child decided
     std::map<std::string, std::uint64_t> verdicts;  ///< of sockets in DDPMODE, when they ended
     std::map<std::string, std::uint64_t> stacks;    ///< of those that started: "kernel", or why not
+    bool kernel_named = false;  ///< XSOCK_KERNEL is set: that there is no module is worth a line
     std::map<std::string, std::uint64_t> unpinned;  ///< memory regions, by kernel::Unpinned's names
 
     /// Adds the lines of `text`; those that are not of the form are skipped.

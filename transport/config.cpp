@@ -96,6 +96,7 @@ void read_shm(TransportConfig& config) {
 }
 
 void read_kernel(TransportConfig& config) {
+    config.kernel = KernelMode::automatic;
     read_mode("XSOCK_KERNEL", config.kernel);
     bool ooo = false;
     if (read_number("XSOCK_KERNEL_OOO", ooo, 0, 1)) config.kernel_ooo = ooo;

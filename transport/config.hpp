@@ -38,7 +38,8 @@ struct TransportConfig {
     bool short_rto = true;            ///< XSOCK_SHORT_RTO=0|1: loss_recovery.hpp, between xsocks
     std::size_t max_starting = 4096;  ///< XSOCK_MAX_STARTING: start-ups a listener
     std::string congestion;           ///< XSOCK_CONGESTION: TCP's control; empty: the system's
-    KernelMode kernel = KernelMode::off;  ///< XSOCK_KERNEL=off|auto|require; never `usual`
+    /// XSOCK_KERNEL=off|auto|require: auto where not set; never `usual`
+    KernelMode kernel = KernelMode::off;
     std::optional<bool> kernel_ooo;       ///< XSOCK_KERNEL_OOO=0|1: out of order; not set: by API
     std::size_t kernel_pin = std::size_t{64} << 20;  ///< XSOCK_KERNEL_PIN: longest region pinned
     /// The module of tests; null: the system's.

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# Run by guest_test.sh in its guest, by busybox's shell: the engine with the module required at both
-# ends of connections over the loopback.
+# Run by guest_test.sh in its guest, by busybox's shell: the engine with the module at both ends of
+# connections over the loopback, required but where it is said.
 export LD_LIBRARY_PATH=/x XSOCK_SHM=off XSOCK_KERNEL=require XSOCK_LOG=warn
 cd /x || exit 1
 server=""
@@ -59,7 +59,8 @@ putget) # the client's sum over what it wrote and read again, and the server's
     sum=$(sed -n 's/.*add up to //p' /tmp/client.log)
     if [ -z "$sum" ] || ! grep -q "add up to $sum\$" /tmp/server.log; then fail "sums differ"; fi
     ;;
-stat)
+stat) # as a program that has no setting
+    unset XSOCK_KERNEL
     serve ./xsock perf server 7000
     write_on
     wait_for_pins
@@ -89,10 +90,14 @@ wire) # each operation once, checked at both ends, which each write so many octe
 verbs) # unmodified programs: one polls its memory, one sleeps, one does without rdma_cm
     export LD_LIBRARY_PATH=/x/verbs:/x
     pair ib_write_lat -R -F -n 500
+    before=$(counted placed)
+    XSOCK_KERNEL="" pair ib_write_lat -R -F -n 500
+    [ $(($(counted placed) - before)) -ge 900 ] || fail "not the module's without a setting"
     pair ib_send_bw -R -F -e -n 200
     [ ! -e ./ibv_rc_pingpong ] || XSOCK_VERBS_GID=1 pair ./ibv_rc_pingpong -g 0 -c -n 100
     ;;
-socket) # in DDPMODE, and what the exit summary says; port 7000 may be in TIME-WAIT
+socket) # in DDPMODE without a setting, and what the summary says; port 7000 may be in TIME-WAIT
+    unset XSOCK_KERNEL
     serve ./echo_socket server 7001 --ddp
     ./xsock run --summary -- ./echo_socket client 127.0.0.1 7001 50 --ddp >/tmp/client.log 2>&1 ||
         fail "client: $(cat /tmp/client.log)"

@@ -21,7 +21,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    os.environ.setdefault("XSOCK_SHM", "off")  # as tests/CMakeLists.txt
+    for setting in ("XSOCK_SHM", "XSOCK_KERNEL"):
+        os.environ.setdefault(setting, "off")  # as tests/CMakeLists.txt
     config.addinivalue_line("markers", "full: for ./test --full only (CMakeLists.txt)")
 
 

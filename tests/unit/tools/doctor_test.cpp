@@ -72,7 +72,7 @@ class Machine {
     KernelModulePlaces places_;
 };
 
-TEST(KernelModule, that_is_not_there_is_well_where_nothing_asks_for_it) {
+TEST(KernelModule, that_is_not_there_is_well_where_no_setting_names_it) {
     const Machine machine;
     EXPECT_EQ(machine.look("").verdict, Verdict::ok);
     EXPECT_EQ(machine.look("off").verdict, Verdict::ok);
@@ -96,6 +96,7 @@ TEST(KernelModule, each_obstacle_has_its_remedy) {
     EXPECT_THAT(machine.look("auto").text, testing::HasSubstr("it is loaded, but"));
     machine.set_device("/dev/null");
     EXPECT_THAT(machine.look("auto").text, testing::HasSubstr("no device of the module"));
+    EXPECT_EQ(machine.look("").verdict, Verdict::note) << "it would be used";
 }
 
 TEST(KernelModule, names_its_features) {

@@ -46,15 +46,27 @@ TEST(Summary, tells_what_places_and_why_not_the_kernel) {
     Summary summary;
     summary.add(
         "xsock-summary 1 pid=1 ppid=0 end=exit sockets=3 connected=3 asked=3 message=3 "
-        "stack:kernel=2 stack:kernel-absent=1 unpinned:memlock=5 program=/bin/a\n"
+        "stack:kernel=2 stack:kernel-denied=1 unpinned:memlock=5 program=/bin/a\n"
         "xsock-summary 1 pid=2 ppid=0 end=exit sockets=1 asked=1 message=1 stack:kernel=1 "
         "program=/bin/b\n");
     EXPECT_EQ(summary.verdicts.size(), 1u);
     EXPECT_THAT(summary.text(),
                 AllOf(HasSubstr(" 4 carried over iWARP (message mode)"),
                       HasSubstr(" 3 of these placed by the kernel module"),
-                      HasSubstr(" 1 of these placed at user level: kernel-absent"),
+                      HasSubstr(" 1 of these placed at user level: kernel-denied"),
                       HasSubstr(" 5 memory regions not pinned for the kernel module: more than")));
+}
+
+TEST(Summary, tells_that_there_is_no_kernel_module_only_where_it_was_named) {
+    Summary summary;
+    summary.add(
+        "xsock-summary 1 pid=1 ppid=0 end=exit sockets=2 connected=2 asked=2 message=2 "
+        "stack:kernel-absent=1 stack:shared-memory=1 program=/bin/a\n");
+    EXPECT_THAT(summary.text(), Not(HasSubstr("placed")));
+    summary.kernel_named = true;
+    EXPECT_THAT(summary.text(),
+                AllOf(HasSubstr(" 1 of these placed at user level: kernel-absent"),
+                      HasSubstr(" 1 of these placed at user level: shared-memory")));
 }
 
 TEST(Summary, skips_what_is_not_of_the_form) {

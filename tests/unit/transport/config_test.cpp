@@ -92,7 +92,7 @@ class Environment : public ::testing::Test {
         EXPECT_TRUE(config.shm_users.empty());
         EXPECT_TRUE(config.shm_folder.empty());
         EXPECT_EQ(config.shm_timeout, 200 * kMillisecond);
-        EXPECT_EQ(config.kernel, KernelMode::off);
+        EXPECT_EQ(config.kernel, KernelMode::automatic);
         EXPECT_FALSE(config.kernel_ooo.has_value());
         EXPECT_EQ(config.kernel_pin, std::size_t{64} << 20);
     }

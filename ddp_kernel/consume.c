@@ -83,6 +83,16 @@ static void start_timer(struct ddp_sock *ds)
 			       HRTIMER_MODE_REL_SOFT);
 }
 
+/* A segment is missing, or was until now: octets have come behind it since the last call. */
+static bool had_hole(struct ddp_sock *ds)
+{
+	const struct tcp_sock *tp = tcp_sk(ds->sk);
+	const bool had = tp->rcv_ooopack != ds->delay.ooopack;
+
+	ds->delay.ooopack = tp->rcv_ooopack;
+	return had || !RB_EMPTY_ROOT(&tp->out_of_order_queue);
+}
+
 static void on_hole(struct ddp_delay *delay)
 {
 	delay->quota = 0;
@@ -128,8 +138,8 @@ void ddp_consume_later(struct ddp_sock *ds)
 	quota = clamp(ds->delay.quota, min(2 * segment, QUOTA_MIN), QUOTA_MAX);
 	if (ds->closing) {
 		ddp_consume(ds);
-	} else if (!RB_EMPTY_ROOT(&tcp_sk(sk)->out_of_order_queue)) {
-		/* TCP answers each segment, and the sender will send less. */
+	} else if (had_hole(ds)) {
+		/* TCP answers what comes behind it and what fills it; the sender sends less. */
 		on_hole(&ds->delay);
 		ddp_consume(ds);
 	} else if (owed >= quota) {

@@ -115,6 +115,7 @@ struct ddp_mr {
  * @answered: when, in microseconds of TCP's clock
  * @hits: times that the quota was reached since it was set
  * @hits_wanted: so many let it grow; more where the sender has waited, or a segment was missing
+ * @ooopack: of tcp_sock.rcv_ooopack, when it was last asked whether one was
  */
 struct ddp_delay {
 	struct hrtimer timer;
@@ -126,6 +127,7 @@ struct ddp_delay {
 	u64 answered;
 	u16 hits;
 	u16 hits_wanted;
+	u32 ooopack;
 };
 
 /**

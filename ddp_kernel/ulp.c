@@ -242,6 +242,7 @@ void ddp_sock_attach(struct ddp_sock *ds, struct ddp_domain *domain,
 	ds->base = 0;
 	ds->copied_seq = tcp_sk(sk)->copied_seq;
 	ds->seen_ooopack = tcp_sk(sk)->rcv_ooopack - 1;
+	ds->delay.ooopack = tcp_sk(sk)->rcv_ooopack;
 	ds->rcvlowat = sk->sk_rcvlowat;
 	ds->urginline = sock_flag(sk, SOCK_URGINLINE);
 	sock_set_flag(sk, SOCK_URGINLINE);

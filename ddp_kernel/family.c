@@ -75,9 +75,8 @@ static int ddp_disconnect(struct sock *sk, int flags)
 {
 	struct ddp_sock *ds = ddp_sock_of(sk);
 
-	if (ds)
-		ddp_sock_detach(ds);
-	return sk->sk_prot->disconnect(sk, flags);
+	ddp_sock_detach(ds);
+	return ds->family->plain_prot->disconnect(sk, flags);
 }
 
 const struct ddp_family *ddp_family_of(const struct sock *sk)

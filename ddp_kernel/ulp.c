@@ -103,7 +103,8 @@ static void ddp_data_ready(struct sock *sk)
 	struct ddp_sock *ds = ddp_sock_of(sk);
 	bool wake = true;
 
-	if (!ds->busy) {
+	/* Not bound: KCM, which had the socket meanwhile, has given back what it found. */
+	if (ds->domain && !ds->busy) {
 		ds->busy = true;
 		wake = on_data(ds);
 		ds->busy = false;
@@ -215,10 +216,9 @@ int ddp_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 
 	lock_sock(sk);
 	ds = ddp_sock_of(sk);
-	if (!ds || !ds->domain || flags & MSG_ERRQUEUE) {
+	if (!ds->domain || flags & MSG_ERRQUEUE) {
 		/* It may have been unbound since recv() began. */
-		plain = ds && ds->domain ? ds->family->plain_prot->recvmsg :
-					   READ_ONCE(sk->sk_prot)->recvmsg;
+		plain = ds->family->plain_prot->recvmsg;
 		release_sock(sk);
 		return plain(sk, msg, len, flags DDP_ADDR_LEN);
 	}
@@ -258,8 +258,10 @@ void ddp_sock_attach(struct ddp_sock *ds, struct ddp_domain *domain,
 	/* Given back by detach, or, behind our release, by the one who called it. */
 	__module_get(THIS_MODULE);
 	WRITE_ONCE(sk->sk_socket->ops, &family->ops);
-	ds->old_data_ready = sk->sk_data_ready;
-	sk->sk_data_ready = ddp_data_ready;
+	if (sk->sk_data_ready != ddp_data_ready) {
+		ds->old_data_ready = sk->sk_data_ready;
+		sk->sk_data_ready = ddp_data_ready;
+	}
 	write_unlock_bh(&sk->sk_callback_lock);
 	WRITE_ONCE(sk->sk_prot, (struct proto *)&family->prot);
 	ddp_count(bound, 1);

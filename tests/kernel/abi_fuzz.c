@@ -294,7 +294,7 @@ static void *run_requests(void *seed)
 
 	state = (uintptr_t)seed;
 	/* What comes from the network is to go on beside this. */
-	setpriority(PRIO_PROCESS, (id_t)gettid(), 10);
+	setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
 	munmap(pages + PAGE, PAGE);
 	while (!over)
 		one_request(&arg, pages);

@@ -99,7 +99,7 @@ size_t fpdu_send(uint8_t *to, uint32_t msn, const void *payload, size_t n)
 
 void yield_to_kernel(void)
 {
-	setpriority(PRIO_PROCESS, 0, 19);
+	setpriority(PRIO_PROCESS, 0, 15);
 }
 
 int domain_open(void)

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -15,13 +16,28 @@
 
 #define MAPPED 65536
 
+/* It makes close() wait, or the socket silent, whose peer TCP then keeps for minutes. */
+static bool is_left_out(int level, int name)
+{
+	switch (level) {
+	case SOL_SOCKET:
+		return name == SO_LINGER || name == SO_MAX_PACING_RATE || name == SO_BINDTOIFINDEX;
+	case IPPROTO_TCP:
+		return name == TCP_LINGER2 || name == TCP_WINDOW_CLAMP || name == TCP_TX_DELAY;
+	case IPPROTO_IP:
+		return name == IP_MINTTL;
+	default:
+		return false;
+	}
+}
+
 static void set_something(int s, uint32_t (*below)(uint32_t))
 {
 	static const int levels[] = { SOL_SOCKET, IPPROTO_TCP, IPPROTO_IP, IPPROTO_IPV6 };
 	const int level = levels[below(4)], name = (int)below(80);
 	const int value = (int)(below(2) ? below(3) : below(UINT32_MAX));
 
-	if (level != SOL_SOCKET || name != SO_LINGER)
+	if (!is_left_out(level, name))
 		setsockopt(s, level, name, &value, sizeof(value));
 }
 
@@ -71,7 +87,7 @@ static void ask_something(int s, uint32_t (*below)(uint32_t))
 
 void call_something(int s, uint32_t (*below)(uint32_t))
 {
-	struct sockaddr_storage address = { .ss_family = below(2) ? AF_UNSPEC : AF_INET };
+	struct sockaddr_storage address = { .ss_family = AF_UNSPEC };
 	socklen_t size = sizeof(address);
 
 	fcntl(s, F_SETFL, O_NONBLOCK | (below(2) ? O_ASYNC : 0));
@@ -83,10 +99,12 @@ void call_something(int s, uint32_t (*below)(uint32_t))
 		listen(s, 1);
 		break;
 	case 2:
-		getpeername(s, (struct sockaddr *)&address, &size);
+		if (below(2))
+			getpeername(s, (struct sockaddr *)&address, &size);
 		connect(s, (struct sockaddr *)&address, size);
 		break;
 	case 3:
+		getsockname(s, (struct sockaddr *)&address, &size);
 		bind(s, (struct sockaddr *)&address, size);
 		break;
 	case 4:

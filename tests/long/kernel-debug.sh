@@ -27,6 +27,8 @@ case $#$kind in
 1kasan | 1kcsan) ;;
 *) usage >&2 && exit 2 ;;
 esac
+case $seconds in '' | *[!0-9]* | ?????????*) usage >&2 && exit 2 ;; esac
+[ "$seconds" -ge 16 ] || { echo "-t: 16 or more" >&2 && exit 2; }
 for part in $parts; do
     case $part in
     stress | killed | release | fuzz | reload) ;;
@@ -57,23 +59,26 @@ cp "$here/guest_engine.sh" "$share/"
 # Prints reports in the kernel's log since the last call; true: there are some. A data race stands
 # between two lines of ====, and is ours if a function of the module made one of the accesses, or
 # called at most two deep what did. lock_sock() is not: it tries the lock and who owns it in one word,
-# of which the owner of the lock reads a part. The titles of others go to `races`.
+# of which the owner of the lock reads a part. The titles of others go to `races`, unless another report
+# is among their lines.
 reports="$reports|KASAN|ODEBUG|possible .*deadlock|inconsistent|suspicious"
 races=$SIW_RUN/races
 reported() {
     "${vmctl[@]}" -T 60 run 'dmesg -c' >"$SIW_RUN/log" || { echo "the log cannot be read" && return; }
-    awk -v races="$races" '
+    awk -v races="$races" -v reports="$reports" '
         /=======/ { end_part(); next }
         { part = part $0 "\n" }
         /BUG: KCSAN: / { title = $0; sub(/.*BUG: KCSAN: /, "", title) }
+        $0 ~ reports && !/BUG: KCSAN: / { other = 1 }
         / by (task|interrupt)/ { frames = 3 }
         frames > 0 && /^ / { ours = ours || /\[ddp_kernel\]/; frames-- }
         END { end_part() }
         function end_part() {
-            if (title != "" && (!ours || title ~ /lock_sock_nested/)) print title >>races
+            if (title != "" && (!ours || title ~ /lock_sock_nested/) && !other) print title >>races
             else printf "%s", part
-            part = title = ""; ours = frames = 0
-        }' "$SIW_RUN/log" | grep -A 40 -E "$reports"
+            part = title = ""; ours = frames = other = 0
+        }' "$SIW_RUN/log" >"$SIW_RUN/kept" || { echo "the log was not read" && return; }
+    grep -A 40 -E "$reports" "$SIW_RUN/kept"
 }
 step() {  # step SECONDS WORDS COMMAND
     guest_step "$@"
@@ -136,7 +141,7 @@ for part in $parts; do
         ;;
     esac
 done
-step 120 "nothing is left" "$nothing_left"
+step 200 "nothing is left" "$nothing_left"
 step 120 "unload" 'rmmod ddp_kernel'
 if [ "$kind" = kcsan ]; then
     step 60 "accesses were watched" "cd /sys/kernel/debug && grep -E 'enabled|watchpoints|races' kcsan |

@@ -77,6 +77,6 @@ if [ -z "$rows" ]; then
         "cd /sys/kernel/debug/ddp && cat counters && grep -q '^placed_octets [1-9]' counters"
     sed -n 's/^placed/    &/p' "$SIW_RUN/out"
 fi
-guest_step 120 "nothing is left" "$nothing_left"
+guest_step 200 "nothing is left" "$nothing_left"
 guest_step 60 "unload, and a clean log" "rmmod ddp_kernel && ! dmesg -c | grep -A 20 -E '$reports'"
 [ "$failures" = 0 ] || die "$failures steps failed"

@@ -51,6 +51,6 @@ step "killed at any moment" "XSOCK_KERNEL=require ./system_kill 1 20"
 for variant in traffic close; do
     step "killed in $variant, 300 times" "XSOCK_KERNEL=require ./system_kill_cycles $variant 300"
 done
-guest_step 120 "nothing is left" "$nothing_left"
+guest_step 200 "nothing is left" "$nothing_left"
 guest_step 60 "unload, and a clean log" "rmmod ddp_kernel && $clean"
 [ "$failures" = 0 ] || die "$failures steps failed"

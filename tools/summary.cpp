@@ -47,8 +47,10 @@ int wait_passing_signals(pid_t child, const sigset_t& watched) {
 
 /// Why the kernel module does not place, where nothing is amiss.
 bool is_usual(std::string_view why_not) {
-    return why_not == kernel::name_of(kernel::Reason::absent) ||
-           why_not == kernel::name_of(kernel::Reason::shared_memory);
+    using kernel::Reason;
+    constexpr Reason kUsual[] = {Reason::absent, Reason::capture, Reason::shared_memory};
+    return std::any_of(std::begin(kUsual), std::end(kUsual),
+                       [&](Reason reason) { return why_not == kernel::name_of(reason); });
 }
 
 }  // namespace

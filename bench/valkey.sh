@@ -54,7 +54,7 @@ die() {
     [ ! -s "${2:-}" ] || tail -n 5 "$2" | cut -c1-200 >&2
     exit 1
 }
-export XSOCK_LOG=off XSOCK_SHM=${XSOCK_SHM-off}
+export XSOCK_LOG=off XSOCK_SHM=${XSOCK_SHM-off} XSOCK_KERNEL=${XSOCK_KERNEL-off}
 on_server=() on_client=()
 if [ -z "$free" ] && [ "$(nproc)" -ge 2 ]; then
     on_server=(taskset -c 0) on_client=(taskset -c 1)

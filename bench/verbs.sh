@@ -33,7 +33,8 @@ cleanup() {
 }
 trap cleanup EXIT
 trap 'exit 130' INT
-export XSOCK_LOG=off XSOCK_SHM=${XSOCK_SHM-off} UCX_TLS=tcp UCX_NET_DEVICES=lo UCX_WARN_UNUSED_ENV_VARS=n
+export XSOCK_LOG=off XSOCK_SHM=${XSOCK_SHM-off} XSOCK_KERNEL=${XSOCK_KERNEL-off}
+export UCX_TLS=tcp UCX_NET_DEVICES=lo UCX_WARN_UNUSED_ENV_VARS=n
 if [ "$(nproc)" -ge 2 ]; then
     on_server=(taskset -c 0) on_client=(taskset -c 1)
 else

@@ -16,7 +16,7 @@
 # Exit status 1: a part failed; 77: a part lacks something of this machine, and none failed.
 set -euo pipefail
 . "$(dirname "$0")/../setup/lib.sh"
-export XSOCK_SHM=${XSOCK_SHM-off}  # as tests/CMakeLists.txt
+export XSOCK_SHM=${XSOCK_SHM-off} XSOCK_KERNEL=${XSOCK_KERNEL-off}  # as tests/CMakeLists.txt
 
 results=$top/build/battery/results.tsv
 cycles=100000

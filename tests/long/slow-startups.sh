@@ -6,7 +6,7 @@
 #   slow-startups.sh [-b BUILD] [-s SECONDS] [-r RATE]     build/release, 60 s, 1000 connections a second
 set -euo pipefail
 . "$(dirname "$0")/../setup/lib.sh"
-export XSOCK_SHM=${XSOCK_SHM-off}  # as tests/CMakeLists.txt
+export XSOCK_SHM=${XSOCK_SHM-off} XSOCK_KERNEL=${XSOCK_KERNEL-off}  # as tests/CMakeLists.txt
 
 build_folder=$top/build/release
 export XSOCK_SLOW_STARTUPS_SECONDS=60 XSOCK_SLOW_STARTUPS_RATE=1000 XSOCK_SLOW_STARTUPS_LIMIT_MS=1000

@@ -16,7 +16,7 @@
 # passes without, and that source_suites/ does not expect; 77: nothing could run.
 set -euo pipefail
 . "$(dirname "$0")/../setup/lib.sh"
-export XSOCK_SHM=${XSOCK_SHM-off}  # as tests/CMakeLists.txt
+export XSOCK_SHM=${XSOCK_SHM-off} XSOCK_KERNEL=${XSOCK_KERNEL-off}  # as tests/CMakeLists.txt
 
 case " $* " in
 *' -h '* | *' --help '*) sed -n '3,16s/^# \{0,1\}//p' "$0" && exit 0 ;;

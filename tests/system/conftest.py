@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """What pytest needs to know of these tests: ctest starts it once for each case."""
 import contextlib
-import glob
 import os
 import signal
 
@@ -37,9 +36,13 @@ def nothing_outlives_the_tests():
     """Ends the programs that a failed test left behind: ctest waits for all that have its standard
     error, so that a failure would be told of only when the time is up."""
     yield
-    for file in glob.glob("/proc/self/task/*/children"):
-        with open(file) as children:
-            for pid in map(int, children.read().split()):
+    # A thread may end meanwhile: its children are then the first one's, which is asked last.
+    threads = sorted(map(int, os.listdir("/proc/self/task")), reverse=True)
+    for thread in threads:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            with open(f"/proc/self/task/{thread}/children") as children:
+                pids = children.read().split()
+            for pid in map(int, pids):
                 with contextlib.suppress(ProcessLookupError):  # a thread of the test waited for it
                     os.kill(pid, signal.SIGKILL)
 

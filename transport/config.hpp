@@ -40,7 +40,7 @@ struct TransportConfig {
     std::string congestion;           ///< XSOCK_CONGESTION: TCP's control; empty: the system's
     /// XSOCK_KERNEL=off|auto|require: auto where not set; never `usual`
     KernelMode kernel = KernelMode::off;
-    std::optional<bool> kernel_ooo;       ///< XSOCK_KERNEL_OOO=0|1: out of order; not set: by API
+    std::optional<bool> kernel_ooo;  ///< XSOCK_KERNEL_OOO=0|1: out of order; not set: by API
     std::size_t kernel_pin = std::size_t{64} << 20;  ///< XSOCK_KERNEL_PIN: longest region pinned
     /// The module of tests; null: the system's.
     KernelCalls* kernel_calls = nullptr;

@@ -82,17 +82,19 @@ wire) # each operation once, checked at both ends, which each write so many octe
         before=$(counted placed_octets)
         # shellcheck disable=SC2086  # several words
         ./system_wire $options --bytes $bytes >/tmp/server.log 2>&1 || fail "system_wire $options"
-        # An FPDU that has come in part may go up, and more so where the guest is slow.
-        [ $(($(counted placed_octets) - before)) -gt $((bytes / 2)) ] ||
+        # An FPDU that has come in part may go up.
+        [ $(($(counted placed_octets) - before)) -gt $((bytes + bytes / 4)) ] ||
             fail "$(($(counted placed_octets) - before)) octets were placed: $options"
     done
     ;;
 verbs) # unmodified programs: one polls its memory, one sleeps, one does without rdma_cm
     export LD_LIBRARY_PATH=/x/verbs:/x
     pair ib_write_lat -R -F -n 500
+    unset XSOCK_KERNEL
     before=$(counted placed)
-    XSOCK_KERNEL="" pair ib_write_lat -R -F -n 500
+    pair ib_write_lat -R -F -n 500
     [ $(($(counted placed) - before)) -ge 100 ] || fail "not the module's without a setting"
+    export XSOCK_KERNEL=require
     pair ib_send_bw -R -F -e -n 200
     [ ! -e ./ibv_rc_pingpong ] || XSOCK_VERBS_GID=1 pair ./ibv_rc_pingpong -g 0 -c -n 100
     ;;

@@ -38,26 +38,6 @@ static int domain, other_domain;
 static uint8_t *arena;	/* and a page behind it, which no region has */
 static atomic_bool over;
 
-/* ---- Random numbers, of one thread each ------------------------------------- */
-
-static _Thread_local uint64_t state;
-
-static uint32_t any(void)
-{
-	state = state * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)(state >> 32);
-}
-
-static uint32_t below(uint32_t n)
-{
-	return any() % n;
-}
-
-static bool one_in(uint32_t n)
-{
-	return below(n) == 0;
-}
-
 /* ---- Sockets ------------------------------------------------------------------ */
 
 /* Requests name them while they are closed and made anew. */
@@ -292,7 +272,7 @@ static void *run_requests(void *seed)
 			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	static _Thread_local union argument arg;
 
-	state = (uintptr_t)seed;
+	random_state = (uintptr_t)seed;
 	/* What comes from the network is to go on beside this. */
 	setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
 	munmap(pages + PAGE, PAGE);
@@ -356,7 +336,7 @@ static void change_memory(void)
 
 static void *run_traffic(void *seed)
 {
-	state = (uintptr_t)seed;
+	random_state = (uintptr_t)seed;
 	while (!over) {
 		struct slot *slot = &slots[below(SLOTS)];
 
@@ -369,7 +349,7 @@ static void *run_traffic(void *seed)
 		if (one_in(10))
 			change_memory();
 		for (int i = 0; i < 3; i++)
-			call_something(any_socket(), below);
+			call_something(any_socket());
 	}
 	return NULL;
 }
@@ -455,7 +435,7 @@ int main(int argc, char **argv)
 	yield_to_kernel();
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGALRM, end);
-	state = seed;
+	random_state = seed;
 	control.domain = domain_open();
 	control.memory = region_make(control.domain, CONTROL_STAG, CONTROL_AHEAD * CONTROL_BYTES,
 				     DDP_RIGHT_WRITE);

@@ -97,6 +97,24 @@ size_t fpdu_send(uint8_t *to, uint32_t msn, const void *payload, size_t n)
 	return fpdu_end(to, 18 + n);
 }
 
+_Thread_local uint64_t random_state;
+
+uint32_t any(void)
+{
+	random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)(random_state >> 32);
+}
+
+uint32_t below(uint32_t n)
+{
+	return any() % n;
+}
+
+bool one_in(uint32_t n)
+{
+	return below(n) == 0;
+}
+
 void yield_to_kernel(void)
 {
 	setpriority(PRIO_PROCESS, 0, 15);
@@ -112,12 +130,19 @@ int domain_open(void)
 
 int region_add(int domain, uint32_t stag, void *address, size_t length, uint32_t rights)
 {
+	return view_add(domain, stag, 0, address, length, rights);
+}
+
+int view_add(int domain, uint32_t stag, uint32_t parent, void *address, size_t length,
+	     uint32_t rights)
+{
 	struct ddp_region region = {
 		.address = (uintptr_t)address,
 		.length = length,
 		.stag = stag,
 		.pd = TEST_PD,
 		.rights = rights,
+		.parent = parent,
 	};
 
 	return ioctl(domain, DDP_IOC_REGION, &region);

@@ -27,6 +27,13 @@ uint64_t get_be(const uint8_t *from, int octets);
 /* Of a clock that only goes on; microseconds */
 uint64_t now_us(void);
 
+/* Random numbers, of one thread each: what is set here repeats them. */
+extern _Thread_local uint64_t random_state;
+uint32_t any(void);
+/* Less than n */
+uint32_t below(uint32_t n);
+bool one_in(uint32_t n);
+
 /*
  * All that a program starts from now on lets the kernel's threads go first: those of a debug kernel
  * that free memory fall behind without limit else, and what waits for them does.
@@ -48,6 +55,9 @@ int domain_open(void);
 /* Of anonymous memory; its STag is `stag`, its TO starts at 0. */
 uint8_t *region_make(int domain, uint32_t stag, size_t length, uint32_t rights);
 int region_add(int domain, uint32_t stag, void *address, size_t length, uint32_t rights);
+/* A view of the region `parent`; its TO starts at 0. */
+int view_add(int domain, uint32_t stag, uint32_t parent, void *address, size_t length,
+	     uint32_t rights);
 int stag_request(int domain, unsigned long request, uint32_t stag);
 
 #define TEST_PD 7

@@ -66,12 +66,7 @@ static int call_region(void)
 
 static int call_view(void)
 {
-	struct ddp_region view = {
-		.address = (uintptr_t)g.memory, .length = 4096, .stag = STAG + 2,
-		.parent = STAG + 1, .pd = TEST_PD, .rights = DDP_RIGHT_READ_SINK,
-	};
-
-	if (ioctl(g.domain, DDP_IOC_REGION, &view))
+	if (view_add(g.domain, STAG + 2, STAG + 1, g.memory, 4096, DDP_RIGHT_READ_SINK))
 		return -1;
 	return stag_request(g.domain, DDP_IOC_RELEASE, STAG + 2);
 }

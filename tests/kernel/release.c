@@ -9,7 +9,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -57,20 +56,6 @@ static void *run_reads(void *arg)
 	return NULL;
 }
 
-static int view_add(int domain, void *memory)
-{
-	struct ddp_region view = {
-		.address = (uintptr_t)memory,
-		.length = LENGTH,
-		.stag = STAG,
-		.pd = TEST_PD,
-		.rights = DDP_RIGHT_WRITE,
-		.parent = ROOT_STAG,
-	};
-
-	return ioctl(domain, DDP_IOC_REGION, &view);
-}
-
 /* From the end: pieces are copied from their beginning. */
 static void set_marks(volatile uint8_t *memory)
 {
@@ -111,9 +96,10 @@ int main(int argc, char **argv)
 		memset(memory, 0, LENGTH);
 		failed += region_add(domain, by_view ? ROOT_STAG : STAG, memory, LENGTH,
 				     DDP_RIGHT_WRITE) != 0;
-		failed += by_view && view_add(domain, memory) != 0;
-		usleep((unsigned int)(random() % 4000));
-		if (random() % 2)
+		failed += by_view && view_add(domain, STAG, ROOT_STAG, memory, LENGTH,
+					      DDP_RIGHT_WRITE) != 0;
+		usleep(below(4000));
+		if (one_in(2))
 			failed += stag_request(domain, DDP_IOC_REVOKE, STAG) != 0;
 		failed += stag_request(domain, DDP_IOC_RELEASE, STAG) != 0;
 		set_marks(memory);

@@ -14,6 +14,8 @@
 #include <linux/sockios.h>
 #include <linux/tcp.h>
 
+#include "ddp_test.h"
+
 #define MAPPED 65536
 
 /* It makes close() wait, or the socket silent, whose peer TCP then keeps for minutes. */
@@ -31,7 +33,7 @@ static bool is_left_out(int level, int name)
 	}
 }
 
-static void set_something(int s, uint32_t (*below)(uint32_t))
+static void set_something(int s)
 {
 	static const int levels[] = { SOL_SOCKET, IPPROTO_TCP, IPPROTO_IP, IPPROTO_IPV6 };
 	const int level = levels[below(4)], name = (int)below(80);
@@ -41,7 +43,7 @@ static void set_something(int s, uint32_t (*below)(uint32_t))
 		setsockopt(s, level, name, &value, sizeof(value));
 }
 
-static void get_something(int s, uint32_t (*below)(uint32_t))
+static void get_something(int s)
 {
 	static const int levels[] = { SOL_SOCKET, IPPROTO_TCP, IPPROTO_IP, IPPROTO_IPV6 };
 	uint8_t value[256];
@@ -64,7 +66,7 @@ static void receive_mapped(int s)
 	munmap(memory, MAPPED);
 }
 
-static void splice_something(int s, uint32_t (*below)(uint32_t))
+static void splice_something(int s)
 {
 	int ends[2];
 
@@ -75,7 +77,7 @@ static void splice_something(int s, uint32_t (*below)(uint32_t))
 	close(ends[1]);
 }
 
-static void ask_something(int s, uint32_t (*below)(uint32_t))
+static void ask_something(int s)
 {
 	static const unsigned long requests[] = { SIOCINQ, SIOCOUTQ, SIOCATMARK, SIOCOUTQNSD };
 	struct pollfd poll_fd = { .fd = s, .events = POLLIN | POLLOUT | POLLPRI };
@@ -85,7 +87,7 @@ static void ask_something(int s, uint32_t (*below)(uint32_t))
 	poll(&poll_fd, 1, 0);
 }
 
-void call_something(int s, uint32_t (*below)(uint32_t))
+void call_something(int s)
 {
 	struct sockaddr_storage address = { .ss_family = AF_UNSPEC };
 	socklen_t size = sizeof(address);
@@ -114,16 +116,16 @@ void call_something(int s, uint32_t (*below)(uint32_t))
 		receive_mapped(s);
 		break;
 	case 6:
-		splice_something(s, below);
+		splice_something(s);
 		break;
 	case 7:
-		ask_something(s, below);
+		ask_something(s);
 		break;
 	case 8:
-		get_something(s, below);
+		get_something(s);
 		break;
 	default:
-		set_something(s, below);
+		set_something(s);
 		break;
 	}
 }

@@ -36,14 +36,6 @@ static struct counts {
 	_Atomic uint64_t wrong;
 } *counts;
 
-static uint64_t state;
-
-static uint32_t any(uint32_t below)
-{
-	state = state * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)(state >> 32) % below;
-}
-
 static double now_s(void)
 {
 	return (double)now_us() / 1e6;
@@ -69,7 +61,7 @@ static size_t make_writes(uint8_t *octets, uint32_t stag, uint32_t m, uint32_t f
 
 		/* One is shorter, the next longer, by whole words: both have the same padding. */
 		if (writes > 1 && i % 2 == 0)
-			more = any(SPAN / writes / 4) * 4;
+			more = below(SPAN / writes / 4) * 4;
 		size = i % 2 ? size + more : size - more;
 		n += fpdu_write(octets + n, stag, m % PLACES * MESSAGE + from + at, payload + at,
 				size, true);
@@ -109,13 +101,14 @@ static void *run_releases(void *arg)
 {
 	const struct other *other = arg;
 
+	random_state = (uint64_t)getpid() << 20;
 	for (;;) {
 		if (region_add(other->domain, OTHER_STAG, other->memory, PLACES * MESSAGE,
 			       DDP_RIGHT_WRITE) == 0) {
-			usleep(2000 + any(20000));
-			if (any(2))
+			usleep(2000 + below(20000));
+			if (one_in(2))
 				stag_request(other->domain, DDP_IOC_REVOKE, OTHER_STAG);
-			if (any(16) == 0)
+			if (one_in(16))
 				madvise(other->memory, 4096, MADV_DONTNEED);
 			stag_request(other->domain, DDP_IOC_RELEASE, OTHER_STAG);
 			counts->releases++;
@@ -202,7 +195,7 @@ static void run_pair(void)
 	}
 	tcp_pair(ends);
 	if (bind_socket(domain, ends[1],
-			any(3) ? DDP_BIND_CRC : DDP_BIND_CRC | DDP_BIND_IN_ORDER)) {
+			below(3) ? DDP_BIND_CRC : DDP_BIND_CRC | DDP_BIND_IN_ORDER)) {
 		counts->absent++;
 		_exit(0);
 	}
@@ -216,11 +209,11 @@ static void run_pair(void)
 	}
 	close(ends[0]);
 	/* Sometimes the sender goes first. */
-	if (any(2) == 0) {
+	if (one_in(2)) {
 		int killer = fork();
 
 		if (!killer) {
-			usleep(any(300000));
+			usleep(below(300000));
 			kill(child, SIGKILL);
 			_exit(0);
 		}
@@ -233,11 +226,11 @@ static int start_pair(void)
 {
 	int pid;
 
-	any(2);
+	any();
 	pid = fork();
 	if (!pid) {
 		setpgid(0, 0);
-		state ^= (uint64_t)getpid() << 20;
+		random_state ^= (uint64_t)getpid() << 20;
 		run_pair();
 	}
 	return pid;
@@ -257,7 +250,7 @@ int main(int argc, char **argv)
 	counts = mmap(NULL, sizeof(*counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 		      -1, 0);
 	REQUIRE(counts != MAP_FAILED, "mmap");
-	state = (uint64_t)getpid() * 2654435761u;
+	random_state = (uint64_t)getpid() * 2654435761u;
 	end = now_s() + seconds;
 	for (int i = 0; i < pairs; i++)
 		pids[i] = 0;
@@ -276,7 +269,7 @@ int main(int argc, char **argv)
 			}
 			if (!pids[i]) {
 				pids[i] = start_pair();
-				until[i] = now_s() + any(life_us) / 1e6;
+				until[i] = now_s() + below(life_us) / 1e6;
 			}
 		}
 		usleep(1000);

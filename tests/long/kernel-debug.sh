@@ -66,6 +66,7 @@ races=$SIW_RUN/races
 reported() {
     "${vmctl[@]}" -T 60 run 'dmesg -c' >"$SIW_RUN/log" || { echo "the log cannot be read" && return; }
     awk -v races="$races" -v reports="$reports" '
+        { sub(/^\[ *[0-9.]+\] /, "") }
         /=======/ { end_part(); next }
         { part = part $0 "\n" }
         /BUG: KCSAN: / { title = $0; sub(/.*BUG: KCSAN: /, "", title) }

@@ -112,6 +112,50 @@ TEST_F(AheadTest, where_there_is_no_room_for_targets_no_crc_is_computed) {
     fill_hole();
 }
 
+TEST_F(AheadTest, so_many_fpdus_whose_region_is_not_found_and_no_more_cost_a_crc) {
+    for (std::uint64_t i = 0; i < 400; ++i) add_write(kOtherStag, i * 2000, 1000);
+    begin();
+    for (std::size_t i = 1; i < 400; i += 2) module->arrive(fpdus[i].from, fpdus[i].to);
+    for (int i = 0; i < 1000; ++i) module->transmit();
+    EXPECT_EQ(module->ahead_count().misses, std::uint64_t{DDP_MISSES_MAX});
+    EXPECT_EQ(crc_octets(), DDP_MISSES_MAX * (fpdus[0].to - fpdus[0].from));
+    for (std::size_t i = 0; i < 400; i += 2) module->arrive(fpdus[i].from, fpdus[i].to);
+    fill_hole();
+}
+
+// Each segment claims to start with a Write, and a hole is never filled.
+TEST_F(AheadTest, so_many_wrong_guesses_and_no_more_cost_a_crc) {
+    for (std::uint64_t i = 0; i < 400; ++i) {
+        add_write(i % 2 != 0 ? kStag : kOtherStag, i * 2000, 1000);
+        stream.back() ^= std::byte{1};
+    }
+    begin();
+    const std::uint64_t octets = fpdus[0].to - fpdus[0].from;
+    module->arrive(fpdus[1].from, fpdus[1].to);
+    module->arrive(fpdus[3].from, fpdus[3].to);
+    EXPECT_EQ(crc_octets(), 2 * octets) << "each is examined once";
+    for (std::size_t i = 5; i < 400; i += 2) {
+        module->arrive(fpdus[i].from, fpdus[i].to);
+        module->transmit();
+    }
+    EXPECT_EQ(module->ahead_count().wrong_guesses, std::uint64_t{DDP_GUESSES_MAX});
+    EXPECT_EQ(crc_octets(), DDP_GUESSES_MAX * octets);
+    EXPECT_EQ(module->ahead_count().fpdus, 0u);
+    EXPECT_EQ(module->faults(), 0);
+}
+
+// The rest is recv()'s.
+TEST_F(AheadTest, what_leads_is_examined_within_a_limit_too) {
+    for (std::uint64_t i = 0; i < 12; ++i) add_write(kStag, i * 60'000, 60'000);
+    begin();
+    module->arrive(first, stream.size());
+    EXPECT_GT(crc_octets(), DDP_HOOK_OCTETS - 65'536);
+    EXPECT_LE(crc_octets(), std::uint64_t{DDP_HOOK_OCTETS});
+    EXPECT_EQ(module->rx().count.limited, 1u);
+    fill_hole();
+    EXPECT_EQ(module->rx().count.placed_fpdus, 13u);
+}
+
 // TCP throws away what was placed, and gets it again in pieces.
 TEST_F(AheadTest, inside_of_what_was_placed_no_plain_stream_may_begin) {
     add_write(kStag, 0, 1000);

@@ -67,6 +67,7 @@ class FakeModule final : public KernelCalls {
                 return regions.emplace(region.stag, region).second ? 0 : -EEXIST;
             }
             case DDP_IOC_SHOW:
+                ++shown;
                 regions.merge(hidden);
                 return 0;
             case DDP_IOC_CHECK:
@@ -150,7 +151,7 @@ class FakeModule final : public KernelCalls {
     std::uint64_t ahead_octets = 0;
     std::map<std::uint32_t, ddp_region> hidden;
     std::vector<std::uint32_t> released;
-    std::size_t revoked = 0, checks = 0;
+    std::size_t revoked = 0, checks = 0, shown = 0;
     bool closed = false;          // the domain
     std::size_t after_close = 0;  // requests of it then
     bool gate = true;             // closed: REGION and RELEASE wait

@@ -27,7 +27,8 @@ using test::soon;
 
 class KernelRegionsTest : public ::testing::Test {
   protected:
-    KernelRegionsTest() {
+    explicit KernelRegionsTest(KernelRegions::Limits limits = {})
+        : module(std::make_unique<KernelDdp>(kernel, table, limits)) {
         table.set_mirror(module->regions());
         EXPECT_EQ(module->open(monotonic_now()), kernel::Reason::none);
     }
@@ -55,8 +56,7 @@ class KernelRegionsTest : public ::testing::Test {
     test::FakeModule kernel;
     Epochs epochs;
     MemoryTable table{epochs};
-    std::unique_ptr<KernelDdp> module =
-        std::make_unique<KernelDdp>(kernel, table, KernelRegions::Limits{});
+    std::unique_ptr<KernelDdp> module;
     std::vector<std::byte> memory[2] = {std::vector<std::byte>(8192), std::vector<std::byte>(8192)};
 };
 
@@ -77,9 +77,12 @@ TEST_F(KernelRegionsTest, to_revoke_waits_for_no_pages) {
     // When its pages are there nobody wants them any more, and no look-up ever finds it.
     EXPECT_TRUE(wait([&] {
         const std::lock_guard lock(kernel.mutex);
-        EXPECT_EQ(kernel.regions.size(), 0u);
         return kernel.released.size() == 1 && kernel.hidden.empty();
     }));
+    {
+        const std::lock_guard lock(kernel.mutex);
+        EXPECT_EQ(kernel.shown, 0u);
+    }
     module->regions().want(stag, later());
     EXPECT_TRUE(table.remove(stag));
     EXPECT_EQ(kernel.held(), 0u);
@@ -169,6 +172,25 @@ TEST_F(KernelRegionsTest, a_region_that_cannot_be_pinned_is_counted_once) {
     module->regions().want(stag, later());
     ASSERT_TRUE(wait([&] { return module->regions().refusals() == 2; })) << "it is tried again";
     EXPECT_EQ(unpinned_regions(kernel::Unpinned::file), before + 1);
+}
+
+class KernelRegionsLimitTest : public KernelRegionsTest {
+  protected:
+    KernelRegionsLimitTest() : KernelRegionsTest({.region_bytes = 8191}) {}
+};
+
+TEST_F(KernelRegionsLimitTest, a_longer_region_is_not_pinned) {
+    const std::uint64_t before = unpinned_regions(kernel::Unpinned::too_long);
+    memory[1].resize(8191);
+    const std::uint32_t stag = add(memory[0]), shorter = add(memory[1]);
+    module->regions().want(stag, now);
+    EXPECT_EQ(module->regions().refusals(), 1u);
+    EXPECT_EQ(module->regions().pin(stag).error().code, E2BIG);
+    EXPECT_EQ(unpinned_regions(kernel::Unpinned::too_long), before + 1);
+    module->regions().want(shorter, now);
+    ASSERT_TRUE(wait_held(1));
+    const std::lock_guard lock(kernel.mutex);
+    EXPECT_EQ(kernel.regions.count(shorter), 1u);
 }
 
 // The number of a descriptor that is closed may be another's at once.

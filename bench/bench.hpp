@@ -34,9 +34,10 @@ using Body = Side*;
 struct Variant {
     const char* name;
     Body server;
-    Body client;                    ///< the one that reports the Figures
-    const char* spin_us = nullptr;  ///< XSOCK_SPIN_US for both processes, or the default
-    const char* shm = nullptr;      ///< XSOCK_SHM for both, or what is set already
+    Body client;                       ///< the one that reports the Figures
+    const char* spin_us = nullptr;     ///< XSOCK_SPIN_US for both processes, or the default
+    const char* shm = nullptr;         ///< XSOCK_SHM for both, or what is set already
+    const char* fpdu_limit = nullptr;  ///< XSOCK_FPDU_LIMIT for both, or what is set already
     bool is_tcp = false;
 };
 

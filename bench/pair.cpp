@@ -62,6 +62,7 @@ struct Process {
     enter_netns(is_server ? run.server_netns : run.client_netns);
     if (variant.spin_us != nullptr) setenv("XSOCK_SPIN_US", variant.spin_us, 1);
     if (variant.shm != nullptr) setenv("XSOCK_SHM", variant.shm, 1);
+    if (variant.fpdu_limit != nullptr) setenv("XSOCK_FPDU_LIMIT", variant.fpdu_limit, 1);
 
     Child child(peer_fd, report_fd);
     (is_server ? variant.server : variant.client)(child, run);

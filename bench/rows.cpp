@@ -201,6 +201,26 @@ Experiment veth_bandwidth(const char* name, const char* cpu_name, const char* wh
     return e;
 }
 
+/// What it costs to have a header where each segment starts. 1,442: a segment of 1,448 without the
+/// FPDU's length and CRC.
+Experiment segment_fpdus() {
+    Experiment e = write_bandwidth();
+    const Variant& any = e.variants[1];
+    e.name = "write_bw_veth_1500_segments";
+    e.variants.push_back({.name = "FPDUs of a segment",
+                          .server = any.server,
+                          .client = any.client,
+                          .fpdu_limit = "1442"});
+    e.rows = {{e.name, "write_bw_veth_1500 with FPDUs of a segment; against those of 64 KiB.", 0,
+               "GB/s", higher, 2, 1, 0, 0},
+              {"cpu_per_gib_veth_1500_segments",
+               "CPU seconds of both processes for each GiB of the row above.", 1, "s/GiB", lower, 2,
+               1, 0, 0}};
+    e.mtu = 1500;
+    e.quick = false;
+    return e;
+}
+
 Experiment message_rate(const char* name, const char* polling_name, const char* what,
                         unsigned depth, double limit, double aim) {
     using namespace rate;
@@ -423,6 +443,7 @@ std::vector<Experiment> all_experiments() {
                        9000, 0.80, 0.94),
         veth_bandwidth("write_bw_veth_1500", "cpu_per_gib_veth_1500", "The same with MTU 1500.",
                        1500, 0.65, 0.85),
+        segment_fpdus(),
         message_rate("rate_64_16", "rate_64_16_polled",
                      "64 B Sends, each posted by a call of its own, 16 outstanding, receiver in "
                      "xsock_cq_wait(); against one TCP send() each, receiver blocking in recv().",

@@ -66,7 +66,7 @@ static int reset_rx(struct ddp_sock *ds, const struct ddp_bind *bind)
 {
 	struct ddp_ahead *ahead = NULL;
 
-	/* Not in order, and without markers */
+	/* With a CRC, not in order, and without markers */
 	if (bind->flags == DDP_BIND_CRC) {
 		ahead = kzalloc(sizeof(*ahead), GFP_KERNEL_ACCOUNT);
 		if (!ahead)

@@ -50,7 +50,7 @@ struct ddp_rx_count {
  * @stepping: octets of a run that are still to come in order
  * @step: what the run is
  * @pending: Writes that were consumed and not told of
- * @ahead: state of placing behind holes; NULL: never
+ * @ahead: state of placing behind holes; NULL: never, as without CRC
  * @count: for statistics
  */
 struct ddp_rx {
@@ -118,7 +118,7 @@ static inline bool ddp_rx_may_unbind(const struct ddp_rx *rx)
 /* May octets behind the hole be examined? */
 static inline bool ddp_rx_may_look_ahead(const struct ddp_rx *rx)
 {
-	return rx->ahead && rx->crc && rx->up != DDP_UP_ALL && rx->handed_up && !rx->held_back;
+	return rx->ahead && rx->up != DDP_UP_ALL && rx->handed_up && !rx->held_back;
 }
 
 #endif

@@ -288,3 +288,21 @@ struct record record_wait(int s, int ms)
 		is_readable(s, 1);
 	}
 }
+
+void bound_pair_window(int domain, int ends[2], uint32_t flags, int rcvbuf)
+{
+	uint8_t octets[64];
+	struct record record;
+
+	tcp_pair_window(ends, rcvbuf);
+	REQUIRE(bind_socket(domain, ends[1], flags) == 0, "BIND");
+	send_all(ends[0], octets, fpdu_send(octets, 1, "first", 5));
+	record = record_wait(ends[1], 1000);
+	REQUIRE(record.type == DDP_RECORD_ULPDU && record.length == 23, "the first FPDU");
+}
+
+void close_pair(const int ends[2])
+{
+	close(ends[0]);
+	close(ends[1]);
+}

@@ -89,6 +89,10 @@ struct record {
 struct record record_next(int s);
 /* The same, but waits up to `ms` for one. */
 struct record record_wait(int s, int ms);
+
+/* A bound connection whose first FPDU, a Send, has been read. */
+void bound_pair_window(int domain, int ends[2], uint32_t flags, int rcvbuf);
+void close_pair(const int ends[2]);
 bool is_readable(int s, int ms);
 
 #endif

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The kernel module in a guest: built against the headers of Debian's kernel, loaded there, asked
-# everything of abi.c, records.c, segments.c, release.c, loss.c, small_window.c and abi_fuzz.c, and used
-# by this build's engine at both ends of connections whose Writes it must place. At the end nothing of
-# it may be left, the module unloads, and the kernel's log is clean.
+# everything of abi.c, records.c, allowed.c, segments.c, release.c, polled.c, loss.c, small_window.c and
+# abi_fuzz.c, and used by this build's engine at both ends of connections whose Writes it must place. At
+# the end nothing of it may be left, the module unloads, and the kernel's log is clean.
 #
 #   guest_test.sh [--kernel 6.1|6.12] [--programs] [--fuzz SECONDS] BUILD
 #
@@ -53,8 +53,10 @@ step "load on $SIW_KERNEL" "$load"
 trace=/sys/kernel/tracing
 step "requests (abi)" "mount -t tracefs none $trace; echo 1 >$trace/events/ddp_kernel/enable; /x/abi"
 step "placing in order (records)" '/x/records'
+step "what may be written to (allowed)" '/x/allowed'
 step "segments that no kernel sends (segments)" "$segments"
 step "memory taken back while it is written to (release)" '/x/release 2'
+step "the last octets of a Write, which programs poll (polled)" '/x/polled'
 # shellcheck disable=SC2016
 step "tracepoints, and counters" 'cd '$trace'; echo 0 >events/ddp_kernel/enable;
     for event in bind unbind placed not_placed revoke release stale; do

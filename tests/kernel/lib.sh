@@ -63,7 +63,8 @@ build_module() {
 # The programs that ask the module itself.
 pack_programs() {
     local program
-    for program in abi records segments loss small_window release abi_fuzz failing stress; do
+    for program in abi records allowed segments loss small_window release polled abi_fuzz failing \
+        stress; do
         gcc -O2 -static -pthread -I"$top/include" -I"$here" "$here/$program.c" \
             "$here/ddp_test.c" "$here/user_level.c" "$here/handmade_peer.c" "$here/socket_calls.c" \
             -o "$SIW_RUN/package/$program"
@@ -124,15 +125,18 @@ segments='/bin/ip link add d0 type veth peer name d1 && /bin/ip address add 198.
     /bin/ip neigh add 198.18.80.2 lladdr 02:00:00:00:00:02 dev d0 nud permanent && /x/segments; r=$?;
     /bin/ip link del d0; exit $r'
 
-# And one that waits until nothing of the module is left: for 10 s. Only a closed socket that TCP still
-# has, as its peer is silent, may take longer. (The guest is given a command as one line.)
+# And one that waits until nothing of the module is left, no page that the kernel counts as pinned either:
+# for 10 s. Only a closed socket that TCP still has, as its peer is silent, may take longer. (The guest is
+# given a command as one line.)
 # shellcheck disable=SC2016,SC2034  # the guest's shell expands; used by those that source this
 nothing_left='cd /sys/kernel/debug/ddp; i=0;
-    until [ "$(cat domains regions sockets pages | sort -u)" = 0 ]; do
+    pins() { cat /proc/sys/vm/stat_refresh; sed -n "s/^nr_foll_pin_[ar][a-z]* //p" /proc/vmstat; };
+    until [ "$(cat domains regions sockets pages | sort -u)" = 0 ] &&
+        [ $(pins | uniq | wc -l) = 1 ]; do
         i=$((i + 1));
         if [ $i -gt 10 ] && { [ $i = 140 ] || [ "$(cat regions pages | sort -u)" != 0 ] ||
             ! cat /proc/net/tcp /proc/net/tcp6 | grep -q " 0[459B] "; }; then
-            grep . domains regions sockets pages; cat /proc/net/tcp; exit 1;
+            grep . domains regions sockets pages; pins; cat /proc/net/tcp; exit 1;
         fi;
         sleep 1;
     done'

@@ -70,15 +70,20 @@ static int connect_bound(struct peer *peer, uint32_t flags)
 }
 
 /* The first Send is read; then Writes may be placed behind holes. */
-static int begin(struct peer *peer)
+static int begin_as(struct peer *peer, uint32_t flags)
 {
-	int s = connect_bound(peer, DDP_BIND_CRC);
+	int s = connect_bound(peer, flags);
 	struct record record;
 
 	send_part(peer, 0, stream.from[1], 0);
 	record = record_wait(s, 1000);
 	REQUIRE(user_level_record(&user, &record), "the first Send");
 	return s;
+}
+
+static int begin(struct peer *peer)
+{
+	return begin_as(peer, DDP_BIND_CRC);
 }
 
 /* Reads until a Send. *placed: Writes that were told of as placed. */
@@ -159,6 +164,29 @@ static void same_octets_again_and_again(void)
 	send_part(&peer, from[2], from[2 + WRITES], 0);
 	CHECK(read_to_send(s, &placed), "the last Send comes");
 	CHECK(placed + user.stored == WRITES, "each Write counts once");
+	CHECK(holds(0, 0, WRITES * BYTES), "every octet is in place");
+	finish(&peer, s);
+}
+
+/* Writes that lie behind a hole wait there: of a binding, and of a region. */
+static void waits_for_order(uint32_t flags, uint32_t rights, const char *what)
+{
+	static const uint8_t untouched[4 * BYTES];
+	const uint32_t *from = stream.from;
+	struct peer peer;
+	uint64_t placed = 0;
+	int s;
+
+	REQUIRE(stag_request(domain, DDP_IOC_RELEASE, STAG) == 0 &&
+		region_add(domain, STAG, user.memory, REGION, rights) == 0, "the region");
+	s = begin_as(&peer, flags);
+	send_part(&peer, from[2], from[6], 0);
+	usleep(20000);
+	CHECK(!memcmp(user.memory + BYTES, untouched, sizeof(untouched)) &&
+	      socket_stats(domain, s).ahead_fpdus == 0, what);
+	send_part(&peer, from[1], from[2 + WRITES], 0);
+	CHECK(read_to_send(s, &placed) && placed + user.stored == WRITES && placed,
+	      "until it is filled");
 	CHECK(holds(0, 0, WRITES * BYTES), "every octet is in place");
 	finish(&peer, s);
 }
@@ -339,5 +367,10 @@ int main(void)
 	reset_behind_a_hole();
 	urgent_octets();
 	pruned_and_sent_again();
+	waits_for_order(DDP_BIND_CRC | DDP_BIND_IN_ORDER, DDP_RIGHT_WRITE,
+			"IN_ORDER: nothing is placed behind a hole");
+	waits_for_order(0, DDP_RIGHT_WRITE, "nor without CRC");
+	waits_for_order(DDP_BIND_CRC, DDP_RIGHT_WRITE | DDP_RIGHT_ATOMIC,
+			"nor where atomic operations may be");
 	return end_checks();
 }

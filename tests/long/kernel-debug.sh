@@ -99,6 +99,7 @@ step 60 "two processors" "dmesg -c >/dev/null; [ \$(grep -c ^processor /proc/cpu
 step 300 "load" "$load"
 step 300 "requests" '/x/abi'
 step 300 "placing in order" '/x/records'
+step 300 "what may be written to" '/x/allowed'
 step 300 "segments that no kernel sends" "$segments"
 step 300 "failing allocations" '/x/failing'
 # KCSAN makes longer what it watches: up to the module's time-outs, and times are not compared.

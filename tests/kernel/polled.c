@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+/*
+ * A program that polls the last octets of a Write: once it sees them, all others are there. On two
+ * processors: it has seen nothing where it has one.
+ *
+ *   polled [ROUNDS]
+ */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ddp_test.h"
+
+#define STAG 0x55
+#define LENGTH 30000u
+#define STEP 500u /* of the octets that are looked at */
+#define PATIENCE_US 5000000u
+
+/* One Write a round, of that number's last octet; it is answered by an octet. */
+static _Noreturn void run_peer(int s)
+{
+	static uint8_t octets[LENGTH + 64], payload[LENGTH];
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (uint32_t i = 1;; i++) {
+		memset(payload, (int)i, LENGTH);
+		send_all(s, octets, fpdu_write(octets, STAG, 0, payload, LENGTH, true));
+		if (recv(s, payload, 1, 0) != 1)
+			_exit(0);
+	}
+}
+
+/* Octets that were not there when the last one was. */
+static uint32_t missing(const volatile uint8_t *memory, uint8_t value)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < LENGTH; i += STEP)
+		n += memory[LENGTH - 1 - i] != value;
+	return n;
+}
+
+int main(int argc, char **argv)
+{
+	uint32_t rounds = argc > 1 ? (uint32_t)atoi(argv[1]) : 2000, late = 0, i;
+	int domain = domain_open(), ends[2], child;
+	volatile uint8_t *memory = region_make(domain, STAG, LENGTH, DDP_RIGHT_WRITE);
+
+	yield_to_kernel();
+	tcp_pair(ends);
+	REQUIRE(bind_socket(domain, ends[1], DDP_BIND_CRC) == 0, "BIND");
+	child = fork();
+	if (!child)
+		run_peer(ends[0]);
+	for (i = 1; i <= rounds; i++) {
+		uint64_t end = now_us() + PATIENCE_US;
+
+		/* The first FPDU is the reader's. */
+		if (i == 1)
+			record_wait(ends[1], 20000);
+		while (memory[LENGTH - 1] != (uint8_t)i && now_us() < end)
+			;
+		if (memory[LENGTH - 1] != (uint8_t)i)
+			break;
+		late += missing(memory, (uint8_t)i) != 0;
+		send(ends[1], "", 1, MSG_NOSIGNAL);
+	}
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	CHECK(i > rounds, "each Write came");
+	CHECK(!late, "with its last octets all others were there");
+	if (late)
+		printf("# not in %u of %u rounds\n", late, rounds);
+	return end_checks();
+}

@@ -64,7 +64,7 @@ build_module() {
 pack_programs() {
     local program
     for program in abi records allowed segments loss small_window release polled abi_fuzz failing \
-        stress; do
+        stress reload; do
         gcc -O2 -static -pthread -I"$top/include" -I"$here" "$here/$program.c" \
             "$here/ddp_test.c" "$here/user_level.c" "$here/handmade_peer.c" "$here/socket_calls.c" \
             -o "$SIW_RUN/package/$program"

@@ -136,10 +136,8 @@ for part in $parts; do
         time=$((seconds * 3 / 16))
         # Short-lived pairs, so that now and then there is none.
         step $((time + 300)) "unloaded and loaded under traffic" "$(lossy "
-            (n=0; while [ ! -e /tmp/over ]; do
-                rmmod ddp_kernel 2>/dev/null && insmod /share/ddp_kernel.ko && n=\$((n + 1)); done;
-                echo \"# \$n times unloaded\") & loads=\$!;
-            /x/stress $time 1 1500; r=\$?; touch /tmp/over; wait \$loads; (exit \$r)")"
+            /x/reload /share/ddp_kernel.ko & reload=\$!; /x/stress $time 1 1500; r=\$?;
+            kill \$reload; wait \$reload && (exit \$r)")"
         ;;
     esac
 done

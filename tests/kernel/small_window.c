@@ -6,7 +6,8 @@
  * TCP may forget it, decides how long the sender waits for an ACK or for the window: its messages
  * may not take longer than those of plain TCP.
  *
- *   small_window [MESSAGES]    of each row (40)
+ *   small_window [MESSAGES [slow]]    of each row (40). slow: a debug kernel, whose times say
+ *                                     only that nothing stands still
  */
 #define _GNU_SOURCE
 #include <sys/socket.h>
@@ -37,6 +38,7 @@ static const struct row {
 	{ "usual window, FPDUs of 29,400 octets", 0, 29400, DDP_BIND_CRC },
 };
 
+static bool slow;
 static uint8_t payload[MESSAGE];
 static int messages = 40;
 
@@ -155,9 +157,11 @@ static void check_times(const struct row *row, int times)
 	printf("# %s: plain TCP %.1f, %.1f, %.1f; module %.1f, %.1f, %.1f ms (50, 75, 100 %%)\n",
 	       row->words, percentile(plain, 50), percentile(plain, 75), percentile(plain, 100),
 	       percentile(module, 50), percentile(module, 75), percentile(module, 100));
+	CHECK(percentile(module, 100) <= 2 * percentile(plain, 100) + 2000, "none stands still");
+	if (slow)
+		return;
 	CHECK(percentile(module, 50) <= 2 * percentile(plain, 50) + 5, "half are as fast");
 	CHECK(percentile(module, 75) <= 2 * percentile(plain, 75) + 220, "three of four are");
-	CHECK(percentile(module, 100) <= 2 * percentile(plain, 100) + 2000, "none stands still");
 }
 
 static void run(const struct row *row)
@@ -208,6 +212,7 @@ int main(int argc, char **argv)
 {
 	if (argc > 1)
 		messages = atoi(argv[1]);
+	slow = argc > 2 && !strcmp(argv[2], "slow");
 	REQUIRE(messages > 0 && messages <= MESSAGES_MAX, "1 to 1000 messages");
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		run(&rows[i]);

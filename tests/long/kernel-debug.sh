@@ -101,16 +101,17 @@ step 300 "requests" '/x/abi'
 step 300 "placing in order" '/x/records'
 step 300 "what may be written to" '/x/allowed'
 step 300 "segments that no kernel sends" "$segments"
+step 300 "the last octets of a Write" '/x/polled'
 step 300 "failing allocations" '/x/failing'
-# KCSAN makes longer what it watches: up to the module's time-outs, and times are not compared.
+# KCSAN makes longer what it watches: up to the module's time-outs.
 case $kind in
 kasan)
     step 600 "placing behind holes" "$(lossy /x/loss)"
-    step 900 "small windows" "$(lossy '/x/small_window 10')"
+    step 900 "small windows" "$(lossy '/x/small_window 10 slow')"
     ;;
 kcsan) step 600 "placing behind holes" "$(lossy '/x/loss slow')" ;;
 esac
-step 300 "each operation of the engine" "sh /share/guest_engine.sh wire"
+step 300 "each operation of the engine" "sh /share/guest_engine.sh wire 25"
 # A fourth of the segments come late, the others ahead of them.
 mixed="loss 1% delay 5ms reorder 75%"
 for part in $parts; do
@@ -133,7 +134,7 @@ for part in $parts; do
         grep ' accepted, ' "$SIW_RUN/out" | sed 's/^ok [0-9]*/         #/' || true
         ;;
     reload)
-        time=$((seconds * 3 / 16))
+        time=$((seconds * 3 / 16 + 10))  # so that there is a load in the shortest run
         # Short-lived pairs, so that now and then there is none.
         step $((time + 300)) "unloaded and loaded under traffic" "$(lossy "
             /x/reload /share/ddp_kernel.ko & reload=\$!; /x/stress $time 1 1500; r=\$?;

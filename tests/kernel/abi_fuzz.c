@@ -217,7 +217,7 @@ static void *any_place(union argument *arg, size_t size, uint8_t *pages)
 	case 0:
 		return NULL;
 	case 1:
-		return (void *)(0xffff888000000000ul + any());
+		return (void *)(0xffff888000000000ul + random_u32());
 	case 2:
 		return pages + PAGE - below((uint32_t)size + 1) / 2;	/* runs over the end */
 	case 3:		/* ends with the page */
@@ -240,7 +240,7 @@ static void one_request(union argument *arg, uint8_t *pages)
 	fill(request, arg);
 	if (one_in(4))	/* any one word of it */
 		((uint32_t *)arg)[below((uint32_t)size / 4)] =
-			one_in(3) ? any() : one_in(2) ? ~0u : below(16);
+			one_in(3) ? random_u32() : one_in(2) ? ~0u : below(16);
 	if (one_in(6)) {
 		size = below(one_in(4) ? 8192 : 200);
 		if (one_in(4))
@@ -289,7 +289,7 @@ static void send_something(struct slot *slot)
 	size_t n = 1 + below(sizeof(payload));
 	uint32_t stag = one_in(2) ? 1 + below(STAGS) : STAGS + 1 + below(STEADY_STAGS);
 
-	memset(payload, (int)any(), n);
+	memset(payload, (int)random_u32(), n);
 	switch (below(12)) {
 	case 0:
 		n = fpdu_send(octets, ++slot->msn, payload, n);
@@ -298,7 +298,7 @@ static void send_something(struct slot *slot)
 		n = fpdu_tagged(octets, OPCODE_READ_RESPONSE, stag, 0, payload, n, one_in(2));
 		break;
 	case 2:	/* some that are none of RDMAP's */
-		n = fpdu_tagged(octets, (int)below(64), stag, any(), payload, n, one_in(2));
+		n = fpdu_tagged(octets, (int)below(64), stag, random_u32(), payload, n, one_in(2));
 		break;
 	default:
 		n = fpdu_write(octets, stag, below(8 * PAGE), payload, n, one_in(2));

@@ -70,6 +70,26 @@ static void other_owners(void)
 	close_pair(ends);
 }
 
+static void runs_over_the_end(void)
+{
+	static uint8_t memory[4096] __attribute__((aligned(4096)));
+	struct record record;
+	int ends[2];
+
+	bound_pair_window(domain, ends, DDP_BIND_CRC, 0);
+	REQUIRE(region_add(domain, STAG, memory, 100, DDP_RIGHT_WRITE) == 0, "REGION");
+	send_all(ends[0], octets, fpdu_write(octets, STAG, 98, "abc", 3, true));
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_ULPDU && !memory[98] && !memory[100],
+	      "a Write that runs over the end goes up");
+	send_all(ends[0], octets, fpdu_write(octets, STAG, 98, "de", 2, true));
+	record = record_wait(ends[1], 1000);
+	CHECK(record.type == DDP_RECORD_PLACED && memory[99] == 'e' && !memory[100],
+	      "one that reaches it is placed");
+	CHECK(stag_request(domain, DDP_IOC_RELEASE, STAG) == 0, "RELEASE");
+	close_pair(ends);
+}
+
 static void hidden(void)
 {
 	static uint8_t memory[4096] __attribute__((aligned(4096)));
@@ -118,6 +138,7 @@ int main(void)
 	domain = domain_open();
 	wrong_crc();
 	other_owners();
+	runs_over_the_end();
 	hidden();
 	memory_that_changes();
 	return end_checks();

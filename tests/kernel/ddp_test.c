@@ -99,7 +99,7 @@ size_t fpdu_send(uint8_t *to, uint32_t msn, const void *payload, size_t n)
 
 _Thread_local uint64_t random_state;
 
-uint32_t any(void)
+uint32_t random_u32(void)
 {
 	random_state = random_state * 6364136223846793005u + 1442695040888963407u;
 	return (uint32_t)(random_state >> 32);
@@ -107,7 +107,7 @@ uint32_t any(void)
 
 uint32_t below(uint32_t n)
 {
-	return any() % n;
+	return random_u32() % n;
 }
 
 bool one_in(uint32_t n)

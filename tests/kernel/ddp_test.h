@@ -27,9 +27,9 @@ uint64_t get_be(const uint8_t *from, int octets);
 /* Of a clock that only goes on; microseconds */
 uint64_t now_us(void);
 
-/* Random numbers, of one thread each: what is set here repeats them. */
+/* Random numbers, of one thread each: the same `random_state` gives the same ones. */
 extern _Thread_local uint64_t random_state;
-uint32_t any(void);
+uint32_t random_u32(void);
 /* Less than n */
 uint32_t below(uint32_t n);
 bool one_in(uint32_t n);

@@ -86,6 +86,6 @@ step "the engine: each operation, with markers and over IPv6 too" 'sh /share/gue
 step "the engine: a socket in DDPMODE, and the exit summary" 'sh /share/guest_engine.sh socket'
 step "the engine: a user who may not lock so much memory" 'sh /share/guest_engine.sh nobody'
 step "the engine: both ends killed under traffic" 'sh /share/guest_engine.sh kill'
-step "nothing is left" "$nothing_left"
+guest_step 200 "nothing is left" "$nothing_left"
 step "unload, and a clean log" "rmmod ddp_kernel && ! dmesg | grep -E '$reports'"
 [ "$failures" = 0 ] || die "$failures steps failed"

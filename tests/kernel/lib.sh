@@ -125,18 +125,20 @@ segments='/bin/ip link add d0 type veth peer name d1 && /bin/ip address add 198.
     /bin/ip neigh add 198.18.80.2 lladdr 02:00:00:00:00:02 dev d0 nud permanent && /x/segments; r=$?;
     /bin/ip link del d0; exit $r'
 
-# And one that waits until nothing of the module is left, no page that the kernel counts as pinned either:
-# for 10 s. Only a closed socket that TCP still has, as its peer is silent, may take longer. (The guest is
+# And one that waits until nothing of the module is left, nor a page that the kernel counts as pinned. It
+# fails after 10 s, or, while TCP still has a closed socket whose peer is silent, after 110. (The guest is
 # given a command as one line.)
 # shellcheck disable=SC2016,SC2034  # the guest's shell expands; used by those that source this
-nothing_left='cd /sys/kernel/debug/ddp; i=0;
+nothing_left='cd /sys/kernel/debug/ddp;
     pins() { cat /proc/sys/vm/stat_refresh; sed -n "s/^nr_foll_pin_[ar][a-z]* //p" /proc/vmstat; };
-    until [ "$(cat domains regions sockets pages | sort -u)" = 0 ] &&
-        [ $(pins | uniq | wc -l) = 1 ]; do
-        i=$((i + 1));
-        if [ $i -gt 10 ] && { [ $i = 140 ] || [ "$(cat regions pages | sort -u)" != 0 ] ||
-            ! cat /proc/net/tcp /proc/net/tcp6 | grep -q " 0[459B] "; }; then
-            grep . domains regions sockets pages; pins; cat /proc/net/tcp; exit 1;
+    since() { echo $(($(cut -d. -f1 /proc/uptime) - began)); }; began=0; began=$(since); alone=0;
+    until [ "$(cat domains regions sockets pages | sort -u)" = 0 ] && [ $(pins | uniq | wc -l) = 1 ]; do
+        alone=$((alone + 1));
+        if [ "$(cat regions pages | sort -u)" = 0 ] &&
+            cat /proc/net/tcp /proc/net/tcp6 | grep -q " 0[459B] "; then alone=0; fi;
+        if [ $(since) -gt 110 ] || { [ $(since) -gt 10 ] && [ $alone -gt 3 ]; }; then
+            grep . domains regions sockets pages; echo pins, and ends of them: $(pins);
+            cat /proc/net/tcp; exit 1;
         fi;
         sleep 1;
     done'

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * A program that polls the last octets of a Write: once it sees them, all others are there. On two
- * processors: it has seen nothing where it has one.
+ * A program that polls the last octet of a Write: once it sees it, the others are there. Each 500th
+ * is checked. On one processor it would find nothing, and is skipped.
  *
  *   polled [ROUNDS]
  */
 #define _GNU_SOURCE
 #include <signal.h>
-#include <stdatomic.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -17,8 +16,9 @@
 
 #define STAG 0x55
 #define LENGTH 30000u
-#define STEP 500u /* of the octets that are looked at */
-#define PATIENCE_US 5000000u
+#define STEP 500u /* of the octets that are checked */
+#define TIMEOUT_US 30000000u
+#define POLLS 1000 /* before the time is read again */
 
 /* One Write a round, of that number's last octet; it is answered by an octet. */
 static _Noreturn void run_peer(int s)
@@ -44,12 +44,24 @@ static uint32_t missing(const volatile uint8_t *memory, uint8_t value)
 	return n;
 }
 
+static bool polled(const volatile uint8_t *memory, uint8_t value)
+{
+	for (int i = 0; i < POLLS; i++)
+		if (memory[LENGTH - 1] == value)
+			return true;
+	return false;
+}
+
 int main(int argc, char **argv)
 {
 	uint32_t rounds = argc > 1 ? (uint32_t)atoi(argv[1]) : 2000, late = 0, i;
 	int domain = domain_open(), ends[2], child;
 	volatile uint8_t *memory = region_make(domain, STAG, LENGTH, DDP_RIGHT_WRITE);
 
+	if (sysconf(_SC_NPROCESSORS_ONLN) < 2) {
+		printf("1..0 # SKIP one processor\n");
+		return 0;
+	}
 	yield_to_kernel();
 	tcp_pair(ends);
 	REQUIRE(bind_socket(domain, ends[1], DDP_BIND_CRC) == 0, "BIND");
@@ -57,12 +69,12 @@ int main(int argc, char **argv)
 	if (!child)
 		run_peer(ends[0]);
 	for (i = 1; i <= rounds; i++) {
-		uint64_t end = now_us() + PATIENCE_US;
+		const uint64_t end = now_us() + TIMEOUT_US;
 
 		/* The first FPDU is the reader's. */
 		if (i == 1)
-			record_wait(ends[1], 20000);
-		while (memory[LENGTH - 1] != (uint8_t)i && now_us() < end)
+			REQUIRE(record_wait(ends[1], 20000).type == DDP_RECORD_PLACED, "a record");
+		while (!polled(memory, (uint8_t)i) && now_us() < end)
 			;
 		if (memory[LENGTH - 1] != (uint8_t)i)
 			break;
@@ -72,7 +84,7 @@ int main(int argc, char **argv)
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
 	CHECK(i > rounds, "each Write came");
-	CHECK(!late, "with its last octets all others were there");
+	CHECK(!late, "with the last octet all others that are checked were there");
 	if (late)
 		printf("# not in %u of %u rounds\n", late, rounds);
 	return end_checks();

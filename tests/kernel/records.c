@@ -46,15 +46,15 @@ static bool becomes(const uint8_t *where, uint8_t what)
 	return false;
 }
 
-/* `asked`: recv() was called before there was anything. */
-static void first_wakes(bool asked)
+/* `received_first`: recv() was called before there was anything. */
+static void first_wakes(bool received_first)
 {
 	struct record record;
 	int ends[2];
 
 	tcp_pair(ends);
 	REQUIRE(bind_socket(domain, ends[1], DDP_BIND_CRC) == 0, "BIND");
-	if (asked) {
+	if (received_first) {
 		record = record_next(ends[1]);
 		CHECK(!record.type && record.error == EAGAIN, "nothing has come");
 	}

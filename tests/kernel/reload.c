@@ -45,7 +45,7 @@ int main(int argc, char **argv)
 		/* Before that there is nothing to unload it under. */
 		used = used || is_used();
 		if (!used || syscall(SYS_delete_module, MODULE, O_NONBLOCK)) {
-			failed += used && errno != EWOULDBLOCK;
+			failed += used && errno != EWOULDBLOCK && errno != EINTR;
 			usleep(500);
 			continue;
 		}

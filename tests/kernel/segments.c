@@ -5,8 +5,11 @@
  * veth pair of handmade_peer.h.
  */
 #define _GNU_SOURCE
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include <linux/tcp.h>
 
 #include "handmade_peer.h"
 #include "user_level.h"
@@ -168,6 +171,21 @@ static void same_octets_again_and_again(void)
 	finish(&peer, s);
 }
 
+/* Until TCP has segments behind a hole, and the answer to them is sent. */
+static bool wait_ahead(int s)
+{
+	struct tcp_info info;
+	socklen_t size = sizeof(info);
+
+	for (int i = 0; i < 1000; i++) {
+		REQUIRE(getsockopt(s, IPPROTO_TCP, TCP_INFO, &info, &size) == 0, "TCP_INFO");
+		usleep(20000);
+		if (info.tcpi_rcv_ooopack)
+			return true;
+	}
+	return false;
+}
+
 /* Writes that lie behind a hole wait there: of a binding, and of a region. */
 static void waits_for_order(uint32_t flags, uint32_t rights, const char *what)
 {
@@ -181,7 +199,7 @@ static void waits_for_order(uint32_t flags, uint32_t rights, const char *what)
 		region_add(domain, STAG, user.memory, REGION, rights) == 0, "the region");
 	s = begin_as(&peer, flags);
 	send_part(&peer, from[2], from[6], 0);
-	usleep(20000);
+	REQUIRE(wait_ahead(s), "they have come");
 	CHECK(!memcmp(user.memory + BYTES, untouched, sizeof(untouched)) &&
 	      socket_stats(domain, s).ahead_fpdus == 0, what);
 	send_part(&peer, from[1], from[2 + WRITES], 0);

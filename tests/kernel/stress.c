@@ -226,7 +226,7 @@ static int start_pair(void)
 {
 	int pid;
 
-	any();
+	random_u32();
 	pid = fork();
 	if (!pid) {
 		setpgid(0, 0);

@@ -205,11 +205,11 @@ Experiment veth_bandwidth(const char* name, const char* cpu_name, const char* wh
 /// FPDU's length and CRC.
 Experiment segment_fpdus() {
     Experiment e = write_bandwidth();
-    const Variant& any = e.variants[1];
+    const Variant& usual = e.variants[1];
     e.name = "write_bw_veth_1500_segments";
     e.variants.push_back({.name = "FPDUs of a segment",
-                          .server = any.server,
-                          .client = any.client,
+                          .server = usual.server,
+                          .client = usual.client,
                           .fpdu_limit = "1442"});
     e.rows = {{e.name, "write_bw_veth_1500 with FPDUs of a segment; against those of 64 KiB.", 0,
                "GB/s", higher, 2, 1, 0, 0},

@@ -126,7 +126,7 @@ TEST_F(AheadTest, so_many_fpdus_whose_region_is_not_found_and_no_more_cost_a_crc
 // Each segment claims to start with a Write, and a hole is never filled.
 TEST_F(AheadTest, so_many_wrong_guesses_and_no_more_cost_a_crc) {
     for (std::uint64_t i = 0; i < 400; ++i) {
-        add_write(i % 2 != 0 ? kStag : kOtherStag, i * 2000, 1000);
+        add_write(i / 2 % 2 != 0 ? kStag : kOtherStag, i * 2000, 1000);
         stream.back() ^= std::byte{1};
     }
     begin();

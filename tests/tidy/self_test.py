@@ -11,6 +11,7 @@ import tempfile
 
 import commit_subjects
 import include_table
+import kernel_mutants
 import lint
 import log_codes
 import overlay_calls
@@ -144,6 +145,9 @@ GOOD_WORDS = (
     ("base/planted.cpp", "// A device driver, alone, on this clone; a pass over memory.\nint clone;\n"),
     ("tests/interop/planted.sh", "# the driver of Linux\n"),
 )
+WRONG_MUTANTS = (
+    ("ddp_kernel/core/runs.c", "int planted;\n", "0 times what mutant runs-unbounded makes wrong"),
+)
 WRONG_SUBJECTS = (
     ("a noun phrase", "no `folder: `"),
     ("planted: add a folder", "neither a folder nor a known topic"),
@@ -242,7 +246,8 @@ def main():
                 (lint.breaches, WRONG_LINES, GOOD_LINES),
                 (log_codes.breaches, WRONG_CODES, GOOD_CODES),
                 (sizes.breaches, WRONG_SIZES, GOOD_SIZES),
-                (words.breaches, WRONG_WORDS, GOOD_WORDS)):
+                (words.breaches, WRONG_WORDS, GOOD_WORDS),
+                (kernel_mutants.breaches, WRONG_MUTANTS, ())):
             before = set(check(top))
             for path, content, message in wrong:
                 found = planted_with(check, top, path, content, before)
@@ -268,7 +273,7 @@ def main():
     print("%d planted, %d failures" % (
         sum(map(len, (WRONG_INCLUDES, ALLOWED_INCLUDES, WRONG_LINES, GOOD_LINES, WRONG_CODES,
                       GOOD_CODES, WRONG_SIZES, GOOD_SIZES, WRONG_SUBJECTS, GOOD_SUBJECTS,
-                      WRONG_WORDS, GOOD_WORDS))),
+                      WRONG_WORDS, GOOD_WORDS, WRONG_MUTANTS))),
         failures))
     return 1 if failures else 0
 

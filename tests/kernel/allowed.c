@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-/* What may be written to, and what may not: a Write to that goes up, and nothing is stored. */
+/* What may be written to, and what may not: then a Write goes up, and nothing is stored. */
 #define _GNU_SOURCE
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -12,10 +12,10 @@
 static uint8_t octets[512];
 static int domain;
 
-/* A Write of one octet to the start of a region, and the record that tells of it. */
-static uint32_t write_octet(const int ends[2], char octet)
+/* Writes a byte to the start of a region. Answers the type of the record that tells of it. */
+static uint32_t write_byte(const int ends[2], char byte)
 {
-	send_all(ends[0], octets, fpdu_write(octets, STAG, 0, &octet, 1, true));
+	send_all(ends[0], octets, fpdu_write(octets, STAG, 0, &byte, 1, true));
 	return record_wait(ends[1], 1000).type;
 }
 
@@ -63,7 +63,7 @@ static void other_owners(void)
 		region.pd = owners[i].pd;
 		region.qp = owners[i].qp;
 		REQUIRE(ioctl(domain, DDP_IOC_REGION, &region) == 0, "REGION");
-		CHECK(write_octet(ends, 'a') == (is_ours ? DDP_RECORD_PLACED : DDP_RECORD_ULPDU) &&
+		CHECK(write_byte(ends, 'a') == (is_ours ? DDP_RECORD_PLACED : DDP_RECORD_ULPDU) &&
 		      memory[0] == (is_ours ? 'a' : 0), owners[i].what);
 		REQUIRE(stag_request(domain, DDP_IOC_RELEASE, STAG) == 0, "RELEASE");
 	}
@@ -101,13 +101,13 @@ static void hidden(void)
 
 	bound_pair_window(domain, ends, DDP_BIND_CRC, 0);
 	REQUIRE(ioctl(domain, DDP_IOC_REGION, &region) == 0, "REGION");
-	CHECK(write_octet(ends, 'a') == DDP_RECORD_ULPDU && !memory[0],
+	CHECK(write_byte(ends, 'a') == DDP_RECORD_ULPDU && !memory[0],
 	      "a Write to a hidden region goes up");
 	CHECK(stag_request(domain, DDP_IOC_SHOW, STAG) == 0, "SHOW of it");
-	CHECK(write_octet(ends, 'b') == DDP_RECORD_PLACED && memory[0] == 'b',
+	CHECK(write_byte(ends, 'b') == DDP_RECORD_PLACED && memory[0] == 'b',
 	      "SHOW lets it be found");
 	CHECK(stag_request(domain, DDP_IOC_REVOKE, STAG) == 0, "REVOKE");
-	CHECK(write_octet(ends, 'c') == DDP_RECORD_ULPDU && memory[0] == 'b',
+	CHECK(write_byte(ends, 'c') == DDP_RECORD_ULPDU && memory[0] == 'b',
 	      "a Write to a revoked one goes up");
 	CHECK(stag_request(domain, DDP_IOC_RELEASE, STAG) == 0, "RELEASE");
 	close_pair(ends);
@@ -119,16 +119,16 @@ static void memory_that_changes(void)
 	int ends[2];
 
 	bound_pair_window(domain, ends, DDP_BIND_CRC, 0);
-	CHECK(write_octet(ends, 'a') == DDP_RECORD_PLACED && memory[0] == 'a', "a Write is placed");
+	CHECK(write_byte(ends, 'a') == DDP_RECORD_PLACED && memory[0] == 'a', "a Write is placed");
 	REQUIRE(madvise(memory, 4096, MADV_DONTNEED) == 0, "madvise()");
-	CHECK(write_octet(ends, 'b') == DDP_RECORD_ULPDU && memory[0] == 0,
+	CHECK(write_byte(ends, 'b') == DDP_RECORD_ULPDU && memory[0] == 0,
 	      "a Write to emptied memory goes up");
 	REQUIRE(stag_request(domain, DDP_IOC_RELEASE, STAG) == 0 &&
 		region_add(domain, STAG, memory, 4096, DDP_RIGHT_WRITE) == 0, "the region anew");
-	CHECK(write_octet(ends, 'c') == DDP_RECORD_PLACED && memory[0] == 'c',
+	CHECK(write_byte(ends, 'c') == DDP_RECORD_PLACED && memory[0] == 'c',
 	      "pinned anew, it is written to");
 	REQUIRE(munmap(memory, 4096) == 0, "munmap()");
-	CHECK(write_octet(ends, 'd') == DDP_RECORD_ULPDU, "a Write to unmapped memory goes up");
+	CHECK(write_byte(ends, 'd') == DDP_RECORD_ULPDU, "a Write to unmapped memory goes up");
 	CHECK(stag_request(domain, DDP_IOC_RELEASE, STAG) == 0, "RELEASE");
 	close_pair(ends);
 }

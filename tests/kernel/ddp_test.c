@@ -6,8 +6,10 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -287,6 +289,21 @@ struct record record_wait(int s, int ms)
 			return record;
 		is_readable(s, 1);
 	}
+}
+
+int peer_process(int domain, int ends[2], void (*run)(int s))
+{
+	int pid;
+
+	tcp_pair(ends);
+	REQUIRE(bind_socket(domain, ends[1], DDP_BIND_CRC) == 0, "BIND");
+	pid = fork();
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		run(ends[0]);
+		_exit(0);
+	}
+	return pid;
 }
 
 void bound_pair_window(int domain, int ends[2], uint32_t flags, int rcvbuf)

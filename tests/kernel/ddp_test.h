@@ -90,6 +90,11 @@ struct record record_next(int s);
 /* The same, but waits up to `ms` for one. */
 struct record record_wait(int s, int ms);
 
+/*
+ * A bound connection (DDP_BIND_CRC) whose peer is a process, which ends with the caller: it calls
+ * `run` with its end, and exits. ends[1] is the caller's. Answers its pid.
+ */
+int peer_process(int domain, int ends[2], void (*run)(int s));
 /* A bound connection whose first FPDU, a Send, has been read. */
 void bound_pair_window(int domain, int ends[2], uint32_t flags, int rcvbuf);
 void close_pair(const int ends[2]);

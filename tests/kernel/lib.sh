@@ -67,9 +67,10 @@ pack_programs() {
         stress reload; do
         gcc -O2 -static -pthread -I"$top/include" -I"$here" "$here/$program.c" \
             "$here/ddp_test.c" "$here/user_level.c" "$here/handmade_peer.c" "$here/socket_calls.c" \
-            -o "$SIW_RUN/package/$program"
+            -o "$SIW_RUN/package/$program" || die "$program.c does not compile"
     done
-    gcc -O2 -static "$here/as_nobody.c" -o "$SIW_RUN/package/as_nobody"
+    gcc -O2 -static "$here/as_nobody.c" -o "$SIW_RUN/package/as_nobody" ||
+        die "as_nobody.c does not compile"
 }
 
 # pack_library [PROGRAM...]: the library for programs of the API, those of the build folder, and what
@@ -131,12 +132,13 @@ segments='/bin/ip link add d0 type veth peer name d1 && /bin/ip address add 198.
 # shellcheck disable=SC2016,SC2034  # the guest's shell expands; used by those that source this
 nothing_left='cd /sys/kernel/debug/ddp;
     pins() { cat /proc/sys/vm/stat_refresh; sed -n "s/^nr_foll_pin_[ar][a-z]* //p" /proc/vmstat; };
-    since() { echo $(($(cut -d. -f1 /proc/uptime) - began)); }; began=0; began=$(since); alone=0;
+    now() { cut -d. -f1 /proc/uptime; }; began=$(now); alone=0;
     until [ "$(cat domains regions sockets pages | sort -u)" = 0 ] && [ $(pins | uniq | wc -l) = 1 ]; do
         alone=$((alone + 1));
         if [ "$(cat regions pages | sort -u)" = 0 ] &&
             cat /proc/net/tcp /proc/net/tcp6 | grep -q " 0[459B] "; then alone=0; fi;
-        if [ $(since) -gt 110 ] || { [ $(since) -gt 10 ] && [ $alone -gt 3 ]; }; then
+        took=$(($(now) - began));
+        if [ $took -gt 110 ] || { [ $took -gt 10 ] && [ $alone -gt 3 ]; }; then
             grep . domains regions sockets pages; echo pins, and ends of them: $(pins);
             cat /proc/net/tcp; exit 1;
         fi;

@@ -57,13 +57,7 @@ int main(int argc, char **argv)
 	struct ddp_stats stats;
 
 	user.memory = memory;
-	tcp_pair(ends);
-	REQUIRE(bind_socket(domain, ends[1], DDP_BIND_CRC) == 0, "BIND");
-	child = fork();
-	if (!child) {
-		send_messages(ends[0]);
-		_exit(0);
-	}
+	child = peer_process(domain, ends, send_messages);
 	while (message < MESSAGES) {
 		struct record record = record_wait(ends[1], 20000);
 

@@ -4,12 +4,11 @@
 include/xsock/ddp_uapi.h or docs/kernel.md, and names the check that has to fail then
 (tests/long/kernel-mutants.sh).
 
-usage: mutants.py list           NAME TEST, a line each. TEST: a program of the guest and its
-                                 arguments, or a unit program
+usage: mutants.py list              a line for each: NAME TEST
        mutants.py rule NAME
-       mutants.py check-of NAME  what the program prints of the check; of a unit program, the case
-       mutants.py make NAME FOLDER   in a copy of the tree; `undo` takes it back
-       mutants.py undo NAME FOLDER
+       mutants.py check-of NAME
+       mutants.py make NAME FOLDER  in a copy of the tree
+       mutants.py undo NAME FOLDER  takes it back
 """
 import pathlib
 import sys
@@ -18,18 +17,18 @@ from typing import NamedTuple
 
 class Mutant(NamedTuple):
     rule: str
-    test: str
-    check: str
+    test: str  # a program of the guest with its arguments, or a unit program
+    check: str  # what the program prints of it; of a unit program the case
     file: str
-    right: str
-    wrong: str
+    right: str  # lines that the file has once
+    wrong: str  # and what becomes of them
 
 
 CORE = "ddp_kernel/core/"
 WORLD = "DdpCoreWorld.memory_is_what_user_space_leaves_behind_each_send"
 PINS = "pins, and ends of them:"
 MUTANTS = {
-    # A record follows the placement, whose last octets are stored last.
+    # A record follows the placement, whose last bytes are stored last.
     "told-unplaced": Mutant(
         "what a record tells of is in place",
         "/x/records",
@@ -41,9 +40,9 @@ MUTANTS = {
         "	else if",
     ),
     "tail-first": Mutant(
-        "the last octets of a piece are stored last",
+        "the last bytes of a piece are stored last",
         "/x/polled",
-        "with the last octet all others that are checked were there",
+        "with the last byte all others that are checked were there",
         "ddp_kernel/place.c",
         "	if (octets)\n"
         "		store(mr->root, address, octets, body);",

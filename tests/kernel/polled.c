@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * A program that polls the last octet of a Write: once it sees it, the others are there. Each 500th
+ * A program that polls the last byte of a Write: once it sees it, the others are there. Each 500th
  * is checked. On one processor it would find nothing, and is skipped.
  *
  *   polled [ROUNDS]
  */
 #define _GNU_SOURCE
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,25 +15,24 @@
 
 #define STAG 0x55
 #define LENGTH 30000u
-#define STEP 500u /* of the octets that are checked */
+#define STEP 500u /* of the bytes that are checked */
 #define TIMEOUT_US 30000000u
 #define POLLS 1000 /* before the time is read again */
 
-/* One Write a round, of that number's last octet; it is answered by an octet. */
-static _Noreturn void run_peer(int s)
+/* A Write each round, filled with the round's number; the program answers it by an octet. */
+static void run_peer(int s)
 {
 	static uint8_t octets[LENGTH + 64], payload[LENGTH];
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	for (uint32_t i = 1;; i++) {
 		memset(payload, (int)i, LENGTH);
 		send_all(s, octets, fpdu_write(octets, STAG, 0, payload, LENGTH, true));
 		if (recv(s, payload, 1, 0) != 1)
-			_exit(0);
+			break;
 	}
 }
 
-/* Octets that were not there when the last one was. */
+/* Bytes that were not there when the last one was. */
 static uint32_t missing(const volatile uint8_t *memory, uint8_t value)
 {
 	uint32_t n = 0;
@@ -63,11 +61,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	yield_to_kernel();
-	tcp_pair(ends);
-	REQUIRE(bind_socket(domain, ends[1], DDP_BIND_CRC) == 0, "BIND");
-	child = fork();
-	if (!child)
-		run_peer(ends[0]);
+	child = peer_process(domain, ends, run_peer);
 	for (i = 1; i <= rounds; i++) {
 		const uint64_t end = now_us() + TIMEOUT_US;
 
@@ -84,7 +78,7 @@ int main(int argc, char **argv)
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
 	CHECK(i > rounds, "each Write came");
-	CHECK(!late, "with the last octet all others that are checked were there");
+	CHECK(!late, "with the last byte all others that are checked were there");
 	if (late)
 		printf("# not in %u of %u rounds\n", late, rounds);
 	return end_checks();

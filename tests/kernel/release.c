@@ -10,7 +10,6 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,12 +25,11 @@
 #define OURS 0xa5
 #define THEIRS 0x5a
 
-static _Noreturn void run_peer(int s)
+static void run_peer(int s)
 {
 	static uint8_t octets[FPDUS * (FPDU + 64)], payload[FPDU];
 	size_t n = 0;
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	memset(payload, THEIRS, FPDU);
 	for (uint64_t i = 0; i < FPDUS; i++)
 		n += fpdu_write(octets + n, STAG, i * FPDU, payload, FPDU, true);
@@ -83,11 +81,7 @@ int main(int argc, char **argv)
 
 	REQUIRE(memory != MAP_FAILED && seconds > 0, "memory, and SECONDS");
 	yield_to_kernel();
-	tcp_pair(ends);
-	REQUIRE(bind_socket(domain, ends[1], DDP_BIND_CRC) == 0, "BIND");
-	child = fork();
-	if (!child)
-		run_peer(ends[0]);
+	child = peer_process(domain, ends, run_peer);
 	REQUIRE(!pthread_create(&thread, NULL, run_reads, &ends[1]), "a thread");
 	end = now_us() + (uint64_t)(seconds * 1e6);
 	while (now_us() < end) {

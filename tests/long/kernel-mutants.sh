@@ -82,12 +82,13 @@ in_guest() {  # in_guest COMMAND CHECK
     "${vmctl[@]}" -T 30 run 'insmod /share/ddp_kernel.ko' >"$SIW_RUN/out" 2>&1 || return 2
     case $command in
     /x/segments) command=$segments ;;
-    /x/records) seconds=60 ;; # it takes a second or two, and may wait for ever
+    /x/records) seconds=60 ;;  # it takes a second or two, and may wait for ever
     nothing_left) command="/x/abi >/dev/null; /x/records >/dev/null; $nothing_left" ;;
     esac
     # Into a file: of a guest that does not answer, what it has printed is there.
+    rm -f "$share/out"
     "${vmctl[@]}" -T "$seconds" run "( $command ) >/share/out 2>&1" >"$SIW_RUN/out" 2>&1 || status=1
-    cat "$share/out" >>"$SIW_RUN/out"
+    [ ! -e "$share/out" ] || cat "$share/out" >>"$SIW_RUN/out"
     if [ $status = 0 ]; then
         "${vmctl[@]}" -T 30 run 'rmmod ddp_kernel' >"$SIW_RUN/out" 2>&1 || return 3
         return 0

@@ -47,6 +47,18 @@ class AheadTest : public ::testing::Test {
     void arrive(std::uint64_t from, std::uint64_t to, std::uint64_t n) {
         for (std::uint64_t at = from; at < to; at += n) module->arrive(at, std::min(at + n, to));
     }
+    /// 400 Writes, every second of which comes, with a hole before it. Many segments are sent.
+    void arrive_apart(std::uint32_t stag) {
+        for (std::uint64_t i = 0; i < 400; ++i) add_write(stag, i * 2000, 1000);
+        begin();
+        for (std::size_t i = 1; i < 400; i += 2) module->arrive(fpdus[i].from, fpdus[i].to);
+        for (int i = 0; i < 1000; ++i) module->transmit();
+    }
+    /// The others come.
+    void fill_all_holes() {
+        for (std::size_t i = 0; i < 400; i += 2) module->arrive(fpdus[i].from, fpdus[i].to);
+        fill_hole();
+    }
     void fill_hole() {
         module->arrive(first, hole_end);
         EXPECT_EQ(module->edge(), stream.size());
@@ -91,14 +103,10 @@ TEST_F(AheadTest, what_lies_behind_such_a_write_is_placed) {
 
 // With an FPDU missing between any two, each is a run by itself.
 TEST_F(AheadTest, where_there_is_no_room_no_crc_is_computed) {
-    for (std::uint64_t i = 0; i < 400; ++i) add_write(kStag, i * 2000, 1000);
-    begin();
-    for (std::size_t i = 1; i < 400; i += 2) module->arrive(fpdus[i].from, fpdus[i].to);
-    for (int i = 0; i < 1000; ++i) module->transmit();
+    arrive_apart(kStag);
     EXPECT_EQ(module->ahead_count().fpdus, std::uint64_t{DDP_RUNS_MAX});
     EXPECT_EQ(crc_octets(), DDP_RUNS_MAX * (fpdus[0].to - fpdus[0].from));
-    for (std::size_t i = 0; i < 400; i += 2) module->arrive(fpdus[i].from, fpdus[i].to);
-    fill_hole();
+    fill_all_holes();
 }
 
 // FPDUs one behind the other are one run, but not one target.
@@ -113,14 +121,10 @@ TEST_F(AheadTest, where_there_is_no_room_for_targets_no_crc_is_computed) {
 }
 
 TEST_F(AheadTest, so_many_fpdus_whose_region_is_not_found_and_no_more_cost_a_crc) {
-    for (std::uint64_t i = 0; i < 400; ++i) add_write(kOtherStag, i * 2000, 1000);
-    begin();
-    for (std::size_t i = 1; i < 400; i += 2) module->arrive(fpdus[i].from, fpdus[i].to);
-    for (int i = 0; i < 1000; ++i) module->transmit();
+    arrive_apart(kOtherStag);
     EXPECT_EQ(module->ahead_count().misses, std::uint64_t{DDP_MISSES_MAX});
     EXPECT_EQ(crc_octets(), DDP_MISSES_MAX * (fpdus[0].to - fpdus[0].from));
-    for (std::size_t i = 0; i < 400; i += 2) module->arrive(fpdus[i].from, fpdus[i].to);
-    fill_hole();
+    fill_all_holes();
 }
 
 // Each segment claims to start with a Write, and a hole is never filled.

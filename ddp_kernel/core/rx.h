@@ -50,7 +50,7 @@ struct ddp_rx_count {
  * @stepping: octets of a run that are still to come in order
  * @step: what the run is
  * @pending: Writes that were consumed and not told of
- * @ahead: state of placing behind holes; NULL: never, as without CRC
+ * @ahead: state of placing behind holes; NULL: never, as in order, with markers or without CRC
  * @count: for statistics
  */
 struct ddp_rx {

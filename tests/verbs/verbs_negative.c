@@ -318,7 +318,13 @@ CASE(deregister_under_traffic) {
 
 CASE(unmapped_buffers) {
     const size_t size = 1 << 16;
-    for (int how = 0; how < 4; ++how) {
+#ifdef __SANITIZE_THREAD__
+    /* TSan carries an atomic out under a lock of its own, which the fault would leave locked. */
+    const int hows = 3;
+#else
+    const int hows = 4;
+#endif
+    for (int how = 0; how < hows; ++how) {
         struct pair p;
         connect_pair(&p);
         struct rdma_cm_id* const owner = how < 2 ? p.a : p.b;

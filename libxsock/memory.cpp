@@ -21,7 +21,7 @@ xsock_pd* pd_create() noexcept {
     Device* const d = device();
     if (d == nullptr) return nullptr;
     return guarded<xsock_pd*>(nullptr, [&] {
-        auto* pd = new xsock_pd;
+        auto* pd = new xsock_pd;  // NOLINT(bugprone-unhandled-exception-at-new): guarded
         pd->id = d->create_pd();
         return pd;
     });

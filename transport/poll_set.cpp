@@ -237,7 +237,7 @@ void PollSet::detach_busy_polled() noexcept {
 
 void PollSet::attach_busy_polled() noexcept {
     busy_polled_cycles_ = 0;
-    if (!detached_.load(std::memory_order_relaxed)) return;
+    if (busy_polled_ == nullptr || !detached_.load(std::memory_order_relaxed)) return;
     watch(*busy_polled_);
     detached_.store(false, std::memory_order_seq_cst);
 }

@@ -85,7 +85,7 @@ void ShmConnector::close() noexcept {
 }
 
 void ShmConnector::fail(shm::Reason why, PollCycle& cycle) noexcept {
-    const auto self = shared_from_this();
+    const auto self = weak_from_this().lock();
     close();
     owner_.on_failed(*this, why, cycle);
 }

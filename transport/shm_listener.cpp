@@ -151,7 +151,7 @@ void ShmListener::forget(Incoming& incoming) noexcept {
 }
 
 void ShmListener::remove(Incoming& incoming) noexcept {
-    const auto self = incoming.shared_from_this();
+    const auto self = incoming.weak_from_this().lock();
     forget(incoming);
     incoming.close();
 }

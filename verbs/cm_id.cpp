@@ -341,6 +341,7 @@ ibv_context** get_devices(int* count) noexcept {
     return locked_object<ibv_context*>([&](VerbsState& engine) -> ibv_context** {
         ibv_context* const context = default_context_locked(engine);
         if (context == nullptr) return nullptr;
+        // NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers
         auto** const list = static_cast<ibv_context**>(std::calloc(2, sizeof(ibv_context*)));
         if (list == nullptr) return fail<ibv_context*>(ENOMEM);
         list[0] = context;

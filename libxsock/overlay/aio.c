@@ -421,6 +421,7 @@ static int list_io(int mode, struct aiocb* const* list, int count, const struct 
         errno = EINVAL;
         return -1;
     }
+    /* NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers */
     l = calloc(1, sizeof *l + (size_t)count * sizeof l->libcs[0]);
     if (l == NULL) {
         errno = EAGAIN;

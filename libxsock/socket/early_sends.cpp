@@ -76,7 +76,7 @@ void EarlySends::send_by_tcp(int fd) noexcept {
             n < 0 ? errno == EAGAIN : static_cast<std::size_t>(n) < one.bytes.size();
         if (!is_short) continue;
         const sockaddr nowhere{AF_UNSPEC, {}};
-        ::connect(fd, &nowhere, sizeof nowhere);  // disconnects by a reset
+        (void)::connect(fd, &nowhere, sizeof nowhere);  // disconnects by a reset
         break;
     }
     if (is_shut()) ::shutdown(fd, shut_how_);

@@ -80,12 +80,14 @@ std::vector<double> ticks(const Axis& axis) {
         const double rough = (axis.high - axis.low) / 5;
         const double power = std::pow(10, std::floor(std::log10(rough)));
         const double step = power * (rough / power > 5 ? 10 : rough / power > 2 ? 5 : 2);
-        for (double v = 0; v <= axis.high * 1.001; v += step) values.push_back(v);
+        for (int i = 0; i * step <= axis.high * 1.001; ++i) values.push_back(i * step);
         return values;
     }
     const bool few = axis.high / axis.low < 30;
-    double decade = std::pow(10, std::floor(std::log10(axis.low)));
-    for (; decade <= axis.high; decade *= 10) {
+    const auto last = static_cast<int>(std::floor(std::log10(axis.high)));
+    for (auto exponent = static_cast<int>(std::floor(std::log10(axis.low))); exponent <= last;
+         ++exponent) {
+        const double decade = std::pow(10, exponent);
         for (const double step : {1.0, 2.0, 5.0}) {
             const double v = decade * step;
             const bool wanted = step == 1.0 || few;

@@ -237,7 +237,8 @@ void PollSet::detach_busy_polled() noexcept {
 
 void PollSet::attach_busy_polled() noexcept {
     busy_polled_cycles_ = 0;
-    if (busy_polled_ == nullptr || !detached_.load(std::memory_order_relaxed)) return;
+    if (!detached_.load(std::memory_order_relaxed)) return;
+    XSOCK_ASSERT(busy_polled_ != nullptr);
     watch(*busy_polled_);
     detached_.store(false, std::memory_order_seq_cst);
 }

@@ -84,8 +84,8 @@ std::vector<double> ticks(const Axis& axis) {
         return values;
     }
     const bool few = axis.high / axis.low < 30;
-    const auto last = static_cast<int>(std::floor(std::log10(axis.high)));
-    for (auto exponent = static_cast<int>(std::floor(std::log10(axis.low))); exponent <= last;
+    const auto last = static_cast<int>(std::floor(axis.scaled(axis.high)));
+    for (auto exponent = static_cast<int>(std::floor(axis.scaled(axis.low))); exponent <= last;
          ++exponent) {
         const double decade = std::pow(10, exponent);
         for (const double step : {1.0, 2.0, 5.0}) {

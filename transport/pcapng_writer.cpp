@@ -50,6 +50,7 @@ Result<std::unique_ptr<PcapngWriter>> PcapngWriter::create(const Options& option
     if (fd < 0) return Error{errno, "cannot be written"};
     struct stat status {};
     int error = 0;
+    // NOLINTNEXTLINE(bugprone-branch-clone): the calls are made in this order
     if (fstat(fd, &status) != 0) {
         error = errno;
     } else if (!S_ISREG(status.st_mode)) {

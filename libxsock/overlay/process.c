@@ -76,6 +76,7 @@ int overlay_execveat(int dirfd, const char* path, char* const* argv, char* const
     return LIBC(execveat)(dirfd, path, argv, envp, flags);
 }
 
+/* NOLINTBEGIN(clang-analyzer-valist.Uninitialized): the analyzer takes each for not begun */
 /* The forms with a list: its strings, up to the NULL, become an array on the stack (libc does the
  * same: a child of vfork() must not allocate). */
 static size_t count_strings(const char* first, va_list list) {
@@ -123,6 +124,7 @@ int overlay_execle(const char* path, const char* argument, ...) {
     va_end(list);
     return overlay_execve(path, argv, envp);
 }
+/* NOLINTEND(clang-analyzer-valist.Uninitialized) */
 
 /* ---- children that are made inside libc --------------------------------------------------------
  */

@@ -328,6 +328,7 @@ static int print_message(int fd, const char* format, va_list arguments) {
     va_list again;
     int length;
     va_copy(again, arguments);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): each caller has begun it */
     length = vsnprintf(small, sizeof small, format, arguments);
     if (length >= (int)sizeof small) {
         text = malloc((size_t)length + 1);

@@ -80,12 +80,10 @@ Loading parse_trace(const std::string& said) {
             loading.ibverbs = between(view, "=> ", " ");
         } else if (view.rfind("librdmacm.so.1 => ", 0) == 0) {
             loading.rdmacm = between(view, "=> ", " ");
-        } else if (view.rfind("undefined symbol: ", 0) == 0) {
+        } else if (view.find("undefined symbol: ") != view.npos) {
             miss(std::string(between(view, "undefined symbol: ", " ,\t")));
         } else if (const auto version = between(view, "version `", "'"); !version.empty()) {
             miss("version " + std::string(version));
-        } else if (view.find("undefined symbol: ") != view.npos) {
-            miss(std::string(between(view, "undefined symbol: ", " ,\t")));
         }
     }
     return loading;

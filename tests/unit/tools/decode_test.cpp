@@ -203,7 +203,7 @@ TEST_F(Decode, tells_a_wrong_crc) {
     EXPECT_EQ(listener.summary.directions[0].crc_bad, 1u);
 }
 
-TEST_F(Decode, follows_markers_and_finds_a_wrong_one) {
+TEST_F(Decode, follows_markers) {
     begin(MPA_FLAG_CRC | MPA_FLAG_MARKERS);  // the client shall send them
     ByteVector plain = send_fpdu(1, 600);
     ByteVector stream(4);  // the first marker: between FPDUs
@@ -360,6 +360,7 @@ TEST(DecodeBudget, one_that_is_used_up_costs_bytes_and_no_more) {
         // One that comes early finds no room either, and is taken at once.
         const ByteVector early = send_fpdu(4, 10);
         connection.segment(End::first, sequence + 40, early, early.size(), 2, 0);
+        EXPECT_EQ(budget.bytes_left, 0) << "nothing is kept";
         connection.finish();
         EXPECT_EQ(frames.text.substr(0, 6), "frame ") << left;
         EXPECT_EQ(frames.text.find("-cut") == std::string::npos, left == 200) << frames.text;

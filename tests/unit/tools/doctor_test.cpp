@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include "tools/doctor/checks.hpp"
-
 #include <sys/stat.h>
 
 #include <cstdio>
@@ -11,6 +8,7 @@
 #include <string>
 
 #include "tests/unit/folder.hpp"
+#include "tools/doctor/checks.hpp"
 #include "tools/kernel_module.hpp"
 
 namespace xsock::tools {
@@ -94,8 +92,10 @@ TEST(KernelModule, each_obstacle_has_its_remedy) {
     EXPECT_THAT(machine.look("auto").mend, testing::HasSubstr("mokutil"));
     machine.put("sys/module/ddp_kernel/version");
     EXPECT_THAT(machine.look("auto").text, testing::HasSubstr("it is loaded, but"));
+    EXPECT_THAT(machine.look("auto").mend, testing::HasSubstr("--device"));
     machine.set_device("/dev/null");
     EXPECT_THAT(machine.look("auto").text, testing::HasSubstr("no device of the module"));
+    EXPECT_THAT(machine.look("auto").mend, testing::HasSubstr("remove what has that name"));
     EXPECT_EQ(machine.look("").verdict, Verdict::note) << "it would be used";
 }
 

@@ -8,6 +8,7 @@ namespace {
 
 Control full() {
     Control control;
+    control.version = kVersion + 1;
     control.kind = Kind::sample;
     control.token = 0x0123456789abcdef;
     control.op = Op::read;
@@ -24,12 +25,15 @@ Control full() {
 TEST(PerfControl, comes_back_as_it_was) {
     Control back;
     ASSERT_TRUE(decode(encode(full()), back));
+    EXPECT_EQ(back.version, kVersion + 1);
     EXPECT_EQ(back.kind, Kind::sample);
     EXPECT_EQ(back.token, 0x0123456789abcdefu);
     EXPECT_EQ(back.op, Op::read);
     EXPECT_EQ(back.test, perf::Test::stream);
     EXPECT_EQ(back.flags, kBothWays | kNoCrc);
     EXPECT_EQ(back.size, Limits::size);
+    EXPECT_EQ(back.depth, Limits::depth);
+    EXPECT_EQ(back.connections, Limits::connections);
     EXPECT_EQ(back.count, Limits::count);
     EXPECT_EQ(back.text, "why");
 }

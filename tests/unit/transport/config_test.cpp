@@ -65,7 +65,7 @@ class Environment : public ::testing::Test {
         "XSOCK_SNAPSHOT",   "XSOCK_CONGESTION",     "XSOCK_SHORT_RTO",
         "XSOCK_SHM",        "XSOCK_SHM_MEMORY",     "XSOCK_SHM_USERS",
         "XSOCK_SHM_DIR",    "XSOCK_SHM_TIMEOUT_MS", "XSOCK_KERNEL",
-        "XSOCK_KERNEL_OOO", "XSOCK_KERNEL_PIN"};
+        "XSOCK_KERNEL_OOO", "XSOCK_KERNEL_PIN",     "XSOCK_PEER_SILENT_MS"};
 
     void SetUp() override { clear(); }
     void TearDown() override { clear(); }
@@ -79,7 +79,7 @@ class Environment : public ::testing::Test {
         EXPECT_EQ(config.threads, defaults.threads);
         EXPECT_EQ(config.socket_groups, 4u);
         EXPECT_EQ(config.cpus, defaults.cpus);
-        EXPECT_TRUE(config.spin == defaults.spin || config.spin == 0);  // 0: a single processor
+        EXPECT_EQ(config.spin, std::thread::hardware_concurrency() <= 1 ? Time{0} : defaults.spin);
         EXPECT_EQ(config.rnr_timeout, defaults.rnr_timeout);
         EXPECT_EQ(config.copy_limit, defaults.copy_limit);
         EXPECT_EQ(config.fpdu_limit, defaults.fpdu_limit);
@@ -87,6 +87,8 @@ class Environment : public ::testing::Test {
         EXPECT_EQ(config.extensions, defaults.extensions);
         EXPECT_EQ(config.snapshot, defaults.snapshot);
         EXPECT_EQ(config.congestion, "");
+        EXPECT_EQ(config.short_rto, defaults.short_rto);
+        EXPECT_EQ(config.peer_silence, defaults.peer_silence);
         EXPECT_EQ(config.shm, ShmMode::automatic);
         EXPECT_EQ(config.shm_memory, std::size_t{256} << 20);
         EXPECT_TRUE(config.shm_users.empty());
@@ -115,6 +117,7 @@ TEST_F(Environment, good_values_are_taken) {
     setenv("XSOCK_MAX_STARTING", "1", 1);
     setenv("XSOCK_EXTENSIONS", "0", 1);
     setenv("XSOCK_SHORT_RTO", "0", 1);
+    setenv("XSOCK_PEER_SILENT_MS", "1500", 1);
     setenv("XSOCK_SNAPSHOT", "1", 1);
     setenv("XSOCK_CONGESTION", "fifteen-letters", 1);
     setenv("XSOCK_SHM", "require", 1);
@@ -136,6 +139,7 @@ TEST_F(Environment, good_values_are_taken) {
     EXPECT_EQ(config.max_starting, 1u);
     EXPECT_FALSE(config.extensions);
     EXPECT_FALSE(config.short_rto);
+    EXPECT_EQ(config.peer_silence, 1500 * kMillisecond);
     EXPECT_TRUE(config.snapshot);
     EXPECT_EQ(config.congestion, "fifteen-letters");
     EXPECT_EQ(config.shm, ShmMode::require);
@@ -157,40 +161,25 @@ TEST_F(Environment, bad_values_leave_the_default) {
         const char* name;
         const char* value;
     };
-    for (const Bad& bad : {Bad{"XSOCK_PROGRESS", "App"},
-                           Bad{"XSOCK_PROGRESS", "app "},
-                           Bad{"XSOCK_THREADS", "0"},
-                           Bad{"XSOCK_THREADS", "65"},
-                           Bad{"XSOCK_THREADS", "-1"},
-                           Bad{"XSOCK_THREADS", "2x"},
-                           Bad{"XSOCK_THREADS", " 2"},
-                           Bad{"XSOCK_THREADS", "18446744073709551617"},
-                           Bad{"XSOCK_SPIN_US", "1000001"},
-                           Bad{"XSOCK_RNR_MS", "forever"},
-                           Bad{"XSOCK_COPY_LIMIT", "65537"},
-                           Bad{"XSOCK_FPDU_LIMIT", "127"},
-                           Bad{"XSOCK_FPDU_LIMIT", "65536"},
-                           Bad{"XSOCK_MAX_STARTING", "0"},
-                           Bad{"XSOCK_SHORT_RTO", "2"},
-                           Bad{"XSOCK_EXTENSIONS", "2"},
-                           Bad{"XSOCK_EXTENSIONS", "off"},
-                           Bad{"XSOCK_SNAPSHOT", "2"},
-                           Bad{"XSOCK_CONGESTION", "sixteen-letters-"},
-                           Bad{"XSOCK_KERNEL", "on"},
-                           Bad{"XSOCK_KERNEL_OOO", "2"},
-                           Bad{"XSOCK_KERNEL_PIN", "64MB/s"},
-                           Bad{"XSOCK_SHM", "1"},
-                           Bad{"XSOCK_SHM", "automatic"},
-                           Bad{"XSOCK_SHM_MEMORY", "255K"},
-                           Bad{"XSOCK_SHM_MEMORY", "1T"},
-                           Bad{"XSOCK_SHM_MEMORY", "1025G"},
-                           Bad{"XSOCK_SHM_DIR", "tmp"},
-                           Bad{"XSOCK_SHM_DIR", "/no/such/folder"},
-                           Bad{"XSOCK_SHM_TIMEOUT_MS", "9"},
-                           Bad{"XSOCK_SHM_TIMEOUT_MS", "60001"},
-                           Bad{"XSOCK_SHM_USERS", "root"},
-                           Bad{"XSOCK_SHM_USERS", "1000,65534"},
-                           Bad{"XSOCK_CPUS", "none"}}) {
+    for (const Bad& bad :
+         {Bad{"XSOCK_PROGRESS", "App"},      Bad{"XSOCK_PROGRESS", "app "},
+          Bad{"XSOCK_THREADS", "0"},         Bad{"XSOCK_THREADS", "65"},
+          Bad{"XSOCK_THREADS", "-1"},        Bad{"XSOCK_THREADS", "2x"},
+          Bad{"XSOCK_THREADS", " 2"},        Bad{"XSOCK_THREADS", "18446744073709551617"},
+          Bad{"XSOCK_SPIN_US", "1000001"},   Bad{"XSOCK_RNR_MS", "forever"},
+          Bad{"XSOCK_COPY_LIMIT", "65537"},  Bad{"XSOCK_FPDU_LIMIT", "127"},
+          Bad{"XSOCK_FPDU_LIMIT", "65536"},  Bad{"XSOCK_MAX_STARTING", "0"},
+          Bad{"XSOCK_SHORT_RTO", "2"},       Bad{"XSOCK_PEER_SILENT_MS", "86400001"},
+          Bad{"XSOCK_EXTENSIONS", "2"},      Bad{"XSOCK_EXTENSIONS", "off"},
+          Bad{"XSOCK_SNAPSHOT", "2"},        Bad{"XSOCK_CONGESTION", "sixteen-letters-"},
+          Bad{"XSOCK_KERNEL", "on"},         Bad{"XSOCK_KERNEL_OOO", "2"},
+          Bad{"XSOCK_KERNEL_PIN", "64MB/s"}, Bad{"XSOCK_SHM", "1"},
+          Bad{"XSOCK_SHM", "automatic"},     Bad{"XSOCK_SHM_MEMORY", "255K"},
+          Bad{"XSOCK_SHM_MEMORY", "1T"},     Bad{"XSOCK_SHM_MEMORY", "1025G"},
+          Bad{"XSOCK_SHM_DIR", "tmp"},       Bad{"XSOCK_SHM_DIR", "/no/such/folder"},
+          Bad{"XSOCK_SHM_TIMEOUT_MS", "9"},  Bad{"XSOCK_SHM_TIMEOUT_MS", "60001"},
+          Bad{"XSOCK_SHM_USERS", "root"},    Bad{"XSOCK_SHM_USERS", "1000,65534"},
+          Bad{"XSOCK_CPUS", "none"}}) {
         setenv(bad.name, bad.value, 1);
         expect_defaults(TransportConfig::from_environment(), bad.name);
         unsetenv(bad.name);

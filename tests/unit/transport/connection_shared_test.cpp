@@ -36,6 +36,18 @@ struct Options {
     std::size_t memory_a = TransportConfig().shm_memory;
 };
 
+// A link has one at each of its ends.
+std::size_t unix_sockets() {
+    std::size_t count = 0;
+    for (int fd = 0; fd < 8192; ++fd) {
+        int domain = 0;
+        socklen_t size = sizeof domain;
+        const bool is_socket = getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0;
+        count += is_socket && domain == AF_UNIX ? 1 : 0;
+    }
+    return count;
+}
+
 class ConnectionSharedTest : public ::testing::TestWithParam<bool> {
   protected:
     void make(const Options& setup) {
@@ -247,19 +259,25 @@ TEST_F(ConnectionSharedTest, an_initiator_without_memory_answers_by_tcp) {
 
 TEST_F(ConnectionSharedTest, a_start_that_fails_may_be_repeated) {
     make({});
+    std::unique_ptr<Qp> qp[2];
+    ConnectAttr connect;
     for (int i : {0, 1}) {
         QpAttr attr;
         attr.send_cq = attr.recv_cq = cq[i].get();
-        const auto qp = std::move(*device[i]->create_qp(attr));
+        qp[i] = std::move(*device[i]->create_qp(attr));
         const auto [client, server] = test::loopback_pair();
-        ConnectAttr wrong;
-        wrong.congestion = "no-such-control";
-        wrong.role = i == 0 ? ConnectAttr::Role::initiator : ConnectAttr::Role::responder;
-        EXPECT_FALSE(qp->connect(i == 0 ? client : server, wrong));
+        connect.congestion = "no-such-control";
+        connect.role = i == 0 ? ConnectAttr::Role::initiator : ConnectAttr::Role::responder;
+        EXPECT_FALSE(qp[i]->connect(i == 0 ? client : server, connect));
         close(client);
         close(server);
     }
-    const Pair pair = connect();
+    const auto [client, server] = test::loopback_pair();
+    connect.congestion = {};
+    ASSERT_TRUE(qp[1]->connect(server, connect));
+    connect.role = ConnectAttr::Role::initiator;
+    ASSERT_TRUE(qp[0]->connect(client, connect));
+    expect_path({std::move(qp[0]), std::move(qp[1])}, DataPath::shm);
 }
 
 TEST_P(ConnectionSharedTest, data_before_fin_outlive_the_linger_time_of_their_sender) {
@@ -344,7 +362,10 @@ TEST_P(ConnectionSharedTest, a_half_closed_peer_ends_in_order_behind_the_linger_
 TEST_P(ConnectionSharedTest, many_connections_share_a_link) {
     make({.one_device = GetParam()});
     std::vector<Pair> pairs;
-    for (int i = 0; i < 64; ++i) pairs.push_back(connect());
+    pairs.push_back(connect());
+    const std::size_t sockets = unix_sockets();
+    while (pairs.size() < 64) pairs.push_back(connect());
+    EXPECT_EQ(unix_sockets(), sockets) << "a link of its own";
     auto from = bytes(3000);
     std::vector<std::vector<std::byte>> to(pairs.size(), std::vector<std::byte>(from.size()));
     for (std::size_t i = 0; i < pairs.size(); ++i) ASSERT_TRUE(post_recv(*pairs[i].b, to[i], i));
@@ -524,6 +545,10 @@ TEST_F(ConnectionSharedProcessTest, what_waits_for_credit_fails_when_the_peer_is
     }
     peer->signal(SIGKILL);
     EXPECT_EQ(qp->wait_ended(soon()), QpState::error);
+    std::array<Wc, 64> all;
+    ASSERT_EQ(cq->poll(all), 40u);
+    // The link takes what there is credit for, 64 KiB and more; not the last.
+    EXPECT_NE(all[39].status, WcStatus::success);
 }
 
 class ConnectionSharedSilentProcessTest : public ConnectionSharedProcessTest {

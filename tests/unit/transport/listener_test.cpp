@@ -13,6 +13,7 @@
 #include <new>
 
 #include "tests/unit/transport/polled_progress.hpp"
+#include "tests/unit/transport/shm_peer.hpp"
 
 namespace xsock {
 namespace {
@@ -126,9 +127,12 @@ TEST_F(ListenSocketTest, a_descriptor_that_cannot_be_watched_stays_the_callers) 
 }
 
 TEST_F(ListenSocketTest, the_descriptor_is_made_when_asked_for) {
+    const std::size_t before = test::open_descriptors();
     const auto listener = make(fd);
+    EXPECT_EQ(test::open_descriptors(), before);
     auto ready = listener->ready_fd();
     ASSERT_TRUE(ready);
+    EXPECT_EQ(test::open_descriptors(), before + 1);
     auto again = listener->ready_fd();
     EXPECT_EQ(*again, *ready);
     pollfd p{*ready, POLLIN, 0};

@@ -114,14 +114,17 @@ TEST(LogChild, DISABLED_speaks) {
 
 class Log : public ::testing::Test {
   protected:
-    // What `body` writes to stderr in this program started anew with XSOCK_LOG=`setting`.
-    [[nodiscard]] std::string said(const std::string& setting, const char* body) const {
+    // What `body` writes to stderr in this program started anew with XSOCK_LOG=`setting`, or
+    // without it.
+    [[nodiscard]] std::string said(const std::optional<std::string>& setting,
+                                   const char* body) const {
         const std::string path = folder / "stderr";
         const pid_t child = fork();
         if (child == 0) {
             dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDOUT_FILENO);
             dup2(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), STDERR_FILENO);
-            setenv("XSOCK_LOG", setting.c_str(), 1);
+            unsetenv("XSOCK_LOG");
+            if (setting) setenv("XSOCK_LOG", setting->c_str(), 1);
             setenv("XSOCK_LOG_TEST_BODY", body, 1);
             execl("/proc/self/exe", "unit_transport", "--gtest_filter=LogChild.*",
                   "--gtest_also_run_disabled_tests", nullptr);
@@ -143,6 +146,7 @@ class Log : public ::testing::Test {
 };
 
 TEST_F(Log, is_silent_by_default) {
+    EXPECT_EQ(said(std::nullopt, "one_of_each"), "");
     EXPECT_EQ(said("", "one_of_each"), "");
     EXPECT_EQ(said("off", "one_of_each"), "");
 }

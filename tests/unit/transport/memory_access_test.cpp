@@ -69,14 +69,18 @@ TEST_F(MemoryAccessTest, keeps_within_the_region) {
     const std::uint32_t key = region(memory.data(), 32, kLocalWrite);
     const Sge beyond[] = {{&memory[30], 4, key}};
     EXPECT_EQ(gather(beyond, Bytes(other).first(4)), WcStatus::local_protection_error);
+    const auto there = memory;
     EXPECT_EQ(scatter(ConstBytes(other).first(4), beyond), WcStatus::local_protection_error);
+    EXPECT_EQ(memory, there);
     EXPECT_EQ(scatter(ConstBytes(other).first(2), beyond), WcStatus::success);  // as far as it goes
 }
 
 TEST_F(MemoryAccessTest, writes_only_where_that_is_permitted) {
     const std::uint32_t key = region(memory.data(), memory.size(), 0);
     const Sge piece[] = {{memory.data(), 4, key}};
+    const auto there = memory;
     EXPECT_EQ(scatter(ConstBytes(other).first(4), piece), WcStatus::local_protection_error);
+    EXPECT_EQ(memory, there);
 }
 
 TEST_F(MemoryAccessTest, memory_that_is_gone_is_an_error_of_the_request) {

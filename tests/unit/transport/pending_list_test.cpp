@@ -76,8 +76,17 @@ TEST(PendingList, keeps_its_items_alive_until_they_were_served) {
 }
 
 TEST(PendingList, ends_with_a_hundred_thousand_items) {
-    PendingList list;
-    for (int i = 0; i < 100'000; ++i) list.add(*std::make_shared<Item>(i));
+    std::weak_ptr<Item> last;
+    {
+        PendingList list;
+        for (int i = 0; i < 100'000; ++i) {
+            const auto item = std::make_shared<Item>(i);
+            list.add(*item);
+            last = item;
+        }
+        EXPECT_FALSE(last.expired());
+    }
+    EXPECT_TRUE(last.expired());
 }
 
 TEST(PendingList, loses_no_notification_of_four_threads) {

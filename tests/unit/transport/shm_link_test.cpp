@@ -229,13 +229,18 @@ TEST_F(ShmLinkTest, a_sender_without_credit_goes_on_when_there_is_some) {
     connect(1);
     shm::End& from = *a.ends.at(1);
     for (int i = 0; i < 200; ++i) from.ulp.outgoing.push_back(message(1000));
+    // Only when it is told of room: without credit it waits.
+    unsigned rooms = from.rooms + 1;
     poll_until([&] {
         a.locked([&](PollCycle&) {
+            if (rooms == from.rooms) return;
+            rooms = from.rooms;
             from.send();
             a.link->published();
         });
         return received(b, 1) == 200;
     });
+    EXPECT_GT(from.rooms, 0u);
 }
 
 TEST_F(ShmLinkTest, memory_of_a_burst_is_given_back_when_the_link_is_idle) {
@@ -293,6 +298,9 @@ TEST_F(ShmLinkTest, carries_many_connections) {
         return true;
     });
     EXPECT_EQ(a.link->connections(), 30u);
+    for (std::uint64_t token = 1; token <= 30; ++token) {
+        EXPECT_EQ(b.ends.at(token)->ulp.delivered.at(0).size(), 100 * token);
+    }
 }
 
 }  // namespace

@@ -176,7 +176,14 @@ TEST_F(ShmListenerTest, reads_one_hello) {
         ASSERT_TRUE(shm_socket::send(fd, shm::encode(hello()), memory));
     }
     EXPECT_EQ(answer_at(fd), HelloError::none);
-    EXPECT_EQ(links.size(), 1u);
+    ASSERT_EQ(links.size(), 1u);
+    std::array<std::byte, 64> bytes;
+    for (int i = 0; i < 2; ++i) {
+        const auto more = shm_socket::receive(links.at(0)->socket, bytes);
+        ASSERT_TRUE(more);
+        EXPECT_EQ(more.value().bytes, shm::encode(hello()).size());
+        close_internal_fd(more.value().descriptor);
+    }
     close_internal_fd(fd);
     close_internal_fd(memory);
 }
@@ -186,6 +193,7 @@ TEST_F(ShmListenerTest, of_too_many_that_say_nothing_the_oldest_are_closed) {
     std::vector<int> fds;
     for (std::size_t i = 0; i < ShmListener::kMostUnfinished + kMore; ++i) fds.push_back(dial());
     for (std::size_t i = 0; i < kMore; ++i) EXPECT_EQ(answer_at(fds[i]), std::nullopt);
+    EXPECT_EQ(progress->size(), 1 + ShmListener::kMostUnfinished) << "the younger ones stay";
     const int memory = right_memory();
     EXPECT_EQ(answer_to_memory(memory), HelloError::none);
     close_internal_fd(memory);
@@ -269,12 +277,14 @@ TEST_F(ShmListenerTest, is_told_of_a_lack_of_descriptors_for_the_memory) {
 
 TEST_F(ShmListenerTest, close_closes_all) {
     const std::size_t before = open_descriptors();
-    const int fd = dial();
-    ASSERT_TRUE(wait([&] { return progress->size() == 2; }));
+    const int fds[] = {dial(), dial(), dial()};
+    ASSERT_TRUE(wait([&] { return progress->size() == 4; }));
     listener->close();
     EXPECT_EQ(progress->size(), 0u);
-    EXPECT_EQ(answer_at(fd), std::nullopt);
-    close_internal_fd(fd);
+    for (const int fd : fds) {
+        EXPECT_EQ(answer_at(fd), std::nullopt);
+        close_internal_fd(fd);
+    }
     EXPECT_EQ(shm_socket::connect_to(key).error().code, ECONNREFUSED);
     EXPECT_EQ(open_descriptors(), before - 1);
 }

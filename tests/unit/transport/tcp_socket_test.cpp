@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
 #include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -93,6 +94,18 @@ TEST_F(TcpSocketTest, of_a_shared_one_that_both_ends_have_finished_others_see_th
 
 TEST_F(TcpSocketTest, peer_info_tells_a_closed_window_from_silence) {
     EXPECT_FALSE(TcpSocket().peer_info().waiting);
+    ASSERT_TRUE(open());
+    sock_filter nothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
+    const sock_fprog drop{1, nothing};
+    ASSERT_EQ(setsockopt(far, SOL_SOCKET, SO_ATTACH_FILTER, &drop, sizeof drop), 0);
+    ASSERT_EQ(::send(socket.fd(), "x", 1, MSG_NOSIGNAL), 1);
+    for (int i = 0; i < 500 && socket.peer_info().attempts == 0; ++i) usleep(10'000);
+    EXPECT_GT(socket.peer_info().attempts, 0u);
+    EXPECT_TRUE(socket.peer_info().waiting);
+    EXPECT_FALSE(socket.peer_info().window_closed);
+    socket.close();
+
+    renew();
     ASSERT_TRUE(open());
     EXPECT_FALSE(socket.peer_info().waiting);
     const std::vector<std::byte> bytes(1 << 20);
@@ -233,7 +246,9 @@ TEST_F(TcpSocketTest, unmapped_memory_is_an_errno) {
 // ---- the end --------------------------------------------------------------------
 
 TEST_F(TcpSocketTest, open_takes_nothing_that_it_refuses) {
-    EXPECT_EQ(socket.open(-1, {}).error().code, EBADF);
+    const int gone = dup(near);
+    close(gone);
+    EXPECT_EQ(socket.open(gone, {}).error().code, EBADF);
     EXPECT_FALSE(socket.is_open());
 }
 

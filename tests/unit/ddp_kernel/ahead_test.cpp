@@ -97,6 +97,11 @@ TEST_F(AheadTest, what_lies_behind_such_a_write_is_placed) {
     module->arrive(hole_end, stream.size());  // TCP has joined the segments
     EXPECT_EQ(module->ahead_count().fpdus, 2u);
     EXPECT_EQ(module->ahead_count().misses, 2u);
+    for (const std::size_t at : {0u, 50'000u}) {
+        const ByteVector ulpdu = test::write_ulpdu(kStag, at, 20'000);
+        EXPECT_TRUE(std::equal(ulpdu.begin() + sizeof(ddp_tagged), ulpdu.end(),
+                               region.begin() + static_cast<std::ptrdiff_t>(at)));
+    }
     EXPECT_LE(crc_octets(), stream.size());
     fill_hole();
 }

@@ -288,7 +288,6 @@ TEST(DdpCoreWorld, memory_is_what_user_space_leaves_behind_each_send) {
 TEST(DdpCoreWorld, the_same_where_nothing_is_placed_behind_holes) {
     Sums all;
     run_worlds(/*in_order=*/true, /*markers=*/false, all);
-    EXPECT_EQ(all.ahead, 0u);
     if (std::getenv("DDP_CORE_SEED") == nullptr) {
         EXPECT_GT(all.placed, 1000u);
     }

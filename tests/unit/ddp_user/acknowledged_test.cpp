@@ -95,10 +95,13 @@ TEST_F(Acknowledged, a_queue_that_never_runs_empty_is_asked_for_too) {
 }
 
 TEST_F(Acknowledged, requests_never_exceed_the_ord) {
+    std::ptrdiff_t asked = 0;
     for (std::uint64_t id = 1; id <= 6; ++id) {
         post_write(id);
-        drain(*end.stream);
+        const auto out = drain(*end.stream);
+        asked += std::count_if(out.begin(), out.end(), is_ack_request);
     }
+    EXPECT_EQ(asked, 4);
     EXPECT_FALSE(end->tx_wanted());
     post_write(7);
     const auto out = drain(*end.stream);
@@ -520,6 +523,8 @@ TEST_F(AcknowledgedByMessages, the_rtr_message_does_not_count) {
         p.run();
         EXPECT_THAT(p.a.sent(), ElementsAre(Completed(1, WcStatus::success)));
         EXPECT_EQ(p.a->stream_error(), StreamError::none);
+        ASSERT_TRUE(feed(*p.a.stream, acknowledge(2, 2)));
+        EXPECT_EQ(p.a->stream_error(), StreamError::acknowledge_range) << "there was one";
     }
 }
 

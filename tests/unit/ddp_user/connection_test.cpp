@@ -625,9 +625,11 @@ TEST(Connection, fails_a_send_though_nothing_can_be_written) {
     ASSERT_NE(rig.a.connection.tx_prepare(scratch, scratch.size(), rig.now).bytes, 0u);
     rig.pass(2 * NoticeRig::kEvery);
     EXPECT_EQ(rig.a.seen(), "error reset");
+    EXPECT_THAT(rig.a.sent(), testing::ElementsAre(Completed(1, WcStatus::rnr_retries_exceeded),
+                                                   Completed(2, WcStatus::flushed)));
 }
 
-TEST(Connection, waits_for_ever_by_default_for_a_peer_that_tells_so) {
+TEST(Connection, waits_for_ever_if_it_may_for_a_peer_that_tells_so) {
     NoticeRig rig(kRnrForever);
     rig.pass(kRnr - 1);
     EXPECT_EQ(rig.a.seen(), "established");
@@ -704,7 +706,7 @@ TEST(Connection, looks_for_a_receive_before_it_tells_of_a_message) {
 }
 
 TEST(Connection, counts_no_notice_that_it_cannot_send) {
-    NoticeRig rig(2);
+    NoticeRig rig(RnrWait::kMostNotices - 1);  // all are needed
     rig.b.blocked = true;
     rig.pass(4 * NoticeRig::kEvery);
     rig.b.blocked = false;
@@ -962,6 +964,10 @@ TEST(Connection, that_is_released_does_not_hold_a_peer_that_sends) {
     rig.b.post_send(memory);
     rig.run();
     EXPECT_EQ(rig.a.connection.state(), QpState::closed);
+    EXPECT_TRUE(rig.a.connection.rx_wanted()) << "what the peer sends is read";
+    rig.b.connection.shutdown(rig.now);
+    rig.run();
+    EXPECT_EQ(rig.a.seen(), "closed FIN close");
 }
 
 TEST(Connection, that_is_released_during_start_up_still_sends_what_was_posted) {
@@ -976,7 +982,11 @@ TEST(Connection, that_is_released_during_start_up_still_sends_what_was_posted) {
         if (!posted) continue;
         rig.run();
         EXPECT_EQ(rig.a.connection.fin_sent(), true);
-        EXPECT_EQ(rig.b.received().size(), 4u);
+        EXPECT_THAT(rig.a.sent(), testing::ElementsAre(Completed(1, WcStatus::success)));
+        const auto got = rig.b.received();  // the others end with the peer's half
+        ASSERT_EQ(got.size(), 4u);
+        EXPECT_EQ(got[0].status, WcStatus::success);
+        EXPECT_EQ(got[0].byte_len, memory.size());
         EXPECT_EQ(rig.b.seen(), "peer_closed");
     }
 }

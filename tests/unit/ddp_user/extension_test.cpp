@@ -272,7 +272,7 @@ TEST_F(Extension, a_refusal_comes_back_as_the_status_of_the_request) {
     }
 }
 
-TEST_F(Extension, reads_and_atomics_die_with_the_peers_half) {
+TEST_F(Extension, atomics_die_with_the_peers_half) {
     pipe.establish(kXsock);
     post(1, SendOpcode::fetch_add, 0, {.operand = 1}, result);
     drain(*pipe.a.stream);
@@ -419,6 +419,12 @@ TEST_F(Extension, a_send_with_immediate_has_it_on_every_segment) {
                       .flags = static_cast<std::uint8_t>(flags | kSendSignaled),
                       .immediate = 0xffffffff},
                      {sge(source)});
+        const auto out = drain(*fresh.a.stream, 100);
+        ASSERT_GT(out.size(), 1u);
+        for (const ByteVector& ulpdu : out) {
+            EXPECT_EQ(load_be32(ulpdu.data() + 2), 0xffffffffu);
+            fresh.to_b.emplace_back(ulpdu);
+        }
         fresh.run();
         const auto got = fresh.b.received();
         ASSERT_THAT(got, SizeIs(1));
@@ -429,7 +435,7 @@ TEST_F(Extension, a_send_with_immediate_has_it_on_every_segment) {
     }
 }
 
-TEST_F(Extension, a_send_with_immediate_that_is_too_long_is_known_by_its_msn) {
+TEST_F(Extension, a_send_with_immediate_that_is_too_long_is_refused) {
     pipe.establish(kNewer);
     ByteVector source = pattern(20), inbox(10);
     pipe.b.post_recv(1, {sge(inbox)});

@@ -48,6 +48,7 @@ TEST(Opcode, sends_differ_in_event_and_invalidation) {
     EXPECT_TRUE(opcode_info(RDMAP_SEND_SE)->solicited);
     EXPECT_FALSE(opcode_info(RDMAP_SEND_SE)->invalidates);
     EXPECT_TRUE(opcode_info(RDMAP_SEND_INVALIDATE)->invalidates);
+    EXPECT_FALSE(opcode_info(RDMAP_SEND_INVALIDATE)->solicited);
     EXPECT_TRUE(opcode_info(RDMAP_SEND_SE_INVALIDATE)->invalidates);
     EXPECT_TRUE(opcode_info(RDMAP_SEND_SE_INVALIDATE)->solicited);
 }

@@ -109,6 +109,7 @@ TEST_F(RxPlaced, nothing_counts_once_reception_is_over) {
         e->rx_placed({.segments = 1, .messages = 1, .bytes = 9, .last_bytes = 9});
         EXPECT_EQ(e->counters().rx_segments, 0u);
         EXPECT_EQ(e->counters().rx_messages[RDMAP_WRITE], 0u);
+        EXPECT_EQ(e->counters().rx_payload_bytes, 0u);
     }
 }
 

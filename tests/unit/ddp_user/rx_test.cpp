@@ -172,6 +172,8 @@ TEST_F(Rx, writes_and_requests_may_come_between_segments_of_a_send) {
     receive(header({.opcode = RDMAP_SEND, .msn = 1, .mo = 10}) + pattern(10));
     EXPECT_THAT(end.received(), ElementsAre(Field(&Wc::byte_len, 20u)));
     EXPECT_EQ(part(0, 10), pattern(10));
+    EXPECT_EQ(to, pattern(10) + pattern(10));
+    EXPECT_THAT(drain(*end.stream), SizeIs(1)) << "the answer";
 }
 
 TEST_F(Rx, read_response_of_several_segments_scatters) {

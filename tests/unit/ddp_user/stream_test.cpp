@@ -11,7 +11,7 @@
 namespace xsock::ddp {
 namespace {
 
-TEST(Stream, carries_every_operation_at_every_size) {
+TEST(Stream, carries_writes_reads_and_sends_at_every_size) {
     const std::size_t mulpdu = 200, u = mulpdu - kUntaggedOctets, t = mulpdu - kTaggedOctets;
     for (std::size_t n :
          {std::size_t{0}, std::size_t{1}, u - 1, u, u + 1, t, t + 1, 3 * u, 5000ul}) {
@@ -50,20 +50,24 @@ TEST(Stream, both_ends_may_read_and_send_at_once) {
               {.qp_num = 2, .pd = 1, .ird = 2, .ord = 2});
     pipe.mulpdu = 128;
     pipe.establish();
-    ByteVector shared = pattern(1000), to_a(1000), to_b(1000), inbox(1000);
+    ByteVector shared = pattern(1000), to_a(1000), to_b(1000), inbox_a(1000), inbox_b(1000);
     const std::uint32_t stag = pipe.world.add(shared, kRemoteRead);
     for (std::uint64_t i = 0; i < 10; ++i) {
         pipe.a.post({.wr_id = i, .opcode = SendOpcode::read, .remote_stag = stag}, {sge(to_a)});
         pipe.b.post({.wr_id = i, .opcode = SendOpcode::read, .remote_stag = stag}, {sge(to_b)});
         pipe.a.post({.wr_id = i}, {sge(shared)});
-        pipe.b.post_recv(i, {sge(inbox)});
+        pipe.b.post({.wr_id = i}, {sge(shared)});
+        pipe.a.post_recv(i, {sge(inbox_a)});
+        pipe.b.post_recv(i, {sge(inbox_b)});
     }
     pipe.run();
     EXPECT_THAT(pipe.a.sent(), SizeIs(20));
-    EXPECT_THAT(pipe.b.sent(), SizeIs(10));
+    EXPECT_THAT(pipe.b.sent(), SizeIs(20));
+    EXPECT_THAT(pipe.a.received(), SizeIs(10));
     EXPECT_THAT(pipe.b.received(), SizeIs(10));
-    EXPECT_EQ(to_a, shared);
-    EXPECT_EQ(to_b, shared);
+    for (const ByteVector* const came : {&to_a, &to_b, &inbox_a, &inbox_b}) {
+        EXPECT_EQ(*came, shared);
+    }
 }
 
 TEST(Stream, negotiated_depths_replace_the_configured_ones) {
@@ -120,6 +124,14 @@ TEST(Stream, rtr_messages_look_as_peers_expect) {
         EXPECT_EQ(ulpdus[0], from_hex(bytes));
         EXPECT_EQ(load_be32(ulpdus[1].data() + 10), rtr == Rtr::send ? 2u : 1u);
     }
+    End end(world);
+    end.establish({.initiator = true, .rtr = Rtr::read});
+    const auto ulpdus = drain(*end.stream);
+    ASSERT_THAT(ulpdus, SizeIs(1));
+    // iw_cxgb4 takes no STag of 0.
+    EXPECT_EQ(ulpdus[0], header({.opcode = RDMAP_READ_REQUEST, .qn = 1, .msn = 1}) +
+                             body({.sink_stag = load_be32(ulpdus[0].data() + kUntaggedOctets),
+                                   .source_stag = 1}));
 }
 
 TEST(Stream, rtr_send_needs_no_receive) {

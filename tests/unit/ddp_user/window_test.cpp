@@ -88,6 +88,7 @@ TEST_F(Windows, keep_their_region_from_being_invalidated) {
     EXPECT_THAT(pipe.b.sent(), ElementsAre(Completed(1, WcStatus::success)));
     pipe.b->flush(WcStatus::flushed);
     EXPECT_THAT(pipe.b.sent(), ElementsAre(Completed(2, WcStatus::local_protection_error)));
+    EXPECT_FALSE(pipe.world.table.revoked(region));
 }
 
 TEST_F(Windows, that_no_queue_pair_will_bind_any_more_give_their_keys_back) {

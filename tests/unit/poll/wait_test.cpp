@@ -45,7 +45,7 @@ TEST(Wait, a_sleeping_thread_is_woken_by_the_peer) {
     const auto a = w.connect();
     w.ctl(EPOLL_CTL_ADD, a, EPOLLIN, 5);
     const Later later([&] { w.peer_send(a, 1); });
-    EXPECT_EQ(text_of(w.wait(4, kLong)), "5:IN ");
+    EXPECT_EQ(text_of(w.wait_woken(4)), "5:IN ");
 }
 
 TEST(Wait, what_comes_while_the_processor_is_yielded_is_told_though_the_time_is_over) {
@@ -92,27 +92,27 @@ TEST(Wait, a_sleeping_thread_is_woken_by_what_another_thread_does) {
     w.ctl(EPOLL_CTL_ADD, a, EPOLLIN, 1);
     {
         const Later later([&] { w.sources[a]->inject(1); });
-        EXPECT_EQ(text_of(w.wait(4, kLong)), "1:IN ");
+        EXPECT_EQ(text_of(w.wait_woken(4)), "1:IN ");
         w.recv(a, 1);
     }
     {
         const Later later([&] { w.ctl(EPOLL_CTL_ADD, b, EPOLLOUT | EPOLLONESHOT, 2); });
-        EXPECT_EQ(text_of(w.wait(4, kLong)), "2:OUT ");
+        EXPECT_EQ(text_of(w.wait_woken(4)), "2:OUT ");
     }
     {
         const Later later([&] { w.ctl(EPOLL_CTL_MOD, b, EPOLLOUT | EPOLLONESHOT, 3); });
-        EXPECT_EQ(text_of(w.wait(4, kLong)), "3:OUT ");
+        EXPECT_EQ(text_of(w.wait_woken(4)), "3:OUT ");
     }
     {  // Another thread polls and finds it.
         const Later later([&] {
             w.peer_send(a, 1);
             test_progress().poll();
         });
-        EXPECT_EQ(text_of(w.wait(4, kLong)), "1:IN ");
+        EXPECT_EQ(text_of(w.wait_woken(4)), "1:IN ");
     }
 }
 
-TEST(Wait, the_time_limit_is_kept_and_not_undercut) {
+TEST(Wait, the_time_limit_is_not_undercut) {
     EngineWorld w;
     w.ctl(EPOLL_CTL_ADD, w.connect(), EPOLLIN, 5);
     for (const int ms : {1, 10, 40}) {
@@ -184,6 +184,7 @@ TEST(Wait, system_calls_may_be_trapped) {
     struct sigaction before {};
     sigaction(SIGSYS, &action, &before);
     handled = 0;
+    bool trapped = false;
     std::thread sandboxed([&] {
         sock_filter filter[] = {
             BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -194,14 +195,16 @@ TEST(Wait, system_calls_may_be_trapped) {
         const sock_fprog program{std::size(filter), filter};
         if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
             prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
-            return;  // not here
+            return;
         }
+        trapped = true;
         epoll_event out[2];
         EXPECT_EQ(w.set().wait(out, 2, EngineWorld::deadline(50), nullptr), 0);
         EXPECT_GT(handled, 0);
     });
     sandboxed.join();
     sigaction(SIGSYS, &before, nullptr);
+    if (!trapped) GTEST_SKIP() << "no seccomp here";
 }
 #endif
 
@@ -291,8 +294,7 @@ TEST(Wait, followers_are_woken_and_take_the_lead) {
     EXPECT_EQ(seen, "2:IN 2:IN 2:IN ");
 }
 
-// One piece of news wakes one thread; the others sleep on until there is more.
-TEST(Wait, many_threads_on_one_set) {
+TEST(Wait, many_threads_on_one_set_take_each_event_once) {
     EngineWorld w;
     constexpr int kThreads = 6;
     constexpr std::size_t kConnections = 40;

@@ -170,6 +170,8 @@ TEST(ShmLink, a_stream_that_goes_is_told_of_by_the_next_cycle) {
     p.a.poll();
     EXPECT_TRUE(p.a.link.begin_sleep());
     p.a.link.end_sleep();
+    p.b.poll();
+    EXPECT_EQ(p.b.ends[1]->aborts, 1u);
 }
 
 TEST(ShmLink, fin_waits_for_room) {
@@ -362,7 +364,7 @@ TEST(ShmLink, the_end_is_told_to_all) {
     p.b.link.end(StreamError::shm_garbage);
 }
 
-TEST(ShmLink, memory_is_not_touched_behind_the_end) {
+TEST(ShmLink, memory_is_not_written_behind_the_end) {
     LinkPair p;
     p.connect(1);
     ASSERT_TRUE(p.b.link.begin_sleep());

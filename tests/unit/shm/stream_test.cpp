@@ -64,7 +64,7 @@ class EarlyShmStream : public testing::Test {
     End &a = ends.first, &b = ends.second;
 };
 
-TEST_F(EarlyShmStream, sends_as_much_as_the_first_credit) {
+TEST_F(EarlyShmStream, sends_no_more_than_the_first_credit) {
     a.send();
     EXPECT_EQ(a.ulp.done, 1u);
     for (unsigned i = 0; i < 100; ++i) a.ulp.queue(18, 100);
@@ -278,7 +278,7 @@ TEST(ShmStream, the_least_window_is_enough_to_go_on) {
     EXPECT_TRUE(p.b.ends[1]->ulp.delivered == p.a.ends[1]->ulp.queued());
 }
 
-TEST(ShmStream, ten_thousand_windows_fit_into_the_default) {
+TEST(ShmStream, ten_thousand_windows_fit_into_256_mib) {
     CreditPool pool(std::size_t{256} << 20);
     for (unsigned i = 0; i < 10'000; ++i) {
         ASSERT_TRUE(pool.has_room()) << i;

@@ -30,7 +30,9 @@ bool over(Host& host) {
     return true;
 }
 
-void run(Host& host, Wakeups& own, Wakeups& others) {
+/// How often it slept.
+unsigned run(Host& host, Wakeups& own, Wakeups& others) {
+    unsigned sleeps = 0;
     for (std::uint32_t seen = 0;; seen = own.count.load(std::memory_order_acquire)) {
         bool busy = true;
         while (busy) {
@@ -42,8 +44,9 @@ void run(Host& host, Wakeups& own, Wakeups& others) {
             }
             if (host.link.end_cycle(!busy)) others.wake();
         }
-        if (over(host)) return;
+        if (over(host)) return sleeps;
         if (host.link.begin_sleep()) {
+            ++sleeps;
             own.count.wait(seen, std::memory_order_acquire);
             host.link.end_sleep();
         }
@@ -60,9 +63,11 @@ TEST(ShmThreads, two_ends_that_sleep_exchange_everything) {
         }
     }
     Wakeups a, b;
-    std::thread other([&] { run(p.b, b, a); });
-    run(p.a, a, b);
+    unsigned sleeps_of_b = 0;
+    std::thread other([&] { sleeps_of_b = run(p.b, b, a); });
+    const unsigned sleeps_of_a = run(p.a, a, b);
     other.join();
+    EXPECT_GT(sleeps_of_a + sleeps_of_b, 0u);
     for (std::uint64_t token = 1; token <= kConnections; ++token) {
         EXPECT_TRUE(p.b.ends[token]->ulp.delivered == p.a.ends[token]->ulp.queued());
         EXPECT_TRUE(p.a.ends[token]->ulp.delivered == p.b.ends[token]->ulp.queued());

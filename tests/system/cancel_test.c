@@ -7,6 +7,7 @@
  */
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdatomic.h>
 
 #include "tests/support/cases.h"
@@ -19,6 +20,7 @@ struct ends {
     struct xsock_listener* listener;
     struct xsock_ep* ep[2];
     char service[16];
+    atomic_int served; /* the accepted end has got its message */
 };
 
 static void* connect_ep(void* argument) {
@@ -222,8 +224,14 @@ CASE(no_completion_is_lost) {
 static void* call_the_others(void* argument) {
     struct ends* const e = argument;
     static char memory[4096];
+    static int aborts;
     char byte;
     int found = 0;
+    uint64_t word = 0;
+    const struct xsock_sge sge = {memory, 8, 0};
+    struct xsock_cq* cq;
+    struct xsock_srq* srq;
+    XSOCK_INIT(xsock_wr, wr);
     struct xsock_remote remote;
     struct xsock_key key;
     struct xsock_wc wc;
@@ -246,10 +254,29 @@ static void* call_the_others(void* argument) {
     CHECK(xsock_send(e->ep[1], 2, memory, sizeof memory, 0) == 0);
     while (found == 0) found = xsock_cq_poll(e->cq[1], &wc, 1);
     CHECK(found == 1 && wc.wr_id == 2);
+    while (!atomic_load(&e->served)) sched_yield(); /* it may be aborted */
     CHECK(xsock_ep_query(e->ep[1], &info) == 0);
+    CHECK(xsock_ep_set_context(e->ep[1], NULL) == 0);
     CHECK(xsock_ep_shutdown(e->ep[1]) == 0);
+    /* It sends no more: refused, or flushed. */
+    xsock_post(e->ep[1], &wr);
+    xsock_post_recv(e->ep[1], 3, &sge, 1);
+    xsock_write(e->ep[1], 4, memory, 8, &remote, 0, 0);
+    xsock_write_imm(e->ep[1], 5, memory, 8, &remote, 0, 5, 0);
+    xsock_read(e->ep[1], 6, memory, 8, &remote, 0, 0);
+    xsock_fetch_add(e->ep[1], 7, &word, &remote, 0, 1, 0);
+    xsock_compare_swap(e->ep[1], 8, &word, &remote, 0, 1, 2, 0);
+    xsock_ep_accept(e->ep[1], NULL, 0); /* it has started */
+    xsock_ep_reject(e->ep[1], NULL, 0);
+    CHECK(xsock_fd_endpoint(-1, e->cq[1], e->cq[1]) == NULL);
+    CHECK(xsock_ep_create(-1, &attr) == NULL && xsock_listener_create(-1, &attr) == NULL);
+    srq = xsock_srq_create(4);
+    CHECK(srq != NULL && xsock_srq_post_recv(srq, 9, &sge, 1) == 0 && xsock_srq_destroy(srq) == 0);
+    cq = xsock_cq_create(NULL);
+    CHECK(cq != NULL && xsock_cq_destroy(cq) == 0);
     CHECK(xsock_mr_deregister(mr) == 0 && xsock_pd_destroy(pd) == 0);
-    CHECK(xsock_ep_close(e->ep[1]) == 0);
+    CHECK((aborts ? xsock_ep_abort : xsock_ep_close)(e->ep[1]) == 0);
+    aborts = !aborts;
     e->ep[1] = NULL;
     pthread_testcancel();
     return NULL; /* not reached */
@@ -262,6 +289,7 @@ static void* accept_one(void* argument) {
     e->ep[0] = xsock_accept(e->listener, LIMIT_MS);
     CHECK(e->ep[0] != NULL && xsock_recv(e->ep[0], 1, room, sizeof room) == 0);
     CHECK(xsock_cq_wait(e->cq[0], &wc, 1, 1, LIMIT_MS) == 1);
+    atomic_store(&e->served, 1);
     return NULL;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A C++ host of the overlay: iostreams over a socket's descriptor, numbers formatted and read back,
-// exceptions and locales at work on both ends, from two threads.
+// exceptions at the reading end, from two threads.
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>

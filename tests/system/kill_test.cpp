@@ -165,6 +165,7 @@ void stopped_until_timeout(std::uint64_t seed) {
     const std::uint64_t begin = now_us();
     couple.end.run(begin + 15'000'000u);
     if (!couple.end.traffic.ended()) die("no time-out: %s", couple.end.traffic.state().c_str());
+    REQUIRE(now_us() - begin >= (limit_ms - 100) * 1000u);
     couple.end.wait_until_quiet("after a time-out");
     couple.end.traffic.close();
     std::printf("stopped peer given up after %.1f s\n",
@@ -181,7 +182,8 @@ void stopped_and_closed(std::uint64_t seed) {
     couple.end.traffic.close();
     couple.end.wait_until_quiet("after close");
     const std::uint64_t took = now_us() - begin;
-    if (took > 2'000'000u * kSlow) die("close took %llu us", static_cast<unsigned long long>(took));
+    if (took < 250'000u || took > 2'000'000u * kSlow)
+        die("close took %llu us", static_cast<unsigned long long>(took));
 }
 
 // A peer that is stopped before it has said anything.

@@ -32,6 +32,9 @@ struct Plan {
 constexpr int kLimitMs = 60'000;
 constexpr std::uint32_t kReceives = 16;
 constexpr std::uint32_t kWriteTo = 8, kReadFrom = 1 << 20;  // offsets in the window
+constexpr std::uint32_t kOtherBytes = 100;                  // of a Write with Immediate
+constexpr unsigned char kOther = 0x5a;
+constexpr std::uint64_t kWriteImmediate = 0x0102030405060708, kSendImmediate = 0x01020304;
 
 unsigned char pattern(std::size_t i) { return static_cast<unsigned char>(i * 7 + i / 251); }
 
@@ -39,7 +42,7 @@ class Peer {
   public:
     explicit Peer(const Plan& plan)
         : plan_(plan), window_(kReadFrom + plan.bytes), receives_(kReceives) {
-        REQUIRE(plan.bytes >= 1 && plan.bytes <= kReadFrom - kWriteTo);
+        REQUIRE(plan.bytes >= kOtherBytes && plan.bytes <= kReadFrom - kWriteTo);
         for (auto& buffer : receives_) buffer.resize(plan.bytes);
         for (std::size_t i = 0; i < plan.bytes; ++i) window_[kReadFrom + i] = pattern(i);
         out_.resize(plan.bytes);
@@ -82,9 +85,9 @@ class Peer {
         wr.sge_count = length != 0 ? 1 : 0;
         wr.remote.stag = stag;
         wr.remote.to = to;
-        wr.operand = 5;
+        wr.operand = op == XSOCK_OP_COMPARE_SWAP ? 6 : 5;
         wr.compare = 5;
-        wr.immediate = op == XSOCK_OP_SEND_IMM ? 0x01020304 : 0x0102030405060708;
+        wr.immediate = op == XSOCK_OP_SEND_IMM ? kSendImmediate : kWriteImmediate;
         REQUIRE(xsock_post(ep_, &wr) == 0);
         while (completed_ < posted_ && !ended_) take();
         if (last_status_ != status) {
@@ -111,8 +114,15 @@ class Peer {
         run(XSOCK_OP_COMPARE_SWAP, 0, &old, 8, remote_.stag, remote_.to);
         REQUIRE(old == 5);
     }
+    /// What the peer's two atomics leave.
+    void expect_atomics() {
+        std::uint64_t word = 0;
+        std::memcpy(&word, window_.data(), sizeof word);
+        REQUIRE(word == 6);
+    }
     void immediate() {
-        run(XSOCK_OP_WRITE_IMM, 0, out_.data(), 100, remote_.stag, remote_.to + kWriteTo);
+        const std::vector<unsigned char> other(kOtherBytes, kOther);
+        run(XSOCK_OP_WRITE_IMM, 0, other.data(), kOtherBytes, remote_.stag, remote_.to + kWriteTo);
     }
     /// Whether both ends know Sends with Immediate.
     [[nodiscard]] bool has_send_immediate() const {
@@ -132,6 +142,8 @@ class Peer {
         REQUIRE(!messages_.empty());
         auto message = std::move(messages_.front());
         messages_.erase(messages_.begin());
+        last_immediate_ = immediates_.front();
+        immediates_.erase(immediates_.begin());
         return message;
     }
     void expect_word(const char* word) {
@@ -140,9 +152,14 @@ class Peer {
             die("expected '%s', got %zu bytes", word, message.size());
         }
     }
-    void expect_written(std::uint32_t length) {
-        for (std::size_t i = 0; i < length; ++i) REQUIRE(window_[kWriteTo + i] == pattern(i));
+    void expect_written(std::uint32_t length, bool other_first) {
+        for (std::size_t i = 0; i < length; ++i) {
+            const bool is_other = other_first && i < kOtherBytes;
+            REQUIRE(window_[kWriteTo + i] == (is_other ? kOther : pattern(i)));
+        }
     }
+    /// Of the latest message that receive() gave.
+    [[nodiscard]] std::uint64_t last_immediate() const { return last_immediate_; }
     /// A region that this peer alone may use, and may invalidate.
     void offer_invalidation() {
         xsock_mr* const mr = xsock_mr_register(nullptr, window_.data(), 64, XSOCK_REMOTE_READ, ep_);
@@ -199,6 +216,7 @@ class Peer {
             const auto i = static_cast<std::uint32_t>(wc.wr_id - 1000);
             messages_.emplace_back(receives_[i].begin(),
                                    receives_[i].begin() + static_cast<std::ptrdiff_t>(wc.length));
+            immediates_.push_back(wc.immediate);
             post_receive(i);
             return;
         }
@@ -210,6 +228,8 @@ class Peer {
     std::vector<unsigned char> window_, out_;
     std::vector<std::vector<unsigned char>> receives_;
     std::vector<std::vector<unsigned char>> messages_;
+    std::vector<std::uint64_t> immediates_;  // of each message
+    std::uint64_t last_immediate_ = 0;
     xsock_cq* cq_ = nullptr;
     xsock_mr* mr_ = nullptr;
     xsock_key key_{};
@@ -266,7 +286,7 @@ void client(const Plan& plan) {
     if (peer.has_send_immediate()) peer.send_immediate();
     peer.send_word("done");
     peer.expect_word("bye!");
-    peer.expect_written(plan.bytes);
+    peer.expect_written(plan.bytes, /*other_first=*/false);
     if (plan.end == "terminate") peer.use_bad_stag();
     peer.end(plan.end);
 }
@@ -297,13 +317,17 @@ void serve(const Plan& plan, const std::vector<std::string>& arguments) {
         REQUIRE(message.size() == bytes);
         for (std::size_t i = 0; i < bytes; ++i) REQUIRE(message[i] == pattern(i));
     }
-    (void)peer.receive();  // Immediate Data
+    (void)peer.receive();
+    REQUIRE(peer.last_immediate() == kWriteImmediate);
     if (peer.has_send_immediate()) {
-        REQUIRE(peer.receive().size() == 20);
-        REQUIRE(peer.receive().empty());
+        for (const std::size_t bytes : {20, 0}) {
+            REQUIRE(peer.receive().size() == bytes);
+            REQUIRE(peer.last_immediate() == kSendImmediate);
+        }
     }
     peer.expect_word("done");
-    peer.expect_written(plan.bytes);
+    peer.expect_atomics();
+    peer.expect_written(plan.bytes, /*other_first=*/true);
     peer.write(plan.bytes);
     peer.read(300);
     peer.send_word("bye!");

@@ -299,6 +299,8 @@ static void try_point(const struct fault_point* point) {
     fflush(stdout);
 }
 
+enum { POINTS_MIN = 100 }; /* some 300 and more are usual */
+
 struct plan {
     int every, from, only_list;
 };
@@ -336,6 +338,10 @@ static void try_all(const struct plan* plan) {
     if (plan->only_list) {
         printf("%d points\n", index);
         return;
+    }
+    if (index < POINTS_MIN) {
+        printf("FAILED: only %d points are known: the library's calls are not seen\n", index);
+        failed++;
     }
 #ifdef __SANITIZE_ADDRESS__
     return; /* UBSan looks at objects through a pipe */
@@ -430,6 +436,10 @@ int run_faults(int argc, char** argv, const struct ends* all) {
         try_point(&point);
     } else {
         try_all(&plan);
+        if (hit * 2 < ran) {
+            printf("FAILED: most points were not reached\n");
+            failed++;
+        }
     }
     printf("%s %s: %d points, %d of them reached, %d failed\n", program->name,
            server ? "server" : "client", ran, hit, failed);

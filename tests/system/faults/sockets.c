@@ -50,6 +50,10 @@ static void take(struct end* e) {
             fail("completion %llu was not asked for", (unsigned long long)wc[i].wr_id);
         }
         e->done |= bit;
+        if (wc[i].status != XSOCK_WC_SUCCESS && wc[i].wr_id != RECV_END && e->side->round != 0) {
+            fail("completion %llu: %s", (unsigned long long)wc[i].wr_id,
+                 xsock_wc_str(wc[i].status));
+        }
         if (wc[i].status != XSOCK_WC_SUCCESS && !e->broken && e->ep != NULL) {
             XSOCK_INIT(xsock_ep_info, info);
             if (xsock_ep_query(e->ep, &info) == 0 && info.error != 0) {
@@ -236,9 +240,10 @@ static int connected(const struct side* side) {
 }
 
 static int talk(const struct side* side, int fd) {
-    static char bytes[LONG];
+    static char bytes[LONG], right[LONG];
     const size_t sizes[] = {SHORT, LONG, 4};
     int i;
+    for (i = 0; i < LONG; i++) bytes[i] = right[i] = (char)(i * 7 / 5);
     for (i = 0; i < 3; i++) {
         if (send(fd, bytes, sizes[i], MSG_NOSIGNAL) != (ssize_t)sizes[i]) {
             note(side, "send", errno);
@@ -250,10 +255,14 @@ static int talk(const struct side* side, int fd) {
         const int ready = wait_for(side, fd, POLLIN, LIMIT_MS);
         if (ready == 0) fail("nothing to receive, and no end, in %d ms", LIMIT_MS);
         if (ready < 0) return -1;
+        memset(bytes, 0, sizeof bytes);
         n = recv(fd, bytes, sizeof bytes, 0);
         if (n < 0) note(side, "recv", errno);
         if (n == 0) note(side, "recv", ECONNRESET);
-        if (n != (ssize_t)sizes[i]) return -1;
+        if (n <= 0) return -1;
+        if (n != (ssize_t)sizes[i] || memcmp(bytes, right, sizes[i]) != 0) {
+            fail("message %d came as %zd other bytes", i, n);
+        }
     }
     return 0;
 }
@@ -272,7 +281,15 @@ static void run_ddpmode(const struct side* side) {
             if (wait_for(side, fd, POLLIN, LIMIT_MS) == 0) {
                 fail("no end of file in %d ms", LIMIT_MS);
             }
-            if (recv(fd, &byte, 1, 0) < 0) note(side, "recv", errno);
+            switch (recv(fd, &byte, 1, 0)) {
+                case 0:
+                    break;
+                case -1:
+                    note(side, "recv", errno);
+                    break;
+                default:
+                    fail("a message that was not sent");
+            }
         }
         if (close(fd) != 0) note(side, "close", errno);
     }

@@ -70,6 +70,7 @@ CASE(a_socket_that_may_not_block_sends_a_file_first) {
     NOTE(sendfile(to, file, NULL, 100));
     NOTE(lseek(file, 0, SEEK_CUR));
     RECV(fd, 9, MSG_WAITALL);
+    NOTE(goes_by_iwarp(fd) == is_carried && goes_by_iwarp(to) == is_carried);
     CHECK(close(fd) == 0 && close(to) == 0 && close(from) == 0 && close(file) == 0);
 }
 
@@ -85,6 +86,7 @@ CASE(a_client_sends_a_file_first) {
     to = accept(from, NULL, NULL);
     CHECK(to >= 0);
     RECV(to, 9, MSG_WAITALL);
+    NOTE(goes_by_iwarp(fd) == is_carried && goes_by_iwarp(to) == is_carried);
     CHECK(close(fd) == 0 && close(to) == 0 && close(from) == 0 && close(file) == 0);
 }
 
@@ -136,6 +138,7 @@ CASE(what_is_said_before_accept) {
     RECV(to, 10, 0);
     NOTE(send(to, "back", 4, 0));
     RECV(fd, 4, MSG_WAITALL);
+    NOTE(goes_by_iwarp(fd) == is_carried && goes_by_iwarp(to) == is_carried);
     CHECK(close(fd) == 0 && close(to) == 0 && close(from) == 0);
 }
 
@@ -150,6 +153,7 @@ CASE(a_client_closes_before_accept) {
     CHECK(to >= 0);
     RECV(to, 10, MSG_WAITALL);
     RECV(to, 10, 0);
+    NOTE(goes_by_iwarp(to) == is_carried);
     CHECK(close(to) == 0 && close(from) == 0);
 }
 

@@ -10,12 +10,6 @@ static void count(int number) {
     signals++;
 }
 
-/* recv() until it answers that. */
-static void until_error(int fd, int error) {
-    until(fd, POLLERR | POLLHUP);
-    note("ended with", error, 0, NULL);
-}
-
 CASE(the_writing_half) {
     int fds[2];
     make_pair(fds);
@@ -140,7 +134,7 @@ CASE(data_for_a_closed_reader) {
     RECV(fds[1], 10, 0);
     EVENTS(fds[1]);
     NOTE(send(fds[1], "a", 1, MSG_NOSIGNAL));
-    until_error(fds[1], 0);
+    until(fds[1], POLLERR | POLLHUP);
     EVENTS(fds[1]);
     NOTE(send(fds[1], "a", 1, MSG_NOSIGNAL));
     NOTE(send(fds[1], "a", 1, MSG_NOSIGNAL));
@@ -158,7 +152,7 @@ CASE(a_reset_told_by_recv) {
     arrived(fds[0], 6);
     arrived(fds[1], 4);
     NOTE(close(fds[0]));
-    until_error(fds[1], 0);
+    until(fds[1], POLLERR | POLLHUP);
     RECV(fds[1], 2, 0);
     RECV(fds[1], 10, 0);
     RECV(fds[1], 10, 0);
@@ -174,7 +168,7 @@ CASE(a_reset_told_by_send) {
     put(fds[1], "unread");
     arrived(fds[0], 6);
     NOTE(close(fds[0]));
-    until_error(fds[1], 0);
+    until(fds[1], POLLERR | POLLHUP);
     handle(SIGPIPE, count, 0);
     NOTE(send(fds[1], "a", 1, 0));
     NOTE(signals);
@@ -209,20 +203,28 @@ CASE(a_reset_wakes_a_reader) {
 
 /* close() returns at once; all of it arrives. */
 CASE(close_delivers_what_was_sent) {
-    static char block[256 * 1024];
+    enum { PERIOD = 251 };
+    static char block[256 * 1024 + PERIOD];
     int fds[2];
-    long sent = 0, got = 0;
+    long sent = 0, got = 0, wrong = 0, begin, i;
     ssize_t n;
+    for (i = 0; i < (long)sizeof block; i++) block[i] = (char)(i % PERIOD);
     make_pair(fds);
-    while ((n = send(fds[0], block, sizeof block, MSG_DONTWAIT)) > 0) sent += n;
+    while ((n = send(fds[0], block + sent % PERIOD, 256 * 1024, MSG_DONTWAIT)) > 0) sent += n;
+    begin = now_ms();
     NOTE(close(fds[0]));
-    while ((n = recv(fds[1], block, sizeof block, 0)) > 0) got += n;
+    NOTE(now_ms() - begin < 2000);
+    while ((n = recv(fds[1], block, sizeof block, 0)) > 0) {
+        for (i = 0; i < n; i++) wrong += block[i] != (char)((got + i) % PERIOD);
+        got += n;
+    }
     NOTE(n);
     NOTE(got == sent);
+    NOTE(wrong);
     NOTE(close(fds[1]));
 }
 
-/* A child that has sent, and ends in one of four ways. */
+/* A child that has sent, and ends. */
 static void end_of_a_child(void (*end)(int fd)) {
     struct sockaddr_in address;
     const int from = make_listener(&address);
@@ -258,6 +260,10 @@ static void by__exit(int fd) {
     (void)fd;
     _exit(0);
 }
+static void by_quick_exit(int fd) {
+    (void)fd;
+    quick_exit(0);
+}
 static void by_exec(int fd) {
     /* A descriptor that the new program would keep is another case (docs/overlay.md, Processes). */
     fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -276,7 +282,8 @@ static void by_abort(int fd) {
 }
 
 CASE(exit_delivers_what_was_sent) { end_of_a_child(by_exit); }
-CASE(quick_exit_delivers_what_was_sent) { end_of_a_child(by__exit); }
+CASE(underscore_exit_delivers_what_was_sent) { end_of_a_child(by__exit); }
+CASE(quick_exit_delivers_what_was_sent) { end_of_a_child(by_quick_exit); }
 CASE(exec_delivers_what_was_sent) { end_of_a_child(by_exec); }
 CASE(a_peer_that_is_killed) { end_of_a_child(by_signal); }
 CASE(a_peer_that_aborts) { end_of_a_child(by_abort); }

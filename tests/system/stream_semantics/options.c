@@ -233,7 +233,6 @@ CASE(cork_holds_for_200_ms) {
     close_pair(fds);
 }
 
-/* Every call on the way: headers, a file, the end. */
 CASE(cork_lets_go_what_is_full) {
     static char block[1 << 20];
     int fds[2];

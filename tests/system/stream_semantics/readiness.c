@@ -297,8 +297,7 @@ CASE(calls_that_are_wrong) {
     CHECK(close(set) == 0);
 }
 
-/* An edge for room comes when a third is free. */
-CASE(room_is_told_once) {
+CASE(room_is_told_when_all_is_free) {
     int fds[2];
     long sent;
     const int set = make_set();

@@ -51,6 +51,13 @@ TEST(Bytes, round_trips_extremes) {
     for (const std::uint64_t v : {std::uint64_t{0}, ~std::uint64_t{0}, std::uint64_t{1} << 63}) {
         store_be64(o.at, v);
         EXPECT_EQ(load_be64(o.at), v);
+        const auto high = static_cast<std::uint32_t>(v >> 32);
+        store_be32(o.at, high);
+        EXPECT_EQ(load_be32(o.at), high);
+        store_le32(o.at, high);
+        EXPECT_EQ(load_le32(o.at), high);
+        store_be16(o.at, static_cast<std::uint16_t>(v >> 48));
+        EXPECT_EQ(load_be16(o.at), v >> 48);
     }
 }
 

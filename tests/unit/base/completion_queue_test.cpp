@@ -39,7 +39,8 @@ TEST(CompletionQueue, keeps_every_field) {
                 .invalidated_stag = 5,
                 .opcode = WcOpcode::recv,
                 .status = WcStatus::flushed,
-                .flags = kWcSolicited};
+                .flags = kWcSolicited,
+                .immediate = 6};
     queue.push(wc);
     std::array<Wc, 1> out;
     ASSERT_EQ(queue.take(out), 1u);
@@ -89,6 +90,14 @@ TEST(CompletionQueue, a_strict_queue_can_be_resized_down_to_what_waits) {
     EXPECT_TRUE(queue.resize(3, 3));
     queue.push({.wr_id = 4});
     EXPECT_TRUE(queue.overrun());
+
+    CompletionQueue less(4, true);
+    less.push(wc_of(1));
+    less.push(wc_of(1));
+    EXPECT_TRUE(less.resize(2, 2));
+    EXPECT_FALSE(less.overrun());
+    less.push(wc_of(1));
+    EXPECT_TRUE(less.overrun());
 }
 
 TEST(CompletionQueue, strict_remembers_an_overrun) {
@@ -246,12 +255,22 @@ TEST(CompletionQueue, an_arming_can_be_taken_back_unless_for_solicited_events_on
 }
 
 TEST(CompletionQueue, notifier_may_use_the_queue) {
-    CompletionQueue queue(8);
-    queue.set_notifier([](void* q) { static_cast<CompletionQueue*>(q)->arm(false); }, &queue);
-    queue.arm(false);
-    queue.push(wc_of(1));
-    queue.push(wc_of(2));
-    EXPECT_EQ(queue.size(), 2u);
+    struct Told {
+        CompletionQueue queue{8};
+        int times = 0;
+    } told;
+    told.queue.set_notifier(
+        [](void* of) {
+            Told& it = *static_cast<Told*>(of);
+            ++it.times;
+            it.queue.arm(false);
+        },
+        &told);
+    told.queue.arm(false);
+    told.queue.push(wc_of(1));
+    told.queue.push(wc_of(2));
+    EXPECT_EQ(told.times, 2) << "it was armed again";
+    EXPECT_EQ(told.queue.size(), 2u);
 }
 
 TEST(CompletionQueue, is_awaited_while_armed_unless_it_is_polled_on_and_on) {

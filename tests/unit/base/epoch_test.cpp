@@ -68,7 +68,7 @@ TEST(Epochs, readers_come_and_go) {
     a->leave();
     a.reset();
     epochs.wait_for_readers();
-    Epochs::Reader c(epochs);  // takes over what a left
+    Epochs::Reader c(epochs);
     b->enter();
     b->leave();
     epochs.wait_for_readers();
@@ -141,11 +141,12 @@ TEST(Epochs, protects_what_readers_look_at) {
     Pair pairs[2];
     std::atomic<Pair*> current{&pairs[0]};
     std::atomic<bool> stop{false};
-    std::atomic<int> torn{0};
+    std::atomic<int> torn{0}, polling{0};
     std::vector<std::thread> pollers;
     for (int i = 0; i < 2; ++i) {
         pollers.emplace_back([&] {
             Epochs::Reader reader(epochs);
+            ++polling;
             while (!stop.load(std::memory_order_relaxed)) {
                 reader.enter();
                 const Pair* const p = current.load(std::memory_order_seq_cst);
@@ -154,6 +155,7 @@ TEST(Epochs, protects_what_readers_look_at) {
             }
         });
     }
+    while (polling != 2) std::this_thread::yield();
     for (int i = 1; i <= 500; ++i) {
         Pair& idle = pairs[i % 2];
         idle.a = i;

@@ -217,7 +217,6 @@ TEST_F(LearnedPeers, something_else_in_place_of_the_folder) {
     }
 }
 
-// The first entry that a process makes has the folder tidied up.
 TEST_F(LearnedPeers, what_is_too_old_is_removed_and_nothing_else) {
     ASSERT_TRUE(note_answered(place(80), kStart));
     note_failed(place(81), kStart);
@@ -275,12 +274,13 @@ TEST_F(LearnedPeers, the_place_is_that_of_the_socket) {
     EXPECT_EQ(of, learned_place(other, peer, 3));
     if (of.network == 0) GTEST_SKIP() << "the kernel does not name network namespaces";
     const int loopback = 1;
-    if (setsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &loopback, sizeof loopback) == 0) {
-        EXPECT_EQ(learned_place(fd, peer, 0).interface, 1u);
-    }
+    const bool bound =
+        setsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &loopback, sizeof loopback) == 0;
+    EXPECT_EQ(learned_place(fd, peer, 0).interface, bound ? 1u : 0u);
     ::close(fd);
     ::close(other);
     EXPECT_EQ(learned_place(-1, peer, 0).network, 0u);
+    if (!bound) GTEST_SKIP() << "a socket may not be bound to an interface here";
 }
 
 }  // namespace

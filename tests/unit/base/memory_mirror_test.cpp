@@ -21,19 +21,23 @@ using testing::IsEmpty;
 
 std::array<std::byte, 4096> memory;
 
+std::string said(const char* what, std::uint32_t stag) {
+    return std::string(what) + " " + std::to_string(stag);
+}
+
 struct Recorder final : MemoryMirror {
     std::vector<std::string> heard;
     std::vector<RegionAttr> begun;
     bool readers_left = false;                  // as `inside` was when a release came
     const std::atomic<bool>* inside = nullptr;  // a reader is in a section
 
-    void begin(std::uint32_t, const RegionAttr& attr) noexcept override {
-        heard.emplace_back("begin");
+    void begin(std::uint32_t stag, const RegionAttr& attr) noexcept override {
+        heard.push_back(said("begin", stag));
         begun.push_back(attr);
     }
-    void revoke(std::uint32_t) noexcept override { heard.emplace_back("revoke"); }
-    void release(std::uint32_t) noexcept override {
-        heard.emplace_back("release");
+    void revoke(std::uint32_t stag) noexcept override { heard.push_back(said("revoke", stag)); }
+    void release(std::uint32_t stag) noexcept override {
+        heard.push_back(said("release", stag));
         if (inside != nullptr) readers_left = !inside->load();
     }
 };
@@ -69,7 +73,7 @@ TEST_F(MemoryMirrorTest, is_given_the_attributes_once) {
     const std::uint32_t stag = add();
     EXPECT_TRUE(table.offer(stag));
     EXPECT_FALSE(table.offer(stag));
-    ASSERT_THAT(mirror.heard, ElementsAre("begin"));
+    ASSERT_THAT(mirror.heard, ElementsAre(said("begin", stag)));
     EXPECT_EQ(mirror.begun[0].address, memory.data());
     EXPECT_EQ(mirror.begun[0].length, 100u);
     EXPECT_EQ(mirror.begun[0].access, kAttr.access);
@@ -101,19 +105,20 @@ TEST_F(MemoryMirrorTest, hears_of_the_end_before_it_is_told) {
     mirror.heard.clear();
 
     table.invalidate(invalidated);
-    EXPECT_THAT(mirror.heard, ElementsAre("revoke"));
+    EXPECT_THAT(mirror.heard, ElementsAre(said("revoke", invalidated)));
     ASSERT_TRUE(table.remove(invalidated).ok());
-    EXPECT_THAT(mirror.heard, ElementsAre("revoke", "release"));
+    EXPECT_THAT(mirror.heard,
+                ElementsAre(said("revoke", invalidated), said("release", invalidated)));
 
     mirror.heard.clear();
     ASSERT_TRUE(table.remove(removed).ok());
-    EXPECT_THAT(mirror.heard, ElementsAre("revoke", "release"));
+    EXPECT_THAT(mirror.heard, ElementsAre(said("revoke", removed), said("release", removed)));
 
     mirror.heard.clear();
     RegionAttr other = kAttr;
     other.address = memory.data() + 200;
     ASSERT_TRUE(table.replace(replaced, other).ok());
-    EXPECT_THAT(mirror.heard, ElementsAre("release"));
+    EXPECT_THAT(mirror.heard, ElementsAre(said("release", replaced)));
     // Its new meaning is another region.
     EXPECT_TRUE(table.offer(replaced));
     EXPECT_EQ(mirror.begun.back().address, memory.data() + 200);

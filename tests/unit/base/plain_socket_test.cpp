@@ -16,6 +16,7 @@ TEST(PlainReason, has_a_code_of_its_own_and_words) {
     std::set<std::string> codes;
     for (unsigned i = 1; i < kCount; ++i) {
         EXPECT_TRUE(codes.insert(plain_reason_code(reason(i))).second) << i;
+        EXPECT_STRNE(plain_reason_code(reason(i)), "") << i;
         EXPECT_STRNE(plain_reason_text(reason(i)), "") << i;
     }
     EXPECT_STREQ(plain_reason_code(PlainReason::none), "");

@@ -25,7 +25,11 @@ TEST(RecvQueue, gives_back_what_was_posted_oldest_first) {
     EXPECT_EQ(wqe.wr_id, 1u);
     EXPECT_EQ(wqe.length, 15u);
     ASSERT_EQ(wqe.sge_count, 2);
+    EXPECT_EQ(wqe.sge[0].address, memory.data());
+    EXPECT_EQ(wqe.sge[0].length, 10u);
+    EXPECT_EQ(wqe.sge[0].lkey, 3u);
     EXPECT_EQ(wqe.sge[1].address, memory.data() + 10);
+    EXPECT_EQ(wqe.sge[1].length, 5u);
     EXPECT_EQ(wqe.sge[1].lkey, 4u);
     ASSERT_TRUE(queue.take(wqe));
     EXPECT_EQ(wqe.wr_id, 2u);

@@ -48,6 +48,9 @@ TEST(SendQueue, keeps_every_field) {
     EXPECT_EQ(wqe.invalidate_stag, 9u);
     EXPECT_EQ(wqe.length, 30u);
     ASSERT_EQ(wqe.sge_count, 2);
+    EXPECT_EQ(wqe.sge[0].address, memory.data());
+    EXPECT_EQ(wqe.sge[0].length, 10u);
+    EXPECT_EQ(wqe.sge[0].lkey, 7u);
     EXPECT_EQ(wqe.sge[1].address, memory.data() + 10);
     EXPECT_EQ(wqe.sge[1].length, 20u);
     EXPECT_EQ(wqe.sge[1].lkey, 8u);

@@ -138,7 +138,7 @@ TEST(SharedRange, a_copy_goes_on_behind_the_fault) {
     EXPECT_EQ(out.back(), std::byte{0});
 }
 
-TEST(SharedRange, is_forgotten_with_its_object_and_used_again) {
+TEST(SharedRange, is_forgotten_with_its_object) {
     const Mapping mapping(2);
     const auto address = reinterpret_cast<std::uintptr_t>(mapping.bytes().data());
     for (int i = 0; i < 3; ++i) {

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,6 +43,12 @@ TEST_F(StatsFolder, is_taken_only_when_it_is_ours_alone) {
     EXPECT_EQ(chmod((top + "/new").c_str(), 0710), 0);
     EXPECT_LT(open_stats_folder(top + "/new", true), 0);
     EXPECT_EQ(errno, EPERM);
+    EXPECT_EQ(chmod((top + "/new").c_str(), 0700), 0);
+    if (geteuid() == 0) {
+        EXPECT_EQ(chown((top + "/new").c_str(), 12345, 12345), 0);
+        EXPECT_LT(open_stats_folder(top + "/new", true), 0);
+        EXPECT_EQ(errno, EPERM);
+    }
     EXPECT_EQ(symlink(top.c_str(), (top + "/link").c_str()), 0);
     EXPECT_LT(open_stats_folder(top + "/link", true), 0);
 }
@@ -81,6 +88,17 @@ TEST_F(StatsFolder, sweep_takes_the_dead_only) {
 TEST(ProcessStartTime, is_that_of_the_process) {
     EXPECT_NE(process_start_time(static_cast<std::uint32_t>(getpid())), 0u);
     EXPECT_EQ(process_start_time(0x7fffffff), 0u);
+    // A later process has begun later; nothing else that it shares with us has.
+    usleep(50'000);
+    const pid_t child = fork();
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    EXPECT_GT(process_start_time(static_cast<std::uint32_t>(child)),
+              process_start_time(static_cast<std::uint32_t>(getpid())));
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
 }
 
 }  // namespace

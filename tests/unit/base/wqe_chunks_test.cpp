@@ -25,7 +25,7 @@ TEST(WqeChunks, one_request_at_a_time_uses_one_chunk) {
     EXPECT_LE(entries.size(), WqeChunks::kChunk);
 }
 
-TEST(WqeChunks, keeps_twice_what_was_in_use_at_once) {
+TEST(WqeChunks, uses_at_most_twice_what_was_in_use_at_once) {
     for (const std::uint64_t in_use : {1, 2, 3, 5, 8, 13, 31}) {
         SendQueue queue(128);
         std::set<const SendWqe*> entries;

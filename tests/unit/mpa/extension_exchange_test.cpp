@@ -462,6 +462,7 @@ TEST(ExtensionStream, a_frame_that_is_wrong_closes_without_a_terminate) {
     EXPECT_EQ(r.read(frame), frame.size());
     EXPECT_EQ(r.stream.state(), Stream::State::closed);
     EXPECT_EQ(r.ulp.failures, std::vector{StreamError::mpa_extension_frame});
+    r.ulp.queue(40, 0);
     EXPECT_TRUE(r.write().empty());
 }
 

@@ -288,6 +288,8 @@ TEST(FpduSender, stops_at_the_budget_and_goes_on) {
     rig.sender.commit(rig.ulp, rig.sender.pending());
     rig.limits.byte_budget = 0;
     EXPECT_EQ(rig.prepare().bytes, 0u);
+    rig.limits.byte_budget = 1 << 20;
+    EXPECT_EQ(rig.prepare().bytes, 7 * fpdu_octets(78));
 }
 
 TEST(FpduSender, stops_when_scratch_iovecs_or_fpdus_are_used_up) {

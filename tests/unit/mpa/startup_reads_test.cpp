@@ -170,8 +170,20 @@ TEST(StreamRecords, are_taken_in_the_place_of_octets) {
     while (i.ulp.given < i.ulp.outgoing.size()) write_some(i, to_r, SIZE_MAX);
     r.read(ConstBytes(to_r.octets).subspan(to_r.at));
     EXPECT_EQ(r.ulp.delivered.back(), i.ulp.queued().back());
-    // FIN inside a record's FPDU is what it is inside octets.
     EXPECT_EQ(r.stream.state(), Llp::State::operational);
+}
+
+TEST(StreamRecords, fin_inside_an_fpdu_is_what_it_is_inside_octets) {
+    const Case extended{2, true, true, false, 0};
+    Ends ends(extended);
+    ends.run_startup();
+    ends.r.stream.use_records();
+    ends.r.open(0);
+    test::Records records;
+    records.raw(test::bytes_of({0, 14, 0x41}));
+    ends.r.stream.rx(records.bytes, 0);
+    ends.r.stream.rx_eof(0);
+    EXPECT_EQ(ends.r.ulp.failures, std::vector{StreamError::mpa_connection_lost});
 }
 
 TEST(StreamRecords, that_make_no_sense_fail_the_stream_by_a_terminate) {
@@ -186,6 +198,8 @@ TEST(StreamRecords, that_make_no_sense_fail_the_stream_by_a_terminate) {
     EXPECT_EQ(r.stream.rx(records.bytes, 0).taken, records.bytes.size());
     EXPECT_EQ(r.ulp.failures, std::vector{StreamError::mpa_local_catastrophic});
     EXPECT_EQ(r.stream.state(), Llp::State::failed);
+    r.ulp.queue(40, 0);
+    EXPECT_FALSE(r.write().empty()) << "it waits for the initiator's first FPDU no longer";
 }
 
 }  // namespace

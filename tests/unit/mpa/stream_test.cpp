@@ -134,6 +134,7 @@ TEST(Stream, that_goes_on_after_another_layer_neither_tells_nor_holds_nor_probes
     i.read(r.write());
     EXPECT_EQ(i.ulp.delivered, r.ulp.queued());
     EXPECT_TRUE(i.ulp.events.empty());
+    EXPECT_TRUE(r.ulp.events.empty());
 }
 
 TEST(Stream, takes_fpdus_glued_to_the_reply) {
@@ -267,6 +268,10 @@ TEST(Stream, responder_waits_for_the_rtr_message_however_long) {
     EXPECT_EQ(i.ulp.negotiated.rtr, Rtr::write);
     EXPECT_EQ(r.stream.status().next_timeout, kNever);
     EXPECT_FALSE(r.stream.status().tx_allowed);
+    r.ulp.queue(18, 10);
+    r.stream.on_time(3600 * kSecond);
+    EXPECT_FALSE(r.stream.status().tx_allowed);
+    EXPECT_TRUE(r.write().empty());
 }
 
 TEST(Stream, says_where_the_rtr_message_ends) {
@@ -399,7 +404,7 @@ TEST_F(StartedStream, reception_ends_at_a_crc_error_but_a_terminate_may_go) {
     EXPECT_EQ(r.read(in), in.size()) << "dropped";
     EXPECT_EQ(r.ulp.begun, 1u);
     r.ulp.queue(40, 0);
-    EXPECT_FALSE(r.write().empty()) << "not held back any more";
+    EXPECT_FALSE(r.write().empty());
 }
 
 TEST_F(StartedStream, bytes_wait_while_the_ulp_has_no_room) {

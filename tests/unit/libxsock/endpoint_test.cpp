@@ -335,18 +335,26 @@ TEST(Endpoint, a_message_without_receive_is_refused_past_its_time) {
         {.adjust = [](xsock_ep_attr&, xsock_ep_attr& server) { server.rnr_timeout_ms = 30; }});
     char byte = 0;
     ASSERT_EQ(xsock_recv(pair.client, 1, &byte, 1), 0);
+    const auto begin = std::chrono::steady_clock::now();
     ASSERT_EQ(xsock_send(pair.client, 2, "x", 1, XSOCK_UNSIGNALED), 0);
     EXPECT_EQ(next(pair.client_cq).status, XSOCK_WC_FLUSHED);
+    const auto took = std::chrono::steady_clock::now() - begin;
+    EXPECT_GE(took, std::chrono::milliseconds(29));
+    EXPECT_LT(took, std::chrono::milliseconds(900)) << "that is the usual time";
     EXPECT_NE(query(pair.server).error, 0);
     EXPECT_STRNE(query(pair.server).error_text, "");
 }
 
 TEST(Endpoint, a_longer_message_than_the_receive_ends_the_connection) {
     Pair pair;
-    char into[4];
+    char into[4], other[4];
     ASSERT_EQ(xsock_recv(pair.server, 1, into, sizeof into), 0);
+    ASSERT_EQ(xsock_recv(pair.client, 3, other, sizeof other), 0);
     ASSERT_EQ(xsock_send(pair.client, 2, "12345678", 8, XSOCK_UNSIGNALED), 0);
     EXPECT_EQ(next(pair.server_cq).status, XSOCK_WC_LENGTH);
+    EXPECT_EQ(next(pair.client_cq).status, XSOCK_WC_FLUSHED);
+    EXPECT_EQ(query(pair.server).state, unsigned{XSOCK_EP_ERROR});
+    EXPECT_EQ(query(pair.client).state, unsigned{XSOCK_EP_ERROR});
 }
 
 TEST(Endpoint, orderly_shutdown_delivers_everything_first) {
@@ -382,10 +390,11 @@ TEST(Endpoint, close_drains_in_the_background) {
     Pair pair;
     const auto data = pattern(8u << 20);
     std::vector<unsigned char> into(data.size());
-    ASSERT_EQ(xsock_recv(pair.server, 1, into.data(), static_cast<uint32_t>(into.size())), 0);
     ASSERT_EQ(xsock_send(pair.client, 1, data.data(), static_cast<uint32_t>(data.size()), 0), 0);
     ASSERT_EQ(xsock_ep_close(pair.client), 0);
     pair.client = nullptr;
+    // Until there is a receive it cannot have been sent.
+    ASSERT_EQ(xsock_recv(pair.server, 1, into.data(), static_cast<uint32_t>(into.size())), 0);
     EXPECT_EQ(next(pair.server_cq).status, XSOCK_WC_SUCCESS);
     EXPECT_EQ(data, into);
     EXPECT_EQ(next(pair.client_cq).status, XSOCK_WC_SUCCESS);
@@ -588,13 +597,16 @@ TEST_P(OneUnmapped, fails_no_request_of_an_end_whose_peer_named_it) {
 // Small messages go in batches and are taken whole, large ones piece by piece.
 INSTANTIATE_TEST_SUITE_P(Sizes, OneUnmapped, testing::Values(64, 1000, 1u << 20));
 
-TEST(Endpoint, queue_full_is_enobufs_and_others_go_on) {
+TEST(Endpoint, queue_full_is_enobufs_until_there_is_room) {
     Pair pair({.adjust = [](xsock_ep_attr&, xsock_ep_attr& server) { server.rq_depth = 4; }});
     char into[8];
     int posted = 0;
     while (xsock_recv(pair.server, 0, into, sizeof into) == 0) ++posted;
     EXPECT_EQ(errno, ENOBUFS);
     EXPECT_GE(posted, 4);
+    ASSERT_EQ(xsock_send(pair.client, 1, "x", 1, 0), 0);
+    EXPECT_EQ(next(pair.server_cq).status, XSOCK_WC_SUCCESS);
+    EXPECT_EQ(xsock_recv(pair.server, 0, into, sizeof into), 0);
 }
 
 TEST(Endpoint, callers_mistakes_have_the_errno_one_expects) {

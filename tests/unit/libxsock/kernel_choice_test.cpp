@@ -32,6 +32,7 @@ TEST_F(KernelChoice, each_end_says_what_places_and_why_not_the_module) {
     const Pair pair(kernel(XSOCK_KERNEL_AUTO, XSOCK_KERNEL_OFF));
     const xsock_ep_info c = query(pair.client), s = query(pair.server);
     EXPECT_EQ(c.placing.stack, XSOCK_STACK_USER);
+    EXPECT_EQ(s.placing.stack, XSOCK_STACK_USER);
     EXPECT_STREQ(c.placing.reason, "kernel-absent");
     EXPECT_STREQ(s.placing.reason, "off");
     EXPECT_EQ(c.placing.early_bytes, 0u);

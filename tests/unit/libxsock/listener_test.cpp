@@ -168,7 +168,7 @@ TEST_F(ListenerTest, two_initiators_are_eproto) {
 }
 
 TEST_F(ListenerTest, clients_without_mpa_are_closed_and_delay_no_other) {
-    attr.startup_timeout_ms = 300;
+    attr.startup_timeout_ms = 3000;
     open();
     RawPeer silent(port), http(port), tls(port), slow(port), half(port), gone(port);
     ASSERT_TRUE(http.say("GET / HTTP/1.1\r\nHost: x\r\n\r\n"));
@@ -176,7 +176,9 @@ TEST_F(ListenerTest, clients_without_mpa_are_closed_and_delay_no_other) {
     ASSERT_TRUE(slow.say("MPA ID"));
     ASSERT_TRUE(half.say(RawPeer::request(MPA_FLAG_CRC, 1, "abc", 100)));
     gone.reset();
+    const auto begin = std::chrono::steady_clock::now();
     expect_service();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
     std::string heard;
     for (RawPeer* peer : {&http, &tls, &silent, &slow, &half}) {
         EXPECT_TRUE(peer->hear_end(heard)) << "the client was not closed";
@@ -460,6 +462,7 @@ TEST_F(Attacks, each_gets_its_terminate_and_no_other_is_disturbed) {
          RawPeer::fpdu(RawPeer::untagged(0x41, 0x44, 0, 1, 0, "x", w)), 0x0109},
         {"more Reads than IRD", many_reads, 0x1202},
     };
+    Pair bystander;
     for (const Attack& attack : attacks) {
         SCOPED_TRACE(attack.name);
         RawPeer peer(port);
@@ -480,6 +483,9 @@ TEST_F(Attacks, each_gets_its_terminate_and_no_other_is_disturbed) {
         EXPECT_EQ(RawPeer::terminate_in(heard), attack.terminate)
             << std::hex << RawPeer::terminate_in(heard) << " " << info.error_text;
         for (const char byte : memory) ASSERT_EQ(byte, 0);
+        ASSERT_EQ(xsock_recv(bystander.server, 1, into, sizeof into), 0);
+        ASSERT_EQ(xsock_send(bystander.client, 1, "x", 1, XSOCK_UNSIGNALED), 0);
+        EXPECT_EQ(next(bystander.server_cq).status, XSOCK_WC_SUCCESS);
     }
     expect_service();
     for (xsock_mr* mr : {readable, writable, foreign}) EXPECT_EQ(xsock_mr_deregister(mr), 0);
@@ -518,6 +524,9 @@ TEST_F(Attacks, reset_finish_and_terminate_in_every_state) {
                 EXPECT_NE(wc.status, XSOCK_WC_SUCCESS);
                 EXPECT_EQ(xsock_cq_wait(cq, &wc, 1, 1, 5), 0);
                 xsock_ep_abort(ep);
+            } else if (how != 0) {
+                std::string heard;
+                EXPECT_TRUE(peer.hear_end(heard));
             }
         }
     }

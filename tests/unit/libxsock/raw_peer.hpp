@@ -73,6 +73,7 @@ class RawPeer {
             const ssize_t r = ::recv(fd_, buffer, std::min(sizeof buffer, n - heard.size()), 0);
             if (r <= 0) {
                 ended_ = true;
+                was_reset_ = r < 0 && errno == ECONNRESET;
                 break;
             }
             heard.append(buffer, static_cast<std::size_t>(r));
@@ -84,6 +85,8 @@ class RawPeer {
         heard = hear(std::string::npos, limit_ms);
         return ended_;
     }
+    /// How what hear_end() heard came to its end: by RST, not FIN.
+    [[nodiscard]] bool was_reset() const { return was_reset_; }
     void reset() {
         const linger abort{1, 0};
         setsockopt(fd_, SOL_SOCKET, SO_LINGER, &abort, sizeof abort);
@@ -186,7 +189,7 @@ class RawPeer {
   private:
     int fd_ = -1;
     bool connected_ = false;
-    bool ended_ = false;
+    bool ended_ = false, was_reset_ = false;
 };
 
 }  // namespace xsock::test

@@ -75,6 +75,11 @@ TEST(ShmPath, may_be_asked_for_by_the_environment) {
         EXPECT_STREQ(query(pair.client).shm_reason, "peer-off");
         EXPECT_STREQ(query(pair.server).shm_reason, "off");
     });
+    with_environment("XSOCK_SHM", "require", [] {
+        const Pair pair(shm(XSOCK_SHM_DEFAULT, XSOCK_SHM_OFF, /*wait=*/false));
+        EXPECT_EQ(xsock_ep_wait(pair.client, kLimitMs), -1);
+        EXPECT_EQ(errno, EPROTONOSUPPORT);
+    });
 }
 
 TEST_F(ShmChoice, an_endpoint_that_requires_it_has_no_connection_over_tcp) {
@@ -87,7 +92,7 @@ TEST_F(ShmChoice, an_endpoint_that_requires_it_has_no_connection_over_tcp) {
     EXPECT_NE(std::string(info.error_text).find("shared memory is required"), std::string::npos);
 }
 
-TEST_F(ShmChoice, what_was_posted_to_an_endpoint_that_requires_it_is_flushed) {
+TEST_F(ShmChoice, what_was_posted_to_an_endpoint_that_requires_it_fails) {
     int near = -1, far = -1;
     tcp_pair(near, far);
     attr.shm = XSOCK_SHM_REQUIRE;
@@ -102,7 +107,7 @@ TEST_F(ShmChoice, what_was_posted_to_an_endpoint_that_requires_it_is_flushed) {
     ASSERT_NE(server, nullptr) << strerror(errno);
     const xsock_wc wc = next(cq);
     EXPECT_EQ(wc.wr_id, 5u);
-    EXPECT_NE(wc.status, XSOCK_WC_SUCCESS);
+    EXPECT_EQ(wc.status, XSOCK_WC_FLUSHED);
     for (xsock_ep* ep : {client, server}) EXPECT_EQ(xsock_ep_abort(ep), 0);
 }
 

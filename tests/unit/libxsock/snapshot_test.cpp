@@ -79,7 +79,7 @@ TEST(SnapshotOf, every_request_of_a_process) {
 }
 
 // Where it lies, for no CRC has to fit: TCP takes some of it now, and some later.
-TEST(SnapshotOf, every_request_without_crc) {
+TEST(SnapshotOf, requests_without_crc_complete_though_memory_changes) {
     write_while_it_changes({.bytes = 1u << 20,
                             .send_buffer = kSmallBuffer,
                             .endpoint_flags = XSOCK_EP_SNAPSHOT | XSOCK_EP_NO_CRC});

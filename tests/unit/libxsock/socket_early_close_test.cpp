@@ -66,9 +66,11 @@ TEST(SockEarlyClose, a_client_that_speaks_plain_gets_the_greeting_and_the_end) {
 
 TEST(SockEarlyClose, a_client_that_stays_silent_gets_them_in_time) {
     for (const std::string& greeting : {kGreeting, std::string()}) {
+        const auto begin = std::chrono::steady_clock::now();
         Greeted s(kShort, greeting);
         close_last(s.server);
         EXPECT_EQ(all_of(s.client.fd()), greeting + "end");
+        EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
     }
 }
 

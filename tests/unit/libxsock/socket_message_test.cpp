@@ -299,7 +299,7 @@ TEST(SockMessage, a_send_that_lends_ends_with_the_connection) {
     sender.join();
 }
 
-TEST(SockMessage, large_ones_land_in_a_waiting_receiver) {
+TEST(SockMessage, large_ones_arrive_at_a_waiting_receiver) {
     SockPair p;
     const std::string sent = text_of(1 << 20);
     for (int i = 0; i < 20; ++i) {
@@ -314,7 +314,7 @@ TEST(SockMessage, large_ones_land_in_a_waiting_receiver) {
     }
 }
 
-TEST(SockMessage, what_has_begun_to_come_goes_on_into_the_receivers_memory) {
+TEST(SockMessage, receivers_of_any_room_take_large_ones_that_have_begun) {
     // One after the other without a pause: each has begun to come, into a buffer, when its receiver
     // asks. Receivers with room for all of it, for less, and such that give up on the way.
     SockPair p;

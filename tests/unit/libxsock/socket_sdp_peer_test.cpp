@@ -233,6 +233,7 @@ TEST(SockSdpPeer, one_that_breaks_a_rule_is_reset_behind_its_data) {
         offence.commit(p);
         std::string rest;
         EXPECT_TRUE(p.raw->hear_end(rest));
+        EXPECT_TRUE(p.raw->was_reset());
         EXPECT_EQ(p.server.recv(), "data");
         EXPECT_EQ(p.server.recv(), "!ECONNRESET");
         EXPECT_EQ(p.server.recv(), "");
@@ -266,6 +267,7 @@ TEST(SockSdpPeer, a_reply_without_hello_ack_is_a_reset) {
         EXPECT_TRUE(raw.say(RawPeer::reply()));
         std::string rest;
         EXPECT_TRUE(raw.hear_end(rest));
+        EXPECT_TRUE(raw.was_reset());
     });
     EXPECT_EQ(client.connect(listener.port()), 0);
     char byte = 0;

@@ -61,6 +61,10 @@ TEST(SockStart, options_have_ranges_and_can_be_read) {
         EXPECT_EQ(s.get(row.name), row.initial) << row.name;
         EXPECT_EQ(s.set(row.name, row.high), 0) << row.name;
         EXPECT_EQ(s.get(row.name), row.high) << row.name;
+        if (row.high < 1 << 30) {
+            EXPECT_EQ(s.set(row.name, row.high + 1), -1) << row.name;
+            EXPECT_EQ(errno, EINVAL);
+        }
         EXPECT_EQ(s.set(row.name, row.low), 0) << row.name;
         EXPECT_EQ(s.set(row.name, row.low - 1), -1) << row.name;
         EXPECT_EQ(errno, EINVAL);
@@ -86,7 +90,8 @@ TEST(SockStart, what_was_negotiated_is_told) {
     EXPECT_EQ(c.crc, 0u);
     EXPECT_EQ(c.enhanced, 1u);
     EXPECT_EQ(c.mpa_revision, 2u);
-    EXPECT_LE(c.ord, 6u);
+    EXPECT_EQ(c.ord, 6u);
+    EXPECT_EQ(p.server.status().ord, 3u);
     char data[600];
     socklen_t size = sizeof data;
     ASSERT_EQ(p.client.get(SOL_XSOCK, DDPPRIVATE, data, &size), 0);
@@ -147,6 +152,7 @@ TEST(SockStart, toward_a_standard_peer_tcp_keeps_its_timers) {
     starting.join();
     ASSERT_GE(server.fd(), 0);
     const Timers usual(Sock::fresh().fd()), now(server.fd());
+    if (usual.rto_ms == 0) GTEST_SKIP() << "this kernel has no such options";
     EXPECT_EQ(now.rto_ms, usual.rto_ms);
     EXPECT_EQ(now.ack_ms, usual.ack_ms);
 }
@@ -334,7 +340,7 @@ TEST(SockSwitch, two_initiators_are_eproto) {
 
 // ---- the program's descriptor ----
 
-TEST(SockDescriptor, closing_or_replacing_the_number_harms_no_connection) {
+TEST(SockDescriptor, replacing_the_number_harms_no_connection) {
     SockPair p;
     ASSERT_EQ(p.client.send("first"), 5);
     // The number becomes another file's: the engine works on a descriptor of its own.
@@ -408,13 +414,11 @@ TEST(SockStart, connect_after_one_that_failed_is_not_told_that_it_is_connected) 
     Sock client = Sock::fresh();
     ASSERT_EQ(client.set(DDPMODE, DDPMODE_MESSAGE), 0);
     client.nonblocking();
-    if (client.connect(port) == -1 && errno == EINPROGRESS) {
-        EXPECT_TRUE(soon([&] { return client.error() == ECONNREFUSED; }));
-        EXPECT_EQ(client.connect(port), -1);
-        EXPECT_EQ(errno, ECONNABORTED);
-    } else {
-        EXPECT_EQ(errno, ECONNREFUSED);
-    }
+    ASSERT_EQ(client.connect(port), -1);
+    ASSERT_EQ(errno, EINPROGRESS);
+    EXPECT_TRUE(soon([&] { return client.error() == ECONNREFUSED; }));
+    EXPECT_EQ(client.connect(port), -1);
+    EXPECT_EQ(errno, ECONNABORTED);
 }
 
 TEST(SockStart, private_data_is_fixed_once_the_engine_accepts) {

@@ -454,7 +454,7 @@ TEST(ByteStream, urgent_bytes_do_not_pass_the_room_of_the_peer) {
     EXPECT_LE(p.b.memory.bytes, kRoom + 2 * kBuffer);
 }
 
-TEST(ByteStream, urgent_bytes_that_cross_all_arrive) {
+TEST(ByteStream, urgent_bytes_that_cross_are_all_sent) {
     StreamPair p({.buffer_bytes = 1000, .receive_bytes = 8'000});
     const auto cross = [&p] {
         for (bool again = true; again;) {
@@ -514,11 +514,18 @@ TEST(ByteStream, nothing_moves_after_an_error) {
     StreamPair p;
     p.a.send("before");
     p.run();
+    p.a.send("after");
+    p.a.stream.flush();
+    const auto good = p.a.tx();
+    ASSERT_FALSE(good.empty());
+    p.b.send("out");
+    p.b.stream.flush();
     std::vector<std::byte> wrong(kBsdhOctets, std::byte{0x0f});
     p.b.rx(wrong);
     EXPECT_NE(p.b.stream.error(), StreamError::none);
     EXPECT_FALSE(p.b.rx(wrong).kept);
     EXPECT_TRUE(p.b.tx().empty());
+    p.b.rx(good);
     EXPECT_EQ(p.b.read(), "before");
 }
 

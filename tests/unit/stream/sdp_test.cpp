@@ -269,6 +269,13 @@ TEST(Sdp, updates_of_two_full_ends_do_not_answer_each_other) {
     ASSERT_EQ(a.take_hello_ack(b.hello_ack()), StreamError::none);
     a.set_room(0);
     b.set_room(0);
+    std::vector<std::byte> data(kBsdhOctets + 1);
+    for (auto [from, to] : {std::pair{&a, &b}, std::pair{&b, &a}}) {
+        while (from->may_send_data()) {
+            from->put_data(1, {}, Bytes(data).first(kBsdhOctets));
+            ASSERT_EQ(to->rx(data).error, StreamError::none);
+        }
+    }
     // A says something that is no data; each answers while it has something to say.
     Control out;
     ASSERT_TRUE(a.change_send_mode(SdpMode::buffered));
@@ -289,6 +296,7 @@ TEST(Sdp, updates_of_two_full_ends_do_not_answer_each_other) {
             ++messages;
         }
     }
+    EXPECT_GE(messages, 1);
     EXPECT_LE(messages, 4);
 }
 
@@ -434,7 +442,7 @@ TEST(Sdp, data_that_void_a_sink_are_not_counted) {
 }
 
 TEST(Sdp, a_sink_that_data_crossed_is_void) {
-    Connection c = pipelined();
+    Connection c = pipelined(1);  // so that the second has no place if the first counts
     const std::uint32_t sent = c.send(10).header.mseq;  // the peer has not seen it
     EXPECT_EQ(c.error(SDP_SINK_AVAIL, 0, sink(0)), StreamError::none);
     c.ack = sent;  // now it has, and voided its sink

@@ -274,7 +274,9 @@ TEST(SdpWire, refuses_hellos_that_say_what_they_may_not) {
     EXPECT_TRUE(refused(20, "00000000", false));  // DesRemRcvSz
     for (std::size_t n = 0; n < kHello.size(); ++n) {
         EXPECT_FALSE(decode_hello(ConstBytes(kHello).first(n)).has_value());
-        EXPECT_FALSE(decode_hello_ack(ConstBytes(kHello).first(n)).has_value());
+    }
+    for (std::size_t n = 0; n < kHelloAck.size(); ++n) {
+        EXPECT_FALSE(decode_hello_ack(ConstBytes(kHelloAck).first(n)).has_value());
     }
     EXPECT_FALSE(decode_hello(kHelloAck).has_value());
     EXPECT_FALSE(decode_hello_ack(kHello).has_value());

@@ -63,6 +63,7 @@ class World {
             end->stream.on_lost();
             EXPECT_EQ(end->stream.error(), StreamError::none);
             EXPECT_EQ(end->stream.send_queued(), 0u);
+            EXPECT_EQ(end->memory.chunks, 0u);
         }
         EXPECT_EQ(programs_[0].in, programs_[1].out);
         EXPECT_EQ(programs_[1].in, programs_[0].out);

@@ -74,7 +74,7 @@ TEST_F(Runtime, a_forked_child_makes_its_own) {
     EXPECT_EQ(runtime::device(), parents);
 }
 
-// Behind the last sending, in the order in which they were given.
+// In the order in which they were given.
 TEST(RuntimeExit, calls_its_handlers) {
     const pid_t child = fork();
     if (child == 0) {

@@ -86,8 +86,10 @@ CASE(the_time_begins_when_the_program_has_disconnected) {
     CHECK(rdma_disconnect(c.client.id) == 0);
     expect_and_ack(c.server.channel, RDMA_CM_EVENT_DISCONNECTED);
     CHECK(event_within(c.server.channel, 300) == NULL);
+    const double begun = now();
     CHECK(rdma_disconnect(c.server.id) == 0);
     expect_and_ack(c.server.channel, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+    CHECK(now() - begun >= 0.128, "%f s", now() - begun);
     free_connected(&c);
 }
 

@@ -95,8 +95,7 @@ CASE(greetings_of_carriers) {
     destroy_ud(&a);
 }
 
-/* Messages that are no Sends, to a connection that has nothing for them. */
-CASE(other_messages_end_their_carrier) {
+CASE(a_write_ends_its_carrier) {
     struct ud a = make_ud();
     struct carrier good, c;
     CHECK(greet(&good, &a, a.qp->qp_num) == 0);
@@ -122,7 +121,9 @@ CASE(a_carrier_that_is_not_read) {
     CHECK(greet(&c, &a, a.qp->qp_num) == 0);
     frame_to(frame, a.qp->qp_num);
     for (int i = 0; i < 100; ++i) send_message(&c, frame, sizeof frame);
+    const double begin = now();
     right_one(&good, &b, 0);
+    CHECK(now() - begin < 0.9, "%f s: it waited until the others were dropped", now() - begin);
     usleep(1200000); /* from now on they are dropped */
     for (int i = 0; i < 10000; ++i) send_message(&c, frame, HEADER + 8);
     right_one(&good, &b, 1);

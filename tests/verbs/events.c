@@ -774,7 +774,9 @@ CASE(flushed_after_a_fin_and_a_reset) {
     const double limit = now() + LIMIT_S;
     for (unsigned flushed = 0; flushed < SLOTS;) {
         MUST(now() < limit);
-        if (ibv_poll_cq(b.cq, 1, &wc) == 1 && wc.wr_id < SLOTS) ++flushed;
+        if (ibv_poll_cq(b.cq, 1, &wc) != 1 || wc.wr_id >= SLOTS) continue;
+        CHECK(wc.status == IBV_WC_WR_FLUSH_ERR, "%s", ibv_wc_status_str(wc.status));
+        ++flushed;
     }
     end_pair();
 }

@@ -56,6 +56,12 @@ CASE(an_unreliable_connection) {
         EXPECT(a.cq, IBV_WC_SUCCESS);
         if (i % 10 == 0) usleep(5000);
     }
+    write.wr.rdma.rkey = mr->rkey;
+    memset(memory, 'v', 64);
+    CHECK(ibv_post_send(a.qp, &write, &bad) == 0);
+    EXPECT(a.cq, IBV_WC_SUCCESS);
+    usleep(20000);
+    CHECK(memory[1024] == 'u');
     CHECK(ibv_poll_cq(a.cq, 1, &wc) == 0 && ibv_poll_cq(b.cq, 1, &wc) == 0);
     CHECK(state_of(a.qp) == IBV_QPS_RTS && state_of(b.qp) == IBV_QPS_RTS);
     /* Until the program says so. */

@@ -82,7 +82,9 @@ if command -v qemu-io >/dev/null && qemu-img --help | grep -qw iser; then
     filled() { head -c "$2" /dev/zero | tr '\0' "\\$1"; }
     same $((4 << 20)) 262144 "$work/random" && same $((1 << 20)) 262144 <(filled 132 262144) &&
         same $((17 << 10)) 3072 <(filled 303 3072) && same $((8190 << 10)) 5120 <(filled 176 5120) &&
-        same $((2112 << 10)) 65536 <(filled 042 65536)
+        same $((2 << 20)) 65536 <(filled 021 65536) &&
+        same $((2112 << 10)) 65536 <(filled 042 65536) &&
+        same $((2176 << 10)) 65536 <(filled 063 65536)
     verdict "the file behind the disk has what was written" $?
 else
     echo "SKIPPED  no qemu-io with its iSER driver (qemu-utils, qemu-block-extra)"

@@ -212,6 +212,12 @@ CASE(any_port_of_datagrams) {
         CHECK(rdma_listen(id, 4) == 0);
         const int port = ntohs(rdma_get_src_port(id));
         CHECK(port > 0 && port + offset > 0 && port + offset <= 65535, "%d", port);
+        struct sockaddr_storage taken = loopback(AF_INET, port + offset);
+        const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        CHECK(bind(fd, (struct sockaddr*)&taken, sizeof(struct sockaddr_in)) == -1 &&
+                  errno == EADDRINUSE,
+              "%d", port);
+        close(fd);
         CHECK(rdma_destroy_id(id) == 0);
     }
 }

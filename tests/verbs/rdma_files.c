@@ -219,6 +219,10 @@ CASE(hidden_files) {
     FAILS(access("/sys/module/nvidia_peermem/version", F_OK), ENOENT);
     FAILS(access("/sys/kernel/mm/memory_peers/nv_mem/version", F_OK), ENOENT);
     FAILS(access("/sys/class/infiniband_mad/abi_version", F_OK), ENOENT);
+    /* No machine of ours has them: that nothing can be made there tells who answers. */
+    FAILS(open("/sys/module/nvidia_peermem", O_RDONLY | O_CREAT, 0600), ENOENT);
+    FAILS(open("/sys/module/nv_peer_mem", O_RDONLY | O_CREAT, 0600), ENOENT);
+    FAILS(open("/sys/kernel/mm/memory_peers", O_RDONLY | O_CREAT, 0600), ENOENT);
 }
 
 static int is_device(const struct dirent* entry) { return strcmp(entry->d_name, "xsock0") == 0; }

@@ -376,7 +376,9 @@ CASE(what_a_program_may_not_do) {
 
 /* A client that goes while it waits, its server with the request in hand: nothing is left. */
 CASE(either_end_may_go_at_any_time) {
+    int before = 0;
     for (int i = 0; i < 200; ++i) {
+        if (i == 8) before = descriptors();
         struct end_of_cm* const listener = make_listener("127.0.0.1", 0, 4);
         struct end_of_cm* const client = make_client(NULL, "127.0.0.1", port_of(listener));
         struct rdma_cm_id* asked;
@@ -390,6 +392,8 @@ CASE(either_end_may_go_at_any_time) {
         if (i % 4 != 1) free_end(client);
         free_end(listener);
     }
+    for (int i = 0; i < 100 && descriptors() > before; ++i) usleep(10 * 1000);
+    CHECK(descriptors() <= before, "%d, not %d", descriptors(), before);
 }
 
 /* ---- ends that are UDP sockets ---- */
@@ -565,6 +569,8 @@ CASE(answers_that_nobody_asked_for_are_not_taken) {
     REPLY(server, HEADER + 1);
     frame_of(answer, 1, number, 0); /* a request */
     REPLY(server, REQUEST_OCTETS);
+    frame_of(answer, 1, number, 0x666); /* as long as an answer */
+    REPLY(server, HEADER);
     frame_of(answer, 2, number, 0); /* of no queue pair */
     REPLY(server, HEADER);
     CHECK(event_within(client->channel, 20) == NULL);

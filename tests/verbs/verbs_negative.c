@@ -167,6 +167,7 @@ CASE(refused_by_the_peer) {
         for (int how = 0; how < 5; ++how) {
             struct pair p;
             connect_pair(&p);
+            memset(p.data_a, 5, 8); /* b's memory is zero, and stays so */
             struct ibv_mr* weak = ibv_reg_mr(p.b->pd, p.data_b, 64, IBV_ACCESS_LOCAL_WRITE);
             struct ibv_pd* other = ibv_alloc_pd(p.b->verbs);
             struct ibv_mr* foreign = ibv_reg_mr(other, p.data_b, 64, ALL_ACCESS);
@@ -489,8 +490,8 @@ CASE(completion_queue_overrun) {
     disconnect_pair(&p);
 }
 
-/* A queue that has lost completions ends the QPs that use it, and each is told. */
-CASE(overrun_ends_the_queue_pairs) {
+/* A queue that has lost completions ends the QP that uses it, and that is told. */
+CASE(overrun_ends_its_queue_pair) {
     struct pair p, other;
     struct ibv_async_event event;
     int told_cq = 0, told_a = 0;

@@ -63,7 +63,7 @@ TEST(CmGreeting, that_is_cut_or_otherwise_is_malformed) {
         EXPECT_EQ(decoded->qp_num, 0u) << i;
         octets[i] ^= std::byte{0x10};
     }
-    EXPECT_EQ(decode_cm_greeting(greeting_with(0, 8))->qp_num, 0u);
+    EXPECT_TRUE(decode_cm_greeting(greeting_with(0, 8)).has_value());
 }
 
 }  // namespace

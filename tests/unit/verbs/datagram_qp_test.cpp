@@ -156,6 +156,7 @@ TEST_F(DatagramQpTest, takes_nothing_before_it_receives) {
     post(1);
     EXPECT_TRUE(take(50));
     EXPECT_EQ(counters.no_qp, 1u);
+    EXPECT_TRUE(receives->all.empty());
 }
 
 TEST_F(DatagramQpTest, flushes_receives_when_it_fails) {

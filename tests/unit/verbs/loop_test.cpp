@@ -131,10 +131,11 @@ TEST(Loop, a_handler_may_forget_itself_and_watch_anew) {
     EventFd first, second;
     ASSERT_TRUE(first.open());
     ASSERT_TRUE(second.open());
-    std::atomic<int> seconds{0};
+    std::atomic<int> firsts{0}, seconds{0};
     Loop::Token token = 0, next = 0;
     locked([&] {
         token = loop().watch(first.fd(), Loop::kReadable, [&](unsigned) {
+            ++firsts;
             loop().forget(token);
             next = loop().watch(second.fd(), Loop::kReadable, [&](unsigned) {
                 second.take();
@@ -145,6 +146,8 @@ TEST(Loop, a_handler_may_forget_itself_and_watch_anew) {
     second.notify();
     first.notify();
     EXPECT_TRUE(comes_true([&] { return seconds == 1; }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the first is still readable
+    EXPECT_EQ(firsts, 1);
     locked([&] { loop().forget(next); });
 }
 

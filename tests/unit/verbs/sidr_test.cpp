@@ -147,6 +147,9 @@ TEST(Sidr, one_type_is_not_taken_for_the_other) {
     request[9] = std::byte{2};
     EXPECT_FALSE(decode_sidr_request(request).has_value());
     EXPECT_FALSE(decode_sidr_request(answer_frame(0, 0)).has_value());
+    auto answer = answer_frame(sidr_status::kAccepted, 0);
+    answer[9] = std::byte{1};
+    EXPECT_FALSE(decode_sidr_answer(answer).has_value());
 }
 
 TEST(SidrRepeat, doubles_up_to_a_second_until_its_limit) {

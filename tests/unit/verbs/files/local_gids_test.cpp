@@ -87,7 +87,8 @@ TEST(LocalGids, the_default_route_with_the_lowest_metric_counts) {
     EXPECT_EQ(default_interface_v4("Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\n"
                                    "wlan0\t00000000\t0102A8C0\t0003\t0\t0\t600\t00000000\t0\t0\t0\n"
                                    "eth0\t0002A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"
-                                   "eth1\t00000000\t0102A8C0\t0003\t0\t0\t100\t00000000\t0\n"),
+                                   "eth1\t00000000\t0102A8C0\t0003\t0\t0\t100\t00000000\t0\n"
+                                   "eth3\t00000000\t0102A8C0\t0003\t0\t0\t700\t00000000\t0\n"),
               "eth1");
     EXPECT_EQ(default_interface_v4(""), "");
     EXPECT_EQ(default_interface_v4("eth0\t00000000"), "");
@@ -95,7 +96,9 @@ TEST(LocalGids, the_default_route_with_the_lowest_metric_counts) {
     EXPECT_EQ(default_interface_v6(zero + " 00 " + zero + " 00 " + zero +
                                    " ffffffff 00000001 00000000 00200200       lo\n" + zero +
                                    " 00 " + zero + " 00 fe800000000000000000000000000001 " +
-                                   "00000400 00000001 00000000 00000003     eth2\n"),
+                                   "00000400 00000001 00000000 00000003     eth2\n" + zero +
+                                   " 00 " + zero + " 00 fe800000000000000000000000000001 " +
+                                   "00000800 00000001 00000000 00000003     eth5\n"),
               "eth2");
 }
 

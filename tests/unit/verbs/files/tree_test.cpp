@@ -87,6 +87,10 @@ TEST(Tree, nothing_of_it_can_be_written) {
     EXPECT_EQ(mode_of(parent.path()), 0555u);
     EXPECT_EQ(mode_of(parent.path() + "/sys/class"), 0555u);
     EXPECT_EQ(mode_of(parent.path() + kDeviceFolder + "/node_type"), 0444u);
+    for (const auto& entry : fs::recursive_directory_iterator(parent.path())) {
+        if (entry.is_symlink()) continue;
+        EXPECT_EQ(mode_of(entry.path()) & 0222u, 0u) << entry.path();
+    }
     fs::permissions(parent.path(), fs::perms::owner_all);
 }
 
@@ -106,6 +110,8 @@ TEST(Tree, one_that_was_spoilt_is_refused) {
     const std::string port = parent.path() + kDeviceFolder + "/ports/1";
     fs::remove(port + "/gid_attrs/ndevs/1");
     EXPECT_EQ(read_gids(parent.path()).error().code, EINVAL);
+    std::ofstream(port + "/gid_attrs/ndevs/1") << "eth0\n";
+    EXPECT_TRUE(read_gids(parent.path()));
     fs::remove(port + "/gids/0");
     std::ofstream(port + "/gids/0") << "nonsense\n";
     EXPECT_EQ(read_gids(parent.path()).error().code, EINVAL);

@@ -51,6 +51,8 @@ class End final : public ddp::Connection::Delegate {
   public:
     End(int fd, bool initiator, std::uint8_t revision, bool markers)
         : fd_(fd),
+          revision_(revision),
+          markers_(markers),
           reader_(epochs_),
           memory_(epochs_),
           window_(kData + kLargest),
@@ -130,7 +132,8 @@ class End final : public ddp::Connection::Delegate {
                     std::endian::native == std::endian::big ? "big" : "little",
                     kSizes.size() * 4 + 1, n.revision, n.crc ? "on" : "off",
                     n.markers_rx && n.markers_tx ? "on" : "off");
-        REQUIRE(n.crc);
+        REQUIRE(n.crc && n.revision == revision_ && n.markers_rx == markers_ &&
+                n.markers_tx == markers_);
     }
 
   private:
@@ -227,6 +230,8 @@ class End final : public ddp::Connection::Delegate {
     }
 
     const int fd_;
+    const std::uint8_t revision_;
+    const bool markers_;
     Epochs epochs_;
     Epochs::Reader reader_;
     MemoryTable memory_;

@@ -200,6 +200,7 @@ def initiate(sock, rng, private_data, revision=2):
         enhanced = struct.pack(">I", RTR_MODEL | RTR_WRITE | 1 << 16 | 1)
     sock.sendall(_frame(REQUEST, flags, revision, enhanced + private_data))
     flags, answered, data = _read_frame(sock, REPLY)
+    require(answered == revision, "MPA: revision %d, not %d" % (answered, revision))
     require(not flags & MARKERS, "MPA: markers, which this model cannot do")
     require(flags & CRC, "MPA: no CRC, although one end asked for it")
     if flags & REJECT:

@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -170,7 +171,7 @@ static void files(int domain)
 	if (file < 0 || ftruncate(file, 4096) ||
 	    (memory = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0)) ==
 	    MAP_FAILED) {
-		printf("# SKIP no file to map\n");
+		REQUIRE(false, "a file to map");
 		return;
 	}
 	region.address = (uintptr_t)memory;
@@ -358,6 +359,7 @@ static void heirs(void)
 	uint8_t octets[64];
 
 	REQUIRE(pipe(hold) == 0, "pipe");
+	REQUIRE(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0, "to hear of the child's child");
 	tcp_pair(ends);
 	child = fork();
 	if (!child) {
@@ -374,6 +376,7 @@ static void heirs(void)
 	CHECK(record.type == DDP_RECORD_ULPDU, "and a Write to them goes up");
 	close(hold[1]);
 	close(hold[0]);
+	CHECK(waitpid(-1, &status, 0) > 0 && status == 0, "its child may release nothing");
 	close(ends[0]);
 	close(ends[1]);
 	CHECK(wait_live("domains", domains), "until the child ends");

@@ -393,7 +393,7 @@ static void read_control(void)
 		struct record record = record_wait(control.ends[1], 20000);
 
 		if (!record.type) {
-			control.wrong += record.error != 0;
+			control.wrong += record.error != 0 || !over;
 			return;
 		}
 		if (record.type == DDP_RECORD_PLACED) {

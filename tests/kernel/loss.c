@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
  * Writes over a loopback that loses segments (netem is set by its caller: MTU 1500, loss 0.5 %,
- * delay 2 ms), placed out of order, with every octet checked. Overlapping ones too: an index that
- * is written again and again never goes back.
+ * delay 2 ms), placed out of order, with every octet of the last checked. Overlapping ones too: an
+ * index that is written again and again never goes back.
  *
  *   loss [slow]     slow: a kernel in which the rest of a Write may be waited for so long that it
  *                   comes up; then it is executed here, and counts

@@ -153,8 +153,8 @@ if [ "$kind" = kcsan ]; then
     exit
 fi
 # shellcheck disable=SC2016
-step 300 "no leak" 'echo scan >/sys/kernel/debug/kmemleak; sleep 6;
-    echo scan >/sys/kernel/debug/kmemleak; ! grep -A 20 . /sys/kernel/debug/kmemleak'
+step 300 "no leak" 'echo scan >/sys/kernel/debug/kmemleak && sleep 6 &&
+    echo scan >/sys/kernel/debug/kmemleak && ! grep -A 20 . /sys/kernel/debug/kmemleak'
 
 # What has run, of all that were loaded: the kernel keeps it when a module goes.
 mkdir "$share/coverage"

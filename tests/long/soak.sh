@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # A soak: mixed verified operations between two network namespaces over a lossy link, round after
 # round with new seeds, and in some rounds an end that is killed or a connection that is reset. Says
-# after each round how much memory, how many descriptors and processes are in use; stops at the first
+# after each round how much memory, how many descriptors and TCP sockets are in use; stops at the first
 # failure, whose seed it names.
 #
 #   soak.sh [-b BUILD] [-m MINUTES] [-k KIND]     build/release, 30 minutes, KINDs at random
@@ -24,6 +24,7 @@ program=$build_folder/tests/system/system_impairment
 
 sound="loss-0.1 loss-1 loss-5 rate mtu-changes resegmented address-gone cable-pulled"
 ends="killed half-open reset-from-the-way silent stopped"
+[ -z "$kind_asked" ] || [[ " $sound " == *" $kind_asked "* ]] || die "no $kind_asked; there are: $sound"
 end=$(($(date +%s) + minutes * 60))
 round=0
 while [ "$(date +%s)" -lt $end ]; do

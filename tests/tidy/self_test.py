@@ -48,6 +48,7 @@ WRONG_INCLUDES = (
     ("tools/planted.cpp", '#include "transport/tcp.hpp"\n', "tools/ may not include transport/"),
     ("include/xsock/planted.h", '#include "base/bytes.hpp"\n', "include/ may not include base/"),
     ("mpa/planted.cpp", "#include PLANTED\n", "#include of a macro"),
+    ("mpa/planted.cpp", '#include "nowhere.hpp"\n', "no file of the tree is"),
 )
 ALLOWED_INCLUDES = (
     ("mpa/planted.cpp", '#include "base/bytes.hpp"\n#include <xsock/iwarp.h>\n#include <span>\n'),

@@ -76,9 +76,17 @@ static void await_end(struct row* row, unsigned ep) {
 /* ---- rows that must work
  * ------------------------------------------------------------------------- */
 
+/* Both agree to FPDUs beyond the segment size, which siw does where there are no CRCs. */
+static void check_gso(struct row* row, const struct setup* s) {
+    const bool agreed = s->siw_gso && s->siw_initiates && s->no_crc;
+
+    if (agreed && info_of(row, 0).mulpdu < 60000) row_fail("GSO was not agreed on");
+}
+
 static int run_exchange(struct row* row, struct row_plan* plan) {
     establish_or_fail(row, &plan->setup);
     row_check_negotiated(row, &plan->setup, 0);
+    check_gso(row, &plan->setup);
     exchange(row, 0, 1000);
     end_well(row, plan, 0);
     return PASSED;
@@ -93,8 +101,10 @@ static int run_depths(struct row* row, struct row_plan* plan) {
     const unsigned ours = s->ird != 0 ? s->ird : 16, most = s->ord != 0 ? s->ord : 16;
 
     /* siw as responder raises its IRD to what is asked, up to 128. */
-    if (info.ord > most || info.ord > 128 || info.ird > ours)
+    if (info.ord > most || info.ord > 128 || info.ird > ours || info.ird == 0 || info.ord == 0)
         row_fail("IRD %u of %u, ORD %u of %u", info.ird, ours, info.ord, most);
+    if (info.ird != plan->ird || info.ord != plan->ord)
+        row_fail("IRD %u, not %u, ORD %u, not %u", info.ird, plan->ird, info.ord, plan->ord);
     row_note("IRD %u, ORD %u", info.ird, info.ord);
     if (info.ord > 0) row_read(row, 0, 3000, 40, 1000);
     if (info.ird > 0) row_read_siw(row, 0, 3000, 40, 2000);
@@ -105,6 +115,14 @@ static int run_depths(struct row* row, struct row_plan* plan) {
 
 static int run_messages(struct row* row, struct row_plan* plan) {
     establish_or_fail(row, &plan->setup);
+    const struct setup* s = &plan->setup;
+    const struct xsock_ep_info info = info_of(row, 0);
+
+    if (info.crc != (!s->no_crc || (s->siw_initiates && s->siw_crc)))
+        row_fail("CRC is %s", info.crc ? "on" : "off");
+    check_gso(row, s);
+    if (s->fpdu_limit != 0 && info.mulpdu > s->fpdu_limit)
+        row_fail("ULPDUs of up to %u bytes", info.mulpdu);
     switch (plan->operation) {
         case 's':
             row_send(row, 0, plan->size, plan->count, 1);
@@ -879,6 +897,11 @@ static void add_start_up(bool siw) {
         unsigned ird, ord, siw_ird, siw_ord;
     } kDepths[] = {
         {1, 1, 1, 1}, {16, 16, 1, 1}, {1, 1, 16, 16}, {4, 8, 2, 16}, {200, 200, 128, 128}};
+    /* What comes of them: siw as responder serves as many Reads as it is asked to. */
+    static const struct {
+        unsigned ird, ord;
+    } kOurs[] = {{1, 1}, {1, 16}, {1, 1}, {4, 8}, {128, 128}},
+      kIts[] = {{1, 1}, {1, 1}, {1, 1}, {4, 2}, {128, 128}};
     for (unsigned i = 0; i < sizeof(kDepths) / sizeof(kDepths[0]); i++) {
         p = add(kGroup, run_depths, siw, i == 3, "IRD %u ORD %u, siw's IRD %u ORD %u",
                 kDepths[i].ird, kDepths[i].ord, kDepths[i].siw_ird, kDepths[i].siw_ord);
@@ -887,10 +910,12 @@ static void add_start_up(bool siw) {
         p->setup.siw_ird = kDepths[i].siw_ird;
         p->setup.siw_ord = kDepths[i].siw_ord;
         p->setup.depth = 128;
+        p->ird = siw ? kIts[i].ird : kOurs[i].ird;
+        p->ord = siw ? kIts[i].ord : kOurs[i].ord;
     }
 
     if (siw) {
-        p = add(kGroup, run_exchange, siw, true, "peer-to-peer, Write or Read as RTR");
+        p = add(kGroup, run_exchange, siw, true, "peer-to-peer, Write or Read offered as RTR");
         p->setup.siw_p2p = true;
         p = add(kGroup, run_responder_first, siw, false, "peer-to-peer, responder speaks first");
         p->setup.siw_p2p = true;
@@ -900,15 +925,16 @@ static void add_start_up(bool siw) {
         for (unsigned rtr = 1; rtr <= 7; rtr++) {
             /* To Send alone siw answers Write, which RFC 6581 does not allow; we do as it says. */
             p = add(kGroup, run_exchange, siw, rtr == XSOCK_RTR_WRITE || rtr == XSOCK_RTR_READ,
-                    "peer-to-peer, %s as RTR", kNames[rtr - 1]);
+                    "peer-to-peer, %s offered as RTR", kNames[rtr - 1]);
             p->setup.rtr = rtr;
         }
         for (unsigned rtr = XSOCK_RTR_WRITE; rtr <= XSOCK_RTR_READ; rtr *= 2) {
-            p = add(kGroup, run_early_close, siw, true, "peer-to-peer, %s as RTR, closed at once",
+            p = add(kGroup, run_early_close, siw, true,
+                    "peer-to-peer, %s offered as RTR, closed at once",
                     rtr == XSOCK_RTR_WRITE ? "Write" : "Read");
             p->setup.rtr = rtr;
             p = add(kGroup, run_responder_first, siw, false,
-                    "peer-to-peer, %s as RTR, responder speaks first",
+                    "peer-to-peer, %s offered as RTR, responder speaks first",
                     rtr == XSOCK_RTR_WRITE ? "Write" : "Read");
             p->setup.rtr = rtr;
         }
@@ -1013,7 +1039,7 @@ static void add_messages(bool siw) {
         p->count = 4000;
     }
     add(kGroup, run_invalidate, siw, true, "Send with Invalidate")->kernel_reports = true;
-    p = add(kGroup, run_messages, siw, true, "16 Reads outstanding");
+    p = add(kGroup, run_messages, siw, true, "64 Reads posted at once");
     p->setup.depth = 128;
     p->operation = 'r';
     p->size = 4096;
@@ -1091,9 +1117,13 @@ static void add_terminates(bool siw) {
 
     for (unsigned i = 0; i < sizeof(kFaults) / sizeof(kFaults[0]); i++) {
         for (int by_siw = 0; by_siw < 2; by_siw++) {
-            struct row_plan* p = add(kGroup, by_siw ? run_fault : run_fault_siw, siw,
-                                     siw == (by_siw == 1) && i % 4 == 0, "%s, refused by %s",
-                                     kFaults[i].name, by_siw ? "siw" : "xsock");
+            struct row_plan* p =
+                add(kGroup, by_siw ? run_fault : run_fault_siw, siw,
+                    siw == (by_siw == 1) && i % 4 == 0, "%s, %s by %s", kFaults[i].name,
+                    by_siw && kFaults[i].fault == FAULT_READ_RIGHT  ? "served"
+                    : by_siw && kFaults[i].fault == FAULT_READ_WRAP ? "closed"
+                                                                    : "refused",
+                    by_siw ? "siw" : "xsock");
             const struct expectation* e = by_siw ? &kFaults[i].by_siw : &kFaults[i].by_xsock;
 
             p->fault = (int)kFaults[i].fault;

@@ -23,6 +23,7 @@ struct row_plan {
     enum edit edit;
     unsigned opcode;
     unsigned layer, type, code; /* of the Terminate that is expected */
+    unsigned ird, ord;          /* that are expected */
 };
 
 /* All rows; `count` of them. Static storage. */

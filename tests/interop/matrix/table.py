@@ -15,7 +15,7 @@ the software iWARP driver of Linux in a guest, controlled by a program of ours o
 here. Every byte that arrives is compared. After each row the guest's kernel log is searched for
 warnings. What siw does otherwise than the RFCs say, and what we do about it, is in [wire.md](wire.md).
 
-*Refused, as expected* is a row that must not work, and in which both sides said so. In the rows of
+*Refused, as expected* is a row that must not work, and which one side at least refused. In the rows of
 *Terminate* the reason that arrived is compared too, on both sides; the kernel's log has layer and type
 of ours in each other's place.
 """

@@ -112,6 +112,7 @@ class Engine final : public ddp::Connection::Delegate {
     void take_back(std::size_t region);
     void forget_windows();
     void poll();
+    [[nodiscard]] std::uint64_t answers() const;
     void end();
 
     Memory memory_;
@@ -134,9 +135,13 @@ class Engine final : public ddp::Connection::Delegate {
     // A region that no peer may use, and windows in the middle third of it.
     std::byte* below_ = nullptr;
     std::uint32_t below_stag_ = 0, window_range_ = 0, window_ = 0;
-    std::vector<std::uint32_t> windows_;   // prepared, bound or revoked
-    std::map<std::uint64_t, int> posted_;  // wr_id -> sink, or -1
-    std::map<std::uint64_t, int> posted_receives_;
+    std::vector<std::uint32_t> windows_;  // prepared, bound or revoked
+    struct Posted {
+        int slot = -1;  // of sinks_ or receives_, if it has one
+        bool signaled = false;
+        std::uint64_t answers = 0;  // that had come from the peer
+    };
+    std::map<std::uint64_t, Posted> posted_, posted_receives_;  // by wr_id
     std::uint64_t next_id_ = 0;
     std::uint32_t send_msn_ = 1, read_msn_ = 1, atomic_msn_ = 1, ack_msn_ = 1;
     // Sink STag and size of our Read Requests; identifier of our Atomic Requests, and 0.
@@ -294,7 +299,7 @@ void Engine::post_binding(fuzz::Input& input) {
     if (!sq_.post(wr).ok()) {
         if (!none) table_.abandon(stag);
     } else {
-        posted_[wr.wr_id] = -1;
+        posted_[wr.wr_id] = {-1, (wr.flags & kSendSignaled) != 0, answers()};
     }
     if (none) return;
     if (windows_.empty()) memory_.lend(below_ + third, third);
@@ -418,7 +423,7 @@ void Engine::post(SendOpcode opcode, fuzz::Input& input) {
               .immediate = how};
     if (opcode == SendOpcode::local_invalidate || opcode == SendOpcode::immediate) wr.sges = {};
     if (!sq_.post(wr).ok()) return;
-    posted_[wr.wr_id] = (wr.flags & kSendSignaled) != 0 ? sink : sink;
+    posted_[wr.wr_id] = {sink, (wr.flags & kSendSignaled) != 0, answers()};
     if (sink >= 0) {
         sinks_[static_cast<std::size_t>(sink)].busy = true;
         memory_.lend(memory, kSlot);
@@ -433,7 +438,7 @@ void Engine::post_recv(fuzz::Input& input) {
                                          Sge{receives_[i].at + size / 2, size - size / 2, 0}};
         const std::uint64_t id = next_id_++;
         if (!rq_.post({.wr_id = id, .sges = sges}).ok()) return;
-        posted_receives_[id] = static_cast<int>(i);
+        posted_receives_[id] = {.slot = static_cast<int>(i)};
         receives_[i].busy = true;
         memory_.lend(receives_[i].at, kSlot);
         break;
@@ -616,6 +621,11 @@ void Engine::revoke(unsigned which) {
     take_back(i);
 }
 
+std::uint64_t Engine::answers() const {
+    const auto& heard = connection_->stream().counters().rx_messages;
+    return heard[RDMAP_READ_RESPONSE] + heard[RDMAP_ATOMIC_RESPONSE] + heard[RDMAP_ACKNOWLEDGE];
+}
+
 void Engine::poll() {
     std::array<Wc, 16> wcs;
     for (std::size_t n; (n = cq_.take(wcs)) > 0;) {
@@ -623,10 +633,12 @@ void Engine::poll() {
             auto& posted = wc.opcode == WcOpcode::recv ? posted_receives_ : posted_;
             const auto entry = posted.find(wc.wr_id);
             FUZZ_CHECK(entry != posted.end());
-            // Those before it were silent, or have completed.
+            // Those before it have completed, but for those that do so silently.
             while (wc.opcode != WcOpcode::recv && posted.begin() != entry) {
-                if (posted.begin()->second >= 0) {
-                    Slot& silent = sinks_[static_cast<std::size_t>(posted.begin()->second)];
+                const Posted& before = posted.begin()->second;
+                FUZZ_CHECK(!before.signaled);
+                if (before.slot >= 0) {
+                    Slot& silent = sinks_[static_cast<std::size_t>(before.slot)];
                     memory_.take_back(silent.at);
                     silent.busy = false;
                 }
@@ -640,18 +652,15 @@ void Engine::poll() {
             const bool told = (connection_->negotiated().features & MPA_FEATURE_ACKNOWLEDGE) != 0;
             if (acknowledged_ && asks && wc.status == WcStatus::success &&
                 (told || connection_->stream().ord() != 0)) {
-                const auto& heard = connection_->stream().counters().rx_messages;
-                FUZZ_CHECK(heard[RDMAP_READ_RESPONSE] + heard[RDMAP_ATOMIC_RESPONSE] +
-                               heard[RDMAP_ACKNOWLEDGE] !=
-                           0);
+                FUZZ_CHECK(answers() > entry->second.answers);
             }
             FUZZ_CHECK((wc.flags & kWcSendImmediate) == 0 ||
                        (connection_->negotiated().features & MPA_FEATURE_SEND_IMMEDIATE) != 0);
             // Behind Immediate Data it tells of the Write before, which fills no receive.
             FUZZ_CHECK((wc.flags & kWcImmediate) != 0 || wc.byte_len <= kSlot);
-            if (entry->second >= 0) {
+            if (entry->second.slot >= 0) {
                 auto& slots = wc.opcode == WcOpcode::recv ? receives_ : sinks_;
-                Slot& slot = slots[static_cast<std::size_t>(entry->second)];
+                Slot& slot = slots[static_cast<std::size_t>(entry->second.slot)];
                 memory_.take_back(slot.at);
                 slot.busy = false;
             }
@@ -672,6 +681,8 @@ void Engine::end() {
     memory_.check();
     FUZZ_CHECK(sq_.retired() == sq_.posted());
     FUZZ_CHECK(posted_receives_.empty() && rq_.size() == 0);
+    FUZZ_CHECK(std::none_of(posted_.begin(), posted_.end(),
+                            [](const auto& one) { return one.second.signaled; }));
     FUZZ_CHECK(cq_.size() == 0);
     // What was not bound will not be; what is bound keeps its region.
     forget_windows();

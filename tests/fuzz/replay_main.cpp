@@ -170,6 +170,10 @@ int main(int argc, char** argv) {
     std::vector<Seed> seeds = read_seeds(places);
     for (const auto& one : seeds) run(one.name, one.bytes);
     const std::size_t files = seeds.size();
+    if (!places.empty() && files == 0) {
+        std::fprintf(stderr, "no files in %s\n", places.front().c_str());
+        return 1;
+    }
     if (seeds.empty()) seeds.push_back({"nothing", {}});
     for (std::size_t i = 0; i < mutations; ++i) {
         // Each has a generator of its own: --seed <seed + i> --mutations 1 repeats the i-th alone.

@@ -119,6 +119,10 @@ bool parse(int argc, char** argv, Arguments& arguments) {
 std::vector<std::uint64_t> read_seeds(const std::string& path) {
     std::vector<std::uint64_t> seeds;
     std::ifstream in(path);
+    if (!in) {
+        std::perror(path.c_str());
+        std::exit(2);
+    }
     for (std::string line; std::getline(in, line);) {
         line = line.substr(0, line.find('#'));
         if (line.find_first_of("0123456789") != std::string::npos) {

@@ -97,7 +97,9 @@ dissect() { # NAME OPCODE...: the words tshark must have used
     for word in "$@"; do
         grep -q -- "$word" "$work/$name.txt" || fail "$name: tshark never said '$word'"
     done
-    echo "ok    $name: $(grep -c 'Good CRC' "$work/$name.txt") FPDUs"
+    good=$(grep -c 'Good CRC' "$work/$name.txt")
+    [ "$good" -gt 0 ] || fail "$name: no FPDU has a CRC"
+    echo "ok    $name: $good FPDUs"
 }
 
 seen() { # NAME "SERVER ARGUMENTS" "CLIENT ARGUMENTS" OPCODE...

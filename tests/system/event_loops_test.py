@@ -325,11 +325,14 @@ def test_connect_in_progress():
     gone.close()
     s = ddp_socket(True)
     s.setblocking(False)
-    if s.connect_ex(address) == errno.EINPROGRESS:
+    code = s.connect_ex(address)
+    if code == errno.EINPROGRESS:
         p = select.poll()
         p.register(s, select.POLLOUT)
         assert p.poll(LIMIT * 1000)[0][1] & (select.POLLERR | select.POLLHUP)
         assert s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED
+    else:
+        assert code == errno.ECONNREFUSED, code
     s.close()
 
 
@@ -630,6 +633,13 @@ def test_switched_in_a_set():
         assert e.poll(LIMIT) == [(c.fileno(), select.EPOLLIN)]
         assert c.recv(100) == b"back"
         assert e.poll(0) == []
+    # Messages: bytes would come as one.
+    c.send(b"one")
+    c.send(b"two")
+    time.sleep(0.1)
+    for message in (b"one", b"two"):
+        assert e.poll(LIMIT) == [(s.fileno(), select.EPOLLIN)]
+        assert s.recv(100) == message
     for x in (s, c, a, e):
         x.close()
 

@@ -93,7 +93,7 @@ if start "$bin/echo" server 0; then
     check "echo: 1000 lines" client "$bin/echo" client 127.0.0.1 "$port" <"$work/lines"
     check "echo: lines came back" cmp -s "$work/lines" "$work/client"
     check "echo: an empty message" client "$bin/echo" client 127.0.0.1 "$port" ''
-    check "echo: four clients left in good order" server_said '^client left$'
+    check "echo: its clients left in good order" test "$(grep -c '^client left$' "$work/server")" -ge 4
     check "echo: none was lost" test "$(grep -c 'client lost' "$work/server")" = 0
     stop
 fi
@@ -159,7 +159,7 @@ if start "$bin/filecopy" server 0 "$work/to"; then
     for mode in --send --write --read; do
         check "filecopy $mode" client "$bin/filecopy" client "$mode" 127.0.0.1 "$port" "$tree" "$work/alone"
         check "filecopy $mode: summary" said 'SHA-256 agreed for 6, 0 failed'
-        check "filecopy $mode: a line per file" said '^tree/a/b/large: ok$'
+        check "filecopy $mode: a line per file" test "$(grep -c ': ok$' "$work/client")" = 6
         rm -rf "$tree.expected"
         cp -R "$tree" "$tree.expected"
         rm -r "$tree.expected/link" "$tree.expected/empty directory"
@@ -172,7 +172,8 @@ if start "$bin/filecopy" server 0 "$work/to"; then
     : >"$work/blocked"
     check "filecopy: receiver cannot create a file" status_is 1 \
         "$bin/filecopy" client --send 127.0.0.1 "$port" "$work/blocked" "$work/alone"
-    check "filecopy: ... says why, and copies the rest" said 'agreed for 1, 1 failed'
+    check "filecopy: ... says so" said 'agreed for 1, 1 failed'
+    check "filecopy: ... and copies the rest" cmp "$work/alone" "$work/to/alone"
     check "filecopy: no such file" status_is 1 \
         "$bin/filecopy" client --send 127.0.0.1 "$port" "$work/absent"
     check "filecopy: no sender was lost" test "$(grep -c 'lost' "$work/server")" = 0

@@ -29,7 +29,7 @@ libdir=$(dirname "$library")
 # ---- What lies there ----------------------------------------------------------------------------
 [ "$(ls "$prefix/include")" = xsock ] || fail "include/ holds more than xsock: $(ls "$prefix/include")"
 [ -e "$libdir/libxsock.so.0" ] || fail "no libxsock.so.0 (SOVERSION)"
-if grep -rIl "$work/first" "$prefix"; then fail "these files know their prefix"; fi
+if grep -rl "$work/first" "$prefix"; then fail "these files know their prefix"; fi
 ok "files"
 
 # Everything else is hidden: a symbol of ours must not meet one of the program's.

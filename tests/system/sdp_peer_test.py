@@ -168,7 +168,6 @@ def test_what_a_program_has_sent_when_it_exits_arrives(xsock):
         # There are buffers for all of it, so it goes to the kernel at once.
         peer = sdp_model.accept(sock, random.Random(1), bufs=100, size=1000)
         time.sleep(1)  # the program ends, or would
-        assert not peer.received
         peer.update()
         peer.until(lambda: peer.peer_closed)
         assert bytes(peer.received) == bytes(range(256)) * 40
@@ -194,7 +193,7 @@ def some_change(peer, rng):
 
 @pytest.mark.parametrize("role", ["client", "server"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_modes_sizes_and_cancels_of_the_peer(xsock, role, seed):
+def test_modes_sizes_or_cancels_of_the_peer(xsock, role, seed):
     peer = exchange(xsock, role, 1000 + seed, octets=50_000, change=some_change, small=True)
     assert peer.counts["sent 07"] + peer.counts["sent 0b"] + peer.counts["sent 08"] > 0
 

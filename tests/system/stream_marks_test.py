@@ -16,7 +16,7 @@ import time
 
 import pytest
 
-from stream_runs import TIMEOUT, command, trickle
+from stream_runs import TIMEOUT, command, time_of, trickle
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interop"))
 import iwarp_model as iwarp  # pylint: disable=wrong-import-position
@@ -183,8 +183,9 @@ def test_a_marked_peer_may_speak_plain(server):
 
 @toward(*SERVERS)
 def test_a_marked_peer_of_one_octet_a_second_delays_no_other(server):
+    alone = time_of(server.serves)
     with server.connect() as slow:
-        trickle(slow, b"MPA", server.serves)
+        trickle(slow, b"MPA", server.serves, alone)
         slow.sendall(b" and no Request")
         with contextlib.suppress(iwarp.Ended):  # of a server that has closed it meanwhile
             assert iwarp.read_exactly(slow, len(HELLO)) == HELLO

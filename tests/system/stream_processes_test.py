@@ -537,10 +537,10 @@ c.send(b"again")
 
             def rests():
                 before = [times_run(pid) for pid in idle]
-                time.sleep(0.5)
+                time.sleep(2.5)
                 return before == [times_run(pid) for pid in idle]
 
-            wait_for("half a second in which no thread runs", rests)
+            wait_for("some seconds in which no thread runs", rests)
             talker.stdin.write("\n")  # what comes then is seen as ever
             talker.stdin.flush()
             assert carried(ended(clients[1])[1]) == 1

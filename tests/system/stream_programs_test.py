@@ -598,6 +598,8 @@ def test_the_policy_decides_by_program_and_port(xsock, tmp_path):
         assert carried(client(xsock, "tcp", end.port, "hello", policy=policy)) == 1
         policy.write_text("use tcp client * *:%d\nuse sdp client * *:*\n" % end.port)
         assert carried(client(xsock, "sdp", end.port, "hello", policy=policy)) == 0
+        policy.write_text("use tcp client * *:%d\nuse sdp client * *:*\n" % (end.port ^ 1))
+        assert carried(client(xsock, "tcp", end.port, "hello", policy=policy)) == 1
         end.end(xsock, "sdp")
 
 

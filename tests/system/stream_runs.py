@@ -82,14 +82,23 @@ def plain(said):
             for count, reason in re.findall(r"(\d+) passed through: ([^(\n]*[^(\s])", said)}
 
 
-def trickle(sock, octets, check):
-    """One a second, and calls check() behind each."""
-    begin = time.monotonic()
+def trickle(sock, octets, check, alone):
+    """One a second, and calls check() behind each, which took `alone` seconds before."""
     for octet in octets:
         sock.sendall(bytes([octet]))
+        begin = time.monotonic()
         check()
+        # Not the start-up limit (10 s).
+        assert time.monotonic() - begin < 3 + 10 * alone
         time.sleep(1)
-    assert time.monotonic() - begin < TIMEOUT
+
+
+def time_of(check):
+    """Seconds, when it has been called before."""
+    check()
+    begin = time.monotonic()
+    check()
+    return time.monotonic() - begin
 
 
 def free_port():

@@ -235,6 +235,8 @@ def check_chaos(server, client, victim, how, sent, got_path):
     wait_for("first bytes", lambda: got_path.exists() and got_path.stat().st_size > 0)
     assert client.process.poll() is None, "it has ended before: " + client.said()
     meet(server, client, victim, how)
+    if (victim, how) != ("client", signal.SIGKILL):  # which leaves no last words
+        check_client(("both", "both"), Summary(client.said()))
     got = got_path.read_bytes()
     assert got == sent[:len(got)], "a byte is wrong"
     if goes_on(how):

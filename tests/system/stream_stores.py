@@ -98,9 +98,9 @@ class Store:
         raise NotImplementedError
 
     def connections(self):
-        """At the server's port, established."""
+        """At the server's port, and not closed by the server: all but TIME-WAIT and LISTEN."""
         with open("/proc/net/tcp", encoding="ascii") as lines:
-            return sum(words[1].endswith(":%04X" % self.port) and words[3] == "01"
+            return sum(words[1].endswith(":%04X" % self.port) and words[3] not in ("06", "0A")
                        for words in map(str.split, lines))
 
     def end(self):

@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from stream_runs import TIMEOUT, free_port, full, wait_for
+from stream_runs import TIMEOUT, carried, free_port, full, wait_for
 from stream_servers import (ENDS, await_port, chaos, check_chaos, check_client, check_server,
                             goes_on, meet, note, open_path_fixture, program, run, running)
 
@@ -305,4 +305,6 @@ def test_iperf3_killed_and_stopped(xsock, tmp_path, victim, how):
             assert client.process.poll() is None, client.said()
             meet(server, client, victim, how)
             server.process.wait(TIMEOUT)
+            if (victim, how) != ("client", signal.SIGKILL):  # which leaves no last words
+                assert carried(client.said()) > 0, client.said()
             assert (client.process.returncode == 0) == goes_on(how), client.said()

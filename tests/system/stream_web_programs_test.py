@@ -195,7 +195,6 @@ def test_nginx_reloads_under_load(xsock, row, tmp_path, ends):
             for n in range(3):
                 before = workers(server)
                 server.process.send_signal(signal.SIGHUP)
-                # Goes on in a worker that is told to end meanwhile.
                 got, said = checksum(xsock, ends[1], tmp_path, address + "large", "--limit-rate",
                                      "3M")
                 assert got == wanted

@@ -331,7 +331,8 @@ def test_run():
             with open(foreign, "wb") as f:
                 f.write(image[:cut])
             os.chmod(foreign, 0o755)
-            xsock("run", foreign, status=None)  # whatever it says, it does not crash
+            # Whatever it says, it does not crash.
+            assert xsock("run", foreign, status=None).returncode >= 0, cut
         if os.geteuid() == 0:
             setuid = os.path.join(work, "setuid")
             shutil.copy("/bin/true", setuid)
@@ -502,7 +503,7 @@ def test_doctor_program():
     found = [f for f in findings(status=0) if f["subject"] == "verbs"]
     assert found, "the verbs API is not checked"
     if "without the verbs API" in found[0]["text"]:
-        return
+        pytest.skip("built without the verbs API")
     assert [f["verdict"] for f in found] == ["OK", "OK"], found
     if not SANITIZED:
         # A library that was damaged.
@@ -873,7 +874,7 @@ def test_stat():
             documents = xsock("stat", "-j", "-i", "0.05", "-n", "2", environment=folder.environment)
             assert documents.stdout.count('"processes"') == 2, documents.stdout
 
-            # Killed: gone at once, and its file with the next report. The other end tells why.
+            # Killed: gone at once, and its file with the next report.
             pinger.kill()
             pinger.wait()
             assert all(p["pid"] != pinger.pid for p in folder.stat()), "a dead process is shown"
@@ -907,7 +908,7 @@ def test_stat():
 def test_kernel_module():
     """XSOCK_KERNEL: stat says why the module does not place; what it may not be is refused."""
     if os.path.exists("/dev/ddp"):
-        return  # what is there to be used is another test's
+        pytest.skip("what is there to be used is another test's")
     info = xsock_json("info", "--json")["kernel_module"]
     assert info["device"] == "/dev/ddp" and "not loaded" in info["state"], info
     for mode, status, verdict in (("off", 0, "OK"), ("auto", 0, "note"), ("require", 1, "failure")):
@@ -1132,10 +1133,12 @@ def test_stat_fuzz():
                 f.write(data)
             with open(path, "r+b") as f:
                 mapped = mmap.mmap(f.fileno(), len(data))
-                done = xsock("stat", *dice.choice((("-j",), (), ("-l",))),
-                             *dice.choice((("--all",), ())), status=0,
+                how = dice.choice((("-j",), (), ("-l",)))
+                done = xsock("stat", *how, *dice.choice((("--all",), ())), status=0,
                              environment=folder.environment)
                 mapped.close()
+            if "-j" in how:
+                json.loads(done.stdout)
             assert "\x1b" not in done.stdout and "\0" not in done.stdout, (
                 "control characters", turn)
         # Cut short again and again while it is read.
@@ -1154,7 +1157,8 @@ def test_stat_fuzz():
             thread.start()
             try:
                 for _ in range(30):
-                    xsock("stat", "-j", status=0, environment=folder.environment)
+                    json.loads(xsock("stat", "-j", status=0,
+                                     environment=folder.environment).stdout)
             finally:
                 over.set()
                 thread.join()
@@ -1220,11 +1224,19 @@ def test_ping():
                                       "-q"], stdout=subprocess.DEVNULL) for _ in range(8)]
             assert all(p.wait(TIMEOUT) == 0 for p in many), "eight at once"
             # One that dies in the midst harms no other.
+            patient = subprocess.Popen([XSOCK, "ping", host, str(server.port), "-i", "0.05"],
+                                       stdout=subprocess.PIPE, text=True)
+            patient.stdout.readline()
             victim = subprocess.Popen([XSOCK, "ping", host, str(server.port), "-i", "0", "-s",
                                        "100000"], stdout=subprocess.DEVNULL)
             time.sleep(0.2)
             victim.kill()
             victim.wait()
+            for _ in range(4):
+                patient.stdout.readline()
+            patient.send_signal(signal.SIGINT)
+            said = patient.communicate(timeout=TIMEOUT)[0]
+            assert patient.returncode == 0 and "0 lost" in said, (patient.returncode, said)
             xsock("ping", host, server.port, "-c", "3", "-i", "0")
     with Server(os.path.join(BUILD, "examples", "echo"), "server", "0") as echo:
         wrong = xsock("ping", "127.0.0.1", echo.port, status=1)

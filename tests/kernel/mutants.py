@@ -388,7 +388,7 @@ MUTANTS = {
     "first-sleeps": Mutant(
         "the first FPDU wakes the reader",
         "/x/records",
-        "the first FPDU wakes, though it is a Write",
+        "a first Write makes it readable",
         CORE + "rx.c",
         "	if (!rx->handed_up || rx->up",
         "	if (rx->up",
@@ -396,7 +396,7 @@ MUTANTS = {
     "owner-woken": Mutant(
         "the owner of the memory sleeps while Writes are placed",
         "/x/records",
-        "and wake no reader",
+        "and make no socket readable",
         "ddp_kernel/ulp.c",
         "	set_read_at(ds, state == DDP_RX_READ ? 0 : state == DDP_RX_WAIT ? need : 1);\n"
         "	return state == DDP_RX_READ;",

@@ -148,6 +148,7 @@ GOOD_WORDS = (
 )
 WRONG_MUTANTS = (
     ("ddp_kernel/core/runs.c", "int planted;\n", "0 times what mutant runs-unbounded makes wrong"),
+    ("tests/kernel/polled.c", "int planted;\n", "no test has the check of mutant tail-first"),
 )
 WRONG_SUBJECTS = (
     ("a noun phrase", "no `folder: `"),

@@ -633,7 +633,7 @@ void Engine::poll() {
             auto& posted = wc.opcode == WcOpcode::recv ? posted_receives_ : posted_;
             const auto entry = posted.find(wc.wr_id);
             FUZZ_CHECK(entry != posted.end());
-            // Those before it have completed, but for those that do so silently.
+            // Those before it have completed, but for unsignaled ones.
             while (wc.opcode != WcOpcode::recv && posted.begin() != entry) {
                 const Posted& before = posted.begin()->second;
                 FUZZ_CHECK(!before.signaled);

@@ -105,7 +105,7 @@ static int call_stats(void)
 	return ioctl(g.domain, DDP_IOC_STATS, &stats);
 }
 
-/* `allocates`: so that one must have failed. */
+/* `allocates`: the call always does, so at least one failure must have been seen. */
 static void try_all(const char *name, int (*call)(void), bool allocates)
 {
 	char words[100];

@@ -99,7 +99,7 @@ static void writes_let_sleep(void)
 	CHECK(!record.type && record.error == EAGAIN, "then EAGAIN");
 	n = fpdu_write(octets, STAG, 5, payload, 0, true);
 	send_all(ends[0], octets, n);
-	CHECK(is_readable(ends[1], 1000), "a Write without payload does");
+	CHECK(is_readable(ends[1], 1000), "a Write without payload makes it readable");
 	record = record_next(ends[1]);
 	CHECK(record.type == DDP_RECORD_ULPDU && record.length == 14, "and goes up");
 	n = fpdu_write(octets, STAG, 5, "x", 1, true);
@@ -110,7 +110,7 @@ static void writes_let_sleep(void)
 		memcpy(octets + n - 4, &crc, 4);
 	}
 	send_all(ends[0], octets, n);
-	CHECK(is_readable(ends[1], 1000), "one with reserved bits does");
+	CHECK(is_readable(ends[1], 1000), "reserved bits make it readable");
 	record = record_next(ends[1]);
 	CHECK(record.type == DDP_RECORD_PLACED && record.placed.last_rdmap == 0x50 &&
 	      memory[5] == 'x', "and the Write is placed");

@@ -24,7 +24,7 @@ program=$build_folder/tests/system/system_impairment
 
 sound="loss-0.1 loss-1 loss-5 rate mtu-changes resegmented address-gone cable-pulled"
 ends="killed half-open reset-from-the-way silent stopped"
-[ -z "$kind_asked" ] || [[ " $sound " == *" $kind_asked "* ]] || die "no $kind_asked; there are: $sound"
+[ -z "$kind_asked" ] || [[ " $sound mtu-1280 mtu-9000 " == *" $kind_asked "* ]] || die "no $kind_asked; there are: $sound"
 end=$(($(date +%s) + minutes * 60))
 round=0
 while [ "$(date +%s)" -lt $end ]; do

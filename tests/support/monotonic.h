@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Time that passes in a test in C. */
+/* The monotonic clock in milliseconds, for tests in C. */
 #ifndef XSOCK_TESTS_SUPPORT_MONOTONIC_H
 #define XSOCK_TESTS_SUPPORT_MONOTONIC_H
 

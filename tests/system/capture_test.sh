@@ -82,7 +82,7 @@ both_ends() { # "SERVER ARGUMENTS" "CLIENT ARGUMENTS"; PORT stands for the port
 # such. Status 2: that and nothing worse, so capture once more.
 nothing_but_zeros='0x00000000 (Bad CRC32, should be 0xc74b6748)'
 dissect() { # NAME OPCODE...: the words tshark must have used
-    local name=$1 word
+    local name=$1 word good
     shift
     tshark -r "$work/$name.pcap" -o tcp.try_heuristic_first:TRUE -V >"$work/$name.txt" \
         2>"$work/tshark.err" || fail "tshark: $(cat "$work/tshark.err")"

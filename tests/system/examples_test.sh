@@ -168,6 +168,7 @@ if start "$bin/filecopy" server 0 "$work/to"; then
         rm -rf "$work/to/tree" "$work/to/alone"
     done
     check "filecopy over IPv6" client "$bin/filecopy" client --write --quiet ::1 "$port" "$work/alone"
+    rm -f "$work/to/alone"
     mkdir "$work/to/blocked"
     : >"$work/blocked"
     check "filecopy: receiver cannot create a file" status_is 1 \

@@ -984,14 +984,14 @@ CASE(closed_meanwhile) {
         pthread_t thread;
         pair_of(1, fds);
         CHECK(pthread_create(&thread, NULL, receive_until_end, &fds[1]) == 0);
-        usleep((unsigned)i * 500);
+        usleep(i < 19 ? (unsigned)i * 500 : 300000);
         CHECK(close(fds[1]) == 0); /* under the receiver: it goes on, as with the kernel's */
         CHECK(send(fds[0], "still", 5, MSG_NOSIGNAL) == 5 || errno == EPIPE || errno == ECONNRESET);
         CHECK(close(fds[0]) == 0);
         CHECK(pthread_join(thread, &came) == 0);
         went_on += (intptr_t)came == 5;
     }
-    CHECK(went_on > 0); /* it may come too late for a receiver that began late */
+    CHECK(went_on > 0); /* a receiver that had not begun when its socket was closed gets EBADF */
 }
 
 static void* close_with_cancel_pending(void* argument) {

@@ -98,7 +98,7 @@ class Store:
         raise NotImplementedError
 
     def connections(self):
-        """At the server's port, and not closed by the server: all but TIME-WAIT and LISTEN."""
+        """At the server's port: all that TCP still has, but for TIME-WAIT and LISTEN."""
         with open("/proc/net/tcp", encoding="ascii") as lines:
             return sum(words[1].endswith(":%04X" % self.port) and words[3] not in ("06", "0A")
                        for words in map(str.split, lines))

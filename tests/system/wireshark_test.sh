@@ -92,6 +92,7 @@ row() { # NAME CRCS-RECORDED CRCS-CAPTURED FIRST SECOND [ARGUMENT...]
     # Every other row records compressed.
     if [ "$suffix" = .gz ]; then suffix=; else suffix=.gz; fi
     wanted "$name" || return 1
+    current=$name
     rm -f "$work"/*.pcapng* "$work"/net.pcap
     if [ "$captured" != no ] && [ "$tcpdump_works" = yes ]; then
         : >"$work/tcpdump.err"
@@ -148,7 +149,7 @@ suffix=.gz
 export XSOCK_FPDU_LIMIT=1400
 
 row "revision 2" good good $client $server
-decoded() { grep -Eq "$1" "$work/decode.json" || fail "decode does not say $1"; }
+decoded() { grep -Eq "$1" "$work/decode.json" || fail "$current: decode does not say $1"; }
 if row "revision 1" good good $client $server --revision 1; then decoded '"revision": 1'; fi
 row "IPv6" good good $client $server --address ::1
 row "no CRC" none none $client $server --no-crc

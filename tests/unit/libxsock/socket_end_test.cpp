@@ -133,13 +133,13 @@ TEST(SockEnd, linger_waits_until_all_is_handed_over) {
     socklen_t size = sizeof got;
     ASSERT_EQ(server.get(SOL_SOCKET, SO_LINGER, &got, &size), 0);
     EXPECT_EQ(got.l_linger, 20);
+    const auto begun = std::chrono::steady_clock::now();
     std::thread reader([&] {
         std::this_thread::sleep_for(300ms);
         std::string all;
         EXPECT_TRUE(raw.hear_end(all));
         EXPECT_GT(all.size(), 900'000u);
     });
-    const auto begun = std::chrono::steady_clock::now();
     server.close();
     const auto took = std::chrono::steady_clock::now() - begun;
     EXPECT_GE(took, 250ms);

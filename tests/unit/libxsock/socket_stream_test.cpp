@@ -344,11 +344,11 @@ TEST(SockStream, close_toward_a_peer_that_does_not_read_ends_at_the_linger_time)
 }
 
 TEST(SockStream, close_gives_a_slow_reader_more_than_the_linger_time) {
-    Pair p(Kind::stream, [](Sock& s, bool) { linger_for(s, 300); });
-    const int much = 2 << 20;  // is not with the peer for long
+    Pair p(Kind::stream, [](Sock& s, bool) { linger_for(s, 600); });
+    const int much = 4 << 20;  // is not with the peer for long
     ASSERT_EQ(p.client.set(SOL_SOCKET, SO_SNDBUF, &much, sizeof much), 0);
     const std::string all = fill(p.client);
-    EXPECT_GT(all.size(), 1u << 20);
+    EXPECT_GT(all.size(), 5u << 20) << "more than a receiver has room for";
     p.client.close();
     std::string got;
     for (std::string some; (some = take(p.server, 100'000)).size() > 1;) {

@@ -84,7 +84,9 @@ void stress(std::uint32_t how) {
         }
         // Sometimes all threads fall asleep in between.
         if (round % 16 == 0) usleep(3000);
-        const Time limit = monotonic_now() + 20 * kSecond;  // waits are longer: one is no help
+        const Time limit =
+            monotonic_now() +
+            20 * kSecond;  // shorter than the waits, whose end would find a lost event
         while (seen < (round + 1) * kConnections && monotonic_now() < limit) usleep(50);
         ASSERT_EQ(seen, (round + 1) * kConnections);
     }

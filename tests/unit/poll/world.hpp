@@ -198,8 +198,7 @@ class EngineWorld final : public World {
                 return set_->remove(source.program_fd, &source);
         }
     }
-    /// For long. A wait that ends at its limit looks once more: what it finds only then woke
-    /// nobody.
+    /// For long. A wait checks once more at its deadline: an event found only then woke no thread.
     std::vector<epoll_event> wait_woken(int max) {
         const Time begin = monotonic_now();
         auto found = wait(max, 20'000);

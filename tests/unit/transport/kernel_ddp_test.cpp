@@ -136,7 +136,7 @@ TEST_F(KernelDdpTest, what_was_placed_early_is_told_also_behind_the_end) {
 }
 
 // Writes wake no thread: the connection asks once a second.
-TEST_F(KernelDdpQuietTest, writes_that_woke_nobody_are_counted_soon) {
+TEST_F(KernelDdpQuietTest, writes_that_woke_nobody_are_asked_for_soon) {
     ASSERT_NO_FATAL_FAILURE(place_quietly());
     const auto told = [&] {
         const std::lock_guard lock(module.mutex);
@@ -146,7 +146,6 @@ TEST_F(KernelDdpQuietTest, writes_that_woke_nobody_are_counted_soon) {
     const Time begin = monotonic_now();
     EXPECT_TRUE(wait(told)) << "none asked again";
     EXPECT_LT(monotonic_now() - begin, 10 * kSecond);
-    EXPECT_EQ(qp[1]->info().rx_writes, 2u);
 }
 
 TEST_F(KernelDdpTest, order_is_kept_for_verbs_and_not_for_endpoints) {

@@ -85,7 +85,7 @@ class ProgressTest : public ::testing::TestWithParam<ProgressMode> {
         progress->locked([&](PollCycle&) { progress->set_deadline(item, deadline); });
     }
     static Time in(Time t) { return monotonic_now() + t; }
-    // A wait that ends at its deadline looks once more: what it finds only then woke nobody.
+    // A wait checks once more at its deadline: what is found only then woke no thread.
     bool woken(const std::function<bool()>& done) {
         const Time due = in(kLimit);
         return progress->wait(done, due) && monotonic_now() < due;

@@ -114,7 +114,7 @@ TEST_F(IncomingCarriersTest, finds_one_by_its_key_and_name) {
     EXPECT_EQ(find(ipv4(1), 7, 101), nullptr);
 }
 
-// It is the one that was idle for longest.
+// The newcomer is the one that was idle for longest.
 TEST_F(IncomingCarriersTest, a_newcomer_never_makes_room_for_itself) {
     for (std::uint16_t host = 0; host < kLimit; ++host) {
         add(ipv4(static_cast<std::uint8_t>(host)), 1);

@@ -28,6 +28,7 @@ def run(*cases):
 # Fails the first time, or the first two times.
 ONCE = "test -e once || { touch once; echo reason; exit 1; }"
 TWICE = "test -e b || { test -e a && touch b; touch a; exit 1; }"
+FIRST_AND_THIRD = "echo >>n; test \\$(wc -l <n) = 2"
 
 
 def check(what, condition, output):
@@ -45,6 +46,7 @@ def main():
     check("one unsteady is named", "UNSTEADY: once" in output, output)
 
     for what, command in (("fails again", TWICE), ("fails always", "exit 1"),
+                          ("fails the third time", FIRST_AND_THIRD),
                           ("sanitizer", "echo AddressSanitizer: heap; " + ONCE),
                           ("assertion", "echo xsock: assertion failed at a:1: b; " + ONCE),
                           ("time-out", "test -e t || { touch t; sleep 30; }"),

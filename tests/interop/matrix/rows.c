@@ -101,13 +101,13 @@ static int run_depths(struct row* row, struct row_plan* plan) {
     const unsigned ours = s->ird != 0 ? s->ird : 16, most = s->ord != 0 ? s->ord : 16;
 
     /* siw as responder raises its IRD to what is asked, up to 128. */
-    if (info.ord > most || info.ord > 128 || info.ird > ours || info.ird == 0 || info.ord == 0)
+    if (info.ord > most || info.ord > 128 || info.ird > ours)
         row_fail("IRD %u of %u, ORD %u of %u", info.ird, ours, info.ord, most);
     if (info.ird != plan->ird || info.ord != plan->ord)
         row_fail("IRD %u, not %u, ORD %u, not %u", info.ird, plan->ird, info.ord, plan->ord);
     row_note("IRD %u, ORD %u", info.ird, info.ord);
-    if (info.ord > 0) row_read(row, 0, 3000, 40, 1000);
-    if (info.ird > 0) row_read_siw(row, 0, 3000, 40, 2000);
+    row_read(row, 0, 3000, 40, 1000);
+    row_read_siw(row, 0, 3000, 40, 2000);
     row_send(row, 0, 64, 2, 3000);
     end_well(row, plan, 0);
     return PASSED;

@@ -82,7 +82,7 @@ void expect_completions(xsock_cq* cq, std::size_t n, bool may_fail = false) {
     }
 }
 
-/// Each of `n` buffers of 8 bytes holds that.
+/// Each of the first `n` buffers, 8 bytes long, begins with `text`.
 void expect_each(const std::vector<char>& in, std::size_t n, std::string_view text) {
     for (std::size_t i = 0; i < n; ++i) {
         REQUIRE(std::memcmp(&in[i * 8], text.data(), text.size()) == 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Peers that connect and are killed, one after the other by the thousand: in start-up, which some
-// of them reach the end of, in traffic or while they close. The one process that they connect to
-// gets every completion once and soon, and keeps neither descriptors nor memory.
+// Peers that connect and are killed, one after the other by the thousand: in start-up, in traffic
+// or while they close. Of those killed in start-up some have ended it. The one process that they
+// connect to gets every completion once and soon, and keeps neither descriptors nor memory.
 //
 //   kill_cycles start|traffic|close [CYCLES [SEED]]
 //

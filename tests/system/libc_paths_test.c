@@ -560,7 +560,7 @@ static int new_file(char path[]) {
     return fd;
 }
 
-/* It holds that; it is removed. */
+/* The file holds `text` and no more. Closes and removes it. */
 static void expect_in_file(int fd, const char* path, const char* text) {
     char bytes[64];
     const ssize_t n = read(fd, bytes, sizeof bytes);

@@ -112,7 +112,7 @@ CASE(a_write_ends_its_carrier) {
     destroy_ud(&a);
 }
 
-/* Many to a QP that takes nothing: a second carrier goes on, and so does it when its QP takes. */
+/* Messages to a QP without a receive hold up no other carrier, nor its own once it has one. */
 CASE(a_carrier_that_is_not_read) {
     struct ud a = make_ud(), b = make_ud();
     struct carrier good, c;

@@ -219,7 +219,7 @@ CASE(hidden_files) {
     FAILS(access("/sys/module/nvidia_peermem/version", F_OK), ENOENT);
     FAILS(access("/sys/kernel/mm/memory_peers/nv_mem/version", F_OK), ENOENT);
     FAILS(access("/sys/class/infiniband_mad/abi_version", F_OK), ENOENT);
-    /* No machine of ours has them: that nothing can be made there tells who answers. */
+    /* A kernel without these modules says ENOENT too; with O_CREAT it would say EACCES. */
     FAILS(open("/sys/module/nvidia_peermem", O_RDONLY | O_CREAT, 0600), ENOENT);
     FAILS(open("/sys/module/nv_peer_mem", O_RDONLY | O_CREAT, 0600), ENOENT);
     FAILS(open("/sys/kernel/mm/memory_peers", O_RDONLY | O_CREAT, 0600), ENOENT);

@@ -276,8 +276,8 @@ TEST_P(Crc32cMethod, stores_the_last_byte_last) {
     alignas(64) std::array<std::byte, 2048> target{};
     std::array<std::byte, 2048> source{};
     struct Turn {
-        std::atomic<std::byte*> last{nullptr};  // what the poller shall read
-        std::atomic<bool> is_read{false};       // and begins to
+        std::atomic<std::byte*> last{nullptr};  // what the poller reads next
+        std::atomic<bool> is_read{false};       // the poller has begun with it
         std::size_t n = 0;
         std::byte value{};
     } turn;

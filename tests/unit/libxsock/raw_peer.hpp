@@ -85,7 +85,7 @@ class RawPeer {
         heard = hear(std::string::npos, limit_ms);
         return ended_;
     }
-    /// How what hear_end() heard came to its end: by RST, not FIN.
+    /// Whether the end that hear_end() met was a RST instead of a FIN.
     [[nodiscard]] bool was_reset() const { return was_reset_; }
     void reset() {
         const linger abort{1, 0};

@@ -84,9 +84,8 @@ void stress(std::uint32_t how) {
         }
         // Sometimes all threads fall asleep in between.
         if (round % 16 == 0) usleep(3000);
-        const Time limit =
-            monotonic_now() +
-            20 * kSecond;  // shorter than the waits, whose end would find a lost event
+        // Shorter than the threads' waits, whose end would find a lost event too.
+        const Time limit = monotonic_now() + 20 * kSecond;
         while (seen < (round + 1) * kConnections && monotonic_now() < limit) usleep(50);
         ASSERT_EQ(seen, (round + 1) * kConnections);
     }

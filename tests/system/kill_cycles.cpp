@@ -66,8 +66,9 @@ class Traffic {
     }
     /// Closes an endpoint that has failed; completions may still come.
     void on_completion(const xsock_wc& wc) {
-        REQUIRE(outstanding_ > 0);  // or there is one too many
-        --outstanding_;
+        const auto at = outstanding_.find(wc.wr_id);
+        REQUIRE(at != outstanding_.end() && at->second == wc.op);  // once, each as what it was
+        outstanding_.erase(at);
         if (wc.status != XSOCK_WC_SUCCESS) close();
         if (wc.op == XSOCK_OP_RECV) receive();
         if (wc.op == XSOCK_OP_READ) send();
@@ -75,36 +76,40 @@ class Traffic {
     void close() {
         if (ep_ != nullptr) REQUIRE(xsock_ep_close(std::exchange(ep_, nullptr)) == 0);
     }
-    [[nodiscard]] std::uint32_t outstanding() const { return outstanding_; }
+    [[nodiscard]] std::size_t outstanding() const { return outstanding_.size(); }
     [[nodiscard]] bool is_open() const { return ep_ != nullptr; }
-    [[nodiscard]] bool is_over() const { return ep_ == nullptr && outstanding_ == 0; }
+    [[nodiscard]] bool is_over() const { return ep_ == nullptr && outstanding_.empty(); }
+    /// The number of the connection that has this request.
+    static std::uint64_t number_of(std::uint64_t wr_id) { return wr_id >> 24; }
     const std::uint64_t born_us = now_us();
 
   private:
     template <typename... Arguments>
-    void post(int (*function)(xsock_ep*, std::uint64_t, Arguments...),
+    void post(xsock_op op, int (*function)(xsock_ep*, std::uint64_t, Arguments...),
               std::common_type_t<Arguments>... arguments) {
         if (ep_ == nullptr) return;
-        if (function(ep_, number_, arguments...) == 0) {
-            ++outstanding_;
+        const std::uint64_t wr_id = number_ << 24 | posted_++ % (1u << 24);
+        if (function(ep_, wr_id, arguments...) == 0) {
+            REQUIRE(outstanding_.emplace(wr_id, op).second);
         } else {
             REQUIRE(errno == EPIPE);  // it has ended, perhaps before it was accepted
             close();
         }
     }
-    void receive() { post(xsock_recv, memory_.bytes.data(), kBytes); }
+    void receive() { post(XSOCK_OP_RECV, xsock_recv, memory_.bytes.data(), kBytes); }
     void send() {
         char* const at = memory_.bytes.data() + kBytes;
-        post(xsock_send, at, static_cast<std::uint32_t>(100 + number_ % 3000), 0u);
-        post(xsock_write, at, kBytes, &remote_, std::uint64_t{0}, 0u);
-        post(xsock_read, at, kBytes, &remote_, std::uint64_t{kBytes}, 0u);
+        post(XSOCK_OP_SEND, xsock_send, at, static_cast<std::uint32_t>(100 + number_ % 3000), 0u);
+        post(XSOCK_OP_WRITE, xsock_write, at, kBytes, &remote_, std::uint64_t{0}, 0u);
+        post(XSOCK_OP_READ, xsock_read, at, kBytes, &remote_, std::uint64_t{kBytes}, 0u);
     }
 
     xsock_ep* ep_;
     Memory& memory_;
     const std::uint64_t number_;
     const xsock_remote remote_;
-    std::uint32_t outstanding_ = 0;
+    std::uint64_t posted_ = 0;
+    std::unordered_map<std::uint64_t, xsock_op> outstanding_;  // by wr_id
 };
 
 void take(xsock_cq* cq, std::unordered_map<std::uint64_t, std::unique_ptr<Traffic>>& all,
@@ -113,7 +118,7 @@ void take(xsock_cq* cq, std::unordered_map<std::uint64_t, std::unique_ptr<Traffi
     const int n = xsock_cq_wait(cq, wc, 1, 64, wait_ms);
     REQUIRE(n >= 0);
     for (int i = 0; i < n; ++i) {
-        const auto at = all.find(wc[i].wr_id);
+        const auto at = all.find(Traffic::number_of(wc[i].wr_id));
         REQUIRE(at != all.end());
         at->second->on_completion(wc[i]);
         if (at->second->is_over()) all.erase(at);
@@ -144,7 +149,7 @@ void take(xsock_cq* cq, std::unordered_map<std::uint64_t, std::unique_ptr<Traffi
             const std::uint64_t age_us = now_us() - traffic->born_us;
             longest_us = std::max(longest_us, age_us);
             if (age_us < kBoundUs) continue;
-            die("connection %llu has not ended: %u outstanding, %s",
+            die("connection %llu has not ended: %zu outstanding, %s",
                 static_cast<unsigned long long>(number), traffic->outstanding(),
                 traffic->is_open() ? "open" : "closed");
         }

@@ -207,6 +207,6 @@ static void run_datagrams(const struct side* side) {
 }
 
 int main(int argc, char** argv) {
-    static const struct ends all[] = {{"datagrams", run_datagrams}, {NULL, NULL}};
+    static const struct ends all[] = {{"datagrams", run_datagrams, 0}, {NULL, NULL, 0}};
     return run_faults(argc, argv, all);
 }

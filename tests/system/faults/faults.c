@@ -35,7 +35,7 @@ enum { NTH_MAX = 24, ALLOCATIONS_MAX = 2000 };
 enum { ROOM_MAX = 28, ANY_ROOM = -1 };
 
 static struct run {
-    atomic_int port[ROUNDS], rounds_over, descriptors, eventfds, noted_error;
+    atomic_int port[ROUNDS], rounds_over, descriptors, eventfds, noted_error, has_ring[ROUNDS];
     char noted_call[32], message[256];
 } * run;
 
@@ -62,7 +62,20 @@ void fail(const char* format, ...) {
     _exit(1);
 }
 
+/* A connection through shared memory has its ring mapped from its start until either end closes. */
+static int is_ring_mapped(void) {
+    FILE* const maps = fopen("/proc/self/maps", "re");
+    char line[512];
+    int found = 0;
+    while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
+        found |= strstr(line, "/memfd:xsock-shm") != NULL;
+    }
+    if (maps != NULL) fclose(maps);
+    return found;
+}
+
 void enter(const struct side* side, enum fault_phase phase) {
+    if (side->victim && phase != PHASE_START) run->has_ring[side->round] |= is_ring_mapped();
     if (side->victim && side->round == 0) fault_points_phase(phase);
 }
 
@@ -233,6 +246,15 @@ static int is_fitting(int error, int name, int injected) {
     return 0;
 }
 
+/* NULL: the connection of this round took the way that XSOCK_SHM says. */
+static const char* wrong_path(int round) {
+    const char* const shm = getenv("XSOCK_SHM");
+    const int is_off = shm != NULL && strcmp(shm, "off") == 0;
+    if (shm == NULL || !program->shares_memory) return NULL;
+    if (is_off) return run->has_ring[round] ? "goes through shared memory" : NULL;
+    return run->has_ring[round] ? NULL : "does not go through shared memory";
+}
+
 /* One connection with a fault, one without. NULL: all as it should be. */
 static const char* run_once(const struct fault_point* point) {
     static char text[512];
@@ -267,6 +289,10 @@ static const char* run_once(const struct fault_point* point) {
                         : room != ANY_ROOM && is_fitting(run->noted_error, 0, EMFILE))) {
         snprintf(text, sizeof text, "%s: errno %d (%s)", run->noted_call, run->noted_error,
                  strerror(run->noted_error));
+        return text;
+    }
+    if (wrong_path(ROUNDS - 1) != NULL) {
+        snprintf(text, sizeof text, "the connection after it %s", wrong_path(ROUNDS - 1));
         return text;
     }
     return NULL;
@@ -421,6 +447,10 @@ int run_faults(int argc, char** argv, const struct ends* all) {
             printf("FAILED %s without a fault: %s%s\n", program->name,
                    wrong != NULL ? wrong : run->noted_call,
                    wrong != NULL ? "" : strerror(run->noted_error));
+            return 1;
+        }
+        if (wrong_path(0) != NULL) {
+            printf("FAILED %s without a fault: it %s\n", program->name, wrong_path(0));
             return 1;
         }
         if (run->descriptors > usual_descriptors) usual_descriptors = run->descriptors;

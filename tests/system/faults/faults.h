@@ -22,6 +22,8 @@ struct side {
 struct ends {
     const char* name;
     void (*run)(const struct side* side);
+    /* Its traffic goes through shared memory where XSOCK_SHM is auto or require. */
+    int shares_memory;
 };
 
 /* main(): see faults.c for the options. `all` ends with a row without a name. */

@@ -298,6 +298,7 @@ static void run_ddpmode(const struct side* side) {
 }
 
 int main(int argc, char** argv) {
-    static const struct ends all[] = {{"xsock", run_xsock}, {"ddpmode", run_ddpmode}, {NULL, NULL}};
+    static const struct ends all[] = {
+        {"xsock", run_xsock, 1}, {"ddpmode", run_ddpmode, 1}, {NULL, NULL, 0}};
     return run_faults(argc, argv, all);
 }

@@ -236,6 +236,6 @@ static void run_verbs(const struct side* side) {
 }
 
 int main(int argc, char** argv) {
-    static const struct ends all[] = {{"verbs", run_verbs}, {NULL, NULL}};
+    static const struct ends all[] = {{"verbs", run_verbs, 1}, {NULL, NULL, 0}};
     return run_faults(argc, argv, all);
 }

@@ -9,6 +9,8 @@ passes three times in a row with nothing beside it is unsteady: it is named in t
 fail the part, and is appended to UNSTEADY-FILE with the last lines that it printed when it failed.
 ./test shows that file above its summary.
 
+XSOCK_CASES_RAN names a file: it gets the number of cases that ran, if any did.
+
 Not repeated, so that the part fails: a report of a sanitizer, an assertion of the library, a crash, a
 time-out (a time limit ends only what hangs), and more than three cases that failed.
 """
@@ -25,12 +27,13 @@ FAULT = re.compile(
     r"(Address|Thread|Leak|UndefinedBehavior)Sanitizer|runtime error:|xsock: assertion failed"
     r"|terminate called|stack smashing|SIGSEGV|SIGABRT|SIGBUS|[Cc]ore dumped|Segmentation fault")
 # " 3/12 Test  #7: name ........***Failed    1.00 sec"
-RESULT = re.compile(r"^\s*\d+/\d+ Test\s+#\d+: (\S+) \.*\s*\*\*\*(\S+)")
+RESULT = re.compile(r"^\s*\d+/\d+ Test\s+#\d+: (\S+) \.*\s*(\*\*\*(\S+))?")
 
 
 def run(arguments):
-    """Exit status, and what ctest says of each case that did not pass: {name: word}."""
+    """Exit status, what ctest says of each case that did not pass: {name: word}, how many ran."""
     results = {}
+    ran = 0
     with subprocess.Popen(["ctest", *arguments], stdout=subprocess.PIPE, text=True,
                           errors="replace") as ctest:
         for line in ctest.stdout:
@@ -38,8 +41,10 @@ def run(arguments):
             sys.stdout.flush()
             found = RESULT.match(line)
             if found:
-                results[found[1]] = found[2]
-    return ctest.returncode, results
+                ran += 1
+                if found[2]:
+                    results[found[1]] = found[3]
+    return ctest.returncode, results, ran
 
 
 def outputs(report):
@@ -70,8 +75,11 @@ def main():
     report = os.path.join(folder, "cases.xml")
     if os.path.exists(report):
         os.remove(report)
-    status, results = run(["--test-dir", folder, "--output-on-failure", "--output-junit", report,
-                           *sys.argv[3:]])
+    status, results, ran = run(["--test-dir", folder, "--output-on-failure", "--output-junit", report,
+                                *sys.argv[3:]])
+    if ran and os.environ.get("XSOCK_CASES_RAN"):
+        with open(os.environ["XSOCK_CASES_RAN"], "a", encoding="utf-8") as out:
+            out.write("%d\n" % ran)
     if status == 0:
         return 0
     failed = {name: word for name, word in results.items() if word != "Skipped"}
@@ -82,7 +90,7 @@ def main():
     names = sorted(failed)
     print("\nOnce more, alone: %s" % " ".join(names))
     pattern = "^(%s)$" % "|".join(re.escape(name) for name in names)
-    status, _ = run(["--test-dir", folder, "--output-on-failure", "--no-tests=error",
+    status, _, _ = run(["--test-dir", folder, "--output-on-failure", "--no-tests=error",
                      "-R", pattern, *ALONE])
     if status != 0:
         return status

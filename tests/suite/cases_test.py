@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """tests/suite/cases.py over cases of which it is known how they end."""
+import os
 import pathlib
 import subprocess
 import sys
@@ -10,7 +11,8 @@ CASES = pathlib.Path(__file__).resolve().parent / "cases.py"
 
 
 def run(*cases):
-    """Runs cases, each a shell command in a folder of its own run; (status, output, unsteady)."""
+    """Runs cases, each a shell command in a folder of its own run: its exit status, its output, what
+    is unsteady, how many ran ("": it does not say)."""
     with tempfile.TemporaryDirectory() as folder:
         lines = []
         for name, command in cases:
@@ -20,9 +22,12 @@ def run(*cases):
                          (name, limit_s))
         pathlib.Path(folder, "CTestTestfile.cmake").write_text("\n".join(lines) + "\n")
         unsteady = pathlib.Path(folder, "unsteady")
-        done = subprocess.run([CASES, folder, unsteady, "-j", "3"], capture_output=True, text=True,
-                              check=False)
-        return done.returncode, done.stdout, unsteady.read_text() if unsteady.exists() else ""
+        ran = pathlib.Path(folder, "ran")
+        done = subprocess.run([CASES, folder, unsteady, "-j", "3", "--no-tests=ignore"],
+                              capture_output=True, text=True, check=False,
+                              env={**os.environ, "XSOCK_CASES_RAN": str(ran)})
+        return (done.returncode, done.stdout, *(
+            file.read_text() if file.exists() else "" for file in (unsteady, ran)))
 
 
 # Fails the first time, or the first two times.
@@ -38,10 +43,13 @@ def check(what, condition, output):
 
 
 def main():
-    status, output, unsteady = run(("good", "true"), ("skip", "exit 77"))
-    check("all good", status == 0 and not unsteady, output)
+    status, output, unsteady, ran = run(("good", "true"), ("skip", "exit 77"))
+    check("all good", status == 0 and not unsteady and ran == "2\n", output)
+    status, output, unsteady, ran = run()
+    check("none", status == 0 and not unsteady and not ran, output)
 
-    status, output, unsteady = run(("good", "true"), ("once", ONCE), ("skip", "exit 77"))
+    status, output, unsteady, ran = run(("good", "true"), ("once", ONCE), ("skip", "exit 77"))
+    check("three ran", ran == "3\n", output)
     check("one unsteady", status == 0 and unsteady == "once\n    reason\n", output)
     check("one unsteady is named", "UNSTEADY: once" in output, output)
 
@@ -52,13 +60,13 @@ def main():
                           ("time-out", "test -e t || { touch t; sleep 30; }"),
                           ("killed", "test -e k || { touch k; kill -SEGV \\$\\$; }")):
         name = "time-out" if what == "time-out" else "bad"
-        status, output, unsteady = run(("good", "true"), (name, command))
+        status, output, unsteady, _ = run(("good", "true"), (name, command))
         check(what, status != 0 and not unsteady, output)
 
     many = [("m%d" % n, ONCE.replace("once", "once%d" % n)) for n in range(4)]
-    status, output, unsteady = run(*many)
+    status, output, unsteady, _ = run(*many)
     check("four failures", status != 0 and not unsteady and "4 cases failed" in output, output)
-    status, output, unsteady = run(*many[:3])
+    status, output, unsteady, _ = run(*many[:3])
     wanted = "".join("m%d\n    reason\n" % n for n in range(3))
     check("three failures", status == 0 and unsteady == wanted, output)
 

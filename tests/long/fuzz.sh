@@ -5,7 +5,8 @@
 #   fuzz.sh [-c] [-s SECONDS] [NAME...]     each target, or the named ones, for SECONDS
 #                                           (XSOCK_FUZZ_SECONDS, or 300)
 #
-#   -c   SECONDS of the processor: on a busy machine a target runs until it has had them
+#   -c   SECONDS of the processor: on a busy machine a target runs until it has had them, and an
+#        input may take two minutes, since much else may run meanwhile, instead of 20 s
 #
 # What they discover is kept in the cache folder and goes on from there the next time; inputs worth
 # a test belong into tests/fuzz/corpus/NAME/. A crash leaves its input in build/fuzz/crashes/.
@@ -13,12 +14,12 @@
 set -euo pipefail
 . "$(dirname "$0")/../setup/lib.sh"
 
-seconds=${XSOCK_FUZZ_SECONDS:-300} of_processor=
+seconds=${XSOCK_FUZZ_SECONDS:-300} of_processor= input_limit=20
 while getopts cs: option; do
     case $option in
-    c) of_processor=1 ;;
+    c) of_processor=1 input_limit=120 ;;
     s) seconds=$OPTARG ;;
-    *) sed -n '3,12s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+    *) sed -n '3,13s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
     esac
 done
 shift $((OPTIND - 1))
@@ -52,7 +53,7 @@ fuzz_one() {
     [ ! -f "$top/tests/fuzz/$name.dict" ] || extra+=("-dict=$top/tests/fuzz/$name.dict")
     while [ $spent -lt "$seconds" ]; do
         if ! "$top/build/fuzz/tests/fuzz/fuzz_$name" -max_total_time=$((seconds - spent)) \
-            -timeout=20 -rss_limit_mb=4096 -max_len=16384 -print_final_stats=1 \
+            -timeout=$input_limit -rss_limit_mb=4096 -max_len=16384 -print_final_stats=1 \
             -artifact_prefix="$crashes/$name-" "$found/$name" "${extra[@]}" >"$log" 2>&1; then
             say "$name: FAILED"
             tail -n 60 "$log"

@@ -16,6 +16,8 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <mutex>
+#include <new>
 #include <utility>
 
 namespace xsock {
@@ -61,6 +63,8 @@ bool one_byte_unread(int fd) noexcept {
 
 // ---- the pipe that each forked child opens anew ----------------------------------------------
 
+std::mutex claiming;
+bool is_claimed = false;  // under it
 std::array<int, 2> claimed{-1, -1};
 timespec fork_began;
 
@@ -90,19 +94,15 @@ void claim_in_child() noexcept {
 
 }  // namespace
 
-InternalPipes::InternalPipes() {
-    static std::atomic<bool> begun{false};
-    first_ = !begun.exchange(true);
-    if (!first_) return;
-    try {
+InternalPipes::InternalPipes() : first_(claiming) {
+    if (is_claimed) {
+        first_.unlock();
+    } else {
         for_each_pipe([this](int fd) { before_.push_back(fd); });
-    } catch (...) {
-        begun = false;  // nothing is opened now
-        throw;
     }
 }
 
-void InternalPipes::claim() const noexcept {
+void InternalPipes::claim() noexcept {
     if (!first_) return;
     std::size_t found = 0;
     for_each_pipe([this, &found](int fd) {
@@ -112,6 +112,8 @@ void InternalPipes::claim() const noexcept {
     });
     // Now, because handlers of children run in the order in which they were registered.
     if (found != 0) pthread_atfork(note_fork, nullptr, claim_in_child);
+    is_claimed = true;
+    first_.unlock();
 }
 
 void register_internal_fd(int fd) noexcept {
@@ -133,7 +135,10 @@ DescriptorChange::DescriptorChange() noexcept {
 
 DescriptorChange::~DescriptorChange() { ended.fetch_add(1); }
 
-void forget_descriptor_changes() noexcept { ended.store(begun.load()); }
+void forget_descriptor_changes() noexcept {
+    ended.store(begun.load());
+    new (&claiming) std::mutex;
+}
 
 bool is_program_fd(int fd) noexcept {
     constexpr int kYields = 1000, kNaps = 10'000;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <mutex>
 #include <vector>
 
 #include "base/result.hpp"
@@ -31,7 +32,7 @@ class DescriptorChange {
     DescriptorChange& operator=(const DescriptorChange&) = delete;
 };
 
-/// In a forked child: none is under way.
+/// In a forked child: none is under way, nor does a thread make InternalPipes.
 void forget_descriptor_changes() noexcept;
 
 /// Whether `fd` is open and not ours: waits for changes under way, for about a second at most: a
@@ -54,18 +55,20 @@ Result<int> open_inactive_descriptor() noexcept;
 
 /// Registers the pipe that a library opens for itself on first use, without a way to ask for it:
 /// libuv's for its signals, one byte in it. A forked child closes it and opens another, which is
-/// registered in its place there. Make one before, claim() after.
+/// registered in its place there. Make one before, claim() after; any thread.
 class InternalPipes {
   public:
-    /// May throw std::bad_alloc.
+    /// Waits for one that another thread has made until it has claimed, or is gone: what the
+    /// library opened in this thread meanwhile would be taken for the program's by that one. May
+    /// throw std::bad_alloc.
     InternalPipes();
     /// Both ends of each pipe that has appeared, with one byte unread. One that the program makes
-    /// at the same time is empty still, or not close-on-exec.
-    void claim() const noexcept;
+    /// at the same time is empty still, or not close-on-exec. Once.
+    void claim() noexcept;
 
   private:
-    bool first_ = false;       // in this process: later ones find nothing
-    std::vector<int> before_;  // ascending
+    std::unique_lock<std::mutex> first_;  // held: none has claimed in this process
+    std::vector<int> before_;             // ascending
 };
 
 }  // namespace xsock

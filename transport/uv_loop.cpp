@@ -30,7 +30,7 @@ bool room_for_loop() noexcept {
 
 bool UvLoop::open(void (*on_notified)(void*), void* argument) {
     const DescriptorChange change;
-    const InternalPipes finder;
+    InternalPipes finder;
     if (!room_for_loop() || uv_loop_init(&loop_) != 0) return false;
     finder.claim();
     on_notified_ = on_notified;

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 
 namespace xsock {
@@ -78,6 +79,27 @@ TEST(Descriptors, a_child_does_not_wait_for_its_parents_changes) {
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
     close(fd);
+}
+
+// In a new program, where nothing has claimed yet.
+TEST(InternalPipesDeathTest, a_second_waits_until_the_first_has_claimed) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    const auto both = [] {
+        InternalPipes first;
+        std::atomic<int> made{0};
+        const auto make = [&made] {
+            const InternalPipes other;
+            ++made;
+        };
+        std::thread second(make), third(make);
+        std::this_thread::sleep_for(100ms);
+        const int early = made;
+        first.claim();
+        second.join();
+        third.join();
+        std::_Exit(early == 0 && made == 2 ? 0 : 1);
+    };
+    EXPECT_EXIT(both(), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -39,7 +39,6 @@ ExitHandlers& exit_handlers() { return the_exit_handlers.value; }
 
 // exit() and quick_exit() send what is queued, for a moment.
 void at_exit() {
-    exiting_thread.store(gettid(), std::memory_order_release);
     drain();
     // One that exit() interrupted may be adding another, and never go on.
     ExitHandlers& handlers = exit_handlers();
@@ -123,6 +122,7 @@ void flush(int timeout_ms) noexcept {
 }
 
 void drain() noexcept {
+    exiting_thread.store(gettid(), std::memory_order_release);
     Device* const device = the_device.load(std::memory_order_acquire);
     if (device == nullptr) return;
     try {

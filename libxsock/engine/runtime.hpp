@@ -30,7 +30,7 @@ void flush(int timeout_ms) noexcept;
 /// exit() waits. Does nothing without a device.
 void drain() noexcept;
 
-/// Another thread has called exit() or quick_exit(), and drain() has begun.
+/// Another thread has called exit(), quick_exit() or _exit(), and drain() has begun.
 bool ends_elsewhere() noexcept;
 
 /// exit() was called by a signal handler that interrupted this thread while it moved bytes: what it

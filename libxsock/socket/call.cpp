@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/fault.hpp"
+#include "libxsock/engine/runtime.hpp"
 
 namespace xsock::sockets {
 
@@ -70,7 +71,9 @@ bool IovSpan::scatter(std::size_t skip, ConstBytes from) const {
 }
 
 int no_pipe(int flags) noexcept {
-    if ((flags & MSG_NOSIGNAL) == 0) pthread_kill(pthread_self(), SIGPIPE);
+    // (On the kernel's TCP a thread goes on sending until the process is gone.)
+    const bool is_silent = (flags & MSG_NOSIGNAL) != 0 || runtime::ends_elsewhere();
+    if (!is_silent) pthread_kill(pthread_self(), SIGPIPE);
     return no(EPIPE);
 }
 

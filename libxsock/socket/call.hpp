@@ -72,7 +72,8 @@ inline int no(int error) noexcept {
     return -1;
 }
 
-/// Of a send where nothing can be sent any more: EPIPE, with SIGPIPE unless MSG_NOSIGNAL is there.
+/// Of a send where nothing can be sent any more: EPIPE, with SIGPIPE unless MSG_NOSIGNAL is there
+/// or another thread has called exit().
 int no_pipe(int flags) noexcept;
 
 /// Polls, then sleeps, until `done()`, or for `timeout` (0: without limit). `interrupted` in a

@@ -343,6 +343,25 @@ TEST(SockFork, accept_then_fork_servers_start_in_the_child) {
     }
 }
 
+// On TCP it sends until the process is gone; here the calls fail from some time on.
+TEST(SockFork, a_thread_that_sends_while_another_exits_gets_no_signal) {
+    Sock listener = listening(true);
+    const pid_t child = fork();
+    if (child == 0) {
+        Sock client = Sock::fresh();
+        client.set(DDPMODE, 1);
+        if (client.connect(listener.port()) != 0) _exit(1);
+        std::thread([&client] {
+            for (;;) client.send(std::string("message"), 0);
+        }).detach();
+        std::this_thread::sleep_for(20ms);
+        exit(7);
+    }
+    Sock server = listener.accept();
+    EXPECT_EQ(server.recv(), "message");
+    EXPECT_EQ(status_of(child), 7);
+}
+
 TEST(SockFork, children_accept_on_their_parents_listener) {
     Sock listener = listening(true);
     const pid_t child = fork();

@@ -93,6 +93,12 @@ class PolledQp {
     ~PolledQp() = default;
 };
 
+/// How far exit() has come.
+enum class ExitStep : std::uint8_t {
+    waits,  ///< it waits for what is still to be sent
+    over,   ///< it does so no longer: memory of the program may be gone soon
+};
+
 /// What the owner of a PolledQp is asked, and what with; each may be null.
 struct PolledQpCalls {
     void* argument = nullptr;  ///< also of those of PolledQpAttr
@@ -101,13 +107,15 @@ struct PolledQpCalls {
     Time (*on_poll)(void* argument) = nullptr;
     /// Asked where start-up ends: will something be queued as soon as it has? Any lock may be held.
     bool (*waits_to_send)(void* argument) = nullptr;
-    /// The process exits: begins to end it. True: something is still to be sent, and request_end()
-    /// will follow; asked again until then. `brief`: not for the linger time, which it is false for
-    /// before the call. Null: PolledQp::shutdown().
-    bool (*on_exit)(void* argument, bool& brief) = nullptr;
+    /// The process exits. `waits`: begins to end it; true: something is still to be sent, and
+    /// request_end() will follow; asked again until then. `brief`: not for the linger time, which
+    /// it is false for before the call. `over`: false: it uses no memory of the program, and goes
+    /// on. Null: PolledQp::shutdown(), and does not.
+    bool (*on_exit)(void* argument, ExitStep step, bool& brief) = nullptr;
     /// Nor is what it has sent waited for, once its end was asked for.
     bool exits_briefly = false;
-    /// exec() is going to replace the process, or to fail: as on_exit, but the connection goes on.
+    /// exec() is going to replace the process, or to fail: as on_exit with `waits`, but the
+    /// connection goes on.
     bool (*on_exec)(void* argument, bool& brief) = nullptr;
     /// With ConnectAttr::defer_reply: answers a Request by its private data, in the poller. False:
     /// refused.

@@ -166,6 +166,10 @@ class Connection final {
     void shutdown(Time now);
     /// At once, with a reset; everything outstanding is flushed.
     void abort();
+    /// The process exits, and waits no longer: FIN goes behind what was handed on already, what
+    /// comes in is dropped. What is outstanding is flushed with the peer's FIN, or after the linger
+    /// time: the program's memory is not used meanwhile. Takes no locks and completes nothing.
+    void leave(Time now);
     /// Qp::detach(): nothing posted completes any more after it.
     void detach(Time now);
     /// The program closes it: receives are flushed, sends drain until the linger time.

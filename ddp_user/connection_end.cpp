@@ -241,6 +241,17 @@ void Connection::abort() {
         0);
 }
 
+// No reset: what TCP has is still delivered, as it is when the process has ended.
+void Connection::leave(Time now) {
+    if (ended() || llp_ == nullptr) return;
+    stream_.stop_receiving();
+    resume(now);  // what waited for a receive goes by
+    if (ended()) return;
+    if (state_ == QpState::established) set_state(QpState::closing);
+    finish();
+    begin_linger(now);
+}
+
 void Connection::detach(Time now) {
     confirm_start();
     confirm_end();

@@ -370,6 +370,18 @@ void Connection::on_exit(PollCycle& cycle) {
     if (!draining()) shutdown(cycle);
 }
 
+void Connection::on_exit_limit(PollCycle& cycle) {
+    if (!socket_.is_open() || core_.ended() || !owner_.leaves_at_exit()) return;
+    if (!owner_.waits_at_exit() && sq_.posted() != sq_.retired()) {
+        log(LogLevel::warn, "linger-expired",
+            "%s: the process exits, and not all that was queued was complete", peer().data());
+    }
+    if (kernel_.part != nullptr) kernel_.part->stop();
+    core_.leave(cycle.now());
+    transmit(cycle);  // nothing, but it watches from now on for what is left to come
+    note_movement(cycle);
+}
+
 bool Connection::draining() const {
     return socket_.is_open() && owner_.draining(core_, socket_, end_request_.load() != 0);
 }

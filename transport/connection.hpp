@@ -122,6 +122,7 @@ class Connection final : public Pollable, public PolledQp, private ddp::Connecti
     bool on_idle(PollCycle& cycle, bool due) override;
     void on_failure(PollCycle& cycle) noexcept override;
     void on_exit(PollCycle& cycle) override;
+    void on_exit_limit(PollCycle& cycle) override;
     bool draining() const override;
     Time exit_limit() const override { return owner_.exit_limit(); }
     bool unsent() const override;

@@ -16,6 +16,15 @@ void ConnectionOwner::answer(ddp::Connection& connection) const {
     if (!accepted) (void)connection.reject({}, monotonic_now());
 }
 
+// A stream has data that wait for its peer's program: its linger time.
+template <typename Asked>
+bool ConnectionOwner::still_sends(Asked asked) {
+    bool brief = false;
+    const bool sends = asked(brief);
+    exit_limit_ = brief ? 0 : linger_;
+    return sends;
+}
+
 bool ConnectionOwner::draining(const ddp::Connection& connection, const TcpSocket& socket,
                                bool ends) {
     if (connection.draining()) {
@@ -23,7 +32,12 @@ bool ConnectionOwner::draining(const ddp::Connection& connection, const TcpSocke
         return true;
     }
     if (!waits_at_exit()) return false;
-    if (!connection.closing() && !connection.ended()) return still_sends(calls_.on_exit) || ends;
+    if (!connection.closing() && !connection.ended()) {
+        return still_sends([&](bool& brief) {
+                   return calls_.on_exit(calls_.argument, ExitStep::waits, brief);
+               }) ||
+               ends;
+    }
     // A stream's peer answers what it gets. Once the kernel has closed the socket such an answer is
     // met by a reset, which drops what the kernel has not delivered yet.
     exit_limit_ = calls_.exits_briefly ? 0 : linger_;
@@ -33,18 +47,11 @@ bool ConnectionOwner::draining(const ddp::Connection& connection, const TcpSocke
 
 bool ConnectionOwner::unsent(const ddp::Connection& connection, const TcpSocket& socket) {
     if (calls_.on_exec == nullptr) return connection.tx_wanted();
-    if (!connection.closing() && still_sends(calls_.on_exec)) return true;
+    const auto on_exec = [&](bool& brief) { return calls_.on_exec(calls_.argument, brief); };
+    if (!connection.closing() && still_sends(on_exec)) return true;
     if (connection.closing()) exit_limit_ = linger_;
     // Before the peer's first frame nothing can have gone, and the stream's end is to go at least.
     return !connection.is_started() || connection.tx_wanted() || socket.peer_info().waiting;
-}
-
-// A stream has data that wait for its peer's program: its linger time.
-bool ConnectionOwner::still_sends(bool (*asked)(void*, bool&)) {
-    bool brief = false;
-    const bool sends = asked(calls_.argument, brief);
-    exit_limit_ = brief ? 0 : linger_;
-    return sends;
 }
 
 // Closed now, the socket of a stream would answer the peer's next message by a reset, and TCP drop

@@ -47,7 +47,12 @@ class ConnectionOwner {
     /// @param ends an end was asked for, and will come
     [[nodiscard]] bool draining(const ddp::Connection& connection, const TcpSocket& socket,
                                 bool ends);
-    /// The same before exec().
+    /// exit() waits no longer: must the connection leave the program's memory alone?
+    [[nodiscard]] bool leaves_at_exit() const {
+        bool brief = false;
+        return !waits_at_exit() || calls_.on_exit(calls_.argument, ExitStep::over, brief);
+    }
+    /// What draining() says, before exec().
     [[nodiscard]] bool unsent(const ddp::Connection& connection, const TcpSocket& socket);
     [[nodiscard]] Time exit_limit() const noexcept { return exit_limit_; }
     /// The connection is closing, and TCP has gone on with what is before its FIN since the last
@@ -55,7 +60,8 @@ class ConnectionOwner {
     [[nodiscard]] bool still_delivers(const ddp::Connection& connection, const TcpSocket& socket);
 
   private:
-    [[nodiscard]] bool still_sends(bool (*asked)(void*, bool&));
+    template <typename Asked>
+    [[nodiscard]] bool still_sends(Asked asked);
 
     const PolledQpCalls& calls_;
     Time linger_;

@@ -83,6 +83,11 @@ void ListenSocket::pause(PollCycle& cycle, Time time) {
     progress_.set_deadline(*this, time_after(cycle.now(), time));
 }
 
+// Not closed: other processes may share it.
+void ListenSocket::on_exit_limit(PollCycle& cycle) {
+    if (fd_ >= 0) pause(cycle, kNever);
+}
+
 void ListenSocket::retry(PollCycle& cycle) {
     if (paused_) on_time(cycle);
 }

@@ -46,6 +46,7 @@ class ListenSocket final : public Pollable, public PolledListener {
     void on_notify(PollCycle&) override {}
     void on_time(PollCycle& cycle) override;
     void on_failure(PollCycle& cycle) noexcept override;
+    void on_exit_limit(PollCycle& cycle) override;
 
   private:
     int accept_internal() const noexcept;

@@ -177,10 +177,14 @@ class Progress final : public PollGroup {
     [[nodiscard]] bool polled_by_this_thread() const noexcept {
         return lock_.load(std::memory_order_relaxed) == &this_poller;
     }
-    /// Tells every item that the process exits, and polls until none is draining, or `limit` after
-    /// `begin` (an item's own exit_limit(), if that is longer).
+    /// Tells every item that the process exits.
+    void begin_exit();
+    /// Behind that: polls until none is draining, or `limit` after `begin` (an item's own
+    /// exit_limit(), if that is longer).
     void drain(Time begin, Time limit);
-    /// The same until no item has unsent() bytes. None is told.
+    /// Tells them that this is over.
+    void end_exit();
+    /// Polls until no item has unsent() bytes, or as drain() does. None is told.
     void flush(Time begin, Time limit);
 
     // -- the poller only (inside a poll cycle) --
@@ -329,6 +333,7 @@ class Progress final : public PollGroup {
     bool spin(const std::function<bool()>& done, Time deadline, SignalBlocker* blocker);
     template <typename Busy>
     void poll_while_any(Busy busy);
+    void tell_all(void (Pollable::*what)(PollCycle&));
     void notify_later_slow(Pollable& item) noexcept;
 
     const TransportConfig config_;

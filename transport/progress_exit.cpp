@@ -30,19 +30,29 @@ void Progress::flush(Time begin, Time limit) {
     });
 }
 
+void Progress::tell_all(void (Pollable::*what)(PollCycle&)) {
+    locked([&](PollCycle& cycle) {
+        for (const auto& item : poll_set_.items()) {
+            call(*item, cycle, [&] { (*item.*what)(cycle); });
+        }
+    });
+}
+
+void Progress::begin_exit() { tell_all(&Pollable::on_exit); }
+
 void Progress::drain(Time begin, Time limit) {
     const auto busy = [&](const Pollable& item, Time now) {
         return item.draining() && now < time_after(begin, std::max(limit, item.exit_limit()));
     };
     bool any = false;
-    locked([&](PollCycle& cycle) {
-        for (const auto& item : poll_set_.items()) {
-            call(*item, cycle, [&] { item->on_exit(cycle); });
-        }
+    locked([&](PollCycle&) {
         const Time now = monotonic_now();
         any = poll_set_.any_of([&](const Pollable& item) { return busy(item, now); });
     });
     if (any) poll_while_any(busy);
 }
+
+// Other threads may poll on while the program's own exit handlers free what it uses.
+void Progress::end_exit() { tell_all(&Pollable::on_exit_limit); }
 
 }  // namespace xsock

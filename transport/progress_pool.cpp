@@ -2,7 +2,10 @@
 #include "transport/progress_pool.hpp"
 
 #include <algorithm>
+#include <new>
 #include <utility>
+
+#include "transport/clock.hpp"
 
 namespace xsock {
 
@@ -44,6 +47,17 @@ Progress& ProgressPool::of_thread() {
         return *slots_[0].load(std::memory_order_relaxed);
     }
     return *slots_[index].load(std::memory_order_acquire);
+}
+
+void ProgressPool::drain(Time limit) const {
+    const Time begin = monotonic_now();
+    try {
+        for_each([](Progress& progress) { progress.begin_exit(); });
+        for_each([&](Progress& progress) { progress.drain(begin, limit); });
+    } catch (const std::bad_alloc&) {
+        // then nothing is waited for
+    }
+    for_each([](Progress& progress) { progress.end_exit(); });
 }
 
 }  // namespace xsock

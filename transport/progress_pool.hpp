@@ -40,6 +40,9 @@ class ProgressPool {
         }
     }
 
+    /// Process exit, as drain_soft_device().
+    void drain(Time limit) const;
+
   private:
     static constexpr std::size_t kMost = 64;
     Result<void> make(unsigned index);

@@ -416,11 +416,7 @@ class SoftDevice final : public Device, public PolledDevice {
     void need_threads() {
         progresses_.for_each([](Progress& progress) { progress.need_thread(); });
     }
-    void drain(Time limit) {
-        const Time begin = monotonic_now();
-        progresses_.for_each([&](Progress& progress) { progress.drain(begin, limit); });
-    }
-
+    void drain(Time limit) { progresses_.drain(limit); }
     void flush(Time limit) {
         const Time begin = monotonic_now();
         progresses_.for_each([&](Progress& progress) { progress.flush(begin, limit); });

@@ -16,7 +16,8 @@ Result<std::unique_ptr<Device>> make_soft_device(const TransportConfig& config);
 void need_soft_threads(Device& device);
 
 /// Process exit: ends all connections in good order, and lets those that drain go on for at most
-/// `limit` nanoseconds, streams for their linger time if that is longer.
+/// `limit` nanoseconds, streams for their linger time if that is longer. Then none but byte streams
+/// uses the program's memory, which later exit handlers may free; listeners accept no more.
 void drain_soft_device(Device& device, Time limit);
 /// exit() was called by a signal handler that interrupted this thread in a poll cycle: the process
 /// ends without draining.

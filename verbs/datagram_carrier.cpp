@@ -35,9 +35,9 @@ std::shared_ptr<PolledQp> DatagramCarrier::make_connection() {
     polled.on_completion = [](void* self, const Wc& wc) { of(self)->on_completion(wc); };
     polled.on_poll = [](void* self) { return of(self)->on_poll(); };
     if (sends) {
-        polled.on_exit = [](void* self, bool& brief) {
+        polled.on_exit = [](void* self, ExitStep step, bool& brief) {
             brief = true;
-            return of(self)->on_exit();
+            return step == ExitStep::over || of(self)->on_exit();
         };
         polled.exits_briefly = true;
     }

@@ -53,7 +53,10 @@ void StreamChannel::join(PolledQpAttr& attr, std::shared_ptr<void> owner) {
     attr.waits_to_send = [](void* self) {
         return static_cast<StreamChannel*>(self)->queued_.load(std::memory_order_acquire) != 0;
     };
-    attr.on_exit = on_exit;
+    attr.on_exit = [](void* self, ExitStep step, bool& brief) {
+        // All that it uses is of the pool.
+        return step == ExitStep::waits && static_cast<StreamChannel*>(self)->on_exit(brief);
+    };
     attr.on_exec = on_exec;
     attr.on_request = [](void* self, std::span<const std::byte> request,
                          std::vector<std::byte>& reply) {
@@ -236,27 +239,26 @@ Time StreamChannel::on_poll(void* self) {
 }
 
 // As close(), which the kernel does for a process that exits.
-bool StreamChannel::on_exit(void* self, bool& brief) {
-    auto* const channel = static_cast<StreamChannel*>(self);
-    Section section(*channel);
-    if (channel->life_ == Life::closing) return true;
-    if (channel->life_ == Life::starting) {
+bool StreamChannel::on_exit(bool& brief) {
+    Section section(*this);
+    if (life_ == Life::closing) return true;
+    if (life_ == Life::starting) {
         // The peer may not accept it for long. The end alone is not worth the linger time.
-        brief = channel->stream_->send_queued() == 0;
-        channel->close_behind_start();
+        brief = stream_->send_queued() == 0;
+        close_behind_start();
         return true;
     }
-    if (channel->life_ != Life::open) return false;
-    if (channel->copying_out_) return true;  // a thread reads; asked again
-    if (channel->stream_->close_receiving()) {
-        channel->life_ = Life::over;
+    if (life_ != Life::open) return false;
+    if (copying_out_) return true;  // a thread reads; asked again
+    if (stream_->close_receiving()) {
+        life_ = Life::over;
         section.actions.end = PolledQp::End::abort;
         return true;
     }
-    channel->life_ = Life::closing;
-    channel->send_limit_.store(0);  // a thread that sends sleeps until the process is gone
-    channel->stream_->finish();
-    channel->pump(section.actions);
+    life_ = Life::closing;
+    send_limit_.store(0);  // a thread that sends sleeps until the process is gone
+    stream_->finish();
+    pump(section.actions);
     return true;
 }
 

@@ -83,7 +83,7 @@ class StreamChannel final : public Channel {
     // Shared (stream_channel.cpp, stream_options.cpp)
     static void on_completion(void* self, const Wc& wc);
     static Time on_poll(void* self);
-    static bool on_exit(void* self, bool& brief);
+    bool on_exit(bool& brief);
     static bool on_exec(void* self, bool& brief);
     static bool provide_receive(void* self, std::uint32_t bytes, RecvWqe& out);
     bool give_receive(std::uint32_t bytes, RecvWqe& out);

@@ -946,6 +946,43 @@ TEST(Connection, that_is_to_linger_gives_up_unless_it_is_told_again) {
     EXPECT_THAT(rig.a.sent(), testing::ElementsAre(Completed(1, WcStatus::flushed)));
 }
 
+// Of a process that exits: the memory may be gone, and locks of the queues may be held for good.
+TEST(Connection, that_leaves_sends_no_more_and_completes_nothing_until_the_peer_leaves) {
+    BlockedRig rig;
+    rig.a.connection.shutdown(rig.now);
+    rig.a.connection.leave(rig.now);
+    EXPECT_EQ(rig.a.seen(), "closing FIN") << "no reset: TCP delivers what it has";
+    EXPECT_EQ(rig.a.sent().size() + rig.a.received().size(), 0u);
+    rig.a.blocked = false;
+    rig.run();
+    EXPECT_FALSE(rig.a.connection.tx_wanted());
+    EXPECT_EQ(rig.a.seen(), "closing FIN");
+    const auto received = rig.b.received();
+    EXPECT_EQ(received.size(), 4u);
+    EXPECT_THAT(received, testing::Each(testing::Field(&Wc::status, WcStatus::flushed)))
+        << "nothing of the message";
+    EXPECT_TRUE(rig.b.connection.peer_finished());
+    rig.b.connection.shutdown(rig.now);
+    rig.run();
+    EXPECT_THAT(rig.a.sent(), testing::ElementsAre(Completed(1, WcStatus::flushed)));
+    EXPECT_EQ(rig.a.received().size(), 4u);
+}
+
+TEST(Connection, that_leaves_drops_what_comes) {
+    RnrRig rig(1);
+    ByteVector memory = pattern(10);
+    rig.b.connection.leave(rig.now);
+    EXPECT_EQ(rig.b.seen(), "closing FIN");
+    EXPECT_TRUE(rig.b.connection.rx_wanted()) << "the message that waited has gone by";
+    rig.b.post_recv();
+    rig.a.post_send(memory);
+    rig.run();
+    EXPECT_EQ(rig.b.received().size(), 0u);
+    rig.pass(kLinger);
+    EXPECT_THAT(rig.b.received(),
+                testing::ElementsAre(testing::Field(&Wc::status, WcStatus::flushed)));
+}
+
 TEST(Connection, that_is_released_waits_for_the_fin_of_the_peer_only_so_long) {
     Rig rig;
     rig.start();

@@ -313,7 +313,7 @@ TEST_F(ConnectionSharedTest, a_stream_that_has_ended_delivers_beyond_its_linger_
     attr.group = &group;
     attr.qp.linger_ms = linger_ms;
     attr.on_completion = [](void*, const Wc&) {};
-    attr.on_exit = [](void*, bool&) { return false; };
+    attr.on_exit = [](void*, ExitStep, bool&) { return false; };
     const auto a = device[0]->polled().create_polled_qp(attr);
     QpAttr plain;
     plain.rnr_timeout = kNever;

@@ -3,6 +3,7 @@
 #include "transport/progress.hpp"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <pthread.h>
@@ -54,6 +55,7 @@ class Item final : public test::EventItem {
     }
     void on_failure(PollCycle&) noexcept override { ++failures; }
     void on_exit(PollCycle&) override { ++exits; }
+    void on_exit_limit(PollCycle&) override { drained_at_limit.push_back(!draining()); }
     [[nodiscard]] bool draining() const override { return drains && times == 0; }
     [[nodiscard]] Time exit_limit() const override { return limit; }
 
@@ -61,11 +63,17 @@ class Item final : public test::EventItem {
     std::atomic<int> notifies{0}, times{0}, failures{0}, exits{0};
     std::atomic<bool> exhausted{false};
     bool drains = false;
+    std::vector<bool> drained_at_limit;  // each time that it was told
     Time limit = 0;
 };
 
 class ProgressTest : public ::testing::TestWithParam<ProgressMode> {
   protected:
+    void exit_of_process(Time begin, Time limit) {
+        progress->begin_exit();
+        progress->drain(begin, limit);
+        progress->end_exit();
+    }
     void start(ProgressMode mode, Time spin = 0) {
         TransportConfig config;
         config.progress = mode;
@@ -204,7 +212,7 @@ TEST_F(ProgressTest, an_item_without_a_descriptor_is_notified_and_due) {
     EXPECT_EQ(item->notifies, 2);
     set_deadline(*item, in(kMillisecond));
     EXPECT_TRUE(progress->wait([&] { return item->times == 1; }, in(kLimit)));
-    progress->drain(monotonic_now(), kLimit);
+    exit_of_process(monotonic_now(), kLimit);
     EXPECT_EQ(item->exits, 1);
     set_deadline(*item, in(kMillisecond));
     progress->notify_later(*item);
@@ -623,15 +631,18 @@ TEST_F(ProgressTest, drain_tells_everybody_and_ends_when_none_is_left_or_time_is
     slow->drains = true;
     set_deadline(*slow, in(5 * kMillisecond));
     const Time first = monotonic_now();
-    progress->drain(first, kLimit);
+    exit_of_process(first, kLimit);
     EXPECT_LT(monotonic_now() - first, kLimit);
     EXPECT_EQ(slow->exits, 1);
     EXPECT_EQ(stuck->exits, 1);
     EXPECT_EQ(slow->times, 1);
+    EXPECT_THAT(slow->drained_at_limit, testing::ElementsAre(true)) << "told behind its waiting";
+    EXPECT_THAT(stuck->drained_at_limit, testing::ElementsAre(true));
     stuck->drains = true;
     const Time begin = monotonic_now(), due = begin + 20 * kMillisecond;
-    progress->drain(begin, 20 * kMillisecond);
+    exit_of_process(begin, 20 * kMillisecond);
     EXPECT_GE(monotonic_now(), due);
+    EXPECT_THAT(stuck->drained_at_limit, testing::ElementsAre(true, false));
 }
 
 TEST_F(ProgressTest, drain_waits_for_an_item_with_a_limit_of_its_own) {
@@ -640,7 +651,7 @@ TEST_F(ProgressTest, drain_waits_for_an_item_with_a_limit_of_its_own) {
     slow->drains = true;
     slow->limit = kLimit;
     set_deadline(*slow, in(30 * kMillisecond));
-    progress->drain(monotonic_now(), kMillisecond);
+    exit_of_process(monotonic_now(), kMillisecond);
     EXPECT_EQ(slow->times, 1);
 }
 

@@ -159,6 +159,7 @@ xsock_listener* listener_create(int fd, const xsock_ep_attr* given) noexcept {
             errno = listener.error().code;
             return nullptr;
         }
+        // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): guarded
         return new xsock_listener{std::move(*listener), ObjectRefs(checked.attr),
                                   checked.connect.ird, checked.connect.ord, port};
     });
@@ -204,6 +205,7 @@ xsock_ep* accept(xsock_listener* listener, int timeout_ms, xsock_sleep* sleep) n
                 return nullptr;
             }
             if (auto qp = from.accept()) {
+                // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): guarded
                 return new xsock_ep{std::move(qp), listener->refs.again(), listener->ird,
                                     listener->ord};
             }

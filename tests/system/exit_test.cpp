@@ -46,6 +46,18 @@ void use_memory_again() {
     REQUIRE(xsock_ep_close(left.ep) == 0 && xsock_cq_destroy(left.cq) == 0);
 }
 
+// Connects, and waits for the peer's first message, which says that it is ready.
+void open_left(const char* port, xsock_ep_attr& attr) {
+    attr.send_cq = xsock_cq_create(nullptr);
+    REQUIRE(attr.send_cq != nullptr);
+    left = {xsock_connect("127.0.0.1", port, &attr, kLimitMs), attr.send_cq};
+    REQUIRE(left.ep != nullptr);
+    char go[4];
+    xsock_wc wc;
+    REQUIRE(xsock_recv(left.ep, 0, go, sizeof go) == 0);
+    REQUIRE(xsock_cq_wait(left.cq, &wc, 1, 1, kLimitMs) == 1 && wc.status == 0);
+}
+
 // Queues everything and exits, at once and in good order.
 int sender(const char* port, bool reuses) {
     std::vector<unsigned char>& memory = sent_memory();
@@ -58,19 +70,10 @@ int sender(const char* port, bool reuses) {
         }
     }
     XSOCK_INIT(xsock_ep_attr, attr);
-    attr.send_cq = xsock_cq_create(nullptr);
     attr.rnr_timeout_ms = -1;
-    REQUIRE(attr.send_cq != nullptr);
-    xsock_ep* const ep = xsock_connect("127.0.0.1", port, &attr, kLimitMs);
-    REQUIRE(ep != nullptr);
-    left = {ep, attr.send_cq};
-    // Its limit for what is queued at exit is short: the other end has to be ready.
-    char go[4];
-    xsock_wc wc;
-    REQUIRE(xsock_recv(ep, 0, go, sizeof go) == 0);
-    REQUIRE(xsock_cq_wait(attr.send_cq, &wc, 1, 1, kLimitMs) == 1 && wc.status == 0);
+    open_left(port, attr);  // what is queued at exit has little time
     for (std::uint32_t p = 0; p < kParts; ++p) {
-        REQUIRE(xsock_send(ep, p, &memory[std::size_t{p} * piece_bytes], piece_bytes,
+        REQUIRE(xsock_send(left.ep, p, &memory[std::size_t{p} * piece_bytes], piece_bytes,
                            XSOCK_UNSIGNALED | (reuses ? XSOCK_SNAPSHOT : 0)) == 0);
     }
     std::exit(0);
@@ -85,19 +88,10 @@ int target(const char* port) {
         xsock_mr_register(nullptr, memory.data(), memory.size(), XSOCK_REMOTE_WRITE, nullptr);
     REQUIRE(mr != nullptr && xsock_mr_key(mr, 0, memory.size(), &key) == 0);
     XSOCK_INIT(xsock_ep_attr, attr);
-    attr.send_cq = xsock_cq_create(nullptr);
     attr.private_data = &key;
     attr.private_data_length = sizeof key;
-    REQUIRE(attr.send_cq != nullptr);
-    xsock_ep* const ep = xsock_connect("127.0.0.1", port, &attr, kLimitMs);
-    REQUIRE(ep != nullptr);
-    left = {ep, attr.send_cq};
-    // What it has written first is here.
-    char go[4];
-    xsock_wc wc;
-    REQUIRE(xsock_recv(ep, 0, go, sizeof go) == 0);
-    REQUIRE(xsock_cq_wait(attr.send_cq, &wc, 1, 1, kLimitMs) == 1 && wc.status == 0);
-    REQUIRE(memory[0] == 1);
+    open_left(port, attr);
+    REQUIRE(memory[0] == 1);  // the peer wrote it ahead of its message
     std::exit(0);
 }
 

@@ -22,8 +22,8 @@ unsigned char piece_byte(std::uint32_t piece, std::uint32_t i) {
     return static_cast<unsigned char>((i * 2654435761u + piece * 40503u) >> 13);
 }
 
-// Never destroyed: each test decides when it is gone.
-std::vector<unsigned char>& sent_memory() {
+// What is sent or written to. Never destroyed.
+std::vector<unsigned char>& the_memory() {
     static auto& memory = *new std::vector<unsigned char>(std::size_t{kParts} * kLargeBytes);
     return memory;
 }
@@ -35,7 +35,7 @@ struct {
     xsock_cq* cq;
 } left;
 void use_memory_again() {
-    std::vector<unsigned char>& memory = sent_memory();
+    std::vector<unsigned char>& memory = the_memory();
     std::fill(memory.begin(), memory.end(), kOther);
     REQUIRE(write(1, "used\n", 5) == 5);
     char c;
@@ -60,7 +60,7 @@ void open_left(const char* port, xsock_ep_attr& attr) {
 
 // Queues everything and exits, at once and in good order.
 int sender(const char* port, bool reuses) {
-    std::vector<unsigned char>& memory = sent_memory();
+    std::vector<unsigned char>& memory = the_memory();
     const std::uint32_t piece_bytes = reuses ? kLargeBytes : kPieceBytes;
     // Ahead of the library's own handler, so it runs behind it.
     if (reuses) REQUIRE(std::atexit(use_memory_again) == 0);
@@ -81,7 +81,7 @@ int sender(const char* port, bool reuses) {
 
 // Exits with memory that the peer may write to.
 int target(const char* port) {
-    std::vector<unsigned char>& memory = sent_memory();
+    std::vector<unsigned char>& memory = the_memory();
     REQUIRE(std::atexit(use_memory_again) == 0);
     xsock_key key;
     xsock_mr* const mr =
@@ -173,7 +173,7 @@ void nothing_is_sent_from_memory_that_is_used_again() {
     std::printf("exit: nothing is sent behind its time, %u pieces came before\n", whole);
 }
 
-// A peer that goes on writing behind the target's exit() reaches memory that is used again no more.
+// The peer goes on writing behind the target's exit(), to memory that is used for something else.
 void nothing_is_placed_in_memory_that_is_used_again() {
     Server server;
     Child child({"--target", server.port});
@@ -186,21 +186,24 @@ void nothing_is_placed_in_memory_that_is_used_again() {
         return xsock_write(ep, 1, data, sizeof data, &remote, offset, XSOCK_UNSIGNALED);
     };
     REQUIRE(write(0) == 0 && xsock_send(ep, 2, "go", 3, XSOCK_UNSIGNALED) == 0);
-    int posted = 0;
     const auto write_all = [&] {
-        for (std::uint64_t i = 0; i < 100 && write(i * sizeof data) == 0; ++i) {
+        std::uint64_t posted = 0;
+        while (posted < 100 && write(posted * sizeof data) == 0) {
             ++posted;
             sleep_us(100);
         }
+        return posted;
     };
     write_all();  // while it exits
     REQUIRE(child.line() == "used");
-    write_all();
+    const std::uint64_t late = write_all();
+    REQUIRE(late > 0);
     sleep_us(100'000);
     child.release();
     REQUIRE(child.status() == 0);
     REQUIRE(xsock_ep_abort(ep) == 0);
-    std::printf("exit: nothing is placed behind it, of %d Writes\n", posted);
+    std::printf("exit: nothing is placed behind it, of %llu Writes\n",
+                static_cast<unsigned long long>(late));
 }
 
 /// Both ends in this process.

@@ -109,8 +109,8 @@ struct PolledQpCalls {
     bool (*waits_to_send)(void* argument) = nullptr;
     /// The process exits. `waits`: begins to end it; true: something is still to be sent, and
     /// request_end() will follow; asked again until then. `brief`: not for the linger time, which
-    /// it is false for before the call. `over`: false: it uses no memory of the program, and goes
-    /// on. Null: PolledQp::shutdown(), and does not.
+    /// it is false for before the call. `over`: true: it leaves the program's memory alone from now
+    /// on; false: it uses none, and goes on. Null: PolledQp::shutdown(), then true.
     bool (*on_exit)(void* argument, ExitStep step, bool& brief) = nullptr;
     /// Nor is what it has sent waited for, once its end was asked for.
     bool exits_briefly = false;

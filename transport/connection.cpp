@@ -378,7 +378,9 @@ void Connection::on_exit_limit(PollCycle& cycle) {
     }
     if (kernel_.part != nullptr) kernel_.part->stop();
     core_.leave(cycle.now());
-    transmit(cycle);  // nothing, but it watches from now on for what is left to come
+    // Its end, if the peer has left, is for a later cycle: it completes requests.
+    update_interest();
+    update_deadline(cycle);
     note_movement(cycle);
 }
 

@@ -85,8 +85,8 @@ class Pollable : public std::enable_shared_from_this<Pollable> {
     /// The process is about to exit: finish what is queued.
     virtual void on_exit(PollCycle&) {}
     /// Behind on_exit(): draining() is not waited for any longer, and memory of the program may be
-    /// gone soon: nothing is sent from there or placed there from now on. The thread that exits may
-    /// have been interrupted in a call of the library's: no lock may be waited for.
+    /// gone soon: nothing is sent from there or placed there from now on. exit() may have
+    /// interrupted a call of its thread that holds the lock of a queue: nothing completes.
     virtual void on_exit_limit(PollCycle&) {}
     /// Something that was queued has not been handed to TCP yet; of a byte stream, TCP has not
     /// delivered it yet.

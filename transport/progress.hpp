@@ -184,7 +184,7 @@ class Progress final : public PollGroup {
     void drain(Time begin, Time limit);
     /// Tells them that this is over.
     void end_exit();
-    /// Polls until no item has unsent() bytes, or as drain() does. None is told.
+    /// Polls until no item has unsent() bytes, with the limits of drain(). None is told.
     void flush(Time begin, Time limit);
 
     // -- the poller only (inside a poll cycle) --

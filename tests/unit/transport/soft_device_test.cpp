@@ -37,8 +37,9 @@ using test::soon;
 // Two QPs of one device, connected over loopback.
 class SoftDeviceTest : public ::testing::Test {
   protected:
-    void SetUp() override {
-        auto made = make_soft_device({});
+    void SetUp() override { connect_both({}); }
+    void connect_both(const TransportConfig& config) {
+        auto made = make_soft_device(config);
         ASSERT_TRUE(made);
         device = std::move(*made);
         cq = std::move(*device->create_cq(64, false));
@@ -288,6 +289,37 @@ TEST_F(SoftDeviceTest, draining_in_the_middle_of_a_cycle_waits_for_nothing) {
     EXPECT_EQ(a->state(), QpState::established);
     drain_soft_device(*device, kSecond);
     EXPECT_NE(a->state(), QpState::established);
+}
+
+// Only callers poll here.
+class SoftDeviceExit : public SoftDeviceTest {
+  protected:
+    void SetUp() override {
+        TransportConfig config;
+        config.progress = ProgressMode::app;
+        connect_both(config);
+    }
+};
+
+// exit() may have interrupted a call of its thread that holds the lock of a queue.
+TEST_F(SoftDeviceExit, completes_nothing_that_is_left_when_its_time_is_over) {
+    std::vector<std::byte> large(32 << 20);
+    const Sge sge{large.data(), static_cast<std::uint32_t>(large.size()), kLkeyNone};
+    ASSERT_TRUE(a->post_send({.wr_id = 1, .sges = {&sge, 1}}));  // the peer has no receive for it
+    ASSERT_TRUE(b->shutdown());
+    const Time limit = soon();
+    while (a->state() != QpState::peer_closed && monotonic_now() < limit) (void)poll_all();
+    ASSERT_EQ(a->state(), QpState::peer_closed);
+    int told = 0;
+    cq->set_notifier([](void* count) { ++*static_cast<int*>(count); }, &told);
+    cq->arm(/*solicited_only=*/false);
+    drain_soft_device(*device, 20 * kMillisecond);
+    EXPECT_EQ(told, 0);
+    cq->set_notifier(nullptr, nullptr);
+    std::vector<Wc> all;
+    while (all.empty() && monotonic_now() < limit) all = poll_all();
+    ASSERT_EQ(all.size(), 1u);
+    EXPECT_EQ(all[0].status, WcStatus::flushed);
 }
 
 TEST(SoftDeviceGroups, a_thread_has_one_and_the_next_thread_another) {

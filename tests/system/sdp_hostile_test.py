@@ -18,7 +18,7 @@ import time
 
 import pytest
 
-from stream_runs import TIMEOUT, command, time_of, trickle
+from stream_runs import TIMEOUT, command, seconds_behind_a_thousand, time_of, trickle
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interop"))
 import iwarp_model as iwarp  # pylint: disable=wrong-import-position
@@ -417,16 +417,11 @@ def test_a_marked_peer_of_one_octet_a_second_delays_no_other(xsock, tmp_path):
 def test_a_thousand_silent_marked_peers_delay_no_other(xsock, tmp_path):
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    with contextlib.ExitStack() as cleanup:
-        server = cleanup.enter_context(serving(xsock, tmp_path, "both"))
+    with serving(xsock, tmp_path, "both") as server:
         server.still_serves()
-        begin = time.monotonic()
-        server.still_serves()
-        alone = time.monotonic() - begin
-        for _ in range(1000):
-            cleanup.enter_context(marked(server))
-        begin = time.monotonic()
-        server.still_serves()
+        # A thousand threads of Python take each other seconds on a busy machine, marked or not.
+        behind_plain = seconds_behind_a_thousand(server.connect, server.still_serves)
+        behind_marked = seconds_behind_a_thousand(lambda: marked(server), server.still_serves)
         # Not the start-up limit of the others (10 s), nor a time for each of them.
-        assert time.monotonic() - begin < 3 + 10 * alone
+        assert behind_marked < 8 + behind_plain
         assert len(server.codes()) <= 2, server.codes()

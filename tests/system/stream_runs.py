@@ -101,6 +101,16 @@ def time_of(check):
     return time.monotonic() - begin
 
 
+def seconds_behind_a_thousand(connect, check):
+    """What check() takes while so many connections, from connect(), are silent."""
+    with contextlib.ExitStack() as cleanup:
+        for _ in range(1000):
+            cleanup.enter_context(connect())
+        begin = time.monotonic()
+        check()
+        return time.monotonic() - begin
+
+
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return probe.getsockname()[1]

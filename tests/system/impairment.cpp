@@ -63,6 +63,12 @@ int connect_to(const std::string& address, int port) {
     }
 }
 
+// To impairment.sh, which waits for it.
+void say(const char* word) {
+    std::printf("%s\n", word);
+    std::fflush(stdout);
+}
+
 // ---- traffic ----------------------------------------------------------------
 
 class Exchange {
@@ -74,10 +80,7 @@ class Exchange {
     void connect() {
         const bool server = plan_.verb == "serve";
         const int listener = server ? listen_on(plan_.address, plan_.port) : -1;
-        if (server) {
-            std::printf("listening\n");
-            std::fflush(stdout);
-        }
+        if (server) say("listening");
         for (std::uint32_t i = 0; i < plan_.connections; ++i) {
             const int fd = server ? accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)
                                   : connect_to(plan_.address, plan_.port);
@@ -97,6 +100,7 @@ class Exchange {
             traffic.start(fd, attr, 60'000);
         }
         if (listener >= 0) ::close(listener);
+        say("started");
     }
 
     void run() {
@@ -193,8 +197,7 @@ void relay(const Plan& plan) {
     constexpr std::size_t kHeldMax = 256 * 1024;
     Rng rng(plan.seed);
     const int listener = listen_on(plan.address, plan.port);
-    std::printf("listening\n");
-    std::fflush(stdout);
+    say("listening");
     std::vector<std::unique_ptr<Pipe>> pipes;
     std::vector<unsigned char> buffer(65536);
     for (;;) {

@@ -63,22 +63,30 @@ lose() { # PROBABILITY
 }
 
 
-begin() { # OPTION...: the server in the second namespace, the client in the first
+said() { # WORD NAME PID: until NAME's program says WORD, has ended, or two minutes are over
+    local i
+    for ((i = 0; i < 2400; i++)); do
+        grep -q "$1" "$work/$2.out" && return
+        kill -0 "$3" 2>/dev/null || return 0 # how it ended is looked at in its time
+        sleep 0.05
+    done
+    fail "$2 is not $1"
+}
+begin() { # OPTION...: the server in the second namespace, the client in the first; until they have started
     : >"$work/serve.out"
+    : >"$work/drive.out"
     # Not through a function: what is killed must be the program.
     ip netns exec "$name-2" "$program" serve $two $port --seconds "$seconds" --seed "$seed" "$@" \
         >"$work/serve.out" 2>"$work/serve.err" &
     server=$!
     pids+=("$server")
-    local i
-    for ((i = 0; i < 200; i++)); do
-        grep -q listening "$work/serve.out" && break
-        sleep 0.05
-    done
+    said listening serve "$server"
     ip netns exec "$name-1" "$program" drive "${through:-$two}" "${through_port:-$port}" --seconds "$seconds" \
         --seed "$seed" "$@" >"$work/drive.out" 2>"$work/drive.err" &
     client=$!
     pids+=("$client")
+    said started serve "$server"
+    said started drive "$client"
 }
 settled_within() { # SECONDS PID...: must end well
     local limit=$1 pid i
@@ -129,10 +137,7 @@ if impairment resegmented 1500; then
     ip netns exec "$name-1" "$program" proxy $one 7472 $two $port --seed "$seed" >"$work/proxy.out" 2>"$work/proxy.err" &
     pids+=($!)
     proxy=$!
-    for ((i = 0; i < 200; i++)); do
-        grep -q listening "$work/proxy.out" && break
-        sleep 0.05
-    done
+    said listening proxy "$proxy"
     through=$one through_port=7472
     begin && settled "$server" "$client"
     kill -9 "$proxy"

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "libxsock/overlay/fork.h"
@@ -98,12 +99,30 @@ void overlay_closefrom(int first) {
 }
 
 /* ---- dup and its like -------------------------------------------------------------------------
- * A new descriptor is plain until it shares a handle: whatever stale slot its number had (closed by
+ */
+
+/* A socket or an epoll set, which is one of the files without a type; errno stays. Copies of log
+ * files, pipes and terminals would make each socket's first option a search of all descriptors. */
+static int may_become_ours(int fd) {
+    const int error = errno;
+    struct stat status;
+    int may = 1; /* closed meanwhile, or one that fstat() is refused for */
+    if (fstat(fd, &status) == 0) {
+        may = S_ISSOCK(status.st_mode) || (status.st_mode & S_IFMT) == 0;
+    }
+    errno = error;
+    return may;
+}
+
+/* A new descriptor is plain until it shares a handle: whatever stale slot its number had (closed by
  * a call that did not come through the overlay) is emptied. */
 static int plain_copy(int copy) {
     fd_forget(copy);
     overlay_stdio_follow(copy);
-    if (copy > STDERR_FILENO) atomic_store_explicit(&fd_duplicated, 1, memory_order_relaxed);
+    if (copy > STDERR_FILENO && !atomic_load_explicit(&fd_duplicated, memory_order_relaxed) &&
+        may_become_ours(copy)) {
+        atomic_store_explicit(&fd_duplicated, 1, memory_order_relaxed);
+    }
     return copy;
 }
 

@@ -11,6 +11,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -23,6 +25,7 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -52,6 +55,48 @@ CASE(plain) {
     CHECK_ERROR(close(-1), EBADF);
     CHECK_ERROR(fcntl(-1, F_GETFL), EBADF);
     close_pair(fds);
+}
+
+/* Whether the first option of DDPMODE reads a folder (/proc/self/fd) behind a dup of `original`:
+ * that ends the child. */
+static int searches_behind_dup_of(int original) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getdents64, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    const pid_t child = fork();
+    int status;
+    CHECK(child >= 0);
+    if (child == 0) {
+        const int fd = socket(AF_INET, SOCK_STREAM, 0);
+        CHECK(fd >= 0 && dup(original) >= 0);
+        CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+        CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+        ddpmode(fd);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS) return 1;
+    CHECK(status == 0);
+    return 0;
+}
+
+/* A search takes the longer the more descriptors there are, for each socket: it is made where one
+ * may have a namesake, or be in a set of that many names. */
+CASE(copies_of_files_make_no_search) {
+    const int set = epoll_create1(0), plain = socket(AF_INET, SOCK_STREAM, 0);
+    const int null = open("/dev/null", O_RDONLY);
+    int ends[2];
+    CHECK(set >= 0 && plain >= 0 && null >= 0 && pipe(ends) == 0);
+    CHECK(!searches_behind_dup_of(ends[0]));
+    CHECK(!searches_behind_dup_of(null));
+    CHECK(searches_behind_dup_of(plain));
+    CHECK(searches_behind_dup_of(set));
+    CHECK(close(set) == 0 && close(plain) == 0 && close(null) == 0);
+    CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
 }
 
 CASE(shared_by_dup) {

@@ -39,7 +39,7 @@ while [ "$(date +%s)" -lt $end ]; do
     kind=${kind_asked:-${kinds[RANDOM % ${#kinds[@]}]}}
     seconds=$((10 + RANDOM % 30))
     "$top/tests/system/impairment.sh" "$program" $seconds "$kind" || exit $?
-    "$top/tests/system/impairment.sh" "$program" $((2 + RANDOM % 6)) \
+    "$top/tests/system/impairment.sh" "$program" $((10 + RANDOM % 6)) \
         "${killers[RANDOM % ${#killers[@]}]}" || exit $?
     say "round $round: $(awk '/^MemAvailable/ { print int($2 / 1024) " MiB available" }' \
         /proc/meminfo), $(awk '{ print $1 }' /proc/sys/fs/file-nr) descriptors, $(awk \

@@ -351,9 +351,14 @@ TEST(SockFork, a_thread_that_sends_while_another_exits_gets_no_signal) {
         Sock client = Sock::fresh();
         client.set(DDPMODE, 1);
         if (client.connect(listener.port()) != 0) _exit(1);
-        std::thread([&client] {
-            for (;;) client.send(std::string("message"), 0);
+        std::atomic<bool> sent{false};
+        std::thread([&client, &sent] {
+            for (;;) {
+                client.send(std::string("message"), 0);
+                sent = true;
+            }
         }).detach();
+        while (!sent) std::this_thread::sleep_for(1ms);
         std::this_thread::sleep_for(20ms);
         exit(7);
     }

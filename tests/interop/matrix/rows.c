@@ -143,6 +143,28 @@ static int run_messages(struct row* row, struct row_plan* plan) {
     return PASSED;
 }
 
+/* A Send that invalidates siw's region, which is gone when the guest's receive completes. */
+static void invalidate_at_siw(struct row* row, const struct xsock_remote* remote) {
+    static uint8_t bytes[64];
+    char answer[LINE_MAX_BYTES];
+
+    pattern_fill(bytes, sizeof(bytes), 5);
+    const struct xsock_sge sge = {.address = bytes, .length = sizeof(bytes)};
+    XSOCK_INIT(xsock_wr, wr);
+
+    wr.op = XSOCK_OP_SEND;
+    wr.flags = XSOCK_INVALIDATE;
+    wr.sge = &sge;
+    wr.sge_count = 1;
+    wr.remote = *remote;
+    row_ask(row, NULL, "recv 64 1");
+    if (xsock_post(row->eps[0], &wr) != 0) row_fail("xsock_post: %s", strerror(errno));
+    row_ask(row, answer, "got 5");
+    /* The user library of siw does not say which; 0 then. */
+    if (strtoul(answer + 3, NULL, 10) != 0 && strtoul(answer + 3, NULL, 10) != remote->stag)
+        row_fail("the guest reports STag %s invalidated, not %u", answer + 3, remote->stag);
+}
+
 static int run_invalidate(struct row* row, struct row_plan* plan) {
     static uint8_t bytes[4096];
     int index;
@@ -151,23 +173,9 @@ static int run_invalidate(struct row* row, struct row_plan* plan) {
     struct xsock_key key;
 
     establish_or_fail(row, &plan->setup);
-    /* Ours: siw's region is gone when its receive completes. */
+    /* Ours. (A Write behind it is refused: run_write_invalidated.) */
     remote = row_guest_memory(row, sizeof(bytes), "rw", 0, &index);
-    pattern_fill(bytes, 64, 5);
-    const struct xsock_sge sge = {.address = bytes, .length = 64};
-    XSOCK_INIT(xsock_wr, wr);
-
-    wr.op = XSOCK_OP_SEND;
-    wr.flags = XSOCK_INVALIDATE;
-    wr.sge = &sge;
-    wr.sge_count = 1;
-    wr.remote = remote;
-    row_ask(row, NULL, "recv 64 1");
-    if (xsock_post(row->eps[0], &wr) != 0) row_fail("xsock_post: %s", strerror(errno));
-    row_ask(row, answer, "got 5");
-    /* The user library of siw does not say which; 0 then. */
-    if (strtoul(answer + 3, NULL, 10) != 0 && strtoul(answer + 3, NULL, 10) != remote.stag)
-        row_fail("the guest reports STag %s invalidated, not %u", answer + 3, remote.stag);
+    invalidate_at_siw(row, &remote);
     /* Its: our region is gone when our receive completes. */
     struct xsock_mr* mr = xsock_mr_register(NULL, bytes, sizeof(bytes),
                                             XSOCK_REMOTE_WRITE | XSOCK_REMOTE_READ, row->eps[0]);
@@ -678,6 +686,25 @@ static int run_fault(struct row* row, struct row_plan* plan) {
     return PASSED;
 }
 
+/* siw's region takes a Write, and none behind a Send that invalidates it. */
+static int run_write_invalidated(struct row* row, struct row_plan* plan) {
+    static uint8_t bytes[64];
+    int index;
+
+    establish_or_fail(row, &plan->setup);
+    row_send_siw(row, 0, 64, 1, 1);
+    const struct xsock_remote remote = row_guest_memory(row, sizeof(bytes), "rw", 0, &index);
+
+    if (xsock_write(row->eps[0], 0, bytes, sizeof(bytes), &remote, 0, 0) != 0)
+        row_fail("xsock_write: %s", strerror(errno));
+    if (!row_await(row, 0, 1, 0)) row_fail("the Write before it was not taken");
+    invalidate_at_siw(row, &remote);
+    if (xsock_write(row->eps[0], 0, bytes, sizeof(bytes), &remote, 0, 0) != 0)
+        row_fail("xsock_write: %s", strerror(errno));
+    expect_from_siw(row, plan);
+    return PASSED;
+}
+
 /* siw's program does wrong, we refuse. */
 static int run_fault_siw(struct row* row, struct row_plan* plan) {
     static uint8_t bytes[4096];
@@ -1115,6 +1142,11 @@ static void add_terminates(bool siw) {
         {EDIT_IMMEDIATE, SEND, "Immediate Data of 64 bytes", {0, 2, 6}, {0, 2, 255}},
     };
 
+    struct row_plan* invalidated = add(kGroup, run_write_invalidated, siw, true,
+                                       "Write behind a Send with Invalidate, refused by siw");
+
+    invalidated->layer = invalidated->type = 1;
+    invalidated->kernel_reports = true;
     for (unsigned i = 0; i < sizeof(kFaults) / sizeof(kFaults[0]); i++) {
         for (int by_siw = 0; by_siw < 2; by_siw++) {
             struct row_plan* p =

@@ -123,8 +123,8 @@ int fd_forget_all_of(int fd, struct fd_handle* handle);
 /* As fd_forget() for all from `first` to `last`. */
 void fd_forget_range(unsigned first, unsigned last);
 
-/* Whether another descriptor may have been made from a plain socket or epoll set by dup(): then one
- * that turns to DDPMODE may have namesakes. */
+/* Whether another descriptor may have been made by dup() from what may be a plain TCP socket or an
+ * epoll set: then one that turns to DDPMODE may have namesakes. */
 extern _Atomic int fd_duplicated;
 /* Makes these share the handle that `fd` has just got. */
 void fd_install_duplicates(int fd);

@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -101,29 +103,35 @@ void overlay_closefrom(int first) {
 /* ---- dup and its like -------------------------------------------------------------------------
  */
 
-/* A socket or an epoll set, which is one of the files without a type; errno stays. Copies of log
- * files, pipes and terminals would make each socket's first option a search of all descriptors. */
+/* A TCP socket, or an epoll set, which is one of the files without a type (as eventfds are); errno
+ * stays. Copies of log files, pipes and terminals would make each socket's first option a search of
+ * all descriptors. */
 static int may_become_ours(int fd) {
     const int error = errno;
     struct stat status;
-    int may = 1; /* closed meanwhile, or one that fstat() is refused for */
+    int protocol = IPPROTO_TCP;
+    socklen_t size = sizeof protocol;
+    int may = 1; /* closed meanwhile, or one that these are refused for */
     if (fstat(fd, &status) == 0) {
-        may = S_ISSOCK(status.st_mode) || (status.st_mode & S_IFMT) == 0;
+        may = (status.st_mode & S_IFMT) == 0;
+        if (S_ISSOCK(status.st_mode)) {
+            (void)LIBC(getsockopt)(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &size);
+            may = protocol == IPPROTO_TCP;
+        }
     }
     errno = error;
     return may;
 }
 
 /* A new descriptor is plain until it shares a handle: whatever stale slot its number had (closed by
- * a call that did not come through the overlay) is emptied. */
-static int plain_copy(int copy) {
+ * a call that did not come through the overlay) is emptied. The caller looks for a handle behind
+ * this; a thread that makes one later finds the flag, and searches. */
+static void begin_plain(int copy) {
     fd_forget(copy);
-    overlay_stdio_follow(copy);
-    if (copy > STDERR_FILENO && !atomic_load_explicit(&fd_duplicated, memory_order_relaxed) &&
-        may_become_ours(copy)) {
-        atomic_store_explicit(&fd_duplicated, 1, memory_order_relaxed);
+    if (!atomic_load_explicit(&fd_duplicated, memory_order_relaxed) && may_become_ours(copy)) {
+        atomic_store(&fd_duplicated, 1);
     }
-    return copy;
+    atomic_thread_fence(memory_order_seq_cst);
 }
 
 /* Asked before the kernel makes a copy of `fd`: another thread may close that at any time, and the
@@ -173,10 +181,12 @@ static int end_copying(struct copying c, int fd, int copy, int replaced) {
     if (c.handle == NULL || !fd_is_of(fd, copy, c.handle)) {
         /* Turned to DDPMODE meanwhile, or closed and given out again? */
         end_copying_with(&c, 0);
+        begin_plain(copy);
         c.generation = atomic_load_explicit(&fork_generation, memory_order_relaxed);
         c.handle = fd_has(fd) ? fd_get(fd) : NULL;
         if (c.handle == NULL || !fd_is_of(fd, copy, c.handle)) {
-            return end_copying_with(&c, plain_copy(copy));
+            overlay_stdio_follow(copy);
+            return end_copying_with(&c, copy);
         }
     }
     return end_copying_with(&c, share(copy, c.handle));

@@ -88,14 +88,15 @@ static int searches_behind_dup_of(int original) {
  * may have a namesake, or be in a set of that many names. */
 CASE(copies_of_files_make_no_search) {
     const int set = epoll_create1(0), plain = socket(AF_INET, SOCK_STREAM, 0);
-    const int null = open("/dev/null", O_RDONLY);
+    const int null = open("/dev/null", O_RDONLY), local = socket(AF_UNIX, SOCK_STREAM, 0);
     int ends[2];
-    CHECK(set >= 0 && plain >= 0 && null >= 0 && pipe(ends) == 0);
+    CHECK(set >= 0 && plain >= 0 && null >= 0 && local >= 0 && pipe(ends) == 0);
     CHECK(!searches_behind_dup_of(ends[0]));
     CHECK(!searches_behind_dup_of(null));
+    CHECK(!searches_behind_dup_of(local));
     CHECK(searches_behind_dup_of(plain));
     CHECK(searches_behind_dup_of(set));
-    CHECK(close(set) == 0 && close(plain) == 0 && close(null) == 0);
+    CHECK(close(set) == 0 && close(plain) == 0 && close(null) == 0 && close(local) == 0);
     CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
 }
 
@@ -132,6 +133,24 @@ CASE(dup_before_ddpmode) {
     ddpmode(copy);
     CHECK(mode_of(fd) == DDPMODE_MESSAGE);
     CHECK(close(copy) == 0 && mode_of(fd) == DDPMODE_MESSAGE && close(fd) == 0);
+}
+
+/* Where a server's output goes, for example. */
+CASE(dup_onto_standard_descriptors_before_ddpmode) {
+    const int standard[] = {STDIN_FILENO, STDERR_FILENO};
+    unsigned i;
+    for (i = 0; i < sizeof standard / sizeof *standard; i++) {
+        struct sockaddr_in address;
+        const int to = standard[i];
+        const int before = fcntl(to, F_DUPFD_CLOEXEC, 700);
+        const int fd = listener(&address, 0);
+        int mode;
+        CHECK(before >= 700 && dup2(fd, to) == to);
+        ddpmode(fd);
+        mode = mode_of(to);
+        CHECK(dup2(before, to) == to && close(before) == 0);
+        CHECK(mode == DDPMODE_MESSAGE && mode_of(fd) == DDPMODE_MESSAGE && close(fd) == 0);
+    }
 }
 
 CASE(mark_of_an_urgent_byte) {

@@ -32,7 +32,7 @@ struct Sample {
 /// Endpoints over one completion queue. Throws Failure when anything goes wrong.
 class DdpConnections {
   public:
-    DdpConnections(std::uint32_t size, std::uint32_t depth, bool crc);
+    DdpConnections(std::uint32_t size, std::uint32_t depth, bool crc, int stall_ms = kStallMs);
     ~DdpConnections();
     DdpConnections(const DdpConnections&) = delete;
     DdpConnections& operator=(const DdpConnections&) = delete;
@@ -64,6 +64,7 @@ class DdpConnections {
     void adopt(EpPtr ep, std::uint32_t index, const xsock_key& key);
     void post_receive(std::size_t i);
     std::uint32_t take(xsock_wc* wc, std::uint32_t max, bool spin);
+    [[nodiscard]] std::uint64_t bytes_moved() const;
     xsock_wc take_one(bool spin);
     void await_receive(bool spin, std::uint32_t length);
     void send(Connection& connection, std::uint32_t length, std::uint32_t flags);
@@ -75,6 +76,8 @@ class DdpConnections {
 
     const std::uint32_t max_size_, max_depth_;
     const bool want_crc_;
+    const int stall_ms_;
+    std::uint64_t moved_ = 0;  // bytes_moved(), when it was last asked whether it stands still
     CqPtr cq_;
     std::vector<char> out_, in_, region_;
     MrPtr mr_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "tools/perf/connections.hpp"
 #include "tools/text.hpp"
@@ -20,10 +21,11 @@ std::uint64_t window(const Sample& sample) { return std::uint64_t{sample.depth} 
 
 }  // namespace
 
-DdpConnections::DdpConnections(std::uint32_t size, std::uint32_t depth, bool crc)
+DdpConnections::DdpConnections(std::uint32_t size, std::uint32_t depth, bool crc, int stall_ms)
     : max_size_(std::max(size, 16u)),
       max_depth_(depth),
       want_crc_(crc),
+      stall_ms_(stall_ms),
       cq_(make_cq()),
       out_(max_size_, 'o'),
       in_(max_size_),
@@ -117,6 +119,16 @@ void DdpConnections::post_receive(std::size_t i) {
     --c.receives_left;
 }
 
+std::uint64_t DdpConnections::bytes_moved() const {
+    std::uint64_t bytes = 0;
+    for (const Connection& c : connections_) {
+        if (c.ep == nullptr) continue;
+        const xsock_ep_info info = info_of(c.ep.get());
+        bytes += info.tx_bytes + info.rx_bytes;
+    }
+    return bytes;
+}
+
 std::uint32_t DdpConnections::take(xsock_wc* wc, std::uint32_t max, bool spin) {
     std::uint64_t deadline = 0;
     for (;;) {
@@ -133,8 +145,13 @@ std::uint32_t DdpConnections::take(xsock_wc* wc, std::uint32_t max, bool spin) {
         if (n > 0) return static_cast<std::uint32_t>(n);
         if (interrupted()) fail("interrupted");
         const std::uint64_t now = now_ns();
-        if (deadline == 0) deadline = now + std::uint64_t{kStallMs} * 1'000'000u;
-        if (now >= deadline) fail("nothing moved for {} s", kStallMs / 1000);
+        const std::uint64_t limit = now + static_cast<std::uint64_t>(stall_ms_) * 1'000'000u;
+        if (deadline == 0) deadline = limit;
+        if (now < deadline) continue;
+        // An end that is written to, or read from, has no completion before the word done.
+        const std::uint64_t moved = bytes_moved();
+        if (moved == std::exchange(moved_, moved)) fail("nothing moved for {} s", stall_ms_ / 1e3);
+        deadline = limit;
     }
 }
 

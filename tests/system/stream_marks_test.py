@@ -142,6 +142,8 @@ class Server:
 
 @pytest.fixture(name="server")
 def server_fixture(xsock, tmp_path, request):
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # the server's too
     started = Server(xsock, request.param, tmp_path / "log")
     try:
         yield started
@@ -156,8 +158,6 @@ def toward(*names):
 
 @toward(*SERVERS)
 def test_a_thousand_silent_marked_peers_delay_no_other(server):
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     server.serves()
     # A thousand threads of Python take each other seconds on a busy machine, marked or not.
     behind_plain = seconds_behind_a_thousand(lambda: server.connect(is_marked=False), server.serves)

@@ -110,8 +110,9 @@ nobody) # more memory than may be locked: Writes go on at user level, and it is 
     export XSOCK_KERNEL=auto
     memlock=8388608
     rm -f /tmp/client.log
+    before=$(counted placed_octets)
     serve ./as_nobody $memlock ./xsock perf server 7000
-    ./as_nobody $memlock ./xsock perf client -q --no-tcp -r 1 -T 30 -t bandwidth -o write -s 16M \
+    ./as_nobody $memlock ./xsock perf client -q --no-tcp -r 1 -T 20 -t bandwidth -o write -s 16M \
         127.0.0.1 7000 >/tmp/client.log 2>&1 &
     client=$!
     wait_until "no region was counted" \
@@ -119,10 +120,12 @@ nobody) # more memory than may be locked: Writes go on at user level, and it is 
     ./as_nobody $memlock ./xsock stat -l >/tmp/stat.log
     grep -q 'the kernel module places what the peer writes' /tmp/stat.log ||
         fail "the connection is not the module's: $(cat /tmp/stat.log)"
-    sleep 2 # it is tried again, and told once
+    wait $client || fail "its Writes failed: $(cat /tmp/client.log)"
+    [ "$(counted placed_octets)" = "$before" ] || fail "octets were placed in memory that is not pinned"
+    # It is tried again, and told once.
     [ "$(grep -c "kernel-pinning.* $memlock bytes may be locked" /tmp/server.log)" = 1 ] ||
         fail "the reason is not in the log, or more than once"
-    kill $client $server
+    kill $server
     wait
     chmod 600 /dev/ddp
     ;;

@@ -194,8 +194,10 @@ static int same_file(int a, int b, const struct stat* a_stat, const struct stat*
 
 void fd_install_duplicates(int fd) {
     enum { FREE_IN_A_ROW = 1024 };
-    const uint32_t limit = atomic_load(&fd_table.limit);
-    struct fd_handle* const handle = atomic_load(&fd_duplicated) ? fd_get(fd) : NULL;
+    /* A program may have got one socket as all three when it was started, as inetd's are. */
+    const uint32_t limit =
+        atomic_load(&fd_duplicated) ? atomic_load(&fd_table.limit) : STDERR_FILENO + 1;
+    struct fd_handle* const handle = fd_get(fd);
     struct stat mine, other;
     int holes = 0;
     uint32_t i;
@@ -210,6 +212,7 @@ void fd_install_duplicates(int fd) {
         } else {
             holes = 0;
             if (same_file(fd, (int)i, &mine, &other) && !overlay_engine_owns((int)i)) {
+                atomic_store(&fd_duplicated, 1);
                 fd_share((int)i, handle);
             }
         }

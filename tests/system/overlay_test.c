@@ -153,6 +153,28 @@ CASE(dup_onto_standard_descriptors_before_ddpmode) {
     }
 }
 
+/* A program whose standard descriptors are one socket: 0 if all follow when one is in DDPMODE. */
+static int started_by_inetd(void) {
+    ddpmode(STDIN_FILENO);
+    return mode_of(STDOUT_FILENO) != DDPMODE_MESSAGE || mode_of(STDERR_FILENO) != DDPMODE_MESSAGE;
+}
+
+CASE(standard_descriptors_of_inetd) {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    pid_t child;
+    int status, to;
+    CHECK(fd >= 0 && (child = fork()) >= 0);
+    if (child == 0) {
+        for (to = STDIN_FILENO; to <= STDERR_FILENO; to++) {
+            if (dup2(fd, to) != to) _exit(2);
+        }
+        execl("/proc/self/exe", "overlay_test", "started_by_inetd", (char*)NULL);
+        _exit(3);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(close(fd) == 0);
+}
+
 CASE(mark_of_an_urgent_byte) {
     int fds[2], i;
     char byte;
@@ -1502,5 +1524,6 @@ int main(int argc, char** argv) {
         recorded_still(argv[3][0] - '0');
         return 0;
     }
+    if (argc == 2 && strcmp(argv[1], "started_by_inetd") == 0) return started_by_inetd();
     return for_cases(argc, argv, run_case);
 }

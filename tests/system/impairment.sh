@@ -63,14 +63,19 @@ lose() { # PROBABILITY
 }
 
 
-said() { # WORD NAME PID: until NAME's program says WORD, has ended, or two minutes are over
-    local i
+run() { # PID...: all of them, still
+    local pid
+    for pid in "$@"; do kill -0 "$pid" 2>/dev/null || return 1; done
+}
+said() { # WORD NAME PID...: until NAME's program says WORD or one of the PIDs ends, for two minutes at most
+    local word=$1 name=$2 i
+    shift 2
     for ((i = 0; i < 2400; i++)); do
-        grep -q "$1" "$work/$2.out" && return
-        kill -0 "$3" 2>/dev/null || return 0 # how it ended is looked at in its time
+        grep -q "$word" "$work/$name.out" && return
+        run "$@" || return 0 # how it ended is looked at in its time
         sleep 0.05
     done
-    fail "$2 is not $1"
+    fail "$name is not $word"
 }
 begin() { # OPTION...: the server in the second namespace, the client in the first; until they have started
     : >"$work/serve.out"
@@ -85,8 +90,17 @@ begin() { # OPTION...: the server in the second namespace, the client in the fir
         --seed "$seed" "$@" >"$work/drive.out" 2>"$work/drive.err" &
     client=$!
     pids+=("$client")
-    said started serve "$server"
-    said started drive "$client"
+    said started serve "$server" "$client"
+    said started drive "$server" "$client"
+}
+begin_lasting() { # MORE [OPTION...]: as begin, MORE seconds longer than asked, which a busy machine may need
+    # begin() sees it.
+    local seconds=$(awk "BEGIN { print $seconds + $1 }")
+    shift
+    begin "$@"
+}
+both_run() {
+    run "$server" "$client" || fail "an end was over too early"
 }
 settled_within() { # SECONDS PID...: must end well
     local limit=$1 pid i
@@ -124,9 +138,10 @@ fi
 if impairment mtu-1280 1280; then begin && finish; fi
 if impairment mtu-9000 9000; then begin && finish; fi
 if impairment mtu-changes 1500; then
-    begin
+    begin_lasting 5
     for mtu in 1280 9000 600 1500; do
         sleep "$(awk "BEGIN { print $seconds / 6 }")"
+        both_run
         ip -n "$name-1" link set v0 mtu $mtu
         ip -n "$name-2" link set v0 mtu $mtu
     done
@@ -146,16 +161,18 @@ if impairment resegmented 1500; then
 fi
 if impairment address-gone 1500; then
     # Back before either end gives up: TCP repeats what was lost.
-    begin
+    begin_lasting 5
     sleep "$(awk "BEGIN { print $seconds / 3 }")"
+    both_run
     ip -n "$name-1" address del $one/24 dev v0
     sleep 1
     ip -n "$name-1" address add $one/24 dev v0
     finish
 fi
 if impairment cable-pulled 1500; then
-    begin
+    begin_lasting 5
     sleep "$(awk "BEGIN { print $seconds / 3 }")"
+    both_run
     ip -n "$name-2" link set v0 down
     sleep 1
     ip -n "$name-2" link set v0 up
@@ -191,16 +208,14 @@ fi
 # waited for, far beyond the limit. When nothing answers, the limit holds.
 export XSOCK_PEER_SILENT_MS=1500
 if impairment stopped 1500; then
-    # However long that takes on a busy machine, both ends run when one is stopped.
-    asked=$seconds seconds=10
-    begin
-    sleep "$(awk "BEGIN { print $asked / 3 }")"
+    begin_lasting 10
+    sleep "$(awk "BEGIN { print $seconds / 3 }")"
+    both_run
     kill -STOP "$server"
     sleep 6
     kill -0 "$client" 2>/dev/null || fail "gave a slow peer up"
     kill -CONT "$server"
     finish
-    seconds=$asked
 fi
 if impairment silent 1500; then
     begin --must-fail

@@ -102,7 +102,7 @@ def time_of(check):
 
 
 def seconds_behind_a_thousand(connect, check):
-    """What check() takes while so many connections, from connect(), are silent."""
+    """How long check() takes while a thousand connections, from connect(), are silent."""
     with contextlib.ExitStack() as cleanup:
         for _ in range(1000):
             cleanup.enter_context(connect())

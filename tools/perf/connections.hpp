@@ -13,7 +13,7 @@
 
 namespace xsock::tools::perf {
 
-/// No byte moved for this long: the other end is given up.
+/// No byte has moved for this long, or for up to twice as long: the other end is given up.
 inline constexpr int kStallMs = 30'000;
 
 /// One sample, as both ends understand it.
@@ -32,6 +32,7 @@ struct Sample {
 /// Endpoints over one completion queue. Throws Failure when anything goes wrong.
 class DdpConnections {
   public:
+    /// `size`: of the largest message, bytes. `stall_ms`: as kStallMs.
     DdpConnections(std::uint32_t size, std::uint32_t depth, bool crc, int stall_ms = kStallMs);
     ~DdpConnections();
     DdpConnections(const DdpConnections&) = delete;

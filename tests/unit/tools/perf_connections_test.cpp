@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint32_t kSize = 65536, kDepth = 4;
-constexpr int kStallLimitMs = 300;
+constexpr int kStallLimitMs = 1000;
 
 /// Both ends, connected. The server's time limit is short.
 struct Ends {
@@ -42,8 +42,7 @@ Sample writes(bool client, std::uint64_t count) {
 
 TEST(PerfConnections, a_sample_of_writes_may_last_longer_than_a_stall) {
     Ends ends;
-    std::uint64_t count = 1000;
-    for (;;) {  // as many as take three times the limit
+    for (std::uint64_t count = 1000;;) {  // as many as take three times the limit
         ends.client.prepare(writes(true, count));
         ends.server.prepare(writes(false, count));
         auto served =
@@ -51,7 +50,7 @@ TEST(PerfConnections, a_sample_of_writes_may_last_longer_than_a_stall) {
         const double ms = ends.client.run(writes(true, count)) / 1e6;
         served.get();
         if (ms > 3 * kStallLimitMs) break;
-        count *= 4;
+        count = static_cast<std::uint64_t>(static_cast<double>(count) * 4 * kStallLimitMs / ms) + 1;
     }
 }
 
@@ -63,7 +62,7 @@ TEST(PerfConnections, an_end_whose_peer_does_nothing_is_given_up) {
         (void)ends.server.run(writes(false, 1));
         ADD_FAILURE() << "it ended";
     } catch (const Failure& failure) {
-        EXPECT_NE(std::string(failure.what()).find("nothing moved for 0.3 s"), std::string::npos)
+        EXPECT_NE(std::string(failure.what()).find("nothing moved for 1 s"), std::string::npos)
             << failure.what();
     }
     EXPECT_GE(std::chrono::steady_clock::now() - begin, kStallLimitMs * 1ms);
